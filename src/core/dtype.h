@@ -1,0 +1,28 @@
+/* Element types: sizes, names, and exact scalar conversions (round to nearest even, NaN stays NaN). */
+#ifndef WEFT_CORE_DTYPE_H
+#define WEFT_CORE_DTYPE_H
+
+#include <weft/weft.h>
+
+/* Size in bytes; 0 when `dtype` is not one. */
+size_t weft_dtype_size(weft_dtype dtype);
+
+/* The long name ("bfloat16"); "invalid" when `dtype` is not one. */
+const char *weft_dtype_name(weft_dtype dtype);
+
+/* Accepts long and short names (bfloat16, bf16). Returns 0 on success, -1 when unknown. */
+int weft_dtype_parse(const char *name, weft_dtype *dtype);
+
+/* The type partial sums of products of this type are kept in: int32 for int8, else float32. */
+weft_dtype weft_dtype_accumulator(weft_dtype dtype);
+
+float weft_f16_to_f32(uint16_t half);
+uint16_t weft_f32_to_f16(float value);
+float weft_bf16_to_f32(uint16_t brain);
+uint16_t weft_f32_to_bf16(float value);
+
+/* One element as a double and back (back: rounded to nearest even; integers saturate). */
+double weft_element_get(weft_dtype dtype, const void *base, size_t index);
+void weft_element_set(weft_dtype dtype, void *base, size_t index, double value);
+
+#endif
