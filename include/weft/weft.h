@@ -58,6 +58,76 @@ WEFT_API const char *weft_status_text(weft_status status);
 /* The library's version, "major.minor.patch". */
 WEFT_API const char *weft_version(void);
 
+/* ---- problems ------------------------------------------------------------------------------------- */
+
+typedef enum weft_op {
+    WEFT_OP_AG_GEMM = 0, /* gather A (or B) while multiplying */
+    WEFT_OP_GEMM_RS,     /* multiply, sum over ranks, each rank keeps its part */
+    WEFT_OP_GEMM_AR,     /* multiply, sum over ranks, every rank keeps all */
+    WEFT_OP_GEMM_AS,     /* multiply a column part, every rank gets all columns */
+    WEFT_OP_ALL_REDUCE,
+    WEFT_OP_ALL_GATHER,
+    WEFT_OP_REDUCE_SCATTER,
+    WEFT_OP_ALL_TO_ALL,
+    WEFT_OP_BROADCAST
+} weft_op;
+
+typedef enum weft_schedule {
+    WEFT_SCHEDULE_AUTO = 0, /* the fastest by the simulator on this machine's description */
+    WEFT_SCHEDULE_UNFUSED,  /* collective, then GEMM; or GEMM, then collective */
+    WEFT_SCHEDULE_DIRECT,   /* read a peer's operand in place; push partial tiles to their owner */
+    WEFT_SCHEDULE_ALLGATHER_ROTATING_A,
+    WEFT_SCHEDULE_ALLGATHER_ROTATING_B,
+    WEFT_SCHEDULE_REDUCESCATTER_TILING_A,
+    WEFT_SCHEDULE_REDUCESCATTER_TILING_B,
+    WEFT_SCHEDULE_ONE_SHOT,
+    WEFT_SCHEDULE_TWO_SHOT,
+    WEFT_SCHEDULE_MULTIMEM,
+    WEFT_SCHEDULE_ALL_SCATTER,
+    WEFT_SCHEDULE_PULL,
+    WEFT_SCHEDULE_PUSH
+} weft_schedule;
+
+/* Which dimension of the result a rank owns: `rows` unless the problem says otherwise. */
+typedef enum weft_layout {
+    WEFT_LAYOUT_DEFAULT = 0, /* ag_gemm gathers A; gemm_rs scatters rows */
+    WEFT_LAYOUT_GATHER_A,
+    WEFT_LAYOUT_GATHER_B,
+    WEFT_LAYOUT_SCATTER_ROWS,
+    WEFT_LAYOUT_SCATTER_COLS
+} weft_layout;
+
+typedef enum weft_act { WEFT_ACT_NONE = 0, WEFT_ACT_RELU, WEFT_ACT_GELU, WEFT_ACT_SILU } weft_act;
+
+typedef enum weft_reduction { WEFT_SUM = 0, WEFT_MIN, WEFT_MAX, WEFT_PRODUCT } weft_reduction;
+
+/*
+ * What is to be computed. Sizes are global; part(x, W, r) of them lies on rank r. `size` is
+ * sizeof(weft_problem), so that the struct can grow. Fill it with weft_problem_init, then change what
+ * differs. Fields a given op does not use are ignored.
+ */
+typedef struct weft_problem {
+    size_t size;
+    weft_op op;
+    weft_schedule schedule;
+    weft_layout layout;
+    int64_t m, n, k;       /* D is m x n */
+    int64_t l;             /* batch */
+    weft_dtype dtype;      /* of A and B; of the buffers of a collective */
+    weft_dtype d_dtype;    /* of C, D and bias */
+    weft_dtype wire_dtype; /* of partial sums that travel: float32 (int32) unless changed */
+    int transa, transb;
+    float alpha, beta; /* D = act(alpha A B + beta C + bias) */
+    int bias;          /* whether there is one */
+    weft_act act;
+    int64_t count; /* collectives: elements (all_reduce, broadcast: of the buffer; the others: of one rank's
+                      share) */
+    weft_reduction reduction;
+    int root;
+    int64_t tile_m, tile_n, tile_k; /* 0 = chosen for the machine */
+    int workers;                    /* compute lanes of a rank; 0 = chosen for the machine */
+} weft_problem;
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,209 @@
+/*
+ * The plan: a schedule written down as data.
+ *
+ * A weft_plan_part is what one rank does in one run of a problem. It is made by a pure function of
+ * (problem, world size, rank), without communication, in time proportional to the part. Everything else
+ * consumes it: the checker, the simulator, the executors, the printers.
+ *
+ * What always holds
+ * - A part has lanes. A lane is a list of tasks done in order; lanes of a rank run beside each other.
+ *   A thread blocked at the head of one lane may run the head of another lane of its rank.
+ * - A task starts when all of its waits hold; when it is finished all of its posts are made (a post
+ *   releases, a wait acquires).
+ * - A rank waits only on its own signals; anyone may post to anyone's.
+ * - A run of a rank starts all of its lanes and ends when all of them have ended. The next run of the
+ *   group on that rank starts after that.
+ * - The first task of lane 0 is ENTER, the last is EXIT. ENTER posts WEFT_SIGNAL_ENTER(me) at every
+ *   peer: from then on peers may read this rank's inputs and write its outputs and staging memory of
+ *   this run. EXIT waits until every peer that touches this rank's memory has posted that it is done.
+ *   Every task that touches a peer's memory is ordered after that peer's ENTER of the same run, by a
+ *   wait on the ENTER signal or on something that follows from it.
+ * - The same plan may run any number of times back to back; `epoch` counts the runs of this plan.
+ */
+#ifndef WEFT_PLAN_PLAN_H
+#define WEFT_PLAN_PLAN_H
+
+#include <weft/weft.h>
+#include "core/part.h"
+#include "core/status.h"
+
+#include <stdbool.h>
+
+/* ---- operands and regions ------------------------------------------------------------------------- */
+
+typedef enum weft_operand_place {
+    WEFT_PLACE_USER,    /* a buffer the caller gives to each run; ENTER publishes where it lies */
+    WEFT_PLACE_STAGING, /* symmetric scratch memory at the same offset on every rank; peers may touch it */
+    WEFT_PLACE_PRIVATE  /* scratch memory that only its own rank touches */
+} weft_operand_place;
+
+/* The role of a user operand, so that an executor knows which pointer it is. */
+typedef enum weft_operand_role {
+    WEFT_ROLE_NONE,
+    WEFT_ROLE_A,
+    WEFT_ROLE_B,
+    WEFT_ROLE_C,
+    WEFT_ROLE_BIAS,
+    WEFT_ROLE_D,
+    WEFT_ROLE_SEND, /* collectives */
+    WEFT_ROLE_RECV,
+    WEFT_ROLE_COUNT
+} weft_operand_role;
+
+/*
+ * A matrix (per batch element) that every rank has its own instance of. An extent that is `parted` is
+ * divided over the ranks: the instance of rank r has part(extent, W, r) of it. Regions count rows and
+ * columns from the start of the instance, not of the global matrix.
+ */
+typedef struct weft_operand {
+    char name[12]; /* "A", "B", "D", "gatheredA", "partial" */
+    weft_operand_place place;
+    weft_operand_role role;
+    weft_dtype dtype;
+    int64_t rows, cols; /* global when parted, else of each instance */
+    bool rows_parted, cols_parted;
+    bool transposed; /* stored column by column */
+    bool packed;     /* stored in the GEMM engine's layout for B; only COPY writes it, only GEMM reads it */
+    bool output;     /* the caller gets it back: every element must be written exactly once in a run */
+    int64_t batch;   /* matrices in an instance, one after another */
+} weft_operand;
+
+typedef struct weft_region {
+    uint32_t operand;
+    int32_t rank; /* whose instance */
+    int64_t batch;
+    int64_t row0, rows;
+    int64_t col0, cols;
+} weft_region;
+
+/* ---- signals -------------------------------------------------------------------------------------- */
+
+/*
+ * Signals are numbered 0 .. signal_count-1; every rank has an instance of each. The first W are reserved:
+ * number p is posted once a run by the ENTER of rank p at each of its peers, and by nothing else.
+ */
+#define WEFT_SIGNAL_ENTER(rank) ((uint32_t)(rank))
+
+typedef struct weft_wait {
+    uint32_t signal; /* of this rank */
+    uint32_t count; /* holds when the signal has had `count` posts of this run (of the run `back` runs ago) */
+    uint32_t back;
+} weft_wait;
+
+typedef struct weft_post {
+    uint32_t signal;
+    int32_t rank; /* whose instance is incremented by one */
+} weft_post;
+
+/* ---- tasks ---------------------------------------------------------------------------------------- */
+
+typedef enum weft_task_kind {
+    WEFT_TASK_ENTER,
+    WEFT_TASK_COPY,
+    WEFT_TASK_GEMM,
+    WEFT_TASK_REDUCE,
+    WEFT_TASK_EXIT
+} weft_task_kind;
+
+enum {
+    WEFT_TASK_EPILOGUE =
+        1 << 0, /* alpha, beta, bias, act are applied, D is in d_dtype; else D gets bare sums */
+    WEFT_TASK_HAS_ACC = 1 << 1, /* GEMM: the accumulators start from a region */
+    WEFT_TASK_HAS_C = 1 << 2,   /* with the epilogue, when beta is not 0 */
+    WEFT_TASK_HAS_BIAS = 1 << 3
+};
+
+/*
+ * The regions of a task, in this order in part->regions[task.region0 ...]:
+ *   COPY    destination, source (one side may be a peer's; shapes equal)
+ *   GEMM    destinations (1 or more, same shape m x n), A (m x kk), B (kk x n), then ACC, C, BIAS as flagged
+ *           (kk may be 0: the accumulators pass through and the epilogue still happens)
+ *   REDUCE  destinations (1 or more), then the ordered list of sources, then C, BIAS as flagged
+ * ENTER and EXIT have none.
+ */
+typedef struct weft_task {
+    uint8_t kind; /* weft_task_kind */
+    uint8_t flags;
+    uint16_t lane;
+    uint16_t destinations;
+    uint16_t region_count;
+    uint32_t region0;
+    uint32_t wait0;
+    uint32_t post0;
+    uint16_t wait_count;
+    uint16_t post_count;
+} weft_task;
+
+typedef enum weft_lane_kind { WEFT_LANE_COMPUTE, WEFT_LANE_COPY } weft_lane_kind;
+
+typedef struct weft_lane {
+    weft_lane_kind kind;
+    uint32_t task0; /* the lane's tasks are tasks[task0 .. task0 + task_count) */
+    uint32_t task_count;
+} weft_lane;
+
+/* ---- one rank's part ------------------------------------------------------------------------------ */
+
+typedef struct weft_plan_part {
+    weft_problem problem; /* resolved: no AUTO, no zero tiles, layout set */
+    int world, rank;
+    uint64_t hash; /* of problem and world: equal on all ranks of a correct call */
+
+    weft_operand *operands;
+    uint32_t operand_count;
+    weft_lane *lanes;
+    uint32_t lane_count;
+    weft_task *tasks;
+    uint32_t task_count;
+    weft_region *regions;
+    uint32_t region_count;
+    weft_wait *waits;
+    uint32_t wait_count;
+    weft_post *posts;
+    uint32_t post_count;
+    uint32_t *signal_posts; /* posts each signal of THIS rank gets in a run */
+    uint32_t signal_count;  /* equal on all ranks */
+} weft_plan_part;
+
+/*
+ * Makes rank `rank`'s part of a resolved problem (see weft_problem_resolve). On failure `part` is untouched
+ * and the sentence is in `error`.
+ */
+weft_status weft_plan_make(const weft_problem *problem, int world, int rank, weft_plan_part *part,
+                           weft_error_text *error);
+void weft_plan_part_free(weft_plan_part *part);
+
+/*
+ * Checks a problem and fills what has a default that does not depend on the machine: the layout from the
+ * schedule's name (a conflict is an error), dtypes, l. AUTO, tiles and workers are left for the caller,
+ * who knows the machine.
+ */
+weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_problem *resolved,
+                                 weft_error_text *error);
+
+uint64_t weft_problem_hash(const weft_problem *problem, int world);
+
+/* Shape of rank `rank`'s instance of an operand. */
+static inline int64_t weft_operand_rows(const weft_operand *operand, int world, int rank)
+{
+    return operand->rows_parted ? weft_part(operand->rows, world, rank).count : operand->rows;
+}
+
+static inline int64_t weft_operand_cols(const weft_operand *operand, int world, int rank)
+{
+    return operand->cols_parted ? weft_part(operand->cols, world, rank).count : operand->cols;
+}
+
+/* ---- names ---------------------------------------------------------------------------------------- */
+
+const char *weft_op_name(weft_op op);
+int weft_op_parse(const char *name, weft_op *op);
+
+/* A schedule has one name per op plus the aliases users know (triton_one_shot_all_reduce and its kin). */
+const char *weft_schedule_name(weft_op op, weft_schedule schedule);
+int weft_schedule_parse(const char *name, weft_schedule *schedule);
+
+/* The schedules of an op that give the result the layout asks for, UNFUSED included, AUTO not. */
+const weft_schedule *weft_schedule_list(weft_op op, weft_layout layout, int *count);
+
+#endif
