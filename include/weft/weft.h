@@ -101,6 +101,13 @@ typedef enum weft_act { WEFT_ACT_NONE = 0, WEFT_ACT_RELU, WEFT_ACT_GELU, WEFT_AC
 
 typedef enum weft_reduction { WEFT_SUM = 0, WEFT_MIN, WEFT_MAX, WEFT_PRODUCT } weft_reduction;
 
+/* How a GEMM op gets B. */
+typedef enum weft_b_form {
+    WEFT_B_PLAIN = 0,   /* as the caller has it; the plan packs nothing */
+    WEFT_B_PACK_IN_RUN, /* as the caller has it; each run packs it once into scratch memory (CPU default) */
+    WEFT_B_PREPACKED    /* a handle made by weft_pack: weights that stay */
+} weft_b_form;
+
 /*
  * What is to be computed. Sizes are global; part(x, W, r) of them lies on rank r. `size` is
  * sizeof(weft_problem), so that the struct can grow. Fill it with weft_problem_init, then change what
@@ -117,6 +124,7 @@ typedef struct weft_problem {
     weft_dtype d_dtype;    /* of C, D and bias */
     weft_dtype wire_dtype; /* of partial sums that travel: float32 (int32) unless changed */
     int transa, transb;
+    weft_b_form b_form;
     float alpha, beta; /* D = act(alpha A B + beta C + bias) */
     int bias;          /* whether there is one */
     weft_act act;
