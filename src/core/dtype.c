@@ -8,8 +8,9 @@ static const struct {
     const char *name;
     const char *alias;
 } dtype_table[] = {
-    [WEFT_F32] = {4, "float32", "f32"}, [WEFT_F16] = {2, "float16", "f16"}, [WEFT_BF16] = {2, "bfloat16", "bf16"},
-    [WEFT_I8] = {1, "int8", "i8"},      [WEFT_I32] = {4, "int32", "i32"},   [WEFT_I64] = {8, "int64", "i64"},
+    [WEFT_F32] = {4, "float32", "f32"},    [WEFT_F16] = {2, "float16", "f16"},
+    [WEFT_BF16] = {2, "bfloat16", "bf16"}, [WEFT_I8] = {1, "int8", "i8"},
+    [WEFT_I32] = {4, "int32", "i32"},      [WEFT_I64] = {8, "int64", "i64"},
     [WEFT_BYTE] = {1, "byte", "u8"},
 };
 
@@ -67,7 +68,8 @@ uint16_t weft_f32_to_bf16(float value)
     uint32_t bits = float_bits(value);
 
     if ((bits & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)((bits >> 16) | 0x40u); /* a NaN whose payload sat in the low half must not become infinity */
+        return (uint16_t)((bits >> 16) |
+                          0x40u); /* a NaN whose payload sat in the low half must not become infinity */
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
@@ -153,8 +155,9 @@ void weft_element_set(weft_dtype dtype, void *base, size_t index, double value)
         ((int32_t *)base)[index] = (int32_t)saturate(value, INT32_MIN, INT32_MAX);
         break;
     case WEFT_I64:
-        ((int64_t *)base)[index] =
-            value >= 0x1p63 ? INT64_MAX : value <= -0x1p63 ? INT64_MIN : (int64_t)nearbyint(value);
+        ((int64_t *)base)[index] = value >= 0x1p63    ? INT64_MAX
+                                   : value <= -0x1p63 ? INT64_MIN
+                                                      : (int64_t)nearbyint(value);
         break;
     case WEFT_BYTE:
         ((uint8_t *)base)[index] = (uint8_t)saturate(value, 0, UINT8_MAX);

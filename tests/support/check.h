@@ -14,34 +14,35 @@
 static _Atomic int check_failures;
 static _Atomic long check_count;
 
-#define CHECK(condition)                                                                                         \
-    do {                                                                                                         \
-        check_count++;                                                                                           \
-        if (!(condition)) {                                                                                      \
-            if (check_failures++ < 20)                                                                           \
-                fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition);                          \
-        }                                                                                                        \
+#define CHECK(condition)                                                                                     \
+    do {                                                                                                     \
+        check_count++;                                                                                       \
+        if (!(condition)) {                                                                                  \
+            if (check_failures++ < 20)                                                                       \
+                fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition);                      \
+        }                                                                                                    \
     } while (0)
 
-#define CHECK_INT(actual, expected)                                                                              \
-    do {                                                                                                         \
-        long long actual_ = (long long)(actual), expected_ = (long long)(expected);                              \
-        check_count++;                                                                                           \
-        if (actual_ != expected_) {                                                                              \
-            if (check_failures++ < 20)                                                                           \
-                fprintf(stderr, "%s:%d: %s is %lld, expected %lld\n", __FILE__, __LINE__, #actual, actual_,      \
-                        expected_);                                                                              \
-        }                                                                                                        \
+#define CHECK_INT(actual, expected)                                                                          \
+    do {                                                                                                     \
+        long long actual_ = (long long)(actual), expected_ = (long long)(expected);                          \
+        check_count++;                                                                                       \
+        if (actual_ != expected_) {                                                                          \
+            if (check_failures++ < 20)                                                                       \
+                fprintf(stderr, "%s:%d: %s is %lld, expected %lld\n", __FILE__, __LINE__, #actual, actual_,  \
+                        expected_);                                                                          \
+        }                                                                                                    \
     } while (0)
 
-#define CHECK_HAS(text, part)                                                                                    \
-    do {                                                                                                         \
-        const char *text_ = (text), *part_ = (part);                                                             \
-        check_count++;                                                                                           \
-        if (!strstr(text_, part_)) {                                                                             \
-            if (check_failures++ < 20)                                                                           \
-                fprintf(stderr, "%s:%d: \"%s\" does not contain \"%s\"\n", __FILE__, __LINE__, text_, part_);    \
-        }                                                                                                        \
+#define CHECK_HAS(text, part)                                                                                \
+    do {                                                                                                     \
+        const char *text_ = (text), *part_ = (part);                                                         \
+        check_count++;                                                                                       \
+        if (!strstr(text_, part_)) {                                                                         \
+            if (check_failures++ < 20)                                                                       \
+                fprintf(stderr, "%s:%d: \"%s\" does not contain \"%s\"\n", __FILE__, __LINE__, text_,        \
+                        part_);                                                                              \
+        }                                                                                                    \
     } while (0)
 
 /* How often to repeat what `make soak` repeats in full: WEFT_SOAK=1 gives `full`, otherwise `reduced`. */

@@ -1,0 +1,44 @@
+# weft for people: each target installs what is missing, builds, and does its job. CMake does the work.
+#
+#   make            build the library and the command (build/weft)
+#   make demo       build and run the main job on this machine
+#   make test       build and run the tests
+#   make soak       the tests with the full repetition counts (long)
+#   make bench      measure, beside the peers that are installed
+#   make install    PREFIX=/usr/local, honours DESTDIR
+#   make clean
+BUILD  := build
+PREFIX ?= /usr/local
+JOBS   := $(shell nproc 2>/dev/null || echo 2)
+
+.PHONY: all build setup demo test soak bench install clean
+all: build
+
+setup:
+	@scripts/setup.sh build
+
+build: setup
+	@cmake --preset $(if $(CI),ci,release) $(CMAKE_FLAGS) >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@rm -f $(BUILD).log
+	@cmake --build $(BUILD) -j$(JOBS) $(if $(V),,-- --no-print-directory -s)
+	@echo "built: $(BUILD)/weft"
+
+demo: build
+	@scripts/demo.sh $(BUILD)/weft demo-out
+
+test: build
+	@ctest --test-dir $(BUILD) --output-on-failure -j$(or $(TEST_JOBS),1)
+
+soak: build
+	@WEFT_SOAK=1 ctest --test-dir $(BUILD) --output-on-failure --timeout 7200
+
+bench:
+	@scripts/setup.sh build bench
+	@$(MAKE) --no-print-directory build
+	@scripts/bench.sh $(BUILD)/weft
+
+install: build
+	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean:
+	@rm -rf $(BUILD) build-*/ demo-out

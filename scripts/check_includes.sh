@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Dependencies point downward only: tools -> api -> moe, run -> sim -> plan -> symm, gemm -> group -> core.
+# trace stands on core and may be used by sim, run, moe and tools.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+declare -A may=(
+    [core]="core"
+    [trace]="trace core"
+    [group]="group core"
+    [symm]="symm group core"
+    [gemm]="gemm group core"
+    [plan]="plan symm gemm group core"
+    [sim]="sim plan symm gemm group core trace"
+    [run]="run sim plan symm gemm group core trace"
+    [moe]="moe sim plan symm gemm group core trace"
+    [api]="api moe run sim plan symm gemm group core trace"
+)
+bad=0
+while IFS=: read -r file line text; do
+    layer=$(echo "$file" | cut -d/ -f2)
+    used=$(echo "$text" | sed -E 's/.*"([a-z0-9_]+)\/.*/\1/')
+    if [[ -z ${may[$layer]:-} ]]; then
+        echo "check_includes: $file: src/$layer is not a layer of the architecture" >&2
+        bad=1
+    elif [[ " ${may[$layer]} " != *" $used "* ]]; then
+        echo "check_includes: $file:$line: $layer may not include $used/" >&2
+        bad=1
+    fi
+done < <(grep -rnE '^ *# *include "[a-z0-9_]+/' src --include='*.[ch]' --include='*.cu' --include='*.cuh')
+[ $bad -eq 0 ] && echo "check_includes: every include points downward"
+exit $bad

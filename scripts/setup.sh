@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Installs what is missing to build weft (build), to measure it beside its peers (bench), or to run every
+# check (ci), on Debian and Ubuntu. Elsewhere, or without the right to install, it says exactly what to
+# install and stops. With nothing missing it is silent and takes no network.
+#
+# usage: scripts/setup.sh [build] [bench] [ci]
+set -euo pipefail
+
+missing=()
+
+# need PACKAGE COMMAND...: the package is missing when the shell cannot find one of its commands.
+need()
+{
+    local package=$1 command
+    shift
+    for command in "$@"; do
+        if ! command -v "$command" >/dev/null 2>&1; then
+            missing+=("$package")
+            return
+        fi
+    done
+}
+
+# need_library PACKAGE SONAME: the package is missing when the dynamic linker does not know the library.
+need_library()
+{
+    if ! { ldconfig -p 2>/dev/null || /sbin/ldconfig -p; } | grep -q "$2"; then
+        missing+=("$1")
+    fi
+}
+
+for part in "${@:-build}"; do
+    case $part in
+    build)
+        need gcc cc
+        need g++ c++
+        need make make
+        need cmake cmake
+        need pkg-config pkg-config
+        ;;
+    bench)
+        need libopenmpi-dev mpicc
+        need openmpi-bin mpirun
+        need_library libopenblas0-pthread libopenblas.so.0
+        need_library libblis4-pthread libblis.so.4
+        ;;
+    ci)
+        need clang clang
+        need clang-format-14 clang-format-14
+        need clang-tidy clang-tidy
+        need python3 python3
+        if [ "$(uname -m)" = aarch64 ]; then
+            need gcc-x86-64-linux-gnu x86_64-linux-gnu-gcc
+            need qemu-user qemu-x86_64
+        else
+            need gcc-aarch64-linux-gnu aarch64-linux-gnu-gcc
+            need qemu-user qemu-aarch64
+        fi
+        ;;
+    *)
+        echo "setup: unknown part '$part'; the parts are build, bench and ci" >&2
+        exit 2
+        ;;
+    esac
+done
+
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+# The cross compiler without its C library cannot link.
+for package in "${missing[@]}"; do
+    case $package in
+    gcc-x86-64-linux-gnu) missing+=(libc6-dev-amd64-cross) ;;
+    gcc-aarch64-linux-gnu) missing+=(libc6-dev-arm64-cross) ;;
+    esac
+done
+
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "setup: please install (Debian's names): ${missing[*]}" >&2
+    exit 1
+fi
+
+root=()
+if [ "$(id -u)" -ne 0 ]; then
+    if command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
+        root=(sudo)
+    else
+        echo "setup: please run as root: apt-get install -y ${missing[*]}" >&2
+        exit 1
+    fi
+fi
+
+echo "setup: installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+"${root[@]}" apt-get update -qq
+"${root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
