@@ -1,0 +1,61 @@
+/* Rows print as JSON objects or as an aligned table from the same values; statistics are the right ones. */
+#include "report.h"
+
+#include "support/check.h"
+
+#include <math.h>
+
+static const report_column columns[] = {
+    {"M", "m", REPORT_PLAIN, 6},
+    {"fused", "fused_us", REPORT_TIME, 14},
+    {"hidden", "hidden_pct", REPORT_PERCENT, 6},
+    {"error", "max_err", REPORT_ERROR, 8},
+    {"ok", "ok", REPORT_PLAIN, 3},
+    {0},
+};
+
+static char printed[4096];
+
+static int print_row(bool json, bool ok)
+{
+    FILE *file = tmpfile();
+    report r;
+
+    report_open(&r, file, json, columns);
+    report_text(&r, "op", "%s", "a \"quoted\"\\\n op");
+    report_int(&r, "m", 4096);
+    report_time(&r, "fused_us", (report_stats){100.0, 98.0, 104.0});
+    report_real(&r, "hidden_pct", NAN);
+    report_real(&r, "max_err", 0.00012);
+    report_bool(&r, "ok", ok);
+    report_row(&r);
+    report_note(&r, "for people");
+    int status = report_close(&r);
+    rewind(file);
+    printed[fread(printed, 1, sizeof printed - 1, file)] = 0;
+    fclose(file);
+    return status;
+}
+
+int main(void)
+{
+    CHECK_INT(print_row(true, true), 0);
+    CHECK(strcmp(printed, "{\"op\": \"a \\\"quoted\\\"\\\\\\u000a op\", \"m\": 4096, \"fused_us\": 100, "
+                          "\"fused_us_low\": 98, \"fused_us_high\": 104, \"hidden_pct\": null, "
+                          "\"max_err\": 0.00012, \"ok\": true}\n") == 0);
+    CHECK_INT(print_row(true, false), 1);
+    CHECK_HAS(printed, "\"ok\": false");
+    CHECK_INT(print_row(false, false), 1);
+    CHECK_HAS(printed, "100.0 ± 3%");
+    CHECK_HAS(printed, "1.2e-04");
+    CHECK_HAS(printed, "NO");
+    CHECK_HAS(printed, "for people");
+
+    double samples[] = {5, 1, 4, 2, 3};
+    report_stats stats = report_summarise(samples, 5);
+    CHECK(stats.median == 3 && fabs(stats.low - 1.4) < 1e-12 && fabs(stats.high - 4.6) < 1e-12);
+    double two[] = {4, 2};
+    CHECK(report_summarise(two, 2).median == 3);
+    CHECK(isnan(report_summarise(samples, 0).median));
+    return check_report("test_tools_report");
+}

@@ -1,0 +1,14 @@
+/* The subcommands of `weft`: one function per file cmd_<name>.c, each with its line in main.c's table. */
+#ifndef WEFT_TOOLS_COMMANDS_H
+#define WEFT_TOOLS_COMMANDS_H
+
+/* Each takes the arguments after its name and returns the exit status: 0, 1 (it failed), 2 (a wrong call). */
+typedef int weft_command_run(int argc, char **argv);
+
+typedef struct weft_command {
+    const char *name;
+    weft_command_run *run;
+    const char *help;
+} weft_command;
+
+#endif

@@ -1,0 +1,14 @@
+/* The table of problem flags, between options.c (which reads arguments by it) and options_flags.c. */
+#ifndef WEFT_TOOLS_OPTIONS_FLAGS_H
+#define WEFT_TOOLS_OPTIONS_FLAGS_H
+
+#include "options.h"
+
+#define OPTIONS_MOST_EXTENT (INT64_C(1) << 40)
+
+enum { OPTIONS_MOST_FLAGS = 96 };
+
+/* Fills `flags` with rows whose targets lie in `options`; returns their number. */
+int options_problem_flags(weft_options *options, options_flag *flags);
+
+#endif
