@@ -1,0 +1,131 @@
+#include "gemm/convert.h"
+#include "core/dtype.h"
+
+#include <string.h>
+
+static inline uint32_t bits_of(float value)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+static inline float float_of(uint32_t bits)
+{
+    float value;
+
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+static void bf16_from_f32(uint16_t *restrict dst, const float *restrict src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = bits_of(src[i]);
+        uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+        uint32_t quiet = (bits >> 16) | 0x40u;
+
+        dst[i] = (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+    }
+}
+
+static void f32_from_bf16(float *restrict dst, const uint16_t *restrict src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = float_of((uint32_t)src[i] << 16);
+}
+
+#if defined(__aarch64__)
+
+/* fp16 <-> fp32 is in the base instruction set, and the compiler vectorizes it. */
+static void f16_from_f32(uint16_t *restrict dst, const float *restrict src, int64_t n)
+{
+    __fp16 *restrict half = (__fp16 *)(void *)dst;
+
+    for (int64_t i = 0; i < n; i++)
+        half[i] = (__fp16)src[i];
+}
+
+static void f32_from_f16(float *restrict dst, const uint16_t *restrict src, int64_t n)
+{
+    const __fp16 *restrict half = (const __fp16 *)(const void *)src;
+
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = (float)half[i];
+}
+
+#else
+
+/* Branch-free forms of weft_f32_to_f16 and back, so that the compiler can vectorize them. */
+static void f16_from_f32(uint16_t *restrict dst, const float *restrict src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = bits_of(src[i]);
+        uint32_t sign = (bits >> 16) & 0x8000u;
+        uint32_t magnitude = bits & 0x7fffffffu;
+        uint32_t tiny = bits_of(float_of(magnitude) + 0.5f) - 0x3f000000u;
+        uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+        uint32_t half = magnitude < 0x38800000u ? tiny : normal;
+
+        half = magnitude >= 0x477ff000u ? 0x7c00u : half;
+        half = magnitude > 0x7f800000u ? 0x7e00u | ((magnitude >> 13) & 0x3ffu) : half;
+        dst[i] = (uint16_t)(sign | half);
+    }
+}
+
+static void f32_from_f16(float *restrict dst, const uint16_t *restrict src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t sign = (uint32_t)(src[i] & 0x8000u) << 16;
+        uint32_t rest = (uint32_t)(src[i] & 0x7fffu);
+        uint32_t normal = (rest << 13) + 0x38000000u;
+        uint32_t tiny = bits_of((float)rest * 0x1p-24f);
+        uint32_t special = (rest << 13) | 0x7f800000u | (rest > 0x7c00u ? 0x400000u : 0);
+        uint32_t bits = rest < 0x400u ? tiny : normal;
+
+        dst[i] = float_of(sign | (rest >= 0x7c00u ? special : bits));
+    }
+}
+
+#endif
+
+static void to_f32(float *dst, weft_dtype from, const void *src, int64_t n)
+{
+    if (from == WEFT_F16)
+        f32_from_f16(dst, src, n);
+    else
+        f32_from_bf16(dst, src, n);
+}
+
+static void from_f32(weft_dtype to, void *dst, const float *src, int64_t n)
+{
+    if (to == WEFT_F16)
+        f16_from_f32(dst, src, n);
+    else
+        bf16_from_f32(dst, src, n);
+}
+
+void weft_convert_row(weft_dtype to, void *dst, weft_dtype from, const void *src, int64_t n)
+{
+    float part[64];
+
+    if (to == from) {
+        memcpy(dst, src, (size_t)n * weft_dtype_size(to));
+        return;
+    }
+    if (to == WEFT_F32) {
+        to_f32(dst, from, src, n);
+        return;
+    }
+    if (from == WEFT_F32) {
+        from_f32(to, dst, src, n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i += 64) {
+        int64_t count = n - i < 64 ? n - i : 64;
+
+        to_f32(part, from, (const uint16_t *)src + i, count);
+        from_f32(to, (uint16_t *)dst + i, part, count);
+    }
+}

@@ -1,0 +1,102 @@
+/* Which core's kernels this process uses: the best the CPU has, or the one WEFT_ISA names. */
+#include "core/cpu.h"
+#include "gemm/gemm.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static pthread_once_t current_once = PTHREAD_ONCE_INIT;
+static const weft_core *current_core;
+static weft_error_text current_error;
+
+const weft_core *weft_core_at(int index)
+{
+    if (index >= 0 && index < weft_cores_of_arch_count)
+        return weft_cores_of_arch[index];
+    return index == weft_cores_of_arch_count ? &weft_core_portable : NULL;
+}
+
+bool weft_core_available(const weft_core *core)
+{
+    return (core->needs & ~weft_cpu_features()) == 0;
+}
+
+/* "neon_mm, neon, portable": what a caller may ask for here. */
+static const char *available_names(char *text, size_t bytes)
+{
+    size_t used = 0;
+
+    text[0] = 0;
+    for (int i = 0; weft_core_at(i); i++) {
+        if (weft_core_available(weft_core_at(i)) && used < bytes)
+            used +=
+                (size_t)snprintf(text + used, bytes - used, "%s%s", used ? ", " : "", weft_core_at(i)->name);
+    }
+    return text;
+}
+
+weft_status weft_core_find(const char *name, const weft_core **core, weft_error_text *error)
+{
+    char names[256], missing[128];
+
+    for (int i = 0; weft_core_at(i); i++) {
+        const weft_core *candidate = weft_core_at(i);
+
+        if (strcmp(candidate->name, name))
+            continue;
+        if (!weft_core_available(candidate)) {
+            weft_cpu_feature_list(candidate->needs & ~weft_cpu_features(), missing, sizeof(missing));
+            return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                                  "instruction set %s needs %s, which this CPU lacks; it has: %s", name,
+                                  missing, available_names(names, sizeof(names)));
+        }
+        *core = candidate;
+        return WEFT_OK;
+    }
+    return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                          "WEFT_ISA: there is no instruction set \"%s\" in this build; this CPU can run: %s",
+                          name, available_names(names, sizeof(names)));
+}
+
+static void decide_current(void)
+{
+    const char *name = getenv("WEFT_ISA");
+
+    if (name && *name) {
+        weft_core_find(name, &current_core, &current_error);
+        return;
+    }
+    for (int i = 0; !current_core; i++) {
+        if (weft_core_available(weft_core_at(i)))
+            current_core = weft_core_at(i);
+    }
+}
+
+weft_status weft_core_current(const weft_core **core, weft_error_text *error)
+{
+    pthread_once(&current_once, decide_current);
+    if (!current_core) {
+        *error = current_error;
+        return current_error.status;
+    }
+    *core = current_core;
+    return WEFT_OK;
+}
+
+const weft_binding *weft_core_binding(const weft_core *core, weft_dtype dtype, bool f16_fast)
+{
+    switch (dtype) {
+    case WEFT_F32:
+        return &core->bind[WEFT_COMPUTE_F32];
+    case WEFT_F16:
+        return &core->bind[f16_fast ? WEFT_COMPUTE_F16_FAST : WEFT_COMPUTE_F16];
+    case WEFT_BF16:
+        return &core->bind[WEFT_COMPUTE_BF16];
+    case WEFT_I8:
+        return &core->bind[WEFT_COMPUTE_I8];
+    default:
+        return NULL;
+    }
+}

@@ -1,0 +1,127 @@
+/*
+ * The GEMM engine, called by tile.
+ *
+ *     D = act(alpha * row_scale[i] * col_scale[j] * (acc + A * B) + beta * C + bias[j])
+ *
+ * The caller owns the schedule: it asks for the steps, runs any tile in any order on any thread, and gives
+ * the workspace. A tile call allocates nothing and makes no system call. It packs A block by block from
+ * wherever A lives (a peer's memory: packing is the copy), and B too unless a window of packed weights is
+ * given. Results go to one or more destinations.
+ *
+ * Order of the sum, hence the bits of the result: k is cut into ceil(k / kc) blocks of equal length (rounded
+ * up to k_step, the last one shorter); each block is summed by the micro-kernel from zero and added to the
+ * accumulator, blocks in ascending k, starting from `acc`. It depends on k, the core and the compute type
+ * alone: not on m, n, the place of the tile, whether B was packed, or the number of threads.
+ * One exception: fp32 and half products whose A has at most few_rows rows use another kernel (see
+ * kernel.h), with the same order of blocks.
+ */
+#ifndef WEFT_GEMM_GEMM_H
+#define WEFT_GEMM_GEMM_H
+
+#include "core/status.h"
+#include "gemm/kernel.h"
+
+#include <stdbool.h>
+
+enum { WEFT_GEMM_DESTINATIONS_MAX = 16, WEFT_GEMM_ALIGNMENT = 128 };
+
+/* ---- which kernels ------------------------------------------------------------------------------- */
+
+/* The core named by WEFT_ISA, else the best this CPU has. The first call decides for the process. */
+weft_status weft_core_current(const weft_core **core, weft_error_text *error);
+
+/* By name, whatever WEFT_ISA says; an unknown name, or one this CPU cannot run, is an error. */
+weft_status weft_core_find(const char *name, const weft_core **core, weft_error_text *error);
+
+/* The `index`-th core of this build, best first, portable last; NULL past the end. */
+const weft_core *weft_core_at(int index);
+bool weft_core_available(const weft_core *core);
+
+/* The binding for products of `dtype` (F32, F16, BF16, I8); NULL for other types. */
+const weft_binding *weft_core_binding(const weft_core *core, weft_dtype dtype, bool f16_fast);
+
+/* What a scheduler should cut at: micro-kernel steps, and tiles that run at full speed. */
+typedef struct weft_gemm_steps {
+    int mr, nr, k_step;
+    int m_tile, n_tile, k_tile; /* multiples of mr, nr, k_step */
+} weft_gemm_steps;
+
+weft_gemm_steps weft_gemm_steps_of(const weft_binding *bind);
+
+/* ---- packed B ------------------------------------------------------------------------------------ */
+
+/*
+ * B packed for one binding: a header followed by the panels, one after another, each over all of k. It holds
+ * no pointers, so it may lie in memory that ranks share and map at different addresses. A window may start
+ * at any column that is a multiple of nr and any k that is a multiple of k_step; it must end at a multiple
+ * of k_step or at the end of k.
+ */
+typedef struct weft_packed {
+    uint64_t magic;
+    int64_t k, n;
+    int32_t type; /* weft_dtype of the panels */
+    int32_t nr, b_kr, k_step;
+    int64_t panel_bytes;
+    int64_t reserved[10];
+} weft_packed;
+
+size_t weft_packed_bytes(const weft_binding *bind, int64_t k, int64_t n);
+
+/* Writes the header into `memory` (weft_packed_bytes long, 128-byte aligned). */
+weft_packed *weft_packed_begin(const weft_binding *bind, int64_t k, int64_t n, void *memory);
+
+/*
+ * Packs columns [n0, n0 + n) and k [k0, k0 + k) of B; n0 a multiple of nr, k0 of k_step; the ends likewise,
+ * or the ends of B. `b` is element (0, 0) of the whole B. Pieces may be packed in any order, by any thread.
+ */
+void weft_packed_fill(const weft_binding *bind, weft_packed *packed, const void *b, weft_dtype b_dtype,
+                      int64_t b_rs, int64_t b_cs, int64_t k0, int64_t k, int64_t n0, int64_t n);
+
+/* Is this memory a B of this shape packed for this binding? */
+bool weft_packed_fits(const weft_binding *bind, const weft_packed *packed, int64_t k, int64_t n);
+
+/* ---- tiles --------------------------------------------------------------------------------------- */
+
+typedef struct weft_gemm_tile {
+    const weft_binding *bind;
+    int64_t m, n, k; /* k = 0 still applies acc and the epilogue */
+
+    const void *a; /* element (i, p) at a[i * a_rs + p * a_cs]; one of the strides is 1 */
+    int64_t a_rs, a_cs;
+    weft_dtype a_dtype; /* converted to the kernel's type while packing: any of F32, F16, BF16; I8 for I8 */
+
+    const void *b; /* element (p, j) at b[p * b_rs + j * b_cs]; ignored when packed_b is set */
+    int64_t b_rs, b_cs;
+    weft_dtype b_dtype;
+    const weft_packed *packed_b;
+    int64_t packed_k0, packed_n0;
+
+    const void *acc; /* F32 (I8: I32) to start from, NULL = zero; may be a peer's memory */
+    int64_t acc_ld;
+
+    bool raw; /* D receives the bare accumulators; nothing below applies except d */
+    float alpha, beta;
+    weft_act act;
+    const float *row_scale, *col_scale; /* NULL = 1 */
+    const void *c;                      /* dtype of D; never read when beta = 0 */
+    int64_t c_ld;
+    const void *bias; /* per column, dtype of D; NULL = none */
+
+    weft_dtype d_dtype;
+    int d_count; /* every destination receives the whole tile */
+    void *d[WEFT_GEMM_DESTINATIONS_MAX];
+    int64_t d_ld[WEFT_GEMM_DESTINATIONS_MAX];
+} weft_gemm_tile;
+
+/* A tile of this binding with everything optional off: alpha = 1, beta = 0, one destination, types alike. */
+weft_gemm_tile weft_gemm_tile_init(const weft_binding *bind);
+
+/* Says what is wrong with a tile, if anything. Running a tile does not check again. */
+weft_status weft_gemm_tile_check(const weft_gemm_tile *tile, weft_error_text *error);
+
+/* Workspace that suffices for every tile of at most m x n x k, 128-byte aligned. */
+size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n, int64_t k, bool packed_b);
+
+void weft_gemm_run_tile(const weft_gemm_tile *tile, void *workspace);
+
+#endif

@@ -1,0 +1,89 @@
+/*
+ * What a micro-kernel is, and how a core binds its kernels.
+ *
+ * A micro-kernel is a leaf: one function in one file that multiplies one packed panel of A by one packed
+ * panel of B. It allocates nothing, knows no leading dimension of A or B, and tells its caller its steps.
+ *
+ * Panels. A panel of A holds mr rows, a panel of B nr columns; both hold k_step * s elements of k, padded
+ * with zeros in every direction. Elements of k are grouped: a_kr (b_kr) consecutive ones lie side by side.
+ *
+ *     A(i, p) is element ((p / a_kr) * mr + i) * a_kr + p % a_kr of its panel
+ *     B(p, j) is element ((p / b_kr) * nr + j) * b_kr + p % b_kr of its panel
+ *
+ * so kr = 1 is the classic layout (mr rows for each k), BFMMLA wants kr = 4, SMMLA 8, VNNI b_kr = 4, and an
+ * AMX tile a_kr = 32 with b_kr = 2. A panels start on 64 bytes; a B panel may start at any multiple of k_step
+ * inside a longer one. The element type is the kernel's `type`, except
+ * that `a_flip` asks the packer to add 128 to every int8 of A (padding included), for instructions that want
+ * one unsigned side; such a kernel takes 128 * (column sums of B) off again itself.
+ *
+ * To add a kernel: write the file, declare it in the folder's kernels.h, bind it in the folder's cores.c.
+ */
+#ifndef WEFT_GEMM_KERNEL_H
+#define WEFT_GEMM_KERNEL_H
+
+#include <weft/weft.h>
+
+#include <stdbool.h>
+
+/*
+ * C (mr x nr, row-major, fp32 or int32, any alignment) = A * B, or C += A * B when `add`. The sum over k is
+ * formed first and added to C once. k > 0 is a multiple of k_step. Reads mr*k and nr*k elements, no more.
+ */
+typedef void (*weft_microkernel)(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add);
+
+/*
+ * Packs one full panel of a matrix that already has the kernel's type, for k > 0, a multiple of k_step.
+ * `ld` counts elements: between rows of A (columns of B) when k runs along memory, between successive k
+ * when rows of A (columns of B) lie side by side. Reads exactly the panel's elements.
+ */
+typedef void (*weft_panel_packer)(void *panel, const void *source, int64_t ld, int64_t k);
+
+typedef struct weft_kernel {
+    const char *name; /* isa_type_mrxnr_instruction */
+    weft_dtype type;  /* of the panels: F32, F16, BF16 or I8 */
+    int mr, nr;
+    int a_kr, b_kr;
+    int k_step;  /* a multiple of a_kr and b_kr */
+    bool a_flip; /* int8 A is packed as value + 128 */
+    weft_microkernel run;
+
+    /* Optional: the same product for at most few_rows rows, over A panels of few_rows rows and the same B. */
+    int few_rows;
+    weft_microkernel run_few;
+
+    /* Optional fast packers; where NULL, or for edges and conversions, portable code packs. */
+    weft_panel_packer pack_a_along, pack_a_across, pack_b_along, pack_b_across;
+} weft_kernel;
+
+/* What the arithmetic is done in. */
+typedef enum weft_compute {
+    WEFT_COMPUTE_F32,
+    WEFT_COMPUTE_F16,      /* fp16 products, fp32 sums */
+    WEFT_COMPUTE_F16_FAST, /* fp16 products and sums inside one k block, fp32 between blocks */
+    WEFT_COMPUTE_BF16,
+    WEFT_COMPUTE_I8,
+    WEFT_COMPUTE_COUNT
+} weft_compute;
+
+/* A kernel with the cache blocks it wants on one core: mc rows of A and kc of k per block, nc columns of B.
+ */
+typedef struct weft_binding {
+    const weft_kernel *kernel;
+    int mc, kc, nc;
+} weft_binding;
+
+/* All kernels of one kind of core. `needs` are weft_cpu_feature bits. */
+typedef struct weft_core {
+    const char *name; /* what WEFT_ISA accepts */
+    uint32_t needs;
+    weft_binding bind[WEFT_COMPUTE_COUNT];
+} weft_core;
+
+/* The cores of this architecture, best first; the portable one is not among them. kernels/<arch>/cores.c */
+extern const weft_core *const weft_cores_of_arch[];
+extern const int weft_cores_of_arch_count;
+
+/* Plain C, every architecture, the reference. kernels/portable/ */
+extern const weft_core weft_core_portable;
+
+#endif

@@ -1,0 +1,186 @@
+#include "gemm/pack.h"
+#include "core/dtype.h"
+#include "gemm/convert.h"
+#include "gemm/gemm.h"
+
+#include <string.h>
+
+enum { LINES_MAX = 64, CONVERT_K = 64 };
+
+static const uint64_t packed_magic = 0x3142206b63617057u;
+
+weft_pack_side weft_pack_side_a(const weft_kernel *kernel, bool few)
+{
+    if (few)
+        return (weft_pack_side){.lines = kernel->few_rows, .kr = kernel->a_kr, .flip = kernel->a_flip};
+    return (weft_pack_side){.lines = kernel->mr,
+                            .kr = kernel->a_kr,
+                            .flip = kernel->a_flip,
+                            .along = kernel->pack_a_along,
+                            .across = kernel->pack_a_across};
+}
+
+weft_pack_side weft_pack_side_b(const weft_kernel *kernel)
+{
+    return (weft_pack_side){.lines = kernel->nr,
+                            .kr = kernel->b_kr,
+                            .along = kernel->pack_b_along,
+                            .across = kernel->pack_b_across};
+}
+
+int64_t weft_pack_k(const weft_kernel *kernel, int64_t k)
+{
+    return (k + kernel->k_step - 1) / kernel->k_step * kernel->k_step;
+}
+
+/*
+ * The plain definition of a panel, for elements of 1, 2 or 4 bytes: `lines` lines of `k`, padded to
+ * side->lines and padded_k. `T` is the element, `flip` is added to each.
+ */
+#define PACK_PLAIN(name, T)                                                                                  \
+    static void name(T *restrict panel, const T *restrict source, const weft_pack_side *side, int64_t ls,    \
+                     int64_t ks, int64_t lines, int64_t k, int64_t padded_k, T flip)                         \
+    {                                                                                                        \
+        int64_t kr = side->kr, width = side->lines;                                                          \
+                                                                                                             \
+        for (int64_t p0 = 0; p0 < padded_k; p0 += kr) {                                                      \
+            for (int64_t i = 0; i < width; i++) {                                                            \
+                for (int64_t q = 0; q < kr; q++) {                                                           \
+                    bool inside = i < lines && p0 + q < k;                                                   \
+                                                                                                             \
+                    *panel++ = (T)((inside ? source[i * ls + (p0 + q) * ks] : 0) ^ flip);                    \
+                }                                                                                            \
+            }                                                                                                \
+        }                                                                                                    \
+    }
+
+PACK_PLAIN(pack_plain_1, uint8_t)
+PACK_PLAIN(pack_plain_2, uint16_t)
+PACK_PLAIN(pack_plain_4, uint32_t)
+
+static void pack_plain(size_t size, void *panel, const void *source, const weft_pack_side *side, int64_t ls,
+                       int64_t ks, int64_t lines, int64_t k, int64_t padded_k)
+{
+    if (size == 1)
+        pack_plain_1(panel, source, side, ls, ks, lines, k, padded_k, side->flip ? 0x80 : 0);
+    else if (size == 2)
+        pack_plain_2(panel, source, side, ls, ks, lines, k, padded_k, 0);
+    else
+        pack_plain_4(panel, source, side, ls, ks, lines, k, padded_k, 0);
+}
+
+/* One panel whose source has the kernel's type already. */
+static void pack_same(const weft_kernel *kernel, const weft_pack_side *side, char *panel, const void *source,
+                      int64_t ls, int64_t ks, int64_t lines, int64_t k)
+{
+    size_t size = weft_dtype_size(kernel->type);
+    weft_panel_packer fast = ks == 1 ? side->along : ls == 1 ? side->across : NULL;
+    int64_t done = 0;
+
+    if (fast && lines == side->lines) {
+        done = k / kernel->k_step * kernel->k_step;
+        if (done)
+            fast(panel, source, ks == 1 ? ls : ks, done);
+    }
+    if (done < k)
+        pack_plain(size, panel + (size_t)(done * side->lines) * size,
+                   (const char *)source + (size_t)(done * ks) * size, side, ls, ks, lines, k - done,
+                   weft_pack_k(kernel, k) - done);
+}
+
+/* One panel whose source has another type: a few k at a time are converted on the stack, then packed. */
+static void pack_converted(const weft_kernel *kernel, const weft_pack_side *side, char *panel,
+                           const char *source, weft_dtype dtype, int64_t ls, int64_t ks, int64_t lines,
+                           int64_t k)
+{
+    size_t from = weft_dtype_size(dtype), to = weft_dtype_size(kernel->type);
+    _Alignas(64) char part[LINES_MAX * CONVERT_K * sizeof(float)];
+
+    for (int64_t p = 0; p < k; p += CONVERT_K) {
+        int64_t count = k - p < CONVERT_K ? k - p : CONVERT_K;
+        const char *here = source + (size_t)(p * ks) * from;
+        char *out = panel + (size_t)(p * side->lines) * to;
+
+        if (ks == 1) {
+            for (int64_t i = 0; i < lines; i++)
+                weft_convert_row(kernel->type, part + (size_t)(i * CONVERT_K) * to, dtype,
+                                 here + (size_t)(i * ls) * from, count);
+            pack_same(kernel, side, out, part, CONVERT_K, 1, lines, count);
+        } else {
+            for (int64_t q = 0; q < count; q++)
+                weft_convert_row(kernel->type, part + (size_t)(q * LINES_MAX) * to, dtype,
+                                 here + (size_t)(q * ks) * from, lines);
+            pack_same(kernel, side, out, part, 1, LINES_MAX, lines, count);
+        }
+    }
+}
+
+void weft_pack_panels(const weft_kernel *kernel, const weft_pack_side *side, void *panels,
+                      int64_t panel_bytes, const void *source, weft_dtype dtype, int64_t line_stride,
+                      int64_t k_stride, int64_t lines, int64_t k)
+{
+    size_t size = weft_dtype_size(dtype);
+
+    for (int64_t i = 0; i < lines; i += side->lines) {
+        int64_t count = lines - i < side->lines ? lines - i : side->lines;
+        char *panel = (char *)panels + i / side->lines * panel_bytes;
+        const char *here = (const char *)source + (size_t)(i * line_stride) * size;
+
+        if (dtype == kernel->type)
+            pack_same(kernel, side, panel, here, line_stride, k_stride, count, k);
+        else
+            pack_converted(kernel, side, panel, here, dtype, line_stride, k_stride, count, k);
+    }
+}
+
+static int64_t packed_panel_bytes(const weft_kernel *kernel, int64_t k)
+{
+    int64_t bytes = weft_pack_k(kernel, k) * kernel->nr * (int64_t)weft_dtype_size(kernel->type);
+
+    return (bytes + 63) / 64 * 64;
+}
+
+size_t weft_packed_bytes(const weft_binding *bind, int64_t k, int64_t n)
+{
+    int64_t panels = (n + bind->kernel->nr - 1) / bind->kernel->nr;
+
+    return sizeof(weft_packed) + (size_t)(panels * packed_panel_bytes(bind->kernel, k));
+}
+
+weft_packed *weft_packed_begin(const weft_binding *bind, int64_t k, int64_t n, void *memory)
+{
+    weft_packed *packed = memory;
+
+    *packed = (weft_packed){
+        .magic = packed_magic,
+        .k = k,
+        .n = n,
+        .type = bind->kernel->type,
+        .nr = bind->kernel->nr,
+        .b_kr = bind->kernel->b_kr,
+        .k_step = bind->kernel->k_step,
+        .panel_bytes = packed_panel_bytes(bind->kernel, k),
+    };
+    return packed;
+}
+
+bool weft_packed_fits(const weft_binding *bind, const weft_packed *packed, int64_t k, int64_t n)
+{
+    const weft_kernel *kernel = bind->kernel;
+
+    return packed->magic == packed_magic && packed->k == k && packed->n == n &&
+           packed->type == (int32_t)kernel->type && packed->nr == kernel->nr &&
+           packed->b_kr == kernel->b_kr && packed->k_step == kernel->k_step;
+}
+
+void weft_packed_fill(const weft_binding *bind, weft_packed *packed, const void *b, weft_dtype b_dtype,
+                      int64_t b_rs, int64_t b_cs, int64_t k0, int64_t k, int64_t n0, int64_t n)
+{
+    weft_pack_side side = weft_pack_side_b(bind->kernel);
+    size_t size = weft_dtype_size(b_dtype);
+    char *panels = (char *)(packed + 1) + n0 / packed->nr * packed->panel_bytes +
+                   k0 * packed->nr * (int64_t)weft_dtype_size(bind->kernel->type);
+
+    weft_pack_panels(bind->kernel, &side, panels, packed->panel_bytes,
+                     (const char *)b + (size_t)(k0 * b_rs + n0 * b_cs) * size, b_dtype, b_cs, b_rs, n, k);
+}

@@ -1,0 +1,33 @@
+/*
+ * Packing: from any strides and floating type into the panels of kernel.h. Internal to the engine.
+ *
+ * A and B are packed by the same code: what follows says "lines" for rows of A and columns of B.
+ */
+#ifndef WEFT_GEMM_PACK_H
+#define WEFT_GEMM_PACK_H
+
+#include "gemm/kernel.h"
+
+typedef struct weft_pack_side {
+    int lines; /* per panel: mr, few_rows or nr */
+    int kr;
+    bool flip;
+    weft_panel_packer along, across; /* NULL: portable */
+} weft_pack_side;
+
+weft_pack_side weft_pack_side_a(const weft_kernel *kernel, bool few);
+weft_pack_side weft_pack_side_b(const weft_kernel *kernel);
+
+/* k rounded up to the kernel's k_step. */
+int64_t weft_pack_k(const weft_kernel *kernel, int64_t k);
+
+/*
+ * Packs `lines` lines of `k` elements into ceil(lines / side->lines) panels that lie panel_bytes apart.
+ * Element (line, p) is at source[line * line_stride + p * k_stride]; one of the strides is 1 (or that
+ * extent is 1). Padding lines and k up to the next k_step are filled.
+ */
+void weft_pack_panels(const weft_kernel *kernel, const weft_pack_side *side, void *panels,
+                      int64_t panel_bytes, const void *source, weft_dtype dtype, int64_t line_stride,
+                      int64_t k_stride, int64_t lines, int64_t k);
+
+#endif

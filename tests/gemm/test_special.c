@@ -1,0 +1,133 @@
+/* NaN and infinity propagate, C is not read when beta is 0, and illegal tiles are named. */
+#include "gemm/gemm_case.h"
+
+enum { M = 13, N = 29, K = 37 };
+
+/* Puts `value` into A(3, 5), B(7, 11) or both sides of one product and looks where it arrives. */
+static void test_propagation(const weft_core *core, weft_dtype dtype, double value, bool in_b, bool packed)
+{
+    const weft_binding *bind = weft_core_binding(core, dtype, false);
+    size_t workspace_bytes = weft_gemm_workspace_bytes(bind, M, N, K, packed);
+    void *workspace = aligned_alloc(128, (workspace_bytes + 127) / 128 * 128);
+    void *memory = aligned_alloc(128, (weft_packed_bytes(bind, K, N) + 127) / 128 * 128);
+    float a[M * K], b[K * N], d[M * N];
+    char ha[sizeof(a)], hb[sizeof(b)];
+    weft_gemm_tile tile = weft_gemm_tile_init(bind);
+
+    for (int i = 0; i < M * K; i++)
+        weft_element_set(dtype, ha, (size_t)i, 1);
+    for (int i = 0; i < K * N; i++)
+        weft_element_set(dtype, hb, (size_t)i, 1);
+    if (in_b)
+        weft_element_set(dtype, hb, 7 * N + 11, value);
+    else
+        weft_element_set(dtype, ha, 3 * K + 5, value);
+    tile.m = M;
+    tile.n = N;
+    tile.k = K;
+    tile.a = ha;
+    tile.a_rs = K;
+    tile.b = hb;
+    tile.b_rs = N;
+    tile.d_dtype = WEFT_F32;
+    tile.d[0] = d;
+    tile.d_ld[0] = N;
+    if (packed) {
+        tile.packed_b = weft_packed_begin(bind, K, N, memory);
+        weft_packed_fill(bind, memory, hb, dtype, N, 1, 0, K, 0, N);
+    }
+    weft_gemm_run_tile(&tile, workspace);
+    for (int i = 0; i < M; i++) {
+        for (int j = 0; j < N; j++) {
+            float x = d[i * N + j];
+            bool hit = in_b ? j == 11 : i == 3;
+
+            if (!hit)
+                CHECK(x == K);
+            else
+                CHECK(isnan(value) ? isnan(x) : isinf(x) && (x > 0) == (value > 0));
+        }
+    }
+    free(workspace);
+    free(memory);
+}
+
+static void test_illegal(const weft_core *core)
+{
+    const weft_binding *bind = weft_core_binding(core, WEFT_F32, false);
+    weft_gemm_tile good = weft_gemm_tile_init(bind), bad;
+    float memory[64] = {0};
+    _Alignas(128) char blob[4096];
+    weft_error_text error;
+
+    good.m = good.n = good.k = 2;
+    good.a = good.b = good.d[0] = memory;
+    good.a_rs = good.b_rs = good.d_ld[0] = 2;
+    CHECK_INT(weft_gemm_tile_check(&good, &error), WEFT_OK);
+    bad = good;
+    bad.a_rs = bad.a_cs = 2;
+    CHECK_INT(weft_gemm_tile_check(&bad, &error), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(error.text, "strides 2 and 2");
+    bad = good;
+    bad.b_dtype = WEFT_I8;
+    CHECK_INT(weft_gemm_tile_check(&bad, &error), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(error.text, "B is int8");
+    bad = good;
+    bad.d_ld[0] = 1;
+    CHECK_INT(weft_gemm_tile_check(&bad, &error), WEFT_ERR_ARGUMENT);
+    bad = good;
+    bad.d_count = 0;
+    CHECK_INT(weft_gemm_tile_check(&bad, &error), WEFT_ERR_ARGUMENT);
+    bad = good;
+    bad.k = -1;
+    CHECK_INT(weft_gemm_tile_check(&bad, &error), WEFT_ERR_ARGUMENT);
+    bad = good;
+    bad.d_dtype = WEFT_I64;
+    CHECK_INT(weft_gemm_tile_check(&bad, &error), WEFT_ERR_ARGUMENT);
+    bad = good;
+    bad.packed_b = weft_packed_begin(bind, 2, 2, blob);
+    CHECK_INT(weft_gemm_tile_check(&bad, &error), WEFT_OK);
+    bad.packed_n0 = 1;
+    CHECK_INT(weft_gemm_tile_check(&bad, &error), WEFT_ERR_ARGUMENT);
+    bad.packed_n0 = 0;
+    bad.k = 3;
+    CHECK_INT(weft_gemm_tile_check(&bad, &error), WEFT_ERR_ARGUMENT);
+    memset(blob, 0, sizeof(blob));
+    bad.k = 2;
+    CHECK_INT(weft_gemm_tile_check(&bad, &error), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(error.text, bind->kernel->name);
+}
+
+static void test_names(void)
+{
+    const weft_core *core = NULL;
+    weft_error_text error;
+
+    CHECK_INT(weft_core_find("portable", &core, &error), WEFT_OK);
+    CHECK(core == &weft_core_portable);
+    CHECK_INT(weft_core_find("mmx", &core, &error), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(error.text, "mmx");
+    CHECK_HAS(error.text, "portable");
+    for (int i = 0; weft_core_at(i); i++) {
+        if (!weft_core_available(weft_core_at(i))) {
+            CHECK_INT(weft_core_find(weft_core_at(i)->name, &core, &error), WEFT_ERR_UNSUPPORTED);
+            CHECK_HAS(error.text, "lacks");
+        }
+    }
+}
+
+int main(void)
+{
+    static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16};
+    static const double values[] = {NAN, INFINITY, -INFINITY};
+
+    for (int i = 0; weft_core_at(i); i++) {
+        if (!weft_core_available(weft_core_at(i)))
+            continue;
+        for (int x = 0; x < 36; x++)
+            test_propagation(weft_core_at(i), types[x % 3], values[x / 3 % 3], x / 9 % 2, x / 18);
+        test_illegal(weft_core_at(i));
+    }
+    test_names();
+    return check_report("gemm special");
+}
