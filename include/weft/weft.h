@@ -58,6 +58,48 @@ WEFT_API const char *weft_status_text(weft_status status);
 /* The library's version, "major.minor.patch". */
 WEFT_API const char *weft_version(void);
 
+/* ---- groups --------------------------------------------------------------------------------------- */
+
+/*
+ * A group handle stands for one rank and is used by one thread at a time. Calls marked collective must be
+ * made by every rank of the group, in the same order; ranks that call different things, or with different
+ * sizes, all get an error. After WEFT_ERR_TIMEOUT, WEFT_ERR_PEER_DIED or ranks in different calls the group is
+ * poisoned: every call returns that same error at once, and only freeing remains.
+ */
+
+/* Makes a group of `size` ranks that are threads of this process: groups[r] is the handle of rank r. Free each
+ * with weft_group_free. */
+WEFT_API weft_status weft_group_threads(int size, weft_group **groups);
+
+/* Drops a handle, with whatever the rank still had allocated in the group. Waits for nobody; NULL is fine. */
+WEFT_API void weft_group_free(weft_group *group);
+
+WEFT_API int weft_rank(const weft_group *group);
+WEFT_API int weft_size(const weft_group *group);
+
+/* The sentence of the last error of this handle; with NULL, of the calling thread's last call that failed without
+ * one. Never NULL. */
+WEFT_API const char *weft_error(const weft_group *group);
+
+/* How long this rank waits for a peer to enter a call (600 s unless WEFT_ENTER_TIMEOUT says otherwise) and for
+ * progress once all have entered (30 s, WEFT_PROGRESS_TIMEOUT). */
+WEFT_API weft_status weft_set_deadlines(weft_group *group, double enter_seconds, double progress_seconds);
+
+/* Collective: returns when every rank has called it. */
+WEFT_API weft_status weft_barrier(weft_group *group);
+
+/* ---- symmetric memory ----------------------------------------------------------------------------- */
+
+/* Collective, with the same size and alignment everywhere: memory at the same offset on every rank, zeroed.
+ * `alignment` is a power of two up to 2 MiB; 0 means 128. */
+WEFT_API weft_status weft_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer);
+
+/* Collective: gives back what weft_alloc of the same group gave. NULL is fine when every rank passes it. */
+WEFT_API weft_status weft_free(weft_group *group, void *pointer);
+
+/* Where `rank` has the object that this rank has at `pointer`; NULL when that is not symmetric memory. */
+WEFT_API void *weft_peer(const weft_group *group, const void *pointer, int rank);
+
 /* ---- problems ------------------------------------------------------------------------------------- */
 
 typedef enum weft_op {

@@ -1,0 +1,66 @@
+/* Groups: the doors of weft.h. */
+#include <math.h>
+
+#include "group/group.h"
+#include "symm/symm.h"
+
+weft_status weft_group_threads(int size, weft_group **groups)
+{
+    weft_error_text *error = weft_error_thread();
+
+    if (size < 1 || size > WEFT_RANKS_MAX)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_group_threads: size is %d; it may be 1 to %d",
+                              size, WEFT_RANKS_MAX);
+    if (!groups)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "weft_group_threads: groups is NULL; it receives %d handles", size);
+    return weft_group_create_threads(size, groups, error);
+}
+
+void weft_group_free(weft_group *group)
+{
+    if (!group)
+        return;
+    weft_symm_detach(group);
+    weft_group_close(group);
+}
+
+int weft_rank(const weft_group *group)
+{
+    return group ? group->rank : -1;
+}
+
+int weft_size(const weft_group *group)
+{
+    return group ? group->size : 0;
+}
+
+const char *weft_error(const weft_group *group)
+{
+    return group ? group->error.text : weft_error_thread()->text;
+}
+
+static weft_status no_group(const char *call)
+{
+    return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", call);
+}
+
+weft_status weft_set_deadlines(weft_group *group, double enter_seconds, double progress_seconds)
+{
+    const double most = 1e9; /* in nanoseconds, still far from the end of 64 bits */
+
+    if (!group)
+        return no_group("weft_set_deadlines");
+    if (!(enter_seconds > 0 && enter_seconds <= most && progress_seconds > 0 && progress_seconds <= most))
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                              "weft_set_deadlines: %g and %g seconds; both must be above 0 and at most %g",
+                              enter_seconds, progress_seconds, most);
+    group->enter_ns = (int64_t)(enter_seconds * 1e9);
+    group->progress_ns = (int64_t)(progress_seconds * 1e9);
+    return WEFT_OK;
+}
+
+weft_status weft_barrier(weft_group *group)
+{
+    return group ? weft_group_barrier(group) : no_group("weft_barrier");
+}

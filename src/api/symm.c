@@ -1,0 +1,30 @@
+/* Symmetric memory: the doors of weft.h. */
+#include "symm/symm.h"
+
+static weft_status no_group(const char *call)
+{
+    return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", call);
+}
+
+weft_status weft_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer)
+{
+    if (!group)
+        return no_group("weft_alloc");
+    if (!pointer)
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_alloc: pointer is NULL");
+    return weft_symm_alloc(group, bytes, alignment, pointer);
+}
+
+weft_status weft_free(weft_group *group, void *pointer)
+{
+    if (!group)
+        return no_group("weft_free");
+    return pointer ? weft_symm_free(group, pointer) : WEFT_OK;
+}
+
+void *weft_peer(const weft_group *group, const void *pointer, int rank)
+{
+    if (!group || rank < 0 || rank >= group->size || !weft_symm_contains(group, pointer, 1))
+        return NULL;
+    return weft_symm_peer(group, pointer, rank);
+}

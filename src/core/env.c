@@ -1,0 +1,95 @@
+#include "core/env.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const weft_env_entry entries[WEFT_ENV_IDS] = {
+#define WEFT_ENV_ROW(name, kind, fallback, help)                                                             \
+    [WEFT_ENV_##name] = {"WEFT_" #name, WEFT_ENV_##kind, fallback, help},
+    WEFT_ENV_TABLE(WEFT_ENV_ROW)
+#undef WEFT_ENV_ROW
+};
+
+const weft_env_entry *weft_env_describe(weft_env_id id)
+{
+    return &entries[id];
+}
+
+const char *weft_env_kind_name(weft_env_kind kind)
+{
+    static const char *const names[] = {"bytes", "seconds", "count", "word"};
+
+    return names[kind];
+}
+
+const char *weft_env_word(weft_env_id id)
+{
+    const char *value = getenv(entries[id].name);
+
+    return value && *value ? value : entries[id].fallback;
+}
+
+int weft_parse_bytes(const char *text, int64_t *bytes)
+{
+    static const char units[] = "KMGT";
+    const char *unit;
+    char *end;
+    double number = strtod(text, &end);
+    int shift = 0;
+
+    if (end == text || !isfinite(number) || number < 0)
+        return 0;
+    if (*end) {
+        unit = strchr(units, *end & ~0x20);
+        if (!unit)
+            return 0;
+        shift = 10 * (int)(unit - units + 1);
+        end++;
+        if (*end == 'i')
+            end++;
+        if (*end == 'B' || *end == 'b')
+            end++;
+        if (*end)
+            return 0;
+    }
+    number = ldexp(number, shift);
+    if (number >= 0x1p62)
+        return 0;
+    *bytes = (int64_t)number;
+    return 1;
+}
+
+weft_status weft_env_integer(weft_env_id id, int64_t *value, weft_error_text *error)
+{
+    const char *text = weft_env_word(id);
+    char *end;
+
+    *value = 0;
+    if (!*text)
+        return WEFT_OK;
+    if (entries[id].kind == WEFT_ENV_BYTES) {
+        if (!weft_parse_bytes(text, value))
+            return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                                  "%s is \"%s\"; it takes bytes, with K, M, G or T if wanted, such as 512M",
+                                  entries[id].name, text);
+        return WEFT_OK;
+    }
+    *value = strtoll(text, &end, 10);
+    if (*end || *value < 0)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s is \"%s\"; it takes a whole number",
+                              entries[id].name, text);
+    return WEFT_OK;
+}
+
+weft_status weft_env_seconds(weft_env_id id, double *value, weft_error_text *error)
+{
+    const char *text = weft_env_word(id);
+    char *end;
+
+    *value = strtod(text, &end);
+    if (end == text || *end || !isfinite(*value) || *value <= 0)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s is \"%s\"; it takes a positive number of seconds",
+                              entries[id].name, text);
+    return WEFT_OK;
+}

@@ -1,0 +1,52 @@
+/*
+ * Every environment variable weft reads for its own settings, one line each: name, kind, default and
+ * meaning. Parsing, `weft info` and the documentation come from this table.
+ *
+ * Kinds: BYTES takes a number with an optional K, M, G or T (powers of 1024); SECONDS a decimal number;
+ * COUNT a whole number; WORD a plain word that its reader checks.
+ */
+#ifndef WEFT_CORE_ENV_H
+#define WEFT_CORE_ENV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/status.h"
+
+#define WEFT_ENV_TABLE(X)                                                                                    \
+    X(HEAP, BYTES, "", "symmetric memory per rank, e.g. 512M; default: 3/4 of memory, divided by ranks")     \
+    X(ENTER_TIMEOUT, SECONDS, "600", "how long a rank waits for a peer to enter a call")                     \
+    X(PROGRESS_TIMEOUT, SECONDS, "30", "how long a rank waits for progress once all have entered")           \
+    X(HUGE, WORD, "auto", "huge pages for symmetric memory: auto or off")
+
+typedef enum weft_env_kind { WEFT_ENV_BYTES, WEFT_ENV_SECONDS, WEFT_ENV_COUNT, WEFT_ENV_WORD } weft_env_kind;
+
+typedef enum weft_env_id {
+#define WEFT_ENV_ID(name, kind, fallback, help) WEFT_ENV_##name,
+    WEFT_ENV_TABLE(WEFT_ENV_ID)
+#undef WEFT_ENV_ID
+        WEFT_ENV_IDS
+} weft_env_id;
+
+typedef struct weft_env_entry {
+    const char *name; /* "WEFT_HEAP" */
+    weft_env_kind kind;
+    const char *fallback; /* as a user would write it; "" when it is derived */
+    const char *help;
+} weft_env_entry;
+
+const weft_env_entry *weft_env_describe(weft_env_id id);
+const char *weft_env_kind_name(weft_env_kind kind);
+
+/* The text in force: the variable's value, or the default when it is unset or empty. */
+const char *weft_env_word(weft_env_id id);
+
+/* The number in force. A BYTES or COUNT without default that is unset gives 0. A value that cannot be
+ * read is WEFT_ERR_ARGUMENT with a sentence in `error`. */
+weft_status weft_env_integer(weft_env_id id, int64_t *value, weft_error_text *error);
+weft_status weft_env_seconds(weft_env_id id, double *value, weft_error_text *error);
+
+/* Reads "512M" and the like; returns false when the text is not a size. */
+int weft_parse_bytes(const char *text, int64_t *bytes);
+
+#endif

@@ -1,0 +1,243 @@
+/* Handles: making and dropping them, poison, and who is still there. */
+#include "group/group.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sched.h>
+
+#include "core/clock.h"
+#include "core/env.h"
+#include "core/cpu.h"
+
+enum { RADIX_SMALL = 8, RADIX_LARGE = 4, POISON_WRITE_NS = 20000000 };
+
+static weft_status no_memory(weft_error_text *error)
+{
+    return weft_error_set(error, WEFT_ERR_MEMORY, "out of memory for a group handle");
+}
+
+static void world_drop(weft_world *world)
+{
+    if (atomic_fetch_sub_explicit(&world->references, 1, memory_order_acq_rel) != 1)
+        return;
+    for (int rank = 0; rank < world->segment.header->size; rank++) {
+        weft_vacated *vacated = world->members[rank].vacated;
+
+        while (vacated) {
+            weft_vacated *next = vacated->next;
+
+            free(vacated);
+            vacated = next;
+        }
+    }
+    weft_segment_release(&world->segment);
+    free(world->members);
+    free(world);
+}
+
+static weft_status read_deadlines(weft_group *group, weft_error_text *error)
+{
+    double enter, progress;
+    weft_status status = weft_env_seconds(WEFT_ENV_ENTER_TIMEOUT, &enter, error);
+
+    if (status == WEFT_OK)
+        status = weft_env_seconds(WEFT_ENV_PROGRESS_TIMEOUT, &progress, error);
+    if (status != WEFT_OK)
+        return status;
+    group->enter_ns = (int64_t)(enter * 1e9);
+    group->progress_ns = (int64_t)(progress * 1e9);
+    return WEFT_OK;
+}
+
+weft_status weft_group_open(weft_world *world, int window, int rank, int size, const int *members,
+                            weft_group **group_out, weft_error_text *error)
+{
+    weft_group *group = calloc(1, sizeof(*group));
+    weft_status status;
+
+    if (!group)
+        return no_memory(error);
+    group->members = calloc((size_t)size, sizeof(*group->members));
+    group->control = calloc((size_t)size, sizeof(*group->control));
+    if (!group->members || !group->control) {
+        status = no_memory(error);
+        goto err_free;
+    }
+    status = read_deadlines(group, error);
+    if (status != WEFT_OK)
+        goto err_free;
+    group->rank = rank;
+    group->size = size;
+    group->window = window;
+    group->radix = size <= RADIX_SMALL ? RADIX_SMALL : RADIX_LARGE;
+    group->alone = world->segment.header->size <= weft_cpu_count();
+    group->world = world;
+    for (int peer = 0; peer < size; peer++) {
+        group->members[peer] = members[peer];
+        group->control[peer] = (weft_control *)weft_segment_window(&world->segment, members[peer], window);
+    }
+    atomic_fetch_add_explicit(&world->references, 1, memory_order_relaxed);
+    weft_group_member(group)->windows |= 1u << window;
+    *group_out = group;
+    return WEFT_OK;
+
+err_free:
+    free(group->members);
+    free(group->control);
+    free(group);
+    return status;
+}
+
+weft_status weft_group_create_threads(int size, weft_group **groups, weft_error_text *error)
+{
+    weft_world *world = calloc(1, sizeof(*world));
+    int *members = calloc((size_t)size, sizeof(*members));
+    weft_status status;
+    int made = 0;
+
+    if (world)
+        world->members = calloc((size_t)size, sizeof(*world->members));
+    if (!world || !members || !world->members) {
+        status = no_memory(error);
+        goto err_free;
+    }
+    status = weft_segment_create(size, 0, &world->segment, error);
+    if (status != WEFT_OK)
+        goto err_free;
+    world->references = 1;
+    for (int rank = 0; rank < size; rank++) {
+        members[rank] = rank;
+        world->segment.header->ranks[rank].state = WEFT_RANK_IN;
+    }
+    for (; made < size; made++) {
+        status = weft_group_open(world, 0, made, size, members, &groups[made], error);
+        if (status != WEFT_OK)
+            break;
+    }
+    free(members);
+    if (status != WEFT_OK)
+        while (made > 0)
+            weft_group_close(groups[--made]);
+    world_drop(world);
+    return status;
+
+err_free:
+    if (world)
+        free(world->members);
+    free(world);
+    free(members);
+    return status;
+}
+
+/* Remembers that the window may be reused once every member of the group has left it. Without memory for
+ * that the window stays taken, which only costs address space. */
+static void vacate(weft_group *group)
+{
+    weft_member *member = weft_group_member(group);
+    weft_vacated *vacated = malloc(sizeof(*vacated) + sizeof(int) * (size_t)group->size);
+
+    if (!vacated)
+        return;
+    vacated->window = group->window;
+    vacated->size = group->size;
+    memcpy(vacated->members, group->members, sizeof(int) * (size_t)group->size);
+    vacated->next = member->vacated;
+    member->vacated = vacated;
+}
+
+void weft_group_close(weft_group *group)
+{
+    weft_world *world = group->world;
+
+    if (group->window == 0)
+        /* Partner: weft_group_absent. */
+        atomic_store_explicit(&world->segment.header->ranks[group->members[group->rank]].state,
+                              WEFT_RANK_LEFT, memory_order_release);
+    else
+        vacate(group);
+    /* Partner: weft_group_absent, and the split that wants the window again. */
+    atomic_store_explicit(&group->control[group->rank]->left, 1, memory_order_release);
+    free(group->members);
+    free(group->control);
+    free(group);
+    world_drop(world);
+}
+
+/* Copies the poison into the handle. A writer that was killed between claim and sentence is not waited for.
+ */
+static weft_status read_poison(weft_group *group, weft_poison *poison)
+{
+    int64_t until = weft_clock_ns() + POISON_WRITE_NS;
+
+    /* Partner: the release in weft_group_poison. */
+    while (atomic_load_explicit(&poison->state, memory_order_acquire) != 2) {
+        if (weft_clock_ns() > until)
+            return weft_error_set(&group->error, WEFT_ERR_PEER, "another rank failed and could not say why");
+        sched_yield();
+    }
+    return weft_error_set(&group->error, (weft_status)poison->status, "%s", poison->text);
+}
+
+weft_status weft_group_check(weft_group *group)
+{
+    weft_poison *poison = &group->control[0]->poison;
+
+    /* Partner: the compare-and-swap in weft_group_poison; the sentence is acquired in read_poison. */
+    if (__builtin_expect(atomic_load_explicit(&poison->state, memory_order_relaxed) == 0, 1))
+        return WEFT_OK;
+    return read_poison(group, poison);
+}
+
+weft_status weft_group_poison(weft_group *group, weft_status status, const char *format, ...)
+{
+    weft_poison *poison = &group->control[0]->poison;
+    uint32_t none = 0;
+    va_list arguments;
+
+    /* Partner: weft_group_check. */
+    if (atomic_compare_exchange_strong_explicit(&poison->state, &none, 1, memory_order_relaxed,
+                                                memory_order_relaxed)) {
+        poison->status = (int32_t)status;
+        va_start(arguments, format);
+        vsnprintf(poison->text, sizeof(poison->text), format, arguments);
+        va_end(arguments);
+        /* Partner: the acquire in read_poison. */
+        atomic_store_explicit(&poison->state, 2, memory_order_release);
+    }
+    return read_poison(group, poison);
+}
+
+bool weft_group_absent(const weft_group *group, int rank)
+{
+    const weft_rank_entry *entry = &group->world->segment.header->ranks[group->members[rank]];
+
+    /* Partner: weft_group_close. */
+    return atomic_load_explicit(&group->control[rank]->left, memory_order_acquire) ||
+           atomic_load_explicit(&entry->state, memory_order_acquire) == WEFT_RANK_LEFT;
+}
+
+int weft_group_find_dead(const weft_group *group)
+{
+    if (!group->world->processes)
+        return -1;
+    for (int rank = 0; rank < group->size; rank++) {
+        const weft_rank_entry *entry = &group->world->segment.header->ranks[group->members[rank]];
+
+        /* The lock goes after the state was set to LEFT, so the state is read after the lock. */
+        if (rank != group->rank &&
+            atomic_load_explicit(&entry->state, memory_order_acquire) != WEFT_RANK_ABSENT &&
+            !weft_segment_locked(&group->world->segment, group->members[rank]) &&
+            atomic_load_explicit(&entry->state, memory_order_acquire) != WEFT_RANK_LEFT)
+            return rank;
+    }
+    return -1;
+}
+
+int weft_group_pid(const weft_group *group, int rank)
+{
+    const weft_rank_entry *entry = &group->world->segment.header->ranks[group->members[rank]];
+
+    return group->world->processes ? atomic_load_explicit(&entry->pid, memory_order_relaxed) : 0;
+}

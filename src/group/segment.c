@@ -1,0 +1,171 @@
+#include "group/segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/env.h"
+#include "core/topo.h"
+
+#define SEGMENT_MAGIC 0x31746665772d6773u /* names the layout; changes with it */
+
+#if defined(__SANITIZE_THREAD__)
+#define WEFT_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define WEFT_TSAN 1
+#endif
+#endif
+
+/* ThreadSanitizer leaves a program little address space, so worlds are small under it. */
+#ifdef WEFT_TSAN
+enum { WINDOWS = 4 };
+static const int64_t heap_most = 32 << 20;
+#else
+enum { WINDOWS = 16 };
+static const int64_t heap_most = INT64_MAX;
+#endif
+static const int64_t heap_least = 16 << 20;
+
+static uint64_t round_up(uint64_t value, uint64_t unit)
+{
+    return (value + unit - 1) / unit * unit;
+}
+
+static weft_status heap_size(int size, uint64_t *heap_bytes, weft_error_text *error)
+{
+    int64_t bytes;
+    weft_status status = weft_env_integer(WEFT_ENV_HEAP, &bytes, error);
+
+    if (status != WEFT_OK)
+        return status;
+    if (bytes == 0) {
+        bytes = weft_topo_memory_bytes() / 4 * 3 / size;
+        bytes = bytes < heap_least ? heap_least : bytes > heap_most ? heap_most : bytes;
+    }
+    *heap_bytes = round_up((uint64_t)bytes, WEFT_HUGE_BYTES);
+    return WEFT_OK;
+}
+
+/* Maps the whole file at an address aligned to WEFT_HUGE_BYTES, so that offsets and addresses agree in
+ * alignment and huge pages fit. */
+static weft_status map_whole(weft_segment *segment, uint64_t bytes, weft_error_text *error)
+{
+    char *reserved =
+        mmap(NULL, bytes + WEFT_HUGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *base;
+
+    if (reserved == MAP_FAILED)
+        return weft_error_set(error, WEFT_ERR_MEMORY,
+                              "cannot reserve %llu MiB of address space for symmetric memory (%s); "
+                              "set WEFT_HEAP to a smaller size",
+                              (unsigned long long)(bytes >> 20), strerror(errno));
+    base = (char *)round_up((uint64_t)(uintptr_t)reserved, WEFT_HUGE_BYTES);
+    if (base > reserved)
+        munmap(reserved, (size_t)(base - reserved));
+    if (base + bytes < reserved + bytes + WEFT_HUGE_BYTES)
+        munmap(base + bytes, (size_t)(reserved + WEFT_HUGE_BYTES - base));
+    if (mmap(base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, segment->fd, 0) ==
+        MAP_FAILED) {
+        munmap(base, bytes);
+        return weft_error_set(error, WEFT_ERR_SYSTEM, "cannot map symmetric memory: %s", strerror(errno));
+    }
+    /* A fork of a rank is not a rank; it keeps the mapping only so that pointers into it stay valid. */
+    madvise(base, bytes, MADV_DONTDUMP);
+    segment->header = (weft_segment_header *)base;
+    return WEFT_OK;
+}
+
+weft_status weft_segment_create(int size, uint64_t heap_bytes, weft_segment *segment, weft_error_text *error)
+{
+    weft_segment_header header = {.magic = SEGMENT_MAGIC, .size = size, .windows = WINDOWS};
+    weft_status status;
+
+    if (heap_bytes == 0) {
+        status = heap_size(size, &heap_bytes, error);
+        if (status != WEFT_OK)
+            return status;
+    }
+    if (getrandom(&header.nonce, sizeof(header.nonce), 0) != sizeof(header.nonce))
+        return weft_error_set(error, WEFT_ERR_SYSTEM, "cannot get random bytes: %s", strerror(errno));
+    header.heap_bytes = heap_bytes;
+    header.header_bytes = round_up(sizeof(header) + sizeof(weft_rank_entry) * (size_t)size, WEFT_HUGE_BYTES);
+    header.window_stride = round_up(heap_bytes, WEFT_HUGE_BYTES) + WEFT_HUGE_BYTES;
+    if (__builtin_mul_overflow(header.window_stride, (uint64_t)WINDOWS, &header.stride) ||
+        __builtin_mul_overflow(header.stride, (uint64_t)size, &header.total_bytes) ||
+        header.total_bytes > INT64_MAX / 2)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "WEFT_HEAP of %llu bytes is too large for %d ranks",
+                              (unsigned long long)heap_bytes, size);
+    header.total_bytes += header.header_bytes;
+
+    segment->fd = memfd_create("weft", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (segment->fd < 0)
+        return weft_error_set(error, WEFT_ERR_SYSTEM, "cannot create symmetric memory: %s", strerror(errno));
+    if (ftruncate(segment->fd, (off_t)header.total_bytes) != 0 ||
+        fcntl(segment->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        status = weft_error_set(error, WEFT_ERR_SYSTEM, "cannot size symmetric memory to %llu MiB: %s",
+                                (unsigned long long)(header.total_bytes >> 20), strerror(errno));
+        close(segment->fd);
+        return status;
+    }
+    status = map_whole(segment, header.total_bytes, error);
+    if (status != WEFT_OK) {
+        close(segment->fd);
+        return status;
+    }
+    *segment->header = header;
+    segment->slots = (char *)segment->header + header.header_bytes;
+    return WEFT_OK;
+}
+
+weft_status weft_segment_attach(int fd, uint64_t nonce, weft_segment *segment, weft_error_text *error)
+{
+    const int seals = F_SEAL_SHRINK | F_SEAL_GROW;
+    weft_segment_header header;
+    struct stat about;
+    weft_status status;
+
+    if (fstat(fd, &about) != 0 || pread(fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header) ||
+        header.magic != SEGMENT_MAGIC || header.total_bytes != (uint64_t)about.st_size)
+        return weft_error_set(error, WEFT_ERR_LAUNCH, "descriptor %d is not the memory of a weft world", fd);
+    if ((fcntl(fd, F_GET_SEALS) & seals) != seals)
+        return weft_error_set(error, WEFT_ERR_LAUNCH, "the memory of the world is not sealed");
+    segment->fd = fd;
+    status = map_whole(segment, header.total_bytes, error);
+    if (status != WEFT_OK)
+        return status;
+    if (segment->header->nonce != nonce) {
+        munmap(segment->header, header.total_bytes);
+        return weft_error_set(
+            error, WEFT_ERR_LAUNCH,
+            "the memory this rank was given is not the one its launcher meant (nonces differ)");
+    }
+    segment->slots = (char *)segment->header + header.header_bytes;
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    return WEFT_OK;
+}
+
+void weft_segment_release(weft_segment *segment)
+{
+    munmap(segment->header, segment->header->total_bytes);
+    close(segment->fd);
+}
+
+bool weft_segment_lock(const weft_segment *segment, int rank)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
+
+    return fcntl(segment->fd, F_SETLK, &lock) == 0;
+}
+
+bool weft_segment_locked(const weft_segment *segment, int rank)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
+
+    return fcntl(segment->fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}

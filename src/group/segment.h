@@ -1,0 +1,85 @@
+/*
+ * The shared memory of a world: one memfd that every rank maps once.
+ *
+ *     header | slot of rank 0 | slot of rank 1 | …            slot = window 0 | window 1 | …
+ *
+ * Slots have the same size (`stride`), so an object at the same offset in every slot is reached on another
+ * rank by adding a multiple of the stride. Window 0 of every slot belongs to the world group; a sub-group
+ * has one window index in the slots of all its members. A window begins with the group's control block
+ * (group/group.h); the rest is that group's part of the symmetric heap. The file is sparse: windows are
+ * address space, and only pages that were touched are memory. It has no name, so nothing stays behind, and is
+ * sealed against resizing, so a peer cannot make an access fault.
+ *
+ * Liveness: a process rank holds a POSIX record lock on byte `rank` of the file for as long as it lives. The
+ * kernel drops it when the process ends in any way, also by SIGKILL or exec, and anybody who has the
+ * file can ask for it; no thread, descriptor per peer or pid (which may be reused) is involved.
+ */
+#ifndef WEFT_GROUP_SEGMENT_H
+#define WEFT_GROUP_SEGMENT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/signal.h"
+#include "core/status.h"
+
+enum {
+    WEFT_RANKS_MAX = 1024,
+    WEFT_HUGE_BYTES = 2 << 20, /* slots and windows are aligned to this, in the file and in memory */
+};
+
+typedef enum weft_rank_state {
+    WEFT_RANK_ABSENT = 0,
+    WEFT_RANK_CLAIMED, /* a process took the rank and writes its entry */
+    WEFT_RANK_IN,
+    WEFT_RANK_LEFT, /* finalized, or ended normally */
+} weft_rank_state;
+
+typedef struct weft_rank_entry {
+    _Alignas(WEFT_LINE_BYTES) _Atomic uint32_t state; /* partner: every reader of the entry, acquire */
+    _Atomic int32_t pid;
+    _Atomic uint64_t proof; /* nonce + 1 + rank: that its writer maps the same memory */
+} weft_rank_entry;
+
+typedef struct weft_segment_header {
+    uint64_t magic;
+    uint64_t nonce;
+    uint64_t total_bytes;
+    uint64_t header_bytes;
+    uint64_t stride;
+    uint64_t window_stride;
+    uint64_t heap_bytes; /* budget of one rank, over all its windows */
+    int32_t size;
+    int32_t windows;
+    weft_rank_entry ranks[];
+} weft_segment_header;
+
+typedef struct weft_segment {
+    weft_segment_header *header;
+    char *slots; /* slot of rank 0 */
+    int fd;
+} weft_segment;
+
+/* Makes the segment of a new world. `heap_bytes` 0: from WEFT_HEAP or the machine's memory. */
+weft_status weft_segment_create(int size, uint64_t heap_bytes, weft_segment *segment, weft_error_text *error);
+
+/* Maps the segment behind `fd`, which it takes over on success. The nonce must be the expected one. */
+weft_status weft_segment_attach(int fd, uint64_t nonce, weft_segment *segment, weft_error_text *error);
+
+void weft_segment_release(weft_segment *segment);
+
+/* Takes the liveness lock of `rank`; false when another process holds it. */
+bool weft_segment_lock(const weft_segment *segment, int rank);
+
+/* Whether a process other than the caller holds the lock of `rank`. */
+bool weft_segment_locked(const weft_segment *segment, int rank);
+
+static inline char *weft_segment_window(const weft_segment *segment, int rank, int window)
+{
+    return segment->slots + (uint64_t)rank * segment->header->stride +
+           (uint64_t)window * segment->header->window_stride;
+}
+
+#endif

@@ -1,0 +1,184 @@
+/*
+ * The collective calls of the group layer, all made of one thing: the sync.
+ *
+ * A sync is a dissemination barrier of radix 4 (up to eight ranks: one round in which everybody watches
+ * everybody). A rank has one word, on a line of its own that only it writes; in round i it writes the round
+ * it has reached and waits for the words of the ranks at distances j * radix^i before it. A barrier of two
+ * ranks is therefore one store and one load that misses.
+ *
+ * The word also names the call. Of two ranks in the same sync, at least one finds the other still in it
+ * (the first to leave has seen the other there), so different calls are always noticed.
+ */
+#include "group/group.h"
+
+#include <string.h>
+
+static const char *call_name(unsigned call)
+{
+    switch (call) {
+    case WEFT_CALL_BARRIER:
+        return "barrier";
+    case WEFT_CALL_AGREE:
+        return "agreement";
+    case WEFT_CALL_BROADCAST:
+        return "broadcast";
+    case WEFT_CALL_SPLIT:
+        return "weft_group_split";
+    case WEFT_CALL_ALLOC:
+        return "weft_alloc";
+    case WEFT_CALL_FREE:
+        return "weft_free";
+    default:
+        return "another call";
+    }
+}
+
+static weft_status fail_call(weft_group *group, weft_call call, int peer, unsigned theirs)
+{
+    bool first = group->rank < peer;
+
+    return weft_group_poison(
+        group, WEFT_ERR_MISMATCH,
+        "the ranks made different calls: rank %d %s, rank %d %s (collective call %llu of the group)",
+        first ? group->rank : peer, call_name(first ? call : theirs), first ? peer : group->rank,
+        call_name(first ? theirs : call), (unsigned long long)group->sync);
+}
+
+weft_status weft_group_sync(weft_group *group, weft_call call)
+{
+    weft_wait_note note = {.op = call_name(call), .task = -1, .kind = WEFT_WAIT_ENTER};
+    uint64_t word, distance = 1;
+    weft_status status = weft_group_check(group);
+
+    if (status != WEFT_OK)
+        return status;
+    word = ++group->sync << 16 | call;
+    note.epoch = group->sync;
+    for (; distance < (uint64_t)group->size; distance *= (uint64_t)group->radix, word += 1 << 8) {
+        weft_signal_store(&group->control[group->rank]->arrived, word);
+        for (int step = 1; step < group->radix && step * distance < (uint64_t)group->size; step++) {
+            int peer = (int)((uint64_t)group->rank + (uint64_t)group->size - step * distance) % group->size;
+            weft_signal *arrived = &group->control[peer]->arrived;
+            uint64_t theirs;
+
+            note.peer = peer;
+            /* Only sync and round are waited for; the call in the low bits is compared below. */
+            status = weft_signal_wait(group, arrived, word & ~(uint64_t)0xff, &note);
+            if (status != WEFT_OK)
+                return status;
+            theirs = weft_signal_load(arrived);
+            if (theirs >> 16 == group->sync && (theirs & 0xff) != call)
+                return fail_call(group, call, peer, theirs & 0xff);
+        }
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_group_barrier(weft_group *group)
+{
+    return weft_group_sync(group, WEFT_CALL_BARRIER);
+}
+
+weft_status weft_group_exchange(weft_group *group, weft_call call, const void *mine, size_t bytes)
+{
+    /* Not before the check: a poisoned rank may be a sync behind, its peers reading this board. */
+    weft_status status = weft_group_check(group);
+
+    if (status != WEFT_OK)
+        return status;
+    memcpy(group->control[group->rank]->board[(group->sync + 1) & 1], mine, bytes);
+    return weft_group_sync(group, call);
+}
+
+const void *weft_group_board(const weft_group *group, int rank)
+{
+    return group->control[rank]->board[group->sync & 1];
+}
+
+typedef struct broadcast_piece {
+    uint64_t root;
+    uint64_t bytes;
+    unsigned char data[WEFT_BOARD_BYTES - 16];
+} broadcast_piece;
+
+weft_status weft_group_broadcast(weft_group *group, int root, void *data, size_t bytes)
+{
+    broadcast_piece piece = {.root = (uint64_t)root, .bytes = bytes};
+    unsigned char *cursor = data;
+    size_t left = bytes;
+
+    do {
+        size_t part = left < sizeof(piece.data) ? left : sizeof(piece.data);
+        const broadcast_piece *sent;
+        weft_status status;
+
+        if (group->rank == root)
+            memcpy(piece.data, cursor, part);
+        status = weft_group_exchange(group, WEFT_CALL_BROADCAST, &piece,
+                                     offsetof(broadcast_piece, data) + (group->rank == root ? part : 0));
+        if (status != WEFT_OK)
+            return status;
+        for (int peer = 0; peer < group->size; peer++) {
+            const broadcast_piece *first = weft_group_board(group, 0), *other = weft_group_board(group, peer);
+
+            if (first->root != other->root || first->bytes != other->bytes)
+                return weft_error_set(&group->error, WEFT_ERR_MISMATCH,
+                                      "broadcast: rank 0 expects %llu bytes from rank %llu, rank %d expects "
+                                      "%llu bytes from rank %llu",
+                                      (unsigned long long)first->bytes, (unsigned long long)first->root, peer,
+                                      (unsigned long long)other->bytes, (unsigned long long)other->root);
+        }
+        sent = weft_group_board(group, root);
+        if (group->rank != root)
+            memcpy(cursor, sent->data, part);
+        cursor += part;
+        left -= part;
+    } while (left > 0);
+    return WEFT_OK;
+}
+
+typedef struct agreement {
+    uint64_t hash;
+    char what[64];
+    char described[160];
+} agreement;
+
+static void copy_text(char *to, size_t bytes, const char *from)
+{
+    size_t length = strnlen(from, bytes - 1);
+
+    memcpy(to, from, length);
+    to[length] = 0;
+}
+
+weft_status weft_group_agree(weft_group *group, const char *what, uint64_t hash, const char *described)
+{
+    agreement mine = {.hash = weft_hash(hash, what, strlen(what))};
+    const agreement *first;
+    weft_status status;
+
+    copy_text(mine.what, sizeof(mine.what), what);
+    copy_text(mine.described, sizeof(mine.described), described);
+    status = weft_group_exchange(group, WEFT_CALL_AGREE, &mine, sizeof(mine));
+    if (status != WEFT_OK)
+        return status;
+    first = weft_group_board(group, 0);
+    for (int peer = 1; peer < group->size; peer++) {
+        const agreement *other = weft_group_board(group, peer);
+
+        if (other->hash != first->hash)
+            return weft_error_set(&group->error, WEFT_ERR_MISMATCH,
+                                  "the ranks ask for different things: rank 0 %s (%s), rank %d %s (%s)",
+                                  first->what, first->described, peer, other->what, other->described);
+    }
+    return WEFT_OK;
+}
+
+uint64_t weft_hash(uint64_t hash, const void *data, size_t bytes)
+{
+    const unsigned char *byte = data;
+
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ byte[i]) * 0x100000001b3u;
+    return hash;
+}

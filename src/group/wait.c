@@ -1,0 +1,208 @@
+#include "group/wait.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/clock.h"
+#include "group/group.h"
+
+enum {
+    POLLS = 32,             /* looks at the signal between two looks at the clock */
+    SPIN_NS = 200000,       /* spin this long when every rank has a core */
+    YIELD_NS = 400000,      /* until then yield; after that sleep */
+    CROWDED_SPIN_NS = 1000, /* the same with fewer cores than ranks: whoever we wait for needs this core */
+    CROWDED_YIELD_NS = 20000,
+    SLEEP_FIRST_NS = 50000,     /* sleeps without a futex double from this to … */
+    SLEEP_POLL_MAX_NS = 500000, /* … this */
+    LIVENESS_NS = 5000000,
+};
+
+typedef struct waiter {
+    weft_group *group;
+    const weft_wait_note *note;
+    weft_signal *signal; /* or NULL: ask `ready` */
+    uint64_t value;
+    bool (*ready)(void *);
+    void *argument;
+    int64_t start;
+    int64_t next_liveness;
+} waiter;
+
+static bool satisfied(const waiter *wait)
+{
+    return wait->signal ? weft_signal_reached(wait->signal, wait->value) : wait->ready(wait->argument);
+}
+
+/* "for rank 5: barrier, task 3, epoch 7" */
+static void describe(const waiter *wait, char *text, size_t bytes)
+{
+    const weft_wait_note *note = wait->note;
+    char peer[32] = "", task[32] = "";
+
+    if (note->peer >= 0)
+        snprintf(peer, sizeof(peer), " for rank %d", note->peer);
+    if (note->task >= 0)
+        snprintf(task, sizeof(task), ", task %lld", (long long)note->task);
+    snprintf(text, bytes, "%s: %s%s, epoch %llu", peer, note->op, task, (unsigned long long)note->epoch);
+}
+
+/* Whether the kernel says the process is stopped (SIGSTOP or a debugger). */
+static bool is_stopped(int pid)
+{
+    char path[48], line[512], *after;
+    FILE *file;
+    bool stopped = false;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    file = fopen(path, "re");
+    if (!file)
+        return false;
+    if (fgets(line, sizeof(line), file)) {
+        after = strrchr(line, ')');
+        stopped = after && after[1] == ' ' && (after[2] == 'T' || after[2] == 't');
+    }
+    fclose(file);
+    return stopped;
+}
+
+static weft_status fail_dead(const waiter *wait, int dead)
+{
+    char what[160];
+
+    describe(wait, what, sizeof(what));
+    return weft_group_poison(wait->group, WEFT_ERR_PEER_DIED,
+                             "rank %d (process %d) died while rank %d waited%s", dead,
+                             weft_group_pid(wait->group, dead), wait->group->rank, what);
+}
+
+static weft_status fail_absent(const waiter *wait)
+{
+    char what[160];
+
+    describe(wait, what, sizeof(what));
+    return weft_group_poison(wait->group, WEFT_ERR_PEER_DIED,
+                             "rank %d has left the group while rank %d waited%s", wait->note->peer,
+                             wait->group->rank, what);
+}
+
+static weft_status fail_late(const waiter *wait, int64_t waited_ns)
+{
+    weft_group *group = wait->group;
+    char what[160], who[160];
+    int stopped = -1;
+
+    describe(wait, what, sizeof(what));
+    for (int rank = 0; rank < group->size && stopped < 0; rank++) {
+        int pid = weft_group_pid(group, rank);
+
+        if (pid && rank != group->rank && (wait->note->peer < 0 || rank == wait->note->peer) &&
+            is_stopped(pid))
+            stopped = rank;
+    }
+    if (stopped >= 0)
+        snprintf(who, sizeof(who), "rank %d (process %d) is stopped", stopped,
+                 weft_group_pid(group, stopped));
+    else if (wait->note->peer >= 0)
+        snprintf(who, sizeof(who), "rank %d is alive but %s", wait->note->peer,
+                 wait->note->kind == WEFT_WAIT_ENTER ? "has not arrived" : "makes no progress");
+    else
+        snprintf(who, sizeof(who), "every rank is alive");
+    return weft_group_poison(group, WEFT_ERR_TIMEOUT, "rank %d waited %.1f s%s; %s", group->rank,
+                             (double)waited_ns * 1e-9, what, who);
+}
+
+/* The looks that are not for every turn: poison, then the dead and the gone, then the deadline. A rank that
+ * was stopped itself finds the poison before it looks at the clock. */
+static weft_status look_around(waiter *wait, int64_t now)
+{
+    weft_group *group = wait->group;
+    int64_t limit = wait->note->kind == WEFT_WAIT_ENTER ? group->enter_ns : group->progress_ns;
+    weft_status status = weft_group_check(group);
+
+    if (status != WEFT_OK)
+        return status;
+    if (now >= wait->next_liveness) {
+        int dead = weft_group_find_dead(group);
+
+        wait->next_liveness = now + LIVENESS_NS;
+        if (dead >= 0)
+            return fail_dead(wait, dead);
+        /* What a rank posted before it left is visible to whoever sees that it left. */
+        if (wait->note->peer >= 0 && wait->note->peer != group->rank &&
+            weft_group_absent(group, wait->note->peer) && !satisfied(wait))
+            return fail_absent(wait);
+    }
+    if (now - wait->start >= limit && !satisfied(wait))
+        return fail_late(wait, now - wait->start);
+    return WEFT_OK;
+}
+
+static void rest(const waiter *wait, int64_t elapsed, int64_t *sleep_ns)
+{
+    bool alone = wait->group->alone;
+
+    if (elapsed < (alone ? SPIN_NS : CROWDED_SPIN_NS))
+        return;
+    if (elapsed < (alone ? YIELD_NS : CROWDED_YIELD_NS)) {
+        sched_yield();
+        return;
+    }
+    if (wait->signal) {
+        uint64_t seen = weft_signal_load(wait->signal);
+
+        if (!weft_signal_passed(seen, wait->value))
+            weft_signal_sleep(wait->signal, seen, WEFT_SLEEP_MAX_NS);
+        return;
+    }
+    nanosleep(&(struct timespec){0, *sleep_ns}, NULL);
+    if (*sleep_ns < SLEEP_POLL_MAX_NS)
+        *sleep_ns *= 2;
+}
+
+static weft_status wait_slowly(waiter *wait)
+{
+    int64_t sleep_ns = SLEEP_FIRST_NS;
+
+    wait->start = weft_clock_ns();
+    wait->next_liveness = wait->start + LIVENESS_NS;
+    for (;;) {
+        int64_t now;
+        weft_status status;
+
+        for (int poll = 0; poll < POLLS; poll++) {
+            if (satisfied(wait))
+                return WEFT_OK;
+            weft_pause();
+        }
+        now = weft_clock_ns();
+        status = look_around(wait, now);
+        if (status != WEFT_OK)
+            return status;
+        rest(wait, now - wait->start, &sleep_ns);
+    }
+}
+
+weft_status weft_signal_wait(weft_group *group, weft_signal *signal, uint64_t value,
+                             const weft_wait_note *note)
+{
+    waiter wait = {.group = group, .note = note, .signal = signal, .value = value};
+
+    for (int poll = 0; poll < POLLS; poll++) {
+        if (weft_signal_reached(signal, value))
+            return WEFT_OK;
+        weft_pause();
+    }
+    return wait_slowly(&wait);
+}
+
+weft_status weft_wait_until(weft_group *group, bool (*ready)(void *argument), void *argument,
+                            const weft_wait_note *note)
+{
+    waiter wait = {.group = group, .note = note, .ready = ready, .argument = argument};
+
+    if (ready(argument))
+        return WEFT_OK;
+    return wait_slowly(&wait);
+}

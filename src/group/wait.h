@@ -1,0 +1,37 @@
+/*
+ * Waiting that never hangs: every wait has a deadline, watches the group's poison and the liveness of its
+ * members, and spins, yields and finally sleeps so that more ranks than cores still make progress.
+ */
+#ifndef WEFT_GROUP_WAIT_H
+#define WEFT_GROUP_WAIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/signal.h"
+#include "core/status.h"
+
+typedef enum weft_wait_kind {
+    WEFT_WAIT_ENTER,    /* a peer may not have made its call yet */
+    WEFT_WAIT_PROGRESS, /* every rank is inside the call */
+} weft_wait_kind;
+
+/* What a wait is for. Only read to choose the deadline and to write the sentence of an error. */
+typedef struct weft_wait_note {
+    const char *op;
+    int peer;       /* group rank that is to post, or -1 */
+    int64_t task;   /* or -1 */
+    uint64_t epoch; /* of the plan, or the number of the call */
+    weft_wait_kind kind;
+} weft_wait_note;
+
+/* Waits until the signal has reached `value`. On failure (WEFT_ERR_TIMEOUT, WEFT_ERR_PEER_DIED or what
+ * another rank decided) the group is poisoned and its sentence written. */
+weft_status weft_signal_wait(weft_group *group, weft_signal *signal, uint64_t value,
+                             const weft_wait_note *note);
+
+/* The same for any condition, which is asked again and again. It must use acquire loads. */
+weft_status weft_wait_until(weft_group *group, bool (*ready)(void *argument), void *argument,
+                            const weft_wait_note *note);
+
+#endif

@@ -1,0 +1,234 @@
+#include "symm/symm.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/env.h"
+#include "symm/heap.h"
+
+/* Blocks from this size are given back to the system when freed and come back as fresh pages; smaller ones
+ * are kept and cleared. */
+enum { FRESH_BYTES = 4 << 20 };
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+static char *heap_base(const weft_group *group)
+{
+    return (char *)group->control[group->rank] + WEFT_HUGE_BYTES;
+}
+
+static uint64_t heap_bytes(const weft_group *group)
+{
+    return group->world->segment.header->window_stride - WEFT_HUGE_BYTES;
+}
+
+static bool attach(weft_group *group)
+{
+    if (!group->heap)
+        group->heap = weft_heap_create(heap_bytes(group));
+    return group->heap != NULL;
+}
+
+void weft_symm_detach(weft_group *group)
+{
+    if (!group->heap)
+        return;
+    weft_group_member(group)->heap_used -= weft_heap_used(group->heap);
+    weft_heap_destroy(group->heap);
+    group->heap = NULL;
+}
+
+void weft_symm_usage(const weft_group *group, uint64_t *budget, uint64_t *used)
+{
+    *budget = group->world->segment.header->heap_bytes;
+    *used = weft_group_member(group)->heap_used;
+}
+
+bool weft_symm_contains(const weft_group *group, const void *pointer, size_t bytes)
+{
+    uint64_t stride = group->world->segment.header->stride;
+    const char *slot = weft_segment_window(&group->world->segment, group->members[group->rank], 0);
+    uint64_t offset = (uint64_t)((const char *)pointer - slot);
+
+    return (const char *)pointer >= slot && offset < stride && bytes <= stride - offset;
+}
+
+/* Touches every page as its owner, so that memory lies on the owner's node and is there when needed. */
+static bool touch(char *memory, uint64_t bytes)
+{
+    if (madvise(memory, bytes, MADV_POPULATE_WRITE) == 0)
+        return true;
+    if (errno != EINVAL) /* EINVAL: a kernel before 5.14, which takes the loop */
+        return false;
+    for (uint64_t at = 0, page = (uint64_t)sysconf(_SC_PAGESIZE); at < bytes; at += page)
+        *(volatile char *)(memory + at) = 0;
+    return true;
+}
+
+/* Makes the block zero and present. False when the system has no memory for it. */
+static bool prepare(char *memory, uint64_t bytes)
+{
+    if (bytes < FRESH_BYTES) {
+        memset(memory, 0, bytes);
+        return true;
+    }
+    /* Small blocks that lay here before left their pages behind. */
+    madvise(memory, bytes, MADV_REMOVE);
+    if (strcmp(weft_env_word(WEFT_ENV_HUGE), "off") != 0) {
+        madvise(memory, bytes, MADV_HUGEPAGE);
+        madvise(memory, bytes, MADV_COLLAPSE);
+    }
+    return touch(memory, bytes);
+}
+
+/* Large blocks cover whole huge pages, so that they can be given back without touching a neighbour. */
+static void shape(uint64_t *bytes, uint64_t *alignment)
+{
+    uint64_t unit = *bytes >= FRESH_BYTES ? WEFT_HUGE_BYTES : WEFT_HEAP_UNIT;
+
+    *bytes = *bytes ? (*bytes + unit - 1) / unit * unit : unit;
+    if (*alignment < unit)
+        *alignment = unit;
+}
+
+typedef struct alloc_request {
+    uint64_t bytes, alignment;
+    uint64_t left; /* of the rank's budget; differs between ranks */
+} alloc_request;
+
+/* Compares what the ranks ask for, and with what each has left. The outcome is the same everywhere. */
+static weft_status admit(weft_group *group, uint64_t shaped_bytes)
+{
+    const alloc_request *first = weft_group_board(group, 0);
+    int least = 0;
+
+    for (int rank = 1; rank < group->size; rank++) {
+        const alloc_request *other = weft_group_board(group, rank);
+
+        if (other->bytes != first->bytes || other->alignment != first->alignment)
+            return weft_error_set(&group->error, WEFT_ERR_MISMATCH,
+                                  "weft_alloc: rank 0 asks for %llu bytes aligned to %llu, rank %d for %llu "
+                                  "aligned to %llu; all ranks must ask for the same",
+                                  (unsigned long long)first->bytes, (unsigned long long)first->alignment,
+                                  rank, (unsigned long long)other->bytes,
+                                  (unsigned long long)other->alignment);
+        if (other->left < ((const alloc_request *)weft_group_board(group, least))->left)
+            least = rank;
+    }
+    /* Checked here rather than at the door, so that no rank waits for one that was turned away. */
+    if (first->alignment & (first->alignment - 1) || first->alignment > WEFT_ALIGNMENT_MAX)
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                              "weft_alloc: alignment is %llu; it must be 0 or a power of two up to %d",
+                              (unsigned long long)first->alignment, WEFT_ALIGNMENT_MAX);
+    first = weft_group_board(group, least);
+    if (shaped_bytes > first->left)
+        return weft_error_set(&group->error, WEFT_ERR_MEMORY,
+                              "weft_alloc of %llu bytes: rank %d has %llu of %llu bytes left; WEFT_HEAP sets "
+                              "how much a rank may have",
+                              (unsigned long long)first->bytes, least, (unsigned long long)first->left,
+                              (unsigned long long)group->world->segment.header->heap_bytes);
+    return WEFT_OK;
+}
+
+/* Second half of an allocation: every rank says whether its part is ready. */
+static weft_status confirm(weft_group *group, uint64_t bytes, bool taken, bool ready)
+{
+    uint32_t mine = taken ? ready ? 0 : 1 : 2;
+    weft_status status = weft_group_exchange(group, WEFT_CALL_ALLOC, &mine, sizeof(mine));
+
+    for (int rank = 0; status == WEFT_OK && rank < group->size; rank++) {
+        uint32_t theirs = *(const uint32_t *)weft_group_board(group, rank);
+
+        if (theirs == 1)
+            status = weft_error_set(&group->error, WEFT_ERR_MEMORY,
+                                    "weft_alloc of %llu bytes: the system has no memory for them on rank %d",
+                                    (unsigned long long)bytes, rank);
+        else if (theirs == 2)
+            status =
+                weft_error_set(&group->error, WEFT_ERR_MEMORY,
+                               "weft_alloc of %llu bytes: rank %d has that much left of %llu, but not in "
+                               "one piece",
+                               (unsigned long long)bytes, rank,
+                               (unsigned long long)group->world->segment.header->heap_bytes);
+    }
+    return status;
+}
+
+weft_status weft_symm_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer)
+{
+    weft_member *member = weft_group_member(group);
+    alloc_request request = {.bytes = bytes, .alignment = alignment};
+    uint64_t shaped_bytes = bytes, shaped_alignment = alignment, offset = 0;
+    bool taken, ready = false;
+    weft_status status;
+
+    request.left = group->world->segment.header->heap_bytes - member->heap_used;
+    status = weft_group_exchange(group, WEFT_CALL_ALLOC, &request, sizeof(request));
+    if (status != WEFT_OK)
+        return status;
+    if (shaped_bytes <= group->world->segment.header->heap_bytes)
+        shape(&shaped_bytes, &shaped_alignment);
+    status = admit(group, shaped_bytes);
+    if (status != WEFT_OK)
+        return status;
+
+    taken = attach(group) && weft_heap_take(group->heap, shaped_bytes, shaped_alignment, &offset);
+    if (taken)
+        ready = prepare(heap_base(group) + offset, shaped_bytes);
+    status = confirm(group, bytes, taken, ready);
+    if (status != WEFT_OK) {
+        if (taken)
+            weft_heap_give(group->heap, offset);
+        return status;
+    }
+    member->heap_used += shaped_bytes;
+    *pointer = heap_base(group) + offset;
+    return WEFT_OK;
+}
+
+weft_status weft_symm_free(weft_group *group, void *pointer)
+{
+    uint64_t offset = (uint64_t)((char *)pointer - heap_base(group));
+    uint64_t bytes = group->heap ? weft_heap_size(group->heap, offset) : 0;
+    weft_status status = weft_group_exchange(group, WEFT_CALL_FREE, &offset, sizeof(offset));
+
+    for (int rank = 1; status == WEFT_OK && rank < group->size; rank++) {
+        uint64_t first = *(const uint64_t *)weft_group_board(group, 0);
+        uint64_t other = *(const uint64_t *)weft_group_board(group, rank);
+
+        if (first != other)
+            return weft_error_set(
+                &group->error, WEFT_ERR_MISMATCH,
+                "weft_free: rank 0 frees the object at offset %llu, rank %d the one at %llu",
+                (unsigned long long)first, rank, (unsigned long long)other);
+    }
+    if (bytes == 0)
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                              "weft_free: %p is not the beginning of an object of this group", pointer);
+    /* On a poisoned group the rank frees what is its own: no call of the group can use it any more. */
+    weft_heap_give(group->heap, offset);
+    weft_group_member(group)->heap_used -= bytes;
+    if (bytes >= FRESH_BYTES)
+        madvise(pointer, bytes, MADV_REMOVE);
+    return WEFT_OK;
+}
+
+weft_status weft_put_signal(weft_group *group, int rank, void *destination, const void *source, size_t bytes,
+                            weft_signal *signal, uint64_t add)
+{
+    weft_status status = weft_group_check(group);
+
+    if (status != WEFT_OK)
+        return status;
+    memcpy(weft_symm_peer(group, destination, rank), source, bytes);
+    weft_signal_post(weft_symm_peer(group, signal, rank), add);
+    return WEFT_OK;
+}

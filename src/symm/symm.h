@@ -1,0 +1,54 @@
+/*
+ * Symmetric memory: objects that every rank of a group has at the same offset, and can address on its peers.
+ *
+ * A rank's slot of the world's segment lies `stride` bytes after that of the rank before it, so the same
+ * object on another rank is a fixed distance away, in every kind of group.
+ */
+#ifndef WEFT_SYMM_SYMM_H
+#define WEFT_SYMM_SYMM_H
+
+#include <stddef.h>
+
+#include "group/group.h"
+
+enum { WEFT_ALIGNMENT_MAX = WEFT_HUGE_BYTES };
+
+/* Collective. The same offset on every rank, zeroed, its pages touched first by their owner. Exhaustion and
+ * different sizes are the same error on every rank, and leave the heap and the group as they were. */
+weft_status weft_symm_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer);
+
+/* Collective: the memory may be reused as soon as every rank has come. On a poisoned group it frees at
+ * once, without waiting for anybody, and succeeds. */
+weft_status weft_symm_free(weft_group *group, void *pointer);
+
+/* Whether [pointer, pointer + bytes) is symmetric memory of this rank. */
+bool weft_symm_contains(const weft_group *group, const void *pointer, size_t bytes);
+
+/* Bytes to add to a pointer to this rank's symmetric memory to reach the same object on `rank`. */
+static inline ptrdiff_t weft_symm_distance(const weft_group *group, int rank)
+{
+    return (ptrdiff_t)(group->members[rank] - group->members[group->rank]) *
+           (ptrdiff_t)group->world->segment.header->stride;
+}
+
+/* The same object on another rank. The pointer must be to this rank's symmetric memory. */
+static inline void *weft_symm_peer(const weft_group *group, const void *pointer, int rank)
+{
+    return (char *)pointer + weft_symm_distance(group, rank);
+}
+
+/*
+ * The one verb that moves bytes and says so: copies `bytes` from `source` (any memory of this rank) to where
+ * `rank` has `destination`, then adds to the signal there, which the receiver waits for. `destination`
+ * and `signal` are given as this rank's own addresses of the symmetric objects.
+ */
+weft_status weft_put_signal(weft_group *group, int rank, void *destination, const void *source, size_t bytes,
+                            weft_signal *signal, uint64_t add);
+
+/* Bytes this rank may have in symmetric memory, and has. */
+void weft_symm_usage(const weft_group *group, uint64_t *budget, uint64_t *used);
+
+/* Drops the heap's bookkeeping; called before the group is closed. */
+void weft_symm_detach(weft_group *group);
+
+#endif

@@ -1,0 +1,104 @@
+/* Waits end: by the signal, at the deadline, by poison, and when the awaited rank has left. */
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "group/group.h"
+#include "support/check.h"
+#include "support/ranks.h"
+
+static weft_signal signals[8];
+
+static bool never(void *argument)
+{
+    (void)argument;
+    return false;
+}
+
+static bool reached(void *argument)
+{
+    return weft_signal_reached(argument, 1);
+}
+
+/* The post comes late enough that the waiter sleeps. */
+static void post_wakes(weft_group *group, void *argument)
+{
+    weft_wait_note note = {.op = "test", .peer = 0, .task = -1, .epoch = 1, .kind = WEFT_WAIT_PROGRESS};
+
+    (void)argument;
+    if (weft_rank(group) == 0) {
+        usleep(20000);
+        weft_signal_post(&signals[0], 1);
+    } else {
+        CHECK_INT(weft_signal_wait(group, &signals[0], 1, &note), WEFT_OK);
+        CHECK_INT(weft_wait_until(group, reached, &signals[0], &note), WEFT_OK);
+    }
+}
+
+static void deadline_names(weft_group *group, void *argument)
+{
+    weft_wait_note note = {.op = "all_reduce", .peer = 1, .task = 12, .epoch = 7, .kind = WEFT_WAIT_PROGRESS};
+    weft_status status;
+
+    weft_set_deadlines(group, 100, 0.05);
+    if (weft_rank(group) == 0)
+        status = argument ? weft_wait_until(group, never, NULL, &note)
+                          : weft_signal_wait(group, &signals[1], 1, &note);
+    else
+        status = weft_barrier(group); /* has 100 s, but rank 0's timeout ends it */
+    CHECK_INT(status, WEFT_ERR_TIMEOUT);
+    CHECK_HAS(weft_error(group), "rank 0 waited 0.");
+    CHECK_HAS(weft_error(group), "for rank 1: all_reduce, task 12, epoch 7; rank 1 is alive but");
+    CHECK_INT(weft_barrier(group), WEFT_ERR_TIMEOUT);
+    CHECK_INT(weft_group_poison(group, WEFT_ERR_SYSTEM, "too late"), WEFT_ERR_TIMEOUT);
+}
+
+static void enter_deadline(weft_group *group, void *argument)
+{
+    (void)argument;
+    weft_set_deadlines(group, 0.05, 100);
+    if (weft_rank(group) == 2) {
+        while (weft_group_check(group) == WEFT_OK)
+            usleep(1000);
+        return;
+    }
+    CHECK_INT(weft_barrier(group), WEFT_ERR_TIMEOUT);
+    CHECK_HAS(weft_error(group), "for rank 2: barrier, epoch 1; rank 2 is alive but has not arrived");
+}
+
+static void leaver_is_named(weft_group *group, void *argument)
+{
+    (void)argument;
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    if (weft_rank(group) == 1)
+        return; /* ranks_run frees the handle: the rank leaves */
+    CHECK_INT(weft_barrier(group), WEFT_ERR_PEER_DIED);
+    CHECK_HAS(weft_error(group), "rank 1 has left the group");
+}
+
+static void wraps(void)
+{
+    CHECK(weft_signal_passed(5, 5) && weft_signal_passed(6, 5) && !weft_signal_passed(4, 5));
+    CHECK(weft_signal_passed(2, UINT64_MAX - 2));
+    CHECK(!weft_signal_passed(UINT64_MAX - 2, 2));
+}
+
+int main(void)
+{
+    weft_group *groups[2];
+
+    wraps();
+    ranks_run(4, post_wakes, NULL);
+    ranks_run(3, deadline_names, NULL);
+    ranks_run(3, deadline_names, "until");
+    ranks_run(4, enter_deadline, NULL);
+    for (int i = 0; i < 20; i++)
+        ranks_run(3, leaver_is_named, NULL);
+
+    CHECK_INT(weft_group_threads(2, groups), WEFT_OK);
+    CHECK_INT(weft_set_deadlines(groups[0], 0, 1), WEFT_ERR_ARGUMENT);
+    CHECK_INT(weft_set_deadlines(groups[0], 1, -1), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(groups[0]), "must be above 0");
+    weft_group_free(groups[0]);
+    weft_group_free(groups[1]);
+    return check_report("test_group_wait");
+}

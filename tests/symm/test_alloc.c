@@ -1,0 +1,165 @@
+/* Symmetric memory: same offset everywhere, reachable on peers, zeroed; failures are the same on every rank.
+ */
+#include <stdbool.h>
+
+#include "support/check.h"
+#include "support/ranks.h"
+#include "symm/heap.h"
+#include "symm/symm.h"
+
+static void peers_reach(weft_group *group, void *argument)
+{
+    int rank = weft_rank(group), size = weft_size(group);
+    int64_t *words = NULL;
+    void *odd = NULL;
+
+    (void)argument;
+    CHECK_INT(weft_alloc(group, sizeof(int64_t) * 100, 0, (void **)&words), WEFT_OK);
+    CHECK_INT(weft_alloc(group, 3, 4096, &odd), WEFT_OK);
+    CHECK(odd && (uintptr_t)odd % 4096 == 0 && (uintptr_t)words % 128 == 0);
+    for (int i = 0; i < 100; i++)
+        CHECK_INT(words[i], 0);
+    words[0] = rank;
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    for (int peer = 0; peer < size; peer++) {
+        int64_t *theirs = weft_peer(group, words, peer);
+
+        CHECK_INT(theirs[0], peer);
+        theirs[1 + rank] = 1000 * peer + rank;
+    }
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    for (int peer = 0; peer < size; peer++)
+        CHECK_INT(words[1 + peer], 1000 * rank + peer);
+    CHECK(weft_peer(group, words, rank) == (void *)words);
+    CHECK(weft_peer(group, &rank, 0) == NULL && weft_peer(group, words, size) == NULL);
+    CHECK(weft_symm_contains(group, words, 800) && !weft_symm_contains(group, words, (size_t)1 << 62));
+    CHECK(size == 1 || !weft_symm_contains(group, weft_peer(group, words, (rank + 1) % size), 1));
+    CHECK_INT(weft_free(group, words), WEFT_OK);
+    CHECK_INT(weft_free(group, odd), WEFT_OK);
+    CHECK_INT(weft_free(group, NULL), WEFT_OK);
+}
+
+/* Small blocks are cleared, large ones come as fresh pages; both were dirty before. */
+static void reused_is_zero(weft_group *group, void *argument)
+{
+    static const size_t sizes[] = {64, 5000, 1 << 20, 5 << 20, 100, 9 << 20};
+    uint64_t budget, used;
+
+    (void)argument;
+    for (int round = 0; round < 3; round++)
+        for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+            unsigned char *memory = NULL;
+            size_t dirty = 0;
+
+            CHECK_INT(weft_alloc(group, sizes[i], 0, (void **)&memory), WEFT_OK);
+            for (size_t at = 0; at < sizes[i]; at++)
+                dirty += memory[at] != 0;
+            CHECK_INT(dirty, 0);
+            memset(memory, 0xff, sizes[i]);
+            CHECK_INT(weft_free(group, memory), WEFT_OK);
+        }
+    weft_symm_usage(group, &budget, &used);
+    CHECK_INT(used, 0);
+    CHECK(weft_heap_pristine(group->heap));
+}
+
+static void too_much(weft_group *group, void *argument)
+{
+    uint64_t budget, used;
+    void *half = NULL, *memory = NULL;
+    char left[64];
+
+    (void)argument;
+    weft_symm_usage(group, &budget, &used);
+    CHECK_INT(weft_alloc(group, 1 << 20, 0, &half), WEFT_OK);
+    CHECK_INT(weft_alloc(group, budget, 0, &memory), WEFT_ERR_MEMORY);
+    snprintf(left, sizeof(left), "has %llu of %llu bytes left", (unsigned long long)(budget - (1 << 20)),
+             (unsigned long long)budget);
+    CHECK_HAS(weft_error(group), left);
+    CHECK_INT(weft_alloc(group, SIZE_MAX, 0, &memory), WEFT_ERR_MEMORY);
+    CHECK(memory == NULL);
+    CHECK_INT(weft_free(group, half), WEFT_OK);
+}
+
+static void mistakes(weft_group *group, void *argument)
+{
+    bool last = weft_rank(group) == weft_size(group) - 1;
+    void *one = NULL, *two = NULL;
+
+    (void)argument;
+    CHECK_INT(weft_alloc(group, last ? 200 : 100, 0, &one), WEFT_ERR_MISMATCH);
+    CHECK_HAS(weft_error(group), "rank 0 asks for 100 bytes");
+    CHECK_HAS(weft_error(group), "for 200 aligned");
+    CHECK_INT(weft_alloc(group, 100, 96, &one), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(group), "alignment is 96");
+    CHECK_INT(weft_alloc(group, 100, last ? 96 : 64, &one), WEFT_ERR_MISMATCH);
+    CHECK(one == NULL);
+    CHECK_INT(weft_alloc(group, 100, 0, &one), WEFT_OK);
+    CHECK_INT(weft_alloc(group, 100, 0, &two), WEFT_OK);
+    CHECK_INT(weft_free(group, last ? one : two), WEFT_ERR_MISMATCH);
+    CHECK_INT(weft_free(group, (char *)one + 128 * 1000), WEFT_ERR_ARGUMENT);
+    CHECK_INT(weft_free(group, one), WEFT_OK);
+    CHECK_INT(weft_free(group, two), WEFT_OK);
+    CHECK(weft_heap_pristine(group->heap));
+}
+
+static void put_arrives(weft_group *group, void *argument)
+{
+    enum { COUNT = 1000 };
+    int size = weft_size(group), next = (weft_rank(group) + 1) % size,
+        previous = (weft_rank(group) + size - 1) % size;
+    weft_wait_note note = {.op = "put", .peer = previous, .task = -1, .kind = WEFT_WAIT_PROGRESS};
+    weft_signal *arrived = NULL, *consumed = NULL;
+    int *buffer = NULL, mine[COUNT];
+
+    (void)argument;
+    CHECK_INT(weft_alloc(group, sizeof(*arrived), 0, (void **)&arrived), WEFT_OK);
+    CHECK_INT(weft_alloc(group, sizeof(*consumed), 0, (void **)&consumed), WEFT_OK);
+    CHECK_INT(weft_alloc(group, sizeof(mine), 0, (void **)&buffer), WEFT_OK);
+    for (int round = 1; round <= 200; round++) {
+        int wrong = 0;
+
+        for (int i = 0; i < COUNT; i++)
+            mine[i] = round * 7 + i + weft_rank(group);
+        /* The buffer is single: the next rank must have read the round before. */
+        CHECK_INT(weft_signal_wait(group, consumed, (uint64_t)round - 1, &note), WEFT_OK);
+        CHECK_INT(weft_put_signal(group, next, buffer, mine, sizeof(mine), arrived, 1), WEFT_OK);
+        CHECK_INT(weft_signal_wait(group, arrived, (uint64_t)round, &note), WEFT_OK);
+        for (int i = 0; i < COUNT; i++)
+            wrong += buffer[i] != round * 7 + i + previous;
+        CHECK_INT(wrong, 0);
+        weft_signal_post(weft_symm_peer(group, consumed, previous), 1);
+    }
+}
+
+static void free_after_poison(weft_group *group, void *argument)
+{
+    void *memory = NULL;
+
+    (void)argument;
+    CHECK_INT(weft_alloc(group, 100, 0, &memory), WEFT_OK);
+    if (weft_rank(group) == 0)
+        CHECK_INT(weft_group_poison(group, WEFT_ERR_PEER, "the test says so"), WEFT_ERR_PEER);
+    while (weft_group_check(group) == WEFT_OK)
+        ;
+    CHECK_INT(weft_alloc(group, 100, 0, &memory), WEFT_ERR_PEER);
+    CHECK_HAS(weft_error(group), "the test says so");
+    CHECK_INT(weft_free(group, memory), WEFT_OK);
+    CHECK(weft_heap_pristine(group->heap));
+}
+
+int main(void)
+{
+    static const int sizes[] = {1, 2, 3, 5};
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        ranks_run(sizes[i], peers_reach, NULL);
+        ranks_run(sizes[i], reused_is_zero, NULL);
+        ranks_run(sizes[i], too_much, NULL);
+        ranks_run(sizes[i], put_arrives, NULL);
+        ranks_run(sizes[i], free_after_poison, NULL);
+        if (sizes[i] > 1)
+            ranks_run(sizes[i], mistakes, NULL);
+    }
+    return check_report("test_symm_alloc");
+}
