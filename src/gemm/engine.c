@@ -160,18 +160,16 @@ weft_gemm_steps weft_gemm_steps_of(const weft_binding *bind)
     };
 }
 
-weft_gemm_tile weft_gemm_tile_init(const weft_binding *bind)
+weft_gemm_tile weft_gemm_tile_init(const weft_binding *bind, weft_dtype dtype)
 {
-    weft_dtype type = bind->kernel->type;
-
     return (weft_gemm_tile){
         .bind = bind,
         .a_cs = 1,
-        .a_dtype = type,
+        .a_dtype = dtype,
         .b_cs = 1,
-        .b_dtype = type,
+        .b_dtype = dtype,
         .alpha = 1,
-        .d_dtype = type == WEFT_I8 ? WEFT_I32 : type,
+        .d_dtype = dtype == WEFT_I8 ? WEFT_I32 : dtype,
         .d_count = 1,
     };
 }

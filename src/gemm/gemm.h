@@ -113,8 +113,9 @@ typedef struct weft_gemm_tile {
     int64_t d_ld[WEFT_GEMM_DESTINATIONS_MAX];
 } weft_gemm_tile;
 
-/* A tile of this binding with everything optional off: alpha = 1, beta = 0, one destination, types alike. */
-weft_gemm_tile weft_gemm_tile_init(const weft_binding *bind);
+/* A tile with everything optional off: alpha = 1, beta = 0, one destination, all of `dtype` (I8: D is I32).
+ */
+weft_gemm_tile weft_gemm_tile_init(const weft_binding *bind, weft_dtype dtype);
 
 /* Says what is wrong with a tile, if anything. Running a tile does not check again. */
 weft_status weft_gemm_tile_check(const weft_gemm_tile *tile, weft_error_text *error);

@@ -177,6 +177,8 @@ static double bound_of(const gemm_case *c, double magnitude, double rest, double
              (c->d_dtype == WEFT_F16 ? 0x1p-25 : 1e-37);
     if (!c->raw && c->d_dtype == WEFT_I8)
         bound += 0.5;
+    if (!c->raw && c->d_dtype == WEFT_I32 && (c->row_scale || c->col_scale || c->act >= WEFT_ACT_GELU))
+        bound += 1; /* close to a tie the double may fall on either side */
     return bound;
 }
 
@@ -313,7 +315,7 @@ static void pack_in_pieces(const weft_binding *bind, const matrix *b, void *memo
 
 static weft_gemm_tile make_tile(const gemm_case *c, const weft_binding *bind, operands *o)
 {
-    weft_gemm_tile tile = weft_gemm_tile_init(bind);
+    weft_gemm_tile tile = weft_gemm_tile_init(bind, c->dtype);
 
     tile.m = c->m;
     tile.n = c->n;

@@ -12,7 +12,7 @@ static void test_propagation(const weft_core *core, weft_dtype dtype, double val
     void *memory = aligned_alloc(128, (weft_packed_bytes(bind, K, N) + 127) / 128 * 128);
     float a[M * K], b[K * N], d[M * N];
     char ha[sizeof(a)], hb[sizeof(b)];
-    weft_gemm_tile tile = weft_gemm_tile_init(bind);
+    weft_gemm_tile tile = weft_gemm_tile_init(bind, dtype);
 
     for (int i = 0; i < M * K; i++)
         weft_element_set(dtype, ha, (size_t)i, 1);
@@ -55,7 +55,7 @@ static void test_propagation(const weft_core *core, weft_dtype dtype, double val
 static void test_illegal(const weft_core *core)
 {
     const weft_binding *bind = weft_core_binding(core, WEFT_F32, false);
-    weft_gemm_tile good = weft_gemm_tile_init(bind), bad;
+    weft_gemm_tile good = weft_gemm_tile_init(bind, WEFT_F32), bad;
     float memory[64] = {0};
     _Alignas(128) char blob[4096];
     weft_error_text error;

@@ -1,0 +1,137 @@
+/*
+ * The two loops all 8x12 kernels of this folder are made of, as text for one asm statement each.
+ *
+ * 24 accumulators in v8..v31 leave 8 registers for operands, which are loaded at the head of a k-step with
+ * immediate offsets. Evenly spread loads fell to half rate on Neoverse V1 after a second; bunched ones did
+ * not. Written in assembly because compilers move the loads and spill.
+ *
+ * "By element" (fmla, sdot, bfdot): a step is 16 bytes of B for 4 columns times one 4-byte element of A.
+ *     accumulator of row i, columns 4j..4j+3: v(8 + 3i + j). A in v0, v1; B in v2, v3, v4.
+ * "Matrix" (bfmmla, smmla): a step is 16 bytes of A for 2 rows times 16 bytes of B for 2 columns.
+ *     accumulator of rows 2i, 2i+1 and columns 2j, 2j+1: v(8 + 6i + j). A in v0..v3; B in v4..v7, then v4,
+ * v5.
+ */
+#ifndef WEFT_KERNELS_AARCH64_TILE8X12_H
+#define WEFT_KERNELS_AARCH64_TILE8X12_H
+
+#define ZERO_TILE                                                                                            \
+    "movi v8.2d, #0\n movi v9.2d, #0\n movi v10.2d, #0\n movi v11.2d, #0\n movi v12.2d, #0\n"                \
+    "movi v13.2d, #0\n movi v14.2d, #0\n movi v15.2d, #0\n movi v16.2d, #0\n movi v17.2d, #0\n"              \
+    "movi v18.2d, #0\n movi v19.2d, #0\n movi v20.2d, #0\n movi v21.2d, #0\n movi v22.2d, #0\n"              \
+    "movi v23.2d, #0\n movi v24.2d, #0\n movi v25.2d, #0\n movi v26.2d, #0\n movi v27.2d, #0\n"              \
+    "movi v28.2d, #0\n movi v29.2d, #0\n movi v30.2d, #0\n movi v31.2d, #0\n"
+
+/* One row of a step by element. `op` is the instruction, bt and at the types of the operands. */
+#define ROW_BY_ELEMENT(op, bt, at, d0, d1, d2, va, e)                                                        \
+    op " v" #d0 ".4s, v2." bt ", " va "." at "[" #e "]\n" op " v" #d1 ".4s, v3." bt ", " va "." at "[" #e    \
+       "]\n" op " v" #d2 ".4s, v4." bt ", " va "." at "[" #e "]\n"
+
+/* 32 bytes of A at a_off, 48 bytes of B at b_off. */
+#define STEP_BY_ELEMENT(op, bt, at, a_off, b_off)                                                            \
+    "ldr q0, [%[a], #" #a_off "]\n ldr q1, [%[a], #" #a_off " + 16]\n"                                       \
+    "ldr q2, [%[b], #" #b_off "]\n ldr q3, [%[b], #" #b_off " + 16]\n ldr q4, [%[b], #" #b_off               \
+    " + 32]\n" ROW_BY_ELEMENT(op, bt, at, 8, 9, 10, "v0", 0) ROW_BY_ELEMENT(op, bt, at, 11, 12, 13, "v0", 1) \
+        ROW_BY_ELEMENT(op, bt, at, 14, 15, 16, "v0", 2) ROW_BY_ELEMENT(op, bt, at, 17, 18, 19, "v0", 3)      \
+            ROW_BY_ELEMENT(op, bt, at, 20, 21, 22, "v1", 0) ROW_BY_ELEMENT(op, bt, at, 23, 24, 25, "v1", 1)  \
+                ROW_BY_ELEMENT(op, bt, at, 26, 27, 28, "v1", 2)                                              \
+                    ROW_BY_ELEMENT(op, bt, at, 29, 30, 31, "v1", 3)
+
+/* Four steps at a time while four are left, then one by one. %[k] counts steps. */
+#define LOOP_BY_ELEMENT(op, bt, at)                                                                          \
+    "subs %[k], %[k], #4\n"                                                                                  \
+    "b.lt 2f\n"                                                                                              \
+    "1:\n" STEP_BY_ELEMENT(op, bt, at, 0, 0) STEP_BY_ELEMENT(op, bt, at, 32, 48)                             \
+        STEP_BY_ELEMENT(op, bt, at, 64, 96) STEP_BY_ELEMENT(                                                 \
+            op, bt, at, 96, 144) "add %[a], %[a], #128\n"                                                    \
+                                 "add %[b], %[b], #192\n"                                                    \
+                                 "subs %[k], %[k], #4\n"                                                     \
+                                 "b.ge 1b\n"                                                                 \
+                                 "2:\n"                                                                      \
+                                 "adds %[k], %[k], #4\n"                                                     \
+                                 "b.eq 4f\n"                                                                 \
+                                 "3:\n" STEP_BY_ELEMENT(op, bt, at, 0, 0) "add %[a], %[a], #32\n"            \
+                                                                          "add %[b], %[b], #48\n"            \
+                                                                          "subs %[k], %[k], #1\n"            \
+                                                                          "b.gt 3b\n"                        \
+                                                                          "4:\n"
+
+/* Two columns of a matrix step: all four row pairs against the B register vb. */
+#define COLUMNS_MATRIX(op, t, vb, d0, d1, d2, d3)                                                            \
+    op " v" #d0 ".4s, v0." t ", " vb "." t "\n" op " v" #d1 ".4s, v1." t ", " vb "." t "\n" op " v" #d2      \
+       ".4s, v2." t ", " vb "." t "\n" op " v" #d3 ".4s, v3." t ", " vb "." t "\n"
+
+/* 64 bytes of A at a_off, 96 bytes of B at b_off. */
+#define STEP_MATRIX(op, t, a_off, b_off)                                                                     \
+    "ldr q0, [%[a], #" #a_off "]\n ldr q1, [%[a], #" #a_off " + 16]\n"                                       \
+    "ldr q2, [%[a], #" #a_off " + 32]\n ldr q3, [%[a], #" #a_off " + 48]\n"                                  \
+    "ldr q4, [%[b], #" #b_off "]\n ldr q5, [%[b], #" #b_off " + 16]\n"                                       \
+    "ldr q6, [%[b], #" #b_off " + 32]\n ldr q7, [%[b], #" #b_off                                             \
+    " + 48]\n" COLUMNS_MATRIX(op, t, "v4", 8, 14, 20, 26)                                                    \
+        COLUMNS_MATRIX(op, t, "v5", 9, 15, 21, 27) "ldr q4, [%[b], #" #b_off                                 \
+                                                   " + 64]\n ldr q5, [%[b], #" #b_off                        \
+                                                   " + 80]\n" COLUMNS_MATRIX(op, t, "v6", 10, 16, 22, 28)    \
+                                                       COLUMNS_MATRIX(op, t, "v7", 11, 17, 23, 29)           \
+                                                           COLUMNS_MATRIX(op, t, "v4", 12, 18, 24, 30)       \
+                                                               COLUMNS_MATRIX(op, t, "v5", 13, 19, 25, 31)
+
+#define LOOP_MATRIX(op, t)                                                                                   \
+    "subs %[k], %[k], #2\n"                                                                                  \
+    "b.lt 2f\n"                                                                                              \
+    "1:\n" STEP_MATRIX(op, t, 0, 0) STEP_MATRIX(op, t, 64, 96) "add %[a], %[a], #128\n"                      \
+                                                               "add %[b], %[b], #192\n"                      \
+                                                               "subs %[k], %[k], #2\n"                       \
+                                                               "b.ge 1b\n"                                   \
+                                                               "2:\n"                                        \
+                                                               "adds %[k], %[k], #2\n"                       \
+                                                               "b.eq 4f\n" STEP_MATRIX(op, t, 0, 0) "4:\n"
+
+/* From 2x2 blocks to rows: rows 2i and 2i+1 of the block row d0..d5 land where the by-element tile has them.
+ */
+#define UNZIP_ROWS(d0, d1, d2, d3, d4, d5)                                                                   \
+    "zip1 v0.2d, v" #d0 ".2d, v" #d1 ".2d\n zip2 v3.2d, v" #d0 ".2d, v" #d1 ".2d\n"                          \
+    "zip1 v1.2d, v" #d2 ".2d, v" #d3 ".2d\n zip2 v4.2d, v" #d2 ".2d, v" #d3 ".2d\n"                          \
+    "zip1 v2.2d, v" #d4 ".2d, v" #d5 ".2d\n zip2 v5.2d, v" #d4 ".2d, v" #d5 ".2d\n"                          \
+    "mov v" #d0 ".16b, v0.16b\n mov v" #d1 ".16b, v1.16b\n mov v" #d2 ".16b, v2.16b\n"                       \
+    "mov v" #d3 ".16b, v3.16b\n mov v" #d4 ".16b, v4.16b\n mov v" #d5 ".16b, v5.16b\n"
+
+#define UNZIP_TILE                                                                                           \
+    UNZIP_ROWS(8, 9, 10, 11, 12, 13)                                                                         \
+    UNZIP_ROWS(14, 15, 16, 17, 18, 19)                                                                       \
+    UNZIP_ROWS(20, 21, 22, 23, 24, 25) UNZIP_ROWS(26, 27, 28, 29, 30, 31)
+
+#define STORE_ROW(d0, d1, d2)                                                                                \
+    "stp q" #d0 ", q" #d1 ", [%[c]]\n str q" #d2 ", [%[c], #32]\n add %[c], %[c], %[ld]\n"
+
+#define ADD_ROW(add_op, d0, d1, d2)                                                                          \
+    "ldp q0, q1, [%[c]]\n ldr q2, [%[c], #32]\n" add_op " v" #d0 ".4s, v0.4s, v" #d0 ".4s\n" add_op " v" #d1 \
+    ".4s, v1.4s, v" #d1 ".4s\n" add_op " v" #d2 ".4s, v2.4s, v" #d2 ".4s\n" STORE_ROW(d0, d1, d2)
+
+/* C = tile or C += tile; add_op is fadd or add. */
+#define STORE_TILE(add_op)                                                                                   \
+    "cbnz %w[add], 5f\n" STORE_ROW(8, 9, 10) STORE_ROW(11, 12, 13) STORE_ROW(14, 15, 16)                     \
+        STORE_ROW(17, 18, 19) STORE_ROW(20, 21, 22) STORE_ROW(23, 24, 25) STORE_ROW(26, 27, 28)              \
+            STORE_ROW(29, 30, 31) "b 6f\n"                                                                   \
+                                  "5:\n" ADD_ROW(add_op, 8, 9, 10) ADD_ROW(add_op, 11, 12, 13)               \
+                                      ADD_ROW(add_op, 14, 15, 16) ADD_ROW(add_op, 17, 18, 19)                \
+                                          ADD_ROW(add_op, 20, 21, 22) ADD_ROW(add_op, 23, 24, 25)            \
+                                              ADD_ROW(add_op, 26, 27, 28) ADD_ROW(add_op, 29, 30, 31) "6:\n"
+
+#define TILE_CLOBBERS                                                                                        \
+    "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13",  \
+        "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27",    \
+        "v28", "v29", "v30", "v31"
+
+/* The whole kernel: `steps` of k, then C. */
+#define RUN_TILE(text, steps, pa, pb, pc, c_ld, add_flag)                                                    \
+    do {                                                                                                     \
+        int64_t steps_ = (steps), ld_ = (c_ld)*4;                                                            \
+        const void *a_ = (pa), *b_ = (pb);                                                                   \
+        void *c_ = (pc);                                                                                     \
+                                                                                                             \
+        __asm__ volatile(text                                                                                \
+                         : [k] "+r"(steps_), [a] "+r"(a_), [b] "+r"(b_), [c] "+r"(c_)                        \
+                         : [ld] "r"(ld_), [add] "r"(add_flag)                                                \
+                         : TILE_CLOBBERS);                                                                   \
+    } while (0)
+
+#endif
