@@ -15,10 +15,14 @@
  *   group on that rank starts after that.
  * - The first task of lane 0 is ENTER, the last is EXIT. ENTER posts WEFT_SIGNAL_ENTER(me) at every
  *   peer: from then on peers may read this rank's inputs and write its outputs and staging memory of
- *   this run. EXIT waits until every peer that touches this rank's memory has posted that it is done.
- *   Every task that touches a peer's memory is ordered after that peer's ENTER of the same run, by a
- *   wait on the ENTER signal or on something that follows from it.
- * - The same plan may run any number of times back to back; `epoch` counts the runs of this plan.
+ *   this run. Every peer posts WEFT_SIGNAL_DONE once it touches this rank no more (its ENTER posts that
+ *   already where it never does); EXIT waits for all of them. All of these posts and waits are listed in
+ *   the plan like any other.
+ *   Every task that touches a peer's memory, or posts to it, is ordered after that peer's ENTER of the
+ *   same run, by a wait on the ENTER signal or on something that follows from it.
+ * - The same plan may run any number of times back to back; `epoch` counts the runs of this plan. That a
+ *   peer's run e+1 touches this rank only after its ENTER e+1 is what makes one copy of every buffer
+ *   and one set of signals enough.
  */
 #ifndef WEFT_PLAN_PLAN_H
 #define WEFT_PLAN_PLAN_H
@@ -79,15 +83,20 @@ typedef struct weft_region {
 /* ---- signals -------------------------------------------------------------------------------------- */
 
 /*
- * Signals are numbered 0 .. signal_count-1; every rank has an instance of each. The first W are reserved:
- * number p is posted once a run by the ENTER of rank p at each of its peers, and by nothing else.
+ * Signals are numbered 0 .. signal_count-1; every rank has an instance of each. The first 2 W are reserved:
+ * number p is posted once a run by the ENTER of rank p at each of its peers, number W + p once a run when
+ * rank p has touched the owner's memory for the last time; by nothing else.
  */
 #define WEFT_SIGNAL_ENTER(rank) ((uint32_t)(rank))
+#define WEFT_SIGNAL_DONE(world, rank) ((uint32_t)((world) + (rank)))
 
+/*
+ * Holds when the signal has had `count` posts of this run: its value is at least
+ * (epoch - 1) * signal_posts[signal] + count, epochs counted from 1.
+ */
 typedef struct weft_wait {
     uint32_t signal; /* of this rank */
-    uint32_t count; /* holds when the signal has had `count` posts of this run (of the run `back` runs ago) */
-    uint32_t back;
+    uint32_t count;
 } weft_wait;
 
 typedef struct weft_post {
@@ -115,7 +124,8 @@ enum {
 
 /*
  * The regions of a task, in this order in part->regions[task.region0 ...]:
- *   COPY    destination, source (one side may be a peer's; shapes equal)
+ *   COPY    destination, source (one side may be a peer's; shapes equal). A copy of 0 rows only waits and
+ *           posts. A copy into a packed operand may end inside a panel: the rest of that panel is padding.
  *   GEMM    destinations (1 or more, same shape m x n), A (m x kk), B (kk x n), then ACC, C, BIAS as flagged
  *           (kk may be 0: the accumulators pass through and the epilogue still happens)
  *   REDUCE  destinations (1 or more), then the ordered list of sources, then C, BIAS as flagged
@@ -145,7 +155,7 @@ typedef struct weft_lane {
 /* ---- one rank's part ------------------------------------------------------------------------------ */
 
 typedef struct weft_plan_part {
-    weft_problem problem; /* resolved: no AUTO, no zero tiles, layout set */
+    weft_problem problem; /* resolved: no AUTO, layout set; a tile of 0 is a whole extent, 0 workers are 1 */
     int world, rank;
     uint64_t hash; /* of problem and world: equal on all ranks of a correct call */
 
@@ -164,6 +174,15 @@ typedef struct weft_plan_part {
     uint32_t *signal_posts; /* posts each signal of THIS rank gets in a run */
     uint32_t signal_count;  /* equal on all ranks */
 } weft_plan_part;
+
+/*
+ * What tiles mean. GEMM ops: a GEMM task covers tile_m x tile_n of a result (less at an edge) over the whole
+ * local k; Stream-K cuts k at multiples of tile_k. Collectives: a chunk has tile_n elements. 0, or more
+ * than there is, means the whole extent. A window of a packed operand starts at a multiple of tile_n (of
+ * WEFT_PACK_COLUMNS where packing is split over workers) and of tile_k: choose them to fit the kernels.
+ */
+#define WEFT_PACK_COLUMNS 192 /* a multiple of every kernel's panel width: 4, 6, 8, 12, 16, 24, 32, 48, 64   \
+                               */
 
 /*
  * Makes rank `rank`'s part of a resolved problem (see weft_problem_resolve). On failure `part` is untouched

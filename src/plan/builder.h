@@ -1,0 +1,66 @@
+/*
+ * Builds one rank's part task by task, and adds by itself what every plan needs: ENTER and EXIT, the wait
+ * for a peer's ENTER before a lane first touches that peer (or posts to it), and the DONE posts after the
+ * last touch. A generator says only what moves and what is computed.
+ *
+ * Lanes and operands are declared first; then tasks in any interleaving of lanes, each lane in its order.
+ * Memory failures are remembered and reported once, by weft_builder_finish.
+ */
+#ifndef WEFT_PLAN_BUILDER_H
+#define WEFT_PLAN_BUILDER_H
+
+#include "plan/plan.h"
+
+enum { WEFT_GATES_MAX = 4 };
+
+typedef struct weft_builder {
+    weft_plan_part part; /* grows here; tasks of all lanes mixed until finish sorts them */
+    const weft_problem *problem;
+    int world, rank;
+    bool failed;
+    uint32_t task_room, region_room, wait_room, post_room;
+    uint32_t *touched;      /* [lane][peer]: 1 + last task of the lane that touches the peer's memory */
+    uint8_t *entered;       /* [lane][peer]: the lane has waited for the peer's ENTER */
+    weft_wait *lane_waited; /* [lane]: the last wait of the lane that was not on an ENTER signal */
+    uint8_t *gates_passed;  /* [lane] */
+    weft_wait gates[WEFT_GATES_MAX];
+    int gate_count;
+} weft_builder;
+
+weft_builder weft_builder_begin(const weft_problem *problem, int world, int rank);
+
+/* Returns the operand's number. Only before the first task. */
+uint32_t weft_builder_operand(weft_builder *builder, weft_operand operand);
+
+/* Adds `count` lanes of a kind, returns the number of the first. Only before the first task. */
+int weft_builder_lanes(weft_builder *builder, weft_lane_kind kind, int count);
+
+/* Reserves `count` signals (on every rank alike), returns the number of the first; this rank gets no posts
+ * on them until weft_builder_expect says how many. Only before the first task. */
+uint32_t weft_builder_signals(weft_builder *builder, int64_t count);
+void weft_builder_expect(weft_builder *builder, uint32_t signal, int64_t posts);
+
+/* A task: begin, then destinations, other regions in the order of plan.h, waits and posts, then end. */
+void weft_builder_task(weft_builder *builder, int lane, weft_task_kind kind, unsigned flags);
+void weft_builder_to(weft_builder *builder, weft_region region);
+void weft_builder_from(weft_builder *builder, weft_region region);
+void weft_builder_wait(weft_builder *builder, uint32_t signal, int64_t count);
+void weft_builder_post(weft_builder *builder, uint32_t signal, int rank);
+void weft_builder_end(weft_builder *builder);
+
+/* From here on every compute lane waits for `count` posts of `signal` before its next task. */
+void weft_builder_gate(weft_builder *builder, uint32_t signal, int64_t count);
+
+/* A whole COPY task without waits and posts of its own is so common that it has a name. */
+void weft_builder_copy(weft_builder *builder, int lane, weft_region to, weft_region from);
+
+/* Hands the finished part over, or frees everything. */
+weft_status weft_builder_finish(weft_builder *builder, weft_plan_part *part, weft_error_text *error);
+
+static inline weft_region weft_region_make(uint32_t operand, int rank, int64_t batch, weft_span rows,
+                                           weft_span cols)
+{
+    return (weft_region){operand, rank, batch, rows.begin, rows.count, cols.begin, cols.count};
+}
+
+#endif

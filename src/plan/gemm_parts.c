@@ -1,0 +1,172 @@
+/* Operands and tasks that the GEMM operations have in common. */
+#include "plan/gemm_parts.h"
+#include "core/dtype.h"
+
+#include <stdio.h>
+
+/* How the operands of an operation are divided over the ranks (DESIGN of each op: see its generator). */
+typedef struct division {
+    bool a_rows, a_cols, b_rows, b_cols, d_rows, d_cols;
+} division;
+
+static division divide(const weft_problem *problem)
+{
+    switch (problem->op) {
+    case WEFT_OP_AG_GEMM:
+        return (division){.a_rows = true,
+                          .b_cols = true,
+                          .d_rows = problem->layout == WEFT_LAYOUT_GATHER_B,
+                          .d_cols = problem->layout == WEFT_LAYOUT_GATHER_A};
+    case WEFT_OP_GEMM_RS:
+        return (division){.a_cols = true,
+                          .b_rows = true,
+                          .d_rows = problem->layout == WEFT_LAYOUT_SCATTER_ROWS,
+                          .d_cols = problem->layout == WEFT_LAYOUT_SCATTER_COLS};
+    case WEFT_OP_GEMM_AR:
+        return (division){.a_cols = true, .b_rows = true};
+    default:
+        return (division){.b_cols = true};
+    }
+}
+
+weft_gemm_gen weft_gemm_begin(weft_builder *builder)
+{
+    const weft_problem *p = builder->problem;
+    division div = divide(p);
+    weft_operand a = {.name = "A",
+                      .role = WEFT_ROLE_A,
+                      .dtype = p->dtype,
+                      .rows = p->m,
+                      .cols = p->k,
+                      .rows_parted = div.a_rows,
+                      .cols_parted = div.a_cols,
+                      .transposed = p->transa,
+                      .batch = p->l};
+    weft_operand b = {.name = "B",
+                      .role = WEFT_ROLE_B,
+                      .dtype = p->dtype,
+                      .rows = p->k,
+                      .cols = p->n,
+                      .rows_parted = div.b_rows,
+                      .cols_parted = div.b_cols,
+                      .transposed = p->transb,
+                      .packed = p->b_form == WEFT_B_PREPACKED,
+                      .batch = p->l};
+    weft_operand c = {.name = "C",
+                      .role = WEFT_ROLE_C,
+                      .dtype = p->d_dtype,
+                      .rows = p->m,
+                      .cols = p->n,
+                      .rows_parted = div.d_rows,
+                      .cols_parted = div.d_cols,
+                      .batch = p->l};
+    weft_operand bias = {.name = "bias",
+                         .role = WEFT_ROLE_BIAS,
+                         .dtype = p->d_dtype,
+                         .rows = 1,
+                         .cols = p->n,
+                         .cols_parted = div.d_cols,
+                         .batch = 1};
+    weft_operand d = c;
+    weft_gemm_gen gen = {.builder = builder,
+                         .problem = p,
+                         .world = builder->world,
+                         .me = builder->rank,
+                         .lanes = weft_compute_lanes(p)};
+
+    snprintf(d.name, sizeof(d.name), "D");
+    d.role = WEFT_ROLE_D;
+    d.output = true;
+    gen.a = weft_builder_operand(builder, a);
+    gen.b = gen.b_source = weft_builder_operand(builder, b);
+    if (p->beta != 0)
+        gen.c = weft_builder_operand(builder, c);
+    if (p->bias)
+        gen.bias = weft_builder_operand(builder, bias);
+    gen.d = weft_builder_operand(builder, d);
+    gen.local_k = weft_whole(div.a_cols ? weft_part(p->k, gen.world, gen.me).count : p->k);
+    weft_builder_lanes(builder, WEFT_LANE_COMPUTE, gen.lanes);
+    return gen;
+}
+
+uint32_t weft_gemm_staging(weft_gemm_gen *gen, const char *name, int64_t rows, int64_t cols, int64_t batch)
+{
+    weft_operand staging = {.place = WEFT_PLACE_STAGING,
+                            .dtype = gen->problem->wire_dtype,
+                            .rows = rows,
+                            .cols = cols,
+                            .batch = batch};
+
+    snprintf(staging.name, sizeof(staging.name), "%s", name);
+    return weft_builder_operand(gen->builder, staging);
+}
+
+void weft_gemm_declare_packed(weft_gemm_gen *gen)
+{
+    const weft_operand *b = gen->builder->failed ? NULL : &gen->builder->part.operands[gen->b];
+    weft_operand packed;
+
+    if (!b || gen->problem->b_form != WEFT_B_PACK_IN_RUN)
+        return;
+    packed = *b;
+    snprintf(packed.name, sizeof(packed.name), "packedB");
+    packed.place = WEFT_PLACE_PRIVATE;
+    packed.role = WEFT_ROLE_NONE;
+    packed.transposed = false;
+    packed.packed = true;
+    gen->b_source = weft_builder_operand(gen->builder, packed);
+    gen->packed_signal = weft_builder_signals(gen->builder, 1);
+}
+
+void weft_gemm_pack(weft_gemm_gen *gen)
+{
+    weft_builder *builder = gen->builder;
+    const weft_operand *b = builder->failed ? NULL : &builder->part.operands[gen->b];
+    int64_t columns, tile, pieces;
+    weft_span rows;
+
+    if (!b || gen->b_source == gen->b)
+        return;
+    rows = weft_whole(weft_operand_rows(b, gen->world, gen->me));
+    columns = weft_operand_cols(b, gen->world, gen->me);
+    tile = (columns + gen->lanes - 1) / gen->lanes;
+    tile = (tile + WEFT_PACK_COLUMNS - 1) / WEFT_PACK_COLUMNS * WEFT_PACK_COLUMNS;
+    pieces = rows.count ? weft_cut_count(columns, tile) : 0;
+    for (int64_t batch = 0; batch < gen->problem->l; batch++) {
+        for (int64_t i = 0; i < pieces; i++) {
+            weft_span cols = weft_cut(weft_whole(columns), tile, i);
+
+            weft_builder_task(builder, weft_gemm_lane(gen), WEFT_TASK_COPY, 0);
+            weft_builder_to(builder, weft_region_make(gen->b_source, gen->me, batch, rows, cols));
+            weft_builder_from(builder, weft_region_make(gen->b, gen->me, batch, rows, cols));
+            if (gen->lanes > 1)
+                weft_builder_post(builder, gen->packed_signal, gen->me);
+            weft_builder_end(builder);
+        }
+    }
+    if (gen->lanes > 1) {
+        weft_builder_expect(builder, gen->packed_signal, pieces * gen->problem->l);
+        weft_builder_gate(builder, gen->packed_signal, pieces * gen->problem->l);
+    }
+}
+
+void weft_gemm_open(weft_gemm_gen *gen, int lane, weft_task_kind kind, bool epilogue, bool acc)
+{
+    unsigned flags = acc ? WEFT_TASK_HAS_ACC : 0;
+
+    if (epilogue) {
+        flags |= WEFT_TASK_EPILOGUE;
+        flags |= gen->problem->beta != 0 ? WEFT_TASK_HAS_C : 0;
+        flags |= gen->problem->bias ? WEFT_TASK_HAS_BIAS : 0;
+    }
+    weft_builder_task(gen->builder, lane, kind, flags);
+}
+
+void weft_gemm_close(weft_gemm_gen *gen, bool epilogue, int64_t batch, weft_span rows, weft_span cols)
+{
+    if (epilogue && gen->problem->beta != 0)
+        weft_builder_from(gen->builder, weft_region_make(gen->c, gen->me, batch, rows, cols));
+    if (epilogue && gen->problem->bias)
+        weft_builder_from(gen->builder, weft_region_make(gen->bias, gen->me, 0, weft_whole(1), cols));
+    weft_builder_end(gen->builder);
+}

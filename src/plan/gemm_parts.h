@@ -1,0 +1,46 @@
+/*
+ * What the GEMM operations share: their operands, the packed copy of a local B, and the emission of one GEMM
+ * task. Coordinates of a result tile are those of the D instance it is written to.
+ */
+#ifndef WEFT_PLAN_GEMM_PARTS_H
+#define WEFT_PLAN_GEMM_PARTS_H
+
+#include "plan/generate.h"
+
+typedef struct weft_gemm_gen {
+    weft_builder *builder;
+    const weft_problem *problem;
+    int world, me, lanes;      /* lanes: compute lanes, numbered from 0 */
+    uint32_t a, b, c, bias, d; /* operands */
+    uint32_t b_source;         /* what GEMM tasks read: b itself, or its packed copy */
+    int64_t dealt;             /* tasks dealt to compute lanes so far */
+    weft_span local_k;         /* of A's columns and B's rows on this rank; begins at 0 */
+    uint32_t packed_signal;
+} weft_gemm_gen;
+
+/* Operands, compute lanes and signals that every GEMM op has. */
+weft_gemm_gen weft_gemm_begin(weft_builder *builder);
+
+/* The lane of the next task. */
+static inline int weft_gemm_lane(weft_gemm_gen *gen)
+{
+    return (int)(gen->dealt++ % gen->lanes);
+}
+
+/* Scratch for partial sums that travel. */
+uint32_t weft_gemm_staging(weft_gemm_gen *gen, const char *name, int64_t rows, int64_t cols, int64_t batch);
+
+/*
+ * When the problem says so, packs this rank's B at the head of the compute lanes, split over them, and
+ * makes GEMM tasks read the packed copy.
+ */
+void weft_gemm_declare_packed(weft_gemm_gen *gen);
+void weft_gemm_pack(weft_gemm_gen *gen);
+
+/* Opens a GEMM or REDUCE task with the epilogue flags the problem asks for, or raw. */
+void weft_gemm_open(weft_gemm_gen *gen, int lane, weft_task_kind kind, bool epilogue, bool acc);
+
+/* Adds C and bias for a result tile of D on this rank, where the epilogue needs them, and ends the task. */
+void weft_gemm_close(weft_gemm_gen *gen, bool epilogue, int64_t batch, weft_span rows, weft_span cols);
+
+#endif

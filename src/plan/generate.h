@@ -1,0 +1,77 @@
+/*
+ * The generators: one per operation, each in its file. A generator gets a resolved problem and fills the
+ * builder; weft_plan_make (make.c) picks it and closes the part.
+ *
+ * Conventions: `me` is the builder's rank, rotations start at one's own rank so that at any moment the
+ * ranks talk to different peers, and work is dealt to compute lanes in turn.
+ */
+#ifndef WEFT_PLAN_GENERATE_H
+#define WEFT_PLAN_GENERATE_H
+
+#include "plan/builder.h"
+
+void weft_generate_ag_gemm(weft_builder *builder);
+void weft_generate_gemm_rs(weft_builder *builder);
+void weft_generate_gemm_ar(weft_builder *builder);
+void weft_generate_gemm_as(weft_builder *builder);
+void weft_generate_all_reduce(weft_builder *builder);
+void weft_generate_all_gather(weft_builder *builder);
+void weft_generate_reduce_scatter(weft_builder *builder);
+void weft_generate_all_to_all(weft_builder *builder);
+void weft_generate_broadcast(weft_builder *builder);
+
+/* ---- cutting ------------------------------------------------------------------------------------- */
+
+/* How many pieces of at most `tile` an extent has, and the i-th of them. tile 0: one piece. */
+static inline int64_t weft_cut_count(int64_t extent, int64_t tile)
+{
+    return extent == 0 ? 0 : tile == 0 || tile >= extent ? 1 : (extent + tile - 1) / tile;
+}
+
+static inline weft_span weft_cut(weft_span span, int64_t tile, int64_t index)
+{
+    int64_t step = tile == 0 || tile >= span.count ? span.count : tile;
+    int64_t left = span.count - index * step;
+
+    return (weft_span){span.begin + index * step, left < step ? left : step};
+}
+
+static inline weft_span weft_whole(int64_t extent)
+{
+    return (weft_span){0, extent};
+}
+
+static inline int weft_compute_lanes(const weft_problem *problem)
+{
+    return problem->workers > 0 ? problem->workers : 1;
+}
+
+/* The rank `step` places after `rank`. */
+static inline int weft_rotate(int rank, int64_t step, int world)
+{
+    return (int)((rank + step) % world);
+}
+
+/* ---- collectives --------------------------------------------------------------------------------- */
+
+/* SEND and RECV of a collective (RECV is the output) and its compute lanes. */
+typedef struct weft_collective {
+    weft_builder *builder;
+    uint32_t send, recv;
+    int lanes;
+    int64_t tile, dealt;
+} weft_collective;
+
+weft_collective weft_collective_begin(weft_builder *builder, int64_t send_rows, int64_t recv_rows);
+
+static inline int weft_collective_lane(weft_collective *collective)
+{
+    return (int)(collective->dealt++ % collective->lanes);
+}
+
+static inline weft_region weft_row(uint32_t operand, int rank, int64_t row, weft_span cols)
+{
+    return (weft_region){operand, rank, 0, row, 1, cols.begin, cols.count};
+}
+
+#endif

@@ -1,0 +1,224 @@
+/* What a caller asks for: checked, completed where the machine does not matter, and hashed for agreement. */
+#include "plan/plan.h"
+#include "core/dtype.h"
+
+#include <string.h>
+
+static bool is_gemm(weft_op op)
+{
+    return op <= WEFT_OP_GEMM_AS;
+}
+
+static bool reduces(weft_op op)
+{
+    return op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_REDUCE_SCATTER;
+}
+
+/* The layout a schedule's name implies, or DEFAULT. */
+static weft_layout implied_layout(weft_schedule schedule)
+{
+    switch (schedule) {
+    case WEFT_SCHEDULE_ALLGATHER_ROTATING_A:
+        return WEFT_LAYOUT_GATHER_A;
+    case WEFT_SCHEDULE_ALLGATHER_ROTATING_B:
+        return WEFT_LAYOUT_GATHER_B;
+    case WEFT_SCHEDULE_REDUCESCATTER_TILING_A:
+        return WEFT_LAYOUT_SCATTER_ROWS;
+    case WEFT_SCHEDULE_REDUCESCATTER_TILING_B:
+        return WEFT_LAYOUT_SCATTER_COLS;
+    default:
+        return WEFT_LAYOUT_DEFAULT;
+    }
+}
+
+static const char *layout_name(weft_layout layout)
+{
+    static const char *const names[] = {"default", "gather a", "gather b", "scatter rows", "scatter cols"};
+
+    return (unsigned)layout < 5 ? names[layout] : "invalid";
+}
+
+static weft_status resolve_layout(weft_problem *problem, weft_error_text *error)
+{
+    bool gathers = problem->op == WEFT_OP_AG_GEMM, scatters = problem->op == WEFT_OP_GEMM_RS;
+    weft_layout implied = implied_layout(problem->schedule);
+    weft_layout asked = problem->layout;
+
+    if (!gathers && !scatters) {
+        problem->layout = WEFT_LAYOUT_DEFAULT;
+        return WEFT_OK;
+    }
+    if (asked == WEFT_LAYOUT_DEFAULT)
+        asked = implied != WEFT_LAYOUT_DEFAULT ? implied
+                : gathers                      ? WEFT_LAYOUT_GATHER_A
+                                               : WEFT_LAYOUT_SCATTER_ROWS;
+    if ((gathers && asked != WEFT_LAYOUT_GATHER_A && asked != WEFT_LAYOUT_GATHER_B) ||
+        (scatters && asked != WEFT_LAYOUT_SCATTER_ROWS && asked != WEFT_LAYOUT_SCATTER_COLS))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s cannot have the layout '%s'; it takes %s",
+                              weft_op_name(problem->op), layout_name(asked),
+                              gathers ? "gather a or gather b" : "scatter rows or scatter cols");
+    if (implied != WEFT_LAYOUT_DEFAULT && implied != asked)
+        return weft_error_set(
+            error, WEFT_ERR_ARGUMENT, "schedule %s means the layout '%s', but '%s' was asked for",
+            weft_schedule_name(problem->op, problem->schedule), layout_name(implied), layout_name(asked));
+    problem->layout = asked;
+    return WEFT_OK;
+}
+
+static weft_status check_schedule(const weft_problem *problem, weft_error_text *error)
+{
+    int count;
+    const weft_schedule *list = weft_schedule_list(problem->op, problem->layout, &count);
+    char known[256] = "auto";
+
+    if (problem->schedule == WEFT_SCHEDULE_AUTO)
+        return WEFT_OK;
+    for (int i = 0; i < count; i++) {
+        if (list[i] == problem->schedule)
+            return WEFT_OK;
+        strcat(strcat(known, ", "), weft_schedule_name(problem->op, list[i]));
+    }
+    return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s has no schedule %s; it has %s",
+                          weft_op_name(problem->op), weft_schedule_name(problem->op, problem->schedule),
+                          known);
+}
+
+static weft_status resolve_gemm(weft_problem *problem, weft_error_text *error)
+{
+    weft_dtype accumulator;
+
+    if (problem->m < 0 || problem->n < 0 || problem->k < 0)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "m = %lld, n = %lld, k = %lld: sizes cannot be negative", (long long)problem->m,
+                              (long long)problem->n, (long long)problem->k);
+    if (problem->l == 0)
+        problem->l = 1;
+    if (problem->l < 0)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "batch l = %lld must be at least 1",
+                              (long long)problem->l);
+    if (problem->dtype != WEFT_F32 && problem->dtype != WEFT_F16 && problem->dtype != WEFT_BF16 &&
+        problem->dtype != WEFT_I8)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "a GEMM of %s is not possible; dtypes are float32, float16, bfloat16 and int8",
+                              weft_dtype_name(problem->dtype));
+    if (problem->d_dtype == WEFT_I64 || problem->d_dtype == WEFT_BYTE || !weft_dtype_size(problem->d_dtype))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "D cannot be %s", weft_dtype_name(problem->d_dtype));
+    accumulator = weft_dtype_accumulator(problem->dtype);
+    if (accumulator == WEFT_I32)
+        problem->wire_dtype = WEFT_I32;
+    if (accumulator == WEFT_F32 && problem->wire_dtype != WEFT_F32 && problem->wire_dtype != WEFT_F16 &&
+        problem->wire_dtype != WEFT_BF16)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "partial sums of %s cannot travel as %s; float32, float16 or bfloat16 can",
+                              weft_dtype_name(problem->dtype), weft_dtype_name(problem->wire_dtype));
+    if ((unsigned)problem->b_form > WEFT_B_PREPACKED || (unsigned)problem->act > WEFT_ACT_SILU)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "b_form %d or act %d is not one",
+                              (int)problem->b_form, (int)problem->act);
+    problem->transa = problem->transa != 0;
+    problem->transb = problem->transb != 0;
+    problem->bias = problem->bias != 0;
+    problem->count = 0;
+    problem->reduction = WEFT_SUM;
+    problem->root = 0;
+    return WEFT_OK;
+}
+
+static weft_status resolve_collective(weft_problem *problem, int world, weft_error_text *error)
+{
+    if (problem->count < 0)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "count = %lld cannot be negative",
+                              (long long)problem->count);
+    if (!weft_dtype_size(problem->dtype))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "dtype %d is not one", (int)problem->dtype);
+    if (reduces(problem->op) && (problem->dtype == WEFT_BYTE || problem->dtype == WEFT_I8))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "%s cannot reduce %s; float32, float16, bfloat16, int32 and int64 it can",
+                              weft_op_name(problem->op), weft_dtype_name(problem->dtype));
+    if ((unsigned)problem->reduction > WEFT_PRODUCT)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "reduction %d is not one", (int)problem->reduction);
+    if (problem->op == WEFT_OP_BROADCAST && (problem->root < 0 || problem->root >= world))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "root %d is not one of the ranks 0 to %d",
+                              problem->root, world - 1);
+    if (problem->op != WEFT_OP_BROADCAST)
+        problem->root = 0;
+    if (!reduces(problem->op))
+        problem->reduction = WEFT_SUM;
+    problem->m = problem->n = problem->k = 0;
+    problem->l = 1;
+    problem->d_dtype = problem->wire_dtype = problem->dtype;
+    problem->transa = problem->transb = problem->bias = 0;
+    problem->b_form = WEFT_B_PLAIN;
+    problem->alpha = 1;
+    problem->beta = 0;
+    problem->act = WEFT_ACT_NONE;
+    problem->tile_m = problem->tile_k = 0;
+    return WEFT_OK;
+}
+
+weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_problem *resolved,
+                                 weft_error_text *error)
+{
+    weft_problem result = *problem;
+    weft_status status;
+
+    if (world < 1 || world > 16384)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%d ranks: there must be 1 to 16384", world);
+    if ((unsigned)result.op > WEFT_OP_BROADCAST)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "operation %d is not one", (int)result.op);
+    if (result.tile_m < 0 || result.tile_n < 0 || result.tile_k < 0)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "tile %lld x %lld x %lld: tiles cannot be negative",
+                              (long long)result.tile_m, (long long)result.tile_n, (long long)result.tile_k);
+    if (result.workers < 0 || result.workers > 4096)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%d workers: there must be 1 to 4096",
+                              result.workers);
+    status = resolve_layout(&result, error);
+    if (status == WEFT_OK)
+        status = check_schedule(&result, error);
+    if (status == WEFT_OK)
+        status =
+            is_gemm(result.op) ? resolve_gemm(&result, error) : resolve_collective(&result, world, error);
+    if (status == WEFT_OK && result.layout == WEFT_LAYOUT_GATHER_B && result.b_form == WEFT_B_PREPACKED &&
+        result.schedule != WEFT_SCHEDULE_DIRECT && result.schedule != WEFT_SCHEDULE_AUTO)
+        status = weft_error_set(error, WEFT_ERR_ARGUMENT,
+                                "packed weights are read in place: gathering b with them needs the schedule "
+                                "direct, not %s",
+                                weft_schedule_name(result.op, result.schedule));
+    if (status == WEFT_OK)
+        *resolved = result;
+    return status;
+}
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    uint64_t z = (hash ^ value) + 0x9e3779b97f4a7c15u;
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+static uint64_t bits(float value)
+{
+    uint32_t word;
+
+    memcpy(&word, &value, sizeof(word));
+    return word;
+}
+
+uint64_t weft_problem_hash(const weft_problem *p, int world)
+{
+    const uint64_t fields[] = {
+        (uint64_t)world,      (uint64_t)p->op,      (uint64_t)p->schedule,   (uint64_t)p->layout,
+        (uint64_t)p->m,       (uint64_t)p->n,       (uint64_t)p->k,          (uint64_t)p->l,
+        (uint64_t)p->dtype,   (uint64_t)p->d_dtype, (uint64_t)p->wire_dtype, (uint64_t)p->transa,
+        (uint64_t)p->transb,  (uint64_t)p->b_form,  bits(p->alpha),          bits(p->beta),
+        (uint64_t)p->bias,    (uint64_t)p->act,     (uint64_t)p->count,      (uint64_t)p->reduction,
+        (uint64_t)p->root,    (uint64_t)p->tile_m,  (uint64_t)p->tile_n,     (uint64_t)p->tile_k,
+        (uint64_t)p->workers,
+    };
+    uint64_t hash = 0x77656674u; /* "weft" */
+
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+        hash = mix(hash, fields[i]);
+    return hash;
+}

@@ -1,0 +1,169 @@
+/*
+ * What holds for every part that is made: lanes tile the task list, ENTER and EXIT frame lane 0, ranges stay
+ * inside their pools, regions inside their operands, and the posts made are the posts announced.
+ */
+#include "plan/plan.h"
+
+#include "support/check.h"
+
+static void check_part(const weft_plan_part *part)
+{
+    uint32_t next = 0;
+
+    CHECK(part->lane_count > 0);
+    for (uint32_t lane = 0; lane < part->lane_count; lane++) {
+        CHECK_INT(part->lanes[lane].task0, next);
+        next += part->lanes[lane].task_count;
+        for (uint32_t i = part->lanes[lane].task0; i < next; i++)
+            CHECK_INT(part->tasks[i].lane, lane);
+    }
+    CHECK_INT(next, part->task_count);
+    CHECK_INT(part->tasks[0].kind, WEFT_TASK_ENTER);
+    CHECK_INT(part->tasks[part->lanes[0].task_count - 1].kind, WEFT_TASK_EXIT);
+    for (uint32_t i = 0; i < part->task_count; i++) {
+        const weft_task *task = &part->tasks[i];
+
+        CHECK(task->region0 + task->region_count <= part->region_count);
+        CHECK(task->wait0 + task->wait_count <= part->wait_count);
+        CHECK(task->post0 + task->post_count <= part->post_count);
+    }
+    for (uint32_t i = 0; i < part->region_count; i++) {
+        const weft_region *region = &part->regions[i];
+        const weft_operand *operand = &part->operands[region->operand];
+
+        CHECK(region->operand < part->operand_count);
+        CHECK(region->row0 >= 0 && region->rows >= 0 && region->col0 >= 0 && region->cols >= 0);
+        CHECK(region->batch >= 0 && region->batch < operand->batch);
+        CHECK(region->row0 + region->rows <= weft_operand_rows(operand, part->world, region->rank));
+        CHECK(region->col0 + region->cols <= weft_operand_cols(operand, part->world, region->rank));
+    }
+}
+
+static void check_problem(weft_problem problem, int world)
+{
+    weft_error_text error = {0};
+    weft_plan_part parts[9];
+
+    for (int rank = 0; rank < world; rank++) {
+        CHECK_INT(weft_plan_make(&problem, world, rank, &parts[rank], &error), WEFT_OK);
+        check_part(&parts[rank]);
+        CHECK(parts[rank].hash == parts[0].hash);
+        CHECK_INT(parts[rank].signal_count, parts[0].signal_count);
+    }
+    for (int rank = 0; rank < world; rank++) {
+        uint32_t *made = calloc(parts[rank].signal_count, sizeof(*made));
+
+        for (int from = 0; from < world; from++) {
+            for (uint32_t i = 0; i < parts[from].post_count; i++)
+                made[parts[from].posts[i].signal] += parts[from].posts[i].rank == rank;
+        }
+        for (uint32_t i = 0; i < parts[rank].signal_count; i++)
+            CHECK_INT(made[i], parts[rank].signal_posts[i]);
+        free(made);
+    }
+    for (int rank = 0; rank < world; rank++)
+        weft_plan_part_free(&parts[rank]);
+}
+
+static void collectives_of_any_world(void)
+{
+    for (int op = WEFT_OP_ALL_REDUCE; op <= WEFT_OP_BROADCAST; op++) {
+        int schedules;
+        const weft_schedule *list = weft_schedule_list((weft_op)op, WEFT_LAYOUT_DEFAULT, &schedules);
+
+        for (int s = 0; s < schedules; s++) {
+            for (int world = 1; world <= 9; world++) {
+                for (int workers = 1; workers <= 3; workers += 2) {
+                    weft_problem problem = {.op = (weft_op)op,
+                                            .schedule = list[s],
+                                            .count = 37,
+                                            .tile_n = 5,
+                                            .workers = workers,
+                                            .root = world / 2};
+
+                    check_problem(problem, world);
+                    problem.count = 3;
+                    check_problem(problem, world);
+                    problem.count = 0;
+                    check_problem(problem, world);
+                }
+            }
+        }
+    }
+}
+
+static void gemms_of_any_world(void)
+{
+    for (int world = 1; world <= 9; world++) {
+        for (int workers = 1; workers <= 3; workers += 2) {
+            for (int form = WEFT_B_PLAIN; form <= WEFT_B_PREPACKED; form++) {
+                weft_problem problem = {.op = WEFT_OP_AG_GEMM,
+                                        .m = 13,
+                                        .n = 11,
+                                        .k = 7,
+                                        .l = 2,
+                                        .alpha = 1,
+                                        .beta = 1,
+                                        .bias = 1,
+                                        .tile_m = 2,
+                                        .tile_n = 3,
+                                        .tile_k = 2,
+                                        .b_form = (weft_b_form)form,
+                                        .workers = workers,
+                                        .schedule = WEFT_SCHEDULE_DIRECT};
+
+                check_problem(problem, world);
+                problem.schedule = WEFT_SCHEDULE_UNFUSED;
+                check_problem(problem, world);
+                problem.schedule = WEFT_SCHEDULE_ALLGATHER_ROTATING_A;
+                check_problem(problem, world);
+                problem.layout = WEFT_LAYOUT_GATHER_B;
+                problem.schedule = WEFT_SCHEDULE_DIRECT;
+                check_problem(problem, world);
+                if (form == WEFT_B_PREPACKED)
+                    continue;
+                problem.schedule = WEFT_SCHEDULE_UNFUSED;
+                check_problem(problem, world);
+                problem.schedule = WEFT_SCHEDULE_ALLGATHER_ROTATING_B;
+                check_problem(problem, world);
+            }
+        }
+    }
+}
+
+static void impossible_problems_are_refused(void)
+{
+    weft_error_text error = {0};
+    weft_plan_part part;
+    weft_problem problem = {.op = WEFT_OP_AG_GEMM, .m = 4, .n = 4, .k = 4};
+
+    problem.schedule = WEFT_SCHEDULE_AUTO;
+    CHECK_INT(weft_plan_make(&problem, 2, 0, &part, &error), WEFT_ERR_ARGUMENT);
+    problem.schedule = WEFT_SCHEDULE_ONE_SHOT;
+    CHECK_INT(weft_plan_make(&problem, 2, 0, &part, &error), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(error.text, "RotatingA");
+    problem.schedule = WEFT_SCHEDULE_ALLGATHER_ROTATING_B;
+    problem.layout = WEFT_LAYOUT_GATHER_A;
+    CHECK_INT(weft_plan_make(&problem, 2, 0, &part, &error), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(error.text, "gather b");
+    problem.layout = WEFT_LAYOUT_SCATTER_ROWS;
+    CHECK_INT(weft_plan_make(&problem, 2, 0, &part, &error), WEFT_ERR_ARGUMENT);
+    problem.layout = WEFT_LAYOUT_DEFAULT;
+    problem.m = -1;
+    CHECK_INT(weft_plan_make(&problem, 2, 0, &part, &error), WEFT_ERR_ARGUMENT);
+    problem.m = 4;
+    CHECK_INT(weft_plan_make(&problem, 2, 2, &part, &error), WEFT_ERR_ARGUMENT);
+    CHECK_INT(weft_plan_make(&problem, 0, 0, &part, &error), WEFT_ERR_ARGUMENT);
+    problem.op = WEFT_OP_BROADCAST;
+    problem.schedule = WEFT_SCHEDULE_PULL;
+    problem.root = 2;
+    CHECK_INT(weft_plan_make(&problem, 2, 0, &part, &error), WEFT_ERR_ARGUMENT);
+}
+
+int main(void)
+{
+    collectives_of_any_world();
+    gemms_of_any_world();
+    impossible_problems_are_refused();
+    return check_report("test_plan_make");
+}
