@@ -216,10 +216,11 @@ static void check_element(const gemm_case *c, const operands *o, int64_t i, int6
 
     for (int d = 0; d < c->destinations; d++) {
         double actual = matrix_get(&o->d[d], i, j);
-        bool good = c->values == GEMM_SMALL_INTEGERS && smooth
-                        ? actual == rounded(type, sum)
-                        : fabs(actual - (type == WEFT_I8 || type == WEFT_I32 ? rounded(type, sum) : sum)) <=
-                              bound_of(c, magnitude, rest, sum) + (type == WEFT_I8 ? 0.5 : 0);
+        bool good =
+            c->values == GEMM_SMALL_INTEGERS && smooth
+                ? actual == rounded(type, sum)
+                : fabs(actual - (type == WEFT_I8 || type == WEFT_I32 ? rounded(type, sum) : sum)) <=
+                      bound_of(c, magnitude, rest, sum) + (type == WEFT_I8 || type == WEFT_I32 ? 1 : 0);
 
         CHECK(good);
         if (!good && check_failures < 8)

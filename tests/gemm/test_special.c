@@ -29,6 +29,7 @@ static void test_propagation(const weft_core *core, weft_dtype dtype, double val
     tile.a_rs = K;
     tile.b = hb;
     tile.b_rs = N;
+    tile.a_dtype = tile.b_dtype = dtype;
     tile.d_dtype = WEFT_F32;
     tile.d[0] = d;
     tile.d_ld[0] = N;

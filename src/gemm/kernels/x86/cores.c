@@ -1,6 +1,121 @@
-/* The x86-64 cores, best first: which kernel and which blocks for each compute type. */
+/*
+ * x86-64 cores, best first. Where a core has no instruction for a type, the fp32 kernel does it: fp16 and
+ * bf16 widen to fp32 exactly while they are packed.
+ *
+ * Blocks: mc x kc of A stays in L2 (a third of it at most), kc x nr of B in L1, kc x nc of B in L3.
+ */
 #include "core/cpu.h"
-#include "gemm/kernel.h"
+#include "gemm/kernels/x86/kernels.h"
 
-const weft_core *const weft_cores_of_arch[] = {NULL};
-const int weft_cores_of_arch_count = 0;
+#define AVX2 (WEFT_CPU_AVX2 | WEFT_CPU_FMA)
+#define AVX512 (AVX2 | WEFT_CPU_AVX512F | WEFT_CPU_AVX512BW | WEFT_CPU_AVX512VL | WEFT_CPU_AVX512DQ)
+#define AVX512_VNNI (AVX512 | WEFT_CPU_AVX512VNNI)
+#define AVX512_BF16 (AVX512_VNNI | WEFT_CPU_AVX512BF16)
+#define AMX (AVX512_BF16 | WEFT_CPU_AMX_TILE | WEFT_CPU_AMX_BF16 | WEFT_CPU_AMX_INT8)
+
+#define F32_AVX2                                                                                             \
+    {                                                                                                        \
+        &weft_kernel_avx2_f32_6x16, 144, 256, 4080                                                           \
+    }
+#define F32_AVX512                                                                                           \
+    {                                                                                                        \
+        &weft_kernel_avx512_f32_12x32, 480, 384, 3072                                                        \
+    }
+
+static const weft_core core_avx2 = {
+    .name = "avx2",
+    .needs = AVX2,
+    .bind =
+        {
+            [WEFT_COMPUTE_F32] = F32_AVX2,
+            [WEFT_COMPUTE_F16] = F32_AVX2,
+            [WEFT_COMPUTE_F16_FAST] = F32_AVX2,
+            [WEFT_COMPUTE_BF16] = F32_AVX2,
+            [WEFT_COMPUTE_I8] = {&weft_kernel_avx2_i8_6x16_pmaddwd, 144, 1024, 4080},
+        },
+};
+
+static const weft_core core_avx512 = {
+    .name = "avx512",
+    .needs = AVX512,
+    .bind =
+        {
+            [WEFT_COMPUTE_F32] = F32_AVX512,
+            [WEFT_COMPUTE_F16] = F32_AVX512,
+            [WEFT_COMPUTE_F16_FAST] = F32_AVX512,
+            [WEFT_COMPUTE_BF16] = F32_AVX512,
+            [WEFT_COMPUTE_I8] = {&weft_kernel_avx512_i8_12x32_pmaddwd, 480, 1024, 3072},
+        },
+};
+
+static const weft_core core_avx512_vnni = {
+    .name = "avx512_vnni",
+    .needs = AVX512_VNNI,
+    .bind =
+        {
+            [WEFT_COMPUTE_F32] = F32_AVX512,
+            [WEFT_COMPUTE_F16] = F32_AVX512,
+            [WEFT_COMPUTE_F16_FAST] = F32_AVX512,
+            [WEFT_COMPUTE_BF16] = F32_AVX512,
+            [WEFT_COMPUTE_I8] = {&weft_kernel_avx512_i8_12x32_dpbusd, 480, 1024, 3072},
+        },
+};
+
+static const weft_core core_avx512_bf16 = {
+    .name = "avx512_bf16",
+    .needs = AVX512_BF16,
+    .bind =
+        {
+            [WEFT_COMPUTE_F32] = F32_AVX512,
+            [WEFT_COMPUTE_F16] = F32_AVX512,
+            [WEFT_COMPUTE_F16_FAST] = F32_AVX512,
+            [WEFT_COMPUTE_BF16] = {&weft_kernel_avx512_bf16_12x32_dpbf16, 480, 640, 3072},
+            [WEFT_COMPUTE_I8] = {&weft_kernel_avx512_i8_12x32_dpbusd, 480, 1024, 3072},
+        },
+};
+
+#ifdef WEFT_HAVE_AVX512FP16
+static const weft_core core_avx512_fp16 = {
+    .name = "avx512_fp16",
+    .needs = AVX512_BF16 | WEFT_CPU_AVX512FP16,
+    .bind =
+        {
+            [WEFT_COMPUTE_F32] = F32_AVX512,
+            [WEFT_COMPUTE_F16] = F32_AVX512,
+            [WEFT_COMPUTE_F16_FAST] = {&weft_kernel_avx512_f16_12x64_fmaph, 480, 384, 3072},
+            [WEFT_COMPUTE_BF16] = {&weft_kernel_avx512_bf16_12x32_dpbf16, 480, 640, 3072},
+            [WEFT_COMPUTE_I8] = {&weft_kernel_avx512_i8_12x32_dpbusd, 480, 1024, 3072},
+        },
+};
+#endif
+
+/* Every CPU with AMX so far has AVX-512 FP16 too. */
+static const weft_core core_amx = {
+    .name = "amx",
+#ifdef WEFT_HAVE_AVX512FP16
+    .needs = AMX | WEFT_CPU_AVX512FP16,
+#else
+    .needs = AMX,
+#endif
+    .bind =
+        {
+            [WEFT_COMPUTE_F32] = F32_AVX512,
+            [WEFT_COMPUTE_F16] = F32_AVX512,
+#ifdef WEFT_HAVE_AVX512FP16
+            [WEFT_COMPUTE_F16_FAST] = {&weft_kernel_avx512_f16_12x64_fmaph, 480, 384, 3072},
+#else
+            [WEFT_COMPUTE_F16_FAST] = F32_AVX512,
+#endif
+            [WEFT_COMPUTE_BF16] = {&weft_kernel_amx_bf16_32x32, 512, 768, 4096},
+            [WEFT_COMPUTE_I8] = {&weft_kernel_amx_i8_32x32, 512, 1536, 4096},
+        },
+};
+
+const weft_core *const weft_cores_of_arch[] = {
+    &core_amx,
+#ifdef WEFT_HAVE_AVX512FP16
+    &core_avx512_fp16,
+#endif
+    &core_avx512_bf16, &core_avx512_vnni, &core_avx512, &core_avx2,
+};
+const int weft_cores_of_arch_count = sizeof(weft_cores_of_arch) / sizeof(weft_cores_of_arch[0]);

@@ -1,0 +1,58 @@
+/*
+ * bf16 with fp32 sums, AVX-512 BF16.
+ *
+ * Tile 12x32, k in pairs: 24 accumulators of 16, 2 for B, A by broadcast of a pair.
+ * Per pair of k: 2 loads of B, 12 broadcasts, 24 VDPBF16PS. Few rows: 4x32.
+ */
+#include "gemm/kernels/x86/kernels.h"
+#include "gemm/kernels/x86/pack.h"
+#include "gemm/kernels/x86/avx512_bf16.h"
+
+enum { MR = WEFT_AVX512_BF16_ROWS_MAX, NR = 32, FEW = 4 };
+
+static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
+{
+    weft_avx512_bf16_tile(MR, 2, k, a, b, c, c_ld, add);
+}
+
+static void run_few(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
+{
+    weft_avx512_bf16_tile(FEW, 2, k, a, b, c, c_ld, add);
+}
+
+static void pack_a_along(void *panel, const void *source, int64_t ld, int64_t k)
+{
+    weft_pack_along(panel, source, ld * 2, k * 2, MR, 4, 0);
+}
+
+static void pack_a_across(void *panel, const void *source, int64_t ld, int64_t k)
+{
+    weft_pack_across_uint16_t(panel, source, ld, k, MR, 2, 0);
+}
+
+static void pack_b_along(void *panel, const void *source, int64_t ld, int64_t k)
+{
+    weft_pack_along(panel, source, ld * 2, k * 2, NR, 4, 0);
+}
+
+static void pack_b_across(void *panel, const void *source, int64_t ld, int64_t k)
+{
+    weft_pack_across_uint16_t(panel, source, ld, k, NR, 2, 0);
+}
+
+const weft_kernel weft_kernel_avx512_bf16_12x32_dpbf16 = {
+    .name = "avx512_bf16_12x32_dpbf16",
+    .type = WEFT_BF16,
+    .mr = MR,
+    .nr = NR,
+    .a_kr = 2,
+    .b_kr = 2,
+    .k_step = 2,
+    .run = run,
+    .few_rows = FEW,
+    .run_few = run_few,
+    .pack_a_along = pack_a_along,
+    .pack_a_across = pack_a_across,
+    .pack_b_along = pack_b_along,
+    .pack_b_across = pack_b_across,
+};

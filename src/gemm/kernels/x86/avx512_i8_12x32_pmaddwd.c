@@ -1,0 +1,75 @@
+/*
+ * int8 to int32 for AVX-512 without VNNI: bytes widened to 16 bits, PMADDWD, exact.
+ *
+ * Tile 12x32, k in pairs: 24 accumulators of 16, 2 for the widened B, 1 for the pair of A.
+ * Per pair of k: 2 widening loads of B, 12 broadcasts, 24 PMADDWD + 24 adds.
+ */
+#include "gemm/kernels/x86/kernels.h"
+#include "gemm/kernels/x86/pack.h"
+#include "gemm/kernels/x86/avx512_i8.h"
+
+enum { MR = 12, NR = 32 };
+
+static void run(int64_t k, const void *a_panel, const void *b_panel, void *c_tile, int64_t c_ld, int add)
+{
+    const int8_t *a = a_panel;
+    const int8_t *b = b_panel;
+    int32_t *c = c_tile;
+    __m512i sum[MR][2];
+
+    for (int i = 0; i < MR; i++)
+        sum[i][0] = sum[i][1] = _mm512_setzero_si512();
+    for (int64_t p = 0; p < k; p += 2) {
+        __m512i b0 = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)b));
+        __m512i b1 = _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(b + 32)));
+
+#pragma GCC unroll 12
+        for (int i = 0; i < MR; i++) {
+            __m512i x =
+                _mm512_set1_epi32((int32_t)((uint32_t)(uint16_t)a[2 * i] | (uint32_t)a[2 * i + 1] << 16));
+
+            sum[i][0] = _mm512_add_epi32(sum[i][0], _mm512_madd_epi16(x, b0));
+            sum[i][1] = _mm512_add_epi32(sum[i][1], _mm512_madd_epi16(x, b1));
+        }
+        a += 2 * MR;
+        b += 2 * NR;
+    }
+#pragma GCC unroll 12
+    for (int i = 0; i < MR; i++)
+        weft_avx512_store_i32(sum[i][0], sum[i][1], c + i * c_ld, add);
+}
+
+static void pack_a_along(void *panel, const void *source, int64_t ld, int64_t k)
+{
+    weft_pack_along(panel, source, ld, k, MR, 2, 0);
+}
+
+static void pack_a_across(void *panel, const void *source, int64_t ld, int64_t k)
+{
+    weft_pack_across_uint8_t(panel, source, ld, k, MR, 2, 0);
+}
+
+static void pack_b_along(void *panel, const void *source, int64_t ld, int64_t k)
+{
+    weft_pack_along(panel, source, ld, k, NR, 2, 0);
+}
+
+static void pack_b_across(void *panel, const void *source, int64_t ld, int64_t k)
+{
+    weft_pack_across_uint8_t(panel, source, ld, k, NR, 2, 0);
+}
+
+const weft_kernel weft_kernel_avx512_i8_12x32_pmaddwd = {
+    .name = "avx512_i8_12x32_pmaddwd",
+    .type = WEFT_I8,
+    .mr = MR,
+    .nr = NR,
+    .a_kr = 2,
+    .b_kr = 2,
+    .k_step = 2,
+    .run = run,
+    .pack_a_along = pack_a_along,
+    .pack_a_across = pack_a_across,
+    .pack_b_along = pack_b_along,
+    .pack_b_across = pack_b_across,
+};
