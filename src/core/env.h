@@ -17,7 +17,8 @@
     X(HEAP, BYTES, "", "symmetric memory per rank, e.g. 512M; default: 3/4 of memory, divided by ranks")     \
     X(ENTER_TIMEOUT, SECONDS, "600", "how long a rank waits for a peer to enter a call")                     \
     X(PROGRESS_TIMEOUT, SECONDS, "30", "how long a rank waits for progress once all have entered")           \
-    X(HUGE, WORD, "auto", "huge pages for symmetric memory: auto or off")
+    X(HUGE, WORD, "auto", "huge pages for symmetric memory: auto or off")                                    \
+    X(MACHINE, WORD, "", "machine description for `auto`: a name or a path; default: what calibrate wrote")
 
 typedef enum weft_env_kind { WEFT_ENV_BYTES, WEFT_ENV_SECONDS, WEFT_ENV_COUNT, WEFT_ENV_WORD } weft_env_kind;
 

@@ -1,0 +1,447 @@
+/*
+ * The event loop. Time moves from the end of one task to the end of the next; everything that follows
+ * from an end happens at once: posts are counted, lanes whose head was waiting look again, and whoever
+ * stands first in the queue for a freed thread, core or copy engine starts.
+ *
+ * What always holds
+ * - A lane has at most one event in the heap, so the heap never holds more than there are lanes.
+ * - A lane is in exactly one place: in the heap, in one signal's list of waiters, in one pool's queue, or
+ *   finished. An empty heap with unfinished lanes is a plan that cannot end, and is reported as such.
+ * - A post is counted when its task ends, and is visible one flag latency later. A wait that a post
+ *   satisfies starts no earlier than that post's visible time. (A wait that was already satisfied may be
+ *   held until the latest post of its signal is visible: at most one latency too late.)
+ * - Every task remembers which task's end let it start. Following that from the last end gives the
+ *   critical path, and so what the time was spent on.
+ */
+#include "sim/links.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+typedef struct signal_state {
+    double visible_ns;
+    uint32_t count;
+    uint32_t waiter; /* first lane that waits for more posts */
+    uint32_t poster; /* last task that posted */
+} signal_state;
+
+typedef struct lane_state {
+    double idle_ns; /* since when its head could not start */
+    uint32_t head;  /* task */
+    uint32_t next;  /* in the list it stands in */
+    uint32_t cause; /* task whose end lets the head start */
+    uint32_t pool;  /* that its tasks need a place in, or NONE */
+    uint32_t core;  /* cpu: held while running */
+    bool running;
+} lane_state;
+
+/* Places that lanes compete for: threads of a rank, copy engines of a rank, cores of a node. */
+typedef struct pool {
+    uint32_t free;
+    uint32_t first, last; /* queue of lanes */
+} pool;
+
+typedef struct task_state {
+    double start_ns, end_ns;
+    uint32_t cause;
+    float link_ns; /* of its duration, what links added */
+} task_state;
+
+typedef struct heap_entry {
+    double ns;
+    uint32_t lane;
+} heap_entry;
+
+typedef struct engine {
+    const model *m;
+    links links;
+    signal_state *signals;
+    lane_state *lanes;
+    task_state *tasks;
+    pool *pools; /* one per rank */
+    pool *cores; /* one per node; cpu */
+    int32_t *core_rank;
+    bool oversubscribed;
+    heap_entry *heap;
+    size_t heap_count;
+    double now;
+    uint32_t last_task;
+    weft_sim_result *result;
+    size_t event_capacity;
+    bool want_events;
+} engine;
+
+/* ---- heap ----------------------------------------------------------------------------------------- */
+
+static void heap_push(engine *e, double ns, uint32_t lane)
+{
+    size_t at = e->heap_count++;
+
+    while (at > 0) {
+        size_t up = (at - 1) / 4;
+
+        if (e->heap[up].ns < ns || (e->heap[up].ns == ns && e->heap[up].lane < lane))
+            break;
+        e->heap[at] = e->heap[up];
+        at = up;
+    }
+    e->heap[at] = (heap_entry){ns, lane};
+}
+
+static bool sooner(const heap_entry *a, const heap_entry *b)
+{
+    return a->ns < b->ns || (a->ns == b->ns && a->lane < b->lane);
+}
+
+static heap_entry heap_pop(engine *e)
+{
+    heap_entry top = e->heap[0], moved = e->heap[--e->heap_count];
+    size_t at = 0, count = e->heap_count;
+
+    for (;;) {
+        size_t best = 4 * at + 1, end = best + 4 < count ? best + 4 : count;
+
+        if (best >= count)
+            break;
+        for (size_t i = best + 1; i < end; i++)
+            if (sooner(&e->heap[i], &e->heap[best]))
+                best = i;
+        if (!sooner(&e->heap[best], &moved))
+            break;
+        e->heap[at] = e->heap[best];
+        at = best;
+    }
+    e->heap[at] = moved;
+    return top;
+}
+
+/* ---- pools ---------------------------------------------------------------------------------------- */
+
+/* Takes a place, or queues the lane and returns false. */
+static bool pool_take(engine *e, pool *p, uint32_t lane)
+{
+    if (p->free) {
+        p->free--;
+        return true;
+    }
+    e->lanes[lane].next = NONE;
+    if (p->first == NONE)
+        p->first = lane;
+    else
+        e->lanes[p->last].next = lane;
+    p->last = lane;
+    return false;
+}
+
+/* Gives a place back; the lane that gets it now, or NONE. */
+static uint32_t pool_give(engine *e, pool *p)
+{
+    uint32_t lane = p->first;
+
+    if (lane == NONE)
+        p->free++;
+    else
+        p->first = e->lanes[lane].next;
+    return lane;
+}
+
+/* ---- tasks ---------------------------------------------------------------------------------------- */
+
+static void record(engine *e, uint32_t lane, weft_event_kind kind, double start_ns, double end_ns,
+                   uint32_t task)
+{
+    const model_lane *ml = &e->m->lanes[lane];
+    weft_event *event;
+
+    if (!e->want_events || end_ns <= start_ns)
+        return;
+    event = &e->result->events[e->result->event_count++];
+    *event = (weft_event){(int64_t)llround(start_ns),
+                          (int64_t)llround(end_ns),
+                          ml->rank,
+                          ml->index,
+                          (uint8_t)kind,
+                          task - ml->task0};
+}
+
+static double core_switch_ns(engine *e, uint32_t lane)
+{
+    int rank = e->m->lanes[lane].rank, node = model_node(e->m, rank), units = e->m->machine->units;
+    int32_t *cores = &e->core_rank[(size_t)node * (size_t)units];
+    int found = -1;
+
+    /* Negative: idle, and last used by rank -1 - value. */
+    for (int c = 0; c < units; c++)
+        if (cores[c] < 0 && (found < 0 || cores[c] == -1 - rank))
+            found = c;
+    e->lanes[lane].core = (uint32_t)found;
+    if (cores[found] == -1 - rank || cores[found] == INT32_MIN || !e->oversubscribed) {
+        cores[found] = rank;
+        return 0;
+    }
+    cores[found] = rank;
+    return e->m->machine->switch_us * 1e3;
+}
+
+/* The head holds everything it needs: run it. */
+static void start_task(engine *e, uint32_t lane)
+{
+    lane_state *ls = &e->lanes[lane];
+    const model_task *task = &e->m->tasks[ls->head];
+    double end = e->now + task->work_ns, linked = 0;
+
+    if (e->cores)
+        end += core_switch_ns(e, lane);
+    for (uint32_t i = 0; i < task->transfer_count; i++) {
+        double latency;
+
+        linked = fmax(linked, links_send(&e->links, &e->m->transfers[task->transfer0 + i],
+                                         e->now + task->overhead_ns, &latency));
+    }
+    e->tasks[ls->head] = (task_state){e->now, fmax(end, linked), ls->cause, (float)fmax(0, linked - end)};
+    record(e, lane, WEFT_EVENT_WAIT, ls->idle_ns, e->now, ls->head);
+    record(e, lane, (weft_event_kind)task->event, e->now, fmax(end, linked), ls->head);
+    ls->running = true;
+    heap_push(e, fmax(end, linked), lane);
+}
+
+/* The head's waits hold now: take a thread, then a core. */
+static void take_core(engine *e, uint32_t lane)
+{
+    if (!e->cores || pool_take(e, &e->cores[model_node(e->m, e->m->lanes[lane].rank)], lane))
+        start_task(e, lane);
+}
+
+static void take_place(engine *e, uint32_t lane)
+{
+    uint32_t p = e->lanes[lane].pool;
+
+    if (p == NONE)
+        start_task(e, lane);
+    else if (pool_take(e, &e->pools[p], lane))
+        take_core(e, lane);
+}
+
+/* Looks at the waits of the lane's head; stands where the first unsatisfied one says, or goes on. */
+static void look(engine *e, uint32_t lane)
+{
+    const model_lane *ml = &e->m->lanes[lane];
+    lane_state *ls = &e->lanes[lane];
+    const model_task *task;
+    double ready = e->now;
+
+    if (ls->head == ml->task_end)
+        return;
+    task = &e->m->tasks[ls->head];
+    for (uint32_t i = 0; i < task->wait_count; i++) {
+        const model_wait *wait = &e->m->waits[task->wait0 + i];
+        signal_state *signal = &e->signals[(size_t)ml->rank * e->m->signal_count + wait->slot];
+
+        if (signal->count < wait->count) {
+            ls->next = signal->waiter;
+            signal->waiter = lane;
+            return;
+        }
+        if (signal->visible_ns > ready) {
+            ready = signal->visible_ns;
+            ls->cause = signal->poster;
+        }
+    }
+    if (ready > e->now)
+        heap_push(e, ready, lane);
+    else
+        take_place(e, lane);
+}
+
+static void post(engine *e, uint32_t task, int from, const model_post *posted)
+{
+    signal_state *signal = &e->signals[(size_t)posted->rank * e->m->signal_count + posted->signal];
+    double visible = e->now + links_flag_ns(e->m, from, posted->rank);
+    uint32_t lane;
+
+    signal->count++;
+    if (visible >= signal->visible_ns) {
+        signal->visible_ns = visible;
+        signal->poster = task;
+    }
+    /* Those who need more posts come back into the list. */
+    lane = signal->waiter;
+    signal->waiter = NONE;
+    while (lane != NONE) {
+        uint32_t next = e->lanes[lane].next;
+
+        e->lanes[lane].cause = task;
+        look(e, lane);
+        lane = next;
+    }
+}
+
+static void free_core(engine *e, uint32_t lane, uint32_t done)
+{
+    int rank = e->m->lanes[lane].rank, node = model_node(e->m, rank);
+    uint32_t next;
+
+    e->core_rank[(size_t)node * (size_t)e->m->machine->units + e->lanes[lane].core] = -1 - rank;
+    next = pool_give(e, &e->cores[node]);
+    if (next == NONE)
+        return;
+    e->lanes[next].cause = done;
+    start_task(e, next);
+}
+
+static void finish_task(engine *e, uint32_t lane)
+{
+    lane_state *ls = &e->lanes[lane];
+    const model_lane *ml = &e->m->lanes[lane];
+    uint32_t done = ls->head, next;
+    const model_task *task = &e->m->tasks[done];
+
+    ls->running = false;
+    ls->idle_ns = e->now;
+    ls->cause = done;
+    ls->head++;
+    e->last_task = done;
+    for (uint32_t i = 0; i < task->post_count; i++)
+        post(e, done, ml->rank, &e->m->posts[task->post0 + i]);
+    if (e->cores)
+        free_core(e, lane, done);
+    if (ls->pool != NONE) {
+        next = pool_give(e, &e->pools[ls->pool]);
+        if (next != NONE) {
+            e->lanes[next].cause = done;
+            take_core(e, next);
+        }
+    }
+    look(e, lane);
+}
+
+/* ---- the run -------------------------------------------------------------------------------------- */
+
+static void add_path(const engine *e, weft_sim_result *result)
+{
+    uint32_t at = e->last_task;
+    double path[WEFT_BOUND_COUNT] = {0};
+
+    while (at != NONE) {
+        const task_state *ts = &e->tasks[at];
+        const model_task *task = &e->m->tasks[at];
+        double before = ts->cause == NONE ? 0 : e->tasks[ts->cause].end_ns;
+        double duration = ts->end_ns - ts->start_ns, overhead = fmin(task->overhead_ns, duration);
+
+        path[WEFT_BOUND_LATENCY] += ts->start_ns - before + overhead;
+        path[ts->link_ns > 0 ? WEFT_BOUND_LINK : (int)task->bound] += duration - overhead;
+        at = ts->cause;
+    }
+    for (int i = 0; i < WEFT_BOUND_COUNT; i++) {
+        result->path_us[i] = path[i] / 1e3;
+        if (path[i] > path[result->bound])
+            result->bound = (weft_bound)i;
+    }
+}
+
+static weft_status report_stuck(const engine *e, weft_error_text *error)
+{
+    for (size_t i = 0; i < e->m->lanes_count; i++) {
+        const model_lane *ml = &e->m->lanes[i];
+
+        if (e->lanes[i].head != ml->task_end)
+            return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                                  "the plan cannot end: lane %d of rank %d waits for ever before its task %u",
+                                  ml->index, ml->rank, e->lanes[i].head - ml->task0);
+    }
+    return WEFT_OK;
+}
+
+static weft_status run_events(engine *e, weft_error_text *error)
+{
+    weft_status status;
+
+    e->now = e->m->launch_ns;
+    for (uint32_t i = 0; i < e->m->lanes_count; i++) {
+        e->lanes[i].idle_ns = e->now;
+        look(e, i);
+    }
+    while (e->heap_count) {
+        heap_entry event = heap_pop(e);
+
+        e->now = event.ns;
+        if (e->lanes[event.lane].running)
+            finish_task(e, event.lane);
+        else
+            take_place(e, event.lane);
+    }
+    status = report_stuck(e, error);
+    if (status)
+        return status;
+    e->result->us = e->now / 1e3;
+    e->result->tasks = e->m->tasks_count;
+    add_path(e, e->result);
+    return WEFT_OK;
+}
+
+static void set_places(engine *e)
+{
+    const model *m = e->m;
+    bool cpu = m->machine->kind == WEFT_MACHINE_CPU;
+    int nodes = (m->world + m->ranks_per_node - 1) / m->ranks_per_node;
+    int on_node = m->world < m->ranks_per_node ? m->world : m->ranks_per_node;
+
+    for (int r = 0; r < m->world; r++)
+        e->pools[r] = (pool){(uint32_t)(cpu ? m->threads : m->machine->copy_engines), NONE, NONE};
+    for (uint32_t i = 0; i < m->lanes_count; i++)
+        e->lanes[i] = (lane_state){
+            .head = m->lanes[i].task0,
+            .next = NONE,
+            .cause = NONE,
+            .pool = cpu || m->lanes[i].kind == WEFT_LANE_COPY ? (uint32_t)m->lanes[i].rank : NONE};
+    for (size_t i = 0; i < (size_t)m->world * m->signal_count; i++)
+        e->signals[i].waiter = e->signals[i].poster = NONE;
+    for (int n = 0; cpu && n < nodes; n++)
+        e->cores[n] = (pool){(uint32_t)m->machine->units, NONE, NONE};
+    for (int c = 0; cpu && c < nodes * m->machine->units; c++)
+        e->core_rank[c] = INT32_MIN;
+    e->oversubscribed = cpu && on_node * m->threads > m->machine->units;
+}
+
+weft_status model_run(const model *m, bool want_events, weft_sim_result *result, weft_error_text *error)
+{
+    engine e = {.m = m, .result = result, .want_events = want_events, .last_task = NONE};
+    int nodes = (m->world + m->ranks_per_node - 1) / m->ranks_per_node;
+    bool cpu = m->machine->kind == WEFT_MACHINE_CPU, missing;
+    weft_status status = links_open(&e.links, m, error);
+
+    if (status)
+        return status;
+    memset(result, 0, sizeof(*result));
+    e.signals = calloc((size_t)m->world * m->signal_count + 1, sizeof(*e.signals));
+    e.lanes = calloc(m->lanes_count + 1, sizeof(*e.lanes));
+    e.tasks = calloc(m->tasks_count + 1, sizeof(*e.tasks));
+    e.heap = calloc(m->lanes_count + 1, sizeof(*e.heap));
+    e.pools = calloc((size_t)m->world, sizeof(*e.pools));
+    e.cores = cpu ? calloc((size_t)nodes, sizeof(*e.cores)) : NULL;
+    e.core_rank = cpu ? calloc((size_t)nodes * (size_t)m->machine->units, sizeof(*e.core_rank)) : NULL;
+    if (want_events)
+        result->events = malloc((2 * m->tasks_count + 1) * sizeof(*result->events));
+    missing = !e.signals || !e.lanes || !e.tasks || !e.heap || !e.pools ||
+              (cpu && (!e.cores || !e.core_rank)) || (want_events && !result->events);
+    if (missing) {
+        status = weft_error_set(error, WEFT_ERR_MEMORY, "no memory to simulate %zu tasks", m->tasks_count);
+    } else {
+        set_places(&e);
+        status = run_events(&e, error);
+    }
+    if (status)
+        weft_sim_result_free(result);
+    free(e.signals);
+    free(e.lanes);
+    free(e.tasks);
+    free(e.heap);
+    free(e.pools);
+    free(e.cores);
+    free(e.core_rank);
+    links_close(&e.links);
+    return status;
+}

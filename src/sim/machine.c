@@ -1,0 +1,392 @@
+/* Reading machine descriptions; see machine.h. Keys are a table: what is written there is what is read. */
+#include "sim/machine.h"
+#include "sim/builtin.h"
+#include "core/cpu.h"
+#include "core/dtype.h"
+#include "core/env.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_WORDS = 6 };
+
+typedef enum key_form {
+    FORM_TEXT,
+    FORM_COUNT,
+    FORM_SIZE,
+    FORM_REAL,
+    FORM_DTYPE_REAL,
+    FORM_CURVE,
+    FORM_DTYPE_CURVE
+} key_form;
+
+typedef struct key_row {
+    const char *key;
+    key_form form;
+    size_t offset; /* in weft_machine */
+    size_t bytes;  /* of a text */
+} key_row;
+
+#define AT(field) offsetof(weft_machine, field)
+
+static const key_row keys[] = {
+    {"name", FORM_TEXT, AT(name), sizeof(((weft_machine *)0)->name)},
+    {"nodes", FORM_COUNT, AT(nodes), 0},
+    {"ranks_per_node", FORM_COUNT, AT(ranks_per_node), 0},
+    {"units", FORM_COUNT, AT(units), 0},
+    {"gflops", FORM_DTYPE_REAL, AT(gflops), 0},
+    {"step_m", FORM_SIZE, AT(step_m), 0},
+    {"step_n", FORM_SIZE, AT(step_n), 0},
+    {"step_k", FORM_SIZE, AT(step_k), 0},
+    {"tile_m", FORM_SIZE, AT(tile_m), 0},
+    {"tile_n", FORM_SIZE, AT(tile_n), 0},
+    {"tile_k", FORM_SIZE, AT(tile_k), 0},
+    {"memory_gbs", FORM_REAL, AT(memory_gbs), 0},
+    {"copy_engines", FORM_COUNT, AT(copy_engines), 0},
+    {"link_gbs", FORM_REAL, AT(link_gbs), 0},
+    {"link_us", FORM_REAL, AT(link_us), 0},
+    {"network_gbs", FORM_REAL, AT(network_gbs), 0},
+    {"network_us", FORM_REAL, AT(network_us), 0},
+    {"launch_unfused_us", FORM_REAL, AT(launch_unfused_us), 0},
+    {"launch_fused_us", FORM_REAL, AT(launch_fused_us), 0},
+    {"gemm_us", FORM_REAL, AT(gemm_us), 0},
+    {"copy_us", FORM_REAL, AT(copy_us), 0},
+    {"reduce_us", FORM_REAL, AT(reduce_us), 0},
+    {"flag_us", FORM_REAL, AT(flag_us), 0},
+    {"switch_us", FORM_REAL, AT(switch_us), 0},
+    {"pack_gbs", FORM_DTYPE_REAL, AT(pack_gbs), 0},
+    {"copy_own", FORM_CURVE, AT(copy_own), 0},
+    {"copy_peer", FORM_CURVE, AT(copy_peer), 0},
+    {"reduce", FORM_DTYPE_CURVE, AT(reduce), 0},
+};
+
+static weft_status find_builtin(const char *name, weft_machine *machine, weft_error_text *error);
+
+typedef struct reader {
+    const char *where;
+    int line;
+    weft_machine *machine;
+    weft_error_text *error;
+} reader;
+
+static weft_status complain(const reader *in, const char *key, const char *expected)
+{
+    return weft_error_set(in->error, WEFT_ERR_ARGUMENT, "%s:%d: %s needs %s", in->where, in->line, key,
+                          expected);
+}
+
+static bool parse_real(const char *word, double *value)
+{
+    char *end;
+
+    if (!word)
+        return false;
+    *value = strtod(word, &end);
+    return end != word && !*end && isfinite(*value) && *value >= 0;
+}
+
+static weft_status read_curve(const reader *in, const char *key, char **words, weft_curve *curve)
+{
+    double bytes, alone, all;
+
+    if (!parse_real(words[0], &bytes) || !parse_real(words[1], &alone) || !parse_real(words[2], &all) ||
+        bytes <= 0 || alone <= 0 || all <= 0)
+        return complain(in, key,
+                        "three positive numbers: bytes, GB/s of one core alone, GB/s of each when all work");
+    if (curve->count == WEFT_CURVE_POINTS)
+        return complain(in, key, "at most 16 points");
+    if (curve->count && bytes <= curve->bytes[curve->count - 1])
+        return complain(in, key, "its points in ascending order of bytes");
+    curve->bytes[curve->count] = bytes;
+    curve->alone[curve->count] = alone;
+    curve->all[curve->count++] = all;
+    return WEFT_OK;
+}
+
+static weft_status read_value(const reader *in, const key_row *row, char **words)
+{
+    char *field = (char *)in->machine + row->offset;
+    weft_dtype dtype;
+    double value;
+
+    switch (row->form) {
+    case FORM_TEXT:
+        if (!words[0])
+            return complain(in, row->key, "a word");
+        snprintf(field, row->bytes, "%s", words[0]);
+        return WEFT_OK;
+    case FORM_COUNT:
+    case FORM_SIZE:
+        if (!parse_real(words[0], &value) || value != floor(value) || value > 1e9)
+            return complain(in, row->key, "a whole number, 0 or more");
+        if (row->form == FORM_COUNT)
+            memcpy(field, &(int){(int)value}, sizeof(int));
+        else
+            memcpy(field, &(int64_t){(int64_t)value}, sizeof(int64_t));
+        return WEFT_OK;
+    case FORM_REAL:
+        if (!parse_real(words[0], &value))
+            return complain(in, row->key, "a number, 0 or more");
+        memcpy(field, &value, sizeof(value));
+        return WEFT_OK;
+    case FORM_DTYPE_REAL:
+        if (!words[0] || weft_dtype_parse(words[0], &dtype) || !parse_real(words[1], &value))
+            return complain(in, row->key, "an element type and a number");
+        memcpy(field + (size_t)dtype * sizeof(double), &value, sizeof(value));
+        return WEFT_OK;
+    case FORM_CURVE:
+        return read_curve(in, row->key, words, (weft_curve *)(void *)field);
+    case FORM_DTYPE_CURVE:
+        if (!words[0] || weft_dtype_parse(words[0], &dtype))
+            return complain(in, row->key, "an element type before its numbers");
+        return read_curve(in, row->key, words + 1, (weft_curve *)(void *)field + dtype);
+    }
+    return complain(in, row->key, "a value");
+}
+
+/* The keys whose values are words with a meaning. */
+static weft_status read_choice(const reader *in, char **words, bool *known)
+{
+    weft_machine *machine = in->machine;
+    const char *value = words[1] ? words[1] : "";
+
+    *known = true;
+    if (strcmp(words[0], "kind") == 0) {
+        if (strcmp(value, "gpu") != 0 && strcmp(value, "cpu") != 0)
+            return complain(in, "kind", "gpu or cpu");
+        machine->kind = strcmp(value, "gpu") == 0 ? WEFT_MACHINE_GPU : WEFT_MACHINE_CPU;
+    } else if (strcmp(words[0], "link") == 0) {
+        static const char *const names[] = {"switch", "mesh", "ring"};
+
+        for (int i = 0; i < 3; i++)
+            if (strcmp(value, names[i]) == 0) {
+                machine->link = (weft_link_kind)i;
+                return WEFT_OK;
+            }
+        return complain(in, "link", "switch, mesh or ring");
+    } else if (strcmp(words[0], "like") == 0) {
+        return find_builtin(value, machine, in->error);
+    } else if (strcmp(words[0], "multicast") == 0) {
+        if (strcmp(value, "yes") != 0 && strcmp(value, "no") != 0)
+            return complain(in, "multicast", "yes or no");
+        machine->multicast = strcmp(value, "yes") == 0;
+    } else {
+        *known = false;
+    }
+    return WEFT_OK;
+}
+
+static weft_status read_line(const reader *in, char *line)
+{
+    char *words[MAX_WORDS + 1] = {0}, *rest = NULL, *comment = strchr(line, '#');
+    weft_status status;
+    bool known;
+
+    if (comment)
+        *comment = 0;
+    for (int i = 0; i < MAX_WORDS; i++) {
+        words[i] = strtok_r(i ? NULL : line, " \t\r", &rest);
+        if (!words[i])
+            break;
+        if (strcmp(words[0], "about") == 0) {
+            snprintf(in->machine->about, sizeof(in->machine->about), "%s", rest ? rest : "");
+            return WEFT_OK;
+        }
+    }
+    if (!words[0])
+        return WEFT_OK;
+    status = read_choice(in, words, &known);
+    if (status || known)
+        return status;
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        if (strcmp(words[0], keys[i].key) == 0)
+            return read_value(in, &keys[i], words + 1);
+    return weft_error_set(in->error, WEFT_ERR_ARGUMENT, "%s:%d: unknown key '%s'", in->where, in->line,
+                          words[0]);
+}
+
+static weft_status check_complete(const weft_machine *machine, const char *where, weft_error_text *error)
+{
+    const char *missing = NULL;
+    bool gpu = machine->kind == WEFT_MACHINE_GPU;
+    double rate = 0;
+
+    for (int i = 0; i < WEFT_MACHINE_DTYPES; i++)
+        rate += machine->gflops[i];
+    if (machine->units < 1)
+        missing = "units";
+    else if (rate <= 0)
+        missing = "gflops";
+    else if (machine->memory_gbs <= 0)
+        missing = "memory_gbs";
+    else if (gpu && machine->ranks_per_node < 1)
+        missing = "ranks_per_node";
+    else if (gpu && machine->ranks_per_node > 1 && machine->link_gbs <= 0)
+        missing = "link_gbs";
+    else if (gpu && machine->copy_engines < 1)
+        missing = "copy_engines";
+    else if (machine->nodes > 1 && (machine->network_gbs <= 0 || machine->ranks_per_node < 1))
+        missing = machine->network_gbs <= 0 ? "network_gbs" : "ranks_per_node";
+    else if (!gpu &&
+             (!machine->copy_own.count || !machine->copy_peer.count || !machine->reduce[WEFT_F32].count))
+        missing = !machine->copy_own.count    ? "copy_own"
+                  : !machine->copy_peer.count ? "copy_peer"
+                                              : "reduce float32";
+    if (missing)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s: the description lacks %s", where, missing);
+    return WEFT_OK;
+}
+
+/* FNV-1a. */
+static uint64_t hash_text(const char *text)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
+    return hash;
+}
+
+weft_status weft_machine_parse(const char *text, const char *where, weft_machine *machine,
+                               weft_error_text *error)
+{
+    weft_machine read = {.nodes = 1, .step_m = 1, .step_n = 1, .step_k = 1};
+    reader in = {where, 0, &read, error};
+    char *copy = strdup(text), *rest = copy, *line;
+    weft_status status = WEFT_OK;
+
+    if (!copy)
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory to read %s", where);
+    while (!status && (line = strsep(&rest, "\n"))) {
+        in.line++;
+        status = read_line(&in, line);
+    }
+    free(copy);
+    if (!status)
+        status = check_complete(&read, where, error);
+    if (status)
+        return status;
+    if (!read.name[0])
+        snprintf(read.name, sizeof(read.name), "unnamed");
+    read.id = hash_text(text);
+    *machine = read;
+    return WEFT_OK;
+}
+
+/* ---- finding one ---------------------------------------------------------------------------------- */
+
+const char *weft_machine_builtin_name(int index)
+{
+    return index >= 0 && index < weft_machine_builtin_count ? weft_machine_builtins[index].name : NULL;
+}
+
+static weft_status load_path(const char *path, weft_machine *machine, weft_error_text *error)
+{
+    enum { LIMIT = 256 * 1024 };
+    FILE *file = fopen(path, "r");
+    weft_status status;
+    size_t bytes;
+    char *text;
+
+    if (!file)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "cannot read the machine description %s: %s", path,
+                              strerror(errno));
+    text = malloc(LIMIT);
+    if (!text) {
+        fclose(file);
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory to read %s", path);
+    }
+    bytes = fread(text, 1, LIMIT - 1, file);
+    text[bytes] = 0;
+    fclose(file);
+    status = weft_machine_parse(text, path, machine, error);
+    free(text);
+    return status;
+}
+
+weft_status weft_machine_user_path(char *path, size_t bytes, weft_error_text *error)
+{
+    const char *base = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    int length;
+
+    if (base && *base)
+        length = snprintf(path, bytes, "%s/weft/machine", base);
+    else if (home && *home)
+        length = snprintf(path, bytes, "%s/.config/weft/machine", home);
+    else
+        return weft_error_set(
+            error, WEFT_ERR_ARGUMENT,
+            "neither XDG_CONFIG_HOME nor HOME is set: there is no place for a machine description");
+    if (length < 0 || (size_t)length >= bytes)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "the path of the machine description is too long");
+    return WEFT_OK;
+}
+
+static weft_status find_builtin(const char *name, weft_machine *machine, weft_error_text *error)
+{
+    char known[256] = "";
+
+    for (int i = 0; i < weft_machine_builtin_count; i++) {
+        size_t used = strlen(known);
+
+        if (strcmp(weft_machine_builtins[i].name, name) == 0)
+            return weft_machine_parse(weft_machine_builtins[i].text, name, machine, error);
+        snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "", weft_machine_builtins[i].name);
+    }
+    return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                          "no machine is called '%s'; there are %s, 'this', or a path to a file", name,
+                          known);
+}
+
+static weft_status find_this(weft_machine *machine, weft_error_text *error)
+{
+    const char *chosen = weft_env_word(WEFT_ENV_MACHINE);
+    weft_status status;
+    char path[1024];
+    FILE *probe;
+
+    if (*chosen && strcmp(chosen, "this") != 0)
+        return weft_machine_find(chosen, machine, error);
+    if (!weft_machine_user_path(path, sizeof(path), error) && (probe = fopen(path, "r"))) {
+        fclose(probe);
+        return load_path(path, machine, error);
+    }
+    status = find_builtin("cpu", machine, error);
+    if (!status) {
+        machine->units = weft_cpu_count();
+        machine->id += (uint64_t)machine->units;
+    }
+    return status;
+}
+
+weft_status weft_machine_find(const char *name, weft_machine *machine, weft_error_text *error)
+{
+    size_t length;
+
+    if (!name || strcmp(name, "this") == 0)
+        return find_this(machine, error);
+    length = strlen(name);
+    if (strchr(name, '/') || (length > 8 && strcmp(name + length - 8, ".machine") == 0))
+        return load_path(name, machine, error);
+    return find_builtin(name, machine, error);
+}
+
+double weft_curve_rate(const weft_curve *curve, double bytes, bool all)
+{
+    const double *rate = all ? curve->all : curve->alone;
+    int last = curve->count - 1, i = 0;
+    double share;
+
+    if (bytes <= curve->bytes[0])
+        return rate[0];
+    if (bytes >= curve->bytes[last])
+        return rate[last];
+    while (curve->bytes[i + 1] < bytes)
+        i++;
+    share = log(bytes / curve->bytes[i]) / log(curve->bytes[i + 1] / curve->bytes[i]);
+    return rate[i] + share * (rate[i + 1] - rate[i]);
+}

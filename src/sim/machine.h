@@ -1,0 +1,87 @@
+/*
+ * A machine description: the numbers the simulator needs to say how long a task takes.
+ *
+ * It is a text file of lines `key value...  # where the number is from`. The descriptions in machines/
+ * are compiled in and found by name; any other is given by path. This machine's own is written by
+ * `weft calibrate`; without one, a generic CPU with as many cores as the process may use stands in.
+ *
+ * Two kinds. On a `gpu` machine every rank is a device with `units` multiprocessors, its own memory, copy
+ * engines and ports to a link inside the node and a network between nodes. On a `cpu` machine the ranks of
+ * a node share its `units` cores and its memory; moving bytes is a core's work, at a rate that depends on
+ * how much data is handled (caches) and on how many cores do it at once.
+ */
+#ifndef WEFT_SIM_MACHINE_H
+#define WEFT_SIM_MACHINE_H
+
+#include "core/status.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+
+enum { WEFT_MACHINE_DTYPES = WEFT_BYTE + 1, WEFT_CURVE_POINTS = 16 };
+
+typedef enum weft_machine_kind { WEFT_MACHINE_GPU, WEFT_MACHINE_CPU } weft_machine_kind;
+
+typedef enum weft_link_kind {
+    WEFT_LINK_SWITCH, /* every rank has one port each way; any pattern of partners */
+    WEFT_LINK_MESH,   /* a link of its own for every ordered pair */
+    WEFT_LINK_RING    /* a link each way to both neighbours; bytes pass through those between */
+} weft_link_kind;
+
+/* Bytes per nanosecond (GB/s) over bytes handled, of one core alone and of each core when all are busy. */
+typedef struct weft_curve {
+    int count;
+    double bytes[WEFT_CURVE_POINTS]; /* ascending */
+    double alone[WEFT_CURVE_POINTS], all[WEFT_CURVE_POINTS];
+} weft_curve;
+
+typedef struct weft_machine {
+    char name[48];
+    char about[128];
+    uint64_t id; /* of the text it was read from: tells machines apart */
+    weft_machine_kind kind;
+    int nodes;
+    int ranks_per_node; /* cpu: 0 = as many as there are */
+    int units;          /* gpu: multiprocessors of a rank; cpu: cores of a node */
+
+    double gflops[WEFT_MACHINE_DTYPES]; /* of one unit, inside a full tile; 0 = no such product */
+    int64_t step_m, step_n, step_k;     /* a product costs as much as one rounded up to these */
+    int64_t tile_m, tile_n, tile_k;     /* of a GEMM task where the problem leaves it open; 0 = all */
+    double memory_gbs;                  /* gpu: of a rank's device; cpu: of a node */
+    int copy_engines;                   /* gpu: copies a rank has in flight beside its units */
+    bool multicast;                     /* gpu: the link adds and spreads by itself */
+
+    weft_link_kind link;
+    double link_gbs, link_us;       /* of a port (switch) or of one link, each direction; first byte */
+    double network_gbs, network_us; /* between nodes: of each rank, each direction; first byte */
+
+    double launch_unfused_us, launch_fused_us; /* before the first task of a run */
+    double gemm_us, copy_us, reduce_us;        /* each task, beside its work */
+    double flag_us;                            /* from a post to a wait that sees it, inside a node */
+
+    /* cpu only */
+    double switch_us;                       /* a core turning from one rank to another */
+    double pack_gbs[WEFT_MACHINE_DTYPES];   /* reading an operand and laying it out for the kernel */
+    weft_curve copy_own, copy_peer;         /* bytes copied, of data this / another rank wrote last */
+    weft_curve reduce[WEFT_MACHINE_DTYPES]; /* bytes of all sources */
+} weft_machine;
+
+/* Reads a description; `where` names it in messages ("machines/x.machine"). */
+weft_status weft_machine_parse(const char *text, const char *where, weft_machine *machine,
+                               weft_error_text *error);
+
+/*
+ * By name (a description compiled in), by path (anything with a '/' or ending in .machine), or for NULL
+ * and "this" the machine weft runs on: WEFT_MACHINE, else what `weft calibrate` wrote, else generic.
+ */
+weft_status weft_machine_find(const char *name, weft_machine *machine, weft_error_text *error);
+
+/* Where `weft calibrate` writes: $XDG_CONFIG_HOME/weft/machine, or ~/.config/weft/machine. */
+weft_status weft_machine_user_path(char *path, size_t bytes, weft_error_text *error);
+
+/* The names compiled in: index 0, 1, ...; NULL past the last. */
+const char *weft_machine_builtin_name(int index);
+
+double weft_curve_rate(const weft_curve *curve, double bytes, bool all);
+
+#endif

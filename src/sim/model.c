@@ -1,0 +1,141 @@
+/* From parts to the model, rank by rank; see model.h. */
+#include "sim/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+weft_status model_reserve(void **array, size_t *capacity, size_t count, size_t more, size_t element_bytes,
+                          weft_error_text *error)
+{
+    size_t wanted = count + more, room = *capacity ? *capacity : 64;
+    void *grown;
+
+    if (wanted <= *capacity)
+        return WEFT_OK;
+    while (room < wanted)
+        room += room / 2;
+    grown = wanted < UINT32_MAX ? realloc(*array, room * element_bytes) : NULL;
+    if (!grown)
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory to simulate this many tasks (%zu)", wanted);
+    *array = grown;
+    *capacity = room;
+    return WEFT_OK;
+}
+
+#define RESERVE(m, name, more)                                                                               \
+    model_reserve((void **)&(m)->name, &(m)->name##_capacity, (m)->name##_count, (more), sizeof(*(m)->name), \
+                  error)
+
+static weft_status add_task(model *m, const weft_plan_part *part, const weft_task *task, double reuse,
+                            weft_error_text *error)
+{
+    model_task *out = &m->tasks[m->tasks_count];
+    weft_status status;
+
+    *out = (model_task){.wait0 = (uint32_t)m->waits_count,
+                        .post0 = (uint32_t)m->posts_count,
+                        .transfer0 = (uint32_t)m->transfers_count};
+    status = RESERVE(m, transfers, task->region_count);
+    if (!status)
+        status = model_price(m, part, task, reuse, out, error);
+    if (status)
+        return status;
+    for (uint32_t i = 0; i < task->wait_count; i++) {
+        const weft_wait *wait = &part->waits[task->wait0 + i];
+
+        if (m->mode != WEFT_SIM_GEMM_ONLY)
+            m->waits[m->waits_count++] = (model_wait){wait->signal, wait->count};
+    }
+    for (uint32_t i = 0; i < task->post_count; i++)
+        m->posts[m->posts_count++] =
+            (model_post){part->posts[task->post0 + i].signal, part->posts[task->post0 + i].rank};
+    out->wait_count = (uint16_t)(m->waits_count - out->wait0);
+    out->post_count = task->post_count;
+    out->transfer_count = (uint16_t)(m->transfers_count - out->transfer0);
+    m->tasks_count++;
+    return WEFT_OK;
+}
+
+static weft_status add_part(model *m, const weft_plan_part *part, weft_error_text *error)
+{
+    double reuse = model_reuse(m, part);
+    weft_status status;
+
+    if (part->rank == 0)
+        m->signal_count = part->signal_count;
+    else if (part->signal_count != m->signal_count)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "rank %d has %u signals, rank 0 has %u", part->rank,
+                              part->signal_count, m->signal_count);
+    if ((status = RESERVE(m, tasks, part->task_count)) || (status = RESERVE(m, waits, part->wait_count)) ||
+        (status = RESERVE(m, posts, part->post_count)) || (status = RESERVE(m, lanes, part->lane_count)))
+        return status;
+    for (uint32_t l = 0; l < part->lane_count; l++) {
+        const weft_lane *lane = &part->lanes[l];
+        uint32_t task0 = (uint32_t)m->tasks_count;
+
+        for (uint32_t t = 0; t < lane->task_count && !status; t++)
+            status = add_task(m, part, &part->tasks[lane->task0 + t], reuse, error);
+        if (status)
+            return status;
+        m->lanes[m->lanes_count++] =
+            (model_lane){part->rank, (uint16_t)l, (uint16_t)lane->kind, task0, (uint32_t)m->tasks_count};
+    }
+    return WEFT_OK;
+}
+
+static weft_status check_fits(const weft_machine *machine, int world, weft_error_text *error)
+{
+    int most = machine->nodes * machine->ranks_per_node;
+
+    if (machine->ranks_per_node > 0 && world > most)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%d ranks do not fit on %s, which has %d", world,
+                              machine->name, most);
+    return WEFT_OK;
+}
+
+weft_status model_load(model *m, const weft_machine *machine, const weft_sim_source *source,
+                       weft_sim_mode mode, weft_error_text *error)
+{
+    bool fused = source->problem->schedule != WEFT_SCHEDULE_UNFUSED;
+    weft_status status = check_fits(machine, source->world, error);
+    int cores = machine->units;
+
+    memset(m, 0, sizeof(*m));
+    if (status)
+        return status;
+    m->machine = machine;
+    m->world = source->world;
+    m->ranks_per_node = machine->ranks_per_node ? machine->ranks_per_node : source->world;
+    m->threads = source->problem->workers > 0 ? source->problem->workers : 1;
+    m->all = m->threads * (source->world < m->ranks_per_node ? source->world : m->ranks_per_node) >
+             (cores + 1) / 2;
+    m->mode = mode;
+    m->launch_ns = 1e3 * (mode == WEFT_SIM_GEMM_ONLY ? 0
+                          : fused                    ? machine->launch_fused_us
+                                                     : machine->launch_unfused_us);
+    for (int rank = 0; rank < source->world; rank++) {
+        weft_plan_part part;
+
+        status = source->make ? source->make(source->arg, rank, &part, error)
+                              : weft_plan_make(source->problem, source->world, rank, &part, error);
+        if (status)
+            break;
+        status = add_part(m, &part, error);
+        weft_plan_part_free(&part);
+        if (status)
+            break;
+    }
+    if (status)
+        model_free(m);
+    return status;
+}
+
+void model_free(model *m)
+{
+    free(m->tasks);
+    free(m->waits);
+    free(m->posts);
+    free(m->transfers);
+    free(m->lanes);
+    memset(m, 0, sizeof(*m));
+}

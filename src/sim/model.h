@@ -1,0 +1,89 @@
+/*
+ * The model: the parts of all ranks, boiled down to what the event loop needs. A part is made, boiled
+ * down and freed before the next one is made, so that memory holds one whole part and, for every task of
+ * the others, some tens of bytes.
+ *
+ * Everything here is private to src/sim.
+ */
+#ifndef WEFT_SIM_MODEL_H
+#define WEFT_SIM_MODEL_H
+
+#include "plan/plan.h"
+#include "sim/machine.h"
+#include "sim/sim.h"
+
+typedef struct model_wait {
+    uint32_t slot; /* signal of the waiting rank */
+    uint32_t count;
+} model_wait;
+
+typedef struct model_post {
+    uint32_t signal;
+    int32_t rank;
+} model_post;
+
+/* Bytes that cross a link: every port on their way is held for bytes / bandwidth. */
+typedef struct model_transfer {
+    int32_t from, to;
+    float bytes;
+} model_transfer;
+
+typedef struct model_task {
+    float work_ns;     /* on its unit or core, with the fixed cost of a task of its kind */
+    float overhead_ns; /* the fixed cost alone */
+    uint8_t event;     /* weft_event_kind */
+    uint8_t bound;     /* weft_bound of its work */
+    uint16_t wait_count, post_count, transfer_count;
+    uint32_t wait0, post0, transfer0;
+} model_task;
+
+typedef struct model_lane {
+    int32_t rank;
+    uint16_t index; /* in its rank */
+    uint16_t kind;  /* weft_lane_kind */
+    uint32_t task0, task_end;
+} model_lane;
+
+#define MODEL_ARRAY(type, name)                                                                              \
+    type *name;                                                                                              \
+    size_t name##_count, name##_capacity
+
+typedef struct model {
+    const weft_machine *machine;
+    int world;
+    int ranks_per_node;
+    int threads; /* cpu: of a rank */
+    bool all;    /* cpu: cores compete for memory */
+    weft_sim_mode mode;
+    double launch_ns;
+    uint32_t signal_count;
+    MODEL_ARRAY(model_task, tasks);
+    MODEL_ARRAY(model_wait, waits);
+    MODEL_ARRAY(model_post, posts);
+    MODEL_ARRAY(model_transfer, transfers);
+    MODEL_ARRAY(model_lane, lanes);
+} model;
+
+static inline int model_node(const model *m, int rank)
+{
+    return rank / m->ranks_per_node;
+}
+
+weft_status model_load(model *m, const weft_machine *machine, const weft_sim_source *source,
+                       weft_sim_mode mode, weft_error_text *error);
+void model_free(model *m);
+
+/* Prices one task of a part: fills work_ns, overhead_ns, event, bound, and appends its transfers. */
+weft_status model_price(model *m, const weft_plan_part *part, const weft_task *task, double reuse,
+                        model_task *out, weft_error_text *error);
+
+/* How much of the operand bytes that GEMM tasks name really come from memory: each byte once. */
+double model_reuse(const model *m, const weft_plan_part *part);
+
+weft_status model_run(const model *m, bool want_events, weft_sim_result *result, weft_error_text *error);
+
+/* Makes room for `more` elements. */
+weft_status model_reserve(void **array, size_t *capacity, size_t count, size_t more, size_t element_bytes,
+                          weft_error_text *error);
+
+#endif

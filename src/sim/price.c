@@ -1,0 +1,257 @@
+/*
+ * What a task costs on a machine, alone; contention for links, engines, threads and cores is the event
+ * loop's.
+ *
+ * GEMM   A product of m x n over kk costs as much as one whose extents are rounded up to the machine's
+ *        steps. On a GPU a lane is a share of the device's units: 132 lanes are one multiprocessor each,
+ *        fewer lanes are several, and then the task is cut into the machine's tiles, which go over the
+ *        lane's units in whole waves. It takes the longer of arithmetic and memory traffic. On a CPU a
+ *        lane is a core: packing A (and B where it is not packed yet) and writing the result are added to
+ *        the arithmetic, which overlaps with nothing on a core; streaming a packed B that exceeds the
+ *        arithmetic is the bound for few rows.
+ * COPY   Bytes over the rate. On a GPU the bytes of a peer are a transfer over links.
+ * REDUCE Bytes of all sources over the rate of adding.
+ * ENTER, EXIT cost nothing of their own beyond the launch, their flags and waits.
+ */
+#include "sim/model.h"
+#include "core/dtype.h"
+
+#include <math.h>
+
+typedef struct traffic {
+    double local, remote; /* bytes */
+} traffic;
+
+static double region_bytes(const weft_plan_part *part, const weft_region *region)
+{
+    return (double)region->rows * (double)region->cols *
+           (double)weft_dtype_size(part->operands[region->operand].dtype);
+}
+
+static double instance_bytes(const weft_plan_part *part, uint32_t index, int rank)
+{
+    const weft_operand *operand = &part->operands[index];
+
+    return (double)weft_operand_rows(operand, part->world, rank) *
+           (double)weft_operand_cols(operand, part->world, rank) *
+           (double)(operand->batch ? operand->batch : 1) * (double)weft_dtype_size(operand->dtype);
+}
+
+static bool is_far(const model *m, int here, int there)
+{
+    return here != there &&
+           (m->machine->kind == WEFT_MACHINE_GPU || model_node(m, here) != model_node(m, there));
+}
+
+/* A region that is read (or written) by this rank; when it lies across a link, its bytes are a transfer. */
+static void count_region(model *m, const weft_plan_part *part, const weft_region *region, bool written,
+                         traffic *sum)
+{
+    double bytes = region_bytes(part, region);
+
+    if (region->rank == part->rank) {
+        sum->local += bytes;
+        return;
+    }
+    sum->remote += bytes;
+    if (m->mode == WEFT_SIM_GEMM_ONLY || bytes <= 0 || !is_far(m, part->rank, region->rank))
+        return;
+    m->transfers[m->transfers_count++] = (model_transfer){written ? part->rank : region->rank,
+                                                          written ? region->rank : part->rank, (float)bytes};
+}
+
+/* The largest operand a task touches: what must fit in a cache for the task to find it there. */
+static double working_set(const weft_plan_part *part, const weft_task *task)
+{
+    double most = 0;
+
+    for (uint32_t i = 0; i < task->region_count; i++) {
+        const weft_region *region = &part->regions[task->region0 + i];
+        double bytes = instance_bytes(part, region->operand, region->rank);
+
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static double round_up(int64_t value, int64_t step)
+{
+    return (double)((value + step - 1) / step * step);
+}
+
+double model_reuse(const model *m, const weft_plan_part *part)
+{
+    double named = 0, once = 0;
+
+    if (m->machine->kind != WEFT_MACHINE_GPU)
+        return 1;
+    for (uint32_t i = 0; i < part->task_count; i++) {
+        const weft_task *task = &part->tasks[i];
+
+        if (task->kind != WEFT_TASK_GEMM)
+            continue;
+        for (uint32_t r = task->destinations; r < (uint32_t)task->destinations + 2; r++)
+            named += region_bytes(part, &part->regions[task->region0 + r]);
+    }
+    for (uint32_t i = 0; i < part->operand_count; i++) {
+        const weft_operand *operand = &part->operands[i];
+
+        if (operand->role == WEFT_ROLE_A)
+            once += (double)operand->rows * (double)operand->cols * (double)weft_dtype_size(operand->dtype);
+        else if (operand->role == WEFT_ROLE_B)
+            once += instance_bytes(part, i, part->rank);
+    }
+    return named > once ? once / named : 1;
+}
+
+static double gpu_gemm_ns(const model *m, const weft_plan_part *part, int64_t rows, int64_t cols, int64_t kk,
+                          double bytes, double gflops, uint8_t *bound)
+{
+    const weft_machine *machine = m->machine;
+    double units = (double)machine->units / m->threads, waves = 1, compute, memory;
+    int64_t tile_m = machine->tile_m ? machine->tile_m : rows,
+            tile_n = machine->tile_n ? machine->tile_n : cols;
+
+    (void)part;
+    if (units < 1)
+        units = 1;
+    if (units >= 2 && rows > 0 && cols > 0) {
+        double tiles = ceil((double)rows / (double)tile_m) * ceil((double)cols / (double)tile_n);
+
+        waves = ceil(tiles / floor(units));
+        rows = rows < tile_m ? rows : tile_m;
+        cols = cols < tile_n ? cols : tile_n;
+    }
+    compute = waves * 2 * round_up(rows, machine->step_m) * round_up(cols, machine->step_n) *
+              round_up(kk, machine->step_k) / gflops;
+    memory = bytes / (machine->memory_gbs * fmin(units / machine->units, 1));
+    *bound = memory > compute ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;
+    return fmax(compute, memory);
+}
+
+static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft_region *a,
+                          const weft_region *b, int64_t cols, double out_bytes, double gflops, uint8_t *bound)
+{
+    const weft_machine *machine = m->machine;
+    const weft_operand *b_operand = &part->operands[b->operand];
+    weft_dtype dtype = part->operands[a->operand].dtype;
+    double pack = machine->pack_gbs[dtype] > 0 ? machine->pack_gbs[dtype] : 4;
+    double arithmetic = 2 * round_up(a->rows, machine->step_m) * round_up(cols, machine->step_n) *
+                        round_up(a->cols, machine->step_k) / gflops;
+    double b_bytes = region_bytes(part, b), move = region_bytes(part, a) / pack;
+    double stream;
+
+    if (b_operand->packed) {
+        stream =
+            b_bytes / weft_curve_rate(&machine->copy_own, instance_bytes(part, b->operand, b->rank), m->all);
+        if (stream > arithmetic)
+            *bound = WEFT_BOUND_MEMORY;
+        arithmetic = fmax(arithmetic, stream);
+    } else {
+        move += b_bytes / pack;
+    }
+    return arithmetic + move + out_bytes / weft_curve_rate(&machine->copy_own, out_bytes, m->all);
+}
+
+static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_task *task, double reuse,
+                              model_task *out, weft_error_text *error)
+{
+    const weft_region *regions = &part->regions[task->region0];
+    const weft_region *a = &regions[task->destinations], *b = a + 1;
+    weft_dtype dtype = part->operands[a->operand].dtype;
+    double gflops = m->machine->gflops[dtype];
+    traffic operands = {0}, rest = {0};
+
+    if (gflops <= 0)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s has no rate for %s products", m->machine->name,
+                              weft_dtype_name(dtype));
+    for (uint32_t i = 0; i < task->region_count; i++) {
+        bool written = i < task->destinations, operand = &regions[i] == a || &regions[i] == b;
+
+        count_region(m, part, &regions[i], written, operand ? &operands : &rest);
+    }
+    out->event = WEFT_EVENT_COMPUTE;
+    out->bound = WEFT_BOUND_COMPUTE;
+    if (m->mode == WEFT_SIM_COMM_ONLY)
+        return WEFT_OK;
+    out->overhead_ns = (float)(m->machine->gemm_us * 1e3);
+    if (m->machine->kind == WEFT_MACHINE_GPU)
+        out->work_ns = (float)gpu_gemm_ns(m, part, regions->rows, regions->cols, a->cols,
+                                          operands.local * reuse + rest.local, gflops, &out->bound);
+    else
+        out->work_ns =
+            (float)cpu_gemm_ns(m, part, a, b, regions->cols, rest.local + rest.remote, gflops, &out->bound);
+    out->work_ns += out->overhead_ns;
+    return WEFT_OK;
+}
+
+/* What one compute lane of a GPU can draw of the memory's bandwidth: several times its even share. */
+static double lane_share(const model *m)
+{
+    return fmin(1, 4.0 / m->threads);
+}
+
+static void price_move(model *m, const weft_plan_part *part, const weft_task *task, model_task *out)
+{
+    const weft_machine *machine = m->machine;
+    const weft_region *regions = &part->regions[task->region0];
+    bool packs = task->kind == WEFT_TASK_COPY && part->operands[regions->operand].packed;
+    bool reduces = task->kind == WEFT_TASK_REDUCE, far = false;
+    weft_dtype dtype = part->operands[regions[task->destinations].operand].dtype;
+    traffic from = {0}, to = {0};
+    double rate, bytes;
+
+    out->event = reduces ? WEFT_EVENT_REDUCE : WEFT_EVENT_COPY;
+    out->bound = WEFT_BOUND_MEMORY;
+    if (m->mode == WEFT_SIM_GEMM_ONLY && !packs)
+        return;
+    for (uint32_t i = 0; i < task->region_count; i++) {
+        bool written = i < task->destinations;
+
+        far = far || is_far(m, part->rank, regions[i].rank);
+        count_region(m, part, &regions[i], written, written ? &to : &from);
+    }
+    out->overhead_ns = (float)(1e3 * (reduces ? machine->reduce_us : machine->copy_us));
+    bytes = from.local + from.remote;
+    if (machine->kind == WEFT_MACHINE_GPU) {
+        /* Remote bytes pass a link, which is slower than memory; only what stays here is memory's. */
+        rate = machine->memory_gbs * (part->lanes[task->lane].kind == WEFT_LANE_COPY ? 1 : lane_share(m));
+        bytes = from.local + to.local;
+        if (far && !reduces)
+            bytes = 0;
+    } else if (packs) {
+        rate = machine->pack_gbs[dtype] > 0 ? machine->pack_gbs[dtype] : 4;
+    } else {
+        const weft_curve *curve = reduces                       ? &machine->reduce[dtype]
+                                  : from.remote + to.remote > 0 ? &machine->copy_peer
+                                                                : &machine->copy_own;
+
+        if (!curve->count)
+            curve = &machine->reduce[WEFT_F32];
+        rate = weft_curve_rate(curve, working_set(part, task), m->all);
+        if (reduces && task->destinations > 1)
+            bytes += (task->destinations - 1) * region_bytes(part, regions);
+    }
+    out->work_ns = (float)(bytes / rate) + out->overhead_ns;
+}
+
+weft_status model_price(model *m, const weft_plan_part *part, const weft_task *task, double reuse,
+                        model_task *out, weft_error_text *error)
+{
+    switch ((weft_task_kind)task->kind) {
+    case WEFT_TASK_GEMM:
+        return price_gemm(m, part, task, reuse, out, error);
+    case WEFT_TASK_COPY:
+    case WEFT_TASK_REDUCE:
+        price_move(m, part, task, out);
+        return WEFT_OK;
+    case WEFT_TASK_ENTER:
+        out->event = WEFT_EVENT_ENTER;
+        break;
+    case WEFT_TASK_EXIT:
+        out->event = WEFT_EVENT_EXIT;
+        break;
+    }
+    out->bound = WEFT_BOUND_LATENCY;
+    return WEFT_OK;
+}

@@ -1,0 +1,308 @@
+/*
+ * The event loop against times worked out by hand: waves, links of every kind, contention, flags, threads
+ * and cores; a plan that cannot end is reported; the critical path adds up to the total.
+ */
+#include "support/check.h"
+#include "plan/builder.h"
+#include "sim/sim.h"
+
+#include <math.h>
+
+/* 1 GB/s is a byte per nanosecond, so sizes below read as nanoseconds. */
+static const char gpu_text[] =
+    "kind gpu\nname test\nranks_per_node 4\nnodes 2\nunits 4\ngflops f32 2\nstep_m 8\nstep_n 8\nstep_k 8\n"
+    "tile_m 16\ntile_n 16\nmemory_gbs 1000000\ncopy_engines 2\nlink_gbs 1\nlink_us 0.1\nnetwork_gbs 0.5\n"
+    "network_us 1\ncopy_us 0.01\nflag_us 0.2\nlaunch_fused_us 3\nlaunch_unfused_us 1\n";
+
+static const char cpu_text[] =
+    "kind cpu\nname test\nunits 2\ngflops f32 2\nmemory_gbs 4\ncopy_own 1 1 1\n"
+    "copy_peer 1 0.5 0.25\nreduce f32 1 2 1\npack_gbs f32 1e9\nflag_us 0.2\nswitch_us 5\n";
+
+typedef struct scene {
+    weft_problem problem;
+    void (*write)(weft_builder *builder, uint32_t operand);
+} scene;
+
+static weft_status make_part(void *arg, int rank, weft_plan_part *part, weft_error_text *error)
+{
+    const scene *s = arg;
+    weft_builder builder = weft_builder_begin(&s->problem, (int)s->problem.count, rank);
+    uint32_t operand = weft_builder_operand(
+        &builder,
+        (weft_operand){.name = "X", .dtype = WEFT_F32, .rows = 1 << 20, .cols = 1 << 10, .batch = 1});
+
+    s->write(&builder, operand);
+    return weft_builder_finish(&builder, part, error);
+}
+
+static weft_sim_result simulate(const char *machine_text, const char *more, int world, int workers,
+                                void (*write)(weft_builder *, uint32_t), weft_status expected)
+{
+    scene s = {.problem = {.op = WEFT_OP_ALL_GATHER,
+                           .schedule = WEFT_SCHEDULE_PULL,
+                           .count = world,
+                           .workers = workers},
+               .write = write};
+    weft_sim_source source = {.problem = &s.problem, .world = world, .make = make_part, .arg = &s};
+    weft_error_text error = {0};
+    weft_sim_result result = {0};
+    weft_machine machine;
+    char text[1024];
+
+    snprintf(text, sizeof(text), "%s%s", machine_text, more);
+    CHECK_INT(weft_machine_parse(text, "test", &machine, &error), WEFT_OK);
+    CHECK_INT(weft_sim_run(&machine, &source, WEFT_SIM_ALL, true, &result, &error), expected);
+    if (expected)
+        CHECK_HAS(error.text, "cannot end");
+    return result;
+}
+
+#define CHECK_US(result, expected)                                                                           \
+    do {                                                                                                     \
+        double us_ = (result).us;                                                                            \
+        CHECK(fabs(us_ - (expected)) < 0.002);                                                               \
+        if (fabs(us_ - (expected)) >= 0.002)                                                                 \
+            fprintf(stderr, "    %.4f us, by hand %.4f\n", us_, (double)(expected));                         \
+        weft_sim_result_free(&(result));                                                                     \
+    } while (0)
+
+static weft_region block(uint32_t operand, int rank, int64_t row0, int64_t rows, int64_t cols)
+{
+    return (weft_region){operand, rank, 0, row0, rows, 0, cols};
+}
+
+static void gemm(weft_builder *b, int lane, uint32_t x, int64_t row0, int64_t m, int64_t n, int64_t k)
+{
+    weft_builder_task(b, lane, WEFT_TASK_GEMM, 0);
+    weft_builder_to(b, block(x, b->rank, row0, m, n));
+    weft_builder_from(b, block(x, b->rank, row0, m, k));
+    weft_builder_from(b, block(x, b->rank, row0, k, n));
+    weft_builder_end(b);
+}
+
+/* 40 x 64 in tiles of 16 x 16: 12 tiles on 4 units, 3 waves of 16*16*8 fused multiply-adds at 1 a ns. */
+static void one_big_product(weft_builder *b, uint32_t x)
+{
+    gemm(b, weft_builder_lanes(b, WEFT_LANE_COMPUTE, 1), x, 0, 40, 64, 8);
+}
+
+/* The same as 12 tasks on 4 lanes of one unit each; 5 columns cost as much as 8. */
+static void a_product_per_unit(weft_builder *b, uint32_t x)
+{
+    int lane = weft_builder_lanes(b, WEFT_LANE_COMPUTE, 4);
+
+    for (int i = 0; i < 12; i++)
+        gemm(b, lane + i % 4, x, 16 * i, 16, i < 4 ? 5 : 16, 8);
+}
+
+static void copy_from(weft_builder *b, int lane, uint32_t x, int from, int64_t row0)
+{
+    weft_builder_copy(b, lane, block(x, b->rank, row0, 1000, 1), block(x, from, row0, 1000, 1));
+}
+
+static void pull_neighbour(weft_builder *b, uint32_t x)
+{
+    int lane = weft_builder_lanes(b, WEFT_LANE_COPY, 1);
+
+    copy_from(b, lane, x, (b->rank + 1) % b->world, 0);
+}
+
+static void pull_opposite(weft_builder *b, uint32_t x)
+{
+    int lane = weft_builder_lanes(b, WEFT_LANE_COPY, 1);
+
+    copy_from(b, lane, x, (b->rank + 2) % b->world, 0);
+}
+
+/* All from rank 0: its one port is the bottleneck of a switch. */
+static void pull_from_root(weft_builder *b, uint32_t x)
+{
+    int lane = weft_builder_lanes(b, WEFT_LANE_COPY, 1);
+
+    if (b->rank != 0)
+        copy_from(b, lane, x, 0, 0);
+}
+
+/* Three lanes, two engines, three different peers. */
+static void pull_all(weft_builder *b, uint32_t x)
+{
+    int lane = weft_builder_lanes(b, WEFT_LANE_COPY, 3);
+
+    for (int i = 0; i < 3; i++)
+        copy_from(b, lane + i, x, (b->rank + 1 + i) % b->world, 0);
+}
+
+/* Rank r multiplies after rank r-1 has. */
+static void relay(weft_builder *b, uint32_t x)
+{
+    int lane = weft_builder_lanes(b, WEFT_LANE_COMPUTE, 1);
+    uint32_t baton = weft_builder_signals(b, 1);
+
+    weft_builder_expect(b, baton, b->rank > 0);
+    weft_builder_task(b, lane, WEFT_TASK_GEMM, 0);
+    weft_builder_to(b, block(x, b->rank, 0, 16, 16));
+    weft_builder_from(b, block(x, b->rank, 0, 16, 8));
+    weft_builder_from(b, block(x, b->rank, 0, 8, 16));
+    if (b->rank > 0)
+        weft_builder_wait(b, baton, 1);
+    if (b->rank + 1 < b->world)
+        weft_builder_post(b, baton, b->rank + 1);
+    weft_builder_end(b);
+}
+
+static void stuck(weft_builder *b, uint32_t x)
+{
+    int lane = weft_builder_lanes(b, WEFT_LANE_COMPUTE, 1);
+    uint32_t never = weft_builder_signals(b, 1);
+
+    weft_builder_task(b, lane, WEFT_TASK_COPY, 0);
+    weft_builder_to(b, block(x, b->rank, 0, 1, 1));
+    weft_builder_from(b, block(x, b->rank, 1, 1, 1));
+    weft_builder_wait(b, never, 1);
+    weft_builder_end(b);
+}
+
+/* Two lanes of one product each; how many run at once is the machine's affair. */
+static void two_lanes(weft_builder *b, uint32_t x)
+{
+    int lane = weft_builder_lanes(b, WEFT_LANE_COMPUTE, 2);
+
+    gemm(b, lane, x, 0, 100, 100, 10);
+    gemm(b, lane + 1, x, 500, 100, 100, 10);
+}
+
+static void reduce_two(weft_builder *b, uint32_t x)
+{
+    int lane = weft_builder_lanes(b, WEFT_LANE_COMPUTE, 1);
+
+    weft_builder_task(b, lane, WEFT_TASK_REDUCE, 0);
+    weft_builder_to(b, block(x, b->rank, 2000, 1000, 1));
+    weft_builder_from(b, block(x, 0, 0, 1000, 1));
+    weft_builder_from(b, block(x, 1, 0, 1000, 1));
+    weft_builder_end(b);
+}
+
+static void gpu_times(void)
+{
+    const double launch = 3, enter = 0.2, done = 0.2, copy = 4.0 + 0.1 + 0.01;
+    weft_sim_result r;
+
+    r = simulate(gpu_text, "", 1, 1, one_big_product, WEFT_OK);
+    CHECK_US(r, launch + 3 * 2.048);
+    r = simulate(gpu_text, "", 1, 4, a_product_per_unit, WEFT_OK);
+    CHECK_US(r, launch + 2 * 2.048 + 1.024);
+
+    /* Everyone pulls from another one: no port is shared. */
+    r = simulate(gpu_text, "", 4, 1, pull_neighbour, WEFT_OK);
+    CHECK_INT(r.bound, WEFT_BOUND_LINK);
+    CHECK_US(r, launch + enter + copy + done);
+    r = simulate(gpu_text, "", 4, 1, pull_from_root, WEFT_OK);
+    CHECK_US(r, launch + enter + copy + 2 * 4.0 + done);
+    r = simulate(gpu_text, "link mesh\n", 4, 1, pull_from_root, WEFT_OK);
+    CHECK_US(r, launch + enter + copy + done);
+    /* Of the two copies a rank starts with, some stand second at the far end; the third follows the first. */
+    r = simulate(gpu_text, "", 4, 1, pull_all, WEFT_OK);
+    CHECK_US(r, launch + enter + copy + 4.0 + copy + done);
+    /* With a link each, only the engines limit: the third copy starts when the first is over. */
+    r = simulate(gpu_text, "link mesh\n", 4, 1, pull_all, WEFT_OK);
+    CHECK_US(r, launch + enter + 2 * copy + done);
+    r = simulate(gpu_text, "link ring\n", 4, 1, pull_neighbour, WEFT_OK);
+    CHECK_US(r, launch + enter + copy + done);
+    /* Two hops: every link carries the bytes of two transfers. */
+    r = simulate(gpu_text, "link ring\n", 4, 1, pull_opposite, WEFT_OK);
+    CHECK_US(r, launch + enter + copy + 4.0 + 0.1 + done);
+    /* Ranks 3 and 7 pull from the other node at half the rate, and all flags to there take longer. */
+    r = simulate(gpu_text, "", 8, 1, pull_neighbour, WEFT_OK);
+    CHECK_US(r, launch + 1 + 8.0 + 1 + 0.01 + 1);
+
+    r = simulate(gpu_text, "", 3, 4, relay, WEFT_OK);
+    CHECK_INT(r.bound, WEFT_BOUND_COMPUTE);
+    CHECK(fabs(r.path_us[WEFT_BOUND_COMPUTE] - 3 * 2.048) < 0.002);
+    CHECK(fabs(r.path_us[WEFT_BOUND_COMPUTE] + r.path_us[WEFT_BOUND_LATENCY] - r.us) < 0.002);
+    /* Nobody touches another's memory, so nobody waits at the end. */
+    CHECK_US(r, launch + enter + 3 * 2.048 + 2 * 0.2);
+    r = simulate(gpu_text, "", 2, 4, stuck, WEFT_ERR_ARGUMENT);
+}
+
+static void cpu_times(void)
+{
+    const double product = 2e5 / 2 / 1e3, written = 40.0; /* 10^5 multiply-adds, 40000 bytes of result */
+    weft_sim_result r;
+
+    /* One thread does both lanes in turn; two threads do them at once. */
+    r = simulate(cpu_text, "", 1, 1, two_lanes, WEFT_OK);
+    CHECK_US(r, 2 * (product + written));
+    r = simulate(cpu_text, "", 1, 2, two_lanes, WEFT_OK);
+    CHECK_US(r, product + written);
+    /* Four ranks on two cores: four rounds of products, and a core that changes rank pays for it. */
+    r = simulate(cpu_text, "flag_us 0\nswitch_us 0\n", 4, 1, two_lanes, WEFT_OK);
+    CHECK_US(r, 4 * (product + written));
+    r = simulate(cpu_text, "flag_us 0\n", 4, 1, two_lanes, WEFT_OK);
+    CHECK(r.us > 4 * (product + written) + 5);
+    weft_sim_result_free(&r);
+    /* A rank reads 4000 bytes at the rate of all cores working. */
+    r = simulate(cpu_text, "", 2, 1, pull_neighbour, WEFT_OK);
+    CHECK_INT(r.bound, WEFT_BOUND_MEMORY);
+    CHECK_US(r, 0.2 + 4.0 / 0.25 + 0.2);
+    r = simulate(cpu_text, "", 2, 1, reduce_two, WEFT_OK);
+    CHECK_US(r, 0.2 + 8.0 / 1 + 0.2);
+    /* Alone on a machine of many cores a rank gets a core's own rate. */
+    r = simulate(cpu_text, "units 64\n", 2, 1, reduce_two, WEFT_OK);
+    CHECK_US(r, 0.2 + 8.0 / 2 + 0.2);
+}
+
+static void events_tell_the_run(void)
+{
+    weft_sim_result r = simulate(gpu_text, "", 4, 1, pull_all, WEFT_OK);
+    int copies = 0, waits = 0;
+    int64_t last = 0;
+
+    for (size_t i = 0; i < r.event_count; i++) {
+        copies += r.events[i].kind == WEFT_EVENT_COPY;
+        waits += r.events[i].kind == WEFT_EVENT_WAIT;
+        last = r.events[i].end_ns > last ? r.events[i].end_ns : last;
+    }
+    CHECK_INT(copies, 12);
+    CHECK(waits > 0);
+    CHECK(fabs((double)last / 1e3 - r.us) < 0.002);
+    weft_sim_result_free(&r);
+}
+
+/* Hundreds of ranks run in bounded memory; soak takes a thousand. */
+static void many_ranks(void)
+{
+    int world = (int)check_repeat(128, 1024);
+    weft_problem problem = {.size = sizeof(problem),
+                            .op = WEFT_OP_AG_GEMM,
+                            .schedule = WEFT_SCHEDULE_ALLGATHER_ROTATING_A,
+                            .m = 128 * (int64_t)world,
+                            .n = 53248,
+                            .k = 16384,
+                            .dtype = WEFT_BF16,
+                            .d_dtype = WEFT_BF16,
+                            .alpha = 1};
+    weft_sim_source source = {.problem = &problem, .world = world};
+    weft_error_text error = {0};
+    weft_sim_result r = {0};
+    weft_machine machine;
+    double link_us = (double)problem.m * (double)problem.k * 2 * (world - 8) / world / 46e3;
+
+    CHECK_INT(weft_machine_find("h100x1024", &machine, &error), WEFT_OK);
+    CHECK_INT(weft_problem_resolve(&problem, world, &problem, &error), WEFT_OK);
+    weft_sim_tune(&machine, world, &problem);
+    CHECK_INT(weft_sim_run(&machine, &source, WEFT_SIM_ALL, false, &r, &error), WEFT_OK);
+    CHECK_INT(r.bound, WEFT_BOUND_LINK);
+    CHECK(r.us > link_us && r.us < 1.5 * link_us);
+    CHECK_INT(weft_machine_find("h100x8", &machine, &error), WEFT_OK);
+    CHECK_INT(weft_sim_run(&machine, &source, WEFT_SIM_ALL, false, &r, &error), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(error.text, "do not fit on h100x8");
+}
+
+int main(void)
+{
+    gpu_times();
+    cpu_times();
+    events_tell_the_run();
+    many_ranks();
+    return check_report("sim engine");
+}

@@ -1,0 +1,151 @@
+/* Machine descriptions: all that ship can be read and say where each number is from; mistakes are named. */
+#include "support/check.h"
+#include "sim/machine.h"
+
+#include <unistd.h>
+
+static const char gpu[] = "name g\nkind gpu\nranks_per_node 4\nunits 10\ngflops bf16 100\nmemory_gbs 50\n"
+                          "copy_engines 2\nlink mesh\nlink_gbs 8 # a comment\n";
+
+static void every_number_has_a_source(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    char line[512], key[64], value[64];
+
+    CHECK(file != NULL);
+    while (file && fgets(line, sizeof(line), file)) {
+        const char *comment = strchr(line, '#');
+
+        if (line[0] == '#' || sscanf(line, "%63s %63s", key, value) != 2)
+            continue;
+        if (strcmp(key, "about") == 0 || strcmp(key, "name") == 0 || strcmp(key, "kind") == 0 ||
+            strcmp(key, "like") == 0 || (strcmp(key, "nodes") == 0 && strcmp(value, "1") == 0))
+            continue;
+        if (!comment || strlen(comment) < 8)
+            fprintf(stderr, "%s: no source: %s", path, line);
+        CHECK(comment && strlen(comment) >= 8);
+    }
+    if (file)
+        fclose(file);
+}
+
+static void shipped_descriptions_are_whole(void)
+{
+    static const char *const expected[] = {"h100x8", "h100x16", "h100x1024", "mi300x8", "l20x8", "cpu"};
+    weft_error_text error = {0};
+    weft_machine machine;
+    char path[512];
+
+    for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
+        CHECK_INT(weft_machine_find(expected[i], &machine, &error), WEFT_OK);
+        CHECK(strcmp(machine.name, expected[i]) == 0);
+        CHECK(machine.about[0] != 0);
+        snprintf(path, sizeof(path), "%s/%s.machine", MACHINES_DIR, expected[i]);
+        every_number_has_a_source(path);
+        CHECK_INT(weft_machine_find(path, &machine, &error), WEFT_OK);
+    }
+    CHECK_INT(weft_machine_find("h100x1024", &machine, &error), WEFT_OK);
+    CHECK_INT(machine.nodes * machine.ranks_per_node, 1024);
+    CHECK_INT(machine.units, 132);
+}
+
+static void refuses(const char *text, const char *sentence)
+{
+    weft_error_text error = {0};
+    weft_machine machine = {.units = 77};
+
+    CHECK_INT(weft_machine_parse(text, "here", &machine, &error), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(error.text, sentence);
+    CHECK_INT(machine.units, 77);
+}
+
+static void mistakes_are_named(void)
+{
+    char text[512];
+
+    snprintf(text, sizeof(text), "%sspeed 3\n", gpu);
+    refuses(text, "here:10: unknown key 'speed'");
+    snprintf(text, sizeof(text), "%slink star\n", gpu);
+    refuses(text, "here:10: link needs switch, mesh or ring");
+    snprintf(text, sizeof(text), "%sflag_us -1\n", gpu);
+    refuses(text, "here:10: flag_us needs a number");
+    snprintf(text, sizeof(text), "%sgflops bf17 5\n", gpu);
+    refuses(text, "gflops needs an element type");
+    snprintf(text, sizeof(text), "%sunits 2.5\n", gpu);
+    refuses(text, "units needs a whole number");
+    snprintf(text, sizeof(text), "%scopy_own 4096 3 3\ncopy_own 64 3 3\n", gpu);
+    refuses(text, "ascending order");
+    snprintf(text, sizeof(text), "%snodes 2\n", gpu);
+    refuses(text, "lacks network_gbs");
+    refuses("kind gpu\n", "lacks units");
+    refuses("kind cpu\nunits 2\ngflops f32 1\nmemory_gbs 3\n", "lacks copy_own");
+}
+
+static void values_are_read(void)
+{
+    weft_error_text error = {0};
+    weft_machine machine;
+    weft_curve curve = {.count = 2, .bytes = {1024, 4096}, .alone = {10, 20}, .all = {5, 1}};
+
+    CHECK_INT(weft_machine_parse(gpu, "here", &machine, &error), WEFT_OK);
+    CHECK(machine.kind == WEFT_MACHINE_GPU && machine.link == WEFT_LINK_MESH);
+    CHECK(machine.link_gbs == 8 && machine.gflops[WEFT_BF16] == 100 && machine.gflops[WEFT_F32] == 0);
+    CHECK(weft_curve_rate(&curve, 1, false) == 10);
+    CHECK(weft_curve_rate(&curve, 1e9, true) == 1);
+    CHECK(weft_curve_rate(&curve, 2048, false) > 14.9 && weft_curve_rate(&curve, 2048, false) < 15.1);
+}
+
+static void this_machine_is_found_in_order(void)
+{
+    char folder[] = "/tmp/weft_machine_XXXXXX", path[256];
+    weft_error_text error = {0};
+    weft_machine machine;
+    FILE *file;
+
+    CHECK(mkdtemp(folder) != NULL);
+    setenv("XDG_CONFIG_HOME", folder, 1);
+    unsetenv("WEFT_MACHINE");
+    CHECK_INT(weft_machine_find(NULL, &machine, &error), WEFT_OK);
+    CHECK(strcmp(machine.name, "cpu") == 0);
+    CHECK(machine.units >= 1);
+
+    CHECK_INT(weft_machine_user_path(path, sizeof(path), &error), WEFT_OK);
+    CHECK(strncmp(path, folder, strlen(folder)) == 0);
+    *strrchr(path, '/') = 0;
+    if (access(path, F_OK)) {
+        char command[300];
+
+        snprintf(command, sizeof(command), "mkdir -p %s", path);
+        CHECK_INT(system(command), 0);
+    }
+    CHECK_INT(weft_machine_user_path(path, sizeof(path), &error), WEFT_OK);
+    file = fopen(path, "w");
+    CHECK(file != NULL);
+    if (file) {
+        fputs(gpu, file);
+        fclose(file);
+    }
+    CHECK_INT(weft_machine_find("this", &machine, &error), WEFT_OK);
+    CHECK(strcmp(machine.name, "g") == 0);
+    setenv("WEFT_MACHINE", "l20x8", 1);
+    CHECK_INT(weft_machine_find(NULL, &machine, &error), WEFT_OK);
+    CHECK(strcmp(machine.name, "l20x8") == 0);
+    setenv("WEFT_MACHINE", "/nowhere/x", 1);
+    CHECK_INT(weft_machine_find(NULL, &machine, &error), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(error.text, "/nowhere/x");
+    CHECK_INT(weft_machine_find("h200", &machine, &error), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(error.text, "h100x8");
+    unlink(path);
+    *strrchr(path, '/') = 0;
+    rmdir(path);
+    rmdir(folder);
+}
+
+int main(void)
+{
+    shipped_descriptions_are_whole();
+    mistakes_are_named();
+    values_are_read();
+    this_machine_is_found_in_order();
+    return check_report("sim machine");
+}

@@ -1,0 +1,99 @@
+/* `auto`: the fastest by simulation, of the layout asked for, remembered, and never one that cannot run. */
+#include "support/check.h"
+#include "sim/sim.h"
+
+static weft_machine find(const char *name)
+{
+    weft_error_text error = {0};
+    weft_machine machine = {0};
+
+    CHECK_INT(weft_machine_find(name, &machine, &error), WEFT_OK);
+    return machine;
+}
+
+static weft_problem ag_gemm(int64_t m, int64_t n, int64_t k, weft_layout layout)
+{
+    weft_problem problem = {.size = sizeof(problem),
+                            .op = WEFT_OP_AG_GEMM,
+                            .layout = layout,
+                            .m = m,
+                            .n = n,
+                            .k = k,
+                            .dtype = WEFT_BF16,
+                            .d_dtype = WEFT_BF16,
+                            .alpha = 1};
+    weft_error_text error = {0};
+
+    CHECK_INT(weft_problem_resolve(&problem, 8, &problem, &error), WEFT_OK);
+    return problem;
+}
+
+static double time_of(const weft_machine *machine, weft_problem problem, weft_schedule schedule)
+{
+    weft_sim_source source = {.problem = &problem, .world = 8};
+    weft_error_text error = {0};
+    weft_sim_result result = {0};
+
+    problem.schedule = schedule;
+    weft_sim_tune(machine, 8, &problem);
+    CHECK_INT(weft_sim_run(machine, &source, WEFT_SIM_ALL, false, &result, &error), WEFT_OK);
+    return result.us;
+}
+
+static void picks_the_fastest(const char *name, weft_problem problem)
+{
+    weft_machine machine = find(name);
+    weft_schedule picked = WEFT_SCHEDULE_AUTO, again = WEFT_SCHEDULE_AUTO;
+    weft_error_text error = {0};
+    const weft_schedule *list;
+    bool listed = false;
+    int count;
+
+    CHECK_INT(weft_sim_pick(&machine, &problem, 8, &picked, &error), WEFT_OK);
+    CHECK_INT(weft_sim_pick(&machine, &problem, 8, &again, &error), WEFT_OK);
+    CHECK_INT(again, picked);
+    list = weft_schedule_list(problem.op, problem.layout, &count);
+    for (int i = 0; i < count; i++) {
+        listed = listed || list[i] == picked;
+        /* Compared with few large tiles, judged with the real ones: within 3 %. */
+        CHECK(time_of(&machine, problem, picked) <= 1.03 * time_of(&machine, problem, list[i]));
+    }
+    CHECK(listed);
+}
+
+int main(void)
+{
+    weft_machine machine = find("mi300x8");
+    weft_problem reduce = {
+        .size = sizeof(reduce), .op = WEFT_OP_ALL_REDUCE, .count = 1 << 22, .dtype = WEFT_BF16};
+    weft_schedule picked = WEFT_SCHEDULE_AUTO, tiny = WEFT_SCHEDULE_AUTO;
+    weft_error_text error = {0};
+
+    picks_the_fastest("h100x8", ag_gemm(8192, 8 * 3584, 8192, WEFT_LAYOUT_GATHER_A));
+    picks_the_fastest("h100x8", ag_gemm(64, 8 * 128, 512, WEFT_LAYOUT_GATHER_A));
+    picks_the_fastest("h100x8", ag_gemm(8192, 8 * 3584, 8192, WEFT_LAYOUT_GATHER_B));
+    picks_the_fastest("cpu", ag_gemm(1024, 1024, 1024, WEFT_LAYOUT_GATHER_A));
+
+    /* A fused kernel's launch costs more than a tiny problem's communication. */
+    {
+        weft_machine h100 = find("h100x8");
+        weft_problem problem = ag_gemm(64, 8 * 128, 512, WEFT_LAYOUT_GATHER_A);
+
+        CHECK_INT(weft_sim_pick(&h100, &problem, 8, &tiny, &error), WEFT_OK);
+        CHECK_INT(tiny, WEFT_SCHEDULE_UNFUSED);
+    }
+    CHECK_INT(weft_problem_resolve(&reduce, 8, &reduce, &error), WEFT_OK);
+    CHECK_INT(weft_sim_pick(&machine, &reduce, 8, &picked, &error), WEFT_OK);
+    CHECK(picked != WEFT_SCHEDULE_MULTIMEM);
+    machine = find("h100x8");
+    reduce.op = (weft_op)77;
+    machine.gflops[WEFT_BF16] = 0;
+    machine.id++;
+    {
+        weft_problem problem = ag_gemm(64, 1024, 512, WEFT_LAYOUT_GATHER_A);
+
+        CHECK_INT(weft_sim_pick(&machine, &problem, 8, &picked, &error), WEFT_ERR_ARGUMENT);
+        CHECK_HAS(error.text, "no rate for bfloat16");
+    }
+    return check_report("sim pick");
+}
