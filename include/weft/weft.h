@@ -63,13 +63,29 @@ WEFT_API const char *weft_version(void);
 /*
  * A group handle stands for one rank and is used by one thread at a time. Calls marked collective must be
  * made by every rank of the group, in the same order; ranks that call different things, or with different
- * sizes, all get an error. After WEFT_ERR_TIMEOUT, WEFT_ERR_PEER_DIED or ranks in different calls the group is
- * poisoned: every call returns that same error at once, and only freeing remains.
+ * sizes, all get an error. After WEFT_ERR_TIMEOUT, WEFT_ERR_PEER_DIED or ranks in different calls the group
+ * is poisoned: every call returns that same error at once, and only freeing remains.
  */
 
-/* Makes a group of `size` ranks that are threads of this process: groups[r] is the handle of rank r. Free each
- * with weft_group_free. */
+/*
+ * The world: the group of all ranks that this process's launcher started (weft run, torchrun, mpirun or
+ * srun), or a group of one when there is no launcher. Returns when every rank has come. Ranks that were
+ * announced and cannot be met are WEFT_ERR_LAUNCH. weft_error(NULL) has the sentence of a failure.
+ */
+WEFT_API weft_status weft_init(weft_group **group);
+
+/* Leaves the world. Waits for nobody: a rank whose peers may still need its memory calls weft_barrier before.
+ */
+WEFT_API weft_status weft_finalize(weft_group *group);
+
+/* Makes a group of `size` ranks that are threads of this process: groups[r] is the handle of rank r. Free
+ * each with weft_group_free. */
 WEFT_API weft_status weft_group_threads(int size, weft_group **groups);
+
+/* Collective over `parent`: ranks that give the same colour become a group, ranked by key, then by their rank
+ * in the parent. A negative colour joins none and gets NULL. Free the sub-group with weft_group_free; memory
+ * of the parent may be used in it. */
+WEFT_API weft_status weft_group_split(weft_group *parent, int colour, int key, weft_group **sub);
 
 /* Drops a handle, with whatever the rank still had allocated in the group. Waits for nobody; NULL is fine. */
 WEFT_API void weft_group_free(weft_group *group);
@@ -77,12 +93,12 @@ WEFT_API void weft_group_free(weft_group *group);
 WEFT_API int weft_rank(const weft_group *group);
 WEFT_API int weft_size(const weft_group *group);
 
-/* The sentence of the last error of this handle; with NULL, of the calling thread's last call that failed without
- * one. Never NULL. */
+/* The sentence of the last error of this handle; with NULL, of the calling thread's last call that failed
+ * without one. Never NULL. */
 WEFT_API const char *weft_error(const weft_group *group);
 
-/* How long this rank waits for a peer to enter a call (600 s unless WEFT_ENTER_TIMEOUT says otherwise) and for
- * progress once all have entered (30 s, WEFT_PROGRESS_TIMEOUT). */
+/* How long this rank waits for a peer to enter a call (600 s unless WEFT_ENTER_TIMEOUT says otherwise) and
+ * for progress once all have entered (30 s, WEFT_PROGRESS_TIMEOUT). */
 WEFT_API weft_status weft_set_deadlines(weft_group *group, double enter_seconds, double progress_seconds);
 
 /* Collective: returns when every rank has called it. */

@@ -4,6 +4,20 @@
 #include "group/group.h"
 #include "symm/symm.h"
 
+static weft_status no_group(const char *call)
+{
+    return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", call);
+}
+
+weft_status weft_init(weft_group **group)
+{
+    weft_error_text *error = weft_error_thread();
+
+    if (!group)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_init: group is NULL; it receives the handle");
+    return weft_world_enter(group, error);
+}
+
 weft_status weft_group_threads(int size, weft_group **groups)
 {
     weft_error_text *error = weft_error_thread();
@@ -14,7 +28,7 @@ weft_status weft_group_threads(int size, weft_group **groups)
     if (!groups)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "weft_group_threads: groups is NULL; it receives %d handles", size);
-    return weft_group_create_threads(size, groups, error);
+    return weft_world_create_threads(size, groups, error);
 }
 
 void weft_group_free(weft_group *group)
@@ -23,6 +37,24 @@ void weft_group_free(weft_group *group)
         return;
     weft_symm_detach(group);
     weft_group_close(group);
+}
+
+weft_status weft_finalize(weft_group *group)
+{
+    if (!group)
+        return no_group("weft_finalize");
+    weft_group_free(group);
+    return WEFT_OK;
+}
+
+weft_status weft_group_split(weft_group *parent, int colour, int key, weft_group **sub)
+{
+    if (!parent)
+        return no_group("weft_group_split");
+    if (!sub)
+        return weft_error_set(&parent->error, WEFT_ERR_ARGUMENT,
+                              "weft_group_split: sub is NULL; it receives the handle");
+    return weft_group_divide(parent, colour, key, sub);
 }
 
 int weft_rank(const weft_group *group)
@@ -38,11 +70,6 @@ int weft_size(const weft_group *group)
 const char *weft_error(const weft_group *group)
 {
     return group ? group->error.text : weft_error_thread()->text;
-}
-
-static weft_status no_group(const char *call)
-{
-    return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", call);
 }
 
 weft_status weft_set_deadlines(weft_group *group, double enter_seconds, double progress_seconds)

@@ -1,40 +1,21 @@
 /* Handles: making and dropping them, poison, and who is still there. */
 #include "group/group.h"
 
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sched.h>
 
 #include "core/clock.h"
-#include "core/env.h"
 #include "core/cpu.h"
+#include "core/env.h"
 
 enum { RADIX_SMALL = 8, RADIX_LARGE = 4, POISON_WRITE_NS = 20000000 };
 
 static weft_status no_memory(weft_error_text *error)
 {
     return weft_error_set(error, WEFT_ERR_MEMORY, "out of memory for a group handle");
-}
-
-static void world_drop(weft_world *world)
-{
-    if (atomic_fetch_sub_explicit(&world->references, 1, memory_order_acq_rel) != 1)
-        return;
-    for (int rank = 0; rank < world->segment.header->size; rank++) {
-        weft_vacated *vacated = world->members[rank].vacated;
-
-        while (vacated) {
-            weft_vacated *next = vacated->next;
-
-            free(vacated);
-            vacated = next;
-        }
-    }
-    weft_segment_release(&world->segment);
-    free(world->members);
-    free(world);
 }
 
 static weft_status read_deadlines(weft_group *group, weft_error_text *error)
@@ -90,47 +71,6 @@ err_free:
     return status;
 }
 
-weft_status weft_group_create_threads(int size, weft_group **groups, weft_error_text *error)
-{
-    weft_world *world = calloc(1, sizeof(*world));
-    int *members = calloc((size_t)size, sizeof(*members));
-    weft_status status;
-    int made = 0;
-
-    if (world)
-        world->members = calloc((size_t)size, sizeof(*world->members));
-    if (!world || !members || !world->members) {
-        status = no_memory(error);
-        goto err_free;
-    }
-    status = weft_segment_create(size, 0, &world->segment, error);
-    if (status != WEFT_OK)
-        goto err_free;
-    world->references = 1;
-    for (int rank = 0; rank < size; rank++) {
-        members[rank] = rank;
-        world->segment.header->ranks[rank].state = WEFT_RANK_IN;
-    }
-    for (; made < size; made++) {
-        status = weft_group_open(world, 0, made, size, members, &groups[made], error);
-        if (status != WEFT_OK)
-            break;
-    }
-    free(members);
-    if (status != WEFT_OK)
-        while (made > 0)
-            weft_group_close(groups[--made]);
-    world_drop(world);
-    return status;
-
-err_free:
-    if (world)
-        free(world->members);
-    free(world);
-    free(members);
-    return status;
-}
-
 /* Remembers that the window may be reused once every member of the group has left it. Without memory for
  * that the window stays taken, which only costs address space. */
 static void vacate(weft_group *group)
@@ -157,12 +97,12 @@ void weft_group_close(weft_group *group)
                               WEFT_RANK_LEFT, memory_order_release);
     else
         vacate(group);
-    /* Partner: weft_group_absent, and the split that wants the window again. */
+    /* Partners: weft_group_absent, and the split that wants the window again. */
     atomic_store_explicit(&group->control[group->rank]->left, 1, memory_order_release);
     free(group->members);
     free(group->control);
     free(group);
-    world_drop(world);
+    weft_world_drop(world);
 }
 
 /* Copies the poison into the handle. A writer that was killed between claim and sentence is not waited for.
@@ -211,11 +151,9 @@ weft_status weft_group_poison(weft_group *group, weft_status status, const char 
 
 bool weft_group_absent(const weft_group *group, int rank)
 {
-    const weft_rank_entry *entry = &group->world->segment.header->ranks[group->members[rank]];
-
     /* Partner: weft_group_close. */
     return atomic_load_explicit(&group->control[rank]->left, memory_order_acquire) ||
-           atomic_load_explicit(&entry->state, memory_order_acquire) == WEFT_RANK_LEFT;
+           weft_segment_left(&group->world->segment, group->members[rank]);
 }
 
 int weft_group_find_dead(const weft_group *group)
@@ -229,7 +167,7 @@ int weft_group_find_dead(const weft_group *group)
         if (rank != group->rank &&
             atomic_load_explicit(&entry->state, memory_order_acquire) != WEFT_RANK_ABSENT &&
             !weft_segment_locked(&group->world->segment, group->members[rank]) &&
-            atomic_load_explicit(&entry->state, memory_order_acquire) != WEFT_RANK_LEFT)
+            !weft_segment_left(&group->world->segment, group->members[rank]))
             return rank;
     }
     return -1;

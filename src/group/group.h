@@ -72,11 +72,10 @@ typedef struct weft_member {
 typedef struct weft_world {
     weft_segment segment;
     bool processes; /* ranks are processes: liveness must be watched */
-    int32_t pid;    /* of the process that entered */
-    int rank;       /* of this process, when ranks are processes */
+    int32_t pid;    /* of the process that entered; a fork of it is not a rank */
+    int rank;       /* of this process */
     _Atomic int references;
-    weft_member *members; /* indexed by world rank; for processes only the own entry is used */
-    struct weft_world *next;
+    weft_member *members; /* by world rank; of process ranks only the own entry is used */
 } weft_world;
 
 struct weft_group {
@@ -96,7 +95,14 @@ struct weft_group {
 };
 
 /* Makes `size` handles of one new world whose ranks are threads of this process. */
-weft_status weft_group_create_threads(int size, weft_group **groups, weft_error_text *error);
+weft_status weft_world_create_threads(int size, weft_group **groups, weft_error_text *error);
+
+/* Enters the world this process was started for (group/launcher.h) and waits until every rank has. */
+weft_status weft_world_enter(weft_group **group, weft_error_text *error);
+
+/* Says that the rank is gone from the world for good. */
+void weft_world_leave(weft_world *world, int rank);
+void weft_world_drop(weft_world *world);
 
 /* Handle of the rank `members[rank]` of the world, on a window that is already this group's. */
 weft_status weft_group_open(weft_world *world, int window, int rank, int size, const int *members,
@@ -139,6 +145,9 @@ weft_status weft_group_exchange(weft_group *group, weft_call call, const void *m
 const void *weft_group_board(const weft_group *group, int rank);
 
 weft_status weft_group_barrier(weft_group *group);
+
+/* Ranks of equal colour become a group, ranked by key; a negative colour gets NULL. */
+weft_status weft_group_divide(weft_group *parent, int colour, int key, weft_group **sub);
 
 /* Copies `bytes` from rank `root` to every rank. For small things; any size works. */
 weft_status weft_group_broadcast(weft_group *group, int root, void *data, size_t bytes);

@@ -169,3 +169,8 @@ bool weft_segment_locked(const weft_segment *segment, int rank)
 
     return fcntl(segment->fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
+
+void weft_segment_discard(const weft_segment *segment, int rank, int window)
+{
+    madvise(weft_segment_window(segment, rank, window), segment->header->window_stride, MADV_REMOVE);
+}

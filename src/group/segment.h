@@ -76,6 +76,16 @@ bool weft_segment_lock(const weft_segment *segment, int rank);
 /* Whether a process other than the caller holds the lock of `rank`. */
 bool weft_segment_locked(const weft_segment *segment, int rank);
 
+/* Whether the rank has finalized or ended normally. What it wrote before is visible to whoever sees it. */
+static inline bool weft_segment_left(const weft_segment *segment, int rank)
+{
+    /* Partner: weft_world_leave. */
+    return atomic_load_explicit(&segment->header->ranks[rank].state, memory_order_acquire) == WEFT_RANK_LEFT;
+}
+
+/* Gives the memory of a window back to the system; it reads as zero afterwards. */
+void weft_segment_discard(const weft_segment *segment, int rank, int window);
+
 static inline char *weft_segment_window(const weft_segment *segment, int rank, int window)
 {
     return segment->slots + (uint64_t)rank * segment->header->stride +

@@ -1,0 +1,30 @@
+/*
+ * Who started this process: the rank and size that a launcher announced in the environment.
+ *
+ * Looked for in this order: weft's own launcher, torchrun-style variables, Open MPI, PMI (MPICH and its
+ * kin), SLURM. A launcher that puts ranks on other machines is an error here: a group of fewer ranks
+ * than announced would compute something else than was asked for.
+ */
+#ifndef WEFT_GROUP_LAUNCHER_H
+#define WEFT_GROUP_LAUNCHER_H
+
+#include <stdint.h>
+
+#include "core/status.h"
+#include "group/segment.h"
+
+typedef struct weft_launch {
+    const char *launcher; /* for people; NULL: nobody, a group of one */
+    int rank, size;
+    int fd;         /* memory inherited from weft's launcher, or -1: the ranks have to meet */
+    uint64_t nonce; /* of that memory */
+    uint64_t key;   /* the same for the ranks of one job, different for others; where they meet */
+} weft_launch;
+
+weft_status weft_launcher_find(weft_launch *launch, weft_error_text *error);
+
+/* The other side: makes the calling process (a fresh fork) rank `rank` of the world, by its environment and
+ * the descriptor it inherits. False when the environment cannot be set. */
+bool weft_launcher_announce(const weft_segment *segment, int rank);
+
+#endif
