@@ -40,9 +40,8 @@ weft_status weft_group_open(weft_world *world, int window, int rank, int size, c
 
     if (!group)
         return no_memory(error);
-    group->members = calloc((size_t)size, sizeof(*group->members));
-    group->control = calloc((size_t)size, sizeof(*group->control));
-    if (!group->members || !group->control) {
+    group->seats = calloc((size_t)size, sizeof(*group->seats));
+    if (!group->seats) {
         status = no_memory(error);
         goto err_free;
     }
@@ -55,18 +54,19 @@ weft_status weft_group_open(weft_world *world, int window, int rank, int size, c
     group->radix = size <= RADIX_SMALL ? RADIX_SMALL : RADIX_LARGE;
     group->alone = world->segment.header->size <= weft_cpu_count();
     group->world = world;
-    for (int peer = 0; peer < size; peer++) {
-        group->members[peer] = members[peer];
-        group->control[peer] = (weft_control *)weft_segment_window(&world->segment, members[peer], window);
-    }
+    for (int peer = 0; peer < size; peer++)
+        group->seats[peer] = (weft_seat){
+            .world_rank = members[peer],
+            .left = 1, /* as in a world; a split says otherwise */
+            .control = (weft_control *)weft_segment_window(&world->segment, members[peer], window),
+        };
     atomic_fetch_add_explicit(&world->references, 1, memory_order_relaxed);
     weft_group_member(group)->windows |= 1u << window;
     *group_out = group;
     return WEFT_OK;
 
 err_free:
-    free(group->members);
-    free(group->control);
+    free(group->seats);
     free(group);
     return status;
 }
@@ -76,13 +76,14 @@ err_free:
 static void vacate(weft_group *group)
 {
     weft_member *member = weft_group_member(group);
-    weft_vacated *vacated = malloc(sizeof(*vacated) + sizeof(int) * (size_t)group->size);
+    weft_vacated *vacated = malloc(sizeof(*vacated) + sizeof(weft_seat) * (size_t)group->size);
 
     if (!vacated)
         return;
     vacated->window = group->window;
     vacated->size = group->size;
-    memcpy(vacated->members, group->members, sizeof(int) * (size_t)group->size);
+    vacated->rank = group->rank;
+    memcpy(vacated->seats, group->seats, sizeof(weft_seat) * (size_t)group->size);
     vacated->next = member->vacated;
     member->vacated = vacated;
 }
@@ -90,17 +91,15 @@ static void vacate(weft_group *group)
 void weft_group_close(weft_group *group)
 {
     weft_world *world = group->world;
+    weft_rank_entry *entry = weft_seat_entry(world, &group->seats[group->rank]);
 
     if (group->window == 0)
-        /* Partner: weft_group_absent. */
-        atomic_store_explicit(&world->segment.header->ranks[group->members[group->rank]].state,
-                              WEFT_RANK_LEFT, memory_order_release);
+        weft_world_leave(world, group->seats[group->rank].world_rank);
     else
         vacate(group);
-    /* Partners: weft_group_absent, and the split that wants the window again. */
-    atomic_store_explicit(&group->control[group->rank]->left, 1, memory_order_release);
-    free(group->members);
-    free(group->control);
+    /* Partner: weft_seat_empty. */
+    atomic_store_explicit(&entry->left[group->window], group->seats[group->rank].left, memory_order_release);
+    free(group->seats);
     free(group);
     weft_world_drop(world);
 }
@@ -122,7 +121,7 @@ static weft_status read_poison(weft_group *group, weft_poison *poison)
 
 weft_status weft_group_check(weft_group *group)
 {
-    weft_poison *poison = &group->control[0]->poison;
+    weft_poison *poison = &group->seats[0].control->poison;
 
     /* Partner: the compare-and-swap in weft_group_poison; the sentence is acquired in read_poison. */
     if (__builtin_expect(atomic_load_explicit(&poison->state, memory_order_relaxed) == 0, 1))
@@ -132,7 +131,7 @@ weft_status weft_group_check(weft_group *group)
 
 weft_status weft_group_poison(weft_group *group, weft_status status, const char *format, ...)
 {
-    weft_poison *poison = &group->control[0]->poison;
+    weft_poison *poison = &group->seats[0].control->poison;
     uint32_t none = 0;
     va_list arguments;
 
@@ -149,25 +148,32 @@ weft_status weft_group_poison(weft_group *group, weft_status status, const char 
     return read_poison(group, poison);
 }
 
-bool weft_group_absent(const weft_group *group, int rank)
+bool weft_seat_empty(const weft_world *world, int window, const weft_seat *seat)
 {
     /* Partner: weft_group_close. */
-    return atomic_load_explicit(&group->control[rank]->left, memory_order_acquire) ||
-           weft_segment_left(&group->world->segment, group->members[rank]);
+    uint32_t left = atomic_load_explicit(&weft_seat_entry(world, seat)->left[window], memory_order_acquire);
+
+    return (int32_t)(left - seat->left) >= 0 || weft_segment_left(&world->segment, seat->world_rank);
+}
+
+bool weft_group_absent(const weft_group *group, int rank)
+{
+    return weft_seat_empty(group->world, group->window, &group->seats[rank]);
 }
 
 int weft_group_find_dead(const weft_group *group)
 {
+    const weft_segment *segment = &group->world->segment;
+
     if (!group->world->processes)
         return -1;
     for (int rank = 0; rank < group->size; rank++) {
-        const weft_rank_entry *entry = &group->world->segment.header->ranks[group->members[rank]];
+        const weft_seat *seat = &group->seats[rank];
 
-        /* The lock goes after the state was set to LEFT, so the state is read after the lock. */
-        if (rank != group->rank &&
-            atomic_load_explicit(&entry->state, memory_order_acquire) != WEFT_RANK_ABSENT &&
-            !weft_segment_locked(&group->world->segment, group->members[rank]) &&
-            !weft_segment_left(&group->world->segment, group->members[rank]))
+        /* A rank that has come holds its lock before its state says so, and a rank that leaves sets its state
+         * before its lock goes: so the state is read both before and after. */
+        if (rank != group->rank && weft_segment_came(segment, seat->world_rank) &&
+            !weft_segment_locked(segment, seat->world_rank) && !weft_segment_left(segment, seat->world_rank))
             return rank;
     }
     return -1;
@@ -175,7 +181,7 @@ int weft_group_find_dead(const weft_group *group)
 
 int weft_group_pid(const weft_group *group, int rank)
 {
-    const weft_rank_entry *entry = &group->world->segment.header->ranks[group->members[rank]];
+    const weft_rank_entry *entry = weft_seat_entry(group->world, &group->seats[rank]);
 
     return group->world->processes ? atomic_load_explicit(&entry->pid, memory_order_relaxed) : 0;
 }

@@ -44,8 +44,7 @@ typedef struct weft_poison {
 
 typedef struct weft_control {
     weft_signal arrived; /* sync << 16 | round << 8 | weft_call; only its owner writes */
-    _Alignas(WEFT_LINE_BYTES) _Atomic uint32_t left; /* release; partner: weft_group_absent */
-    weft_poison poison;                              /* used in the block of the group's rank 0 */
+    weft_poison poison;  /* used in the block of the group's rank 0 */
     /* What the rank shows the others in a sync, doubled by parity: sync s + 2 may overwrite it because
      * whoever takes part in s + 1 has read what was shown in s. */
     _Alignas(WEFT_LINE_BYTES) unsigned char board[2][WEFT_BOARD_BYTES];
@@ -54,12 +53,18 @@ typedef struct weft_control {
 _Static_assert(sizeof(weft_control) <= WEFT_HUGE_BYTES,
                "the control block fits before the heap of its window");
 
+/* One member of a group. */
+typedef struct weft_seat {
+    int world_rank;
+    uint32_t left; /* what its count of groups left in the window becomes when it leaves this one */
+    weft_control *control;
+} weft_seat;
+
 /* A window that a freed sub-group of this rank may still occupy, until all members have freed it. */
 typedef struct weft_vacated {
     struct weft_vacated *next;
-    int window;
-    int size;
-    int members[];
+    int window, size, rank;
+    weft_seat seats[];
 } weft_vacated;
 
 /* What one rank of a world keeps for all its groups; only that rank's thread touches it. */
@@ -88,8 +93,7 @@ struct weft_group {
     int64_t progress_ns;
     uint64_t sync; /* how many syncs this rank has begun */
     weft_world *world;
-    int *members;           /* group rank -> world rank */
-    weft_control **control; /* group rank -> its control block */
+    weft_seat *seats;       /* by group rank */
     struct weft_heap *heap; /* owned by src/symm */
     weft_error_text error;
 };
@@ -104,7 +108,7 @@ weft_status weft_world_enter(weft_group **group, weft_error_text *error);
 void weft_world_leave(weft_world *world, int rank);
 void weft_world_drop(weft_world *world);
 
-/* Handle of the rank `members[rank]` of the world, on a window that is already this group's. */
+/* Handle of the rank `members[rank]` of the world, on a window that is this group's on all its members. */
 weft_status weft_group_open(weft_world *world, int window, int rank, int size, const int *members,
                             weft_group **group, weft_error_text *error);
 
@@ -114,7 +118,7 @@ void weft_group_close(weft_group *group);
 /* The rank's own record in its world. */
 static inline weft_member *weft_group_member(const weft_group *group)
 {
-    return &group->world->members[group->members[group->rank]];
+    return &group->world->members[group->seats[group->rank].world_rank];
 }
 
 /* First writer wins: every blocked or later call of any rank returns the status that stands in the group,
@@ -124,6 +128,14 @@ weft_status weft_group_poison(weft_group *group, weft_status status, const char 
 
 /* WEFT_OK, or the status of the poison with its sentence in group->error. */
 weft_status weft_group_check(weft_group *group);
+
+static inline weft_rank_entry *weft_seat_entry(const weft_world *world, const weft_seat *seat)
+{
+    return &world->segment.header->ranks[seat->world_rank];
+}
+
+/* Whether the member of a group in `window` has left that group, or the world. */
+bool weft_seat_empty(const weft_world *world, int window, const weft_seat *seat);
 
 /* Whether `rank` has left the group or its process has ended normally. */
 bool weft_group_absent(const weft_group *group, int rank);

@@ -24,10 +24,10 @@
 
 /* ThreadSanitizer leaves a program little address space, so worlds are small under it. */
 #ifdef WEFT_TSAN
-enum { WINDOWS = 4 };
+enum { WINDOWS = 8 };
 static const int64_t heap_most = 32 << 20;
 #else
-enum { WINDOWS = 16 };
+enum { WINDOWS = WEFT_WINDOWS_MAX };
 static const int64_t heap_most = INT64_MAX;
 #endif
 static const int64_t heap_least = 16 << 20;
@@ -52,10 +52,11 @@ static weft_status heap_size(int size, uint64_t *heap_bytes, weft_error_text *er
     return WEFT_OK;
 }
 
-/* Maps the whole file at an address aligned to WEFT_HUGE_BYTES, so that offsets and addresses agree in
+/* Maps the whole segment at an address aligned to WEFT_HUGE_BYTES, so that offsets and addresses agree in
  * alignment and huge pages fit. */
 static weft_status map_whole(weft_segment *segment, uint64_t bytes, weft_error_text *error)
 {
+    int flags = (segment->fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED) | MAP_NORESERVE;
     char *reserved =
         mmap(NULL, bytes + WEFT_HUGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     char *base;
@@ -68,55 +69,74 @@ static weft_status map_whole(weft_segment *segment, uint64_t bytes, weft_error_t
     base = (char *)round_up((uint64_t)(uintptr_t)reserved, WEFT_HUGE_BYTES);
     if (base > reserved)
         munmap(reserved, (size_t)(base - reserved));
-    if (base + bytes < reserved + bytes + WEFT_HUGE_BYTES)
-        munmap(base + bytes, (size_t)(reserved + WEFT_HUGE_BYTES - base));
-    if (mmap(base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, segment->fd, 0) ==
-        MAP_FAILED) {
+    munmap(base + bytes, (size_t)(reserved + WEFT_HUGE_BYTES - base));
+    if (mmap(base, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, segment->fd, 0) == MAP_FAILED) {
         munmap(base, bytes);
-        return weft_error_set(error, WEFT_ERR_SYSTEM, "cannot map symmetric memory: %s", strerror(errno));
+        return weft_error_set(error, WEFT_ERR_MEMORY, "cannot map %llu MiB of symmetric memory: %s",
+                              (unsigned long long)(bytes >> 20), strerror(errno));
     }
-    /* A fork of a rank is not a rank; it keeps the mapping only so that pointers into it stay valid. */
     madvise(base, bytes, MADV_DONTDUMP);
     segment->header = (weft_segment_header *)base;
     return WEFT_OK;
 }
 
-weft_status weft_segment_create(int size, uint64_t heap_bytes, weft_segment *segment, weft_error_text *error)
+static weft_status make_file(weft_segment *segment, uint64_t bytes, weft_error_text *error)
 {
-    weft_segment_header header = {.magic = SEGMENT_MAGIC, .size = size, .windows = WINDOWS};
-    weft_status status;
-
-    if (heap_bytes == 0) {
-        status = heap_size(size, &heap_bytes, error);
-        if (status != WEFT_OK)
-            return status;
-    }
-    if (getrandom(&header.nonce, sizeof(header.nonce), 0) != sizeof(header.nonce))
-        return weft_error_set(error, WEFT_ERR_SYSTEM, "cannot get random bytes: %s", strerror(errno));
-    header.heap_bytes = heap_bytes;
-    header.header_bytes = round_up(sizeof(header) + sizeof(weft_rank_entry) * (size_t)size, WEFT_HUGE_BYTES);
-    header.window_stride = round_up(heap_bytes, WEFT_HUGE_BYTES) + WEFT_HUGE_BYTES;
-    if (__builtin_mul_overflow(header.window_stride, (uint64_t)WINDOWS, &header.stride) ||
-        __builtin_mul_overflow(header.stride, (uint64_t)size, &header.total_bytes) ||
-        header.total_bytes > INT64_MAX / 2)
-        return weft_error_set(error, WEFT_ERR_ARGUMENT, "WEFT_HEAP of %llu bytes is too large for %d ranks",
-                              (unsigned long long)heap_bytes, size);
-    header.total_bytes += header.header_bytes;
-
     segment->fd = memfd_create("weft", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (segment->fd < 0)
         return weft_error_set(error, WEFT_ERR_SYSTEM, "cannot create symmetric memory: %s", strerror(errno));
-    if (ftruncate(segment->fd, (off_t)header.total_bytes) != 0 ||
+    if (ftruncate(segment->fd, (off_t)bytes) != 0 ||
         fcntl(segment->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-        status = weft_error_set(error, WEFT_ERR_SYSTEM, "cannot size symmetric memory to %llu MiB: %s",
-                                (unsigned long long)(header.total_bytes >> 20), strerror(errno));
+        weft_error_set(error, WEFT_ERR_SYSTEM, "cannot size symmetric memory to %llu MiB: %s",
+                       (unsigned long long)(bytes >> 20), strerror(errno));
         close(segment->fd);
-        return status;
+        return WEFT_ERR_SYSTEM;
     }
-    status = map_whole(segment, header.total_bytes, error);
-    if (status != WEFT_OK) {
-        close(segment->fd);
+    return WEFT_OK;
+}
+
+static weft_status lay_out(int size, weft_segment_header *header, weft_error_text *error)
+{
+    weft_status status = heap_size(size, &header->heap_bytes, error);
+
+    if (status != WEFT_OK)
         return status;
+    header->magic = SEGMENT_MAGIC;
+    header->size = size;
+    header->windows = WINDOWS;
+    header->header_bytes =
+        round_up(sizeof(*header) + sizeof(weft_rank_entry) * (size_t)size, WEFT_HUGE_BYTES);
+    header->window_stride = header->heap_bytes + WEFT_HUGE_BYTES;
+    if (__builtin_mul_overflow(header->window_stride, (uint64_t)WINDOWS, &header->stride) ||
+        __builtin_mul_overflow(header->stride, (uint64_t)size, &header->total_bytes) ||
+        header->total_bytes > INT64_MAX / 2)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "WEFT_HEAP of %llu bytes is too large for %d ranks",
+                              (unsigned long long)header->heap_bytes, size);
+    header->total_bytes += header->header_bytes;
+    if (getrandom(&header->nonce, sizeof(header->nonce), 0) != sizeof(header->nonce))
+        return weft_error_set(error, WEFT_ERR_SYSTEM, "cannot get random bytes: %s", strerror(errno));
+    return WEFT_OK;
+}
+
+weft_status weft_segment_create(int size, bool threads, weft_segment *segment, weft_error_text *error)
+{
+    weft_segment_header header = {0};
+    weft_status status = lay_out(size, &header, error);
+
+    if (status != WEFT_OK)
+        return status;
+    segment->fd = -1;
+    /* Where the system counts address space as memory, private memory of this size is refused; a file is not.
+     */
+    if (!threads || map_whole(segment, header.total_bytes, error) != WEFT_OK) {
+        status = make_file(segment, header.total_bytes, error);
+        if (status != WEFT_OK)
+            return status;
+        status = map_whole(segment, header.total_bytes, error);
+        if (status != WEFT_OK) {
+            close(segment->fd);
+            return status;
+        }
     }
     *segment->header = header;
     segment->slots = (char *)segment->header + header.header_bytes;
@@ -153,7 +173,8 @@ weft_status weft_segment_attach(int fd, uint64_t nonce, weft_segment *segment, w
 void weft_segment_release(weft_segment *segment)
 {
     munmap(segment->header, segment->header->total_bytes);
-    close(segment->fd);
+    if (segment->fd >= 0)
+        close(segment->fd);
 }
 
 bool weft_segment_lock(const weft_segment *segment, int rank)
@@ -170,7 +191,7 @@ bool weft_segment_locked(const weft_segment *segment, int rank)
     return fcntl(segment->fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-void weft_segment_discard(const weft_segment *segment, int rank, int window)
+void weft_segment_discard(const weft_segment *segment, void *memory, uint64_t bytes)
 {
-    madvise(weft_segment_window(segment, rank, window), segment->header->window_stride, MADV_REMOVE);
+    madvise(memory, bytes, segment->fd < 0 ? MADV_DONTNEED : MADV_REMOVE);
 }

@@ -27,6 +27,7 @@
 
 enum {
     WEFT_RANKS_MAX = 1024,
+    WEFT_WINDOWS_MAX = 16,
     WEFT_HUGE_BYTES = 2 << 20, /* slots and windows are aligned to this, in the file and in memory */
 };
 
@@ -41,6 +42,9 @@ typedef struct weft_rank_entry {
     _Alignas(WEFT_LINE_BYTES) _Atomic uint32_t state; /* partner: every reader of the entry, acquire */
     _Atomic int32_t pid;
     _Atomic uint64_t proof; /* nonce + 1 + rank: that its writer maps the same memory */
+    /* How many groups the rank has left in each window. It only grows; partners: weft_group_absent and
+     * the split that wants the window again. */
+    _Atomic uint32_t left[WEFT_WINDOWS_MAX];
 } weft_rank_entry;
 
 typedef struct weft_segment_header {
@@ -59,11 +63,13 @@ typedef struct weft_segment_header {
 typedef struct weft_segment {
     weft_segment_header *header;
     char *slots; /* slot of rank 0 */
-    int fd;
+    int fd;      /* -1: memory of this process alone */
 } weft_segment;
 
-/* Makes the segment of a new world. `heap_bytes` 0: from WEFT_HEAP or the machine's memory. */
-weft_status weft_segment_create(int size, uint64_t heap_bytes, weft_segment *segment, weft_error_text *error);
+/* Makes the segment of a new world, sized by WEFT_HEAP or the machine's memory. For ranks that are threads it
+ * is memory of this process where the system allows: that gets huge pages on more machines than shared
+ * memory. */
+weft_status weft_segment_create(int size, bool threads, weft_segment *segment, weft_error_text *error);
 
 /* Maps the segment behind `fd`, which it takes over on success. The nonce must be the expected one. */
 weft_status weft_segment_attach(int fd, uint64_t nonce, weft_segment *segment, weft_error_text *error);
@@ -83,8 +89,16 @@ static inline bool weft_segment_left(const weft_segment *segment, int rank)
     return atomic_load_explicit(&segment->header->ranks[rank].state, memory_order_acquire) == WEFT_RANK_LEFT;
 }
 
-/* Gives the memory of a window back to the system; it reads as zero afterwards. */
-void weft_segment_discard(const weft_segment *segment, int rank, int window);
+/* Whether a process has taken the rank, be it gone again. */
+static inline bool weft_segment_came(const weft_segment *segment, int rank)
+{
+    /* Partner: the compare-and-swap that claims the rank. */
+    return atomic_load_explicit(&segment->header->ranks[rank].state, memory_order_acquire) !=
+           WEFT_RANK_ABSENT;
+}
+
+/* Gives whole pages back to the system; they read as zero afterwards. */
+void weft_segment_discard(const weft_segment *segment, void *memory, uint64_t bytes);
 
 static inline char *weft_segment_window(const weft_segment *segment, int rank, int window)
 {

@@ -55,10 +55,10 @@ weft_status weft_group_sync(weft_group *group, weft_call call)
     word = ++group->sync << 16 | call;
     note.epoch = group->sync;
     for (; distance < (uint64_t)group->size; distance *= (uint64_t)group->radix, word += 1 << 8) {
-        weft_signal_store(&group->control[group->rank]->arrived, word);
+        weft_signal_store(&group->seats[group->rank].control->arrived, word);
         for (int step = 1; step < group->radix && step * distance < (uint64_t)group->size; step++) {
             int peer = (int)((uint64_t)group->rank + (uint64_t)group->size - step * distance) % group->size;
-            weft_signal *arrived = &group->control[peer]->arrived;
+            weft_signal *arrived = &group->seats[peer].control->arrived;
             uint64_t theirs;
 
             note.peer = peer;
@@ -86,13 +86,13 @@ weft_status weft_group_exchange(weft_group *group, weft_call call, const void *m
 
     if (status != WEFT_OK)
         return status;
-    memcpy(group->control[group->rank]->board[(group->sync + 1) & 1], mine, bytes);
+    memcpy(group->seats[group->rank].control->board[(group->sync + 1) & 1], mine, bytes);
     return weft_group_sync(group, call);
 }
 
 const void *weft_group_board(const weft_group *group, int rank)
 {
-    return group->control[rank]->board[group->sync & 1];
+    return group->seats[rank].control->board[group->sync & 1];
 }
 
 typedef struct broadcast_piece {

@@ -82,7 +82,7 @@ weft_status weft_world_create_threads(int size, weft_group **groups, weft_error_
 
     if (status != WEFT_OK)
         return status;
-    status = weft_segment_create(size, 0, &world->segment, error);
+    status = weft_segment_create(size, true, &world->segment, error);
     if (status != WEFT_OK) {
         world_discard(world);
         return status;
@@ -224,7 +224,7 @@ static weft_status obtain(const weft_launch *launch, int64_t begun, weft_segment
         return weft_segment_attach(fd, nonce, segment, error);
     if (launch->rank == 0) {
         status = weft_rendezvous_listen(launch->key, listener, error);
-        return status == WEFT_OK ? weft_segment_create(launch->size, 0, segment, error) : status;
+        return status == WEFT_OK ? weft_segment_create(launch->size, false, segment, error) : status;
     }
     status = weft_env_seconds(WEFT_ENV_ENTER_TIMEOUT, &enter, error);
     if (status == WEFT_OK)

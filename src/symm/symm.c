@@ -22,7 +22,7 @@ enum { FRESH_BYTES = 4 << 20 };
 
 static char *heap_base(const weft_group *group)
 {
-    return (char *)group->control[group->rank] + WEFT_HUGE_BYTES;
+    return (char *)group->seats[group->rank].control + WEFT_HUGE_BYTES;
 }
 
 static uint64_t heap_bytes(const weft_group *group)
@@ -55,7 +55,7 @@ void weft_symm_usage(const weft_group *group, uint64_t *budget, uint64_t *used)
 bool weft_symm_contains(const weft_group *group, const void *pointer, size_t bytes)
 {
     uint64_t stride = group->world->segment.header->stride;
-    const char *slot = weft_segment_window(&group->world->segment, group->members[group->rank], 0);
+    const char *slot = weft_segment_window(&group->world->segment, group->seats[group->rank].world_rank, 0);
     uint64_t offset = (uint64_t)((const char *)pointer - slot);
 
     return (const char *)pointer >= slot && offset < stride && bytes <= stride - offset;
@@ -74,14 +74,14 @@ static bool touch(char *memory, uint64_t bytes)
 }
 
 /* Makes the block zero and present. False when the system has no memory for it. */
-static bool prepare(char *memory, uint64_t bytes)
+static bool prepare(weft_group *group, char *memory, uint64_t bytes)
 {
     if (bytes < FRESH_BYTES) {
         memset(memory, 0, bytes);
         return true;
     }
     /* Small blocks that lay here before left their pages behind. */
-    madvise(memory, bytes, MADV_REMOVE);
+    weft_segment_discard(&group->world->segment, memory, bytes);
     if (strcmp(weft_env_word(WEFT_ENV_HUGE), "off") != 0) {
         madvise(memory, bytes, MADV_HUGEPAGE);
         madvise(memory, bytes, MADV_COLLAPSE);
@@ -182,7 +182,7 @@ weft_status weft_symm_alloc(weft_group *group, size_t bytes, size_t alignment, v
 
     taken = attach(group) && weft_heap_take(group->heap, shaped_bytes, shaped_alignment, &offset);
     if (taken)
-        ready = prepare(heap_base(group) + offset, shaped_bytes);
+        ready = prepare(group, heap_base(group) + offset, shaped_bytes);
     status = confirm(group, bytes, taken, ready);
     if (status != WEFT_OK) {
         if (taken)
@@ -217,7 +217,7 @@ weft_status weft_symm_free(weft_group *group, void *pointer)
     weft_heap_give(group->heap, offset);
     weft_group_member(group)->heap_used -= bytes;
     if (bytes >= FRESH_BYTES)
-        madvise(pointer, bytes, MADV_REMOVE);
+        weft_segment_discard(&group->world->segment, pointer, bytes);
     return WEFT_OK;
 }
 

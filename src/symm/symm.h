@@ -27,7 +27,7 @@ bool weft_symm_contains(const weft_group *group, const void *pointer, size_t byt
 /* Bytes to add to a pointer to this rank's symmetric memory to reach the same object on `rank`. */
 static inline ptrdiff_t weft_symm_distance(const weft_group *group, int rank)
 {
-    return (ptrdiff_t)(group->members[rank] - group->members[group->rank]) *
+    return (ptrdiff_t)(group->seats[rank].world_rank - group->seats[group->rank].world_rank) *
            (ptrdiff_t)group->world->segment.header->stride;
 }
 

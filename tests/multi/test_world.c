@@ -2,7 +2,6 @@
 #include "group/group.h"
 #include "support/check.h"
 #include "support/procs.h"
-#include "symm/symm.h"
 
 static weft_group *enter(int rank)
 {
@@ -33,31 +32,6 @@ static void meets(int rank, void *argument)
         CHECK_INT(words[peer], 100 * rank + peer);
     CHECK_INT(weft_finalize(group), WEFT_OK);
     CHECK_INT(weft_init(&again), WEFT_ERR_LAUNCH); /* the descriptor went with the world */
-}
-
-/* More than 4 GiB of address space per object; only what is touched becomes memory. */
-static void large(int rank, void *argument)
-{
-    weft_group *group = enter(rank);
-    const size_t bytes = ((size_t)4 << 30) + 4096;
-    uint64_t budget, used;
-    char *memory = NULL;
-
-    (void)argument;
-    weft_symm_usage(group, &budget, &used);
-    if (budget < bytes + bytes / 2) {
-        weft_finalize(group);
-        CHECK(1);
-        return;
-    }
-    CHECK_INT(weft_alloc(group, bytes, 4096, (void **)&memory), WEFT_OK);
-    memory[bytes - 1] = (char)(rank + 1);
-    CHECK_INT(weft_barrier(group), WEFT_OK);
-    for (int peer = 0; peer < weft_size(group); peer++)
-        CHECK_INT(((char *)weft_peer(group, memory, peer))[bytes - 1], peer + 1);
-    CHECK_INT(weft_barrier(group), WEFT_OK);
-    CHECK_INT(weft_free(group, memory), WEFT_OK);
-    weft_finalize(group);
 }
 
 static void mismatched(int rank, void *argument)
@@ -105,7 +79,6 @@ int main(void)
 
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         procs_run(sizes[i], meets, &sizes[i]);
-    procs_run(2, large, NULL);
     procs_run(3, mismatched, NULL);
     procs_run(8, barriers, &few);
     for (int i = 0; i < 20; i++)

@@ -31,7 +31,7 @@ static inline procs procs_start(int size, procs_body body, void *argument)
     procs all = {.size = size};
     weft_error_text error;
 
-    if (weft_segment_create(size, 0, &all.segment, &error) != WEFT_OK) {
+    if (weft_segment_create(size, false, &all.segment, &error) != WEFT_OK) {
         fprintf(stderr, "cannot make a world: %s\n", error.text);
         exit(1);
     }

@@ -81,6 +81,31 @@ static void too_much(weft_group *group, void *argument)
     CHECK_INT(weft_free(group, half), WEFT_OK);
 }
 
+/* One object of more than 4 GiB, where there is memory for it. */
+static void large(weft_group *group, void *argument)
+{
+    const size_t bytes = ((size_t)4 << 30) + 4096;
+    uint64_t budget, used;
+    unsigned char *memory = NULL;
+
+    (void)argument;
+    weft_symm_usage(group, &budget, &used);
+    if (budget < bytes + bytes / 2)
+        return;
+    CHECK_INT(weft_alloc(group, bytes, 4096, (void **)&memory), WEFT_OK);
+    memory[0] = 1;
+    memory[(size_t)4 << 30] = (unsigned char)(2 + weft_rank(group));
+    memory[bytes - 1] = (unsigned char)(20 + weft_rank(group));
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    for (int peer = 0; peer < weft_size(group); peer++) {
+        const unsigned char *theirs = weft_peer(group, memory, peer);
+
+        CHECK(theirs[0] == 1 && theirs[(size_t)4 << 30] == 2 + peer && theirs[bytes - 1] == 20 + peer);
+    }
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    CHECK_INT(weft_free(group, memory), WEFT_OK);
+}
+
 static void mistakes(weft_group *group, void *argument)
 {
     bool last = weft_rank(group) == weft_size(group) - 1;
@@ -161,5 +186,6 @@ int main(void)
         if (sizes[i] > 1)
             ranks_run(sizes[i], mistakes, NULL);
     }
+    ranks_run((int)check_repeat(1, 2), large, NULL);
     return check_report("test_symm_alloc");
 }

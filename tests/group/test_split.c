@@ -1,0 +1,132 @@
+/* Sub-groups: who is in them, that they work on their own, and that their place is used again. */
+#include "group/group.h"
+#include "support/check.h"
+#include "support/ranks.h"
+#include "symm/symm.h"
+
+/* Rank r of n goes to colour r % 3 with descending keys; colour 2 joins none. */
+static void colours(weft_group *group, void *argument)
+{
+    int rank = weft_rank(group), size = weft_size(group), colour = rank % 3 == 2 ? -1 : rank % 3;
+    int members = (size - rank % 3 + 2) / 3;
+    weft_group *sub = (weft_group *)argument;
+
+    CHECK_INT(weft_group_split(group, colour, -rank, &sub), WEFT_OK);
+    if (colour < 0) {
+        CHECK(sub == NULL);
+    } else {
+        int *word = NULL, mine = weft_rank(sub);
+
+        CHECK_INT(weft_size(sub), members);
+        CHECK_INT(mine, members - 1 - rank / 3);
+        CHECK_INT(weft_alloc(sub, sizeof(int), 0, (void **)&word), WEFT_OK);
+        *(int *)weft_peer(sub, word, (mine + 1) % members) = rank + 1;
+        CHECK_INT(weft_barrier(sub), WEFT_OK);
+        /* The one before in the sub-group is the next higher of the colour, cyclically. */
+        CHECK_INT(*word, (rank / 3 + 1) % members * 3 + rank % 3 + 1);
+        CHECK_INT(weft_barrier(sub), WEFT_OK);
+        weft_group_free(sub);
+    }
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+}
+
+/* Many more splits than there are windows, freed at different times by different ranks. */
+static void again_and_again(weft_group *group, void *argument)
+{
+    weft_group *older = NULL;
+
+    (void)argument;
+    for (int round = 0; round < 100; round++) {
+        weft_group *sub = NULL, *nested = NULL;
+        unsigned char *memory = NULL;
+        size_t dirty = 0;
+
+        CHECK_INT(weft_group_split(group, (weft_rank(group) + round) % 2, 0, &sub), WEFT_OK);
+        if (!sub)
+            return;
+        CHECK_INT(weft_group_split(sub, weft_rank(sub), 0, &nested), WEFT_OK);
+        CHECK_INT(weft_size(nested), 1);
+        CHECK_INT(weft_alloc(sub, 300, 0, (void **)&memory), WEFT_OK);
+        for (int i = 0; i < 300; i++)
+            dirty += memory[i] != 0;
+        CHECK_INT(dirty, 0);
+        memset(memory, 0xff, 300);
+        CHECK_INT(weft_barrier(sub), WEFT_OK);
+        weft_group_free(nested);
+        if (weft_rank(group) % 2) {
+            weft_group_free(older);
+            older = sub;
+        } else {
+            weft_group_free(sub);
+        }
+    }
+    weft_group_free(older);
+}
+
+static void too_many(weft_group *group, void *argument)
+{
+    weft_group *subs[64] = {NULL};
+    int made = 0;
+    weft_status status = WEFT_OK;
+
+    (void)argument;
+    while (made < 64 && (status = weft_group_split(group, 0, 0, &subs[made])) == WEFT_OK)
+        made++;
+    CHECK_INT(status, WEFT_ERR_MEMORY);
+    CHECK_INT(made, group->world->segment.header->windows - 1);
+    CHECK_HAS(weft_error(group), "free some");
+    for (int i = 0; i < made; i++)
+        weft_group_free(subs[i]);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    CHECK_INT(weft_group_split(group, 0, 0, &subs[0]), WEFT_OK);
+    weft_group_free(subs[0]);
+}
+
+/* What one sub-group holds, the other groups of its members cannot have too. */
+static void shared_budget(weft_group *group, void *argument)
+{
+    weft_group *sub = NULL;
+    uint64_t budget, used;
+    void *memory = NULL, *other = NULL;
+
+    (void)argument;
+    CHECK_INT(weft_group_split(group, weft_rank(group) == 0 ? 0 : 1, 0, &sub), WEFT_OK);
+    weft_symm_usage(group, &budget, &used);
+    if (weft_rank(group) == 0)
+        CHECK_INT(weft_alloc(sub, 1 << 20, 0, &memory), WEFT_OK);
+    CHECK_INT(weft_alloc(group, budget - 4096, 0, &other), WEFT_ERR_MEMORY);
+    CHECK_HAS(weft_error(group), "rank 0 has");
+    weft_group_free(sub);
+    weft_symm_usage(group, &budget, &used);
+    CHECK_INT(used, 0);
+}
+
+/* A failure in a sub-group ends that sub-group only. */
+static void poison_stays_inside(weft_group *group, void *argument)
+{
+    weft_group *sub = NULL;
+
+    (void)argument;
+    CHECK_INT(weft_group_split(group, weft_rank(group) < 2 ? 0 : 1, 0, &sub), WEFT_OK);
+    if (weft_rank(group) == 0)
+        weft_group_poison(sub, WEFT_ERR_PEER, "only here");
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    CHECK_INT(weft_barrier(sub), weft_rank(group) < 2 ? WEFT_ERR_PEER : WEFT_OK);
+    weft_group_free(sub);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    CHECK_INT(weft_group_split(group, 0, 0, &sub), WEFT_OK);
+    CHECK_INT(weft_barrier(sub), WEFT_OK);
+    weft_group_free(sub);
+}
+
+int main(void)
+{
+    ranks_run(1, colours, NULL);
+    ranks_run(4, colours, NULL);
+    ranks_run(8, colours, NULL);
+    ranks_run(4, again_and_again, NULL);
+    ranks_run(3, too_many, NULL);
+    ranks_run(3, shared_budget, NULL);
+    ranks_run(4, poison_stays_inside, NULL);
+    return check_report("test_group_split");
+}
