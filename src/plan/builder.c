@@ -92,6 +92,11 @@ void weft_builder_expect(weft_builder *builder, uint32_t signal, int64_t posts)
         builder->part.signal_posts[signal] = (uint32_t)posts;
 }
 
+int64_t weft_builder_expect_more(weft_builder *builder, uint32_t signal)
+{
+    return builder->failed ? 1 : ++builder->part.signal_posts[signal];
+}
+
 /* The first task makes the tables that need the number of lanes, and ENTER. */
 static void open_lanes(weft_builder *builder)
 {

@@ -40,6 +40,9 @@ int weft_builder_lanes(weft_builder *builder, weft_lane_kind kind, int count);
 uint32_t weft_builder_signals(weft_builder *builder, int64_t count);
 void weft_builder_expect(weft_builder *builder, uint32_t signal, int64_t posts);
 
+/* One more post than so far; returns how many that makes. */
+int64_t weft_builder_expect_more(weft_builder *builder, uint32_t signal);
+
 /* A task: begin, then destinations, other regions in the order of plan.h, waits and posts, then end. */
 void weft_builder_task(weft_builder *builder, int lane, weft_task_kind kind, unsigned flags);
 void weft_builder_to(weft_builder *builder, weft_region region);

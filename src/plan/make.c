@@ -4,9 +4,15 @@
 #include <stdlib.h>
 
 static void (*const generators[])(weft_builder *) = {
-    [WEFT_OP_AG_GEMM] = weft_generate_ag_gemm,       [WEFT_OP_ALL_REDUCE] = weft_generate_all_reduce,
-    [WEFT_OP_ALL_GATHER] = weft_generate_all_gather, [WEFT_OP_REDUCE_SCATTER] = weft_generate_reduce_scatter,
-    [WEFT_OP_ALL_TO_ALL] = weft_generate_all_to_all, [WEFT_OP_BROADCAST] = weft_generate_broadcast,
+    [WEFT_OP_AG_GEMM] = weft_generate_ag_gemm,
+    [WEFT_OP_GEMM_RS] = weft_generate_gemm_rs,
+    [WEFT_OP_GEMM_AR] = weft_generate_gemm_ar,
+    [WEFT_OP_GEMM_AS] = weft_generate_gemm_as,
+    [WEFT_OP_ALL_REDUCE] = weft_generate_all_reduce,
+    [WEFT_OP_ALL_GATHER] = weft_generate_all_gather,
+    [WEFT_OP_REDUCE_SCATTER] = weft_generate_reduce_scatter,
+    [WEFT_OP_ALL_TO_ALL] = weft_generate_all_to_all,
+    [WEFT_OP_BROADCAST] = weft_generate_broadcast,
 };
 
 weft_status weft_plan_make(const weft_problem *problem, int world, int rank, weft_plan_part *part,
@@ -24,8 +30,6 @@ weft_status weft_plan_make(const weft_problem *problem, int world, int rank, wef
     if (resolved.schedule == WEFT_SCHEDULE_AUTO)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "a plan needs a schedule; auto must be resolved before");
-    if (!generators[resolved.op])
-        return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "no plans for %s", weft_op_name(resolved.op));
     builder = weft_builder_begin(&resolved, world, rank);
     generators[resolved.op](&builder);
     return weft_builder_finish(&builder, part, error);

@@ -181,8 +181,9 @@ typedef struct weft_plan_part {
  * than there is, means the whole extent. A window of a packed operand starts at a multiple of tile_n (of
  * WEFT_PACK_COLUMNS where packing is split over workers) and of tile_k: choose them to fit the kernels.
  */
-#define WEFT_PACK_COLUMNS 192 /* a multiple of every kernel's panel width: 4, 6, 8, 12, 16, 24, 32, 48, 64   \
-                               */
+#define WEFT_PACK_COLUMNS                                                                                    \
+    192 /* a multiple of every kernel's panel width: 4, 6, 8, 12, 16, 24, 32, 48, 64                         \
+         */
 
 /*
  * Makes rank `rank`'s part of a resolved problem (see weft_problem_resolve). On failure `part` is untouched

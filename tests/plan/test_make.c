@@ -2,7 +2,7 @@
  * What holds for every part that is made: lanes tile the task list, ENTER and EXIT frame lane 0, ranges stay
  * inside their pools, regions inside their operands, and the posts made are the posts announced.
  */
-#include "plan/plan.h"
+#include "interpret.h"
 
 #include "support/check.h"
 
@@ -39,6 +39,8 @@ static void check_part(const weft_plan_part *part)
     }
 }
 
+static int described;
+
 static void check_problem(weft_problem problem, int world)
 {
     weft_error_text error = {0};
@@ -49,6 +51,13 @@ static void check_problem(weft_problem problem, int world)
         check_part(&parts[rank]);
         CHECK(parts[rank].hash == parts[0].hash);
         CHECK_INT(parts[rank].signal_count, parts[0].signal_count);
+        CHECK_INT(parts[rank].operand_count, parts[0].operand_count);
+        for (uint32_t i = 0; i < parts[rank].operand_count; i++) {
+            const weft_operand *mine = &parts[rank].operands[i], *first = &parts[0].operands[i];
+
+            CHECK(mine->rows == first->rows && mine->cols == first->cols && mine->batch == first->batch);
+            CHECK(mine->place == first->place && mine->role == first->role && mine->dtype == first->dtype);
+        }
     }
     for (int rank = 0; rank < world; rank++) {
         uint32_t *made = calloc(parts[rank].signal_count, sizeof(*made));
@@ -63,70 +72,20 @@ static void check_problem(weft_problem problem, int world)
     }
     for (int rank = 0; rank < world; rank++)
         weft_plan_part_free(&parts[rank]);
+    if (check_failures && !described++)
+        fprintf(stderr, "first failure in %s\n", interpret_describe(&problem, world));
 }
 
-static void collectives_of_any_world(void)
+static void every_kind_in_any_world(void)
 {
-    for (int op = WEFT_OP_ALL_REDUCE; op <= WEFT_OP_BROADCAST; op++) {
-        int schedules;
-        const weft_schedule *list = weft_schedule_list((weft_op)op, WEFT_LAYOUT_DEFAULT, &schedules);
+    interpret_kind kind;
 
-        for (int s = 0; s < schedules; s++) {
-            for (int world = 1; world <= 9; world++) {
-                for (int workers = 1; workers <= 3; workers += 2) {
-                    weft_problem problem = {.op = (weft_op)op,
-                                            .schedule = list[s],
-                                            .count = 37,
-                                            .tile_n = 5,
-                                            .workers = workers,
-                                            .root = world / 2};
+    for (int i = 0; interpret_kind_at(i, &kind); i++) {
+        for (uint64_t seed = 1; seed <= 300; seed++) {
+            uint64_t state = seed;
+            weft_problem problem = interpret_random(kind.op, kind.schedule, kind.layout, &state);
 
-                    check_problem(problem, world);
-                    problem.count = 3;
-                    check_problem(problem, world);
-                    problem.count = 0;
-                    check_problem(problem, world);
-                }
-            }
-        }
-    }
-}
-
-static void gemms_of_any_world(void)
-{
-    for (int world = 1; world <= 9; world++) {
-        for (int workers = 1; workers <= 3; workers += 2) {
-            for (int form = WEFT_B_PLAIN; form <= WEFT_B_PREPACKED; form++) {
-                weft_problem problem = {.op = WEFT_OP_AG_GEMM,
-                                        .m = 13,
-                                        .n = 11,
-                                        .k = 7,
-                                        .l = 2,
-                                        .alpha = 1,
-                                        .beta = 1,
-                                        .bias = 1,
-                                        .tile_m = 2,
-                                        .tile_n = 3,
-                                        .tile_k = 2,
-                                        .b_form = (weft_b_form)form,
-                                        .workers = workers,
-                                        .schedule = WEFT_SCHEDULE_DIRECT};
-
-                check_problem(problem, world);
-                problem.schedule = WEFT_SCHEDULE_UNFUSED;
-                check_problem(problem, world);
-                problem.schedule = WEFT_SCHEDULE_ALLGATHER_ROTATING_A;
-                check_problem(problem, world);
-                problem.layout = WEFT_LAYOUT_GATHER_B;
-                problem.schedule = WEFT_SCHEDULE_DIRECT;
-                check_problem(problem, world);
-                if (form == WEFT_B_PREPACKED)
-                    continue;
-                problem.schedule = WEFT_SCHEDULE_UNFUSED;
-                check_problem(problem, world);
-                problem.schedule = WEFT_SCHEDULE_ALLGATHER_ROTATING_B;
-                check_problem(problem, world);
-            }
+            check_problem(problem, 1 + (int)(seed % 9));
         }
     }
 }
@@ -162,8 +121,7 @@ static void impossible_problems_are_refused(void)
 
 int main(void)
 {
-    collectives_of_any_world();
-    gemms_of_any_world();
+    every_kind_in_any_world();
     impossible_problems_are_refused();
     return check_report("test_plan_make");
 }

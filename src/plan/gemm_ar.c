@@ -1,0 +1,257 @@
+/*
+ * GEMM + all-reduce, Stream-K. Rank r holds columns part r of A and rows part r of B; every rank gets all of
+ * D. Tiles are numbered by batch, row, column.
+ *
+ *   two_shot  Tile t is owned by rank t mod W. A rank computes the tiles of the ranks after it first, its own
+ *             last, and stores raw tiles in their owner's memory. The owner finishes a tile, applies the
+ *             epilogue and stores it to every rank's D. With two ranks a whole tile of the owner starts from
+ *             the peer's (order of the sum: peer, owner); otherwise the sum is in rank order, the slices of a
+ *             cut tile in ascending k.
+ *   one_shot  Every rank keeps its raw product and tells all peers tile by tile; every rank adds every tile
+ *             from all ranks, in rank order.
+ *   unfused   The whole product first; then each rank adds its share from all ranks in rank order and stores
+ *             it to all: what a two-shot all-reduce does.
+ */
+#include "plan/gemm_whole.h"
+
+#include <stdlib.h>
+
+typedef struct gemm_ar {
+    weft_gemm_gen gen;
+    weft_stream_k stream;
+    uint32_t partial;
+    uint32_t arrived;  /* two_shot: one signal for each owned tile; one_shot: for each tile */
+    int64_t slots;     /* two_shot: raw tiles kept for each owned tile */
+    int64_t tile_rows; /* of a slot */
+    int64_t *pending;  /* one_shot: [lane] the tile that waits to be reduced, or -1 */
+} gemm_ar;
+
+static void to_every_rank(gemm_ar *ar, const weft_tile *tile)
+{
+    weft_gemm_gen *gen = &ar->gen;
+
+    for (int step = 0; step < gen->world; step++)
+        weft_builder_to(gen->builder, weft_region_make(gen->d, weft_rotate(gen->me, step, gen->world),
+                                                       tile->batch, tile->rows, tile->cols));
+}
+
+/* ---- two_shot ------------------------------------------------------------------------------------ */
+
+/* Where rank `from` leaves its raw tile `number`, in the memory of the owner. */
+static weft_region in_slot(const gemm_ar *ar, int from, int64_t number, const weft_tile *tile)
+{
+    int world = ar->gen.world;
+    int64_t slot = number / world * ar->slots + (ar->slots > 1 ? from : 0);
+    weft_span rows = {slot * ar->tile_rows, tile->rows.count};
+
+    return weft_region_make(ar->partial, (int)(number % world), 0, rows, weft_whole(tile->cols.count));
+}
+
+/* A tile this rank does not finish: raw, to its owner. */
+static void emit_raw(gemm_ar *ar, int lane, int64_t number, const weft_tile *tile, const weft_slices *slices)
+{
+    weft_gemm_gen *gen = &ar->gen;
+    int owner = (int)(number % gen->world);
+
+    weft_gemm_open(gen, lane, slices ? WEFT_TASK_REDUCE : WEFT_TASK_GEMM, false, false);
+    weft_builder_to(gen->builder, in_slot(ar, gen->me, number, tile));
+    if (slices)
+        weft_stream_k_sources(&ar->stream, tile, slices);
+    else
+        weft_stream_k_product(&ar->stream, tile);
+    if (owner != gen->me)
+        weft_builder_post(gen->builder, ar->arrived + (uint32_t)(number / gen->world), owner);
+    weft_builder_end(gen->builder);
+}
+
+/* An own tile: the last product, or a sum over all ranks. */
+static void emit_owned(gemm_ar *ar, int lane, int64_t number, const weft_tile *tile,
+                       const weft_slices *slices)
+{
+    weft_gemm_gen *gen = &ar->gen;
+    uint32_t arrived = ar->arrived + (uint32_t)(number / gen->world);
+    bool product = !slices && gen->world <= 2;
+
+    if (!slices && !product)
+        emit_raw(ar, lane, number, tile, NULL);
+    weft_gemm_open(gen, lane, product ? WEFT_TASK_GEMM : WEFT_TASK_REDUCE, true, product && gen->world == 2);
+    to_every_rank(ar, tile);
+    if (product) {
+        weft_stream_k_product(&ar->stream, tile);
+        if (gen->world == 2)
+            weft_builder_from(gen->builder, in_slot(ar, 1 - gen->me, number, tile));
+    }
+    for (int rank = 0; rank < gen->world && !product; rank++) {
+        if (rank == gen->me && slices)
+            weft_stream_k_sources(&ar->stream, tile, slices);
+        else
+            weft_builder_from(gen->builder, in_slot(ar, rank, number, tile));
+    }
+    weft_builder_expect(gen->builder, arrived, gen->world - 1);
+    weft_builder_wait(gen->builder, arrived, gen->world - 1);
+    weft_gemm_close(gen, true, tile->batch, tile->rows, tile->cols);
+}
+
+static void emit_two_shot(void *context, int lane, int64_t number, const weft_slices *slices)
+{
+    gemm_ar *ar = context;
+    weft_tile tile = weft_stream_k_tile(&ar->stream, number);
+
+    if (number % ar->gen.world == ar->gen.me)
+        emit_owned(ar, lane, number, &tile, slices);
+    else
+        emit_raw(ar, lane, number, &tile, slices);
+}
+
+static void two_shot(gemm_ar *ar)
+{
+    weft_gemm_gen *gen = &ar->gen;
+    const weft_problem *p = gen->problem;
+    int64_t tiles = ar->stream.tiles, owned = (tiles + gen->world - 1) / gen->world, at = 0;
+    int64_t *order = malloc((size_t)(tiles ? tiles : 1) * sizeof(*order));
+
+    if (!order) {
+        gen->builder->failed = true;
+        return;
+    }
+    for (int step = 1; step <= gen->world; step++) {
+        for (int64_t t = weft_rotate(gen->me, step, gen->world); t < tiles; t += gen->world)
+            order[at++] = t;
+    }
+    ar->arrived = weft_builder_signals(gen->builder, owned);
+    ar->slots = gen->world > 2 ? gen->world : gen->world - 1;
+    ar->tile_rows = ar->stream.slot_rows;
+    if (ar->slots)
+        ar->partial = weft_gemm_staging(gen, "partial", owned * ar->slots * ar->tile_rows,
+                                        p->tile_n == 0 || p->tile_n > p->n ? p->n : p->tile_n, 1);
+    weft_gemm_pack(gen);
+    weft_stream_k_run(&ar->stream, order, emit_two_shot, ar);
+    free(order);
+}
+
+/* ---- one_shot ------------------------------------------------------------------------------------ */
+
+static void reduce_pending(gemm_ar *ar, int lane)
+{
+    weft_gemm_gen *gen = &ar->gen;
+    int64_t number = ar->pending[lane];
+    weft_tile tile;
+
+    if (number < 0)
+        return;
+    tile = weft_stream_k_tile(&ar->stream, number);
+    weft_gemm_open(gen, lane, WEFT_TASK_REDUCE, true, false);
+    weft_builder_to(gen->builder, weft_region_make(gen->d, gen->me, tile.batch, tile.rows, tile.cols));
+    for (int rank = 0; rank < gen->world; rank++)
+        weft_builder_from(gen->builder,
+                          weft_region_make(ar->partial, rank, tile.batch, tile.rows, tile.cols));
+    weft_builder_expect(gen->builder, ar->arrived + (uint32_t)number, gen->world - 1);
+    weft_builder_wait(gen->builder, ar->arrived + (uint32_t)number, gen->world - 1);
+    weft_gemm_close(gen, true, tile.batch, tile.rows, tile.cols);
+}
+
+/* A tile is reduced one product later, when the peers' are likely to be there. */
+static void emit_one_shot(void *context, int lane, int64_t number, const weft_slices *slices)
+{
+    gemm_ar *ar = context;
+    weft_gemm_gen *gen = &ar->gen;
+    weft_tile tile = weft_stream_k_tile(&ar->stream, number);
+    bool alone = gen->world == 1;
+
+    weft_gemm_open(gen, lane, slices ? WEFT_TASK_REDUCE : WEFT_TASK_GEMM, alone, false);
+    weft_builder_to(gen->builder, weft_region_make(alone ? gen->d : ar->partial, gen->me, tile.batch,
+                                                   tile.rows, tile.cols));
+    if (slices)
+        weft_stream_k_sources(&ar->stream, &tile, slices);
+    else
+        weft_stream_k_product(&ar->stream, &tile);
+    for (int step = 1; step < gen->world; step++)
+        weft_builder_post(gen->builder, ar->arrived + (uint32_t)number,
+                          weft_rotate(gen->me, step, gen->world));
+    weft_gemm_close(gen, alone, tile.batch, tile.rows, tile.cols);
+    reduce_pending(ar, lane);
+    ar->pending[lane] = alone ? -1 : number;
+}
+
+static void one_shot(gemm_ar *ar)
+{
+    weft_gemm_gen *gen = &ar->gen;
+
+    ar->pending = malloc((size_t)gen->lanes * sizeof(*ar->pending));
+    if (!ar->pending) {
+        gen->builder->failed = true;
+        return;
+    }
+    for (int lane = 0; lane < gen->lanes; lane++)
+        ar->pending[lane] = -1;
+    if (gen->world > 1) {
+        ar->arrived = weft_builder_signals(gen->builder, ar->stream.tiles);
+        ar->partial = weft_gemm_staging(gen, "partial", gen->problem->m, gen->problem->n, gen->problem->l);
+    }
+    weft_gemm_pack(gen);
+    weft_stream_k_run(&ar->stream, NULL, emit_one_shot, ar);
+    for (int lane = 0; lane < gen->lanes; lane++)
+        reduce_pending(ar, lane);
+    free(ar->pending);
+}
+
+/* ---- unfused ------------------------------------------------------------------------------------- */
+
+/* A rank's share is a band of rows, or of columns where there are too few rows to divide well. */
+static void reduce_share(gemm_ar *ar, uint32_t partial)
+{
+    weft_gemm_gen *gen = &ar->gen;
+    const weft_problem *p = gen->problem;
+    bool by_rows = p->m >= 4 * (int64_t)gen->world;
+    weft_span rows = by_rows ? weft_part(p->m, gen->world, gen->me) : weft_whole(p->m);
+    weft_span cols = by_rows ? weft_whole(p->n) : weft_part(p->n, gen->world, gen->me);
+    int64_t down = weft_cut_count(rows.count, p->tile_m), across = weft_cut_count(cols.count, p->tile_n);
+
+    for (int64_t i = 0; i < p->l * down * across; i++) {
+        weft_tile tile = {.batch = i / (down * across),
+                          .rows = weft_cut(rows, p->tile_m, i / across % down),
+                          .cols = weft_cut(cols, p->tile_n, i % across)};
+
+        weft_gemm_open(gen, weft_gemm_lane(gen), WEFT_TASK_REDUCE, true, false);
+        to_every_rank(ar, &tile);
+        for (int rank = 0; rank < gen->world; rank++)
+            weft_builder_from(gen->builder,
+                              weft_region_make(partial, rank, tile.batch, tile.rows, tile.cols));
+        weft_gemm_close(gen, true, tile.batch, tile.rows, tile.cols);
+    }
+}
+
+static void unfused(gemm_ar *ar)
+{
+    weft_gemm_gen *gen = &ar->gen;
+    weft_gemm_whole whole = weft_gemm_whole_begin(gen, gen->problem->n);
+    uint32_t ready = weft_builder_signals(gen->builder, 1);
+
+    whole.epilogue = gen->world == 1;
+    whole.target = gen->world == 1
+                       ? gen->d
+                       : weft_gemm_staging(gen, "partial", gen->problem->m, gen->problem->n, gen->problem->l);
+    weft_gemm_pack(gen);
+    weft_gemm_whole_run(&whole, ready);
+    if (gen->world == 1)
+        return;
+    weft_builder_expect(gen->builder, ready, gen->world - 1);
+    weft_builder_gate(gen->builder, ready, gen->world - 1);
+    reduce_share(ar, whole.target);
+}
+
+void weft_generate_gemm_ar(weft_builder *builder)
+{
+    gemm_ar ar = {.gen = weft_gemm_begin(builder)};
+
+    weft_gemm_declare_packed(&ar.gen);
+    if (builder->problem->schedule == WEFT_SCHEDULE_UNFUSED) {
+        unfused(&ar);
+        return;
+    }
+    ar.stream = weft_stream_k_begin(&ar.gen, builder->problem->n);
+    if (builder->problem->schedule == WEFT_SCHEDULE_TWO_SHOT)
+        two_shot(&ar);
+    else
+        one_shot(&ar);
+}

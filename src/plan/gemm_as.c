@@ -1,0 +1,80 @@
+/*
+ * GEMM + all-scatter. Every rank holds all of A and columns part r of B, and gets all of D.
+ *   all_scatter  Stream-K; the lane that completes a tile stores it to every rank's D
+ *   unfused      the whole product into the own columns of D, then every rank fetches the others'
+ */
+#include "plan/gemm_whole.h"
+
+typedef struct gemm_as {
+    weft_gemm_gen gen;
+    weft_stream_k stream;
+    weft_span columns; /* of D that this rank computes */
+} gemm_as;
+
+static void emit_tile(void *context, int lane, int64_t number, const weft_slices *slices)
+{
+    gemm_as *as = context;
+    weft_gemm_gen *gen = &as->gen;
+    weft_tile tile = weft_stream_k_tile(&as->stream, number);
+    weft_span cols = {as->columns.begin + tile.cols.begin, tile.cols.count};
+
+    weft_gemm_open(gen, lane, slices ? WEFT_TASK_REDUCE : WEFT_TASK_GEMM, true, false);
+    for (int step = 0; step < gen->world; step++)
+        weft_builder_to(gen->builder, weft_region_make(gen->d, weft_rotate(gen->me, step, gen->world),
+                                                       tile.batch, tile.rows, cols));
+    if (slices)
+        weft_stream_k_sources(&as->stream, &tile, slices);
+    else
+        weft_stream_k_product(&as->stream, &tile);
+    weft_gemm_close(gen, true, tile.batch, tile.rows, cols);
+}
+
+static void all_scatter(gemm_as *as)
+{
+    as->stream = weft_stream_k_begin(&as->gen, as->columns.count);
+    weft_gemm_pack(&as->gen);
+    weft_stream_k_run(&as->stream, NULL, emit_tile, as);
+}
+
+static void unfused(gemm_as *as)
+{
+    weft_gemm_gen *gen = &as->gen;
+    weft_gemm_whole whole = weft_gemm_whole_begin(gen, as->columns.count);
+    const weft_problem *p = gen->problem;
+    uint32_t ready = weft_builder_signals(gen->builder, gen->world); /* one for each rank that announces */
+
+    whole.target = gen->d;
+    whole.target_col = as->columns.begin;
+    whole.epilogue = true;
+    weft_gemm_pack(gen);
+    weft_gemm_whole_run(&whole, ready + (uint32_t)gen->me);
+    for (int step = 1; step < gen->world; step++) {
+        int from = weft_rotate(gen->me, step, gen->world);
+        weft_span cols = weft_part(p->n, gen->world, from);
+
+        weft_builder_expect(gen->builder, ready + (uint32_t)from, 1);
+        for (int64_t batch = 0; batch < p->l && cols.count; batch++) {
+            for (int64_t i = 0; i < weft_cut_count(p->m, p->tile_m); i++) {
+                weft_span rows = weft_cut(weft_whole(p->m), p->tile_m, i);
+
+                weft_builder_task(gen->builder, weft_gemm_lane(gen), WEFT_TASK_COPY, 0);
+                weft_builder_to(gen->builder, weft_region_make(gen->d, gen->me, batch, rows, cols));
+                weft_builder_from(gen->builder, weft_region_make(gen->d, from, batch, rows, cols));
+                weft_builder_wait(gen->builder, ready + (uint32_t)from, 1);
+                weft_builder_end(gen->builder);
+            }
+        }
+    }
+}
+
+void weft_generate_gemm_as(weft_builder *builder)
+{
+    gemm_as as = {.gen = weft_gemm_begin(builder),
+                  .columns = weft_part(builder->problem->n, builder->world, builder->rank)};
+
+    weft_gemm_declare_packed(&as.gen);
+    if (builder->problem->schedule == WEFT_SCHEDULE_UNFUSED)
+        unfused(&as);
+    else
+        all_scatter(&as);
+}

@@ -1,0 +1,238 @@
+/*
+ * GEMM + reduce-scatter. Rank r holds columns part r of A and rows part r of B. The result is scattered by
+ * rows (D[part r of m x n]) or by columns (D[m x part r of n]); a rank's part of it is its block.
+ *
+ *   rotating C  The sum for the block of rank o starts at rank o+1 and travels o+2, o+3, ... to o. Each hop
+ *               starts its accumulators from the partial sum that its predecessor stored here; the owner's
+ *               own product ends the chain with the epilogue. No pass only adds.
+ *               Order of the sum: o+1, o+2, ..., o.
+ *   direct      Every rank stores its raw tiles of a block in the owner's memory. With two ranks the owner's
+ *               product starts from the peer's tile (order: peer, owner); with more the owner adds all in
+ *               rank order.
+ *   unfused     The whole product first; then every rank adds its block from all ranks, in rank order.
+ */
+#include "plan/gemm_whole.h"
+#include "core/dtype.h"
+
+typedef struct gemm_rs {
+    weft_gemm_gen gen;
+    bool by_rows;
+    int64_t slot; /* extent of the longest block along the scattered dimension */
+    uint32_t partial, own;
+} gemm_rs;
+
+/* One tile of a block: where it is in the whole product, and in the owner's D. */
+typedef struct unit {
+    int64_t batch;
+    weft_span rows, cols; /* global */
+    weft_span d_rows, d_cols;
+} unit;
+
+static int64_t unit_count(const gemm_rs *rs, int owner)
+{
+    const weft_problem *p = rs->gen.problem;
+    weft_span block = weft_part(rs->by_rows ? p->m : p->n, rs->gen.world, owner);
+
+    return p->l * weft_cut_count(rs->by_rows ? block.count : p->m, p->tile_m) *
+           weft_cut_count(rs->by_rows ? p->n : block.count, p->tile_n);
+}
+
+static unit unit_at(const gemm_rs *rs, int owner, int64_t number)
+{
+    const weft_problem *p = rs->gen.problem;
+    weft_span block = weft_part(rs->by_rows ? p->m : p->n, rs->gen.world, owner);
+    weft_span rows = weft_whole(rs->by_rows ? block.count : p->m);
+    weft_span cols = weft_whole(rs->by_rows ? p->n : block.count);
+    int64_t down = weft_cut_count(rows.count, p->tile_m), across = weft_cut_count(cols.count, p->tile_n);
+    unit u = {
+        .batch = number / (down * across),
+        .d_rows = weft_cut(rows, p->tile_m, number / across % down),
+        .d_cols = weft_cut(cols, p->tile_n, number % across),
+    };
+
+    u.rows = u.d_rows;
+    u.cols = u.d_cols;
+    if (rs->by_rows)
+        u.rows.begin += block.begin;
+    else
+        u.cols.begin += block.begin;
+    return u;
+}
+
+/* Slot `slot` of a rank's staging memory, as large as a block. */
+static weft_region in_slot(const gemm_rs *rs, uint32_t operand, int rank, int64_t slot, const unit *u)
+{
+    weft_span rows = u->d_rows, cols = u->d_cols;
+
+    if (rs->by_rows)
+        rows.begin += slot * rs->slot;
+    else
+        cols.begin += slot * rs->slot;
+    return weft_region_make(operand, rank, u->batch, rows, cols);
+}
+
+static void add_product(gemm_rs *rs, const unit *u)
+{
+    weft_gemm_gen *gen = &rs->gen;
+
+    weft_builder_from(gen->builder, weft_region_make(gen->a, gen->me, u->batch, u->rows, gen->local_k));
+    weft_builder_from(gen->builder,
+                      weft_region_make(gen->b_source, gen->me, u->batch, gen->local_k, u->cols));
+}
+
+static void declare_slots(gemm_rs *rs, int64_t slots)
+{
+    const weft_problem *p = rs->gen.problem;
+
+    if (slots)
+        rs->partial = weft_gemm_staging(&rs->gen, "partial", rs->by_rows ? slots * rs->slot : p->m,
+                                        rs->by_rows ? p->n : slots * rs->slot, p->l);
+}
+
+/*
+ * Tile u of owner o's block belongs to the same lane on every rank, so that signal `lane` of a rank is posted
+ * by that lane of its predecessor alone, in the order in which this rank consumes.
+ */
+static void rotating(gemm_rs *rs)
+{
+    weft_gemm_gen *gen = &rs->gen;
+    weft_builder *b = gen->builder;
+    uint32_t arrived = weft_builder_signals(b, gen->lanes);
+    int next = weft_rotate(gen->me, 1, gen->world);
+
+    declare_slots(rs, gen->world - 1);
+    weft_gemm_pack(gen);
+    for (int step = 0; step < gen->world; step++) {
+        int owner = weft_rotate(gen->me, 2 * gen->world - 1 - step, gen->world);
+        int64_t units = unit_count(rs, owner);
+        bool last = step == gen->world - 1;
+
+        for (int64_t i = 0; i < units; i++) {
+            unit u = unit_at(rs, owner, i);
+            int lane = (int)((i + owner * units) % gen->lanes);
+
+            weft_gemm_open(gen, lane, WEFT_TASK_GEMM, last, step > 0);
+            if (last)
+                weft_builder_to(b, weft_region_make(gen->d, gen->me, u.batch, u.d_rows, u.d_cols));
+            else
+                weft_builder_to(b, in_slot(rs, rs->partial, next, step, &u));
+            add_product(rs, &u);
+            if (step > 0) {
+                uint32_t signal = arrived + (uint32_t)lane;
+
+                weft_builder_from(b, in_slot(rs, rs->partial, gen->me, step - 1, &u));
+                weft_builder_wait(b, signal, weft_builder_expect_more(b, signal));
+            }
+            if (!last)
+                weft_builder_post(b, arrived + (uint32_t)lane, next);
+            weft_gemm_close(gen, last, u.batch, u.d_rows, u.d_cols);
+        }
+    }
+}
+
+/* The owner adds all partial tiles of a unit, its own included, in rank order. */
+static void reduce_unit(gemm_rs *rs, int lane, const unit *u, uint32_t arrived)
+{
+    weft_gemm_gen *gen = &rs->gen;
+
+    weft_gemm_open(gen, lane, WEFT_TASK_REDUCE, true, false);
+    weft_builder_to(gen->builder, weft_region_make(gen->d, gen->me, u->batch, u->d_rows, u->d_cols));
+    for (int rank = 0; rank < gen->world; rank++) {
+        int slot = weft_rotate(rank, gen->world - gen->me - 1, gen->world);
+
+        weft_builder_from(gen->builder, rank == gen->me ? in_slot(rs, rs->own, gen->me, 0, u)
+                                                        : in_slot(rs, rs->partial, gen->me, slot, u));
+    }
+    weft_builder_wait(gen->builder, arrived, gen->world - 1);
+    weft_gemm_close(gen, true, u->batch, u->d_rows, u->d_cols);
+}
+
+static void direct(gemm_rs *rs)
+{
+    weft_gemm_gen *gen = &rs->gen;
+    weft_builder *b = gen->builder;
+    const weft_problem *p = gen->problem;
+    uint32_t arrived = weft_builder_signals(b, unit_count(rs, 0));
+
+    declare_slots(rs, gen->world - 1);
+    if (gen->world > 2)
+        rs->own = weft_builder_operand(b, (weft_operand){.name = "own",
+                                                         .place = WEFT_PLACE_PRIVATE,
+                                                         .dtype = weft_dtype_accumulator(p->dtype),
+                                                         .rows = rs->by_rows ? rs->slot : p->m,
+                                                         .cols = rs->by_rows ? p->n : rs->slot,
+                                                         .batch = p->l});
+    weft_gemm_pack(gen);
+    for (int step = 1; step <= gen->world; step++) {
+        int owner = weft_rotate(gen->me, step, gen->world);
+        int slot = weft_rotate(gen->me, gen->world - owner - 1 + gen->world, gen->world);
+        bool mine = owner == gen->me, finish = mine && gen->world <= 2, acc = mine && gen->world == 2;
+
+        for (int64_t i = 0; i < unit_count(rs, owner); i++) {
+            unit u = unit_at(rs, owner, i);
+            int lane = weft_gemm_lane(gen);
+
+            weft_gemm_open(gen, lane, WEFT_TASK_GEMM, finish, acc);
+            if (finish)
+                weft_builder_to(b, weft_region_make(gen->d, gen->me, u.batch, u.d_rows, u.d_cols));
+            else
+                weft_builder_to(b, mine ? in_slot(rs, rs->own, gen->me, 0, &u)
+                                        : in_slot(rs, rs->partial, owner, slot, &u));
+            add_product(rs, &u);
+            if (acc) {
+                weft_builder_from(b, in_slot(rs, rs->partial, gen->me, 0, &u));
+                weft_builder_wait(b, arrived + (uint32_t)i, 1);
+            }
+            if (mine)
+                weft_builder_expect(b, arrived + (uint32_t)i, gen->world - 1);
+            else
+                weft_builder_post(b, arrived + (uint32_t)i, owner);
+            weft_gemm_close(gen, finish, u.batch, u.d_rows, u.d_cols);
+            if (mine && !finish)
+                reduce_unit(rs, lane, &u, arrived + (uint32_t)i);
+        }
+    }
+}
+
+static void unfused(gemm_rs *rs)
+{
+    weft_gemm_gen *gen = &rs->gen;
+    weft_builder *b = gen->builder;
+    weft_gemm_whole whole = weft_gemm_whole_begin(gen, gen->problem->n);
+    uint32_t ready = weft_builder_signals(b, 1);
+
+    whole.epilogue = gen->world == 1;
+    whole.target = gen->world == 1
+                       ? gen->d
+                       : weft_gemm_staging(gen, "partial", gen->problem->m, gen->problem->n, gen->problem->l);
+    weft_gemm_pack(gen);
+    weft_gemm_whole_run(&whole, ready);
+    if (gen->world == 1)
+        return;
+    weft_builder_expect(b, ready, gen->world - 1);
+    weft_builder_gate(b, ready, gen->world - 1);
+    for (int64_t i = 0; i < unit_count(rs, gen->me); i++) {
+        unit u = unit_at(rs, gen->me, i);
+
+        weft_gemm_open(gen, weft_gemm_lane(gen), WEFT_TASK_REDUCE, true, false);
+        weft_builder_to(b, weft_region_make(gen->d, gen->me, u.batch, u.d_rows, u.d_cols));
+        for (int rank = 0; rank < gen->world; rank++)
+            weft_builder_from(b, weft_region_make(whole.target, rank, u.batch, u.rows, u.cols));
+        weft_gemm_close(gen, true, u.batch, u.d_rows, u.d_cols);
+    }
+}
+
+void weft_generate_gemm_rs(weft_builder *builder)
+{
+    const weft_problem *p = builder->problem;
+    gemm_rs rs = {.gen = weft_gemm_begin(builder), .by_rows = p->layout == WEFT_LAYOUT_SCATTER_ROWS};
+
+    rs.slot = weft_part(rs.by_rows ? p->m : p->n, builder->world, 0).count;
+    weft_gemm_declare_packed(&rs.gen);
+    if (p->schedule == WEFT_SCHEDULE_DIRECT)
+        direct(&rs);
+    else if (p->schedule == WEFT_SCHEDULE_UNFUSED)
+        unfused(&rs);
+    else
+        rotating(&rs);
+}

@@ -1,0 +1,49 @@
+/* The whole local product, then its announcement; see gemm_whole.h. */
+#include "plan/gemm_whole.h"
+
+weft_gemm_whole weft_gemm_whole_begin(weft_gemm_gen *gen, int64_t cols)
+{
+    weft_gemm_whole whole = {.gen = gen, .stream = weft_stream_k_begin(gen, cols)};
+
+    whole.finished = weft_builder_signals(gen->builder, 1);
+    return whole;
+}
+
+static void emit_tile(void *context, int lane, int64_t number, const weft_slices *slices)
+{
+    weft_gemm_whole *whole = context;
+    weft_gemm_gen *gen = whole->gen;
+    weft_tile tile = weft_stream_k_tile(&whole->stream, number);
+    weft_span cols = {whole->target_col + tile.cols.begin, tile.cols.count};
+
+    weft_gemm_open(gen, lane, slices ? WEFT_TASK_REDUCE : WEFT_TASK_GEMM, whole->epilogue, false);
+    weft_builder_to(gen->builder, weft_region_make(whole->target, gen->me, tile.batch, tile.rows, cols));
+    if (slices)
+        weft_stream_k_sources(&whole->stream, &tile, slices);
+    else
+        weft_stream_k_product(&whole->stream, &tile);
+    if (gen->lanes > 1)
+        weft_builder_post(gen->builder, whole->finished, gen->me);
+    weft_gemm_close(gen, whole->epilogue, tile.batch, tile.rows, cols);
+}
+
+void weft_gemm_whole_run(weft_gemm_whole *whole, uint32_t ready)
+{
+    weft_gemm_gen *gen = whole->gen;
+    weft_builder *b = gen->builder;
+    weft_region nothing = {.rank = gen->me};
+
+    weft_stream_k_run(&whole->stream, NULL, emit_tile, whole);
+    if (gen->lanes > 1) {
+        weft_builder_expect(b, whole->finished, whole->stream.tiles);
+        weft_builder_gate(b, whole->finished, whole->stream.tiles);
+    }
+    if (gen->world == 1)
+        return;
+    weft_builder_task(b, 0, WEFT_TASK_COPY, 0);
+    weft_builder_to(b, nothing);
+    weft_builder_from(b, nothing);
+    for (int step = 1; step < gen->world; step++)
+        weft_builder_post(b, ready, weft_rotate(gen->me, step, gen->world));
+    weft_builder_end(b);
+}

@@ -1,0 +1,25 @@
+/*
+ * The unfused half of the operations that multiply first: the whole local product (Stream-K), then one
+ * announcement to all peers that it is there.
+ */
+#ifndef WEFT_PLAN_GEMM_WHOLE_H
+#define WEFT_PLAN_GEMM_WHOLE_H
+
+#include "plan/stream_k.h"
+
+typedef struct weft_gemm_whole {
+    weft_gemm_gen *gen;
+    weft_stream_k stream;
+    uint32_t target;    /* operand of this rank that receives the product */
+    int64_t target_col; /* where its first column lies there */
+    bool epilogue;
+    uint32_t finished; /* counts tiles */
+} weft_gemm_whole;
+
+/* Declares what is needed; `cols` of the local B take part. */
+weft_gemm_whole weft_gemm_whole_begin(weft_gemm_gen *gen, int64_t cols);
+
+/* Multiplies, gates all lanes behind it, and posts `ready` once at every peer. */
+void weft_gemm_whole_run(weft_gemm_whole *whole, uint32_t ready);
+
+#endif

@@ -1,0 +1,155 @@
+/* The division of tiles and iterations over lanes; see stream_k.h. */
+#include "plan/stream_k.h"
+#include "core/dtype.h"
+
+static int64_t at_most(int64_t tile, int64_t extent)
+{
+    return tile == 0 || tile > extent ? extent : tile;
+}
+
+weft_stream_k weft_stream_k_begin(weft_gemm_gen *gen, int64_t cols)
+{
+    const weft_problem *p = gen->problem;
+    int64_t steps = weft_cut_count(gen->local_k.count, p->tile_k);
+    weft_stream_k stream = {
+        .gen = gen,
+        .rows = weft_whole(p->m),
+        .cols = weft_whole(cols),
+        .tiles = p->l * weft_cut_count(p->m, p->tile_m) * weft_cut_count(cols, p->tile_n),
+        .iterations = steps ? steps : 1,
+        .slot_rows = at_most(p->tile_m, p->m),
+    };
+
+    stream.signals = weft_builder_signals(gen->builder, gen->lanes - 1);
+    /* A share is shorter than a tile, so it has slices of two tiles at most: two slots a lane. */
+    if (gen->lanes > 1 && !gen->builder->failed) {
+        int64_t widest = weft_operand_cols(&gen->builder->part.operands[gen->b], gen->world, 0);
+        weft_operand slices = {.name = "slices",
+                               .place = WEFT_PLACE_PRIVATE,
+                               .dtype = weft_dtype_accumulator(p->dtype),
+                               .rows = 2 * gen->lanes * stream.slot_rows,
+                               .cols = at_most(p->tile_n, widest),
+                               .batch = 1};
+
+        stream.slices = weft_builder_operand(gen->builder, slices);
+    }
+    return stream;
+}
+
+weft_tile weft_stream_k_tile(const weft_stream_k *stream, int64_t number)
+{
+    const weft_problem *p = stream->gen->problem;
+    int64_t across = weft_cut_count(stream->cols.count, p->tile_n);
+    int64_t down = weft_cut_count(stream->rows.count, p->tile_m);
+
+    return (weft_tile){
+        .batch = number / (across * down),
+        .rows = weft_cut(stream->rows, p->tile_m, number / across % down),
+        .cols = weft_cut(stream->cols, p->tile_n, number % across),
+    };
+}
+
+/* The slice of the `number`-th cut tile that lies in share `share` of `total` iterations; its slot. */
+static weft_span slice_of(const weft_stream_k *stream, int64_t total, int64_t number, int64_t share,
+                          int64_t *slot)
+{
+    weft_span range = weft_part(total, stream->gen->lanes, share);
+    int64_t begin = number * stream->iterations, end = begin + stream->iterations;
+
+    *slot = 2 * share + (range.begin < begin);
+    if (range.begin > begin)
+        begin = range.begin;
+    if (range.begin + range.count < end)
+        end = range.begin + range.count;
+    return (weft_span){begin - number * stream->iterations, end - begin};
+}
+
+static weft_region slot_region(const weft_stream_k *stream, const weft_tile *tile, int64_t slot)
+{
+    weft_span rows = {slot * stream->slot_rows, tile->rows.count};
+
+    return weft_region_make(stream->slices, stream->gen->me, 0, rows, weft_whole(tile->cols.count));
+}
+
+static int64_t slot_of(const weft_stream_k *stream, const weft_slices *slices, int64_t index)
+{
+    int64_t slot;
+
+    slice_of(stream, slices->total, slices->number, slices->first_share + index, &slot);
+    return slot;
+}
+
+/* One slice of a cut tile, raw, into its slot; all but the finisher's are announced. */
+static void emit_slice(weft_stream_k *stream, const weft_tile *tile, const weft_slices *slices, int64_t index)
+{
+    weft_gemm_gen *gen = stream->gen;
+    int64_t share = slices->first_share + index, slot,
+            step = at_most(gen->problem->tile_k, gen->local_k.count);
+    weft_span iterations = slice_of(stream, slices->total, slices->number, share, &slot);
+    weft_span k = {iterations.begin * step, iterations.count * step};
+
+    if (k.begin + k.count > gen->local_k.count)
+        k.count = gen->local_k.count - k.begin;
+    weft_gemm_open(gen, (int)share, WEFT_TASK_GEMM, false, false);
+    weft_builder_to(gen->builder, slot_region(stream, tile, slot));
+    weft_builder_from(gen->builder, weft_region_make(gen->a, gen->me, tile->batch, tile->rows, k));
+    weft_builder_from(gen->builder, weft_region_make(gen->b_source, gen->me, tile->batch, k, tile->cols));
+    if (index + 1 < slices->count)
+        weft_builder_post(gen->builder, slices->signal, gen->me);
+    weft_builder_end(gen->builder);
+}
+
+void weft_stream_k_run(weft_stream_k *stream, const int64_t *order, weft_tile_emit emit, void *context)
+{
+    int lanes = stream->gen->lanes;
+    int64_t whole = stream->tiles / lanes * lanes, cut = stream->tiles - whole;
+    int64_t total = cut * stream->iterations;
+
+    for (int64_t i = 0; i < whole; i++)
+        emit(context, (int)(i % lanes), order ? order[i] : i, NULL);
+    /* First every slice, then the finishing: a lane should not wait while it still has work for others. */
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t i = 0; i < cut; i++) {
+            int64_t number = order ? order[whole + i] : whole + i;
+            weft_tile tile = weft_stream_k_tile(stream, number);
+            int64_t last = weft_part_of(total, lanes, (i + 1) * stream->iterations - 1);
+            weft_slices slices = {
+                .total = total,
+                .number = i,
+                .first_share = weft_part_of(total, lanes, i * stream->iterations),
+                .signal = stream->signals + (uint32_t)i,
+            };
+
+            slices.count = last - slices.first_share + 1;
+            if (slices.count == 1) {
+                if (pass == 0)
+                    emit(context, (int)last, number, NULL);
+                continue;
+            }
+            for (int64_t index = 0; index < slices.count && pass == 0; index++)
+                emit_slice(stream, &tile, &slices, index);
+            if (pass == 1) {
+                weft_builder_expect(stream->gen->builder, slices.signal, slices.count - 1);
+                emit(context, (int)last, number, &slices);
+            }
+        }
+    }
+}
+
+void weft_stream_k_product(const weft_stream_k *stream, const weft_tile *tile)
+{
+    weft_gemm_gen *gen = stream->gen;
+
+    weft_builder_from(gen->builder, weft_region_make(gen->a, gen->me, tile->batch, tile->rows, gen->local_k));
+    weft_builder_from(gen->builder,
+                      weft_region_make(gen->b_source, gen->me, tile->batch, gen->local_k, tile->cols));
+}
+
+void weft_stream_k_sources(const weft_stream_k *stream, const weft_tile *tile, const weft_slices *slices)
+{
+    weft_builder *builder = stream->gen->builder;
+
+    for (int64_t i = 0; i < slices->count; i++)
+        weft_builder_from(builder, slot_region(stream, tile, slot_of(stream, slices, i)));
+    weft_builder_wait(builder, slices->signal, slices->count - 1);
+}

@@ -1,0 +1,479 @@
+#include "interpret.h"
+
+#include "support/check.h"
+
+#include <math.h>
+
+typedef struct lane_state {
+    uint32_t next; /* task of the lane to do, counted from its first */
+    bool started;  /* it has read; `result` waits to be written */
+    double *result;
+} lane_state;
+
+typedef struct rank_state {
+    int run; /* 1-based; runs + 1 when finished */
+    uint64_t *signals;
+    double **memory; /* [operand] */
+    lane_state *lanes;
+    int busy; /* tasks started and not ended */
+} rank_state;
+
+typedef struct world_state {
+    const weft_plan_part *parts;
+    int world, runs;
+    uint64_t seed, data_seed;
+    rank_state *ranks;
+    bool wrong;
+} world_state;
+
+/* ---- memory -------------------------------------------------------------------------------------- */
+
+static int64_t instance_size(const weft_plan_part *part, uint32_t operand, int rank)
+{
+    const weft_operand *o = &part->operands[operand];
+
+    return o->batch * weft_operand_rows(o, part->world, rank) * weft_operand_cols(o, part->world, rank);
+}
+
+static double *element(world_state *w, const weft_region *r, int64_t row, int64_t col)
+{
+    const weft_plan_part *part = &w->parts[0];
+    const weft_operand *o = &part->operands[r->operand];
+    int64_t rows = weft_operand_rows(o, w->world, r->rank), cols = weft_operand_cols(o, w->world, r->rank);
+
+    return &w->ranks[r->rank].memory[r->operand][(r->batch * rows + r->row0 + row) * cols + r->col0 + col];
+}
+
+/* The global input of an operand in a run: a function of where the element lies in the whole. */
+static double input_value(const world_state *w, weft_operand_role role, int rank, int run, int64_t batch,
+                          int64_t row, int64_t col)
+{
+    uint64_t state = w->data_seed ^ ((uint64_t)role * 0x9e3779b97f4a7c15u) ^ ((uint64_t)run << 48) ^
+                     ((uint64_t)batch << 40) ^ ((uint64_t)row << 20) ^ (uint64_t)col ^ ((uint64_t)rank << 56);
+
+    return (double)((int64_t)(check_random(&state) % 7) - 3);
+}
+
+/* Which element of the global operand an instance's element is. Collectives: every rank has its own. */
+static double instance_value(const world_state *w, const weft_operand *o, int rank, int run, int64_t batch,
+                             int64_t row, int64_t col)
+{
+    if (o->role == WEFT_ROLE_SEND)
+        return input_value(w, o->role, rank, run, batch, row, col);
+    if (o->rows_parted)
+        row += weft_part(o->rows, w->world, rank).begin;
+    if (o->cols_parted)
+        col += weft_part(o->cols, w->world, rank).begin;
+    return input_value(w, o->role, 0, run, batch, row, col);
+}
+
+/* What a caller does between runs: new inputs, poisoned outputs. Private scratch is poisoned too. */
+static void prepare_run(world_state *w, int rank)
+{
+    const weft_plan_part *part = &w->parts[rank];
+
+    for (uint32_t i = 0; i < part->operand_count; i++) {
+        const weft_operand *o = &part->operands[i];
+        int64_t rows = weft_operand_rows(o, w->world, rank), cols = weft_operand_cols(o, w->world, rank);
+        double *at = w->ranks[rank].memory[i];
+
+        if (o->place == WEFT_PLACE_STAGING)
+            continue;
+        for (int64_t batch = 0; batch < o->batch; batch++) {
+            for (int64_t row = 0; row < rows; row++) {
+                for (int64_t col = 0; col < cols; col++)
+                    *at++ = o->place == WEFT_PLACE_USER && !o->output
+                                ? instance_value(w, o, rank, w->ranks[rank].run, batch, row, col)
+                                : NAN;
+            }
+        }
+    }
+}
+
+/* ---- what the result must be --------------------------------------------------------------------- */
+
+static double activate(const weft_problem *p, double value)
+{
+    return p->act == WEFT_ACT_RELU && value < 0 ? 0 : value;
+}
+
+static double combine(weft_reduction reduction, double a, double b)
+{
+    switch (reduction) {
+    case WEFT_MIN:
+        return a < b ? a : b;
+    case WEFT_MAX:
+        return a > b ? a : b;
+    case WEFT_PRODUCT:
+        return a * b;
+    default:
+        return a + b;
+    }
+}
+
+static double expected(const world_state *w, const weft_operand *o, int rank, int run, int64_t batch,
+                       int64_t row, int64_t col)
+{
+    const weft_problem *p = &w->parts[0].problem;
+    double sum = 0;
+
+    switch (p->op) {
+    case WEFT_OP_ALL_GATHER:
+        return input_value(w, WEFT_ROLE_SEND, (int)row, run, 0, 0, col);
+    case WEFT_OP_ALL_TO_ALL:
+        return input_value(w, WEFT_ROLE_SEND, (int)row, run, 0, rank, col);
+    case WEFT_OP_BROADCAST:
+        return input_value(w, WEFT_ROLE_SEND, p->root, run, 0, 0, col);
+    case WEFT_OP_ALL_REDUCE:
+    case WEFT_OP_REDUCE_SCATTER:
+        for (int from = 0; from < w->world; from++) {
+            double value =
+                input_value(w, WEFT_ROLE_SEND, from, run, 0, p->op == WEFT_OP_ALL_REDUCE ? 0 : rank, col);
+
+            sum = from ? combine(p->reduction, sum, value) : value;
+        }
+        return sum;
+    default:
+        break;
+    }
+    if (o->rows_parted)
+        row += weft_part(o->rows, w->world, rank).begin;
+    if (o->cols_parted)
+        col += weft_part(o->cols, w->world, rank).begin;
+    for (int64_t k = 0; k < p->k; k++)
+        sum += input_value(w, WEFT_ROLE_A, 0, run, batch, row, k) *
+               input_value(w, WEFT_ROLE_B, 0, run, batch, k, col);
+    sum *= p->alpha;
+    if (p->beta != 0)
+        sum += p->beta * input_value(w, WEFT_ROLE_C, 0, run, batch, row, col);
+    if (p->bias)
+        sum += input_value(w, WEFT_ROLE_BIAS, 0, run, 0, 0, col);
+    return activate(p, sum);
+}
+
+static void verify(world_state *w, int rank)
+{
+    const weft_plan_part *part = &w->parts[rank];
+
+    for (uint32_t i = 0; i < part->operand_count; i++) {
+        const weft_operand *o = &part->operands[i];
+        int64_t rows = weft_operand_rows(o, w->world, rank), cols = weft_operand_cols(o, w->world, rank);
+        const double *at = w->ranks[rank].memory[i];
+
+        for (int64_t j = 0; o->output && j < o->batch * rows * cols; j++) {
+            double want =
+                expected(w, o, rank, w->ranks[rank].run, j / (rows * cols), j / cols % rows, j % cols);
+
+            if (!(at[j] == want))
+                w->wrong = true;
+        }
+    }
+}
+
+/* ---- tasks --------------------------------------------------------------------------------------- */
+
+static double epilogue(world_state *w, const weft_plan_part *part, const weft_task *task,
+                       const weft_region *extra, double value, int64_t row, int64_t col)
+{
+    const weft_problem *p = &part->problem;
+
+    if (!(task->flags & WEFT_TASK_EPILOGUE))
+        return value;
+    value *= p->alpha;
+    if (task->flags & WEFT_TASK_HAS_C)
+        value += p->beta * *element(w, extra++, row, col);
+    if (task->flags & WEFT_TASK_HAS_BIAS)
+        value += *element(w, extra, 0, col);
+    return activate(p, value);
+}
+
+static double compute(world_state *w, const weft_plan_part *part, const weft_task *task, int64_t row,
+                      int64_t col)
+{
+    const weft_region *regions = &part->regions[task->region0], *from = regions + task->destinations;
+    int extras = !!(task->flags & WEFT_TASK_HAS_C) + !!(task->flags & WEFT_TASK_HAS_BIAS);
+    int sources = task->region_count - task->destinations - extras;
+    double value = 0;
+
+    if (task->kind == WEFT_TASK_COPY)
+        return *element(w, from, row, col);
+    if (task->kind == WEFT_TASK_GEMM) {
+        if (task->flags & WEFT_TASK_HAS_ACC)
+            value = *element(w, &from[2], row, col);
+        for (int64_t k = 0; k < from[0].cols && k < from[1].rows; k++)
+            value += *element(w, &from[0], row, k) * *element(w, &from[1], k, col);
+    } else {
+        for (int i = 0; i < sources; i++) {
+            double next = *element(w, &from[i], row, col);
+
+            value = i == 0 ? next : combine(part->problem.reduction, value, next);
+        }
+    }
+    return epilogue(w, part, task, from + sources, value, row, col);
+}
+
+static void start(world_state *w, int rank, lane_state *lane, const weft_task *task)
+{
+    const weft_plan_part *part = &w->parts[rank];
+    const weft_region *to = &part->regions[task->region0];
+
+    lane->started = true;
+    w->ranks[rank].busy++;
+    lane->result = NULL;
+    if (!task->destinations || !to->rows || !to->cols)
+        return;
+    lane->result = malloc((size_t)(to->rows * to->cols) * sizeof(double));
+    for (int64_t row = 0; row < to->rows; row++) {
+        for (int64_t col = 0; col < to->cols; col++)
+            lane->result[row * to->cols + col] = compute(w, part, task, row, col);
+    }
+}
+
+static void finish(world_state *w, int rank, lane_state *lane, const weft_task *task)
+{
+    const weft_plan_part *part = &w->parts[rank];
+
+    for (int i = 0; i < task->destinations && lane->result; i++) {
+        const weft_region *to = &part->regions[task->region0 + i];
+
+        for (int64_t row = 0; row < to->rows; row++) {
+            for (int64_t col = 0; col < to->cols; col++)
+                *element(w, to, row, col) = lane->result[row * to->cols + col];
+        }
+    }
+    free(lane->result);
+    lane->result = NULL;
+    for (uint32_t i = 0; i < task->post_count; i++) {
+        const weft_post *post = &part->posts[task->post0 + i];
+
+        w->ranks[post->rank].signals[post->signal]++;
+    }
+    lane->started = false;
+    lane->next++;
+    w->ranks[rank].busy--;
+}
+
+static bool ready(const world_state *w, int rank, const weft_task *task)
+{
+    const weft_plan_part *part = &w->parts[rank];
+    const rank_state *state = &w->ranks[rank];
+
+    for (uint32_t i = 0; i < task->wait_count; i++) {
+        const weft_wait *wait = &part->waits[task->wait0 + i];
+        uint64_t needed = (uint64_t)(state->run - 1) * part->signal_posts[wait->signal] + wait->count;
+
+        if (state->signals[wait->signal] < needed)
+            return false;
+    }
+    return true;
+}
+
+/* ---- the scheduler ------------------------------------------------------------------------------- */
+
+static bool lane_can_move(const world_state *w, int rank, uint32_t lane, bool one_thread)
+{
+    const weft_plan_part *part = &w->parts[rank];
+    const lane_state *state = &w->ranks[rank].lanes[lane];
+
+    if (w->ranks[rank].run > w->runs || state->next == part->lanes[lane].task_count)
+        return false;
+    if (state->started)
+        return true;
+    if (one_thread && w->ranks[rank].busy)
+        return false;
+    return ready(w, rank, &part->tasks[part->lanes[lane].task0 + state->next]);
+}
+
+static void end_run_if_done(world_state *w, int rank)
+{
+    const weft_plan_part *part = &w->parts[rank];
+    rank_state *state = &w->ranks[rank];
+
+    for (uint32_t lane = 0; lane < part->lane_count; lane++) {
+        if (state->lanes[lane].next != part->lanes[lane].task_count)
+            return;
+    }
+    verify(w, rank);
+    state->run++;
+    for (uint32_t lane = 0; lane < part->lane_count; lane++)
+        state->lanes[lane].next = 0;
+    if (state->run <= w->runs)
+        prepare_run(w, rank);
+}
+
+/* Starts at a random place and takes the first lane that can move; ranks have random speeds. */
+static bool step(world_state *w, bool one_thread, const unsigned *speed)
+{
+    int first = (int)(check_random(&w->seed) % (uint64_t)w->world);
+
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < w->world; i++) {
+            int rank = (first + i) % w->world;
+            const weft_plan_part *part = &w->parts[rank];
+            uint32_t from = (uint32_t)(check_random(&w->seed) % part->lane_count);
+
+            if (pass == 0 && check_random(&w->seed) % 16 >= speed[rank])
+                continue;
+            for (uint32_t j = 0; j < part->lane_count; j++) {
+                uint32_t lane = (from + j) % part->lane_count;
+                lane_state *state = &w->ranks[rank].lanes[lane];
+                const weft_task *task;
+
+                if (!lane_can_move(w, rank, lane, one_thread))
+                    continue;
+                task = &part->tasks[part->lanes[lane].task0 + state->next];
+                if (state->started) {
+                    finish(w, rank, state, task);
+                    end_run_if_done(w, rank);
+                } else {
+                    start(w, rank, state, task);
+                }
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+interpret_result interpret(const weft_plan_part *parts, int world, int runs, bool one_thread, uint64_t seed)
+{
+    world_state w = {.parts = parts, .world = world, .runs = runs, .seed = seed};
+    interpret_result result = INTERPRET_EXACT;
+    unsigned *speed = malloc((size_t)world * sizeof(*speed));
+
+    w.data_seed = check_random(&w.seed);
+    w.ranks = calloc((size_t)world, sizeof(*w.ranks));
+    for (int rank = 0; rank < world; rank++) {
+        rank_state *state = &w.ranks[rank];
+        const weft_plan_part *part = &parts[rank];
+
+        speed[rank] = (unsigned)(check_random(&w.seed) % 16) + 1;
+        state->run = 1;
+        state->signals = calloc(part->signal_count, sizeof(*state->signals));
+        state->lanes = calloc(part->lane_count, sizeof(*state->lanes));
+        state->memory = calloc(part->operand_count, sizeof(*state->memory));
+        for (uint32_t i = 0; i < part->operand_count; i++) {
+            int64_t size = instance_size(part, i, rank);
+
+            state->memory[i] = malloc((size_t)(size ? size : 1) * sizeof(double));
+            for (int64_t j = 0; j < size; j++)
+                state->memory[i][j] = NAN;
+        }
+        prepare_run(&w, rank);
+    }
+    while (step(&w, one_thread, speed)) {
+    }
+    for (int rank = 0; rank < world; rank++) {
+        if (w.ranks[rank].run <= runs)
+            result = INTERPRET_STUCK;
+    }
+    if (result == INTERPRET_EXACT && w.wrong)
+        result = INTERPRET_WRONG;
+    for (int rank = 0; rank < world; rank++) {
+        for (uint32_t i = 0; i < parts[rank].operand_count; i++)
+            free(w.ranks[rank].memory[i]);
+        for (uint32_t i = 0; i < parts[rank].lane_count; i++)
+            free(w.ranks[rank].lanes[i].result);
+        free(w.ranks[rank].memory);
+        free(w.ranks[rank].signals);
+        free(w.ranks[rank].lanes);
+    }
+    free(w.ranks);
+    free(speed);
+    return result;
+}
+
+/* ---- problems ------------------------------------------------------------------------------------ */
+
+bool interpret_make(const weft_problem *problem, int world, weft_plan_part *parts)
+{
+    weft_error_text error = {0};
+
+    for (int rank = 0; rank < world; rank++) {
+        if (weft_plan_make(problem, world, rank, &parts[rank], &error) != WEFT_OK) {
+            fprintf(stderr, "%s: %s\n", interpret_describe(problem, world), error.text);
+            interpret_free(parts, rank);
+            return false;
+        }
+    }
+    return true;
+}
+
+void interpret_free(weft_plan_part *parts, int world)
+{
+    for (int rank = 0; rank < world; rank++)
+        weft_plan_part_free(&parts[rank]);
+}
+
+const char *interpret_describe(const weft_problem *p, int world)
+{
+    static _Thread_local char text[400];
+
+    snprintf(text, sizeof(text),
+             "%s %s layout %d W=%d m=%lld n=%lld k=%lld l=%lld count=%lld tile %lldx%lldx%lld b_form %d "
+             "workers %d "
+             "beta %g bias %d act %d reduction %d root %d",
+             weft_op_name(p->op), weft_schedule_name(p->op, p->schedule), (int)p->layout, world,
+             (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->l, (long long)p->count,
+             (long long)p->tile_m, (long long)p->tile_n, (long long)p->tile_k, (int)p->b_form, p->workers,
+             p->beta, p->bias, (int)p->act, (int)p->reduction, p->root);
+    return text;
+}
+
+static int64_t pick(uint64_t *seed, int64_t below)
+{
+    return (int64_t)(check_random(seed) % (uint64_t)below);
+}
+
+weft_problem interpret_random(weft_op op, weft_schedule schedule, weft_layout layout, uint64_t *seed)
+{
+    weft_problem p = {.size = sizeof(p), .op = op, .schedule = schedule, .layout = layout, .alpha = 1};
+    int64_t most = pick(seed, 3) ? 14 : 33;
+
+    p.m = pick(seed, most);
+    p.n = pick(seed, most);
+    p.k = pick(seed, most);
+    p.l = 1 + (pick(seed, 4) == 0);
+    p.count = pick(seed, 40);
+    p.reduction = (weft_reduction)pick(seed, 4);
+    p.tile_m = pick(seed, 9);
+    p.tile_n = pick(seed, 9);
+    p.tile_k = pick(seed, 6);
+    p.workers = 1 + (int)pick(seed, 4);
+    p.alpha = (float)(1 + pick(seed, 2));
+    p.beta = (float)pick(seed, 3);
+    p.bias = (int)pick(seed, 2);
+    p.act = pick(seed, 2) ? WEFT_ACT_RELU : WEFT_ACT_NONE;
+    p.transa = (int)pick(seed, 2);
+    p.transb = (int)pick(seed, 2);
+    p.b_form =
+        (weft_b_form)pick(seed, layout == WEFT_LAYOUT_GATHER_B && schedule != WEFT_SCHEDULE_DIRECT ? 2 : 3);
+    return p;
+}
+
+bool interpret_kind_at(int index, interpret_kind *kind)
+{
+    static const struct {
+        weft_op op;
+        weft_layout layout;
+    } all[] = {
+        {WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_A},       {WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_B},
+        {WEFT_OP_GEMM_RS, WEFT_LAYOUT_SCATTER_ROWS},   {WEFT_OP_GEMM_RS, WEFT_LAYOUT_SCATTER_COLS},
+        {WEFT_OP_GEMM_AR, WEFT_LAYOUT_DEFAULT},        {WEFT_OP_GEMM_AS, WEFT_LAYOUT_DEFAULT},
+        {WEFT_OP_ALL_REDUCE, WEFT_LAYOUT_DEFAULT},     {WEFT_OP_ALL_GATHER, WEFT_LAYOUT_DEFAULT},
+        {WEFT_OP_REDUCE_SCATTER, WEFT_LAYOUT_DEFAULT}, {WEFT_OP_ALL_TO_ALL, WEFT_LAYOUT_DEFAULT},
+        {WEFT_OP_BROADCAST, WEFT_LAYOUT_DEFAULT},
+    };
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        int count;
+        const weft_schedule *list = weft_schedule_list(all[i].op, all[i].layout, &count);
+
+        if (index < count) {
+            *kind = (interpret_kind){all[i].op, all[i].layout, list[index]};
+            return true;
+        }
+        index -= count;
+    }
+    return false;
+}

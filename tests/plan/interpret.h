@@ -1,0 +1,35 @@
+/*
+ * A plain interpreter of plans: every rank's memory is an array of doubles, tasks are loops, and a random
+ * scheduler interleaves the lanes of all ranks over several runs without any barrier. A task is two events:
+ * it reads (and computes) when it starts, and writes and posts when it ends. Data are small integers, new in
+ * every run; outputs and private memory are poisoned between runs; results must be exact.
+ */
+#ifndef WEFT_TESTS_PLAN_INTERPRET_H
+#define WEFT_TESTS_PLAN_INTERPRET_H
+
+#include "plan/plan.h"
+
+typedef enum interpret_result { INTERPRET_EXACT, INTERPRET_WRONG, INTERPRET_STUCK } interpret_result;
+
+/* One thread per rank (a rank does one task at a time) or one worker per lane. */
+interpret_result interpret(const weft_plan_part *parts, int world, int runs, bool one_thread, uint64_t seed);
+
+/* Makes the parts of all ranks; false and a message when one fails. */
+bool interpret_make(const weft_problem *problem, int world, weft_plan_part *parts);
+void interpret_free(weft_plan_part *parts, int world);
+
+/* One line that says which problem this is, for failures. */
+const char *interpret_describe(const weft_problem *problem, int world);
+
+/* A random problem of an operation and schedule. Sizes are tiny, tiles tinier. */
+weft_problem interpret_random(weft_op op, weft_schedule schedule, weft_layout layout, uint64_t *seed);
+
+/* Every (op, layout, schedule) there is, one by one; false past the last. */
+typedef struct interpret_kind {
+    weft_op op;
+    weft_layout layout;
+    weft_schedule schedule;
+} interpret_kind;
+bool interpret_kind_at(int index, interpret_kind *kind);
+
+#endif
