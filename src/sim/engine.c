@@ -159,12 +159,9 @@ static void record(engine *e, uint32_t lane, weft_event_kind kind, double start_
     if (!e->want_events || end_ns <= start_ns)
         return;
     event = &e->result->events[e->result->event_count++];
-    *event = (weft_event){(int64_t)llround(start_ns),
-                          (int64_t)llround(end_ns),
-                          ml->rank,
-                          ml->index,
-                          (uint8_t)kind,
-                          task - ml->task0};
+    *event = (weft_event){
+        (int64_t)llround(start_ns),       (int64_t)llround(end_ns), ml->rank, ml->index, (uint8_t)kind,
+        task - ml->task0 + ml->part_task0};
 }
 
 static double core_switch_ns(engine *e, uint32_t lane)
@@ -360,10 +357,8 @@ static weft_status run_events(engine *e, weft_error_text *error)
     weft_status status;
 
     e->now = e->m->launch_ns;
-    for (uint32_t i = 0; i < e->m->lanes_count; i++) {
-        e->lanes[i].idle_ns = e->now;
+    for (uint32_t i = 0; i < e->m->lanes_count; i++)
         look(e, i);
-    }
     while (e->heap_count) {
         heap_entry event = heap_pop(e);
 

@@ -59,6 +59,10 @@ double links_send(links *l, const model_transfer *transfer, double now, double *
     size_t from = (size_t)transfer->from, to = (size_t)transfer->to;
     double ns, end;
 
+    *latency = machine->link_us * 1e3;
+    ns = transfer->bytes / machine->link_gbs;
+    if (transfer->from < 0 || transfer->to < 0)
+        return pass(&l->inside[transfer->to < 0 ? 2 * from : 2 * to + 1], now, ns) + *latency;
     if (model_node(m, transfer->from) != model_node(m, transfer->to)) {
         *latency = machine->network_us * 1e3;
         ns = transfer->bytes / machine->network_gbs;
@@ -67,8 +71,6 @@ double links_send(links *l, const model_transfer *transfer, double now, double *
     }
     if (machine->link == WEFT_LINK_RING)
         return send_ring(l, transfer, now, latency);
-    *latency = machine->link_us * 1e3;
-    ns = transfer->bytes / machine->link_gbs;
     if (machine->link == WEFT_LINK_MESH)
         return pass(&l->inside[from * ports_of_rank(m) + to % (size_t)m->ranks_per_node], now, ns) + *latency;
     end = pass(&l->inside[2 * from], now, ns);

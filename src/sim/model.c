@@ -35,7 +35,7 @@ static weft_status add_task(model *m, const weft_plan_part *part, const weft_tas
     *out = (model_task){.wait0 = (uint32_t)m->waits_count,
                         .post0 = (uint32_t)m->posts_count,
                         .transfer0 = (uint32_t)m->transfers_count};
-    status = RESERVE(m, transfers, task->region_count);
+    status = RESERVE(m, transfers, (size_t)task->region_count + 2);
     if (!status)
         status = model_price(m, part, task, reuse, out, error);
     if (status)
@@ -77,8 +77,8 @@ static weft_status add_part(model *m, const weft_plan_part *part, weft_error_tex
             status = add_task(m, part, &part->tasks[lane->task0 + t], reuse, error);
         if (status)
             return status;
-        m->lanes[m->lanes_count++] =
-            (model_lane){part->rank, (uint16_t)l, (uint16_t)lane->kind, task0, (uint32_t)m->tasks_count};
+        m->lanes[m->lanes_count++] = (model_lane){
+            part->rank, (uint16_t)l, (uint16_t)lane->kind, task0, (uint32_t)m->tasks_count, lane->task0};
     }
     return WEFT_OK;
 }
@@ -96,7 +96,7 @@ static weft_status check_fits(const weft_machine *machine, int world, weft_error
 weft_status model_load(model *m, const weft_machine *machine, const weft_sim_source *source,
                        weft_sim_mode mode, weft_error_text *error)
 {
-    bool fused = source->problem->schedule != WEFT_SCHEDULE_UNFUSED;
+    bool fused = source->problem->op <= WEFT_OP_GEMM_AS && source->problem->schedule != WEFT_SCHEDULE_UNFUSED;
     weft_status status = check_fits(machine, source->world, error);
     int cores = machine->units;
 

@@ -22,7 +22,10 @@ typedef struct model_post {
     int32_t rank;
 } model_post;
 
-/* Bytes that cross a link: every port on their way is held for bytes / bandwidth. */
+/*
+ * Bytes that cross a link: every port on their way is held for bytes / bandwidth. A switch that adds and
+ * spreads by itself is rank -1: what it takes in or hands out holds one rank's port only.
+ */
 typedef struct model_transfer {
     int32_t from, to;
     float bytes;
@@ -42,6 +45,7 @@ typedef struct model_lane {
     uint16_t index; /* in its rank */
     uint16_t kind;  /* weft_lane_kind */
     uint32_t task0, task_end;
+    uint32_t part_task0; /* task0's number in its part */
 } model_lane;
 
 #define MODEL_ARRAY(type, name)                                                                              \

@@ -191,6 +191,32 @@ static double lane_share(const model *m)
     return fmin(1, 4.0 / m->threads);
 }
 
+/*
+ * A reduction by the switch itself: it reads every peer's bytes, hands over one sum, takes one result and
+ * spreads it. Fills the transfers in place of count_region.
+ */
+static void price_multicast(model *m, const weft_plan_part *part, const weft_task *task)
+{
+    const weft_region *regions = &part->regions[task->region0];
+    float bytes = (float)region_bytes(part, regions);
+
+    m->transfers[m->transfers_count++] = (model_transfer){-1, part->rank, bytes};
+    m->transfers[m->transfers_count++] = (model_transfer){part->rank, -1, bytes};
+    for (uint32_t i = 0; i < task->region_count; i++) {
+        bool written = i < task->destinations;
+
+        if (regions[i].rank != part->rank)
+            m->transfers[m->transfers_count++] =
+                (model_transfer){written ? -1 : regions[i].rank, written ? regions[i].rank : -1, bytes};
+    }
+}
+
+static bool is_multicast(const model *m, const weft_plan_part *part, const weft_task *task)
+{
+    return m->machine->multicast && m->machine->link == WEFT_LINK_SWITCH && m->world <= m->ranks_per_node &&
+           part->problem.schedule == WEFT_SCHEDULE_MULTIMEM && task->kind == WEFT_TASK_REDUCE;
+}
+
 static void price_move(model *m, const weft_plan_part *part, const weft_task *task, model_task *out)
 {
     const weft_machine *machine = m->machine;
@@ -210,6 +236,10 @@ static void price_move(model *m, const weft_plan_part *part, const weft_task *ta
 
         far = far || is_far(m, part->rank, regions[i].rank);
         count_region(m, part, &regions[i], written, written ? &to : &from);
+    }
+    if (is_multicast(m, part, task)) {
+        m->transfers_count = out->transfer0;
+        price_multicast(m, part, task);
     }
     out->overhead_ns = (float)(1e3 * (reduces ? machine->reduce_us : machine->copy_us));
     bytes = from.local + from.remote;

@@ -154,7 +154,7 @@ static void put_header(const picture *pic)
                 63 + (11 - tall) / 2, tall, styles[kind].fill);
         fprintf(file, "<text x='%.1f' y='73' class='key'>%s %.3g %%</text>\n", x + 24,
                 weft_event_kind_name(kind), all > 0 ? 100 * spent[kind] / all : 0);
-        x += 128;
+        x += 150;
     }
     fprintf(file, "<text x='%d' y='73' text-anchor='end' class='tick'>busy</text>\n", WIDTH - 12);
 }
@@ -178,8 +178,8 @@ static void put_event(const picture *pic, const weft_event *event, double x, dou
     fprintf(file, "&#10;%.3f µs + %.3f µs</title></rect>\n", (double)event->start_ns / 1e3,
             (double)(event->end_ns - event->start_ns) / 1e3);
     if (pic->row_height >= 16 && style->height == 1.0 && width > 5.4 * (double)strlen(name) + 8) {
-        fprintf(file, "<text x='%.1f' y='%.1f' class='in' fill='%s'>", x + 4, y + pic->row_height / 2 + 3.2,
-                style->ink);
+        fprintf(file, "<text x='%.1f' y='%.1f' class='in' style='fill:%s'>", x + 4,
+                y + pic->row_height / 2 + 3.2, style->ink);
         put_text(file, name);
         fprintf(file, "</text>\n");
     }
@@ -217,37 +217,55 @@ static void put_row(const picture *pic, const weft_timeline_row *row, double y)
                 WIDTH - 12, y + pic->row_height / 2 + 3.5, 100 * busy_ns / (double)pic->layout->end_ns);
 }
 
-static void put_rank(const picture *pic, size_t row0, size_t rows, double y)
+/* The tinted block behind a rank's rows, and its name. */
+static void put_block(const picture *pic, size_t row0, size_t rows, double y)
 {
     double tall = (double)rows * row_pitch(pic) - pic->row_gap, pad = pic->rank_gap * 0.3;
-    int rank = pic->layout->rows[row0].rank;
-    char name[WEFT_TIMELINE_NAME_BYTES];
-    FILE *file = pic->file;
 
-    fprintf(file, "<rect x='%d' y='%.1f' width='%d' height='%.1f' fill='#eef0f4' fill-opacity='0.75'/>\n",
-            LEFT, y - pad, WIDTH - RIGHT - LEFT, tall + 2 * pad);
+    fprintf(pic->file, "<rect x='%d' y='%.1f' width='%d' height='%.1f' fill='#f0f2f5'/>\n", LEFT, y - pad,
+            WIDTH - RIGHT - LEFT, tall + 2 * pad);
     if (tall >= 9)
-        fprintf(file, "<text x='14' y='%.1f' class='rank'>rank %d</text>\n", y + tall / 2 + 4, rank);
+        fprintf(pic->file, "<text x='14' y='%.1f' class='rank'>rank %d</text>\n", y + tall / 2 + 4,
+                pic->layout->rows[row0].rank);
+}
+
+static void put_rank(const picture *pic, size_t row0, size_t rows, double y)
+{
+    char name[WEFT_TIMELINE_NAME_BYTES];
+
     for (size_t r = 0; r < rows; r++) {
         const weft_timeline_row *row = &pic->layout->rows[row0 + r];
         double top = y + (double)r * row_pitch(pic);
 
         if (pic->row_height >= 9) {
             weft_timeline_lane_name(pic->timeline, row->rank, row->lane, name, sizeof(name));
-            fprintf(file, "<text x='%d' y='%.1f' text-anchor='end' class='lane'>", LEFT - 8,
+            fprintf(pic->file, "<text x='%d' y='%.1f' text-anchor='end' class='lane'>", LEFT - 8,
                     top + pic->row_height / 2 + 3.5);
-            put_text(file, name);
-            fprintf(file, "</text>\n");
+            put_text(pic->file, name);
+            fprintf(pic->file, "</text>\n");
         }
         put_row(pic, row, top);
     }
 }
 
-static void put_picture(picture *pic)
+static void put_ranks(const picture *pic, void (*put)(const picture *, size_t, size_t, double))
 {
     const weft_timeline_layout *layout = pic->layout;
     double y = HEAD + 4;
 
+    for (size_t row = 0; row < layout->row_count;) {
+        size_t rows = 1;
+
+        while (row + rows < layout->row_count && layout->rows[row + rows].rank == layout->rows[row].rank)
+            rows++;
+        put(pic, row, rows, y);
+        y += (double)rows * row_pitch(pic) - pic->row_gap + pic->rank_gap;
+        row += rows;
+    }
+}
+
+static void put_picture(const picture *pic)
+{
     fprintf(
         pic->file,
         "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%.0f' viewBox='0 0 %d %.0f'>\n"
@@ -258,16 +276,9 @@ static void put_picture(picture *pic)
         "<rect width='100%%' height='100%%' fill='#ffffff'/>\n",
         WIDTH, pic->height, WIDTH, pic->height);
     put_header(pic);
-    for (size_t row = 0; row < layout->row_count;) {
-        size_t rows = 1;
-
-        while (row + rows < layout->row_count && layout->rows[row + rows].rank == layout->rows[row].rank)
-            rows++;
-        put_rank(pic, row, rows, y);
-        y += (double)rows * row_pitch(pic) - pic->row_gap + pic->rank_gap;
-        row += rows;
-    }
-    put_axis(pic);
+    put_ranks(pic, put_block);
+    put_axis(pic); /* its grid lies on the blocks and under the events */
+    put_ranks(pic, put_rank);
     fprintf(pic->file, "</svg>\n");
 }
 

@@ -184,7 +184,7 @@ static void reduce_two(weft_builder *b, uint32_t x)
 
 static void gpu_times(void)
 {
-    const double launch = 3, enter = 0.2, done = 0.2, copy = 4.0 + 0.1 + 0.01;
+    const double launch = 1, enter = 0.2, done = 0.2, copy = 4.0 + 0.1 + 0.01;
     weft_sim_result r;
 
     r = simulate(gpu_text, "", 1, 1, one_big_product, WEFT_OK);

@@ -11,4 +11,6 @@ typedef struct weft_command {
     const char *help;
 } weft_command;
 
+weft_command_run cmd_sim;
+
 #endif
