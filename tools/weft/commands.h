@@ -11,6 +11,7 @@ typedef struct weft_command {
     const char *help;
 } weft_command;
 
+weft_command_run cmd_bench;
 weft_command_run cmd_sim;
 
 #endif

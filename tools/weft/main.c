@@ -7,6 +7,7 @@
 #include <string.h>
 
 static const weft_command commands[] = {
+    {"bench", cmd_bench, "measure an operation beside its competitors, and check it"},
     {"sim", cmd_sim, "predict how long an operation takes on a described machine"},
     {NULL, NULL, NULL},
 };

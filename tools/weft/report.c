@@ -221,6 +221,10 @@ void report_row(report *r)
     char text[REPORT_TEXT_BYTES];
 
     wipe_progress(r);
+    if (!r->out) {
+        r->count = 0;
+        return;
+    }
     if (r->json) {
         print_json(r);
     } else {
@@ -246,7 +250,7 @@ void report_note(report *r, const char *format, ...)
 {
     va_list args;
 
-    if (r->json)
+    if (r->json || !r->out)
         return;
     wipe_progress(r);
     va_start(args, format);
@@ -261,7 +265,8 @@ void report_progress(report *r, const char *format, ...)
     int64_t now = weft_clock_ns();
     va_list args;
 
-    if (!r->terminal || now - r->start_ns < PROGRESS_AFTER_NS || now - r->progress_ns < PROGRESS_EVERY_NS)
+    if (!r->out || !r->terminal || now - r->start_ns < PROGRESS_AFTER_NS ||
+        now - r->progress_ns < PROGRESS_EVERY_NS)
         return;
     r->progress_ns = now;
     fprintf(stderr, "\r\033[K%3.0f s  ", (double)(now - r->start_ns) * 1e-9);
@@ -275,7 +280,8 @@ void report_progress(report *r, const char *format, ...)
 int report_close(report *r)
 {
     wipe_progress(r);
-    fflush(r->out);
+    if (r->out)
+        fflush(r->out);
     return r->failed ? 1 : 0;
 }
 

@@ -61,6 +61,7 @@ typedef struct report {
     int count;
 } report;
 
+/* `out` NULL: a report that prints nothing, for ranks other than 0. */
 void report_open(report *r, FILE *out, bool json, const report_column *columns);
 
 /* The values of the row being made. Keys must outlive the row. */

@@ -1,0 +1,274 @@
+/*
+ * Starting the ranks of a bench. See bench_launch.h.
+ *
+ * Rank 0 prints into a socket of the command that started it, not into the launcher's pipes: launchers add
+ * lines of their own, and JSON readers want nothing else on standard output. The socket has no name in the
+ * file system. After the text comes a zero byte and the exit status.
+ */
+#include "bench_launch.h"
+
+#include "group/launcher.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char OUTPUT_VARIABLE[] = "WEFT_BENCH_OUTPUT";
+static const char TERMINAL_VARIABLE[] = "WEFT_BENCH_TERMINAL";
+
+enum { PATH_BYTES = 4096, MOST_ARGUMENTS = 512 };
+
+bool bench_is_rank(void)
+{
+    weft_error_text error;
+    weft_launch launch = {0};
+
+    /* An environment that names a launcher and makes no sense is for weft_init to explain. */
+    return weft_launcher_find(&launch, &error) != WEFT_OK || launch.launcher;
+}
+
+/* ---- where things are ----------------------------------------------------------------------------- */
+
+static bool own_path(char path[PATH_BYTES])
+{
+    ssize_t length = readlink("/proc/self/exe", path, PATH_BYTES - 1);
+
+    if (length <= 0)
+        return false;
+    path[length] = 0;
+    return true;
+}
+
+/* The helper beside the command, or where `make install` puts it. */
+static bool helper_path(char path[PATH_BYTES])
+{
+    static const char *const places[] = {"weft-bench-mpi", "../libexec/weft/weft-bench-mpi"};
+    char own[PATH_BYTES];
+
+    if (!own_path(own))
+        return false;
+    *strrchr(own, '/') = 0;
+    for (int i = 0; i < 2; i++) {
+        if (snprintf(path, PATH_BYTES, "%s/%s", own, places[i]) < PATH_BYTES && access(path, X_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool in_path(const char *program)
+{
+    const char *rest = getenv("PATH");
+    char candidate[PATH_BYTES];
+
+    while (rest && *rest) {
+        size_t length = strcspn(rest, ":");
+        snprintf(candidate, sizeof candidate, "%.*s/%s", (int)length, rest, program);
+        if (access(candidate, X_OK) == 0)
+            return true;
+        rest += length + (rest[length] == ':');
+    }
+    return false;
+}
+
+bool bench_has_mpi(void)
+{
+    char path[PATH_BYTES];
+
+    return helper_path(path) && in_path("mpirun");
+}
+
+/* ---- the output of rank 0 ------------------------------------------------------------------------- */
+
+/* A listening socket with a name the kernel chooses, outside the file system, told to ranks by the
+ * environment. */
+static int listen_for_output(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    socklen_t length = sizeof(sa_family_t);
+    char name[2 * sizeof address.sun_path + 1];
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0)
+        return -1;
+    if (bind(fd, (struct sockaddr *)&address, length) != 0 || listen(fd, 1) != 0)
+        goto err_close;
+    length = sizeof address;
+    if (getsockname(fd, (struct sockaddr *)&address, &length) != 0)
+        goto err_close;
+    size_t bytes = length - sizeof(sa_family_t);
+    for (size_t i = 0; i < bytes; i++)
+        snprintf(name + 2 * i, 3, "%02x", (unsigned char)address.sun_path[i]);
+    setenv(OUTPUT_VARIABLE, name, 1);
+    if (isatty(STDERR_FILENO))
+        setenv(TERMINAL_VARIABLE, "1", 1);
+    return fd;
+err_close:
+    close(fd);
+    return -1;
+}
+
+bool bench_has_output(void)
+{
+    return getenv(OUTPUT_VARIABLE);
+}
+
+FILE *bench_output_open(int rank)
+{
+    const char *name = getenv(OUTPUT_VARIABLE);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    size_t bytes = 0;
+    unsigned byte;
+
+    if (rank != 0)
+        return NULL;
+    if (!name)
+        return stdout;
+    for (; bytes < sizeof address.sun_path && sscanf(name + 2 * bytes, "%2x", &byte) == 1; bytes++)
+        address.sun_path[bytes] = (char)byte;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return stdout;
+    if (connect(fd, (struct sockaddr *)&address, (socklen_t)(sizeof(sa_family_t) + bytes)) != 0) {
+        close(fd);
+        return stdout;
+    }
+    FILE *out = fdopen(fd, "w");
+    return out ? out : stdout;
+}
+
+void bench_output_close(FILE *out, int status)
+{
+    if (!out)
+        return;
+    if (out != stdout) {
+        fputc(0, out);
+        fputc(status, out);
+        fclose(out);
+    } else {
+        fflush(out);
+    }
+}
+
+/* Copies rank 0's text to standard output. Returns its status, or -1 while it has sent none. */
+static int copy_output(int fd, bool *ended)
+{
+    char data[4096];
+    ssize_t got = read(fd, data, sizeof data);
+
+    *ended = got == 0 || (got < 0 && errno != EINTR);
+    if (got <= 0)
+        return -1;
+    char *zero = memchr(data, 0, (size_t)got);
+    fwrite(data, 1, zero ? (size_t)(zero - data) : (size_t)got, stdout);
+    fflush(stdout);
+    if (!zero)
+        return -1;
+    unsigned char status = 1;
+    if (zero + 1 < data + got)
+        status = (unsigned char)zero[1];
+    else if (read(fd, &status, 1) != 1)
+        status = 1;
+    return status;
+}
+
+/* Passes on what rank 0 prints until the launcher ends; returns the exit status of the bench. */
+static int follow(int listener, pid_t launcher)
+{
+    int connection = -1, status = -1, wait_status = 0;
+    bool ended = false, running = true;
+
+    while (running || (connection >= 0 && !ended)) {
+        struct pollfd fd = {.fd = connection >= 0 ? connection : listener, .events = POLLIN};
+        bool ready = !ended && poll(&fd, 1, 50) > 0;
+        if (ready && connection < 0)
+            connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        else if (ready) {
+            int sent = copy_output(connection, &ended);
+            if (sent >= 0)
+                status = sent;
+        }
+        if (running && waitpid(launcher, &wait_status, ended ? 0 : WNOHANG) == launcher)
+            running = false;
+        if (!running && connection < 0)
+            break;
+    }
+    if (connection >= 0)
+        close(connection);
+    if (status >= 0)
+        return status;
+    return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) ? WEXITSTATUS(wait_status) : 1;
+}
+
+/* ---- the launchers -------------------------------------------------------------------------------- */
+
+/* The words that start the ranks: mpirun with the helper, or `weft run` with this command. */
+static int compose(char **words, const weft_options *options, int argc, char **argv, bool with_mpi)
+{
+    static char own[PATH_BYTES], helper[PATH_BYTES], ranks[24], seed[40], mapping[32];
+    int count = 0, threads = options_threads(options);
+    bool crowded = options->ranks * threads > sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (!own_path(own) || argc > MOST_ARGUMENTS - 24)
+        return -1;
+    snprintf(ranks, sizeof ranks, "%d", (int)options->ranks);
+    snprintf(seed, sizeof seed, "--seed=%llu", (unsigned long long)options->seed);
+    if (with_mpi && helper_path(helper) && in_path("mpirun")) {
+        snprintf(mapping, sizeof mapping, "slot:PE=%d", threads);
+        char *const start[] = {"mpirun",          "-n",        ranks,
+                               "--oversubscribe", "--bind-to", crowded ? "none" : "core"};
+        memcpy(words, start, sizeof start);
+        count = (int)(sizeof start / sizeof start[0]);
+        if (!crowded) {
+            words[count++] = "--map-by";
+            words[count++] = mapping;
+        }
+        words[count++] = helper;
+    } else {
+        char *const start[] = {own, "run", "-n", ranks, "--", own, "bench"};
+        memcpy(words, start, sizeof start);
+        count = (int)(sizeof start / sizeof start[0]);
+    }
+    for (int i = 0; i < argc; i++)
+        words[count++] = argv[i];
+    words[count++] = seed;
+    words[count] = NULL;
+    return 0;
+}
+
+int bench_launch(const weft_options *options, int argc, char **argv, bool with_mpi)
+{
+    char *words[MOST_ARGUMENTS];
+    int listener = listen_for_output();
+
+    if (listener < 0 || compose(words, options, argc, argv, with_mpi) != 0) {
+        fprintf(stderr, "weft bench: cannot prepare to start ranks: %s\n", strerror(errno));
+        return 1;
+    }
+    /* Open MPI refuses to run as root without these; containers are root. */
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+    pid_t command = getpid(), launcher = fork();
+    if (launcher == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        if (getppid() != command)
+            _exit(1);
+        execvp(words[0], words);
+        fprintf(stderr, "weft bench: cannot start %s: %s\n", words[0], strerror(errno));
+        _exit(127);
+    }
+    if (launcher < 0) {
+        fprintf(stderr, "weft bench: cannot start ranks: %s\n", strerror(errno));
+        close(listener);
+        return 1;
+    }
+    int status = follow(listener, launcher);
+    close(listener);
+    return status;
+}

@@ -1,0 +1,169 @@
+/*
+ * `weft bench OP`: measures an operation beside its competitors and checks every result.
+ *
+ * The command reads the flags, so that a wrong call ends here, starts the ranks (bench_launch.c) and passes
+ * on what rank 0 prints. A rank reads the same flags again and runs the operation's function.
+ */
+#include "bench.h"
+#include "bench_launch.h"
+#include "commands.h"
+
+#include "plan/plan.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static const char *peer_choice = "auto";
+
+static const char *read_peer(void *target, const char *value)
+{
+    (void)target;
+    if (strcmp(value, "auto") && strcmp(value, "mpi") && strcmp(value, "none"))
+        return "auto (whatever is installed), mpi, or none";
+    peer_choice = value;
+    return NULL;
+}
+
+static const options_flag bench_flags[] = {
+    {"--peer", "WHICH", OPTIONS_CALL, NULL, read_peer, 0, 0, NULL,
+     "competitors in the same run: auto (whatever is installed), mpi, none"},
+    {0},
+};
+
+/* One line per operation. */
+static const bench_entry entries[] = {
+    {0},
+};
+
+enum { ENTRIES = sizeof entries / sizeof entries[0] - 1, MOST_BENCH_FLAGS = 48 };
+
+static const bench_entry *find_entry(const char *op)
+{
+    for (int i = 0; i < ENTRIES; i++) {
+        if (strcmp(entries[i].op, op) == 0)
+            return &entries[i];
+    }
+    return NULL;
+}
+
+/* The flags of the command and of all operations, and the operations that are not plans. */
+static void gather_tables(options_flag flags[MOST_BENCH_FLAGS], const char *ops[ENTRIES + 1])
+{
+    int flag_count = 0, op_count = 0;
+    weft_op op;
+
+    for (const options_flag *flag = bench_flags; flag->names; flag++)
+        flags[flag_count++] = *flag;
+    for (int i = 0; i < ENTRIES; i++) {
+        for (const options_flag *flag = entries[i].flags;
+             flag && flag->names && flag_count + 1 < MOST_BENCH_FLAGS; flag++)
+            flags[flag_count++] = *flag;
+        if (weft_op_parse(entries[i].op, &op) != 0)
+            ops[op_count++] = entries[i].op;
+    }
+    flags[flag_count] = (options_flag){0};
+    ops[op_count] = NULL;
+}
+
+static int help(const options_flag *flags)
+{
+    puts("usage: weft bench OP [flags]\n\n"
+         "Measures an operation over several ranks, which it starts itself, beside its parts and its "
+         "competitors in\n"
+         "the same run, and checks every result. Prints medians with their spread.\n\noperations");
+    for (int i = 0; i < ENTRIES; i++)
+        printf("  %-16s  %s\n", entries[i].op, entries[i].help);
+    puts("\nflags");
+    options_print_help(stdout, flags);
+    puts("\ncolumns of the four products\n"
+         "  GEMM only   the local product alone, operands resident, while all ranks run theirs\n"
+         "  comm only   the collective alone\n"
+         "  unfused     one after the other\n"
+         "  fused       the schedule asked for; speedup = unfused / fused\n"
+         "  hidden      the share of the communication that costs no time: (unfused - fused) / (unfused - "
+         "GEMM only)\n"
+         "  error       largest difference from the reference, within a bound derived from K, ranks and "
+         "type\n\n"
+         "examples\n"
+         "  weft bench ag_gemm 1024 12288 4096 --dtype bf16        one shape on two ranks\n"
+         "  weft bench gemm_rs --schedule all --set llama3          every schedule on Llama 3 shapes / 8\n"
+         "  weft bench all_reduce -n 4 --bytes 4K:1M --json         for a program\n"
+         "  weft bench -n 4 -c all_reduce                           GEMM + all-reduce on four ranks\n"
+         "  weft run -n 2 -- weft bench ag_gemm                     on ranks that are there already");
+    return 0;
+}
+
+static int read_options(weft_options *options, int argc, char **argv)
+{
+    options_flag flags[MOST_BENCH_FLAGS];
+    const char *ops[ENTRIES + 1];
+
+    gather_tables(flags, ops);
+    int status = options_parse(options, "bench", ops, flags, argc, argv);
+    if (status == 0 && options->help)
+        help(flags);
+    else if (status == 0 && !find_entry(options->op_name))
+        status = options_error("bench", "%s cannot be measured (weft bench --help lists what can)",
+                               options->op_name);
+    return status;
+}
+
+/* ---- one rank ------------------------------------------------------------------------------------- */
+
+static int run_in_group(bench_context *context, FILE *out)
+{
+    double seed = (double)(context->options->seed >> 12), seeds[weft_size(context->group)];
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+    context->rank = weft_rank(context->group);
+    context->size = weft_size(context->group);
+    context->threads = options_threads(context->options);
+    context->oversubscribed = (long)context->size * context->threads > cores;
+    report_open(&context->report, context->rank == 0 ? out : NULL, context->options->json, NULL);
+    /* The clock gave each rank its own seed: rank 0's counts. */
+    if (bench_share(context, &seed, 1, seeds) != 0)
+        return 1;
+    context->random = (uint64_t)seeds[0];
+    int status = find_entry(context->options->op_name)->run(context);
+    int closed = report_close(&context->report);
+    return status ? status : closed;
+}
+
+int bench_run_rank(int argc, char **argv, const bench_mpi *mpi)
+{
+    weft_options options;
+    bench_context context = {.options = &options};
+    int status = read_options(&options, argc, argv);
+
+    if (status || options.help)
+        return status;
+    if (weft_init(&context.group) != WEFT_OK) {
+        fprintf(stderr, "weft bench: %s\n", weft_error(NULL));
+        return 1;
+    }
+    options.ranks = weft_size(context.group);
+    if (strcmp(peer_choice, "none")) {
+        context.mpi = mpi;
+        context.blas = blas_openblas();
+    }
+    FILE *out = bench_output_open(weft_rank(context.group));
+    status = run_in_group(&context, out);
+    bench_output_close(out, status);
+    weft_finalize(context.group);
+    return status;
+}
+
+int cmd_bench(int argc, char **argv)
+{
+    weft_options options;
+
+    if (bench_is_rank())
+        return bench_run_rank(argc, argv, NULL);
+    int status = read_options(&options, argc, argv);
+    if (status || options.help)
+        return status;
+    if (strcmp(peer_choice, "mpi") == 0 && !bench_has_mpi())
+        return options_error("bench",
+                             "--peer mpi: this build has no MPI helper, or mpirun is not in the path");
+    return bench_launch(&options, argc, argv, strcmp(peer_choice, "none") != 0);
+}
