@@ -1,0 +1,155 @@
+#include "moe/routing.h"
+
+#include <string.h>
+
+/* The token's experts as expert << 32 | k, ascending; returns how many there are (-1 means none there). */
+static int token_order(const int32_t *expert, int topk, uint64_t *order)
+{
+    int count = 0;
+
+    for (int k = 0; k < topk; k++) {
+        uint64_t key = (uint64_t)(uint32_t)expert[k] << 32 | (uint32_t)k;
+        int i = count;
+
+        if (expert[k] < 0)
+            continue;
+        while (i > 0 && order[i - 1] > key) {
+            order[i] = order[i - 1];
+            i--;
+        }
+        order[i] = key;
+        count++;
+    }
+    return count;
+}
+
+static weft_status token_check(const weft_moe_shape *shape, int64_t token, const int32_t *expert,
+                               const uint64_t *order, int count, weft_error_text *error)
+{
+    for (int k = 0; k < shape->topk; k++)
+        if (expert[k] < -1 || expert[k] >= shape->experts)
+            return weft_error_set(
+                error, WEFT_ERR_ARGUMENT,
+                "moe: token %lld asks for expert %d in position %d; experts are 0 to %d, or -1 for none",
+                (long long)token, expert[k], k, shape->experts - 1);
+    for (int i = 1; i < count; i++)
+        if (order[i] >> 32 == order[i - 1] >> 32)
+            return weft_error_set(
+                error, WEFT_ERR_ARGUMENT,
+                "moe: token %lld names expert %d twice (positions %d and %d); a token's experts are distinct",
+                (long long)token, (int)(order[i] >> 32), (int)(uint32_t)order[i - 1],
+                (int)(uint32_t)order[i]);
+    return WEFT_OK;
+}
+
+/* Pass one: checks every token and counts rows and entries for each rank. */
+static weft_status count_rows(const weft_moe_shape *shape, int64_t tokens, const int32_t *expert,
+                              weft_moe_routing *routing, weft_error_text *error)
+{
+    memset(routing->row_next, 0, (size_t)shape->ranks * sizeof(*routing->row_next));
+    memset(routing->entry_next, 0, (size_t)shape->ranks * sizeof(*routing->entry_next));
+    memset(routing->stamp, 0xff, (size_t)shape->ranks * sizeof(*routing->stamp));
+    for (int64_t t = 0; t < tokens; t++) {
+        const int32_t *mine = expert + t * shape->topk;
+        int count = token_order(mine, shape->topk, routing->order);
+        weft_status status = token_check(shape, t, mine, routing->order, count, error);
+
+        if (status)
+            return status;
+        for (int i = 0; i < count; i++) {
+            int rank = shape->owner[routing->order[i] >> 32];
+
+            routing->entry_next[rank]++;
+            if (!shape->one_row_per_rank || routing->stamp[rank] != (int32_t)t)
+                routing->row_next[rank]++;
+            routing->stamp[rank] = (int32_t)t;
+        }
+    }
+    return WEFT_OK;
+}
+
+/* Turns counts in `next` into first places, in `base` for good and in `next` as cursors. */
+static int64_t scan(int32_t *base, int32_t *next, int ranks)
+{
+    int32_t sum = 0;
+
+    for (int d = 0; d < ranks; d++) {
+        int32_t count = next[d];
+
+        base[d] = next[d] = sum;
+        sum += count;
+    }
+    base[ranks] = sum;
+    return sum;
+}
+
+/* Pass two for one token. stamp[rank] is the last row placed for that rank. */
+static void place_token(const weft_moe_shape *shape, int64_t t, const int32_t *expert, const float *weight,
+                        weft_moe_routing *routing)
+{
+    int count = token_order(expert + t * shape->topk, shape->topk, routing->order);
+    int64_t first = t * shape->slots_per_token;
+    int used = 0;
+
+    for (int i = 0; i < count; i++) {
+        int32_t id = (int32_t)(routing->order[i] >> 32), k = (int32_t)(uint32_t)routing->order[i];
+        int32_t rank = shape->owner[id], row = routing->stamp[rank];
+        float w = weight ? weight[t * shape->topk + k] : 1.0f;
+        bool fresh = !shape->one_row_per_rank || row < 0 || routing->row[row].token != (int32_t)t;
+        weft_moe_wire_entry *entry = &routing->entry[routing->entry_next[rank]++];
+
+        if (fresh) {
+            row = routing->stamp[rank] = routing->row_next[rank]++;
+            routing->row[row] = (weft_moe_wire_row){.token = (int32_t)t};
+        }
+        routing->row[row].entries++;
+        *entry = (weft_moe_wire_entry){.expert = id, .position = k, .weight = w};
+        if (fresh || !shape->one_result_per_row) {
+            entry->slot = (int32_t)(first + used);
+            routing->slot[first + used++] = (weft_moe_slot){.rank = rank,
+                                                            .row = row - routing->row_base[rank],
+                                                            .position = k,
+                                                            .weight = shape->one_result_per_row ? 1.0f : w};
+        } else {
+            entry->slot = entry[-1].slot;
+        }
+    }
+    routing->slots[t] = used;
+}
+
+weft_status weft_moe_route(const weft_moe_shape *shape, int64_t tokens, const int32_t *expert,
+                           const float *weight, weft_moe_routing *routing, weft_error_text *error)
+{
+    weft_status status;
+
+    if (tokens < 0 || tokens > shape->capacity)
+        return weft_error_set(
+            error, WEFT_ERR_ARGUMENT,
+            "moe: %lld tokens, but the layer was made for at most %lld a rank; make it for %lld",
+            (long long)tokens, (long long)shape->capacity, (long long)tokens);
+    status = count_rows(shape, tokens, expert, routing, error);
+    if (status)
+        return status;
+    routing->tokens = tokens;
+    routing->rows = scan(routing->row_base, routing->row_next, shape->ranks);
+    routing->entries = scan(routing->entry_base, routing->entry_next, shape->ranks);
+    memset(routing->stamp, 0xff, (size_t)shape->ranks * sizeof(*routing->stamp));
+    for (int64_t t = 0; t < tokens; t++)
+        place_token(shape, t, expert, weight, routing);
+    return WEFT_OK;
+}
+
+void weft_moe_reweigh(const weft_moe_shape *shape, const float *weight, weft_moe_routing *routing)
+{
+    weft_moe_wire_entry *entry = routing->entry;
+
+    for (int64_t i = 0; i < routing->rows; i++)
+        for (int j = 0; j < routing->row[i].entries; j++, entry++)
+            entry->weight = weight[(int64_t)routing->row[i].token * shape->topk + entry->position];
+    for (int64_t t = 0; t < routing->tokens && !shape->one_result_per_row; t++) {
+        weft_moe_slot *slot = routing->slot + t * shape->slots_per_token;
+
+        for (int32_t i = 0; i < routing->slots[t]; i++)
+            slot[i].weight = weight[t * shape->topk + slot[i].position];
+    }
+}

@@ -1,0 +1,76 @@
+/*
+ * Routing: what one rank sends where, decided from its tokens' experts alone.
+ *
+ * Count, exclusive scan, stable placement: no sort over tokens and no atomics, so a row's place is a pure
+ * function of the input. Wire rows are rank-major, and in token order within a rank. A wire row is one
+ * (token, destination rank) pair, or one (token, expert) pair where rows are not deduplicated. The experts
+ * of a row are its entries, in ascending global id.
+ *
+ * A slot is where a result comes back to: slots of token t are t * slots_per_token + 0, 1, ... in the order
+ * in which combine sums them. Without deduplication that is one per expert in ascending global id. With one
+ * result row per token and rank, ranks stand in the order of their lowest expert of that token.
+ */
+#ifndef WEFT_MOE_ROUTING_H
+#define WEFT_MOE_ROUTING_H
+
+#include <stdbool.h>
+
+#include "core/status.h"
+
+/* What the receiver of a row needs to know about it; lies in the sender's symmetric memory. */
+typedef struct weft_moe_wire_row {
+    int32_t token;
+    int32_t entries;
+} weft_moe_wire_row;
+
+typedef struct weft_moe_wire_entry {
+    int32_t expert; /* global id */
+    int32_t slot;   /* of the sender's result buffer */
+    float weight;
+    int32_t position; /* k of the sender's input */
+} weft_moe_wire_entry;
+
+/* Where the result in a slot comes from: row `row` of the rows sent to `rank`. */
+typedef struct weft_moe_slot {
+    int32_t rank;
+    int32_t row;
+    int32_t position; /* k of the input, where a slot is one expert's */
+    float weight;     /* what combine multiplies it with */
+} weft_moe_slot;
+
+/* The fixed facts a routing is made from. */
+typedef struct weft_moe_shape {
+    int ranks;
+    int experts;
+    int topk;
+    int64_t capacity;        /* tokens */
+    const int32_t *owner;    /* expert -> rank */
+    bool one_row_per_rank;   /* a token travels once to a rank, however many experts it has there */
+    bool one_result_per_row; /* the receiver returns one weighted sum a row; implies one_row_per_rank */
+    int slots_per_token;
+} weft_moe_shape;
+
+typedef struct weft_moe_routing {
+    int64_t tokens;
+    int64_t rows;
+    int64_t entries;
+    int32_t *row_base;   /* ranks + 1: rows of rank d are row_base[d] .. row_base[d + 1] */
+    int32_t *entry_base; /* ranks + 1 */
+    weft_moe_wire_row *row;
+    weft_moe_wire_entry *entry;
+    int32_t *slots; /* per token: how many of its slots are used */
+    weft_moe_slot *slot;
+    /* scratch: per rank cursors and the last token or row seen; one token's experts in order */
+    int32_t *row_next, *entry_next, *stamp;
+    uint64_t *order;
+} weft_moe_routing;
+
+/* Checks the input and fills the routing, whose arrays hold `capacity` tokens. On an error nothing but
+ * scratch has changed. `weight` NULL means 1. */
+weft_status weft_moe_route(const weft_moe_shape *shape, int64_t tokens, const int32_t *expert,
+                           const float *weight, weft_moe_routing *routing, weft_error_text *error);
+
+/* Puts other weights (tokens x topk) on a routing. */
+void weft_moe_reweigh(const weft_moe_shape *shape, const float *weight, weft_moe_routing *routing);
+
+#endif
