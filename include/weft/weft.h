@@ -194,6 +194,150 @@ typedef struct weft_problem {
     int workers;                    /* compute lanes of a rank; 0 = chosen for the machine */
 } weft_problem;
 
+/* ---- mixture of experts --------------------------------------------------------------------------- */
+
+/*
+ * A layer routes each token to its experts, wherever they live, and brings the weighted sum of their
+ * results back. One round is dispatch, experts, combine; the round after it needs no barrier. All ranks make
+ * the same sequence of rounds on a lane. A lane is one round in flight: two lanes keep two micro-batches.
+ *
+ * If a rank's input is rejected, its call returns WEFT_ERR_ARGUMENT and names the token, the others return
+ * WEFT_ERR_PEER in the same round, and the next round works. A call out of order returns WEFT_ERR_STATE and
+ * changes nothing.
+ */
+typedef struct weft_moe weft_moe;
+
+typedef enum weft_moe_mode {
+    WEFT_MOE_EXACT = 0, /* every result row travels; summed in ascending expert id: same bits for any ranks */
+    WEFT_MOE_REDUCED    /* one row per token and rank travels, its local experts already summed */
+} weft_moe_mode;
+
+/* The ladder: the same results by ever better means. All but `fused` are exact mode only. */
+typedef enum weft_moe_impl {
+    WEFT_MOE_FUSED = 0, /* one row per token and rank, read in place; results written where they are summed */
+    WEFT_MOE_ROWS,      /* one row and one flag per token and expert */
+    WEFT_MOE_SORTED,    /* sort by expert, all-to-all, inverse */
+    WEFT_MOE_REFERENCE  /* loops */
+} weft_moe_impl;
+
+/* What a layer is. Every rank gives the same. Fill with weft_moe_config_init, then set what differs. */
+typedef struct weft_moe_config {
+    size_t size; /* sizeof(weft_moe_config) */
+    int experts, topk;
+    int64_t hidden;         /* elements of a result row */
+    int64_t tokens;         /* capacity: the most tokens a rank gives in one round */
+    weft_dtype dtype;       /* of results and outputs: float16, bfloat16, float32 */
+    int64_t row_bytes;      /* of a token as it is dispatched (any bytes); 0 = hidden elements of dtype */
+    const int *expert_rank; /* where each expert lives; NULL = contiguous parts, the larger ones first */
+    weft_moe_mode mode;
+    weft_moe_impl impl;
+    int lanes;
+} weft_moe_config;
+
+WEFT_API void weft_moe_config_init(weft_moe_config *config);
+
+/* Bytes of symmetric memory and of private memory a rank of `ranks` will need. */
+WEFT_API weft_status weft_moe_bytes(const weft_moe_config *config, int ranks, size_t *symmetric_bytes,
+                                    size_t *private_bytes);
+
+/* Collective. Ranks that disagree on the configuration all get WEFT_ERR_MISMATCH. */
+WEFT_API weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, weft_moe **moe);
+WEFT_API weft_status weft_moe_free(weft_moe *moe); /* collective */
+
+/* Tokens of one round. */
+typedef struct weft_moe_input {
+    int64_t tokens;
+    /* tokens x row_bytes. In symmetric memory of the group it is read in place, by every rank, and must stay
+     * unchanged until combine returns; other memory is free again when dispatch (send) returns. */
+    const void *x;
+    const int32_t *expert; /* tokens x topk, distinct in a token, -1 = none; NULL = the routing before */
+    const float *weight;   /* tokens x topk; NULL = the weights before with that routing, else 1 */
+} weft_moe_input;
+
+/*
+ * What a rank received. A row is one token of one rank; an entry is a row for one local expert. Entries of
+ * local expert j are offset[j] .. offset[j + 1], ordered by source rank, then token. Valid until the lane's
+ * next dispatch; the rows themselves until its combine has sent.
+ */
+typedef struct weft_moe_view {
+    int64_t rows;
+    const void *const *row; /* read only */
+    const int32_t *source, *token;
+    int experts;           /* that live here */
+    const int32_t *expert; /* their global ids, ascending */
+    const int64_t *offset; /* experts + 1 */
+    const int32_t *entry_row;
+    const float *entry_weight;
+} weft_moe_view;
+
+/* dispatch = send, then receive; the parts allow other work in between. `view` may be NULL. */
+WEFT_API weft_status weft_moe_dispatch_send(weft_moe *moe, int lane, const weft_moe_input *input);
+WEFT_API weft_status weft_moe_dispatch_recv(weft_moe *moe, int lane, weft_moe_view *view);
+WEFT_API weft_status weft_moe_dispatch(weft_moe *moe, int lane, const weft_moe_input *input,
+                                       weft_moe_view *view);
+
+/*
+ * Where packed rows of each local expert start, in rows. `alignment` > 0: experts one after another, each
+ * starting at a multiple of it. `alignment` < 0: padded, each expert has -alignment rows, and more entries
+ * than that are an error. `start` has view.experts places; *rows receives the rows the buffer needs.
+ */
+WEFT_API weft_status weft_moe_layout(weft_moe *moe, int lane, int64_t alignment, int64_t *start,
+                                     int64_t *rows);
+
+/* Copies the received rows to `packed` (row_bytes apart) in that layout; padding is left as it is. */
+WEFT_API weft_status weft_moe_gather(weft_moe *moe, int lane, const int64_t *start, void *packed);
+
+/* Results are rows of `hidden` elements in the layout of `start`; NULL = entries one after another. Tokens
+ * without an expert give zeros. `y` is tokens x hidden. */
+WEFT_API weft_status weft_moe_combine_send(weft_moe *moe, int lane, const void *results,
+                                           const int64_t *start);
+WEFT_API weft_status weft_moe_combine_recv(weft_moe *moe, int lane, void *y);
+WEFT_API weft_status weft_moe_combine(weft_moe *moe, int lane, const void *results, const int64_t *start,
+                                      void *y);
+
+/* An expert as a callback. */
+typedef struct weft_moe_expert {
+    void *context;
+    /* `rows` rows through one expert (global id); in and out do not overlap. Required. */
+    void (*block)(void *context, int expert, int64_t rows, const void *const *in, void *const *out);
+    /* One row through all of its experts here: out = sum of weight[i] * expert[i](in), in the order given.
+     * Used instead of `block` in reduced mode when not NULL: for experts too cheap to store their results. */
+    void (*row)(void *context, int64_t experts, const int32_t *expert, const float *weight, const void *in,
+                void *out);
+    int64_t block_rows; /* received rows worked on together; 0 = as many as stay in the cache */
+} weft_moe_expert;
+
+/* A whole round. Experts start on rows that have arrived while others are on their way, and their results
+ * are written straight to where they are summed. */
+WEFT_API weft_status weft_moe_forward(weft_moe *moe, int lane, const weft_moe_input *input,
+                                      const weft_moe_expert *expert, void *y);
+
+/* What the last round of a lane did on this rank. */
+typedef struct weft_moe_stats {
+    int64_t tokens;
+    int64_t rows_sent, results_sent;       /* rows this rank sent in dispatch and in combine, to any rank */
+    int64_t rows_received, entries;        /* rows that came here, and rows times their experts here */
+    int64_t dispatch_bytes, combine_bytes; /* of the rows sent */
+    double dispatch_us, combine_us;        /* forward: until rows could be read; the rest, experts included */
+} weft_moe_stats;
+
+WEFT_API weft_status weft_moe_get_stats(const weft_moe *moe, int lane, weft_moe_stats *stats);
+
+/*
+ * The feed-forward expert: down(silu(x gate) * (x up)), weights packed once for the GEMM engine, as an expert
+ * for weft_moe_forward. For each expert that lives here, in ascending id: gate and up are hidden x inter,
+ * down is inter x hidden, row-major, of the layer's dtype. They may be freed after the call.
+ */
+typedef struct weft_moe_ffn weft_moe_ffn;
+
+WEFT_API weft_status weft_moe_ffn_create(weft_moe *moe, int64_t inter, const void *const *gate,
+                                         const void *const *up, const void *const *down, weft_moe_ffn **ffn);
+WEFT_API weft_moe_expert weft_moe_ffn_expert(weft_moe_ffn *ffn);
+WEFT_API void weft_moe_ffn_free(weft_moe_ffn *ffn);
+
+/* The experts that live on this rank: their number, and their global ids, ascending. */
+WEFT_API int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert);
+
 #ifdef __cplusplus
 }
 #endif

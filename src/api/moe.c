@@ -1,0 +1,223 @@
+/* Mixture of experts: the doors of weft.h. */
+#include "moe/ffn.h"
+#include "moe/moe.h"
+
+#include <string.h>
+
+static weft_status no_layer(const char *call)
+{
+    return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: moe is NULL", call);
+}
+
+/* The lane, or NULL with the sentence written. */
+static weft_moe_lane *lane_of(const weft_moe *moe, int lane, const char *call)
+{
+    if (!moe) {
+        no_layer(call);
+        return NULL;
+    }
+    if (lane < 0 || lane >= moe->config.lanes) {
+        weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT, "%s: lane is %d; the layer has lanes 0 to %d",
+                       call, lane, moe->config.lanes - 1);
+        return NULL;
+    }
+    return &moe->lanes[lane];
+}
+
+void weft_moe_config_init(weft_moe_config *config)
+{
+    if (config)
+        *config = (weft_moe_config){.size = sizeof(*config), .dtype = WEFT_F16, .lanes = 1};
+}
+
+weft_status weft_moe_bytes(const weft_moe_config *config, int ranks, size_t *symmetric_bytes,
+                           size_t *private_bytes)
+{
+    weft_error_text *error = weft_error_thread();
+
+    if (!config || !symmetric_bytes || !private_bytes)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "weft_moe_bytes: config and both results must not be NULL");
+    return weft_moe_measure(config, ranks, symmetric_bytes, private_bytes, error);
+}
+
+weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, weft_moe **moe)
+{
+    if (!group)
+        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "weft_moe_create: group is NULL");
+    if (!config || !moe)
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_moe_create: %s is NULL",
+                              config ? "moe" : "config");
+    return weft_moe_open(group, config, moe);
+}
+
+weft_status weft_moe_free(weft_moe *moe)
+{
+    return moe ? weft_moe_close(moe) : WEFT_OK;
+}
+
+int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert)
+{
+    if (!moe)
+        return 0;
+    if (expert)
+        *expert = moe->local;
+    return moe->experts_here;
+}
+
+weft_status weft_moe_dispatch_send(weft_moe *moe, int lane, const weft_moe_input *input)
+{
+    weft_moe_lane *at = lane_of(moe, lane, "weft_moe_dispatch_send");
+
+    return at ? weft_moe_begin(at, input, NULL) : WEFT_ERR_ARGUMENT;
+}
+
+weft_status weft_moe_dispatch_recv(weft_moe *moe, int lane, weft_moe_view *view)
+{
+    weft_moe_lane *at = lane_of(moe, lane, "weft_moe_dispatch_recv");
+    weft_status status = at ? weft_moe_await(at) : WEFT_ERR_ARGUMENT;
+
+    if (!status && view)
+        *view = (weft_moe_view){.rows = at->in.rows,
+                                .row = at->in.row,
+                                .source = at->in.source,
+                                .token = at->in.token,
+                                .experts = moe->experts_here,
+                                .expert = moe->local,
+                                .offset = at->in.offset,
+                                .entry_row = at->in.expert_row,
+                                .entry_weight = at->in.expert_weight};
+    return status;
+}
+
+weft_status weft_moe_dispatch(weft_moe *moe, int lane, const weft_moe_input *input, weft_moe_view *view)
+{
+    weft_status status = weft_moe_dispatch_send(moe, lane, input);
+
+    return status ? status : weft_moe_dispatch_recv(moe, lane, view);
+}
+
+/* A lane that holds received rows, or NULL with the sentence written. */
+static weft_moe_lane *received_lane(const weft_moe *moe, int lane, const char *call, weft_status *status)
+{
+    weft_moe_lane *at = lane_of(moe, lane, call);
+
+    *status = WEFT_ERR_ARGUMENT;
+    if (at && at->state != WEFT_MOE_RECEIVED) {
+        *status = weft_error_set(&moe->group->error, WEFT_ERR_STATE,
+                                 "%s: no dispatch has been received on lane %d", call, lane);
+        return NULL;
+    }
+    return at;
+}
+
+weft_status weft_moe_layout(weft_moe *moe, int lane, int64_t alignment, int64_t *start, int64_t *rows)
+{
+    weft_status status;
+    weft_moe_lane *at = received_lane(moe, lane, "weft_moe_layout", &status);
+    int64_t next = 0;
+
+    if (!at)
+        return status;
+    if (!alignment || !start || !rows)
+        return weft_error_set(
+            &moe->group->error, WEFT_ERR_ARGUMENT,
+            "weft_moe_layout: alignment is %lld and must not be 0; start and rows must not be NULL",
+            (long long)alignment);
+    for (int e = 0; e < moe->experts_here; e++) {
+        int64_t count = at->in.offset[e + 1] - at->in.offset[e];
+
+        if (alignment < 0 && count > -alignment)
+            return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
+                                  "weft_moe_layout: expert %d received %lld rows, but is padded to %lld",
+                                  moe->local[e], (long long)count, (long long)-alignment);
+        start[e] = next;
+        next += alignment < 0 ? -alignment : (count + alignment - 1) / alignment * alignment;
+    }
+    *rows = next;
+    return WEFT_OK;
+}
+
+weft_status weft_moe_gather(weft_moe *moe, int lane, const int64_t *start, void *packed)
+{
+    weft_status status;
+    weft_moe_lane *at = received_lane(moe, lane, "weft_moe_gather", &status);
+
+    if (!at)
+        return status;
+    if (at->in.entries && !packed)
+        return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT, "weft_moe_gather: packed is NULL");
+    for (int e = 0; e < moe->experts_here; e++)
+        for (int64_t i = at->in.offset[e]; i < at->in.offset[e + 1]; i++)
+            memcpy((char *)packed + ((start ? start[e] - at->in.offset[e] : 0) + i) * moe->row_bytes,
+                   at->in.row[at->in.expert_row[i]], (size_t)moe->row_bytes);
+    return WEFT_OK;
+}
+
+weft_status weft_moe_combine_send(weft_moe *moe, int lane, const void *results, const int64_t *start)
+{
+    weft_moe_lane *at = lane_of(moe, lane, "weft_moe_combine_send");
+
+    return at ? weft_moe_give(at, results, start) : WEFT_ERR_ARGUMENT;
+}
+
+weft_status weft_moe_combine_recv(weft_moe *moe, int lane, void *y)
+{
+    weft_moe_lane *at = lane_of(moe, lane, "weft_moe_combine_recv");
+
+    return at ? weft_moe_finish(at, y) : WEFT_ERR_ARGUMENT;
+}
+
+weft_status weft_moe_combine(weft_moe *moe, int lane, const void *results, const int64_t *start, void *y)
+{
+    weft_status status = weft_moe_combine_send(moe, lane, results, start);
+
+    return status ? status : weft_moe_combine_recv(moe, lane, y);
+}
+
+weft_status weft_moe_forward(weft_moe *moe, int lane, const weft_moe_input *input,
+                             const weft_moe_expert *expert, void *y)
+{
+    weft_moe_lane *at = lane_of(moe, lane, "weft_moe_forward");
+
+    return at ? weft_moe_round(at, input, expert, y) : WEFT_ERR_ARGUMENT;
+}
+
+weft_status weft_moe_get_stats(const weft_moe *moe, int lane, weft_moe_stats *stats)
+{
+    weft_moe_lane *at = lane_of(moe, lane, "weft_moe_get_stats");
+
+    if (!at)
+        return WEFT_ERR_ARGUMENT;
+    if (!stats)
+        return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT, "weft_moe_get_stats: stats is NULL");
+    *stats = at->stats;
+    return WEFT_OK;
+}
+
+weft_status weft_moe_ffn_create(weft_moe *moe, int64_t inter, const void *const *gate, const void *const *up,
+                                const void *const *down, weft_moe_ffn **ffn)
+{
+    if (!moe)
+        return no_layer("weft_moe_ffn_create");
+    if (inter < 1 || !ffn)
+        return weft_error_set(
+            &moe->group->error, WEFT_ERR_ARGUMENT,
+            "weft_moe_ffn_create: inter is %lld and must be at least 1; ffn must not be NULL",
+            (long long)inter);
+    for (int e = 0; e < moe->experts_here; e++)
+        if (!gate || !up || !down || !gate[e] || !up[e] || !down[e])
+            return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
+                                  "weft_moe_ffn_create: a weight matrix of expert %d is NULL", moe->local[e]);
+    return weft_moe_ffn_open(moe, inter, gate, up, down, ffn);
+}
+
+weft_moe_expert weft_moe_ffn_expert(weft_moe_ffn *ffn)
+{
+    return ffn ? weft_moe_ffn_callbacks(ffn) : (weft_moe_expert){0};
+}
+
+void weft_moe_ffn_free(weft_moe_ffn *ffn)
+{
+    weft_moe_ffn_close(ffn);
+}

@@ -1,0 +1,109 @@
+/*
+ * Experts as callbacks over blocks of received rows.
+ *
+ * A block is a run of received rows. Its entries are grouped by expert, each expert is called once with its
+ * rows, and the results go back. In exact mode an expert writes straight into the owners' slots. In reduced
+ * mode results wait in scratch memory until the row's other experts are done, so blocks should be small
+ * enough for the cache, unless an expert gains from many rows at once.
+ */
+#include "moe/moe.h"
+
+enum { CACHE_BYTES = 256 << 10 };
+
+int64_t weft_moe_block_rows(const weft_moe_lane *lane, const weft_moe_expert *expert)
+{
+    const weft_moe *moe = lane->moe;
+    int64_t per_row = lane->in.rows ? (lane->in.entries + lane->in.rows - 1) / lane->in.rows : 1;
+    int64_t rows = CACHE_BYTES / (moe->row_bytes + per_row * moe->slot_stride);
+
+    if (expert->block_rows > 0)
+        return expert->block_rows;
+    return rows < 1 ? 1 : rows;
+}
+
+static void run_rows(weft_moe_lane *lane, const weft_moe_expert *expert, int64_t begin, int64_t end)
+{
+    weft_moe_received *in = &lane->in;
+
+    for (int64_t i = begin; i < end; i++) {
+        const weft_moe_wire_entry *entry = in->entry + in->entry_base[i];
+        int64_t entries = in->entry_base[i + 1] - in->entry_base[i];
+        char *slot =
+            (char *)weft_moe_at(lane, lane->slot, in->source[i]) + entry->slot * lane->moe->slot_stride;
+
+        for (int64_t j = 0; j < entries; j++) {
+            lane->block_place[j] = entry[j].expert;
+            lane->block_weight[j] = entry[j].weight;
+        }
+        expert->row(expert->context, entries, lane->block_place, lane->block_weight, in->row[i], slot);
+    }
+}
+
+/* Groups the block's entries by expert: in and out pointers in expert order, next[e] = end of expert e. */
+static void group_block(weft_moe_lane *lane, int64_t begin, int64_t end)
+{
+    const weft_moe *moe = lane->moe;
+    weft_moe_received *in = &lane->in;
+    int32_t first = in->entry_base[begin], last = in->entry_base[end];
+    int64_t sum = 0;
+
+    for (int e = 0; e < moe->experts_here; e++)
+        in->next[e] = 0;
+    for (int32_t j = first; j < last; j++)
+        in->next[moe->local_index[in->entry[j].expert]]++;
+    for (int e = 0; e < moe->experts_here; e++) {
+        int64_t count = in->next[e];
+
+        in->next[e] = sum;
+        sum += count;
+    }
+    for (int64_t i = begin; i < end; i++)
+        for (int32_t j = in->entry_base[i]; j < in->entry_base[i + 1]; j++) {
+            int64_t place = in->next[moe->local_index[in->entry[j].expert]]++;
+
+            lane->block_place[j - first] = (int32_t)place;
+            lane->block_in[place] = in->row[i];
+            lane->block_out[place] = moe->shape.one_result_per_row
+                                         ? lane->scratch + place * moe->slot_stride
+                                         : (char *)weft_moe_at(lane, lane->slot, in->source[i]) +
+                                               in->entry[j].slot * moe->slot_stride;
+        }
+}
+
+weft_status weft_moe_run_block(weft_moe_lane *lane, const weft_moe_expert *expert, int64_t begin, int64_t end)
+{
+    const weft_moe *moe = lane->moe;
+    weft_moe_received *in = &lane->in;
+    int32_t first = in->entry_base[begin];
+    int64_t done = 0;
+
+    if (expert->row && moe->shape.one_result_per_row) {
+        run_rows(lane, expert, begin, end);
+        return WEFT_OK;
+    }
+    if (moe->shape.one_result_per_row) {
+        weft_status status =
+            weft_moe_scratch(lane, (size_t)((in->entry_base[end] - first) * moe->slot_stride));
+
+        if (status)
+            return status;
+    }
+    group_block(lane, begin, end);
+    for (int e = 0; e < moe->experts_here; e++) {
+        if (in->next[e] > done)
+            expert->block(expert->context, moe->local[e], in->next[e] - done, lane->block_in + done,
+                          lane->block_out + done);
+        done = in->next[e];
+    }
+    for (int64_t i = begin; moe->shape.one_result_per_row && i < end; i++) {
+        int32_t from = in->entry_base[i];
+        int32_t entries = in->entry_base[i + 1] - from;
+
+        for (int32_t j = 0; j < entries; j++) {
+            lane->block_in[j] = lane->block_out[lane->block_place[from - first + j]];
+            lane->block_weight[j] = in->entry[from + j].weight;
+        }
+        weft_moe_return_row(lane, i, lane->block_in, lane->block_weight);
+    }
+    return WEFT_OK;
+}

@@ -1,0 +1,203 @@
+/*
+ * The feed-forward expert: down(silu(x gate) * (x up)) on the GEMM engine.
+ *
+ * Weights are packed once. A call takes all rows of one expert, so each weight is read from memory once for
+ * all of them: the cost of few rows is that reading, and of many rows the arithmetic. The hidden activations
+ * stay fp32 and are rounded to the engine's type when it packs them. Rows are gathered side by side first,
+ * which is one copy of a row against 6 * inter operations on each of its elements.
+ */
+#include "moe/ffn.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/dtype.h"
+#include "gemm/gemm.h"
+#include "moe/moe.h"
+
+enum { ROWS_MOST = 512 };
+
+struct weft_moe_ffn {
+    weft_moe *moe;
+    const weft_binding *bind;
+    int64_t inter;
+    weft_packed **gate, **up, **down; /* per local expert */
+    char *weights;
+    char *rows, *results;  /* ROWS_MOST x hidden */
+    float *gated, *raised; /* ROWS_MOST x inter */
+    void *workspace;
+};
+
+static size_t rounded(size_t bytes)
+{
+    return (bytes + WEFT_GEMM_ALIGNMENT - 1) / WEFT_GEMM_ALIGNMENT * WEFT_GEMM_ALIGNMENT;
+}
+
+static weft_packed *pack(const weft_moe_ffn *ffn, const void *weights, int64_t k, int64_t n, char **memory)
+{
+    weft_packed *packed = weft_packed_begin(ffn->bind, k, n, *memory);
+
+    weft_packed_fill(ffn->bind, packed, weights, ffn->moe->config.dtype, n, 1, 0, k, 0, n);
+    *memory += rounded(weft_packed_bytes(ffn->bind, k, n));
+    return packed;
+}
+
+static bool allocate(weft_moe_ffn *ffn)
+{
+    int64_t hidden = ffn->moe->config.hidden, inter = ffn->inter;
+    size_t experts = (size_t)ffn->moe->experts_here, size = weft_dtype_size(ffn->moe->config.dtype);
+    size_t wide = rounded(weft_packed_bytes(ffn->bind, hidden, inter));
+    size_t tall = rounded(weft_packed_bytes(ffn->bind, inter, hidden));
+    size_t first = weft_gemm_workspace_bytes(ffn->bind, ROWS_MOST, inter, hidden, true);
+    size_t second = weft_gemm_workspace_bytes(ffn->bind, ROWS_MOST, hidden, inter, true);
+    size_t row = (size_t)hidden * size, mid = (size_t)inter * sizeof(float);
+
+    ffn->gate = calloc(3 * experts + 1, sizeof(*ffn->gate));
+    ffn->weights = aligned_alloc(WEFT_GEMM_ALIGNMENT, experts * (2 * wide + tall) + WEFT_GEMM_ALIGNMENT);
+    ffn->rows = aligned_alloc(WEFT_GEMM_ALIGNMENT, rounded(ROWS_MOST * row));
+    ffn->results = aligned_alloc(WEFT_GEMM_ALIGNMENT, rounded(ROWS_MOST * row));
+    ffn->gated = aligned_alloc(WEFT_GEMM_ALIGNMENT, rounded(ROWS_MOST * mid));
+    ffn->raised = aligned_alloc(WEFT_GEMM_ALIGNMENT, rounded(ROWS_MOST * mid));
+    ffn->workspace = aligned_alloc(WEFT_GEMM_ALIGNMENT, rounded(first > second ? first : second));
+    return ffn->gate && ffn->weights && ffn->rows && ffn->results && ffn->gated && ffn->raised &&
+           ffn->workspace;
+}
+
+weft_status weft_moe_ffn_open(weft_moe *moe, int64_t inter, const void *const *gate, const void *const *up,
+                              const void *const *down, weft_moe_ffn **result)
+{
+    weft_error_text *error = &moe->group->error;
+    int experts = moe->experts_here;
+    const weft_core *core;
+    weft_status status = weft_core_current(&core, error);
+    weft_moe_ffn *ffn;
+    char *memory;
+
+    if (status)
+        return status;
+    if (moe->row_bytes != moe->result_bytes)
+        return weft_error_set(
+            error, WEFT_ERR_ARGUMENT,
+            "moe: tokens are dispatched as %lld bytes; the feed-forward expert reads %lld elements of %s",
+            (long long)moe->row_bytes, (long long)moe->config.hidden, weft_dtype_name(moe->config.dtype));
+    ffn = calloc(1, sizeof(*ffn));
+    if (ffn)
+        *ffn = (weft_moe_ffn){
+            .moe = moe, .inter = inter, .bind = weft_core_binding(core, moe->config.dtype, false)};
+    if (!ffn || !allocate(ffn)) {
+        weft_moe_ffn_close(ffn);
+        return weft_error_set(error, WEFT_ERR_MEMORY,
+                              "moe: no memory for the weights of %d experts of %lld x %lld", experts,
+                              (long long)moe->config.hidden, (long long)inter);
+    }
+    ffn->up = ffn->gate + experts;
+    ffn->down = ffn->up + experts;
+    memory = ffn->weights;
+    for (int e = 0; e < experts; e++) {
+        ffn->gate[e] = pack(ffn, gate[e], moe->config.hidden, inter, &memory);
+        ffn->up[e] = pack(ffn, up[e], moe->config.hidden, inter, &memory);
+        ffn->down[e] = pack(ffn, down[e], inter, moe->config.hidden, &memory);
+    }
+    *result = ffn;
+    return WEFT_OK;
+}
+
+void weft_moe_ffn_close(weft_moe_ffn *ffn)
+{
+    if (!ffn)
+        return;
+    free(ffn->gate);
+    free(ffn->weights);
+    free(ffn->rows);
+    free(ffn->results);
+    free(ffn->gated);
+    free(ffn->raised);
+    free(ffn->workspace);
+    free(ffn);
+}
+
+/* gated = silu(rows gate) * (rows up) */
+static void rise(weft_moe_ffn *ffn, int local, int64_t rows)
+{
+    int64_t count = rows * ffn->inter;
+    weft_gemm_tile tile = weft_gemm_tile_init(ffn->bind);
+
+    tile.m = rows;
+    tile.n = ffn->inter;
+    tile.k = ffn->moe->config.hidden;
+    tile.a = ffn->rows;
+    tile.a_rs = tile.k;
+    tile.a_cs = 1;
+    tile.a_dtype = ffn->moe->config.dtype;
+    tile.d_dtype = WEFT_F32;
+    tile.d_ld[0] = ffn->inter;
+    tile.packed_b = ffn->gate[local];
+    tile.d[0] = ffn->gated;
+    tile.act = WEFT_ACT_SILU;
+    weft_gemm_run_tile(&tile, ffn->workspace);
+    tile.packed_b = ffn->up[local];
+    tile.d[0] = ffn->raised;
+    tile.act = WEFT_ACT_NONE;
+    weft_gemm_run_tile(&tile, ffn->workspace);
+    for (int64_t i = 0; i < count; i++)
+        ffn->gated[i] *= ffn->raised[i];
+}
+
+/* results = gated down, written `stride` elements apart */
+static void fall(weft_moe_ffn *ffn, int local, int64_t rows, void *results, int64_t stride)
+{
+    weft_gemm_tile tile = weft_gemm_tile_init(ffn->bind);
+
+    tile.m = rows;
+    tile.n = ffn->moe->config.hidden;
+    tile.k = ffn->inter;
+    tile.a = ffn->gated;
+    tile.a_rs = tile.k;
+    tile.a_cs = 1;
+    tile.a_dtype = WEFT_F32;
+    tile.packed_b = ffn->down[local];
+    tile.d_dtype = ffn->moe->config.dtype;
+    tile.d[0] = results;
+    tile.d_ld[0] = stride;
+    weft_gemm_run_tile(&tile, ffn->workspace);
+}
+
+/* The distance between result rows if it is the same for all and in order, else 0. */
+static int64_t even_stride(void *const *out, int64_t rows)
+{
+    ptrdiff_t step = rows > 1 ? (char *)out[1] - (char *)out[0] : 0;
+
+    for (int64_t i = 2; i < rows; i++)
+        if ((char *)out[i] - (char *)out[i - 1] != step)
+            return 0;
+    return step > 0 ? (int64_t)step : 0;
+}
+
+static void ffn_block(void *context, int expert, int64_t rows, const void *const *in, void *const *out)
+{
+    weft_moe_ffn *ffn = context;
+    int64_t hidden = ffn->moe->config.hidden, bytes = ffn->moe->result_bytes;
+    int64_t size = (int64_t)weft_dtype_size(ffn->moe->config.dtype);
+    int local = ffn->moe->local_index[expert];
+
+    for (int64_t done = 0; done < rows; done += ROWS_MOST) {
+        int64_t count = rows - done < ROWS_MOST ? rows - done : ROWS_MOST;
+        int64_t stride = even_stride(out + done, count);
+
+        for (int64_t i = 0; i < count; i++)
+            memcpy(ffn->rows + i * bytes, in[done + i], (size_t)bytes);
+        rise(ffn, local, count);
+        if (stride >= bytes && stride % size == 0) {
+            fall(ffn, local, count, out[done], stride / size);
+            continue;
+        }
+        fall(ffn, local, count, ffn->results, hidden);
+        for (int64_t i = 0; i < count; i++)
+            memcpy(out[done + i], ffn->results + i * bytes, (size_t)bytes);
+    }
+}
+
+weft_moe_expert weft_moe_ffn_callbacks(weft_moe_ffn *ffn)
+{
+    return (weft_moe_expert){.context = ffn, .block = ffn_block, .block_rows = INT32_MAX};
+}

@@ -1,0 +1,13 @@
+/* The feed-forward expert; see weft_moe_ffn_create in weft.h. */
+#ifndef WEFT_MOE_FFN_H
+#define WEFT_MOE_FFN_H
+
+#include "core/status.h"
+
+/* gate, up and down have one matrix for each local expert of the layer. */
+weft_status weft_moe_ffn_open(weft_moe *moe, int64_t inter, const void *const *gate, const void *const *up,
+                              const void *const *down, weft_moe_ffn **ffn);
+void weft_moe_ffn_close(weft_moe_ffn *ffn);
+weft_moe_expert weft_moe_ffn_callbacks(weft_moe_ffn *ffn);
+
+#endif

@@ -1,0 +1,350 @@
+/* Makes a layer: checks and agrees on the configuration, and lays out its memory. */
+#include "moe/moe.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/dtype.h"
+#include "core/part.h"
+
+static const weft_moe_rung *rung_of(weft_moe_impl impl)
+{
+    switch (impl) {
+    case WEFT_MOE_FUSED:
+        return &weft_moe_fused;
+    case WEFT_MOE_ROWS:
+        return &weft_moe_rows;
+    case WEFT_MOE_SORTED:
+        return &weft_moe_sorted;
+    case WEFT_MOE_REFERENCE:
+        return &weft_moe_reference;
+    }
+    return NULL;
+}
+
+/* ---- what a layer needs -------------------------------------------------------------------------------- */
+
+static weft_status check_config(const weft_moe_config *c, int ranks, weft_error_text *error)
+{
+    const int64_t most_rows = WEFT_MOE_REJECTED - 1;
+
+    if (c->size != sizeof(*c))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "moe: config.size is %zu, expected %zu; fill it with weft_moe_config_init",
+                              c->size, sizeof(*c));
+    if (ranks < 1)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "moe: %d ranks; at least 1 is needed", ranks);
+    if (c->experts < 1 || c->topk < 1 || c->topk > c->experts)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "moe: %d experts and topk %d; topk must be 1 to the number of experts",
+                              c->experts, c->topk);
+    if (c->hidden < 1 || c->tokens < 1 || c->tokens > most_rows / c->topk || c->hidden > INT32_MAX ||
+        c->row_bytes < 0 || c->row_bytes > INT32_MAX)
+        return weft_error_set(
+            error, WEFT_ERR_ARGUMENT,
+            "moe: hidden %lld, row_bytes %lld, tokens %lld; hidden and tokens are at least 1, tokens x "
+            "topk is at most %lld, rows are shorter than 2 GiB",
+            (long long)c->hidden, (long long)c->row_bytes, (long long)c->tokens, (long long)most_rows);
+    if (c->dtype != WEFT_F16 && c->dtype != WEFT_BF16 && c->dtype != WEFT_F32)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "moe: results cannot be %s; they are float16, bfloat16 or float32",
+                              weft_dtype_name(c->dtype));
+    if (!rung_of(c->impl) || (c->mode != WEFT_MOE_EXACT && c->mode != WEFT_MOE_REDUCED))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "moe: impl %d or mode %d is not one", (int)c->impl,
+                              (int)c->mode);
+    if (c->mode == WEFT_MOE_REDUCED && c->impl != WEFT_MOE_FUSED)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "moe: %s has no reduced mode; only fused has",
+                              rung_of(c->impl)->name);
+    if (c->lanes < 1 || c->lanes > 64)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "moe: %d lanes; 1 to 64 are possible", c->lanes);
+    for (int e = 0; c->expert_rank && e < c->experts; e++)
+        if (c->expert_rank[e] < 0 || c->expert_rank[e] >= ranks)
+            return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                                  "moe: the table puts expert %d on rank %d; ranks are 0 to %d", e,
+                                  c->expert_rank[e], ranks - 1);
+    return WEFT_OK;
+}
+
+static int owner_of(const weft_moe_config *c, int ranks, int expert)
+{
+    return c->expert_rank ? c->expert_rank[expert] : (int)weft_part_of(c->experts, ranks, expert);
+}
+
+/* Fills what follows from the configuration alone. Returns whether memory sufficed. */
+static bool settle(weft_moe *moe, const weft_moe_config *c, int ranks, int rank)
+{
+    int64_t size = (int64_t)weft_dtype_size(c->dtype);
+    int32_t *here;
+
+    moe->config = *c;
+    moe->config.expert_rank = NULL;
+    moe->rung = rung_of(c->impl);
+    moe->result_bytes = c->hidden * size;
+    moe->row_bytes = c->row_bytes ? c->row_bytes : moe->result_bytes;
+    moe->stage_stride = (moe->row_bytes + 63) / 64 * 64;
+    moe->slot_stride = (moe->result_bytes + 63) / 64 * 64;
+    moe->owner = malloc((size_t)c->experts * sizeof(int32_t));
+    moe->local_index = malloc((size_t)c->experts * sizeof(int32_t));
+    moe->local = malloc((size_t)c->experts * sizeof(int32_t));
+    here = calloc((size_t)ranks, sizeof(int32_t));
+    if (moe->owner && moe->local_index && moe->local && here)
+        for (int e = 0; e < c->experts; e++) {
+            int owner = owner_of(c, ranks, e);
+
+            moe->owner[e] = owner;
+            moe->local_index[e] = here[owner]++;
+            if (here[owner] > moe->experts_most)
+                moe->experts_most = here[owner];
+            if (owner == rank)
+                moe->local[moe->experts_here++] = e;
+        }
+    free(here);
+    moe->shape =
+        (weft_moe_shape){.ranks = ranks,
+                         .experts = c->experts,
+                         .topk = c->topk,
+                         .capacity = c->tokens,
+                         .owner = moe->owner,
+                         .one_row_per_rank = moe->rung->one_row_per_rank,
+                         .one_result_per_row = c->mode == WEFT_MOE_REDUCED,
+                         .slots_per_token = c->mode == WEFT_MOE_EXACT || c->topk < ranks ? c->topk : ranks};
+    return moe->owner && moe->local_index && moe->local && here;
+}
+
+static void unsettle(weft_moe *moe)
+{
+    free(moe->owner);
+    free(moe->local_index);
+    free(moe->local);
+}
+
+/* ---- where things lie -----------------------------------------------------------------------------------
+ */
+
+/* Hands out pieces of a block; with base NULL it only measures. */
+typedef struct carver {
+    char *base;
+    size_t used;
+} carver;
+
+static void *carve(carver *c, size_t bytes)
+{
+    size_t at = c->used;
+
+    c->used += (bytes + WEFT_LINE_BYTES - 1) / WEFT_LINE_BYTES * WEFT_LINE_BYTES;
+    return c->base ? c->base + at : NULL;
+}
+
+static void carve_symmetric(const weft_moe *moe, weft_moe_lane *lane, carver *c)
+{
+    size_t ranks = (size_t)moe->shape.ranks, tokens = (size_t)moe->shape.capacity;
+    size_t pairs = tokens * (size_t)moe->shape.topk;
+    size_t per_rank = moe->shape.topk < moe->shape.ranks ? pairs : tokens * ranks;
+    size_t rows = moe->rung->one_row_per_rank ? per_rank : pairs;
+
+    lane->count = carve(c, 2 * ranks * sizeof(weft_signal));
+    lane->staged = carve(c, sizeof(weft_signal));
+    lane->done = carve(c, ranks * sizeof(weft_signal));
+    lane->board = carve(c, 2 * ranks * sizeof(weft_moe_board));
+    lane->out.row = carve(c, rows * sizeof(weft_moe_wire_row));
+    lane->out.entry = carve(c, pairs * sizeof(weft_moe_wire_entry));
+    lane->row_flag = carve(c, moe->rung->row_flags ? rows * sizeof(uint64_t) : 0);
+    lane->result_flag = carve(c, moe->rung->row_flags ? pairs * sizeof(uint64_t) : 0);
+    lane->index_copy = carve(c, moe->rung->input_copy ? pairs * sizeof(int32_t) : 0);
+    lane->weight_copy = carve(c, moe->rung->input_copy ? pairs * sizeof(float) : 0);
+    lane->stage = carve(c, (moe->rung->stage_once ? tokens : pairs) * (size_t)moe->stage_stride);
+    lane->slot = carve(c, tokens * (size_t)moe->shape.slots_per_token * (size_t)moe->slot_stride);
+}
+
+static void carve_private(const weft_moe *moe, weft_moe_lane *lane, carver *c)
+{
+    size_t ranks = (size_t)moe->shape.ranks, tokens = (size_t)moe->shape.capacity,
+           topk = (size_t)moe->shape.topk;
+    size_t experts = (size_t)moe->experts_most, most = topk < experts ? topk : experts;
+    size_t entries = ranks * tokens * most, rows = moe->rung->one_row_per_rank ? ranks * tokens : entries;
+    size_t block = entries > topk ? entries : topk;
+    weft_moe_routing *out = &lane->out;
+    weft_moe_received *in = &lane->in;
+
+    lane->seen = carve(c, ranks * sizeof(*lane->seen));
+    lane->counts = carve(c, ranks * sizeof(*lane->counts));
+    out->row_base = carve(c, (ranks + 1) * sizeof(int32_t));
+    out->entry_base = carve(c, (ranks + 1) * sizeof(int32_t));
+    out->row_next = carve(c, ranks * sizeof(int32_t));
+    out->entry_next = carve(c, ranks * sizeof(int32_t));
+    out->stamp = carve(c, ranks * sizeof(int32_t));
+    out->order = carve(c, topk * sizeof(uint64_t));
+    out->slots = carve(c, tokens * sizeof(int32_t));
+    out->slot = carve(c, tokens * topk * sizeof(weft_moe_slot));
+    in->rank_base = carve(c, (ranks + 1) * sizeof(int32_t));
+    in->row = carve(c, rows * sizeof(void *));
+    in->source = carve(c, rows * sizeof(int32_t));
+    in->token = carve(c, rows * sizeof(int32_t));
+    in->entry_base = carve(c, (rows + 1) * sizeof(int32_t));
+    in->entry = carve(c, entries * sizeof(weft_moe_wire_entry));
+    in->offset = carve(c, (experts + 1) * sizeof(int64_t));
+    in->place = carve(c, entries * sizeof(int32_t));
+    in->expert_row = carve(c, entries * sizeof(int32_t));
+    in->expert_weight = carve(c, entries * sizeof(float));
+    in->next = carve(c, experts * sizeof(int64_t));
+    lane->inverse = carve(c, tokens * topk * sizeof(int32_t));
+    lane->block_in = carve(c, block * sizeof(void *));
+    lane->block_out = carve(c, block * sizeof(void *));
+    lane->block_place = carve(c, block * sizeof(int32_t));
+    lane->block_weight = carve(c, block * sizeof(float));
+}
+
+static void carve_all(weft_moe *moe, weft_moe_lane *lanes, carver *symmetric, carver *private)
+{
+    for (int i = 0; i < moe->config.lanes; i++) {
+        carve_symmetric(moe, &lanes[i], symmetric);
+        carve_private(moe, &lanes[i], private);
+    }
+}
+
+weft_status weft_moe_measure(const weft_moe_config *config, int ranks, size_t *symmetric_bytes,
+                             size_t *private_bytes, weft_error_text *error)
+{
+    weft_status status = check_config(config, ranks, error);
+    carver symmetric = {NULL, 0}, private = {NULL, 0};
+    weft_moe_lane lane;
+    weft_moe moe = {0};
+
+    if (status)
+        return status;
+    if (!settle(&moe, config, ranks, 0))
+        status = weft_error_set(error, WEFT_ERR_MEMORY, "moe: no memory for a table of %d experts",
+                                config->experts);
+    for (int i = 0; !status && i < config->lanes; i++) {
+        carve_symmetric(&moe, &lane, &symmetric);
+        carve_private(&moe, &lane, &private);
+    }
+    unsettle(&moe);
+    if (status)
+        return status;
+    *symmetric_bytes = symmetric.used;
+    *private_bytes = private.used + (size_t)config->lanes * sizeof(weft_moe_lane) + sizeof(weft_moe) +
+                     3 * (size_t)config->experts * sizeof(int32_t);
+    return WEFT_OK;
+}
+
+/* ---- making and freeing ---------------------------------------------------------------------------------
+ */
+
+static weft_status agree(weft_group *group, const weft_moe_config *c, bool valid)
+{
+    uint64_t hash = weft_hash(WEFT_HASH_START, &valid, sizeof(valid));
+    char text[256] = "a configuration that was rejected there";
+
+    if (valid) {
+        int64_t facts[] = {c->experts,   c->topk,          c->hidden,        c->tokens, (int64_t)c->dtype,
+                           c->row_bytes, (int64_t)c->mode, (int64_t)c->impl, c->lanes};
+
+        hash = weft_hash(hash, facts, sizeof(facts));
+        for (int e = 0; e < c->experts; e++) {
+            int32_t owner = owner_of(c, group->size, e);
+
+            hash = weft_hash(hash, &owner, sizeof(owner));
+        }
+        snprintf(
+            text, sizeof(text),
+            "%d experts, topk %d, hidden %lld, %lld tokens, %s, row_bytes %lld, mode %d, impl %d, %d lanes, "
+            "table %08x",
+            c->experts, c->topk, (long long)c->hidden, (long long)c->tokens, weft_dtype_name(c->dtype),
+            (long long)c->row_bytes, (int)c->mode, (int)c->impl, c->lanes, (unsigned)(hash & 0xffffffff));
+    }
+    return weft_group_agree(group, "the mixture-of-experts layer", hash, text);
+}
+
+/* Private memory, then symmetric memory: a rank that lacks the first still takes part in the second. */
+static weft_status allocate(weft_moe *moe)
+{
+    weft_group *group = moe->group;
+    carver symmetric = {NULL, 0}, private = {NULL, 0};
+    weft_moe_lane *lanes = calloc((size_t)moe->config.lanes, sizeof(*lanes));
+    weft_status status;
+
+    if (lanes)
+        carve_all(moe, lanes, &symmetric, &private);
+    moe->lanes = lanes;
+    moe->memory = lanes ? aligned_alloc(WEFT_LINE_BYTES, private.used) : NULL;
+    status = weft_group_agree(group, "memory for the mixture-of-experts layer", moe->memory != NULL,
+                              moe->memory ? "enough" : "no private memory left");
+    if (!status && !moe->memory)
+        status = weft_error_set(&group->error, WEFT_ERR_MEMORY, "moe: no memory for %zu private bytes",
+                                private.used);
+    if (!status)
+        status = weft_symm_alloc(group, symmetric.used, WEFT_LINE_BYTES, &moe->symmetric);
+    if (status)
+        return status;
+    memset(moe->memory, 0, private.used);
+    symmetric = (carver){moe->symmetric, 0};
+    private = (carver){moe->memory, 0};
+    carve_all(moe, lanes, &symmetric, &private);
+    for (int i = 0; i < moe->config.lanes; i++) {
+        lanes[i].moe = moe;
+        lanes[i].index = i;
+        memset(lanes[i].seen, 0xff, (size_t)moe->shape.ranks * sizeof(*lanes[i].seen));
+    }
+    return WEFT_OK;
+}
+
+static void discard(weft_moe *moe)
+{
+    for (int i = 0; moe->lanes && i < moe->config.lanes; i++) {
+        free(moe->lanes[i].receive);
+        free(moe->lanes[i].scratch);
+    }
+    free(moe->lanes);
+    free(moe->memory);
+    unsettle(moe);
+    free(moe);
+}
+
+weft_status weft_moe_open(weft_group *group, const weft_moe_config *config, weft_moe **result)
+{
+    weft_moe *moe = calloc(1, sizeof(*moe));
+    weft_error_text wrong;
+    weft_status invalid = check_config(config, group->size, &wrong), status = agree(group, config, !invalid);
+
+    if (invalid)
+        status = weft_error_set(&group->error, invalid, "%s", wrong.text);
+    if (!status && (!moe || !settle(moe, config, group->size, group->rank)))
+        status = weft_group_poison(group, WEFT_ERR_MEMORY, "moe: no memory for a table of %d experts",
+                                   config->experts);
+    if (!status) {
+        moe->group = group;
+        status = allocate(moe);
+    }
+    if (status) {
+        if (moe)
+            discard(moe);
+        return status;
+    }
+    *result = moe;
+    return WEFT_OK;
+}
+
+weft_status weft_moe_close(weft_moe *moe)
+{
+    weft_status status = weft_symm_free(moe->group, moe->symmetric);
+
+    discard(moe);
+    return status;
+}
+
+weft_status weft_moe_scratch(weft_moe_lane *lane, size_t bytes)
+{
+    if (bytes <= lane->scratch_bytes)
+        return WEFT_OK;
+    free(lane->scratch);
+    bytes = (bytes + WEFT_LINE_BYTES - 1) / WEFT_LINE_BYTES * WEFT_LINE_BYTES;
+    lane->scratch_bytes = 0;
+    lane->scratch = aligned_alloc(WEFT_LINE_BYTES, bytes);
+    if (!lane->scratch)
+        return weft_group_poison(lane->moe->group, WEFT_ERR_MEMORY, "moe: no memory for %zu bytes of results",
+                                 bytes);
+    lane->scratch_bytes = bytes;
+    return WEFT_OK;
+}

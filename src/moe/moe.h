@@ -1,0 +1,239 @@
+/*
+ * A mixture-of-experts layer over the ranks of a group: what it keeps, and the four phases of a round.
+ *
+ * Memory. Everything that travels lies in the memory of the rank whose tokens they are, so its own capacity
+ * bounds it and no routing, however skewed, can overflow a receiver. Tokens stay where they are (symmetric
+ * memory) or are copied once to `stage`; receivers read them in place. Results are written into the token
+ * owner's `slot` rows, which combine sums.
+ *
+ * Protocol of an epoch, one per dispatch. No barrier, nothing is reset.
+ *   1. The sender writes board, wire rows and entries, then one {epoch, count} word to every rank, also when
+ *      zero, doubled by the parity of the epoch. A rank whose input was rejected sends the count REJECTED.
+ *   2. A receiver waits for the words of all ranks before it reads anything else. If one says rejected, every
+ *      rank sees that, and all leave the epoch.
+ *   3. The sender stages tokens and advances `staged`, {epoch, tokens}; receivers follow it.
+ *   4. A receiver writes result rows and advances `done` at the token owner, {epoch, rows}. A rank that got
+ * no rows of a sender writes nothing there, and the sender does not wait for it.
+ *   5. The sender waits for the `done` of the ranks it sent rows to. Then nobody reads its tokens or writes
+ *      its slots any more, and it may begin the next epoch.
+ * Why two words suffice: whoever writes the word of epoch e + 2 has read its peer's word of e + 1, which the
+ * peer sent after it had read all words of e. That is also why a rejecting rank must read its peers' words
+ * before its next epoch. tests/moe/test_protocol.c searches all interleavings, and those of broken variants.
+ */
+#ifndef WEFT_MOE_MOE_H
+#define WEFT_MOE_MOE_H
+
+#include <stdatomic.h>
+
+#include "moe/routing.h"
+#include "moe/sum.h"
+#include "symm/symm.h"
+
+typedef struct weft_moe_lane weft_moe_lane;
+
+/* One rung of the ladder. A phase returns a status with the sentence in the group's error. */
+typedef struct weft_moe_rung {
+    const char *name;
+    bool one_row_per_rank;
+    bool stage_once; /* a token is staged once, not once for each of its experts */
+    bool row_flags;  /* one flag per staged row and per slot */
+    bool input_copy; /* shows its experts and weights as they were given */
+
+    /* Makes tokens and routing readable by others, and posts the counts. */
+    weft_status (*send)(weft_moe_lane *lane, const void *x);
+    /* After all counts are in: fills lane->in, and waits until its rows can be read. */
+    weft_status (*receive)(weft_moe_lane *lane);
+    /* Sends results (rows of `hidden` elements in the layout of `start`) to their owners. */
+    weft_status (*give)(weft_moe_lane *lane, const void *results, const int64_t *start);
+    /* Waits for the results of the own tokens and sums them. */
+    weft_status (*take)(weft_moe_lane *lane, void *y);
+    /* A whole round after the counts are in, or NULL: receive, experts, give, take. */
+    weft_status (*forward)(weft_moe_lane *lane, const weft_moe_expert *expert, void *y);
+} weft_moe_rung;
+
+extern const weft_moe_rung weft_moe_fused, weft_moe_rows, weft_moe_sorted, weft_moe_reference;
+
+/* What a sender shows one receiver in one epoch; doubled by parity like the count words, and for the same
+ * reason readable also when there are no rows. */
+typedef struct weft_moe_board {
+    int64_t generation; /* changes with the routing or its weights */
+    int64_t x_shift;    /* where the tokens lie, relative to the sender's stage */
+    int64_t x_stride;
+    int32_t row_base, entry_base, entries;
+} weft_moe_board;
+
+/* What this rank received: rows by source rank, then wire order, with their entries; and the same entries by
+ * local expert. */
+typedef struct weft_moe_received {
+    int64_t rows, entries;
+    int32_t *rank_base; /* ranks + 1: rows of source s */
+    const void **row;
+    int32_t *source, *token;
+    int32_t *entry_base; /* rows + 1: entries of a row */
+    weft_moe_wire_entry *entry;
+    int64_t *offset; /* local experts + 1 */
+    int32_t *place;  /* entry -> its position in expert order */
+    int32_t *expert_row;
+    float *expert_weight;
+    int64_t *next; /* local experts: scratch */
+} weft_moe_received;
+
+typedef enum weft_moe_state {
+    WEFT_MOE_IDLE,
+    WEFT_MOE_SENT,
+    WEFT_MOE_RECEIVED,
+    WEFT_MOE_GIVEN
+} weft_moe_state;
+
+struct weft_moe_lane {
+    weft_moe *moe;
+    int index;
+    weft_moe_state state;
+    uint64_t epoch;
+    bool undrained;     /* this epoch was rejected here, and the peers' words have not been read */
+    int64_t routing;    /* how many routings were made; 0 = none yet */
+    int64_t generation; /* changes with the routing and with its weights */
+    int64_t *seen;      /* per source: generation of the routing in `in`, -1 = none */
+    int32_t *counts;    /* per source: rows of this epoch */
+
+    /* symmetric memory, at this rank's addresses */
+    weft_signal *count;    /* [2][ranks], written by rank `source`; partner: await_counts there */
+    weft_signal *staged;   /* written by this rank; partner: weft_moe_await_staged of receivers */
+    weft_signal *done;     /* [ranks], written by the rank that returns rows; partner: weft_moe_await_done */
+    weft_moe_board *board; /* [2][ranks] */
+    _Atomic uint64_t *row_flag, *result_flag;
+    int32_t *index_copy; /* reference: the input as it was given */
+    float *weight_copy;
+    char *stage, *slot;
+
+    weft_moe_routing out;
+    weft_moe_received in;
+    char *receive; /* sorted: private copy of what was received */
+    size_t receive_bytes;
+    int32_t *inverse; /* sorted: slot -> place in the sorted order */
+    int64_t sorted_routing;
+    char *scratch; /* forward: results on their way */
+    size_t scratch_bytes;
+    const void **block_in; /* forward: pointers to the entries of a block, by expert */
+    void **block_out;
+    int32_t *block_place; /* entry of the block -> its position there */
+    float *block_weight;
+    weft_moe_stats stats;
+    int64_t begin_ns;
+};
+
+struct weft_moe {
+    weft_group *group;
+    const weft_moe_rung *rung;
+    weft_moe_config config; /* expert_rank unused: see owner */
+    weft_moe_shape shape;
+    int64_t row_bytes;    /* of a token */
+    int64_t stage_stride; /* bytes between staged rows */
+    int64_t slot_stride;  /* bytes between result rows */
+    int64_t result_bytes; /* hidden elements */
+    int32_t *owner;       /* expert -> rank */
+    int32_t *local_index; /* expert -> index on its owner */
+    int32_t *local;       /* ids of the experts here, ascending */
+    int experts_here, experts_most;
+    void *symmetric;
+    weft_moe_lane *lanes;
+    void *memory; /* everything private */
+};
+
+/* ---- layer.c: making one ----------------------------------------------------------------------------- */
+
+weft_status weft_moe_measure(const weft_moe_config *config, int ranks, size_t *symmetric_bytes,
+                             size_t *private_bytes, weft_error_text *error);
+weft_status weft_moe_open(weft_group *group, const weft_moe_config *config, weft_moe **moe);
+weft_status weft_moe_close(weft_moe *moe);
+
+/* Makes lane->scratch hold at least `bytes`; failing poisons the group, since the peers are in the round. */
+weft_status weft_moe_scratch(weft_moe_lane *lane, size_t bytes);
+
+/* ---- round.c: the calls of a round, each an error when out of order ----------------------------------- */
+
+/* Begins an epoch. Input that is rejected, for itself or for the `fault` its caller found, ends it for all.
+ */
+weft_status weft_moe_begin(weft_moe_lane *lane, const weft_moe_input *input, const char *fault);
+weft_status weft_moe_await(weft_moe_lane *lane);
+weft_status weft_moe_give(weft_moe_lane *lane, const void *results, const int64_t *start);
+weft_status weft_moe_finish(weft_moe_lane *lane, void *y);
+weft_status weft_moe_round(weft_moe_lane *lane, const weft_moe_input *input, const weft_moe_expert *expert,
+                           void *y);
+
+/* Rows can be read: notes what was received, and the time. */
+void weft_moe_note_received(weft_moe_lane *lane);
+
+/* ---- words.c: the words ranks exchange --------------------------------------------------------------- */
+
+enum {
+    /* {epoch, count} = epoch << 24 | count. Eight bits of the epoch lie in the low half, which sleepers
+       watch. */
+    WEFT_MOE_COUNT_BITS = 24,
+    WEFT_MOE_REJECTED = (1 << WEFT_MOE_COUNT_BITS) - 1,
+};
+
+static inline uint64_t weft_moe_word(const weft_moe_lane *lane, int64_t count)
+{
+    return lane->epoch << WEFT_MOE_COUNT_BITS | (uint64_t)count;
+}
+
+/* Tells every rank how many rows it will get, from lane->out; or, when rejected, that it will get none. */
+void weft_moe_post_counts(weft_moe_lane *lane, bool rejected);
+
+/* Waits for the words of every rank; WEFT_ERR_PEER when one rejected its input. */
+weft_status weft_moe_await_counts(weft_moe_lane *lane);
+
+/* The sender's progress: its first `tokens` tokens (or rows) can be read. */
+void weft_moe_post_staged(weft_moe_lane *lane, int64_t tokens);
+weft_status weft_moe_await_staged(weft_moe_lane *lane, int source, int64_t tokens);
+
+/* The receiver's progress: the results of the first `rows` rows of `source` are written. */
+void weft_moe_post_done(weft_moe_lane *lane, int source, int64_t rows);
+weft_status weft_moe_await_done(weft_moe_lane *lane, int rank, int64_t rows);
+
+static inline void *weft_moe_at(const weft_moe_lane *lane, const void *mine, int rank)
+{
+    return weft_symm_peer(lane->moe->group, mine, rank);
+}
+
+/* The board this rank shows `receiver`, or that `source` shows this rank, in this epoch. */
+static inline weft_moe_board *weft_moe_board_for(weft_moe_lane *lane, int receiver)
+{
+    return &lane->board[(lane->epoch & 1) * (uint64_t)lane->moe->shape.ranks + (uint64_t)receiver];
+}
+
+static inline const weft_moe_board *weft_moe_board_of(weft_moe_lane *lane, int source)
+{
+    return weft_moe_at(lane, weft_moe_board_for(lane, lane->moe->group->rank), source);
+}
+
+/* ---- view.c: what was received ------------------------------------------------------------------------ */
+
+/* Fills lane->in from the senders' wire rows, unless no sender's routing changed. Row pointers are to the
+ * senders' tokens. */
+void weft_moe_collect(weft_moe_lane *lane);
+
+/* Sets offset, place, expert_row and expert_weight of lane->in from its rows and entries. */
+void weft_moe_group_by_expert(weft_moe_lane *lane);
+
+/* Writes the results of received row i to its owner: each to its slot, or one weighted sum. `result` and
+ * `weight` run over the entries of the row. */
+void weft_moe_return_row(weft_moe_lane *lane, int64_t i, const void *const *result, const float *weight);
+
+/* The same from results in the layout of `start` (NULL: entry order). */
+void weft_moe_return_from(weft_moe_lane *lane, int64_t i, const char *results, const int64_t *start);
+
+/* y of token t from its slots, in slot order. */
+void weft_moe_sum_token(weft_moe_lane *lane, int64_t t, void *y);
+
+/* ---- blocks.c: experts over received rows -------------------------------------------------------------- */
+
+/* Runs the expert over received rows [begin, end) and returns their results to their owners. */
+weft_status weft_moe_run_block(weft_moe_lane *lane, const weft_moe_expert *expert, int64_t begin,
+                               int64_t end);
+
+/* How many received rows make a block for this expert. */
+int64_t weft_moe_block_rows(const weft_moe_lane *lane, const weft_moe_expert *expert);
+
+#endif

@@ -1,0 +1,116 @@
+/*
+ * The rung below fused: every (token, expert) pair is a row of its own with a flag of its own. Counts go out
+ * first, so receivers already wait for rows while they are being copied. A flag holds the epoch in which its
+ * row was last written and is never reset.
+ */
+#include <string.h>
+
+#include "moe/moe.h"
+
+typedef struct flag_wait {
+    _Atomic uint64_t *flag;
+    uint64_t epoch;
+} flag_wait;
+
+static bool flag_is_up(void *argument)
+{
+    const flag_wait *wait = argument;
+
+    /* Partner: raise on the rank that wrote the row. */
+    return weft_signal_passed(atomic_load_explicit(wait->flag, memory_order_acquire), wait->epoch);
+}
+
+static void raise(_Atomic uint64_t *flag, uint64_t epoch)
+{
+    /* Partner: flag_is_up on the rank that reads the row. */
+    atomic_store_explicit(flag, epoch, memory_order_release);
+}
+
+static weft_status await_flag(weft_moe_lane *lane, const char *op, int peer, _Atomic uint64_t *flag,
+                              weft_wait_kind kind)
+{
+    flag_wait wait = {flag, lane->epoch};
+    weft_wait_note note = {.op = op, .peer = peer, .task = lane->index, .epoch = lane->epoch, .kind = kind};
+
+    if (flag_is_up(&wait))
+        return WEFT_OK;
+    return weft_wait_until(lane->moe->group, flag_is_up, &wait, &note);
+}
+
+static weft_status rows_send(weft_moe_lane *lane, const void *x)
+{
+    const weft_moe *moe = lane->moe;
+
+    for (int d = 0; d < moe->shape.ranks; d++)
+        *weft_moe_board_for(lane, d) =
+            (weft_moe_board){.generation = lane->generation,
+                             .x_stride = moe->stage_stride,
+                             .row_base = lane->out.row_base[d],
+                             .entry_base = lane->out.entry_base[d],
+                             .entries = lane->out.entry_base[d + 1] - lane->out.entry_base[d]};
+    weft_moe_post_counts(lane, false);
+    for (int64_t i = 0; i < lane->out.rows; i++) {
+        memcpy(lane->stage + i * moe->stage_stride, (const char *)x + lane->out.row[i].token * moe->row_bytes,
+               (size_t)moe->row_bytes);
+        raise(&lane->row_flag[i], lane->epoch);
+    }
+    return WEFT_OK;
+}
+
+static weft_status rows_receive(weft_moe_lane *lane)
+{
+    weft_moe_received *in = &lane->in;
+
+    weft_moe_collect(lane);
+    for (int64_t i = 0; i < in->rows; i++) {
+        int source = in->source[i];
+        _Atomic uint64_t *flags = weft_moe_at(lane, lane->row_flag, source);
+        int64_t row = weft_moe_board_of(lane, source)->row_base + i - in->rank_base[source];
+        weft_status status = await_flag(lane, "moe dispatch", source, flags + row, WEFT_WAIT_PROGRESS);
+
+        if (status)
+            return status;
+    }
+    return WEFT_OK;
+}
+
+static weft_status rows_give(weft_moe_lane *lane, const void *results, const int64_t *start)
+{
+    weft_moe_received *in = &lane->in;
+
+    for (int64_t i = 0; i < in->rows; i++) {
+        _Atomic uint64_t *flags = weft_moe_at(lane, lane->result_flag, in->source[i]);
+
+        weft_moe_return_from(lane, i, results, start);
+        raise(flags + in->entry[in->entry_base[i]].slot, lane->epoch);
+    }
+    return WEFT_OK;
+}
+
+static weft_status rows_take(weft_moe_lane *lane, void *y)
+{
+    weft_moe_routing *out = &lane->out;
+
+    for (int64_t t = 0; t < out->tokens; t++) {
+        int64_t first = t * lane->moe->shape.slots_per_token;
+
+        for (int64_t i = first; i < first + out->slots[t]; i++) {
+            weft_status status =
+                await_flag(lane, "moe combine", out->slot[i].rank, &lane->result_flag[i], WEFT_WAIT_ENTER);
+
+            if (status)
+                return status;
+        }
+        weft_moe_sum_token(lane, t, y);
+    }
+    return WEFT_OK;
+}
+
+const weft_moe_rung weft_moe_rows = {
+    .name = "rows",
+    .row_flags = true,
+    .send = rows_send,
+    .receive = rows_receive,
+    .give = rows_give,
+    .take = rows_take,
+};

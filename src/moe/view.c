@@ -1,0 +1,138 @@
+/* The receiver's side of a routing: its rows, its entries by expert, and the way back of their results. */
+#include <string.h>
+
+#include "moe/moe.h"
+
+/* Whether every sender still shows the routing that lane->in was made from. */
+static bool unchanged(weft_moe_lane *lane)
+{
+    bool same = true;
+
+    for (int s = 0; s < lane->moe->shape.ranks; s++) {
+        int64_t generation = weft_moe_board_of(lane, s)->generation;
+
+        same &= lane->seen[s] == generation;
+        lane->seen[s] = generation;
+    }
+    return same;
+}
+
+static void point_at_tokens(weft_moe_lane *lane)
+{
+    weft_moe_received *in = &lane->in;
+
+    for (int s = 0; s < lane->moe->shape.ranks; s++) {
+        const weft_moe_board *board = weft_moe_board_of(lane, s);
+        const char *x = (const char *)weft_moe_at(lane, lane->stage, s) + board->x_shift;
+        bool by_token = lane->moe->rung->stage_once;
+
+        for (int32_t i = in->rank_base[s]; i < in->rank_base[s + 1]; i++)
+            in->row[i] =
+                x + board->x_stride * (by_token ? in->token[i] : board->row_base + i - in->rank_base[s]);
+    }
+}
+
+void weft_moe_collect(weft_moe_lane *lane)
+{
+    const weft_moe *moe = lane->moe;
+    weft_moe_received *in = &lane->in;
+
+    if (!unchanged(lane)) {
+        int64_t rows = 0, entries = 0;
+
+        for (int s = 0; s < moe->shape.ranks; s++) {
+            const weft_moe_board *board = weft_moe_board_of(lane, s);
+            const weft_moe_wire_row *row =
+                (weft_moe_wire_row *)weft_moe_at(lane, lane->out.row, s) + board->row_base;
+            const weft_moe_wire_entry *entry =
+                (weft_moe_wire_entry *)weft_moe_at(lane, lane->out.entry, s) + board->entry_base;
+
+            in->rank_base[s] = (int32_t)rows;
+            memcpy(in->entry + entries, entry, (size_t)board->entries * sizeof(*entry));
+            for (int32_t i = 0; i < lane->counts[s]; i++, rows++) {
+                in->source[rows] = s;
+                in->token[rows] = row[i].token;
+                in->entry_base[rows] = (int32_t)entries;
+                entries += row[i].entries;
+            }
+        }
+        in->rank_base[moe->shape.ranks] = (int32_t)rows;
+        in->entry_base[rows] = (int32_t)entries;
+        in->rows = rows;
+        in->entries = entries;
+        weft_moe_group_by_expert(lane);
+    }
+    point_at_tokens(lane);
+}
+
+void weft_moe_group_by_expert(weft_moe_lane *lane)
+{
+    const int32_t *local = lane->moe->local_index;
+    weft_moe_received *in = &lane->in;
+    int experts = lane->moe->experts_here;
+
+    memset(in->offset, 0, (size_t)(experts + 1) * sizeof(*in->offset));
+    for (int64_t j = 0; j < in->entries; j++)
+        in->offset[local[in->entry[j].expert] + 1]++;
+    for (int e = 0; e < experts; e++) {
+        in->offset[e + 1] += in->offset[e];
+        in->next[e] = in->offset[e];
+    }
+    for (int64_t i = 0; i < in->rows; i++)
+        for (int32_t j = in->entry_base[i]; j < in->entry_base[i + 1]; j++) {
+            int64_t place = in->next[local[in->entry[j].expert]]++;
+
+            in->place[j] = (int32_t)place;
+            in->expert_row[place] = (int32_t)i;
+            in->expert_weight[place] = in->entry[j].weight;
+        }
+}
+
+static char *slot_at(const weft_moe_lane *lane, int source, int32_t slot)
+{
+    return (char *)weft_moe_at(lane, lane->slot, source) + slot * lane->moe->slot_stride;
+}
+
+void weft_moe_return_row(weft_moe_lane *lane, int64_t i, const void *const *result, const float *weight)
+{
+    const weft_moe *moe = lane->moe;
+    const weft_moe_wire_entry *entry = lane->in.entry + lane->in.entry_base[i];
+    int64_t entries = lane->in.entry_base[i + 1] - lane->in.entry_base[i];
+    int source = lane->in.source[i];
+
+    if (moe->shape.one_result_per_row) {
+        weft_moe_sum(moe->config.dtype, slot_at(lane, source, entry->slot), result, weight, entries,
+                     moe->config.hidden);
+        return;
+    }
+    for (int64_t j = 0; j < entries; j++)
+        memcpy(slot_at(lane, source, entry[j].slot), result[j], (size_t)moe->result_bytes);
+}
+
+void weft_moe_return_from(weft_moe_lane *lane, int64_t i, const char *results, const int64_t *start)
+{
+    weft_moe_received *in = &lane->in;
+    int32_t begin = in->entry_base[i], end = in->entry_base[i + 1];
+
+    for (int32_t j = begin; j < end; j++) {
+        int local = lane->moe->local_index[in->entry[j].expert];
+        int64_t place = start ? start[local] + in->place[j] - in->offset[local] : in->place[j];
+
+        lane->block_in[j - begin] = results + place * lane->moe->result_bytes;
+        lane->block_weight[j - begin] = in->entry[j].weight;
+    }
+    weft_moe_return_row(lane, i, lane->block_in, lane->block_weight);
+}
+
+void weft_moe_sum_token(weft_moe_lane *lane, int64_t t, void *y)
+{
+    const weft_moe *moe = lane->moe;
+    int64_t first = t * moe->shape.slots_per_token;
+
+    for (int32_t i = 0; i < lane->out.slots[t]; i++) {
+        lane->block_in[i] = lane->slot + (first + i) * moe->slot_stride;
+        lane->block_weight[i] = lane->out.slot[first + i].weight;
+    }
+    weft_moe_sum(moe->config.dtype, (char *)y + t * moe->result_bytes, lane->block_in, lane->block_weight,
+                 lane->out.slots[t], moe->config.hidden);
+}

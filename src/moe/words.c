@@ -1,0 +1,91 @@
+/* The words of the protocol: posting and awaiting counts, staged tokens and returned rows. */
+#include "moe/moe.h"
+
+static weft_signal *count_word(weft_moe_lane *lane, int source)
+{
+    return &lane->count[(lane->epoch & 1) * (uint64_t)lane->moe->shape.ranks + (uint64_t)source];
+}
+
+void weft_moe_post_counts(weft_moe_lane *lane, bool rejected)
+{
+    const weft_moe *moe = lane->moe;
+    int ranks = moe->shape.ranks, me = moe->group->rank;
+    weft_signal *mine = count_word(lane, me);
+
+    for (int i = 1; i <= ranks; i++) {
+        int to = (me + i) % ranks;
+        int64_t count = rejected ? WEFT_MOE_REJECTED : lane->out.row_base[to + 1] - lane->out.row_base[to];
+
+        /* Release: board, wire rows and entries before it. Partner: the wait in weft_moe_await_counts. */
+        weft_signal_store(weft_moe_at(lane, mine, to), weft_moe_word(lane, count));
+    }
+}
+
+weft_status weft_moe_await_counts(weft_moe_lane *lane)
+{
+    weft_group *group = lane->moe->group;
+    int rejected = -1;
+
+    for (int source = 0; source < lane->moe->shape.ranks; source++) {
+        weft_wait_note note = {.op = "moe dispatch",
+                               .peer = source,
+                               .task = lane->index,
+                               .epoch = lane->epoch,
+                               .kind = WEFT_WAIT_ENTER};
+        weft_signal *word = count_word(lane, source);
+        weft_status status = weft_signal_wait(group, word, weft_moe_word(lane, 0), &note);
+
+        if (status)
+            return status;
+        lane->counts[source] = (int32_t)(weft_signal_load(word) & WEFT_MOE_REJECTED);
+        if (lane->counts[source] == WEFT_MOE_REJECTED && rejected < 0)
+            rejected = source;
+    }
+    if (rejected >= 0)
+        return weft_error_set(
+            &group->error, WEFT_ERR_PEER,
+            "moe: rank %d rejected its input in round %llu of lane %d; its own error says why", rejected,
+            (unsigned long long)lane->epoch, lane->index);
+    return WEFT_OK;
+}
+
+void weft_moe_post_staged(weft_moe_lane *lane, int64_t tokens)
+{
+    /* Partner: weft_moe_await_staged on any rank. */
+    weft_signal_store(lane->staged, weft_moe_word(lane, tokens));
+}
+
+weft_status weft_moe_await_staged(weft_moe_lane *lane, int source, int64_t tokens)
+{
+    weft_signal *word = weft_moe_at(lane, lane->staged, source);
+    weft_wait_note note = {.op = "moe dispatch",
+                           .peer = source,
+                           .task = lane->index,
+                           .epoch = lane->epoch,
+                           .kind = WEFT_WAIT_PROGRESS};
+
+    if (weft_signal_reached(word, weft_moe_word(lane, tokens)))
+        return WEFT_OK;
+    return weft_signal_wait(lane->moe->group, word, weft_moe_word(lane, tokens), &note);
+}
+
+void weft_moe_post_done(weft_moe_lane *lane, int source, int64_t rows)
+{
+    /* Partner: weft_moe_await_done on the source. */
+    weft_signal_store(weft_moe_at(lane, &lane->done[lane->moe->group->rank], source),
+                      weft_moe_word(lane, rows));
+}
+
+weft_status weft_moe_await_done(weft_moe_lane *lane, int rank, int64_t rows)
+{
+    weft_signal *word = &lane->done[rank];
+    weft_wait_note note = {.op = "moe combine",
+                           .peer = rank,
+                           .task = lane->index,
+                           .epoch = lane->epoch,
+                           .kind = WEFT_WAIT_ENTER};
+
+    if (weft_signal_reached(word, weft_moe_word(lane, rows)))
+        return WEFT_OK;
+    return weft_signal_wait(lane->moe->group, word, weft_moe_word(lane, rows), &note);
+}
