@@ -120,7 +120,7 @@ void weft_moe_ffn_close(weft_moe_ffn *ffn)
 static void rise(weft_moe_ffn *ffn, int local, int64_t rows)
 {
     int64_t count = rows * ffn->inter;
-    weft_gemm_tile tile = weft_gemm_tile_init(ffn->bind);
+    weft_gemm_tile tile = weft_gemm_tile_init(ffn->bind, ffn->moe->config.dtype);
 
     tile.m = rows;
     tile.n = ffn->inter;
@@ -128,7 +128,6 @@ static void rise(weft_moe_ffn *ffn, int local, int64_t rows)
     tile.a = ffn->rows;
     tile.a_rs = tile.k;
     tile.a_cs = 1;
-    tile.a_dtype = ffn->moe->config.dtype;
     tile.d_dtype = WEFT_F32;
     tile.d_ld[0] = ffn->inter;
     tile.packed_b = ffn->gate[local];
@@ -146,7 +145,7 @@ static void rise(weft_moe_ffn *ffn, int local, int64_t rows)
 /* results = gated down, written `stride` elements apart */
 static void fall(weft_moe_ffn *ffn, int local, int64_t rows, void *results, int64_t stride)
 {
-    weft_gemm_tile tile = weft_gemm_tile_init(ffn->bind);
+    weft_gemm_tile tile = weft_gemm_tile_init(ffn->bind, ffn->moe->config.dtype);
 
     tile.m = rows;
     tile.n = ffn->moe->config.hidden;
@@ -156,7 +155,6 @@ static void fall(weft_moe_ffn *ffn, int local, int64_t rows, void *results, int6
     tile.a_cs = 1;
     tile.a_dtype = WEFT_F32;
     tile.packed_b = ffn->down[local];
-    tile.d_dtype = ffn->moe->config.dtype;
     tile.d[0] = results;
     tile.d_ld[0] = stride;
     weft_gemm_run_tile(&tile, ffn->workspace);
