@@ -1,19 +1,141 @@
 #include "core/topo.h"
 
+#include <errno.h>
+#include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+
+enum { CPUS_MAX = 1 << 16, NODES_MAX = 1 << 10 };
+
+/* The first line of a file; false when there is none. */
+static int read_line(const char *path, char *line, size_t bytes)
+{
+    FILE *file = fopen(path, "re");
+    int read;
+
+    if (!file)
+        return 0;
+    read = fgets(line, (int)bytes, file) != NULL;
+    fclose(file);
+    return read;
+}
 
 static int64_t read_number(const char *path)
 {
-    FILE *file = fopen(path, "re");
-    long long number = -1;
+    char line[64], *end;
+    long long number;
 
-    if (!file)
+    if (!read_line(path, line, sizeof(line)))
         return -1;
-    if (fscanf(file, "%lld", &number) != 1)
-        number = -1; /* "max" */
-    fclose(file);
-    return number;
+    number = strtoll(line, &end, 10);
+    return end == line ? -1 : number; /* "max" is no number */
+}
+
+/* Whether "0-3,8" holds the number. */
+static int list_holds(const char *list, int number)
+{
+    while (*list) {
+        char *end;
+        long first = strtol(list, &end, 10), last = first;
+
+        if (end == list)
+            return 0;
+        if (*end == '-')
+            last = strtol(end + 1, &end, 10);
+        if (number >= first && number <= last)
+            return 1;
+        list = *end == ',' ? end + 1 : end;
+        if (*end != ',')
+            return 0;
+    }
+    return 0;
+}
+
+static int node_of(int cpu)
+{
+    char path[96], list[4096];
+
+    for (int node = 0, gap = 0; node < NODES_MAX && gap < 64; node++) {
+        snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", node);
+        if (!read_line(path, list, sizeof(list))) {
+            gap++; /* node numbers may have holes */
+            continue;
+        }
+        if (list_holds(list, cpu))
+            return node;
+    }
+    return 0;
+}
+
+static int core_of(int cpu)
+{
+    char path[96];
+    int64_t first;
+
+    snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+    first = read_number(path);
+    return first < 0 ? cpu : (int)first;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const weft_topo_cpu *one = a, *two = b;
+
+    if (one->node != two->node)
+        return one->node - two->node;
+    if (one->core != two->core)
+        return one->core - two->core;
+    return one->cpu - two->cpu;
+}
+
+int weft_topo_cpus(weft_topo_cpu *cpus, int most)
+{
+    size_t bytes = CPU_ALLOC_SIZE(CPUS_MAX);
+    cpu_set_t *set = CPU_ALLOC(CPUS_MAX);
+    int count = 0, written;
+
+    if (!set)
+        return 0;
+    CPU_ZERO_S(bytes, set);
+    if (sched_getaffinity(0, bytes, set) == 0)
+        for (int cpu = 0; cpu < CPUS_MAX; cpu++)
+            if (CPU_ISSET_S(cpu, bytes, set)) {
+                if (count < most)
+                    cpus[count] = (weft_topo_cpu){cpu, core_of(cpu), node_of(cpu)};
+                count++;
+            }
+    CPU_FREE(set);
+    written = count < most ? count : most;
+    if (written > 0)
+        qsort(cpus, (size_t)written, sizeof(*cpus), by_place);
+    return count;
+}
+
+int64_t weft_topo_cache_bytes(int level)
+{
+    weft_topo_cpu first = {0};
+    char path[96], line[32];
+
+    weft_topo_cpus(&first, 1);
+    for (int index = 0; index < 8; index++) {
+        char *unit;
+        long long size;
+
+        snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/cache/index%d/level", first.cpu, index);
+        if (read_number(path) != level)
+            continue;
+        snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/cache/index%d/type", first.cpu, index);
+        if (!read_line(path, line, sizeof(line)) || strncmp(line, "Instruction", 11) == 0)
+            continue;
+        snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/cache/index%d/size", first.cpu, index);
+        if (!read_line(path, line, sizeof(line)))
+            continue;
+        size = strtoll(line, &unit, 10);
+        return size << (*unit == 'K' ? 10 : *unit == 'M' ? 20 : *unit == 'G' ? 30 : 0);
+    }
+    return 0;
 }
 
 int64_t weft_topo_memory_bytes(void)
@@ -29,4 +151,19 @@ int64_t weft_topo_memory_bytes(void)
             bytes = limit;
     }
     return bytes;
+}
+
+static void chosen_word(const char *path, char word[32])
+{
+    char line[128], *open, *close;
+
+    snprintf(word, 32, "unknown");
+    if (read_line(path, line, sizeof(line)) && (open = strchr(line, '[')) && (close = strchr(open, ']')))
+        snprintf(word, 32, "%.*s", (int)(close - open - 1), open + 1);
+}
+
+void weft_topo_huge_pages(char private_memory[32], char shared_memory[32])
+{
+    chosen_word("/sys/kernel/mm/transparent_hugepage/enabled", private_memory);
+    chosen_word("/sys/kernel/mm/transparent_hugepage/shmem_enabled", shared_memory);
 }

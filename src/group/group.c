@@ -94,7 +94,7 @@ void weft_group_close(weft_group *group)
     weft_rank_entry *entry = weft_seat_entry(world, &group->seats[group->rank]);
 
     if (group->window == 0)
-        weft_world_leave(world, group->seats[group->rank].world_rank);
+        weft_segment_set_left(&world->segment, group->seats[group->rank].world_rank);
     else
         vacate(group);
     /* Partner: weft_seat_empty. */

@@ -104,8 +104,7 @@ weft_status weft_world_create_threads(int size, weft_group **groups, weft_error_
 /* Enters the world this process was started for (group/launcher.h) and waits until every rank has. */
 weft_status weft_world_enter(weft_group **group, weft_error_text *error);
 
-/* Says that the rank is gone from the world for good. */
-void weft_world_leave(weft_world *world, int rank);
+/* Drops one reference; the last one unmaps the segment. */
 void weft_world_drop(weft_world *world);
 
 /* Handle of the rank `members[rank]` of the world, on a window that is this group's on all its members. */

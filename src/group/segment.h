@@ -82,10 +82,17 @@ bool weft_segment_lock(const weft_segment *segment, int rank);
 /* Whether a process other than the caller holds the lock of `rank`. */
 bool weft_segment_locked(const weft_segment *segment, int rank);
 
+/* Says that the rank is gone for good, of its own will. */
+static inline void weft_segment_set_left(const weft_segment *segment, int rank)
+{
+    /* Partner: weft_segment_left. */
+    atomic_store_explicit(&segment->header->ranks[rank].state, WEFT_RANK_LEFT, memory_order_release);
+}
+
 /* Whether the rank has finalized or ended normally. What it wrote before is visible to whoever sees it. */
 static inline bool weft_segment_left(const weft_segment *segment, int rank)
 {
-    /* Partner: weft_world_leave. */
+    /* Partner: weft_segment_set_left. */
     return atomic_load_explicit(&segment->header->ranks[rank].state, memory_order_acquire) == WEFT_RANK_LEFT;
 }
 

@@ -59,19 +59,13 @@ void weft_world_drop(weft_world *world)
     world_discard(world);
 }
 
-void weft_world_leave(weft_world *world, int rank)
-{
-    /* Partners: weft_group_absent and weft_group_find_dead. */
-    atomic_store_explicit(&world->segment.header->ranks[rank].state, WEFT_RANK_LEFT, memory_order_release);
-}
-
 /* A process that ends normally without weft_finalize has left, not died. */
 __attribute__((destructor)) static void leave_at_exit(void)
 {
     weft_world *world = atomic_load(&entered);
 
     if (world && world->pid == getpid())
-        weft_world_leave(world, world->rank);
+        weft_segment_set_left(&world->segment, world->rank);
 }
 
 weft_status weft_world_create_threads(int size, weft_group **groups, weft_error_text *error)
@@ -270,7 +264,7 @@ static weft_status enter_launched(weft_world *world, const weft_launch *launch, 
                 *group = NULL;
             }
         } else
-            weft_world_leave(world, world->rank);
+            weft_segment_set_left(&world->segment, world->rank);
     }
     weft_world_drop(world);
 out:

@@ -13,5 +13,7 @@ typedef struct weft_command {
 
 weft_command_run cmd_bench;
 weft_command_run cmd_sim;
+weft_command_run cmd_run;
+weft_command_run cmd_info;
 
 #endif
