@@ -251,9 +251,10 @@ static void take_signal(warden *w)
         w->asked = true;
         begin_ending(w, 128 + (int)info.ssi_signo, signal, TERM_MS, SIGKILL);
         break;
-    default:
-        if (info.ssi_code != SI_KERNEL)
-            launch_family_signal(signal);
+    default: /* not for what the ranks started */
+        for (int rank = 0; rank < w->job->size; rank++)
+            if (w->pids[rank] > 0 && info.ssi_code != SI_KERNEL)
+                kill(w->pids[rank], signal);
     }
 }
 

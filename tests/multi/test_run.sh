@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# weft run, as a user sees it: output, placement, exit status, signals, and that nothing stays behind.
+# usage: test_run.sh path/to/weft path/to/rank_program
+set -u
+weft=$1
+program=$2
+mark="weft-test-$$"
+failures=0
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+fail()
+{
+    echo "test_run.sh: $1" >&2
+    failures=$((failures + 1))
+}
+
+# expect NAME STATUS command…: output in $scratch/out, errors in $scratch/err
+expect()
+{
+    local name=$1 wanted=$2 got
+    shift 2
+    "$@" >"$scratch/out" 2>"$scratch/err" </dev/null
+    got=$?
+    [ "$got" = "$wanted" ] || fail "$name: status $got, expected $wanted: $(cat "$scratch/err")"
+}
+
+says()
+{
+    grep -qF -- "$2" "$scratch/$1" || fail "\"$2\" is missing in: $(cat "$scratch/$1")"
+}
+
+# The processes with the mark in their command line. (pgrep is not on every machine.)
+marked()
+{
+    grep -lsaF -f "$scratch/mark" /proc/[0-9]*/cmdline | cut -d/ -f3
+}
+
+# Nothing marked may be alive after a short while.
+gone()
+{
+    local tries
+    for tries in $(seq 100); do
+        [ -z "$(marked)" ] && return 0
+        sleep 0.05
+    done
+    fail "$1: left behind: $(marked)"
+    kill -9 $(marked)
+}
+echo "$mark" >"$scratch/mark"
+
+expect "all well" 0 "$weft" run -n 3 -- sh -c 'echo rank $WEFT_RANK of $WEFT_SIZE'
+[ "$(sort "$scratch/out" | tr '\n' ,)" = "rank 0 of 3,rank 1 of 3,rank 2 of 3," ] || fail "merged: $(cat "$scratch/out")"
+
+expect "prefixes" 0 "$weft" run -n 2 --output prefix -- sh -c 'echo one; echo two >&2; printf three'
+says out "[0] one"
+says out "[1] three"
+says err "[1] two"
+[ "$(wc -l <"$scratch/out")" = 4 ] || fail "prefix: expected 4 lines: $(cat "$scratch/out")"
+
+expect "more ranks than cores" 0 "$weft" run -n 9 -- "$program" barriers 200
+expect "ranks share memory" 0 "$weft" run -n=4 -- "$program" barriers 200
+expect "one rank" 0 "$weft" run -n 1 -- "$program" barriers 200
+
+expect "a status" 7 "$weft" run -n 3 -- sh -c '[ $WEFT_RANK = 1 ] && exit 7; exec sleep 100'
+says err "rank 1 (process "
+says err "ended with status 7"
+expect "a signal" 139 "$weft" run -n 3 -- sh -c '[ $WEFT_RANK = 2 ] && kill -SEGV $$; exec sleep 100'
+says err "rank 2 (process "
+says err "was ended by signal 11"
+expect "no such program" 127 "$weft" run -n 2 -- /no/such/program
+says err "cannot start /no/such/program"
+
+# A rank that ends without weft_init is not waited for until the deadline.
+expect "a rank that never enters" 1 "$weft" run -n 2 -- sh -c "[ \$WEFT_RANK = 1 ] || exec '$program' barriers 10"
+says err "rank 1 ended before every rank had come to weft_init"
+
+for flag in --foo -x; do
+    expect "unknown flag" 2 "$weft" run -n 2 "$flag" -- true
+    [ "$(wc -l <"$scratch/err")" = 1 ] || fail "an unknown flag should be one line: $(cat "$scratch/err")"
+done
+expect "no ranks" 2 "$weft" run -- true
+expect "zero ranks" 2 "$weft" run -n 0 -- true
+expect "no program" 2 "$weft" run -n 2
+expect "unknown placement" 2 "$weft" run -n 2 --bind moon -- true
+expect "too few cores" 2 "$weft" run -n 1000 --bind core -- true
+expect "anywhere" 0 "$weft" run -n 2 --bind none -- true
+expect "by node" 0 "$weft" run -n 2 --bind numa -- true
+if [ "$(nproc)" -ge 2 ]; then
+    expect "disjoint cores" 0 "$weft" run -n 2 -- sh -c 'grep Cpus_allowed_list: /proc/self/status'
+    [ "$(sort -u "$scratch/out" | wc -l)" = 2 ] || fail "both ranks have the same cores: $(cat "$scratch/out")"
+fi
+
+# Signals reach the ranks; a rank that ignores them is killed; what ranks started ends too.
+for signal in INT TERM HUP; do
+    "$weft" run -n 2 -- sh -c "sleep 1000; true $mark" 2>/dev/null &
+    front=$!
+    sleep 0.2
+    kill -$signal $front
+    wait $front
+    got=$?
+    [ $got = $((128 + $(kill -l $signal))) ] || fail "SIG$signal: status $got"
+    gone "SIG$signal"
+done
+
+"$weft" run -n 2 -- sh -c "trap 'echo heard; exit 0' USR1; while :; do sleep 0.05; done; true $mark" >"$scratch/out" &
+front=$!
+sleep 0.3
+kill -USR1 $front
+wait $front
+[ "$(grep -c heard "$scratch/out")" = 2 ] || fail "USR1 was not passed on to both ranks"
+gone "USR1"
+
+# The front is killed outright: nothing survives, not even what ranks left in the background.
+"$weft" run -n 3 -- sh -c "sh -c 'trap \"\" HUP TERM INT; sleep 1000; true $mark' & sleep 1000; true $mark" &
+front=$!
+sleep 0.3
+kill -9 $front
+wait $front 2>/dev/null
+gone "killed front"
+
+# The same for the process that looks after the ranks.
+"$weft" run -n 3 -- sh -c "sleep 1000; true $mark" 2>/dev/null &
+front=$!
+sleep 0.3
+kill -9 "$(awk -v front=$front '$4 == front {print $1}' /proc/[0-9]*/stat 2>/dev/null)"
+wait $front
+[ $? = 137 ] || fail "killed warden: status $?"
+gone "killed warden"
+
+# Ranks that end leave nothing of theirs behind.
+expect "daemons" 0 "$weft" run -n 2 -- sh -c "(sleep 1000; true $mark) & true"
+gone "daemons"
+
+[ $failures = 0 ]
