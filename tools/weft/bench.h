@@ -60,7 +60,7 @@ typedef struct bench_entry {
     const char *help;
 } bench_entry;
 
-bench_operation bench_tp, bench_collective;
+bench_operation bench_tp, bench_collective, bench_barrier;
 
 /* Runs the operation as one rank of a group that the environment describes; `mpi` may be NULL. */
 int bench_run_rank(int argc, char **argv, const bench_mpi *mpi);

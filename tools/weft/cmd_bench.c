@@ -32,6 +32,7 @@ static const options_flag bench_flags[] = {
 
 /* One line per operation. */
 static const bench_entry entries[] = {
+    {"barrier", bench_barrier, NULL, "a barrier, beside MPI_Barrier"},
     {0},
 };
 
