@@ -337,6 +337,86 @@ WEFT_API void weft_moe_ffn_free(weft_moe_ffn *ffn);
 
 /* The experts that live on this rank: their number, and their global ids, ascending. */
 WEFT_API int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert);
+/* Fills every field with its default: float32, l = 1, alpha = 1, schedule AUTO, layout and tiles chosen by
+ * weft. */
+WEFT_API void weft_problem_init(weft_problem *problem, weft_op op);
+
+/* ---- plans and runs ------------------------------------------------------------------------------- */
+
+typedef struct weft_plan weft_plan;
+
+/*
+ * The buffers of one run, each the part of its matrix that lies on this rank. What an op does not use is
+ * ignored. Leading dimensions and strides between the matrices of a batch are in elements; 0 means dense.
+ * Buffers may lie anywhere; in symmetric memory (weft_alloc) nothing is copied on the way to a peer. C may be
+ * D. `size` is sizeof(weft_operands).
+ */
+typedef struct weft_operands {
+    size_t size;
+    const void *a;
+    const void *b; /* with WEFT_B_PREPACKED: what weft_pack wrote */
+    const void *c;
+    const void *bias; /* one value for each column of D on this rank */
+    void *d;
+    int64_t lda, ldb, ldc, ldd;
+    int64_t stride_a, stride_b, stride_c, stride_d;
+    const void *send; /* collectives */
+    void *recv;       /* may be send; all_gather and reduce_scatter: the rank's own share of the larger one */
+} weft_operands;
+
+/*
+ * Collective: makes a plan of the problem on every rank. All ranks must ask for the same; rank 0 decides for
+ * all what was left open (schedule, tiles, workers). A plan holds no buffers and may run any number of times.
+ */
+WEFT_API weft_status weft_plan_create(weft_group *group, const weft_problem *problem, weft_plan **plan);
+
+/* Collective: one run. When it returns, this rank's results are complete and its inputs may be overwritten. A
+ * rejected argument on one rank is an error on all ranks, and the group stays usable. */
+WEFT_API weft_status weft_run(weft_plan *plan, const weft_operands *operands);
+
+/* Not collective. NULL is fine. Before the group is freed. */
+WEFT_API void weft_plan_destroy(weft_plan *plan);
+
+/* What the plan does, with everything decided: schedule, layout, tiles, workers. Lives as long as the plan.
+ */
+WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
+
+/* ---- tensor-parallel products in one call --------------------------------------------------------- */
+
+/*
+ * Collective. Plans are kept by problem in the group, so that a call costs no more than a run. `problem` may
+ * leave its op open; the function sets it. ag_gemm  A rows part r, B columns part r  ->  D = A B, columns (or
+ * with GATHER_B rows) part r gemm_rs  A columns part r, B rows part r  ->  the sum over ranks, rows (or with
+ * SCATTER_COLS columns) part r gemm_ar  A columns part r, B rows part r  ->  the sum over ranks, whole, on
+ * every rank gemm_as  A whole, B columns part r        ->  D = A B, whole, on every rank
+ */
+WEFT_API weft_status weft_ag_gemm(weft_group *group, const weft_problem *problem,
+                                  const weft_operands *operands);
+WEFT_API weft_status weft_gemm_rs(weft_group *group, const weft_problem *problem,
+                                  const weft_operands *operands);
+WEFT_API weft_status weft_gemm_ar(weft_group *group, const weft_problem *problem,
+                                  const weft_operands *operands);
+WEFT_API weft_status weft_gemm_as(weft_group *group, const weft_problem *problem,
+                                  const weft_operands *operands);
+
+/* ---- collectives ---------------------------------------------------------------------------------- */
+
+/*
+ * Collective. Reductions take float32, float16, bfloat16 (combined in float32, in rank order), int32 and
+ * int64; movement takes any dtype, WEFT_BYTE for plain bytes. `count` is the number of elements of the buffer
+ * (all_reduce, broadcast) or of one rank's share (the others). Every rank gets the same bits.
+ */
+WEFT_API weft_status weft_all_reduce(weft_group *group, const void *send, void *recv, int64_t count,
+                                     weft_dtype dtype, weft_reduction reduction);
+WEFT_API weft_status weft_all_gather(weft_group *group, const void *send, void *recv, int64_t count,
+                                     weft_dtype dtype);
+WEFT_API weft_status weft_reduce_scatter(weft_group *group, const void *send, void *recv, int64_t count,
+                                         weft_dtype dtype, weft_reduction reduction);
+WEFT_API weft_status weft_all_to_all(weft_group *group, const void *send, void *recv, int64_t count,
+                                     weft_dtype dtype);
+/* The root's buffer to every rank's. */
+WEFT_API weft_status weft_broadcast(weft_group *group, void *buffer, int64_t count, weft_dtype dtype,
+                                    int root);
 
 #ifdef __cplusplus
 }

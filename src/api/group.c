@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "group/group.h"
+#include "run/executor.h"
 #include "symm/symm.h"
 
 static weft_status no_group(const char *call)
@@ -35,6 +36,7 @@ void weft_group_free(weft_group *group)
 {
     if (!group)
         return;
+    weft_executor_detach(group);
     weft_symm_detach(group);
     weft_group_close(group);
 }

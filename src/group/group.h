@@ -93,8 +93,9 @@ struct weft_group {
     int64_t progress_ns;
     uint64_t sync; /* how many syncs this rank has begun */
     weft_world *world;
-    weft_seat *seats;       /* by group rank */
-    struct weft_heap *heap; /* owned by src/symm */
+    weft_seat *seats;               /* by group rank */
+    struct weft_heap *heap;         /* owned by src/symm */
+    struct weft_executor *executor; /* owned by src/run */
     weft_error_text error;
 };
 

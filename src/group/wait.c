@@ -22,7 +22,7 @@ enum {
 typedef struct waiter {
     weft_group *group;
     const weft_wait_note *note;
-    weft_signal *signal; /* or NULL: ask `ready` */
+    weft_signal *signal; /* to sleep on; NULL: none */
     uint64_t value;
     bool (*ready)(void *);
     void *argument;
@@ -32,7 +32,7 @@ typedef struct waiter {
 
 static bool satisfied(const waiter *wait)
 {
-    return wait->signal ? weft_signal_reached(wait->signal, wait->value) : wait->ready(wait->argument);
+    return wait->ready ? wait->ready(wait->argument) : weft_signal_reached(wait->signal, wait->value);
 }
 
 /* "for rank 5: barrier, task 3, epoch 7" */
@@ -152,8 +152,9 @@ static void rest(const waiter *wait, int64_t elapsed, int64_t *sleep_ns)
     if (wait->signal) {
         uint64_t seen = weft_signal_load(wait->signal);
 
-        if (!weft_signal_passed(seen, wait->value))
-            weft_signal_sleep(wait->signal, seen, WEFT_SLEEP_MAX_NS);
+        /* Another signal may end a wait for a condition, so that one sleeps in shorter slices. */
+        if (!satisfied(wait))
+            weft_signal_sleep(wait->signal, seen, wait->ready ? SLEEP_POLL_MAX_NS : WEFT_SLEEP_MAX_NS);
         return;
     }
     nanosleep(&(struct timespec){0, *sleep_ns}, NULL);
@@ -201,6 +202,16 @@ weft_status weft_wait_until(weft_group *group, bool (*ready)(void *argument), vo
                             const weft_wait_note *note)
 {
     waiter wait = {.group = group, .note = note, .ready = ready, .argument = argument};
+
+    if (ready(argument))
+        return WEFT_OK;
+    return wait_slowly(&wait);
+}
+
+weft_status weft_wait_beside(weft_group *group, weft_signal *signal, bool (*ready)(void *argument),
+                             void *argument, const weft_wait_note *note)
+{
+    waiter wait = {.group = group, .note = note, .signal = signal, .ready = ready, .argument = argument};
 
     if (ready(argument))
         return WEFT_OK;

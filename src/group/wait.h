@@ -34,4 +34,8 @@ weft_status weft_signal_wait(weft_group *group, weft_signal *signal, uint64_t va
 weft_status weft_wait_until(weft_group *group, bool (*ready)(void *argument), void *argument,
                             const weft_wait_note *note);
 
+/* The same; a long wait sleeps on `signal` (may be NULL), whose change is the likeliest reason to go on. */
+weft_status weft_wait_beside(weft_group *group, weft_signal *signal, bool (*ready)(void *argument),
+                             void *argument, const weft_wait_note *note);
+
 #endif

@@ -74,7 +74,7 @@ static bool touch(char *memory, uint64_t bytes)
 }
 
 /* Makes the block zero and present. False when the system has no memory for it. */
-static bool prepare(weft_group *group, char *memory, uint64_t bytes)
+static bool prepare(weft_group *group, char *memory, uint64_t bytes, bool touched)
 {
     if (bytes < FRESH_BYTES) {
         memset(memory, 0, bytes);
@@ -84,9 +84,10 @@ static bool prepare(weft_group *group, char *memory, uint64_t bytes)
     weft_segment_discard(&group->world->segment, memory, bytes);
     if (strcmp(weft_env_word(WEFT_ENV_HUGE), "off") != 0) {
         madvise(memory, bytes, MADV_HUGEPAGE);
-        madvise(memory, bytes, MADV_COLLAPSE);
+        if (touched)
+            madvise(memory, bytes, MADV_COLLAPSE);
     }
-    return touch(memory, bytes);
+    return !touched || touch(memory, bytes);
 }
 
 /* Large blocks cover whole huge pages, so that they can be given back without touching a neighbour. */
@@ -162,7 +163,7 @@ static weft_status confirm(weft_group *group, uint64_t bytes, bool taken, bool r
     return status;
 }
 
-weft_status weft_symm_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer)
+static weft_status allocate(weft_group *group, size_t bytes, size_t alignment, bool touched, void **pointer)
 {
     weft_member *member = weft_group_member(group);
     alloc_request request = {.bytes = bytes, .alignment = alignment};
@@ -182,7 +183,7 @@ weft_status weft_symm_alloc(weft_group *group, size_t bytes, size_t alignment, v
 
     taken = attach(group) && weft_heap_take(group->heap, shaped_bytes, shaped_alignment, &offset);
     if (taken)
-        ready = prepare(group, heap_base(group) + offset, shaped_bytes);
+        ready = prepare(group, heap_base(group) + offset, shaped_bytes, touched);
     status = confirm(group, bytes, taken, ready);
     if (status != WEFT_OK) {
         if (taken)
@@ -192,6 +193,16 @@ weft_status weft_symm_alloc(weft_group *group, size_t bytes, size_t alignment, v
     member->heap_used += shaped_bytes;
     *pointer = heap_base(group) + offset;
     return WEFT_OK;
+}
+
+weft_status weft_symm_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer)
+{
+    return allocate(group, bytes, alignment, true, pointer);
+}
+
+weft_status weft_symm_reserve(weft_group *group, size_t bytes, size_t alignment, void **pointer)
+{
+    return allocate(group, bytes, alignment, false, pointer);
 }
 
 weft_status weft_symm_free(weft_group *group, void *pointer)

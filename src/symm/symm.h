@@ -17,6 +17,10 @@ enum { WEFT_ALIGNMENT_MAX = WEFT_HUGE_BYTES };
  * different sizes are the same error on every rank, and leave the heap and the group as they were. */
 weft_status weft_symm_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer);
 
+/* The same without touching pages: what is never used costs no memory, and a page is where its first toucher
+ * put it. */
+weft_status weft_symm_reserve(weft_group *group, size_t bytes, size_t alignment, void **pointer);
+
 /* Collective: the memory may be reused as soon as every rank has come. On a poisoned group it frees at
  * once, without waiting for anybody, and succeeds. */
 weft_status weft_symm_free(weft_group *group, void *pointer);

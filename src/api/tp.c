@@ -1,0 +1,49 @@
+/* Tensor-parallel products in one call: the doors of weft.h. */
+#include "run/program.h"
+
+static weft_status multiply(weft_group *group, weft_op op, const char *call, const weft_problem *problem,
+                            const weft_operands *operands)
+{
+    weft_executor *executor;
+    weft_problem asked;
+    weft_plan *plan;
+    weft_status status;
+
+    if (!group)
+        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", call);
+    status = weft_group_check(group);
+    if (status != WEFT_OK)
+        return status;
+    if (!problem || problem->size != sizeof(*problem) || !operands || operands->size != sizeof(*operands)) {
+        weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                       "%s: problem and operands must be given, with their size fields set", call);
+        return weft_executor_reject(group, WEFT_ERR_ARGUMENT);
+    }
+    status = weft_executor_of(group, &executor);
+    if (status != WEFT_OK)
+        return status;
+    asked = *problem;
+    asked.op = op;
+    status = weft_program_cached(executor, &asked, &plan);
+    return status == WEFT_OK ? weft_program_run(plan, operands) : status;
+}
+
+weft_status weft_ag_gemm(weft_group *group, const weft_problem *problem, const weft_operands *operands)
+{
+    return multiply(group, WEFT_OP_AG_GEMM, "weft_ag_gemm", problem, operands);
+}
+
+weft_status weft_gemm_rs(weft_group *group, const weft_problem *problem, const weft_operands *operands)
+{
+    return multiply(group, WEFT_OP_GEMM_RS, "weft_gemm_rs", problem, operands);
+}
+
+weft_status weft_gemm_ar(weft_group *group, const weft_problem *problem, const weft_operands *operands)
+{
+    return multiply(group, WEFT_OP_GEMM_AR, "weft_gemm_ar", problem, operands);
+}
+
+weft_status weft_gemm_as(weft_group *group, const weft_problem *problem, const weft_operands *operands)
+{
+    return multiply(group, WEFT_OP_GEMM_AS, "weft_gemm_as", problem, operands);
+}

@@ -1,0 +1,90 @@
+#include "run/choose.h"
+
+#include "core/cpu.h"
+#include "core/dtype.h"
+#include "gemm/gemm.h"
+
+enum { ONE_SHOT_BYTES = 16 << 10 };
+
+/* Measured on shared memory: a slice reduced and stored to everyone in one pass moves the fewest lines, but
+ * for messages so small that the second hop shows. */
+static weft_schedule choose_collective(const weft_problem *p, int world)
+{
+    int64_t bytes = p->count * (int64_t)weft_dtype_size(p->dtype);
+
+    switch (p->op) {
+    case WEFT_OP_ALL_REDUCE:
+        return bytes * (world - 1) <= ONE_SHOT_BYTES ? WEFT_SCHEDULE_ONE_SHOT : WEFT_SCHEDULE_MULTIMEM;
+    default:
+        return WEFT_SCHEDULE_PULL;
+    }
+}
+
+static weft_schedule choose_gemm(const weft_problem *p)
+{
+    switch (p->op) {
+    case WEFT_OP_GEMM_AR:
+        return WEFT_SCHEDULE_TWO_SHOT;
+    case WEFT_OP_GEMM_AS:
+        return WEFT_SCHEDULE_ALL_SCATTER;
+    default:
+        return WEFT_SCHEDULE_DIRECT;
+    }
+}
+
+/* Cores this rank may count on. */
+static int default_workers(const weft_group *group)
+{
+    int ranks = group->size, cores = weft_cpu_count();
+
+    return cores >= 2 * ranks ? cores / ranks : 1;
+}
+
+static int64_t round_up(int64_t value, int64_t unit)
+{
+    return (value + unit - 1) / unit * unit;
+}
+
+static weft_status choose_tiles(weft_problem *p, weft_error_text *error)
+{
+    const weft_core *core;
+    weft_gemm_steps steps;
+    weft_status status = weft_core_current(&core, error);
+
+    if (status != WEFT_OK)
+        return status;
+    steps = weft_gemm_steps_of(weft_core_binding(core, p->dtype, false));
+    if (!p->tile_m)
+        p->tile_m = steps.m_tile;
+    if (!p->tile_n)
+        p->tile_n = round_up(p->n > 0 ? p->n : 1, steps.nr);
+    if (!p->tile_k)
+        p->tile_k = round_up(p->k > 0 ? p->k : 1, steps.k_step);
+    return WEFT_OK;
+}
+
+weft_status weft_run_choose(weft_group *group, const weft_problem *problem, int world, weft_problem *resolved,
+                            weft_error_text *error)
+{
+    weft_problem p = *problem;
+    weft_status status = weft_problem_resolve(problem, world, &p, error);
+
+    if (status != WEFT_OK)
+        return status;
+    if (!p.workers)
+        p.workers = default_workers(group);
+    if (p.op >= WEFT_OP_ALL_REDUCE) {
+        if (p.schedule == WEFT_SCHEDULE_AUTO)
+            p.schedule = choose_collective(&p, world);
+        if (!p.tile_n)
+            p.tile_n = p.count > p.workers ? (p.count + p.workers - 1) / p.workers : 1;
+    } else {
+        if (p.schedule == WEFT_SCHEDULE_AUTO)
+            p.schedule = choose_gemm(&p);
+        status = choose_tiles(&p, error);
+        if (status != WEFT_OK)
+            return status;
+    }
+    *resolved = p;
+    return WEFT_OK;
+}
