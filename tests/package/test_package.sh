@@ -24,3 +24,4 @@ cmake --build "$work/out" >/dev/null
 for program in outside_shared outside_static; do
     [ "$("$work/out/$program")" = "$version" ] || fail "$program prints another version"
 done
+[ "$("$work/prefix/bin/weft" --version)" = "weft $version" ] || fail "the installed command prints another version"
