@@ -41,7 +41,8 @@ typedef struct lane_state {
 /* Places that lanes compete for: threads of a rank, copy engines of a rank, cores of a node. */
 typedef struct pool {
     uint32_t free;
-    uint32_t first, last; /* queue of lanes */
+    uint32_t first; /* queue of lanes */
+    bool by_lane;   /* the lowest lane first, else whoever came first */
 } pool;
 
 typedef struct task_state {
@@ -123,28 +124,29 @@ static heap_entry heap_pop(engine *e)
 /* Takes a place, or queues the lane and returns false. */
 static bool pool_take(engine *e, pool *p, uint32_t lane)
 {
+    uint32_t *at = &p->first;
+
     if (p->free) {
         p->free--;
         return true;
     }
-    e->lanes[lane].next = NONE;
-    if (p->first == NONE)
-        p->first = lane;
-    else
-        e->lanes[p->last].next = lane;
-    p->last = lane;
+    /* Threads look at their rank's lanes from the first on; cores and engines serve who came first. */
+    while (*at != NONE && (!p->by_lane || *at < lane))
+        at = &e->lanes[*at].next;
+    e->lanes[lane].next = *at;
+    *at = lane;
     return false;
 }
 
-/* Gives a place back; the lane that gets it now, or NONE. */
-static uint32_t pool_give(engine *e, pool *p)
+/* Takes the next lane out of the queue if there is a place for it; else NONE. */
+static uint32_t pool_next(engine *e, pool *p)
 {
-    uint32_t lane = p->first;
+    uint32_t lane = p->free ? p->first : NONE;
 
-    if (lane == NONE)
-        p->free++;
-    else
+    if (lane != NONE) {
+        p->free--;
         p->first = e->lanes[lane].next;
+    }
     return lane;
 }
 
@@ -282,13 +284,35 @@ static void free_core(engine *e, uint32_t lane, uint32_t done)
     uint32_t next;
 
     e->core_rank[(size_t)node * (size_t)e->m->machine->units + e->lanes[lane].core] = -1 - rank;
-    next = pool_give(e, &e->cores[node]);
+    e->cores[node].free++;
+    next = pool_next(e, &e->cores[node]);
     if (next == NONE)
         return;
     e->lanes[next].cause = done;
     start_task(e, next);
 }
 
+static bool head_is_ready(const engine *e, uint32_t lane)
+{
+    const model_lane *ml = &e->m->lanes[lane];
+    const model_task *task = &e->m->tasks[e->lanes[lane].head];
+
+    if (e->lanes[lane].head == ml->task_end)
+        return false;
+    for (uint32_t i = 0; i < task->wait_count; i++) {
+        const model_wait *wait = &e->m->waits[task->wait0 + i];
+        const signal_state *signal = &e->signals[(size_t)ml->rank * e->m->signal_count + wait->slot];
+
+        if (signal->count < wait->count || signal->visible_ns > e->now)
+            return false;
+    }
+    return true;
+}
+
+/*
+ * A task is over. A CPU thread stays on its own lane (and its core) while that has ready tasks; lanes
+ * beyond the threads are run one task at a time, and then the lower ones are looked at first.
+ */
 static void finish_task(engine *e, uint32_t lane)
 {
     lane_state *ls = &e->lanes[lane];
@@ -303,10 +327,17 @@ static void finish_task(engine *e, uint32_t lane)
     e->last_task = done;
     for (uint32_t i = 0; i < task->post_count; i++)
         post(e, done, ml->rank, &e->m->posts[task->post0 + i]);
+    if (e->cores && ml->index < e->m->threads && head_is_ready(e, lane)) {
+        e->core_rank[(size_t)model_node(e->m, ml->rank) * (size_t)e->m->machine->units + ls->core] =
+            -1 - ml->rank;
+        start_task(e, lane);
+        return;
+    }
     if (e->cores)
         free_core(e, lane, done);
     if (ls->pool != NONE) {
-        next = pool_give(e, &e->pools[ls->pool]);
+        e->pools[ls->pool].free++;
+        next = pool_next(e, &e->pools[ls->pool]);
         if (next != NONE) {
             e->lanes[next].cause = done;
             take_core(e, next);
@@ -385,7 +416,7 @@ static void set_places(engine *e)
     int on_node = m->world < m->ranks_per_node ? m->world : m->ranks_per_node;
 
     for (int r = 0; r < m->world; r++)
-        e->pools[r] = (pool){(uint32_t)(cpu ? m->threads : m->machine->copy_engines), NONE, NONE};
+        e->pools[r] = (pool){(uint32_t)(cpu ? m->threads : m->machine->copy_engines), NONE, cpu};
     for (uint32_t i = 0; i < m->lanes_count; i++)
         e->lanes[i] = (lane_state){
             .head = m->lanes[i].task0,
@@ -395,7 +426,7 @@ static void set_places(engine *e)
     for (size_t i = 0; i < (size_t)m->world * m->signal_count; i++)
         e->signals[i].waiter = e->signals[i].poster = NONE;
     for (int n = 0; cpu && n < nodes; n++)
-        e->cores[n] = (pool){(uint32_t)m->machine->units, NONE, NONE};
+        e->cores[n] = (pool){(uint32_t)m->machine->units, NONE, false};
     for (int c = 0; cpu && c < nodes * m->machine->units; c++)
         e->core_rank[c] = INT32_MIN;
     e->oversubscribed = cpu && on_node * m->threads > m->machine->units;

@@ -58,7 +58,9 @@ static const key_row keys[] = {
     {"reduce_us", FORM_REAL, AT(reduce_us), 0},
     {"flag_us", FORM_REAL, AT(flag_us), 0},
     {"switch_us", FORM_REAL, AT(switch_us), 0},
-    {"pack_gbs", FORM_DTYPE_REAL, AT(pack_gbs), 0},
+    {"pack_a_gbs", FORM_DTYPE_REAL, AT(pack_a_gbs), 0},
+    {"pack_b_gbs", FORM_DTYPE_REAL, AT(pack_b_gbs), 0},
+    {"stream_gbs", FORM_DTYPE_REAL, AT(stream_gbs), 0},
     {"copy_own", FORM_CURVE, AT(copy_own), 0},
     {"copy_peer", FORM_CURVE, AT(copy_peer), 0},
     {"reduce", FORM_DTYPE_CURVE, AT(reduce), 0},
@@ -236,6 +238,10 @@ static weft_status check_complete(const weft_machine *machine, const char *where
         missing = !machine->copy_own.count    ? "copy_own"
                   : !machine->copy_peer.count ? "copy_peer"
                                               : "reduce float32";
+    for (int i = 0; !missing && !gpu && i < WEFT_MACHINE_DTYPES; i++)
+        if (machine->gflops[i] > 0 &&
+            (machine->pack_a_gbs[i] <= 0 || machine->pack_b_gbs[i] <= 0 || machine->stream_gbs[i] <= 0))
+            missing = "pack_a_gbs, pack_b_gbs or stream_gbs of a type that has gflops";
     if (missing)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s: the description lacks %s", where, missing);
     return WEFT_OK;

@@ -61,7 +61,9 @@ typedef struct weft_machine {
 
     /* cpu only */
     double switch_us;                       /* a core turning from one rank to another */
-    double pack_gbs[WEFT_MACHINE_DTYPES];   /* reading an operand and laying it out for the kernel */
+    double pack_a_gbs[WEFT_MACHINE_DTYPES]; /* reading rows of A and laying them out for the kernel */
+    double pack_b_gbs[WEFT_MACHINE_DTYPES]; /* the same for B */
+    double stream_gbs[WEFT_MACHINE_DTYPES]; /* reading a packed B once, for products of few rows */
     weft_curve copy_own, copy_peer;         /* bytes copied, of data this / another rank wrote last */
     weft_curve reduce[WEFT_MACHINE_DTYPES]; /* bytes of all sources */
 } weft_machine;

@@ -2,12 +2,13 @@
  * Choices that need a machine: tiles and workers of a problem, and the schedule behind `auto`.
  *
  * Tiles. On a GPU a compute lane is one multiprocessor and a GEMM task one tile of the description; a
- * collective uses as many lanes as saturate a link. On a CPU a compute lane is a thread; tiles are what the
- * description says keeps the kernels at full speed, cut shorter where a shard would otherwise be one
- * piece, since work should start before a whole shard has arrived.
+ * collective uses as many lanes as saturate a link. On a CPU a compute lane is a thread. A GEMM task there
+ * takes as many rows as the engine packs at once, and all columns and all of k, since a packed block of A
+ * is then used for as long as it can be; a collective is one piece per thread.
  */
 #include "sim/model.h"
 #include "core/dtype.h"
+#include "gemm/gemm.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -15,7 +16,6 @@
 enum {
     GPU_COLLECTIVE_LANES = 32,       /* multiprocessors that saturate a link with plain loads and stores */
     GPU_COLLECTIVE_BYTES = 64 << 10, /* smallest chunk worth a task */
-    CPU_COLLECTIVE_BYTES = 64 << 10, /* half of a first-level cache's worth: source and result stay close */
     PICK_TASKS = 400,                /* GEMM tasks of a rank, at most about, while schedules are compared */
     REMEMBERED = 64
 };
@@ -30,45 +30,63 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static void tune_collective(const weft_machine *machine, int world, weft_problem *problem)
+static int64_t divide_up(int64_t value, int64_t by)
 {
-    int64_t element = (int64_t)weft_dtype_size(problem->dtype);
-    int64_t chunk, smallest;
+    return (value + by - 1) / by;
+}
 
-    if (machine->kind == WEFT_MACHINE_CPU) {
-        if (!problem->tile_n)
-            problem->tile_n = CPU_COLLECTIVE_BYTES / element;
+static int64_t round_up(int64_t value, int64_t unit)
+{
+    return divide_up(value > 0 ? value : 1, unit) * unit;
+}
+
+static void tune_gpu(const weft_machine *machine, int world, weft_problem *p)
+{
+    if (!is_collective(p)) {
+        p->workers = p->workers ? p->workers : machine->units;
+        p->tile_m = p->tile_m ? p->tile_m : machine->tile_m;
+        p->tile_n = p->tile_n ? p->tile_n : machine->tile_n;
+        p->tile_k = p->tile_k ? p->tile_k : machine->tile_k;
+        p->b_form = p->b_form == WEFT_B_PACK_IN_RUN ? WEFT_B_PLAIN : p->b_form;
         return;
     }
-    if (problem->tile_n)
+    if (!p->workers)
+        p->workers = (int)least(GPU_COLLECTIVE_LANES, machine->units);
+    if (!p->tile_n) {
+        int64_t smallest = GPU_COLLECTIVE_BYTES / (int64_t)weft_dtype_size(p->dtype);
+        int64_t even = divide_up(p->count / world, p->workers);
+
+        p->tile_n = even > smallest ? even : smallest;
+    }
+}
+
+static void tune_cpu(const weft_machine *machine, int world, weft_problem *p)
+{
+    int ranks = machine->ranks_per_node ? (int)least(machine->ranks_per_node, world) : world;
+    weft_error_text ignored;
+    const weft_core *core;
+    weft_gemm_steps steps;
+
+    if (!p->workers)
+        p->workers = machine->units >= 2 * ranks ? machine->units / ranks : 1;
+    if (is_collective(p)) {
+        p->tile_n = p->tile_n ? p->tile_n : round_up(divide_up(p->count, p->workers), 1);
         return;
-    smallest = GPU_COLLECTIVE_BYTES / element;
-    chunk = (problem->count / world + problem->workers - 1) / problem->workers;
-    problem->tile_n = chunk > smallest ? chunk : smallest;
+    }
+    if (weft_core_current(&core, &ignored) != WEFT_OK)
+        return;
+    steps = weft_gemm_steps_of(weft_core_binding(core, p->dtype, false));
+    p->tile_m = p->tile_m ? p->tile_m : machine->tile_m ? machine->tile_m : steps.m_tile;
+    p->tile_n = p->tile_n ? p->tile_n : machine->tile_n ? machine->tile_n : round_up(p->n, steps.nr);
+    p->tile_k = p->tile_k ? p->tile_k : machine->tile_k ? machine->tile_k : round_up(p->k, steps.k_step);
 }
 
 void weft_sim_tune(const weft_machine *machine, int world, weft_problem *problem)
 {
-    bool gpu = machine->kind == WEFT_MACHINE_GPU;
-    int on_node = machine->ranks_per_node ? (int)least(machine->ranks_per_node, world) : world;
-
-    if (!problem->workers && gpu)
-        problem->workers =
-            is_collective(problem) ? (int)least(GPU_COLLECTIVE_LANES, machine->units) : machine->units;
-    if (!problem->workers)
-        problem->workers = machine->units > on_node ? machine->units / on_node : 1;
-    if (is_collective(problem)) {
-        tune_collective(machine, world, problem);
-        return;
-    }
-    if (gpu && problem->b_form == WEFT_B_PACK_IN_RUN)
-        problem->b_form = WEFT_B_PLAIN;
-    if (!problem->tile_m)
-        problem->tile_m = machine->tile_m;
-    if (!problem->tile_n)
-        problem->tile_n = machine->tile_n;
-    if (!problem->tile_k)
-        problem->tile_k = machine->tile_k;
+    if (machine->kind == WEFT_MACHINE_GPU)
+        tune_gpu(machine, world, problem);
+    else
+        tune_cpu(machine, world, problem);
 }
 
 /* ---- auto ----------------------------------------------------------------------------------------- */

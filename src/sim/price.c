@@ -133,22 +133,18 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
                           const weft_region *b, int64_t cols, double out_bytes, double gflops, uint8_t *bound)
 {
     const weft_machine *machine = m->machine;
-    const weft_operand *b_operand = &part->operands[b->operand];
     weft_dtype dtype = part->operands[a->operand].dtype;
-    double pack = machine->pack_gbs[dtype] > 0 ? machine->pack_gbs[dtype] : 4;
     double arithmetic = 2 * round_up(a->rows, machine->step_m) * round_up(cols, machine->step_n) *
                         round_up(a->cols, machine->step_k) / gflops;
-    double b_bytes = region_bytes(part, b), move = region_bytes(part, a) / pack;
-    double stream;
+    double b_bytes = region_bytes(part, b), move = region_bytes(part, a) / machine->pack_a_gbs[dtype];
 
-    if (b_operand->packed) {
-        stream =
-            b_bytes / weft_curve_rate(&machine->copy_own, instance_bytes(part, b->operand, b->rank), m->all);
-        if (stream > arithmetic)
-            *bound = WEFT_BOUND_MEMORY;
+    if (part->operands[b->operand].packed) {
+        double stream = b_bytes / machine->stream_gbs[dtype];
+
+        *bound = stream > arithmetic ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;
         arithmetic = fmax(arithmetic, stream);
     } else {
-        move += b_bytes / pack;
+        move += b_bytes / machine->pack_b_gbs[dtype];
     }
     return arithmetic + move + out_bytes / weft_curve_rate(&machine->copy_own, out_bytes, m->all);
 }
@@ -250,7 +246,7 @@ static void price_move(model *m, const weft_plan_part *part, const weft_task *ta
         if (far && !reduces)
             bytes = 0;
     } else if (packs) {
-        rate = machine->pack_gbs[dtype] > 0 ? machine->pack_gbs[dtype] : 4;
+        rate = machine->pack_b_gbs[dtype];
     } else {
         const weft_curve *curve = reduces                       ? &machine->reduce[dtype]
                                   : from.remote + to.remote > 0 ? &machine->copy_peer

@@ -14,9 +14,9 @@ static const char gpu_text[] =
     "tile_m 16\ntile_n 16\nmemory_gbs 1000000\ncopy_engines 2\nlink_gbs 1\nlink_us 0.1\nnetwork_gbs 0.5\n"
     "network_us 1\ncopy_us 0.01\nflag_us 0.2\nlaunch_fused_us 3\nlaunch_unfused_us 1\n";
 
-static const char cpu_text[] =
-    "kind cpu\nname test\nunits 2\ngflops f32 2\nmemory_gbs 4\ncopy_own 1 1 1\n"
-    "copy_peer 1 0.5 0.25\nreduce f32 1 2 1\npack_gbs f32 1e9\nflag_us 0.2\nswitch_us 5\n";
+static const char cpu_text[] = "kind cpu\nname test\nunits 2\ngflops f32 2\nmemory_gbs 4\ncopy_own 1 1 1\n"
+                               "copy_peer 1 0.5 0.25\nreduce f32 1 2 1\npack_a_gbs f32 1e9\npack_b_gbs f32 "
+                               "1e9\nstream_gbs f32 1e9\nflag_us 0.2\nswitch_us 5\n";
 
 typedef struct scene {
     weft_problem problem;

@@ -6,6 +6,7 @@
 #include "draw.h"
 #include "options.h"
 #include "report.h"
+#include "sets.h"
 
 #include "core/dtype.h"
 #include "sim/sim.h"
@@ -168,6 +169,31 @@ static int show_product(simulation *s, weft_problem problem)
     return 0;
 }
 
+static int show_products(simulation *s)
+{
+    set_shape shapes[SETS_MOST_SHAPES];
+    weft_problem problem = s->options->problem;
+    int count, status = 0;
+
+    s->report.columns = product_columns;
+    if (!s->options->set)
+        return show_product(s, problem);
+    count = set_shapes(s->options->set, problem.op, s->options->scale > 0 ? s->options->scale : 1, shapes);
+    if (count < 0)
+        return options_error("sim",
+                             "--set %s: there are %s; overlap is found by measuring, which sim does not",
+                             s->options->set, set_names);
+    for (int i = 0; i < count && !status; i++) {
+        problem.m = shapes[i].m;
+        problem.n = shapes[i].n;
+        problem.k = shapes[i].k;
+        problem.bias = shapes[i].bias;
+        problem.transb = shapes[i].transb;
+        status = show_product(s, problem);
+    }
+    return status;
+}
+
 /* Elements of one rank's share (or of the buffer) for a message of this many bytes, as bench counts them. */
 static int64_t count_for(const weft_problem *problem, int world, int64_t bytes)
 {
@@ -265,6 +291,7 @@ static int help(void)
     options_print_help(stdout, sim_flags);
     puts("\nexamples\n"
          "  weft sim ag_gemm 8192 28672 8192 --dtype bf16 -n 8 --machine h100x8\n"
+         "  weft sim ag_gemm --set llama3 --dtype bf16 -n 8 --machine h100x8 --schedule all\n"
          "  weft sim all_reduce --bytes 4K:16M -n 8 --machine mi300x8 --schedule all\n"
          "  weft sim ag_gemm 131072 53248 16384 --dtype bf16 -n 1024 --machine h100x1024\n"
          "  weft sim gemm_rs 4096 8192 28672 -n 2 --svg run.svg           a picture of the run");
@@ -296,11 +323,10 @@ int cmd_sim(int argc, char **argv)
                 weft_dtype_name(options.problem.dtype), s.world, s.machine.name, s.machine.about);
     if (options.problem.op >= WEFT_OP_ALL_REDUCE) {
         status = show_collectives(&s);
-    } else if (!options.sizes_given) {
-        return options_error("sim", "%s needs its sizes: three numbers m n k", options.op_name);
+    } else if (!options.sizes_given && !options.set) {
+        return options_error("sim", "%s needs its sizes: three numbers m n k, or --set", options.op_name);
     } else {
-        s.report.columns = product_columns;
-        status = show_product(&s, options.problem);
+        status = show_products(&s);
     }
     if (!status)
         status = draw(&s);
