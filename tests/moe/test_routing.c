@@ -1,0 +1,135 @@
+/* Placement of wire rows, entries and slots against their definition, and that a rejected input changes
+ * nothing. */
+#include "moe/routing.h"
+#include "support/check.h"
+
+enum { RANKS = 3, EXPERTS = 8, TOPK = 4, TOKENS = 9, PAIRS = TOKENS * TOPK };
+
+typedef struct fixture {
+    int32_t owner[EXPERTS];
+    weft_moe_shape shape;
+    weft_moe_routing routing;
+    int32_t row_base[RANKS + 1], entry_base[RANKS + 1], slots[TOKENS], next[2][RANKS], stamp[RANKS];
+    weft_moe_wire_row row[PAIRS];
+    weft_moe_wire_entry entry[PAIRS];
+    weft_moe_slot slot[PAIRS];
+    uint64_t order[TOPK];
+    int32_t expert[PAIRS];
+    float weight[PAIRS];
+} fixture;
+
+static void prepare(fixture *f, bool dedup, bool reduced, uint64_t *state)
+{
+    memset(f, 0, sizeof(*f));
+    for (int e = 0; e < EXPERTS; e++)
+        f->owner[e] = (int32_t)(check_random(state) % RANKS);
+    f->shape = (weft_moe_shape){.ranks = RANKS,
+                                .experts = EXPERTS,
+                                .topk = TOPK,
+                                .capacity = TOKENS,
+                                .owner = f->owner,
+                                .one_row_per_rank = dedup,
+                                .one_result_per_row = reduced,
+                                .slots_per_token = reduced ? RANKS : TOPK};
+    f->routing = (weft_moe_routing){.row_base = f->row_base,
+                                    .entry_base = f->entry_base,
+                                    .row = f->row,
+                                    .entry = f->entry,
+                                    .slots = f->slots,
+                                    .slot = f->slot,
+                                    .row_next = f->next[0],
+                                    .entry_next = f->next[1],
+                                    .stamp = f->stamp,
+                                    .order = f->order};
+    for (int t = 0; t < TOKENS; t++)
+        for (int k = 0; k < TOPK; k++) {
+            f->expert[t * TOPK + k] =
+                (int32_t)((check_random(state) % 2 + 2 * (uint64_t)(TOPK - 1 - k)) % EXPERTS);
+            if (check_random(state) % 4 == 0)
+                f->expert[t * TOPK + k] = -1;
+            f->weight[t * TOPK + k] = (float)(t * TOPK + k);
+        }
+}
+
+/* Walks ranks, tokens and experts in the order that defines the wire, and compares. */
+static void check_wire(const fixture *f)
+{
+    int32_t row = 0, entry = 0;
+
+    for (int rank = 0; rank < RANKS; rank++) {
+        CHECK_INT(f->row_base[rank], row);
+        CHECK_INT(f->entry_base[rank], entry);
+        for (int t = 0; t < TOKENS; t++) {
+            int in_row = 0;
+
+            for (int e = 0; e < EXPERTS; e++)
+                for (int k = 0; k < TOPK; k++) {
+                    const weft_moe_slot *slot = &f->slot[f->entry[entry].slot];
+
+                    if (f->expert[t * TOPK + k] != e || f->owner[e] != rank)
+                        continue;
+                    if (!f->shape.one_row_per_rank || !in_row) {
+                        CHECK_INT(f->row[row].token, t);
+                        row++;
+                    }
+                    in_row++;
+                    CHECK_INT(f->entry[entry].expert, e);
+                    CHECK(f->entry[entry].weight == f->weight[t * TOPK + k]);
+                    CHECK_INT(f->entry[entry].slot / f->shape.slots_per_token, t);
+                    CHECK_INT(slot->rank, rank);
+                    CHECK_INT(slot->row, row - 1 - f->row_base[rank]);
+                    CHECK(slot->weight == (f->shape.one_result_per_row ? 1 : f->weight[t * TOPK + k]));
+                    entry++;
+                }
+            if (f->shape.one_row_per_rank && in_row)
+                CHECK_INT(f->row[row - 1].entries, in_row);
+        }
+    }
+    CHECK_INT(f->row_base[RANKS], row);
+    CHECK_INT(f->routing.rows, row);
+    CHECK_INT(f->routing.entries, entry);
+}
+
+/* Slots of a token stand in ascending expert id: combine sums them in that order. */
+static void check_slots(const fixture *f)
+{
+    for (int t = 0; t < TOKENS && !f->shape.one_result_per_row; t++) {
+        int used = 0;
+
+        for (int e = 0; e < EXPERTS; e++)
+            for (int k = 0; k < TOPK; k++)
+                if (f->expert[t * TOPK + k] == e)
+                    CHECK_INT(f->slot[t * TOPK + used++].position, k);
+        CHECK_INT(f->slots[t], used);
+    }
+}
+
+int main(void)
+{
+    uint64_t state = 21;
+    weft_error_text error;
+    fixture f;
+
+    for (int i = 0; i < 300; i++) {
+        fixture before;
+
+        prepare(&f, i % 3 > 0, i % 3 == 2, &state);
+        CHECK_INT(weft_moe_route(&f.shape, TOKENS, f.expert, f.weight, &f.routing, &error), WEFT_OK);
+        check_wire(&f);
+        check_slots(&f);
+        for (int j = 0; j < PAIRS; j++)
+            f.weight[j] = (float)(100 - j);
+        weft_moe_reweigh(&f.shape, f.weight, &f.routing);
+        check_wire(&f);
+        before = f;
+        f.expert[PAIRS - 1] = EXPERTS;
+        CHECK_INT(weft_moe_route(&f.shape, TOKENS, f.expert, f.weight, &f.routing, &error),
+                  WEFT_ERR_ARGUMENT);
+        CHECK_INT(weft_moe_route(&f.shape, TOKENS + 1, f.expert, f.weight, &f.routing, &error),
+                  WEFT_ERR_ARGUMENT);
+        CHECK(!memcmp(f.row, before.row, sizeof(f.row)) && !memcmp(f.slot, before.slot, sizeof(f.slot)));
+        CHECK(!memcmp(f.row_base, before.row_base, sizeof(f.row_base)) &&
+              f.routing.rows == before.routing.rows);
+    }
+    return check_report("test_moe_routing");
+}
