@@ -62,6 +62,9 @@ typedef struct bench_entry {
 
 bench_operation bench_tp, bench_collective, bench_barrier;
 
+/* Collective: one run of the plan, recorded and drawn into the files of --trace and --svg. */
+int bench_trace(bench_context *context, weft_plan *plan, const weft_operands *operands);
+
 /* Runs the operation as one rank of a group that the environment describes; `mpi` may be NULL. */
 int bench_run_rank(int argc, char **argv, const bench_mpi *mpi);
 

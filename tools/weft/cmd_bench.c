@@ -32,6 +32,15 @@ static const options_flag bench_flags[] = {
 
 /* One line per operation. */
 static const bench_entry entries[] = {
+    {"ag_gemm", bench_tp, NULL, "all-gather + GEMM: A (or B) is gathered while it is multiplied"},
+    {"gemm_rs", bench_tp, NULL, "GEMM + reduce-scatter: each rank keeps its part of the sum"},
+    {"gemm_ar", bench_tp, NULL, "GEMM + all-reduce, Stream-K: every rank gets the sum"},
+    {"gemm_as", bench_tp, NULL, "GEMM + all-scatter, Stream-K: every rank gets every rank's columns"},
+    {"all_reduce", bench_collective, NULL, "the sum of the ranks' buffers, 64 B to 16 MiB"},
+    {"all_gather", bench_collective, NULL, "every rank gets every rank's buffer"},
+    {"reduce_scatter", bench_collective, NULL, "each rank gets its part of the sum"},
+    {"all_to_all", bench_collective, NULL, "each rank sends a part to every other"},
+    {"broadcast", bench_collective, NULL, "every rank gets the root's buffer"},
     {"barrier", bench_barrier, NULL, "a barrier, beside MPI_Barrier"},
     {0},
 };

@@ -1,5 +1,6 @@
 /* Reads the arguments of bench, plan and sim by the flag table. See options.h. */
 #include "options_flags.h"
+#include "sets.h"
 
 #include "core/dtype.h"
 #include "plan/plan.h"
@@ -197,7 +198,8 @@ static bool op_has_schedule(weft_op op, weft_schedule schedule)
 
 static int settle_problem(weft_options *o, const char *command)
 {
-    weft_problem *p = &o->problem;
+    weft_problem *p = &o->problem, resolved;
+    weft_error_text error;
     bool gemm = p->op <= WEFT_OP_GEMM_AS;
 
     if (!op_has_schedule(p->op, p->schedule))
@@ -215,6 +217,10 @@ static int settle_problem(weft_options *o, const char *command)
         p->n = 4096;
     if (!p->k)
         p->k = 4096;
+    if (o->set && !set_is_known(o->set))
+        return options_error(command, "--set %s: must be one of %s", o->set, set_names);
+    if (gemm && weft_problem_resolve(p, (int)o->ranks, &resolved, &error) != WEFT_OK)
+        return options_error(command, "%s", error.text);
     return 0;
 }
 

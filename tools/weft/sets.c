@@ -73,3 +73,10 @@ int set_shapes(const char *name, weft_op op, double scale, set_shape shapes[SETS
     }
     return count;
 }
+
+int set_is_known(const char *name)
+{
+    set_shape shapes[SETS_MOST_SHAPES];
+
+    return strcmp(name, "overlap") == 0 || set_shapes(name, WEFT_OP_AG_GEMM, 0, shapes) > 0;
+}

@@ -17,6 +17,8 @@ typedef struct set_shape {
  */
 int set_shapes(const char *name, weft_op op, double scale, set_shape shapes[SETS_MOST_SHAPES]);
 
+int set_is_known(const char *name);
+
 /* What names there are, for messages. */
 extern const char set_names[];
 

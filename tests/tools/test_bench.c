@@ -1,0 +1,258 @@
+/*
+ * The command as users call it: what it prints, where, and its exit status. Runs the real `weft` (path in
+ * argv[1]) with tiny shapes; ranks are processes.
+ */
+#include "support/check.h"
+
+#include <ctype.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const char *weft;
+static char out[1 << 16], err[1 << 16];
+
+static void read_all(FILE *file, char *text, size_t bytes)
+{
+    rewind(file);
+    text[fread(text, 1, bytes - 1, file)] = 0;
+    fclose(file);
+}
+
+/* Runs `weft ARGUMENTS`; returns the exit status, or -1 when it did not exit. */
+static int run(const char *arguments)
+{
+    FILE *out_file = tmpfile(), *err_file = tmpfile();
+    char line[1024];
+    pid_t pid;
+    int status = 0;
+
+    snprintf(line, sizeof line, "exec %s %s", weft, arguments);
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        dup2(fileno(out_file), STDOUT_FILENO);
+        dup2(fileno(err_file), STDERR_FILENO);
+        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+        _exit(127);
+    }
+    waitpid(pid, &status, 0);
+    read_all(out_file, out, sizeof out);
+    read_all(err_file, err, sizeof err);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* ---- a small reader of JSON objects --------------------------------------------------------------- */
+
+static const char *skip(const char *at)
+{
+    while (*at == ' ')
+        at++;
+    return at;
+}
+
+static const char *after_string(const char *at)
+{
+    if (*at++ != '"')
+        return NULL;
+    for (; *at && *at != '"'; at++) {
+        if ((unsigned char)*at < 0x20)
+            return NULL;
+        if (*at == '\\' && !*++at)
+            return NULL;
+    }
+    return *at ? at + 1 : NULL;
+}
+
+static const char *after_value(const char *at)
+{
+    static const char *const words[] = {"true", "false", "null"};
+    char *end;
+
+    if (*at == '"')
+        return after_string(at);
+    for (int i = 0; i < 3; i++) {
+        if (strncmp(at, words[i], strlen(words[i])) == 0)
+            return at + strlen(words[i]);
+    }
+    if (*at != '-' && !isdigit((unsigned char)*at))
+        return NULL;
+    (void)!strtod(at, &end);
+    return end > at ? end : NULL;
+}
+
+/* The end of the line when it is one flat object, else NULL. */
+static const char *after_object(const char *at)
+{
+    if (*at++ != '{')
+        return NULL;
+    for (;;) {
+        at = after_string(skip(at));
+        if (!at || *(at = skip(at)) != ':')
+            return NULL;
+        at = after_value(skip(at + 1));
+        if (!at)
+            return NULL;
+        at = skip(at);
+        if (*at == '}')
+            return at[1] == '\n' ? at + 2 : NULL;
+        if (*at++ != ',')
+            return NULL;
+    }
+}
+
+static int count_objects(const char *text)
+{
+    int count = 0;
+
+    while (*text) {
+        text = after_object(text);
+        if (!text)
+            return -1;
+        count++;
+    }
+    return count;
+}
+
+static void check_fields(const char *const *fields)
+{
+    char quoted[64];
+
+    for (; *fields; fields++) {
+        snprintf(quoted, sizeof quoted, "\"%s\": ", *fields);
+        CHECK_HAS(out, quoted);
+    }
+}
+
+/* ---- what holds ----------------------------------------------------------------------------------- */
+
+static void products_print_every_field(void)
+{
+    static const char *const ops[] = {"ag_gemm", "gemm_rs", "gemm_ar", "gemm_as"};
+    static const char *const fields[] = {
+        "op",         "backend",    "ranks",     "m",        "n",
+        "k",          "l",          "dtype",     "schedule", "gemm_us",
+        "comm_us",    "unfused_us", "fused_us",  "speedup",  "fused_over_gemm",
+        "hidden_pct", "max_err",    "err_bound", "ok",       NULL};
+    char line[256];
+
+    for (int i = 0; i < 4; i++) {
+        snprintf(line, sizeof line, "bench %s 33 17 29 -n 3 --iters 3 --warmup 1 --json", ops[i]);
+        CHECK_INT(run(line), 0);
+        CHECK_INT(count_objects(out), 1);
+        check_fields(fields);
+        CHECK_HAS(out, "\"ok\": true");
+        CHECK_HAS(out, "\"ranks\": 3");
+        CHECK_HAS(out, ops[i]);
+    }
+}
+
+static void collectives_print_every_field(void)
+{
+    static const char *const ops[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+                                      "broadcast"};
+    static const char *const fields[] = {"op",   "backend", "ranks",     "dtype", "bytes",
+                                         "impl", "us",      "busbw_gbs", "ok",    NULL};
+    char line[256];
+
+    for (int i = 0; i < 5; i++) {
+        snprintf(line, sizeof line, "bench %s --bytes 1000:16K --iters 3 --warmup 1 --schedule all --json",
+                 ops[i]);
+        CHECK_INT(run(line), 0);
+        CHECK(count_objects(out) >= 5 * 2);
+        check_fields(fields);
+        CHECK(!strstr(out, "\"ok\": false"));
+    }
+}
+
+static void seeds_calls_work_as_written(void)
+{
+    CHECK_INT(run("bench ag_gemm 64 96 128 --dtype=float16 --iters=2 --json"), 0);
+    CHECK_HAS(out, "\"dtype\": \"float16\"");
+    CHECK_INT(run("bench all_reduce --impl two_shot_all_reduce --bytes 4096 --iters 2 --json"), 0);
+    CHECK_HAS(out, "\"impl\": \"two_shot\"");
+    CHECK_INT(run("bench -n 4 -c all_reduce --m 32 --n 32 --k 32 --iters 2 --json"), 0);
+    CHECK_HAS(out, "\"op\": \"gemm_ar\"");
+    CHECK_INT(run("bench -n 2 -c all_scatter --M 32 --N 32 --K 32 --iters 2 --json"), 0);
+    CHECK_HAS(out, "\"op\": \"gemm_as\"");
+    CHECK_INT(run("bench --schedule AllGather1D_TilingCD_RotatingB --m=64 --n=64 --k=64 --alpha=2 --beta=0.5 "
+                  "--iterations=2 --warmup-iterations=1 --eps=0.01 --json"),
+              0);
+    CHECK_HAS(out, "\"op\": \"ag_gemm\"");
+    CHECK_HAS(out, "\"schedule\": \"AllGather1D_TilingCD_RotatingB\"");
+    CHECK_HAS(out, "\"err_bound\": 0.01");
+}
+
+static void people_get_a_table(void)
+{
+    CHECK_INT(run("bench gemm_rs 24 40 56 --iters 2 --schedule all"), 0);
+    CHECK_HAS(out, "GEMM only");
+    CHECK_HAS(out, "hidden");
+    CHECK_HAS(out, "direct");
+    CHECK_HAS(out, "ReduceScatter");
+    CHECK_INT(run("bench --help"), 0);
+    CHECK_HAS(out, "gemm_as");
+    CHECK_HAS(out, "--BLOCK_SIZE_M");
+    CHECK_HAS(out, "two_shot");
+}
+
+static void a_wrong_result_is_status_one(void)
+{
+    /* No rounding fits into this bound. */
+    CHECK_INT(run("bench gemm_ar 64 64 512 --eps 1e-30 --iters 2 --json"), 1);
+    CHECK_HAS(out, "\"ok\": false");
+}
+
+static void check_wrong(const char *arguments, const char *part)
+{
+    CHECK_INT(run(arguments), 2);
+    CHECK_INT(strlen(out), 0);
+    CHECK_HAS(err, part);
+    CHECK(strchr(err, '\n') == err + strlen(err) - 1);
+}
+
+static void wrong_calls_are_one_line_and_status_two(void)
+{
+    check_wrong("bench", "which operation");
+    check_wrong("bench ag_gemm --frobnicate 3", "--frobnicate");
+    check_wrong("bench ag_gemm --m 0", "--m 0");
+    check_wrong("bench ag_gemm --set nonsense", "nonsense");
+    check_wrong("bench all_reduce --dtype float7", "float7");
+    check_wrong("bench ag_gemm --gather b --schedule AllGather1D_TilingCD_RotatingA",
+                "AllGather1D_TilingCD_RotatingA");
+    check_wrong("frobnicate", "not a command");
+}
+
+static void pictures_are_written(void)
+{
+    char path[] = "/tmp/weft-bench-XXXXXX", line[256], head[64] = "";
+    int fd = mkstemp(path);
+    FILE *file;
+
+    close(fd);
+    snprintf(line, sizeof line, "bench gemm_as 64 64 64 --iters 2 --svg %s", path);
+    CHECK_INT(run(line), 0);
+    CHECK_HAS(out, path);
+    file = fopen(path, "r");
+    CHECK(file && fread(head, 1, sizeof head - 1, file) > 0);
+    CHECK_HAS(head, "<svg");
+    if (file)
+        fclose(file);
+    unlink(path);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        fprintf(stderr, "usage: %s path/to/weft\n", argv[0]);
+        return 2;
+    }
+    weft = argv[1];
+    products_print_every_field();
+    collectives_print_every_field();
+    seeds_calls_work_as_written();
+    people_get_a_table();
+    a_wrong_result_is_status_one();
+    wrong_calls_are_one_line_and_status_two();
+    pictures_are_written();
+    return check_report("test_tools_bench");
+}
