@@ -35,13 +35,21 @@ static int64_t instance_size(const weft_plan_part *part, uint32_t operand, int r
     return o->batch * weft_operand_rows(o, part->world, rank) * weft_operand_cols(o, part->world, rank);
 }
 
+/* A mutant may reach outside of a matrix: it reads poison there, and what it writes is lost. */
 static double *element(world_state *w, const weft_region *r, int64_t row, int64_t col)
 {
+    static double outside;
     const weft_plan_part *part = &w->parts[0];
     const weft_operand *o = &part->operands[r->operand];
     int64_t rows = weft_operand_rows(o, w->world, r->rank), cols = weft_operand_cols(o, w->world, r->rank);
 
-    return &w->ranks[r->rank].memory[r->operand][(r->batch * rows + r->row0 + row) * cols + r->col0 + col];
+    row += r->row0;
+    col += r->col0;
+    if (row < 0 || row >= rows || col < 0 || col >= cols) {
+        outside = NAN;
+        return &outside;
+    }
+    return &w->ranks[r->rank].memory[r->operand][(r->batch * rows + row) * cols + col];
 }
 
 /* The global input of an operand in a run: a function of where the element lies in the whole. */

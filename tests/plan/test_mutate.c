@@ -1,0 +1,277 @@
+/*
+ * Mutants of every generator's plans: a wait or a post dropped, two tasks swapped, a region shrunk or moved.
+ * The interpreter says whether a mutant's meaning changed (a wrong result or a hang under some random
+ * schedule).
+ *
+ * Whatever the checker accepts must compute exactly. The mutants it accepts are those it has proved
+ * equivalent: a wait that another one implies, two tasks of a lane that do not depend on each other.
+ */
+#include "interpret.h"
+#include "plan/check.h"
+
+#include "support/check.h"
+
+typedef enum mutation {
+    DROP_WAIT,
+    DROP_POST,
+    FORGET_POST, /* and announce one fewer, and wait for one fewer: the counts still add up */
+    SWAP_TASKS,
+    SHRINK_REGION,
+    SHRINK_TASK, /* all regions alike: the shapes still fit */
+    MOVE_REGION,
+    MUTATIONS
+} mutation;
+
+static const char *const mutation_names[] = {"drop wait",     "drop post",   "forget post", "swap tasks",
+                                             "shrink region", "shrink task", "move region"};
+
+typedef struct tally {
+    long made, changed, caught, equivalent, cautious;
+} tally;
+
+static tally tallies[MUTATIONS];
+
+static uint32_t pick(uint64_t *seed, uint32_t below)
+{
+    return (uint32_t)(check_random(seed) % below);
+}
+
+/* A random task that satisfies something; NULL when tries run out. */
+static weft_task *pick_task(weft_plan_part *part, uint64_t *seed, bool (*fits)(const weft_task *))
+{
+    for (int tries = 0; tries < 50; tries++) {
+        weft_task *task = &part->tasks[pick(seed, part->task_count)];
+
+        if (fits(task))
+            return task;
+    }
+    return NULL;
+}
+
+static bool has_wait(const weft_task *task)
+{
+    return task->wait_count > 0;
+}
+
+static bool has_post(const weft_task *task)
+{
+    return task->post_count > 0;
+}
+
+static bool has_region(const weft_task *task)
+{
+    return task->region_count > 0;
+}
+
+static bool drop_post(weft_plan_part *parts, int rank, bool forget, uint64_t *seed)
+{
+    weft_plan_part *part = &parts[rank];
+    weft_task *task = pick_task(part, seed, has_post);
+    weft_post *posts, dropped;
+    uint32_t at;
+
+    if (!task)
+        return false;
+    posts = &part->posts[task->post0];
+    at = pick(seed, task->post_count);
+    dropped = posts[at];
+    posts[at] = posts[--task->post_count];
+    if (forget) {
+        weft_plan_part *target = &parts[dropped.rank];
+        uint32_t full = target->signal_posts[dropped.signal]--;
+
+        for (uint32_t i = 0; i < target->task_count; i++) {
+            weft_task *t = &target->tasks[i];
+
+            for (uint32_t j = t->wait_count; j-- > 0;) {
+                weft_wait *wait = &target->waits[t->wait0 + j];
+
+                if (wait->signal != dropped.signal || wait->count != full)
+                    continue;
+                if (--wait->count == 0)
+                    *wait = target->waits[t->wait0 + --t->wait_count];
+            }
+        }
+    }
+    return true;
+}
+
+static bool swap_tasks(weft_plan_part *part, uint64_t *seed)
+{
+    const weft_lane *lane = &part->lanes[pick(seed, part->lane_count)];
+    uint32_t a, b;
+    weft_task task;
+
+    if (lane->task_count < 2)
+        return false;
+    a = lane->task0 + pick(seed, lane->task_count);
+    b = lane->task0 + pick(seed, lane->task_count);
+    if (a == b)
+        return false;
+    task = part->tasks[a];
+    part->tasks[a] = part->tasks[b];
+    part->tasks[b] = task;
+    return true;
+}
+
+static bool shrink_region(weft_plan_part *part, uint64_t *seed)
+{
+    weft_task *task = pick_task(part, seed, has_region);
+    weft_region *region;
+
+    if (!task)
+        return false;
+    region = &part->regions[task->region0 + pick(seed, task->region_count)];
+    if (!region->rows || !region->cols)
+        return false;
+    if (pick(seed, 2))
+        region->rows--;
+    else
+        region->cols--;
+    return true;
+}
+
+/* One row fewer everywhere (a GEMM: not in B; no task shrinks its bias). */
+static bool shrink_task(weft_plan_part *part, uint64_t *seed)
+{
+    weft_task *task = pick_task(part, seed, has_region);
+
+    if (!task || !part->regions[task->region0].rows || !part->regions[task->region0].cols)
+        return false;
+    for (uint32_t i = 0; i < task->region_count; i++) {
+        bool is_b = task->kind == WEFT_TASK_GEMM && i == task->destinations + 1u;
+        bool is_bias = (task->flags & WEFT_TASK_HAS_BIAS) && i == task->region_count - 1u;
+
+        if (!is_b && !is_bias)
+            part->regions[task->region0 + i].rows--;
+    }
+    return true;
+}
+
+static bool move_region(weft_plan_part *part, uint64_t *seed)
+{
+    weft_task *task = pick_task(part, seed, has_region);
+    weft_region *region;
+
+    if (!task)
+        return false;
+    region = &part->regions[task->region0 + pick(seed, task->region_count)];
+    if (!region->rows || !region->cols)
+        return false;
+    switch (pick(seed, 3)) {
+    case 0:
+        region->row0 += region->row0 ? -1 : 1;
+        break;
+    case 1:
+        region->col0 += region->col0 ? -1 : 1;
+        break;
+    default:
+        region->rank = (region->rank + 1) % part->world;
+        break;
+    }
+    return true;
+}
+
+static bool mutate(weft_plan_part *parts, int world, mutation kind, uint64_t *seed)
+{
+    int rank = (int)pick(seed, (uint32_t)world);
+    weft_plan_part *part = &parts[rank];
+    weft_task *task;
+    uint32_t at;
+
+    switch (kind) {
+    case DROP_WAIT:
+        task = pick_task(part, seed, has_wait);
+        if (!task)
+            return false;
+        at = pick(seed, task->wait_count);
+        part->waits[task->wait0 + at] = part->waits[task->wait0 + --task->wait_count];
+        return true;
+    case DROP_POST:
+        return drop_post(parts, rank, false, seed);
+    case FORGET_POST:
+        return drop_post(parts, rank, true, seed);
+    case SWAP_TASKS:
+        return swap_tasks(part, seed);
+    case SHRINK_REGION:
+        return shrink_region(part, seed);
+    case SHRINK_TASK:
+        return shrink_task(part, seed);
+    default:
+        return move_region(part, seed);
+    }
+}
+
+/* Is there a schedule under which the mutant fails? A few random ones of each kind are tried. */
+static bool meaning_changed(const weft_plan_part *parts, int world, uint64_t seed, int schedules)
+{
+    for (int i = 0; i < schedules; i++) {
+        if (interpret(parts, world, 3, i % 2, seed + (uint64_t)i) != INTERPRET_EXACT)
+            return true;
+    }
+    return false;
+}
+
+static void one_mutant(const interpret_kind *kind, mutation how, uint64_t seed)
+{
+    uint64_t state = seed;
+    weft_problem problem = interpret_random(kind->op, kind->schedule, kind->layout, &state);
+    int world = 2 + (int)(check_random(&state) % 4);
+    weft_plan_part parts[5];
+    tally *count = &tallies[how];
+
+    problem.root = (int)(check_random(&state) % (uint64_t)world);
+    problem.m += 2;
+    problem.n += 2;
+    problem.k += 1;
+    problem.count += 3;
+    if (!interpret_make(&problem, world, parts)) {
+        CHECK(!"a plan was made");
+        return;
+    }
+    if (mutate(parts, world, how, &state)) {
+        weft_check_report report;
+        weft_error_text error;
+        bool accepted, changed;
+
+        CHECK_INT(weft_plan_check(parts, world, &report, &error), WEFT_OK);
+        accepted = report.count == 0;
+        changed = meaning_changed(parts, world, seed, accepted ? 12 : 4);
+        count->made++;
+        count->changed += changed;
+        count->caught += changed && !accepted;
+        count->equivalent += accepted && !changed;
+        count->cautious += !accepted && !changed;
+        if (accepted && changed)
+            fprintf(stderr, "accepted but wrong: %s, seed %llu: %s\n", mutation_names[how],
+                    (unsigned long long)seed, interpret_describe(&problem, world));
+        CHECK(!(accepted && changed));
+    }
+    interpret_free(parts, world);
+}
+
+int main(void)
+{
+    interpret_kind kind;
+    long count = check_repeat(30, 400), changed = 0, caught = 0;
+
+    for (int i = 0; interpret_kind_at(i, &kind); i++) {
+        for (int how = 0; how < MUTATIONS; how++) {
+            for (long j = 0; j < count; j++)
+                one_mutant(&kind, (mutation)how, 100000u * (uint64_t)(i * MUTATIONS + how + 1) + (uint64_t)j);
+        }
+    }
+    printf("%-14s %8s %8s %8s %11s %9s\n", "mutation", "mutants", "changed", "caught", "equivalent",
+           "cautious");
+    for (int how = 0; how < MUTATIONS; how++) {
+        const tally *t = &tallies[how];
+
+        printf("%-14s %8ld %8ld %8ld %11ld %9ld\n", mutation_names[how], t->made, t->changed, t->caught,
+               t->equivalent, t->cautious);
+        CHECK(t->made > 0 && t->changed > 0);
+        changed += t->changed;
+        caught += t->caught;
+    }
+    CHECK(100 * caught >= 99 * changed);
+    return check_report("test_plan_mutate");
+}
