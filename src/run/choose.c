@@ -56,10 +56,9 @@ static weft_status choose_tiles(weft_problem *p, weft_error_text *error)
     steps = weft_gemm_steps_of(weft_core_binding(core, p->dtype, false));
     if (!p->tile_m)
         p->tile_m = steps.m_tile;
-    if (!p->tile_n)
-        p->tile_n = round_up(p->n > 0 ? p->n : 1, steps.nr);
-    if (!p->tile_k)
-        p->tile_k = round_up(p->k > 0 ? p->k : 1, steps.k_step);
+    /* Windows of packed panels begin where a panel does. */
+    p->tile_n = round_up(p->tile_n ? p->tile_n : p->n, steps.nr);
+    p->tile_k = round_up(p->tile_k ? p->tile_k : p->k, steps.k_step);
     return WEFT_OK;
 }
 

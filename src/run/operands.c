@@ -10,7 +10,7 @@
 typedef struct given {
     char *data;
     int64_t ld;
-    int64_t stride; /* elements between batch elements */
+    int64_t stride; /* elements between batch elements; bytes when packed */
     int64_t rows, cols;
     int64_t batch;
 } given;
@@ -59,7 +59,10 @@ static given given_of(const weft_plan *plan, int operand, const weft_operands *i
     }
     if (out.ld == 0)
         out.ld = out.cols;
-    if (out.stride == 0)
+    if (o->packed)
+        out.stride = (int64_t)(weft_packed_bytes(plan->bind, rows, cols) + WEFT_RUN_ALIGNMENT - 1) /
+                     WEFT_RUN_ALIGNMENT * WEFT_RUN_ALIGNMENT;
+    else if (out.stride == 0)
         out.stride = out.rows * out.ld;
     return out;
 }
@@ -77,7 +80,7 @@ static size_t span_of(const weft_plan *plan, int operand, const given *g)
     if (is_empty(g))
         return 0;
     if (plan->part.operands[operand].packed)
-        return (size_t)(lain->stride_bytes * g->batch);
+        return (size_t)(g->stride * g->batch);
     return (size_t)(((g->batch - 1) * g->stride + (g->rows - 1) * g->ld + g->cols) * lain->element_bytes);
 }
 
@@ -176,7 +179,8 @@ static void copy_instance(const weft_plan *plan, int operand, const given *g, bo
     char *bounce = plan->executor->scratch + lain->bounce_offset;
 
     if (plan->part.operands[operand].packed) {
-        memcpy(bounce, g->data, span_of(plan, operand, g));
+        for (int64_t batch = 0; batch < g->batch; batch++)
+            memcpy(bounce + batch * lain->stride_bytes, g->data + batch * g->stride, (size_t)g->stride);
         return;
     }
     for (int64_t batch = 0; batch < g->batch; batch++) {
@@ -231,9 +235,8 @@ weft_status weft_operands_enter(weft_plan *plan, const weft_operands *in, weft_r
             return status;
         lain = &plan->operands[operand];
         place = &x->places[(size_t)operand * (size_t)x->world + (size_t)x->rank];
-        *place = (weft_place){g.data, plan->part.operands[operand].packed ? lain->ld : g.ld,
-                              plan->part.operands[operand].packed ? lain->stride_bytes
-                                                                  : g.stride * lain->element_bytes};
+        *place = (weft_place){
+            g.data, g.ld, plan->part.operands[operand].packed ? g.stride : g.stride * lain->element_bytes};
         if (must_bounce(plan, operand, &g, in)) {
             *place = (weft_place){x->scratch + lain->bounce_offset, lain->ld, lain->stride_bytes};
             if (!plan->part.operands[operand].output)

@@ -99,14 +99,14 @@ static void size_workspace(weft_plan *plan)
 {
     const weft_plan_part *part = &plan->part;
     int64_t m = 0, n = 0, k = 0;
-    uint32_t regions_max = 1;
     bool packed = true;
 
     for (uint32_t i = 0; i < part->task_count; i++)
-        if (part->tasks[i].region_count > regions_max)
-            regions_max = part->tasks[i].region_count;
-    plan->views_bytes = align_up(2 * regions_max * sizeof(weft_view), WEFT_RUN_ALIGNMENT);
-    plan->workspace_bytes = align_up(plan->views_bytes, 4096);
+        if (part->tasks[i].region_count > plan->regions_max)
+            plan->regions_max = part->tasks[i].region_count;
+    plan->lists_bytes =
+        align_up(plan->regions_max * (2 * sizeof(weft_view) + sizeof(weft_region)), WEFT_RUN_ALIGNMENT);
+    plan->workspace_bytes = align_up(plan->lists_bytes, 4096);
     if (!plan->bind)
         return;
     plan->sums_bytes = SUMS_BYTES;
@@ -128,8 +128,11 @@ static void size_workspace(weft_plan *plan)
             plan->sums_bytes = tile;
     }
     plan->sums_bytes = align_up(plan->sums_bytes, WEFT_RUN_ALIGNMENT);
-    plan->workspace_bytes = align_up(
-        plan->views_bytes + plan->sums_bytes + weft_gemm_workspace_bytes(plan->bind, m, n, k, packed), 4096);
+    plan->edge_bytes = align_up((size_t)m * (size_t)plan->bind->kernel->nr * 4, WEFT_RUN_ALIGNMENT);
+    plan->workspace_bytes =
+        align_up(plan->lists_bytes + plan->sums_bytes + plan->edge_bytes +
+                     weft_gemm_workspace_bytes(plan->bind, m, n + plan->bind->kernel->nr, k, packed),
+                 4096);
 }
 
 /* What needs no peer: the part and its layout. */

@@ -31,8 +31,10 @@ struct weft_plan {
     size_t scratch_bytes;
     size_t private_bytes;                     /* private operands and all workspaces */
     size_t workspace_offset, workspace_bytes; /* of worker 0; one after another */
-    size_t views_bytes;       /* at the start of each workspace: two views for every region of a task */
-    size_t sums_bytes;        /* then a block of accumulators; the rest is the engine's */
+    /* A workspace: lists of a task's regions, a block of accumulators, the edge of a panel, the engine's
+     * part. */
+    uint32_t regions_max;
+    size_t lists_bytes, sums_bytes, edge_bytes;
     const weft_binding *bind; /* NULL for collectives */
     int workers;
 };

@@ -43,15 +43,21 @@ void weft_task_bind(weft_executor *x, int rank)
 /* A worker's memory, cut up. */
 typedef struct space {
     weft_view *views, *more_views; /* each has room for every region of a task */
-    char *sums, *engine;
+    weft_region *regions;          /* likewise */
+    char *sums, *edge, *engine;
 } space;
 
 static space cut(const weft_plan *plan, char *workspace)
 {
     weft_view *views = (weft_view *)workspace;
-    char *sums = workspace + plan->views_bytes;
+    char *sums = workspace + plan->lists_bytes;
 
-    return (space){views, views + plan->views_bytes / sizeof(*views) / 2, sums, sums + plan->sums_bytes};
+    return (space){.views = views,
+                   .more_views = views + plan->regions_max,
+                   .regions = (weft_region *)(views + 2 * plan->regions_max),
+                   .sums = sums,
+                   .edge = sums + plan->sums_bytes,
+                   .engine = sums + plan->sums_bytes + plan->edge_bytes};
 }
 
 /* Where a region lies. Strides are in elements; `packed` regions have only their batch's start. */
@@ -178,22 +184,67 @@ static void run_tile(weft_executor *x, weft_gemm_tile *tile, const weft_task *ta
     }
 }
 
-static void run_gemm(weft_executor *x, const weft_task *task, const weft_region *regions, space room)
+/* The accumulators a tile starts from, as the engine wants them: `sums` holds them when they travel in
+ * another type. */
+static void set_acc(weft_executor *x, const weft_region *region, weft_gemm_tile *tile, char *sums)
+{
+    weft_dtype sum_type = weft_dtype_accumulator(x->plan->part.problem.dtype);
+    located at = locate(x, region);
+
+    tile->acc = at.data;
+    tile->acc_ld = at.row_stride;
+    if (at.operand->dtype != sum_type) {
+        weft_view into = {sums, region->cols}, from = view_of(&at);
+
+        weft_reduce(at.operand->dtype, WEFT_SUM, region->rows, region->cols, &from, 1, sum_type, &into, 1);
+        tile->acc = sums;
+        tile->acc_ld = region->cols;
+    }
+}
+
+/*
+ * Columns that begin inside a panel of a packed B: the panel's `skip` columns before them are computed as
+ * well, into `edge`, and thrown away; what remains is the accumulator of a product over an empty k-range.
+ */
+static void compute_edge(weft_gemm_tile *tile, int64_t skip, char *edge, char *engine)
+{
+    weft_gemm_tile wide = *tile;
+    int64_t ld = skip + tile->n;
+
+    wide.n = ld;
+    wide.packed_n0 -= skip;
+    wide.raw = true;
+    wide.d_dtype = weft_dtype_accumulator(tile->a_dtype);
+    wide.d_count = 1;
+    wide.d[0] = edge;
+    wide.d_ld[0] = ld;
+    if (tile->acc) {
+        memset(edge, 0, (size_t)(tile->m * ld) * 4);
+        weft_copy(4, tile->m, tile->n, (weft_view){edge + skip * 4, ld},
+                  (weft_view){(char *)(uintptr_t)tile->acc, tile->acc_ld});
+        wide.acc = edge;
+        wide.acc_ld = ld;
+    }
+    weft_gemm_run_tile(&wide, engine);
+    tile->k = 0;
+    tile->acc = edge + skip * 4;
+    tile->acc_ld = ld;
+}
+
+/* `skip` is how far into a panel of a packed B the columns begin. */
+static void multiply(weft_executor *x, const weft_task *task, const weft_region *regions, int64_t skip,
+                     space room)
 {
     const weft_region *a = &regions[task->destinations], *b = a + 1, *extra = a + 2;
     weft_gemm_tile tile = weft_gemm_tile_init(x->plan->bind, x->plan->part.problem.dtype);
-    weft_dtype sum_type = weft_dtype_accumulator(x->plan->part.problem.dtype);
-    char *sums = room.sums;
-    located at;
+    located at = locate(x, a);
 
     tile.m = regions->rows;
     tile.n = regions->cols;
     tile.k = a->cols;
-    at = locate(x, a);
     tile.a = at.data;
     tile.a_rs = at.row_stride;
     tile.a_cs = at.col_stride;
-    tile.a_dtype = at.operand->dtype;
     at = locate(x, b);
     if (at.operand->packed) {
         tile.packed_b = (const weft_packed *)at.data;
@@ -204,23 +255,45 @@ static void run_gemm(weft_executor *x, const weft_task *task, const weft_region 
         tile.b_rs = at.row_stride;
         tile.b_cs = at.col_stride;
     }
-    tile.b_dtype = at.operand->dtype;
-    if (task->flags & WEFT_TASK_HAS_ACC) {
-        at = locate(x, extra++);
-        tile.acc = at.data;
-        tile.acc_ld = at.row_stride;
-        if (at.operand->dtype != sum_type) {
-            weft_view into = {sums, tile.n}, from = view_of(&at);
-
-            weft_reduce(at.operand->dtype, WEFT_SUM, tile.m, tile.n, &from, 1, sum_type, &into, 1);
-            tile.acc = sums;
-            tile.acc_ld = tile.n;
-        }
-    }
+    if (task->flags & WEFT_TASK_HAS_ACC)
+        set_acc(x, extra++, &tile, room.sums);
+    if (skip && tile.k)
+        compute_edge(&tile, skip, room.edge, room.engine);
     tile.raw = true;
     if (task->flags & WEFT_TASK_EPILOGUE)
         set_epilogue(x, task, extra, &tile);
-    run_tile(x, &tile, task, regions, sums, room.engine);
+    run_tile(x, &tile, task, regions, room.sums, room.engine);
+}
+
+/* Columns [col0, col0 + cols) of every region of a GEMM task but A. */
+static const weft_region *slice(const weft_task *task, const weft_region *regions, int64_t col0, int64_t cols,
+                                weft_region *into)
+{
+    for (int i = 0; i < task->region_count; i++) {
+        into[i] = regions[i];
+        if (i != task->destinations) {
+            into[i].col0 += col0;
+            into[i].cols = cols;
+        }
+    }
+    return into;
+}
+
+static void run_gemm(weft_executor *x, const weft_task *task, const weft_region *regions, space room)
+{
+    const weft_region *b = &regions[task->destinations + 1];
+    int64_t nr = x->plan->bind->kernel->nr, skip = 0, head;
+
+    if (x->plan->part.operands[b->operand].packed)
+        skip = b->col0 % nr;
+    if (!skip) {
+        multiply(x, task, regions, 0, room);
+        return;
+    }
+    head = nr - skip < b->cols ? nr - skip : b->cols;
+    multiply(x, task, slice(task, regions, 0, head, room.regions), skip, room);
+    if (head < b->cols)
+        multiply(x, task, slice(task, regions, head, b->cols - head, room.regions), 0, room);
 }
 
 /* Sums that need an epilogue: block by block into accumulators, which the engine then finishes as a product

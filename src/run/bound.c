@@ -1,0 +1,52 @@
+#include "run/bound.h"
+
+#include "core/dtype.h"
+
+#include <math.h>
+
+double weft_bound_unit(weft_dtype dtype)
+{
+    switch (dtype) {
+    case WEFT_F32:
+        return 0x1p-24;
+    case WEFT_F16:
+        return 0x1p-11;
+    case WEFT_BF16:
+        return 0x1p-8;
+    default:
+        return 0;
+    }
+}
+
+/* The smallest normal number: below it errors are absolute. */
+static double smallest(weft_dtype dtype)
+{
+    return dtype == WEFT_F16 ? 0x1p-14 : dtype == WEFT_I8 || dtype == WEFT_I32 ? 0 : 0x1p-126;
+}
+
+double weft_bound_gemm(const weft_problem *p, int world, double magnitude, double exact)
+{
+    /* Matrix instructions may round each addition to odd instead of to nearest: a whole unit. */
+    double u = 2 * weft_bound_unit(WEFT_F32), additions = (double)p->k + world + 4, error;
+
+    if (p->dtype == WEFT_I8)
+        additions = 4; /* the sum is exact; the epilogue is in float32 */
+    error = additions * u / (1 - additions * u) * magnitude;
+    if (p->wire_dtype != WEFT_F32 && p->wire_dtype != WEFT_I32)
+        error += world * weft_bound_unit(p->wire_dtype) * magnitude;
+    if (p->act != WEFT_ACT_NONE)
+        error = 1.13 * error + 16 * u * fabs(exact) + 0x1p-30;
+    error += weft_bound_unit(p->d_dtype) * (fabs(exact) + error) + 2 * smallest(p->d_dtype);
+    if (p->d_dtype == WEFT_I32 || p->d_dtype == WEFT_I8)
+        error += 0.5;
+    return error;
+}
+
+double weft_bound_reduce(weft_dtype dtype, int world, double magnitude, double exact)
+{
+    double error = world * weft_bound_unit(WEFT_F32) * magnitude;
+
+    if (dtype == WEFT_I32 || dtype == WEFT_I64)
+        return 0;
+    return error + weft_bound_unit(dtype) * (fabs(exact) + error) + smallest(dtype);
+}

@@ -1,0 +1,25 @@
+/*
+ * How far a computed element may be from the exact one. One function, used by tests and benches alike, so
+ * that nobody compares under a tolerance of his own.
+ *
+ * Every sum is formed in float32 (int32: exactly) from products that are exact or rounded once, in some order
+ * of at most k + W additions, each with a relative error of at most u of what it adds up; what it adds up is
+ * bounded by `magnitude` = |alpha| * sum |a b| + |beta c| + |bias|. Sums that travel in a narrower type are
+ * rounded once more at each of at most W hops. The activation has a slope of at most 1.13 and an error of a
+ * few units in the last place. Storing D rounds once.
+ */
+#ifndef WEFT_RUN_BOUND_H
+#define WEFT_RUN_BOUND_H
+
+#include <weft/weft.h>
+
+/* Relative error of rounding to a type (half its unit in the last place); 0 for integers. */
+double weft_bound_unit(weft_dtype dtype);
+
+/* `exact` is the exact result after the activation. */
+double weft_bound_gemm(const weft_problem *problem, int world, double magnitude, double exact);
+
+/* A reduction of one element over `world` ranks, `magnitude` being the sum of absolute values. */
+double weft_bound_reduce(weft_dtype dtype, int world, double magnitude, double exact);
+
+#endif

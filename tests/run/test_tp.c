@@ -1,0 +1,144 @@
+/*
+ * Every tensor-parallel operation and schedule, exactly: dtypes, transposes, uneven and tiny shapes,
+ * epilogues, packed weights, batches, tiles, workers, buffers in and outside symmetric memory, 1 to 8 ranks.
+ * Integer data must give the single-rank product bit for bit; real data must stay under the derived bound; a
+ * second run of the same data must give the same bits.
+ */
+#include "plan/plan.h"
+#include "run/executor.h"
+#include "support/ranks.h"
+#include "tp_case.h"
+
+enum { SYMMETRIC_BYTES = 4 << 20 };
+
+static uint64_t pick(uint64_t *state, uint64_t count)
+{
+    return check_random(state) % count;
+}
+
+/* A random problem around one op, schedule and dtype. */
+static tp_case make_case(weft_op op, weft_schedule schedule, weft_layout layout, weft_dtype dtype, int world,
+                         uint64_t seed)
+{
+    static const int64_t extents[] = {1, 2, 3, 5, 7, 8, 13, 16, 31, 40, 67};
+    uint64_t s = seed * 1299709u + 17;
+    tp_case t = {.seed = seed, .integers = seed % 4 != 0};
+    weft_problem *p = &t.problem;
+
+    weft_problem_init(p, op);
+    p->schedule = schedule;
+    p->layout = layout;
+    p->dtype = dtype;
+    p->d_dtype = dtype == WEFT_I8 ? (pick(&s, 2) ? WEFT_I32 : WEFT_F32) : pick(&s, 2) ? dtype : WEFT_F32;
+    p->m = extents[pick(&s, 11)];
+    p->n = extents[pick(&s, 11)];
+    p->k = extents[pick(&s, 11)];
+    if (pick(&s, 16) == 0)
+        *(pick(&s, 3) == 0 ? &p->m : pick(&s, 2) ? &p->n : &p->k) = 0;
+    p->l = pick(&s, 6) == 0 ? 2 : 1;
+    p->transa = pick(&s, 3) == 0;
+    p->transb = pick(&s, 3) == 0;
+    p->b_form = (weft_b_form)pick(&s, 3);
+    if (layout == WEFT_LAYOUT_GATHER_B && schedule != WEFT_SCHEDULE_DIRECT && p->b_form == WEFT_B_PREPACKED)
+        p->b_form = WEFT_B_PACK_IN_RUN;
+    if (pick(&s, 2)) {
+        p->alpha = dtype == WEFT_I8 && p->d_dtype == WEFT_I32 ? 1 : 2;
+        p->beta = (float)pick(&s, 2);
+        p->bias = (int)pick(&s, 2);
+        p->act = pick(&s, 2) ? WEFT_ACT_RELU : WEFT_ACT_NONE;
+        if (!t.integers && dtype != WEFT_I8)
+            p->act = (weft_act)pick(&s, 4);
+    }
+    if (pick(&s, 2)) {
+        p->tile_m = 1 + (int64_t)pick(&s, 24);
+        p->tile_n = 1 + (int64_t)pick(&s, 40);
+        p->tile_k = 1 + (int64_t)pick(&s, 40);
+    }
+    p->workers = pick(&s, 4) == 0 && world <= 4 ? 2 : 1;
+    t.slack = (int)pick(&s, 3) * 3;
+    t.symmetric = pick(&s, 2) ? 31 : (unsigned)pick(&s, 32);
+    return t;
+}
+
+static void check_case(weft_group *group, const tp_case *t, char *symmetric)
+{
+    int world = weft_size(group), rank = weft_rank(group);
+    tp_instance s[TP_OPERANDS];
+    weft_operands operands;
+    weft_plan *plan = NULL;
+    weft_status status;
+    void *packed = NULL;
+    char *first;
+
+    tp_place(t, world, rank, symmetric, s);
+    for (int which = 0; which < TP_OPERANDS; which++)
+        tp_fill(t, which, &s[which]);
+    operands = tp_operands(s);
+    if (t->problem.b_form == WEFT_B_PREPACKED)
+        operands.b = packed = tp_pack(t, &s[TP_B]);
+    status = weft_plan_create(group, &t->problem, &plan);
+    if (status == WEFT_OK)
+        status = weft_run(plan, &operands);
+    CHECK_INT(status, WEFT_OK);
+    if (status == WEFT_OK) {
+        int64_t wrong = tp_wrong(t, world, &s[TP_D]);
+
+        CHECK_INT(wrong, 0);
+        if (wrong)
+            tp_print(t, world, rank);
+        first = malloc(s[TP_D].bytes + 1);
+        memcpy(first, s[TP_D].data, s[TP_D].bytes);
+        tp_fill(t, TP_D, &s[TP_D]);
+        CHECK_INT(weft_run(plan, &operands), WEFT_OK);
+        CHECK(memcmp(first, s[TP_D].data, s[TP_D].bytes) == 0);
+        free(first);
+    } else {
+        fprintf(stderr, "%s\n", weft_error(group));
+        tp_print(t, world, rank);
+    }
+    weft_plan_destroy(plan);
+    free(packed);
+    tp_release(s);
+}
+
+static void every_schedule(weft_group *group, void *argument)
+{
+    static const weft_layout layouts[] = {WEFT_LAYOUT_GATHER_A, WEFT_LAYOUT_GATHER_B,
+                                          WEFT_LAYOUT_SCATTER_ROWS, WEFT_LAYOUT_SCATTER_COLS,
+                                          WEFT_LAYOUT_DEFAULT};
+    int repeat = *(const int *)argument;
+    void *symmetric = NULL;
+    uint64_t seed = 1;
+
+    CHECK_INT(weft_alloc(group, SYMMETRIC_BYTES, 0, &symmetric), WEFT_OK);
+    for (weft_op op = WEFT_OP_AG_GEMM; op <= WEFT_OP_GEMM_AS; op++) {
+        int first = op == WEFT_OP_AG_GEMM ? 0 : op == WEFT_OP_GEMM_RS ? 2 : 4, last = first + (first < 4);
+
+        for (int l = first; l <= last; l++) {
+            int count;
+            const weft_schedule *list = weft_schedule_list(op, layouts[l], &count);
+
+            for (int i = -1; i < count; i++)
+                for (weft_dtype dtype = WEFT_F32; dtype <= WEFT_I8; dtype++)
+                    for (int r = 0; r < repeat; r++) {
+                        tp_case t = make_case(op, i < 0 ? WEFT_SCHEDULE_AUTO : list[i], layouts[l], dtype,
+                                              weft_size(group), seed++);
+
+                        if (i < 0 && t.problem.b_form == WEFT_B_PREPACKED &&
+                            layouts[l] == WEFT_LAYOUT_GATHER_B)
+                            t.problem.schedule = WEFT_SCHEDULE_DIRECT;
+                        check_case(group, &t, symmetric);
+                    }
+        }
+    }
+}
+
+int main(void)
+{
+    static const int worlds[] = {1, 2, 3, 4, 5, 8};
+    int repeat = (int)check_repeat(6, 60);
+
+    for (size_t i = 0; i < sizeof(worlds) / sizeof(*worlds); i++)
+        ranks_run(worlds[i], every_schedule, &repeat);
+    return check_report("test_run_tp");
+}

@@ -1,0 +1,278 @@
+/*
+ * One tensor-parallel product for tests: every rank makes its own part of the operands from one formula,
+ * runs, and checks its own part of the result against a float64 reference.
+ */
+#ifndef WEFT_TESTS_RUN_TP_CASE_H
+#define WEFT_TESTS_RUN_TP_CASE_H
+
+#include "core/dtype.h"
+#include "core/part.h"
+#include "gemm/gemm.h"
+#include "run/bound.h"
+#include "support/check.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <weft/weft.h>
+
+typedef struct tp_case {
+    weft_problem problem;
+    bool integers;      /* exact comparison; otherwise under the bound */
+    int slack;          /* added to leading dimensions */
+    unsigned symmetric; /* bits: A, B, C, bias, D lie in symmetric memory */
+    uint64_t seed;
+} tp_case;
+
+enum { TP_A, TP_B, TP_C, TP_BIAS, TP_D, TP_OPERANDS };
+
+/* Element (i, j) of the global matrix. */
+static inline double tp_element(const tp_case *t, int which, int64_t batch, int64_t i, int64_t j)
+{
+    uint64_t state = t->seed * 0x100000001b3u + (uint64_t)which;
+    uint64_t bits;
+    double value;
+    uint16_t half = 0;
+    float single = 0;
+    weft_dtype dtype = which <= TP_B ? t->problem.dtype : t->problem.d_dtype;
+
+    state =
+        check_random(&state) + (uint64_t)batch * 1000033u + (uint64_t)i * 40503u + (uint64_t)j * 2654435761u;
+    bits = check_random(&state);
+    if (t->integers || dtype == WEFT_I8 || dtype == WEFT_I32)
+        return (double)(bits % 9) - 4;
+    value = (double)(bits >> 40) * 0x1p-23 - 1;
+    if (dtype == WEFT_F32) {
+        weft_element_set(WEFT_F32, &single, 0, value);
+        return single;
+    }
+    weft_element_set(dtype, &half, 0, value);
+    return weft_element_get(dtype, &half, 0);
+}
+
+/* What of a global matrix lies on a rank. */
+typedef struct tp_instance {
+    weft_span rows, cols;
+    weft_dtype dtype;
+    bool transposed;
+    int64_t ld, stride; /* elements */
+    size_t bytes;
+    char *data;
+    bool allocated, symmetric;
+} tp_instance;
+
+static inline tp_instance tp_shape(const tp_case *t, int which, int world, int rank)
+{
+    const weft_problem *p = &t->problem;
+    weft_span m = {0, p->m}, n = {0, p->n}, k = {0, p->k};
+    weft_span mr = weft_part(p->m, world, rank), nr = weft_part(p->n, world, rank),
+              kr = weft_part(p->k, world, rank);
+    bool gather_b = p->layout == WEFT_LAYOUT_GATHER_B || p->schedule == WEFT_SCHEDULE_ALLGATHER_ROTATING_B;
+    bool scatter_cols =
+        p->layout == WEFT_LAYOUT_SCATTER_COLS || p->schedule == WEFT_SCHEDULE_REDUCESCATTER_TILING_B;
+    tp_instance s = {.dtype = which <= TP_B ? p->dtype : p->d_dtype};
+    weft_span drows = m, dcols = n;
+
+    if (p->op == WEFT_OP_AG_GEMM) {
+        drows = gather_b ? mr : m;
+        dcols = gather_b ? n : nr;
+    } else if (p->op == WEFT_OP_GEMM_RS) {
+        drows = scatter_cols ? m : mr;
+        dcols = scatter_cols ? nr : n;
+    }
+    switch (which) {
+    case TP_A:
+        s.rows = p->op == WEFT_OP_AG_GEMM ? mr : m;
+        s.cols = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR ? kr : k;
+        s.transposed = p->transa;
+        break;
+    case TP_B:
+        s.rows = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR ? kr : k;
+        s.cols = p->op == WEFT_OP_AG_GEMM || p->op == WEFT_OP_GEMM_AS ? nr : n;
+        s.transposed = p->transb;
+        break;
+    case TP_BIAS:
+        s.rows = (weft_span){0, 1};
+        s.cols = dcols;
+        break;
+    default:
+        s.rows = drows;
+        s.cols = dcols;
+        break;
+    }
+    s.ld = (s.transposed ? s.rows.count : s.cols.count) + (which == TP_BIAS ? 0 : t->slack);
+    s.stride = (s.transposed ? s.cols.count : s.rows.count) * s.ld;
+    s.bytes = (size_t)(s.stride * (which == TP_BIAS ? 1 : p->l)) * weft_dtype_size(s.dtype);
+    return s;
+}
+
+static inline size_t tp_index(const tp_instance *s, int64_t batch, int64_t i, int64_t j)
+{
+    return (size_t)(batch * s->stride + (s->transposed ? j * s->ld + i : i * s->ld + j));
+}
+
+/* The largest instance of any rank: symmetric memory must be asked for alike. */
+static inline size_t tp_largest(const tp_case *t, int which, int world)
+{
+    size_t largest = 0;
+
+    for (int rank = 0; rank < world; rank++) {
+        size_t bytes = tp_shape(t, which, world, rank).bytes;
+
+        largest = bytes > largest ? bytes : largest;
+    }
+    return largest;
+}
+
+static inline void tp_fill(const tp_case *t, int which, tp_instance *s)
+{
+    int64_t batches = which == TP_BIAS ? 1 : t->problem.l;
+
+    memset(s->data, 0xa5, s->bytes);
+    if (which == TP_D)
+        return;
+    for (int64_t batch = 0; batch < batches; batch++)
+        for (int64_t i = 0; i < s->rows.count; i++)
+            for (int64_t j = 0; j < s->cols.count; j++)
+                weft_element_set(s->dtype, s->data, tp_index(s, batch, i, j),
+                                 tp_element(t, which, batch, s->rows.begin + i, s->cols.begin + j));
+}
+
+static inline double tp_activate(weft_act act, double x)
+{
+    switch (act) {
+    case WEFT_ACT_RELU:
+        return x > 0 ? x : 0;
+    case WEFT_ACT_GELU:
+        return 0.5 * x * (1 + erf(x / sqrt(2)));
+    case WEFT_ACT_SILU:
+        return x / (1 + exp(-x));
+    default:
+        return x;
+    }
+}
+
+/* Every element of this rank's D; returns how many are wrong. */
+static inline int64_t tp_wrong(const tp_case *t, int world, const tp_instance *d)
+{
+    const weft_problem *p = &t->problem;
+    int64_t wrong = 0;
+
+    for (int64_t batch = 0; batch < p->l; batch++) {
+        for (int64_t i = 0; i < d->rows.count; i++) {
+            for (int64_t j = 0; j < d->cols.count; j++) {
+                int64_t row = d->rows.begin + i, col = d->cols.begin + j;
+                double sum = 0, magnitude = 0, exact, got, bound = 0;
+
+                for (int64_t x = 0; x < p->k; x++) {
+                    double product = tp_element(t, TP_A, batch, row, x) * tp_element(t, TP_B, batch, x, col);
+
+                    sum += product;
+                    magnitude += fabs(product);
+                }
+                exact = p->alpha * sum;
+                magnitude *= fabs(p->alpha);
+                if (p->beta != 0) {
+                    exact += p->beta * tp_element(t, TP_C, batch, row, col);
+                    magnitude += fabs(p->beta * tp_element(t, TP_C, batch, row, col));
+                }
+                if (p->bias) {
+                    exact += tp_element(t, TP_BIAS, 0, 0, col);
+                    magnitude += fabs(tp_element(t, TP_BIAS, 0, 0, col));
+                }
+                exact = tp_activate(p->act, exact);
+                got = weft_element_get(d->dtype, d->data, tp_index(d, batch, i, j));
+                if (t->integers) {
+                    uint64_t rounded = 0;
+
+                    weft_element_set(d->dtype, &rounded, 0, exact);
+                    exact = weft_element_get(d->dtype, &rounded, 0);
+                } else {
+                    bound = weft_bound_gemm(p, world, magnitude, exact);
+                }
+                wrong += !(fabs(got - exact) <= bound);
+            }
+        }
+    }
+    return wrong;
+}
+
+static inline void tp_print(const tp_case *t, int world, int rank)
+{
+    const weft_problem *p = &t->problem;
+
+    fprintf(stderr,
+            "op %d schedule %d layout %d m %lld n %lld k %lld l %lld dtype %d d %d trans %d%d b_form %d "
+            "alpha %g beta %g "
+            "bias %d act %d tiles %lld %lld %lld workers %d ranks %d rank %d seed %llu\n",
+            (int)p->op, (int)p->schedule, (int)p->layout, (long long)p->m, (long long)p->n, (long long)p->k,
+            (long long)p->l, (int)p->dtype, (int)p->d_dtype, p->transa, p->transb, (int)p->b_form,
+            (double)p->alpha, (double)p->beta, p->bias, (int)p->act, (long long)p->tile_m,
+            (long long)p->tile_n, (long long)p->tile_k, p->workers, world, rank, (unsigned long long)t->seed);
+}
+
+/* Memory for this rank's instances, in a block of symmetric memory (`symmetric`, cut in order) or from
+ * malloc. */
+static inline void tp_place(const tp_case *t, int world, int rank, char *symmetric, tp_instance instances[])
+{
+    size_t used = 0;
+
+    for (int which = 0; which < TP_OPERANDS; which++) {
+        tp_instance *s = &instances[which];
+
+        *s = tp_shape(t, which, world, rank);
+        s->symmetric = t->symmetric >> which & 1;
+        if (s->symmetric) {
+            s->data = symmetric + used;
+            used += (tp_largest(t, which, world) + 127) / 128 * 128;
+        } else {
+            s->data = malloc(s->bytes + 1);
+        }
+    }
+}
+
+static inline void tp_release(tp_instance instances[])
+{
+    for (int which = 0; which < TP_OPERANDS; which++)
+        if (!instances[which].symmetric)
+            free(instances[which].data);
+}
+
+static inline weft_operands tp_operands(const tp_instance s[])
+{
+    return (weft_operands){.size = sizeof(weft_operands),
+                           .a = s[TP_A].data,
+                           .b = s[TP_B].data,
+                           .c = s[TP_C].data,
+                           .bias = s[TP_BIAS].data,
+                           .d = s[TP_D].data,
+                           .lda = s[TP_A].ld,
+                           .ldb = s[TP_B].ld,
+                           .ldc = s[TP_C].ld,
+                           .ldd = s[TP_D].ld};
+}
+
+/* This rank's B packed beforehand, for WEFT_B_PREPACKED; free it. */
+static inline void *tp_pack(const tp_case *t, const tp_instance *b)
+{
+    const weft_core *core;
+    const weft_binding *bind;
+    size_t bytes;
+    char *memory;
+
+    if (weft_core_current(&core, weft_error_thread()) != WEFT_OK)
+        abort();
+    bind = weft_core_binding(core, t->problem.dtype, false);
+    bytes = (weft_packed_bytes(bind, b->rows.count, b->cols.count) + 127) / 128 * 128;
+    memory = aligned_alloc(128, bytes * (size_t)t->problem.l);
+    for (int64_t batch = 0; batch < t->problem.l; batch++) {
+        weft_packed *packed =
+            weft_packed_begin(bind, b->rows.count, b->cols.count, memory + (size_t)batch * bytes);
+
+        weft_packed_fill(bind, packed, b->data + (size_t)(batch * b->stride) * weft_dtype_size(b->dtype),
+                         b->dtype, b->transposed ? 1 : b->ld, b->transposed ? b->ld : 1, 0, b->rows.count, 0,
+                         b->cols.count);
+    }
+    return memory;
+}
+
+#endif
