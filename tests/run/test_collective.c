@@ -306,7 +306,7 @@ static void sleep_sometimes(int rank, uint32_t task)
 int main(void)
 {
     static const int worlds[] = {1, 2, 3, 4, 5, 8};
-    long rounds = check_repeat(1500, 10000);
+    long rounds = check_repeat(10000, 100000);
 
     for (size_t i = 0; i < sizeof(worlds) / sizeof(*worlds); i++)
         ranks_run(worlds[i], every_kind, NULL);
