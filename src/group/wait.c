@@ -94,11 +94,11 @@ static weft_status fail_late(const waiter *wait, int64_t waited_ns)
     int stopped = -1;
 
     describe(wait, what, sizeof(what));
+    /* A stopped rank is to blame, also when the one we wait for only waits for it in turn. */
     for (int rank = 0; rank < group->size && stopped < 0; rank++) {
         int pid = weft_group_pid(group, rank);
 
-        if (pid && rank != group->rank && (wait->note->peer < 0 || rank == wait->note->peer) &&
-            is_stopped(pid))
+        if (pid && rank != group->rank && is_stopped(pid))
             stopped = rank;
     }
     if (stopped >= 0)
