@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { LINES_MAX = 64, CONVERT_K = 64 };
+enum { LINES_MAX = 64, CONVERT_K = 64, STRIP_K = 64 };
 
 static const uint64_t packed_magic = 0x3142206b63617057u;
 
@@ -115,22 +115,39 @@ static void pack_converted(const weft_kernel *kernel, const weft_pack_side *side
     }
 }
 
-void weft_pack_panels(const weft_kernel *kernel, const weft_pack_side *side, void *panels,
-                      int64_t panel_bytes, const void *source, weft_dtype dtype, int64_t line_stride,
-                      int64_t k_stride, int64_t lines, int64_t k)
+static void pack_strip(const weft_kernel *kernel, const weft_pack_side *side, char *panels,
+                       int64_t panel_bytes, const char *source, weft_dtype dtype, int64_t ls, int64_t ks,
+                       int64_t lines, int64_t k)
 {
     size_t size = weft_dtype_size(dtype);
 
     for (int64_t i = 0; i < lines; i += side->lines) {
         int64_t count = lines - i < side->lines ? lines - i : side->lines;
-        char *panel = (char *)panels + i / side->lines * panel_bytes;
-        const char *here = (const char *)source + (size_t)(i * line_stride) * size;
+        char *panel = panels + i / side->lines * panel_bytes;
+        const char *here = source + (size_t)(i * ls) * size;
 
         if (dtype == kernel->type)
-            pack_same(kernel, side, panel, here, line_stride, k_stride, count, k);
+            pack_same(kernel, side, panel, here, ls, ks, count, k);
         else
-            pack_converted(kernel, side, panel, here, dtype, line_stride, k_stride, count, k);
+            pack_converted(kernel, side, panel, here, dtype, ls, ks, count, k);
     }
+}
+
+/*
+ * When the lines lie side by side, a panel takes only part of each cache line of the source: then a few k of
+ * all panels are packed at a time, so that the rest of it is still in cache for the next panel.
+ */
+void weft_pack_panels(const weft_kernel *kernel, const weft_pack_side *side, void *panels,
+                      int64_t panel_bytes, const void *source, weft_dtype dtype, int64_t line_stride,
+                      int64_t k_stride, int64_t lines, int64_t k)
+{
+    size_t from = weft_dtype_size(dtype), to = weft_dtype_size(kernel->type);
+    int64_t strip = k_stride == 1 ? k : STRIP_K;
+
+    for (int64_t p = 0; p < k; p += strip)
+        pack_strip(kernel, side, (char *)panels + (size_t)(p * side->lines) * to, panel_bytes,
+                   (const char *)source + (size_t)(p * k_stride) * from, dtype, line_stride, k_stride, lines,
+                   k - p < strip ? k - p : strip);
 }
 
 static int64_t packed_panel_bytes(const weft_kernel *kernel, int64_t k)

@@ -1,5 +1,6 @@
 /* bf16 by BFDOT. Per 2 k: 5 loads, 24 BFDOT. */
 #include "kernels.h"
+#include "pack.h"
 #include "tile8x12.h"
 
 static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
@@ -16,4 +17,5 @@ const weft_kernel weft_bf16_8x12_bfdot = {
     .b_kr = 2,
     .k_step = 2,
     .run = run,
+    WEFT_PACKERS(2, 2, 12),
 };

@@ -1,5 +1,6 @@
 /* bf16 by BFMMLA. Per 4 k: 10 loads, 24 BFMMLA. */
 #include "kernels.h"
+#include "pack.h"
 #include "tile8x12.h"
 
 static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
@@ -16,4 +17,5 @@ const weft_kernel weft_bf16_8x12_bfmmla = {
     .b_kr = 4,
     .k_step = 4,
     .run = run,
+    WEFT_PACKERS(2, 4, 12),
 };

@@ -1,6 +1,7 @@
 /* fp16 by FMLAL into fp32. Per 2 k: 5 loads, 48 FMLAL. The 24 halves of B that 2 k hold fill three registers.
  */
 #include "kernels.h"
+#include "pack.h"
 #include "tile8x12.h"
 
 /* k even: columns 0..7 in v2, 8..11 in the low half of v3; k odd: 0..3 in its high half, 4..11 in v4. */
@@ -34,4 +35,5 @@ const weft_kernel weft_f16_8x12_fmlal = {
     .b_kr = 1,
     .k_step = 2,
     .run = run,
+    WEFT_PACKERS(2, 1, 12),
 };

@@ -3,6 +3,7 @@
  * when the k block ends, so the block length bounds the error. Per k: 4 loads, 24 FMLA.
  */
 #include "kernels.h"
+#include "pack.h"
 #include "tile8x12.h"
 
 #define ROW(d0, d1, d2, e)                                                                                   \
@@ -19,8 +20,9 @@
 
 #define STORE_WIDE(d0, d1, d2)                                                                               \
     WIDEN(d0, 0, 1)                                                                                          \
-    WIDEN(d1, 2, 3) WIDEN(d2, 4, 5) "stp q0, q1, [%[c]]\n stp q2, q3, [%[c], #32]\n stp q4, q5, [%[c], "     \
-                                    "#64]\n add %[c], %[c], %[ld]\n"
+    WIDEN(d1, 2, 3)                                                                                          \
+    WIDEN(d2, 4, 5) "stp q0, q1, [%[c]]\n stp q2, q3, [%[c], #32]\n stp q4, q5, [%[c], "                     \
+                    "#64]\n add %[c], %[c], %[ld]\n"
 
 #define ADD_PAIR(lo, hi, at)                                                                                 \
     "ldp q6, q7, [%[c], #" #at "]\n fadd v" #lo ".4s, v" #lo ".4s, v6.4s\n fadd v" #hi ".4s, v" #hi          \
@@ -28,8 +30,8 @@
 
 #define ADD_WIDE(d0, d1, d2)                                                                                 \
     WIDEN(d0, 0, 1)                                                                                          \
-    WIDEN(d1, 2, 3) WIDEN(d2, 4, 5) ADD_PAIR(0, 1, 0) ADD_PAIR(2, 3, 32)                                     \
-        ADD_PAIR(4, 5, 64) "add %[c], %[c], %[ld]\n"
+    WIDEN(d1, 2, 3)                                                                                          \
+    WIDEN(d2, 4, 5) ADD_PAIR(0, 1, 0) ADD_PAIR(2, 3, 32) ADD_PAIR(4, 5, 64) "add %[c], %[c], %[ld]\n"
 
 #define FINISH                                                                                               \
     "cbnz %w[add], 5f\n" STORE_WIDE(8, 9, 10) STORE_WIDE(11, 12, 13) STORE_WIDE(14, 15, 16)                  \
@@ -53,4 +55,5 @@ const weft_kernel weft_f16_8x24_fmla = {
     .b_kr = 1,
     .k_step = 1,
     .run = run,
+    WEFT_PACKERS(2, 1, 24),
 };

@@ -1,5 +1,6 @@
 /* int8 by SDOT into int32. Per 4 k: 5 loads, 24 SDOT. */
 #include "kernels.h"
+#include "pack.h"
 #include "tile8x12.h"
 
 static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
@@ -16,4 +17,5 @@ const weft_kernel weft_i8_8x12_sdot = {
     .b_kr = 4,
     .k_step = 4,
     .run = run,
+    WEFT_PACKERS(1, 4, 12),
 };

@@ -1,5 +1,6 @@
 /* int8 by SMMLA into int32. Per 8 k: 10 loads, 24 SMMLA. */
 #include "kernels.h"
+#include "pack.h"
 #include "tile8x12.h"
 
 static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
@@ -16,4 +17,5 @@ const weft_kernel weft_i8_8x12_smmla = {
     .b_kr = 8,
     .k_step = 8,
     .run = run,
+    WEFT_PACKERS(1, 8, 12),
 };

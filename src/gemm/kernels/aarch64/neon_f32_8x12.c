@@ -1,5 +1,6 @@
 /* fp32 by FMLA, on every aarch64. Per k: 5 loads, 24 FMLA. */
 #include "kernels.h"
+#include "pack.h"
 #include "tile8x12.h"
 
 static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
@@ -16,4 +17,5 @@ const weft_kernel weft_neon_f32_8x12 = {
     .b_kr = 1,
     .k_step = 1,
     .run = run,
+    WEFT_PACKERS(4, 1, 12),
 };
