@@ -1,4 +1,5 @@
 #include "gemm/convert.h"
+#include "core/cpu.h"
 #include "core/dtype.h"
 
 #include <string.h>
@@ -21,6 +22,12 @@ static inline float float_of(uint32_t bits)
 
 static void bf16_from_f32(uint16_t *restrict dst, const float *restrict src, int64_t n)
 {
+#if defined(__aarch64__)
+    if (weft_cpu_features() & WEFT_CPU_BF16) {
+        weft_convert_bf16_bfcvt(dst, src, n);
+        return;
+    }
+#endif
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits = bits_of(src[i]);
         uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;

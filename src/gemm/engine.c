@@ -1,13 +1,12 @@
 /*
  * The loops around the micro-kernel, for one tile.
  *
- *     columns (nc) > row stripes > k blocks (kc): pack B > row blocks (mc): pack A > groups of B panels >
- *     B panel > A panel: micro-kernel
+ *     columns > stretches of k: pack B > rows: pack A > B panel > k block > A panel: micro-kernel
  *
- * The packed block of A stays in the L2 cache while all columns pass by, one panel of B stays in L1. Sums of
- * earlier k blocks wait in D itself where D can hold them, else in the workspace; the stripe bounds how much
- * that is. When k is one block the workspace holds only a group of panels at a time, so the epilogue finds
- * its input in cache and works on rows long enough to vectorize.
+ * A stretch is several k blocks: as many as keep the packed rows of A inside the L2 cache. One panel of B
+ * over one k block stays in L1 while all packed rows pass by; the sums of those rows and one panel's columns
+ * stay in L1 too, until all k blocks are done and the epilogue empties them. So sums leave the cache only
+ * between stretches, which takes a long k: then they wait in D if D can hold them, else in the workspace.
  */
 #include "core/dtype.h"
 #include "gemm/epilogue.h"
@@ -17,19 +16,19 @@
 #include <string.h>
 
 enum {
-    GROUP_COLUMNS = 96,         /* of the workspace that the epilogue empties while it is in cache */
-    STRIPE_BYTES = 4 << 20,     /* of sums kept in the workspace between k blocks */
-    TILE_ELEMENTS_MAX = 64 * 64 /* mr * nr of the largest micro-kernel */
+    ROWS_MIN = 64,               /* packed rows of A that make it worth reading a panel of B */
+    SUMS_BYTES = 4 << 20,        /* of sums kept in the workspace between stretches */
+    TILE_ELEMENTS_MAX = 64 * 64, /* mr * nr of the largest micro-kernel */
+    CACHE_LINE = 64
 };
 
-typedef struct extent {
-    int64_t block; /* every block but the last has this length */
-    int64_t count;
-} extent;
-
 typedef struct blocks {
-    extent m, n, k, stripe;
-    int64_t padded_k; /* of one block */
+    int64_t k, k_count; /* length of a k block, how many */
+    int64_t stretch;    /* length of a stretch: a multiple of k */
+    int64_t m;          /* rows of A packed at a time */
+    int64_t n;          /* columns at a time */
+    int64_t stripe;     /* rows whose sums wait in the workspace; m when nothing waits */
+    bool waits;         /* there is more than one stretch */
 } blocks;
 
 typedef struct gemm_job {
@@ -38,21 +37,29 @@ typedef struct gemm_job {
     weft_microkernel run;
     weft_pack_side side_a;
     blocks cut;
-    bool direct;       /* D takes the micro-kernel's output as it is */
-    bool sums_in_d;    /* D holds the sums between k blocks */
-    size_t type_bytes; /* of a panel element */
+    bool direct;    /* D takes the micro-kernel's output as it is */
+    bool sums_in_d; /* D holds the sums between stretches */
+    size_t type_bytes, d_bytes;
     char *a_block, *b_block, *sums;
     int64_t sums_ld;
 } gemm_job;
 
-/* One block of columns of B in one block of k. */
+/* A block of columns of B over a stretch of k, ready to use. */
 typedef struct block_b {
     const char *panels;
     int64_t panel_bytes;
-    int64_t j0, cols; /* columns of the tile */
-    int64_t k;        /* multiple of k_step */
-    bool first, last; /* of the blocks of k */
+    int64_t j0, cols;
+    int64_t k0, k;    /* of the tile */
+    bool first, last; /* stretch of k */
 } block_b;
+
+/* One panel of that block: where it is, and where its sums go. */
+typedef struct panel_run {
+    const char *panel, *next;
+    int64_t i0, j0, cols; /* of the tile */
+    char *to;
+    int64_t ld;
+} panel_run;
 
 static int64_t min64(int64_t a, int64_t b)
 {
@@ -64,43 +71,49 @@ static int64_t round_up(int64_t value, int64_t step)
     return (value + step - 1) / step * step;
 }
 
-/* Equal blocks of at most `most`, each a multiple of `step`. */
-static extent cut_evenly(int64_t length, int64_t most, int64_t step)
+/* The length of equal blocks of at most `most`, a multiple of `step`; `length` itself if it fits. */
+static int64_t cut_evenly(int64_t length, int64_t most, int64_t step)
 {
     int64_t count = (length + most - 1) / most;
 
-    if (count <= 1)
-        return (extent){.block = length > 0 ? length : 1, .count = length > 0};
-    int64_t block = round_up((length + count - 1) / count, step);
+    return count <= 1 ? round_up(length > 0 ? length : 1, step)
+                      : round_up((length + count - 1) / count, step);
+}
 
-    return (extent){.block = block, .count = (length + block - 1) / block};
+/* Rows and columns for stretches of this length: mc * kc elements of A and kc * nc of B fit their caches. */
+static int64_t rows_for(const weft_binding *bind, int64_t stretch)
+{
+    int64_t rows = (int64_t)bind->mc * bind->kc / stretch / bind->kernel->mr * bind->kernel->mr;
+
+    return rows > bind->mc ? bind->mc : rows > bind->kernel->mr ? rows : bind->kernel->mr;
+}
+
+static int64_t columns_for(const weft_binding *bind, int64_t stretch)
+{
+    int64_t cols = (int64_t)bind->kc * bind->nc / stretch / bind->kernel->nr * bind->kernel->nr;
+
+    return cols > bind->nc ? bind->nc : cols > bind->kernel->nr ? cols : bind->kernel->nr;
 }
 
 static blocks cut_blocks(const weft_binding *bind, int64_t m, int64_t n, int64_t k, bool packed,
                          bool sums_in_d)
 {
     const weft_kernel *kernel = bind->kernel;
-    blocks cut = {
-        .m = cut_evenly(m, bind->mc, kernel->mr),
-        .n = cut_evenly(n, bind->nc, kernel->nr),
-        .k = cut_evenly(k, bind->kc, kernel->k_step),
-    };
-    int64_t rows = STRIPE_BYTES / (4 * round_up(cut.n.block, kernel->nr)) / cut.m.block * cut.m.block;
+    int64_t longest = (int64_t)bind->kc * (bind->mc > ROWS_MIN ? bind->mc / ROWS_MIN : 1);
+    blocks cut = {.k = cut_evenly(k, bind->kc, kernel->k_step)};
 
-    cut.padded_k = weft_pack_k(kernel, cut.k.block);
-    if (cut.k.count <= 1 || sums_in_d)
-        cut.stripe.block = m > 0 ? m : 1;
-    else if (packed || rows < cut.m.block)
-        cut.stripe.block = cut.m.block;
-    else
-        cut.stripe.block = rows;
-    cut.stripe.count = (m + cut.stripe.block - 1) / cut.stripe.block;
+    cut.k_count = (k + cut.k - 1) / cut.k;
+    cut.stretch = min64(longest / cut.k, cut.k_count > 0 ? cut.k_count : 1) * cut.k;
+    cut.waits = k > cut.stretch;
+    cut.m = cut_evenly(m, rows_for(bind, cut.stretch), kernel->mr);
+    cut.n = cut_evenly(n, packed && !cut.waits ? n + 1 : columns_for(bind, cut.stretch), kernel->nr);
+    cut.stripe = round_up(m, cut.m);
+    if (cut.waits && !sums_in_d) {
+        int64_t rows = SUMS_BYTES / (4 * cut.n) / cut.m * cut.m;
+
+        cut.stripe = min64(cut.stripe, packed || rows < cut.m ? cut.m : rows);
+    }
     return cut;
-}
-
-static int64_t group_columns(const weft_kernel *kernel)
-{
-    return round_up(GROUP_COLUMNS, kernel->nr);
 }
 
 static size_t aligned_bytes(int64_t elements, size_t size)
@@ -110,40 +123,52 @@ static size_t aligned_bytes(int64_t elements, size_t size)
 
 static size_t a_block_bytes(const weft_kernel *kernel, const blocks *cut)
 {
-    return aligned_bytes(round_up(cut->m.block, kernel->mr) * cut->padded_k, weft_dtype_size(kernel->type));
+    return aligned_bytes(cut->m * cut->stretch, weft_dtype_size(kernel->type));
 }
 
 static size_t b_block_bytes(const weft_kernel *kernel, const blocks *cut)
 {
-    return aligned_bytes(round_up(cut->n.block, kernel->nr) * cut->padded_k, weft_dtype_size(kernel->type));
+    return aligned_bytes(cut->n * cut->stretch, weft_dtype_size(kernel->type));
 }
 
-/* Columns of the workspace's sums: the whole block between k blocks, else one group. */
-static int64_t sums_columns(const weft_kernel *kernel, const blocks *cut)
+static size_t sums_bytes(const weft_kernel *kernel, const blocks *cut)
 {
-    return cut->k.count > 1 ? round_up(cut->n.block, kernel->nr) : group_columns(kernel);
+    return aligned_bytes(cut->waits ? cut->stripe * cut->n : cut->m * kernel->nr, 4);
 }
 
+static size_t blocks_bytes(const weft_kernel *kernel, const blocks *cut, bool packed)
+{
+    return a_block_bytes(kernel, cut) + (packed ? 0 : b_block_bytes(kernel, cut)) + sums_bytes(kernel, cut);
+}
+
+/*
+ * Every tile of at most m x n x k must fit. Blocks shrink with the tile in m and n, but not with k alone: a
+ * shorter stretch allows more rows and columns. Their products are bounded by the table's blocks.
+ */
 size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n, int64_t k, bool packed_b)
 {
-    /* Blocks of a smaller tile are never longer than these, because cutting evenly never exceeds mc, nc, kc.
-     */
     const weft_kernel *kernel = bind->kernel;
-    blocks most = {
-        .m = {.block = min64(round_up(m, kernel->mr), round_up(bind->mc, kernel->mr))},
-        .n = {.block = min64(round_up(n, kernel->nr), round_up(bind->nc, kernel->nr))},
-        .k = {.block = min64(weft_pack_k(kernel, k), weft_pack_k(kernel, bind->kc)),
-              .count = k > bind->kc ? 2 : 1},
-    };
-    int64_t most_sums = most.m.block * most.n.block;
+    blocks cut = cut_blocks(bind, m, n, k, packed_b, false);
+    int64_t rows = min64(round_up(m, kernel->mr), round_up(bind->mc, kernel->mr));
+    int64_t cols = min64(round_up(n, kernel->nr), round_up(bind->nc, kernel->nr));
+    int64_t block = min64(cut.stretch, round_up(bind->kc, kernel->k_step));
+    blocks wide = {.k = block, .stretch = block, .m = rows, .n = cols, .stripe = rows};
+    size_t most_a = a_block_bytes(kernel, &wide), most_b = packed_b ? 0 : b_block_bytes(kernel, &wide);
+    size_t most_sums = sums_bytes(kernel, &wide);
 
-    most.padded_k = most.k.block;
-    if (!packed_b && most_sums < STRIPE_BYTES / 4)
-        most_sums = min64(STRIPE_BYTES / 4, round_up(m, kernel->mr) * most.n.block);
-    if (most.k.count <= 1 || most_sums < most.m.block * group_columns(kernel))
-        most_sums = most.m.block * group_columns(kernel);
-    return a_block_bytes(kernel, &most) + (packed_b ? 0 : b_block_bytes(kernel, &most)) +
-           aligned_bytes(most_sums + kernel->mr * group_columns(kernel), 4);
+    /* Rounding up to whole panels can add one mr or nr of a longer stretch. */
+    wide = (blocks){.stretch = cut.stretch, .m = kernel->mr, .n = kernel->nr};
+    most_a += a_block_bytes(kernel, &wide);
+    most_b += packed_b ? 0 : b_block_bytes(kernel, &wide);
+    if (cut.waits) {
+        wide = (blocks){.waits = true, .stripe = rows, .n = cols};
+        most_sums = sums_bytes(kernel, &wide);
+        if (!packed_b && most_sums < SUMS_BYTES)
+            most_sums = (size_t)min64(SUMS_BYTES, round_up(m, kernel->mr) * cols * 4) + WEFT_GEMM_ALIGNMENT;
+    }
+    size_t bytes = most_a + most_b + most_sums, own = blocks_bytes(kernel, &cut, packed_b);
+
+    return bytes > own ? bytes : own;
 }
 
 weft_gemm_steps weft_gemm_steps_of(const weft_binding *bind)
@@ -195,34 +220,30 @@ static char *d_at(const weft_gemm_tile *tile, int which, int64_t i, int64_t j)
     return (char *)tile->d[which] + (size_t)(i * tile->d_ld[which] + j) * size;
 }
 
-static void epilogue_rows(const weft_gemm_tile *tile, int64_t i0, int64_t rows, int64_t j0, int64_t cols,
-                          const char *sums, int64_t sums_ld)
+/* The finished sums of rows [i0, i0 + rows) and columns [j0, j0 + cols) go through the epilogue into D. */
+static void finish_rows(const weft_gemm_tile *tile, int64_t i0, int64_t rows, int64_t j0, int64_t cols,
+                        const char *sums, int64_t sums_ld)
 {
+    weft_dtype acc_dtype = accumulator_of(tile), d_dtype = tile->raw ? acc_dtype : tile->d_dtype;
+    size_t size = weft_dtype_size(d_dtype);
+    bool plain = is_identity(tile), reads_c = !plain && tile->c && tile->beta != 0;
     weft_epilogue epilogue = {
-        .alpha = tile->alpha,
-        .beta = tile->beta,
-        .act = tile->act,
-        .acc_dtype = accumulator_of(tile),
-        .d_dtype = tile->raw ? accumulator_of(tile) : tile->d_dtype,
+        .alpha = plain ? 1 : tile->alpha,
+        .beta = plain ? 0 : tile->beta,
+        .act = plain ? WEFT_ACT_NONE : tile->act,
+        .acc_dtype = acc_dtype,
+        .d_dtype = d_dtype,
+        .row_scale = plain || !tile->row_scale ? NULL : tile->row_scale + i0,
+        .col_scale = plain || !tile->col_scale ? NULL : tile->col_scale + j0,
+        .c = reads_c ? (const char *)tile->c + (size_t)(i0 * tile->c_ld + j0) * size : NULL,
+        .c_ld = tile->c_ld,
+        .bias = plain || !tile->bias ? NULL : (const char *)tile->bias + (size_t)j0 * size,
     };
-    size_t size = weft_dtype_size(epilogue.d_dtype);
-    bool plain = tile->raw || is_identity(tile);
 
-    for (int64_t i = 0; i < rows; i++) {
-        const char *from = sums + (size_t)(i * sums_ld) * 4;
-        const char *c = tile->c && tile->beta != 0
-                            ? (const char *)tile->c + (size_t)((i0 + i) * tile->c_ld + j0) * size
-                            : NULL;
-        char *first = d_at(tile, 0, i0 + i, j0);
-
-        if (!plain)
-            weft_epilogue_row(&epilogue, cols, from, tile->row_scale ? tile->row_scale[i0 + i] : 1,
-                              tile->col_scale ? tile->col_scale + j0 : NULL, c,
-                              tile->bias ? (const char *)tile->bias + (size_t)j0 * size : NULL, first);
-        else if (from != first)
-            memcpy(first, from, (size_t)cols * 4);
-        for (int d = 1; d < tile->d_count; d++)
-            memcpy(d_at(tile, d, i0 + i, j0), first, (size_t)cols * size);
+    weft_epilogue_block(&epilogue, rows, cols, sums, sums_ld, d_at(tile, 0, i0, j0), tile->d_ld[0]);
+    for (int d = 1; d < tile->d_count; d++) {
+        for (int64_t i = 0; i < rows; i++)
+            memcpy(d_at(tile, d, i0 + i, j0), d_at(tile, 0, i0 + i, j0), (size_t)cols * size);
     }
 }
 
@@ -233,14 +254,14 @@ static void copy_rows(char *to, int64_t to_ld, const char *from, int64_t from_ld
 }
 
 /* A micro-tile that hangs over the edge of D: computed aside, its inner part then stored or added. */
-static void run_edge(const gemm_job *job, const block_b *b, const char *panel_a, const char *panel_b,
-                     char *to, int64_t ld, int64_t rows, int64_t cols, bool add)
+static void run_edge(const gemm_job *job, int64_t k, const char *panel_a, const char *panel_b, char *to,
+                     int64_t ld, int64_t rows, int64_t cols, bool add)
 {
     _Alignas(64) uint32_t aside[TILE_ELEMENTS_MAX];
     int nr = job->kernel->nr;
     bool integer = job->kernel->type == WEFT_I8;
 
-    job->run(b->k, panel_a, panel_b, aside, nr, 0);
+    job->run(k, panel_a, panel_b, aside, nr, 0);
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < cols && add; j++) {
             uint32_t *sum = &aside[i * nr + j];
@@ -259,161 +280,192 @@ static void run_edge(const gemm_job *job, const block_b *b, const char *panel_a,
     }
 }
 
-/* All micro-tiles of `rows` rows (packed in a_block) and the columns [g0, g0 + cols) of the block of B. */
-static void run_group(const gemm_job *job, const block_b *b, int64_t rows, int64_t g0, int64_t cols, char *to,
-                      int64_t ld, bool in_d, bool add)
+/* What is needed next comes closer while the micro-kernel computes: here the rows of D it will end in. */
+static inline void prefetch_rows(const gemm_job *job, int64_t i0, int64_t rows, int64_t j0, int64_t cols)
+{
+    const char *row = d_at(job->tile, 0, i0, j0);
+    size_t stride = (size_t)job->tile->d_ld[0] * job->d_bytes, last = (size_t)cols * job->d_bytes - 1;
+
+    for (int64_t i = 0; i < rows; i++, row += stride) {
+        __builtin_prefetch(row, 1);
+        __builtin_prefetch(row + last, 1);
+    }
+}
+
+/*
+ * One panel of B against all packed rows, k block after k block. Each micro-kernel call also brings a slice
+ * of the panel that comes next (`next`, or NULL) into L2.
+ */
+static void run_panel(const gemm_job *job, const block_b *b, const panel_run *run, int64_t rows, bool add)
 {
     int lines = job->side_a.lines, nr = job->kernel->nr;
-    size_t a_panel = (size_t)(b->k * lines) * job->type_bytes;
+    bool in_d = job->direct || job->sums_in_d;
+    int64_t slices = (rows + lines - 1) / lines;
+    size_t type = job->type_bytes, a_panel = (size_t)(weft_pack_k(job->kernel, b->k) * lines) * type;
 
-    for (int64_t j = 0; j < cols; j += nr) {
-        const char *panel_b = b->panels + (g0 + j) / nr * b->panel_bytes;
-        int64_t width = min64(nr, cols - j);
+    for (int64_t p = 0; p < b->k; p += job->cut.k) {
+        int64_t k = weft_pack_k(job->kernel, min64(job->cut.k, b->k - p));
+        const char *panel_b = run->panel + (size_t)(p * nr) * type;
+        const char *ahead = run->next ? run->next + (size_t)(p * nr) * type : NULL;
+        size_t slice = ((size_t)(k * nr) * type / (size_t)slices + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 
         for (int64_t i = 0; i < rows; i += lines) {
-            const char *panel_a = job->a_block + (size_t)(i / lines) * a_panel;
-            char *here = to + (size_t)(i * ld + j) * 4;
+            const char *panel_a = job->a_block + (size_t)(i / lines) * a_panel + (size_t)(p * lines) * type;
+            char *to = run->to + (size_t)(i * run->ld) * 4;
             int64_t height = min64(lines, rows - i);
 
-            if (in_d && (width < nr || height < lines))
-                run_edge(job, b, panel_a, panel_b, here, ld, height, width, add);
+            for (size_t line = 0; line < slice && ahead; line += CACHE_LINE)
+                __builtin_prefetch(ahead + (size_t)(i / lines) * slice + line, 0, 2);
+            if (p == 0)
+                prefetch_rows(job, run->i0 + i, height, run->j0, run->cols);
+            if (in_d && (run->cols < nr || height < lines))
+                run_edge(job, k, panel_a, panel_b, to, run->ld, height, run->cols, add || p > 0);
             else
-                job->run(b->k, panel_a, panel_b, here, ld, add);
+                job->run(k, panel_a, panel_b, to, run->ld, add || p > 0);
         }
     }
 }
 
-/* One packed block of A (rows [i0, i0 + rows), rows counted in the stripe from s0) against one block of B. */
-static void run_block(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0, int64_t rows)
+/* Packed rows [i0, i0 + rows) of A, in the stripe that starts at s0, against one block of B. */
+static void run_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0, int64_t rows)
 {
     const weft_gemm_tile *tile = job->tile;
-    int64_t group = group_columns(job->kernel);
+    int nr = job->kernel->nr;
+    bool in_d = job->direct || job->sums_in_d;
 
-    for (int64_t g = 0; g < b->cols; g += group) {
-        int64_t cols = min64(group, b->cols - g), j = b->j0 + g, ld;
-        bool in_d = job->direct || job->sums_in_d, add = !b->first;
-        char *to;
+    for (int64_t j = 0; j < b->cols; j += nr) {
+        panel_run run = {
+            .panel = b->panels + j / nr * b->panel_bytes,
+            .i0 = i0,
+            .j0 = b->j0 + j,
+            .cols = min64(nr, b->cols - j),
+            .to = job->sums,
+            .ld = in_d ? tile->d_ld[0] : job->sums_ld,
+        };
+        bool add = !b->first;
 
-        if (in_d) {
-            to = d_at(tile, 0, i0, j);
-            ld = tile->d_ld[0];
-        } else {
-            bool kept = job->cut.k.count > 1;
-
-            to = job->sums + (kept ? (size_t)((i0 - s0) * job->sums_ld + g) * 4 : 0);
-            ld = job->sums_ld;
-        }
+        if (j + nr < b->cols)
+            run.next = run.panel + b->panel_bytes;
+        if (in_d)
+            run.to = d_at(tile, 0, i0, run.j0);
+        else if (job->cut.waits)
+            run.to += (size_t)((i0 - s0) * run.ld + j) * 4;
         if (b->first && tile->acc) {
-            copy_rows(to, ld, (const char *)tile->acc + (size_t)(i0 * tile->acc_ld + j) * 4, tile->acc_ld,
-                      rows, cols);
+            copy_rows(run.to, run.ld, (const char *)tile->acc + (size_t)(i0 * tile->acc_ld + run.j0) * 4,
+                      tile->acc_ld, rows, run.cols);
             add = true;
         }
-        run_group(job, b, rows, g, cols, to, ld, in_d, add);
+        run_panel(job, b, &run, rows, add);
         if (b->last && !job->direct)
-            epilogue_rows(tile, i0, rows, j, cols, to, ld);
+            finish_rows(tile, i0, rows, run.j0, run.cols, run.to, run.ld);
     }
 }
 
-static void run_stripe(const gemm_job *job, block_b *b, int64_t s0, int64_t stripe_rows, int64_t k0,
-                       int64_t k)
+static void run_stripe(const gemm_job *job, const block_b *b, int64_t s0, int64_t stripe_rows)
 {
     const weft_gemm_tile *tile = job->tile;
     size_t a_size = weft_dtype_size(tile->a_dtype);
+    int64_t panel_bytes = weft_pack_k(job->kernel, b->k) * job->side_a.lines * (int64_t)job->type_bytes;
 
-    for (int64_t i = s0; i < s0 + stripe_rows; i += job->cut.m.block) {
-        int64_t rows = min64(job->cut.m.block, s0 + stripe_rows - i);
+    for (int64_t i = s0; i < s0 + stripe_rows; i += job->cut.m) {
+        int64_t rows = min64(job->cut.m, s0 + stripe_rows - i);
 
-        weft_pack_panels(job->kernel, &job->side_a, job->a_block,
-                         b->k * job->side_a.lines * (int64_t)job->type_bytes,
-                         (const char *)tile->a + (size_t)(i * tile->a_rs + k0 * tile->a_cs) * a_size,
-                         tile->a_dtype, tile->a_rs, tile->a_cs, rows, k);
-        run_block(job, b, s0, i, rows);
+        weft_pack_panels(job->kernel, &job->side_a, job->a_block, panel_bytes,
+                         (const char *)tile->a + (size_t)(i * tile->a_rs + b->k0 * tile->a_cs) * a_size,
+                         tile->a_dtype, tile->a_rs, tile->a_cs, rows, b->k);
+        run_rows(job, b, s0, i, rows);
     }
 }
 
-/* Makes the block of B at columns j0 and k0 ready: a window of the packed B, or packed here. */
-static void prepare_b(const gemm_job *job, block_b *b, int64_t k0, int64_t k)
+/* Makes the block of B ready: a window of the packed B, or packed here. */
+static void prepare_b(const gemm_job *job, block_b *b)
 {
     const weft_gemm_tile *tile = job->tile;
     const weft_kernel *kernel = job->kernel;
 
-    b->k = weft_pack_k(kernel, k);
     if (tile->packed_b) {
         const weft_packed *packed = tile->packed_b;
 
         b->panel_bytes = packed->panel_bytes;
         b->panels = (const char *)(packed + 1) +
                     (tile->packed_n0 + b->j0) / kernel->nr * packed->panel_bytes +
-                    (size_t)((tile->packed_k0 + k0) * kernel->nr) * job->type_bytes;
+                    (size_t)((tile->packed_k0 + b->k0) * kernel->nr) * job->type_bytes;
         return;
     }
     weft_pack_side side = weft_pack_side_b(kernel);
     const char *source = (const char *)tile->b +
-                         (size_t)(k0 * tile->b_rs + b->j0 * tile->b_cs) * weft_dtype_size(tile->b_dtype);
+                         (size_t)(b->k0 * tile->b_rs + b->j0 * tile->b_cs) * weft_dtype_size(tile->b_dtype);
 
-    b->panel_bytes = b->k * kernel->nr * (int64_t)job->type_bytes;
+    b->panel_bytes = weft_pack_k(kernel, b->k) * kernel->nr * (int64_t)job->type_bytes;
     b->panels = job->b_block;
     weft_pack_panels(kernel, &side, job->b_block, b->panel_bytes, source, tile->b_dtype, tile->b_cs,
-                     tile->b_rs, b->cols, k);
+                     tile->b_rs, b->cols, b->k);
 }
 
-/* k = 0: the accumulators are what came in, or zero. */
+/* k = 0: the sums are what came in, or zero. */
 static void run_empty(const gemm_job *job)
 {
     const weft_gemm_tile *tile = job->tile;
-    int64_t group = group_columns(job->kernel);
+    int nr = job->kernel->nr;
 
-    memset(job->sums, 0, (size_t)group * 4);
+    memset(job->sums, 0, (size_t)nr * 4);
     for (int64_t i = 0; i < tile->m; i++) {
-        for (int64_t j = 0; j < tile->n; j += group) {
+        for (int64_t j = 0; j < tile->n; j += nr) {
             const char *from =
                 tile->acc ? (const char *)tile->acc + (size_t)(i * tile->acc_ld + j) * 4 : job->sums;
 
-            epilogue_rows(tile, i, 1, j, min64(group, tile->n - j), from, 0);
+            finish_rows(tile, i, 1, j, min64(nr, tile->n - j), from, 0);
         }
     }
 }
 
-void weft_gemm_run_tile(const weft_gemm_tile *tile, void *workspace)
+static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
 {
     const weft_kernel *kernel = tile->bind->kernel;
-    bool few = kernel->run_few && tile->m <= kernel->few_rows;
+    bool few = kernel->run_few && tile->m <= kernel->few_rows, packed = tile->packed_b != NULL;
+    weft_dtype d_dtype = tile->raw ? accumulator_of(tile) : tile->d_dtype;
+    bool d_holds_sums = d_dtype == accumulator_of(tile) && (tile->raw || tile->beta == 0 || !tile->c);
     gemm_job job = {
         .tile = tile,
         .kernel = kernel,
         .run = few ? kernel->run_few : kernel->run,
         .side_a = weft_pack_side_a(kernel, few),
-        .type_bytes = weft_dtype_size(kernel->type),
+        .cut = cut_blocks(tile->bind, tile->m, tile->n, tile->k, packed, d_holds_sums),
         .direct = is_identity(tile) && tile->d_count == 1,
+        .type_bytes = weft_dtype_size(kernel->type),
+        .d_bytes = weft_dtype_size(d_dtype),
     };
-    weft_dtype d_dtype = tile->raw ? accumulator_of(tile) : tile->d_dtype;
 
-    job.sums_in_d = d_dtype == accumulator_of(tile) && (tile->beta == 0 || !tile->c || tile->raw);
-    job.cut = cut_blocks(tile->bind, tile->m, tile->n, tile->k, tile->packed_b != NULL, job.sums_in_d);
-    job.sums_in_d = job.sums_in_d && job.cut.k.count > 1;
+    job.sums_in_d = d_holds_sums && job.cut.waits;
     job.a_block = workspace;
     job.b_block = job.a_block + a_block_bytes(kernel, &job.cut);
-    job.sums = job.b_block + (tile->packed_b ? 0 : b_block_bytes(kernel, &job.cut));
-    job.sums_ld = sums_columns(kernel, &job.cut);
+    job.sums = job.b_block + (packed ? 0 : b_block_bytes(kernel, &job.cut));
+    job.sums_ld = job.cut.waits ? job.cut.n : kernel->nr;
+    return job;
+}
+
+void weft_gemm_run_tile(const weft_gemm_tile *tile, void *workspace)
+{
+    gemm_job job = make_job(tile, workspace);
+
     if (tile->k == 0) {
         run_empty(&job);
         return;
     }
-    for (int64_t j = 0; j < tile->n; j += job.cut.n.block) {
-        for (int64_t s = 0; s < tile->m; s += job.cut.stripe.block) {
-            int64_t rows = min64(job.cut.stripe.block, tile->m - s);
-
-            for (int64_t p = 0; p < tile->k; p += job.cut.k.block) {
-                int64_t k = min64(job.cut.k.block, tile->k - p);
+    for (int64_t j = 0; j < tile->n; j += job.cut.n) {
+        for (int64_t s = 0; s < tile->m; s += job.cut.stripe) {
+            for (int64_t p = 0; p < tile->k; p += job.cut.stretch) {
                 block_b b = {
                     .j0 = j,
-                    .cols = min64(job.cut.n.block, tile->n - j),
+                    .cols = min64(job.cut.n, tile->n - j),
+                    .k0 = p,
+                    .k = min64(job.cut.stretch, tile->k - p),
                     .first = p == 0,
-                    .last = p + k == tile->k,
+                    .last = p + job.cut.stretch >= tile->k,
                 };
 
-                prepare_b(&job, &b, p, k);
-                run_stripe(&job, &b, s, rows, p, k);
+                prepare_b(&job, &b);
+                run_stripe(&job, &b, s, min64(job.cut.stripe, tile->m - s));
             }
         }
     }

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { PIECE = 128 };
+enum { PIECE = 512 };
 
 static inline float float_of(uint32_t bits)
 {
@@ -133,13 +133,38 @@ static void store_row(weft_dtype dtype, void *dst, const float *restrict t, int6
     }
 }
 
-/* int32 all the way: doubles hold every int32 and their products with a float scale well enough to be exact.
- */
-static void integer_row(const weft_epilogue *e, int64_t n, const int32_t *acc, float row_scale,
-                        const float *col_scale, const int32_t *c, const int32_t *bias, int32_t *d)
+/* Rows of a few bytes each; the widths of common tiles are copied inline. */
+static void copy_rows(char *to, size_t to_stride, const char *from, size_t from_stride, int64_t rows,
+                      size_t bytes)
 {
+#define COPY_ROWS(width)                                                                                     \
+    case width:                                                                                              \
+        for (int64_t i = 0; i < rows; i++)                                                                   \
+            memcpy(to + (size_t)i * to_stride, from + (size_t)i * from_stride, width);                       \
+        break
+    switch (bytes) {
+        COPY_ROWS(16);
+        COPY_ROWS(24);
+        COPY_ROWS(32);
+        COPY_ROWS(48);
+        COPY_ROWS(64);
+        COPY_ROWS(96);
+        COPY_ROWS(128);
+    default:
+        for (int64_t i = 0; i < rows; i++)
+            memcpy(to + (size_t)i * to_stride, from + (size_t)i * from_stride, bytes);
+    }
+#undef COPY_ROWS
+}
+
+/* int32 all the way: a double holds every int32, and its product with a float scale. */
+static void integer_row(const weft_epilogue *e, int64_t n, const int32_t *acc, float row_scale,
+                        const int32_t *c, int32_t *d)
+{
+    const int32_t *bias = e->bias;
+
     for (int64_t i = 0; i < n; i++) {
-        double value = (double)acc[i] * e->alpha * row_scale * (col_scale ? col_scale[i] : 1.0f);
+        double value = (double)acc[i] * e->alpha * row_scale * (e->col_scale ? e->col_scale[i] : 1.0f);
 
         if (c)
             value += (double)e->beta * c[i];
@@ -153,50 +178,97 @@ static void integer_row(const weft_epilogue *e, int64_t n, const int32_t *acc, f
     }
 }
 
-static void add_scaled(float *restrict t, float scale, weft_dtype dtype, const void *src, int64_t n)
-{
-    float term[PIECE];
+typedef struct piece {
+    int64_t rows, cols;
+    float t[PIECE];
+    float col_scale[PIECE], bias[PIECE]; /* of the columns */
+} piece;
 
-    load_row(dtype, src, term, n);
-    for (int64_t i = 0; i < n; i++)
-        t[i] += scale * term[i];
+static void scale_piece(const weft_epilogue *e, piece *p, int64_t row0)
+{
+    int64_t count = p->rows * p->cols;
+
+    if (e->alpha != 1) {
+        for (int64_t i = 0; i < count; i++)
+            p->t[i] *= e->alpha;
+    }
+    for (int64_t r = 0; r < p->rows && e->row_scale; r++) {
+        for (int64_t j = 0; j < p->cols; j++)
+            p->t[r * p->cols + j] *= e->row_scale[row0 + r];
+    }
+    for (int64_t r = 0; r < p->rows && e->col_scale; r++) {
+        for (int64_t j = 0; j < p->cols; j++)
+            p->t[r * p->cols + j] *= p->col_scale[j];
+    }
 }
 
-void weft_epilogue_row(const weft_epilogue *e, int64_t n, const void *acc, float row_scale,
-                       const float *col_scale, const void *c, const void *bias, void *d)
+static void add_terms(const weft_epilogue *e, piece *p, const char *c, size_t size)
+{
+    for (int64_t r = 0; r < p->rows && c; r++) {
+        float term[PIECE];
+
+        load_row(e->d_dtype, c + (size_t)(r * e->c_ld) * size, term, p->cols);
+        for (int64_t j = 0; j < p->cols; j++)
+            p->t[r * p->cols + j] += e->beta * term[j];
+    }
+    for (int64_t r = 0; r < p->rows && e->bias; r++) {
+        for (int64_t j = 0; j < p->cols; j++)
+            p->t[r * p->cols + j] += p->bias[j];
+    }
+}
+
+/* All rows, of at most PIECE columns from column j0. */
+static void finish_columns(const weft_epilogue *e, int64_t rows, int64_t j0, int64_t cols, const char *acc,
+                           int64_t acc_ld, char *d, int64_t d_ld)
 {
     size_t size = weft_dtype_size(e->d_dtype);
-    float scale = e->alpha * row_scale;
+    int64_t height = PIECE / cols;
+    _Alignas(16) char out[PIECE * sizeof(float)];
+    piece p;
+    bool only_rounds = e->acc_dtype == WEFT_F32 && e->alpha == 1 && e->act == WEFT_ACT_NONE &&
+                       !e->row_scale && !e->col_scale && !e->bias && (!e->c || e->beta == 0);
 
-    if (e->beta == 0)
-        c = NULL;
+    p.cols = cols;
+    if (e->col_scale)
+        memcpy(p.col_scale, e->col_scale + j0, (size_t)cols * sizeof(float));
+    if (e->bias)
+        load_row(e->d_dtype, (const char *)e->bias + (size_t)j0 * size, p.bias, cols);
+    for (int64_t i = 0; i < rows; i += height) {
+        const char *c = e->c && e->beta != 0 ? (const char *)e->c + (size_t)(i * e->c_ld + j0) * size : NULL;
+
+        p.rows = rows - i < height ? rows - i : height;
+        const char *sums = acc + (size_t)(i * acc_ld + j0) * 4;
+        char *to = d + (size_t)(i * d_ld + j0) * size;
+
+        if (only_rounds && acc_ld == cols) {
+            store_row(e->d_dtype, out, (const float *)(const void *)sums, p.rows * cols);
+            copy_rows(to, (size_t)d_ld * size, out, (size_t)cols * size, p.rows, (size_t)cols * size);
+            continue;
+        }
+        if (e->acc_dtype == WEFT_F32) {
+            copy_rows((char *)p.t, (size_t)cols * 4, sums, (size_t)acc_ld * 4, p.rows, (size_t)cols * 4);
+        } else {
+            for (int64_t r = 0; r < p.rows; r++)
+                load_row(WEFT_I32, sums + (size_t)(r * acc_ld) * 4, p.t + r * cols, cols);
+        }
+        scale_piece(e, &p, i);
+        add_terms(e, &p, c, size);
+        apply_act(e->act, p.t, p.rows * cols);
+        store_row(e->d_dtype, out, p.t, p.rows * cols);
+        copy_rows(to, (size_t)d_ld * size, out, (size_t)cols * size, p.rows, (size_t)cols * size);
+    }
+}
+
+void weft_epilogue_block(const weft_epilogue *e, int64_t rows, int64_t cols, const void *acc, int64_t acc_ld,
+                         void *d, int64_t d_ld)
+{
     if (e->acc_dtype == WEFT_I32 && e->d_dtype == WEFT_I32) {
-        integer_row(e, n, acc, row_scale, col_scale, c, bias, d);
+        for (int64_t i = 0; i < rows; i++)
+            integer_row(e, cols, (const int32_t *)acc + i * acc_ld, e->row_scale ? e->row_scale[i] : 1,
+                        e->c && e->beta != 0 ? (const int32_t *)e->c + i * e->c_ld : NULL,
+                        (int32_t *)d + i * d_ld);
         return;
     }
-    if (e->acc_dtype == WEFT_F32 && scale == 1 && !col_scale && !c && !bias && e->act == WEFT_ACT_NONE) {
-        if (acc != d || e->d_dtype != WEFT_F32)
-            store_row(e->d_dtype, d, acc, n);
-        return;
-    }
-    for (int64_t i = 0; i < n; i += PIECE) {
-        int64_t count = n - i < PIECE ? n - i : PIECE;
-        float t[PIECE];
-
-        load_row(e->acc_dtype, (const float *)acc + i, t, count);
-        if (scale != 1) {
-            for (int64_t x = 0; x < count; x++)
-                t[x] *= scale;
-        }
-        if (col_scale) {
-            for (int64_t x = 0; x < count; x++)
-                t[x] *= col_scale[i + x];
-        }
-        if (c)
-            add_scaled(t, e->beta, e->d_dtype, (const char *)c + (size_t)i * size, count);
-        if (bias)
-            add_scaled(t, 1, e->d_dtype, (const char *)bias + (size_t)i * size, count);
-        apply_act(e->act, t, count);
-        store_row(e->d_dtype, (char *)d + (size_t)i * size, t, count);
-    }
+    for (int64_t j = 0; j < cols; j += PIECE)
+        finish_columns(e, rows, j, cols - j < PIECE ? cols - j : PIECE, acc, acc_ld, d, d_ld);
 }

@@ -1,8 +1,10 @@
 /*
- * The epilogue, row by row: D = act(alpha * acc + beta * C + bias), rounded once to the type of D.
+ * The epilogue of a block: D = act(alpha * row_scale[i] * col_scale[j] * acc + beta * C + bias[j]), computed
+ * in fp32 and rounded once to the type of D.
  *
  * One implementation serves tiles and the reductions of an executor, so that a result does not depend on
- * who applied it. C is not read when beta is 0; NaN passes through every activation.
+ * who applied it. C is not read when beta is 0; NaN passes through every activation. int32 sums for an int32
+ * D are computed in float64 instead, and saturated.
  */
 #ifndef WEFT_GEMM_EPILOGUE_H
 #define WEFT_GEMM_EPILOGUE_H
@@ -12,18 +14,22 @@
 typedef struct weft_epilogue {
     float alpha, beta;
     weft_act act;
-    weft_dtype acc_dtype; /* F32 or I32 */
-    weft_dtype d_dtype;   /* F32, F16, BF16, I8 or I32; also of C and bias */
+    weft_dtype acc_dtype;               /* F32 or I32 */
+    weft_dtype d_dtype;                 /* F32, F16, BF16, I8 or I32; also of C and bias */
+    const float *row_scale, *col_scale; /* of this block's first row and column; NULL = 1 */
+    const void *c;                      /* its first element; NULL = none */
+    int64_t c_ld;
+    const void *bias; /* of its first column; NULL = none */
 } weft_epilogue;
 
 /*
- * One row of n elements. `row_scale` multiplies alpha; `col_scale` (n floats), c and bias may be NULL. `c`
- * may be `d`, as may `acc`; other overlaps are not allowed. int32 to int32 is computed exactly (saturated).
+ * One block of rows x cols. `c` may be `d`, and so may `acc` (with the same ld) where their types have one
+ * size; other overlaps are not allowed.
  */
-void weft_epilogue_row(const weft_epilogue *epilogue, int64_t n, const void *acc, float row_scale,
-                       const float *col_scale, const void *c, const void *bias, void *d);
+void weft_epilogue_block(const weft_epilogue *epilogue, int64_t rows, int64_t cols, const void *acc,
+                         int64_t acc_ld, void *d, int64_t d_ld);
 
-/* The activation of one value, as the rows above apply it. */
+/* The activation of one value, as the blocks above apply it. */
 float weft_act_apply(weft_act act, float x);
 
 #endif

@@ -5,7 +5,7 @@
 
 static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
 {
-    RUN_TILE(ZERO_TILE LOOP_MATRIX("bfmmla", "8h") UNZIP_TILE STORE_TILE("fadd"), k / 4, a, b, c, c_ld, add);
+    RUN_TILE(ZERO_TILE LOOP_MATRIX("bfmmla", "8h") STORE_MATRIX_TILE("fadd"), k / 4, a, b, c, c_ld, add);
 }
 
 const weft_kernel weft_bf16_8x12_bfmmla = {

@@ -5,7 +5,7 @@
 
 static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
 {
-    RUN_TILE(ZERO_TILE LOOP_MATRIX("smmla", "16b") UNZIP_TILE STORE_TILE("add"), k / 8, a, b, c, c_ld, add);
+    RUN_TILE(ZERO_TILE LOOP_MATRIX("smmla", "16b") STORE_MATRIX_TILE("add"), k / 8, a, b, c, c_ld, add);
 }
 
 const weft_kernel weft_i8_8x12_smmla = {

@@ -14,124 +14,204 @@
 #ifndef WEFT_KERNELS_AARCH64_TILE8X12_H
 #define WEFT_KERNELS_AARCH64_TILE8X12_H
 
-#define ZERO_TILE                                                                                            \
-    "movi v8.2d, #0\n movi v9.2d, #0\n movi v10.2d, #0\n movi v11.2d, #0\n movi v12.2d, #0\n"                \
-    "movi v13.2d, #0\n movi v14.2d, #0\n movi v15.2d, #0\n movi v16.2d, #0\n movi v17.2d, #0\n"              \
-    "movi v18.2d, #0\n movi v19.2d, #0\n movi v20.2d, #0\n movi v21.2d, #0\n movi v22.2d, #0\n"              \
-    "movi v23.2d, #0\n movi v24.2d, #0\n movi v25.2d, #0\n movi v26.2d, #0\n movi v27.2d, #0\n"              \
+/* clang-format off */
+
+#define ZERO_TILE \
+    "movi v8.2d, #0\n movi v9.2d, #0\n movi v10.2d, #0\n movi v11.2d, #0\n" \
+    "movi v12.2d, #0\n movi v13.2d, #0\n movi v14.2d, #0\n movi v15.2d, #0\n" \
+    "movi v16.2d, #0\n movi v17.2d, #0\n movi v18.2d, #0\n movi v19.2d, #0\n" \
+    "movi v20.2d, #0\n movi v21.2d, #0\n movi v22.2d, #0\n movi v23.2d, #0\n" \
+    "movi v24.2d, #0\n movi v25.2d, #0\n movi v26.2d, #0\n movi v27.2d, #0\n" \
     "movi v28.2d, #0\n movi v29.2d, #0\n movi v30.2d, #0\n movi v31.2d, #0\n"
 
-/* One row of a step by element. `op` is the instruction, bt and at the types of the operands. */
-#define ROW_BY_ELEMENT(op, bt, at, d0, d1, d2, va, e)                                                        \
-    op " v" #d0 ".4s, v2." bt ", " va "." at "[" #e "]\n" op " v" #d1 ".4s, v3." bt ", " va "." at "[" #e    \
-       "]\n" op " v" #d2 ".4s, v4." bt ", " va "." at "[" #e "]\n"
+/* One row of a step by element: `op` is the instruction, bt and at the types of B and of an element of A. */
+#define ROW_BY_ELEMENT(op, bt, at, d0, d1, d2, va, e) \
+    op " v" #d0 ".4s, v2." bt ", " va "." at "[" #e "]\n" \
+    op " v" #d1 ".4s, v3." bt ", " va "." at "[" #e "]\n" \
+    op " v" #d2 ".4s, v4." bt ", " va "." at "[" #e "]\n"
 
 /* 32 bytes of A at a_off, 48 bytes of B at b_off. */
-#define STEP_BY_ELEMENT(op, bt, at, a_off, b_off)                                                            \
-    "ldr q0, [%[a], #" #a_off "]\n ldr q1, [%[a], #" #a_off " + 16]\n"                                       \
-    "ldr q2, [%[b], #" #b_off "]\n ldr q3, [%[b], #" #b_off " + 16]\n ldr q4, [%[b], #" #b_off               \
-    " + 32]\n" ROW_BY_ELEMENT(op, bt, at, 8, 9, 10, "v0", 0) ROW_BY_ELEMENT(op, bt, at, 11, 12, 13, "v0", 1) \
-        ROW_BY_ELEMENT(op, bt, at, 14, 15, 16, "v0", 2) ROW_BY_ELEMENT(op, bt, at, 17, 18, 19, "v0", 3)      \
-            ROW_BY_ELEMENT(op, bt, at, 20, 21, 22, "v1", 0) ROW_BY_ELEMENT(op, bt, at, 23, 24, 25, "v1", 1)  \
-                ROW_BY_ELEMENT(op, bt, at, 26, 27, 28, "v1", 2)                                              \
-                    ROW_BY_ELEMENT(op, bt, at, 29, 30, 31, "v1", 3)
+#define STEP_BY_ELEMENT(op, bt, at, a_off, b_off) \
+    "ldr q0, [%[a], #" #a_off "]\n" \
+    "ldr q1, [%[a], #" #a_off " + 16]\n" \
+    "ldr q2, [%[b], #" #b_off "]\n" \
+    "ldr q3, [%[b], #" #b_off " + 16]\n" \
+    "ldr q4, [%[b], #" #b_off " + 32]\n" \
+    ROW_BY_ELEMENT(op, bt, at, 8, 9, 10, "v0", 0) \
+    ROW_BY_ELEMENT(op, bt, at, 11, 12, 13, "v0", 1) \
+    ROW_BY_ELEMENT(op, bt, at, 14, 15, 16, "v0", 2) \
+    ROW_BY_ELEMENT(op, bt, at, 17, 18, 19, "v0", 3) \
+    ROW_BY_ELEMENT(op, bt, at, 20, 21, 22, "v1", 0) \
+    ROW_BY_ELEMENT(op, bt, at, 23, 24, 25, "v1", 1) \
+    ROW_BY_ELEMENT(op, bt, at, 26, 27, 28, "v1", 2) \
+    ROW_BY_ELEMENT(op, bt, at, 29, 30, 31, "v1", 3)
 
-/* Four steps at a time while four are left, then one by one. %[k] counts steps. */
-#define LOOP_BY_ELEMENT(op, bt, at)                                                                          \
-    "subs %[k], %[k], #4\n"                                                                                  \
-    "b.lt 2f\n"                                                                                              \
-    "1:\n" STEP_BY_ELEMENT(op, bt, at, 0, 0) STEP_BY_ELEMENT(op, bt, at, 32, 48)                             \
-        STEP_BY_ELEMENT(op, bt, at, 64, 96) STEP_BY_ELEMENT(                                                 \
-            op, bt, at, 96, 144) "add %[a], %[a], #128\n"                                                    \
-                                 "add %[b], %[b], #192\n"                                                    \
-                                 "subs %[k], %[k], #4\n"                                                     \
-                                 "b.ge 1b\n"                                                                 \
-                                 "2:\n"                                                                      \
-                                 "adds %[k], %[k], #4\n"                                                     \
-                                 "b.eq 4f\n"                                                                 \
-                                 "3:\n" STEP_BY_ELEMENT(op, bt, at, 0, 0) "add %[a], %[a], #32\n"            \
-                                                                          "add %[b], %[b], #48\n"            \
-                                                                          "subs %[k], %[k], #1\n"            \
-                                                                          "b.gt 3b\n"                        \
-                                                                          "4:\n"
+/*
+ * Eight steps at a time while eight are left, then one by one: the taken branch of a short body costs a few per
+ * cent. %[k] counts steps.
+ */
+#define LOOP_BY_ELEMENT(op, bt, at) \
+    "subs %[k], %[k], #8\n" \
+    "b.lt 2f\n" \
+    "1:\n" \
+    STEP_BY_ELEMENT(op, bt, at, 0, 0) \
+    STEP_BY_ELEMENT(op, bt, at, 32, 48) \
+    STEP_BY_ELEMENT(op, bt, at, 64, 96) \
+    STEP_BY_ELEMENT(op, bt, at, 96, 144) \
+    STEP_BY_ELEMENT(op, bt, at, 128, 192) \
+    STEP_BY_ELEMENT(op, bt, at, 160, 240) \
+    STEP_BY_ELEMENT(op, bt, at, 192, 288) \
+    STEP_BY_ELEMENT(op, bt, at, 224, 336) \
+    "add %[a], %[a], #256\n" \
+    "add %[b], %[b], #384\n" \
+    "subs %[k], %[k], #8\n" \
+    "b.ge 1b\n" \
+    "2:\n" \
+    "adds %[k], %[k], #8\n" \
+    "b.eq 4f\n" \
+    "3:\n" \
+    STEP_BY_ELEMENT(op, bt, at, 0, 0) \
+    "add %[a], %[a], #32\n" \
+    "add %[b], %[b], #48\n" \
+    "subs %[k], %[k], #1\n" \
+    "b.gt 3b\n" \
+    "4:\n"
 
 /* Two columns of a matrix step: all four row pairs against the B register vb. */
-#define COLUMNS_MATRIX(op, t, vb, d0, d1, d2, d3)                                                            \
-    op " v" #d0 ".4s, v0." t ", " vb "." t "\n" op " v" #d1 ".4s, v1." t ", " vb "." t "\n" op " v" #d2      \
-       ".4s, v2." t ", " vb "." t "\n" op " v" #d3 ".4s, v3." t ", " vb "." t "\n"
+#define COLUMNS_MATRIX(op, t, vb, d0, d1, d2, d3) \
+    op " v" #d0 ".4s, v0." t ", " vb "." t "\n" \
+    op " v" #d1 ".4s, v1." t ", " vb "." t "\n" \
+    op " v" #d2 ".4s, v2." t ", " vb "." t "\n" \
+    op " v" #d3 ".4s, v3." t ", " vb "." t "\n"
 
 /* 64 bytes of A at a_off, 96 bytes of B at b_off. */
-#define STEP_MATRIX(op, t, a_off, b_off)                                                                     \
-    "ldr q0, [%[a], #" #a_off "]\n ldr q1, [%[a], #" #a_off " + 16]\n"                                       \
-    "ldr q2, [%[a], #" #a_off " + 32]\n ldr q3, [%[a], #" #a_off " + 48]\n"                                  \
-    "ldr q4, [%[b], #" #b_off "]\n ldr q5, [%[b], #" #b_off " + 16]\n"                                       \
-    "ldr q6, [%[b], #" #b_off " + 32]\n ldr q7, [%[b], #" #b_off                                             \
-    " + 48]\n" COLUMNS_MATRIX(op, t, "v4", 8, 14, 20, 26)                                                    \
-        COLUMNS_MATRIX(op, t, "v5", 9, 15, 21, 27) "ldr q4, [%[b], #" #b_off                                 \
-                                                   " + 64]\n ldr q5, [%[b], #" #b_off                        \
-                                                   " + 80]\n" COLUMNS_MATRIX(op, t, "v6", 10, 16, 22, 28)    \
-                                                       COLUMNS_MATRIX(op, t, "v7", 11, 17, 23, 29)           \
-                                                           COLUMNS_MATRIX(op, t, "v4", 12, 18, 24, 30)       \
-                                                               COLUMNS_MATRIX(op, t, "v5", 13, 19, 25, 31)
+#define STEP_MATRIX(op, t, a_off, b_off) \
+    "ldr q0, [%[a], #" #a_off "]\n" \
+    "ldr q1, [%[a], #" #a_off " + 16]\n" \
+    "ldr q2, [%[a], #" #a_off " + 32]\n" \
+    "ldr q3, [%[a], #" #a_off " + 48]\n" \
+    "ldr q4, [%[b], #" #b_off "]\n" \
+    "ldr q5, [%[b], #" #b_off " + 16]\n" \
+    "ldr q6, [%[b], #" #b_off " + 32]\n" \
+    "ldr q7, [%[b], #" #b_off " + 48]\n" \
+    COLUMNS_MATRIX(op, t, "v4", 8, 14, 20, 26) \
+    COLUMNS_MATRIX(op, t, "v5", 9, 15, 21, 27) \
+    COLUMNS_MATRIX(op, t, "v6", 10, 16, 22, 28) \
+    COLUMNS_MATRIX(op, t, "v7", 11, 17, 23, 29) \
+    "ldr q4, [%[b], #" #b_off " + 64]\n" \
+    "ldr q5, [%[b], #" #b_off " + 80]\n" \
+    COLUMNS_MATRIX(op, t, "v4", 12, 18, 24, 30) \
+    COLUMNS_MATRIX(op, t, "v5", 13, 19, 25, 31)
 
-#define LOOP_MATRIX(op, t)                                                                                   \
-    "subs %[k], %[k], #2\n"                                                                                  \
-    "b.lt 2f\n"                                                                                              \
-    "1:\n" STEP_MATRIX(op, t, 0, 0) STEP_MATRIX(op, t, 64, 96) "add %[a], %[a], #128\n"                      \
-                                                               "add %[b], %[b], #192\n"                      \
-                                                               "subs %[k], %[k], #2\n"                       \
-                                                               "b.ge 1b\n"                                   \
-                                                               "2:\n"                                        \
-                                                               "adds %[k], %[k], #2\n"                       \
-                                                               "b.eq 4f\n" STEP_MATRIX(op, t, 0, 0) "4:\n"
+#define LOOP_MATRIX(op, t) \
+    "subs %[k], %[k], #4\n" \
+    "b.lt 2f\n" \
+    "1:\n" \
+    STEP_MATRIX(op, t, 0, 0) \
+    STEP_MATRIX(op, t, 64, 96) \
+    STEP_MATRIX(op, t, 128, 192) \
+    STEP_MATRIX(op, t, 192, 288) \
+    "add %[a], %[a], #256\n" \
+    "add %[b], %[b], #384\n" \
+    "subs %[k], %[k], #4\n" \
+    "b.ge 1b\n" \
+    "2:\n" \
+    "adds %[k], %[k], #4\n" \
+    "b.eq 4f\n" \
+    "3:\n" \
+    STEP_MATRIX(op, t, 0, 0) \
+    "add %[a], %[a], #64\n" \
+    "add %[b], %[b], #96\n" \
+    "subs %[k], %[k], #1\n" \
+    "b.gt 3b\n" \
+    "4:\n"
 
-/* From 2x2 blocks to rows: rows 2i and 2i+1 of the block row d0..d5 land where the by-element tile has them.
- */
-#define UNZIP_ROWS(d0, d1, d2, d3, d4, d5)                                                                   \
-    "zip1 v0.2d, v" #d0 ".2d, v" #d1 ".2d\n zip2 v3.2d, v" #d0 ".2d, v" #d1 ".2d\n"                          \
-    "zip1 v1.2d, v" #d2 ".2d, v" #d3 ".2d\n zip2 v4.2d, v" #d2 ".2d, v" #d3 ".2d\n"                          \
-    "zip1 v2.2d, v" #d4 ".2d, v" #d5 ".2d\n zip2 v5.2d, v" #d4 ".2d, v" #d5 ".2d\n"                          \
-    "mov v" #d0 ".16b, v0.16b\n mov v" #d1 ".16b, v1.16b\n mov v" #d2 ".16b, v2.16b\n"                       \
-    "mov v" #d3 ".16b, v3.16b\n mov v" #d4 ".16b, v4.16b\n mov v" #d5 ".16b, v5.16b\n"
+#define STORE_ROW(d0, d1, d2) \
+    "stp q" #d0 ", q" #d1 ", [%[c]]\n" \
+    "str q" #d2 ", [%[c], #32]\n" \
+    "add %[c], %[c], %[ld]\n"
 
-#define UNZIP_TILE                                                                                           \
-    UNZIP_ROWS(8, 9, 10, 11, 12, 13)                                                                         \
-    UNZIP_ROWS(14, 15, 16, 17, 18, 19)                                                                       \
-    UNZIP_ROWS(20, 21, 22, 23, 24, 25) UNZIP_ROWS(26, 27, 28, 29, 30, 31)
-
-#define STORE_ROW(d0, d1, d2)                                                                                \
-    "stp q" #d0 ", q" #d1 ", [%[c]]\n str q" #d2 ", [%[c], #32]\n add %[c], %[c], %[ld]\n"
-
-#define ADD_ROW(add_op, d0, d1, d2)                                                                          \
-    "ldp q0, q1, [%[c]]\n ldr q2, [%[c], #32]\n" add_op " v" #d0 ".4s, v0.4s, v" #d0 ".4s\n" add_op " v" #d1 \
-    ".4s, v1.4s, v" #d1 ".4s\n" add_op " v" #d2 ".4s, v2.4s, v" #d2 ".4s\n" STORE_ROW(d0, d1, d2)
+#define ADD_ROW(add_op, d0, d1, d2) \
+    "ldp q0, q1, [%[c]]\n" \
+    "ldr q2, [%[c], #32]\n" \
+    add_op " v" #d0 ".4s, v0.4s, v" #d0 ".4s\n" \
+    add_op " v" #d1 ".4s, v1.4s, v" #d1 ".4s\n" \
+    add_op " v" #d2 ".4s, v2.4s, v" #d2 ".4s\n" \
+    STORE_ROW(d0, d1, d2)
 
 /* C = tile or C += tile; add_op is fadd or add. */
-#define STORE_TILE(add_op)                                                                                   \
-    "cbnz %w[add], 5f\n" STORE_ROW(8, 9, 10) STORE_ROW(11, 12, 13) STORE_ROW(14, 15, 16)                     \
-        STORE_ROW(17, 18, 19) STORE_ROW(20, 21, 22) STORE_ROW(23, 24, 25) STORE_ROW(26, 27, 28)              \
-            STORE_ROW(29, 30, 31) "b 6f\n"                                                                   \
-                                  "5:\n" ADD_ROW(add_op, 8, 9, 10) ADD_ROW(add_op, 11, 12, 13)               \
-                                      ADD_ROW(add_op, 14, 15, 16) ADD_ROW(add_op, 17, 18, 19)                \
-                                          ADD_ROW(add_op, 20, 21, 22) ADD_ROW(add_op, 23, 24, 25)            \
-                                              ADD_ROW(add_op, 26, 27, 28) ADD_ROW(add_op, 29, 30, 31) "6:\n"
+#define STORE_TILE(add_op) \
+    "cbnz %w[add], 5f\n" \
+    STORE_ROW(8, 9, 10) STORE_ROW(11, 12, 13) STORE_ROW(14, 15, 16) STORE_ROW(17, 18, 19) \
+    STORE_ROW(20, 21, 22) STORE_ROW(23, 24, 25) STORE_ROW(26, 27, 28) STORE_ROW(29, 30, 31) \
+    "b 6f\n" \
+    "5:\n" \
+    ADD_ROW(add_op, 8, 9, 10) ADD_ROW(add_op, 11, 12, 13) ADD_ROW(add_op, 14, 15, 16) \
+    ADD_ROW(add_op, 17, 18, 19) ADD_ROW(add_op, 20, 21, 22) ADD_ROW(add_op, 23, 24, 25) \
+    ADD_ROW(add_op, 26, 27, 28) ADD_ROW(add_op, 29, 30, 31) \
+    "6:\n"
 
-#define TILE_CLOBBERS                                                                                        \
-    "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13",  \
-        "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27",    \
-        "v28", "v29", "v30", "v31"
+/* From 2x2 blocks to rows: the block row d0..d5 becomes rows 2i (v0..v2) and 2i+1 (v3..v5). */
+#define UNZIP_PAIR(d0, d1, d2, d3, d4, d5) \
+    "zip1 v0.2d, v" #d0 ".2d, v" #d1 ".2d\n" \
+    "zip1 v1.2d, v" #d2 ".2d, v" #d3 ".2d\n" \
+    "zip1 v2.2d, v" #d4 ".2d, v" #d5 ".2d\n" \
+    "zip2 v3.2d, v" #d0 ".2d, v" #d1 ".2d\n" \
+    "zip2 v4.2d, v" #d2 ".2d, v" #d3 ".2d\n" \
+    "zip2 v5.2d, v" #d4 ".2d, v" #d5 ".2d\n"
+
+#define STORE_PAIR(d0, d1, d2, d3, d4, d5) \
+    UNZIP_PAIR(d0, d1, d2, d3, d4, d5) \
+    STORE_ROW(0, 1, 2) \
+    STORE_ROW(3, 4, 5)
+
+/* Row r0..r2 plus C, through d0..d2, which the pair no longer needs. */
+#define ADD_ROW_VIA(add_op, r0, r1, r2, d0, d1, d2) \
+    "ldp q" #d0 ", q" #d1 ", [%[c]]\n" \
+    "ldr q" #d2 ", [%[c], #32]\n" \
+    add_op " v" #r0 ".4s, v" #d0 ".4s, v" #r0 ".4s\n" \
+    add_op " v" #r1 ".4s, v" #d1 ".4s, v" #r1 ".4s\n" \
+    add_op " v" #r2 ".4s, v" #d2 ".4s, v" #r2 ".4s\n" \
+    STORE_ROW(r0, r1, r2)
+
+#define ADD_PAIR(add_op, d0, d1, d2, d3, d4, d5) \
+    UNZIP_PAIR(d0, d1, d2, d3, d4, d5) \
+    ADD_ROW_VIA(add_op, 0, 1, 2, d0, d1, d2) \
+    ADD_ROW_VIA(add_op, 3, 4, 5, d3, d4, d5)
+
+/* The same for the tile of the matrix loop. */
+#define STORE_MATRIX_TILE(add_op) \
+    "cbnz %w[add], 5f\n" \
+    STORE_PAIR(8, 9, 10, 11, 12, 13) \
+    STORE_PAIR(14, 15, 16, 17, 18, 19) \
+    STORE_PAIR(20, 21, 22, 23, 24, 25) \
+    STORE_PAIR(26, 27, 28, 29, 30, 31) \
+    "b 6f\n" \
+    "5:\n" \
+    ADD_PAIR(add_op, 8, 9, 10, 11, 12, 13) \
+    ADD_PAIR(add_op, 14, 15, 16, 17, 18, 19) \
+    ADD_PAIR(add_op, 20, 21, 22, 23, 24, 25) \
+    ADD_PAIR(add_op, 26, 27, 28, 29, 30, 31) \
+    "6:\n"
+
+#define TILE_CLOBBERS \
+    "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", \
+    "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", \
+    "v29", "v30", "v31"
 
 /* The whole kernel: `steps` of k, then C. */
-#define RUN_TILE(text, steps, pa, pb, pc, c_ld, add_flag)                                                    \
-    do {                                                                                                     \
-        int64_t steps_ = (steps), ld_ = (c_ld)*4;                                                            \
-        const void *a_ = (pa), *b_ = (pb);                                                                   \
-        void *c_ = (pc);                                                                                     \
-                                                                                                             \
-        __asm__ volatile(text                                                                                \
-                         : [k] "+r"(steps_), [a] "+r"(a_), [b] "+r"(b_), [c] "+r"(c_)                        \
-                         : [ld] "r"(ld_), [add] "r"(add_flag)                                                \
-                         : TILE_CLOBBERS);                                                                   \
+#define RUN_TILE(text, steps, pa, pb, pc, c_ld, add_flag) \
+    do { \
+        int64_t steps_ = (steps), ld_ = (c_ld) * 4; \
+        const void *a_ = (pa), *b_ = (pb); \
+        void *c_ = (pc); \
+        \
+        __asm__ volatile(text \
+                         : [k] "+r"(steps_), [a] "+r"(a_), [b] "+r"(b_), [c] "+r"(c_) \
+                         : [ld] "r"(ld_), [add] "r"(add_flag) \
+                         : TILE_CLOBBERS); \
     } while (0)
+
+/* clang-format on */
 
 #endif
