@@ -16,14 +16,17 @@ static char message[4096]; /* what the last parse wrote to standard error */
 static int parse_with(weft_options *options, const char *const *ops, const options_flag *flags,
                       const char *line)
 {
-    char text[1024], *argv[64];
+    static char words[64 * 1024]; /* options point into argv: the words live as long as the test */
+    static size_t used;
+    char *text = words + used, *argv[64];
     int argc = 0;
     FILE *capture = tmpfile();
     int saved = dup(STDERR_FILENO);
 
-    snprintf(text, sizeof text, "%s", line);
+    used += (size_t)snprintf(text, sizeof words - used, "%s", line) + 1;
+    CHECK(used < sizeof words);
     for (char *word = strtok(text, " "); word; word = strtok(NULL, " "))
-        argv[argc++] = strdup(word);
+        argv[argc++] = word;
     fflush(stderr);
     dup2(fileno(capture), STDERR_FILENO);
     int status = options_parse(options, "bench", ops, flags, argc, argv);
@@ -33,7 +36,6 @@ static int parse_with(weft_options *options, const char *const *ops, const optio
     rewind(capture);
     message[fread(message, 1, sizeof message - 1, capture)] = 0;
     fclose(capture);
-    /* options point into argv: the words are left for the life of the test */
     return status;
 }
 
