@@ -6,11 +6,11 @@
  *             last, and stores raw tiles in their owner's memory. The owner finishes a tile, applies the
  *             epilogue and stores it to every rank's D. With two ranks a whole tile of the owner starts from
  *             the peer's (order of the sum: peer, owner); otherwise the sum is in rank order, the slices of a
- *             cut tile in ascending k.
- *   one_shot  Every rank keeps its raw product and tells all peers tile by tile; every rank adds every tile
- *             from all ranks, in rank order.
- *   unfused   The whole product first; then each rank adds its share from all ranks in rank order and stores
- *             it to all: what a two-shot all-reduce does.
+ *             cut tile in ascending k. There are two tiles for every rank at least, where the columns allow:
+ * a rank with nothing to compute before its own tile would wait for the others' product. one_shot  Every rank
+ * keeps its raw product and tells all peers tile by tile; every rank adds every tile from all ranks, in rank
+ * order. unfused   The whole product first; then each rank adds its share from all ranks in rank order and
+ * stores it to all: what a two-shot all-reduce does.
  */
 #include "plan/gemm_whole.h"
 
@@ -20,10 +20,9 @@ typedef struct gemm_ar {
     weft_gemm_gen gen;
     weft_stream_k stream;
     uint32_t partial;
-    uint32_t arrived;  /* two_shot: one signal for each owned tile; one_shot: for each tile */
-    int64_t slots;     /* two_shot: raw tiles kept for each owned tile */
-    int64_t tile_rows; /* of a slot */
-    int64_t *pending;  /* one_shot: [lane] the tile that waits to be reduced, or -1 */
+    uint32_t arrived; /* two_shot: one signal for each owned tile; one_shot: for each tile */
+    int64_t slots;    /* two_shot: raw tiles kept for each owned tile */
+    int64_t *pending; /* one_shot: [lane] the tile that waits to be reduced, or -1 */
 } gemm_ar;
 
 static void to_every_rank(gemm_ar *ar, const weft_tile *tile)
@@ -42,7 +41,7 @@ static weft_region in_slot(const gemm_ar *ar, int from, int64_t number, const we
 {
     int world = ar->gen.world;
     int64_t slot = number / world * ar->slots + (ar->slots > 1 ? from : 0);
-    weft_span rows = {slot * ar->tile_rows, tile->rows.count};
+    weft_span rows = {slot * ar->stream.slot_rows, tile->rows.count};
 
     return weft_region_make(ar->partial, (int)(number % world), 0, rows, weft_whole(tile->cols.count));
 }
@@ -106,7 +105,6 @@ static void emit_two_shot(void *context, int lane, int64_t number, const weft_sl
 static void two_shot(gemm_ar *ar)
 {
     weft_gemm_gen *gen = &ar->gen;
-    const weft_problem *p = gen->problem;
     int64_t tiles = ar->stream.tiles, owned = (tiles + gen->world - 1) / gen->world, at = 0;
     int64_t *order = malloc((size_t)(tiles ? tiles : 1) * sizeof(*order));
 
@@ -120,10 +118,9 @@ static void two_shot(gemm_ar *ar)
     }
     ar->arrived = weft_builder_signals(gen->builder, owned);
     ar->slots = gen->world > 2 ? gen->world : gen->world - 1;
-    ar->tile_rows = ar->stream.slot_rows;
     if (ar->slots)
-        ar->partial = weft_gemm_staging(gen, "partial", owned * ar->slots * ar->tile_rows,
-                                        p->tile_n == 0 || p->tile_n > p->n ? p->n : p->tile_n, 1);
+        ar->partial = weft_gemm_staging(gen, "partial", owned * ar->slots * ar->stream.slot_rows,
+                                        ar->stream.slot_cols, 1);
     weft_gemm_pack(gen);
     weft_stream_k_run(&ar->stream, order, emit_two_shot, ar);
     free(order);
@@ -249,9 +246,11 @@ void weft_generate_gemm_ar(weft_builder *builder)
         unfused(&ar);
         return;
     }
-    ar.stream = weft_stream_k_begin(&ar.gen, builder->problem->n);
-    if (builder->problem->schedule == WEFT_SCHEDULE_TWO_SHOT)
+    if (builder->problem->schedule == WEFT_SCHEDULE_TWO_SHOT) {
+        ar.stream = weft_stream_k_begin(&ar.gen, builder->problem->n, 2 * (int64_t)builder->world);
         two_shot(&ar);
-    else
+    } else {
+        ar.stream = weft_stream_k_begin(&ar.gen, builder->problem->n, 1);
         one_shot(&ar);
+    }
 }

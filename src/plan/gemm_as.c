@@ -31,7 +31,7 @@ static void emit_tile(void *context, int lane, int64_t number, const weft_slices
 
 static void all_scatter(gemm_as *as)
 {
-    as->stream = weft_stream_k_begin(&as->gen, as->columns.count);
+    as->stream = weft_stream_k_begin(&as->gen, as->columns.count, 1);
     weft_gemm_pack(&as->gen);
     weft_stream_k_run(&as->stream, NULL, emit_tile, as);
 }

@@ -3,7 +3,7 @@
 
 weft_gemm_whole weft_gemm_whole_begin(weft_gemm_gen *gen, int64_t cols)
 {
-    weft_gemm_whole whole = {.gen = gen, .stream = weft_stream_k_begin(gen, cols)};
+    weft_gemm_whole whole = {.gen = gen, .stream = weft_stream_k_begin(gen, cols, 1)};
 
     whole.finished = weft_builder_signals(gen->builder, 1);
     return whole;

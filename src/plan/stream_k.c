@@ -7,45 +7,61 @@ static int64_t at_most(int64_t tile, int64_t extent)
     return tile == 0 || tile > extent ? extent : tile;
 }
 
-weft_stream_k weft_stream_k_begin(weft_gemm_gen *gen, int64_t cols)
+/* The width of tiles so that there are `wanted` of them, if that can be without making them too narrow. */
+static int64_t narrowed(int64_t tile, int64_t cols, int64_t rows_of_tiles, int64_t wanted)
+{
+    int64_t across, width;
+
+    if (!rows_of_tiles || weft_cut_count(cols, tile) * rows_of_tiles >= wanted)
+        return tile;
+    across = (wanted + rows_of_tiles - 1) / rows_of_tiles;
+    width = (cols + across - 1) / across;
+    width = (width + WEFT_PACK_COLUMNS - 1) / WEFT_PACK_COLUMNS * WEFT_PACK_COLUMNS;
+    return tile == 0 || width < tile ? width : tile;
+}
+
+weft_stream_k weft_stream_k_begin(weft_gemm_gen *gen, int64_t cols, int64_t tiles_wanted)
 {
     const weft_problem *p = gen->problem;
-    int64_t steps = weft_cut_count(gen->local_k.count, p->tile_k);
+    int64_t steps = weft_cut_count(gen->local_k.count, p->tile_k), down = weft_cut_count(p->m, p->tile_m);
     weft_stream_k stream = {
         .gen = gen,
         .rows = weft_whole(p->m),
         .cols = weft_whole(cols),
-        .tiles = p->l * weft_cut_count(p->m, p->tile_m) * weft_cut_count(cols, p->tile_n),
+        .tile_m = p->tile_m,
+        .tile_n = narrowed(p->tile_n, cols, p->l * down, tiles_wanted),
         .iterations = steps ? steps : 1,
         .slot_rows = at_most(p->tile_m, p->m),
     };
 
+    stream.tiles = p->l * down * weft_cut_count(cols, stream.tile_n);
     stream.signals = weft_builder_signals(gen->builder, gen->lanes - 1);
+    if (gen->builder->failed)
+        return stream;
+    stream.slot_cols =
+        at_most(stream.tile_n, weft_operand_cols(&gen->builder->part.operands[gen->b], gen->world, 0));
     /* A share is shorter than a tile, so it has slices of two tiles at most: two slots a lane. */
-    if (gen->lanes > 1 && !gen->builder->failed) {
-        int64_t widest = weft_operand_cols(&gen->builder->part.operands[gen->b], gen->world, 0);
-        weft_operand slices = {.name = "slices",
-                               .place = WEFT_PLACE_PRIVATE,
-                               .dtype = weft_dtype_accumulator(p->dtype),
-                               .rows = 2 * gen->lanes * stream.slot_rows,
-                               .cols = at_most(p->tile_n, widest),
-                               .batch = 1};
-
-        stream.slices = weft_builder_operand(gen->builder, slices);
-    }
+    if (gen->lanes > 1)
+        stream.slices = weft_builder_operand(gen->builder, (weft_operand){
+                                                               .name = "slices",
+                                                               .place = WEFT_PLACE_PRIVATE,
+                                                               .dtype = weft_dtype_accumulator(p->dtype),
+                                                               .rows = 2 * gen->lanes * stream.slot_rows,
+                                                               .cols = stream.slot_cols,
+                                                               .batch = 1,
+                                                           });
     return stream;
 }
 
 weft_tile weft_stream_k_tile(const weft_stream_k *stream, int64_t number)
 {
-    const weft_problem *p = stream->gen->problem;
-    int64_t across = weft_cut_count(stream->cols.count, p->tile_n);
-    int64_t down = weft_cut_count(stream->rows.count, p->tile_m);
+    int64_t across = weft_cut_count(stream->cols.count, stream->tile_n);
+    int64_t down = weft_cut_count(stream->rows.count, stream->tile_m);
 
     return (weft_tile){
         .batch = number / (across * down),
-        .rows = weft_cut(stream->rows, p->tile_m, number / across % down),
-        .cols = weft_cut(stream->cols, p->tile_n, number % across),
+        .rows = weft_cut(stream->rows, stream->tile_m, number / across % down),
+        .cols = weft_cut(stream->cols, stream->tile_n, number % across),
     };
 }
 

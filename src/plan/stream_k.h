@@ -29,17 +29,21 @@ typedef struct weft_slices {
 typedef struct weft_stream_k {
     weft_gemm_gen *gen;
     weft_span rows, cols; /* of the product */
-    int64_t tiles;        /* numbered by batch, then row, then column */
-    int64_t iterations;   /* of each */
+    int64_t tile_m, tile_n;
+    int64_t tiles;      /* numbered by batch, then row, then column */
+    int64_t iterations; /* of each */
     uint32_t slices, signals;
-    int64_t slot_rows;
+    int64_t slot_rows, slot_cols; /* of a tile kept somewhere */
 } weft_stream_k;
 
 /* What an operation does with tile `tile`: `slices` is NULL where the lane computes it whole. */
 typedef void (*weft_tile_emit)(void *context, int lane, int64_t tile, const weft_slices *slices);
 
-/* Declares what is needed for the product of the local A with columns [0, cols) of the local B. */
-weft_stream_k weft_stream_k_begin(weft_gemm_gen *gen, int64_t cols);
+/*
+ * Declares what is needed for the product of the local A with columns [0, cols) of the local B. Where there
+ * would be fewer tiles than `tiles_wanted`, tiles are made narrower, down to WEFT_PACK_COLUMNS.
+ */
+weft_stream_k weft_stream_k_begin(weft_gemm_gen *gen, int64_t cols, int64_t tiles_wanted);
 
 weft_tile weft_stream_k_tile(const weft_stream_k *stream, int64_t number);
 
