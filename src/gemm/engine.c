@@ -99,7 +99,8 @@ static blocks cut_blocks(const weft_binding *bind, int64_t m, int64_t n, int64_t
                          bool sums_in_d)
 {
     const weft_kernel *kernel = bind->kernel;
-    int64_t longest = (int64_t)bind->kc * (bind->mc > ROWS_MIN ? bind->mc / ROWS_MIN : 1);
+    int64_t fewest = min64(round_up(m > 0 ? m : 1, kernel->mr), ROWS_MIN);
+    int64_t longest = bind->kc * (bind->mc > fewest ? bind->mc / fewest : 1);
     blocks cut = {.k = cut_evenly(k, bind->kc, kernel->k_step)};
 
     cut.k_count = (k + cut.k - 1) / cut.k;
@@ -314,7 +315,7 @@ static void run_panel(const gemm_job *job, const block_b *b, const panel_run *ru
             char *to = run->to + (size_t)(i * run->ld) * 4;
             int64_t height = min64(lines, rows - i);
 
-            for (size_t line = 0; line < slice && ahead; line += CACHE_LINE)
+            for (size_t line = 0; line < slice && ahead && slices > 1; line += CACHE_LINE)
                 __builtin_prefetch(ahead + (size_t)(i / lines) * slice + line, 0, 2);
             if (p == 0)
                 prefetch_rows(job, run->i0 + i, height, run->j0, run->cols);

@@ -56,14 +56,14 @@ weft_gemm_steps weft_gemm_steps_of(const weft_binding *bind);
  * at any column that is a multiple of nr and any k that is a multiple of k_step; it must end at a multiple
  * of k_step or at the end of k.
  */
-typedef struct weft_packed {
+struct weft_packed {
     uint64_t magic;
     int64_t k, n;
     int32_t type; /* weft_dtype of the panels */
     int32_t nr, b_kr, k_step;
     int64_t panel_bytes;
     int64_t reserved[10];
-} weft_packed;
+};
 
 size_t weft_packed_bytes(const weft_binding *bind, int64_t k, int64_t n);
 

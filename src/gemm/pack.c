@@ -11,13 +11,14 @@ static const uint64_t packed_magic = 0x3142206b63617057u;
 
 weft_pack_side weft_pack_side_a(const weft_kernel *kernel, bool few)
 {
-    if (few)
-        return (weft_pack_side){.lines = kernel->few_rows, .kr = kernel->a_kr, .flip = kernel->a_flip};
-    return (weft_pack_side){.lines = kernel->mr,
-                            .kr = kernel->a_kr,
-                            .flip = kernel->a_flip,
-                            .along = kernel->pack_a_along,
-                            .across = kernel->pack_a_across};
+    weft_pack_side side = {
+        .lines = few ? kernel->few_rows : kernel->mr, .kr = kernel->a_kr, .flip = kernel->a_flip};
+
+    if (side.lines == kernel->mr) {
+        side.along = kernel->pack_a_along;
+        side.across = kernel->pack_a_across;
+    }
+    return side;
 }
 
 weft_pack_side weft_pack_side_b(const weft_kernel *kernel)

@@ -5,7 +5,13 @@
 
 static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
 {
-    RUN_TILE(ZERO_TILE LOOP_MATRIX("bfmmla", "8h") STORE_MATRIX_TILE("fadd"), k / 4, a, b, c, c_ld, add);
+    RUN_TILE(ZERO_TILE LOOP_MATRIX("bfmmla", "8h", "") STORE_MATRIX_TILE("fadd"), k / 4, a, b, c, c_ld, add);
+}
+
+static void run_few(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
+{
+    RUN_TILE(ZERO_TILE LOOP_MATRIX("bfmmla", "8h", AHEAD_OF_B) STORE_MATRIX_TILE("fadd"), k / 4, a, b, c,
+             c_ld, add);
 }
 
 const weft_kernel weft_bf16_8x12_bfmmla = {
@@ -17,5 +23,7 @@ const weft_kernel weft_bf16_8x12_bfmmla = {
     .b_kr = 4,
     .k_step = 4,
     .run = run,
+    .few_rows = 8,
+    .run_few = run_few,
     WEFT_PACKERS(2, 4, 12),
 };

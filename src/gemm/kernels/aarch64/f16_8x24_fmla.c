@@ -21,10 +21,11 @@
 #define STORE_WIDE(d0, d1, d2)                                                                               \
     WIDEN(d0, 0, 1)                                                                                          \
     WIDEN(d1, 2, 3)                                                                                          \
-    WIDEN(d2, 4, 5) "stp q0, q1, [%[c]]\n stp q2, q3, [%[c], #32]\n stp q4, q5, [%[c], "                     \
-                    "#64]\n add %[c], %[c], %[ld]\n"
+    WIDEN(d2, 4, 5)                                                                                          \
+    "stp q0, q1, [%[c]]\n stp q2, q3, [%[c], #32]\n stp q4, q5, [%[c], "                                     \
+    "#64]\n add %[c], %[c], %[ld]\n"
 
-#define ADD_TWO(lo, hi, at)                                                                                 \
+#define ADD_TWO(lo, hi, at)                                                                                  \
     "ldp q6, q7, [%[c], #" #at "]\n fadd v" #lo ".4s, v" #lo ".4s, v6.4s\n fadd v" #hi ".4s, v" #hi          \
     ".4s, v7.4s\n stp q" #lo ", q" #hi ", [%[c], #" #at "]\n"
 

@@ -5,7 +5,13 @@
 
 static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
 {
-    RUN_TILE(ZERO_TILE LOOP_MATRIX("smmla", "16b") STORE_MATRIX_TILE("add"), k / 8, a, b, c, c_ld, add);
+    RUN_TILE(ZERO_TILE LOOP_MATRIX("smmla", "16b", "") STORE_MATRIX_TILE("add"), k / 8, a, b, c, c_ld, add);
+}
+
+static void run_few(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
+{
+    RUN_TILE(ZERO_TILE LOOP_MATRIX("smmla", "16b", AHEAD_OF_B) STORE_MATRIX_TILE("add"), k / 8, a, b, c, c_ld,
+             add);
 }
 
 const weft_kernel weft_i8_8x12_smmla = {
@@ -17,5 +23,7 @@ const weft_kernel weft_i8_8x12_smmla = {
     .b_kr = 8,
     .k_step = 8,
     .run = run,
+    .few_rows = 8,
+    .run_few = run_few,
     WEFT_PACKERS(1, 8, 12),
 };

@@ -103,10 +103,19 @@
     COLUMNS_MATRIX(op, t, "v4", 12, 18, 24, 30) \
     COLUMNS_MATRIX(op, t, "v5", 13, 19, 25, 31)
 
-#define LOOP_MATRIX(op, t) \
+/*
+ * `ahead` is "" or, where B streams from memory once (few rows of A), AHEAD_OF_B: the hardware's prefetcher
+ * alone stops at every page.
+ */
+#define AHEAD_OF_B \
+    "prfm pldl1strm, [%[b], #3072]\n prfm pldl1strm, [%[b], #3136]\n prfm pldl1strm, [%[b], #3200]\n" \
+    "prfm pldl1strm, [%[b], #3264]\n prfm pldl1strm, [%[b], #3328]\n prfm pldl1strm, [%[b], #3392]\n"
+
+#define LOOP_MATRIX(op, t, ahead) \
     "subs %[k], %[k], #4\n" \
     "b.lt 2f\n" \
     "1:\n" \
+    ahead \
     STEP_MATRIX(op, t, 0, 0) \
     STEP_MATRIX(op, t, 64, 96) \
     STEP_MATRIX(op, t, 128, 192) \

@@ -1,0 +1,217 @@
+#include "gemm/product.h"
+#include "core/dtype.h"
+#include "core/part.h"
+#include "gemm/team.h"
+
+#include <stdatomic.h>
+
+enum {
+    TASKS_PER_MEMBER = 4,
+    PACKED_BYTES_MOST = 64 << 20 /* of B packed at a time; wider ones are worked off in column blocks */
+};
+
+static const double flops_per_member = 2e6; /* below this a second thread costs more than it gives */
+
+/* One step of a product: a tile cut into a grid of tasks that members take in turn. */
+typedef struct grid {
+    const weft_gemm_tile *tile;
+    weft_packed *packing; /* not NULL: the step packs B into it */
+    int64_t rows, cols;   /* of a task */
+    int64_t across;       /* tasks in a row of the grid */
+    int64_t tasks;
+    char *workspace;
+    size_t workspace_bytes; /* of one member */
+    _Atomic int64_t next;   /* taken by fetch_add; the team's start and end order the data */
+} grid;
+
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t round_up(int64_t value, int64_t step)
+{
+    return (value + step - 1) / step * step;
+}
+
+/* The part of a tile at (i, j): every operand moved to where it starts. */
+static weft_gemm_tile tile_at(const weft_gemm_tile *whole, int64_t i, int64_t j, int64_t rows, int64_t cols)
+{
+    weft_gemm_tile t = *whole;
+    int64_t d_size = (int64_t)weft_dtype_size(t.raw ? WEFT_F32 : t.d_dtype);
+
+    t.m = rows;
+    t.n = cols;
+    t.a = (const char *)t.a + i * t.a_rs * (int64_t)weft_dtype_size(t.a_dtype);
+    if (t.packed_b)
+        t.packed_n0 += j;
+    else
+        t.b = (const char *)t.b + j * t.b_cs * (int64_t)weft_dtype_size(t.b_dtype);
+    if (t.acc)
+        t.acc = (const char *)t.acc + (i * t.acc_ld + j) * 4;
+    if (t.c)
+        t.c = (const char *)t.c + (i * t.c_ld + j) * d_size;
+    if (t.bias)
+        t.bias = (const char *)t.bias + j * d_size;
+    if (t.row_scale)
+        t.row_scale += i;
+    if (t.col_scale)
+        t.col_scale += j;
+    for (int d = 0; d < t.d_count; d++)
+        t.d[d] = (char *)t.d[d] + (i * t.d_ld[d] + j) * d_size;
+    return t;
+}
+
+static void work_grid(void *argument, int member, int members)
+{
+    grid *g = argument;
+    int64_t task;
+
+    (void)members;
+    while ((task = atomic_fetch_add_explicit(&g->next, 1, memory_order_relaxed)) < g->tasks) {
+        int64_t i = task / g->across * g->rows, j = task % g->across * g->cols;
+        int64_t cols = min64(g->cols, g->tile->n - j);
+
+        if (g->packing) {
+            weft_packed_fill(g->tile->bind, g->packing, g->tile->b, g->tile->b_dtype, g->tile->b_rs,
+                             g->tile->b_cs, 0, g->tile->k, j, cols);
+            continue;
+        }
+        weft_gemm_tile part = tile_at(g->tile, i, j, min64(g->rows, g->tile->m - i), cols);
+
+        weft_gemm_run_tile(&part, g->workspace + (size_t)member * g->workspace_bytes);
+    }
+}
+
+/* Cuts rows first, columns when rows alone do not make enough tasks. */
+static void cut_grid(grid *g, int members)
+{
+    weft_gemm_steps steps = weft_gemm_steps_of(g->tile->bind);
+    int64_t wanted = (int64_t)members * TASKS_PER_MEMBER, m = g->tile->m, n = g->tile->n;
+
+    g->rows = round_up((m + wanted - 1) / wanted, steps.mr);
+    if (g->rows < steps.m_tile)
+        g->rows = min64(steps.m_tile, round_up(m, steps.mr));
+    int64_t down = (m + g->rows - 1) / g->rows, across = (wanted + down - 1) / down;
+
+    g->cols = down >= wanted ? round_up(n, steps.nr) : round_up((n + across - 1) / across, steps.nr);
+    g->across = (n + g->cols - 1) / g->cols;
+    g->tasks = down * g->across;
+    atomic_store_explicit(&g->next, 0, memory_order_relaxed);
+}
+
+static void run_packed(const weft_gemm_tile *tile, int members, char *workspace, size_t workspace_bytes)
+{
+    grid g = {.tile = tile, .workspace = workspace, .workspace_bytes = workspace_bytes};
+
+    cut_grid(&g, members);
+    weft_gemm_team_run(members, work_grid, &g);
+}
+
+static void pack_all(const weft_gemm_tile *tile, weft_packed *packed, int members)
+{
+    int nr = tile->bind->kernel->nr;
+    int64_t panels = (tile->n + nr - 1) / nr, tasks = min64(panels, (int64_t)members * TASKS_PER_MEMBER);
+    grid g = {.tile = tile, .packing = packed, .rows = 1};
+
+    if (tasks == 0)
+        return;
+    g.cols = (panels + tasks - 1) / tasks * nr;
+    g.across = g.tasks = (tile->n + g.cols - 1) / g.cols;
+    weft_gemm_team_run(members, work_grid, &g);
+}
+
+/* Columns of B that are packed at a time. */
+static int64_t columns_at_once(const weft_gemm_tile *tile)
+{
+    int nr = tile->bind->kernel->nr;
+    int64_t panel = (int64_t)(weft_packed_bytes(tile->bind, tile->k, nr));
+    int64_t cols = PACKED_BYTES_MOST / panel * nr;
+
+    return min64(cols > nr ? cols : nr, tile->n);
+}
+
+static void run_one(const weft_gemm_tile *tile, int members, char *scratch, size_t workspace_bytes)
+{
+    char *packed_memory = scratch + (size_t)members * workspace_bytes;
+    int64_t step = columns_at_once(tile);
+
+    if (tile->packed_b || tile->k == 0) {
+        run_packed(tile, members, scratch, workspace_bytes);
+        return;
+    }
+    if (members == 1) {
+        weft_gemm_run_tile(tile, scratch);
+        return;
+    }
+    for (int64_t j = 0; j < tile->n; j += step) {
+        weft_gemm_tile part = tile_at(tile, 0, j, tile->m, min64(step, tile->n - j));
+        weft_packed *packed = weft_packed_begin(tile->bind, part.k, part.n, packed_memory);
+
+        pack_all(&part, packed, members);
+        part.packed_b = packed;
+        part.packed_k0 = part.packed_n0 = 0;
+        run_packed(&part, members, scratch, workspace_bytes);
+    }
+}
+
+static int members_for(double flops, int threads)
+{
+    int members = weft_gemm_team_members(threads), useful = (int)(flops / flops_per_member) + 1;
+
+    return useful < members && flops / flops_per_member < 1e6 ? useful : members;
+}
+
+weft_status weft_product_run(const weft_product *product, weft_error_text *error)
+{
+    weft_gemm_tile tile = product->tile;
+    double flops = 2.0 * (double)tile.m * (double)tile.n * (double)tile.k;
+    int members = members_for(flops, product->threads);
+    bool packs = !tile.packed_b && members > 1 && tile.k > 0;
+    size_t workspace =
+        weft_gemm_workspace_bytes(tile.bind, tile.m, tile.n, tile.k, tile.packed_b || members > 1);
+    size_t a_size = weft_dtype_size(tile.a_dtype), b_size = weft_dtype_size(tile.b_dtype);
+    size_t d_size = weft_dtype_size(tile.d_dtype), packed = 0;
+    void *scratch;
+    weft_status status;
+
+    if (tile.m == 0 || tile.n == 0)
+        return WEFT_OK;
+    if (packs)
+        packed = weft_packed_bytes(tile.bind, tile.k, columns_at_once(&tile));
+    workspace = (workspace + WEFT_GEMM_ALIGNMENT - 1) / WEFT_GEMM_ALIGNMENT * WEFT_GEMM_ALIGNMENT;
+    status = weft_gemm_team_lock((size_t)members * workspace + packed, &scratch, error);
+    if (status)
+        return status;
+    for (int64_t l = 0; l < product->batch; l++) {
+        run_one(&tile, members, scratch, workspace);
+        tile.a = (const char *)tile.a + product->a_stride * (int64_t)a_size;
+        if (!tile.packed_b)
+            tile.b = (const char *)tile.b + product->b_stride * (int64_t)b_size;
+        if (tile.c)
+            tile.c = (const char *)tile.c + product->c_stride * (int64_t)d_size;
+        tile.d[0] = (char *)tile.d[0] + product->d_stride * (int64_t)d_size;
+    }
+    weft_gemm_team_unlock();
+    return WEFT_OK;
+}
+
+weft_status weft_product_pack(const weft_binding *bind, weft_packed *packed, const void *b,
+                              weft_dtype b_dtype, int64_t b_rs, int64_t b_cs, int threads,
+                              weft_error_text *error)
+{
+    weft_gemm_tile tile = weft_gemm_tile_init(bind, b_dtype);
+    void *scratch;
+    weft_status status = weft_gemm_team_lock(0, &scratch, error);
+
+    if (status)
+        return status;
+    tile.b = b;
+    tile.b_rs = b_rs;
+    tile.b_cs = b_cs;
+    tile.k = packed->k;
+    tile.n = packed->n;
+    pack_all(&tile, packed, members_for((double)tile.k * (double)tile.n, threads));
+    weft_gemm_team_unlock();
+    return WEFT_OK;
+}

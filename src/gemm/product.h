@@ -1,0 +1,27 @@
+/*
+ * A whole product on one rank: tiles over a team of threads.
+ *
+ * B is packed once by the whole team (unless it comes packed), then rows, or rows and columns, are dealt out
+ * as tiles. The bits of the result do not depend on the number of threads or on who computes what.
+ */
+#ifndef WEFT_GEMM_PRODUCT_H
+#define WEFT_GEMM_PRODUCT_H
+
+#include "gemm/gemm.h"
+
+typedef struct weft_product {
+    weft_gemm_tile tile; /* the whole product, first of the batch */
+    int64_t batch;
+    int64_t a_stride, b_stride, c_stride, d_stride; /* elements between batch entries */
+    int threads;                                    /* 0 = all this thread may run on */
+} weft_product;
+
+/* The tile has been checked. */
+weft_status weft_product_run(const weft_product *product, weft_error_text *error);
+
+/* Packs all of B by a team; `packed` has been begun. */
+weft_status weft_product_pack(const weft_binding *bind, weft_packed *packed, const void *b,
+                              weft_dtype b_dtype, int64_t b_rs, int64_t b_cs, int threads,
+                              weft_error_text *error);
+
+#endif

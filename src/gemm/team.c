@@ -1,0 +1,183 @@
+#include "gemm/team.h"
+#include "core/cpu.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { MEMBERS_MAX = 256, SPINS = 20000, HUGE_PAGE = 2 << 20 };
+
+static struct {
+    pthread_mutex_t turn;  /* held by the call that uses the team */
+    pthread_mutex_t mutex; /* guards what follows it */
+    pthread_cond_t wake, done;
+    int workers; /* threads that exist, beside the callers */
+    int wanted;  /* of them take part in this job */
+    int running;
+    int members;
+    weft_gemm_team_work work;
+    void *argument;
+    _Atomic unsigned job; /* written by team_run (release), read by spinning workers (acquire) */
+    _Atomic int left;     /* counted down by workers (release), read by the spinning caller (acquire) */
+    void *scratch;
+    size_t scratch_bytes;
+} team = {
+    .turn = PTHREAD_MUTEX_INITIALIZER,
+    .mutex = PTHREAD_MUTEX_INITIALIZER,
+    .wake = PTHREAD_COND_INITIALIZER,
+    .done = PTHREAD_COND_INITIALIZER,
+};
+
+static inline void pause_briefly(void)
+{
+#if defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#elif defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+/* A child of fork has none of the parent's threads; its team starts anew. Its scratch is a copy it may keep.
+ */
+static void forget_after_fork(void)
+{
+    pthread_mutex_init(&team.turn, NULL);
+    pthread_mutex_init(&team.mutex, NULL);
+    pthread_cond_init(&team.wake, NULL);
+    pthread_cond_init(&team.done, NULL);
+    team.workers = 0;
+    team.running = 0;
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forget_after_fork);
+}
+
+/* A worker waits for a job other than the last it saw: first spinning, for products come in bursts. */
+static unsigned wait_for_job(unsigned seen)
+{
+    for (int i = 0; i < SPINS; i++) {
+        if (atomic_load_explicit(&team.job, memory_order_acquire) != seen)
+            break;
+        pause_briefly();
+    }
+    pthread_mutex_lock(&team.mutex);
+    while (atomic_load_explicit(&team.job, memory_order_relaxed) == seen)
+        pthread_cond_wait(&team.wake, &team.mutex);
+    seen = atomic_load_explicit(&team.job, memory_order_relaxed);
+    pthread_mutex_unlock(&team.mutex);
+    return seen;
+}
+
+static void *worker_main(void *argument)
+{
+    int member = (int)(intptr_t)argument;
+    unsigned seen = 0;
+
+    for (;;) {
+        seen = wait_for_job(seen);
+        pthread_mutex_lock(&team.mutex);
+        bool taking_part = member <= team.wanted;
+        weft_gemm_team_work work = team.work;
+        void *given = team.argument;
+        int members = team.members;
+
+        pthread_mutex_unlock(&team.mutex);
+        if (!taking_part)
+            continue;
+        work(given, member, members);
+        if (atomic_fetch_sub_explicit(&team.left, 1, memory_order_release) == 1) {
+            pthread_mutex_lock(&team.mutex);
+            pthread_cond_signal(&team.done);
+            pthread_mutex_unlock(&team.mutex);
+        }
+    }
+    return NULL;
+}
+
+/* With the mutex held. Fewer workers than asked for is no error: the work is then shared by fewer. */
+static void grow_to(int workers)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, watch_forks);
+    while (team.workers < workers) {
+        pthread_attr_t attributes;
+        pthread_t thread;
+        int failed;
+
+        if (pthread_attr_init(&attributes))
+            return;
+        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+        failed = pthread_create(&thread, &attributes, worker_main, (void *)(intptr_t)(team.workers + 1));
+        pthread_attr_destroy(&attributes);
+        if (failed)
+            return;
+        team.workers++;
+    }
+}
+
+int weft_gemm_team_members(int asked)
+{
+    int cpus = weft_cpu_count();
+    int members = asked > 0 && asked < cpus ? asked : cpus;
+
+    return members < MEMBERS_MAX ? members : MEMBERS_MAX;
+}
+
+weft_status weft_gemm_team_lock(size_t scratch_bytes, void **scratch, weft_error_text *error)
+{
+    pthread_mutex_lock(&team.turn);
+    if (scratch_bytes > team.scratch_bytes) {
+        size_t bytes = (scratch_bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+        void *memory = aligned_alloc(HUGE_PAGE, bytes);
+
+        if (!memory) {
+            pthread_mutex_unlock(&team.turn);
+            return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for %zu bytes of packed blocks", bytes);
+        }
+        madvise(memory, bytes, MADV_HUGEPAGE); /* an unheeded wish is no error */
+        free(team.scratch);
+        team.scratch = memory;
+        team.scratch_bytes = bytes;
+    }
+    *scratch = team.scratch;
+    return WEFT_OK;
+}
+
+void weft_gemm_team_unlock(void)
+{
+    pthread_mutex_unlock(&team.turn);
+}
+
+int weft_gemm_team_run(int members, weft_gemm_team_work work, void *argument)
+{
+    if (members <= 1) {
+        work(argument, 0, 1);
+        return 1;
+    }
+    pthread_mutex_lock(&team.mutex);
+    grow_to(members - 1);
+    if (members > team.workers + 1)
+        members = team.workers + 1;
+    team.wanted = members - 1;
+    team.members = members;
+    team.work = work;
+    team.argument = argument;
+    atomic_store_explicit(&team.left, members - 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&team.job, 1, memory_order_release);
+    pthread_cond_broadcast(&team.wake);
+    pthread_mutex_unlock(&team.mutex);
+    work(argument, 0, members);
+    for (int i = 0; i < SPINS && atomic_load_explicit(&team.left, memory_order_acquire) > 0; i++)
+        pause_briefly();
+    pthread_mutex_lock(&team.mutex);
+    while (atomic_load_explicit(&team.left, memory_order_acquire) > 0)
+        pthread_cond_wait(&team.done, &team.mutex);
+    pthread_mutex_unlock(&team.mutex);
+    return members;
+}

@@ -1,0 +1,124 @@
+/* weft_gemm and weft_pack: exact against a plain sum, for any number of threads, batched, packed or not. */
+#include "core/dtype.h"
+#include "support/check.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <weft/weft.h>
+
+typedef struct shape {
+    int64_t m, n, k, l;
+} shape;
+
+static void fill(weft_dtype dtype, void *data, int64_t count, uint64_t *seed)
+{
+    for (int64_t i = 0; i < count; i++)
+        weft_element_set(dtype, data, (size_t)i, (double)(check_random(seed) % 5) - 2.0);
+}
+
+static void check_case(weft_dtype dtype, shape s, int transa, int transb, bool pack, int threads,
+                       uint64_t seed)
+{
+    size_t size = weft_dtype_size(dtype);
+    int64_t b_count = s.k * s.n * (pack ? 1 : s.l);
+    char *a = malloc((size_t)(s.m * s.k * s.l) * size + 1), *b = malloc((size_t)b_count * size + 1);
+    float *c = malloc((size_t)(s.m * s.n * s.l) * 4 + 1), *d = malloc((size_t)(s.m * s.n * s.l) * 4 + 1);
+    void *memory = NULL;
+    weft_gemm_args args;
+
+    fill(dtype, a, s.m * s.k * s.l, &seed);
+    fill(dtype, b, b_count, &seed);
+    fill(WEFT_F32, c, s.m * s.n * s.l, &seed);
+    weft_gemm_args_init(&args, dtype, s.m, s.n, s.k);
+    args.l = s.l;
+    args.a = a;
+    args.b = b;
+    args.c = c;
+    args.d = d;
+    args.d_dtype = WEFT_F32;
+    args.alpha = 2;
+    args.beta = -1;
+    args.transa = transa;
+    args.transb = transb;
+    args.threads = threads;
+    if (pack) {
+        size_t bytes = weft_pack_bytes(&args);
+
+        CHECK(bytes > 0);
+        memory = aligned_alloc(128, (bytes + 127) / 128 * 128);
+        CHECK_INT(weft_pack(&args, memory, &args.packed_b), WEFT_OK);
+        args.b = NULL;
+    }
+    CHECK_INT(weft_gemm(&args), WEFT_OK);
+    for (int64_t l = 0; l < s.l; l++) {
+        for (int64_t i = 0; i < s.m; i++) {
+            for (int64_t j = 0; j < s.n; j++) {
+                size_t a0 = (size_t)(l * s.m * s.k), b0 = pack ? 0 : (size_t)(l * s.k * s.n);
+                double sum = 0;
+
+                for (int64_t p = 0; p < s.k; p++)
+                    sum += weft_element_get(dtype, a, a0 + (size_t)(transa ? p * s.m + i : i * s.k + p)) *
+                           weft_element_get(dtype, b, b0 + (size_t)(transb ? j * s.k + p : p * s.n + j));
+                int64_t at = (l * s.m + i) * s.n + j;
+
+                CHECK(d[at] == 2 * sum - c[at]);
+            }
+        }
+    }
+    free(a);
+    free(b);
+    free(c);
+    free(d);
+    free(memory);
+}
+
+static void *call_from_thread(void *argument)
+{
+    check_case(WEFT_F32, (shape){70, 130, 90, 1}, 0, 0, false, 2, (uint64_t)(uintptr_t)argument);
+    return NULL;
+}
+
+static void check_errors(void)
+{
+    float data[16] = {0};
+    const weft_packed *packed;
+    weft_gemm_args args;
+
+    weft_gemm_args_init(&args, WEFT_F32, 2, 2, 2);
+    CHECK_INT(weft_gemm(&args), WEFT_ERR_ARGUMENT);
+    args.a = args.b = args.d = data;
+    CHECK_INT(weft_gemm(&args), WEFT_OK);
+    args.lda = 1;
+    CHECK_INT(weft_gemm(&args), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(NULL), "lda = 1");
+    args.lda = 0;
+    args.beta = 1;
+    CHECK_INT(weft_gemm(&args), WEFT_ERR_ARGUMENT);
+    args.beta = 0;
+    args.dtype = WEFT_I64;
+    CHECK_INT(weft_gemm(&args), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(NULL), "int64");
+    CHECK_INT(weft_pack_bytes(&args), 0);
+    args.dtype = WEFT_F32;
+    CHECK_INT(weft_pack(&args, (char *)data + 1, &packed), WEFT_ERR_ARGUMENT);
+    args.size = 3;
+    CHECK_INT(weft_gemm(&args), WEFT_ERR_ARGUMENT);
+    CHECK_INT(weft_gemm(NULL), WEFT_ERR_ARGUMENT);
+}
+
+int main(void)
+{
+    static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I8};
+    static const shape shapes[] = {{1, 1, 1, 1},     {5, 300, 70, 1}, {1, 1000, 200, 1}, {130, 97, 61, 2},
+                                   {400, 40, 90, 1}, {37, 53, 0, 1},  {0, 5, 5, 1},      {210, 250, 300, 1}};
+    pthread_t threads[3];
+
+    for (size_t i = 0; i < 64; i++)
+        check_case(types[i % 4], shapes[i / 4 % 8], i & 1, i >> 1 & 1, i >> 2 & 1, (int)(i % 3), i);
+    for (size_t i = 0; i < 3; i++)
+        CHECK_INT(pthread_create(&threads[i], NULL, call_from_thread, (void *)(uintptr_t)(i + 1)), 0);
+    for (size_t i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    check_errors();
+    return check_report("gemm product");
+}
