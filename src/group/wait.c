@@ -13,7 +13,7 @@ enum {
     SPIN_NS = 200000,       /* spin this long when every rank has a core */
     YIELD_NS = 400000,      /* until then yield; after that sleep */
     CROWDED_SPIN_NS = 1000, /* the same with fewer cores than ranks: whoever we wait for needs this core */
-    CROWDED_YIELD_NS = 20000,
+    CROWDED_YIELD_NS = 400000,
     SLEEP_FIRST_NS = 50000,     /* sleeps without a futex double from this to … */
     SLEEP_POLL_MAX_NS = 500000, /* … this */
     LIVENESS_NS = 5000000,
