@@ -60,7 +60,9 @@ typedef struct bench_entry {
     const char *help;
 } bench_entry;
 
-bench_operation bench_tp, bench_collective, bench_barrier;
+bench_operation bench_tp, bench_collective, bench_barrier, bench_moe;
+
+extern const options_flag bench_moe_flags[];
 
 /* Collective: one run of the plan, recorded and drawn into the files of --trace and --svg. */
 int bench_trace(bench_context *context, weft_plan *plan, const weft_operands *operands);

@@ -41,6 +41,7 @@ static const bench_entry entries[] = {
     {"reduce_scatter", bench_collective, NULL, "each rank gets its part of the sum"},
     {"all_to_all", bench_collective, NULL, "each rank sends a part to every other"},
     {"broadcast", bench_collective, NULL, "every rank gets the root's buffer"},
+    {"moe", bench_moe, bench_moe_flags, "mixture of experts: dispatch, experts, combine, beside sort + MPI"},
     {"barrier", bench_barrier, NULL, "a barrier, beside MPI_Barrier"},
     {0},
 };
@@ -98,6 +99,7 @@ static int help(const options_flag *flags)
          "  weft bench ag_gemm 1024 12288 4096 --dtype bf16        one shape on two ranks\n"
          "  weft bench gemm_rs --schedule all --set llama3          every schedule on Llama 3 shapes / 8\n"
          "  weft bench all_reduce -n 4 --bytes 4K:1M --json         for a program\n"
+         "  weft bench moe --set contest --impl all                 the ladder on the contest's shapes\n"
          "  weft bench -n 4 -c all_reduce                           GEMM + all-reduce on four ranks\n"
          "  weft run -n 2 -- weft bench ag_gemm                     on ranks that are there already");
     return 0;

@@ -202,6 +202,8 @@ static int settle_problem(weft_options *o, const char *command)
     weft_error_text error;
     bool gemm = p->op <= WEFT_OP_GEMM_AS;
 
+    if (o->schedule_wanted)
+        return options_error(command, "--schedule %s: must be %s", o->impl, o->schedule_wanted);
     if (!op_has_schedule(p->op, p->schedule))
         return options_error(command, "%s has no schedule %s (weft %s --help lists them)", o->op_name,
                              weft_schedule_name(p->op, p->schedule), command);

@@ -41,10 +41,13 @@ typedef struct weft_options {
     const char *op_name;  /* the operation asked for, NULL when none was */
     bool is_plan_op;      /* op_name is one of weft_op, and problem.op is it */
     bool sizes_given;     /* any of m, n, k */
+    bool dtype_given;
     bool schedule_given;
-    bool schedule_all;               /* --schedule all: compare every one */
-    const char *set;                 /* --set: a list of shapes by name */
-    double scale;                    /* what the set's extents are divided by; 0 = the set's default */
+    bool schedule_all;           /* --schedule all: compare every one */
+    const char *impl;            /* --schedule as typed: operations that are not plans read it themselves */
+    const char *schedule_wanted; /* not a schedule: what it should have been */
+    const char *set;             /* --set: a list of shapes by name */
+    double scale;                /* what the set's extents are divided by; 0 = the set's default */
     int64_t bytes_first, bytes_last; /* collectives: message sizes, doubled from first to last; 0 = default */
     int64_t ranks;
     int64_t threads;    /* compute threads of a rank; 0 = cores / ranks, at least 1 */

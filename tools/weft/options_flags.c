@@ -23,6 +23,7 @@ static const char *read_dtype(void *target, const char *value)
         return "one of float32 (f32), bfloat16 (bf16), float16 (f16), int8 (i8); collectives also int32, "
                "int64";
     options->problem.dtype = dtype;
+    options->dtype_given = true;
     return NULL;
 }
 
@@ -31,11 +32,11 @@ static const char *read_schedule(void *target, const char *value)
     weft_options *options = target;
 
     options->schedule_given = true;
+    options->impl = value;
+    options->schedule_wanted = NULL;
     options->schedule_all = strcasecmp(value, "all") == 0;
-    if (options->schedule_all)
-        return NULL;
-    if (weft_schedule_parse(value, &options->problem.schedule) != 0)
-        return "auto, all, or a schedule of the operation (weft bench --help lists them)";
+    if (!options->schedule_all && weft_schedule_parse(value, &options->problem.schedule) != 0)
+        options->schedule_wanted = "auto, all, or a schedule of the operation (weft bench --help lists them)";
     return NULL;
 }
 
