@@ -62,8 +62,10 @@ static const key_row keys[] = {
     {"pack_b_gbs", FORM_DTYPE_REAL, AT(pack_b_gbs), 0},
     {"stream_gbs", FORM_DTYPE_REAL, AT(stream_gbs), 0},
     {"copy_own", FORM_CURVE, AT(copy_own), 0},
-    {"copy_peer", FORM_CURVE, AT(copy_peer), 0},
+    {"copy_pull", FORM_CURVE, AT(copy_pull), 0},
+    {"copy_push", FORM_CURVE, AT(copy_push), 0},
     {"reduce", FORM_DTYPE_CURVE, AT(reduce), 0},
+    {"reduce_shared", FORM_CURVE, AT(reduce_shared), 0},
 };
 
 static weft_status find_builtin(const char *name, weft_machine *machine, weft_error_text *error);
@@ -233,11 +235,16 @@ static weft_status check_complete(const weft_machine *machine, const char *where
         missing = "copy_engines";
     else if (machine->nodes > 1 && (machine->network_gbs <= 0 || machine->ranks_per_node < 1))
         missing = machine->network_gbs <= 0 ? "network_gbs" : "ranks_per_node";
-    else if (!gpu &&
-             (!machine->copy_own.count || !machine->copy_peer.count || !machine->reduce[WEFT_F32].count))
-        missing = !machine->copy_own.count    ? "copy_own"
-                  : !machine->copy_peer.count ? "copy_peer"
-                                              : "reduce float32";
+    else if (!gpu && !machine->copy_own.count)
+        missing = "copy_own";
+    else if (!gpu && !machine->copy_pull.count)
+        missing = "copy_pull";
+    else if (!gpu && !machine->copy_push.count)
+        missing = "copy_push";
+    else if (!gpu && !machine->reduce[WEFT_F32].count)
+        missing = "reduce float32";
+    else if (!gpu && !machine->reduce_shared.count)
+        missing = "reduce_shared";
     for (int i = 0; !missing && !gpu && i < WEFT_MACHINE_DTYPES; i++)
         if (machine->gflops[i] > 0 &&
             (machine->pack_a_gbs[i] <= 0 || machine->pack_b_gbs[i] <= 0 || machine->stream_gbs[i] <= 0))

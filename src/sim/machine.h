@@ -60,12 +60,13 @@ typedef struct weft_machine {
     double flag_us;                            /* from a post to a wait that sees it, inside a node */
 
     /* cpu only */
-    double switch_us;                       /* a core turning from one rank to another */
-    double pack_a_gbs[WEFT_MACHINE_DTYPES]; /* reading rows of A and laying them out for the kernel */
-    double pack_b_gbs[WEFT_MACHINE_DTYPES]; /* the same for B */
-    double stream_gbs[WEFT_MACHINE_DTYPES]; /* reading a packed B once, for products of few rows */
-    weft_curve copy_own, copy_peer;         /* bytes copied, of data this / another rank wrote last */
-    weft_curve reduce[WEFT_MACHINE_DTYPES]; /* bytes of all sources */
+    double switch_us;                          /* a core turning from one rank to another */
+    double pack_a_gbs[WEFT_MACHINE_DTYPES];    /* reading rows of A and laying them out for the kernel */
+    double pack_b_gbs[WEFT_MACHINE_DTYPES];    /* the same for B */
+    double stream_gbs[WEFT_MACHINE_DTYPES];    /* reading a packed B once, for products of few rows */
+    weft_curve copy_own, copy_pull, copy_push; /* bytes copied: within a rank, from a peer, to a peer */
+    weft_curve reduce[WEFT_MACHINE_DTYPES];    /* bytes of all sources, where every rank adds its own slice */
+    weft_curve reduce_shared;                  /* at most this, where every rank reads all of every source */
 } weft_machine;
 
 /* Reads a description; `where` names it in messages ("machines/x.machine"). */

@@ -60,18 +60,24 @@ static void count_region(model *m, const weft_plan_part *part, const weft_region
                                                           written ? region->rank : part->rank, (float)bytes};
 }
 
-/* The largest operand a task touches: what must fit in a cache for the task to find it there. */
+/*
+ * How much data a task's operands are, as the curves count it: the mean of source and result when there is
+ * one of each. What of it a cache holds decides how fast it moves.
+ */
 static double working_set(const weft_plan_part *part, const weft_task *task)
 {
-    double most = 0;
+    const weft_region *regions = &part->regions[task->region0];
+    double sum = 0;
 
     for (uint32_t i = 0; i < task->region_count; i++) {
-        const weft_region *region = &part->regions[task->region0 + i];
-        double bytes = instance_bytes(part, region->operand, region->rank);
+        bool seen = false;
 
-        most = bytes > most ? bytes : most;
+        for (uint32_t j = 0; j < i && !seen; j++)
+            seen = regions[j].operand == regions[i].operand;
+        if (!seen)
+            sum += instance_bytes(part, regions[i].operand, part->rank);
     }
-    return most;
+    return sum / 2;
 }
 
 static double round_up(int64_t value, int64_t step)
@@ -213,15 +219,40 @@ static bool is_multicast(const model *m, const weft_plan_part *part, const weft_
            part->problem.schedule == WEFT_SCHEDULE_MULTIMEM && task->kind == WEFT_TASK_REDUCE;
 }
 
+/* Nanoseconds of moving (and adding) on a core: rates depend on caches, and on who touches the same lines. */
+static double cpu_move_ns(const model *m, const weft_plan_part *part, const weft_task *task, traffic from,
+                          traffic to)
+{
+    const weft_machine *machine = m->machine;
+    const weft_region *regions = &part->regions[task->region0];
+    weft_dtype dtype = part->operands[regions[task->destinations].operand].dtype;
+    double set = working_set(part, task), bytes = from.local + from.remote, rate;
+
+    if (task->kind == WEFT_TASK_COPY) {
+        const weft_curve *curve = from.remote > 0 ? &machine->copy_pull
+                                  : to.remote > 0 ? &machine->copy_push
+                                                  : &machine->copy_own;
+
+        if (part->operands[regions->operand].packed)
+            return bytes / machine->pack_b_gbs[dtype];
+        return bytes / weft_curve_rate(curve, set, m->all);
+    }
+    rate = weft_curve_rate(
+        machine->reduce[dtype].count ? &machine->reduce[dtype] : &machine->reduce[WEFT_F32], set, m->all);
+    if (part->problem.schedule == WEFT_SCHEDULE_ONE_SHOT && from.remote > 0)
+        rate = fmin(rate, weft_curve_rate(&machine->reduce_shared, set, m->all));
+    /* Stores to further destinations ride along with the loads: about half of a copy. */
+    return bytes / rate + 0.5 * (task->destinations - 1) * region_bytes(part, regions) /
+                              weft_curve_rate(&machine->copy_push, set, m->all);
+}
+
 static void price_move(model *m, const weft_plan_part *part, const weft_task *task, model_task *out)
 {
     const weft_machine *machine = m->machine;
     const weft_region *regions = &part->regions[task->region0];
     bool packs = task->kind == WEFT_TASK_COPY && part->operands[regions->operand].packed;
     bool reduces = task->kind == WEFT_TASK_REDUCE, far = false;
-    weft_dtype dtype = part->operands[regions[task->destinations].operand].dtype;
     traffic from = {0}, to = {0};
-    double rate, bytes;
 
     out->event = reduces ? WEFT_EVENT_REDUCE : WEFT_EVENT_COPY;
     out->bound = WEFT_BOUND_MEMORY;
@@ -238,27 +269,13 @@ static void price_move(model *m, const weft_plan_part *part, const weft_task *ta
         price_multicast(m, part, task);
     }
     out->overhead_ns = (float)(1e3 * (reduces ? machine->reduce_us : machine->copy_us));
-    bytes = from.local + from.remote;
-    if (machine->kind == WEFT_MACHINE_GPU) {
-        /* Remote bytes pass a link, which is slower than memory; only what stays here is memory's. */
-        rate = machine->memory_gbs * (part->lanes[task->lane].kind == WEFT_LANE_COPY ? 1 : lane_share(m));
-        bytes = from.local + to.local;
-        if (far && !reduces)
-            bytes = 0;
-    } else if (packs) {
-        rate = machine->pack_b_gbs[dtype];
-    } else {
-        const weft_curve *curve = reduces                       ? &machine->reduce[dtype]
-                                  : from.remote + to.remote > 0 ? &machine->copy_peer
-                                                                : &machine->copy_own;
-
-        if (!curve->count)
-            curve = &machine->reduce[WEFT_F32];
-        rate = weft_curve_rate(curve, working_set(part, task), m->all);
-        if (reduces && task->destinations > 1)
-            bytes += (task->destinations - 1) * region_bytes(part, regions);
-    }
-    out->work_ns = (float)(bytes / rate) + out->overhead_ns;
+    out->work_ns = out->overhead_ns;
+    if (machine->kind == WEFT_MACHINE_CPU)
+        out->work_ns += (float)cpu_move_ns(m, part, task, from, to);
+    else if (!far || reduces) /* what passes a link is slower than memory */
+        out->work_ns += (float)((from.local + to.local) /
+                                (machine->memory_gbs *
+                                 (part->lanes[task->lane].kind == WEFT_LANE_COPY ? 1 : lane_share(m))));
 }
 
 weft_status model_price(model *m, const weft_plan_part *part, const weft_task *task, double reuse,

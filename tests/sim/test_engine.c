@@ -15,7 +15,8 @@ static const char gpu_text[] =
     "network_us 1\ncopy_us 0.01\nflag_us 0.2\nlaunch_fused_us 3\nlaunch_unfused_us 1\n";
 
 static const char cpu_text[] = "kind cpu\nname test\nunits 2\ngflops f32 2\nmemory_gbs 4\ncopy_own 1 1 1\n"
-                               "copy_peer 1 0.5 0.25\nreduce f32 1 2 1\npack_a_gbs f32 1e9\npack_b_gbs f32 "
+                               "copy_pull 1 0.5 0.25\ncopy_push 1 0.5 0.25\nreduce f32 1 2 1\nreduce_shared "
+                               "1 2 1\npack_a_gbs f32 1e9\npack_b_gbs f32 "
                                "1e9\nstream_gbs f32 1e9\nflag_us 0.2\nswitch_us 5\n";
 
 typedef struct scene {

@@ -1,0 +1,23 @@
+#!/bin/sh
+# What weft calibrate writes is a description weft sim can use, with a source for every number.
+set -e
+weft=$1
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+export XDG_CONFIG_HOME="$folder"
+unset WEFT_MACHINE
+
+"$weft" calibrate | grep -q "wrote $folder/weft/machine"
+file="$folder/weft/machine"
+if grep -v '^#' "$file" | grep -Ev '^(about|name|kind) ' | grep -v '#'; then
+    echo "these numbers have no source" >&2
+    exit 1
+fi
+"$weft" sim ag_gemm 512 512 512 --dtype bf16 --json | grep -q '"machine": "this"'
+"$weft" sim all_reduce --bytes 64K --json | grep -q '"ok": true'
+# A place nobody may write to is an error, not a crash.
+if "$weft" calibrate --output /proc/nowhere/machine 2>"$folder/error"; then
+    echo "writing to /proc succeeded" >&2
+    exit 1
+fi
+grep -q '/proc/nowhere/machine' "$folder/error"

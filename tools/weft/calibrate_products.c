@@ -1,0 +1,133 @@
+/*
+ * Products, through the engine's tiles, on all cores at once. A wide and a narrow product of the same rows
+ * tell arithmetic and the packing of A apart; filling a packed B and a product of one row give the rest.
+ */
+#include "calibrate.h"
+
+#include "core/dtype.h"
+#include "gemm/gemm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { WIDE = 1536, NARROW = 48, STREAM = 4096 };
+
+typedef struct product_test {
+    const weft_binding *bind;
+    weft_dtype dtype;
+    int64_t m, n, k;
+    char *a, *b, *d[CALIBRATE_MOST_CORES], *packed[CALIBRATE_MOST_CORES], *workspace[CALIBRATE_MOST_CORES];
+} product_test;
+
+static void multiply(void *arg, int rank)
+{
+    product_test *t = arg;
+    weft_gemm_tile tile = weft_gemm_tile_init(t->bind, t->dtype);
+
+    tile.m = t->m;
+    tile.n = t->n;
+    tile.k = t->k;
+    tile.a = t->a;
+    tile.a_rs = t->k;
+    tile.a_cs = 1;
+    tile.packed_b = (const weft_packed *)(const void *)t->packed[rank];
+    tile.d_dtype = weft_dtype_accumulator(t->dtype);
+    tile.d[0] = t->d[rank];
+    tile.d_ld[0] = t->n;
+    weft_gemm_run_tile(&tile, t->workspace[rank]);
+}
+
+static void pack(void *arg, int rank)
+{
+    product_test *t = arg;
+    weft_packed *packed = weft_packed_begin(t->bind, t->k, t->n, t->packed[rank]);
+
+    weft_packed_fill(t->bind, packed, t->b, t->dtype, t->n, 1, 0, t->k, 0, t->n);
+}
+
+static void pack_first(void *arg, int rank, int iteration)
+{
+    if (iteration == 0)
+        pack(arg, rank);
+}
+
+static double time_of(product_test *t, int cores, int64_t m, int64_t n, int64_t k, void (*work)(void *, int))
+{
+    calibrate_job job = {.arg = t,
+                         .prepare = work == multiply ? pack_first : NULL,
+                         .work = work,
+                         .workers = cores,
+                         .seconds = 0.25};
+
+    t->m = m;
+    t->n = n;
+    t->k = k;
+    return calibrate_time(cores, &job);
+}
+
+static void measure_type(product_test *t, int cores, weft_machine *machine)
+{
+    weft_gemm_steps steps = weft_gemm_steps_of(t->bind);
+    int64_t m = 2 * steps.m_tile, k = steps.k_tile;
+    double element = (double)weft_dtype_size(t->dtype), a_bytes = (double)(m * k) * element;
+    double wide = time_of(t, cores, m, WIDE, k, multiply), narrow = time_of(t, cores, m, NARROW, k, multiply);
+    double column = (wide - narrow) / (WIDE - NARROW), rows = narrow - NARROW * column;
+    double row = time_of(t, cores, 1, STREAM, STREAM, multiply);
+
+    machine->gflops[t->dtype] = 2.0 * (double)(m * k) / column;
+    /* Noise can make the difference vanish; packing is never faster than copying in a cache. */
+    machine->pack_a_gbs[t->dtype] = a_bytes / (rows > a_bytes / 32 ? rows : a_bytes / 32);
+    machine->pack_b_gbs[t->dtype] = (double)(WIDE * k) * element / time_of(t, cores, m, WIDE, k, pack);
+    machine->stream_gbs[t->dtype] = (double)STREAM * STREAM * element / row;
+    machine->step_m = steps.mr;
+    machine->step_n = steps.nr;
+}
+
+static void *room(size_t bytes)
+{
+    void *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+
+    if (memory)
+        memset(memory, 0, bytes);
+    return memory;
+}
+
+int calibrate_products(int cores, weft_machine *machine)
+{
+    static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I8};
+    const int64_t most_m = 1024, most_k = 4096;
+    const weft_core *core;
+    weft_error_text error = {0};
+    product_test t = {0};
+    int status = 0;
+
+    if (weft_core_current(&core, &error) != WEFT_OK) {
+        fprintf(stderr, "weft calibrate: %s\n", error.text);
+        return 1;
+    }
+    t.a = room((size_t)most_m * (size_t)most_k * 4);
+    t.b = room((size_t)STREAM * STREAM * 4);
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]) && !status; i++) {
+        t.dtype = types[i];
+        t.bind = weft_core_binding(core, types[i], false);
+        for (int rank = 0; rank < cores; rank++) {
+            t.packed[rank] = room(weft_packed_bytes(t.bind, STREAM, STREAM));
+            t.d[rank] = room((size_t)most_m * STREAM * 4);
+            t.workspace[rank] = room(weft_gemm_workspace_bytes(t.bind, most_m, STREAM, most_k, true));
+            status = status || !t.packed[rank] || !t.d[rank] || !t.workspace[rank];
+        }
+        if (!status && t.a && t.b)
+            measure_type(&t, cores, machine);
+        for (int rank = 0; rank < cores; rank++) {
+            free(t.packed[rank]);
+            free(t.d[rank]);
+            free(t.workspace[rank]);
+        }
+    }
+    if (status || !t.a || !t.b)
+        fprintf(stderr, "weft calibrate: no memory to time products on %d cores\n", cores);
+    status = status || !t.a || !t.b;
+    free(t.a);
+    free(t.b);
+    return status;
+}
