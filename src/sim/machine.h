@@ -64,6 +64,8 @@ typedef struct weft_machine {
     double pack_a_gbs[WEFT_MACHINE_DTYPES];    /* reading rows of A and laying them out for the kernel */
     double pack_b_gbs[WEFT_MACHINE_DTYPES];    /* the same for B */
     double stream_gbs[WEFT_MACHINE_DTYPES];    /* reading a packed B once, for products of few rows */
+    double finish_ns[WEFT_MACHINE_DTYPES];     /* each element of a result of this type: epilogue, conversion,
+                                                  store */
     weft_curve copy_own, copy_pull, copy_push; /* bytes copied: within a rank, from a peer, to a peer */
     weft_curve reduce[WEFT_MACHINE_DTYPES];    /* bytes of all sources, where every rank adds its own slice */
     weft_curve reduce_shared;                  /* at most this, where every rank reads all of every source */

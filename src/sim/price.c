@@ -110,15 +110,14 @@ double model_reuse(const model *m, const weft_plan_part *part)
     return named > once ? once / named : 1;
 }
 
-static double gpu_gemm_ns(const model *m, const weft_plan_part *part, int64_t rows, int64_t cols, int64_t kk,
-                          double bytes, double gflops, uint8_t *bound)
+static double gpu_gemm_ns(const model *m, int64_t rows, int64_t cols, int64_t kk, double bytes, double gflops,
+                          uint8_t *bound)
 {
     const weft_machine *machine = m->machine;
     double units = (double)machine->units / m->threads, waves = 1, compute, memory;
     int64_t tile_m = machine->tile_m ? machine->tile_m : rows,
             tile_n = machine->tile_n ? machine->tile_n : cols;
 
-    (void)part;
     if (units < 1)
         units = 1;
     if (units >= 2 && rows > 0 && cols > 0) {
@@ -135,12 +134,25 @@ static double gpu_gemm_ns(const model *m, const weft_plan_part *part, int64_t ro
     return fmax(compute, memory);
 }
 
-static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft_region *a,
-                          const weft_region *b, int64_t cols, double out_bytes, double gflops, uint8_t *bound)
+/* Finishing a tile of results on a core: epilogue, conversion and stores, or the memory they go to. */
+static double cpu_finish_ns(const model *m, const weft_plan_part *part, const weft_region *d,
+                            int destinations)
 {
     const weft_machine *machine = m->machine;
+    double elements = (double)d->rows * (double)d->cols, bytes = region_bytes(part, d);
+    double store =
+        bytes / weft_curve_rate(&machine->copy_own, instance_bytes(part, d->operand, d->rank), m->all);
+
+    return destinations * fmax(elements * machine->finish_ns[part->operands[d->operand].dtype], store);
+}
+
+static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft_task *task,
+                          double read_bytes, double gflops, uint8_t *bound)
+{
+    const weft_machine *machine = m->machine;
+    const weft_region *d = &part->regions[task->region0], *a = d + task->destinations, *b = a + 1;
     weft_dtype dtype = part->operands[a->operand].dtype;
-    double arithmetic = 2 * round_up(a->rows, machine->step_m) * round_up(cols, machine->step_n) *
+    double arithmetic = 2 * round_up(a->rows, machine->step_m) * round_up(d->cols, machine->step_n) *
                         round_up(a->cols, machine->step_k) / gflops;
     double b_bytes = region_bytes(part, b), move = region_bytes(part, a) / machine->pack_a_gbs[dtype];
 
@@ -152,7 +164,9 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
     } else {
         move += b_bytes / machine->pack_b_gbs[dtype];
     }
-    return arithmetic + move + out_bytes / weft_curve_rate(&machine->copy_own, out_bytes, m->all);
+    /* Accumulators and C are read while the result is stored. */
+    move += read_bytes / weft_curve_rate(&machine->copy_own, read_bytes, m->all);
+    return arithmetic + move + cpu_finish_ns(m, part, d, task->destinations);
 }
 
 static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_task *task, double reuse,
@@ -162,15 +176,17 @@ static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_t
     const weft_region *a = &regions[task->destinations], *b = a + 1;
     weft_dtype dtype = part->operands[a->operand].dtype;
     double gflops = m->machine->gflops[dtype];
-    traffic operands = {0}, rest = {0};
+    traffic operands = {0}, read = {0}, written = {0};
 
     if (gflops <= 0)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s has no rate for %s products", m->machine->name,
                               weft_dtype_name(dtype));
     for (uint32_t i = 0; i < task->region_count; i++) {
-        bool written = i < task->destinations, operand = &regions[i] == a || &regions[i] == b;
+        traffic *sum = i < task->destinations                 ? &written
+                       : &regions[i] == a || &regions[i] == b ? &operands
+                                                              : &read;
 
-        count_region(m, part, &regions[i], written, operand ? &operands : &rest);
+        count_region(m, part, &regions[i], i < task->destinations, sum);
     }
     out->event = WEFT_EVENT_COMPUTE;
     out->bound = WEFT_BOUND_COMPUTE;
@@ -178,11 +194,11 @@ static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_t
         return WEFT_OK;
     out->overhead_ns = (float)(m->machine->gemm_us * 1e3);
     if (m->machine->kind == WEFT_MACHINE_GPU)
-        out->work_ns = (float)gpu_gemm_ns(m, part, regions->rows, regions->cols, a->cols,
-                                          operands.local * reuse + rest.local, gflops, &out->bound);
-    else
         out->work_ns =
-            (float)cpu_gemm_ns(m, part, a, b, regions->cols, rest.local + rest.remote, gflops, &out->bound);
+            (float)gpu_gemm_ns(m, regions->rows, regions->cols, a->cols,
+                               operands.local * reuse + read.local + written.local, gflops, &out->bound);
+    else
+        out->work_ns = (float)cpu_gemm_ns(m, part, task, read.local + read.remote, gflops, &out->bound);
     out->work_ns += out->overhead_ns;
     return WEFT_OK;
 }
@@ -241,6 +257,8 @@ static double cpu_move_ns(const model *m, const weft_plan_part *part, const weft
         machine->reduce[dtype].count ? &machine->reduce[dtype] : &machine->reduce[WEFT_F32], set, m->all);
     if (part->problem.schedule == WEFT_SCHEDULE_ONE_SHOT && from.remote > 0)
         rate = fmin(rate, weft_curve_rate(&machine->reduce_shared, set, m->all));
+    if (task->flags & WEFT_TASK_EPILOGUE)
+        bytes += rate * cpu_finish_ns(m, part, regions, 1);
     /* Stores to further destinations ride along with the loads: about half of a copy. */
     return bytes / rate + 0.5 * (task->destinations - 1) * region_bytes(part, regions) /
                               weft_curve_rate(&machine->copy_push, set, m->all);

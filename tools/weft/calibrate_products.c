@@ -1,16 +1,19 @@
 /*
  * Products, through the engine's tiles, on all cores at once. A wide and a narrow product of the same rows
- * tell arithmetic and the packing of A apart; filling a packed B and a product of one row give the rest.
+ * tell arithmetic and the packing of A apart, a short one what a result costs; filling a packed B and a
+ * product of one row give the rest.
  */
 #include "calibrate.h"
 
 #include "core/dtype.h"
 #include "gemm/gemm.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDE = 1536, NARROW = 48, STREAM = 4096 };
+/* Products of about a millisecond: a longer one would be cut by other processes of the machine. */
+enum { WIDE = 384, NARROW = 48, STREAM_K = 4096, STREAM_N = 1024, SHORTER = 8 };
 
 typedef struct product_test {
     const weft_binding *bind;
@@ -31,7 +34,7 @@ static void multiply(void *arg, int rank)
     tile.a_rs = t->k;
     tile.a_cs = 1;
     tile.packed_b = (const weft_packed *)(const void *)t->packed[rank];
-    tile.d_dtype = weft_dtype_accumulator(t->dtype);
+    tile.d_dtype = t->dtype == WEFT_I8 ? WEFT_I32 : t->dtype;
     tile.d[0] = t->d[rank];
     tile.d_ld[0] = t->n;
     weft_gemm_run_tile(&tile, t->workspace[rank]);
@@ -57,7 +60,8 @@ static double time_of(product_test *t, int cores, int64_t m, int64_t n, int64_t 
                          .prepare = work == multiply ? pack_first : NULL,
                          .work = work,
                          .workers = cores,
-                         .seconds = 0.25};
+                         .seconds = 0.25,
+                         .quantile = 0.1};
 
     t->m = m;
     t->n = n;
@@ -68,17 +72,21 @@ static double time_of(product_test *t, int cores, int64_t m, int64_t n, int64_t 
 static void measure_type(product_test *t, int cores, weft_machine *machine)
 {
     weft_gemm_steps steps = weft_gemm_steps_of(t->bind);
-    int64_t m = 2 * steps.m_tile, k = steps.k_tile;
+    int64_t m = steps.m_tile, k = steps.k_tile;
     double element = (double)weft_dtype_size(t->dtype), a_bytes = (double)(m * k) * element;
     double wide = time_of(t, cores, m, WIDE, k, multiply), narrow = time_of(t, cores, m, NARROW, k, multiply);
     double column = (wide - narrow) / (WIDE - NARROW), rows = narrow - NARROW * column;
-    double row = time_of(t, cores, 1, STREAM, STREAM, multiply);
+    double shorter = time_of(t, cores, m, WIDE, k / SHORTER, multiply);
+    double finish = shorter - (wide - shorter) / (SHORTER - 1); /* what is left without k */
+    double row = time_of(t, cores, 1, STREAM_N, STREAM_K, multiply);
 
+    machine->finish_ns[t->dtype == WEFT_I8 ? WEFT_I32 : t->dtype] = fmax(0.02, finish / (double)(m * WIDE));
+    column -= finish / WIDE;
     machine->gflops[t->dtype] = 2.0 * (double)(m * k) / column;
     /* Noise can make the difference vanish; packing is never faster than copying in a cache. */
     machine->pack_a_gbs[t->dtype] = a_bytes / (rows > a_bytes / 32 ? rows : a_bytes / 32);
     machine->pack_b_gbs[t->dtype] = (double)(WIDE * k) * element / time_of(t, cores, m, WIDE, k, pack);
-    machine->stream_gbs[t->dtype] = (double)STREAM * STREAM * element / row;
+    machine->stream_gbs[t->dtype] = (double)STREAM_N * STREAM_K * element / row;
     machine->step_m = steps.mr;
     machine->step_n = steps.nr;
 }
@@ -106,14 +114,14 @@ int calibrate_products(int cores, weft_machine *machine)
         return 1;
     }
     t.a = room((size_t)most_m * (size_t)most_k * 4);
-    t.b = room((size_t)STREAM * STREAM * 4);
+    t.b = room((size_t)STREAM_N * STREAM_K * 4);
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]) && !status; i++) {
         t.dtype = types[i];
         t.bind = weft_core_binding(core, types[i], false);
         for (int rank = 0; rank < cores; rank++) {
-            t.packed[rank] = room(weft_packed_bytes(t.bind, STREAM, STREAM));
-            t.d[rank] = room((size_t)most_m * STREAM * 4);
-            t.workspace[rank] = room(weft_gemm_workspace_bytes(t.bind, most_m, STREAM, most_k, true));
+            t.packed[rank] = room(weft_packed_bytes(t.bind, STREAM_K, STREAM_N));
+            t.d[rank] = room((size_t)most_m * STREAM_N * 4);
+            t.workspace[rank] = room(weft_gemm_workspace_bytes(t.bind, most_m, STREAM_N, most_k, true));
             status = status || !t.packed[rank] || !t.d[rank] || !t.workspace[rank];
         }
         if (!status && t.a && t.b)
