@@ -4,7 +4,7 @@
 #include "core/dtype.h"
 #include "gemm/gemm.h"
 
-enum { ONE_SHOT_BYTES = 16 << 10 };
+enum { ONE_SHOT_BYTES = 4 << 10 };
 
 /* Measured on shared memory: a slice reduced and stored to everyone in one pass moves the fewest lines, but
  * for messages so small that the second hop shows. */

@@ -21,6 +21,9 @@
 enum {
     RANKS_MAX = 32,
     LOOKS = 64,
+    /* Two ranks are faster by a plan from here on: the payload is then read where it lies. More ranks are
+     * likely to share cores, where the second hop of a plan costs more than copying. */
+    PAIR_BYTES = 1024,
 };
 
 static int64_t send_shares(const weft_executor *x, weft_op op)
@@ -30,8 +33,10 @@ static int64_t send_shares(const weft_executor *x, weft_op op)
 
 bool weft_small_fits(const weft_executor *x, const weft_problem *p)
 {
-    return x->world <= RANKS_MAX && p->count <= WEFT_SMALL_BYTES &&
-           p->count * (int64_t)weft_dtype_size(p->dtype) * send_shares(x, p->op) <= WEFT_SMALL_BYTES;
+    int64_t most = x->world == 2 ? PAIR_BYTES : WEFT_SMALL_BYTES;
+
+    return x->world <= RANKS_MAX && p->count <= most &&
+           p->count * (int64_t)weft_dtype_size(p->dtype) * send_shares(x, p->op) <= most;
 }
 
 static uint64_t hash_of(const weft_problem *p)
