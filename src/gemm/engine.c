@@ -293,6 +293,18 @@ static inline void prefetch_rows(const gemm_job *job, int64_t i0, int64_t rows, 
     }
 }
 
+/* The accumulators the next panel of columns starts from: they may lie in another core's cache. */
+static inline void prefetch_acc(const gemm_job *job, int64_t i0, int64_t rows, int64_t j0, int64_t cols)
+{
+    const char *row = (const char *)job->tile->acc + (size_t)(i0 * job->tile->acc_ld + j0) * 4;
+    size_t stride = (size_t)job->tile->acc_ld * 4, last = (size_t)cols * 4 - 1;
+
+    for (int64_t i = 0; i < rows; i++, row += stride) {
+        __builtin_prefetch(row, 0);
+        __builtin_prefetch(row + last, 0);
+    }
+}
+
 /*
  * One panel of B against all packed rows, k block after k block. Each micro-kernel call also brings a slice
  * of the panel that comes next (`next`, or NULL) into L2.
@@ -319,6 +331,9 @@ static void run_panel(const gemm_job *job, const block_b *b, const panel_run *ru
                 __builtin_prefetch(ahead + (size_t)(i / lines) * slice + line, 0, 2);
             if (p == 0)
                 prefetch_rows(job, run->i0 + i, height, run->j0, run->cols);
+            if (p == 0 && run->next && b->first && job->tile->acc)
+                prefetch_acc(job, run->i0 + i, height, run->j0 + nr,
+                             min64(nr, b->j0 + b->cols - run->j0 - nr));
             if (in_d && (run->cols < nr || height < lines))
                 run_edge(job, k, panel_a, panel_b, to, run->ld, height, run->cols, add || p > 0);
             else
