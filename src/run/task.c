@@ -142,15 +142,20 @@ static void set_epilogue(weft_executor *x, const weft_task *task, const weft_reg
         tile->bias = locate(x, extra).data;
 }
 
-/* Runs a tile whose destinations may be more than the engine takes, or of a type it does not write bare sums
- * in (then `sums` holds them in between). */
+/*
+ * Runs a tile into its destinations. The engine writes D panel by panel, a few columns of a row at a time;
+ * what goes to a peer as well is copied from the rank's own D afterwards, whole rows at a time, while it is
+ * still in the cache. Bare sums in a type the engine does not write go through `sums`.
+ */
 static void run_tile(weft_executor *x, weft_gemm_tile *tile, const weft_task *task,
                      const weft_region *regions, char *sums, char *engine)
 {
     weft_dtype sum_type = weft_dtype_accumulator(x->plan->part.problem.dtype);
-    int count = task->destinations, direct;
+    int count = task->destinations, here = 0;
     located first = locate(x, regions);
 
+    while (here < count - 1 && regions[here].rank != x->rank)
+        here++;
     tile->d_dtype = first.operand->dtype;
     if (tile->raw && tile->d_dtype != sum_type) {
         weft_view from = {sums, tile->n};
@@ -168,19 +173,16 @@ static void run_tile(weft_executor *x, weft_gemm_tile *tile, const weft_task *ta
         }
         return;
     }
-    direct = count < WEFT_GEMM_DESTINATIONS_MAX ? count : WEFT_GEMM_DESTINATIONS_MAX;
-    tile->d_count = direct;
-    for (int i = 0; i < direct; i++) {
-        located to = locate(x, &regions[i]);
-
-        tile->d[i] = to.data;
-        tile->d_ld[i] = to.row_stride;
-    }
+    first = locate(x, &regions[here]);
+    tile->d_count = 1;
+    tile->d[0] = first.data;
+    tile->d_ld[0] = first.row_stride;
     weft_gemm_run_tile(tile, engine);
-    for (int i = direct; i < count; i++) {
+    for (int i = 0; i < count; i++) {
         located to = locate(x, &regions[i]);
 
-        weft_copy(weft_dtype_size(tile->d_dtype), tile->m, tile->n, view_of(&to), view_of(&first));
+        if (i != here)
+            weft_copy(weft_dtype_size(tile->d_dtype), tile->m, tile->n, view_of(&to), view_of(&first));
     }
 }
 
