@@ -8,12 +8,29 @@
 #include "core/cpu.h"
 #include "core/env.h"
 #include "core/topo.h"
+#ifdef WEFT_HAVE_CUDA
+#include "run/cuda/describe.h"
+#endif
 
 enum { CPUS_MAX = 4096 };
 
 static void line(const char *name, const char *value)
 {
     printf("  %-14s %s\n", name, value);
+}
+
+static void show_backends(void)
+{
+#ifdef WEFT_HAVE_CUDA
+    char text[512];
+
+    line("backends", "cpu, cuda");
+    weft_cuda_describe(text, sizeof(text));
+    line("cuda", text);
+#else
+    line("backends", "cpu");
+    line("cuda", "not in this build: nvcc was not found when it was made");
+#endif
 }
 
 static void show_cpus(void)
@@ -74,7 +91,7 @@ int cmd_info(int argc, char **argv)
         return 2;
     }
     printf("weft %s\n", weft_version());
-    line("backends", "cpu");
+    show_backends();
     show_cpus();
     show_memory();
     show_settings();

@@ -1,0 +1,175 @@
+/* Loads libcuda.so.1 on first use, and opens GPUs. */
+#include "run/cuda/driver.h"
+#include "run/cuda/describe.h"
+#include "run/cuda/kernels.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+
+static struct {
+    pthread_once_t once;
+    weft_cuda_driver calls;
+    char missing[64]; /* the function an old driver lacks */
+    int ready;
+} library = {.once = PTHREAD_ONCE_INIT};
+
+#define WEFT_CUDA_TEXT_OF(name) #name
+#define WEFT_CUDA_TEXT(name) WEFT_CUDA_TEXT_OF(name) /* cuda.h maps names to their current version */
+
+static void load(void)
+{
+    void *handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!handle)
+        return;
+#define WEFT_CUDA_FIND(name)                                                                                 \
+    *(void **)&library.calls.name = dlsym(handle, WEFT_CUDA_TEXT(name));                                     \
+    if (!library.calls.name) {                                                                               \
+        snprintf(library.missing, sizeof(library.missing), "%s", WEFT_CUDA_TEXT(name));                      \
+        return;                                                                                              \
+    }
+    WEFT_CUDA_CALLS(WEFT_CUDA_FIND)
+#undef WEFT_CUDA_FIND
+    library.ready = 1;
+}
+
+const weft_cuda_driver *weft_cuda_driver_open(weft_error_text *error)
+{
+    pthread_once(&library.once, load);
+    if (library.ready)
+        return &library.calls;
+    if (library.missing[0])
+        weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                       "the CUDA driver on this machine is too old: it has no %s", library.missing);
+    else
+        weft_error_set(
+            error, WEFT_ERR_UNSUPPORTED,
+            "the cuda backend needs an NVIDIA driver, and libcuda.so.1 cannot be loaded on this machine");
+    return NULL;
+}
+
+weft_status weft_cuda_check(const weft_cuda_driver *cu, CUresult result, const char *call,
+                            weft_error_text *error)
+{
+    const char *text = NULL;
+    if (result == CUDA_SUCCESS)
+        return WEFT_OK;
+    cu->cuGetErrorString(result, &text);
+    return weft_error_set(error, result == CUDA_ERROR_OUT_OF_MEMORY ? WEFT_ERR_MEMORY : WEFT_ERR_SYSTEM,
+                          "%s failed: %s (%d)", call, text ? text : "unknown CUDA error", (int)result);
+}
+
+#define TRY(call)                                                                                            \
+    do {                                                                                                     \
+        weft_status status_ = weft_cuda_check(cu, cu->call, #call, error);                                   \
+        if (status_ != WEFT_OK)                                                                              \
+            return status_;                                                                                  \
+    } while (0)
+
+/* How many clusters of two full-size CTAs the GPU holds at once: a crew that waits must be resident. */
+static weft_status count_crews(weft_cuda_device *device, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = device->cu;
+    CUfunction walk;
+    CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {2, 1, 1}};
+    CUlaunchConfig config = {.gridDimX = (unsigned)device->sm_count / 2 * 2,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = WEFT_CUDA_THREADS,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .sharedMemBytes = WEFT_CUDA_SHARED_BYTES,
+                             .attrs = &cluster,
+                             .numAttrs = 1};
+    TRY(cuModuleGetFunction(&walk, device->bf16, "weft_walk_bf16_nn"));
+    TRY(cuFuncSetAttribute(walk, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, WEFT_CUDA_SHARED_BYTES));
+    TRY(cuOccupancyMaxActiveClusters(&device->crews, walk, &config));
+    return WEFT_OK;
+}
+
+static weft_status load_hopper(weft_cuda_device *device, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = device->cu;
+    TRY(cuModuleLoadData(&device->bf16, weft_cuda_kernels_bf16));
+    TRY(cuModuleLoadData(&device->f16, weft_cuda_kernels_f16));
+    return count_crews(device, error);
+}
+
+static weft_status read_device(int index, weft_cuda_device *device, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = device->cu;
+    int l2 = 0, count = 0;
+    TRY(cuInit(0));
+    TRY(cuDeviceGetCount(&count));
+    if (index < 0 || index >= count)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "there is no GPU %d: this machine has %d", index,
+                              count);
+    TRY(cuDriverGetVersion(&device->driver_version));
+    TRY(cuDeviceGet(&device->device, index));
+    TRY(cuDeviceGetName(device->name, sizeof(device->name), device->device));
+    TRY(cuDeviceGetAttribute(&device->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device->device));
+    TRY(cuDeviceGetAttribute(&device->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device->device));
+    TRY(cuDeviceGetAttribute(&device->sm_count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device->device));
+    TRY(cuDeviceGetAttribute(&l2, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, device->device));
+    TRY(cuDeviceGetAttribute(&device->multicast, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, device->device));
+    TRY(cuDeviceGetAttribute(&device->vmm_fd, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+                             device->device));
+    device->l2_bytes = (size_t)l2;
+    return WEFT_OK;
+}
+
+weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_error_text *error)
+{
+    weft_cuda_device opened = {.cu = weft_cuda_driver_open(error)};
+    const weft_cuda_driver *cu = opened.cu;
+    weft_status status;
+    if (!cu)
+        return WEFT_ERR_UNSUPPORTED;
+    status = read_device(index, &opened, error);
+    if (status != WEFT_OK)
+        return status;
+    if (opened.major < 8)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "GPU %d (%s) has compute capability %d.%d; the kernels need 8.0 or later",
+                              index, opened.name, opened.major, opened.minor);
+    TRY(cuDevicePrimaryCtxRetain(&opened.context, opened.device));
+    status = weft_cuda_check(cu, cu->cuCtxSetCurrent(opened.context), "cuCtxSetCurrent", error);
+    if (status == WEFT_OK)
+        status = weft_cuda_check(cu, cu->cuModuleLoadData(&opened.any, weft_cuda_kernels_any),
+                                 "cuModuleLoadData", error);
+    opened.hopper = opened.major == 9 && opened.minor == 0;
+    opened.crews = opened.sm_count;
+    if (status == WEFT_OK && opened.hopper)
+        status = load_hopper(&opened, error);
+    if (status != WEFT_OK) {
+        weft_cuda_device_close(&opened);
+        return status;
+    }
+    *device = opened;
+    return WEFT_OK;
+}
+
+void weft_cuda_device_close(weft_cuda_device *device)
+{
+    CUmodule modules[] = {device->any, device->bf16, device->f16};
+    for (int i = 0; i < 3; i++)
+        if (modules[i])
+            device->cu->cuModuleUnload(modules[i]);
+    device->cu->cuDevicePrimaryCtxRelease(device->device);
+    *device = (weft_cuda_device){0};
+}
+
+void weft_cuda_describe(char *text, size_t bytes)
+{
+    weft_error_text error = {0};
+    weft_cuda_device device = {.cu = weft_cuda_driver_open(&error)};
+    if (!device.cu || read_device(0, &device, &error) != WEFT_OK) {
+        snprintf(text, bytes, "built in, but unusable here: %s", error.text);
+        return;
+    }
+    snprintf(text, bytes, "%s, compute capability %d.%d, %d SMs, %zu MiB L2, driver CUDA %d.%d, %s, %s",
+             device.name, device.major, device.minor, device.sm_count, device.l2_bytes >> 20,
+             device.driver_version / 1000, device.driver_version % 1000 / 10,
+             device.vmm_fd ? "shares memory by descriptor" : "no shared memory",
+             device.multicast ? "multicast" : "no multicast");
+}

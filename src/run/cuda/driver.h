@@ -1,0 +1,97 @@
+/*
+ * The CUDA driver, loaded at run time: weft links against nothing of CUDA, so that the same binary starts on
+ * machines without a driver and says so.
+ */
+#ifndef WEFT_RUN_CUDA_DRIVER_H
+#define WEFT_RUN_CUDA_DRIVER_H
+
+#include "core/status.h"
+
+#include <cuda.h>
+#include <stdbool.h>
+
+#define WEFT_CUDA_CALLS(X)                                                                                   \
+    X(cuInit)                                                                                                \
+    X(cuDriverGetVersion)                                                                                    \
+    X(cuGetErrorString)                                                                                      \
+    X(cuDeviceGet)                                                                                           \
+    X(cuDeviceGetCount)                                                                                      \
+    X(cuDeviceGetName)                                                                                       \
+    X(cuDeviceGetAttribute)                                                                                  \
+    X(cuDevicePrimaryCtxRetain)                                                                              \
+    X(cuDevicePrimaryCtxRelease)                                                                             \
+    X(cuCtxSetCurrent)                                                                                       \
+    X(cuModuleLoadData)                                                                                      \
+    X(cuModuleUnload)                                                                                        \
+    X(cuModuleGetFunction)                                                                                   \
+    X(cuFuncSetAttribute)                                                                                    \
+    X(cuLaunchKernelEx)                                                                                      \
+    X(cuOccupancyMaxActiveClusters)                                                                          \
+    X(cuMemAlloc)                                                                                            \
+    X(cuMemFree)                                                                                             \
+    X(cuMemGetAllocationGranularity)                                                                         \
+    X(cuMemAddressReserve)                                                                                   \
+    X(cuMemAddressFree)                                                                                      \
+    X(cuMemCreate)                                                                                           \
+    X(cuMemRelease)                                                                                          \
+    X(cuMemMap)                                                                                              \
+    X(cuMemUnmap)                                                                                            \
+    X(cuMemSetAccess)                                                                                        \
+    X(cuMemExportToShareableHandle)                                                                          \
+    X(cuMemImportFromShareableHandle)                                                                        \
+    X(cuMemcpyAsync)                                                                                         \
+    X(cuMemcpyHtoDAsync)                                                                                     \
+    X(cuMemcpyDtoHAsync)                                                                                     \
+    X(cuMemsetD8Async)                                                                                       \
+    X(cuMemsetD32Async)                                                                                      \
+    X(cuStreamCreate)                                                                                        \
+    X(cuStreamDestroy)                                                                                       \
+    X(cuStreamSynchronize)                                                                                   \
+    X(cuStreamBeginCapture)                                                                                  \
+    X(cuStreamEndCapture)                                                                                    \
+    X(cuGraphInstantiate)                                                                                    \
+    X(cuGraphLaunch)                                                                                         \
+    X(cuGraphExecDestroy)                                                                                    \
+    X(cuGraphDestroy)                                                                                        \
+    X(cuStreamWaitValue64)                                                                                   \
+    X(cuStreamWriteValue64)                                                                                  \
+    X(cuStreamWaitEvent)                                                                                     \
+    X(cuEventCreate)                                                                                         \
+    X(cuEventDestroy)                                                                                        \
+    X(cuEventRecord)                                                                                         \
+    X(cuEventSynchronize)                                                                                    \
+    X(cuEventElapsedTime)                                                                                    \
+    X(cuTensorMapEncodeTiled)
+
+typedef struct weft_cuda_driver {
+#define WEFT_CUDA_MEMBER(name) __typeof__(&name) name;
+    WEFT_CUDA_CALLS(WEFT_CUDA_MEMBER)
+#undef WEFT_CUDA_MEMBER
+} weft_cuda_driver;
+
+/* The driver's functions; NULL with a sentence in `error` where there is no driver or it is too old. */
+const weft_cuda_driver *weft_cuda_driver_open(weft_error_text *error);
+
+/* WEFT_OK, or a status with a sentence that names the call. */
+weft_status weft_cuda_check(const weft_cuda_driver *cu, CUresult result, const char *call,
+                            weft_error_text *error);
+
+typedef struct weft_cuda_device {
+    const weft_cuda_driver *cu;
+    CUdevice device;
+    CUcontext context; /* the primary one, which other libraries of the process share */
+    char name[128];
+    int driver_version, major, minor, sm_count, multicast, vmm_fd;
+    size_t l2_bytes;
+    CUmodule any, bf16, f16; /* the walkers; the last two, for Hopper, are NULL elsewhere */
+    bool hopper;
+    int crews; /* crews of the walker that fit at once */
+} weft_cuda_device;
+
+/* Opens GPU `index`, makes its context current for the calling thread and loads the kernels. */
+weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_error_text *error);
+void weft_cuda_device_close(weft_cuda_device *device);
+
+enum { WEFT_CUDA_SHARED_BYTES = 231552, WEFT_CUDA_THREADS = 384 }; /* of a CTA of the Hopper walker */
+
+#endif

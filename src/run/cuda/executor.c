@@ -1,0 +1,227 @@
+/* Loads programs, launches them, reads back how they ended. */
+#include "run/cuda/executor.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TRY(call)                                                                                            \
+    do {                                                                                                     \
+        weft_status status_ = weft_cuda_check(cu, cu->call, #call, error);                                   \
+        if (status_ != WEFT_OK)                                                                              \
+            return status_;                                                                                  \
+    } while (0)
+
+/* ---- tables ------------------------------------------------------------------------------------------ */
+
+static weft_status encode_map(const weft_cuda_driver *cu, const weft_cuda_map *map, CUtensorMap *out,
+                              weft_error_text *error)
+{
+    CUtensorMapDataType type = map->dtype == WEFT_F32   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+                               : map->dtype == WEFT_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                        : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    cuuint64_t extents[2] = {map->inner, map->outer}, pitch[1] = {map->pitch_bytes};
+    cuuint32_t box[2] = {map->box_inner, map->box_outer}, steps[2] = {1, 1};
+    TRY(cuTensorMapEncodeTiled(out, type, 2, map->base, extents, pitch, box, steps,
+                               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+    return WEFT_OK;
+}
+
+/* One table after another in one allocation, each on a line of its own. */
+typedef struct layout {
+    size_t lanes, tasks, views, waits, posts, maps, peers, bytes;
+} layout;
+
+static size_t place(size_t *at, size_t count, size_t size)
+{
+    size_t begin = *at;
+    *at = (begin + count * size + 127) / 128 * 128;
+    return begin;
+}
+
+static layout lay_out(const weft_cuda_program *p, int world)
+{
+    layout l;
+    size_t at = 0;
+    l.lanes = place(&at, p->lane_count, sizeof(*p->lanes));
+    l.tasks = place(&at, p->task_count + 1, sizeof(*p->tasks));
+    l.views = place(&at, p->view_count, sizeof(*p->views));
+    l.waits = place(&at, p->wait_count, sizeof(*p->waits));
+    l.posts = place(&at, p->post_count, sizeof(*p->posts));
+    l.maps = place(&at, p->map_count, sizeof(CUtensorMap));
+    l.peers = place(&at, (size_t)world, sizeof(void *));
+    l.bytes = at;
+    return l;
+}
+
+static void put(char *image, size_t at, const void *array, size_t bytes)
+{
+    if (bytes)
+        memcpy(image + at, array, bytes);
+}
+
+static weft_status upload(weft_cuda_executor *executor, const weft_cuda_program *p,
+                          weft_cuda_control *const *controls, int world, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = executor->device->cu;
+    layout l = lay_out(p, world);
+    char *image = aligned_alloc(128, l.bytes), *base;
+    weft_status status = WEFT_OK;
+    if (!image)
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u tasks", p->task_count);
+    memset(image, 0, l.bytes);
+    put(image, l.lanes, p->lanes, p->lane_count * sizeof(*p->lanes));
+    put(image, l.tasks, p->tasks, p->task_count * sizeof(*p->tasks));
+    put(image, l.views, p->views, p->view_count * sizeof(*p->views));
+    put(image, l.waits, p->waits, p->wait_count * sizeof(*p->waits));
+    put(image, l.posts, p->posts, p->post_count * sizeof(*p->posts));
+    put(image, l.peers, controls, (size_t)world * sizeof(*controls));
+    for (uint32_t i = 0; i < p->map_count && status == WEFT_OK && p->hopper; i++)
+        status = encode_map(cu, &p->maps[i], (CUtensorMap *)(image + l.maps) + i, error);
+    if (status == WEFT_OK)
+        status = weft_cuda_check(cu, cu->cuMemAlloc(&executor->tables, l.bytes), "cuMemAlloc", error);
+    if (status == WEFT_OK)
+        status = weft_cuda_check(cu, cu->cuMemcpyHtoDAsync(executor->tables, image, l.bytes, NULL),
+                                 "cuMemcpyHtoDAsync", error);
+    if (status == WEFT_OK)
+        status = weft_cuda_check(cu, cu->cuStreamSynchronize(NULL), "cuStreamSynchronize", error);
+    free(image);
+    base = (char *)(uintptr_t)executor->tables;
+    executor->args.lanes = (const weft_cuda_lane *)(base + l.lanes);
+    executor->args.tasks = (const weft_cuda_task *)(base + l.tasks);
+    executor->args.views = (const weft_cuda_view *)(base + l.views);
+    executor->args.waits = (const weft_cuda_wait *)(base + l.waits);
+    executor->args.posts = (uint64_t *const *)(base + l.posts);
+    executor->args.maps = base + l.maps;
+    executor->args.peers = (weft_cuda_control *const *)(base + l.peers);
+    return status;
+}
+
+/* ---- kernels ----------------------------------------------------------------------------------------- */
+
+static weft_status pick_kernel(weft_cuda_executor *executor, const weft_problem *problem,
+                               weft_error_text *error)
+{
+    static const char *const hopper[2][4] = {
+        {"weft_walk_bf16_nn", "weft_walk_bf16_nt", "weft_walk_bf16_tn", "weft_walk_bf16_tt"},
+        {"weft_walk_f16_nn", "weft_walk_f16_nt", "weft_walk_f16_tn", "weft_walk_f16_tt"}};
+    const weft_cuda_driver *cu = executor->device->cu;
+    int f16 = problem->dtype == WEFT_F16;
+    if (!executor->hopper) {
+        TRY(cuModuleGetFunction(&executor->walk, executor->device->any,
+                                f16 ? "weft_walk_any_f16" : "weft_walk_any_bf16"));
+        return WEFT_OK;
+    }
+    TRY(cuModuleGetFunction(&executor->walk, f16 ? executor->device->f16 : executor->device->bf16,
+                            hopper[f16][2 * problem->transa + problem->transb]));
+    TRY(cuFuncSetAttribute(executor->walk, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                           WEFT_CUDA_SHARED_BYTES));
+    return WEFT_OK;
+}
+
+static void fill_args(weft_cuda_args *args, const weft_plan_part *part, const weft_cuda_program *program,
+                      weft_cuda_control *control, const weft_cuda_limits *limits)
+{
+    args->control = control;
+    args->world = part->world;
+    args->enter_post0 = program->enter_post0;
+    args->enter_posts = program->enter_posts;
+    args->enter_wait0 = program->enter_wait0;
+    args->enter_waits = program->enter_waits;
+    args->exit_wait0 = program->exit_wait0;
+    args->exit_waits = program->exit_waits;
+    args->alpha = part->problem.alpha;
+    args->beta = part->problem.beta;
+    args->act = (int32_t)part->problem.act;
+    args->enter_deadline_ns = (uint64_t)(limits->enter_seconds * 1e9);
+    args->progress_deadline_ns = (uint64_t)(limits->progress_seconds * 1e9);
+    args->ranks_enter = (uint32_t)part->world;
+}
+
+weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_part *part,
+                                    const weft_cuda_binding *binding, weft_cuda_control *const *controls,
+                                    int crews, const weft_cuda_limits *limits, weft_cuda_executor *executor,
+                                    weft_error_text *error)
+{
+    weft_cuda_executor made = {.device = device, .rank = part->rank};
+    weft_cuda_program program = {0};
+    weft_status status = weft_cuda_program_make(part, binding, device->hopper, &program, error);
+    if (status != WEFT_OK)
+        return status;
+    made.hopper = program.hopper;
+    made.grid = program.lane_count * (program.hopper ? 2 : 1);
+    made.link_bytes = program.link_bytes;
+    fill_args(&made.args, part, &program, controls[part->rank], limits);
+    if (program.lane_count > (uint32_t)crews)
+        status = weft_error_set(
+            error, WEFT_ERR_ARGUMENT,
+            "rank %d's plan has %u lanes, but only %d can be resident at once on its share of %s; "
+            "use fewer workers or ranks",
+            part->rank, program.lane_count, crews, device->name);
+    if (status == WEFT_OK)
+        status = upload(&made, &program, controls, part->world, error);
+    if (status == WEFT_OK)
+        status = pick_kernel(&made, &part->problem, error);
+    weft_cuda_program_free(&program);
+    if (status != WEFT_OK) {
+        weft_cuda_executor_free(&made);
+        return status;
+    }
+    *executor = made;
+    return WEFT_OK;
+}
+
+void weft_cuda_executor_free(weft_cuda_executor *executor)
+{
+    if (executor->tables)
+        executor->device->cu->cuMemFree(executor->tables);
+    *executor = (weft_cuda_executor){0};
+}
+
+weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstream stream,
+                                      weft_error_text *error)
+{
+    const weft_cuda_driver *cu = executor->device->cu;
+    weft_cuda_args args = executor->args;
+    void *parameters[] = {&args};
+    CUlaunchConfig config = {.gridDimX = executor->grid,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = executor->hopper ? WEFT_CUDA_THREADS : 256,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .sharedMemBytes = executor->hopper ? WEFT_CUDA_SHARED_BYTES : 0,
+                             .hStream = stream};
+    TRY(cuLaunchKernelEx(&config, executor->walk, parameters, NULL));
+    return WEFT_OK;
+}
+
+weft_status weft_cuda_executor_outcome(const weft_cuda_executor *executor, CUstream stream,
+                                       weft_cuda_control *copy, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = executor->device->cu;
+    weft_cuda_control control;
+    TRY(cuMemcpyDtoHAsync(&control, (CUdeviceptr)(uintptr_t)executor->args.control, sizeof(control), stream));
+    TRY(cuStreamSynchronize(stream));
+    if (copy)
+        *copy = control;
+    if (control.record.set) {
+        const weft_cuda_record *r = &control.record;
+        uint32_t world = (uint32_t)executor->args.world;
+        if (r->signal < world)
+            return weft_error_set(error, WEFT_ERR_TIMEOUT,
+                                  "rank %d waited %.3g s for rank %u to enter run %llu, and it did not come",
+                                  executor->rank, (double)executor->args.enter_deadline_ns * 1e-9, r->signal,
+                                  (unsigned long long)r->run + 1);
+        return weft_error_set(
+            error, WEFT_ERR_TIMEOUT,
+            "rank %d waited %.3g s for signal %u in task %d of run %llu: it stands at %llu and must "
+            "reach %llu",
+            executor->rank, (double)executor->args.progress_deadline_ns * 1e-9, r->signal, (int)r->plan_task,
+            (unsigned long long)r->run + 1, (unsigned long long)r->have, (unsigned long long)r->want);
+    }
+    if (control.abort)
+        return weft_error_set(error, WEFT_ERR_PEER, "rank %d gave up its run because a peer did",
+                              executor->rank);
+    return WEFT_OK;
+}

@@ -1,0 +1,46 @@
+/*
+ * Runs lowered plans on a GPU: one kernel a run and rank, nothing else on the stream, so that a run can be
+ * captured into a graph and replayed.
+ */
+#ifndef WEFT_RUN_CUDA_EXECUTOR_H
+#define WEFT_RUN_CUDA_EXECUTOR_H
+
+#include "run/cuda/driver.h"
+#include "run/cuda/program.h"
+
+/* A program on its GPU, ready to run any number of times. */
+typedef struct weft_cuda_executor {
+    weft_cuda_device *device;
+    weft_cuda_args args;
+    CUfunction walk;
+    CUdeviceptr tables;
+    unsigned grid;
+    bool hopper;
+    int rank;
+    int64_t link_bytes;
+} weft_cuda_executor;
+
+typedef struct weft_cuda_limits {
+    double enter_seconds, progress_seconds;
+} weft_cuda_limits;
+
+/*
+ * Loads a rank's program. controls[r] is rank r's control block (zeroed before its first run); signals must
+ * be zero before the first run too. The context of `device` must be current. Each lane needs its crew
+ * resident: more lanes than `crews` is an error.
+ */
+weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_part *part,
+                                    const weft_cuda_binding *binding, weft_cuda_control *const *controls,
+                                    int crews, const weft_cuda_limits *limits, weft_cuda_executor *executor,
+                                    weft_error_text *error);
+void weft_cuda_executor_free(weft_cuda_executor *executor);
+
+/* Enqueues one run. */
+weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstream stream,
+                                      weft_error_text *error);
+
+/* After the stream has passed the run: WEFT_OK, or the sentence of the wait that expired. */
+weft_status weft_cuda_executor_outcome(const weft_cuda_executor *executor, CUstream stream,
+                                       weft_cuda_control *copy, weft_error_text *error);
+
+#endif

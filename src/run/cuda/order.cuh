@@ -1,0 +1,131 @@
+/*
+ * Memory order on the GPU, in one place.
+ *
+ * Producer: every thread's stores, then a barrier of the threads that stored together, an acq_rel count over
+ * the crew, then one red.release.sys by its last member (post). After bulk stores the storing thread itself
+ * waits for their completion (cp.async.bulk.wait_group 0, never .read) before it posts. Consumer: one thread
+ * polls with ld.acquire.sys (wait_for), then a barrier or mbarrier hands the order on to its crew; before the
+ * copy engine reads what generic stores of others wrote, fence.proxy.async.
+ */
+#ifndef WEFT_RUN_CUDA_ORDER_CUH
+#define WEFT_RUN_CUDA_ORDER_CUH
+
+#include "task.h"
+
+static __device__ __forceinline__ uint64_t load_acquire(const uint64_t *word)
+{
+    uint64_t value;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
+
+static __device__ __forceinline__ uint32_t load_relaxed(const uint32_t *word)
+{
+    uint32_t value;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+
+static __device__ __forceinline__ void add_release(uint64_t *word)
+{
+    asm volatile("red.release.sys.global.add.u64 [%0], 1;" ::"l"(word) : "memory");
+}
+
+static __device__ __forceinline__ uint64_t now_ns()
+{
+    uint64_t value;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value));
+    return value;
+}
+
+static __device__ __forceinline__ void fence_proxy_all()
+{
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+/* The first expired wait of the rank writes the record, then raises every rank's abort word; its partner is
+ * the load_relaxed in wait_for. */
+static __device__ __forceinline__ void give_up(const weft_cuda_args &g, const weft_cuda_wait &w,
+                                               uint32_t plan_task, uint64_t run, uint64_t have, uint64_t want)
+{
+    weft_cuda_record *record = &g.control->record;
+    if (atomicCAS(&record->set, 0u, 1u) == 0) {
+        record->plan_task = plan_task;
+        record->signal = w.number;
+        record->lane = blockIdx.x;
+        record->run = run;
+        record->have = have;
+        record->want = want;
+        __threadfence_system();
+        atomicExch(&record->set, 2u);
+    }
+    for (int r = 0; r < g.world; r++)
+        atomicExch_system(&g.peers[r]->abort, 1u);
+}
+
+/* Polls one signal. False when the run is to be given up; partner: the add_release of the posting task. */
+static __device__ __forceinline__ bool wait_for(const weft_cuda_args &g, const weft_cuda_wait &w,
+                                                uint32_t plan_task, uint64_t run)
+{
+    uint64_t want = run * w.total + w.count;
+    uint64_t began = 0, limit = w.number < g.ranks_enter ? g.enter_deadline_ns : g.progress_deadline_ns;
+    for (uint32_t spins = 1;; spins++) {
+        uint64_t have = load_acquire(w.signal);
+        if ((int64_t)(have - want) >= 0)
+            return true;
+        if (spins % 32 == 0) {
+            if (load_relaxed(&g.control->abort))
+                return false;
+            uint64_t now = now_ns();
+            if (!began) {
+                began = now;
+            } else if (now - began > limit) {
+                give_up(g, w, plan_task, run, have, want);
+                return false;
+            }
+        }
+    }
+}
+
+static __device__ __forceinline__ bool wait_all(const weft_cuda_args &g, uint32_t wait0, uint32_t count,
+                                                uint32_t plan_task, uint64_t run)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (!wait_for(g, g.waits[wait0 + i], plan_task, run))
+            return false;
+    return true;
+}
+
+/* After an abort nothing is posted: peers see the abort word instead. */
+static __device__ __forceinline__ void post_all(const weft_cuda_args &g, uint32_t post0, uint32_t count)
+{
+    if (count && load_relaxed(&g.control->abort))
+        return;
+    for (uint32_t i = 0; i < count; i++)
+        add_release(g.posts[post0 + i]);
+}
+
+/* Holds a post back until the emulated link would have delivered it, and notes how late the copy was. */
+static __device__ __forceinline__ void link_hold(const weft_cuda_args &g, uint64_t began, int64_t due_ns)
+{
+    if (due_ns == 0)
+        return;
+    uint64_t due = began + (uint64_t)due_ns, now = now_ns();
+    if (now > due)
+        atomicMax((unsigned long long *)&g.control->link_late_ns, (unsigned long long)(now - due));
+    while (now_ns() < due)
+        __nanosleep(100);
+}
+
+/* The last CTA of the grid counts the run; every CTA read `run` before it came here. */
+static __device__ __forceinline__ void finish(const weft_cuda_args &g)
+{
+    __threadfence();
+    if (atomicAdd(&g.control->finished, 1u) == gridDim.x - 1) {
+        g.control->finished = 0;
+        g.control->run++;
+        __threadfence();
+    }
+}
+
+#endif

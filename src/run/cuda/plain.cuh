@@ -1,0 +1,219 @@
+/*
+ * COPY and REDUCE by ordinary loads and stores, and the arithmetic of the epilogue. A crew divides a region
+ * over its threads. Loads go past L1 (__ldcg): the memory may be a peer's and change between runs.
+ */
+#ifndef WEFT_RUN_CUDA_PLAIN_CUH
+#define WEFT_RUN_CUDA_PLAIN_CUH
+
+#include "task.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+enum { DTYPE_F32 = 0, DTYPE_F16 = 1, DTYPE_BF16 = 2 }; /* weft_dtype's first three */
+enum { COPY_DEPTH = 16, REDUCE_DEPTH = 8 };            /* loads of 16 bytes in flight a thread */
+enum { ACT_NONE = 0, ACT_RELU = 1, ACT_GELU = 2, ACT_SILU = 3 };
+
+static __device__ __forceinline__ float element_get(const void *base, int64_t i, int dtype)
+{
+    if (dtype == DTYPE_F32)
+        return __ldcg((const float *)base + i);
+    uint16_t bits = __ldcg((const unsigned short *)base + i);
+    return dtype == DTYPE_F16 ? __half2float(__ushort_as_half(bits)) : __uint_as_float((uint32_t)bits << 16);
+}
+
+static __device__ __forceinline__ uint16_t narrow(float value, int dtype)
+{
+    return dtype == DTYPE_F16 ? __half_as_ushort(__float2half_rn(value))
+                              : __bfloat16_as_ushort(__float2bfloat16_rn(value));
+}
+
+static __device__ __forceinline__ uint32_t narrow2(float lo, float hi, int dtype)
+{
+    return narrow(lo, dtype) | (uint32_t)narrow(hi, dtype) << 16;
+}
+
+static __device__ __forceinline__ void element_set(void *base, int64_t i, float value, int dtype)
+{
+    if (dtype == DTYPE_F32)
+        ((float *)base)[i] = value;
+    else
+        ((uint16_t *)base)[i] = narrow(value, dtype);
+}
+
+static __device__ __forceinline__ float2 widen2(uint32_t bits, int dtype)
+{
+    if (dtype == DTYPE_F16)
+        return __half22float2(*(__half2 *)&bits);
+    return make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000u));
+}
+
+/* erf without branches: |error| < 2e-7 (a rational in t = 1 / (1 + p|x|) times exp(-x^2)). */
+static __device__ __forceinline__ float erf_smooth(float x)
+{
+    float y = fabsf(x), t = __fdividef(1.0f, fmaf(0.3275911f, y, 1.0f));
+    float poly =
+        t * fmaf(t, fmaf(t, fmaf(t, fmaf(t, 1.061405429f, -1.453152027f), 1.421413741f), -0.284496736f),
+                 0.254829592f);
+    return copysignf(fmaf(-poly, __expf(-y * y), 1.0f), x);
+}
+
+static __device__ __forceinline__ float activate(float x, int act)
+{
+    if (act == ACT_RELU)
+        return x > 0.0f ? x : 0.0f;
+    if (act == ACT_GELU)
+        return 0.5f * x * (1.0f + erf_smooth(x * 0.70710678118654752f));
+    if (act == ACT_SILU)
+        return __fdividef(x, 1.0f + __expf(-x));
+    return x;
+}
+
+static __device__ __forceinline__ int element_bytes(int dtype)
+{
+    return dtype == DTYPE_F32 ? 4 : 2;
+}
+
+/* A COPY by threads first, first+step, ...: COPY_DEPTH loads in flight a thread. */
+static __device__ void copy(const weft_cuda_task &t, const weft_cuda_view *v, int first, int step)
+{
+    int size = element_bytes(v[0].dtype);
+    if (t.flags & WEFT_CUDA_WIDE) {
+        int line = t.cols * size / 16, total = t.rows * line;
+        int64_t dst_step = v[0].rs * size / 16, src_step = v[1].rs * size / 16;
+        uint4 *dst = (uint4 *)v[0].ptr;
+        const uint4 *src = (const uint4 *)v[1].ptr;
+        for (int base = first; base < total; base += step * COPY_DEPTH) {
+            uint4 x[COPY_DEPTH];
+#pragma unroll
+            for (int j = 0; j < COPY_DEPTH; j++) {
+                int at = base + j * step;
+                if (at < total)
+                    x[j] = __ldcg(src + at / line * src_step + at % line);
+            }
+#pragma unroll
+            for (int j = 0; j < COPY_DEPTH; j++) {
+                int at = base + j * step;
+                if (at < total)
+                    dst[at / line * dst_step + at % line] = x[j];
+            }
+        }
+        return;
+    }
+    for (int64_t at = first; at < (int64_t)t.rows * t.cols; at += step) {
+        int64_t row = at / t.cols, col = at % t.cols, to = row * v[0].rs + col * v[0].cs,
+                from = row * v[1].rs + col * v[1].cs;
+        if (size == 4)
+            ((uint32_t *)v[0].ptr)[to] = __ldcg((const uint32_t *)v[1].ptr + from);
+        else
+            ((uint16_t *)v[0].ptr)[to] = __ldcg((const unsigned short *)v[1].ptr + from);
+    }
+}
+
+static __device__ __forceinline__ float4 load4(const void *base, int64_t i, int dtype)
+{
+    if (dtype == DTYPE_F32)
+        return __ldcg((const float4 *)((const float *)base + i));
+    uint2 x = __ldcg((const uint2 *)((const uint16_t *)base + i));
+    if (dtype == DTYPE_F16) {
+        float2 a = __half22float2(*(__half2 *)&x.x), b = __half22float2(*(__half2 *)&x.y);
+        return make_float4(a.x, a.y, b.x, b.y);
+    }
+    return make_float4(__uint_as_float(x.x << 16), __uint_as_float(x.x & 0xffff0000u),
+                       __uint_as_float(x.y << 16), __uint_as_float(x.y & 0xffff0000u));
+}
+
+static __device__ __forceinline__ void store4(void *base, int64_t i, float4 x, int dtype)
+{
+    if (dtype == DTYPE_F32)
+        *(float4 *)((float *)base + i) = x;
+    else
+        *(uint2 *)((uint16_t *)base + i) = make_uint2(narrow2(x.x, x.y, dtype), narrow2(x.z, x.w, dtype));
+}
+
+/* One element's epilogue; row and column count from the region's first element. */
+static __device__ __forceinline__ float finish_element(const weft_cuda_args &g, const weft_cuda_task &t,
+                                                       const weft_cuda_view *v, float sum, int row, int col)
+{
+    float x = g.alpha * sum;
+    if (t.c >= 0)
+        x = fmaf(g.beta, element_get(v[t.c].ptr, row * v[t.c].rs + col * v[t.c].cs, v[t.c].dtype), x);
+    if (t.bias >= 0)
+        x += element_get(v[t.bias].ptr, col * v[t.bias].cs, v[t.bias].dtype);
+    return activate(x, g.act);
+}
+
+/* A REDUCE by threads first, first+step, ...: sources are added in their order, REDUCE_DEPTH loads in flight.
+ */
+static __device__ void reduce_wide(const weft_cuda_args &g, const weft_cuda_task &t, const weft_cuda_view *v,
+                                   int first, int step)
+{
+    const weft_cuda_view *sources = v + t.destinations;
+    int quads = t.cols / 4, total = t.rows * quads;
+    for (int base = first; base < total; base += step * REDUCE_DEPTH) {
+        float4 sum[REDUCE_DEPTH];
+#pragma unroll
+        for (int j = 0; j < REDUCE_DEPTH; j++)
+            sum[j] = make_float4(0, 0, 0, 0);
+        for (int s = 0; s < t.sources; s++) {
+            const void *ptr = sources[s].ptr;
+            int64_t rs = sources[s].rs;
+            int dtype = sources[s].dtype;
+            float4 x[REDUCE_DEPTH];
+#pragma unroll
+            for (int j = 0; j < REDUCE_DEPTH; j++) {
+                int at = base + j * step;
+                x[j] = at < total ? load4(ptr, at / quads * rs + at % quads * 4, dtype)
+                                  : make_float4(0, 0, 0, 0);
+            }
+#pragma unroll
+            for (int j = 0; j < REDUCE_DEPTH; j++)
+                sum[j] =
+                    make_float4(sum[j].x + x[j].x, sum[j].y + x[j].y, sum[j].z + x[j].z, sum[j].w + x[j].w);
+        }
+#pragma unroll
+        for (int j = 0; j < REDUCE_DEPTH; j++) {
+            int at = base + j * step, row = at / quads, col = at % quads * 4;
+            if (at >= total)
+                break;
+            if (t.flags & WEFT_CUDA_EPILOGUE) {
+                sum[j].x = finish_element(g, t, v, sum[j].x, row, col);
+                sum[j].y = finish_element(g, t, v, sum[j].y, row, col + 1);
+                sum[j].z = finish_element(g, t, v, sum[j].z, row, col + 2);
+                sum[j].w = finish_element(g, t, v, sum[j].w, row, col + 3);
+            }
+            for (int d = 0; d < t.destinations; d++)
+                store4(v[d].ptr, row * v[d].rs + col, sum[j], v[d].dtype);
+        }
+    }
+}
+
+/* Any strides, element by element; also the columns that reduce_wide leaves at the end of a row. */
+static __device__ void reduce_elements(const weft_cuda_args &g, const weft_cuda_task &t,
+                                       const weft_cuda_view *v, int first, int step, int col0)
+{
+    const weft_cuda_view *sources = v + t.destinations;
+    int cols = t.cols - col0;
+    for (int at = first; at < t.rows * cols; at += step) {
+        int row = at / cols, col = col0 + at % cols;
+        float sum = 0;
+        for (int s = 0; s < t.sources; s++)
+            sum += element_get(sources[s].ptr, row * sources[s].rs + col * sources[s].cs, sources[s].dtype);
+        if (t.flags & WEFT_CUDA_EPILOGUE)
+            sum = finish_element(g, t, v, sum, row, col);
+        for (int d = 0; d < t.destinations; d++)
+            element_set(v[d].ptr, row * v[d].rs + col * v[d].cs, sum, v[d].dtype);
+    }
+}
+
+static __device__ __forceinline__ void reduce(const weft_cuda_args &g, const weft_cuda_task &t,
+                                              const weft_cuda_view *v, int first, int step)
+{
+    bool wide = t.flags & WEFT_CUDA_WIDE;
+    if (wide)
+        reduce_wide(g, t, v, first, step);
+    if (!wide || t.cols % 4)
+        reduce_elements(g, t, v, first, step, wide ? t.cols / 4 * 4 : 0);
+}
+
+#endif

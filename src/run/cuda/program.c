@@ -1,0 +1,540 @@
+/* Lowers a plan part to device arrays. See program.h. */
+#include "run/cuda/program.h"
+
+#include "core/dtype.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct lowering {
+    const weft_plan_part *part;
+    const weft_cuda_binding *binding;
+    weft_cuda_program *program;
+    weft_error_text *error;
+} lowering;
+
+static bool reserve(void **array, uint32_t *room, uint32_t count, size_t size)
+{
+    if (count < *room)
+        return true;
+    uint32_t wider = *room ? *room * 2 : 64;
+    void *grown = realloc(*array, wider * size);
+    if (!grown)
+        return false;
+    *array = grown;
+    *room = wider;
+    return true;
+}
+
+#define RESERVE(p, what)                                                                                     \
+    reserve((void **)&(p)->what##s, &(p)->what##_room, (p)->what##_count, sizeof(*(p)->what##s))
+
+/* ---- regions to addresses ---------------------------------------------------------------------------- */
+
+static const weft_operand *operand_of(const lowering *low, const weft_region *region)
+{
+    return &low->part->operands[region->operand];
+}
+
+static const weft_cuda_place *place_of(const lowering *low, const weft_region *region)
+{
+    return &low->binding->places[region->operand * (uint32_t)low->part->world + (uint32_t)region->rank];
+}
+
+/* The first element of the region's batch element. */
+static char *matrix_of(const lowering *low, const weft_region *region)
+{
+    const weft_operand *operand = operand_of(low, region);
+    const weft_cuda_place *place = place_of(low, region);
+    int64_t lines = operand->transposed ? weft_operand_cols(operand, low->part->world, region->rank)
+                                        : weft_operand_rows(operand, low->part->world, region->rank);
+    return (char *)place->base + region->batch * lines * place->ld * (int64_t)weft_dtype_size(operand->dtype);
+}
+
+static weft_cuda_view view_of(const lowering *low, const weft_region *region)
+{
+    const weft_operand *operand = operand_of(low, region);
+    int64_t ld = place_of(low, region)->ld;
+    weft_cuda_view view = {.rs = operand->transposed ? 1 : ld,
+                           .cs = operand->transposed ? ld : 1,
+                           .dtype = (int32_t)operand->dtype,
+                           .map = -1};
+    view.ptr = matrix_of(low, region) +
+               (region->row0 * view.rs + region->col0 * view.cs) * (int64_t)weft_dtype_size(operand->dtype);
+    return view;
+}
+
+/* Whether vectors of `bytes` may be used along the rows of a view. */
+static bool aligned(const weft_cuda_view *view, int64_t bytes)
+{
+    int64_t size = (int64_t)weft_dtype_size((weft_dtype)view->dtype);
+    return view->cs == 1 && (uintptr_t)view->ptr % (uintptr_t)bytes == 0 && view->rs * size % bytes == 0;
+}
+
+static weft_status add_view(lowering *low, const weft_cuda_view *view)
+{
+    weft_cuda_program *program = low->program;
+    if (!RESERVE(program, view))
+        return weft_error_set(low->error, WEFT_ERR_MEMORY, "no memory for a plan of %u regions",
+                              low->part->region_count);
+    program->views[program->view_count++] = *view;
+    return WEFT_OK;
+}
+
+/* ---- tensor maps ------------------------------------------------------------------------------------- */
+
+static bool same_map(const weft_cuda_map *x, const weft_cuda_map *y)
+{
+    return x->base == y->base && x->inner == y->inner && x->outer == y->outer &&
+           x->pitch_bytes == y->pitch_bytes && x->box_inner == y->box_inner && x->box_outer == y->box_outer &&
+           x->dtype == y->dtype;
+}
+
+/*
+ * The map of the matrix a region lies in, cut off at the region's end along the dimensions in which the
+ * copy engine must not go further (k of A and B: zeros are read there; both of D: nothing is written).
+ *
+ * The copy engine knows nothing finer than 16 bytes along rows in memory: there a region must begin on them,
+ * and end on them where the end matters. Where it does not (m of A, n of B), the end is rounded up into the
+ * padding: what is read there is never stored. Returns -1 when the map is impossible, -2 without memory.
+ */
+static int32_t map_of(lowering *low, const weft_region *region, bool cut_rows, bool cut_cols,
+                      uint32_t box_inner, uint32_t box_outer)
+{
+    weft_cuda_program *program = low->program;
+    const weft_operand *operand = operand_of(low, region);
+    int64_t size = (int64_t)weft_dtype_size(operand->dtype), granule = 16 / size;
+    int64_t rows =
+        cut_rows ? region->row0 + region->rows : weft_operand_rows(operand, low->part->world, region->rank);
+    int64_t cols =
+        cut_cols ? region->col0 + region->cols : weft_operand_cols(operand, low->part->world, region->rank);
+    int64_t begin = operand->transposed ? region->row0 : region->col0,
+            end = operand->transposed ? rows : cols;
+    bool exact = operand->transposed ? cut_rows : cut_cols;
+    weft_cuda_map map = {.base = matrix_of(low, region),
+                         .inner = (uint64_t)(exact ? end : (end + granule - 1) / granule * granule),
+                         .outer = (uint64_t)(operand->transposed ? cols : rows),
+                         .pitch_bytes = (uint64_t)(place_of(low, region)->ld * size),
+                         .box_inner = box_inner,
+                         .box_outer = box_outer,
+                         .dtype = (int32_t)operand->dtype};
+    if ((uintptr_t)map.base % 16 || map.pitch_bytes % 16 || begin % granule ||
+        map.inner % (uint64_t)granule || map.inner == 0 || map.outer == 0 || map.inner >= (uint64_t)1 << 31 ||
+        map.outer >= (uint64_t)1 << 31)
+        return -1;
+    for (uint32_t i = program->map_count; i-- > 0;)
+        if (same_map(&program->maps[i], &map))
+            return (int32_t)i;
+    if (!RESERVE(program, map))
+        return -2;
+    program->maps[program->map_count] = map;
+    return (int32_t)program->map_count++;
+}
+
+/* A and B of a GEMM for the Hopper walker. */
+static weft_status bind_operands(lowering *low, const weft_region *a, const weft_region *b,
+                                 weft_cuda_task *task)
+{
+    bool ta = operand_of(low, a)->transposed, tb = operand_of(low, b)->transposed;
+    /* a is cut along k (its columns), b along k (its rows); a k-range that ends on a step needs no cut */
+    bool cut = a->cols % WEFT_CUDA_TILE_K != 0;
+    if (task->k == 0) {
+        task->a_map = task->b_map = 0;
+        return WEFT_OK;
+    }
+    task->a_map = map_of(low, a, false, cut, 64, ta ? 64 : 128);
+    task->b_map = map_of(low, b, cut, false, 64, tb ? 128 : 64);
+    if (task->a_map == -2 || task->b_map == -2)
+        return weft_error_set(low->error, WEFT_ERR_MEMORY, "no memory for the tensor maps of a plan");
+    if (task->a_map < 0 || task->b_map < 0)
+        low->program->hopper = false;
+    task->a_m = (int32_t)a->row0;
+    task->a_k = (int32_t)a->col0;
+    task->b_k = (int32_t)b->row0;
+    task->b_n = (int32_t)b->col0;
+    return WEFT_OK;
+}
+
+static weft_status bind_destination(lowering *low, const weft_region *d, weft_cuda_view *view)
+{
+    bool narrow = operand_of(low, d)->dtype != WEFT_F32;
+    /* whole tiles never reach past their region, so they can share the map of the whole matrix */
+    bool cut_rows = d->rows % WEFT_CUDA_TILE_M != 0, cut_cols = d->cols % WEFT_CUDA_TILE_N != 0;
+    if (operand_of(low, d)->transposed)
+        return WEFT_OK;
+    view->map = map_of(low, d, cut_rows, cut_cols, narrow ? 64 : 32, 64);
+    if (view->map == -2)
+        return weft_error_set(low->error, WEFT_ERR_MEMORY, "no memory for the tensor maps of a plan");
+    view->row = (int32_t)d->row0;
+    view->col = (int32_t)d->col0;
+    return WEFT_OK;
+}
+
+/* ---- waits and posts --------------------------------------------------------------------------------- */
+
+static weft_status add_wait(lowering *low, uint32_t signal, uint32_t count, uint32_t total)
+{
+    weft_cuda_program *program = low->program;
+    if (!RESERVE(program, wait))
+        return weft_error_set(low->error, WEFT_ERR_MEMORY, "no memory for the waits of a plan");
+    program->waits[program->wait_count++] = (weft_cuda_wait){
+        .signal = low->binding->signals[low->part->rank] + (size_t)signal * WEFT_CUDA_SIGNAL_WORDS,
+        .count = count,
+        .total = total,
+        .number = signal};
+    return WEFT_OK;
+}
+
+static weft_status add_post(lowering *low, uint32_t signal, int rank)
+{
+    weft_cuda_program *program = low->program;
+    if (!RESERVE(program, post))
+        return weft_error_set(low->error, WEFT_ERR_MEMORY, "no memory for the posts of a plan");
+    program->posts[program->post_count++] =
+        low->binding->signals[rank] + (size_t)signal * WEFT_CUDA_SIGNAL_WORDS;
+    return WEFT_OK;
+}
+
+static weft_status add_waits(lowering *low, const weft_task *task, uint32_t *first, uint32_t *count)
+{
+    const weft_plan_part *part = low->part;
+    weft_status status = WEFT_OK;
+    *first = low->program->wait_count;
+    *count = task->wait_count;
+    for (uint32_t i = 0; i < task->wait_count && status == WEFT_OK; i++) {
+        const weft_wait *wait = &part->waits[task->wait0 + i];
+        status = add_wait(low, wait->signal, wait->count, part->signal_posts[wait->signal]);
+    }
+    return status;
+}
+
+static weft_status add_posts(lowering *low, const weft_task *task, uint32_t *first, uint32_t *count)
+{
+    weft_status status = WEFT_OK;
+    *first = low->program->post_count;
+    *count = task->post_count;
+    for (uint32_t i = 0; i < task->post_count && status == WEFT_OK; i++) {
+        const weft_post *post = &low->part->posts[task->post0 + i];
+        status = add_post(low, post->signal, post->rank);
+    }
+    return status;
+}
+
+/* ---- tasks ------------------------------------------------------------------------------------------- */
+
+static weft_status check_gemm(const lowering *low, const weft_task *task, const weft_region *a)
+{
+    const weft_region *d = &low->part->regions[task->region0];
+    weft_dtype dtype = operand_of(low, a)->dtype;
+    if (dtype != WEFT_F16 && dtype != WEFT_BF16)
+        return weft_error_set(low->error, WEFT_ERR_UNSUPPORTED,
+                              "the cuda backend multiplies float16 and bfloat16, not %s",
+                              weft_dtype_name(dtype));
+    if (d->rows > WEFT_CUDA_TILE_M || d->cols > WEFT_CUDA_TILE_N)
+        return weft_error_set(
+            low->error, WEFT_ERR_ARGUMENT,
+            "tiles of the cuda backend are at most %d x %d, and the plan has one of %lld x %lld",
+            WEFT_CUDA_TILE_M, WEFT_CUDA_TILE_N, (long long)d->rows, (long long)d->cols);
+    for (uint32_t i = 0; i < task->region_count; i++) {
+        weft_dtype other = operand_of(low, d + i)->dtype;
+        if (other != WEFT_F32 && other != dtype)
+            return weft_error_set(low->error, WEFT_ERR_UNSUPPORTED,
+                                  "the cuda backend takes C, D, bias and sums in float32 or %s, not %s",
+                                  weft_dtype_name(dtype), weft_dtype_name(other));
+    }
+    return WEFT_OK;
+}
+
+static bool own_input(const lowering *low, const weft_region *region)
+{
+    return region->rank == low->part->rank && operand_of(low, region)->place == WEFT_PLACE_USER;
+}
+
+static weft_status lower_gemm(lowering *low, const weft_task *task, weft_cuda_task *out)
+{
+    const weft_region *regions = &low->part->regions[task->region0];
+    const weft_region *a = regions + task->destinations, *b = a + 1;
+    int extra = task->destinations + 2; /* where acc, c and bias follow */
+    bool bulk = true;
+    weft_status status = check_gemm(low, task, a);
+    out->kind = WEFT_CUDA_GEMM;
+    out->k = (int32_t)a->cols;
+    if (status == WEFT_OK)
+        status = bind_operands(low, a, b, out);
+    if (task->flags & WEFT_TASK_HAS_ACC)
+        out->acc = (int16_t)extra++;
+    if (task->flags & WEFT_TASK_HAS_C)
+        out->c = (int16_t)extra++;
+    if (task->flags & WEFT_TASK_HAS_BIAS)
+        out->bias = (int16_t)extra++;
+    for (int i = 0; i < task->region_count && status == WEFT_OK; i++) {
+        weft_cuda_view view = view_of(low, regions + i);
+        if (i < task->destinations) {
+            status = bind_destination(low, regions + i, &view);
+            bulk &= view.map >= 0 && view.dtype == (int32_t)operand_of(low, regions)->dtype;
+        } else if (i >= task->destinations + 2) {
+            bulk &= aligned(&view, 2 * (int64_t)weft_dtype_size((weft_dtype)view.dtype));
+        }
+        if (i == out->bias)
+            view.rs = 0;
+        if (status == WEFT_OK)
+            status = add_view(low, &view);
+    }
+    if (bulk)
+        out->flags |= WEFT_CUDA_BULK;
+    if (operand_of(low, regions)->dtype == WEFT_F32)
+        out->flags |= WEFT_CUDA_WIDE_D;
+    if (own_input(low, a) && own_input(low, b))
+        out->flags |= WEFT_CUDA_LATE;
+    return status;
+}
+
+static weft_status lower_plain(lowering *low, const weft_task *task, weft_cuda_task *out)
+{
+    const weft_region *regions = &low->part->regions[task->region0];
+    int extra = task->region_count;
+    bool wide = true, copy = task->kind == WEFT_TASK_COPY;
+    weft_status status = WEFT_OK;
+    out->kind = copy ? WEFT_CUDA_COPY : WEFT_CUDA_REDUCE;
+    if (task->flags & WEFT_TASK_HAS_BIAS)
+        out->bias = (int16_t)--extra;
+    if (task->flags & WEFT_TASK_HAS_C)
+        out->c = (int16_t)--extra;
+    out->sources = (uint16_t)(extra - out->destinations);
+    for (int i = 0; i < task->region_count && status == WEFT_OK; i++) {
+        weft_cuda_view view = view_of(low, regions + i);
+        int64_t size = (int64_t)weft_dtype_size((weft_dtype)view.dtype);
+        if (copy && size != 2 && size != 4)
+            return weft_error_set(low->error, WEFT_ERR_UNSUPPORTED, "the cuda backend does not move %s",
+                                  weft_dtype_name((weft_dtype)view.dtype));
+        if (i < extra)
+            wide &= copy ? aligned(&view, 16) && regions->cols * size % 16 == 0 : aligned(&view, 4 * size);
+        if (i == out->bias)
+            view.rs = 0;
+        status = add_view(low, &view);
+    }
+    if (wide)
+        out->flags |= WEFT_CUDA_WIDE;
+    if (copy && low->binding->link_bytes_per_ns > 0 && regions[0].rank != regions[1].rank)
+        out->due_ns = 1; /* on the link: settled when all copies are known */
+    return status;
+}
+
+/* ---- order within a lane ----------------------------------------------------------------------------- */
+
+/*
+ * A plan may rely on a lane doing its tasks one after another. The members of a crew do not wait for each
+ * other between tasks, so where a task touches what an earlier one of its lane wrote (or writes what that one
+ * touched) the lowering adds a signal of its own: the earlier task posts it, the later one waits.
+ */
+typedef struct lane_order {
+    uint32_t *signal; /* per task of the lane: the private signal it posts, 0 = none (0 is never private) */
+} lane_order;
+
+static bool overlap(const weft_region *x, const weft_region *y)
+{
+    return x->operand == y->operand && x->rank == y->rank && x->batch == y->batch &&
+           x->row0 < y->row0 + y->rows && y->row0 < x->row0 + x->rows && x->col0 < y->col0 + y->cols &&
+           y->col0 < x->col0 + x->cols;
+}
+
+static int destinations_of(const weft_task *task)
+{
+    return task->kind == WEFT_TASK_COPY ? 1 : task->destinations;
+}
+
+static bool depends(const weft_plan_part *part, const weft_task *later, const weft_task *earlier)
+{
+    const weft_region *x = &part->regions[later->region0], *y = &part->regions[earlier->region0];
+    int x_out = destinations_of(later), y_out = destinations_of(earlier);
+    for (int i = 0; i < later->region_count; i++)
+        for (int j = 0; j < earlier->region_count; j++)
+            if ((i < x_out || j < y_out) && overlap(x + i, y + j))
+                return true;
+    return false;
+}
+
+static void order_lane(lowering *low, const weft_lane *lane, lane_order *order)
+{
+    const weft_task *tasks = &low->part->tasks[lane->task0];
+    memset(order->signal, 0, lane->task_count * sizeof(*order->signal));
+    for (uint32_t i = 1; i < lane->task_count; i++)
+        for (uint32_t j = 0; j < i; j++)
+            if (!order->signal[j] && depends(low->part, &tasks[i], &tasks[j]))
+                order->signal[j] = low->part->signal_count + low->program->private_signals++;
+}
+
+static weft_status lower_task(lowering *low, const weft_lane *lane, uint32_t at, const lane_order *order,
+                              weft_cuda_task *out)
+{
+    const weft_task *tasks = &low->part->tasks[lane->task0], *task = &tasks[at];
+    const weft_region *d = &low->part->regions[task->region0];
+    uint32_t waits, posts;
+    weft_status status;
+    *out = (weft_cuda_task){.destinations = (uint16_t)destinations_of(task),
+                            .acc = -1,
+                            .c = -1,
+                            .bias = -1,
+                            .view0 = low->program->view_count,
+                            .rows = (int32_t)d->rows,
+                            .cols = (int32_t)d->cols,
+                            .plan_task = lane->task0 + at};
+    if (task->flags & WEFT_TASK_EPILOGUE)
+        out->flags |= WEFT_CUDA_EPILOGUE;
+    status = task->kind == WEFT_TASK_GEMM ? lower_gemm(low, task, out) : lower_plain(low, task, out);
+    if (status == WEFT_OK)
+        status = add_waits(low, task, &out->wait0, &waits);
+    for (uint32_t j = 0; j < at && status == WEFT_OK; j++)
+        if (order->signal[j] && depends(low->part, task, &tasks[j])) {
+            status = add_wait(low, order->signal[j], 1, 1);
+            waits++;
+        }
+    if (status == WEFT_OK)
+        status = add_posts(low, task, &out->post0, &posts);
+    if (status == WEFT_OK && order->signal[at]) {
+        status = add_post(low, order->signal[at], low->part->rank);
+        posts++;
+    }
+    if (status == WEFT_OK) {
+        out->wait_count = (uint16_t)waits;
+        out->post_count = (uint16_t)posts;
+    }
+    return status;
+}
+
+/*
+ * A post says that its task and all before it in the lane are done. Bulk stores are finished by other threads
+ * than plain work, so plain work after them first waits for them.
+ */
+static void settle_lane(weft_cuda_program *program, weft_cuda_lane *lane)
+{
+    weft_cuda_task *tasks = program->tasks + lane->task0;
+    lane->bulk = lane->task_count > 0;
+    for (uint32_t i = 0; i < lane->task_count; i++) {
+        if (tasks[i].kind != WEFT_CUDA_COPY || !(tasks[i].flags & WEFT_CUDA_WIDE))
+            lane->bulk = 0;
+        if (i > 0 && !(tasks[i].flags & WEFT_CUDA_BULK) && tasks[i - 1].flags & WEFT_CUDA_BULK) {
+            tasks[i].flags |= WEFT_CUDA_AFTER_BULK;
+            tasks[i - 1].flags |= WEFT_CUDA_DRAIN;
+        }
+    }
+}
+
+/*
+ * A plan lists a wait once per lane: later tasks of the lane rely on it. On Hopper the thread that loads A
+ * and B runs ahead of the consumers, so before it loads anything that is not the rank's own input it makes
+ * the waits that the consumers make for earlier tasks, too.
+ */
+static weft_status carry_waits(lowering *low, const weft_cuda_lane *lane, weft_cuda_task *task,
+                               uint32_t *carried)
+{
+    weft_cuda_program *program = low->program;
+    bool loads = task->kind == WEFT_CUDA_GEMM && task->k > 0 && !(task->flags & WEFT_CUDA_LATE);
+    for (; loads && *carried < lane->task_count; (*carried)++) {
+        const weft_cuda_task *earlier = &program->tasks[lane->task0 + *carried];
+        if (earlier->kind == WEFT_CUDA_GEMM && earlier->k > 0 && !(earlier->flags & WEFT_CUDA_LATE))
+            continue;
+        for (uint32_t i = 0; i < earlier->wait_count; i++, task->wait_count++) {
+            weft_cuda_wait wait = program->waits[earlier->wait0 + i];
+            weft_status status = add_wait(low, wait.number, wait.count, wait.total);
+            if (status != WEFT_OK)
+                return status;
+        }
+    }
+    return WEFT_OK;
+}
+
+static weft_status lower_lane(lowering *low, const weft_lane *lane, lane_order *order)
+{
+    weft_cuda_program *program = low->program;
+    weft_cuda_lane *out = &program->lanes[program->lane_count];
+    weft_status status = WEFT_OK;
+    uint32_t carried = 0;
+    order_lane(low, lane, order);
+    *out = (weft_cuda_lane){.task0 = program->task_count};
+    for (uint32_t i = 0; i < lane->task_count && status == WEFT_OK; i++) {
+        const weft_task *task = &low->part->tasks[lane->task0 + i];
+        if (task->kind == WEFT_TASK_ENTER) {
+            status = add_waits(low, task, &program->enter_wait0, &program->enter_waits);
+            if (status == WEFT_OK)
+                status = add_posts(low, task, &program->enter_post0, &program->enter_posts);
+        } else if (task->kind == WEFT_TASK_EXIT) {
+            status = add_waits(low, task, &program->exit_wait0, &program->exit_waits);
+        } else {
+            weft_cuda_task *made = &program->tasks[program->task_count];
+            status = lower_task(low, lane, i, order, made);
+            if (status == WEFT_OK)
+                status = carry_waits(low, out, made, &carried);
+            program->task_count += status == WEFT_OK;
+            out->task_count += status == WEFT_OK;
+        }
+    }
+    if (status != WEFT_OK || out->task_count == 0)
+        return status;
+    settle_lane(program, out);
+    program->lane_count++;
+    return WEFT_OK;
+}
+
+/* When each copy of a run would have come over the emulated link: one after another, in the order in which
+ * the lanes come to them. */
+static void settle_link(weft_cuda_program *program, const weft_cuda_binding *binding)
+{
+    bool more = true;
+    for (uint32_t at = 0; more; at++) {
+        more = false;
+        for (uint32_t i = 0; i < program->lane_count; i++) {
+            const weft_cuda_lane *lane = &program->lanes[i];
+            if (at >= lane->task_count)
+                continue;
+            weft_cuda_task *task = &program->tasks[lane->task0 + at];
+            more = true;
+            if (task->due_ns == 0)
+                continue;
+            program->link_bytes += (int64_t)task->rows * task->cols *
+                                   (int64_t)weft_dtype_size((weft_dtype)program->views[task->view0].dtype);
+            task->due_ns = (int64_t)(binding->link_latency_ns +
+                                     (double)program->link_bytes / binding->link_bytes_per_ns);
+        }
+    }
+}
+
+weft_status weft_cuda_program_make(const weft_plan_part *part, const weft_cuda_binding *binding, bool hopper,
+                                   weft_cuda_program *program, weft_error_text *error)
+{
+    weft_cuda_program made = {.hopper = hopper};
+    lowering low = {part, binding, &made, error};
+    lane_order order = {calloc(part->task_count + 1, sizeof(*order.signal))};
+    weft_status status = WEFT_OK;
+
+    made.lanes = calloc(part->lane_count + 1, sizeof(*made.lanes));
+    made.tasks = calloc(part->task_count + 1, sizeof(*made.tasks)); /* one more: the walkers prefetch ahead */
+    if (!made.lanes || !made.tasks || !order.signal) {
+        free(order.signal);
+        weft_cuda_program_free(&made);
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u tasks", part->task_count);
+    }
+    for (uint32_t i = 0; i < part->lane_count && status == WEFT_OK; i++)
+        status = lower_lane(&low, &part->lanes[i], &order);
+    free(order.signal);
+    if (status != WEFT_OK) {
+        weft_cuda_program_free(&made);
+        return status;
+    }
+    if (made.lane_count == 0)
+        made.lane_count = 1; /* an empty lane still does ENTER and EXIT */
+    settle_link(&made, binding);
+    *program = made;
+    return WEFT_OK;
+}
+
+void weft_cuda_program_free(weft_cuda_program *program)
+{
+    free(program->lanes);
+    free(program->tasks);
+    free(program->views);
+    free(program->waits);
+    free(program->posts);
+    free(program->maps);
+    *program = (weft_cuda_program){0};
+}

@@ -1,0 +1,59 @@
+/*
+ * A rank's part of a plan, lowered to the arrays of task.h.
+ *
+ * Lowering is plain arithmetic on addresses: it needs no GPU and is tested without one. Tensor maps are kept
+ * as descriptions and encoded when the program is loaded.
+ */
+#ifndef WEFT_RUN_CUDA_PROGRAM_H
+#define WEFT_RUN_CUDA_PROGRAM_H
+
+#include "plan/plan.h"
+#include "run/cuda/task.h"
+
+enum { WEFT_CUDA_SIGNAL_WORDS = 16 }; /* a signal has a line of 128 bytes to itself */
+
+/* Where an operand's instance lies on one rank: device addresses that the lowering rank can use. */
+typedef struct weft_cuda_place {
+    void *base;
+    int64_t ld;
+} weft_cuda_place;
+
+typedef struct weft_cuda_binding {
+    const weft_cuda_place *places; /* [operand * world + rank]; base NULL where this rank never touches it */
+    uint64_t *const *signals;      /* [rank]: first signal of the rank */
+    double link_bytes_per_ns;      /* emulated link: copies from peers arrive at this rate; 0 = none */
+    double link_latency_ns;
+} weft_cuda_binding;
+
+typedef struct weft_cuda_map {
+    void *base;
+    uint64_t inner, outer, pitch_bytes; /* extents in elements, row pitch */
+    uint32_t box_inner, box_outer;
+    int32_t dtype;
+} weft_cuda_map;
+
+typedef struct weft_cuda_program {
+    weft_cuda_lane *lanes;
+    weft_cuda_task *tasks;
+    weft_cuda_view *views;
+    weft_cuda_wait *waits;
+    uint64_t **posts;
+    weft_cuda_map *maps;
+    uint32_t lane_count, task_count, view_count, wait_count, post_count, map_count;
+    uint32_t view_room, wait_room, post_room, map_room;
+    uint32_t enter_post0, enter_posts, enter_wait0, enter_waits, exit_wait0, exit_waits;
+    uint32_t private_signals; /* signals beyond the plan's that order tasks within a lane */
+    bool hopper;              /* false: some operand needs the walker for any strides */
+    int64_t link_bytes;       /* what the emulated link carries in a run */
+} weft_cuda_program;
+
+/*
+ * `hopper` asks for the Hopper walker; the program says whether it is possible (strides the copy engine
+ * refuses make it false). Fails for what no walker can do: dtypes other than float16 and bfloat16 products,
+ * tiles larger than WEFT_CUDA_TILE_M x WEFT_CUDA_TILE_N.
+ */
+weft_status weft_cuda_program_make(const weft_plan_part *part, const weft_cuda_binding *binding, bool hopper,
+                                   weft_cuda_program *program, weft_error_text *error);
+void weft_cuda_program_free(weft_cuda_program *program);
+
+#endif

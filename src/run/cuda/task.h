@@ -1,0 +1,97 @@
+/*
+ * What the host writes and the kernels read: a plan as device arrays.
+ *
+ * A lane is run by one "crew": a cluster of CTAs (Hopper) or one CTA (other GPUs). All waits, posts and
+ * the order of tasks come from here; the kernels decide nothing about order. The members of a crew each store
+ * their share of a task; the last to finish posts. Included by C and by CUDA.
+ */
+#ifndef WEFT_RUN_CUDA_TASK_H
+#define WEFT_RUN_CUDA_TASK_H
+
+#include <stdint.h>
+
+enum { WEFT_CUDA_TILE_M = 256, WEFT_CUDA_TILE_N = 256, WEFT_CUDA_TILE_K = 64 };
+
+enum { WEFT_CUDA_COPY, WEFT_CUDA_GEMM, WEFT_CUDA_REDUCE };
+
+enum {
+    WEFT_CUDA_EPILOGUE = 1 << 0, /* alpha, beta, bias, act */
+    WEFT_CUDA_LATE = 1 << 1,     /* GEMM: A and B need no wait; the waits guard ACC and the destinations */
+    WEFT_CUDA_WIDE = 1 << 2,     /* COPY, REDUCE: every address and stride allows vector accesses */
+    WEFT_CUDA_BULK = 1 << 3,     /* GEMM: destinations by tensor map; ACC, C and bias allow aligned pairs */
+    WEFT_CUDA_WIDE_D = 1 << 4,   /* GEMM: destinations are float32 (else 16-bit) */
+    WEFT_CUDA_DRAIN =
+        1 << 5, /* BULK, and the next task is not: its stores must be written when it counts as done */
+    WEFT_CUDA_AFTER_BULK = 1 << 6 /* not BULK, and the task before it is: starts when that one is done */
+};
+
+/* One matrix in device memory as a task sees it: the pointer is at the region's first element. */
+typedef struct weft_cuda_view {
+    void *ptr;
+    int64_t rs, cs;   /* element strides */
+    int32_t dtype;    /* weft_dtype */
+    int32_t map;      /* destinations: tensor map, or -1 */
+    int32_t row, col; /* the region's first element in the map's coordinates */
+} weft_cuda_view;
+
+/* One line of the cache. The list has one entry more than tasks: the walkers fetch one ahead. */
+typedef struct weft_cuda_task {
+    uint8_t kind, flags;
+    uint16_t destinations, sources; /* sources: REDUCE */
+    int16_t acc, c, bias;           /* views counted from view0; -1 = none */
+    uint32_t view0; /* destinations, then COPY: source; GEMM: A, B; REDUCE: sources; then acc, c, bias */
+    uint32_t wait0, post0;
+    uint16_t wait_count, post_count;
+    int32_t rows, cols, k;
+    int32_t a_map, a_m, a_k, b_map, b_n, b_k; /* GEMM on Hopper: where A and B begin in their maps */
+    uint32_t plan_task;                       /* for messages */
+    int64_t due_ns; /* emulated link: not posted before this long after the kernel began; 0 = no link */
+    uint32_t pad[12];
+} weft_cuda_task;
+
+typedef struct weft_cuda_wait {
+    const uint64_t *signal;
+    uint32_t count, total; /* total: posts the signal gets in a run */
+    uint32_t number;       /* the plan's number of the signal, for messages */
+} weft_cuda_wait;
+
+typedef struct weft_cuda_lane {
+    uint32_t task0, task_count;
+    uint32_t bulk; /* nothing but copies that the bulk engine can do */
+} weft_cuda_lane;
+
+/* A wait that expired; the first one of the rank is kept. `set` is written last. */
+typedef struct weft_cuda_record {
+    uint32_t set, plan_task, signal, lane;
+    uint64_t run, have, want;
+} weft_cuda_record;
+
+/* One per rank, in its symmetric memory: peers raise `abort`. */
+typedef struct weft_cuda_control {
+    uint64_t run; /* runs of this plan so far; advanced by the last CTA, so a captured graph replays */
+    uint32_t finished;
+    uint32_t abort;
+    uint64_t began_ns,
+        link_late_ns; /* of the last run: globaltimer at start; worst lateness against due_ns */
+    weft_cuda_record record;
+} weft_cuda_control;
+
+typedef struct weft_cuda_args {
+    const weft_cuda_lane *lanes;
+    const weft_cuda_task *tasks;
+    const weft_cuda_view *views;
+    const weft_cuda_wait *waits;
+    uint64_t *const *posts;
+    const void *maps; /* CUtensorMap[] */
+    weft_cuda_control *control;
+    weft_cuda_control *const *peers; /* every rank's control block, own included */
+    int32_t world;
+    uint32_t enter_post0, enter_posts, exit_wait0, exit_waits;
+    uint32_t enter_wait0, enter_waits;
+    float alpha, beta;
+    int32_t act;
+    uint64_t enter_deadline_ns, progress_deadline_ns;
+    uint32_t ranks_enter; /* signals below this number are ENTER signals: they have the longer deadline */
+} weft_cuda_args;
+
+#endif

@@ -1,0 +1,178 @@
+/*
+ * The plan walker for any GPU with 16-bit tensor cores (sm_80 and later), and on Hopper for operands whose
+ * addresses or strides the copy engine refuses: any strides, element loads, mma.sync. One CTA is a lane's
+ * crew and makes the whole post.
+ *
+ * Card: 128 x 128 x 32 inside a task's tile, 8 warps of 32 x 64 (64 sums a thread), one buffer with the next
+ * step's elements held in registers meanwhile.
+ */
+#include "order.cuh"
+#include "plain.cuh"
+
+namespace
+{
+
+constexpr int THREADS = 256, SUB_M = 128, SUB_N = 128, STEP_K = 32;
+constexpr int PITCH = STEP_K + 8; /* 80-byte rows: the eight rows of a fragment fall into different banks */
+constexpr int SHARE = SUB_M * STEP_K / THREADS;
+
+struct Tiles {
+    uint16_t a[SUB_M][PITCH], b[SUB_N][PITCH]; /* b is kept by columns */
+};
+
+/* Element i of this thread's share of a 128 x 32 block: neighbours in a warp are neighbours in memory. */
+struct Place {
+    int line, k;
+    __device__ Place(int i, bool k_contiguous)
+    {
+        int e = (int)threadIdx.x + i * THREADS;
+        line = k_contiguous ? e / STEP_K : e % SUB_M;
+        k = k_contiguous ? e % STEP_K : e / SUB_M;
+    }
+};
+
+__device__ __forceinline__ void fetch(uint16_t (&x)[SHARE], const void *base, int64_t line_stride,
+                                      int64_t k_stride, int lines, int k0, int k)
+{
+#pragma unroll
+    for (int i = 0; i < SHARE; i++) {
+        Place p(i, k_stride == 1);
+        bool inside = p.line < lines && k0 + p.k < k;
+        x[i] =
+            inside ? __ldcg((const unsigned short *)base + p.line * line_stride + (k0 + p.k) * k_stride) : 0;
+    }
+}
+
+__device__ __forceinline__ void keep(uint16_t (*tile)[PITCH], const uint16_t (&x)[SHARE], bool k_contiguous)
+{
+#pragma unroll
+    for (int i = 0; i < SHARE; i++) {
+        Place p(i, k_contiguous);
+        tile[p.line][p.k] = x[i];
+    }
+}
+
+template <bool BF16>
+__device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    if constexpr (BF16)
+        asm volatile(
+            "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+            "{%0,%1,%2,%3};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    else
+        asm volatile(
+            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+            "{%0,%1,%2,%3};"
+            : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+/* The 128 x 128 block at (row0, col0) of a task. */
+template <bool BF16>
+__device__ void block(const weft_cuda_args &g, const weft_cuda_task &t, const weft_cuda_view *v, Tiles &tiles,
+                      int row0, int col0)
+{
+    const weft_cuda_view &a = v[t.destinations], &b = v[t.destinations + 1];
+    const uint16_t *a_at = (const uint16_t *)a.ptr + row0 * a.rs,
+                   *b_at = (const uint16_t *)b.ptr + col0 * b.cs;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, q = lane % 4, r = lane / 4;
+    int warp_m = warp / 2 * 32, warp_n = warp % 2 * 64;
+    float d[2][8][4] = {};
+    uint16_t next_a[SHARE], next_b[SHARE];
+    fetch(next_a, a_at, a.rs, a.cs, t.rows - row0, 0, t.k);
+    fetch(next_b, b_at, b.cs, b.rs, t.cols - col0, 0, t.k);
+    for (int k0 = 0; k0 < t.k; k0 += STEP_K) {
+        __syncthreads();
+        keep(tiles.a, next_a, a.cs == 1);
+        keep(tiles.b, next_b, b.rs == 1);
+        __syncthreads();
+        if (k0 + STEP_K < t.k) {
+            fetch(next_a, a_at, a.rs, a.cs, t.rows - row0, k0 + STEP_K, t.k);
+            fetch(next_b, b_at, b.cs, b.rs, t.cols - col0, k0 + STEP_K, t.k);
+        }
+#pragma unroll
+        for (int kk = 0; kk < STEP_K; kk += 16) {
+            uint32_t fa[2][4];
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    fa[i][j] = *(const uint32_t *)&tiles
+                                    .a[warp_m + i * 16 + r + (j & 1) * 8][kk + 2 * q + (j >> 1) * 8];
+#pragma unroll
+            for (int j = 0; j < 8; j++) {
+                const uint16_t *line = tiles.b[warp_n + j * 8 + r];
+                uint32_t b0 = *(const uint32_t *)&line[kk + 2 * q],
+                         b1 = *(const uint32_t *)&line[kk + 2 * q + 8];
+                multiply<BF16>(d[0][j], fa[0], b0, b1);
+                multiply<BF16>(d[1][j], fa[1], b0, b1);
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 64; i++) {
+        int row = row0 + warp_m + i / 32 * 16 + r + (i >> 1 & 1) * 8,
+            col = col0 + warp_n + i / 4 % 8 * 8 + 2 * q + (i & 1);
+        if (row >= t.rows || col >= t.cols)
+            continue;
+        float x = d[i / 32][i / 4 % 8][i & 3];
+        if (t.acc >= 0)
+            x = element_get(v[t.acc].ptr, row * v[t.acc].rs + col * v[t.acc].cs, v[t.acc].dtype) + x;
+        if (t.flags & WEFT_CUDA_EPILOGUE)
+            x = finish_element(g, t, v, x, row, col);
+        for (int n = 0; n < t.destinations; n++)
+            element_set(v[n].ptr, row * v[n].rs + col * v[n].cs, x, v[n].dtype);
+    }
+}
+
+template <bool BF16> __device__ __forceinline__ void walk(const weft_cuda_args &g)
+{
+    __shared__ Tiles tiles;
+    weft_cuda_lane lane = g.lanes[blockIdx.x];
+    uint64_t run = g.control->run, began = now_ns();
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        wait_all(g, g.enter_wait0, g.enter_waits, 0, run);
+        post_all(g, g.enter_post0, g.enter_posts);
+    }
+    for (uint32_t i = 0; i < lane.task_count; i++) {
+        const weft_cuda_task &t = g.tasks[lane.task0 + i];
+        const weft_cuda_view *v = &g.views[t.view0];
+        if (threadIdx.x == 0)
+            wait_all(g, t.wait0, t.wait_count, t.plan_task, run);
+        __syncthreads();
+        if (t.kind == WEFT_CUDA_COPY)
+            copy(t, v, threadIdx.x, THREADS);
+        else if (t.kind == WEFT_CUDA_REDUCE)
+            reduce(g, t, v, threadIdx.x, THREADS);
+        else
+            for (int row = 0; row < t.rows; row += SUB_M)
+                for (int col = 0; col < t.cols; col += SUB_N)
+                    block<BF16>(g, t, v, tiles, row, col);
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            link_hold(g, began, t.due_ns);
+            post_all(g, t.post0, t.post_count);
+        }
+    }
+    if (threadIdx.x == 0) {
+        if (blockIdx.x == 0)
+            wait_all(g, g.exit_wait0, g.exit_waits, ~0u, run);
+        finish(g);
+    }
+}
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    weft_walk_any_bf16(const __grid_constant__ weft_cuda_args g)
+{
+    walk<true>(g);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    weft_walk_any_f16(const __grid_constant__ weft_cuda_args g)
+{
+    walk<false>(g);
+}

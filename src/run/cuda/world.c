@@ -1,0 +1,185 @@
+/* Virtual ranks on one GPU. See world.h. */
+#include "run/cuda/world.h"
+
+#include "core/dtype.h"
+
+#include <stdlib.h>
+
+#define TRY(call)                                                                                            \
+    do {                                                                                                     \
+        weft_status status_ = weft_cuda_check(cu, cu->call, #call, error);                                   \
+        if (status_ != WEFT_OK)                                                                              \
+            return status_;                                                                                  \
+    } while (0)
+
+enum { PRIVATE_SIGNALS = 4096 }; /* room for what the lowering adds */
+
+static size_t round_up(size_t value, size_t step)
+{
+    return (value + step - 1) / step * step;
+}
+
+static int64_t leading(const weft_operand *operand, int64_t rows, int64_t cols, bool dense)
+{
+    int64_t line = operand->transposed ? rows : cols;
+    if (dense && operand->place == WEFT_PLACE_USER)
+        return line > 0 ? line : 1;
+    return (int64_t)round_up((size_t)(line > 0 ? line : 1), 8); /* 16 bytes of 16-bit elements */
+}
+
+/* Lays every operand out at the same offset on all ranks, big enough for the largest instance. */
+static size_t lay_out(weft_cuda_world *w, bool dense, size_t *offsets)
+{
+    const weft_plan_part *part = &w->parts[0];
+    size_t at = 0;
+    for (uint32_t o = 0; o < part->operand_count; o++) {
+        const weft_operand *operand = &part->operands[o];
+        size_t most = 0;
+        for (int r = 0; r < w->world; r++) {
+            int64_t rows = weft_operand_rows(operand, w->world, r),
+                    cols = weft_operand_cols(operand, w->world, r);
+            int64_t ld = leading(operand, rows, cols, dense), lines = operand->transposed ? cols : rows;
+            size_t bytes = (size_t)(operand->batch * lines * ld) * weft_dtype_size(operand->dtype);
+            w->places[o * (uint32_t)w->world + (uint32_t)r].ld = ld;
+            most = bytes > most ? bytes : most;
+        }
+        offsets[o] = at;
+        at = round_up(at + most, 1024);
+    }
+    return at;
+}
+
+static weft_status give_memory(weft_cuda_world *w, const weft_cuda_world_options *options, uint64_t **signals,
+                               weft_error_text *error)
+{
+    const weft_plan_part *part = &w->parts[0];
+    size_t offsets[64] = {0}, data, signal_bytes;
+    weft_status status;
+    if (part->operand_count > 64)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "a plan of %u operands", part->operand_count);
+    data = lay_out(w, options->dense, offsets);
+    signal_bytes = (part->signal_count + PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_SIGNAL_WORDS;
+    status = weft_cuda_heap_reserve(w->device, w->world, data + signal_bytes + 4096, &w->heap, error);
+    for (int r = 0; r < w->world && status == WEFT_OK; r++) {
+        char *slot = weft_cuda_heap_slot(&w->heap, r);
+        status = weft_cuda_heap_create(&w->heap, r, NULL, error);
+        for (uint32_t o = 0; o < part->operand_count; o++)
+            w->places[o * (uint32_t)w->world + (uint32_t)r].base = slot + offsets[o];
+        signals[r] = (uint64_t *)(slot + data);
+        w->controls[r] = (weft_cuda_control *)(slot + data + signal_bytes);
+    }
+    return status;
+}
+
+/* A rank alone finds its peers' ENTER and DONE posts of every run there already. */
+static weft_status enter_peers(weft_cuda_world *w, uint64_t *signals, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = w->device->cu;
+    uint64_t many = (uint64_t)1 << 40;
+    for (int p = 0; p < w->world; p++) {
+        CUdeviceptr enter = (CUdeviceptr)(uintptr_t)(signals + WEFT_SIGNAL_ENTER(p) * WEFT_CUDA_SIGNAL_WORDS);
+        CUdeviceptr done =
+            (CUdeviceptr)(uintptr_t)(signals + WEFT_SIGNAL_DONE(w->world, p) * WEFT_CUDA_SIGNAL_WORDS);
+        TRY(cuMemcpyHtoDAsync(enter, &many, sizeof(many), NULL));
+        TRY(cuMemcpyHtoDAsync(done, &many, sizeof(many), NULL));
+    }
+    TRY(cuStreamSynchronize(NULL));
+    return WEFT_OK;
+}
+
+static weft_status make_all(weft_cuda_world *w, weft_problem problem, const weft_cuda_world_options *options,
+                            weft_error_text *error)
+{
+    const weft_cuda_driver *cu = w->device->cu;
+    uint64_t *signals[WEFT_CUDA_WORLD_MAX] = {0};
+    int crews = w->device->crews / w->running;
+    bool copies = w->world > 1 && problem.schedule != WEFT_SCHEDULE_DIRECT && problem.op == WEFT_OP_AG_GEMM &&
+                  problem.schedule != WEFT_SCHEDULE_UNFUSED;
+    weft_status status = WEFT_OK;
+    problem.tile_m = problem.tile_m ? problem.tile_m : WEFT_CUDA_TILE_M;
+    problem.tile_n = problem.tile_n ? problem.tile_n : WEFT_CUDA_TILE_N;
+    problem.tile_k = problem.tile_k ? problem.tile_k : WEFT_CUDA_TILE_K;
+    problem.workers = problem.workers ? problem.workers : crews - 2 * copies;
+    problem.b_form = WEFT_B_PLAIN;
+    for (int r = 0; r < w->world && status == WEFT_OK; r++)
+        status = weft_plan_make(&problem, w->world, r, &w->parts[r], error);
+    if (status != WEFT_OK)
+        return status;
+    w->places = calloc((size_t)w->parts[0].operand_count * (size_t)w->world, sizeof(*w->places));
+    if (!w->places)
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for the operands of %d ranks", w->world);
+    status = give_memory(w, options, signals, error);
+    if (status == WEFT_OK && options->alone)
+        status = enter_peers(w, signals[0], error);
+    for (int r = 0; r < w->running && status == WEFT_OK; r++) {
+        weft_cuda_binding binding = {.places = w->places,
+                                     .signals = signals,
+                                     .link_bytes_per_ns = options->alone ? options->link_bytes_per_ns : 0,
+                                     .link_latency_ns = options->link_latency_ns};
+        status = weft_cuda_executor_make(w->device, &w->parts[r], &binding, w->controls, crews,
+                                         &options->limits, &w->executors[r], error);
+        if (status == WEFT_OK)
+            TRY(cuStreamCreate(&w->streams[r], CU_STREAM_NON_BLOCKING));
+    }
+    return status;
+}
+
+weft_status weft_cuda_world_make(weft_cuda_device *device, const weft_problem *problem, int world,
+                                 const weft_cuda_world_options *options, weft_cuda_world *made,
+                                 weft_error_text *error)
+{
+    weft_cuda_world w = {.device = device, .world = world, .running = options->alone ? 1 : world};
+    weft_status status;
+    if (world < 1 || world > WEFT_CUDA_WORLD_MAX)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%d ranks on one GPU: there may be 1 to %d", world,
+                              WEFT_CUDA_WORLD_MAX);
+    status = make_all(&w, *problem, options, error);
+    if (status != WEFT_OK) {
+        weft_cuda_world_free(&w);
+        return status;
+    }
+    *made = w;
+    return WEFT_OK;
+}
+
+void weft_cuda_world_free(weft_cuda_world *w)
+{
+    for (int r = 0; r < w->world; r++) {
+        weft_cuda_executor_free(&w->executors[r]);
+        if (w->streams[r])
+            w->device->cu->cuStreamDestroy(w->streams[r]);
+        weft_plan_part_free(&w->parts[r]);
+    }
+    weft_cuda_heap_free(&w->heap);
+    free(w->places);
+    *w = (weft_cuda_world){0};
+}
+
+weft_cuda_place weft_cuda_world_place(const weft_cuda_world *w, weft_operand_role role, int rank)
+{
+    const weft_plan_part *part = &w->parts[0];
+    for (uint32_t o = 0; o < part->operand_count; o++)
+        if (part->operands[o].role == role && part->operands[o].place == WEFT_PLACE_USER)
+            return w->places[o * (uint32_t)w->world + (uint32_t)rank];
+    return (weft_cuda_place){0};
+}
+
+weft_status weft_cuda_world_launch(weft_cuda_world *w, weft_error_text *error)
+{
+    weft_status status = WEFT_OK;
+    for (int r = 0; r < w->running && status == WEFT_OK; r++)
+        status = weft_cuda_executor_launch(&w->executors[r], w->streams[r], error);
+    return status;
+}
+
+weft_status weft_cuda_world_finish(weft_cuda_world *w, weft_error_text *error)
+{
+    weft_status first = WEFT_OK;
+    for (int r = 0; r < w->running; r++) {
+        weft_error_text later = {0};
+        weft_status status = weft_cuda_executor_outcome(&w->executors[r], w->streams[r], NULL,
+                                                        first == WEFT_OK ? error : &later);
+        first = first == WEFT_OK ? status : first;
+    }
+    return first;
+}

@@ -1,0 +1,186 @@
+/*
+ * The cases of the CUDA backend, run on a real GPU by test_device.c and on a fake one by test_fake.c: the
+ * GEMM alone in all its forms, every operation and schedule over virtual ranks, many runs without a pause, a
+ * missing rank. Integer data, compared for equality.
+ */
+#ifndef WEFT_TESTS_CUDA_CASES_H
+#define WEFT_TESTS_CUDA_CASES_H
+
+#include "matrices.h"
+#include "support/check.h"
+
+static weft_cuda_device device;
+static int many_runs = 3;
+static bool thorough = true; /* false: fewer sizes and worlds, for the fake GPU */
+static const weft_cuda_world_options plain = {.limits = {10, 5}};
+
+static weft_problem problem_of(weft_op op, weft_schedule schedule, int64_t m, int64_t n, int64_t k)
+{
+    return (weft_problem){.size = sizeof(weft_problem),
+                          .op = op,
+                          .schedule = schedule,
+                          .m = m,
+                          .n = n,
+                          .k = k,
+                          .l = 1,
+                          .dtype = WEFT_BF16,
+                          .d_dtype = WEFT_BF16,
+                          .wire_dtype = WEFT_F32,
+                          .alpha = 1};
+}
+
+/* The exact result of the last problem that differs in what counts, kept: most cases share a few. */
+static const double *expected_of(const weft_problem *p)
+{
+    static weft_problem kept;
+    static double *d;
+    if (!d || kept.m != p->m || kept.n != p->n || kept.k != p->k || kept.l != p->l ||
+        kept.alpha != p->alpha || kept.beta != p->beta || kept.bias != p->bias || kept.act != p->act) {
+        free(d);
+        d = matrix_expected(p, 7);
+        kept = *p;
+    }
+    return d;
+}
+
+/* Runs a problem `runs` times back to back and compares the last result. */
+static void try(const char *name, const weft_problem *problem, int world,
+                const weft_cuda_world_options *options, int runs)
+{
+    weft_error_text error = {0};
+    weft_cuda_world w;
+    weft_status status = weft_cuda_world_make(&device, problem, world, options, &w, &error);
+    double got = 0, want = 0;
+    int64_t wrong = -1;
+    if (status == WEFT_OK) {
+        const double *expected = expected_of(problem);
+        CHECK_INT(matrix_fill(&w, 7), 0);
+        for (int i = 0; i < runs && status == WEFT_OK; i++)
+            status = weft_cuda_world_launch(&w, &error);
+        weft_status last = weft_cuda_world_finish(&w, &error);
+        status = status == WEFT_OK ? last : status;
+        if (status == WEFT_OK)
+            wrong = matrix_wrong(&w, problem, expected, &got, &want);
+        weft_cuda_world_free(&w);
+    }
+    if (status != WEFT_OK || wrong)
+        fprintf(
+            stderr,
+            "%s: m %lld n %lld k %lld l %lld, %d ranks, ta %d tb %d: %s, %lld wrong (first: %g, not %g)\n",
+            name, (long long)problem->m, (long long)problem->n, (long long)problem->k, (long long)problem->l,
+            world, problem->transa, problem->transb, status == WEFT_OK ? "ran" : error.text, (long long)wrong,
+            got, want);
+    CHECK(status == WEFT_OK && wrong == 0);
+}
+
+static void test_gemm_alone(void)
+{
+    static const int64_t shapes[][3] = {{256, 256, 64},   {256, 256, 512},  {512, 768, 320},
+                                        {1000, 520, 200}, {130, 264, 1000}, {77, 1032, 72},
+                                        {8, 8, 8},        {600, 304, 0},    {2048, 2048, 256}};
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+        for (int form = 0; form < 4 && (thorough || i != 8); form++) {
+            weft_problem p =
+                problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, shapes[i][0], shapes[i][1], shapes[i][2]);
+            p.transa = form & 1;
+            p.transb = form >> 1;
+            try("gemm", &p, 1, &plain, 1);
+        }
+    weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, 700, 520, 328);
+    p.dtype = p.d_dtype = WEFT_F16;
+    for (int form = 0; form < 4; form++) {
+        p.transa = form & 1;
+        p.transb = form >> 1;
+        try("gemm f16", &p, 1, &plain, 1);
+    }
+    p.transa = p.transb = 0;
+    p.d_dtype = WEFT_F32;
+    try("gemm f32 out", &p, 1, &plain, 1);
+    p.d_dtype = WEFT_F16;
+    p.alpha = 2;
+    p.beta = 3;
+    p.bias = 1;
+    p.act = WEFT_ACT_RELU;
+    try("gemm epilogue", &p, 1, &plain, 1);
+    p.l = 3;
+    try("gemm batch", &p, 1, &plain, 2);
+}
+
+static void test_any_strides(void)
+{
+    weft_cuda_world_options dense = plain;
+    dense.dense = true;
+    for (int form = 0; form < 4; form++) {
+        weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, 333, 301, 205);
+        p.transa = form & 1;
+        p.transb = form >> 1;
+        p.bias = 1;
+        p.beta = 1;
+        try("odd strides", &p, 1, &dense, 1); /* A or B out of the copy engine's reach */
+    }
+    weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, 333, 301, 208);
+    p.transb = 1;
+    p.beta = 1;
+    try("odd D", &p, 1, &dense, 1); /* only C and D are */
+}
+
+static void test_operations(void)
+{
+    static const struct {
+        weft_op op;
+        weft_schedule schedule;
+        const char *name;
+    } cases[] = {
+        {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, "ag rotating a"},
+        {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_B, "ag rotating b"},
+        {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, "ag direct"},
+        {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_UNFUSED, "ag unfused"},
+        {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A, "rs tiling a"},
+        {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_B, "rs tiling b"},
+        {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_DIRECT, "rs direct"},
+        {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_UNFUSED, "rs unfused"},
+        {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_ONE_SHOT, "ar one shot"},
+        {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT, "ar two shot"},
+        {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED, "ar unfused"},
+        {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_ALL_SCATTER, "as"},
+        {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_UNFUSED, "as unfused"},
+    };
+    static const int64_t shapes[][3] = {{520, 392, 600}, {1024, 512, 512}, {301, 275, 131}};
+    for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+            for (int world = 1; world <= WEFT_CUDA_WORLD_MAX; world += s == 1 ? 3 : 1) {
+                if (!thorough && (s == 1 || world == 4 || world > 5))
+                    continue;
+                weft_problem p =
+                    problem_of(cases[i].op, cases[i].schedule, shapes[s][0], shapes[s][1], shapes[s][2]);
+                p.bias = s != 1;
+                p.beta = s == 0;
+                try(cases[i].name, &p, world, &plain, 3);
+            }
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        weft_problem p = problem_of(cases[i].op, cases[i].schedule, 512, 512, 256);
+        try(cases[i].name, &p, 4, &plain, many_runs);
+    }
+}
+
+/* Rank 1 never comes: rank 0 must say so in time, and the GPU must work afterwards. */
+static void test_missing_rank(void)
+{
+    weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, 512, 512, 256);
+    weft_cuda_world_options options = {.limits = {0.2, 0.2}};
+    weft_error_text error = {0};
+    weft_cuda_world w;
+    weft_status status = weft_cuda_world_make(&device, &p, 2, &options, &w, &error);
+    CHECK_INT(status, WEFT_OK);
+    if (status != WEFT_OK)
+        return;
+    CHECK_INT(matrix_fill(&w, 7), 0);
+    CHECK_INT(weft_cuda_executor_launch(&w.executors[0], w.streams[0], &error), WEFT_OK);
+    CHECK_INT(weft_cuda_executor_outcome(&w.executors[0], w.streams[0], NULL, &error), WEFT_ERR_TIMEOUT);
+    CHECK_HAS(error.text, "rank 0 waited");
+    CHECK_HAS(error.text, "for rank 1");
+    weft_cuda_world_free(&w);
+    try("after an error", &p, 2, &plain, 1);
+}
+
+#endif
