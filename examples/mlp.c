@@ -5,7 +5,7 @@
  *     H = SiLU(X W1)    ag_gemm: gathers X while multiplying; the activation is in the epilogue
  *     Y = H W2          gemm_rs: sums over ranks while multiplying; each rank keeps its tokens
  *
- *     weft run -n 2 -- ./example_mlp [tokens model hidden]
+ *     weft run -n 2 -- ./mlp [tokens model hidden]
  *
  * Nothing is copied between the two: H stays where the first product wrote it. The result is checked against
  * a plain computation of a few tokens, and the time of a layer is printed.
