@@ -86,11 +86,31 @@ static weft_status fused_give(weft_moe_lane *lane, const void *results, const in
     return WEFT_OK;
 }
 
-static weft_status fused_take(weft_moe_lane *lane, void *y)
+/* Whether all results of token t are here, without waiting. */
+static bool token_back(const weft_moe_lane *lane, int64_t t)
+{
+    const weft_moe_slot *slot = lane->out.slot + t * lane->moe->shape.slots_per_token;
+
+    for (int32_t i = 0; i < lane->out.slots[t]; i++)
+        if (!weft_signal_reached(&lane->done[slot[i].rank], weft_moe_word(lane, slot[i].row + 1)))
+            return false;
+    return true;
+}
+
+/* Sums the tokens from `t` on whose results are here; returns the first that is not. */
+static int64_t take_ready(weft_moe_lane *lane, int64_t t, void *y)
+{
+    for (; t < lane->out.tokens && token_back(lane, t); t++)
+        weft_moe_sum_token(lane, t, y);
+    return t;
+}
+
+/* The rest, waiting for it. */
+static weft_status take_from(weft_moe_lane *lane, int64_t t, void *y)
 {
     weft_moe_routing *out = &lane->out;
 
-    for (int64_t t = 0; t < out->tokens; t++) {
+    for (; t < out->tokens; t++) {
         const weft_moe_slot *slot = out->slot + t * lane->moe->shape.slots_per_token;
 
         for (int32_t i = 0; i < out->slots[t]; i++) {
@@ -104,38 +124,56 @@ static weft_status fused_take(weft_moe_lane *lane, void *y)
     return WEFT_OK;
 }
 
-static weft_status run_rows(weft_moe_lane *lane, const weft_moe_expert *expert, int64_t begin, int64_t end)
+static weft_status fused_take(weft_moe_lane *lane, void *y)
 {
-    int64_t block = weft_moe_block_rows(lane, expert);
-
-    for (int64_t i = begin; i < end; i += block) {
-        int64_t last = i + block < end ? i + block : end;
-        weft_status status = await_rows(lane, i, last);
-
-        if (!status)
-            status = weft_moe_run_block(lane, expert, i, last);
-        if (status)
-            return status;
-        post_rows(lane, i, last);
-    }
-    return WEFT_OK;
+    return take_from(lane, 0, y);
 }
 
-/* Serves the ranks after this one first and itself last: the others wait for their results, it does not. */
+static weft_status run_rows(weft_moe_lane *lane, const weft_moe_expert *expert, int64_t begin, int64_t end)
+{
+    weft_status status = await_rows(lane, begin, end);
+
+    if (!status)
+        status = weft_moe_run_block(lane, expert, begin, end);
+    if (!status)
+        post_rows(lane, begin, end);
+    return status;
+}
+
+/*
+ * A block of rows of every rank in turn, beginning with the next rank and ending with the own one, then the
+ * own tokens whose results are back, while they are still in the cache; and again. An expert that wants all
+ * rows at once gets them.
+ */
 static weft_status fused_forward(weft_moe_lane *lane, const weft_moe_expert *expert, void *y)
 {
-    weft_status status;
-    int64_t first;
+    const weft_moe_received *in = &lane->in;
+    int ranks = lane->moe->shape.ranks, me = lane->moe->group->rank;
+    weft_status status = WEFT_OK;
+    int64_t block, taken = 0, left;
 
     weft_moe_collect(lane);
     weft_moe_note_received(lane);
-    first = lane->in.rank_base[lane->moe->group->rank + 1];
-    if (weft_moe_block_rows(lane, expert) >= lane->in.rows)
-        first = 0;
-    status = run_rows(lane, expert, first, lane->in.rows);
-    if (!status)
-        status = run_rows(lane, expert, 0, first);
-    return status ? status : fused_take(lane, y);
+    block = weft_moe_block_rows(lane, expert);
+    left = in->rows;
+    if (block >= left && left) {
+        status = run_rows(lane, expert, 0, left);
+        left = 0;
+    }
+    for (int64_t done = 0; left > 0 && !status; done += block) {
+        for (int i = 1; i <= ranks && !status; i++) {
+            int source = (me + i) % ranks;
+            int64_t begin = in->rank_base[source] + done, end = begin + block;
+
+            end = end < in->rank_base[source + 1] ? end : in->rank_base[source + 1];
+            if (begin >= end)
+                continue;
+            status = run_rows(lane, expert, begin, end);
+            left -= end - begin;
+        }
+        taken = take_ready(lane, taken, y);
+    }
+    return status ? status : take_from(lane, taken, y);
 }
 
 const weft_moe_rung weft_moe_fused = {
