@@ -155,12 +155,15 @@ int moe_check(moe_subject *it, int iteration, bool reduced)
 
 /* ---- the rungs ----------------------------------------------------------------------------------------- */
 
+enum { ROUNDS_KEPT = 1024 };
+
 typedef struct rung {
     moe_subject *it;
     const char *name;
     bool reduced;
     weft_moe *moe;
-    weft_moe_stats sum; /* over the measured rounds */
+    weft_moe_stats sum;                                       /* of the counts, over all rounds */
+    double dispatch_us[ROUNDS_KEPT], combine_us[ROUNDS_KEPT]; /* of the last rounds */
     int64_t rounds;
 } rung;
 
@@ -187,8 +190,8 @@ static int check_rung(void *argument, int iteration)
     weft_moe_stats stats;
 
     weft_moe_get_stats(r->moe, 0, &stats);
-    r->sum.dispatch_us += stats.dispatch_us;
-    r->sum.combine_us += stats.combine_us;
+    r->dispatch_us[r->rounds % ROUNDS_KEPT] = stats.dispatch_us;
+    r->combine_us[r->rounds % ROUNDS_KEPT] = stats.combine_us;
     r->sum.dispatch_bytes += stats.dispatch_bytes;
     r->sum.combine_bytes += stats.combine_bytes;
     r->sum.entries += stats.entries;
@@ -263,15 +266,16 @@ static const report_column columns[] = {
     {NULL, NULL, REPORT_PLAIN, 0},
 };
 
-static int report_rung(moe_subject *it, const rung *r, const bench_contender *weft,
-                       const bench_contender *copy, const bench_contender *peer, bool ok)
+static int report_rung(moe_subject *it, rung *r, const bench_contender *weft, const bench_contender *copy,
+                       const bench_contender *peer, bool ok)
 {
     bench_context *context = it->context;
     report *out = &context->report;
     double rounds = (double)(r->rounds ? r->rounds : 1), most = 0, mean = 0;
-    double mine[5] = {r->sum.dispatch_us / rounds, r->sum.combine_us / rounds,
-                      (double)r->sum.dispatch_bytes / rounds, (double)r->sum.combine_bytes / rounds,
-                      (double)r->sum.entries / rounds};
+    int kept = r->rounds < ROUNDS_KEPT ? (int)r->rounds : ROUNDS_KEPT;
+    double mine[5] = {report_summarise(r->dispatch_us, kept).median,
+                      report_summarise(r->combine_us, kept).median, (double)r->sum.dispatch_bytes / rounds,
+                      (double)r->sum.combine_bytes / rounds, (double)r->sum.entries / rounds};
     double all[5 * context->size], dispatch = 0, combine = 0, bytes[2] = {0, 0};
     char loads[REPORT_TEXT_BYTES] = "";
 
@@ -323,7 +327,7 @@ static int report_rung(moe_subject *it, const rung *r, const bench_contender *we
 static int measure_shape(moe_subject *it, double *log_speedup, double *log_count)
 {
     bench_context *context = it->context;
-    rung rungs[8];
+    static rung rungs[8];
     moe_copy *copies[2] = {moe_copy_open(it, false), moe_copy_open(it, true)};
     moe_peer *peer = context->mpi ? moe_peer_open(it) : NULL;
     bench_contender contenders[16];
