@@ -57,11 +57,13 @@ static weft_operands operands_of(const tp_data *data, int set)
     weft_operands operands = {
         .size = sizeof operands, .a = s->a, .b = s->b, .c = s->c, .bias = s->bias, .d = data->d};
 
+    if (s->packed)
+        operands.b = s->packed;
     operands.lda = p->transa ? at.a.rows : at.a.cols;
     operands.ldb = p->transb ? at.b.rows : at.b.cols;
     operands.ldc = operands.ldd = at.d.cols;
     operands.stride_a = at.a.rows * at.a.cols;
-    operands.stride_b = at.b.rows * at.b.cols;
+    operands.stride_b = s->packed ? 0 : at.b.rows * at.b.cols;
     operands.stride_c = operands.stride_d = at.d.rows * at.d.cols;
     return operands;
 }

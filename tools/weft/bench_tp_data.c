@@ -296,6 +296,43 @@ static int allocate(tp_data *data, size_t bytes, void **memory)
                : bench_fail(context, "allocating operands");
 }
 
+static weft_gemm_args pack_args(const tp_data *data, tp_block b)
+{
+    weft_gemm_args args;
+
+    weft_gemm_args_init(&args, data->problem.dtype, 1, b.cols, b.rows);
+    args.transb = data->problem.transb;
+    args.threads = 1;
+    return args;
+}
+
+/* Weights packed once: the matrices of a batch lie one after another, each on a 128-byte boundary. */
+static int open_packed(tp_data *data, tp_set *s)
+{
+    tp_block b = data->layout.b;
+    size_t bytes = 0, stride = 0, element = weft_dtype_size(data->problem.dtype);
+    const weft_packed *packed;
+
+    for (int r = 0; r < data->context->size; r++) {
+        weft_gemm_args args = pack_args(data, tp_layout_of(&data->problem, data->context->size, r).b);
+        size_t here = args.n && args.k ? weft_pack_bytes(&args) : 0;
+        here = (here + 127) / 128 * 128;
+        bytes = here > bytes ? here : bytes;
+        stride = r == data->context->rank ? here : stride;
+    }
+    if (allocate(data, bytes * (size_t)data->problem.l + 128, &s->packed))
+        return 1;
+    for (int64_t l = 0; stride && l < data->problem.l; l++) {
+        weft_gemm_args args = pack_args(data, b);
+        args.b = (const char *)s->b + (size_t)(l * b.rows * b.cols) * element;
+        if (weft_pack(&args, (char *)s->packed + (size_t)l * stride, &packed) != WEFT_OK) {
+            fprintf(stderr, "weft bench: packing: %s\n", weft_error(NULL));
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static int open_set(tp_data *data, int set)
 {
     const weft_problem *p = &data->problem;
@@ -310,6 +347,8 @@ static int open_set(tp_data *data, int set)
         return 1;
     tp_fill(data, set, TP_A, data->layout.a, p->transa, p->dtype, s->a);
     tp_fill(data, set, TP_B, data->layout.b, p->transb, p->dtype, s->b);
+    if (p->b_form == WEFT_B_PREPACKED && open_packed(data, s))
+        return 1;
     if (s->c)
         tp_fill(data, set, TP_C, data->layout.d, false, p->d_dtype, s->c);
     for (int64_t j = 0; s->bias && j < data->layout.d.cols; j++)
@@ -358,6 +397,7 @@ void tp_data_close(tp_data *data)
         tp_set *set = &data->set[s];
         weft_free(data->context->group, set->a);
         weft_free(data->context->group, set->b);
+        weft_free(data->context->group, set->packed);
         weft_free(data->context->group, set->c);
         weft_free(data->context->group, set->bias);
         free(set->reference);

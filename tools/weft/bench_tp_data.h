@@ -37,6 +37,7 @@ typedef enum tp_operand { TP_A, TP_B, TP_C, TP_BIAS } tp_operand;
 
 typedef struct tp_set {
     void *a, *b, *c, *bias;        /* symmetric, as the problem stores them */
+    void *packed;                  /* B as weft_pack writes it, when the problem takes it so; else NULL */
     int64_t sample_at[TP_SAMPLES]; /* positions in D of the rank, batch by batch, row by row */
     double sample[TP_SAMPLES], sample_bound[TP_SAMPLES];
     double *reference; /* elements: float64; else the first result, NULL before it */

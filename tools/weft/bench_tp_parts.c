@@ -55,6 +55,8 @@ int tp_local_open(tp_local *local, tp_data *data)
     p.m = at.a.rows;
     p.n = at.b.cols;
     p.k = at.a.cols;
+    if (data->problem.op == WEFT_OP_AG_GEMM && data->problem.layout == WEFT_LAYOUT_GATHER_B)
+        p.b_form = p.b_form == WEFT_B_PREPACKED ? WEFT_B_PACK_IN_RUN : p.b_form;
     p.bias = 0;
     p.beta = 0;
     p.act = WEFT_ACT_NONE;
@@ -115,6 +117,8 @@ int tp_local_run(void *argument, int iteration)
 
     if (!local->plan)
         return 0;
+    if (data->set[set].packed && !(local->full[set] && whole_b))
+        operands.b = data->set[set].packed;
     if (local->full[set] && whole_b)
         operands.b = local->full[set];
     else if (local->full[set])
@@ -123,7 +127,7 @@ int tp_local_run(void *argument, int iteration)
     operands.ldb = p->transb ? at.b.rows : at.b.cols;
     operands.ldd = at.d.cols;
     operands.stride_a = at.a.rows * at.a.cols;
-    operands.stride_b = at.b.rows * at.b.cols;
+    operands.stride_b = operands.b == data->set[set].packed ? 0 : at.b.rows * at.b.cols;
     operands.stride_d = at.d.rows * at.d.cols;
     if (weft_run(local->plan, &operands) == WEFT_OK)
         return 0;
