@@ -6,11 +6,14 @@
  *             last, and stores raw tiles in their owner's memory. The owner finishes a tile, applies the
  *             epilogue and stores it to every rank's D. With two ranks a whole tile of the owner starts from
  *             the peer's (order of the sum: peer, owner); otherwise the sum is in rank order, the slices of a
- *             cut tile in ascending k. There are two tiles for every rank at least, where the columns allow:
- * a rank with nothing to compute before its own tile would wait for the others' product. one_shot  Every rank
- * keeps its raw product and tells all peers tile by tile; every rank adds every tile from all ranks, in rank
- * order. unfused   The whole product first; then each rank adds its share from all ranks in rank order and
- * stores it to all: what a two-shot all-reduce does.
+ *             cut tile in ascending k. Tiles are narrowed until every rank has two, where columns allow: a
+ *             rank with nothing to compute before its own tile would wait for the others' product.
+ *
+ *   one_shot  Every rank keeps its raw product and tells all peers tile by tile; every rank adds every tile
+ *             from all ranks, in rank order.
+ *
+ *   unfused   The whole product first; then each rank adds its share from all ranks in rank order and stores
+ *             it to all: what a two-shot all-reduce does.
  */
 #include "plan/gemm_whole.h"
 

@@ -1,11 +1,10 @@
 /*
  * Printing a part. A line of text reads
  *
- *   r1 lane 0 task 7 GEMM partial@2[0:128, 0:256] = A[128:256, 0:512] * B[0:512, 0:256] + partial[0:128,
- * 0:256] wait 6>=2 post 6@2
+ *   r1 lane 0 task 7 GEMM partial@2[0:8, 0:6] = A[8:16, 0:4] * B[0:4, 0:6] + partial[0:8, 0:6] post 6@2
  *
- * (on one line): rank, lane, index in the part; regions as operand@rank#batch[rows, cols], the own rank and
- * batch 0 left out; the posts of a signal it waits for, the signals it posts and where.
+ * that is rank, lane, index in the part; regions as operand@rank#batch[rows, cols], the own rank and batch 0
+ * left out; then `wait SIGNAL>=COUNT` and `post SIGNAL@RANK` for its waits and posts.
  */
 #include "plan/print.h"
 #include "core/dtype.h"
