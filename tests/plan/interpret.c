@@ -8,6 +8,7 @@ typedef struct lane_state {
     uint32_t next; /* task of the lane to do, counted from its first */
     bool started;  /* it has read; `result` waits to be written */
     double *result;
+    int64_t rows, cols; /* of the result */
 } lane_state;
 
 typedef struct rank_state {
@@ -230,6 +231,8 @@ static void start(world_state *w, int rank, lane_state *lane, const weft_task *t
     lane->result = NULL;
     if (!task->destinations || !to->rows || !to->cols)
         return;
+    lane->rows = to->rows;
+    lane->cols = to->cols;
     lane->result = malloc((size_t)(to->rows * to->cols) * sizeof(double));
     for (int64_t row = 0; row < to->rows; row++) {
         for (int64_t col = 0; col < to->cols; col++)
@@ -246,7 +249,8 @@ static void finish(world_state *w, int rank, lane_state *lane, const weft_task *
 
         for (int64_t row = 0; row < to->rows; row++) {
             for (int64_t col = 0; col < to->cols; col++)
-                *element(w, to, row, col) = lane->result[row * to->cols + col];
+                *element(w, to, row, col) =
+                    row < lane->rows && col < lane->cols ? lane->result[row * lane->cols + col] : NAN;
         }
     }
     free(lane->result);
