@@ -3,6 +3,11 @@
 #include "core/cpu.h"
 #include "core/dtype.h"
 #include "gemm/gemm.h"
+#include "sim/sim.h"
+
+#include <string.h>
+
+static const char generic_machine[] = "cpu"; /* a description of no machine in particular */
 
 enum { ONE_SHOT_BYTES = 4 << 10 };
 
@@ -20,7 +25,8 @@ static weft_schedule choose_collective(const weft_problem *p, int world)
     }
 }
 
-static weft_schedule choose_gemm(const weft_problem *p)
+/* Where nobody has calibrated the machine: what measured fastest on shared memory. */
+static weft_schedule usual_schedule(const weft_problem *p)
 {
     switch (p->op) {
     case WEFT_OP_GEMM_AR:
@@ -30,6 +36,20 @@ static weft_schedule choose_gemm(const weft_problem *p)
     default:
         return WEFT_SCHEDULE_DIRECT;
     }
+}
+
+static weft_status choose_gemm(const weft_problem *p, int world, weft_schedule *schedule,
+                               weft_error_text *error)
+{
+    weft_machine machine;
+    weft_status status = weft_machine_find(NULL, &machine, error);
+
+    if (status != WEFT_OK)
+        return status;
+    *schedule = usual_schedule(p);
+    if (machine.kind != WEFT_MACHINE_CPU || strcmp(machine.name, generic_machine) == 0)
+        return WEFT_OK;
+    return weft_sim_pick(&machine, p, world, schedule, error);
 }
 
 /* Cores this rank may count on. */
@@ -59,6 +79,9 @@ static weft_status choose_tiles(weft_problem *p, weft_error_text *error)
     /* Windows of packed panels begin where a panel does. */
     p->tile_n = round_up(p->tile_n ? p->tile_n : p->n, steps.nr);
     p->tile_k = round_up(p->tile_k ? p->tile_k : p->k, steps.k_step);
+    /* A B that only one tile of rows uses is better packed in the cache, block by block, or streamed. */
+    if (p->b_form == WEFT_B_PACK_IN_RUN && p->op != WEFT_OP_AG_GEMM && p->m <= p->tile_m)
+        p->b_form = WEFT_B_PLAIN;
     return WEFT_OK;
 }
 
@@ -78,9 +101,9 @@ weft_status weft_run_choose(weft_group *group, const weft_problem *problem, int 
         if (!p.tile_n)
             p.tile_n = p.count > p.workers ? (p.count + p.workers - 1) / p.workers : 1;
     } else {
-        if (p.schedule == WEFT_SCHEDULE_AUTO)
-            p.schedule = choose_gemm(&p);
         status = choose_tiles(&p, error);
+        if (status == WEFT_OK && p.schedule == WEFT_SCHEDULE_AUTO)
+            status = choose_gemm(&p, world, &p.schedule, error);
         if (status != WEFT_OK)
             return status;
     }
