@@ -10,7 +10,11 @@
 
 #include <time.h>
 
-enum { RANKS_MAX = 8 };
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { SEQUENCE = 1500 }; /* instrumented code is slow */
+#else
+enum { SEQUENCE = 10000 };
+#endif
 
 typedef enum place { OUTSIDE, SYMMETRIC, PLACES } place;
 
@@ -306,7 +310,7 @@ static void sleep_sometimes(int rank, uint32_t task)
 int main(void)
 {
     static const int worlds[] = {1, 2, 3, 4, 5, 8};
-    long rounds = check_repeat(10000, 100000);
+    long rounds = check_repeat(SEQUENCE, 100000);
 
     for (size_t i = 0; i < sizeof(worlds) / sizeof(*worlds); i++)
         ranks_run(worlds[i], every_kind, NULL);

@@ -10,6 +10,12 @@
 
 #include <time.h>
 
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { RUNS = 300 }; /* instrumented code is slow */
+#else
+enum { RUNS = 2000 };
+#endif
+
 enum { PLANS = 10, SETS = 2, SYMMETRIC_BYTES = 1 << 20 };
 
 static _Atomic uint64_t naps;
@@ -156,7 +162,7 @@ static void mistakes(weft_group *group, void *argument)
 
 int main(void)
 {
-    long runs = check_repeat(2000, 20000);
+    long runs = check_repeat(RUNS, 20000);
 
     ranks_run(2, mistakes, NULL);
     ranks_run(5, mistakes, NULL);
