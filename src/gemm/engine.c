@@ -300,8 +300,8 @@ static inline void prefetch_acc(const gemm_job *job, int64_t i0, int64_t rows, i
     size_t stride = (size_t)job->tile->acc_ld * 4, last = (size_t)cols * 4 - 1;
 
     for (int64_t i = 0; i < rows; i++, row += stride) {
-        __builtin_prefetch(row, 0);
-        __builtin_prefetch(row + last, 0);
+        __builtin_prefetch(row, 0, 2);
+        __builtin_prefetch(row + last, 0, 2);
     }
 }
 

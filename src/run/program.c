@@ -24,6 +24,15 @@ static int64_t longest(int64_t extent, bool parted, int world)
     return parted ? (extent + world - 1) / world : extent;
 }
 
+/* Rows of scratch that are whole pages apart would fall into the same few sets of a cache; rows that are an
+ * odd number of lines apart use all of them. Short rows stay dense. */
+static int64_t pad_row(int64_t elements, int64_t element_bytes)
+{
+    int64_t line = 64 / element_bytes, lines = (elements + line - 1) / line;
+
+    return lines < 16 ? elements : (lines | 1) * line;
+}
+
 /* Shapes of one operand's memory, equal on all ranks. */
 static void lay_operand(const weft_plan *plan, const weft_operand *operand, weft_program_operand *lain)
 {
@@ -37,7 +46,9 @@ static void lay_operand(const weft_plan *plan, const weft_operand *operand, weft
         lain->stride_bytes = (int64_t)align_up(weft_packed_bytes(plan->bind, rows, cols), WEFT_RUN_ALIGNMENT);
     } else {
         lain->ld = operand->transposed ? rows : cols;
-        lain->stride_bytes = rows * cols * lain->element_bytes;
+        if (operand->place != WEFT_PLACE_USER)
+            lain->ld = pad_row(lain->ld, lain->element_bytes);
+        lain->stride_bytes = (operand->transposed ? cols : rows) * lain->ld * lain->element_bytes;
     }
     lain->bytes = align_up((size_t)(lain->stride_bytes * batch), WEFT_RUN_ALIGNMENT);
 }
