@@ -1,10 +1,10 @@
 /* Which core's kernels this process uses: the best the CPU has, or the one WEFT_ISA names. */
 #include "core/cpu.h"
+#include "core/env.h"
 #include "gemm/gemm.h"
 
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static pthread_once_t current_once = PTHREAD_ONCE_INIT;
@@ -62,9 +62,9 @@ weft_status weft_core_find(const char *name, const weft_core **core, weft_error_
 
 static void decide_current(void)
 {
-    const char *name = getenv("WEFT_ISA");
+    const char *name = weft_env_word(WEFT_ENV_ISA);
 
-    if (name && *name) {
+    if (*name) {
         weft_core_find(name, &current_core, &current_error);
         return;
     }

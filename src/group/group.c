@@ -116,7 +116,13 @@ static weft_status read_poison(weft_group *group, weft_poison *poison)
             return weft_error_set(&group->error, WEFT_ERR_PEER, "another rank failed and could not say why");
         sched_yield();
     }
-    return weft_error_set(&group->error, (weft_status)poison->status, "%s", poison->text);
+    /* Threads that work for one rank may come here together: one writes, and only what is not there yet. */
+    while (atomic_flag_test_and_set_explicit(&group->writing, memory_order_acquire))
+        sched_yield();
+    if (group->error.status != (weft_status)poison->status || strcmp(group->error.text, poison->text) != 0)
+        weft_error_set(&group->error, (weft_status)poison->status, "%s", poison->text);
+    atomic_flag_clear_explicit(&group->writing, memory_order_release);
+    return (weft_status)poison->status;
 }
 
 weft_status weft_group_check(weft_group *group)

@@ -96,6 +96,7 @@ struct weft_group {
     weft_seat *seats;               /* by group rank */
     struct weft_heap *heap;         /* owned by src/symm */
     struct weft_executor *executor; /* owned by src/run */
+    atomic_flag writing;            /* the poison into `error` */
     weft_error_text error;
 };
 

@@ -157,6 +157,29 @@ static void put_arrives(weft_group *group, void *argument)
     }
 }
 
+/* Mixed sizes, many live at once, freed in another order: the heap is as it was, on every rank. */
+static void mixed(weft_group *group, void *argument)
+{
+    enum { LIVE = 64 };
+    long rounds = *(long *)argument;
+    void *live[LIVE] = {NULL};
+    uint64_t seed = 42, budget, used;
+
+    for (long round = 0; round < rounds; round++) {
+        int slot = (int)(check_random(&seed) % LIVE);
+        size_t bytes = (size_t)(check_random(&seed) % ((uint64_t)1 << check_random(&seed) % 17));
+
+        if (live[slot])
+            CHECK_INT(weft_free(group, live[slot]), WEFT_OK);
+        CHECK_INT(weft_alloc(group, bytes, (size_t)64 << check_random(&seed) % 8, &live[slot]), WEFT_OK);
+    }
+    for (int slot = 0; slot < LIVE; slot++)
+        CHECK_INT(weft_free(group, live[slot]), WEFT_OK);
+    weft_symm_usage(group, &budget, &used);
+    CHECK_INT(used, 0);
+    CHECK(weft_heap_pristine(group->heap));
+}
+
 static void free_after_poison(weft_group *group, void *argument)
 {
     void *memory = NULL;
@@ -176,6 +199,7 @@ static void free_after_poison(weft_group *group, void *argument)
 int main(void)
 {
     static const int sizes[] = {1, 2, 3, 5};
+    long rounds = check_repeat(2000, 1000000);
 
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         ranks_run(sizes[i], peers_reach, NULL);
@@ -186,6 +210,7 @@ int main(void)
         if (sizes[i] > 1)
             ranks_run(sizes[i], mistakes, NULL);
     }
+    ranks_run(2, mixed, &rounds);
     ranks_run((int)check_repeat(1, 2), large, NULL);
     return check_report("test_symm_alloc");
 }
