@@ -21,7 +21,8 @@ enum { ENTER_POLL_NS = 200000, ENTER_POLL_MS = 1 };
 /* The world this process entered by weft_init. A process is one rank, so there is at most one. */
 static _Atomic(weft_world *) entered;
 
-static weft_status world_create(int size, weft_world **world_out, weft_error_text *error)
+/* NULL without memory, which is then the error. */
+static weft_world *world_create(int size, weft_error_text *error)
 {
     weft_world *world = calloc(1, sizeof(*world));
 
@@ -29,12 +30,12 @@ static weft_status world_create(int size, weft_world **world_out, weft_error_tex
         world->members = calloc((size_t)size, sizeof(*world->members));
     if (!world || !world->members) {
         free(world);
-        return weft_error_set(error, WEFT_ERR_MEMORY, "out of memory for a world of %d ranks", size);
+        weft_error_set(error, WEFT_ERR_MEMORY, "out of memory for a world of %d ranks", size);
+        return NULL;
     }
     world->references = 1;
     world->pid = getpid();
-    *world_out = world;
-    return WEFT_OK;
+    return world;
 }
 
 static void world_discard(weft_world *world)
@@ -71,11 +72,11 @@ __attribute__((destructor)) static void leave_at_exit(void)
 weft_status weft_world_create_threads(int size, weft_group **groups, weft_error_text *error)
 {
     int members[WEFT_RANKS_MAX], made = 0;
-    weft_world *world = NULL;
-    weft_status status = world_create(size, &world, error);
+    weft_world *world = world_create(size, error);
+    weft_status status;
 
-    if (status != WEFT_OK)
-        return status;
+    if (!world)
+        return error->status;
     status = weft_segment_create(size, true, &world->segment, error);
     if (status != WEFT_OK) {
         world_discard(world);
@@ -276,7 +277,7 @@ out:
 weft_status weft_world_enter(weft_group **group, weft_error_text *error)
 {
     weft_launch launch;
-    weft_world *world = NULL;
+    weft_world *world;
     weft_status status = weft_launcher_find(&launch, error);
 
     if (status != WEFT_OK)
@@ -286,9 +287,9 @@ weft_status weft_world_enter(weft_group **group, weft_error_text *error)
     if (atomic_load(&entered))
         return weft_error_set(error, WEFT_ERR_STATE,
                               "weft_init was called before in this process, and its group is not finalized");
-    status = world_create(launch.size, &world, error);
-    if (status != WEFT_OK)
-        return status;
+    world = world_create(launch.size, error);
+    if (!world)
+        return error->status;
     world->processes = true;
     world->rank = launch.rank;
     return enter_launched(world, &launch, group, error);

@@ -266,6 +266,8 @@ void weft_heap_give(weft_heap *heap, uint64_t offset)
     block **link = table_find(heap, offset);
     block *it = *link;
 
+    if (!it)
+        return;
     *link = it->chain;
     heap->taken--;
     heap->used -= it->bytes;

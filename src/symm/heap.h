@@ -28,7 +28,7 @@ bool weft_heap_take(weft_heap *heap, uint64_t bytes, uint64_t alignment, uint64_
 /* The bytes of the block that begins at `offset`, rounded up to units; 0 when there is none. */
 uint64_t weft_heap_size(const weft_heap *heap, uint64_t offset);
 
-/* Gives back the block that begins at `offset`, which must exist. */
+/* Gives back the block that begins at `offset`; without one there nothing happens. */
 void weft_heap_give(weft_heap *heap, uint64_t offset);
 
 uint64_t weft_heap_used(const weft_heap *heap);

@@ -308,15 +308,13 @@ static int be_warden(const launch_job *job, weft_segment segment, weft_topo_cpu 
     w.signals = signalfd(-1, watched, SFD_CLOEXEC);
     if (!w.pids || !w.streams || w.signals < 0) {
         fail(job, "cannot prepare to start ranks: %s", strerror(errno));
-        return 1;
+        w.status = 1;
     }
-    for (int rank = 0; rank < job->size; rank++)
-        if (!start_rank(&w, bind, rank)) {
+    for (int rank = 0; rank < job->size && w.status == 0; rank++)
+        if (!start_rank(&w, bind, rank))
             w.status = 1;
-            launch_family_end();
-            return 1;
-        }
-    watch(&w);
+    if (w.status == 0)
+        watch(&w);
     launch_family_end();
     free(w.pids);
     free(w.streams);
