@@ -77,8 +77,11 @@ static void tune_cpu(const weft_machine *machine, int world, weft_problem *p)
         return;
     steps = weft_gemm_steps_of(weft_core_binding(core, p->dtype, false));
     p->tile_m = p->tile_m ? p->tile_m : machine->tile_m ? machine->tile_m : steps.m_tile;
-    p->tile_n = p->tile_n ? p->tile_n : machine->tile_n ? machine->tile_n : round_up(p->n, steps.nr);
-    p->tile_k = p->tile_k ? p->tile_k : machine->tile_k ? machine->tile_k : round_up(p->k, steps.k_step);
+    p->tile_n = p->tile_n ? p->tile_n : machine->tile_n ? machine->tile_n : p->n;
+    p->tile_k = p->tile_k ? p->tile_k : machine->tile_k ? machine->tile_k : p->k;
+    /* Windows of packed panels begin where a panel does. */
+    p->tile_n = round_up(p->tile_n, steps.nr);
+    p->tile_k = round_up(p->tile_k, steps.k_step);
 }
 
 void weft_sim_tune(const weft_machine *machine, int world, weft_problem *problem)
