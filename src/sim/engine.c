@@ -24,8 +24,8 @@
 typedef struct signal_state {
     double visible_ns;
     uint32_t count;
-    uint32_t waiter; /* first lane that waits for more posts */
-    uint32_t poster; /* last task that posted */
+    uint32_t waiter, last_waiter; /* lanes that wait for more posts, the least demanding first */
+    uint32_t poster;              /* last task that posted */
 } signal_state;
 
 typedef struct lane_state {
@@ -33,6 +33,7 @@ typedef struct lane_state {
     uint32_t head;  /* task */
     uint32_t next;  /* in the list it stands in */
     uint32_t cause; /* task whose end lets the head start */
+    uint32_t need;  /* posts it waits for */
     uint32_t pool;  /* that its tasks need a place in, or NONE */
     uint32_t core;  /* cpu: held while running */
     bool running;
@@ -224,6 +225,23 @@ static void take_place(engine *e, uint32_t lane)
         take_core(e, lane);
 }
 
+/* Mostly the newcomer wants more than those already there, so that this takes no time. */
+static void stand_and_wait(engine *e, signal_state *signal, uint32_t lane, uint32_t need)
+{
+    lane_state *ls = &e->lanes[lane];
+    uint32_t *at = &signal->waiter;
+
+    ls->need = need;
+    if (signal->waiter != NONE && e->lanes[signal->last_waiter].need <= need)
+        at = &e->lanes[signal->last_waiter].next;
+    while (*at != NONE && e->lanes[*at].need <= need)
+        at = &e->lanes[*at].next;
+    ls->next = *at;
+    *at = lane;
+    if (ls->next == NONE)
+        signal->last_waiter = lane;
+}
+
 /* Looks at the waits of the lane's head; stands where the first unsatisfied one says, or goes on. */
 static void look(engine *e, uint32_t lane)
 {
@@ -240,8 +258,7 @@ static void look(engine *e, uint32_t lane)
         signal_state *signal = &e->signals[(size_t)ml->rank * e->m->signal_count + wait->slot];
 
         if (signal->count < wait->count) {
-            ls->next = signal->waiter;
-            signal->waiter = lane;
+            stand_and_wait(e, signal, lane, wait->count);
             return;
         }
         if (signal->visible_ns > ready) {
@@ -259,22 +276,18 @@ static void post(engine *e, uint32_t task, int from, const model_post *posted)
 {
     signal_state *signal = &e->signals[(size_t)posted->rank * e->m->signal_count + posted->signal];
     double visible = e->now + links_flag_ns(e->m, from, posted->rank);
-    uint32_t lane;
 
     signal->count++;
     if (visible >= signal->visible_ns) {
         signal->visible_ns = visible;
         signal->poster = task;
     }
-    /* Those who need more posts come back into the list. */
-    lane = signal->waiter;
-    signal->waiter = NONE;
-    while (lane != NONE) {
-        uint32_t next = e->lanes[lane].next;
+    while (signal->waiter != NONE && e->lanes[signal->waiter].need <= signal->count) {
+        uint32_t lane = signal->waiter;
 
+        signal->waiter = e->lanes[lane].next;
         e->lanes[lane].cause = task;
         look(e, lane);
-        lane = next;
     }
 }
 
