@@ -16,6 +16,7 @@
 enum {
     GPU_COLLECTIVE_LANES = 32,       /* multiprocessors that saturate a link with plain loads and stores */
     GPU_COLLECTIVE_BYTES = 64 << 10, /* smallest chunk worth a task */
+    MOST_REGIONS = 1500000,          /* of all ranks: what a simulation of seconds can hold */
     PICK_TASKS = 400,                /* GEMM tasks of a rank, at most about, while schedules are compared */
     REMEMBERED = 64
 };
@@ -40,24 +41,77 @@ static int64_t round_up(int64_t value, int64_t unit)
     return divide_up(value > 0 ? value : 1, unit) * unit;
 }
 
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t cuts(int64_t extent, int64_t tile)
+{
+    return tile > 0 ? most(1, divide_up(extent, tile)) : 1;
+}
+
+/* About how many regions the GEMM tasks of all ranks have. */
+static double gemm_size(const weft_problem *p, int64_t world)
+{
+    bool sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
+    int64_t rows = cuts(p->m, p->tile_m), cols = cuts(sums ? p->n : divide_up(p->n, world), p->tile_n);
+
+    if (p->op == WEFT_OP_AG_GEMM || p->op == WEFT_OP_GEMM_RS)
+        rows = most(rows, world); /* every shard has a piece of its own */
+    if (p->op == WEFT_OP_GEMM_AS || p->op == WEFT_OP_GEMM_AR)
+        rows *= world; /* every tile goes to everyone, or is summed from everyone's */
+    return (double)rows * (double)cols * (double)world;
+}
+
+/*
+ * Thousands of ranks with a task per tile would be a hundred million tasks. Twice as large tasks on half as
+ * many lanes of twice as many units have the same waves, so tasks grow until there are few enough.
+ */
+static void coarsen_gpu(const weft_machine *machine, int world, weft_problem *p)
+{
+    int64_t cols = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR ? p->n : divide_up(p->n, world);
+
+    for (int64_t units = 2; gemm_size(p, world) > MOST_REGIONS && (p->tile_n < cols || p->tile_m < p->m);
+         units *= 2) {
+        if (p->tile_n < cols)
+            p->tile_n *= 2;
+        else
+            p->tile_m *= 2;
+        p->workers = (int)most(1, machine->units / units);
+    }
+}
+
+static void tune_gpu_collective(const weft_machine *machine, int world, weft_problem *p)
+{
+    bool whole = p->schedule == WEFT_SCHEDULE_ONE_SHOT || p->op == WEFT_OP_BROADCAST;
+    int64_t lanes = least(GPU_COLLECTIVE_LANES, machine->units), smallest, even;
+
+    while (lanes > 1 && (double)lanes * world * world > MOST_REGIONS)
+        lanes /= 2;
+    if (!p->workers)
+        p->workers = (int)lanes;
+    smallest = GPU_COLLECTIVE_BYTES / (int64_t)weft_dtype_size(p->dtype);
+    even = divide_up(whole ? p->count : p->count / world, p->workers);
+    if (!p->tile_n)
+        p->tile_n = most(even, smallest);
+}
+
 static void tune_gpu(const weft_machine *machine, int world, weft_problem *p)
 {
-    if (!is_collective(p)) {
-        p->workers = p->workers ? p->workers : machine->units;
-        p->tile_m = p->tile_m ? p->tile_m : machine->tile_m;
-        p->tile_n = p->tile_n ? p->tile_n : machine->tile_n;
-        p->tile_k = p->tile_k ? p->tile_k : machine->tile_k;
-        p->b_form = p->b_form == WEFT_B_PACK_IN_RUN ? WEFT_B_PLAIN : p->b_form;
+    bool open = !p->workers && !p->tile_m && !p->tile_n;
+
+    if (is_collective(p)) {
+        tune_gpu_collective(machine, world, p);
         return;
     }
-    if (!p->workers)
-        p->workers = (int)least(GPU_COLLECTIVE_LANES, machine->units);
-    if (!p->tile_n) {
-        int64_t smallest = GPU_COLLECTIVE_BYTES / (int64_t)weft_dtype_size(p->dtype);
-        int64_t even = divide_up(p->count / world, p->workers);
-
-        p->tile_n = even > smallest ? even : smallest;
-    }
+    p->workers = p->workers ? p->workers : machine->units;
+    p->tile_m = p->tile_m ? p->tile_m : machine->tile_m;
+    p->tile_n = p->tile_n ? p->tile_n : machine->tile_n;
+    p->tile_k = p->tile_k ? p->tile_k : machine->tile_k;
+    p->b_form = p->b_form == WEFT_B_PACK_IN_RUN ? WEFT_B_PLAIN : p->b_form;
+    if (open && p->tile_m && p->tile_n)
+        coarsen_gpu(machine, world, p);
 }
 
 static void tune_cpu(const weft_machine *machine, int world, weft_problem *p)

@@ -144,7 +144,9 @@ static int show_product(simulation *s, weft_problem problem)
         (status = simulate(s, &problem, WEFT_SCHEDULE_UNFUSED, WEFT_SIM_ALL, &unfused)))
         return status;
     for (int i = 0; i < count; i++) {
-        if ((status = simulate(s, &problem, list[i], WEFT_SIM_ALL, &fused)))
+        fused = unfused;
+        if (list[i] != WEFT_SCHEDULE_UNFUSED &&
+            (status = simulate(s, &problem, list[i], WEFT_SIM_ALL, &fused)))
             return status;
         add_head(s, &problem);
         report_int(r, "m", problem.m);
