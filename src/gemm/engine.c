@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum {
-    ROWS_MIN = 64,               /* packed rows of A that make it worth reading a panel of B */
+    ROWS_MIN = 96,               /* packed rows of A that make it worth reading a panel of B */
     SUMS_BYTES = 4 << 20,        /* of sums kept in the workspace between stretches */
     TILE_ELEMENTS_MAX = 64 * 64, /* mr * nr of the largest micro-kernel */
     CACHE_LINE = 64
@@ -167,9 +167,13 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
         if (!packed_b && most_sums < SUMS_BYTES)
             most_sums = (size_t)min64(SUMS_BYTES, round_up(m, kernel->mr) * cols * 4) + WEFT_GEMM_ALIGNMENT;
     }
-    size_t bytes = most_a + most_b + most_sums, own = blocks_bytes(kernel, &cut, packed_b);
+    size_t bytes = most_a + most_b + most_sums, own = blocks_bytes(kernel, &cut, packed_b), streamed = 0;
 
-    return bytes > own ? bytes : own;
+    if (!packed_b && kernel->stream)
+        streamed = aligned_bytes(weft_pack_k(kernel, k) * kernel->few_rows, weft_dtype_size(kernel->type)) +
+                   aligned_bytes(2 * ((kernel->few_rows + 1) / 2) * n, 4);
+    bytes = bytes > own ? bytes : own;
+    return bytes > streamed ? bytes : streamed;
 }
 
 weft_gemm_steps weft_gemm_steps_of(const weft_binding *bind)
@@ -418,6 +422,34 @@ static void prepare_b(const gemm_job *job, block_b *b)
                      tile->b_rs, b->cols, b->k);
 }
 
+/* Whether a tile with these operands goes straight through a streaming kernel. */
+static weft_streamer streamer_of(const weft_gemm_tile *tile)
+{
+    const weft_kernel *kernel = tile->bind->kernel;
+
+    if (tile->m > kernel->few_rows || tile->packed_b || tile->b_dtype != kernel->type || tile->b_rs != 1)
+        return NULL;
+    return kernel->stream;
+}
+
+/* Few rows, B used once: A is packed whole, B is read where it lies. */
+static void run_streamed(const weft_gemm_tile *tile, weft_streamer stream, char *workspace)
+{
+    const weft_kernel *kernel = tile->bind->kernel;
+    weft_pack_side side = weft_pack_side_a(kernel, true);
+    int64_t padded_k = weft_pack_k(kernel, tile->k);
+    size_t a_bytes = aligned_bytes(padded_k * side.lines, weft_dtype_size(kernel->type));
+    char *sums = workspace + a_bytes;
+
+    weft_pack_panels(kernel, &side, workspace, (int64_t)a_bytes, tile->a, tile->a_dtype, tile->a_rs,
+                     tile->a_cs, tile->m, tile->k);
+    if (tile->acc)
+        copy_rows(sums, tile->n, tile->acc, tile->acc_ld, tile->m, tile->n);
+    stream(tile->m, tile->n, tile->k, cut_evenly(tile->k, tile->bind->kc, kernel->k_step), workspace, tile->b,
+           tile->b_cs, sums, tile->n, tile->acc != NULL);
+    finish_rows(tile, 0, tile->m, 0, tile->n, sums, tile->n);
+}
+
 /* k = 0: the sums are what came in, or zero. */
 static void run_empty(const gemm_job *job)
 {
@@ -462,6 +494,12 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
 
 void weft_gemm_run_tile(const weft_gemm_tile *tile, void *workspace)
 {
+    weft_streamer stream = streamer_of(tile);
+
+    if (stream && tile->k > 0) {
+        run_streamed(tile, stream, workspace);
+        return;
+    }
     gemm_job job = make_job(tile, workspace);
 
     if (tile->k == 0) {

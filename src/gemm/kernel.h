@@ -38,6 +38,15 @@ typedef void (*weft_microkernel)(int64_t k, const void *a, const void *b, void *
  */
 typedef void (*weft_panel_packer)(void *panel, const void *source, int64_t ld, int64_t k);
 
+/*
+ * For at most few_rows rows of A and a B of the kernel's type that is used once: C (m x n) = A * B, or +=
+ * when `add`, straight from B as it lies in memory, stored as n lines of k, `ldb` elements apart. A is one packed panel
+ * of few_rows rows over all of k. The sum over each `block` of k is formed first, in the order of the kernel,
+ * and added to C once.
+ */
+typedef void (*weft_streamer)(int64_t m, int64_t n, int64_t k, int64_t block, const void *a, const void *b,
+                              int64_t ldb, void *c, int64_t c_ld, int add);
+
 typedef struct weft_kernel {
     const char *name; /* isa_type_mrxnr_instruction */
     weft_dtype type;  /* of the panels: F32, F16, BF16 or I8 */
@@ -50,6 +59,8 @@ typedef struct weft_kernel {
     /* Optional: the same product for at most few_rows rows, over A panels of few_rows rows and the same B. */
     int few_rows;
     weft_microkernel run_few;
+
+    weft_streamer stream; /* optional */
 
     /* Optional fast packers; where NULL, or for edges and conversions, portable code packs. */
     weft_panel_packer pack_a_along, pack_a_across, pack_b_along, pack_b_across;

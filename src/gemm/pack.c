@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { LINES_MAX = 64, CONVERT_K = 64, STRIP_K = 64 };
+enum { LINES_MAX = 64, CONVERT_K = 64, STRIP_K = 8 };
 
 static const uint64_t packed_magic = 0x3142206b63617057u;
 
@@ -143,7 +143,7 @@ void weft_pack_panels(const weft_kernel *kernel, const weft_pack_side *side, voi
                       int64_t k_stride, int64_t lines, int64_t k)
 {
     size_t from = weft_dtype_size(dtype), to = weft_dtype_size(kernel->type);
-    int64_t strip = k_stride == 1 ? k : STRIP_K;
+    int64_t strip = k_stride == 1 ? k : STRIP_K > kernel->k_step ? STRIP_K : kernel->k_step;
 
     for (int64_t p = 0; p < k; p += strip)
         pack_strip(kernel, side, (char *)panels + (size_t)(p * side->lines) * to, panel_bytes,

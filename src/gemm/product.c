@@ -136,7 +136,7 @@ static void run_one(const weft_gemm_tile *tile, int members, char *scratch, size
     char *packed_memory = scratch + (size_t)members * workspace_bytes;
     int64_t step = columns_at_once(tile);
 
-    if (tile->packed_b || tile->k == 0) {
+    if (tile->packed_b || tile->k == 0 || tile->m <= tile->bind->kernel->mr) {
         run_packed(tile, members, scratch, workspace_bytes);
         return;
     }
@@ -167,9 +167,8 @@ weft_status weft_product_run(const weft_product *product, weft_error_text *error
     weft_gemm_tile tile = product->tile;
     double flops = 2.0 * (double)tile.m * (double)tile.n * (double)tile.k;
     int members = members_for(flops, product->threads);
-    bool packs = !tile.packed_b && members > 1 && tile.k > 0;
-    size_t workspace =
-        weft_gemm_workspace_bytes(tile.bind, tile.m, tile.n, tile.k, tile.packed_b || members > 1);
+    bool packs = !tile.packed_b && members > 1 && tile.k > 0 && tile.m > tile.bind->kernel->mr;
+    size_t workspace = weft_gemm_workspace_bytes(tile.bind, tile.m, tile.n, tile.k, tile.packed_b || packs);
     size_t a_size = weft_dtype_size(tile.a_dtype), b_size = weft_dtype_size(tile.b_dtype);
     size_t d_size = weft_dtype_size(tile.d_dtype), packed = 0;
     void *scratch;

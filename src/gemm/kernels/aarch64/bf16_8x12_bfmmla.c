@@ -25,5 +25,6 @@ const weft_kernel weft_bf16_8x12_bfmmla = {
     .run = run,
     .few_rows = 8,
     .run_few = run_few,
+    .stream = weft_stream_bf16,
     WEFT_PACKERS(2, 4, 12),
 };

@@ -8,7 +8,7 @@
 #include "core/cpu.h"
 #include "kernels.h"
 
-#define F32_BLOCKS .mc = 192, .kc = 640, .nc = 6144
+#define F32_BLOCKS .mc = 256, .kc = 640, .nc = 6144
 #define F16_BLOCKS .mc = 192, .kc = 1280, .nc = 6144
 #define F16_FAST_BLOCKS .mc = 192, .kc = 512, .nc = 6144
 #define I8_BLOCKS .mc = 192, .kc = 2048, .nc = 6144
