@@ -58,9 +58,12 @@ typedef struct bench_entry {
     bench_operation *run;
     const options_flag *flags; /* ended by NULL names; NULL = none */
     const char *help;
+    bool alone; /* measured in this process: no ranks are started */
 } bench_entry;
 
-bench_operation bench_tp, bench_collective, bench_barrier, bench_moe;
+extern const options_flag bench_gemm_flags[];
+
+bench_operation bench_tp, bench_gemm, bench_collective, bench_barrier, bench_moe;
 
 extern const options_flag bench_moe_flags[];
 

@@ -22,7 +22,7 @@ enum { FEW_ROWS = 32, SETS_MOST = 8, HUGE_PAGE = 2 << 20 };
 
 static const double set_bytes_least = 192e6; /* of rotating B: beyond every cache */
 static const double sample_us = 40000;       /* one sample makes as many calls as take about this long */
-static const double row_seconds = 12;
+static const double row_seconds = 7;
 
 static const char *torch_python;
 
@@ -164,7 +164,8 @@ static int check(void *argument, int iteration)
             sum += term;
             magnitude += fabs(term);
         }
-        double error = fabs(sum - s->expected[i]), bound = s->bound[i] + magnitude * unit_of(it->d_dtype) * 1.01;
+        double error = fabs(sum - s->expected[i]),
+               bound = s->bound[i] + magnitude * unit_of(it->d_dtype) * 1.01;
 
         it->max_err = fmax(it->max_err, error);
         it->err_bound = fmax(it->err_bound, bound);
@@ -218,7 +219,8 @@ static void ceiling_work(void *argument, int member, int members)
     const weft_kernel *kernel = it->bind->kernel;
     size_t size = weft_dtype_size(kernel->type), panel = (size_t)it->bind->kc * size;
     char *own = it->panels + (size_t)member * HUGE_PAGE;
-    double tiles = (double)it->m / kernel->mr * (double)it->n / kernel->nr * (double)it->k / it->bind->kc / members;
+    double tiles =
+        (double)it->m / kernel->mr * (double)it->n / kernel->nr * (double)it->k / it->bind->kc / members;
 
     for (int64_t i = 0; i < (int64_t)(tiles * it->calls) + 1; i++)
         kernel->run(it->bind->kc, own, own + panel * (size_t)kernel->mr, own + HUGE_PAGE / 2, kernel->nr, 0);
@@ -230,8 +232,8 @@ static double ceiling_flops(const subject *it)
     double one = 2.0 * kernel->mr * kernel->nr * it->bind->kc, all = 0;
 
     for (int member = 0; member < it->threads; member++) {
-        double tiles = (double)it->m / kernel->mr * (double)it->n / kernel->nr * (double)it->k / it->bind->kc /
-                       it->threads;
+        double tiles = (double)it->m / kernel->mr * (double)it->n / kernel->nr * (double)it->k /
+                       it->bind->kc / it->threads;
 
         all += one * (double)((int64_t)(tiles * it->calls) + 1);
     }
@@ -346,9 +348,11 @@ static double torch_us(const subject *it, char *name, size_t bytes)
     snprintf(command, sizeof command,
              "'%s' -c \"import torch,time;torch.set_num_threads(%d);t=torch.%s\n"
              "s=[(torch.rand(%lld,%lld).to(t),torch.rand(%lld,%lld).to(t)) for _ in range(3)]\n"
-             "r=[]\nfor i in range(40):\n a,b=s[i%%3];x=time.perf_counter();torch.matmul(a,b);r.append(time.perf_counter()-x)\n"
+             "r=[]\nfor i in range(40):\n "
+             "a,b=s[i%%3];x=time.perf_counter();torch.matmul(a,b);r.append(time.perf_counter()-x)\n"
              "print(torch.__version__,sorted(r[5:])[17]*1e6)\"",
-             python, it->threads, type, (long long)it->m, (long long)it->k, (long long)it->k, (long long)it->n);
+             python, it->threads, type, (long long)it->m, (long long)it->k, (long long)it->k,
+             (long long)it->n);
     FILE *pipe = popen(command, "r");
 
     if (pipe) {
@@ -405,23 +409,27 @@ static void print_row(subject *it, const bench_contender *c, int count, const ch
 static int bench_row(bench_context *context, int64_t m, int64_t n, int64_t k, weft_dtype dtype, bool packed,
                      int threads, const blas_library *blas)
 {
-    subject it = {.context = context, .m = m, .n = n, .k = k, .dtype = dtype, .packed = packed, .threads = threads};
-    bench_contender contenders[4] = {{.name = "weft", .argument = &it, .prepare = poison, .run = run_weft, .check = check},
-                                     {.name = "limit", .argument = &it, .run = run_limit}};
+    subject it = {
+        .context = context, .m = m, .n = n, .k = k, .dtype = dtype, .packed = packed, .threads = threads};
+    bench_contender contenders[4] = {
+        {.name = "weft", .argument = &it, .prepare = poison, .run = run_weft, .check = check},
+        {.name = "limit", .argument = &it, .run = run_limit}};
     char label[96], torch[64] = "";
     int count = 2, status;
 
     it.blas = blas;
-    it.calls = 1 + (int)fmin(200, sample_us / (2.0 * (double)m * (double)n * (double)k / 2e5 / threads + 600));
+    it.calls =
+        1 + (int)fmin(200, sample_us / (2.0 * (double)m * (double)n * (double)k / 2e5 / threads + 600));
     if (threads > 1)
-        contenders[count++] =
-            (bench_contender){.name = "one thread", .argument = &it, .prepare = poison, .run = run_one_thread, .check = check};
+        contenders[count++] = (bench_contender){
+            .name = "one thread", .argument = &it, .prepare = poison, .run = run_one_thread, .check = check};
     if (blas) {
         blas->set_threads(threads);
-        contenders[count++] =
-            (bench_contender){.name = blas->name, .argument = &it, .prepare = poison, .run = run_blas, .check = check};
+        contenders[count++] = (bench_contender){
+            .name = blas->name, .argument = &it, .prepare = poison, .run = run_blas, .check = check};
     }
-    snprintf(label, sizeof label, "%lld x %lld x %lld %s", (long long)m, (long long)n, (long long)k, weft_dtype_name(dtype));
+    snprintf(label, sizeof label, "%lld x %lld x %lld %s", (long long)m, (long long)n, (long long)k,
+             weft_dtype_name(dtype));
     status = make_subject(&it);
     if (status == 0)
         status = bench_measure(context, contenders, count, it.calls, row_seconds, label);
@@ -454,18 +462,26 @@ static int bench_shape(bench_context *context, int64_t m, int64_t n, int64_t k, 
 int bench_gemm(bench_context *context)
 {
     static const report_column columns[] = {
-        {"M", "m", REPORT_PLAIN, 6},          {"N", "n", REPORT_PLAIN, 6},
-        {"K", "k", REPORT_PLAIN, 6},          {"dtype", "dtype", REPORT_PLAIN, 9},
-        {"threads", "threads", REPORT_PLAIN, 7}, {"packed", "packed", REPORT_PLAIN, 6},
-        {"us", "us", REPORT_TIME, 16},        {"Gop/s", "gflops", REPORT_RATE, 8},
-        {"of ceiling", "of_ceiling", REPORT_RATIO, 10}, {"of memory", "of_memory", REPORT_RATIO, 9},
-        {"threads x", "thread_speedup", REPORT_RATIO, 9}, {"peer", "peer", REPORT_PLAIN, 16},
-        {"vs peer", "speedup", REPORT_RATIO, 8}, {"ok", "ok", REPORT_PLAIN, 4},
+        {"M", "m", REPORT_PLAIN, 6},
+        {"N", "n", REPORT_PLAIN, 6},
+        {"K", "k", REPORT_PLAIN, 6},
+        {"dtype", "dtype", REPORT_PLAIN, 9},
+        {"threads", "threads", REPORT_PLAIN, 7},
+        {"packed", "packed", REPORT_PLAIN, 6},
+        {"us", "us", REPORT_TIME, 16},
+        {"Gop/s", "gflops", REPORT_RATE, 8},
+        {"of ceiling", "of_ceiling", REPORT_RATIO, 10},
+        {"of memory", "of_memory", REPORT_RATIO, 9},
+        {"threads x", "thread_speedup", REPORT_RATIO, 9},
+        {"peer", "peer", REPORT_PLAIN, 16},
+        {"vs peer", "speedup", REPORT_RATIO, 8},
+        {"ok", "ok", REPORT_PLAIN, 4},
         {NULL, NULL, REPORT_PLAIN, 0},
     };
     static const weft_dtype types[] = {WEFT_F32, WEFT_BF16, WEFT_F16, WEFT_I8};
     const weft_problem *p = &context->options->problem;
-    int threads = weft_gemm_team_members(context->options->threads ? (int)context->options->threads : 1), status = 0;
+    int threads = weft_gemm_team_members(context->options->threads ? (int)context->options->threads : 1),
+        status = 0;
 
     context->report.columns = columns;
     if (context->options->sizes_given)

@@ -32,17 +32,19 @@ static const options_flag bench_flags[] = {
 
 /* One line per operation. */
 static const bench_entry entries[] = {
-    {"ag_gemm", bench_tp, NULL, "all-gather + GEMM: A (or B) is gathered while it is multiplied"},
-    {"gemm_rs", bench_tp, NULL, "GEMM + reduce-scatter: each rank keeps its part of the sum"},
-    {"gemm_ar", bench_tp, NULL, "GEMM + all-reduce, Stream-K: every rank gets the sum"},
-    {"gemm_as", bench_tp, NULL, "GEMM + all-scatter, Stream-K: every rank gets every rank's columns"},
-    {"all_reduce", bench_collective, NULL, "the sum of the ranks' buffers, 64 B to 16 MiB"},
-    {"all_gather", bench_collective, NULL, "every rank gets every rank's buffer"},
-    {"reduce_scatter", bench_collective, NULL, "each rank gets its part of the sum"},
-    {"all_to_all", bench_collective, NULL, "each rank sends a part to every other"},
-    {"broadcast", bench_collective, NULL, "every rank gets the root's buffer"},
-    {"moe", bench_moe, bench_moe_flags, "mixture of experts: dispatch, experts, combine, beside sort + MPI"},
-    {"barrier", bench_barrier, NULL, "a barrier, beside MPI_Barrier"},
+    {"ag_gemm", bench_tp, NULL, "all-gather + GEMM: A (or B) is gathered while it is multiplied", false},
+    {"gemm_rs", bench_tp, NULL, "GEMM + reduce-scatter: each rank keeps its part of the sum", false},
+    {"gemm_ar", bench_tp, NULL, "GEMM + all-reduce, Stream-K: every rank gets the sum", false},
+    {"gemm_as", bench_tp, NULL, "GEMM + all-scatter, Stream-K: every rank gets every rank's columns", false},
+    {"gemm", bench_gemm, bench_gemm_flags, "the product on one rank, beside the core's ceiling and BLAS", true},
+    {"all_reduce", bench_collective, NULL, "the sum of the ranks' buffers, 64 B to 16 MiB", false},
+    {"all_gather", bench_collective, NULL, "every rank gets every rank's buffer", false},
+    {"reduce_scatter", bench_collective, NULL, "each rank gets its part of the sum", false},
+    {"all_to_all", bench_collective, NULL, "each rank sends a part to every other", false},
+    {"broadcast", bench_collective, NULL, "every rank gets the root's buffer", false},
+    {"moe", bench_moe, bench_moe_flags, "mixture of experts: dispatch, experts, combine, beside sort + MPI",
+     false},
+    {"barrier", bench_barrier, NULL, "a barrier, beside MPI_Barrier", false},
     {0},
 };
 
@@ -174,6 +176,8 @@ int cmd_bench(int argc, char **argv)
     int status = read_options(&options, argc, argv);
     if (status || options.help)
         return status;
+    if (find_entry(options.op_name)->alone)
+        return bench_run_rank(argc, argv, NULL);
     if (strcmp(peer_choice, "mpi") == 0 && !bench_has_mpi())
         return options_error("bench",
                              "--peer mpi: this build has no MPI helper, or mpirun is not in the path");

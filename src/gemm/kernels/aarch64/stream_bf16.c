@@ -1,7 +1,7 @@
 /*
- * Few rows of bf16 A against a transposed B (n lines of k) that is used once: B streams from memory straight into BFMMLA, without being
- * packed. Up to 8 rows; the work per byte of B grows with the row pairs, so 1, 2 and 4 pairs are compiled
- * apart.
+ * Few rows of bf16 A against a transposed B (n lines of k) that is used once: B streams from memory straight
+ * into BFMMLA, without being packed. Up to 8 rows; the work per byte of B grows with the row pairs, so 1, 2
+ * and 4 pairs are compiled apart.
  *
  * Inside a k block the sums grow in the same order as in the packed kernel, so the bits are the same.
  */
@@ -97,7 +97,7 @@ INLINE void transposed(int64_t n, int64_t k, int64_t block, const uint16_t *a, c
 }
 
 void weft_stream_bf16(int64_t m, int64_t n, int64_t k, int64_t block, const void *a, const void *b,
-                                 int64_t ldb, void *c, int64_t c_ld, int add)
+                      int64_t ldb, void *c, int64_t c_ld, int add)
 {
     if (m <= 2)
         transposed(n, k, block, a, b, ldb, c, c_ld, add, 1);
