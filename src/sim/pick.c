@@ -136,6 +136,9 @@ static void tune_cpu(const weft_machine *machine, int world, weft_problem *p)
     /* Windows of packed panels begin where a panel does. */
     p->tile_n = round_up(p->tile_n, steps.nr);
     p->tile_k = round_up(p->tile_k, steps.k_step);
+    /* A B that only one tile of rows uses is packed in the cache, block by block, or streamed. */
+    if (p->b_form == WEFT_B_PACK_IN_RUN && p->op != WEFT_OP_AG_GEMM && p->m <= p->tile_m)
+        p->b_form = WEFT_B_PLAIN;
 }
 
 void weft_sim_tune(const weft_machine *machine, int world, weft_problem *problem)

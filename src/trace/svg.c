@@ -152,8 +152,11 @@ static void put_header(const picture *pic)
             continue;
         fprintf(file, "<rect x='%.1f' y='%.1f' width='18' height='%.1f' rx='1.5' fill='%s'/>\n", x,
                 63 + (11 - tall) / 2, tall, styles[kind].fill);
-        fprintf(file, "<text x='%.1f' y='73' class='key'>%s %.3g %%</text>\n", x + 24,
-                weft_event_kind_name(kind), all > 0 ? 100 * spent[kind] / all : 0);
+        fprintf(file, "<text x='%.1f' y='73' class='key'>%s ", x + 24, weft_event_kind_name(kind));
+        if (spent[kind] >= 0.001 * all)
+            fprintf(file, "%.3g %%</text>\n", 100 * spent[kind] / all);
+        else
+            fprintf(file, "&lt; 0.1 %%</text>\n");
         x += 150;
     }
     fprintf(file, "<text x='%d' y='73' text-anchor='end' class='tick'>busy</text>\n", WIDTH - 12);
