@@ -101,12 +101,18 @@ uint32_t weft_gemm_staging(weft_gemm_gen *gen, const char *name, int64_t rows, i
     return weft_builder_operand(gen->builder, staging);
 }
 
+/* One row of tiles uses each column of B once: packing it first would only move it through memory twice. */
+static bool used_once(const weft_problem *p)
+{
+    return (p->op == WEFT_OP_GEMM_AR || p->op == WEFT_OP_GEMM_AS) && weft_cut_count(p->m, p->tile_m) <= 1;
+}
+
 void weft_gemm_declare_packed(weft_gemm_gen *gen)
 {
     const weft_operand *b = gen->builder->failed ? NULL : &gen->builder->part.operands[gen->b];
     weft_operand packed;
 
-    if (!b || gen->problem->b_form != WEFT_B_PACK_IN_RUN)
+    if (!b || gen->problem->b_form != WEFT_B_PACK_IN_RUN || used_once(gen->problem))
         return;
     packed = *b;
     snprintf(packed.name, sizeof(packed.name), "packedB");
