@@ -27,6 +27,8 @@ for op in all_gather reduce_scatter all_to_all broadcast; do
 done
 show bench ag_gemm -n 3 100 200 300 --iterations 10
 
+show bench moe --experts 64 --topk 6 --hidden 2048 --tokens 32 --impl all --iterations 20
+
 show sim ag_gemm -n 8 --machine h100x8 --dtype bf16 4096 28672 8192 --svg "$out/ag_gemm_h100x8.svg"
 
 printf '\npictures (open them in a browser):\n'

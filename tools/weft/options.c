@@ -221,6 +221,8 @@ static int settle_problem(weft_options *o, const char *command)
         p->k = 4096;
     if (o->set && !set_is_known(o->set))
         return options_error(command, "--set %s: must be one of %s", o->set, set_names);
+    if (o->set && strcmp(o->set, "decode") == 0 && !o->pack_given)
+        p->b_form = WEFT_B_PREPACKED;
     if (gemm && weft_problem_resolve(p, (int)o->ranks, &resolved, &error) != WEFT_OK)
         return options_error(command, "%s", error.text);
     return 0;

@@ -43,6 +43,8 @@ typedef struct weft_options {
     bool sizes_given;     /* any of m, n, k */
     bool dtype_given;
     bool schedule_given;
+    bool pack_given; /* --pack; else B is packed in the run, or beforehand where the set is about weights that
+                        stay */
     bool schedule_all;           /* --schedule all: compare every one */
     const char *impl;            /* --schedule as typed: operations that are not plans read it themselves */
     const char *schedule_wanted; /* not a schedule: what it should have been */

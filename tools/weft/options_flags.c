@@ -101,6 +101,7 @@ static const char *read_packed(void *target, const char *value)
 
     if (strcmp(value, "run") && strcmp(value, "before") && strcmp(value, "never"))
         return "run (each run packs B), before (weights packed once) or never";
+    options->pack_given = true;
     options->problem.b_form = value[0] == 'r'   ? WEFT_B_PACK_IN_RUN
                               : value[0] == 'b' ? WEFT_B_PREPACKED
                                                 : WEFT_B_PLAIN;
@@ -218,7 +219,7 @@ int options_problem_flags(weft_options *o, options_flag *flags)
         {"--transb", NULL, OPTIONS_CALL, &p->transb, read_on, 0, 0, NULL,
          "B is stored transposed (weights [N, K])"},
         {"--pack", "WHEN", OPTIONS_CALL, o, read_packed, 0, 0, NULL,
-         "run: each run packs B (default); before: weights packed once; never"},
+         "run: each run packs B (default); before: weights packed once (default of --set decode); never"},
         {"--BLOCK_SIZE_M", "M", OPTIONS_INT, &p->tile_m, NULL, 1, extent, NULL,
          "tile of the schedule (0: chosen)"},
         {"--BLOCK_SIZE_N", "N", OPTIONS_INT, &p->tile_n, NULL, 1, extent, NULL, "its columns"},
