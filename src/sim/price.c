@@ -156,7 +156,7 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
                         round_up(a->cols, machine->step_k) / gflops;
     double b_bytes = region_bytes(part, b), move = region_bytes(part, a) / machine->pack_a_gbs[dtype];
 
-    if (part->operands[b->operand].packed) {
+    if (part->operands[b->operand].packed || a->rows <= machine->step_m) { /* few rows: B is not packed */
         double stream = b_bytes / machine->stream_gbs[dtype];
 
         *bound = stream > arithmetic ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;
