@@ -424,29 +424,29 @@ WEFT_API weft_status weft_broadcast(weft_group *group, void *buffer, int64_t cou
 typedef struct weft_packed weft_packed;
 
 /*
- * D = act(alpha * row_scale[i] * col_scale[j] * A * B + beta * C + bias[j]), row-major, by the threads of this
- * process. `size` is sizeof(weft_gemm_args); fill it with weft_gemm_args_init, then change what differs.
+ * D = act(alpha * row_scale[i] * col_scale[j] * A * B + beta * C + bias[j]), row-major, by the threads of
+ * this process. `size` is sizeof(weft_gemm_args); fill it with weft_gemm_args_init, then change what differs.
  * Sums are fp32 (int8: int32) in an order that does not depend on the number of threads.
  */
 typedef struct weft_gemm_args {
     size_t size;
     int64_t m, n, k;
-    int64_t l;                            /* batch: this many products, the strides apart */
-    weft_dtype dtype;                     /* F32, F16, BF16 or I8: what is multiplied */
-    weft_dtype a_dtype, b_dtype;          /* F32, F16 and BF16 are converted to dtype; I8 is not */
-    weft_dtype d_dtype;                   /* of C, D and bias: F32, F16, BF16; for I8 products also I32, I8 */
-    int transa, transb;                   /* A is stored k x m; B is stored n x k */
-    const void *a, *b;                    /* b may be NULL when packed_b is given */
-    const weft_packed *packed_b;          /* from weft_pack; used instead of b, for every l */
-    const void *c, *bias;                 /* c is not read when beta is 0; bias may be NULL */
-    const float *row_scale, *col_scale;   /* m and n factors; NULL = 1 */
-    void *d;                              /* may be c */
-    int64_t lda, ldb, ldc, ldd;           /* elements between rows as stored; 0 = no gap */
+    int64_t l;                          /* batch: this many products, the strides apart */
+    weft_dtype dtype;                   /* F32, F16, BF16 or I8: what is multiplied */
+    weft_dtype a_dtype, b_dtype;        /* F32, F16 and BF16 are converted to dtype; I8 is not */
+    weft_dtype d_dtype;                 /* of C, D and bias: F32, F16, BF16; for I8 products also I32, I8 */
+    int transa, transb;                 /* A is stored k x m; B is stored n x k */
+    const void *a, *b;                  /* b may be NULL when packed_b is given */
+    const weft_packed *packed_b;        /* from weft_pack; used instead of b, for every l */
+    const void *c, *bias;               /* c is not read when beta is 0; bias may be NULL */
+    const float *row_scale, *col_scale; /* m and n factors; NULL = 1 */
+    void *d;                            /* may be c */
+    int64_t lda, ldb, ldc, ldd;         /* elements between rows as stored; 0 = no gap */
     int64_t stride_a, stride_b, stride_c, stride_d; /* elements between batch entries; 0 = no gap */
     float alpha, beta;
     weft_act act;
-    int f16_fast;                         /* F16: sum in fp16 inside a block of k; twice as fast, less exact */
-    int threads;                          /* 0 = all CPUs this thread may run on */
+    int f16_fast; /* F16: sum in fp16 inside a block of k; twice as fast, less exact */
+    int threads;  /* 0 = all CPUs this thread may run on */
 } weft_gemm_args;
 
 WEFT_API void weft_gemm_args_init(weft_gemm_args *args, weft_dtype dtype, int64_t m, int64_t n, int64_t k);
@@ -454,8 +454,8 @@ WEFT_API weft_status weft_gemm(const weft_gemm_args *args);
 
 /*
  * Packs B (args->b with k, n, dtype, b_dtype, transb, ldb, f16_fast, threads) into `memory`, which has
- * weft_pack_bytes(args) bytes on a 128-byte boundary; then args->packed_b = *packed for any m. weft_pack_bytes is
- * 0 when the arguments are impossible; weft_error(NULL) says why.
+ * weft_pack_bytes(args) bytes on a 128-byte boundary; then args->packed_b = *packed for any m.
+ * weft_pack_bytes is 0 when the arguments are impossible; weft_error(NULL) says why.
  */
 WEFT_API size_t weft_pack_bytes(const weft_gemm_args *args);
 WEFT_API weft_status weft_pack(const weft_gemm_args *args, void *memory, const weft_packed **packed);
