@@ -354,7 +354,8 @@ typedef struct weft_plan weft_plan;
 typedef struct weft_operands {
     size_t size;
     const void *a;
-    const void *b; /* with WEFT_B_PREPACKED: what weft_pack wrote */
+    const void *b; /* with WEFT_B_PREPACKED: what weft_pack wrote; of a batch one after another, each rounded
+                      up to 128 bytes */
     const void *c;
     const void *bias; /* one value for each column of D on this rank */
     void *d;
