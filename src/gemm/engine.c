@@ -104,7 +104,7 @@ static blocks cut_blocks(const weft_binding *bind, int64_t m, int64_t n, int64_t
     blocks cut = {.k = cut_evenly(k, bind->kc, kernel->k_step)};
 
     cut.k_count = (k + cut.k - 1) / cut.k;
-    cut.stretch = min64(longest / cut.k, cut.k_count > 0 ? cut.k_count : 1) * cut.k;
+    cut.stretch = min64(longest / cut.k > 1 ? longest / cut.k : 1, cut.k_count > 0 ? cut.k_count : 1) * cut.k;
     cut.waits = k > cut.stretch;
     cut.m = cut_evenly(m, rows_for(bind, cut.stretch), kernel->mr);
     cut.n = cut_evenly(n, packed && !cut.waits ? n + 1 : columns_for(bind, cut.stretch), kernel->nr);
@@ -132,47 +132,35 @@ static size_t b_block_bytes(const weft_kernel *kernel, const blocks *cut)
     return aligned_bytes(cut->n * cut->stretch, weft_dtype_size(kernel->type));
 }
 
-static size_t sums_bytes(const weft_kernel *kernel, const blocks *cut)
-{
-    return aligned_bytes(cut->waits ? cut->stripe * cut->n : cut->m * kernel->nr, 4);
-}
-
-static size_t blocks_bytes(const weft_kernel *kernel, const blocks *cut, bool packed)
-{
-    return a_block_bytes(kernel, cut) + (packed ? 0 : b_block_bytes(kernel, cut)) + sums_bytes(kernel, cut);
-}
-
 /*
- * Every tile of at most m x n x k must fit. Blocks shrink with the tile in m and n, but not with k alone: a
- * shorter stretch allows more rows and columns. Their products are bounded by the table's blocks.
+ * Every tile of at most m x n x k must fit, also those that are cut otherwise: few rows allow a longer
+ * stretch, a short k more rows and columns. What holds for all of them: packed rows times stretch stay within
+ * mc * kc, since a stretch is at most kc * mc / mr; likewise columns, within kc * nc or one panel of the
+ * longest stretch.
  */
 size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n, int64_t k, bool packed_b)
 {
     const weft_kernel *kernel = bind->kernel;
-    blocks cut = cut_blocks(bind, m, n, k, packed_b, false);
-    int64_t rows = min64(round_up(m, kernel->mr), round_up(bind->mc, kernel->mr));
-    int64_t cols = min64(round_up(n, kernel->nr), round_up(bind->nc, kernel->nr));
-    int64_t block = min64(cut.stretch, round_up(bind->kc, kernel->k_step));
-    blocks wide = {.k = block, .stretch = block, .m = rows, .n = cols, .stripe = rows};
-    size_t most_a = a_block_bytes(kernel, &wide), most_b = packed_b ? 0 : b_block_bytes(kernel, &wide);
-    size_t most_sums = sums_bytes(kernel, &wide);
+    size_t size = weft_dtype_size(kernel->type);
+    int64_t mc = round_up(bind->mc, kernel->mr), kc = round_up(bind->kc, kernel->k_step);
+    int64_t nc = round_up(bind->nc, kernel->nr);
+    int64_t rows = round_up(m, kernel->mr), cols = round_up(n, kernel->nr);
+    int64_t padded_k = k + (k / bind->kc + 2) * kernel->k_step; /* each block may be rounded up */
+    int64_t longest = kc * (mc / kernel->mr), wide = min64(rows, mc) * min64(cols, nc);
+    int64_t a = min64(mc * kc, rows * padded_k), sums = min64(rows, mc) * kernel->nr;
+    int64_t b = min64(kc * nc > kernel->nr * longest ? kc * nc : kernel->nr * longest, cols * padded_k);
+    size_t bytes, streamed = 0;
 
-    /* Rounding up to whole panels can add one mr or nr of a longer stretch. */
-    wide = (blocks){.stretch = cut.stretch, .m = kernel->mr, .n = kernel->nr};
-    most_a += a_block_bytes(kernel, &wide);
-    most_b += packed_b ? 0 : b_block_bytes(kernel, &wide);
-    if (cut.waits) {
-        wide = (blocks){.waits = true, .stripe = rows, .n = cols};
-        most_sums = sums_bytes(kernel, &wide);
-        if (!packed_b && most_sums < SUMS_BYTES)
-            most_sums = (size_t)min64(SUMS_BYTES, round_up(m, kernel->mr) * cols * 4) + WEFT_GEMM_ALIGNMENT;
+    if (k > bind->kc) {
+        int64_t waiting = wide > SUMS_BYTES / 4 ? wide : SUMS_BYTES / 4;
+
+        waiting = packed_b ? wide : min64(waiting, 2 * rows * min64(cols, nc));
+        sums = sums > waiting ? sums : waiting;
     }
-    size_t bytes = most_a + most_b + most_sums, own = blocks_bytes(kernel, &cut, packed_b), streamed = 0;
-
+    bytes = aligned_bytes(a, size) + (packed_b ? 0 : aligned_bytes(b, size)) + aligned_bytes(sums, 4);
     if (!packed_b && kernel->stream)
-        streamed = aligned_bytes(weft_pack_k(kernel, k) * kernel->few_rows, weft_dtype_size(kernel->type)) +
+        streamed = aligned_bytes(weft_pack_k(kernel, k) * kernel->few_rows, size) +
                    aligned_bytes(2 * ((kernel->few_rows + 1) / 2) * n, 4);
-    bytes = bytes > own ? bytes : own;
     return bytes > streamed ? bytes : streamed;
 }
 

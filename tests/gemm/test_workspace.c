@@ -1,0 +1,64 @@
+/* The workspace for the largest tile suffices for every smaller one: a guard page follows it. */
+#include "gemm/gemm_case.h"
+
+static int64_t draw(uint64_t *seed, int64_t most)
+{
+    double u = (double)(check_random(seed) >> 11) * 0x1p-53;
+
+    return 1 + (int64_t)((double)(most - 1) * u * u * u); /* mostly small: those are cut most differently */
+}
+
+static void run_within(const weft_core *core, weft_dtype dtype, uint64_t *seed)
+{
+    const weft_binding *bind = weft_core_binding(core, dtype, false);
+    int64_t m = draw(seed, 400), n = draw(seed, 500), k = draw(seed, 12000);
+    bool packs = check_random(seed) & 1, transposed = check_random(seed) & 1;
+    weft_gemm_tile tile = weft_gemm_tile_init(bind, dtype);
+    size_t size = weft_dtype_size(dtype), workspace_bytes, packed_bytes = 0;
+
+    workspace_bytes = (weft_gemm_workspace_bytes(bind, m, n, k, packs) + 127) / 128 * 128;
+    tile.m = check_random(seed) % 3 ? draw(seed, m) : m;
+    tile.n = check_random(seed) % 3 ? draw(seed, n) : n;
+    tile.k = check_random(seed) % 3 ? draw(seed, k) : k;
+
+    char *a = calloc((size_t)(tile.m * tile.k), size), *b = calloc((size_t)(tile.k * tile.n), size);
+    char *d = malloc((size_t)(tile.m * tile.n) * 4), *workspace = guarded_alloc(workspace_bytes),
+         *packed = NULL;
+
+    tile.a = a;
+    tile.a_rs = tile.k;
+    tile.b = b;
+    tile.b_rs = transposed ? 1 : tile.n;
+    tile.b_cs = transposed ? tile.k : 1;
+    tile.d[0] = d;
+    tile.d_ld[0] = tile.n;
+    if (packs) {
+        packed_bytes = (weft_packed_bytes(bind, tile.k, tile.n) + 127) / 128 * 128;
+        packed = guarded_alloc(packed_bytes);
+        tile.packed_b = weft_packed_begin(bind, tile.k, tile.n, packed);
+        weft_packed_fill(bind, (weft_packed *)packed, b, dtype, tile.b_rs, tile.b_cs, 0, tile.k, 0, tile.n);
+    }
+    weft_gemm_run_tile(&tile, workspace);
+    CHECK(weft_element_get(tile.d_dtype, d, (size_t)(tile.m * tile.n - 1)) == 0);
+    guarded_free(workspace, workspace_bytes);
+    if (packed)
+        guarded_free(packed, packed_bytes);
+    free(a);
+    free(b);
+    free(d);
+}
+
+int main(void)
+{
+    static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I8};
+    uint64_t seed = 3;
+    long runs = check_repeat(60, 1000);
+
+    for (int i = 0; weft_core_at(i); i++) {
+        for (long run = 0; run < runs && weft_core_available(weft_core_at(i)); run++)
+            run_within(weft_core_at(i), types[run % 4], &seed);
+    }
+    (void)gemm_case_run;
+    (void)gemm_case_plain;
+    return check_report("gemm workspace");
+}
