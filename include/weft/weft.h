@@ -192,6 +192,7 @@ typedef struct weft_problem {
     int root;
     int64_t tile_m, tile_n, tile_k; /* 0 = chosen for the machine */
     int workers;                    /* compute lanes of a rank; 0 = chosen for the machine */
+    int copiers; /* copy lanes that fetch every piece together; 0 = at most two, each by itself */
 } weft_problem;
 
 /* ---- mixture of experts --------------------------------------------------------------------------- */

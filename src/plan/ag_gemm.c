@@ -19,9 +19,10 @@ typedef struct ag_gemm {
     int copy_lanes;     /* lane gen.lanes is the first */
     uint32_t signal;    /* rotating: one per copy lane; unfused: the first */
     int64_t fetched[2]; /* by each copy lane so far */
+    int64_t pieces;     /* fetched so far by all of them together */
 } ag_gemm;
 
-enum { COPY_LANES_MAX = 2 };
+enum { COPY_LANES_USUAL = 2 };
 
 static bool gathers_a(const ag_gemm *ag)
 {
@@ -223,16 +224,63 @@ static void rotate_shard(ag_gemm *ag, int rank, int copy)
     }
 }
 
+/*
+ * One shard by all copy lanes together: each fetches a band of every piece, so that pieces arrive one after
+ * another, as fast as all lanes can, in the order in which they are used. A piece has its own signal.
+ */
+static void share_shard(ag_gemm *ag, int rank)
+{
+    weft_gemm_gen *gen = &ag->gen;
+    weft_builder *b = gen->builder;
+    int64_t tile = gathered_tile(ag), extent = shard(ag, rank).count;
+
+    for (int64_t batch = 0; batch < gen->problem->l; batch++) {
+        for (int64_t i = 0; i < weft_cut_count(extent, tile); i++) {
+            weft_span piece = weft_cut(weft_whole(extent), tile, i);
+            int64_t band = (piece.count + ag->copy_lanes - 1) / ag->copy_lanes;
+            uint32_t signal = ag->signal + (uint32_t)ag->pieces++;
+
+            if (!gathers_a(ag)) /* bands of columns: keep their rows on whole vectors */
+                band = (band + 15) / 16 * 16;
+            for (int64_t copy = 0; copy < weft_cut_count(piece.count, band); copy++) {
+                weft_span part = weft_cut(piece, band, copy);
+
+                weft_builder_task(b, gen->lanes + (int)copy, WEFT_TASK_COPY, 0);
+                weft_builder_to(b, in_gathered(ag, rank, batch, part));
+                weft_builder_from(b, in_place(ag, rank, batch, part));
+                weft_builder_post(b, signal, gen->me);
+                weft_builder_end(b);
+            }
+            weft_builder_expect(b, signal, weft_cut_count(piece.count, band));
+            multiply_piece(ag, rank, batch, piece, in_gathered(ag, rank, batch, piece), signal,
+                           weft_cut_count(piece.count, band));
+        }
+    }
+}
+
+/* Pieces of all shards: as many on every rank, and more than any of them fetches. */
+static int64_t piece_count(const ag_gemm *ag)
+{
+    int64_t pieces = 0;
+
+    for (int rank = 0; rank < ag->gen.world; rank++)
+        pieces += weft_cut_count(shard(ag, rank).count, gathered_tile(ag));
+    return pieces * ag->gen.problem->l;
+}
+
 static void rotating(ag_gemm *ag)
 {
     weft_gemm_gen *gen = &ag->gen;
+    bool share = gen->problem->copiers > 0 && gen->world > 1;
     uint32_t own;
     int64_t tasks = 0;
     bool pack_b;
 
-    ag->copy_lanes = gen->world - 1 < COPY_LANES_MAX ? gen->world - 1 : COPY_LANES_MAX;
+    ag->copy_lanes = gen->world - 1 < COPY_LANES_USUAL ? gen->world - 1 : COPY_LANES_USUAL;
+    if (share)
+        ag->copy_lanes = gen->problem->copiers;
     weft_builder_lanes(gen->builder, WEFT_LANE_COPY, ag->copy_lanes);
-    ag->signal = weft_builder_signals(gen->builder, ag->copy_lanes);
+    ag->signal = weft_builder_signals(gen->builder, share ? piece_count(ag) : ag->copy_lanes);
     own = weft_builder_signals(gen->builder, 1);
     pack_b = declare_gathered(ag);
     weft_gemm_pack(gen);
@@ -248,10 +296,12 @@ static void rotating(ag_gemm *ag)
         /* Nothing to fetch when k is 0, nobody to use it when this rank's part of D is empty. */
         if (!gen->local_k.count || !local_extent(ag))
             multiply_shard(ag, rank, true, 0, 0);
+        else if (share)
+            share_shard(ag, rank);
         else
             rotate_shard(ag, rank, (step - 1) % ag->copy_lanes);
     }
-    for (int i = 0; i < ag->copy_lanes; i++)
+    for (int i = 0; i < ag->copy_lanes && !share; i++)
         weft_builder_expect(gen->builder, ag->signal + (uint32_t)i, ag->fetched[i]);
 }
 

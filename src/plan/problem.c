@@ -168,6 +168,9 @@ weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_pr
     if (result.tile_m < 0 || result.tile_n < 0 || result.tile_k < 0)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "tile %lld x %lld x %lld: tiles cannot be negative",
                               (long long)result.tile_m, (long long)result.tile_n, (long long)result.tile_k);
+    if (result.copiers < 0 || result.copiers > 16)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "%d copiers: there must be 1 to 16, or 0 for the usual", result.copiers);
     if (result.workers < 0 || result.workers > 4096)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "%d workers: there must be 1 to 4096",
                               result.workers);
@@ -214,7 +217,7 @@ uint64_t weft_problem_hash(const weft_problem *p, int world)
         (uint64_t)p->transb,  (uint64_t)p->b_form,  bits(p->alpha),          bits(p->beta),
         (uint64_t)p->bias,    (uint64_t)p->act,     (uint64_t)p->count,      (uint64_t)p->reduction,
         (uint64_t)p->root,    (uint64_t)p->tile_m,  (uint64_t)p->tile_n,     (uint64_t)p->tile_k,
-        (uint64_t)p->workers,
+        (uint64_t)p->workers, (uint64_t)p->copiers,
     };
     uint64_t hash = 0x77656674u; /* "weft" */
 

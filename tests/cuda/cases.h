@@ -167,7 +167,7 @@ static void test_operations(void)
 static void test_missing_rank(void)
 {
     weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, 512, 512, 256);
-    weft_cuda_world_options options = {.limits = {0.2, 0.2}};
+    weft_cuda_world_options options = {.limits = {0.1, 2}};
     weft_error_text error = {0};
     weft_cuda_world w;
     weft_status status = weft_cuda_world_make(&device, &p, 2, &options, &w, &error);

@@ -1,5 +1,54 @@
-/* All cases on the GPU. Without one there is nothing to test here: the test says so and passes. */
+/* All cases on the GPU; an argument names the groups to run. Without a GPU there is nothing to test here: the
+ * test says so and passes. */
 #include "cases.h"
+
+/* A run captured into a graph and replayed: epochs advance on the device, so every replay is a run. */
+static void test_graph(void)
+{
+    const weft_cuda_driver *cu = device.cu;
+    weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, 512, 512, 256);
+    weft_error_text error = {0};
+    CUgraph graphs[2];
+    CUgraphExec runs[2];
+    weft_cuda_world w;
+    double got, want;
+
+    weft_status status = weft_cuda_world_make(&device, &p, 2, &plain, &w, &error);
+    CHECK_INT(status, WEFT_OK);
+    if (status != WEFT_OK)
+        return;
+    CHECK_INT(matrix_fill(&w, 7), 0);
+    for (int r = 0; r < 2; r++) {
+        CHECK_INT(cu->cuStreamBeginCapture(w.streams[r], CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+        CHECK_INT(weft_cuda_executor_launch(&w.executors[r], w.streams[r], &error), WEFT_OK);
+        CHECK_INT(cu->cuStreamEndCapture(w.streams[r], &graphs[r]), CUDA_SUCCESS);
+        CHECK_INT(cu->cuGraphInstantiate(&runs[r], graphs[r], 0), CUDA_SUCCESS);
+    }
+    for (int i = 0; i < 20; i++)
+        for (int r = 0; r < 2; r++)
+            CHECK_INT(cu->cuGraphLaunch(runs[r], w.streams[r]), CUDA_SUCCESS);
+    CHECK_INT(weft_cuda_world_finish(&w, &error), WEFT_OK);
+    CHECK_INT(matrix_wrong(&w, &p, expected_of(&p), &got, &want), 0);
+    for (int r = 0; r < 2; r++) {
+        cu->cuGraphExecDestroy(runs[r]);
+        cu->cuGraphDestroy(graphs[r]);
+    }
+    weft_cuda_world_free(&w);
+}
+
+/* A few small cases, for tools that slow everything down. */
+static void test_small(void)
+{
+    weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, 300, 264, 136);
+    try("small", &p, 2, &plain, 2);
+    p.schedule = WEFT_SCHEDULE_UNFUSED;
+    p.k = 131;
+    try("small, any strides", &p, 2, &plain, 1);
+    p = problem_of(WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A, 300, 264, 136);
+    try("small", &p, 2, &plain, 2);
+    p = problem_of(WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT, 300, 264, 136);
+    try("small", &p, 3, &plain, 2);
+}
 
 int main(int argc, char **argv)
 {
@@ -14,22 +63,14 @@ int main(int argc, char **argv)
     CHECK_INT(status, WEFT_OK);
     if (status != WEFT_OK)
         return check_report(error.text);
-    if (!*only || strstr(only, "gemm"))
-        test_gemm_alone(),
-            printf("gemm_alone: %ld checks, %d failed\n", (long)check_count, (int)check_failures),
-            fflush(stdout);
-    if (!*only || strstr(only, "strides"))
-        test_any_strides(),
-            printf("any_strides: %ld checks, %d failed\n", (long)check_count, (int)check_failures),
-            fflush(stdout);
-    if (!*only || strstr(only, "ops"))
-        test_operations(),
-            printf("operations: %ld checks, %d failed\n", (long)check_count, (int)check_failures),
-            fflush(stdout);
-    if (!*only || strstr(only, "missing"))
-        test_missing_rank(),
-            printf("missing_rank: %ld checks, %d failed\n", (long)check_count, (int)check_failures),
-            fflush(stdout);
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } groups[] = {{"gemm", test_gemm_alone},      {"strides", test_any_strides}, {"ops", test_operations},
+                  {"missing", test_missing_rank}, {"graph", test_graph},         {"small", test_small}};
+    for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
+        if (!*only || strstr(only, groups[i].name))
+            groups[i].run();
     weft_cuda_device_close(&device);
     return check_report("test_cuda_device");
 }

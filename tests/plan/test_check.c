@@ -42,7 +42,8 @@ static void every_world_and_shape(const interpret_kind *kind)
                                         .tile_k = 2,
                                         .b_form = (weft_b_form)(i % 2),
                                         .root = world / 2,
-                                        .workers = workers};
+                                        .workers = workers,
+                                        .copiers = workers == 3 ? 3 : 0};
 
                 check_accepts(&problem, world);
             }

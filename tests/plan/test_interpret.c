@@ -43,7 +43,8 @@ static void every_world_and_shape(const interpret_kind *kind)
                                         .tile_k = 2,
                                         .b_form = WEFT_B_PACK_IN_RUN,
                                         .root = world / 2,
-                                        .workers = workers};
+                                        .workers = workers,
+                                        .copiers = workers == 3 ? 3 : 0};
 
                 check_exact(&problem, world, i + 1);
             }

@@ -318,7 +318,8 @@ int bench_tp(bench_context *context)
     int count = 1, status = 0;
 
     if (options->cuda)
-        return options_error("bench", "--backend cuda: %s has no GPU ranks in this build", options->op_name);
+        return options_error(
+            "bench", "--backend cuda puts all ranks on the GPU by itself: call weft bench without weft run");
     if (options->set && strcmp(options->set, "overlap") != 0)
         count = set_shapes(options->set, problem.op, options->scale, shapes);
     context->report.columns = columns;

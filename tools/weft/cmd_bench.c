@@ -5,6 +5,7 @@
  * on what rank 0 prints. A rank reads the same flags again and runs the operation's function.
  */
 #include "bench.h"
+#include "bench_cuda.h"
 #include "bench_launch.h"
 #include "commands.h"
 
@@ -14,6 +15,8 @@
 #include <unistd.h>
 
 static const char *peer_choice = "auto";
+
+static bench_link link_choice;
 
 static const char *read_peer(void *target, const char *value)
 {
@@ -27,6 +30,8 @@ static const char *read_peer(void *target, const char *value)
 static const options_flag bench_flags[] = {
     {"--peer", "WHICH", OPTIONS_CALL, NULL, read_peer, 0, 0, NULL,
      "competitors in the same run: auto (whatever is installed), mpi, none"},
+    {"--link", "RATE,LATENCY", OPTIONS_CALL, &link_choice, bench_read_link, 0, 0, NULL,
+     "with --backend cuda: one rank in the loop, its peers behind an emulated link, such as 450GB/s,2us"},
     {0},
 };
 
@@ -177,6 +182,10 @@ int cmd_bench(int argc, char **argv)
     int status = read_options(&options, argc, argv);
     if (status || options.help)
         return status;
+    if (link_choice.bytes_per_ns > 0 && !options.cuda)
+        return options_error("bench", "--link emulates a link for --backend cuda only");
+    if (options.cuda)
+        return bench_cuda(&options, &link_choice);
     if (find_entry(options.op_name)->alone)
         return bench_run_rank(argc, argv, NULL);
     if (strcmp(peer_choice, "mpi") == 0 && !bench_has_mpi())

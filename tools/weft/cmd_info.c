@@ -29,7 +29,7 @@ static void show_backends(void)
     line("cuda", text);
 #else
     line("backends", "cpu");
-    line("cuda", "not in this build: nvcc was not found when it was made");
+    line("cuda", "not in this build: it was made without nvcc, or with WEFT_CUDA=OFF");
 #endif
 }
 

@@ -12,6 +12,7 @@
             return status_;                                                                                  \
     } while (0)
 
+enum { WIDE_COLUMNS = 4096 };
 enum { PRIVATE_SIGNALS = 4096 }; /* room for what the lowering adds */
 
 static size_t round_up(size_t value, size_t step)
@@ -99,7 +100,14 @@ static weft_status make_all(weft_cuda_world *w, weft_problem problem, const weft
     problem.tile_m = problem.tile_m ? problem.tile_m : WEFT_CUDA_TILE_M;
     problem.tile_n = problem.tile_n ? problem.tile_n : WEFT_CUDA_TILE_N;
     problem.tile_k = problem.tile_k ? problem.tile_k : WEFT_CUDA_TILE_K;
-    problem.workers = problem.workers ? problem.workers : crews - 2 * copies;
+    /* A crew that copies moves 40 to 70 GB/s beside a GEMM. Each row that is fetched is multiplied with this
+     * rank's columns: few of them leave little time to hide the copies in, so more crews copy. */
+    problem.copiers = !copies                                                  ? 0
+                      : problem.copiers                                        ? problem.copiers
+                      : crews < 32                                             ? 2
+                      : weft_part(problem.n, w->world, 0).count > WIDE_COLUMNS ? 6
+                                                                               : 10;
+    problem.workers = problem.workers ? problem.workers : crews - problem.copiers;
     problem.b_form = WEFT_B_PLAIN;
     for (int r = 0; r < w->world && status == WEFT_OK; r++)
         status = weft_plan_make(&problem, w->world, r, &w->parts[r], error);

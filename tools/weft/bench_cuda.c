@@ -1,0 +1,528 @@
+/*
+ * The products on one GPU: `-n` virtual ranks that share its SMs, or with --link one rank of `-n` in the
+ * loop, whose peers' shards lie in local memory and arrive over an emulated link. Each shape is checked with
+ * small integers first (every element written, samples equal to the exact product), then timed on random
+ * data, the competitors taking turns.
+ *
+ * GEMM only is the fastest cuBLAS has for a rank's product; with virtual ranks, times the ranks, because the
+ * one GPU does the work of all of them.
+ */
+#include "bench_cuda.h"
+
+#include "report.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *bench_read_link(void *target, const char *value)
+{
+    bench_link *link = target;
+    char *end;
+    double rate = strtod(value, &end);
+
+    if (end == value || rate <= 0 || strncmp(end, "GB/s,", 5) != 0)
+        return "a rate and a latency, such as 450GB/s,2us";
+    value = end + 5;
+    double latency = strtod(value, &end);
+    if (end == value || latency < 0 || strcmp(end, "us") != 0)
+        return "a rate and a latency, such as 450GB/s,2us";
+    *link = (bench_link){rate, latency * 1e3};
+    return NULL;
+}
+
+#ifndef WEFT_HAVE_CUDA
+
+int bench_cuda(const weft_options *options, const bench_link *link)
+{
+    (void)options, (void)link;
+    return options_error(
+        "bench",
+        "--backend cuda: this build has no CUDA backend (it was made without nvcc, or with WEFT_CUDA=OFF)");
+}
+
+#else
+
+#include "core/dtype.h"
+#include "cublas_peer.h"
+#include "run/cuda/world.h"
+#include "sets.h"
+
+enum { ROUNDS = 7, SAMPLES = 400, PATTERN = 1000003 };
+
+static const report_column columns[] = {
+    {"M", "m", REPORT_PLAIN, 6},
+    {"N", "n", REPORT_PLAIN, 6},
+    {"K", "k", REPORT_PLAIN, 6},
+    {"schedule", "schedule", REPORT_PLAIN, 34},
+    {"GEMM only", "gemm_us", REPORT_TIME, 13},
+    {"unfused", "unfused_us", REPORT_TIME, 13},
+    {"fused µs", "fused_us", REPORT_TIME, 13},
+    {"speedup", "speedup", REPORT_RATIO, 7},
+    {"fused÷GEMM", "fused_over_gemm", REPORT_RATIO, 10},
+    {"hidden", "hidden_pct", REPORT_PERCENT, 6},
+    {"link GB/s", "link_gbs", REPORT_RATE, 9},
+    {"error", "max_err", REPORT_ERROR, 7},
+    {"ok", "ok", REPORT_PLAIN, 3},
+    {0},
+};
+
+typedef struct gpu_bench {
+    const weft_options *options;
+    bench_link link;
+    weft_cuda_device device;
+    cublas_peer peer;
+    bool has_peer;
+    CUdeviceptr peer_result;
+    CUevent begin, end, join;
+    report report;
+    weft_error_text error;
+} gpu_bench;
+
+/* One thing that is timed: a world's run, or cuBLAS on a world's operands. */
+typedef struct contender {
+    weft_cuda_world *world;
+    cublas_product *product;
+    double us[ROUNDS];
+} contender;
+
+/* ---- data -------------------------------------------------------------------------------------------- */
+
+/* Element i of an operand is entry (i + shift of the operand and rank) mod PATTERN of a table, so that a
+ * reference can look up what was uploaded. */
+static int8_t table[PATTERN];
+
+static size_t shift_of(weft_operand_role role, int rank)
+{
+    return (size_t)role * 300007 + (size_t)rank * 50021;
+}
+
+static size_t elements_of(const weft_cuda_world *w, const weft_operand *operand, int rank)
+{
+    int64_t rows = weft_operand_rows(operand, w->world, rank),
+            cols = weft_operand_cols(operand, w->world, rank);
+    int64_t ld = weft_cuda_world_place(w, operand->role, rank).ld;
+
+    return (size_t)(operand->batch * (operand->transposed ? cols : rows) * ld);
+}
+
+/* Uploads count elements of a block that repeats, from `shift` on. */
+static bool upload(gpu_bench *bench, void *at, size_t count, const uint16_t *block, size_t length,
+                   size_t shift)
+{
+    const weft_cuda_driver *cu = bench->device.cu;
+    bool good = true;
+
+    for (size_t done = 0; done < count && good;) {
+        size_t from = (shift + done) % length,
+               part = length - from < count - done ? length - from : count - done;
+
+        good = cu->cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)((uint16_t *)at + done), block + from, 2 * part,
+                                     NULL) == CUDA_SUCCESS;
+        done += part;
+    }
+    return good && cu->cuStreamSynchronize(NULL) == CUDA_SUCCESS;
+}
+
+/* Inputs of every rank: small integers, or random numbers in [-1, 1); D is poisoned. */
+static bool fill(gpu_bench *bench, weft_cuda_world *w, bool integers)
+{
+    const weft_plan_part *part = &w->parts[0];
+    uint16_t *block = malloc(PATTERN * sizeof(*block));
+    uint64_t x = bench->options->seed | 1;
+    bool good = block != NULL;
+
+    for (size_t i = 0; i < PATTERN && good; i++) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        table[i] = (int8_t)(x >> 33) % 3;
+        weft_element_set(part->problem.dtype, block, i,
+                         integers ? table[i] : (double)(x >> 40) * 0x1p-23 - 1);
+    }
+    for (uint32_t o = 0; o < part->operand_count && good; o++) {
+        const weft_operand *operand = &part->operands[o];
+
+        for (int r = 0; r < w->world && good && operand->role != WEFT_ROLE_NONE; r++) {
+            void *base = weft_cuda_world_place(w, operand->role, r).base;
+            size_t count = elements_of(w, operand, r);
+
+            if (operand->role == WEFT_ROLE_D)
+                good = bench->device.cu->cuMemsetD8Async((CUdeviceptr)(uintptr_t)base, 0xff,
+                                                         count * weft_dtype_size(operand->dtype),
+                                                         NULL) == CUDA_SUCCESS;
+            else
+                good = upload(bench, base, count, block, PATTERN, shift_of(operand->role, r));
+        }
+    }
+    free(block);
+    return good && bench->device.cu->cuStreamSynchronize(NULL) == CUDA_SUCCESS;
+}
+
+static const weft_operand *operand_of(const weft_cuda_world *w, weft_operand_role role)
+{
+    for (uint32_t o = 0; o < w->parts[0].operand_count; o++)
+        if (w->parts[0].operands[o].role == role)
+            return &w->parts[0].operands[o];
+    return NULL;
+}
+
+/* The integer at (row, col) of a global matrix, wherever it lies. */
+static int global_value(const weft_cuda_world *w, const weft_operand *operand, int64_t row, int64_t col)
+{
+    int rank = 0;
+
+    if (operand->rows_parted) {
+        rank = (int)weft_part_of(operand->rows, w->world, row);
+        row -= weft_part(operand->rows, w->world, rank).begin;
+    } else if (operand->cols_parted) {
+        rank = (int)weft_part_of(operand->cols, w->world, col);
+        col -= weft_part(operand->cols, w->world, rank).begin;
+    }
+    int64_t ld = weft_cuda_world_place(w, operand->role, rank).ld;
+    size_t at = (size_t)(operand->transposed ? col * ld + row : row * ld + col);
+
+    return table[(shift_of(operand->role, rank) + at) % PATTERN];
+}
+
+/* The largest difference over samples of every running rank's D; infinite when an element was not written. */
+static double worst_error(gpu_bench *bench, weft_cuda_world *w)
+{
+    const weft_problem *p = &w->parts[0].problem;
+    const weft_operand *a = operand_of(w, WEFT_ROLE_A), *b = operand_of(w, WEFT_ROLE_B),
+                       *d = operand_of(w, WEFT_ROLE_D);
+    uint64_t x = 12345;
+    double worst = 0;
+
+    for (int r = 0; r < w->running; r++) {
+        int64_t rows = weft_operand_rows(d, w->world, r), cols = weft_operand_cols(d, w->world, r);
+        int64_t row0 = d->rows_parted ? weft_part(d->rows, w->world, r).begin : 0;
+        int64_t col0 = d->cols_parted ? weft_part(d->cols, w->world, r).begin : 0;
+        weft_cuda_place place = weft_cuda_world_place(w, WEFT_ROLE_D, r);
+        size_t count = elements_of(w, d, r), size = weft_dtype_size(d->dtype);
+        char *image = malloc(count * size + 1);
+
+        if (!image ||
+            bench->device.cu->cuMemcpyDtoHAsync(image, (CUdeviceptr)(uintptr_t)place.base, count * size,
+                                                NULL) ||
+            bench->device.cu->cuStreamSynchronize(NULL))
+            worst = INFINITY;
+        for (int64_t i = 0; i < rows && worst < INFINITY; i++)
+            for (int64_t j = 0; j < cols; j++)
+                if (isnan(weft_element_get(d->dtype, image, (size_t)(i * place.ld + j))))
+                    worst = INFINITY;
+        for (int s = 0; s < SAMPLES / w->running && worst < INFINITY && rows > 0 && cols > 0; s++) {
+            double sum = 0, rounded;
+            char element[8];
+
+            x = x * 6364136223846793005u + 1442695040888963407u;
+            int64_t i = (int64_t)((x >> 33) % (uint64_t)rows), j = (int64_t)((x >> 13) % (uint64_t)cols);
+            for (int64_t k = 0; k < p->k; k++)
+                sum += global_value(w, a, row0 + i, k) * global_value(w, b, k, col0 + j);
+            weft_element_set(d->dtype, element, 0, sum);
+            rounded = weft_element_get(d->dtype, element, 0);
+            worst =
+                fmax(worst, fabs(weft_element_get(d->dtype, image, (size_t)(i * place.ld + j)) - rounded));
+        }
+        free(image);
+    }
+    return worst;
+}
+
+/* ---- times ------------------------------------------------------------------------------------------- */
+
+static bool enqueue(gpu_bench *bench, contender *c, int candidate)
+{
+    if (!c->product)
+        return weft_cuda_world_launch(c->world, &bench->error) == WEFT_OK;
+    return cublas_product_run(&bench->peer, c->product, candidate,
+                              weft_cuda_world_place(c->world, WEFT_ROLE_A, 0).base,
+                              weft_cuda_world_place(c->world, WEFT_ROLE_B, 0).base,
+                              (void *)(uintptr_t)bench->peer_result, c->world->streams[0]) == 0;
+}
+
+/* Microseconds of one run, over `count` in a row after one that is not timed; NaN when it failed. */
+static double time_runs(gpu_bench *bench, contender *c, int candidate, int count)
+{
+    const weft_cuda_driver *cu = bench->device.cu;
+    CUstream first = c->world->streams[0];
+    int streams = c->product ? 1 : c->world->running;
+    float ms = 0;
+    bool good = enqueue(bench, c, candidate);
+
+    cu->cuEventRecord(bench->begin, first);
+    for (int r = 1; r < streams; r++)
+        cu->cuStreamWaitEvent(c->world->streams[r], bench->begin, 0);
+    for (int i = 0; i < count; i++)
+        good &= enqueue(bench, c, candidate);
+    for (int r = 1; r < streams; r++) {
+        cu->cuEventRecord(bench->join, c->world->streams[r]);
+        cu->cuStreamWaitEvent(first, bench->join, 0);
+    }
+    cu->cuEventRecord(bench->end, first);
+    good &= cu->cuEventSynchronize(bench->end) == CUDA_SUCCESS;
+    good &= cu->cuEventElapsedTime(&ms, bench->begin, bench->end) == CUDA_SUCCESS;
+    return good ? (double)ms * 1e3 / count : NAN;
+}
+
+/* All contenders in turn. The first call of cuBLAS tries its candidates and keeps the fastest. */
+static void measure(gpu_bench *bench, contender *contenders, int count)
+{
+    int64_t asked = bench->options->iterations ? bench->options->iterations : 100;
+    int repeats[4];
+
+    for (int i = 0; i < count; i++) {
+        contender *c = &contenders[i];
+        double best = INFINITY;
+
+        for (int candidate = 0; candidate < (c->product ? c->product->count : 1); candidate++) {
+            double us = time_runs(bench, c, candidate, 3);
+            if (us < best) {
+                best = us;
+                if (c->product)
+                    c->product->best = candidate;
+            }
+        }
+        repeats[i] = (int)fmin((double)(asked + ROUNDS - 1) / ROUNDS, 1 + 8000 / best);
+    }
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < count; i++)
+            contenders[i].us[round] = time_runs(
+                bench, &contenders[i], contenders[i].product ? contenders[i].product->best : 0, repeats[i]);
+}
+
+/* ---- rows -------------------------------------------------------------------------------------------- */
+
+static int make_world(gpu_bench *bench, weft_problem problem, int world, bool alone, weft_cuda_world *w)
+{
+    weft_cuda_world_options options = {.alone = alone,
+                                       .dense = true,
+                                       .link_bytes_per_ns = bench->link.bytes_per_ns,
+                                       .link_latency_ns = bench->link.latency_ns,
+                                       .limits = {10, 10}};
+
+    if (weft_cuda_world_make(&bench->device, &problem, world, &options, w, &bench->error) == WEFT_OK)
+        return 0;
+    return options_error("bench", "--backend cuda: %s", bench->error.text);
+}
+
+/* A rank's own product: its part of the extents that the operation divides. */
+static void local_shape(const weft_problem *p, int world, int64_t *m, int64_t *n, int64_t *k)
+{
+    bool gathers_b = p->op == WEFT_OP_AG_GEMM && p->layout == WEFT_LAYOUT_GATHER_B;
+    bool sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
+
+    *m = gathers_b ? weft_part(p->m, world, 0).count : p->m;
+    *n = gathers_b || sums ? p->n : weft_part(p->n, world, 0).count;
+    *k = sums ? weft_part(p->k, world, 0).count : p->k;
+}
+
+static report_stats stats_of(contender *c, double scale)
+{
+    double samples[ROUNDS];
+
+    for (int i = 0; i < ROUNDS; i++)
+        samples[i] = c->us[i] * scale;
+    return report_summarise(samples, ROUNDS);
+}
+
+/* The rate the emulated link reached: what it carried over the time it took, lateness included. */
+static double link_rate(gpu_bench *bench, contender *fused)
+{
+    weft_cuda_world *w = fused->world;
+    weft_cuda_control control = {0};
+    double bytes = (double)w->executors[0].link_bytes;
+    CUdeviceptr late = (CUdeviceptr)(uintptr_t)&w->controls[0]->link_late_ns;
+
+    bench->device.cu->cuMemsetD8Async(late, 0, sizeof(control.link_late_ns), w->streams[0]);
+    time_runs(bench, fused, 0, 5);
+    if (weft_cuda_executor_outcome(&w->executors[0], w->streams[0], &control, &bench->error) != WEFT_OK)
+        return NAN;
+    return bytes / (bytes / bench->link.bytes_per_ns + (double)control.link_late_ns);
+}
+
+static void print_row(gpu_bench *bench, const weft_problem *p, int world, contender *contenders, double error)
+{
+    report *r = &bench->report;
+    bool alone = bench->link.bytes_per_ns > 0, peer = contenders[2].product != NULL;
+    report_stats gemm = peer ? stats_of(&contenders[2], alone ? 1 : world) : report_missing();
+    report_stats unfused = world > 1 ? stats_of(&contenders[1], 1) : report_missing();
+    report_stats fused = stats_of(&contenders[0], 1);
+    double link = alone && world > 1 ? link_rate(bench, &contenders[0]) : NAN;
+
+    report_text(r, "op", "%s", weft_op_name(p->op));
+    report_text(r, "backend", "cuda");
+    report_text(r, "how", alone ? "one rank in the loop, emulated link" : "virtual ranks on one GPU");
+    report_int(r, "ranks", world);
+    report_int(r, "m", p->m);
+    report_int(r, "n", p->n);
+    report_int(r, "k", p->k);
+    report_int(r, "l", p->l);
+    report_text(r, "dtype", "%s", weft_dtype_name(p->dtype));
+    report_text(r, "schedule", "%s", weft_schedule_name(p->op, p->schedule));
+    report_time(r, "gemm_us", gemm);
+    report_real(r, "comm_us", NAN);
+    report_time(r, "unfused_us", unfused);
+    report_time(r, "fused_us", fused);
+    report_real(r, "speedup", unfused.median / fused.median);
+    report_real(r, "fused_over_gemm", fused.median / gemm.median);
+    report_real(r, "hidden_pct", 100 * (unfused.median - fused.median) / (unfused.median - gemm.median));
+    report_real(r, "link_gbs", link);
+    report_real(r, "max_err", error);
+    report_real(r, "err_bound", 0);
+    report_bool(r, "ok", error == 0);
+    if (peer) {
+        report_text(r, "peer", "cuBLASLt %zu", bench->peer.version);
+        report_time(r, "peer_us", gemm);
+    }
+    report_row(r);
+    if (link < 0.95 * bench->link.bytes_per_ns)
+        report_note(r, "  the link above reached %.0f GB/s of its %.0f", link, bench->link.bytes_per_ns);
+}
+
+static int bench_shape(gpu_bench *bench, const weft_problem *problem, int world)
+{
+    bool alone = bench->link.bytes_per_ns > 0;
+    weft_problem unfused = *problem, single = *problem;
+    weft_cuda_world worlds[3] = {0};
+    cublas_product product;
+    contender contenders[3] = {{.world = &worlds[0]}, {.world = &worlds[1]}, {.world = &worlds[2]}};
+    double error = NAN;
+    int64_t m, n, k;
+    int status = make_world(bench, *problem, world, alone, &worlds[0]), count = 1;
+
+    if (status == 0) {
+        bool good = fill(bench, &worlds[0], true) &&
+                    weft_cuda_world_launch(&worlds[0], &bench->error) == WEFT_OK &&
+                    weft_cuda_world_finish(&worlds[0], &bench->error) == WEFT_OK;
+        error = good ? worst_error(bench, &worlds[0]) : INFINITY;
+        if (!good)
+            fprintf(stderr, "weft bench: %s\n", bench->error.text);
+        fill(bench, &worlds[0], false);
+    }
+    unfused.schedule = WEFT_SCHEDULE_UNFUSED;
+    if (status == 0 && world > 1) {
+        status = make_world(bench, unfused, world, alone, &worlds[1]);
+        fill(bench, &worlds[1], false);
+        count = 2;
+    }
+    local_shape(problem, world, &m, &n, &k);
+    single.op = WEFT_OP_GEMM_AS;
+    single.schedule = WEFT_SCHEDULE_ALL_SCATTER;
+    single.m = m, single.n = n, single.k = k;
+    single.transa = single.transb = 0;
+    if (status == 0 && bench->has_peer && problem->dtype == WEFT_BF16 && problem->l == 1 &&
+        (size_t)(m * n) * 2 <= (size_t)1 << 30 && make_world(bench, single, 1, true, &worlds[2]) == 0 &&
+        cublas_product_make(&bench->peer, m, n, k, &product) == 0) {
+        fill(bench, &worlds[2], false);
+        contenders[2].product = &product;
+    }
+    if (status == 0) {
+        if (count == 1)
+            contenders[1] = contenders[2];
+        measure(bench, contenders, count + (contenders[2].product != NULL));
+        if (count == 1)
+            contenders[2] = contenders[1];
+        print_row(bench, problem, world, contenders, error);
+    }
+    for (int i = 0; i < 3; i++)
+        if (worlds[i].device)
+            weft_cuda_world_free(&worlds[i]);
+    return status;
+}
+
+static weft_schedule usual_schedule(const weft_problem *p)
+{
+    switch (p->op) {
+    case WEFT_OP_AG_GEMM:
+        return p->layout == WEFT_LAYOUT_GATHER_B ? WEFT_SCHEDULE_ALLGATHER_ROTATING_B
+                                                 : WEFT_SCHEDULE_ALLGATHER_ROTATING_A;
+    case WEFT_OP_GEMM_RS:
+        return p->layout == WEFT_LAYOUT_SCATTER_COLS ? WEFT_SCHEDULE_REDUCESCATTER_TILING_B
+                                                     : WEFT_SCHEDULE_REDUCESCATTER_TILING_A;
+    case WEFT_OP_GEMM_AR:
+        return WEFT_SCHEDULE_TWO_SHOT;
+    default:
+        return WEFT_SCHEDULE_ALL_SCATTER;
+    }
+}
+
+static int check_call(gpu_bench *bench, weft_problem *problem)
+{
+    const weft_options *o = bench->options;
+    weft_problem asked = o->problem;
+
+    if (!o->is_plan_op || asked.op > WEFT_OP_GEMM_AS)
+        return options_error("bench", "--backend cuda measures ag_gemm, gemm_rs, gemm_ar and gemm_as, not %s",
+                             o->op_name);
+    if (o->trace || o->svg)
+        return options_error("bench",
+                             "--backend cuda records no timeline: --trace and --svg need the cpu backend");
+    if (asked.beta != 0 || asked.bias || asked.act != WEFT_ACT_NONE || asked.alpha != 1 || asked.l != 1)
+        return options_error(
+            "bench", "--backend cuda measures plain products: alpha 1, beta 0, no bias, act or batch");
+    if (bench->link.bytes_per_ns > 0 && asked.op != WEFT_OP_AG_GEMM)
+        return options_error("bench", "--link: only ag_gemm can run as one rank in the loop");
+    if (weft_problem_resolve(&asked, (int)o->ranks, problem, &bench->error) != WEFT_OK)
+        return options_error("bench", "%s", bench->error.text);
+    if (weft_cuda_device_open(0, &bench->device, &bench->error) != WEFT_OK)
+        return options_error("bench", "--backend cuda: %s", bench->error.text);
+    return 0;
+}
+
+static int bench_schedules(gpu_bench *bench, const weft_problem *problem, int world)
+{
+    weft_problem p = *problem;
+    int count = 0, status = 0;
+    const weft_schedule *list = weft_schedule_list(p.op, p.layout, &count);
+
+    if (!bench->options->schedule_all) {
+        if (p.schedule == WEFT_SCHEDULE_AUTO)
+            p.schedule = usual_schedule(&p);
+        return bench_shape(bench, &p, world);
+    }
+    for (int i = 0; i < count && status == 0; i++) {
+        p.schedule = list[i];
+        if (list[i] != WEFT_SCHEDULE_UNFUSED && list[i] != WEFT_SCHEDULE_MULTIMEM)
+            status = bench_shape(bench, &p, world);
+    }
+    return status;
+}
+
+int bench_cuda(const weft_options *options, const bench_link *link)
+{
+    gpu_bench bench = {.options = options, .link = *link};
+    weft_problem problem;
+    set_shape shapes[SETS_MOST_SHAPES] = {{options->problem.m, options->problem.n, options->problem.k, 0, 0}};
+    int count = 1, status = check_call(&bench, &problem), world = (int)options->ranks;
+    const weft_cuda_driver *cu = bench.device.cu;
+
+    if (status)
+        return status;
+    if (options->set && strcmp(options->set, "overlap") == 0)
+        return options_error("bench", "--set overlap is for the cpu backend; the others may be used");
+    if (options->set)
+        count = set_shapes(options->set, problem.op, options->scale, shapes);
+    bench.has_peer = cublas_peer_open(&bench.peer, cu) == 0 &&
+                     cu->cuMemAlloc(&bench.peer_result, (size_t)1 << 30) == CUDA_SUCCESS;
+    cu->cuEventCreate(&bench.begin, CU_EVENT_DEFAULT);
+    cu->cuEventCreate(&bench.end, CU_EVENT_DEFAULT);
+    cu->cuEventCreate(&bench.join, CU_EVENT_DISABLE_TIMING);
+    report_open(&bench.report, stdout, options->json, columns);
+    report_note(&bench.report, "%s of %s, %s on %s", options->op_name, weft_dtype_name(problem.dtype),
+                link->bytes_per_ns > 0 ? "one rank in the loop over an emulated link"
+                                       : "virtual ranks (not NVLink times)",
+                bench.device.name);
+    for (int i = 0; i < count && status == 0; i++) {
+        problem.m = shapes[i].m;
+        problem.n = shapes[i].n;
+        problem.k = shapes[i].k;
+        status = bench_schedules(&bench, &problem, world);
+    }
+    int closed = report_close(&bench.report);
+    weft_cuda_device_close(&bench.device);
+    return status ? status : closed;
+}
+
+#endif

@@ -1,0 +1,18 @@
+/* `weft bench … --backend cuda`: ranks on the GPU of this machine, beside cuBLAS. */
+#ifndef WEFT_TOOLS_BENCH_CUDA_H
+#define WEFT_TOOLS_BENCH_CUDA_H
+
+#include "options.h"
+
+/* A link that is emulated: copies from peers arrive at this rate and this much later. Rate 0: none. */
+typedef struct bench_link {
+    double bytes_per_ns, latency_ns;
+} bench_link;
+
+/* Reads "450GB/s,2us" into a bench_link. An options_reader. */
+const char *bench_read_link(void *target, const char *value);
+
+/* Returns the exit status; 2 where this build or machine has no GPU to run on. */
+int bench_cuda(const weft_options *options, const bench_link *link);
+
+#endif
