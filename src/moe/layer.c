@@ -174,7 +174,8 @@ static void carve_private(const weft_moe *moe, weft_moe_lane *lane, carver *c)
     out->row_next = carve(c, ranks * sizeof(int32_t));
     out->entry_next = carve(c, ranks * sizeof(int32_t));
     out->stamp = carve(c, ranks * sizeof(int32_t));
-    out->order = carve(c, topk * sizeof(uint64_t));
+    out->order = carve(c, tokens * topk * sizeof(uint64_t));
+    out->ordered = carve(c, tokens * sizeof(int32_t));
     out->slots = carve(c, tokens * sizeof(int32_t));
     out->slot = carve(c, tokens * topk * sizeof(weft_moe_slot));
     in->rank_base = carve(c, (ranks + 1) * sizeof(int32_t));

@@ -51,13 +51,15 @@ static weft_status count_rows(const weft_moe_shape *shape, int64_t tokens, const
     memset(routing->stamp, 0xff, (size_t)shape->ranks * sizeof(*routing->stamp));
     for (int64_t t = 0; t < tokens; t++) {
         const int32_t *mine = expert + t * shape->topk;
-        int count = token_order(mine, shape->topk, routing->order);
-        weft_status status = token_check(shape, t, mine, routing->order, count, error);
+        uint64_t *order = routing->order + t * shape->topk;
+        int count = token_order(mine, shape->topk, order);
+        weft_status status = token_check(shape, t, mine, order, count, error);
 
         if (status)
             return status;
+        routing->ordered[t] = count;
         for (int i = 0; i < count; i++) {
-            int rank = shape->owner[routing->order[i] >> 32];
+            int rank = shape->owner[order[i] >> 32];
 
             routing->entry_next[rank]++;
             if (!shape->one_row_per_rank || routing->stamp[rank] != (int32_t)t)
@@ -84,15 +86,16 @@ static int64_t scan(int32_t *base, int32_t *next, int ranks)
 }
 
 /* Pass two for one token. stamp[rank] is the last row placed for that rank. */
-static void place_token(const weft_moe_shape *shape, int64_t t, const int32_t *expert, const float *weight,
+static void place_token(const weft_moe_shape *shape, int64_t t, const float *weight,
                         weft_moe_routing *routing)
 {
-    int count = token_order(expert + t * shape->topk, shape->topk, routing->order);
+    const uint64_t *order = routing->order + t * shape->topk;
+    int count = routing->ordered[t];
     int64_t first = t * shape->slots_per_token;
     int used = 0;
 
     for (int i = 0; i < count; i++) {
-        int32_t id = (int32_t)(routing->order[i] >> 32), k = (int32_t)(uint32_t)routing->order[i];
+        int32_t id = (int32_t)(order[i] >> 32), k = (int32_t)(uint32_t)order[i];
         int32_t rank = shape->owner[id], row = routing->stamp[rank];
         float w = weight ? weight[t * shape->topk + k] : 1.0f;
         bool fresh = !shape->one_row_per_rank || row < 0 || routing->row[row].token != (int32_t)t;
@@ -135,7 +138,7 @@ weft_status weft_moe_route(const weft_moe_shape *shape, int64_t tokens, const in
     routing->entries = scan(routing->entry_base, routing->entry_next, shape->ranks);
     memset(routing->stamp, 0xff, (size_t)shape->ranks * sizeof(*routing->stamp));
     for (int64_t t = 0; t < tokens; t++)
-        place_token(shape, t, expert, weight, routing);
+        place_token(shape, t, weight, routing);
     return WEFT_OK;
 }
 

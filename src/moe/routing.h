@@ -60,9 +60,11 @@ typedef struct weft_moe_routing {
     weft_moe_wire_entry *entry;
     int32_t *slots; /* per token: how many of its slots are used */
     weft_moe_slot *slot;
-    /* scratch: per rank cursors and the last token or row seen; one token's experts in order */
+    /* scratch: per rank cursors and the last token or row seen; each token's experts in order, and how many
+     */
     int32_t *row_next, *entry_next, *stamp;
-    uint64_t *order;
+    uint64_t *order; /* tokens x topk */
+    int32_t *ordered;
 } weft_moe_routing;
 
 /* Checks the input and fills the routing, whose arrays hold `capacity` tokens. On an error nothing but

@@ -13,7 +13,8 @@ typedef struct fixture {
     weft_moe_wire_row row[PAIRS];
     weft_moe_wire_entry entry[PAIRS];
     weft_moe_slot slot[PAIRS];
-    uint64_t order[TOPK];
+    uint64_t order[PAIRS];
+    int32_t ordered[TOKENS];
     int32_t expert[PAIRS];
     float weight[PAIRS];
 } fixture;
@@ -40,7 +41,8 @@ static void prepare(fixture *f, bool dedup, bool reduced, uint64_t *state)
                                     .row_next = f->next[0],
                                     .entry_next = f->next[1],
                                     .stamp = f->stamp,
-                                    .order = f->order};
+                                    .order = f->order,
+                                    .ordered = f->ordered};
     for (int t = 0; t < TOKENS; t++)
         for (int k = 0; k < TOPK; k++) {
             f->expert[t * TOPK + k] =
