@@ -61,14 +61,15 @@ typedef struct bench_entry {
     bool alone; /* measured in this process: no ranks are started */
 } bench_entry;
 
-extern const options_flag bench_gemm_flags[];
-
 bench_operation bench_tp, bench_gemm, bench_collective, bench_barrier, bench_moe;
 
 extern const options_flag bench_moe_flags[];
 
 /* Collective: one run of the plan, recorded and drawn into the files of --trace and --svg. */
 int bench_trace(bench_context *context, weft_plan *plan, const weft_operands *operands);
+
+/* The Python of --torch or WEFT_TORCH_PYTHON; NULL when none was named. */
+const char *bench_torch_python(void);
 
 /* Runs the operation as one rank of a group that the environment describes; `mpi` may be NULL. */
 int bench_run_rank(int argc, char **argv, const bench_mpi *mpi);

@@ -24,14 +24,6 @@ static const double set_bytes_least = 192e6; /* of rotating B: beyond every cach
 static const double sample_us = 40000;       /* one sample makes as many calls as take about this long */
 static const double row_seconds = 7;
 
-static const char *torch_python;
-
-const options_flag bench_gemm_flags[] = {
-    {"--torch", "PYTHON", OPTIONS_TEXT, &torch_python, NULL, 0, 0, "gemm",
-     "a Python that has PyTorch, as a peer (also WEFT_TORCH_PYTHON)"},
-    {0},
-};
-
 typedef struct set {
     void *a, *b;
     const weft_packed *packed;
@@ -363,12 +355,12 @@ static int make_subject(subject *it)
 /* Median microseconds of one call in PyTorch, in a process of its own; NaN when it cannot be had. */
 static double torch_us(const subject *it, char *name, size_t bytes)
 {
-    const char *python = torch_python ? torch_python : getenv("WEFT_TORCH_PYTHON");
+    const char *python = bench_torch_python();
     const char *type = it->dtype == WEFT_F32 ? "float32" : it->dtype == WEFT_F16 ? "float16" : "bfloat16";
     char command[1024];
     double us = NAN;
 
-    if (!python || !*python || it->dtype == WEFT_I8)
+    if (!python || it->dtype == WEFT_I8)
         return NAN;
     snprintf(command, sizeof command,
              "'%s' -c \"import torch,time;torch.set_num_threads(%d);t=torch.%s\n"
@@ -479,7 +471,7 @@ static int bench_shape(bench_context *context, int64_t m, int64_t n, int64_t k, 
             compared++;
         }
     }
-    if (status == 0 && (!compared || torch_python || getenv("WEFT_TORCH_PYTHON")))
+    if (status == 0 && (!compared || bench_torch_python()))
         status = bench_row(context, m, n, k, dtype, false, threads, NULL);
     return status;
 }

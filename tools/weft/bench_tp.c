@@ -43,6 +43,8 @@ typedef struct tp_bench {
     int fused_count;
     tp_peer gemm_peer, gemv_peer;
     bool has_peer, has_gemv;
+    double torch_us; /* NaN = not measured */
+    char torch_name[64];
     bench_contender contenders[TP_MOST_FUSED + 5];
     int count;
 } tp_bench;
@@ -217,6 +219,11 @@ static void print_row(tp_bench *bench, int index, double worst, double wrong)
         report_time(r, "peer_us", peer->stats);
         report_real(r, "peer_speedup", peer->stats.median / fused.median);
     }
+    if (isfinite(bench->torch_us)) {
+        report_text(r, "torch", "%s", bench->torch_name);
+        report_real(r, "torch_us", bench->torch_us);
+        report_real(r, "torch_speedup", bench->torch_us / fused.median);
+    }
     report_text(r, "chosen", "%s", chosen);
     report_text(r, "check", bench->data.by_element ? "elements" : "residual");
     report_int(r, "threads", bench->context->threads);
@@ -240,8 +247,12 @@ static int measure_shape(bench_context *context, const weft_problem *problem)
         double worst = bench_max(context, bench->data.worst),
                wrong = bench_max(context, (double)bench->data.wrong);
         status = isnan(worst) || isnan(wrong);
+        bench->torch_us = tp_torch_us(context, problem, bench->torch_name, sizeof bench->torch_name);
         for (int i = 0; i < bench->fused_count && !status; i++)
             print_row(bench, i, worst, wrong);
+        if (isfinite(bench->torch_us))
+            report_note(&context->report, "%s: %.0f µs, %.2f times the first row's", bench->torch_name,
+                        bench->torch_us, bench->torch_us / bench->contenders[AT_FUSED].stats.median);
         if (!status && (context->options->svg || context->options->trace)) {
             weft_operands operands = operands_of(&bench->data, 0);
             status = bench_trace(context, bench->fused[0].plan, &operands);

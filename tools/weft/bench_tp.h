@@ -59,6 +59,11 @@ int tp_local_prepare(void *local,
 int tp_local_run(void *local, int iteration);
 int tp_comm_run(void *comm, int iteration);
 
+/* Median microseconds of the problem in PyTorch with gloo, in processes of its own after the others have run;
+ * NaN when no Python was named or it cannot do it. Rank 0 runs it; the others wait. Writes its name and
+ * version. */
+double tp_torch_us(bench_context *context, const weft_problem *problem, char *name, size_t bytes);
+
 static inline int tp_set_of(const tp_data *data, int iteration)
 {
     return iteration % data->sets;

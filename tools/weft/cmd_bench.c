@@ -11,6 +11,7 @@
 
 #include "plan/plan.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,11 +28,22 @@ static const char *read_peer(void *target, const char *value)
     return NULL;
 }
 
+static const char *torch_python;
+
+const char *bench_torch_python(void)
+{
+    const char *python = torch_python ? torch_python : getenv("WEFT_TORCH_PYTHON");
+
+    return python && *python ? python : NULL;
+}
+
 static const options_flag bench_flags[] = {
     {"--peer", "WHICH", OPTIONS_CALL, NULL, read_peer, 0, 0, NULL,
      "competitors in the same run: auto (whatever is installed), mpi, none"},
     {"--link", "RATE,LATENCY", OPTIONS_CALL, &link_choice, bench_read_link, 0, 0, NULL,
      "with --backend cuda: one rank in the loop, its peers behind an emulated link, such as 450GB/s,2us"},
+    {"--torch", "PYTHON", OPTIONS_TEXT, &torch_python, NULL, 0, 0, NULL,
+     "a Python that has PyTorch, as one more peer of the products (also WEFT_TORCH_PYTHON)"},
     {0},
 };
 
@@ -41,8 +53,7 @@ static const bench_entry entries[] = {
     {"gemm_rs", bench_tp, NULL, "GEMM + reduce-scatter: each rank keeps its part of the sum", false},
     {"gemm_ar", bench_tp, NULL, "GEMM + all-reduce, Stream-K: every rank gets the sum", false},
     {"gemm_as", bench_tp, NULL, "GEMM + all-scatter, Stream-K: every rank gets every rank's columns", false},
-    {"gemm", bench_gemm, bench_gemm_flags, "the product on one rank, beside the core's ceiling and BLAS",
-     true},
+    {"gemm", bench_gemm, NULL, "the product on one rank, beside the core's ceiling and BLAS", true},
     {"all_reduce", bench_collective, NULL, "the sum of the ranks' buffers, 64 B to 16 MiB", false},
     {"all_gather", bench_collective, NULL, "every rank gets every rank's buffer", false},
     {"reduce_scatter", bench_collective, NULL, "each rank gets its part of the sum", false},
