@@ -498,7 +498,7 @@ int bench_cuda(const weft_options *options, const bench_link *link)
     int count = 1, status = check_call(&bench, &problem), world = (int)options->ranks;
     const weft_cuda_driver *cu = bench.device.cu;
 
-    if (status)
+    if (status || !cu)
         return status;
     if (options->set && strcmp(options->set, "overlap") == 0)
         return options_error("bench", "--set overlap is for the cpu backend; the others may be used");
