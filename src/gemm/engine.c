@@ -306,7 +306,7 @@ static void run_panel(const gemm_job *job, const block_b *b, const panel_run *ru
     int lines = job->side_a.lines, nr = job->kernel->nr;
     bool in_d = job->direct || job->sums_in_d;
     int64_t slices = (rows + lines - 1) / lines;
-    size_t type = job->type_bytes, a_panel = (size_t)(weft_pack_k(job->kernel, b->k) * lines) * type;
+    size_t type = job->type_bytes;
 
     for (int64_t p = 0; p < b->k; p += job->cut.k) {
         int64_t k = weft_pack_k(job->kernel, min64(job->cut.k, b->k - p));
@@ -315,7 +315,7 @@ static void run_panel(const gemm_job *job, const block_b *b, const panel_run *ru
         size_t slice = ((size_t)(k * nr) * type / (size_t)slices + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 
         for (int64_t i = 0; i < rows; i += lines) {
-            const char *panel_a = job->a_block + (size_t)(i / lines) * a_panel + (size_t)(p * lines) * type;
+            const char *panel_a = job->a_block + (size_t)(p * slices * lines + i * k) * type;
             char *to = run->to + (size_t)(i * run->ld) * 4;
             int64_t height = min64(lines, rows - i);
 
@@ -369,18 +369,26 @@ static void run_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t 
     }
 }
 
+/* Rows of A are packed one k block after the other: each is read in one sweep for every panel of B. */
 static void run_stripe(const gemm_job *job, const block_b *b, int64_t s0, int64_t stripe_rows)
 {
     const weft_gemm_tile *tile = job->tile;
     size_t a_size = weft_dtype_size(tile->a_dtype);
-    int64_t panel_bytes = weft_pack_k(job->kernel, b->k) * job->side_a.lines * (int64_t)job->type_bytes;
 
     for (int64_t i = s0; i < s0 + stripe_rows; i += job->cut.m) {
         int64_t rows = min64(job->cut.m, s0 + stripe_rows - i);
+        char *to = job->a_block;
 
-        weft_pack_panels(job->kernel, &job->side_a, job->a_block, panel_bytes,
-                         (const char *)tile->a + (size_t)(i * tile->a_rs + b->k0 * tile->a_cs) * a_size,
-                         tile->a_dtype, tile->a_rs, tile->a_cs, rows, b->k);
+        for (int64_t p = 0; p < b->k; p += job->cut.k) {
+            int64_t k = min64(job->cut.k, b->k - p);
+            int64_t panel_bytes = weft_pack_k(job->kernel, k) * job->side_a.lines * (int64_t)job->type_bytes;
+            int64_t at = i * tile->a_rs + (b->k0 + p) * tile->a_cs;
+
+            weft_pack_panels(job->kernel, &job->side_a, to, panel_bytes,
+                             (const char *)tile->a + (size_t)at * a_size, tile->a_dtype, tile->a_rs,
+                             tile->a_cs, rows, k);
+            to += round_up(rows, job->side_a.lines) / job->side_a.lines * panel_bytes;
+        }
         run_rows(job, b, s0, i, rows);
     }
 }

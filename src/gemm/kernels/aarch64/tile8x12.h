@@ -84,8 +84,15 @@
     op " v" #d2 ".4s, v2." t ", " vb "." t "\n" \
     op " v" #d3 ".4s, v3." t ", " vb "." t "\n"
 
+/*
+ * A comes from L2, one panel after another; the hardware does not fetch it into L1 early enough. One line a step,
+ * amid the multiplies, gained 5 to 9 per cent; 448 bytes ahead was too near, 768 too far, and all lines of an
+ * iteration at once cost more than they gave.
+ */
+#define AHEAD_OF_A(a_off) "prfm pldl1keep, [%[a], #" #a_off " + 576]\n"
+
 /* 64 bytes of A at a_off, 96 bytes of B at b_off. */
-#define STEP_MATRIX(op, t, a_off, b_off) \
+#define STEP_MATRIX(op, t, a_off, b_off, ahead) \
     "ldr q0, [%[a], #" #a_off "]\n" \
     "ldr q1, [%[a], #" #a_off " + 16]\n" \
     "ldr q2, [%[a], #" #a_off " + 32]\n" \
@@ -95,6 +102,7 @@
     "ldr q6, [%[b], #" #b_off " + 32]\n" \
     "ldr q7, [%[b], #" #b_off " + 48]\n" \
     COLUMNS_MATRIX(op, t, "v4", 8, 14, 20, 26) \
+    ahead \
     COLUMNS_MATRIX(op, t, "v5", 9, 15, 21, 27) \
     COLUMNS_MATRIX(op, t, "v6", 10, 16, 22, 28) \
     COLUMNS_MATRIX(op, t, "v7", 11, 17, 23, 29) \
@@ -116,10 +124,10 @@
     "b.lt 2f\n" \
     "1:\n" \
     ahead \
-    STEP_MATRIX(op, t, 0, 0) \
-    STEP_MATRIX(op, t, 64, 96) \
-    STEP_MATRIX(op, t, 128, 192) \
-    STEP_MATRIX(op, t, 192, 288) \
+    STEP_MATRIX(op, t, 0, 0, AHEAD_OF_A(0)) \
+    STEP_MATRIX(op, t, 64, 96, AHEAD_OF_A(64)) \
+    STEP_MATRIX(op, t, 128, 192, AHEAD_OF_A(128)) \
+    STEP_MATRIX(op, t, 192, 288, AHEAD_OF_A(192)) \
     "add %[a], %[a], #256\n" \
     "add %[b], %[b], #384\n" \
     "subs %[k], %[k], #4\n" \
@@ -128,7 +136,7 @@
     "adds %[k], %[k], #4\n" \
     "b.eq 4f\n" \
     "3:\n" \
-    STEP_MATRIX(op, t, 0, 0) \
+    STEP_MATRIX(op, t, 0, 0, "") \
     "add %[a], %[a], #64\n" \
     "add %[b], %[b], #96\n" \
     "subs %[k], %[k], #1\n" \
