@@ -39,7 +39,7 @@ typedef struct gemm_job {
     blocks cut;
     bool direct;    /* D takes the micro-kernel's output as it is */
     bool sums_in_d; /* D holds the sums between stretches */
-    size_t type_bytes, d_bytes;
+    size_t type_bytes;
     char *a_block, *b_block, *sums;
     int64_t sums_ld;
 } gemm_job;
@@ -273,18 +273,6 @@ static void run_edge(const gemm_job *job, int64_t k, const char *panel_a, const 
     }
 }
 
-/* What is needed next comes closer while the micro-kernel computes: here the rows of D it will end in. */
-static inline void prefetch_rows(const gemm_job *job, int64_t i0, int64_t rows, int64_t j0, int64_t cols)
-{
-    const char *row = d_at(job->tile, 0, i0, j0);
-    size_t stride = (size_t)job->tile->d_ld[0] * job->d_bytes, last = (size_t)cols * job->d_bytes - 1;
-
-    for (int64_t i = 0; i < rows; i++, row += stride) {
-        __builtin_prefetch(row, 1);
-        __builtin_prefetch(row + last, 1);
-    }
-}
-
 /* The accumulators the next panel of columns starts from: they may lie in another core's cache. */
 static inline void prefetch_acc(const gemm_job *job, int64_t i0, int64_t rows, int64_t j0, int64_t cols)
 {
@@ -299,7 +287,8 @@ static inline void prefetch_acc(const gemm_job *job, int64_t i0, int64_t rows, i
 
 /*
  * One panel of B against all packed rows, k block after k block. Each micro-kernel call also brings a slice
- * of the panel that comes next (`next`, or NULL) into L2.
+ * of the panel that comes next (`next`, or NULL) into L2. D is not prefetched: its rows fall into few sets of
+ * L1 and push the panels out, which cost int8 2 per cent.
  */
 static void run_panel(const gemm_job *job, const block_b *b, const panel_run *run, int64_t rows, bool add)
 {
@@ -321,8 +310,6 @@ static void run_panel(const gemm_job *job, const block_b *b, const panel_run *ru
 
             for (size_t line = 0; line < slice && ahead && slices > 1; line += CACHE_LINE)
                 __builtin_prefetch(ahead + (size_t)(i / lines) * slice + line, 0, 2);
-            if (p == 0)
-                prefetch_rows(job, run->i0 + i, height, run->j0, run->cols);
             if (p == 0 && run->next && b->first && job->tile->acc)
                 prefetch_acc(job, run->i0 + i, height, run->j0 + nr,
                              min64(nr, b->j0 + b->cols - run->j0 - nr));
@@ -477,7 +464,6 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
         .cut = cut_blocks(tile->bind, tile->m, tile->n, tile->k, packed, d_holds_sums),
         .direct = is_identity(tile) && tile->d_count == 1,
         .type_bytes = weft_dtype_size(kernel->type),
-        .d_bytes = weft_dtype_size(d_dtype),
     };
 
     job.sums_in_d = d_holds_sums && job.cut.waits;
