@@ -70,7 +70,7 @@ static void place_b(const weft_gemm_args *args, weft_gemm_tile *tile)
 weft_status weft_gemm(const weft_gemm_args *args)
 {
     weft_error_text *error = weft_error_thread();
-    const weft_binding *bind;
+    const weft_binding *bind = NULL;
     weft_status status = find_binding(args, "weft_gemm", &bind);
     weft_product product;
     weft_gemm_tile *t = &product.tile;
@@ -118,7 +118,7 @@ weft_status weft_gemm(const weft_gemm_args *args)
 
 size_t weft_pack_bytes(const weft_gemm_args *args)
 {
-    const weft_binding *bind;
+    const weft_binding *bind = NULL;
 
     return find_binding(args, "weft_pack_bytes", &bind) ? 0 : weft_packed_bytes(bind, args->k, args->n);
 }
@@ -126,7 +126,7 @@ size_t weft_pack_bytes(const weft_gemm_args *args)
 weft_status weft_pack(const weft_gemm_args *args, void *memory, const weft_packed **packed)
 {
     weft_error_text *error = weft_error_thread();
-    const weft_binding *bind;
+    const weft_binding *bind = NULL;
     weft_status status = find_binding(args, "weft_pack", &bind);
     weft_gemm_tile tile;
 

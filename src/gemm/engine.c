@@ -158,7 +158,7 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
         sums = sums > waiting ? sums : waiting;
     }
     bytes = aligned_bytes(a, size) + (packed_b ? 0 : aligned_bytes(b, size)) + aligned_bytes(sums, 4);
-    if (!packed_b && kernel->stream)
+    if (!packed_b && (kernel->stream || kernel->stream_across))
         streamed = aligned_bytes(weft_pack_k(kernel, k) * kernel->few_rows, size) +
                    aligned_bytes(2 * ((kernel->few_rows + 1) / 2) * n, 4);
     return bytes > streamed ? bytes : streamed;
@@ -410,9 +410,9 @@ static weft_streamer streamer_of(const weft_gemm_tile *tile)
 {
     const weft_kernel *kernel = tile->bind->kernel;
 
-    if (tile->m > kernel->few_rows || tile->packed_b || tile->b_dtype != kernel->type || tile->b_rs != 1)
+    if (tile->m > kernel->few_rows || tile->packed_b || tile->b_dtype != kernel->type)
         return NULL;
-    return kernel->stream;
+    return tile->b_rs == 1 ? kernel->stream : tile->b_cs == 1 ? kernel->stream_across : NULL;
 }
 
 /* Few rows, B used once: A is packed whole, B is read where it lies. */
@@ -429,7 +429,7 @@ static void run_streamed(const weft_gemm_tile *tile, weft_streamer stream, char 
     if (tile->acc)
         copy_rows(sums, tile->n, tile->acc, tile->acc_ld, tile->m, tile->n);
     stream(tile->m, tile->n, tile->k, cut_evenly(tile->k, tile->bind->kc, kernel->k_step), workspace, tile->b,
-           tile->b_cs, sums, tile->n, tile->acc != NULL);
+           tile->b_rs == 1 ? tile->b_cs : tile->b_rs, sums, tile->n, tile->acc != NULL);
     finish_rows(tile, 0, tile->m, 0, tile->n, sums, tile->n);
 }
 

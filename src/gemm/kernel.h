@@ -40,9 +40,9 @@ typedef void (*weft_panel_packer)(void *panel, const void *source, int64_t ld, i
 
 /*
  * For at most few_rows rows of A and a B of the kernel's type that is used once: C (m x n) = A * B, or +=
- * when `add`, straight from B as it lies in memory, stored as n lines of k, `ldb` elements apart. A is one
- * packed panel of few_rows rows over all of k. The sum over each `block` of k is formed first, in the order
- * of the kernel, and added to C once.
+ * when `add`, straight from B as it lies in memory, lines `ldb` elements apart: n lines of k for
+ * `stream`, k lines of n for `stream_across`. A is one packed panel of few_rows rows over all of k. The sum
+ * over each `block` of k is formed first, in the order of the kernel, and added to C once.
  */
 typedef void (*weft_streamer)(int64_t m, int64_t n, int64_t k, int64_t block, const void *a, const void *b,
                               int64_t ldb, void *c, int64_t c_ld, int add);
@@ -60,7 +60,7 @@ typedef struct weft_kernel {
     int few_rows;
     weft_microkernel run_few;
 
-    weft_streamer stream; /* optional */
+    weft_streamer stream, stream_across; /* optional */
 
     /* Optional fast packers; where NULL, or for edges and conversions, portable code packs. */
     weft_panel_packer pack_a_along, pack_a_across, pack_b_along, pack_b_across;

@@ -17,4 +17,8 @@ extern const weft_kernel weft_i8_8x12_smmla;
 void weft_stream_bf16(int64_t m, int64_t n, int64_t k, int64_t block, const void *a, const void *b,
                       int64_t ldb, void *c, int64_t c_ld, int add);
 
+/* stream_f32.c */
+void weft_stream_across_f32(int64_t m, int64_t n, int64_t k, int64_t block, const void *a, const void *b,
+                            int64_t ldb, void *c, int64_t c_ld, int add);
+
 #endif

@@ -17,5 +17,7 @@ const weft_kernel weft_neon_f32_8x12 = {
     .b_kr = 1,
     .k_step = 1,
     .run = run,
+    .few_rows = 4,
+    .stream_across = weft_stream_across_f32,
     WEFT_PACKERS(4, 1, 12),
 };
