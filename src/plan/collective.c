@@ -13,7 +13,7 @@ weft_collective weft_collective_begin(weft_builder *builder, int64_t send_rows, 
         .cols = problem->count,
         .batch = 1,
     };
-    weft_operand recv = send;
+    weft_operand recv;
     weft_collective collective = {
         .builder = builder, .lanes = weft_compute_lanes(problem), .tile = problem->tile_n};
 

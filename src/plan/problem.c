@@ -2,6 +2,7 @@
 #include "plan/plan.h"
 #include "core/dtype.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static bool is_gemm(weft_op op)
@@ -70,13 +71,15 @@ static weft_status check_schedule(const weft_problem *problem, weft_error_text *
     int count;
     const weft_schedule *list = weft_schedule_list(problem->op, problem->layout, &count);
     char known[256] = "auto";
+    int used = (int)strlen(known);
 
     if (problem->schedule == WEFT_SCHEDULE_AUTO)
         return WEFT_OK;
     for (int i = 0; i < count; i++) {
         if (list[i] == problem->schedule)
             return WEFT_OK;
-        strcat(strcat(known, ", "), weft_schedule_name(problem->op, list[i]));
+        used += snprintf(known + used, sizeof(known) - (size_t)used, ", %s",
+                         weft_schedule_name(problem->op, list[i]));
     }
     return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s has no schedule %s; it has %s",
                           weft_op_name(problem->op), weft_schedule_name(problem->op, problem->schedule),

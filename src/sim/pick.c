@@ -183,7 +183,9 @@ static void remember(uint64_t key, weft_schedule schedule)
 
 static double pieces(int64_t extent, int64_t tile)
 {
-    return tile > 0 && extent > tile ? (double)((extent + tile - 1) / tile) : 1;
+    int64_t count = tile > 0 && extent > tile ? (extent + tile - 1) / tile : 1;
+
+    return (double)count;
 }
 
 /* Larger tiles until a rank has few tasks; every schedule is compared with the same ones. */

@@ -82,7 +82,9 @@ static double working_set(const weft_plan_part *part, const weft_task *task)
 
 static double round_up(int64_t value, int64_t step)
 {
-    return (double)((value + step - 1) / step * step);
+    int64_t steps = (value + step - 1) / step;
+
+    return (double)(steps * step);
 }
 
 double model_reuse(const model *m, const weft_plan_part *part)

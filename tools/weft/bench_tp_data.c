@@ -143,7 +143,8 @@ static double sum_bound(const tp_data *data, double magnitude)
 
     if (p->dtype == WEFT_I8)
         return p->alpha == 1 && p->beta == 0 ? 0 : 0.5;
-    return 8 * sqrt((double)p->k + data->context->size) * unit * (fabs(p->alpha) * magnitude + 1) * 1.13 +
+    return 8 * sqrt((double)p->k + data->context->size) * unit * (fabs((double)p->alpha) * magnitude + 1) *
+               1.13 +
            (p->act == WEFT_ACT_GELU ? 5e-4 : 0);
 }
 
