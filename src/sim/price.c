@@ -167,8 +167,8 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
         move += b_bytes / machine->pack_b_gbs[dtype];
     }
     /* Accumulators and C are read while the result is stored. Where D has the type of the sums, incoming ones
-     * are first copied into it, a panel's width at a time: measured, 3 to 4 times what a copy of whole rows
-     * takes. */
+     * are first copied into it, a panel's width at a time, which is slower than whole rows: about 2.5 times
+     * in a microbenchmark; 3.5 is what makes the choices agree with measured runs of gemm_rs and gemm_ar. */
     if ((task->flags & WEFT_TASK_HAS_ACC) &&
         part->operands[d->operand].dtype == weft_dtype_accumulator(dtype))
         read_bytes *= 3.5;
