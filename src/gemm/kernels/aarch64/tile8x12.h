@@ -86,7 +86,7 @@
 
 /*
  * A comes from L2, one panel after another; the hardware does not fetch it into L1 early enough. One line a step,
- * amid the multiplies, gained 5 to 9 per cent; 448 bytes ahead was too near, 768 too far, and all lines of an
+ * amid the multiplies, gained 5 to 9 per cent in a bare kernel loop; 448 bytes ahead was too near, 768 too far, and all lines of an
  * iteration at once cost more than they gave.
  */
 #define AHEAD_OF_A(a_off) "prfm pldl1keep, [%[a], #" #a_off " + 576]\n"
