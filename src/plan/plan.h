@@ -203,6 +203,9 @@ weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_pr
 
 uint64_t weft_problem_hash(const weft_problem *problem, int world);
 
+/* Do both ask for the same, field by field? */
+bool weft_problem_same(const weft_problem *one, const weft_problem *other);
+
 /* Shape of rank `rank`'s instance of an operand. */
 static inline int64_t weft_operand_rows(const weft_operand *operand, int world, int rank)
 {

@@ -211,20 +211,40 @@ static uint64_t bits(float value)
     return word;
 }
 
+enum { FIELDS = 25 };
+
+/* Everything that is asked, without the holes between the fields of the struct. */
+static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
+{
+    const uint64_t list[] = {
+        (uint64_t)p->op,      (uint64_t)p->schedule,   (uint64_t)p->layout,    (uint64_t)p->m,
+        (uint64_t)p->n,       (uint64_t)p->k,          (uint64_t)p->l,         (uint64_t)p->dtype,
+        (uint64_t)p->d_dtype, (uint64_t)p->wire_dtype, (uint64_t)p->transa,    (uint64_t)p->transb,
+        (uint64_t)p->b_form,  bits(p->alpha),          bits(p->beta),          (uint64_t)p->bias,
+        (uint64_t)p->act,     (uint64_t)p->count,      (uint64_t)p->reduction, (uint64_t)p->root,
+        (uint64_t)p->tile_m,  (uint64_t)p->tile_n,     (uint64_t)p->tile_k,    (uint64_t)p->workers,
+        (uint64_t)p->copiers,
+    };
+
+    _Static_assert(sizeof(list) == FIELDS * sizeof(*list), "every field has its place");
+    memcpy(fields, list, sizeof(list));
+}
+
+bool weft_problem_same(const weft_problem *one, const weft_problem *other)
+{
+    uint64_t left[FIELDS], right[FIELDS];
+
+    list_fields(one, left);
+    list_fields(other, right);
+    return memcmp(left, right, sizeof(left)) == 0;
+}
+
 uint64_t weft_problem_hash(const weft_problem *p, int world)
 {
-    const uint64_t fields[] = {
-        (uint64_t)world,      (uint64_t)p->op,      (uint64_t)p->schedule,   (uint64_t)p->layout,
-        (uint64_t)p->m,       (uint64_t)p->n,       (uint64_t)p->k,          (uint64_t)p->l,
-        (uint64_t)p->dtype,   (uint64_t)p->d_dtype, (uint64_t)p->wire_dtype, (uint64_t)p->transa,
-        (uint64_t)p->transb,  (uint64_t)p->b_form,  bits(p->alpha),          bits(p->beta),
-        (uint64_t)p->bias,    (uint64_t)p->act,     (uint64_t)p->count,      (uint64_t)p->reduction,
-        (uint64_t)p->root,    (uint64_t)p->tile_m,  (uint64_t)p->tile_n,     (uint64_t)p->tile_k,
-        (uint64_t)p->workers, (uint64_t)p->copiers,
-    };
-    uint64_t hash = 0x77656674u; /* "weft" */
+    uint64_t fields[FIELDS], hash = mix(0x77656674u /* "weft" */, (uint64_t)world);
 
-    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+    list_fields(p, fields);
+    for (size_t i = 0; i < FIELDS; i++)
         hash = mix(hash, fields[i]);
     return hash;
 }

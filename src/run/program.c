@@ -302,7 +302,7 @@ weft_status weft_program_cached(weft_executor *x, const weft_problem *problem, w
     for (weft_plan **at = &x->cached; *at; at = &(*at)->next, count++) {
         weft_plan *found = *at;
 
-        if (memcmp(&found->asked, problem, sizeof(*problem)) == 0) {
+        if (weft_problem_same(&found->asked, problem)) {
             *at = found->next;
             found->next = x->cached;
             x->cached = found;
