@@ -272,46 +272,72 @@ static weft_status grow_local(weft_executor *x, size_t private_bytes, uint32_t l
     return grow_private(x, private_bytes);
 }
 
-static weft_status grow_symmetric(weft_executor *x, void **memory, size_t bytes)
+/* Replaces an arena of `*held` bytes by a larger one. Where there is no room for it, the arena that was there
+ * is made again: plans that ran before still run. */
+static weft_status grow_symmetric(weft_executor *x, void **memory, size_t *held, size_t bytes)
 {
+    size_t before = *held;
+    weft_error_text why;
     weft_status status = WEFT_OK;
 
     if (*memory)
         status = weft_symm_free(x->group, *memory);
     *memory = NULL;
-    return status == WEFT_OK ? weft_symm_reserve(x->group, bytes, WEFT_RUN_ALIGNMENT, memory) : status;
+    *held = 0;
+    if (status == WEFT_OK)
+        status = weft_symm_reserve(x->group, bytes, WEFT_RUN_ALIGNMENT, memory);
+    if (status == WEFT_OK) {
+        *held = bytes;
+        return WEFT_OK;
+    }
+    why = x->group->error;
+    if (!before || weft_group_check(x->group) != WEFT_OK)
+        return status;
+    if (weft_symm_reserve(x->group, before, WEFT_RUN_ALIGNMENT, memory) != WEFT_OK)
+        return weft_group_poison(x->group, WEFT_ERR_MEMORY, "rank %d lost the memory of its plans: %s",
+                                 x->rank, why.text);
+    *held = before;
+    x->group->error = why;
+    return status;
+}
+
+static weft_status grow_scratch(weft_executor *x, size_t bytes)
+{
+    void *memory = x->scratch;
+    weft_status status = grow_symmetric(x, &memory, &x->scratch_bytes, bytes);
+
+    x->scratch = memory;
+    return status;
+}
+
+static weft_status grow_signals(weft_executor *x, uint32_t signals)
+{
+    size_t bytes = x->signal_count * sizeof(weft_signal);
+    void *memory = x->signals;
+    uint64_t *base;
+    weft_status status = grow_symmetric(x, &memory, &bytes, (size_t)signals * sizeof(weft_signal));
+
+    x->signals = memory;
+    x->signal_count = (uint32_t)(bytes / sizeof(weft_signal));
+    base = calloc((size_t)x->signal_count + 1, sizeof(*base)); /* new signals begin at zero */
+    free(x->base);
+    x->base = base;
+    if (!base)
+        return weft_group_poison(x->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", x->rank);
+    return status;
 }
 
 weft_status weft_executor_grow(weft_executor *x, size_t scratch_bytes, uint32_t signals, size_t private_bytes,
                                uint32_t lanes, size_t places)
 {
-    weft_status status;
+    weft_status status = WEFT_OK;
 
-    if (scratch_bytes > x->scratch_bytes) {
-        void *memory = x->scratch;
-
-        x->scratch_bytes = 0;
-        status = grow_symmetric(x, &memory, scratch_bytes);
-        x->scratch = memory;
-        if (status != WEFT_OK)
-            return status;
-        x->scratch_bytes = scratch_bytes;
-    }
-    if (signals > x->signal_count) {
-        void *memory = x->signals;
-        uint64_t *base = calloc(signals, sizeof(*base));
-
-        x->signal_count = 0;
-        status = grow_symmetric(x, &memory, (size_t)signals * sizeof(weft_signal));
-        x->signals = memory;
-        free(x->base);
-        x->base = base;
-        if (status != WEFT_OK)
-            return status;
-        if (!base)
-            return weft_group_poison(x->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", x->rank);
-        x->signal_count = signals;
-    }
+    if (scratch_bytes > x->scratch_bytes)
+        status = grow_scratch(x, scratch_bytes);
+    if (status == WEFT_OK && signals > x->signal_count)
+        status = grow_signals(x, signals);
+    if (status != WEFT_OK)
+        return status;
     status = grow_local(x, private_bytes, lanes, places);
     if (status != WEFT_OK)
         return weft_group_poison(x->group, status, "rank %d has no memory for a plan: %zu bytes of scratch",
