@@ -54,25 +54,7 @@ static void run_few(int64_t k, const void *a, const void *b, void *c, int64_t c_
     weft_avx512_bf16_tile(FEW, A_KR, k, a, b, c, c_ld, add);
 }
 
-static void pack_a_along(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_along(panel, source, ld * 2, k * 2, MR, A_KR * 2, 0);
-}
-
-static void pack_a_across(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_across_uint16_t(panel, source, ld, k, MR, A_KR, 0);
-}
-
-static void pack_b_along(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_along(panel, source, ld * 2, k * 2, NR, B_KR * 2, 0);
-}
-
-static void pack_b_across(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_across_uint16_t(panel, source, ld, k, NR, B_KR, 0);
-}
+WEFT_DEFINE_PACKERS(uint16_t, A_KR, B_KR, 0)
 
 const weft_kernel weft_kernel_amx_bf16_32x32 = {
     .name = "amx_bf16_32x32",
@@ -85,8 +67,5 @@ const weft_kernel weft_kernel_amx_bf16_32x32 = {
     .run = run,
     .few_rows = FEW,
     .run_few = run_few,
-    .pack_a_along = pack_a_along,
-    .pack_a_across = pack_a_across,
-    .pack_b_along = pack_b_along,
-    .pack_b_across = pack_b_across,
+    WEFT_PACKERS,
 };

@@ -46,25 +46,7 @@ static void run(int64_t k, const void *a_panel, const void *b_panel, void *c_til
     }
 }
 
-static void pack_a_along(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_along(panel, source, ld, k, MR, A_KR, 0);
-}
-
-static void pack_a_across(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_across_uint8_t(panel, source, ld, k, MR, A_KR, 0);
-}
-
-static void pack_b_along(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_along(panel, source, ld, k, NR, B_KR, 0);
-}
-
-static void pack_b_across(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_across_uint8_t(panel, source, ld, k, NR, B_KR, 0);
-}
+WEFT_DEFINE_PACKERS(uint8_t, A_KR, B_KR, 0)
 
 const weft_kernel weft_kernel_amx_i8_32x32 = {
     .name = "amx_i8_32x32",
@@ -75,8 +57,5 @@ const weft_kernel weft_kernel_amx_i8_32x32 = {
     .b_kr = B_KR,
     .k_step = A_KR,
     .run = run,
-    .pack_a_along = pack_a_along,
-    .pack_a_across = pack_a_across,
-    .pack_b_along = pack_b_along,
-    .pack_b_across = pack_b_across,
+    WEFT_PACKERS,
 };

@@ -20,25 +20,7 @@ static void run_few(int64_t k, const void *a, const void *b, void *c, int64_t c_
     weft_avx512_bf16_tile(FEW, 2, k, a, b, c, c_ld, add);
 }
 
-static void pack_a_along(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_along(panel, source, ld * 2, k * 2, MR, 4, 0);
-}
-
-static void pack_a_across(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_across_uint16_t(panel, source, ld, k, MR, 2, 0);
-}
-
-static void pack_b_along(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_along(panel, source, ld * 2, k * 2, NR, 4, 0);
-}
-
-static void pack_b_across(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_across_uint16_t(panel, source, ld, k, NR, 2, 0);
-}
+WEFT_DEFINE_PACKERS(uint16_t, 2, 2, 0)
 
 const weft_kernel weft_kernel_avx512_bf16_12x32_dpbf16 = {
     .name = "avx512_bf16_12x32_dpbf16",
@@ -51,8 +33,5 @@ const weft_kernel weft_kernel_avx512_bf16_12x32_dpbf16 = {
     .run = run,
     .few_rows = FEW,
     .run_few = run_few,
-    .pack_a_along = pack_a_along,
-    .pack_a_across = pack_a_across,
-    .pack_b_along = pack_b_along,
-    .pack_b_across = pack_b_across,
+    WEFT_PACKERS,
 };

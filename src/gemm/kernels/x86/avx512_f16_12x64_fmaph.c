@@ -54,25 +54,7 @@ static void run(int64_t k, const void *a_panel, const void *b_panel, void *c_til
     }
 }
 
-static void pack_a_along(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_along(panel, source, ld * 2, k * 2, MR, 2, 0);
-}
-
-static void pack_a_across(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_across_uint16_t(panel, source, ld, k, MR, 1, 0);
-}
-
-static void pack_b_along(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_along(panel, source, ld * 2, k * 2, NR, 2, 0);
-}
-
-static void pack_b_across(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_across_uint16_t(panel, source, ld, k, NR, 1, 0);
-}
+WEFT_DEFINE_PACKERS(uint16_t, 1, 1, 0)
 
 const weft_kernel weft_kernel_avx512_f16_12x64_fmaph = {
     .name = "avx512_f16_12x64_fmaph",
@@ -83,8 +65,5 @@ const weft_kernel weft_kernel_avx512_f16_12x64_fmaph = {
     .b_kr = 1,
     .k_step = 1,
     .run = run,
-    .pack_a_along = pack_a_along,
-    .pack_a_across = pack_a_across,
-    .pack_b_along = pack_b_along,
-    .pack_b_across = pack_b_across,
+    WEFT_PACKERS,
 };

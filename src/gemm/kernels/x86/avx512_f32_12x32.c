@@ -56,25 +56,7 @@ static void run_few(int64_t k, const void *a, const void *b, void *c, int64_t c_
     tile(FEW, k, a, b, c, c_ld, add);
 }
 
-static void pack_a_along(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_along(panel, source, ld * 4, k * 4, MR, 4, 0);
-}
-
-static void pack_a_across(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_across_uint32_t(panel, source, ld, k, MR, 1, 0);
-}
-
-static void pack_b_along(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_along(panel, source, ld * 4, k * 4, NR, 4, 0);
-}
-
-static void pack_b_across(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_across_uint32_t(panel, source, ld, k, NR, 1, 0);
-}
+WEFT_DEFINE_PACKERS(uint32_t, 1, 1, 0)
 
 const weft_kernel weft_kernel_avx512_f32_12x32 = {
     .name = "avx512_f32_12x32",
@@ -87,8 +69,5 @@ const weft_kernel weft_kernel_avx512_f32_12x32 = {
     .run = run,
     .few_rows = FEW,
     .run_few = run_few,
-    .pack_a_along = pack_a_along,
-    .pack_a_across = pack_a_across,
-    .pack_b_along = pack_b_along,
-    .pack_b_across = pack_b_across,
+    WEFT_PACKERS,
 };

@@ -49,25 +49,7 @@ static void run(int64_t k, const void *a_panel, const void *b_panel, void *c_til
                               c + i * c_ld, add);
 }
 
-static void pack_a_along(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_along(panel, source, ld, k, MR, 4, 0x80808080u);
-}
-
-static void pack_a_across(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_across_uint8_t(panel, source, ld, k, MR, 4, 0x80);
-}
-
-static void pack_b_along(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_along(panel, source, ld, k, NR, 4, 0);
-}
-
-static void pack_b_across(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_across_uint8_t(panel, source, ld, k, NR, 4, 0);
-}
+WEFT_DEFINE_PACKERS(uint8_t, 4, 4, 0x80)
 
 const weft_kernel weft_kernel_avx512_i8_12x32_dpbusd = {
     .name = "avx512_i8_12x32_dpbusd",
@@ -79,8 +61,5 @@ const weft_kernel weft_kernel_avx512_i8_12x32_dpbusd = {
     .k_step = 4,
     .a_flip = true,
     .run = run,
-    .pack_a_along = pack_a_along,
-    .pack_a_across = pack_a_across,
-    .pack_b_along = pack_b_along,
-    .pack_b_across = pack_b_across,
+    WEFT_PACKERS,
 };

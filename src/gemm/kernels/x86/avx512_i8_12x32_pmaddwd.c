@@ -39,25 +39,7 @@ static void run(int64_t k, const void *a_panel, const void *b_panel, void *c_til
         weft_avx512_store_i32(sum[i][0], sum[i][1], c + i * c_ld, add);
 }
 
-static void pack_a_along(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_along(panel, source, ld, k, MR, 2, 0);
-}
-
-static void pack_a_across(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_across_uint8_t(panel, source, ld, k, MR, 2, 0);
-}
-
-static void pack_b_along(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_along(panel, source, ld, k, NR, 2, 0);
-}
-
-static void pack_b_across(void *panel, const void *source, int64_t ld, int64_t k)
-{
-    weft_pack_across_uint8_t(panel, source, ld, k, NR, 2, 0);
-}
+WEFT_DEFINE_PACKERS(uint8_t, 2, 2, 0)
 
 const weft_kernel weft_kernel_avx512_i8_12x32_pmaddwd = {
     .name = "avx512_i8_12x32_pmaddwd",
@@ -68,8 +50,5 @@ const weft_kernel weft_kernel_avx512_i8_12x32_pmaddwd = {
     .b_kr = 2,
     .k_step = 2,
     .run = run,
-    .pack_a_along = pack_a_along,
-    .pack_a_across = pack_a_across,
-    .pack_b_along = pack_b_along,
-    .pack_b_across = pack_b_across,
+    WEFT_PACKERS,
 };

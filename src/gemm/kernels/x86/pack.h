@@ -55,4 +55,30 @@ WEFT_PACK_ACROSS(uint8_t)
 WEFT_PACK_ACROSS(uint16_t)
 WEFT_PACK_ACROSS(uint32_t)
 
+/*
+ * The four packers of a kernel file whose tile is MR x NR, elements of type T, A_KR and B_KR of them side by
+ * side. `A_FLIP` is xor-ed into every element of A.
+ */
+#define WEFT_DEFINE_PACKERS(T, A_KR, B_KR, A_FLIP)                                                           \
+    WEFT_DEFINE_PACKER_PAIR(pack_a, T, MR, A_KR, A_FLIP)                                                     \
+    WEFT_DEFINE_PACKER_PAIR(pack_b, T, NR, B_KR, 0)
+
+#define WEFT_DEFINE_PACKER_PAIR(name, T, lines, kr, flip)                                                    \
+    static void name##_along(void *panel, const void *source, int64_t ld, int64_t k)                         \
+    {                                                                                                        \
+        enum { BYTES = sizeof(T) };                                                                          \
+                                                                                                             \
+        weft_pack_along(panel, source, ld *BYTES, k *BYTES, lines, (kr)*BYTES, (flip)*0x01010101u);          \
+    }                                                                                                        \
+                                                                                                             \
+    static void name##_across(void *panel, const void *source, int64_t ld, int64_t k)                        \
+    {                                                                                                        \
+        weft_pack_across_##T(panel, source, ld, k, lines, kr, flip);                                         \
+    }
+
+/* Their places in the kernel's table. */
+#define WEFT_PACKERS                                                                                         \
+    .pack_a_along = pack_a_along, .pack_a_across = pack_a_across, .pack_b_along = pack_b_along,              \
+    .pack_b_across = pack_b_across
+
 #endif
