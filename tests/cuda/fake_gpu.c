@@ -1,19 +1,14 @@
+/* The interpreter: runs what was launched. fake_driver.c has the driver calls. */
 #include "fake_gpu.h"
 
+#include "core/clock.h"
 #include "core/dtype.h"
-#include "run/cuda/task.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { LAUNCHES_MAX = 64, STREAMS_MAX = 64 };
-
-typedef struct fake_map { /* stands in for a CUtensorMap */
-    char *base;
-    uint64_t inner, outer, pitch;
-    uint32_t box_inner, box_outer;
-} fake_map;
+#include <time.h>
 
 typedef struct fake_lane {
     uint32_t loaded, done; /* tasks the loader and the consumer have finished */
@@ -26,16 +21,25 @@ typedef struct fake_launch {
     bool hopper;
     CUstream stream;
     fake_lane *lanes;
-    bool started, entered, exited, active;
+    bool started, entered, active;
+    int64_t moved_ns; /* when it last made progress */
 } fake_launch;
 
+enum { LAUNCHES_MAX = 4096, STREAMS_MAX = 64 };
+
+/* One GPU per process; its ranks may be threads, so a lock guards all of it. */
 static struct {
-    fake_launch launches[LAUNCHES_MAX * 64];
-    int count, streams;
+    pthread_mutex_t lock;
+    fake_launch launches[LAUNCHES_MAX];
+    int count;
     uint64_t random;
-    bool hopper;
     fake_gpu_counts counts;
-} gpu;
+} gpu = {.lock = PTHREAD_MUTEX_INITIALIZER, .random = 1};
+
+void fake_gpu_seed(uint64_t seed)
+{
+    gpu.random = seed * 2 + 1;
+}
 
 static uint64_t draw(uint64_t below)
 {
@@ -51,7 +55,9 @@ static bool reached(const fake_launch *launch, uint32_t wait0, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         const weft_cuda_wait *w = &launch->args.waits[wait0 + i];
-        if ((int64_t)(*w->signal - (launch->args.control->run * w->total + w->count)) < 0)
+        /* acquire: the partner may be a post in another process */
+        if ((int64_t)(__atomic_load_n(w->signal, __ATOMIC_ACQUIRE) -
+                      (launch->args.control->run * w->total + w->count)) < 0)
             return false;
     }
     return true;
@@ -60,7 +66,7 @@ static bool reached(const fake_launch *launch, uint32_t wait0, uint32_t count)
 static void post(const fake_launch *launch, uint32_t post0, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        ++*launch->args.posts[post0 + i];
+        __atomic_fetch_add(launch->args.posts[post0 + i], 1, __ATOMIC_RELEASE);
 }
 
 static double get(const weft_cuda_view *v, int64_t row, int64_t col)
@@ -217,6 +223,15 @@ static bool step_lane(fake_launch *launch, uint32_t index)
     return true;
 }
 
+static void launch_end(fake_launch *launch)
+{
+    for (uint32_t l = 0; launch->started && l < launch->lane_count; l++)
+        free(launch->lanes[l].product);
+    if (launch->started)
+        free(launch->lanes);
+    launch->active = false;
+}
+
 static bool step_launch(fake_launch *launch)
 {
     const weft_cuda_args *g = &launch->args;
@@ -235,245 +250,112 @@ static bool step_launch(fake_launch *launch)
         over &= launch->lanes[i].done == g->lanes[i].task_count;
     if (over && launch->entered && reached(launch, g->exit_wait0, g->exit_waits)) {
         g->control->run++;
-        free(launch->lanes);
-        launch->active = false;
+        launch_end(launch);
         moved = true;
     }
     return moved;
 }
 
-/* Runs everything that was launched, each stream in order, until nothing moves. What is then left waits for
- * somebody who never came: it ends with the record of its first open wait, like the kernels' deadline. */
-static void settle(void)
+/* The first wait that does not hold, ENTER signals first; NULL when there is none. */
+static const weft_cuda_wait *open_wait(const fake_launch *launch)
 {
-    for (int idle = 0; idle < 200;) {
-        bool moved = false, busy[STREAMS_MAX] = {false};
-        for (int i = 0; i < gpu.count; i++) {
-            fake_launch *launch = &gpu.launches[i];
-            size_t stream = (size_t)(uintptr_t)launch->stream;
-            if (!launch->active || busy[stream])
-                continue;
-            busy[stream] = true;
-            moved |= step_launch(launch);
+    const weft_cuda_args *g = &launch->args;
+    const weft_cuda_wait *first = NULL;
+    for (uint32_t l = 0; launch->started && l < launch->lane_count; l++) {
+        const weft_cuda_lane *list = &g->lanes[l];
+        const weft_cuda_task *t = &g->tasks[list->task0 + launch->lanes[l].done];
+        if (launch->lanes[l].done == list->task_count)
+            continue;
+        for (uint32_t w = 0; w < t->wait_count; w++) {
+            const weft_cuda_wait *wait = &g->waits[t->wait0 + w];
+            if (!reached(launch, t->wait0 + w, 1) && (!first || wait->number < g->ranks_enter))
+                first = wait;
         }
-        idle = moved ? 0 : idle + 1;
     }
+    for (uint32_t w = 0; w < g->exit_waits && !first; w++)
+        if (!reached(launch, g->exit_wait0 + w, 1))
+            first = &g->waits[g->exit_wait0 + w];
+    return first;
+}
+
+/* Like the kernels: an abort word ends a launch, and so does a wait that lasts too long. */
+static void give_up(fake_launch *launch, int64_t now)
+{
+    weft_cuda_args *g = &launch->args;
+    const weft_cuda_wait *wait = open_wait(launch);
+    uint64_t limit = wait && wait->number < g->ranks_enter ? g->enter_deadline_ns : g->progress_deadline_ns;
+    if (!__atomic_load_n(&g->control->abort, __ATOMIC_ACQUIRE)) {
+        if (!wait || (uint64_t)(now - launch->moved_ns) < limit)
+            return;
+        g->control->record = (weft_cuda_record){.set = 2, .signal = wait->number, .run = g->control->run};
+        for (int r = 0; r < g->world; r++)
+            __atomic_store_n(&g->peers[r]->abort, 1, __ATOMIC_RELEASE);
+    }
+    launch_end(launch);
+}
+
+/* One round over all streams, each in order; whether `stream` still has something to do. */
+static bool advance(CUstream stream, bool *moved)
+{
+    bool busy[STREAMS_MAX] = {false};
+    int kept = 0;
+    *moved = false;
     for (int i = 0; i < gpu.count; i++) {
         fake_launch *launch = &gpu.launches[i];
-        weft_cuda_record *record = &launch->args.control->record;
-        if (!launch->active)
+        size_t at = (size_t)(uintptr_t)launch->stream;
+        int64_t now = weft_clock_ns();
+        if (busy[at])
             continue;
-        for (uint32_t l = 0; launch->started && l < launch->lane_count; l++) {
-            const weft_cuda_lane *list = &launch->args.lanes[l];
-            const weft_cuda_task *t = &launch->args.tasks[list->task0 + launch->lanes[l].done];
-            for (uint32_t w = 0;
-                 w < t->wait_count && launch->lanes[l].done < list->task_count && !record->set; w++)
-                if (!reached(launch, t->wait0 + w, 1) &&
-                    launch->args.waits[t->wait0 + w].number < launch->args.ranks_enter)
-                    *record = (weft_cuda_record){.set = 2, .signal = launch->args.waits[t->wait0 + w].number};
+        busy[at] = true;
+        if (!launch->moved_ns)
+            launch->moved_ns = now;
+        if (step_launch(launch)) {
+            launch->moved_ns = now;
+            *moved = true;
+        } else {
+            give_up(launch, now);
         }
-        for (uint32_t l = 0; launch->started && l < launch->lane_count; l++)
-            free(launch->lanes[l].product);
-        if (launch->started)
-            free(launch->lanes);
     }
-    gpu.count = 0;
+    for (int i = 0; i < gpu.count; i++)
+        if (gpu.launches[i].active)
+            gpu.launches[kept++] = gpu.launches[i];
+    gpu.count = kept;
+    for (int i = 0; i < gpu.count; i++)
+        if (gpu.launches[i].stream == stream)
+            return true;
+    return false;
 }
 
-/* ---- driver calls ------------------------------------------------------------------------------------ */
-
-static CUresult fake_error_string(CUresult code, const char **text)
+bool fake_gpu_busy(CUstream stream)
 {
-    (void)code;
-    *text = "fake";
-    return CUDA_SUCCESS;
+    bool moved, busy;
+    pthread_mutex_lock(&gpu.lock);
+    busy = advance(stream, &moved);
+    pthread_mutex_unlock(&gpu.lock);
+    return busy;
 }
 
-static CUresult fake_set_current(CUcontext context)
+void fake_gpu_finish(CUstream stream)
 {
-    (void)context;
-    return CUDA_SUCCESS;
+    for (bool moved = true, busy = true; busy;) {
+        pthread_mutex_lock(&gpu.lock);
+        busy = advance(stream, &moved);
+        pthread_mutex_unlock(&gpu.lock);
+        if (busy && !moved)
+            nanosleep(&(struct timespec){0, 20000}, NULL);
+    }
 }
 
-static CUresult fake_get_function(CUfunction *function, CUmodule module, const char *name)
+bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, CUstream stream)
 {
-    (void)module;
-    *function = (CUfunction)(uintptr_t)(strstr(name, "any") ? 1 : 2);
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_set_attribute(CUfunction function, CUfunction_attribute attribute, int value)
-{
-    (void)function, (void)attribute, (void)value;
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction function, void **parameters,
-                                   void **extra)
-{
-    bool hopper = function == (CUfunction)(uintptr_t)2;
-    (void)extra;
-    if (gpu.count == (int)(sizeof(gpu.launches) / sizeof(gpu.launches[0])))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    gpu.launches[gpu.count++] = (fake_launch){.args = *(weft_cuda_args *)parameters[0],
-                                              .lane_count = config->gridDimX / (hopper ? 2 : 1),
-                                              .hopper = hopper,
-                                              .stream = config->hStream,
-                                              .active = true};
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_alloc(CUdeviceptr *at, size_t bytes)
-{
-    *at = (CUdeviceptr)(uintptr_t)aligned_alloc(1024, (bytes + 1023) / 1024 * 1024);
-    return *at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-static CUresult fake_free(CUdeviceptr at)
-{
-    free((void *)(uintptr_t)at);
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_granularity(size_t *grain, const CUmemAllocationProp *prop,
-                                 CUmemAllocationGranularity_flags flags)
-{
-    (void)prop, (void)flags;
-    *grain = 4096;
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_reserve(CUdeviceptr *at, size_t bytes, size_t alignment, CUdeviceptr where,
-                             unsigned long long flags)
-{
-    (void)alignment, (void)where, (void)flags;
-    return fake_alloc(at, bytes);
-}
-
-static CUresult fake_release_range(CUdeviceptr at, size_t bytes)
-{
-    (void)bytes;
-    return fake_free(at);
-}
-
-static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
-                            const CUmemAllocationProp *prop, unsigned long long flags)
-{
-    (void)bytes, (void)prop, (void)flags;
-    *handle = 1;
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_release(CUmemGenericAllocationHandle handle)
-{
-    (void)handle;
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_map_memory(CUdeviceptr at, size_t bytes, size_t offset,
-                                CUmemGenericAllocationHandle handle, unsigned long long flags)
-{
-    (void)at, (void)bytes, (void)offset, (void)handle, (void)flags;
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_unmap(CUdeviceptr at, size_t bytes)
-{
-    (void)at, (void)bytes;
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t count)
-{
-    (void)at, (void)bytes, (void)access, (void)count;
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_to_device(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
-{
-    (void)stream;
-    memcpy((void *)(uintptr_t)to, from, bytes);
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_to_host(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
-{
-    (void)stream;
-    settle();
-    memcpy(to, (const void *)(uintptr_t)from, bytes);
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_memset(CUdeviceptr at, unsigned char value, size_t bytes, CUstream stream)
-{
-    (void)stream;
-    memset((void *)(uintptr_t)at, value, bytes);
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_stream_create(CUstream *stream, unsigned flags)
-{
-    (void)flags;
-    *stream = (CUstream)(uintptr_t)(1 + gpu.streams++ % (STREAMS_MAX - 1));
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_stream_destroy(CUstream stream)
-{
-    (void)stream;
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_stream_synchronize(CUstream stream)
-{
-    (void)stream;
-    settle();
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *base,
-                            const cuuint64_t *extents, const cuuint64_t *pitch, const cuuint32_t *box,
-                            const cuuint32_t *steps, CUtensorMapInterleave interleave,
-                            CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
-                            CUtensorMapFloatOOBfill fill)
-{
-    (void)type, (void)rank, (void)steps, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
-    fake_map made = {base, extents[0], extents[1], pitch[0], box[0], box[1]};
-    if ((uintptr_t)base % 16 || pitch[0] % 16 || box[0] > 256 || box[1] > 256)
-        return CUDA_ERROR_INVALID_VALUE;
-    memcpy(map, &made, sizeof(made));
-    return CUDA_SUCCESS;
-}
-
-weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
-{
-    static const weft_cuda_driver calls = {
-        .cuGetErrorString = fake_error_string,
-        .cuCtxSetCurrent = fake_set_current,
-        .cuModuleGetFunction = fake_get_function,
-        .cuFuncSetAttribute = fake_set_attribute,
-        .cuLaunchKernelEx = fake_launch_kernel,
-        .cuMemAlloc = fake_alloc,
-        .cuMemFree = fake_free,
-        .cuMemGetAllocationGranularity = fake_granularity,
-        .cuMemAddressReserve = fake_reserve,
-        .cuMemAddressFree = fake_release_range,
-        .cuMemCreate = fake_create,
-        .cuMemRelease = fake_release,
-        .cuMemMap = fake_map_memory,
-        .cuMemUnmap = fake_unmap,
-        .cuMemSetAccess = fake_access,
-        .cuMemcpyHtoDAsync = fake_to_device,
-        .cuMemcpyDtoHAsync = fake_to_host,
-        .cuMemsetD8Async = fake_memset,
-        .cuStreamCreate = fake_stream_create,
-        .cuStreamDestroy = fake_stream_destroy,
-        .cuStreamSynchronize = fake_stream_synchronize,
-        .cuTensorMapEncodeTiled = fake_encode,
-    };
-    gpu.random = seed * 2 + 1;
-    gpu.hopper = hopper;
-    return (weft_cuda_device){.cu = &calls, .name = "a fake GPU", .hopper = hopper, .crews = crews};
+    bool room;
+    pthread_mutex_lock(&gpu.lock);
+    room = gpu.count < LAUNCHES_MAX;
+    if (room)
+        gpu.launches[gpu.count++] = (fake_launch){
+            .args = *args, .lane_count = lanes, .hopper = hopper, .stream = stream, .active = true};
+    pthread_mutex_unlock(&gpu.lock);
+    return room;
 }
 
 fake_gpu_counts fake_gpu_take_counts(void)

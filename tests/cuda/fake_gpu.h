@@ -1,7 +1,8 @@
 /*
  * A GPU for machines that have none: the driver calls that the backend makes, on host memory, and an
  * interpreter of the device arrays in place of the kernels. So the lowering, the loading and the protocol
- * are tested everywhere by the same cases that run on a real GPU.
+ * are tested everywhere by the same cases that run on a real GPU. Memory that is exported is a memory file,
+ * so ranks may be processes.
  *
  * Like the Hopper walker, a lane has a loader that runs ahead of its consumer: it reads A and B of the next
  * GEMM as soon as the waits that guard them allow. Lanes and ranks advance in random order, so that a wait
@@ -11,9 +12,16 @@
 #define WEFT_TESTS_CUDA_FAKE_GPU_H
 
 #include "run/cuda/driver.h"
+#include "run/cuda/task.h"
 
 /* A device with `crews` crews. `hopper` chooses which walker it stands for. */
 weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed);
+
+/* From now on weft_group_use_gpu finds fake GPUs 0 .. count - 1, each with that many crews. */
+void fake_gpu_install(int count, int crews, bool hopper);
+
+/* Makes the driver call of that name fail from its n-th use on with CUDA_ERROR_UNKNOWN; NULL ends it. */
+void fake_gpu_break(const char *call, int uses);
 
 /* How many GEMM tasks went through tensor maps and how many copies through bulk lanes, since the last call.
  */
@@ -21,5 +29,18 @@ typedef struct fake_gpu_counts {
     long maps, bulk, gemms;
 } fake_gpu_counts;
 fake_gpu_counts fake_gpu_take_counts(void);
+
+/* ---- between the driver calls and the interpreter ------------------------------------------------- */
+
+typedef struct fake_map { /* stands in for a CUtensorMap */
+    char *base;
+    uint64_t inner, outer, pitch;
+    uint32_t box_inner, box_outer;
+} fake_map;
+
+void fake_gpu_seed(uint64_t seed);
+bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, CUstream stream);
+bool fake_gpu_busy(CUstream stream);   /* lets everything advance a little */
+void fake_gpu_finish(CUstream stream); /* until the stream is through */
 
 #endif

@@ -46,6 +46,7 @@ int bench_cuda(const weft_options *options, const bench_link *link)
 
 #include "core/dtype.h"
 #include "cublas_peer.h"
+#include "run/cuda/choose.h"
 #include "run/cuda/world.h"
 #include "sets.h"
 
@@ -432,22 +433,6 @@ static int bench_shape(gpu_bench *bench, const weft_problem *problem, int world)
     return status;
 }
 
-static weft_schedule usual_schedule(const weft_problem *p)
-{
-    switch (p->op) {
-    case WEFT_OP_AG_GEMM:
-        return p->layout == WEFT_LAYOUT_GATHER_B ? WEFT_SCHEDULE_ALLGATHER_ROTATING_B
-                                                 : WEFT_SCHEDULE_ALLGATHER_ROTATING_A;
-    case WEFT_OP_GEMM_RS:
-        return p->layout == WEFT_LAYOUT_SCATTER_COLS ? WEFT_SCHEDULE_REDUCESCATTER_TILING_B
-                                                     : WEFT_SCHEDULE_REDUCESCATTER_TILING_A;
-    case WEFT_OP_GEMM_AR:
-        return WEFT_SCHEDULE_TWO_SHOT;
-    default:
-        return WEFT_SCHEDULE_ALL_SCATTER;
-    }
-}
-
 static int check_call(gpu_bench *bench, weft_problem *problem)
 {
     const weft_options *o = bench->options;
@@ -478,8 +463,12 @@ static int bench_schedules(gpu_bench *bench, const weft_problem *problem, int wo
     const weft_schedule *list = weft_schedule_list(p.op, p.layout, &count);
 
     if (!bench->options->schedule_all) {
-        if (p.schedule == WEFT_SCHEDULE_AUTO)
-            p.schedule = usual_schedule(&p);
+        if (p.schedule == WEFT_SCHEDULE_AUTO) {
+            weft_problem chosen = p;
+
+            weft_cuda_choose(&chosen, world, bench->device.crews);
+            p.schedule = chosen.schedule;
+        }
         return bench_shape(bench, &p, world);
     }
     for (int i = 0; i < count && status == 0; i++) {

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
 static struct {
     pthread_once_t once;
@@ -51,20 +52,17 @@ const weft_cuda_driver *weft_cuda_driver_open(weft_error_text *error)
 weft_status weft_cuda_check(const weft_cuda_driver *cu, CUresult result, const char *call,
                             weft_error_text *error)
 {
-    const char *text = NULL;
+    const char *text = NULL, *name = NULL;
     if (result == CUDA_SUCCESS)
         return WEFT_OK;
+    cu->cuGetErrorName(result, &name);
     cu->cuGetErrorString(result, &text);
     return weft_error_set(error, result == CUDA_ERROR_OUT_OF_MEMORY ? WEFT_ERR_MEMORY : WEFT_ERR_SYSTEM,
-                          "%s failed: %s (%d)", call, text ? text : "unknown CUDA error", (int)result);
+                          "%.*s failed: %s (%s)", (int)strcspn(call, "("), call,
+                          text ? text : "unknown CUDA error", name ? name : "no name");
 }
 
-#define TRY(call)                                                                                            \
-    do {                                                                                                     \
-        weft_status status_ = weft_cuda_check(cu, cu->call, #call, error);                                   \
-        if (status_ != WEFT_OK)                                                                              \
-            return status_;                                                                                  \
-    } while (0)
+weft_status (*weft_cuda_device_source)(int, weft_cuda_device *, weft_error_text *) = weft_cuda_device_open;
 
 /* How many clusters of two full-size CTAs the GPU holds at once: a crew that waits must be resident. */
 static weft_status count_crews(weft_cuda_device *device, weft_error_text *error)
@@ -81,17 +79,18 @@ static weft_status count_crews(weft_cuda_device *device, weft_error_text *error)
                              .sharedMemBytes = WEFT_CUDA_SHARED_BYTES,
                              .attrs = &cluster,
                              .numAttrs = 1};
-    TRY(cuModuleGetFunction(&walk, device->bf16, "weft_walk_bf16_nn"));
-    TRY(cuFuncSetAttribute(walk, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, WEFT_CUDA_SHARED_BYTES));
-    TRY(cuOccupancyMaxActiveClusters(&device->crews, walk, &config));
+    WEFT_CUDA_TRY(cuModuleGetFunction(&walk, device->bf16, "weft_walk_bf16_nn"));
+    WEFT_CUDA_TRY(
+        cuFuncSetAttribute(walk, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, WEFT_CUDA_SHARED_BYTES));
+    WEFT_CUDA_TRY(cuOccupancyMaxActiveClusters(&device->crews, walk, &config));
     return WEFT_OK;
 }
 
 static weft_status load_hopper(weft_cuda_device *device, weft_error_text *error)
 {
     const weft_cuda_driver *cu = device->cu;
-    TRY(cuModuleLoadData(&device->bf16, weft_cuda_kernels_bf16));
-    TRY(cuModuleLoadData(&device->f16, weft_cuda_kernels_f16));
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->bf16, weft_cuda_kernels_bf16));
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->f16, weft_cuda_kernels_f16));
     return count_crews(device, error);
 }
 
@@ -99,21 +98,25 @@ static weft_status read_device(int index, weft_cuda_device *device, weft_error_t
 {
     const weft_cuda_driver *cu = device->cu;
     int l2 = 0, count = 0;
-    TRY(cuInit(0));
-    TRY(cuDeviceGetCount(&count));
+    WEFT_CUDA_TRY(cuInit(0));
+    WEFT_CUDA_TRY(cuDeviceGetCount(&count));
     if (index < 0 || index >= count)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "there is no GPU %d: this machine has %d", index,
                               count);
-    TRY(cuDriverGetVersion(&device->driver_version));
-    TRY(cuDeviceGet(&device->device, index));
-    TRY(cuDeviceGetName(device->name, sizeof(device->name), device->device));
-    TRY(cuDeviceGetAttribute(&device->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device->device));
-    TRY(cuDeviceGetAttribute(&device->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device->device));
-    TRY(cuDeviceGetAttribute(&device->sm_count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device->device));
-    TRY(cuDeviceGetAttribute(&l2, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, device->device));
-    TRY(cuDeviceGetAttribute(&device->multicast, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, device->device));
-    TRY(cuDeviceGetAttribute(&device->vmm_fd, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
-                             device->device));
+    WEFT_CUDA_TRY(cuDriverGetVersion(&device->driver_version));
+    WEFT_CUDA_TRY(cuDeviceGet(&device->device, index));
+    WEFT_CUDA_TRY(cuDeviceGetName(device->name, sizeof(device->name), device->device));
+    WEFT_CUDA_TRY(
+        cuDeviceGetAttribute(&device->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device->device));
+    WEFT_CUDA_TRY(
+        cuDeviceGetAttribute(&device->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device->device));
+    WEFT_CUDA_TRY(
+        cuDeviceGetAttribute(&device->sm_count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device->device));
+    WEFT_CUDA_TRY(cuDeviceGetAttribute(&l2, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, device->device));
+    WEFT_CUDA_TRY(
+        cuDeviceGetAttribute(&device->multicast, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, device->device));
+    WEFT_CUDA_TRY(cuDeviceGetAttribute(
+        &device->vmm_fd, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device->device));
     device->l2_bytes = (size_t)l2;
     return WEFT_OK;
 }
@@ -132,13 +135,16 @@ weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_erro
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "GPU %d (%s) has compute capability %d.%d; the kernels need 8.0 or later",
                               index, opened.name, opened.major, opened.minor);
-    TRY(cuDevicePrimaryCtxRetain(&opened.context, opened.device));
+    WEFT_CUDA_TRY(cuDevicePrimaryCtxRetain(&opened.context, opened.device));
     status = weft_cuda_check(cu, cu->cuCtxSetCurrent(opened.context), "cuCtxSetCurrent", error);
     if (status == WEFT_OK)
         status = weft_cuda_check(cu, cu->cuModuleLoadData(&opened.any, weft_cuda_kernels_any),
                                  "cuModuleLoadData", error);
     opened.hopper = opened.major == 9 && opened.minor == 0;
     opened.crews = opened.sm_count;
+    if (status == WEFT_OK)
+        status = weft_cuda_check(cu, cu->cuStreamCreate(&opened.uploads, CU_STREAM_NON_BLOCKING),
+                                 "cuStreamCreate", error);
     if (status == WEFT_OK && opened.hopper)
         status = load_hopper(&opened, error);
     if (status != WEFT_OK) {
@@ -152,6 +158,8 @@ weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_erro
 void weft_cuda_device_close(weft_cuda_device *device)
 {
     CUmodule modules[] = {device->any, device->bf16, device->f16};
+    if (device->uploads)
+        device->cu->cuStreamDestroy(device->uploads);
     for (int i = 0; i < 3; i++)
         if (modules[i])
             device->cu->cuModuleUnload(modules[i]);

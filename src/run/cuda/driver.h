@@ -13,22 +13,33 @@
 #define WEFT_CUDA_CALLS(X)                                                                                   \
     X(cuInit)                                                                                                \
     X(cuDriverGetVersion)                                                                                    \
+    X(cuGetErrorName)                                                                                        \
     X(cuGetErrorString)                                                                                      \
     X(cuDeviceGet)                                                                                           \
     X(cuDeviceGetCount)                                                                                      \
     X(cuDeviceGetName)                                                                                       \
     X(cuDeviceGetAttribute)                                                                                  \
+    X(cuDeviceGetUuid)                                                                                       \
+    X(cuDeviceTotalMem)                                                                                      \
     X(cuDevicePrimaryCtxRetain)                                                                              \
     X(cuDevicePrimaryCtxRelease)                                                                             \
     X(cuCtxSetCurrent)                                                                                       \
+    X(cuCtxPushCurrent)                                                                                      \
+    X(cuCtxPopCurrent)                                                                                       \
     X(cuModuleLoadData)                                                                                      \
     X(cuModuleUnload)                                                                                        \
     X(cuModuleGetFunction)                                                                                   \
+    X(cuFuncGetAttribute)                                                                                    \
     X(cuFuncSetAttribute)                                                                                    \
     X(cuLaunchKernelEx)                                                                                      \
     X(cuOccupancyMaxActiveClusters)                                                                          \
     X(cuMemAlloc)                                                                                            \
     X(cuMemFree)                                                                                             \
+    X(cuMemAllocAsync)                                                                                       \
+    X(cuMemFreeAsync)                                                                                        \
+    X(cuMemAllocHost)                                                                                        \
+    X(cuMemFreeHost)                                                                                         \
+    X(cuPointerGetAttribute)                                                                                 \
     X(cuMemGetAllocationGranularity)                                                                         \
     X(cuMemAddressReserve)                                                                                   \
     X(cuMemAddressFree)                                                                                      \
@@ -47,6 +58,7 @@
     X(cuStreamCreate)                                                                                        \
     X(cuStreamDestroy)                                                                                       \
     X(cuStreamSynchronize)                                                                                   \
+    X(cuStreamQuery)                                                                                         \
     X(cuStreamBeginCapture)                                                                                  \
     X(cuStreamEndCapture)                                                                                    \
     X(cuGraphInstantiate)                                                                                    \
@@ -72,14 +84,23 @@ typedef struct weft_cuda_driver {
 /* The driver's functions; NULL with a sentence in `error` where there is no driver or it is too old. */
 const weft_cuda_driver *weft_cuda_driver_open(weft_error_text *error);
 
-/* WEFT_OK, or a status with a sentence that names the call. */
+/* WEFT_OK, or a status with a sentence that names the call: `call` up to its first parenthesis. */
 weft_status weft_cuda_check(const weft_cuda_driver *cu, CUresult result, const char *call,
                             weft_error_text *error);
+
+#define WEFT_CUDA_TRY(call)                                                                                  \
+    do {                                                                                                     \
+        weft_status status_ = weft_cuda_check(cu, cu->call, #call, error);                                   \
+        if (status_ != WEFT_OK)                                                                              \
+            return status_;                                                                                  \
+    } while (0)
 
 typedef struct weft_cuda_device {
     const weft_cuda_driver *cu;
     CUdevice device;
     CUcontext context; /* the primary one, which other libraries of the process share */
+    CUstream uploads;  /* waits for no other stream, not even the default one: a rank's set-up must not wait
+                          for a peer's kernel that waits for this rank */
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
@@ -87,6 +108,9 @@ typedef struct weft_cuda_device {
     bool hopper;
     int crews; /* crews of the walker that fit at once */
 } weft_cuda_device;
+
+/* How ranks come by a GPU: weft_cuda_device_open, unless a test puts a fake one there. */
+extern weft_status (*weft_cuda_device_source)(int index, weft_cuda_device *device, weft_error_text *error);
 
 /* Opens GPU `index`, makes its context current for the calling thread and loads the kernels. */
 weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_error_text *error);

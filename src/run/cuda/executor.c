@@ -4,13 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TRY(call)                                                                                            \
-    do {                                                                                                     \
-        weft_status status_ = weft_cuda_check(cu, cu->call, #call, error);                                   \
-        if (status_ != WEFT_OK)                                                                              \
-            return status_;                                                                                  \
-    } while (0)
-
 /* ---- tables ------------------------------------------------------------------------------------------ */
 
 static weft_status encode_map(const weft_cuda_driver *cu, const weft_cuda_map *map, CUtensorMap *out,
@@ -21,9 +14,9 @@ static weft_status encode_map(const weft_cuda_driver *cu, const weft_cuda_map *m
                                                         : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     cuuint64_t extents[2] = {map->inner, map->outer}, pitch[1] = {map->pitch_bytes};
     cuuint32_t box[2] = {map->box_inner, map->box_outer}, steps[2] = {1, 1};
-    TRY(cuTensorMapEncodeTiled(out, type, 2, map->base, extents, pitch, box, steps,
-                               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+    WEFT_CUDA_TRY(cuTensorMapEncodeTiled(
+        out, type, 2, map->base, extents, pitch, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
     return WEFT_OK;
 }
 
@@ -79,12 +72,16 @@ static weft_status upload(weft_cuda_executor *executor, const weft_cuda_program 
     for (uint32_t i = 0; i < p->map_count && status == WEFT_OK && p->hopper; i++)
         status = encode_map(cu, &p->maps[i], (CUtensorMap *)(image + l.maps) + i, error);
     if (status == WEFT_OK)
-        status = weft_cuda_check(cu, cu->cuMemAlloc(&executor->tables, l.bytes), "cuMemAlloc", error);
+        status =
+            weft_cuda_check(cu, cu->cuMemAllocAsync(&executor->tables, l.bytes, executor->device->uploads),
+                            "cuMemAllocAsync", error);
     if (status == WEFT_OK)
-        status = weft_cuda_check(cu, cu->cuMemcpyHtoDAsync(executor->tables, image, l.bytes, NULL),
-                                 "cuMemcpyHtoDAsync", error);
+        status = weft_cuda_check(
+            cu, cu->cuMemcpyHtoDAsync(executor->tables, image, l.bytes, executor->device->uploads),
+            "cuMemcpyHtoDAsync", error);
     if (status == WEFT_OK)
-        status = weft_cuda_check(cu, cu->cuStreamSynchronize(NULL), "cuStreamSynchronize", error);
+        status = weft_cuda_check(cu, cu->cuStreamSynchronize(executor->device->uploads),
+                                 "cuStreamSynchronize", error);
     free(image);
     base = (char *)(uintptr_t)executor->tables;
     executor->args.lanes = (const weft_cuda_lane *)(base + l.lanes);
@@ -106,16 +103,18 @@ static weft_status pick_kernel(weft_cuda_executor *executor, const weft_problem 
         {"weft_walk_bf16_nn", "weft_walk_bf16_nt", "weft_walk_bf16_tn", "weft_walk_bf16_tt"},
         {"weft_walk_f16_nn", "weft_walk_f16_nt", "weft_walk_f16_tn", "weft_walk_f16_tt"}};
     const weft_cuda_driver *cu = executor->device->cu;
-    int f16 = problem->dtype == WEFT_F16;
+    int f16 = problem->dtype == WEFT_F16, registers;
     if (!executor->hopper) {
-        TRY(cuModuleGetFunction(&executor->walk, executor->device->any,
-                                f16 ? "weft_walk_any_f16" : "weft_walk_any_bf16"));
+        WEFT_CUDA_TRY(cuModuleGetFunction(&executor->walk, executor->device->any,
+                                          f16 ? "weft_walk_any_f16" : "weft_walk_any_bf16"));
+        /* Asking makes the driver load it now: at the first launch that could wait for a peer's kernel. */
+        WEFT_CUDA_TRY(cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, executor->walk));
         return WEFT_OK;
     }
-    TRY(cuModuleGetFunction(&executor->walk, f16 ? executor->device->f16 : executor->device->bf16,
-                            hopper[f16][2 * problem->transa + problem->transb]));
-    TRY(cuFuncSetAttribute(executor->walk, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                           WEFT_CUDA_SHARED_BYTES));
+    WEFT_CUDA_TRY(cuModuleGetFunction(&executor->walk, f16 ? executor->device->f16 : executor->device->bf16,
+                                      hopper[f16][2 * problem->transa + problem->transb]));
+    WEFT_CUDA_TRY(cuFuncSetAttribute(executor->walk, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                     WEFT_CUDA_SHARED_BYTES));
     return WEFT_OK;
 }
 
@@ -173,8 +172,9 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
 
 void weft_cuda_executor_free(weft_cuda_executor *executor)
 {
+    /* not cuMemFree: that waits for every kernel of the GPU, also for one that waits for this rank */
     if (executor->tables)
-        executor->device->cu->cuMemFree(executor->tables);
+        executor->device->cu->cuMemFreeAsync(executor->tables, executor->device->uploads);
     *executor = (weft_cuda_executor){0};
 }
 
@@ -192,7 +192,7 @@ weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstre
                              .blockDimZ = 1,
                              .sharedMemBytes = executor->hopper ? WEFT_CUDA_SHARED_BYTES : 0,
                              .hStream = stream};
-    TRY(cuLaunchKernelEx(&config, executor->walk, parameters, NULL));
+    WEFT_CUDA_TRY(cuLaunchKernelEx(&config, executor->walk, parameters, NULL));
     return WEFT_OK;
 }
 
@@ -201,8 +201,9 @@ weft_status weft_cuda_executor_outcome(const weft_cuda_executor *executor, CUstr
 {
     const weft_cuda_driver *cu = executor->device->cu;
     weft_cuda_control control;
-    TRY(cuMemcpyDtoHAsync(&control, (CUdeviceptr)(uintptr_t)executor->args.control, sizeof(control), stream));
-    TRY(cuStreamSynchronize(stream));
+    WEFT_CUDA_TRY(
+        cuMemcpyDtoHAsync(&control, (CUdeviceptr)(uintptr_t)executor->args.control, sizeof(control), stream));
+    WEFT_CUDA_TRY(cuStreamSynchronize(stream));
     if (copy)
         *copy = control;
     if (control.record.set) {

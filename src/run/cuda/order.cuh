@@ -43,6 +43,20 @@ static __device__ __forceinline__ void fence_proxy_all()
     asm volatile("fence.proxy.async;" ::: "memory");
 }
 
+/* Off, a timeline costs the test of a kernel parameter. Any member of a crew may write: they differ little.
+ */
+static __device__ __forceinline__ void trace_ready(const weft_cuda_args &g, uint32_t plan_task)
+{
+    if (g.trace)
+        g.trace[2 * plan_task] = now_ns();
+}
+
+static __device__ __forceinline__ void trace_done(const weft_cuda_args &g, uint32_t plan_task)
+{
+    if (g.trace)
+        g.trace[2 * plan_task + 1] = now_ns();
+}
+
 /* The first expired wait of the rank writes the record, then raises every rank's abort word; its partner is
  * the load_relaxed in wait_for. */
 static __device__ __forceinline__ void give_up(const weft_cuda_args &g, const weft_cuda_wait &w,
@@ -87,13 +101,23 @@ static __device__ __forceinline__ bool wait_for(const weft_cuda_args &g, const w
     }
 }
 
-static __device__ __forceinline__ bool wait_all(const weft_cuda_args &g, uint32_t wait0, uint32_t count,
-                                                uint32_t plan_task, uint64_t run)
+static __device__ __forceinline__ bool wait_list(const weft_cuda_args &g, uint32_t wait0, uint32_t count,
+                                                 uint32_t plan_task, uint64_t run)
 {
     for (uint32_t i = 0; i < count; i++)
         if (!wait_for(g, g.waits[wait0 + i], plan_task, run))
             return false;
     return true;
+}
+
+/* The waits of a task. */
+static __device__ __forceinline__ bool wait_all(const weft_cuda_args &g, uint32_t wait0, uint32_t count,
+                                                uint32_t plan_task, uint64_t run)
+{
+    bool reached = wait_list(g, wait0, count, plan_task, run);
+    if (count)
+        trace_ready(g, plan_task);
+    return reached;
 }
 
 /* After an abort nothing is posted: peers see the abort word instead. */
@@ -103,6 +127,29 @@ static __device__ __forceinline__ void post_all(const weft_cuda_args &g, uint32_
         return;
     for (uint32_t i = 0; i < count; i++)
         add_release(g.posts[post0 + i]);
+}
+
+/* The posts of a task that its whole crew has done. */
+static __device__ __forceinline__ void task_done(const weft_cuda_args &g, const weft_cuda_task &t)
+{
+    trace_done(g, t.plan_task);
+    post_all(g, t.post0, t.post_count);
+}
+
+/* One thread of the rank: its memory may be used in this run. */
+static __device__ __forceinline__ void enter_run(const weft_cuda_args &g, uint64_t run, uint64_t began)
+{
+    if (g.trace)
+        g.trace[2 * g.trace_tasks] = began;
+    wait_list(g, g.enter_wait0, g.enter_waits, 0, run);
+    post_all(g, g.enter_post0, g.enter_posts);
+}
+
+/* One thread of the rank: nobody uses its memory any more. */
+static __device__ __forceinline__ void exit_run(const weft_cuda_args &g, uint64_t run)
+{
+    wait_list(g, g.exit_wait0, g.exit_waits, ~0u, run);
+    trace_done(g, g.trace_tasks);
 }
 
 /* Holds a post back until the emulated link would have delivered it, and notes how late the copy was. */

@@ -48,7 +48,8 @@ static char *matrix_of(const lowering *low, const weft_region *region)
     const weft_cuda_place *place = place_of(low, region);
     int64_t lines = operand->transposed ? weft_operand_cols(operand, low->part->world, region->rank)
                                         : weft_operand_rows(operand, low->part->world, region->rank);
-    return (char *)place->base + region->batch * lines * place->ld * (int64_t)weft_dtype_size(operand->dtype);
+    int64_t stride = place->stride ? place->stride : lines * place->ld;
+    return (char *)place->base + region->batch * stride * (int64_t)weft_dtype_size(operand->dtype);
 }
 
 static weft_cuda_view view_of(const lowering *low, const weft_region *region)
@@ -517,6 +518,10 @@ weft_status weft_cuda_program_make(const weft_plan_part *part, const weft_cuda_b
     for (uint32_t i = 0; i < part->lane_count && status == WEFT_OK; i++)
         status = lower_lane(&low, &part->lanes[i], &order);
     free(order.signal);
+    if (status == WEFT_OK && made.private_signals > WEFT_CUDA_PRIVATE_SIGNALS)
+        status = weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                                "the plan needs %u signals within its lanes; there is room for %d",
+                                made.private_signals, WEFT_CUDA_PRIVATE_SIGNALS);
     if (status != WEFT_OK) {
         weft_cuda_program_free(&made);
         return status;

@@ -71,8 +71,7 @@ typedef struct weft_cuda_control {
     uint64_t run; /* runs of this plan so far; advanced by the last CTA, so a captured graph replays */
     uint32_t finished;
     uint32_t abort;
-    uint64_t began_ns,
-        link_late_ns; /* of the last run: globaltimer at start; worst lateness against due_ns */
+    uint64_t link_late_ns; /* worst lateness of a copy against its due_ns */
     weft_cuda_record record;
 } weft_cuda_control;
 
@@ -92,6 +91,10 @@ typedef struct weft_cuda_args {
     int32_t act;
     uint64_t enter_deadline_ns, progress_deadline_ns;
     uint32_t ranks_enter; /* signals below this number are ENTER signals: they have the longer deadline */
+    /* NULL, or globaltimer of the last run: [2 t] when plan task t could begin (0: it had no wait), [2 t + 1]
+     * when it was done; behind the last task when the kernel began and when its peers were done with it. */
+    uint64_t *trace;
+    uint32_t trace_tasks;
 } weft_cuda_args;
 
 #endif

@@ -132,10 +132,8 @@ template <bool BF16> __device__ __forceinline__ void walk(const weft_cuda_args &
     __shared__ Tiles tiles;
     weft_cuda_lane lane = g.lanes[blockIdx.x];
     uint64_t run = g.control->run, began = now_ns();
-    if (blockIdx.x == 0 && threadIdx.x == 0) {
-        wait_all(g, g.enter_wait0, g.enter_waits, 0, run);
-        post_all(g, g.enter_post0, g.enter_posts);
-    }
+    if (blockIdx.x == 0 && threadIdx.x == 0)
+        enter_run(g, run, began);
     for (uint32_t i = 0; i < lane.task_count; i++) {
         const weft_cuda_task &t = g.tasks[lane.task0 + i];
         const weft_cuda_view *v = &g.views[t.view0];
@@ -153,12 +151,12 @@ template <bool BF16> __device__ __forceinline__ void walk(const weft_cuda_args &
         __syncthreads();
         if (threadIdx.x == 0) {
             link_hold(g, began, t.due_ns);
-            post_all(g, t.post0, t.post_count);
+            task_done(g, t);
         }
     }
     if (threadIdx.x == 0) {
         if (blockIdx.x == 0)
-            wait_all(g, g.exit_wait0, g.exit_waits, ~0u, run);
+            exit_run(g, run);
         finish(g);
     }
 }

@@ -159,7 +159,7 @@ __device__ void store_boxes(const weft_cuda_args &g, const weft_cuda_lane &lane,
             fence_proxy_all();
         }
         if (last_of_crew(smem, i, MEMBERS))
-            post_all(g, t.post0, t.post_count);
+            task_done(g, t);
     }
     bulk_wait_written();
 }
@@ -418,7 +418,7 @@ __device__ void consume(const weft_cuda_args &g, const weft_cuda_lane &lane, uin
             stay_near(smem, i, MEMBERS);
             if (last_of_crew(smem, i, MEMBERS)) {
                 link_hold(g, began, t.due_ns);
-                post_all(g, t.post0, t.post_count);
+                task_done(g, t);
             }
         }
         __syncwarp();
@@ -512,7 +512,7 @@ __device__ void copy_out(const weft_cuda_args &g, const weft_cuda_lane &lane, ui
         }
         if (last_of_crew(smem, i, COPIERS)) {
             link_hold(g, began, t.due_ns);
-            post_all(g, t.post0, t.post_count);
+            task_done(g, t);
         }
     }
     bulk_wait_written();
@@ -552,9 +552,8 @@ template <bool BF16, bool TRANS_A, bool TRANS_B> __device__ __forceinline__ void
             else if (warp <= 2 && !lane.bulk)
                 store_boxes(g, lane, smem, rank, warp - 1);
             else if (warp == 3 && blockIdx.x == 0) {
-                wait_all(g, g.enter_wait0, g.enter_waits, 0, run);
-                post_all(g, g.enter_post0, g.enter_posts);
-                wait_all(g, g.exit_wait0, g.exit_waits, ~0u, run);
+                enter_run(g, run, began);
+                exit_run(g, run);
             }
         }
     } else {

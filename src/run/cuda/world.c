@@ -2,18 +2,9 @@
 #include "run/cuda/world.h"
 
 #include "core/dtype.h"
+#include "run/cuda/choose.h"
 
 #include <stdlib.h>
-
-#define TRY(call)                                                                                            \
-    do {                                                                                                     \
-        weft_status status_ = weft_cuda_check(cu, cu->call, #call, error);                                   \
-        if (status_ != WEFT_OK)                                                                              \
-            return status_;                                                                                  \
-    } while (0)
-
-enum { WIDE_COLUMNS = 4096 };
-enum { PRIVATE_SIGNALS = 4096 }; /* room for what the lowering adds */
 
 static size_t round_up(size_t value, size_t step)
 {
@@ -54,16 +45,20 @@ static weft_status give_memory(weft_cuda_world *w, const weft_cuda_world_options
                                weft_error_text *error)
 {
     const weft_plan_part *part = &w->parts[0];
-    size_t offsets[64] = {0}, data, signal_bytes;
+    size_t offsets[64] = {0}, data, signal_bytes, grain;
     weft_status status;
     if (part->operand_count > 64)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "a plan of %u operands", part->operand_count);
     data = lay_out(w, options->dense, offsets);
-    signal_bytes = (part->signal_count + PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_SIGNAL_WORDS;
-    status = weft_cuda_heap_reserve(w->device, w->world, data + signal_bytes + 4096, &w->heap, error);
+    signal_bytes =
+        (part->signal_count + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_SIGNAL_WORDS;
+    status = weft_cuda_heap_grain(w->device, &grain, error);
+    if (status == WEFT_OK)
+        status =
+            weft_cuda_heap_reserve(w->device, w->world, data + signal_bytes + 4096, grain, &w->heap, error);
     for (int r = 0; r < w->world && status == WEFT_OK; r++) {
         char *slot = weft_cuda_heap_slot(&w->heap, r);
-        status = weft_cuda_heap_create(&w->heap, r, NULL, error);
+        status = weft_cuda_heap_create(&w->heap, r, 0, w->heap.stride, NULL, error);
         for (uint32_t o = 0; o < part->operand_count; o++)
             w->places[o * (uint32_t)w->world + (uint32_t)r].base = slot + offsets[o];
         signals[r] = (uint64_t *)(slot + data);
@@ -81,10 +76,10 @@ static weft_status enter_peers(weft_cuda_world *w, uint64_t *signals, weft_error
         CUdeviceptr enter = (CUdeviceptr)(uintptr_t)(signals + WEFT_SIGNAL_ENTER(p) * WEFT_CUDA_SIGNAL_WORDS);
         CUdeviceptr done =
             (CUdeviceptr)(uintptr_t)(signals + WEFT_SIGNAL_DONE(w->world, p) * WEFT_CUDA_SIGNAL_WORDS);
-        TRY(cuMemcpyHtoDAsync(enter, &many, sizeof(many), NULL));
-        TRY(cuMemcpyHtoDAsync(done, &many, sizeof(many), NULL));
+        WEFT_CUDA_TRY(cuMemcpyHtoDAsync(enter, &many, sizeof(many), NULL));
+        WEFT_CUDA_TRY(cuMemcpyHtoDAsync(done, &many, sizeof(many), NULL));
     }
-    TRY(cuStreamSynchronize(NULL));
+    WEFT_CUDA_TRY(cuStreamSynchronize(NULL));
     return WEFT_OK;
 }
 
@@ -94,21 +89,8 @@ static weft_status make_all(weft_cuda_world *w, weft_problem problem, const weft
     const weft_cuda_driver *cu = w->device->cu;
     uint64_t *signals[WEFT_CUDA_WORLD_MAX] = {0};
     int crews = w->device->crews / w->running;
-    bool copies = w->world > 1 && problem.schedule != WEFT_SCHEDULE_DIRECT && problem.op == WEFT_OP_AG_GEMM &&
-                  problem.schedule != WEFT_SCHEDULE_UNFUSED;
     weft_status status = WEFT_OK;
-    problem.tile_m = problem.tile_m ? problem.tile_m : WEFT_CUDA_TILE_M;
-    problem.tile_n = problem.tile_n ? problem.tile_n : WEFT_CUDA_TILE_N;
-    problem.tile_k = problem.tile_k ? problem.tile_k : WEFT_CUDA_TILE_K;
-    /* A crew that copies moves 40 to 70 GB/s beside a GEMM. Each row that is fetched is multiplied with this
-     * rank's columns: few of them leave little time to hide the copies in, so more crews copy. */
-    problem.copiers = !copies                                                  ? 0
-                      : problem.copiers                                        ? problem.copiers
-                      : crews < 32                                             ? 2
-                      : weft_part(problem.n, w->world, 0).count > WIDE_COLUMNS ? 6
-                                                                               : 10;
-    problem.workers = problem.workers ? problem.workers : crews - problem.copiers;
-    problem.b_form = WEFT_B_PLAIN;
+    weft_cuda_choose(&problem, w->world, crews);
     for (int r = 0; r < w->world && status == WEFT_OK; r++)
         status = weft_plan_make(&problem, w->world, r, &w->parts[r], error);
     if (status != WEFT_OK)
@@ -127,7 +109,7 @@ static weft_status make_all(weft_cuda_world *w, weft_problem problem, const weft
         status = weft_cuda_executor_make(w->device, &w->parts[r], &binding, w->controls, crews,
                                          &options->limits, &w->executors[r], error);
         if (status == WEFT_OK)
-            TRY(cuStreamCreate(&w->streams[r], CU_STREAM_NON_BLOCKING));
+            WEFT_CUDA_TRY(cuStreamCreate(&w->streams[r], CU_STREAM_NON_BLOCKING));
     }
     return status;
 }

@@ -1,0 +1,10 @@
+/* What a problem leaves open, decided for GPUs: schedule, tiles, lanes. */
+#ifndef WEFT_RUN_CUDA_CHOOSE_H
+#define WEFT_RUN_CUDA_CHOOSE_H
+
+#include "plan/plan.h"
+
+/* A pure function, so that ranks with the same number of crews agree without talking. */
+void weft_cuda_choose(weft_problem *problem, int world, int crews);
+
+#endif

@@ -1,0 +1,390 @@
+/* The fake GPU's driver calls. See fake_gpu.h. */
+#include "fake_gpu.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { STREAMS_MAX = 64, GRAIN = 4096 };
+
+static struct {
+    _Atomic int streams;
+    const char *broken;
+    _Atomic int uses;
+    int devices, crews;
+    bool hopper;
+} fake;
+
+void fake_gpu_break(const char *call, int uses)
+{
+    fake.broken = call;
+    fake.uses = uses;
+}
+
+static bool breaks(const char *call)
+{
+    return fake.broken && strcmp(fake.broken, call) == 0 && --fake.uses < 0;
+}
+
+#define BREAK(call)                                                                                          \
+    if (breaks(#call))                                                                                       \
+    return CUDA_ERROR_UNKNOWN
+
+static CUresult fake_error_name(CUresult code, const char **text)
+{
+    *text = code == CUDA_ERROR_UNKNOWN ? "CUDA_ERROR_UNKNOWN" : "CUDA_ERROR_FAKE";
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_error_string(CUresult code, const char **text)
+{
+    (void)code;
+    *text = "fake";
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_context(CUcontext context)
+{
+    (void)context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_pop(CUcontext *context)
+{
+    *context = NULL;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_release_context(CUdevice device)
+{
+    (void)device;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_uuid(CUuuid *uuid, CUdevice device)
+{
+    BREAK(cuDeviceGetUuid);
+    memset(uuid, 0, sizeof(*uuid));
+    uuid->bytes[0] = (char)(1 + device);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_total(size_t *bytes, CUdevice device)
+{
+    (void)device;
+    *bytes = (size_t)1 << 30;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_get_function(CUfunction *function, CUmodule module, const char *name)
+{
+    (void)module;
+    *function = (CUfunction)(uintptr_t)(strstr(name, "any") ? 1 : 2);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_get_attribute(int *value, CUfunction_attribute attribute, CUfunction function)
+{
+    (void)function, (void)attribute;
+    *value = 0;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_set_attribute(CUfunction function, CUfunction_attribute attribute, int value)
+{
+    (void)function, (void)attribute, (void)value;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction function, void **parameters,
+                                   void **extra)
+{
+    bool hopper = function == (CUfunction)(uintptr_t)2;
+    (void)extra;
+    BREAK(cuLaunchKernelEx);
+    return fake_gpu_launch(parameters[0], config->gridDimX / (hopper ? 2 : 1), hopper, config->hStream)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------ */
+
+static CUresult fake_alloc_async(CUdeviceptr *at, size_t bytes, CUstream stream)
+{
+    (void)stream;
+    BREAK(cuMemAllocAsync);
+    *at = (CUdeviceptr)(uintptr_t)aligned_alloc(1024, (bytes + 1023) / 1024 * 1024);
+    return *at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult fake_free_async(CUdeviceptr at, CUstream stream)
+{
+    (void)stream;
+    free((void *)(uintptr_t)at);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_alloc_host(void **at, size_t bytes)
+{
+    *at = calloc(1, bytes);
+    return *at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult fake_free_host(void *at)
+{
+    free(at);
+    return CUDA_SUCCESS;
+}
+
+/* The ranges of addresses that were reserved: what lies outside them is host memory to this driver. */
+enum { RANGES_MAX = 64 };
+static struct {
+    _Atomic(char *) begin;
+    size_t bytes;
+} ranges[RANGES_MAX];
+
+static CUresult fake_pointer(void *value, CUpointer_attribute attribute, CUdeviceptr at)
+{
+    (void)attribute;
+    for (int i = 0; i < RANGES_MAX; i++) {
+        char *begin = ranges[i].begin;
+        if (begin && (char *)(uintptr_t)at >= begin && (char *)(uintptr_t)at < begin + ranges[i].bytes) {
+            *(unsigned *)value = CU_MEMORYTYPE_DEVICE;
+            return CUDA_SUCCESS;
+        }
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_granularity(size_t *grain, const CUmemAllocationProp *prop,
+                                 CUmemAllocationGranularity_flags flags)
+{
+    (void)prop, (void)flags;
+    *grain = GRAIN;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_reserve(CUdeviceptr *at, size_t bytes, size_t alignment, CUdeviceptr where,
+                             unsigned long long flags)
+{
+    void *range = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    (void)alignment, (void)where, (void)flags;
+    BREAK(cuMemAddressReserve);
+    if (range == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    for (int i = 0; i < RANGES_MAX; i++) {
+        char *none = NULL;
+        if (atomic_compare_exchange_strong(&ranges[i].begin, &none, range)) {
+            ranges[i].bytes = bytes;
+            break;
+        }
+    }
+    *at = (CUdeviceptr)(uintptr_t)range;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_release_range(CUdeviceptr at, size_t bytes)
+{
+    for (int i = 0; i < RANGES_MAX; i++) {
+        char *begin = (char *)(uintptr_t)at;
+        atomic_compare_exchange_strong(&ranges[i].begin, &begin, NULL);
+    }
+    munmap((void *)(uintptr_t)at, bytes);
+    return CUDA_SUCCESS;
+}
+
+/* A handle is a memory file. */
+static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                            const CUmemAllocationProp *prop, unsigned long long flags)
+{
+    int fd = memfd_create("fake_gpu", MFD_CLOEXEC);
+    (void)prop, (void)flags;
+    BREAK(cuMemCreate);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *handle = (CUmemGenericAllocationHandle)fd;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_export(void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+                            unsigned long long flags)
+{
+    (void)type, (void)flags;
+    BREAK(cuMemExportToShareableHandle);
+    *(int *)out = dup((int)handle);
+    return *(int *)out < 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static CUresult fake_import(CUmemGenericAllocationHandle *handle, void *fd, CUmemAllocationHandleType type)
+{
+    int copy = dup((int)(uintptr_t)fd);
+    (void)type;
+    BREAK(cuMemImportFromShareableHandle);
+    *handle = (CUmemGenericAllocationHandle)copy;
+    return copy < 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static CUresult fake_release(CUmemGenericAllocationHandle handle)
+{
+    close((int)handle);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_map_memory(CUdeviceptr at, size_t bytes, size_t offset,
+                                CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+    (void)flags;
+    BREAK(cuMemMap);
+    return mmap((void *)(uintptr_t)at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int)handle,
+                (off_t)offset) == MAP_FAILED
+               ? CUDA_ERROR_INVALID_VALUE
+               : CUDA_SUCCESS;
+}
+
+static CUresult fake_unmap(CUdeviceptr at, size_t bytes)
+{
+    mmap((void *)(uintptr_t)at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+         0);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t count)
+{
+    (void)at, (void)bytes, (void)access, (void)count;
+    return CUDA_SUCCESS;
+}
+
+/* ---- copies and streams: a copy from or to a stream waits for what was launched there ---------------- */
+
+static CUresult fake_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    BREAK(cuMemcpyAsync);
+    fake_gpu_finish(stream);
+    memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_to_device(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
+{
+    fake_gpu_finish(stream);
+    memcpy((void *)(uintptr_t)to, from, bytes);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_to_host(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    fake_gpu_finish(stream);
+    memcpy(to, (const void *)(uintptr_t)from, bytes);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_memset(CUdeviceptr at, unsigned char value, size_t bytes, CUstream stream)
+{
+    fake_gpu_finish(stream);
+    memset((void *)(uintptr_t)at, value, bytes);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_stream_create(CUstream *stream, unsigned flags)
+{
+    (void)flags;
+    *stream = (CUstream)(uintptr_t)(1 + fake.streams++ % (STREAMS_MAX - 1));
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_stream_destroy(CUstream stream)
+{
+    (void)stream;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_stream_synchronize(CUstream stream)
+{
+    fake_gpu_finish(stream);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_stream_query(CUstream stream)
+{
+    return fake_gpu_busy(stream) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
+static CUresult fake_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *base,
+                            const cuuint64_t *extents, const cuuint64_t *pitch, const cuuint32_t *box,
+                            const cuuint32_t *steps, CUtensorMapInterleave interleave,
+                            CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+                            CUtensorMapFloatOOBfill fill)
+{
+    (void)type, (void)rank, (void)steps, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
+    fake_map made = {base, extents[0], extents[1], pitch[0], box[0], box[1]};
+    if ((uintptr_t)base % 16 || pitch[0] % 16 || box[0] > 256 || box[1] > 256)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(map, &made, sizeof(made));
+    return CUDA_SUCCESS;
+}
+
+weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
+{
+    static const weft_cuda_driver calls = {
+        .cuGetErrorName = fake_error_name,
+        .cuGetErrorString = fake_error_string,
+        .cuCtxSetCurrent = fake_context,
+        .cuCtxPushCurrent = fake_context,
+        .cuCtxPopCurrent = fake_pop,
+        .cuDevicePrimaryCtxRelease = fake_release_context,
+        .cuDeviceGetUuid = fake_uuid,
+        .cuDeviceTotalMem = fake_total,
+        .cuModuleGetFunction = fake_get_function,
+        .cuFuncGetAttribute = fake_get_attribute,
+        .cuFuncSetAttribute = fake_set_attribute,
+        .cuLaunchKernelEx = fake_launch_kernel,
+        .cuMemAllocAsync = fake_alloc_async,
+        .cuMemFreeAsync = fake_free_async,
+        .cuMemAllocHost = fake_alloc_host,
+        .cuMemFreeHost = fake_free_host,
+        .cuPointerGetAttribute = fake_pointer,
+        .cuMemGetAllocationGranularity = fake_granularity,
+        .cuMemAddressReserve = fake_reserve,
+        .cuMemAddressFree = fake_release_range,
+        .cuMemCreate = fake_create,
+        .cuMemRelease = fake_release,
+        .cuMemMap = fake_map_memory,
+        .cuMemUnmap = fake_unmap,
+        .cuMemSetAccess = fake_access,
+        .cuMemExportToShareableHandle = fake_export,
+        .cuMemImportFromShareableHandle = fake_import,
+        .cuMemcpyAsync = fake_copy,
+        .cuMemcpyHtoDAsync = fake_to_device,
+        .cuMemcpyDtoHAsync = fake_to_host,
+        .cuMemsetD8Async = fake_memset,
+        .cuStreamCreate = fake_stream_create,
+        .cuStreamDestroy = fake_stream_destroy,
+        .cuStreamSynchronize = fake_stream_synchronize,
+        .cuStreamQuery = fake_stream_query,
+        .cuTensorMapEncodeTiled = fake_encode,
+    };
+    fake_gpu_seed(seed);
+    return (weft_cuda_device){
+        .cu = &calls, .name = "a fake GPU", .hopper = hopper, .crews = crews, .vmm_fd = 1};
+}
+
+static weft_status fake_open(int index, weft_cuda_device *device, weft_error_text *error)
+{
+    if (index >= fake.devices)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "there is no GPU %d: this machine has %d", index,
+                              fake.devices);
+    *device = fake_gpu(fake.crews, fake.hopper, 11);
+    device->device = index;
+    device->cu->cuStreamCreate(&device->uploads, 0);
+    return WEFT_OK;
+}
+
+void fake_gpu_install(int count, int crews, bool hopper)
+{
+    fake.devices = count;
+    fake.crews = crews;
+    fake.hopper = hopper;
+    weft_cuda_device_source = fake_open;
+}
