@@ -19,6 +19,7 @@ enum {
     ROWS_MIN = 96,               /* packed rows of A that make it worth reading a panel of B */
     SUMS_BYTES = 4 << 20,        /* of sums kept in the workspace between stretches */
     TILE_ELEMENTS_MAX = 64 * 64, /* mr * nr of the largest micro-kernel */
+    STREAM_ROWS_MOST = 64,       /* up to so many rows of A, fetching B from memory decides */
     CACHE_LINE = 64
 };
 
@@ -34,9 +35,10 @@ typedef struct blocks {
 typedef struct gemm_job {
     const weft_gemm_tile *tile;
     const weft_kernel *kernel;
-    weft_microkernel run;
+    weft_microkernel run, first; /* for each panel of A; for the first of them, which brings B in */
     weft_pack_side side_a;
     blocks cut;
+    bool streams;   /* the micro-kernel itself prefetches B */
     bool direct;    /* D takes the micro-kernel's output as it is */
     bool sums_in_d; /* D holds the sums between stretches */
     size_t type_bytes;
@@ -158,9 +160,9 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
         sums = sums > waiting ? sums : waiting;
     }
     bytes = aligned_bytes(a, size) + (packed_b ? 0 : aligned_bytes(b, size)) + aligned_bytes(sums, 4);
-    if (!packed_b && (kernel->stream || kernel->stream_across))
-        streamed = aligned_bytes(weft_pack_k(kernel, k) * kernel->few_rows, size) +
-                   aligned_bytes(2 * ((kernel->few_rows + 1) / 2) * n, 4);
+    if (!packed_b && (kernel->along || kernel->across))
+        streamed =
+            aligned_bytes(weft_pack_k(kernel, k) * kernel->mr, size) + aligned_bytes(kernel->mr * n, 4);
     return bytes > streamed ? bytes : streamed;
 }
 
@@ -247,14 +249,14 @@ static void copy_rows(char *to, int64_t to_ld, const char *from, int64_t from_ld
 }
 
 /* A micro-tile that hangs over the edge of D: computed aside, its inner part then stored or added. */
-static void run_edge(const gemm_job *job, int64_t k, const char *panel_a, const char *panel_b, char *to,
-                     int64_t ld, int64_t rows, int64_t cols, bool add)
+static void run_edge(const gemm_job *job, weft_microkernel multiply, int64_t k, const char *panel_a,
+                     const char *panel_b, char *to, int64_t ld, int64_t rows, int64_t cols, bool add)
 {
     _Alignas(64) uint32_t aside[TILE_ELEMENTS_MAX];
     int nr = job->kernel->nr;
     bool integer = job->kernel->type == WEFT_I8;
 
-    job->run(k, panel_a, panel_b, aside, nr, 0);
+    multiply(k, panel_a, panel_b, aside, nr, 0);
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < cols && add; j++) {
             uint32_t *sum = &aside[i * nr + j];
@@ -300,23 +302,24 @@ static void run_panel(const gemm_job *job, const block_b *b, const panel_run *ru
     for (int64_t p = 0; p < b->k; p += job->cut.k) {
         int64_t k = weft_pack_k(job->kernel, min64(job->cut.k, b->k - p));
         const char *panel_b = run->panel + (size_t)(p * nr) * type;
-        const char *ahead = run->next ? run->next + (size_t)(p * nr) * type : NULL;
+        const char *ahead = run->next && !job->streams ? run->next + (size_t)(p * nr) * type : NULL;
         size_t slice = ((size_t)(k * nr) * type / (size_t)slices + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
 
         for (int64_t i = 0; i < rows; i += lines) {
             const char *panel_a = job->a_block + (size_t)(p * slices * lines + i * k) * type;
             char *to = run->to + (size_t)(i * run->ld) * 4;
             int64_t height = min64(lines, rows - i);
+            weft_microkernel multiply = i == 0 ? job->first : job->run;
 
-            for (size_t line = 0; line < slice && ahead && slices > 1; line += CACHE_LINE)
+            for (size_t line = 0; line < slice && ahead; line += CACHE_LINE)
                 __builtin_prefetch(ahead + (size_t)(i / lines) * slice + line, 0, 2);
             if (p == 0 && run->next && b->first && job->tile->acc)
                 prefetch_acc(job, run->i0 + i, height, run->j0 + nr,
                              min64(nr, b->j0 + b->cols - run->j0 - nr));
             if (in_d && (run->cols < nr || height < lines))
-                run_edge(job, k, panel_a, panel_b, to, run->ld, height, run->cols, add || p > 0);
+                run_edge(job, multiply, k, panel_a, panel_b, to, run->ld, height, run->cols, add || p > 0);
             else
-                job->run(k, panel_a, panel_b, to, run->ld, add || p > 0);
+                multiply(k, panel_a, panel_b, to, run->ld, add || p > 0);
         }
     }
 }
@@ -406,20 +409,23 @@ static void prepare_b(const gemm_job *job, block_b *b)
 }
 
 /* Whether a tile with these operands goes straight through a streaming kernel. */
-static weft_streamer streamer_of(const weft_gemm_tile *tile)
+static const weft_stream *stream_of(const weft_gemm_tile *tile)
 {
     const weft_kernel *kernel = tile->bind->kernel;
+    const weft_stream *stream = tile->b_rs == 1 ? kernel->along : tile->b_cs == 1 ? kernel->across : NULL;
 
-    if (tile->m > kernel->few_rows || tile->packed_b || tile->b_dtype != kernel->type)
+    if (tile->packed_b || tile->b_dtype != kernel->type)
         return NULL;
-    return tile->b_rs == 1 ? kernel->stream : tile->b_cs == 1 ? kernel->stream_across : NULL;
+    while (stream && stream->rows && stream->rows < tile->m)
+        stream++;
+    return stream && stream->rows ? stream : NULL;
 }
 
 /* Few rows, B used once: A is packed whole, B is read where it lies. */
-static void run_streamed(const weft_gemm_tile *tile, weft_streamer stream, char *workspace)
+static void run_streamed(const weft_gemm_tile *tile, const weft_stream *stream, char *workspace)
 {
     const weft_kernel *kernel = tile->bind->kernel;
-    weft_pack_side side = weft_pack_side_a(kernel, true);
+    weft_pack_side side = weft_pack_side_a(kernel, stream->rows);
     int64_t padded_k = weft_pack_k(kernel, tile->k);
     size_t a_bytes = aligned_bytes(padded_k * side.lines, weft_dtype_size(kernel->type));
     char *sums = workspace + a_bytes;
@@ -428,8 +434,8 @@ static void run_streamed(const weft_gemm_tile *tile, weft_streamer stream, char 
                      tile->a_cs, tile->m, tile->k);
     if (tile->acc)
         copy_rows(sums, tile->n, tile->acc, tile->acc_ld, tile->m, tile->n);
-    stream(tile->m, tile->n, tile->k, cut_evenly(tile->k, tile->bind->kc, kernel->k_step), workspace, tile->b,
-           tile->b_rs == 1 ? tile->b_cs : tile->b_rs, sums, tile->n, tile->acc != NULL);
+    stream->run(tile->m, tile->n, tile->k, cut_evenly(tile->k, tile->bind->kc, kernel->k_step), workspace,
+                tile->b, tile->b_rs == 1 ? tile->b_cs : tile->b_rs, sums, tile->n, tile->acc != NULL);
     finish_rows(tile, 0, tile->m, 0, tile->n, sums, tile->n);
 }
 
@@ -450,22 +456,35 @@ static void run_empty(const gemm_job *job)
     }
 }
 
+/* The narrowest kernel for so few rows, or NULL. */
+static const weft_few *few_of(const weft_kernel *kernel, int64_t m)
+{
+    const weft_few *few = kernel->few;
+
+    while (few && few->rows && few->rows < m)
+        few++;
+    return few && few->rows ? few : NULL;
+}
+
 static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
 {
     const weft_kernel *kernel = tile->bind->kernel;
-    bool few = kernel->run_few && tile->m <= kernel->few_rows, packed = tile->packed_b != NULL;
+    const weft_few *few = few_of(kernel, tile->m);
+    bool packed = tile->packed_b != NULL;
     weft_dtype d_dtype = tile->raw ? accumulator_of(tile) : tile->d_dtype;
     bool d_holds_sums = d_dtype == accumulator_of(tile) && (tile->raw || tile->beta == 0 || !tile->c);
     gemm_job job = {
         .tile = tile,
         .kernel = kernel,
-        .run = few ? kernel->run_few : kernel->run,
-        .side_a = weft_pack_side_a(kernel, few),
+        .run = few ? few->run : kernel->run,
+        .side_a = weft_pack_side_a(kernel, few ? few->rows : kernel->mr),
         .cut = cut_blocks(tile->bind, tile->m, tile->n, tile->k, packed, d_holds_sums),
         .direct = is_identity(tile) && tile->d_count == 1,
         .type_bytes = weft_dtype_size(kernel->type),
     };
 
+    job.streams = few || (packed && kernel->run_ahead && tile->m <= STREAM_ROWS_MOST);
+    job.first = job.streams && !few ? kernel->run_ahead : job.run;
     job.sums_in_d = d_holds_sums && job.cut.waits;
     job.a_block = workspace;
     job.b_block = job.a_block + a_block_bytes(kernel, &job.cut);
@@ -476,7 +495,7 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
 
 void weft_gemm_run_tile(const weft_gemm_tile *tile, void *workspace)
 {
-    weft_streamer stream = streamer_of(tile);
+    const weft_stream *stream = stream_of(tile);
 
     if (stream && tile->k > 0) {
         run_streamed(tile, stream, workspace);

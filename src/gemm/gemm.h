@@ -12,8 +12,8 @@
  * up to k_step, the last one shorter); each block is summed by the micro-kernel from zero and added to the
  * accumulator, blocks in ascending k, starting from `acc`. It depends on k, the core and the compute type
  * alone: not on m, n, the place of the tile, whether B was packed, or the number of threads.
- * One exception: fp32 and half products whose A has at most few_rows rows use another kernel (see
- * kernel.h), with the same order of blocks.
+ * One exception: half products of few rows may use another kernel (see kernel.h), with the same order of
+ * blocks.
  */
 #ifndef WEFT_GEMM_GEMM_H
 #define WEFT_GEMM_GEMM_H

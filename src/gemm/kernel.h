@@ -38,14 +38,23 @@ typedef void (*weft_microkernel)(int64_t k, const void *a, const void *b, void *
  */
 typedef void (*weft_panel_packer)(void *panel, const void *source, int64_t ld, int64_t k);
 
+/* A micro-kernel for at most `rows` rows: its panels of A have that many. */
+typedef struct weft_few {
+    int rows;
+    weft_microkernel run;
+} weft_few;
+
 /*
- * For at most few_rows rows of A and a B of the kernel's type that is used once: C (m x n) = A * B, or +=
- * when `add`, straight from B as it lies in memory, lines `ldb` elements apart: n lines of k for
- * `stream`, k lines of n for `stream_across`. A is one packed panel of few_rows rows over all of k. The sum
- * over each `block` of k is formed first, in the order of the kernel, and added to C once.
+ * For at most `rows` rows of A and a B of the kernel's type that is used once: C (m x n) = A * B, or += when
+ * `add`, straight from B as it lies in memory, lines `ldb` elements apart. A is one packed panel of `rows`
+ * rows over all of k. The sum over each `block` of k is formed first, in the order of the kernel, and added
+ * to C once.
  */
-typedef void (*weft_streamer)(int64_t m, int64_t n, int64_t k, int64_t block, const void *a, const void *b,
-                              int64_t ldb, void *c, int64_t c_ld, int add);
+typedef struct weft_stream {
+    int rows;
+    void (*run)(int64_t m, int64_t n, int64_t k, int64_t block, const void *a, const void *b, int64_t ldb,
+                void *c, int64_t c_ld, int add);
+} weft_stream;
 
 typedef struct weft_kernel {
     const char *name; /* isa_type_mrxnr_instruction */
@@ -56,11 +65,12 @@ typedef struct weft_kernel {
     bool a_flip; /* int8 A is packed as value + 128 */
     weft_microkernel run;
 
-    /* Optional: the same product for at most few_rows rows, over A panels of few_rows rows and the same B. */
-    int few_rows;
-    weft_microkernel run_few;
+    /* Optional: the same, for a panel of B that streams from memory; prefetches what follows it. */
+    weft_microkernel run_ahead;
 
-    weft_streamer stream, stream_across; /* optional */
+    /* Optional, each a list by ascending rows that ends with rows = 0. */
+    const weft_few *few;               /* packed B */
+    const weft_stream *along, *across; /* B as it lies: n lines of k; k lines of n */
 
     /* Optional fast packers; where NULL, or for edges and conversions, portable code packs. */
     weft_panel_packer pack_a_along, pack_a_across, pack_b_along, pack_b_across;

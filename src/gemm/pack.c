@@ -9,12 +9,11 @@ enum { LINES_MAX = 64, CONVERT_K = 64, STRIP_K = 8 };
 
 static const uint64_t packed_magic = 0x3142206b63617057u;
 
-weft_pack_side weft_pack_side_a(const weft_kernel *kernel, bool few)
+weft_pack_side weft_pack_side_a(const weft_kernel *kernel, int rows)
 {
-    weft_pack_side side = {
-        .lines = few ? kernel->few_rows : kernel->mr, .kr = kernel->a_kr, .flip = kernel->a_flip};
+    weft_pack_side side = {.lines = rows, .kr = kernel->a_kr, .flip = kernel->a_flip};
 
-    if (side.lines == kernel->mr) {
+    if (rows == kernel->mr) {
         side.along = kernel->pack_a_along;
         side.across = kernel->pack_a_across;
     }

@@ -9,13 +9,13 @@
 #include "gemm/kernel.h"
 
 typedef struct weft_pack_side {
-    int lines; /* per panel: mr, few_rows or nr */
+    int lines; /* per panel: mr (or fewer, see weft_few) or nr */
     int kr;
     bool flip;
     weft_panel_packer along, across; /* NULL: portable */
 } weft_pack_side;
 
-weft_pack_side weft_pack_side_a(const weft_kernel *kernel, bool few);
+weft_pack_side weft_pack_side_a(const weft_kernel *kernel, int rows);
 weft_pack_side weft_pack_side_b(const weft_kernel *kernel);
 
 /* k rounded up to the kernel's k_step. */

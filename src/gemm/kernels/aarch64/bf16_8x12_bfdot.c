@@ -3,10 +3,7 @@
 #include "pack.h"
 #include "tile8x12.h"
 
-static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
-{
-    RUN_TILE(ZERO_TILE LOOP_BY_ELEMENT("bfdot", "8h", "2h") STORE_TILE("fadd"), k / 2, a, b, c, c_ld, add);
-}
+KERNELS_BY_ELEMENT(2, "fadd", "bfdot", "8h", "2h")
 
 const weft_kernel weft_bf16_8x12_bfdot = {
     .name = "neon_bf16_8x12_bfdot",
@@ -16,6 +13,7 @@ const weft_kernel weft_bf16_8x12_bfdot = {
     .a_kr = 2,
     .b_kr = 2,
     .k_step = 2,
-    .run = run,
+    RUN_KERNELS,
+    FEW_KERNELS,
     WEFT_PACKERS(2, 2, 12),
 };

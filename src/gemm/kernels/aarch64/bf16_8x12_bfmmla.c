@@ -3,16 +3,7 @@
 #include "pack.h"
 #include "tile8x12.h"
 
-static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
-{
-    RUN_TILE(ZERO_TILE LOOP_MATRIX("bfmmla", "8h", "") STORE_MATRIX_TILE("fadd"), k / 4, a, b, c, c_ld, add);
-}
-
-static void run_few(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
-{
-    RUN_TILE(ZERO_TILE LOOP_MATRIX("bfmmla", "8h", AHEAD_OF_B) STORE_MATRIX_TILE("fadd"), k / 4, a, b, c,
-             c_ld, add);
-}
+KERNELS_MATRIX(4, "fadd", "bfmmla", "8h")
 
 const weft_kernel weft_bf16_8x12_bfmmla = {
     .name = "neon_bf16_8x12_bfmmla",
@@ -22,9 +13,7 @@ const weft_kernel weft_bf16_8x12_bfmmla = {
     .a_kr = 4,
     .b_kr = 4,
     .k_step = 4,
-    .run = run,
-    .few_rows = 8,
-    .run_few = run_few,
-    .stream = weft_stream_bf16,
+    RUN_KERNELS,
+    .along = (const weft_stream[]){{8, weft_stream_bf16}, {0}},
     WEFT_PACKERS(2, 4, 12),
 };

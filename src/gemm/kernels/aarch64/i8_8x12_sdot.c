@@ -3,10 +3,7 @@
 #include "pack.h"
 #include "tile8x12.h"
 
-static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
-{
-    RUN_TILE(ZERO_TILE LOOP_BY_ELEMENT("sdot", "16b", "4b") STORE_TILE("add"), k / 4, a, b, c, c_ld, add);
-}
+KERNELS_BY_ELEMENT(4, "add", "sdot", "16b", "4b")
 
 const weft_kernel weft_i8_8x12_sdot = {
     .name = "neon_i8_8x12_sdot",
@@ -16,6 +13,7 @@ const weft_kernel weft_i8_8x12_sdot = {
     .a_kr = 4,
     .b_kr = 4,
     .k_step = 4,
-    .run = run,
+    RUN_KERNELS,
+    FEW_KERNELS,
     WEFT_PACKERS(1, 4, 12),
 };

@@ -3,16 +3,7 @@
 #include "pack.h"
 #include "tile8x12.h"
 
-static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
-{
-    RUN_TILE(ZERO_TILE LOOP_MATRIX("smmla", "16b", "") STORE_MATRIX_TILE("add"), k / 8, a, b, c, c_ld, add);
-}
-
-static void run_few(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
-{
-    RUN_TILE(ZERO_TILE LOOP_MATRIX("smmla", "16b", AHEAD_OF_B) STORE_MATRIX_TILE("add"), k / 8, a, b, c, c_ld,
-             add);
-}
+KERNELS_MATRIX(8, "add", "smmla", "16b")
 
 const weft_kernel weft_i8_8x12_smmla = {
     .name = "neon_i8_8x12_smmla",
@@ -22,8 +13,6 @@ const weft_kernel weft_i8_8x12_smmla = {
     .a_kr = 8,
     .b_kr = 8,
     .k_step = 8,
-    .run = run,
-    .few_rows = 8,
-    .run_few = run_few,
+    RUN_KERNELS,
     WEFT_PACKERS(1, 8, 12),
 };

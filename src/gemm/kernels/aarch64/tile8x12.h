@@ -30,13 +30,11 @@
     op " v" #d1 ".4s, v3." bt ", " va "." at "[" #e "]\n" \
     op " v" #d2 ".4s, v4." bt ", " va "." at "[" #e "]\n"
 
-/* 32 bytes of A at a_off, 48 bytes of B at b_off. */
-#define STEP_BY_ELEMENT(op, bt, at, a_off, b_off) \
-    "ldr q0, [%[a], #" #a_off "]\n" \
-    "ldr q1, [%[a], #" #a_off " + 16]\n" \
-    "ldr q2, [%[b], #" #b_off "]\n" \
-    "ldr q3, [%[b], #" #b_off " + 16]\n" \
-    "ldr q4, [%[b], #" #b_off " + 32]\n" \
+/* The i-th step of an unrolled loop: 32 bytes of A, 48 of B. */
+#define STEP_BY_ELEMENT(op, bt, at, i) \
+    "ldr q0, [%[a], #32 * " #i "]\n" \
+    "ldr q1, [%[a], #32 * " #i " + 16]\n" \
+    LOAD_B_48(i) \
     ROW_BY_ELEMENT(op, bt, at, 8, 9, 10, "v0", 0) \
     ROW_BY_ELEMENT(op, bt, at, 11, 12, 13, "v0", 1) \
     ROW_BY_ELEMENT(op, bt, at, 14, 15, 16, "v0", 2) \
@@ -46,23 +44,49 @@
     ROW_BY_ELEMENT(op, bt, at, 26, 27, 28, "v1", 2) \
     ROW_BY_ELEMENT(op, bt, at, 29, 30, 31, "v1", 3)
 
+#define LOAD_B_48(i) \
+    "ldr q2, [%[b], #48 * " #i "]\n" \
+    "ldr q3, [%[b], #48 * " #i " + 16]\n" \
+    "ldr q4, [%[b], #48 * " #i " + 32]\n"
+
+/* The same for few rows: their panels of A hold 4, 8 or 16 bytes a step. */
+#define STEP_BY_ELEMENT_1(op, bt, at, i) \
+    "ldr s0, [%[a], #4 * " #i "]\n" \
+    LOAD_B_48(i) \
+    ROW_BY_ELEMENT(op, bt, at, 8, 9, 10, "v0", 0)
+
+#define STEP_BY_ELEMENT_2(op, bt, at, i) \
+    "ldr d0, [%[a], #8 * " #i "]\n" \
+    LOAD_B_48(i) \
+    ROW_BY_ELEMENT(op, bt, at, 8, 9, 10, "v0", 0) \
+    ROW_BY_ELEMENT(op, bt, at, 11, 12, 13, "v0", 1)
+
+#define STEP_BY_ELEMENT_4(op, bt, at, i) \
+    "ldr q0, [%[a], #16 * " #i "]\n" \
+    LOAD_B_48(i) \
+    ROW_BY_ELEMENT(op, bt, at, 8, 9, 10, "v0", 0) \
+    ROW_BY_ELEMENT(op, bt, at, 11, 12, 13, "v0", 1) \
+    ROW_BY_ELEMENT(op, bt, at, 14, 15, 16, "v0", 2) \
+    ROW_BY_ELEMENT(op, bt, at, 17, 18, 19, "v0", 3)
+
 /*
  * Eight steps at a time while eight are left, then one by one: the taken branch of a short body costs a few per
- * cent. %[k] counts steps.
+ * cent. %[k] counts steps; `step` is one of the above, a_bytes what one takes of A.
  */
-#define LOOP_BY_ELEMENT(op, bt, at) \
+#define LOOP_BY_ELEMENT(step, a_bytes, op, bt, at, ahead) \
     "subs %[k], %[k], #8\n" \
     "b.lt 2f\n" \
     "1:\n" \
-    STEP_BY_ELEMENT(op, bt, at, 0, 0) \
-    STEP_BY_ELEMENT(op, bt, at, 32, 48) \
-    STEP_BY_ELEMENT(op, bt, at, 64, 96) \
-    STEP_BY_ELEMENT(op, bt, at, 96, 144) \
-    STEP_BY_ELEMENT(op, bt, at, 128, 192) \
-    STEP_BY_ELEMENT(op, bt, at, 160, 240) \
-    STEP_BY_ELEMENT(op, bt, at, 192, 288) \
-    STEP_BY_ELEMENT(op, bt, at, 224, 336) \
-    "add %[a], %[a], #256\n" \
+    ahead \
+    step(op, bt, at, 0) \
+    step(op, bt, at, 1) \
+    step(op, bt, at, 2) \
+    step(op, bt, at, 3) \
+    step(op, bt, at, 4) \
+    step(op, bt, at, 5) \
+    step(op, bt, at, 6) \
+    step(op, bt, at, 7) \
+    "add %[a], %[a], #8 * " #a_bytes "\n" \
     "add %[b], %[b], #384\n" \
     "subs %[k], %[k], #8\n" \
     "b.ge 1b\n" \
@@ -70,8 +94,8 @@
     "adds %[k], %[k], #8\n" \
     "b.eq 4f\n" \
     "3:\n" \
-    STEP_BY_ELEMENT(op, bt, at, 0, 0) \
-    "add %[a], %[a], #32\n" \
+    step(op, bt, at, 0) \
+    "add %[a], %[a], #" #a_bytes "\n" \
     "add %[b], %[b], #48\n" \
     "subs %[k], %[k], #1\n" \
     "b.gt 3b\n" \
@@ -156,17 +180,32 @@
     add_op " v" #d2 ".4s, v2.4s, v" #d2 ".4s\n" \
     STORE_ROW(d0, d1, d2)
 
-/* C = tile or C += tile; add_op is fadd or add. */
-#define STORE_TILE(add_op) \
+/* C = tile or C += tile; add_op is fadd or add; `store` and `add` are lists of rows. */
+#define STORE_OR_ADD(store, add) \
     "cbnz %w[add], 5f\n" \
-    STORE_ROW(8, 9, 10) STORE_ROW(11, 12, 13) STORE_ROW(14, 15, 16) STORE_ROW(17, 18, 19) \
-    STORE_ROW(20, 21, 22) STORE_ROW(23, 24, 25) STORE_ROW(26, 27, 28) STORE_ROW(29, 30, 31) \
+    store \
     "b 6f\n" \
     "5:\n" \
-    ADD_ROW(add_op, 8, 9, 10) ADD_ROW(add_op, 11, 12, 13) ADD_ROW(add_op, 14, 15, 16) \
-    ADD_ROW(add_op, 17, 18, 19) ADD_ROW(add_op, 20, 21, 22) ADD_ROW(add_op, 23, 24, 25) \
-    ADD_ROW(add_op, 26, 27, 28) ADD_ROW(add_op, 29, 30, 31) \
+    add \
     "6:\n"
+
+#define STORE_TILE(add_op) \
+    STORE_OR_ADD(STORE_ROW(8, 9, 10) STORE_ROW(11, 12, 13) STORE_ROW(14, 15, 16) STORE_ROW(17, 18, 19) \
+                 STORE_ROW(20, 21, 22) STORE_ROW(23, 24, 25) STORE_ROW(26, 27, 28) STORE_ROW(29, 30, 31), \
+                 ADD_ROW(add_op, 8, 9, 10) ADD_ROW(add_op, 11, 12, 13) ADD_ROW(add_op, 14, 15, 16) \
+                 ADD_ROW(add_op, 17, 18, 19) ADD_ROW(add_op, 20, 21, 22) ADD_ROW(add_op, 23, 24, 25) \
+                 ADD_ROW(add_op, 26, 27, 28) ADD_ROW(add_op, 29, 30, 31))
+
+#define STORE_TILE_4(add_op) \
+    STORE_OR_ADD(STORE_ROW(8, 9, 10) STORE_ROW(11, 12, 13) STORE_ROW(14, 15, 16) STORE_ROW(17, 18, 19), \
+                 ADD_ROW(add_op, 8, 9, 10) ADD_ROW(add_op, 11, 12, 13) ADD_ROW(add_op, 14, 15, 16) \
+                 ADD_ROW(add_op, 17, 18, 19))
+
+#define STORE_TILE_2(add_op) \
+    STORE_OR_ADD(STORE_ROW(8, 9, 10) STORE_ROW(11, 12, 13), \
+                 ADD_ROW(add_op, 8, 9, 10) ADD_ROW(add_op, 11, 12, 13))
+
+#define STORE_TILE_1(add_op) STORE_OR_ADD(STORE_ROW(8, 9, 10), ADD_ROW(add_op, 8, 9, 10))
 
 /* From 2x2 blocks to rows: the block row d0..d5 becomes rows 2i (v0..v2) and 2i+1 (v3..v5). */
 #define UNZIP_PAIR(d0, d1, d2, d3, d4, d5) \
@@ -198,18 +237,10 @@
 
 /* The same for the tile of the matrix loop. */
 #define STORE_MATRIX_TILE(add_op) \
-    "cbnz %w[add], 5f\n" \
-    STORE_PAIR(8, 9, 10, 11, 12, 13) \
-    STORE_PAIR(14, 15, 16, 17, 18, 19) \
-    STORE_PAIR(20, 21, 22, 23, 24, 25) \
-    STORE_PAIR(26, 27, 28, 29, 30, 31) \
-    "b 6f\n" \
-    "5:\n" \
-    ADD_PAIR(add_op, 8, 9, 10, 11, 12, 13) \
-    ADD_PAIR(add_op, 14, 15, 16, 17, 18, 19) \
-    ADD_PAIR(add_op, 20, 21, 22, 23, 24, 25) \
-    ADD_PAIR(add_op, 26, 27, 28, 29, 30, 31) \
-    "6:\n"
+    STORE_OR_ADD(STORE_PAIR(8, 9, 10, 11, 12, 13) STORE_PAIR(14, 15, 16, 17, 18, 19) \
+                 STORE_PAIR(20, 21, 22, 23, 24, 25) STORE_PAIR(26, 27, 28, 29, 30, 31), \
+                 ADD_PAIR(add_op, 8, 9, 10, 11, 12, 13) ADD_PAIR(add_op, 14, 15, 16, 17, 18, 19) \
+                 ADD_PAIR(add_op, 20, 21, 22, 23, 24, 25) ADD_PAIR(add_op, 26, 27, 28, 29, 30, 31))
 
 #define TILE_CLOBBERS \
     "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", \
@@ -228,6 +259,33 @@
                          : [ld] "r"(ld_), [add] "r"(add_flag) \
                          : TILE_CLOBBERS); \
     } while (0)
+
+/* A micro-kernel of this text; `step_k` is the k of a step. */
+#define TILE_KERNEL(name, step_k, text) \
+    static void name(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add) \
+    { \
+        RUN_TILE(text, k / (step_k), a, b, c, c_ld, add); \
+    }
+
+/* The kernels by element: of 8 rows, with and without prefetching B, and of few, which stream B from memory. */
+#define KERNELS_BY_ELEMENT(step_k, add_op, op, bt, at) \
+    TILE_KERNEL(run, step_k, ZERO_TILE LOOP_BY_ELEMENT(STEP_BY_ELEMENT, 32, op, bt, at, "") STORE_TILE(add_op)) \
+    TILE_KERNEL(run_ahead, step_k, \
+                ZERO_TILE LOOP_BY_ELEMENT(STEP_BY_ELEMENT, 32, op, bt, at, AHEAD_OF_B) STORE_TILE(add_op)) \
+    TILE_KERNEL(run_1, step_k, \
+                ZERO_TILE LOOP_BY_ELEMENT(STEP_BY_ELEMENT_1, 4, op, bt, at, AHEAD_OF_B) STORE_TILE_1(add_op)) \
+    TILE_KERNEL(run_2, step_k, \
+                ZERO_TILE LOOP_BY_ELEMENT(STEP_BY_ELEMENT_2, 8, op, bt, at, AHEAD_OF_B) STORE_TILE_2(add_op)) \
+    TILE_KERNEL(run_4, step_k, \
+                ZERO_TILE LOOP_BY_ELEMENT(STEP_BY_ELEMENT_4, 16, op, bt, at, AHEAD_OF_B) STORE_TILE_4(add_op))
+
+/* The kernels of a matrix instruction. */
+#define KERNELS_MATRIX(step_k, add_op, op, t) \
+    TILE_KERNEL(run, step_k, ZERO_TILE LOOP_MATRIX(op, t, "") STORE_MATRIX_TILE(add_op)) \
+    TILE_KERNEL(run_ahead, step_k, ZERO_TILE LOOP_MATRIX(op, t, AHEAD_OF_B) STORE_MATRIX_TILE(add_op))
+
+#define RUN_KERNELS .run = run, .run_ahead = run_ahead
+#define FEW_KERNELS .few = (const weft_few[]){{1, run_1}, {2, run_2}, {4, run_4}, {0}}
 
 /* clang-format on */
 

@@ -65,7 +65,6 @@ const weft_kernel weft_kernel_amx_bf16_32x32 = {
     .b_kr = B_KR,
     .k_step = A_KR,
     .run = run,
-    .few_rows = FEW,
-    .run_few = run_few,
+    .few = (const weft_few[]){{FEW, run_few}, {0}},
     WEFT_PACKERS,
 };

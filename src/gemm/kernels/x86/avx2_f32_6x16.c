@@ -67,7 +67,6 @@ const weft_kernel weft_kernel_avx2_f32_6x16 = {
     .b_kr = 1,
     .k_step = 1,
     .run = run,
-    .few_rows = FEW,
-    .run_few = run_few,
+    .few = (const weft_few[]){{FEW, run_few}, {0}},
     WEFT_PACKERS,
 };

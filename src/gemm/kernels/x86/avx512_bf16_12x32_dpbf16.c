@@ -31,7 +31,6 @@ const weft_kernel weft_kernel_avx512_bf16_12x32_dpbf16 = {
     .b_kr = 2,
     .k_step = 2,
     .run = run,
-    .few_rows = FEW,
-    .run_few = run_few,
+    .few = (const weft_few[]){{FEW, run_few}, {0}},
     WEFT_PACKERS,
 };
