@@ -33,6 +33,7 @@ typedef enum weft_call {
     WEFT_CALL_SPLIT,
     WEFT_CALL_ALLOC,
     WEFT_CALL_FREE,
+    WEFT_CALL_GPU,
 } weft_call;
 
 typedef struct weft_poison {
@@ -96,6 +97,7 @@ struct weft_group {
     weft_seat *seats;               /* by group rank */
     struct weft_heap *heap;         /* owned by src/symm */
     struct weft_executor *executor; /* owned by src/run */
+    struct weft_gpu *gpu;           /* NULL, or where the group's memory and plans are; owned by src/run */
     atomic_flag writing;            /* the poison into `error` */
     weft_error_text error;
 };

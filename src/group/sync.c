@@ -28,6 +28,8 @@ static const char *call_name(unsigned call)
         return "weft_alloc";
     case WEFT_CALL_FREE:
         return "weft_free";
+    case WEFT_CALL_GPU:
+        return "weft_group_use_gpu";
     default:
         return "another call";
     }
