@@ -113,8 +113,31 @@ WEFT_API weft_status weft_alloc(weft_group *group, size_t bytes, size_t alignmen
 /* Collective: gives back what weft_alloc of the same group gave. NULL is fine when every rank passes it. */
 WEFT_API weft_status weft_free(weft_group *group, void *pointer);
 
+/* Copies between memory of this process and memory of weft_alloc, in either direction or within either; when
+ * it returns the copy is done. What runs on a stream meanwhile is not waited for. For groups on the CPU it is
+ * memcpy. */
+WEFT_API weft_status weft_memcpy(weft_group *group, void *to, const void *from, size_t bytes);
+
 /* Where `rank` has the object that this rank has at `pointer`; NULL when that is not symmetric memory. */
 WEFT_API void *weft_peer(const weft_group *group, const void *pointer, int rank);
+
+/* ---- GPUs ----------------------------------------------------------------------------------------- */
+
+/*
+ * Collective, once, before the group's first plan: from here on its ranks work on NVIDIA GPUs. weft_alloc
+ * gives GPU memory, and plans run as kernels. `device` is this rank's GPU as CUDA numbers them; -1 takes the
+ * GPUs in turn, rank by rank. A machine, driver or build without one is WEFT_ERR_UNSUPPORTED on every rank.
+ * Peers' access to each other's memory is shown by a transfer before this returns.
+ *
+ * Ranks may share a GPU, as threads or as processes: each uses its part of the SMs, so that kernels which
+ * wait for each other are there at once. Processes on one GPU should run under MPS; without it they take
+ * turns, with the same results but slowly.
+ *
+ * On GPUs: products of float16 and bfloat16 (weft_plan_create, weft_run, weft_ag_gemm and its kin);
+ * collectives are WEFT_ERR_UNSUPPORTED. Operands that peers touch must come from weft_alloc, the others may
+ * be any memory the GPU can use. weft_gemm and mixture of experts work on the CPU, with memory of the CPU.
+ */
+WEFT_API weft_status weft_group_use_gpu(weft_group *group, int device);
 
 /* ---- problems ------------------------------------------------------------------------------------- */
 
@@ -375,6 +398,25 @@ WEFT_API weft_status weft_plan_create(weft_group *group, const weft_problem *pro
 /* Collective: one run. When it returns, this rank's results are complete and its inputs may be overwritten. A
  * rejected argument on one rank is an error on all ranks, and the group stays usable. */
 WEFT_API weft_status weft_run(weft_plan *plan, const weft_operands *operands);
+
+/*
+ * One run in the order of a stream. `stream` is a CUstream (cudaStream_t) of this rank's GPU, NULL the
+ * group's own stream; ranks that are threads use different streams. Returns when the run is on the stream:
+ * when the stream has passed it, results are complete and inputs may be overwritten. Runs of one rank follow
+ * each other: they are on one stream, or on streams that wait for one another.
+ *
+ * It is collective. Operands that peers touch are told to them on the host when they are new to the plan, in
+ * the same call on every rank; otherwise a kernel is put on the stream and nothing else happens, so that a
+ * run whose operands are known may be captured into a CUDA graph and replayed. Then a rejected argument puts
+ * nothing on the stream, and the peers wait for this rank's next call.
+ *
+ * What goes wrong in the run (a rank that dies, a wait that expires) is told by weft_run_wait, and by every
+ * call after it. On the CPU, where stream must be NULL, this is weft_run.
+ */
+WEFT_API weft_status weft_run_on(weft_plan *plan, const weft_operands *operands, void *stream);
+
+/* Waits until the stream has passed everything that is on it; how the plan's runs went. */
+WEFT_API weft_status weft_run_wait(weft_plan *plan, void *stream);
 
 /* Not collective. NULL is fine. Before the group is freed. */
 WEFT_API void weft_plan_destroy(weft_plan *plan);

@@ -33,6 +33,11 @@ static weft_status run(weft_group *group, const char *call, const weft_problem *
     status = weft_executor_of(group, &executor);
     if (status != WEFT_OK)
         return status;
+    if (group->gpu) {
+        weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
+                       "%s: a group on GPUs has products, not collectives", call);
+        return weft_executor_reject(group, WEFT_ERR_UNSUPPORTED);
+    }
     if (!acceptable(p, group->size)) {
         status = weft_group_check(group);
         return status != WEFT_OK

@@ -3,6 +3,7 @@
 
 #include "group/group.h"
 #include "run/executor.h"
+#include "run/gpu.h"
 #include "symm/symm.h"
 
 static weft_status no_group(const char *call)
@@ -37,6 +38,7 @@ void weft_group_free(weft_group *group)
     if (!group)
         return;
     weft_executor_detach(group);
+    weft_gpu_detach(group);
     weft_symm_detach(group);
     weft_group_close(group);
 }
@@ -57,6 +59,22 @@ weft_status weft_group_split(weft_group *parent, int colour, int key, weft_group
         return weft_error_set(&parent->error, WEFT_ERR_ARGUMENT,
                               "weft_group_split: sub is NULL; it receives the handle");
     return weft_group_divide(parent, colour, key, sub);
+}
+
+weft_status weft_group_use_gpu(weft_group *group, int device)
+{
+    weft_status status;
+
+    if (!group)
+        return no_group("weft_group_use_gpu");
+    status = weft_group_check(group);
+    if (status != WEFT_OK)
+        return status;
+    if (group->gpu || group->executor)
+        return weft_error_set(&group->error, WEFT_ERR_STATE,
+                              "weft_group_use_gpu: the group %s; it comes before plans and collectives",
+                              group->gpu ? "is on GPUs already" : "has been used on the CPU");
+    return weft_gpu_attach(group, device);
 }
 
 int weft_rank(const weft_group *group)

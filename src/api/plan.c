@@ -1,4 +1,5 @@
 /* Problems, plans and runs: the doors of weft.h. */
+#include "run/gpu.h"
 #include "run/program.h"
 
 #include <string.h>
@@ -41,19 +42,50 @@ weft_status weft_plan_create(weft_group *group, const weft_problem *problem, wef
     return status == WEFT_OK ? weft_program_create(executor, problem, plan) : status;
 }
 
-weft_status weft_run(weft_plan *plan, const weft_operands *operands)
+/* The door of both kinds of run: NULL operands are none, and a wrong size is rejected on every rank. */
+static weft_status admit(weft_plan *plan, const weft_operands **operands, const char *call)
 {
     static const weft_operands none = {.size = sizeof(none)};
 
     if (!plan)
-        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "weft_run: plan is NULL");
-    if (operands && operands->size != sizeof(*operands)) {
-        weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
-                       "weft_run: operands->size is %zu; it must be sizeof(weft_operands), %zu",
-                       operands->size, sizeof(*operands));
-        return weft_executor_reject(plan->group, WEFT_ERR_ARGUMENT);
-    }
-    return weft_program_run(plan, operands ? operands : &none);
+        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: plan is NULL", call);
+    if (!*operands)
+        *operands = &none;
+    if ((*operands)->size == sizeof(none))
+        return WEFT_OK;
+    weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
+                   "%s: operands->size is %zu; it must be sizeof(weft_operands), %zu", call,
+                   (*operands)->size, sizeof(none));
+    return weft_executor_reject(plan->group, WEFT_ERR_ARGUMENT);
+}
+
+weft_status weft_run(weft_plan *plan, const weft_operands *operands)
+{
+    weft_status status = admit(plan, &operands, "weft_run");
+
+    return status == WEFT_OK ? weft_program_run(plan, operands) : status;
+}
+
+weft_status weft_run_on(weft_plan *plan, const weft_operands *operands, void *stream)
+{
+    weft_status status = admit(plan, &operands, "weft_run_on");
+
+    if (status != WEFT_OK)
+        return status;
+    if (plan->gpu)
+        return plan->group->gpu->calls->run(plan, operands, stream);
+    if (!stream)
+        return weft_program_run(plan, operands);
+    weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
+                   "weft_run_on: stream is %p, but the group is on the CPU, which has no streams", stream);
+    return weft_executor_reject(plan->group, WEFT_ERR_ARGUMENT);
+}
+
+weft_status weft_run_wait(weft_plan *plan, void *stream)
+{
+    if (!plan)
+        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "weft_run_wait: plan is NULL");
+    return plan->gpu ? plan->group->gpu->calls->wait(plan, stream) : weft_group_check(plan->group);
 }
 
 void weft_plan_destroy(weft_plan *plan)

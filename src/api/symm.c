@@ -1,6 +1,10 @@
 /* Symmetric memory: the doors of weft.h. */
 #include "symm/symm.h"
 
+#include "run/gpu.h"
+
+#include <string.h>
+
 static weft_status no_group(const char *call)
 {
     return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", call);
@@ -12,19 +16,40 @@ weft_status weft_alloc(weft_group *group, size_t bytes, size_t alignment, void *
         return no_group("weft_alloc");
     if (!pointer)
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_alloc: pointer is NULL");
-    return weft_symm_alloc(group, bytes, alignment, pointer);
+    return group->gpu ? group->gpu->calls->alloc(group, bytes, alignment, pointer)
+                      : weft_symm_alloc(group, bytes, alignment, pointer);
 }
 
 weft_status weft_free(weft_group *group, void *pointer)
 {
     if (!group)
         return no_group("weft_free");
-    return pointer ? weft_symm_free(group, pointer) : WEFT_OK;
+    if (!pointer)
+        return WEFT_OK;
+    return group->gpu ? group->gpu->calls->release(group, pointer) : weft_symm_free(group, pointer);
+}
+
+weft_status weft_memcpy(weft_group *group, void *to, const void *from, size_t bytes)
+{
+    if (!group)
+        return no_group("weft_memcpy");
+    if (bytes && (!to || !from))
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_memcpy: %s is NULL",
+                              to ? "from" : "to");
+    if (group->gpu)
+        return group->gpu->calls->copy(group, to, from, bytes);
+    if (bytes)
+        memcpy(to, from, bytes);
+    return WEFT_OK;
 }
 
 void *weft_peer(const weft_group *group, const void *pointer, int rank)
 {
-    if (!group || rank < 0 || rank >= group->size || !weft_symm_contains(group, pointer, 1))
+    if (!group || rank < 0 || rank >= group->size)
+        return NULL;
+    if (group->gpu)
+        return group->gpu->calls->peer(group, pointer, rank);
+    if (!weft_symm_contains(group, pointer, 1))
         return NULL;
     return weft_symm_peer(group, pointer, rank);
 }

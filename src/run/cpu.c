@@ -6,6 +6,7 @@
  * blocked a worker waits. In a run that does not have to sleep nothing is allocated and no system call made.
  */
 #include "core/clock.h"
+#include "run/gpu.h"
 #include "run/operands.h"
 #include "run/task.h"
 
@@ -237,6 +238,10 @@ weft_status weft_program_run(weft_plan *plan, const weft_operands *operands)
 
     if (status != WEFT_OK)
         return status;
+    if (plan->gpu) {
+        status = plan->group->gpu->calls->run(plan, operands, NULL);
+        return status == WEFT_OK ? plan->group->gpu->calls->wait(plan, NULL) : status;
+    }
     record = weft_executor_begin(x, WEFT_CALLED_RUN, plan->part.hash, &plan->part.problem);
     x->plan = plan;
     status = weft_operands_enter(plan, operands, record);

@@ -6,23 +6,14 @@
 
 #include <string.h>
 
-/* One of the caller's buffers, seen as its operand: stored rows of `cols` elements. */
-typedef struct given {
-    char *data;
-    int64_t ld;
-    int64_t stride; /* elements between batch elements; bytes when packed */
-    int64_t rows, cols;
-    int64_t batch;
-} given;
-
-static given given_of(const weft_plan *plan, int operand, const weft_operands *in)
+weft_given weft_given_of(const weft_plan *plan, int operand, const weft_operands *in)
 {
     const weft_operand *o = &plan->part.operands[operand];
     int64_t rows = weft_operand_rows(o, plan->part.world, plan->part.rank);
     int64_t cols = weft_operand_cols(o, plan->part.world, plan->part.rank);
-    given out = {.rows = o->transposed ? cols : rows,
-                 .cols = o->transposed ? rows : cols,
-                 .batch = o->batch > 0 ? o->batch : 1};
+    weft_given out = {.rows = o->transposed ? cols : rows,
+                      .cols = o->transposed ? rows : cols,
+                      .batch = o->batch > 0 ? o->batch : 1};
 
     switch (o->role) {
     case WEFT_ROLE_A:
@@ -67,13 +58,12 @@ static given given_of(const weft_plan *plan, int operand, const weft_operands *i
     return out;
 }
 
-static bool is_empty(const given *g)
+static bool is_empty(const weft_given *g)
 {
     return g->rows <= 0 || g->cols <= 0;
 }
 
-/* Bytes from the first to the last element. */
-static size_t span_of(const weft_plan *plan, int operand, const given *g)
+size_t weft_given_span(const weft_plan *plan, int operand, const weft_given *g)
 {
     const weft_program_operand *lain = &plan->operands[operand];
 
@@ -84,20 +74,20 @@ static size_t span_of(const weft_plan *plan, int operand, const given *g)
     return (size_t)(((g->batch - 1) * g->stride + (g->rows - 1) * g->ld + g->cols) * lain->element_bytes);
 }
 
-/* Does anybody touch this rank's instance? Only the root's SEND counts in a broadcast. */
-static bool is_needed(const weft_plan *plan, weft_operand_role role)
+/* Only the root's SEND counts in a broadcast. */
+bool weft_given_needed(const weft_plan *plan, weft_operand_role role)
 {
     if (plan->part.problem.op == WEFT_OP_BROADCAST && role == WEFT_ROLE_SEND)
         return plan->part.rank == plan->part.problem.root;
     return (plan->touched | plan->used) & 1u << role;
 }
 
-static weft_status check(const weft_plan *plan, int operand, const given *g)
+weft_status weft_given_check(const weft_plan *plan, int operand, const weft_given *g)
 {
     const weft_operand *o = &plan->part.operands[operand];
     weft_error_text *error = &plan->group->error;
 
-    if (is_empty(g) || !is_needed(plan, o->role))
+    if (is_empty(g) || !weft_given_needed(plan, o->role))
         return WEFT_OK;
     if (!g->data)
         return weft_error_set(
@@ -133,8 +123,8 @@ static weft_status check(const weft_plan *plan, int operand, const given *g)
  * that reads the elements of SEND that lie there, and has read them: a slice reduced and stored in one pass,
  * or a block that stays where it is.
  */
-static bool overlap_is_safe(const weft_plan *plan, const given *send, const given *recv, size_t recv_bytes,
-                            size_t send_bytes)
+static bool overlap_is_safe(const weft_plan *plan, const weft_given *send, const weft_given *recv,
+                            size_t recv_bytes, size_t send_bytes)
 {
     const weft_problem *p = &plan->part.problem;
     ptrdiff_t share = (ptrdiff_t)p->count * (ptrdiff_t)weft_dtype_size(p->dtype) * plan->part.rank;
@@ -155,25 +145,25 @@ static bool overlap_is_safe(const weft_plan *plan, const given *send, const give
     }
 }
 
-static bool must_bounce(const weft_plan *plan, int operand, const given *g, const weft_operands *in)
+static bool must_bounce(const weft_plan *plan, int operand, const weft_given *g, const weft_operands *in)
 {
     weft_operand_role role = plan->part.operands[operand].role;
-    size_t bytes = span_of(plan, operand, g);
+    size_t bytes = weft_given_span(plan, operand, g);
 
-    if (plan->part.world == 1 || bytes == 0 || !is_needed(plan, role))
+    if (plan->part.world == 1 || bytes == 0 || !weft_given_needed(plan, role))
         return false;
     if (plan->touched & 1u << role && !weft_symm_contains(plan->group, g->data, bytes))
         return true;
     if (role == WEFT_ROLE_SEND && plan->operand_of_role[WEFT_ROLE_RECV] >= 0) {
-        given recv = given_of(plan, plan->operand_of_role[WEFT_ROLE_RECV], in);
+        weft_given recv = weft_given_of(plan, plan->operand_of_role[WEFT_ROLE_RECV], in);
 
-        return !overlap_is_safe(plan, g, &recv, span_of(plan, plan->operand_of_role[WEFT_ROLE_RECV], &recv),
-                                bytes);
+        return !overlap_is_safe(plan, g, &recv,
+                                weft_given_span(plan, plan->operand_of_role[WEFT_ROLE_RECV], &recv), bytes);
     }
     return false;
 }
 
-static void copy_instance(const weft_plan *plan, int operand, const given *g, bool out)
+static void copy_instance(const weft_plan *plan, int operand, const weft_given *g, bool out)
 {
     const weft_program_operand *lain = &plan->operands[operand];
     char *bounce = plan->executor->scratch + lain->bounce_offset;
@@ -225,12 +215,12 @@ weft_status weft_operands_enter(weft_plan *plan, const weft_operands *in, weft_r
         const weft_program_operand *lain;
         weft_place *place;
         weft_status status;
-        given g;
+        weft_given g;
 
         if (operand < 0)
             continue;
-        g = given_of(plan, operand, in);
-        status = check(plan, operand, &g);
+        g = weft_given_of(plan, operand, in);
+        status = weft_given_check(plan, operand, &g);
         if (status != WEFT_OK)
             return status;
         lain = &plan->operands[operand];
@@ -259,11 +249,11 @@ void weft_operands_leave(weft_plan *plan, const weft_operands *in)
     for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++) {
         int operand = plan->operand_of_role[role];
         const weft_place *place;
-        given g;
+        weft_given g;
 
         if (operand < 0 || !(plan->bounced & 1u << role) || !plan->part.operands[operand].output)
             continue;
-        g = given_of(plan, operand, in);
+        g = weft_given_of(plan, operand, in);
         place = &x->places[(size_t)operand * (size_t)x->world + (size_t)x->rank];
         if (place->base == x->scratch + plan->operands[operand].bounce_offset && place->base != g.data &&
             !is_empty(&g))

@@ -2,6 +2,7 @@
 
 #include "core/dtype.h"
 #include "run/choose.h"
+#include "run/gpu.h"
 #include "run/reduce.h"
 
 #include <stdlib.h>
@@ -263,6 +264,8 @@ weft_status weft_program_create(weft_executor *x, const weft_problem *problem, w
     status = weft_executor_meet(x);
     if (status != WEFT_OK)
         return atomic_load(&x->fault) ? weft_executor_resync(x, false) : status;
+    if (x->group->gpu)
+        return x->group->gpu->calls->plan_create(x, problem, out);
     status = resolve(x, problem, &resolved);
     if (status != WEFT_OK)
         return status;
@@ -289,6 +292,8 @@ void weft_program_destroy(weft_plan *plan)
 {
     if (!plan)
         return;
+    if (plan->gpu)
+        plan->group->gpu->calls->plan_destroy(plan);
     weft_plan_part_free(&plan->part);
     free(plan->operands);
     free(plan);

@@ -37,6 +37,7 @@ struct weft_plan {
     size_t lists_bytes, sums_bytes, edge_bytes;
     const weft_binding *bind; /* NULL for collectives */
     int workers;
+    struct weft_gpu_plan *gpu; /* NULL, or all there is beside the part: the plan runs on a GPU (run/gpu.h) */
 };
 
 /* Collective: agreement, choice of the schedule by rank 0, memory. */

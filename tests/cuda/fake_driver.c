@@ -311,6 +311,38 @@ static CUresult fake_stream_query(CUstream stream)
     return fake_gpu_busy(stream) ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 }
 
+static CUresult fake_capturing(CUstream stream, CUstreamCaptureStatus *status)
+{
+    (void)stream;
+    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return CUDA_SUCCESS;
+}
+
+/* An event remembers its stream: it has happened when the stream is through. */
+static CUresult fake_event_create(CUevent *event, unsigned flags)
+{
+    (void)flags;
+    *event = calloc(1, sizeof(CUstream));
+    return *event ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult fake_event_destroy(CUevent event)
+{
+    free(event);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_event_record(CUevent event, CUstream stream)
+{
+    *(CUstream *)event = stream;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_event_query(CUevent event)
+{
+    return fake_stream_query(*(CUstream *)event);
+}
+
 static CUresult fake_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *base,
                             const cuuint64_t *extents, const cuuint64_t *pitch, const cuuint32_t *box,
                             const cuuint32_t *steps, CUtensorMapInterleave interleave,
@@ -363,6 +395,11 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
         .cuStreamDestroy = fake_stream_destroy,
         .cuStreamSynchronize = fake_stream_synchronize,
         .cuStreamQuery = fake_stream_query,
+        .cuStreamIsCapturing = fake_capturing,
+        .cuEventCreate = fake_event_create,
+        .cuEventDestroy = fake_event_destroy,
+        .cuEventRecord = fake_event_record,
+        .cuEventQuery = fake_event_query,
         .cuTensorMapEncodeTiled = fake_encode,
     };
     fake_gpu_seed(seed);
@@ -370,11 +407,16 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
         .cu = &calls, .name = "a fake GPU", .hopper = hopper, .crews = crews, .vmm_fd = 1};
 }
 
+static weft_status fake_count(int *count, weft_error_text *error)
+{
+    (void)error;
+    *count = fake.devices;
+    return WEFT_OK;
+}
+
 static weft_status fake_open(int index, weft_cuda_device *device, weft_error_text *error)
 {
-    if (index >= fake.devices)
-        return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "there is no GPU %d: this machine has %d", index,
-                              fake.devices);
+    (void)error;
     *device = fake_gpu(fake.crews, fake.hopper, 11);
     device->device = index;
     device->cu->cuStreamCreate(&device->uploads, 0);
@@ -386,5 +428,5 @@ void fake_gpu_install(int count, int crews, bool hopper)
     fake.devices = count;
     fake.crews = crews;
     fake.hopper = hopper;
-    weft_cuda_device_source = fake_open;
+    weft_cuda_gpus = (weft_cuda_source){fake_count, fake_open};
 }

@@ -138,7 +138,16 @@ static double finish(const fake_launch *launch, const weft_cuda_task *t, const w
         x += launch->args.beta * get(&v[t->c], i, j);
     if (t->bias >= 0)
         x += get(&v[t->bias], 0, j);
-    return launch->args.act == WEFT_ACT_RELU && x < 0 ? 0 : x;
+    switch (launch->args.act) {
+    case WEFT_ACT_RELU:
+        return x < 0 ? 0 : x;
+    case WEFT_ACT_GELU:
+        return 0.5 * x * (1 + erf(x * 0.70710678118654752));
+    case WEFT_ACT_SILU:
+        return x / (1 + exp(-x));
+    default:
+        return x;
+    }
 }
 
 static void store(const fake_launch *launch, const weft_cuda_task *t, const weft_cuda_view *v, double x,

@@ -62,8 +62,6 @@ weft_status weft_cuda_check(const weft_cuda_driver *cu, CUresult result, const c
                           text ? text : "unknown CUDA error", name ? name : "no name");
 }
 
-weft_status (*weft_cuda_device_source)(int, weft_cuda_device *, weft_error_text *) = weft_cuda_device_open;
-
 /* How many clusters of two full-size CTAs the GPU holds at once: a crew that waits must be resident. */
 static weft_status count_crews(weft_cuda_device *device, weft_error_text *error)
 {
@@ -154,6 +152,30 @@ weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_erro
     *device = opened;
     return WEFT_OK;
 }
+
+static weft_status count_gpus(int *count, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = weft_cuda_driver_open(error);
+    if (!cu)
+        return WEFT_ERR_UNSUPPORTED;
+    WEFT_CUDA_TRY(cuInit(0));
+    WEFT_CUDA_TRY(cuDeviceGetCount(count));
+    return WEFT_OK;
+}
+
+static weft_status open_aside(int index, weft_cuda_device *device, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = weft_cuda_driver_open(error);
+    CUcontext before = NULL;
+    if (cu && cu->cuInit(0) == CUDA_SUCCESS)
+        cu->cuCtxGetCurrent(&before);
+    weft_status status = weft_cuda_device_open(index, device, error);
+    if (cu)
+        cu->cuCtxSetCurrent(before);
+    return status;
+}
+
+weft_cuda_source weft_cuda_gpus = {count_gpus, open_aside};
 
 void weft_cuda_device_close(weft_cuda_device *device)
 {

@@ -23,6 +23,7 @@
     X(cuDeviceTotalMem)                                                                                      \
     X(cuDevicePrimaryCtxRetain)                                                                              \
     X(cuDevicePrimaryCtxRelease)                                                                             \
+    X(cuCtxGetCurrent)                                                                                       \
     X(cuCtxSetCurrent)                                                                                       \
     X(cuCtxPushCurrent)                                                                                      \
     X(cuCtxPopCurrent)                                                                                       \
@@ -59,6 +60,7 @@
     X(cuStreamDestroy)                                                                                       \
     X(cuStreamSynchronize)                                                                                   \
     X(cuStreamQuery)                                                                                         \
+    X(cuStreamIsCapturing)                                                                                   \
     X(cuStreamBeginCapture)                                                                                  \
     X(cuStreamEndCapture)                                                                                    \
     X(cuGraphInstantiate)                                                                                    \
@@ -71,6 +73,7 @@
     X(cuEventCreate)                                                                                         \
     X(cuEventDestroy)                                                                                        \
     X(cuEventRecord)                                                                                         \
+    X(cuEventQuery)                                                                                          \
     X(cuEventSynchronize)                                                                                    \
     X(cuEventElapsedTime)                                                                                    \
     X(cuTensorMapEncodeTiled)
@@ -109,8 +112,13 @@ typedef struct weft_cuda_device {
     int crews; /* crews of the walker that fit at once */
 } weft_cuda_device;
 
-/* How ranks come by a GPU: weft_cuda_device_open, unless a test puts a fake one there. */
-extern weft_status (*weft_cuda_device_source)(int index, weft_cuda_device *device, weft_error_text *error);
+/* Where groups get their GPUs from: the driver, unless a test puts a fake one there. `open` leaves the
+ * calling thread's context as it was. */
+typedef struct weft_cuda_source {
+    weft_status (*count)(int *count, weft_error_text *error);
+    weft_status (*open)(int index, weft_cuda_device *device, weft_error_text *error);
+} weft_cuda_source;
+extern weft_cuda_source weft_cuda_gpus;
 
 /* Opens GPU `index`, makes its context current for the calling thread and loads the kernels. */
 weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_error_text *error);

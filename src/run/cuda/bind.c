@@ -1,0 +1,322 @@
+/* Runs of plans on GPUs: operands checked, met, lowered once, launched. See plan.h. */
+#include "run/cuda/plan.h"
+
+#include "core/clock.h"
+#include "core/dtype.h"
+#include "run/operands.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the caller's operands ------------------------------------------------------------------------ */
+
+static weft_status check_place(const weft_plan *plan, int operand, const weft_given *given)
+{
+    const weft_cuda_driver *cu = weft_cuda_of(plan->group)->device->cu;
+    const weft_operand *o = &plan->part.operands[operand];
+    size_t bytes = weft_given_span(plan, operand, given);
+    unsigned type = 0;
+
+    if (bytes == 0 || !weft_given_needed(plan, o->role))
+        return WEFT_OK;
+    if (plan->part.world > 1 && plan->touched & 1u << o->role) {
+        if (!weft_cuda_contains(plan->group, given->data, bytes))
+            return weft_error_set(
+                &plan->group->error, WEFT_ERR_ARGUMENT,
+                "operand %s of %s is at %p, which is not symmetric memory of this group; on "
+                "GPUs what peers touch must come from weft_alloc",
+                o->name, weft_op_name(plan->part.problem.op), (void *)given->data);
+        return WEFT_OK;
+    }
+    if (cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                  (CUdeviceptr)(uintptr_t)given->data) != CUDA_SUCCESS)
+        return weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
+                              "operand %s of %s is at %p, which is not memory that a GPU can use", o->name,
+                              weft_op_name(plan->part.problem.op), (void *)given->data);
+    return WEFT_OK;
+}
+
+static weft_status check_operands(const weft_plan *plan, const weft_operands *operands)
+{
+    for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++) {
+        int operand = plan->operand_of_role[role];
+        weft_given given;
+        weft_status status;
+
+        if (operand < 0)
+            continue;
+        given = weft_given_of(plan, operand, operands);
+        status = weft_given_check(plan, operand, &given);
+        if (status == WEFT_OK)
+            status = check_place(plan, operand, &given);
+        if (status != WEFT_OK)
+            return status;
+    }
+    return WEFT_OK;
+}
+
+/* ---- meeting -------------------------------------------------------------------------------------- */
+
+static weft_cuda_spot own_spot(const weft_plan *plan, int role, const weft_operands *operands)
+{
+    weft_given given = weft_given_of(plan, plan->operand_of_role[role], operands);
+    const char *slot = weft_cuda_heap_slot(&weft_cuda_of(plan->group)->heap, plan->group->rank);
+
+    return (weft_cuda_spot){given.data - slot, given.ld, given.stride};
+}
+
+static bool is_touched(const weft_plan *plan, int role)
+{
+    return plan->part.world > 1 && plan->touched & 1u << role && plan->operand_of_role[role] >= 0;
+}
+
+/* The meeting at which this rank had these operands, or NULL. */
+static weft_cuda_meeting *find_meeting(const weft_plan *plan, const weft_operands *operands)
+{
+    weft_cuda_meeting *meeting = plan->gpu->meetings;
+
+    for (; meeting; meeting = meeting->next) {
+        bool same = true;
+
+        for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++)
+            if (is_touched(plan, role)) {
+                weft_cuda_spot mine = own_spot(plan, role, operands),
+                               then = meeting->spots[role * plan->part.world + plan->part.rank];
+
+                same = same && mine.offset == then.offset && mine.ld == then.ld && mine.stride == then.stride;
+            }
+        if (same)
+            return meeting;
+    }
+    return NULL;
+}
+
+/* Every rank publishes where its operands are, or that it rejected them, and reads where the others' are. */
+static weft_status hold_meeting(weft_plan *plan, const weft_operands *operands, weft_cuda_meeting **held)
+{
+    weft_executor *x = plan->executor;
+    weft_record *record = weft_executor_begin(x, WEFT_CALLED_RUN, plan->part.hash, &plan->part.problem);
+    weft_cuda_meeting *meeting =
+        calloc(1, sizeof(*meeting) + sizeof(weft_cuda_spot) * (size_t)(WEFT_ROLE_COUNT * x->world));
+    weft_status status = meeting ? check_operands(plan, operands)
+                                 : weft_error_set(&x->group->error, WEFT_ERR_MEMORY,
+                                                  "rank %d has no memory for its peers' operands", x->rank);
+
+    for (int role = WEFT_ROLE_A; role <= WEFT_ROLE_D && status == WEFT_OK; role++)
+        if (is_touched(plan, role)) {
+            weft_cuda_spot mine = own_spot(plan, role, operands);
+
+            record->offset[weft_record_slot((weft_operand_role)role)] = mine.offset;
+            record->ld[role] = mine.ld;
+            record->stride[role] = mine.stride;
+        }
+    record->status = (int32_t)status;
+    weft_executor_publish(x);
+    if (status != WEFT_OK) {
+        free(meeting);
+        return weft_executor_resync(x, true);
+    }
+    status = weft_executor_meet(x);
+    if (status != WEFT_OK) {
+        free(meeting);
+        return weft_group_check(x->group) == WEFT_OK ? weft_executor_resync(x, false) : status;
+    }
+    for (int role = WEFT_ROLE_A; role <= WEFT_ROLE_D; role++)
+        for (int rank = 0; rank < x->world && is_touched(plan, role); rank++) {
+            const weft_record *theirs = weft_executor_record(x, rank);
+
+            meeting->spots[role * x->world + rank] =
+                (weft_cuda_spot){theirs->offset[weft_record_slot((weft_operand_role)role)], theirs->ld[role],
+                                 theirs->stride[role]};
+        }
+    meeting->next = plan->gpu->meetings;
+    plan->gpu->meetings = meeting;
+    *held = meeting;
+    return WEFT_OK;
+}
+
+/* ---- lowering ------------------------------------------------------------------------------------- */
+
+static void fill_places(const weft_plan *plan, const weft_operands *operands,
+                        const weft_cuda_meeting *meeting, weft_cuda_place *places)
+{
+    const weft_cuda_group *g = weft_cuda_of(plan->group);
+    int world = plan->part.world, me = plan->part.rank;
+
+    for (uint32_t i = 0; i < plan->part.operand_count; i++) {
+        const weft_operand *o = &plan->part.operands[i];
+        weft_cuda_place *at = &places[i * (uint32_t)world];
+
+        for (int rank = 0; rank < world; rank++) {
+            ptrdiff_t distance = (ptrdiff_t)(rank - me) * (ptrdiff_t)g->heap.stride;
+
+            if (o->place != WEFT_PLACE_USER) {
+                at[rank] = (weft_cuda_place){plan->gpu->block + distance + plan->gpu->offsets[i],
+                                             plan->gpu->lds[i], 0};
+            } else if (rank != me && is_touched(plan, (int)o->role)) {
+                weft_cuda_spot spot = meeting->spots[(int)o->role * world + rank];
+
+                at[rank] = (weft_cuda_place){weft_cuda_heap_slot(&g->heap, rank) + spot.offset, spot.ld,
+                                             spot.stride};
+            }
+        }
+        if (o->place == WEFT_PLACE_USER) {
+            weft_given given = weft_given_of(plan, (int)i, operands);
+
+            at[me] = (weft_cuda_place){given.data, given.ld, given.stride};
+        }
+    }
+}
+
+static weft_status lower(weft_plan *plan, const weft_operands *operands, const weft_cuda_meeting *meeting,
+                         weft_cuda_executor *executor)
+{
+    const weft_cuda_group *g = weft_cuda_of(plan->group);
+    weft_error_text *error = &plan->group->error;
+    int world = plan->part.world;
+    weft_cuda_place *places = calloc((size_t)plan->part.operand_count * (size_t)world, sizeof(*places));
+    uint64_t **signals = calloc((size_t)world, sizeof(*signals));
+    weft_cuda_control **controls = calloc((size_t)world, sizeof(*controls));
+    weft_cuda_limits limits = {(double)plan->group->enter_ns * 1e-9, (double)plan->group->progress_ns * 1e-9};
+    weft_status status =
+        places && signals && controls
+            ? WEFT_OK
+            : weft_error_set(error, WEFT_ERR_MEMORY, "no memory to bind the operands of a run");
+
+    if (status == WEFT_OK) {
+        fill_places(plan, operands, meeting, places);
+        for (int rank = 0; rank < world; rank++) {
+            char *block = plan->gpu->block + (ptrdiff_t)(rank - plan->part.rank) * (ptrdiff_t)g->heap.stride;
+
+            signals[rank] = (uint64_t *)(block + plan->gpu->signals_at);
+            controls[rank] = (weft_cuda_control *)(block + plan->gpu->control_at);
+        }
+        status = weft_cuda_executor_make(g->device, &plan->part,
+                                         &(weft_cuda_binding){.places = places, .signals = signals}, controls,
+                                         g->crews, &limits, executor, error);
+    }
+    free(places);
+    free(signals);
+    free(controls);
+    return status;
+}
+
+/* ---- programs ------------------------------------------------------------------------------------- */
+
+bool weft_cuda_bound_free(weft_group *group, weft_cuda_bound *bound)
+{
+    const weft_cuda_driver *cu = weft_cuda_of(group)->device->cu;
+    int64_t begun = weft_clock_ns();
+
+    while (bound->used && cu->cuEventQuery(bound->last) == CUDA_ERROR_NOT_READY)
+        if (weft_clock_ns() - begun > group->progress_ns)
+            return false; /* better lost than freed under a kernel */
+    if (bound->last)
+        cu->cuEventDestroy(bound->last);
+    weft_cuda_executor_free(&bound->executor);
+    *bound = (weft_cuda_bound){0};
+    return true;
+}
+
+/* A place for a new program: the one that has not run for longest goes when all are taken. */
+static weft_status make_room(weft_plan *plan, weft_cuda_bound **room)
+{
+    weft_gpu_plan *p = plan->gpu;
+    weft_cuda_bound *oldest = NULL;
+
+    if (p->bound_count < WEFT_CUDA_BOUND_MAX) {
+        *room = &p->bound[p->bound_count++];
+        return WEFT_OK;
+    }
+    for (int i = 0; i < p->bound_count; i++)
+        if (!p->bound[i].captured && (!oldest || p->bound[i].used < oldest->used))
+            oldest = &p->bound[i];
+    if (!oldest || !weft_cuda_bound_free(plan->group, oldest))
+        return weft_error_set(&plan->group->error, WEFT_ERR_STATE,
+                              "a plan keeps the programs of %d sets of operands, and all are in use",
+                              WEFT_CUDA_BOUND_MAX);
+    *room = oldest;
+    return WEFT_OK;
+}
+
+static weft_status bind(weft_plan *plan, const weft_operands *operands, weft_cuda_bound **bound)
+{
+    weft_cuda_executor executor = {0};
+    weft_cuda_meeting *meeting = NULL;
+    weft_cuda_bound *room = NULL;
+    bool touched = false, met;
+    weft_status status;
+
+    for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++)
+        touched |= is_touched(plan, role);
+    meeting = touched ? find_meeting(plan, operands) : NULL;
+    met = touched && !meeting;
+    status = met ? hold_meeting(plan, operands, &meeting) : check_operands(plan, operands);
+    if (status != WEFT_OK)
+        return status;
+    status = lower(plan, operands, meeting, &executor);
+    if (met) {
+        weft_status all = weft_cuda_agree(plan->group, WEFT_CALL_AGREE, status);
+
+        if (all != WEFT_OK && status == WEFT_OK)
+            weft_cuda_executor_free(&executor);
+        status = all;
+    }
+    if (status != WEFT_OK)
+        return status;
+    status = make_room(plan, &room);
+    if (status != WEFT_OK) {
+        weft_cuda_executor_free(&executor);
+        return status;
+    }
+    *room = (weft_cuda_bound){.operands = *operands, .executor = executor};
+    *bound = room;
+    return WEFT_OK;
+}
+
+/* ---- running -------------------------------------------------------------------------------------- */
+
+static weft_status launch(weft_plan *plan, weft_cuda_bound *bound, CUstream stream)
+{
+    const weft_cuda_driver *cu = weft_cuda_of(plan->group)->device->cu;
+    weft_error_text *error = &plan->group->error;
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    weft_status status;
+
+    bound->executor.args.enter_deadline_ns = (uint64_t)plan->group->enter_ns;
+    bound->executor.args.progress_deadline_ns = (uint64_t)plan->group->progress_ns;
+    WEFT_CUDA_TRY(cuStreamIsCapturing(stream, &capture));
+    if (!bound->last)
+        WEFT_CUDA_TRY(cuEventCreate(&bound->last, CU_EVENT_DISABLE_TIMING));
+    status = weft_cuda_executor_launch(&bound->executor, stream, error);
+    if (status != WEFT_OK)
+        return status;
+    if (capture == CU_STREAM_CAPTURE_STATUS_NONE) {
+        bound->used = ++plan->gpu->runs;
+        WEFT_CUDA_TRY(cuEventRecord(bound->last, stream));
+    } else {
+        bound->captured = true;
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_cuda_plan_run(weft_plan *plan, const weft_operands *operands, void *stream)
+{
+    weft_cuda_group *g = weft_cuda_of(plan->group);
+    weft_gpu_plan *p = plan->gpu;
+    weft_cuda_bound *bound = NULL;
+    weft_status status = weft_group_check(plan->group);
+
+    if (status != WEFT_OK)
+        return status;
+    for (int i = 0; i < p->bound_count && !bound; i++)
+        if (memcmp(&p->bound[i].operands, operands, sizeof(*operands)) == 0)
+            bound = &p->bound[i];
+    weft_cuda_push(g);
+    if (!bound)
+        status = bind(plan, operands, &bound);
+    if (status == WEFT_OK)
+        status = launch(plan, bound, stream ? stream : g->stream);
+    weft_cuda_pop(g);
+    return status;
+}

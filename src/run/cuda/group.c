@@ -1,0 +1,514 @@
+/* Putting a group on GPUs, and its symmetric memory there. See group.h. */
+#include "run/cuda/group.h"
+
+#include "core/clock.h"
+#include "group/pass.h"
+#include "run/cuda/attach.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    PIECE_BYTES = 32 << 20, /* memory is added in pieces of at least this */
+    DEVICES_MAX = 64,
+    DRAIN_SPIN_NS = 200000,
+    DRAIN_SLEEP_NS = 20000,
+};
+
+/* ---- GPUs of this process, opened once ------------------------------------------------------------ */
+
+static struct {
+    pthread_mutex_t lock;
+    weft_cuda_device devices[DEVICES_MAX];
+    int references[DEVICES_MAX];
+} opened = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* A negative index takes the GPUs in turn. */
+static weft_status device_take(int index, int rank, weft_cuda_device **device, weft_error_text *error)
+{
+    int count = 0;
+    weft_status status = weft_cuda_gpus.count(&count, error);
+
+    if (status != WEFT_OK)
+        return status;
+    if (index == -1 && count > 0)
+        index = rank % count;
+    if (count > DEVICES_MAX)
+        count = DEVICES_MAX;
+    if (index < 0 || index >= count)
+        return weft_error_set(error, count ? WEFT_ERR_ARGUMENT : WEFT_ERR_UNSUPPORTED,
+                              "weft_group_use_gpu: there is no GPU %d; this machine has %d", index, count);
+    pthread_mutex_lock(&opened.lock);
+    if (opened.references[index] == 0)
+        status = weft_cuda_gpus.open(index, &opened.devices[index], error);
+    if (status == WEFT_OK) {
+        opened.references[index]++;
+        *device = &opened.devices[index];
+    }
+    pthread_mutex_unlock(&opened.lock);
+    return status;
+}
+
+static void device_give(weft_cuda_device *device)
+{
+    int index = (int)(device - opened.devices);
+
+    pthread_mutex_lock(&opened.lock);
+    if (--opened.references[index] == 0)
+        weft_cuda_device_close(device);
+    pthread_mutex_unlock(&opened.lock);
+}
+
+void weft_cuda_push(const weft_cuda_group *g)
+{
+    g->device->cu->cuCtxPushCurrent(g->device->context);
+}
+
+void weft_cuda_pop(const weft_cuda_group *g)
+{
+    CUcontext left;
+
+    g->device->cu->cuCtxPopCurrent(&left);
+}
+
+/* ---- agreement and waiting ------------------------------------------------------------------------ */
+
+typedef struct verdict {
+    int32_t status;
+    char text[WEFT_ERROR_TEXT_BYTES];
+} verdict;
+
+weft_status weft_cuda_agree(weft_group *group, weft_call call, weft_status mine)
+{
+    verdict own = {.status = (int32_t)mine};
+    weft_status status;
+
+    if (mine != WEFT_OK)
+        memcpy(own.text, group->error.text, sizeof(own.text));
+    status = weft_group_exchange(group, call, &own, sizeof(own));
+    for (int rank = 0; status == WEFT_OK && rank < group->size; rank++) {
+        const verdict *theirs = weft_group_board(group, rank);
+
+        if (theirs->status != WEFT_OK)
+            status = weft_error_set(&group->error, (weft_status)theirs->status, "%.511s", theirs->text);
+    }
+    return status;
+}
+
+weft_status weft_cuda_drain(const weft_cuda_group *g, CUstream stream, int64_t limit_ns,
+                            weft_error_text *error)
+{
+    const weft_cuda_driver *cu = g->device->cu;
+    int64_t begun = weft_clock_ns();
+
+    for (;;) {
+        CUresult result = cu->cuStreamQuery(stream);
+        int64_t waited = weft_clock_ns() - begun;
+
+        if (result != CUDA_ERROR_NOT_READY)
+            return weft_cuda_check(cu, result, "cuStreamQuery", error);
+        if (waited > limit_ns)
+            return weft_error_set(error, WEFT_ERR_TIMEOUT, "the GPU did not finish within %.3g s",
+                                  (double)limit_ns * 1e-9);
+        if (waited > DRAIN_SPIN_NS)
+            nanosleep(&(struct timespec){0, DRAIN_SLEEP_NS}, NULL);
+    }
+}
+
+/* ---- memory --------------------------------------------------------------------------------------- */
+
+/* Maps every peer's piece; `fds` are closed. */
+static weft_status import_all(weft_cuda_group *g, int me, size_t bytes, int *fds, weft_error_text *error)
+{
+    weft_status status = WEFT_OK;
+
+    for (int rank = 0; rank < g->heap.world; rank++) {
+        if (rank != me && status == WEFT_OK)
+            status = weft_cuda_heap_import(&g->heap, rank, g->committed, bytes, fds[rank], error);
+        close(fds[rank]);
+    }
+    return status;
+}
+
+/* Collective: adds memory to every slot, until `needed` bytes of it have some. A failure leaves what was
+ * mapped in place, unused. */
+static weft_status extend(weft_group *group, size_t needed)
+{
+    weft_cuda_group *g = weft_cuda_of(group);
+    size_t bytes = needed - g->committed, left = g->heap.stride - g->committed;
+    int fd = -1, fds[WEFT_RANKS_MAX];
+    weft_status status;
+
+    bytes = bytes < PIECE_BYTES ? PIECE_BYTES : bytes;
+    bytes = (bytes + g->heap.grain - 1) / g->heap.grain * g->heap.grain;
+    bytes = bytes < left ? bytes : left;
+    status = weft_cuda_heap_create(&g->heap, group->rank, g->committed, bytes, group->size > 1 ? &fd : NULL,
+                                   &group->error);
+    status = weft_cuda_agree(group, WEFT_CALL_ALLOC, status);
+    if (status == WEFT_OK && group->size > 1) {
+        status = weft_group_pass(group, WEFT_CALL_ALLOC, fd, fds);
+        if (status == WEFT_OK)
+            status = weft_cuda_agree(group, WEFT_CALL_ALLOC,
+                                     import_all(g, group->rank, bytes, fds, &group->error));
+    }
+    if (fd >= 0)
+        close(fd);
+    if (status == WEFT_OK)
+        g->committed += bytes;
+    else if (weft_group_check(group) == WEFT_OK) /* addresses are half taken: no later piece can go there */
+        return weft_group_poison(group, status, "rank %d could not add GPU memory: %.400s", group->rank,
+                                 group->error.text);
+    return status;
+}
+
+bool weft_cuda_contains(const weft_group *group, const void *pointer, size_t bytes)
+{
+    const weft_cuda_group *g = weft_cuda_of(group);
+    const char *slot = weft_cuda_heap_slot(&g->heap, group->rank);
+    size_t offset = (size_t)((const char *)pointer - slot);
+
+    return (const char *)pointer >= slot && offset < g->committed && bytes <= g->committed - offset;
+}
+
+static void *cuda_peer(const weft_group *group, const void *pointer, int rank)
+{
+    const weft_cuda_group *g = weft_cuda_of(group);
+
+    if (!weft_cuda_contains(group, pointer, 1))
+        return NULL;
+    return (char *)(uintptr_t)pointer + (ptrdiff_t)(rank - group->rank) * (ptrdiff_t)g->heap.stride;
+}
+
+typedef struct alloc_request {
+    uint64_t bytes, alignment;
+} alloc_request;
+
+static weft_status admit(weft_group *group)
+{
+    const alloc_request *first = weft_group_board(group, 0);
+
+    for (int rank = 1; rank < group->size; rank++) {
+        const alloc_request *other = weft_group_board(group, rank);
+
+        if (other->bytes != first->bytes || other->alignment != first->alignment)
+            return weft_error_set(&group->error, WEFT_ERR_MISMATCH,
+                                  "weft_alloc: rank 0 asks for %llu bytes aligned to %llu, rank %d for %llu "
+                                  "aligned to %llu; all ranks must ask for the same",
+                                  (unsigned long long)first->bytes, (unsigned long long)first->alignment,
+                                  rank, (unsigned long long)other->bytes,
+                                  (unsigned long long)other->alignment);
+    }
+    if (first->alignment & (first->alignment - 1) || first->alignment > WEFT_HUGE_BYTES)
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                              "weft_alloc: alignment is %llu; it must be 0 or a power of two up to %d",
+                              (unsigned long long)first->alignment, WEFT_HUGE_BYTES);
+    return WEFT_OK;
+}
+
+static weft_status clear(weft_cuda_group *g, char *memory, size_t bytes, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = g->device->cu;
+
+    WEFT_CUDA_TRY(cuMemsetD8Async((CUdeviceptr)(uintptr_t)memory, 0, bytes, g->side));
+    WEFT_CUDA_TRY(cuStreamSynchronize(g->side));
+    return WEFT_OK;
+}
+
+weft_status weft_cuda_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer)
+{
+    weft_cuda_group *g = weft_cuda_of(group);
+    alloc_request request = {bytes, alignment};
+    uint64_t offset = 0, rounded = (bytes + 255) / 256 * 256;
+    weft_status status = weft_group_exchange(group, WEFT_CALL_ALLOC, &request, sizeof(request));
+
+    if (status == WEFT_OK)
+        status = admit(group);
+    if (status != WEFT_OK)
+        return status;
+    rounded = rounded ? rounded : 256;
+    alignment = alignment < 256 ? 256 : alignment;
+    /* The same everywhere: the bookkeeping of all ranks is alike. */
+    if (bytes > g->heap.stride || !weft_heap_take(g->offsets, rounded, alignment, &offset))
+        return weft_error_set(&group->error, WEFT_ERR_MEMORY,
+                              "weft_alloc of %zu bytes: the group has %llu of %zu bytes of each GPU in use",
+                              bytes, (unsigned long long)weft_heap_used(g->offsets), g->heap.stride);
+    weft_cuda_push(g);
+    if (offset + rounded > g->committed)
+        status = extend(group, offset + rounded);
+    if (status == WEFT_OK)
+        status = weft_cuda_agree(
+            group, WEFT_CALL_ALLOC,
+            clear(g, weft_cuda_heap_slot(&g->heap, group->rank) + offset, rounded, &group->error));
+    weft_cuda_pop(g);
+    if (status != WEFT_OK) {
+        weft_heap_give(g->offsets, offset);
+        return status;
+    }
+    *pointer = weft_cuda_heap_slot(&g->heap, group->rank) + offset;
+    return WEFT_OK;
+}
+
+void weft_cuda_give(weft_group *group, void *pointer)
+{
+    weft_cuda_group *g = weft_cuda_of(group);
+
+    weft_heap_give(g->offsets, (uint64_t)((char *)pointer - weft_cuda_heap_slot(&g->heap, group->rank)));
+}
+
+static weft_status cuda_release(weft_group *group, void *pointer)
+{
+    weft_cuda_group *g = weft_cuda_of(group);
+    uint64_t offset = (uint64_t)((char *)pointer - weft_cuda_heap_slot(&g->heap, group->rank));
+    bool known = weft_heap_size(g->offsets, offset) != 0;
+    weft_status status = weft_group_exchange(group, WEFT_CALL_FREE, &offset, sizeof(offset));
+
+    for (int rank = 1; status == WEFT_OK && rank < group->size; rank++) {
+        uint64_t first = *(const uint64_t *)weft_group_board(group, 0),
+                 other = *(const uint64_t *)weft_group_board(group, rank);
+
+        if (first != other)
+            return weft_error_set(
+                &group->error, WEFT_ERR_MISMATCH,
+                "weft_free: rank 0 frees the object at offset %llu, rank %d the one at %llu",
+                (unsigned long long)first, rank, (unsigned long long)other);
+    }
+    if (!known)
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                              "weft_free: %p is not the beginning of an object of this group", pointer);
+    weft_heap_give(g->offsets, offset);
+    return WEFT_OK;
+}
+
+static weft_status copy_now(weft_cuda_group *g, void *to, const void *from, size_t bytes,
+                            weft_error_text *error)
+{
+    const weft_cuda_driver *cu = g->device->cu;
+
+    WEFT_CUDA_TRY(cuMemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes, g->side));
+    WEFT_CUDA_TRY(cuStreamSynchronize(g->side));
+    return WEFT_OK;
+}
+
+static weft_status cuda_copy(weft_group *group, void *to, const void *from, size_t bytes)
+{
+    weft_cuda_group *g = weft_cuda_of(group);
+    weft_status status;
+
+    weft_cuda_push(g);
+    status = bytes ? copy_now(g, to, from, bytes, &group->error) : WEFT_OK;
+    weft_cuda_pop(g);
+    return status;
+}
+
+/* ---- attaching ------------------------------------------------------------------------------------ */
+
+/* Copies a word either way between a slot and pinned memory, under a deadline. */
+static weft_status move_word(weft_cuda_group *g, int rank, size_t at, uint64_t *word, bool out,
+                             int64_t limit_ns, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = g->device->cu;
+    CUdeviceptr there = (CUdeviceptr)(uintptr_t)(weft_cuda_heap_slot(&g->heap, rank) + at);
+
+    *(uint64_t *)g->pinned = *word;
+    if (out)
+        WEFT_CUDA_TRY(cuMemcpyHtoDAsync(there, g->pinned, sizeof(*word), g->side));
+    else
+        WEFT_CUDA_TRY(cuMemcpyDtoHAsync(g->pinned, there, sizeof(*word), g->side));
+    weft_status status = weft_cuda_drain(g, g->side, limit_ns, error);
+    *word = *(uint64_t *)g->pinned;
+    return status;
+}
+
+static uint64_t proof_of(const weft_group *group, int from, int to)
+{
+    return group->world->segment.header->nonce + 1 + (uint64_t)from * (uint64_t)group->size + (uint64_t)to;
+}
+
+/*
+ * That ranks can use each other's memory is shown, not assumed: each writes a word of its own into every
+ * peer's slot, and when all have, reads them in its own, and each peer's word to itself in the peer's.
+ */
+static weft_status prove(weft_group *group, size_t at)
+{
+    weft_cuda_group *g = weft_cuda_of(group);
+    weft_error_text *error = &group->error;
+    weft_status status = WEFT_OK;
+    int peer = 0;
+
+    for (; peer < group->size && status == WEFT_OK; peer++) {
+        uint64_t word = proof_of(group, group->rank, peer);
+
+        status = move_word(g, peer, at + (size_t)group->rank * 8, &word, true, group->progress_ns, error);
+    }
+    if (status != WEFT_OK) {
+        weft_error_text why = *error;
+        weft_error_set(error, status, "rank %d cannot write the GPU memory of rank %d: %.400s", group->rank,
+                       peer - 1, why.text);
+    }
+    status = weft_cuda_agree(group, WEFT_CALL_GPU, status);
+    for (peer = 0; peer < group->size && status == WEFT_OK; peer++) {
+        uint64_t here = 0, there = 0;
+
+        status = move_word(g, group->rank, at + (size_t)peer * 8, &here, false, group->progress_ns, error);
+        if (status == WEFT_OK)
+            status = move_word(g, peer, at + (size_t)peer * 8, &there, false, group->progress_ns, error);
+        if (status == WEFT_OK &&
+            (here != proof_of(group, peer, group->rank) || there != proof_of(group, peer, peer)))
+            status = weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                                    "the GPU memory of rank %d and of rank %d is not shared: a word written "
+                                    "by one did not reach the other",
+                                    group->rank, peer);
+    }
+    return weft_cuda_agree(group, WEFT_CALL_GPU, status);
+}
+
+typedef struct greeting {
+    int32_t status, crews;
+    CUuuid uuid;
+    uint64_t bytes, grain;
+    char text[WEFT_ERROR_TEXT_BYTES];
+} greeting;
+
+static weft_status describe(weft_cuda_group *g, greeting *mine, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = g->device->cu;
+    size_t bytes, grain;
+    weft_status status = weft_cuda_heap_grain(g->device, &grain, error);
+
+    if (status != WEFT_OK)
+        return status;
+    if (!g->device->vmm_fd)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "%s cannot share memory by file descriptor, which groups on GPUs need",
+                              g->device->name);
+    WEFT_CUDA_TRY(cuDeviceGetUuid(&mine->uuid, g->device->device));
+    WEFT_CUDA_TRY(cuDeviceTotalMem(&bytes, g->device->device));
+    WEFT_CUDA_TRY(cuMemAllocHost(&g->pinned, WEFT_CUDA_PINNED_BYTES));
+    WEFT_CUDA_TRY(cuStreamCreate(&g->stream, CU_STREAM_NON_BLOCKING));
+    WEFT_CUDA_TRY(cuStreamCreate(&g->side, CU_STREAM_NON_BLOCKING));
+    mine->bytes = bytes;
+    mine->grain = grain;
+    mine->crews = g->device->crews;
+    return WEFT_OK;
+}
+
+/* Everybody's GPU: how much of the own one is this rank's, and what memory all can agree on. */
+static weft_status meet(weft_group *group, const greeting *mine, size_t *bytes, size_t *grain)
+{
+    weft_cuda_group *g = weft_cuda_of(group);
+    weft_status status = weft_group_exchange(group, WEFT_CALL_GPU, mine, sizeof(*mine));
+
+    *bytes = *grain = 0;
+    g->crews = INT32_MAX;
+    for (int rank = 0; status == WEFT_OK && rank < group->size; rank++) {
+        const greeting *theirs = weft_group_board(group, rank);
+        int sharers = 0;
+
+        if (theirs->status != WEFT_OK)
+            return weft_error_set(&group->error, (weft_status)theirs->status, "rank %d: %.480s", rank,
+                                  theirs->text);
+        for (int other = 0; other < group->size; other++)
+            sharers += memcmp(&((const greeting *)weft_group_board(group, other))->uuid, &theirs->uuid,
+                              sizeof(theirs->uuid)) == 0;
+        g->crews = theirs->crews / sharers < g->crews ? theirs->crews / sharers : g->crews;
+        *bytes = theirs->bytes > *bytes ? theirs->bytes : *bytes;
+        *grain = theirs->grain > *grain ? theirs->grain : *grain;
+        if (theirs->crews / sharers < 1)
+            return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                                  "%d ranks on one GPU: its SMs hold no more than %d at once", sharers,
+                                  theirs->crews);
+    }
+    return status;
+}
+
+static weft_status build(weft_group *group, int index)
+{
+    weft_cuda_group *g = weft_cuda_of(group);
+    greeting mine = {0};
+    size_t bytes, grain;
+    void *proofs = NULL;
+    weft_status status = device_take(index, group->rank, &g->device, &group->error);
+
+    if (status == WEFT_OK) {
+        weft_cuda_push(g);
+        status = describe(g, &mine, &group->error);
+        weft_cuda_pop(g);
+    }
+    mine.status = (int32_t)status;
+    if (status != WEFT_OK)
+        memcpy(mine.text, group->error.text, sizeof(mine.text));
+    status = meet(group, &mine, &bytes, &grain);
+    if (status != WEFT_OK)
+        return status;
+    weft_cuda_push(g);
+    status = weft_cuda_heap_reserve(g->device, group->size, bytes, grain, &g->heap, &group->error);
+    if (status == WEFT_OK) {
+        g->offsets = weft_heap_create(g->heap.stride);
+        if (!g->offsets)
+            status = weft_error_set(&group->error, WEFT_ERR_MEMORY, "no memory for the heap's bookkeeping");
+    }
+    status = weft_cuda_agree(group, WEFT_CALL_GPU, status);
+    if (status == WEFT_OK)
+        status = weft_cuda_alloc(group, (size_t)group->size * 8, 0, &proofs);
+    if (status == WEFT_OK)
+        status = prove(group, (size_t)((char *)proofs - weft_cuda_heap_slot(&g->heap, group->rank)));
+    weft_cuda_pop(g);
+    return status;
+}
+
+static void cuda_detach(weft_group *group)
+{
+    weft_cuda_group *g = weft_cuda_of(group);
+
+    if (g->device) {
+        const weft_cuda_driver *cu = g->device->cu;
+
+        weft_cuda_push(g);
+        if (g->stream)
+            cu->cuStreamDestroy(g->stream);
+        if (g->side)
+            cu->cuStreamDestroy(g->side);
+        if (g->pinned)
+            cu->cuMemFreeHost(g->pinned);
+        weft_cuda_heap_free(&g->heap);
+        weft_cuda_pop(g);
+        device_give(g->device);
+    }
+    if (g->offsets)
+        weft_heap_destroy(g->offsets);
+    free(g);
+    group->gpu = NULL;
+}
+
+weft_status weft_cuda_attach(weft_group *group, int index)
+{
+    static const weft_gpu_calls calls = {
+        .alloc = weft_cuda_alloc,
+        .release = cuda_release,
+        .peer = cuda_peer,
+        .copy = cuda_copy,
+        .plan_create = weft_cuda_plan_create,
+        .plan_destroy = weft_cuda_plan_destroy,
+        .run = weft_cuda_plan_run,
+        .wait = weft_cuda_plan_wait,
+        .detach = cuda_detach,
+    };
+    weft_cuda_group *g = calloc(1, sizeof(*g));
+    weft_error_text why;
+    weft_status status;
+
+    if (!g)
+        return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for its GPU", group->rank);
+    g->gpu.calls = &calls;
+    group->gpu = &g->gpu;
+    status = build(group, index);
+    if (status != WEFT_OK) {
+        why = group->error;
+        cuda_detach(group);
+        group->error = why;
+    }
+    return status;
+}

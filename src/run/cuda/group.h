@@ -1,0 +1,69 @@
+/*
+ * A group on GPUs. Every rank, thread or process, has its own range of addresses with a slot per rank: its
+ * own slot holds memory of its GPU, the others' are mapped from their descriptors (heap.h). Memory is added
+ * piece by piece as it is asked for; where objects lie in a slot is decided by the same bookkeeping as on the
+ * CPU, so all ranks find the same offsets.
+ *
+ * Ranks that share a GPU share its SMs: each launches at most its part of the crews that fit at once, so a
+ * kernel that waits never keeps out the one it waits for. That holds for threads and for processes under MPS.
+ * Processes without MPS take turns on the GPU; a kernel that waits gives way when its time slice ends.
+ */
+#ifndef WEFT_RUN_CUDA_GROUP_H
+#define WEFT_RUN_CUDA_GROUP_H
+
+#include "run/cuda/executor.h"
+#include "run/cuda/heap.h"
+#include "run/gpu.h"
+#include "symm/heap.h"
+
+typedef struct weft_cuda_group {
+    weft_gpu gpu;
+    weft_cuda_device *device;
+    weft_cuda_heap heap;
+    weft_heap *offsets;
+    size_t committed; /* bytes at the beginning of every slot that have memory */
+    int crews;        /* that a rank may use; the least over all ranks */
+    CUstream stream;  /* the rank's own */
+    CUstream side;    /* for words written while a kernel runs */
+    void *pinned;     /* PINNED_BYTES of host memory that copies need not wait for */
+    struct weft_gpu_plan *plans;
+    uint32_t plans_made;
+} weft_cuda_group;
+
+enum { WEFT_CUDA_PINNED_BYTES = 4096 };
+
+static inline weft_cuda_group *weft_cuda_of(const weft_group *group)
+{
+    return (weft_cuda_group *)group->gpu;
+}
+
+/* Calls of the driver stand between these two: the caller's thread keeps the context it had. */
+void weft_cuda_push(const weft_cuda_group *g);
+void weft_cuda_pop(const weft_cuda_group *g);
+
+/* Whether [pointer, pointer + bytes) is symmetric memory of this rank. */
+bool weft_cuda_contains(const weft_group *group, const void *pointer, size_t bytes);
+
+/* Collective, as weft_alloc. `what` begins the sentence of an error. */
+weft_status weft_cuda_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer);
+
+/* Gives memory back without asking anybody: every rank does so at the same point of its calls. */
+void weft_cuda_give(weft_group *group, void *pointer);
+
+/* Waits at most that long until the stream has passed everything; WEFT_ERR_TIMEOUT when it has not. */
+weft_status weft_cuda_drain(const weft_cuda_group *g, CUstream stream, int64_t limit_ns,
+                            weft_error_text *error);
+
+/* Collective: WEFT_OK when every rank says so; otherwise the first failing rank's status and sentence, on
+ * all.
+ */
+weft_status weft_cuda_agree(weft_group *group, weft_call call, weft_status mine);
+
+/* plan.c, bind.c */
+weft_status weft_cuda_plan_create(weft_executor *executor, const weft_problem *problem,
+                                  struct weft_plan **plan);
+void weft_cuda_plan_destroy(struct weft_plan *plan);
+weft_status weft_cuda_plan_run(struct weft_plan *plan, const weft_operands *operands, void *stream);
+weft_status weft_cuda_plan_wait(struct weft_plan *plan, void *stream);
+
+#endif

@@ -1,0 +1,338 @@
+/* Making plans on GPUs, waiting for their runs, dropping them. See plan.h. */
+#include "run/cuda/plan.h"
+
+#include "core/clock.h"
+#include "core/dtype.h"
+#include "run/cuda/choose.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    RETIRED_MAX = 256,
+    CONTROL_BYTES = 4096,
+    SPIN_NS = 100000,
+    SLEEP_NS = 20000,
+    LOOK_NS = 5000000,       /* between two looks at the peers */
+    SENTENCE_NS = 500000000, /* how long the peer that gave up may take to say why */
+};
+
+/* ---- making --------------------------------------------------------------------------------------- */
+
+static size_t round_up(size_t value, size_t step)
+{
+    return (value + step - 1) / step * step;
+}
+
+static int64_t longest(int64_t extent, bool parted, int world)
+{
+    return parted ? (extent + world - 1) / world : extent;
+}
+
+/* Scratch operands, signals and control block, at the same offsets on all ranks. Returns the block's size. */
+static size_t lay_out(weft_plan *plan)
+{
+    weft_gpu_plan *p = plan->gpu;
+    const weft_plan_part *part = &plan->part;
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < part->operand_count; i++) {
+        const weft_operand *o = &part->operands[i];
+        int64_t rows = longest(o->rows, o->rows_parted, part->world),
+                cols = longest(o->cols, o->cols_parted, part->world), line = o->transposed ? rows : cols;
+
+        plan->operands[i].element_bytes = (int64_t)weft_dtype_size(o->dtype);
+        if (o->place == WEFT_PLACE_USER)
+            continue;
+        p->lds[i] = (int64_t)round_up(line > 0 ? (size_t)line : 1, 8); /* 16 bytes of 16-bit elements */
+        p->offsets[i] = at;
+        at = round_up(at + (size_t)(o->batch * (o->transposed ? cols : rows) * p->lds[i]) *
+                               weft_dtype_size(o->dtype),
+                      1024);
+    }
+    p->signals_at = at;
+    at += (part->signal_count + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_SIGNAL_WORDS;
+    p->control_at = at;
+    return at + CONTROL_BYTES;
+}
+
+static void note_touched(weft_plan *plan)
+{
+    const weft_plan_part *part = &plan->part;
+
+    for (int role = 0; role < WEFT_ROLE_COUNT; role++)
+        plan->operand_of_role[role] = -1;
+    for (uint32_t i = 0; i < part->operand_count; i++)
+        if (part->operands[i].place == WEFT_PLACE_USER)
+            plan->operand_of_role[part->operands[i].role] = (int)i;
+    for (uint32_t i = 0; i < part->region_count; i++) {
+        const weft_operand *o = &part->operands[part->regions[i].operand];
+
+        if (o->place == WEFT_PLACE_USER && part->regions[i].rank == part->rank)
+            plan->used |= 1u << o->role;
+        else if (o->place == WEFT_PLACE_USER)
+            plan->touched |= 1u << o->role;
+    }
+}
+
+/* What needs no peer. */
+static weft_status prepare(weft_plan *plan, const weft_problem *problem)
+{
+    const weft_cuda_group *g = weft_cuda_of(plan->group);
+    weft_error_text *error = &plan->group->error;
+    int world = plan->group->size;
+    weft_problem resolved;
+    weft_status status = weft_problem_resolve(problem, world, &resolved, error);
+
+    if (status != WEFT_OK)
+        return status;
+    if (resolved.op >= WEFT_OP_ALL_REDUCE)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "%s on GPUs: groups on GPUs have products, not collectives",
+                              weft_op_name(resolved.op));
+    if (resolved.b_form == WEFT_B_PREPACKED)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "B packed by weft_pack is for CPU kernels; on GPUs give B as it is");
+    if (resolved.dtype != WEFT_F16 && resolved.dtype != WEFT_BF16)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "the cuda backend multiplies float16 and bfloat16, not %s",
+                              weft_dtype_name(resolved.dtype));
+    weft_cuda_choose(&resolved, world, g->crews);
+    status = weft_plan_make(&resolved, world, plan->group->rank, &plan->part, error);
+    if (status != WEFT_OK)
+        return status;
+    plan->operands = calloc(plan->part.operand_count + 1, sizeof(*plan->operands));
+    plan->gpu->offsets = calloc(plan->part.operand_count + 1, sizeof(*plan->gpu->offsets));
+    plan->gpu->lds = calloc(plan->part.operand_count + 1, sizeof(*plan->gpu->lds));
+    if (!plan->operands || !plan->gpu->offsets || !plan->gpu->lds)
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u operands",
+                              plan->part.operand_count);
+    note_touched(plan);
+    return WEFT_OK;
+}
+
+/* What a rank tells the others when a plan is made. */
+typedef struct outcome {
+    int32_t status;
+    uint32_t touched, retired_count;
+    uint32_t retired[RETIRED_MAX]; /* plans it has destroyed */
+    char text[WEFT_ERROR_TEXT_BYTES];
+} outcome;
+
+_Static_assert(sizeof(outcome) <= WEFT_BOARD_BYTES, "ranks show it in one piece");
+
+static void list_retired(const weft_cuda_group *g, outcome *mine)
+{
+    for (const weft_gpu_plan *p = g->plans; p && mine->retired_count < RETIRED_MAX; p = p->next)
+        if (p->retired)
+            mine->retired[mine->retired_count++] = p->number;
+}
+
+static bool retired_everywhere(const weft_group *group, uint32_t number)
+{
+    for (int rank = 0; rank < group->size; rank++) {
+        const outcome *theirs = weft_group_board(group, rank);
+        bool there = false;
+
+        for (uint32_t i = 0; i < theirs->retired_count; i++)
+            there |= theirs->retired[i] == number;
+        if (!there)
+            return false;
+    }
+    return true;
+}
+
+/* The memory of plans that all ranks have destroyed is given back, on all ranks in the same order: that of
+ * the list, newest first. */
+static void give_retired(weft_group *group)
+{
+    weft_gpu_plan **at = &weft_cuda_of(group)->plans;
+
+    while (*at) {
+        weft_gpu_plan *p = *at;
+
+        if (p->retired && retired_everywhere(group, p->number)) {
+            *at = p->next;
+            weft_cuda_give(group, p->block);
+            free(p);
+        } else {
+            at = &p->next;
+        }
+    }
+}
+
+static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
+{
+    weft_group *group = plan->group;
+    outcome own = {.status = (int32_t)mine, .touched = plan->touched};
+    weft_status status;
+
+    if (mine != WEFT_OK)
+        memcpy(own.text, group->error.text, sizeof(own.text));
+    list_retired(weft_cuda_of(group), &own);
+    status = weft_group_exchange(group, WEFT_CALL_AGREE, &own, sizeof(own));
+    for (int rank = 0; status == WEFT_OK && rank < group->size; rank++) {
+        const outcome *theirs = weft_group_board(group, rank);
+
+        plan->touched |= theirs->touched;
+        if (theirs->status != WEFT_OK)
+            status = weft_error_set(&group->error, (weft_status)theirs->status, "%.511s", theirs->text);
+    }
+    if (status == WEFT_OK)
+        give_retired(group);
+    return status;
+}
+
+weft_status weft_cuda_plan_create(weft_executor *x, const weft_problem *problem, weft_plan **out)
+{
+    weft_cuda_group *g = weft_cuda_of(x->group);
+    weft_plan *plan = calloc(1, sizeof(*plan));
+    weft_gpu_plan *p = calloc(1, sizeof(*p));
+    void *block = NULL;
+    weft_status status;
+
+    if (!plan || !p) {
+        free(plan);
+        free(p);
+        return weft_group_poison(x->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", x->rank);
+    }
+    plan->group = x->group;
+    plan->executor = x;
+    plan->asked = *problem;
+    plan->gpu = p;
+    status = compare_outcomes(plan, prepare(plan, problem));
+    if (status == WEFT_OK)
+        status = weft_cuda_alloc(x->group, lay_out(plan), 1024, &block);
+    if (status != WEFT_OK) {
+        weft_cuda_plan_destroy(plan);
+        plan->gpu = NULL;
+        weft_plan_part_free(&plan->part);
+        free(plan->operands);
+        free(plan);
+        return status;
+    }
+    p->block = block;
+    p->number = ++g->plans_made;
+    p->next = g->plans;
+    g->plans = p;
+    *out = plan;
+    return WEFT_OK;
+}
+
+void weft_cuda_plan_destroy(weft_plan *plan)
+{
+    weft_gpu_plan *p = plan->gpu;
+
+    weft_cuda_push(weft_cuda_of(plan->group));
+    for (int i = 0; i < p->bound_count; i++)
+        weft_cuda_bound_free(plan->group, &p->bound[i]);
+    weft_cuda_pop(weft_cuda_of(plan->group));
+    while (p->meetings) {
+        weft_cuda_meeting *next = p->meetings->next;
+
+        free(p->meetings);
+        p->meetings = next;
+    }
+    free(p->offsets);
+    free(p->lds);
+    p->bound_count = 0;
+    p->retired = true;
+    if (!p->block) /* it never came into the group's list, where others wait for their peers */
+        free(p);
+}
+
+/* ---- waiting -------------------------------------------------------------------------------------- */
+
+/* Stops the kernels of this rank that wait for peers; its partner is the look at the word in every wait. */
+static weft_status raise_abort(weft_cuda_group *g, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = g->device->cu;
+
+    *(uint32_t *)g->pinned = 1;
+    for (const weft_gpu_plan *p = g->plans; p; p = p->next)
+        WEFT_CUDA_TRY(cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)&weft_cuda_plan_control(p)->abort, g->pinned,
+                                        sizeof(uint32_t), g->side));
+    return weft_cuda_drain(g, g->side, 1000000000, error);
+}
+
+/* Whether something has happened to the group for which the run must be given up. */
+static weft_status look(weft_group *group)
+{
+    weft_status status = weft_group_check(group);
+    int dead;
+
+    if (status != WEFT_OK)
+        return status;
+    dead = weft_group_find_dead(group);
+    if (dead >= 0)
+        return weft_group_poison(group, WEFT_ERR_PEER_DIED,
+                                 "rank %d (process %d) died while rank %d's GPU ran", dead,
+                                 weft_group_pid(group, dead), group->rank);
+    return WEFT_OK;
+}
+
+/* Until the stream has passed everything, or the group is lost and the kernels have been stopped. */
+static weft_status pass(weft_group *group, CUstream stream)
+{
+    weft_cuda_group *g = weft_cuda_of(group);
+    const weft_cuda_driver *cu = g->device->cu;
+    int64_t begun = weft_clock_ns(), looked = begun;
+    weft_status lost = WEFT_OK;
+
+    for (;;) {
+        CUresult result = cu->cuStreamQuery(stream);
+        int64_t now = weft_clock_ns();
+
+        if (result != CUDA_ERROR_NOT_READY && result != CUDA_SUCCESS) {
+            weft_error_text why = {0};
+            weft_status status = weft_cuda_check(cu, result, "cuStreamQuery", &why);
+
+            return weft_group_poison(group, status, "rank %d's GPU failed: %.400s", group->rank, why.text);
+        }
+        if (result == CUDA_SUCCESS || (lost != WEFT_OK && now - looked > group->progress_ns))
+            return lost;
+        if (lost == WEFT_OK && now - looked > LOOK_NS) {
+            looked = now;
+            lost = look(group);
+            if (lost != WEFT_OK) {
+                weft_error_text ignored = {0};
+
+                raise_abort(g, &ignored);
+            }
+        }
+        if (now - begun > SPIN_NS)
+            nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
+    }
+}
+
+/* How the runs ended. A kernel that gave up has stopped its peers' kernels; this tells their hosts why. */
+static weft_status outcome_of(weft_plan *plan, const weft_cuda_executor *executor)
+{
+    weft_group *group = plan->group;
+    weft_cuda_group *g = weft_cuda_of(group);
+    weft_error_text why = {0};
+    weft_status status =
+        weft_cuda_executor_outcome(executor, g->side, NULL, &why); /* the stream has passed: no wait */
+
+    if (status == WEFT_OK)
+        return WEFT_OK;
+    for (int64_t begun = weft_clock_ns(); status == WEFT_ERR_PEER && weft_clock_ns() - begun < SENTENCE_NS &&
+                                          weft_group_check(group) == WEFT_OK;)
+        nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
+    return weft_group_poison(group, status, "%.511s", why.text);
+}
+
+weft_status weft_cuda_plan_wait(weft_plan *plan, void *stream)
+{
+    weft_cuda_group *g = weft_cuda_of(plan->group);
+    weft_gpu_plan *p = plan->gpu;
+    weft_status status;
+
+    weft_cuda_push(g);
+    status = pass(plan->group, stream ? stream : g->stream);
+    if (status == WEFT_OK && p->bound_count > 0)
+        status = outcome_of(plan, &p->bound[0].executor);
+    weft_cuda_pop(g);
+    return status;
+}

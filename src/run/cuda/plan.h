@@ -1,0 +1,59 @@
+/*
+ * A plan on a GPU: its part, one block of symmetric GPU memory with its scratch operands, signals and control
+ * block, and the operands it was run with so far, each set lowered to a program once.
+ *
+ * Where a peer's operands lie is learnt from the peer, on the host, when they change (a meeting). Runs with
+ * operands that were met before, or that differ only in what no peer touches, put a kernel on the stream and
+ * nothing else.
+ */
+#ifndef WEFT_RUN_CUDA_PLAN_H
+#define WEFT_RUN_CUDA_PLAN_H
+
+#include "run/cuda/group.h"
+
+enum { WEFT_CUDA_BOUND_MAX = 16 };
+
+/* Where one rank has one operand, as it told in a meeting. */
+typedef struct weft_cuda_spot {
+    int64_t offset; /* from the beginning of its slot */
+    int64_t ld, stride;
+} weft_cuda_spot;
+
+/* What all ranks had when they met: spots[role * world + rank] of the roles that peers touch. */
+typedef struct weft_cuda_meeting {
+    struct weft_cuda_meeting *next;
+    weft_cuda_spot spots[];
+} weft_cuda_meeting;
+
+/* A set of operands and its program. */
+typedef struct weft_cuda_bound {
+    weft_operands operands;
+    weft_cuda_executor executor;
+    uint64_t used; /* when it last ran */
+    CUevent last;  /* behind its last run */
+    bool captured; /* a graph may run it at any time: it stays as long as the plan */
+} weft_cuda_bound;
+
+typedef struct weft_gpu_plan {
+    struct weft_gpu_plan *next; /* of the group */
+    uint32_t number;            /* of the plan in its group: equal on all ranks */
+    bool retired;               /* destroyed; the block goes when it is on all ranks */
+    char *block;
+    size_t *offsets; /* by operand: of scratch operands in the block */
+    int64_t *lds;
+    size_t signals_at, control_at;
+    weft_cuda_meeting *meetings;
+    weft_cuda_bound bound[WEFT_CUDA_BOUND_MAX];
+    int bound_count;
+    uint64_t runs;
+} weft_gpu_plan;
+
+/* Frees a program once the GPU is done with it; false when it was not within the group's deadline. */
+bool weft_cuda_bound_free(weft_group *group, weft_cuda_bound *bound);
+
+static inline weft_cuda_control *weft_cuda_plan_control(const weft_gpu_plan *p)
+{
+    return (weft_cuda_control *)(p->block + p->control_at);
+}
+
+#endif

@@ -1,0 +1,242 @@
+/*
+ * Products on a group of GPUs through weft.h, each beside the same product on a group of CPUs: small integers
+ * must give the same bits, and nothing outside D may change; real numbers stay under the derived bound and
+ * give the same bits every run. Ranks are threads or processes; the GPU may be a fake one.
+ */
+#ifndef WEFT_TESTS_CUDA_API_CASES_H
+#define WEFT_TESTS_CUDA_API_CASES_H
+
+#include "run/tp_case.h"
+#include "support/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct api_run {
+    bool small; /* the fake GPU: small tiles and shapes */
+    int runs;   /* back to back, for each case */
+    int shapes; /* at most so many */
+} api_run;
+
+static const struct {
+    weft_op op;
+    weft_schedule schedule;
+} api_kinds[] = {
+    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A},
+    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_B},
+    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT},
+    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_UNFUSED},
+    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A},
+    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_B},
+    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_DIRECT},
+    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_UNFUSED},
+    {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_ONE_SHOT},
+    {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT},
+    {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED},
+    {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_ALL_SCATTER},
+    {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_UNFUSED},
+};
+enum { API_KINDS = sizeof(api_kinds) / sizeof(api_kinds[0]) };
+
+static inline void api_tell(const tp_case *t, weft_group *group, const char *what, const char *why)
+{
+    fprintf(stderr, "%s: %s: ", what, why);
+    tp_print(t, weft_size(group), weft_rank(group));
+}
+
+/* One block of symmetric GPU memory with this rank's instances, D poisoned like the host's. */
+static inline weft_status api_upload(const tp_case *t, weft_group *gpu, const tp_instance hosts[],
+                                     tp_instance devices[], void **block)
+{
+    size_t bytes = 0, at[TP_OPERANDS];
+    weft_status status;
+
+    for (int which = 0; which < TP_OPERANDS; which++) {
+        at[which] = bytes;
+        bytes += (tp_largest(t, which, weft_size(gpu)) + 255) / 256 * 256;
+    }
+    status = weft_alloc(gpu, bytes, 0, block);
+    for (int which = 0; which < TP_OPERANDS && status == WEFT_OK; which++) {
+        devices[which] = hosts[which];
+        devices[which].data = (char *)*block + at[which];
+        status = weft_memcpy(gpu, devices[which].data, hosts[which].data, hosts[which].bytes);
+    }
+    return status;
+}
+
+/* `runs` runs on the group's stream, then D as it lies there. */
+static inline weft_status api_product(weft_group *gpu, weft_plan *plan, const weft_operands *operands,
+                                      int runs, const tp_instance *d, char *out)
+{
+    weft_status status = WEFT_OK;
+
+    for (int i = 0; i < runs && status == WEFT_OK; i++)
+        status = weft_run_on(plan, operands, NULL);
+    if (status == WEFT_OK)
+        status = weft_run_wait(plan, NULL);
+    return status == WEFT_OK ? weft_memcpy(gpu, out, d->data, d->bytes) : status;
+}
+
+/* What of D differs from the CPU's, bit for bit. */
+static inline long api_differ(const tp_instance *d, const char *got)
+{
+    size_t size = weft_dtype_size(d->dtype);
+    long differ = 0;
+
+    for (size_t i = 0; i < d->bytes / size; i++)
+        differ += memcmp(got + i * size, d->data + i * size, size) != 0;
+    return differ;
+}
+
+static inline void api_try(weft_group *gpu, weft_group *cpu, const tp_case *t, int runs)
+{
+    tp_instance hosts[TP_OPERANDS], devices[TP_OPERANDS];
+    weft_plan *on_cpu = NULL, *on_gpu = NULL;
+    weft_operands operands;
+    weft_status status;
+    void *block = NULL;
+    char *got, *again;
+
+    tp_place(t, weft_size(gpu), weft_rank(gpu), NULL, hosts);
+    for (int which = 0; which < TP_OPERANDS; which++)
+        tp_fill(t, which, &hosts[which]);
+    got = malloc(hosts[TP_D].bytes + 1);
+    again = malloc(hosts[TP_D].bytes + 1);
+    status = api_upload(t, gpu, hosts, devices, &block);
+    if (status == WEFT_OK)
+        status = weft_plan_create(gpu, &t->problem, &on_gpu);
+    if (status == WEFT_OK) {
+        operands = tp_operands(devices);
+        status = api_product(gpu, on_gpu, &operands, runs, &devices[TP_D], got);
+    }
+    CHECK_INT(status, WEFT_OK);
+    if (status != WEFT_OK) {
+        api_tell(t, gpu, "gpu", weft_error(gpu));
+    } else if (t->integers) {
+        weft_problem problem = t->problem;
+
+        problem.tile_m = problem.tile_n = problem.tile_k = 0;
+        operands = tp_operands(hosts);
+        status = weft_plan_create(cpu, &problem, &on_cpu);
+        if (status == WEFT_OK)
+            status = weft_run(on_cpu, &operands);
+        CHECK_INT(status, WEFT_OK);
+        if (status != WEFT_OK)
+            api_tell(t, cpu, "cpu", weft_error(cpu));
+        else if (api_differ(&hosts[TP_D], got) != 0)
+            api_tell(t, gpu, "gpu and cpu", "differ");
+        CHECK_INT(api_differ(&hosts[TP_D], got), 0);
+    } else {
+        memcpy(hosts[TP_D].data, got, hosts[TP_D].bytes);
+        CHECK_INT(tp_wrong(t, weft_size(gpu), &hosts[TP_D]), 0);
+        CHECK_INT(api_product(gpu, on_gpu, &operands, 3, &devices[TP_D], again), WEFT_OK);
+        CHECK_INT(memcmp(got, again, hosts[TP_D].bytes), 0);
+    }
+    weft_plan_destroy(on_cpu);
+    weft_plan_destroy(on_gpu);
+    if (block)
+        CHECK_INT(weft_free(gpu, block), WEFT_OK);
+    free(got);
+    free(again);
+    tp_release(hosts);
+}
+
+static inline tp_case api_case(const api_run *run, int kind, int64_t m, int64_t n, int64_t k)
+{
+    tp_case t = {.integers = true, .seed = (uint64_t)(m + n + k)};
+
+    weft_problem_init(&t.problem, api_kinds[kind].op);
+    t.problem.schedule = api_kinds[kind].schedule;
+    t.problem.m = m;
+    t.problem.n = n;
+    t.problem.k = k;
+    t.problem.dtype = t.problem.d_dtype = WEFT_BF16;
+    t.problem.wire_dtype = WEFT_F32;
+    if (run->small)
+        t.problem.tile_m = t.problem.tile_n = 32, t.problem.tile_k = 16;
+    return t;
+}
+
+/* Every operation and schedule, with shapes that divide evenly and that do not. */
+static inline void api_all(weft_group *gpu, weft_group *cpu, const api_run *run)
+{
+    static const int64_t large[][3] = {{520, 392, 600}, {301, 275, 131}, {1024, 512, 256}},
+                         small[][3] = {{72, 88, 40}, {61, 47, 33}, {64, 64, 32}};
+
+    for (int s = 0; s < 3 && s < run->shapes; s++)
+        for (int kind = 0; kind < API_KINDS; kind++) {
+            const int64_t *shape = run->small ? small[s] : large[s];
+            tp_case t = api_case(run, kind, shape[0], shape[1], shape[2]);
+
+            t.problem.bias = s != 2;
+            t.problem.beta = s == 0;
+            api_try(gpu, cpu, &t, run->runs);
+        }
+}
+
+/* Epilogues, transposes, strides, dtypes and batches, over all operations in turn. */
+static inline void api_forms(weft_group *gpu, weft_group *cpu, const api_run *run)
+{
+    int64_t m = run->small ? 56 : 333, n = run->small ? 40 : 304, k = run->small ? 48 : 208;
+
+    for (int i = 0; i < 2 * API_KINDS; i++) {
+        tp_case t = api_case(run, i % API_KINDS, m, n, k);
+
+        t.problem.dtype = i % 2 ? WEFT_F16 : WEFT_BF16;
+        t.problem.d_dtype = i % 5 == 4 ? WEFT_F32 : t.problem.dtype;
+        t.problem.transa = i % 3 == 1;
+        t.problem.transb = i % 4 > 1;
+        t.problem.alpha = i % 3 ? 1 : 2;
+        t.problem.beta = i % 4 == 3 ? -1 : 0;
+        t.problem.bias = i % 2;
+        t.problem.act = i % 3 == 2 ? WEFT_ACT_RELU : WEFT_ACT_NONE;
+        t.problem.l = i % 7 == 6 ? 3 : 1;
+        t.slack = (const int[]){0, 8, 3, 16}[i % 4]; /* 3: rows the copy engine cannot address */
+        api_try(gpu, cpu, &t, 2);
+    }
+}
+
+static inline void api_reals(weft_group *gpu, weft_group *cpu, const api_run *run)
+{
+    static const weft_act acts[] = {WEFT_ACT_NONE, WEFT_ACT_GELU, WEFT_ACT_SILU};
+    int64_t m = run->small ? 48 : 200, n = run->small ? 56 : 152, k = run->small ? 40 : 328;
+
+    for (int kind = 0; kind < API_KINDS; kind++) {
+        tp_case t = api_case(run, kind, m, n, k);
+
+        t.integers = false;
+        t.problem.dtype = t.problem.d_dtype = kind % 2 ? WEFT_F16 : WEFT_BF16;
+        t.problem.alpha = 0.5f;
+        t.problem.beta = kind % 3 ? 0 : 1;
+        t.problem.bias = 1;
+        t.problem.act = acts[kind % 3];
+        api_try(gpu, cpu, &t, 1);
+    }
+}
+
+/* A group on GPU 0 and, of the same ranks, one on the CPU. False when there is no GPU to use. */
+static inline bool api_groups(weft_group *group, weft_group **cpu)
+{
+    CHECK_INT(weft_group_split(group, 0, weft_rank(group), cpu), WEFT_OK);
+    weft_status status = weft_group_use_gpu(group, 0);
+    CHECK_INT(status, WEFT_OK);
+    if (status != WEFT_OK)
+        fprintf(stderr, "rank %d: %s\n", weft_rank(group), weft_error(group));
+    weft_set_deadlines(group, 20, 20);
+    return status == WEFT_OK;
+}
+
+static inline void api_rank(weft_group *group, void *argument)
+{
+    const api_run *run = argument;
+    weft_group *cpu = NULL;
+
+    if (api_groups(group, &cpu)) {
+        api_all(group, cpu, run);
+        api_forms(group, cpu, run);
+        api_reals(group, cpu, run);
+    }
+    weft_group_free(cpu);
+}
+
+#endif

@@ -1,0 +1,258 @@
+/* weft.h on groups of GPUs, with fake GPUs: results, errors, and what happens when a rank is lost. */
+#include "api_cases.h"
+#include "fake_gpu.h"
+#include "support/procs.h"
+#include "support/ranks.h"
+
+#include <signal.h>
+
+static void run_process(int rank, void *argument)
+{
+    weft_group *group;
+
+    (void)rank;
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    api_rank(group, argument);
+    weft_barrier(group);
+    weft_finalize(group);
+}
+
+static void test_results(void)
+{
+    api_run all = {.small = true, .runs = 2, .shapes = 2}, few = {.small = true, .runs = 2, .shapes = 1};
+
+    fake_gpu_install(1, 16, true);
+    for (int world = 1; world <= 4; world++)
+        ranks_run(world, api_rank, world == 3 ? &all : &few);
+    procs_run(2, run_process, &few);
+    fake_gpu_install(1, 16, false);
+    ranks_run(2, api_rank, &few);
+}
+
+static weft_problem product(int64_t m, int64_t n, int64_t k)
+{
+    weft_problem p;
+
+    weft_problem_init(&p, WEFT_OP_AG_GEMM);
+    p.schedule = WEFT_SCHEDULE_ALLGATHER_ROTATING_A;
+    p.m = m, p.n = n, p.k = k;
+    p.dtype = p.d_dtype = WEFT_BF16;
+    return p;
+}
+
+/* Operands for a product of at most 64 x 64 x 64, in one block. */
+static weft_operands operands_in(char *block)
+{
+    return (weft_operands){
+        .size = sizeof(weft_operands), .a = block, .b = block + 16384, .d = block + 2 * 16384};
+}
+
+enum { BLOCK_BYTES = 3 * 16384 };
+
+static void memory_rank(weft_group *group, void *argument)
+{
+    int me = weft_rank(group), world = weft_size(group), value = -1, on_host = 1;
+    void *first, *second, *far;
+
+    (void)argument;
+    CHECK_INT(weft_group_use_gpu(group, -1), WEFT_OK);
+    CHECK_INT(weft_group_use_gpu(group, -1), WEFT_ERR_STATE);
+    CHECK_HAS(weft_error(group), "on GPUs already");
+    CHECK_INT(weft_alloc(group, 1000, 0, &first), WEFT_OK);
+    CHECK_INT(weft_alloc(group, 100u << 20, 1 << 20, &second), WEFT_OK); /* more than one piece */
+    CHECK_INT(weft_memcpy(group, &value, second, sizeof(value)), WEFT_OK);
+    CHECK_INT(value, 0);
+    far = (char *)second + (99 << 20);
+    CHECK_INT(weft_memcpy(group, far, &me, sizeof(me)), WEFT_OK);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    for (int rank = 0; rank < world; rank++) {
+        CHECK_INT(weft_memcpy(group, &value, weft_peer(group, far, rank), sizeof(value)), WEFT_OK);
+        CHECK_INT(value, rank);
+    }
+    CHECK(weft_peer(group, &on_host, 0) == NULL);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    CHECK_INT(weft_alloc(group, me == 1 ? 64 : 32, 0, &far), world > 1 ? WEFT_ERR_MISMATCH : WEFT_OK);
+    if (world > 1)
+        CHECK_HAS(weft_error(group), "rank 1 for 64");
+    CHECK_INT(weft_alloc(group, (size_t)1 << 40, 0, &far), WEFT_ERR_MEMORY);
+    CHECK_INT(weft_free(group, (char *)second + 256), WEFT_ERR_ARGUMENT);
+    CHECK_INT(weft_free(group, second), WEFT_OK);
+    CHECK_INT(weft_free(group, first), WEFT_OK);
+}
+
+/* Plans that all ranks have destroyed give their memory back when the next one is made. */
+static void plans_rank(weft_group *group, void *argument)
+{
+    weft_problem p = product(64, 64, 32);
+    void *block, *probe;
+    weft_plan *plan;
+
+    (void)argument;
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_alloc(group, BLOCK_BYTES, 0, &block), WEFT_OK);
+    weft_operands operands = operands_in(block);
+    for (int i = 0; i < 60; i++) { /* 60 live ones would not fit into the fake GPU's gigabyte */
+        p.m = 32 + i % 8;
+        p.tile_m = p.tile_n = 8;
+        p.workers = i % 2 ? 12 : 2;
+        CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
+        if (i % 2)
+            CHECK_INT(weft_run(plan, &operands), WEFT_ERR_ARGUMENT); /* more lanes than fit: on all ranks */
+        else
+            CHECK_INT(weft_run(plan, &operands), WEFT_OK);
+        weft_plan_destroy(plan);
+    }
+    CHECK_INT(weft_alloc(group, 900u << 20, 0, &probe), WEFT_OK);
+    CHECK_INT(weft_free(group, probe), WEFT_OK);
+    /* More sets of operands than a plan keeps programs for. */
+    p = product(32, 32, 16);
+    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
+    for (int i = 0; i < 40; i++) {
+        operands.d = (char *)block + 2 * 16384 + 16 * (i % 20);
+        CHECK_INT(weft_run_on(plan, &operands, NULL), WEFT_OK);
+    }
+    CHECK_INT(weft_run_wait(plan, NULL), WEFT_OK);
+    weft_plan_destroy(plan);
+}
+
+static void errors_rank(weft_group *group, void *argument)
+{
+    weft_problem p = product(64, 64, 32);
+    int me = weft_rank(group);
+    char on_host[64];
+    weft_plan *plan = NULL;
+    void *block;
+
+    (void)argument;
+    CHECK_INT(weft_group_use_gpu(group, 7), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(group), "there is no GPU 7; this machine has 1");
+    CHECK_INT(weft_group_use_gpu(group, me == 1 ? 3 : 0), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(group), "rank 1: weft_group_use_gpu: there is no GPU 3");
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_all_reduce(group, on_host, on_host, 4, WEFT_F32, WEFT_SUM), WEFT_ERR_UNSUPPORTED);
+    CHECK_INT(weft_alloc(group, BLOCK_BYTES, 0, &block), WEFT_OK);
+    p.dtype = p.d_dtype = WEFT_F32;
+    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_ERR_UNSUPPORTED);
+    CHECK_HAS(weft_error(group), "float16 and bfloat16, not float32");
+    p.dtype = p.d_dtype = WEFT_BF16;
+    p.k = me == 1 ? 48 : 32;
+    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_ERR_MISMATCH);
+    p.k = 32;
+    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
+    weft_operands operands = operands_in(block);
+    if (me == 1)
+        operands.a = on_host;
+    CHECK_INT(weft_run(plan, &operands), me == 1 ? WEFT_ERR_ARGUMENT : WEFT_ERR_PEER);
+    CHECK_HAS(weft_error(group), me == 1 ? "must come from weft_alloc" : "rank 1 rejected");
+    operands = operands_in(block);
+    CHECK_INT(weft_run(plan, &operands), WEFT_OK);
+    /* Peers do not touch B, and know the rest: rank 1 is told alone, and its next call is the run. */
+    operands.b = on_host;
+    if (me == 1) {
+        CHECK_INT(weft_run_on(plan, &operands, NULL), WEFT_ERR_ARGUMENT);
+        CHECK_HAS(weft_error(group), "not memory that a GPU can use");
+    }
+    operands = operands_in(block);
+    CHECK_INT(weft_run_on(plan, &operands, NULL), WEFT_OK);
+    CHECK_INT(weft_run_wait(plan, NULL), WEFT_OK);
+    weft_plan_destroy(plan);
+}
+
+static void broken_rank(weft_group *group, void *argument)
+{
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_ERR_SYSTEM);
+    CHECK_HAS(weft_error(group), argument);
+    CHECK_HAS(weft_error(group), "failed: fake (CUDA_ERROR_UNKNOWN)");
+}
+
+/* Rank 1 does not run. The others say so in time, and the group tells everybody from then on. */
+static void missing_rank(weft_group *group, void *argument)
+{
+    weft_problem p = product(64, 64, 32);
+    weft_operands operands;
+    weft_plan *plan;
+    void *block;
+
+    (void)argument;
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_set_deadlines(group, 0.3, 0.3), WEFT_OK);
+    CHECK_INT(weft_alloc(group, BLOCK_BYTES, 0, &block), WEFT_OK);
+    operands = operands_in(block);
+    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
+    CHECK_INT(weft_run(plan, &operands), WEFT_OK);
+    if (weft_rank(group) == 1)
+        CHECK_INT(weft_barrier(group), WEFT_ERR_TIMEOUT); /* the others are in the run */
+    else
+        CHECK_INT(weft_run(plan, &operands), WEFT_ERR_TIMEOUT);
+    CHECK_HAS(weft_error(group), "for rank 1 to enter run 2");
+    CHECK_INT(weft_run(plan, &operands), WEFT_ERR_TIMEOUT);
+    weft_plan_destroy(plan);
+}
+
+static void alone(weft_group *group, void *argument)
+{
+    api_run few = {.small = true, .runs = 1, .shapes = 1};
+
+    (void)argument;
+    api_rank(group, &few);
+}
+
+/* Rank 1 is killed amid runs. */
+static void killed_process(int rank, void *argument)
+{
+    weft_problem p = product(64, 64, 32);
+    weft_operands operands;
+    weft_group *group;
+    weft_plan *plan;
+    void *block;
+
+    (void)argument;
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_alloc(group, BLOCK_BYTES, 0, &block), WEFT_OK);
+    operands = operands_in(block);
+    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(weft_run(plan, &operands), WEFT_OK);
+    if (rank == 1)
+        raise(SIGKILL);
+    CHECK_INT(weft_run(plan, &operands), WEFT_ERR_PEER_DIED);
+    CHECK_HAS(weft_error(group), "rank 1");
+    weft_plan_destroy(plan);
+    weft_group_free(group);
+    ranks_run(2, alone, NULL); /* the GPU still works, in this very process */
+}
+
+static void test_broken(void)
+{
+    static const char *const calls[] = {"cuDeviceGetUuid",
+                                        "cuMemAddressReserve",
+                                        "cuMemCreate",
+                                        "cuMemExportToShareableHandle",
+                                        "cuMemImportFromShareableHandle",
+                                        "cuMemMap"};
+
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        fake_gpu_break(calls[i], i % 2);
+        ranks_run(2, broken_rank, (void *)(uintptr_t)calls[i]);
+    }
+    fake_gpu_break(NULL, 0);
+}
+
+int main(void)
+{
+    fake_gpu_install(1, 16, true);
+    procs all = procs_start(3, killed_process, NULL);
+    CHECK_INT(procs_wait(&all, 1), 128 + SIGKILL);
+    procs_join(&all);
+    test_results();
+    fake_gpu_install(2, 16, true);
+    ranks_run(1, memory_rank, NULL);
+    ranks_run(3, memory_rank, NULL);
+    fake_gpu_install(1, 16, true);
+    ranks_run(2, plans_rank, NULL);
+    ranks_run(2, errors_rank, NULL);
+    ranks_run(3, missing_rank, NULL);
+    test_broken();
+    return check_report("test_cuda_api");
+}
