@@ -324,10 +324,11 @@ typedef struct weft_moe_expert {
     void *context;
     /* `rows` rows through one expert (global id); in and out do not overlap. Required. */
     void (*block)(void *context, int expert, int64_t rows, const void *const *in, void *const *out);
-    /* One row through all of its experts here: out = sum of weight[i] * expert[i](in), in the order given.
+    /* One row through all of its experts here: out = sum of weight[i] * expert[i](in), in the order given,
+     * rounded to the type of results; then, if `other` is not NULL, plus that row of results, rounded again.
      * Used instead of `block` in reduced mode when not NULL: for experts too cheap to store their results. */
     void (*row)(void *context, int64_t experts, const int32_t *expert, const float *weight, const void *in,
-                void *out);
+                const void *other, void *out);
     int64_t block_rows; /* received rows worked on together; 0 = as many as stay in the cache */
 } weft_moe_expert;
 

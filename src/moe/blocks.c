@@ -8,12 +8,14 @@
  */
 #include "moe/moe.h"
 
-enum { CACHE_BYTES = 256 << 10 };
+enum { CACHE_BYTES = 512 << 10 };
 
 int64_t weft_moe_block_rows(const weft_moe_lane *lane, const weft_moe_expert *expert)
 {
     const weft_moe *moe = lane->moe;
-    int64_t per_row = lane->in.rows ? (lane->in.entries + lane->in.rows - 1) / lane->in.rows : 1;
+    int64_t per_row = weft_moe_by_row(lane, expert) || !lane->in.rows
+                          ? 1
+                          : (lane->in.entries + lane->in.rows - 1) / lane->in.rows;
     int64_t rows = CACHE_BYTES / (moe->row_bytes + per_row * moe->slot_stride);
 
     if (expert->block_rows > 0)
@@ -21,22 +23,18 @@ int64_t weft_moe_block_rows(const weft_moe_lane *lane, const weft_moe_expert *ex
     return rows < 1 ? 1 : rows;
 }
 
-static void run_rows(weft_moe_lane *lane, const weft_moe_expert *expert, int64_t begin, int64_t end)
+void weft_moe_run_row(weft_moe_lane *lane, const weft_moe_expert *expert, int64_t i, const void *other,
+                      void *out)
 {
     weft_moe_received *in = &lane->in;
+    const weft_moe_wire_entry *entry = in->entry + in->entry_base[i];
+    int64_t entries = in->entry_base[i + 1] - in->entry_base[i];
 
-    for (int64_t i = begin; i < end; i++) {
-        const weft_moe_wire_entry *entry = in->entry + in->entry_base[i];
-        int64_t entries = in->entry_base[i + 1] - in->entry_base[i];
-        char *slot =
-            (char *)weft_moe_at(lane, lane->slot, in->source[i]) + entry->slot * lane->moe->slot_stride;
-
-        for (int64_t j = 0; j < entries; j++) {
-            lane->block_place[j] = entry[j].expert;
-            lane->block_weight[j] = entry[j].weight;
-        }
-        expert->row(expert->context, entries, lane->block_place, lane->block_weight, in->row[i], slot);
+    for (int64_t j = 0; j < entries; j++) {
+        lane->block_place[j] = entry[j].expert;
+        lane->block_weight[j] = entry[j].weight;
     }
+    expert->row(expert->context, entries, lane->block_place, lane->block_weight, in->row[i], other, out);
 }
 
 /* Groups the block's entries by expert: in and out pointers in expert order, next[e] = end of expert e. */
@@ -65,8 +63,7 @@ static void group_block(weft_moe_lane *lane, int64_t begin, int64_t end)
             lane->block_in[place] = in->row[i];
             lane->block_out[place] = moe->shape.one_result_per_row
                                          ? lane->scratch + place * moe->slot_stride
-                                         : (char *)weft_moe_at(lane, lane->slot, in->source[i]) +
-                                               in->entry[j].slot * moe->slot_stride;
+                                         : weft_moe_slot_at(lane, in->source[i], in->entry[j].slot);
         }
 }
 
@@ -77,8 +74,10 @@ weft_status weft_moe_run_block(weft_moe_lane *lane, const weft_moe_expert *exper
     int32_t first = in->entry_base[begin];
     int64_t done = 0;
 
-    if (expert->row && moe->shape.one_result_per_row) {
-        run_rows(lane, expert, begin, end);
+    if (weft_moe_by_row(lane, expert)) {
+        for (int64_t i = begin; i < end; i++)
+            weft_moe_run_row(lane, expert, i, NULL,
+                             weft_moe_slot_at(lane, in->source[i], in->entry[in->entry_base[i]].slot));
         return WEFT_OK;
     }
     if (moe->shape.one_result_per_row) {

@@ -94,14 +94,14 @@ static void standin_block(void *context, int expert, int64_t rows, const void *c
 enum { STANDIN_ROW_MOST = 64 };
 
 static void standin_row(void *context, int64_t experts, const int32_t *expert, const float *weight,
-                        const void *in, void *out)
+                        const void *in, const void *other, void *out)
 {
     const weft_standin *standin = context;
     float factor[STANDIN_ROW_MOST];
 
     for (int64_t i = 0; i < experts; i++)
         factor[i] = weft_standin_factor(standin, expert[i]);
-    weft_moe_scale_sum(standin->dtype, out, in, factor, weight, experts, standin->hidden);
+    weft_moe_scale_sum(standin->dtype, out, in, factor, weight, experts, other, standin->hidden);
 }
 
 weft_moe_expert weft_standin_expert(weft_standin *standin)

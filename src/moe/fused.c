@@ -69,6 +69,7 @@ static void post_rows(weft_moe_lane *lane, int64_t begin, int64_t end)
 static weft_status fused_receive(weft_moe_lane *lane)
 {
     weft_moe_collect(lane);
+    weft_moe_group_by_expert(lane);
     return await_rows(lane, 0, lane->in.rows);
 }
 
@@ -100,8 +101,9 @@ static bool token_back(const weft_moe_lane *lane, int64_t t)
 /* Sums the tokens from `t` on whose results are here; returns the first that is not. */
 static int64_t take_ready(weft_moe_lane *lane, int64_t t, void *y)
 {
-    for (; t < lane->out.tokens && token_back(lane, t); t++)
-        weft_moe_sum_token(lane, t, y);
+    for (; t < lane->out.tokens && (lane->summed[t] || token_back(lane, t)); t++)
+        if (!lane->summed[t])
+            weft_moe_sum_token(lane, t, y);
     return t;
 }
 
@@ -113,6 +115,8 @@ static weft_status take_from(weft_moe_lane *lane, int64_t t, void *y)
     for (; t < out->tokens; t++) {
         const weft_moe_slot *slot = out->slot + t * lane->moe->shape.slots_per_token;
 
+        if (lane->summed[t])
+            continue;
         for (int32_t i = 0; i < out->slots[t]; i++) {
             weft_status status = weft_moe_await_done(lane, slot[i].rank, slot[i].row + 1);
 
@@ -126,6 +130,7 @@ static weft_status take_from(weft_moe_lane *lane, int64_t t, void *y)
 
 static weft_status fused_take(weft_moe_lane *lane, void *y)
 {
+    memset(lane->summed, 0, (size_t)lane->out.tokens);
     return take_from(lane, 0, y);
 }
 
@@ -140,35 +145,76 @@ static weft_status run_rows(weft_moe_lane *lane, const weft_moe_expert *expert, 
     return status;
 }
 
+/* The one other result of own token t, if there is just one and it is here. */
+static const void *only_other(const weft_moe_lane *lane, int64_t t)
+{
+    const weft_moe_slot *slot = lane->out.slot + t * lane->moe->shape.slots_per_token;
+    int other = slot[0].rank == lane->moe->group->rank;
+
+    if (lane->out.slots[t] != 2 ||
+        !weft_signal_reached(&lane->done[slot[other].rank], weft_moe_word(lane, slot[other].row + 1)))
+        return NULL;
+    return lane->slot + (slot + other - lane->out.slot) * lane->moe->slot_stride;
+}
+
+/* Own rows, whose experts sum by the row. A token that waits for nothing else is finished at once, which
+ * saves writing and reading the own result, and hides reading the other one behind the arithmetic. */
+static weft_status finish_rows(weft_moe_lane *lane, const weft_moe_expert *expert, int64_t begin, int64_t end,
+                               void *y)
+{
+    weft_status status = WEFT_OK;
+
+    for (int64_t i = begin; i < end && !status; i++) {
+        int64_t t = lane->in.token[i];
+        const void *other = only_other(lane, t);
+
+        if (!other) {
+            status = weft_moe_run_block(lane, expert, i, i + 1);
+            continue;
+        }
+        weft_moe_run_row(lane, expert, i, other, (char *)y + t * lane->moe->result_bytes);
+        lane->summed[t] = true;
+    }
+    if (!status)
+        post_rows(lane, begin, end);
+    return status;
+}
+
 /*
- * A block of rows of every rank in turn, beginning with the next rank and ending with the own one, then the
- * own tokens whose results are back, while they are still in the cache; and again. An expert that wants all
- * rows at once gets them.
+ * A block of rows of every other rank in turn, beginning with the next one; then a block of own rows, one
+ * block behind, so that the others' results for those tokens are likely back; then the own tokens whose
+ * results are back, while they are still in the cache; and again. An expert that wants all rows at once gets
+ * them.
  */
 static weft_status fused_forward(weft_moe_lane *lane, const weft_moe_expert *expert, void *y)
 {
     const weft_moe_received *in = &lane->in;
     int ranks = lane->moe->shape.ranks, me = lane->moe->group->rank;
+    bool by_row = weft_moe_by_row(lane, expert);
     weft_status status = WEFT_OK;
     int64_t block, taken = 0, left;
 
     weft_moe_collect(lane);
     weft_moe_note_received(lane);
+    memset(lane->summed, 0, (size_t)lane->out.tokens);
     block = weft_moe_block_rows(lane, expert);
     left = in->rows;
-    if (block >= left && left) {
+    if (block >= left && left && !by_row) {
         status = run_rows(lane, expert, 0, left);
         left = 0;
     }
     for (int64_t done = 0; left > 0 && !status; done += block) {
         for (int i = 1; i <= ranks && !status; i++) {
             int source = (me + i) % ranks;
-            int64_t begin = in->rank_base[source] + done, end = begin + block;
+            int64_t first = source == me ? done - block : done,
+                    rows = in->rank_base[source + 1] - in->rank_base[source];
+            int64_t begin = in->rank_base[source] + first;
+            int64_t end = in->rank_base[source] + (first + block < rows ? first + block : rows);
 
-            end = end < in->rank_base[source + 1] ? end : in->rank_base[source + 1];
-            if (begin >= end)
+            if (first < 0 || begin >= end)
                 continue;
-            status = run_rows(lane, expert, begin, end);
+            status = source == me && by_row ? finish_rows(lane, expert, begin, end, y)
+                                            : run_rows(lane, expert, begin, end);
             left -= end - begin;
         }
         taken = take_ready(lane, taken, y);

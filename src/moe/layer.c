@@ -189,6 +189,7 @@ static void carve_private(const weft_moe *moe, weft_moe_lane *lane, carver *c)
     in->expert_row = carve(c, entries * sizeof(int32_t));
     in->expert_weight = carve(c, entries * sizeof(float));
     in->next = carve(c, experts * sizeof(int64_t));
+    lane->summed = carve(c, tokens * sizeof(bool));
     lane->inverse = carve(c, tokens * topk * sizeof(int32_t));
     lane->block_in = carve(c, block * sizeof(void *));
     lane->block_out = carve(c, block * sizeof(void *));

@@ -71,6 +71,7 @@ typedef struct weft_moe_received {
     int32_t *source, *token;
     int32_t *entry_base; /* rows + 1: entries of a row */
     weft_moe_wire_entry *entry;
+    bool grouped;    /* whether what follows is set */
     int64_t *offset; /* local experts + 1 */
     int32_t *place;  /* entry -> its position in expert order */
     int32_t *expert_row;
@@ -114,6 +115,7 @@ struct weft_moe_lane {
     int64_t sorted_routing;
     char *scratch; /* forward: results on their way */
     size_t scratch_bytes;
+    bool *summed;          /* forward: own tokens whose y is written */
     const void **block_in; /* forward: pointers to the entries of a block, by expert */
     void **block_out;
     int32_t *block_place; /* entry of the block -> its position there */
@@ -197,6 +199,12 @@ static inline void *weft_moe_at(const weft_moe_lane *lane, const void *mine, int
     return weft_symm_peer(lane->moe->group, mine, rank);
 }
 
+/* A result row of the rank `source`. */
+static inline char *weft_moe_slot_at(const weft_moe_lane *lane, int source, int32_t slot)
+{
+    return (char *)weft_moe_at(lane, lane->slot, source) + slot * lane->moe->slot_stride;
+}
+
 /* The board this rank shows `receiver`, or that `source` shows this rank, in this epoch. */
 static inline weft_moe_board *weft_moe_board_for(weft_moe_lane *lane, int receiver)
 {
@@ -214,7 +222,7 @@ static inline const weft_moe_board *weft_moe_board_of(weft_moe_lane *lane, int s
  * senders' tokens. */
 void weft_moe_collect(weft_moe_lane *lane);
 
-/* Sets offset, place, expert_row and expert_weight of lane->in from its rows and entries. */
+/* Sets offset, place, expert_row and expert_weight of lane->in from its rows and entries, unless they are. */
 void weft_moe_group_by_expert(weft_moe_lane *lane);
 
 /* Writes the results of received row i to its owner: each to its slot, or one weighted sum. `result` and
@@ -232,6 +240,15 @@ void weft_moe_sum_token(weft_moe_lane *lane, int64_t t, void *y);
 /* Runs the expert over received rows [begin, end) and returns their results to their owners. */
 weft_status weft_moe_run_block(weft_moe_lane *lane, const weft_moe_expert *expert, int64_t begin,
                                int64_t end);
+
+/* Whether the expert computes the weighted sum of a row itself, and that for received row i. */
+static inline bool weft_moe_by_row(const weft_moe_lane *lane, const weft_moe_expert *expert)
+{
+    return expert->row && lane->moe->shape.one_result_per_row;
+}
+
+void weft_moe_run_row(weft_moe_lane *lane, const weft_moe_expert *expert, int64_t i, const void *other,
+                      void *out);
 
 /* How many received rows make a block for this expert. */
 int64_t weft_moe_block_rows(const weft_moe_lane *lane, const weft_moe_expert *expert);

@@ -43,6 +43,7 @@ static weft_status reference_receive(weft_moe_lane *lane)
     const weft_moe *moe = lane->moe;
 
     lane->in.rows = lane->in.entries = 0;
+    lane->in.grouped = false;
     lane->in.entry_base[0] = 0;
     for (int j = 0; j < moe->experts_here; j++)
         for (int source = 0; source < moe->shape.ranks; source++) {

@@ -62,6 +62,7 @@ static weft_status rows_receive(weft_moe_lane *lane)
     weft_moe_received *in = &lane->in;
 
     weft_moe_collect(lane);
+    weft_moe_group_by_expert(lane);
     for (int64_t i = 0; i < in->rows; i++) {
         int source = in->source[i];
         _Atomic uint64_t *flags = weft_moe_at(lane, lane->row_flag, source);

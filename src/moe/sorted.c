@@ -84,6 +84,7 @@ static weft_status sorted_receive(weft_moe_lane *lane)
     size_t need;
 
     weft_moe_collect(lane);
+    weft_moe_group_by_expert(lane);
     need = (size_t)(in->entries * moe->stage_stride);
     if (need > lane->receive_bytes) {
         free(lane->receive);

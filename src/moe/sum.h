@@ -16,10 +16,11 @@ void weft_moe_sum(weft_dtype dtype, void *out, const void *const *row, const flo
 /*
  * out[i] = round(x[i] * factor), and its weighted sum over factors: out[i] = round(sum of w[j] *
  * round(x[i] * factor[j])). The contest's stand-in expert, alone and fused into combine; factors are small
- * integers, exact in every dtype.
+ * integers, exact in every dtype. `other` not NULL: a row that is then added to that, and rounded again, as
+ * weft_moe_sum does with weights of one.
  */
 void weft_moe_scale(weft_dtype dtype, void *out, const void *x, float factor, int64_t elements);
 void weft_moe_scale_sum(weft_dtype dtype, void *out, const void *x, const float *factor, const float *weight,
-                        int64_t factors, int64_t elements);
+                        int64_t factors, const void *other, int64_t elements);
 
 #endif

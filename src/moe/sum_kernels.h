@@ -1,23 +1,36 @@
-/* What weft_moe_sum chooses from: one table per instruction set, filled by the file named after it. */
+/* What weft_moe_sum chooses from: one set per instruction set, filled by the file named after it. */
 #ifndef WEFT_MOE_SUM_KERNELS_H
 #define WEFT_MOE_SUM_KERNELS_H
 
-#include <stdint.h>
+#include <weft/weft.h>
 
+/* dtype is WEFT_F16, WEFT_BF16 or WEFT_F32. */
 typedef struct weft_moe_kernels {
-    void (*sum)(void *out, const void *const *row, const float *weight, int64_t rows, int64_t elements);
-    void (*scale)(void *out, const void *x, float factor, int64_t elements);
-    void (*scale_sum)(void *out, const void *x, const float *factor, const float *weight, int64_t factors,
-                      int64_t elements);
+    void (*sum)(weft_dtype dtype, void *out, const void *const *row, const float *weight, int64_t rows,
+                int64_t elements);
+    void (*scale)(weft_dtype dtype, void *out, const void *x, float factor, int64_t elements);
+    void (*scale_sum)(weft_dtype dtype, void *out, const void *x, const float *factor, const float *weight,
+                      int64_t factors, const void *other, int64_t elements);
 } weft_moe_kernels;
 
-/* Indexed by WEFT_F32, WEFT_F16, WEFT_BF16. */
-extern const weft_moe_kernels weft_moe_kernels_portable[3];
+/* The second step of scale_sum, for kernels that take two: adds the row `other`, if there is one, to `out`.
+ */
+static inline void weft_moe_add_other(const weft_moe_kernels *kernels, weft_dtype dtype, void *out,
+                                      const void *other, int64_t elements)
+{
+    const void *row[2] = {out, other};
+    const float ones[2] = {1, 1};
+
+    if (other)
+        kernels->sum(dtype, out, row, ones, 2, elements);
+}
+
+extern const weft_moe_kernels weft_moe_kernels_portable;
 #if defined(__aarch64__)
-extern const weft_moe_kernels weft_moe_kernels_neon[3];
-extern const weft_moe_kernels weft_moe_kernels_fhm; /* WEFT_F16 only; needs FP16 arithmetic and FMLAL */
+extern const weft_moe_kernels weft_moe_kernels_neon;
+extern const weft_moe_kernels weft_moe_kernels_fhm; /* needs FP16 arithmetic and FMLAL */
 #elif defined(__x86_64__)
-extern const weft_moe_kernels weft_moe_kernels_avx2[3]; /* needs AVX2, FMA and F16C */
+extern const weft_moe_kernels weft_moe_kernels_avx2; /* needs AVX2, FMA and F16C */
 #endif
 
 #endif

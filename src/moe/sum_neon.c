@@ -143,56 +143,38 @@ INLINE void scale_any(weft_dtype dtype, void *out, const void *x, float factor, 
     }
 }
 
-static void sum_f32(void *out, const void *const *row, const float *weight, int64_t rows, int64_t elements)
+/* The type is a constant in each call below, so each becomes a loop of its own. */
+static void sum(weft_dtype dtype, void *out, const void *const *row, const float *weight, int64_t rows,
+                int64_t elements)
 {
-    sum_any(WEFT_F32, out, row, NULL, NULL, weight, rows, elements);
+    if (dtype == WEFT_F16)
+        sum_any(WEFT_F16, out, row, NULL, NULL, weight, rows, elements);
+    else if (dtype == WEFT_BF16)
+        sum_any(WEFT_BF16, out, row, NULL, NULL, weight, rows, elements);
+    else
+        sum_any(WEFT_F32, out, row, NULL, NULL, weight, rows, elements);
 }
 
-static void sum_f16(void *out, const void *const *row, const float *weight, int64_t rows, int64_t elements)
+static void scale(weft_dtype dtype, void *out, const void *x, float factor, int64_t elements)
 {
-    sum_any(WEFT_F16, out, row, NULL, NULL, weight, rows, elements);
+    if (dtype == WEFT_F16)
+        scale_any(WEFT_F16, out, x, factor, elements);
+    else if (dtype == WEFT_BF16)
+        scale_any(WEFT_BF16, out, x, factor, elements);
+    else
+        scale_any(WEFT_F32, out, x, factor, elements);
 }
 
-static void sum_bf16(void *out, const void *const *row, const float *weight, int64_t rows, int64_t elements)
+static void scale_sum(weft_dtype dtype, void *out, const void *x, const float *factor, const float *weight,
+                      int64_t factors, const void *other, int64_t elements)
 {
-    sum_any(WEFT_BF16, out, row, NULL, NULL, weight, rows, elements);
+    if (dtype == WEFT_F16)
+        sum_any(WEFT_F16, out, NULL, x, factor, weight, factors, elements);
+    else if (dtype == WEFT_BF16)
+        sum_any(WEFT_BF16, out, NULL, x, factor, weight, factors, elements);
+    else
+        sum_any(WEFT_F32, out, NULL, x, factor, weight, factors, elements);
+    weft_moe_add_other(&weft_moe_kernels_neon, dtype, out, other, elements);
 }
 
-static void scale_f32(void *out, const void *x, float factor, int64_t elements)
-{
-    scale_any(WEFT_F32, out, x, factor, elements);
-}
-
-static void scale_f16(void *out, const void *x, float factor, int64_t elements)
-{
-    scale_any(WEFT_F16, out, x, factor, elements);
-}
-
-static void scale_bf16(void *out, const void *x, float factor, int64_t elements)
-{
-    scale_any(WEFT_BF16, out, x, factor, elements);
-}
-
-static void scale_sum_f32(void *out, const void *x, const float *factor, const float *weight, int64_t factors,
-                          int64_t elements)
-{
-    sum_any(WEFT_F32, out, NULL, x, factor, weight, factors, elements);
-}
-
-static void scale_sum_f16(void *out, const void *x, const float *factor, const float *weight, int64_t factors,
-                          int64_t elements)
-{
-    sum_any(WEFT_F16, out, NULL, x, factor, weight, factors, elements);
-}
-
-static void scale_sum_bf16(void *out, const void *x, const float *factor, const float *weight,
-                           int64_t factors, int64_t elements)
-{
-    sum_any(WEFT_BF16, out, NULL, x, factor, weight, factors, elements);
-}
-
-const weft_moe_kernels weft_moe_kernels_neon[3] = {
-    [WEFT_F32] = {sum_f32, scale_f32, scale_sum_f32},
-    [WEFT_F16] = {sum_f16, scale_f16, scale_sum_f16},
-    [WEFT_BF16] = {sum_bf16, scale_bf16, scale_sum_bf16},
-};
+const weft_moe_kernels weft_moe_kernels_neon = {sum, scale, scale_sum};

@@ -60,7 +60,7 @@ void weft_moe_collect(weft_moe_lane *lane)
         in->entry_base[rows] = (int32_t)entries;
         in->rows = rows;
         in->entries = entries;
-        weft_moe_group_by_expert(lane);
+        in->grouped = false;
     }
     point_at_tokens(lane);
 }
@@ -71,6 +71,9 @@ void weft_moe_group_by_expert(weft_moe_lane *lane)
     weft_moe_received *in = &lane->in;
     int experts = lane->moe->experts_here;
 
+    if (in->grouped)
+        return;
+    in->grouped = true;
     memset(in->offset, 0, (size_t)(experts + 1) * sizeof(*in->offset));
     for (int64_t j = 0; j < in->entries; j++)
         in->offset[local[in->entry[j].expert] + 1]++;
@@ -88,11 +91,6 @@ void weft_moe_group_by_expert(weft_moe_lane *lane)
         }
 }
 
-static char *slot_at(const weft_moe_lane *lane, int source, int32_t slot)
-{
-    return (char *)weft_moe_at(lane, lane->slot, source) + slot * lane->moe->slot_stride;
-}
-
 void weft_moe_return_row(weft_moe_lane *lane, int64_t i, const void *const *result, const float *weight)
 {
     const weft_moe *moe = lane->moe;
@@ -101,12 +99,12 @@ void weft_moe_return_row(weft_moe_lane *lane, int64_t i, const void *const *resu
     int source = lane->in.source[i];
 
     if (moe->shape.one_result_per_row) {
-        weft_moe_sum(moe->config.dtype, slot_at(lane, source, entry->slot), result, weight, entries,
+        weft_moe_sum(moe->config.dtype, weft_moe_slot_at(lane, source, entry->slot), result, weight, entries,
                      moe->config.hidden);
         return;
     }
     for (int64_t j = 0; j < entries; j++)
-        memcpy(slot_at(lane, source, entry[j].slot), result[j], (size_t)moe->result_bytes);
+        memcpy(weft_moe_slot_at(lane, source, entry[j].slot), result[j], (size_t)moe->result_bytes);
 }
 
 void weft_moe_return_from(weft_moe_lane *lane, int64_t i, const char *results, const int64_t *start)

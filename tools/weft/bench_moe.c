@@ -71,9 +71,9 @@ static void expect(moe_subject *it, int set)
         for (int k = 0; k < topk; k++) {
             double weight = data->weight[t * topk + k];
 
-            weft_moe_kernels_portable[it->dtype].scale(
-                scaled, (const char *)data->x + t * it->row_bytes,
-                weft_standin_factor(&it->standin, data->expert[t * topk + k]), hidden);
+            weft_moe_kernels_portable.scale(it->dtype, scaled, (const char *)data->x + t * it->row_bytes,
+                                            weft_standin_factor(&it->standin, data->expert[t * topk + k]),
+                                            hidden);
             for (int64_t i = 0; i < hidden; i++) {
                 double term = weight * weft_element_get(it->dtype, scaled, (size_t)i);
 
