@@ -32,6 +32,20 @@
 typedef void (*weft_microkernel)(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add);
 
 /*
+ * Where a finished micro-tile goes, and what it starts from: `acc` (fp32 or int32, NULL = zero), one or two
+ * destinations (d[1] may be NULL) of the kernel's type.
+ */
+typedef struct weft_places {
+    const void *acc;
+    int64_t acc_ld;
+    void *d[2];
+    int64_t d_ld[2];
+} weft_places;
+
+/* D = acc + A * B, rounded to the kernel's type: a tile without a detour through memory. */
+typedef void (*weft_finisher)(int64_t k, const void *a, const void *b, const weft_places *places);
+
+/*
  * Packs one full panel of a matrix that already has the kernel's type, for k > 0, a multiple of k_step.
  * `ld` counts elements: between rows of A (columns of B) when k runs along memory, between successive k
  * when rows of A (columns of B) lie side by side. Reads exactly the panel's elements.
@@ -64,6 +78,7 @@ typedef struct weft_kernel {
     int k_step;  /* a multiple of a_kr and b_kr */
     bool a_flip; /* int8 A is packed as value + 128 */
     weft_microkernel run;
+    weft_finisher finish; /* optional */
 
     /* Optional: the same, for a panel of B that streams from memory; prefetches what follows it. */
     weft_microkernel run_ahead;

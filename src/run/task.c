@@ -143,15 +143,15 @@ static void set_epilogue(weft_executor *x, const weft_task *task, const weft_reg
 }
 
 /*
- * Runs a tile into its destinations. The engine writes D panel by panel, a few columns of a row at a time;
- * what goes to a peer as well is copied from the rank's own D afterwards, whole rows at a time, while it is
- * still in the cache. Bare sums in a type the engine does not write go through `sums`.
+ * Runs a tile into its destinations, the rank's own first, from which the engine copies what goes to further
+ * ones; those it has no room for are copied afterwards. Bare sums in a type the engine does not write go
+ * through `sums`.
  */
 static void run_tile(weft_executor *x, weft_gemm_tile *tile, const weft_task *task,
                      const weft_region *regions, char *sums, char *engine)
 {
     weft_dtype sum_type = weft_dtype_accumulator(x->plan->part.problem.dtype);
-    int count = task->destinations, here = 0;
+    int count = task->destinations, here = 0, next = 0;
     located first = locate(x, regions);
 
     while (here < count - 1 && regions[here].rank != x->rank)
@@ -177,11 +177,19 @@ static void run_tile(weft_executor *x, weft_gemm_tile *tile, const weft_task *ta
     tile->d_count = 1;
     tile->d[0] = first.data;
     tile->d_ld[0] = first.row_stride;
-    weft_gemm_run_tile(tile, engine);
-    for (int i = 0; i < count; i++) {
-        located to = locate(x, &regions[i]);
+    for (; next < count && tile->d_count < WEFT_GEMM_DESTINATIONS_MAX; next++) {
+        located to = locate(x, &regions[next]);
 
-        if (i != here)
+        if (next == here)
+            continue;
+        tile->d[tile->d_count] = to.data;
+        tile->d_ld[tile->d_count++] = to.row_stride;
+    }
+    weft_gemm_run_tile(tile, engine);
+    for (; next < count; next++) {
+        located to = locate(x, &regions[next]);
+
+        if (next != here)
             weft_copy(weft_dtype_size(tile->d_dtype), tile->m, tile->n, view_of(&to), view_of(&first));
     }
 }

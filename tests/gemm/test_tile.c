@@ -26,7 +26,7 @@ static void draw_options(gemm_case *c, uint64_t *seed)
     c->beta = r >> 19 & 1 ? scales[r >> 20 & 3] : 0;
     c->c_is_d = r >> 22 & 1;
     c->act = (r >> 23) % 3 == 0 ? WEFT_ACT_RELU : WEFT_ACT_NONE;
-    c->destinations = (r >> 26) % 3 == 0 ? 3 : 1;
+    c->destinations = 1 + (int)((r >> 26) % 3);
     if (c->dtype == WEFT_I8) {
         static const weft_dtype outputs[] = {WEFT_I32, WEFT_F32, WEFT_BF16, WEFT_I8, WEFT_I32, WEFT_F16};
 

@@ -1,9 +1,15 @@
 /* bf16 by BFMMLA. Per 4 k: 10 loads, 24 BFMMLA. */
+#include "finish8x12.h"
 #include "kernels.h"
 #include "pack.h"
-#include "tile8x12.h"
 
 KERNELS_MATRIX(4, "fadd", "bfmmla", "8h")
+
+static void finish(int64_t k, const void *a, const void *b, const weft_places *places)
+{
+    FINISH_ALL(ZERO_TILE LOOP_MATRIX("bfmmla", "8h", ""), FINISH_MATRIX_TILE, PUT_BF16, k / 4, a, b, places,
+               2);
+}
 
 const weft_kernel weft_bf16_8x12_bfmmla = {
     .name = "neon_bf16_8x12_bfmmla",
@@ -14,6 +20,7 @@ const weft_kernel weft_bf16_8x12_bfmmla = {
     .b_kr = 4,
     .k_step = 4,
     RUN_KERNELS,
+    .finish = finish,
     .along = (const weft_stream[]){{8, weft_stream_bf16}, {0}},
     WEFT_PACKERS(2, 4, 12),
 };

@@ -1,9 +1,14 @@
 /* fp32 by FMLA, on every aarch64. Per k: 5 loads, 24 FMLA. */
+#include "finish8x12.h"
 #include "kernels.h"
 #include "pack.h"
-#include "tile8x12.h"
 
 KERNELS_BY_ELEMENT(1, "fadd", "fmla", "4s", "s")
+
+static void finish(int64_t k, const void *a, const void *b, const weft_places *places)
+{
+    FINISH_ALL(ZERO_TILE LOOP_BY_ELEMENT(STEP_BY_ELEMENT, 32, "fmla", "4s", "s", ""), FINISH_TILE, PUT_F32, k, a, b, places, 4);
+}
 
 const weft_kernel weft_neon_f32_8x12 = {
     .name = "neon_f32_8x12_fmla",
@@ -14,6 +19,7 @@ const weft_kernel weft_neon_f32_8x12 = {
     .b_kr = 1,
     .k_step = 1,
     RUN_KERNELS,
+    .finish = finish,
     FEW_KERNELS,
     .across = (const weft_stream[]){{4, weft_stream_across_f32}, {0}},
     WEFT_PACKERS(4, 1, 12),

@@ -1,0 +1,363 @@
+/*
+ * The innermost loops: packed rows of A against panels of B, and what becomes of the sums.
+ *
+ *     group of B panels > k block > A panel > B panel of the group: micro-kernel
+ *
+ * Where k fits one block, a group is several panels that lie in L1 together. A panel of A passes all of them
+ * before the next one comes, so that a row of D is written (and the sums a tile starts from are read) some
+ * hundred bytes at a time: whole cache lines, which matters most where they belong to another core.
+ *
+ * Whole micro-tiles whose epilogue only rounds go from registers to D, with the incoming sums added on the
+ * way. Others leave their sums in a strip: one panel of A by one group, in L1, from where the epilogue takes
+ * them. With several k blocks a group is one panel and its sums, over all packed rows, wait for all blocks.
+ */
+#include "core/dtype.h"
+#include "gemm/epilogue.h"
+#include "gemm/job.h"
+
+#include <string.h>
+
+enum { CACHE_LINE = 64 };
+
+/* One panel of A, over one k block, against a group of panels of B. */
+typedef struct pass {
+    const gemm_job *job;
+    int64_t k, panels;
+    const char *panel_a, *panel_b;
+    int64_t panel_bytes; /* from one panel of B to the next */
+    weft_microkernel multiply;
+    int64_t i, j, rows, cols; /* of the tile */
+    char *sums;               /* kept between k blocks, or for the epilogue; D where it can hold them */
+    int64_t ld;
+    bool in_d;
+    bool begins, ends; /* the k of the tile */
+
+    /* What is needed soon, brought closer a piece at a time: the next group of B, the next sums. */
+    const char *next_b;
+    int64_t next_panels, slice; /* bytes of each panel of B */
+    const char *next_acc;       /* or NULL */
+    int64_t acc_rows, acc_stride, acc_bytes, acc_piece;
+} pass;
+
+static weft_dtype accumulator_of(const weft_gemm_tile *tile)
+{
+    return weft_dtype_accumulator(tile->bind->kernel->type);
+}
+
+bool weft_job_only_rounds(const weft_gemm_tile *tile)
+{
+    if (tile->raw)
+        return true;
+    return tile->alpha == 1 && (tile->beta == 0 || !tile->c) && tile->act == WEFT_ACT_NONE && !tile->bias &&
+           !tile->row_scale && !tile->col_scale;
+}
+
+bool weft_job_is_identity(const weft_gemm_tile *tile)
+{
+    return tile->raw || (weft_job_only_rounds(tile) && tile->d_dtype == accumulator_of(tile));
+}
+
+static inline char *d_at(const weft_gemm_tile *tile, int which, int64_t i, int64_t j, size_t size)
+{
+    return (char *)tile->d[which] + (size_t)(i * tile->d_ld[which] + j) * size;
+}
+
+static inline const char *acc_at(const weft_gemm_tile *tile, int64_t i, int64_t j)
+{
+    return (const char *)tile->acc + (size_t)(i * tile->acc_ld + j) * 4;
+}
+
+/* What D[0] has, to the destinations from `first` on. */
+static void spread(const weft_gemm_tile *tile, int first, int64_t i0, int64_t rows, int64_t j0, int64_t cols,
+                   size_t size)
+{
+    for (int d = first; d < tile->d_count; d++) {
+        for (int64_t i = i0; i < i0 + rows; i++)
+            memcpy(d_at(tile, d, i, j0, size), d_at(tile, 0, i, j0, size), (size_t)cols * size);
+    }
+}
+
+void weft_job_store(const weft_gemm_tile *tile, int64_t i0, int64_t rows, int64_t j0, int64_t cols,
+                    const char *sums, int64_t sums_ld)
+{
+    weft_dtype acc_dtype = accumulator_of(tile), d_dtype = tile->raw ? acc_dtype : tile->d_dtype;
+    size_t size = weft_dtype_size(d_dtype);
+    bool plain = weft_job_is_identity(tile), reads_c = !plain && tile->c && tile->beta != 0;
+    weft_epilogue epilogue = {
+        .alpha = plain ? 1 : tile->alpha,
+        .beta = plain ? 0 : tile->beta,
+        .act = plain ? WEFT_ACT_NONE : tile->act,
+        .acc_dtype = acc_dtype,
+        .d_dtype = d_dtype,
+        .row_scale = plain || !tile->row_scale ? NULL : tile->row_scale + i0,
+        .col_scale = plain || !tile->col_scale ? NULL : tile->col_scale + j0,
+        .c = reads_c ? (const char *)tile->c + (size_t)(i0 * tile->c_ld + j0) * size : NULL,
+        .c_ld = tile->c_ld,
+        .bias = plain || !tile->bias ? NULL : (const char *)tile->bias + (size_t)j0 * size,
+    };
+
+    weft_epilogue_block(&epilogue, rows, cols, sums, sums_ld, d_at(tile, 0, i0, j0, size), tile->d_ld[0]);
+    spread(tile, 1, i0, rows, j0, cols, size);
+}
+
+void weft_job_copy(char *to, int64_t to_ld, const char *from, int64_t from_ld, int64_t rows, int64_t cols)
+{
+    for (int64_t i = 0; i < rows && (to != from || to_ld != from_ld); i++)
+        memcpy(to + (size_t)(i * to_ld) * 4, from + (size_t)(i * from_ld) * 4, (size_t)cols * 4);
+}
+
+/* A micro-tile that hangs over the edge of D: computed aside, its inner part then stored or added. */
+static void run_edge(const pass *s, const char *panel_b, char *sums, int64_t cols, bool add)
+{
+    _Alignas(64) uint32_t aside[TILE_ELEMENTS_MAX];
+    int nr = s->job->kernel->nr;
+    bool integer = s->job->kernel->type == WEFT_I8;
+
+    s->multiply(s->k, s->panel_a, panel_b, aside, nr, 0);
+    for (int64_t i = 0; i < s->rows; i++) {
+        char *row = sums + (size_t)(i * s->ld) * 4;
+
+        for (int64_t j = 0; j < cols && add; j++) {
+            uint32_t *sum = &aside[i * nr + j];
+            float old, new;
+
+            if (integer) {
+                *sum += ((uint32_t *)row)[j];
+                continue;
+            }
+            memcpy(&new, sum, 4);
+            memcpy(&old, row + (size_t)j * 4, 4);
+            new = old + new;
+            memcpy(sum, &new, 4);
+        }
+        memcpy(row, aside + i * nr, (size_t)cols * 4);
+    }
+}
+
+/* With the g-th panel of a pass. D is not fetched: whole lines are written without being read. */
+static inline void fetch(const pass *s, int64_t g)
+{
+    const char *b = s->next_b + g * s->panel_bytes, *acc = s->next_acc;
+
+    for (int64_t at = 0; at < s->slice && g < s->next_panels; at += CACHE_LINE)
+        __builtin_prefetch(b + at, 0, 2);
+    for (int64_t r = 0; acc && r < s->acc_rows; r++, acc += s->acc_stride) {
+        int64_t from = g * s->acc_piece, to = min64(from + s->acc_piece, s->acc_bytes);
+
+        for (int64_t at = from; at < to; at += CACHE_LINE)
+            __builtin_prefetch(acc + at, 0, 3);
+    }
+}
+
+/*
+ * The two hot loops: whole micro-tiles only, all that a call needs in registers. Rows [0, rows) of the pass's
+ * panels of A, `panels` of the group.
+ */
+static void sweep_to_sums(const pass *s, int64_t rows, int64_t panels)
+{
+    const gemm_job *job = s->job;
+    int64_t k = s->k, ld = s->ld, lines = job->side_a.lines, nr = job->kernel->nr, slice = s->slice;
+    int64_t panel_bytes = s->panel_bytes, ahead_panels = min64(panels, s->next_panels);
+    const char *panel_a = s->panel_a, *ahead = s->next_b;
+    weft_microkernel multiply = s->multiply;
+    char *sums = s->sums;
+
+    for (int64_t i = 0; i < rows; i += lines) {
+        const char *panel_b = s->panel_b;
+
+        for (int64_t g = 0; g < panels; g++) {
+            for (int64_t at = 0; at < slice && g < ahead_panels; at += CACHE_LINE)
+                __builtin_prefetch(ahead + g * panel_bytes + at, 0, 2);
+            multiply(k, panel_a, panel_b, sums + g * nr * 4, ld, !s->begins);
+            panel_b += panel_bytes;
+        }
+        multiply = job->run;
+        panel_a += k * lines * (int64_t)job->type_bytes;
+        sums += lines * ld * 4;
+        ahead += slice;
+    }
+}
+
+/* From registers to D; sums come from elsewhere, or from the k blocks before. */
+static void sweep_to_d(const pass *s, int64_t rows, int64_t panels)
+{
+    const gemm_job *job = s->job;
+    const weft_gemm_tile *tile = job->tile;
+    bool incoming = s->begins && tile->acc, twice = s->ends && tile->d_count > 1;
+    int64_t k = s->k, lines = job->side_a.lines, nr = job->kernel->nr, slice = s->slice;
+    int64_t panel_bytes = s->panel_bytes, ahead_panels = min64(panels, s->next_panels);
+    int64_t acc_ld = incoming ? tile->acc_ld : s->ld, step = nr * (int64_t)job->d_bytes;
+    const char *panel_a = s->panel_a, *ahead = s->next_b;
+    const char *acc = incoming ? acc_at(tile, s->i, s->j) : s->begins ? NULL : s->sums;
+    char *d0 = d_at(tile, 0, s->i, s->j, job->d_bytes);
+    char *d1 = twice ? d_at(tile, 1, s->i, s->j, job->d_bytes) : NULL;
+    weft_finisher finish = job->finish;
+
+    for (int64_t i = 0; i < rows; i += lines) {
+        const char *panel_b = s->panel_b;
+        const char *below = incoming ? acc + lines * acc_ld * 4 : NULL; /* what the next panel of A needs */
+        weft_places to = {acc, acc_ld, {d0, d1}, {tile->d_ld[0], tile->d_ld[1]}};
+
+        for (int64_t g = 0; g < panels; g++) {
+            for (int64_t at = 0; at < slice && g < ahead_panels; at += CACHE_LINE)
+                __builtin_prefetch(ahead + g * panel_bytes + at, 0, 2);
+            for (int64_t r = 0; r < lines && below && i + lines < rows; r++)
+                __builtin_prefetch(below + r * acc_ld * 4 + g * CACHE_LINE, 0, 3);
+            finish(k, panel_a, panel_b, &to);
+            panel_b += panel_bytes;
+            to.acc = acc ? (const char *)to.acc + nr * 4 : NULL;
+            to.d[0] = (char *)to.d[0] + step;
+            to.d[1] = twice ? (char *)to.d[1] + step : NULL;
+        }
+        panel_a += k * lines * (int64_t)job->type_bytes;
+        acc = acc ? acc + lines * acc_ld * 4 : NULL;
+        d0 += lines * tile->d_ld[0] * (int64_t)job->d_bytes;
+        d1 = twice ? d1 + lines * tile->d_ld[1] * (int64_t)job->d_bytes : NULL;
+        ahead += slice;
+    }
+}
+
+/* From panel `first` on, into the place of the sums. */
+static void pass_to_sums(const pass *s, int64_t first)
+{
+    const gemm_job *job = s->job;
+    const weft_gemm_tile *tile = job->tile;
+    int64_t nr = job->kernel->nr;
+    bool incoming = s->begins && tile->acc, add = incoming || !s->begins;
+    bool low = s->in_d && s->rows < job->side_a.lines;
+    const char *panel_b = s->panel_b + first * s->panel_bytes;
+    char *sums = s->sums + first * nr * 4;
+
+    if (incoming)
+        weft_job_copy(sums, s->ld, acc_at(tile, s->i, s->j + first * nr), tile->acc_ld, s->rows,
+                      s->cols - first * nr);
+    for (int64_t g = first; g < s->panels; g++, panel_b += s->panel_bytes, sums += nr * 4) {
+        int64_t cols = min64(nr, s->cols - g * nr);
+
+        fetch(s, g);
+        if (low || (s->in_d && cols < nr))
+            run_edge(s, panel_b, sums, cols, add);
+        else
+            s->multiply(s->k, s->panel_a, panel_b, sums, s->ld, add);
+    }
+}
+
+/* The sums of a pass are complete: from column `done` on, which are not in D yet, they go there. */
+static void finish_pass(const pass *s, int64_t done)
+{
+    const gemm_job *job = s->job;
+    const weft_gemm_tile *tile = job->tile;
+
+    if (done < s->cols && !job->direct)
+        weft_job_store(tile, s->i, s->rows, s->j + done, s->cols - done, s->sums + (size_t)done * 4, s->ld);
+    else if (done < s->cols)
+        spread(tile, 1, s->i, s->rows, s->j + done, s->cols - done, job->d_bytes);
+    if (done > 0)
+        spread(tile, 2, s->i, s->rows, s->j, done, job->d_bytes);
+}
+
+/* Panels from `first` on of one panel of A, edges and all. */
+static void run_pass(const pass *s, int64_t first)
+{
+    if (first < s->panels)
+        pass_to_sums(s, first);
+    if (s->ends && !(s->job->direct && s->job->tile->d_count == 1))
+        finish_pass(s, first * s->job->kernel->nr);
+}
+
+/* The sums that the panel of A after row i starts from: the next rows, or the first of the next group. */
+static void set_next_acc(pass *s, const block_b *b, int64_t i0, int64_t rows, int64_t i, int64_t j)
+{
+    int lines = s->job->side_a.lines;
+    int64_t below = rows - i - lines, right = b->cols - j - s->cols;
+
+    s->next_acc = NULL;
+    if (below > 0) {
+        s->next_acc = acc_at(s->job->tile, i0 + i + lines, b->j0 + j);
+        s->acc_rows = min64(lines, below);
+        s->acc_bytes = s->cols * 4;
+    } else if (right > 0) {
+        s->next_acc = acc_at(s->job->tile, i0, b->j0 + j + s->cols);
+        s->acc_rows = min64(lines, rows);
+        s->acc_bytes = min64(s->cols, right) * 4;
+    }
+}
+
+/* Where the sums of packed row i and column j of the block begin; how far apart their rows are. */
+static char *sums_at(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0, int64_t j, int64_t *row)
+{
+    *row = 0;
+    if (job->direct || job->sums_in_d) {
+        *row = job->tile->d_ld[0];
+        return d_at(job->tile, 0, i0, b->j0 + j, 4);
+    }
+    if (job->cut.waits || job->cut.k_count > 1)
+        *row = job->sums_ld;
+    return job->sums + (job->cut.waits ? (size_t)((i0 - s0) * job->sums_ld + j) * 4 : 0);
+}
+
+/* Columns [j, j + cols) of the block: a group of panels. */
+static void run_group(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0, int64_t rows, int64_t j,
+                      int64_t cols)
+{
+    const weft_gemm_tile *tile = job->tile;
+    int64_t lines = job->side_a.lines, nr = job->kernel->nr, type = (int64_t)job->type_bytes, sums_row;
+    int64_t slices = (rows + lines - 1) / lines, left = job->streams ? 0 : b->cols - j - cols;
+    char *sums = sums_at(job, b, s0, i0, j, &sums_row);
+    pass s = {
+        .job = job,
+        .panels = (cols + nr - 1) / nr,
+        .panel_bytes = b->panel_bytes,
+        .j = b->j0 + j,
+        .cols = cols,
+        .ld = sums_row ? sums_row : job->sums_ld,
+        .in_d = job->direct || job->sums_in_d,
+        .next_panels = (left + nr - 1) / nr,
+        .acc_stride = tile->acc_ld * 4,
+        .acc_piece = round_up(nr * 4, CACHE_LINE),
+    };
+
+    for (int64_t p = 0; p < b->k; p += job->cut.k) {
+        int64_t whole = 0; /* panels done by a sweep, in whole panels of A */
+        bool incoming;
+
+        s.k = weft_pack_k(job->kernel, min64(job->cut.k, b->k - p));
+        s.begins = b->first && p == 0;
+        s.ends = b->last && p + job->cut.k >= b->k;
+        s.panel_a = job->a_block + p * slices * lines * type;
+        s.panel_b = b->panels + j / nr * b->panel_bytes + p * nr * type;
+        s.next_b = s.panel_b + job->group * b->panel_bytes;
+        s.slice = round_up(s.k * nr * type / slices, CACHE_LINE);
+        s.multiply = job->first;
+        s.sums = sums;
+        s.i = i0;
+        incoming = s.begins && tile->acc;
+        if (job->finish && (s.ends || (s.in_d && incoming)) &&
+            !(job->direct && tile->d_count == 1 && !incoming))
+            sweep_to_d(&s, rows - rows % lines, whole = cols / nr);
+        else if (s.in_d && !incoming && (job->direct || !s.ends))
+            sweep_to_sums(&s, rows - rows % lines, whole = cols / nr);
+        if (whole == s.panels && rows % lines == 0 && tile->d_count <= 2)
+            continue;
+        for (int64_t i = 0; i < rows; i += lines) {
+            s.i = i0 + i;
+            s.rows = min64(lines, rows - i);
+            s.next_acc = NULL;
+            if (incoming)
+                set_next_acc(&s, b, i0, rows, i, j);
+            run_pass(&s, s.rows < lines ? 0 : whole);
+            s.multiply = job->run;
+            s.panel_a += s.k * lines * type;
+            s.next_b += s.slice;
+            s.sums += sums_row * lines * 4;
+        }
+    }
+}
+
+void weft_job_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0, int64_t rows)
+{
+    int64_t wide = job->group * job->kernel->nr;
+
+    for (int64_t j = 0; j < b->cols; j += wide)
+        run_group(job, b, s0, i0, rows, j, min64(wide, b->cols - j));
+}

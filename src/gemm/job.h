@@ -1,0 +1,76 @@
+/*
+ * One tile on its way through the engine: how it is cut, which kernel runs, where sums lie. Private to
+ * engine.c, which cuts and packs, and group.c, which multiplies and stores.
+ */
+#ifndef WEFT_GEMM_JOB_H
+#define WEFT_GEMM_JOB_H
+
+#include "gemm/gemm.h"
+#include "gemm/pack.h"
+
+enum {
+    TILE_ELEMENTS_MAX = 64 * 64, /* mr * nr of the largest micro-kernel */
+    GROUP_COLUMNS = 192          /* of a group of panels, at most */
+};
+
+typedef struct blocks {
+    int64_t k, k_count; /* length of a k block, how many */
+    int64_t stretch;    /* length of a stretch: a multiple of k */
+    int64_t m;          /* rows of A packed at a time */
+    int64_t n;          /* columns at a time */
+    int64_t stripe;     /* rows whose sums wait in the workspace; m when nothing waits */
+    bool waits;         /* there is more than one stretch */
+} blocks;
+
+typedef struct gemm_job {
+    const weft_gemm_tile *tile;
+    const weft_kernel *kernel;
+    weft_microkernel run, first; /* for each panel of A; for the first of them, which brings B in */
+    weft_pack_side side_a;
+    blocks cut;
+    bool streams;               /* the micro-kernel itself prefetches B */
+    weft_finisher finish;       /* or NULL: writes D from registers, for whole micro-tiles */
+    int64_t group;              /* panels of B that pass a panel of A at a time */
+    bool direct;                /* D[0] takes the micro-kernel's output as it is */
+    bool sums_in_d;             /* D[0] holds the sums between stretches */
+    size_t type_bytes, d_bytes; /* of an element */
+    char *a_block, *b_block, *sums;
+    int64_t sums_ld;
+} gemm_job;
+
+/* A block of columns of B over a stretch of k, ready to use. */
+typedef struct block_b {
+    const char *panels;
+    int64_t panel_bytes;
+    int64_t j0, cols;
+    int64_t k0, k;    /* of the tile */
+    bool first, last; /* stretch of k */
+} block_b;
+
+static inline int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t round_up(int64_t value, int64_t step)
+{
+    return (value + step - 1) / step * step;
+}
+
+/* Rows of sums (4 bytes each); nothing where source and destination are the same. */
+void weft_job_copy(char *to, int64_t to_ld, const char *from, int64_t from_ld, int64_t rows, int64_t cols);
+
+/* Finished sums of rows [i0, i0 + rows) and columns [j0, j0 + cols) go through the epilogue into every D. */
+void weft_job_store(const weft_gemm_tile *tile, int64_t i0, int64_t rows, int64_t j0, int64_t cols,
+                    const char *sums, int64_t sums_ld);
+
+/* The epilogue does nothing but round to the type of D. */
+bool weft_job_only_rounds(const weft_gemm_tile *tile);
+
+/* The epilogue changes nothing: D is the accumulators. */
+bool weft_job_is_identity(const weft_gemm_tile *tile);
+
+/* Packed rows [i0, i0 + rows) of A, in the stripe that starts at s0, against one block of B. */
+void weft_job_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0, int64_t rows);
+
+#endif

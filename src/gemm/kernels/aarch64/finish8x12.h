@@ -1,0 +1,93 @@
+/*
+ * The ends of the 8x12 kernels that write D themselves, as text for the asm statements of tile8x12.h: rows plus
+ * incoming sums (or not), in the type of D, to one place or two.
+ */
+#ifndef WEFT_KERNELS_AARCH64_FINISH8X12_H
+#define WEFT_KERNELS_AARCH64_FINISH8X12_H
+
+#include "tile8x12.h"
+
+/* clang-format off */
+
+/* `take` is NO_SUMS or ADD_SUMS, `put` one of PUT_*. Registers r0..r2 hold a row, t0..t2 are free. */
+#define NO_SUMS(r0, r1, r2, t0, t1, t2)
+
+#define ADD_SUMS(r0, r1, r2, t0, t1, t2) \
+    "ldp q" #t0 ", q" #t1 ", [%[acc]]\n" \
+    "ldr q" #t2 ", [%[acc], #32]\n" \
+    "add %[acc], %[acc], %[acc_ld]\n" \
+    "fadd v" #r0 ".4s, v" #t0 ".4s, v" #r0 ".4s\n" \
+    "fadd v" #r1 ".4s, v" #t1 ".4s, v" #r1 ".4s\n" \
+    "fadd v" #r2 ".4s, v" #t2 ".4s, v" #r2 ".4s\n"
+
+#define PUT_F32(r0, r1, r2) STORE_ROW(r0, r1, r2)
+
+#define PUT_F32_TWICE(r0, r1, r2) \
+    STORE_ROW(r0, r1, r2) \
+    "stp q" #r0 ", q" #r1 ", [%[c2]]\n" \
+    "str q" #r2 ", [%[c2], #32]\n" \
+    "add %[c2], %[c2], %[ld2]\n"
+
+#define PUT_BF16(r0, r1, r2) \
+    "bfcvtn v" #r0 ".4h, v" #r0 ".4s\n" \
+    "bfcvtn2 v" #r0 ".8h, v" #r1 ".4s\n" \
+    "bfcvtn v" #r2 ".4h, v" #r2 ".4s\n" \
+    "str q" #r0 ", [%[c]]\n" \
+    "str d" #r2 ", [%[c], #16]\n" \
+    "add %[c], %[c], %[ld]\n"
+
+#define PUT_BF16_TWICE(r0, r1, r2) \
+    PUT_BF16(r0, r1, r2) \
+    "str q" #r0 ", [%[c2]]\n" \
+    "str d" #r2 ", [%[c2], #16]\n" \
+    "add %[c2], %[c2], %[ld2]\n"
+
+#define FINISH_ROW(take, put, d0, d1, d2) take(d0, d1, d2, 0, 1, 2) put(d0, d1, d2)
+
+#define FINISH_TILE(take, put) \
+    FINISH_ROW(take, put, 8, 9, 10) FINISH_ROW(take, put, 11, 12, 13) FINISH_ROW(take, put, 14, 15, 16) \
+    FINISH_ROW(take, put, 17, 18, 19) FINISH_ROW(take, put, 20, 21, 22) FINISH_ROW(take, put, 23, 24, 25) \
+    FINISH_ROW(take, put, 26, 27, 28) FINISH_ROW(take, put, 29, 30, 31)
+
+#define FINISH_PAIR(take, put, d0, d1, d2, d3, d4, d5) \
+    UNZIP_PAIR(d0, d1, d2, d3, d4, d5) \
+    take(0, 1, 2, d0, d1, d2) put(0, 1, 2) \
+    take(3, 4, 5, d3, d4, d5) put(3, 4, 5)
+
+#define FINISH_MATRIX_TILE(take, put) \
+    FINISH_PAIR(take, put, 8, 9, 10, 11, 12, 13) \
+    FINISH_PAIR(take, put, 14, 15, 16, 17, 18, 19) \
+    FINISH_PAIR(take, put, 20, 21, 22, 23, 24, 25) \
+    FINISH_PAIR(take, put, 26, 27, 28, 29, 30, 31)
+
+/* `size` is that of an element of D. */
+#define RUN_TILE_TO(text, steps, pa, pb, places, size) \
+    do { \
+        int64_t steps_ = (steps), ld_ = (places)->d_ld[0] * (size), ld2_ = (places)->d_ld[1] * (size); \
+        int64_t acc_ld_ = (places)->acc_ld * 4; \
+        const void *a_ = (pa), *b_ = (pb), *acc_ = (places)->acc; \
+        void *c_ = (places)->d[0], *c2_ = (places)->d[1]; \
+        \
+        __asm__ volatile(text \
+                         : [k] "+r"(steps_), [a] "+r"(a_), [b] "+r"(b_), [c] "+r"(c_), [c2] "+r"(c2_), \
+                           [acc] "+r"(acc_) \
+                         : [ld] "r"(ld_), [ld2] "r"(ld2_), [acc_ld] "r"(acc_ld_) \
+                         : TILE_CLOBBERS); \
+    } while (0)
+
+/* The four combinations of incoming sums and destinations. */
+#define FINISH_ALL(head, tile, put, steps, pa, pb, places, size) \
+    do { \
+        if ((places)->acc && (places)->d[1]) \
+            RUN_TILE_TO(head tile(ADD_SUMS, put##_TWICE), steps, pa, pb, places, size); \
+        else if ((places)->acc) \
+            RUN_TILE_TO(head tile(ADD_SUMS, put), steps, pa, pb, places, size); \
+        else if ((places)->d[1]) \
+            RUN_TILE_TO(head tile(NO_SUMS, put##_TWICE), steps, pa, pb, places, size); \
+        else \
+            RUN_TILE_TO(head tile(NO_SUMS, put), steps, pa, pb, places, size); \
+    } while (0)
+
+/* clang-format on */
+
+#endif
