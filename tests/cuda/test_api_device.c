@@ -1,0 +1,277 @@
+/*
+ * weft.h on the real GPU: ranks as threads and as processes that share it. Each part runs in a process of its
+ * own, so that one that fails leaves the others a clean GPU; a table says how each went. Arguments name the
+ * parts to run. Without a GPU there is nothing to test here: the test says so and passes.
+ */
+#include "api_cases.h"
+#include "run/cuda/driver.h"
+#include "support/procs.h"
+#include "support/ranks.h"
+
+#include <time.h>
+
+enum { NO_GPU = 77, PART_SECONDS = 100 };
+
+static int many = 1000;
+
+static void threads_of(int world)
+{
+    api_run run = {.runs = 2, .shapes = 2};
+
+    ranks_run(world, api_rank, &run);
+}
+
+static void process_rank(int rank, void *argument)
+{
+    weft_group *group;
+
+    (void)rank;
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    api_rank(group, argument);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    weft_finalize(group);
+}
+
+static void processes_of(int world)
+{
+    api_run run = {.runs = 2, .shapes = 2};
+
+    procs_run(world, process_rank, &run);
+}
+
+/* Many runs back to back, without a barrier on the host. */
+static void many_rank(weft_group *group, void *argument)
+{
+    api_run run = {0};
+    weft_group *cpu = NULL;
+
+    (void)argument;
+    if (api_groups(group, &cpu))
+        for (int kind = 0; kind < API_KINDS; kind++) {
+            tp_case t = api_case(&run, kind, 512, 384, 320);
+
+            api_try(group, cpu, &t, many);
+        }
+    weft_group_free(cpu);
+}
+
+static void many_of(int world)
+{
+    ranks_run(world, many_rank, NULL);
+}
+
+static weft_problem product(void)
+{
+    weft_problem p;
+
+    weft_problem_init(&p, WEFT_OP_AG_GEMM);
+    p.m = p.n = p.k = 512;
+    p.dtype = p.d_dtype = WEFT_BF16;
+    return p;
+}
+
+enum { MATRIX_BYTES = 512 * 512 * 2 };
+
+/* A plan with operands, run once, for the parts below. */
+static weft_plan *ready(weft_group *group, weft_operands *operands)
+{
+    weft_problem p = product();
+    weft_plan *plan = NULL;
+    char *block = NULL;
+
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_alloc(group, 3 * MATRIX_BYTES, 0, (void **)&block), WEFT_OK);
+    *operands = (weft_operands){
+        .size = sizeof(*operands), .a = block, .b = block + MATRIX_BYTES, .d = block + 2 * MATRIX_BYTES};
+    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
+    CHECK_INT(weft_run(plan, operands), WEFT_OK);
+    if (check_failures)
+        fprintf(stderr, "%s\n", weft_error(group));
+    return plan;
+}
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void alone(weft_group *group, void *argument)
+{
+    api_run run = {.runs = 2, .shapes = 1};
+
+    (void)argument;
+    api_rank(group, &run);
+}
+
+static void missing_rank(weft_group *group, void *argument)
+{
+    weft_operands operands;
+    weft_plan *plan = ready(group, &operands);
+    double begun = now();
+
+    (void)argument;
+    weft_set_deadlines(group, 0.5, 0.5);
+    if (weft_rank(group) == 1)
+        CHECK_INT(weft_barrier(group), WEFT_ERR_TIMEOUT);
+    else
+        CHECK_INT(weft_run(plan, &operands), WEFT_ERR_TIMEOUT);
+    CHECK_HAS(weft_error(group), "for rank 1 to enter run 2");
+    CHECK(now() - begun < 5);
+    weft_plan_destroy(plan);
+}
+
+static void missing_of(int world)
+{
+    ranks_run(world, missing_rank, NULL);
+    ranks_run(2, alone, NULL); /* the GPU still works, in this very process */
+}
+
+/* Rank 1 is killed while its kernel waits for the others (`amid`), or between runs. */
+static void killed_rank(int rank, void *argument)
+{
+    bool amid = *(int *)argument;
+    weft_group *group;
+    weft_operands operands;
+
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    weft_plan *plan = ready(group, &operands);
+    if (rank == 1) {
+        if (amid)
+            CHECK_INT(weft_run_on(plan, &operands, NULL), WEFT_OK);
+        nanosleep(&(struct timespec){0, 50000000}, NULL);
+        raise(SIGKILL);
+    }
+    if (amid)
+        nanosleep(&(struct timespec){0, 200000000}, NULL);
+    weft_set_deadlines(group, 10, 10);
+    double begun = now();
+    CHECK_INT(weft_run(plan, &operands), WEFT_ERR_PEER_DIED);
+    CHECK_HAS(weft_error(group), "rank 1");
+    CHECK(now() - begun < 10);
+    printf("  rank %d knew after %.3f s: %s\n", rank, now() - begun, weft_error(group));
+    weft_plan_destroy(plan);
+    weft_group_free(group);
+    ranks_run(2, alone, NULL);
+}
+
+static void killed_of(int world)
+{
+    int amid = world < 0;
+    procs all = procs_start(amid ? -world : world, killed_rank, &amid);
+
+    CHECK_INT(procs_wait(&all, 1), 128 + SIGKILL);
+    procs_join(&all);
+}
+
+/* A run captured on the caller's own stream and replayed: epochs advance on the device. */
+static void graph_rank(weft_group *group, void *argument)
+{
+    const weft_cuda_driver *cu = weft_cuda_driver_open(weft_error_thread());
+    weft_operands operands;
+    weft_plan *plan = ready(group, &operands);
+    CUcontext context;
+    CUstream stream;
+    CUgraph graph;
+    CUgraphExec replay;
+
+    (void)argument;
+    CHECK_INT(cu->cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+    CHECK_INT(cu->cuCtxSetCurrent(context), CUDA_SUCCESS);
+    CHECK_INT(cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    CHECK_INT(weft_run_on(plan, &operands, stream), WEFT_OK);
+    CHECK_INT(cu->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    CHECK_INT(weft_run_on(plan, &operands, stream), WEFT_OK);
+    CHECK_INT(cu->cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    CHECK_INT(cu->cuGraphInstantiate(&replay, graph, 0), CUDA_SUCCESS);
+    for (int i = 0; i < 50; i++)
+        CHECK_INT(cu->cuGraphLaunch(replay, stream), CUDA_SUCCESS);
+    CHECK_INT(weft_run_on(plan, &operands, stream), WEFT_OK);
+    CHECK_INT(weft_run_wait(plan, stream), WEFT_OK);
+    cu->cuGraphExecDestroy(replay);
+    cu->cuGraphDestroy(graph);
+    weft_plan_destroy(plan);
+    cu->cuStreamDestroy(stream);
+    cu->cuDevicePrimaryCtxRelease(0);
+}
+
+static void graph_of(int world)
+{
+    ranks_run(world, graph_rank, NULL);
+}
+
+static void look_for_gpu(int world)
+{
+    weft_group *group;
+
+    (void)world;
+    CHECK_INT(weft_group_threads(1, &group), WEFT_OK);
+    weft_status status = weft_group_use_gpu(group, 0);
+    if (status == WEFT_ERR_UNSUPPORTED) {
+        printf("no GPU to test on: %s\n", weft_error(group));
+        fflush(stdout);
+        _exit(NO_GPU);
+    }
+    CHECK_INT(status, WEFT_OK);
+    if (status != WEFT_OK)
+        fprintf(stderr, "%s\n", weft_error(group));
+    weft_group_free(group);
+}
+
+/* In a child of its own; its exit status. */
+static int run_part(const char *name, void (*part)(int), int world)
+{
+    double begun = now();
+    int status = 0;
+    pid_t child;
+
+    fflush(NULL);
+    child = fork();
+    if (child == 0) {
+        alarm(PART_SECONDS);
+        check_failures = 0;
+        part(world);
+        exit(check_failures ? 1 : 0);
+    }
+    while (waitpid(child, &status, 0) < 0)
+        ;
+    status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (status != NO_GPU)
+        printf("%-14s %2d ranks  %-6s %6.1f s\n", name, world < 0 ? -world : world,
+               status == 0               ? "ok"
+               : status == 128 + SIGALRM ? "stuck"
+                                         : "FAILED",
+               now() - begun);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*part)(int);
+        int world;
+    } parts[] = {
+        {"threads", threads_of, 1},     {"threads", threads_of, 2},    {"threads", threads_of, 3},
+        {"threads", threads_of, 4},     {"threads", threads_of, 5},    {"threads", threads_of, 6},
+        {"threads", threads_of, 7},     {"threads", threads_of, 8},    {"many", many_of, 4},
+        {"graph", graph_of, 2},         {"missing", missing_of, 2},    {"processes", processes_of, 2},
+        {"processes", processes_of, 4}, {"killed idle", killed_of, 2}, {"killed amid", killed_of, -3}};
+    int status = run_part("a GPU", look_for_gpu, 1);
+
+    if (status == NO_GPU)
+        return 0;
+    many = (int)check_repeat(200, 1000);
+    CHECK_INT(status, 0);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        bool asked = argc == 1;
+
+        for (int j = 1; j < argc; j++)
+            asked |= strstr(parts[i].name, argv[j]) != NULL;
+        if (asked)
+            CHECK_INT(run_part(parts[i].name, parts[i].part, parts[i].world), 0);
+    }
+    return check_report("test_cuda_api_device");
+}
