@@ -293,6 +293,8 @@ static void give_up(fake_launch *launch, int64_t now)
     weft_cuda_args *g = &launch->args;
     const weft_cuda_wait *wait = open_wait(launch);
     uint64_t limit = wait && wait->number < g->ranks_enter ? g->enter_deadline_ns : g->progress_deadline_ns;
+    if (g->stop && __atomic_load_n(g->stop, __ATOMIC_ACQUIRE))
+        __atomic_store_n(&g->control->abort, 1, __ATOMIC_RELEASE);
     if (!__atomic_load_n(&g->control->abort, __ATOMIC_ACQUIRE)) {
         if (!wait || (uint64_t)(now - launch->moved_ns) < limit)
             return;

@@ -283,6 +283,7 @@ static weft_status launch(weft_plan *plan, weft_cuda_bound *bound, CUstream stre
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     weft_status status;
 
+    bound->executor.args.stop = weft_cuda_of(plan->group)->stop;
     bound->executor.args.enter_deadline_ns = (uint64_t)plan->group->enter_ns;
     bound->executor.args.progress_deadline_ns = (uint64_t)plan->group->progress_ns;
     WEFT_CUDA_TRY(cuStreamIsCapturing(stream, &capture));

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct {
@@ -23,6 +24,9 @@ static void load(void)
     void *handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!handle)
         return;
+    /* Streams that share one of the driver's queues run one after another, and kernels of ranks that wait for
+     * each other then never meet. The driver reads this when it starts; there are 8 queues otherwise. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 #define WEFT_CUDA_FIND(name)                                                                                 \
     *(void **)&library.calls.name = dlsym(handle, WEFT_CUDA_TEXT(name));                                     \
     if (!library.calls.name) {                                                                               \

@@ -123,6 +123,7 @@ static void fill_args(weft_cuda_args *args, const weft_plan_part *part, const we
 {
     args->control = control;
     args->world = part->world;
+    args->rank = part->rank;
     args->enter_post0 = program->enter_post0;
     args->enter_posts = program->enter_posts;
     args->enter_wait0 = program->enter_wait0;
@@ -151,6 +152,7 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
     made.grid = program.lane_count * (program.hopper ? 2 : 1);
     made.link_bytes = program.link_bytes;
     fill_args(&made.args, part, &program, controls[part->rank], limits);
+    made.args.signals = binding->signals[part->rank];
     if (program.lane_count > (uint32_t)crews)
         status = weft_error_set(
             error, WEFT_ERR_ARGUMENT,

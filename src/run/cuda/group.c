@@ -212,8 +212,8 @@ static weft_status clear(weft_cuda_group *g, char *memory, size_t bytes, weft_er
 {
     const weft_cuda_driver *cu = g->device->cu;
 
-    WEFT_CUDA_TRY(cuMemsetD8Async((CUdeviceptr)(uintptr_t)memory, 0, bytes, g->side));
-    WEFT_CUDA_TRY(cuStreamSynchronize(g->side));
+    WEFT_CUDA_TRY(cuMemsetD8Async((CUdeviceptr)(uintptr_t)memory, 0, bytes, g->device->uploads));
+    WEFT_CUDA_TRY(cuStreamSynchronize(g->device->uploads));
     return WEFT_OK;
 }
 
@@ -287,8 +287,9 @@ static weft_status copy_now(weft_cuda_group *g, void *to, const void *from, size
 {
     const weft_cuda_driver *cu = g->device->cu;
 
-    WEFT_CUDA_TRY(cuMemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes, g->side));
-    WEFT_CUDA_TRY(cuStreamSynchronize(g->side));
+    WEFT_CUDA_TRY(
+        cuMemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes, g->device->uploads));
+    WEFT_CUDA_TRY(cuStreamSynchronize(g->device->uploads));
     return WEFT_OK;
 }
 
@@ -314,10 +315,10 @@ static weft_status move_word(weft_cuda_group *g, int rank, size_t at, uint64_t *
 
     *(uint64_t *)g->pinned = *word;
     if (out)
-        WEFT_CUDA_TRY(cuMemcpyHtoDAsync(there, g->pinned, sizeof(*word), g->side));
+        WEFT_CUDA_TRY(cuMemcpyHtoDAsync(there, g->pinned, sizeof(*word), g->device->uploads));
     else
-        WEFT_CUDA_TRY(cuMemcpyDtoHAsync(g->pinned, there, sizeof(*word), g->side));
-    weft_status status = weft_cuda_drain(g, g->side, limit_ns, error);
+        WEFT_CUDA_TRY(cuMemcpyDtoHAsync(g->pinned, there, sizeof(*word), g->device->uploads));
+    weft_status status = weft_cuda_drain(g, g->device->uploads, limit_ns, error);
     *word = *(uint64_t *)g->pinned;
     return status;
 }
@@ -388,7 +389,8 @@ static weft_status describe(weft_cuda_group *g, greeting *mine, weft_error_text 
     WEFT_CUDA_TRY(cuDeviceTotalMem(&bytes, g->device->device));
     WEFT_CUDA_TRY(cuMemAllocHost(&g->pinned, WEFT_CUDA_PINNED_BYTES));
     WEFT_CUDA_TRY(cuStreamCreate(&g->stream, CU_STREAM_NON_BLOCKING));
-    WEFT_CUDA_TRY(cuStreamCreate(&g->side, CU_STREAM_NON_BLOCKING));
+    memset(g->pinned, 0, WEFT_CUDA_PINNED_BYTES);
+    g->stop = (uint32_t *)((char *)g->pinned + WEFT_CUDA_PINNED_BYTES / 2);
     mine->bytes = bytes;
     mine->grain = grain;
     mine->crews = g->device->crews;
@@ -469,8 +471,6 @@ static void cuda_detach(weft_group *group)
         weft_cuda_push(g);
         if (g->stream)
             cu->cuStreamDestroy(g->stream);
-        if (g->side)
-            cu->cuStreamDestroy(g->side);
         if (g->pinned)
             cu->cuMemFreeHost(g->pinned);
         weft_cuda_heap_free(&g->heap);

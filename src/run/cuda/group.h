@@ -24,8 +24,8 @@ typedef struct weft_cuda_group {
     size_t committed; /* bytes at the beginning of every slot that have memory */
     int crews;        /* that a rank may use; the least over all ranks */
     CUstream stream;  /* the rank's own */
-    CUstream side;    /* for words written while a kernel runs */
-    void *pinned;     /* PINNED_BYTES of host memory that copies need not wait for */
+    void *pinned;     /* host memory of WEFT_CUDA_PINNED_BYTES, for words that are copied */
+    uint32_t *stop;   /* in it: the word that kernels which wait look at */
     struct weft_gpu_plan *plans;
     uint32_t plans_made;
 } weft_cuda_group;

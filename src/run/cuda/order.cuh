@@ -59,13 +59,13 @@ static __device__ __forceinline__ void trace_done(const weft_cuda_args &g, uint3
 
 /* The first expired wait of the rank writes the record, then raises every rank's abort word; its partner is
  * the load_relaxed in wait_for. */
-static __device__ __forceinline__ void give_up(const weft_cuda_args &g, const weft_cuda_wait &w,
-                                               uint32_t plan_task, uint64_t run, uint64_t have, uint64_t want)
+static __device__ __forceinline__ void give_up(const weft_cuda_args &g, uint32_t signal, uint32_t plan_task,
+                                               uint64_t run, uint64_t have, uint64_t want)
 {
     weft_cuda_record *record = &g.control->record;
     if (atomicCAS(&record->set, 0u, 1u) == 0) {
         record->plan_task = plan_task;
-        record->signal = w.number;
+        record->signal = signal;
         record->lane = blockIdx.x;
         record->run = run;
         record->have = have;
@@ -77,26 +77,34 @@ static __device__ __forceinline__ void give_up(const weft_cuda_args &g, const we
         atomicExch_system(&g.peers[r]->abort, 1u);
 }
 
-/* Polls one signal. False when the run is to be given up; partner: the add_release of the posting task. */
+/*
+ * Polls one signal. False when the run is to be given up; partner: the add_release of the posting task. A
+ * peer has the longer deadline to enter a run, so a wait for progress counts only once all have (see
+ * enter_run).
+ */
 static __device__ __forceinline__ bool wait_for(const weft_cuda_args &g, const weft_cuda_wait &w,
                                                 uint32_t plan_task, uint64_t run)
 {
-    uint64_t want = run * w.total + w.count;
-    uint64_t began = 0, limit = w.number < g.ranks_enter ? g.enter_deadline_ns : g.progress_deadline_ns;
+    uint64_t want = run * w.total + w.count, began = 0;
+    bool enters = w.number < g.ranks_enter;
     for (uint32_t spins = 1;; spins++) {
         uint64_t have = load_acquire(w.signal);
         if ((int64_t)(have - want) >= 0)
             return true;
-        if (spins % 32 == 0) {
-            if (load_relaxed(&g.control->abort))
-                return false;
-            uint64_t now = now_ns();
-            if (!began) {
-                began = now;
-            } else if (now - began > limit) {
-                give_up(g, w, plan_task, run, have, want);
-                return false;
-            }
+        if (spins % 32)
+            continue;
+        if (load_relaxed(&g.control->abort))
+            return false;
+        if (spins % 2048 == 0 && g.stop && load_relaxed(g.stop)) { /* the host's word, across the bus */
+            atomicExch_system(&g.control->abort, 1u);
+            return false;
+        }
+        uint64_t now = now_ns();
+        if (!began || (!enters && load_relaxed(&g.control->entered) != (uint32_t)run + 1)) {
+            began = now;
+        } else if (now - began > (enters ? g.enter_deadline_ns : g.progress_deadline_ns)) {
+            give_up(g, w.number, plan_task, run, have, want);
+            return false;
         }
     }
 }
@@ -136,13 +144,19 @@ static __device__ __forceinline__ void task_done(const weft_cuda_args &g, const 
     post_all(g, t.post0, t.post_count);
 }
 
-/* One thread of the rank: its memory may be used in this run. */
+/* One thread of the rank: its memory may be used in this run; notes when all peers say the same. */
 static __device__ __forceinline__ void enter_run(const weft_cuda_args &g, uint64_t run, uint64_t began)
 {
     if (g.trace)
         g.trace[2 * g.trace_tasks] = began;
     wait_list(g, g.enter_wait0, g.enter_waits, 0, run);
     post_all(g, g.enter_post0, g.enter_posts);
+    for (int r = 0; r < g.world; r++) {
+        weft_cuda_wait enter = {g.signals + r * WEFT_CUDA_LINE_WORDS, 1, 1, (uint32_t)r};
+        if (r != g.rank && !wait_for(g, enter, 0, run))
+            return;
+    }
+    atomicExch(&g.control->entered, (uint32_t)run + 1); /* partner: the load in wait_for */
 }
 
 /* One thread of the rank: nobody uses its memory any more. */

@@ -52,7 +52,7 @@ static size_t lay_out(weft_plan *plan)
                       1024);
     }
     p->signals_at = at;
-    at += (part->signal_count + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_SIGNAL_WORDS;
+    at += (part->signal_count + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_LINE_WORDS;
     p->control_at = at;
     return at + CONTROL_BYTES;
 }
@@ -244,18 +244,6 @@ void weft_cuda_plan_destroy(weft_plan *plan)
 
 /* ---- waiting -------------------------------------------------------------------------------------- */
 
-/* Stops the kernels of this rank that wait for peers; its partner is the look at the word in every wait. */
-static weft_status raise_abort(weft_cuda_group *g, weft_error_text *error)
-{
-    const weft_cuda_driver *cu = g->device->cu;
-
-    *(uint32_t *)g->pinned = 1;
-    for (const weft_gpu_plan *p = g->plans; p; p = p->next)
-        WEFT_CUDA_TRY(cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)&weft_cuda_plan_control(p)->abort, g->pinned,
-                                        sizeof(uint32_t), g->side));
-    return weft_cuda_drain(g, g->side, 1000000000, error);
-}
-
 /* Whether something has happened to the group for which the run must be given up. */
 static weft_status look(weft_group *group)
 {
@@ -288,6 +276,8 @@ static weft_status pass(weft_group *group, CUstream stream)
             weft_error_text why = {0};
             weft_status status = weft_cuda_check(cu, result, "cuStreamQuery", &why);
 
+            if (look(group) != WEFT_OK) /* a process that dies can take MPS, and so this one's GPU, with it */
+                return weft_group_check(group);
             return weft_group_poison(group, status, "rank %d's GPU failed: %.400s", group->rank, why.text);
         }
         if (result == CUDA_SUCCESS || (lost != WEFT_OK && now - looked > group->progress_ns))
@@ -295,11 +285,8 @@ static weft_status pass(weft_group *group, CUstream stream)
         if (lost == WEFT_OK && now - looked > LOOK_NS) {
             looked = now;
             lost = look(group);
-            if (lost != WEFT_OK) {
-                weft_error_text ignored = {0};
-
-                raise_abort(g, &ignored);
-            }
+            if (lost != WEFT_OK) /* partner: the look at it in every kernel's waits */
+                __atomic_store_n(g->stop, 1, __ATOMIC_RELEASE);
         }
         if (now - begun > SPIN_NS)
             nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
@@ -312,8 +299,8 @@ static weft_status outcome_of(weft_plan *plan, const weft_cuda_executor *executo
     weft_group *group = plan->group;
     weft_cuda_group *g = weft_cuda_of(group);
     weft_error_text why = {0};
-    weft_status status =
-        weft_cuda_executor_outcome(executor, g->side, NULL, &why); /* the stream has passed: no wait */
+    weft_status status = weft_cuda_executor_outcome(executor, g->device->uploads, NULL,
+                                                    &why); /* the stream has passed: no wait */
 
     if (status == WEFT_OK)
         return WEFT_OK;

@@ -179,7 +179,7 @@ static weft_status add_wait(lowering *low, uint32_t signal, uint32_t count, uint
     if (!RESERVE(program, wait))
         return weft_error_set(low->error, WEFT_ERR_MEMORY, "no memory for the waits of a plan");
     program->waits[program->wait_count++] = (weft_cuda_wait){
-        .signal = low->binding->signals[low->part->rank] + (size_t)signal * WEFT_CUDA_SIGNAL_WORDS,
+        .signal = low->binding->signals[low->part->rank] + (size_t)signal * WEFT_CUDA_LINE_WORDS,
         .count = count,
         .total = total,
         .number = signal};
@@ -192,7 +192,7 @@ static weft_status add_post(lowering *low, uint32_t signal, int rank)
     if (!RESERVE(program, post))
         return weft_error_set(low->error, WEFT_ERR_MEMORY, "no memory for the posts of a plan");
     program->posts[program->post_count++] =
-        low->binding->signals[rank] + (size_t)signal * WEFT_CUDA_SIGNAL_WORDS;
+        low->binding->signals[rank] + (size_t)signal * WEFT_CUDA_LINE_WORDS;
     return WEFT_OK;
 }
 

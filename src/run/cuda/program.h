@@ -10,10 +10,7 @@
 #include "plan/plan.h"
 #include "run/cuda/task.h"
 
-enum {
-    WEFT_CUDA_SIGNAL_WORDS = 16,     /* a signal has a line of 128 bytes to itself */
-    WEFT_CUDA_PRIVATE_SIGNALS = 4096 /* the most that the lowering may add to a plan's */
-};
+enum { WEFT_CUDA_PRIVATE_SIGNALS = 4096 }; /* the most that the lowering may add to a plan's */
 
 /* Where an operand's instance lies on one rank: device addresses that the lowering rank can use. */
 typedef struct weft_cuda_place {

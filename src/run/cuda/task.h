@@ -12,6 +12,8 @@
 
 enum { WEFT_CUDA_TILE_M = 256, WEFT_CUDA_TILE_N = 256, WEFT_CUDA_TILE_K = 64 };
 
+enum { WEFT_CUDA_LINE_WORDS = 16 }; /* a signal has a line of 128 bytes to itself */
+
 enum { WEFT_CUDA_COPY, WEFT_CUDA_GEMM, WEFT_CUDA_REDUCE };
 
 enum {
@@ -71,6 +73,7 @@ typedef struct weft_cuda_control {
     uint64_t run; /* runs of this plan so far; advanced by the last CTA, so a captured graph replays */
     uint32_t finished;
     uint32_t abort;
+    uint32_t entered;      /* the run, counted from 1, that every peer has entered */
     uint64_t link_late_ns; /* worst lateness of a copy against its due_ns */
     weft_cuda_record record;
 } weft_cuda_control;
@@ -90,6 +93,9 @@ typedef struct weft_cuda_args {
     float alpha, beta;
     int32_t act;
     uint64_t enter_deadline_ns, progress_deadline_ns;
+    const uint64_t *signals; /* this rank's, ENTER signals first */
+    const uint32_t *stop;    /* NULL, or a word of host memory: not zero ends the run */
+    int32_t rank;
     uint32_t ranks_enter; /* signals below this number are ENTER signals: they have the longer deadline */
     /* NULL, or globaltimer of the last run: [2 t] when plan task t could begin (0: it had no wait), [2 t + 1]
      * when it was done; behind the last task when the kernel began and when its peers were done with it. */

@@ -50,8 +50,7 @@ static weft_status give_memory(weft_cuda_world *w, const weft_cuda_world_options
     if (part->operand_count > 64)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "a plan of %u operands", part->operand_count);
     data = lay_out(w, options->dense, offsets);
-    signal_bytes =
-        (part->signal_count + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_SIGNAL_WORDS;
+    signal_bytes = (part->signal_count + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_LINE_WORDS;
     status = weft_cuda_heap_grain(w->device, &grain, error);
     if (status == WEFT_OK)
         status =
@@ -73,9 +72,9 @@ static weft_status enter_peers(weft_cuda_world *w, uint64_t *signals, weft_error
     const weft_cuda_driver *cu = w->device->cu;
     uint64_t many = (uint64_t)1 << 40;
     for (int p = 0; p < w->world; p++) {
-        CUdeviceptr enter = (CUdeviceptr)(uintptr_t)(signals + WEFT_SIGNAL_ENTER(p) * WEFT_CUDA_SIGNAL_WORDS);
+        CUdeviceptr enter = (CUdeviceptr)(uintptr_t)(signals + WEFT_SIGNAL_ENTER(p) * WEFT_CUDA_LINE_WORDS);
         CUdeviceptr done =
-            (CUdeviceptr)(uintptr_t)(signals + WEFT_SIGNAL_DONE(w->world, p) * WEFT_CUDA_SIGNAL_WORDS);
+            (CUdeviceptr)(uintptr_t)(signals + WEFT_SIGNAL_DONE(w->world, p) * WEFT_CUDA_LINE_WORDS);
         WEFT_CUDA_TRY(cuMemcpyHtoDAsync(enter, &many, sizeof(many), NULL));
         WEFT_CUDA_TRY(cuMemcpyHtoDAsync(done, &many, sizeof(many), NULL));
     }
