@@ -110,8 +110,8 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
     sums = sums > strip ? sums : strip;
     bytes = aligned_bytes(a, size) + (packed_b ? 0 : aligned_bytes(b, size)) + aligned_bytes(sums, 4);
     if (!packed_b && (kernel->along || kernel->across))
-        streamed =
-            aligned_bytes(weft_pack_k(kernel, k) * kernel->mr, size) + aligned_bytes(kernel->mr * n, 4);
+        streamed = aligned_bytes(weft_pack_k(kernel, k) * kernel->mr, size) +
+                   aligned_bytes(min64(m, kernel->mr) * n, 4);
     return bytes > streamed ? bytes : streamed;
 }
 
@@ -210,8 +210,7 @@ static void run_streamed(const weft_gemm_tile *tile, const weft_stream *stream, 
 {
     const weft_kernel *kernel = tile->bind->kernel;
     weft_pack_side side = weft_pack_side_a(kernel, stream->rows);
-    int64_t padded_k = weft_pack_k(kernel, tile->k);
-    size_t a_bytes = aligned_bytes(padded_k * side.lines, weft_dtype_size(kernel->type));
+    size_t a_bytes = aligned_bytes(weft_pack_k(kernel, tile->k) * side.lines, weft_dtype_size(kernel->type));
     char *sums = workspace + a_bytes;
 
     weft_pack_panels(kernel, &side, workspace, (int64_t)a_bytes, tile->a, tile->a_dtype, tile->a_rs,
@@ -283,7 +282,7 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
         .d_bytes = weft_dtype_size(d_dtype),
     };
 
-    job.streams = few || (packed && kernel->run_ahead && tile->m <= STREAM_ROWS_MOST);
+    job.streams = few || (kernel->run_ahead && tile->m <= STREAM_ROWS_MOST);
     job.first = job.streams && !few ? kernel->run_ahead : job.run;
     if (!job.streams && weft_job_only_rounds(tile) && d_dtype == kernel->type)
         job.finish = kernel->finish;

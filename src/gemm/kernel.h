@@ -59,10 +59,9 @@ typedef struct weft_few {
 } weft_few;
 
 /*
- * For at most `rows` rows of A and a B of the kernel's type that is used once: C (m x n) = A * B, or += when
- * `add`, straight from B as it lies in memory, lines `ldb` elements apart. A is one packed panel of `rows`
- * rows over all of k. The sum over each `block` of k is formed first, in the order of the kernel, and added
- * to C once.
+ * For at most `rows` rows of A (not more than mr) and a B of the kernel's type that is used once: C (m x n) =
+ * A * B, or += when `add`, straight from B as it lies in memory, lines `ldb` elements apart. A is one packed
+ * panel of `rows` rows over all of k. The sum over each `block` of k is formed first and added to C once.
  */
 typedef struct weft_stream {
     int rows;

@@ -136,12 +136,12 @@ static void run_one(const weft_gemm_tile *tile, int members, char *scratch, size
     char *packed_memory = scratch + (size_t)members * workspace_bytes;
     int64_t step = columns_at_once(tile);
 
-    if (tile->packed_b || tile->k == 0 || tile->m <= tile->bind->kernel->mr) {
-        run_packed(tile, members, scratch, workspace_bytes);
-        return;
-    }
     if (members == 1) {
         weft_gemm_run_tile(tile, scratch);
+        return;
+    }
+    if (tile->packed_b || tile->k == 0 || tile->m <= tile->bind->kernel->mr) {
+        run_packed(tile, members, scratch, workspace_bytes);
         return;
     }
     for (int64_t j = 0; j < tile->n; j += step) {

@@ -21,6 +21,6 @@ const weft_kernel weft_bf16_8x12_bfmmla = {
     .k_step = 4,
     RUN_KERNELS,
     .finish = finish,
-    .along = (const weft_stream[]){{8, weft_stream_bf16}, {0}},
+    STREAM_KERNELS(bf16),
     WEFT_PACKERS(2, 4, 12),
 };

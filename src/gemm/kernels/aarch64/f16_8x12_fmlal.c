@@ -59,5 +59,6 @@ const weft_kernel weft_f16_8x12_fmlal = {
     .k_step = 2,
     RUN_KERNELS,
     FEW_KERNELS,
+    STREAM_KERNELS(f16),
     WEFT_PACKERS(2, 1, 12),
 };

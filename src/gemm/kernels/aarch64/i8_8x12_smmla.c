@@ -14,5 +14,6 @@ const weft_kernel weft_i8_8x12_smmla = {
     .b_kr = 8,
     .k_step = 8,
     RUN_KERNELS,
+    STREAM_KERNELS(i8),
     WEFT_PACKERS(1, 8, 12),
 };

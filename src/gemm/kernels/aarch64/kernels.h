@@ -13,12 +13,16 @@ extern const weft_kernel weft_bf16_8x12_bfmmla;
 extern const weft_kernel weft_i8_8x12_sdot;
 extern const weft_kernel weft_i8_8x12_smmla;
 
-/* stream_bf16.c */
-void weft_stream_bf16(int64_t m, int64_t n, int64_t k, int64_t block, const void *a, const void *b,
-                      int64_t ldb, void *c, int64_t c_ld, int add);
+/* stream_<type>.c: for rows of B, and for columns of it, that lie in memory as lines */
+extern const weft_stream weft_stream_f32_across[], weft_stream_f32_along[];
+extern const weft_stream weft_stream_f16_across[], weft_stream_f16_along[];
+extern const weft_stream weft_stream_bf16_across[], weft_stream_bf16_along[];
+extern const weft_stream weft_stream_i8_across[], weft_stream_i8_along[];
 
-/* stream_f32.c */
-void weft_stream_across_f32(int64_t m, int64_t n, int64_t k, int64_t block, const void *a, const void *b,
-                            int64_t ldb, void *c, int64_t c_ld, int add);
+/* stream_bf16_1.c */
+void weft_stream_bf16_across_1(int64_t m, int64_t n, int64_t k, int64_t block, const void *a, const void *b,
+                               int64_t ldb, void *c, int64_t c_ld, int add);
+
+#define STREAM_KERNELS(type) .across = weft_stream_##type##_across, .along = weft_stream_##type##_along
 
 #endif

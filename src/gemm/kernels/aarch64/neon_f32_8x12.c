@@ -21,6 +21,6 @@ const weft_kernel weft_neon_f32_8x12 = {
     RUN_KERNELS,
     .finish = finish,
     FEW_KERNELS,
-    .across = (const weft_stream[]){{4, weft_stream_across_f32}, {0}},
+    STREAM_KERNELS(f32),
     WEFT_PACKERS(4, 1, 12),
 };

@@ -1,108 +1,47 @@
-/*
- * Few rows of bf16 A against a transposed B (n lines of k) that is used once: B streams from memory straight
- * into BFMMLA, without being packed. Up to 8 rows; the work per byte of B grows with the row pairs, so 1, 2
- * and 4 pairs are compiled apart.
- *
- * Inside a k block the sums grow in the same order as in the packed kernel, so the bits are the same.
- */
+/* Streaming bf16 through BFMMLA: see stream.h. */
 #include "kernels.h"
 
 #include <arm_neon.h>
-#include <string.h>
-
-enum { PANEL = 8 };
 
 #define INLINE static inline __attribute__((always_inline))
+#define ELEMENT uint16_t
+#define SUM float
 
-INLINE bfloat16x8_t load(const uint16_t *p)
+enum { K_STEP = 4 };
+
+#define MMLA(d, x, y) "bfmmla v" #d ".4s, v" #x ".8h, v" #y ".8h\n"
+
+INLINE uint64x2_t load(const uint16_t *p)
 {
-    return vreinterpretq_bf16_u16(vld1q_u16(p));
+    return vreinterpretq_u64_u16(vld1q_u16(p));
 }
 
-INLINE bfloat16x8_t zip_64(bfloat16x8_t x, bfloat16x8_t y, int second)
+INLINE void store(uint16_t *p, uint64x2_t x)
 {
-    uint64x2_t a = vreinterpretq_u64_bf16(x), b = vreinterpretq_u64_bf16(y);
-
-    return vreinterpretq_bf16_u64(second ? vzip2q_u64(a, b) : vzip1q_u64(a, b));
+    vst1q_u16(p, vreinterpretq_u16_u64(x));
 }
 
-INLINE void clear(float32x4_t sums[4][4])
+/* 4 lines of 32 columns: columns 8u.. make granule u. */
+INLINE void gather(uint16_t *staged, int apart, const uint16_t *b, int64_t ldb)
 {
-    for (int i = 0; i < 16; i++)
-        sums[i / 4][i % 4] = vdupq_n_f32(0);
-}
+#pragma GCC unroll 4
+    for (int u = 0; u < 4; u++) {
+        uint16x8_t w = vld1q_u16(b + 8 * u), x = vld1q_u16(b + ldb + 8 * u),
+                   y = vld1q_u16(b + 2 * ldb + 8 * u), z = vld1q_u16(b + 3 * ldb + 8 * u);
+        uint32x4_t wx = vreinterpretq_u32_u16(vzip1q_u16(w, x)), yz = vreinterpretq_u32_u16(vzip1q_u16(y, z)),
+                   wx2 = vreinterpretq_u32_u16(vzip2q_u16(w, x)),
+                   yz2 = vreinterpretq_u32_u16(vzip2q_u16(y, z));
+        uint16_t *to = staged + u * apart;
 
-/* sums[i][j] holds rows 2i, 2i+1 and columns 2j, 2j+1; `cols` of the 8 columns are stored or added. */
-INLINE void finish(float32x4_t sums[4][4], int pairs, int64_t cols, float *c, int64_t c_ld, int add)
-{
-    for (int i = 0; i < 2 * pairs; i++) {
-        float row[PANEL], *to = c + i * c_ld;
-
-        for (int j = 0; j < 4; j++)
-            vst1_f32(row + 2 * j, i & 1 ? vget_high_f32(sums[i / 2][j]) : vget_low_f32(sums[i / 2][j]));
-        for (int64_t j = 0; j < cols; j++)
-            to[j] = add ? to[j] + row[j] : row[j];
+        vst1q_u16(to, vreinterpretq_u16_u32(vzip1q_u32(wx, yz)));
+        vst1q_u16(to + 8, vreinterpretq_u16_u32(vzip2q_u32(wx, yz)));
+        vst1q_u16(to + 16, vreinterpretq_u16_u32(vzip1q_u32(wx2, yz2)));
+        vst1q_u16(to + 24, vreinterpretq_u16_u32(vzip2q_u32(wx2, yz2)));
     }
 }
 
-/* ---- B as n rows of k: each column of the product reads one of them ------------------------------- */
+#include "stream_matrix.h"
 
-INLINE void transposed_block(int64_t k, const uint16_t *a, const uint16_t *const line[PANEL],
-                             float32x4_t sums[4][4], int pairs)
-{
-    int64_t p = 0;
-
-    for (; p + 8 <= k; p += 8) {
-        const uint16_t *here = a + p * PANEL;
-
-        for (int j = 0; j < 4; j++) {
-            bfloat16x8_t x = load(line[2 * j] + p), y = load(line[2 * j + 1] + p);
-
-            for (int i = 0; i < pairs; i++) {
-                sums[i][j] = vbfmmlaq_f32(sums[i][j], load(here + 8 * i), zip_64(x, y, 0));
-                sums[i][j] = vbfmmlaq_f32(sums[i][j], load(here + 32 + 8 * i), zip_64(x, y, 1));
-            }
-        }
-    }
-    for (; p < k; p += 4) {
-        for (int j = 0; j < 4; j++) {
-            uint16_t two[8] = {0};
-            size_t bytes = (size_t)(k - p < 4 ? k - p : 4) * 2;
-
-            memcpy(two, line[2 * j] + p, bytes);
-            memcpy(two + 4, line[2 * j + 1] + p, bytes);
-            for (int i = 0; i < pairs; i++)
-                sums[i][j] = vbfmmlaq_f32(sums[i][j], load(a + p * PANEL + 8 * i), load(two));
-        }
-    }
-}
-
-INLINE void transposed(int64_t n, int64_t k, int64_t block, const uint16_t *a, const uint16_t *b, int64_t ldb,
-                       float *c, int64_t c_ld, int add, int pairs)
-{
-    for (int64_t j = 0; j < n; j += PANEL) {
-        int64_t cols = n - j < PANEL ? n - j : PANEL;
-
-        for (int64_t p = 0; p < k; p += block) {
-            const uint16_t *line[PANEL];
-            float32x4_t sums[4][4];
-
-            for (int x = 0; x < PANEL; x++)
-                line[x] = b + (j + (x < cols ? x : cols - 1)) * ldb + p;
-            clear(sums);
-            transposed_block(k - p < block ? k - p : block, a + p * PANEL, line, sums, pairs);
-            finish(sums, pairs, cols, c + j, c_ld, add || p > 0);
-        }
-    }
-}
-
-void weft_stream_bf16(int64_t m, int64_t n, int64_t k, int64_t block, const void *a, const void *b,
-                      int64_t ldb, void *c, int64_t c_ld, int add)
-{
-    if (m <= 2)
-        transposed(n, k, block, a, b, ldb, c, c_ld, add, 1);
-    else if (m <= 4)
-        transposed(n, k, block, a, b, ldb, c, c_ld, add, 2);
-    else
-        transposed(n, k, block, a, b, ldb, c, c_ld, add, 4);
-}
+const weft_stream weft_stream_bf16_across[] = {
+    {1, weft_stream_bf16_across_1}, {2, across_2}, {4, across_4}, {8, across_8}, {0}};
+const weft_stream weft_stream_bf16_along[] = {{2, along_2}, {4, along_4}, {8, along_8}, {0}};

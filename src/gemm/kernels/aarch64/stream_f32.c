@@ -1,92 +1,60 @@
-/*
- * Few rows of fp32 A against a row-major B (k lines of n) that is used once: B streams from memory straight
- * into FMLA, without being packed. Up to 4 rows; 1, 2 and 4 are compiled apart.
- *
- * A strip of sums stays in L1 while all k of a block pass over it, as many lines of B at a time as there are
- * rows: more would meet in the same sets of the cache where lines are a power of two apart. Every sum grows
- * by fused multiply-adds in ascending k, as in the packed kernel, so the bits are the same. Per 4 columns and
- * k with one row: 1 load of B, 1 load and 1 store of sums, 1 FMLA: memory is the limit.
- */
+/* Streaming fp32: see stream.h. */
 #include "kernels.h"
 
 #include <arm_neon.h>
-#include <string.h>
-
-enum { PANEL = 4, SUMS = 8192 };
 
 #define INLINE static inline __attribute__((always_inline))
+#define ELEMENT float
 
-/* sums[i] += A(i, p) * B(p, .) for `lines` successive p and `cols` columns. */
-INLINE void add_lines(int rows, int lines, const float *a, const float *b, int64_t ldb, float *sums,
-                      int64_t width, int64_t cols)
+enum { K_STEP = 1, UNIT = 24 };
+
+#define LOAD_B "ldp q2, q3, [%[b]]\n ldp q4, q5, [%[b], #32]\n ldp q6, q7, [%[b], #64]\n"
+#define LOAD_A_1 "ldr s0, [%[a]], #4\n"
+#define LOAD_A_2 "ldr d0, [%[a]], #8\n"
+#define LOAD_A_4 "ldr q0, [%[a]], #16\n"
+#define ROW(d0, d1, d2, d3, d4, d5, e)                                                                       \
+    "fmla v" #d0 ".4s, v2.4s, v0.s[" #e "]\n fmla v" #d1 ".4s, v3.4s, v0.s[" #e "]\n fmla v" #d2             \
+    ".4s, v4.4s, v0.s[" #e "]\n fmla v" #d3 ".4s, v5.4s, v0.s[" #e "]\n fmla v" #d4 ".4s, v6.4s, v0.s[" #e   \
+    "]\n fmla v" #d5 ".4s, v7.4s, v0.s[" #e "]\n"
+
+/* 4x4 elements at a time are transposed. */
+INLINE void stage_along(float *staged, const float *b, int64_t ldb)
 {
-    float32x4_t x[4];
-    int64_t j = 0;
+    for (int i = 0; i < UNIT; i += 4) {
+        const float *line = b + i * ldb;
 
-    for (int p = 0; p < lines; p++)
-        x[p] = vld1q_f32(a + p * PANEL);
-    for (; j + 4 <= cols; j += 4) {
-        float32x4_t line[4];
+#pragma GCC unroll 4
+        for (int p = 0; p < 16; p += 4) {
+            float32x4_t w = vld1q_f32(line + p), x = vld1q_f32(line + ldb + p),
+                        y = vld1q_f32(line + 2 * ldb + p), z = vld1q_f32(line + 3 * ldb + p);
+            float32x4_t wy = vzip1q_f32(w, y), xz = vzip1q_f32(x, z), wy2 = vzip2q_f32(w, y),
+                        xz2 = vzip2q_f32(x, z);
+            float *to = staged + p * UNIT + i;
 
-        for (int p = 0; p < lines; p++)
-            line[p] = vld1q_f32(b + p * ldb + j);
-        for (int i = 0; i < rows; i++) {
-            float32x4_t sum = vld1q_f32(sums + i * width + j);
-
-            for (int p = 0; p < lines; p++)
-                sum = vfmaq_n_f32(sum, line[p], x[p][i]);
-            vst1q_f32(sums + i * width + j, sum);
-        }
-    }
-    for (; j < cols; j++) {
-        for (int i = 0; i < rows; i++) {
-            for (int p = 0; p < lines; p++)
-                sums[i * width + j] = __builtin_fmaf(a[p * PANEL + i], b[p * ldb + j], sums[i * width + j]);
-        }
-    }
-}
-
-INLINE void strip(int rows, int64_t cols, int64_t k, const float *a, const float *b, int64_t ldb, float *c,
-                  int64_t c_ld, int add, int64_t m)
-{
-    float sums[SUMS];
-    int64_t width = SUMS / rows;
-    int64_t p = 0;
-
-    for (int i = 0; i < rows; i++)
-        memset(sums + i * width, 0, (size_t)cols * sizeof(float));
-    for (; p + rows <= k; p += rows)
-        add_lines(rows, rows, a + p * PANEL, b + p * ldb, ldb, sums, width, cols);
-    for (; p < k; p++)
-        add_lines(rows, 1, a + p * PANEL, b + p * ldb, ldb, sums, width, cols);
-    for (int64_t i = 0; i < m; i++) {
-        float *to = c + i * c_ld;
-
-        for (int64_t j = 0; j < cols; j++)
-            to[j] = add ? to[j] + sums[i * width + j] : sums[i * width + j];
-    }
-}
-
-void weft_stream_across_f32(int64_t m, int64_t n, int64_t k, int64_t block, const void *a, const void *b,
-                            int64_t ldb, void *c, int64_t c_ld, int add)
-{
-    int64_t width = SUMS / (m == 1 ? 1 : m == 2 ? 2 : 4);
-
-    for (int64_t p = 0; p < k; p += block) {
-        int64_t depth = k - p < block ? k - p : block;
-        const float *rows_a = (const float *)a + p * PANEL;
-
-        for (int64_t j = 0; j < n; j += width) {
-            int64_t cols = n - j < width ? n - j : width;
-            const float *from = (const float *)b + p * ldb + j;
-            float *to = (float *)c + j;
-
-            if (m == 1)
-                strip(1, cols, depth, rows_a, from, ldb, to, c_ld, add || p > 0, m);
-            else if (m == 2)
-                strip(2, cols, depth, rows_a, from, ldb, to, c_ld, add || p > 0, m);
-            else
-                strip(4, cols, depth, rows_a, from, ldb, to, c_ld, add || p > 0, m);
+            vst1q_f32(to, vzip1q_f32(wy, xz));
+            vst1q_f32(to + UNIT, vzip2q_f32(wy, xz));
+            vst1q_f32(to + 2 * UNIT, vzip1q_f32(wy2, xz2));
+            vst1q_f32(to + 3 * UNIT, vzip2q_f32(wy2, xz2));
         }
     }
 }
+
+static inline int64_t sum_at(int64_t i, int64_t j)
+{
+    return i * UNIT + j;
+}
+
+#include "stream_element.h"
+
+#include "stream_across.h"
+#include "stream_along.h"
+
+STREAM(across_1, across, 1)
+STREAM(across_2, across, 2)
+STREAM(across_4, across, 4)
+STREAM(along_1, along, 1)
+STREAM(along_2, along, 2)
+STREAM(along_4, along, 4)
+
+const weft_stream weft_stream_f32_across[] = {{1, across_1}, {2, across_2}, {4, across_4}, {0}};
+const weft_stream weft_stream_f32_along[] = {{1, along_1}, {2, along_2}, {4, along_4}, {0}};

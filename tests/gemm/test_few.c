@@ -1,0 +1,130 @@
+/*
+ * Few rows, where kernels stream B: every edge of rows, columns and k, packed and as it lies, exact on small
+ * integers; NaN stays in its row or column; float32 gives the same bits however B lies.
+ */
+#include "gemm/gemm_case.h"
+
+static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I8};
+
+enum { PACKED, ACROSS, ALONG, LAYOUTS };
+
+static gemm_case case_of(const weft_core *core, weft_dtype dtype, int layout, int64_t m, int64_t n, int64_t k)
+{
+    gemm_case c = gemm_case_plain(core, dtype, m, n, k);
+
+    c.d_dtype = dtype == WEFT_I8 ? WEFT_I32 : WEFT_F32;
+    c.packed_b = layout == PACKED;
+    c.transpose_b = layout == ALONG;
+    return c;
+}
+
+static void test_edges(const weft_core *core, weft_dtype dtype)
+{
+    static const int64_t wide[] = {47, 48, 49, 63, 64, 65, 95, 96, 97, 127, 129, 191, 192, 193, 201};
+    uint64_t seed = 31 + (uint64_t)dtype;
+    int64_t wides = sizeof(wide) / sizeof(wide[0]);
+    long rounds = check_repeat(1, 30);
+
+    for (long round = 0; round < rounds; round++) {
+        for (int64_t m = 1; m <= 9; m++) {
+            for (int64_t x = 0; x < 27 + wides; x++) {
+                int64_t n = x < 27 ? x + 1 : wide[x - 27], k = 1 + (int64_t)(check_random(&seed) % 140);
+                gemm_case c = case_of(core, dtype, (int)(check_random(&seed) % LAYOUTS), m, n, k);
+
+                c.seed = check_random(&seed);
+                c.slack = (int64_t)(c.seed % 3) * 5;
+                c.acc = c.seed >> 8 & 1;
+                c.bias = c.seed >> 9 & 1;
+                gemm_case_run(&c);
+            }
+        }
+    }
+}
+
+/* Several blocks of k, and more columns than a strip of sums has. */
+static void test_long(const weft_core *core, weft_dtype dtype)
+{
+    const weft_binding *bind = weft_core_binding(core, dtype, false);
+
+    for (int layout = 0; layout < LAYOUTS; layout++) {
+        for (int64_t m = 1; m <= 8; m *= 2) {
+            gemm_case deep = case_of(core, dtype, layout, m, 31, 2 * bind->kc + 13);
+            gemm_case wide = case_of(core, dtype, layout, m, 16384 / m + 29, 11);
+
+            deep.acc = m == 2;
+            wide.slack = m == 4 ? 3 : 0;
+            gemm_case_run(&deep);
+            gemm_case_run(&wide);
+        }
+    }
+}
+
+/* NaN in A(1, 5) or B(7, 11), or in row 0 if there is but one. */
+static void test_nan(const weft_core *core, weft_dtype dtype, int layout, int64_t m, bool in_b)
+{
+    gemm_case c = case_of(core, dtype, layout, m, 53, 37);
+    const weft_binding *bind = weft_core_binding(core, dtype, false);
+    int64_t row = m > 1 ? 1 : 0;
+    operands o;
+
+    make_operands(&c, bind, &o);
+    if (in_b)
+        weft_element_set(dtype, o.b.data, (size_t)(7 * o.b.rs + 11 * o.b.cs), NAN);
+    else
+        weft_element_set(dtype, o.a.data, (size_t)(row * o.a.rs + 5 * o.a.cs), NAN);
+    weft_gemm_tile tile = make_tile(&c, bind, &o);
+
+    weft_gemm_run_tile(&tile, o.workspace);
+    for (int64_t i = 0; i < m; i++) {
+        for (int64_t j = 0; j < c.n; j++) {
+            if (in_b ? j == 11 : i == row)
+                CHECK(isnan(matrix_get(&o.d[0], i, j)));
+            else
+                check_element(&c, &o, i, j);
+        }
+    }
+    free_operands(&c, &o);
+}
+
+static void test_same_bits(const weft_core *core, int64_t m)
+{
+    const weft_binding *bind = weft_core_binding(core, WEFT_F32, false);
+    operands o[LAYOUTS];
+
+    for (int layout = 0; layout < LAYOUTS; layout++) {
+        gemm_case c = case_of(core, WEFT_F32, layout, m, 61, bind->kc + 39);
+
+        c.values = GEMM_REALS;
+        make_operands(&c, bind, &o[layout]);
+        weft_gemm_tile tile = make_tile(&c, bind, &o[layout]);
+
+        weft_gemm_run_tile(&tile, o[layout].workspace);
+        CHECK(!memcmp(o[0].d[0].data, o[layout].d[0].data, o[0].d[0].bytes));
+    }
+    for (int layout = 0; layout < LAYOUTS; layout++) {
+        gemm_case c = case_of(core, WEFT_F32, layout, m, 61, bind->kc + 39);
+
+        free_operands(&c, &o[layout]);
+    }
+}
+
+int main(void)
+{
+    for (int i = 0; weft_core_at(i); i++) {
+        const weft_core *core = weft_core_at(i);
+
+        if (!weft_core_available(core))
+            continue;
+        for (int t = 0; t < 4; t++) {
+            test_edges(core, types[t]);
+            test_long(core, types[t]);
+            for (int x = 0; x < 2 * LAYOUTS && types[t] != WEFT_I8; x++) {
+                for (int64_t m = 1; m <= 8; m++)
+                    test_nan(core, types[t], x / 2, m, x % 2);
+            }
+        }
+        for (int64_t m = 1; m <= 9; m++)
+            test_same_bits(core, m);
+    }
+    return check_report("gemm few");
+}
