@@ -330,6 +330,10 @@ typedef struct weft_moe_expert {
     void (*row)(void *context, int64_t experts, const int32_t *expert, const float *weight, const void *in,
                 const void *other, void *out);
     int64_t block_rows; /* received rows worked on together; 0 = as many as stay in the cache */
+    /* Rows of one expert that are worth a call, for experts that gain from many (a GEMM); with block_rows 0.
+     * `block` is called with so many as soon as they have arrived, from whichever ranks, and last with what
+     * is left: half to one and a half times as many, or all rows of an expert that has fewer. 0 = any. */
+    int64_t expert_rows;
 } weft_moe_expert;
 
 /* A whole round. Experts start on rows that have arrived while others are on their way, and their results

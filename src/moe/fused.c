@@ -98,8 +98,7 @@ static bool token_back(const weft_moe_lane *lane, int64_t t)
     return true;
 }
 
-/* Sums the tokens from `t` on whose results are here; returns the first that is not. */
-static int64_t take_ready(weft_moe_lane *lane, int64_t t, void *y)
+int64_t weft_moe_take_ready(weft_moe_lane *lane, int64_t t, void *y)
 {
     for (; t < lane->out.tokens && (lane->summed[t] || token_back(lane, t)); t++)
         if (!lane->summed[t])
@@ -183,8 +182,8 @@ static weft_status finish_rows(weft_moe_lane *lane, const weft_moe_expert *exper
 /*
  * A block of rows of every other rank in turn, beginning with the next one; then a block of own rows, one
  * block behind, so that the others' results for those tokens are likely back; then the own tokens whose
- * results are back, while they are still in the cache; and again. An expert that wants all rows at once gets
- * them.
+ * results are back, while they are still in the cache; and again. Experts that gain from many rows at once
+ * run as arrival.c says.
  */
 static weft_status fused_forward(weft_moe_lane *lane, const weft_moe_expert *expert, void *y)
 {
@@ -199,7 +198,10 @@ static weft_status fused_forward(weft_moe_lane *lane, const weft_moe_expert *exp
     memset(lane->summed, 0, (size_t)lane->out.tokens);
     block = weft_moe_block_rows(lane, expert);
     left = in->rows;
-    if (block >= left && left && !by_row) {
+    if (expert->expert_rows > 0 && !expert->block_rows && !by_row) {
+        status = weft_moe_run_by_expert(lane, expert, y, &taken);
+        left = 0;
+    } else if (block >= left && left && !by_row) {
         status = run_rows(lane, expert, 0, left);
         left = 0;
     }
@@ -217,7 +219,7 @@ static weft_status fused_forward(weft_moe_lane *lane, const weft_moe_expert *exp
                                             : run_rows(lane, expert, begin, end);
             left -= end - begin;
         }
-        taken = take_ready(lane, taken, y);
+        taken = weft_moe_take_ready(lane, taken, y);
     }
     return status ? status : take_from(lane, taken, y);
 }

@@ -191,6 +191,12 @@ static void carve_private(const weft_moe *moe, weft_moe_lane *lane, carver *c)
     in->next = carve(c, experts * sizeof(int64_t));
     lane->summed = carve(c, tokens * sizeof(bool));
     lane->inverse = carve(c, tokens * topk * sizeof(int32_t));
+    lane->span = carve(c, experts * ranks * sizeof(weft_moe_span));
+    lane->row_left = carve(c, rows * sizeof(int32_t));
+    lane->tokens_seen = carve(c, ranks * sizeof(int64_t));
+    lane->rows_back = carve(c, ranks * sizeof(int64_t));
+    lane->run_in = carve(c, block * sizeof(void *));
+    lane->run_out = carve(c, block * sizeof(void *));
     lane->block_in = carve(c, block * sizeof(void *));
     lane->block_out = carve(c, block * sizeof(void *));
     lane->block_place = carve(c, block * sizeof(int32_t));

@@ -79,6 +79,12 @@ typedef struct weft_moe_received {
     int64_t *next; /* local experts: scratch */
 } weft_moe_received;
 
+/* Entries of one local expert from one rank, as places in expert order: run before `begin`, arrived before
+ * `arrived`. */
+typedef struct weft_moe_span {
+    int32_t begin, arrived, end;
+} weft_moe_span;
+
 typedef enum weft_moe_state {
     WEFT_MOE_IDLE,
     WEFT_MOE_SENT,
@@ -120,6 +126,12 @@ struct weft_moe_lane {
     void **block_out;
     int32_t *block_place; /* entry of the block -> its position there */
     float *block_weight;
+    weft_moe_span *span;  /* arrival.c: local experts x ranks */
+    int32_t *row_left;    /* per received row: entries that are not done */
+    int64_t *tokens_seen; /* per source: tokens that had been staged */
+    int64_t *rows_back;   /* per source: rows that went back */
+    const void **run_in;  /* pointers to the rows of a call */
+    void **run_out;
     weft_moe_stats stats;
     int64_t begin_ns;
 };
@@ -252,5 +264,19 @@ void weft_moe_run_row(weft_moe_lane *lane, const weft_moe_expert *expert, int64_
 
 /* How many received rows make a block for this expert. */
 int64_t weft_moe_block_rows(const weft_moe_lane *lane, const weft_moe_expert *expert);
+
+/* ---- arrival.c: experts that gain from many rows at once ----------------------------------------------- */
+
+/* Runs all received entries expert by expert as they arrive; sums own tokens from *taken on meanwhile. */
+weft_status weft_moe_run_by_expert(weft_moe_lane *lane, const weft_moe_expert *expert, void *y,
+                                   int64_t *taken);
+
+/* How many rows the next call of an expert takes that has `left` rows left. */
+int64_t weft_moe_next_call(int64_t expert_rows, int64_t left);
+
+/* ---- fused.c ------------------------------------------------------------------------------------------- */
+
+/* Sums the own tokens from `t` on whose results are here; returns the first that is not. */
+int64_t weft_moe_take_ready(weft_moe_lane *lane, int64_t t, void *y);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * `weft bench moe --inter`: the feed-forward experts of a rank over their rows, beside one GEMM of the same
- * work on the same engine. All ranks work at once, as they do in a layer.
+ * `weft bench moe --inter`: the feed-forward experts of a rank over their rows, in calls as weft_moe_forward
+ * makes them, beside one GEMM of the same work on the same engine. All ranks work at once, as in a layer.
  */
 #include "bench_moe.h"
 
@@ -40,8 +40,11 @@ static int run_grouped(void *argument, int iteration)
 
     (void)iteration;
     for (int64_t e = 0; e < it->experts; e++)
-        it->expert.block(it->expert.context, it->local[e], it->rows, it->in + e * it->rows,
-                         it->out + e * it->rows);
+        for (int64_t done = 0, rows; done < it->rows; done += rows) {
+            rows = weft_moe_next_call(it->expert.expert_rows, it->rows - done);
+            it->expert.block(it->expert.context, it->local[e], rows, it->in + e * it->rows + done,
+                             it->out + e * it->rows + done);
+        }
     return 0;
 }
 
