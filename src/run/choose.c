@@ -65,7 +65,7 @@ static int64_t round_up(int64_t value, int64_t unit)
     return (value + unit - 1) / unit * unit;
 }
 
-static weft_status choose_tiles(weft_problem *p, weft_error_text *error)
+static weft_status choose_tiles(weft_problem *p, int world, weft_error_text *error)
 {
     const weft_core *core;
     weft_gemm_steps steps;
@@ -80,7 +80,7 @@ static weft_status choose_tiles(weft_problem *p, weft_error_text *error)
     p->tile_n = round_up(p->tile_n ? p->tile_n : p->n, steps.nr);
     p->tile_k = round_up(p->tile_k ? p->tile_k : p->k, steps.k_step);
     /* A B that only one tile of rows uses is better packed in the cache, block by block, or streamed. */
-    if (p->b_form == WEFT_B_PACK_IN_RUN && p->op != WEFT_OP_AG_GEMM && p->m <= p->tile_m)
+    if (p->b_form == WEFT_B_PACK_IN_RUN && (p->op != WEFT_OP_AG_GEMM || world == 1) && p->m <= p->tile_m)
         p->b_form = WEFT_B_PLAIN;
     return WEFT_OK;
 }
@@ -101,7 +101,7 @@ weft_status weft_run_choose(weft_group *group, const weft_problem *problem, int 
         if (!p.tile_n)
             p.tile_n = p.count > p.workers ? (p.count + p.workers - 1) / p.workers : 1;
     } else {
-        status = choose_tiles(&p, error);
+        status = choose_tiles(&p, world, error);
         if (status == WEFT_OK && p.schedule == WEFT_SCHEDULE_AUTO)
             status = choose_gemm(&p, world, &p.schedule, error);
         if (status != WEFT_OK)
