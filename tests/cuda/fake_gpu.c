@@ -211,6 +211,12 @@ static bool load_ahead(fake_launch *launch, fake_lane *lane, const weft_cuda_lan
     return true;
 }
 
+static void stamp(const fake_launch *launch, uint32_t task, int which)
+{
+    if (launch->args.trace)
+        launch->args.trace[2 * task + (uint32_t)which] = (uint64_t)weft_clock_ns();
+}
+
 static bool step_lane(fake_launch *launch, uint32_t index)
 {
     fake_lane *lane = &launch->lanes[index];
@@ -225,7 +231,9 @@ static bool step_lane(fake_launch *launch, uint32_t index)
     gpu.counts.bulk += list->bulk && launch->hopper;
     float *product = lane->product;
     lane->product = NULL;
+    stamp(launch, t->plan_task, 0);
     consume(launch, t, product);
+    stamp(launch, t->plan_task, 1);
     free(product);
     post(launch, t->post0, t->post_count);
     lane->done++;
@@ -250,6 +258,7 @@ static bool step_launch(fake_launch *launch)
         launch->started = true;
     }
     if (!launch->entered && reached(launch, g->enter_wait0, g->enter_waits)) {
+        stamp(launch, g->trace_tasks, 0);
         post(launch, g->enter_post0, g->enter_posts);
         launch->entered = moved = true;
     }
@@ -258,6 +267,7 @@ static bool step_launch(fake_launch *launch)
     for (uint32_t i = 0; i < launch->lane_count; i++)
         over &= launch->lanes[i].done == g->lanes[i].task_count;
     if (over && launch->entered && reached(launch, g->exit_wait0, g->exit_waits)) {
+        stamp(launch, g->trace_tasks, 1);
         g->control->run++;
         launch_end(launch);
         moved = true;

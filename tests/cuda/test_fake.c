@@ -1,6 +1,7 @@
 /* All cases on the fake GPU: what the host side makes of a plan, and whether its waits are enough. */
 #include "cases.h"
 #include "fake_gpu.h"
+#include "run/cuda/timeline.h"
 
 static void run_all(int crews, bool hopper, uint64_t seed)
 {
@@ -49,11 +50,49 @@ static void test_refusals(void)
     CHECK_INT(weft_cuda_world_make(&device, &p, 9, &plain, &w, &error), WEFT_ERR_ARGUMENT);
 }
 
+/* A recorded run has an event for every task, in the order of its lane, and none goes back in time. */
+static void test_timeline(void)
+{
+    weft_problem p = problem_of(WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A, 512, 512, 96);
+    weft_error_text error = {0};
+    weft_event *events = NULL;
+    size_t count = 0, tasks = 0, seen = 0;
+    weft_cuda_world w;
+
+    device = fake_gpu(16, true, 9);
+    p.tile_m = p.tile_n = 64;
+    CHECK_INT(weft_cuda_world_make(&device, &p, 3, &plain, &w, &error), WEFT_OK);
+    CHECK_INT(matrix_fill(&w, 7), 0);
+    for (int run = 0; run < 2; run++) {
+        free(events);
+        CHECK_INT(weft_cuda_timeline(&w, &events, &count, &error), WEFT_OK);
+    }
+    for (int r = 0; r < 3; r++)
+        for (uint32_t i = 0; i < w.parts[r].task_count; i++)
+            tasks += w.parts[r].tasks[i].kind == WEFT_TASK_GEMM ||
+                     w.parts[r].tasks[i].kind == WEFT_TASK_REDUCE ||
+                     w.parts[r].tasks[i].kind == WEFT_TASK_COPY;
+    for (size_t i = 0; i < count; i++) {
+        bool same = i > 0 && events[i].rank == events[i - 1].rank && events[i].lane == events[i - 1].lane;
+
+        seen += events[i].kind <= WEFT_EVENT_REDUCE;
+        CHECK(events[i].end_ns > events[i].start_ns);
+        CHECK(!same || events[i].start_ns >= events[i - 1].end_ns);
+        CHECK(events[i].task < w.parts[events[i].rank].task_count);
+    }
+    CHECK(tasks > 0);
+    CHECK_INT(seen, tasks);
+    CHECK(w.executors[0].args.trace == NULL);
+    free(events);
+    weft_cuda_world_free(&w);
+}
+
 int main(void)
 {
     thorough = check_repeat(0, 1);
     run_all(32, true, 1);
     test_paths();
     test_refusals();
+    test_timeline();
     return check_report("test_cuda_fake");
 }

@@ -46,7 +46,9 @@ int bench_cuda(const weft_options *options, const bench_link *link)
 
 #include "core/dtype.h"
 #include "cublas_peer.h"
+#include "draw.h"
 #include "run/cuda/choose.h"
+#include "run/cuda/timeline.h"
 #include "run/cuda/world.h"
 #include "sets.h"
 
@@ -382,6 +384,31 @@ static void print_row(gpu_bench *bench, const weft_problem *p, int world, conten
         report_note(r, "  the link above reached %.0f GB/s of its %.0f", link, bench->link.bytes_per_ns);
 }
 
+/* One recorded run, drawn as on the CPU. */
+static int draw_timeline(gpu_bench *bench, weft_cuda_world *w)
+{
+    const weft_options *options = bench->options;
+    weft_event *events = NULL;
+    size_t count = 0;
+    weft_status status = weft_cuda_timeline(w, &events, &count, &bench->error);
+
+    if (status == WEFT_OK)
+        status = draw_run(&w->parts[0].problem, w->world,
+                          w->running < w->world ? "one rank in the loop, measured on the GPU"
+                                                : "virtual ranks on one GPU, measured",
+                          events, count, options->svg, options->trace, &bench->error);
+    free(events);
+    if (status != WEFT_OK) {
+        fprintf(stderr, "weft bench: %s\n", bench->error.text);
+        return 1;
+    }
+    if (options->svg)
+        report_note(&bench->report, "picture of one run: %s", options->svg);
+    if (options->trace)
+        report_note(&bench->report, "trace of one run (open in Perfetto): %s", options->trace);
+    return 0;
+}
+
 static int bench_shape(gpu_bench *bench, const weft_problem *problem, int world)
 {
     bool alone = bench->link.bytes_per_ns > 0;
@@ -426,6 +453,8 @@ static int bench_shape(gpu_bench *bench, const weft_problem *problem, int world)
         if (count == 1)
             contenders[2] = contenders[1];
         print_row(bench, problem, world, contenders, error);
+        if (bench->options->trace || bench->options->svg)
+            status = draw_timeline(bench, &worlds[0]);
     }
     for (int i = 0; i < 3; i++)
         if (worlds[i].device)
@@ -441,9 +470,6 @@ static int check_call(gpu_bench *bench, weft_problem *problem)
     if (!o->is_plan_op || asked.op > WEFT_OP_GEMM_AS)
         return options_error("bench", "--backend cuda measures ag_gemm, gemm_rs, gemm_ar and gemm_as, not %s",
                              o->op_name);
-    if (o->trace || o->svg)
-        return options_error("bench",
-                             "--backend cuda records no timeline: --trace and --svg need the cpu backend");
     if (asked.beta != 0 || asked.bias || asked.act != WEFT_ACT_NONE || asked.alpha != 1 || asked.l != 1)
         return options_error(
             "bench", "--backend cuda measures plain products: alpha 1, beta 0, no bias, act or batch");
