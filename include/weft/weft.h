@@ -256,6 +256,8 @@ typedef struct weft_moe_config {
     weft_moe_mode mode;
     weft_moe_impl impl;
     int lanes;
+    int threads; /* that share each product of the feed-forward expert; 1 = the caller's alone (default), 0 =
+                    all CPUs it may run on. They belong to the process: not for ranks that are threads. */
 } weft_moe_config;
 
 WEFT_API void weft_moe_config_init(weft_moe_config *config);

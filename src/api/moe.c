@@ -27,7 +27,7 @@ static weft_moe_lane *lane_of(const weft_moe *moe, int lane, const char *call)
 void weft_moe_config_init(weft_moe_config *config)
 {
     if (config)
-        *config = (weft_moe_config){.size = sizeof(*config), .dtype = WEFT_F16, .lanes = 1};
+        *config = (weft_moe_config){.size = sizeof(*config), .dtype = WEFT_F16, .lanes = 1, .threads = 1};
 }
 
 weft_status weft_moe_bytes(const weft_moe_config *config, int ranks, size_t *symmetric_bytes,

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "core/dtype.h"
-#include "gemm/gemm.h"
+#include "gemm/product.h"
 #include "moe/moe.h"
 
 enum {
@@ -121,6 +121,16 @@ void weft_moe_ffn_close(weft_moe_ffn *ffn)
     free(ffn);
 }
 
+/* One product, by the threads of the layer. Without memory for them the caller's own suffices. */
+static void run_product(weft_moe_ffn *ffn, const weft_gemm_tile *tile)
+{
+    weft_product product = {.tile = *tile, .batch = 1, .threads = ffn->moe->config.threads};
+    weft_error_text error;
+
+    if (product.threads == 1 || weft_product_run(&product, &error) != WEFT_OK)
+        weft_gemm_run_tile(tile, ffn->workspace);
+}
+
 /* gated = silu(rows gate) * (rows up) */
 static void rise(weft_moe_ffn *ffn, int local, int64_t rows)
 {
@@ -138,11 +148,11 @@ static void rise(weft_moe_ffn *ffn, int local, int64_t rows)
     tile.packed_b = ffn->gate[local];
     tile.d[0] = ffn->gated;
     tile.act = WEFT_ACT_SILU;
-    weft_gemm_run_tile(&tile, ffn->workspace);
+    run_product(ffn, &tile);
     tile.packed_b = ffn->up[local];
     tile.d[0] = ffn->raised;
     tile.act = WEFT_ACT_NONE;
-    weft_gemm_run_tile(&tile, ffn->workspace);
+    run_product(ffn, &tile);
     for (int64_t i = 0; i < count; i++)
         ffn->gated[i] *= ffn->raised[i];
 }
@@ -162,7 +172,7 @@ static void fall(weft_moe_ffn *ffn, int local, int64_t rows, void *results, int6
     tile.packed_b = ffn->down[local];
     tile.d[0] = results;
     tile.d_ld[0] = stride;
-    weft_gemm_run_tile(&tile, ffn->workspace);
+    run_product(ffn, &tile);
 }
 
 /* The distance between result rows if it is the same for all and in order, else 0. */

@@ -58,6 +58,8 @@ static weft_status check_config(const weft_moe_config *c, int ranks, weft_error_
                               rung_of(c->impl)->name);
     if (c->lanes < 1 || c->lanes > 64)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "moe: %d lanes; 1 to 64 are possible", c->lanes);
+    if (c->threads < 0)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "moe: %d threads; 0 means all there are", c->threads);
     for (int e = 0; c->expert_rank && e < c->experts; e++)
         if (c->expert_rank[e] < 0 || c->expert_rank[e] >= ranks)
             return weft_error_set(error, WEFT_ERR_ARGUMENT,

@@ -257,13 +257,20 @@ static void test_same_bits(weft_dtype dtype)
     }
 }
 
-/* A row through the expert alone does not depend on the rows beside it, nor on how many there are. */
+typedef struct expert_case {
+    weft_dtype dtype;
+    int threads;
+} expert_case;
+
+/* A row through the expert alone does not depend on the rows beside it, nor on how many there are, nor on the
+ * number of threads. */
 static void one_expert(weft_group *group, void *argument)
 {
     enum { MOST = 700 };
-    weft_dtype dtype = *(weft_dtype *)argument;
+    const expert_case *c = argument;
+    weft_dtype dtype = c->dtype;
     int64_t row = WIDTH * (int64_t)weft_dtype_size(dtype), worth;
-    static char x[MOST * WIDTH * 4], all[MOST * WIDTH * 4], some[MOST * WIDTH * 4];
+    static char x[MOST * WIDTH * 4], all[MOST * WIDTH * 4], some[MOST * WIDTH * 4], first[MOST * WIDTH * 4];
     const void *in[MOST];
     void *out[MOST];
     weft_moe_config config;
@@ -277,6 +284,9 @@ static void one_expert(weft_group *group, void *argument)
     config.hidden = WIDTH;
     config.tokens = 1;
     config.dtype = dtype;
+    config.threads = -1;
+    CHECK_INT(weft_moe_create(group, &config, &moe), WEFT_ERR_ARGUMENT);
+    config.threads = c->threads;
     CHECK_INT(weft_moe_create(group, &config, &moe), WEFT_OK);
     ffn = make_ffn(moe, dtype);
     callbacks = weft_moe_ffn_expert(ffn);
@@ -288,6 +298,9 @@ static void one_expert(weft_group *group, void *argument)
         out[i] = all + i * row;
     }
     callbacks.block(callbacks.context, 0, MOST, in, out);
+    if (c->threads == 1)
+        memcpy(first, all, sizeof(all));
+    CHECK(!memcmp(first, all, (size_t)(MOST * row)));
     for (int64_t rows = worth / 2; rows <= 3 * worth; rows += 13) {
         for (int64_t i = 0; i < rows; i++) {
             in[i] = x + (MOST - 1 - i) * row;
@@ -327,7 +340,8 @@ int main(void)
     }
     for (int d = 0; d < 3; d++) {
         test_same_bits(types[d]);
-        ranks_run(1, one_expert, &types[d]);
+        for (int threads = 1; threads <= 2; threads++)
+            ranks_run(1, one_expert, &(expert_case){types[d], threads});
     }
     return check_report("test_moe_arrival");
 }

@@ -398,30 +398,46 @@ static int bench_shape(bench_context *context, weft_contest_shape shape, weft_dt
     return status;
 }
 
+/* What is wrong with the flags, or an empty text. */
+static void find_fault(const weft_options *options, const weft_contest_shape *shape, weft_dtype dtype,
+                       char *text, size_t bytes)
+{
+    const char *impl = options->impl;
+    bool known = !impl || strcmp(impl, "all") == 0 || strcmp(impl, "auto") == 0;
+
+    for (int i = 0; i < 4; i++)
+        known = known || strcmp(impl, ladder[i].name) == 0;
+    text[0] = 0;
+    if (!known)
+        snprintf(text, bytes, "--impl %s: must be fused, rows, sorted, reference or all", impl);
+    else if (dtype != WEFT_F16 && dtype != WEFT_BF16 && dtype != WEFT_F32)
+        snprintf(text, bytes, "--dtype %s: moe sums float16, bfloat16 or float32", weft_dtype_name(dtype));
+    else if (shape->topk > shape->experts)
+        snprintf(text, bytes, "--topk %d: a token has at most %d different experts", shape->topk,
+                 shape->experts);
+    else if (options->threads > 1 && !asked.inter)
+        snprintf(
+            text, bytes,
+            "--threads %lld: a round runs on one thread of a rank; threads share the products of --inter",
+            (long long)options->threads);
+    else if (options->set && strcmp(options->set, "contest"))
+        snprintf(text, bytes, "--set %s: the set of shapes for moe is contest", options->set);
+}
+
 int bench_moe(bench_context *context)
 {
     const weft_options *options = context->options;
-    bool contest = options->set && strcmp(options->set, "contest") == 0;
+    bool contest = options->set != NULL;
     weft_dtype dtype = options->dtype_given ? options->problem.dtype : asked.inter ? WEFT_BF16 : WEFT_F16;
     weft_contest_shape shape = {asked.experts ? (int)asked.experts : 256, asked.topk ? (int)asked.topk : 8,
                                 asked.hidden ? asked.hidden : 7168, asked.tokens ? asked.tokens : 256};
     double log_speedup = 0, log_count = 0;
-    bool known = !options->impl || strcmp(options->impl, "all") == 0 || strcmp(options->impl, "auto") == 0;
+    char fault[256];
     int status = 0;
 
-    for (int i = 0; i < 4; i++)
-        known = known || strcmp(options->impl, ladder[i].name) == 0;
-    if (!known)
-        return options_error("bench", "--impl %s: must be fused, rows, sorted, reference or all",
-                             options->impl);
-    if (dtype != WEFT_F16 && dtype != WEFT_BF16 && dtype != WEFT_F32)
-        return options_error("bench", "--dtype %s: moe sums float16, bfloat16 or float32",
-                             weft_dtype_name(dtype));
-    if (shape.topk > shape.experts)
-        return options_error("bench", "--topk %d: a token has at most %d different experts", shape.topk,
-                             shape.experts);
-    if (options->set && !contest)
-        return options_error("bench", "--set %s: the set of shapes for moe is contest", options->set);
+    find_fault(options, &shape, dtype, fault, sizeof fault);
+    if (fault[0])
+        return context->rank ? 2 : options_error("bench", "%s", fault);
     if (asked.inter)
         return bench_moe_experts(context, asked.experts ? asked.experts : 8, shape.hidden, asked.inter,
                                  asked.rows, dtype);

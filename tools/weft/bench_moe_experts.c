@@ -5,7 +5,7 @@
 #include "bench_moe.h"
 
 #include "core/dtype.h"
-#include "gemm/gemm.h"
+#include "gemm/product.h"
 #include "moe/ffn.h"
 
 #include <math.h>
@@ -64,6 +64,12 @@ static int run_single(void *argument, int iteration)
     tile.d_dtype = WEFT_F32;
     tile.d[0] = it->product;
     tile.d_ld[0] = tile.n;
+    if (it->context->threads > 1) {
+        weft_error_text error;
+
+        return weft_product_run(&(weft_product){.tile = tile, .batch = 1, .threads = it->context->threads},
+                                &error) != WEFT_OK;
+    }
     weft_gemm_run_tile(&tile, it->workspace);
     return 0;
 }
@@ -120,6 +126,7 @@ static int open_layer(experts_subject *it, const void *const w[3])
     config.hidden = it->hidden;
     config.tokens = 1;
     config.dtype = it->dtype;
+    config.threads = context->threads;
     if (weft_moe_create(context->group, &config, &it->moe) != WEFT_OK)
         return bench_fail(context, "moe");
     for (int m = 0; m < 3; m++) {
@@ -217,6 +224,7 @@ static int measure_rows(experts_subject *it, const void *const w[3])
     report_text(out, "op", "moe_experts");
     report_text(out, "backend", "cpu");
     report_int(out, "ranks", it->context->size);
+    report_int(out, "threads", it->context->threads);
     report_text(out, "dtype", "%s", weft_dtype_name(it->dtype));
     report_int(out, "experts", it->experts);
     report_int(out, "hidden", it->hidden);
