@@ -1,13 +1,16 @@
 /*
  * Many rounds without barriers: routings change, ranks sleep at random, some rounds are rejected, some repeat
- * the routing before, two lanes are in flight, and ranks differ in whether they call forward or the parts.
- * Every result is exact. 10 000 rounds with WEFT_SOAK=1.
+ * the routing before, two lanes are in flight, and ranks differ in whether they call forward or the parts,
+ * and in how their experts want the rows. Every result is exact. 10 000 rounds with WEFT_SOAK=1.
+ *
+ * Ranks are threads, or with the argument `processes` processes.
  */
 #include <time.h>
 
 #include "core/dtype.h"
 #include "moe/contest.h"
 #include "support/check.h"
+#include "support/procs.h"
 #include "support/ranks.h"
 
 enum { RANKS = 4, EXPERTS = 10, TOPK = 3, HIDDEN = 40, TOKENS = 12, LANES = 2 };
@@ -137,6 +140,7 @@ static void run(weft_group *group, void *argument)
 
         expert.row = way % 2 ? NULL : weft_standin_expert(&standin).row;
         expert.block_rows = (int64_t)(way >> 4) % 4;
+        expert.expert_rows = (int64_t)(way >> 8) % 6;
         fill(s, lane, seed, rank, repeat);
         input = (weft_moe_input){lane->tokens, lane->x, lane->expert, lane->weight};
         if (repeat && lane->tokens)
@@ -161,9 +165,20 @@ static void run(weft_group *group, void *argument)
     free(lanes[1].x);
 }
 
-int main(void)
+static void run_process(int rank, void *argument)
 {
-    long rounds = check_repeat(800, 10000);
+    weft_group *group;
+
+    (void)rank;
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    run(group, argument);
+    CHECK_INT(weft_finalize(group), WEFT_OK);
+}
+
+int main(int count, char **words)
+{
+    bool processes = count > 1 && !strcmp(words[1], "processes");
+    long rounds = check_repeat(processes ? 300 : 800, 10000);
     soak soaks[] = {
         {WEFT_MOE_FUSED, WEFT_MOE_EXACT, WEFT_F32, rounds},
         {WEFT_MOE_FUSED, WEFT_MOE_REDUCED, WEFT_F32, rounds},
@@ -175,6 +190,9 @@ int main(void)
     };
 
     for (size_t i = 0; i < sizeof(soaks) / sizeof(soaks[0]); i++)
-        ranks_run(RANKS, run, &soaks[i]);
-    return check_report("test_moe_soak");
+        if (processes)
+            procs_run(RANKS, run_process, &soaks[i]);
+        else
+            ranks_run(RANKS, run, &soaks[i]);
+    return check_report(processes ? "test_moe_soak_processes" : "test_moe_soak");
 }
