@@ -7,7 +7,7 @@
 #   --no-bench  tests only
 #   --build     a build folder to use instead of build-gpu
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit 1
 usage() { echo "usage: scripts/gpu.sh [--quick] [--sanitize] [--no-bench] [--build DIR]" >&2; exit 2; }
 sanitize=0 quick=0 bench=1 build=build-gpu
 while [ $# -gt 0 ]; do
