@@ -163,6 +163,72 @@ static void test_operations(void)
     }
 }
 
+/* The collectives that baselines are made of: float32, each element of RECV from its rule. */
+static void try_collective(weft_op op, weft_schedule schedule, int world, int64_t count)
+{
+    const weft_cuda_driver *cu = device.cu;
+    weft_problem asked = {.size = sizeof(asked), .op = op, .schedule = schedule, .l = 1, .count = count}, p;
+    int64_t send = op == WEFT_OP_REDUCE_SCATTER ? count * world : count,
+            recv = op == WEFT_OP_ALL_GATHER ? count * world : count;
+    float *image = malloc((size_t)(send > recv ? send : recv) * sizeof(*image));
+    weft_error_text error = {0};
+    weft_cuda_world w;
+    long wrong = 0;
+
+    asked.tile_n = 96;
+    asked.workers = 3;
+    CHECK_INT(weft_problem_resolve(&asked, world, &p, &error), WEFT_OK);
+    weft_status status = weft_cuda_world_make(&device, &p, world, &plain, &w, &error);
+    CHECK_INT(status, WEFT_OK);
+    if (status != WEFT_OK) {
+        fprintf(stderr, "%s\n", error.text);
+        free(image);
+        return;
+    }
+    for (int r = 0; r < world; r++) {
+        for (int64_t i = 0; i < send; i++)
+            image[i] = (float)((r + 1) * 1000 + i % 97);
+        CHECK_INT(
+            cu->cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)weft_cuda_world_place(&w, WEFT_ROLE_SEND, r).base,
+                                  image, (size_t)send * sizeof(*image), NULL),
+            CUDA_SUCCESS);
+        CHECK_INT(cu->cuStreamSynchronize(NULL), CUDA_SUCCESS);
+    }
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(weft_cuda_world_launch(&w, &error), WEFT_OK);
+    CHECK_INT(weft_cuda_world_finish(&w, &error), WEFT_OK);
+    for (int r = 0; r < world; r++) {
+        int64_t begin = op == WEFT_OP_REDUCE_SCATTER ? r * count : 0;
+
+        CHECK_INT(cu->cuMemcpyDtoHAsync(
+                      image, (CUdeviceptr)(uintptr_t)weft_cuda_world_place(&w, WEFT_ROLE_RECV, r).base,
+                      (size_t)recv * sizeof(*image), NULL),
+                  CUDA_SUCCESS);
+        CHECK_INT(cu->cuStreamSynchronize(NULL), CUDA_SUCCESS);
+        for (int64_t i = 0; i < recv; i++) {
+            double want = op == WEFT_OP_ALL_GATHER
+                              ? (double)(i / count + 1) * 1000 + (double)(i % count % 97)
+                              : 500.0 * world * (world + 1) + (double)(world * ((begin + i) % 97));
+
+            wrong += image[i] != want;
+        }
+    }
+    if (wrong)
+        fprintf(stderr, "%s over %d ranks: %ld wrong\n", weft_op_name(op), world, wrong);
+    CHECK_INT(wrong, 0);
+    free(image);
+    weft_cuda_world_free(&w);
+}
+
+static void test_collectives(void)
+{
+    for (int world = 1; world <= 4; world++) {
+        try_collective(WEFT_OP_ALL_GATHER, WEFT_SCHEDULE_PULL, world, 1000);
+        try_collective(WEFT_OP_REDUCE_SCATTER, WEFT_SCHEDULE_PULL, world, 1000);
+        try_collective(WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_TWO_SHOT, world, 1003);
+    }
+}
+
 /* Rank 1 never comes: rank 0 must say so in time, and the GPU must work afterwards. */
 static void test_missing_rank(void)
 {

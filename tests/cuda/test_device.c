@@ -53,6 +53,7 @@ static void test_small(void)
 int main(int argc, char **argv)
 {
     weft_error_text error = {0};
+    weft_cuda_driver_widen();
     weft_status status = weft_cuda_device_open(0, &device, &error);
     const char *only = argc > 1 ? argv[1] : "";
     if (status == WEFT_ERR_UNSUPPORTED) {
@@ -66,8 +67,10 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } groups[] = {{"gemm", test_gemm_alone},      {"strides", test_any_strides}, {"ops", test_operations},
-                  {"missing", test_missing_rank}, {"graph", test_graph},         {"small", test_small}};
+    } groups[] = {{"gemm", test_gemm_alone},      {"strides", test_any_strides},
+                  {"ops", test_operations},       {"collectives", test_collectives},
+                  {"missing", test_missing_rank}, {"graph", test_graph},
+                  {"small", test_small}};
     for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
         if (!*only || strstr(only, groups[i].name))
             groups[i].run();

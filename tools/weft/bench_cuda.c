@@ -5,7 +5,9 @@
  * data, the competitors taking turns.
  *
  * GEMM only is the fastest cuBLAS has for a rank's product; with virtual ranks, times the ranks, because the
- * one GPU does the work of all of them.
+ * one GPU does the work of all of them. Unfused is cuBLAS and the collective one after the other (over a
+ * link: at the link's rate); where cuBLAS or that collective cannot be had, it is weft's own unfused
+ * schedule, which JSON rows also carry by itself.
  */
 #include "bench_cuda.h"
 
@@ -45,7 +47,7 @@ int bench_cuda(const weft_options *options, const bench_link *link)
 #else
 
 #include "core/dtype.h"
-#include "cublas_peer.h"
+#include "bench_cuda_baseline.h"
 #include "draw.h"
 #include "run/cuda/choose.h"
 #include "run/cuda/timeline.h"
@@ -60,6 +62,7 @@ static const report_column columns[] = {
     {"K", "k", REPORT_PLAIN, 6},
     {"schedule", "schedule", REPORT_PLAIN, 34},
     {"GEMM only", "gemm_us", REPORT_TIME, 13},
+    {"comm only", "comm_us", REPORT_TIME, 13},
     {"unfused", "unfused_us", REPORT_TIME, 13},
     {"fused µs", "fused_us", REPORT_TIME, 13},
     {"speedup", "speedup", REPORT_RATIO, 7},
@@ -83,12 +86,16 @@ typedef struct gpu_bench {
     weft_error_text error;
 } gpu_bench;
 
-/* One thing that is timed: a world's run, or cuBLAS on a world's operands. */
+/* One thing that is timed: a world's run, or cuBLAS on a world's operands, or either with a collective. */
 typedef struct contender {
+    bool used;
     weft_cuda_world *world;
     cublas_product *product;
+    gpu_baseline *baseline;
     double us[ROUNDS];
 } contender;
+
+enum { FUSED, OWN_UNFUSED, GEMM, UNFUSED, COMM, CONTENDERS };
 
 /* ---- data -------------------------------------------------------------------------------------------- */
 
@@ -237,6 +244,9 @@ static double worst_error(gpu_bench *bench, weft_cuda_world *w)
 
 static bool enqueue(gpu_bench *bench, contender *c, int candidate)
 {
+    if (c->baseline)
+        return c->product ? gpu_baseline_enqueue(c->baseline, &bench->peer, &bench->error)
+                          : gpu_baseline_enqueue_comm(c->baseline, &bench->error);
     if (!c->product)
         return weft_cuda_world_launch(c->world, &bench->error) == WEFT_OK;
     return cublas_product_run(&bench->peer, c->product, candidate,
@@ -250,7 +260,7 @@ static double time_runs(gpu_bench *bench, contender *c, int candidate, int count
 {
     const weft_cuda_driver *cu = bench->device.cu;
     CUstream first = c->world->streams[0];
-    int streams = c->product ? 1 : c->world->running;
+    int streams = c->product || c->baseline ? 1 : c->world->running;
     float ms = 0;
     bool good = enqueue(bench, c, candidate);
 
@@ -270,29 +280,32 @@ static double time_runs(gpu_bench *bench, contender *c, int candidate, int count
 }
 
 /* All contenders in turn. The first call of cuBLAS tries its candidates and keeps the fastest. */
-static void measure(gpu_bench *bench, contender *contenders, int count)
+static void measure(gpu_bench *bench, contender *contenders)
 {
     int64_t asked = bench->options->iterations ? bench->options->iterations : 100;
-    int repeats[4];
+    int repeats[CONTENDERS];
 
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < CONTENDERS; i++) {
         contender *c = &contenders[i];
+        int candidates = i == GEMM && c->used ? c->product->count : c->used;
         double best = INFINITY;
 
-        for (int candidate = 0; candidate < (c->product ? c->product->count : 1); candidate++) {
+        for (int candidate = 0; candidate < candidates; candidate++) {
             double us = time_runs(bench, c, candidate, 3);
+
             if (us < best) {
                 best = us;
-                if (c->product)
+                if (i == GEMM)
                     c->product->best = candidate;
             }
         }
         repeats[i] = (int)fmin((double)(asked + ROUNDS - 1) / ROUNDS, 1 + 8000 / best);
     }
     for (int round = 0; round < ROUNDS; round++)
-        for (int i = 0; i < count; i++)
-            contenders[i].us[round] = time_runs(
-                bench, &contenders[i], contenders[i].product ? contenders[i].product->best : 0, repeats[i]);
+        for (int i = 0; i < CONTENDERS; i++)
+            if (contenders[i].used)
+                contenders[i].us[round] =
+                    time_runs(bench, &contenders[i], i == GEMM ? contenders[i].product->best : 0, repeats[i]);
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------- */
@@ -321,10 +334,12 @@ static void local_shape(const weft_problem *p, int world, int64_t *m, int64_t *n
     *k = sums ? weft_part(p->k, world, 0).count : p->k;
 }
 
-static report_stats stats_of(contender *c, double scale)
+static report_stats stats_of(const contender *c, double scale)
 {
     double samples[ROUNDS];
 
+    if (!c->used)
+        return report_missing();
     for (int i = 0; i < ROUNDS; i++)
         samples[i] = c->us[i] * scale;
     return report_summarise(samples, ROUNDS);
@@ -348,11 +363,24 @@ static double link_rate(gpu_bench *bench, contender *fused)
 static void print_row(gpu_bench *bench, const weft_problem *p, int world, contender *contenders, double error)
 {
     report *r = &bench->report;
-    bool alone = bench->link.bytes_per_ns > 0, peer = contenders[2].product != NULL;
-    report_stats gemm = peer ? stats_of(&contenders[2], alone ? 1 : world) : report_missing();
-    report_stats unfused = world > 1 ? stats_of(&contenders[1], 1) : report_missing();
-    report_stats fused = stats_of(&contenders[0], 1);
-    double link = alone && world > 1 ? link_rate(bench, &contenders[0]) : NAN;
+    bool alone = bench->link.bytes_per_ns > 0, peer = contenders[GEMM].used;
+    report_stats gemm = stats_of(&contenders[GEMM], alone ? 1 : world),
+                 fused = stats_of(&contenders[FUSED], 1);
+    report_stats own = stats_of(&contenders[OWN_UNFUSED], 1), unfused = stats_of(&contenders[UNFUSED], 1);
+    report_stats comm = stats_of(&contenders[COMM], 1);
+    double link = alone && world > 1 ? link_rate(bench, &contenders[FUSED]) : NAN;
+
+    if (alone && world > 1) { /* the link at its rate, and cuBLAS: no unfused way over it is faster */
+        double us = ((double)contenders[FUSED].world->executors[0].link_bytes / bench->link.bytes_per_ns +
+                     bench->link.latency_ns) *
+                    1e-3;
+
+        comm = (report_stats){us, us, us};
+        unfused = gemm;
+        unfused.median += us, unfused.low += us, unfused.high += us;
+    } else if (!contenders[UNFUSED].used) {
+        unfused = own;
+    }
 
     report_text(r, "op", "%s", weft_op_name(p->op));
     report_text(r, "backend", "cuda");
@@ -365,8 +393,9 @@ static void print_row(gpu_bench *bench, const weft_problem *p, int world, conten
     report_text(r, "dtype", "%s", weft_dtype_name(p->dtype));
     report_text(r, "schedule", "%s", weft_schedule_name(p->op, p->schedule));
     report_time(r, "gemm_us", gemm);
-    report_real(r, "comm_us", NAN);
+    report_time(r, "comm_us", comm);
     report_time(r, "unfused_us", unfused);
+    report_time(r, "own_unfused_us", own);
     report_time(r, "fused_us", fused);
     report_real(r, "speedup", unfused.median / fused.median);
     report_real(r, "fused_over_gemm", fused.median / gemm.median);
@@ -415,10 +444,15 @@ static int bench_shape(gpu_bench *bench, const weft_problem *problem, int world)
     weft_problem unfused = *problem, single = *problem;
     weft_cuda_world worlds[3] = {0};
     cublas_product product;
-    contender contenders[3] = {{.world = &worlds[0]}, {.world = &worlds[1]}, {.world = &worlds[2]}};
+    gpu_baseline baseline = {0};
+    contender contenders[CONTENDERS] = {[FUSED] = {.world = &worlds[0]},
+                                        [OWN_UNFUSED] = {.world = &worlds[1]},
+                                        [GEMM] = {.world = &worlds[2]},
+                                        [UNFUSED] = {.world = &baseline.comm, .baseline = &baseline},
+                                        [COMM] = {.world = &baseline.comm, .baseline = &baseline}};
     double error = NAN;
     int64_t m, n, k;
-    int status = make_world(bench, *problem, world, alone, &worlds[0]), count = 1;
+    int status = make_world(bench, *problem, world, alone, &worlds[0]);
 
     if (status == 0) {
         bool good = fill(bench, &worlds[0], true) &&
@@ -428,12 +462,13 @@ static int bench_shape(gpu_bench *bench, const weft_problem *problem, int world)
         if (!good)
             fprintf(stderr, "weft bench: %s\n", bench->error.text);
         fill(bench, &worlds[0], false);
+        contenders[FUSED].used = true;
     }
     unfused.schedule = WEFT_SCHEDULE_UNFUSED;
     if (status == 0 && world > 1) {
         status = make_world(bench, unfused, world, alone, &worlds[1]);
         fill(bench, &worlds[1], false);
-        count = 2;
+        contenders[OWN_UNFUSED].used = true;
     }
     local_shape(problem, world, &m, &n, &k);
     single.op = WEFT_OP_GEMM_AS;
@@ -444,14 +479,20 @@ static int bench_shape(gpu_bench *bench, const weft_problem *problem, int world)
         (size_t)(m * n) * 2 <= (size_t)1 << 30 && make_world(bench, single, 1, true, &worlds[2]) == 0 &&
         cublas_product_make(&bench->peer, m, n, k, &product) == 0) {
         fill(bench, &worlds[2], false);
-        contenders[2].product = &product;
+        contenders[GEMM].product = &product;
+        contenders[GEMM].used = true;
+    }
+    if (status == 0 && !alone && world > 1 &&
+        gpu_baseline_make(&bench->device, problem, world, &baseline, &bench->error)) {
+        contenders[COMM].used = true;
+        contenders[UNFUSED].used = contenders[GEMM].used;
+        contenders[UNFUSED].product = &product;
+        baseline.product = &product;
+        baseline.inputs = &worlds[2];
+        baseline.result = (void *)(uintptr_t)bench->peer_result;
     }
     if (status == 0) {
-        if (count == 1)
-            contenders[1] = contenders[2];
-        measure(bench, contenders, count + (contenders[2].product != NULL));
-        if (count == 1)
-            contenders[2] = contenders[1];
+        measure(bench, contenders);
         print_row(bench, problem, world, contenders, error);
         if (bench->options->trace || bench->options->svg)
             status = draw_timeline(bench, &worlds[0]);
@@ -459,6 +500,7 @@ static int bench_shape(gpu_bench *bench, const weft_problem *problem, int world)
     for (int i = 0; i < 3; i++)
         if (worlds[i].device)
             weft_cuda_world_free(&worlds[i]);
+    gpu_baseline_free(&baseline);
     return status;
 }
 
@@ -477,6 +519,7 @@ static int check_call(gpu_bench *bench, weft_problem *problem)
         return options_error("bench", "--link: only ag_gemm can run as one rank in the loop");
     if (weft_problem_resolve(&asked, (int)o->ranks, problem, &bench->error) != WEFT_OK)
         return options_error("bench", "%s", bench->error.text);
+    weft_cuda_driver_widen();
     if (weft_cuda_device_open(0, &bench->device, &bench->error) != WEFT_OK)
         return options_error("bench", "--backend cuda: %s", bench->error.text);
     return 0;
@@ -529,6 +572,8 @@ int bench_cuda(const weft_options *options, const bench_link *link)
                 link->bytes_per_ns > 0 ? "one rank in the loop over an emulated link"
                                        : "virtual ranks (not NVLink times)",
                 bench.device.name);
+    if (!bench.has_peer)
+        report_note(&bench.report, "no cuBLAS found here: GEMM only is left out, unfused is weft's own");
     for (int i = 0; i < count && status == 0; i++) {
         problem.m = shapes[i].m;
         problem.n = shapes[i].n;

@@ -24,9 +24,6 @@ static void load(void)
     void *handle = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!handle)
         return;
-    /* Streams that share one of the driver's queues run one after another, and kernels of ranks that wait for
-     * each other then never meet. The driver reads this when it starts; there are 8 queues otherwise. */
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 #define WEFT_CUDA_FIND(name)                                                                                 \
     *(void **)&library.calls.name = dlsym(handle, WEFT_CUDA_TEXT(name));                                     \
     if (!library.calls.name) {                                                                               \
@@ -36,6 +33,17 @@ static void load(void)
     WEFT_CUDA_CALLS(WEFT_CUDA_FIND)
 #undef WEFT_CUDA_FIND
     library.ready = 1;
+}
+
+static void widen(void)
+{
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
+void weft_cuda_driver_widen(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, widen);
 }
 
 const weft_cuda_driver *weft_cuda_driver_open(weft_error_text *error)

@@ -84,6 +84,14 @@ typedef struct weft_cuda_driver {
 #undef WEFT_CUDA_MEMBER
 } weft_cuda_driver;
 
+/*
+ * Several ranks of this process will use one GPU. Streams that share one of the driver's queues run one after
+ * another, and kernels that wait for each other then never meet; there are 8 queues unless the environment
+ * says otherwise when the driver starts, so this must come before. Not for processes that share a GPU under
+ * MPS: all their queues together are few.
+ */
+void weft_cuda_driver_widen(void);
+
 /* The driver's functions; NULL with a sentence in `error` where there is no driver or it is too old. */
 const weft_cuda_driver *weft_cuda_driver_open(weft_error_text *error);
 

@@ -502,6 +502,8 @@ weft_status weft_cuda_attach(weft_group *group, int index)
 
     if (!g)
         return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for its GPU", group->rank);
+    if (!group->world->processes && group->size > 1)
+        weft_cuda_driver_widen();
     g->gpu.calls = &calls;
     group->gpu = &g->gpu;
     status = build(group, index);
