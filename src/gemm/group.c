@@ -195,7 +195,7 @@ static void sweep_to_d(const pass *s, int64_t rows, int64_t panels)
 
     for (int64_t i = 0; i < rows; i += lines) {
         const char *panel_b = s->panel_b;
-        const char *below = incoming ? acc + lines * acc_ld * 4 : NULL; /* what the next panel of A needs */
+        const char *below = acc ? acc + lines * acc_ld * 4 : NULL; /* what the next panel of A needs */
         weft_places to = {acc, acc_ld, {d0, d1}, {tile->d_ld[0], tile->d_ld[1]}};
 
         for (int64_t g = 0; g < panels; g++) {
@@ -335,7 +335,7 @@ static void run_group(const gemm_job *job, const block_b *b, int64_t s0, int64_t
         if (job->finish && (s.ends || (s.in_d && incoming)) &&
             !(job->direct && tile->d_count == 1 && !incoming))
             sweep_to_d(&s, rows - rows % lines, whole = cols / nr);
-        else if (s.in_d && !incoming && (job->direct || !s.ends))
+        else if (!incoming && (job->direct || !s.ends))
             sweep_to_sums(&s, rows - rows % lines, whole = cols / nr);
         if (whole == s.panels && rows % lines == 0 && tile->d_count <= 2)
             continue;
