@@ -5,6 +5,7 @@
 #include "support/ranks.h"
 
 #include <signal.h>
+#include <time.h>
 
 static void run_process(int rank, void *argument)
 {
@@ -175,7 +176,7 @@ static void missing_rank(weft_group *group, void *argument)
 
     (void)argument;
     CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
-    CHECK_INT(weft_set_deadlines(group, 0.3, 0.3), WEFT_OK);
+    CHECK_INT(weft_set_deadlines(group, weft_rank(group) == 1 ? 20 : 0.3, 20), WEFT_OK);
     CHECK_INT(weft_alloc(group, BLOCK_BYTES, 0, &block), WEFT_OK);
     operands = operands_in(block);
     CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
@@ -214,8 +215,11 @@ static void killed_process(int rank, void *argument)
     CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
     for (int i = 0; i < 3; i++)
         CHECK_INT(weft_run(plan, &operands), WEFT_OK);
-    if (rank == 1)
+    CHECK_INT(weft_barrier(group), WEFT_OK); /* nobody is in a run that it would miss */
+    if (rank == 1) {
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
         raise(SIGKILL);
+    }
     CHECK_INT(weft_run(plan, &operands), WEFT_ERR_PEER_DIED);
     CHECK_HAS(weft_error(group), "rank 1");
     weft_plan_destroy(plan);
