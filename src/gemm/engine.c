@@ -16,7 +16,8 @@
 enum {
     ROWS_MIN = 96,         /* packed rows of A that make it worth reading a panel of B */
     SUMS_BYTES = 4 << 20,  /* of sums kept in the workspace between stretches */
-    STREAM_ROWS_MOST = 64, /* up to so many rows of A, fetching B from memory decides */
+    SPREAD_LINES = 3,      /* of a row of D that make it worth writing two places at once */
+    ORDER_BYTES = 4 << 10, /* of a panel of B: shorter ones go by groups, where rows serve as well */
     GROUP_BYTES = 32 << 10 /* of the panels of a group: half of L1 */
 };
 
@@ -129,6 +130,15 @@ weft_gemm_steps weft_gemm_steps_of(const weft_binding *bind)
     };
 }
 
+bool weft_gemm_keeps_order(const weft_binding *bind, int64_t m, int64_t k)
+{
+    const weft_kernel *kernel = bind->kernel;
+    int64_t panel = weft_pack_k(kernel, k < bind->kc ? k : bind->kc) * kernel->nr;
+
+    return kernel->keep && m > WEFT_GEMM_STREAM_ROWS &&
+           panel * (int64_t)weft_dtype_size(kernel->type) >= ORDER_BYTES;
+}
+
 weft_gemm_tile weft_gemm_tile_init(const weft_binding *bind, weft_dtype dtype)
 {
     return (weft_gemm_tile){
@@ -163,7 +173,7 @@ static void run_stripe(const gemm_job *job, const block_b *b, int64_t s0, int64_
                              tile->a_cs, rows, k);
             to += round_up(rows, job->side_a.lines) / job->side_a.lines * panel_bytes;
         }
-        weft_job_rows(job, b, s0, i, rows);
+        (job->chain ? weft_chain_rows : weft_job_rows)(job, b, s0, i, rows);
     }
 }
 
@@ -228,14 +238,14 @@ static void run_empty(const gemm_job *job)
     const weft_gemm_tile *tile = job->tile;
     int nr = job->kernel->nr;
 
+    if (tile->acc) {
+        weft_job_store(tile, 0, tile->m, 0, tile->n, tile->acc, tile->acc_ld);
+        return;
+    }
     memset(job->sums, 0, (size_t)nr * 4);
     for (int64_t i = 0; i < tile->m; i++) {
-        for (int64_t j = 0; j < tile->n; j += nr) {
-            const char *from =
-                tile->acc ? (const char *)tile->acc + (size_t)(i * tile->acc_ld + j) * 4 : job->sums;
-
-            weft_job_store(tile, i, 1, j, min64(nr, tile->n - j), from, 0);
-        }
+        for (int64_t j = 0; j < tile->n; j += nr)
+            weft_job_store(tile, i, 1, j, min64(nr, tile->n - j), job->sums, 0);
     }
 }
 
@@ -260,14 +270,15 @@ static int64_t group_of(const gemm_job *job)
         return 1;
     while (count > 1 && count * panel > GROUP_BYTES)
         count /= 2;
-    /* Two panels pay only where lines of another core are read or written. */
-    return count < 4 && !job->tile->acc && job->tile->d_count == 1 ? 1 : count;
+    /* Two panels pay only where rows of another core are read. */
+    return count < 4 && (!job->tile->acc || job->chain) ? 1 : count;
 }
 
 static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
 {
     const weft_kernel *kernel = tile->bind->kernel;
-    const weft_few *few = few_of(kernel, tile->m);
+    bool chain = kernel->keep && (tile->acc_in_order || tile->d_in_order);
+    const weft_few *few = chain ? NULL : few_of(kernel, tile->m);
     bool packed = tile->packed_b != NULL;
     weft_dtype d_dtype = tile->raw ? weft_dtype_accumulator(kernel->type) : tile->d_dtype;
     bool d_holds_sums =
@@ -278,17 +289,20 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
         .run = few ? few->run : kernel->run,
         .side_a = weft_pack_side_a(kernel, few ? few->rows : kernel->mr),
         .cut = cut_blocks(tile->bind, tile->m, tile->n, tile->k, packed, d_holds_sums),
+        .chain = chain,
         .type_bytes = weft_dtype_size(kernel->type),
         .d_bytes = weft_dtype_size(d_dtype),
     };
 
-    job.streams = few || (kernel->run_ahead && tile->m <= STREAM_ROWS_MOST);
+    job.streams = few || (!chain && kernel->run_ahead && tile->m <= WEFT_GEMM_STREAM_ROWS);
     job.first = job.streams && !few ? kernel->run_ahead : job.run;
     if (!job.streams && weft_job_only_rounds(tile) && d_dtype == kernel->type)
         job.finish = kernel->finish;
-    job.direct = weft_job_is_identity(tile) && (tile->d_count == 1 || job.finish);
+    job.direct = !chain && weft_job_is_identity(tile) && (tile->d_count == 1 || job.finish);
     job.sums_in_d = d_holds_sums && job.cut.waits;
     job.group = group_of(&job);
+    job.spreads =
+        job.finish && tile->d_count > 1 && job.group * kernel->nr * (int64_t)job.d_bytes < SPREAD_LINES * 64;
     job.a_block = workspace;
     job.b_block = job.a_block + a_block_bytes(kernel, &job.cut);
     job.sums = job.b_block + (packed ? 0 : b_block_bytes(kernel, &job.cut));
@@ -296,9 +310,22 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
     return job;
 }
 
-void weft_gemm_run_tile(const weft_gemm_tile *tile, void *workspace)
+/* Without a kernel that keeps its own order, sums in order are dense rows. */
+static weft_gemm_tile in_rows(const weft_gemm_tile *tile)
 {
-    const weft_stream *stream = stream_of(tile);
+    weft_gemm_tile plain = *tile;
+
+    if (tile->acc_in_order)
+        plain.acc_ld = tile->n;
+    if (tile->d_in_order)
+        plain.d_ld[0] = tile->n;
+    plain.acc_in_order = plain.d_in_order = false;
+    return plain;
+}
+
+static void run_tile(const weft_gemm_tile *tile, char *workspace)
+{
+    const weft_stream *stream = tile->acc_in_order || tile->d_in_order ? NULL : stream_of(tile);
 
     if (stream && tile->k > 0) {
         run_streamed(tile, stream, workspace);
@@ -307,7 +334,7 @@ void weft_gemm_run_tile(const weft_gemm_tile *tile, void *workspace)
     gemm_job job = make_job(tile, workspace);
 
     if (tile->k == 0) {
-        run_empty(&job);
+        (job.chain ? weft_chain_empty : run_empty)(&job);
         return;
     }
     for (int64_t j = 0; j < tile->n; j += job.cut.n) {
@@ -326,5 +353,16 @@ void weft_gemm_run_tile(const weft_gemm_tile *tile, void *workspace)
                 run_stripe(&job, &b, s, min64(job.cut.stripe, tile->m - s));
             }
         }
+    }
+}
+
+void weft_gemm_run_tile(const weft_gemm_tile *tile, void *workspace)
+{
+    if ((tile->acc_in_order || tile->d_in_order) && !tile->bind->kernel->keep) {
+        weft_gemm_tile plain = in_rows(tile);
+
+        run_tile(&plain, workspace);
+    } else {
+        run_tile(tile, workspace);
     }
 }

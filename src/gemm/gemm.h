@@ -12,6 +12,8 @@
  * up to k_step, the last one shorter); each block is summed by the micro-kernel from zero and added to the
  * accumulator, blocks in ascending k, starting from `acc`. It depends on k, the core and the compute type
  * alone: not on m, n, the place of the tile, whether B was packed, or the number of threads.
+ * A tile that starts from sums in order, or leaves them so, adds one product after another to them instead,
+ * where the kernel has an order of its own (chain.c).
  * One exception: half products of few rows may use another kernel (see kernel.h), with the same order of
  * blocks.
  */
@@ -23,7 +25,11 @@
 
 #include <stdbool.h>
 
-enum { WEFT_GEMM_DESTINATIONS_MAX = 16, WEFT_GEMM_ALIGNMENT = 128 };
+enum {
+    WEFT_GEMM_DESTINATIONS_MAX = 16,
+    WEFT_GEMM_ALIGNMENT = 128,
+    WEFT_GEMM_STREAM_ROWS = 64 /* up to so many rows of A, fetching a packed B from memory decides */
+};
 
 /* ---- which kernels ------------------------------------------------------------------------------- */
 
@@ -98,6 +104,7 @@ typedef struct weft_gemm_tile {
 
     const void *acc; /* F32 (I8: I32) to start from, NULL = zero; may be a peer's memory */
     int64_t acc_ld;
+    bool acc_in_order; /* acc is what a tile of the same m and n with d_in_order left */
 
     bool raw; /* D receives the bare accumulators; nothing below applies except d */
     float alpha, beta;
@@ -107,11 +114,18 @@ typedef struct weft_gemm_tile {
     int64_t c_ld;
     const void *bias; /* per column, dtype of D; NULL = none */
 
+    /* With raw and one destination: D takes m * n accumulators in the order the engine makes them, which is a
+     * matter between it and the tile that starts from them: whole lines, one after another, d_ld is ignored.
+     */
+    bool d_in_order;
     weft_dtype d_dtype;
     int d_count; /* every destination receives the whole tile */
     void *d[WEFT_GEMM_DESTINATIONS_MAX];
     int64_t d_ld[WEFT_GEMM_DESTINATIONS_MAX];
 } weft_gemm_tile;
+
+/* Whether handing sums on in order pays for products of this k, m rows in all. Nothing else depends on it. */
+bool weft_gemm_keeps_order(const weft_binding *bind, int64_t m, int64_t k);
 
 /* A tile with everything optional off: alpha = 1, beta = 0, one destination, all of `dtype` (I8: D is I32).
  */

@@ -17,7 +17,10 @@
 
 #include <string.h>
 
-enum { CACHE_LINE = 64 };
+enum {
+    CACHE_LINE = 64,
+    SPREAD_BYTES = 512 << 10 /* of D[0] at a time: what is likely to be in L2 still */
+};
 
 /* One panel of A, over one k block, against a group of panels of B. */
 typedef struct pass {
@@ -57,19 +60,13 @@ bool weft_job_is_identity(const weft_gemm_tile *tile)
     return tile->raw || (weft_job_only_rounds(tile) && tile->d_dtype == accumulator_of(tile));
 }
 
-static inline char *d_at(const weft_gemm_tile *tile, int which, int64_t i, int64_t j, size_t size)
-{
-    return (char *)tile->d[which] + (size_t)(i * tile->d_ld[which] + j) * size;
-}
-
 static inline const char *acc_at(const weft_gemm_tile *tile, int64_t i, int64_t j)
 {
     return (const char *)tile->acc + (size_t)(i * tile->acc_ld + j) * 4;
 }
 
-/* What D[0] has, to the destinations from `first` on. */
-static void spread(const weft_gemm_tile *tile, int first, int64_t i0, int64_t rows, int64_t j0, int64_t cols,
-                   size_t size)
+void weft_job_spread(const weft_gemm_tile *tile, int first, int64_t i0, int64_t rows, int64_t j0,
+                     int64_t cols, size_t size)
 {
     for (int d = first; d < tile->d_count; d++) {
         for (int64_t i = i0; i < i0 + rows; i++)
@@ -97,7 +94,7 @@ void weft_job_store(const weft_gemm_tile *tile, int64_t i0, int64_t rows, int64_
     };
 
     weft_epilogue_block(&epilogue, rows, cols, sums, sums_ld, d_at(tile, 0, i0, j0, size), tile->d_ld[0]);
-    spread(tile, 1, i0, rows, j0, cols, size);
+    weft_job_spread(tile, 1, i0, rows, j0, cols, size);
 }
 
 void weft_job_copy(char *to, int64_t to_ld, const char *from, int64_t from_ld, int64_t rows, int64_t cols)
@@ -183,7 +180,7 @@ static void sweep_to_d(const pass *s, int64_t rows, int64_t panels)
 {
     const gemm_job *job = s->job;
     const weft_gemm_tile *tile = job->tile;
-    bool incoming = s->begins && tile->acc, twice = s->ends && tile->d_count > 1;
+    bool incoming = s->begins && tile->acc, twice = s->ends && tile->d_count > 1 && !job->spreads;
     int64_t k = s->k, lines = job->side_a.lines, nr = job->kernel->nr, slice = s->slice;
     int64_t panel_bytes = s->panel_bytes, ahead_panels = min64(panels, s->next_panels);
     int64_t acc_ld = incoming ? tile->acc_ld : s->ld, step = nr * (int64_t)job->d_bytes;
@@ -196,7 +193,8 @@ static void sweep_to_d(const pass *s, int64_t rows, int64_t panels)
     for (int64_t i = 0; i < rows; i += lines) {
         const char *panel_b = s->panel_b;
         const char *below = acc ? acc + lines * acc_ld * 4 : NULL; /* what the next panel of A needs */
-        weft_places to = {acc, acc_ld, {d0, d1}, {tile->d_ld[0], tile->d_ld[1]}};
+        weft_places to = {
+            .acc = acc, .acc_ld = acc_ld, .d = {d0, d1}, .d_ld = {tile->d_ld[0], tile->d_ld[1]}};
 
         for (int64_t g = 0; g < panels; g++) {
             for (int64_t at = 0; at < slice && g < ahead_panels; at += CACHE_LINE)
@@ -251,9 +249,9 @@ static void finish_pass(const pass *s, int64_t done)
     if (done < s->cols && !job->direct)
         weft_job_store(tile, s->i, s->rows, s->j + done, s->cols - done, s->sums + (size_t)done * 4, s->ld);
     else if (done < s->cols)
-        spread(tile, 1, s->i, s->rows, s->j + done, s->cols - done, job->d_bytes);
+        weft_job_spread(tile, 1, s->i, s->rows, s->j + done, s->cols - done, job->d_bytes);
     if (done > 0)
-        spread(tile, 2, s->i, s->rows, s->j, done, job->d_bytes);
+        weft_job_spread(tile, 2, s->i, s->rows, s->j, done, job->d_bytes);
 }
 
 /* Panels from `first` on of one panel of A, edges and all. */
@@ -358,6 +356,21 @@ void weft_job_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0
 {
     int64_t wide = job->group * job->kernel->nr;
 
-    for (int64_t j = 0; j < b->cols; j += wide)
+    for (int64_t j = 0; j < b->cols; j += wide) {
         run_group(job, b, s0, i0, rows, j, min64(wide, b->cols - j));
+        weft_job_spread_block(job, b, i0, rows, j + wide);
+    }
+}
+
+void weft_job_spread_block(const gemm_job *job, const block_b *b, int64_t i0, int64_t rows, int64_t done)
+{
+    int64_t nr = job->kernel->nr, block = SPREAD_BYTES / (job->cut.m * (int64_t)job->d_bytes) / nr * nr, j;
+
+    block = block < nr ? nr : block;
+
+    if (!job->spreads || !b->last || (done < b->cols && done % block))
+        return;
+    done = min64(done, b->cols);
+    j = (done - 1) / block * block;
+    weft_job_spread(job->tile, 1, i0, rows, b->j0 + j, done - j, job->d_bytes);
 }

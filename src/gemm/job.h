@@ -31,6 +31,8 @@ typedef struct gemm_job {
     bool streams;               /* the micro-kernel itself prefetches B */
     weft_finisher finish;       /* or NULL: writes D from registers, for whole micro-tiles */
     int64_t group;              /* panels of B that pass a panel of A at a time */
+    bool chain;                 /* sums come or stay in the order of weft_keeper */
+    bool spreads;               /* D[1] is copied from D[0], some columns at a time */
     bool direct;                /* D[0] takes the micro-kernel's output as it is */
     bool sums_in_d;             /* D[0] holds the sums between stretches */
     size_t type_bytes, d_bytes; /* of an element */
@@ -57,12 +59,24 @@ static inline int64_t round_up(int64_t value, int64_t step)
     return (value + step - 1) / step * step;
 }
 
+static inline char *d_at(const weft_gemm_tile *tile, int which, int64_t i, int64_t j, size_t size)
+{
+    return (char *)tile->d[which] + (size_t)(i * tile->d_ld[which] + j) * size;
+}
+
 /* Rows of sums (4 bytes each); nothing where source and destination are the same. */
 void weft_job_copy(char *to, int64_t to_ld, const char *from, int64_t from_ld, int64_t rows, int64_t cols);
 
 /* Finished sums of rows [i0, i0 + rows) and columns [j0, j0 + cols) go through the epilogue into every D. */
 void weft_job_store(const weft_gemm_tile *tile, int64_t i0, int64_t rows, int64_t j0, int64_t cols,
                     const char *sums, int64_t sums_ld);
+
+/* What D[0] has, to the destinations from `first` on. */
+void weft_job_spread(const weft_gemm_tile *tile, int first, int64_t i0, int64_t rows, int64_t j0,
+                     int64_t cols, size_t size);
+
+/* The same for a job that spreads, whenever a block of columns up to `done` of the block of B is complete. */
+void weft_job_spread_block(const gemm_job *job, const block_b *b, int64_t i0, int64_t rows, int64_t done);
 
 /* The epilogue does nothing but round to the type of D. */
 bool weft_job_only_rounds(const weft_gemm_tile *tile);
@@ -72,5 +86,9 @@ bool weft_job_is_identity(const weft_gemm_tile *tile);
 
 /* Packed rows [i0, i0 + rows) of A, in the stripe that starts at s0, against one block of B. */
 void weft_job_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0, int64_t rows);
+
+/* The same for a chain; and for one without products: sums that came go through the epilogue, or stay. */
+void weft_chain_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0, int64_t rows);
+void weft_chain_empty(const gemm_job *job);
 
 #endif

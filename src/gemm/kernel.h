@@ -32,10 +32,12 @@
 typedef void (*weft_microkernel)(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add);
 
 /*
- * Where a finished micro-tile goes, and what it starts from: `acc` (fp32 or int32, NULL = zero), one or two
- * destinations (d[1] may be NULL) of the kernel's type.
+ * Where a finished micro-tile goes, and what it starts from. `start` is a micro-tile as weft_keeper left it,
+ * the accumulators' first values; `acc` are rows that are added at the end; at most one of them, NULL = zero.
+ * One or two destinations (d[1] may be NULL) of the kernel's type.
  */
 typedef struct weft_places {
+    const void *start;
     const void *acc;
     int64_t acc_ld;
     void *d[2];
@@ -44,6 +46,13 @@ typedef struct weft_places {
 
 /* D = acc + A * B, rounded to the kernel's type: a tile without a detour through memory. */
 typedef void (*weft_finisher)(int64_t k, const void *a, const void *b, const weft_places *places);
+
+/*
+ * Leaves the accumulators as they lie in registers, mr * nr of them side by side, for a later call to start
+ * from: blocks of keep_block x keep_block elements, a row of blocks after the other. `start` may be `to`, or
+ * NULL.
+ */
+typedef void (*weft_keeper)(int64_t k, const void *a, const void *b, const void *start, void *to);
 
 /*
  * Packs one full panel of a matrix that already has the kernel's type, for k > 0, a multiple of k_step.
@@ -77,7 +86,9 @@ typedef struct weft_kernel {
     int k_step;  /* a multiple of a_kr and b_kr */
     bool a_flip; /* int8 A is packed as value + 128 */
     weft_microkernel run;
-    weft_finisher finish; /* optional */
+    weft_finisher finish; /* optional; with it: */
+    weft_keeper keep;
+    int keep_block;
 
     /* Optional: the same, for a panel of B that streams from memory; prefetches what follows it. */
     weft_microkernel run_ahead;

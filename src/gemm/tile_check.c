@@ -53,8 +53,10 @@ static weft_status check_destinations(const weft_gemm_tile *tile, weft_error_tex
     if (tile->d_count < 1 || tile->d_count > WEFT_GEMM_DESTINATIONS_MAX)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "%d destinations; 1 to %d are possible",
                               tile->d_count, WEFT_GEMM_DESTINATIONS_MAX);
+    if (tile->d_in_order && (!tile->raw || tile->d_count > 1))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "only bare sums for one destination stay in order");
     for (int i = 0; i < tile->d_count; i++) {
-        if (!tile->d[i] || (tile->m > 1 && tile->d_ld[i] < tile->n))
+        if (!tile->d[i] || (tile->m > 1 && tile->d_ld[i] < tile->n && !tile->d_in_order))
             return weft_error_set(
                 error, WEFT_ERR_ARGUMENT,
                 "destination %d is NULL or its leading dimension %lld is less than n = %lld", i,
@@ -80,7 +82,7 @@ weft_status weft_gemm_tile_check(const weft_gemm_tile *tile, weft_error_text *er
                               (long long)tile->m, (long long)tile->n, (long long)tile->k);
     if (tile->m == 0 || tile->n == 0)
         return WEFT_OK;
-    if (tile->acc && tile->m > 1 && tile->acc_ld < tile->n)
+    if (tile->acc && tile->m > 1 && tile->acc_ld < tile->n && !tile->acc_in_order)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "the leading dimension %lld of the accumulator is less than n = %lld",
                               (long long)tile->acc_ld, (long long)tile->n);

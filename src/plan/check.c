@@ -66,7 +66,7 @@ static bool same_operand(const weft_operand *a, const weft_operand *b)
     return !strcmp(a->name, b->name) && a->place == b->place && a->role == b->role && a->dtype == b->dtype &&
            a->rows == b->rows && a->cols == b->cols && a->rows_parted == b->rows_parted &&
            a->cols_parted == b->cols_parted && a->transposed == b->transposed && a->packed == b->packed &&
-           a->output == b->output && a->batch == b->batch;
+           a->handed_on == b->handed_on && a->output == b->output && a->batch == b->batch;
 }
 
 static void form_of_part(weft_checker *checker, int rank)
@@ -192,6 +192,17 @@ static void form_of_task(weft_checker *checker, int rank, uint32_t index)
             weft_check_find(
                 checker, rank, index, "%s: only COPY writes a packed operand, only GEMM reads it, as B: %s",
                 weft_check_task_text(checker, number), weft_check_region_text(checker, &regions[i]));
+    }
+    for (int i = 0; inside && i < task->region_count; i++) {
+        bool given = i == 0 && task->destinations == 1 && !(task->flags & WEFT_TASK_EPILOGUE);
+        bool taken = i == task->destinations + 2 && (task->flags & WEFT_TASK_HAS_ACC);
+
+        if (part->operands[regions[i].operand].handed_on &&
+            (task->kind != WEFT_TASK_GEMM || !(given || taken)))
+            weft_check_find(checker, rank, index,
+                            "%s: only GEMM hands sums on, bare and to one place, or starts from them: %s",
+                            weft_check_task_text(checker, number),
+                            weft_check_region_text(checker, &regions[i]));
     }
     if (inside && !shapes_fit(task, regions))
         weft_check_find(checker, rank, index, "%s: the shapes of its regions do not fit together%s%s",

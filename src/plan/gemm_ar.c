@@ -124,6 +124,8 @@ static void two_shot(gemm_ar *ar)
     if (ar->slots)
         ar->partial = weft_gemm_staging(gen, "partial", owned * ar->slots * ar->stream.slot_rows,
                                         ar->stream.slot_cols, 1);
+    if (ar->slots == 1 && gen->lanes == 1) /* no tile is cut, none is added from slots */
+        weft_gemm_hand_on(gen, ar->partial);
     weft_gemm_pack(gen);
     weft_stream_k_run(&ar->stream, order, emit_two_shot, ar);
     free(order);

@@ -101,6 +101,14 @@ uint32_t weft_gemm_staging(weft_gemm_gen *gen, const char *name, int64_t rows, i
     return weft_builder_operand(gen->builder, staging);
 }
 
+void weft_gemm_hand_on(weft_gemm_gen *gen, uint32_t staging)
+{
+    const weft_problem *p = gen->problem;
+
+    if (!gen->builder->failed && p->wire_dtype == weft_dtype_accumulator(p->dtype))
+        gen->builder->part.operands[staging].handed_on = true;
+}
+
 /* One row of tiles uses each column of B once: packing it first would only move it through memory twice. */
 static bool used_once(const weft_problem *p)
 {

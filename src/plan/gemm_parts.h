@@ -30,6 +30,10 @@ static inline int weft_gemm_lane(weft_gemm_gen *gen)
 /* Scratch for partial sums that travel. */
 uint32_t weft_gemm_staging(weft_gemm_gen *gen, const char *name, int64_t rows, int64_t cols, int64_t batch);
 
+/* Such scratch that only products write and only products start from, tile by tile, if it holds whole sums.
+ */
+void weft_gemm_hand_on(weft_gemm_gen *gen, uint32_t staging);
+
 /*
  * When the problem says so, packs this rank's B at the head of the compute lanes, split over them, and
  * makes GEMM tasks read the packed copy.

@@ -80,13 +80,17 @@ static void add_product(gemm_rs *rs, const unit *u)
                       weft_region_make(gen->b_source, gen->me, u->batch, gen->local_k, u->cols));
 }
 
-static void declare_slots(gemm_rs *rs, int64_t slots)
+/* `handed_on`: only products use them. Columns of blocks begin anywhere, where the engine's panels do not. */
+static void declare_slots(gemm_rs *rs, int64_t slots, bool handed_on)
 {
     const weft_problem *p = rs->gen.problem;
 
-    if (slots)
-        rs->partial = weft_gemm_staging(&rs->gen, "partial", rs->by_rows ? slots * rs->slot : p->m,
-                                        rs->by_rows ? p->n : slots * rs->slot, p->l);
+    if (!slots)
+        return;
+    rs->partial = weft_gemm_staging(&rs->gen, "partial", rs->by_rows ? slots * rs->slot : p->m,
+                                    rs->by_rows ? p->n : slots * rs->slot, p->l);
+    if (handed_on && rs->by_rows)
+        weft_gemm_hand_on(&rs->gen, rs->partial);
 }
 
 /*
@@ -100,7 +104,7 @@ static void rotating(gemm_rs *rs)
     uint32_t arrived = weft_builder_signals(b, gen->lanes);
     int next = weft_rotate(gen->me, 1, gen->world);
 
-    declare_slots(rs, gen->world - 1);
+    declare_slots(rs, gen->world - 1, true);
     weft_gemm_pack(gen);
     for (int step = 0; step < gen->world; step++) {
         int owner = weft_rotate(gen->me, 2 * gen->world - 1 - step, gen->world);
@@ -154,7 +158,7 @@ static void direct(gemm_rs *rs)
     const weft_problem *p = gen->problem;
     uint32_t arrived = weft_builder_signals(b, unit_count(rs, 0));
 
-    declare_slots(rs, gen->world - 1);
+    declare_slots(rs, gen->world - 1, gen->world == 2);
     if (gen->world > 2)
         rs->own = weft_builder_operand(b, (weft_operand){.name = "own",
                                                          .place = WEFT_PLACE_PRIVATE,

@@ -68,6 +68,8 @@ typedef struct weft_operand {
     bool rows_parted, cols_parted;
     bool transposed; /* stored column by column */
     bool packed;     /* stored in the GEMM engine's layout for B; only COPY writes it, only GEMM reads it */
+    bool handed_on;  /* partial sums in the GEMM engine's own order, tile by tile: a GEMM writes a region as
+                        bare sums, its only destination, and another starts from that very region */
     bool output;     /* the caller gets it back: every element must be written exactly once in a run */
     int64_t batch;   /* matrices in an instance, one after another */
 } weft_operand;

@@ -118,9 +118,9 @@ void weft_plan_print_text(const weft_plan_part *part, FILE *file)
                 weft_operand_cols(o, part->world, part->rank));
         if (o->batch > 1)
             fprintf(file, " batch %" PRId64, o->batch);
-        fprintf(file, "%s%s%s%s%s\n", o->rows_parted ? " rows-parted" : "",
+        fprintf(file, "%s%s%s%s%s%s\n", o->rows_parted ? " rows-parted" : "",
                 o->cols_parted ? " cols-parted" : "", o->transposed ? " transposed" : "",
-                o->packed ? " packed" : "", o->output ? " output" : "");
+                o->packed ? " packed" : "", o->handed_on ? " handed-on" : "", o->output ? " output" : "");
     }
     fprintf(file, "signals %u\n", part->signal_count);
     for (uint32_t lane = 0; lane < part->lane_count; lane++)

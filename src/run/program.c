@@ -160,6 +160,9 @@ static weft_status prepare(weft_plan *plan, const weft_problem *resolved)
         if (status != WEFT_OK)
             return status;
         plan->bind = weft_core_binding(core, resolved->dtype, false);
+        /* The longest part of k decides, so that all ranks agree. */
+        plan->keeps_order =
+            weft_gemm_keeps_order(plan->bind, resolved->m, weft_part(resolved->k, x->world, 0).count);
     }
     status = weft_plan_make(resolved, x->world, x->rank, &plan->part, error);
     if (status != WEFT_OK)

@@ -67,6 +67,12 @@ typedef struct located {
     const weft_operand *operand;
 } located;
 
+/* Whether the engine decides how this operand's tiles lie. */
+static bool in_order(const weft_executor *x, const weft_operand *operand)
+{
+    return operand->handed_on && x->plan->keeps_order;
+}
+
 static located locate(weft_executor *x, const weft_region *region)
 {
     const weft_operand *operand = &x->plan->part.operands[region->operand];
@@ -79,7 +85,9 @@ static located locate(weft_executor *x, const weft_region *region)
     at.row_stride = operand->transposed ? 1 : place->ld;
     at.col_stride = operand->transposed ? place->ld : 1;
     at.data = place->base + region->batch * place->stride_bytes;
-    if (!operand->packed)
+    if (in_order(x, operand)) /* a band of tiles is one tile after another */
+        at.data += (region->row0 * place->ld + region->col0 * region->rows) * element_bytes;
+    else if (!operand->packed)
         at.data += (region->row0 * at.row_stride + region->col0 * at.col_stride) * element_bytes;
     return at;
 }
@@ -177,6 +185,7 @@ static void run_tile(weft_executor *x, weft_gemm_tile *tile, const weft_task *ta
     tile->d_count = 1;
     tile->d[0] = first.data;
     tile->d_ld[0] = first.row_stride;
+    tile->d_in_order = in_order(x, first.operand);
     for (; next < count && tile->d_count < WEFT_GEMM_DESTINATIONS_MAX; next++) {
         located to = locate(x, &regions[next]);
 
@@ -203,6 +212,7 @@ static void set_acc(weft_executor *x, const weft_region *region, weft_gemm_tile 
 
     tile->acc = at.data;
     tile->acc_ld = at.row_stride;
+    tile->acc_in_order = in_order(x, at.operand);
     if (at.operand->dtype != sum_type) {
         weft_view into = {sums, region->cols}, from = view_of(&at);
 

@@ -42,7 +42,7 @@ int main(void)
     CHECK_INT(weft_plan_make(&problem, 2, 0, &part, &error), WEFT_OK);
     text = printed(&part, weft_plan_print_text);
     CHECK_HAS(text, "plan gemm_rs ReduceScatter1D_TilingA_RotatingC rank 0 of 2");
-    CHECK_HAS(text, "\noperand partial staging float32 4 x 6\n");
+    CHECK_HAS(text, "\noperand partial staging float32 4 x 6 handed-on\n");
     CHECK_HAS(text, "\nr0 lane 0 task 0 ENTER post 0@1\n");
     CHECK_HAS(text, "\nr0 lane 0 task 1 COPY packedB[0:2, 0:6] = B[0:2, 0:6]\n");
     CHECK_HAS(text, "\nr0 lane 0 task 2 GEMM partial@1[0:4, 0:6] = A[4:8, 0:2] * packedB[0:2, 0:6] wait 1>=1 "

@@ -5,10 +5,16 @@
 
 KERNELS_MATRIX(4, "fadd", "bfmmla", "8h")
 
+#define LOOP LOOP_MATRIX("bfmmla", "8h", "")
+
 static void finish(int64_t k, const void *a, const void *b, const weft_places *places)
 {
-    FINISH_ALL(ZERO_TILE LOOP_MATRIX("bfmmla", "8h", ""), FINISH_MATRIX_TILE, PUT_BF16, k / 4, a, b, places,
-               2);
+    FINISH_ALL(LOOP, FINISH_MATRIX_TILE, PUT_BF16, k / 4, a, b, places, 2);
+}
+
+static void keep(int64_t k, const void *a, const void *b, const void *start, void *to)
+{
+    KEEP_ALL(LOOP, k / 4, a, b, start, to);
 }
 
 const weft_kernel weft_bf16_8x12_bfmmla = {
@@ -21,6 +27,8 @@ const weft_kernel weft_bf16_8x12_bfmmla = {
     .k_step = 4,
     RUN_KERNELS,
     .finish = finish,
+    .keep = keep,
+    .keep_block = 2,
     STREAM_KERNELS(bf16),
     WEFT_PACKERS(2, 4, 12),
 };

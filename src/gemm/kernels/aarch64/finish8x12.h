@@ -60,32 +60,65 @@
     FINISH_PAIR(take, put, 20, 21, 22, 23, 24, 25) \
     FINISH_PAIR(take, put, 26, 27, 28, 29, 30, 31)
 
+/* Instead of ZERO_TILE: what KEEP_TILE left. */
+#define START_TILE \
+    "ldp q8, q9, [%[start]]\n ldp q10, q11, [%[start], #32]\n" \
+    "ldp q12, q13, [%[start], #64]\n ldp q14, q15, [%[start], #96]\n" \
+    "ldp q16, q17, [%[start], #128]\n ldp q18, q19, [%[start], #160]\n" \
+    "ldp q20, q21, [%[start], #192]\n ldp q22, q23, [%[start], #224]\n" \
+    "ldp q24, q25, [%[start], #256]\n ldp q26, q27, [%[start], #288]\n" \
+    "ldp q28, q29, [%[start], #320]\n ldp q30, q31, [%[start], #352]\n"
+
+#define KEEP_TILE \
+    "stp q8, q9, [%[c]]\n stp q10, q11, [%[c], #32]\n" \
+    "stp q12, q13, [%[c], #64]\n stp q14, q15, [%[c], #96]\n" \
+    "stp q16, q17, [%[c], #128]\n stp q18, q19, [%[c], #160]\n" \
+    "stp q20, q21, [%[c], #192]\n stp q22, q23, [%[c], #224]\n" \
+    "stp q24, q25, [%[c], #256]\n stp q26, q27, [%[c], #288]\n" \
+    "stp q28, q29, [%[c], #320]\n stp q30, q31, [%[c], #352]\n"
+
 /* `size` is that of an element of D. */
 #define RUN_TILE_TO(text, steps, pa, pb, places, size) \
     do { \
         int64_t steps_ = (steps), ld_ = (places)->d_ld[0] * (size), ld2_ = (places)->d_ld[1] * (size); \
         int64_t acc_ld_ = (places)->acc_ld * 4; \
         const void *a_ = (pa), *b_ = (pb), *acc_ = (places)->acc; \
+        const void *start_ = (places)->start; \
         void *c_ = (places)->d[0], *c2_ = (places)->d[1]; \
         \
         __asm__ volatile(text \
                          : [k] "+r"(steps_), [a] "+r"(a_), [b] "+r"(b_), [c] "+r"(c_), [c2] "+r"(c2_), \
                            [acc] "+r"(acc_) \
-                         : [ld] "r"(ld_), [ld2] "r"(ld2_), [acc_ld] "r"(acc_ld_) \
+                         : [ld] "r"(ld_), [ld2] "r"(ld2_), [acc_ld] "r"(acc_ld_), \
+                           [start] "r"(start_) \
                          : TILE_CLOBBERS); \
     } while (0)
 
-/* The four combinations of incoming sums and destinations. */
-#define FINISH_ALL(head, tile, put, steps, pa, pb, places, size) \
+/* All combinations of what came before and where it goes; `loop` is the kernel's. */
+#define FINISH_ALL(loop, tile, put, steps, pa, pb, places, size) \
     do { \
-        if ((places)->acc && (places)->d[1]) \
-            RUN_TILE_TO(head tile(ADD_SUMS, put##_TWICE), steps, pa, pb, places, size); \
+        if ((places)->start && (places)->d[1]) \
+            RUN_TILE_TO(START_TILE loop tile(NO_SUMS, put##_TWICE), steps, pa, pb, places, size); \
+        else if ((places)->start) \
+            RUN_TILE_TO(START_TILE loop tile(NO_SUMS, put), steps, pa, pb, places, size); \
+        else if ((places)->acc && (places)->d[1]) \
+            RUN_TILE_TO(ZERO_TILE loop tile(ADD_SUMS, put##_TWICE), steps, pa, pb, places, size); \
         else if ((places)->acc) \
-            RUN_TILE_TO(head tile(ADD_SUMS, put), steps, pa, pb, places, size); \
+            RUN_TILE_TO(ZERO_TILE loop tile(ADD_SUMS, put), steps, pa, pb, places, size); \
         else if ((places)->d[1]) \
-            RUN_TILE_TO(head tile(NO_SUMS, put##_TWICE), steps, pa, pb, places, size); \
+            RUN_TILE_TO(ZERO_TILE loop tile(NO_SUMS, put##_TWICE), steps, pa, pb, places, size); \
         else \
-            RUN_TILE_TO(head tile(NO_SUMS, put), steps, pa, pb, places, size); \
+            RUN_TILE_TO(ZERO_TILE loop tile(NO_SUMS, put), steps, pa, pb, places, size); \
+    } while (0)
+
+#define KEEP_ALL(loop, steps, pa, pb, start_at, to) \
+    do { \
+        weft_places places_ = {.start = (start_at), .d = {(to), NULL}}; \
+        \
+        if (places_.start) \
+            RUN_TILE_TO(START_TILE loop KEEP_TILE, steps, pa, pb, &places_, 4); \
+        else \
+            RUN_TILE_TO(ZERO_TILE loop KEEP_TILE, steps, pa, pb, &places_, 4); \
     } while (0)
 
 /* clang-format on */

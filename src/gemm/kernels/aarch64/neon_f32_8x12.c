@@ -5,9 +5,16 @@
 
 KERNELS_BY_ELEMENT(1, "fadd", "fmla", "4s", "s")
 
+#define LOOP LOOP_BY_ELEMENT(STEP_BY_ELEMENT, 32, "fmla", "4s", "s", "")
+
 static void finish(int64_t k, const void *a, const void *b, const weft_places *places)
 {
-    FINISH_ALL(ZERO_TILE LOOP_BY_ELEMENT(STEP_BY_ELEMENT, 32, "fmla", "4s", "s", ""), FINISH_TILE, PUT_F32, k, a, b, places, 4);
+    FINISH_ALL(LOOP, FINISH_TILE, PUT_F32, k, a, b, places, 4);
+}
+
+static void keep(int64_t k, const void *a, const void *b, const void *start, void *to)
+{
+    KEEP_ALL(LOOP, k, a, b, start, to);
 }
 
 const weft_kernel weft_neon_f32_8x12 = {
@@ -20,6 +27,8 @@ const weft_kernel weft_neon_f32_8x12 = {
     .k_step = 1,
     RUN_KERNELS,
     .finish = finish,
+    .keep = keep,
+    .keep_block = 1,
     FEW_KERNELS,
     STREAM_KERNELS(f32),
     WEFT_PACKERS(4, 1, 12),

@@ -1,0 +1,231 @@
+/*
+ * Tiles whose sums come from another tile of the engine, or stay for one: a chain of products.
+ *
+ * Such sums are nobody else's business, so they lie as the micro-kernel has them in registers, one micro-tile
+ * after another: leaving them is storing whole cache lines in sequence, continuing is starting from loads
+ * instead of zeros, and neither needs an addition. In memory: panels of nr columns one after another, in each
+ * the micro-tiles of mr rows one after another; hardware fetches such streams by itself. A micro-tile at an
+ * edge holds only its rows x columns, row by row, so that the tile takes m * n elements; it is laid out for
+ * the kernel here.
+ */
+#include "core/dtype.h"
+#include "gemm/job.h"
+
+#include <string.h>
+
+enum { CACHE_LINE = 64 };
+
+/* A group of panels of B against packed rows of A over one k block. */
+typedef struct link {
+    const gemm_job *job;
+    int64_t k, i, j, rows, cols; /* of the tile */
+    const char *panel_a, *panel_b;
+    int64_t panel_bytes;
+    const char *next_b; /* a slice of each panel of the next group, fetched with each panel of A */
+    int64_t next_panels, slice;
+    char
+        *kept; /* between k blocks: micro-tiles as the kernel leaves them, kept_row bytes to the next row's */
+    int64_t kept_row;
+    bool begins, ends; /* the k of the tile */
+} link;
+
+static int64_t micro_bytes(const weft_kernel *kernel)
+{
+    return (int64_t)kernel->mr * kernel->nr * 4;
+}
+
+/* Where the micro-tile at (i, j) of sums in order begins; `cols` is the width of its panel. */
+static char *in_order(const void *base, int64_t m, int64_t i, int64_t j, int64_t cols)
+{
+    return (char *)(uintptr_t)base + (j * m + i * cols) * 4;
+}
+
+static int64_t place_of(const weft_kernel *kernel, int64_t i, int64_t j)
+{
+    int64_t block = kernel->keep_block;
+
+    return ((i / block) * (kernel->nr / block) + j / block) * block * block + i % block * block + j % block;
+}
+
+/* Rows x cols elements, rows `ld` apart, as the kernel starts from them; what hangs over is zero. */
+static void lay_out(const weft_kernel *kernel, const char *from, int64_t ld, int64_t rows, int64_t cols,
+                    char *to)
+{
+    memset(to, 0, (size_t)micro_bytes(kernel));
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < cols; j++)
+            memcpy(to + place_of(kernel, i, j) * 4, from + (i * ld + j) * 4, 4);
+    }
+}
+
+static void take_out(const weft_kernel *kernel, const char *from, char *to, int64_t ld, int64_t rows,
+                     int64_t cols)
+{
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < cols; j++)
+            memcpy(to + (i * ld + j) * 4, from + place_of(kernel, i, j) * 4, 4);
+    }
+}
+
+/* One micro-tile, whole or not, whatever its sums come from and go to. */
+static void run_any(const link *l, int64_t i, int64_t j, int64_t rows, int64_t cols, const char *panel_a,
+                    const char *panel_b, char *kept)
+{
+    const gemm_job *job = l->job;
+    const weft_gemm_tile *tile = job->tile;
+    const weft_kernel *kernel = job->kernel;
+    _Alignas(64) char before[TILE_ELEMENTS_MAX * 4], after[TILE_ELEMENTS_MAX * 4];
+    bool whole = rows == kernel->mr && cols == kernel->nr;
+    const char *start = l->begins ? NULL : kept;
+
+    if (l->begins && tile->acc) {
+        const char *acc = tile->acc_in_order ? in_order(tile->acc, tile->m, i, j, cols)
+                                             : (const char *)tile->acc + (i * tile->acc_ld + j) * 4;
+
+        if (whole && tile->acc_in_order)
+            memcpy(before, acc, (size_t)micro_bytes(kernel));
+        else
+            lay_out(kernel, acc, tile->acc_in_order ? cols : tile->acc_ld, rows, cols, before);
+        start = before;
+    }
+    if (l->k > 0)
+        kernel->keep(l->k, panel_a, panel_b, start, l->ends ? after : kept);
+    else if (start)
+        memcpy(after, start, (size_t)micro_bytes(kernel));
+    else
+        memset(after, 0, (size_t)micro_bytes(kernel));
+    if (!l->ends)
+        return;
+    if (tile->d_in_order && whole) {
+        memcpy(in_order(tile->d[0], tile->m, i, j, cols), after, (size_t)micro_bytes(kernel));
+    } else if (tile->d_in_order) {
+        take_out(kernel, after, in_order(tile->d[0], tile->m, i, j, cols), cols, rows, cols);
+    } else {
+        take_out(kernel, after, before, cols, rows, cols);
+        weft_job_store(tile, i, rows, j, cols, before, cols);
+    }
+}
+
+/* Whole micro-tiles that go on from where they lie to where they belong: the hot loop. */
+static void sweep(const link *l, int64_t rows, int64_t panels)
+{
+    const gemm_job *job = l->job;
+    const weft_gemm_tile *tile = job->tile;
+    const weft_kernel *kernel = job->kernel;
+    int64_t k = l->k, mr = kernel->mr, slice = l->slice, panel_bytes = l->panel_bytes,
+            micro = micro_bytes(kernel);
+    int64_t ahead_panels = min64(panels, l->next_panels), step = kernel->nr * (int64_t)job->d_bytes;
+    bool incoming = l->begins && tile->acc, stays = !l->ends || tile->d_in_order;
+    bool twice = !stays && tile->d_count > 1 && !job->spreads;
+    const char *panel_a = l->panel_a, *ahead = l->next_b;
+    const char *start = incoming    ? in_order(tile->acc, tile->m, l->i, l->j, kernel->nr)
+                        : l->begins ? NULL
+                                    : l->kept;
+    int64_t start_row = incoming ? micro : l->kept_row,
+            start_step = incoming ? kernel->nr * tile->m * 4 : micro;
+    int64_t keep_step = l->ends ? kernel->nr * tile->m * 4 : micro;
+    char *to = !stays    ? d_at(tile, 0, l->i, l->j, job->d_bytes)
+               : l->ends ? in_order(tile->d[0], tile->m, l->i, l->j, kernel->nr)
+                         : l->kept;
+    char *to1 = twice ? d_at(tile, 1, l->i, l->j, job->d_bytes) : NULL;
+    int64_t to_row = !stays ? mr * tile->d_ld[0] * (int64_t)job->d_bytes : l->ends ? micro : l->kept_row;
+
+    for (int64_t i = 0; i < rows; i += mr) {
+        const char *panel_b = l->panel_b, *from = start;
+        weft_places places = {.start = from, .d = {to, to1}, .d_ld = {tile->d_ld[0], tile->d_ld[1]}};
+        char *keep = to;
+
+        for (int64_t g = 0; g < panels; g++) {
+            for (int64_t at = 0; at < slice && g < ahead_panels; at += CACHE_LINE)
+                __builtin_prefetch(ahead + g * panel_bytes + at, 0, 2);
+            if (stays) {
+                kernel->keep(k, panel_a, panel_b, from, keep);
+                from = from ? from + start_step : NULL;
+                keep += keep_step;
+            } else {
+                job->finish(k, panel_a, panel_b, &places);
+                places.start = places.start ? (const char *)places.start + start_step : NULL;
+                places.d[0] = (char *)places.d[0] + step;
+                places.d[1] = twice ? (char *)places.d[1] + step : NULL;
+            }
+            panel_b += panel_bytes;
+        }
+        panel_a += k * mr * (int64_t)job->type_bytes;
+        start = start ? start + start_row : NULL;
+        to += to_row;
+        to1 = twice ? to1 + mr * tile->d_ld[1] * (int64_t)job->d_bytes : NULL;
+        ahead += slice;
+    }
+}
+
+/* Rows and panels of a group beyond `whole` panels of whole rows. */
+static void run_rest(const link *l, int64_t whole)
+{
+    const gemm_job *job = l->job;
+    int64_t mr = job->kernel->mr, nr = job->kernel->nr;
+
+    for (int64_t i = 0; i < l->rows; i += mr) {
+        int64_t rows = min64(mr, l->rows - i);
+        const char *panel_a = l->panel_a + i * l->k * (int64_t)job->type_bytes;
+
+        for (int64_t j = rows < mr ? 0 : whole * nr; j < l->cols; j += nr)
+            run_any(l, l->i + i, l->j + j, rows, min64(nr, l->cols - j), panel_a,
+                    l->panel_b + j / nr * l->panel_bytes,
+                    l->kept + i / mr * l->kept_row + j / nr * micro_bytes(job->kernel));
+    }
+}
+
+void weft_chain_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0, int64_t rows)
+{
+    const weft_gemm_tile *tile = job->tile;
+    const weft_kernel *kernel = job->kernel;
+    int64_t mr = kernel->mr, nr = kernel->nr, type = (int64_t)job->type_bytes, wide = job->group * nr;
+    int64_t slices = (rows + mr - 1) / mr;
+
+    for (int64_t j = 0; j < b->cols; j += wide) {
+        link l = {
+            .job = job,
+            .i = i0,
+            .j = b->j0 + j,
+            .rows = rows,
+            .cols = min64(wide, b->cols - j),
+            .panel_bytes = b->panel_bytes,
+            .kept_row = job->cut.waits ? mr * round_up(job->cut.n, nr) * 4 : micro_bytes(kernel),
+        };
+
+        l.kept = job->sums + (job->cut.waits ? (i0 - s0) / mr * l.kept_row + j * mr * 4 : 0);
+        l.next_panels = (b->cols - j - l.cols + nr - 1) / nr;
+        for (int64_t p = 0; p < b->k; p += job->cut.k) {
+            bool straight;
+
+            l.k = weft_pack_k(kernel, min64(job->cut.k, b->k - p));
+            l.begins = b->first && p == 0;
+            l.ends = b->last && p + job->cut.k >= b->k;
+            l.panel_a = job->a_block + p * slices * mr * type;
+            l.panel_b = b->panels + j / nr * b->panel_bytes + p * nr * type;
+            l.next_b = l.panel_b + job->group * b->panel_bytes;
+            l.slice = round_up(l.k * nr * type / slices, CACHE_LINE);
+            straight = (!l.begins || !tile->acc || tile->acc_in_order) &&
+                       (!l.ends || tile->d_in_order || job->finish);
+            if (straight)
+                sweep(&l, rows - rows % mr, l.cols / nr);
+            if (!straight || l.cols % nr || rows % mr)
+                run_rest(&l, straight ? l.cols / nr : 0);
+        }
+        if (tile->d_count > 2 && b->last && !job->spreads)
+            weft_job_spread(tile, 2, i0, rows, l.j, l.cols, job->d_bytes);
+        weft_job_spread_block(job, b, i0, rows, j + wide);
+    }
+}
+
+void weft_chain_empty(const gemm_job *job)
+{
+    const weft_gemm_tile *tile = job->tile;
+    int64_t mr = job->kernel->mr, nr = job->kernel->nr;
+    link l = {.job = job, .begins = true, .ends = true};
+
+    for (int64_t i = 0; i < tile->m; i += mr) {
+        for (int64_t j = 0; j < tile->n; j += nr)
+            run_any(&l, i, j, min64(mr, tile->m - i), min64(nr, tile->n - j), NULL, NULL, NULL);
+    }
+}
