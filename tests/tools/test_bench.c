@@ -5,6 +5,7 @@
 #include "support/check.h"
 
 #include <ctype.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -222,6 +223,48 @@ static void wrong_calls_are_one_line_and_status_two(void)
     check_wrong("frobnicate", "not a command");
 }
 
+/* An executable script that stands for a Python; removed by the caller. */
+static void write_script(char *path, const char *text)
+{
+    int fd = mkstemp(path);
+
+    CHECK(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    CHECK_INT(fchmod(fd, 0700), 0);
+    close(fd);
+}
+
+static void torch_is_asked_for_products_in_turn(void)
+{
+    char answers[] = "/tmp/weft-torch-XXXXXX", lacks[] = "/tmp/weft-torch-XXXXXX",
+         dies[] = "/tmp/weft-torch-XXXXXX";
+    char line[256];
+    const char *peer;
+
+    write_script(answers, "#!/bin/sh\necho ready 9.9\nwhile read -r calls; do sleep 0.01; echo done; done\n");
+    snprintf(line, sizeof line, "bench gemm 16 16 16 --iters 3 --json --torch %s", answers);
+    CHECK_INT(run(line), 0);
+    peer = strstr(out, "\"peer\": \"PyTorch 9.9\", \"peer_us\": ");
+    CHECK(peer && strtod(strstr(peer, "peer_us") + strlen("peer_us\": "), NULL) > 0);
+    write_script(lacks, "#!/bin/sh\nexit 1\n");
+    snprintf(line, sizeof line, "bench gemm 16 16 16 --iters 3 --json --torch %s", lacks);
+    CHECK_INT(run(line), 0);
+    CHECK(!strstr(out, "PyTorch"));
+    write_script(dies, "#!/bin/sh\necho ready 9.9\nread -r calls\n");
+    snprintf(line, sizeof line, "bench gemm 16 16 16 --iters 3 --json --torch %s", dies);
+    CHECK_INT(run(line), 1);
+    CHECK_HAS(err, "stopped answering");
+    unlink(answers);
+    unlink(lacks);
+    unlink(dies);
+}
+
+static void few_rows_have_both_limits(void)
+{
+    CHECK_INT(run("bench gemm 3 48 64 --dtype bf16 --transb --iters 3 --json"), 0);
+    CHECK_HAS(out, "\"transb\": true");
+    CHECK(!strstr(out, "\"of_memory\": null") && !strstr(out, "\"of_ceiling\": null"));
+}
+
 static void pictures_are_written(void)
 {
     char path[] = "/tmp/weft-bench-XXXXXX", line[256], head[64] = "";
@@ -253,6 +296,8 @@ int main(int argc, char **argv)
     people_get_a_table();
     a_wrong_result_is_status_one();
     wrong_calls_are_one_line_and_status_two();
+    torch_is_asked_for_products_in_turn();
+    few_rows_have_both_limits();
     pictures_are_written();
     return check_report("test_tools_bench");
 }

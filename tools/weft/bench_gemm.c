@@ -1,11 +1,12 @@
 /*
  * `weft bench gemm`: the single-rank product beside what the core can do and beside other libraries.
  *
- * Every row alternates, in one run: the product; its limit; a peer. The limit of a large product is the
- * micro-kernel over panels that lie in L1 (loads included), of a product with few rows the bandwidth of plain
- * loads over the same B. Inputs rotate, so that no call finds its operands in cache by grace of the last one.
+ * Every row alternates, in one run: the product; its limits; a peer. The limit is the micro-kernel over
+ * panels that lie in L1 (loads included); with few rows also the bandwidth of plain loads over the same B.
+ * Inputs rotate, so that no call finds its operands in cache by grace of the last one.
  */
 #include "bench.h"
+#include "bench_gemm_torch.h"
 
 #include "core/cpu.h"
 #include "core/dtype.h"
@@ -34,7 +35,7 @@ typedef struct subject {
     bench_context *context;
     int64_t m, n, k;
     weft_dtype dtype, d_dtype;
-    bool packed;
+    bool packed, transposed; /* B */
     int threads, calls, sets;
     set set[SETS_MOST];
     void *d;
@@ -42,6 +43,7 @@ typedef struct subject {
     const weft_binding *bind;
     char *panels; /* one A and one B panel per thread, for the ceiling */
     const blas_library *blas;
+    gemm_torch torch;
     double max_err, err_bound;
     bool ok;
     _Atomic uint64_t sink;
@@ -71,6 +73,11 @@ static void fill_random(bench_context *context, weft_dtype dtype, void *data, in
     }
 }
 
+static double b_at(const subject *it, const set *s, int64_t p, int64_t j)
+{
+    return weft_element_get(it->dtype, s->b, (size_t)(it->transposed ? j * it->k + p : p * it->n + j));
+}
+
 static double unit_of(weft_dtype dtype)
 {
     return dtype == WEFT_F16 ? 0x1p-11 : dtype == WEFT_BF16 ? 0x1p-8 : dtype == WEFT_F32 ? 0x1p-24 : 0;
@@ -92,7 +99,7 @@ static int expect(subject *it, set *s)
     for (int64_t p = 0; p < it->k; p++) {
         bt[p] = size[p] = 0;
         for (int64_t j = 0; j < it->n; j++) {
-            double term = weft_element_get(it->dtype, s->b, (size_t)(p * it->n + j)) * it->t[j];
+            double term = b_at(it, s, p, j) * it->t[j];
 
             bt[p] += term;
             size[p] += fabs(term);
@@ -122,6 +129,7 @@ static weft_gemm_args args_of(const subject *it, int which)
     weft_gemm_args_init(&args, it->dtype, it->m, it->n, it->k);
     args.a = it->set[which].a;
     args.b = it->set[which].b;
+    args.transb = it->transposed;
     args.packed_b = it->packed ? it->set[which].packed : NULL;
     args.d = it->d;
     args.threads = it->threads;
@@ -153,8 +161,7 @@ static void check_samples(subject *it, const set *s)
         double sum = 0, magnitude = 0, actual = weft_element_get(it->d_dtype, it->d, (size_t)(i * it->n + j));
 
         for (int64_t p = 0; p < it->k; p++) {
-            double term = weft_element_get(it->dtype, s->a, (size_t)(i * it->k + p)) *
-                          weft_element_get(it->dtype, s->b, (size_t)(p * it->n + j));
+            double term = weft_element_get(it->dtype, s->a, (size_t)(i * it->k + p)) * b_at(it, s, p, j);
 
             sum += term;
             magnitude += fabs(term);
@@ -223,10 +230,19 @@ static int run_blas(void *argument, int iteration)
     for (int i = 0; i < it->calls; i++) {
         const set *s = &it->set[set_of(it, iteration, i)];
 
-        it->blas->sgemm(BLAS_ROW_MAJOR, BLAS_PLAIN, BLAS_PLAIN, (int)it->m, (int)it->n, (int)it->k, 1, s->a,
-                        (int)it->k, s->b, (int)it->n, 0, it->d, (int)it->n);
+        it->blas->sgemm(BLAS_ROW_MAJOR, BLAS_PLAIN, it->transposed ? BLAS_TRANSPOSED : BLAS_PLAIN, (int)it->m,
+                        (int)it->n, (int)it->k, 1, s->a, (int)it->k, s->b,
+                        (int)(it->transposed ? it->k : it->n), 0, it->d, (int)it->n);
     }
     return 0;
+}
+
+static int run_torch(void *argument, int iteration)
+{
+    subject *it = argument;
+
+    (void)iteration;
+    return gemm_torch_run(&it->torch, it->calls);
 }
 
 /* The micro-kernel as often as the product would call it, on panels in L1. */
@@ -277,12 +293,21 @@ static void bandwidth_work(void *argument, int member, int members)
         atomic_fetch_add_explicit(&it->sink, sums[x], memory_order_relaxed);
 }
 
-static int run_limit(void *argument, int iteration)
+static int run_ceiling(void *argument, int iteration)
 {
     subject *it = argument;
 
     (void)iteration;
-    weft_gemm_team_run(it->threads, it->m <= FEW_ROWS ? bandwidth_work : ceiling_work, it);
+    weft_gemm_team_run(it->threads, ceiling_work, it);
+    return 0;
+}
+
+static int run_bandwidth(void *argument, int iteration)
+{
+    subject *it = argument;
+
+    (void)iteration;
+    weft_gemm_team_run(it->threads, bandwidth_work, it);
     return 0;
 }
 
@@ -352,46 +377,25 @@ static int make_subject(subject *it)
     return 0;
 }
 
-/* Median microseconds of one call in PyTorch, in a process of its own; NaN when it cannot be had. */
-static double torch_us(const subject *it, char *name, size_t bytes)
+/* Of the contender that runs so; NaN when there is none. */
+static double median_of(const bench_contender *c, int count, int (*run)(void *, int))
 {
-    const char *python = bench_torch_python();
-    const char *type = it->dtype == WEFT_F32 ? "float32" : it->dtype == WEFT_F16 ? "float16" : "bfloat16";
-    char command[1024];
-    double us = NAN;
-
-    if (!python || it->dtype == WEFT_I8)
-        return NAN;
-    snprintf(command, sizeof command,
-             "'%s' -c \"import torch,time;torch.set_num_threads(%d);t=torch.%s\n"
-             "s=[(torch.rand(%lld,%lld).to(t),torch.rand(%lld,%lld).to(t)) for _ in range(3)]\n"
-             "r=[]\nfor i in range(40):\n "
-             "a,b=s[i%%3];x=time.perf_counter();torch.matmul(a,b);r.append(time.perf_counter()-x)\n"
-             "print(torch.__version__,sorted(r[5:])[17]*1e6)\"",
-             python, it->threads, type, (long long)it->m, (long long)it->k, (long long)it->k,
-             (long long)it->n);
-    FILE *pipe = popen(command, "r");
-
-    if (pipe) {
-        char version[32];
-
-        if (fscanf(pipe, "%31s %lf", version, &us) == 2)
-            snprintf(name, bytes, "PyTorch %s", version);
-        else
-            us = NAN;
-        if (pclose(pipe) != 0)
-            us = NAN;
+    for (int i = 0; i < count; i++) {
+        if (c[i].run == run)
+            return c[i].stats.median;
     }
-    return us;
+    return NAN;
 }
 
-static void print_row(subject *it, const bench_contender *c, int count, const char *peer, double peer_us)
+static void print_row(subject *it, const bench_contender *c, int count)
 {
     report *r = &it->context->report;
     double flops = 2.0 * (double)it->m * (double)it->n * (double)it->k, us = c[0].stats.median;
     double b_bytes = (double)it->n * (double)it->k * (double)weft_dtype_size(it->dtype);
+    double gflops = flops / us * 1e-3, limit = ceiling_flops(it) / median_of(c, count, run_ceiling) * 1e-3;
+    double read_us = median_of(c, count, run_bandwidth), one_us = median_of(c, count, run_one_thread);
+    double peer_us = median_of(c, count, it->blas ? run_blas : run_torch);
     bool few = it->m <= FEW_ROWS;
-    double gflops = flops / us * 1e-3, limit = few ? NAN : ceiling_flops(it) / c[1].stats.median * 1e-3;
 
     report_text(r, "op", "gemm");
     report_text(r, "backend", "cpu");
@@ -404,39 +408,43 @@ static void print_row(subject *it, const bench_contender *c, int count, const ch
     report_text(r, "kernel", "%s", it->bind->kernel->name);
     report_int(r, "threads", it->threads);
     report_bool(r, "packed", it->packed);
+    report_bool(r, "transb", it->transposed);
     report_time(r, "us", c[0].stats);
     report_real(r, "gflops", gflops);
     report_real(r, "ceiling_gflops", limit);
     report_real(r, "of_ceiling", gflops / limit);
     report_real(r, "gbs", few ? b_bytes / us * 1e-3 : NAN);
-    report_real(r, "memory_gbs", few ? b_bytes / c[1].stats.median * 1e-3 : NAN);
-    report_real(r, "of_memory", few ? c[1].stats.median / us : NAN);
-    report_real(r, "one_thread_us", it->threads > 1 ? c[2].stats.median : NAN);
-    report_real(r, "thread_speedup", it->threads > 1 ? c[2].stats.median / us : NAN);
-    report_text(r, "peer", "%s", peer ? peer : "");
-    report_real(r, "peer_us", it->blas ? c[count - 1].stats.median : peer_us);
-    report_real(r, "speedup", (it->blas ? c[count - 1].stats.median : peer_us) / us);
+    report_real(r, "memory_gbs", b_bytes / read_us * 1e-3);
+    report_real(r, "of_memory", read_us / us);
+    report_real(r, "one_thread_us", one_us);
+    report_real(r, "thread_speedup", one_us / us);
+    report_text(r, "peer", "%s", it->blas ? it->blas->name : it->torch.name);
+    report_real(r, "peer_us", peer_us);
+    report_real(r, "speedup", peer_us / us);
     report_real(r, "max_err", it->max_err);
     report_real(r, "err_bound", it->err_bound);
     report_bool(r, "ok", it->ok);
     report_row(r);
 }
 
-/* One row: this product, its limit, one peer or none. */
+/* One row: this product, its limits, one peer or none. `python` is that of PyTorch, or NULL. */
 static int bench_row(bench_context *context, int64_t m, int64_t n, int64_t k, weft_dtype dtype, bool packed,
-                     int threads, const blas_library *blas)
+                     int threads, const blas_library *blas, const char *python)
 {
     subject it = {
         .context = context, .m = m, .n = n, .k = k, .dtype = dtype, .packed = packed, .threads = threads};
-    bench_contender contenders[4] = {
+    bench_contender contenders[5] = {
         {.name = "weft", .argument = &it, .prepare = poison, .run = run_weft, .check = check},
-        {.name = "limit", .argument = &it, .run = run_limit}};
-    char label[96], torch[64] = "";
+        {.name = "ceiling", .argument = &it, .run = run_ceiling}};
+    char label[96];
     int count = 2, status;
 
     it.blas = blas;
+    it.transposed = context->options->sizes_given && context->options->problem.transb;
     it.calls =
         1 + (int)fmin(200, sample_us / (2.0 * (double)m * (double)n * (double)k / 2e5 / threads + 600));
+    if (m <= FEW_ROWS)
+        contenders[count++] = (bench_contender){.name = "bandwidth", .argument = &it, .run = run_bandwidth};
     if (threads > 1)
         contenders[count++] = (bench_contender){
             .name = "one thread", .argument = &it, .prepare = poison, .run = run_one_thread, .check = check};
@@ -448,13 +456,13 @@ static int bench_row(bench_context *context, int64_t m, int64_t n, int64_t k, we
     snprintf(label, sizeof label, "%lld x %lld x %lld %s", (long long)m, (long long)n, (long long)k,
              weft_dtype_name(dtype));
     status = make_subject(&it);
+    if (status == 0 && python && gemm_torch_open(&it.torch, python, m, n, k, dtype, threads, it.sets) == 0)
+        contenders[count++] = (bench_contender){.name = it.torch.name, .argument = &it, .run = run_torch};
     if (status == 0)
         status = bench_measure(context, contenders, count, it.calls, row_seconds, label);
-    if (status == 0) {
-        double torch_time = blas || packed ? NAN : torch_us(&it, torch, sizeof torch);
-
-        print_row(&it, contenders, count, blas ? blas->name : torch, torch_time);
-    }
+    if (status == 0)
+        print_row(&it, contenders, count);
+    gemm_torch_close(&it.torch);
     free_subject(&it);
     return status;
 }
@@ -463,16 +471,17 @@ static int bench_row(bench_context *context, int64_t m, int64_t n, int64_t k, we
 static int bench_shape(bench_context *context, int64_t m, int64_t n, int64_t k, weft_dtype dtype, int threads)
 {
     const blas_library *peers[] = {context->blas, context->blas ? blas_blis() : NULL};
-    int status = bench_row(context, m, n, k, dtype, true, threads, NULL), compared = 0;
+    const char *python = dtype == WEFT_I8 ? NULL : bench_torch_python();
+    int status = bench_row(context, m, n, k, dtype, true, threads, NULL, NULL), compared = 0;
 
     for (int i = 0; i < 2 && status == 0 && dtype == WEFT_F32; i++) {
         if (peers[i]) {
-            status = bench_row(context, m, n, k, dtype, false, threads, peers[i]);
+            status = bench_row(context, m, n, k, dtype, false, threads, peers[i], NULL);
             compared++;
         }
     }
-    if (status == 0 && (!compared || bench_torch_python()))
-        status = bench_row(context, m, n, k, dtype, false, threads, NULL);
+    if (status == 0 && (!compared || python))
+        status = bench_row(context, m, n, k, dtype, false, threads, NULL, python);
     return status;
 }
 
@@ -508,8 +517,8 @@ int bench_gemm(bench_context *context)
     if (status == 0)
         status = bench_shape(context, 2048, 2048, 2048, WEFT_F32, threads);
     for (int64_t m = 1; m <= 8 && status == 0; m += 7)
-        status = bench_row(context, m, 4096, 4096, WEFT_BF16, true, threads, NULL);
+        status = bench_row(context, m, 4096, 4096, WEFT_BF16, true, threads, NULL, NULL);
     if (status == 0 && weft_gemm_team_members(0) > 1)
-        status = bench_row(context, 2048, 2048, 2048, WEFT_F32, false, weft_gemm_team_members(0), NULL);
+        status = bench_row(context, 2048, 2048, 2048, WEFT_F32, false, weft_gemm_team_members(0), NULL, NULL);
     return status;
 }
