@@ -30,7 +30,15 @@
 #include "core/dtype.h"
 #include "moe/sum_kernels.h"
 
-enum { LANES = 8, ROW_GROUPS = 6, SCALE_GROUPS = 4, ROWS_MAX = 64, SCALES_MAX = 8, PIECE = 512 };
+enum {
+    LANES = 8,
+    ROW_GROUPS = 6,
+    SCALE_GROUPS = 4,
+    ADD_GROUPS = 8,
+    ROWS_MAX = 64,
+    SCALES_MAX = 8,
+    PIECE = 512
+};
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -146,22 +154,51 @@ INLINE void sum_all(void *out, const void *const *row, const split *parts, int64
         sum_tail(out, row, parts, rows, i, elements);
 }
 
-/* One or two rows of weight one. The zero turns -0 into 0, as a sum that starts from it does. */
-static void add(void *out, const void *const *row, int64_t rows, int64_t elements)
+/* Columns [i, i + 8 * groups) of one or two rows of weight one. The zero turns -0 into 0, as a sum that
+ * starts from it does. */
+INLINE void add_columns(void *out, const void *a, const void *b, int64_t i, int groups)
 {
-    const __fp16 *a = row[0], *b = row[rows - 1];
-    const float16x8_t none = vdupq_n_f16(0);
-    __fp16 *y = out;
+    float16x8_t v[ADD_GROUPS], w[ADD_GROUPS];
+
+#pragma GCC unroll 8
+    for (int g = 0; g < groups; g++) {
+        v[g] = load8(a, i + g * LANES);
+        if (b)
+            w[g] = load8(b, i + g * LANES);
+    }
+#pragma GCC unroll 8
+    for (int g = 0; g < groups; g++) {
+        v[g] = vaddq_f16(v[g], vdupq_n_f16(0));
+        store8(out, i + g * LANES, b ? vaddq_f16(v[g], w[g]) : v[g]);
+    }
+}
+
+INLINE void add_all(void *out, const void *a, const void *b, int64_t elements)
+{
     int64_t i = 0;
 
-#pragma GCC unroll 4
-    for (; i + LANES <= elements; i += LANES) {
-        float16x8_t v = vaddq_f16(load8(a, i), none);
+    for (; i + ADD_GROUPS * LANES <= elements; i += ADD_GROUPS * LANES)
+        add_columns(out, a, b, i, ADD_GROUPS);
+    for (; i + LANES <= elements; i += LANES)
+        add_columns(out, a, b, i, 1);
+    if (i < elements) {
+        uint16_t last[2][LANES] = {{0}};
+        size_t bytes = (size_t)(elements - i) * sizeof(uint16_t);
 
-        store8(y, i, rows == 2 ? vaddq_f16(v, load8(b, i)) : v);
+        memcpy(last[0], (const uint16_t *)a + i, bytes);
+        if (b)
+            memcpy(last[1], (const uint16_t *)b + i, bytes);
+        add_columns(last[0], last[0], b ? last[1] : NULL, 0, 1);
+        memcpy((uint16_t *)out + i, last[0], bytes);
     }
-    for (; i < elements; i++)
-        y[i] = (__fp16)(rows == 2 ? (float)a[i] + 0.0f + (float)b[i] : (float)a[i] + 0.0f);
+}
+
+static void add(void *out, const void *const *row, int64_t rows, int64_t elements)
+{
+    if (rows == 2)
+        add_all(out, row[0], row[1], elements);
+    else
+        add_all(out, row[0], NULL, elements);
 }
 
 static void sum(weft_dtype dtype, void *out, const void *const *row, const float *weight, int64_t rows,
