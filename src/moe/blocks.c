@@ -8,7 +8,7 @@
  */
 #include "moe/moe.h"
 
-enum { CACHE_BYTES = 512 << 10 };
+enum { CACHE_BYTES = 256 << 10 };
 
 int64_t weft_moe_block_rows(const weft_moe_lane *lane, const weft_moe_expert *expert)
 {

@@ -100,7 +100,9 @@ typedef struct bench_contender {
     int (*prepare)(void *argument, int iteration);
     int (*run)(void *argument, int iteration);
     int (*check)(void *argument, int iteration);
-    report_stats stats; /* microseconds of one call */
+    const struct bench_contender *beside; /* another of them, or NULL */
+    report_stats stats;                   /* microseconds of one call */
+    double over;                          /* median of its time over that of `beside` in the same iteration */
     double *samples;
     int count;
 } bench_contender;

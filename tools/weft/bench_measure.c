@@ -149,6 +149,19 @@ static int measure_all(bench_context *context, bench_contender *contenders, int 
     return 0;
 }
 
+/* The median of the ratios of two contenders' samples, iteration by iteration. */
+static double paired_ratio(const bench_contender *one, const bench_contender *other)
+{
+    double *ratio = malloc((size_t)(one->count + 1) * sizeof(double)), median = NAN;
+
+    for (int i = 0; ratio && i < one->count; i++)
+        ratio[i] = one->samples[i] / other->samples[i];
+    if (ratio && one->count > 0)
+        median = report_summarise(ratio, one->count).median;
+    free(ratio);
+    return median;
+}
+
 int bench_measure(bench_context *context, bench_contender *contenders, int count, int calls, double seconds,
                   const char *label)
 {
@@ -159,6 +172,9 @@ int bench_measure(bench_context *context, bench_contender *contenders, int count
     for (int i = 0; i < count; i++)
         contenders[i].samples = NULL;
     status = measure_all(context, contenders, count, calls, seconds, label);
+    for (int i = 0; i < count && !status; i++)
+        if (contenders[i].beside)
+            contenders[i].over = paired_ratio(&contenders[i], contenders[i].beside);
     for (int i = 0; i < count; i++) {
         contenders[i].stats =
             status ? report_missing() : report_summarise(contenders[i].samples, contenders[i].count);

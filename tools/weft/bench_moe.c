@@ -309,7 +309,7 @@ static int report_rung(moe_subject *it, rung *r, const bench_contender *weft, co
     report_real(out, "combine_us", combine);
     report_time(out, "total_us", weft->stats);
     report_time(out, "memcpy_us", copy->stats);
-    report_real(out, "over_memcpy", weft->stats.median / copy->stats.median);
+    report_real(out, "over_memcpy", weft->over);
     report_real(out, "dispatch_bytes", bytes[0]);
     report_real(out, "combine_bytes", bytes[1]);
     report_real(out, "imbalance", mean > 0 ? most / mean : NAN);
@@ -337,6 +337,7 @@ static int measure_shape(moe_subject *it, double *log_speedup, double *log_count
     for (int i = 0; i < count; i++)
         contenders[used++] = (bench_contender){.name = rungs[i].name,
                                                .argument = &rungs[i],
+                                               .beside = &contenders[count + (rungs[i].reduced ? 1 : 0)],
                                                .prepare = prepare_rung,
                                                .run = run_rung,
                                                .check = check_rung};

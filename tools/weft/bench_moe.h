@@ -6,7 +6,9 @@
 
 #include "moe/contest.h"
 
-enum { MOE_SETS_OF_DATA = 4 };
+/* Ranks draw 1 to T - 1 tokens, and how evenly they did decides how a round compares with a copy: many draws.
+ */
+enum { MOE_SETS_OF_DATA = 16 };
 
 /* One shape on one rank, with the data all contenders use. */
 typedef struct moe_subject {
