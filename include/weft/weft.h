@@ -215,7 +215,9 @@ typedef struct weft_problem {
     int root;
     int64_t tile_m, tile_n, tile_k; /* 0 = chosen for the machine */
     int workers;                    /* compute lanes of a rank; 0 = chosen for the machine */
-    int copiers; /* copy lanes that fetch every piece together; 0 = at most two, each by itself */
+    int copiers;     /* copy lanes that fetch every piece together; 0 = at most two, each by itself */
+    int64_t chunk_k; /* with copiers: in chunks of this much of k; 0 = all of it */
+    int64_t raster;  /* tiles of the divided extent that are walked side by side; 0 = 1 */
 } weft_problem;
 
 /* ---- mixture of experts --------------------------------------------------------------------------- */

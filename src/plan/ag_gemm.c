@@ -4,13 +4,15 @@
  *
  *   direct      tasks read the peer's operand in place; where B is packed in the run, it is packed straight
  *               from the peer's memory
- *   rotating    copy lanes fetch the peers' shards chunk by chunk, and a task starts when its chunk is there
- *   unfused     everything is fetched first, then multiplied
+ *   rotating    copy lanes fetch the peers' shards piece by piece, and a task starts when its piece is there;
+ *               with many copiers they fetch every piece together, in chunks of k, and a tile goes on with
+ * its sum as the chunks come unfused     everything is fetched first, then multiplied
  *
  * The own shard comes first, then the peers' in rotation. No sum crosses ranks: the order of every sum is
  * that of the local GEMM.
  */
 #include "plan/gemm_parts.h"
+#include "core/dtype.h"
 
 typedef struct ag_gemm {
     weft_gemm_gen gen;
@@ -19,7 +21,9 @@ typedef struct ag_gemm {
     int copy_lanes;     /* lane gen.lanes is the first */
     uint32_t signal;    /* rotating: one per copy lane; unfused: the first */
     int64_t fetched[2]; /* by each copy lane so far */
-    int64_t pieces;     /* fetched so far by all of them together */
+    int64_t chunks;     /* of k, in which pieces come when all copy lanes fetch them together */
+    uint32_t carry;     /* operand for a lane's sum between chunks */
+    int64_t bands;      /* copy tasks dealt to the copy lanes so far */
 } ag_gemm;
 
 enum { COPY_LANES_USUAL = 2 };
@@ -50,66 +54,108 @@ static int64_t gathered_tile(const ag_gemm *ag)
     return gathers_a(ag) ? ag->gen.problem->tile_m : ag->gen.problem->tile_n;
 }
 
-/* Where piece `piece` of `rank`'s shard (counted from the shard's start) lies in the gathered operand. */
-static weft_region in_gathered(const ag_gemm *ag, int rank, int64_t batch, weft_span piece)
+/* Where `k` of piece `piece` of `rank`'s shard (counted from the shard's start) lies in the gathered operand.
+ */
+static weft_region in_gathered(const ag_gemm *ag, int rank, int64_t batch, weft_span piece, weft_span k)
 {
-    weft_span k = ag->gen.local_k;
-
     piece.begin += ag->slot ? rank * ag->slot : shard(ag, rank).begin;
     return gathers_a(ag) ? weft_region_make(ag->gathered, ag->gen.me, batch, piece, k)
                          : weft_region_make(ag->gathered, ag->gen.me, batch, k, piece);
 }
 
 /* The same piece in its owner's memory. */
-static weft_region in_place(const ag_gemm *ag, int rank, int64_t batch, weft_span piece)
+static weft_region in_place(const ag_gemm *ag, int rank, int64_t batch, weft_span piece, weft_span k)
 {
-    weft_span k = ag->gen.local_k;
-
     return gathers_a(ag) ? weft_region_make(ag->gen.a, rank, batch, piece, k)
                          : weft_region_make(ag->gen.b, rank, batch, k, piece);
 }
 
-/*
- * All tasks that use one piece of one shard, `source` being where it is read. They are cut along the other
- * operand, and wait for `count` posts of `signal` when count is not 0.
+/* A tile of the result: a piece of a shard with a cut of the other operand. */
+typedef struct ag_tile {
+    int rank;
+    int64_t batch;
+    weft_span piece, cut;
+} ag_tile;
+
+static int64_t cut_count(const ag_gemm *ag)
+{
+    const weft_problem *p = ag->gen.problem;
+
+    return weft_cut_count(local_extent(ag), gathers_a(ag) ? p->tile_n : p->tile_m);
+}
+
+/* Tile `number` of a group: the group's pieces side by side, so that neighbours in time share both operands.
  */
-static void multiply_piece(ag_gemm *ag, int rank, int64_t batch, weft_span piece, weft_region source,
-                           uint32_t signal, int64_t count)
+static ag_tile tile_of(const ag_gemm *ag, int rank, int64_t batch, weft_span group, int64_t number)
+{
+    const weft_problem *p = ag->gen.problem;
+    int64_t extent = shard(ag, rank).count;
+
+    return (ag_tile){
+        rank, batch, weft_cut(weft_whole(extent), gathered_tile(ag), group.begin + number % group.count),
+        weft_cut(weft_whole(local_extent(ag)), gathers_a(ag) ? p->tile_n : p->tile_m, number / group.count)};
+}
+
+/* Pieces are taken in groups: the i-th of a shard. */
+static weft_span group_of(const ag_gemm *ag, int rank, int64_t index)
+{
+    int64_t size = ag->gen.problem->raster > 0 ? ag->gen.problem->raster : 1;
+
+    return weft_cut(weft_whole(weft_cut_count(shard(ag, rank).count, gathered_tile(ag))), size, index);
+}
+
+static int64_t group_count(const ag_gemm *ag, int rank)
+{
+    int64_t size = ag->gen.problem->raster > 0 ? ag->gen.problem->raster : 1;
+
+    return weft_cut_count(weft_cut_count(shard(ag, rank).count, gathered_tile(ag)), size);
+}
+
+/* The product of one tile over `k`, `source` being where the shard is read; to D, or to the lane's carry. */
+static void multiply(ag_gemm *ag, int lane, const ag_tile *t, weft_region source, weft_span k, bool first,
+                     bool last, uint32_t signal, int64_t count)
 {
     weft_gemm_gen *gen = &ag->gen;
     weft_builder *b = gen->builder;
     bool by_rows = gathers_a(ag);
-    weft_span local = weft_whole(local_extent(ag));
-    int64_t tile = by_rows ? gen->problem->tile_n : gen->problem->tile_m;
-    weft_span global = {shard(ag, rank).begin + piece.begin, piece.count};
+    weft_span global = {shard(ag, t->rank).begin + t->piece.begin, t->piece.count};
+    weft_span rows = by_rows ? global : t->cut, cols = by_rows ? t->cut : global;
+    int64_t slot = gen->problem->tile_m ? gen->problem->tile_m : gen->problem->m;
+    weft_region carry =
+        weft_region_make(ag->carry, gen->me, 0, (weft_span){lane * slot, rows.count}, weft_whole(cols.count));
 
-    for (int64_t i = 0; i < weft_cut_count(local.count, tile); i++) {
-        weft_span cut = weft_cut(local, tile, i);
-        weft_span rows = by_rows ? global : cut, cols = by_rows ? cut : global;
+    weft_gemm_open(gen, lane, WEFT_TASK_GEMM, last, !first);
+    if (!last)
+        weft_builder_carries(b);
+    weft_builder_to(b, last ? weft_region_make(gen->d, gen->me, t->batch, rows, cols) : carry);
+    weft_builder_from(b, by_rows ? source : weft_region_make(gen->a, gen->me, t->batch, t->cut, k));
+    weft_builder_from(b, by_rows ? weft_region_make(gen->b_source, gen->me, t->batch, k, t->cut) : source);
+    if (!first)
+        weft_builder_from(b, carry);
+    weft_builder_wait(b, signal, count);
+    weft_gemm_close(gen, last, t->batch, rows, cols);
+}
 
-        weft_gemm_open(gen, weft_gemm_lane(gen), WEFT_TASK_GEMM, true, false);
-        weft_builder_to(b, weft_region_make(gen->d, gen->me, batch, rows, cols));
-        weft_builder_from(b, by_rows ? source : weft_region_make(gen->a, gen->me, batch, cut, gen->local_k));
-        weft_builder_from(b, by_rows ? weft_region_make(gen->b_source, gen->me, batch, gen->local_k, cut)
-                                     : source);
-        weft_builder_wait(b, signal, count);
-        weft_gemm_close(gen, true, batch, rows, cols);
+/* All tiles of one group, each a task that waits for `count` posts of `signal` when count is not 0. */
+static void multiply_group(ag_gemm *ag, int rank, int64_t batch, weft_span group, bool gathered,
+                           uint32_t signal, int64_t count)
+{
+    weft_span k = ag->gen.local_k;
+
+    for (int64_t i = 0; i < group.count * cut_count(ag); i++) {
+        ag_tile t = tile_of(ag, rank, batch, group, i);
+        weft_region source =
+            gathered ? in_gathered(ag, rank, batch, t.piece, k) : in_place(ag, rank, batch, t.piece, k);
+
+        multiply(ag, weft_gemm_lane(&ag->gen), &t, source, k, true, true, signal, count);
     }
 }
 
 static void multiply_shard(ag_gemm *ag, int rank, bool gathered, uint32_t signal, int64_t count)
 {
-    int64_t tile = gathered_tile(ag), extent = shard(ag, rank).count;
-
-    for (int64_t batch = 0; batch < ag->gen.problem->l; batch++) {
-        for (int64_t i = 0; i < weft_cut_count(extent, tile); i++) {
-            weft_span piece = weft_cut(weft_whole(extent), tile, i);
-            weft_region source =
-                gathered ? in_gathered(ag, rank, batch, piece) : in_place(ag, rank, batch, piece);
-
-            multiply_piece(ag, rank, batch, piece, source, signal, count);
-        }
-    }
+    for (int64_t batch = 0; batch < ag->gen.problem->l; batch++)
+        for (int64_t i = 0; i < group_count(ag, rank); i++)
+            multiply_group(ag, rank, batch, group_of(ag, rank, i), gathered, signal, count);
 }
 
 /*
@@ -126,8 +172,8 @@ static int64_t fetch_shard(ag_gemm *ag, int rank, uint32_t signal)
             weft_span piece = weft_cut(weft_whole(extent), tile, i);
 
             weft_builder_task(gen->builder, weft_gemm_lane(gen), WEFT_TASK_COPY, 0);
-            weft_builder_to(gen->builder, in_gathered(ag, rank, batch, piece));
-            weft_builder_from(gen->builder, in_place(ag, rank, batch, piece));
+            weft_builder_to(gen->builder, in_gathered(ag, rank, batch, piece, gen->local_k));
+            weft_builder_from(gen->builder, in_place(ag, rank, batch, piece, gen->local_k));
             if (gen->lanes > 1)
                 weft_builder_post(gen->builder, signal, gen->me);
             weft_builder_end(gen->builder);
@@ -214,58 +260,182 @@ static void rotate_shard(ag_gemm *ag, int rank, int copy)
             weft_span piece = weft_cut(weft_whole(extent), tile, i);
 
             weft_builder_task(b, gen->lanes + copy, WEFT_TASK_COPY, 0);
-            weft_builder_to(b, in_gathered(ag, rank, batch, piece));
-            weft_builder_from(b, in_place(ag, rank, batch, piece));
+            weft_builder_to(b, in_gathered(ag, rank, batch, piece, gen->local_k));
+            weft_builder_from(b, in_place(ag, rank, batch, piece, gen->local_k));
             weft_builder_post(b, signal, gen->me);
             weft_builder_end(b);
-            multiply_piece(ag, rank, batch, piece, in_gathered(ag, rank, batch, piece), signal,
-                           ++ag->fetched[copy]);
+            multiply_group(ag, rank, batch, (weft_span){i, 1}, true, signal, ++ag->fetched[copy]);
+        }
+    }
+}
+
+/* ---- all copy lanes together ------------------------------------------------------------------------- */
+
+enum { BAND_BYTES = 16384 }; /* of one copy task: little enough that a piece keeps all copy lanes busy */
+
+static weft_span chunk_of(const ag_gemm *ag, int64_t chunk)
+{
+    return ag->chunks == 1 ? ag->gen.local_k : weft_cut(ag->gen.local_k, ag->gen.problem->chunk_k, chunk);
+}
+
+/* The signal that says how much of a chunk of a piece is there; pieces are numbered by rank, batch, place. */
+static uint32_t chunk_signal(const ag_gemm *ag, int rank, int64_t batch, int64_t piece, int64_t chunk)
+{
+    int64_t most = weft_cut_count(shard(ag, 0).count, gathered_tile(ag));
+
+    return ag->signal + (uint32_t)(((rank * ag->gen.problem->l + batch) * most + piece) * ag->chunks + chunk);
+}
+
+static int64_t chunk_signals(const ag_gemm *ag)
+{
+    int64_t most = weft_cut_count(shard(ag, 0).count, gathered_tile(ag));
+
+    return ag->gen.world * ag->gen.problem->l * most * ag->chunks;
+}
+
+/* Copies are cut along the lines in memory, into bands of about BAND_BYTES; those that pack are not. */
+static int64_t band_lines(const ag_gemm *ag, weft_span piece, weft_span k)
+{
+    if (ag->slot)
+        return k.count;
+
+    int64_t line = (gathers_a(ag) ? k.count : piece.count) * (int64_t)weft_dtype_size(ag->gen.problem->dtype);
+
+    return line >= BAND_BYTES ? 1 : BAND_BYTES / (line > 0 ? line : 1);
+}
+
+/* One chunk of a piece, its bands dealt to the copy lanes in turn. Returns how many bands there are. */
+static int64_t fetch_chunk(ag_gemm *ag, int rank, int64_t batch, weft_span piece, weft_span k,
+                           uint32_t signal)
+{
+    weft_builder *b = ag->gen.builder;
+    weft_span lines = gathers_a(ag) ? piece : k;
+    int64_t band = band_lines(ag, piece, k), bands = weft_cut_count(lines.count, band);
+
+    for (int64_t i = 0; i < bands; i++) {
+        weft_span cut = weft_cut(lines, band, i);
+        weft_span part = gathers_a(ag) ? cut : piece, depth = gathers_a(ag) ? k : cut;
+
+        weft_builder_task(b, ag->gen.lanes + (int)(ag->bands++ % ag->copy_lanes), WEFT_TASK_COPY, 0);
+        weft_builder_to(b, in_gathered(ag, rank, batch, part, depth));
+        weft_builder_from(b, in_place(ag, rank, batch, part, depth));
+        weft_builder_post(b, signal, ag->gen.me);
+        weft_builder_end(b);
+    }
+    weft_builder_expect(b, signal, bands);
+    return bands;
+}
+
+/* A place in the order of use: groups of the peers' shards one after another. */
+typedef struct ag_place {
+    int step;
+    int64_t batch, group;
+} ag_place;
+
+static bool place_valid(const ag_gemm *ag, const ag_place *at)
+{
+    return at->step < ag->gen.world;
+}
+
+static int place_rank(const ag_gemm *ag, const ag_place *at)
+{
+    return weft_rotate(ag->gen.me, at->step, ag->gen.world);
+}
+
+static void place_settle(const ag_gemm *ag, ag_place *at)
+{
+    while (place_valid(ag, at) && at->group >= group_count(ag, place_rank(ag, at))) {
+        at->group = 0;
+        if (++at->batch == ag->gen.problem->l) {
+            at->batch = 0;
+            at->step++;
+        }
+    }
+}
+
+static void place_next(const ag_gemm *ag, ag_place *at)
+{
+    at->group++;
+    place_settle(ag, at);
+}
+
+/* The chunks of all pieces of one group. */
+static void fetch_group(ag_gemm *ag, const ag_place *at, int64_t chunk)
+{
+    int rank = place_rank(ag, at);
+    weft_span group = group_of(ag, rank, at->group), k = chunk_of(ag, chunk);
+
+    for (int64_t i = 0; i < group.count; i++) {
+        ag_tile t = tile_of(ag, rank, at->batch, group, i);
+
+        fetch_chunk(ag, rank, at->batch, t.piece, k,
+                    chunk_signal(ag, rank, at->batch, group.begin + i, chunk));
+    }
+}
+
+/* The tiles of one group, each going on from chunk to chunk. */
+static void chain_group(ag_gemm *ag, const ag_place *at)
+{
+    int rank = place_rank(ag, at);
+    weft_span group = group_of(ag, rank, at->group);
+
+    for (int64_t i = 0; i < group.count * cut_count(ag); i++) {
+        ag_tile t = tile_of(ag, rank, at->batch, group, i);
+        int lane = weft_gemm_lane(&ag->gen);
+
+        for (int64_t chunk = 0; chunk < ag->chunks; chunk++) {
+            weft_span k = chunk_of(ag, chunk), lines = gathers_a(ag) ? t.piece : k;
+
+            multiply(ag, lane, &t, in_gathered(ag, rank, at->batch, t.piece, k), k, chunk == 0,
+                     chunk == ag->chunks - 1,
+                     chunk_signal(ag, rank, at->batch, group.begin + i % group.count, chunk),
+                     weft_cut_count(lines.count, band_lines(ag, t.piece, k)));
         }
     }
 }
 
 /*
- * One shard by all copy lanes together: each fetches a band of every piece, so that pieces arrive one after
- * another, as fast as all lanes can, in the order in which they are used. A piece has its own signal.
+ * All peers' shards by all copy lanes together. Tiles that start at about the same time need their pieces at
+ * the same time: those are fetched side by side, chunk by chunk of k, so that all of them can start with the
+ * first chunk and none waits for a whole piece.
  */
-static void share_shard(ag_gemm *ag, int rank)
+static void share_all(ag_gemm *ag)
 {
-    weft_gemm_gen *gen = &ag->gen;
-    weft_builder *b = gen->builder;
-    int64_t tile = gathered_tile(ag), extent = shard(ag, rank).count;
+    int64_t lanes = ag->gen.lanes;
+    ag_place from = {.step = 1}, at;
 
-    for (int64_t batch = 0; batch < gen->problem->l; batch++) {
-        for (int64_t i = 0; i < weft_cut_count(extent, tile); i++) {
-            weft_span piece = weft_cut(weft_whole(extent), tile, i);
-            int64_t band = (piece.count + ag->copy_lanes - 1) / ag->copy_lanes;
-            uint32_t signal = ag->signal + (uint32_t)ag->pieces++;
+    place_settle(ag, &from);
+    while (place_valid(ag, &from)) {
+        int64_t dealt = ag->gen.dealt, round = (dealt / lanes + 1) * lanes;
 
-            if (!gathers_a(ag)) /* bands of columns: keep their rows on whole vectors */
-                band = (band + 15) / 16 * 16;
-            for (int64_t copy = 0; copy < weft_cut_count(piece.count, band); copy++) {
-                weft_span part = weft_cut(piece, band, copy);
-
-                weft_builder_task(b, gen->lanes + (int)copy, WEFT_TASK_COPY, 0);
-                weft_builder_to(b, in_gathered(ag, rank, batch, part));
-                weft_builder_from(b, in_place(ag, rank, batch, part));
-                weft_builder_post(b, signal, gen->me);
-                weft_builder_end(b);
+        for (int64_t chunk = 0; chunk < ag->chunks; chunk++) {
+            dealt = ag->gen.dealt;
+            for (at = from; place_valid(ag, &at) && dealt < round; place_next(ag, &at)) {
+                fetch_group(ag, &at, chunk);
+                dealt += group_of(ag, place_rank(ag, &at), at.group).count * cut_count(ag);
             }
-            weft_builder_expect(b, signal, weft_cut_count(piece.count, band));
-            multiply_piece(ag, rank, batch, piece, in_gathered(ag, rank, batch, piece), signal,
-                           weft_cut_count(piece.count, band));
         }
+        for (ag_place use = from; use.step != at.step || use.batch != at.batch || use.group != at.group;
+             place_next(ag, &use))
+            chain_group(ag, &use);
+        from = at;
     }
 }
 
-/* Pieces of all shards: as many on every rank, and more than any of them fetches. */
-static int64_t piece_count(const ag_gemm *ag)
+/* Declares what share_all needs, signals apart. */
+static void declare_chunks(ag_gemm *ag, bool pack_b)
 {
-    int64_t pieces = 0;
+    const weft_problem *p = ag->gen.problem;
 
-    for (int rank = 0; rank < ag->gen.world; rank++)
-        pieces += weft_cut_count(shard(ag, rank).count, gathered_tile(ag));
-    return pieces * ag->gen.problem->l;
+    ag->chunks = pack_b ? 1 : weft_cut_count(ag->gen.local_k.count, p->chunk_k);
+    if (ag->chunks > 1)
+        ag->carry = weft_builder_operand(
+            ag->gen.builder, (weft_operand){.name = "carry",
+                                            .place = WEFT_PLACE_PRIVATE,
+                                            .dtype = weft_dtype_accumulator(p->dtype),
+                                            .rows = ag->gen.lanes * (p->tile_m ? p->tile_m : p->m),
+                                            .cols = p->tile_n ? p->tile_n : p->n,
+                                            .batch = 1});
 }
 
 static void rotating(ag_gemm *ag)
@@ -280,9 +450,11 @@ static void rotating(ag_gemm *ag)
     if (share)
         ag->copy_lanes = gen->problem->copiers;
     weft_builder_lanes(gen->builder, WEFT_LANE_COPY, ag->copy_lanes);
-    ag->signal = weft_builder_signals(gen->builder, share ? piece_count(ag) : ag->copy_lanes);
-    own = weft_builder_signals(gen->builder, 1);
     pack_b = declare_gathered(ag);
+    if (share)
+        declare_chunks(ag, pack_b);
+    ag->signal = weft_builder_signals(gen->builder, share ? chunk_signals(ag) : ag->copy_lanes);
+    own = weft_builder_signals(gen->builder, 1);
     weft_gemm_pack(gen);
     if (pack_b && local_extent(ag))
         tasks = fetch_shard(ag, gen->me, own);
@@ -290,17 +462,13 @@ static void rotating(ag_gemm *ag)
         tasks = 0;
     weft_builder_expect(gen->builder, own, tasks);
     multiply_shard(ag, gen->me, pack_b, own, tasks);
-    for (int step = 1; step < gen->world; step++) {
-        int rank = weft_rotate(gen->me, step, gen->world);
-
-        /* Nothing to fetch when k is 0, nobody to use it when this rank's part of D is empty. */
-        if (!gen->local_k.count || !local_extent(ag))
-            multiply_shard(ag, rank, true, 0, 0);
-        else if (share)
-            share_shard(ag, rank);
-        else
-            rotate_shard(ag, rank, (step - 1) % ag->copy_lanes);
-    }
+    /* Nothing to fetch when k is 0, nobody to use it when this rank's part of D is empty. */
+    for (int step = 1; step < gen->world && !(gen->local_k.count && local_extent(ag)); step++)
+        multiply_shard(ag, weft_rotate(gen->me, step, gen->world), true, 0, 0);
+    for (int step = 1; step < gen->world && !share && gen->local_k.count && local_extent(ag); step++)
+        rotate_shard(ag, weft_rotate(gen->me, step, gen->world), (step - 1) % ag->copy_lanes);
+    if (share && gen->local_k.count && local_extent(ag))
+        share_all(ag);
     for (int i = 0; i < ag->copy_lanes && !share; i++)
         weft_builder_expect(gen->builder, ag->signal + (uint32_t)i, ag->fetched[i]);
 }

@@ -142,6 +142,12 @@ static weft_task *open_task(weft_builder *builder)
     return &builder->part.tasks[builder->part.task_count - 1];
 }
 
+void weft_builder_carries(weft_builder *builder)
+{
+    if (!builder->failed)
+        open_task(builder)->flags |= WEFT_TASK_CARRY;
+}
+
 void weft_builder_from(weft_builder *builder, weft_region region)
 {
     weft_plan_part *part = &builder->part;

@@ -45,6 +45,7 @@ int64_t weft_builder_expect_more(weft_builder *builder, uint32_t signal);
 
 /* A task: begin, then destinations, other regions in the order of plan.h, waits and posts, then end. */
 void weft_builder_task(weft_builder *builder, int lane, weft_task_kind kind, unsigned flags);
+void weft_builder_carries(weft_builder *builder); /* the next task of the lane goes on with its sums */
 void weft_builder_to(weft_builder *builder, weft_region region);
 void weft_builder_from(weft_builder *builder, weft_region region);
 void weft_builder_wait(weft_builder *builder, uint32_t signal, int64_t count);

@@ -155,6 +155,28 @@ static bool shapes_fit(const weft_task *task, const weft_region *regions)
            (extra[has_c].rows == 1 && extra[has_c].cols == regions->cols);
 }
 
+/* What a task carries is what the next one of its lane goes on with. */
+static bool carries_on(const weft_plan_part *part, uint32_t index)
+{
+    const weft_task *task = &part->tasks[index], *next = task + 1;
+    const weft_lane *lane = &part->lanes[task->lane];
+    const weft_region *d = &part->regions[task->region0], *a = d + 1, *on, *acc;
+
+    if (task->kind != WEFT_TASK_GEMM || task->destinations != 1 || task->flags & WEFT_TASK_EPILOGUE ||
+        part->operands[d->operand].place != WEFT_PLACE_PRIVATE ||
+        index + 1 >= lane->task0 + lane->task_count || next->kind != WEFT_TASK_GEMM ||
+        !(next->flags & WEFT_TASK_HAS_ACC) || next->region0 + next->region_count > part->region_count ||
+        next->region_count < next->destinations + 3)
+        return false;
+    on = &part->regions[next->region0 + next->destinations];
+    acc = on + 2;
+    return acc->operand == d->operand && acc->row0 == d->row0 && acc->col0 == d->col0 && same_shape(acc, d) &&
+           on[0].operand == a[0].operand && on[0].rank == a[0].rank && on[0].batch == a[0].batch &&
+           on[0].row0 == a[0].row0 && on[0].col0 == a[0].col0 + a[0].cols && on[1].operand == a[1].operand &&
+           on[1].rank == a[1].rank && on[1].batch == a[1].batch && on[1].col0 == a[1].col0 &&
+           on[1].row0 == a[1].row0 + a[1].rows;
+}
+
 static void form_of_task(weft_checker *checker, int rank, uint32_t index)
 {
     const weft_plan_part *part = &checker->parts[rank];
@@ -208,6 +230,9 @@ static void form_of_task(weft_checker *checker, int rank, uint32_t index)
         weft_check_find(checker, rank, index, "%s: the shapes of its regions do not fit together%s%s",
                         weft_check_task_text(checker, number), task->region_count ? "; the first is " : "",
                         task->region_count ? weft_check_region_text(checker, regions) : "");
+    if (inside && task->flags & WEFT_TASK_CARRY && !carries_on(part, index))
+        weft_check_find(checker, rank, index, "%s: nothing in its lane goes on with the sums it carries",
+                        weft_check_task_text(checker, number));
     for (uint32_t i = 0; i < task->wait_count; i++) {
         const weft_wait *wait = &part->waits[task->wait0 + i];
 

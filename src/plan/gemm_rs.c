@@ -43,11 +43,14 @@ static unit unit_at(const gemm_rs *rs, int owner, int64_t number)
     weft_span block = weft_part(rs->by_rows ? p->m : p->n, rs->gen.world, owner);
     weft_span rows = weft_whole(rs->by_rows ? block.count : p->m);
     weft_span cols = weft_whole(rs->by_rows ? p->n : block.count);
+    int64_t raster = p->raster > 0 ? p->raster : 1;
     int64_t down = weft_cut_count(rows.count, p->tile_m), across = weft_cut_count(cols.count, p->tile_n);
+    int64_t inside = number % (down * across), row0 = inside / (across * raster) * raster;
+    int64_t side = down - row0 < raster ? down - row0 : raster; /* rows of tiles walked side by side */
     unit u = {
         .batch = number / (down * across),
-        .d_rows = weft_cut(rows, p->tile_m, number / across % down),
-        .d_cols = weft_cut(cols, p->tile_n, number % across),
+        .d_rows = weft_cut(rows, p->tile_m, row0 + (inside - row0 * across) % side),
+        .d_cols = weft_cut(cols, p->tile_n, (inside - row0 * across) / side),
     };
 
     u.rows = u.d_rows;
@@ -134,8 +137,9 @@ static void rotating(gemm_rs *rs)
     }
 }
 
-/* The owner adds all partial tiles of a unit, its own included, in rank order. */
-static void reduce_unit(gemm_rs *rs, int lane, const unit *u, uint32_t arrived)
+/* The owner adds all partial tiles of a unit, its own included, in rank order, when `posts` say they are
+ * there. */
+static void reduce_unit(gemm_rs *rs, int lane, const unit *u, uint32_t arrived, int posts)
 {
     weft_gemm_gen *gen = &rs->gen;
 
@@ -147,8 +151,27 @@ static void reduce_unit(gemm_rs *rs, int lane, const unit *u, uint32_t arrived)
         weft_builder_from(gen->builder, rank == gen->me ? in_slot(rs, rs->own, gen->me, 0, u)
                                                         : in_slot(rs, rs->partial, gen->me, slot, u));
     }
-    weft_builder_wait(gen->builder, arrived, gen->world - 1);
+    weft_builder_wait(gen->builder, arrived, posts);
     weft_gemm_close(gen, true, u->batch, u->d_rows, u->d_cols);
+}
+
+enum { SHARED_ROWS = 64 };
+
+/* With more lanes than tiles in a block, all of them take part in the adding, some rows at a time. */
+static void share_reduces(gemm_rs *rs, uint32_t arrived)
+{
+    weft_gemm_gen *gen = &rs->gen;
+
+    for (int64_t i = 0; i < unit_count(rs, gen->me); i++) {
+        unit whole = unit_at(rs, gen->me, i);
+
+        for (int64_t j = 0; j < weft_cut_count(whole.d_rows.count, SHARED_ROWS); j++) {
+            unit u = whole;
+
+            u.d_rows = weft_cut(whole.d_rows, SHARED_ROWS, j);
+            reduce_unit(rs, weft_gemm_lane(gen), &u, arrived + (uint32_t)i, gen->world);
+        }
+    }
 }
 
 static void direct(gemm_rs *rs)
@@ -157,6 +180,7 @@ static void direct(gemm_rs *rs)
     weft_builder *b = gen->builder;
     const weft_problem *p = gen->problem;
     uint32_t arrived = weft_builder_signals(b, unit_count(rs, 0));
+    bool share = gen->world > 2 && gen->lanes > unit_count(rs, gen->me);
 
     declare_slots(rs, gen->world - 1, gen->world == 2);
     if (gen->world > 2)
@@ -188,14 +212,16 @@ static void direct(gemm_rs *rs)
                 weft_builder_wait(b, arrived + (uint32_t)i, 1);
             }
             if (mine)
-                weft_builder_expect(b, arrived + (uint32_t)i, gen->world - 1);
-            else
+                weft_builder_expect(b, arrived + (uint32_t)i, gen->world - 1 + share);
+            if (!mine || share)
                 weft_builder_post(b, arrived + (uint32_t)i, owner);
             weft_gemm_close(gen, finish, u.batch, u.d_rows, u.d_cols);
-            if (mine && !finish)
-                reduce_unit(rs, lane, &u, arrived + (uint32_t)i);
+            if (mine && !finish && !share)
+                reduce_unit(rs, lane, &u, arrived + (uint32_t)i, gen->world - 1);
         }
     }
+    if (share)
+        share_reduces(rs, arrived);
 }
 
 static void unfused(gemm_rs *rs)

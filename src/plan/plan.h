@@ -121,7 +121,10 @@ enum {
         1 << 0, /* alpha, beta, bias, act are applied, D is in d_dtype; else D gets bare sums */
     WEFT_TASK_HAS_ACC = 1 << 1, /* GEMM: the accumulators start from a region */
     WEFT_TASK_HAS_C = 1 << 2,   /* with the epilogue, when beta is not 0 */
-    WEFT_TASK_HAS_BIAS = 1 << 3
+    WEFT_TASK_HAS_BIAS = 1 << 3,
+    WEFT_TASK_CARRY =
+        1 << 4 /* GEMM: the next task of the lane goes on with these sums over the k that follows;
+                  nobody else reads the destination, so an executor may keep it to itself */
 };
 
 /*

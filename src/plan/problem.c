@@ -171,9 +171,13 @@ weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_pr
     if (result.tile_m < 0 || result.tile_n < 0 || result.tile_k < 0)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "tile %lld x %lld x %lld: tiles cannot be negative",
                               (long long)result.tile_m, (long long)result.tile_n, (long long)result.tile_k);
-    if (result.copiers < 0 || result.copiers > 16)
+    if (result.copiers < 0 || result.copiers > 4096)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
-                              "%d copiers: there must be 1 to 16, or 0 for the usual", result.copiers);
+                              "%d copiers: there must be 1 to 4096, or 0 for the usual", result.copiers);
+    if (result.chunk_k < 0 || result.raster < 0)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "chunks of %lld and rasters of %lld: neither can be negative",
+                              (long long)result.chunk_k, (long long)result.raster);
     if (result.workers < 0 || result.workers > 4096)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "%d workers: there must be 1 to 4096",
                               result.workers);
@@ -211,7 +215,7 @@ static uint64_t bits(float value)
     return word;
 }
 
-enum { FIELDS = 25 };
+enum { FIELDS = 27 };
 
 /* Everything that is asked, without the holes between the fields of the struct. */
 static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
@@ -223,7 +227,7 @@ static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
         (uint64_t)p->b_form,  bits(p->alpha),          bits(p->beta),          (uint64_t)p->bias,
         (uint64_t)p->act,     (uint64_t)p->count,      (uint64_t)p->reduction, (uint64_t)p->root,
         (uint64_t)p->tile_m,  (uint64_t)p->tile_n,     (uint64_t)p->tile_k,    (uint64_t)p->workers,
-        (uint64_t)p->copiers,
+        (uint64_t)p->copiers, (uint64_t)p->chunk_k,    (uint64_t)p->raster,
     };
 
     _Static_assert(sizeof(list) == FIELDS * sizeof(*list), "every field has its place");

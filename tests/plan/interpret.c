@@ -452,6 +452,9 @@ weft_problem interpret_random(weft_op op, weft_schedule schedule, weft_layout la
     p.tile_n = pick(seed, 9);
     p.tile_k = pick(seed, 6);
     p.workers = 1 + (int)pick(seed, 4);
+    p.copiers = pick(seed, 2) ? 1 + (int)pick(seed, 4) : 0;
+    p.chunk_k = (int64_t)pick(seed, 4);
+    p.raster = pick(seed, 4);
     p.alpha = (float)(1 + pick(seed, 2));
     p.beta = (float)pick(seed, 3);
     p.bias = (int)pick(seed, 2);

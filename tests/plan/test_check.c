@@ -43,7 +43,9 @@ static void every_world_and_shape(const interpret_kind *kind)
                                         .b_form = (weft_b_form)(i % 2),
                                         .root = world / 2,
                                         .workers = workers,
-                                        .copiers = workers == 3 ? 3 : 0};
+                                        .copiers = workers == 3 ? 3 : 0,
+                                        .chunk_k = workers == 3 ? 2 : 0,
+                                        .raster = workers == 3 ? 2 : 0};
 
                 check_accepts(&problem, world);
             }

@@ -44,7 +44,9 @@ static void every_world_and_shape(const interpret_kind *kind)
                                         .b_form = WEFT_B_PACK_IN_RUN,
                                         .root = world / 2,
                                         .workers = workers,
-                                        .copiers = workers == 3 ? 3 : 0};
+                                        .copiers = workers == 3 ? 3 : 0,
+                                        .chunk_k = workers == 3 ? 2 : 0,
+                                        .raster = workers == 3 ? 2 : 0};
 
                 check_exact(&problem, world, i + 1);
             }
