@@ -173,7 +173,9 @@ static void consume(const fake_launch *launch, const weft_cuda_task *t, const fl
     const weft_cuda_view *v = &launch->args.views[t->view0];
     bool bulk = launch->hopper && t->kind == WEFT_CUDA_GEMM && t->flags & WEFT_CUDA_BULK;
     /* the walker stores whole tiles and relies on the maps to cut them off */
-    int rows = bulk ? WEFT_CUDA_TILE_M : t->rows, cols = bulk ? WEFT_CUDA_TILE_N : t->cols;
+    int rows = bulk ? WEFT_CUDA_TILE_M : t->rows, cols = !bulk                         ? t->cols
+                                                         : t->flags & WEFT_CUDA_WIDE_D ? launch->args.tile_n
+                                                                                       : WEFT_CUDA_TILE_N;
     gpu.counts.maps += bulk;
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < cols; j++) {
@@ -198,6 +200,13 @@ static void consume(const fake_launch *launch, const weft_cuda_task *t, const fl
 
 /* ---- lanes ------------------------------------------------------------------------------------------- */
 
+/* The crews' lanes, then those that their storers run. */
+static const weft_cuda_lane *lane_at(const fake_launch *launch, uint32_t index)
+{
+    uint32_t crews = launch->lane_count - launch->args.copy_count;
+    return index < crews ? &launch->args.lanes[index] : &launch->args.copies[index - crews];
+}
+
 static bool load_ahead(fake_launch *launch, fake_lane *lane, const weft_cuda_lane *list)
 {
     if (lane->loaded == list->task_count || lane->loaded > lane->done)
@@ -220,7 +229,7 @@ static void stamp(const fake_launch *launch, uint32_t task, int which)
 static bool step_lane(fake_launch *launch, uint32_t index)
 {
     fake_lane *lane = &launch->lanes[index];
-    const weft_cuda_lane *list = &launch->args.lanes[index];
+    const weft_cuda_lane *list = lane_at(launch, index);
     if (draw(2) && load_ahead(launch, lane, list))
         return true;
     if (lane->done == lane->loaded)
@@ -228,7 +237,7 @@ static bool step_lane(fake_launch *launch, uint32_t index)
     const weft_cuda_task *t = &launch->args.tasks[list->task0 + lane->done];
     if (!reached(launch, t->wait0, t->wait_count))
         return false;
-    gpu.counts.bulk += list->bulk && launch->hopper;
+    gpu.counts.bulk += index >= launch->lane_count - launch->args.copy_count;
     float *product = lane->product;
     lane->product = NULL;
     stamp(launch, t->plan_task, 0);
@@ -265,7 +274,7 @@ static bool step_launch(fake_launch *launch)
     for (uint32_t i = 0; i < launch->lane_count; i++)
         moved |= step_lane(launch, (uint32_t)draw(launch->lane_count));
     for (uint32_t i = 0; i < launch->lane_count; i++)
-        over &= launch->lanes[i].done == g->lanes[i].task_count;
+        over &= launch->lanes[i].done == lane_at(launch, i)->task_count;
     if (over && launch->entered && reached(launch, g->exit_wait0, g->exit_waits)) {
         stamp(launch, g->trace_tasks, 1);
         g->control->run++;
@@ -281,7 +290,7 @@ static const weft_cuda_wait *open_wait(const fake_launch *launch)
     const weft_cuda_args *g = &launch->args;
     const weft_cuda_wait *first = NULL;
     for (uint32_t l = 0; launch->started && l < launch->lane_count; l++) {
-        const weft_cuda_lane *list = &g->lanes[l];
+        const weft_cuda_lane *list = lane_at(launch, l);
         const weft_cuda_task *t = &g->tasks[list->task0 + launch->lanes[l].done];
         if (launch->lanes[l].done == list->task_count)
             continue;
@@ -373,8 +382,11 @@ bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, CU
     pthread_mutex_lock(&gpu.lock);
     room = gpu.count < LAUNCHES_MAX;
     if (room)
-        gpu.launches[gpu.count++] = (fake_launch){
-            .args = *args, .lane_count = lanes, .hopper = hopper, .stream = stream, .active = true};
+        gpu.launches[gpu.count++] = (fake_launch){.args = *args,
+                                                  .lane_count = lanes + args->copy_count,
+                                                  .hopper = hopper,
+                                                  .stream = stream,
+                                                  .active = true};
     pthread_mutex_unlock(&gpu.lock);
     return room;
 }

@@ -23,7 +23,7 @@ static void test_paths(void)
     counts = fake_gpu_take_counts();
     CHECK_INT(counts.gemms, 4 * 4 * 1); /* four shards of 128 rows, 128 columns a rank */
     CHECK_INT(counts.maps, counts.gemms);
-    CHECK_INT(counts.bulk, 4 * 3 * 2); /* each piece in two bands */
+    CHECK_INT(counts.bulk, 4 * 3 * 4); /* each piece in bands of 16 KiB */
 }
 
 static void test_refusals(void)

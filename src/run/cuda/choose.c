@@ -4,7 +4,11 @@
 #include "core/part.h"
 #include "run/cuda/task.h"
 
-enum { WIDE_COLUMNS = 4096 };
+enum {
+    PANELS_SIDE_BY_SIDE = 8, /* 8 x 8 tiles are about a round of the crews: least traffic for the product */
+    CHUNK_K = 512,           /* 1 KiB of a row: small enough to start early, large enough to copy fast */
+    COPIERS = 2
+};
 
 static weft_schedule usual_schedule(const weft_problem *p)
 {
@@ -22,31 +26,56 @@ static weft_schedule usual_schedule(const weft_problem *p)
     }
 }
 
-/* A crew that copies moves 40 to 70 GB/s beside a GEMM. Each row that is fetched is multiplied with this
- * rank's columns: few of them leave little time to hide the copies in, so more crews copy. */
-static int usual_copiers(const weft_problem *p, int world, int crews)
+/* Panels of 256 rows and columns of tiles that a rank computes. */
+static int64_t tiles_of(const weft_problem *p, int world, int64_t tile_n)
 {
-    if (crews < 32)
-        return 2;
-    return weft_part(p->n, world, 0).count > WIDE_COLUMNS ? 6 : 10;
+    bool ag = p->op == WEFT_OP_AG_GEMM, gather_a = p->layout == WEFT_LAYOUT_GATHER_A;
+    int64_t down = 0, across = 0;
+    for (int r = 0; r < world; r++) {
+        down += (weft_part(p->m, world, r).count + p->tile_m - 1) / p->tile_m;
+        across += (weft_part(p->n, world, r).count + tile_n - 1) / tile_n;
+    }
+    if (ag && gather_a)
+        across = (weft_part(p->n, world, 0).count + tile_n - 1) / tile_n;
+    else if (ag)
+        down = (weft_part(p->m, world, 0).count + p->tile_m - 1) / p->tile_m;
+    return down * across * p->l;
 }
 
-void weft_cuda_choose(weft_problem *p, int world, int crews)
+/* The width with which the crews' rounds take less time: a round lasts as long as its tiles are wide. Wider
+ * tiles load less for the same product, so they win a tie. Stream-K divides the last round anyway. */
+static int64_t usual_width(const weft_problem *p, int world, int crews)
 {
+    int64_t wide = (tiles_of(p, world, WEFT_CUDA_TILE_N) + crews - 1) / crews * WEFT_CUDA_TILE_N;
+    int64_t narrow = (tiles_of(p, world, WEFT_CUDA_NARROW_N) + crews - 1) / crews * WEFT_CUDA_NARROW_N;
+    if (p->op == WEFT_OP_GEMM_AS || p->op == WEFT_OP_GEMM_AR)
+        return WEFT_CUDA_TILE_N;
+    return narrow < wide ? WEFT_CUDA_NARROW_N : WEFT_CUDA_TILE_N;
+}
+
+void weft_cuda_choose(weft_problem *p, int world, int crews, bool hopper)
+{
+    bool fetches;
     if (p->schedule == WEFT_SCHEDULE_AUTO)
         p->schedule = usual_schedule(p);
     if (!p->tile_m)
         p->tile_m = WEFT_CUDA_TILE_M;
     if (!p->tile_n)
-        p->tile_n = WEFT_CUDA_TILE_N;
+        p->tile_n = hopper ? usual_width(p, world, crews) : WEFT_CUDA_TILE_N;
     if (!p->tile_k)
         p->tile_k = WEFT_CUDA_TILE_K;
-    if (world == 1 || p->op != WEFT_OP_AG_GEMM || p->schedule == WEFT_SCHEDULE_DIRECT ||
-        p->schedule == WEFT_SCHEDULE_UNFUSED)
+    if (!p->raster)
+        p->raster = PANELS_SIDE_BY_SIDE;
+    fetches = world > 1 && p->op == WEFT_OP_AG_GEMM && p->schedule != WEFT_SCHEDULE_DIRECT &&
+              p->schedule != WEFT_SCHEDULE_UNFUSED;
+    if (!fetches)
         p->copiers = 0;
     else if (!p->copiers)
-        p->copiers = usual_copiers(p, world, crews);
+        p->copiers = hopper ? crews * WEFT_CUDA_CREW_COPIERS : COPIERS;
+    if (!p->chunk_k)
+        p->chunk_k = CHUNK_K;
+    /* the storers of Hopper crews copy beside their own work; elsewhere a copy lane is a CTA */
     if (!p->workers)
-        p->workers = crews > p->copiers ? crews - p->copiers : 1;
+        p->workers = hopper || crews <= p->copiers ? crews : crews - p->copiers;
     p->b_form = WEFT_B_PLAIN;
 }

@@ -5,6 +5,6 @@
 #include "plan/plan.h"
 
 /* A pure function, so that ranks with the same number of crews agree without talking. */
-void weft_cuda_choose(weft_problem *problem, int world, int crews);
+void weft_cuda_choose(weft_problem *problem, int world, int crews, bool hopper);
 
 #endif

@@ -89,7 +89,7 @@ static weft_status count_crews(weft_cuda_device *device, weft_error_text *error)
                              .sharedMemBytes = WEFT_CUDA_SHARED_BYTES,
                              .attrs = &cluster,
                              .numAttrs = 1};
-    WEFT_CUDA_TRY(cuModuleGetFunction(&walk, device->bf16, "weft_walk_bf16_nn"));
+    WEFT_CUDA_TRY(cuModuleGetFunction(&walk, device->walkers[0][0], "weft_walk_bf16_nn"));
     WEFT_CUDA_TRY(
         cuFuncSetAttribute(walk, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, WEFT_CUDA_SHARED_BYTES));
     WEFT_CUDA_TRY(cuOccupancyMaxActiveClusters(&device->crews, walk, &config));
@@ -99,8 +99,10 @@ static weft_status count_crews(weft_cuda_device *device, weft_error_text *error)
 static weft_status load_hopper(weft_cuda_device *device, weft_error_text *error)
 {
     const weft_cuda_driver *cu = device->cu;
-    WEFT_CUDA_TRY(cuModuleLoadData(&device->bf16, weft_cuda_kernels_bf16));
-    WEFT_CUDA_TRY(cuModuleLoadData(&device->f16, weft_cuda_kernels_f16));
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->walkers[0][0], weft_cuda_kernels_bf16));
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->walkers[0][1], weft_cuda_kernels_bf16_224));
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->walkers[1][0], weft_cuda_kernels_f16));
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->walkers[1][1], weft_cuda_kernels_f16_224));
     return count_crews(device, error);
 }
 
@@ -191,10 +193,11 @@ weft_cuda_source weft_cuda_gpus = {count_gpus, open_aside};
 
 void weft_cuda_device_close(weft_cuda_device *device)
 {
-    CUmodule modules[] = {device->any, device->bf16, device->f16};
+    CUmodule modules[] = {device->any, device->walkers[0][0], device->walkers[0][1], device->walkers[1][0],
+                          device->walkers[1][1]};
     if (device->uploads)
         device->cu->cuStreamDestroy(device->uploads);
-    for (int i = 0; i < 3; i++)
+    for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++)
         if (modules[i])
             device->cu->cuModuleUnload(modules[i]);
     device->cu->cuDevicePrimaryCtxRelease(device->device);

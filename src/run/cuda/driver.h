@@ -115,7 +115,7 @@ typedef struct weft_cuda_device {
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
-    CUmodule any, bf16, f16; /* the walkers; the last two, for Hopper, are NULL elsewhere */
+    CUmodule any, walkers[2][2]; /* the latter for Hopper, by dtype (bf16, f16) and width (256, 224) */
     bool hopper;
     int crews; /* crews of the walker that fit at once */
 } weft_cuda_device;
@@ -132,6 +132,6 @@ extern weft_cuda_source weft_cuda_gpus;
 weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_error_text *error);
 void weft_cuda_device_close(weft_cuda_device *device);
 
-enum { WEFT_CUDA_SHARED_BYTES = 231552, WEFT_CUDA_THREADS = 384 }; /* of a CTA of the Hopper walker */
+enum { WEFT_CUDA_SHARED_BYTES = 231936, WEFT_CUDA_THREADS = 384 }; /* of a CTA of the Hopper walker */
 
 #endif

@@ -22,7 +22,7 @@ static weft_status encode_map(const weft_cuda_driver *cu, const weft_cuda_map *m
 
 /* One table after another in one allocation, each on a line of its own. */
 typedef struct layout {
-    size_t lanes, tasks, views, waits, posts, maps, peers, bytes;
+    size_t copies, tasks, views, waits, posts, maps, peers, bytes;
 } layout;
 
 static size_t place(size_t *at, size_t count, size_t size)
@@ -36,7 +36,7 @@ static layout lay_out(const weft_cuda_program *p, int world)
 {
     layout l;
     size_t at = 0;
-    l.lanes = place(&at, p->lane_count, sizeof(*p->lanes));
+    l.copies = place(&at, p->copy_count, sizeof(*p->copies));
     l.tasks = place(&at, p->task_count + 1, sizeof(*p->tasks));
     l.views = place(&at, p->view_count, sizeof(*p->views));
     l.waits = place(&at, p->wait_count, sizeof(*p->waits));
@@ -63,7 +63,7 @@ static weft_status upload(weft_cuda_executor *executor, const weft_cuda_program 
     if (!image)
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u tasks", p->task_count);
     memset(image, 0, l.bytes);
-    put(image, l.lanes, p->lanes, p->lane_count * sizeof(*p->lanes));
+    put(image, l.copies, p->copies, p->copy_count * sizeof(*p->copies));
     put(image, l.tasks, p->tasks, p->task_count * sizeof(*p->tasks));
     put(image, l.views, p->views, p->view_count * sizeof(*p->views));
     put(image, l.waits, p->waits, p->wait_count * sizeof(*p->waits));
@@ -84,7 +84,7 @@ static weft_status upload(weft_cuda_executor *executor, const weft_cuda_program 
                                  "cuStreamSynchronize", error);
     free(image);
     base = (char *)(uintptr_t)executor->tables;
-    executor->args.lanes = (const weft_cuda_lane *)(base + l.lanes);
+    executor->args.copies = (const weft_cuda_lane *)(base + l.copies);
     executor->args.tasks = (const weft_cuda_task *)(base + l.tasks);
     executor->args.views = (const weft_cuda_view *)(base + l.views);
     executor->args.waits = (const weft_cuda_wait *)(base + l.waits);
@@ -96,7 +96,7 @@ static weft_status upload(weft_cuda_executor *executor, const weft_cuda_program 
 
 /* ---- kernels ----------------------------------------------------------------------------------------- */
 
-static weft_status pick_kernel(weft_cuda_executor *executor, const weft_problem *problem,
+static weft_status pick_kernel(weft_cuda_executor *executor, const weft_problem *problem, int tile_n,
                                weft_error_text *error)
 {
     static const char *const hopper[2][4] = {
@@ -111,7 +111,8 @@ static weft_status pick_kernel(weft_cuda_executor *executor, const weft_problem 
         WEFT_CUDA_TRY(cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, executor->walk));
         return WEFT_OK;
     }
-    WEFT_CUDA_TRY(cuModuleGetFunction(&executor->walk, f16 ? executor->device->f16 : executor->device->bf16,
+    WEFT_CUDA_TRY(cuModuleGetFunction(&executor->walk,
+                                      executor->device->walkers[f16][tile_n != WEFT_CUDA_TILE_N],
                                       hopper[f16][2 * problem->transa + problem->transb]));
     WEFT_CUDA_TRY(cuFuncSetAttribute(executor->walk, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                      WEFT_CUDA_SHARED_BYTES));
@@ -119,8 +120,16 @@ static weft_status pick_kernel(weft_cuda_executor *executor, const weft_problem 
 }
 
 static void fill_args(weft_cuda_args *args, const weft_plan_part *part, const weft_cuda_program *program,
-                      weft_cuda_control *control, const weft_cuda_limits *limits)
+                      const weft_cuda_binding *binding, weft_cuda_control *control,
+                      const weft_cuda_limits *limits)
 {
+    if (program->lane_count <= WEFT_CUDA_CREWS_MAX)
+        memcpy(args->lanes, program->lanes, program->lane_count * sizeof(*program->lanes));
+    args->copy_count = program->copy_count;
+    args->map_count = program->map_count;
+    args->tile_n = program->tile_n;
+    args->link = binding->link_bytes_per_ns > 0;
+    args->link_latency_ns = (int64_t)binding->link_latency_ns;
     args->control = control;
     args->world = part->world;
     args->rank = part->rank;
@@ -151,8 +160,10 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
     made.hopper = program.hopper;
     made.grid = program.lane_count * (program.hopper ? 2 : 1);
     made.link_bytes = program.link_bytes;
-    fill_args(&made.args, part, &program, controls[part->rank], limits);
+    fill_args(&made.args, part, &program, binding, controls[part->rank], limits);
     made.args.signals = binding->signals[part->rank];
+    if (crews > WEFT_CUDA_CREWS_MAX)
+        crews = WEFT_CUDA_CREWS_MAX;
     if (program.lane_count > (uint32_t)crews)
         status = weft_error_set(
             error, WEFT_ERR_ARGUMENT,
@@ -162,7 +173,7 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
     if (status == WEFT_OK)
         status = upload(&made, &program, controls, part->world, error);
     if (status == WEFT_OK)
-        status = pick_kernel(&made, &part->problem, error);
+        status = pick_kernel(&made, &part->problem, program.tile_n, error);
     weft_cuda_program_free(&program);
     if (status != WEFT_OK) {
         weft_cuda_executor_free(&made);

@@ -120,6 +120,24 @@ template <int N> static __device__ __forceinline__ void bulk_wait_read()
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 
+static __device__ __forceinline__ void map_prefetch(const void *map)
+{
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/* A word of this CTA's shared memory: the store's partner is the load of another thread of the CTA. */
+static __device__ __forceinline__ void word_release(uint32_t address, uint32_t value)
+{
+    asm volatile("st.release.cta.shared::cta.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+static __device__ __forceinline__ uint32_t word_acquire(uint32_t address)
+{
+    uint32_t value;
+    asm volatile("ld.acquire.cta.shared::cta.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+    return value;
+}
+
 /* All groups are written: what a post may follow. */
 static __device__ __forceinline__ void bulk_wait_written()
 {
@@ -167,17 +185,19 @@ template <int N> static __device__ __forceinline__ void wgmma_wait()
 }
 
 /* clang-format off */
-#define WEFT_SUMS \
+#define WEFT_SUMS_112 \
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
         "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
         "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
         "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
         "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
         "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
-        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
-        "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127}, "
+        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
 
-#define WEFT_SUM_OPERANDS \
+#define WEFT_SUMS_128 WEFT_SUMS_112 \
+        ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+
+#define WEFT_SUM_OPERANDS_112 \
           "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
           "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
           "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
@@ -191,17 +211,31 @@ template <int N> static __device__ __forceinline__ void wgmma_wait()
           "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), \
           "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95]), \
           "+f"(d[96]), "+f"(d[97]), "+f"(d[98]), "+f"(d[99]), "+f"(d[100]), "+f"(d[101]), "+f"(d[102]), "+f"(d[103]), \
-          "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111]), \
+          "+f"(d[104]), "+f"(d[105]), "+f"(d[106]), "+f"(d[107]), "+f"(d[108]), "+f"(d[109]), "+f"(d[110]), "+f"(d[111])
+
+#define WEFT_SUM_OPERANDS_128 WEFT_SUM_OPERANDS_112, \
           "+f"(d[112]), "+f"(d[113]), "+f"(d[114]), "+f"(d[115]), "+f"(d[116]), "+f"(d[117]), "+f"(d[118]), "+f"(d[119]), \
           "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
-/* One step of 64 x 256 x 16 on a warpgroup; both operands in shared memory, sums in 128 registers. */
-#define WEFT_WGMMA(TYPE)                                                                                      \
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"                                               \
-                 "wgmma.mma_async.sync.aligned.m64n256k16.f32." TYPE "." TYPE " {" WEFT_SUMS                   \
-                 "%128, %129, p, 1, 1, %131, %132;\n}\n"                                                      \
-                 : WEFT_SUM_OPERANDS                                                                          \
-                 : "l"(a), "l"(b), "r"(keep), "n"(TRANS_A), "n"(TRANS_B))
 
+/* One step of 64 x N x 16 on a warpgroup; both operands in shared memory, N / 2 sums in registers. */
+#define WEFT_WGMMA(TYPE, N, SUMS, OPERANDS, AT)                                                              \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " AT(2) ", 0;\n"                                         \
+                 "wgmma.mma_async.sync.aligned.m64n" N "k16.f32." TYPE "." TYPE " {" SUMS "}, "                \
+                 AT(0) ", " AT(1) ", p, 1, 1, " AT(3) ", " AT(4) ";\n}\n"                                    \
+                 : OPERANDS                                                                                   \
+                 : "l"(a), "l"(b), "r"(keep), "n"(TRANS_A), "n"(TRANS_B))
+#define WEFT_AFTER_112(i) WEFT_AFTER_112_##i
+#define WEFT_AFTER_112_0 "%112"
+#define WEFT_AFTER_112_1 "%113"
+#define WEFT_AFTER_112_2 "%114"
+#define WEFT_AFTER_112_3 "%115"
+#define WEFT_AFTER_112_4 "%116"
+#define WEFT_AFTER_128(i) WEFT_AFTER_128_##i
+#define WEFT_AFTER_128_0 "%128"
+#define WEFT_AFTER_128_1 "%129"
+#define WEFT_AFTER_128_2 "%130"
+#define WEFT_AFTER_128_3 "%131"
+#define WEFT_AFTER_128_4 "%132"
 /* clang-format on */
 
 /* keep = 0 starts from zero instead of the sums so far. */
@@ -209,9 +243,18 @@ template <bool BF16, int TRANS_A, int TRANS_B>
 static __device__ __forceinline__ void wgmma(float (&d)[128], uint64_t a, uint64_t b, int keep)
 {
     if constexpr (BF16)
-        WEFT_WGMMA("bf16");
+        WEFT_WGMMA("bf16", "256", WEFT_SUMS_128, WEFT_SUM_OPERANDS_128, WEFT_AFTER_128);
     else
-        WEFT_WGMMA("f16");
+        WEFT_WGMMA("f16", "256", WEFT_SUMS_128, WEFT_SUM_OPERANDS_128, WEFT_AFTER_128);
+}
+
+template <bool BF16, int TRANS_A, int TRANS_B>
+static __device__ __forceinline__ void wgmma(float (&d)[112], uint64_t a, uint64_t b, int keep)
+{
+    if constexpr (BF16)
+        WEFT_WGMMA("bf16", "224", WEFT_SUMS_112, WEFT_SUM_OPERANDS_112, WEFT_AFTER_112);
+    else
+        WEFT_WGMMA("f16", "224", WEFT_SUMS_112, WEFT_SUM_OPERANDS_112, WEFT_AFTER_112);
 }
 
 static __device__ __forceinline__ void matrices_store(uint32_t address, uint32_t a, uint32_t b, uint32_t c,

@@ -1,4 +1,4 @@
-/* Embeds the fat binaries that nvcc made; WEFT_CUDA_BF16_FILE and so on name them. */
+/* Embeds the fat binaries that nvcc made in the folder WEFT_CUDA_KERNELS. */
 #include "run/cuda/kernels.h"
 
 #define EMBED(symbol, file)                                                                                  \
@@ -6,10 +6,12 @@
             ".balign 16\n"                                                                                   \
             ".global " #symbol "\n"                                                                          \
             ".hidden " #symbol "\n" #symbol ":\n"                                                            \
-            ".incbin \"" file "\"\n"                                                                         \
+            ".incbin \"" WEFT_CUDA_KERNELS file ".fatbin\"\n"                                                \
             ".byte 0\n"                                                                                      \
             ".popsection\n")
 
-EMBED(weft_cuda_kernels_bf16, WEFT_CUDA_BF16_FILE);
-EMBED(weft_cuda_kernels_f16, WEFT_CUDA_F16_FILE);
-EMBED(weft_cuda_kernels_any, WEFT_CUDA_ANY_FILE);
+EMBED(weft_cuda_kernels_bf16, "bf16");
+EMBED(weft_cuda_kernels_bf16_224, "bf16_224");
+EMBED(weft_cuda_kernels_f16, "f16");
+EMBED(weft_cuda_kernels_f16_224, "f16_224");
+EMBED(weft_cuda_kernels_any, "any");

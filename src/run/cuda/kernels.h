@@ -2,9 +2,11 @@
 #ifndef WEFT_RUN_CUDA_KERNELS_H
 #define WEFT_RUN_CUDA_KERNELS_H
 
-extern const char weft_cuda_kernels_bf16[] __attribute__((visibility("hidden"))); /* Hopper, bfloat16 */
-extern const char weft_cuda_kernels_f16[] __attribute__((visibility("hidden")));  /* Hopper, float16 */
-extern const char weft_cuda_kernels_any[]
-    __attribute__((visibility("hidden"))); /* both, any GPU from sm_80 on */
+#define WEFT_CUDA_EMBEDDED extern const char __attribute__((visibility("hidden")))
+
+WEFT_CUDA_EMBEDDED weft_cuda_kernels_bf16[],
+    weft_cuda_kernels_bf16_224[]; /* Hopper, tiles of 256 and 224 columns */
+WEFT_CUDA_EMBEDDED weft_cuda_kernels_f16[], weft_cuda_kernels_f16_224[];
+WEFT_CUDA_EMBEDDED weft_cuda_kernels_any[]; /* both types, any GPU from sm_80 on */
 
 #endif

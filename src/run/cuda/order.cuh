@@ -31,6 +31,12 @@ static __device__ __forceinline__ void add_release(uint64_t *word)
     asm volatile("red.release.sys.global.add.u64 [%0], 1;" ::"l"(word) : "memory");
 }
 
+/* After a fence.acq_rel.sys of the same thread: a release whose fence was paid for earlier. */
+static __device__ __forceinline__ void add_relaxed(uint64_t *word)
+{
+    asm volatile("red.relaxed.sys.global.add.u64 [%0], 1;" ::"l"(word) : "memory");
+}
+
 static __device__ __forceinline__ uint64_t now_ns()
 {
     uint64_t value;
@@ -128,6 +134,32 @@ static __device__ __forceinline__ bool wait_all(const weft_cuda_args &g, uint32_
     return reached;
 }
 
+/* Whether all waits hold now, for a thread that has other things to do meanwhile. `since` (0 at first) is
+ * when it began to ask; past the deadline the run is given up. True after an abort: there is nothing to wait
+ * for. */
+static __device__ __forceinline__ bool poll_all(const weft_cuda_args &g, uint32_t wait0, uint32_t count,
+                                                uint32_t plan_task, uint64_t run, uint64_t &since)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const weft_cuda_wait &w = g.waits[wait0 + i];
+        uint64_t want = run * w.total + w.count, have = load_acquire(w.signal), now;
+        if ((int64_t)(have - want) >= 0)
+            continue;
+        if (load_relaxed(&g.control->abort))
+            return true;
+        now = now_ns();
+        bool enters = w.number < g.ranks_enter;
+        if (!since || (!enters && load_relaxed(&g.control->entered) != (uint32_t)run + 1))
+            since = now;
+        else if (now - since > (enters ? g.enter_deadline_ns : g.progress_deadline_ns))
+            give_up(g, w.number, plan_task, run, have, want);
+        return false;
+    }
+    since = 0;
+    trace_ready(g, plan_task);
+    return true;
+}
+
 /* After an abort nothing is posted: peers see the abort word instead. */
 static __device__ __forceinline__ void post_all(const weft_cuda_args &g, uint32_t post0, uint32_t count)
 {
@@ -166,16 +198,43 @@ static __device__ __forceinline__ void exit_run(const weft_cuda_args &g, uint64_
     trace_done(g, g.trace_tasks);
 }
 
-/* Holds a post back until the emulated link would have delivered it, and notes how late the copy was. */
-static __device__ __forceinline__ void link_hold(const weft_cuda_args &g, uint64_t began, int64_t due_ns)
+/* When the run began for the emulated link: the first thread that asks decides. */
+static __device__ __forceinline__ uint64_t link_began(const weft_cuda_args &g)
 {
-    if (due_ns == 0)
+    unsigned long long now = now_ns(),
+                       first = atomicCAS((unsigned long long *)&g.control->link_began_ns, 0ull, now);
+    return first ? first : now;
+}
+
+/* When the emulated link would have delivered what a finished GEMM stored: transfers follow each other. */
+static __device__ __forceinline__ uint64_t link_reserve(const weft_cuda_args &g, int64_t transfer_ns)
+{
+    unsigned long long *free = (unsigned long long *)&g.control->link_free_ns, seen = 0, before, next;
+    do {
+        unsigned long long now = now_ns();
+        before = seen;
+        next = (before > now ? before : now) + (unsigned long long)transfer_ns;
+        seen = atomicCAS(free, before, next);
+    } while (seen != before);
+    return next + (unsigned long long)g.link_latency_ns;
+}
+
+/* Notes when a post was made that the link should have delivered at `due`. */
+static __device__ __forceinline__ void link_note(const weft_cuda_args &g, uint64_t now, uint64_t due)
+{
+    atomicMax((unsigned long long *)&g.control->link_due_ns, (unsigned long long)due);
+    atomicMax((unsigned long long *)&g.control->link_made_ns, (unsigned long long)now);
+}
+
+/* Holds the posts of a task back until the emulated link would have delivered what it moved. */
+static __device__ __forceinline__ void link_hold(const weft_cuda_args &g, const weft_cuda_task &t)
+{
+    if (t.due_ns == 0)
         return;
-    uint64_t due = began + (uint64_t)due_ns, now = now_ns();
-    if (now > due)
-        atomicMax((unsigned long long *)&g.control->link_late_ns, (unsigned long long)(now - due));
+    uint64_t due = t.kind == WEFT_CUDA_COPY ? link_began(g) + (uint64_t)t.due_ns : link_reserve(g, t.due_ns);
     while (now_ns() < due)
         __nanosleep(100);
+    link_note(g, now_ns(), due);
 }
 
 /* The last CTA of the grid counts the run; every CTA read `run` before it came here. */
@@ -184,6 +243,7 @@ static __device__ __forceinline__ void finish(const weft_cuda_args &g)
     __threadfence();
     if (atomicAdd(&g.control->finished, 1u) == gridDim.x - 1) {
         g.control->finished = 0;
+        g.control->link_began_ns = 0;
         g.control->run++;
         __threadfence();
     }

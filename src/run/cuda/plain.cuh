@@ -10,8 +10,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-enum { DTYPE_F32 = 0, DTYPE_F16 = 1, DTYPE_BF16 = 2 }; /* weft_dtype's first three */
-enum { COPY_DEPTH = 16, REDUCE_DEPTH = 8 };            /* loads of 16 bytes in flight a thread */
+enum { DTYPE_F32 = 0, DTYPE_F16 = 1, DTYPE_BF16 = 2 };          /* weft_dtype's first three */
+enum { COPY_DEPTH = 16, REDUCE_DEPTH = 4, REDUCE_SOURCES = 4 }; /* loads of 16 bytes in flight a thread */
 enum { ACT_NONE = 0, ACT_RELU = 1, ACT_GELU = 2, ACT_SILU = 3 };
 
 static __device__ __forceinline__ float element_get(const void *base, int64_t i, int dtype)
@@ -30,7 +30,12 @@ static __device__ __forceinline__ uint16_t narrow(float value, int dtype)
 
 static __device__ __forceinline__ uint32_t narrow2(float lo, float hi, int dtype)
 {
-    return narrow(lo, dtype) | (uint32_t)narrow(hi, dtype) << 16;
+    if (dtype == DTYPE_F16) {
+        __half2 pair = __floats2half2_rn(lo, hi);
+        return *(uint32_t *)&pair;
+    }
+    __nv_bfloat162 pair = __floats2bfloat162_rn(lo, hi);
+    return *(uint32_t *)&pair;
 }
 
 static __device__ __forceinline__ void element_set(void *base, int64_t i, float value, int dtype)
@@ -143,7 +148,7 @@ static __device__ __forceinline__ float finish_element(const weft_cuda_args &g, 
     return activate(x, g.act);
 }
 
-/* A REDUCE by threads first, first+step, ...: sources are added in their order, REDUCE_DEPTH loads in flight.
+/* A REDUCE by threads first, first+step, ...: sources are added in their order, loads of several in flight.
  */
 static __device__ void reduce_wide(const weft_cuda_args &g, const weft_cuda_task &t, const weft_cuda_view *v,
                                    int first, int step)
@@ -155,21 +160,28 @@ static __device__ void reduce_wide(const weft_cuda_args &g, const weft_cuda_task
 #pragma unroll
         for (int j = 0; j < REDUCE_DEPTH; j++)
             sum[j] = make_float4(0, 0, 0, 0);
-        for (int s = 0; s < t.sources; s++) {
-            const void *ptr = sources[s].ptr;
-            int64_t rs = sources[s].rs;
-            int dtype = sources[s].dtype;
-            float4 x[REDUCE_DEPTH];
+        for (int s0 = 0; s0 < t.sources; s0 += REDUCE_SOURCES) {
+            float4 x[REDUCE_SOURCES][REDUCE_DEPTH];
 #pragma unroll
-            for (int j = 0; j < REDUCE_DEPTH; j++) {
-                int at = base + j * step;
-                x[j] = at < total ? load4(ptr, at / quads * rs + at % quads * 4, dtype)
+            for (int s = 0; s < REDUCE_SOURCES; s++) {
+                const weft_cuda_view &v_s = sources[min(s0 + s, t.sources - 1)];
+                const void *ptr = v_s.ptr;
+                int64_t rs = v_s.rs;
+                int dtype = v_s.dtype;
+#pragma unroll
+                for (int j = 0; j < REDUCE_DEPTH; j++) {
+                    int at = base + j * step;
+                    x[s][j] = at < total && s0 + s < t.sources
+                                  ? load4(ptr, at / quads * rs + at % quads * 4, dtype)
                                   : make_float4(0, 0, 0, 0);
+                }
             }
 #pragma unroll
-            for (int j = 0; j < REDUCE_DEPTH; j++)
-                sum[j] =
-                    make_float4(sum[j].x + x[j].x, sum[j].y + x[j].y, sum[j].z + x[j].z, sum[j].w + x[j].w);
+            for (int s = 0; s < REDUCE_SOURCES; s++)
+#pragma unroll
+                for (int j = 0; j < REDUCE_DEPTH; j++)
+                    sum[j] = make_float4(sum[j].x + x[s][j].x, sum[j].y + x[s][j].y, sum[j].z + x[s][j].z,
+                                         sum[j].w + x[s][j].w);
         }
 #pragma unroll
         for (int j = 0; j < REDUCE_DEPTH; j++) {

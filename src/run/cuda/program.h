@@ -22,8 +22,11 @@ typedef struct weft_cuda_place {
 typedef struct weft_cuda_binding {
     const weft_cuda_place *places; /* [operand * world + rank]; base NULL where this rank never touches it */
     uint64_t *const *signals;      /* [rank]: first signal of the rank */
-    double link_bytes_per_ns;      /* emulated link: copies from peers arrive at this rate; 0 = none */
+    double link_bytes_per_ns;      /* emulated link: what comes from peers or goes to them; 0 = none */
     double link_latency_ns;
+    /* NULL, or the parts of all ranks: this rank runs alone, and what it sends to peers stands for what they
+     * would send to it at that time (all ranks do the same by turns). Peers' staging memory is its own. */
+    const weft_plan_part *peers;
 } weft_cuda_binding;
 
 typedef struct weft_cuda_map {
@@ -34,17 +37,19 @@ typedef struct weft_cuda_map {
 } weft_cuda_map;
 
 typedef struct weft_cuda_program {
-    weft_cuda_lane *lanes;
+    weft_cuda_lane *lanes;  /* one per crew */
+    weft_cuda_lane *copies; /* Hopper: copy lanes that the crews' storers run */
     weft_cuda_task *tasks;
     weft_cuda_view *views;
     weft_cuda_wait *waits;
     uint64_t **posts;
     weft_cuda_map *maps;
-    uint32_t lane_count, task_count, view_count, wait_count, post_count, map_count;
+    uint32_t lane_count, copy_count, task_count, view_count, wait_count, post_count, map_count;
     uint32_t view_room, wait_room, post_room, map_room;
     uint32_t enter_post0, enter_posts, enter_wait0, enter_waits, exit_wait0, exit_waits;
     uint32_t private_signals; /* signals beyond the plan's that order tasks within a lane */
     bool hopper;              /* false: some operand needs the walker for any strides */
+    int32_t tile_n;           /* columns that the walker's tile has */
     int64_t link_bytes;       /* what the emulated link carries in a run */
 } weft_cuda_program;
 

@@ -11,6 +11,8 @@
 #include <stdint.h>
 
 enum { WEFT_CUDA_TILE_M = 256, WEFT_CUDA_TILE_N = 256, WEFT_CUDA_TILE_K = 64 };
+enum { WEFT_CUDA_NARROW_N = 224 };   /* the other width for which the Hopper walker is compiled */
+enum { WEFT_CUDA_CREW_COPIERS = 4 }; /* copy lanes that a Hopper crew runs beside its own */
 
 enum { WEFT_CUDA_LINE_WORDS = 16 }; /* a signal has a line of 128 bytes to itself */
 
@@ -47,19 +49,26 @@ typedef struct weft_cuda_task {
     int32_t rows, cols, k;
     int32_t a_map, a_m, a_k, b_map, b_n, b_k; /* GEMM on Hopper: where A and B begin in their maps */
     uint32_t plan_task;                       /* for messages */
-    int64_t due_ns; /* emulated link: not posted before this long after the kernel began; 0 = no link */
-    uint32_t pad[12];
+    int64_t due_ns; /* emulated link, 0 = none. COPY: not posted before this long after the run began;
+                       else: how long the link is busy with what it stores at peers or reads there */
+    int32_t
+        copy_bytes; /* COPY, aligned: bytes of a row, and where rows begin: all a copier needs in one line */
+    int32_t pad0;
+    const void *copy_from;
+    void *copy_to;
+    int64_t copy_from_step, copy_to_step; /* bytes */
+    uint32_t pad[2];
 } weft_cuda_task;
 
 typedef struct weft_cuda_wait {
     const uint64_t *signal;
     uint32_t count, total; /* total: posts the signal gets in a run */
     uint32_t number;       /* the plan's number of the signal, for messages */
+    int32_t step;          /* GEMM: before which step of WEFT_CUDA_TILE_K; waits are sorted by it */
 } weft_cuda_wait;
 
 typedef struct weft_cuda_lane {
     uint32_t task0, task_count;
-    uint32_t bulk; /* nothing but copies that the bulk engine can do */
 } weft_cuda_lane;
 
 /* A wait that expired; the first one of the rank is kept. `set` is written last. */
@@ -73,13 +82,20 @@ typedef struct weft_cuda_control {
     uint64_t run; /* runs of this plan so far; advanced by the last CTA, so a captured graph replays */
     uint32_t finished;
     uint32_t abort;
-    uint32_t entered;      /* the run, counted from 1, that every peer has entered */
-    uint64_t link_late_ns; /* worst lateness of a copy against its due_ns */
+    uint32_t entered;                     /* the run, counted from 1, that every peer has entered */
+    uint64_t link_began_ns, link_free_ns; /* emulated link: when the run began; when it is free again */
+    uint64_t link_due_ns, link_made_ns;   /* the last delivery: when it was due, when it was posted */
     weft_cuda_record record;
 } weft_cuda_control;
 
+enum { WEFT_CUDA_CREWS_MAX = 160 };
+
 typedef struct weft_cuda_args {
-    const weft_cuda_lane *lanes;
+    /* Each crew's lane, passed by value: the walkers begin without a load. Behind them, in memory, the copy
+     * lanes that the storers of the Hopper crews run, WEFT_CUDA_CREW_COPIERS to a crew. */
+    weft_cuda_lane lanes[WEFT_CUDA_CREWS_MAX];
+    const weft_cuda_lane *copies;
+    uint32_t copy_count, map_count;
     const weft_cuda_task *tasks;
     const weft_cuda_view *views;
     const weft_cuda_wait *waits;
@@ -96,6 +112,9 @@ typedef struct weft_cuda_args {
     const uint64_t *signals; /* this rank's, ENTER signals first */
     const uint32_t *stop;    /* NULL, or a word of host memory: not zero ends the run */
     int32_t rank;
+    uint32_t link; /* posts may have to be held back */
+    int64_t link_latency_ns;
+    int32_t tile_n;       /* the width the kernel was compiled for */
     uint32_t ranks_enter; /* signals below this number are ENTER signals: they have the longer deadline */
     /* NULL, or globaltimer of the last run: [2 t] when plan task t could begin (0: it had no wait), [2 t + 1]
      * when it was done; behind the last task when the kernel began and when its peers were done with it. */

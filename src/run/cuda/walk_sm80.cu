@@ -150,7 +150,7 @@ template <bool BF16> __device__ __forceinline__ void walk(const weft_cuda_args &
                     block<BF16>(g, t, v, tiles, row, col);
         __syncthreads();
         if (threadIdx.x == 0) {
-            link_hold(g, began, t.due_ns);
+            link_hold(g, t);
             task_done(g, t);
         }
     }

@@ -82,6 +82,15 @@ static weft_status enter_peers(weft_cuda_world *w, uint64_t *signals, weft_error
     return WEFT_OK;
 }
 
+/* A rank alone that sends to peers sends to itself. */
+static void loop_back(weft_cuda_world *w)
+{
+    const weft_plan_part *part = &w->parts[0];
+    for (uint32_t o = 0; o < part->operand_count; o++)
+        for (int r = 1; r < w->world && part->operands[o].place == WEFT_PLACE_STAGING; r++)
+            w->places[o * (uint32_t)w->world + (uint32_t)r] = w->places[o * (uint32_t)w->world];
+}
+
 static weft_status make_all(weft_cuda_world *w, weft_problem problem, const weft_cuda_world_options *options,
                             weft_error_text *error)
 {
@@ -89,7 +98,7 @@ static weft_status make_all(weft_cuda_world *w, weft_problem problem, const weft
     uint64_t *signals[WEFT_CUDA_WORLD_MAX] = {0};
     int crews = w->device->crews / w->running;
     weft_status status = WEFT_OK;
-    weft_cuda_choose(&problem, w->world, crews);
+    weft_cuda_choose(&problem, w->world, crews, w->device->hopper);
     for (int r = 0; r < w->world && status == WEFT_OK; r++)
         status = weft_plan_make(&problem, w->world, r, &w->parts[r], error);
     if (status != WEFT_OK)
@@ -100,11 +109,14 @@ static weft_status make_all(weft_cuda_world *w, weft_problem problem, const weft
     status = give_memory(w, options, signals, error);
     if (status == WEFT_OK && options->alone)
         status = enter_peers(w, signals[0], error);
+    if (options->alone)
+        loop_back(w);
     for (int r = 0; r < w->running && status == WEFT_OK; r++) {
         weft_cuda_binding binding = {.places = w->places,
                                      .signals = signals,
                                      .link_bytes_per_ns = options->alone ? options->link_bytes_per_ns : 0,
-                                     .link_latency_ns = options->link_latency_ns};
+                                     .link_latency_ns = options->link_latency_ns,
+                                     .peers = options->alone ? w->parts : NULL};
         status = weft_cuda_executor_make(w->device, &w->parts[r], &binding, w->controls, crews,
                                          &options->limits, &w->executors[r], error);
         if (status == WEFT_OK)

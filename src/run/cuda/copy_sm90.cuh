@@ -1,0 +1,251 @@
+/*
+ * The warps of a crew that store: one per consumer. Each stores the boxes that its consumer fills and, while
+ * there are none to store, copies: it runs a copy lane of the plan through the same boxes, a piece of up to
+ * 16 KiB at a time, in and out by the bulk engine. So copies need neither SMs nor shared memory of their own.
+ *
+ * The boxes change hands once a task: the storer gives them to its consumer (`granted`) when it has been told
+ * that the task only has to finish (`ending`, `late`): from then on the task waits for nobody, so a copy that
+ * others wait for is never held up by more than an epilogue.
+ *
+ * Posts that go over an emulated link are made by another thread, when the link would have delivered.
+ */
+#ifndef WEFT_RUN_CUDA_COPY_SM90_CUH
+#define WEFT_RUN_CUDA_COPY_SM90_CUH
+
+#include "crew_sm90.cuh"
+
+namespace
+{
+
+constexpr uint32_t SEGMENT_BYTES = 2 * BOX_BYTES / 32; /* what a lane moves at a time */
+/* How long before its data counts as arrived a copy may begin: the wait for a consumer to store, and then
+ * some */
+constexpr uint64_t LINK_LEAD_NS = 20000;
+
+constexpr uint32_t NO_MORE = ~0u;
+
+/* Hands the posts of a finished task to the warp that holds them until `due`; its partner is hold_posts. */
+__device__ void hand_over(uint32_t smem, uint32_t storer, uint32_t &handed, uint64_t due, uint32_t task)
+{
+    uint32_t at = smem + Layout::held + 16 * (storer * HELD + handed++ % HELD);
+    while (word_acquire(at + 12))
+        __nanosleep(100);
+    asm volatile("st.shared.v2.u32 [%0], {%1, %2};\nst.shared.u32 [%0 + 8], %3;" ::"r"(at),
+                 "r"((uint32_t)due), "r"((uint32_t)(due >> 32)), "r"(task)
+                 : "memory");
+    word_release(at + 12, 1);
+}
+
+/*
+ * One warp of a CTA: makes the posts of both storers when the emulated link delivers. A lane has one place
+ * where posts are handed over; all lanes together pay for what takes time, before the posts are due.
+ */
+__device__ void hold_posts(const weft_cuda_args &g, uint32_t smem)
+{
+    uint32_t at = smem + Layout::held + 16 * (threadIdx.x % 32), task = 0, count = 0, closed = 0;
+    uint64_t due = 0, last_due = 0, last_made = 0, *first = NULL;
+    bool mine = threadIdx.x % 32 < 2 * HELD, known = false, idle = false;
+    while (closed < 2 || !idle) {
+        bool fresh = mine && !known && word_acquire(at + 12);
+        if (fresh) {
+            uint32_t lo, hi;
+            asm volatile("ld.shared.v2.u32 {%0, %1}, [%3];\nld.shared.u32 %2, [%3 + 8];"
+                         : "=&r"(lo), "=&r"(hi), "=r"(task)
+                         : "r"(at)
+                         : "memory");
+            due = lo | (uint64_t)hi << 32;
+            if (task != NO_MORE && !load_relaxed(&g.control->abort)) {
+                count = g.tasks[task].post_count;
+                first = count ? g.posts[g.tasks[task].post0] : NULL;
+            }
+            known = true;
+        }
+        idle = !__any_sync(~0u, known);
+        if (__any_sync(~0u, fresh))
+            asm volatile("fence.acq_rel.sys;" ::: "memory"); /* for add_relaxed */
+        uint64_t now = now_ns();
+        bool made = known && now >= due, end = made && task == NO_MORE;
+        closed += __popc(__ballot_sync(~0u, end));
+        if (made && !end) {
+            if (count)
+                add_relaxed(first);
+            for (uint32_t i = 1; i < count; i++)
+                add_relaxed(g.posts[g.tasks[task].post0 + i]);
+            trace_done(g, g.tasks[task].plan_task);
+            last_due = due > last_due ? due : last_due;
+            last_made = now;
+        }
+        if (made) {
+            known = false;
+            count = 0;
+            word_release(at + 12, 0);
+        }
+        __syncwarp();
+        __nanosleep(40);
+    }
+    if (last_due)
+        link_note(g, last_made, last_due);
+}
+
+/* A warp on its copy lane; every lane of the warp keeps the same. */
+struct Copier {
+    uint32_t task, end; /* the copy lane's next task and its end */
+    uint32_t segment;   /* how far the task is */
+    uint32_t phase, handed;
+    bool open;      /* its waits are over */
+    uint64_t since; /* when it began to wait, 0 = it does not */
+
+    __device__ bool busy() const { return task < end; }
+
+    /* Whether the task may begin: asked by one lane. */
+    __device__ bool ready(const weft_cuda_args &g, const weft_cuda_task &t, uint64_t run, uint64_t began)
+    {
+        if (t.due_ns && now_ns() + LINK_LEAD_NS < began + (uint64_t)t.due_ns)
+            return false;
+        return t.wait_count == 0 || poll_all(g, t.wait0, t.wait_count, t.plan_task, run, since);
+    }
+
+    /* Does a piece of the next task, unless it cannot begin yet. */
+    __device__ bool step(const weft_cuda_args &g, uint32_t smem, uint32_t storer, uint64_t run,
+                         uint64_t began)
+    {
+        const weft_cuda_task &t = g.tasks[task];
+        uint32_t lane = threadIdx.x % 32,
+                 in_row = ((uint32_t)t.copy_bytes + SEGMENT_BYTES - 1) / SEGMENT_BYTES;
+        if (!open) {
+            bool go = lane == 0 && ready(g, t, run, began);
+            if (!__shfl_sync(~0u, go, 0))
+                return false;
+            if (t.wait_count)
+                fence_proxy_all();
+            open = true;
+            segment = 0;
+            if (task + 1 < end)
+                asm volatile("prefetch.global.L2 [%0];" ::"l"(&g.tasks[task + 1]));
+        }
+        move(t, smem, storer, in_row);
+        if (segment < (uint32_t)t.rows * in_row)
+            return true;
+        if (t.post_count) {
+            bulk_wait_written();
+            __syncwarp();
+            if (lane == 0 && t.due_ns)
+                hand_over(smem, storer, handed, began + (uint64_t)t.due_ns, task);
+            else if (lane == 0)
+                task_done(g, t);
+            __syncwarp();
+        }
+        open = false;
+        task++;
+        return true;
+    }
+
+    /* A segment by each lane, into the boxes and out of them. */
+    __device__ void move(const weft_cuda_task &t, uint32_t smem, uint32_t storer, uint32_t in_row)
+    {
+        uint32_t lane = threadIdx.x % 32, mine = segment + lane, row = mine / in_row;
+        uint32_t at = (mine - row * in_row) * SEGMENT_BYTES, bar = smem + Layout::copied + 8 * storer;
+        uint32_t box = smem + Layout::box + 2 * BOX_BYTES * storer + lane * SEGMENT_BYTES;
+        uint32_t bytes = row < (uint32_t)t.rows ? min(SEGMENT_BYTES, (uint32_t)t.copy_bytes - at) : 0;
+        uint32_t all = __reduce_add_sync(~0u, bytes);
+        if (lane == 0)
+            bar_expect(bar, all);
+        __syncwarp();
+        if (bytes)
+            bulk_load(box, (const char *)t.copy_from + row * t.copy_from_step + at, bytes, bar);
+        bar_wait(bar, phase);
+        phase ^= 1;
+        if (bytes)
+            bulk_store((char *)t.copy_to + row * t.copy_to_step + at, box, bytes);
+        bulk_commit();
+        bulk_wait_read<0>();
+        segment += 32;
+        __syncwarp();
+    }
+};
+
+/* One lane: the boxes of a task that its consumer fills, to all destinations. */
+__device__ __forceinline__ void store_task(const weft_cuda_args &g, const weft_cuda_task &t, uint32_t smem,
+                                           uint32_t rank, uint32_t consumer, uint32_t boxes)
+{
+    uint32_t full = smem + Layout::box_full + 16 * consumer, free = smem + Layout::box_free + 16 * consumer;
+    uint32_t at = smem + Layout::box + 2 * BOX_BYTES * consumer;
+    const weft_cuda_view *d = &g.views[t.view0];
+    int width = t.flags & WEFT_CUDA_WIDE_D ? 32 : 64, row = (int)(rank * CTA_M + consumer * GROUP_M);
+    const void *first_map = map_at(g, d->map);
+    int first_col = d->col, first_row = d->row + row;
+    for (int col = 0; col < TILE_N; col += width, boxes++) {
+        uint32_t buffer = boxes & 1;
+        bar_wait(full + 8 * buffer, (boxes >> 1) & 1);
+        tile_store(first_map, at + buffer * BOX_BYTES, first_col + col, first_row);
+        for (int n = 1; n < t.destinations; n++)
+            tile_store(map_at(g, d[n].map), at + buffer * BOX_BYTES, d[n].col + col, d[n].row + row);
+        bulk_commit();
+        if (col) {
+            bulk_wait_read<1>();
+            bar_arrive(free + 8 * (buffer ^ 1));
+        }
+    }
+    bulk_wait_read<0>();
+    bar_arrive(free + 8 * ((boxes - 1) & 1));
+}
+
+/* One lane: a task's boxes are written. */
+__device__ __forceinline__ void end_task(const weft_cuda_args &g, const weft_cuda_task &t, uint32_t smem,
+                                         uint32_t consumer, uint32_t i, uint32_t number, uint32_t &handed)
+{
+    stay_near(smem, i, MEMBERS);
+    if (t.post_count || t.flags & WEFT_CUDA_DRAIN) {
+        bulk_wait_written();
+        fence_proxy_all();
+    }
+    if (!last_of_crew(smem, i, MEMBERS))
+        return;
+    if (t.due_ns)
+        hand_over(smem, consumer, handed, link_reserve(g, t.due_ns), number);
+    else
+        task_done(g, t);
+}
+
+/* One warp per consumer: stores the boxes it fills, posts when a task's last box is written, and copies. */
+__device__ void store_boxes(const weft_cuda_args &g, const weft_cuda_lane &lane, const weft_cuda_lane &copies,
+                            uint32_t smem, uint32_t rank, uint32_t consumer, uint64_t run)
+{
+    uint32_t boxes = 0;
+    bool first = threadIdx.x % 32 == 0;
+    Copier copier = {copies.task0, copies.task0 + copies.task_count, 0, 0, 0, false, 0};
+    uint64_t began = g.link ? __shfl_sync(~0u, first ? link_began(g) : 0, 0) : 0;
+    for (uint32_t i = 0; i < lane.task_count; i++) {
+        const weft_cuda_task t = g.tasks[lane.task0 + i]; /* a copy: nothing is fetched while a box waits */
+        if (t.kind != WEFT_CUDA_GEMM)
+            continue;
+        uint32_t told = smem + (waits_late(t) ? Layout::late + 4 * consumer : Layout::ending);
+        while (copier.busy() && __shfl_sync(~0u, word_acquire(told), 0) <= i)
+            if (!copier.step(g, smem, consumer, run, began))
+                __nanosleep(200);
+        if (first) {
+            bar_arrive(smem + Layout::granted + 8 * consumer);
+            if (t.flags & WEFT_CUDA_BULK) {
+                store_task(g, t, smem, rank, consumer, boxes);
+                end_task(g, t, smem, consumer, i, lane.task0 + i, copier.handed);
+            } else { /* the consumer stores by itself, through the boxes */
+                bar_wait(smem + Layout::box_full + 16 * consumer + 8 * (boxes & 1), (boxes >> 1) & 1);
+                bar_arrive(smem + Layout::box_free + 16 * consumer + 8 * (boxes & 1));
+            }
+        }
+        boxes += !(t.flags & WEFT_CUDA_BULK)  ? 1
+                 : t.flags & WEFT_CUDA_WIDE_D ? TILE_N / 32
+                                              : (TILE_N + 63) / 64;
+        __syncwarp();
+    }
+    while (copier.busy())
+        if (!copier.step(g, smem, consumer, run, began))
+            __nanosleep(200);
+    bulk_wait_written();
+    if (g.link && first)
+        hand_over(smem, consumer, copier.handed, 0, NO_MORE);
+}
+
+} // namespace
+
+#endif
