@@ -211,7 +211,7 @@ static int settle_problem(weft_options *o, const char *command)
         return options_error(command, "--dtype %s: %s multiplies float32, bfloat16, float16 or int8",
                              weft_dtype_name(p->dtype), o->op_name);
     p->d_dtype = p->dtype == WEFT_I8 ? WEFT_I32 : p->dtype;
-    p->wire_dtype = weft_dtype_accumulator(p->dtype);
+    p->wire_dtype = o->wire_given ? o->wire_dtype : weft_dtype_accumulator(p->dtype);
     p->workers = (int)o->threads;
     if (!p->m)
         p->m = 1024;

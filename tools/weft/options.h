@@ -57,6 +57,8 @@ typedef struct weft_options {
     int64_t warmup;
     double eps; /* 0 = the derived bound */
     uint64_t seed;
+    weft_dtype wire_dtype;
+    bool wire_given;
     bool cuda;
     bool json;
     bool help;

@@ -27,6 +27,16 @@ static const char *read_dtype(void *target, const char *value)
     return NULL;
 }
 
+static const char *read_wire(void *target, const char *value)
+{
+    weft_options *options = target;
+
+    if (weft_dtype_parse(value, &options->wire_dtype) != 0 || options->wire_dtype > WEFT_BF16)
+        return "one of float32 (f32), bfloat16 (bf16), float16 (f16)";
+    options->wire_given = true;
+    return NULL;
+}
+
 static const char *read_schedule(void *target, const char *value)
 {
     weft_options *options = target;
@@ -202,6 +212,8 @@ int options_problem_flags(weft_options *o, options_flag *flags)
         {"--l|--L", "L", OPTIONS_INT, &p->l, NULL, 1, extent, NULL, "batch: that many products (default 1)"},
         {"--dtype", "TYPE", OPTIONS_CALL, o, read_dtype, 0, 0, NULL,
          "float32, bfloat16, float16, int8 (f32 bf16 f16 i8; default f32)"},
+        {"--wire", "TYPE", OPTIONS_CALL, o, read_wire, 0, 0, NULL,
+         "of the partial sums that travel: f32 (default), bf16, f16"},
         {"--schedule|--impl", "NAME", OPTIONS_CALL, o, read_schedule, 0, 0, NULL,
          "how: auto (default), all (compare every one), or a name from the list below"},
         {"-c|--collective", "NAME", OPTIONS_CALL, o, read_collective, 0, 0, NULL,
