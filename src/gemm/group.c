@@ -364,10 +364,10 @@ void weft_job_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0
 
 void weft_job_spread_block(const gemm_job *job, const block_b *b, int64_t i0, int64_t rows, int64_t done)
 {
-    int64_t nr = job->kernel->nr, block = SPREAD_BYTES / (job->cut.m * (int64_t)job->d_bytes) / nr * nr, j;
+    int64_t wide = job->group * job->kernel->nr, j;
+    int64_t block = SPREAD_BYTES / (job->cut.m * (int64_t)job->d_bytes) / wide * wide;
 
-    block = block < nr ? nr : block;
-
+    block = block < wide ? wide : block;
     if (!job->spreads || !b->last || (done < b->cols && done % block))
         return;
     done = min64(done, b->cols);

@@ -153,6 +153,15 @@ int main(void)
                 c.empty = (r >> 8) % 4 == 0;
                 test_chain(&c, &seed);
             }
+            /* So wide that further destinations are written in several blocks, group by group. */
+            for (int64_t panel = 3 << 10; panel <= 12 << 10; panel *= 2) {
+                c = (chain_case){.bind = c.bind, .dtype = types[t], .packed = true, .destinations = 2};
+                c.m = steps.m_tile;
+                c.n = (3 << 20) / 4 / c.m + 5;
+                c.k = panel / steps.nr / (int64_t)weft_dtype_size(types[t]) / steps.k_step * steps.k_step;
+                if (strcmp(core->name, "portable") != 0)
+                    test_chain(&c, &seed);
+            }
             /* Several k blocks, several stretches, more rows than are packed at once. Halves of bf16 are
              * exact up to 256: small values keep the sums below. */
             c = (chain_case){.bind = c.bind, .dtype = types[t], .packed = true, .destinations = 2};
