@@ -29,8 +29,8 @@ static weft_schedule choose_collective(const weft_problem *p, int world)
 static weft_schedule usual_schedule(const weft_problem *p)
 {
     switch (p->op) {
-    case WEFT_OP_GEMM_AR:
-        return WEFT_SCHEDULE_TWO_SHOT;
+    case WEFT_OP_GEMM_AR: /* few rows are over before hiding the little they send could pay */
+        return p->m <= WEFT_GEMM_STREAM_ROWS ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_TWO_SHOT;
     case WEFT_OP_GEMM_AS:
         return WEFT_SCHEDULE_ALL_SCATTER;
     default:

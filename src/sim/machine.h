@@ -63,6 +63,8 @@ typedef struct weft_machine {
     double switch_us;                          /* a core turning from one rank to another */
     double pack_a_gbs[WEFT_MACHINE_DTYPES];    /* reading rows of A and laying them out for the kernel */
     double pack_b_gbs[WEFT_MACHINE_DTYPES];    /* the same for B */
+    double acc_gbs[WEFT_MACHINE_DTYPES];       /* sums a product starts from, by what it takes longer; 0 = as
+                                                  copy_own */
     double stream_gbs[WEFT_MACHINE_DTYPES];    /* reading a packed B once, for products of few rows */
     double finish_ns[WEFT_MACHINE_DTYPES];     /* each element of a result of this type: epilogue, conversion,
                                                   store */

@@ -145,7 +145,11 @@ static double cpu_finish_ns(const model *m, const weft_plan_part *part, const we
     double store =
         bytes / weft_curve_rate(&machine->copy_own, instance_bytes(part, d->operand, d->rank), m->all);
 
-    return destinations * fmax(elements * machine->finish_ns[part->operands[d->operand].dtype], store);
+    double pushed =
+        bytes / weft_curve_rate(&machine->copy_push, instance_bytes(part, d->operand, d->rank), m->all);
+
+    return fmax(elements * machine->finish_ns[part->operands[d->operand].dtype], store) +
+           (destinations - 1) * pushed;
 }
 
 static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft_task *task,
@@ -166,13 +170,16 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
     } else {
         move += b_bytes / machine->pack_b_gbs[dtype];
     }
-    /* Accumulators and C are read while the result is stored. Where D has the type of the sums, incoming ones
-     * are first copied into it, a panel's width at a time, which is slower than whole rows: about 2.5 times
-     * in a microbenchmark; 3.5 is what makes the choices agree with measured runs of gemm_rs and gemm_ar. */
-    if ((task->flags & WEFT_TASK_HAS_ACC) &&
-        part->operands[d->operand].dtype == weft_dtype_accumulator(dtype))
-        read_bytes *= 3.5;
-    move += read_bytes / weft_curve_rate(&machine->copy_own, read_bytes, m->all);
+    if (task->flags & WEFT_TASK_HAS_ACC) {
+        double acc_bytes = region_bytes(part, b + 1);
+
+        move += acc_bytes / (machine->acc_gbs[dtype] > 0
+                                 ? machine->acc_gbs[dtype]
+                                 : weft_curve_rate(&machine->copy_own, acc_bytes, m->all));
+        read_bytes -= acc_bytes;
+    }
+    if (read_bytes > 0) /* C */
+        move += read_bytes / weft_curve_rate(&machine->copy_own, read_bytes, m->all);
     return arithmetic + move + cpu_finish_ns(m, part, d, task->destinations);
 }
 

@@ -17,8 +17,11 @@ enum { WIDE = 384, NARROW = 48, STREAM_K = 4096, STREAM_N = 1024, SHORTER = 8 };
 
 typedef struct product_test {
     const weft_binding *bind;
+    int cores;
     weft_dtype dtype, d_dtype;
     int64_t m, n, k;
+    char *acc[CALIBRATE_MOST_CORES]; /* sums of each rank's tile that another core wrote; NULL = zeros */
+    bool from_acc;
     char *a, *b, *d[CALIBRATE_MOST_CORES], *packed[CALIBRATE_MOST_CORES], *workspace[CALIBRATE_MOST_CORES];
 } product_test;
 
@@ -37,7 +40,18 @@ static void multiply(void *arg, int rank)
     tile.d_dtype = t->d_dtype;
     tile.d[0] = t->d[rank];
     tile.d_ld[0] = t->n;
+    tile.acc = t->from_acc ? t->acc[rank] : NULL;
+    tile.acc_ld = t->n;
     weft_gemm_run_tile(&tile, t->workspace[rank]);
+}
+
+/* The sums of the next rank, as a product of this one would leave them there. */
+static void leave_sums(void *arg, int rank, int iteration)
+{
+    product_test *t = arg;
+
+    (void)iteration;
+    memset(t->acc[(rank + 1) % t->cores], 0, (size_t)(t->m * t->n) * 4);
 }
 
 static void pack(void *arg, int rank)
@@ -69,6 +83,25 @@ static double time_of(product_test *t, int cores, int64_t m, int64_t n, int64_t 
     return calibrate_time(cores, &job);
 }
 
+/* What a product takes longer for starting from sums, in bytes of them per nanosecond. */
+static double acc_rate(product_test *t, int cores, int64_t m, int64_t n, int64_t k)
+{
+    calibrate_job job = {.arg = t,
+                         .prepare = leave_sums,
+                         .work = multiply,
+                         .workers = cores,
+                         .seconds = 0.25,
+                         .quantile = 0.25};
+    double bytes = (double)(m * n) * 4, without, with;
+
+    time_of(t, cores, m, n, k, pack); /* for this k and n */
+    without = calibrate_time(cores, &job);
+    t->from_acc = true;
+    with = calibrate_time(cores, &job);
+    t->from_acc = false;
+    return bytes / fmax(with - without, bytes / 64);
+}
+
 static void measure_type(product_test *t, int cores, weft_machine *machine)
 {
     weft_gemm_steps steps = weft_gemm_steps_of(t->bind);
@@ -93,6 +126,7 @@ static void measure_type(product_test *t, int cores, weft_machine *machine)
     machine->pack_a_gbs[t->dtype] = a_bytes / (rows > a_bytes / 32 ? rows : a_bytes / 32);
     machine->pack_b_gbs[t->dtype] = (double)(WIDE * k) * element / time_of(t, cores, m, WIDE, k, pack);
     machine->stream_gbs[t->dtype] = (double)STREAM_N * STREAM_K * element / row;
+    machine->acc_gbs[t->dtype] = acc_rate(t, cores, m, STREAM_N, k / SHORTER);
     machine->step_m = steps.mr;
     machine->step_n = steps.nr;
 }
@@ -112,7 +146,7 @@ int calibrate_products(int cores, weft_machine *machine)
     const int64_t most_m = 1024, most_k = 4096;
     const weft_core *core;
     weft_error_text error = {0};
-    product_test t = {0};
+    product_test t = {.cores = cores};
     int status = 0;
 
     if (weft_core_current(&core, &error) != WEFT_OK) {
@@ -129,13 +163,15 @@ int calibrate_products(int cores, weft_machine *machine)
             t.packed[rank] = room(weft_packed_bytes(t.bind, STREAM_K, STREAM_N));
             t.d[rank] = room((size_t)most_m * STREAM_N * 4);
             t.workspace[rank] = room(weft_gemm_workspace_bytes(t.bind, most_m, STREAM_N, most_k, true));
-            status = status || !t.packed[rank] || !t.d[rank] || !t.workspace[rank];
+            t.acc[rank] = room((size_t)most_m * STREAM_N * 4);
+            status = status || !t.packed[rank] || !t.d[rank] || !t.workspace[rank] || !t.acc[rank];
         }
         if (!status && t.a && t.b)
             measure_type(&t, cores, machine);
         for (int rank = 0; rank < cores; rank++) {
             free(t.packed[rank]);
             free(t.d[rank]);
+            free(t.acc[rank]);
             free(t.workspace[rank]);
         }
     }
