@@ -1,6 +1,6 @@
 /*
- * The ends of the 8x12 kernels that write D themselves, as text for the asm statements of tile8x12.h: rows plus
- * incoming sums (or not), in the type of D, to one place or two.
+ * The ends of the 8x12 kernels that write D themselves, as text for the asm statements of tile8x12.h: rows
+ * plus incoming sums (or not), in the type of D, to one place or two.
  */
 #ifndef WEFT_KERNELS_AARCH64_FINISH8X12_H
 #define WEFT_KERNELS_AARCH64_FINISH8X12_H
