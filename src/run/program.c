@@ -5,6 +5,7 @@
 #include "run/gpu.h"
 #include "run/reduce.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -207,10 +208,12 @@ static weft_status make_room(weft_plan *plan)
 typedef struct outcome {
     int32_t status;
     uint32_t touched;
+    char kernel[40]; /* whose order it would leave sums in; "" when in rows */
     char text[256];
 } outcome;
 
-/* Every rank learns whether all parts were made, and what is touched anywhere. */
+/* Every rank learns whether all parts were made, what is touched anywhere, and whether sums may be handed on
+ * in the order of a kernel: only where all ranks have the same. */
 static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
 {
     weft_group *group = plan->group;
@@ -219,11 +222,14 @@ static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
 
     if (mine != WEFT_OK)
         memcpy(out.text, group->error.text, sizeof(out.text) - 1);
+    if (plan->keeps_order)
+        snprintf(out.kernel, sizeof(out.kernel), "%s", plan->bind->kernel->name);
     status = weft_group_exchange(group, WEFT_CALL_AGREE, &out, sizeof(out));
     for (int rank = 0; status == WEFT_OK && rank < group->size; rank++) {
         const outcome *theirs = weft_group_board(group, rank);
 
         plan->touched |= theirs->touched;
+        plan->keeps_order = plan->keeps_order && strcmp(theirs->kernel, out.kernel) == 0;
         if (theirs->status != WEFT_OK)
             status = weft_error_set(&group->error, (weft_status)theirs->status, "%.255s", theirs->text);
     }
