@@ -9,7 +9,10 @@
 
 static const char generic_machine[] = "cpu"; /* a description of no machine in particular */
 
-enum { ONE_SHOT_BYTES = 4 << 10 };
+enum {
+    ONE_SHOT_BYTES = 4 << 10,
+    LONG_K = 128, /* of a rank: from here on storing a float32 result twice costs more than it saves */
+};
 
 /* Measured on shared memory: a slice reduced and stored to everyone in one pass moves the fewest lines, but
  * for messages so small that the second hop shows. */
@@ -26,13 +29,15 @@ static weft_schedule choose_collective(const weft_problem *p, int world)
 }
 
 /* Where nobody has calibrated the machine: what measured fastest on shared memory. */
-static weft_schedule usual_schedule(const weft_problem *p)
+static weft_schedule usual_schedule(const weft_problem *p, int world)
 {
     switch (p->op) {
     case WEFT_OP_GEMM_AR: /* few rows are over before hiding the little they send could pay */
-        return p->m <= WEFT_GEMM_STREAM_ROWS ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_TWO_SHOT;
+        return p->m <= WEFT_GEMM_STREAM_ROWS || (p->dtype == WEFT_F32 && p->k / world >= LONG_K)
+                   ? WEFT_SCHEDULE_UNFUSED
+                   : WEFT_SCHEDULE_TWO_SHOT;
     case WEFT_OP_GEMM_AS:
-        return WEFT_SCHEDULE_ALL_SCATTER;
+        return p->dtype == WEFT_F32 && p->k >= LONG_K ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_ALL_SCATTER;
     default:
         return WEFT_SCHEDULE_DIRECT;
     }
@@ -46,7 +51,7 @@ static weft_status choose_gemm(const weft_problem *p, int world, weft_schedule *
 
     if (status != WEFT_OK)
         return status;
-    *schedule = usual_schedule(p);
+    *schedule = usual_schedule(p, world);
     if (machine.kind != WEFT_MACHINE_CPU || strcmp(machine.name, generic_machine) == 0)
         return WEFT_OK;
     return weft_sim_pick(&machine, p, world, schedule, error);

@@ -10,6 +10,7 @@
 #include "core/dtype.h"
 #include "gemm/gemm.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -215,13 +216,17 @@ static bool can_run(const weft_machine *machine, weft_problem *candidate, int wo
     return weft_problem_resolve(candidate, world, candidate, &ignored) == WEFT_OK;
 }
 
+/* A fused schedule must promise this much. What is predicted closer than that is a guess, and `unfused` is
+ * what the caller would have had anyway. */
+static const double worth_it = 0.99;
+
 weft_status weft_sim_pick(const weft_machine *machine, const weft_problem *problem, int world,
                           weft_schedule *schedule, weft_error_text *error)
 {
     uint64_t key = weft_problem_hash(problem, world) ^ machine->id;
     weft_schedule best = WEFT_SCHEDULE_AUTO;
     const weft_schedule *list;
-    double best_us = 0;
+    double best_us = 0, unfused_us = INFINITY;
     int count;
 
     if (recall(key, schedule))
@@ -241,11 +246,15 @@ weft_status weft_sim_pick(const weft_machine *machine, const weft_problem *probl
         status = weft_sim_run(machine, &source, WEFT_SIM_ALL, false, &result, error);
         if (status)
             return status;
+        if (list[i] == WEFT_SCHEDULE_UNFUSED)
+            unfused_us = result.us;
         if (best == WEFT_SCHEDULE_AUTO || result.us < best_us) {
             best = list[i];
             best_us = result.us;
         }
     }
+    if (best_us > worth_it * unfused_us)
+        best = WEFT_SCHEDULE_UNFUSED;
     if (best == WEFT_SCHEDULE_AUTO)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "no schedule of %s can run on %s",
                               weft_op_name(problem->op), machine->name);

@@ -61,6 +61,29 @@ static void picks_the_fastest(const char *name, weft_problem problem)
     CHECK(listed);
 }
 
+/* A fused schedule that promises a lot is taken, one that promises next to nothing is not. */
+static void weighs_the_promise(void)
+{
+    weft_machine machine = find("cpu");
+    weft_error_text error = {0};
+
+    for (int64_t k = 64; k <= 8192; k *= 2) {
+        weft_problem problem = ag_gemm(512, 1024, k, WEFT_LAYOUT_DEFAULT);
+        weft_schedule picked = WEFT_SCHEDULE_AUTO;
+        double fused, unfused;
+
+        problem.op = WEFT_OP_GEMM_AS;
+        CHECK_INT(weft_sim_pick(&machine, &problem, 8, &picked, &error), WEFT_OK);
+        fused = time_of(&machine, problem, WEFT_SCHEDULE_ALL_SCATTER);
+        unfused = time_of(&machine, problem, WEFT_SCHEDULE_UNFUSED);
+        CHECK(fused < unfused);
+        CHECK(fused > 0.9 * unfused || picked == WEFT_SCHEDULE_ALL_SCATTER);
+        CHECK(fused < 0.998 * unfused || picked == WEFT_SCHEDULE_UNFUSED);
+        CHECK(k > 64 || picked == WEFT_SCHEDULE_ALL_SCATTER);
+        CHECK(k < 8192 || picked == WEFT_SCHEDULE_UNFUSED);
+    }
+}
+
 int main(void)
 {
     weft_machine machine = find("mi300x8");
@@ -74,6 +97,7 @@ int main(void)
     picks_the_fastest("h100x8", ag_gemm(8192, 8 * 3584, 8192, WEFT_LAYOUT_GATHER_B));
     picks_the_fastest("cpu", ag_gemm(1024, 1024, 1024, WEFT_LAYOUT_GATHER_A));
 
+    weighs_the_promise();
     /* A fused kernel's launch costs more than a tiny problem's communication. */
     {
         weft_machine h100 = find("h100x8");
