@@ -48,14 +48,14 @@ int bench_cuda(const weft_options *options, const bench_link *link)
 
 #include "core/dtype.h"
 #include "bench_cuda_baseline.h"
+#include "bench_cuda_data.h"
 #include "draw.h"
-#include "run/bound.h"
 #include "run/cuda/choose.h"
 #include "run/cuda/timeline.h"
 #include "run/cuda/world.h"
 #include "sets.h"
 
-enum { ROUNDS = 7, SAMPLES = 400, PATTERN = 1000003 };
+enum { ROUNDS = 7 };
 
 static const report_column columns[] = {
     {"M", "m", REPORT_PLAIN, 6},
@@ -97,182 +97,6 @@ typedef struct contender {
 } contender;
 
 enum { FUSED, OWN_UNFUSED, GEMM, UNFUSED, COMM, CONTENDERS };
-
-/* ---- data -------------------------------------------------------------------------------------------- */
-
-/* Element i of an operand is entry (i + shift of the operand and rank) mod PATTERN of a table, so that a
- * reference can look up what was uploaded. */
-static int8_t table[PATTERN];
-
-static size_t shift_of(weft_operand_role role, int rank)
-{
-    return (size_t)role * 300007 + (size_t)rank * 50021;
-}
-
-static size_t elements_of(const weft_cuda_world *w, const weft_operand *operand, int rank)
-{
-    int64_t rows = weft_operand_rows(operand, w->world, rank),
-            cols = weft_operand_cols(operand, w->world, rank);
-    int64_t ld = weft_cuda_world_place(w, operand->role, rank).ld;
-
-    return (size_t)(operand->batch * (operand->transposed ? cols : rows) * ld);
-}
-
-/* Uploads count elements of a block that repeats, from `shift` on. */
-static bool upload(gpu_bench *bench, void *at, size_t count, const uint16_t *block, size_t length,
-                   size_t shift)
-{
-    const weft_cuda_driver *cu = bench->device.cu;
-    bool good = true;
-
-    for (size_t done = 0; done < count && good;) {
-        size_t from = (shift + done) % length,
-               part = length - from < count - done ? length - from : count - done;
-
-        good = cu->cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)((uint16_t *)at + done), block + from, 2 * part,
-                                     NULL) == CUDA_SUCCESS;
-        done += part;
-    }
-    return good && cu->cuStreamSynchronize(NULL) == CUDA_SUCCESS;
-}
-
-/* Inputs of every rank: small integers, or random numbers in [-1, 1); D is poisoned. */
-static bool fill(gpu_bench *bench, weft_cuda_world *w, bool integers)
-{
-    const weft_plan_part *part = &w->parts[0];
-    uint16_t *block = malloc(PATTERN * sizeof(*block));
-    uint64_t x = bench->options->seed | 1;
-    bool good = block != NULL;
-
-    for (size_t i = 0; i < PATTERN && good; i++) {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        table[i] = (int8_t)(x >> 33) % 3;
-        weft_element_set(part->problem.dtype, block, i,
-                         integers ? table[i] : (double)(x >> 40) * 0x1p-23 - 1);
-    }
-    for (uint32_t o = 0; o < part->operand_count && good; o++) {
-        const weft_operand *operand = &part->operands[o];
-
-        for (int r = 0; r < w->world && good && operand->role != WEFT_ROLE_NONE; r++) {
-            void *base = weft_cuda_world_place(w, operand->role, r).base;
-            size_t count = elements_of(w, operand, r);
-
-            if (operand->role == WEFT_ROLE_D)
-                good = bench->device.cu->cuMemsetD8Async((CUdeviceptr)(uintptr_t)base, 0xff,
-                                                         count * weft_dtype_size(operand->dtype),
-                                                         NULL) == CUDA_SUCCESS;
-            else
-                good = upload(bench, base, count, block, PATTERN, shift_of(operand->role, r));
-        }
-    }
-    free(block);
-    return good && bench->device.cu->cuStreamSynchronize(NULL) == CUDA_SUCCESS;
-}
-
-static const weft_operand *operand_of(const weft_cuda_world *w, weft_operand_role role)
-{
-    for (uint32_t o = 0; o < w->parts[0].operand_count; o++)
-        if (w->parts[0].operands[o].role == role)
-            return &w->parts[0].operands[o];
-    return NULL;
-}
-
-/* The integer at (row, col) of a global matrix, wherever it lies. */
-static int global_value(const weft_cuda_world *w, const weft_operand *operand, int64_t row, int64_t col)
-{
-    int rank = 0;
-
-    if (operand->rows_parted) {
-        rank = (int)weft_part_of(operand->rows, w->world, row);
-        row -= weft_part(operand->rows, w->world, rank).begin;
-    } else if (operand->cols_parted) {
-        rank = (int)weft_part_of(operand->cols, w->world, col);
-        col -= weft_part(operand->cols, w->world, rank).begin;
-    }
-    int64_t ld = weft_cuda_world_place(w, operand->role, rank).ld;
-    size_t at = (size_t)(operand->transposed ? col * ld + row : row * ld + col);
-
-    return table[(shift_of(operand->role, rank) + at) % PATTERN];
-}
-
-/* The exact value of an element of D, and the sum of its terms' magnitudes. A rank alone that scatters adds
- * up what it sends instead of what its peers would: the same place of every rank's block of its own product.
- */
-static double exact_value(const weft_cuda_world *w, int64_t row, int64_t col, double *magnitude)
-{
-    const weft_problem *p = &w->parts[0].problem;
-    const weft_operand *a = operand_of(w, WEFT_ROLE_A), *b = operand_of(w, WEFT_ROLE_B);
-    bool looped = p->op == WEFT_OP_GEMM_RS && w->running < w->world;
-    int64_t depth = looped ? weft_part(p->k, w->world, 0).count : p->k;
-    double sum = 0;
-
-    *magnitude = 0;
-    for (int block = 0; block < (looped ? w->world : 1); block++) {
-        bool rows = p->layout == WEFT_LAYOUT_SCATTER_ROWS;
-        int64_t i = row + (looped && rows ? weft_part(p->m, w->world, block).begin : 0);
-        int64_t j = col + (looped && !rows ? weft_part(p->n, w->world, block).begin : 0);
-
-        for (int64_t k = 0; k < depth; k++) {
-            int product = global_value(w, a, i, k) * global_value(w, b, k, j);
-
-            sum += product;
-            *magnitude += abs(product);
-        }
-    }
-    return sum;
-}
-
-/* The difference over samples of every running rank's D that comes nearest to its bound, which is 0 unless
- * sums travel rounded; infinite when an element was not written. */
-static double worst_error(gpu_bench *bench, weft_cuda_world *w, double *bound)
-{
-    const weft_problem *p = &w->parts[0].problem;
-    const weft_operand *d = operand_of(w, WEFT_ROLE_D);
-    uint64_t x = 12345;
-    double worst = 0;
-
-    *bound = 0;
-
-    for (int r = 0; r < w->running; r++) {
-        int64_t rows = weft_operand_rows(d, w->world, r), cols = weft_operand_cols(d, w->world, r);
-        int64_t row0 = d->rows_parted ? weft_part(d->rows, w->world, r).begin : 0;
-        int64_t col0 = d->cols_parted ? weft_part(d->cols, w->world, r).begin : 0;
-        weft_cuda_place place = weft_cuda_world_place(w, WEFT_ROLE_D, r);
-        size_t count = elements_of(w, d, r), size = weft_dtype_size(d->dtype);
-        char *image = malloc(count * size + 1);
-
-        if (!image ||
-            bench->device.cu->cuMemcpyDtoHAsync(image, (CUdeviceptr)(uintptr_t)place.base, count * size,
-                                                NULL) ||
-            bench->device.cu->cuStreamSynchronize(NULL))
-            worst = INFINITY;
-        for (int64_t i = 0; i < rows && worst < INFINITY; i++)
-            for (int64_t j = 0; j < cols; j++)
-                if (isnan(weft_element_get(d->dtype, image, (size_t)(i * place.ld + j))))
-                    worst = INFINITY;
-        for (int s = 0; s < SAMPLES / w->running && worst < INFINITY && rows > 0 && cols > 0; s++) {
-            double sum, magnitude, rounded, error, allowed = 0;
-            char element[8];
-
-            x = x * 6364136223846793005u + 1442695040888963407u;
-            int64_t i = (int64_t)((x >> 33) % (uint64_t)rows), j = (int64_t)((x >> 13) % (uint64_t)cols);
-            sum = exact_value(w, row0 + i, col0 + j, &magnitude);
-            if (p->wire_dtype != WEFT_F32)
-                allowed = weft_bound_gemm(p, w->world, magnitude, sum);
-            weft_element_set(d->dtype, element, 0, sum);
-            rounded = weft_element_get(d->dtype, element, 0);
-            error = fabs(weft_element_get(d->dtype, image, (size_t)(i * place.ld + j)) - rounded);
-            if (error - allowed > worst - *bound || (s == 0 && r == 0)) {
-                worst = error;
-                *bound = allowed;
-            }
-        }
-        free(image);
-    }
-    return worst;
-}
 
 /* ---- times ------------------------------------------------------------------------------------------- */
 
@@ -494,19 +318,19 @@ static int bench_shape(gpu_bench *bench, const weft_problem *problem, int world)
     int status = make_world(bench, *problem, world, alone, &worlds[0]);
 
     if (status == 0) {
-        bool good = fill(bench, &worlds[0], true) &&
+        bool good = gpu_data_fill(&worlds[0], bench->options->seed, true) &&
                     weft_cuda_world_launch(&worlds[0], &bench->error) == WEFT_OK &&
                     weft_cuda_world_finish(&worlds[0], &bench->error) == WEFT_OK;
-        error = good ? worst_error(bench, &worlds[0], &bound) : INFINITY;
+        error = good ? gpu_data_error(&worlds[0], &bound) : INFINITY;
         if (!good)
             fprintf(stderr, "weft bench: %s\n", bench->error.text);
-        fill(bench, &worlds[0], false);
+        gpu_data_fill(&worlds[0], bench->options->seed, false);
         contenders[FUSED].used = true;
     }
     unfused.schedule = WEFT_SCHEDULE_UNFUSED;
     if (status == 0 && world > 1) {
         status = make_world(bench, unfused, world, alone, &worlds[1]);
-        fill(bench, &worlds[1], false);
+        gpu_data_fill(&worlds[1], bench->options->seed, false);
         contenders[OWN_UNFUSED].used = true;
     }
     local_shape(problem, world, &m, &n, &k);
@@ -517,7 +341,7 @@ static int bench_shape(gpu_bench *bench, const weft_problem *problem, int world)
     if (status == 0 && bench->has_peer && problem->dtype == WEFT_BF16 && problem->l == 1 &&
         (size_t)(m * n) * 2 <= (size_t)1 << 30 && make_world(bench, single, 1, true, &worlds[2]) == 0 &&
         cublas_product_make(&bench->peer, m, n, k, &product) == 0) {
-        fill(bench, &worlds[2], false);
+        gpu_data_fill(&worlds[2], bench->options->seed, false);
         contenders[GEMM].product = &product;
         contenders[GEMM].used = true;
     }

@@ -1,0 +1,179 @@
+/* See bench_cuda_data.h. */
+#include "bench_cuda_data.h"
+
+#include "core/dtype.h"
+#include "run/bound.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { SAMPLES = 400, PATTERN = 1000003 };
+
+/* Element i of an operand is entry (i + shift of the operand and rank) mod PATTERN of a table, so that a
+ * reference can look up what was uploaded. */
+static int8_t table[PATTERN];
+
+static size_t shift_of(weft_operand_role role, int rank)
+{
+    return (size_t)role * 300007 + (size_t)rank * 50021;
+}
+
+static size_t elements_of(const weft_cuda_world *w, const weft_operand *operand, int rank)
+{
+    int64_t rows = weft_operand_rows(operand, w->world, rank),
+            cols = weft_operand_cols(operand, w->world, rank);
+    int64_t ld = weft_cuda_world_place(w, operand->role, rank).ld;
+
+    return (size_t)(operand->batch * (operand->transposed ? cols : rows) * ld);
+}
+
+/* Uploads count elements of a block that repeats, from `shift` on. */
+static bool upload(const weft_cuda_driver *cu, void *at, size_t count, const uint16_t *block, size_t length,
+                   size_t shift)
+{
+    bool good = true;
+
+    for (size_t done = 0; done < count && good;) {
+        size_t from = (shift + done) % length,
+               part = length - from < count - done ? length - from : count - done;
+
+        good = cu->cuMemcpyHtoDAsync((CUdeviceptr)(uintptr_t)((uint16_t *)at + done), block + from, 2 * part,
+                                     NULL) == CUDA_SUCCESS;
+        done += part;
+    }
+    return good && cu->cuStreamSynchronize(NULL) == CUDA_SUCCESS;
+}
+
+bool gpu_data_fill(weft_cuda_world *w, uint64_t seed, bool integers)
+{
+    const weft_cuda_driver *cu = w->device->cu;
+    const weft_plan_part *part = &w->parts[0];
+    uint16_t *block = malloc(PATTERN * sizeof(*block));
+    uint64_t x = seed | 1;
+    bool good = block != NULL;
+
+    for (size_t i = 0; i < PATTERN && good; i++) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        table[i] = (int8_t)(x >> 33) % 3;
+        weft_element_set(part->problem.dtype, block, i,
+                         integers ? table[i] : (double)(x >> 40) * 0x1p-23 - 1);
+    }
+    for (uint32_t o = 0; o < part->operand_count && good; o++) {
+        const weft_operand *operand = &part->operands[o];
+
+        for (int r = 0; r < w->world && good && operand->role != WEFT_ROLE_NONE; r++) {
+            void *base = weft_cuda_world_place(w, operand->role, r).base;
+            size_t count = elements_of(w, operand, r);
+
+            if (operand->role == WEFT_ROLE_D)
+                good = cu->cuMemsetD8Async((CUdeviceptr)(uintptr_t)base, 0xff,
+                                           count * weft_dtype_size(operand->dtype), NULL) == CUDA_SUCCESS;
+            else
+                good = upload(cu, base, count, block, PATTERN, shift_of(operand->role, r));
+        }
+    }
+    free(block);
+    return good && cu->cuStreamSynchronize(NULL) == CUDA_SUCCESS;
+}
+
+static const weft_operand *operand_of(const weft_cuda_world *w, weft_operand_role role)
+{
+    for (uint32_t o = 0; o < w->parts[0].operand_count; o++)
+        if (w->parts[0].operands[o].role == role)
+            return &w->parts[0].operands[o];
+    return NULL;
+}
+
+/* The integer at (row, col) of a global matrix, wherever it lies. */
+static int global_value(const weft_cuda_world *w, const weft_operand *operand, int64_t row, int64_t col)
+{
+    int rank = 0;
+
+    if (operand->rows_parted) {
+        rank = (int)weft_part_of(operand->rows, w->world, row);
+        row -= weft_part(operand->rows, w->world, rank).begin;
+    } else if (operand->cols_parted) {
+        rank = (int)weft_part_of(operand->cols, w->world, col);
+        col -= weft_part(operand->cols, w->world, rank).begin;
+    }
+    int64_t ld = weft_cuda_world_place(w, operand->role, rank).ld;
+    size_t at = (size_t)(operand->transposed ? col * ld + row : row * ld + col);
+
+    return table[(shift_of(operand->role, rank) + at) % PATTERN];
+}
+
+/* The exact value of an element of D, and the sum of its terms' magnitudes. A rank alone that scatters adds
+ * up what it sends instead of what its peers would: the same place of every rank's block of its own product.
+ */
+static double exact_value(const weft_cuda_world *w, int64_t row, int64_t col, double *magnitude)
+{
+    const weft_problem *p = &w->parts[0].problem;
+    const weft_operand *a = operand_of(w, WEFT_ROLE_A), *b = operand_of(w, WEFT_ROLE_B);
+    bool looped = p->op == WEFT_OP_GEMM_RS && w->running < w->world;
+    int64_t depth = looped ? weft_part(p->k, w->world, 0).count : p->k;
+    double sum = 0;
+
+    *magnitude = 0;
+    for (int block = 0; block < (looped ? w->world : 1); block++) {
+        bool rows = p->layout == WEFT_LAYOUT_SCATTER_ROWS;
+        int64_t i = row + (looped && rows ? weft_part(p->m, w->world, block).begin : 0);
+        int64_t j = col + (looped && !rows ? weft_part(p->n, w->world, block).begin : 0);
+
+        for (int64_t k = 0; k < depth; k++) {
+            int product = global_value(w, a, i, k) * global_value(w, b, k, j);
+
+            sum += product;
+            *magnitude += abs(product);
+        }
+    }
+    return sum;
+}
+
+double gpu_data_error(weft_cuda_world *w, double *bound)
+{
+    const weft_cuda_driver *cu = w->device->cu;
+    const weft_problem *p = &w->parts[0].problem;
+    const weft_operand *d = operand_of(w, WEFT_ROLE_D);
+    uint64_t x = 12345;
+    double worst = 0;
+
+    *bound = 0;
+
+    for (int r = 0; r < w->running; r++) {
+        int64_t rows = weft_operand_rows(d, w->world, r), cols = weft_operand_cols(d, w->world, r);
+        int64_t row0 = d->rows_parted ? weft_part(d->rows, w->world, r).begin : 0;
+        int64_t col0 = d->cols_parted ? weft_part(d->cols, w->world, r).begin : 0;
+        weft_cuda_place place = weft_cuda_world_place(w, WEFT_ROLE_D, r);
+        size_t count = elements_of(w, d, r), size = weft_dtype_size(d->dtype);
+        char *image = malloc(count * size + 1);
+
+        if (!image || cu->cuMemcpyDtoHAsync(image, (CUdeviceptr)(uintptr_t)place.base, count * size, NULL) ||
+            cu->cuStreamSynchronize(NULL))
+            worst = INFINITY;
+        for (int64_t i = 0; i < rows && worst < INFINITY; i++)
+            for (int64_t j = 0; j < cols; j++)
+                if (isnan(weft_element_get(d->dtype, image, (size_t)(i * place.ld + j))))
+                    worst = INFINITY;
+        for (int s = 0; s < SAMPLES / w->running && worst < INFINITY && rows > 0 && cols > 0; s++) {
+            double sum, magnitude, rounded, error, allowed = 0;
+            char element[8];
+
+            x = x * 6364136223846793005u + 1442695040888963407u;
+            int64_t i = (int64_t)((x >> 33) % (uint64_t)rows), j = (int64_t)((x >> 13) % (uint64_t)cols);
+            sum = exact_value(w, row0 + i, col0 + j, &magnitude);
+            if (p->wire_dtype != WEFT_F32)
+                allowed = weft_bound_gemm(p, w->world, magnitude, sum);
+            weft_element_set(d->dtype, element, 0, sum);
+            rounded = weft_element_get(d->dtype, element, 0);
+            error = fabs(weft_element_get(d->dtype, image, (size_t)(i * place.ld + j)) - rounded);
+            if (error - allowed > worst - *bound || (s == 0 && r == 0)) {
+                worst = error;
+                *bound = allowed;
+            }
+        }
+        free(image);
+    }
+    return worst;
+}
