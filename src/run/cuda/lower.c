@@ -1,0 +1,424 @@
+/* Tasks of a plan part as the walkers read them. See lower.h. */
+#include "run/cuda/lower.h"
+
+#include "core/dtype.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Room for one more element of an array of the program. */
+static bool reserve(void **array, uint32_t *room, uint32_t count, size_t size)
+{
+    if (count < *room)
+        return true;
+    uint32_t wider = *room ? *room * 2 : 64;
+    void *grown = realloc(*array, wider * size);
+    if (!grown)
+        return false;
+    *array = grown;
+    *room = wider;
+    return true;
+}
+
+#define RESERVE(p, what)                                                                                     \
+    reserve((void **)&(p)->what##s, &(p)->what##_room, (p)->what##_count, sizeof(*(p)->what##s))
+
+/* ---- regions to addresses ---------------------------------------------------------------------------- */
+
+static const weft_operand *operand_of(const weft_lowering *low, const weft_region *region)
+{
+    return &low->part->operands[region->operand];
+}
+
+static const weft_cuda_place *place_of(const weft_lowering *low, const weft_region *region)
+{
+    return &low->binding->places[region->operand * (uint32_t)low->part->world + (uint32_t)region->rank];
+}
+
+/* The first element of the region's batch element. */
+static char *matrix_of(const weft_lowering *low, const weft_region *region)
+{
+    const weft_operand *operand = operand_of(low, region);
+    const weft_cuda_place *place = place_of(low, region);
+    int64_t lines = operand->transposed ? weft_operand_cols(operand, low->part->world, region->rank)
+                                        : weft_operand_rows(operand, low->part->world, region->rank);
+    int64_t stride = place->stride ? place->stride : lines * place->ld;
+    return (char *)place->base + region->batch * stride * (int64_t)weft_dtype_size(operand->dtype);
+}
+
+static weft_cuda_view view_of(const weft_lowering *low, const weft_region *region)
+{
+    const weft_operand *operand = operand_of(low, region);
+    int64_t ld = place_of(low, region)->ld;
+    weft_cuda_view view = {.rs = operand->transposed ? 1 : ld,
+                           .cs = operand->transposed ? ld : 1,
+                           .dtype = (int32_t)operand->dtype,
+                           .map = -1};
+    view.ptr = matrix_of(low, region) +
+               (region->row0 * view.rs + region->col0 * view.cs) * (int64_t)weft_dtype_size(operand->dtype);
+    return view;
+}
+
+/* Whether vectors of `bytes` may be used along the rows of a view. */
+static bool aligned(const weft_cuda_view *view, int64_t bytes)
+{
+    int64_t size = (int64_t)weft_dtype_size((weft_dtype)view->dtype);
+    return view->cs == 1 && (uintptr_t)view->ptr % (uintptr_t)bytes == 0 && view->rs * size % bytes == 0;
+}
+
+static weft_status add_view(weft_lowering *low, const weft_cuda_view *view)
+{
+    weft_cuda_program *program = low->program;
+    if (!RESERVE(program, view))
+        return weft_error_set(low->error, WEFT_ERR_MEMORY, "no memory for a plan of %u regions",
+                              low->part->region_count);
+    program->views[program->view_count++] = *view;
+    return WEFT_OK;
+}
+
+/* ---- tensor maps ------------------------------------------------------------------------------------- */
+
+static bool same_map(const weft_cuda_map *x, const weft_cuda_map *y)
+{
+    return x->base == y->base && x->inner == y->inner && x->outer == y->outer &&
+           x->pitch_bytes == y->pitch_bytes && x->box_inner == y->box_inner && x->box_outer == y->box_outer &&
+           x->dtype == y->dtype;
+}
+
+/*
+ * The map of the matrix a region lies in, cut off at the region's end along the dimensions in which the
+ * copy engine must not go further (k of A and B: zeros are read there; both of D: nothing is written).
+ *
+ * The copy engine knows nothing finer than 16 bytes along rows in memory: there a region must begin on them,
+ * and end on them where the end matters. Where it does not (m of A, n of B), the end is rounded up into the
+ * padding: what is read there is never stored. Returns -1 when the map is impossible, -2 without memory.
+ */
+static int32_t map_of(weft_lowering *low, const weft_region *region, bool cut_rows, bool cut_cols,
+                      uint32_t box_inner, uint32_t box_outer)
+{
+    weft_cuda_program *program = low->program;
+    const weft_operand *operand = operand_of(low, region);
+    int64_t size = (int64_t)weft_dtype_size(operand->dtype), granule = 16 / size;
+    int64_t rows =
+        cut_rows ? region->row0 + region->rows : weft_operand_rows(operand, low->part->world, region->rank);
+    int64_t cols =
+        cut_cols ? region->col0 + region->cols : weft_operand_cols(operand, low->part->world, region->rank);
+    int64_t begin = operand->transposed ? region->row0 : region->col0,
+            end = operand->transposed ? rows : cols;
+    bool exact = operand->transposed ? cut_rows : cut_cols;
+    weft_cuda_map map = {.base = matrix_of(low, region),
+                         .inner = (uint64_t)(exact ? end : (end + granule - 1) / granule * granule),
+                         .outer = (uint64_t)(operand->transposed ? cols : rows),
+                         .pitch_bytes = (uint64_t)(place_of(low, region)->ld * size),
+                         .box_inner = box_inner,
+                         .box_outer = box_outer,
+                         .dtype = (int32_t)operand->dtype};
+    if ((uintptr_t)map.base % 16 || map.pitch_bytes % 16 || begin % granule ||
+        map.inner % (uint64_t)granule || map.inner == 0 || map.outer == 0 || map.inner >= (uint64_t)1 << 31 ||
+        map.outer >= (uint64_t)1 << 31)
+        return -1;
+    for (uint32_t i = program->map_count; i-- > 0;)
+        if (same_map(&program->maps[i], &map))
+            return (int32_t)i;
+    if (!RESERVE(program, map))
+        return -2;
+    program->maps[program->map_count] = map;
+    return (int32_t)program->map_count++;
+}
+
+/* A and B of a GEMM for the Hopper walker. */
+static weft_status bind_operands(weft_lowering *low, const weft_region *a, const weft_region *b,
+                                 weft_cuda_task *task)
+{
+    bool ta = operand_of(low, a)->transposed, tb = operand_of(low, b)->transposed;
+    /* a is cut along k (its columns), b along k (its rows); a k-range that ends on a step needs no cut */
+    bool cut = a->cols % WEFT_CUDA_TILE_K != 0;
+    /* the walker loads 256 columns of B: those beyond a narrower tile need not come from memory */
+    bool cut_n = low->program->tile_n != WEFT_CUDA_TILE_N && (tb || (b->col0 + b->cols) % 8 == 0);
+    if (task->k == 0) {
+        task->a_map = task->b_map = 0;
+        return WEFT_OK;
+    }
+    task->a_map = map_of(low, a, false, cut, 64, ta ? 64 : 128);
+    task->b_map = map_of(low, b, cut, cut_n, 64, tb ? 128 : 64);
+    if (task->a_map == -2 || task->b_map == -2)
+        return weft_error_set(low->error, WEFT_ERR_MEMORY, "no memory for the tensor maps of a plan");
+    if (task->a_map < 0 || task->b_map < 0)
+        low->program->hopper = false;
+    task->a_m = (int32_t)a->row0;
+    task->a_k = (int32_t)a->col0;
+    task->b_k = (int32_t)b->row0;
+    task->b_n = (int32_t)b->col0;
+    return WEFT_OK;
+}
+
+static weft_status bind_destination(weft_lowering *low, const weft_region *d, weft_cuda_view *view)
+{
+    bool narrow = operand_of(low, d)->dtype != WEFT_F32;
+    /* whole tiles never reach past their region, so they can share the map of the whole matrix */
+    bool cut_rows = d->rows % WEFT_CUDA_TILE_M != 0,
+         cut_cols = d->cols % (narrow ? WEFT_CUDA_TILE_N : low->program->tile_n) != 0;
+    if (operand_of(low, d)->transposed)
+        return WEFT_OK;
+    view->map = map_of(low, d, cut_rows, cut_cols, narrow ? 64 : 32, 64);
+    if (view->map == -2)
+        return weft_error_set(low->error, WEFT_ERR_MEMORY, "no memory for the tensor maps of a plan");
+    view->row = (int32_t)d->row0;
+    view->col = (int32_t)d->col0;
+    return WEFT_OK;
+}
+
+/* ---- waits and posts --------------------------------------------------------------------------------- */
+
+weft_status weft_lower_wait(weft_lowering *low, uint32_t signal, uint32_t count, uint32_t total, int64_t step)
+{
+    weft_cuda_program *program = low->program;
+    if (!RESERVE(program, wait))
+        return weft_error_set(low->error, WEFT_ERR_MEMORY, "no memory for the waits of a plan");
+    program->waits[program->wait_count++] = (weft_cuda_wait){
+        .signal = low->binding->signals[low->part->rank] + (size_t)signal * WEFT_CUDA_LINE_WORDS,
+        .count = count,
+        .total = total,
+        .number = signal,
+        .step = (int32_t)step};
+    return WEFT_OK;
+}
+
+weft_status weft_lower_post(weft_lowering *low, uint32_t signal, int rank)
+{
+    weft_cuda_program *program = low->program;
+    if (!RESERVE(program, post))
+        return weft_error_set(low->error, WEFT_ERR_MEMORY, "no memory for the posts of a plan");
+    program->posts[program->post_count++] =
+        low->binding->signals[rank] + (size_t)signal * WEFT_CUDA_LINE_WORDS;
+    return WEFT_OK;
+}
+
+weft_status weft_lower_waits(weft_lowering *low, const weft_task *task, int64_t step, uint32_t *count)
+{
+    const weft_plan_part *part = low->part;
+    weft_status status = WEFT_OK;
+    *count += task->wait_count;
+    for (uint32_t i = 0; i < task->wait_count && status == WEFT_OK; i++) {
+        const weft_wait *wait = &part->waits[task->wait0 + i];
+        status = weft_lower_wait(low, wait->signal, wait->count, part->signal_posts[wait->signal], step);
+    }
+    return status;
+}
+
+/* Alone: the task of a peer that fills the same place here as `task` fills at a peer. */
+static const weft_task *counterpart(weft_lowering *low, const weft_task *task, int *rank)
+{
+    const weft_region *d = &low->part->regions[task->region0];
+    for (int r = 0; r < low->part->world; r++) {
+        const weft_plan_part *peer = &low->binding->peers[r];
+        for (uint32_t n = 0; n < peer->task_count && r != low->part->rank; n++) {
+            /* the order of tasks is much the same on all ranks: go on from the one found last */
+            uint32_t i = (n + low->found) % peer->task_count;
+            const weft_region *x = &peer->regions[peer->tasks[i].region0];
+            if (peer->tasks[i].kind == WEFT_TASK_GEMM && x->rank == low->part->rank &&
+                x->operand == d->operand && x->batch == d->batch && x->row0 == d->row0 &&
+                x->col0 == d->col0) {
+                low->found = i;
+                *rank = r;
+                return &peer->tasks[i];
+            }
+        }
+    }
+    return NULL;
+}
+
+weft_status weft_lower_posts(weft_lowering *low, const weft_task *task, uint32_t *first, uint32_t *count)
+{
+    const weft_plan_part *part = low->part;
+    bool remote = task->kind == WEFT_TASK_GEMM && part->regions[task->region0].rank != part->rank;
+    weft_status status = WEFT_OK;
+    *first = low->program->post_count;
+    *count = 0;
+    if (low->binding->peers && remote) {
+        int from = 0;
+        const weft_task *other = counterpart(low, task, &from);
+        for (uint32_t i = 0; other && i < other->post_count && status == WEFT_OK; i++) {
+            const weft_post *post = &low->binding->peers[from].posts[other->post0 + i];
+            if (post->rank == part->rank && post->signal >= 2 * (uint32_t)part->world) {
+                status = weft_lower_post(low, post->signal, post->rank);
+                ++*count;
+            }
+        }
+    }
+    for (uint32_t i = 0; i < task->post_count && status == WEFT_OK; i++) {
+        const weft_post *post = &part->posts[task->post0 + i];
+        bool back =
+            low->binding->peers && post->rank != part->rank && post->signal >= 2 * (uint32_t)part->world;
+        if (back && remote)
+            continue; /* its counterpart was posted */
+        status = weft_lower_post(low, post->signal, back ? part->rank : post->rank);
+        ++*count;
+    }
+    return status;
+}
+
+/* ---- tasks ------------------------------------------------------------------------------------------- */
+
+static weft_status check_gemm(const weft_lowering *low, const weft_task *task, const weft_region *a)
+{
+    const weft_region *d = &low->part->regions[task->region0];
+    weft_dtype dtype = operand_of(low, a)->dtype;
+    if (dtype != WEFT_F16 && dtype != WEFT_BF16)
+        return weft_error_set(low->error, WEFT_ERR_UNSUPPORTED,
+                              "the cuda backend multiplies float16 and bfloat16, not %s",
+                              weft_dtype_name(dtype));
+    if (d->rows > WEFT_CUDA_TILE_M || d->cols > WEFT_CUDA_TILE_N)
+        return weft_error_set(
+            low->error, WEFT_ERR_ARGUMENT,
+            "tiles of the cuda backend are at most %d x %d, and the plan has one of %lld x %lld",
+            WEFT_CUDA_TILE_M, WEFT_CUDA_TILE_N, (long long)d->rows, (long long)d->cols);
+    for (uint32_t i = 0; i < task->region_count; i++) {
+        weft_dtype other = operand_of(low, d + i)->dtype;
+        if (other != WEFT_F32 && other != dtype)
+            return weft_error_set(low->error, WEFT_ERR_UNSUPPORTED,
+                                  "the cuda backend takes C, D, bias and sums in float32 or %s, not %s",
+                                  weft_dtype_name(dtype), weft_dtype_name(other));
+    }
+    return WEFT_OK;
+}
+
+static bool own_input(const weft_lowering *low, const weft_region *region)
+{
+    return region->rank == low->part->rank && operand_of(low, region)->place == WEFT_PLACE_USER;
+}
+
+/* Over an emulated link: how long it carries what the task stores at peers or reads there. */
+static void settle_transfer(weft_lowering *low, const weft_task *task, weft_cuda_task *out)
+{
+    const weft_region *d = &low->part->regions[task->region0];
+    int64_t bytes = 0;
+    for (int i = 0; i < task->region_count; i++)
+        if (d[i].rank != low->part->rank)
+            bytes += d[i].rows * d[i].cols * (int64_t)weft_dtype_size(operand_of(low, d + i)->dtype);
+    if (low->binding->link_bytes_per_ns == 0 || bytes == 0)
+        return;
+    low->program->link_bytes += bytes;
+    out->due_ns = (int64_t)((double)bytes / low->binding->link_bytes_per_ns + 0.5);
+}
+
+/*
+ * A chain: tasks of a lane that continue one another's sums, each but the last marked as carrying. The
+ * walkers keep the sums in registers: one GEMM over the whole k-range, whose waits say from which step on
+ * they count.
+ */
+const weft_task *weft_lower_chain(const weft_lowering *low, const weft_lane *lane, uint32_t last)
+{
+    const weft_task *tasks = &low->part->tasks[lane->task0];
+    while (last > 0 && tasks[last - 1].flags & WEFT_TASK_CARRY)
+        last--;
+    return &tasks[last];
+}
+
+const weft_region *weft_lower_region_a(const weft_lowering *low, const weft_task *task)
+{
+    return &low->part->regions[task->region0] + task->destinations;
+}
+
+/* A and B of the whole chain. */
+static void join_chain(const weft_lowering *low, const weft_task *first, const weft_task *last,
+                       weft_region *a, weft_region *b)
+{
+    *a = weft_lower_region_a(low, first)[0];
+    *b = weft_lower_region_a(low, first)[1];
+    a->cols = b->rows = weft_lower_region_a(low, last)->col0 + weft_lower_region_a(low, last)->cols - a->col0;
+}
+
+weft_status weft_lower_gemm(weft_lowering *low, const weft_task *first, const weft_task *task,
+                            weft_cuda_task *out)
+{
+    const weft_region *regions = &low->part->regions[task->region0];
+    weft_region operands[2], *a = operands, *b = operands + 1;
+    bool joined = first != task;
+    int extra = task->destinations + 2; /* where acc, c and bias follow */
+    bool bulk = true;
+    weft_status status;
+    join_chain(low, first, task, a, b);
+    status = check_gemm(low, task, a);
+    out->kind = WEFT_CUDA_GEMM;
+    out->k = (int32_t)a->cols;
+    if (status == WEFT_OK)
+        status = bind_operands(low, a, b, out);
+    if (task->flags & WEFT_TASK_HAS_ACC)
+        out->acc = (int16_t)extra++;
+    if (task->flags & WEFT_TASK_HAS_C)
+        out->c = (int16_t)extra++;
+    if (task->flags & WEFT_TASK_HAS_BIAS)
+        out->bias = (int16_t)extra++;
+    for (int i = 0; i < task->region_count && status == WEFT_OK; i++) {
+        bool product = i >= task->destinations && i < task->destinations + 2;
+        weft_cuda_view view = view_of(low, product ? &operands[i - task->destinations] : regions + i);
+        if (i < task->destinations) {
+            status = bind_destination(low, regions + i, &view);
+            bulk &= view.map >= 0 && view.dtype == (int32_t)operand_of(low, regions)->dtype;
+        } else if (i >= task->destinations + 2) {
+            bulk &= aligned(&view, 2 * (int64_t)weft_dtype_size((weft_dtype)view.dtype));
+        }
+        if (i == out->bias)
+            view.rs = 0;
+        if (status == WEFT_OK)
+            status = add_view(low, &view);
+    }
+    if (joined)
+        out->acc = -1;
+    if (bulk)
+        out->flags |= WEFT_CUDA_BULK;
+    if (operand_of(low, regions)->dtype == WEFT_F32)
+        out->flags |= WEFT_CUDA_WIDE_D;
+    if (own_input(low, a) && own_input(low, b))
+        out->flags |= WEFT_CUDA_LATE;
+    settle_transfer(low, task, out);
+    return status;
+}
+
+weft_status weft_lower_plain(weft_lowering *low, const weft_task *task, weft_cuda_task *out)
+{
+    const weft_region *regions = &low->part->regions[task->region0];
+    int extra = task->region_count;
+    bool wide = true, copy = task->kind == WEFT_TASK_COPY;
+    weft_status status = WEFT_OK;
+    out->kind = copy ? WEFT_CUDA_COPY : WEFT_CUDA_REDUCE;
+    if (task->flags & WEFT_TASK_HAS_BIAS)
+        out->bias = (int16_t)--extra;
+    if (task->flags & WEFT_TASK_HAS_C)
+        out->c = (int16_t)--extra;
+    out->sources = (uint16_t)(extra - out->destinations);
+    for (int i = 0; i < task->region_count && status == WEFT_OK; i++) {
+        weft_cuda_view view = view_of(low, regions + i);
+        int64_t size = (int64_t)weft_dtype_size((weft_dtype)view.dtype);
+        if (copy && view.rs == 1 && view.cs != 1) { /* by its lines in memory */
+            view.rs = view.cs;
+            view.cs = 1;
+            out->rows = (int32_t)regions->cols;
+            out->cols = (int32_t)regions->rows;
+        }
+        if (copy && size != 2 && size != 4)
+            return weft_error_set(low->error, WEFT_ERR_UNSUPPORTED, "the cuda backend does not move %s",
+                                  weft_dtype_name((weft_dtype)view.dtype));
+        if (i < extra)
+            wide &= copy ? aligned(&view, 16) && out->cols * size % 16 == 0 : aligned(&view, 4 * size);
+        out->copy_bytes = (int32_t)(out->cols * size);
+        if (i == out->bias)
+            view.rs = 0;
+        status = add_view(low, &view);
+    }
+    if (wide)
+        out->flags |= WEFT_CUDA_WIDE;
+    if (copy) {
+        const weft_cuda_view *to = &low->program->views[out->view0], *from = to + 1;
+        out->copy_to = to->ptr;
+        out->copy_from = from->ptr;
+        out->copy_to_step = to->rs * (int64_t)weft_dtype_size((weft_dtype)to->dtype);
+        out->copy_from_step = from->rs * (int64_t)weft_dtype_size((weft_dtype)from->dtype);
+    }
+    if (copy && low->binding->link_bytes_per_ns > 0 && regions[0].rank != regions[1].rank && out->rows > 0)
+        out->due_ns = 1; /* on the link: settled when all copies are known */
+    if (!copy)
+        settle_transfer(low, task, out);
+    return status;
+}
