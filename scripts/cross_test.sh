@@ -12,7 +12,7 @@ x86_64) target=aarch64 ;;
     ;;
 esac
 cmake -S . -B build-cross -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=$target \
-    -DCMAKE_C_COMPILER=$target-linux-gnu-gcc -DWEFT_WERROR=ON \
+    -DCMAKE_C_COMPILER=$target-linux-gnu-gcc -DWEFT_WERROR=ON -DWEFT_CUDA=OFF \
     -DCMAKE_CROSSCOMPILING_EMULATOR="qemu-$target;-L;/usr/$target-linux-gnu;-cpu;max" >/dev/null
 cmake --build build-cross -j"$(nproc)" -- --no-print-directory -s
 ctest --test-dir build-cross --output-on-failure -R '^test_(core|gemm|plan|moe_sum|moe_routing|moe_errors)' -LE 'no_emulation'
