@@ -216,8 +216,8 @@ static bool can_run(const weft_machine *machine, weft_problem *candidate, int wo
     return weft_problem_resolve(candidate, world, candidate, &ignored) == WEFT_OK;
 }
 
-/* A fused schedule must promise this much. What is predicted closer than that is a guess, and `unfused` is
- * what the caller would have had anyway. */
+/* A fused schedule that stores results elsewhere must promise this much. What is predicted closer than that
+ * is a guess, and `unfused` is what the caller would have had anyway. */
 static const double worth_it = 0.99;
 
 weft_status weft_sim_pick(const weft_machine *machine, const weft_problem *problem, int world,
@@ -253,7 +253,7 @@ weft_status weft_sim_pick(const weft_machine *machine, const weft_problem *probl
             best_us = result.us;
         }
     }
-    if (best_us > worth_it * unfused_us)
+    if (problem->op != WEFT_OP_AG_GEMM && best_us > worth_it * unfused_us)
         best = WEFT_SCHEDULE_UNFUSED;
     if (best == WEFT_SCHEDULE_AUTO)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "no schedule of %s can run on %s",
