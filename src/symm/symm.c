@@ -100,19 +100,13 @@ static void shape(uint64_t *bytes, uint64_t *alignment)
         *alignment = unit;
 }
 
-typedef struct alloc_request {
-    uint64_t bytes, alignment;
-    uint64_t left; /* of the rank's budget; differs between ranks */
-} alloc_request;
-
-/* Compares what the ranks ask for, and with what each has left. The outcome is the same everywhere. */
-static weft_status admit(weft_group *group, uint64_t shaped_bytes)
+weft_status weft_symm_admit(weft_group *group, uint64_t shaped_bytes)
 {
-    const alloc_request *first = weft_group_board(group, 0);
+    const weft_symm_request *first = weft_group_board(group, 0);
     int least = 0;
 
     for (int rank = 1; rank < group->size; rank++) {
-        const alloc_request *other = weft_group_board(group, rank);
+        const weft_symm_request *other = weft_group_board(group, rank);
 
         if (other->bytes != first->bytes || other->alignment != first->alignment)
             return weft_error_set(&group->error, WEFT_ERR_MISMATCH,
@@ -121,7 +115,7 @@ static weft_status admit(weft_group *group, uint64_t shaped_bytes)
                                   (unsigned long long)first->bytes, (unsigned long long)first->alignment,
                                   rank, (unsigned long long)other->bytes,
                                   (unsigned long long)other->alignment);
-        if (other->left < ((const alloc_request *)weft_group_board(group, least))->left)
+        if (other->left < ((const weft_symm_request *)weft_group_board(group, least))->left)
             least = rank;
     }
     /* Checked here rather than at the door, so that no rank waits for one that was turned away. */
@@ -166,7 +160,7 @@ static weft_status confirm(weft_group *group, uint64_t bytes, bool taken, bool r
 static weft_status allocate(weft_group *group, size_t bytes, size_t alignment, bool touched, void **pointer)
 {
     weft_member *member = weft_group_member(group);
-    alloc_request request = {.bytes = bytes, .alignment = alignment};
+    weft_symm_request request = {.bytes = bytes, .alignment = alignment};
     uint64_t shaped_bytes = bytes, shaped_alignment = alignment, offset = 0;
     bool taken, ready = false;
     weft_status status;
@@ -177,7 +171,7 @@ static weft_status allocate(weft_group *group, size_t bytes, size_t alignment, b
         return status;
     if (shaped_bytes <= group->world->segment.header->heap_bytes)
         shape(&shaped_bytes, &shaped_alignment);
-    status = admit(group, shaped_bytes);
+    status = weft_symm_admit(group, shaped_bytes);
     if (status != WEFT_OK)
         return status;
 

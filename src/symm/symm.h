@@ -21,6 +21,15 @@ weft_status weft_symm_alloc(weft_group *group, size_t bytes, size_t alignment, v
  * put it. */
 weft_status weft_symm_reserve(weft_group *group, size_t bytes, size_t alignment, void **pointer);
 
+/* What each rank puts on the board when it asks for memory, on the host or on a GPU. */
+typedef struct weft_symm_request {
+    uint64_t bytes, alignment;
+    uint64_t left; /* of the rank's budget; differs between ranks */
+} weft_symm_request;
+
+/* Compares what the ranks ask for, and with what each has left. The outcome is the same everywhere. */
+weft_status weft_symm_admit(weft_group *group, uint64_t shaped_bytes);
+
 /* Collective: the memory may be reused as soon as every rank has come. On a poisoned group it frees at
  * once, without waiting for anybody, and succeeds. */
 weft_status weft_symm_free(weft_group *group, void *pointer);

@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "group/pass.h"
 #include "run/cuda/attach.h"
+#include "symm/symm.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -182,32 +183,6 @@ static void *cuda_peer(const weft_group *group, const void *pointer, int rank)
     return (char *)(uintptr_t)pointer + (ptrdiff_t)(rank - group->rank) * (ptrdiff_t)g->heap.stride;
 }
 
-typedef struct alloc_request {
-    uint64_t bytes, alignment;
-} alloc_request;
-
-static weft_status admit(weft_group *group)
-{
-    const alloc_request *first = weft_group_board(group, 0);
-
-    for (int rank = 1; rank < group->size; rank++) {
-        const alloc_request *other = weft_group_board(group, rank);
-
-        if (other->bytes != first->bytes || other->alignment != first->alignment)
-            return weft_error_set(&group->error, WEFT_ERR_MISMATCH,
-                                  "weft_alloc: rank 0 asks for %llu bytes aligned to %llu, rank %d for %llu "
-                                  "aligned to %llu; all ranks must ask for the same",
-                                  (unsigned long long)first->bytes, (unsigned long long)first->alignment,
-                                  rank, (unsigned long long)other->bytes,
-                                  (unsigned long long)other->alignment);
-    }
-    if (first->alignment & (first->alignment - 1) || first->alignment > WEFT_HUGE_BYTES)
-        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
-                              "weft_alloc: alignment is %llu; it must be 0 or a power of two up to %d",
-                              (unsigned long long)first->alignment, WEFT_HUGE_BYTES);
-    return WEFT_OK;
-}
-
 static weft_status clear(weft_cuda_group *g, char *memory, size_t bytes, weft_error_text *error)
 {
     const weft_cuda_driver *cu = g->device->cu;
@@ -220,12 +195,12 @@ static weft_status clear(weft_cuda_group *g, char *memory, size_t bytes, weft_er
 weft_status weft_cuda_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer)
 {
     weft_cuda_group *g = weft_cuda_of(group);
-    alloc_request request = {bytes, alignment};
+    weft_symm_request request = {bytes, alignment, UINT64_MAX}; /* the driver says when there is no more */
     uint64_t offset = 0, rounded = (bytes + 255) / 256 * 256;
     weft_status status = weft_group_exchange(group, WEFT_CALL_ALLOC, &request, sizeof(request));
 
     if (status == WEFT_OK)
-        status = admit(group);
+        status = weft_symm_admit(group, bytes);
     if (status != WEFT_OK)
         return status;
     rounded = rounded ? rounded : 256;
