@@ -13,8 +13,8 @@
 static char message[4096]; /* what the last parse wrote to standard error */
 
 /* Splits `line` at blanks, parses it, keeps standard error in `message`. */
-static int parse_with(weft_options *options, const char *const *ops, const options_flag *flags,
-                      const char *line)
+static int parse_for(weft_options *options, const char *command, const char *const *ops,
+                     const options_flag *flags, const char *line)
 {
     static char words[64 * 1024]; /* options point into argv: the words live as long as the test */
     static size_t used;
@@ -29,7 +29,7 @@ static int parse_with(weft_options *options, const char *const *ops, const optio
         argv[argc++] = word;
     fflush(stderr);
     dup2(fileno(capture), STDERR_FILENO);
-    int status = options_parse(options, "bench", ops, flags, argc, argv);
+    int status = options_parse(options, command, ops, flags, argc, argv);
     fflush(stderr);
     dup2(saved, STDERR_FILENO);
     close(saved);
@@ -37,6 +37,12 @@ static int parse_with(weft_options *options, const char *const *ops, const optio
     message[fread(message, 1, sizeof message - 1, capture)] = 0;
     fclose(capture);
     return status;
+}
+
+static int parse_with(weft_options *options, const char *const *ops, const options_flag *flags,
+                      const char *line)
+{
+    return parse_for(options, "bench", ops, flags, line);
 }
 
 static int parse(weft_options *options, const char *line)
@@ -189,6 +195,31 @@ static void wrong_calls_are_one_clear_line(void)
     check_wrong("all_reduce --bytes 16M:64", "first:last");
     check_wrong("all_reduce --bytes x", "a size");
     check_wrong("ag_gemm --act tanh", "one of none, relu");
+    check_wrong("ag_gemm --scale 4", "--set is missing");
+    check_wrong("ag_gemm 64 64 64 --set llama3", "give one or the other");
+    check_wrong("ag_gemm --svg /no/such/folder/x.svg", "--svg /no/such/folder/x.svg: cannot write there");
+    check_wrong("ag_gemm --trace /dev/null --svg /dev/null", "two files");
+}
+
+/* A flag that would do nothing is refused. */
+static void a_flag_says_where_it_belongs(void)
+{
+    weft_options o;
+
+    check_wrong("ag_gemm --wire bf16", "--wire belongs to gemm_rs, gemm_ar, not to ag_gemm");
+    check_wrong("all_reduce --m 5", "--m belongs to products, gemm, not to all_reduce");
+    check_wrong("all_gather --op max", "--op belongs to all_reduce, reduce_scatter, not to all_gather");
+    check_wrong("gemm_ar --bytes 64", "--bytes belongs to collectives, not to gemm_ar");
+    check_wrong("all_reduce 4 5 6", "which all_reduce is not");
+    CHECK_INT(parse(&o, "gemm --alpha 2"), 2);
+    CHECK_HAS(message, "--alpha belongs to products, not to gemm");
+    CHECK_INT(parse(&o, "moe 1 2 3"), 2);
+    CHECK_INT(parse(&o, "gemm 1 2 3 --transb"), 0);
+    CHECK_INT(parse(&o, "moe --dtype bf16 --set contest -n 3"), 0);
+    CHECK_INT(parse_for(&o, "sim", NULL, NULL, "gemm_rs --iters 4"), 2);
+    CHECK_HAS(message, "unknown flag --iters");
+    CHECK_INT(parse_for(&o, "plan", NULL, NULL, "gemm_rs --set llama3"), 2);
+    CHECK_INT(parse_for(&o, "sim", NULL, NULL, "gemm_rs --set llama3 --scale 2"), 0);
 }
 
 static void a_command_adds_its_own_flags(void)
@@ -218,6 +249,7 @@ int main(void)
     every_flag_reaches_its_field();
     defaults_are_the_documented_ones();
     wrong_calls_are_one_clear_line();
+    a_flag_says_where_it_belongs();
     a_command_adds_its_own_flags();
     return check_report("test_tools_options");
 }

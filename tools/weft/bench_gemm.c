@@ -440,7 +440,7 @@ static int bench_row(bench_context *context, int64_t m, int64_t n, int64_t k, we
     int count = 2, status;
 
     it.blas = blas;
-    it.transposed = context->options->sizes_given && context->options->problem.transb;
+    it.transposed = context->options->problem.transb;
     it.calls =
         1 + (int)fmin(200, sample_us / (2.0 * (double)m * (double)n * (double)k / 2e5 / threads + 600));
     if (m <= FEW_ROWS)
@@ -485,6 +485,11 @@ static int bench_shape(bench_context *context, int64_t m, int64_t n, int64_t k, 
     return status;
 }
 
+static int64_t extent(int64_t asked)
+{
+    return asked ? asked : 1024;
+}
+
 int bench_gemm(bench_context *context)
 {
     static const report_column columns[] = {
@@ -510,8 +515,8 @@ int bench_gemm(bench_context *context)
         status = 0;
 
     context->report.columns = columns;
-    if (context->options->sizes_given)
-        return bench_shape(context, p->m, p->n, p->k, p->dtype, threads);
+    if (context->options->sizes_given || context->options->dtype_given || p->transb)
+        return bench_shape(context, extent(p->m), extent(p->n), extent(p->k), p->dtype, threads);
     for (int t = 0; t < 4 && status == 0; t++)
         status = bench_shape(context, 1024, 1024, 1024, types[t], threads);
     if (status == 0)

@@ -40,9 +40,9 @@ const char *bench_torch_python(void)
 static const options_flag bench_flags[] = {
     {"--peer", "WHICH", OPTIONS_CALL, NULL, read_peer, 0, 0, NULL,
      "competitors in the same run: auto (whatever is installed), mpi, none"},
-    {"--link", "RATE,LATENCY", OPTIONS_CALL, &link_choice, bench_read_link, 0, 0, NULL,
+    {"--link", "RATE,LATENCY", OPTIONS_CALL, &link_choice, bench_read_link, 0, 0, "products",
      "with --backend cuda: one rank in the loop, its peers behind an emulated link, such as 450GB/s,2us"},
-    {"--torch", "PYTHON", OPTIONS_TEXT, &torch_python, NULL, 0, 0, NULL,
+    {"--torch", "PYTHON", OPTIONS_TEXT, &torch_python, NULL, 0, 0, "products gemm",
      "a Python that has PyTorch, as one more peer of the products (also WEFT_TORCH_PYTHON)"},
     {0},
 };
@@ -104,7 +104,7 @@ static int help(const options_flag *flags)
     for (int i = 0; i < ENTRIES; i++)
         printf("  %-16s  %s\n", entries[i].op, entries[i].help);
     puts("\nflags");
-    options_print_help(stdout, flags);
+    options_print_help(stdout, "bench", flags);
     puts("\ncolumns of the four products\n"
          "  GEMM only   the local product alone, operands resident, while all ranks run theirs\n"
          "  comm only   the collective alone\n"

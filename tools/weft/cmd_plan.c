@@ -171,7 +171,7 @@ static int help(void)
          "Prints the plan of an operation: every task of every rank, one line each. With --check it proves "
          "the\n"
          "plan right instead; with --svg or --trace it draws the simulated run of it.\n\nflags");
-    options_print_help(stdout, plan_flags);
+    options_print_help(stdout, "plan", plan_flags);
     puts("\nexamples\n"
          "  weft plan ag_gemm 1024 1024 512 -n 2 --rank 0\n"
          "  weft plan gemm_ar 4096 8192 8192 -n 8 --schedule two_shot --check\n"

@@ -290,7 +290,7 @@ static int help(void)
             printf("  %-10s  %s\n", machine.name, machine.about);
     }
     puts("  this        the machine weft runs on (weft calibrate measures it)\n\nflags");
-    options_print_help(stdout, sim_flags);
+    options_print_help(stdout, "sim", sim_flags);
     puts("\nexamples\n"
          "  weft sim ag_gemm 8192 28672 8192 --dtype bf16 -n 8 --machine h100x8\n"
          "  weft sim ag_gemm --set llama3 --dtype bf16 -n 8 --machine h100x8 --schedule all\n"

@@ -6,6 +6,7 @@
 #include "plan/plan.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -219,6 +220,10 @@ static int settle_problem(weft_options *o, const char *command)
         p->n = 4096;
     if (!p->k)
         p->k = 4096;
+    if (o->scale > 0 && !o->set)
+        return options_error(command, "--scale divides the shapes of a set: --set is missing");
+    if (o->set && o->sizes_given)
+        return options_error(command, "--set %s brings its own M, N and K: give one or the other", o->set);
     if (o->set && !set_is_known(o->set))
         return options_error(command, "--set %s: must be one of %s", o->set, set_names);
     if (o->set && strcmp(o->set, "decode") == 0 && !o->pack_given)
@@ -226,6 +231,62 @@ static int settle_problem(weft_options *o, const char *command)
     if (gemm && weft_problem_resolve(p, (int)o->ranks, &resolved, &error) != WEFT_OK)
         return options_error(command, "%s", error.text);
     return 0;
+}
+
+/* Whether `word` is one of the words that spaces separate. */
+static bool is_listed(const char *words, const char *word)
+{
+    for (size_t length; *words; words += length + (words[length] == ' ')) {
+        length = strcspn(words, " ");
+        if (strlen(word) == length && memcmp(words, word, length) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* A flag that means nothing to the operation is an error: it would do nothing without a word. */
+static int check_meant(const weft_options *o, const char *command, const options_flag *flag)
+{
+    const char *family = !o->is_plan_op                     ? o->op_name
+                         : o->problem.op <= WEFT_OP_GEMM_AS ? "products"
+                                                            : "collectives";
+    char name[40], ops[80];
+    size_t length = 0;
+
+    if (is_listed(flag->ops, o->op_name) || is_listed(flag->ops, family))
+        return 0;
+    for (const char *c = flag->ops; *c && length + 3 < sizeof ops; c++) {
+        if (*c == ' ')
+            ops[length++] = ',';
+        ops[length++] = *c;
+    }
+    ops[length] = 0;
+    return options_error(command, "%s belongs to %s, not to %s", first_name(flag, name), ops, o->op_name);
+}
+
+/* A file that cannot be written is said before the measurement, not after it. */
+static int check_writable(const char *command, const char *flag, const char *path)
+{
+    int made = path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
+    int file = path && made < 0 ? open(path, O_WRONLY | O_CLOEXEC) : made;
+
+    if (!path)
+        return 0;
+    if (file < 0)
+        return options_error(command, "%s %s: cannot write there: %s", flag, path, strerror(errno));
+    close(file);
+    if (made >= 0)
+        unlink(path);
+    return 0;
+}
+
+static int settle_files(const weft_options *o, const char *command)
+{
+    int status = check_writable(command, "--trace", o->trace);
+
+    if (o->trace && o->svg && strcmp(o->trace, o->svg) == 0)
+        return options_error(command, "--trace and --svg need two files, not %s twice", o->svg);
+    return status ? status : check_writable(command, "--svg", o->svg);
 }
 
 /* The flag an argument names; *value is what follows '=' or the letter, NULL when nothing does. */
@@ -249,7 +310,7 @@ int options_parse(weft_options *o, const char *command, const char *const *ops, 
 {
     options_flag flags[OPTIONS_MOST_FLAGS];
     const options_flag *special[OPTIONS_MOST_FLAGS];
-    int count = options_problem_flags(defaults(o), flags), specials = 0, status = 0;
+    int count = options_problem_flags(defaults(o), command, flags), specials = 0, status = 0;
     char name[40], wanted[96];
 
     for (; more && more->names && count < OPTIONS_MOST_FLAGS; more++)
@@ -275,7 +336,7 @@ int options_parse(weft_options *o, const char *command, const char *const *ops, 
         const char *right = store(flag, value ? value : "", wanted, sizeof wanted);
         if (right)
             return options_error(command, "%s %s: must be %s", name, value, right);
-        if (flag->op && specials < OPTIONS_MOST_FLAGS)
+        if (flag->ops && specials < OPTIONS_MOST_FLAGS)
             special[specials++] = flag;
     }
     if (status || o->help)
@@ -284,11 +345,14 @@ int options_parse(weft_options *o, const char *command, const char *const *ops, 
         return options_error(command, "plain numbers come as three: M N K");
     o->sizes_given = o->problem.m || o->problem.n || o->problem.k;
     status = settle_op(o, command, ops);
-    for (int i = 0; i < specials && !status; i++) {
-        if (strcmp(special[i]->op, o->op_name))
-            status = options_error(command, "%s belongs to %s, not to %s", first_name(special[i], name),
-                                   special[i]->op, o->op_name);
-    }
+    for (int i = 0; i < specials && !status; i++)
+        status = check_meant(o, command, special[i]);
+    if (status == 0 && o->numbers &&
+        (o->is_plan_op ? o->problem.op > WEFT_OP_GEMM_AS : strcmp(o->op_name, "gemm")))
+        status =
+            options_error(command, "three plain numbers are M N K of a product, which %s is not", o->op_name);
+    if (status == 0)
+        status = settle_files(o, command);
     return status || !o->is_plan_op ? status : settle_problem(o, command);
 }
 

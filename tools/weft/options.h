@@ -2,8 +2,8 @@
  * The flags that describe a problem and how to measure it, read in one place for bench, plan and sim.
  *
  * Every flag is a row of a table: its names as typed, where its value goes, its range and one line of help.
- * --help is printed from the same rows. A command adds rows of its own (options_flag tables); a row may
- * belong to one operation only.
+ * --help is printed from the same rows. A command adds rows of its own (options_flag tables). A row says
+ * which operations it means something to; anywhere else it is an error, not ignored.
  */
 #ifndef WEFT_TOOLS_OPTIONS_H
 #define WEFT_TOOLS_OPTIONS_H
@@ -32,7 +32,7 @@ typedef struct options_flag {
     void *target;
     options_reader *read; /* OPTIONS_CALL */
     double min, max;      /* OPTIONS_INT, OPTIONS_REAL */
-    const char *op;       /* the operation it belongs to; NULL = any */
+    const char *ops; /* the operations it belongs to: words, also "products", "collectives"; NULL = any */
     const char *help;
 } options_flag;
 
@@ -78,8 +78,8 @@ typedef struct weft_options {
 int options_parse(weft_options *options, const char *command, const char *const *ops,
                   const options_flag *flags, int argc, char **argv);
 
-/* Prints the rows of the problem flags and of `flags`, in that order, as --help shows them. */
-void options_print_help(FILE *file, const options_flag *flags);
+/* Prints the rows of the problem flags and of `flags`, in that order, as `weft COMMAND --help` shows them. */
+void options_print_help(FILE *file, const char *command, const options_flag *flags);
 
 /* One line on standard error, "weft COMMAND: sentence"; returns 2, the status of a call that cannot be right.
  */

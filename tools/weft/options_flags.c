@@ -197,24 +197,32 @@ static const char *read_on(void *target, const char *value)
     return NULL;
 }
 
-int options_problem_flags(weft_options *o, options_flag *flags)
+static int append(options_flag *flags, int count, const options_flag *table, size_t bytes)
+{
+    memcpy(flags + count, table, bytes);
+    return count + (int)(bytes / sizeof *table);
+}
+
+int options_problem_flags(weft_options *o, const char *command, options_flag *flags)
 {
     weft_problem *p = &o->problem;
     const double extent = (double)OPTIONS_MOST_EXTENT;
     const options_flag table[] = {
-        {"-n|--ranks|--tp|--num-gpus", "W", OPTIONS_INT, &o->ranks, NULL, 1, MOST_RANKS, NULL,
-         "ranks that share the problem (default 2)"},
-        {"--m|--M", "M", OPTIONS_INT, &p->m, NULL, 1, extent, NULL,
+        {"-n|--ranks|--tp|--num-gpus", "W", OPTIONS_INT, &o->ranks, NULL, 1, MOST_RANKS,
+         "products collectives moe barrier", "ranks that share the problem (default 2)"},
+        {"--m|--M", "M", OPTIONS_INT, &p->m, NULL, 1, extent, "products gemm",
          "rows of A and D, over all ranks; M N K may also be three plain numbers"},
-        {"--n|--N", "N", OPTIONS_INT, &p->n, NULL, 1, extent, NULL, "columns of B and D, over all ranks"},
-        {"--k|--K", "K", OPTIONS_INT, &p->k, NULL, 1, extent, NULL,
+        {"--n|--N", "N", OPTIONS_INT, &p->n, NULL, 1, extent, "products gemm",
+         "columns of B and D, over all ranks"},
+        {"--k|--K", "K", OPTIONS_INT, &p->k, NULL, 1, extent, "products gemm",
          "columns of A, rows of B, over all ranks"},
-        {"--l|--L", "L", OPTIONS_INT, &p->l, NULL, 1, extent, NULL, "batch: that many products (default 1)"},
-        {"--dtype", "TYPE", OPTIONS_CALL, o, read_dtype, 0, 0, NULL,
+        {"--l|--L", "L", OPTIONS_INT, &p->l, NULL, 1, extent, "products",
+         "batch: that many products (default 1)"},
+        {"--dtype", "TYPE", OPTIONS_CALL, o, read_dtype, 0, 0, "products gemm collectives moe",
          "float32, bfloat16, float16, int8 (f32 bf16 f16 i8; default f32)"},
-        {"--wire", "TYPE", OPTIONS_CALL, o, read_wire, 0, 0, NULL,
+        {"--wire", "TYPE", OPTIONS_CALL, o, read_wire, 0, 0, "gemm_rs gemm_ar",
          "of the partial sums that travel: f32 (default), bf16, f16"},
-        {"--schedule|--impl", "NAME", OPTIONS_CALL, o, read_schedule, 0, 0, NULL,
+        {"--schedule|--impl", "NAME", OPTIONS_CALL, o, read_schedule, 0, 0, "products collectives moe",
          "how: auto (default), all (compare every one), or a name from the list below"},
         {"-c|--collective", "NAME", OPTIONS_CALL, o, read_collective, 0, 0, NULL,
          "the operation by its collective: all_reduce, all_scatter, or all_gather (their unfused reference)"},
@@ -222,47 +230,56 @@ int options_problem_flags(weft_options *o, options_flag *flags)
          "the operand that travels (default a)"},
         {"--scatter", "rows|cols", OPTIONS_CALL, o, read_scatter, 0, 0, "gemm_rs",
          "what a rank keeps of D (default rows)"},
-        {"--alpha", "X", OPTIONS_CALL, &p->alpha, read_alpha, 0, 0, NULL,
+        {"--alpha", "X", OPTIONS_CALL, &p->alpha, read_alpha, 0, 0, "products",
          "D = act(alpha A B + beta C + bias) (1)"},
-        {"--beta", "X", OPTIONS_CALL, &p->beta, read_alpha, 0, 0, NULL, "(0: C is never read)"},
-        {"--bias", NULL, OPTIONS_CALL, &p->bias, read_on, 0, 0, NULL, "add a bias per column"},
-        {"--act", "NAME", OPTIONS_CALL, o, read_act, 0, 0, NULL, "none, relu, gelu, silu"},
-        {"--transa", NULL, OPTIONS_CALL, &p->transa, read_on, 0, 0, NULL, "A is stored transposed"},
-        {"--transb", NULL, OPTIONS_CALL, &p->transb, read_on, 0, 0, NULL,
+        {"--beta", "X", OPTIONS_CALL, &p->beta, read_alpha, 0, 0, "products", "(0: C is never read)"},
+        {"--bias", NULL, OPTIONS_CALL, &p->bias, read_on, 0, 0, "products", "add a bias per column"},
+        {"--act", "NAME", OPTIONS_CALL, o, read_act, 0, 0, "products", "none, relu, gelu, silu"},
+        {"--transa", NULL, OPTIONS_CALL, &p->transa, read_on, 0, 0, "products", "A is stored transposed"},
+        {"--transb", NULL, OPTIONS_CALL, &p->transb, read_on, 0, 0, "products gemm",
          "B is stored transposed (weights [N, K])"},
-        {"--pack", "WHEN", OPTIONS_CALL, o, read_packed, 0, 0, NULL,
+        {"--pack", "WHEN", OPTIONS_CALL, o, read_packed, 0, 0, "products",
          "run: each run packs B (default); before: weights packed once (default of --set decode); never"},
-        {"--BLOCK_SIZE_M", "M", OPTIONS_INT, &p->tile_m, NULL, 1, extent, NULL,
+        {"--BLOCK_SIZE_M", "M", OPTIONS_INT, &p->tile_m, NULL, 1, extent, "products",
          "tile of the schedule (0: chosen)"},
-        {"--BLOCK_SIZE_N", "N", OPTIONS_INT, &p->tile_n, NULL, 1, extent, NULL, "its columns"},
-        {"--BLOCK_SIZE_K", "K", OPTIONS_INT, &p->tile_k, NULL, 1, extent, NULL, "its depth"},
-        {"--bytes", "SIZES", OPTIONS_CALL, o, read_bytes, 0, 0, NULL,
+        {"--BLOCK_SIZE_N", "N", OPTIONS_INT, &p->tile_n, NULL, 1, extent, "products", "its columns"},
+        {"--BLOCK_SIZE_K", "K", OPTIONS_INT, &p->tile_k, NULL, 1, extent, "products", "its depth"},
+        {"--bytes", "SIZES", OPTIONS_CALL, o, read_bytes, 0, 0, "collectives",
          "collectives: bytes of a buffer, one size (64K) or a range that doubles (64:16M, the default)"},
-        {"--op|--reduction", "NAME", OPTIONS_CALL, o, read_reduction, 0, 0, NULL,
+        {"--op|--reduction", "NAME", OPTIONS_CALL, o, read_reduction, 0, 0, "all_reduce reduce_scatter",
          "collectives that reduce: sum, min, max, product"},
-        {"--set", "NAME", OPTIONS_TEXT, &o->set, NULL, 0, 0, NULL,
-         "many shapes: llama3, llama3-down, contest, cutlass, decode, overlap (chosen by measuring)"},
-        {"--scale", "X", OPTIONS_REAL, &o->scale, NULL, 1, 4096, NULL,
-         "divide the set's M, N and K (default 8)"},
-        {"--threads", "T", OPTIONS_INT, &o->threads, NULL, 1, 4096, NULL,
+        {"--threads", "T", OPTIONS_INT, &o->threads, NULL, 1, 4096, "products gemm collectives moe",
          "compute threads of a rank (default: cores / ranks)"},
+        {"--trace", "FILE", OPTIONS_TEXT, &o->trace, NULL, 0, 0, "products collectives",
+         "Chrome trace (Perfetto) of one run"},
+        {"--svg", "FILE", OPTIONS_TEXT, &o->svg, NULL, 0, 0, "products collectives", "picture of one run"},
+        {"--json", NULL, OPTIONS_SWITCH, &o->json, NULL, 0, 0, NULL, "one JSON object per row, nothing else"},
+        {"-h|--help", NULL, OPTIONS_SWITCH, &o->help, NULL, 0, 0, NULL, "this text"},
+    };
+    /* What only some commands do. */
+    const options_flag sets[] = {
+        {"--set", "NAME", OPTIONS_TEXT, &o->set, NULL, 0, 0, "products moe",
+         "many shapes: llama3, llama3-down, contest, cutlass, decode, overlap (chosen by measuring)"},
+        {"--scale", "X", OPTIONS_REAL, &o->scale, NULL, 1, 4096, "products",
+         "divide the set's M, N and K (default 8)"},
+    };
+    const options_flag measuring[] = {
         {"--iterations|--iters", "I", OPTIONS_INT, &o->iterations, NULL, 1, 1e9, NULL,
          "measured runs (default 100, fewer when a run is long)"},
         {"--warmup-iterations|--warmup", "I", OPTIONS_INT, &o->warmup, NULL, 0, 1e9, NULL,
          "runs before measuring (default 10, fewer when a run is long)"},
-        {"--eps", "X", OPTIONS_REAL, &o->eps, NULL, 0, 1e30, NULL,
+        {"--eps", "X", OPTIONS_REAL, &o->eps, NULL, 0, 1e30, "products",
          "allowed error; 0: the derived bound (default)"},
         {"--seed", "S", OPTIONS_CALL, &o->seed, read_seed, 0, 0, NULL,
          "of the random data (default: the clock)"},
-        {"--backend", "NAME", OPTIONS_CALL, o, read_backend, 0, 0, NULL, "cpu (default) or cuda"},
-        {"--trace", "FILE", OPTIONS_TEXT, &o->trace, NULL, 0, 0, NULL, "Chrome trace (Perfetto) of one run"},
-        {"--svg", "FILE", OPTIONS_TEXT, &o->svg, NULL, 0, 0, NULL, "picture of one run"},
-        {"--json", NULL, OPTIONS_SWITCH, &o->json, NULL, 0, 0, NULL, "one JSON object per row, nothing else"},
-        {"-h|--help", NULL, OPTIONS_SWITCH, &o->help, NULL, 0, 0, NULL, "this text"},
+        {"--backend", "NAME", OPTIONS_CALL, o, read_backend, 0, 0, "products", "cpu (default) or cuda"},
     };
-    int count = (int)(sizeof table / sizeof table[0]);
+    int count = append(flags, 0, table, sizeof table);
 
-    memcpy(flags, table, sizeof table);
+    if (strcmp(command, "plan"))
+        count = append(flags, count, sets, sizeof sets);
+    if (strcmp(command, "bench") == 0)
+        count = append(flags, count, measuring, sizeof measuring);
     return count;
 }
 
@@ -285,11 +302,11 @@ static void print_flag(FILE *file, const options_flag *flag)
         fprintf(file, "  %-34s  %s\n", head, flag->help);
 }
 
-void options_print_help(FILE *file, const options_flag *flags)
+void options_print_help(FILE *file, const char *command, const options_flag *flags)
 {
     weft_options unused;
     options_flag table[OPTIONS_MOST_FLAGS];
-    int count = options_problem_flags(&unused, table);
+    int count = options_problem_flags(&unused, command, table);
 
     for (int i = 0; i < count; i++)
         print_flag(file, &table[i]);

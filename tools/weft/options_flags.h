@@ -8,7 +8,7 @@
 
 enum { OPTIONS_MOST_FLAGS = 96 };
 
-/* Fills `flags` with rows whose targets lie in `options`; returns their number. */
-int options_problem_flags(weft_options *options, options_flag *flags);
+/* Fills `flags` with the rows that `command` knows, whose targets lie in `options`; returns their number. */
+int options_problem_flags(weft_options *options, const char *command, options_flag *flags);
 
 #endif
