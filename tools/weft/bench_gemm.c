@@ -485,9 +485,25 @@ static int bench_shape(bench_context *context, int64_t m, int64_t n, int64_t k, 
     return status;
 }
 
-static int64_t extent(int64_t asked)
+/* What is measured when no sizes are asked for: `dtype` at each kind of shape, or the type that shows it
+ * best. */
+static int bench_usual(bench_context *context, bool asked, weft_dtype dtype, int threads)
 {
-    return asked ? asked : 1024;
+    static const weft_dtype types[] = {WEFT_F32, WEFT_BF16, WEFT_F16, WEFT_I8};
+    weft_dtype large = asked ? dtype : WEFT_F32, few = asked ? dtype : WEFT_BF16;
+    int team = weft_gemm_team_members(0), status = 0;
+
+    for (int t = 0; t < 4 && status == 0; t++) {
+        if (!asked || types[t] == dtype)
+            status = bench_shape(context, 1024, 1024, 1024, types[t], threads);
+    }
+    if (status == 0)
+        status = bench_shape(context, 2048, 2048, 2048, large, threads);
+    for (int64_t m = 1; m <= 8 && status == 0; m += 7)
+        status = bench_row(context, m, 4096, 4096, few, true, threads, NULL, NULL);
+    if (status == 0 && team > 1)
+        status = bench_row(context, 2048, 2048, 2048, large, false, team, NULL, NULL);
+    return status;
 }
 
 int bench_gemm(bench_context *context)
@@ -509,21 +525,13 @@ int bench_gemm(bench_context *context)
         {"ok", "ok", REPORT_PLAIN, 4},
         {NULL, NULL, REPORT_PLAIN, 0},
     };
-    static const weft_dtype types[] = {WEFT_F32, WEFT_BF16, WEFT_F16, WEFT_I8};
-    const weft_problem *p = &context->options->problem;
-    int threads = weft_gemm_team_members(context->options->threads ? (int)context->options->threads : 1),
-        status = 0;
+    const weft_options *options = context->options;
+    const weft_problem *p = &options->problem;
+    int threads = weft_gemm_team_members(options->threads ? (int)options->threads : 1);
 
     context->report.columns = columns;
-    if (context->options->sizes_given || context->options->dtype_given || p->transb)
-        return bench_shape(context, extent(p->m), extent(p->n), extent(p->k), p->dtype, threads);
-    for (int t = 0; t < 4 && status == 0; t++)
-        status = bench_shape(context, 1024, 1024, 1024, types[t], threads);
-    if (status == 0)
-        status = bench_shape(context, 2048, 2048, 2048, WEFT_F32, threads);
-    for (int64_t m = 1; m <= 8 && status == 0; m += 7)
-        status = bench_row(context, m, 4096, 4096, WEFT_BF16, true, threads, NULL, NULL);
-    if (status == 0 && weft_gemm_team_members(0) > 1)
-        status = bench_row(context, 2048, 2048, 2048, WEFT_F32, false, weft_gemm_team_members(0), NULL, NULL);
-    return status;
+    if (!options->sizes_given)
+        return bench_usual(context, options->dtype_given, p->dtype, threads);
+    return bench_shape(context, p->m ? p->m : 1024, p->n ? p->n : 1024, p->k ? p->k : 1024, p->dtype,
+                       threads);
 }
