@@ -222,8 +222,8 @@ static double link_rate(gpu_bench *bench, contender *fused)
     return least;
 }
 
-static void print_row(gpu_bench *bench, const weft_problem *p, int world, contender *contenders, double error,
-                      double bound)
+static void print_row(gpu_bench *bench, const weft_problem *p, int world, contender *contenders,
+                      const gpu_data_verdict *verdict)
 {
     report *r = &bench->report;
     bool alone = bench->link.bytes_per_ns > 0, peer = contenders[GEMM].used;
@@ -264,9 +264,9 @@ static void print_row(gpu_bench *bench, const weft_problem *p, int world, conten
     report_real(r, "fused_over_gemm", fused.median / gemm.median);
     report_real(r, "hidden_pct", 100 * (unfused.median - fused.median) / (unfused.median - gemm.median));
     report_real(r, "link_gbs", link);
-    report_real(r, "max_err", error);
-    report_real(r, "err_bound", bound);
-    report_bool(r, "ok", error <= bound);
+    report_real(r, "max_err", verdict->error);
+    report_real(r, "err_bound", verdict->bound);
+    report_bool(r, "ok", verdict->error <= verdict->bound);
     if (peer) {
         report_text(r, "peer", "cuBLASLt %zu", bench->peer.version);
         report_time(r, "peer_us", gemm);
@@ -301,6 +301,27 @@ static int draw_timeline(gpu_bench *bench, weft_cuda_world *w)
     return 0;
 }
 
+/* One run on integers. A wrong result is told with its place: which part of a plan failed shows there. */
+static void check_run(gpu_bench *bench, weft_cuda_world *w, gpu_data_verdict *verdict)
+{
+    bool good = gpu_data_fill(w, bench->options->seed, true) &&
+                weft_cuda_world_launch(w, &bench->error) == WEFT_OK &&
+                weft_cuda_world_finish(w, &bench->error) == WEFT_OK && gpu_data_check(w, verdict);
+
+    if (!good) {
+        verdict->error = INFINITY;
+        fprintf(stderr, "weft bench: %s\n",
+                bench->error.text[0] ? bench->error.text : "the operands could not be copied");
+    } else if (verdict->error == INFINITY) {
+        fprintf(stderr, "weft bench: rank %d did not get row %lld, column %lld of its D: it must be %g\n",
+                verdict->rank, (long long)verdict->row, (long long)verdict->col, verdict->expected);
+    } else if (verdict->error > verdict->bound) {
+        fprintf(stderr, "weft bench: rank %d has %g in row %lld, column %lld of its D, and it must be %g\n",
+                verdict->rank, verdict->got, (long long)verdict->row, (long long)verdict->col,
+                verdict->expected);
+    }
+}
+
 static int bench_shape(gpu_bench *bench, const weft_problem *problem, int world)
 {
     bool alone = bench->link.bytes_per_ns > 0;
@@ -313,17 +334,12 @@ static int bench_shape(gpu_bench *bench, const weft_problem *problem, int world)
                                         [GEMM] = {.world = &worlds[2]},
                                         [UNFUSED] = {.world = &baseline.comm, .baseline = &baseline},
                                         [COMM] = {.world = &baseline.comm, .baseline = &baseline}};
-    double error = NAN, bound = 0;
+    gpu_data_verdict verdict = {0};
     int64_t m, n, k;
     int status = make_world(bench, *problem, world, alone, &worlds[0]);
 
     if (status == 0) {
-        bool good = gpu_data_fill(&worlds[0], bench->options->seed, true) &&
-                    weft_cuda_world_launch(&worlds[0], &bench->error) == WEFT_OK &&
-                    weft_cuda_world_finish(&worlds[0], &bench->error) == WEFT_OK;
-        error = good ? gpu_data_error(&worlds[0], &bound) : INFINITY;
-        if (!good)
-            fprintf(stderr, "weft bench: %s\n", bench->error.text);
+        check_run(bench, &worlds[0], &verdict);
         gpu_data_fill(&worlds[0], bench->options->seed, false);
         contenders[FUSED].used = true;
     }
@@ -356,7 +372,7 @@ static int bench_shape(gpu_bench *bench, const weft_problem *problem, int world)
     }
     if (status == 0) {
         measure(bench, contenders);
-        print_row(bench, problem, world, contenders, error, bound);
+        print_row(bench, problem, world, contenders, &verdict);
         if (bench->options->trace || bench->options->svg)
             status = draw_timeline(bench, &worlds[0]);
     }

@@ -10,12 +10,14 @@
 enum { SAMPLES = 400, PATTERN = 1000003 };
 
 /* Element i of an operand is entry (i + shift of the operand and rank) mod PATTERN of a table, so that a
- * reference can look up what was uploaded. */
+ * reference can look up what was uploaded. What every rank holds whole is the same on all of them. */
 static int8_t table[PATTERN];
 
-static size_t shift_of(weft_operand_role role, int rank)
+static size_t shift_of(const weft_operand *operand, int rank)
 {
-    return (size_t)role * 300007 + (size_t)rank * 50021;
+    bool parted = operand->rows_parted || operand->cols_parted;
+
+    return (size_t)operand->role * 300007 + (size_t)(parted ? rank : 0) * 50021;
 }
 
 static size_t elements_of(const weft_cuda_world *w, const weft_operand *operand, int rank)
@@ -71,7 +73,7 @@ bool gpu_data_fill(weft_cuda_world *w, uint64_t seed, bool integers)
                 good = cu->cuMemsetD8Async((CUdeviceptr)(uintptr_t)base, 0xff,
                                            count * weft_dtype_size(operand->dtype), NULL) == CUDA_SUCCESS;
             else
-                good = upload(cu, base, count, block, PATTERN, shift_of(operand->role, r));
+                good = upload(cu, base, count, block, PATTERN, shift_of(operand, r));
         }
     }
     free(block);
@@ -101,7 +103,7 @@ static int global_value(const weft_cuda_world *w, const weft_operand *operand, i
     int64_t ld = weft_cuda_world_place(w, operand->role, rank).ld;
     size_t at = (size_t)(operand->transposed ? col * ld + row : row * ld + col);
 
-    return table[(shift_of(operand->role, rank) + at) % PATTERN];
+    return table[(shift_of(operand, rank) + at) % PATTERN];
 }
 
 /* The exact value of an element of D, and the sum of its terms' magnitudes. A rank alone that scatters adds
@@ -131,49 +133,59 @@ static double exact_value(const weft_cuda_world *w, int64_t row, int64_t col, do
     return sum;
 }
 
-double gpu_data_error(weft_cuda_world *w, double *bound)
+/* Sets one element against the exact value, rounded as D is; it becomes the worst when it is the first one or
+ * further beyond its bound than the worst so far. */
+static void compare(const weft_cuda_world *w, int rank, int64_t row, int64_t col, double got, bool first,
+                    gpu_data_verdict *worst)
 {
-    const weft_cuda_driver *cu = w->device->cu;
     const weft_problem *p = &w->parts[0].problem;
     const weft_operand *d = operand_of(w, WEFT_ROLE_D);
+    int64_t row0 = d->rows_parted ? weft_part(d->rows, w->world, rank).begin : 0;
+    int64_t col0 = d->cols_parted ? weft_part(d->cols, w->world, rank).begin : 0;
+    double magnitude, sum = exact_value(w, row0 + row, col0 + col, &magnitude), error, bound = 0;
+    char element[8];
+
+    if (p->wire_dtype != WEFT_F32)
+        bound = weft_bound_gemm(p, w->world, magnitude, sum);
+    weft_element_set(d->dtype, element, 0, sum);
+    sum = weft_element_get(d->dtype, element, 0);
+    error = isnan(got) ? INFINITY : fabs(got - sum);
+    if (first || error - bound > worst->error - worst->bound)
+        *worst = (gpu_data_verdict){error, bound, rank, row, col, got, sum};
+}
+
+bool gpu_data_check(const weft_cuda_world *w, gpu_data_verdict *worst)
+{
+    const weft_cuda_driver *cu = w->device->cu;
+    const weft_operand *d = operand_of(w, WEFT_ROLE_D);
     uint64_t x = 12345;
-    double worst = 0;
 
-    *bound = 0;
-
-    for (int r = 0; r < w->running; r++) {
+    *worst = (gpu_data_verdict){0};
+    for (int r = 0; r < w->running && worst->error < INFINITY; r++) {
         int64_t rows = weft_operand_rows(d, w->world, r), cols = weft_operand_cols(d, w->world, r);
-        int64_t row0 = d->rows_parted ? weft_part(d->rows, w->world, r).begin : 0;
-        int64_t col0 = d->cols_parted ? weft_part(d->cols, w->world, r).begin : 0;
         weft_cuda_place place = weft_cuda_world_place(w, WEFT_ROLE_D, r);
-        size_t count = elements_of(w, d, r), size = weft_dtype_size(d->dtype);
-        char *image = malloc(count * size + 1);
+        size_t bytes = elements_of(w, d, r) * weft_dtype_size(d->dtype);
+        char *image = malloc(bytes + 1);
 
-        if (!image || cu->cuMemcpyDtoHAsync(image, (CUdeviceptr)(uintptr_t)place.base, count * size, NULL) ||
-            cu->cuStreamSynchronize(NULL))
-            worst = INFINITY;
-        for (int64_t i = 0; i < rows && worst < INFINITY; i++)
-            for (int64_t j = 0; j < cols; j++)
-                if (isnan(weft_element_get(d->dtype, image, (size_t)(i * place.ld + j))))
-                    worst = INFINITY;
-        for (int s = 0; s < SAMPLES / w->running && worst < INFINITY && rows > 0 && cols > 0; s++) {
-            double sum, magnitude, rounded, error, allowed = 0;
-            char element[8];
+        if (!image || cu->cuMemcpyDtoHAsync(image, (CUdeviceptr)(uintptr_t)place.base, bytes, NULL) ||
+            cu->cuStreamSynchronize(NULL)) {
+            free(image);
+            return false;
+        }
+        for (int64_t at = 0; at < rows * cols && worst->error < INFINITY; at++) {
+            double got = weft_element_get(d->dtype, image, (size_t)(at / cols * place.ld + at % cols));
 
+            if (isnan(got))
+                compare(w, r, at / cols, at % cols, got, false, worst);
+        }
+        for (int s = 0; s < SAMPLES / w->running && worst->error < INFINITY && rows > 0 && cols > 0; s++) {
             x = x * 6364136223846793005u + 1442695040888963407u;
             int64_t i = (int64_t)((x >> 33) % (uint64_t)rows), j = (int64_t)((x >> 13) % (uint64_t)cols);
-            sum = exact_value(w, row0 + i, col0 + j, &magnitude);
-            if (p->wire_dtype != WEFT_F32)
-                allowed = weft_bound_gemm(p, w->world, magnitude, sum);
-            weft_element_set(d->dtype, element, 0, sum);
-            rounded = weft_element_get(d->dtype, element, 0);
-            error = fabs(weft_element_get(d->dtype, image, (size_t)(i * place.ld + j)) - rounded);
-            if (error - allowed > worst - *bound || (s == 0 && r == 0)) {
-                worst = error;
-                *bound = allowed;
-            }
+
+            compare(w, r, i, j, weft_element_get(d->dtype, image, (size_t)(i * place.ld + j)),
+                    r == 0 && s == 0, worst);
         }
         free(image);
     }
-    return worst;
+    return true;
 }
