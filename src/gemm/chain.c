@@ -3,10 +3,10 @@
  *
  * Such sums are nobody else's business, so they lie as the micro-kernel has them in registers, one micro-tile
  * after another: leaving them is storing whole cache lines in sequence, continuing is starting from loads
- * instead of zeros, and neither needs an addition. In memory: panels of nr columns one after another, in each
- * the micro-tiles of mr rows one after another; hardware fetches such streams by itself. A micro-tile at an
- * edge holds only its rows x columns, row by row, so that the tile takes m * n elements; it is laid out for
- * the kernel here.
+ * instead of zeros, and neither needs an addition. In memory: groups of panels of nr columns one after
+ * another, in each the rows of micro-tiles, in each its micro-tiles: the sequence in which they are computed,
+ * which hardware fetches by itself. A micro-tile at an edge holds only its rows x columns, row by row, so
+ * that the tile takes m * n elements; it is laid out for the kernel here.
  */
 #include "core/dtype.h"
 #include "gemm/job.h"
@@ -34,36 +34,59 @@ static int64_t micro_bytes(const weft_kernel *kernel)
     return (int64_t)kernel->mr * kernel->nr * 4;
 }
 
-/* Where the micro-tile at (i, j) of sums in order begins; `cols` is the width of its panel. */
-static char *in_order(const void *base, int64_t m, int64_t i, int64_t j, int64_t cols)
+/* Where the micro-tile at (i, j) of sums in order begins; it has `rows` rows. */
+static char *in_order(const gemm_job *job, const void *base, int64_t i, int64_t j, int64_t rows)
 {
-    return (char *)(uintptr_t)base + (j * m + i * cols) * 4;
+    int64_t wide = job->group * job->kernel->nr, first = j / wide * wide;
+    int64_t cols = min64(wide, job->tile->n - first);
+
+    return (char *)(uintptr_t)base + (first * job->tile->m + i * cols + (j - first) * rows) * 4;
 }
 
-static int64_t place_of(const weft_kernel *kernel, int64_t i, int64_t j)
+/* How a micro-tile lies as the kernel leaves it: `run` elements of a row side by side, and where they begin.
+ */
+static inline int64_t run_of(const weft_kernel *kernel)
+{
+    return kernel->keep_block > 1 ? kernel->keep_block : kernel->nr;
+}
+
+static inline int64_t place_of(const weft_kernel *kernel, int64_t i, int64_t j)
 {
     int64_t block = kernel->keep_block;
 
-    return ((i / block) * (kernel->nr / block) + j / block) * block * block + i % block * block + j % block;
+    return block == 1 ? i * kernel->nr + j
+                      : ((i / block) * (kernel->nr / block) + j / block) * block * block + i % block * block;
 }
 
 /* Rows x cols elements, rows `ld` apart, as the kernel starts from them; what hangs over is zero. */
 static void lay_out(const weft_kernel *kernel, const char *from, int64_t ld, int64_t rows, int64_t cols,
                     char *to)
 {
+    int64_t run = run_of(kernel);
+
     memset(to, 0, (size_t)micro_bytes(kernel));
     for (int64_t i = 0; i < rows; i++) {
-        for (int64_t j = 0; j < cols; j++)
-            memcpy(to + place_of(kernel, i, j) * 4, from + (i * ld + j) * 4, 4);
+        for (int64_t j = 0; j < cols; j += run) {
+            char *place = to + place_of(kernel, i, j) * 4;
+
+            for (int64_t e = 0; e < run && j + e < cols; e++)
+                memcpy(place + e * 4, from + (i * ld + j + e) * 4, 4);
+        }
     }
 }
 
 static void take_out(const weft_kernel *kernel, const char *from, char *to, int64_t ld, int64_t rows,
                      int64_t cols)
 {
+    int64_t run = run_of(kernel);
+
     for (int64_t i = 0; i < rows; i++) {
-        for (int64_t j = 0; j < cols; j++)
-            memcpy(to + (i * ld + j) * 4, from + place_of(kernel, i, j) * 4, 4);
+        for (int64_t j = 0; j < cols; j += run) {
+            const char *place = from + place_of(kernel, i, j) * 4;
+
+            for (int64_t e = 0; e < run && j + e < cols; e++)
+                memcpy(to + (i * ld + j + e) * 4, place + e * 4, 4);
+        }
     }
 }
 
@@ -79,7 +102,7 @@ static void run_any(const link *l, int64_t i, int64_t j, int64_t rows, int64_t c
     const char *start = l->begins ? NULL : kept;
 
     if (l->begins && tile->acc) {
-        const char *acc = tile->acc_in_order ? in_order(tile->acc, tile->m, i, j, cols)
+        const char *acc = tile->acc_in_order ? in_order(job, tile->acc, i, j, rows)
                                              : (const char *)tile->acc + (i * tile->acc_ld + j) * 4;
 
         if (whole && tile->acc_in_order)
@@ -87,6 +110,12 @@ static void run_any(const link *l, int64_t i, int64_t j, int64_t rows, int64_t c
         else
             lay_out(kernel, acc, tile->acc_in_order ? cols : tile->acc_ld, rows, cols, before);
         start = before;
+    }
+    if (l->k > 0 && l->ends && !tile->d_in_order && job->finish) {
+        job->finish(l->k, panel_a, panel_b,
+                    &(weft_places){.start = start, .d = {after}, .d_ld = {kernel->nr}});
+        weft_job_put(job, i, rows, j, cols, after);
+        return;
     }
     if (l->k > 0)
         kernel->keep(l->k, panel_a, panel_b, start, l->ends ? after : kept);
@@ -97,9 +126,9 @@ static void run_any(const link *l, int64_t i, int64_t j, int64_t rows, int64_t c
     if (!l->ends)
         return;
     if (tile->d_in_order && whole) {
-        memcpy(in_order(tile->d[0], tile->m, i, j, cols), after, (size_t)micro_bytes(kernel));
+        memcpy(in_order(job, tile->d[0], i, j, rows), after, (size_t)micro_bytes(kernel));
     } else if (tile->d_in_order) {
-        take_out(kernel, after, in_order(tile->d[0], tile->m, i, j, cols), cols, rows, cols);
+        take_out(kernel, after, in_order(job, tile->d[0], i, j, rows), cols, rows, cols);
     } else {
         take_out(kernel, after, before, cols, rows, cols);
         weft_job_store(tile, i, rows, j, cols, before, cols);
@@ -112,23 +141,19 @@ static void sweep(const link *l, int64_t rows, int64_t panels)
     const gemm_job *job = l->job;
     const weft_gemm_tile *tile = job->tile;
     const weft_kernel *kernel = job->kernel;
-    int64_t k = l->k, mr = kernel->mr, slice = l->slice, panel_bytes = l->panel_bytes,
-            micro = micro_bytes(kernel);
+    int64_t k = l->k, mr = kernel->mr, slice = l->slice, panel_bytes = l->panel_bytes;
+    int64_t micro = micro_bytes(kernel), order_row = mr * l->cols * 4;
     int64_t ahead_panels = min64(panels, l->next_panels), step = kernel->nr * (int64_t)job->d_bytes;
     bool incoming = l->begins && tile->acc, stays = !l->ends || tile->d_in_order;
     bool twice = !stays && tile->d_count > 1 && !job->spreads;
     const char *panel_a = l->panel_a, *ahead = l->next_b;
-    const char *start = incoming    ? in_order(tile->acc, tile->m, l->i, l->j, kernel->nr)
-                        : l->begins ? NULL
-                                    : l->kept;
-    int64_t start_row = incoming ? micro : l->kept_row,
-            start_step = incoming ? kernel->nr * tile->m * 4 : micro;
-    int64_t keep_step = l->ends ? kernel->nr * tile->m * 4 : micro;
+    const char *start = incoming ? in_order(job, tile->acc, l->i, l->j, mr) : l->begins ? NULL : l->kept;
+    int64_t start_row = incoming ? order_row : l->kept_row;
     char *to = !stays    ? d_at(tile, 0, l->i, l->j, job->d_bytes)
-               : l->ends ? in_order(tile->d[0], tile->m, l->i, l->j, kernel->nr)
+               : l->ends ? in_order(job, tile->d[0], l->i, l->j, mr)
                          : l->kept;
     char *to1 = twice ? d_at(tile, 1, l->i, l->j, job->d_bytes) : NULL;
-    int64_t to_row = !stays ? mr * tile->d_ld[0] * (int64_t)job->d_bytes : l->ends ? micro : l->kept_row;
+    int64_t to_row = !stays ? mr * tile->d_ld[0] * (int64_t)job->d_bytes : l->ends ? order_row : l->kept_row;
 
     for (int64_t i = 0; i < rows; i += mr) {
         const char *panel_b = l->panel_b, *from = start;
@@ -140,11 +165,11 @@ static void sweep(const link *l, int64_t rows, int64_t panels)
                 __builtin_prefetch(ahead + g * panel_bytes + at, 0, 2);
             if (stays) {
                 kernel->keep(k, panel_a, panel_b, from, keep);
-                from = from ? from + start_step : NULL;
-                keep += keep_step;
+                from = from ? from + micro : NULL;
+                keep += micro;
             } else {
                 job->finish(k, panel_a, panel_b, &places);
-                places.start = places.start ? (const char *)places.start + start_step : NULL;
+                places.start = places.start ? (const char *)places.start + micro : NULL;
                 places.d[0] = (char *)places.d[0] + step;
                 places.d[1] = twice ? (char *)places.d[1] + step : NULL;
             }

@@ -14,11 +14,11 @@
 #include <string.h>
 
 enum {
-    ROWS_MIN = 96,         /* packed rows of A that make it worth reading a panel of B */
-    SUMS_BYTES = 4 << 20,  /* of sums kept in the workspace between stretches */
-    SPREAD_LINES = 3,      /* of a row of D that make it worth writing two places at once */
-    ORDER_BYTES = 4 << 10, /* of a panel of B: shorter ones go by groups, where rows serve as well */
-    GROUP_BYTES = 32 << 10 /* of the panels of a group: half of L1 */
+    ROWS_MIN = 96,          /* packed rows of A that make it worth reading a panel of B */
+    SUMS_BYTES = 4 << 20,   /* of sums kept in the workspace between stretches */
+    SPREAD_LINES = 3,       /* of a row of D that make it worth writing two places at once */
+    GROUP_BYTES = 32 << 10, /* of the panels of a group: half of L1 */
+    GROUP_FEWEST = 4        /* panels that are worth a group */
 };
 
 /* The length of equal blocks of at most `most`, a multiple of `step`; `length` itself if it fits. */
@@ -130,13 +130,24 @@ weft_gemm_steps weft_gemm_steps_of(const weft_binding *bind)
     };
 }
 
-bool weft_gemm_keeps_order(const weft_binding *bind, int64_t m, int64_t k)
+/* As many panels of B over k as leave room in L1. */
+static int64_t panels_in_l1(const weft_kernel *kernel, int64_t k)
 {
-    const weft_kernel *kernel = bind->kernel;
-    int64_t panel = weft_pack_k(kernel, k < bind->kc ? k : bind->kc) * kernel->nr;
+    int64_t panel = weft_pack_k(kernel, k) * kernel->nr * (int64_t)weft_dtype_size(kernel->type);
+    int64_t count = GROUP_COLUMNS / kernel->nr;
 
-    return kernel->keep && m > WEFT_GEMM_STREAM_ROWS &&
-           panel * (int64_t)weft_dtype_size(kernel->type) >= ORDER_BYTES;
+    while (count > 1 && count * panel > GROUP_BYTES)
+        count /= 2;
+    return count;
+}
+
+int weft_gemm_order(const weft_binding *bind, int64_t m, int64_t k)
+{
+    int64_t panels = k <= bind->kc ? panels_in_l1(bind->kernel, k) : 1;
+
+    if (!bind->kernel->keep || m <= WEFT_GEMM_STREAM_ROWS)
+        return 0;
+    return panels < GROUP_FEWEST ? 1 : (int)panels;
 }
 
 weft_gemm_tile weft_gemm_tile_init(const weft_binding *bind, weft_dtype dtype)
@@ -147,6 +158,7 @@ weft_gemm_tile weft_gemm_tile_init(const weft_binding *bind, weft_dtype dtype)
         .a_dtype = dtype,
         .b_cs = 1,
         .b_dtype = dtype,
+        .order = 1,
         .alpha = 1,
         .d_dtype = dtype == WEFT_I8 ? WEFT_I32 : dtype,
         .d_count = 1,
@@ -259,19 +271,18 @@ static const weft_few *few_of(const weft_kernel *kernel, int64_t m)
     return few && few->rows ? few : NULL;
 }
 
-/* As many panels of B as leave room in L1; one where k blocks or memory decide the order. */
+/* Panels of B at a time; one where k blocks or memory decide the order. */
 static int64_t group_of(const gemm_job *job)
 {
-    const weft_kernel *kernel = job->kernel;
-    int64_t panel = weft_pack_k(kernel, job->cut.k) * kernel->nr * (int64_t)job->type_bytes;
-    int64_t count = GROUP_COLUMNS / kernel->nr;
+    int64_t count;
 
+    if (job->chain)
+        return job->tile->order;
     if (job->cut.k_count > 1 || job->streams)
         return 1;
-    while (count > 1 && count * panel > GROUP_BYTES)
-        count /= 2;
+    count = panels_in_l1(job->kernel, job->cut.k);
     /* Two panels pay only where rows of another core are read. */
-    return count < 4 && (!job->tile->acc || job->chain) ? 1 : count;
+    return count < GROUP_FEWEST && !job->tile->acc ? 1 : count;
 }
 
 static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
@@ -301,6 +312,8 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
     job.direct = !chain && weft_job_is_identity(tile) && (tile->d_count == 1 || job.finish);
     job.sums_in_d = d_holds_sums && job.cut.waits;
     job.group = group_of(&job);
+    if (chain && job.cut.n < tile->n) /* blocks of columns are whole groups of the order */
+        job.cut.n = job.cut.n / (job.group * kernel->nr) * job.group * kernel->nr;
     job.spreads =
         job.finish && tile->d_count > 1 && job.group * kernel->nr * (int64_t)job.d_bytes < SPREAD_LINES * 64;
     job.a_block = workspace;

@@ -104,7 +104,8 @@ typedef struct weft_gemm_tile {
 
     const void *acc; /* F32 (I8: I32) to start from, NULL = zero; may be a peer's memory */
     int64_t acc_ld;
-    bool acc_in_order; /* acc is what a tile of the same m and n with d_in_order left */
+    bool acc_in_order; /* acc is what a tile of the same m, n and order with d_in_order left */
+    int order;         /* of both, from weft_gemm_order */
 
     bool raw; /* D receives the bare accumulators; nothing below applies except d */
     float alpha, beta;
@@ -124,8 +125,9 @@ typedef struct weft_gemm_tile {
     int64_t d_ld[WEFT_GEMM_DESTINATIONS_MAX];
 } weft_gemm_tile;
 
-/* Whether handing sums on in order pays for products of this k, m rows in all. Nothing else depends on it. */
-bool weft_gemm_keeps_order(const weft_binding *bind, int64_t m, int64_t k);
+/* The order in which products of this k, m rows in all, are best handed on: how many panels of B lie side by
+ * side in it; 0 where rows serve better. Nothing else depends on it. */
+int weft_gemm_order(const weft_binding *bind, int64_t m, int64_t k);
 
 /* A tile with everything optional off: alpha = 1, beta = 0, one destination, all of `dtype` (I8: D is I32).
  */

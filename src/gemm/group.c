@@ -97,6 +97,29 @@ void weft_job_store(const weft_gemm_tile *tile, int64_t i0, int64_t rows, int64_
     weft_job_spread(tile, 1, i0, rows, j0, cols, size);
 }
 
+/* Pieces of at most a micro-tile's row, mostly of a few words. */
+static inline void copy_piece(char *to, const char *from, int64_t bytes)
+{
+    for (; bytes >= 8; bytes -= 8, to += 8, from += 8)
+        memcpy(to, from, 8);
+    for (; bytes > 0; bytes -= 2, to += 2, from += 2)
+        memcpy(to, from, 2);
+}
+
+void weft_job_put(const gemm_job *job, int64_t i, int64_t rows, int64_t j, int64_t cols, const char *micro)
+{
+    const weft_gemm_tile *tile = job->tile;
+    int64_t size = (int64_t)job->d_bytes, from_row = job->kernel->nr * size, bytes = cols * size;
+
+    for (int d = 0; d < (job->spreads ? 1 : tile->d_count); d++) {
+        int64_t to_row = tile->d_ld[d] * size;
+        char *to = d_at(tile, d, i, j, job->d_bytes);
+
+        for (int64_t r = 0; r < rows; r++)
+            copy_piece(to + r * to_row, micro + r * from_row, bytes);
+    }
+}
+
 void weft_job_copy(char *to, int64_t to_ld, const char *from, int64_t from_ld, int64_t rows, int64_t cols)
 {
     for (int64_t i = 0; i < rows && (to != from || to_ld != from_ld); i++)
@@ -254,6 +277,29 @@ static void finish_pass(const pass *s, int64_t done)
         weft_job_spread(tile, 2, s->i, s->rows, s->j, done, job->d_bytes);
 }
 
+/* Panels from `first` on by the kernel that finishes: all of k at once, a part of each micro-tile kept. */
+static void finish_edges(const pass *s, int64_t first)
+{
+    _Alignas(64) char aside[TILE_ELEMENTS_MAX * 4], before[TILE_ELEMENTS_MAX * 4];
+    const gemm_job *job = s->job;
+    const weft_gemm_tile *tile = job->tile;
+    int64_t nr = job->kernel->nr;
+    weft_places to = {.acc = tile->acc ? before : NULL, .acc_ld = nr, .d = {aside}, .d_ld = {nr}};
+
+    for (int64_t g = first; g < s->panels; g++) {
+        int64_t cols = min64(nr, s->cols - g * nr), j = s->j + g * nr;
+
+        if (tile->acc) {
+            memset(before, 0, (size_t)(job->kernel->mr * nr) * 4);
+            weft_job_copy(before, nr, acc_at(tile, s->i, j), tile->acc_ld, s->rows, cols);
+        }
+        job->finish(s->k, s->panel_a, s->panel_b + g * s->panel_bytes, &to);
+        weft_job_put(job, s->i, s->rows, j, cols, aside);
+    }
+    if (first > 0 && !job->spreads)
+        weft_job_spread(tile, 2, s->i, s->rows, s->j, first * nr, job->d_bytes);
+}
+
 /* Panels from `first` on of one panel of A, edges and all. */
 static void run_pass(const pass *s, int64_t first)
 {
@@ -317,7 +363,7 @@ static void run_group(const gemm_job *job, const block_b *b, int64_t s0, int64_t
 
     for (int64_t p = 0; p < b->k; p += job->cut.k) {
         int64_t whole = 0; /* panels done by a sweep, in whole panels of A */
-        bool incoming;
+        bool incoming, finishes;
 
         s.k = weft_pack_k(job->kernel, min64(job->cut.k, b->k - p));
         s.begins = b->first && p == 0;
@@ -330,8 +376,9 @@ static void run_group(const gemm_job *job, const block_b *b, int64_t s0, int64_t
         s.sums = sums;
         s.i = i0;
         incoming = s.begins && tile->acc;
-        if (job->finish && (s.ends || (s.in_d && incoming)) &&
-            !(job->direct && tile->d_count == 1 && !incoming))
+        finishes = job->finish && (s.ends || (s.in_d && incoming)) &&
+                   !(job->direct && tile->d_count == 1 && !incoming);
+        if (finishes)
             sweep_to_d(&s, rows - rows % lines, whole = cols / nr);
         else if (!incoming && (job->direct || !s.ends))
             sweep_to_sums(&s, rows - rows % lines, whole = cols / nr);
@@ -343,7 +390,10 @@ static void run_group(const gemm_job *job, const block_b *b, int64_t s0, int64_t
             s.next_acc = NULL;
             if (incoming)
                 set_next_acc(&s, b, i0, rows, i, j);
-            run_pass(&s, s.rows < lines ? 0 : whole);
+            if (finishes && s.begins && s.ends)
+                finish_edges(&s, s.rows < lines ? 0 : whole);
+            else
+                run_pass(&s, s.rows < lines ? 0 : whole);
             s.multiply = job->run;
             s.panel_a += s.k * lines * type;
             s.next_b += s.slice;

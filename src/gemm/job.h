@@ -71,6 +71,10 @@ void weft_job_copy(char *to, int64_t to_ld, const char *from, int64_t from_ld, i
 void weft_job_store(const weft_gemm_tile *tile, int64_t i0, int64_t rows, int64_t j0, int64_t cols,
                     const char *sums, int64_t sums_ld);
 
+/* A finished micro-tile of D's type, `nr` columns wide, of which rows x cols belong to D at (i, j): to every
+ * destination that is not filled from D[0]. */
+void weft_job_put(const gemm_job *job, int64_t i, int64_t rows, int64_t j, int64_t cols, const char *micro);
+
 /* What D[0] has, to the destinations from `first` on. */
 void weft_job_spread(const weft_gemm_tile *tile, int first, int64_t i0, int64_t rows, int64_t j0,
                      int64_t cols, size_t size);

@@ -55,6 +55,10 @@ static weft_status check_destinations(const weft_gemm_tile *tile, weft_error_tex
                               tile->d_count, WEFT_GEMM_DESTINATIONS_MAX);
     if (tile->d_in_order && (!tile->raw || tile->d_count > 1))
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "only bare sums for one destination stay in order");
+    if ((tile->d_in_order || tile->acc_in_order) &&
+        (tile->order < 1 || (tile->order > 1 && tile->k > tile->bind->kc)))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "no product over k = %lld has order %d",
+                              (long long)tile->k, tile->order);
     for (int i = 0; i < tile->d_count; i++) {
         if (!tile->d[i] || (tile->m > 1 && tile->d_ld[i] < tile->n && !tile->d_in_order))
             return weft_error_set(

@@ -162,8 +162,7 @@ static weft_status prepare(weft_plan *plan, const weft_problem *resolved)
             return status;
         plan->bind = weft_core_binding(core, resolved->dtype, false);
         /* The longest part of k decides, so that all ranks agree. */
-        plan->keeps_order =
-            weft_gemm_keeps_order(plan->bind, resolved->m, weft_part(resolved->k, x->world, 0).count);
+        plan->order = weft_gemm_order(plan->bind, resolved->m, weft_part(resolved->k, x->world, 0).count);
     }
     status = weft_plan_make(resolved, x->world, x->rank, &plan->part, error);
     if (status != WEFT_OK)
@@ -222,14 +221,15 @@ static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
 
     if (mine != WEFT_OK)
         memcpy(out.text, group->error.text, sizeof(out.text) - 1);
-    if (plan->keeps_order)
+    if (plan->order)
         snprintf(out.kernel, sizeof(out.kernel), "%s", plan->bind->kernel->name);
     status = weft_group_exchange(group, WEFT_CALL_AGREE, &out, sizeof(out));
     for (int rank = 0; status == WEFT_OK && rank < group->size; rank++) {
         const outcome *theirs = weft_group_board(group, rank);
 
         plan->touched |= theirs->touched;
-        plan->keeps_order = plan->keeps_order && strcmp(theirs->kernel, out.kernel) == 0;
+        if (strcmp(theirs->kernel, out.kernel) != 0)
+            plan->order = 0;
         if (theirs->status != WEFT_OK)
             status = weft_error_set(&group->error, (weft_status)theirs->status, "%.255s", theirs->text);
     }

@@ -36,7 +36,7 @@ struct weft_plan {
     uint32_t regions_max;
     size_t lists_bytes, sums_bytes, edge_bytes;
     const weft_binding *bind; /* NULL for collectives */
-    bool keeps_order;         /* sums that products hand on lie in the engine's order */
+    int order;                /* in which products hand sums on (gemm.h); 0 = in rows */
     int workers;
     struct weft_gpu_plan *gpu; /* NULL, or all there is beside the part: the plan runs on a GPU (run/gpu.h) */
 };

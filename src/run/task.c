@@ -70,7 +70,7 @@ typedef struct located {
 /* Whether the engine decides how this operand's tiles lie. */
 static bool in_order(const weft_executor *x, const weft_operand *operand)
 {
-    return operand->handed_on && x->plan->keeps_order;
+    return operand->handed_on && x->plan->order;
 }
 
 static located locate(weft_executor *x, const weft_region *region)
@@ -186,6 +186,7 @@ static void run_tile(weft_executor *x, weft_gemm_tile *tile, const weft_task *ta
     tile->d[0] = first.data;
     tile->d_ld[0] = first.row_stride;
     tile->d_in_order = in_order(x, first.operand);
+    tile->order = tile->d_in_order ? x->plan->order : tile->order;
     for (; next < count && tile->d_count < WEFT_GEMM_DESTINATIONS_MAX; next++) {
         located to = locate(x, &regions[next]);
 
@@ -213,6 +214,7 @@ static void set_acc(weft_executor *x, const weft_region *region, weft_gemm_tile 
     tile->acc = at.data;
     tile->acc_ld = at.row_stride;
     tile->acc_in_order = in_order(x, at.operand);
+    tile->order = tile->acc_in_order ? x->plan->order : tile->order;
     if (at.operand->dtype != sum_type) {
         weft_view into = {sums, region->cols}, from = view_of(&at);
 

@@ -11,6 +11,7 @@ typedef struct chain_case {
     int64_t m, n, k; /* k of each piece; the middle one may be empty */
     bool bias, packed, empty;
     int destinations;
+    int order;
 } chain_case;
 
 static void fill(void *data, weft_dtype dtype, int64_t count, uint64_t *seed)
@@ -29,6 +30,7 @@ static weft_gemm_tile piece(const chain_case *c, const char *a, const char *b, c
     tile.m = c->m;
     tile.n = c->n;
     tile.k = k;
+    tile.order = c->order ? c->order : 1;
     tile.a = a + (size_t)k0 * size;
     tile.a_rs = all;
     tile.b = b + (size_t)(k0 * c->n) * size;
@@ -115,9 +117,9 @@ static void test_chain(const chain_case *c, uint64_t *seed)
 
         CHECK(equal);
         if (!equal && check_failures < 8)
-            fprintf(stderr, "  %s m %lld n %lld k %lld packed %d bias %d empty %d D%d of %d\n",
+            fprintf(stderr, "  %s m %lld n %lld k %lld packed %d bias %d empty %d order %d D%d of %d\n",
                     c->bind->kernel->name, (long long)c->m, (long long)c->n, (long long)c->k, c->packed,
-                    c->bias, c->empty, i, c->destinations);
+                    c->bias, c->empty, c->order, i, c->destinations);
     }
     for (int i = 0; i < 4; i++)
         guarded_free(d[i], d_bytes);
@@ -151,6 +153,7 @@ int main(void)
                 c.bias = r >> 1 & 1;
                 c.destinations = 1 + (int)((r >> 2) % 3);
                 c.empty = (r >> 8) % 4 == 0;
+                c.order = 1 << (r >> 16) % 5;
                 test_chain(&c, &seed);
             }
             /* So wide that further destinations are written in several blocks, group by group. */
@@ -162,6 +165,12 @@ int main(void)
                 if (strcmp(core->name, "portable") != 0)
                     test_chain(&c, &seed);
             }
+            /* More columns than are packed at once, in groups that do not divide them. */
+            c = (chain_case){.bind = c.bind, .dtype = types[t], .destinations = 2, .order = 16};
+            c.m = steps.mr + 1;
+            c.n = (int64_t)c.bind->nc + 5 * steps.nr + 1;
+            c.k = steps.k_step;
+            test_chain(&c, &seed);
             /* Several k blocks, several stretches, more rows than are packed at once. Halves of bf16 are
              * exact up to 256: small values keep the sums below. */
             c = (chain_case){.bind = c.bind, .dtype = types[t], .packed = true, .destinations = 2};
