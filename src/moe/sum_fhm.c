@@ -10,35 +10,20 @@
  * (2^-12 of it, or 2^-25). Weights that are fp16 numbers have no low part. Weights that fp16 cannot hold take
  * the baseline kernels.
  *
- * The stand-in expert alone knows that its results are fp16(x f). It computes each of them, and adds
- * high * result in fp32 as above. For the low parts it takes x times one number, sum of low f, instead: that
- * leaves out 2^-11 (the rounding of a result) of a part of 2^-11, the same 2^-22, for one step less a result.
- *
  * Two rows of weight one, which is what reduced mode sums on two ranks, need no fp32: its 24 bits are 2 x 11
  * + 2, so a sum rounded to fp32 and then to fp16 is the sum rounded to fp16 at once.
  *
  * Card. Rows: 48 columns, 12 + 6 accumulators, 6 loads a row and step, 3 FP operations per 8 elements and row
- * (2 without low parts). Stand-in: 32 columns, 4 loads in all, 8 accumulators, factors and weights in two
- * registers, 3 FP operations per 8 elements and expert. On Neoverse V1 it does 3.2 of 4 operations a cycle,
- * because FMUL and FMLAL in turns do; the result costs as much as two more experts.
+ * (2 without low parts).
  */
 #include <arm_neon.h>
 #include <math.h>
-#include <stdbool.h>
 #include <string.h>
 
-#include "core/dtype.h"
+#include "moe/fpsr.h"
 #include "moe/sum_kernels.h"
 
-enum {
-    LANES = 8,
-    ROW_GROUPS = 6,
-    SCALE_GROUPS = 4,
-    ADD_GROUPS = 8,
-    ROWS_MAX = 64,
-    SCALES_MAX = 8,
-    PIECE = 512
-};
+enum { LANES = 8, ROW_GROUPS = 6, ADD_GROUPS = 8, ROWS_MAX = 64 };
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -61,7 +46,7 @@ static bool split_weights(split *parts, const float *weight, int64_t rows)
             return false;
         parts->high[r] = (__fp16)weight[r];
         parts->low[r] = (__fp16)((weight[r] - (float)parts->high[r]) * LOW_SCALE);
-        parts->any_low |= parts->low[r] != 0;
+        parts->any_low |= weight[r] != (float)parts->high[r];
         parts->ones &= weight[r] == 1;
     }
     return true;
@@ -76,17 +61,6 @@ INLINE void store8(void *base, int64_t i, float16x8_t v)
 {
     vst1q_u16((uint16_t *)base + i, vreinterpretq_u16_f16(v));
 }
-
-/* A register set to zero. The compiler would copy one that is, which takes a vector pipe; MOVI takes none. */
-INLINE float32x4_t zero(void)
-{
-    float32x4_t v;
-
-    __asm__ volatile("movi %0.2d, #0" : "=w"(v));
-    return v;
-}
-
-/* ---- weighted rows ------------------------------------------------------------------------------------- */
 
 /* Columns [i, i + 8 * groups). */
 INLINE void sum_columns(void *out, const void *const *row, const split *parts, int64_t rows, int64_t i,
@@ -201,6 +175,17 @@ static void add(void *out, const void *const *row, int64_t rows, int64_t element
         add_all(out, row[0], NULL, elements);
 }
 
+/* The parts of a weight may have different signs, or vanish: an infinite row would give NaN. */
+static void sum_checked(weft_dtype dtype, void *out, const void *const *row, const float *weight,
+                        const split *parts, int64_t rows, int64_t elements)
+{
+    uint64_t before = weft_fpsr_watch();
+
+    sum_all(out, row, parts, rows, elements, true);
+    if (!weft_fpsr_clean(before))
+        weft_moe_kernels_neon.sum(dtype, out, row, weight, rows, elements);
+}
+
 static void sum(weft_dtype dtype, void *out, const void *const *row, const float *weight, int64_t rows,
                 int64_t elements)
 {
@@ -211,165 +196,9 @@ static void sum(weft_dtype dtype, void *out, const void *const *row, const float
     else if (parts.ones && (rows == 1 || rows == 2))
         add(out, row, rows, elements);
     else if (parts.any_low)
-        sum_all(out, row, &parts, rows, elements, true);
+        sum_checked(dtype, out, row, weight, &parts, rows, elements);
     else
         sum_all(out, row, &parts, rows, elements, false);
 }
 
-/* ---- the stand-in expert ------------------------------------------------------------------------------- */
-
-static void scale(weft_dtype dtype, void *out, const void *x, float factor, int64_t elements)
-{
-    int64_t vectors = dtype == WEFT_F16 ? elements / LANES * LANES : 0;
-
-#pragma GCC unroll 8
-    for (int64_t i = 0; i < vectors; i += LANES)
-        store8(out, i, vmulq_n_f16(load8(x, i), (__fp16)factor));
-    if (vectors < elements)
-        weft_moe_kernels_neon.scale(dtype, (uint16_t *)out + vectors, (const uint16_t *)x + vectors, factor,
-                                    elements - vectors);
-}
-
-/* What the sum over experts needs: a factor and a weight in each lane, and what the weights leave. */
-typedef struct scales {
-    float16x8_t factor, high, rest;
-} scales;
-
-/* Whether x times one number may stand for the low parts: it must not be lost among the smallest fp16. */
-static bool split_scales(scales *s, const float *factor, const float *weight, int64_t factors)
-{
-    __fp16 f[SCALES_MAX] = {0}, high[SCALES_MAX] = {0};
-    float rest = 0, size = 0;
-
-    if (factors > SCALES_MAX)
-        return false;
-    for (int64_t j = 0; j < factors; j++) {
-        if (!(fabsf(weight[j]) <= WEIGHT_MAX))
-            return false;
-        f[j] = (__fp16)factor[j];
-        high[j] = (__fp16)weight[j];
-        rest += (weight[j] - (float)high[j]) * factor[j];
-        size += fabsf(weight[j] * factor[j]);
-    }
-    *s = (scales){load8(f, 0), load8(high, 0), vdupq_n_f16((__fp16)rest)};
-    return size >= 0.125f && fabsf(rest) <= WEIGHT_MAX;
-}
-
-/* Columns [i, i + 8 * groups) for `count` experts. */
-INLINE void scale_columns(void *out, const void *x, const scales *s, int count, int64_t i, int groups)
-{
-    float32x4_t sum[2 * SCALE_GROUPS];
-    float16x8_t v[SCALE_GROUPS], result[SCALE_GROUPS];
-
-#pragma GCC unroll 4
-    for (int g = 0; g < groups; g++) {
-        v[g] = load8(x, i + g * LANES);
-        sum[2 * g] = vfmlalq_low_f16(zero(), v[g], s->rest);
-        sum[2 * g + 1] = vfmlalq_high_f16(zero(), v[g], s->rest);
-    }
-    /* The lane of an instruction is written in it: a loop will not do for every compiler. */
-#define EXPERT(lane)                                                                                         \
-    if ((lane) < count) {                                                                                    \
-        _Pragma("GCC unroll 4") for (int g = 0; g < groups; g++) result[g] =                                 \
-            vmulq_laneq_f16(v[g], s->factor, lane);                                                          \
-        _Pragma("GCC unroll 4") for (int g = 0; g < groups; g++)                                             \
-        {                                                                                                    \
-            sum[2 * g] = vfmlalq_laneq_low_f16(sum[2 * g], result[g], s->high, lane);                        \
-            sum[2 * g + 1] = vfmlalq_laneq_high_f16(sum[2 * g + 1], result[g], s->high, lane);               \
-        }                                                                                                    \
-    }
-    EXPERT(0)
-    EXPERT(1)
-    EXPERT(2)
-    EXPERT(3)
-    EXPERT(4)
-    EXPERT(5)
-    EXPERT(6)
-    EXPERT(7)
-#undef EXPERT
-#pragma GCC unroll 4
-    for (int g = 0; g < groups; g++)
-        store8(out, i + g * LANES, vcvt_high_f16_f32(vcvt_f16_f32(sum[2 * g]), sum[2 * g + 1]));
-}
-
-INLINE void scale_all(void *out, const void *x, const scales *given, int count, int64_t elements)
-{
-    const scales s = *given;
-    int64_t i = 0;
-
-    for (; i + SCALE_GROUPS * LANES <= elements; i += SCALE_GROUPS * LANES)
-        scale_columns(out, x, &s, count, i, SCALE_GROUPS);
-    for (; i + LANES <= elements; i += LANES)
-        scale_columns(out, x, &s, count, i, 1);
-    if (i < elements) {
-        uint16_t last[LANES] = {0};
-        size_t bytes = (size_t)(elements - i) * sizeof(uint16_t);
-
-        memcpy(last, (const uint16_t *)x + i, bytes);
-        scale_columns(last, last, &s, count, 0, 1);
-        memcpy((uint16_t *)out + i, last, bytes);
-    }
-}
-
-static void scale_with(void *out, const void *x, const scales *s, int64_t factors, int64_t elements)
-{
-    switch (factors) { /* a constant in each call, so that there is no loop over experts */
-    case 1:
-        scale_all(out, x, s, 1, elements);
-        break;
-    case 2:
-        scale_all(out, x, s, 2, elements);
-        break;
-    case 3:
-        scale_all(out, x, s, 3, elements);
-        break;
-    case 4:
-        scale_all(out, x, s, 4, elements);
-        break;
-    case 5:
-        scale_all(out, x, s, 5, elements);
-        break;
-    case 6:
-        scale_all(out, x, s, 6, elements);
-        break;
-    case 7:
-        scale_all(out, x, s, 7, elements);
-        break;
-    default:
-        scale_all(out, x, s, 8, elements);
-    }
-}
-
-/* The other row is added piece by piece: in the loop itself it would wait for the conversions. A piece of it
- * comes from the other rank's cache while the piece before it is computed. */
-static void scale_and_add(void *out, const void *x, const scales *s, int64_t factors, const void *other,
-                          int64_t elements)
-{
-    for (int64_t i = 0; i < elements; i += PIECE) {
-        int64_t count = elements - i < PIECE ? elements - i : PIECE;
-        uint16_t *y = (uint16_t *)out + i;
-        const void *row[2] = {y, (const uint16_t *)other + i};
-
-        for (int64_t j = 0; j < count; j += 32)
-            __builtin_prefetch((const uint16_t *)row[1] + j);
-        scale_with(y, (const uint16_t *)x + i, s, factors, count);
-        add(y, row, 2, count);
-    }
-}
-
-static void scale_sum(weft_dtype dtype, void *out, const void *x, const float *factor, const float *weight,
-                      int64_t factors, const void *other, int64_t elements)
-{
-    scales s;
-
-    if (dtype != WEFT_F16 || factors < 1 || !split_scales(&s, factor, weight, factors)) {
-        weft_moe_kernels_neon.scale_sum(dtype, out, x, factor, weight, factors, NULL, elements);
-        weft_moe_add_other(&weft_moe_kernels_fhm, dtype, out, other, elements);
-    } else if (other) {
-        scale_and_add(out, x, &s, factors, other, elements);
-    } else {
-        scale_with(out, x, &s, factors, elements);
-    }
-}
-
-const weft_moe_kernels weft_moe_kernels_fhm = {sum, scale, scale_sum};
+const weft_moe_kernels weft_moe_kernels_fhm = {sum, weft_moe_scale_fp16, weft_moe_scale_sum_fp16};

@@ -4,7 +4,7 @@
 
 #include <weft/weft.h>
 
-/* dtype is WEFT_F16, WEFT_BF16 or WEFT_F32. */
+/* dtype is WEFT_F16, WEFT_BF16 or WEFT_F32. With weights of one, `out` of a sum may be one of its rows. */
 typedef struct weft_moe_kernels {
     void (*sum)(weft_dtype dtype, void *out, const void *const *row, const float *weight, int64_t rows,
                 int64_t elements);
@@ -29,6 +29,11 @@ extern const weft_moe_kernels weft_moe_kernels_portable;
 #if defined(__aarch64__)
 extern const weft_moe_kernels weft_moe_kernels_neon;
 extern const weft_moe_kernels weft_moe_kernels_fhm; /* needs FP16 arithmetic and FMLAL */
+
+/* The last two of that set. */
+void weft_moe_scale_fp16(weft_dtype dtype, void *out, const void *x, float factor, int64_t elements);
+void weft_moe_scale_sum_fp16(weft_dtype dtype, void *out, const void *x, const float *factor,
+                             const float *weight, int64_t factors, const void *other, int64_t elements);
 #elif defined(__x86_64__)
 extern const weft_moe_kernels weft_moe_kernels_avx2; /* needs AVX2, FMA and F16C */
 #endif
