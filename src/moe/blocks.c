@@ -8,15 +8,15 @@
  */
 #include "moe/moe.h"
 
-enum { CACHE_BYTES = 256 << 10 };
+/* Where an expert sums by the row, nothing waits in between, and longer runs of rows are better read. */
+enum { CACHE_BYTES = 256 << 10, STREAM_BYTES = 512 << 10 };
 
 int64_t weft_moe_block_rows(const weft_moe_lane *lane, const weft_moe_expert *expert)
 {
     const weft_moe *moe = lane->moe;
-    int64_t per_row = weft_moe_by_row(lane, expert) || !lane->in.rows
-                          ? 1
-                          : (lane->in.entries + lane->in.rows - 1) / lane->in.rows;
-    int64_t rows = CACHE_BYTES / (moe->row_bytes + per_row * moe->slot_stride);
+    bool by_row = weft_moe_by_row(lane, expert);
+    int64_t per_row = by_row || !lane->in.rows ? 1 : (lane->in.entries + lane->in.rows - 1) / lane->in.rows;
+    int64_t rows = (by_row ? STREAM_BYTES : CACHE_BYTES) / (moe->row_bytes + per_row * moe->slot_stride);
 
     if (expert->block_rows > 0)
         return expert->block_rows;

@@ -90,10 +90,10 @@ static weft_status fused_give(weft_moe_lane *lane, const void *results, const in
 /* Whether all results of token t are here, without waiting. */
 static bool token_back(const weft_moe_lane *lane, int64_t t)
 {
-    const weft_moe_slot *slot = lane->out.slot + t * lane->moe->shape.slots_per_token;
+    const weft_moe_term *term = lane->out.term + t * lane->moe->shape.terms_per_token;
 
-    for (int32_t i = 0; i < lane->out.slots[t]; i++)
-        if (!weft_signal_reached(&lane->done[slot[i].rank], weft_moe_word(lane, slot[i].row + 1)))
+    for (int32_t i = 0; i < lane->out.terms[t]; i++)
+        if (!weft_signal_reached(&lane->done[term[i].rank], weft_moe_word(lane, term[i].row + 1)))
             return false;
     return true;
 }
@@ -112,12 +112,12 @@ static weft_status take_from(weft_moe_lane *lane, int64_t t, void *y)
     weft_moe_routing *out = &lane->out;
 
     for (; t < out->tokens; t++) {
-        const weft_moe_slot *slot = out->slot + t * lane->moe->shape.slots_per_token;
+        const weft_moe_term *term = out->term + t * lane->moe->shape.terms_per_token;
 
         if (lane->summed[t])
             continue;
-        for (int32_t i = 0; i < out->slots[t]; i++) {
-            weft_status status = weft_moe_await_done(lane, slot[i].rank, slot[i].row + 1);
+        for (int32_t i = 0; i < out->terms[t]; i++) {
+            weft_status status = weft_moe_await_done(lane, term[i].rank, term[i].row + 1);
 
             if (status)
                 return status;
@@ -147,13 +147,13 @@ static weft_status run_rows(weft_moe_lane *lane, const weft_moe_expert *expert, 
 /* The one other result of own token t, if there is just one and it is here. */
 static const void *only_other(const weft_moe_lane *lane, int64_t t)
 {
-    const weft_moe_slot *slot = lane->out.slot + t * lane->moe->shape.slots_per_token;
-    int other = slot[0].rank == lane->moe->group->rank;
+    const weft_moe_term *term = lane->out.term + t * lane->moe->shape.terms_per_token;
+    const weft_moe_term *other = &term[term[0].rank == lane->moe->group->rank];
 
-    if (lane->out.slots[t] != 2 ||
-        !weft_signal_reached(&lane->done[slot[other].rank], weft_moe_word(lane, slot[other].row + 1)))
+    if (lane->out.terms[t] != 2 ||
+        !weft_signal_reached(&lane->done[other->rank], weft_moe_word(lane, other->row + 1)))
         return NULL;
-    return lane->slot + (slot + other - lane->out.slot) * lane->moe->slot_stride;
+    return lane->slot + other->slot * lane->moe->slot_stride;
 }
 
 /* Own rows, whose experts sum by the row. A token that waits for nothing else is finished at once, which

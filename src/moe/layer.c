@@ -110,7 +110,7 @@ static bool settle(weft_moe *moe, const weft_moe_config *c, int ranks, int rank)
                          .owner = moe->owner,
                          .one_row_per_rank = moe->rung->one_row_per_rank,
                          .one_result_per_row = c->mode == WEFT_MOE_REDUCED,
-                         .slots_per_token = c->mode == WEFT_MOE_EXACT || c->topk < ranks ? c->topk : ranks};
+                         .terms_per_token = c->mode == WEFT_MOE_EXACT || c->topk < ranks ? c->topk : ranks};
     return moe->owner && moe->local_index && moe->local && here;
 }
 
@@ -156,7 +156,7 @@ static void carve_symmetric(const weft_moe *moe, weft_moe_lane *lane, carver *c)
     lane->index_copy = carve(c, moe->rung->input_copy ? pairs * sizeof(int32_t) : 0);
     lane->weight_copy = carve(c, moe->rung->input_copy ? pairs * sizeof(float) : 0);
     lane->stage = carve(c, (moe->rung->stage_once ? tokens : pairs) * (size_t)moe->stage_stride);
-    lane->slot = carve(c, tokens * (size_t)moe->shape.slots_per_token * (size_t)moe->slot_stride);
+    lane->slot = carve(c, tokens * (size_t)moe->shape.terms_per_token * (size_t)moe->slot_stride);
 }
 
 static void carve_private(const weft_moe *moe, weft_moe_lane *lane, carver *c)
@@ -178,8 +178,8 @@ static void carve_private(const weft_moe *moe, weft_moe_lane *lane, carver *c)
     out->stamp = carve(c, ranks * sizeof(int32_t));
     out->order = carve(c, tokens * topk * sizeof(uint64_t));
     out->ordered = carve(c, tokens * sizeof(int32_t));
-    out->slots = carve(c, tokens * sizeof(int32_t));
-    out->slot = carve(c, tokens * topk * sizeof(weft_moe_slot));
+    out->terms = carve(c, tokens * sizeof(int32_t));
+    out->term = carve(c, tokens * topk * sizeof(weft_moe_term));
     in->rank_base = carve(c, (ranks + 1) * sizeof(int32_t));
     in->row = carve(c, rows * sizeof(void *));
     in->source = carve(c, rows * sizeof(int32_t));

@@ -91,7 +91,7 @@ static void place_token(const weft_moe_shape *shape, int64_t t, const float *wei
 {
     const uint64_t *order = routing->order + t * shape->topk;
     int count = routing->ordered[t];
-    int64_t first = t * shape->slots_per_token;
+    int64_t first = t * shape->terms_per_token;
     int used = 0;
 
     for (int i = 0; i < count; i++) {
@@ -99,25 +99,24 @@ static void place_token(const weft_moe_shape *shape, int64_t t, const float *wei
         int32_t rank = shape->owner[id], row = routing->stamp[rank];
         float w = weight ? weight[t * shape->topk + k] : 1.0f;
         bool fresh = !shape->one_row_per_rank || row < 0 || routing->row[row].token != (int32_t)t;
-        weft_moe_wire_entry *entry = &routing->entry[routing->entry_next[rank]++];
+        int32_t at = routing->entry_next[rank]++, slot = at;
 
         if (fresh) {
             row = routing->stamp[rank] = routing->row_next[rank]++;
             routing->row[row] = (weft_moe_wire_row){.token = (int32_t)t};
         }
         routing->row[row].entries++;
-        *entry = (weft_moe_wire_entry){.expert = id, .position = k, .weight = w};
-        if (fresh || !shape->one_result_per_row) {
-            entry->slot = (int32_t)(first + used);
-            routing->slot[first + used++] = (weft_moe_slot){.rank = rank,
+        if (shape->one_result_per_row)
+            slot = row;
+        routing->entry[at] = (weft_moe_wire_entry){.expert = id, .slot = slot, .weight = w, .position = k};
+        if (fresh || !shape->one_result_per_row)
+            routing->term[first + used++] = (weft_moe_term){.rank = rank,
                                                             .row = row - routing->row_base[rank],
+                                                            .slot = slot,
                                                             .position = k,
                                                             .weight = shape->one_result_per_row ? 1.0f : w};
-        } else {
-            entry->slot = entry[-1].slot;
-        }
     }
-    routing->slots[t] = used;
+    routing->terms[t] = used;
 }
 
 weft_status weft_moe_route(const weft_moe_shape *shape, int64_t tokens, const int32_t *expert,
@@ -150,9 +149,9 @@ void weft_moe_reweigh(const weft_moe_shape *shape, const float *weight, weft_moe
         for (int j = 0; j < routing->row[i].entries; j++, entry++)
             entry->weight = weight[(int64_t)routing->row[i].token * shape->topk + entry->position];
     for (int64_t t = 0; t < routing->tokens && !shape->one_result_per_row; t++) {
-        weft_moe_slot *slot = routing->slot + t * shape->slots_per_token;
+        weft_moe_term *term = routing->term + t * shape->terms_per_token;
 
-        for (int32_t i = 0; i < routing->slots[t]; i++)
-            slot[i].weight = weight[t * shape->topk + slot[i].position];
+        for (int32_t i = 0; i < routing->terms[t]; i++)
+            term[i].weight = weight[t * shape->topk + term[i].position];
     }
 }

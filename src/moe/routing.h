@@ -6,9 +6,14 @@
  * (token, destination rank) pair, or one (token, expert) pair where rows are not deduplicated. The experts
  * of a row are its entries, in ascending global id.
  *
- * A slot is where a result comes back to: slots of token t are t * slots_per_token + 0, 1, ... in the order
- * in which combine sums them. Without deduplication that is one per expert in ascending global id. With one
- * result row per token and rank, ranks stand in the order of their lowest expert of that token.
+ * A term is one of the results that combine sums: terms of token t are t * terms_per_token + 0, 1, ... in the
+ * order in which it does. That is one per expert in ascending global id. With one result row per token and
+ * rank, ranks stand in the order of their lowest expert of that token.
+ *
+ * A slot is where a result comes back to. Slots stand in wire order, one for each result: so a rank writes
+ * one run of slots from its begin to its end, and the owner reads one run for each rank. Rows apart would
+ * make the hardware's prefetching start anew with each, which costs as much as a quarter of the work on a
+ * row.
  */
 #ifndef WEFT_MOE_ROUTING_H
 #define WEFT_MOE_ROUTING_H
@@ -25,18 +30,19 @@ typedef struct weft_moe_wire_row {
 
 typedef struct weft_moe_wire_entry {
     int32_t expert; /* global id */
-    int32_t slot;   /* of the sender's result buffer */
+    int32_t slot;   /* of the sender, for the result */
     float weight;
     int32_t position; /* k of the sender's input */
 } weft_moe_wire_entry;
 
-/* Where the result in a slot comes from: row `row` of the rows sent to `rank`. */
-typedef struct weft_moe_slot {
+/* A result that combine sums: that of row `row` of the rows sent to `rank`. */
+typedef struct weft_moe_term {
     int32_t rank;
     int32_t row;
-    int32_t position; /* k of the input, where a slot is one expert's */
+    int32_t slot;
+    int32_t position; /* k of the input, where a term is one expert's */
     float weight;     /* what combine multiplies it with */
-} weft_moe_slot;
+} weft_moe_term;
 
 /* The fixed facts a routing is made from. */
 typedef struct weft_moe_shape {
@@ -47,7 +53,7 @@ typedef struct weft_moe_shape {
     const int32_t *owner;    /* expert -> rank */
     bool one_row_per_rank;   /* a token travels once to a rank, however many experts it has there */
     bool one_result_per_row; /* the receiver returns one weighted sum a row; implies one_row_per_rank */
-    int slots_per_token;
+    int terms_per_token;
 } weft_moe_shape;
 
 typedef struct weft_moe_routing {
@@ -58,8 +64,8 @@ typedef struct weft_moe_routing {
     int32_t *entry_base; /* ranks + 1 */
     weft_moe_wire_row *row;
     weft_moe_wire_entry *entry;
-    int32_t *slots; /* per token: how many of its slots are used */
-    weft_moe_slot *slot;
+    int32_t *terms; /* per token: how many it has */
+    weft_moe_term *term;
     /* scratch: per rank cursors and the last token or row seen; each token's experts in order, and how many
      */
     int32_t *row_next, *entry_next, *stamp;

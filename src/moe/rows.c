@@ -93,11 +93,11 @@ static weft_status rows_take(weft_moe_lane *lane, void *y)
     weft_moe_routing *out = &lane->out;
 
     for (int64_t t = 0; t < out->tokens; t++) {
-        int64_t first = t * lane->moe->shape.slots_per_token;
+        const weft_moe_term *term = out->term + t * lane->moe->shape.terms_per_token;
 
-        for (int64_t i = first; i < first + out->slots[t]; i++) {
-            weft_status status =
-                await_flag(lane, "moe combine", out->slot[i].rank, &lane->result_flag[i], WEFT_WAIT_ENTER);
+        for (int32_t i = 0; i < out->terms[t]; i++) {
+            weft_status status = await_flag(lane, "moe combine", term[i].rank,
+                                            &lane->result_flag[term[i].slot], WEFT_WAIT_ENTER);
 
             if (status)
                 return status;

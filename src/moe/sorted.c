@@ -125,14 +125,14 @@ static weft_status sorted_take(weft_moe_lane *lane, void *y)
             return status;
     }
     for (int64_t t = 0; t < out->tokens; t++) {
-        int64_t first = t * moe->shape.slots_per_token;
+        const weft_moe_term *term = out->term + t * moe->shape.terms_per_token;
 
-        for (int32_t i = 0; i < out->slots[t]; i++) {
-            lane->block_in[i] = lane->slot + lane->inverse[first + i] * moe->slot_stride;
-            lane->block_weight[i] = out->slot[first + i].weight;
+        for (int32_t i = 0; i < out->terms[t]; i++) {
+            lane->block_in[i] = lane->slot + lane->inverse[term[i].slot] * moe->slot_stride;
+            lane->block_weight[i] = term[i].weight;
         }
         weft_moe_sum(moe->config.dtype, (char *)y + t * moe->result_bytes, lane->block_in, lane->block_weight,
-                     out->slots[t], moe->config.hidden);
+                     out->terms[t], moe->config.hidden);
     }
     return WEFT_OK;
 }

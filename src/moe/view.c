@@ -125,12 +125,12 @@ void weft_moe_return_from(weft_moe_lane *lane, int64_t i, const char *results, c
 void weft_moe_sum_token(weft_moe_lane *lane, int64_t t, void *y)
 {
     const weft_moe *moe = lane->moe;
-    int64_t first = t * moe->shape.slots_per_token;
+    const weft_moe_term *term = lane->out.term + t * moe->shape.terms_per_token;
 
-    for (int32_t i = 0; i < lane->out.slots[t]; i++) {
-        lane->block_in[i] = lane->slot + (first + i) * moe->slot_stride;
-        lane->block_weight[i] = lane->out.slot[first + i].weight;
+    for (int32_t i = 0; i < lane->out.terms[t]; i++) {
+        lane->block_in[i] = lane->slot + term[i].slot * moe->slot_stride;
+        lane->block_weight[i] = term[i].weight;
     }
     weft_moe_sum(moe->config.dtype, (char *)y + t * moe->result_bytes, lane->block_in, lane->block_weight,
-                 lane->out.slots[t], moe->config.hidden);
+                 lane->out.terms[t], moe->config.hidden);
 }

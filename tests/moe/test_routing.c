@@ -1,5 +1,5 @@
-/* Placement of wire rows, entries and slots against their definition, and that a rejected input changes
- * nothing. */
+/* Placement of wire rows, entries, slots and terms against their definition, and that a rejected input
+ * changes nothing. */
 #include "moe/routing.h"
 #include "support/check.h"
 
@@ -9,10 +9,10 @@ typedef struct fixture {
     int32_t owner[EXPERTS];
     weft_moe_shape shape;
     weft_moe_routing routing;
-    int32_t row_base[RANKS + 1], entry_base[RANKS + 1], slots[TOKENS], next[2][RANKS], stamp[RANKS];
+    int32_t row_base[RANKS + 1], entry_base[RANKS + 1], terms[TOKENS], next[2][RANKS], stamp[RANKS];
     weft_moe_wire_row row[PAIRS];
     weft_moe_wire_entry entry[PAIRS];
-    weft_moe_slot slot[PAIRS];
+    weft_moe_term term[PAIRS];
     uint64_t order[PAIRS];
     int32_t ordered[TOKENS];
     int32_t expert[PAIRS];
@@ -31,13 +31,13 @@ static void prepare(fixture *f, bool dedup, bool reduced, uint64_t *state)
                                 .owner = f->owner,
                                 .one_row_per_rank = dedup,
                                 .one_result_per_row = reduced,
-                                .slots_per_token = reduced ? RANKS : TOPK};
+                                .terms_per_token = reduced ? RANKS : TOPK};
     f->routing = (weft_moe_routing){.row_base = f->row_base,
                                     .entry_base = f->entry_base,
                                     .row = f->row,
                                     .entry = f->entry,
-                                    .slots = f->slots,
-                                    .slot = f->slot,
+                                    .terms = f->terms,
+                                    .term = f->term,
                                     .row_next = f->next[0],
                                     .entry_next = f->next[1],
                                     .stamp = f->stamp,
@@ -53,6 +53,17 @@ static void prepare(fixture *f, bool dedup, bool reduced, uint64_t *state)
         }
 }
 
+/* The term of token t that comes back to this slot. */
+static const weft_moe_term *term_of(const fixture *f, int t, int32_t slot)
+{
+    const weft_moe_term *term = f->term + t * f->shape.terms_per_token;
+
+    while (term->slot != slot && term < &f->term[t * f->shape.terms_per_token + f->terms[t] - 1])
+        term++;
+    CHECK_INT(term->slot, slot);
+    return term;
+}
+
 /* Walks ranks, tokens and experts in the order that defines the wire, and compares. */
 static void check_wire(const fixture *f)
 {
@@ -66,7 +77,7 @@ static void check_wire(const fixture *f)
 
             for (int e = 0; e < EXPERTS; e++)
                 for (int k = 0; k < TOPK; k++) {
-                    const weft_moe_slot *slot = &f->slot[f->entry[entry].slot];
+                    const weft_moe_term *term;
 
                     if (f->expert[t * TOPK + k] != e || f->owner[e] != rank)
                         continue;
@@ -77,10 +88,11 @@ static void check_wire(const fixture *f)
                     in_row++;
                     CHECK_INT(f->entry[entry].expert, e);
                     CHECK(f->entry[entry].weight == f->weight[t * TOPK + k]);
-                    CHECK_INT(f->entry[entry].slot / f->shape.slots_per_token, t);
-                    CHECK_INT(slot->rank, rank);
-                    CHECK_INT(slot->row, row - 1 - f->row_base[rank]);
-                    CHECK(slot->weight == (f->shape.one_result_per_row ? 1 : f->weight[t * TOPK + k]));
+                    CHECK_INT(f->entry[entry].slot, f->shape.one_result_per_row ? row - 1 : entry);
+                    term = term_of(f, t, f->entry[entry].slot);
+                    CHECK_INT(term->rank, rank);
+                    CHECK_INT(term->row, row - 1 - f->row_base[rank]);
+                    CHECK(term->weight == (f->shape.one_result_per_row ? 1 : f->weight[t * TOPK + k]));
                     entry++;
                 }
             if (f->shape.one_row_per_rank && in_row)
@@ -92,8 +104,8 @@ static void check_wire(const fixture *f)
     CHECK_INT(f->routing.entries, entry);
 }
 
-/* Slots of a token stand in ascending expert id: combine sums them in that order. */
-static void check_slots(const fixture *f)
+/* Terms of a token stand in ascending expert id: combine sums them in that order. */
+static void check_terms(const fixture *f)
 {
     for (int t = 0; t < TOKENS && !f->shape.one_result_per_row; t++) {
         int used = 0;
@@ -101,8 +113,8 @@ static void check_slots(const fixture *f)
         for (int e = 0; e < EXPERTS; e++)
             for (int k = 0; k < TOPK; k++)
                 if (f->expert[t * TOPK + k] == e)
-                    CHECK_INT(f->slot[t * TOPK + used++].position, k);
-        CHECK_INT(f->slots[t], used);
+                    CHECK_INT(f->term[t * TOPK + used++].position, k);
+        CHECK_INT(f->terms[t], used);
     }
 }
 
@@ -118,7 +130,7 @@ int main(void)
         prepare(&f, i % 3 > 0, i % 3 == 2, &state);
         CHECK_INT(weft_moe_route(&f.shape, TOKENS, f.expert, f.weight, &f.routing, &error), WEFT_OK);
         check_wire(&f);
-        check_slots(&f);
+        check_terms(&f);
         for (int j = 0; j < PAIRS; j++)
             f.weight[j] = (float)(100 - j);
         weft_moe_reweigh(&f.shape, f.weight, &f.routing);
@@ -129,7 +141,7 @@ int main(void)
                   WEFT_ERR_ARGUMENT);
         CHECK_INT(weft_moe_route(&f.shape, TOKENS + 1, f.expert, f.weight, &f.routing, &error),
                   WEFT_ERR_ARGUMENT);
-        CHECK(!memcmp(f.row, before.row, sizeof(f.row)) && !memcmp(f.slot, before.slot, sizeof(f.slot)));
+        CHECK(!memcmp(f.row, before.row, sizeof(f.row)) && !memcmp(f.term, before.term, sizeof(f.term)));
         CHECK(!memcmp(f.row_base, before.row_base, sizeof(f.row_base)) &&
               f.routing.rows == before.routing.rows);
     }
