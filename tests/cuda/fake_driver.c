@@ -119,6 +119,11 @@ static CUresult fake_alloc_async(CUdeviceptr *at, size_t bytes, CUstream stream)
     return *at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+static CUresult fake_alloc(CUdeviceptr *at, size_t bytes)
+{
+    return fake_alloc_async(at, bytes, NULL);
+}
+
 static CUresult fake_free_async(CUdeviceptr at, CUstream stream)
 {
     (void)stream;
@@ -147,7 +152,10 @@ static struct {
 
 static CUresult fake_pointer(void *value, CUpointer_attribute attribute, CUdeviceptr at)
 {
-    (void)attribute;
+    if (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID) { /* asked of what is never freed */
+        *(unsigned long long *)value = 1;
+        return CUDA_SUCCESS;
+    }
     for (int i = 0; i < RANGES_MAX; i++) {
         char *begin = ranges[i].begin;
         if (begin && (char *)(uintptr_t)at >= begin && (char *)(uintptr_t)at < begin + ranges[i].bytes) {
@@ -343,6 +351,14 @@ static CUresult fake_event_query(CUevent event)
     return fake_stream_query(*(CUstream *)event);
 }
 
+/* What a stream waits for is finished at once: nothing that is launched later may be needed for it. */
+static CUresult fake_stream_wait(CUstream stream, CUevent event, unsigned flags)
+{
+    (void)stream, (void)flags;
+    fake_gpu_finish(*(CUstream *)event);
+    return CUDA_SUCCESS;
+}
+
 static CUresult fake_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *base,
                             const cuuint64_t *extents, const cuuint64_t *pitch, const cuuint32_t *box,
                             const cuuint32_t *steps, CUtensorMapInterleave interleave,
@@ -372,6 +388,7 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
         .cuFuncGetAttribute = fake_get_attribute,
         .cuFuncSetAttribute = fake_set_attribute,
         .cuLaunchKernelEx = fake_launch_kernel,
+        .cuMemAlloc = fake_alloc,
         .cuMemAllocAsync = fake_alloc_async,
         .cuMemFreeAsync = fake_free_async,
         .cuMemAllocHost = fake_alloc_host,
@@ -396,6 +413,7 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
         .cuStreamSynchronize = fake_stream_synchronize,
         .cuStreamQuery = fake_stream_query,
         .cuStreamIsCapturing = fake_capturing,
+        .cuStreamWaitEvent = fake_stream_wait,
         .cuEventCreate = fake_event_create,
         .cuEventDestroy = fake_event_destroy,
         .cuEventRecord = fake_event_record,

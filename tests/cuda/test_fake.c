@@ -1,6 +1,7 @@
 /* All cases on the fake GPU: what the host side makes of a plan, and whether its waits are enough. */
 #include "cases.h"
 #include "fake_gpu.h"
+#include "run/cuda/maps.h"
 #include "run/cuda/timeline.h"
 
 static void run_all(int crews, bool hopper, uint64_t seed)
@@ -88,6 +89,34 @@ static void test_timeline(void)
     weft_cuda_world_free(&w);
 }
 
+/* Maps lie where there were none before; when no such place is left, the kernels are told to fence. */
+static void test_maps_are_placed_once(void)
+{
+    weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, 128, 128, 64);
+    weft_error_text error = {0};
+    CUtensorMap *many = calloc(8192, sizeof(*many));
+    const void *first = NULL;
+    weft_cuda_world w;
+
+    device = fake_gpu(4, true, 13);
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(weft_cuda_world_make(&device, &p, 1, &plain, &w, &error), WEFT_OK);
+        CHECK_INT(w.executors[0].args.maps_reused, 0);
+        CHECK(w.executors[0].args.maps != first);
+        first = w.executors[0].args.maps;
+        weft_cuda_world_free(&w);
+    }
+    while (weft_cuda_maps_place(&device, many, 8192))
+        ;
+    while (weft_cuda_maps_place(&device, many, 1))
+        ;
+    CHECK_INT(weft_cuda_world_make(&device, &p, 1, &plain, &w, &error), WEFT_OK);
+    CHECK_INT(w.executors[0].args.maps_reused, 1);
+    weft_cuda_world_free(&w);
+    try("maps with the other tables", &p, 1, &plain, 1);
+    free(many);
+}
+
 int main(void)
 {
     thorough = check_repeat(0, 1);
@@ -95,5 +124,6 @@ int main(void)
     test_paths();
     test_refusals();
     test_timeline();
+    test_maps_are_placed_once();
     return check_report("test_cuda_fake");
 }

@@ -116,8 +116,10 @@ struct Copier {
             bool go = lane == 0 && ready(g, t, run, began);
             if (!__shfl_sync(~0u, go, 0))
                 return false;
-            if (t.wait_count)
+            if (t.wait_count) {
+                __syncwarp(); /* a shuffle orders no memory: all lanes load what one saw posted */
                 fence_proxy_all();
+            }
             open = true;
             segment = 0;
             if (task + 1 < end)
@@ -220,7 +222,7 @@ __device__ void store_boxes(const weft_cuda_args &g, const weft_cuda_lane &lane,
         if (t.kind != WEFT_CUDA_GEMM)
             continue;
         uint32_t told = smem + (waits_late(t) ? Layout::late + 4 * consumer : Layout::ending);
-        while (copier.busy() && __shfl_sync(~0u, word_acquire(told), 0) <= i)
+        while (copier.busy() && __shfl_sync(~0u, first ? word_seen(told) : 0, 0) <= i)
             if (!copier.step(g, smem, consumer, run, began))
                 __nanosleep(200);
         if (first) {

@@ -185,6 +185,7 @@ __device__ __forceinline__ void finish_sums(const weft_cuda_args &g, const weft_
             finish_elements<16>(g, t, v, d + 32 * b, row0, 64 * b, smem, consumer);
         if constexpr (TILE_N % 64 != 0)
             finish_elements<8>(g, t, v, d + 32 * WHOLE, row0, 64 * WHOLE, smem, consumer);
+        fence_proxy_shared(); /* the next to write them may be the copy engine */
         bar_arrive(smem + Layout::box_full + 16 * consumer + 8 * (boxes++ & 1)); /* the boxes go back */
         return;
     }

@@ -1,6 +1,8 @@
 /* Loads programs, launches them, reads back how they ended. */
 #include "run/cuda/executor.h"
 
+#include "run/cuda/maps.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,14 +84,23 @@ static weft_status upload(weft_cuda_executor *executor, const weft_cuda_program 
     if (status == WEFT_OK)
         status = weft_cuda_check(cu, cu->cuStreamSynchronize(executor->device->uploads),
                                  "cuStreamSynchronize", error);
-    free(image);
     base = (char *)(uintptr_t)executor->tables;
+    executor->args.maps = base + l.maps;
+    executor->args.maps_reused = 1;
+    if (status == WEFT_OK && p->hopper && p->map_count) {
+        CUdeviceptr fresh =
+            weft_cuda_maps_place(executor->device, (CUtensorMap *)(image + l.maps), p->map_count);
+        if (fresh) {
+            executor->args.maps = (const void *)(uintptr_t)fresh;
+            executor->args.maps_reused = 0;
+        }
+    }
+    free(image);
     executor->args.copies = (const weft_cuda_lane *)(base + l.copies);
     executor->args.tasks = (const weft_cuda_task *)(base + l.tasks);
     executor->args.views = (const weft_cuda_view *)(base + l.views);
     executor->args.waits = (const weft_cuda_wait *)(base + l.waits);
     executor->args.posts = (uint64_t *const *)(base + l.posts);
-    executor->args.maps = base + l.maps;
     executor->args.peers = (weft_cuda_control *const *)(base + l.peers);
     return status;
 }

@@ -120,6 +120,13 @@ template <int N> static __device__ __forceinline__ void bulk_wait_read()
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 
+/* Before a CTA first uses a map whose memory has held another one: what an SM keeps of maps outlives a
+ * kernel. */
+static __device__ __forceinline__ void map_acquire(const void *map)
+{
+    asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;" ::"l"(map) : "memory");
+}
+
 static __device__ __forceinline__ void map_prefetch(const void *map)
 {
     asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
@@ -135,6 +142,19 @@ static __device__ __forceinline__ uint32_t word_acquire(uint32_t address)
 {
     uint32_t value;
     asm volatile("ld.acquire.cta.shared::cta.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+    return value;
+}
+
+/* The same for a word that only grows. Atomics, so that racecheck does not take the two for a race. */
+static __device__ __forceinline__ void word_raise(uint32_t address, uint32_t value)
+{
+    asm volatile("red.release.cta.shared::cta.max.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+static __device__ __forceinline__ uint32_t word_seen(uint32_t address)
+{
+    uint32_t value;
+    asm volatile("atom.acquire.cta.shared::cta.or.b32 %0, [%1], 0;" : "=r"(value) : "r"(address) : "memory");
     return value;
 }
 

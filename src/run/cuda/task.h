@@ -100,7 +100,9 @@ typedef struct weft_cuda_args {
     const weft_cuda_view *views;
     const weft_cuda_wait *waits;
     uint64_t *const *posts;
-    const void *maps; /* CUtensorMap[] */
+    const void *maps;     /* CUtensorMap[] */
+    uint32_t maps_reused; /* other maps may have been there before: see maps.h */
+    uint32_t pad;
     weft_cuda_control *control;
     weft_cuda_control *const *peers; /* every rank's control block, own included */
     int32_t world;

@@ -63,6 +63,7 @@ struct Waits {
                 find_step(g);
             }
         }
+        __syncwarp(); /* a ballot orders no memory: one lane loads what any of them has seen posted */
         fence_proxy_all();
     }
 };
@@ -74,6 +75,7 @@ __device__ void produce(const weft_cuda_args &g, const weft_cuda_lane &lane, uin
 {
     Ring ring;
     bool first = threadIdx.x % 32 == 0;
+    uint32_t told = 0; /* tasks announced as ending */
     for (uint32_t i = 0; i < lane.task_count; i++) {
         const weft_cuda_task t = g.tasks[lane.task0 + i];
         if (t.kind != WEFT_CUDA_GEMM || t.k == 0)
@@ -91,8 +93,10 @@ __device__ void produce(const weft_cuda_args &g, const weft_cuda_lane &lane, uin
                 waits.pass(g, s, t.plan_task, run);
             bar_wait(smem + Layout::empty + 8 * ring.stage, ring.phase ^ 1);
             if (first) {
-                if (!late && waits.step == INT_MAX && s >= steps - ENDING_STEPS)
-                    word_release(smem + Layout::ending, i + 1);
+                if (told <= i && !late && waits.step == INT_MAX && s >= steps - ENDING_STEPS) {
+                    told = i + 1;
+                    word_raise(smem + Layout::ending, told);
+                }
                 bar_expect(full, STAGE_BYTES);
                 if constexpr (TRANS_A) {
                     tile_load(a_at, a_map, full, a_m, a_k);
@@ -178,7 +182,7 @@ __device__ __forceinline__ void gemm_task(const weft_cuda_args &g, const weft_cu
         bar_arrive_at(last, thread);
     consumer_waits(g, t, t.wait_count && waits_late(t), i, smem, consumer, run);
     if (waits_late(t) && thread == 0)
-        word_release(smem + Layout::late + 4 * consumer, i + 1);
+        word_raise(smem + Layout::late + 4 * consumer, i + 1);
     bar_wait(smem + Layout::granted + 8 * consumer, place.grants++ & 1);
     finish_sums<NARROW>(g, t, d, (int)(rank * CTA_M + consumer * GROUP_M), smem, consumer, place.boxes);
 }
@@ -230,8 +234,12 @@ template <bool BF16, bool TRANS_A, bool TRANS_B> __device__ __forceinline__ void
     uint64_t run = g.control->run, began = now_ns();
     for (int i = threadIdx.x; i < Layout::words / 4; i += THREADS)
         asm volatile("st.shared.u32 [%0], 0;" ::"r"(smem + Layout::ending + 4 * i) : "memory");
-    if (warp == 3 && threadIdx.x % 32 < g.map_count)
-        map_prefetch(map_at(g, threadIdx.x % 32));
+    for (uint32_t i = threadIdx.x % 32; warp == 3 && i < g.map_count; i += 32) {
+        if (g.maps_reused)
+            map_acquire(map_at(g, (int)i));
+        if (i < 32)
+            map_prefetch(map_at(g, (int)i));
+    }
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; s++) {
             bar_init(smem + Layout::full + 8 * s, 1);
