@@ -5,9 +5,9 @@
  * data, the competitors taking turns.
  *
  * GEMM only is the fastest cuBLAS has for a rank's product; with virtual ranks, times the ranks, because the
- * one GPU does the work of all of them. Unfused is cuBLAS and the collective one after the other (over a
- * link: at the link's rate); where cuBLAS or that collective cannot be had, it is weft's own unfused
- * schedule, which JSON rows also carry by itself.
+ * one GPU does the work of all of them. Unfused is cuBLAS and the collective one after the other (the latter
+ * over the same link); where cuBLAS or that collective cannot be had, it is weft's own unfused schedule,
+ * which JSON rows also carry by itself.
  */
 #include "bench_cuda.h"
 
@@ -34,14 +34,51 @@ const char *bench_read_link(void *target, const char *value)
     return NULL;
 }
 
+/* One line for what is not measured, NULL for what is. */
+static const char *refusal(const weft_options *o, const bench_link *link)
+{
+    const weft_problem *p = &o->problem;
+
+    if (!o->is_plan_op || p->op > WEFT_OP_GEMM_AS)
+        return "--backend cuda measures ag_gemm, gemm_rs, gemm_ar and gemm_as, not ";
+    if (p->beta != 0 || p->bias || p->act != WEFT_ACT_NONE || p->alpha != 1 || p->l != 1)
+        return "--backend cuda measures plain products: alpha 1, beta 0, no bias, act or batch, for ";
+    if (o->set && strcmp(o->set, "overlap") == 0)
+        return "--set overlap is for the cpu backend; the others may be used for ";
+    if (link && p->op != WEFT_OP_AG_GEMM && p->op != WEFT_OP_GEMM_RS)
+        return "--link: ag_gemm and gemm_rs can run as one rank in the loop, not ";
+    if (link && p->op == WEFT_OP_GEMM_RS && (p->m % o->ranks || p->n % o->ranks))
+        return "--link: the ranks must divide m and n evenly for ";
+    return NULL;
+}
+
+bool bench_cuda_refuses(const weft_options *options, const bench_link *link, bool tells)
+{
+    const char *why = refusal(options, link);
+
+    if (why && tells)
+        options_error("bench", "%s%s", why, options->op_name);
+    return why;
+}
+
 #ifndef WEFT_HAVE_CUDA
+
+int bench_cuda_ready(void)
+{
+    return options_error(
+        "bench",
+        "--backend cuda: this build has no CUDA backend (it was made without nvcc, or with WEFT_CUDA=OFF)");
+}
 
 int bench_cuda(const weft_options *options, const bench_link *link)
 {
     (void)options, (void)link;
-    return options_error(
-        "bench",
-        "--backend cuda: this build has no CUDA backend (it was made without nvcc, or with WEFT_CUDA=OFF)");
+    return bench_cuda_ready();
+}
+
+int bench_cuda_ranks(bench_context *context)
+{
+    return context->rank ? 2 : bench_cuda_ready();
 }
 
 #else
@@ -168,13 +205,18 @@ static void measure(gpu_bench *bench, contender *contenders)
 
 /* ---- rows -------------------------------------------------------------------------------------------- */
 
+static weft_cuda_world_options world_options(const gpu_bench *bench, bool alone)
+{
+    return (weft_cuda_world_options){.alone = alone,
+                                     .dense = true,
+                                     .link_bytes_per_ns = bench->link.bytes_per_ns,
+                                     .link_latency_ns = bench->link.latency_ns,
+                                     .limits = {10, 10}};
+}
+
 static int make_world(gpu_bench *bench, weft_problem problem, int world, bool alone, weft_cuda_world *w)
 {
-    weft_cuda_world_options options = {.alone = alone,
-                                       .dense = true,
-                                       .link_bytes_per_ns = bench->link.bytes_per_ns,
-                                       .link_latency_ns = bench->link.latency_ns,
-                                       .limits = {10, 10}};
+    weft_cuda_world_options options = world_options(bench, alone);
 
     if (weft_cuda_world_make(&bench->device, &problem, world, &options, w, &bench->error) == WEFT_OK)
         return 0;
@@ -233,17 +275,8 @@ static void print_row(gpu_bench *bench, const weft_problem *p, int world, conten
     report_stats comm = stats_of(&contenders[COMM], 1);
     double link = alone && world > 1 ? link_rate(bench, &contenders[FUSED]) : NAN;
 
-    if (alone && world > 1) { /* the link at its rate, and cuBLAS: no unfused way over it is faster */
-        double us = ((double)contenders[FUSED].world->executors[0].link_bytes / bench->link.bytes_per_ns +
-                     bench->link.latency_ns) *
-                    1e-3;
-
-        comm = (report_stats){us, us, us};
-        unfused = gemm;
-        unfused.median += us, unfused.low += us, unfused.high += us;
-    } else if (!contenders[UNFUSED].used) {
+    if (!contenders[UNFUSED].used)
         unfused = own;
-    }
 
     report_text(r, "op", "%s", weft_op_name(p->op));
     report_text(r, "backend", "cuda");
@@ -301,7 +334,7 @@ static int draw_timeline(gpu_bench *bench, weft_cuda_world *w)
     return 0;
 }
 
-/* One run on integers. A wrong result is told with its place: which part of a plan failed shows there. */
+/* One run on integers. */
 static void check_run(gpu_bench *bench, weft_cuda_world *w, gpu_data_verdict *verdict)
 {
     bool good = gpu_data_fill(w, bench->options->seed, true) &&
@@ -312,13 +345,8 @@ static void check_run(gpu_bench *bench, weft_cuda_world *w, gpu_data_verdict *ve
         verdict->error = INFINITY;
         fprintf(stderr, "weft bench: %s\n",
                 bench->error.text[0] ? bench->error.text : "the operands could not be copied");
-    } else if (verdict->error == INFINITY) {
-        fprintf(stderr, "weft bench: rank %d did not get row %lld, column %lld of its D: it must be %g\n",
-                verdict->rank, (long long)verdict->row, (long long)verdict->col, verdict->expected);
-    } else if (verdict->error > verdict->bound) {
-        fprintf(stderr, "weft bench: rank %d has %g in row %lld, column %lld of its D, and it must be %g\n",
-                verdict->rank, verdict->got, (long long)verdict->row, (long long)verdict->col,
-                verdict->expected);
+    } else {
+        gpu_data_tell(verdict);
     }
 }
 
@@ -334,6 +362,7 @@ static int bench_shape(gpu_bench *bench, const weft_problem *problem, int world)
                                         [GEMM] = {.world = &worlds[2]},
                                         [UNFUSED] = {.world = &baseline.comm, .baseline = &baseline},
                                         [COMM] = {.world = &baseline.comm, .baseline = &baseline}};
+    weft_cuda_world_options options;
     gpu_data_verdict verdict = {0};
     int64_t m, n, k;
     int status = make_world(bench, *problem, world, alone, &worlds[0]);
@@ -361,8 +390,9 @@ static int bench_shape(gpu_bench *bench, const weft_problem *problem, int world)
         contenders[GEMM].product = &product;
         contenders[GEMM].used = true;
     }
-    if (status == 0 && !alone && world > 1 &&
-        gpu_baseline_make(&bench->device, problem, world, &baseline, &bench->error)) {
+    options = world_options(bench, alone);
+    if (status == 0 && world > 1 &&
+        gpu_baseline_make(&bench->device, problem, world, &options, &baseline, &bench->error)) {
         contenders[COMM].used = true;
         contenders[UNFUSED].used = contenders[GEMM].used;
         contenders[UNFUSED].product = &product;
@@ -383,24 +413,23 @@ static int bench_shape(gpu_bench *bench, const weft_problem *problem, int world)
     return status;
 }
 
+int bench_cuda_ready(void)
+{
+    weft_error_text error = {0};
+    int count = 0;
+
+    if (weft_cuda_gpus.count(&count, &error) != WEFT_OK)
+        return options_error("bench", "--backend cuda: %s", error.text);
+    return count ? 0 : options_error("bench", "--backend cuda: this machine has no GPU");
+}
+
 static int check_call(gpu_bench *bench, weft_problem *problem)
 {
     const weft_options *o = bench->options;
-    weft_problem asked = o->problem;
 
-    if (!o->is_plan_op || asked.op > WEFT_OP_GEMM_AS)
-        return options_error("bench", "--backend cuda measures ag_gemm, gemm_rs, gemm_ar and gemm_as, not %s",
-                             o->op_name);
-    if (asked.beta != 0 || asked.bias || asked.act != WEFT_ACT_NONE || asked.alpha != 1 || asked.l != 1)
-        return options_error(
-            "bench", "--backend cuda measures plain products: alpha 1, beta 0, no bias, act or batch");
-    if (bench->link.bytes_per_ns > 0 && asked.op != WEFT_OP_AG_GEMM && asked.op != WEFT_OP_GEMM_RS)
-        return options_error("bench", "--link: ag_gemm and gemm_rs can run as one rank in the loop, not %s",
-                             o->op_name);
-    if (bench->link.bytes_per_ns > 0 && asked.op == WEFT_OP_GEMM_RS &&
-        (asked.m % o->ranks || asked.n % o->ranks))
-        return options_error("bench", "--link: gemm_rs needs m and n that the ranks divide evenly");
-    if (weft_problem_resolve(&asked, (int)o->ranks, problem, &bench->error) != WEFT_OK)
+    if (bench_cuda_refuses(o, bench->link.bytes_per_ns > 0 ? &bench->link : NULL, true))
+        return 2;
+    if (weft_problem_resolve(&o->problem, (int)o->ranks, problem, &bench->error) != WEFT_OK)
         return options_error("bench", "%s", bench->error.text);
     weft_cuda_driver_widen();
     if (weft_cuda_device_open(0, &bench->device, &bench->error) != WEFT_OK)
@@ -441,8 +470,6 @@ int bench_cuda(const weft_options *options, const bench_link *link)
 
     if (status || !cu)
         return status;
-    if (options->set && strcmp(options->set, "overlap") == 0)
-        return options_error("bench", "--set overlap is for the cpu backend; the others may be used");
     if (options->set)
         count = set_shapes(options->set, problem.op, options->scale, shapes);
     bench.has_peer = cublas_peer_open(&bench.peer, cu) == 0 &&

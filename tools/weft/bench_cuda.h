@@ -2,7 +2,7 @@
 #ifndef WEFT_TOOLS_BENCH_CUDA_H
 #define WEFT_TOOLS_BENCH_CUDA_H
 
-#include "options.h"
+#include "bench.h"
 
 /* A link that is emulated: copies from peers arrive at this rate and this much later. Rate 0: none. */
 typedef struct bench_link {
@@ -12,7 +12,18 @@ typedef struct bench_link {
 /* Reads "450GB/s,2us" into a bench_link. An options_reader. */
 const char *bench_read_link(void *target, const char *value);
 
-/* Returns the exit status; 2 where this build or machine has no GPU to run on. */
+/* All ranks in this process, on its first GPU. Returns the exit status; 2 where this build or machine has no
+ * GPU to run on. */
 int bench_cuda(const weft_options *options, const bench_link *link);
+
+/* In a process of its own for each rank, on the machine's GPUs in turn. */
+bench_operation bench_cuda_ranks;
+
+/* Whether a call asks for something that is not measured on GPUs; says so when `tells`. `link`: NULL = none.
+ */
+bool bench_cuda_refuses(const weft_options *options, const bench_link *link, bool tells);
+
+/* 0, or 2 after a line on standard error where there is no GPU. */
+int bench_cuda_ready(void);
 
 #endif

@@ -3,12 +3,15 @@
 
 #include "core/part.h"
 
-/* The collective of an operation; sums travel in float32. False when the ranks' shares differ. */
-static bool collective_of(const weft_problem *p, int world, int crews, weft_problem *out)
+/* The collective of an operation on `lanes` crews a rank; sums travel as they do in the operation. False when
+ * the ranks' shares differ. */
+static bool collective_of(const weft_problem *p, int world, int lanes, bool alone, weft_problem *out)
 {
     bool gathers_b = p->op == WEFT_OP_AG_GEMM && p->layout == WEFT_LAYOUT_GATHER_B;
     int64_t elements = p->op == WEFT_OP_AG_GEMM ? (gathers_b ? p->k * p->n : p->m * p->k) : p->m * p->n;
-    int lanes = crews / world > 1 ? crews / world : 1;
+    /* Over a link sums are made in two rounds: it carries one while the next is fetched. Copies come to each
+     * lane once from every peer, which does the same. */
+    int64_t chunks = alone && p->op != WEFT_OP_AG_GEMM ? 2 * lanes : lanes;
 
     *out = (weft_problem){.size = sizeof(*out), .l = 1, .alpha = 1, .dtype = p->dtype, .workers = lanes};
     if (elements % world)
@@ -17,12 +20,12 @@ static bool collective_of(const weft_problem *p, int world, int crews, weft_prob
     switch (p->op) {
     case WEFT_OP_GEMM_RS:
         out->op = WEFT_OP_REDUCE_SCATTER;
-        out->dtype = WEFT_F32;
+        out->dtype = p->wire_dtype;
         out->schedule = WEFT_SCHEDULE_PULL;
         break;
     case WEFT_OP_GEMM_AR:
         out->op = WEFT_OP_ALL_REDUCE;
-        out->dtype = WEFT_F32;
+        out->dtype = p->wire_dtype;
         out->schedule = WEFT_SCHEDULE_TWO_SHOT;
         out->count = elements;
         break;
@@ -31,23 +34,23 @@ static bool collective_of(const weft_problem *p, int world, int crews, weft_prob
         out->schedule = WEFT_SCHEDULE_PULL;
         break;
     }
-    /* One chunk of each rank's share for each lane, on whole lines. */
-    out->tile_n = (elements / world / lanes + 63) / 64 * 64;
+    /* Each rank's share in chunks for the lanes, on whole lines. */
+    out->tile_n = (elements / world / chunks + 63) / 64 * 64;
     return out->tile_n > 0;
 }
 
 bool gpu_baseline_make(weft_cuda_device *device, const weft_problem *problem, int world,
-                       gpu_baseline *baseline, weft_error_text *error)
+                       const weft_cuda_world_options *options, gpu_baseline *baseline, weft_error_text *error)
 {
-    weft_cuda_world_options options = {.dense = true, .limits = {10, 10}};
+    int running = options->alone ? 1 : world, lanes = device->crews > running ? device->crews / running : 1;
     weft_problem collective, resolved;
 
-    if (!collective_of(problem, world, device->crews, &collective) ||
+    if (!collective_of(problem, world, lanes, options->alone, &collective) ||
         weft_problem_resolve(&collective, world, &resolved, error) != WEFT_OK ||
-        weft_cuda_world_make(device, &resolved, world, &options, &baseline->comm, error) != WEFT_OK)
+        weft_cuda_world_make(device, &resolved, world, options, &baseline->comm, error) != WEFT_OK)
         return false;
     baseline->comm_first = problem->op == WEFT_OP_AG_GEMM;
-    baseline->products = world;
+    baseline->products = running;
     return device->cu->cuEventCreate(&baseline->join, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
 }
 

@@ -13,15 +13,17 @@ typedef struct gpu_baseline {
     const weft_cuda_world *inputs; /* A and B of a rank's own product */
     const cublas_product *product;
     void *result;
-    int products;    /* the one GPU does every rank's */
+    int products;    /* of all ranks that run: they share the one GPU */
     bool comm_first; /* gather, then multiply; else multiply, then sum or scatter */
     CUevent join;
 } gpu_baseline;
 
-/* The collective that the operation would need: its memory and its kernels on every rank. False where the
- * ranks do not divide it evenly, or it cannot be made. */
+/* The collective that the operation would need: its memory and its kernels on every rank that runs, paced by
+ * an emulated link where the options have one. False where the ranks do not divide it evenly, or it cannot be
+ * made. */
 bool gpu_baseline_make(weft_cuda_device *device, const weft_problem *problem, int world,
-                       gpu_baseline *baseline, weft_error_text *error);
+                       const weft_cuda_world_options *options, gpu_baseline *baseline,
+                       weft_error_text *error);
 void gpu_baseline_free(gpu_baseline *baseline);
 
 /* One round, on the streams of `comm`: begins and ends on the first. */

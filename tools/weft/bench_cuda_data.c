@@ -5,6 +5,7 @@
 #include "run/bound.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 enum { SAMPLES = 400, PATTERN = 1000003 };
@@ -188,4 +189,14 @@ bool gpu_data_check(const weft_cuda_world *w, gpu_data_verdict *worst)
         free(image);
     }
     return true;
+}
+
+void gpu_data_tell(const gpu_data_verdict *worst)
+{
+    if (worst->error == INFINITY)
+        fprintf(stderr, "weft bench: rank %d did not get row %lld, column %lld of its D: it must be %g\n",
+                worst->rank, (long long)worst->row, (long long)worst->col, worst->expected);
+    else if (worst->error > worst->bound)
+        fprintf(stderr, "weft bench: rank %d has %g in row %lld, column %lld of its D, and it must be %g\n",
+                worst->rank, worst->got, (long long)worst->row, (long long)worst->col, worst->expected);
 }

@@ -19,4 +19,7 @@ typedef struct gpu_data_verdict {
  * against the exact product. False when D could not be read. */
 bool gpu_data_check(const weft_cuda_world *w, gpu_data_verdict *worst);
 
+/* A wrong result gets a line on standard error with its place: that tells which part of a plan failed. */
+void gpu_data_tell(const gpu_data_verdict *worst);
+
 #endif

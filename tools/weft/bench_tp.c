@@ -2,6 +2,7 @@
  * The four tensor-parallel products: the schedule asked for beside its parts (the local product, the
  * collective), the unfused baseline and the outside peer, all in one run.
  */
+#include "bench_cuda.h"
 #include "bench_tp.h"
 #include "sets.h"
 
@@ -329,8 +330,7 @@ int bench_tp(bench_context *context)
     int count = 1, status = 0;
 
     if (options->cuda)
-        return options_error(
-            "bench", "--backend cuda puts all ranks on the GPU by itself: call weft bench without weft run");
+        return bench_cuda_ranks(context);
     if (options->set && strcmp(options->set, "overlap") != 0)
         count = set_shapes(options->set, problem.op, options->scale, shapes);
     context->report.columns = columns;

@@ -19,6 +19,8 @@ static const char *peer_choice = "auto";
 
 static bench_link link_choice;
 
+static bool processes;
+
 static const char *read_peer(void *target, const char *value)
 {
     (void)target;
@@ -42,6 +44,8 @@ static const options_flag bench_flags[] = {
      "competitors in the same run: auto (whatever is installed), mpi, none"},
     {"--link", "RATE,LATENCY", OPTIONS_CALL, &link_choice, bench_read_link, 0, 0, "products",
      "with --backend cuda: one rank in the loop, its peers behind an emulated link, such as 450GB/s,2us"},
+    {"--processes", NULL, OPTIONS_SWITCH, &processes, NULL, 0, 0, "products",
+     "with --backend cuda: a process for each rank, on this machine's GPUs in turn"},
     {"--torch", "PYTHON", OPTIONS_TEXT, &torch_python, NULL, 0, 0, "products gemm",
      "a Python that has PyTorch, as one more peer of the products (also WEFT_TORCH_PYTHON)"},
     {0},
@@ -195,8 +199,14 @@ int cmd_bench(int argc, char **argv)
         return status;
     if (link_choice.bytes_per_ns > 0 && !options.cuda)
         return options_error("bench", "--link emulates a link for --backend cuda only");
-    if (options.cuda)
+    if (processes && (!options.cuda || link_choice.bytes_per_ns > 0))
+        return options_error("bench", "--processes is for --backend cuda without --link");
+    if (options.cuda && !processes)
         return bench_cuda(&options, &link_choice);
+    if (options.cuda)
+        return bench_cuda_refuses(&options, NULL, true) || bench_cuda_ready()
+                   ? 2
+                   : bench_launch(&options, argc, argv, false);
     if (find_entry(options.op_name)->alone)
         return bench_run_rank(argc, argv, NULL);
     if (strcmp(peer_choice, "mpi") == 0 && !bench_has_mpi())

@@ -1,0 +1,197 @@
+/* `weft bench --backend cuda` on the fake GPU: what it fills operands with, how it judges results, what it
+ * sets beside them, and ranks as processes. */
+#include "bench_cuda.h"
+#include "bench_cuda_baseline.h"
+#include "bench_cuda_data.h"
+#include "core/dtype.h"
+#include "fake_gpu.h"
+#include "support/check.h"
+#include "support/procs.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static weft_cuda_device device;
+static const weft_cuda_world_options plain = {.limits = {10, 5}};
+
+static weft_problem problem_of(weft_op op, weft_schedule schedule, int64_t m, int64_t n, int64_t k)
+{
+    return (weft_problem){.size = sizeof(weft_problem),
+                          .op = op,
+                          .schedule = schedule,
+                          .m = m,
+                          .n = n,
+                          .k = k,
+                          .l = 1,
+                          .dtype = WEFT_BF16,
+                          .d_dtype = WEFT_BF16,
+                          .wire_dtype = WEFT_F32,
+                          .alpha = 1};
+}
+
+static weft_cuda_world run(weft_problem p, int world, const weft_cuda_world_options *options)
+{
+    weft_error_text error = {0};
+    weft_cuda_world w;
+
+    CHECK_INT(weft_cuda_world_make(&device, &p, world, options, &w, &error), WEFT_OK);
+    CHECK(gpu_data_fill(&w, 11, true));
+    CHECK_INT(weft_cuda_world_launch(&w, &error), WEFT_OK);
+    CHECK_INT(weft_cuda_world_finish(&w, &error), WEFT_OK);
+    return w;
+}
+
+static void test_right_results_pass(void)
+{
+    static const struct {
+        weft_op op;
+        weft_schedule schedule;
+    } cases[] = {{WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A},
+                 {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A},
+                 {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT},
+                 {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_ALL_SCATTER}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        for (int world = 1; world <= 3; world++) {
+            weft_problem p = problem_of(cases[i].op, cases[i].schedule, 130, 120, 96);
+            weft_cuda_world w = run(p, world, &plain);
+            gpu_data_verdict verdict;
+
+            CHECK(gpu_data_check(&w, &verdict));
+            CHECK(verdict.error == 0);
+            weft_cuda_world_free(&w);
+        }
+}
+
+/* A rank alone adds up what it sends; the check knows. */
+static void test_alone(void)
+{
+    static const weft_cuda_world_options alone = {.alone = true, .limits = {10, 5}};
+    weft_problem p = problem_of(WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A, 128, 128, 256);
+    weft_cuda_world w = run(p, 4, &alone);
+    gpu_data_verdict verdict;
+
+    CHECK(gpu_data_check(&w, &verdict));
+    CHECK(verdict.error == 0);
+    weft_cuda_world_free(&w);
+}
+
+/* The worst element is named: one that was not written, and one that is off by a little everywhere. */
+static void test_wrong_results_are_found(void)
+{
+    weft_problem p = problem_of(WEFT_OP_GEMM_AS, WEFT_SCHEDULE_ALL_SCATTER, 64, 64, 64);
+    weft_cuda_world w = run(p, 2, &plain);
+    weft_cuda_place place = weft_cuda_world_place(&w, WEFT_ROLE_D, 1);
+    gpu_data_verdict verdict;
+    double kept = weft_element_get(WEFT_BF16, place.base, (size_t)(7 * place.ld + 9));
+
+    weft_element_set(WEFT_BF16, place.base, (size_t)(7 * place.ld + 9), NAN);
+    CHECK(gpu_data_check(&w, &verdict));
+    CHECK(verdict.error == INFINITY && isnan(verdict.got));
+    CHECK_INT(verdict.rank, 1);
+    CHECK_INT(verdict.row, 7);
+    CHECK_INT(verdict.col, 9);
+    CHECK(verdict.expected == kept);
+    for (int i = 0; i < 64; i++)
+        for (int j = 0; j < 64; j++)
+            weft_element_set(WEFT_BF16, place.base, (size_t)(i * place.ld + j), 1024);
+    CHECK(gpu_data_check(&w, &verdict));
+    CHECK_INT(verdict.rank, 1);
+    CHECK(verdict.got == 1024 && verdict.error == fabs(1024 - verdict.expected));
+    CHECK(verdict.error > verdict.bound);
+    weft_cuda_world_free(&w);
+}
+
+/* Over a link, the collective that stands beside an operation moves as many bytes as that does. */
+static void test_baseline_moves_the_same(void)
+{
+    static const weft_cuda_world_options alone = {
+        .alone = true, .dense = true, .link_bytes_per_ns = 450, .link_latency_ns = 2000, .limits = {10, 5}};
+    weft_problem problems[] = {
+        problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, 512, 512, 256),
+        problem_of(WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A, 512, 512, 256),
+        problem_of(WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A, 512, 512, 256)};
+    problems[2].wire_dtype = WEFT_BF16;
+    for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++) {
+        weft_error_text error = {0};
+        gpu_baseline baseline = {0};
+        weft_cuda_world w = run(problems[i], 4, &alone);
+
+        CHECK(gpu_baseline_make(&device, &problems[i], 4, &alone, &baseline, &error));
+        CHECK_INT(baseline.products, 1);
+        CHECK(w.executors[0].link_bytes > 0);
+        CHECK_INT(baseline.comm.executors[0].link_bytes, w.executors[0].link_bytes);
+        CHECK(gpu_baseline_enqueue_comm(&baseline, &error));
+        CHECK_INT(weft_cuda_world_finish(&baseline.comm, &error), WEFT_OK);
+        gpu_baseline_free(&baseline);
+        weft_cuda_world_free(&w);
+    }
+}
+
+/* Ranks that share the GPU gather, sum or scatter together, and every one's product is counted. */
+static void test_baseline_of_virtual_ranks(void)
+{
+    static const weft_cuda_world_options all = {.dense = true, .limits = {10, 5}};
+    static const weft_op ops[] = {WEFT_OP_AG_GEMM, WEFT_OP_GEMM_RS, WEFT_OP_GEMM_AR, WEFT_OP_GEMM_AS};
+
+    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
+        weft_problem p = problem_of(ops[i], WEFT_SCHEDULE_UNFUSED, 128, 120, 64);
+        weft_error_text error = {0};
+        gpu_baseline baseline = {0};
+
+        CHECK(gpu_baseline_make(&device, &p, 4, &all, &baseline, &error));
+        CHECK_INT(baseline.products, 4);
+        for (int round = 0; round < 2; round++)
+            CHECK(gpu_baseline_enqueue_comm(&baseline, &error));
+        CHECK_INT(weft_cuda_world_finish(&baseline.comm, &error), WEFT_OK);
+        gpu_baseline_free(&baseline);
+    }
+}
+
+/* One rank of a bench whose ranks are processes; rank 0 reads its own report. */
+static void bench_rank(int rank, void *argument)
+{
+    char *words[] = {(char *)argument, "64", "48",     "96",        "--dtype", "bf16", "--iters", "2",
+                     "--warmup",       "1",  "--json", "--backend", "cuda",    NULL};
+    weft_options options;
+    bench_context context = {.options = &options, .rank = rank, .random = 5, .threads = 1};
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+
+    CHECK_INT(options_parse(&options, "bench", NULL, NULL, 13, words), 0);
+    CHECK_INT(weft_init(&context.group), WEFT_OK);
+    context.size = weft_size(context.group);
+    report_open(&context.report, rank == 0 ? out : NULL, true, NULL);
+    CHECK_INT(bench_cuda_ranks(&context), 0);
+    CHECK_INT(report_close(&context.report), 0);
+    fclose(out);
+    if (rank == 0) {
+        CHECK_HAS(text, "\"how\": \"a process for each rank\"");
+        CHECK_HAS(text, "\"max_err\": 0");
+        CHECK_HAS(text, "\"ok\": true");
+    }
+    free(text);
+    weft_finalize(context.group);
+}
+
+static void test_ranks_as_processes(void)
+{
+    static const char *const ops[] = {"ag_gemm", "gemm_rs", "gemm_ar", "gemm_as"};
+
+    fake_gpu_install(2, 16, true);
+    for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
+        procs_run(2 + (int)i % 2, bench_rank, (void *)(uintptr_t)ops[i]);
+}
+
+int main(void)
+{
+    device = fake_gpu(12, true, 21);
+    test_right_results_pass();
+    test_alone();
+    test_wrong_results_are_found();
+    test_baseline_moves_the_same();
+    test_baseline_of_virtual_ranks();
+    test_ranks_as_processes();
+    return check_report("test_cuda_bench");
+}
