@@ -49,8 +49,8 @@ static void choose(uint64_t *state, int experts, int topk, int32_t *expert)
     }
 }
 
-void weft_contest_fill(const weft_contest_shape *shape, weft_dtype dtype, uint64_t seed, int rank,
-                       int64_t tokens, double skew, weft_contest_data *data)
+uint64_t weft_contest_draw(const weft_contest_shape *shape, uint64_t seed, int rank, int64_t tokens,
+                           double skew, weft_contest_data *data)
 {
     uint64_t state = (seed + (uint64_t)rank) * 0xd1342543de82ef95u + 1;
     int64_t most = shape->tokens > 2 ? shape->tokens - 1 : 1;
@@ -60,7 +60,6 @@ void weft_contest_fill(const weft_contest_shape *shape, weft_dtype dtype, uint64
         data->tokens = tokens;
     for (int64_t t = 0; t < data->tokens; t++) {
         int32_t *expert = data->expert + t * shape->topk;
-
         bool skewed = uniform(&state) < skew;
 
         choose(&state, shape->experts, shape->topk, expert);
@@ -69,6 +68,14 @@ void weft_contest_fill(const weft_contest_shape *shape, weft_dtype dtype, uint64
     }
     for (int64_t i = 0; i < data->tokens * shape->topk; i++)
         data->weight[i] = (float)(next_random(&state) >> 40) * 0x1p-24f;
+    return state;
+}
+
+void weft_contest_fill(const weft_contest_shape *shape, weft_dtype dtype, uint64_t seed, int rank,
+                       int64_t tokens, double skew, weft_contest_data *data)
+{
+    uint64_t state = weft_contest_draw(shape, seed, rank, tokens, skew, data);
+
     for (int64_t i = 0; i < data->tokens * shape->hidden; i += 2) {
         double radius = sqrt(-2 * log(1 - uniform(&state))), angle = 6.283185307179586 * uniform(&state);
 

@@ -39,6 +39,10 @@ typedef struct weft_contest_data {
 void weft_contest_fill(const weft_contest_shape *shape, weft_dtype dtype, uint64_t seed, int rank,
                        int64_t tokens, double skew, weft_contest_data *data);
 
+/* The same without x. Returns the generator's state. */
+uint64_t weft_contest_draw(const weft_contest_shape *shape, uint64_t seed, int rank, int64_t tokens,
+                           double skew, weft_contest_data *data);
+
 /* The context of the stand-in expert. */
 typedef struct weft_standin {
     weft_dtype dtype;

@@ -4,7 +4,8 @@
  * experts.
  *
  * Every rank draws its tokens as the contest does. All contenders of an iteration get the same data; the data
- * changes with the iteration. Every element of every result is compared with sums in double.
+ * changes with the iteration (the tokens' values come from some sets in turn). Every element of every result
+ * is compared with sums in double.
  */
 #include "bench_moe.h"
 
@@ -58,9 +59,9 @@ static double rounding(weft_dtype dtype)
 }
 
 /* What combine should give, in double, and the sum of the sizes of its terms. */
-static void expect(moe_subject *it, int set)
+static void expect(moe_subject *it)
 {
-    const weft_contest_data *data = &it->data[set];
+    const weft_contest_data *data = &it->data;
     int64_t hidden = it->shape.hidden;
     int topk = it->shape.topk;
     double *sum = calloc((size_t)hidden * 2, sizeof(double)), *size = sum + hidden;
@@ -82,75 +83,84 @@ static void expect(moe_subject *it, int set)
             }
         }
         for (int64_t i = 0; i < hidden; i++) {
-            it->expected[set][t * hidden + i] = (float)sum[i];
-            it->magnitude[set][t * hidden + i] = (float)size[i];
+            it->expected[t * hidden + i] = (float)sum[i];
+            it->magnitude[t * hidden + i] = (float)size[i];
         }
     }
     free(sum);
     free(scaled);
 }
 
-static int make_data(moe_subject *it, bool contest)
+static int make_data(moe_subject *it)
 {
     bench_context *context = it->context;
     size_t pairs = (size_t)(it->shape.tokens * it->shape.topk),
            elements = (size_t)(it->shape.tokens * it->shape.hidden);
 
-    for (int set = 0; set < MOE_SETS_OF_DATA; set++) {
-        weft_contest_data *data = &it->data[set];
-
-        if (weft_alloc(context->group, elements * weft_dtype_size(it->dtype), 0, &data->x) != WEFT_OK)
-            return bench_fail(context, "allocating");
-        data->expert = malloc(pairs * sizeof(int32_t));
-        data->weight = malloc(pairs * sizeof(float));
-        it->expected[set] = malloc(elements * sizeof(float));
-        it->magnitude[set] = malloc(elements * sizeof(float));
-        if (!data->expert || !data->weight || !it->expected[set] || !it->magnitude[set])
-            return 1;
-        weft_contest_fill(&it->shape, it->dtype, bench_random(context) >> 20, context->rank,
-                          contest ? -1 : it->shape.tokens, asked.skew, data);
-        expect(it, set);
-    }
+    it->drawn = it->expecting = -1;
+    it->data.expert = malloc(pairs * sizeof(int32_t));
+    it->data.weight = malloc(pairs * sizeof(float));
+    it->expected = malloc(elements * sizeof(float));
+    it->magnitude = malloc(elements * sizeof(float));
     it->y = malloc((size_t)it->shape.tokens * (size_t)it->row_bytes);
-    return it->y ? 0 : 1;
+    if (!it->data.expert || !it->data.weight || !it->expected || !it->magnitude || !it->y)
+        return 1;
+    for (int set = 0; set < MOE_SETS_OF_TOKENS; set++) {
+        if (weft_alloc(context->group, elements * weft_dtype_size(it->dtype), 0, &it->x[set]) != WEFT_OK)
+            return bench_fail(context, "allocating");
+        it->data.x = it->x[set];
+        weft_contest_fill(&it->shape, it->dtype, bench_random(context) >> 20, context->rank, it->shape.tokens,
+                          0, &it->data);
+    }
+    return 0;
 }
 
 static void free_data(moe_subject *it)
 {
-    for (int set = 0; set < MOE_SETS_OF_DATA; set++) {
-        weft_free(it->context->group, it->data[set].x);
-        free(it->data[set].expert);
-        free(it->data[set].weight);
-        free(it->expected[set]);
-        free(it->magnitude[set]);
-    }
+    for (int set = 0; set < MOE_SETS_OF_TOKENS; set++)
+        weft_free(it->context->group, it->x[set]);
+    free(it->data.expert);
+    free(it->data.weight);
+    free(it->expected);
+    free(it->magnitude);
     free(it->y);
     free(it->owner);
     free(it->local_index);
 }
 
-int moe_prepare(moe_subject *it)
+void moe_draw(moe_subject *it, int iteration)
 {
-    memset(it->y, 0xff, (size_t)it->shape.tokens * (size_t)it->row_bytes);
-    return 0;
+    if (it->drawn == iteration)
+        return;
+    it->drawn = iteration;
+    it->data.x = it->x[iteration % MOE_SETS_OF_TOKENS];
+    weft_contest_draw(&it->shape, bench_random(it->context) >> 20, it->context->rank,
+                      it->contest ? -1 : it->shape.tokens, asked.skew, &it->data);
 }
 
-int moe_check(moe_subject *it, int iteration, bool reduced)
+void moe_prepare(moe_subject *it, int iteration)
 {
-    int set = iteration % MOE_SETS_OF_DATA;
-    int64_t elements = it->data[set].tokens * it->shape.hidden;
+    moe_draw(it, iteration);
+    memset(it->y, 0xff, (size_t)it->shape.tokens * (size_t)it->row_bytes);
+}
+
+void moe_check(moe_subject *it, int iteration, bool reduced)
+{
+    int64_t elements = it->data.tokens * it->shape.hidden;
     double unit = rounding(it->dtype), sums = (it->shape.topk + 3) * 0x1p-22;
 
+    if (it->expecting != iteration)
+        expect(it);
+    it->expecting = iteration;
     /* fp32 sums, one rounding to the type; in reduced mode every rank's part is rounded once more */
     for (int64_t i = 0; i < elements; i++) {
-        double value = weft_element_get(it->dtype, it->y, (size_t)i), right = it->expected[set][i];
+        double value = weft_element_get(it->dtype, it->y, (size_t)i), right = it->expected[i];
         double bound =
-            it->magnitude[set][i] * (sums + (reduced ? 2 * unit : 0)) + fabs(right) * unit * 1.01 + 1e-7;
+            it->magnitude[i] * (sums + (reduced ? 2 * unit : 0)) + fabs(right) * unit * 1.01 + 1e-7;
 
         if (!(fabs(value - right) <= bound))
             it->ok = false;
     }
-    return 0;
 }
 
 /* ---- the rungs ----------------------------------------------------------------------------------------- */
@@ -171,16 +181,17 @@ static int prepare_rung(void *argument, int iteration)
 {
     rung *r = argument;
 
-    (void)iteration;
-    return moe_prepare(r->it);
+    moe_prepare(r->it, iteration);
+    return 0;
 }
 
 static int run_rung(void *argument, int iteration)
 {
     rung *r = argument;
-    const weft_contest_data *data = moe_data(r->it, iteration);
+    const weft_contest_data *data = &r->it->data;
     weft_moe_input input = {data->tokens, data->x, data->expert, data->weight};
 
+    (void)iteration;
     return weft_moe_forward(r->moe, 0, &input, &r->it->expert, r->it->y) != WEFT_OK;
 }
 
@@ -196,7 +207,8 @@ static int check_rung(void *argument, int iteration)
     r->sum.combine_bytes += stats.combine_bytes;
     r->sum.entries += stats.entries;
     r->rounds++;
-    return moe_check(r->it, iteration, r->reduced);
+    moe_check(r->it, iteration, r->reduced);
+    return 0;
 }
 
 static int open_rung(moe_subject *it, rung *r, const char *name, weft_moe_impl impl, bool reduced)
@@ -374,7 +386,7 @@ static int measure_shape(moe_subject *it, double *log_speedup, double *log_count
 static int bench_shape(bench_context *context, weft_contest_shape shape, weft_dtype dtype, bool contest,
                        double *log_speedup, double *log_count)
 {
-    moe_subject it = {.context = context, .shape = shape, .dtype = dtype};
+    moe_subject it = {.context = context, .shape = shape, .dtype = dtype, .contest = contest};
     int *here = calloc((size_t)context->size, sizeof(int)), status = 1;
 
     it.row_bytes = shape.hidden * (int64_t)weft_dtype_size(dtype);
@@ -391,7 +403,7 @@ static int bench_shape(bench_context *context, weft_contest_shape shape, weft_dt
                                 .owner = shape.experts > 256 ? it.owner : NULL};
     it.expert = weft_standin_expert(&it.standin);
     if (here && it.owner && it.local_index)
-        status = make_data(&it, contest);
+        status = make_data(&it);
     if (!status)
         status = measure_shape(&it, log_speedup, log_count);
     free_data(&it);

@@ -70,8 +70,8 @@ static int prepare_peer(void *argument, int iteration)
 {
     moe_peer *p = argument;
 
-    (void)iteration;
-    return moe_prepare(p->it);
+    moe_prepare(p->it, iteration);
+    return 0;
 }
 
 /* Stable counting sort by (rank, expert), and the rows packed in that order. */
@@ -154,8 +154,9 @@ static int run_peer(void *argument, int iteration)
 {
     moe_peer *p = argument;
     const bench_mpi *mpi = p->it->context->mpi;
-    const weft_contest_data *data = moe_data(p->it, iteration);
+    const weft_contest_data *data = &p->it->data;
 
+    (void)iteration;
     sort_and_pack(p, data);
     mpi->all_to_all(p->send_counts, p->most_here * (int64_t)sizeof(int), p->recv_counts);
     count_bytes(p, p->send_counts, p->send_bytes, p->send_offsets);
@@ -171,7 +172,8 @@ static int check_peer(void *argument, int iteration)
 {
     moe_peer *p = argument;
 
-    return moe_check(p->it, iteration, false);
+    moe_check(p->it, iteration, false);
+    return 0;
 }
 
 bench_contender moe_peer_contender(moe_peer *p)
@@ -185,26 +187,24 @@ bench_contender moe_peer_contender(moe_peer *p)
 struct moe_copy {
     moe_subject *it;
     bool reduced;
-    char *there, *out, *back;      /* symmetric: rows received, results as made, results returned */
-    int32_t *to[MOE_SETS_OF_DATA]; /* per row: token, destination, results it has */
-    int64_t rows[MOE_SETS_OF_DATA];
+    char *there, *out, *back; /* symmetric: rows received, results as made, results returned */
+    int32_t *to;              /* per row: token, destination, results it has */
+    int64_t rows;
 };
 
 enum { COPY_FIELDS = 3 };
 
 /* Which rows a mode sends: one per token and rank; and back one each, or one per expert there. */
-static bool list_rows(moe_copy *c, int set)
+static void list_rows(moe_copy *c)
 {
     const moe_subject *it = c->it;
-    const weft_contest_data *data = &it->data[set];
+    const weft_contest_data *data = &it->data;
     int topk = it->shape.topk;
 
-    c->to[set] = calloc((size_t)(data->tokens * topk) * COPY_FIELDS + 1, sizeof(int32_t));
-    if (!c->to[set])
-        return false;
+    c->rows = 0;
     for (int64_t t = 0; t < data->tokens; t++)
         for (int r = 0; r < it->context->size; r++) {
-            int32_t *row = c->to[set] + c->rows[set] * COPY_FIELDS, experts = 0;
+            int32_t *row = c->to + c->rows * COPY_FIELDS, experts = 0;
 
             for (int k = 0; k < topk; k++)
                 experts += data->expert[t * topk + k] >= 0 && it->owner[data->expert[t * topk + k]] == r;
@@ -213,9 +213,8 @@ static bool list_rows(moe_copy *c, int set)
             row[0] = (int32_t)t;
             row[1] = r;
             row[2] = c->reduced ? 1 : experts;
-            c->rows[set]++;
+            c->rows++;
         }
-    return true;
 }
 
 moe_copy *moe_copy_open(moe_subject *it, bool reduced)
@@ -223,22 +222,18 @@ moe_copy *moe_copy_open(moe_subject *it, bool reduced)
     moe_copy *c = calloc(1, sizeof(*c));
     size_t tokens = (size_t)it->shape.tokens, row = (size_t)it->row_bytes;
     size_t results = reduced ? (size_t)it->context->size : (size_t)it->shape.topk;
-    bool listed = c != NULL;
 
     if (!c)
         return NULL;
     c->it = it;
     c->reduced = reduced;
-    if (weft_alloc(it->context->group, tokens * (size_t)it->context->size * row, 0, (void **)&c->there) !=
+    c->to = calloc(tokens * (size_t)it->shape.topk * COPY_FIELDS, sizeof(int32_t));
+    if (!c->to ||
+        weft_alloc(it->context->group, tokens * (size_t)it->context->size * row, 0, (void **)&c->there) !=
             WEFT_OK ||
         weft_alloc(it->context->group, tokens * results * row, 0, (void **)&c->out) != WEFT_OK ||
         weft_alloc(it->context->group, tokens * results * row, 0, (void **)&c->back) != WEFT_OK) {
         bench_fail(it->context, "allocating");
-        listed = false;
-    }
-    for (int set = 0; listed && set < MOE_SETS_OF_DATA; set++)
-        listed = list_rows(c, set);
-    if (!listed) {
         moe_copy_close(c);
         return NULL;
     }
@@ -252,9 +247,17 @@ void moe_copy_close(moe_copy *c)
     weft_free(c->it->context->group, c->there);
     weft_free(c->it->context->group, c->out);
     weft_free(c->it->context->group, c->back);
-    for (int set = 0; set < MOE_SETS_OF_DATA; set++)
-        free(c->to[set]);
+    free(c->to);
     free(c);
+}
+
+static int prepare_copy(void *argument, int iteration)
+{
+    moe_copy *c = argument;
+
+    moe_draw(c->it, iteration);
+    list_rows(c);
+    return 0;
 }
 
 /* Every row is written to its rank, then every result is read from there; each row once. */
@@ -262,19 +265,20 @@ static int run_copy(void *argument, int iteration)
 {
     moe_copy *c = argument;
     const moe_subject *it = c->it;
-    int set = iteration % MOE_SETS_OF_DATA, me = it->context->rank;
-    const weft_contest_data *data = &it->data[set];
+    int me = it->context->rank;
+    const weft_contest_data *data = &it->data;
     size_t row = (size_t)it->row_bytes, result = 0;
 
-    for (int64_t i = 0; i < c->rows[set]; i++) {
-        const int32_t *to = c->to[set] + i * COPY_FIELDS;
+    (void)iteration;
+    for (int64_t i = 0; i < c->rows; i++) {
+        const int32_t *to = c->to + i * COPY_FIELDS;
         char *there = weft_peer(it->context->group, c->there, to[1]);
 
         memcpy(there + ((size_t)me * (size_t)it->shape.tokens + (size_t)to[0]) * row,
                (const char *)data->x + (size_t)to[0] * row, row);
     }
-    for (int64_t i = 0; i < c->rows[set]; i++) {
-        const int32_t *to = c->to[set] + i * COPY_FIELDS;
+    for (int64_t i = 0; i < c->rows; i++) {
+        const int32_t *to = c->to + i * COPY_FIELDS;
         const char *out = weft_peer(it->context->group, c->out, to[1]);
 
         for (int32_t j = 0; j < to[2]; j++, result++)
@@ -285,6 +289,8 @@ static int run_copy(void *argument, int iteration)
 
 bench_contender moe_copy_contender(moe_copy *c)
 {
-    return (bench_contender){
-        .name = c->reduced ? "memcpy reduced" : "memcpy exact", .argument = c, .run = run_copy};
+    return (bench_contender){.name = c->reduced ? "memcpy reduced" : "memcpy exact",
+                             .argument = c,
+                             .prepare = prepare_copy,
+                             .run = run_copy};
 }
