@@ -18,7 +18,10 @@ enum {
     SUMS_BYTES = 4 << 20,   /* of sums kept in the workspace between stretches */
     SPREAD_LINES = 3,       /* of a row of D that make it worth writing two places at once */
     GROUP_BYTES = 32 << 10, /* of the panels of a group: half of L1 */
-    GROUP_FEWEST = 4        /* panels that are worth a group */
+    GROUP_FEWEST = 4,       /* panels that are worth a group */
+    WIDE_COLUMNS = 1536,    /* of a wide group, at most: less than nc of every core */
+    WIDE_BYTES = 192 << 10, /* of its panels, which stay in L2 */
+    WIDE_FEWEST = 16        /* panels that are worth a wide group */
 };
 
 /* The length of equal blocks of at most `most`, a multiple of `step`; `length` itself if it fits. */
@@ -141,9 +144,18 @@ static int64_t panels_in_l1(const weft_kernel *kernel, int64_t k)
     return count;
 }
 
+/* For D or sums that another core has: so many that each of their pages is visited once. */
+static int64_t panels_in_l2(const weft_kernel *kernel, int64_t k)
+{
+    int64_t panel = weft_pack_k(kernel, k) * kernel->nr * (int64_t)weft_dtype_size(kernel->type);
+    int64_t count = min64(WIDE_BYTES / panel, WIDE_COLUMNS / kernel->nr);
+
+    return count < WIDE_FEWEST ? panels_in_l1(kernel, k) : count;
+}
+
 int weft_gemm_order(const weft_binding *bind, int64_t m, int64_t k)
 {
-    int64_t panels = k <= bind->kc ? panels_in_l1(bind->kernel, k) : 1;
+    int64_t panels = k <= bind->kc ? panels_in_l2(bind->kernel, k) : 1;
 
     if (!bind->kernel->keep || m <= WEFT_GEMM_STREAM_ROWS)
         return 0;
@@ -280,7 +292,8 @@ static int64_t group_of(const gemm_job *job)
         return job->tile->order;
     if (job->cut.k_count > 1 || job->streams)
         return 1;
-    count = panels_in_l1(job->kernel, job->cut.k);
+    count = job->finish && job->tile->d_count > 1 ? panels_in_l2(job->kernel, job->cut.k)
+                                                  : panels_in_l1(job->kernel, job->cut.k);
     /* Two panels pay only where rows of another core are read. */
     return count < GROUP_FEWEST && !job->tile->acc ? 1 : count;
 }

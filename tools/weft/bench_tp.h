@@ -21,6 +21,7 @@ typedef struct tp_local {
     void *full[TP_MOST_SETS]; /* the operand that the op gathers, resident; NULL when it gathers none */
     void *d;
     size_t d_bytes;
+    int64_t d_cols; /* gemm_as: all of D, of which the product fills this rank's columns */
 } tp_local;
 
 /* The collective alone. */

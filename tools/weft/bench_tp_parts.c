@@ -62,7 +62,8 @@ int tp_local_open(tp_local *local, tp_data *data)
     p.act = WEFT_ACT_NONE;
     /* With a reduction, what the product gives is partial sums. */
     p.d_dtype = reduces(&data->problem) ? p.wire_dtype : p.d_dtype;
-    local->d_bytes = (size_t)(p.m * p.n * p.l) * weft_dtype_size(p.d_dtype);
+    local->d_cols = data->problem.op == WEFT_OP_GEMM_AS ? data->problem.n : p.n;
+    local->d_bytes = (size_t)(p.m * local->d_cols * p.l) * weft_dtype_size(p.d_dtype);
     /* From the same kind of memory as the operands: pages of the same size. Every rank asks for the same. */
     if (take(data, (size_t)((data->problem.m + 1) * (data->problem.n + 1) * p.l) * weft_dtype_size(p.d_dtype),
              &local->d))
@@ -125,10 +126,10 @@ int tp_local_run(void *argument, int iteration)
         operands.a = local->full[set];
     operands.lda = p->transa ? at.a.rows : at.a.cols;
     operands.ldb = p->transb ? at.b.rows : at.b.cols;
-    operands.ldd = at.d.cols;
+    operands.ldd = local->d_cols;
     operands.stride_a = at.a.rows * at.a.cols;
     operands.stride_b = operands.b == data->set[set].packed ? 0 : at.b.rows * at.b.cols;
-    operands.stride_d = at.d.rows * at.d.cols;
+    operands.stride_d = at.d.rows * local->d_cols;
     if (weft_run(local->plan, &operands) == WEFT_OK)
         return 0;
     fprintf(stderr, "weft bench: the local product: %s\n", weft_error(local->solo));
