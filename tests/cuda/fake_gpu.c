@@ -258,6 +258,23 @@ static void launch_end(fake_launch *launch)
     launch->active = false;
 }
 
+/* Whether every peer entered with the operands that this launch has; if not, it is given up. */
+static bool same_meeting(fake_launch *launch)
+{
+    const weft_cuda_args *g = &launch->args;
+    for (int r = 0; r < g->world; r++) {
+        const uint64_t *enter = g->signals + r * WEFT_CUDA_LINE_WORDS;
+        if (r == g->rank || enter[1 + g->control->run % 2] == g->meeting)
+            continue;
+        g->control->record = (weft_cuda_record){
+            .set = 2, .signal = (uint32_t)r, .plan_task = WEFT_CUDA_OTHER_MEETING, .run = g->control->run};
+        for (int p = 0; p < g->world; p++)
+            __atomic_store_n(&g->peers[p]->abort, 1, __ATOMIC_RELEASE);
+        return false;
+    }
+    return true;
+}
+
 static bool step_launch(fake_launch *launch)
 {
     const weft_cuda_args *g = &launch->args;
@@ -268,6 +285,8 @@ static bool step_launch(fake_launch *launch)
     }
     if (!launch->entered && reached(launch, g->enter_wait0, g->enter_waits)) {
         stamp(launch, g->trace_tasks, 0);
+        for (uint32_t i = 0; i < g->enter_posts; i++)
+            g->posts[g->enter_post0 + i][1 + g->control->run % 2] = g->meeting;
         post(launch, g->enter_post0, g->enter_posts);
         launch->entered = moved = true;
     }
@@ -277,7 +296,8 @@ static bool step_launch(fake_launch *launch)
         over &= launch->lanes[i].done == lane_at(launch, i)->task_count;
     if (over && launch->entered && reached(launch, g->exit_wait0, g->exit_waits)) {
         stamp(launch, g->trace_tasks, 1);
-        g->control->run++;
+        if (same_meeting(launch))
+            g->control->run++;
         launch_end(launch);
         moved = true;
     }

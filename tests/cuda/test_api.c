@@ -159,6 +159,28 @@ static void errors_rank(weft_group *group, void *argument)
     weft_plan_destroy(plan);
 }
 
+/* Two sets of operands that all ranks know; then the ranks mix them, and what a peer would read is not there.
+ */
+static void mixed_rank(weft_group *group, void *argument)
+{
+    weft_problem p = product(64, 64, 32);
+    weft_plan *plan = NULL;
+    void *block;
+
+    (void)argument;
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_alloc(group, 2 * BLOCK_BYTES, 0, &block), WEFT_OK);
+    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
+    weft_operands sets[] = {operands_in(block), operands_in((char *)block + BLOCK_BYTES)};
+    for (int i = 0; i < 6; i++)
+        CHECK_INT(weft_run_on(plan, &sets[i % 2], NULL), WEFT_OK);
+    CHECK_INT(weft_run_wait(plan, NULL), WEFT_OK);
+    CHECK_INT(weft_run(plan, &sets[weft_rank(group) == 1]), WEFT_ERR_MISMATCH);
+    CHECK_HAS(weft_error(group), "may change only in the same call on all ranks");
+    CHECK_INT(weft_run(plan, &sets[0]), WEFT_ERR_MISMATCH);
+    weft_plan_destroy(plan);
+}
+
 static void broken_rank(weft_group *group, void *argument)
 {
     CHECK_INT(weft_group_use_gpu(group, 0), WEFT_ERR_SYSTEM);
@@ -256,6 +278,8 @@ int main(void)
     fake_gpu_install(1, 16, true);
     ranks_run(2, plans_rank, NULL);
     ranks_run(2, errors_rank, NULL);
+    ranks_run(2, mixed_rank, NULL);
+    ranks_run(3, mixed_rank, NULL);
     ranks_run(3, missing_rank, NULL);
     test_broken();
     return check_report("test_cuda_api");

@@ -137,6 +137,28 @@ static void missing_of(int world)
     ranks_run(2, alone, NULL); /* the GPU still works, in this very process */
 }
 
+/* Operands that all ranks know, but not together: an error instead of a product of the wrong matrices. */
+static void mixed_rank(weft_group *group, void *argument)
+{
+    weft_operands sets[2];
+    weft_plan *plan = ready(group, &sets[0]);
+    char *block = NULL;
+
+    (void)argument;
+    CHECK_INT(weft_alloc(group, MATRIX_BYTES, 0, (void **)&block), WEFT_OK);
+    sets[1] = sets[0];
+    sets[1].a = block;
+    CHECK_INT(weft_run(plan, &sets[1]), WEFT_OK);
+    CHECK_INT(weft_run(plan, &sets[weft_rank(group) == 1]), WEFT_ERR_MISMATCH);
+    weft_plan_destroy(plan);
+}
+
+static void mixed_of(int world)
+{
+    ranks_run(world, mixed_rank, NULL);
+    ranks_run(2, alone, NULL);
+}
+
 /* Rank 1 is killed while its kernel waits for the others (`amid`), or between runs. */
 static void killed_rank(int rank, void *argument)
 {
@@ -263,12 +285,12 @@ int main(int argc, char **argv)
         void (*part)(int);
         int world;
     } parts[] = {
-        {"threads", threads_of, 1},     {"threads", threads_of, 2},    {"threads", threads_of, 3},
-        {"threads", threads_of, 4},     {"threads", threads_of, 5},    {"threads", threads_of, 6},
-        {"threads", threads_of, 7},     {"threads", threads_of, 8},    {"many", many_of, 4},
-        {"graph", graph_of, 2},         {"missing", missing_of, 2},    {"processes", processes_of, 2},
-        {"processes", processes_of, 4}, {"killed idle", killed_of, 2}, {"killed amid", killed_of, -3},
-        {"small", small_of, 2}};
+        {"threads", threads_of, 1},     {"threads", threads_of, 2},     {"threads", threads_of, 3},
+        {"threads", threads_of, 4},     {"threads", threads_of, 5},     {"threads", threads_of, 6},
+        {"threads", threads_of, 7},     {"threads", threads_of, 8},     {"many", many_of, 4},
+        {"graph", graph_of, 2},         {"mixed", mixed_of, 3},         {"missing", missing_of, 2},
+        {"processes", processes_of, 2}, {"processes", processes_of, 4}, {"killed idle", killed_of, 2},
+        {"killed amid", killed_of, -3}, {"small", small_of, 2}};
     int status = run_part("a GPU", look_for_gpu, 1);
 
     if (status == NO_GPU)

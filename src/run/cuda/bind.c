@@ -130,6 +130,7 @@ static weft_status hold_meeting(weft_plan *plan, const weft_operands *operands, 
                                  theirs->stride[role]};
         }
     meeting->next = plan->gpu->meetings;
+    meeting->number = meeting->next ? meeting->next->number + 1 : 1;
     plan->gpu->meetings = meeting;
     *held = meeting;
     return WEFT_OK;
@@ -255,6 +256,7 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, weft_cud
     if (status != WEFT_OK)
         return status;
     status = lower(plan, operands, meeting, &executor);
+    executor.args.meeting = meeting ? meeting->number : 0;
     if (met) {
         weft_status all = weft_cuda_agree(plan->group, WEFT_CALL_AGREE, status);
 

@@ -233,6 +233,12 @@ weft_status weft_cuda_executor_outcome(const weft_cuda_executor *executor, CUstr
     if (control.record.set) {
         const weft_cuda_record *r = &control.record;
         uint32_t world = (uint32_t)executor->args.world;
+        if (r->plan_task == WEFT_CUDA_OTHER_MEETING)
+            return weft_error_set(
+                error, WEFT_ERR_MISMATCH,
+                "rank %d ran with operands that rank %u does not expect: what peers touch may change only in "
+                "the same call on all ranks",
+                executor->rank, r->signal);
         if (r->signal < world)
             return weft_error_set(error, WEFT_ERR_TIMEOUT,
                                   "rank %d waited %.3g s for rank %u to enter run %llu, and it did not come",

@@ -176,17 +176,30 @@ static __device__ __forceinline__ void task_done(const weft_cuda_args &g, const 
     post_all(g, t.post0, t.post_count);
 }
 
-/* One thread of the rank: its memory may be used in this run; notes when all peers say the same. */
+/*
+ * One thread of the rank: its memory may be used in this run; notes when all peers say the same. Beside an
+ * ENTER signal, doubled by parity, stands with which operands the peer entered: another one's addresses of
+ * them would be wrong here, so the run is given up. Written before the add_release, read after the wait.
+ */
 static __device__ __forceinline__ void enter_run(const weft_cuda_args &g, uint64_t run, uint64_t began)
 {
     if (g.trace)
         g.trace[2 * g.trace_tasks] = began;
     wait_list(g, g.enter_wait0, g.enter_waits, 0, run);
+    for (uint32_t i = 0; i < g.enter_posts; i++)
+        g.posts[g.enter_post0 + i][1 + run % 2] = g.meeting;
     post_all(g, g.enter_post0, g.enter_posts);
     for (int r = 0; r < g.world; r++) {
         weft_cuda_wait enter = {g.signals + r * WEFT_CUDA_LINE_WORDS, 1, 1, (uint32_t)r};
-        if (r != g.rank && !wait_for(g, enter, 0, run))
+        if (r == g.rank)
+            continue;
+        if (!wait_for(g, enter, 0, run))
             return;
+        uint64_t theirs = load_acquire(enter.signal + 1 + run % 2);
+        if (theirs != g.meeting) {
+            give_up(g, (uint32_t)r, WEFT_CUDA_OTHER_MEETING, run, theirs, g.meeting);
+            return;
+        }
     }
     atomicExch(&g.control->entered, (uint32_t)run + 1); /* partner: the load in wait_for */
 }

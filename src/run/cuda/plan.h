@@ -22,6 +22,7 @@ typedef struct weft_cuda_spot {
 /* What all ranks had when they met: spots[role * world + rank] of the roles that peers touch. */
 typedef struct weft_cuda_meeting {
     struct weft_cuda_meeting *next;
+    uint32_t number; /* counted from 1, the same on all ranks */
     weft_cuda_spot spots[];
 } weft_cuda_meeting;
 

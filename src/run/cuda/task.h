@@ -89,6 +89,7 @@ typedef struct weft_cuda_control {
 } weft_cuda_control;
 
 enum { WEFT_CUDA_CREWS_MAX = 160 };
+enum { WEFT_CUDA_OTHER_MEETING = 1 << 30 }; /* plan_task of a record: a peer entered with other operands */
 
 typedef struct weft_cuda_args {
     /* Each crew's lane, passed by value: the walkers begin without a load. Behind them, in memory, the copy
@@ -102,7 +103,7 @@ typedef struct weft_cuda_args {
     uint64_t *const *posts;
     const void *maps;     /* CUtensorMap[] */
     uint32_t maps_reused; /* other maps may have been there before: see maps.h */
-    uint32_t pad;
+    uint32_t meeting;     /* which of the ranks' operands this run has; it enters with it */
     weft_cuda_control *control;
     weft_cuda_control *const *peers; /* every rank's control block, own included */
     int32_t world;
