@@ -4,8 +4,7 @@
  * experts.
  *
  * Every rank draws its tokens as the contest does. All contenders of an iteration get the same data; the data
- * changes with the iteration (the tokens' values come from some sets in turn). Every element of every result
- * is compared with sums in double.
+ * changes with the iteration. Every element of every result is compared with sums in double.
  */
 #include "bench_moe.h"
 
@@ -59,9 +58,9 @@ static double rounding(weft_dtype dtype)
 }
 
 /* What combine should give, in double, and the sum of the sizes of its terms. */
-static void expect(moe_subject *it)
+static void expect(moe_subject *it, int draw)
 {
-    const weft_contest_data *data = &it->data;
+    const weft_contest_data *data = &it->data[draw];
     int64_t hidden = it->shape.hidden;
     int topk = it->shape.topk;
     double *sum = calloc((size_t)hidden * 2, sizeof(double)), *size = sum + hidden;
@@ -83,84 +82,85 @@ static void expect(moe_subject *it)
             }
         }
         for (int64_t i = 0; i < hidden; i++) {
-            it->expected[t * hidden + i] = (float)sum[i];
-            it->magnitude[t * hidden + i] = (float)size[i];
+            it->expected[draw][t * hidden + i] = (float)sum[i];
+            it->magnitude[draw][t * hidden + i] = (float)size[i];
         }
     }
     free(sum);
     free(scaled);
 }
 
-static int make_data(moe_subject *it)
+static int make_data(moe_subject *it, bool contest)
 {
     bench_context *context = it->context;
     size_t pairs = (size_t)(it->shape.tokens * it->shape.topk),
-           elements = (size_t)(it->shape.tokens * it->shape.hidden);
+           row = (size_t)it->shape.hidden * sizeof(float);
 
-    it->drawn = it->expecting = -1;
-    it->data.expert = malloc(pairs * sizeof(int32_t));
-    it->data.weight = malloc(pairs * sizeof(float));
-    it->expected = malloc(elements * sizeof(float));
-    it->magnitude = malloc(elements * sizeof(float));
-    it->y = malloc((size_t)it->shape.tokens * (size_t)it->row_bytes);
-    if (!it->data.expert || !it->data.weight || !it->expected || !it->magnitude || !it->y)
-        return 1;
-    for (int set = 0; set < MOE_SETS_OF_TOKENS; set++) {
-        if (weft_alloc(context->group, elements * weft_dtype_size(it->dtype), 0, &it->x[set]) != WEFT_OK)
-            return bench_fail(context, "allocating");
-        it->data.x = it->x[set];
-        weft_contest_fill(&it->shape, it->dtype, bench_random(context) >> 20, context->rank, it->shape.tokens,
-                          0, &it->data);
+    it->draws = contest ? MOE_DRAWS : MOE_SETS_OF_TOKENS;
+    for (int draw = 0; draw < it->draws; draw++) {
+        weft_contest_data *data = &it->data[draw];
+        uint64_t seed = bench_random(context) >> 20;
+
+        data->expert = malloc(pairs * sizeof(int32_t));
+        data->weight = malloc(pairs * sizeof(float));
+        if (!data->expert || !data->weight)
+            return 1;
+        if (draw < MOE_SETS_OF_TOKENS) {
+            if (weft_alloc(context->group, (size_t)(it->shape.tokens * it->row_bytes), 0, &it->x[draw]) !=
+                WEFT_OK)
+                return bench_fail(context, "allocating");
+            data->x = it->x[draw];
+            weft_contest_fill(&it->shape, it->dtype, seed, context->rank, it->shape.tokens, 0, data);
+        }
+        data->x = it->x[draw % MOE_SETS_OF_TOKENS];
+        weft_contest_draw(&it->shape, seed, context->rank, contest ? -1 : it->shape.tokens, asked.skew, data);
+        it->expected[draw] = malloc((size_t)data->tokens * row);
+        it->magnitude[draw] = malloc((size_t)data->tokens * row);
+        if (!it->expected[draw] || !it->magnitude[draw])
+            return 1;
+        expect(it, draw);
     }
-    return 0;
+    it->y = malloc((size_t)it->shape.tokens * (size_t)it->row_bytes);
+    return it->y ? 0 : 1;
 }
 
 static void free_data(moe_subject *it)
 {
     for (int set = 0; set < MOE_SETS_OF_TOKENS; set++)
         weft_free(it->context->group, it->x[set]);
-    free(it->data.expert);
-    free(it->data.weight);
-    free(it->expected);
-    free(it->magnitude);
+    for (int draw = 0; draw < it->draws; draw++) {
+        free(it->data[draw].expert);
+        free(it->data[draw].weight);
+        free(it->expected[draw]);
+        free(it->magnitude[draw]);
+    }
     free(it->y);
     free(it->owner);
     free(it->local_index);
 }
 
-void moe_draw(moe_subject *it, int iteration)
+int moe_prepare(moe_subject *it)
 {
-    if (it->drawn == iteration)
-        return;
-    it->drawn = iteration;
-    it->data.x = it->x[iteration % MOE_SETS_OF_TOKENS];
-    weft_contest_draw(&it->shape, bench_random(it->context) >> 20, it->context->rank,
-                      it->contest ? -1 : it->shape.tokens, asked.skew, &it->data);
-}
-
-void moe_prepare(moe_subject *it, int iteration)
-{
-    moe_draw(it, iteration);
     memset(it->y, 0xff, (size_t)it->shape.tokens * (size_t)it->row_bytes);
+    return 0;
 }
 
-void moe_check(moe_subject *it, int iteration, bool reduced)
+int moe_check(moe_subject *it, int iteration, bool reduced)
 {
-    int64_t elements = it->data.tokens * it->shape.hidden;
+    int draw = iteration % it->draws;
+    int64_t elements = it->data[draw].tokens * it->shape.hidden;
     double unit = rounding(it->dtype), sums = (it->shape.topk + 3) * 0x1p-22;
 
-    if (it->expecting != iteration)
-        expect(it);
-    it->expecting = iteration;
     /* fp32 sums, one rounding to the type; in reduced mode every rank's part is rounded once more */
     for (int64_t i = 0; i < elements; i++) {
-        double value = weft_element_get(it->dtype, it->y, (size_t)i), right = it->expected[i];
+        double value = weft_element_get(it->dtype, it->y, (size_t)i), right = it->expected[draw][i];
         double bound =
-            it->magnitude[i] * (sums + (reduced ? 2 * unit : 0)) + fabs(right) * unit * 1.01 + 1e-7;
+            it->magnitude[draw][i] * (sums + (reduced ? 2 * unit : 0)) + fabs(right) * unit * 1.01 + 1e-7;
 
         if (!(fabs(value - right) <= bound))
             it->ok = false;
     }
+    return 0;
 }
 
 /* ---- the rungs ----------------------------------------------------------------------------------------- */
@@ -181,17 +181,16 @@ static int prepare_rung(void *argument, int iteration)
 {
     rung *r = argument;
 
-    moe_prepare(r->it, iteration);
-    return 0;
+    (void)iteration;
+    return moe_prepare(r->it);
 }
 
 static int run_rung(void *argument, int iteration)
 {
     rung *r = argument;
-    const weft_contest_data *data = &r->it->data;
+    const weft_contest_data *data = moe_data(r->it, iteration);
     weft_moe_input input = {data->tokens, data->x, data->expert, data->weight};
 
-    (void)iteration;
     return weft_moe_forward(r->moe, 0, &input, &r->it->expert, r->it->y) != WEFT_OK;
 }
 
@@ -207,8 +206,7 @@ static int check_rung(void *argument, int iteration)
     r->sum.combine_bytes += stats.combine_bytes;
     r->sum.entries += stats.entries;
     r->rounds++;
-    moe_check(r->it, iteration, r->reduced);
-    return 0;
+    return moe_check(r->it, iteration, r->reduced);
 }
 
 static int open_rung(moe_subject *it, rung *r, const char *name, weft_moe_impl impl, bool reduced)
@@ -386,7 +384,7 @@ static int measure_shape(moe_subject *it, double *log_speedup, double *log_count
 static int bench_shape(bench_context *context, weft_contest_shape shape, weft_dtype dtype, bool contest,
                        double *log_speedup, double *log_count)
 {
-    moe_subject it = {.context = context, .shape = shape, .dtype = dtype, .contest = contest};
+    moe_subject it = {.context = context, .shape = shape, .dtype = dtype};
     int *here = calloc((size_t)context->size, sizeof(int)), status = 1;
 
     it.row_bytes = shape.hidden * (int64_t)weft_dtype_size(dtype);
@@ -403,7 +401,7 @@ static int bench_shape(bench_context *context, weft_contest_shape shape, weft_dt
                                 .owner = shape.experts > 256 ? it.owner : NULL};
     it.expert = weft_standin_expert(&it.standin);
     if (here && it.owner && it.local_index)
-        status = make_data(&it);
+        status = make_data(&it, contest);
     if (!status)
         status = measure_shape(&it, log_speedup, log_count);
     free_data(&it);

@@ -6,8 +6,9 @@
 
 #include "moe/contest.h"
 
-/* Together more than the caches hold. */
-enum { MOE_SETS_OF_TOKENS = 16 };
+/* Ranks draw 1 to T - 1 tokens, and how evenly they did decides how a round compares with a copy: many draws.
+ * Their tokens' values are some sets in turn, which together are more than the caches hold. */
+enum { MOE_DRAWS = 48, MOE_SETS_OF_TOKENS = 16 };
 
 /* One shape on one rank, with the data all contenders use. */
 typedef struct moe_subject {
@@ -19,24 +20,24 @@ typedef struct moe_subject {
     int32_t *owner, *local_index;
     int64_t row_bytes;
     void *x[MOE_SETS_OF_TOKENS]; /* symmetric */
-    bool contest;                /* how many tokens a rank has is drawn */
-    weft_contest_data data;      /* of this iteration; its x is one of those above */
-    int drawn, expecting;        /* the iterations that data and expected are of */
-    float *expected;             /* tokens x hidden, in double rounded once */
-    float *magnitude;            /* sum of the sizes of the terms */
+    int draws;
+    weft_contest_data data[MOE_DRAWS]; /* x is one of those above */
+    float *expected[MOE_DRAWS];        /* tokens x hidden, in double rounded once */
+    float *magnitude[MOE_DRAWS];       /* sum of the sizes of the terms */
     char *y;
     bool ok;
 } moe_subject;
 
-/* Draws the data of an iteration, unless that has been done. How evenly ranks drew their tokens decides how a
- * round compares with a copy, so every iteration draws anew. */
-void moe_draw(moe_subject *it, int iteration);
+static inline const weft_contest_data *moe_data(const moe_subject *it, int iteration)
+{
+    return &it->data[iteration % it->draws];
+}
 
-/* The same, and poisons y. */
-void moe_prepare(moe_subject *it, int iteration);
+/* Poisons y. */
+int moe_prepare(moe_subject *it);
 
 /* Compares every element of y with what is expected; clears it->ok when one is outside its bound. */
-void moe_check(moe_subject *it, int iteration, bool reduced);
+int moe_check(moe_subject *it, int iteration, bool reduced);
 
 /* Sort by expert, MPI_Alltoallv, experts, MPI_Alltoallv back, inverse and weighted sum. */
 typedef struct moe_peer moe_peer;

@@ -70,8 +70,8 @@ static int prepare_peer(void *argument, int iteration)
 {
     moe_peer *p = argument;
 
-    moe_prepare(p->it, iteration);
-    return 0;
+    (void)iteration;
+    return moe_prepare(p->it);
 }
 
 /* Stable counting sort by (rank, expert), and the rows packed in that order. */
@@ -154,9 +154,8 @@ static int run_peer(void *argument, int iteration)
 {
     moe_peer *p = argument;
     const bench_mpi *mpi = p->it->context->mpi;
-    const weft_contest_data *data = &p->it->data;
+    const weft_contest_data *data = moe_data(p->it, iteration);
 
-    (void)iteration;
     sort_and_pack(p, data);
     mpi->all_to_all(p->send_counts, p->most_here * (int64_t)sizeof(int), p->recv_counts);
     count_bytes(p, p->send_counts, p->send_bytes, p->send_offsets);
@@ -172,8 +171,7 @@ static int check_peer(void *argument, int iteration)
 {
     moe_peer *p = argument;
 
-    moe_check(p->it, iteration, false);
-    return 0;
+    return moe_check(p->it, iteration, false);
 }
 
 bench_contender moe_peer_contender(moe_peer *p)
@@ -188,23 +186,25 @@ struct moe_copy {
     moe_subject *it;
     bool reduced;
     char *there, *out, *back; /* symmetric: rows received, results as made, results returned */
-    int32_t *to;              /* per row: token, destination, results it has */
-    int64_t rows;
+    int32_t *to[MOE_DRAWS];   /* per row: token, destination, results it has */
+    int64_t rows[MOE_DRAWS];
 };
 
 enum { COPY_FIELDS = 3 };
 
 /* Which rows a mode sends: one per token and rank; and back one each, or one per expert there. */
-static void list_rows(moe_copy *c)
+static bool list_rows(moe_copy *c, int draw)
 {
     const moe_subject *it = c->it;
-    const weft_contest_data *data = &it->data;
+    const weft_contest_data *data = &it->data[draw];
     int topk = it->shape.topk;
 
-    c->rows = 0;
+    c->to[draw] = calloc((size_t)(data->tokens * topk) * COPY_FIELDS + 1, sizeof(int32_t));
+    if (!c->to[draw])
+        return false;
     for (int64_t t = 0; t < data->tokens; t++)
         for (int r = 0; r < it->context->size; r++) {
-            int32_t *row = c->to + c->rows * COPY_FIELDS, experts = 0;
+            int32_t *row = c->to[draw] + c->rows[draw] * COPY_FIELDS, experts = 0;
 
             for (int k = 0; k < topk; k++)
                 experts += data->expert[t * topk + k] >= 0 && it->owner[data->expert[t * topk + k]] == r;
@@ -213,8 +213,9 @@ static void list_rows(moe_copy *c)
             row[0] = (int32_t)t;
             row[1] = r;
             row[2] = c->reduced ? 1 : experts;
-            c->rows++;
+            c->rows[draw]++;
         }
+    return true;
 }
 
 moe_copy *moe_copy_open(moe_subject *it, bool reduced)
@@ -222,18 +223,22 @@ moe_copy *moe_copy_open(moe_subject *it, bool reduced)
     moe_copy *c = calloc(1, sizeof(*c));
     size_t tokens = (size_t)it->shape.tokens, row = (size_t)it->row_bytes;
     size_t results = reduced ? (size_t)it->context->size : (size_t)it->shape.topk;
+    bool listed = c != NULL;
 
     if (!c)
         return NULL;
     c->it = it;
     c->reduced = reduced;
-    c->to = calloc(tokens * (size_t)it->shape.topk * COPY_FIELDS, sizeof(int32_t));
-    if (!c->to ||
-        weft_alloc(it->context->group, tokens * (size_t)it->context->size * row, 0, (void **)&c->there) !=
+    if (weft_alloc(it->context->group, tokens * (size_t)it->context->size * row, 0, (void **)&c->there) !=
             WEFT_OK ||
         weft_alloc(it->context->group, tokens * results * row, 0, (void **)&c->out) != WEFT_OK ||
         weft_alloc(it->context->group, tokens * results * row, 0, (void **)&c->back) != WEFT_OK) {
         bench_fail(it->context, "allocating");
+        listed = false;
+    }
+    for (int draw = 0; listed && draw < it->draws; draw++)
+        listed = list_rows(c, draw);
+    if (!listed) {
         moe_copy_close(c);
         return NULL;
     }
@@ -247,17 +252,9 @@ void moe_copy_close(moe_copy *c)
     weft_free(c->it->context->group, c->there);
     weft_free(c->it->context->group, c->out);
     weft_free(c->it->context->group, c->back);
-    free(c->to);
+    for (int draw = 0; draw < c->it->draws; draw++)
+        free(c->to[draw]);
     free(c);
-}
-
-static int prepare_copy(void *argument, int iteration)
-{
-    moe_copy *c = argument;
-
-    moe_draw(c->it, iteration);
-    list_rows(c);
-    return 0;
 }
 
 /* Every row is written to its rank, then every result is read from there; each row once. */
@@ -265,20 +262,19 @@ static int run_copy(void *argument, int iteration)
 {
     moe_copy *c = argument;
     const moe_subject *it = c->it;
-    int me = it->context->rank;
-    const weft_contest_data *data = &it->data;
+    int draw = iteration % it->draws, me = it->context->rank;
+    const weft_contest_data *data = &it->data[draw];
     size_t row = (size_t)it->row_bytes, result = 0;
 
-    (void)iteration;
-    for (int64_t i = 0; i < c->rows; i++) {
-        const int32_t *to = c->to + i * COPY_FIELDS;
+    for (int64_t i = 0; i < c->rows[draw]; i++) {
+        const int32_t *to = c->to[draw] + i * COPY_FIELDS;
         char *there = weft_peer(it->context->group, c->there, to[1]);
 
         memcpy(there + ((size_t)me * (size_t)it->shape.tokens + (size_t)to[0]) * row,
                (const char *)data->x + (size_t)to[0] * row, row);
     }
-    for (int64_t i = 0; i < c->rows; i++) {
-        const int32_t *to = c->to + i * COPY_FIELDS;
+    for (int64_t i = 0; i < c->rows[draw]; i++) {
+        const int32_t *to = c->to[draw] + i * COPY_FIELDS;
         const char *out = weft_peer(it->context->group, c->out, to[1]);
 
         for (int32_t j = 0; j < to[2]; j++, result++)
@@ -289,8 +285,6 @@ static int run_copy(void *argument, int iteration)
 
 bench_contender moe_copy_contender(moe_copy *c)
 {
-    return (bench_contender){.name = c->reduced ? "memcpy reduced" : "memcpy exact",
-                             .argument = c,
-                             .prepare = prepare_copy,
-                             .run = run_copy};
+    return (bench_contender){
+        .name = c->reduced ? "memcpy reduced" : "memcpy exact", .argument = c, .run = run_copy};
 }
