@@ -76,6 +76,7 @@ static int fused_prepare(void *argument, int iteration)
     tp_fused *fused = argument;
 
     (void)iteration;
+    tp_next_turn(fused->data);
     tp_poison(fused->data);
     return 0;
 }
@@ -83,8 +84,9 @@ static int fused_prepare(void *argument, int iteration)
 static int fused_run(void *argument, int iteration)
 {
     tp_fused *fused = argument;
-    weft_operands operands = operands_of(fused->data, tp_set_of(fused->data, iteration));
+    weft_operands operands = operands_of(fused->data, tp_set_of(fused->data));
 
+    (void)iteration;
     return weft_run(fused->plan, &operands) != WEFT_OK;
 }
 
@@ -92,7 +94,8 @@ static int fused_check(void *argument, int iteration)
 {
     tp_fused *fused = argument;
 
-    tp_check(fused->data, tp_set_of(fused->data, iteration), fused->data->d, fused->data->problem.d_dtype);
+    (void)iteration;
+    tp_check(fused->data, tp_set_of(fused->data), fused->data->d, fused->data->problem.d_dtype);
     return 0;
 }
 

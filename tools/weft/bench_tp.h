@@ -65,9 +65,18 @@ int tp_comm_run(void *comm, int iteration);
  * version. */
 double tp_torch_us(bench_context *context, const weft_problem *problem, char *name, size_t bytes);
 
-static inline int tp_set_of(const tp_data *data, int iteration)
+/*
+ * The operands of the contender whose turn it is. Each takes others than the one before it: where two sets do
+ * not fit a cache together, whoever came second would find some of its weights there.
+ */
+static inline int tp_set_of(const tp_data *data)
 {
-    return iteration % data->sets;
+    return (int)(data->turn % (unsigned)data->sets);
+}
+
+static inline void tp_next_turn(tp_data *data)
+{
+    data->turn++;
 }
 
 #endif

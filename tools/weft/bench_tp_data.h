@@ -50,6 +50,7 @@ typedef struct tp_data {
     uint64_t seed;
     tp_layout layout;
     int sets;
+    unsigned turn; /* of the contenders; see tp_set_of */
     bool by_element;
     void *d; /* symmetric */
     size_t d_bytes;

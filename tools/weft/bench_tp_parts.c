@@ -101,6 +101,7 @@ int tp_local_prepare(void *argument, int iteration)
     tp_local *local = argument;
 
     (void)iteration;
+    tp_next_turn(local->data);
     memset(local->d, 0xff, local->d_bytes);
     return 0;
 }
@@ -111,11 +112,12 @@ int tp_local_run(void *argument, int iteration)
     const tp_data *data = local->data;
     const weft_problem *p = &data->problem;
     tp_layout at = local_layout(data);
-    int set = tp_set_of(data, iteration);
+    int set = tp_set_of(data);
     bool whole_b = p->layout == WEFT_LAYOUT_GATHER_B;
     weft_operands operands = {
         .size = sizeof operands, .a = data->set[set].a, .b = data->set[set].b, .d = local->d};
 
+    (void)iteration;
     if (!local->plan)
         return 0;
     if (data->set[set].packed && !(local->full[set] && whole_b))
