@@ -61,6 +61,7 @@ static const key_row keys[] = {
     {"pack_a_gbs", FORM_DTYPE_REAL, AT(pack_a_gbs), 0},
     {"pack_b_gbs", FORM_DTYPE_REAL, AT(pack_b_gbs), 0},
     {"acc_gbs", FORM_DTYPE_REAL, AT(acc_gbs), 0},
+    {"twice_gbs", FORM_DTYPE_REAL, AT(twice_gbs), 0},
     {"stream_gbs", FORM_DTYPE_REAL, AT(stream_gbs), 0},
     {"finish_ns", FORM_DTYPE_REAL, AT(finish_ns), 0},
     {"copy_own", FORM_CURVE, AT(copy_own), 0},

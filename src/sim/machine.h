@@ -65,6 +65,8 @@ typedef struct weft_machine {
     double pack_b_gbs[WEFT_MACHINE_DTYPES];    /* the same for B */
     double acc_gbs[WEFT_MACHINE_DTYPES];       /* sums a product starts from, by what it takes longer; 0 = as
                                                   copy_own */
+    double twice_gbs[WEFT_MACHINE_DTYPES];     /* results a product stores to one more place, likewise; 0 = as
+                                                  copy_push */
     double stream_gbs[WEFT_MACHINE_DTYPES];    /* reading a packed B once, for products of few rows */
     double finish_ns[WEFT_MACHINE_DTYPES];     /* each element of a result of this type: epilogue, conversion,
                                                   store */

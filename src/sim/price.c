@@ -137,19 +137,14 @@ static double gpu_gemm_ns(const model *m, int64_t rows, int64_t cols, int64_t kk
 }
 
 /* Finishing a tile of results on a core: epilogue, conversion and stores, or the memory they go to. */
-static double cpu_finish_ns(const model *m, const weft_plan_part *part, const weft_region *d,
-                            int destinations)
+static double cpu_finish_ns(const model *m, const weft_plan_part *part, const weft_region *d)
 {
     const weft_machine *machine = m->machine;
     double elements = (double)d->rows * (double)d->cols, bytes = region_bytes(part, d);
     double store =
         bytes / weft_curve_rate(&machine->copy_own, instance_bytes(part, d->operand, d->rank), m->all);
 
-    double pushed =
-        bytes / weft_curve_rate(&machine->copy_push, instance_bytes(part, d->operand, d->rank), m->all);
-
-    return fmax(elements * machine->finish_ns[part->operands[d->operand].dtype], store) +
-           0.75 * (destinations - 1) * pushed; /* a quarter hides behind the arithmetic, as measured */
+    return fmax(elements * machine->finish_ns[part->operands[d->operand].dtype], store);
 }
 
 static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft_task *task,
@@ -180,7 +175,13 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
     }
     if (read_bytes > 0) /* C */
         move += read_bytes / weft_curve_rate(&machine->copy_own, read_bytes, m->all);
-    return arithmetic + move + cpu_finish_ns(m, part, d, task->destinations);
+    if (task->destinations > 1)
+        move +=
+            (task->destinations - 1) * region_bytes(part, d) /
+            (machine->twice_gbs[dtype] > 0
+                 ? machine->twice_gbs[dtype]
+                 : weft_curve_rate(&machine->copy_push, instance_bytes(part, d->operand, d->rank), m->all));
+    return arithmetic + move + cpu_finish_ns(m, part, d);
 }
 
 static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_task *task, double reuse,
@@ -272,7 +273,7 @@ static double cpu_move_ns(const model *m, const weft_plan_part *part, const weft
     if (part->problem.schedule == WEFT_SCHEDULE_ONE_SHOT && from.remote > 0)
         rate = fmin(rate, weft_curve_rate(&machine->reduce_shared, set, m->all));
     if (task->flags & WEFT_TASK_EPILOGUE)
-        bytes += rate * cpu_finish_ns(m, part, regions, 1);
+        bytes += rate * cpu_finish_ns(m, part, regions);
     /* Stores to further destinations ride along with the loads: about half of a copy. */
     return bytes / rate + 0.5 * (task->destinations - 1) * region_bytes(part, regions) /
                               weft_curve_rate(&machine->copy_push, set, m->all);

@@ -21,7 +21,7 @@ typedef struct product_test {
     weft_dtype dtype, d_dtype;
     int64_t m, n, k;
     char *acc[CALIBRATE_MOST_CORES]; /* sums of each rank's tile that another core wrote; NULL = zeros */
-    bool from_acc;
+    bool from_acc, twice;
     char *a, *b, *d[CALIBRATE_MOST_CORES], *packed[CALIBRATE_MOST_CORES], *workspace[CALIBRATE_MOST_CORES];
 } product_test;
 
@@ -40,8 +40,19 @@ static void multiply(void *arg, int rank)
     tile.d_dtype = t->d_dtype;
     tile.d[0] = t->d[rank];
     tile.d_ld[0] = t->n;
-    tile.acc = t->from_acc ? t->acc[rank] : NULL;
-    tile.acc_ld = t->n;
+    if (t->from_acc) { /* as plans hand them on */
+        int order = weft_gemm_order(t->bind, t->m, t->k);
+
+        tile.acc = t->acc[rank];
+        tile.acc_ld = t->n;
+        tile.acc_in_order = order > 0;
+        tile.order = order > 0 ? order : 1;
+    }
+    if (t->twice) {
+        tile.d_count = 2;
+        tile.d[1] = t->acc[(rank + 1) % t->cores];
+        tile.d_ld[1] = t->n;
+    }
     weft_gemm_run_tile(&tile, t->workspace[rank]);
 }
 
@@ -52,6 +63,15 @@ static void leave_sums(void *arg, int rank, int iteration)
 
     (void)iteration;
     memset(t->acc[(rank + 1) % t->cores], 0, (size_t)(t->m * t->n) * 4);
+}
+
+/* A rank's own memory, as if it had used it. */
+static void touch_own(void *arg, int rank, int iteration)
+{
+    product_test *t = arg;
+
+    (void)iteration;
+    memset(t->acc[rank], 0, (size_t)(t->m * t->n) * 4);
 }
 
 static void pack(void *arg, int rank)
@@ -83,23 +103,30 @@ static double time_of(product_test *t, int cores, int64_t m, int64_t n, int64_t 
     return calibrate_time(cores, &job);
 }
 
-/* What a product takes longer for starting from sums, in bytes of them per nanosecond. */
-static double acc_rate(product_test *t, int cores, int64_t m, int64_t n, int64_t k)
+/* What a product takes longer for with *flag set: `bytes` of sums or results, in bytes per nanosecond. */
+static double longer_rate(product_test *t, int cores, bool *flag, void (*prepare)(void *, int, int),
+                          double bytes)
 {
-    calibrate_job job = {.arg = t,
-                         .prepare = leave_sums,
-                         .work = multiply,
-                         .workers = cores,
-                         .seconds = 0.25,
-                         .quantile = 0.25};
-    double bytes = (double)(m * n) * 4, without, with;
+    calibrate_job job = {
+        .arg = t, .prepare = prepare, .work = multiply, .workers = cores, .seconds = 0.25, .quantile = 0.25};
+    double without = calibrate_time(cores, &job), with;
 
-    time_of(t, cores, m, n, k, pack); /* for this k and n */
-    without = calibrate_time(cores, &job);
-    t->from_acc = true;
+    *flag = true;
     with = calibrate_time(cores, &job);
-    t->from_acc = false;
-    return bytes / fmax(with - without, bytes / 64);
+    *flag = false;
+    return bytes / fmax(with - without, bytes / 128);
+}
+
+/* Short products of as many columns as show it: from sums that the other core left, and with results that the
+ * other core gets too. */
+static void measure_handing_on(product_test *t, int cores, int64_t m, int64_t k, weft_machine *machine)
+{
+    double elements = (double)m * STREAM_N;
+
+    time_of(t, cores, m, STREAM_N, k, pack); /* for this k and n */
+    machine->acc_gbs[t->dtype] = longer_rate(t, cores, &t->from_acc, leave_sums, elements * 4);
+    machine->twice_gbs[t->dtype] =
+        longer_rate(t, cores, &t->twice, touch_own, elements * (double)weft_dtype_size(t->d_dtype));
 }
 
 static void measure_type(product_test *t, int cores, weft_machine *machine)
@@ -126,7 +153,7 @@ static void measure_type(product_test *t, int cores, weft_machine *machine)
     machine->pack_a_gbs[t->dtype] = a_bytes / (rows > a_bytes / 32 ? rows : a_bytes / 32);
     machine->pack_b_gbs[t->dtype] = (double)(WIDE * k) * element / time_of(t, cores, m, WIDE, k, pack);
     machine->stream_gbs[t->dtype] = (double)STREAM_N * STREAM_K * element / row;
-    machine->acc_gbs[t->dtype] = acc_rate(t, cores, m, STREAM_N, k / SHORTER);
+    measure_handing_on(t, cores, m, k / SHORTER, machine);
     machine->step_m = steps.mr;
     machine->step_n = steps.nr;
 }

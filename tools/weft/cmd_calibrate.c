@@ -44,6 +44,7 @@ static void put_machine(FILE *file, const weft_machine *m)
     put_type(file, "pack_a_gbs", m->pack_a_gbs);
     put_type(file, "pack_b_gbs", m->pack_b_gbs);
     put_type(file, "acc_gbs", m->acc_gbs);
+    put_type(file, "twice_gbs", m->twice_gbs);
     put_type(file, "stream_gbs", m->stream_gbs);
     put_type(file, "finish_ns", m->finish_ns);
     fprintf(file, "step_m %lld # of the kernels of this build\nstep_n %lld # of the kernels of this build\n",
