@@ -39,7 +39,7 @@ step() {
     table+=$(printf '%-34s %-12s %4d s' "$name" "$outcome" $((SECONDS - begun)))$'\n'
 }
 
-targets="weft_command test_cuda_fake test_cuda_api test_cuda_device test_cuda_api_device example_gpu_all_gather_gemm"
+targets="weft_command test_cuda_fake test_cuda_bench test_cuda_api test_cuda_device test_cuda_api_device example_gpu_all_gather_gemm"
 step configure 60 cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DWEFT_CUDA=ON
 # shellcheck disable=SC2086
 step build 900 cmake --build "$build" -j"$(nproc)" --target $targets
@@ -50,6 +50,7 @@ weft=$build/weft tests=$build/tests/cuda
 
 step "fake GPU" 300 "$tests/test_cuda_fake"
 step "fake GPU, weft.h" 300 "$tests/test_cuda_api"
+step "fake GPU, bench" 300 "$tests/test_cuda_bench"
 step "GPU, virtual ranks" 300 "$tests/test_cuda_device"
 step "GPU, weft.h" 600 "$tests/test_cuda_api_device"
 grep -E ' ranks +(ok|FAILED|stuck)' "$report/GPU,_weft.h.log" | sed 's/^/  /'
@@ -62,6 +63,7 @@ if command -v nvidia-cuda-mps-control >/dev/null; then
     mkdir "$mps/pipe" "$mps/log"
     if nvidia-cuda-mps-control -d >/dev/null 2>&1; then
         step "processes under MPS" 200 "$tests/test_cuda_api_device" processes idle
+        step "bench, processes under MPS" 60 "$weft" bench ag_gemm 4096 4096 4096 -n 4 --dtype bf16 --backend cuda --processes
         echo quit | timeout 20 nvidia-cuda-mps-control >/dev/null 2>&1
     fi
     unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
@@ -106,14 +108,28 @@ if [ $bench = 1 ]; then
         row "gemm_$shape" ag_gemm --schedule direct ${shape//,/ } -n 1
     done
     echo "one rank of eight in the loop over an emulated link of 450 GB/s and 2 µs"
+    link="-n 8 --link 450GB/s,2us"
     if [ $quick = 1 ]; then
-        row link ag_gemm 4096 14336 4096 -n 8 --link 450GB/s,2us
+        # shellcheck disable=SC2086
+        row link ag_gemm 4096 14336 4096 $link
+        down=4096,4096,14336
     else
-        row link ag_gemm --set llama3 --scale 1 -n 8 --link 450GB/s,2us
+        # shellcheck disable=SC2086
+        row link ag_gemm --set llama3 --scale 1 $link
+        down="4096,4096,14336 8192,4096,14336 16384,4096,14336 4096,8192,28672 8192,8192,28672 16384,8192,28672
+            4096,16384,53248 8192,16384,53248 16384,16384,53248"
     fi
+    for shape in $down; do
+        for wire in f32 bf16; do
+            # shellcheck disable=SC2086
+            row "link_rs_${shape}_$wire" gemm_rs ${shape//,/ } --wire $wire $link
+        done
+    done
     echo "virtual ranks on one GPU (not NVLink times)"
-    for op in ag_gemm gemm_rs gemm_ar gemm_as; do
-        row "virtual_$op" $op 4096 4096 4096 -n 4
+    for ranks in 2 4 8; do
+        for op in ag_gemm gemm_rs gemm_ar gemm_as; do
+            row "virtual_${op}_$ranks" $op 4096 4096 4096 -n $ranks
+        done
     done
     step "timeline" 60 "$weft" bench ag_gemm 4096 4096 4096 -n 4 --dtype bf16 --backend cuda --iters 7 \
         --trace "$report/timeline.json" --svg "$report/timeline.svg"
