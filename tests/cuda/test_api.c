@@ -208,6 +208,7 @@ static void missing_rank(weft_group *group, void *argument)
     else
         CHECK_INT(weft_run(plan, &operands), WEFT_ERR_TIMEOUT);
     CHECK_HAS(weft_error(group), "for rank 1 to enter run 2");
+    CHECK_HAS(weft_error(group), "CUDA_DEVICE_MAX_CONNECTIONS");
     CHECK_INT(weft_run(plan, &operands), WEFT_ERR_TIMEOUT);
     weft_plan_destroy(plan);
 }

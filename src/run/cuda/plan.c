@@ -307,7 +307,13 @@ static weft_status outcome_of(weft_plan *plan, const weft_cuda_executor *executo
     for (int64_t begun = weft_clock_ns(); status == WEFT_ERR_PEER && weft_clock_ns() - begun < SENTENCE_NS &&
                                           weft_group_check(group) == WEFT_OK;)
         nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
-    return weft_group_poison(group, status, "%.511s", why.text);
+    bool queues =
+        status == WEFT_ERR_TIMEOUT && !group->world->processes && strstr(why.text, " to enter run ");
+    return weft_group_poison(group, status, "%.380s%s", why.text,
+                             queues
+                                 ? " (if it was called there: kernels of one process that wait for each "
+                                   "other need a queue of the driver each, see CUDA_DEVICE_MAX_CONNECTIONS)"
+                                 : "");
 }
 
 weft_status weft_cuda_plan_wait(weft_plan *plan, void *stream)
