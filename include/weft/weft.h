@@ -218,6 +218,7 @@ typedef struct weft_problem {
     int copiers;     /* copy lanes that fetch every piece together; 0 = at most two, each by itself */
     int64_t chunk_k; /* with copiers: in chunks of this much of k; 0 = all of it */
     int64_t raster;  /* tiles of the divided extent that are walked side by side; 0 = 1 */
+    int sums_stay; /* gemm_rs, rotating C: sums stay at their owner and ranks add to them; 0 = they travel */
 } weft_problem;
 
 /* ---- mixture of experts --------------------------------------------------------------------------- */

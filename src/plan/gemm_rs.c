@@ -6,6 +6,8 @@
  *               starts its accumulators from the partial sum that its predecessor stored here; the owner's
  *               own product ends the chain with the epilogue. No pass only adds.
  *               Order of the sum: o+1, o+2, ..., o.
+ *               With sums_stay they do not travel: the ranks add to them in the owner's memory, in the same
+ *               order, each when its predecessor says that it has. For memory that adds by itself.
  *   direct      Every rank stores its raw tiles of a block in the owner's memory. With two ranks the owner's
  *               product starts from the peer's tile (order: peer, owner); with more the owner adds all in
  *               rank order.
@@ -106,8 +108,12 @@ static void rotating(gemm_rs *rs)
     weft_builder *b = gen->builder;
     uint32_t arrived = weft_builder_signals(b, gen->lanes);
     int next = weft_rotate(gen->me, 1, gen->world);
+    bool stay = gen->problem->sums_stay;
 
-    declare_slots(rs, gen->world - 1, true);
+    if (stay)
+        declare_slots(rs, gen->world > 1, false);
+    else
+        declare_slots(rs, gen->world - 1, true);
     weft_gemm_pack(gen);
     for (int step = 0; step < gen->world; step++) {
         int owner = weft_rotate(gen->me, 2 * gen->world - 1 - step, gen->world);
@@ -122,12 +128,14 @@ static void rotating(gemm_rs *rs)
             if (last)
                 weft_builder_to(b, weft_region_make(gen->d, gen->me, u.batch, u.d_rows, u.d_cols));
             else
-                weft_builder_to(b, in_slot(rs, rs->partial, next, step, &u));
+                weft_builder_to(b, stay ? in_slot(rs, rs->partial, owner, 0, &u)
+                                        : in_slot(rs, rs->partial, next, step, &u));
             add_product(rs, &u);
             if (step > 0) {
                 uint32_t signal = arrived + (uint32_t)lane;
 
-                weft_builder_from(b, in_slot(rs, rs->partial, gen->me, step - 1, &u));
+                weft_builder_from(b, stay ? in_slot(rs, rs->partial, owner, 0, &u)
+                                          : in_slot(rs, rs->partial, gen->me, step - 1, &u));
                 weft_builder_wait(b, signal, weft_builder_expect_more(b, signal));
             }
             if (!last)

@@ -120,6 +120,7 @@ static weft_status resolve_gemm(weft_problem *problem, weft_error_text *error)
     problem->transa = problem->transa != 0;
     problem->transb = problem->transb != 0;
     problem->bias = problem->bias != 0;
+    problem->sums_stay = problem->sums_stay != 0;
     problem->count = 0;
     problem->reduction = WEFT_SUM;
     problem->root = 0;
@@ -215,7 +216,7 @@ static uint64_t bits(float value)
     return word;
 }
 
-enum { FIELDS = 27 };
+enum { FIELDS = 28 };
 
 /* Everything that is asked, without the holes between the fields of the struct. */
 static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
@@ -227,7 +228,7 @@ static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
         (uint64_t)p->b_form,  bits(p->alpha),          bits(p->beta),          (uint64_t)p->bias,
         (uint64_t)p->act,     (uint64_t)p->count,      (uint64_t)p->reduction, (uint64_t)p->root,
         (uint64_t)p->tile_m,  (uint64_t)p->tile_n,     (uint64_t)p->tile_k,    (uint64_t)p->workers,
-        (uint64_t)p->copiers, (uint64_t)p->chunk_k,    (uint64_t)p->raster,
+        (uint64_t)p->copiers, (uint64_t)p->chunk_k,    (uint64_t)p->raster,    (uint64_t)p->sums_stay,
     };
 
     _Static_assert(sizeof(list) == FIELDS * sizeof(*list), "every field has its place");

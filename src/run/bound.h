@@ -5,7 +5,8 @@
  * Every sum is formed in float32 (int32: exactly) from products that are exact or rounded once, in some order
  * of at most k + W additions, each with a relative error of at most u of what it adds up; what it adds up is
  * bounded by `magnitude` = |alpha| * sum |a b| + |beta c| + |bias|. Sums that travel in a narrower type are
- * rounded once more at each of at most W hops. The activation has a slope of at most 1.13 and an error of a
+ * rounded once more at each of at most W hops, and where they stay and ranks add to them in that type, what a
+ * rank adds is rounded too. The activation has a slope of at most 1.13 and an error of a
  * few units in the last place. Storing D rounds once.
  */
 #ifndef WEFT_RUN_BOUND_H

@@ -455,6 +455,7 @@ weft_problem interpret_random(weft_op op, weft_schedule schedule, weft_layout la
     p.copiers = pick(seed, 2) ? 1 + (int)pick(seed, 4) : 0;
     p.chunk_k = (int64_t)pick(seed, 4);
     p.raster = pick(seed, 4);
+    p.sums_stay = (int)pick(seed, 2);
     p.alpha = (float)(1 + pick(seed, 2));
     p.beta = (float)pick(seed, 3);
     p.bias = (int)pick(seed, 2);

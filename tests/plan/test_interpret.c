@@ -46,7 +46,8 @@ static void every_world_and_shape(const interpret_kind *kind)
                                         .workers = workers,
                                         .copiers = workers == 3 ? 3 : 0,
                                         .chunk_k = workers == 3 ? 2 : 0,
-                                        .raster = workers == 3 ? 2 : 0};
+                                        .raster = workers == 3 ? 2 : 0,
+                                        .sums_stay = workers == 3};
 
                 check_exact(&problem, world, i + 1);
             }

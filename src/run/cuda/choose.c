@@ -74,6 +74,9 @@ void weft_cuda_choose(weft_problem *p, int world, int crews, bool hopper)
         p->copiers = hopper ? crews * WEFT_CUDA_CREW_COPIERS : COPIERS;
     if (!p->chunk_k)
         p->chunk_k = CHUNK_K;
+    /* the copy engine adds in memory: the crews need not read what they add to */
+    p->sums_stay = hopper && p->op == WEFT_OP_GEMM_RS && p->schedule != WEFT_SCHEDULE_DIRECT &&
+                   p->schedule != WEFT_SCHEDULE_UNFUSED;
     /* the storers of Hopper crews copy beside their own work; elsewhere a copy lane is a CTA */
     if (!p->workers)
         p->workers = hopper || crews <= p->copiers ? crews : crews - p->copiers;

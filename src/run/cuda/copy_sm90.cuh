@@ -3,9 +3,9 @@
  * there are none to store, copies: it runs a copy lane of the plan through the same boxes, a piece of up to
  * 16 KiB at a time, in and out by the bulk engine. So copies need neither SMs nor shared memory of their own.
  *
- * The boxes change hands once a task: the storer gives them to its consumer (`granted`) when it has been told
- * that the task only has to finish (`ending`, `late`): from then on the task waits for nobody, so a copy that
- * others wait for is never held up by more than an epilogue.
+ * The boxes change hands once a task: the storer gives them to its consumer (`granted`) when the task only
+ * has to finish: it is almost loaded (`ending`) and what it adds to is there. From then on the task waits for
+ * nobody, so a copy that others wait for is never held up by more than an epilogue.
  *
  * Posts that go over an emulated link are made by another thread, when the link would have delivered.
  */
@@ -87,82 +87,98 @@ __device__ void hold_posts(const weft_cuda_args &g, uint32_t smem)
         link_note(g, last_made, last_due);
 }
 
-/* A warp on its copy lane; every lane of the warp keeps the same. */
+/* A warp on its copy lane; every lane of the warp keeps the same but for the words of tasks. */
 struct Copier {
     uint32_t task, end; /* the copy lane's next task and its end */
-    uint32_t segment;   /* how far the task is */
+    uint32_t word, next_word;
+    uint32_t segment; /* how far the task is */
     uint32_t phase, handed;
     bool open;      /* its waits are over */
     uint64_t since; /* when it began to wait, 0 = it does not */
 
+    __device__ Copier(const weft_cuda_args &g, const weft_cuda_lane &lane)
+        : task(lane.task0), end(lane.task0 + lane.task_count), word(0), next_word(0), segment(0), phase(0),
+          handed(0), open(false), since(0)
+    {
+        if (busy())
+            word = task_word(g, task);
+    }
+
     __device__ bool busy() const { return task < end; }
 
-    /* Whether the task may begin: asked by one lane. */
-    __device__ bool ready(const weft_cuda_args &g, const weft_cuda_task &t, uint64_t run, uint64_t began)
+    /* Whether the task may begin. */
+    __device__ bool ready(const weft_cuda_args &g, uint64_t run, uint64_t began)
     {
-        if (t.due_ns && now_ns() + LINK_LEAD_NS < began + (uint64_t)t.due_ns)
-            return false;
-        return t.wait_count == 0 || poll_all(g, t.wait0, t.wait_count, t.plan_task, run, since);
+        uint64_t due = WEFT_FIELD64(due_ns);
+        uint32_t wait0 = WEFT_FIELD(wait0), plan_task = WEFT_FIELD(plan_task),
+                 waits = WEFT_FIELD(wait_count) & 0xffff;
+        bool go = !due || now_ns() + LINK_LEAD_NS >= began + due;
+        if (go && waits && threadIdx.x % 32 == 0)
+            go = poll_all(g, wait0, waits, plan_task, run, since);
+        go = __shfl_sync(~0u, go, 0);
+        if (go && waits) {
+            __syncwarp(); /* a shuffle orders no memory: all lanes load what one saw posted */
+            fence_proxy_all();
+        }
+        return go;
     }
 
     /* Does a piece of the next task, unless it cannot begin yet. */
     __device__ bool step(const weft_cuda_args &g, uint32_t smem, uint32_t storer, uint64_t run,
                          uint64_t began)
     {
-        const weft_cuda_task &t = g.tasks[task];
-        uint32_t lane = threadIdx.x % 32,
-                 in_row = ((uint32_t)t.copy_bytes + SEGMENT_BYTES - 1) / SEGMENT_BYTES;
         if (!open) {
-            bool go = lane == 0 && ready(g, t, run, began);
-            if (!__shfl_sync(~0u, go, 0))
+            if (!ready(g, run, began))
                 return false;
-            if (t.wait_count) {
-                __syncwarp(); /* a shuffle orders no memory: all lanes load what one saw posted */
-                fence_proxy_all();
-            }
             open = true;
             segment = 0;
             if (task + 1 < end)
-                asm volatile("prefetch.global.L2 [%0];" ::"l"(&g.tasks[task + 1]));
+                next_word = task_word(g, task + 1);
         }
-        move(t, smem, storer, in_row);
-        if (segment < (uint32_t)t.rows * in_row)
+        if (!move(smem, storer))
             return true;
-        if (t.post_count) {
+        uint64_t due = WEFT_FIELD64(due_ns);
+        if (WEFT_FIELD(wait_count) >> 16) { /* it has posts */
             bulk_wait_written();
             __syncwarp();
-            if (lane == 0 && t.due_ns)
-                hand_over(smem, storer, handed, began + (uint64_t)t.due_ns, task);
-            else if (lane == 0)
-                task_done(g, t);
+            if (threadIdx.x % 32 == 0 && due)
+                hand_over(smem, storer, handed, began + due, task);
+            else if (threadIdx.x % 32 == 0)
+                task_done(g, g.tasks[task]);
             __syncwarp();
         }
         open = false;
         task++;
+        word = next_word;
         return true;
     }
 
-    /* A segment by each lane, into the boxes and out of them. */
-    __device__ void move(const weft_cuda_task &t, uint32_t smem, uint32_t storer, uint32_t in_row)
+    /* A segment by each lane, into the boxes and out of them; true when it was the last piece. */
+    __device__ bool move(uint32_t smem, uint32_t storer)
     {
-        uint32_t lane = threadIdx.x % 32, mine = segment + lane, row = mine / in_row;
-        uint32_t at = (mine - row * in_row) * SEGMENT_BYTES, bar = smem + Layout::copied + 8 * storer;
+        uint32_t lane = threadIdx.x % 32, bar = smem + Layout::copied + 8 * storer;
+        uint32_t row_bytes = WEFT_FIELD(copy_bytes), rows = WEFT_FIELD(rows);
+        uint32_t in_row = (row_bytes + SEGMENT_BYTES - 1) / SEGMENT_BYTES;
+        uint32_t mine = segment + lane, row = mine / in_row, at = (mine - row * in_row) * SEGMENT_BYTES;
         uint32_t box = smem + Layout::box + 2 * BOX_BYTES * storer + lane * SEGMENT_BYTES;
-        uint32_t bytes = row < (uint32_t)t.rows ? min(SEGMENT_BYTES, (uint32_t)t.copy_bytes - at) : 0;
+        uint32_t bytes = row < rows ? min(SEGMENT_BYTES, row_bytes - at) : 0;
         uint32_t all = __reduce_add_sync(~0u, bytes);
+        const char *from = (const char *)WEFT_FIELD64(copy_from) + row * WEFT_FIELD64(copy_from_step) + at;
+        char *to = (char *)WEFT_FIELD64(copy_to) + row * WEFT_FIELD64(copy_to_step) + at;
         if (lane == 0)
             bar_expect(bar, all);
         __syncwarp();
         if (bytes)
-            bulk_load(box, (const char *)t.copy_from + row * t.copy_from_step + at, bytes, bar);
+            bulk_load(box, from, bytes, bar);
         bar_wait(bar, phase);
         phase ^= 1;
         if (bytes)
-            bulk_store((char *)t.copy_to + row * t.copy_to_step + at, box, bytes);
+            bulk_store(to, box, bytes);
         bulk_commit();
         bulk_wait_read<0>();
         segment += 32;
         __syncwarp();
+        return segment >= rows * in_row;
     }
 };
 
@@ -175,11 +191,15 @@ __device__ __forceinline__ void store_task(const weft_cuda_args &g, const weft_c
     const weft_cuda_view *d = &g.views[t.view0];
     int width = t.flags & WEFT_CUDA_WIDE_D ? 32 : 64, row = (int)(rank * CTA_M + consumer * GROUP_M);
     const void *first_map = map_at(g, d->map);
+    bool add = t.flags & WEFT_CUDA_ADD;
     int first_col = d->col, first_row = d->row + row;
     for (int col = 0; col < TILE_N; col += width, boxes++) {
         uint32_t buffer = boxes & 1;
         bar_wait(full + 8 * buffer, (boxes >> 1) & 1);
-        tile_store(first_map, at + buffer * BOX_BYTES, first_col + col, first_row);
+        if (add)
+            tile_add(first_map, at + buffer * BOX_BYTES, first_col + col, first_row);
+        else
+            tile_store(first_map, at + buffer * BOX_BYTES, first_col + col, first_row);
         for (int n = 1; n < t.destinations; n++)
             tile_store(map_at(g, d[n].map), at + buffer * BOX_BYTES, d[n].col + col, d[n].row + row);
         bulk_commit();
@@ -209,22 +229,44 @@ __device__ __forceinline__ void end_task(const weft_cuda_args &g, const weft_cud
         task_done(g, t);
 }
 
+/* A storer that has no boxes to store yet: it makes the waits of task i where they come late, and copies
+ * until the task only has to finish. */
+__device__ __forceinline__ void await_task(const weft_cuda_args &g, const weft_cuda_task &t, uint32_t i,
+                                           Copier &copier, uint32_t smem, uint32_t consumer, uint64_t run,
+                                           uint64_t began)
+{
+    bool pending = t.wait_count && waits_late(t), first = threadIdx.x % 32 == 0;
+    uint64_t since = 0;
+    while (pending || copier.busy()) {
+        if (pending) {
+            bool holds = first && poll_all(g, t.wait0, t.wait_count, t.plan_task, run, since);
+            pending = !__shfl_sync(~0u, holds, 0);
+            if (!pending) /* the bulk engine adds to what others stored, or stores over what they read */
+                fence_proxy_all();
+        }
+        if (!pending && (t.k == 0 || __shfl_sync(~0u, first ? word_seen(smem + Layout::ending) : 0, 0) > i))
+            return;
+        if (copier.busy() && !copier.step(g, smem, consumer, run, began) && !pending)
+            __nanosleep(200);
+    }
+}
+
 /* One warp per consumer: stores the boxes it fills, posts when a task's last box is written, and copies. */
 __device__ void store_boxes(const weft_cuda_args &g, const weft_cuda_lane &lane, const weft_cuda_lane &copies,
                             uint32_t smem, uint32_t rank, uint32_t consumer, uint64_t run)
 {
     uint32_t boxes = 0;
     bool first = threadIdx.x % 32 == 0;
-    Copier copier = {copies.task0, copies.task0 + copies.task_count, 0, 0, 0, false, 0};
+    Copier copier(g, copies);
+    uint32_t next_word = task_word(g, lane.task0);
     uint64_t began = g.link ? __shfl_sync(~0u, first ? link_began(g) : 0, 0) : 0;
     for (uint32_t i = 0; i < lane.task_count; i++) {
-        const weft_cuda_task t = g.tasks[lane.task0 + i]; /* a copy: nothing is fetched while a box waits */
+        uint32_t word = next_word;
+        const weft_cuda_task t = gemm_fields(word); /* nothing is fetched while a box waits */
+        next_word = task_word(g, lane.task0 + i + 1);
         if (t.kind != WEFT_CUDA_GEMM)
             continue;
-        uint32_t told = smem + (waits_late(t) ? Layout::late + 4 * consumer : Layout::ending);
-        while (copier.busy() && __shfl_sync(~0u, first ? word_seen(told) : 0, 0) <= i)
-            if (!copier.step(g, smem, consumer, run, began))
-                __nanosleep(200);
+        await_task(g, t, i, copier, smem, consumer, run, began);
         if (first) {
             bar_arrive(smem + Layout::granted + 8 * consumer);
             if (t.flags & WEFT_CUDA_BULK) {

@@ -8,6 +8,8 @@
 #include "hopper.cuh"
 #include "order.cuh"
 
+#include <stddef.h>
+
 #ifndef WEFT_TILE_N /* columns of a crew's tile: 256, or 224 where that fills the last round better */
 #define WEFT_TILE_N 256
 #endif
@@ -35,9 +37,9 @@ struct Layout { /* offsets from the 1024-aligned start of shared memory */
     static constexpr int granted = box_free + 32; /* [consumer]: the boxes are the next task's */
     static constexpr int copied =
         granted + 16; /* [consumer]: a piece that is copied through the boxes is there */
-    static constexpr int ending = copied + 16; /* tasks of the lane whose last waits are over */
-    static constexpr int late = ending + 4;    /* [consumer]: the same, for those that wait late */
-    static constexpr int held = late + 12; /* [consumer][HELD] of 16 bytes: due, task, whether there is one */
+    static constexpr int ending = copied + 16; /* tasks of the lane that are almost loaded */
+    static constexpr int held =
+        ending + 16; /* [consumer][HELD] of 16 bytes: due, task, whether there is one */
     static constexpr int done = held + 2 * HELD * 16; /* CTA 0: members that finished task i, modulo TALLY */
     static constexpr int bytes = done + 4 * TALLY;
     static constexpr int words = bytes - ending; /* everything from `ending` on starts as 0 */
@@ -61,7 +63,56 @@ __device__ __forceinline__ const void *map_at(const weft_cuda_args &g, int index
     return (const char *)g.maps + (size_t)index * 128;
 }
 
-/* The waits of such a task are made by the consumers before they store, not before A and B are loaded. */
+/*
+ * A task as a warp holds it: each lane one word, so that a task is fetched at once, the next one while the
+ * present one is moved, and takes two registers.
+ */
+static_assert(sizeof(weft_cuda_task) == 128, "a word for each lane of a warp");
+
+__device__ __forceinline__ uint32_t task_word(const weft_cuda_args &g, uint32_t task)
+{
+    return __ldg((const uint32_t *)&g.tasks[task] + threadIdx.x % 32);
+}
+
+__device__ __forceinline__ uint32_t field(uint32_t word, size_t offset)
+{
+    return __shfl_sync(~0u, word, (int)(offset / 4));
+}
+
+__device__ __forceinline__ uint64_t field64(uint32_t word, size_t offset)
+{
+    return field(word, offset) | (uint64_t)field(word, offset + 4) << 32;
+}
+
+#define WEFT_FIELD(name) field(word, offsetof(weft_cuda_task, name))
+#define WEFT_FIELD64(name) field64(word, offsetof(weft_cuda_task, name))
+
+/* What consumers and storers need of a GEMM, in a few registers; the other members stay 0. */
+__device__ __forceinline__ weft_cuda_task gemm_fields(uint32_t word)
+{
+    weft_cuda_task t = {};
+    uint32_t head = WEFT_FIELD(kind), acc = WEFT_FIELD(sources), more = WEFT_FIELD(c);
+    uint32_t counts = WEFT_FIELD(wait_count);
+    t.kind = head & 0xff;
+    t.flags = head >> 8 & 0xff;
+    t.destinations = head >> 16;
+    t.acc = (int16_t)(acc >> 16);
+    t.c = (int16_t)(more & 0xffff);
+    t.bias = (int16_t)(more >> 16);
+    t.view0 = WEFT_FIELD(view0);
+    t.wait0 = WEFT_FIELD(wait0);
+    t.post0 = WEFT_FIELD(post0);
+    t.wait_count = counts & 0xffff;
+    t.post_count = counts >> 16;
+    t.rows = (int32_t)WEFT_FIELD(rows);
+    t.cols = (int32_t)WEFT_FIELD(cols);
+    t.k = (int32_t)WEFT_FIELD(k);
+    t.plan_task = WEFT_FIELD(plan_task);
+    t.due_ns = (int64_t)WEFT_FIELD64(due_ns);
+    return t;
+}
+
+/* The waits of such a task are made by the storers, beside its products, not before A and B are loaded. */
 __device__ __forceinline__ bool waits_late(const weft_cuda_task &t)
 {
     return t.k == 0 || (t.flags & WEFT_CUDA_LATE && t.wait_count);

@@ -43,10 +43,15 @@ __device__ __forceinline__ void fetch_pairs(const weft_cuda_task &t, const weft_
         x[i] = widen2(__float_as_uint(x[i].x), NARROW);
 }
 
-__device__ __forceinline__ void add_pairs(float *d, const float2 (&x)[16])
+/* What the sums are added to. */
+template <int NARROW, int PAIRS>
+__device__ __forceinline__ void add_pairs(const weft_cuda_task &t, const weft_cuda_view &m, float *d, int row,
+                                          int col0)
 {
+    float2 x[PAIRS];
+    fetch_pairs<NARROW>(t, m, row, col0, x);
 #pragma unroll
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < PAIRS; i++) {
         d[2 * i] = x[i].x + d[2 * i];
         d[2 * i + 1] = x[i].y + d[2 * i + 1];
     }
@@ -189,30 +194,19 @@ __device__ __forceinline__ void finish_sums(const weft_cuda_args &g, const weft_
         bar_arrive(smem + Layout::box_full + 16 * consumer + 8 * (boxes++ & 1)); /* the boxes go back */
         return;
     }
-    weft_cuda_view acc;
-    float2 x[16];
-    if (t.acc >= 0) {
-        acc = v[t.acc];
-        fetch_pairs<NARROW>(t, acc, row, col, x);
-    }
+    bool takes = t.acc >= 0 && !(t.flags & WEFT_CUDA_ADD);
 #pragma unroll
     for (int b = 0; b < WHOLE; b++) {
-        if (t.acc >= 0) { /* the next columns are fetched while these are stored */
-            add_pairs(d + 32 * b, x);
-            if (64 * (b + 1) < TILE_N)
-                fetch_pairs<NARROW>(t, acc, row, 64 * (b + 1) + col, x);
-        }
-        finish_pairs<NARROW, 16>(g, t, v, d + 32 * b, row, 64 * b + col);
+        if (takes)
+            for (int h = 0; h < 2; h++)
+                add_pairs<NARROW, 8>(t, v[t.acc], d + 32 * b + 16 * h, row, 64 * b + 32 * h + col);
+        finish_pairs<NARROW, 8>(g, t, v, d + 32 * b, row, 64 * b + col);
+        finish_pairs<NARROW, 8>(g, t, v, d + 32 * b + 16, row, 64 * b + 32 + col);
         fill_boxes<NARROW, 16>(d + 32 * b, wide, smem, consumer, boxes);
     }
     if constexpr (TILE_N % 64 != 0) {
-        if (t.acc >= 0) {
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                d[32 * WHOLE + 2 * i] = x[i].x + d[32 * WHOLE + 2 * i];
-                d[32 * WHOLE + 2 * i + 1] = x[i].y + d[32 * WHOLE + 2 * i + 1];
-            }
-        }
+        if (takes)
+            add_pairs<NARROW, 8>(t, v[t.acc], d + 32 * WHOLE, row, 64 * WHOLE + col);
         finish_pairs<NARROW, 8>(g, t, v, d + 32 * WHOLE, row, 64 * WHOLE + col);
         fill_boxes<NARROW, 8>(d + 32 * WHOLE, wide, smem, consumer, boxes);
     }

@@ -94,6 +94,16 @@ static __device__ __forceinline__ void tile_store(const void *map, uint32_t src,
                  : "memory");
 }
 
+/* Adds to what is there instead: in the memory itself, so that nothing is read into the SM. */
+static __device__ __forceinline__ void tile_add(const void *map, uint32_t src, int x, int y)
+{
+    asm volatile(
+        "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(
+            map),
+        "r"(src), "r"(x), "r"(y)
+        : "memory");
+}
+
 static __device__ __forceinline__ void bulk_load(uint32_t dst, const void *src, uint32_t bytes, uint32_t bar)
 {
     asm volatile(

@@ -206,19 +206,31 @@ weft_status weft_lower_waits(weft_lowering *low, const weft_task *task, int64_t 
     return status;
 }
 
-/* Alone: the task of a peer that fills the same place here as `task` fills at a peer. */
+static bool tells(const weft_plan_part *part, const weft_task *task, int rank)
+{
+    for (uint32_t i = 0; i < task->post_count; i++) {
+        const weft_post *post = &part->posts[task->post0 + i];
+        if (post->rank == rank && post->signal >= 2 * (uint32_t)part->world)
+            return true;
+    }
+    return false;
+}
+
+/* Alone: the task that is to a peer what `task` is to this rank, and whose posts come here. */
 static const weft_task *counterpart(weft_lowering *low, const weft_task *task, int *rank)
 {
     const weft_region *d = &low->part->regions[task->region0];
-    for (int r = 0; r < low->part->world; r++) {
+    int world = low->part->world;
+    for (int turn = 1; turn < world; turn++) { /* the one before this rank first: rings need no other */
+        int r = (low->part->rank + world - turn) % world;
         const weft_plan_part *peer = &low->binding->peers[r];
-        for (uint32_t n = 0; n < peer->task_count && r != low->part->rank; n++) {
+        for (uint32_t n = 0; n < peer->task_count; n++) {
             /* the order of tasks is much the same on all ranks: go on from the one found last */
             uint32_t i = (n + low->found) % peer->task_count;
             const weft_region *x = &peer->regions[peer->tasks[i].region0];
-            if (peer->tasks[i].kind == WEFT_TASK_GEMM && x->rank == low->part->rank &&
+            if (peer->tasks[i].kind == WEFT_TASK_GEMM && x->rank == (d->rank + world - turn) % world &&
                 x->operand == d->operand && x->batch == d->batch && x->row0 == d->row0 &&
-                x->col0 == d->col0) {
+                x->col0 == d->col0 && tells(peer, &peer->tasks[i], low->part->rank)) {
                 low->found = i;
                 *rank = r;
                 return &peer->tasks[i];
@@ -283,6 +295,12 @@ static weft_status check_gemm(const weft_lowering *low, const weft_task *task, c
     return WEFT_OK;
 }
 
+static bool same_region(const weft_region *x, const weft_region *y)
+{
+    return x->operand == y->operand && x->rank == y->rank && x->batch == y->batch && x->row0 == y->row0 &&
+           x->col0 == y->col0 && x->rows == y->rows && x->cols == y->cols;
+}
+
 static bool own_input(const weft_lowering *low, const weft_region *region)
 {
     return region->rank == low->part->rank && operand_of(low, region)->place == WEFT_PLACE_USER;
@@ -294,7 +312,7 @@ static void settle_transfer(weft_lowering *low, const weft_task *task, weft_cuda
     const weft_region *d = &low->part->regions[task->region0];
     int64_t bytes = 0;
     for (int i = 0; i < task->region_count; i++)
-        if (d[i].rank != low->part->rank)
+        if (d[i].rank != low->part->rank && !(i == out->acc && out->flags & WEFT_CUDA_ADD))
             bytes += d[i].rows * d[i].cols * (int64_t)weft_dtype_size(operand_of(low, d + i)->dtype);
     if (low->binding->link_bytes_per_ns == 0 || bytes == 0)
         return;
@@ -366,6 +384,9 @@ weft_status weft_lower_gemm(weft_lowering *low, const weft_task *first, const we
     }
     if (joined)
         out->acc = -1;
+    if (bulk && out->acc >= 0 && task->destinations == 1 && !(task->flags & WEFT_TASK_EPILOGUE) &&
+        same_region(regions, regions + out->acc))
+        out->flags |= WEFT_CUDA_ADD;
     if (bulk)
         out->flags |= WEFT_CUDA_BULK;
     if (operand_of(low, regions)->dtype == WEFT_F32)

@@ -26,7 +26,8 @@ enum {
     WEFT_CUDA_WIDE_D = 1 << 4,   /* GEMM: destinations are float32 (else 16-bit) */
     WEFT_CUDA_DRAIN =
         1 << 5, /* BULK, and the next task is not: its stores must be written when it counts as done */
-    WEFT_CUDA_AFTER_BULK = 1 << 6 /* not BULK, and the task before it is: starts when that one is done */
+    WEFT_CUDA_AFTER_BULK = 1 << 6, /* not BULK, and the task before it is: starts when that one is done */
+    WEFT_CUDA_ADD = 1 << 7         /* BULK, and ACC is the destination: the copy engine adds in memory */
 };
 
 /* One matrix in device memory as a task sees it: the pointer is at the region's first element. */

@@ -4,9 +4,10 @@
  * Card: cluster tile 256 x TILE_N x 64 (a CTA: 128 x TILE_N), two consumer warpgroups of 64 x TILE_N (TILE_N
  * / 2 sums a thread), four stages of 48 KiB. Each CTA loads its own A and half of B; the half is multicast to
  * both. One warp feeds the stages and waits for the tile's chunks, where in k they are needed; one warp per
- * consumer stores finished boxes of 8 KiB through the copy engine and posts when they are written, so neither
- * waits nor stores hold up the tensor cores; between tiles the same warps run the plan's copy lanes. A spare
- * warp holds posts for an emulated link; that of the first CTA does ENTER and EXIT.
+ * consumer waits for what the sums are added to or written over, stores finished boxes of 8 KiB through the
+ * copy engine and posts when they are written, so neither waits nor stores hold up the tensor cores; between
+ * tiles the same warps run the plan's copy lanes. A spare warp holds posts for an emulated link; that of the
+ * first CTA does ENTER and EXIT.
  *
  * A crew has four members (two CTAs of two consumers), each storing its own 64 rows; the last one to finish a
  * task posts.
@@ -23,6 +24,11 @@ namespace
 
 /* A task is announced as ending when this many steps are left to load: time to finish a piece of a copy. */
 constexpr int ENDING_STEPS = 8;
+
+/* Of a thread that feeds or stores, and of one that computes. They come out of what the launch gave to 384
+ * threads of 168: asking for more would wait for ever. */
+constexpr int REGISTERS_FEW = 40, REGISTERS_MANY = 232;
+static_assert(128 * REGISTERS_FEW + 256 * REGISTERS_MANY <= THREADS * 168, "registers of a CTA");
 
 /*
  * The waits of a GEMM, by the warp that loads: they count from a step on. One look at 32 of them costs as
@@ -76,13 +82,16 @@ __device__ void produce(const weft_cuda_args &g, const weft_cuda_lane &lane, uin
     Ring ring;
     bool first = threadIdx.x % 32 == 0;
     uint32_t told = 0; /* tasks announced as ending */
+    uint32_t next_word = task_word(g, lane.task0);
     for (uint32_t i = 0; i < lane.task_count; i++) {
-        const weft_cuda_task t = g.tasks[lane.task0 + i];
+        uint32_t word = next_word;
+        const weft_cuda_task t = gemm_fields(word);
+        next_word = task_word(g, lane.task0 + i + 1);
         if (t.kind != WEFT_CUDA_GEMM || t.k == 0)
             continue;
-        const void *a_map = map_at(g, t.a_map), *b_map = map_at(g, t.b_map);
-        int a_m = t.a_m + (int)rank * CTA_M, b_n = t.b_n + (int)rank * 128, a_k = t.a_k, b_k = t.b_k;
-        int steps = (t.k + TILE_K - 1) / TILE_K;
+        const void *a_map = map_at(g, (int)WEFT_FIELD(a_map)), *b_map = map_at(g, (int)WEFT_FIELD(b_map));
+        int a_m = (int)(WEFT_FIELD(a_m) + rank * CTA_M), b_n = (int)(WEFT_FIELD(b_n) + rank * 128);
+        int a_k = (int)WEFT_FIELD(a_k), b_k = (int)WEFT_FIELD(b_k), steps = (t.k + TILE_K - 1) / TILE_K;
         bool late = waits_late(t);
         Waits waits(g, t.wait0, late ? 0 : t.wait_count);
         for (int s = 0; s < steps; s++, ring.next(), a_k += TILE_K, b_k += TILE_K) {
@@ -93,7 +102,7 @@ __device__ void produce(const weft_cuda_args &g, const weft_cuda_lane &lane, uin
                 waits.pass(g, s, t.plan_task, run);
             bar_wait(smem + Layout::empty + 8 * ring.stage, ring.phase ^ 1);
             if (first) {
-                if (told <= i && !late && waits.step == INT_MAX && s >= steps - ENDING_STEPS) {
+                if (told <= i && waits.step == INT_MAX && s >= steps - ENDING_STEPS) {
                     told = i + 1;
                     word_raise(smem + Layout::ending, told);
                 }
@@ -116,7 +125,7 @@ __device__ void produce(const weft_cuda_args &g, const weft_cuda_lane &lane, uin
     }
 }
 
-/* Before plain work and before the epilogue: one thread waits for the warpgroup. */
+/* Before plain work, and before the epilogue where it is plain: one thread waits for the warpgroup. */
 __device__ __forceinline__ void consumer_waits(const weft_cuda_args &g, const weft_cuda_task &t, bool waits,
                                                uint32_t i, uint32_t smem, uint32_t consumer, uint64_t run)
 {
@@ -131,12 +140,6 @@ __device__ __forceinline__ void consumer_waits(const weft_cuda_args &g, const we
     group_sync(consumer);
 }
 
-/* The k of a GEMM, -1 for other tasks. */
-__device__ __forceinline__ int k_of(const weft_cuda_task *task)
-{
-    return task->kind == WEFT_CUDA_GEMM ? task->k : -1;
-}
-
 /* What a warpgroup keeps from task to task. */
 struct Place {
     Ring ring;
@@ -145,13 +148,12 @@ struct Place {
 
 /* One warpgroup's part of a GEMM: the products of its 64 rows, then their epilogue. */
 template <bool BF16, bool TRANS_A, bool TRANS_B>
-__device__ __forceinline__ void gemm_task(const weft_cuda_args &g, const weft_cuda_task &t, int k, uint32_t i,
-                                          uint32_t smem, uint32_t rank, uint32_t consumer, uint64_t run,
-                                          Place &place)
+__device__ __forceinline__ void gemm_task(const weft_cuda_args &g, uint32_t word, uint32_t i, uint32_t smem,
+                                          uint32_t rank, uint32_t consumer, uint64_t run, Place &place)
 {
     constexpr int NARROW = BF16 ? DTYPE_BF16 : DTYPE_F16; /* every 16-bit matrix of a problem has its dtype */
     constexpr uint32_t A_STEP = TRANS_A ? 2048 : 32, B_STEP = TRANS_B ? 32 : 2048;
-    int thread = threadIdx.x % 128, steps = (k + TILE_K - 1) / TILE_K;
+    int thread = threadIdx.x % 128, steps = ((int)WEFT_FIELD(k) + TILE_K - 1) / TILE_K;
     uint32_t last = 0;
     float d[SUMS];
     if (steps == 0) {
@@ -180,9 +182,8 @@ __device__ __forceinline__ void gemm_task(const weft_cuda_args &g, const weft_cu
     wgmma_wait<0>();
     if (steps && thread < CTAS)
         bar_arrive_at(last, thread);
-    consumer_waits(g, t, t.wait_count && waits_late(t), i, smem, consumer, run);
-    if (waits_late(t) && thread == 0)
-        word_raise(smem + Layout::late + 4 * consumer, i + 1);
+    const weft_cuda_task t = gemm_fields(word);
+    consumer_waits(g, t, false, i, smem, consumer, run);
     bar_wait(smem + Layout::granted + 8 * consumer, place.grants++ & 1);
     finish_sums<NARROW>(g, t, d, (int)(rank * CTA_M + consumer * GROUP_M), smem, consumer, place.boxes);
 }
@@ -194,14 +195,14 @@ __device__ void consume(const weft_cuda_args &g, const weft_cuda_lane &lane, uin
 {
     int thread = threadIdx.x % 128;
     Place place;
-    int next_k = k_of(&g.tasks[lane.task0]);
+    uint32_t next_word = task_word(g, lane.task0);
     for (uint32_t i = 0; i < lane.task_count; i++) {
-        const weft_cuda_task t = g.tasks[lane.task0 + i]; /* a copy: fetched while the products are summed */
-        int k = next_k;
-        next_k = k_of(&g.tasks[lane.task0 + i + 1]);
-        if (k >= 0) {
-            gemm_task<BF16, TRANS_A, TRANS_B>(g, t, k, i, smem, rank, consumer, run, place);
-            if (t.flags & WEFT_CUDA_BULK)
+        uint32_t word = next_word, head = WEFT_FIELD(kind);
+        next_word = task_word(g, lane.task0 + i + 1); /* fetched while the products are summed */
+        const weft_cuda_task &t = g.tasks[lane.task0 + i];
+        if ((head & 0xff) == WEFT_CUDA_GEMM) {
+            gemm_task<BF16, TRANS_A, TRANS_B>(g, word, i, smem, rank, consumer, run, place);
+            if (head >> 8 & WEFT_CUDA_BULK)
                 continue; /* store_boxes posts */
         } else {
             const weft_cuda_view *v = &g.views[t.view0];
@@ -257,7 +258,7 @@ template <bool BF16, bool TRANS_A, bool TRANS_B> __device__ __forceinline__ void
     }
     cluster_sync();
     if (group == 0) {
-        registers_shrink<56>();
+        registers_shrink<REGISTERS_FEW>();
         if (warp == 0) {
             produce<TRANS_A, TRANS_B>(g, lane, smem, rank, run);
         } else if (warp <= 2) {
@@ -276,7 +277,7 @@ template <bool BF16, bool TRANS_A, bool TRANS_B> __device__ __forceinline__ void
                 exit_run(g, run);
         }
     } else {
-        registers_grow<224>();
+        registers_grow<REGISTERS_MANY>();
         consume<BF16, TRANS_A, TRANS_B>(g, lane, smem, rank, group - 1, run);
     }
     __syncwarp();
