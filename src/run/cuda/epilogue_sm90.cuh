@@ -43,7 +43,6 @@ __device__ __forceinline__ void fetch_pairs(const weft_cuda_task &t, const weft_
         x[i] = widen2(__float_as_uint(x[i].x), NARROW);
 }
 
-/* What the sums are added to. */
 template <int NARROW, int PAIRS>
 __device__ __forceinline__ void add_pairs(const weft_cuda_task &t, const weft_cuda_view &m, float *d, int row,
                                           int col0)
@@ -63,8 +62,6 @@ __device__ __forceinline__ void finish_pairs(const weft_cuda_args &g, const weft
                                              const weft_cuda_view *v, float *d, int row, int col0)
 {
     float2 x[PAIRS];
-    if (!(t.flags & WEFT_CUDA_EPILOGUE))
-        return;
     if (g.alpha != 1) {
 #pragma unroll
         for (int i = 0; i < 2 * PAIRS; i++)
@@ -93,43 +90,78 @@ __device__ __forceinline__ void finish_pairs(const weft_cuda_args &g, const weft
     }
 }
 
-/* 4 * PAIRS columns of the consumer's rows into boxes, swizzled: one box has 64 columns of 16 bits or 32 of
- * float32. A box that is not filled is stored all the same: the tensor map cuts off what is beside it. */
-template <int NARROW, int PAIRS>
-__device__ __forceinline__ void fill_boxes(const float *d, bool wide, uint32_t smem, uint32_t consumer,
-                                           uint32_t &boxes)
-{
-    uint32_t full = smem + Layout::box_full + 16 * consumer, free = smem + Layout::box_free + 16 * consumer;
-    uint32_t base = smem + Layout::box + 2 * BOX_BYTES * consumer;
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    if (!wide) {
-        uint32_t buffer = boxes & 1, row = warp * 16 + lane % 16, at = base + buffer * BOX_BYTES + row * 128;
-        bar_wait(free + 8 * buffer, ((boxes >> 1) & 1) ^ 1);
-#pragma unroll
-        for (int j = 0; j < PAIRS / 2; j += 2)
-            matrices_store(at + (((j + lane / 16) ^ (row & 7)) << 4), narrow2(d[4 * j], d[4 * j + 1], NARROW),
-                           narrow2(d[4 * j + 2], d[4 * j + 3], NARROW),
-                           narrow2(d[4 * j + 4], d[4 * j + 5], NARROW),
-                           narrow2(d[4 * j + 6], d[4 * j + 7], NARROW));
+/* Where a consumer's boxes are; one has 64 columns of 16 bits or 32 of float32, swizzled. */
+struct Boxes {
+    uint32_t full, free, base;
+
+    __device__ __forceinline__ Boxes(uint32_t smem, uint32_t consumer)
+        : full(smem + Layout::box_full + 16 * consumer), free(smem + Layout::box_free + 16 * consumer),
+          base(smem + Layout::box + 2 * BOX_BYTES * consumer)
+    {
+    }
+
+    __device__ __forceinline__ void take(uint32_t box) const
+    {
+        bar_wait(free + 8 * (box & 1), ((box >> 1) & 1) ^ 1);
+    }
+
+    __device__ __forceinline__ void give(uint32_t box) const
+    {
         fence_proxy_shared();
-        bar_arrive(full + 8 * buffer);
-        boxes++;
+        bar_arrive(full + 8 * (box & 1));
+    }
+
+    /* 32 columns of 16 bits, from column `col` of the box on. */
+    template <int NARROW>
+    __device__ __forceinline__ void put_narrow(const float *d, uint32_t box, int col) const
+    {
+        int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
+        uint32_t at = base + (box & 1) * BOX_BYTES + row * 128;
+#pragma unroll
+        for (int j = 0; j < 4; j += 2)
+            matrices_store(
+                at + (((col / 8 + j + lane / 16) ^ (row & 7)) << 4), narrow2(d[4 * j], d[4 * j + 1], NARROW),
+                narrow2(d[4 * j + 2], d[4 * j + 3], NARROW), narrow2(d[4 * j + 4], d[4 * j + 5], NARROW),
+                narrow2(d[4 * j + 6], d[4 * j + 7], NARROW));
+    }
+
+    /* 32 columns of float32: a whole box. */
+    __device__ __forceinline__ void put_wide(const float *d, uint32_t box) const
+    {
+        int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
+        uint32_t at = base + (box & 1) * BOX_BYTES + row * 128 + (lane & 1) * 8;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            uint32_t spot = at + (((2 * j + lane % 4 / 2) ^ (row & 7)) << 4);
+            asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(spot), "f"(d[4 * j]), "f"(d[4 * j + 1])
+                         : "memory");
+            asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(spot + 1024), "f"(d[4 * j + 2]),
+                         "f"(d[4 * j + 3])
+                         : "memory");
+        }
+    }
+};
+
+/* A box that is not filled is stored all the same: the tensor map cuts off what is beside it. */
+template <int NARROW>
+__device__ __forceinline__ void bare_sums(const float (&d)[SUMS], bool wide, const Boxes &to, uint32_t &boxes)
+{
+    if (wide) {
+#pragma unroll
+        for (int b = 0; b < TILE_N / 32; b++, boxes++) {
+            to.take(boxes);
+            to.put_wide(d + 16 * b, boxes);
+            to.give(boxes);
+        }
         return;
     }
 #pragma unroll
-    for (int half = 0; half < PAIRS / 8; half++, boxes++) {
-        uint32_t buffer = boxes & 1, row = warp * 16 + lane / 4, at = base + buffer * BOX_BYTES;
-        bar_wait(free + 8 * buffer, ((boxes >> 1) & 1) ^ 1);
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            int i = 16 * half + 4 * j, chunk = 2 * j + (lane % 4) / 2;
-            uint32_t spot = at + row * 128 + ((chunk ^ (row & 7)) << 4) + (lane & 1) * 8;
-            asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(spot), "f"(d[i]), "f"(d[i + 1]) : "memory");
-            asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(spot + 1024), "f"(d[i + 2]), "f"(d[i + 3])
-                         : "memory");
-        }
-        fence_proxy_shared();
-        bar_arrive(full + 8 * buffer);
+    for (int b = 0; b < TILE_N / 32; b++) {
+        if (b % 2 == 0)
+            to.take(boxes);
+        to.put_narrow<NARROW>(d + 16 * b, boxes, b % 2 * 32);
+        if (b % 2 || b == TILE_N / 32 - 1)
+            to.give(boxes++);
     }
 }
 
@@ -171,45 +203,126 @@ __device__ __forceinline__ void finish_elements(const weft_cuda_args &g, const w
     }
 }
 
-/* All sums of a consumer, 64 columns at a time and 32 at the end of a tile of 224. */
+/* Eight pairs of a matrix as they lie in memory. */
+template <bool WIDE> struct Raw;
+template <> struct Raw<true> {
+    float2 x[8];
+};
+template <> struct Raw<false> {
+    uint32_t x[8];
+};
+
+template <bool WIDE>
+__device__ __forceinline__ void fetch_raw(const weft_cuda_task &t, const weft_cuda_view &m, int row, int col0,
+                                          Raw<WIDE> &raw)
+{
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        int r = row + (i & 1) * 8, c = col0 + (i >> 1) * 8;
+        bool inside = r < t.rows && c < t.cols;
+        if constexpr (WIDE)
+            raw.x[i] =
+                inside ? __ldcg((const float2 *)((const float *)m.ptr + r * m.rs + c)) : make_float2(0, 0);
+        else
+            raw.x[i] = inside ? __ldcg((const uint32_t *)((const uint16_t *)m.ptr + r * m.rs + c)) : 0;
+    }
+}
+
+/* The last hop of a sum, and nothing else: added to what came, stored in 16 bits. What came is fetched two
+ * blocks of 32 columns ahead, in registers that a stored block has left. */
+template <int NARROW, bool WIDE>
+__device__ __forceinline__ void added_sums(const weft_cuda_task &t, const weft_cuda_view acc,
+                                           float (&d)[SUMS], int row, int col, const Boxes &to,
+                                           uint32_t &boxes)
+{
+    constexpr int BLOCKS = TILE_N / 32;
+    Raw<WIDE> raw[BLOCKS];
+    fetch_raw<WIDE>(t, acc, row, col, raw[0]);
+#pragma unroll
+    for (int b = 0; b < BLOCKS; b++) {
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            float2 x;
+            if constexpr (WIDE)
+                x = raw[b].x[i];
+            else
+                x = widen2(raw[b].x[i], NARROW);
+            d[16 * b + 2 * i] = x.x + d[16 * b + 2 * i];
+            d[16 * b + 2 * i + 1] = x.y + d[16 * b + 2 * i + 1];
+        }
+        if (b % 2 == 0)
+            to.take(boxes);
+        to.put_narrow<NARROW>(d + 16 * b, boxes, b % 2 * 32);
+        if (b % 2 || b == BLOCKS - 1)
+            to.give(boxes++);
+        if (b == 0)
+            fetch_raw<WIDE>(t, acc, row, 32 + col, raw[1]);
+        if (b + 2 < BLOCKS)
+            fetch_raw<WIDE>(t, acc, row, 32 * (b + 2) + col, raw[b + 2]);
+    }
+}
+
+/*
+ * Everything else: 32 columns at a time, always in the same registers, into which the others move. A CTA runs
+ * an epilogue a few times in a launch, and the first time its instructions come from memory: short code is
+ * worth more than saved moves.
+ */
+template <int NARROW>
+__device__ __forceinline__ void finished_sums(const weft_cuda_args &g, const weft_cuda_task &t,
+                                              float (&d)[SUMS], int row, int col, const Boxes &to,
+                                              uint32_t &boxes)
+{
+    const weft_cuda_view *v = &g.views[t.view0];
+    bool wide = t.flags & WEFT_CUDA_WIDE_D;
+#pragma unroll 1
+    for (int b = 0; b < TILE_N / 32; b++) {
+        if (t.acc >= 0)
+            add_pairs<NARROW, 8>(t, v[t.acc], d, row, 32 * b + col);
+        if (t.flags & WEFT_CUDA_EPILOGUE)
+            finish_pairs<NARROW, 8>(g, t, v, d, row, 32 * b + col);
+        if (wide || b % 2 == 0)
+            to.take(boxes);
+        if (wide)
+            to.put_wide(d, boxes);
+        else
+            to.put_narrow<NARROW>(d, boxes, b % 2 * 32);
+        if (wide || b % 2 || b == TILE_N / 32 - 1)
+            to.give(boxes++);
+#pragma unroll
+        for (int i = 0; i + 16 < SUMS; i++)
+            d[i] = d[i + 16];
+    }
+}
+
+/* All sums of a consumer. */
 template <int NARROW>
 __device__ __forceinline__ void finish_sums(const weft_cuda_args &g, const weft_cuda_task &t,
                                             float (&d)[SUMS], int row0, uint32_t smem, uint32_t consumer,
                                             uint32_t &boxes)
 {
+    int thread = threadIdx.x % 128;
+    Boxes to(smem, consumer);
     const weft_cuda_view *v = &g.views[t.view0];
-    int thread = threadIdx.x % 128, row = row0 + thread / 32 * 16 + thread % 32 / 4, col = thread % 4 * 2;
-    bool wide = t.flags & WEFT_CUDA_WIDE_D;
-    constexpr int WHOLE = TILE_N / 64;
-    if (!(t.flags & WEFT_CUDA_BULK)) {
-        uint32_t free = smem + Layout::box_free + 16 * consumer;
-        bar_wait(free + 8 * (boxes & 1), ((boxes >> 1) & 1) ^ 1);
-        bar_wait(free + 8 * ((boxes + 1) & 1), (((boxes + 1) >> 1) & 1) ^ 1);
-#pragma unroll
-        for (int b = 0; b < WHOLE; b++)
-            finish_elements<16>(g, t, v, d + 32 * b, row0, 64 * b, smem, consumer);
-        if constexpr (TILE_N % 64 != 0)
-            finish_elements<8>(g, t, v, d + 32 * WHOLE, row0, 64 * WHOLE, smem, consumer);
-        fence_proxy_shared(); /* the next to write them may be the copy engine */
-        bar_arrive(smem + Layout::box_full + 16 * consumer + 8 * (boxes++ & 1)); /* the boxes go back */
+    if (t.flags & WEFT_CUDA_BULK) {
+        int row = row0 + thread / 32 * 16 + thread % 32 / 4, col = thread % 4 * 2;
+        if (!(t.flags & WEFT_CUDA_EPILOGUE) && (t.acc < 0 || t.flags & WEFT_CUDA_ADD))
+            bare_sums<NARROW>(d, t.flags & WEFT_CUDA_WIDE_D, to, boxes);
+        else if (t.flags & (WEFT_CUDA_EPILOGUE | WEFT_CUDA_WIDE_D))
+            finished_sums<NARROW>(g, t, d, row, col, to, boxes);
+        else if (v[t.acc].dtype == DTYPE_F32)
+            added_sums<NARROW, true>(t, v[t.acc], d, row, col, to, boxes);
+        else
+            added_sums<NARROW, false>(t, v[t.acc], d, row, col, to, boxes);
         return;
     }
-    bool takes = t.acc >= 0 && !(t.flags & WEFT_CUDA_ADD);
+    to.take(boxes);
+    to.take(boxes + 1);
 #pragma unroll
-    for (int b = 0; b < WHOLE; b++) {
-        if (takes)
-            for (int h = 0; h < 2; h++)
-                add_pairs<NARROW, 8>(t, v[t.acc], d + 32 * b + 16 * h, row, 64 * b + 32 * h + col);
-        finish_pairs<NARROW, 8>(g, t, v, d + 32 * b, row, 64 * b + col);
-        finish_pairs<NARROW, 8>(g, t, v, d + 32 * b + 16, row, 64 * b + 32 + col);
-        fill_boxes<NARROW, 16>(d + 32 * b, wide, smem, consumer, boxes);
-    }
-    if constexpr (TILE_N % 64 != 0) {
-        if (takes)
-            add_pairs<NARROW, 8>(t, v[t.acc], d + 32 * WHOLE, row, 64 * WHOLE + col);
-        finish_pairs<NARROW, 8>(g, t, v, d + 32 * WHOLE, row, 64 * WHOLE + col);
-        fill_boxes<NARROW, 8>(d + 32 * WHOLE, wide, smem, consumer, boxes);
-    }
+    for (int b = 0; b < TILE_N / 64; b++)
+        finish_elements<16>(g, t, v, d + 32 * b, row0, 64 * b, smem, consumer);
+    if constexpr (TILE_N % 64 != 0)
+        finish_elements<8>(g, t, v, d + 32 * (TILE_N / 64), row0, TILE_N / 64 * 64, smem, consumer);
+    to.give(boxes++); /* the boxes go back, and the next to write them may be the copy engine */
 }
 
 } // namespace

@@ -62,6 +62,12 @@ static void sort_waits(weft_cuda_program *program, const weft_cuda_task *task)
         }
 }
 
+/* Whether the epilogue does more than store: the walkers have shorter code for sums that are only stored. */
+static bool changes_sums(const weft_problem *p, const weft_task *task)
+{
+    return p->alpha != 1 || p->act != WEFT_ACT_NONE || task->flags & (WEFT_TASK_HAS_C | WEFT_TASK_HAS_BIAS);
+}
+
 static weft_status lower_task(weft_lowering *low, const weft_lane *lane, uint32_t at, const lane_order *order,
                               weft_cuda_task *out)
 {
@@ -78,7 +84,7 @@ static weft_status lower_task(weft_lowering *low, const weft_lane *lane, uint32_
                             .rows = (int32_t)d->rows,
                             .cols = (int32_t)d->cols,
                             .plan_task = lane->task0 + at};
-    if (task->flags & WEFT_TASK_EPILOGUE)
+    if (task->flags & WEFT_TASK_EPILOGUE && changes_sums(&low->part->problem, task))
         out->flags |= WEFT_CUDA_EPILOGUE;
     status = task->kind == WEFT_TASK_GEMM ? weft_lower_gemm(low, first, task, out)
                                           : weft_lower_plain(low, task, out);
