@@ -53,6 +53,15 @@ static int64_t usual_width(const weft_problem *p, int world, int crews)
     return narrow < wide ? WEFT_CUDA_NARROW_N : WEFT_CUDA_TILE_N;
 }
 
+/* As few crews as take no more rounds. What a round needs is fetched side by side, and a few tiles of one
+ * more shard would make all the others wait for it; and in a ring, a few tiles of a later step wait for this
+ * one. */
+static int even_crews(int64_t tiles, int crews)
+{
+    int64_t rounds = (tiles + crews - 1) / crews;
+    return rounds > 0 ? (int)((tiles + rounds - 1) / rounds) : crews;
+}
+
 void weft_cuda_choose(weft_problem *p, int world, int crews, bool hopper)
 {
     bool fetches;
@@ -78,7 +87,9 @@ void weft_cuda_choose(weft_problem *p, int world, int crews, bool hopper)
     p->sums_stay = hopper && p->op == WEFT_OP_GEMM_RS && p->schedule != WEFT_SCHEDULE_DIRECT &&
                    p->schedule != WEFT_SCHEDULE_UNFUSED;
     /* the storers of Hopper crews copy beside their own work; elsewhere a copy lane is a CTA */
-    if (!p->workers)
+    if (!p->workers && hopper && (fetches || p->sums_stay))
+        p->workers = even_crews(tiles_of(p, world, p->tile_n), crews);
+    else if (!p->workers)
         p->workers = hopper || crews <= p->copiers ? crews : crews - p->copiers;
     p->b_form = WEFT_B_PLAIN;
 }

@@ -17,7 +17,8 @@
 namespace
 {
 
-constexpr uint32_t SEGMENT_BYTES = 2 * BOX_BYTES / 32; /* what a lane moves at a time */
+/* What a lane moves at a time, and how many do: the engine takes its time with every request. */
+constexpr uint32_t SEGMENT_BYTES = 1024, SEGMENTS = 2 * BOX_BYTES / SEGMENT_BYTES;
 /* How long before its data counts as arrived a copy may begin: the wait for a consumer to store, and then
  * some */
 constexpr uint64_t LINK_LEAD_NS = 20000;
@@ -137,20 +138,38 @@ struct Copier {
         }
         if (!move(smem, storer))
             return true;
-        uint64_t due = WEFT_FIELD64(due_ns);
-        if (WEFT_FIELD(wait_count) >> 16) { /* it has posts */
-            bulk_wait_written();
-            __syncwarp();
-            if (threadIdx.x % 32 == 0 && due)
-                hand_over(smem, storer, handed, began + due, task);
-            else if (threadIdx.x % 32 == 0)
-                task_done(g, g.tasks[task]);
-            __syncwarp();
-        }
+        if (WEFT_FIELD(wait_count) >> 16)
+            tell(g, smem, storer, began);
         open = false;
         task++;
         word = next_word;
         return true;
+    }
+
+    /* The posts of a finished task: at once, or handed over when the link is still busy with it. */
+    __device__ void tell(const weft_cuda_args &g, uint32_t smem, uint32_t storer, uint64_t began)
+    {
+        uint64_t due = WEFT_FIELD64(due_ns);
+        uint32_t post0 = WEFT_FIELD(post0), count = WEFT_FIELD(wait_count) >> 16,
+                 plan_task = WEFT_FIELD(plan_task);
+        bool first = threadIdx.x % 32 == 0;
+        uint64_t *post = first ? g.posts[post0] : NULL; /* fetched while the stores are written */
+        uint32_t aborted = first ? load_relaxed(&g.control->abort) : 1;
+        bulk_wait_written();
+        __syncwarp();
+        if (first && due && now_ns() < began + due) {
+            hand_over(smem, storer, handed, began + due, task);
+        } else if (first) {
+            trace_done(g, plan_task);
+            if (!aborted) {
+                add_release(post);
+                for (uint32_t i = 1; i < count; i++)
+                    add_release(g.posts[post0 + i]);
+            }
+            if (due)
+                link_note(g, now_ns(), began + due);
+        }
+        __syncwarp();
     }
 
     /* A segment by each lane, into the boxes and out of them; true when it was the last piece. */
@@ -161,7 +180,7 @@ struct Copier {
         uint32_t in_row = (row_bytes + SEGMENT_BYTES - 1) / SEGMENT_BYTES;
         uint32_t mine = segment + lane, row = mine / in_row, at = (mine - row * in_row) * SEGMENT_BYTES;
         uint32_t box = smem + Layout::box + 2 * BOX_BYTES * storer + lane * SEGMENT_BYTES;
-        uint32_t bytes = row < rows ? min(SEGMENT_BYTES, row_bytes - at) : 0;
+        uint32_t bytes = lane < SEGMENTS && row < rows ? min(SEGMENT_BYTES, row_bytes - at) : 0;
         uint32_t all = __reduce_add_sync(~0u, bytes);
         const char *from = (const char *)WEFT_FIELD64(copy_from) + row * WEFT_FIELD64(copy_from_step) + at;
         char *to = (char *)WEFT_FIELD64(copy_to) + row * WEFT_FIELD64(copy_to_step) + at;
@@ -176,7 +195,7 @@ struct Copier {
             bulk_store(to, box, bytes);
         bulk_commit();
         bulk_wait_read<0>();
-        segment += 32;
+        segment += SEGMENTS;
         __syncwarp();
         return segment >= rows * in_row;
     }

@@ -219,17 +219,14 @@ static __device__ __forceinline__ uint64_t link_began(const weft_cuda_args &g)
     return first ? first : now;
 }
 
-/* When the emulated link would have delivered what a finished GEMM stored: transfers follow each other. */
+/* When the emulated link would have delivered what a finished GEMM stored: transfers follow each other. Two
+ * additions that cannot fail: crews that retried a comparison kept each other from it for many transfers. */
 static __device__ __forceinline__ uint64_t link_reserve(const weft_cuda_args &g, int64_t transfer_ns)
 {
-    unsigned long long *free = (unsigned long long *)&g.control->link_free_ns, seen = 0, before, next;
-    do {
-        unsigned long long now = now_ns();
-        before = seen;
-        next = (before > now ? before : now) + (unsigned long long)transfer_ns;
-        seen = atomicCAS(free, before, next);
-    } while (seen != before);
-    return next + (unsigned long long)g.link_latency_ns;
+    unsigned long long *free = (unsigned long long *)&g.control->link_free_ns;
+    atomicMax(free, (unsigned long long)now_ns());
+    return atomicAdd(free, (unsigned long long)transfer_ns) + (uint64_t)transfer_ns +
+           (uint64_t)g.link_latency_ns;
 }
 
 /* Notes when a post was made that the link should have delivered at `due`. */

@@ -23,11 +23,11 @@ namespace
 {
 
 /* A task is announced as ending when this many steps are left to load: time to finish a piece of a copy. */
-constexpr int ENDING_STEPS = 8;
+constexpr int ENDING_STEPS = 6;
 
 /* Of a thread that feeds or stores, and of one that computes. They come out of what the launch gave to 384
  * threads of 168: asking for more would wait for ever. */
-constexpr int REGISTERS_FEW = 40, REGISTERS_MANY = 232;
+constexpr int REGISTERS_FEW = 56, REGISTERS_MANY = 224;
 static_assert(128 * REGISTERS_FEW + 256 * REGISTERS_MANY <= THREADS * 168, "registers of a CTA");
 
 /*
