@@ -71,6 +71,26 @@ static CUresult fake_uuid(CUuuid *uuid, CUdevice device)
     return CUDA_SUCCESS;
 }
 
+static CUresult fake_device_count(int *count)
+{
+    *count = fake.devices;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_device(CUdevice *device, int ordinal)
+{
+    *device = ordinal;
+    return CUDA_SUCCESS;
+}
+
+/* No atomics between GPUs, so that the ranks on several of them pass sums on. */
+static CUresult fake_p2p(int *value, CUdevice_P2PAttribute attribute, CUdevice from, CUdevice to)
+{
+    (void)attribute, (void)from, (void)to;
+    *value = 0;
+    return CUDA_SUCCESS;
+}
+
 static CUresult fake_total(size_t *bytes, CUdevice device)
 {
     (void)device;
@@ -382,7 +402,10 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
         .cuCtxPushCurrent = fake_context,
         .cuCtxPopCurrent = fake_pop,
         .cuDevicePrimaryCtxRelease = fake_release_context,
+        .cuDeviceGet = fake_device,
+        .cuDeviceGetCount = fake_device_count,
         .cuDeviceGetUuid = fake_uuid,
+        .cuDeviceGetP2PAttribute = fake_p2p,
         .cuDeviceTotalMem = fake_total,
         .cuModuleGetFunction = fake_get_function,
         .cuFuncGetAttribute = fake_get_attribute,

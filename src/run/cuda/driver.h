@@ -20,6 +20,7 @@
     X(cuDeviceGetName)                                                                                       \
     X(cuDeviceGetAttribute)                                                                                  \
     X(cuDeviceGetUuid)                                                                                       \
+    X(cuDeviceGetP2PAttribute)                                                                               \
     X(cuDeviceTotalMem)                                                                                      \
     X(cuDevicePrimaryCtxRetain)                                                                              \
     X(cuDevicePrimaryCtxRelease)                                                                             \

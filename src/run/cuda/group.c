@@ -342,11 +342,33 @@ static weft_status prove(weft_group *group, size_t at)
 }
 
 typedef struct greeting {
-    int32_t status, crews;
+    int32_t status, crews, adds;
     CUuuid uuid;
     uint64_t bytes, grain;
     char text[WEFT_ERROR_TEXT_BYTES];
 } greeting;
+
+/* Whether this GPU can add in the memory of every other one that it sees; not where it sees none. */
+static weft_status see_atomics(const weft_cuda_group *g, int32_t *adds, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = g->device->cu;
+    int count = 0;
+
+    WEFT_CUDA_TRY(cuDeviceGetCount(&count));
+    *adds = count > 1;
+    for (int i = 0; i < count; i++) {
+        CUdevice other;
+        int native = 0;
+
+        WEFT_CUDA_TRY(cuDeviceGet(&other, i));
+        if (other == g->device->device)
+            continue;
+        WEFT_CUDA_TRY(cuDeviceGetP2PAttribute(&native, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
+                                              g->device->device, other));
+        *adds &= native != 0;
+    }
+    return WEFT_OK;
+}
 
 static weft_status describe(weft_cuda_group *g, greeting *mine, weft_error_text *error)
 {
@@ -369,7 +391,7 @@ static weft_status describe(weft_cuda_group *g, greeting *mine, weft_error_text 
     mine->bytes = bytes;
     mine->grain = grain;
     mine->crews = g->device->crews;
-    return WEFT_OK;
+    return see_atomics(g, &mine->adds, error);
 }
 
 /* Everybody's GPU: how much of the own one is this rank's, and what memory all can agree on. */
@@ -377,6 +399,7 @@ static weft_status meet(weft_group *group, const greeting *mine, size_t *bytes, 
 {
     weft_cuda_group *g = weft_cuda_of(group);
     weft_status status = weft_group_exchange(group, WEFT_CALL_GPU, mine, sizeof(*mine));
+    bool together = true, adds = true;
 
     *bytes = *grain = 0;
     g->crews = INT32_MAX;
@@ -390,6 +413,8 @@ static weft_status meet(weft_group *group, const greeting *mine, size_t *bytes, 
         for (int other = 0; other < group->size; other++)
             sharers += memcmp(&((const greeting *)weft_group_board(group, other))->uuid, &theirs->uuid,
                               sizeof(theirs->uuid)) == 0;
+        together &= sharers == group->size;
+        adds &= theirs->adds != 0;
         g->crews = theirs->crews / sharers < g->crews ? theirs->crews / sharers : g->crews;
         *bytes = theirs->bytes > *bytes ? theirs->bytes : *bytes;
         *grain = theirs->grain > *grain ? theirs->grain : *grain;
@@ -398,6 +423,7 @@ static weft_status meet(weft_group *group, const greeting *mine, size_t *bytes, 
                                   "%d ranks on one GPU: its SMs hold no more than %d at once", sharers,
                                   theirs->crews);
     }
+    g->adds = together || adds;
     return status;
 }
 

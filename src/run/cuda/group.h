@@ -23,6 +23,7 @@ typedef struct weft_cuda_group {
     weft_heap *offsets;
     size_t committed; /* bytes at the beginning of every slot that have memory */
     int crews;        /* that a rank may use; the least over all ranks */
+    bool adds;        /* bulk stores may add in any rank's memory */
     CUstream stream;  /* the rank's own */
     void *pinned;     /* host memory of WEFT_CUDA_PINNED_BYTES, for words that are copied */
     uint32_t *stop;   /* in it: the word that kernels which wait look at */
