@@ -21,7 +21,7 @@ enum {
     GROUP_FEWEST = 4,       /* panels that are worth a group */
     WIDE_COLUMNS = 1536,    /* of a wide group, at most: less than nc of every core */
     WIDE_BYTES = 192 << 10, /* of its panels, which stay in L2 */
-    WIDE_FEWEST = 16        /* panels that are worth a wide group */
+    WIDE_K = 40             /* for each byte of an element: a longer k waits for B more than it gains */
 };
 
 /* The length of equal blocks of at most `most`, a multiple of `step`; `length` itself if it fits. */
@@ -147,18 +147,18 @@ static int64_t panels_in_l1(const weft_kernel *kernel, int64_t k)
 /* For D or sums that another core has: so many that each of their pages is visited once. */
 static int64_t panels_in_l2(const weft_kernel *kernel, int64_t k)
 {
-    int64_t panel = weft_pack_k(kernel, k) * kernel->nr * (int64_t)weft_dtype_size(kernel->type);
-    int64_t count = min64(WIDE_BYTES / panel, WIDE_COLUMNS / kernel->nr);
+    int64_t size = (int64_t)weft_dtype_size(kernel->type), panel = weft_pack_k(kernel, k) * kernel->nr * size;
 
-    return count < WIDE_FEWEST ? panels_in_l1(kernel, k) : count;
+    return k > WIDE_K * size ? panels_in_l1(kernel, k) : min64(WIDE_BYTES / panel, WIDE_COLUMNS / kernel->nr);
 }
 
 int weft_gemm_order(const weft_binding *bind, int64_t m, int64_t k)
 {
-    int64_t panels = k <= bind->kc ? panels_in_l2(bind->kernel, k) : 1;
+    int64_t panels;
 
     if (!bind->kernel->keep || m <= WEFT_GEMM_STREAM_ROWS)
         return 0;
+    panels = k > 0 && k <= bind->kc ? panels_in_l2(bind->kernel, k) : 1;
     return panels < GROUP_FEWEST ? 1 : (int)panels;
 }
 
