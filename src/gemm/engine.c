@@ -24,8 +24,7 @@ enum {
     WIDE_K = 40             /* for each byte of an element: a longer k waits for B more than it gains */
 };
 
-/* The length of equal blocks of at most `most`, a multiple of `step`; `length` itself if it fits. */
-static int64_t cut_evenly(int64_t length, int64_t most, int64_t step)
+int64_t weft_job_cut_evenly(int64_t length, int64_t most, int64_t step)
 {
     int64_t count = (length + most - 1) / most;
 
@@ -54,13 +53,13 @@ static blocks cut_blocks(const weft_binding *bind, int64_t m, int64_t n, int64_t
     const weft_kernel *kernel = bind->kernel;
     int64_t fewest = min64(round_up(m > 0 ? m : 1, kernel->mr), ROWS_MIN);
     int64_t longest = bind->kc * (bind->mc > fewest ? bind->mc / fewest : 1);
-    blocks cut = {.k = cut_evenly(k, bind->kc, kernel->k_step)};
+    blocks cut = {.k = weft_job_cut_evenly(k, bind->kc, kernel->k_step)};
 
     cut.k_count = (k + cut.k - 1) / cut.k;
     cut.stretch = min64(longest / cut.k > 1 ? longest / cut.k : 1, cut.k_count > 0 ? cut.k_count : 1) * cut.k;
     cut.waits = k > cut.stretch;
-    cut.m = cut_evenly(m, rows_for(bind, cut.stretch), kernel->mr);
-    cut.n = cut_evenly(n, packed && !cut.waits ? n + 1 : columns_for(bind, cut.stretch), kernel->nr);
+    cut.m = weft_job_cut_evenly(m, rows_for(bind, cut.stretch), kernel->mr);
+    cut.n = weft_job_cut_evenly(n, packed && !cut.waits ? n + 1 : columns_for(bind, cut.stretch), kernel->nr);
     cut.stripe = round_up(m, cut.m);
     if (cut.waits && !sums_in_d) {
         int64_t rows = SUMS_BYTES / (4 * cut.n) / cut.m * cut.m;
@@ -68,11 +67,6 @@ static blocks cut_blocks(const weft_binding *bind, int64_t m, int64_t n, int64_t
         cut.stripe = min64(cut.stripe, packed || rows < cut.m ? cut.m : rows);
     }
     return cut;
-}
-
-static size_t aligned_bytes(int64_t elements, size_t size)
-{
-    return ((size_t)elements * size + WEFT_GEMM_ALIGNMENT - 1) / WEFT_GEMM_ALIGNMENT * WEFT_GEMM_ALIGNMENT;
 }
 
 static size_t a_block_bytes(const weft_kernel *kernel, const blocks *cut)
@@ -114,8 +108,13 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
     sums = sums > strip ? sums : strip;
     bytes = aligned_bytes(a, size) + (packed_b ? 0 : aligned_bytes(b, size)) + aligned_bytes(sums, 4);
     if (!packed_b && (kernel->along || kernel->across))
-        streamed = aligned_bytes(weft_pack_k(kernel, k) * kernel->mr, size) +
+        streamed = aligned_bytes(weft_pack_k(kernel, k) * kernel->mr, size) + WEFT_STREAM_BYTES +
                    aligned_bytes(min64(m, kernel->mr) * n, 4);
+    if (!packed_b && kernel->keep) {
+        size_t pieces = weft_pieces_bytes(bind, m, n, k);
+
+        bytes = bytes > pieces ? bytes : pieces;
+    }
     return bytes > streamed ? bytes : streamed;
 }
 
@@ -156,7 +155,7 @@ int weft_gemm_order(const weft_binding *bind, int64_t m, int64_t k)
 {
     int64_t panels;
 
-    if (!bind->kernel->keep || m <= WEFT_GEMM_STREAM_ROWS)
+    if (!bind->kernel->finish || m <= WEFT_GEMM_STREAM_ROWS)
         return 0;
     panels = k > 0 && k <= bind->kc ? panels_in_l2(bind->kernel, k) : 1;
     return panels < GROUP_FEWEST ? 1 : (int)panels;
@@ -245,14 +244,15 @@ static void run_streamed(const weft_gemm_tile *tile, const weft_stream *stream, 
     const weft_kernel *kernel = tile->bind->kernel;
     weft_pack_side side = weft_pack_side_a(kernel, stream->rows);
     size_t a_bytes = aligned_bytes(weft_pack_k(kernel, tile->k) * side.lines, weft_dtype_size(kernel->type));
-    char *sums = workspace + a_bytes;
+    char *scratch = workspace + a_bytes, *sums = scratch + WEFT_STREAM_BYTES;
 
     weft_pack_panels(kernel, &side, workspace, (int64_t)a_bytes, tile->a, tile->a_dtype, tile->a_rs,
                      tile->a_cs, tile->m, tile->k);
     if (tile->acc)
         weft_job_copy(sums, tile->n, tile->acc, tile->acc_ld, tile->m, tile->n);
-    stream->run(tile->m, tile->n, tile->k, cut_evenly(tile->k, tile->bind->kc, kernel->k_step), workspace,
-                tile->b, tile->b_rs == 1 ? tile->b_cs : tile->b_rs, sums, tile->n, tile->acc != NULL);
+    stream->run(tile->m, tile->n, tile->k, weft_job_cut_evenly(tile->k, tile->bind->kc, kernel->k_step),
+                workspace, tile->b, tile->b_rs == 1 ? tile->b_cs : tile->b_rs, scratch, sums, tile->n,
+                tile->acc != NULL);
     weft_job_store(tile, 0, tile->m, 0, tile->n, sums, tile->n);
 }
 
@@ -301,7 +301,7 @@ static int64_t group_of(const gemm_job *job)
 static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
 {
     const weft_kernel *kernel = tile->bind->kernel;
-    bool chain = kernel->keep && (tile->acc_in_order || tile->d_in_order);
+    bool chain = kernel->finish && (tile->acc_in_order || tile->d_in_order);
     const weft_few *few = chain ? NULL : few_of(kernel, tile->m);
     bool packed = tile->packed_b != NULL;
     weft_dtype d_dtype = tile->raw ? weft_dtype_accumulator(kernel->type) : tile->d_dtype;
@@ -357,6 +357,10 @@ static void run_tile(const weft_gemm_tile *tile, char *workspace)
         run_streamed(tile, stream, workspace);
         return;
     }
+    if (weft_pieces_suit(tile)) {
+        weft_pieces_run(tile, workspace);
+        return;
+    }
     gemm_job job = make_job(tile, workspace);
 
     if (tile->k == 0) {
@@ -384,7 +388,7 @@ static void run_tile(const weft_gemm_tile *tile, char *workspace)
 
 void weft_gemm_run_tile(const weft_gemm_tile *tile, void *workspace)
 {
-    if ((tile->acc_in_order || tile->d_in_order) && !tile->bind->kernel->keep) {
+    if ((tile->acc_in_order || tile->d_in_order) && !tile->bind->kernel->finish) {
         weft_gemm_tile plain = in_rows(tile);
 
         run_tile(&plain, workspace);

@@ -59,6 +59,14 @@ static inline int64_t round_up(int64_t value, int64_t step)
     return (value + step - 1) / step * step;
 }
 
+static inline size_t aligned_bytes(int64_t elements, size_t size)
+{
+    return ((size_t)elements * size + WEFT_GEMM_ALIGNMENT - 1) / WEFT_GEMM_ALIGNMENT * WEFT_GEMM_ALIGNMENT;
+}
+
+/* The length of equal blocks of at most `most`, a multiple of `step`; `length` itself if it fits. */
+int64_t weft_job_cut_evenly(int64_t length, int64_t most, int64_t step);
+
 static inline char *d_at(const weft_gemm_tile *tile, int which, int64_t i, int64_t j, size_t size)
 {
     return (char *)tile->d[which] + (size_t)(i * tile->d_ld[which] + j) * size;
@@ -94,5 +102,11 @@ void weft_job_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0
 /* The same for a chain; and for one without products: sums that came go through the epilogue, or stay. */
 void weft_chain_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0, int64_t rows);
 void weft_chain_empty(const gemm_job *job);
+
+/* Few rows against a row-major B, packed a piece at a time (pieces.c); what weft_pieces_run needs to work in.
+ */
+bool weft_pieces_suit(const weft_gemm_tile *tile);
+size_t weft_pieces_bytes(const weft_binding *bind, int64_t m, int64_t n, int64_t k);
+void weft_pieces_run(const weft_gemm_tile *tile, char *workspace);
 
 #endif

@@ -61,6 +61,13 @@ typedef void (*weft_keeper)(int64_t k, const void *a, const void *b, const void 
  */
 typedef void (*weft_panel_packer)(void *panel, const void *source, int64_t ld, int64_t k);
 
+/*
+ * The same for `count` panels side by side, panel_bytes apart, of a B whose columns lie side by side: reads
+ * several whole lines at a time, as hardware likes to fetch them.
+ */
+typedef void (*weft_wide_packer)(void *panels, int64_t panel_bytes, const void *source, int64_t ld, int64_t k,
+                                 int64_t count);
+
 /* A micro-kernel for at most `rows` rows: its panels of A have that many. */
 typedef struct weft_few {
     int rows;
@@ -71,11 +78,14 @@ typedef struct weft_few {
  * For at most `rows` rows of A (not more than mr) and a B of the kernel's type that is used once: C (m x n) =
  * A * B, or += when `add`, straight from B as it lies in memory, lines `ldb` elements apart. A is one packed
  * panel of `rows` rows over all of k. The sum over each `block` of k is formed first and added to C once.
+ * `sums` are WEFT_STREAM_BYTES to work in.
  */
+enum { WEFT_STREAM_BYTES = 512 << 10 };
+
 typedef struct weft_stream {
     int rows;
     void (*run)(int64_t m, int64_t n, int64_t k, int64_t block, const void *a, const void *b, int64_t ldb,
-                void *c, int64_t c_ld, int add);
+                void *sums, void *c, int64_t c_ld, int add);
 } weft_stream;
 
 typedef struct weft_kernel {
@@ -86,9 +96,9 @@ typedef struct weft_kernel {
     int k_step;  /* a multiple of a_kr and b_kr */
     bool a_flip; /* int8 A is packed as value + 128 */
     weft_microkernel run;
-    weft_finisher finish; /* optional; with it: */
-    weft_keeper keep;
+    weft_keeper keep; /* optional; with it: */
     int keep_block;
+    weft_finisher finish; /* optional; with `keep` */
 
     /* Optional: the same, for a panel of B that streams from memory; prefetches what follows it. */
     weft_microkernel run_ahead;
@@ -99,6 +109,7 @@ typedef struct weft_kernel {
 
     /* Optional fast packers; where NULL, or for edges and conversions, portable code packs. */
     weft_panel_packer pack_a_along, pack_a_across, pack_b_along, pack_b_across;
+    weft_wide_packer pack_b_wide;
 } weft_kernel;
 
 /* What the arithmetic is done in. */

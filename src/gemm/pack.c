@@ -25,7 +25,8 @@ weft_pack_side weft_pack_side_b(const weft_kernel *kernel)
     return (weft_pack_side){.lines = kernel->nr,
                             .kr = kernel->b_kr,
                             .along = kernel->pack_b_along,
-                            .across = kernel->pack_b_across};
+                            .across = kernel->pack_b_across,
+                            .wide = kernel->pack_b_wide};
 }
 
 int64_t weft_pack_k(const weft_kernel *kernel, int64_t k)
@@ -143,7 +144,19 @@ void weft_pack_panels(const weft_kernel *kernel, const weft_pack_side *side, voi
 {
     size_t from = weft_dtype_size(dtype), to = weft_dtype_size(kernel->type);
     int64_t strip = k_stride == 1 ? k : STRIP_K > kernel->k_step ? STRIP_K : kernel->k_step;
+    int64_t whole = k / kernel->k_step * kernel->k_step, count = lines / side->lines,
+            done = count * side->lines;
 
+    if (side->wide && line_stride == 1 && dtype == kernel->type && whole > 0 && count > 0) {
+        side->wide(panels, panel_bytes, source, k_stride, whole, count);
+        if (whole < k)
+            pack_strip(kernel, side, (char *)panels + (size_t)(whole * side->lines) * to, panel_bytes,
+                       (const char *)source + (size_t)(whole * k_stride) * from, dtype, line_stride, k_stride,
+                       done, k - whole);
+        panels = (char *)panels + count * panel_bytes;
+        source = (const char *)source + (size_t)done * from;
+        lines -= done;
+    }
     for (int64_t p = 0; p < k; p += strip)
         pack_strip(kernel, side, (char *)panels + (size_t)(p * side->lines) * to, panel_bytes,
                    (const char *)source + (size_t)(p * k_stride) * from, dtype, line_stride, k_stride, lines,

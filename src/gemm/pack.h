@@ -13,6 +13,7 @@ typedef struct weft_pack_side {
     int kr;
     bool flip;
     weft_panel_packer along, across; /* NULL: portable */
+    weft_wide_packer wide;           /* or NULL */
 } weft_pack_side;
 
 weft_pack_side weft_pack_side_a(const weft_kernel *kernel, int rows);

@@ -31,4 +31,5 @@ const weft_kernel weft_bf16_8x12_bfmmla = {
     .keep_block = 2,
     STREAM_KERNELS(bf16),
     WEFT_PACKERS(2, 4, 12),
+    WEFT_WIDE_PACKER(2, 4),
 };

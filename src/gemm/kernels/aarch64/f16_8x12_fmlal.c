@@ -1,8 +1,8 @@
 /* fp16 by FMLAL into fp32. Per 2 k: 5 loads, 48 FMLAL. The 24 halves of B that 2 k hold fill three registers.
  */
+#include "finish8x12.h"
 #include "kernels.h"
 #include "pack.h"
-#include "tile8x12.h"
 
 /* Row of an even k: columns 0..7 in v2, 8..11 in the low half of v3. Odd: 0..3 in its high half, 4..11 in v4.
  */
@@ -49,6 +49,11 @@ TILE_KERNEL(run_1, 2, ZERO_TILE LOOP_BY_ELEMENT(STEP_1, 4, , , , AHEAD_OF_B) JOI
 TILE_KERNEL(run_2, 2, ZERO_TILE LOOP_BY_ELEMENT(STEP_2, 8, , , , AHEAD_OF_B) JOIN STORE_TILE_2("fadd"))
 TILE_KERNEL(run_4, 2, ZERO_TILE LOOP_BY_ELEMENT(STEP_4, 16, , , , AHEAD_OF_B) JOIN STORE_TILE_4("fadd"))
 
+static void keep(int64_t k, const void *a, const void *b, const void *start, void *to)
+{
+    KEEP_ALL(LOOP_BY_ELEMENT(STEP, 32, , , , ""), k / 2, a, b, start, to);
+}
+
 const weft_kernel weft_f16_8x12_fmlal = {
     .name = "neon_f16_8x12_fmlal",
     .type = WEFT_F16,
@@ -58,7 +63,10 @@ const weft_kernel weft_f16_8x12_fmlal = {
     .b_kr = 1,
     .k_step = 2,
     RUN_KERNELS,
+    .keep = keep,
+    .keep_block = 1,
     FEW_KERNELS,
     STREAM_KERNELS(f16),
     WEFT_PACKERS(2, 1, 12),
+    WEFT_WIDE_PACKER(2, 1),
 };

@@ -19,10 +19,6 @@ extern const weft_stream weft_stream_f16_across[], weft_stream_f16_along[];
 extern const weft_stream weft_stream_bf16_across[], weft_stream_bf16_along[];
 extern const weft_stream weft_stream_i8_across[], weft_stream_i8_along[];
 
-/* stream_bf16_1.c */
-void weft_stream_bf16_across_1(int64_t m, int64_t n, int64_t k, int64_t block, const void *a, const void *b,
-                               int64_t ldb, void *c, int64_t c_ld, int add);
-
 #define STREAM_KERNELS(type) .across = weft_stream_##type##_across, .along = weft_stream_##type##_along
 
 #endif

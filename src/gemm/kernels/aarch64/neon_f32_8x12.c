@@ -32,4 +32,5 @@ const weft_kernel weft_neon_f32_8x12 = {
     FEW_KERNELS,
     STREAM_KERNELS(f32),
     WEFT_PACKERS(4, 1, 12),
+    WEFT_WIDE_PACKER(4, 1),
 };

@@ -246,3 +246,115 @@ ACROSS(1, 4, 8)
 ACROSS(1, 4, 12)
 ACROSS(1, 8, 8)
 ACROSS(1, 8, 12)
+
+/*
+ * ---- wide: many panels of 12 columns, 8 lines of B at a time --------------------------------------
+ *
+ * Hardware follows eight streams well; with four or sixteen lines at a time packing ran at two thirds of
+ * that. Zips have but two of the four pipes, so an interleaving store does the last of them.
+ */
+enum { WIDE_LINES = 8 };
+
+INLINE void store_zip_32(char *to, uint8x16_t a, uint8x16_t b)
+{
+    uint32x4x2_t both = {{vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)}};
+
+    vst2q_u32((uint32_t *)(void *)to, both);
+}
+
+/* Where 4 columns (32 bytes) of a step go that are the c-th such of a group of panels. */
+INLINE char *quarter(char *panels, int64_t panel_bytes, int c)
+{
+    return panels + c / 3 * panel_bytes + c % 3 * 32;
+}
+
+/* 4 lines of 8 columns from the c-th 4 on. */
+INLINE void wide_2_4(char *panels, int64_t panel_bytes, int c, const char *row, int64_t ld)
+{
+    uint8x16_t w = load16(row), x = load16(row + ld), y = load16(row + 2 * ld), z = load16(row + 3 * ld);
+
+    store_zip_32(quarter(panels, panel_bytes, c), zip1_16(w, x), zip1_16(y, z));
+    store_zip_32(quarter(panels, panel_bytes, c + 1), zip2_16(w, x), zip2_16(y, z));
+}
+
+void weft_pack_wide_2_4x12(void *panels, int64_t panel_bytes, const void *source, int64_t ld, int64_t k,
+                           int64_t count)
+{
+    int64_t bytes = 2 * ld;
+
+    for (int64_t p = 0; p < k; p += WIDE_LINES) {
+        const char *row = (const char *)source + p * bytes;
+        char *to = (char *)panels + p * 24;
+        int64_t lines = k - p < WIDE_LINES ? k - p : WIDE_LINES, u = 0;
+
+        for (; u + 2 <= count; u += 2, row += 48, to += 2 * panel_bytes) {
+            for (int64_t q = 0; q < lines; q += 4) {
+                for (int c = 0; c < 6; c += 2)
+                    wide_2_4(to + q * 24, panel_bytes, c, row + q * bytes + 8 * c, bytes);
+            }
+        }
+        if (u < count)
+            weft_pack_across_2_4x12(to, row, ld, lines);
+    }
+}
+
+/* 8 lines of 16 columns from the c-th 4 on. */
+INLINE void wide_1_8(char *panels, int64_t panel_bytes, int c, const char *row, int64_t ld)
+{
+    uint8x16_t low[4], high[4];
+
+    for (int h = 0; h < 2; h++, row += 4 * ld) {
+        uint8x16_t w = load16(row), x = load16(row + ld), y = load16(row + 2 * ld), z = load16(row + 3 * ld);
+        uint8x16_t wx = vzip1q_u8(w, x), yz = vzip1q_u8(y, z), wx2 = vzip2q_u8(w, x), yz2 = vzip2q_u8(y, z);
+        uint8x16_t *to = h ? high : low;
+
+        to[0] = zip1_16(wx, yz);
+        to[1] = zip2_16(wx, yz);
+        to[2] = zip1_16(wx2, yz2);
+        to[3] = zip2_16(wx2, yz2);
+    }
+    for (int i = 0; i < 4; i++)
+        store_zip_32(quarter(panels, panel_bytes, c + i), low[i], high[i]);
+}
+
+void weft_pack_wide_1_8x12(void *panels, int64_t panel_bytes, const void *source, int64_t ld, int64_t k,
+                           int64_t count)
+{
+    for (int64_t p = 0; p < k; p += WIDE_LINES) {
+        const char *row = (const char *)source + p * ld;
+        char *to = (char *)panels + p * 12;
+        int64_t u = 0;
+
+        for (; u + 4 <= count; u += 4, row += 48, to += 4 * panel_bytes) {
+            for (int c = 0; c < 12; c += 4)
+                wide_1_8(to, panel_bytes, c, row + 4 * c, ld);
+        }
+        for (; u < count; u++, row += 12, to += panel_bytes)
+            weft_pack_across_1_8x12(to, row, ld, WIDE_LINES);
+    }
+}
+
+/* Lines of a panel that are copied. */
+INLINE void wide_copy(char *to, int64_t panel_bytes, const char *source, int64_t ld, int64_t k, int64_t count,
+                      int row_bytes)
+{
+    for (int64_t p = 0; p < k; p += WIDE_LINES) {
+        int64_t lines = k - p < WIDE_LINES ? k - p : WIDE_LINES;
+
+        for (int64_t u = 0; u < count; u++)
+            across_copy(to + u * panel_bytes + p * row_bytes, source + p * ld + u * row_bytes, ld, lines,
+                        row_bytes);
+    }
+}
+
+void weft_pack_wide_4_1x12(void *panels, int64_t panel_bytes, const void *source, int64_t ld, int64_t k,
+                           int64_t count)
+{
+    wide_copy(panels, panel_bytes, source, 4 * ld, k, count, 48);
+}
+
+void weft_pack_wide_2_1x12(void *panels, int64_t panel_bytes, const void *source, int64_t ld, int64_t k,
+                           int64_t count)
+{
+    wide_copy(panels, panel_bytes, source, 2 * ld, k, count, 24);
+}

@@ -12,6 +12,9 @@
     .pack_b_along = weft_pack_along_##size##_##kr##x##nr,                                                    \
     .pack_b_across = weft_pack_across_##size##_##kr##x##nr
 
+/* For panels of 12 columns. */
+#define WEFT_WIDE_PACKER(size, kr) .pack_b_wide = weft_pack_wide_##size##_##kr##x12
+
 #define WEFT_PACKER_PAIR(name)                                                                               \
     void weft_pack_along_##name(void *panel, const void *source, int64_t ld, int64_t k);                     \
     void weft_pack_across_##name(void *panel, const void *source, int64_t ld, int64_t k);
@@ -29,5 +32,14 @@ WEFT_PACKER_PAIR(1_4x8)
 WEFT_PACKER_PAIR(1_4x12)
 WEFT_PACKER_PAIR(1_8x8)
 WEFT_PACKER_PAIR(1_8x12)
+
+#define WEFT_PACKER_WIDE(name)                                                                               \
+    void weft_pack_wide_##name(void *panels, int64_t panel_bytes, const void *source, int64_t ld, int64_t k, \
+                               int64_t count);
+
+WEFT_PACKER_WIDE(4_1x12)
+WEFT_PACKER_WIDE(2_1x12)
+WEFT_PACKER_WIDE(2_4x12)
+WEFT_PACKER_WIDE(1_8x12)
 
 #endif

@@ -1,22 +1,19 @@
 /*
  * Few rows of A against a B that is used once: B streams from memory where it lies, without being packed.
- * What stream_across.h (B as k lines of n) and stream_along.h (n lines of k) share. They are the loops for
- * any type; the file that includes them says how its type is multiplied:
+ * The loops for any type. The file that includes this says how its type is multiplied:
  *
- *     ELEMENT, SUM        of A and B; of the sums
- *     K_STEP              the kernel's
- *     UNIT                columns that are multiplied at a time
- *     ACROSS_LINES(rows)  lines of a row-major B that are taken at a time; at most ACROSS_LINES_MOST
- *     CHUNK               columns of them, whole units and whole cache lines
- *     STAGED              elements that stage_across or stage_along fill at most
- *     stage_across        `lines` lines of CHUNK elements are put in the order `multiply` wants: the lines
- * are k stage_along         UNIT lines of a cache line each likewise: the lines are columns multiply rows x
- * UNIT sums += A * (UNIT columns of what was staged), over k successive k sum_at              where
- * `multiply` keeps the sum of a row and column
+ *     ELEMENT, SUM      of A and B; of the sums
+ *     K_STEP            the kernel's
+ *     LINES(rows)       lines of a row-major B that are taken at a time; at most LINES_MOST
+ *     sweep             rows x (64 / rows) sums after another += A * LINES(rows) lines of k, along the lines
+ *     place_across      where `sweep` keeps the sum of a row and column of a unit of 64 / rows columns
+ *     climb             rows x 8 sums += A * 8 columns, each a line of k, 16 bytes of k at a time
+ *     place_along       where `climb` keeps the sum of a row and column
  *
- * Each piece of B is used up before the next one is touched: lines a power of two apart share a set of the
- * cache, which holds four. Pieces at the edges are copied into a full one first. Sums stay in cache for a
- * block of k, and are then added to C.
+ * What decides is that hardware fetches B ahead of its use. It follows eight sequential streams well, four
+ * and sixteen less so, and runs about 1.5 KB past the end of each: lines that are left early are fetched in
+ * vain. Prefetching by hand on top of it cost more than it gave. Hence eight lines at a time, followed over
+ * as many columns as there is room for sums.
  */
 #ifndef WEFT_KERNELS_AARCH64_STREAM_H
 #define WEFT_KERNELS_AARCH64_STREAM_H
@@ -24,9 +21,8 @@
 #include <string.h>
 
 enum {
-    LINE = 64 / sizeof(ELEMENT), /* elements of a cache line */
-    SUMS = 16384,                /* half of L1 was slower: B's lines are then cut shorter */
-    AHEAD_BYTES = 16384          /* of B that are prefetched */
+    WIDTH_SUMS = WEFT_STREAM_BYTES / 4, /* of all columns that are followed at a time */
+    K_CLIMB = 16 / sizeof(ELEMENT)
 };
 
 static inline int64_t least(int64_t a, int64_t b)
@@ -34,42 +30,142 @@ static inline int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static inline int64_t padded(int64_t k)
+static inline int64_t whole(int64_t count, int64_t step)
 {
-    return (k + K_STEP - 1) / K_STEP * K_STEP;
+    return (count + step - 1) / step * step;
 }
 
 /* `lines` lines of `count` elements, as the first of `all` lines of `width`, with zeros behind. */
-static inline void fill_edge(ELEMENT *edge, int64_t all, int64_t width, const ELEMENT *b, int64_t ldb,
+static inline void fill_edge(ELEMENT *edge, int64_t all, int64_t width, const ELEMENT *from, int64_t ld,
                              int64_t lines, int64_t count)
 {
     memset(edge, 0, (size_t)(all * width) * sizeof(ELEMENT));
     for (int64_t i = 0; i < lines; i++)
-        memcpy(edge + i * width, b + i * ldb, (size_t)count * sizeof(ELEMENT));
+        memcpy(edge + i * width, from + i * ld, (size_t)count * sizeof(ELEMENT));
 }
 
-INLINE void prefetch_lines(const ELEMENT *b, int64_t ldb, int lines, int count)
+/* ---- B as k lines of n ---------------------------------------------------------------------------- */
+
+/* `lines` successive k, `cols` columns; what does not fill a sweep or a unit is filled up with zeros. */
+INLINE void sweep_edges(int rows, int64_t lines, int64_t cols, const ELEMENT *a, const ELEMENT *b,
+                        int64_t ldb, SUM *sums)
 {
-    for (int i = 0; i < lines; i++) {
-        for (int j = 0; j < count; j += LINE)
-            __builtin_prefetch(b + i * ldb + j, 0, 1);
+    const int all = LINES(rows), unit = 64 / rows;
+    int64_t done = lines == all ? cols / unit * unit : 0;
+    ELEMENT edge[LINES_MOST * 64], edge_a[LINES_MOST * 8];
+
+    if (done)
+        sweep(rows, done / unit, a, b, ldb, sums);
+    if (done == cols)
+        return;
+    fill_edge(edge_a, 1, all * rows, a, 0, 1, whole(lines, K_STEP) * rows);
+    for (int64_t j = done; j < cols; j += unit) {
+        fill_edge(edge, all, unit, b + j, ldb, lines, least(unit, cols - j));
+        sweep(rows, 1, edge_a, edge, unit, sums + j * rows);
     }
 }
 
-/* The finished sums of one unit of columns go to C. */
-INLINE void finish_unit(int64_t m, int64_t cols, const SUM *sums, SUM *c, int64_t c_ld, int add)
+/* The sums of `cols` columns go to C. */
+INLINE void finish_across(int rows, int64_t m, int64_t cols, const SUM *sums, SUM *c, int64_t c_ld, int add)
 {
+    const int unit = 64 / rows;
+
     for (int64_t i = 0; i < m; i++) {
-        for (int64_t j = 0; j < cols; j++)
-            c[i * c_ld + j] = add ? c[i * c_ld + j] + sums[sum_at(i, j)] : sums[sum_at(i, j)];
+        for (int64_t j = 0; j < cols; j += unit) {
+            SUM *to = c + i * c_ld + j;
+
+            for (int64_t x = 0; x < least(unit, cols - j); x++) {
+                SUM sum = sums[j * rows + place_across(rows, i, x)];
+
+                to[x] = add ? to[x] + sum : sum;
+            }
+        }
     }
 }
 
-#define STREAM(name, order, rows)                                                                            \
-    static void name(int64_t m, int64_t n, int64_t k, int64_t block, const void *a, const void *b,           \
-                     int64_t ldb, void *c, int64_t c_ld, int add)                                            \
+INLINE void across(int rows, int64_t m, int64_t n, int64_t k, int64_t block, const ELEMENT *a,
+                   const ELEMENT *b, int64_t ldb, SUM *sums, SUM *c, int64_t c_ld, int add)
+{
+    const int64_t width = WIDTH_SUMS / rows / 64 * 64;
+
+    for (int64_t j = 0; j < n; j += width) {
+        int64_t cols = least(width, n - j);
+
+        for (int64_t p = 0; p < k; p += block) {
+            int64_t end = least(p + block, k);
+
+            memset(sums, 0, sizeof(SUM) * (size_t)(whole(cols, 64) * rows));
+            for (int64_t q = p; q < end; q += LINES(rows))
+                sweep_edges(rows, least(LINES(rows), end - q), cols, a + q * rows, b + q * ldb + j, ldb,
+                            sums);
+            finish_across(rows, m, cols, sums, c + j, c_ld, add || p > 0);
+        }
+    }
+}
+
+/* ---- B as n lines of k ---------------------------------------------------------------------------- */
+
+/* 8 columns over one block of k; the last 16 bytes of k are filled up with zeros. */
+INLINE void climb_block(int rows, int64_t k, const ELEMENT *a, const ELEMENT *const line[8], SUM *sums)
+{
+    int64_t steps = k / K_CLIMB, done = steps * K_CLIMB;
+    ELEMENT edge[8 * K_CLIMB], edge_a[K_CLIMB * 8];
+    const ELEMENT *edges[8];
+
+    memset(sums, 0, sizeof(SUM) * (size_t)(rows * 8));
+    if (steps)
+        climb(rows, steps, a, line, sums);
+    if (done == k)
+        return;
+    memset(edge, 0, sizeof(edge));
+    for (int j = 0; j < 8; j++) {
+        memcpy(edge + j * K_CLIMB, line[j] + done, (size_t)(k - done) * sizeof(ELEMENT));
+        edges[j] = edge + j * K_CLIMB;
+    }
+    fill_edge(edge_a, 1, K_CLIMB * rows, a + done * rows, 0, 1, whole(k - done, K_STEP) * rows);
+    climb(rows, 1, edge_a, edges, sums);
+}
+
+INLINE void along(int rows, int64_t m, int64_t n, int64_t k, int64_t block, const ELEMENT *a,
+                  const ELEMENT *b, int64_t ldb, SUM *c, int64_t c_ld, int add)
+{
+    _Alignas(64) SUM sums[8 * 8];
+
+    for (int64_t j = 0; j < n; j += 8) {
+        int64_t cols = least(8, n - j);
+
+        for (int64_t p = 0; p < k; p += block) {
+            const ELEMENT *line[8];
+
+            for (int x = 0; x < 8; x++)
+                line[x] = b + (x < cols ? j + x : j) * ldb + p;
+            climb_block(rows, least(block, k - p), a + p * rows, line, sums);
+            for (int64_t i = 0; i < m; i++) {
+                SUM *to = c + i * c_ld + j;
+
+                for (int64_t x = 0; x < cols; x++) {
+                    SUM sum = sums[place_along(rows, i, x)];
+
+                    to[x] = add || p > 0 ? to[x] + sum : sum;
+                }
+            }
+        }
+    }
+}
+
+#define ACROSS(rows)                                                                                         \
+    static void across_##rows(int64_t m, int64_t n, int64_t k, int64_t block, const void *a, const void *b,  \
+                              int64_t ldb, void *sums, void *c, int64_t c_ld, int add)                       \
     {                                                                                                        \
-        order(rows, m, n, k, block, a, b, ldb, c, c_ld, add);                                                \
+        across(rows, m, n, k, block, a, b, ldb, sums, c, c_ld, add);                                         \
+    }
+
+#define ALONG(rows)                                                                                          \
+    static void along_##rows(int64_t m, int64_t n, int64_t k, int64_t block, const void *a, const void *b,   \
+                             int64_t ldb, void *sums, void *c, int64_t c_ld, int add)                        \
+    {                                                                                                        \
+        (void)sums;                                                                                          \
+        along(rows, m, n, k, block, a, b, ldb, c, c_ld, add);                                                \
     }
 
 #endif

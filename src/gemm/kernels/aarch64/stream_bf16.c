@@ -1,8 +1,6 @@
 /* Streaming bf16 through BFMMLA: see stream.h. */
 #include "kernels.h"
 
-#include <arm_neon.h>
-
 #define INLINE static inline __attribute__((always_inline))
 #define ELEMENT uint16_t
 #define SUM float
@@ -11,37 +9,25 @@ enum { K_STEP = 4 };
 
 #define MMLA(d, x, y) "bfmmla v" #d ".4s, v" #x ".8h, v" #y ".8h\n"
 
-INLINE uint64x2_t load(const uint16_t *p)
-{
-    return vreinterpretq_u64_u16(vld1q_u16(p));
-}
+#define DOT(d, y, a, l) "bfdot v" #d ".4s, v" #y ".8h, v" #a ".2h[" #l "]\n"
 
-INLINE void store(uint16_t *p, uint64x2_t x)
-{
-    vst1q_u16(p, vreinterpretq_u16_u64(x));
-}
+/* 2 lines, interleaved. */
+#define GATHER(b)                                                                                            \
+    "ldr q12, [%[" #b "]]\n ldr q13, [%[" #b "], %[ld]]\n add %[" #b "], %[" #b "], #16\n"                   \
+    "ldr q14, [%[" #b "]]\n ldr q15, [%[" #b "], %[ld]]\n add %[" #b "], %[" #b "], #16\n"                   \
+    "zip1 v8.8h, v12.8h, v13.8h\n zip2 v9.8h, v12.8h, v13.8h\n"                                              \
+    "zip1 v10.8h, v14.8h, v15.8h\n zip2 v11.8h, v14.8h, v15.8h\n"
 
-/* 4 lines of 32 columns: columns 8u.. make granule u. */
-INLINE void gather(uint16_t *staged, int apart, const uint16_t *b, int64_t ldb)
-{
-#pragma GCC unroll 4
-    for (int u = 0; u < 4; u++) {
-        uint16x8_t w = vld1q_u16(b + 8 * u), x = vld1q_u16(b + ldb + 8 * u),
-                   y = vld1q_u16(b + 2 * ldb + 8 * u), z = vld1q_u16(b + 3 * ldb + 8 * u);
-        uint32x4_t wx = vreinterpretq_u32_u16(vzip1q_u16(w, x)), yz = vreinterpretq_u32_u16(vzip1q_u16(y, z)),
-                   wx2 = vreinterpretq_u32_u16(vzip2q_u16(w, x)),
-                   yz2 = vreinterpretq_u32_u16(vzip2q_u16(y, z));
-        uint16_t *to = staged + u * apart;
-
-        vst1q_u16(to, vreinterpretq_u16_u32(vzip1q_u32(wx, yz)));
-        vst1q_u16(to + 8, vreinterpretq_u16_u32(vzip2q_u32(wx, yz)));
-        vst1q_u16(to + 16, vreinterpretq_u16_u32(vzip1q_u32(wx2, yz2)));
-        vst1q_u16(to + 24, vreinterpretq_u16_u32(vzip2q_u32(wx2, yz2)));
-    }
-}
+#define GRANULE(b, c)                                                                                        \
+    "ldr q8, [%[" #b "]]\n ldr q9, [%[" #b "], %[ld]]\n ldr q10, [%[" #c "]]\n ldr q11, [%[" #c              \
+    "], %[ld]]\n"                                                                                            \
+    "add %[" #b "], %[" #b "], #16\n add %[" #c "], %[" #c "], #16\n"                                        \
+    "zip1 v12.8h, v8.8h, v9.8h\n zip2 v13.8h, v8.8h, v9.8h\n"                                                \
+    "zip1 v14.8h, v10.8h, v11.8h\n zip2 v15.8h, v10.8h, v11.8h\n"                                            \
+    "zip1 v8.4s, v12.4s, v14.4s\n zip2 v9.4s, v12.4s, v14.4s\n"                                              \
+    "zip1 v10.4s, v13.4s, v15.4s\n zip2 v11.4s, v13.4s, v15.4s\n"
 
 #include "stream_matrix.h"
 
-const weft_stream weft_stream_bf16_across[] = {
-    {1, weft_stream_bf16_across_1}, {2, across_2}, {4, across_4}, {8, across_8}, {0}};
+const weft_stream weft_stream_bf16_across[] = {{1, across_1}, {2, across_2}, {4, across_4}, {0}};
 const weft_stream weft_stream_bf16_along[] = {{2, along_2}, {4, along_4}, {8, along_8}, {0}};

@@ -1,78 +1,114 @@
 /*
- * Streaming by element: 24 columns and one k of B times one element of A. The including file defines ELEMENT,
- * K_STEP, UNIT = 24, stage_along (as stream.h says, to rows of 24 columns), sum_at, and as assembly
+ * Streaming by element: a row of B times one element of A. The including file defines ELEMENT, K_STEP, LINES,
+ * LINES_MOST, place_across, and as assembly
  *
- *     LOAD_B             24 elements at %[b]
- *     LOAD_A_1 (_2, _4)  so many elements at %[a] into v0, which is then past them
- *     ROW                those of B times element e of v0, onto six registers of sums
+ *     LOAD_2(p), LOAD_4(p)   16 (32) columns at %[<p>], which is then past them
+ *     MUL_<g>(d0, d1, a, l)  the g-th 8 of them times element l of v<a>, onto two registers of sums
+ *     SWEEP_A_<rows>         A, for as many k, from v0 on
+ *     SWEEP_<rows>           all LINES of a unit, by ROW_<rows>; the next LINES are %[next] bytes further
+ *     TRANSPOSE              8 columns in v8..v15 to successive k
+ *     CLIMB_<rows>           16 bytes of k of them, by COLUMN_<rows>
  *
- * Written in assembly because the order of the multiplies decides: in the order compilers chose, they ran at
- * half rate.
+ * A sweep has 16 registers of sums, whatever the rows: 16 columns of 4 rows, 32 of 2, 64 of 1. A stays in
+ * registers for a whole sweep. Written in assembly because the order of the multiplies decides: in the order
+ * compilers chose, they ran at half rate.
  */
 #ifndef WEFT_KERNELS_AARCH64_STREAM_ELEMENT_H
 #define WEFT_KERNELS_AARCH64_STREAM_ELEMENT_H
 
 #define SUM float
 
-#define ACROSS_LINES(rows) 4
-#define UNIT_STEP(rows) 1
+/* clang-format off */
 
-enum { CHUNK = 192 / sizeof(ELEMENT), ACROSS_LINES_MOST = 4, STAGED = 64 / sizeof(ELEMENT) * UNIT };
+/* One k: the line %[<p>] times successive elements of A from l of v<a> on. */
+#define ROW_1(p, a, l) \
+    LOAD_4(p) MUL_0(16, 17, a, l) MUL_1(18, 19, a, l) MUL_2(20, 21, a, l) MUL_3(22, 23, a, l) \
+    LOAD_4(p) MUL_0(24, 25, a, l) MUL_1(26, 27, a, l) MUL_2(28, 29, a, l) MUL_3(30, 31, a, l)
+#define ROW_2(p, a, l) \
+    LOAD_4(p) MUL_0(16, 17, a, l) MUL_1(18, 19, a, l) MUL_2(20, 21, a, l) MUL_3(22, 23, a, l) \
+    MUL_0(24, 25, a, l + 1) MUL_1(26, 27, a, l + 1) MUL_2(28, 29, a, l + 1) MUL_3(30, 31, a, l + 1)
+#define ROW_4(p, a, l) \
+    LOAD_2(p) MUL_0(16, 17, a, l) MUL_1(18, 19, a, l) MUL_0(20, 21, a, l + 1) MUL_1(22, 23, a, l + 1) \
+    MUL_0(24, 25, a, l + 2) MUL_1(26, 27, a, l + 2) MUL_0(28, 29, a, l + 3) MUL_1(30, 31, a, l + 3)
 
-/* Rows of B are multiplied as they lie. */
-INLINE const ELEMENT *stage_across(int lines, ELEMENT *staged, const ELEMENT *b, int64_t ldb)
+#define SUMS_1(op) op " q16, q17, [%[c]]\n"
+#define SUMS_2(op) SUMS_1(op) op " q18, q19, [%[c], #32]\n"
+#define SUMS_4(op) SUMS_2(op) op " q20, q21, [%[c], #64]\n" op " q22, q23, [%[c], #96]\n"
+#define SUMS_8(op) SUMS_4(op) \
+    op " q24, q25, [%[c], #128]\n" op " q26, q27, [%[c], #160]\n" \
+    op " q28, q29, [%[c], #192]\n" op " q30, q31, [%[c], #224]\n"
+
+#define CLOBBERS \
+    "cc", "memory", "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", "v14", \
+    "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31"
+
+#define LINE_REGISTERS \
+    [l0] "+r"(l0), [l1] "+r"(l1), [l2] "+r"(l2), [l3] "+r"(l3), [l4] "+r"(l4), [l5] "+r"(l5), [l6] "+r"(l6), [l7] "+r"(l7)
+
+#define SWEEP(rows) \
+    __asm__ volatile(SWEEP_A_##rows "1:\n" SUMS_8("ldp") SWEEP_##rows SUMS_8("stp") \
+                     "add %[c], %[c], #256\n subs %[n], %[n], #1\n b.gt 1b\n" \
+                     : [n] "+r"(units), [c] "+r"(sums), LINE_REGISTERS \
+                     : [a] "r"(a), [next] "r"(ld * LINES(rows)) \
+                     : CLOBBERS)
+
+/* clang-format on */
+
+INLINE void sweep(int rows, int64_t units, const ELEMENT *a, const ELEMENT *b, int64_t ldb, float *sums)
 {
-    (void)lines;
-    (void)staged;
-    (void)ldb;
-    return b;
+    uintptr_t ld = (uintptr_t)ldb * sizeof(ELEMENT), l0 = (uintptr_t)b, l1 = l0 + ld, l2 = l1 + ld,
+              l3 = l2 + ld, l4 = l3 + ld, l5 = l4 + ld, l6 = l5 + ld, l7 = l6 + ld;
+
+    if (rows == 4)
+        SWEEP(4);
+    else if (rows == 2)
+        SWEEP(2);
+    else
+        SWEEP(1);
+}
+
+static inline int64_t place_along(int rows, int64_t i, int64_t j)
+{
+    (void)rows;
+    return i * 8 + j;
 }
 
 /* clang-format off */
 
-#define ROWS_1 ROW(8, 9, 10, 11, 12, 13, 0)
-#define ROWS_2 ROWS_1 ROW(14, 15, 16, 17, 18, 19, 1)
-#define ROWS_4 ROWS_2 ROW(20, 21, 22, 23, 24, 25, 2) ROW(26, 27, 28, 29, 30, 31, 3)
+/* 8 columns of one k, in v<y> (and v<z>), times elements of A as above (8 rows: the last 4 from m of v<b> on). */
+#define COLUMN_1(y, z, a, l) TIMES(16, 17, y, z, a, l)
+#define COLUMN_2(y, z, a, l) COLUMN_1(y, z, a, l) TIMES(18, 19, y, z, a, l + 1)
+#define COLUMN_4(y, z, a, l) COLUMN_2(y, z, a, l) TIMES(20, 21, y, z, a, l + 2) TIMES(22, 23, y, z, a, l + 3)
+#define COLUMN_8(y, z, a, l, b, m) \
+    COLUMN_4(y, z, a, l) \
+    TIMES(24, 25, y, z, b, m) TIMES(26, 27, y, z, b, m + 1) TIMES(28, 29, y, z, b, m + 2) TIMES(30, 31, y, z, b, m + 3)
 
-#define SUMS_1(op) op " q8, q9, [%[c]]\n" op " q10, q11, [%[c], #32]\n" op " q12, q13, [%[c], #64]\n"
-#define SUMS_2(op) SUMS_1(op) \
-    op " q14, q15, [%[c], #96]\n" op " q16, q17, [%[c], #128]\n" op " q18, q19, [%[c], #160]\n"
-#define SUMS_4(op) SUMS_2(op) \
-    op " q20, q21, [%[c], #192]\n" op " q22, q23, [%[c], #224]\n" op " q24, q25, [%[c], #256]\n" \
-    op " q26, q27, [%[c], #288]\n" op " q28, q29, [%[c], #320]\n" op " q30, q31, [%[c], #352]\n"
-
-#define ONE_K(rows) LOAD_A_##rows LOAD_B "add %[b], %[b], %[ld]\n" ROWS_##rows
-
-#define MULTIPLY(rows) \
+#define CLIMB(rows) \
     __asm__ volatile(SUMS_##rows("ldp") \
-                     "subs %[k], %[k], #4\n b.lt 2f\n" \
-                     "1:\n" ONE_K(rows) ONE_K(rows) ONE_K(rows) ONE_K(rows) \
-                     "subs %[k], %[k], #4\n b.ge 1b\n" \
-                     "2:\n adds %[k], %[k], #4\n b.eq 4f\n" \
-                     "3:\n" ONE_K(rows) "subs %[k], %[k], #1\n b.gt 3b\n" \
-                     "4:\n" SUMS_##rows("stp") \
-                     : [k] "+r"(k), [a] "+r"(a), [b] "+r"(b) \
-                     : [ld] "r"(ldb * (int64_t)sizeof(ELEMENT)), [c] "r"(sums) \
-                     : "cc", "memory", "v0", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11", "v12", "v13", \
-                       "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", \
-                       "v22", "v23", "v24", "v25", "v26", "v27", "v28", "v29", "v30", "v31")
+                     "1:\n" \
+                     "ldr q8, [%[l0]], #16\n ldr q9, [%[l1]], #16\n ldr q10, [%[l2]], #16\n ldr q11, [%[l3]], #16\n" \
+                     "ldr q12, [%[l4]], #16\n ldr q13, [%[l5]], #16\n ldr q14, [%[l6]], #16\n ldr q15, [%[l7]], #16\n" \
+                     TRANSPOSE CLIMB_##rows \
+                     "subs %[n], %[n], #1\n b.gt 1b\n" SUMS_##rows("stp") \
+                     : [n] "+r"(steps), [a] "+r"(a), LINE_REGISTERS \
+                     : [c] "r"(sums) \
+                     : CLOBBERS)
 
 /* clang-format on */
 
-INLINE void multiply(int rows, int64_t k, const ELEMENT *a, const ELEMENT *b, int64_t ldb, float *sums)
+INLINE void climb(int rows, int64_t steps, const ELEMENT *a, const ELEMENT *const line[8], float *sums)
 {
-#ifdef LOAD_A_4
-    if (rows == 4) {
-        MULTIPLY(4);
-        return;
-    }
-    if (rows == 2) {
-        MULTIPLY(2);
-        return;
-    }
-#endif
-    (void)rows;
-    MULTIPLY(1);
+    const ELEMENT *l0 = line[0], *l1 = line[1], *l2 = line[2], *l3 = line[3], *l4 = line[4], *l5 = line[5],
+                  *l6 = line[6], *l7 = line[7];
+
+    if (rows == 8)
+        CLIMB(8);
+    else if (rows == 4)
+        CLIMB(4);
+    else if (rows == 2)
+        CLIMB(2);
+    else
+        CLIMB(1);
 }
 
 #endif

@@ -1,63 +1,81 @@
 /* Streaming fp16 through FMLAL: see stream.h. */
 #include "kernels.h"
 
-#include <arm_neon.h>
-
 #define INLINE static inline __attribute__((always_inline))
 #define ELEMENT uint16_t
 
-enum { K_STEP = 2, UNIT = 24 };
+enum { K_STEP = 2, LINES_MOST = 8 };
 
-#define LOAD_B "ldp q2, q3, [%[b]]\n ldr q4, [%[b], #32]\n"
-#define LOAD_A_1 "ldr h0, [%[a]], #2\n"
-#define LOAD_A_2 "ldr s0, [%[a]], #4\n"
-#define LOAD_A_4 "ldr d0, [%[a]], #8\n"
-#define ROW(d0, d1, d2, d3, d4, d5, e)                                                                       \
-    "fmlal v" #d0 ".4s, v2.4h, v0.h[" #e "]\n fmlal2 v" #d1 ".4s, v2.4h, v0.h[" #e "]\n fmlal v" #d2         \
-    ".4s, v3.4h, v0.h[" #e "]\n fmlal2 v" #d3 ".4s, v3.4h, v0.h[" #e "]\n fmlal v" #d4                       \
-    ".4s, v4.4h, v0.h[" #e "]\n fmlal2 v" #d5 ".4s, v4.4h, v0.h[" #e "]\n"
+#define LINES(rows) 8
 
-/* 4 lines of 8 elements at a time are transposed. */
-INLINE void stage_along(uint16_t *staged, const uint16_t *b, int64_t ldb)
+static inline int64_t place_across(int rows, int64_t i, int64_t j)
 {
-    for (int i = 0; i < UNIT; i += 4) {
-        const uint16_t *line = b + i * ldb;
-
-#pragma GCC unroll 4
-        for (int p = 0; p < 32; p += 8) {
-            uint16x8_t w = vld1q_u16(line + p), x = vld1q_u16(line + ldb + p),
-                       y = vld1q_u16(line + 2 * ldb + p), z = vld1q_u16(line + 3 * ldb + p);
-            uint16x8_t wy = vzip1q_u16(w, y), xz = vzip1q_u16(x, z), wy2 = vzip2q_u16(w, y),
-                       xz2 = vzip2q_u16(x, z);
-            uint16x8_t two[4] = {vzip1q_u16(wy, xz), vzip2q_u16(wy, xz), vzip1q_u16(wy2, xz2),
-                                 vzip2q_u16(wy2, xz2)};
-            uint16_t *to = staged + p * UNIT + i;
-
-#pragma GCC unroll 4
-            for (int q = 0; q < 4; q++) {
-                vst1_u16(to + 2 * UNIT * q, vget_low_u16(two[q]));
-                vst1_u16(to + 2 * UNIT * q + UNIT, vget_high_u16(two[q]));
-            }
-        }
-    }
+    return i * (64 / rows) + j;
 }
 
-static inline int64_t sum_at(int64_t i, int64_t j)
-{
-    return i * UNIT + j;
-}
+#define LOAD_1(p) "ldr q8, [%[" #p "]], #16\n"
+#define LOAD_2(p) "ldp q8, q9, [%[" #p "]], #32\n"
+#define LOAD_4(p) LOAD_2(p) "ldp q10, q11, [%[" #p "]], #32\n"
+#define TIMES(d0, d1, y, z, a, l)                                                                            \
+    "fmlal v" #d0 ".4s, v" #y ".4h, v" #a ".h[" #l "]\n fmlal2 v" #d1 ".4s, v" #y ".4h, v" #a ".h[" #l "]\n"
+#define MUL_0(d0, d1, a, l) TIMES(d0, d1, 8, 0, a, l)
+#define MUL_1(d0, d1, a, l) TIMES(d0, d1, 9, 0, a, l)
+#define MUL_2(d0, d1, a, l) TIMES(d0, d1, 10, 0, a, l)
+#define MUL_3(d0, d1, a, l) TIMES(d0, d1, 11, 0, a, l)
+
+#define SWEEP_A_1 "ldr q0, [%[a]]\n"
+#define SWEEP_A_2 "ldp q0, q1, [%[a]]\n"
+#define SWEEP_A_4 SWEEP_A_2 "ldp q2, q3, [%[a], #32]\n"
+#define SWEEP_1                                                                                              \
+    ROW_1(l0, 0, 0)                                                                                          \
+    ROW_1(l1, 0, 1)                                                                                          \
+    ROW_1(l2, 0, 2) ROW_1(l3, 0, 3) ROW_1(l4, 0, 4) ROW_1(l5, 0, 5) ROW_1(l6, 0, 6) ROW_1(l7, 0, 7)
+#define SWEEP_2                                                                                              \
+    ROW_2(l0, 0, 0)                                                                                          \
+    ROW_2(l1, 0, 2)                                                                                          \
+    ROW_2(l2, 0, 4) ROW_2(l3, 0, 6) ROW_2(l4, 1, 0) ROW_2(l5, 1, 2) ROW_2(l6, 1, 4) ROW_2(l7, 1, 6)
+#define SWEEP_4                                                                                              \
+    ROW_4(l0, 0, 0)                                                                                          \
+    ROW_4(l1, 0, 4)                                                                                          \
+    ROW_4(l2, 1, 0) ROW_4(l3, 1, 4) ROW_4(l4, 2, 0) ROW_4(l5, 2, 4) ROW_4(l6, 3, 0) ROW_4(l7, 3, 4)
+
+/* 8 columns of 8 k in v8..v15: one register for each k, v0..v7. Each of three rounds zips i with i + 4. */
+#define ZIP_BOTH(d, e, x, y)                                                                                 \
+    "zip1 v" #d ".8h, v" #x ".8h, v" #y ".8h\n zip2 v" #e ".8h, v" #x ".8h, v" #y ".8h\n"
+#define ZIP_UP                                                                                               \
+    ZIP_BOTH(0, 1, 8, 12)                                                                                    \
+    ZIP_BOTH(2, 3, 9, 13) ZIP_BOTH(4, 5, 10, 14) ZIP_BOTH(6, 7, 11, 15)
+#define TRANSPOSE                                                                                            \
+    ZIP_UP ZIP_BOTH(8, 9, 0, 4) ZIP_BOTH(10, 11, 1, 5) ZIP_BOTH(12, 13, 2, 6) ZIP_BOTH(14, 15, 3, 7) ZIP_UP
+#define CLIMB_1                                                                                              \
+    "ldr q8, [%[a]], #16\n" COLUMN_1(0, 0, 8, 0) COLUMN_1(1, 0, 8, 1) COLUMN_1(2, 0, 8, 2)                   \
+        COLUMN_1(3, 0, 8, 3) COLUMN_1(4, 0, 8, 4) COLUMN_1(5, 0, 8, 5) COLUMN_1(6, 0, 8, 6)                  \
+            COLUMN_1(7, 0, 8, 7)
+#define CLIMB_2                                                                                              \
+    "ldp q8, q9, [%[a]], #32\n" COLUMN_2(0, 0, 8, 0) COLUMN_2(1, 0, 8, 2) COLUMN_2(2, 0, 8, 4)               \
+        COLUMN_2(3, 0, 8, 6) COLUMN_2(4, 0, 9, 0) COLUMN_2(5, 0, 9, 2) COLUMN_2(6, 0, 9, 4)                  \
+            COLUMN_2(7, 0, 9, 6)
+#define CLIMB_4                                                                                              \
+    "ldp q8, q9, [%[a]], #32\n ldp q10, q11, [%[a]], #32\n" COLUMN_4(0, 0, 8, 0) COLUMN_4(1, 0, 8, 4)        \
+        COLUMN_4(2, 0, 9, 0) COLUMN_4(3, 0, 9, 4) COLUMN_4(4, 0, 10, 0) COLUMN_4(5, 0, 10, 4)                \
+            COLUMN_4(6, 0, 11, 0) COLUMN_4(7, 0, 11, 4)
+#define CLIMB_8                                                                                              \
+    "ldp q8, q9, [%[a]], #32\n ldp q10, q11, [%[a]], #32\n ldp q12, q13, [%[a]], #32\n ldp q14, q15, "       \
+    "[%[a]], #32\n" COLUMN_8(0, 0, 8, 0, 8, 4) COLUMN_8(1, 0, 9, 0, 9, 4) COLUMN_8(2, 0, 10, 0, 10, 4)       \
+        COLUMN_8(3, 0, 11, 0, 11, 4) COLUMN_8(4, 0, 12, 0, 12, 4) COLUMN_8(5, 0, 13, 0, 13, 4)               \
+            COLUMN_8(6, 0, 14, 0, 14, 4) COLUMN_8(7, 0, 15, 0, 15, 4)
 
 #include "stream_element.h"
 
-#include "stream_across.h"
-#include "stream_along.h"
+#include "stream.h"
 
-STREAM(across_1, across, 1)
-STREAM(across_2, across, 2)
-STREAM(across_4, across, 4)
-STREAM(along_1, along, 1)
-STREAM(along_2, along, 2)
-STREAM(along_4, along, 4)
+ACROSS(1)
+ACROSS(2)
+ACROSS(4)
+ALONG(1)
+ALONG(2)
+ALONG(4)
+ALONG(8)
 
 const weft_stream weft_stream_f16_across[] = {{1, across_1}, {2, across_2}, {4, across_4}, {0}};
-const weft_stream weft_stream_f16_along[] = {{1, along_1}, {2, along_2}, {4, along_4}, {0}};
+const weft_stream weft_stream_f16_along[] = {{1, along_1}, {2, along_2}, {4, along_4}, {8, along_8}, {0}};
