@@ -20,9 +20,9 @@
  * and the experts alone, before another row is added, so a result has the same bits whether it waited for
  * that row or not.
  *
- * Card. 64 columns: 8 loads, 8 sums, 8 results in flight, factors, weights and c in three registers; 3 FP
- * operations per 8 elements and expert, 2 a result. Neoverse V1 does 3 of them in a cycle: most read two
- * registers that were written long ago, and it reads four such in a cycle.
+ * Card. 64 columns: 8 loads, 8 sums, 4 results in flight, factors, weights and c in three registers; 3 FP
+ * operations per 8 elements and expert, 2 a result. Neoverse V1 does 3 of 4 in a cycle, in any order that was
+ * tried.
  */
 #include <arm_neon.h>
 #include <math.h>
@@ -31,7 +31,7 @@
 #include "moe/fpsr.h"
 #include "moe/sum_kernels.h"
 
-enum { LANES = 8, GROUPS = 8, HALF = 4, FACTORS_MAX = 8, PIECE = 512 };
+enum { LANES = 8, GROUPS = 8, HALF = 4, FACTORS_MAX = 8 };
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -198,35 +198,13 @@ INLINE void scale_with(void *out, const void *x, const scales *s, int64_t factor
     }
 }
 
-static void scale_alone(void *out, const void *x, const scales *s, int64_t factors, int64_t elements)
-{
-    scale_with(out, x, s, factors, NULL, elements);
-}
-
-/* A piece of the other row comes from the other rank's cache while the piece before it is computed. */
-static void scale_and_add(void *out, const void *x, const scales *s, int64_t factors, const void *other,
-                          int64_t elements)
-{
-    for (int64_t i = 0; i < elements; i += PIECE) {
-        int64_t count = elements - i < PIECE ? elements - i : PIECE;
-
-        for (int64_t j = 0; j < count; j += 32)
-            __builtin_prefetch((const uint16_t *)other + i + j);
-        scale_with((uint16_t *)out + i, (const uint16_t *)x + i, s, factors, (const uint16_t *)other + i,
-                   count);
-    }
-}
-
 /* Whether all went well. */
 static bool scale_checked(void *out, const void *x, const scales *s, int64_t factors, const void *other,
                           int64_t elements)
 {
     uint64_t before = weft_fpsr_watch();
 
-    if (other)
-        scale_and_add(out, x, s, factors, other, elements);
-    else
-        scale_alone(out, x, s, factors, elements);
+    scale_with(out, x, s, factors, other, elements);
     return weft_fpsr_clean(before);
 }
 
