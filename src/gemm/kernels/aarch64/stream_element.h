@@ -9,6 +9,8 @@
  *     TRANSPOSE              8 columns in v8..v15 to successive k
  *     CLIMB_<rows>           16 bytes of k of them, by COLUMN_<rows>
  *
+ * or, with CLIMBS_BY_DOTS, for 1 and 2 rows what a climb is made of: BEGIN_, STEP_ and END_<rows>.
+ *
  * A sweep has 16 registers of sums, whatever the rows: 16 columns of 4 rows, 32 of 2, 64 of 1. A stays in
  * registers for a whole sweep. Written in assembly because the order of the multiplies decides: in the order
  * compilers chose, they ran at half rate.
@@ -83,13 +85,27 @@ static inline int64_t place_along(int rows, int64_t i, int64_t j)
     COLUMN_4(y, z, a, l) \
     TIMES(24, 25, y, z, b, m) TIMES(26, 27, y, z, b, m + 1) TIMES(28, 29, y, z, b, m + 2) TIMES(30, 31, y, z, b, m + 3)
 
+#define LINE_8 \
+    "ldr q8, [%[l0]], #16\n ldr q9, [%[l1]], #16\n ldr q10, [%[l2]], #16\n ldr q11, [%[l3]], #16\n" \
+    "ldr q12, [%[l4]], #16\n ldr q13, [%[l5]], #16\n ldr q14, [%[l6]], #16\n ldr q15, [%[l7]], #16\n"
+
+#ifndef CLIMBS_BY_DOTS
+#define BEGIN_1 SUMS_1("ldp")
+#define STEP_1 LINE_8 TRANSPOSE CLIMB_1
+#define END_1 SUMS_1("stp")
+#define BEGIN_2 SUMS_2("ldp")
+#define STEP_2 LINE_8 TRANSPOSE CLIMB_2
+#define END_2 SUMS_2("stp")
+#endif
+#define BEGIN_4 SUMS_4("ldp")
+#define STEP_4 LINE_8 TRANSPOSE CLIMB_4
+#define END_4 SUMS_4("stp")
+#define BEGIN_8 SUMS_8("ldp")
+#define STEP_8 LINE_8 TRANSPOSE CLIMB_8
+#define END_8 SUMS_8("stp")
+
 #define CLIMB(rows) \
-    __asm__ volatile(SUMS_##rows("ldp") \
-                     "1:\n" \
-                     "ldr q8, [%[l0]], #16\n ldr q9, [%[l1]], #16\n ldr q10, [%[l2]], #16\n ldr q11, [%[l3]], #16\n" \
-                     "ldr q12, [%[l4]], #16\n ldr q13, [%[l5]], #16\n ldr q14, [%[l6]], #16\n ldr q15, [%[l7]], #16\n" \
-                     TRANSPOSE CLIMB_##rows \
-                     "subs %[n], %[n], #1\n b.gt 1b\n" SUMS_##rows("stp") \
+    __asm__ volatile(BEGIN_##rows "1:\n" STEP_##rows "subs %[n], %[n], #1\n b.gt 1b\n" END_##rows \
                      : [n] "+r"(steps), [a] "+r"(a), LINE_REGISTERS \
                      : [c] "r"(sums) \
                      : CLOBBERS)

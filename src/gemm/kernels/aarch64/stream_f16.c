@@ -47,14 +47,33 @@ static inline int64_t place_across(int rows, int64_t i, int64_t j)
     ZIP_BOTH(2, 3, 9, 13) ZIP_BOTH(4, 5, 10, 14) ZIP_BOTH(6, 7, 11, 15)
 #define TRANSPOSE                                                                                            \
     ZIP_UP ZIP_BOTH(8, 9, 0, 4) ZIP_BOTH(10, 11, 1, 5) ZIP_BOTH(12, 13, 2, 6) ZIP_BOTH(14, 15, 3, 7) ZIP_UP
-#define CLIMB_1                                                                                              \
-    "ldr q8, [%[a]], #16\n" COLUMN_1(0, 0, 8, 0) COLUMN_1(1, 0, 8, 1) COLUMN_1(2, 0, 8, 2)                   \
-        COLUMN_1(3, 0, 8, 3) COLUMN_1(4, 0, 8, 4) COLUMN_1(5, 0, 8, 5) COLUMN_1(6, 0, 8, 6)                  \
-            COLUMN_1(7, 0, 8, 7)
-#define CLIMB_2                                                                                              \
-    "ldp q8, q9, [%[a]], #32\n" COLUMN_2(0, 0, 8, 0) COLUMN_2(1, 0, 8, 2) COLUMN_2(2, 0, 8, 4)               \
-        COLUMN_2(3, 0, 8, 6) COLUMN_2(4, 0, 9, 0) COLUMN_2(5, 0, 9, 2) COLUMN_2(6, 0, 9, 4)                  \
-            COLUMN_2(7, 0, 9, 6)
+
+/*
+ * One row or two are not worth the zips: sums of every fourth k are kept, and joined at the end. Rows of A
+ * come apart in loading.
+ */
+#define CLIMBS_BY_DOTS
+#define DOT(d, y, x) "fmlal v" #d ".4s, v" #y ".4h, v" #x ".4h\n fmlal2 v" #d ".4s, v" #y ".4h, v" #x ".4h\n"
+#define ZERO_8(a, b, c, d, e, f, g, h)                                                                       \
+    "movi v" #a ".2d, #0\n movi v" #b ".2d, #0\n movi v" #c ".2d, #0\n movi v" #d ".2d, #0\n"                \
+    "movi v" #e ".2d, #0\n movi v" #f ".2d, #0\n movi v" #g ".2d, #0\n movi v" #h ".2d, #0\n"
+#define JOIN(d, e, f, g)                                                                                     \
+    "faddp v" #d ".4s, v" #d ".4s, v" #e ".4s\n faddp v" #f ".4s, v" #f ".4s, v" #g ".4s\n"                  \
+    "faddp v" #d ".4s, v" #d ".4s, v" #f ".4s\n"
+#define ADD_SUMS(d, at)                                                                                      \
+    "ldr q0, [%[c], #" #at "]\n fadd v" #d ".4s, v0.4s, v" #d ".4s\n str q" #d ", [%[c], #" #at "]\n"
+#define ALL_COLUMNS(x, a, b, c, d, e, f, g, h)                                                               \
+    DOT(a, 8, x)                                                                                             \
+    DOT(b, 9, x) DOT(c, 10, x) DOT(d, 11, x) DOT(e, 12, x) DOT(f, 13, x) DOT(g, 14, x) DOT(h, 15, x)
+
+#define BEGIN_1 ZERO_8(16, 17, 18, 19, 20, 21, 22, 23)
+#define STEP_1 "ldr q0, [%[a]], #16\n" LINE_8 ALL_COLUMNS(0, 16, 17, 18, 19, 20, 21, 22, 23)
+#define END_1 JOIN(16, 17, 18, 19) JOIN(20, 21, 22, 23) ADD_SUMS(16, 0) ADD_SUMS(20, 16)
+#define BEGIN_2 BEGIN_1 ZERO_8(24, 25, 26, 27, 28, 29, 30, 31)
+#define STEP_2                                                                                               \
+    "ld2 {v0.8h, v1.8h}, [%[a]], #32\n" LINE_8 ALL_COLUMNS(0, 16, 17, 18, 19, 20, 21, 22, 23)                \
+        ALL_COLUMNS(1, 24, 25, 26, 27, 28, 29, 30, 31)
+#define END_2 END_1 JOIN(24, 25, 26, 27) JOIN(28, 29, 30, 31) ADD_SUMS(24, 32) ADD_SUMS(28, 48)
 #define CLIMB_4                                                                                              \
     "ldp q8, q9, [%[a]], #32\n ldp q10, q11, [%[a]], #32\n" COLUMN_4(0, 0, 8, 0) COLUMN_4(1, 0, 8, 4)        \
         COLUMN_4(2, 0, 9, 0) COLUMN_4(3, 0, 9, 4) COLUMN_4(4, 0, 10, 0) COLUMN_4(5, 0, 10, 4)                \
