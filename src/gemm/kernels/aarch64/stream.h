@@ -7,7 +7,7 @@
  *     LINES(rows)       lines of a row-major B that are taken at a time; at most LINES_MOST
  *     sweep             rows x (64 / rows) sums after another += A * LINES(rows) lines of k, along the lines
  *     place_across      where `sweep` keeps the sum of a row and column of a unit of 64 / rows columns
- *     climb             rows x 8 sums += A * 8 columns, each a line of k, 16 bytes of k at a time
+ *     climb             rows x 8 sums += A * 8 columns, each a line of k, CLIMB_BYTES of k at a time
  *     place_along       where `climb` keeps the sum of a row and column
  *
  * What decides is that hardware fetches B ahead of its use. It follows eight sequential streams well, four
@@ -22,7 +22,7 @@
 
 enum {
     WIDTH_SUMS = WEFT_STREAM_BYTES / 4, /* of all columns that are followed at a time */
-    K_CLIMB = 16 / sizeof(ELEMENT)
+    K_CLIMB = CLIMB_BYTES / sizeof(ELEMENT)
 };
 
 static inline int64_t least(int64_t a, int64_t b)
@@ -105,7 +105,7 @@ INLINE void across(int rows, int64_t m, int64_t n, int64_t k, int64_t block, con
 
 /* ---- B as n lines of k ---------------------------------------------------------------------------- */
 
-/* 8 columns over one block of k; the last 16 bytes of k are filled up with zeros. */
+/* 8 columns over one block of k; the last CLIMB_BYTES of k are filled up with zeros. */
 INLINE void climb_block(int rows, int64_t k, const ELEMENT *a, const ELEMENT *const line[8], SUM *sums)
 {
     int64_t steps = k / K_CLIMB, done = steps * K_CLIMB;

@@ -6,10 +6,9 @@
  *     MUL_<g>(d0, d1, a, l)  the g-th 8 of them times element l of v<a>, onto two registers of sums
  *     SWEEP_A_<rows>         A, for as many k, from v0 on
  *     SWEEP_<rows>           all LINES of a unit, by ROW_<rows>; the next LINES are %[next] bytes further
- *     TRANSPOSE              8 columns in v8..v15 to successive k
- *     CLIMB_<rows>           16 bytes of k of them, by COLUMN_<rows>
+ *     STEP_<rows>            CLIMB_BYTES of k of 8 columns, by COLUMN_<rows>
  *
- * or, with CLIMBS_BY_DOTS, for 1 and 2 rows what a climb is made of: BEGIN_, STEP_ and END_<rows>.
+ * With CLIMBS_BY_DOTS it also says how a climb of 1 and 2 rows begins and ends.
  *
  * A sweep has 16 registers of sums, whatever the rows: 16 columns of 4 rows, 32 of 2, 64 of 1. A stays in
  * registers for a whole sweep. Written in assembly because the order of the multiplies decides: in the order
@@ -91,17 +90,13 @@ static inline int64_t place_along(int rows, int64_t i, int64_t j)
 
 #ifndef CLIMBS_BY_DOTS
 #define BEGIN_1 SUMS_1("ldp")
-#define STEP_1 LINE_8 TRANSPOSE CLIMB_1
 #define END_1 SUMS_1("stp")
 #define BEGIN_2 SUMS_2("ldp")
-#define STEP_2 LINE_8 TRANSPOSE CLIMB_2
 #define END_2 SUMS_2("stp")
 #endif
 #define BEGIN_4 SUMS_4("ldp")
-#define STEP_4 LINE_8 TRANSPOSE CLIMB_4
 #define END_4 SUMS_4("stp")
 #define BEGIN_8 SUMS_8("ldp")
-#define STEP_8 LINE_8 TRANSPOSE CLIMB_8
 #define END_8 SUMS_8("stp")
 
 #define CLIMB(rows) \

@@ -4,7 +4,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define ELEMENT uint16_t
 
-enum { K_STEP = 2, LINES_MOST = 8 };
+enum { K_STEP = 2, LINES_MOST = 8, CLIMB_BYTES = 16 };
 
 #define LINES(rows) 8
 
@@ -74,15 +74,16 @@ static inline int64_t place_across(int rows, int64_t i, int64_t j)
     "ld2 {v0.8h, v1.8h}, [%[a]], #32\n" LINE_8 ALL_COLUMNS(0, 16, 17, 18, 19, 20, 21, 22, 23)                \
         ALL_COLUMNS(1, 24, 25, 26, 27, 28, 29, 30, 31)
 #define END_2 END_1 JOIN(24, 25, 26, 27) JOIN(28, 29, 30, 31) ADD_SUMS(24, 32) ADD_SUMS(28, 48)
-#define CLIMB_4                                                                                              \
-    "ldp q8, q9, [%[a]], #32\n ldp q10, q11, [%[a]], #32\n" COLUMN_4(0, 0, 8, 0) COLUMN_4(1, 0, 8, 4)        \
-        COLUMN_4(2, 0, 9, 0) COLUMN_4(3, 0, 9, 4) COLUMN_4(4, 0, 10, 0) COLUMN_4(5, 0, 10, 4)                \
-            COLUMN_4(6, 0, 11, 0) COLUMN_4(7, 0, 11, 4)
-#define CLIMB_8                                                                                              \
-    "ldp q8, q9, [%[a]], #32\n ldp q10, q11, [%[a]], #32\n ldp q12, q13, [%[a]], #32\n ldp q14, q15, "       \
-    "[%[a]], #32\n" COLUMN_8(0, 0, 8, 0, 8, 4) COLUMN_8(1, 0, 9, 0, 9, 4) COLUMN_8(2, 0, 10, 0, 10, 4)       \
-        COLUMN_8(3, 0, 11, 0, 11, 4) COLUMN_8(4, 0, 12, 0, 12, 4) COLUMN_8(5, 0, 13, 0, 13, 4)               \
-            COLUMN_8(6, 0, 14, 0, 14, 4) COLUMN_8(7, 0, 15, 0, 15, 4)
+#define STEP_4                                                                                               \
+    LINE_8 TRANSPOSE "ldp q8, q9, [%[a]], #32\n ldp q10, q11, [%[a]], #32\n" COLUMN_4(0, 0, 8, 0)            \
+        COLUMN_4(1, 0, 8, 4) COLUMN_4(2, 0, 9, 0) COLUMN_4(3, 0, 9, 4) COLUMN_4(4, 0, 10, 0)                 \
+            COLUMN_4(5, 0, 10, 4) COLUMN_4(6, 0, 11, 0) COLUMN_4(7, 0, 11, 4)
+#define STEP_8                                                                                               \
+    LINE_8 TRANSPOSE                                                                                         \
+        "ldp q8, q9, [%[a]], #32\n ldp q10, q11, [%[a]], #32\n ldp q12, q13, [%[a]], #32\n ldp q14, q15, "   \
+        "[%[a]], #32\n" COLUMN_8(0, 0, 8, 0, 8, 4) COLUMN_8(1, 0, 9, 0, 9, 4) COLUMN_8(2, 0, 10, 0, 10, 4)   \
+            COLUMN_8(3, 0, 11, 0, 11, 4) COLUMN_8(4, 0, 12, 0, 12, 4) COLUMN_8(5, 0, 13, 0, 13, 4)           \
+                COLUMN_8(6, 0, 14, 0, 14, 4) COLUMN_8(7, 0, 15, 0, 15, 4)
 
 #include "stream_element.h"
 

@@ -4,7 +4,7 @@
 #define INLINE static inline __attribute__((always_inline))
 #define ELEMENT float
 
-enum { K_STEP = 1, LINES_MOST = 8 };
+enum { K_STEP = 1, LINES_MOST = 8, CLIMB_BYTES = 32 };
 
 /*
  * One row needs so few multiplies that sums can pass by for each line of B, which then is a single stream and
@@ -44,14 +44,14 @@ static inline int64_t place_across(int rows, int64_t i, int64_t j)
     ROW_4(l0, 0, 0)                                                                                          \
     AHEAD(l1) ROW_4(l1, 1, 0) AHEAD(l2) ROW_4(l2, 2, 0) AHEAD(l3) ROW_4(l3, 3, 0)
 
-/* 8 columns of 4 k in v8..v15: two registers for each k. Then A. */
-#define TRANSPOSE                                                                                            \
-    "zip1 v0.4s, v8.4s, v10.4s\n zip2 v1.4s, v8.4s, v10.4s\n zip1 v2.4s, v9.4s, v11.4s\n"                    \
-    "zip2 v3.4s, v9.4s, v11.4s\n zip1 v4.4s, v12.4s, v14.4s\n zip2 v5.4s, v12.4s, v14.4s\n"                  \
-    "zip1 v6.4s, v13.4s, v15.4s\n zip2 v7.4s, v13.4s, v15.4s\n"                                              \
-    "zip1 v8.4s, v0.4s, v2.4s\n zip1 v9.4s, v4.4s, v6.4s\n zip2 v10.4s, v0.4s, v2.4s\n"                      \
-    "zip2 v11.4s, v4.4s, v6.4s\n zip1 v12.4s, v1.4s, v3.4s\n zip1 v13.4s, v5.4s, v7.4s\n"                    \
-    "zip2 v14.4s, v1.4s, v3.4s\n zip2 v15.4s, v5.4s, v7.4s\n"
+/* 8 columns of 4 k in these: to two registers for each k, v8..v15. */
+#define ZIP(which, d, x, y) "zip" #which " v" #d ".4s, v" #x ".4s, v" #y ".4s\n"
+#define TRANSPOSE(a, b, c, d, e, f, g, h)                                                                    \
+    ZIP(1, 0, a, c)                                                                                          \
+    ZIP(2, 1, a, c)                                                                                          \
+    ZIP(1, 2, b, d) ZIP(2, 3, b, d) ZIP(1, 4, e, g) ZIP(2, 5, e, g) ZIP(1, 6, f, h) ZIP(2, 7, f, h)          \
+        ZIP(1, 8, 0, 2) ZIP(1, 9, 4, 6) ZIP(2, 10, 0, 2) ZIP(2, 11, 4, 6) ZIP(1, 12, 1, 3) ZIP(1, 13, 5, 7)  \
+            ZIP(2, 14, 1, 3) ZIP(2, 15, 5, 7)
 #define CLIMB_1                                                                                              \
     "ldr q0, [%[a]], #16\n" COLUMN_1(8, 9, 0, 0) COLUMN_1(10, 11, 0, 1) COLUMN_1(12, 13, 0, 2)               \
         COLUMN_1(14, 15, 0, 3)
@@ -65,6 +65,21 @@ static inline int64_t place_across(int rows, int64_t i, int64_t j)
     "ldp q0, q1, [%[a]], #32\n ldp q2, q3, [%[a]], #32\n ldp q4, q5, [%[a]], #32\n ldp q6, q7, [%[a]], "     \
     "#32\n" COLUMN_8(8, 9, 0, 0, 1, 0) COLUMN_8(10, 11, 2, 0, 3, 0) COLUMN_8(12, 13, 4, 0, 5, 0)             \
         COLUMN_8(14, 15, 6, 0, 7, 0)
+
+/*
+ * Lines 16 KB apart share a set of L1, which holds four: the fewer visits to a line, the less of them come
+ * back from L2. With few sums there are registers for 32 bytes of each.
+ */
+#define BOTH                                                                                                 \
+    "ldp q8, q24, [%[l0]], #32\n ldp q9, q25, [%[l1]], #32\n ldp q10, q26, [%[l2]], #32\n"                   \
+    "ldp q11, q27, [%[l3]], #32\n ldp q12, q28, [%[l4]], #32\n ldp q13, q29, [%[l5]], #32\n"                 \
+    "ldp q14, q30, [%[l6]], #32\n ldp q15, q31, [%[l7]], #32\n"
+#define LOW TRANSPOSE(8, 9, 10, 11, 12, 13, 14, 15)
+#define HIGH TRANSPOSE(24, 25, 26, 27, 28, 29, 30, 31)
+#define STEP_1 BOTH LOW CLIMB_1 HIGH CLIMB_1
+#define STEP_2 BOTH LOW CLIMB_2 HIGH CLIMB_2
+#define STEP_4 BOTH LOW CLIMB_4 HIGH CLIMB_4
+#define STEP_8 LINE_8 LOW CLIMB_8 LINE_8 LOW CLIMB_8
 
 #include "stream_element.h"
 

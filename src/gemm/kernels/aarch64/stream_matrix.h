@@ -17,7 +17,7 @@
 
 #define LINES(rows) LINES_MOST
 
-enum { LINES_MOST = 2 * K_STEP };
+enum { LINES_MOST = 2 * K_STEP, CLIMB_BYTES = 16 };
 
 /* 2x2 blocks: rows 2i, 2i + 1 and columns 2j, 2j + 1 are vector 4i + j. */
 static inline int64_t place_along(int rows, int64_t i, int64_t j)
