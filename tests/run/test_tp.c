@@ -57,6 +57,7 @@ static tp_case make_case(weft_op op, weft_schedule schedule, weft_layout layout,
     p->workers = pick(&s, 4) == 0 && world <= 4 ? 2 : 1;
     t.slack = (int)pick(&s, 3) * 3;
     t.symmetric = pick(&s, 2) ? 31 : (unsigned)pick(&s, 32);
+    p->sums_stay = (int)pick(&s, 2);
     return t;
 }
 
