@@ -133,6 +133,31 @@ static weft_status read_device(int index, weft_cuda_device *device, weft_error_t
     return WEFT_OK;
 }
 
+/*
+ * The first launch of a kernel whose threads need more local memory than those before it makes the driver
+ * allocate it anew, and that waits for every kernel of the context: also for one that waits for a peer whose
+ * kernel is being launched. So the most that any walker needs is asked for before the first of them runs.
+ */
+static weft_status reserve_stack(weft_cuda_device *device, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = device->cu;
+    CUfunction stack;
+    void *nowhere = NULL;
+    uint32_t n = 1;
+    void *parameters[] = {&nowhere, &n};
+    CUlaunchConfig config = {.gridDimX = 1,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = 32,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .hStream = device->uploads};
+    WEFT_CUDA_TRY(cuModuleGetFunction(&stack, device->any, "weft_stack"));
+    WEFT_CUDA_TRY(cuLaunchKernelEx(&config, stack, parameters, NULL));
+    WEFT_CUDA_TRY(cuStreamSynchronize(device->uploads));
+    return WEFT_OK;
+}
+
 weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_error_text *error)
 {
     weft_cuda_device opened = {.cu = weft_cuda_driver_open(error)};
@@ -157,6 +182,8 @@ weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_erro
     if (status == WEFT_OK)
         status = weft_cuda_check(cu, cu->cuStreamCreate(&opened.uploads, CU_STREAM_NON_BLOCKING),
                                  "cuStreamCreate", error);
+    if (status == WEFT_OK)
+        status = reserve_stack(&opened, error);
     if (status == WEFT_OK && opened.hopper)
         status = load_hopper(&opened, error);
     if (status != WEFT_OK) {
