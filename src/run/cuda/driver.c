@@ -2,6 +2,7 @@
 #include "run/cuda/driver.h"
 #include "run/cuda/describe.h"
 #include "run/cuda/kernels.h"
+#include "run/cuda/warm.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -186,6 +187,8 @@ weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_erro
         status = reserve_stack(&opened, error);
     if (status == WEFT_OK && opened.hopper)
         status = load_hopper(&opened, error);
+    if (status == WEFT_OK)
+        status = weft_cuda_warm(&opened, error);
     if (status != WEFT_OK) {
         weft_cuda_device_close(&opened);
         return status;

@@ -31,7 +31,6 @@
     X(cuModuleLoadData)                                                                                      \
     X(cuModuleUnload)                                                                                        \
     X(cuModuleGetFunction)                                                                                   \
-    X(cuFuncGetAttribute)                                                                                    \
     X(cuFuncSetAttribute)                                                                                    \
     X(cuLaunchKernelEx)                                                                                      \
     X(cuOccupancyMaxActiveClusters)                                                                          \
