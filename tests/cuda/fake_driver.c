@@ -105,6 +105,13 @@ static CUresult fake_get_function(CUfunction *function, CUmodule module, const c
     return CUDA_SUCCESS;
 }
 
+static CUresult fake_get_attribute(int *value, CUfunction_attribute attribute, CUfunction function)
+{
+    (void)function, (void)attribute;
+    *value = 0;
+    return CUDA_SUCCESS;
+}
+
 static CUresult fake_set_attribute(CUfunction function, CUfunction_attribute attribute, int value)
 {
     (void)function, (void)attribute, (void)value;
@@ -401,6 +408,7 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
         .cuDeviceGetP2PAttribute = fake_p2p,
         .cuDeviceTotalMem = fake_total,
         .cuModuleGetFunction = fake_get_function,
+        .cuFuncGetAttribute = fake_get_attribute,
         .cuFuncSetAttribute = fake_set_attribute,
         .cuLaunchKernelEx = fake_launch_kernel,
         .cuMemAlloc = fake_alloc,

@@ -3,7 +3,6 @@
 #include "fake_gpu.h"
 #include "run/cuda/maps.h"
 #include "run/cuda/timeline.h"
-#include "run/cuda/warm.h"
 
 static void run_all(int crews, bool hopper, uint64_t seed)
 {
@@ -118,23 +117,6 @@ static void test_maps_are_placed_once(void)
     free(many);
 }
 
-/* Every kernel can be run with nothing to do. */
-static void test_warming(void)
-{
-    weft_error_text error = {0};
-
-    for (int hopper = 0; hopper < 2; hopper++) {
-        device = fake_gpu(4, hopper, 17);
-        CHECK_INT(device.cu->cuStreamCreate(&device.uploads, 0), CUDA_SUCCESS);
-        CHECK_INT(weft_cuda_warm(&device, &error), WEFT_OK);
-        device.cu->cuStreamDestroy(device.uploads);
-    }
-    device = fake_gpu(4, true, 17);
-    fake_gpu_break("cuMemAllocAsync", 0);
-    CHECK_INT(weft_cuda_warm(&device, &error), WEFT_ERR_SYSTEM);
-    fake_gpu_break(NULL, 0);
-}
-
 int main(void)
 {
     thorough = check_repeat(0, 1);
@@ -143,6 +125,5 @@ int main(void)
     test_refusals();
     test_timeline();
     test_maps_are_placed_once();
-    test_warming();
     return check_report("test_cuda_fake");
 }

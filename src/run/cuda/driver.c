@@ -2,7 +2,6 @@
 #include "run/cuda/driver.h"
 #include "run/cuda/describe.h"
 #include "run/cuda/kernels.h"
-#include "run/cuda/warm.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -187,8 +186,6 @@ weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_erro
         status = reserve_stack(&opened, error);
     if (status == WEFT_OK && opened.hopper)
         status = load_hopper(&opened, error);
-    if (status == WEFT_OK)
-        status = weft_cuda_warm(&opened, error);
     if (status != WEFT_OK) {
         weft_cuda_device_close(&opened);
         return status;

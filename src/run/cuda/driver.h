@@ -31,6 +31,7 @@
     X(cuModuleLoadData)                                                                                      \
     X(cuModuleUnload)                                                                                        \
     X(cuModuleGetFunction)                                                                                   \
+    X(cuFuncGetAttribute)                                                                                    \
     X(cuFuncSetAttribute)                                                                                    \
     X(cuLaunchKernelEx)                                                                                      \
     X(cuOccupancyMaxActiveClusters)                                                                          \

@@ -1,7 +1,6 @@
 /* Loads programs, launches them, reads back how they ended. */
 #include "run/cuda/executor.h"
 
-#include "run/cuda/kernels.h"
 #include "run/cuda/maps.h"
 
 #include <stdlib.h>
@@ -111,15 +110,21 @@ static weft_status upload(weft_cuda_executor *executor, const weft_cuda_program 
 static weft_status pick_kernel(weft_cuda_executor *executor, const weft_problem *problem, int tile_n,
                                weft_error_text *error)
 {
+    static const char *const hopper[2][4] = {
+        {"weft_walk_bf16_nn", "weft_walk_bf16_nt", "weft_walk_bf16_tn", "weft_walk_bf16_tt"},
+        {"weft_walk_f16_nn", "weft_walk_f16_nt", "weft_walk_f16_tn", "weft_walk_f16_tt"}};
     const weft_cuda_driver *cu = executor->device->cu;
-    int f16 = problem->dtype == WEFT_F16;
+    int f16 = problem->dtype == WEFT_F16, registers;
     if (!executor->hopper) {
-        WEFT_CUDA_TRY(cuModuleGetFunction(&executor->walk, executor->device->any, weft_cuda_any_names[f16]));
+        WEFT_CUDA_TRY(cuModuleGetFunction(&executor->walk, executor->device->any,
+                                          f16 ? "weft_walk_any_f16" : "weft_walk_any_bf16"));
+        /* Asking makes the driver load it now: at the first launch that could wait for a peer's kernel. */
+        WEFT_CUDA_TRY(cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, executor->walk));
         return WEFT_OK;
     }
     WEFT_CUDA_TRY(cuModuleGetFunction(&executor->walk,
                                       executor->device->walkers[f16][tile_n != WEFT_CUDA_TILE_N],
-                                      weft_cuda_walker_names[f16][2 * problem->transa + problem->transb]));
+                                      hopper[f16][2 * problem->transa + problem->transb]));
     WEFT_CUDA_TRY(cuFuncSetAttribute(executor->walk, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                      WEFT_CUDA_SHARED_BYTES));
     return WEFT_OK;

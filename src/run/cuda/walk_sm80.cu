@@ -178,9 +178,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 /* See reserve_stack in driver.c: nothing but a frame that is larger than that of any walker. */
 extern "C" __global__ void weft_stack(uint32_t *out, uint32_t n)
 {
-    volatile uint32_t words[256];
-    for (uint32_t i = 0; i < 256; i++)
+    volatile uint32_t words[128];
+    for (uint32_t i = 0; i < 128; i++)
         words[i] = n + i;
     if (out)
-        *out = words[n % 256];
+        *out = words[n % 128];
 }
