@@ -184,7 +184,7 @@ static void killed_rank(int rank, void *argument)
     printf("  rank %d knew after %.3f s: %s\n", rank, now() - begun, weft_error(group));
     weft_plan_destroy(plan);
     weft_group_free(group);
-    /* a client of MPS has too few queues for kernels of one process that wait for each other */
+    /* a client of MPS may have too few queues for kernels of one process that wait for each other */
     ranks_run(getenv("CUDA_MPS_PIPE_DIRECTORY") ? 1 : 2, alone, NULL);
 }
 
