@@ -206,6 +206,9 @@ void weft_plan_part_free(weft_plan_part *part);
 weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_problem *resolved,
                                  weft_error_text *error);
 
+/* The epilogue does nothing but round to D, and that to the type of A and B. */
+bool weft_problem_only_rounds(const weft_problem *problem);
+
 uint64_t weft_problem_hash(const weft_problem *problem, int world);
 
 /* Do both ask for the same, field by field? */

@@ -244,6 +244,11 @@ bool weft_problem_same(const weft_problem *one, const weft_problem *other)
     return memcmp(left, right, sizeof(left)) == 0;
 }
 
+bool weft_problem_only_rounds(const weft_problem *p)
+{
+    return p->alpha == 1 && p->beta == 0 && !p->bias && p->act == WEFT_ACT_NONE && p->d_dtype == p->dtype;
+}
+
 uint64_t weft_problem_hash(const weft_problem *p, int world)
 {
     uint64_t fields[FIELDS], hash = mix(0x77656674u /* "weft" */, (uint64_t)world);

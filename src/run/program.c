@@ -162,7 +162,8 @@ static weft_status prepare(weft_plan *plan, const weft_problem *resolved)
             return status;
         plan->bind = weft_core_binding(core, resolved->dtype, false);
         /* The longest part of k decides, so that all ranks agree. */
-        plan->order = weft_gemm_order(plan->bind, resolved->m, weft_part(resolved->k, x->world, 0).count);
+        if (weft_problem_only_rounds(resolved))
+            plan->order = weft_gemm_order(plan->bind, resolved->m, weft_part(resolved->k, x->world, 0).count);
     }
     status = weft_plan_make(resolved, x->world, x->rank, &plan->part, error);
     if (status != WEFT_OK)

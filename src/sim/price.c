@@ -168,9 +168,10 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
     if (task->flags & WEFT_TASK_HAS_ACC) {
         double acc_bytes = region_bytes(part, b + 1);
 
-        move += acc_bytes / (machine->acc_gbs[dtype] > 0
+        /* Sums that an epilogue awaits come in rows. */
+        move += acc_bytes / (machine->acc_gbs[dtype] > 0 && weft_problem_only_rounds(&part->problem)
                                  ? machine->acc_gbs[dtype]
-                                 : weft_curve_rate(&machine->copy_own, acc_bytes, m->all));
+                                 : weft_curve_rate(&machine->copy_pull, acc_bytes, m->all));
         read_bytes -= acc_bytes;
     }
     if (read_bytes > 0) /* C */
