@@ -6,9 +6,10 @@
  *     peer_lines [f32|bf16 [K]]
  *
  * The memory is shared pages of the system's ordinary size, as symmetric memory of processes. Before each
- * run every thread writes its own D, and the sums that its peer will start from. "rows": micro-tiles of rows
- * 1024 columns apart; "in order": one after another, as the kernel has them in registers. "asked for": with
- * prefetches, one row of micro-tiles (rows) or two micro-tiles (in order) ahead.
+ * run every thread writes its own D, and the sums that its peer will start from. D has a half of its columns
+ * for the results of each core. "rows": micro-tiles of rows 1024 (sums) or 2048 (results) columns apart; "in
+ * order": one after another, as the kernel has them in registers. "asked for": with prefetches, one or two
+ * micro-tiles ahead (sums in rows: one row of them).
  */
 #include "calibrate.h"
 
@@ -19,7 +20,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ROWS = 512, COLS = 1024, CORES = 2, GROUP = 16, LINE = 64, SECONDS = 1 };
+enum { ROWS = 512, COLS = 1024, CORES = 2, GROUP = 16, LINE = 64 };
+
+static const double SECONDS = 0.5;
 
 typedef struct variant {
     const char *name;
@@ -55,7 +58,7 @@ static void prepare(void *arg, int rank, int iteration)
 {
     test *t = arg;
 
-    memset(t->d[rank], iteration, ROWS * COLS * t->d_bytes);
+    memset(t->d[rank], iteration, CORES * ROWS * COLS * t->d_bytes);
     memset(t->sums[1 - rank], 0, (size_t)ROWS * COLS * 4);
 }
 
@@ -77,7 +80,8 @@ static void work(void *arg, int rank)
     const variant *how = t->how;
     const weft_kernel *kernel = t->kernel;
     int64_t mr = kernel->mr, nr = kernel->nr, micro = mr * nr * 4, size = (int64_t)t->d_bytes, done = 0;
-    char *own = t->d[rank], *peer = t->d[1 - rank], *sums = t->sums[rank];
+    char *own = t->d[rank] + rank * COLS * size, *peer = t->d[1 - rank] + rank * COLS * size,
+         *sums = t->sums[rank];
 
     for (int64_t first = 0; first < t->panels; first += GROUP) {
         int64_t count = t->panels - first < GROUP ? t->panels - first : GROUP;
@@ -86,18 +90,19 @@ static void work(void *arg, int rank)
             for (int64_t g = 0; g < count; g++, done++) {
                 const char *b = t->b[rank] + g * nr * t->k * (int64_t)weft_dtype_size(kernel->type);
                 int64_t at = i * COLS + (first + g) * nr, below = (at + mr * COLS) % (ROWS * COLS);
-                weft_places places = {.d_ld = {COLS, COLS}, .acc_ld = COLS};
+                int64_t to = (i * CORES) * COLS + (first + g) * nr;
+                weft_places places = {.d_ld = {CORES * COLS, CORES * COLS}, .acc_ld = COLS};
 
                 if (how->keeps) {
-                    char *to = (how->own ? sums : t->sums[1 - rank]) + done * micro;
+                    char *kept = (how->own ? sums : t->sums[1 - rank]) + done * micro;
 
                     if (how->ahead)
-                        ask(to + 2 * micro, 0, 1, micro, true);
-                    kernel->keep(t->k, t->a[rank], b, NULL, to);
+                        ask(kept + 2 * micro, 0, 1, micro, true);
+                    kernel->keep(t->k, t->a[rank], b, NULL, kept);
                     continue;
                 }
-                places.d[0] = (how->own ? own : peer) + at * size;
-                places.d[1] = how->own && how->peer ? peer + at * size : NULL;
+                places.d[0] = (how->own ? own : peer) + to * size;
+                places.d[1] = how->own && how->peer ? peer + to * size : NULL;
                 places.acc = how->rows ? sums + at * 4 : NULL;
                 places.start = how->ordered ? sums + done * micro : NULL;
                 if (how->ahead && how->rows)
@@ -105,7 +110,7 @@ static void work(void *arg, int rank)
                 else if (how->ahead && how->ordered)
                     ask(sums + (done + 2) * micro, 0, 1, micro, false);
                 else if (how->ahead)
-                    ask(peer + below * size, COLS * size, mr, nr * size, true);
+                    ask(peer + to * size + nr * size, CORES * COLS * size, mr, nr * size, true);
                 kernel->finish(t->k, t->a[rank], b, &places);
             }
         }
@@ -147,7 +152,7 @@ int main(int argc, char **argv)
     for (int rank = 0; rank < CORES; rank++) {
         t.a[rank] = shared((size_t)(t.kernel->mr * t.k) * t.d_bytes + 4096); /* kernels prefetch beyond */
         t.b[rank] = shared((size_t)(GROUP * t.kernel->nr * t.k) * t.d_bytes);
-        t.d[rank] = shared(ROWS * COLS * t.d_bytes);
+        t.d[rank] = shared(CORES * ROWS * COLS * t.d_bytes);
         t.sums[rank] = shared(((size_t)ROWS * COLS + 4 * 1024) * 4); /* and so does this program */
     }
     printf("%s, k = %lld, %d x %lld results on each of two cores\n", t.kernel->name, (long long)t.k, ROWS,
