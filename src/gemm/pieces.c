@@ -4,9 +4,9 @@
  *     columns, as many as sums fit L2 > k block > piece of k > part of the columns: pack, multiply
  *
  * A piece is few successive rows of B over many columns. So B is read in long sequences, which hardware
- * fetches ahead, and what is packed never leaves L2. The price is that sums are put aside between pieces; the
- * kernel leaves them as its registers have them (weft_keeper) and goes on from there, so that the order of
- * every sum is that of whole blocks.
+ * fetches ahead, and what is packed goes no further than L2 or L3. The price is that sums are put aside
+ * between pieces; the kernel leaves them as its registers have them (weft_keeper) and goes on from there, so
+ * that the order of every sum is that of whole blocks.
  */
 #include "core/dtype.h"
 #include "gemm/job.h"

@@ -12,8 +12,8 @@
  *
  * What decides is that hardware fetches B ahead of its use. It follows eight sequential streams well, four
  * and sixteen less so, and runs about 1.5 KB past the end of each: lines that are left early are fetched in
- * vain. Prefetching by hand on top of it cost more than it gave. Hence eight lines at a time, followed over
- * as many columns as there is room for sums.
+ * vain. Prefetching several lines by hand on top of it gained little or lost. Hence eight lines at a time,
+ * followed over as many columns as there is room for sums.
  */
 #ifndef WEFT_KERNELS_AARCH64_STREAM_H
 #define WEFT_KERNELS_AARCH64_STREAM_H

@@ -46,12 +46,13 @@ static inline int64_t place_across(int rows, int64_t i, int64_t j)
 
 /* 8 columns of 4 k in these: to two registers for each k, v8..v15. */
 #define ZIP(which, d, x, y) "zip" #which " v" #d ".4s, v" #x ".4s, v" #y ".4s\n"
-#define TRANSPOSE(a, b, c, d, e, f, g, h)                                                                    \
-    ZIP(1, 0, a, c)                                                                                          \
-    ZIP(2, 1, a, c)                                                                                          \
-    ZIP(1, 2, b, d) ZIP(2, 3, b, d) ZIP(1, 4, e, g) ZIP(2, 5, e, g) ZIP(1, 6, f, h) ZIP(2, 7, f, h)          \
-        ZIP(1, 8, 0, 2) ZIP(1, 9, 4, 6) ZIP(2, 10, 0, 2) ZIP(2, 11, 4, 6) ZIP(1, 12, 1, 3) ZIP(1, 13, 5, 7)  \
-            ZIP(2, 14, 1, 3) ZIP(2, 15, 5, 7)
+/* clang-format off */
+#define TRANSPOSE(a, b, c, d, e, f, g, h) \
+    ZIP(1, 0, a, c) ZIP(2, 1, a, c) ZIP(1, 2, b, d) ZIP(2, 3, b, d) \
+    ZIP(1, 4, e, g) ZIP(2, 5, e, g) ZIP(1, 6, f, h) ZIP(2, 7, f, h) \
+    ZIP(1, 8, 0, 2) ZIP(1, 9, 4, 6) ZIP(2, 10, 0, 2) ZIP(2, 11, 4, 6) \
+    ZIP(1, 12, 1, 3) ZIP(1, 13, 5, 7) ZIP(2, 14, 1, 3) ZIP(2, 15, 5, 7)
+/* clang-format on */
 #define CLIMB_1                                                                                              \
     "ldr q0, [%[a]], #16\n" COLUMN_1(8, 9, 0, 0) COLUMN_1(10, 11, 0, 1) COLUMN_1(12, 13, 0, 2)               \
         COLUMN_1(14, 15, 0, 3)

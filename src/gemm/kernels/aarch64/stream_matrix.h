@@ -4,8 +4,8 @@
  *
  *     DOT(d, y, a, l)   4 columns of 4 bytes of k in v<y> times those of A in the l-th 4 bytes of v<a>
  *     MMLA(d, x, y)     2 rows in v<x> times 2 columns in v<y>, 8 bytes of k each
- *     GATHER(b)         4 bytes of k of 16 columns of the lines at %[<b>] into v8..v11; %[<b>] is then past
- * them GRANULE(b, c)     8 bytes of k of 8 columns of the lines at %[<b>] and %[<c>] likewise
+ *     GATHER(b)         4 bytes of k of 16 columns of the lines at %[<b>], then past them, into v8..v11
+ *     GRANULE(b, c)     8 bytes of k of 8 columns of the lines at %[<b>] and %[<c>] likewise
  *
  * Of the lines of a sweep, each 4 bytes of k begin at another of %[b0].. . Where k runs along the lines, a
  * matrix instruction takes them almost as they lie. Where columns do, zips have to put k together, and they
