@@ -122,4 +122,14 @@ INLINE void climb(int rows, int64_t steps, const ELEMENT *a, const ELEMENT *cons
         CLIMB(1);
 }
 
+#include "stream.h"
+
+ACROSS(1)
+ACROSS(2)
+ACROSS(4)
+ALONG(1)
+ALONG(2)
+ALONG(4)
+ALONG(8)
+
 #endif

@@ -84,15 +84,5 @@ static inline int64_t place_across(int rows, int64_t i, int64_t j)
 
 #include "stream_element.h"
 
-#include "stream.h"
-
-ACROSS(1)
-ACROSS(2)
-ACROSS(4)
-ALONG(1)
-ALONG(2)
-ALONG(4)
-ALONG(8)
-
 const weft_stream weft_stream_f32_across[] = {{1, across_1}, {2, across_2}, {4, across_4}, {0}};
 const weft_stream weft_stream_f32_along[] = {{1, along_1}, {2, along_2}, {4, along_4}, {8, along_8}, {0}};
