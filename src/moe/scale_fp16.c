@@ -171,31 +171,21 @@ INLINE void scale_all(void *out, const void *x, const scales *given, int count, 
 INLINE void scale_with(void *out, const void *x, const scales *s, int64_t factors, const void *other,
                        int64_t elements)
 {
+#define WITH(count)                                                                                          \
+    case count:                                                                                              \
+        scale_all(out, x, s, count, other, elements);                                                        \
+        break;
     switch (factors) { /* a constant in each call, so that there is no loop over experts */
-    case 1:
-        scale_all(out, x, s, 1, other, elements);
-        break;
-    case 2:
-        scale_all(out, x, s, 2, other, elements);
-        break;
-    case 3:
-        scale_all(out, x, s, 3, other, elements);
-        break;
-    case 4:
-        scale_all(out, x, s, 4, other, elements);
-        break;
-    case 5:
-        scale_all(out, x, s, 5, other, elements);
-        break;
-    case 6:
-        scale_all(out, x, s, 6, other, elements);
-        break;
-    case 7:
-        scale_all(out, x, s, 7, other, elements);
-        break;
-    default:
-        scale_all(out, x, s, 8, other, elements);
+        WITH(1)
+        WITH(2)
+        WITH(3)
+        WITH(4)
+        WITH(5)
+        WITH(6)
+        WITH(7)
+        WITH(8)
     }
+#undef WITH
 }
 
 /* Whether all went well. */
