@@ -12,22 +12,6 @@
 static weft_cuda_device device;
 static int many_runs = 3;
 static bool thorough = true; /* false: fewer sizes and worlds, for the fake GPU */
-static const weft_cuda_world_options plain = {.limits = {10, 5}};
-
-static weft_problem problem_of(weft_op op, weft_schedule schedule, int64_t m, int64_t n, int64_t k)
-{
-    return (weft_problem){.size = sizeof(weft_problem),
-                          .op = op,
-                          .schedule = schedule,
-                          .m = m,
-                          .n = n,
-                          .k = k,
-                          .l = 1,
-                          .dtype = WEFT_BF16,
-                          .d_dtype = WEFT_BF16,
-                          .wire_dtype = WEFT_F32,
-                          .alpha = 1};
-}
 
 /* The exact result of the last problem that differs in what counts, kept: most cases share a few. */
 static const double *expected_of(const weft_problem *p)

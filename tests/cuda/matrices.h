@@ -12,6 +12,23 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const weft_cuda_world_options plain = {.limits = {10, 5}};
+
+static inline weft_problem problem_of(weft_op op, weft_schedule schedule, int64_t m, int64_t n, int64_t k)
+{
+    return (weft_problem){.size = sizeof(weft_problem),
+                          .op = op,
+                          .schedule = schedule,
+                          .m = m,
+                          .n = n,
+                          .k = k,
+                          .l = 1,
+                          .dtype = WEFT_BF16,
+                          .d_dtype = WEFT_BF16,
+                          .wire_dtype = WEFT_F32,
+                          .alpha = 1};
+}
+
 static inline int matrix_value(int role, uint64_t seed, int64_t batch, int64_t row, int64_t col)
 {
     uint64_t x = seed * 0x9e3779b97f4a7c15u + (uint64_t)role * 0xd1342543de82ef95u +

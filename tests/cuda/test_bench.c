@@ -5,6 +5,7 @@
 #include "bench_cuda_data.h"
 #include "core/dtype.h"
 #include "fake_gpu.h"
+#include "matrices.h"
 #include "support/check.h"
 #include "support/procs.h"
 
@@ -12,22 +13,6 @@
 #include <stdlib.h>
 
 static weft_cuda_device device;
-static const weft_cuda_world_options plain = {.limits = {10, 5}};
-
-static weft_problem problem_of(weft_op op, weft_schedule schedule, int64_t m, int64_t n, int64_t k)
-{
-    return (weft_problem){.size = sizeof(weft_problem),
-                          .op = op,
-                          .schedule = schedule,
-                          .m = m,
-                          .n = n,
-                          .k = k,
-                          .l = 1,
-                          .dtype = WEFT_BF16,
-                          .d_dtype = WEFT_BF16,
-                          .wire_dtype = WEFT_F32,
-                          .alpha = 1};
-}
 
 static weft_cuda_world run(weft_problem p, int world, const weft_cuda_world_options *options)
 {
