@@ -45,6 +45,8 @@ static const char *refusal(const weft_options *o, const bench_link *link)
         return "--backend cuda measures plain products: alpha 1, beta 0, no bias, act or batch, for ";
     if (o->set && strcmp(o->set, "overlap") == 0)
         return "--set overlap is for the cpu backend; the others may be used for ";
+    if (o->pack_given)
+        return "--pack is for the cpu backend: kernels on GPUs read B as it lies, for ";
     if (link && p->op != WEFT_OP_AG_GEMM && p->op != WEFT_OP_GEMM_RS)
         return "--link: ag_gemm and gemm_rs can run as one rank in the loop, not ";
     if (link && p->op == WEFT_OP_GEMM_RS && (p->m % o->ranks || p->n % o->ranks))
@@ -94,7 +96,7 @@ int bench_cuda_ranks(bench_context *context)
 
 enum { ROUNDS = 7 };
 
-static const report_column columns[] = {
+const report_column bench_cuda_columns[] = {
     {"M", "m", REPORT_PLAIN, 6},
     {"N", "n", REPORT_PLAIN, 6},
     {"K", "k", REPORT_PLAIN, 6},
@@ -111,6 +113,20 @@ static const report_column columns[] = {
     {"ok", "ok", REPORT_PLAIN, 3},
     {0},
 };
+
+void bench_cuda_describe(report *r, const weft_problem *p, int world, const char *how)
+{
+    report_text(r, "op", "%s", weft_op_name(p->op));
+    report_text(r, "backend", "cuda");
+    report_text(r, "how", "%s", how);
+    report_int(r, "ranks", world);
+    report_int(r, "m", p->m);
+    report_int(r, "n", p->n);
+    report_int(r, "k", p->k);
+    report_int(r, "l", p->l);
+    report_text(r, "dtype", "%s", weft_dtype_name(p->dtype));
+    report_text(r, "schedule", "%s", weft_schedule_name(p->op, p->schedule));
+}
 
 typedef struct gpu_bench {
     const weft_options *options;
@@ -185,6 +201,8 @@ static void measure(gpu_bench *bench, contender *contenders)
         int candidates = i == GEMM && c->used ? c->product->count : c->used;
         double best = INFINITY;
 
+        if (c->used && bench->options->warmup)
+            time_runs(bench, c, 0, (int)fmin((double)bench->options->warmup, 1000));
         for (int candidate = 0; candidate < candidates; candidate++) {
             double us = time_runs(bench, c, candidate, 3);
 
@@ -278,16 +296,8 @@ static void print_row(gpu_bench *bench, const weft_problem *p, int world, conten
     if (!contenders[UNFUSED].used)
         unfused = own;
 
-    report_text(r, "op", "%s", weft_op_name(p->op));
-    report_text(r, "backend", "cuda");
-    report_text(r, "how", alone ? "one rank in the loop, emulated link" : "virtual ranks on one GPU");
-    report_int(r, "ranks", world);
-    report_int(r, "m", p->m);
-    report_int(r, "n", p->n);
-    report_int(r, "k", p->k);
-    report_int(r, "l", p->l);
-    report_text(r, "dtype", "%s", weft_dtype_name(p->dtype));
-    report_text(r, "schedule", "%s", weft_schedule_name(p->op, p->schedule));
+    bench_cuda_describe(r, p, world,
+                        alone ? "one rank in the loop, emulated link" : "virtual ranks on one GPU");
     report_time(r, "gemm_us", gemm);
     report_time(r, "comm_us", comm);
     report_time(r, "unfused_us", unfused);
@@ -346,6 +356,8 @@ static void check_run(gpu_bench *bench, weft_cuda_world *w, gpu_data_verdict *ve
         fprintf(stderr, "weft bench: %s\n",
                 bench->error.text[0] ? bench->error.text : "the operands could not be copied");
     } else {
+        if (bench->options->eps > 0)
+            verdict->bound = bench->options->eps;
         gpu_data_tell(verdict);
     }
 }
@@ -477,7 +489,7 @@ int bench_cuda(const weft_options *options, const bench_link *link)
     cu->cuEventCreate(&bench.begin, CU_EVENT_DEFAULT);
     cu->cuEventCreate(&bench.end, CU_EVENT_DEFAULT);
     cu->cuEventCreate(&bench.join, CU_EVENT_DISABLE_TIMING);
-    report_open(&bench.report, stdout, options->json, columns);
+    report_open(&bench.report, stdout, options->json, bench_cuda_columns);
     report_note(&bench.report, "%s of %s, %s on %s", options->op_name, weft_dtype_name(problem.dtype),
                 link->bytes_per_ns > 0 ? "one rank in the loop over an emulated link"
                                        : "virtual ranks (not NVLink times)",

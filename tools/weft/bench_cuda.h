@@ -19,6 +19,10 @@ int bench_cuda(const weft_options *options, const bench_link *link);
 /* In a process of its own for each rank, on the machine's GPUs in turn. */
 bench_operation bench_cuda_ranks;
 
+/* The table of both, and what their rows say first: the problem, its schedule, how its ranks run. */
+extern const report_column bench_cuda_columns[];
+void bench_cuda_describe(report *r, const weft_problem *problem, int world, const char *how);
+
 /* Whether a call asks for something that is not measured on GPUs; says so when `tells`. `link`: NULL = none.
  */
 bool bench_cuda_refuses(const weft_options *options, const bench_link *link, bool tells);

@@ -21,22 +21,6 @@ enum { CALLS = 10, SAMPLES = 200 };
 
 static const double SECONDS_PER_SHAPE = 4;
 
-static const report_column columns[] = {
-    {"M", "m", REPORT_PLAIN, 6},
-    {"N", "n", REPORT_PLAIN, 6},
-    {"K", "k", REPORT_PLAIN, 6},
-    {"schedule", "schedule", REPORT_PLAIN, 34},
-    {"GEMM only", "gemm_us", REPORT_TIME, 13},
-    {"unfused", "unfused_us", REPORT_TIME, 13},
-    {"fused µs", "fused_us", REPORT_TIME, 13},
-    {"speedup", "speedup", REPORT_RATIO, 7},
-    {"fused÷GEMM", "fused_over_gemm", REPORT_RATIO, 10},
-    {"hidden", "hidden_pct", REPORT_PERCENT, 6},
-    {"error", "max_err", REPORT_ERROR, 7},
-    {"ok", "ok", REPORT_PLAIN, 3},
-    {0},
-};
-
 /* A plan on GPUs with its operands there. */
 typedef struct gpu_product {
     weft_group *group;
@@ -200,6 +184,8 @@ static int check(const gpu_ranks *ranks, const gpu_product *product, gpu_data_ve
         compare(ranks, product, at / d.cols, at % d.cols,
                 weft_element_get(product->problem.d_dtype, image, (size_t)at), worst);
     }
+    if (!status && ranks->context->options->eps > 0)
+        worst->bound = ranks->context->options->eps;
     if (!status)
         gpu_data_tell(worst);
     free(image);
@@ -247,19 +233,11 @@ static void print_row(bench_context *context, const gpu_product *fused, const be
                       double error, double bound, bool good)
 {
     report *r = &context->report;
-    const weft_problem *p = &fused->problem;
+    weft_problem shown = fused->problem;
     double gemm = times[0].stats.median, unfused = times[1].stats.median, us = times[2].stats.median;
 
-    report_text(r, "op", "%s", weft_op_name(p->op));
-    report_text(r, "backend", "cuda");
-    report_text(r, "how", "a process for each rank");
-    report_int(r, "ranks", context->size);
-    report_int(r, "m", p->m);
-    report_int(r, "n", p->n);
-    report_int(r, "k", p->k);
-    report_int(r, "l", p->l);
-    report_text(r, "dtype", "%s", weft_dtype_name(p->dtype));
-    report_text(r, "schedule", "%s", weft_schedule_name(p->op, weft_plan_problem(fused->plan)->schedule));
+    shown.schedule = weft_plan_problem(fused->plan)->schedule;
+    bench_cuda_describe(r, &shown, context->size, "a process for each rank");
     report_time(r, "gemm_us", times[0].stats);
     report_time(r, "comm_us", report_missing());
     report_time(r, "unfused_us", times[1].stats);
@@ -267,6 +245,7 @@ static void print_row(bench_context *context, const gpu_product *fused, const be
     report_real(r, "speedup", unfused / us);
     report_real(r, "fused_over_gemm", us / gemm);
     report_real(r, "hidden_pct", unfused > gemm ? 100 * (unfused - us) / (unfused - gemm) : NAN);
+    report_real(r, "link_gbs", NAN);
     report_real(r, "max_err", error);
     report_real(r, "err_bound", bound);
     report_bool(r, "ok", good);
@@ -357,7 +336,7 @@ int bench_cuda_ranks(bench_context *context)
         return context->rank ? 2 : options_error("bench", "--backend cuda: %s", error.text);
     if (options->set)
         count = set_shapes(options->set, problem.op, options->scale, shapes);
-    context->report.columns = columns;
+    context->report.columns = bench_cuda_columns;
     report_note(&context->report, "%s of %s, %d processes on %d GPU%s", options->op_name,
                 weft_dtype_name(problem.dtype), context->size, gpus < context->size ? gpus : context->size,
                 gpus == 1 ? "" : "s");

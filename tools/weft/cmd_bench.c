@@ -201,6 +201,9 @@ int cmd_bench(int argc, char **argv)
         return options_error("bench", "--link emulates a link for --backend cuda only");
     if (processes && (!options.cuda || link_choice.bytes_per_ns > 0))
         return options_error("bench", "--processes is for --backend cuda without --link");
+    if (processes && (options.svg || options.trace))
+        return options_error("bench",
+                             "--svg and --trace draw the ranks of one process: leave --processes out");
     if (options.cuda && !processes)
         return bench_cuda(&options, &link_choice);
     if (options.cuda)
