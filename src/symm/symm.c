@@ -11,7 +11,7 @@
 
 /* Blocks from this size are given back to the system when freed and come back as fresh pages; smaller ones
  * are kept and cleared. */
-enum { FRESH_BYTES = 4 << 20 };
+enum { FRESH_BYTES = 4 << 20, HUGE_FROM_BYTES = 256 << 10 };
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -73,21 +73,36 @@ static bool touch(char *memory, uint64_t bytes)
     return true;
 }
 
+/* Puts present memory on huge pages, those that it shares with its neighbours too: all of them are this
+ * rank's. Shared memory gets none by itself on most systems; made of pages that are there, it does. An
+ * unheeded wish is no error. */
+static void collapse(char *memory, uint64_t bytes)
+{
+    uintptr_t first = (uintptr_t)memory / WEFT_HUGE_BYTES * WEFT_HUGE_BYTES;
+    uintptr_t end = ((uintptr_t)memory + bytes + WEFT_HUGE_BYTES - 1) / WEFT_HUGE_BYTES * WEFT_HUGE_BYTES;
+
+    madvise((void *)first, end - first, MADV_COLLAPSE);
+}
+
 /* Makes the block zero and present. False when the system has no memory for it. */
 static bool prepare(weft_group *group, char *memory, uint64_t bytes, bool touched)
 {
+    bool huge = bytes >= HUGE_FROM_BYTES && strcmp(weft_env_word(WEFT_ENV_HUGE), "off") != 0;
+
     if (bytes < FRESH_BYTES) {
         memset(memory, 0, bytes);
-        return true;
+        touched = true;
+    } else {
+        /* Small blocks that lay here before left their pages behind. */
+        weft_segment_discard(&group->world->segment, memory, bytes);
+        if (huge)
+            madvise(memory, bytes, MADV_HUGEPAGE);
+        if (touched && !touch(memory, bytes))
+            return false;
     }
-    /* Small blocks that lay here before left their pages behind. */
-    weft_segment_discard(&group->world->segment, memory, bytes);
-    if (strcmp(weft_env_word(WEFT_ENV_HUGE), "off") != 0) {
-        madvise(memory, bytes, MADV_HUGEPAGE);
-        if (touched)
-            madvise(memory, bytes, MADV_COLLAPSE);
-    }
-    return !touched || touch(memory, bytes);
+    if (huge && touched)
+        collapse(memory, bytes);
+    return true;
 }
 
 /* Large blocks cover whole huge pages, so that they can be given back without touching a neighbour. */
