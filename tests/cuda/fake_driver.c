@@ -98,32 +98,14 @@ static CUresult fake_total(size_t *bytes, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_get_function(CUfunction *function, CUmodule module, const char *name)
-{
-    (void)module;
-    *function = (CUfunction)(uintptr_t)(strstr(name, "any") ? 1 : 2);
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_get_attribute(int *value, CUfunction_attribute attribute, CUfunction function)
-{
-    (void)function, (void)attribute;
-    *value = 0;
-    return CUDA_SUCCESS;
-}
-
-static CUresult fake_set_attribute(CUfunction function, CUfunction_attribute attribute, int value)
-{
-    (void)function, (void)attribute, (void)value;
-    return CUDA_SUCCESS;
-}
-
 static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction function, void **parameters,
                                    void **extra)
 {
-    bool hopper = function == (CUfunction)(uintptr_t)2;
+    bool hopper = function != NULL; /* as fake_gpu() set it */
     (void)extra;
     BREAK(cuLaunchKernelEx);
+    if (function == (CUfunction)(uintptr_t)2) /* nothing but a frame */
+        return CUDA_SUCCESS;
     return fake_gpu_launch(parameters[0], config->gridDimX / (hopper ? 2 : 1), hopper, config->hStream)
                ? CUDA_SUCCESS
                : CUDA_ERROR_OUT_OF_MEMORY;
@@ -407,9 +389,6 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
         .cuDeviceGetUuid = fake_uuid,
         .cuDeviceGetP2PAttribute = fake_p2p,
         .cuDeviceTotalMem = fake_total,
-        .cuModuleGetFunction = fake_get_function,
-        .cuFuncGetAttribute = fake_get_attribute,
-        .cuFuncSetAttribute = fake_set_attribute,
         .cuLaunchKernelEx = fake_launch_kernel,
         .cuMemAlloc = fake_alloc,
         .cuMemAllocAsync = fake_alloc_async,
@@ -443,9 +422,14 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
         .cuEventQuery = fake_event_query,
         .cuTensorMapEncodeTiled = fake_encode,
     };
-    fake_gpu_seed(seed);
-    return (weft_cuda_device){
+    weft_cuda_device device = {
         .cu = &calls, .name = "a fake GPU", .hopper = hopper, .crews = crews, .vmm_fd = 1};
+    CUfunction *walkers = &device.walkers[0][0][0];
+    for (size_t i = 0; i < sizeof(device.walkers) / sizeof(*walkers); i++)
+        walkers[i] = (CUfunction)(uintptr_t)1;
+    device.stack = (CUfunction)(uintptr_t)2;
+    fake_gpu_seed(seed);
+    return device;
 }
 
 static weft_status fake_count(int *count, weft_error_text *error)

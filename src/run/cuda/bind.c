@@ -212,10 +212,8 @@ bool weft_cuda_bound_free(weft_group *group, weft_cuda_bound *bound)
     while (bound->used && cu->cuEventQuery(bound->last) == CUDA_ERROR_NOT_READY)
         if (weft_clock_ns() - begun > group->progress_ns)
             return false; /* better lost than freed under a kernel */
-    if (bound->last)
-        cu->cuEventDestroy(bound->last);
     weft_cuda_executor_free(&bound->executor);
-    *bound = (weft_cuda_bound){0};
+    *bound = (weft_cuda_bound){.last = bound->last};
     return true;
 }
 
@@ -257,21 +255,16 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, weft_cud
         return status;
     status = lower(plan, operands, meeting, &executor);
     executor.args.meeting = meeting ? meeting->number : 0;
-    if (met) {
-        weft_status all = weft_cuda_agree(plan->group, WEFT_CALL_AGREE, status);
-
-        if (all != WEFT_OK && status == WEFT_OK)
-            weft_cuda_executor_free(&executor);
-        status = all;
-    }
-    if (status != WEFT_OK)
-        return status;
-    status = make_room(plan, &room);
+    if (met)
+        status = weft_cuda_agree(plan->group, WEFT_CALL_AGREE, status);
+    if (status == WEFT_OK)
+        status = make_room(plan, &room);
     if (status != WEFT_OK) {
         weft_cuda_executor_free(&executor);
         return status;
     }
-    *room = (weft_cuda_bound){.operands = *operands, .executor = executor};
+    room->operands = *operands;
+    room->executor = executor;
     *bound = room;
     return WEFT_OK;
 }
@@ -289,8 +282,6 @@ static weft_status launch(weft_plan *plan, weft_cuda_bound *bound, CUstream stre
     bound->executor.args.enter_deadline_ns = (uint64_t)plan->group->enter_ns;
     bound->executor.args.progress_deadline_ns = (uint64_t)plan->group->progress_ns;
     WEFT_CUDA_TRY(cuStreamIsCapturing(stream, &capture));
-    if (!bound->last)
-        WEFT_CUDA_TRY(cuEventCreate(&bound->last, CU_EVENT_DISABLE_TIMING));
     status = weft_cuda_executor_launch(&bound->executor, stream, error);
     if (status != WEFT_OK)
         return status;

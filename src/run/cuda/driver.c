@@ -78,7 +78,6 @@ weft_status weft_cuda_check(const weft_cuda_driver *cu, CUresult result, const c
 static weft_status count_crews(weft_cuda_device *device, weft_error_text *error)
 {
     const weft_cuda_driver *cu = device->cu;
-    CUfunction walk;
     CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {2, 1, 1}};
     CUlaunchConfig config = {.gridDimX = (unsigned)device->sm_count / 2 * 2,
                              .gridDimY = 1,
@@ -89,20 +88,81 @@ static weft_status count_crews(weft_cuda_device *device, weft_error_text *error)
                              .sharedMemBytes = WEFT_CUDA_SHARED_BYTES,
                              .attrs = &cluster,
                              .numAttrs = 1};
-    WEFT_CUDA_TRY(cuModuleGetFunction(&walk, device->walkers[0][0], "weft_walk_bf16_nn"));
-    WEFT_CUDA_TRY(
-        cuFuncSetAttribute(walk, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, WEFT_CUDA_SHARED_BYTES));
-    WEFT_CUDA_TRY(cuOccupancyMaxActiveClusters(&device->crews, walk, &config));
+    WEFT_CUDA_TRY(cuOccupancyMaxActiveClusters(&device->crews, device->walkers[0][0][0], &config));
     return WEFT_OK;
+}
+
+weft_status weft_cuda_rehearse(weft_cuda_device *device, CUstream stream, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = device->cu;
+    CUevent end;
+    void *nowhere = NULL;
+    uint32_t n = 1;
+    void *parameters[] = {&nowhere, &n};
+    CUlaunchConfig config = {.gridDimX = 1,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = 32,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .hStream = stream};
+    weft_status status;
+    WEFT_CUDA_TRY(cuEventCreate(&end, CU_EVENT_DISABLE_TIMING));
+    status = weft_cuda_check(cu, cu->cuLaunchKernelEx(&config, device->stack, parameters, NULL),
+                             "cuLaunchKernelEx", error);
+    if (status == WEFT_OK)
+        status = weft_cuda_check(cu, cu->cuEventRecord(end, stream), "cuEventRecord", error);
+    if (status == WEFT_OK)
+        status = weft_cuda_check(cu, cu->cuStreamSynchronize(stream), "cuStreamSynchronize", error);
+    cu->cuEventDestroy(end);
+    return status;
+}
+
+/* The driver loads a kernel when it is first asked about or launched, and that may wait for every kernel of
+ * the context (see weft_cuda_rehearse): so each is asked about here. */
+static weft_status load_kernel(const weft_cuda_driver *cu, CUmodule module, const char *name,
+                               int shared_bytes, CUfunction *kernel, weft_error_text *error)
+{
+    int registers;
+    WEFT_CUDA_TRY(cuModuleGetFunction(kernel, module, name));
+    WEFT_CUDA_TRY(cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, *kernel));
+    if (shared_bytes)
+        WEFT_CUDA_TRY(
+            cuFuncSetAttribute(*kernel, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes));
+    return WEFT_OK;
+}
+
+static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = device->cu;
+    weft_status status;
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[0], weft_cuda_kernels_any));
+    status = load_kernel(cu, device->modules[0], "weft_walk_any_bf16", 0, &device->any[0], error);
+    if (status == WEFT_OK)
+        status = load_kernel(cu, device->modules[0], "weft_walk_any_f16", 0, &device->any[1], error);
+    if (status == WEFT_OK)
+        status = load_kernel(cu, device->modules[0], "weft_stack", 0, &device->stack, error);
+    return status == WEFT_OK ? weft_cuda_rehearse(device, device->uploads, error) : status;
 }
 
 static weft_status load_hopper(weft_cuda_device *device, weft_error_text *error)
 {
+    static const char *const names[2][4] = {
+        {"weft_walk_bf16_nn", "weft_walk_bf16_nt", "weft_walk_bf16_tn", "weft_walk_bf16_tt"},
+        {"weft_walk_f16_nn", "weft_walk_f16_nt", "weft_walk_f16_tn", "weft_walk_f16_tt"}};
+    const void *images[2][2] = {{weft_cuda_kernels_bf16, weft_cuda_kernels_bf16_224},
+                                {weft_cuda_kernels_f16, weft_cuda_kernels_f16_224}};
     const weft_cuda_driver *cu = device->cu;
-    WEFT_CUDA_TRY(cuModuleLoadData(&device->walkers[0][0], weft_cuda_kernels_bf16));
-    WEFT_CUDA_TRY(cuModuleLoadData(&device->walkers[0][1], weft_cuda_kernels_bf16_224));
-    WEFT_CUDA_TRY(cuModuleLoadData(&device->walkers[1][0], weft_cuda_kernels_f16));
-    WEFT_CUDA_TRY(cuModuleLoadData(&device->walkers[1][1], weft_cuda_kernels_f16_224));
+    for (int i = 0; i < 4; i++) {
+        CUmodule *module = &device->modules[1 + i];
+        weft_status status = WEFT_OK;
+        WEFT_CUDA_TRY(cuModuleLoadData(module, images[i / 2][i % 2]));
+        for (int form = 0; form < 4 && status == WEFT_OK; form++)
+            status = load_kernel(cu, *module, names[i / 2][form], WEFT_CUDA_SHARED_BYTES,
+                                 &device->walkers[i / 2][i % 2][form], error);
+        if (status != WEFT_OK)
+            return status;
+    }
     return count_crews(device, error);
 }
 
@@ -133,31 +193,6 @@ static weft_status read_device(int index, weft_cuda_device *device, weft_error_t
     return WEFT_OK;
 }
 
-/*
- * The first launch of a kernel whose threads need more local memory than those before it makes the driver
- * allocate it anew, and that waits for every kernel of the context: also for one that waits for a peer whose
- * kernel is being launched. So the most that any walker needs is asked for before the first of them runs.
- */
-static weft_status reserve_stack(weft_cuda_device *device, weft_error_text *error)
-{
-    const weft_cuda_driver *cu = device->cu;
-    CUfunction stack;
-    void *nowhere = NULL;
-    uint32_t n = 1;
-    void *parameters[] = {&nowhere, &n};
-    CUlaunchConfig config = {.gridDimX = 1,
-                             .gridDimY = 1,
-                             .gridDimZ = 1,
-                             .blockDimX = 32,
-                             .blockDimY = 1,
-                             .blockDimZ = 1,
-                             .hStream = device->uploads};
-    WEFT_CUDA_TRY(cuModuleGetFunction(&stack, device->any, "weft_stack"));
-    WEFT_CUDA_TRY(cuLaunchKernelEx(&config, stack, parameters, NULL));
-    WEFT_CUDA_TRY(cuStreamSynchronize(device->uploads));
-    return WEFT_OK;
-}
-
 weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_error_text *error)
 {
     weft_cuda_device opened = {.cu = weft_cuda_driver_open(error)};
@@ -174,16 +209,13 @@ weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_erro
                               index, opened.name, opened.major, opened.minor);
     WEFT_CUDA_TRY(cuDevicePrimaryCtxRetain(&opened.context, opened.device));
     status = weft_cuda_check(cu, cu->cuCtxSetCurrent(opened.context), "cuCtxSetCurrent", error);
-    if (status == WEFT_OK)
-        status = weft_cuda_check(cu, cu->cuModuleLoadData(&opened.any, weft_cuda_kernels_any),
-                                 "cuModuleLoadData", error);
     opened.hopper = opened.major == 9 && opened.minor == 0;
     opened.crews = opened.sm_count;
     if (status == WEFT_OK)
         status = weft_cuda_check(cu, cu->cuStreamCreate(&opened.uploads, CU_STREAM_NON_BLOCKING),
                                  "cuStreamCreate", error);
     if (status == WEFT_OK)
-        status = reserve_stack(&opened, error);
+        status = load_any(&opened, error);
     if (status == WEFT_OK && opened.hopper)
         status = load_hopper(&opened, error);
     if (status != WEFT_OK) {
@@ -220,13 +252,11 @@ weft_cuda_source weft_cuda_gpus = {count_gpus, open_aside};
 
 void weft_cuda_device_close(weft_cuda_device *device)
 {
-    CUmodule modules[] = {device->any, device->walkers[0][0], device->walkers[0][1], device->walkers[1][0],
-                          device->walkers[1][1]};
     if (device->uploads)
         device->cu->cuStreamDestroy(device->uploads);
-    for (size_t i = 0; i < sizeof(modules) / sizeof(modules[0]); i++)
-        if (modules[i])
-            device->cu->cuModuleUnload(modules[i]);
+    for (size_t i = 0; i < sizeof(device->modules) / sizeof(device->modules[0]); i++)
+        if (device->modules[i])
+            device->cu->cuModuleUnload(device->modules[i]);
     device->cu->cuDevicePrimaryCtxRelease(device->device);
     *device = (weft_cuda_device){0};
 }

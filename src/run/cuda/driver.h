@@ -116,7 +116,10 @@ typedef struct weft_cuda_device {
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
-    CUmodule any, walkers[2][2]; /* the latter for Hopper, by dtype (bf16, f16) and width (256, 224) */
+    CUmodule modules[5];
+    CUfunction any[2], walkers[2][2][4]; /* by dtype (bf16, f16); the latter for Hopper, also by width (256,
+                                            224) and transposes (none, B, A, both) */
+    CUfunction stack;                    /* a kernel with a larger frame than any walker's */
     bool hopper;
     int crews; /* crews of the walker that fit at once */
 } weft_cuda_device;
@@ -132,6 +135,14 @@ extern weft_cuda_source weft_cuda_gpus;
 /* Opens GPU `index`, makes its context current for the calling thread and loads the kernels. */
 weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_error_text *error);
 void weft_cuda_device_close(weft_cuda_device *device);
+
+/*
+ * Does on a stream what runs do: launches a kernel and records an event behind it, and waits for both. What
+ * the driver puts off until then, such as memory for events or a larger frame, may wait for every kernel of
+ * the context: in a run also for one that waits for a peer's kernel, the very one that is being launched. So
+ * this comes before the first run on a stream.
+ */
+weft_status weft_cuda_rehearse(weft_cuda_device *device, CUstream stream, weft_error_text *error);
 
 enum { WEFT_CUDA_SHARED_BYTES = 231936, WEFT_CUDA_THREADS = 384 }; /* of a CTA of the Hopper walker */
 

@@ -107,27 +107,13 @@ static weft_status upload(weft_cuda_executor *executor, const weft_cuda_program 
 
 /* ---- kernels ----------------------------------------------------------------------------------------- */
 
-static weft_status pick_kernel(weft_cuda_executor *executor, const weft_problem *problem, int tile_n,
-                               weft_error_text *error)
+static CUfunction pick_kernel(const weft_cuda_executor *executor, const weft_problem *problem, int tile_n)
 {
-    static const char *const hopper[2][4] = {
-        {"weft_walk_bf16_nn", "weft_walk_bf16_nt", "weft_walk_bf16_tn", "weft_walk_bf16_tt"},
-        {"weft_walk_f16_nn", "weft_walk_f16_nt", "weft_walk_f16_tn", "weft_walk_f16_tt"}};
-    const weft_cuda_driver *cu = executor->device->cu;
-    int f16 = problem->dtype == WEFT_F16, registers;
-    if (!executor->hopper) {
-        WEFT_CUDA_TRY(cuModuleGetFunction(&executor->walk, executor->device->any,
-                                          f16 ? "weft_walk_any_f16" : "weft_walk_any_bf16"));
-        /* Asking makes the driver load it now: at the first launch that could wait for a peer's kernel. */
-        WEFT_CUDA_TRY(cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, executor->walk));
-        return WEFT_OK;
-    }
-    WEFT_CUDA_TRY(cuModuleGetFunction(&executor->walk,
-                                      executor->device->walkers[f16][tile_n != WEFT_CUDA_TILE_N],
-                                      hopper[f16][2 * problem->transa + problem->transb]));
-    WEFT_CUDA_TRY(cuFuncSetAttribute(executor->walk, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                     WEFT_CUDA_SHARED_BYTES));
-    return WEFT_OK;
+    const weft_cuda_device *device = executor->device;
+    int f16 = problem->dtype == WEFT_F16;
+    if (!executor->hopper)
+        return device->any[f16];
+    return device->walkers[f16][tile_n != WEFT_CUDA_TILE_N][2 * problem->transa + problem->transb];
 }
 
 static void fill_args(weft_cuda_args *args, const weft_plan_part *part, const weft_cuda_program *program,
@@ -183,8 +169,7 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
             part->rank, program.lane_count, crews, device->name);
     if (status == WEFT_OK)
         status = upload(&made, &program, controls, part->world, error);
-    if (status == WEFT_OK)
-        status = pick_kernel(&made, &part->problem, program.tile_n, error);
+    made.walk = pick_kernel(&made, &part->problem, program.tile_n);
     weft_cuda_program_free(&program);
     if (status != WEFT_OK) {
         weft_cuda_executor_free(&made);

@@ -391,7 +391,8 @@ static weft_status describe(weft_cuda_group *g, greeting *mine, weft_error_text 
     mine->bytes = bytes;
     mine->grain = grain;
     mine->crews = g->device->crews;
-    return see_atomics(g, &mine->adds, error);
+    status = weft_cuda_rehearse(g->device, g->stream, error);
+    return status == WEFT_OK ? see_atomics(g, &mine->adds, error) : status;
 }
 
 /* Everybody's GPU: how much of the own one is this rank's, and what memory all can agree on. */

@@ -185,6 +185,20 @@ static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
     return status;
 }
 
+static weft_status make_events(weft_plan *plan)
+{
+    const weft_cuda_driver *cu = weft_cuda_of(plan->group)->device->cu;
+    weft_error_text *error = &plan->group->error;
+    weft_status status = WEFT_OK;
+
+    weft_cuda_push(weft_cuda_of(plan->group));
+    for (int i = 0; i < WEFT_CUDA_BOUND_MAX && status == WEFT_OK; i++)
+        status = weft_cuda_check(cu, cu->cuEventCreate(&plan->gpu->bound[i].last, CU_EVENT_DISABLE_TIMING),
+                                 "cuEventCreate", error);
+    weft_cuda_pop(weft_cuda_of(plan->group));
+    return status;
+}
+
 weft_status weft_cuda_plan_create(weft_executor *x, const weft_problem *problem, weft_plan **out)
 {
     weft_cuda_group *g = weft_cuda_of(x->group);
@@ -202,7 +216,10 @@ weft_status weft_cuda_plan_create(weft_executor *x, const weft_problem *problem,
     plan->executor = x;
     plan->asked = *problem;
     plan->gpu = p;
-    status = compare_outcomes(plan, prepare(plan, problem));
+    status = prepare(plan, problem);
+    if (status == WEFT_OK)
+        status = make_events(plan);
+    status = compare_outcomes(plan, status);
     if (status == WEFT_OK)
         status = weft_cuda_alloc(x->group, lay_out(plan), 1024, &block);
     if (status != WEFT_OK) {
@@ -223,11 +240,15 @@ weft_status weft_cuda_plan_create(weft_executor *x, const weft_problem *problem,
 
 void weft_cuda_plan_destroy(weft_plan *plan)
 {
+    const weft_cuda_driver *cu = weft_cuda_of(plan->group)->device->cu;
     weft_gpu_plan *p = plan->gpu;
 
     weft_cuda_push(weft_cuda_of(plan->group));
     for (int i = 0; i < p->bound_count; i++)
         weft_cuda_bound_free(plan->group, &p->bound[i]);
+    for (int i = 0; i < WEFT_CUDA_BOUND_MAX; i++)
+        if (p->bound[i].last)
+            cu->cuEventDestroy(p->bound[i].last);
     weft_cuda_pop(weft_cuda_of(plan->group));
     while (p->meetings) {
         weft_cuda_meeting *next = p->meetings->next;

@@ -31,7 +31,7 @@ typedef struct weft_cuda_bound {
     weft_operands operands;
     weft_cuda_executor executor;
     uint64_t used; /* when it last ran */
-    CUevent last;  /* behind its last run */
+    CUevent last;  /* behind its last run; made with the plan: see weft_cuda_rehearse */
     bool captured; /* a graph may run it at any time: it stays as long as the plan */
 } weft_cuda_bound;
 

@@ -175,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     walk<false>(g);
 }
 
-/* See reserve_stack in driver.c: nothing but a frame that is larger than that of any walker. */
+/* For weft_cuda_rehearse: nothing but a frame that is larger than that of any walker. */
 extern "C" __global__ void weft_stack(uint32_t *out, uint32_t n)
 {
     volatile uint32_t words[128];
