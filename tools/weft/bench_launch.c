@@ -9,7 +9,9 @@
 
 #include "group/launcher.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -178,8 +180,9 @@ static int copy_output(int fd, bool *ended)
     return status;
 }
 
-/* Passes on what rank 0 prints until the launcher ends; returns the exit status of the bench. */
-static int follow(int listener, pid_t launcher)
+/* Passes on what rank 0 prints until the launcher ends; returns the exit status of the bench. mpirun is told
+ * to be quiet, so a rank that was ended by a signal is named by nobody else. */
+static int follow(int listener, pid_t launcher, bool with_mpi)
 {
     int connection = -1, status = -1, wait_status = 0;
     bool ended = false, running = true;
@@ -203,10 +206,78 @@ static int follow(int listener, pid_t launcher)
         close(connection);
     if (status >= 0)
         return status;
-    return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) ? WEXITSTATUS(wait_status) : 1;
+    status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
+    if (with_mpi && status > 128)
+        fprintf(stderr, "weft bench: a rank, or mpirun, was ended by signal %d (%s)\n", status - 128,
+                strsignal(status - 128));
+    return status ? status : 1;
 }
 
 /* ---- the launchers -------------------------------------------------------------------------------- */
+
+/*
+ * Open MPI's ranks share memory through files, and when they are ended by a signal the files stay. So mpirun
+ * runs under a keeper, which gives it a directory of its own for those files and removes that when mpirun has
+ * ended. The keeper is in a process group of its own, so that it outlives what ends the others; it passes on
+ * what it is asked, also by the end of the command, however that comes.
+ */
+static void remove_directory(const char *path)
+{
+    DIR *directory = opendir(path);
+
+    for (struct dirent *entry; directory && (entry = readdir(directory));)
+        unlinkat(dirfd(directory), entry->d_name, 0);
+    if (directory)
+        closedir(directory);
+    rmdir(path);
+}
+
+static void start(char **words, pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent)
+        _exit(1);
+    execvp(words[0], words);
+    fprintf(stderr, "weft bench: cannot start %s: %s\n", words[0], strerror(errno));
+    _exit(127);
+}
+
+static void keep(char **words, pid_t command)
+{
+    char directory[] = "/dev/shm/weft-XXXXXX";
+    bool made = mkdtemp(directory) != NULL;
+    int status = 0;
+    sigset_t watched, before;
+    pid_t self = getpid(), group = getpgrp(), launcher;
+
+    if (made) {
+        setenv("OMPI_MCA_btl_vader_backing_directory", directory, 0); /* Open MPI 4 */
+        setenv("OMPI_MCA_btl_sm_backing_directory", directory, 0);    /* Open MPI 5 */
+    }
+    sigemptyset(&watched);
+    sigaddset(&watched, SIGCHLD);
+    sigaddset(&watched, SIGTERM);
+    sigaddset(&watched, SIGINT);
+    sigaddset(&watched, SIGHUP);
+    sigprocmask(SIG_BLOCK, &watched, &before);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    setpgid(0, 0);
+    launcher = getppid() == command ? fork() : -1;
+    if (launcher == 0) {
+        setpgid(0, group);
+        sigprocmask(SIG_SETMASK, &before, NULL);
+        start(words, self);
+    }
+    while (launcher > 0 && waitpid(launcher, &status, WNOHANG) == 0) {
+        int signal = sigwaitinfo(&watched, NULL);
+
+        if (signal > 0 && signal != SIGCHLD)
+            kill(launcher, SIGTERM);
+    }
+    if (made)
+        remove_directory(directory);
+    _exit(launcher < 0 ? 1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+}
 
 /* The words that start the ranks: mpirun with the helper, or `weft run` with this command. */
 static int compose(char **words, const weft_options *options, int argc, char **argv, bool with_mpi)
@@ -219,10 +290,11 @@ static int compose(char **words, const weft_options *options, int argc, char **a
         return -1;
     snprintf(ranks, sizeof ranks, "%d", (int)options->ranks);
     snprintf(seed, sizeof seed, "--seed=%llu", (unsigned long long)options->seed);
-    if (with_mpi && helper_path(helper) && in_path("mpirun")) {
+    if (with_mpi && helper_path(helper)) {
         snprintf(mapping, sizeof mapping, "slot:PE=%d", threads);
-        char *const start[] = {"mpirun",          "-n",        ranks,
-                               "--oversubscribe", "--bind-to", crowded ? "none" : "core"};
+        /* Quiet: what goes wrong is said by the ranks, in a line, not by mpirun, in a page. */
+        char *const start[] = {
+            "mpirun", "--quiet", "-n", ranks, "--oversubscribe", "--bind-to", crowded ? "none" : "core"};
         memcpy(words, start, sizeof start);
         count = (int)(sizeof start / sizeof start[0]);
         if (!crowded) {
@@ -247,6 +319,7 @@ int bench_launch(const weft_options *options, int argc, char **argv, bool with_m
     char *words[MOST_ARGUMENTS];
     int listener = listen_for_output();
 
+    with_mpi = with_mpi && bench_has_mpi();
     if (listener < 0 || compose(words, options, argc, argv, with_mpi) != 0) {
         fprintf(stderr, "weft bench: cannot prepare to start ranks: %s\n", strerror(errno));
         return 1;
@@ -256,19 +329,16 @@ int bench_launch(const weft_options *options, int argc, char **argv, bool with_m
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
     pid_t command = getpid(), launcher = fork();
     if (launcher == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGTERM);
-        if (getppid() != command)
-            _exit(1);
-        execvp(words[0], words);
-        fprintf(stderr, "weft bench: cannot start %s: %s\n", words[0], strerror(errno));
-        _exit(127);
+        if (with_mpi)
+            keep(words, command);
+        start(words, command);
     }
     if (launcher < 0) {
         fprintf(stderr, "weft bench: cannot start ranks: %s\n", strerror(errno));
         close(listener);
         return 1;
     }
-    int status = follow(listener, launcher);
+    int status = follow(listener, launcher, with_mpi);
     close(listener);
     return status;
 }

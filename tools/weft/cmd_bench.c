@@ -9,6 +9,7 @@
 #include "bench_launch.h"
 #include "commands.h"
 
+#include "group/segment.h"
 #include "plan/plan.h"
 
 #include <stdlib.h>
@@ -174,6 +175,8 @@ int bench_run_rank(int argc, char **argv, const bench_mpi *mpi)
         return status;
     if (weft_init(&context.group) != WEFT_OK) {
         fprintf(stderr, "weft bench: %s\n", weft_error(NULL));
+        if (mpi)
+            _exit(1); /* peers may wait for this rank in weft_init, and MPI_Finalize would wait for them */
         return 1;
     }
     options.ranks = weft_size(context.group);
@@ -204,6 +207,9 @@ int cmd_bench(int argc, char **argv)
     if (processes && (options.svg || options.trace))
         return options_error("bench",
                              "--svg and --trace draw the ranks of one process: leave --processes out");
+    if (options.ranks > WEFT_RANKS_MAX)
+        return options_error("bench", "-n %lld: a group has at most %d ranks", (long long)options.ranks,
+                             WEFT_RANKS_MAX);
     if (options.cuda && !processes)
         return bench_cuda(&options, &link_choice);
     if (options.cuda)
