@@ -1,6 +1,5 @@
 /* Groups: the doors of weft.h. */
-#include <math.h>
-
+#include "core/env.h"
 #include "group/group.h"
 #include "run/executor.h"
 #include "run/gpu.h"
@@ -94,7 +93,7 @@ const char *weft_error(const weft_group *group)
 
 weft_status weft_set_deadlines(weft_group *group, double enter_seconds, double progress_seconds)
 {
-    const double most = 1e9; /* in nanoseconds, still far from the end of 64 bits */
+    const double most = WEFT_SECONDS_MAX;
 
     if (!group)
         return no_group("weft_set_deadlines");

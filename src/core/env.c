@@ -1,5 +1,6 @@
 #include "core/env.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@ const weft_env_entry *weft_env_describe(weft_env_id id)
 
 const char *weft_env_kind_name(weft_env_kind kind)
 {
-    static const char *const names[] = {"bytes", "seconds", "count", "word"};
+    static const char *const names[] = {"bytes", "seconds", "word"};
 
     return names[kind];
 }
@@ -41,7 +42,7 @@ int weft_parse_bytes(const char *text, int64_t *bytes)
     if (end == text || !isfinite(number) || number < 0)
         return 0;
     if (*end) {
-        unit = strchr(units, *end & ~0x20);
+        unit = strchr(units, toupper((unsigned char)*end));
         if (!unit)
             return 0;
         shift = 10 * (int)(unit - units + 1);
@@ -60,26 +61,16 @@ int weft_parse_bytes(const char *text, int64_t *bytes)
     return 1;
 }
 
-weft_status weft_env_integer(weft_env_id id, int64_t *value, weft_error_text *error)
+weft_status weft_env_bytes(weft_env_id id, int64_t *value, weft_error_text *error)
 {
     const char *text = weft_env_word(id);
-    char *end;
 
     *value = 0;
-    if (!*text)
+    if (!*text || weft_parse_bytes(text, value))
         return WEFT_OK;
-    if (entries[id].kind == WEFT_ENV_BYTES) {
-        if (!weft_parse_bytes(text, value))
-            return weft_error_set(error, WEFT_ERR_ARGUMENT,
-                                  "%s is \"%s\"; it takes bytes, with K, M, G or T if wanted, such as 512M",
-                                  entries[id].name, text);
-        return WEFT_OK;
-    }
-    *value = strtoll(text, &end, 10);
-    if (*end || *value < 0)
-        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s is \"%s\"; it takes a whole number",
-                              entries[id].name, text);
-    return WEFT_OK;
+    return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                          "%s is \"%s\"; it takes bytes, with K, M, G or T if wanted, such as 512M",
+                          entries[id].name, text);
 }
 
 weft_status weft_env_seconds(weft_env_id id, double *value, weft_error_text *error)
@@ -88,8 +79,9 @@ weft_status weft_env_seconds(weft_env_id id, double *value, weft_error_text *err
     char *end;
 
     *value = strtod(text, &end);
-    if (end == text || *end || !isfinite(*value) || *value <= 0)
-        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s is \"%s\"; it takes a positive number of seconds",
-                              entries[id].name, text);
+    if (end == text || *end || !(*value > 0 && *value <= WEFT_SECONDS_MAX))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "%s is \"%s\"; it takes a positive number of seconds, at most %g",
+                              entries[id].name, text, WEFT_SECONDS_MAX);
     return WEFT_OK;
 }

@@ -3,7 +3,7 @@
  * meaning. Parsing, `weft info` and the documentation come from this table.
  *
  * Kinds: BYTES takes a number with an optional K, M, G or T (powers of 1024); SECONDS a decimal number;
- * COUNT a whole number; WORD a plain word that its reader checks.
+ * WORD a plain word that its reader checks.
  */
 #ifndef WEFT_CORE_ENV_H
 #define WEFT_CORE_ENV_H
@@ -21,7 +21,7 @@
     X(HUGE, WORD, "auto", "huge pages for symmetric memory: auto or off")                                    \
     X(MACHINE, WORD, "", "machine description for `auto`: a name or a path; default: what calibrate wrote")
 
-typedef enum weft_env_kind { WEFT_ENV_BYTES, WEFT_ENV_SECONDS, WEFT_ENV_COUNT, WEFT_ENV_WORD } weft_env_kind;
+typedef enum weft_env_kind { WEFT_ENV_BYTES, WEFT_ENV_SECONDS, WEFT_ENV_WORD } weft_env_kind;
 
 typedef enum weft_env_id {
 #define WEFT_ENV_ID(name, kind, fallback, help) WEFT_ENV_##name,
@@ -43,9 +43,12 @@ const char *weft_env_kind_name(weft_env_kind kind);
 /* The text in force: the variable's value, or the default when it is unset or empty. */
 const char *weft_env_word(weft_env_id id);
 
-/* The number in force. A BYTES or COUNT without default that is unset gives 0. A value that cannot be
- * read is WEFT_ERR_ARGUMENT with a sentence in `error`. */
-weft_status weft_env_integer(weft_env_id id, int64_t *value, weft_error_text *error);
+/* More is no deadline: in nanoseconds it would come near the end of 64 bits. */
+#define WEFT_SECONDS_MAX 1e9
+
+/* The number in force. BYTES without default that are unset give 0. A value that cannot be read is
+ * WEFT_ERR_ARGUMENT with a sentence in `error`. */
+weft_status weft_env_bytes(weft_env_id id, int64_t *value, weft_error_text *error);
 weft_status weft_env_seconds(weft_env_id id, double *value, weft_error_text *error);
 
 /* Reads "512M" and the like; returns false when the text is not a size. */

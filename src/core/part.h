@@ -5,6 +5,7 @@
 #ifndef WEFT_CORE_PART_H
 #define WEFT_CORE_PART_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct weft_span {
@@ -16,5 +17,12 @@ weft_span weft_part(int64_t extent, int64_t parts, int64_t index);
 
 /* The part that holds element `position`, which must lie inside the extent. */
 int64_t weft_part_of(int64_t extent, int64_t parts, int64_t position);
+
+/* Whether `batch` matrices of rows x cols are so few elements that no count of bytes made of them overflows,
+ * not even of all ranks together. No machine holds more. */
+static inline bool weft_extents_fit(int64_t rows, int64_t cols, int64_t batch)
+{
+    return (double)rows * (double)cols * (double)batch <= 0x1p46;
+}
 
 #endif

@@ -40,7 +40,7 @@ static uint64_t round_up(uint64_t value, uint64_t unit)
 static weft_status heap_size(int size, uint64_t *heap_bytes, weft_error_text *error)
 {
     int64_t bytes;
-    weft_status status = weft_env_integer(WEFT_ENV_HEAP, &bytes, error);
+    weft_status status = weft_env_bytes(WEFT_ENV_HEAP, &bytes, error);
 
     if (status != WEFT_OK)
         return status;

@@ -20,6 +20,8 @@ static void sizes(void)
                  {"lots", -1},
                  {"5X", -1},
                  {"1Kx", -1},
+                 {"5 ", -1},
+                 {"5 B", -1},
                  {"-1", -1},
                  {"1e30", -1},
                  {"nan", -1},
@@ -42,13 +44,13 @@ static void values(void)
 
     unsetenv("WEFT_HEAP");
     unsetenv("WEFT_ENTER_TIMEOUT");
-    CHECK_INT(weft_env_integer(WEFT_ENV_HEAP, &bytes, &error), WEFT_OK);
+    CHECK_INT(weft_env_bytes(WEFT_ENV_HEAP, &bytes, &error), WEFT_OK);
     CHECK_INT(bytes, 0);
     setenv("WEFT_HEAP", "64M", 1);
-    CHECK_INT(weft_env_integer(WEFT_ENV_HEAP, &bytes, &error), WEFT_OK);
+    CHECK_INT(weft_env_bytes(WEFT_ENV_HEAP, &bytes, &error), WEFT_OK);
     CHECK_INT(bytes, 64 << 20);
     setenv("WEFT_HEAP", "much", 1);
-    CHECK_INT(weft_env_integer(WEFT_ENV_HEAP, &bytes, &error), WEFT_ERR_ARGUMENT);
+    CHECK_INT(weft_env_bytes(WEFT_ENV_HEAP, &bytes, &error), WEFT_ERR_ARGUMENT);
     CHECK_HAS(error.text, "WEFT_HEAP is \"much\"");
     CHECK_INT(weft_env_seconds(WEFT_ENV_ENTER_TIMEOUT, &seconds, &error), WEFT_OK);
     CHECK(seconds == 600);
@@ -58,6 +60,8 @@ static void values(void)
     setenv("WEFT_ENTER_TIMEOUT", "-3", 1);
     CHECK_INT(weft_env_seconds(WEFT_ENV_ENTER_TIMEOUT, &seconds, &error), WEFT_ERR_ARGUMENT);
     CHECK_HAS(error.text, "positive number of seconds");
+    setenv("WEFT_ENTER_TIMEOUT", "1e300", 1); /* in nanoseconds it would be no number */
+    CHECK_INT(weft_env_seconds(WEFT_ENV_ENTER_TIMEOUT, &seconds, &error), WEFT_ERR_ARGUMENT);
     setenv("WEFT_ENTER_TIMEOUT", "", 1); /* empty is unset */
     CHECK_INT(weft_env_seconds(WEFT_ENV_ENTER_TIMEOUT, &seconds, &error), WEFT_OK);
 }
