@@ -1,9 +1,12 @@
 /* Products on one rank: the doors of weft.h. */
 #include "core/dtype.h"
+#include "core/part.h"
 #include "gemm/product.h"
 
 void weft_gemm_args_init(weft_gemm_args *args, weft_dtype dtype, int64_t m, int64_t n, int64_t k)
 {
+    if (!args)
+        return;
     *args = (weft_gemm_args){
         .size = sizeof(*args),
         .m = m,
@@ -32,6 +35,12 @@ static weft_status find_binding(const weft_gemm_args *args, const char *call, co
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "%s: m, n, k, l = %lld, %lld, %lld, %lld: none may be negative", call,
                               (long long)args->m, (long long)args->n, (long long)args->k, (long long)args->l);
+    if (!weft_extents_fit(args->m, args->n, args->l) || !weft_extents_fit(args->m, args->k, args->l) ||
+        !weft_extents_fit(args->k, args->n, args->l))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "%s: m, n, k, l = %lld, %lld, %lld, %lld: a matrix has at most 2^46 elements",
+                              call, (long long)args->m, (long long)args->n, (long long)args->k,
+                              (long long)args->l);
     status = weft_core_current(&core, error);
     if (status)
         return status;

@@ -86,7 +86,40 @@ static weft_status check_schedule(const weft_problem *problem, weft_error_text *
                           known);
 }
 
-static weft_status resolve_gemm(weft_problem *problem, weft_error_text *error)
+/* Pieces of at most `tile` in an extent, as a real number: none of these can overflow. */
+static double pieces(int64_t extent, int64_t tile)
+{
+    return tile == 0 || tile >= extent ? 1 : (double)extent / (double)tile;
+}
+
+/* A plan has a few hundred bytes for every tile, and a generator that cannot get them takes as long to fail
+ * as to succeed: what no memory holds is refused before. */
+static weft_status check_tiles(double tiles, weft_error_text *error)
+{
+    const double most = 1 << 26;
+
+    if (tiles <= most)
+        return WEFT_OK;
+    return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                          "that are %.3g tiles, and a plan has at most %.3g: choose "
+                          "larger ones",
+                          tiles, most);
+}
+
+static weft_status check_extents(const weft_problem *p, int world, weft_error_text *error)
+{
+    if (!weft_extents_fit(p->m, p->n, p->l) || !weft_extents_fit(p->m, p->k, p->l) ||
+        !weft_extents_fit(p->k, p->n, p->l))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "m = %lld, n = %lld, k = %lld, l = %lld: a matrix has at most 2^46 elements",
+                              (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->l);
+    if (p->copiers && pieces(p->k, p->chunk_k) * world > 1 << 20)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "chunks of %lld cut k = %lld into too many",
+                              (long long)p->chunk_k, (long long)p->k);
+    return check_tiles(pieces(p->m, p->tile_m) * pieces(p->n, p->tile_n) * (double)p->l, error);
+}
+
+static weft_status resolve_gemm(weft_problem *problem, int world, weft_error_text *error)
 {
     weft_dtype accumulator;
 
@@ -99,6 +132,8 @@ static weft_status resolve_gemm(weft_problem *problem, weft_error_text *error)
     if (problem->l < 0)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "batch l = %lld must be at least 1",
                               (long long)problem->l);
+    if (check_extents(problem, world, error) != WEFT_OK)
+        return error->status;
     if (problem->dtype != WEFT_F32 && problem->dtype != WEFT_F16 && problem->dtype != WEFT_BF16 &&
         problem->dtype != WEFT_I8)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
@@ -132,6 +167,12 @@ static weft_status resolve_collective(weft_problem *problem, int world, weft_err
     if (problem->count < 0)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "count = %lld cannot be negative",
                               (long long)problem->count);
+    if (!weft_extents_fit(problem->count, world, 1))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "count = %lld: the ranks have at most 2^46 elements together",
+                              (long long)problem->count);
+    if (check_tiles(pieces(problem->count, problem->tile_n) * world, error) != WEFT_OK)
+        return error->status;
     if (!weft_dtype_size(problem->dtype))
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "dtype %d is not one", (int)problem->dtype);
     if (reduces(problem->op) && (problem->dtype == WEFT_BYTE || problem->dtype == WEFT_I8))
@@ -186,8 +227,8 @@ weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_pr
     if (status == WEFT_OK)
         status = check_schedule(&result, error);
     if (status == WEFT_OK)
-        status =
-            is_gemm(result.op) ? resolve_gemm(&result, error) : resolve_collective(&result, world, error);
+        status = is_gemm(result.op) ? resolve_gemm(&result, world, error)
+                                    : resolve_collective(&result, world, error);
     if (status == WEFT_OK && result.layout == WEFT_LAYOUT_GATHER_B && result.b_form == WEFT_B_PREPACKED &&
         result.schedule != WEFT_SCHEDULE_DIRECT && result.schedule != WEFT_SCHEDULE_AUTO)
         status = weft_error_set(error, WEFT_ERR_ARGUMENT,

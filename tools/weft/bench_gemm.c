@@ -10,8 +10,10 @@
 
 #include "core/cpu.h"
 #include "core/dtype.h"
+#include "core/topo.h"
 #include "gemm/gemm.h"
 #include "gemm/team.h"
+#include "plan/plan.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -352,16 +354,18 @@ static int make_set(subject *it, set *s)
 static int make_subject(subject *it)
 {
     double b_bytes = (double)it->n * (double)it->k * (double)weft_dtype_size(it->dtype);
+    double a_bytes = (double)it->m * (double)it->k * (double)weft_dtype_size(it->dtype), bytes;
     const weft_core *core;
     weft_error_text error;
 
-    if (weft_core_current(&core, &error) != WEFT_OK) {
-        fprintf(stderr, "weft bench: %s\n", error.text);
-        return 1;
-    }
+    if (weft_core_current(&core, &error) != WEFT_OK)
+        return bench_say(it->context, "%s", error.text);
     it->bind = weft_core_binding(core, it->dtype, false);
     it->d_dtype = it->dtype == WEFT_I8 ? WEFT_I32 : it->dtype;
     it->sets = it->m <= FEW_ROWS ? (int)fmin(SETS_MOST, ceil(set_bytes_least / b_bytes)) : 3;
+    bytes = it->sets * ((it->packed ? 2 : 1) * b_bytes + a_bytes) + (double)it->m * (double)it->n * 4;
+    if (bytes > 0.75 * (double)weft_topo_memory_bytes())
+        return 1; /* the system would grant it, and end somebody when it is touched */
     it->d = big_alloc((size_t)(it->m * it->n) * 4);
     it->t = malloc(sizeof(double) * (size_t)it->n);
     it->panels = big_alloc((size_t)it->threads * HUGE_PAGE);
@@ -437,7 +441,7 @@ static int bench_row(bench_context *context, int64_t m, int64_t n, int64_t k, we
         {.name = "weft", .argument = &it, .prepare = poison, .run = run_weft, .check = check},
         {.name = "ceiling", .argument = &it, .run = run_ceiling}};
     char label[96];
-    int count = 2, status;
+    int count = 2, status = 0;
 
     it.blas = blas;
     it.transposed = context->options->problem.transb;
@@ -455,7 +459,8 @@ static int bench_row(bench_context *context, int64_t m, int64_t n, int64_t k, we
     }
     snprintf(label, sizeof label, "%lld x %lld x %lld %s", (long long)m, (long long)n, (long long)k,
              weft_dtype_name(dtype));
-    status = make_subject(&it);
+    if (make_subject(&it))
+        status = bench_say(context, "no memory for a product of %s", label);
     if (status == 0 && python && gemm_torch_open(&it.torch, python, m, n, k, dtype, threads, it.sets) == 0)
         contenders[count++] = (bench_contender){.name = it.torch.name, .argument = &it, .run = run_torch};
     if (status == 0)
@@ -526,12 +531,17 @@ int bench_gemm(bench_context *context)
         {NULL, NULL, REPORT_PLAIN, 0},
     };
     const weft_options *options = context->options;
-    const weft_problem *p = &options->problem;
+    weft_problem p = options->problem;
+    weft_error_text error;
     int threads = weft_gemm_team_members(options->threads ? (int)options->threads : 1);
 
     context->report.columns = columns;
     if (!options->sizes_given)
-        return bench_usual(context, options->dtype_given, p->dtype, threads);
-    return bench_shape(context, p->m ? p->m : 1024, p->n ? p->n : 1024, p->k ? p->k : 1024, p->dtype,
-                       threads);
+        return bench_usual(context, options->dtype_given, p.dtype, threads);
+    p.m = p.m ? p.m : 1024;
+    p.n = p.n ? p.n : 1024;
+    p.k = p.k ? p.k : 1024;
+    if (weft_problem_resolve(&p, 1, &p, &error) != WEFT_OK)
+        return options_error("bench", "%s", error.text);
+    return bench_shape(context, p.m, p.n, p.k, p.dtype, threads);
 }

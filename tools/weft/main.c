@@ -3,8 +3,11 @@
 
 #include <weft/weft.h>
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const weft_command commands[] = {
     {"bench", cmd_bench, "measure an operation beside its competitors, and check it"},
@@ -29,7 +32,16 @@ static int usage(FILE *file, int status)
     return status;
 }
 
-int main(int argc, char **argv)
+/* A standard stream that the caller closed would be the next file or socket that is opened. What is written
+ * to this one fails. */
+static void hold_standard_streams(void)
+{
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+static int run_command(int argc, char **argv)
 {
     if (argc < 2)
         return usage(stderr, 2);
@@ -45,4 +57,16 @@ int main(int argc, char **argv)
     }
     fprintf(stderr, "weft: %s is not a command (weft --help lists them)\n", argv[1]);
     return 2;
+}
+
+int main(int argc, char **argv)
+{
+    hold_standard_streams();
+    int status = run_command(argc, argv);
+
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "weft: cannot write to standard output: %s\n", strerror(errno));
+        return status ? status : 1;
+    }
+    return status;
 }
