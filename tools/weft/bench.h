@@ -87,7 +87,11 @@ double bench_max(bench_context *context, double mine);
 /* A number that is the same on every rank. */
 uint64_t bench_random(bench_context *context);
 
-/* Prints the group's error on standard error, once per rank that sees it, and returns 1. */
+/* One line on standard error from the first rank that has something to say: what goes wrong for one goes
+ * wrong for all. Returns 1. */
+int bench_say(bench_context *context, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Says the group's error; returns 1. */
 int bench_fail(bench_context *context, const char *what);
 
 /*

@@ -6,6 +6,7 @@
  * file system. After the text comes a zero byte and the exit status.
  */
 #include "bench_launch.h"
+#include "launch.h"
 
 #include "group/launcher.h"
 
@@ -64,26 +65,11 @@ static bool helper_path(char path[PATH_BYTES])
     return false;
 }
 
-static bool in_path(const char *program)
-{
-    const char *rest = getenv("PATH");
-    char candidate[PATH_BYTES];
-
-    while (rest && *rest) {
-        size_t length = strcspn(rest, ":");
-        snprintf(candidate, sizeof candidate, "%.*s/%s", (int)length, rest, program);
-        if (access(candidate, X_OK) == 0)
-            return true;
-        rest += length + (rest[length] == ':');
-    }
-    return false;
-}
-
 bool bench_has_mpi(void)
 {
     char path[PATH_BYTES];
 
-    return helper_path(path) && in_path("mpirun");
+    return helper_path(path) && launch_finds("mpirun");
 }
 
 /* ---- the output of rank 0 ------------------------------------------------------------------------- */

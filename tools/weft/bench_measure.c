@@ -4,20 +4,37 @@
 #include "core/clock.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Doubled by parity: whoever writes an entry again has since been in a barrier with all its readers. */
 struct bench_board {
     double values[2][BENCH_SHARE_MOST];
+    atomic_flag told; /* of rank 0: somebody has said what went wrong */
 };
 
 enum { FEWEST_ITERATIONS = 5, MOST_ITERATIONS = 100, MOST_CONTENDERS = 32 };
 
+int bench_say(bench_context *context, const char *format, ...)
+{
+    bench_board *first = context->board ? weft_peer(context->group, context->board, 0) : NULL;
+    char line[1024];
+    va_list arguments;
+
+    if (first && atomic_flag_test_and_set(&first->told))
+        return 1;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "weft bench: %s\n", line);
+    return 1;
+}
+
 int bench_fail(bench_context *context, const char *what)
 {
-    fprintf(stderr, "weft bench: rank %d: %s: %s\n", context->rank, what, weft_error(context->group));
-    return 1;
+    return bench_say(context, "rank %d: %s: %s", context->rank, what, weft_error(context->group));
 }
 
 int bench_share(bench_context *context, const double *mine, int count, double *all)

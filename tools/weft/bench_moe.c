@@ -431,6 +431,9 @@ static void find_fault(const weft_options *options, const weft_contest_shape *sh
             text, bytes,
             "--threads %lld: a round runs on one thread of a rank; threads share the products of --inter",
             (long long)options->threads);
+    else if (asked.rows && !asked.inter)
+        snprintf(text, bytes, "--rows %lld: the rows of an expert count with --inter only",
+                 (long long)asked.rows);
     else if (options->set && strcmp(options->set, "contest"))
         snprintf(text, bytes, "--set %s: the set of shapes for moe is contest", options->set);
 }

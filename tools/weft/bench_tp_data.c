@@ -326,10 +326,8 @@ static int open_packed(tp_data *data, tp_set *s)
     for (int64_t l = 0; stride && l < data->problem.l; l++) {
         weft_gemm_args args = pack_args(data, b);
         args.b = (const char *)s->b + (size_t)(l * b.rows * b.cols) * element;
-        if (weft_pack(&args, (char *)s->packed + (size_t)l * stride, &packed) != WEFT_OK) {
-            fprintf(stderr, "weft bench: packing: %s\n", weft_error(NULL));
-            return 1;
-        }
+        if (weft_pack(&args, (char *)s->packed + (size_t)l * stride, &packed) != WEFT_OK)
+            return bench_say(data->context, "packing: %s", weft_error(NULL));
     }
     return 0;
 }
@@ -356,12 +354,8 @@ static int open_set(tp_data *data, int set)
         weft_element_set(p->d_dtype, s->bias, (size_t)j,
                          tp_element(data, set, TP_BIAS, 0, 0, data->layout.d.col0 + j));
     make_samples(data, set);
-    if (data->by_element          ? make_reference(data, set)
-        : p->act == WEFT_ACT_NONE ? make_residual(data, set)
-                                  : 0) {
-        fprintf(stderr, "weft bench: no memory for the reference\n");
-        return 1;
-    }
+    if (data->by_element ? make_reference(data, set) : p->act == WEFT_ACT_NONE ? make_residual(data, set) : 0)
+        return bench_say(data->context, "no memory for the reference");
     return 0;
 }
 

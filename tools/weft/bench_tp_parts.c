@@ -45,10 +45,8 @@ int tp_local_open(tp_local *local, tp_data *data)
 
     memset(local, 0, sizeof *local);
     local->data = data;
-    if (weft_group_threads(1, &local->solo) != WEFT_OK) {
-        fprintf(stderr, "weft bench: %s\n", weft_error(NULL));
-        return 1;
-    }
+    if (weft_group_threads(1, &local->solo) != WEFT_OK)
+        return bench_say(data->context, "%s", weft_error(NULL));
     p.op = WEFT_OP_AG_GEMM;
     p.layout = WEFT_LAYOUT_GATHER_A;
     p.schedule = WEFT_SCHEDULE_DIRECT;
@@ -78,10 +76,8 @@ int tp_local_open(tp_local *local, tp_data *data)
     }
     if (p.m == 0 || p.n == 0)
         return 0; /* more ranks than rows: this one has no product */
-    if (weft_plan_create(local->solo, &p, &local->plan) != WEFT_OK) {
-        fprintf(stderr, "weft bench: the local product: %s\n", weft_error(local->solo));
-        return 1;
-    }
+    if (weft_plan_create(local->solo, &p, &local->plan) != WEFT_OK)
+        return bench_say(data->context, "the local product: %s", weft_error(local->solo));
     return 0;
 }
 
@@ -134,8 +130,7 @@ int tp_local_run(void *argument, int iteration)
     operands.stride_d = at.d.rows * local->d_cols;
     if (weft_run(local->plan, &operands) == WEFT_OK)
         return 0;
-    fprintf(stderr, "weft bench: the local product: %s\n", weft_error(local->solo));
-    return 1;
+    return bench_say(data->context, "the local product: %s", weft_error(local->solo));
 }
 
 /* ---- the collective ------------------------------------------------------------------------------- */

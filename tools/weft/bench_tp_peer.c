@@ -55,8 +55,7 @@ int tp_peer_open(tp_peer *peer, tp_data *data, bool vector)
     data->context->blas->set_threads(data->context->threads);
     return 0;
 no_memory:
-    fprintf(stderr, "weft bench: no memory for the peer's operands\n");
-    return 1;
+    return bench_say(data->context, "no memory for the peer's operands");
 }
 
 void tp_peer_close(tp_peer *peer)

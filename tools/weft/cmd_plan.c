@@ -199,6 +199,12 @@ int cmd_plan(int argc, char **argv)
         return options_error("plan", "%s has no plan", options.op_name ? options.op_name : "nothing");
     if (options.problem.op < WEFT_OP_ALL_REDUCE && !options.sizes_given)
         return options_error("plan", "%s needs its sizes: three numbers m n k", options.op_name);
+    if (options.schedule_all)
+        return options_error("plan", "--schedule all: a plan has one schedule (weft plan --help lists them)");
+    if (options.bytes_last != options.bytes_first)
+        return options_error("plan", "--bytes: a plan has one size, not a range");
+    if (rank_asked >= 0 && (check_asked || options.svg || options.trace))
+        return options_error("plan", "--rank is for printing: what is checked or drawn is every rank's part");
     world = (int)options.ranks;
     if (rank_asked >= world)
         return options_error("plan", "--rank %lld: there are ranks 0 to %d", (long long)rank_asked,

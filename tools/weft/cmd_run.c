@@ -30,14 +30,21 @@ static int wrong(const char *format, const char *what)
     return 2;
 }
 
+static int cannot_start(const char *program)
+{
+    int why = errno;
+
+    fprintf(stderr, "weft run: cannot start %s: %s\n", program, strerror(why));
+    return why == ENOENT ? 127 : 126;
+}
+
 static int be_program(int rank, void *argument)
 {
     char **argv = argument;
 
+    (void)rank;
     execvp(argv[0], argv);
-    if (rank == 0)
-        fprintf(stderr, "weft run: cannot start %s: %s\n", argv[0], strerror(errno));
-    return errno == ENOENT ? 127 : 126;
+    return cannot_start(argv[0]);
 }
 
 /* The index of `value` among `words`, or -1. */
@@ -111,6 +118,8 @@ int cmd_run(int argc, char **argv)
         return wrong("%s", "-n says how many ranks to start; it is missing");
     if (at >= argc)
         return wrong("%s", "the program to start is missing");
+    if (!launch_finds(argv[at])) /* said once, before there are ranks to fail one by one */
+        return cannot_start(argv[at]);
     job.argument = &argv[at];
     return launch_ranks(&job);
 }

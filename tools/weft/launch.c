@@ -321,6 +321,26 @@ static int be_warden(const launch_job *job, weft_segment segment, weft_topo_cpu 
     return w.status;
 }
 
+bool launch_finds(const char *program)
+{
+    const char *path = getenv("PATH"), *rest = path ? path : "/bin:/usr/bin"; /* as execvp reads it */
+    char candidate[4096];
+
+    if (strchr(program, '/'))
+        return access(program, X_OK) == 0;
+    errno = ENOENT;
+    while (*rest) {
+        size_t length = strcspn(rest, ":");
+
+        snprintf(candidate, sizeof(candidate), "%.*s/%s", length ? (int)length : 1, length ? rest : ".",
+                 program);
+        if (access(candidate, X_OK) == 0)
+            return true;
+        rest += length + (rest[length] == ':');
+    }
+    return false;
+}
+
 /* ---- the front ------------------------------------------------------------------------------------ */
 
 /* Waits for the warden, handing it the signals that are meant for the ranks. */

@@ -34,6 +34,9 @@ typedef struct launch_job {
     void *argument;
 } launch_job;
 
+/* Whether there is such a program, in the path or where the name says; errno tells why not. */
+bool launch_finds(const char *program);
+
 /* Runs the ranks and returns when they and what they started are gone: 0 when every rank ended with 0;
  * otherwise the status of the rank that failed first, or 128 + the signal that ended it, after one line on
  * standard error that says so. 2 when the job cannot be started as asked. */

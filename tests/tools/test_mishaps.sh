@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# What goes wrong outside weft, as a user sees it: one line that says so, the right status, nothing left behind.
+# usage: test_mishaps.sh path/to/weft
+set -u
+weft=$1
+failures=0
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+fail()
+{
+    echo "test_mishaps.sh: $1" >&2
+    failures=$((failures + 1))
+}
+
+# one_line STATUS TEXT command…: ends with the status after one line on standard error that has the text
+one_line()
+{
+    local wanted=$1 text=$2 got
+    shift 2
+    "$@" 2>"$scratch/err" </dev/null
+    got=$?
+    [ "$got" = "$wanted" ] || fail "$*: status $got, expected $wanted: $(cat "$scratch/err")"
+    [ "$(wc -l <"$scratch/err")" = 1 ] || fail "$*: not one line: $(cat "$scratch/err")"
+    grep -qF -- "$text" "$scratch/err" || fail "$*: \"$text\" is missing in: $(cat "$scratch/err")"
+}
+
+nowhere()
+{
+    "$@" >/dev/full
+}
+
+closed()
+{
+    "$@" >&-
+}
+
+quietly()
+{
+    "$@" >/dev/null
+}
+
+# Output that cannot be written is an error, also of a command whose work went well.
+if [ -c /dev/full ]; then
+    one_line 1 "cannot write to standard output" nowhere "$weft" info
+    one_line 1 "cannot write to standard output" nowhere "$weft" plan ag_gemm 64 64 64
+    one_line 1 "cannot write to standard output" nowhere "$weft" bench barrier --iters 5 --json
+fi
+one_line 1 "cannot write to standard output" closed "$weft" info
+one_line 1 "cannot write to standard output" closed "$weft" bench barrier --iters 5 --json
+
+# A setting that makes no sense to rank 0 alone must not leave the others waiting for it.
+one_line 1 "WEFT_HEAP is \"much\"" env WEFT_HEAP=much "$weft" bench all_reduce --bytes 64
+one_line 1 "WEFT_HEAP sets how much" env WEFT_HEAP=32M "$weft" bench all_reduce --bytes 1G --json
+one_line 1 "WEFT_HEAP sets how much" quietly env WEFT_HEAP=32M "$weft" bench ag_gemm 100000 100000 64
+
+# What no machine holds.
+one_line 2 "at most 1024 ranks" "$weft" bench ag_gemm 64 64 64 -n 2000
+one_line 2 "at most 2^46 elements" "$weft" bench gemm 1099511627776 1099511627776 1099511627776
+one_line 2 "at most 2^46 elements" "$weft" plan ag_gemm 1099511627776 1099511627776 1099511627776
+one_line 2 "choose larger ones" "$weft" plan ag_gemm 1000000 1000000 64 --BLOCK_SIZE_M 1 --BLOCK_SIZE_N 1
+one_line 1 "no memory for a product" "$weft" bench gemm 8000000 8000000 1000
+
+# Flags that would do nothing.
+one_line 2 "--rows 5" "$weft" bench moe --rows 5
+one_line 2 "one schedule" "$weft" plan ag_gemm 64 64 64 --schedule all
+one_line 2 "one size" "$weft" plan all_reduce --bytes 64:1M
+one_line 2 "--rank is for printing" "$weft" plan ag_gemm 64 64 64 --check --rank 0
+
+one_line 127 "cannot start /no/such/program" "$weft" run -n 2 -- /no/such/program
+one_line 126 "cannot start $scratch/err" "$weft" run -n 2 -- "$scratch/err"
+
+# A bench that is killed leaves no shared memory of the MPI it was compared with (where there is one).
+shared_by()
+{
+    local keeper launcher
+    for keeper in $(cat /proc/$1/task/$1/children); do
+        for launcher in $(cat /proc/$keeper/task/$keeper/children); do
+            tr '\0' '\n' </proc/$launcher/environ | sed -n 's/^OMPI_MCA_btl_vader_backing_directory=//p'
+        done
+    done 2>/dev/null
+}
+"$weft" bench ag_gemm 512 512 512 --iters 1000000 >/dev/null 2>&1 &
+front=$!
+for try in $(seq 60); do
+    directory=$(shared_by $front)
+    [ -n "$directory" ] && [ -n "$(ls "$directory")" ] && break
+    sleep 0.05
+done
+kill -9 $front
+wait $front 2>/dev/null
+if [ -n "$directory" ]; then
+    for try in $(seq 200); do
+        [ -e "$directory" ] || break
+        sleep 0.1
+    done
+    [ -e "$directory" ] && fail "a killed bench left $directory: $(ls "$directory")"
+fi
+
+[ $failures = 0 ]
