@@ -1,4 +1,5 @@
 /* Mixture of experts: the doors of weft.h. */
+#include "core/part.h"
 #include "moe/ffn.h"
 #include "moe/moe.h"
 
@@ -119,11 +120,11 @@ weft_status weft_moe_layout(weft_moe *moe, int lane, int64_t alignment, int64_t 
 
     if (!at)
         return status;
-    if (!alignment || !start || !rows)
-        return weft_error_set(
-            &moe->group->error, WEFT_ERR_ARGUMENT,
-            "weft_moe_layout: alignment is %lld and must not be 0; start and rows must not be NULL",
-            (long long)alignment);
+    if (!alignment || alignment < -INT32_MAX || alignment > INT32_MAX || !start || !rows)
+        return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
+                              "weft_moe_layout: alignment is %lld and must be 1 to 2^31 - 1, or the negative "
+                              "of that; start and rows must not be NULL",
+                              (long long)alignment);
     for (int e = 0; e < moe->experts_here; e++) {
         int64_t count = at->in.offset[e + 1] - at->in.offset[e];
 
@@ -200,11 +201,11 @@ weft_status weft_moe_ffn_create(weft_moe *moe, int64_t inter, const void *const 
 {
     if (!moe)
         return no_layer("weft_moe_ffn_create");
-    if (inter < 1 || !ffn)
-        return weft_error_set(
-            &moe->group->error, WEFT_ERR_ARGUMENT,
-            "weft_moe_ffn_create: inter is %lld and must be at least 1; ffn must not be NULL",
-            (long long)inter);
+    if (inter < 1 || !weft_extents_fit(moe->config.hidden, inter, moe->experts_here) || !ffn)
+        return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
+                              "weft_moe_ffn_create: inter is %lld and must be at least 1, the weights fewer "
+                              "than 2^46; ffn must not be NULL",
+                              (long long)inter);
     for (int e = 0; e < moe->experts_here; e++)
         if (!gate || !up || !down || !gate[e] || !up[e] || !down[e])
             return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,

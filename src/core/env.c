@@ -85,3 +85,22 @@ weft_status weft_env_seconds(weft_env_id id, double *value, weft_error_text *err
                               entries[id].name, text, WEFT_SECONDS_MAX);
     return WEFT_OK;
 }
+
+weft_status weft_env_check(weft_error_text *error)
+{
+    const char *huge = weft_env_word(WEFT_ENV_HUGE);
+    weft_status status = WEFT_OK;
+
+    for (int id = 0; id < WEFT_ENV_IDS && status == WEFT_OK; id++) {
+        int64_t bytes;
+        double seconds;
+
+        if (entries[id].kind == WEFT_ENV_BYTES)
+            status = weft_env_bytes((weft_env_id)id, &bytes, error);
+        else if (entries[id].kind == WEFT_ENV_SECONDS)
+            status = weft_env_seconds((weft_env_id)id, &seconds, error);
+    }
+    if (status == WEFT_OK && strcmp(huge, "auto") != 0 && strcmp(huge, "off") != 0)
+        status = weft_error_set(error, WEFT_ERR_ARGUMENT, "WEFT_HUGE is \"%s\"; it takes auto or off", huge);
+    return status;
+}

@@ -51,6 +51,10 @@ const char *weft_env_word(weft_env_id id);
 weft_status weft_env_bytes(weft_env_id id, int64_t *value, weft_error_text *error);
 weft_status weft_env_seconds(weft_env_id id, double *value, weft_error_text *error);
 
+/* Whether every setting can be read: WEFT_ERR_ARGUMENT and the sentence of the first that cannot. A plain
+ * word is left to its reader. */
+weft_status weft_env_check(weft_error_text *error);
+
 /* Reads "512M" and the like; returns false when the text is not a size. */
 int weft_parse_bytes(const char *text, int64_t *bytes);
 

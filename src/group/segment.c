@@ -97,13 +97,12 @@ static weft_status make_file(weft_segment *segment, uint64_t bytes, weft_error_t
 
 static weft_status lay_out(int size, weft_segment_header *header, weft_error_text *error)
 {
-    const char *huge = weft_env_word(WEFT_ENV_HUGE);
-    weft_status status = heap_size(size, &header->heap_bytes, error);
+    weft_status status = weft_env_check(error);
 
+    if (status == WEFT_OK)
+        status = heap_size(size, &header->heap_bytes, error);
     if (status != WEFT_OK)
         return status;
-    if (strcmp(huge, "auto") != 0 && strcmp(huge, "off") != 0)
-        return weft_error_set(error, WEFT_ERR_ARGUMENT, "WEFT_HUGE is \"%s\"; it takes auto or off", huge);
     header->magic = SEGMENT_MAGIC;
     header->size = size;
     header->windows = WINDOWS;

@@ -16,12 +16,12 @@
 /* Entries of local expert e from source s, in the order of the view. */
 static weft_moe_span *span_of(weft_moe_lane *lane, int e, int s)
 {
-    return &lane->span[e * lane->moe->shape.ranks + s];
+    return &lane->span[(int64_t)e * lane->moe->shape.ranks + s];
 }
 
 int64_t weft_moe_next_call(int64_t expert_rows, int64_t left)
 {
-    return left >= expert_rows + (expert_rows + 1) / 2 ? expert_rows : left;
+    return left - expert_rows >= expert_rows - expert_rows / 2 ? expert_rows : left;
 }
 
 /* What every entry reads and writes, by its place in expert order; and which entries each rank sends. */

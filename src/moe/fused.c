@@ -198,6 +198,7 @@ static weft_status fused_forward(weft_moe_lane *lane, const weft_moe_expert *exp
     memset(lane->summed, 0, (size_t)lane->out.tokens);
     block = weft_moe_block_rows(lane, expert);
     left = in->rows;
+    block = block < left ? block : left;
     if (expert->expert_rows > 0 && !expert->block_rows && !by_row) {
         status = weft_moe_run_by_expert(lane, expert, y, &taken);
         left = 0;

@@ -46,6 +46,11 @@ static weft_status check_config(const weft_moe_config *c, int ranks, weft_error_
             "moe: hidden %lld, row_bytes %lld, tokens %lld; hidden and tokens are at least 1, tokens x "
             "topk is at most %lld, rows are shorter than 2 GiB",
             (long long)c->hidden, (long long)c->row_bytes, (long long)c->tokens, (long long)most_rows);
+    if (c->tokens * c->topk > INT32_MAX / ranks)
+        return weft_error_set(
+            error, WEFT_ERR_ARGUMENT,
+            "moe: %d ranks of %lld tokens with topk %d: a rank may receive more than 2^31 entries", ranks,
+            (long long)c->tokens, c->topk);
     if (c->dtype != WEFT_F16 && c->dtype != WEFT_BF16 && c->dtype != WEFT_F32)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "moe: results cannot be %s; they are float16, bfloat16 or float32",

@@ -4,6 +4,7 @@
 #include "core/cpu.h"
 #include "core/dtype.h"
 #include "core/env.h"
+#include "group/group.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -128,8 +129,8 @@ static weft_status read_value(const reader *in, const key_row *row, char **words
         return WEFT_OK;
     case FORM_COUNT:
     case FORM_SIZE:
-        if (!parse_real(words[0], &value) || value != floor(value) || value > 1e9)
-            return complain(in, row->key, "a whole number, 0 or more");
+        if (!parse_real(words[0], &value) || value != floor(value) || value > WEFT_MACHINE_MOST)
+            return complain(in, row->key, "a whole number, 0 to 65536");
         if (row->form == FORM_COUNT)
             memcpy(field, &(int){(int)value}, sizeof(int));
         else
@@ -230,6 +231,8 @@ static weft_status check_complete(const weft_machine *machine, const char *where
         missing = "gflops";
     else if (machine->memory_gbs <= 0)
         missing = "memory_gbs";
+    else if (machine->step_m < 1 || machine->step_n < 1 || machine->step_k < 1)
+        missing = "a step_m, step_n or step_k of at least 1";
     else if (gpu && machine->ranks_per_node < 1)
         missing = "ranks_per_node";
     else if (gpu && machine->ranks_per_node > 1 && machine->link_gbs <= 0)
@@ -257,16 +260,6 @@ static weft_status check_complete(const weft_machine *machine, const char *where
     return WEFT_OK;
 }
 
-/* FNV-1a. */
-static uint64_t hash_text(const char *text)
-{
-    uint64_t hash = 0xcbf29ce484222325u;
-
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
-    return hash;
-}
-
 weft_status weft_machine_parse(const char *text, const char *where, weft_machine *machine,
                                weft_error_text *error)
 {
@@ -288,7 +281,7 @@ weft_status weft_machine_parse(const char *text, const char *where, weft_machine
         return status;
     if (!read.name[0])
         snprintf(read.name, sizeof(read.name), "unnamed");
-    read.id = hash_text(text);
+    read.id = weft_hash(WEFT_HASH_START, text, strlen(text));
     *machine = read;
     return WEFT_OK;
 }
@@ -318,8 +311,11 @@ static weft_status load_path(const char *path, weft_machine *machine, weft_error
     }
     bytes = fread(text, 1, LIMIT - 1, file);
     text[bytes] = 0;
+    status = ferror(file)
+                 ? weft_error_set(error, WEFT_ERR_ARGUMENT, "cannot read the machine description %s: %s",
+                                  path, strerror(errno))
+                 : weft_machine_parse(text, path, machine, error);
     fclose(file);
-    status = weft_machine_parse(text, path, machine, error);
     free(text);
     return status;
 }

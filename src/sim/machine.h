@@ -18,7 +18,11 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-enum { WEFT_MACHINE_DTYPES = WEFT_BYTE + 1, WEFT_CURVE_POINTS = 16 };
+enum {
+    WEFT_MACHINE_DTYPES = WEFT_BYTE + 1,
+    WEFT_CURVE_POINTS = 16,
+    WEFT_MACHINE_MOST = 65536, /* of anything that is counted, and of a tile's extents */
+};
 
 typedef enum weft_machine_kind { WEFT_MACHINE_GPU, WEFT_MACHINE_CPU } weft_machine_kind;
 

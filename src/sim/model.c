@@ -85,11 +85,11 @@ static weft_status add_part(model *m, const weft_plan_part *part, weft_error_tex
 
 static weft_status check_fits(const weft_machine *machine, int world, weft_error_text *error)
 {
-    int most = machine->nodes * machine->ranks_per_node;
+    int64_t most = (int64_t)machine->nodes * machine->ranks_per_node;
 
     if (machine->ranks_per_node > 0 && world > most)
-        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%d ranks do not fit on %s, which has %d", world,
-                              machine->name, most);
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%d ranks do not fit on %s, which has %lld", world,
+                              machine->name, (long long)most);
     return WEFT_OK;
 }
 

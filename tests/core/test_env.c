@@ -62,6 +62,7 @@ static void values(void)
     CHECK_HAS(error.text, "positive number of seconds");
     setenv("WEFT_ENTER_TIMEOUT", "1e300", 1); /* in nanoseconds it would be no number */
     CHECK_INT(weft_env_seconds(WEFT_ENV_ENTER_TIMEOUT, &seconds, &error), WEFT_ERR_ARGUMENT);
+    CHECK_INT(weft_env_check(&error), WEFT_ERR_ARGUMENT);
     setenv("WEFT_ENTER_TIMEOUT", "", 1); /* empty is unset */
     CHECK_INT(weft_env_seconds(WEFT_ENV_ENTER_TIMEOUT, &seconds, &error), WEFT_OK);
 }

@@ -317,6 +317,7 @@ static void one_expert(weft_group *group, void *argument)
 /* The sizes of an expert's calls, from its number of rows alone. */
 static void test_sizes(void)
 {
+    CHECK_INT(weft_moe_next_call(INT64_MAX, 5), 5);
     for (int64_t worth = 1; worth < 20; worth++)
         for (int64_t rows = 1; rows < 100; rows++)
             for (int64_t left = rows; left > 0;) {

@@ -183,6 +183,8 @@ static void wrong_order(weft_group *group, void *argument)
         CHECK_INT(weft_moe_combine_recv(l.moe, 0, l.y), WEFT_ERR_STATE);
         CHECK_INT(weft_moe_layout(l.moe, 0, -1, start, &rows), WEFT_ERR_ARGUMENT);
         CHECK_HAS(weft_error(group), "padded to 1");
+        CHECK_INT(weft_moe_layout(l.moe, 0, INT64_MIN, start, &rows), WEFT_ERR_ARGUMENT);
+        CHECK_INT(weft_moe_layout(l.moe, 0, INT64_MAX, start, &rows), WEFT_ERR_ARGUMENT);
         CHECK_INT(weft_moe_combine_send(l.moe, 0, NULL, NULL), WEFT_ERR_ARGUMENT);
         CHECK_HAS(weft_error(group), "results is NULL");
     }
@@ -283,6 +285,9 @@ static void sizes(void)
     config.mode = WEFT_MOE_REDUCED;
     CHECK_INT(weft_moe_bytes(&config, 8, &symmetric, &private), WEFT_OK);
     CHECK(symmetric > 128 * 7168 * 2 * 9 && symmetric < 128 * 7168 * 2 * 10);
+    config.tokens = 1 << 20; /* what all ranks may send to one must be countable there */
+    CHECK_INT(weft_moe_bytes(&config, 255, &symmetric, &private), WEFT_OK);
+    CHECK_INT(weft_moe_bytes(&config, 1024, &symmetric, &private), WEFT_ERR_ARGUMENT);
     CHECK_INT(weft_moe_bytes(NULL, 8, &symmetric, &private), WEFT_ERR_ARGUMENT);
 }
 

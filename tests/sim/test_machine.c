@@ -78,6 +78,10 @@ static void mistakes_are_named(void)
     snprintf(text, sizeof(text), "%snodes 2\n", gpu);
     refuses(text, "lacks network_gbs");
     refuses("kind gpu\n", "lacks units");
+    snprintf(text, sizeof(text), "%sstep_m 0\n", gpu);
+    refuses(text, "lacks a step_m");
+    snprintf(text, sizeof(text), "%snodes 1e9\n", gpu); /* times ranks_per_node it would overflow */
+    refuses(text, "nodes needs a whole number");
     refuses("kind cpu\nunits 2\ngflops f32 1\nmemory_gbs 3\n", "lacks copy_own");
 }
 

@@ -49,8 +49,12 @@ fi
 one_line 1 "cannot write to standard output" closed "$weft" info
 one_line 1 "cannot write to standard output" closed "$weft" bench barrier --iters 5 --json
 
-# A setting that makes no sense to rank 0 alone must not leave the others waiting for it.
-one_line 1 "WEFT_HEAP is \"much\"" env WEFT_HEAP=much "$weft" bench all_reduce --bytes 64
+# Settings that make no sense are said before there are ranks, once; also where ranks find them.
+one_line 2 "WEFT_HEAP is \"much\"" env WEFT_HEAP=much "$weft" bench all_reduce --bytes 64
+one_line 2 "WEFT_ENTER_TIMEOUT is" env WEFT_ENTER_TIMEOUT=1e300 "$weft" bench all_reduce --bytes 64 --peer none
+one_line 2 "WEFT_HUGE is" env WEFT_HUGE=big "$weft" bench all_reduce --bytes 64
+one_line 2 "WEFT_ISA" env WEFT_ISA=6502 "$weft" bench gemm_rs 64 64 64
+one_line 2 "cannot read the machine description /tmp" "$weft" sim ag_gemm 64 64 64 --machine /tmp/
 one_line 1 "WEFT_HEAP sets how much" env WEFT_HEAP=32M "$weft" bench all_reduce --bytes 1G --json
 one_line 1 "WEFT_HEAP sets how much" quietly env WEFT_HEAP=32M "$weft" bench ag_gemm 100000 100000 64
 

@@ -69,7 +69,7 @@ bool bench_has_mpi(void)
 {
     char path[PATH_BYTES];
 
-    return helper_path(path) && launch_finds("mpirun");
+    return helper_path(path) && getenv("PATH") && launch_finds("mpirun"); /* mpirun itself needs a path */
 }
 
 /* ---- the output of rank 0 ------------------------------------------------------------------------- */
@@ -193,7 +193,7 @@ static int follow(int listener, pid_t launcher, bool with_mpi)
     if (status >= 0)
         return status;
     status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
-    if (with_mpi && status > 128)
+    if (with_mpi && status > 128 && status - 128 < NSIG)
         fprintf(stderr, "weft bench: a rank, or mpirun, was ended by signal %d (%s)\n", status - 128,
                 strsignal(status - 128));
     return status ? status : 1;

@@ -9,6 +9,8 @@
 #include "bench_launch.h"
 #include "commands.h"
 
+#include "core/env.h"
+#include "gemm/gemm.h"
 #include "group/segment.h"
 #include "plan/plan.h"
 
@@ -194,6 +196,8 @@ int bench_run_rank(int argc, char **argv, const bench_mpi *mpi)
 int cmd_bench(int argc, char **argv)
 {
     weft_options options;
+    weft_error_text error;
+    const weft_core *core;
 
     if (bench_is_rank())
         return bench_run_rank(argc, argv, NULL);
@@ -207,6 +211,9 @@ int cmd_bench(int argc, char **argv)
     if (processes && (options.svg || options.trace))
         return options_error("bench",
                              "--svg and --trace draw the ranks of one process: leave --processes out");
+    /* Said here once, not by every rank. */
+    if (weft_env_check(&error) != WEFT_OK || weft_core_current(&core, &error) != WEFT_OK)
+        return options_error("bench", "%s", error.text);
     if (options.ranks > WEFT_RANKS_MAX)
         return options_error("bench", "-n %lld: a group has at most %d ranks", (long long)options.ranks,
                              WEFT_RANKS_MAX);
