@@ -40,7 +40,7 @@ static void test_right_results_pass(void)
         for (int world = 1; world <= 3; world++) {
             weft_problem p = problem_of(cases[i].op, cases[i].schedule, 130, 120, 96);
             weft_cuda_world w = run(p, world, &plain);
-            gpu_data_verdict verdict;
+            gpu_verdict verdict;
 
             CHECK(gpu_data_check(&w, &verdict));
             CHECK(verdict.error == 0);
@@ -54,7 +54,7 @@ static void test_alone(void)
     static const weft_cuda_world_options alone = {.alone = true, .limits = {10, 5}};
     weft_problem p = problem_of(WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A, 128, 128, 256);
     weft_cuda_world w = run(p, 4, &alone);
-    gpu_data_verdict verdict;
+    gpu_verdict verdict;
 
     CHECK(gpu_data_check(&w, &verdict));
     CHECK(verdict.error == 0);
@@ -67,7 +67,7 @@ static void test_wrong_results_are_found(void)
     weft_problem p = problem_of(WEFT_OP_GEMM_AS, WEFT_SCHEDULE_ALL_SCATTER, 64, 64, 64);
     weft_cuda_world w = run(p, 2, &plain);
     weft_cuda_place place = weft_cuda_world_place(&w, WEFT_ROLE_D, 1);
-    gpu_data_verdict verdict;
+    gpu_verdict verdict;
     double kept = weft_element_get(WEFT_BF16, place.base, (size_t)(7 * place.ld + 9));
 
     weft_element_set(WEFT_BF16, place.base, (size_t)(7 * place.ld + 9), NAN);

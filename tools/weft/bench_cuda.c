@@ -283,7 +283,7 @@ static double link_rate(gpu_bench *bench, contender *fused)
 }
 
 static void print_row(gpu_bench *bench, const weft_problem *p, int world, contender *contenders,
-                      const gpu_data_verdict *verdict)
+                      const gpu_verdict *verdict)
 {
     report *r = &bench->report;
     bool alone = bench->link.bytes_per_ns > 0, peer = contenders[GEMM].used;
@@ -309,7 +309,7 @@ static void print_row(gpu_bench *bench, const weft_problem *p, int world, conten
     report_real(r, "link_gbs", link);
     report_real(r, "max_err", verdict->error);
     report_real(r, "err_bound", verdict->bound);
-    report_bool(r, "ok", verdict->error <= verdict->bound);
+    report_bool(r, "ok", gpu_verdict_good(verdict));
     if (peer) {
         report_text(r, "peer", "cuBLASLt %zu", bench->peer.version);
         report_time(r, "peer_us", gemm);
@@ -345,7 +345,7 @@ static int draw_timeline(gpu_bench *bench, weft_cuda_world *w)
 }
 
 /* One run on integers. */
-static void check_run(gpu_bench *bench, weft_cuda_world *w, gpu_data_verdict *verdict)
+static void check_run(gpu_bench *bench, weft_cuda_world *w, gpu_verdict *verdict)
 {
     bool good = gpu_data_fill(w, bench->options->seed, true) &&
                 weft_cuda_world_launch(w, &bench->error) == WEFT_OK &&
@@ -358,7 +358,7 @@ static void check_run(gpu_bench *bench, weft_cuda_world *w, gpu_data_verdict *ve
     } else {
         if (bench->options->eps > 0)
             verdict->bound = bench->options->eps;
-        gpu_data_tell(verdict);
+        gpu_verdict_tell(verdict);
     }
 }
 
@@ -375,7 +375,7 @@ static int bench_shape(gpu_bench *bench, const weft_problem *problem, int world)
                                         [UNFUSED] = {.world = &baseline.comm, .baseline = &baseline},
                                         [COMM] = {.world = &baseline.comm, .baseline = &baseline}};
     weft_cuda_world_options options;
-    gpu_data_verdict verdict = {0};
+    gpu_verdict verdict = {0};
     int64_t m, n, k;
     int status = make_world(bench, *problem, world, alone, &worlds[0]);
 

@@ -2,10 +2,8 @@
 #include "bench_cuda_data.h"
 
 #include "core/dtype.h"
-#include "run/bound.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 enum { SAMPLES = 400, PATTERN = 1000003 };
@@ -107,17 +105,20 @@ static int global_value(const weft_cuda_world *w, const weft_operand *operand, i
     return table[(shift_of(operand, rank) + at) % PATTERN];
 }
 
-/* The exact value of an element of D, and the sum of its terms' magnitudes. A rank alone that scatters adds
- * up what it sends instead of what its peers would: the same place of every rank's block of its own product.
- */
-static double exact_value(const weft_cuda_world *w, int64_t row, int64_t col, double *magnitude)
+/* See gpu_result. A rank alone that scatters adds up what it sends instead of what its peers would: the same
+ * place of every rank's block of its own product. */
+static double exact_value(const void *source, int rank, int64_t row, int64_t col, double *magnitude)
 {
+    const weft_cuda_world *w = source;
     const weft_problem *p = &w->parts[0].problem;
-    const weft_operand *a = operand_of(w, WEFT_ROLE_A), *b = operand_of(w, WEFT_ROLE_B);
+    const weft_operand *a = operand_of(w, WEFT_ROLE_A), *b = operand_of(w, WEFT_ROLE_B),
+                       *d = operand_of(w, WEFT_ROLE_D);
     bool looped = p->op == WEFT_OP_GEMM_RS && w->running < w->world;
     int64_t depth = looped ? weft_part(p->k, w->world, 0).count : p->k;
     double sum = 0;
 
+    row += d->rows_parted ? weft_part(d->rows, w->world, rank).begin : 0;
+    col += d->cols_parted ? weft_part(d->cols, w->world, rank).begin : 0;
     *magnitude = 0;
     for (int block = 0; block < (looped ? w->world : 1); block++) {
         bool rows = p->layout == WEFT_LAYOUT_SCATTER_ROWS;
@@ -134,69 +135,33 @@ static double exact_value(const weft_cuda_world *w, int64_t row, int64_t col, do
     return sum;
 }
 
-/* Sets one element against the exact value, rounded as D is; it becomes the worst when it is the first one or
- * further beyond its bound than the worst so far. */
-static void compare(const weft_cuda_world *w, int rank, int64_t row, int64_t col, double got, bool first,
-                    gpu_data_verdict *worst)
-{
-    const weft_problem *p = &w->parts[0].problem;
-    const weft_operand *d = operand_of(w, WEFT_ROLE_D);
-    int64_t row0 = d->rows_parted ? weft_part(d->rows, w->world, rank).begin : 0;
-    int64_t col0 = d->cols_parted ? weft_part(d->cols, w->world, rank).begin : 0;
-    double magnitude, sum = exact_value(w, row0 + row, col0 + col, &magnitude), error, bound = 0;
-    char element[8];
-
-    if (p->wire_dtype != WEFT_F32)
-        bound = weft_bound_gemm(p, w->world, magnitude, sum);
-    weft_element_set(d->dtype, element, 0, sum);
-    sum = weft_element_get(d->dtype, element, 0);
-    error = isnan(got) ? INFINITY : fabs(got - sum);
-    if (first || error - bound > worst->error - worst->bound)
-        *worst = (gpu_data_verdict){error, bound, rank, row, col, got, sum};
-}
-
-bool gpu_data_check(const weft_cuda_world *w, gpu_data_verdict *worst)
+bool gpu_data_check(const weft_cuda_world *w, gpu_verdict *worst)
 {
     const weft_cuda_driver *cu = w->device->cu;
     const weft_operand *d = operand_of(w, WEFT_ROLE_D);
-    uint64_t x = 12345;
 
-    *worst = (gpu_data_verdict){0};
+    *worst = (gpu_verdict){0};
     for (int r = 0; r < w->running && worst->error < INFINITY; r++) {
-        int64_t rows = weft_operand_rows(d, w->world, r), cols = weft_operand_cols(d, w->world, r);
         weft_cuda_place place = weft_cuda_world_place(w, WEFT_ROLE_D, r);
         size_t bytes = elements_of(w, d, r) * weft_dtype_size(d->dtype);
         char *image = malloc(bytes + 1);
+        gpu_result result = {.problem = &w->parts[0].problem,
+                             .world = w->world,
+                             .rank = r,
+                             .image = image,
+                             .rows = weft_operand_rows(d, w->world, r),
+                             .cols = weft_operand_cols(d, w->world, r),
+                             .ld = place.ld,
+                             .exact = exact_value,
+                             .source = w};
 
         if (!image || cu->cuMemcpyDtoHAsync(image, (CUdeviceptr)(uintptr_t)place.base, bytes, NULL) ||
             cu->cuStreamSynchronize(NULL)) {
             free(image);
             return false;
         }
-        for (int64_t at = 0; at < rows * cols && worst->error < INFINITY; at++) {
-            double got = weft_element_get(d->dtype, image, (size_t)(at / cols * place.ld + at % cols));
-
-            if (isnan(got))
-                compare(w, r, at / cols, at % cols, got, false, worst);
-        }
-        for (int s = 0; s < SAMPLES / w->running && worst->error < INFINITY && rows > 0 && cols > 0; s++) {
-            x = x * 6364136223846793005u + 1442695040888963407u;
-            int64_t i = (int64_t)((x >> 33) % (uint64_t)rows), j = (int64_t)((x >> 13) % (uint64_t)cols);
-
-            compare(w, r, i, j, weft_element_get(d->dtype, image, (size_t)(i * place.ld + j)),
-                    r == 0 && s == 0, worst);
-        }
+        gpu_verdict_add(worst, &result, SAMPLES / w->running, 12345 + (uint64_t)r);
         free(image);
     }
     return true;
-}
-
-void gpu_data_tell(const gpu_data_verdict *worst)
-{
-    if (worst->error == INFINITY)
-        fprintf(stderr, "weft bench: rank %d did not get row %lld, column %lld of its D: it must be %g\n",
-                worst->rank, (long long)worst->row, (long long)worst->col, worst->expected);
-    else if (worst->error > worst->bound)
-        fprintf(stderr, "weft bench: rank %d has %g in row %lld, column %lld of its D, and it must be %g\n",
-                worst->rank, worst->got, (long long)worst->row, (long long)worst->col, worst->expected);
 }

@@ -5,12 +5,12 @@
  * weft's unfused schedule, several runs in the order of a stream at a time.
  */
 #include "bench_cuda.h"
-#include "bench_cuda_data.h"
+#include "bench_cuda_verdict.h"
 #include "bench_tp_data.h"
 
 #include "core/dtype.h"
 #include "plan/plan.h"
-#include "run/bound.h"
+#include "run/cuda/driver.h"
 #include "sets.h"
 
 #include <math.h>
@@ -130,39 +130,48 @@ static void product_close(gpu_product *product, bool owner)
 
 /* ---- checks ------------------------------------------------------------------------------------------ */
 
-/* Sets one element of this rank's D against the exact value; see gpu_data_verdict. */
-static void compare(const gpu_ranks *ranks, const gpu_product *product, int64_t row, int64_t col, double got,
-                    gpu_data_verdict *worst)
-{
-    const weft_problem *p = &product->problem;
-    double sum = 0, magnitude = 0, error, bound = 0;
-    char element[8];
+typedef struct exact_source {
+    const gpu_ranks *ranks;
+    const gpu_product *product;
+} exact_source;
 
-    for (int64_t k = 0; k < p->k; k++) {
+/* See gpu_result. */
+static double exact_value(const void *source, int rank, int64_t row, int64_t col, double *magnitude)
+{
+    const gpu_ranks *ranks = ((const exact_source *)source)->ranks;
+    const gpu_product *product = ((const exact_source *)source)->product;
+    double sum = 0;
+
+    (void)rank; /* the layout is that of this one */
+    *magnitude = 0;
+    for (int64_t k = 0; k < product->problem.k; k++) {
         double x = value_of(ranks, TP_A, product->layout.d.row0 + row, k, true) *
                    value_of(ranks, TP_B, k, product->layout.d.col0 + col, true);
 
         sum += x;
-        magnitude += fabs(x);
+        *magnitude += fabs(x);
     }
-    if (p->wire_dtype != WEFT_F32)
-        bound = weft_bound_gemm(p, weft_size(product->group), magnitude, sum);
-    weft_element_set(p->d_dtype, element, 0, sum);
-    sum = weft_element_get(p->d_dtype, element, 0);
-    error = isnan(got) ? INFINITY : fabs(got - sum);
-    if (error - bound > worst->error - worst->bound)
-        *worst = (gpu_data_verdict){error, bound, weft_rank(product->group), row, col, got, sum};
+    return sum;
 }
 
 /* One run on integers, D poisoned before it. 0, or 1 when it could not be made. */
-static int check(const gpu_ranks *ranks, const gpu_product *product, gpu_data_verdict *worst)
+static int check(const gpu_ranks *ranks, const gpu_product *product, gpu_verdict *worst)
 {
     tp_block d = product->layout.d;
     char *image = malloc(product->d_bytes + 1);
-    uint64_t x = ranks->seed | 1;
+    exact_source source = {ranks, product};
+    gpu_result result = {.problem = &product->problem,
+                         .world = weft_size(product->group),
+                         .rank = weft_rank(product->group),
+                         .image = image,
+                         .rows = d.rows,
+                         .cols = d.cols,
+                         .ld = d.cols,
+                         .exact = exact_value,
+                         .source = &source};
     int status = image == NULL || fill(ranks, product, true);
 
-    *worst = (gpu_data_verdict){0};
+    *worst = (gpu_verdict){0};
     if (!status) {
         memset(image, 0xff, product->d_bytes);
         if (weft_memcpy(product->group, product->operands.d, image, product->d_bytes) != WEFT_OK ||
@@ -171,23 +180,12 @@ static int check(const gpu_ranks *ranks, const gpu_product *product, gpu_data_ve
             weft_memcpy(product->group, image, product->operands.d, product->d_bytes) != WEFT_OK)
             status = fail(product, "a run");
     }
-    for (int64_t i = 0; i < d.rows * d.cols && !status && worst->error < INFINITY; i++) {
-        double got = weft_element_get(product->problem.d_dtype, image, (size_t)i);
-
-        if (isnan(got))
-            compare(ranks, product, i / d.cols, i % d.cols, got, worst);
+    if (!status) {
+        gpu_verdict_add(worst, &result, SAMPLES, ranks->seed);
+        if (ranks->context->options->eps > 0)
+            worst->bound = ranks->context->options->eps;
+        gpu_verdict_tell(worst);
     }
-    for (int s = 0; s < SAMPLES && !status && d.rows * d.cols > 0 && worst->error < INFINITY; s++) {
-        x = x * 6364136223846793005u + 1442695040888963407u;
-        int64_t at = (int64_t)((x >> 20) % (uint64_t)(d.rows * d.cols));
-
-        compare(ranks, product, at / d.cols, at % d.cols,
-                weft_element_get(product->problem.d_dtype, image, (size_t)at), worst);
-    }
-    if (!status && ranks->context->options->eps > 0)
-        worst->bound = ranks->context->options->eps;
-    if (!status)
-        gpu_data_tell(worst);
     free(image);
     return status;
 }
@@ -256,7 +254,7 @@ static int measure_shape(const gpu_ranks *ranks, const weft_problem *problem)
 {
     bench_context *context = ranks->context;
     gpu_product fused, unfused = {0}, local = {0};
-    gpu_data_verdict verdict = {0};
+    gpu_verdict verdict = {0};
     bench_contender times[3] = {{.name = "GEMM only", .argument = &local, .run = run_often},
                                 {.name = "unfused", .argument = &unfused, .run = run_often},
                                 {.name = "fused", .argument = &fused, .run = run_often}};
@@ -275,7 +273,7 @@ static int measure_shape(const gpu_ranks *ranks, const weft_problem *problem)
                  bench_measure(context, times, 3, CALLS, SECONDS_PER_SHAPE, weft_op_name(problem->op));
     }
     if (!status) {
-        double wrong = bench_max(context, verdict.error > verdict.bound);
+        double wrong = bench_max(context, !gpu_verdict_good(&verdict));
         double error = bench_max(context, verdict.error), bound = bench_max(context, verdict.bound);
 
         print_row(context, &fused, times, error, bound, wrong == 0);
