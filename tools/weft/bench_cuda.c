@@ -11,88 +11,18 @@
  */
 #include "bench_cuda.h"
 
-#include "report.h"
-
-#include <errno.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-const char *bench_read_link(void *target, const char *value)
-{
-    bench_link *link = target;
-    char *end;
-    double rate = strtod(value, &end);
-
-    if (end == value || rate <= 0 || strncmp(end, "GB/s,", 5) != 0)
-        return "a rate and a latency, such as 450GB/s,2us";
-    value = end + 5;
-    double latency = strtod(value, &end);
-    if (end == value || latency < 0 || strcmp(end, "us") != 0)
-        return "a rate and a latency, such as 450GB/s,2us";
-    *link = (bench_link){rate, latency * 1e3};
-    return NULL;
-}
-
-/* One line for what is not measured, NULL for what is. */
-static const char *refusal(const weft_options *o, const bench_link *link)
-{
-    const weft_problem *p = &o->problem;
-
-    if (!o->is_plan_op || p->op > WEFT_OP_GEMM_AS)
-        return "--backend cuda measures ag_gemm, gemm_rs, gemm_ar and gemm_as, not ";
-    if (p->beta != 0 || p->bias || p->act != WEFT_ACT_NONE || p->alpha != 1 || p->l != 1)
-        return "--backend cuda measures plain products: alpha 1, beta 0, no bias, act or batch, for ";
-    if (o->set && strcmp(o->set, "overlap") == 0)
-        return "--set overlap is for the cpu backend; the others may be used for ";
-    if (o->pack_given)
-        return "--pack is for the cpu backend: kernels on GPUs read B as it lies, for ";
-    if (link && p->op != WEFT_OP_AG_GEMM && p->op != WEFT_OP_GEMM_RS)
-        return "--link: ag_gemm and gemm_rs can run as one rank in the loop, not ";
-    if (link && p->op == WEFT_OP_GEMM_RS && (p->m % o->ranks || p->n % o->ranks))
-        return "--link: the ranks must divide m and n evenly for ";
-    return NULL;
-}
-
-bool bench_cuda_refuses(const weft_options *options, const bench_link *link, bool tells)
-{
-    const char *why = refusal(options, link);
-
-    if (why && tells)
-        options_error("bench", "%s%s", why, options->op_name);
-    return why;
-}
-
-#ifndef WEFT_HAVE_CUDA
-
-int bench_cuda_ready(void)
-{
-    return options_error(
-        "bench",
-        "--backend cuda: this build has no CUDA backend (it was made without nvcc, or with WEFT_CUDA=OFF)");
-}
-
-int bench_cuda(const weft_options *options, const bench_link *link)
-{
-    (void)options, (void)link;
-    return bench_cuda_ready();
-}
-
-int bench_cuda_ranks(bench_context *context)
-{
-    return context->rank ? 2 : bench_cuda_ready();
-}
-
-#else
-
-#include "core/dtype.h"
 #include "bench_cuda_baseline.h"
 #include "bench_cuda_data.h"
+#include "core/dtype.h"
 #include "draw.h"
+#include "report.h"
 #include "run/cuda/choose.h"
 #include "run/cuda/timeline.h"
 #include "run/cuda/world.h"
 #include "sets.h"
+
+#include <math.h>
+#include <stdlib.h>
 
 enum { ROUNDS = 7 };
 
@@ -116,6 +46,8 @@ const report_column bench_cuda_columns[] = {
 
 void bench_cuda_describe(report *r, const weft_problem *p, int world, const char *how)
 {
+    bool sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
+
     report_text(r, "op", "%s", weft_op_name(p->op));
     report_text(r, "backend", "cuda");
     report_text(r, "how", "%s", how);
@@ -125,6 +57,8 @@ void bench_cuda_describe(report *r, const weft_problem *p, int world, const char
     report_int(r, "k", p->k);
     report_int(r, "l", p->l);
     report_text(r, "dtype", "%s", weft_dtype_name(p->dtype));
+    if (sums)
+        report_text(r, "wire", "%s", weft_dtype_name(p->wire_dtype));
     report_text(r, "schedule", "%s", weft_schedule_name(p->op, p->schedule));
 }
 
@@ -307,6 +241,8 @@ static void print_row(gpu_bench *bench, const weft_problem *p, int world, conten
     report_real(r, "fused_over_gemm", fused.median / gemm.median);
     report_real(r, "hidden_pct", 100 * (unfused.median - fused.median) / (unfused.median - gemm.median));
     report_real(r, "link_gbs", link);
+    if (alone)
+        report_real(r, "link_asked_gbs", bench->link.bytes_per_ns);
     report_real(r, "max_err", verdict->error);
     report_real(r, "err_bound", verdict->bound);
     report_bool(r, "ok", gpu_verdict_good(verdict));
@@ -443,10 +379,13 @@ static int check_call(gpu_bench *bench, weft_problem *problem)
         return 2;
     if (weft_problem_resolve(&o->problem, (int)o->ranks, problem, &bench->error) != WEFT_OK)
         return options_error("bench", "%s", bench->error.text);
+    if (o->ranks > WEFT_CUDA_WORLD_MAX)
+        return options_error("bench", "--backend cuda: %d ranks on one GPU: there may be 1 to %d",
+                             (int)o->ranks, WEFT_CUDA_WORLD_MAX);
     weft_cuda_driver_widen();
     if (weft_cuda_device_open(0, &bench->device, &bench->error) != WEFT_OK)
         return options_error("bench", "--backend cuda: %s", bench->error.text);
-    return 0;
+    return bench_cuda_refuses_dtype(o) ? 2 : 0;
 }
 
 static int bench_schedules(gpu_bench *bench, const weft_problem *problem, int world)
@@ -472,6 +411,21 @@ static int bench_schedules(gpu_bench *bench, const weft_problem *problem, int wo
     return status;
 }
 
+static void heading(gpu_bench *bench, const weft_problem *p)
+{
+    const char *op = bench->options->op_name, *dtype = weft_dtype_name(p->dtype);
+
+    if (bench->link.bytes_per_ns > 0)
+        report_note(&bench->report,
+                    "%s of %s, one rank in the loop over an emulated link of %g GB/s and %g µs on %s", op,
+                    dtype, bench->link.bytes_per_ns, bench->link.latency_ns * 1e-3, bench->device.name);
+    else
+        report_note(&bench->report, "%s of %s, virtual ranks (not NVLink times) on %s", op, dtype,
+                    bench->device.name);
+    if (p->wire_dtype != WEFT_F32)
+        report_note(&bench->report, "sums travel as %s", weft_dtype_name(p->wire_dtype));
+}
+
 int bench_cuda(const weft_options *options, const bench_link *link)
 {
     gpu_bench bench = {.options = options, .link = *link};
@@ -490,10 +444,7 @@ int bench_cuda(const weft_options *options, const bench_link *link)
     cu->cuEventCreate(&bench.end, CU_EVENT_DEFAULT);
     cu->cuEventCreate(&bench.join, CU_EVENT_DISABLE_TIMING);
     report_open(&bench.report, stdout, options->json, bench_cuda_columns);
-    report_note(&bench.report, "%s of %s, %s on %s", options->op_name, weft_dtype_name(problem.dtype),
-                link->bytes_per_ns > 0 ? "one rank in the loop over an emulated link"
-                                       : "virtual ranks (not NVLink times)",
-                bench.device.name);
+    heading(&bench, &problem);
     if (!bench.has_peer)
         report_note(&bench.report, "no cuBLAS found here: GEMM only is left out, unfused is weft's own");
     for (int i = 0; i < count && status == 0; i++) {
@@ -506,5 +457,3 @@ int bench_cuda(const weft_options *options, const bench_link *link)
     weft_cuda_device_close(&bench.device);
     return status ? status : closed;
 }
-
-#endif

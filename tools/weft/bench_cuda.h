@@ -27,6 +27,9 @@ void bench_cuda_describe(report *r, const weft_problem *problem, int world, cons
  */
 bool bench_cuda_refuses(const weft_options *options, const bench_link *link, bool tells);
 
+/* The same for what GPUs do not multiply; asked once there is one, because its absence says more. */
+bool bench_cuda_refuses_dtype(const weft_options *options);
+
 /* 0, or 2 after a line on standard error where there is no GPU. */
 int bench_cuda_ready(void);
 

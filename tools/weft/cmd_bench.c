@@ -220,7 +220,8 @@ int cmd_bench(int argc, char **argv)
     if (options.cuda && !processes)
         return bench_cuda(&options, &link_choice);
     if (options.cuda)
-        return bench_cuda_refuses(&options, NULL, true) || bench_cuda_ready()
+        return bench_cuda_refuses(&options, NULL, true) || bench_cuda_ready() ||
+                       bench_cuda_refuses_dtype(&options)
                    ? 2
                    : bench_launch(&options, argc, argv, false);
     if (find_entry(options.op_name)->alone)
