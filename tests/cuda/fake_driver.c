@@ -1,6 +1,8 @@
 /* The fake GPU's driver calls. See fake_gpu.h. */
 #include "fake_gpu.h"
 
+#include "core/clock.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,14 +100,30 @@ static CUresult fake_total(size_t *bytes, CUdevice device)
     return CUDA_SUCCESS;
 }
 
+/* At once, in the calling thread. Broken, it comes and does not wait: always, or the first times. */
+static void fake_rehearse(const weft_cuda_rehearsal *r)
+{
+    if (!r->arrived)
+        return;
+    int64_t began = weft_clock_ns();
+    bool once = fake.broken && strcmp(fake.broken, "some meetings") == 0 && --fake.uses >= 0, met = false;
+    __atomic_fetch_add(r->arrived, 1, __ATOMIC_ACQ_REL); /* partner: the load below */
+    for (bool waits = !once && !breaks("all meetings"); waits && !met;
+         waits = weft_clock_ns() - began < (int64_t)r->deadline_ns)
+        met = __atomic_load_n(r->arrived, __ATOMIC_ACQUIRE) >= r->want;
+    *r->met = met;
+}
+
 static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction function, void **parameters,
                                    void **extra)
 {
     bool hopper = function != NULL; /* as fake_gpu() set it */
     (void)extra;
     BREAK(cuLaunchKernelEx);
-    if (function == (CUfunction)(uintptr_t)2) /* nothing but a frame */
+    if (function == (CUfunction)(uintptr_t)2) {
+        fake_rehearse(parameters[0]);
         return CUDA_SUCCESS;
+    }
     return fake_gpu_launch(parameters[0], config->gridDimX / (hopper ? 2 : 1), hopper, config->hStream)
                ? CUDA_SUCCESS
                : CUDA_ERROR_OUT_OF_MEMORY;
@@ -427,7 +445,7 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
     CUfunction *walkers = &device.walkers[0][0][0];
     for (size_t i = 0; i < sizeof(device.walkers) / sizeof(*walkers); i++)
         walkers[i] = (CUfunction)(uintptr_t)1;
-    device.stack = (CUfunction)(uintptr_t)2;
+    device.rehearse = (CUfunction)(uintptr_t)2;
     fake_gpu_seed(seed);
     return device;
 }

@@ -20,7 +20,8 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed);
 /* From now on weft_group_use_gpu finds fake GPUs 0 .. count - 1, each with that many crews. */
 void fake_gpu_install(int count, int crews, bool hopper);
 
-/* Makes the driver call of that name fail from its n-th use on with CUDA_ERROR_UNKNOWN; NULL ends it. */
+/* Makes the driver call of that name fail from its n-th use on with CUDA_ERROR_UNKNOWN; NULL ends it. "all
+ * meetings": kernels that are to meet before the first run do not; "some meetings": the first n do not. */
 void fake_gpu_break(const char *call, int uses);
 
 /* How many GEMM tasks went through tensor maps and how many copies through bulk lanes, since the last call.

@@ -266,6 +266,23 @@ static void test_broken(void)
     fake_gpu_break(NULL, 0);
 }
 
+/* Kernels that do not run together at first get other streams; when they never do, it is an error at once. */
+static void never_together(weft_group *group, void *argument)
+{
+    (void)argument;
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_ERR_TIMEOUT);
+    CHECK_HAS(weft_error(group), "do not run at the same time");
+}
+
+static void test_rehearsal(void)
+{
+    fake_gpu_break("some meetings", 4);
+    ranks_run(2, alone, NULL);
+    fake_gpu_break("all meetings", 1);
+    ranks_run(3, never_together, NULL);
+    fake_gpu_break(NULL, 0);
+}
+
 int main(void)
 {
     fake_gpu_install(1, 16, true);
@@ -283,5 +300,6 @@ int main(void)
     ranks_run(3, mixed_rank, NULL);
     ranks_run(3, missing_rank, NULL);
     test_broken();
+    test_rehearsal();
     return check_report("test_cuda_api");
 }

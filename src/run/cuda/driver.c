@@ -92,13 +92,12 @@ static weft_status count_crews(weft_cuda_device *device, weft_error_text *error)
     return WEFT_OK;
 }
 
-weft_status weft_cuda_rehearse(weft_cuda_device *device, CUstream stream, weft_error_text *error)
+weft_status weft_cuda_rehearse(weft_cuda_device *device, CUstream stream, weft_cuda_rehearsal rehearsal,
+                               weft_error_text *error)
 {
     const weft_cuda_driver *cu = device->cu;
     CUevent end;
-    void *nowhere = NULL;
-    uint32_t n = 1;
-    void *parameters[] = {&nowhere, &n};
+    void *parameters[] = {&rehearsal};
     CUlaunchConfig config = {.gridDimX = 1,
                              .gridDimY = 1,
                              .gridDimZ = 1,
@@ -108,7 +107,7 @@ weft_status weft_cuda_rehearse(weft_cuda_device *device, CUstream stream, weft_e
                              .hStream = stream};
     weft_status status;
     WEFT_CUDA_TRY(cuEventCreate(&end, CU_EVENT_DISABLE_TIMING));
-    status = weft_cuda_check(cu, cu->cuLaunchKernelEx(&config, device->stack, parameters, NULL),
+    status = weft_cuda_check(cu, cu->cuLaunchKernelEx(&config, device->rehearse, parameters, NULL),
                              "cuLaunchKernelEx", error);
     if (status == WEFT_OK)
         status = weft_cuda_check(cu, cu->cuEventRecord(end, stream), "cuEventRecord", error);
@@ -141,8 +140,9 @@ static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
     if (status == WEFT_OK)
         status = load_kernel(cu, device->modules[0], "weft_walk_any_f16", 0, &device->any[1], error);
     if (status == WEFT_OK)
-        status = load_kernel(cu, device->modules[0], "weft_stack", 0, &device->stack, error);
-    return status == WEFT_OK ? weft_cuda_rehearse(device, device->uploads, error) : status;
+        status = load_kernel(cu, device->modules[0], "weft_rehearse", 0, &device->rehearse, error);
+    return status == WEFT_OK ? weft_cuda_rehearse(device, device->uploads, (weft_cuda_rehearsal){0}, error)
+                             : status;
 }
 
 static weft_status load_hopper(weft_cuda_device *device, weft_error_text *error)

@@ -6,6 +6,7 @@
 #define WEFT_RUN_CUDA_DRIVER_H
 
 #include "core/status.h"
+#include "run/cuda/task.h"
 
 #include <cuda.h>
 #include <stdbool.h>
@@ -119,7 +120,7 @@ typedef struct weft_cuda_device {
     CUmodule modules[5];
     CUfunction any[2], walkers[2][2][4]; /* by dtype (bf16, f16); the latter for Hopper, also by width (256,
                                             224) and transposes (none, B, A, both) */
-    CUfunction stack;                    /* a kernel with a larger frame than any walker's */
+    CUfunction rehearse;
     bool hopper;
     int crews; /* crews of the walker that fit at once */
 } weft_cuda_device;
@@ -138,11 +139,12 @@ void weft_cuda_device_close(weft_cuda_device *device);
 
 /*
  * Does on a stream what runs do: launches a kernel and records an event behind it, and waits for both. What
- * the driver puts off until then, such as memory for events or a larger frame, may wait for every kernel of
- * the context: in a run also for one that waits for a peer's kernel, the very one that is being launched. So
- * this comes before the first run on a stream.
+ * the driver puts off until then, such as memory for events or for a larger frame, may wait for every kernel
+ * of the context: in a run also for one that waits for a peer's kernel, the very one that is being launched.
+ * So this comes before the first run on a stream.
  */
-weft_status weft_cuda_rehearse(weft_cuda_device *device, CUstream stream, weft_error_text *error);
+weft_status weft_cuda_rehearse(weft_cuda_device *device, CUstream stream, weft_cuda_rehearsal rehearsal,
+                               weft_error_text *error);
 
 enum { WEFT_CUDA_SHARED_BYTES = 231936, WEFT_CUDA_THREADS = 384 }; /* of a CTA of the Hopper walker */
 

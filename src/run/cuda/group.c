@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "group/pass.h"
 #include "run/cuda/attach.h"
+#include "run/cuda/prove.h"
 #include "symm/symm.h"
 
 #include <pthread.h>
@@ -281,66 +282,6 @@ static weft_status cuda_copy(weft_group *group, void *to, const void *from, size
 
 /* ---- attaching ------------------------------------------------------------------------------------ */
 
-/* Copies a word either way between a slot and pinned memory, under a deadline. */
-static weft_status move_word(weft_cuda_group *g, int rank, size_t at, uint64_t *word, bool out,
-                             int64_t limit_ns, weft_error_text *error)
-{
-    const weft_cuda_driver *cu = g->device->cu;
-    CUdeviceptr there = (CUdeviceptr)(uintptr_t)(weft_cuda_heap_slot(&g->heap, rank) + at);
-
-    *(uint64_t *)g->pinned = *word;
-    if (out)
-        WEFT_CUDA_TRY(cuMemcpyHtoDAsync(there, g->pinned, sizeof(*word), g->device->uploads));
-    else
-        WEFT_CUDA_TRY(cuMemcpyDtoHAsync(g->pinned, there, sizeof(*word), g->device->uploads));
-    weft_status status = weft_cuda_drain(g, g->device->uploads, limit_ns, error);
-    *word = *(uint64_t *)g->pinned;
-    return status;
-}
-
-static uint64_t proof_of(const weft_group *group, int from, int to)
-{
-    return group->world->segment.header->nonce + 1 + (uint64_t)from * (uint64_t)group->size + (uint64_t)to;
-}
-
-/*
- * That ranks can use each other's memory is shown, not assumed: each writes a word of its own into every
- * peer's slot, and when all have, reads them in its own, and each peer's word to itself in the peer's.
- */
-static weft_status prove(weft_group *group, size_t at)
-{
-    weft_cuda_group *g = weft_cuda_of(group);
-    weft_error_text *error = &group->error;
-    weft_status status = WEFT_OK;
-    int peer = 0;
-
-    for (; peer < group->size && status == WEFT_OK; peer++) {
-        uint64_t word = proof_of(group, group->rank, peer);
-
-        status = move_word(g, peer, at + (size_t)group->rank * 8, &word, true, group->progress_ns, error);
-    }
-    if (status != WEFT_OK) {
-        weft_error_text why = *error;
-        weft_error_set(error, status, "rank %d cannot write the GPU memory of rank %d: %.400s", group->rank,
-                       peer - 1, why.text);
-    }
-    status = weft_cuda_agree(group, WEFT_CALL_GPU, status);
-    for (peer = 0; peer < group->size && status == WEFT_OK; peer++) {
-        uint64_t here = 0, there = 0;
-
-        status = move_word(g, group->rank, at + (size_t)peer * 8, &here, false, group->progress_ns, error);
-        if (status == WEFT_OK)
-            status = move_word(g, peer, at + (size_t)peer * 8, &there, false, group->progress_ns, error);
-        if (status == WEFT_OK &&
-            (here != proof_of(group, peer, group->rank) || there != proof_of(group, peer, peer)))
-            status = weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                                    "the GPU memory of rank %d and of rank %d is not shared: a word written "
-                                    "by one did not reach the other",
-                                    group->rank, peer);
-    }
-    return weft_cuda_agree(group, WEFT_CALL_GPU, status);
-}
-
 typedef struct greeting {
     int32_t status, crews, adds;
     CUuuid uuid;
@@ -385,14 +326,16 @@ static weft_status describe(weft_cuda_group *g, greeting *mine, weft_error_text 
     WEFT_CUDA_TRY(cuDeviceGetUuid(&mine->uuid, g->device->device));
     WEFT_CUDA_TRY(cuDeviceTotalMem(&bytes, g->device->device));
     WEFT_CUDA_TRY(cuMemAllocHost(&g->pinned, WEFT_CUDA_PINNED_BYTES));
-    WEFT_CUDA_TRY(cuStreamCreate(&g->stream, CU_STREAM_NON_BLOCKING));
+    status = weft_cuda_stream_renew(g, error);
+    if (status != WEFT_OK)
+        return status;
     memset(g->pinned, 0, WEFT_CUDA_PINNED_BYTES);
     g->stop = (uint32_t *)((char *)g->pinned + WEFT_CUDA_PINNED_BYTES / 2);
+    g->met = g->stop + 32;
     mine->bytes = bytes;
     mine->grain = grain;
     mine->crews = g->device->crews;
-    status = weft_cuda_rehearse(g->device, g->stream, error);
-    return status == WEFT_OK ? see_atomics(g, &mine->adds, error) : status;
+    return see_atomics(g, &mine->adds, error);
 }
 
 /* Everybody's GPU: how much of the own one is this rank's, and what memory all can agree on. */
@@ -456,9 +399,14 @@ static weft_status build(weft_group *group, int index)
     }
     status = weft_cuda_agree(group, WEFT_CALL_GPU, status);
     if (status == WEFT_OK)
-        status = weft_cuda_alloc(group, (size_t)group->size * 8, 0, &proofs);
-    if (status == WEFT_OK)
-        status = prove(group, (size_t)((char *)proofs - weft_cuda_heap_slot(&g->heap, group->rank)));
+        status = weft_cuda_alloc(group, (size_t)(group->size + 1) * 8, 0, &proofs);
+    if (status == WEFT_OK) {
+        size_t at = (size_t)((char *)proofs - weft_cuda_heap_slot(&g->heap, group->rank));
+
+        status = weft_cuda_prove_memory(group, at);
+        if (status == WEFT_OK)
+            status = weft_cuda_prove_kernels(group, at + (size_t)group->size * 8);
+    }
     weft_cuda_pop(g);
     return status;
 }

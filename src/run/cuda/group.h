@@ -27,6 +27,7 @@ typedef struct weft_cuda_group {
     CUstream stream;  /* the rank's own */
     void *pinned;     /* host memory of WEFT_CUDA_PINNED_BYTES, for words that are copied */
     uint32_t *stop;   /* in it: the word that kernels which wait look at */
+    uint32_t *met;    /* and where a rehearsal says how it went */
     struct weft_gpu_plan *plans;
     uint32_t plans_made;
 } weft_cuda_group;

@@ -89,6 +89,13 @@ typedef struct weft_cuda_control {
     weft_cuda_record record;
 } weft_cuda_control;
 
+/* A meeting of the ranks' kernels before the first run, or none. */
+typedef struct weft_cuda_rehearsal {
+    uint64_t *arrived; /* a word that every rank's kernel adds one to; NULL: no meeting */
+    uint64_t want, deadline_ns;
+    uint32_t *met; /* host memory: 1 when all came in time, else 0 */
+} weft_cuda_rehearsal;
+
 enum { WEFT_CUDA_CREWS_MAX = 160 };
 enum { WEFT_CUDA_OTHER_MEETING = 1 << 30 }; /* plan_task of a record: a peer entered with other operands */
 

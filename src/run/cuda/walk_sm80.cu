@@ -175,12 +175,23 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     walk<false>(g);
 }
 
-/* For weft_cuda_rehearse: nothing but a frame that is larger than that of any walker. */
-extern "C" __global__ void weft_stack(uint32_t *out, uint32_t n)
+/*
+ * For weft_cuda_rehearse. Its frame is larger than that of any walker. Where there is a word to meet at, one
+ * thread counts itself there and waits for the others; partner: the same lines in the peers' kernels.
+ */
+extern "C" __global__ void weft_rehearse(weft_cuda_rehearsal r)
 {
     volatile uint32_t words[128];
     for (uint32_t i = 0; i < 128; i++)
-        words[i] = n + i;
-    if (out)
-        *out = words[n % 128];
+        words[i] = i;
+    if (!r.arrived || threadIdx.x)
+        return;
+    uint64_t began = now_ns();
+    bool met;
+    add_release(r.arrived);
+    do
+        met = (int64_t)(load_acquire(r.arrived) - r.want) >= 0;
+    while (!met && now_ns() - began < r.deadline_ns);
+    *r.met = words[met];
+    __threadfence_system();
 }
