@@ -154,7 +154,7 @@ typedef enum weft_op {
 } weft_op;
 
 typedef enum weft_schedule {
-    WEFT_SCHEDULE_AUTO = 0, /* the fastest by the simulator on this machine's description */
+    WEFT_SCHEDULE_AUTO = 0, /* the fastest by simulation once `weft calibrate` has run, else by a rule */
     WEFT_SCHEDULE_UNFUSED,  /* collective, then GEMM; or GEMM, then collective */
     WEFT_SCHEDULE_DIRECT,   /* read a peer's operand in place; push partial tiles to their owner */
     WEFT_SCHEDULE_ALLGATHER_ROTATING_A,
@@ -220,6 +220,10 @@ typedef struct weft_problem {
     int64_t raster;  /* tiles of the divided extent that are walked side by side; 0 = 1 */
     int sums_stay; /* gemm_rs, rotating C: sums stay at their owner and ranks add to them; 0 = they travel */
 } weft_problem;
+
+/* Fills every field with its default: float32, l = 1, alpha = 1, schedule AUTO, layout and tiles chosen by
+ * weft. */
+WEFT_API void weft_problem_init(weft_problem *problem, weft_op op);
 
 /* ---- mixture of experts --------------------------------------------------------------------------- */
 
@@ -371,9 +375,6 @@ WEFT_API void weft_moe_ffn_free(weft_moe_ffn *ffn);
 
 /* The experts that live on this rank: their number, and their global ids, ascending. */
 WEFT_API int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert);
-/* Fills every field with its default: float32, l = 1, alpha = 1, schedule AUTO, layout and tiles chosen by
- * weft. */
-WEFT_API void weft_problem_init(weft_problem *problem, weft_op op);
 
 /* ---- plans and runs ------------------------------------------------------------------------------- */
 
@@ -440,10 +441,11 @@ WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
 
 /*
  * Collective. Plans are kept by problem in the group, so that a call costs no more than a run. `problem` may
- * leave its op open; the function sets it. ag_gemm  A rows part r, B columns part r  ->  D = A B, columns (or
- * with GATHER_B rows) part r gemm_rs  A columns part r, B rows part r  ->  the sum over ranks, rows (or with
- * SCATTER_COLS columns) part r gemm_ar  A columns part r, B rows part r  ->  the sum over ranks, whole, on
- * every rank gemm_as  A whole, B columns part r        ->  D = A B, whole, on every rank
+ * leave its op open; the function sets it. What rank r holds, and what it gets:
+ * - ag_gemm: A rows part r, B columns part r; D = A B, columns (with GATHER_B rows) part r.
+ * - gemm_rs: A columns part r, B rows part r; the sum over ranks, rows (with SCATTER_COLS columns) part r.
+ * - gemm_ar: A columns part r, B rows part r; the sum over ranks, whole, on every rank.
+ * - gemm_as: A whole, B columns part r; D = A B, whole, on every rank.
  */
 WEFT_API weft_status weft_ag_gemm(weft_group *group, const weft_problem *problem,
                                   const weft_operands *operands);

@@ -36,6 +36,8 @@ typedef enum weft_call {
     WEFT_CALL_GPU,
 } weft_call;
 
+const char *weft_call_name(unsigned call);
+
 typedef struct weft_poison {
     _Alignas(
         WEFT_LINE_BYTES) _Atomic uint32_t state; /* 0 none, 1 being written, 2 written (release/acquire) */

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-static const char *call_name(unsigned call)
+const char *weft_call_name(unsigned call)
 {
     switch (call) {
     case WEFT_CALL_BARRIER:
@@ -42,13 +42,13 @@ static weft_status fail_call(weft_group *group, weft_call call, int peer, unsign
     return weft_group_poison(
         group, WEFT_ERR_MISMATCH,
         "the ranks made different calls: rank %d %s, rank %d %s (collective call %llu of the group)",
-        first ? group->rank : peer, call_name(first ? call : theirs), first ? peer : group->rank,
-        call_name(first ? theirs : call), (unsigned long long)group->sync);
+        first ? group->rank : peer, weft_call_name(first ? call : theirs), first ? peer : group->rank,
+        weft_call_name(first ? theirs : call), (unsigned long long)group->sync);
 }
 
 weft_status weft_group_sync(weft_group *group, weft_call call)
 {
-    weft_wait_note note = {.op = call_name(call), .task = -1, .kind = WEFT_WAIT_ENTER};
+    weft_wait_note note = {.op = weft_call_name(call), .task = -1, .kind = WEFT_WAIT_ENTER};
     uint64_t word, distance = 1;
     weft_status status = weft_group_check(group);
 

@@ -17,6 +17,7 @@ enum {
     SLEEP_FIRST_NS = 50000,     /* sleeps without a futex double from this to … */
     SLEEP_POLL_MAX_NS = 500000, /* … this */
     LIVENESS_NS = 5000000,
+    ELSEWHERE_LOOKS = 8, /* a condition may look for its reasons to end only now and then */
 };
 
 typedef struct waiter {
@@ -28,6 +29,7 @@ typedef struct waiter {
     void *argument;
     int64_t start;
     int64_t next_liveness;
+    int elsewhere; /* looks in a row that found the peer in another call */
 } waiter;
 
 static bool satisfied(const waiter *wait)
@@ -113,6 +115,34 @@ static weft_status fail_late(const waiter *wait, int64_t waited_ns)
                              (double)waited_ns * 1e-9, what, who);
 }
 
+/*
+ * Whether the peer, for whom we wait to enter this call, waits for us in a sync that we have not begun: then
+ * nobody will ever come. What it did before that sync is visible to whoever sees it there.
+ */
+static bool is_elsewhere(const waiter *wait)
+{
+    const weft_group *group = wait->group;
+    int peer = wait->note->peer;
+
+    if (wait->note->kind != WEFT_WAIT_ENTER || peer < 0 || peer == group->rank)
+        return false;
+    /* Partner: the stores in weft_group_sync. */
+    return weft_signal_load(&group->seats[peer].control->arrived) >> 16 > group->sync && !satisfied(wait);
+}
+
+static weft_status fail_elsewhere(const waiter *wait)
+{
+    const weft_group *group = wait->group;
+    int peer = wait->note->peer;
+    unsigned theirs = weft_signal_load(&group->seats[peer].control->arrived) & 0xff;
+    char what[160];
+
+    describe(wait, what, sizeof(what));
+    return weft_group_poison(wait->group, WEFT_ERR_MISMATCH,
+                             "the ranks made different calls: rank %d waited%s, but rank %d is in %s",
+                             group->rank, what, peer, weft_call_name(theirs));
+}
+
 /* The looks that are not for every turn: poison, then the dead and the gone, then the deadline. A rank that
  * was stopped itself finds the poison before it looks at the clock. */
 static weft_status look_around(waiter *wait, int64_t now)
@@ -133,6 +163,9 @@ static weft_status look_around(waiter *wait, int64_t now)
         if (wait->note->peer >= 0 && wait->note->peer != group->rank &&
             weft_group_absent(group, wait->note->peer) && !satisfied(wait))
             return fail_absent(wait);
+        wait->elsewhere = is_elsewhere(wait) ? wait->elsewhere + 1 : 0;
+        if (wait->elsewhere == ELSEWHERE_LOOKS)
+            return fail_elsewhere(wait);
     }
     if (now - wait->start >= limit && !satisfied(wait))
         return fail_late(wait, now - wait->start);

@@ -2,11 +2,12 @@
  * All-gather + GEMM. Rank r holds rows part r of A and columns part r of B.
  *   gather a: D[m x part r of n], A travels.    gather b: D[part r of m x n], B travels.
  *
- *   direct      tasks read the peer's operand in place; where B is packed in the run, it is packed straight
- *               from the peer's memory
- *   rotating    copy lanes fetch the peers' shards piece by piece, and a task starts when its piece is there;
- *               with many copiers they fetch every piece together, in chunks of k, and a tile goes on with
- * its sum as the chunks come unfused     everything is fetched first, then multiplied
+ * - direct: tasks read the peer's operand in place; where B is packed in the run, it is packed straight from
+ *   the peer's memory.
+ * - rotating: copy lanes fetch the peers' shards piece by piece, and a task starts when its piece is there;
+ *   with many copiers they fetch every piece together, in chunks of k, and a tile goes on with its sum as the
+ *   chunks come.
+ * - unfused: everything is fetched first, then multiplied.
  *
  * The own shard comes first, then the peers' in rotation. No sum crosses ranks: the order of every sum is
  * that of the local GEMM.

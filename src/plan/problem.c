@@ -106,20 +106,19 @@ static weft_status check_tiles(double tiles, weft_error_text *error)
                           tiles, most);
 }
 
-static weft_status check_extents(const weft_problem *p, int world, weft_error_text *error)
+static weft_status check_extents(const weft_problem *p, weft_error_text *error)
 {
     if (!weft_extents_fit(p->m, p->n, p->l) || !weft_extents_fit(p->m, p->k, p->l) ||
         !weft_extents_fit(p->k, p->n, p->l))
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "m = %lld, n = %lld, k = %lld, l = %lld: a matrix has at most 2^46 elements",
                               (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->l);
-    if (p->copiers && pieces(p->k, p->chunk_k) * world > 1 << 20)
-        return weft_error_set(error, WEFT_ERR_ARGUMENT, "chunks of %lld cut k = %lld into too many",
-                              (long long)p->chunk_k, (long long)p->k);
-    return check_tiles(pieces(p->m, p->tile_m) * pieces(p->n, p->tile_n) * (double)p->l, error);
+    return check_tiles(pieces(p->m, p->tile_m) * pieces(p->n, p->tile_n) * (double)p->l *
+                           (p->copiers ? pieces(p->k, p->chunk_k) : 1),
+                       error);
 }
 
-static weft_status resolve_gemm(weft_problem *problem, int world, weft_error_text *error)
+static weft_status resolve_gemm(weft_problem *problem, weft_error_text *error)
 {
     weft_dtype accumulator;
 
@@ -132,7 +131,7 @@ static weft_status resolve_gemm(weft_problem *problem, int world, weft_error_tex
     if (problem->l < 0)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "batch l = %lld must be at least 1",
                               (long long)problem->l);
-    if (check_extents(problem, world, error) != WEFT_OK)
+    if (check_extents(problem, error) != WEFT_OK)
         return error->status;
     if (problem->dtype != WEFT_F32 && problem->dtype != WEFT_F16 && problem->dtype != WEFT_BF16 &&
         problem->dtype != WEFT_I8)
@@ -227,8 +226,8 @@ weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_pr
     if (status == WEFT_OK)
         status = check_schedule(&result, error);
     if (status == WEFT_OK)
-        status = is_gemm(result.op) ? resolve_gemm(&result, world, error)
-                                    : resolve_collective(&result, world, error);
+        status =
+            is_gemm(result.op) ? resolve_gemm(&result, error) : resolve_collective(&result, world, error);
     if (status == WEFT_OK && result.layout == WEFT_LAYOUT_GATHER_B && result.b_form == WEFT_B_PREPACKED &&
         result.schedule != WEFT_SCHEDULE_DIRECT && result.schedule != WEFT_SCHEDULE_AUTO)
         status = weft_error_set(error, WEFT_ERR_ARGUMENT,

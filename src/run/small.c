@@ -3,10 +3,9 @@
  * number in the slot (acquire) and read the payload from there. Every rank waits for every other, whatever
  * the operation.
  *
- * Slots alternate. Slot j of a rank is written again for small collective j + 2; by then the rank has
- * finished j
- * + 1, so every peer has begun j + 1 and is through with j. Other calls in between change nothing, because
- * small collectives are counted apart.
+ * Slots alternate. The slot of small collective j is written again for number j + 2; by then the rank has
+ * finished number j + 1, so every peer has begun that one and is through with j. Other calls in between
+ * change nothing, because small collectives are counted apart.
  *
  * A slot also shows the hash of what was asked. Ranks that ask for different small collectives see it there;
  * a rank that waits in vain looks at the records, in which every call is announced.
@@ -119,7 +118,7 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
     weft_executor_begin(x, WEFT_CALLED_SMALL, hash, p);
     weft_executor_publish(x);
     own->hash = hash;
-    if (p->op != WEFT_OP_BROADCAST || x->rank == p->root)
+    if (p->count && (p->op != WEFT_OP_BROADCAST || x->rank == p->root))
         memcpy(own->payload, send, (size_t)(p->count * send_shares(x, p->op)) * weft_dtype_size(p->dtype));
     /* Partner: arrived on the peers. */
     weft_signal_store(&own->sequence, x->sequence);
@@ -130,7 +129,8 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
         return weft_group_check(x->group) == WEFT_OK ? weft_executor_resync(x, false) : status;
     if (__builtin_expect(weft_run_before_task != NULL, 0))
         weft_run_before_task(x->rank, 0);
-    finish(x, p, recv);
+    if (p->count) /* buffers of nothing may be NULL */
+        finish(x, p, recv);
     x->small_count++;
     return WEFT_OK;
 }

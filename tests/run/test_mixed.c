@@ -1,0 +1,74 @@
+/* Ranks that make different kinds of calls find out; they do not wait for each other until the deadline. */
+#include "support/check.h"
+#include "support/ranks.h"
+
+enum { SMALL = 8, LARGE = 1 << 16 };
+
+typedef enum call { BARRIER, SMALL_REDUCE, LARGE_REDUCE, PLAN, DISPATCH } call;
+
+typedef struct mix {
+    call of[3]; /* by rank */
+} mix;
+
+static weft_status make_call(weft_group *group, call which, weft_moe *moe)
+{
+    static float from[LARGE];
+    float *to = malloc(sizeof(*to) * LARGE);
+    weft_problem problem;
+    weft_plan *plan = NULL;
+    weft_moe_input input = {0};
+    weft_status status = WEFT_OK;
+
+    switch (which) {
+    case BARRIER:
+        status = weft_barrier(group);
+        break;
+    case SMALL_REDUCE:
+    case LARGE_REDUCE:
+        status = weft_all_reduce(group, from, to, which == SMALL_REDUCE ? SMALL : LARGE, WEFT_F32, WEFT_SUM);
+        break;
+    case PLAN:
+        weft_problem_init(&problem, WEFT_OP_AG_GEMM);
+        problem.m = problem.n = problem.k = 64;
+        status = weft_plan_create(group, &problem, &plan);
+        break;
+    case DISPATCH:
+        status = weft_moe_dispatch(moe, 0, &input, NULL);
+        break;
+    }
+    free(to);
+    return status;
+}
+
+static void body(weft_group *group, void *argument)
+{
+    const mix *m = argument;
+    weft_moe_config config;
+    weft_moe *moe = NULL;
+
+    weft_moe_config_init(&config);
+    config.experts = config.topk = 2;
+    config.hidden = config.tokens = 8;
+    CHECK_INT(weft_moe_create(group, &config, &moe), WEFT_OK);
+    CHECK_INT(make_call(group, SMALL_REDUCE, moe), WEFT_OK);
+    CHECK_INT(make_call(group, m->of[weft_rank(group)], moe), WEFT_ERR_MISMATCH);
+    CHECK_HAS(weft_error(group), "different calls");
+    CHECK_INT(weft_barrier(group), WEFT_ERR_MISMATCH);
+    weft_moe_free(moe);
+}
+
+int main(void)
+{
+    static mix mixes[] = {{{SMALL_REDUCE, BARRIER, BARRIER}},
+                          {{BARRIER, SMALL_REDUCE, SMALL_REDUCE}},
+                          {{LARGE_REDUCE, BARRIER, BARRIER}},
+                          {{BARRIER, LARGE_REDUCE, LARGE_REDUCE}},
+                          {{BARRIER, PLAN, PLAN}},
+                          {{PLAN, BARRIER, PLAN}},
+                          {{DISPATCH, BARRIER, DISPATCH}},
+                          {{BARRIER, DISPATCH, DISPATCH}}};
+
+    for (size_t i = 0; i < sizeof(mixes) / sizeof(mixes[0]); i++)
+        ranks_run(3, body, &mixes[i]);
+    return check_report("test_run_mixed");
+}
