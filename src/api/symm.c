@@ -17,7 +17,7 @@ weft_status weft_alloc(weft_group *group, size_t bytes, size_t alignment, void *
     if (!pointer)
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_alloc: pointer is NULL");
     return group->gpu ? group->gpu->calls->alloc(group, bytes, alignment, pointer)
-                      : weft_symm_alloc(group, bytes, alignment, pointer);
+                      : weft_symm_alloc_staggered(group, bytes, alignment, pointer);
 }
 
 weft_status weft_free(weft_group *group, void *pointer)
@@ -51,5 +51,5 @@ void *weft_peer(const weft_group *group, const void *pointer, int rank)
         return group->gpu->calls->peer(group, pointer, rank);
     if (!weft_symm_contains(group, pointer, 1))
         return NULL;
-    return weft_symm_peer(group, pointer, rank);
+    return weft_symm_reach(group, pointer, rank);
 }

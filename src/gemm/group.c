@@ -100,8 +100,12 @@ void weft_job_store(const weft_gemm_tile *tile, int64_t i0, int64_t rows, int64_
 /* Pieces of at most a micro-tile's row, mostly of a few words. */
 static inline void copy_piece(char *to, const char *from, int64_t bytes)
 {
-    for (; bytes >= 8; bytes -= 8, to += 8, from += 8)
+    for (; bytes >= 16; bytes -= 16, to += 16, from += 16)
+        memcpy(to, from, 16);
+    if (bytes >= 8) {
         memcpy(to, from, 8);
+        bytes -= 8, to += 8, from += 8;
+    }
     for (; bytes > 0; bytes -= 2, to += 2, from += 2)
         memcpy(to, from, 2);
 }

@@ -97,7 +97,7 @@ struct weft_group {
     uint64_t sync; /* how many syncs this rank has begun */
     weft_world *world;
     weft_seat *seats;               /* by group rank */
-    struct weft_heap *heap;         /* owned by src/symm */
+    struct weft_heap *heaps[2];     /* owned by src/symm */
     struct weft_executor *executor; /* owned by src/run */
     struct weft_gpu *gpu;           /* NULL, or where the group's memory and plans are; owned by src/run */
     atomic_flag writing;            /* the poison into `error` */

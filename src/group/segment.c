@@ -108,7 +108,8 @@ static weft_status lay_out(int size, weft_segment_header *header, weft_error_tex
     header->windows = WINDOWS;
     header->header_bytes =
         round_up(sizeof(*header) + sizeof(weft_rank_entry) * (size_t)size, WEFT_HUGE_BYTES);
-    header->window_stride = header->heap_bytes + WEFT_HUGE_BYTES;
+    /* Two heaps, each large enough for all that the rank may have. */
+    header->window_stride = 2 * (header->heap_bytes + WEFT_HUGE_BYTES) + WEFT_HUGE_BYTES;
     if (__builtin_mul_overflow(header->window_stride, (uint64_t)WINDOWS, &header->stride) ||
         __builtin_mul_overflow(header->stride, (uint64_t)size, &header->total_bytes) ||
         header->total_bytes > INT64_MAX / 2)

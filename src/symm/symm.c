@@ -11,7 +11,12 @@
 
 /* Blocks from this size are given back to the system when freed and come back as fresh pages; smaller ones
  * are kept and cleared. */
-enum { FRESH_BYTES = 4 << 20, HUGE_FROM_BYTES = 256 << 10 };
+enum {
+    FRESH_BYTES = 4 << 20,
+    FRESH_UNIT = 64 << 10, /* whole pages of every system */
+    HUGE_FROM_BYTES = 256 << 10,
+    STAGGER_FROM_BYTES = 64 << 10,
+};
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -20,30 +25,70 @@ enum { FRESH_BYTES = 4 << 20, HUGE_FROM_BYTES = 256 << 10 };
 #define MADV_COLLAPSE 25
 #endif
 
-static char *heap_base(const weft_group *group)
+/* A block of one of the two heaps of a group. */
+typedef struct block {
+    int zone; /* 1: staggered */
+    uint64_t offset, bytes;
+} block;
+
+static uint64_t zone_bytes(const weft_segment *segment)
 {
-    return (char *)group->seats[group->rank].control + WEFT_HUGE_BYTES;
+    return (segment->header->window_stride - WEFT_HUGE_BYTES) / 2;
 }
 
-static uint64_t heap_bytes(const weft_group *group)
+/* Nine and sixteen have no common divisor: sixteen ranks in a row have sixteen different places. */
+static uint64_t stagger(const weft_group *group, int rank)
 {
-    return group->world->segment.header->window_stride - WEFT_HUGE_BYTES;
+    return (uint64_t)group->seats[rank].world_rank * 9 % (WEFT_STAGGER_BYTES / WEFT_STAGGER_UNIT) *
+           WEFT_STAGGER_UNIT;
+}
+
+static char *zone_base(const weft_group *group, int zone)
+{
+    return (char *)group->seats[group->rank].control + WEFT_HUGE_BYTES +
+           (uint64_t)zone * zone_bytes(&group->world->segment);
+}
+
+static char *block_begin(const weft_group *group, const block *b)
+{
+    return zone_base(group, b->zone) + b->offset;
+}
+
+static char *block_pointer(const weft_group *group, const block *b)
+{
+    return block_begin(group, b) + (b->zone ? stagger(group, group->rank) : 0);
+}
+
+/* The block that a pointer is the beginning of; without one there, of 0 bytes. */
+static block block_of(const weft_group *group, const char *pointer)
+{
+    block b = {.zone = pointer >= zone_base(group, 1)};
+
+    b.offset = (uint64_t)(pointer - block_pointer(group, &b));
+    b.bytes = group->heaps[b.zone] ? weft_heap_size(group->heaps[b.zone], b.offset) : 0;
+    return b;
 }
 
 static bool attach(weft_group *group)
 {
-    if (!group->heap)
-        group->heap = weft_heap_create(heap_bytes(group));
-    return group->heap != NULL;
+    for (int zone = 0; zone < 2; zone++) {
+        if (!group->heaps[zone])
+            group->heaps[zone] = weft_heap_create(zone_bytes(&group->world->segment));
+        if (!group->heaps[zone])
+            return false;
+    }
+    return true;
 }
 
 void weft_symm_detach(weft_group *group)
 {
-    if (!group->heap)
-        return;
-    weft_group_member(group)->heap_used -= weft_heap_used(group->heap);
-    weft_heap_destroy(group->heap);
-    group->heap = NULL;
+    for (int zone = 0; zone < 2; zone++) {
+        if (!group->heaps[zone])
+            continue;
+        weft_group_member(group)->heap_used -= weft_heap_used(group->heaps[zone]);
+        weft_heap_destroy(group->heaps[zone]);
+        group->heaps[zone] = NULL;
+    }
 }
 
 void weft_symm_usage(const weft_group *group, uint64_t *budget, uint64_t *used)
@@ -73,15 +118,17 @@ static bool touch(char *memory, uint64_t bytes)
     return true;
 }
 
-/* Puts present memory on huge pages, those that it shares with its neighbours too: all of them are this
- * rank's. Shared memory gets none by itself on most systems; made of pages that are there, it does. An
- * unheeded wish is no error. */
+/* Puts present memory on huge pages, those that it shares with its neighbours too (all of them are this
+ * rank's), unless it has little of the last one. Shared memory gets none by itself on most systems; made of
+ * pages that are there, it does. An unheeded wish is no error. */
 static void collapse(char *memory, uint64_t bytes)
 {
     uintptr_t first = (uintptr_t)memory / WEFT_HUGE_BYTES * WEFT_HUGE_BYTES;
-    uintptr_t end = ((uintptr_t)memory + bytes + WEFT_HUGE_BYTES - 1) / WEFT_HUGE_BYTES * WEFT_HUGE_BYTES;
+    uintptr_t end =
+        ((uintptr_t)memory + bytes + WEFT_HUGE_BYTES - HUGE_FROM_BYTES) / WEFT_HUGE_BYTES * WEFT_HUGE_BYTES;
 
-    madvise((void *)first, end - first, MADV_COLLAPSE);
+    if (end > first)
+        madvise((void *)first, end - first, MADV_COLLAPSE);
 }
 
 /* Makes the block zero and present. False when the system has no memory for it. */
@@ -105,14 +152,16 @@ static bool prepare(weft_group *group, char *memory, uint64_t bytes, bool touche
     return true;
 }
 
-/* Large blocks cover whole huge pages, so that they can be given back without touching a neighbour. */
+/* Large blocks begin with a huge page and cover whole pages, so that they can be given back without touching
+ * a neighbour. */
 static void shape(uint64_t *bytes, uint64_t *alignment)
 {
-    uint64_t unit = *bytes >= FRESH_BYTES ? WEFT_HUGE_BYTES : WEFT_HEAP_UNIT;
+    uint64_t unit = *bytes >= FRESH_BYTES ? FRESH_UNIT : WEFT_HEAP_UNIT;
+    uint64_t least = *bytes >= FRESH_BYTES ? WEFT_HUGE_BYTES : WEFT_HEAP_UNIT;
 
     *bytes = *bytes ? (*bytes + unit - 1) / unit * unit : unit;
-    if (*alignment < unit)
-        *alignment = unit;
+    if (*alignment < least)
+        *alignment = least;
 }
 
 weft_status weft_symm_admit(weft_group *group, uint64_t shaped_bytes)
@@ -172,13 +221,37 @@ static weft_status confirm(weft_group *group, uint64_t bytes, bool taken, bool r
     return status;
 }
 
-static weft_status allocate(weft_group *group, size_t bytes, size_t alignment, bool touched, void **pointer)
+/* The same on all ranks, because their heaps are. A block that the staggered heap has no room for goes to the
+ * other. */
+static bool take(weft_group *group, uint64_t bytes, uint64_t alignment, bool staggered, block *b)
+{
+    uint64_t left = UINT64_MAX;
+
+    for (int rank = 0; rank < group->size; rank++) {
+        const weft_symm_request *request = weft_group_board(group, rank);
+
+        left = request->left < left ? request->left : left;
+    }
+    for (b->zone = staggered; attach(group) && b->zone >= 0; b->zone--) {
+        uint64_t aligned = alignment;
+
+        b->bytes = bytes + (b->zone ? WEFT_STAGGER_BYTES : 0);
+        shape(&b->bytes, &aligned);
+        if (b->bytes <= left && weft_heap_take(group->heaps[b->zone], b->bytes, aligned, &b->offset))
+            return true;
+    }
+    return false;
+}
+
+static weft_status allocate(weft_group *group, size_t bytes, size_t alignment, bool touched, bool staggered,
+                            void **pointer)
 {
     weft_member *member = weft_group_member(group);
     weft_symm_request request = {.bytes = bytes, .alignment = alignment};
-    uint64_t shaped_bytes = bytes, shaped_alignment = alignment, offset = 0;
+    uint64_t shaped_bytes = bytes, shaped_alignment = alignment;
     bool taken, ready = false;
     weft_status status;
+    block b;
 
     request.left = group->world->segment.header->heap_bytes - member->heap_used;
     status = weft_group_exchange(group, WEFT_CALL_ALLOC, &request, sizeof(request));
@@ -190,35 +263,53 @@ static weft_status allocate(weft_group *group, size_t bytes, size_t alignment, b
     if (status != WEFT_OK)
         return status;
 
-    taken = attach(group) && weft_heap_take(group->heap, shaped_bytes, shaped_alignment, &offset);
+    taken = take(group, bytes, alignment, staggered, &b);
     if (taken)
-        ready = prepare(group, heap_base(group) + offset, shaped_bytes, touched);
+        ready = prepare(group, block_begin(group, &b), b.bytes, touched);
     status = confirm(group, bytes, taken, ready);
     if (status != WEFT_OK) {
         if (taken)
-            weft_heap_give(group->heap, offset);
+            weft_heap_give(group->heaps[b.zone], b.offset);
         return status;
     }
-    member->heap_used += shaped_bytes;
-    *pointer = heap_base(group) + offset;
+    member->heap_used += b.bytes;
+    *pointer = block_pointer(group, &b);
     return WEFT_OK;
 }
 
 weft_status weft_symm_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer)
 {
-    return allocate(group, bytes, alignment, true, pointer);
+    return allocate(group, bytes, alignment, true, false, pointer);
+}
+
+weft_status weft_symm_alloc_staggered(weft_group *group, size_t bytes, size_t alignment, void **pointer)
+{
+    return allocate(group, bytes, alignment, true,
+                    bytes >= STAGGER_FROM_BYTES && alignment <= WEFT_STAGGER_UNIT, pointer);
 }
 
 weft_status weft_symm_reserve(weft_group *group, size_t bytes, size_t alignment, void **pointer)
 {
-    return allocate(group, bytes, alignment, false, pointer);
+    return allocate(group, bytes, alignment, false, false, pointer);
+}
+
+void *weft_symm_reach(const weft_group *group, const void *pointer, int rank)
+{
+    const weft_segment *segment = &group->world->segment;
+    const char *slot = weft_segment_window(segment, group->seats[group->rank].world_rank, 0);
+    uint64_t at = (uint64_t)((const char *)pointer - slot) % segment->header->window_stride;
+    char *there = weft_symm_peer(group, pointer, rank);
+
+    if (at >= WEFT_HUGE_BYTES + zone_bytes(segment))
+        there += (ptrdiff_t)stagger(group, rank) - (ptrdiff_t)stagger(group, group->rank);
+    return there;
 }
 
 weft_status weft_symm_free(weft_group *group, void *pointer)
 {
-    uint64_t offset = (uint64_t)((char *)pointer - heap_base(group));
-    uint64_t bytes = group->heap ? weft_heap_size(group->heap, offset) : 0;
-    weft_status status = weft_group_exchange(group, WEFT_CALL_FREE, &offset, sizeof(offset));
+    block b = block_of(group, pointer);
+    uint64_t place = b.offset + (uint64_t)b.zone * zone_bytes(&group->world->segment);
+    weft_status status = weft_group_exchange(group, WEFT_CALL_FREE, &place, sizeof(place));
 
     for (int rank = 1; status == WEFT_OK && rank < group->size; rank++) {
         uint64_t first = *(const uint64_t *)weft_group_board(group, 0);
@@ -230,14 +321,14 @@ weft_status weft_symm_free(weft_group *group, void *pointer)
                 "weft_free: rank 0 frees the object at offset %llu, rank %d the one at %llu",
                 (unsigned long long)first, rank, (unsigned long long)other);
     }
-    if (bytes == 0)
+    if (b.bytes == 0)
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                               "weft_free: %p is not the beginning of an object of this group", pointer);
     /* On a poisoned group the rank frees what is its own: no call of the group can use it any more. */
-    weft_heap_give(group->heap, offset);
-    weft_group_member(group)->heap_used -= bytes;
-    if (bytes >= FRESH_BYTES)
-        weft_segment_discard(&group->world->segment, pointer, bytes);
+    weft_heap_give(group->heaps[b.zone], b.offset);
+    weft_group_member(group)->heap_used -= b.bytes;
+    if (b.bytes >= FRESH_BYTES)
+        weft_segment_discard(&group->world->segment, block_begin(group, &b), b.bytes);
     return WEFT_OK;
 }
 
@@ -248,7 +339,7 @@ weft_status weft_put_signal(weft_group *group, int rank, void *destination, cons
 
     if (status != WEFT_OK)
         return status;
-    memcpy(weft_symm_peer(group, destination, rank), source, bytes);
-    weft_signal_post(weft_symm_peer(group, signal, rank), add);
+    memcpy(weft_symm_reach(group, destination, rank), source, bytes);
+    weft_signal_post(weft_symm_reach(group, signal, rank), add);
     return WEFT_OK;
 }

@@ -3,6 +3,10 @@
  *
  * A rank's slot of the world's segment lies `stride` bytes after that of the rank before it, so the same
  * object on another rank is a fixed distance away, in every kind of group.
+ *
+ * The second half of a window's heap is staggered: it begins some lines later on each rank than on the one
+ * before. A kernel that writes the same rows on two ranks would else fill the same few sets of its cache
+ * twice over, since rows often lie a power of two apart.
  */
 #ifndef WEFT_SYMM_SYMM_H
 #define WEFT_SYMM_SYMM_H
@@ -11,14 +15,22 @@
 
 #include "group/group.h"
 
-enum { WEFT_ALIGNMENT_MAX = WEFT_HUGE_BYTES };
+enum {
+    WEFT_ALIGNMENT_MAX = WEFT_HUGE_BYTES,
+    WEFT_STAGGER_UNIT = 128, /* what staggered memory can be aligned to */
+    WEFT_STAGGER_BYTES = 2048,
+};
 
 /* Collective. The same offset on every rank, zeroed, its pages touched first by their owner. Exhaustion and
  * different sizes are the same error on every rank, and leave the heap and the group as they were. */
 weft_status weft_symm_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer);
 
-/* The same without touching pages: what is never used costs no memory, and a page is where its first toucher
- * put it. */
+/* The same for large objects of the user, which are staggered if their alignment allows. weft_symm_reach
+ * finds them on peers, weft_symm_peer does not. */
+weft_status weft_symm_alloc_staggered(weft_group *group, size_t bytes, size_t alignment, void **pointer);
+
+/* weft_symm_alloc without touching pages: what is never used costs no memory, and a page is where its first
+ * toucher put it. */
 weft_status weft_symm_reserve(weft_group *group, size_t bytes, size_t alignment, void **pointer);
 
 /* What each rank puts on the board when it asks for memory, on the host or on a GPU. */
@@ -37,18 +49,22 @@ weft_status weft_symm_free(weft_group *group, void *pointer);
 /* Whether [pointer, pointer + bytes) is symmetric memory of this rank. */
 bool weft_symm_contains(const weft_group *group, const void *pointer, size_t bytes);
 
-/* Bytes to add to a pointer to this rank's symmetric memory to reach the same object on `rank`. */
+/* Bytes to add to a pointer to this rank's symmetric memory, not staggered, to reach the same object on
+ * `rank`. */
 static inline ptrdiff_t weft_symm_distance(const weft_group *group, int rank)
 {
     return (ptrdiff_t)(group->seats[rank].world_rank - group->seats[group->rank].world_rank) *
            (ptrdiff_t)group->world->segment.header->stride;
 }
 
-/* The same object on another rank. The pointer must be to this rank's symmetric memory. */
+/* The same object on another rank. The pointer must be to this rank's symmetric memory, not staggered. */
 static inline void *weft_symm_peer(const weft_group *group, const void *pointer, int rank)
 {
     return (char *)pointer + weft_symm_distance(group, rank);
 }
+
+/* The same for any symmetric memory of this rank. */
+void *weft_symm_reach(const weft_group *group, const void *pointer, int rank);
 
 /*
  * The one verb that moves bytes and says so: copies `bytes` from `source` (any memory of this rank) to where
