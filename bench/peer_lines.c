@@ -111,7 +111,7 @@ static void work(void *arg, int rank)
                     ask(sums + (done + 2) * micro, 0, 1, micro, false);
                 else if (how->ahead)
                     ask(peer + to * size + nr * size, CORES * COLS * size, mr, nr * size, true);
-                kernel->finish(t->k, t->a[rank], b, &places);
+                kernel->finish(t->k, t->a[rank], &(weft_panels){.first = b, .count = 1}, &places);
             }
         }
     }

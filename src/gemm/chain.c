@@ -112,7 +112,7 @@ static void run_any(const link *l, int64_t i, int64_t j, int64_t rows, int64_t c
         start = before;
     }
     if (l->k > 0 && l->ends && !tile->d_in_order && job->finish) {
-        job->finish(l->k, panel_a, panel_b,
+        job->finish(l->k, panel_a, &(weft_panels){.first = panel_b, .count = 1},
                     &(weft_places){.start = start, .d = {after}, .d_ld = {kernel->nr}});
         weft_job_put(job, i, rows, j, cols, after);
         return;
@@ -135,52 +135,77 @@ static void run_any(const link *l, int64_t i, int64_t j, int64_t rows, int64_t c
     }
 }
 
-/* Whole micro-tiles that go on from where they lie to where they belong: the hot loop. */
+/* Whole micro-tiles that go on from where they lie: the hot loops. `start` and what follows it are `row`
+ * bytes apart. */
+static void sweep_to_d(const link *l, weft_panels b, const char *start, int64_t row, int64_t rows)
+{
+    const gemm_job *job = l->job;
+    const weft_gemm_tile *tile = job->tile;
+    int64_t mr = job->kernel->mr, size = (int64_t)job->d_bytes;
+    bool twice = tile->d_count > 1 && !job->spreads;
+    const char *panel_a = l->panel_a;
+    weft_places to = {
+        .start = start,
+        .d = {d_at(tile, 0, l->i, l->j, job->d_bytes),
+              twice ? d_at(tile, 1, l->i, l->j, job->d_bytes) : NULL},
+        .d_ld = {tile->d_ld[0], tile->d_ld[1]},
+    };
+
+    for (int64_t i = 0; i < rows; i += mr) {
+        job->finish(l->k, panel_a, &b, &to);
+        panel_a += l->k * mr * (int64_t)job->type_bytes;
+        b.ahead += l->slice;
+        to.start = start ? to.start + row : NULL;
+        to.d[0] += mr * to.d_ld[0] * size;
+        to.d[1] = twice ? to.d[1] + mr * to.d_ld[1] * size : NULL;
+    }
+}
+
+static void sweep_to_sums(const link *l, weft_panels b, const char *start, int64_t row, int64_t rows)
+{
+    const gemm_job *job = l->job;
+    const weft_kernel *kernel = job->kernel;
+    int64_t k = l->k, mr = kernel->mr, micro = micro_bytes(kernel);
+    const char *panel_a = l->panel_a;
+    char *to = l->ends ? in_order(job, job->tile->d[0], l->i, l->j, mr) : l->kept;
+    int64_t to_row = l->ends ? mr * l->cols * 4 : l->kept_row;
+
+    for (int64_t i = 0; i < rows; i += mr) {
+        const char *panel_b = b.first, *from = start;
+
+        for (int64_t g = 0; g < b.count; g++) {
+            for (int64_t at = 0; at < b.slice && g < b.ahead_count; at += CACHE_LINE)
+                __builtin_prefetch(b.ahead + g * b.bytes + at, 0, 2);
+            kernel->keep(k, panel_a, panel_b, from, to + g * micro);
+            from = from ? from + micro : NULL;
+            panel_b += b.bytes;
+        }
+        panel_a += k * mr * (int64_t)job->type_bytes;
+        start = start ? start + row : NULL;
+        to += to_row;
+        b.ahead += b.slice;
+    }
+}
+
 static void sweep(const link *l, int64_t rows, int64_t panels)
 {
     const gemm_job *job = l->job;
     const weft_gemm_tile *tile = job->tile;
-    const weft_kernel *kernel = job->kernel;
-    int64_t k = l->k, mr = kernel->mr, slice = l->slice, panel_bytes = l->panel_bytes;
-    int64_t micro = micro_bytes(kernel), order_row = mr * l->cols * 4;
-    int64_t ahead_panels = min64(panels, l->next_panels), step = kernel->nr * (int64_t)job->d_bytes;
-    bool incoming = l->begins && tile->acc, stays = !l->ends || tile->d_in_order;
-    bool twice = !stays && tile->d_count > 1 && !job->spreads;
-    const char *panel_a = l->panel_a, *ahead = l->next_b;
-    const char *start = incoming ? in_order(job, tile->acc, l->i, l->j, mr) : l->begins ? NULL : l->kept;
-    int64_t start_row = incoming ? order_row : l->kept_row;
-    char *to = !stays    ? d_at(tile, 0, l->i, l->j, job->d_bytes)
-               : l->ends ? in_order(job, tile->d[0], l->i, l->j, mr)
-                         : l->kept;
-    char *to1 = twice ? d_at(tile, 1, l->i, l->j, job->d_bytes) : NULL;
-    int64_t to_row = !stays ? mr * tile->d_ld[0] * (int64_t)job->d_bytes : l->ends ? order_row : l->kept_row;
+    bool incoming = l->begins && tile->acc;
+    const char *start = incoming    ? in_order(job, tile->acc, l->i, l->j, job->kernel->mr)
+                        : l->begins ? NULL
+                                    : l->kept;
+    int64_t row = incoming ? job->kernel->mr * l->cols * 4 : l->kept_row;
+    weft_panels b = {
+        .first = l->panel_b,
+        .bytes = l->panel_bytes,
+        .count = panels,
+        .ahead = l->next_b,
+        .ahead_count = min64(panels, l->next_panels),
+        .slice = l->slice,
+    };
 
-    for (int64_t i = 0; i < rows; i += mr) {
-        const char *panel_b = l->panel_b, *from = start;
-        weft_places places = {.start = from, .d = {to, to1}, .d_ld = {tile->d_ld[0], tile->d_ld[1]}};
-        char *keep = to;
-
-        for (int64_t g = 0; g < panels; g++) {
-            for (int64_t at = 0; at < slice && g < ahead_panels; at += CACHE_LINE)
-                __builtin_prefetch(ahead + g * panel_bytes + at, 0, 2);
-            if (stays) {
-                kernel->keep(k, panel_a, panel_b, from, keep);
-                from = from ? from + micro : NULL;
-                keep += micro;
-            } else {
-                job->finish(k, panel_a, panel_b, &places);
-                places.start = places.start ? (const char *)places.start + micro : NULL;
-                places.d[0] = (char *)places.d[0] + step;
-                places.d[1] = twice ? (char *)places.d[1] + step : NULL;
-            }
-            panel_b += panel_bytes;
-        }
-        panel_a += k * mr * (int64_t)job->type_bytes;
-        start = start ? start + start_row : NULL;
-        to += to_row;
-        to1 = twice ? to1 + mr * tile->d_ld[1] * (int64_t)job->d_bytes : NULL;
-        ahead += slice;
-    }
+    (!l->ends || tile->d_in_order ? sweep_to_sums : sweep_to_d)(l, b, start, row, rows);
 }
 
 /* Rows and panels of a group beyond `whole` panels of whole rows. */

@@ -208,37 +208,34 @@ static void sweep_to_d(const pass *s, int64_t rows, int64_t panels)
     const gemm_job *job = s->job;
     const weft_gemm_tile *tile = job->tile;
     bool incoming = s->begins && tile->acc, twice = s->ends && tile->d_count > 1 && !job->spreads;
-    int64_t k = s->k, lines = job->side_a.lines, nr = job->kernel->nr, slice = s->slice;
-    int64_t panel_bytes = s->panel_bytes, ahead_panels = min64(panels, s->next_panels);
-    int64_t acc_ld = incoming ? tile->acc_ld : s->ld, step = nr * (int64_t)job->d_bytes;
-    const char *panel_a = s->panel_a, *ahead = s->next_b;
-    const char *acc = incoming ? acc_at(tile, s->i, s->j) : s->begins ? NULL : s->sums;
-    char *d0 = d_at(tile, 0, s->i, s->j, job->d_bytes);
-    char *d1 = twice ? d_at(tile, 1, s->i, s->j, job->d_bytes) : NULL;
-    weft_finisher finish = job->finish;
+    int64_t lines = job->side_a.lines;
+    const char *panel_a = s->panel_a;
+    weft_panels b = {
+        .first = s->panel_b,
+        .bytes = s->panel_bytes,
+        .count = panels,
+        .ahead = s->next_b,
+        .ahead_count = min64(panels, s->next_panels),
+        .slice = s->slice,
+    };
+    weft_places to = {
+        .acc = incoming    ? acc_at(tile, s->i, s->j)
+               : s->begins ? NULL
+                           : s->sums,
+        .acc_ld = incoming ? tile->acc_ld : s->ld,
+        .d = {d_at(tile, 0, s->i, s->j, job->d_bytes),
+              twice ? d_at(tile, 1, s->i, s->j, job->d_bytes) : NULL},
+        .d_ld = {tile->d_ld[0], tile->d_ld[1]},
+    };
 
     for (int64_t i = 0; i < rows; i += lines) {
-        const char *panel_b = s->panel_b;
-        const char *below = acc ? acc + lines * acc_ld * 4 : NULL; /* what the next panel of A needs */
-        weft_places to = {
-            .acc = acc, .acc_ld = acc_ld, .d = {d0, d1}, .d_ld = {tile->d_ld[0], tile->d_ld[1]}};
-
-        for (int64_t g = 0; g < panels; g++) {
-            for (int64_t at = 0; at < slice && g < ahead_panels; at += CACHE_LINE)
-                __builtin_prefetch(ahead + g * panel_bytes + at, 0, 2);
-            for (int64_t r = 0; r < lines && below && i + lines < rows; r++)
-                __builtin_prefetch(below + r * acc_ld * 4 + g * CACHE_LINE, 0, 3);
-            finish(k, panel_a, panel_b, &to);
-            panel_b += panel_bytes;
-            to.acc = acc ? (const char *)to.acc + nr * 4 : NULL;
-            to.d[0] = (char *)to.d[0] + step;
-            to.d[1] = twice ? (char *)to.d[1] + step : NULL;
-        }
-        panel_a += k * lines * (int64_t)job->type_bytes;
-        acc = acc ? acc + lines * acc_ld * 4 : NULL;
-        d0 += lines * tile->d_ld[0] * (int64_t)job->d_bytes;
-        d1 = twice ? d1 + lines * tile->d_ld[1] * (int64_t)job->d_bytes : NULL;
-        ahead += slice;
+        to.acc_below = to.acc && i + lines < rows;
+        job->finish(s->k, panel_a, &b, &to);
+        panel_a += s->k * lines * (int64_t)job->type_bytes;
+        b.ahead += s->slice;
+        to.acc = to.acc ? to.acc + lines * to.acc_ld * 4 : NULL;
+        to.d[0] += lines * to.d_ld[0] * (int64_t)job->d_bytes;
+        to.d[1] = twice ? to.d[1] + lines * to.d_ld[1] * (int64_t)job->d_bytes : NULL;
     }
 }
 
@@ -297,7 +294,8 @@ static void finish_edges(const pass *s, int64_t first)
             memset(before, 0, (size_t)(job->kernel->mr * nr) * 4);
             weft_job_copy(before, nr, acc_at(tile, s->i, j), tile->acc_ld, s->rows, cols);
         }
-        job->finish(s->k, s->panel_a, s->panel_b + g * s->panel_bytes, &to);
+        job->finish(s->k, s->panel_a, &(weft_panels){.first = s->panel_b + g * s->panel_bytes, .count = 1},
+                    &to);
         weft_job_put(job, s->i, s->rows, j, cols, aside);
     }
     if (first > 0 && !job->spreads)

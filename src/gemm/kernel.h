@@ -31,21 +31,33 @@
  */
 typedef void (*weft_microkernel)(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add);
 
+/* A row of micro-tiles: one panel of A against `count` panels of B, and what is to be brought closer
+ * meanwhile: with the g-th of them `slice` bytes of the g-th of `ahead_count` panels that come next. */
+typedef struct weft_panels {
+    const char *first;
+    int64_t bytes; /* from one panel to the next */
+    int64_t count;
+    const char *ahead;
+    int64_t ahead_count, slice;
+} weft_panels;
+
 /*
- * Where a finished micro-tile goes, and what it starts from. `start` is a micro-tile as weft_keeper left it,
- * the accumulators' first values; `acc` are rows that are added at the end; at most one of them, NULL = zero.
- * One or two destinations (d[1] may be NULL) of the kernel's type.
+ * Where finished micro-tiles go, and what they start from: the first of a row of them. `start` are
+ * micro-tiles as weft_keeper left them, the accumulators' first values; `acc` are rows that are added at the
+ * end; at most one of them, NULL = zero. One or two destinations (d[1] may be NULL) of the kernel's type.
  */
 typedef struct weft_places {
-    const void *start;
-    const void *acc;
+    const char *start;
+    const char *acc;
     int64_t acc_ld;
-    void *d[2];
+    bool acc_below; /* the mr rows of acc after these are needed next */
+    char *d[2];
     int64_t d_ld[2];
 } weft_places;
 
-/* D = acc + A * B, rounded to the kernel's type: a tile without a detour through memory. */
-typedef void (*weft_finisher)(int64_t k, const void *a, const void *b, const weft_places *places);
+/* D = acc + A * B, rounded to the kernel's type: tiles without a detour through memory. A whole row of them
+ * in one call: what a call stores for itself competes with results for the store buffer. */
+typedef void (*weft_finisher)(int64_t k, const void *a, const weft_panels *b, const weft_places *places);
 
 /*
  * Leaves the accumulators as they lie in registers, mr * nr of them side by side, for a later call to start

@@ -7,7 +7,7 @@ KERNELS_MATRIX(4, "fadd", "bfmmla", "8h")
 
 #define LOOP LOOP_MATRIX("bfmmla", "8h", "")
 
-static void finish(int64_t k, const void *a, const void *b, const weft_places *places)
+static void finish(int64_t k, const void *a, const weft_panels *b, const weft_places *places)
 {
     FINISH_ALL(LOOP, FINISH_MATRIX_TILE, PUT_BF16, k / 4, a, b, places, 2);
 }

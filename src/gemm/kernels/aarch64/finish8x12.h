@@ -5,7 +5,16 @@
 #ifndef WEFT_KERNELS_AARCH64_FINISH8X12_H
 #define WEFT_KERNELS_AARCH64_FINISH8X12_H
 
+#include "gemm/kernel.h"
 #include "tile8x12.h"
+
+static inline void fetch_ahead(const weft_panels *panels, const weft_places *places, int64_t g)
+{
+    for (int64_t at = 0; at < panels->slice && g < panels->ahead_count; at += 64)
+        __builtin_prefetch(panels->ahead + g * panels->bytes + at, 0, 2);
+    for (int64_t r = 8; r < 16 && places->acc_below; r++)
+        __builtin_prefetch(places->acc + r * places->acc_ld * 4 + g * 64, 0, 3);
+}
 
 /* clang-format off */
 
@@ -77,48 +86,62 @@
     "stp q24, q25, [%[c], #256]\n stp q26, q27, [%[c], #288]\n" \
     "stp q28, q29, [%[c], #320]\n stp q30, q31, [%[c], #352]\n"
 
-/* `size` is that of an element of D. */
-#define RUN_TILE_TO(text, steps, pa, pb, places, size) \
+/* One micro-tile, over one panel of A and one of B. */
+#define RUN_TILE_TO(text, steps, pa, pb, first, acc_at, acc_row, to, row, to2, row2) \
     do { \
-        int64_t steps_ = (steps), ld_ = (places)->d_ld[0] * (size), ld2_ = (places)->d_ld[1] * (size); \
-        int64_t acc_ld_ = (places)->acc_ld * 4; \
-        const void *a_ = (pa), *b_ = (pb), *acc_ = (places)->acc; \
-        const void *start_ = (places)->start; \
-        void *c_ = (places)->d[0], *c2_ = (places)->d[1]; \
+        int64_t steps_ = (steps); \
+        const void *a_ = (pa), *b_ = (pb), *acc_ = (acc_at); \
+        void *c_ = (to), *c2_ = (to2); \
         \
         __asm__ volatile(text \
                          : [k] "+r"(steps_), [a] "+r"(a_), [b] "+r"(b_), [c] "+r"(c_), [c2] "+r"(c2_), \
                            [acc] "+r"(acc_) \
-                         : [ld] "r"(ld_), [ld2] "r"(ld2_), [acc_ld] "r"(acc_ld_), \
-                           [start] "r"(start_) \
+                         : [ld] "r"(row), [ld2] "r"(row2), [acc_ld] "r"(acc_row), [start] "r"(first) \
                          : TILE_CLOBBERS); \
     } while (0)
 
+/* A row of micro-tiles; `size` is that of an element of D. */
+#define RUN_ROW_TO(text, steps, pa, panels, places, size) \
+    do { \
+        int64_t row_ = (places)->d_ld[0] * (size), row2_ = (places)->d_ld[1] * (size); \
+        int64_t acc_row_ = (places)->acc_ld * 4; \
+        const char *panel_ = (panels)->first, *first_ = (places)->start, *from_ = (places)->acc; \
+        char *to_ = (places)->d[0], *to2_ = (places)->d[1]; \
+        \
+        for (int64_t g_ = 0; g_ < (panels)->count; g_++) { \
+            fetch_ahead(panels, places, g_); \
+            RUN_TILE_TO(text, steps, pa, panel_, first_, from_, acc_row_, to_, row_, to2_, row2_); \
+            panel_ += (panels)->bytes; \
+            first_ = first_ ? first_ + 8 * 12 * 4 : NULL; \
+            from_ = from_ ? from_ + 12 * 4 : NULL; \
+            to_ += 12 * (size); \
+            to2_ = to2_ ? to2_ + 12 * (size) : NULL; \
+        } \
+    } while (0)
+
 /* All combinations of what came before and where it goes; `loop` is the kernel's. */
-#define FINISH_ALL(loop, tile, put, steps, pa, pb, places, size) \
+#define FINISH_ALL(loop, tile, put, steps, pa, panels, places, size) \
     do { \
         if ((places)->start && (places)->d[1]) \
-            RUN_TILE_TO(START_TILE loop tile(NO_SUMS, put##_TWICE), steps, pa, pb, places, size); \
+            RUN_ROW_TO(START_TILE loop tile(NO_SUMS, put##_TWICE), steps, pa, panels, places, size); \
         else if ((places)->start) \
-            RUN_TILE_TO(START_TILE loop tile(NO_SUMS, put), steps, pa, pb, places, size); \
+            RUN_ROW_TO(START_TILE loop tile(NO_SUMS, put), steps, pa, panels, places, size); \
         else if ((places)->acc && (places)->d[1]) \
-            RUN_TILE_TO(ZERO_TILE loop tile(ADD_SUMS, put##_TWICE), steps, pa, pb, places, size); \
+            RUN_ROW_TO(ZERO_TILE loop tile(ADD_SUMS, put##_TWICE), steps, pa, panels, places, size); \
         else if ((places)->acc) \
-            RUN_TILE_TO(ZERO_TILE loop tile(ADD_SUMS, put), steps, pa, pb, places, size); \
+            RUN_ROW_TO(ZERO_TILE loop tile(ADD_SUMS, put), steps, pa, panels, places, size); \
         else if ((places)->d[1]) \
-            RUN_TILE_TO(ZERO_TILE loop tile(NO_SUMS, put##_TWICE), steps, pa, pb, places, size); \
+            RUN_ROW_TO(ZERO_TILE loop tile(NO_SUMS, put##_TWICE), steps, pa, panels, places, size); \
         else \
-            RUN_TILE_TO(ZERO_TILE loop tile(NO_SUMS, put), steps, pa, pb, places, size); \
+            RUN_ROW_TO(ZERO_TILE loop tile(NO_SUMS, put), steps, pa, panels, places, size); \
     } while (0)
 
 #define KEEP_ALL(loop, steps, pa, pb, start_at, to) \
     do { \
-        weft_places places_ = {.start = (start_at), .d = {(to), NULL}}; \
-        \
-        if (places_.start) \
-            RUN_TILE_TO(START_TILE loop KEEP_TILE, steps, pa, pb, &places_, 4); \
+        if (start_at) \
+            RUN_TILE_TO(START_TILE loop KEEP_TILE, steps, pa, pb, start_at, NULL, 0, to, 0, NULL, 0); \
         else \
-            RUN_TILE_TO(ZERO_TILE loop KEEP_TILE, steps, pa, pb, &places_, 4); \
+            RUN_TILE_TO(ZERO_TILE loop KEEP_TILE, steps, pa, pb, NULL, NULL, 0, to, 0, NULL, 0); \
     } while (0)
 
 /* clang-format on */

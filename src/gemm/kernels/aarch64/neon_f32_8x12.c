@@ -7,7 +7,7 @@ KERNELS_BY_ELEMENT(1, "fadd", "fmla", "4s", "s")
 
 #define LOOP LOOP_BY_ELEMENT(STEP_BY_ELEMENT, 32, "fmla", "4s", "s", "")
 
-static void finish(int64_t k, const void *a, const void *b, const weft_places *places)
+static void finish(int64_t k, const void *a, const weft_panels *b, const weft_places *places)
 {
     FINISH_ALL(LOOP, FINISH_TILE, PUT_F32, k, a, b, places, 4);
 }
