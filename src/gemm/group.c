@@ -97,17 +97,12 @@ void weft_job_store(const weft_gemm_tile *tile, int64_t i0, int64_t rows, int64_
     weft_job_spread(tile, 1, i0, rows, j0, cols, size);
 }
 
-/* Pieces of at most a micro-tile's row, mostly of a few words. */
-static inline void copy_piece(char *to, const char *from, int64_t bytes)
+/* Pieces of at most a micro-tile's row. */
+static inline void put_rows(char *to, int64_t to_row, const char *from, int64_t from_row, int64_t rows,
+                            int64_t bytes)
 {
-    for (; bytes >= 16; bytes -= 16, to += 16, from += 16)
-        memcpy(to, from, 16);
-    if (bytes >= 8) {
-        memcpy(to, from, 8);
-        bytes -= 8, to += 8, from += 8;
-    }
-    for (; bytes > 0; bytes -= 2, to += 2, from += 2)
-        memcpy(to, from, 2);
+    for (int64_t r = 0; r < rows; r++, to += to_row, from += from_row)
+        memcpy(to, from, (size_t)bytes);
 }
 
 void weft_job_put(const gemm_job *job, int64_t i, int64_t rows, int64_t j, int64_t cols, const char *micro)
@@ -119,8 +114,15 @@ void weft_job_put(const gemm_job *job, int64_t i, int64_t rows, int64_t j, int64
         int64_t to_row = tile->d_ld[d] * size;
         char *to = d_at(tile, d, i, j, job->d_bytes);
 
-        for (int64_t r = 0; r < rows; r++)
-            copy_piece(to + r * to_row, micro + r * from_row, bytes);
+        /* What is left of a row of 2^n elements: a word or two. Known sizes are no calls. */
+        if (bytes == 8)
+            put_rows(to, to_row, micro, from_row, rows, 8);
+        else if (bytes == 16)
+            put_rows(to, to_row, micro, from_row, rows, 16);
+        else if (bytes == 32)
+            put_rows(to, to_row, micro, from_row, rows, 32);
+        else
+            put_rows(to, to_row, micro, from_row, rows, bytes);
     }
 }
 
