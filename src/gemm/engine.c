@@ -14,9 +14,10 @@
 #include <string.h>
 
 enum {
-    ROWS_MIN = 96,          /* packed rows of A that make it worth reading a panel of B */
-    SUMS_BYTES = 4 << 20,   /* of sums kept in the workspace between stretches */
-    SPREAD_LINES = 3,       /* of a row of D that make it worth writing two places at once */
+    ROWS_MIN = 96,        /* packed rows of A that make it worth reading a panel of B */
+    SUMS_BYTES = 4 << 20, /* of sums kept in the workspace between stretches */
+    SPREAD_LINES = 3,     /* of a row of D that make it worth writing two places at once */
+    L1_BYTES = 64 << 10,
     GROUP_BYTES = 32 << 10, /* of the panels of a group: half of L1 */
     GROUP_FEWEST = 4,       /* panels that are worth a group */
     WIDE_COLUMNS = 1536,    /* of a wide group, at most: less than nc of every core */
@@ -143,12 +144,28 @@ static int64_t panels_in_l1(const weft_kernel *kernel, int64_t k)
     return count;
 }
 
-/* For D or sums that another core has: so many that each of their pages is visited once. */
+/* For sums that another core has: so many that each of their pages is visited once. */
 static int64_t panels_in_l2(const weft_kernel *kernel, int64_t k)
 {
     int64_t size = (int64_t)weft_dtype_size(kernel->type), panel = weft_pack_k(kernel, k) * kernel->nr * size;
 
     return k > WIDE_K * size ? panels_in_l1(kernel, k) : min64(WIDE_BYTES / panel, WIDE_COLUMNS / kernel->nr);
+}
+
+/*
+ * For results that go to two places, in rows of some lines at least. A product of four-byte elements takes so
+ * long that B may come from L2 meanwhile, which leaves long rows; one of shorter elements does not.
+ */
+static int64_t panels_for_two(const weft_kernel *kernel, int64_t k)
+{
+    int64_t size = (int64_t)weft_dtype_size(kernel->type), panel = weft_pack_k(kernel, k) * kernel->nr * size;
+    int64_t few = SPREAD_LINES * 64 / (kernel->nr * size), count = panels_in_l1(kernel, k);
+
+    if (size >= 4) {
+        count = min64(WIDE_BYTES / panel, WIDE_COLUMNS / kernel->nr);
+        return count > 3 * few ? count : 3 * few;
+    }
+    return count < few && few * panel <= L1_BYTES ? few : count;
 }
 
 int weft_gemm_order(const weft_binding *bind, int64_t m, int64_t k)
@@ -292,8 +309,7 @@ static int64_t group_of(const gemm_job *job)
         return job->tile->order;
     if (job->cut.k_count > 1 || job->streams)
         return 1;
-    count = job->finish && job->tile->d_count > 1 ? panels_in_l2(job->kernel, job->cut.k)
-                                                  : panels_in_l1(job->kernel, job->cut.k);
+    count = (job->finish && job->tile->d_count > 1 ? panels_for_two : panels_in_l1)(job->kernel, job->cut.k);
     /* Two panels pay only where rows of another core are read. */
     return count < GROUP_FEWEST && !job->tile->acc ? 1 : count;
 }
