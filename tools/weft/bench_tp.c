@@ -299,7 +299,10 @@ static double comm_share(bench_context *context, const weft_problem *problem)
 static int overlap_shapes(bench_context *context, const weft_problem *base,
                           set_shape shapes[SETS_MOST_SHAPES])
 {
-    static const double targets[] = {0.12, 0.20, 0.30, 0.42};
+    /* 10 to 50 % in the table, where more data competes for the caches and communication takes up to a tenth
+     * longer.
+     */
+    static const double targets[] = {0.12, 0.20, 0.30, 0.38};
     bool by_n = base->op == WEFT_OP_AG_GEMM && base->layout != WEFT_LAYOUT_GATHER_B;
     bool by_m = base->op == WEFT_OP_AG_GEMM && !by_n;
     weft_problem p = *base;
