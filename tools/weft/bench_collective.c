@@ -15,6 +15,7 @@
 #include "core/dtype.h"
 #include "plan/plan.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,8 +66,10 @@ static const report_column columns[] = {
 
 static int64_t shift_of(const collective *c, int iteration, int runner_index, int call, int rank)
 {
-    uint64_t z = c->seed + (uint64_t)(((iteration * 8 + runner_index) * MOST_CALLS + call) * 4096 + rank) *
-                               0x9e3779b97f4a7c15u;
+    uint64_t z =
+        c->seed + ((((uint64_t)iteration * 8 + (uint64_t)runner_index) * MOST_CALLS + (uint64_t)call) * 4096 +
+                   (uint64_t)rank) *
+                      0x9e3779b97f4a7c15u;
 
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     return (int64_t)((z ^ (z >> 29)) % PERIOD);
@@ -293,13 +296,14 @@ static int run_mpi(void *argument, int iteration)
 
 /* ---- one size ------------------------------------------------------------------------------------- */
 
-/* MPI has no half types: it can move them, not add them. */
+/* MPI has no half types: it can move them, not add them. And it counts in int. */
 static bool mpi_can(const collective *c)
 {
     bool reduces = c->problem.op == WEFT_OP_ALL_REDUCE || c->problem.op == WEFT_OP_REDUCE_SCATTER;
     weft_dtype dtype = c->problem.dtype;
 
-    return c->context->mpi && !(reduces && (dtype == WEFT_F16 || dtype == WEFT_BF16));
+    return c->context->mpi && c->context->options->bytes_last <= INT_MAX &&
+           !(reduces && (dtype == WEFT_F16 || dtype == WEFT_BF16));
 }
 
 /* Sizes of one call from the bytes of the whole buffer. */
@@ -342,7 +346,7 @@ static int open_buffers(collective *c)
     c->mpi_recv = aligned_alloc(4096, (recv + 4095) / 4096 * 4096);
     c->counts = malloc((size_t)context->size * sizeof *c->counts);
     if (!c->mpi_send || !c->mpi_recv || !c->counts)
-        return 1;
+        return bench_say(context, "no memory for the peer's buffers");
     for (int r = 0; r < context->size; r++)
         c->counts[r] = (int)c->problem.count;
     return 0;

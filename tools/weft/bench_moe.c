@@ -342,11 +342,13 @@ static int measure_shape(moe_subject *it, double *log_speedup, double *log_count
     bench_context *context = it->context;
     static rung rungs[8];
     moe_copy *copies[2] = {moe_copy_open(it, false), moe_copy_open(it, true)};
-    moe_peer *peer = context->mpi ? moe_peer_open(it) : NULL;
+    moe_peer *peer = moe_peer_can(it) ? moe_peer_open(it) : NULL;
     bench_contender contenders[16];
-    int count = open_rungs(it, rungs), used = 0, status = count < 0 || !copies[0] || !copies[1];
+    int count = open_rungs(it, rungs), used = 0, status = count < 0;
     char label[64];
 
+    if (!status && (!copies[0] || !copies[1] || (moe_peer_can(it) && !peer)))
+        status = bench_say(context, "no memory for the peers' rows");
     for (int i = 0; i < count; i++)
         contenders[used++] = (bench_contender){.name = rungs[i].name,
                                                .argument = &rungs[i],

@@ -42,7 +42,9 @@ int moe_check(moe_subject *it, int iteration, bool reduced);
 /* Sort by expert, MPI_Alltoallv, experts, MPI_Alltoallv back, inverse and weighted sum. */
 typedef struct moe_peer moe_peer;
 
-moe_peer *moe_peer_open(moe_subject *it);
+/* Whether there is an MPI, and what it has to count fits the int in which it counts. */
+bool moe_peer_can(const moe_subject *it);
+moe_peer *moe_peer_open(moe_subject *it); /* NULL without memory */
 void moe_peer_close(moe_peer *peer);
 bench_contender moe_peer_contender(moe_peer *peer);
 

@@ -6,6 +6,7 @@
  */
 #include "bench_moe.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,13 @@ struct moe_peer {
     float *weights;
     int32_t *order; /* one token's k in ascending expert */
 };
+
+bool moe_peer_can(const moe_subject *it)
+{
+    double rows = (double)it->shape.tokens * it->shape.topk * it->context->size;
+
+    return it->context->mpi && rows * (double)it->row_bytes <= INT_MAX;
+}
 
 moe_peer *moe_peer_open(moe_subject *it)
 {
@@ -47,6 +55,11 @@ moe_peer *moe_peer_open(moe_subject *it)
     p->rows = calloc((size_t)it->shape.topk, sizeof(void *));
     p->weights = calloc((size_t)it->shape.topk, sizeof(float));
     p->order = calloc((size_t)it->shape.topk, sizeof(int32_t));
+    if (!p->send_counts || !p->send_bytes || !p->first || !p->place || !p->packed || !p->received ||
+        !p->rows || !p->weights || !p->order) {
+        moe_peer_close(p);
+        return NULL;
+    }
     return p;
 }
 

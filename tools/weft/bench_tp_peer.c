@@ -4,12 +4,21 @@
  */
 #include "bench_tp.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* BLAS and MPI count in int. */
+static bool countable(const weft_problem *p)
+{
+    double m = (double)p->m, n = (double)p->n, k = (double)p->k;
+
+    return m * n <= INT_MAX && m * k <= INT_MAX && k * n <= INT_MAX;
+}
+
 bool tp_peer_can(const bench_context *context, const weft_problem *p)
 {
-    return context->blas && context->mpi && p->l == 1 && p->beta == 0 && !p->bias &&
+    return countable(p) && context->blas && context->mpi && p->l == 1 && p->beta == 0 && !p->bias &&
            p->act == WEFT_ACT_NONE && p->dtype != WEFT_I8;
 }
 

@@ -56,7 +56,7 @@ static int draw(bench_context *context, const weft_problem *problem, recording *
     }
     events = malloc((count + 1) * sizeof *events);
     if (!events)
-        return 1;
+        return bench_say(context, "no memory to draw %zu events", count);
     count = 0;
     for (int r = 0; r < context->size; r++) {
         const recording *theirs = weft_peer(context->group, mine, r);
@@ -69,10 +69,8 @@ static int draw(bench_context *context, const weft_problem *problem, recording *
     weft_status status = draw_run(problem, context->size, "CPU ranks, measured", events, count, options->svg,
                                   options->trace, &error);
     free(events);
-    if (status != WEFT_OK) {
-        fprintf(stderr, "weft bench: %s\n", error.text);
-        return 1;
-    }
+    if (status != WEFT_OK)
+        return bench_say(context, "%s", error.text);
     if (options->svg)
         report_note(&context->report, "picture of one run: %s", options->svg);
     if (options->trace)
