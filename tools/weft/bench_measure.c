@@ -156,7 +156,7 @@ static int measure_all(bench_context *context, bench_contender *contenders, int 
         contenders[i].samples = calloc((size_t)iterations, sizeof(double));
         contenders[i].count = 0;
         if (!contenders[i].samples)
-            return 1;
+            return bench_say(context, "no memory for %d samples", iterations);
     }
     for (int i = 0; i < iterations; i++) {
         report_progress(&context->report, "%s: %d of %d", label, i + 1, iterations);

@@ -101,6 +101,7 @@ static bool can_write(const char *path)
 
 static int write_machine(const char *path, const weft_machine *machine)
 {
+    bool failed = false;
     FILE *file;
 
     if (strcmp(path, "-") == 0) {
@@ -108,10 +109,14 @@ static int write_machine(const char *path, const weft_machine *machine)
         return 0;
     }
     file = fopen(path, "w");
-    if (file)
+    if (file) {
         put_machine(file, machine);
-    if (!file || fclose(file) != 0) {
+        failed = fflush(file) != 0 || ferror(file);
+    }
+    if (!file || fclose(file) != 0 || failed) {
         fprintf(stderr, "weft calibrate: cannot write %s: %s\n", path, strerror(errno));
+        if (file)
+            unlink(path); /* half a description would stop every later `auto` */
         return 1;
     }
     printf("wrote %s\n", path);

@@ -315,6 +315,8 @@ int cmd_sim(int argc, char **argv)
     if (!options.is_plan_op)
         return options_error("sim", "%s has no plan to simulate",
                              options.op_name ? options.op_name : "nothing");
+    if (options.problem.op < WEFT_OP_ALL_REDUCE && !options.sizes_given && !options.set)
+        return options_error("sim", "%s needs its sizes: three numbers m n k, or --set", options.op_name);
     s.options = &options;
     s.world = (int)options.ranks;
     found = weft_machine_find(machine_name, &s.machine, &error);
@@ -323,13 +325,10 @@ int cmd_sim(int argc, char **argv)
     report_open(&s.report, stdout, options.json, NULL);
     report_note(&s.report, "%s of %s over %d ranks, predicted for %s: %s", options.op_name,
                 weft_dtype_name(options.problem.dtype), s.world, s.machine.name, s.machine.about);
-    if (options.problem.op >= WEFT_OP_ALL_REDUCE) {
+    if (options.problem.op >= WEFT_OP_ALL_REDUCE)
         status = show_collectives(&s);
-    } else if (!options.sizes_given && !options.set) {
-        return options_error("sim", "%s needs its sizes: three numbers m n k, or --set", options.op_name);
-    } else {
+    else
         status = show_products(&s);
-    }
     if (!status)
         status = draw(&s);
     closed = report_close(&s.report);

@@ -325,7 +325,7 @@ int options_parse(weft_options *o, const char *command, const char *const *ops, 
         const options_flag *flag = find_flag(flags, count, argument, &value);
         if (!flag)
             return options_error(command, "unknown flag %s (weft %s --help lists them)", argument, command);
-        first_name(flag, name);
+        snprintf(name, sizeof name, "%.*s", argument[1] == '-' ? (int)strcspn(argument, "=") : 2, argument);
         if (!flag->value && value)
             return options_error(command, "%s takes no value", name);
         if (flag->value && !value) {

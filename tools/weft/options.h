@@ -26,7 +26,7 @@ typedef enum options_kind {
 typedef const char *options_reader(void *target, const char *value);
 
 typedef struct options_flag {
-    const char *names; /* "-n|--ranks|--tp": as typed, the first is the one messages use */
+    const char *names; /* "-n|--ranks|--tp": as typed */
     const char *value; /* what help calls the value; NULL for a switch */
     options_kind kind;
     void *target;

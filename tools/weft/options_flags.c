@@ -261,7 +261,8 @@ int options_problem_flags(weft_options *o, const char *command, options_flag *fl
         {"--set", "NAME", OPTIONS_TEXT, &o->set, NULL, 0, 0, "products moe",
          "many shapes: llama3, llama3-down, contest, cutlass, decode, overlap (chosen by measuring)"},
         {"--scale", "X", OPTIONS_REAL, &o->scale, NULL, 1, 4096, "products",
-         "divide the set's M, N and K (default 8)"},
+         strcmp(command, "sim") ? "divide the set's M, N and K (default 8; of decode 1)"
+                                : "divide the set's M, N and K (default 1)"},
     };
     const options_flag measuring[] = {
         {"--iterations|--iters", "I", OPTIONS_INT, &o->iterations, NULL, 1, 1e9, NULL,
