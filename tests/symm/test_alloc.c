@@ -1,5 +1,6 @@
 /* Symmetric memory: same offset everywhere, reachable on peers, zeroed; failures are the same on every rank.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "support/check.h"
@@ -217,10 +218,16 @@ static void mixed(weft_group *group, void *argument)
 
 static void free_after_poison(weft_group *group, void *argument)
 {
+    _Atomic int *arrived = NULL;
     void *memory = NULL;
 
     (void)argument;
     CHECK_INT(weft_alloc(group, 100, 0, &memory), WEFT_OK);
+    /* A rank that is still leaving the call would get the error instead of memory. */
+    arrived = weft_peer(group, memory, 0);
+    atomic_fetch_add(arrived, 1);
+    while (weft_rank(group) == 0 && atomic_load(arrived) < weft_size(group))
+        ;
     if (weft_rank(group) == 0)
         CHECK_INT(weft_group_poison(group, WEFT_ERR_PEER, "the test says so"), WEFT_ERR_PEER);
     while (weft_group_check(group) == WEFT_OK)

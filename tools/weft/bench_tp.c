@@ -310,6 +310,7 @@ static int overlap_shapes(bench_context *context, const weft_problem *base,
 
     p.m = p.n = p.k = 1024;
     int64_t *extent = by_n ? &p.n : by_m ? &p.m : &p.k;
+    int64_t last = 0;
     *extent = 512;
     for (int t = 0; t < (int)(sizeof targets / sizeof targets[0]); t++) {
         for (int step = 0; step < 5; step++) {
@@ -317,7 +318,9 @@ static int overlap_shapes(bench_context *context, const weft_problem *base,
             if (isnan(share))
                 return -1;
             if (fabs(share / targets[t] - 1) < 0.15) {
-                shapes[count++] = (set_shape){p.m, p.n, p.k, base->bias, base->transb};
+                if (*extent != last)
+                    shapes[count++] = (set_shape){p.m, p.n, p.k, base->bias, base->transb};
+                last = *extent;
                 break;
             }
             next = rint((double)*extent * share / targets[t] / 16) * 16;
