@@ -3,7 +3,7 @@
 # short table. Logs and JSON rows stay in build-gpu/report.
 # usage: scripts/gpu.sh [--quick] [--sanitize] [--no-bench] [--build DIR]
 #   --quick     fewer repetitions and shapes
-#   --sanitize  also small cases under compute-sanitizer (memcheck and racecheck)
+#   --sanitize  also small cases under compute-sanitizer (memcheck, racecheck, synccheck)
 #   --no-bench  tests only
 #   --build     a build folder to use instead of build-gpu
 set -uo pipefail
@@ -21,6 +21,7 @@ while [ $# -gt 0 ]; do
     shift
 done
 report=$build/report
+rm -rf "$report"
 mkdir -p "$report"
 failed=0 table=""
 
@@ -71,12 +72,27 @@ else
 fi
 
 if [ $sanitize = 1 ]; then
-    for tool in memcheck racecheck; do
+    for tool in memcheck racecheck synccheck; do
         step "$tool" 300 compute-sanitizer --tool $tool --error-exitcode 1 "$tests/test_cuda_device" small
     done
     step "memcheck, weft.h" 300 compute-sanitizer --tool memcheck --target-processes all --error-exitcode 1 \
         "$tests/test_cuda_api_device" small
 fi
+
+# mean WHAT AIM FILES...: the geometric mean of fused÷GEMM over the rows of some benches.
+mean() {
+    local what=$1 aim=$2
+    shift 2
+    python3 - "$what" "$aim" "$@" <<'PYTHON'
+import json, math, sys
+rows = [json.loads(line) for name in sys.argv[3:] for line in open(name)]
+ratios = [r["fused_over_gemm"] for r in rows if isinstance(r.get("fused_over_gemm"), (int, float))]
+if ratios:
+    geometric = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    print("  %s: geometric mean of %d rows %.3f (aim %s), %.3f to %.3f" % (
+        sys.argv[1], len(ratios), geometric, sys.argv[2], min(ratios), max(ratios)))
+PYTHON
+}
 
 # row NAME ARGUMENTS...: a bench, its table shown, its rows kept as JSON.
 row() {
@@ -105,6 +121,7 @@ if [ $bench = 1 ]; then
         # shellcheck disable=SC2086
         row "gemm_$shape" ag_gemm --schedule direct ${shape//,/ } -n 1
     done
+    mean "weft ÷ cuBLAS" "1.05, at most 1.11 each" "$report"/gemm_[0-9]*.json
     echo "one rank of eight in the loop over an emulated link of 450 GB/s and 2 µs"
     link="-n 8 --link 450GB/s,2us"
     if [ $quick = 1 ]; then
@@ -123,6 +140,9 @@ if [ $bench = 1 ]; then
             row "link_rs_${shape}_$wire" gemm_rs ${shape//,/ } --wire $wire $link
         done
     done
+    mean "ag_gemm, fused ÷ GEMM" 1.10 "$report/link.json"
+    mean "gemm_rs, float32 on the wire" 1.25 "$report"/link_rs_*_f32.json
+    mean "gemm_rs, bfloat16 on the wire" 1.12 "$report"/link_rs_*_bf16.json
     echo "virtual ranks on one GPU (not NVLink times)"
     for ranks in 2 4 8; do
         for op in ag_gemm gemm_rs gemm_ar gemm_as; do
