@@ -127,7 +127,8 @@ WEFT_API void *weft_peer(const weft_group *group, const void *pointer, int rank)
  * Collective, once, before the group's first plan: from here on its ranks work on NVIDIA GPUs. weft_alloc
  * gives GPU memory, and plans run as kernels. `device` is this rank's GPU as CUDA numbers them; -1 takes the
  * GPUs in turn, rank by rank. A machine, driver or build without one is WEFT_ERR_UNSUPPORTED on every rank.
- * Peers' access to each other's memory is shown by a transfer before this returns.
+ * Before this returns, peers' access to each other's memory has been shown by a transfer, and that their
+ * kernels run at the same time by a meeting of them; WEFT_ERR_TIMEOUT says that they do not.
  *
  * Ranks may share a GPU, as threads or as processes: each uses its part of the SMs, so that kernels which
  * wait for each other are there at once. Processes on one GPU should run under MPS; without it they take
