@@ -1,21 +1,7 @@
 /* All-gather: row r of recv is rank r's send. `pull` reads the peers' shares, `push` stores one's own. */
 #include "plan/generate.h"
 
-void weft_generate_all_gather(weft_builder *b)
+void weft_generate_all_gather(weft_builder *builder)
 {
-    weft_collective c = weft_collective_begin(b, 1, b->world);
-    int64_t count = b->problem->count;
-    bool push = b->problem->schedule == WEFT_SCHEDULE_PUSH;
-
-    for (int step = 0; step < b->world; step++) {
-        int peer = weft_rotate(b->rank, step, b->world);
-        int from = push ? b->rank : peer, to = push ? peer : b->rank;
-
-        for (int64_t i = 0; i < weft_cut_count(count, c.tile); i++) {
-            weft_span cols = weft_cut(weft_whole(count), c.tile, i);
-
-            weft_builder_copy(b, weft_collective_lane(&c), weft_row(c.recv, to, from, cols),
-                              weft_row(c.send, from, 0, cols));
-        }
-    }
+    weft_collective_exchange(builder, 1);
 }

@@ -225,21 +225,10 @@ static void reduce_share(gemm_ar *ar, uint32_t partial)
 
 static void unfused(gemm_ar *ar)
 {
-    weft_gemm_gen *gen = &ar->gen;
-    weft_gemm_whole whole = weft_gemm_whole_begin(gen, gen->problem->n);
-    uint32_t ready = weft_builder_signals(gen->builder, 1);
+    uint32_t sums = weft_gemm_whole_sums(&ar->gen);
 
-    whole.epilogue = gen->world == 1;
-    whole.target = gen->world == 1
-                       ? gen->d
-                       : weft_gemm_staging(gen, "partial", gen->problem->m, gen->problem->n, gen->problem->l);
-    weft_gemm_pack(gen);
-    weft_gemm_whole_run(&whole, ready);
-    if (gen->world == 1)
-        return;
-    weft_builder_expect(gen->builder, ready, gen->world - 1);
-    weft_builder_gate(gen->builder, ready, gen->world - 1);
-    reduce_share(ar, whole.target);
+    if (ar->gen.world > 1)
+        reduce_share(ar, sums);
 }
 
 void weft_generate_gemm_ar(weft_builder *builder)

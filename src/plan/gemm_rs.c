@@ -236,26 +236,15 @@ static void unfused(gemm_rs *rs)
 {
     weft_gemm_gen *gen = &rs->gen;
     weft_builder *b = gen->builder;
-    weft_gemm_whole whole = weft_gemm_whole_begin(gen, gen->problem->n);
-    uint32_t ready = weft_builder_signals(b, 1);
+    uint32_t sums = weft_gemm_whole_sums(gen);
 
-    whole.epilogue = gen->world == 1;
-    whole.target = gen->world == 1
-                       ? gen->d
-                       : weft_gemm_staging(gen, "partial", gen->problem->m, gen->problem->n, gen->problem->l);
-    weft_gemm_pack(gen);
-    weft_gemm_whole_run(&whole, ready);
-    if (gen->world == 1)
-        return;
-    weft_builder_expect(b, ready, gen->world - 1);
-    weft_builder_gate(b, ready, gen->world - 1);
-    for (int64_t i = 0; i < unit_count(rs, gen->me); i++) {
+    for (int64_t i = 0; i < unit_count(rs, gen->me) && gen->world > 1; i++) {
         unit u = unit_at(rs, gen->me, i);
 
         weft_gemm_open(gen, weft_gemm_lane(gen), WEFT_TASK_REDUCE, true, false);
         weft_builder_to(b, weft_region_make(gen->d, gen->me, u.batch, u.d_rows, u.d_cols));
         for (int rank = 0; rank < gen->world; rank++)
-            weft_builder_from(b, weft_region_make(whole.target, rank, u.batch, u.rows, u.cols));
+            weft_builder_from(b, weft_region_make(sums, rank, u.batch, u.rows, u.cols));
         weft_gemm_close(gen, true, u.batch, u.d_rows, u.d_cols);
     }
 }

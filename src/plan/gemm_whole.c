@@ -47,3 +47,20 @@ void weft_gemm_whole_run(weft_gemm_whole *whole, uint32_t ready)
         weft_builder_post(b, ready, weft_rotate(gen->me, step, gen->world));
     weft_builder_end(b);
 }
+
+uint32_t weft_gemm_whole_sums(weft_gemm_gen *gen)
+{
+    const weft_problem *p = gen->problem;
+    weft_gemm_whole whole = weft_gemm_whole_begin(gen, p->n);
+    uint32_t ready = weft_builder_signals(gen->builder, 1);
+
+    whole.epilogue = gen->world == 1;
+    whole.target = gen->world == 1 ? gen->d : weft_gemm_staging(gen, "partial", p->m, p->n, p->l);
+    weft_gemm_pack(gen);
+    weft_gemm_whole_run(&whole, ready);
+    if (gen->world > 1) {
+        weft_builder_expect(gen->builder, ready, gen->world - 1);
+        weft_builder_gate(gen->builder, ready, gen->world - 1);
+    }
+    return whole.target;
+}

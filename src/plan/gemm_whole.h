@@ -22,4 +22,8 @@ weft_gemm_whole weft_gemm_whole_begin(weft_gemm_gen *gen, int64_t cols);
 /* Multiplies, gates all lanes behind it, and posts `ready` once at every peer. */
 void weft_gemm_whole_run(weft_gemm_whole *whole, uint32_t ready);
 
+/* The product of the whole local A and B as sums that every rank reads, all lanes gated behind those of all
+ * ranks. Returns the operand they are in; of a rank that is alone the product is finished, and that is D. */
+uint32_t weft_gemm_whole_sums(weft_gemm_gen *gen);
+
 #endif

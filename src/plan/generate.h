@@ -64,6 +64,10 @@ typedef struct weft_collective {
 
 weft_collective weft_collective_begin(weft_builder *builder, int64_t send_rows, int64_t recv_rows);
 
+/* The whole of a collective in which row p of a rank's recv is what rank p sends it: the only row of its
+ * send, or with `send_rows` the one that belongs to that rank. */
+void weft_collective_exchange(weft_builder *builder, int64_t send_rows);
+
 static inline int weft_collective_lane(weft_collective *collective)
 {
     return (int)(collective->dealt++ % collective->lanes);
