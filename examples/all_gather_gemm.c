@@ -17,7 +17,7 @@ static int fail(weft_group *group)
 
 int main(void)
 {
-    const int m = 1024, n = 768, k = 512; /* of the whole matrices; here the ranks divide m and n evenly */
+    const int m = 1024, n = 768, k = 512; /* of the whole matrices */
     weft_operands operands = {.size = sizeof operands};
     weft_problem problem;
     weft_group *group;
@@ -27,6 +27,8 @@ int main(void)
     if (weft_init(&group) != WEFT_OK)
         return fail(NULL);
     int rank = weft_rank(group), ranks = weft_size(group), rows = m / ranks, cols = n / ranks;
+    if (m % ranks || n % ranks) /* any number works: the first m mod ranks of them then have one row more */
+        return fprintf(stderr, "this example wants a number of ranks that divides %d and %d\n", m, n), 1;
 
     /* Peers read A: in symmetric memory they do so in place. B and D could come from malloc. */
     if (weft_alloc(group, sizeof(float) * rows * k, 0, (void **)&a) != WEFT_OK ||

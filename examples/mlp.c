@@ -172,6 +172,10 @@ int main(int argc, char **argv)
     const int runs = 20;
     double start, error;
 
+    if ((argc != 1 && argc != 4) || l.tokens < 1 || l.model < 1 || l.hidden < 1) {
+        fprintf(stderr, "usage: %s [tokens model hidden]\n", argv[0]);
+        return 2;
+    }
     if (weft_init(&l.group) != WEFT_OK)
         die(NULL);
     layer_init(&l);
