@@ -30,7 +30,7 @@ static float value_of(uint16_t bfloat16)
 
 int main(void)
 {
-    const int m = 1024, n = 768, k = 512; /* of the whole matrices; here the ranks divide m and n evenly */
+    const int m = 1024, n = 768, k = 512; /* of the whole matrices */
     const uint16_t one = 0x3f80, half = 0x3f00;
     weft_operands operands = {.size = sizeof operands};
     weft_problem problem;
@@ -43,6 +43,8 @@ int main(void)
     if (weft_group_use_gpu(group, -1) != WEFT_OK)
         return fail(group);
     int ranks = weft_size(group), rows = m / ranks, cols = n / ranks;
+    if (m % ranks || n % ranks) /* any number works: the first m mod ranks of them then have one row more */
+        return fprintf(stderr, "this example wants a number of ranks that divides %d and %d\n", m, n), 1;
 
     /* Peers read A: it must be symmetric memory. B and D could come from cudaMalloc. */
     if (weft_alloc(group, 2u * rows * k, 0, &a) != WEFT_OK ||
