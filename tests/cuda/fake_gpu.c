@@ -173,9 +173,10 @@ static void consume(const fake_launch *launch, const weft_cuda_task *t, const fl
     const weft_cuda_view *v = &launch->args.views[t->view0];
     bool bulk = launch->hopper && t->kind == WEFT_CUDA_GEMM && t->flags & WEFT_CUDA_BULK;
     /* the walker stores whole tiles and relies on the maps to cut them off */
-    int rows = bulk ? WEFT_CUDA_TILE_M : t->rows, cols = !bulk                         ? t->cols
-                                                         : t->flags & WEFT_CUDA_WIDE_D ? launch->args.tile_n
-                                                                                       : WEFT_CUDA_TILE_N;
+    int rows = bulk ? WEFT_CUDA_TILE_M : t->rows, cols = !bulk ? t->cols
+                                                         : t->flags & WEFT_CUDA_WIDE_D
+                                                             ? launch->args.tile_n
+                                                             : (launch->args.tile_n + 63) / 64 * 64;
     gpu.counts.maps += bulk;
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < cols; j++) {

@@ -1,13 +1,15 @@
 /* What measured fastest. See choose.h. */
 #include "run/cuda/choose.h"
 
+#include "core/dtype.h"
 #include "core/part.h"
 #include "run/cuda/task.h"
 
 enum {
     PANELS_SIDE_BY_SIDE = 8, /* 8 x 8 tiles are about a round of the crews: least traffic for the product */
     CHUNK_K = 512,           /* 1 KiB of a row: small enough to start early, large enough to copy fast */
-    COPIERS = 2
+    COPIERS = 2,
+    LINK_K = 878 /* 790 TFLOP/s beside 450 GB/s */
 };
 
 static weft_schedule usual_schedule(const weft_problem *p)
@@ -42,6 +44,18 @@ static int64_t tiles_of(const weft_problem *p, int world, int64_t tile_n)
     return down * across * p->l;
 }
 
+/*
+ * The ring of a gemm_rs has narrow tiles where the links are busy for longer than the tensor cores, or where
+ * a step's tiles are too few for the crews: the first are finished sooner, and no crew waits for sums of
+ * another that began when it did. A link takes as long for an element as the product for LINK_K times its
+ * bytes in k.
+ */
+static bool narrow_ring(const weft_problem *p, int world, int crews)
+{
+    int64_t k = weft_part(p->k, world, 0).count, wire = (int64_t)weft_dtype_size(p->wire_dtype);
+    return k < LINK_K * wire || tiles_of(p, world, WEFT_CUDA_TILE_N) * 2 <= (int64_t)crews * world;
+}
+
 /* The width with which the crews' rounds take less time: a round lasts as long as its tiles are wide. Wider
  * tiles load less for the same product, so they win a tie. Stream-K divides the last round anyway. */
 static int64_t usual_width(const weft_problem *p, int world, int crews)
@@ -69,7 +83,12 @@ void weft_cuda_choose(weft_problem *p, int world, int crews, bool hopper)
         p->schedule = usual_schedule(p);
     if (!p->tile_m)
         p->tile_m = WEFT_CUDA_TILE_M;
-    if (!p->tile_n)
+    /* the copy engine adds in memory: the crews need not read what they add to */
+    p->sums_stay = hopper && p->op == WEFT_OP_GEMM_RS && p->schedule != WEFT_SCHEDULE_DIRECT &&
+                   p->schedule != WEFT_SCHEDULE_UNFUSED;
+    if (!p->tile_n && p->sums_stay && world > 1 && narrow_ring(p, world, crews))
+        p->tile_n = WEFT_CUDA_HALF_N;
+    else if (!p->tile_n)
         p->tile_n = hopper ? usual_width(p, world, crews) : WEFT_CUDA_TILE_N;
     if (!p->tile_k)
         p->tile_k = WEFT_CUDA_TILE_K;
@@ -83,9 +102,6 @@ void weft_cuda_choose(weft_problem *p, int world, int crews, bool hopper)
         p->copiers = hopper ? crews * WEFT_CUDA_CREW_COPIERS : COPIERS;
     if (!p->chunk_k)
         p->chunk_k = CHUNK_K;
-    /* the copy engine adds in memory: the crews need not read what they add to */
-    p->sums_stay = hopper && p->op == WEFT_OP_GEMM_RS && p->schedule != WEFT_SCHEDULE_DIRECT &&
-                   p->schedule != WEFT_SCHEDULE_UNFUSED;
     /* the storers of Hopper crews copy beside their own work; elsewhere a copy lane is a CTA */
     if (!p->workers && hopper && (fetches || p->sums_stay))
         p->workers = even_crews(tiles_of(p, world, p->tile_n), crews);

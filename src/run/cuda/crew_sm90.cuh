@@ -10,7 +10,7 @@
 
 #include <stddef.h>
 
-#ifndef WEFT_TILE_N /* columns of a crew's tile: 256, or 224 where that fills the last round better */
+#ifndef WEFT_TILE_N /* columns of a crew's tile: 256, or 224 or 128; see choose.c */
 #define WEFT_TILE_N 256
 #endif
 
@@ -19,9 +19,10 @@ namespace
 
 constexpr int CTAS = 2;
 constexpr int CTA_M = 128, GROUP_M = 64, TILE_N = WEFT_TILE_N, TILE_K = 64, SUMS = TILE_N / 2;
-constexpr int STAGES = 4;
-/* B is kept in boxes of 64 columns, the last one half used when the tile is 224 wide */
-constexpr int A_BYTES = CTA_M * TILE_K * 2, B_BYTES = 256 * TILE_K * 2, STAGE_BYTES = A_BYTES + B_BYTES;
+/* B is kept in boxes of 64 columns, the last one half used when the tile is 224 wide; a CTA loads half */
+constexpr int B_COLS = (TILE_N + 127) / 128 * 128, HALF_COLS = B_COLS / 2;
+constexpr int A_BYTES = CTA_M * TILE_K * 2, B_BYTES = B_COLS * TILE_K * 2, STAGE_BYTES = A_BYTES + B_BYTES;
+constexpr int STAGES = 4 * 49152 / STAGE_BYTES;
 constexpr int BOX_BYTES = 8192; /* 64 rows of 128 bytes */
 constexpr int THREADS = 384;
 constexpr uint32_t TALLY = 256, MEMBERS = 4, HELD = 8;

@@ -150,16 +150,17 @@ static weft_status load_hopper(weft_cuda_device *device, weft_error_text *error)
     static const char *const names[2][4] = {
         {"weft_walk_bf16_nn", "weft_walk_bf16_nt", "weft_walk_bf16_tn", "weft_walk_bf16_tt"},
         {"weft_walk_f16_nn", "weft_walk_f16_nt", "weft_walk_f16_tn", "weft_walk_f16_tt"}};
-    const void *images[2][2] = {{weft_cuda_kernels_bf16, weft_cuda_kernels_bf16_224},
-                                {weft_cuda_kernels_f16, weft_cuda_kernels_f16_224}};
+    const void *images[2][3] = {
+        {weft_cuda_kernels_bf16, weft_cuda_kernels_bf16_224, weft_cuda_kernels_bf16_128},
+        {weft_cuda_kernels_f16, weft_cuda_kernels_f16_224, weft_cuda_kernels_f16_128}};
     const weft_cuda_driver *cu = device->cu;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         CUmodule *module = &device->modules[1 + i];
         weft_status status = WEFT_OK;
-        WEFT_CUDA_TRY(cuModuleLoadData(module, images[i / 2][i % 2]));
+        WEFT_CUDA_TRY(cuModuleLoadData(module, images[i / 3][i % 3]));
         for (int form = 0; form < 4 && status == WEFT_OK; form++)
-            status = load_kernel(cu, *module, names[i / 2][form], WEFT_CUDA_SHARED_BYTES,
-                                 &device->walkers[i / 2][i % 2][form], error);
+            status = load_kernel(cu, *module, names[i / 3][form], WEFT_CUDA_SHARED_BYTES,
+                                 &device->walkers[i / 3][i % 3][form], error);
         if (status != WEFT_OK)
             return status;
     }

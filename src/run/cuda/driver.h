@@ -117,9 +117,9 @@ typedef struct weft_cuda_device {
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
-    CUmodule modules[5];
-    CUfunction any[2], walkers[2][2][4]; /* by dtype (bf16, f16); the latter for Hopper, also by width (256,
-                                            224) and transposes (none, B, A, both) */
+    CUmodule modules[7];
+    CUfunction any[2], walkers[2][3][4]; /* by dtype (bf16, f16); the latter for Hopper, also by width (256,
+                                            224, 128) and transposes (none, B, A, both) */
     CUfunction rehearse;
     bool hopper;
     int crews; /* crews of the walker that fit at once */

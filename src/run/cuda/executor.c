@@ -113,7 +113,8 @@ static CUfunction pick_kernel(const weft_cuda_executor *executor, const weft_pro
     int f16 = problem->dtype == WEFT_F16;
     if (!executor->hopper)
         return device->any[f16];
-    return device->walkers[f16][tile_n != WEFT_CUDA_TILE_N][2 * problem->transa + problem->transb];
+    int width = tile_n == WEFT_CUDA_TILE_N ? 0 : tile_n == WEFT_CUDA_NARROW_N ? 1 : 2;
+    return device->walkers[f16][width][2 * problem->transa + problem->transb];
 }
 
 static void fill_args(weft_cuda_args *args, const weft_plan_part *part, const weft_cuda_program *program,

@@ -215,11 +215,13 @@ template <int N> static __device__ __forceinline__ void wgmma_wait()
 }
 
 /* clang-format off */
-#define WEFT_SUMS_112 \
+#define WEFT_SUMS_64 \
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
         "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
         "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
+        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+
+#define WEFT_SUMS_112 WEFT_SUMS_64 ", " \
         "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
         "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
         "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
@@ -227,7 +229,7 @@ template <int N> static __device__ __forceinline__ void wgmma_wait()
 #define WEFT_SUMS_128 WEFT_SUMS_112 \
         ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-#define WEFT_SUM_OPERANDS_112 \
+#define WEFT_SUM_OPERANDS_64 \
           "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
           "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
           "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
@@ -235,7 +237,9 @@ template <int N> static __device__ __forceinline__ void wgmma_wait()
           "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), \
           "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), \
           "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), \
-          "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63]), \
+          "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]), "+f"(d[63])
+
+#define WEFT_SUM_OPERANDS_112 WEFT_SUM_OPERANDS_64, \
           "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), \
           "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79]), \
           "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), \
@@ -254,6 +258,12 @@ template <int N> static __device__ __forceinline__ void wgmma_wait()
                  AT(0) ", " AT(1) ", p, 1, 1, " AT(3) ", " AT(4) ";\n}\n"                                    \
                  : OPERANDS                                                                                   \
                  : "l"(a), "l"(b), "r"(keep), "n"(TRANS_A), "n"(TRANS_B))
+#define WEFT_AFTER_64(i) WEFT_AFTER_64_##i
+#define WEFT_AFTER_64_0 "%64"
+#define WEFT_AFTER_64_1 "%65"
+#define WEFT_AFTER_64_2 "%66"
+#define WEFT_AFTER_64_3 "%67"
+#define WEFT_AFTER_64_4 "%68"
 #define WEFT_AFTER_112(i) WEFT_AFTER_112_##i
 #define WEFT_AFTER_112_0 "%112"
 #define WEFT_AFTER_112_1 "%113"
@@ -285,6 +295,15 @@ static __device__ __forceinline__ void wgmma(float (&d)[112], uint64_t a, uint64
         WEFT_WGMMA("bf16", "224", WEFT_SUMS_112, WEFT_SUM_OPERANDS_112, WEFT_AFTER_112);
     else
         WEFT_WGMMA("f16", "224", WEFT_SUMS_112, WEFT_SUM_OPERANDS_112, WEFT_AFTER_112);
+}
+
+template <bool BF16, int TRANS_A, int TRANS_B>
+static __device__ __forceinline__ void wgmma(float (&d)[64], uint64_t a, uint64_t b, int keep)
+{
+    if constexpr (BF16)
+        WEFT_WGMMA("bf16", "128", WEFT_SUMS_64, WEFT_SUM_OPERANDS_64, WEFT_AFTER_64);
+    else
+        WEFT_WGMMA("f16", "128", WEFT_SUMS_64, WEFT_SUM_OPERANDS_64, WEFT_AFTER_64);
 }
 
 static __device__ __forceinline__ void matrices_store(uint32_t address, uint32_t a, uint32_t b, uint32_t c,

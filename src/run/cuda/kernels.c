@@ -12,6 +12,8 @@
 
 EMBED(weft_cuda_kernels_bf16, "bf16");
 EMBED(weft_cuda_kernels_bf16_224, "bf16_224");
+EMBED(weft_cuda_kernels_bf16_128, "bf16_128");
 EMBED(weft_cuda_kernels_f16, "f16");
 EMBED(weft_cuda_kernels_f16_224, "f16_224");
+EMBED(weft_cuda_kernels_f16_128, "f16_128");
 EMBED(weft_cuda_kernels_any, "any");

@@ -133,14 +133,14 @@ static weft_status bind_operands(weft_lowering *low, const weft_region *a, const
     bool ta = operand_of(low, a)->transposed, tb = operand_of(low, b)->transposed;
     /* a is cut along k (its columns), b along k (its rows); a k-range that ends on a step needs no cut */
     bool cut = a->cols % WEFT_CUDA_TILE_K != 0;
-    /* the walker loads 256 columns of B: those beyond a narrower tile need not come from memory */
-    bool cut_n = low->program->tile_n != WEFT_CUDA_TILE_N && (tb || (b->col0 + b->cols) % 8 == 0);
+    /* the walker loads 128 or 256 columns of B: those beyond the tile need not come from memory */
+    bool cut_n = low->program->tile_n % 128 != 0 && (tb || (b->col0 + b->cols) % 8 == 0);
     if (task->k == 0) {
         task->a_map = task->b_map = 0;
         return WEFT_OK;
     }
     task->a_map = map_of(low, a, false, cut, 64, ta ? 64 : 128);
-    task->b_map = map_of(low, b, cut, cut_n, 64, tb ? 128 : 64);
+    task->b_map = map_of(low, b, cut, cut_n, 64, tb && low->program->tile_n != WEFT_CUDA_HALF_N ? 128 : 64);
     if (task->a_map == -2 || task->b_map == -2)
         return weft_error_set(low->error, WEFT_ERR_MEMORY, "no memory for the tensor maps of a plan");
     if (task->a_map < 0 || task->b_map < 0)
@@ -157,7 +157,7 @@ static weft_status bind_destination(weft_lowering *low, const weft_region *d, we
     bool narrow = operand_of(low, d)->dtype != WEFT_F32;
     /* whole tiles never reach past their region, so they can share the map of the whole matrix */
     bool cut_rows = d->rows % WEFT_CUDA_TILE_M != 0,
-         cut_cols = d->cols % (narrow ? WEFT_CUDA_TILE_N : low->program->tile_n) != 0;
+         cut_cols = d->cols % (narrow ? (low->program->tile_n + 63) / 64 * 64 : low->program->tile_n) != 0;
     if (operand_of(low, d)->transposed)
         return WEFT_OK;
     view->map = map_of(low, d, cut_rows, cut_cols, narrow ? 64 : 32, 64);

@@ -260,14 +260,16 @@ static void settle_link(weft_cuda_program *program, const weft_cuda_lane *lanes,
     }
 }
 
-/* The narrower walker where no tile is wider than its own. */
+/* The narrowest walker whose own tile no tile is wider than. */
 static int32_t width_of(const weft_plan_part *part)
 {
+    int64_t widest = 0;
     for (uint32_t i = 0; i < part->task_count; i++)
-        if (part->tasks[i].kind == WEFT_TASK_GEMM &&
-            part->regions[part->tasks[i].region0].cols > WEFT_CUDA_NARROW_N)
-            return WEFT_CUDA_TILE_N;
-    return WEFT_CUDA_NARROW_N;
+        if (part->tasks[i].kind == WEFT_TASK_GEMM && part->regions[part->tasks[i].region0].cols > widest)
+            widest = part->regions[part->tasks[i].region0].cols;
+    return widest > WEFT_CUDA_NARROW_N ? WEFT_CUDA_TILE_N
+           : widest > WEFT_CUDA_HALF_N ? WEFT_CUDA_NARROW_N
+                                       : WEFT_CUDA_HALF_N;
 }
 
 weft_status weft_cuda_program_make(const weft_plan_part *part, const weft_cuda_binding *binding, bool hopper,

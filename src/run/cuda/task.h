@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 enum { WEFT_CUDA_TILE_M = 256, WEFT_CUDA_TILE_N = 256, WEFT_CUDA_TILE_K = 64 };
-enum { WEFT_CUDA_NARROW_N = 224 };   /* the other width for which the Hopper walker is compiled */
+enum { WEFT_CUDA_NARROW_N = 224, WEFT_CUDA_HALF_N = 128 }; /* the Hopper walker is compiled for these, too */
 enum { WEFT_CUDA_CREW_COPIERS = 4 }; /* copy lanes that a Hopper crew runs beside its own */
 
 enum { WEFT_CUDA_LINE_WORDS = 16 }; /* a signal has a line of 128 bytes to itself */

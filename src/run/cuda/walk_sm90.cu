@@ -2,12 +2,12 @@
  * The plan walker for Hopper: one persistent kernel runs a rank's lanes, each by a cluster of two CTAs.
  *
  * Card: cluster tile 256 x TILE_N x 64 (a CTA: 128 x TILE_N), two consumer warpgroups of 64 x TILE_N (TILE_N
- * / 2 sums a thread), four stages of 48 KiB. Each CTA loads its own A and half of B; the half is multicast to
- * both. One warp feeds the stages and waits for the tile's chunks, where in k they are needed; one warp per
- * consumer waits for what the sums are added to or written over, stores finished boxes of 8 KiB through the
- * copy engine and posts when they are written, so neither waits nor stores hold up the tensor cores; between
- * tiles the same warps run the plan's copy lanes. A spare warp holds posts for an emulated link; that of the
- * first CTA does ENTER and EXIT.
+ * / 2 sums a thread), four stages of 48 KiB (six of 32 where tiles have 128 columns). Each CTA loads its own
+ * A and half of B; the half is multicast to both. One warp feeds the stages and waits for the tile's chunks,
+ * where in k they are needed; one warp per consumer waits for what the sums are added to or written over,
+ * stores finished boxes of 8 KiB through the copy engine and posts when they are written, so neither waits
+ * nor stores hold up the tensor cores; between tiles the same warps run the plan's copy lanes. A spare warp
+ * holds posts for an emulated link; that of the first CTA does ENTER and EXIT.
  *
  * A crew has four members (two CTAs of two consumers), each storing its own 64 rows; the last one to finish a
  * task posts.
@@ -90,7 +90,7 @@ __device__ void produce(const weft_cuda_args &g, const weft_cuda_lane &lane, uin
         if (t.kind != WEFT_CUDA_GEMM || t.k == 0)
             continue;
         const void *a_map = map_at(g, (int)WEFT_FIELD(a_map)), *b_map = map_at(g, (int)WEFT_FIELD(b_map));
-        int a_m = (int)(WEFT_FIELD(a_m) + rank * CTA_M), b_n = (int)(WEFT_FIELD(b_n) + rank * 128);
+        int a_m = (int)(WEFT_FIELD(a_m) + rank * CTA_M), b_n = (int)(WEFT_FIELD(b_n) + rank * HALF_COLS);
         int a_k = (int)WEFT_FIELD(a_k), b_k = (int)WEFT_FIELD(b_k), steps = (t.k + TILE_K - 1) / TILE_K;
         bool late = waits_late(t);
         Waits waits(g, t.wait0, late ? 0 : t.wait_count);
@@ -117,7 +117,8 @@ __device__ void produce(const weft_cuda_args &g, const weft_cuda_lane &lane, uin
                     tile_load_shared(b_at, b_map, full, b_k, b_n, 3);
                 } else {
                     tile_load_shared(b_at, b_map, full, b_n, b_k, 3);
-                    tile_load_shared(b_at + B_BYTES / 4, b_map, full, b_n + 64, b_k, 3);
+                    if (HALF_COLS > 64)
+                        tile_load_shared(b_at + BOX_BYTES, b_map, full, b_n + 64, b_k, 3);
                 }
             }
             __syncwarp();
