@@ -203,63 +203,85 @@ __device__ __forceinline__ void finish_elements(const weft_cuda_args &g, const w
     }
 }
 
-/* Eight pairs of a matrix as they lie in memory. */
-template <bool WIDE> struct Raw;
-template <> struct Raw<true> {
-    float2 x[8];
-};
-template <> struct Raw<false> {
-    uint32_t x[8];
-};
+/*
+ * What a consumer's sums are added to, on its way through the boxes: as wide as a box at a time, in the order
+ * of memory, so that the lanes of a load ask for whole lines. Every address is a multiple of 16 bytes.
+ */
+template <int BYTES> struct Fetch {
+    const char *from; /* the thread's first piece of 16 bytes */
+    int64_t step;     /* from one of its rows to the next */
+    uint32_t to;
+    int rows, cols; /* that are left from its first piece on */
 
-template <bool WIDE>
-__device__ __forceinline__ void fetch_raw(const weft_cuda_task &t, const weft_cuda_view &m, int row, int col0,
-                                          Raw<WIDE> &raw)
-{
-#pragma unroll
-    for (int i = 0; i < 8; i++) {
-        int r = row + (i & 1) * 8, c = col0 + (i >> 1) * 8;
-        bool inside = r < t.rows && c < t.cols;
-        if constexpr (WIDE)
-            raw.x[i] =
-                inside ? __ldcg((const float2 *)((const float *)m.ptr + r * m.rs + c)) : make_float2(0, 0);
-        else
-            raw.x[i] = inside ? __ldcg((const uint32_t *)((const uint16_t *)m.ptr + r * m.rs + c)) : 0;
+    __device__ __forceinline__ Fetch(const weft_cuda_task &t, const weft_cuda_view &m, int row0,
+                                     const Boxes &boxes)
+    {
+        int thread = threadIdx.x % 128, row = thread / 8, piece = thread % 8;
+        from = (const char *)m.ptr + (row0 + row) * m.rs * BYTES + piece * 16;
+        step = 16 * m.rs * BYTES;
+        to = boxes.base + row * 128 + ((piece ^ (row & 7)) << 4);
+        rows = t.rows - row0 - row;
+        cols = t.cols - piece * (16 / BYTES);
     }
-}
 
-/* The last hop of a sum, and nothing else: added to what came, stored in 16 bits. What came is fetched two
- * blocks of 32 columns ahead, in registers that a stored block has left. */
+    /* The next block, 128 bytes of each of 64 rows, into `box`. */
+    __device__ __forceinline__ void begin(int box)
+    {
+        int bytes = min(max(cols * BYTES, 0), 16);
+        const char *at = from;
+#pragma unroll
+        for (int i = 0; i < 4; i++, at += step)
+            piece_load(to + box * BOX_BYTES + i * 2048, at, rows > 16 * i ? bytes : 0);
+        pieces_commit();
+        from += 128;
+        cols -= 128 / BYTES;
+    }
+};
+
+/* The last hop of a sum, and nothing else: added to what came, stored in 16 bits. */
 template <int NARROW, bool WIDE>
-__device__ __forceinline__ void added_sums(const weft_cuda_task &t, const weft_cuda_view acc,
-                                           float (&d)[SUMS], int row, int col, const Boxes &to,
+__device__ __forceinline__ void added_sums(const weft_cuda_task &t, const weft_cuda_view &acc,
+                                           float (&d)[SUMS], int row0, uint32_t consumer, const Boxes &to,
                                            uint32_t &boxes)
 {
-    constexpr int BLOCKS = TILE_N / 32;
-    Raw<WIDE> raw[BLOCKS];
-    fetch_raw<WIDE>(t, acc, row, col, raw[0]);
+    constexpr int WIDTH = WIDE ? 32 : 64, BLOCKS = (TILE_N + WIDTH - 1) / WIDTH;
+    int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
+    Fetch<WIDE ? 4 : 2> fetch(t, acc, row0, to);
+    to.take(boxes);
+    to.take(boxes + 1);
+    fetch.begin(0);
+    fetch.begin(1);
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) {
+        if (b + 1 < BLOCKS)
+            pieces_wait<1>();
+        else
+            pieces_wait<0>();
+        group_sync(consumer);
 #pragma unroll
-        for (int i = 0; i < 8; i++) {
+        for (int i = 0; i < WIDTH / 4 && b * (WIDTH / 2) + 2 * i < SUMS; i++) {
+            int j = i >> 1, below = (i & 1) * 8;
+            uint32_t at = to.base + (b & 1) * BOX_BYTES + (row + below) * 128;
             float2 x;
             if constexpr (WIDE)
-                x = raw[b].x[i];
+                x = shared_pair(at + (((2 * j + lane % 4 / 2) ^ (row & 7)) << 4) + (lane & 1) * 8);
             else
-                x = widen2(raw[b].x[i], NARROW);
-            d[16 * b + 2 * i] = x.x + d[16 * b + 2 * i];
-            d[16 * b + 2 * i + 1] = x.y + d[16 * b + 2 * i + 1];
+                x = widen2(shared_word(at + ((j ^ (row & 7)) << 4) + lane % 4 * 4), NARROW);
+            float *sum = d + b * (WIDTH / 2) + 2 * i;
+            sum[0] = x.x + sum[0];
+            sum[1] = x.y + sum[1];
         }
-        if (b % 2 == 0)
-            to.take(boxes);
-        to.put_narrow<NARROW>(d + 16 * b, boxes, b % 2 * 32);
-        if (b % 2 || b == BLOCKS - 1)
-            to.give(boxes++);
-        if (b == 0)
-            fetch_raw<WIDE>(t, acc, row, 32 + col, raw[1]);
+        group_sync(consumer);
         if (b + 2 < BLOCKS)
-            fetch_raw<WIDE>(t, acc, row, 32 * (b + 2) + col, raw[b + 2]);
+            fetch.begin(b & 1);
     }
+    bare_sums<NARROW>(d, false, to, boxes);
+}
+
+/* Whether it can be fetched so: otherwise it is read pair by pair. */
+__device__ __forceinline__ bool in_pieces(const weft_cuda_view &m)
+{
+    return ((uint64_t)m.ptr | (uint64_t)m.rs * (m.dtype == DTYPE_F32 ? 4 : 2)) % 16 == 0;
 }
 
 /*
@@ -307,12 +329,12 @@ __device__ __forceinline__ void finish_sums(const weft_cuda_args &g, const weft_
         int row = row0 + thread / 32 * 16 + thread % 32 / 4, col = thread % 4 * 2;
         if (!(t.flags & WEFT_CUDA_EPILOGUE) && (t.acc < 0 || t.flags & WEFT_CUDA_ADD))
             bare_sums<NARROW>(d, t.flags & WEFT_CUDA_WIDE_D, to, boxes);
-        else if (t.flags & (WEFT_CUDA_EPILOGUE | WEFT_CUDA_WIDE_D))
+        else if (t.flags & (WEFT_CUDA_EPILOGUE | WEFT_CUDA_WIDE_D) || !in_pieces(v[t.acc]))
             finished_sums<NARROW>(g, t, d, row, col, to, boxes);
         else if (v[t.acc].dtype == DTYPE_F32)
-            added_sums<NARROW, true>(t, v[t.acc], d, row, col, to, boxes);
+            added_sums<NARROW, true>(t, v[t.acc], d, row0, consumer, to, boxes);
         else
-            added_sums<NARROW, false>(t, v[t.acc], d, row, col, to, boxes);
+            added_sums<NARROW, false>(t, v[t.acc], d, row0, consumer, to, boxes);
         return;
     }
     to.take(boxes);

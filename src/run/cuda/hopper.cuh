@@ -130,6 +130,37 @@ template <int N> static __device__ __forceinline__ void bulk_wait_read()
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 
+/* 16 bytes into shared memory, the last of them as 0 when fewer are there; several such make a group. */
+static __device__ __forceinline__ void piece_load(uint32_t dst, const void *src, uint32_t bytes)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(bytes) : "memory");
+}
+
+static __device__ __forceinline__ void pieces_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/* All but the thread's last N groups are there. */
+template <int N> static __device__ __forceinline__ void pieces_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+static __device__ __forceinline__ float2 shared_pair(uint32_t address)
+{
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");
+    return x;
+}
+
+static __device__ __forceinline__ uint32_t shared_word(uint32_t address)
+{
+    uint32_t x;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
+    return x;
+}
+
 /* Before a CTA first uses a map whose memory has held another one: what an SM keeps of maps outlives a
  * kernel. */
 static __device__ __forceinline__ void map_acquire(const void *map)
