@@ -1,6 +1,7 @@
 /*
  * Every tensor-parallel operation and schedule, exactly: dtypes, transposes, uneven and tiny shapes,
- * epilogues, packed weights, batches, tiles, workers, buffers in and outside symmetric memory, 1 to 8 ranks.
+ * epilogues (C beside D and in its place), packed weights, batches, tiles, workers, buffers in and outside
+ * symmetric memory, 1 to 8 ranks. Nothing is written between the rows of D.
  * Integer data must give the single-rank product bit for bit; real data must stay under the derived bound; a
  * second run of the same data must give the same bits.
  */
@@ -58,6 +59,7 @@ static tp_case make_case(weft_op op, weft_schedule schedule, weft_layout layout,
     t.slack = (int)pick(&s, 3) * 3;
     t.symmetric = pick(&s, 2) ? 31 : (unsigned)pick(&s, 32);
     p->sums_stay = (int)pick(&s, 2);
+    t.in_place = p->beta != 0 && pick(&s, 2);
     return t;
 }
 

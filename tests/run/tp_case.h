@@ -20,6 +20,7 @@ typedef struct tp_case {
     bool integers;      /* exact comparison; otherwise under the bound */
     int slack;          /* added to leading dimensions */
     unsigned symmetric; /* bits: A, B, C, bias, D lie in symmetric memory */
+    bool in_place;      /* C is D */
     uint64_t seed;
 } tp_case;
 
@@ -128,8 +129,9 @@ static inline void tp_fill(const tp_case *t, int which, tp_instance *s)
     int64_t batches = which == TP_BIAS ? 1 : t->problem.l;
 
     memset(s->data, 0xa5, s->bytes);
-    if (which == TP_D)
+    if (which == TP_D && !t->in_place)
         return;
+    which = which == TP_D ? TP_C : which;
     for (int64_t batch = 0; batch < batches; batch++)
         for (int64_t i = 0; i < s->rows.count; i++)
             for (int64_t j = 0; j < s->cols.count; j++)
@@ -151,6 +153,17 @@ static inline double tp_activate(weft_act act, double x)
     }
 }
 
+/* Bytes between the rows of D that are no longer what they were. */
+static inline int64_t tp_spilt(const tp_instance *d, int64_t row)
+{
+    size_t size = weft_dtype_size(d->dtype), begin = (size_t)(row * d->ld + d->cols.count) * size;
+    int64_t spilt = 0;
+
+    for (size_t i = begin; i < (size_t)((row + 1) * d->ld) * size; i++)
+        spilt += (unsigned char)d->data[i] != 0xa5;
+    return spilt;
+}
+
 /* Every element of this rank's D; returns how many are wrong. */
 static inline int64_t tp_wrong(const tp_case *t, int world, const tp_instance *d)
 {
@@ -159,6 +172,7 @@ static inline int64_t tp_wrong(const tp_case *t, int world, const tp_instance *d
 
     for (int64_t batch = 0; batch < p->l; batch++) {
         for (int64_t i = 0; i < d->rows.count; i++) {
+            wrong += tp_spilt(d, batch * d->rows.count + i);
             for (int64_t j = 0; j < d->cols.count; j++) {
                 int64_t row = d->rows.begin + i, col = d->cols.begin + j;
                 double sum = 0, magnitude = 0, exact, got, bound = 0;
@@ -221,7 +235,10 @@ static inline void tp_place(const tp_case *t, int world, int rank, char *symmetr
 
         *s = tp_shape(t, which, world, rank);
         s->symmetric = t->symmetric >> which & 1;
-        if (s->symmetric) {
+        if (which == TP_D && t->in_place) {
+            s->data = instances[TP_C].data;
+            s->symmetric = true; /* C's own: not freed twice */
+        } else if (s->symmetric) {
             s->data = symmetric + used;
             used += (tp_largest(t, which, world) + 127) / 128 * 128;
         } else {
