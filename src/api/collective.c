@@ -17,7 +17,7 @@ static weft_status reject(weft_group *group, const char *call, const weft_proble
 {
     weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "%s of %lld elements of %s: %s", call,
                    (long long)p->count, weft_dtype_name(p->dtype), why);
-    return weft_executor_reject(group, WEFT_ERR_ARGUMENT);
+    return weft_executor_reject(group, p, WEFT_ERR_ARGUMENT);
 }
 
 static weft_status run(weft_group *group, const char *call, const weft_problem *p, const void *send,
@@ -36,7 +36,7 @@ static weft_status run(weft_group *group, const char *call, const weft_problem *
     if (group->gpu) {
         weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
                        "%s: a group on GPUs has products, not collectives", call);
-        return weft_executor_reject(group, WEFT_ERR_UNSUPPORTED);
+        return weft_executor_reject(group, p, WEFT_ERR_UNSUPPORTED);
     }
     if (!acceptable(p, group->size)) {
         status = weft_group_check(group);

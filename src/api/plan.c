@@ -36,7 +36,7 @@ weft_status weft_plan_create(weft_group *group, const weft_problem *problem, wef
                        !problem ? "problem is NULL"
                        : !plan  ? "plan is NULL"
                                 : "problem->size is not that of weft_problem; weft_problem_init sets it");
-        return weft_executor_reject(group, WEFT_ERR_ARGUMENT);
+        return weft_executor_reject(group, NULL, WEFT_ERR_ARGUMENT);
     }
     status = weft_executor_of(group, &executor);
     return status == WEFT_OK ? weft_program_create(executor, problem, plan) : status;
@@ -56,7 +56,7 @@ static weft_status admit(weft_plan *plan, const weft_operands **operands, const 
     weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
                    "%s: operands->size is %zu; it must be sizeof(weft_operands), %zu", call,
                    (*operands)->size, sizeof(none));
-    return weft_executor_reject(plan->group, WEFT_ERR_ARGUMENT);
+    return weft_executor_reject(plan->group, &plan->part.problem, WEFT_ERR_ARGUMENT);
 }
 
 weft_status weft_run(weft_plan *plan, const weft_operands *operands)
@@ -78,7 +78,7 @@ weft_status weft_run_on(weft_plan *plan, const weft_operands *operands, void *st
         return weft_program_run(plan, operands);
     weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
                    "weft_run_on: stream is %p, but the group is on the CPU, which has no streams", stream);
-    return weft_executor_reject(plan->group, WEFT_ERR_ARGUMENT);
+    return weft_executor_reject(plan->group, &plan->part.problem, WEFT_ERR_ARGUMENT);
 }
 
 weft_status weft_run_wait(weft_plan *plan, void *stream)

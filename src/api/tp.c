@@ -17,7 +17,7 @@ static weft_status multiply(weft_group *group, weft_op op, const char *call, con
     if (!problem || problem->size != sizeof(*problem) || !operands || operands->size != sizeof(*operands)) {
         weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                        "%s: problem and operands must be given, with their size fields set", call);
-        return weft_executor_reject(group, WEFT_ERR_ARGUMENT);
+        return weft_executor_reject(group, NULL, WEFT_ERR_ARGUMENT);
     }
     status = weft_executor_of(group, &executor);
     if (status != WEFT_OK)

@@ -155,7 +155,9 @@ static void describe(const weft_record *record, char *text, size_t bytes)
     const char *op = weft_op_name((weft_op)record->op), *dtype = weft_dtype_name((weft_dtype)record->dtype);
     const char *what = record->kind == WEFT_CALLED_CREATE ? "a plan for" : "a run of";
 
-    if (record->op >= WEFT_OP_ALL_REDUCE)
+    if (record->kind == WEFT_CALLED_UNREAD)
+        snprintf(text, bytes, "a plan or a product");
+    else if (record->op >= WEFT_OP_ALL_REDUCE)
         snprintf(text, bytes, "%s %s, %lld elements of %s", what, op, (long long)record->m, dtype);
     else
         snprintf(text, bytes, "%s %s, m=%lld n=%lld k=%lld, %s", what, op, (long long)record->m,
@@ -218,17 +220,18 @@ weft_status weft_executor_resync(weft_executor *x, bool rejected)
     return error;
 }
 
-weft_status weft_executor_reject(weft_group *group, weft_status rejection)
+weft_status weft_executor_reject(weft_group *group, const weft_problem *asked, weft_status rejection)
 {
     weft_error_text own = group->error;
-    weft_problem nothing = {.op = WEFT_OP_AG_GEMM};
+    weft_call_kind kind = asked ? WEFT_CALLED_RUN : WEFT_CALLED_UNREAD;
+    weft_problem nothing = {0};
     weft_executor *x;
     weft_status status = weft_executor_of(group, &x);
 
     if (status != WEFT_OK)
         return status;
     group->error = own;
-    weft_executor_begin(x, WEFT_CALLED_RUN, 0, &nothing)->status = (int32_t)rejection;
+    weft_executor_begin(x, kind, 0, asked ? asked : &nothing)->status = (int32_t)rejection;
     weft_executor_publish(x);
     return weft_executor_resync(x, true);
 }

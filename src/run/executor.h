@@ -36,7 +36,8 @@ enum {
 };
 
 typedef enum weft_call_kind {
-    WEFT_CALLED_CREATE = 1,
+    WEFT_CALLED_UNREAD, /* rejected before it could be read */
+    WEFT_CALLED_CREATE,
     WEFT_CALLED_RUN,
     WEFT_CALLED_SMALL,
 } weft_call_kind;
@@ -164,8 +165,9 @@ weft_status weft_executor_meet(weft_executor *executor);
  * afterwards. */
 weft_status weft_executor_resync(weft_executor *executor, bool rejected);
 
-/* Rejects the arguments of a call that has not begun: `group->error` holds the sentence. */
-weft_status weft_executor_reject(weft_group *group, weft_status status);
+/* Rejects the arguments of a call that has not begun: `group->error` holds the sentence. `asked` is what the
+ * peers are told of it; NULL: nothing. */
+weft_status weft_executor_reject(weft_group *group, const weft_problem *asked, weft_status status);
 
 /* Makes the arenas large enough (collective; every rank gives the same symmetric sizes). */
 weft_status weft_executor_grow(weft_executor *executor, size_t scratch_bytes, uint32_t signals,

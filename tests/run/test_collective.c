@@ -294,7 +294,7 @@ static void disagreement(weft_group *group, void *argument)
         CHECK_INT(weft_all_reduce(group, send, buffer, count, dtype, WEFT_SUM),
                   bad ? WEFT_ERR_ARGUMENT : WEFT_ERR_PEER);
         if (!bad)
-            CHECK_HAS(weft_error(group), "rejected");
+            CHECK_HAS(weft_error(group), "rejected its arguments for a run of all_reduce");
         check_job(group, &j, m.of[SYMMETRIC]);
     }
     free(m.of[OUTSIDE]);
