@@ -199,8 +199,12 @@ int cmd_bench(int argc, char **argv)
     weft_error_text error;
     const weft_core *core;
 
-    if (bench_is_rank())
-        return bench_run_rank(argc, argv, NULL);
+    if (bench_is_rank()) {
+        int result = bench_run_rank(argc, argv, NULL);
+
+        return bench_has_output() ? 0
+                                  : result; /* the command got it from rank 0, and has said what it means */
+    }
     int status = read_options(&options, argc, argv);
     if (status || options.help)
         return status;
