@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { CACHE_LINE = 64 };
+enum { CACHE_LINE = 64, STRIP_BYTES = 8 << 10 };
 
 /* A group of panels of B against packed rows of A over one k block. */
 typedef struct link {
@@ -161,6 +161,37 @@ static void sweep_to_d(const link *l, weft_panels b, const char *start, int64_t 
     }
 }
 
+/* The same by way of rows of sums, which the epilogue takes from L1. */
+static void sweep_to_epilogue(const link *l, weft_panels b, const char *start, int64_t row, int64_t rows)
+{
+    _Alignas(64) char strip[STRIP_BYTES];
+    const gemm_job *job = l->job;
+    const weft_kernel *kernel = job->kernel;
+    int64_t mr = kernel->mr, nr = kernel->nr, micro = micro_bytes(kernel), most = STRIP_BYTES / micro;
+    const char *panel_a = l->panel_a;
+
+    for (int64_t i = 0; i < rows; i += mr) {
+        for (int64_t g = 0; g < b.count; g += most) {
+            int64_t count = min64(most, b.count - g);
+            weft_panels some = {
+                .first = b.first + g * b.bytes,
+                .bytes = b.bytes,
+                .count = count,
+                .ahead = b.ahead + g * b.bytes,
+                .ahead_count = b.ahead_count - g,
+                .slice = b.slice,
+            };
+            weft_places to = {.start = start ? start + g * micro : NULL, .d = {strip}, .d_ld = {count * nr}};
+
+            kernel->settle(l->k, panel_a, &some, &to);
+            weft_job_store(job->tile, l->i + i, mr, l->j + g * nr, count * nr, strip, count * nr);
+        }
+        panel_a += l->k * mr * (int64_t)job->type_bytes;
+        start = start ? start + row : NULL;
+        b.ahead += b.slice;
+    }
+}
+
 static void sweep_to_sums(const link *l, weft_panels b, const char *start, int64_t row, int64_t rows)
 {
     const gemm_job *job = l->job;
@@ -205,7 +236,10 @@ static void sweep(const link *l, int64_t rows, int64_t panels)
         .slice = l->slice,
     };
 
-    (!l->ends || tile->d_in_order ? sweep_to_sums : sweep_to_d)(l, b, start, row, rows);
+    if (!l->ends || tile->d_in_order)
+        sweep_to_sums(l, b, start, row, rows);
+    else
+        (job->finish ? sweep_to_d : sweep_to_epilogue)(l, b, start, row, rows);
 }
 
 /* Rows and panels of a group beyond `whole` panels of whole rows. */
@@ -255,14 +289,13 @@ void weft_chain_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t 
             l.panel_b = b->panels + j / nr * b->panel_bytes + p * nr * type;
             l.next_b = l.panel_b + job->group * b->panel_bytes;
             l.slice = round_up(l.k * nr * type / slices, CACHE_LINE);
-            straight = (!l.begins || !tile->acc || tile->acc_in_order) &&
-                       (!l.ends || tile->d_in_order || job->finish);
+            straight = !l.begins || !tile->acc || tile->acc_in_order;
             if (straight)
                 sweep(&l, rows - rows % mr, l.cols / nr);
             if (!straight || l.cols % nr || rows % mr)
                 run_rest(&l, straight ? l.cols / nr : 0);
         }
-        if (tile->d_count > 2 && b->last && !job->spreads)
+        if (tile->d_count > 2 && b->last && job->finish && !job->spreads)
             weft_job_spread(tile, 2, i0, rows, l.j, l.cols, job->d_bytes);
         weft_job_spread_block(job, b, i0, rows, j + wide);
     }

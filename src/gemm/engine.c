@@ -144,14 +144,6 @@ static int64_t panels_in_l1(const weft_kernel *kernel, int64_t k)
     return count;
 }
 
-/* For sums that another core has: so many that each of their pages is visited once. */
-static int64_t panels_in_l2(const weft_kernel *kernel, int64_t k)
-{
-    int64_t size = (int64_t)weft_dtype_size(kernel->type), panel = weft_pack_k(kernel, k) * kernel->nr * size;
-
-    return k > WIDE_K * size ? panels_in_l1(kernel, k) : min64(WIDE_BYTES / panel, WIDE_COLUMNS / kernel->nr);
-}
-
 /*
  * For results that go to two places, in rows of some lines at least. A product of four-byte elements takes so
  * long that B may come from L2 meanwhile, which leaves long rows; one of shorter elements does not.
@@ -168,13 +160,23 @@ static int64_t panels_for_two(const weft_kernel *kernel, int64_t k)
     return count < few && few * panel <= L1_BYTES ? few : count;
 }
 
-int weft_gemm_order(const weft_binding *bind, int64_t m, int64_t k)
+/* For sums that another core has: so many that each of their pages is visited once, if k is short. */
+static int64_t panels_in_order(const weft_kernel *kernel, int64_t k, bool two)
+{
+    int64_t size = (int64_t)weft_dtype_size(kernel->type), panel = weft_pack_k(kernel, k) * kernel->nr * size;
+
+    if (k <= WIDE_K * size)
+        return min64(WIDE_BYTES / panel, WIDE_COLUMNS / kernel->nr);
+    return two && size >= 4 ? 2 * SPREAD_LINES * 64 / (kernel->nr * size) : panels_in_l1(kernel, k);
+}
+
+int weft_gemm_order(const weft_binding *bind, int64_t m, int64_t k, bool two)
 {
     int64_t panels;
 
     if (!bind->kernel->finish || m <= WEFT_GEMM_STREAM_ROWS)
         return 0;
-    panels = k > 0 && k <= bind->kc ? panels_in_l2(bind->kernel, k) : 1;
+    panels = k > 0 && k <= bind->kc ? panels_in_order(bind->kernel, k, two) : 1;
     return panels < GROUP_FEWEST ? 1 : (int)panels;
 }
 

@@ -126,8 +126,9 @@ typedef struct weft_gemm_tile {
 } weft_gemm_tile;
 
 /* The order in which products of this k, m rows in all, are best handed on: how many panels of B lie side by
- * side in it; 0 where rows serve better. Nothing else depends on it. */
-int weft_gemm_order(const weft_binding *bind, int64_t m, int64_t k);
+ * side in it; 0 where rows serve better. `two`: the last product has two destinations. Nothing else depends
+ * on it. */
+int weft_gemm_order(const weft_binding *bind, int64_t m, int64_t k, bool two);
 
 /* A tile with everything optional off: alpha = 1, beta = 0, one destination, all of `dtype` (I8: D is I32).
  */

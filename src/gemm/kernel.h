@@ -110,7 +110,8 @@ typedef struct weft_kernel {
     weft_microkernel run;
     weft_keeper keep; /* optional; with it: */
     int keep_block;
-    weft_finisher finish; /* optional; with `keep` */
+    weft_finisher finish; /* optional; with `keep`; and with it: */
+    weft_finisher settle; /* the same into one place, as sums; takes `start` only */
 
     /* Optional: the same, for a panel of B that streams from memory; prefetches what follows it. */
     weft_microkernel run_ahead;

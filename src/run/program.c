@@ -162,8 +162,8 @@ static weft_status prepare(weft_plan *plan, const weft_problem *resolved)
             return status;
         plan->bind = weft_core_binding(core, resolved->dtype, false);
         /* The longest part of k decides, so that all ranks agree. */
-        if (weft_problem_only_rounds(resolved))
-            plan->order = weft_gemm_order(plan->bind, resolved->m, weft_part(resolved->k, x->world, 0).count);
+        plan->order = weft_gemm_order(plan->bind, resolved->m, weft_part(resolved->k, x->world, 0).count,
+                                      resolved->op == WEFT_OP_GEMM_AR);
     }
     status = weft_plan_make(resolved, x->world, x->rank, &plan->part, error);
     if (status != WEFT_OK)

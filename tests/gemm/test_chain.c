@@ -171,7 +171,7 @@ int main(void)
             c.n = (int64_t)c.bind->nc + 5 * steps.nr + 1;
             c.k = steps.k_step;
             test_chain(&c, &seed);
-            c.order = weft_gemm_order(c.bind, 4096, c.k);
+            c.order = weft_gemm_order(c.bind, 4096, c.k, false);
             test_chain(&c, &seed);
             /* Several k blocks, several stretches, more rows than are packed at once. Halves of bf16 are
              * exact up to 256: small values keep the sums below. */

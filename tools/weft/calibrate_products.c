@@ -41,7 +41,7 @@ static void multiply(void *arg, int rank)
     tile.d[0] = t->d[rank];
     tile.d_ld[0] = t->n;
     if (t->from_acc) { /* as plans hand them on */
-        int order = weft_gemm_order(t->bind, t->m, t->k);
+        int order = weft_gemm_order(t->bind, t->m, t->k, false);
 
         tile.acc = t->acc[rank];
         tile.acc_ld = t->n;

@@ -12,6 +12,11 @@ static void finish(int64_t k, const void *a, const weft_panels *b, const weft_pl
     FINISH_ALL(LOOP, FINISH_MATRIX_TILE, PUT_BF16, k / 4, a, b, places, 2);
 }
 
+static void settle(int64_t k, const void *a, const weft_panels *b, const weft_places *places)
+{
+    SETTLE_ALL(LOOP, FINISH_MATRIX_TILE, k / 4, a, b, places);
+}
+
 static void keep(int64_t k, const void *a, const void *b, const void *start, void *to)
 {
     KEEP_ALL(LOOP, k / 4, a, b, start, to);
@@ -27,6 +32,7 @@ const weft_kernel weft_bf16_8x12_bfmmla = {
     .k_step = 4,
     RUN_KERNELS,
     .finish = finish,
+    .settle = settle,
     .keep = keep,
     .keep_block = 2,
     STREAM_KERNELS(bf16),

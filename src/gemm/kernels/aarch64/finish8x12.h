@@ -136,6 +136,15 @@ static inline void fetch_ahead(const weft_panels *panels, const weft_places *pla
             RUN_ROW_TO(ZERO_TILE loop tile(NO_SUMS, put), steps, pa, panels, places, size); \
     } while (0)
 
+/* Bare sums, to one place. */
+#define SETTLE_ALL(loop, tile, steps, pa, panels, places) \
+    do { \
+        if ((places)->start) \
+            RUN_ROW_TO(START_TILE loop tile(NO_SUMS, PUT_F32), steps, pa, panels, places, 4); \
+        else \
+            RUN_ROW_TO(ZERO_TILE loop tile(NO_SUMS, PUT_F32), steps, pa, panels, places, 4); \
+    } while (0)
+
 #define KEEP_ALL(loop, steps, pa, pb, start_at, to) \
     do { \
         if (start_at) \

@@ -27,6 +27,7 @@ const weft_kernel weft_neon_f32_8x12 = {
     .k_step = 1,
     RUN_KERNELS,
     .finish = finish,
+    .settle = finish,
     .keep = keep,
     .keep_block = 1,
     FEW_KERNELS,
