@@ -11,7 +11,8 @@ static const char generic_machine[] = "cpu"; /* a description of no machine in p
 
 enum {
     ONE_SHOT_BYTES = 4 << 10,
-    LONG_K = 128, /* of a rank: from here on storing a float32 result twice costs more than it saves */
+    LONG_K =
+        640, /* of a product: beyond, float32 sums wait in memory, and two places take more than they save */
 };
 
 /* Measured on shared memory: a slice reduced and stored to everyone in one pass moves the fewest lines, but
@@ -33,11 +34,11 @@ static weft_schedule usual_schedule(const weft_problem *p, int world)
 {
     switch (p->op) {
     case WEFT_OP_GEMM_AR: /* few rows are over before hiding the little they send could pay */
-        return p->m <= WEFT_GEMM_STREAM_ROWS || (p->dtype == WEFT_F32 && p->k / world >= LONG_K)
+        return p->m <= WEFT_GEMM_STREAM_ROWS || (p->dtype == WEFT_F32 && p->k / world > LONG_K)
                    ? WEFT_SCHEDULE_UNFUSED
                    : WEFT_SCHEDULE_TWO_SHOT;
     case WEFT_OP_GEMM_AS:
-        return p->dtype == WEFT_F32 && p->k >= LONG_K ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_ALL_SCATTER;
+        return p->dtype == WEFT_F32 && p->k > LONG_K ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_ALL_SCATTER;
     default:
         return WEFT_SCHEDULE_DIRECT;
     }
