@@ -147,6 +147,23 @@ static void test_operations(void)
     }
 }
 
+/* A ring through every width the Hopper walker has, whatever would be chosen: the sums of the last step come
+ * as float32 and in 16 bits, whole tiles and cut ones, and where they do not begin on 16 bytes. */
+static void test_ring_widths(void)
+{
+    static const int64_t widths[] = {WEFT_CUDA_HALF_N, WEFT_CUDA_NARROW_N, WEFT_CUDA_TILE_N},
+                         columns[] = {512, 600, 602};
+    for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
+        for (size_t j = 0; j < sizeof(columns) / sizeof(columns[0]); j++)
+            for (int narrow = 0; narrow < 2; narrow++) {
+                weft_problem p = problem_of(WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A,
+                                            j ? 700 : 768, columns[j], narrow ? 48 : 400);
+                p.tile_n = widths[i];
+                p.wire_dtype = narrow ? p.dtype : WEFT_F32; /* k is so small that all sums are exact in it */
+                try("ring of a width", &p, 3, &plain, 2);
+            }
+}
+
 /* The collectives that baselines are made of: float32, each element of RECV from its rule. */
 static void try_collective(weft_op op, weft_schedule schedule, int world, int64_t count)
 {

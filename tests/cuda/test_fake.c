@@ -10,6 +10,7 @@ static void run_all(int crews, bool hopper, uint64_t seed)
     test_gemm_alone();
     test_any_strides();
     test_operations();
+    test_ring_widths();
     test_collectives();
     test_missing_rank();
 }
