@@ -18,33 +18,34 @@ static inline float float_of(uint32_t bits)
     return value;
 }
 
+/*
+ * The activations below are polynomials whose halves are evaluated side by side: in one chain, a step waits
+ * for the one before, and the core cannot look far enough ahead to do something else. Choices are of the form
+ * a > b ? a : b, which vectors have an instruction for; NaN is put back at the end.
+ */
+
 /* exp for x <= 88, relative error below 3e-7: x = n ln 2 + r, a polynomial in r, n into the exponent. */
 static inline float exp_fast(float x)
 {
-    x = x < -87.0f ? -87.0f : x;
+    x = x > -87.0f ? x : -87.0f;
 
     float shifted = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the sum's low bits hold round(x / ln 2) */
     float n = shifted - 12582912.0f;
-    float r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
-    float p = 0.0013941108f;
+    float r = (x - n * 0.693145752f) - n * 1.42860677e-6f, r2 = r * r;
+    float low = (1.0f + 1.0000000377f * r) + (0.5000000047f + 0.1666641551f * r) * r2;
+    float high = (0.0416663529f + 0.0083751264f * r) + 0.0013941108f * r2;
     uint32_t bits;
 
-    p = p * r + 0.0083751264f;
-    p = p * r + 0.0416663529f;
-    p = p * r + 0.1666641551f;
-    p = p * r + 0.5000000047f;
-    p = p * r + 1.0000000377f;
-    p = p * r + 1.0f;
     memcpy(&bits, &shifted, sizeof(bits));
-    return p * float_of((bits + 127u) << 23);
+    return (low + high * (r2 * r2)) * float_of((bits + 127u) << 23);
 }
 
 static inline float act_silu(float x)
 {
-    float bounded = x < -87.0f ? -87.0f : x;
-    float y = bounded / (1.0f + exp_fast(bounded > 87.0f ? -87.0f : -bounded));
+    float below = x > -87.0f ? x : -87.0f, bounded = below < 87.0f ? below : 87.0f;
+    float y = below / (1.0f + exp_fast(-bounded));
 
-    y = x < -87.0f ? -0.0f : y;
+    y = x > -87.0f ? y : -0.0f;
     return x != x ? x : y;
 }
 
@@ -56,24 +57,17 @@ static inline float act_gelu(float x)
 {
     float z = fabsf(x) * 0.707106781f;
 
-    z = z > 9.0f ? 9.0f : z;
+    z = z < 9.0f ? z : 9.0f;
 
-    float t = 1.0f / (1.0f + 0.5f * z);
-    float p = 0.14804605385740688f;
-
-    p = p * t - 0.69753659004537f;
-    p = p * t + 1.195327672926043f;
-    p = p * t - 0.7464698924329564f;
-    p = p * t - 0.039866319496525415f;
-    p = p * t - 0.019508002433383978f;
-    p = p * t + 0.041395963823612894f;
-    p = p * t + 0.3852836336650091f;
-    p = p * t + 0.998782459541073f;
-    p = p * t - 1.2654549301825144f;
-
-    float half = 0.5f * t * exp_fast(p - z * z);
+    float t = 1.0f / (1.0f + 0.5f * z), t2 = t * t, t4 = t2 * t2;
+    float p0 = (0.998782459541073f * t - 1.2654549301825144f) +
+               (0.041395963823612894f * t + 0.3852836336650091f) * t2;
+    float p4 = (-0.039866319496525415f * t - 0.019508002433383978f) +
+               (1.195327672926043f * t - 0.7464698924329564f) * t2;
+    float p8 = 0.14804605385740688f * t - 0.69753659004537f;
+    float half = 0.5f * t * exp_fast((p0 + (p4 + p8 * t4) * t4) - z * z);
     float phi = x < 0 ? half : 1.0f - half;
-    float y = x < -14.0f ? -0.0f : x * phi; /* below: -inf * 0 */
+    float y = x > -14.0f ? x * phi : -0.0f; /* below: -inf * 0 */
 
     return x != x ? x : y;
 }
