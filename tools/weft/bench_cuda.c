@@ -265,8 +265,8 @@ static int draw_timeline(gpu_bench *bench, weft_cuda_world *w)
 
     if (status == WEFT_OK)
         status = draw_run(&w->parts[0].problem, w->world,
-                          w->running < w->world ? "one rank in the loop, measured on the GPU"
-                                                : "virtual ranks on one GPU, measured",
+                          w->running < w->world ? "one GPU, one of them in the loop, measured"
+                                                : "one GPU, measured",
                           events, count, options->svg, options->trace, &bench->error);
     free(events);
     if (status != WEFT_OK) {

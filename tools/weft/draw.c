@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LANES_SHOWN = 4 };
+enum { LANES_SHOWN = 4, COPIES_SHOWN = 8 };
 
 /* The part of the rank last asked about: the writers go rank by rank. */
 typedef struct naming {
@@ -83,16 +83,46 @@ static void name_event(void *arg, const weft_event *event, char *text, size_t by
     }
 }
 
-/* Keeps the copy lanes and the first compute lanes of each rank; returns how many events are left. */
-static size_t keep_shown(naming *names, const weft_event *events, size_t count, weft_event *kept)
+/* Compute lanes come first, then those that copy. */
+typedef struct lane_counts {
+    uint32_t compute, copy;
+} lane_counts;
+
+static lane_counts count_lanes(const weft_problem *problem, const weft_event *events, size_t count)
 {
-    uint32_t compute = names->problem->workers > 0 ? (uint32_t)names->problem->workers : 1;
-    size_t used = 0;
+    lane_counts lanes = {problem->workers > 0 ? (uint32_t)problem->workers : 1, 0};
 
     for (size_t i = 0; i < count; i++)
-        if (events[i].lane < LANES_SHOWN || events[i].lane >= compute)
+        if (events[i].lane >= lanes.compute + lanes.copy)
+            lanes.copy = events[i].lane - lanes.compute + 1;
+    return lanes;
+}
+
+/* Keeps the first lanes of either kind; returns how many events are left. */
+static size_t keep_shown(lane_counts lanes, const weft_event *events, size_t count, weft_event *kept)
+{
+    size_t used = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        bool computes = events[i].lane < lanes.compute;
+
+        if (computes ? events[i].lane < LANES_SHOWN : events[i].lane - lanes.compute < COPIES_SHOWN)
             kept[used++] = events[i];
+    }
     return used;
+}
+
+/* "; 4 of 16 compute lanes and 8 of 64 copy lanes of each rank" */
+static void tell_shown(lane_counts lanes, char *text, size_t bytes)
+{
+    char compute[48] = "", copy[48] = "";
+    bool fewer = lanes.compute > LANES_SHOWN, fewer_copies = lanes.copy > COPIES_SHOWN;
+
+    if (fewer)
+        snprintf(compute, sizeof(compute), "%d of %u compute lanes", LANES_SHOWN, lanes.compute);
+    if (fewer_copies)
+        snprintf(copy, sizeof(copy), "%d of %u copy lanes", COPIES_SHOWN, lanes.copy);
+    snprintf(text, bytes, "; %s%s%s of each rank", compute, fewer && fewer_copies ? " and " : "", copy);
 }
 
 static void describe(const weft_problem *p, int world, char *text, size_t bytes)
@@ -109,6 +139,7 @@ weft_status draw_run(const weft_problem *problem, int world, const char *where, 
                      size_t event_count, const char *svg, const char *trace, weft_error_text *error)
 {
     naming names = {.problem = problem, .world = world, .rank = -1};
+    lane_counts lanes = count_lanes(problem, events, event_count);
     char title[128], what[128], subtitle[320];
     weft_timeline timeline = {.title = title,
                               .subtitle = subtitle,
@@ -126,15 +157,17 @@ weft_status draw_run(const weft_problem *problem, int world, const char *where, 
     snprintf(subtitle, sizeof(subtitle), "%s, on %s", what, where);
     if (trace)
         status = weft_timeline_write_json(&timeline, trace, error);
-    if (svg && !status && problem->workers > LANES_SHOWN) {
+    if (svg && !status && (lanes.compute > LANES_SHOWN || lanes.copy > COPIES_SHOWN)) {
+        char shown[128];
+
         kept = malloc((event_count + 1) * sizeof(*kept));
         if (!kept)
             status = weft_error_set(error, WEFT_ERR_MEMORY, "no memory to draw %zu events", event_count);
         else
-            timeline.event_count = keep_shown(&names, events, event_count, kept);
+            timeline.event_count = keep_shown(lanes, events, event_count, kept);
         timeline.events = kept;
-        snprintf(subtitle, sizeof(subtitle), "%s, on %s; %d of %d compute lanes of each rank", what, where,
-                 LANES_SHOWN, problem->workers);
+        tell_shown(lanes, shown, sizeof(shown));
+        snprintf(subtitle, sizeof(subtitle), "%s, on %s%s", what, where, shown);
     }
     if (svg && !status)
         status = weft_timeline_write_svg(&timeline, svg, error);
