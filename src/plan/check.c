@@ -155,6 +155,19 @@ static bool shapes_fit(const weft_task *task, const weft_region *regions)
            (extra[has_c].rows == 1 && extra[has_c].cols == regions->cols);
 }
 
+/* Numbers that are added together are of one type. */
+static bool types_fit(const weft_plan_part *part, const weft_task *task, const weft_region *regions)
+{
+    int extras = !!(task->flags & WEFT_TASK_HAS_C) + !!(task->flags & WEFT_TASK_HAS_BIAS);
+
+    for (int i = task->destinations + 1; task->kind == WEFT_TASK_REDUCE && i < task->region_count - extras;
+         i++)
+        if (part->operands[regions[i].operand].dtype !=
+            part->operands[regions[task->destinations].operand].dtype)
+            return false;
+    return true;
+}
+
 /* What a task carries is what the next one of its lane goes on with. */
 static bool carries_on(const weft_plan_part *part, uint32_t index)
 {
@@ -230,6 +243,9 @@ static void form_of_task(weft_checker *checker, int rank, uint32_t index)
         weft_check_find(checker, rank, index, "%s: the shapes of its regions do not fit together%s%s",
                         weft_check_task_text(checker, number), task->region_count ? "; the first is " : "",
                         task->region_count ? weft_check_region_text(checker, regions) : "");
+    if (inside && !types_fit(part, task, regions))
+        weft_check_find(checker, rank, index, "%s adds numbers of different types",
+                        weft_check_task_text(checker, number));
     if (inside && task->flags & WEFT_TASK_CARRY && !carries_on(part, index))
         weft_check_find(checker, rank, index, "%s: nothing in its lane goes on with the sums it carries",
                         weft_check_task_text(checker, number));

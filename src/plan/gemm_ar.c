@@ -15,6 +15,7 @@
  *   unfused   The whole product first; then each rank adds its share from all ranks in rank order and stores
  *             it to all: what a two-shot all-reduce does.
  */
+#include "core/dtype.h"
 #include "plan/gemm_whole.h"
 
 #include <stdlib.h>
@@ -25,6 +26,7 @@ typedef struct gemm_ar {
     uint32_t partial;
     uint32_t arrived; /* two_shot: one signal for each owned tile; one_shot: for each tile */
     int64_t slots;    /* two_shot: raw tiles kept for each owned tile */
+    bool narrow;      /* sums travel in another type than they are kept in, and both are not added together */
     int64_t *pending; /* one_shot: [lane] the tile that waits to be reduced, or -1 */
 } gemm_ar;
 
@@ -72,10 +74,10 @@ static void emit_owned(gemm_ar *ar, int lane, int64_t number, const weft_tile *t
 {
     weft_gemm_gen *gen = &ar->gen;
     uint32_t arrived = ar->arrived + (uint32_t)(number / gen->world);
-    bool product = !slices && gen->world <= 2;
+    bool product = !slices && gen->world <= 2, kept = !product && (!slices || ar->narrow);
 
-    if (!slices && !product)
-        emit_raw(ar, lane, number, tile, NULL);
+    if (kept)
+        emit_raw(ar, lane, number, tile, slices);
     weft_gemm_open(gen, lane, product ? WEFT_TASK_GEMM : WEFT_TASK_REDUCE, true, product && gen->world == 2);
     to_every_rank(ar, tile);
     if (product) {
@@ -84,7 +86,7 @@ static void emit_owned(gemm_ar *ar, int lane, int64_t number, const weft_tile *t
             weft_builder_from(gen->builder, in_slot(ar, 1 - gen->me, number, tile));
     }
     for (int rank = 0; rank < gen->world && !product; rank++) {
-        if (rank == gen->me && slices)
+        if (rank == gen->me && !kept)
             weft_stream_k_sources(&ar->stream, tile, slices);
         else
             weft_builder_from(gen->builder, in_slot(ar, rank, number, tile));
@@ -120,7 +122,8 @@ static void two_shot(gemm_ar *ar)
             order[at++] = t;
     }
     ar->arrived = weft_builder_signals(gen->builder, owned);
-    ar->slots = gen->world > 2 ? gen->world : gen->world - 1;
+    ar->narrow = gen->world > 1 && gen->problem->wire_dtype != weft_dtype_accumulator(gen->problem->dtype);
+    ar->slots = gen->world > 2 || (ar->narrow && gen->lanes > 1) ? gen->world : gen->world - 1;
     if (ar->slots)
         ar->partial = weft_gemm_staging(gen, "partial", owned * ar->slots * ar->stream.slot_rows,
                                         ar->stream.slot_cols, 1);

@@ -192,9 +192,9 @@ static void direct(gemm_rs *rs)
 
     declare_slots(rs, gen->world - 1, gen->world == 2);
     if (gen->world > 2)
-        rs->own = weft_builder_operand(b, (weft_operand){.name = "own",
+        rs->own = weft_builder_operand(b, (weft_operand){.name = "own", /* of the type it is added to */
                                                          .place = WEFT_PLACE_PRIVATE,
-                                                         .dtype = weft_dtype_accumulator(p->dtype),
+                                                         .dtype = p->wire_dtype,
                                                          .rows = rs->by_rows ? rs->slot : p->m,
                                                          .cols = rs->by_rows ? p->n : rs->slot,
                                                          .batch = p->l});

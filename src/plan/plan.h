@@ -133,7 +133,7 @@ enum {
  *           posts. A copy into a packed operand may end inside a panel: the rest of that panel is padding.
  *   GEMM    destinations (1 or more, same shape m x n), A (m x kk), B (kk x n), then ACC, C, BIAS as flagged
  *           (kk may be 0: the accumulators pass through and the epilogue still happens)
- *   REDUCE  destinations (1 or more), then the ordered list of sources, then C, BIAS as flagged
+ *   REDUCE  destinations (1 or more), then the ordered list of sources, of one type, then C, BIAS as flagged
  * ENTER and EXIT have none.
  */
 typedef struct weft_task {

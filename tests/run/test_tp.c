@@ -58,6 +58,9 @@ static tp_case make_case(weft_op op, weft_schedule schedule, weft_layout layout,
     p->workers = pick(&s, 4) == 0 && world <= 4 ? 2 : 1;
     t.slack = (int)pick(&s, 3) * 3;
     t.symmetric = pick(&s, 2) ? 31 : (unsigned)pick(&s, 32);
+    /* Sums of these integers are exact in float16, not in bfloat16. */
+    if (pick(&s, 3) == 0 && dtype != WEFT_I8)
+        p->wire_dtype = t.integers || pick(&s, 2) ? WEFT_F16 : WEFT_BF16;
     p->sums_stay = (int)pick(&s, 2);
     t.in_place = p->beta != 0 && pick(&s, 2);
     return t;

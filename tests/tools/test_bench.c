@@ -196,6 +196,12 @@ static void people_get_a_table(void)
     CHECK_HAS(out, "two_shot");
 }
 
+static void narrow_sums_are_right(void)
+{
+    CHECK_INT(run("bench gemm_rs 65 66 67 -n 3 --wire bf16 --schedule all --iters 2 --json"), 0);
+    CHECK_INT(run("bench gemm_ar 65 66 67 -n 3 --wire f16 --schedule all --threads 2 --iters 2 --json"), 0);
+}
+
 static void a_wrong_result_is_status_one(void)
 {
     /* No rounding fits into this bound. */
@@ -294,6 +300,7 @@ int main(int argc, char **argv)
     collectives_print_every_field();
     seeds_calls_work_as_written();
     people_get_a_table();
+    narrow_sums_are_right();
     a_wrong_result_is_status_one();
     wrong_calls_are_one_line_and_status_two();
     torch_is_asked_for_products_in_turn();

@@ -2,6 +2,7 @@
 #include "bench_tp_data.h"
 
 #include "core/dtype.h"
+#include "run/bound.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -133,8 +134,8 @@ static double act_of(weft_act act, double x)
  * How far a result may be from the exact one. Sums are kept in float32; with rounding errors of independent
  * sign they grow with the square root of the number of additions times `magnitude`, the sum of |a b| over k
  * (the factor 8 leaves one chance in 10^13 per element). BFMMLA rounds to odd, which doubles the unit.
- * Activations have a slope of at most 1.13; the GELU of a kernel may use the tanh form, within 5e-4 of the
- * exact one.
+ * Sums that travel in a narrower type are rounded to it at each of at most W hops. Activations have a slope
+ * of at most 1.13; the GELU of a kernel may use the tanh form, within 5e-4 of the exact one.
  */
 static double sum_bound(const tp_data *data, double magnitude)
 {
@@ -143,9 +144,10 @@ static double sum_bound(const tp_data *data, double magnitude)
 
     if (p->dtype == WEFT_I8)
         return p->alpha == 1 && p->beta == 0 ? 0 : 0.5;
-    return 8 * sqrt((double)p->k + data->context->size) * unit * (fabs((double)p->alpha) * magnitude + 1) *
-               1.13 +
-           (p->act == WEFT_ACT_GELU ? 5e-4 : 0);
+    unit *= 8 * sqrt((double)p->k + data->context->size);
+    if (p->wire_dtype != WEFT_F32)
+        unit += data->context->size * weft_bound_unit(p->wire_dtype);
+    return unit * (fabs((double)p->alpha) * magnitude + 1) * 1.13 + (p->act == WEFT_ACT_GELU ? 5e-4 : 0);
 }
 
 /* The result is rounded once to its type. */
