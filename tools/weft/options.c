@@ -228,8 +228,12 @@ static int settle_problem(weft_options *o, const char *command)
         return options_error(command, "--set %s: must be one of %s", o->set, set_names);
     if (o->set && strcmp(o->set, "decode") == 0 && !o->pack_given)
         p->b_form = WEFT_B_PREPACKED;
-    if (gemm && weft_problem_resolve(p, (int)o->ranks, &resolved, &error) != WEFT_OK)
+    if (weft_problem_resolve(p, (int)o->ranks, &resolved, &error) != WEFT_OK)
         return options_error(command, "%s", error.text);
+    if (strcmp(command, "bench") == 0 && gemm && resolved.layout == WEFT_LAYOUT_GATHER_B &&
+        p->b_form == WEFT_B_PREPACKED)
+        return options_error(
+            command, "--pack before: unfused, which is measured beside it, cannot gather packed weights");
     return 0;
 }
 
