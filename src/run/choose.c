@@ -11,8 +11,10 @@ static const char generic_machine[] = "cpu"; /* a description of no machine in p
 
 enum {
     ONE_SHOT_BYTES = 4 << 10,
-    LONG_K =
-        640, /* of a product: beyond, float32 sums wait in memory, and two places take more than they save */
+    /* Of a product: beyond, hiding the copy of what an epilogue made gains nothing; float32 sums wait in
+     * memory, and two places take more than they save. */
+    EPILOGUE_K = 256,
+    LONG_K = 640,
 };
 
 /* Measured on shared memory: a slice reduced and stored to everyone in one pass moves the fewest lines, but
@@ -38,7 +40,9 @@ static weft_schedule usual_schedule(const weft_problem *p, int world)
                    ? WEFT_SCHEDULE_UNFUSED
                    : WEFT_SCHEDULE_TWO_SHOT;
     case WEFT_OP_GEMM_AS:
-        return p->dtype == WEFT_F32 && p->k > LONG_K ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_ALL_SCATTER;
+        return (p->dtype == WEFT_F32 && p->k > LONG_K) || (!weft_problem_only_rounds(p) && p->k > EPILOGUE_K)
+                   ? WEFT_SCHEDULE_UNFUSED
+                   : WEFT_SCHEDULE_ALL_SCATTER;
     default:
         return WEFT_SCHEDULE_DIRECT;
     }
