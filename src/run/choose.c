@@ -31,16 +31,19 @@ static weft_schedule choose_collective(const weft_problem *p, int world)
     }
 }
 
-/* Where nobody has calibrated the machine: what measured fastest on shared memory. */
+/* Where nobody has calibrated the machine: what measured fastest on shared memory. Few rows are over before
+ * hiding the little they send could pay. */
 static weft_schedule usual_schedule(const weft_problem *p, int world)
 {
+    bool f32 = p->dtype == WEFT_F32, few = p->m <= (f32 ? 512 : 256);
+
     switch (p->op) {
-    case WEFT_OP_GEMM_AR: /* few rows are over before hiding the little they send could pay */
-        return p->m <= WEFT_GEMM_STREAM_ROWS || (p->dtype == WEFT_F32 && p->k / world > LONG_K)
-                   ? WEFT_SCHEDULE_UNFUSED
-                   : WEFT_SCHEDULE_TWO_SHOT;
+    case WEFT_OP_GEMM_RS:
+        return few ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_DIRECT;
+    case WEFT_OP_GEMM_AR:
+        return few || (f32 && p->k / world > LONG_K) ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_TWO_SHOT;
     case WEFT_OP_GEMM_AS:
-        return (p->dtype == WEFT_F32 && p->k > LONG_K) || (!weft_problem_only_rounds(p) && p->k > EPILOGUE_K)
+        return (f32 && p->k > LONG_K) || (!weft_problem_only_rounds(p) && p->k > EPILOGUE_K)
                    ? WEFT_SCHEDULE_UNFUSED
                    : WEFT_SCHEDULE_ALL_SCATTER;
     default:
