@@ -119,7 +119,7 @@ static int round_of(bench_context *context, bench_contender *contenders, int cou
     }
     for (int i = 0; i < count; i++) {
         bench_contender *contender = &contenders[order[i]];
-        double us;
+        double us = 0;
         if (time_once(context, contender, calls, iteration, &us) != 0)
             return 1;
         if (keep)
