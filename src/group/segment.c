@@ -25,7 +25,7 @@
 /* ThreadSanitizer leaves a program little address space, so worlds are small under it. */
 #ifdef WEFT_TSAN
 enum { WINDOWS = 8 };
-static const int64_t heap_most = 32 << 20;
+static const int64_t heap_most = 16 << 20;
 #else
 enum { WINDOWS = WEFT_WINDOWS_MAX };
 static const int64_t heap_most = INT64_MAX;
