@@ -25,7 +25,7 @@
 /* ThreadSanitizer leaves a program little address space, so worlds are small under it. */
 #ifdef WEFT_TSAN
 enum { WINDOWS = 8 };
-static const int64_t heap_most = 16 << 20;
+static const int64_t heap_most = 32 << 20;
 #else
 enum { WINDOWS = WEFT_WINDOWS_MAX };
 static const int64_t heap_most = INT64_MAX;
@@ -108,8 +108,9 @@ static weft_status lay_out(int size, weft_segment_header *header, weft_error_tex
     header->windows = WINDOWS;
     header->header_bytes =
         round_up(sizeof(*header) + sizeof(weft_rank_entry) * (size_t)size, WEFT_HUGE_BYTES);
-    /* Two heaps, each large enough for all that the rank may have. */
-    header->window_stride = 2 * (header->heap_bytes + WEFT_HUGE_BYTES) + WEFT_HUGE_BYTES;
+    /* A heap for all that the rank may have, and a staggered one (symm/symm.h) for a good part of it. */
+    header->window_stride =
+        WEFT_HUGE_BYTES + header->heap_bytes + round_up(header->heap_bytes / 4, WEFT_HUGE_BYTES);
     if (__builtin_mul_overflow(header->window_stride, (uint64_t)WINDOWS, &header->stride) ||
         __builtin_mul_overflow(header->stride, (uint64_t)size, &header->total_bytes) ||
         header->total_bytes > INT64_MAX / 2)

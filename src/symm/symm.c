@@ -31,9 +31,11 @@ typedef struct block {
     uint64_t offset, bytes;
 } block;
 
-static uint64_t zone_bytes(const weft_segment *segment)
+static uint64_t zone_bytes(const weft_segment *segment, int zone)
 {
-    return (segment->header->window_stride - WEFT_HUGE_BYTES) / 2;
+    const weft_segment_header *header = segment->header;
+
+    return zone ? header->window_stride - WEFT_HUGE_BYTES - header->heap_bytes : header->heap_bytes;
 }
 
 /* Nine and sixteen have no common divisor: sixteen ranks in a row have sixteen different places. */
@@ -46,7 +48,7 @@ static uint64_t stagger(const weft_group *group, int rank)
 static char *zone_base(const weft_group *group, int zone)
 {
     return (char *)group->seats[group->rank].control + WEFT_HUGE_BYTES +
-           (uint64_t)zone * zone_bytes(&group->world->segment);
+           (zone ? zone_bytes(&group->world->segment, 0) : 0);
 }
 
 static char *block_begin(const weft_group *group, const block *b)
@@ -73,7 +75,7 @@ static bool attach(weft_group *group)
 {
     for (int zone = 0; zone < 2; zone++) {
         if (!group->heaps[zone])
-            group->heaps[zone] = weft_heap_create(zone_bytes(&group->world->segment));
+            group->heaps[zone] = weft_heap_create(zone_bytes(&group->world->segment, zone));
         if (!group->heaps[zone])
             return false;
     }
@@ -300,7 +302,7 @@ void *weft_symm_reach(const weft_group *group, const void *pointer, int rank)
     uint64_t at = (uint64_t)((const char *)pointer - slot) % segment->header->window_stride;
     char *there = weft_symm_peer(group, pointer, rank);
 
-    if (at >= WEFT_HUGE_BYTES + zone_bytes(segment))
+    if (at >= WEFT_HUGE_BYTES + zone_bytes(segment, 0))
         there += (ptrdiff_t)stagger(group, rank) - (ptrdiff_t)stagger(group, group->rank);
     return there;
 }
@@ -308,7 +310,7 @@ void *weft_symm_reach(const weft_group *group, const void *pointer, int rank)
 weft_status weft_symm_free(weft_group *group, void *pointer)
 {
     block b = block_of(group, pointer);
-    uint64_t place = b.offset + (uint64_t)b.zone * zone_bytes(&group->world->segment);
+    uint64_t place = b.offset + (b.zone ? zone_bytes(&group->world->segment, 0) : 0);
     weft_status status = weft_group_exchange(group, WEFT_CALL_FREE, &place, sizeof(place));
 
     for (int rank = 1; status == WEFT_OK && rank < group->size; rank++) {

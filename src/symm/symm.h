@@ -4,7 +4,7 @@
  * A rank's slot of the world's segment lies `stride` bytes after that of the rank before it, so the same
  * object on another rank is a fixed distance away, in every kind of group.
  *
- * The second half of a window's heap is staggered: it begins some lines later on each rank than on the one
+ * The last part of a window's heap is staggered: it begins some lines later on each rank than on the one
  * before. A kernel that writes the same rows on two ranks would else fill the same few sets of its cache
  * twice over, since rows often lie a power of two apart.
  */
