@@ -106,8 +106,8 @@ WEFT_API weft_status weft_barrier(weft_group *group);
 
 /* ---- symmetric memory ----------------------------------------------------------------------------- */
 
-/* Collective, with the same size and alignment everywhere: memory at the same offset on every rank, zeroed.
- * `alignment` is a power of two up to 2 MiB; 0 means 128. */
+/* Collective, with the same size and alignment everywhere: an object that every rank has, zeroed; weft_peer
+ * finds it on the others. `alignment` is a power of two up to 2 MiB; 0 means 128. */
 WEFT_API weft_status weft_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer);
 
 /* Collective: gives back what weft_alloc of the same group gave. NULL is fine when every rank passes it. */
