@@ -144,6 +144,14 @@ static int64_t panels_in_l1(const weft_kernel *kernel, int64_t k)
     return count;
 }
 
+/* As many as stay in L2. */
+static int64_t panels_in_l2(const weft_kernel *kernel, int64_t k)
+{
+    int64_t panel = weft_pack_k(kernel, k) * kernel->nr * (int64_t)weft_dtype_size(kernel->type);
+
+    return min64(WIDE_BYTES / panel, WIDE_COLUMNS / kernel->nr);
+}
+
 /*
  * For results that go to two places, in rows of some lines at least. A product of four-byte elements takes so
  * long that B may come from L2 meanwhile, which leaves long rows; one of shorter elements does not.
@@ -154,7 +162,7 @@ static int64_t panels_for_two(const weft_kernel *kernel, int64_t k)
     int64_t few = SPREAD_LINES * 64 / (kernel->nr * size), count = panels_in_l1(kernel, k);
 
     if (size >= 4) {
-        count = min64(WIDE_BYTES / panel, WIDE_COLUMNS / kernel->nr);
+        count = panels_in_l2(kernel, k);
         return count > 3 * few ? count : 3 * few;
     }
     return count < few && few * panel <= L1_BYTES ? few : count;
@@ -163,10 +171,10 @@ static int64_t panels_for_two(const weft_kernel *kernel, int64_t k)
 /* For sums that another core has: so many that each of their pages is visited once, if k is short. */
 static int64_t panels_in_order(const weft_kernel *kernel, int64_t k, bool two)
 {
-    int64_t size = (int64_t)weft_dtype_size(kernel->type), panel = weft_pack_k(kernel, k) * kernel->nr * size;
+    int64_t size = (int64_t)weft_dtype_size(kernel->type);
 
     if (k <= WIDE_K * size)
-        return min64(WIDE_BYTES / panel, WIDE_COLUMNS / kernel->nr);
+        return panels_in_l2(kernel, k);
     return two && size >= 4 ? 2 * SPREAD_LINES * 64 / (kernel->nr * size) : panels_in_l1(kernel, k);
 }
 
