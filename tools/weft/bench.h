@@ -87,6 +87,9 @@ double bench_max(bench_context *context, double mine);
 /* A number that is the same on every rank. */
 uint64_t bench_random(bench_context *context);
 
+/* The numbers 0 to count - 1 in an order drawn from the generator. */
+void bench_shuffle(uint64_t *random, int *order, int count);
+
 /* One line on standard error from the first rank that has something to say: what goes wrong for one goes
  * wrong for all. Returns 1. */
 int bench_say(bench_context *context, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -2,7 +2,8 @@
  * The products on one GPU: `-n` virtual ranks that share its SMs, or with --link one rank of `-n` in the
  * loop, whose peers' shards lie in local memory and arrive over an emulated link. Each shape is checked with
  * small integers first (every element written, samples equal to the exact product), then timed on random
- * data, the competitors taking turns.
+ * data, the competitors taking turns in an order drawn anew each round: how fast a product is depends on what
+ * the GPU did just before it.
  *
  * GEMM only is the fastest cuBLAS has for a rank's product; with virtual ranks, times the ranks, because the
  * one GPU does the work of all of them. Unfused is cuBLAS and the collective one after the other (the latter
@@ -24,7 +25,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { ROUNDS = 7 };
+enum { ROUNDS = 15 };
 
 const report_column bench_cuda_columns[] = {
     {"M", "m", REPORT_PLAIN, 6},
@@ -128,7 +129,8 @@ static double time_runs(gpu_bench *bench, contender *c, int candidate, int count
 static void measure(gpu_bench *bench, contender *contenders)
 {
     int64_t asked = bench->options->iterations ? bench->options->iterations : 100;
-    int repeats[CONTENDERS];
+    int repeats[CONTENDERS], order[CONTENDERS];
+    uint64_t random = bench->options->seed;
 
     for (int i = 0; i < CONTENDERS; i++) {
         contender *c = &contenders[i];
@@ -148,11 +150,16 @@ static void measure(gpu_bench *bench, contender *contenders)
         }
         repeats[i] = (int)fmin((double)(asked + ROUNDS - 1) / ROUNDS, 1 + 8000 / best);
     }
-    for (int round = 0; round < ROUNDS; round++)
-        for (int i = 0; i < CONTENDERS; i++)
-            if (contenders[i].used)
-                contenders[i].us[round] =
-                    time_runs(bench, &contenders[i], i == GEMM ? contenders[i].product->best : 0, repeats[i]);
+    for (int round = 0; round < ROUNDS; round++) {
+        bench_shuffle(&random, order, CONTENDERS);
+        for (int i = 0; i < CONTENDERS; i++) {
+            contender *c = &contenders[order[i]];
+            int candidate = order[i] == GEMM && c->used ? c->product->best : 0;
+
+            if (c->used)
+                c->us[round] = time_runs(bench, c, candidate, repeats[order[i]]);
+        }
+    }
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------- */

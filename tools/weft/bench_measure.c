@@ -68,13 +68,28 @@ double bench_max(bench_context *context, double mine)
     return most;
 }
 
-uint64_t bench_random(bench_context *context)
+static uint64_t next_random(uint64_t *random)
 {
-    uint64_t z = (context->random += 0x9e3779b97f4a7c15u);
+    uint64_t z = (*random += 0x9e3779b97f4a7c15u);
 
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
+}
+
+uint64_t bench_random(bench_context *context)
+{
+    return next_random(&context->random);
+}
+
+void bench_shuffle(uint64_t *random, int *order, int count)
+{
+    for (int i = 0; i < count; i++) {
+        int other = (int)(next_random(random) % (uint64_t)(i + 1));
+
+        order[i] = order[other];
+        order[other] = i;
+    }
 }
 
 /* One timed run on all ranks; *us is equal on every rank. */
@@ -112,11 +127,7 @@ static int round_of(bench_context *context, bench_contender *contenders, int cou
 {
     int order[MOST_CONTENDERS];
 
-    for (int i = 0; i < count; i++) {
-        int other = (int)(bench_random(context) % (uint64_t)(i + 1));
-        order[i] = order[other];
-        order[other] = i;
-    }
+    bench_shuffle(&context->random, order, count);
     for (int i = 0; i < count; i++) {
         bench_contender *contender = &contenders[order[i]];
         double us = 0;
