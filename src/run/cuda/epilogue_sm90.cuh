@@ -204,64 +204,38 @@ __device__ __forceinline__ void finish_elements(const weft_cuda_args &g, const w
 }
 
 /*
- * What a consumer's sums are added to, on its way through the boxes: as wide as a box at a time, in the order
- * of memory, so that the lanes of a load ask for whole lines. Every address is a multiple of 16 bytes.
+ * The last hop of a sum: adds what came, which the copy engine brings into the boxes, to the consumer's sums.
+ * Runs once or twice in a launch, so that its instructions come from memory: the fewer the better.
  */
-template <int BYTES> struct Fetch {
-    const char *from; /* the thread's first piece of 16 bytes */
-    int64_t step;     /* from one of its rows to the next */
-    uint32_t to;
-    int rows, cols; /* that are left from its first piece on */
-
-    __device__ __forceinline__ Fetch(const weft_cuda_task &t, const weft_cuda_view &m, int row0,
-                                     const Boxes &boxes)
-    {
-        int thread = threadIdx.x % 128, row = thread / 8, piece = thread % 8;
-        from = (const char *)m.ptr + (row0 + row) * m.rs * BYTES + piece * 16;
-        step = 16 * m.rs * BYTES;
-        to = boxes.base + row * 128 + ((piece ^ (row & 7)) << 4);
-        rows = t.rows - row0 - row;
-        cols = t.cols - piece * (16 / BYTES);
-    }
-
-    /* The next block, 128 bytes of each of 64 rows, into `box`. */
-    __device__ __forceinline__ void begin(int box)
-    {
-        int bytes = min(max(cols * BYTES, 0), 16);
-        const char *at = from;
-#pragma unroll
-        for (int i = 0; i < 4; i++, at += step)
-            piece_load(to + box * BOX_BYTES + i * 2048, at, rows > 16 * i ? bytes : 0);
-        pieces_commit();
-        from += 128;
-        cols -= 128 / BYTES;
-    }
-};
-
-/* The last hop of a sum, and nothing else: added to what came, stored in 16 bits. */
 template <int NARROW, bool WIDE>
-__device__ __forceinline__ void added_sums(const weft_cuda_task &t, const weft_cuda_view &acc,
-                                           float (&d)[SUMS], int row0, uint32_t consumer, const Boxes &to,
-                                           uint32_t &boxes)
+__device__ __forceinline__ void add_fetched(const weft_cuda_args &g, const weft_cuda_view &acc,
+                                            float (&d)[SUMS], int row0, uint32_t smem, uint32_t consumer,
+                                            const Boxes &to, uint32_t boxes, uint32_t &fetched)
 {
     constexpr int WIDTH = WIDE ? 32 : 64, BLOCKS = (TILE_N + WIDTH - 1) / WIDTH;
     int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
-    Fetch<WIDE ? 4 : 2> fetch(t, acc, row0, to);
+    bool first = threadIdx.x % 128 == 0;
+    uint32_t bar = smem + Layout::fetched + 16 * consumer, spot = to.base + row * 128;
+    auto fetch = [&](int b) {
+        bar_expect(bar + 8 * (b & 1), BOX_BYTES);
+        tile_load(to.base + (b & 1) * BOX_BYTES, map_at(g, acc.map), bar + 8 * (b & 1), acc.col + b * WIDTH,
+                  acc.row + row0);
+    };
     to.take(boxes);
     to.take(boxes + 1);
-    fetch.begin(0);
-    fetch.begin(1);
+    if (first) {
+        fence_proxy_all(); /* the storer has seen it posted */
+        fetch(0);
+        fetch(1);
+    }
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++) {
-        if (b + 1 < BLOCKS)
-            pieces_wait<1>();
-        else
-            pieces_wait<0>();
-        group_sync(consumer);
+        bar_wait(bar + 8 * (b & 1), fetched >> (b & 1) & 1);
+        fetched ^= 1 << (b & 1);
 #pragma unroll
         for (int i = 0; i < WIDTH / 4 && b * (WIDTH / 2) + 2 * i < SUMS; i++) {
-            int j = i >> 1, below = (i & 1) * 8;
-            uint32_t at = to.base + (b & 1) * BOX_BYTES + (row + below) * 128;
+            int j = i >> 1;
+            uint32_t at = spot + (b & 1) * BOX_BYTES + (i & 1) * 1024;
             float2 x;
             if constexpr (WIDE)
                 x = shared_pair(at + (((2 * j + lane % 4 / 2) ^ (row & 7)) << 4) + (lane & 1) * 8);
@@ -271,17 +245,11 @@ __device__ __forceinline__ void added_sums(const weft_cuda_task &t, const weft_c
             sum[0] = x.x + sum[0];
             sum[1] = x.y + sum[1];
         }
-        group_sync(consumer);
-        if (b + 2 < BLOCKS)
-            fetch.begin(b & 1);
+        if (b + 2 < BLOCKS || b + 1 == BLOCKS)
+            group_sync(consumer); /* the box has been read */
+        if (b + 2 < BLOCKS && first)
+            fetch(b + 2);
     }
-    bare_sums<NARROW>(d, false, to, boxes);
-}
-
-/* Whether it can be fetched so: otherwise it is read pair by pair. */
-__device__ __forceinline__ bool in_pieces(const weft_cuda_view &m)
-{
-    return ((uint64_t)m.ptr | (uint64_t)m.rs * (m.dtype == DTYPE_F32 ? 4 : 2)) % 16 == 0;
 }
 
 /*
@@ -320,21 +288,24 @@ __device__ __forceinline__ void finished_sums(const weft_cuda_args &g, const wef
 template <int NARROW>
 __device__ __forceinline__ void finish_sums(const weft_cuda_args &g, const weft_cuda_task &t,
                                             float (&d)[SUMS], int row0, uint32_t smem, uint32_t consumer,
-                                            uint32_t &boxes)
+                                            uint32_t &boxes, uint32_t &fetched)
 {
     int thread = threadIdx.x % 128;
     Boxes to(smem, consumer);
     const weft_cuda_view *v = &g.views[t.view0];
+    bool adds = t.acc >= 0 && !(t.flags & WEFT_CUDA_ADD);
     if (t.flags & WEFT_CUDA_BULK) {
-        int row = row0 + thread / 32 * 16 + thread % 32 / 4, col = thread % 4 * 2;
-        if (!(t.flags & WEFT_CUDA_EPILOGUE) && (t.acc < 0 || t.flags & WEFT_CUDA_ADD))
-            bare_sums<NARROW>(d, t.flags & WEFT_CUDA_WIDE_D, to, boxes);
-        else if (t.flags & (WEFT_CUDA_EPILOGUE | WEFT_CUDA_WIDE_D) || !in_pieces(v[t.acc]))
+        if (t.flags & WEFT_CUDA_EPILOGUE ||
+            (adds && (t.flags & WEFT_CUDA_WIDE_D || v[t.acc].map < 0))) {
+            int row = row0 + thread / 32 * 16 + thread % 32 / 4, col = thread % 4 * 2;
             finished_sums<NARROW>(g, t, d, row, col, to, boxes);
-        else if (v[t.acc].dtype == DTYPE_F32)
-            added_sums<NARROW, true>(t, v[t.acc], d, row0, consumer, to, boxes);
-        else
-            added_sums<NARROW, false>(t, v[t.acc], d, row0, consumer, to, boxes);
+            return;
+        }
+        if (adds && v[t.acc].dtype == DTYPE_F32)
+            add_fetched<NARROW, true>(g, v[t.acc], d, row0, smem, consumer, to, boxes, fetched);
+        else if (adds)
+            add_fetched<NARROW, false>(g, v[t.acc], d, row0, smem, consumer, to, boxes, fetched);
+        bare_sums<NARROW>(d, t.flags & WEFT_CUDA_WIDE_D, to, boxes);
         return;
     }
     to.take(boxes);

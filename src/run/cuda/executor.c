@@ -202,6 +202,13 @@ weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstre
                              .blockDimZ = 1,
                              .sharedMemBytes = executor->hopper ? WEFT_CUDA_SHARED_BYTES : 0,
                              .hStream = stream};
+    /* the Hopper walker waits by itself for what is before it on the stream: it may be brought in early */
+    CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                               .value.programmaticStreamSerializationAllowed = 1};
+    if (executor->hopper) {
+        config.attrs = &early;
+        config.numAttrs = 1;
+    }
     WEFT_CUDA_TRY(cuLaunchKernelEx(&config, executor->walk, parameters, NULL));
     return WEFT_OK;
 }

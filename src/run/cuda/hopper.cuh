@@ -33,6 +33,17 @@ static __device__ __forceinline__ void group_sync(uint32_t consumer)
         asm volatile("bar.sync 2, 128;" ::: "memory");
 }
 
+/* Kernels that follow on the stream may be brought in; and what the ones before it wrote is there. */
+static __device__ __forceinline__ void grid_ending()
+{
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+static __device__ __forceinline__ void grid_wait()
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
 static __device__ __forceinline__ void bar_init(uint32_t bar, uint32_t count)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
@@ -128,23 +139,6 @@ static __device__ __forceinline__ void bulk_commit()
 template <int N> static __device__ __forceinline__ void bulk_wait_read()
 {
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
-}
-
-/* 16 bytes into shared memory, the last of them as 0 when fewer are there; several such make a group. */
-static __device__ __forceinline__ void piece_load(uint32_t dst, const void *src, uint32_t bytes)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(bytes) : "memory");
-}
-
-static __device__ __forceinline__ void pieces_commit()
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-/* All but the thread's last N groups are there. */
-template <int N> static __device__ __forceinline__ void pieces_wait()
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
 static __device__ __forceinline__ float2 shared_pair(uint32_t address)

@@ -152,20 +152,27 @@ static weft_status bind_operands(weft_lowering *low, const weft_region *a, const
     return WEFT_OK;
 }
 
+/* A matrix of sums that goes through the consumers' boxes. */
+static weft_status bind_boxes(weft_lowering *low, const weft_region *d, bool cut_rows, bool cut_cols,
+                              weft_cuda_view *view)
+{
+    if (operand_of(low, d)->transposed)
+        return WEFT_OK;
+    view->map = map_of(low, d, cut_rows, cut_cols, operand_of(low, d)->dtype != WEFT_F32 ? 64 : 32, 64);
+    if (view->map == -2)
+        return weft_error_set(low->error, WEFT_ERR_MEMORY, "no memory for the tensor maps of a plan");
+    view->row = (int32_t)d->row0;
+    view->col = (int32_t)d->col0;
+    return WEFT_OK;
+}
+
 static weft_status bind_destination(weft_lowering *low, const weft_region *d, weft_cuda_view *view)
 {
     bool narrow = operand_of(low, d)->dtype != WEFT_F32;
     /* whole tiles never reach past their region, so they can share the map of the whole matrix */
     bool cut_rows = d->rows % WEFT_CUDA_TILE_M != 0,
          cut_cols = d->cols % (narrow ? (low->program->tile_n + 63) / 64 * 64 : low->program->tile_n) != 0;
-    if (operand_of(low, d)->transposed)
-        return WEFT_OK;
-    view->map = map_of(low, d, cut_rows, cut_cols, narrow ? 64 : 32, 64);
-    if (view->map == -2)
-        return weft_error_set(low->error, WEFT_ERR_MEMORY, "no memory for the tensor maps of a plan");
-    view->row = (int32_t)d->row0;
-    view->col = (int32_t)d->col0;
-    return WEFT_OK;
+    return bind_boxes(low, d, cut_rows, cut_cols, view);
 }
 
 /* ---- waits and posts --------------------------------------------------------------------------------- */
@@ -376,6 +383,8 @@ weft_status weft_lower_gemm(weft_lowering *low, const weft_task *first, const we
             bulk &= view.map >= 0 && view.dtype == (int32_t)operand_of(low, regions)->dtype;
         } else if (i >= task->destinations + 2) {
             bulk &= aligned(&view, 2 * (int64_t)weft_dtype_size((weft_dtype)view.dtype));
+            if (i == out->acc) /* what is read beside the region is not stored */
+                status = bind_boxes(low, regions + i, false, false, &view);
         }
         if (i == out->bias)
             view.rs = 0;

@@ -35,7 +35,7 @@ typedef struct weft_cuda_view {
     void *ptr;
     int64_t rs, cs;   /* element strides */
     int32_t dtype;    /* weft_dtype */
-    int32_t map;      /* destinations: tensor map, or -1 */
+    int32_t map;      /* destinations and ACC: tensor map, or -1 */
     int32_t row, col; /* the region's first element in the map's coordinates */
 } weft_cuda_view;
 

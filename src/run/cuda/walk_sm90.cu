@@ -94,7 +94,13 @@ __device__ void produce(const weft_cuda_args &g, const weft_cuda_lane &lane, uin
         int a_k = (int)WEFT_FIELD(a_k), b_k = (int)WEFT_FIELD(b_k), steps = (t.k + TILE_K - 1) / TILE_K;
         bool late = waits_late(t);
         Waits waits(g, t.wait0, late ? 0 : t.wait_count);
-        for (int s = 0; s < steps; s++, ring.next(), a_k += TILE_K, b_k += TILE_K) {
+        int forward = TILE_K;
+        if (i % 2 && waits.step == INT_MAX) { /* from the end of k: L2 still has what was used last */
+            a_k += (steps - 1) * TILE_K;
+            b_k += (steps - 1) * TILE_K;
+            forward = -TILE_K;
+        }
+        for (int s = 0; s < steps; s++, ring.next(), a_k += forward, b_k += forward) {
             uint32_t full = smem + Layout::full + 8 * ring.stage;
             uint32_t a_at = smem + Layout::a + ring.stage * A_BYTES;
             uint32_t b_at = smem + Layout::b + ring.stage * B_BYTES + rank * (B_BYTES / 2);
@@ -144,7 +150,7 @@ __device__ __forceinline__ void consumer_waits(const weft_cuda_args &g, const we
 /* What a warpgroup keeps from task to task. */
 struct Place {
     Ring ring;
-    uint32_t boxes = 0, grants = 0;
+    uint32_t boxes = 0, grants = 0, fetched = 0;
 };
 
 /* One warpgroup's part of a GEMM: the products of its 64 rows, then their epilogue. */
@@ -186,7 +192,7 @@ __device__ __forceinline__ void gemm_task(const weft_cuda_args &g, uint32_t word
     const weft_cuda_task t = gemm_fields(word);
     consumer_waits(g, t, false, i, smem, consumer, run);
     bar_wait(smem + Layout::granted + 8 * consumer, place.grants++ & 1);
-    finish_sums<NARROW>(g, t, d, (int)(rank * CTA_M + consumer * GROUP_M), smem, consumer, place.boxes);
+    finish_sums<NARROW>(g, t, d, (int)(rank * CTA_M + consumer * GROUP_M), smem, consumer, place.boxes, place.fetched);
 }
 
 /* One warpgroup: every task of the lane in order. */
@@ -233,15 +239,8 @@ template <bool BF16, bool TRANS_A, bool TRANS_B> __device__ __forceinline__ void
     uint32_t rank = cluster_rank(), crew = blockIdx.x / CTAS;
     int group = threadIdx.x / 128, warp = threadIdx.x / 32;
     weft_cuda_lane lane = g.lanes[crew];
-    uint64_t run = g.control->run, began = now_ns();
     for (int i = threadIdx.x; i < Layout::words / 4; i += THREADS)
         asm volatile("st.shared.u32 [%0], 0;" ::"r"(smem + Layout::ending + 4 * i) : "memory");
-    for (uint32_t i = threadIdx.x % 32; warp == 3 && i < g.map_count; i += 32) {
-        if (g.maps_reused)
-            map_acquire(map_at(g, (int)i));
-        if (i < 32)
-            map_prefetch(map_at(g, (int)i));
-    }
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; s++) {
             bar_init(smem + Layout::full + 8 * s, 1);
@@ -250,6 +249,7 @@ template <bool BF16, bool TRANS_A, bool TRANS_B> __device__ __forceinline__ void
         for (int s = 0; s < 4; s++) {
             bar_init(smem + Layout::box_full + 8 * s, 128);
             bar_init(smem + Layout::box_free + 8 * s, 1);
+            bar_init(smem + Layout::fetched + 8 * s, 1);
         }
         for (int s = 0; s < 2; s++) {
             bar_init(smem + Layout::copied + 8 * s, 1);
@@ -257,6 +257,14 @@ template <bool BF16, bool TRANS_A, bool TRANS_B> __device__ __forceinline__ void
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
+    grid_wait();
+    for (uint32_t i = threadIdx.x % 32; warp == 3 && i < g.map_count; i += 32) {
+        if (g.maps_reused)
+            map_acquire(map_at(g, (int)i));
+        if (i < 32)
+            map_prefetch(map_at(g, (int)i));
+    }
+    uint64_t run = g.control->run, began = now_ns();
     cluster_sync();
     if (group == 0) {
         registers_shrink<REGISTERS_FEW>();
@@ -281,6 +289,9 @@ template <bool BF16, bool TRANS_A, bool TRANS_B> __device__ __forceinline__ void
         registers_grow<REGISTERS_MANY>();
         consume<BF16, TRANS_A, TRANS_B>(g, lane, smem, rank, group - 1, run);
     }
+    __syncwarp();
+    if (group == 0 ? threadIdx.x % 32 == 0 : threadIdx.x % 128 == 0)
+        leave(smem);
     __syncwarp();
     cluster_sync();
     if (threadIdx.x == 0)
