@@ -124,7 +124,8 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
         fake_rehearse(parameters[0]);
         return CUDA_SUCCESS;
     }
-    return fake_gpu_launch(parameters[0], config->gridDimX / (hopper ? 2 : 1), hopper, config->hStream)
+    return fake_gpu_launch(parameters[0], config->gridDimX / (hopper ? 2 : 1), hopper, config->numAttrs > 0,
+                           config->hStream)
                ? CUDA_SUCCESS
                : CUDA_ERROR_OUT_OF_MEMORY;
 }

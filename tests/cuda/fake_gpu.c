@@ -168,6 +168,17 @@ static void store(const fake_launch *launch, const weft_cuda_task *t, const weft
     }
 }
 
+/* What a sum is added to: through the boxes where there is a map. */
+static double sum_before(const fake_launch *launch, const weft_cuda_view *acc, bool bulk, int i, int j)
+{
+    if (!bulk || acc->map < 0)
+        return get(acc, i, j);
+    if (!may_start(acc, acc->row, acc->col))
+        return NAN;
+    return through_map((const fake_map *)((const char *)launch->args.maps + 128 * acc->map),
+                       (weft_dtype)acc->dtype, (uint64_t)(acc->col + j), (uint64_t)(acc->row + i));
+}
+
 static void consume(const fake_launch *launch, const weft_cuda_task *t, const float *product)
 {
     const weft_cuda_view *v = &launch->args.views[t->view0];
@@ -187,7 +198,7 @@ static void consume(const fake_launch *launch, const weft_cuda_task *t, const fl
             } else if (t->kind == WEFT_CUDA_GEMM && inside) {
                 x = product ? product[(int64_t)i * t->cols + j] : 0;
                 if (t->acc >= 0)
-                    x += get(&v[t->acc], i, j);
+                    x += sum_before(launch, &v[t->acc], bulk, i, j);
                 x = finish(launch, t, v, x, i, j);
             } else if (t->kind == WEFT_CUDA_REDUCE) {
                 x = 0;
@@ -397,11 +408,12 @@ void fake_gpu_finish(CUstream stream)
     }
 }
 
-bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, CUstream stream)
+bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, bool early, CUstream stream)
 {
     bool room;
     pthread_mutex_lock(&gpu.lock);
     room = gpu.count < LAUNCHES_MAX;
+    gpu.counts.early += early;
     if (room)
         gpu.launches[gpu.count++] = (fake_launch){.args = *args,
                                                   .lane_count = lanes + args->copy_count,

@@ -24,10 +24,10 @@ void fake_gpu_install(int count, int crews, bool hopper);
  * meetings": kernels that are to meet before the first run do not; "some meetings": the first n do not. */
 void fake_gpu_break(const char *call, int uses);
 
-/* How many GEMM tasks went through tensor maps and how many copies through bulk lanes, since the last call.
- */
+/* How many GEMM tasks went through tensor maps, how many copies through bulk lanes, and how many kernels may
+ * have begun before the one before them ended, since the last call. */
 typedef struct fake_gpu_counts {
-    long maps, bulk, gemms;
+    long maps, bulk, gemms, early;
 } fake_gpu_counts;
 fake_gpu_counts fake_gpu_take_counts(void);
 
@@ -40,7 +40,7 @@ typedef struct fake_map { /* stands in for a CUtensorMap */
 } fake_map;
 
 void fake_gpu_seed(uint64_t seed);
-bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, CUstream stream);
+bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, bool early, CUstream stream);
 bool fake_gpu_busy(CUstream stream);   /* lets everything advance a little */
 void fake_gpu_finish(CUstream stream); /* until the stream is through */
 

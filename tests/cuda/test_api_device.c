@@ -229,7 +229,69 @@ static void killed_of(int world)
     procs_join(&all);
 }
 
-/* A run captured on the caller's own stream and replayed: epochs advance on the device. */
+enum { CHAIN_ROWS = 8192, CHAIN_COLS = 512, CHAIN_BYTES = CHAIN_ROWS * CHAIN_COLS * 2 };
+
+static uint16_t bfloat16_of(int small)
+{
+    float x = (float)small;
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof(bits));
+    return (uint16_t)(bits >> 16);
+}
+
+/* Runs that each read what the one before them wrote: to and fro between two matrices, by a product that
+ * moves every column one on. A run that began to read too early would move something twice too little. */
+static void chained_rank(weft_group *group, void *argument)
+{
+    weft_problem p = product();
+    weft_plan *plans[2] = {0};
+    char *block = NULL, *b = NULL;
+    uint16_t *host = calloc(1, CHAIN_BYTES), *last = calloc(1, CHAIN_BYTES);
+    int64_t wrong = 0;
+
+    (void)argument;
+    p.m = CHAIN_ROWS;
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_alloc(group, 2 * CHAIN_BYTES + MATRIX_BYTES, 0, (void **)&block), WEFT_OK);
+    for (int i = 0; i < 2; i++)
+        CHECK_INT(weft_plan_create(group, &p, &plans[i]), WEFT_OK);
+    if (check_failures)
+        return;
+    b = block + 2 * CHAIN_BYTES;
+    for (int k = 0; k < CHAIN_COLS; k++)
+        host[k * CHAIN_COLS + (k + 1) % CHAIN_COLS] = bfloat16_of(1);
+    CHECK_INT(weft_memcpy(group, b, host, MATRIX_BYTES), WEFT_OK);
+    for (int i = 0; i < CHAIN_ROWS; i++)
+        for (int j = 0; j < CHAIN_COLS; j++)
+            host[i * CHAIN_COLS + j] = bfloat16_of((i + j * j) % 251);
+    CHECK_INT(weft_memcpy(group, block, host, CHAIN_BYTES), WEFT_OK);
+    for (int i = 0; i < many; i++) {
+        weft_operands way = {.size = sizeof(way),
+                             .a = block + (size_t)(i % 2) * CHAIN_BYTES,
+                             .b = b,
+                             .d = block + (size_t)((i + 1) % 2) * CHAIN_BYTES};
+        CHECK_INT(weft_run_on(plans[i % 2], &way, NULL), WEFT_OK);
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK_INT(weft_run_wait(plans[i], NULL), WEFT_OK);
+    CHECK_INT(weft_memcpy(group, last, block + (size_t)(many % 2) * CHAIN_BYTES, CHAIN_BYTES), WEFT_OK);
+    for (int i = 0; i < CHAIN_ROWS; i++)
+        for (int j = 0; j < CHAIN_COLS; j++)
+            wrong += last[i * CHAIN_COLS + (j + many) % CHAIN_COLS] != host[i * CHAIN_COLS + j];
+    CHECK_INT(wrong, 0);
+    for (int i = 0; i < 2; i++)
+        weft_plan_destroy(plans[i]);
+    free(host);
+    free(last);
+}
+
+static void chained_of(int world)
+{
+    ranks_run(world, chained_rank, NULL);
+}
+
+/* Runs captured on the caller's own stream and replayed: epochs advance on the device. */
 static void graph_rank(weft_group *group, void *argument)
 {
     const weft_cuda_driver *cu = weft_cuda_driver_open(weft_error_thread());
@@ -246,7 +308,8 @@ static void graph_rank(weft_group *group, void *argument)
     CHECK_INT(cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     CHECK_INT(weft_run_on(plan, &operands, stream), WEFT_OK);
     CHECK_INT(cu->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-    CHECK_INT(weft_run_on(plan, &operands, stream), WEFT_OK);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(weft_run_on(plan, &operands, stream), WEFT_OK);
     CHECK_INT(cu->cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
     CHECK_INT(cu->cuGraphInstantiate(&replay, graph, 0), CUDA_SUCCESS);
     for (int i = 0; i < 50; i++)
@@ -317,12 +380,13 @@ int main(int argc, char **argv)
         void (*part)(int);
         int world;
     } parts[] = {
-        {"threads", threads_of, 1},    {"threads", threads_of, 2},     {"threads", threads_of, 3},
-        {"threads", threads_of, 4},    {"threads", threads_of, 5},     {"threads", threads_of, 6},
-        {"threads", threads_of, 7},    {"threads", threads_of, 8},     {"many", many_of, 4},
-        {"graph", graph_of, 2},        {"opened", opened_of, 8},       {"mixed", mixed_of, 3},
-        {"missing", missing_of, 2},    {"processes", processes_of, 2}, {"processes", processes_of, 4},
-        {"killed idle", killed_of, 2}, {"killed amid", killed_of, -3}, {"small", small_of, 2}};
+        {"threads", threads_of, 1},     {"threads", threads_of, 2},     {"threads", threads_of, 3},
+        {"threads", threads_of, 4},     {"threads", threads_of, 5},     {"threads", threads_of, 6},
+        {"threads", threads_of, 7},     {"threads", threads_of, 8},     {"many", many_of, 4},
+        {"chained", chained_of, 1},     {"graph", graph_of, 1},         {"graph", graph_of, 2},
+        {"opened", opened_of, 8},       {"mixed", mixed_of, 3},         {"missing", missing_of, 2},
+        {"processes", processes_of, 2}, {"processes", processes_of, 4}, {"killed idle", killed_of, 2},
+        {"killed amid", killed_of, -3}, {"small", small_of, 2}};
     int status = run_part("a GPU", look_for_gpu, 1);
 
     if (status == NO_GPU)

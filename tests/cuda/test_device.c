@@ -2,8 +2,8 @@
  * test says so and passes. */
 #include "cases.h"
 
-/* A run captured into a graph and replayed: epochs advance on the device, so every replay is a run. */
-static void test_graph(void)
+/* Two runs captured into a graph and replayed: epochs advance on the device, so every replay is two runs. */
+static void graph_of(int world)
 {
     const weft_cuda_driver *cu = device.cu;
     weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, 512, 512, 256);
@@ -13,27 +13,34 @@ static void test_graph(void)
     weft_cuda_world w;
     double got, want;
 
-    weft_status status = weft_cuda_world_make(&device, &p, 2, &plain, &w, &error);
+    weft_status status = weft_cuda_world_make(&device, &p, world, &plain, &w, &error);
     CHECK_INT(status, WEFT_OK);
     if (status != WEFT_OK)
         return;
     CHECK_INT(matrix_fill(&w, 7), 0);
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < world; r++) {
         CHECK_INT(cu->cuStreamBeginCapture(w.streams[r], CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-        CHECK_INT(weft_cuda_executor_launch(&w.executors[r], w.streams[r], &error), WEFT_OK);
+        for (int i = 0; i < 2; i++)
+            CHECK_INT(weft_cuda_executor_launch(&w.executors[r], w.streams[r], &error), WEFT_OK);
         CHECK_INT(cu->cuStreamEndCapture(w.streams[r], &graphs[r]), CUDA_SUCCESS);
         CHECK_INT(cu->cuGraphInstantiate(&runs[r], graphs[r], 0), CUDA_SUCCESS);
     }
     for (int i = 0; i < 20; i++)
-        for (int r = 0; r < 2; r++)
+        for (int r = 0; r < world; r++)
             CHECK_INT(cu->cuGraphLaunch(runs[r], w.streams[r]), CUDA_SUCCESS);
     CHECK_INT(weft_cuda_world_finish(&w, &error), WEFT_OK);
     CHECK_INT(matrix_wrong(&w, &p, expected_of(&p), &got, &want), 0);
-    for (int r = 0; r < 2; r++) {
+    for (int r = 0; r < world; r++) {
         cu->cuGraphExecDestroy(runs[r]);
         cu->cuGraphDestroy(graphs[r]);
     }
     weft_cuda_world_free(&w);
+}
+
+static void test_graph(void)
+{
+    graph_of(1);
+    graph_of(2);
 }
 
 /* A few small cases, for tools that slow everything down. */

@@ -28,6 +28,19 @@ static void test_paths(void)
     CHECK_INT(counts.bulk, 4 * 3 * 4); /* each piece in bands of 16 KiB */
 }
 
+/* Brought in early, a rank's next kernel could take the SMs of one that its last kernel waits for: only a
+ * rank that has the GPU to itself may. */
+static void test_early_launches(void)
+{
+    weft_problem p = problem_of(WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A, 256, 128, 128);
+    device = fake_gpu(16, true, 15);
+    fake_gpu_take_counts();
+    try("shared", &p, 2, &plain, 3);
+    CHECK_INT(fake_gpu_take_counts().early, 0);
+    try("by itself", &p, 1, &plain, 3);
+    CHECK(fake_gpu_take_counts().early >= 3);
+}
+
 static void test_refusals(void)
 {
     weft_error_text error = {0};
@@ -123,6 +136,7 @@ int main(void)
     thorough = check_repeat(0, 1);
     run_all(32, true, 1);
     test_paths();
+    test_early_launches();
     test_refusals();
     test_timeline();
     test_maps_are_placed_once();

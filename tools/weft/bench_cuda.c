@@ -71,6 +71,7 @@ typedef struct gpu_bench {
     bool has_peer;
     CUdeviceptr peer_result;
     CUevent begin, end, join;
+    int rounds;
     report report;
     weft_error_text error;
 } gpu_bench;
@@ -129,6 +130,7 @@ static double time_runs(gpu_bench *bench, contender *c, int candidate, int count
 static void measure(gpu_bench *bench, contender *contenders)
 {
     int64_t asked = bench->options->iterations ? bench->options->iterations : 100;
+    int rounds = bench->rounds = asked < ROUNDS ? (int)asked : ROUNDS;
     int repeats[CONTENDERS], order[CONTENDERS];
     uint64_t random = bench->options->seed;
 
@@ -148,9 +150,9 @@ static void measure(gpu_bench *bench, contender *contenders)
                     c->product->best = candidate;
             }
         }
-        repeats[i] = (int)fmin((double)(asked + ROUNDS - 1) / ROUNDS, 1 + 8000 / best);
+        repeats[i] = (int)fmin((double)(asked + rounds - 1) / rounds, 1 + 8000 / best);
     }
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < rounds; round++) {
         bench_shuffle(&random, order, CONTENDERS);
         for (int i = 0; i < CONTENDERS; i++) {
             contender *c = &contenders[order[i]];
@@ -193,15 +195,15 @@ static void local_shape(const weft_problem *p, int world, int64_t *m, int64_t *n
     *k = sums ? weft_part(p->k, world, 0).count : p->k;
 }
 
-static report_stats stats_of(const contender *c, double scale)
+static report_stats stats_of(const gpu_bench *bench, const contender *c, double scale)
 {
     double samples[ROUNDS];
 
     if (!c->used)
         return report_missing();
-    for (int i = 0; i < ROUNDS; i++)
+    for (int i = 0; i < bench->rounds; i++)
         samples[i] = c->us[i] * scale;
-    return report_summarise(samples, ROUNDS);
+    return report_summarise(samples, bench->rounds);
 }
 
 /* The rate the emulated link reached in the slowest of five runs: what it carried over the time until the
@@ -228,10 +230,11 @@ static void print_row(gpu_bench *bench, const weft_problem *p, int world, conten
 {
     report *r = &bench->report;
     bool alone = bench->link.bytes_per_ns > 0, peer = contenders[GEMM].used;
-    report_stats gemm = stats_of(&contenders[GEMM], alone ? 1 : world),
-                 fused = stats_of(&contenders[FUSED], 1);
-    report_stats own = stats_of(&contenders[OWN_UNFUSED], 1), unfused = stats_of(&contenders[UNFUSED], 1);
-    report_stats comm = stats_of(&contenders[COMM], 1);
+    report_stats gemm = stats_of(bench, &contenders[GEMM], alone ? 1 : world),
+                 fused = stats_of(bench, &contenders[FUSED], 1);
+    report_stats own = stats_of(bench, &contenders[OWN_UNFUSED], 1),
+                 unfused = stats_of(bench, &contenders[UNFUSED], 1);
+    report_stats comm = stats_of(bench, &contenders[COMM], 1);
     double link = alone && world > 1 ? link_rate(bench, &contenders[FUSED]) : NAN;
 
     if (!contenders[UNFUSED].used)

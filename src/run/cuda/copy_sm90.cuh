@@ -272,12 +272,13 @@ __device__ __forceinline__ void await_task(const weft_cuda_args &g, const weft_c
 
 /* One warp per consumer: stores the boxes it fills, posts when a task's last box is written, and copies. */
 __device__ void store_boxes(const weft_cuda_args &g, const weft_cuda_lane &lane, const weft_cuda_lane &copies,
-                            uint32_t smem, uint32_t rank, uint32_t consumer, uint64_t run)
+                            uint32_t smem, uint32_t rank, uint32_t consumer)
 {
     uint32_t boxes = 0;
     bool first = threadIdx.x % 32 == 0;
     Copier copier(g, copies);
     uint32_t next_word = task_word(g, lane.task0);
+    uint64_t run = begin_run(g);
     uint64_t began = g.link ? __shfl_sync(~0u, first ? link_began(g) : 0, 0) : 0;
     for (uint32_t i = 0; i < lane.task_count; i++) {
         uint32_t word = next_word;

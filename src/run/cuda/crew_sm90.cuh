@@ -25,7 +25,7 @@ constexpr int A_BYTES = CTA_M * TILE_K * 2, B_BYTES = B_COLS * TILE_K * 2, STAGE
 constexpr int STAGES = 4 * 49152 / STAGE_BYTES;
 constexpr int BOX_BYTES = 8192; /* 64 rows of 128 bytes */
 constexpr int THREADS = 384;
-constexpr uint32_t TALLY = 256, MEMBERS = 4, HELD = 8, ROLES = 6;
+constexpr uint32_t TALLY = 256, MEMBERS = 4, HELD = 8;
 
 struct Layout { /* offsets from the 1024-aligned start of shared memory */
     static constexpr int a = 0;
@@ -40,7 +40,6 @@ struct Layout { /* offsets from the 1024-aligned start of shared memory */
     static constexpr int copied =
         granted + 16; /* [consumer]: a piece that is copied through the boxes is there */
     static constexpr int ending = copied + 16; /* tasks of the lane that are almost loaded */
-    static constexpr int left = ending + 4;    /* roles of the CTA that wait for nobody any more */
     static constexpr int held =
         ending + 16; /* [consumer][HELD] of 16 bytes: due, task, whether there is one */
     static constexpr int done = held + 2 * HELD * 16; /* CTA 0: members that finished task i, modulo TALLY */
@@ -60,6 +59,14 @@ struct Ring { /* a position in the ring of stages */
         }
     }
 };
+
+/* What is before this kernel on the stream has ended. Called by every thread before it touches anything but
+ * the plan's tables, which do not change; returns the number of the run. */
+__device__ __forceinline__ uint64_t begin_run(const weft_cuda_args &g)
+{
+    grid_wait();
+    return g.control->run;
+}
 
 __device__ __forceinline__ const void *map_at(const weft_cuda_args &g, int index)
 {
@@ -145,18 +152,6 @@ __device__ __forceinline__ void crew_done(uint32_t smem, uint32_t i, uint32_t me
                      : "r"(smem + Layout::done + 4 * (i % TALLY))
                      : "memory");
     } while (count < members * (i / TALLY + 1));
-}
-
-/* A role of the CTA has nothing left to wait for: with the last one, the next kernel may be brought in. */
-__device__ __forceinline__ void leave(uint32_t smem)
-{
-    uint32_t before;
-    asm volatile("atom.add.relaxed.cta.shared::cta.u32 %0, [%1], 1;"
-                 : "=r"(before)
-                 : "r"(smem + Layout::left)
-                 : "memory");
-    if (before == ROLES - 1)
-        grid_ending();
 }
 
 /* Keeps a member from running so far ahead of its crew that the tally of task i would mean two tasks. */

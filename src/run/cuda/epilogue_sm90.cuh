@@ -295,8 +295,7 @@ __device__ __forceinline__ void finish_sums(const weft_cuda_args &g, const weft_
     const weft_cuda_view *v = &g.views[t.view0];
     bool adds = t.acc >= 0 && !(t.flags & WEFT_CUDA_ADD);
     if (t.flags & WEFT_CUDA_BULK) {
-        if (t.flags & WEFT_CUDA_EPILOGUE ||
-            (adds && (t.flags & WEFT_CUDA_WIDE_D || v[t.acc].map < 0))) {
+        if (t.flags & WEFT_CUDA_EPILOGUE || (adds && (t.flags & WEFT_CUDA_WIDE_D || v[t.acc].map < 0))) {
             int row = row0 + thread / 32 * 16 + thread % 32 / 4, col = thread % 4 * 2;
             finished_sums<NARROW>(g, t, d, row, col, to, boxes);
             return;

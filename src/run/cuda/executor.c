@@ -160,6 +160,7 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
     made.link_bytes = program.link_bytes;
     fill_args(&made.args, part, &program, binding, controls[part->rank], limits);
     made.args.signals = binding->signals[part->rank];
+    made.args.alone = program.hopper && crews >= device->crews;
     if (crews > WEFT_CUDA_CREWS_MAX)
         crews = WEFT_CUDA_CREWS_MAX;
     if (program.lane_count > (uint32_t)crews)
@@ -202,10 +203,11 @@ weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstre
                              .blockDimZ = 1,
                              .sharedMemBytes = executor->hopper ? WEFT_CUDA_SHARED_BYTES : 0,
                              .hStream = stream};
-    /* the Hopper walker waits by itself for what is before it on the stream: it may be brought in early */
+    /* The Hopper walker waits by itself for what is before it on the stream, so it may be brought in early;
+     * but not where it could take the SMs of another rank's kernel that its predecessor waits for. */
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value.programmaticStreamSerializationAllowed = 1};
-    if (executor->hopper) {
+    if (args.alone) {
         config.attrs = &early;
         config.numAttrs = 1;
     }

@@ -33,8 +33,9 @@ static __device__ __forceinline__ void group_sync(uint32_t consumer)
         asm volatile("bar.sync 2, 128;" ::: "memory");
 }
 
-/* Kernels that follow on the stream may be brought in; and what the ones before it wrote is there. */
-static __device__ __forceinline__ void grid_ending()
+/* The next kernel on the stream may be brought in when CTAs of this one end, if it was launched to wait for
+ * the rest by itself: by grid_wait. */
+static __device__ __forceinline__ void grid_began()
 {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }

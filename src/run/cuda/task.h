@@ -131,6 +131,7 @@ typedef struct weft_cuda_args {
      * when it was done; behind the last task when the kernel began and when its peers were done with it. */
     uint64_t *trace;
     uint32_t trace_tasks;
+    uint32_t alone; /* no other rank is on this GPU: what follows on the stream may be brought in early */
 } weft_cuda_args;
 
 #endif

@@ -76,13 +76,13 @@ struct Waits {
 
 /* One warp: waits for what the tile needs, then keeps the stages full. */
 template <bool TRANS_A, bool TRANS_B>
-__device__ void produce(const weft_cuda_args &g, const weft_cuda_lane &lane, uint32_t smem, uint32_t rank,
-                        uint64_t run)
+__device__ void produce(const weft_cuda_args &g, const weft_cuda_lane &lane, uint32_t smem, uint32_t rank)
 {
     Ring ring;
     bool first = threadIdx.x % 32 == 0;
     uint32_t told = 0; /* tasks announced as ending */
     uint32_t next_word = task_word(g, lane.task0);
+    uint64_t run = begin_run(g);
     for (uint32_t i = 0; i < lane.task_count; i++) {
         uint32_t word = next_word;
         const weft_cuda_task t = gemm_fields(word);
@@ -192,17 +192,19 @@ __device__ __forceinline__ void gemm_task(const weft_cuda_args &g, uint32_t word
     const weft_cuda_task t = gemm_fields(word);
     consumer_waits(g, t, false, i, smem, consumer, run);
     bar_wait(smem + Layout::granted + 8 * consumer, place.grants++ & 1);
-    finish_sums<NARROW>(g, t, d, (int)(rank * CTA_M + consumer * GROUP_M), smem, consumer, place.boxes, place.fetched);
+    finish_sums<NARROW>(g, t, d, (int)(rank * CTA_M + consumer * GROUP_M), smem, consumer, place.boxes,
+                        place.fetched);
 }
 
 /* One warpgroup: every task of the lane in order. */
 template <bool BF16, bool TRANS_A, bool TRANS_B>
 __device__ void consume(const weft_cuda_args &g, const weft_cuda_lane &lane, uint32_t smem, uint32_t rank,
-                        uint32_t consumer, uint64_t run)
+                        uint32_t consumer)
 {
     int thread = threadIdx.x % 128;
     Place place;
     uint32_t next_word = task_word(g, lane.task0);
+    uint64_t run = begin_run(g);
     for (uint32_t i = 0; i < lane.task_count; i++) {
         uint32_t word = next_word, head = WEFT_FIELD(kind);
         next_word = task_word(g, lane.task0 + i + 1); /* fetched while the products are summed */
@@ -257,28 +259,29 @@ template <bool BF16, bool TRANS_A, bool TRANS_B> __device__ __forceinline__ void
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
-    grid_wait();
     for (uint32_t i = threadIdx.x % 32; warp == 3 && i < g.map_count; i += 32) {
         if (g.maps_reused)
             map_acquire(map_at(g, (int)i));
         if (i < 32)
             map_prefetch(map_at(g, (int)i));
     }
-    uint64_t run = g.control->run, began = now_ns();
     cluster_sync();
     if (group == 0) {
         registers_shrink<REGISTERS_FEW>();
         if (warp == 0) {
-            produce<TRANS_A, TRANS_B>(g, lane, smem, rank, run);
+            produce<TRANS_A, TRANS_B>(g, lane, smem, rank);
         } else if (warp <= 2) {
             uint32_t storer = (crew * CTAS + rank) * 2 + warp - 1;
             weft_cuda_lane copies = {0, 0};
             if (storer < g.copy_count)
                 copies = g.copies[storer];
-            store_boxes(g, lane, copies, smem, rank, warp - 1, run);
+            store_boxes(g, lane, copies, smem, rank, warp - 1);
         } else {
+            uint64_t run = begin_run(g);
+            if (g.alone)
+                grid_began();
             if (blockIdx.x == 0 && threadIdx.x % 32 == 0)
-                enter_run(g, run, began);
+                enter_run(g, run, now_ns());
             __syncwarp();
             if (g.link)
                 hold_posts(g, smem);
@@ -287,11 +290,8 @@ template <bool BF16, bool TRANS_A, bool TRANS_B> __device__ __forceinline__ void
         }
     } else {
         registers_grow<REGISTERS_MANY>();
-        consume<BF16, TRANS_A, TRANS_B>(g, lane, smem, rank, group - 1, run);
+        consume<BF16, TRANS_A, TRANS_B>(g, lane, smem, rank, group - 1);
     }
-    __syncwarp();
-    if (group == 0 ? threadIdx.x % 32 == 0 : threadIdx.x % 128 == 0)
-        leave(smem);
     __syncwarp();
     cluster_sync();
     if (threadIdx.x == 0)
