@@ -57,9 +57,24 @@ static void watch_forks(void)
     pthread_atfork(NULL, NULL, forget_after_fork);
 }
 
-/* A worker waits for a job other than the last it saw: first spinning, for products come in bursts. */
-static unsigned wait_for_job(unsigned seen)
+/* What a worker does once. */
+typedef struct team_job {
+    unsigned number;
+    bool wants; /* this worker */
+    weft_gemm_team_work work;
+    void *argument;
+    int members;
+} team_job;
+
+/*
+ * A worker waits for a job other than the last it saw: first spinning, for products come in bursts. All of
+ * the job is read with its number: a job nobody waits for this worker in may end, and the next begin, at any
+ * time.
+ */
+static team_job wait_for_job(int member, unsigned seen)
 {
+    team_job job;
+
     for (int i = 0; i < SPINS; i++) {
         if (atomic_load_explicit(&team.job, memory_order_acquire) != seen)
             break;
@@ -68,28 +83,27 @@ static unsigned wait_for_job(unsigned seen)
     pthread_mutex_lock(&team.mutex);
     while (atomic_load_explicit(&team.job, memory_order_relaxed) == seen)
         pthread_cond_wait(&team.wake, &team.mutex);
-    seen = atomic_load_explicit(&team.job, memory_order_relaxed);
+    job = (team_job){
+        .number = atomic_load_explicit(&team.job, memory_order_relaxed),
+        .wants = member <= team.wanted,
+        .work = team.work,
+        .argument = team.argument,
+        .members = team.members,
+    };
     pthread_mutex_unlock(&team.mutex);
-    return seen;
+    return job;
 }
 
 static void *worker_main(void *argument)
 {
     int member = (int)(intptr_t)argument;
-    unsigned seen = 0;
+    team_job job = {0};
 
     for (;;) {
-        seen = wait_for_job(seen);
-        pthread_mutex_lock(&team.mutex);
-        bool taking_part = member <= team.wanted;
-        weft_gemm_team_work work = team.work;
-        void *given = team.argument;
-        int members = team.members;
-
-        pthread_mutex_unlock(&team.mutex);
-        if (!taking_part)
+        job = wait_for_job(member, job.number);
+        if (!job.wants)
             continue;
-        work(given, member, members);
+        job.work(job.argument, member, job.members);
         if (atomic_fetch_sub_explicit(&team.left, 1, memory_order_release) == 1) {
             pthread_mutex_lock(&team.mutex);
             pthread_cond_signal(&team.done);
