@@ -16,8 +16,8 @@ static const double flops_per_member = 2e6; /* below this a second thread costs 
 typedef struct grid {
     const weft_gemm_tile *tile;
     weft_packed *packing; /* not NULL: the step packs B into it */
-    int64_t rows, cols;   /* of a task */
-    int64_t across;       /* tasks in a row of the grid */
+    int64_t rows, cols;   /* of a task; the last ones take what is left */
+    int64_t down, across; /* tasks in a column and in a row of the grid */
     int64_t tasks;
     char *workspace;
     size_t workspace_bytes; /* of one member */
@@ -70,6 +70,7 @@ static void work_grid(void *argument, int member, int members)
     (void)members;
     while ((task = atomic_fetch_add_explicit(&g->next, 1, memory_order_relaxed)) < g->tasks) {
         int64_t i = task / g->across * g->rows, j = task % g->across * g->cols;
+        int64_t rows = task / g->across == g->down - 1 ? g->tile->m - i : g->rows;
         int64_t cols = min64(g->cols, g->tile->n - j);
 
         if (g->packing) {
@@ -77,13 +78,16 @@ static void work_grid(void *argument, int member, int members)
                              g->tile->b_cs, 0, g->tile->k, j, cols);
             continue;
         }
-        weft_gemm_tile part = tile_at(g->tile, i, j, min64(g->rows, g->tile->m - i), cols);
+        weft_gemm_tile part = tile_at(g->tile, i, j, rows, cols);
 
         weft_gemm_run_tile(&part, g->workspace + (size_t)member * g->workspace_bytes);
     }
 }
 
-/* Cuts rows first, columns when rows alone do not make enough tasks. */
+/*
+ * Cuts rows first, columns when rows alone do not make enough tasks. Less than mr rows are no task of their
+ * own beside others: a kernel for few rows may sum in another order, and what is left depends on the members.
+ */
 static void cut_grid(grid *g, int members)
 {
     weft_gemm_steps steps = weft_gemm_steps_of(g->tile->bind);
@@ -92,11 +96,12 @@ static void cut_grid(grid *g, int members)
     g->rows = round_up((m + wanted - 1) / wanted, steps.mr);
     if (g->rows < steps.m_tile)
         g->rows = min64(steps.m_tile, round_up(m, steps.mr));
-    int64_t down = (m + g->rows - 1) / g->rows, across = (wanted + down - 1) / down;
+    g->down = (m - steps.mr) / g->rows + 1;
+    int64_t across = (wanted + g->down - 1) / g->down;
 
-    g->cols = down >= wanted ? round_up(n, steps.nr) : round_up((n + across - 1) / across, steps.nr);
+    g->cols = g->down >= wanted ? round_up(n, steps.nr) : round_up((n + across - 1) / across, steps.nr);
     g->across = (n + g->cols - 1) / g->cols;
-    g->tasks = down * g->across;
+    g->tasks = g->down * g->across;
     atomic_store_explicit(&g->next, 0, memory_order_relaxed);
 }
 
@@ -112,7 +117,7 @@ static void pack_all(const weft_gemm_tile *tile, weft_packed *packed, int member
 {
     int nr = tile->bind->kernel->nr;
     int64_t panels = (tile->n + nr - 1) / nr, tasks = min64(panels, (int64_t)members * TASKS_PER_MEMBER);
-    grid g = {.tile = tile, .packing = packed, .rows = 1};
+    grid g = {.tile = tile, .packing = packed, .rows = 1, .down = 1};
 
     if (tasks == 0)
         return;
@@ -157,9 +162,10 @@ static void run_one(const weft_gemm_tile *tile, int members, char *scratch, size
 
 static int members_for(double flops, int threads)
 {
-    int members = weft_gemm_team_members(threads), useful = (int)(flops / flops_per_member) + 1;
+    int members = weft_gemm_team_members(threads);
+    double useful = flops / flops_per_member + 1;
 
-    return useful < members && flops / flops_per_member < 1e6 ? useful : members;
+    return useful < members ? (int)useful : members;
 }
 
 weft_status weft_product_run(const weft_product *product, weft_error_text *error)

@@ -72,6 +72,47 @@ static void check_case(weft_dtype dtype, shape s, int transa, int transb, bool p
     free(memory);
 }
 
+/* With values whose sums round: the same bits from one thread and from all, whatever rows are left over. */
+static void check_threads(weft_dtype dtype, shape s, int transb, bool pack, uint64_t seed)
+{
+    size_t size = weft_dtype_size(dtype), d_bytes = (size_t)(s.m * s.n) * 4;
+    char *a = malloc((size_t)(s.m * s.k) * size), *b = malloc((size_t)(s.k * s.n) * size);
+    float *d[2] = {malloc(d_bytes), malloc(d_bytes)};
+    void *memory = NULL;
+    weft_gemm_args args;
+    bool same;
+
+    for (int64_t i = 0; i < s.m * s.k; i++)
+        weft_element_set(dtype, a, (size_t)i, (double)(check_random(&seed) >> 11) * 0x1p-52 - 1.0);
+    for (int64_t i = 0; i < s.k * s.n; i++)
+        weft_element_set(dtype, b, (size_t)i, (double)(check_random(&seed) >> 11) * 0x1p-52 - 1.0);
+    weft_gemm_args_init(&args, dtype, s.m, s.n, s.k);
+    args.a = a;
+    args.b = b;
+    args.d_dtype = WEFT_F32;
+    args.transb = transb;
+    args.act = WEFT_ACT_GELU;
+    if (pack) {
+        memory = aligned_alloc(128, (weft_pack_bytes(&args) + 127) / 128 * 128);
+        CHECK_INT(weft_pack(&args, memory, &args.packed_b), WEFT_OK);
+    }
+    for (int i = 0; i < 2; i++) {
+        args.d = d[i];
+        args.threads = i ? 0 : 1;
+        CHECK_INT(weft_gemm(&args), WEFT_OK);
+    }
+    same = !memcmp(d[0], d[1], d_bytes);
+    CHECK(same);
+    if (!same)
+        fprintf(stderr, "%s %lld x %lld x %lld%s%s\n", weft_dtype_name(dtype), (long long)s.m, (long long)s.n,
+                (long long)s.k, transb ? " transb" : "", pack ? " packed" : "");
+    free(a);
+    free(b);
+    free(d[0]);
+    free(d[1]);
+    free(memory);
+}
+
 static void *call_from_thread(void *argument)
 {
     check_case(WEFT_F32, (shape){70, 130, 90, 1}, 0, 0, false, 2, (uint64_t)(uintptr_t)argument);
@@ -115,6 +156,8 @@ int main(void)
 
     for (size_t i = 0; i < 64; i++)
         check_case(types[i % 4], shapes[i / 4 % 8], i & 1, i >> 1 & 1, i >> 2 & 1, (int)(i % 3), i);
+    for (int64_t m = 1; m < 1100; m += m < 32 || m % 64 > 59 || m % 64 < 5 ? 1 : 13)
+        check_threads(types[m % 3], (shape){m, m < 32 ? 5001 : 301, 331, 1}, m & 1, m >> 1 & 1, (uint64_t)m);
     for (size_t i = 0; i < 3; i++)
         CHECK_INT(pthread_create(&threads[i], NULL, call_from_thread, (void *)(uintptr_t)(i + 1)), 0);
     for (size_t i = 0; i < 3; i++)
