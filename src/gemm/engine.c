@@ -20,7 +20,7 @@ enum {
     L1_BYTES = 64 << 10,
     GROUP_BYTES = 32 << 10, /* of the panels of a group: half of L1 */
     GROUP_FEWEST = 4,       /* panels that are worth a group */
-    WIDE_COLUMNS = 1536,    /* of a wide group, at most: less than nc of every core */
+    WIDE_COLUMNS = 1536,    /* of a wide group, at most: a block of columns, nc / 2 or more, has one */
     WIDE_BYTES = 192 << 10, /* of its panels, which stay in L2 */
     WIDE_K = 40             /* for each byte of an element: a longer k waits for B more than it gains */
 };
