@@ -63,8 +63,10 @@ WEFT_API const char *weft_version(void);
 /*
  * A group handle stands for one rank and is used by one thread at a time. Calls marked collective must be
  * made by every rank of the group, in the same order; ranks that call different things, or with different
- * sizes, all get an error. After WEFT_ERR_TIMEOUT, WEFT_ERR_PEER_DIED or ranks in different calls the group
- * is poisoned: every call returns that same error at once, and only freeing remains.
+ * sizes, all get an error. Where a rank rejects its arguments, that rank gets WEFT_ERR_ARGUMENT, the others
+ * WEFT_ERR_PEER with a sentence that names it, and the group stays usable; only of a rank that passes no
+ * handle can the others know nothing. After WEFT_ERR_TIMEOUT, WEFT_ERR_PEER_DIED or ranks in different calls
+ * the group is poisoned: every call returns that same error at once, and only freeing remains.
  */
 
 /*
@@ -110,7 +112,8 @@ WEFT_API weft_status weft_barrier(weft_group *group);
  * finds it on the others. `alignment` is a power of two up to 2 MiB; 0 means 128. */
 WEFT_API weft_status weft_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer);
 
-/* Collective: gives back what weft_alloc of the same group gave. NULL is fine when every rank passes it. */
+/* Collective, for NULL too, which is fine when every rank passes it: gives back what weft_alloc of the same
+ * group gave. */
 WEFT_API weft_status weft_free(weft_group *group, void *pointer);
 
 /* Copies between memory of this process and memory of weft_alloc, in either direction or within either; when
@@ -276,7 +279,9 @@ WEFT_API weft_status weft_moe_bytes(const weft_moe_config *config, int ranks, si
 
 /* Collective. Ranks that disagree on the configuration all get WEFT_ERR_MISMATCH. */
 WEFT_API weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, weft_moe **moe);
-WEFT_API weft_status weft_moe_free(weft_moe *moe); /* collective */
+
+/* Collective. NULL is fine when every rank passes it: it names no group in which others could be told. */
+WEFT_API weft_status weft_moe_free(weft_moe *moe);
 
 /* Tokens of one round. */
 typedef struct weft_moe_input {

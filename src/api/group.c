@@ -54,9 +54,11 @@ weft_status weft_group_split(weft_group *parent, int colour, int key, weft_group
 {
     if (!parent)
         return no_group("weft_group_split");
-    if (!sub)
-        return weft_error_set(&parent->error, WEFT_ERR_ARGUMENT,
-                              "weft_group_split: sub is NULL; it receives the handle");
+    if (!sub) {
+        weft_error_set(&parent->error, WEFT_ERR_ARGUMENT,
+                       "weft_group_split: sub is NULL; it receives the handle");
+        return weft_group_reject(parent, WEFT_CALL_SPLIT);
+    }
     return weft_group_divide(parent, colour, key, sub);
 }
 

@@ -46,9 +46,11 @@ weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, we
 {
     if (!group)
         return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "weft_moe_create: group is NULL");
-    if (!config || !moe)
-        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_moe_create: %s is NULL",
-                              config ? "moe" : "config");
+    if (!config || !moe) {
+        weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_moe_create: %s is NULL",
+                       config ? "moe" : "config");
+        return weft_group_reject(group, WEFT_CALL_AGREE);
+    }
     return weft_moe_open(group, config, moe);
 }
 

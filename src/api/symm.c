@@ -14,8 +14,10 @@ weft_status weft_alloc(weft_group *group, size_t bytes, size_t alignment, void *
 {
     if (!group)
         return no_group("weft_alloc");
-    if (!pointer)
-        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_alloc: pointer is NULL");
+    if (!pointer) {
+        weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_alloc: pointer is NULL");
+        return weft_group_reject(group, WEFT_CALL_ALLOC);
+    }
     return group->gpu ? group->gpu->calls->alloc(group, bytes, alignment, pointer)
                       : weft_symm_alloc_staggered(group, bytes, alignment, pointer);
 }
@@ -24,8 +26,6 @@ weft_status weft_free(weft_group *group, void *pointer)
 {
     if (!group)
         return no_group("weft_free");
-    if (!pointer)
-        return WEFT_OK;
     return group->gpu ? group->gpu->calls->release(group, pointer) : weft_symm_free(group, pointer);
 }
 

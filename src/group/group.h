@@ -51,6 +51,7 @@ typedef struct weft_control {
     /* What the rank shows the others in a sync, doubled by parity: sync s + 2 may overwrite it because
      * whoever takes part in s + 1 has read what was shown in s. */
     _Alignas(WEFT_LINE_BYTES) unsigned char board[2][WEFT_BOARD_BYTES];
+    uint32_t rejected[2]; /* not 0: the rank rejected its arguments, and its board is the sentence */
 } weft_control;
 
 _Static_assert(sizeof(weft_control) <= WEFT_HUGE_BYTES,
@@ -160,6 +161,11 @@ weft_status weft_group_sync(weft_group *group, weft_call call);
  * each rank showed, until this rank begins its next collective call. */
 weft_status weft_group_exchange(weft_group *group, weft_call call, const void *mine, size_t bytes);
 const void *weft_group_board(const weft_group *group, int rank);
+
+/* Comes to the exchange that begins the others' call only to say that this rank rejected its arguments:
+ * group->error holds the sentence, and that error is returned. The exchange of those who did not reject
+ * theirs returns WEFT_ERR_PEER, with that sentence in theirs. The group stays usable. */
+weft_status weft_group_reject(weft_group *group, weft_call call);
 
 weft_status weft_group_barrier(weft_group *group);
 

@@ -81,15 +81,37 @@ weft_status weft_group_barrier(weft_group *group)
     return weft_group_sync(group, WEFT_CALL_BARRIER);
 }
 
-weft_status weft_group_exchange(weft_group *group, weft_call call, const void *mine, size_t bytes)
+static weft_status show(weft_group *group, weft_call call, const void *mine, size_t bytes, bool rejected)
 {
+    weft_control *own = group->seats[group->rank].control;
+    unsigned parity = (group->sync + 1) & 1;
     /* Not before the check: a poisoned rank may be a sync behind, its peers reading this board. */
     weft_status status = weft_group_check(group);
 
     if (status != WEFT_OK)
         return status;
-    memcpy(group->seats[group->rank].control->board[(group->sync + 1) & 1], mine, bytes);
+    memcpy(own->board[parity], mine, bytes);
+    own->rejected[parity] = rejected;
     return weft_group_sync(group, call);
+}
+
+weft_status weft_group_exchange(weft_group *group, weft_call call, const void *mine, size_t bytes)
+{
+    weft_status status = show(group, call, mine, bytes, false);
+
+    for (int rank = 0; status == WEFT_OK && rank < group->size; rank++)
+        if (group->seats[rank].control->rejected[group->sync & 1])
+            status = weft_error_set(&group->error, WEFT_ERR_PEER, "rank %d rejected its arguments: %.450s",
+                                    rank, (const char *)weft_group_board(group, rank));
+    return status;
+}
+
+weft_status weft_group_reject(weft_group *group, weft_call call)
+{
+    weft_error_text own = group->error;
+    weft_status status = show(group, call, own.text, sizeof(own.text), true);
+
+    return status == WEFT_OK ? own.status : status;
 }
 
 const void *weft_group_board(const weft_group *group, int rank)

@@ -247,28 +247,23 @@ weft_status weft_moe_measure(const weft_moe_config *config, int ranks, size_t *s
 /* ---- making and freeing ---------------------------------------------------------------------------------
  */
 
-static weft_status agree(weft_group *group, const weft_moe_config *c, bool valid)
+static weft_status agree(weft_group *group, const weft_moe_config *c)
 {
-    uint64_t hash = weft_hash(WEFT_HASH_START, &valid, sizeof(valid));
-    char text[256] = "a configuration that was rejected there";
+    int64_t facts[] = {c->experts,   c->topk,          c->hidden,        c->tokens, (int64_t)c->dtype,
+                       c->row_bytes, (int64_t)c->mode, (int64_t)c->impl, c->lanes};
+    uint64_t hash = weft_hash(WEFT_HASH_START, facts, sizeof(facts));
+    char text[256];
 
-    if (valid) {
-        int64_t facts[] = {c->experts,   c->topk,          c->hidden,        c->tokens, (int64_t)c->dtype,
-                           c->row_bytes, (int64_t)c->mode, (int64_t)c->impl, c->lanes};
+    for (int e = 0; e < c->experts; e++) {
+        int32_t owner = owner_of(c, group->size, e);
 
-        hash = weft_hash(hash, facts, sizeof(facts));
-        for (int e = 0; e < c->experts; e++) {
-            int32_t owner = owner_of(c, group->size, e);
-
-            hash = weft_hash(hash, &owner, sizeof(owner));
-        }
-        snprintf(
-            text, sizeof(text),
-            "%d experts, topk %d, hidden %lld, %lld tokens, %s, row_bytes %lld, mode %d, impl %d, %d lanes, "
-            "table %08x",
-            c->experts, c->topk, (long long)c->hidden, (long long)c->tokens, weft_dtype_name(c->dtype),
-            (long long)c->row_bytes, (int)c->mode, (int)c->impl, c->lanes, (unsigned)(hash & 0xffffffff));
+        hash = weft_hash(hash, &owner, sizeof(owner));
     }
+    snprintf(text, sizeof(text),
+             "%d experts, topk %d, hidden %lld, %lld tokens, %s, row_bytes %lld, mode %d, impl %d, %d lanes, "
+             "table %08x",
+             c->experts, c->topk, (long long)c->hidden, (long long)c->tokens, weft_dtype_name(c->dtype),
+             (long long)c->row_bytes, (int)c->mode, (int)c->impl, c->lanes, (unsigned)(hash & 0xffffffff));
     return weft_group_agree(group, "the mixture-of-experts layer", hash, text);
 }
 
@@ -319,12 +314,13 @@ static void discard(weft_moe *moe)
 
 weft_status weft_moe_open(weft_group *group, const weft_moe_config *config, weft_moe **result)
 {
-    weft_moe *moe = calloc(1, sizeof(*moe));
-    weft_error_text wrong;
-    weft_status invalid = check_config(config, group->size, &wrong), status = agree(group, config, !invalid);
+    weft_status status = check_config(config, group->size, &group->error);
+    weft_moe *moe;
 
-    if (invalid)
-        status = weft_error_set(&group->error, invalid, "%s", wrong.text);
+    if (status)
+        return weft_group_reject(group, WEFT_CALL_AGREE);
+    moe = calloc(1, sizeof(*moe));
+    status = agree(group, config);
     if (!status && (!moe || !settle(moe, config, group->size, group->rank)))
         status = weft_group_poison(group, WEFT_ERR_MEMORY, "moe: no memory for a table of %d experts",
                                    config->experts);

@@ -1,6 +1,7 @@
 #include "symm/symm.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,6 +18,8 @@ enum {
     HUGE_FROM_BYTES = 256 << 10,
     STAGGER_FROM_BYTES = 64 << 10,
 };
+
+#define NOWHERE UINT64_MAX /* the place of NULL */
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -307,26 +310,48 @@ void *weft_symm_reach(const weft_group *group, const void *pointer, int rank)
     return there;
 }
 
+/* "NULL" or "the object at offset 128". */
+static const char *name_place(uint64_t place, char *text, size_t bytes)
+{
+    snprintf(text, bytes, place == NOWHERE ? "NULL" : "the object at offset %llu", (unsigned long long)place);
+    return text;
+}
+
+weft_status weft_symm_dismiss(weft_group *group, const void *pointer, uint64_t place, bool known)
+{
+    char one[64], other[64];
+    weft_status status;
+
+    if (pointer && !known) {
+        weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                       "weft_free: %p is not the beginning of an object of this group", pointer);
+        return weft_group_reject(group, WEFT_CALL_FREE);
+    }
+    if (!pointer)
+        place = NOWHERE;
+    status = weft_group_exchange(group, WEFT_CALL_FREE, &place, sizeof(place));
+    if (status != WEFT_OK)
+        return weft_group_check(group) == WEFT_OK ? status : WEFT_OK;
+    for (int rank = 1; rank < group->size; rank++) {
+        uint64_t first = *(const uint64_t *)weft_group_board(group, 0);
+        uint64_t theirs = *(const uint64_t *)weft_group_board(group, rank);
+
+        if (first != theirs)
+            return weft_error_set(&group->error, WEFT_ERR_MISMATCH, "weft_free: rank 0 frees %s, rank %d %s",
+                                  name_place(first, one, sizeof(one)), rank,
+                                  name_place(theirs, other, sizeof(other)));
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_symm_free(weft_group *group, void *pointer)
 {
     block b = block_of(group, pointer);
     uint64_t place = b.offset + (b.zone ? zone_bytes(&group->world->segment, 0) : 0);
-    weft_status status = weft_group_exchange(group, WEFT_CALL_FREE, &place, sizeof(place));
+    weft_status status = weft_symm_dismiss(group, pointer, place, b.bytes != 0);
 
-    for (int rank = 1; status == WEFT_OK && rank < group->size; rank++) {
-        uint64_t first = *(const uint64_t *)weft_group_board(group, 0);
-        uint64_t other = *(const uint64_t *)weft_group_board(group, rank);
-
-        if (first != other)
-            return weft_error_set(
-                &group->error, WEFT_ERR_MISMATCH,
-                "weft_free: rank 0 frees the object at offset %llu, rank %d the one at %llu",
-                (unsigned long long)first, rank, (unsigned long long)other);
-    }
-    if (b.bytes == 0)
-        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
-                              "weft_free: %p is not the beginning of an object of this group", pointer);
-    /* On a poisoned group the rank frees what is its own: no call of the group can use it any more. */
+    if (status != WEFT_OK || !pointer)
+        return status;
     weft_heap_give(group->heaps[b.zone], b.offset);
     weft_group_member(group)->heap_used -= b.bytes;
     if (b.bytes >= FRESH_BYTES)

@@ -42,6 +42,11 @@ typedef struct weft_symm_request {
 /* Compares what the ranks ask for, and with what each has left. The outcome is the same everywhere. */
 weft_status weft_symm_admit(weft_group *group, uint64_t shaped_bytes);
 
+/* Collective: compares what the ranks free. `place` is the object's offset, the same on every rank, and
+ * `known` says whether there is one; NULL is fine when every rank passes it. On a poisoned group WEFT_OK at
+ * once: no call of the group can use the object any more, so the rank may free its own. */
+weft_status weft_symm_dismiss(weft_group *group, const void *pointer, uint64_t place, bool known);
+
 /* Collective: the memory may be reused as soon as every rank has come. On a poisoned group it frees at
  * once, without waiting for anybody, and succeeds. */
 weft_status weft_symm_free(weft_group *group, void *pointer);

@@ -241,9 +241,10 @@ static void configurations(weft_group *group, void *argument)
     config = good;
     config.topk = weft_rank(group) == 1 ? EXPERTS + 1 : TOPK;
     CHECK_INT(weft_moe_create(group, &config, &moe),
-              weft_rank(group) == 1 ? WEFT_ERR_ARGUMENT : WEFT_ERR_MISMATCH);
-    CHECK_HAS(weft_error(group),
-              weft_rank(group) == 1 ? "topk must be 1 to the number of experts" : "rejected there");
+              weft_rank(group) == 1 ? WEFT_ERR_ARGUMENT : WEFT_ERR_PEER);
+    CHECK_HAS(weft_error(group), "topk must be 1 to the number of experts");
+    if (weft_rank(group) != 1)
+        CHECK_HAS(weft_error(group), "rank 1 rejected its arguments");
     config = good;
     config.expert_rank = table;
     CHECK_INT(weft_moe_create(group, &config, &moe), WEFT_ERR_ARGUMENT);

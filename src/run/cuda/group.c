@@ -238,22 +238,10 @@ static weft_status cuda_release(weft_group *group, void *pointer)
 {
     weft_cuda_group *g = weft_cuda_of(group);
     uint64_t offset = (uint64_t)((char *)pointer - weft_cuda_heap_slot(&g->heap, group->rank));
-    bool known = weft_heap_size(g->offsets, offset) != 0;
-    weft_status status = weft_group_exchange(group, WEFT_CALL_FREE, &offset, sizeof(offset));
+    weft_status status = weft_symm_dismiss(group, pointer, offset, weft_heap_size(g->offsets, offset) != 0);
 
-    for (int rank = 1; status == WEFT_OK && rank < group->size; rank++) {
-        uint64_t first = *(const uint64_t *)weft_group_board(group, 0),
-                 other = *(const uint64_t *)weft_group_board(group, rank);
-
-        if (first != other)
-            return weft_error_set(
-                &group->error, WEFT_ERR_MISMATCH,
-                "weft_free: rank 0 frees the object at offset %llu, rank %d the one at %llu",
-                (unsigned long long)first, rank, (unsigned long long)other);
-    }
-    if (!known)
-        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
-                              "weft_free: %p is not the beginning of an object of this group", pointer);
+    if (status != WEFT_OK || !pointer)
+        return status;
     weft_heap_give(g->offsets, offset);
     return WEFT_OK;
 }
