@@ -101,7 +101,7 @@ INLINE void sum_columns(void *out, const void *const *row, const split *parts, i
 
 /* The last columns, fewer than a vector, in padded copies: every column has the same arithmetic. */
 static void sum_tail(void *out, const void *const *row, const split *parts, int64_t rows, int64_t i,
-                     int64_t elements)
+                     int64_t elements, bool low)
 {
     uint16_t last[ROWS_MAX][LANES] = {{0}}, result[LANES];
     const void *pointer[ROWS_MAX];
@@ -111,7 +111,7 @@ static void sum_tail(void *out, const void *const *row, const split *parts, int6
         memcpy(last[r], (const uint16_t *)row[r] + i, bytes);
         pointer[r] = last[r];
     }
-    sum_columns(result, pointer, parts, rows, 0, 1, true);
+    sum_columns(result, pointer, parts, rows, 0, 1, low);
     memcpy((uint16_t *)out + i, result, bytes);
 }
 
@@ -125,7 +125,7 @@ INLINE void sum_all(void *out, const void *const *row, const split *parts, int64
     for (; i + LANES <= elements; i += LANES)
         sum_columns(out, row, parts, rows, i, 1, low);
     if (i < elements)
-        sum_tail(out, row, parts, rows, i, elements);
+        sum_tail(out, row, parts, rows, i, elements, low);
 }
 
 /* Columns [i, i + 8 * groups) of one or two rows of weight one. The zero turns -0 into 0, as a sum that

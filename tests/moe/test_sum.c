@@ -230,13 +230,16 @@ static void check_special(weft_dtype dtype)
     for (int i = 0; i < 9; i++)
         CHECK((weft_element_get(dtype, out, (size_t)i) != weft_element_get(dtype, out, (size_t)i)) ==
               (i == 4));
-    /* and so does an infinite one, whatever its weight is in float16 */
-    weft_element_set(dtype, a, 4, INFINITY);
-    for (int i = 0; i < 4; i++) {
-        weight[0] = (float[]){0.3f, 0.7f, 1e-9f, 1e-20f}[i];
-        weft_moe_sum(dtype, out, row, weight, 2, 9);
-        for (int j = 0; j < 9; j++)
-            CHECK((weft_element_get(dtype, out, (size_t)j) == INFINITY) == (j == 4));
+    /* and so does an infinite one, also among the last, whatever its weight is in float16 */
+    for (int at = 4; at <= 8; at += 4) {
+        weft_element_set(dtype, a, 4, at == 4 ? INFINITY : 0);
+        weft_element_set(dtype, a, 8, at == 8 ? INFINITY : 0);
+        for (int i = 0; i < 5; i++) {
+            weight[0] = (float[]){0.3f, 0.7f, 1e-9f, 1e-20f, 0.5f}[i];
+            weft_moe_sum(dtype, out, row, weight, 2, 9);
+            for (int j = 0; j < 9; j++)
+                CHECK((weft_element_get(dtype, out, (size_t)j) == INFINITY) == (j == at));
+        }
     }
 }
 
