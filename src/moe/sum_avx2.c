@@ -5,8 +5,6 @@
 #include "core/dtype.h"
 #include "moe/sum_kernels.h"
 
-enum { LANES = 8, GROUPS = 8, WIDE = LANES * GROUPS };
-
 #define INLINE static inline __attribute__((always_inline))
 
 INLINE __m256 load8(weft_dtype dtype, const void *base, int64_t i)
@@ -54,77 +52,17 @@ INLINE __m256 scaled8(weft_dtype dtype, const void *x, int64_t i, float factor)
     return v;
 }
 
-/* Columns [i, i + 8 * groups) of the weighted sum; `x` set: of the scaled x instead of the rows. */
-INLINE void sum_columns(weft_dtype dtype, void *out, const void *const *row, const void *x,
-                        const float *factor, const float *weight, int64_t rows, int64_t i, int groups)
+INLINE __m256 zero8(void)
 {
-    __m256 sum[GROUPS];
-
-#pragma GCC unroll 8
-    for (int g = 0; g < groups; g++)
-        sum[g] = _mm256_setzero_ps();
-    for (int64_t r = 0; r < rows; r++) {
-        __m256 w = _mm256_set1_ps(weight[r]);
-
-#pragma GCC unroll 8
-        for (int g = 0; g < groups; g++) {
-            int64_t at = i + g * LANES;
-            __m256 v = x ? scaled8(dtype, x, at, factor[r]) : load8(dtype, row[r], at);
-
-            sum[g] = _mm256_fmadd_ps(v, w, sum[g]);
-        }
-    }
-#pragma GCC unroll 8
-    for (int g = 0; g < groups; g++)
-        store8(dtype, out, i + g * LANES, sum[g]);
+    return _mm256_setzero_ps();
 }
 
-/* The last columns, fewer than a vector, in a padded copy: every column has the same arithmetic. */
-INLINE void sum_tail(weft_dtype dtype, void *out, const void *const *row, const void *x, const float *factor,
-                     const float *weight, int64_t rows, int64_t i, int64_t elements)
+/* sum + v * weight */
+INLINE __m256 add8(__m256 sum, __m256 v, float weight)
 {
-    size_t size = dtype == WEFT_F32 ? 4 : 2, bytes = (size_t)(elements - i) * size;
-    char last[LANES * 4] = {0}, result[LANES * 4];
-    __m256 sum = _mm256_setzero_ps();
-
-    for (int64_t r = 0; r < rows; r++) {
-        __m256 v;
-
-        memcpy(last, (const char *)(x ? x : row[r]) + (size_t)i * size, bytes);
-        v = x ? scaled8(dtype, last, 0, factor[r]) : load8(dtype, last, 0);
-        sum = _mm256_fmadd_ps(v, _mm256_set1_ps(weight[r]), sum);
-    }
-    store8(dtype, result, 0, sum);
-    memcpy((char *)out + (size_t)i * size, result, bytes);
+    return _mm256_fmadd_ps(v, _mm256_set1_ps(weight), sum);
 }
 
-INLINE void sum_any(weft_dtype dtype, void *out, const void *const *row, const void *x, const float *factor,
-                    const float *weight, int64_t rows, int64_t elements)
-{
-    int64_t i = 0;
-
-    for (; i + WIDE <= elements; i += WIDE)
-        sum_columns(dtype, out, row, x, factor, weight, rows, i, GROUPS);
-    for (; i + LANES <= elements; i += LANES)
-        sum_columns(dtype, out, row, x, factor, weight, rows, i, 1);
-    if (i < elements)
-        sum_tail(dtype, out, row, x, factor, weight, rows, i, elements);
-}
-
-INLINE void scale_any(weft_dtype dtype, void *out, const void *x, float factor, int64_t elements)
-{
-    size_t size = dtype == WEFT_F32 ? 4 : 2;
-    char last[LANES * 4] = {0}, result[LANES * 4];
-    int64_t i = 0;
-
-    for (; i + LANES <= elements; i += LANES)
-        store8(dtype, out, i, scaled8(dtype, x, i, factor));
-    if (i < elements) {
-        memcpy(last, (const char *)x + (size_t)i * size, (size_t)(elements - i) * size);
-        store8(dtype, result, 0, scaled8(dtype, last, 0, factor));
-        memcpy((char *)out + (size_t)i * size, result, (size_t)(elements - i) * size);
-    }
-}
-
+#define EIGHT __m256
 #define KERNELS weft_moe_kernels_avx2
 #include "moe/sum_by_type.h"

@@ -8,8 +8,6 @@
 #include "core/dtype.h"
 #include "moe/sum_kernels.h"
 
-enum { WIDE = 64, LANES = 8 };
-
 #define INLINE static inline __attribute__((always_inline))
 
 typedef struct pair {
@@ -71,77 +69,17 @@ INLINE pair scaled8(weft_dtype dtype, const void *x, int64_t i, float factor)
     return v;
 }
 
-/* Columns [i, i + 8 * groups) of the weighted sum; `x` set: of the scaled x instead of the rows. */
-INLINE void sum_columns(weft_dtype dtype, void *out, const void *const *row, const void *x,
-                        const float *factor, const float *weight, int64_t rows, int64_t i, int groups)
+INLINE pair zero8(void)
 {
-    pair sum[WIDE / LANES];
-
-#pragma GCC unroll 8
-    for (int g = 0; g < groups; g++)
-        sum[g] = (pair){vdupq_n_f32(0), vdupq_n_f32(0)};
-    for (int64_t r = 0; r < rows; r++) {
-#pragma GCC unroll 8
-        for (int g = 0; g < groups; g++) {
-            pair v = x ? scaled8(dtype, x, i + g * LANES, factor[r]) : load8(dtype, row[r], i + g * LANES);
-
-            sum[g].low = vfmaq_n_f32(sum[g].low, v.low, weight[r]);
-            sum[g].high = vfmaq_n_f32(sum[g].high, v.high, weight[r]);
-        }
-    }
-#pragma GCC unroll 8
-    for (int g = 0; g < groups; g++)
-        store8(dtype, out, i + g * LANES, sum[g]);
+    return (pair){vdupq_n_f32(0), vdupq_n_f32(0)};
 }
 
-/* The last columns, fewer than a vector, in a padded copy: every column then has the same arithmetic. */
-INLINE void sum_tail(weft_dtype dtype, void *out, const void *const *row, const void *x, const float *factor,
-                     const float *weight, int64_t rows, int64_t i, int64_t elements)
+/* sum + v * weight */
+INLINE pair add8(pair sum, pair v, float weight)
 {
-    size_t size = dtype == WEFT_F32 ? 4 : 2, bytes = (size_t)(elements - i) * size;
-    char last[LANES * 4] = {0}, result[LANES * 4];
-    pair sum = {vdupq_n_f32(0), vdupq_n_f32(0)};
-
-    for (int64_t r = 0; r < rows; r++) {
-        pair v;
-
-        memcpy(last, (const char *)(x ? x : row[r]) + (size_t)i * size, bytes);
-        v = x ? scaled8(dtype, last, 0, factor[r]) : load8(dtype, last, 0);
-        sum.low = vfmaq_n_f32(sum.low, v.low, weight[r]);
-        sum.high = vfmaq_n_f32(sum.high, v.high, weight[r]);
-    }
-    store8(dtype, result, 0, sum);
-    memcpy((char *)out + (size_t)i * size, result, bytes);
+    return (pair){vfmaq_n_f32(sum.low, v.low, weight), vfmaq_n_f32(sum.high, v.high, weight)};
 }
 
-INLINE void sum_any(weft_dtype dtype, void *out, const void *const *row, const void *x, const float *factor,
-                    const float *weight, int64_t rows, int64_t elements)
-{
-    int64_t i = 0;
-
-    for (; i + WIDE <= elements; i += WIDE)
-        sum_columns(dtype, out, row, x, factor, weight, rows, i, WIDE / LANES);
-    for (; i + LANES <= elements; i += LANES)
-        sum_columns(dtype, out, row, x, factor, weight, rows, i, 1);
-    if (i < elements)
-        sum_tail(dtype, out, row, x, factor, weight, rows, i, elements);
-}
-
-INLINE void scale_any(weft_dtype dtype, void *out, const void *x, float factor, int64_t elements)
-{
-    size_t size = dtype == WEFT_F32 ? 4 : 2;
-    char last[LANES * 4] = {0}, result[LANES * 4];
-    int64_t i = 0;
-
-#pragma GCC unroll 8
-    for (; i + LANES <= elements; i += LANES)
-        store8(dtype, out, i, scaled8(dtype, x, i, factor));
-    if (i < elements) {
-        memcpy(last, (const char *)x + (size_t)i * size, (size_t)(elements - i) * size);
-        store8(dtype, result, 0, scaled8(dtype, last, 0, factor));
-        memcpy((char *)out + (size_t)i * size, result, (size_t)(elements - i) * size);
-    }
-}
-
+#define EIGHT pair
 #define KERNELS weft_moe_kernels_neon
 #include "moe/sum_by_type.h"
