@@ -152,12 +152,16 @@ int main(void)
     static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I8};
     static const shape shapes[] = {{1, 1, 1, 1},     {5, 300, 70, 1}, {1, 1000, 200, 1}, {130, 97, 61, 2},
                                    {400, 40, 90, 1}, {37, 53, 0, 1},  {0, 5, 5, 1},      {210, 250, 300, 1}};
+    /* some of one kernel, and one more than the rows of tasks */
+    static const int64_t rows[] = {1,   3,   4,   9,   12,  16,  257, 193, 260, 225, 196, 258,
+                                   481, 484, 513, 516, 965, 962, 770, 961, 964, 769, 772};
     pthread_t threads[3];
 
     for (size_t i = 0; i < 64; i++)
         check_case(types[i % 4], shapes[i / 4 % 8], i & 1, i >> 1 & 1, i >> 2 & 1, (int)(i % 3), i);
-    for (int64_t m = 1; m < 1100; m += m < 32 || m % 64 > 59 || m % 64 < 5 ? 1 : 13)
-        check_threads(types[m % 3], (shape){m, m < 32 ? 5001 : 301, 331, 1}, m & 1, m >> 1 & 1, (uint64_t)m);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        check_threads(types[i % 3], (shape){rows[i], rows[i] < 32 ? 2601 : 101, rows[i] < 8 ? 401 : 61, 1},
+                      i & 1, i >> 1 & 1, i);
     for (size_t i = 0; i < 3; i++)
         CHECK_INT(pthread_create(&threads[i], NULL, call_from_thread, (void *)(uintptr_t)(i + 1)), 0);
     for (size_t i = 0; i < 3; i++)

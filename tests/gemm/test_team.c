@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-enum { MOST = 6, JOBS = 2000 };
+enum { MOST = 6, JOBS = 600 };
 
 typedef struct job {
     _Atomic int
