@@ -74,6 +74,41 @@ one_line 2 "--rank is for printing" "$weft" plan ag_gemm 64 64 64 --check --rank
 one_line 127 "cannot start /no/such/program" "$weft" run -n 2 -- /no/such/program
 one_line 126 "cannot start $scratch/err" "$weft" run -n 2 -- "$scratch/err"
 
+# A rank that is killed under a bench is one line, whoever notices it: the other ranks or what started them. (Small
+# messages: Open MPI has a line of its own for a large one that it was just reading from the dead.)
+descendants()
+{
+    local child
+    for child in $(cat /proc/$1/task/$1/children 2>/dev/null); do
+        echo $child
+        descendants $child
+    done
+}
+# The ranks among the processes of a bench.
+ranks_of()
+{
+    local process
+    for process in $(descendants $1); do
+        tr '\0' '\n' </proc/$process/environ 2>/dev/null | grep -qE '^(WEFT|OMPI_COMM_WORLD)_RANK=' && echo $process
+    done
+}
+for peer in none auto; do
+    for victim in 1 2; do
+        timeout 60 "$weft" bench all_reduce --bytes 64 --iters 1000000 --peer $peer >/dev/null 2>"$scratch/err" &
+        front=$!
+        for try in $(seq 100); do
+            ranks=$(ranks_of $front)
+            [ "$(echo "$ranks" | wc -w)" = 2 ] && break
+            sleep 0.05
+        done
+        sleep 0.5
+        kill -9 $(echo "$ranks" | sed -n ${victim}p)
+        wait $front 2>/dev/null && fail "a bench with a killed rank ended with status 0"
+        [ "$(wc -l <"$scratch/err")" = 1 ] || fail "rank killed, --peer $peer: not one line: $(cat "$scratch/err")"
+        grep -qE 'was ended by signal 9|died' "$scratch/err" || fail "rank killed: unclear: $(cat "$scratch/err")"
+    done
+done
+
 # A bench that is killed leaves no shared memory of the MPI it was compared with (where there is one).
 shared_by()
 {

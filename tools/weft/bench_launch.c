@@ -3,7 +3,8 @@
  *
  * Rank 0 prints into a socket of the command that started it, not into the launcher's pipes: launchers add
  * lines of their own, and JSON readers want nothing else on standard output. The socket has no name in the
- * file system. After the text comes a zero byte and the exit status.
+ * file system. After the text comes a zero byte and the exit status. What goes wrong on a rank comes by
+ * datagrams to the same name, so that the command can say one thing, whoever of ranks and launcher notices.
  */
 #include "bench_launch.h"
 #include "launch.h"
@@ -74,21 +75,23 @@ bool bench_has_mpi(void)
 
 /* ---- the output of rank 0 ------------------------------------------------------------------------- */
 
-/* A listening socket with a name the kernel chooses, outside the file system, told to ranks by the
- * environment. */
-static int listen_for_output(void)
+/* A listening socket, and one for datagrams, with a name the kernel chooses, outside the file system, told to
+ * ranks by the environment. */
+static int listen_for_output(int *lines)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     socklen_t length = sizeof(sa_family_t);
     char name[2 * sizeof address.sun_path + 1];
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    if (fd < 0)
-        return -1;
+    *lines = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || *lines < 0)
+        goto err_close;
     if (bind(fd, (struct sockaddr *)&address, length) != 0 || listen(fd, 1) != 0)
         goto err_close;
     length = sizeof address;
-    if (getsockname(fd, (struct sockaddr *)&address, &length) != 0)
+    if (getsockname(fd, (struct sockaddr *)&address, &length) != 0 ||
+        bind(*lines, (struct sockaddr *)&address, length) != 0)
         goto err_close;
     size_t bytes = length - sizeof(sa_family_t);
     for (size_t i = 0; i < bytes; i++)
@@ -99,6 +102,7 @@ static int listen_for_output(void)
     return fd;
 err_close:
     close(fd);
+    close(*lines);
     return -1;
 }
 
@@ -107,28 +111,54 @@ bool bench_has_output(void)
     return getenv(OUTPUT_VARIABLE);
 }
 
-FILE *bench_output_open(int rank)
+/* A socket for the command that takes the output, or -1; `length` is that of its address. */
+static int find_output(int type, struct sockaddr_un *address, socklen_t *length)
 {
     const char *name = getenv(OUTPUT_VARIABLE);
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
     size_t bytes = 0;
     unsigned byte;
 
+    if (!name)
+        return -1;
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    for (; bytes < sizeof address->sun_path && sscanf(name + 2 * bytes, "%2x", &byte) == 1; bytes++)
+        address->sun_path[bytes] = (char)byte;
+    *length = (socklen_t)(sizeof(sa_family_t) + bytes);
+    return socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+}
+
+FILE *bench_output_open(int rank)
+{
+    struct sockaddr_un address;
+    socklen_t length;
+
     if (rank != 0)
         return NULL;
-    if (!name)
-        return stdout;
-    for (; bytes < sizeof address.sun_path && sscanf(name + 2 * bytes, "%2x", &byte) == 1; bytes++)
-        address.sun_path[bytes] = (char)byte;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = find_output(SOCK_STREAM, &address, &length);
     if (fd < 0)
         return stdout;
-    if (connect(fd, (struct sockaddr *)&address, (socklen_t)(sizeof(sa_family_t) + bytes)) != 0) {
+    if (connect(fd, (struct sockaddr *)&address, length) != 0) {
         close(fd);
         return stdout;
     }
     FILE *out = fdopen(fd, "w");
     return out ? out : stdout;
+}
+
+void bench_output_say(const char *line)
+{
+    struct sockaddr_un address;
+    socklen_t length;
+    int fd = find_output(SOCK_DGRAM, &address, &length);
+    /* A full queue is no loss: the first line counts. */
+    bool sent =
+        fd >= 0 && (sendto(fd, line, strlen(line), MSG_DONTWAIT, (struct sockaddr *)&address, length) >= 0 ||
+                    errno == EAGAIN);
+
+    if (!sent)
+        fprintf(stderr, "weft bench: %s\n", line);
+    if (fd >= 0)
+        close(fd);
 }
 
 void bench_output_close(FILE *out, int status)
@@ -166,9 +196,23 @@ static int copy_output(int fd, bool *ended)
     return status;
 }
 
-/* Passes on what rank 0 prints until the launcher ends; returns the exit status of the bench. mpirun is told
- * to be quiet, so a rank that was ended by a signal is named by nobody else. */
-static int follow(int listener, pid_t launcher, bool with_mpi)
+/* Says in one line what went wrong, if anything: what a rank said, unless `weft run` has already named a rank
+ * that ended badly, which the others only notice. mpirun is told to be quiet. */
+static void explain(int lines, int launcher_status, bool with_mpi, bool finished)
+{
+    char line[1024];
+    ssize_t said = recv(lines, line, sizeof line, MSG_DONTWAIT);
+    int signal = launcher_status - 128;
+
+    if (said > 0 && (with_mpi || launcher_status == 0))
+        fprintf(stderr, "weft bench: %.*s\n", (int)said, line);
+    else if (with_mpi && !finished && signal > 0 && signal < NSIG)
+        fprintf(stderr, "weft bench: a rank, or mpirun, was ended by signal %d (%s)\n", signal,
+                strsignal(signal));
+}
+
+/* Passes on what rank 0 prints until the launcher ends; returns the exit status of the bench. */
+static int follow(int listener, int lines, pid_t launcher, bool with_mpi)
 {
     int connection = -1, status = -1, wait_status = 0;
     bool ended = false, running = true;
@@ -190,13 +234,9 @@ static int follow(int listener, pid_t launcher, bool with_mpi)
     }
     if (connection >= 0)
         close(connection);
-    if (status >= 0)
-        return status;
-    status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
-    if (with_mpi && status > 128 && status - 128 < NSIG)
-        fprintf(stderr, "weft bench: a rank, or mpirun, was ended by signal %d (%s)\n", status - 128,
-                strsignal(status - 128));
-    return status ? status : 1;
+    wait_status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
+    explain(lines, wait_status, with_mpi, status >= 0);
+    return status >= 0 ? status : wait_status ? wait_status : 1;
 }
 
 /* ---- the launchers -------------------------------------------------------------------------------- */
@@ -303,7 +343,7 @@ static int compose(char **words, const weft_options *options, int argc, char **a
 int bench_launch(const weft_options *options, int argc, char **argv, bool with_mpi)
 {
     char *words[MOST_ARGUMENTS];
-    int listener = listen_for_output();
+    int lines, listener = listen_for_output(&lines);
 
     with_mpi = with_mpi && bench_has_mpi();
     if (listener < 0 || compose(words, options, argc, argv, with_mpi) != 0) {
@@ -322,9 +362,11 @@ int bench_launch(const weft_options *options, int argc, char **argv, bool with_m
     if (launcher < 0) {
         fprintf(stderr, "weft bench: cannot start ranks: %s\n", strerror(errno));
         close(listener);
+        close(lines);
         return 1;
     }
-    int status = follow(listener, launcher, with_mpi);
+    int status = follow(listener, lines, launcher, with_mpi);
     close(listener);
+    close(lines);
     return status;
 }

@@ -21,4 +21,7 @@ bool bench_has_output(void);
 FILE *bench_output_open(int rank);
 void bench_output_close(FILE *out, int status);
 
+/* In a rank: says what went wrong, by the command that takes the output or on standard error. */
+void bench_output_say(const char *line);
+
 #endif

@@ -1,5 +1,6 @@
 /* Timing contenders side by side over the ranks of a group. See bench.h for what is timed. */
 #include "bench.h"
+#include "bench_launch.h"
 
 #include "core/clock.h"
 
@@ -28,7 +29,7 @@ int bench_say(bench_context *context, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "weft bench: %s\n", line);
+    bench_output_say(line);
     return 1;
 }
 

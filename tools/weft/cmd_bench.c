@@ -176,7 +176,7 @@ int bench_run_rank(int argc, char **argv, const bench_mpi *mpi)
     if (status || options.help)
         return status;
     if (weft_init(&context.group) != WEFT_OK) {
-        fprintf(stderr, "weft bench: %s\n", weft_error(NULL));
+        bench_output_say(weft_error(NULL));
         if (mpi)
             _exit(1); /* peers may wait for this rank in weft_init, and MPI_Finalize would wait for them */
         return 1;
