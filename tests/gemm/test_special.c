@@ -1,4 +1,4 @@
-/* NaN and infinity propagate, C is not read when beta is 0, and illegal tiles are named. */
+/* NaN and infinity propagate, int8 sums wrap, C is not read when beta is 0, and illegal tiles are named. */
 #include "gemm/gemm_case.h"
 
 enum { M = 13, N = 29, K = 37 };
@@ -99,6 +99,39 @@ static void test_illegal(const weft_core *core)
     CHECK_HAS(error.text, bind->kernel->name);
 }
 
+/* int8 sums beyond int32 wrap, by every way a tile can take. */
+static void test_wrap(const weft_core *core, int64_t m, bool transposed, bool raw)
+{
+    enum { DEPTH = 140000, WIDTH = 13 };
+    const weft_binding *bind = weft_core_binding(core, WEFT_I8, false);
+    weft_gemm_tile tile = weft_gemm_tile_init(bind, WEFT_I8);
+    void *workspace =
+        aligned_alloc(128, (weft_gemm_workspace_bytes(bind, m, WIDTH, DEPTH, false) + 127) / 128 * 128);
+    int8_t *a = malloc((size_t)m * DEPTH), *b = malloc((size_t)WIDTH * DEPTH);
+    int32_t *d = malloc((size_t)(m * WIDTH) * sizeof(int32_t));
+
+    memset(a, -128, (size_t)m * DEPTH);
+    memset(b, -128, (size_t)WIDTH * DEPTH);
+    tile.m = m;
+    tile.n = WIDTH;
+    tile.k = DEPTH;
+    tile.a = a;
+    tile.a_rs = DEPTH;
+    tile.b = b;
+    tile.b_rs = transposed ? 1 : WIDTH;
+    tile.b_cs = transposed ? DEPTH : 1;
+    tile.raw = raw;
+    tile.d[0] = d;
+    tile.d_ld[0] = WIDTH;
+    weft_gemm_run_tile(&tile, workspace);
+    for (int64_t i = 0; i < m * WIDTH; i++)
+        CHECK_INT(d[i], (int32_t)(128u * 128u * DEPTH));
+    free(workspace);
+    free(a);
+    free(b);
+    free(d);
+}
+
 static void test_names(void)
 {
     const weft_core *core = NULL;
@@ -128,6 +161,8 @@ int main(void)
         for (int x = 0; x < 36; x++)
             test_propagation(weft_core_at(i), types[x % 3], values[x / 3 % 3], x / 9 % 2, x / 18);
         test_illegal(weft_core_at(i));
+        for (int x = 0; x < 12; x++)
+            test_wrap(weft_core_at(i), (int64_t[]){1, 3, 14}[x / 4], x & 1, x >> 1 & 1);
     }
     test_names();
     return check_report("gemm special");

@@ -37,10 +37,13 @@ static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, 
         ROW(7, high, 3);
     }
     for (int i = 0; i < 8; i++) {
-        int32_t *row = (int32_t *)c + i * c_ld;
+        uint32_t *row = (uint32_t *)c + i * c_ld;
 
-        for (int j = 0; j < 3; j++)
-            vst1q_s32(row + 4 * j, add ? vaddq_s32(vld1q_s32(row + 4 * j), sum[i][j]) : sum[i][j]);
+        for (int j = 0; j < 3; j++) {
+            uint32x4_t four = vreinterpretq_u32_s32(sum[i][j]);
+
+            vst1q_u32(row + 4 * j, add ? vaddq_u32(vld1q_u32(row + 4 * j), four) : four);
+        }
     }
 }
 

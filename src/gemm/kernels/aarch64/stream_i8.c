@@ -3,7 +3,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 #define ELEMENT int8_t
-#define SUM int32_t
+#define SUM uint32_t /* they wrap */
 
 enum { K_STEP = 8 };
 
