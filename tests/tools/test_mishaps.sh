@@ -64,9 +64,12 @@ one_line 2 "at most 2^46 elements" "$weft" bench gemm 1099511627776 109951162777
 one_line 2 "at most 2^46 elements" "$weft" plan ag_gemm 1099511627776 1099511627776 1099511627776
 one_line 2 "choose larger ones" "$weft" plan ag_gemm 1000000 1000000 64 --BLOCK_SIZE_M 1 --BLOCK_SIZE_N 1
 one_line 1 "no memory for a product" "$weft" bench gemm 8000000 8000000 1000
+one_line 1 "no memory for experts of" "$weft" bench moe --inter 16777216 --hidden 16777216
+one_line 1 "WEFT_HEAP sets how much" env WEFT_HEAP=64K "$weft" calibrate --output -
 
 # Flags that would do nothing.
 one_line 2 "--rows 5" "$weft" bench moe --rows 5
+one_line 2 "--topk, --tokens" "$weft" bench moe --inter 64 --topk 2
 one_line 2 "one schedule" "$weft" plan ag_gemm 64 64 64 --schedule all
 one_line 2 "one size" "$weft" plan all_reduce --bytes 64:1M
 one_line 2 "--rank is for printing" "$weft" plan ag_gemm 64 64 64 --check --rank 0

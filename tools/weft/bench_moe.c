@@ -43,8 +43,8 @@ const options_flag bench_moe_flags[] = {
     {"--mode", "NAME", OPTIONS_CALL, &asked.mode, read_mode, 0, 0, "moe",
      "exact (same bits for any number of ranks), reduced (one row per token and rank) or both (default)"},
     {"--inter", "I", OPTIONS_INT, &asked.inter, NULL, 1, 1 << 24, "moe",
-     "measure the experts' grouped GEMM instead: gate and up H x I, down I x H, --experts of them on each "
-     "rank"},
+     "measure the experts' grouped GEMM instead: gate and up H x I, down I x H, --experts of them (default "
+     "8) on each rank"},
     {"--rows", "R", OPTIONS_INT, &asked.rows, NULL, 1, 1 << 20, "moe",
      "rows of each expert, with --inter (default 8 to 512)"},
     {0},
@@ -431,7 +431,14 @@ static void find_fault(const weft_options *options, const weft_contest_shape *sh
         snprintf(text, bytes, "--impl %s: must be fused, rows, sorted, reference or all", impl);
     else if (dtype != WEFT_F16 && dtype != WEFT_BF16 && dtype != WEFT_F32)
         snprintf(text, bytes, "--dtype %s: moe sums float16, bfloat16 or float32", weft_dtype_name(dtype));
-    else if (shape->topk > shape->experts)
+    else if (asked.inter &&
+             (asked.topk || asked.tokens || asked.skew > 0 || asked.mode || impl || options->set))
+        snprintf(
+            text, bytes,
+            "--inter %lld: measures experts alone; --topk, --tokens, --skew, --mode, --impl and --set do "
+            "not count with it",
+            (long long)asked.inter);
+    else if (shape->topk > shape->experts && !asked.inter)
         snprintf(text, bytes, "--topk %d: a token has at most %d different experts", shape->topk,
                  shape->experts);
     else if (options->threads > 1 && !asked.inter)

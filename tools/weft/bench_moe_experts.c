@@ -145,7 +145,8 @@ static int open_layer(experts_subject *it, const void *const w[3])
     return status;
 }
 
-static bool allocate(experts_subject *it, const void *const w[3])
+/* `weights`: hidden x 3 inter of them, whichever they are, for the one GEMM. */
+static bool allocate(experts_subject *it, const void *weights)
 {
     size_t size = weft_dtype_size(it->dtype), total = (size_t)(it->experts * it->rows);
     size_t row = (size_t)it->hidden * size;
@@ -168,10 +169,8 @@ static bool allocate(experts_subject *it, const void *const w[3])
     if (!it->x || !it->y || !it->in || !it->out || !it->packed || !it->workspace || !it->product)
         return false;
     weft_packed_begin(it->bind, it->hidden, 3 * it->inter, it->packed);
-    for (int m = 0; m < 3;
-         m++) /* any values of the right type will do for a rate: gate, up and down side by side */
-        weft_packed_fill(it->bind, it->packed, (const char *)w[m] - (size_t)(m * it->inter) * size, it->dtype,
-                         it->inter, 1, 0, it->hidden, m * it->inter, it->inter);
+    weft_packed_fill(it->bind, it->packed, weights, it->dtype, 3 * it->inter, 1, 0, it->hidden, 0,
+                     3 * it->inter);
     for (size_t i = 0; i < total; i++) {
         it->in[i] = it->x + i * row;
         it->out[i] = it->y + i * row;
@@ -212,10 +211,11 @@ static int measure_rows(experts_subject *it, const void *const w[3])
         {.name = "grouped", .argument = it, .run = run_grouped},
         {.name = "one GEMM", .argument = it, .run = run_single},
     };
-    bool ok;
+    bool failed = !allocate(it, w[0]), ok;
 
-    if (!allocate(it, w))
-        return 1;
+    if (bench_max(it->context, failed) != 0)
+        return bench_say(it->context, "no memory for %lld rows of %lld elements",
+                         (long long)(it->experts * it->rows), (long long)it->hidden);
     if (bench_measure(it->context, contenders, 2, 1, 15, "moe experts") != 0)
         return 1;
     ok = row_right(it, w, 0) && row_right(it, w, it->experts * it->rows - 1);
@@ -249,22 +249,26 @@ int bench_moe_experts(bench_context *context, int64_t experts, int64_t hidden, i
                           .inter = inter,
                           .rows = rows,
                           .dtype = dtype};
-    size_t elements = (size_t)(hidden * inter), bytes = elements * weft_dtype_size(dtype);
-    void *w[3] = {malloc(bytes), malloc(bytes), malloc(bytes)};
-    int status = !w[0] || !w[1] || !w[2];
+    int64_t elements = hidden * inter;
+    size_t bytes = (size_t)elements * weft_dtype_size(dtype);
+    char *all = malloc(3 * bytes); /* gate, up and down, one after another */
+    const void *const w[3] = {all, all ? all + bytes : NULL, all ? all + 2 * bytes : NULL};
+    int status;
 
-    for (int m = 0; m < 3 && !status; m++)
-        fill_random(context, dtype, w[m], (int64_t)elements);
-    if (!status)
-        status = open_layer(&it, (const void *const *)w);
+    if (bench_max(context, !all) != 0) {
+        free(all);
+        return bench_say(context, "no memory for experts of %lld x %lld", (long long)hidden,
+                         (long long)inter);
+    }
+    fill_random(context, dtype, all, 3 * elements);
+    status = open_layer(&it, w);
     for (int64_t r = rows ? rows : 8; r <= (rows ? rows : 512) && !status; r *= 2) {
         it.rows = r;
-        status = measure_rows(&it, (const void *const *)w);
+        status = measure_rows(&it, w);
         release(&it);
     }
     weft_moe_ffn_free(it.ffn);
     weft_moe_free(it.moe);
-    for (int m = 0; m < 3; m++)
-        free(w[m]);
+    free(all);
     return status;
 }

@@ -105,27 +105,28 @@ static void allocate(void *arg, int rank)
         t->status[rank] = weft_alloc(t->groups[rank], bytes, 4096, &t->to[rank]);
 }
 
-static bool open_memory(memory_test *t)
+/* NULL, or why there is none. */
+static const char *open_memory(memory_test *t)
 {
     calibrate_job job = {.arg = t, .work = allocate, .workers = t->cores};
-    bool good = true;
 
     if (weft_group_threads(t->cores, t->groups) != WEFT_OK)
-        return false;
+        return weft_error(NULL);
     calibrate_time(t->cores, &job);
     for (int rank = 0; rank < t->cores; rank++)
-        good = good && !t->status[rank];
-    return good;
+        if (t->status[rank])
+            return weft_error(t->groups[rank]);
+    return NULL;
 }
 
 int calibrate_memory(int cores, weft_machine *machine)
 {
     static const weft_dtype reduced[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I32, WEFT_I64};
     memory_test t = {.dtype = WEFT_F32, .cores = cores};
+    const char *fault = open_memory(&t);
 
-    if (!open_memory(&t)) {
-        fprintf(stderr, "weft calibrate: no memory for the buffers of %d cores: %s\n", cores,
-                weft_error(NULL));
+    if (fault) {
+        fprintf(stderr, "weft calibrate: no memory for the buffers of %d cores: %s\n", cores, fault);
         return 1;
     }
     t.movement = COPY_OWN;

@@ -96,17 +96,26 @@ static void run_once(void *arg, int rank)
         t->status[rank] = weft_run(t->plans[rank], &operands);
 }
 
+/* NaN, after a line that says why. */
+static double failed(const char *what, const char *why)
+{
+    fprintf(stderr, "weft calibrate: %s failed: %s\n", what, why);
+    return NAN;
+}
+
 /* Microseconds of one run of a collective of float32 cut into pieces of `tile` elements; NaN on failure. */
 static double run_us(int ranks, weft_op op, weft_schedule schedule, int64_t count, int64_t tile)
 {
     run_test *t = calloc(1, sizeof(*t));
     calibrate_job job = {
         .arg = t, .prepare = set_up, .work = run_once, .workers = ranks, .seconds = 0.3, .quantile = 0.5};
-    double us = NAN;
+    double us;
 
-    if (!t || weft_group_threads(ranks, t->groups) != WEFT_OK) {
+    if (!t)
+        return failed("a small run", "no memory");
+    if (weft_group_threads(ranks, t->groups) != WEFT_OK) {
         free(t);
-        return NAN;
+        return failed("a small run", weft_error(NULL));
     }
     t->ranks = ranks;
     weft_problem_init(&t->problem, op);
@@ -116,14 +125,24 @@ static double run_us(int ranks, weft_op op, weft_schedule schedule, int64_t coun
     t->problem.workers = 1;
     us = calibrate_time(ranks, &job) / 1e3;
     for (int rank = 0; rank < ranks; rank++) {
-        if (t->status[rank])
-            us = NAN;
+        if (t->status[rank] && !isnan(us))
+            us = failed("a small run", weft_error(t->groups[rank]));
         weft_plan_destroy(t->plans[rank]);
     }
     for (int rank = 0; rank < ranks; rank++)
         weft_group_free(t->groups[rank]);
     free(t);
     return us;
+}
+
+/* What one more piece makes a run longer; NaN on failure. */
+static double piece_us(int ranks, weft_op op, weft_schedule schedule)
+{
+    int64_t count = (int64_t)PIECES * PIECE;
+    double few = run_us(ranks, op, schedule, count, count);
+    double many = isnan(few) ? few : run_us(ranks, op, schedule, count, PIECE);
+
+    return (many - few) / (PIECES - 1);
 }
 
 static double simulated_us(const weft_machine *machine, int ranks)
@@ -140,7 +159,7 @@ static double simulated_us(const weft_machine *machine, int ranks)
     problem.workers = 1;
     if (weft_problem_resolve(&problem, ranks, &problem, &error) ||
         weft_sim_run(machine, &source, WEFT_SIM_ALL, false, &result, &error))
-        return 0;
+        return failed("simulating a small run", error.text);
     return result.us;
 }
 
@@ -194,26 +213,22 @@ static double tiny_product_us(void)
 int calibrate_runs(int cores, weft_machine *machine)
 {
     int ranks = cores < 2 ? 2 : cores > MOST_RANKS ? MOST_RANKS : cores;
-    int64_t count = (int64_t)PIECES * PIECE;
-    double few, many, small, crowded;
+    double copies, reduction, small, simulated, crowded;
 
     machine->flag_us = flag_us(cores);
-    few = run_us(ranks, WEFT_OP_ALL_GATHER, WEFT_SCHEDULE_PULL, count, count);
-    many = run_us(ranks, WEFT_OP_ALL_GATHER, WEFT_SCHEDULE_PULL, count, PIECE);
-    machine->copy_us = fmax(0.01, (many - few) / ((PIECES - 1) * ranks));
-    few = run_us(ranks, WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_ONE_SHOT, count, count);
-    many = run_us(ranks, WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_ONE_SHOT, count, PIECE);
-    machine->reduce_us = fmax(0.01, (many - few) / (PIECES - 1));
+    if (isnan(copies = piece_us(ranks, WEFT_OP_ALL_GATHER, WEFT_SCHEDULE_PULL)) ||
+        isnan(reduction = piece_us(ranks, WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_ONE_SHOT)))
+        return 1;
+    machine->copy_us = fmax(0.01, copies / ranks);
+    machine->reduce_us = fmax(0.01, reduction);
     machine->gemm_us = machine->copy_us + tiny_product_us();
 
-    small = run_us(ranks, WEFT_OP_ALL_GATHER, WEFT_SCHEDULE_PULL, PIECE, PIECE);
-    machine->launch_unfused_us = fmax(0, small - simulated_us(machine, ranks));
-    machine->launch_fused_us = machine->launch_unfused_us;
-    crowded = run_us(2 * ranks, WEFT_OP_ALL_GATHER, WEFT_SCHEDULE_PULL, PIECE, PIECE);
-    if (isnan(few) || isnan(many) || isnan(small) || isnan(crowded)) {
-        fprintf(stderr, "weft calibrate: a small run failed: %s\n", weft_error(NULL));
+    if (isnan(small = run_us(ranks, WEFT_OP_ALL_GATHER, WEFT_SCHEDULE_PULL, PIECE, PIECE)) ||
+        isnan(simulated = simulated_us(machine, ranks)) ||
+        isnan(crowded = run_us(2 * ranks, WEFT_OP_ALL_GATHER, WEFT_SCHEDULE_PULL, PIECE, PIECE)))
         return 1;
-    }
+    machine->launch_unfused_us = fmax(0, small - simulated);
+    machine->launch_fused_us = machine->launch_unfused_us;
     machine->switch_us = fit_switch(machine, 2 * ranks, crowded);
     return 0;
 }
