@@ -17,7 +17,8 @@ enum {
     SLEEP_FIRST_NS = 50000,     /* sleeps without a futex double from this to … */
     SLEEP_POLL_MAX_NS = 500000, /* … this */
     LIVENESS_NS = 5000000,
-    ELSEWHERE_LOOKS = 8, /* a condition may look for its reasons to end only now and then */
+    /* Between these the condition has been asked often enough to have seen all that the peer did before. */
+    ELSEWHERE_LOOKS = 2 + WEFT_WAIT_LOOKS / POLLS,
 };
 
 typedef struct waiter {

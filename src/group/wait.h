@@ -16,6 +16,10 @@ typedef enum weft_wait_kind {
     WEFT_WAIT_PROGRESS, /* every rank is inside the call */
 } weft_wait_kind;
 
+/* How often a condition is asked before it must have looked at all of its reasons to end: the dear ones need
+ * not be looked at every time. */
+enum { WEFT_WAIT_LOOKS = 64 };
+
 /* What a wait is for. Only read to choose the deadline and to write the sentence of an error. */
 typedef struct weft_wait_note {
     const char *op;
@@ -30,7 +34,8 @@ typedef struct weft_wait_note {
 weft_status weft_signal_wait(weft_group *group, weft_signal *signal, uint64_t value,
                              const weft_wait_note *note);
 
-/* The same for any condition, which is asked again and again. It must use acquire loads. */
+/* The same for any condition, which is asked again and again. It must use acquire loads, and look at all of
+ * its reasons to end within WEFT_WAIT_LOOKS times. */
 weft_status weft_wait_until(weft_group *group, bool (*ready)(void *argument), void *argument,
                             const weft_wait_note *note);
 

@@ -12,8 +12,6 @@
 
 #include <string.h>
 
-enum { LOOKS = 64 }; /* polls between two looks at all records */
-
 typedef struct worker {
     weft_executor *x;
     int index;
@@ -155,7 +153,7 @@ static bool may_go_on(void *argument)
             !blocking(x, &part->tasks[part->lanes[lane].task0 + next]))
             return true;
     }
-    if (++w->polls % LOOKS == 0)
+    if (++w->polls % WEFT_WAIT_LOOKS == 0)
         return finished || weft_executor_faulted(x) || (!w->entered && all_entered(x));
     return finished;
 }

@@ -19,7 +19,6 @@
 
 enum {
     RANKS_MAX = 32,
-    LOOKS = 64,
     /* Two ranks are faster by a plan from here on: the payload is then read where it lies. More ranks are
      * likely to share cores, where the second hop of a plan costs more than copying. */
     PAIR_BYTES = 1024,
@@ -65,7 +64,7 @@ static bool arrived(void *argument)
 
     /* Partner: the store in weft_small_run there. */
     return weft_signal_reached(&a->slot->sequence, a->x->sequence) ||
-           (++a->polls % LOOKS == 0 && weft_executor_faulted(a->x));
+           (++a->polls % WEFT_WAIT_LOOKS == 0 && weft_executor_faulted(a->x));
 }
 
 static weft_status wait_for(weft_executor *x, int rank, weft_op op, uint64_t hash)

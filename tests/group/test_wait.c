@@ -75,6 +75,55 @@ static void leaver_is_named(weft_group *group, void *argument)
     CHECK_HAS(weft_error(group), "rank 1 has left the group");
 }
 
+/* True when it is asked for the last time that a condition may need, counted from when rank 1 is in its sync.
+ * It takes so long each time that whoever waits looks around after every turn. */
+typedef struct rare {
+    weft_group *group;
+    int asked, last;
+} rare;
+
+static bool rarely(void *argument)
+{
+    rare *r = argument;
+
+    usleep(1000);
+    if (weft_signal_load(&r->group->seats[1].control->arrived) >> 16 > r->group->sync)
+        r->asked++;
+    return r->asked >= r->last;
+}
+
+/* A peer in a sync that we have not begun is no mistake while the condition may still end by what it did
+ * before; afterwards it is one, on both ranks, at once. */
+static void peer_elsewhere(weft_group *group, void *argument)
+{
+    rare r = {.group = group, .last = WEFT_WAIT_LOOKS};
+    weft_wait_note note = {.op = "all_reduce", .peer = 1, .task = -1, .epoch = 3, .kind = WEFT_WAIT_ENTER};
+
+    (void)argument;
+    if (weft_rank(group) == 0)
+        CHECK_INT(weft_wait_until(group, rarely, &r, &note), WEFT_OK);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    CHECK_INT(weft_rank(group) == 0 ? weft_wait_until(group, never, NULL, &note) : weft_barrier(group),
+              WEFT_ERR_MISMATCH);
+    CHECK_HAS(weft_error(group), "rank 0 waited for rank 1: all_reduce, epoch 3, but rank 1 is in barrier");
+}
+
+/* A peer that is only late, outside of any call, or still in the sync before, is waited for. */
+static void peer_late(weft_group *group, void *argument)
+{
+    weft_wait_note note = {.op = "all_reduce", .peer = 1, .task = -1, .epoch = 3, .kind = WEFT_WAIT_ENTER};
+
+    for (int round = 0; round < 3; round++) {
+        CHECK_INT(weft_barrier(group), WEFT_OK);
+        if (weft_rank(group) == 1) {
+            usleep(50000);
+            weft_signal_post(argument, 1);
+        } else {
+            CHECK_INT(weft_signal_wait(group, argument, (uint64_t)round + 1, &note), WEFT_OK);
+        }
+    }
+}
+
 static void wraps(void)
 {
     CHECK(weft_signal_passed(5, 5) && weft_signal_passed(6, 5) && !weft_signal_passed(4, 5));
@@ -91,6 +140,9 @@ int main(void)
     ranks_run(3, deadline_names, NULL);
     ranks_run(3, deadline_names, "until");
     ranks_run(4, enter_deadline, NULL);
+    ranks_run(2, peer_elsewhere, NULL);
+    ranks_run(2, peer_late, &signals[2]);
+    ranks_run(16, peer_late, &signals[3]);
     for (int i = 0; i < 20; i++)
         ranks_run(3, leaver_is_named, NULL);
 
