@@ -5,6 +5,7 @@
 #include "bench_moe.h"
 
 #include "core/dtype.h"
+#include "core/topo.h"
 #include "gemm/product.h"
 #include "moe/ffn.h"
 
@@ -251,7 +252,11 @@ int bench_moe_experts(bench_context *context, int64_t experts, int64_t hidden, i
                           .dtype = dtype};
     int64_t elements = hidden * inter;
     size_t bytes = (size_t)elements * weft_dtype_size(dtype);
-    char *all = malloc(3 * bytes); /* gate, up and down, one after another */
+    /* Each rank has the weights, those of every expert packed, and packed for the one GEMM. Where they do not
+     * fit the system would grant them, and end somebody when they are touched. */
+    bool fits =
+        3.0 * (double)bytes * (double)(experts + 2) * context->size < 0.75 * (double)weft_topo_memory_bytes();
+    char *all = fits ? malloc(3 * bytes) : NULL; /* gate, up and down, one after another */
     const void *const w[3] = {all, all ? all + bytes : NULL, all ? all + 2 * bytes : NULL};
     int status;
 
