@@ -77,8 +77,16 @@ static void memory_rank(weft_group *group, void *argument)
         CHECK_HAS(weft_error(group), "rank 1 for 64");
     CHECK_INT(weft_alloc(group, (size_t)1 << 40, 0, &far), WEFT_ERR_MEMORY);
     CHECK_INT(weft_free(group, (char *)second + 256), WEFT_ERR_ARGUMENT);
+    if (world > 1) {
+        CHECK_INT(weft_alloc(group, 64, 0, me == 1 ? NULL : &far),
+                  me == 1 ? WEFT_ERR_ARGUMENT : WEFT_ERR_PEER);
+        CHECK_HAS(weft_error(group), "pointer is NULL");
+        CHECK_INT(weft_free(group, me == 1 ? NULL : second), WEFT_ERR_MISMATCH);
+        CHECK_HAS(weft_error(group), "rank 1 NULL");
+    }
     CHECK_INT(weft_free(group, second), WEFT_OK);
     CHECK_INT(weft_free(group, first), WEFT_OK);
+    CHECK_INT(weft_free(group, NULL), WEFT_OK);
 }
 
 /* Plans that all ranks have destroyed give their memory back when the next one is made. */
