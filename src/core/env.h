@@ -14,7 +14,9 @@
 #include "core/status.h"
 
 #define WEFT_ENV_TABLE(X)                                                                                    \
-    X(HEAP, BYTES, "", "symmetric memory per rank, e.g. 512M; default: 3/4 of memory, divided by ranks")     \
+    X(HEAP, BYTES, "",                                                                                       \
+      "symmetric memory per rank, e.g. 512M; default: 3/4 of memory, or less under ulimit -v, divided by "   \
+      "ranks")                                                                                               \
     X(ENTER_TIMEOUT, SECONDS, "600", "how long a rank waits for a peer to enter a call")                     \
     X(PROGRESS_TIMEOUT, SECONDS, "30", "how long a rank waits for progress once all have entered")           \
     X(ISA, WORD, "", "instruction set of the GEMM kernels; default: the best this CPU has")                  \

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,6 +38,16 @@ static uint64_t round_up(uint64_t value, uint64_t unit)
     return (value + unit - 1) / unit * unit;
 }
 
+/* The heap with which a world takes half of the address space that the process is limited to (ulimit -v). */
+static int64_t heap_within_limit(int size)
+{
+    struct rlimit space;
+
+    if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY)
+        return INT64_MAX;
+    return (int64_t)(space.rlim_cur / 2 / WINDOWS / (rlim_t)size / 5 * 4);
+}
+
 static weft_status heap_size(int size, uint64_t *heap_bytes, weft_error_text *error)
 {
     int64_t bytes;
@@ -45,8 +56,12 @@ static weft_status heap_size(int size, uint64_t *heap_bytes, weft_error_text *er
     if (status != WEFT_OK)
         return status;
     if (bytes == 0) {
+        int64_t most = heap_within_limit(size);
+
+        most = most < heap_most ? most : heap_most;
         bytes = weft_topo_memory_bytes() / 4 * 3 / size;
-        bytes = bytes < heap_least ? heap_least : bytes > heap_most ? heap_most : bytes;
+        bytes = bytes > most ? most : bytes;
+        bytes = bytes < heap_least ? heap_least : bytes;
     }
     *heap_bytes = round_up((uint64_t)bytes, WEFT_HUGE_BYTES);
     return WEFT_OK;

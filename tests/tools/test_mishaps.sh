@@ -58,6 +58,16 @@ one_line 2 "cannot read the machine description /tmp" "$weft" sim ag_gemm 64 64 
 one_line 1 "WEFT_HEAP sets how much" env WEFT_HEAP=32M "$weft" bench all_reduce --bytes 1G --json
 one_line 1 "WEFT_HEAP sets how much" quietly env WEFT_HEAP=32M "$weft" bench ag_gemm 100000 100000 64
 
+# A limit on address space is kept to (sanitizers cannot), and one that leaves no room is said.
+limited()
+{
+    (ulimit -v $1 && shift && exec "$@")
+}
+if limited 8000000 "$weft" info >/dev/null 2>&1; then
+    limited 8000000 "$weft" bench barrier -n 4 --peer none --iters 5 >/dev/null || fail "no world within 8 GB of address space"
+    one_line 2 "address space" quietly limited 500000 "$weft" bench barrier -n 4 --peer none --iters 5
+fi
+
 # What no machine holds.
 one_line 2 "at most 1024 ranks" "$weft" bench ag_gemm 64 64 64 -n 2000
 one_line 2 "at most 2^46 elements" "$weft" bench gemm 1099511627776 1099511627776 1099511627776
