@@ -1,33 +1,15 @@
 #!/usr/bin/env bash
 # weft run, as a user sees it: output, placement, exit status, signals, and that nothing stays behind.
 # usage: test_run.sh path/to/weft path/to/rank_program
-set -u
+. "$(dirname "$0")/../support/command.sh"
 weft=$1
 program=$2
 mark="weft-test-$$"
-failures=0
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-
-fail()
-{
-    echo "test_run.sh: $1" >&2
-    failures=$((failures + 1))
-}
 
 # expect NAME STATUS command…: output in $scratch/out, errors in $scratch/err
 expect()
 {
-    local name=$1 wanted=$2 got
-    shift 2
-    "$@" >"$scratch/out" 2>"$scratch/err" </dev/null
-    got=$?
-    [ "$got" = "$wanted" ] || fail "$name: status $got, expected $wanted: $(cat "$scratch/err")"
-}
-
-says()
-{
-    grep -qF -- "$2" "$scratch/$1" || fail "\"$2\" is missing in: $(cat "$scratch/$1")"
+    ends "$@" >"$scratch/out"
 }
 
 # The processes with the mark in their command line. (pgrep is not on every machine.)

@@ -1,28 +1,17 @@
 #!/usr/bin/env bash
 # What goes wrong outside weft, as a user sees it: one line that says so, the right status, nothing left behind.
 # usage: test_mishaps.sh path/to/weft
-set -u
+. "$(dirname "$0")/../support/command.sh"
 weft=$1
-failures=0
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-
-fail()
-{
-    echo "test_mishaps.sh: $1" >&2
-    failures=$((failures + 1))
-}
 
 # one_line STATUS TEXT command…: ends with the status after one line on standard error that has the text
 one_line()
 {
-    local wanted=$1 text=$2 got
+    local wanted=$1 text=$2
     shift 2
-    "$@" 2>"$scratch/err" </dev/null
-    got=$?
-    [ "$got" = "$wanted" ] || fail "$*: status $got, expected $wanted: $(cat "$scratch/err")"
+    ends "$*" "$wanted" "$@"
     [ "$(wc -l <"$scratch/err")" = 1 ] || fail "$*: not one line: $(cat "$scratch/err")"
-    grep -qF -- "$text" "$scratch/err" || fail "$*: \"$text\" is missing in: $(cat "$scratch/err")"
+    says err "$text"
 }
 
 nowhere()
