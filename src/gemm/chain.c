@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { CACHE_LINE = 64, STRIP_BYTES = 8 << 10 };
+enum { CACHE_LINE = 64, STRIP_BYTES = 8 << 10, NR_MAX = 64 };
 
 /* A group of panels of B against packed rows of A over one k block. */
 typedef struct link {
@@ -43,50 +43,27 @@ static char *in_order(const gemm_job *job, const void *base, int64_t i, int64_t 
     return (char *)(uintptr_t)base + (first * job->tile->m + i * cols + (j - first) * rows) * 4;
 }
 
-/* How a micro-tile lies as the kernel leaves it: `run` elements of a row side by side, and where they begin.
- */
-static inline int64_t run_of(const weft_kernel *kernel)
-{
-    return kernel->keep_block > 1 ? kernel->keep_block : kernel->nr;
-}
-
-static inline int64_t place_of(const weft_kernel *kernel, int64_t i, int64_t j)
-{
-    int64_t block = kernel->keep_block;
-
-    return block == 1 ? i * kernel->nr + j
-                      : ((i / block) * (kernel->nr / block) + j / block) * block * block + i % block * block;
-}
-
 /* Rows x cols elements, rows `ld` apart, as the kernel starts from them; what hangs over is zero. */
 static void lay_out(const weft_kernel *kernel, const char *from, int64_t ld, int64_t rows, int64_t cols,
                     char *to)
 {
-    int64_t run = run_of(kernel);
+    uint32_t row[NR_MAX] = {0};
 
     memset(to, 0, (size_t)micro_bytes(kernel));
     for (int64_t i = 0; i < rows; i++) {
-        for (int64_t j = 0; j < cols; j += run) {
-            char *place = to + place_of(kernel, i, j) * 4;
-
-            for (int64_t e = 0; e < run && j + e < cols; e++)
-                memcpy(place + e * 4, from + (i * ld + j + e) * 4, 4);
-        }
+        memcpy(row, from + i * ld * 4, (size_t)cols * 4);
+        weft_keep_row(kernel, to, i, row);
     }
 }
 
-static void take_out(const weft_kernel *kernel, const char *from, char *to, int64_t ld, int64_t rows,
-                     int64_t cols)
+/* The other way, rows side by side. */
+static void take_out(const weft_kernel *kernel, const char *from, char *to, int64_t rows, int64_t cols)
 {
-    int64_t run = run_of(kernel);
+    uint32_t row[NR_MAX];
 
     for (int64_t i = 0; i < rows; i++) {
-        for (int64_t j = 0; j < cols; j += run) {
-            const char *place = from + place_of(kernel, i, j) * 4;
-
-            for (int64_t e = 0; e < run && j + e < cols; e++)
-                memcpy(to + (i * ld + j + e) * 4, place + e * 4, 4);
-        }
+        weft_kept_row(kernel, from, i, row);
+        memcpy(to + i * cols * 4, row, (size_t)cols * 4);
     }
 }
 
@@ -128,9 +105,9 @@ static void run_any(const link *l, int64_t i, int64_t j, int64_t rows, int64_t c
     if (tile->d_in_order && whole) {
         memcpy(in_order(job, tile->d[0], i, j, rows), after, (size_t)micro_bytes(kernel));
     } else if (tile->d_in_order) {
-        take_out(kernel, after, in_order(job, tile->d[0], i, j, rows), cols, rows, cols);
+        take_out(kernel, after, in_order(job, tile->d[0], i, j, rows), rows, cols);
     } else {
-        take_out(kernel, after, before, cols, rows, cols);
+        take_out(kernel, after, before, rows, cols);
         weft_job_store(tile, i, rows, j, cols, before, cols);
     }
 }

@@ -8,6 +8,8 @@
 #include "gemm/gemm.h"
 #include "gemm/pack.h"
 
+#include <string.h>
+
 enum {
     TILE_ELEMENTS_MAX = 64 * 64, /* mr * nr of the largest micro-kernel */
     GROUP_COLUMNS = 192          /* of a group of panels, at most */
@@ -70,6 +72,32 @@ int64_t weft_job_cut_evenly(int64_t length, int64_t most, int64_t step);
 static inline char *d_at(const weft_gemm_tile *tile, int which, int64_t i, int64_t j, size_t size)
 {
     return (char *)tile->d[which] + (size_t)(i * tile->d_ld[which] + j) * size;
+}
+
+/* Row i of a micro-tile as weft_keeper leaves it: side by side, or two elements of each block of 2 x 2. */
+static inline void weft_kept_row(const weft_kernel *kernel, const char *kept, int64_t i, uint32_t *row)
+{
+    if (kernel->keep_block == 1) {
+        memcpy(row, kept + i * kernel->nr * 4, (size_t)kernel->nr * 4);
+    } else {
+        const char *from = kept + (i / 2 * 2 * kernel->nr + i % 2 * 2) * 4;
+
+        for (int64_t j = 0; j < kernel->nr; j += 2)
+            memcpy(row + j, from + j * 8, 8);
+    }
+}
+
+/* The other way: for one to start from. */
+static inline void weft_keep_row(const weft_kernel *kernel, char *kept, int64_t i, const uint32_t *row)
+{
+    if (kernel->keep_block == 1) {
+        memcpy(kept + i * kernel->nr * 4, row, (size_t)kernel->nr * 4);
+    } else {
+        char *to = kept + (i / 2 * 2 * kernel->nr + i % 2 * 2) * 4;
+
+        for (int64_t j = 0; j < kernel->nr; j += 2)
+            memcpy(to + j * 8, row + j, 8);
+    }
 }
 
 /* Rows of sums (4 bytes each); nothing where source and destination are the same. */

@@ -108,8 +108,8 @@ typedef struct weft_kernel {
     int k_step;  /* a multiple of a_kr and b_kr */
     bool a_flip; /* int8 A is packed as value + 128 */
     weft_microkernel run;
-    weft_keeper keep; /* optional; with it: */
-    int keep_block;
+    weft_keeper keep;     /* optional; with it: */
+    int keep_block;       /* 1 or 2 */
     weft_finisher finish; /* optional; with `keep`; and with it: */
     weft_finisher settle; /* the same into one place, as sums; takes `start` only */
 

@@ -34,9 +34,8 @@ bool weft_pieces_suit(const weft_gemm_tile *tile)
 {
     const weft_kernel *kernel = tile->bind->kernel;
 
-    return kernel->keep && kernel->keep_block <= 2 && !tile->packed_b && !tile->acc_in_order &&
-           !tile->d_in_order && tile->k > 0 && tile->m <= ROWS_MOST && tile->b_cs == 1 &&
-           tile->b_dtype == kernel->type;
+    return kernel->keep && !tile->packed_b && !tile->acc_in_order && !tile->d_in_order && tile->k > 0 &&
+           tile->m <= ROWS_MOST && tile->b_cs == 1 && tile->b_dtype == kernel->type;
 }
 
 size_t weft_pieces_bytes(const weft_binding *bind, int64_t m, int64_t n, int64_t k)
@@ -68,19 +67,6 @@ static void run_part(const pieces *s, int64_t p, int64_t k, int64_t j, int64_t c
     }
 }
 
-/* Row i of sums put aside: side by side, or two elements of each block of 2 x 2. */
-static inline void take_row(const weft_kernel *kernel, const uint32_t *kept, int64_t i, uint32_t *row)
-{
-    if (kernel->keep_block == 1) {
-        memcpy(row, kept + i * kernel->nr, (size_t)kernel->nr * 4);
-    } else {
-        const uint32_t *from = kept + i / 2 * 2 * kernel->nr + i % 2 * 2;
-
-        for (int64_t j = 0; j < kernel->nr; j += 2)
-            memcpy(row + j, from + 2 * j, 8);
-    }
-}
-
 /* Sums put aside become rows, or are added to them. */
 static void add_tile(const pieces *s, const char *kept, int64_t i0, int64_t j0, int64_t cols, bool add)
 {
@@ -95,7 +81,7 @@ static void add_tile(const pieces *s, const char *kept, int64_t i0, int64_t j0, 
     for (int64_t i = 0; i < rows; i++) {
         void *to = s->sums + ((i0 + i) * tile->n + j0) * 4;
 
-        take_row(s->kernel, (const uint32_t *)(const void *)kept, i, row.bits);
+        weft_kept_row(s->kernel, kept, i, row.bits);
         for (int64_t j = 0; j < cols && add; j++) {
             if (integer)
                 row.bits[j] += ((const uint32_t *)to)[j];
