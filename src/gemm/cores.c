@@ -56,8 +56,8 @@ weft_status weft_core_find(const char *name, const weft_core **core, weft_error_
         return WEFT_OK;
     }
     return weft_error_set(error, WEFT_ERR_ARGUMENT,
-                          "WEFT_ISA: there is no instruction set \"%s\" in this build; this CPU can run: %s",
-                          name, available_names(names, sizeof(names)));
+                          "there is no instruction set \"%s\" in this build; this CPU can run: %s", name,
+                          available_names(names, sizeof(names)));
 }
 
 static void decide_current(void)
@@ -65,7 +65,11 @@ static void decide_current(void)
     const char *name = weft_env_word(WEFT_ENV_ISA);
 
     if (*name) {
-        weft_core_find(name, &current_core, &current_error);
+        weft_error_text why;
+        weft_status status = weft_core_find(name, &current_core, &why);
+
+        if (status)
+            weft_error_set(&current_error, status, "WEFT_ISA: %s", why.text);
         return;
     }
     for (int i = 0; !current_core; i++) {
