@@ -212,11 +212,11 @@ void weft_plan_print_json(const weft_plan_part *part, FILE *file)
 
         fprintf(file,
                 "%s{\"name\":\"%s\",\"place\":\"%s\",\"dtype\":\"%s\",\"rows\":%" PRId64 ",\"cols\":%" PRId64
-                ",\"batch\":%" PRId64 ",\"transposed\":%s,\"packed\":%s,\"output\":%s}",
+                ",\"batch\":%" PRId64 ",\"transposed\":%s,\"packed\":%s,\"handed_on\":%s,\"output\":%s}",
                 i ? "," : "", o->name, place_names[o->place], weft_dtype_name(o->dtype),
                 weft_operand_rows(o, part->world, part->rank), weft_operand_cols(o, part->world, part->rank),
                 o->batch, o->transposed ? "true" : "false", o->packed ? "true" : "false",
-                o->output ? "true" : "false");
+                o->handed_on ? "true" : "false", o->output ? "true" : "false");
     }
     fputs("],\"lanes\":[", file);
     for (uint32_t i = 0; i < part->lane_count; i++)

@@ -58,6 +58,10 @@ int main(void)
     CHECK_INT(count_of(json, '{'), count_of(json, '}'));
     CHECK_INT(count_of(json, '['), count_of(json, ']'));
     CHECK_INT(count_of(json, '"') % 2, 0);
+    CHECK_HAS(
+        json,
+        "{\"name\":\"partial\",\"place\":\"staging\",\"dtype\":\"float32\",\"rows\":4,\"cols\":6,\"batch\":1,"
+        "\"transposed\":false,\"packed\":false,\"handed_on\":true,\"output\":false}");
     CHECK_HAS(json, "\"kind\":\"GEMM\",\"to\":[{\"operand\":\"partial\",\"rank\":1,\"batch\":0,\"rows\":[0,4]"
                     ",\"cols\":[0,6]}]");
     CHECK_HAS(json, "\"acc\":[{\"operand\":\"partial\",\"rank\":0");
