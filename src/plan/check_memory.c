@@ -68,7 +68,7 @@ static void insert(weft_memory *memory, weft_matrix *matrix, const weft_piece *p
     }
 }
 
-/* Calls for every live piece that meets the rectangle, once each: the next one, or NULL. */
+/* A look at every live piece that meets a rectangle, once each. */
 typedef struct walk {
     weft_memory *memory;
     weft_matrix *matrix;
