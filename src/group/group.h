@@ -47,7 +47,10 @@ typedef struct weft_poison {
 
 typedef struct weft_control {
     weft_signal arrived; /* sync << 16 | round << 8 | weft_call; only its owner writes */
-    weft_poison poison;  /* used in the block of the group's rank 0 */
+    /* Looks << 16 | 1 + the rank that is waited for, to enter a call; grows with every look around in such a
+     * wait. Only its owner writes; partner: awaits_us in wait.c. */
+    _Alignas(WEFT_LINE_BYTES) _Atomic uint64_t awaits;
+    weft_poison poison; /* used in the block of the group's rank 0 */
     /* What the rank shows the others in a sync, doubled by parity: sync s + 2 may overwrite it because
      * whoever takes part in s + 1 has read what was shown in s. */
     _Alignas(WEFT_LINE_BYTES) unsigned char board[2][WEFT_BOARD_BYTES];

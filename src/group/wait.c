@@ -30,7 +30,8 @@ typedef struct waiter {
     void *argument;
     int64_t start;
     int64_t next_liveness;
-    int elsewhere; /* looks in a row that found the peer in another call */
+    int elsewhere;       /* looks in a row that found the peer in another call */
+    uint64_t peer_looks; /* that the peer had made in waits for us when we first saw one; 0: we have not */
 } waiter;
 
 static bool satisfied(const waiter *wait)
@@ -116,19 +117,54 @@ static weft_status fail_late(const waiter *wait, int64_t waited_ns)
                              (double)waited_ns * 1e-9, what, who);
 }
 
-/*
- * Whether the peer, for whom we wait to enter this call, waits for us in a sync that we have not begun: then
- * nobody will ever come. What it did before that sync is visible to whoever sees it there.
- */
-static bool is_elsewhere(const waiter *wait)
+/* Says whom this rank waits for. Only the thread of the handle waits for a signal of a peer to enter: other
+ * waits are for conditions, which a third rank may end. */
+static void tell_awaited(const waiter *wait)
 {
     const weft_group *group = wait->group;
+    _Atomic uint64_t *awaits = &group->seats[group->rank].control->awaits;
+    uint64_t looks = (atomic_load_explicit(awaits, memory_order_relaxed) >> 16) + 1;
+
+    if (!wait->ready)
+        /* Partner: awaits_us on the peer. */
+        atomic_store_explicit(awaits, looks << 16 | (uint64_t)(1 + wait->note->peer), memory_order_release);
+}
+
+/* Whether the peer has gone on waiting for us since we wait for it: its second look after one that we saw
+ * came after all that we have done. */
+static bool awaits_us(waiter *wait)
+{
+    const weft_group *group = wait->group;
+    /* Partner: tell_awaited on the peer. */
+    uint64_t word =
+        atomic_load_explicit(&group->seats[wait->note->peer].control->awaits, memory_order_acquire);
+
+    if ((word & 0xffff) != (uint64_t)(1 + group->rank))
+        return false;
+    if (!wait->peer_looks)
+        wait->peer_looks = word >> 16;
+    return word >> 16 >= wait->peer_looks + 2;
+}
+
+/* Whether the peer is in a sync that we have not begun. What it did before is visible to whoever sees it. */
+static bool in_later_sync(const waiter *wait)
+{
+    const weft_group *group = wait->group;
+
+    /* Partner: the stores in weft_group_sync. */
+    return weft_signal_load(&group->seats[wait->note->peer].control->arrived) >> 16 > group->sync;
+}
+
+/* Whether the peer, for whom we wait to enter this call, waits for us in another: then nobody will ever come.
+ */
+static bool is_elsewhere(waiter *wait)
+{
     int peer = wait->note->peer;
 
-    if (wait->note->kind != WEFT_WAIT_ENTER || peer < 0 || peer == group->rank)
+    if (wait->note->kind != WEFT_WAIT_ENTER || peer < 0 || peer == wait->group->rank)
         return false;
-    /* Partner: the stores in weft_group_sync. */
-    return weft_signal_load(&group->seats[peer].control->arrived) >> 16 > group->sync && !satisfied(wait);
+    tell_awaited(wait);
+    return (in_later_sync(wait) || awaits_us(wait)) && !satisfied(wait);
 }
 
 static weft_status fail_elsewhere(const waiter *wait)
@@ -136,12 +172,13 @@ static weft_status fail_elsewhere(const waiter *wait)
     const weft_group *group = wait->group;
     int peer = wait->note->peer;
     unsigned theirs = weft_signal_load(&group->seats[peer].control->arrived) & 0xff;
+    const char *call = in_later_sync(wait) ? weft_call_name(theirs) : "another that waits for it";
     char what[160];
 
     describe(wait, what, sizeof(what));
     return weft_group_poison(wait->group, WEFT_ERR_MISMATCH,
                              "the ranks made different calls: rank %d waited%s, but rank %d is in %s",
-                             group->rank, what, peer, weft_call_name(theirs));
+                             group->rank, what, peer, call);
 }
 
 /* The looks that are not for every turn: poison, then the dead and the gone, then the deadline. A rank that

@@ -19,7 +19,7 @@ typedef struct worker {
     char *workspace;
     weft_trace *trace;
     unsigned polls;
-    bool entered; /* every peer's record has been seen */
+    int awaited; /* the peer whose record is waited for, as told to the wait; -1: all are there */
 } worker;
 
 static bool wait_holds(weft_executor *x, const weft_wait *wait)
@@ -133,7 +133,8 @@ static bool all_entered(weft_executor *x)
     return true;
 }
 
-/* May the worker go on? Also when there is nothing left to wait for, and when its deadline changes. */
+/* May the worker go on? Also when there is nothing left to wait for, and when it waits for somebody else now.
+ */
 static bool may_go_on(void *argument)
 {
     worker *w = argument;
@@ -154,7 +155,7 @@ static bool may_go_on(void *argument)
             return true;
     }
     if (++w->polls % WEFT_WAIT_LOOKS == 0)
-        return finished || weft_executor_faulted(x) || (!w->entered && all_entered(x));
+        return finished || weft_executor_faulted(x) || (w->awaited >= 0 && weft_executor_seen(x, w->awaited));
     return finished;
 }
 
@@ -184,11 +185,11 @@ static weft_status wait_for_work(worker *w)
             note.peer = wait->signal < (uint32_t)x->world ? (int)wait->signal : -1;
         }
     }
-    w->entered = all_entered(x);
-    note.kind = w->entered ? WEFT_WAIT_PROGRESS : WEFT_WAIT_ENTER;
-    for (int rank = 0; note.peer < 0 && !w->entered && rank < x->world; rank++)
+    note.kind = all_entered(x) ? WEFT_WAIT_PROGRESS : WEFT_WAIT_ENTER;
+    for (int rank = 0; note.peer < 0 && note.kind == WEFT_WAIT_ENTER && rank < x->world; rank++)
         if (rank != x->rank && !weft_executor_seen(x, rank))
             note.peer = rank;
+    w->awaited = note.kind == WEFT_WAIT_ENTER ? note.peer : -1;
     status = weft_wait_beside(x->group, signal, may_go_on, w, &note);
     if (w->trace)
         weft_trace_add(w->trace, WEFT_EVENT_WAIT, x->rank, lane,

@@ -51,6 +51,7 @@ static void body(weft_group *group, void *argument)
     config.hidden = config.tokens = 8;
     CHECK_INT(weft_moe_create(group, &config, &moe), WEFT_OK);
     CHECK_INT(make_call(group, SMALL_REDUCE, moe), WEFT_OK);
+    CHECK_INT(make_call(group, LARGE_REDUCE, moe), WEFT_OK); /* its plan is there when the calls differ */
     CHECK_INT(make_call(group, m->of[weft_rank(group)], moe), WEFT_ERR_MISMATCH);
     CHECK_HAS(weft_error(group), "different calls");
     CHECK_INT(weft_barrier(group), WEFT_ERR_MISMATCH);
@@ -63,10 +64,16 @@ int main(void)
                           {{BARRIER, SMALL_REDUCE, SMALL_REDUCE}},
                           {{LARGE_REDUCE, BARRIER, BARRIER}},
                           {{BARRIER, LARGE_REDUCE, LARGE_REDUCE}},
+                          {{LARGE_REDUCE, LARGE_REDUCE, BARRIER}},
                           {{BARRIER, PLAN, PLAN}},
                           {{PLAN, BARRIER, PLAN}},
                           {{DISPATCH, BARRIER, DISPATCH}},
-                          {{BARRIER, DISPATCH, DISPATCH}}};
+                          {{BARRIER, DISPATCH, DISPATCH}},
+                          {{SMALL_REDUCE, DISPATCH, DISPATCH}},
+                          {{DISPATCH, SMALL_REDUCE, DISPATCH}},
+                          {{DISPATCH, DISPATCH, LARGE_REDUCE}},
+                          {{LARGE_REDUCE, LARGE_REDUCE, DISPATCH}},
+                          {{PLAN, DISPATCH, PLAN}}};
 
     for (size_t i = 0; i < sizeof(mixes) / sizeof(mixes[0]); i++)
         ranks_run(3, body, &mixes[i]);
