@@ -64,9 +64,10 @@ WEFT_API const char *weft_version(void);
  * A group handle stands for one rank and is used by one thread at a time. Calls marked collective must be
  * made by every rank of the group, in the same order; ranks that call different things, or with different
  * sizes, all get an error. Where a rank rejects its arguments, that rank gets WEFT_ERR_ARGUMENT, the others
- * WEFT_ERR_PEER with a sentence that names it, and the group stays usable; only of a rank that passes no
- * handle can the others know nothing. After WEFT_ERR_TIMEOUT, WEFT_ERR_PEER_DIED or ranks in different calls
- * the group is poisoned: every call returns that same error at once, and only freeing remains.
+ * WEFT_ERR_PEER with a sentence that names it, and the group stays usable, unless a call says otherwise; of a
+ * rank that passes no handle the others can know nothing. After WEFT_ERR_TIMEOUT, WEFT_ERR_PEER_DIED or ranks
+ * in different calls the group is poisoned: every call returns that same error at once, and only freeing
+ * remains.
  */
 
 /*
@@ -237,8 +238,9 @@ WEFT_API void weft_problem_init(weft_problem *problem, weft_op op);
  * the same sequence of rounds on a lane. A lane is one round in flight: two lanes keep two micro-batches.
  *
  * If a rank's input is rejected, its call returns WEFT_ERR_ARGUMENT and names the token, the others return
- * WEFT_ERR_PEER in the same round, and the next round works. A call out of order returns WEFT_ERR_STATE and
- * changes nothing.
+ * WEFT_ERR_PEER in the same round, and the next round works. A call out of order returns WEFT_ERR_STATE, one
+ * with a wrong lane or NULL for results or y WEFT_ERR_ARGUMENT: it changes nothing and can be made again,
+ * which the others wait for.
  */
 typedef struct weft_moe weft_moe;
 
