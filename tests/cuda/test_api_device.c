@@ -4,6 +4,7 @@
  * parts to run. Without a GPU there is nothing to test here: the test says so and passes.
  */
 #include "api_cases.h"
+#include "core/dtype.h"
 #include "run/cuda/driver.h"
 #include "support/procs.h"
 #include "support/ranks.h"
@@ -231,15 +232,6 @@ static void killed_of(int world)
 
 enum { CHAIN_ROWS = 8192, CHAIN_COLS = 512, CHAIN_BYTES = CHAIN_ROWS * CHAIN_COLS * 2 };
 
-static uint16_t bfloat16_of(int small)
-{
-    float x = (float)small;
-    uint32_t bits;
-
-    memcpy(&bits, &x, sizeof(bits));
-    return (uint16_t)(bits >> 16);
-}
-
 /* Runs that each read what the one before them wrote: to and fro between two matrices, by a product that
  * moves every column one on. A run that began to read too early would move something twice too little. */
 static void chained_rank(weft_group *group, void *argument)
@@ -260,11 +252,11 @@ static void chained_rank(weft_group *group, void *argument)
         return;
     b = block + 2 * CHAIN_BYTES;
     for (int k = 0; k < CHAIN_COLS; k++)
-        host[k * CHAIN_COLS + (k + 1) % CHAIN_COLS] = bfloat16_of(1);
+        weft_element_set(WEFT_BF16, host, (size_t)(k * CHAIN_COLS + (k + 1) % CHAIN_COLS), 1);
     CHECK_INT(weft_memcpy(group, b, host, MATRIX_BYTES), WEFT_OK);
     for (int i = 0; i < CHAIN_ROWS; i++)
         for (int j = 0; j < CHAIN_COLS; j++)
-            host[i * CHAIN_COLS + j] = bfloat16_of((i + j * j) % 251);
+            weft_element_set(WEFT_BF16, host, (size_t)(i * CHAIN_COLS + j), (i + j * j) % 251);
     CHECK_INT(weft_memcpy(group, block, host, CHAIN_BYTES), WEFT_OK);
     for (int i = 0; i < many; i++) {
         weft_operands way = {.size = sizeof(way),
