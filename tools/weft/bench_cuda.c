@@ -71,7 +71,6 @@ typedef struct gpu_bench {
     bool has_peer;
     CUdeviceptr peer_result;
     CUevent begin, end, join;
-    int rounds;
     report report;
     weft_error_text error;
 } gpu_bench;
@@ -126,12 +125,20 @@ static double time_runs(gpu_bench *bench, contender *c, int candidate, int count
     return good ? (double)ms * 1e3 / count : NAN;
 }
 
+static int64_t runs_of(const gpu_bench *bench)
+{
+    return bench->options->iterations ? bench->options->iterations : 100;
+}
+
+static int rounds_of(const gpu_bench *bench)
+{
+    return runs_of(bench) < ROUNDS ? (int)runs_of(bench) : ROUNDS;
+}
+
 /* All contenders in turn. The first call of cuBLAS tries its candidates and keeps the fastest. */
 static void measure(gpu_bench *bench, contender *contenders)
 {
-    int64_t asked = bench->options->iterations ? bench->options->iterations : 100;
-    int rounds = bench->rounds = asked < ROUNDS ? (int)asked : ROUNDS;
-    int repeats[CONTENDERS], order[CONTENDERS];
+    int rounds = rounds_of(bench), repeats[CONTENDERS], order[CONTENDERS];
     uint64_t random = bench->options->seed;
 
     for (int i = 0; i < CONTENDERS; i++) {
@@ -150,7 +157,7 @@ static void measure(gpu_bench *bench, contender *contenders)
                     c->product->best = candidate;
             }
         }
-        repeats[i] = (int)fmin((double)(asked + rounds - 1) / rounds, 1 + 8000 / best);
+        repeats[i] = (int)fmin((double)(runs_of(bench) + rounds - 1) / rounds, 1 + 8000 / best);
     }
     for (int round = 0; round < rounds; round++) {
         bench_shuffle(&random, order, CONTENDERS);
@@ -201,9 +208,9 @@ static report_stats stats_of(const gpu_bench *bench, const contender *c, double 
 
     if (!c->used)
         return report_missing();
-    for (int i = 0; i < bench->rounds; i++)
+    for (int i = 0; i < rounds_of(bench); i++)
         samples[i] = c->us[i] * scale;
-    return report_summarise(samples, bench->rounds);
+    return report_summarise(samples, rounds_of(bench));
 }
 
 /* The rate the emulated link reached in the slowest of five runs: what it carried over the time until the
