@@ -38,7 +38,8 @@ static uint64_t round_up(uint64_t value, uint64_t unit)
     return (value + unit - 1) / unit * unit;
 }
 
-/* The heap with which a world takes half of the address space that the process is limited to (ulimit -v). */
+/* The heap with which a world takes half of the address space that the process is limited to (ulimit -v): a
+ * window is five quarters of it, see lay_out. */
 static int64_t heap_within_limit(int size)
 {
     struct rlimit space;
