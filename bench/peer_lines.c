@@ -10,7 +10,7 @@
  * apart; "in order": one after another, as the kernel has them in registers. Memory of both cores lies at the
  * same place of a page, or staggered, as symmetric memory does.
  */
-#include "calibrate.h"
+#include "calibrate/calibrate.h"
 
 #include "core/dtype.h"
 #include "gemm/gemm.h"

@@ -10,8 +10,8 @@
  * time a low one says what the product takes when it is not interrupted. Ranks are threads. Inputs are
  * written anew and outputs overwritten before every run.
  */
-#include "calibrate.h"
-#include "sets.h"
+#include "calibrate/calibrate.h"
+#include "cli/sets.h"
 
 #include "core/dtype.h"
 #include "sim/sim.h"

@@ -1,7 +1,7 @@
 /* Collectives: the doors of weft.h. */
 #include "core/dtype.h"
-#include "run/program.h"
-#include "run/small.h"
+#include "run/cpu/program.h"
+#include "run/cpu/small.h"
 
 /* Cheap enough for every call: what small messages go through. The plan checks the rest. */
 static bool acceptable(const weft_problem *p, int world)

@@ -1,7 +1,7 @@
 /* Groups: the doors of weft.h. */
 #include "core/env.h"
 #include "group/group.h"
-#include "run/executor.h"
+#include "run/cpu/executor.h"
 #include "run/gpu.h"
 #include "symm/symm.h"
 

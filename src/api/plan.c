@@ -1,6 +1,6 @@
 /* Problems, plans and runs: the doors of weft.h. */
 #include "run/gpu.h"
-#include "run/program.h"
+#include "run/cpu/program.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Tensor-parallel products in one call: the doors of weft.h. */
-#include "run/program.h"
+#include "run/cpu/program.h"
 
 static weft_status multiply(weft_group *group, weft_op op, const char *call, const weft_problem *problem,
                             const weft_operands *operands)

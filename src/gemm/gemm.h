@@ -13,7 +13,7 @@
  * accumulator, blocks in ascending k, starting from `acc`. It depends on k, the core and the compute type
  * alone: not on m, n, the place of the tile, whether B was packed, or the number of threads.
  * A tile that starts from sums in order, or leaves them so, adds one product after another to them instead,
- * where the kernel has an order of its own (chain.c).
+ * where the kernel has an order of its own (carried_sums.c).
  * One exception: half products of few rows may use another kernel (see kernel.h), with the same order of
  * blocks.
  */

@@ -1,6 +1,6 @@
 /*
  * One tile on its way through the engine: how it is cut, which kernel runs, where sums lie. Private to
- * engine.c, which cuts and packs, and group.c, which multiplies and stores.
+ * engine.c, which cuts and packs, and macro_kernel.c, which multiplies and stores.
  */
 #ifndef WEFT_GEMM_JOB_H
 #define WEFT_GEMM_JOB_H
@@ -131,7 +131,8 @@ void weft_job_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0
 void weft_chain_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0, int64_t rows);
 void weft_chain_empty(const gemm_job *job);
 
-/* Few rows against a row-major B, packed a piece at a time (pieces.c); what weft_pieces_run needs to work in.
+/* Few rows against a row-major B, packed a piece at a time (few_rows.c); what weft_pieces_run needs to work
+ * in.
  */
 bool weft_pieces_suit(const weft_gemm_tile *tile);
 size_t weft_pieces_bytes(const weft_binding *bind, int64_t m, int64_t n, int64_t k);

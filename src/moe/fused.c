@@ -183,7 +183,7 @@ static weft_status finish_rows(weft_moe_lane *lane, const weft_moe_expert *exper
  * A block of rows of every other rank in turn, beginning with the next one; then a block of own rows, one
  * block behind, so that the others' results for those tokens are likely back; then the own tokens whose
  * results are back, while they are still in the cache; and again. Experts that gain from many rows at once
- * run as arrival.c says.
+ * run as grouped.c says.
  */
 static weft_status fused_forward(weft_moe_lane *lane, const weft_moe_expert *expert, void *y)
 {

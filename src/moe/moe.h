@@ -126,7 +126,7 @@ struct weft_moe_lane {
     void **block_out;
     int32_t *block_place; /* entry of the block -> its position there */
     float *block_weight;
-    weft_moe_span *span;  /* arrival.c: local experts x ranks */
+    weft_moe_span *span;  /* grouped.c: local experts x ranks */
     int32_t *row_left;    /* per received row: entries that are not done */
     int64_t *tokens_seen; /* per source: tokens that had been staged */
     int64_t *rows_back;   /* per source: rows that went back */
@@ -178,7 +178,7 @@ weft_status weft_moe_round(weft_moe_lane *lane, const weft_moe_input *input, con
 /* Rows can be read: notes what was received, and the time. */
 void weft_moe_note_received(weft_moe_lane *lane);
 
-/* ---- words.c: the words ranks exchange --------------------------------------------------------------- */
+/* ---- signals.c: the words ranks exchange --------------------------------------------------------------- */
 
 enum {
     /* {epoch, count} = epoch << 24 | count. Eight bits of the epoch lie in the low half, which sleepers
@@ -265,7 +265,7 @@ void weft_moe_run_row(weft_moe_lane *lane, const weft_moe_expert *expert, int64_
 /* How many received rows make a block for this expert. */
 int64_t weft_moe_block_rows(const weft_moe_lane *lane, const weft_moe_expert *expert);
 
-/* ---- arrival.c: experts that gain from many rows at once ----------------------------------------------- */
+/* ---- grouped.c: experts that gain from many rows at once ----------------------------------------------- */
 
 /* Runs all received entries expert by expert as they arrive; sums own tokens from *taken on meanwhile. */
 weft_status weft_moe_run_by_expert(weft_moe_lane *lane, const weft_moe_expert *expert, void *y,

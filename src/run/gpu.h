@@ -6,7 +6,7 @@
 #ifndef WEFT_RUN_GPU_H
 #define WEFT_RUN_GPU_H
 
-#include "run/program.h"
+#include "run/cpu/program.h"
 
 typedef struct weft_gpu_calls {
     /* Collective, as weft_alloc and weft_free. */

@@ -1,8 +1,8 @@
 /* `weft bench --backend cuda` on the fake GPU: what it fills operands with, how it judges results, what it
  * sets beside them, and ranks as processes. */
-#include "bench_cuda.h"
-#include "bench_cuda_baseline.h"
-#include "bench_cuda_data.h"
+#include "bench/cuda/bench_cuda.h"
+#include "bench/cuda/baseline.h"
+#include "bench/cuda/data.h"
 #include "core/dtype.h"
 #include "fake_gpu.h"
 #include "matrices.h"

@@ -4,7 +4,7 @@
  * a long mixed sequence without barriers and with random delays.
  */
 #include "core/dtype.h"
-#include "run/executor.h"
+#include "run/cpu/executor.h"
 #include "support/check.h"
 #include "support/ranks.h"
 

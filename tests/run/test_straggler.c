@@ -4,7 +4,7 @@
  * and the group goes on.
  */
 #include "plan/plan.h"
-#include "run/executor.h"
+#include "run/cpu/executor.h"
 #include "support/ranks.h"
 #include "tp_case.h"
 

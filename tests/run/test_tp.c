@@ -6,7 +6,7 @@
  * second run of the same data must give the same bits.
  */
 #include "plan/plan.h"
-#include "run/executor.h"
+#include "run/cpu/executor.h"
 #include "support/ranks.h"
 #include "tp_case.h"
 

@@ -2,7 +2,7 @@
  * One parser reads the problem flags of bench, plan and sim: every name users bring means the same thing, and
  * what cannot be right is one line on standard error and status 2.
  */
-#include "options.h"
+#include "cli/options.h"
 
 #include "plan/plan.h"
 #include "support/check.h"

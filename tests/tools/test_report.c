@@ -1,5 +1,5 @@
 /* Rows print as JSON objects or as an aligned table from the same values; statistics are the right ones. */
-#include "report.h"
+#include "report/report.h"
 
 #include "support/check.h"
 

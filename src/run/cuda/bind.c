@@ -3,7 +3,7 @@
 
 #include "core/clock.h"
 #include "core/dtype.h"
-#include "run/operands.h"
+#include "run/cpu/operands.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,0 +1,266 @@
+/*
+ * The executor of plans on CPU ranks: workers of a rank take tasks in lane order.
+ *
+ * Worker w begins with lane w. A worker whose lane is blocked runs one task of another lane and looks again
+ * at its own; a lane is run by whoever holds its try-lock, so nothing is reordered within it. With every lane
+ * blocked a worker waits. In a run that does not have to sleep nothing is allocated and no system call made.
+ */
+#include "core/clock.h"
+#include "run/gpu.h"
+#include "run/cpu/operands.h"
+#include "run/cpu/task.h"
+
+#include <string.h>
+
+typedef struct worker {
+    weft_executor *x;
+    int index;
+    uint32_t first_lane;
+    char *workspace;
+    weft_trace *trace;
+    unsigned polls;
+    int awaited; /* the peer whose record is waited for, as told to the wait; -1: all are there */
+} worker;
+
+static bool wait_holds(weft_executor *x, const weft_wait *wait)
+{
+    if (wait->signal < (uint32_t)x->world)
+        return weft_executor_seen(x, (int)wait->signal);
+    return weft_signal_reached(&x->signals[wait->signal], x->base[wait->signal] + wait->count);
+}
+
+/* The first wait of a task that does not hold yet, or NULL. */
+static const weft_wait *blocking(weft_executor *x, const weft_task *task)
+{
+    const weft_wait *waits = &x->plan->part.waits[task->wait0];
+
+    for (uint32_t i = 0; i < task->wait_count; i++)
+        if (!wait_holds(x, &waits[i]))
+            return &waits[i];
+    return NULL;
+}
+
+static weft_signal *signal_of(weft_executor *x, const weft_wait *wait)
+{
+    if (wait->signal < (uint32_t)x->world)
+        return &weft_executor_record(x, (int)wait->signal)->sequence;
+    return &x->signals[wait->signal];
+}
+
+static bool stopped(const weft_executor *x)
+{
+    return atomic_load_explicit(&x->fault, memory_order_relaxed) != 0;
+}
+
+static void stop(weft_executor *x)
+{
+    int none = 0;
+
+    atomic_compare_exchange_strong_explicit(&x->fault, &none, x->world + 1, memory_order_relaxed,
+                                            memory_order_relaxed);
+}
+
+static weft_event_kind event_of(const weft_task *task)
+{
+    static const weft_event_kind kinds[] = {[WEFT_TASK_ENTER] = WEFT_EVENT_ENTER,
+                                            [WEFT_TASK_COPY] = WEFT_EVENT_COPY,
+                                            [WEFT_TASK_GEMM] = WEFT_EVENT_COMPUTE,
+                                            [WEFT_TASK_REDUCE] = WEFT_EVENT_REDUCE,
+                                            [WEFT_TASK_EXIT] = WEFT_EVENT_EXIT};
+
+    return kinds[task->kind];
+}
+
+static void run_task(worker *w, uint32_t lane, uint32_t index)
+{
+    weft_executor *x = w->x;
+    const weft_plan_part *part = &x->plan->part;
+    const weft_task *task = &part->tasks[index];
+    int64_t start = w->trace ? weft_clock_ns() : 0;
+
+    if (__builtin_expect(weft_run_before_task != NULL, 0))
+        weft_run_before_task(x->rank, index);
+    weft_task_run(x, task, w->workspace);
+    for (uint32_t i = 0; i < task->post_count; i++) {
+        const weft_post *post = &part->posts[task->post0 + i];
+
+        /* Posting ENTER is publishing the record, which was done before the lanes began. */
+        if (post->signal >= (uint32_t)x->world)
+            weft_signal_post((weft_signal *)((char *)&x->signals[post->signal] + x->delta[post->rank]), 1);
+    }
+    if (w->trace)
+        weft_trace_add(w->trace, event_of(task), x->rank, lane, index, start, weft_clock_ns());
+}
+
+/* Runs ready tasks of a lane, at most `most`. False when there was none or another worker has the lane. */
+static bool run_lane(worker *w, uint32_t lane, uint32_t most)
+{
+    weft_executor *x = w->x;
+    const weft_lane *list = &x->plan->part.lanes[lane];
+    weft_lane_state *state = &x->lanes[lane];
+    uint32_t next = atomic_load_explicit(&state->next, memory_order_relaxed), done = 0;
+
+    if (next == list->task_count || atomic_load_explicit(&state->taken, memory_order_relaxed) ||
+        atomic_exchange_explicit(&state->taken, 1, memory_order_acquire))
+        return false;
+    next = atomic_load_explicit(&state->next, memory_order_relaxed);
+    /* Looking at the waits may find a record that does not agree: then nothing more is touched. */
+    while (done < most && next < list->task_count && !blocking(x, &x->plan->part.tasks[list->task0 + next]) &&
+           !stopped(x)) {
+        run_task(w, lane, list->task0 + next);
+        atomic_store_explicit(&state->next, ++next, memory_order_relaxed);
+        done++;
+    }
+    atomic_store_explicit(&state->taken, 0, memory_order_release);
+    return done > 0;
+}
+
+static bool all_finished(const weft_executor *x)
+{
+    const weft_plan_part *part = &x->plan->part;
+
+    for (uint32_t lane = 0; lane < part->lane_count; lane++)
+        if (atomic_load_explicit(&x->lanes[lane].next, memory_order_relaxed) < part->lanes[lane].task_count)
+            return false;
+    return true;
+}
+
+static bool all_entered(weft_executor *x)
+{
+    for (int rank = 0; rank < x->world; rank++)
+        if (rank != x->rank && !weft_executor_seen(x, rank))
+            return false;
+    return true;
+}
+
+/* May the worker go on? Also when there is nothing left to wait for, and when it waits for somebody else now.
+ */
+static bool may_go_on(void *argument)
+{
+    worker *w = argument;
+    weft_executor *x = w->x;
+    const weft_plan_part *part = &x->plan->part;
+    bool finished = true;
+
+    if (stopped(x))
+        return true;
+    for (uint32_t lane = 0; lane < part->lane_count; lane++) {
+        uint32_t next = atomic_load_explicit(&x->lanes[lane].next, memory_order_relaxed);
+
+        if (next == part->lanes[lane].task_count)
+            continue;
+        finished = false;
+        if (!atomic_load_explicit(&x->lanes[lane].taken, memory_order_relaxed) &&
+            !blocking(x, &part->tasks[part->lanes[lane].task0 + next]))
+            return true;
+    }
+    if (++w->polls % WEFT_WAIT_LOOKS == 0)
+        return finished || weft_executor_faulted(x) || (w->awaited >= 0 && weft_executor_seen(x, w->awaited));
+    return finished;
+}
+
+static weft_status wait_for_work(worker *w)
+{
+    weft_executor *x = w->x;
+    const weft_plan_part *part = &x->plan->part;
+    weft_wait_note note = {
+        .op = weft_op_name(part->problem.op), .peer = -1, .task = -1, .epoch = x->sequence};
+    weft_signal *signal = NULL;
+    int64_t start = w->trace ? weft_clock_ns() : 0;
+    uint32_t lane = w->first_lane;
+    weft_status status;
+
+    for (uint32_t i = 0; i < part->lane_count && !signal; i++) {
+        uint32_t next;
+        const weft_wait *wait;
+
+        lane = (w->first_lane + i) % part->lane_count;
+        next = atomic_load_explicit(&x->lanes[lane].next, memory_order_relaxed);
+        if (next == part->lanes[lane].task_count)
+            continue;
+        wait = blocking(x, &part->tasks[part->lanes[lane].task0 + next]);
+        if (wait) {
+            signal = signal_of(x, wait);
+            note.task = part->lanes[lane].task0 + next;
+            note.peer = wait->signal < (uint32_t)x->world ? (int)wait->signal : -1;
+        }
+    }
+    note.kind = all_entered(x) ? WEFT_WAIT_PROGRESS : WEFT_WAIT_ENTER;
+    for (int rank = 0; note.peer < 0 && note.kind == WEFT_WAIT_ENTER && rank < x->world; rank++)
+        if (rank != x->rank && !weft_executor_seen(x, rank))
+            note.peer = rank;
+    w->awaited = note.kind == WEFT_WAIT_ENTER ? note.peer : -1;
+    status = weft_wait_beside(x->group, signal, may_go_on, w, &note);
+    if (w->trace)
+        weft_trace_add(w->trace, WEFT_EVENT_WAIT, x->rank, lane,
+                       note.task >= 0 ? (uint32_t)note.task : WEFT_EVENT_NO_TASK, start, weft_clock_ns());
+    return status;
+}
+
+static void work(void *argument, int index)
+{
+    weft_executor *x = argument;
+    const weft_plan *plan = x->plan;
+    uint32_t lanes = plan->part.lane_count;
+    worker w = {.x = x, .index = index, .first_lane = (uint32_t)index % lanes};
+
+    w.workspace = x->private_memory + plan->workspace_offset + plan->workspace_bytes * (size_t)index;
+    w.trace = index < x->trace_count ? &x->traces[index] : NULL;
+    while (!stopped(x)) {
+        bool progress = run_lane(&w, w.first_lane, UINT32_MAX);
+
+        for (uint32_t i = 1; i < lanes && !progress; i++)
+            progress = run_lane(&w, (w.first_lane + i) % lanes, 1);
+        if (progress)
+            continue;
+        if (all_finished(x))
+            return;
+        if (wait_for_work(&w) != WEFT_OK)
+            stop(x);
+    }
+}
+
+/* Every lane has ended on this rank. */
+static void close_run(weft_executor *x)
+{
+    const weft_plan_part *part = &x->plan->part;
+
+    for (uint32_t signal = (uint32_t)x->world; signal < part->signal_count; signal++)
+        x->base[signal] += part->signal_posts[signal];
+}
+
+weft_status weft_program_run(weft_plan *plan, const weft_operands *operands)
+{
+    weft_executor *x = plan->executor;
+    weft_status status = weft_group_check(plan->group);
+    weft_record *record;
+
+    if (status != WEFT_OK)
+        return status;
+    if (plan->gpu) {
+        status = plan->group->gpu->calls->run(plan, operands, NULL);
+        return status == WEFT_OK ? plan->group->gpu->calls->wait(plan, NULL) : status;
+    }
+    record = weft_executor_begin(x, WEFT_CALLED_RUN, plan->part.hash, &plan->part.problem);
+    x->plan = plan;
+    status = weft_operands_enter(plan, operands, record);
+    record->status = (int32_t)status;
+    if (status != WEFT_OK) {
+        weft_executor_publish(x);
+        return weft_executor_resync(x, true);
+    }
+    for (uint32_t lane = 0; lane < plan->part.lane_count; lane++) {
+        atomic_store_explicit(&x->lanes[lane].next, 0, memory_order_relaxed);
+        atomic_store_explicit(&x->lanes[lane].taken, 0, memory_order_relaxed);
+    }
+    weft_executor_publish(x);
+    weft_team_run(x->team, plan->workers, work, x);
+    status = stopped(x) ? weft_group_check(x->group) : weft_executor_meet(x);
+    if (stopped(x) && weft_group_check(x->group) == WEFT_OK)
+        return weft_executor_resync(x, false);
+    if (status != WEFT_OK)
+        return status;
+    close_run(x);
+    weft_operands_leave(plan, operands);
+    return WEFT_OK;
+}

@@ -1,0 +1,350 @@
+#include "run/cpu/program.h"
+
+#include "core/dtype.h"
+#include "run/choose.h"
+#include "run/gpu.h"
+#include "run/cpu/reduce.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    CACHE_PLANS = 64,
+    SCRATCH_MIN = 1 << 20, /* arenas start at these, so that small plans never grow them */
+    SIGNALS_MIN = 1024,
+    SUMS_BYTES = 64 << 10, /* a REDUCE with an epilogue sums blocks of this size */
+};
+
+static size_t align_up(size_t bytes, size_t unit)
+{
+    return (bytes + unit - 1) / unit * unit;
+}
+
+static int64_t longest(int64_t extent, bool parted, int world)
+{
+    return parted ? (extent + world - 1) / world : extent;
+}
+
+/* Rows of scratch that are whole pages apart would fall into the same few sets of a cache; rows that are an
+ * odd number of lines apart use all of them. Short rows stay dense. */
+static int64_t pad_row(int64_t elements, int64_t element_bytes)
+{
+    int64_t line = 64 / element_bytes, lines = (elements + line - 1) / line;
+
+    return lines < 16 ? elements : (lines | 1) * line;
+}
+
+/* Shapes of one operand's memory, equal on all ranks. */
+static void lay_operand(const weft_plan *plan, const weft_operand *operand, weft_program_operand *lain)
+{
+    int64_t rows = longest(operand->rows, operand->rows_parted, plan->part.world);
+    int64_t cols = longest(operand->cols, operand->cols_parted, plan->part.world);
+    int64_t batch = operand->batch > 0 ? operand->batch : 1;
+
+    lain->element_bytes = (int64_t)weft_dtype_size(operand->dtype);
+    if (operand->packed) {
+        lain->ld = cols;
+        lain->stride_bytes = (int64_t)align_up(weft_packed_bytes(plan->bind, rows, cols), WEFT_RUN_ALIGNMENT);
+    } else {
+        lain->ld = operand->transposed ? rows : cols;
+        if (operand->place != WEFT_PLACE_USER)
+            lain->ld = pad_row(lain->ld, lain->element_bytes);
+        lain->stride_bytes = (operand->transposed ? cols : rows) * lain->ld * lain->element_bytes;
+    }
+    lain->bytes = align_up((size_t)(lain->stride_bytes * batch), WEFT_RUN_ALIGNMENT);
+}
+
+/* Where scratch operands and bounce memory lie: alike on all ranks, once they have compared what is touched.
+ * A collective may also have to move its SEND out of the way of its RECV. */
+static void lay_out(weft_plan *plan)
+{
+    size_t scratch = 0, private_bytes = 0;
+
+    if (plan->part.world > 1)
+        plan->bounced = plan->touched;
+    if (plan->bounced && plan->operand_of_role[WEFT_ROLE_SEND] >= 0)
+        plan->bounced |= 1u << WEFT_ROLE_SEND;
+
+    for (uint32_t i = 0; i < plan->part.operand_count; i++) {
+        weft_program_operand *lain = &plan->operands[i];
+
+        if (plan->part.operands[i].place == WEFT_PLACE_STAGING) {
+            lain->offset = scratch;
+            scratch += lain->bytes;
+        } else if (plan->part.operands[i].place == WEFT_PLACE_PRIVATE) {
+            lain->offset = private_bytes;
+            private_bytes += lain->bytes;
+        }
+    }
+    for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++) {
+        if (plan->bounced & 1u << role) {
+            weft_program_operand *lain = &plan->operands[plan->operand_of_role[role]];
+
+            lain->bounce_offset = scratch;
+            scratch += lain->bytes;
+        }
+    }
+    plan->scratch_bytes = scratch;
+    plan->workspace_offset = private_bytes;
+    plan->private_bytes = private_bytes + plan->workspace_bytes * (size_t)plan->workers;
+}
+
+static void note_touched(weft_plan *plan)
+{
+    const weft_plan_part *part = &plan->part;
+
+    for (uint32_t i = 0; i < part->region_count; i++) {
+        const weft_operand *operand = &part->operands[part->regions[i].operand];
+
+        if (operand->place != WEFT_PLACE_USER)
+            continue;
+        if (part->regions[i].rank == part->rank)
+            plan->used |= 1u << operand->role;
+        else
+            plan->touched |= 1u << operand->role;
+    }
+}
+
+/* One worker's memory: a block of accumulators (or a whole tile of them, when sums travel in another type
+ * than they are kept in), then what the engine wants. */
+static void size_workspace(weft_plan *plan)
+{
+    const weft_plan_part *part = &plan->part;
+    int64_t m = 0, n = 0, k = 0;
+    bool packed = true;
+
+    for (uint32_t i = 0; i < part->task_count; i++)
+        if (part->tasks[i].region_count > plan->regions_max)
+            plan->regions_max = part->tasks[i].region_count;
+    plan->lists_bytes =
+        align_up(plan->regions_max * (2 * sizeof(weft_view) + sizeof(weft_region)), WEFT_RUN_ALIGNMENT);
+    plan->workspace_bytes = align_up(plan->lists_bytes, 4096);
+    if (!plan->bind)
+        return;
+    plan->sums_bytes = SUMS_BYTES;
+    for (uint32_t i = 0; i < part->task_count; i++) {
+        const weft_task *task = &part->tasks[i];
+        const weft_region *regions = &part->regions[task->region0];
+        const weft_region *a = &regions[task->destinations];
+        size_t tile;
+
+        if (task->kind != WEFT_TASK_GEMM)
+            continue;
+        m = regions->rows > m ? regions->rows : m;
+        n = regions->cols > n ? regions->cols : n;
+        k = a->cols > k ? a->cols : k;
+        packed = packed && part->operands[a[1].operand].packed;
+        tile = (size_t)(regions->rows * regions->cols) * 4;
+        if (part->problem.wire_dtype != weft_dtype_accumulator(part->problem.dtype) &&
+            tile > plan->sums_bytes)
+            plan->sums_bytes = tile;
+    }
+    plan->sums_bytes = align_up(plan->sums_bytes, WEFT_RUN_ALIGNMENT);
+    plan->edge_bytes = align_up((size_t)m * (size_t)plan->bind->kernel->nr * 4, WEFT_RUN_ALIGNMENT);
+    plan->workspace_bytes =
+        align_up(plan->lists_bytes + plan->sums_bytes + plan->edge_bytes +
+                     weft_gemm_workspace_bytes(plan->bind, m, n + plan->bind->kernel->nr, k, packed),
+                 4096);
+}
+
+/* What needs no peer: the part and its layout. */
+static weft_status prepare(weft_plan *plan, const weft_problem *resolved)
+{
+    weft_executor *x = plan->executor;
+    weft_error_text *error = &x->group->error;
+    const weft_core *core;
+    weft_status status;
+
+    if (resolved->op < WEFT_OP_ALL_REDUCE) {
+        status = weft_core_current(&core, error);
+        if (status != WEFT_OK)
+            return status;
+        plan->bind = weft_core_binding(core, resolved->dtype, false);
+        /* The longest part of k decides, so that all ranks agree. */
+        plan->order = weft_gemm_order(plan->bind, resolved->m, weft_part(resolved->k, x->world, 0).count,
+                                      resolved->op == WEFT_OP_GEMM_AR);
+    }
+    status = weft_plan_make(resolved, x->world, x->rank, &plan->part, error);
+    if (status != WEFT_OK)
+        return status;
+    plan->operands = calloc(plan->part.operand_count + 1, sizeof(*plan->operands));
+    if (!plan->operands)
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u operands",
+                              plan->part.operand_count);
+    for (int role = 0; role < WEFT_ROLE_COUNT; role++)
+        plan->operand_of_role[role] = -1;
+    for (uint32_t i = 0; i < plan->part.operand_count; i++) {
+        lay_operand(plan, &plan->part.operands[i], &plan->operands[i]);
+        if (plan->part.operands[i].place == WEFT_PLACE_USER)
+            plan->operand_of_role[plan->part.operands[i].role] = (int)i;
+    }
+    plan->workers = resolved->workers > 0 ? resolved->workers : 1;
+    note_touched(plan);
+    size_workspace(plan);
+    return WEFT_OK;
+}
+
+static weft_status make_room(weft_plan *plan)
+{
+    weft_executor *x = plan->executor;
+    size_t scratch = plan->scratch_bytes > SCRATCH_MIN ? plan->scratch_bytes : SCRATCH_MIN;
+    uint32_t signals = plan->part.signal_count > SIGNALS_MIN ? plan->part.signal_count : SIGNALS_MIN;
+    weft_status status = weft_executor_grow(x, scratch, signals, plan->private_bytes, plan->part.lane_count,
+                                            (size_t)plan->part.operand_count * (size_t)x->world);
+
+    if (status == WEFT_OK && plan->workers > weft_team_size(x->team)) {
+        weft_team_destroy(x->team);
+        x->team = NULL;
+        status = weft_team_create(plan->workers, &x->team, &x->group->error);
+        if (status != WEFT_OK)
+            return weft_group_poison(x->group, status, "rank %d could not start %d workers", x->rank,
+                                     plan->workers);
+    }
+    return status;
+}
+
+/* What a rank tells the others about its part. */
+typedef struct outcome {
+    int32_t status;
+    uint32_t touched;
+    char kernel[40]; /* whose order it would leave sums in; "" when in rows */
+    char text[256];
+} outcome;
+
+/* Every rank learns whether all parts were made, what is touched anywhere, and whether sums may be handed on
+ * in the order of a kernel: only where all ranks have the same. */
+static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
+{
+    weft_group *group = plan->group;
+    outcome out = {.status = (int32_t)mine, .touched = plan->touched};
+    weft_status status;
+
+    if (mine != WEFT_OK)
+        memcpy(out.text, group->error.text, sizeof(out.text) - 1);
+    if (plan->order)
+        snprintf(out.kernel, sizeof(out.kernel), "%s", plan->bind->kernel->name);
+    status = weft_group_exchange(group, WEFT_CALL_AGREE, &out, sizeof(out));
+    for (int rank = 0; status == WEFT_OK && rank < group->size; rank++) {
+        const outcome *theirs = weft_group_board(group, rank);
+
+        plan->touched |= theirs->touched;
+        if (strcmp(theirs->kernel, out.kernel) != 0)
+            plan->order = 0;
+        if (theirs->status != WEFT_OK)
+            status = weft_error_set(&group->error, (weft_status)theirs->status, "%.255s", theirs->text);
+    }
+    return status;
+}
+
+/* Rank 0 decides what the problem left open, for all. */
+static weft_status resolve(weft_executor *x, const weft_problem *problem, weft_problem *resolved)
+{
+    struct {
+        weft_problem problem;
+        int32_t status;
+        char text[256];
+    } decision;
+    weft_status status;
+
+    memset(&decision, 0, sizeof(decision));
+    if (x->rank == 0) {
+        decision.status =
+            (int32_t)weft_run_choose(x->group, problem, x->world, &decision.problem, &x->group->error);
+        if (decision.status != WEFT_OK)
+            memcpy(decision.text, x->group->error.text, sizeof(decision.text) - 1);
+    }
+    status = weft_group_broadcast(x->group, 0, &decision, sizeof(decision));
+    if (status != WEFT_OK)
+        return status;
+    if (decision.status != WEFT_OK)
+        return weft_error_set(&x->group->error, (weft_status)decision.status, "%s", decision.text);
+    *resolved = decision.problem;
+    return WEFT_OK;
+}
+
+weft_status weft_program_create(weft_executor *x, const weft_problem *problem, weft_plan **out)
+{
+    weft_problem resolved;
+    weft_plan *plan;
+    weft_status status;
+
+    weft_executor_begin(x, WEFT_CALLED_CREATE, weft_problem_hash(problem, x->world), problem);
+    weft_executor_publish(x);
+    status = weft_executor_meet(x);
+    if (status != WEFT_OK)
+        return atomic_load(&x->fault) ? weft_executor_resync(x, false) : status;
+    if (x->group->gpu)
+        return x->group->gpu->calls->plan_create(x, problem, out);
+    status = resolve(x, problem, &resolved);
+    if (status != WEFT_OK)
+        return status;
+    plan = calloc(1, sizeof(*plan));
+    if (!plan)
+        return weft_group_poison(x->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", x->rank);
+    plan->group = x->group;
+    plan->executor = x;
+    plan->asked = *problem;
+    status = compare_outcomes(plan, prepare(plan, &resolved));
+    if (status == WEFT_OK) {
+        lay_out(plan);
+        status = make_room(plan);
+    }
+    if (status != WEFT_OK) {
+        weft_program_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return WEFT_OK;
+}
+
+void weft_program_destroy(weft_plan *plan)
+{
+    if (!plan)
+        return;
+    if (plan->gpu)
+        plan->group->gpu->calls->plan_destroy(plan);
+    weft_plan_part_free(&plan->part);
+    free(plan->operands);
+    free(plan);
+}
+
+weft_status weft_program_cached(weft_executor *x, const weft_problem *problem, weft_plan **plan)
+{
+    weft_status status;
+    int count = 0;
+
+    for (weft_plan **at = &x->cached; *at; at = &(*at)->next, count++) {
+        weft_plan *found = *at;
+
+        if (weft_problem_same(&found->asked, problem)) {
+            *at = found->next;
+            found->next = x->cached;
+            x->cached = found;
+            *plan = found;
+            return WEFT_OK;
+        }
+        /* Ranks make the same calls in the same order, so all drop the same plan here. */
+        if (count == CACHE_PLANS - 1) {
+            *at = NULL;
+            weft_program_destroy(found);
+            break;
+        }
+    }
+    status = weft_program_create(x, problem, plan);
+    if (status == WEFT_OK) {
+        (*plan)->next = x->cached;
+        x->cached = *plan;
+    }
+    return status;
+}
+
+void weft_program_drop_cached(weft_executor *x)
+{
+    while (x->cached) {
+        weft_plan *plan = x->cached;
+
+        x->cached = plan->next;
+        weft_program_destroy(plan);
+    }
+}

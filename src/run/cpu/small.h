@@ -1,0 +1,15 @@
+/*
+ * Small collectives without a plan: every rank shows its payload once, everyone reads what it needs. One hop.
+ */
+#ifndef WEFT_RUN_CPU_SMALL_H
+#define WEFT_RUN_CPU_SMALL_H
+
+#include "run/cpu/executor.h"
+
+/* Whether weft_small_run takes this collective. The same on every rank. */
+bool weft_small_fits(const weft_executor *executor, const weft_problem *problem);
+
+weft_status weft_small_run(weft_executor *executor, const weft_problem *problem, const void *send,
+                           void *recv);
+
+#endif

@@ -1,0 +1,439 @@
+#include "run/cpu/task.h"
+
+#include "core/dtype.h"
+#include "run/cpu/reduce.h"
+
+#include <string.h>
+
+void weft_task_bind(weft_executor *x, int rank)
+{
+    const weft_record *record = weft_executor_record(x, rank);
+    const weft_plan *plan = x->plan;
+    uint32_t free_lock = 0;
+
+    /* Partner: the release at the end of this function, in another worker. */
+    if (atomic_load_explicit(&x->bound[rank], memory_order_acquire) == x->sequence)
+        return;
+    while (!atomic_compare_exchange_weak_explicit(&x->binding[rank], &free_lock, 1, memory_order_acquire,
+                                                  memory_order_relaxed)) {
+        free_lock = 0;
+        weft_pause();
+    }
+    if (atomic_load_explicit(&x->bound[rank], memory_order_relaxed) != x->sequence) {
+        /* Partner: weft_executor_publish there. Whoever comes here knows that the record is out. */
+        (void)weft_signal_load(&record->sequence);
+        for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++) {
+            int operand = plan->operand_of_role[role];
+            weft_place *place;
+
+            if (operand < 0)
+                continue;
+            place = &x->places[(size_t)operand * (size_t)x->world + (size_t)rank];
+            place->base = (char *)x->control + x->delta[rank] +
+                          record->offset[weft_record_slot((weft_operand_role)role)];
+            place->ld = role <= WEFT_ROLE_D ? record->ld[role] : plan->operands[operand].ld;
+            place->stride_bytes =
+                role <= WEFT_ROLE_D ? record->stride[role] : plan->operands[operand].stride_bytes;
+        }
+        atomic_store_explicit(&x->bound[rank], x->sequence, memory_order_release);
+    }
+    atomic_store_explicit(&x->binding[rank], 0, memory_order_release);
+}
+
+/* A worker's memory, cut up. */
+typedef struct space {
+    weft_view *views, *more_views; /* each has room for every region of a task */
+    weft_region *regions;          /* likewise */
+    char *sums, *edge, *engine;
+} space;
+
+static space cut(const weft_plan *plan, char *workspace)
+{
+    weft_view *views = (weft_view *)workspace;
+    char *sums = workspace + plan->lists_bytes;
+
+    return (space){.views = views,
+                   .more_views = views + plan->regions_max,
+                   .regions = (weft_region *)(views + 2 * plan->regions_max),
+                   .sums = sums,
+                   .edge = sums + plan->sums_bytes,
+                   .engine = sums + plan->sums_bytes + plan->edge_bytes};
+}
+
+/* Where a region lies. Strides are in elements; `packed` regions have only their batch's start. */
+typedef struct located {
+    char *data;
+    int64_t row_stride, col_stride;
+    const weft_operand *operand;
+} located;
+
+/* Whether the engine decides how this operand's tiles lie. */
+static bool in_order(const weft_executor *x, const weft_operand *operand)
+{
+    return operand->handed_on && x->plan->order;
+}
+
+static located locate(weft_executor *x, const weft_region *region)
+{
+    const weft_operand *operand = &x->plan->part.operands[region->operand];
+    const weft_place *place = &x->places[(size_t)region->operand * (size_t)x->world + (size_t)region->rank];
+    located at = {.operand = operand};
+    int64_t element_bytes = x->plan->operands[region->operand].element_bytes;
+
+    if (region->rank != x->rank && operand->place == WEFT_PLACE_USER)
+        weft_task_bind(x, region->rank);
+    at.row_stride = operand->transposed ? 1 : place->ld;
+    at.col_stride = operand->transposed ? place->ld : 1;
+    at.data = place->base + region->batch * place->stride_bytes;
+    if (in_order(x, operand)) /* a band of tiles is one tile after another */
+        at.data += (region->row0 * place->ld + region->col0 * region->rows) * element_bytes;
+    else if (!operand->packed)
+        at.data += (region->row0 * at.row_stride + region->col0 * at.col_stride) * element_bytes;
+    return at;
+}
+
+/* As kernels that know only rows see it: a transposed operand is a plain one with rows and columns swapped.
+ */
+static weft_view view_of(const located *at)
+{
+    return (weft_view){at->data, at->operand->transposed ? at->col_stride : at->row_stride};
+}
+
+static void run_copy(weft_executor *x, const weft_region *to, const weft_region *from)
+{
+    located destination = locate(x, to), source = locate(x, from);
+    size_t element_bytes = weft_dtype_size(source.operand->dtype);
+    weft_view into = view_of(&destination), out_of = view_of(&source);
+
+    if (destination.operand->packed) {
+        /* The engine counts from element (0, 0) of all of B, as the packed operand numbers it. */
+        const char *origin = source.data - (to->row0 * source.row_stride + to->col0 * source.col_stride) *
+                                               (int64_t)element_bytes;
+
+        weft_packed_fill(x->plan->bind, (weft_packed *)destination.data, origin, source.operand->dtype,
+                         source.row_stride, source.col_stride, to->row0, to->rows, to->col0, to->cols);
+    } else if (destination.operand->dtype != source.operand->dtype) {
+        bool swap = source.operand->transposed;
+
+        weft_reduce(source.operand->dtype, WEFT_SUM, swap ? to->cols : to->rows, swap ? to->rows : to->cols,
+                    &out_of, 1, destination.operand->dtype, &into, 1);
+    } else if (destination.operand->transposed != source.operand->transposed) {
+        bool swap = destination.operand->transposed;
+
+        weft_copy_transposed(element_bytes, swap ? to->cols : to->rows, swap ? to->rows : to->cols, into,
+                             out_of);
+    } else {
+        bool swap = destination.operand->transposed;
+
+        weft_copy(element_bytes, swap ? to->cols : to->rows, swap ? to->rows : to->cols, into, out_of);
+    }
+}
+
+/* The part of a tile that is the same for GEMM and for the end of a REDUCE. */
+static void set_epilogue(weft_executor *x, const weft_task *task, const weft_region *extra,
+                         weft_gemm_tile *tile)
+{
+    const weft_problem *problem = &x->plan->part.problem;
+
+    tile->raw = false;
+    tile->alpha = problem->alpha;
+    tile->act = problem->act;
+    tile->beta = 0;
+    if (task->flags & WEFT_TASK_HAS_C) {
+        located c = locate(x, extra++);
+
+        tile->beta = problem->beta;
+        tile->c = c.data;
+        tile->c_ld = c.row_stride;
+    }
+    if (task->flags & WEFT_TASK_HAS_BIAS)
+        tile->bias = locate(x, extra).data;
+}
+
+/*
+ * Runs a tile into its destinations, the rank's own first, from which the engine copies what goes to further
+ * ones; those it has no room for are copied afterwards. Bare sums in a type the engine does not write go
+ * through `sums`.
+ */
+static void run_tile(weft_executor *x, weft_gemm_tile *tile, const weft_task *task,
+                     const weft_region *regions, char *sums, char *engine)
+{
+    weft_dtype sum_type = weft_dtype_accumulator(x->plan->part.problem.dtype);
+    int count = task->destinations, here = 0, next = 0;
+    located first = locate(x, regions);
+
+    while (here < count - 1 && regions[here].rank != x->rank)
+        here++;
+    tile->d_dtype = first.operand->dtype;
+    if (tile->raw && tile->d_dtype != sum_type) {
+        weft_view from = {sums, tile->n};
+
+        tile->d_dtype = sum_type;
+        tile->d_count = 1;
+        tile->d[0] = sums;
+        tile->d_ld[0] = tile->n;
+        weft_gemm_run_tile(tile, engine);
+        for (int i = 0; i < count; i++) {
+            located to = locate(x, &regions[i]);
+            weft_view into = view_of(&to);
+
+            weft_reduce(sum_type, WEFT_SUM, tile->m, tile->n, &from, 1, to.operand->dtype, &into, 1);
+        }
+        return;
+    }
+    first = locate(x, &regions[here]);
+    tile->d_count = 1;
+    tile->d[0] = first.data;
+    tile->d_ld[0] = first.row_stride;
+    tile->d_in_order = in_order(x, first.operand);
+    tile->order = tile->d_in_order ? x->plan->order : tile->order;
+    for (; next < count && tile->d_count < WEFT_GEMM_DESTINATIONS_MAX; next++) {
+        located to = locate(x, &regions[next]);
+
+        if (next == here)
+            continue;
+        tile->d[tile->d_count] = to.data;
+        tile->d_ld[tile->d_count++] = to.row_stride;
+    }
+    weft_gemm_run_tile(tile, engine);
+    for (; next < count; next++) {
+        located to = locate(x, &regions[next]);
+
+        if (next != here)
+            weft_copy(weft_dtype_size(tile->d_dtype), tile->m, tile->n, view_of(&to), view_of(&first));
+    }
+}
+
+/* The accumulators a tile starts from, as the engine wants them: `sums` holds them when they travel in
+ * another type. */
+static void set_acc(weft_executor *x, const weft_region *region, weft_gemm_tile *tile, char *sums)
+{
+    weft_dtype sum_type = weft_dtype_accumulator(x->plan->part.problem.dtype);
+    located at = locate(x, region);
+
+    tile->acc = at.data;
+    tile->acc_ld = at.row_stride;
+    tile->acc_in_order = in_order(x, at.operand);
+    tile->order = tile->acc_in_order ? x->plan->order : tile->order;
+    if (at.operand->dtype != sum_type) {
+        weft_view into = {sums, region->cols}, from = view_of(&at);
+
+        weft_reduce(at.operand->dtype, WEFT_SUM, region->rows, region->cols, &from, 1, sum_type, &into, 1);
+        tile->acc = sums;
+        tile->acc_ld = region->cols;
+    }
+}
+
+/*
+ * Columns that begin inside a panel of a packed B: the panel's `skip` columns before them are computed as
+ * well, into `edge`, and thrown away; what remains is the accumulator of a product over an empty k-range.
+ */
+static void compute_edge(weft_gemm_tile *tile, int64_t skip, char *edge, char *engine)
+{
+    weft_gemm_tile wide = *tile;
+    int64_t ld = skip + tile->n;
+
+    wide.n = ld;
+    wide.packed_n0 -= skip;
+    wide.raw = true;
+    wide.d_dtype = weft_dtype_accumulator(tile->a_dtype);
+    wide.d_count = 1;
+    wide.d[0] = edge;
+    wide.d_ld[0] = ld;
+    if (tile->acc) {
+        memset(edge, 0, (size_t)(tile->m * ld) * 4);
+        weft_copy(4, tile->m, tile->n, (weft_view){edge + skip * 4, ld},
+                  (weft_view){(char *)(uintptr_t)tile->acc, tile->acc_ld});
+        wide.acc = edge;
+        wide.acc_ld = ld;
+    }
+    weft_gemm_run_tile(&wide, engine);
+    tile->k = 0;
+    tile->acc = edge + skip * 4;
+    tile->acc_ld = ld;
+}
+
+/* `skip` is how far into a panel of a packed B the columns begin. */
+static void multiply(weft_executor *x, const weft_task *task, const weft_region *regions, int64_t skip,
+                     space room)
+{
+    const weft_region *a = &regions[task->destinations], *b = a + 1, *extra = a + 2;
+    weft_gemm_tile tile = weft_gemm_tile_init(x->plan->bind, x->plan->part.problem.dtype);
+    located at = locate(x, a);
+
+    tile.m = regions->rows;
+    tile.n = regions->cols;
+    tile.k = a->cols;
+    tile.a = at.data;
+    tile.a_rs = at.row_stride;
+    tile.a_cs = at.col_stride;
+    at = locate(x, b);
+    if (at.operand->packed) {
+        tile.packed_b = (const weft_packed *)at.data;
+        tile.packed_k0 = b->row0;
+        tile.packed_n0 = b->col0;
+    } else {
+        tile.b = at.data;
+        tile.b_rs = at.row_stride;
+        tile.b_cs = at.col_stride;
+    }
+    if (task->flags & WEFT_TASK_HAS_ACC)
+        set_acc(x, extra++, &tile, room.sums);
+    if (skip && tile.k)
+        compute_edge(&tile, skip, room.edge, room.engine);
+    tile.raw = true;
+    if (task->flags & WEFT_TASK_EPILOGUE)
+        set_epilogue(x, task, extra, &tile);
+    run_tile(x, &tile, task, regions, room.sums, room.engine);
+}
+
+/* Columns [col0, col0 + cols) of every region of a GEMM task but A. */
+static const weft_region *slice(const weft_task *task, const weft_region *regions, int64_t col0, int64_t cols,
+                                weft_region *into)
+{
+    for (int i = 0; i < task->region_count; i++) {
+        into[i] = regions[i];
+        if (i != task->destinations) {
+            into[i].col0 += col0;
+            into[i].cols = cols;
+        }
+    }
+    return into;
+}
+
+static void run_gemm(weft_executor *x, const weft_task *task, const weft_region *regions, space room)
+{
+    const weft_region *b = &regions[task->destinations + 1];
+    int64_t nr = x->plan->bind->kernel->nr, skip = 0, head;
+
+    if (x->plan->part.operands[b->operand].packed)
+        skip = b->col0 % nr;
+    if (!skip) {
+        multiply(x, task, regions, 0, room);
+        return;
+    }
+    head = nr - skip < b->cols ? nr - skip : b->cols;
+    multiply(x, task, slice(task, regions, 0, head, room.regions), skip, room);
+    if (head < b->cols)
+        multiply(x, task, slice(task, regions, head, b->cols - head, room.regions), 0, room);
+}
+
+/* Sums that need an epilogue: block by block into accumulators, which the engine then finishes as a product
+ * over an empty k-range, so that a value has the same bits whichever way it came. */
+static void reduce_with_epilogue(weft_executor *x, const weft_task *task, const weft_region *regions,
+                                 int source_count, weft_dtype dtype, space room)
+{
+    const weft_region *extra = regions + task->destinations + source_count;
+    weft_dtype sum_type = weft_dtype_accumulator(x->plan->part.problem.dtype);
+    int64_t elems = (int64_t)x->plan->sums_bytes / 4, from_bytes = (int64_t)weft_dtype_size(dtype);
+    int64_t step_cols = regions->cols < elems ? regions->cols : elems,
+            step_rows = step_cols ? elems / step_cols : 0;
+    const weft_view *sources = room.views;
+
+    for (int64_t row = 0; row < regions->rows && step_cols; row += step_rows) {
+        for (int64_t col = 0; col < regions->cols; col += step_cols) {
+            int64_t rows = regions->rows - row < step_rows ? regions->rows - row : step_rows;
+            int64_t cols = regions->cols - col < step_cols ? regions->cols - col : step_cols;
+            weft_gemm_tile tile = weft_gemm_tile_init(x->plan->bind, x->plan->part.problem.dtype);
+            weft_region to[WEFT_GEMM_DESTINATIONS_MAX];
+            weft_view *blocks = room.more_views, into = {room.sums, cols};
+            weft_region end[2];
+            int ends = !!(task->flags & WEFT_TASK_HAS_C) + !!(task->flags & WEFT_TASK_HAS_BIAS);
+
+            for (int i = 0; i < source_count; i++) {
+                blocks[i] = sources[i];
+                blocks[i].data += (row * sources[i].ld + col) * from_bytes;
+            }
+            weft_reduce(dtype, WEFT_SUM, rows, cols, blocks, source_count, sum_type, &into, 1);
+            for (int i = 0; i < ends; i++) {
+                bool is_bias = i == ends - 1 && task->flags & WEFT_TASK_HAS_BIAS;
+
+                end[i] = extra[i];
+                end[i].row0 += is_bias ? 0 : row;
+                end[i].col0 += col;
+            }
+            tile.m = rows;
+            tile.n = cols;
+            tile.acc = room.sums;
+            tile.acc_ld = cols;
+            set_epilogue(x, task, end, &tile);
+            for (int done = 0; done < task->destinations; done += tile.d_count) {
+                tile.d_count = task->destinations - done;
+                if (tile.d_count > WEFT_GEMM_DESTINATIONS_MAX)
+                    tile.d_count = WEFT_GEMM_DESTINATIONS_MAX;
+                for (int i = 0; i < tile.d_count; i++) {
+                    located at;
+
+                    to[i] = regions[done + i];
+                    to[i].row0 += row;
+                    to[i].col0 += col;
+                    at = locate(x, &to[i]);
+                    tile.d[i] = at.data;
+                    tile.d_ld[i] = at.row_stride;
+                    tile.d_dtype = at.operand->dtype;
+                }
+                weft_gemm_run_tile(&tile, room.engine);
+            }
+        }
+    }
+}
+
+/* alpha = 1 and nothing else: the sum itself, which the plain reduction writes without a detour. */
+static bool epilogue_is_plain(const weft_executor *x, const weft_task *task)
+{
+    const weft_problem *problem = &x->plan->part.problem;
+
+    return !(task->flags & (WEFT_TASK_HAS_C | WEFT_TASK_HAS_BIAS)) && problem->alpha == 1.0f &&
+           problem->act == WEFT_ACT_NONE && problem->dtype != WEFT_I8;
+}
+
+static void run_reduce(weft_executor *x, const weft_task *task, const weft_region *regions, space room)
+{
+    int extras = !!(task->flags & WEFT_TASK_HAS_C) + !!(task->flags & WEFT_TASK_HAS_BIAS);
+    int source_count = task->region_count - task->destinations - extras;
+    weft_view *sources = room.views, *destinations = room.more_views;
+    weft_dtype dtype = WEFT_F32, to = WEFT_F32;
+    bool swap = false;
+
+    for (int i = 0; i < source_count; i++) {
+        located at = locate(x, &regions[task->destinations + i]);
+
+        sources[i] = view_of(&at);
+        dtype = at.operand->dtype;
+    }
+    if (task->flags & WEFT_TASK_EPILOGUE && !epilogue_is_plain(x, task)) {
+        reduce_with_epilogue(x, task, regions, source_count, dtype, room);
+        return;
+    }
+    for (int i = 0; i < task->destinations; i++) {
+        located at = locate(x, &regions[i]);
+
+        destinations[i] = view_of(&at);
+        to = at.operand->dtype;
+        swap = at.operand->transposed;
+    }
+    weft_reduce(dtype,
+                x->plan->part.problem.op >= WEFT_OP_ALL_REDUCE ? x->plan->part.problem.reduction : WEFT_SUM,
+                swap ? regions->cols : regions->rows, swap ? regions->rows : regions->cols, sources,
+                source_count, to, destinations, task->destinations);
+}
+
+void weft_task_run(weft_executor *x, const weft_task *task, char *workspace)
+{
+    const weft_region *regions = &x->plan->part.regions[task->region0];
+
+    switch ((weft_task_kind)task->kind) {
+    case WEFT_TASK_COPY:
+        run_copy(x, &regions[0], &regions[1]);
+        break;
+    case WEFT_TASK_GEMM:
+        run_gemm(x, task, regions, cut(x->plan, workspace));
+        break;
+    case WEFT_TASK_REDUCE:
+        run_reduce(x, task, regions, cut(x->plan, workspace));
+        break;
+    case WEFT_TASK_ENTER:
+    case WEFT_TASK_EXIT:
+        break;
+    }
+}

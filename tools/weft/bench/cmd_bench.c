@@ -1,0 +1,237 @@
+/*
+ * `weft bench OP`: measures an operation beside its competitors and checks every result.
+ *
+ * The command reads the flags, so that a wrong call ends here, starts the ranks (start.c) and passes
+ * on what rank 0 prints. A rank reads the same flags again and runs the operation's function.
+ */
+#include "bench/bench.h"
+#include "bench/cuda/bench_cuda.h"
+#include "bench/start.h"
+#include "cli/commands.h"
+
+#include "core/env.h"
+#include "gemm/gemm.h"
+#include "group/segment.h"
+#include "plan/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *peer_choice = "auto";
+
+static bench_link link_choice;
+
+static bool processes;
+
+static const char *read_peer(void *target, const char *value)
+{
+    (void)target;
+    if (strcmp(value, "auto") && strcmp(value, "mpi") && strcmp(value, "none"))
+        return "auto (whatever is installed), mpi, or none";
+    peer_choice = value;
+    return NULL;
+}
+
+static const char *torch_python;
+
+const char *bench_torch_python(void)
+{
+    const char *python = torch_python ? torch_python : getenv("WEFT_TORCH_PYTHON");
+
+    return python && *python ? python : NULL;
+}
+
+static const options_flag bench_flags[] = {
+    {"--peer", "WHICH", OPTIONS_CALL, NULL, read_peer, 0, 0, NULL,
+     "competitors in the same run: auto (whatever is installed), mpi, none"},
+    {"--link", "RATE,LATENCY", OPTIONS_CALL, &link_choice, bench_read_link, 0, 0, "products",
+     "with --backend cuda: one rank in the loop, its peers behind an emulated link, such as 450GB/s,2us"},
+    {"--processes", NULL, OPTIONS_SWITCH, &processes, NULL, 0, 0, "products",
+     "with --backend cuda: a process for each rank, on this machine's GPUs in turn"},
+    {"--torch", "PYTHON", OPTIONS_TEXT, &torch_python, NULL, 0, 0, "products gemm",
+     "a Python that has PyTorch, as one more peer of the products (also WEFT_TORCH_PYTHON)"},
+    {0},
+};
+
+/* One line per operation. */
+static const bench_entry entries[] = {
+    {"ag_gemm", bench_tp, NULL, "all-gather + GEMM: A (or B) is gathered while it is multiplied", false},
+    {"gemm_rs", bench_tp, NULL, "GEMM + reduce-scatter: each rank keeps its part of the sum", false},
+    {"gemm_ar", bench_tp, NULL, "GEMM + all-reduce, Stream-K: every rank gets the sum", false},
+    {"gemm_as", bench_tp, NULL, "GEMM + all-scatter, Stream-K: every rank gets every rank's columns", false},
+    {"gemm", bench_gemm, NULL, "the product on one rank, beside the core's ceiling and BLAS", true},
+    {"all_reduce", bench_collective, NULL, "the sum of the ranks' buffers, 64 B to 16 MiB", false},
+    {"all_gather", bench_collective, NULL, "every rank gets every rank's buffer", false},
+    {"reduce_scatter", bench_collective, NULL, "each rank gets its part of the sum", false},
+    {"all_to_all", bench_collective, NULL, "each rank sends a part to every other", false},
+    {"broadcast", bench_collective, NULL, "every rank gets the root's buffer", false},
+    {"moe", bench_moe, bench_moe_flags, "mixture of experts: dispatch, experts, combine, beside sort + MPI",
+     false},
+    {"barrier", bench_barrier, NULL, "a barrier, beside MPI_Barrier", false},
+    {0},
+};
+
+enum { ENTRIES = sizeof entries / sizeof entries[0] - 1, MOST_BENCH_FLAGS = 48 };
+
+static const bench_entry *find_entry(const char *op)
+{
+    for (int i = 0; i < ENTRIES; i++) {
+        if (strcmp(entries[i].op, op) == 0)
+            return &entries[i];
+    }
+    return NULL;
+}
+
+/* The flags of the command and of all operations, and the operations that are not plans. */
+static void gather_tables(options_flag flags[MOST_BENCH_FLAGS], const char *ops[ENTRIES + 1])
+{
+    int flag_count = 0, op_count = 0;
+    weft_op op;
+
+    for (const options_flag *flag = bench_flags; flag->names; flag++)
+        flags[flag_count++] = *flag;
+    for (int i = 0; i < ENTRIES; i++) {
+        for (const options_flag *flag = entries[i].flags;
+             flag && flag->names && flag_count + 1 < MOST_BENCH_FLAGS; flag++)
+            flags[flag_count++] = *flag;
+        if (weft_op_parse(entries[i].op, &op) != 0)
+            ops[op_count++] = entries[i].op;
+    }
+    flags[flag_count] = (options_flag){0};
+    ops[op_count] = NULL;
+}
+
+static int help(const options_flag *flags)
+{
+    puts("usage: weft bench OP [flags]\n\n"
+         "Measures an operation over several ranks, which it starts itself, beside its parts and its "
+         "competitors in\n"
+         "the same run, and checks every result. Prints medians with their spread.\n\noperations");
+    for (int i = 0; i < ENTRIES; i++)
+        printf("  %-16s  %s\n", entries[i].op, entries[i].help);
+    puts("\nflags");
+    options_print_help(stdout, "bench", flags);
+    puts("\ncolumns of the four products\n"
+         "  GEMM only   the local product alone, operands resident, while all ranks run theirs\n"
+         "  comm only   the collective alone\n"
+         "  unfused     one after the other\n"
+         "  fused       the schedule asked for; speedup = unfused / fused\n"
+         "  hidden      the share of the communication that costs no time: (unfused - fused) / (unfused - "
+         "GEMM only)\n"
+         "  error       largest difference from the reference, within a bound derived from K, ranks and "
+         "type\n\n"
+         "examples\n"
+         "  weft bench ag_gemm 1024 12288 4096 --dtype bf16        one shape on two ranks\n"
+         "  weft bench gemm_rs --schedule all --set llama3          every schedule on Llama 3 shapes / 8\n"
+         "  weft bench all_reduce -n 4 --bytes 4K:1M --json         for a program\n"
+         "  weft bench moe --set contest --impl all                 the ladder on the contest's shapes\n"
+         "  weft bench -n 4 -c all_reduce                           GEMM + all-reduce on four ranks\n"
+         "  weft run -n 2 -- weft bench ag_gemm                     on ranks that are there already");
+    return 0;
+}
+
+static int read_options(weft_options *options, int argc, char **argv)
+{
+    options_flag flags[MOST_BENCH_FLAGS];
+    const char *ops[ENTRIES + 1];
+
+    gather_tables(flags, ops);
+    int status = options_parse(options, "bench", ops, flags, argc, argv);
+    if (status == 0 && options->help)
+        help(flags);
+    else if (status == 0 && !find_entry(options->op_name))
+        status = options_error("bench", "%s cannot be measured (weft bench --help lists what can)",
+                               options->op_name);
+    return status;
+}
+
+/* ---- one rank ------------------------------------------------------------------------------------- */
+
+static int run_in_group(bench_context *context, FILE *out)
+{
+    double seed = (double)(context->options->seed >> 12), seeds[weft_size(context->group)];
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+    context->rank = weft_rank(context->group);
+    context->size = weft_size(context->group);
+    context->threads = options_threads(context->options);
+    context->oversubscribed = (long)context->size * context->threads > cores;
+    report_open(&context->report, context->rank == 0 ? out : NULL, context->options->json, NULL);
+    /* The clock gave each rank its own seed: rank 0's counts. */
+    if (bench_share(context, &seed, 1, seeds) != 0)
+        return 1;
+    context->random = (uint64_t)seeds[0];
+    int status = find_entry(context->options->op_name)->run(context);
+    int closed = report_close(&context->report);
+    return status ? status : closed;
+}
+
+int bench_run_rank(int argc, char **argv, const bench_mpi *mpi)
+{
+    weft_options options;
+    bench_context context = {.options = &options};
+    int status = read_options(&options, argc, argv);
+
+    if (status || options.help)
+        return status;
+    if (weft_init(&context.group) != WEFT_OK) {
+        bench_output_say(weft_error(NULL));
+        if (mpi)
+            _exit(1); /* peers may wait for this rank in weft_init, and MPI_Finalize would wait for them */
+        return 1;
+    }
+    options.ranks = weft_size(context.group);
+    if (strcmp(peer_choice, "none")) {
+        context.mpi = mpi;
+        context.blas = blas_openblas();
+    }
+    FILE *out = bench_output_open(weft_rank(context.group));
+    status = run_in_group(&context, out);
+    bench_output_close(out, status);
+    weft_finalize(context.group);
+    return status;
+}
+
+int cmd_bench(int argc, char **argv)
+{
+    weft_options options;
+    weft_error_text error;
+    const weft_core *core;
+
+    if (bench_is_rank()) {
+        int result = bench_run_rank(argc, argv, NULL);
+
+        return bench_has_output() ? 0
+                                  : result; /* the command got it from rank 0, and has said what it means */
+    }
+    int status = read_options(&options, argc, argv);
+    if (status || options.help)
+        return status;
+    if (link_choice.bytes_per_ns > 0 && !options.cuda)
+        return options_error("bench", "--link emulates a link for --backend cuda only");
+    if (processes && (!options.cuda || link_choice.bytes_per_ns > 0))
+        return options_error("bench", "--processes is for --backend cuda without --link");
+    if (processes && (options.svg || options.trace))
+        return options_error("bench",
+                             "--svg and --trace draw the ranks of one process: leave --processes out");
+    /* Said here once, not by every rank. */
+    if (weft_env_check(&error) != WEFT_OK || weft_core_current(&core, &error) != WEFT_OK)
+        return options_error("bench", "%s", error.text);
+    if (options.ranks > WEFT_RANKS_MAX)
+        return options_error("bench", "-n %lld: a group has at most %d ranks", (long long)options.ranks,
+                             WEFT_RANKS_MAX);
+    if (options.cuda && !processes)
+        return bench_cuda(&options, &link_choice);
+    if (options.cuda)
+        return bench_cuda_refuses(&options, NULL, true) || bench_cuda_ready() ||
+                       bench_cuda_refuses_dtype(&options)
+                   ? 2
+                   : bench_launch(&options, argc, argv, false);
+    if (find_entry(options.op_name)->alone)
+        return bench_run_rank(argc, argv, NULL);
+    if (strcmp(peer_choice, "mpi") == 0 && !bench_has_mpi())
+        return options_error("bench",
+                             "--peer mpi: this build has no MPI helper, or mpirun is not in the path");
+    return bench_launch(&options, argc, argv, strcmp(peer_choice, "none") != 0);
+}

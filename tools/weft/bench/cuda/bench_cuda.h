@@ -1,0 +1,36 @@
+/* `weft bench … --backend cuda`: ranks on the GPU of this machine, beside cuBLAS. */
+#ifndef WEFT_TOOLS_BENCH_CUDA_BENCH_CUDA_H
+#define WEFT_TOOLS_BENCH_CUDA_BENCH_CUDA_H
+
+#include "bench/bench.h"
+
+/* A link that is emulated: copies from peers arrive at this rate and this much later. Rate 0: none. */
+typedef struct bench_link {
+    double bytes_per_ns, latency_ns;
+} bench_link;
+
+/* Reads "450GB/s,2us" into a bench_link. An options_reader. */
+const char *bench_read_link(void *target, const char *value);
+
+/* All ranks in this process, on its first GPU. Returns the exit status; 2 where this build or machine has no
+ * GPU to run on. */
+int bench_cuda(const weft_options *options, const bench_link *link);
+
+/* In a process of its own for each rank, on the machine's GPUs in turn. */
+bench_operation bench_cuda_ranks;
+
+/* The table of both, and what their rows say first: the problem, its schedule, how its ranks run. */
+extern const report_column bench_cuda_columns[];
+void bench_cuda_describe(report *r, const weft_problem *problem, int world, const char *how);
+
+/* Whether a call asks for something that is not measured on GPUs; says so when `tells`. `link`: NULL = none.
+ */
+bool bench_cuda_refuses(const weft_options *options, const bench_link *link, bool tells);
+
+/* The same for what GPUs do not multiply; asked once there is one, because its absence says more. */
+bool bench_cuda_refuses_dtype(const weft_options *options);
+
+/* 0, or 2 after a line on standard error where there is no GPU. */
+int bench_cuda_ready(void);
+
+#endif

@@ -1,0 +1,32 @@
+/*
+ * What `weft calibrate` measures, apart from how it prints it. All measurements run on one thread per core,
+ * pinned, each the owner of a rank's buffers, as ranks of a run would be.
+ */
+#ifndef WEFT_TOOLS_CALIBRATE_CALIBRATE_H
+#define WEFT_TOOLS_CALIBRATE_CALIBRATE_H
+
+#include "sim/machine.h"
+
+enum { CALIBRATE_MOST_CORES = 256 };
+
+/* One thread's piece of a measurement. */
+typedef struct calibrate_job {
+    void *arg;
+    /* Fresh data, not timed; then, from a common start on, the work. `rank` owns what it prepares. */
+    void (*prepare)(void *arg, int rank, int iteration);
+    void (*work)(void *arg, int rank);
+    int workers;     /* ranks 0 .. workers-1 do the work; all prepare */
+    double seconds;  /* about how long to repeat it */
+    double quantile; /* of the times that is the answer; 0 = the lower quartile */
+} calibrate_job;
+
+/* The longest time a rank took, in nanoseconds: the lower quartile over repetitions, as other processes of
+ * the machine can only add to it. */
+double calibrate_time(int cores, const calibrate_job *job);
+
+/* Each fills its part of the description; 0, or 1 after a line on standard error. */
+int calibrate_memory(int cores, weft_machine *machine);
+int calibrate_products(int cores, weft_machine *machine);
+int calibrate_runs(int cores, weft_machine *machine);
+
+#endif

@@ -1,0 +1,178 @@
+/* `weft calibrate`: measures this machine and writes its description, which `auto` and `weft sim` then use.
+ */
+#include "calibrate/calibrate.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+
+#include "core/cpu.h"
+#include "core/dtype.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static void put_curve(FILE *file, const char *key, const char *type, const weft_curve *curve)
+{
+    for (int i = 0; i < curve->count; i++)
+        fprintf(file, "%s%s%s %.0f %.3g %.3g # measured\n", key, *type ? " " : "", type, curve->bytes[i],
+                curve->alone[i], curve->all[i]);
+}
+
+static void put_type(FILE *file, const char *key, const double *values)
+{
+    for (int type = 0; type < WEFT_MACHINE_DTYPES; type++)
+        if (values[type] > 0)
+            fprintf(file, "%s %s %.4g # measured, each of all cores\n", key,
+                    weft_dtype_name((weft_dtype)type), values[type]);
+}
+
+static void put_machine(FILE *file, const weft_machine *m)
+{
+    char date[32];
+    time_t now = time(NULL);
+    struct tm local;
+
+    strftime(date, sizeof(date), "%Y-%m-%d", localtime_r(&now, &local));
+    fprintf(file, "# Measured by weft calibrate (weft %s) on %s.\n", weft_version(), date);
+    fprintf(file, "# Curves: bytes handled, GB/s of one core alone, GB/s of each when all work.\n");
+    fprintf(file, "about %s, %d cores, calibrated %s\nname this\nkind cpu\n", weft_cpu_name(), m->units,
+            date);
+    fprintf(file, "units %d # CPUs the process may use\n", m->units);
+    put_type(file, "gflops", m->gflops);
+    put_type(file, "pack_a_gbs", m->pack_a_gbs);
+    put_type(file, "pack_b_gbs", m->pack_b_gbs);
+    put_type(file, "acc_gbs", m->acc_gbs);
+    put_type(file, "twice_gbs", m->twice_gbs);
+    put_type(file, "stream_gbs", m->stream_gbs);
+    put_type(file, "finish_ns", m->finish_ns);
+    fprintf(file, "step_m %lld # of the kernels of this build\nstep_n %lld # of the kernels of this build\n",
+            (long long)m->step_m, (long long)m->step_n);
+    fprintf(file, "memory_gbs %.4g # measured: all cores copy, read and written\n", m->memory_gbs);
+    fprintf(file, "flag_us %.4g # measured: half of a round trip between two cores\n", m->flag_us);
+    fprintf(file, "copy_us %.4g # measured: many small tasks against few\n", m->copy_us);
+    fprintf(file, "reduce_us %.4g # measured: many small tasks against few\n", m->reduce_us);
+    fprintf(file, "gemm_us %.4g # measured: the smallest product, with the cost of a task\n", m->gemm_us);
+    fprintf(file, "launch_unfused_us %.4g # measured: what a small run takes beyond its tasks and flags\n",
+            m->launch_unfused_us);
+    fprintf(file, "launch_fused_us %.4g # as launch_unfused_us: a run is a run on a CPU\n",
+            m->launch_fused_us);
+    fprintf(file, "switch_us %.4g # measured: a small run with twice as many ranks as cores\n", m->switch_us);
+    put_curve(file, "copy_own", "", &m->copy_own);
+    put_curve(file, "copy_pull", "", &m->copy_pull);
+    put_curve(file, "copy_push", "", &m->copy_push);
+    put_curve(file, "reduce_shared", "", &m->reduce_shared);
+    for (int type = 0; type < WEFT_MACHINE_DTYPES; type++)
+        put_curve(file, "reduce", weft_dtype_name((weft_dtype)type), &m->reduce[type]);
+}
+
+/* The folders above the file. */
+static void make_folders(const char *path)
+{
+    char folder[1024];
+
+    snprintf(folder, sizeof(folder), "%s", path);
+    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(folder, 0777);
+        *slash = '/';
+    }
+}
+
+/* Asked before half a minute is spent on measuring. */
+static bool can_write(const char *path)
+{
+    bool there;
+    FILE *file;
+
+    make_folders(path);
+    there = access(path, F_OK) == 0;
+    file = fopen(path, "a");
+    if (!file) {
+        fprintf(stderr, "weft calibrate: cannot write %s: %s\n", path, strerror(errno));
+        return false;
+    }
+    fclose(file);
+    if (!there)
+        unlink(path);
+    return true;
+}
+
+static int write_machine(const char *path, const weft_machine *machine)
+{
+    bool failed = false;
+    FILE *file;
+
+    if (strcmp(path, "-") == 0) {
+        put_machine(stdout, machine);
+        return 0;
+    }
+    file = fopen(path, "w");
+    if (file) {
+        put_machine(file, machine);
+        failed = fflush(file) != 0 || ferror(file);
+    }
+    if (!file || fclose(file) != 0 || failed) {
+        fprintf(stderr, "weft calibrate: cannot write %s: %s\n", path, strerror(errno));
+        if (file)
+            unlink(path); /* half a description would stop every later `auto` */
+        return 1;
+    }
+    printf("wrote %s\n", path);
+    return 0;
+}
+
+static void say(const char *what)
+{
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "%s...\n", what);
+}
+
+static int help(void)
+{
+    puts("usage: weft calibrate [--output FILE]\n\n"
+         "Measures how fast this machine copies, adds, multiplies and signals, and writes its description, "
+         "which\n"
+         "schedule auto and weft sim then use. Takes about half a minute; nothing else should run "
+         "meanwhile.\n\n"
+         "  --output FILE   where to; - is standard output. Default: $XDG_CONFIG_HOME/weft/machine, or\n"
+         "                  ~/.config/weft/machine");
+    return 0;
+}
+
+int cmd_calibrate(int argc, char **argv)
+{
+    weft_machine machine = {.kind = WEFT_MACHINE_CPU, .nodes = 1, .step_m = 1, .step_n = 1, .step_k = 1};
+    weft_error_text error = {0};
+    char path[1024] = "";
+    int cores = weft_cpu_count();
+
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return help();
+        if (strncmp(argv[i], "--output=", 9) == 0)
+            snprintf(path, sizeof(path), "%s", argv[i] + 9);
+        else if ((strcmp(argv[i], "--output") == 0 || strcmp(argv[i], "-o") == 0) && i + 1 < argc)
+            snprintf(path, sizeof(path), "%s", argv[++i]);
+        else
+            return options_error("calibrate", "%s: it takes --output FILE and nothing else", argv[i]);
+    }
+    if (!*path && weft_machine_user_path(path, sizeof(path), &error))
+        return options_error("calibrate", "%s", error.text);
+    if (strcmp(path, "-") != 0 && !can_write(path))
+        return 1;
+    machine.units = cores;
+    if (cores > CALIBRATE_MOST_CORES)
+        cores = CALIBRATE_MOST_CORES;
+    say("copying and adding");
+    if (calibrate_memory(cores, &machine))
+        return 1;
+    say("multiplying");
+    if (calibrate_products(cores, &machine))
+        return 1;
+    say("running small plans");
+    if (calibrate_runs(cores, &machine))
+        return 1;
+    return write_machine(path, &machine);
+}

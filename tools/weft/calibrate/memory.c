@@ -1,0 +1,150 @@
+/* Copying and adding, by how much data is handled: bytes that lie in this core's cache, another's, memory. */
+#include "calibrate/calibrate.h"
+
+#include "core/dtype.h"
+#include "core/part.h"
+#include "run/cpu/reduce.h"
+
+#include <string.h>
+
+static const int64_t sizes[] = {4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};
+
+enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), MOST_BATCH = 32, BATCH_BYTES = 64 << 10 };
+
+typedef enum movement { COPY_OWN, COPY_PULL, COPY_PUSH, REDUCE_SLICE, REDUCE_SHARED } movement;
+
+/* Each rank's buffers: `batch` sources and results of `bytes` bytes, so that a short copy can be timed. */
+typedef struct memory_test {
+    movement movement;
+    weft_dtype dtype;
+    int64_t bytes;
+    int batch, cores;
+    weft_group *groups[CALIBRATE_MOST_CORES];
+    void *from[CALIBRATE_MOST_CORES], *to[CALIBRATE_MOST_CORES];
+    weft_status status[CALIBRATE_MOST_CORES];
+} memory_test;
+
+static void fill(void *arg, int rank, int iteration)
+{
+    memory_test *t = arg;
+    size_t all = (size_t)t->batch * (size_t)t->bytes;
+
+    memset(t->from[rank], iteration & 1, all);
+    memset(t->to[rank], 0x55, all);
+}
+
+static weft_view view(void *base, int64_t at, int64_t elements)
+{
+    return (weft_view){(char *)base + at, elements};
+}
+
+static void move(void *arg, int rank)
+{
+    memory_test *t = arg;
+    int peer = (rank + 1) % t->cores;
+    size_t element = weft_dtype_size(t->dtype);
+    int64_t elements = t->bytes / (int64_t)element;
+
+    for (int i = 0; i < t->batch; i++) {
+        int64_t at = i * t->bytes;
+        weft_view sources[2] = {view(t->from[rank], at, elements), view(t->from[peer], at, elements)};
+        weft_view result = view(t->to[t->movement == COPY_PUSH ? peer : rank], at, elements);
+
+        if (t->movement == REDUCE_SHARED) {
+            weft_reduce(t->dtype, WEFT_SUM, 1, elements, sources, 2, t->dtype, &result, 1);
+        } else if (t->movement == REDUCE_SLICE) {
+            weft_span slice = weft_part(elements, t->cores, rank);
+
+            for (int s = 0; s < 2; s++)
+                sources[s].data += (size_t)slice.begin * element;
+            result.data += (size_t)slice.begin * element;
+            weft_reduce(t->dtype, WEFT_SUM, 1, slice.count, sources, 2, t->dtype, &result, 1);
+        } else {
+            weft_copy(element, 1, elements, result, sources[t->movement == COPY_PULL]);
+        }
+    }
+}
+
+static double rate(memory_test *t, int workers)
+{
+    calibrate_job job = {
+        .arg = t, .prepare = fill, .work = move, .workers = workers, .seconds = 0.04, .quantile = 0.5};
+    double bytes = (double)t->batch * (double)t->bytes;
+
+    if (t->movement == REDUCE_SHARED)
+        bytes *= 2;
+    if (t->movement == REDUCE_SLICE)
+        bytes *= 2.0 / t->cores;
+
+    return bytes / calibrate_time(t->cores, &job);
+}
+
+static void measure_curve(memory_test *t, weft_curve *curve)
+{
+    curve->count = 0;
+    for (int i = 0; i < SIZES; i++) {
+        t->bytes = sizes[i];
+        t->batch = sizes[i] < BATCH_BYTES ? (int)(BATCH_BYTES / sizes[i]) : 1;
+        curve->bytes[i] = (double)sizes[i];
+        curve->alone[i] = rate(t, 1);
+        curve->all[i] = t->cores > 1 ? rate(t, t->cores) : curve->alone[i];
+        curve->count++;
+    }
+}
+
+/* Symmetric memory, as runs use it; every rank's own thread asks for its part. */
+static void allocate(void *arg, int rank)
+{
+    memory_test *t = arg;
+    size_t bytes = (size_t)sizes[SIZES - 1];
+
+    if (t->from[rank])
+        return;
+    t->status[rank] = weft_alloc(t->groups[rank], bytes, 4096, &t->from[rank]);
+    if (!t->status[rank])
+        t->status[rank] = weft_alloc(t->groups[rank], bytes, 4096, &t->to[rank]);
+}
+
+/* NULL, or why there is none. */
+static const char *open_memory(memory_test *t)
+{
+    calibrate_job job = {.arg = t, .work = allocate, .workers = t->cores};
+
+    if (weft_group_threads(t->cores, t->groups) != WEFT_OK)
+        return weft_error(NULL);
+    calibrate_time(t->cores, &job);
+    for (int rank = 0; rank < t->cores; rank++)
+        if (t->status[rank])
+            return weft_error(t->groups[rank]);
+    return NULL;
+}
+
+int calibrate_memory(int cores, weft_machine *machine)
+{
+    static const weft_dtype reduced[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I32, WEFT_I64};
+    memory_test t = {.dtype = WEFT_F32, .cores = cores};
+    const char *fault = open_memory(&t);
+
+    if (fault) {
+        fprintf(stderr, "weft calibrate: no memory for the buffers of %d cores: %s\n", cores, fault);
+        return 1;
+    }
+    t.movement = COPY_OWN;
+    measure_curve(&t, &machine->copy_own);
+    t.movement = COPY_PULL;
+    measure_curve(&t, &machine->copy_pull);
+    t.movement = COPY_PUSH;
+    measure_curve(&t, &machine->copy_push);
+    t.movement = REDUCE_SHARED;
+    measure_curve(&t, &machine->reduce_shared);
+    t.movement = REDUCE_SLICE;
+    for (size_t i = 0; i < sizeof(reduced) / sizeof(reduced[0]); i++) {
+        t.dtype = reduced[i];
+        measure_curve(&t, &machine->reduce[reduced[i]]);
+    }
+    /* Read and write of a copy that no cache holds, by all cores. */
+    machine->memory_gbs = 2 * cores * machine->copy_own.all[SIZES - 1];
+    for (int rank = 0; rank < cores; rank++)
+        weft_group_free(t.groups[rank]);
+    return 0;
+}

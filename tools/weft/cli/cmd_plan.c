@@ -1,0 +1,224 @@
+/*
+ * `weft plan`: the plan of an operation as text or JSON, checked, or drawn on a simulated time axis. What the
+ * problem leaves open (tiles, workers, the schedule) is filled in for the machine, as it would be in a run.
+ */
+#include "cli/commands.h"
+#include "report/draw.h"
+#include "cli/options.h"
+
+#include "core/dtype.h"
+#include "plan/check.h"
+#include "plan/print.h"
+#include "sim/sim.h"
+
+#include <stdlib.h>
+
+static const char *machine_name;
+static int64_t rank_asked;
+static bool check_asked;
+
+static const options_flag plan_flags[] = {
+    {.names = "--check",
+     .kind = OPTIONS_SWITCH,
+     .target = &check_asked,
+     .help = "prove the plan of all ranks right, or say what is wrong with it"},
+    {.names = "--rank",
+     .value = "R",
+     .kind = OPTIONS_INT,
+     .target = &rank_asked,
+     .min = -1,
+     .max = 1e6,
+     .help = "print this rank's part only; -1, the default: all"},
+    {.names = "--machine",
+     .value = "NAME",
+     .kind = OPTIONS_TEXT,
+     .target = &machine_name,
+     .help = "whose tiles and workers to take; default: this machine, as calibrated"},
+    {0},
+};
+
+static int fail(const weft_error_text *error, weft_status status)
+{
+    fprintf(stderr, "weft plan: %s\n", error->text);
+    return status == WEFT_ERR_ARGUMENT || status == WEFT_ERR_UNSUPPORTED ? 2 : 1;
+}
+
+/* Elements of one rank's share (or of the buffer) for the first message size asked for, as bench counts them.
+ */
+static int64_t count_of(const weft_options *options)
+{
+    const weft_problem *p = &options->problem;
+    int64_t bytes = options->bytes_first ? options->bytes_first : 1 << 16;
+    bool shared =
+        p->op == WEFT_OP_ALL_GATHER || p->op == WEFT_OP_REDUCE_SCATTER || p->op == WEFT_OP_ALL_TO_ALL;
+    int64_t count = bytes / (int64_t)weft_dtype_size(p->dtype) / (shared ? options->ranks : 1);
+
+    return count > 0 ? count : 1;
+}
+
+static weft_status complete(const weft_machine *machine, const weft_options *options, weft_problem *problem,
+                            weft_error_text *error)
+{
+    int world = (int)options->ranks;
+    weft_status status;
+
+    *problem = options->problem;
+    if (problem->op >= WEFT_OP_ALL_REDUCE)
+        problem->count = count_of(options);
+    if (options->threads)
+        problem->workers = (int)options->threads;
+    status = weft_problem_resolve(problem, world, problem, error);
+    if (!status && problem->schedule == WEFT_SCHEDULE_AUTO)
+        status = weft_sim_pick(machine, problem, world, &problem->schedule, error);
+    if (status)
+        return status;
+    weft_sim_tune(machine, world, problem);
+    return weft_problem_resolve(problem, world, problem, error);
+}
+
+static void report_check(const weft_problem *problem, int world, const weft_check_report *report, bool json)
+{
+    int kept = report->count < WEFT_FINDINGS_MAX ? (int)report->count : WEFT_FINDINGS_MAX;
+
+    if (!json) {
+        for (int i = 0; i < kept; i++)
+            printf("%s\n", report->findings[i].text);
+        if (report->count)
+            printf("%s %s over %d ranks: %lld findings\n", weft_op_name(problem->op),
+                   weft_schedule_name(problem->op, problem->schedule), world, (long long)report->count);
+        else
+            printf("%s %s over %d ranks is right: %lld tasks, %lld pairs of accesses compared; no deadlock, "
+                   "no race, "
+                   "every contribution once, over any number of runs\n",
+                   weft_op_name(problem->op), weft_schedule_name(problem->op, problem->schedule), world,
+                   (long long)report->tasks, (long long)report->pairs);
+        return;
+    }
+    printf("{\"op\":\"%s\",\"schedule\":\"%s\",\"ranks\":%d,\"tasks\":%lld,\"pairs\":%lld,\"findings\":[",
+           weft_op_name(problem->op), weft_schedule_name(problem->op, problem->schedule), world,
+           (long long)report->tasks, (long long)report->pairs);
+    for (int i = 0; i < kept; i++)
+        printf("%s{\"rank\":%d,\"task\":%lld,\"text\":\"%s\"}", i ? "," : "", report->findings[i].rank,
+               (long long)report->findings[i].task, report->findings[i].text);
+    printf("],\"ok\":%s}\n", report->count ? "false" : "true");
+}
+
+static int check(const weft_problem *problem, int world, bool json)
+{
+    weft_plan_part *parts = calloc((size_t)world, sizeof(*parts));
+    weft_check_report *report = malloc(sizeof(*report));
+    weft_error_text error = {0};
+    weft_status status = WEFT_OK;
+    int made = 0, result;
+
+    if (!parts || !report)
+        status = weft_error_set(&error, WEFT_ERR_MEMORY, "no memory for the plans of %d ranks", world);
+    for (; made < world && !status; made++)
+        status = weft_plan_make(problem, world, made, &parts[made], &error);
+    if (!status)
+        status = weft_plan_check(parts, world, report, &error);
+    if (!status)
+        report_check(problem, world, report, json);
+    result = status ? fail(&error, status) : report->count != 0;
+    for (int rank = 0; parts && rank < world; rank++)
+        weft_plan_part_free(&parts[rank]);
+    free(parts);
+    free(report);
+    return result;
+}
+
+static int print(const weft_problem *problem, int world, bool json)
+{
+    weft_error_text error = {0};
+
+    for (int rank = 0; rank < world; rank++) {
+        weft_plan_part part;
+        weft_status status;
+
+        if (rank_asked >= 0 && rank != rank_asked)
+            continue;
+        status = weft_plan_make(problem, world, rank, &part, &error);
+        if (status)
+            return fail(&error, status);
+        if (json)
+            weft_plan_print_json(&part, stdout);
+        else
+            weft_plan_print_text(&part, stdout);
+        weft_plan_part_free(&part);
+    }
+    return 0;
+}
+
+static int draw(const weft_machine *machine, const weft_problem *problem, const weft_options *options)
+{
+    weft_sim_source source = {.problem = problem, .world = (int)options->ranks};
+    weft_error_text error = {0};
+    weft_sim_result result = {0};
+    char where[80];
+    weft_status status = weft_sim_run(machine, &source, WEFT_SIM_ALL, true, &result, &error);
+
+    snprintf(where, sizeof(where), "%s (simulated)", machine->name);
+    if (!status)
+        status = draw_run(problem, source.world, where, result.events, result.event_count, options->svg,
+                          options->trace, &error);
+    weft_sim_result_free(&result);
+    return status ? fail(&error, status) : 0;
+}
+
+static int help(void)
+{
+    puts("usage: weft plan OP [flags]\n\n"
+         "Prints the plan of an operation: every task of every rank, one line each. With --check it proves "
+         "the\n"
+         "plan right instead; with --svg or --trace it draws the simulated run of it.\n\nflags");
+    options_print_help(stdout, "plan", plan_flags);
+    puts("\nexamples\n"
+         "  weft plan ag_gemm 1024 1024 512 -n 2 --rank 0\n"
+         "  weft plan gemm_ar 4096 8192 8192 -n 8 --schedule two_shot --check\n"
+         "  weft plan gemm_rs 4096 8192 8192 -n 4 --machine h100x8 --svg plan.svg\n"
+         "  weft plan all_reduce --bytes 64K -n 4 --schedule two_shot --json");
+    return 0;
+}
+
+int cmd_plan(int argc, char **argv)
+{
+    weft_error_text error = {0};
+    weft_options options;
+    weft_problem problem;
+    weft_machine machine;
+    weft_status found;
+    int status, world;
+
+    rank_asked = -1;
+    status = options_parse(&options, "plan", NULL, plan_flags, argc, argv);
+    if (status)
+        return status;
+    if (options.help)
+        return help();
+    if (!options.is_plan_op)
+        return options_error("plan", "%s has no plan", options.op_name ? options.op_name : "nothing");
+    if (options.problem.op < WEFT_OP_ALL_REDUCE && !options.sizes_given)
+        return options_error("plan", "%s needs its sizes: three numbers m n k", options.op_name);
+    if (options.schedule_all)
+        return options_error("plan", "--schedule all: a plan has one schedule (weft plan --help lists them)");
+    if (options.bytes_last != options.bytes_first)
+        return options_error("plan", "--bytes: a plan has one size, not a range");
+    if (rank_asked >= 0 && (check_asked || options.svg || options.trace))
+        return options_error("plan", "--rank is for printing: what is checked or drawn is every rank's part");
+    world = (int)options.ranks;
+    if (rank_asked >= world)
+        return options_error("plan", "--rank %lld: there are ranks 0 to %d", (long long)rank_asked,
+                             world - 1);
+    found = weft_machine_find(machine_name, &machine, &error);
+    if (!found)
+        found = complete(&machine, &options, &problem, &error);
+    if (found)
+        return fail(&error, found);
+    if (check_asked)
+        status = check(&problem, world, options.json);
+    if (!status && (options.svg || options.trace))
+        status = draw(&machine, &problem, &options);
+    if (!status && !check_asked && !options.svg && !options.trace)
+        status = print(&problem, world, options.json);
+    return status;
+}

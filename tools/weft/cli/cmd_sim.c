@@ -1,0 +1,336 @@
+/*
+ * `weft sim`: the bench table with predicted times, for any machine there is a description of, and what
+ * bounds each result. The same plans that would run are simulated; --svg and --trace draw the last one.
+ */
+#include "cli/commands.h"
+#include "report/draw.h"
+#include "cli/options.h"
+#include "report/report.h"
+#include "cli/sets.h"
+
+#include "core/dtype.h"
+#include "sim/sim.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *machine_name;
+
+static const options_flag sim_flags[] = {
+    {.names = "--machine",
+     .value = "NAME",
+     .kind = OPTIONS_TEXT,
+     .target = &machine_name,
+     .help = "a description by name or path; default: this machine, as calibrated"},
+    {0},
+};
+
+static const report_column product_columns[] = {
+    {"M", "m", REPORT_PLAIN, 6},
+    {"N", "n", REPORT_PLAIN, 6},
+    {"K", "k", REPORT_PLAIN, 6},
+    {"GEMM only", "gemm_us", REPORT_TIME, 10},
+    {"comm only", "comm_us", REPORT_TIME, 10},
+    {"unfused", "unfused_us", REPORT_TIME, 10},
+    {"fused", "fused_us", REPORT_TIME, 10},
+    {"speedup", "speedup", REPORT_RATIO, 7},
+    {"fused/GEMM", "fused_over_gemm", REPORT_RATIO, 10},
+    {"hidden", "hidden_pct", REPORT_PERCENT, 7},
+    {"bound by", "bound", REPORT_PLAIN, 8},
+    {"of path", "bound_pct", REPORT_PERCENT, 7},
+    {"schedule", "schedule", REPORT_PLAIN, 9},
+    {0},
+};
+
+static const report_column collective_columns[] = {
+    {"bytes", "bytes", REPORT_PLAIN, 10},
+    {"impl", "impl", REPORT_PLAIN, 10},
+    {"time µs", "us", REPORT_TIME, 12},
+    {"bus GB/s", "busbw_gbs", REPORT_RATE, 8},
+    {"bound by", "bound", REPORT_PLAIN, 8},
+    {"of path", "bound_pct", REPORT_PERCENT, 7},
+    {0},
+};
+
+typedef struct simulation {
+    const weft_options *options;
+    weft_machine machine;
+    int world;
+    report report;
+    weft_problem last; /* what --svg and --trace draw */
+} simulation;
+
+static int fail(const weft_error_text *error, weft_status status)
+{
+    fprintf(stderr, "weft sim: %s\n", error->text);
+    return status == WEFT_ERR_ARGUMENT || status == WEFT_ERR_UNSUPPORTED ? 2 : 1;
+}
+
+static int simulate(simulation *s, const weft_problem *asked, weft_schedule schedule, weft_sim_mode mode,
+                    weft_sim_result *result)
+{
+    weft_problem problem = *asked;
+    weft_sim_source source = {.problem = &problem, .world = s->world};
+    weft_error_text error = {0};
+    weft_status status;
+
+    problem.schedule = schedule;
+    weft_sim_tune(&s->machine, s->world, &problem);
+    status = weft_problem_resolve(&problem, s->world, &problem, &error);
+    if (!status)
+        status = weft_sim_run(&s->machine, &source, mode, false, result, &error);
+    if (status)
+        return fail(&error, status);
+    if (mode == WEFT_SIM_ALL)
+        s->last = problem;
+    return 0;
+}
+
+/* The schedules to show: the one asked for, the fastest, or all. */
+static int choose(simulation *s, weft_problem *problem, weft_schedule *chosen, const weft_schedule **list)
+{
+    weft_error_text error = {0};
+    weft_status status;
+    int count = 1;
+
+    if (s->options->schedule_all)
+        problem->schedule = WEFT_SCHEDULE_AUTO;
+    status = weft_problem_resolve(problem, s->world, problem, &error);
+    if (!status && s->options->schedule_all) {
+        *list = weft_schedule_list(problem->op, problem->layout, &count);
+        return count;
+    }
+    *chosen = problem->schedule;
+    *list = chosen;
+    if (!status && problem->schedule == WEFT_SCHEDULE_AUTO)
+        status = weft_sim_pick(&s->machine, problem, s->world, chosen, &error);
+    if (status)
+        return -fail(&error, status);
+    return 1;
+}
+
+static void add_bound(simulation *s, const weft_sim_result *result)
+{
+    double path = 0;
+
+    for (int i = 0; i < WEFT_BOUND_COUNT; i++)
+        path += result->path_us[i];
+    report_text(&s->report, "bound", "%s", weft_bound_name(result->bound));
+    report_real(&s->report, "bound_pct", 100 * result->path_us[result->bound] / path);
+    report_int(&s->report, "tasks", (int64_t)result->tasks);
+    report_text(&s->report, "machine", "%s", s->machine.name);
+    report_bool(&s->report, "ok", true);
+}
+
+static void add_head(simulation *s, const weft_problem *problem)
+{
+    report_text(&s->report, "op", "%s", weft_op_name(problem->op));
+    report_text(&s->report, "backend", "sim");
+    report_int(&s->report, "ranks", s->world);
+}
+
+static int show_product(simulation *s, weft_problem problem)
+{
+    weft_sim_result gemm, comm, unfused, fused;
+    const weft_schedule *list;
+    weft_schedule chosen;
+    int count = choose(s, &problem, &chosen, &list), status;
+    report *r = &s->report;
+
+    if (count < 0)
+        return -count;
+    if ((status = simulate(s, &problem, WEFT_SCHEDULE_UNFUSED, WEFT_SIM_GEMM_ONLY, &gemm)) ||
+        (status = simulate(s, &problem, WEFT_SCHEDULE_UNFUSED, WEFT_SIM_COMM_ONLY, &comm)) ||
+        (status = simulate(s, &problem, WEFT_SCHEDULE_UNFUSED, WEFT_SIM_ALL, &unfused)))
+        return status;
+    for (int i = 0; i < count; i++) {
+        fused = unfused;
+        if (list[i] != WEFT_SCHEDULE_UNFUSED &&
+            (status = simulate(s, &problem, list[i], WEFT_SIM_ALL, &fused)))
+            return status;
+        add_head(s, &problem);
+        report_int(r, "m", problem.m);
+        report_int(r, "n", problem.n);
+        report_int(r, "k", problem.k);
+        report_int(r, "l", problem.l);
+        report_text(r, "dtype", "%s", weft_dtype_name(problem.dtype));
+        report_text(r, "schedule", "%s", weft_schedule_name(problem.op, list[i]));
+        report_real(r, "gemm_us", gemm.us);
+        report_real(r, "comm_us", comm.us);
+        report_real(r, "unfused_us", unfused.us);
+        report_real(r, "fused_us", fused.us);
+        report_real(r, "speedup", unfused.us / fused.us);
+        report_real(r, "fused_over_gemm", fused.us / gemm.us);
+        report_real(r, "hidden_pct",
+                    unfused.us > gemm.us ? 100 * (unfused.us - fused.us) / (unfused.us - gemm.us) : NAN);
+        report_real(r, "max_err", NAN);
+        report_real(r, "err_bound", NAN);
+        add_bound(s, &fused);
+        report_row(r);
+    }
+    return 0;
+}
+
+static int show_products(simulation *s)
+{
+    set_shape shapes[SETS_MOST_SHAPES];
+    weft_problem problem = s->options->problem;
+    int count, status = 0;
+
+    s->report.columns = product_columns;
+    if (!s->options->set)
+        return show_product(s, problem);
+    count = set_shapes(s->options->set, problem.op, s->options->scale > 0 ? s->options->scale : 1, shapes);
+    if (count < 0)
+        return options_error("sim",
+                             "--set %s: there are %s; overlap is found by measuring, which sim does not",
+                             s->options->set, set_names);
+    for (int i = 0; i < count && !status; i++) {
+        problem.m = shapes[i].m;
+        problem.n = shapes[i].n;
+        problem.k = shapes[i].k;
+        problem.bias = shapes[i].bias;
+        problem.transb = shapes[i].transb;
+        status = show_product(s, problem);
+    }
+    return status;
+}
+
+/* Elements of one rank's share (or of the buffer) for a message of this many bytes, as bench counts them. */
+static int64_t count_for(const weft_problem *problem, int world, int64_t bytes)
+{
+    bool shared = problem->op == WEFT_OP_ALL_GATHER || problem->op == WEFT_OP_REDUCE_SCATTER ||
+                  problem->op == WEFT_OP_ALL_TO_ALL;
+    int64_t count = bytes / (int64_t)weft_dtype_size(problem->dtype) / (shared ? world : 1);
+
+    return count > 0 ? count : 1;
+}
+
+static double bus_bytes(const weft_problem *problem, int world, int64_t bytes)
+{
+    double share = (double)(world - 1) / world;
+
+    if (problem->op == WEFT_OP_BROADCAST)
+        return (double)bytes;
+    return (problem->op == WEFT_OP_ALL_REDUCE ? 2 : 1) * share * (double)bytes;
+}
+
+static int show_collective(simulation *s, int64_t bytes)
+{
+    weft_problem problem = s->options->problem;
+    const weft_schedule *list;
+    weft_sim_result result;
+    weft_schedule chosen;
+    report *r = &s->report;
+    int count, status;
+
+    problem.count = count_for(&problem, s->world, bytes);
+    count = choose(s, &problem, &chosen, &list);
+    if (count < 0)
+        return -count;
+    for (int i = 0; i < count; i++) {
+        if (list[i] == WEFT_SCHEDULE_MULTIMEM && s->machine.kind == WEFT_MACHINE_GPU && !s->machine.multicast)
+            continue;
+        if ((status = simulate(s, &problem, list[i], WEFT_SIM_ALL, &result)))
+            return status;
+        add_head(s, &problem);
+        report_text(r, "dtype", "%s", weft_dtype_name(problem.dtype));
+        report_int(r, "bytes", bytes);
+        report_text(r, "impl", "%s", weft_schedule_name(problem.op, list[i]));
+        report_real(r, "us", result.us);
+        report_real(r, "busbw_gbs", bus_bytes(&problem, s->world, bytes) / result.us * 1e-3);
+        add_bound(s, &result);
+        report_row(r);
+    }
+    return 0;
+}
+
+static int show_collectives(simulation *s)
+{
+    int64_t first = s->options->bytes_first ? s->options->bytes_first : 4096;
+    int64_t last = s->options->bytes_first ? s->options->bytes_last : 16 << 20;
+    int status = 0;
+
+    s->report.columns = collective_columns;
+    for (int64_t bytes = first; bytes <= last && !status; bytes *= 2)
+        status = show_collective(s, bytes);
+    return status;
+}
+
+static int draw(simulation *s)
+{
+    weft_sim_source source = {.problem = &s->last, .world = s->world};
+    weft_error_text error = {0};
+    weft_sim_result result = {0};
+    char where[80];
+    weft_status status;
+
+    if (!s->options->svg && !s->options->trace)
+        return 0;
+    snprintf(where, sizeof(where), "%s (simulated)", s->machine.name);
+    status = weft_sim_run(&s->machine, &source, WEFT_SIM_ALL, true, &result, &error);
+    if (!status)
+        status = draw_run(&s->last, s->world, where, result.events, result.event_count, s->options->svg,
+                          s->options->trace, &error);
+    weft_sim_result_free(&result);
+    return status ? fail(&error, status) : 0;
+}
+
+static int help(void)
+{
+    puts("usage: weft sim OP [flags]\n\n"
+         "Predicts how long an operation takes on a machine, from the same plan that would run there, and "
+         "says\n"
+         "what bounds it: compute, link, latency or memory, by its share of the critical path.\n\nmachines");
+    for (int i = 0; weft_machine_builtin_name(i); i++) {
+        weft_error_text ignored;
+        weft_machine machine;
+
+        if (weft_machine_find(weft_machine_builtin_name(i), &machine, &ignored) == WEFT_OK)
+            printf("  %-10s  %s\n", machine.name, machine.about);
+    }
+    puts("  this        the machine weft runs on (weft calibrate measures it)\n\nflags");
+    options_print_help(stdout, "sim", sim_flags);
+    puts("\nexamples\n"
+         "  weft sim ag_gemm 8192 28672 8192 --dtype bf16 -n 8 --machine h100x8\n"
+         "  weft sim ag_gemm --set llama3 --dtype bf16 -n 8 --machine h100x8 --schedule all\n"
+         "  weft sim all_reduce --bytes 4K:16M -n 8 --machine mi300x8 --schedule all\n"
+         "  weft sim ag_gemm 131072 53248 16384 --dtype bf16 -n 1024 --machine h100x1024\n"
+         "  weft sim gemm_rs 4096 8192 28672 -n 2 --svg run.svg           a picture of the run");
+    return 0;
+}
+
+int cmd_sim(int argc, char **argv)
+{
+    weft_error_text error = {0};
+    simulation s = {0};
+    weft_options options;
+    weft_status found;
+    int status = options_parse(&options, "sim", NULL, sim_flags, argc, argv), closed;
+
+    if (status)
+        return status;
+    if (options.help)
+        return help();
+    if (!options.is_plan_op)
+        return options_error("sim", "%s has no plan to simulate",
+                             options.op_name ? options.op_name : "nothing");
+    if (options.problem.op < WEFT_OP_ALL_REDUCE && !options.sizes_given && !options.set)
+        return options_error("sim", "%s needs its sizes: three numbers m n k, or --set", options.op_name);
+    s.options = &options;
+    s.world = (int)options.ranks;
+    found = weft_machine_find(machine_name, &s.machine, &error);
+    if (found)
+        return fail(&error, found);
+    report_open(&s.report, stdout, options.json, NULL);
+    report_note(&s.report, "%s of %s over %d ranks, predicted for %s: %s", options.op_name,
+                weft_dtype_name(options.problem.dtype), s.world, s.machine.name, s.machine.about);
+    if (options.problem.op >= WEFT_OP_ALL_REDUCE)
+        status = show_collectives(&s);
+    else
+        status = show_products(&s);
+    if (!status)
+        status = draw(&s);
+    closed = report_close(&s.report);
+    return status ? status : closed;
+}

@@ -1,0 +1,125 @@
+/* weft run: starts ranks on this machine, as torchrun or mpirun would. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/commands.h"
+#include "group/segment.h"
+#include "launch/launch.h"
+
+static const char help[] =
+    "usage: weft run -n RANKS [--bind auto|none|core|numa] [--output merge|prefix] [--] PROGRAM [ARGUMENTS]\n"
+    "\n"
+    "Starts RANKS processes of PROGRAM that find each other in weft_init.\n"
+    "\n"
+    "  -n, --ranks N      how many\n"
+    "  --bind core        each rank its own share of the cores; numa: the cores of one memory node;\n"
+    "                     none: wherever the system likes; auto (default): core where there are enough\n"
+    "  --output prefix    put \"[rank] \" before each line; merge (default): ranks write as they are\n"
+    "\n"
+    "When a rank fails the others are ended, and the exit status is that of the rank: its own, or 128 + the\n"
+    "signal that ended it. Signals are passed on to the ranks. Standard input goes to rank 0.\n";
+
+static int wrong(const char *format, const char *what)
+{
+    fputs("weft run: ", stderr);
+    fprintf(stderr, format, what);
+    fputs(" (weft run --help)\n", stderr);
+    return 2;
+}
+
+static int cannot_start(const char *program)
+{
+    int why = errno;
+
+    fprintf(stderr, "weft run: cannot start %s: %s\n", program, strerror(why));
+    return why == ENOENT ? 127 : 126;
+}
+
+static int be_program(int rank, void *argument)
+{
+    char **argv = argument;
+
+    (void)rank;
+    execvp(argv[0], argv);
+    return cannot_start(argv[0]);
+}
+
+/* The index of `value` among `words`, or -1. */
+static int choose(const char *value, const char *const *words)
+{
+    for (int i = 0; words[i]; i++)
+        if (strcmp(value, words[i]) == 0)
+            return i;
+    return -1;
+}
+
+/* Reads one flag with its value into the job; returns 0, or the exit status. */
+static int take_flag(launch_job *job, const char *flag, const char *value)
+{
+    static const char *const binds[] = {"auto", "none", "core", "numa", NULL};
+    static const char *const outputs[] = {"merge", "prefix", NULL};
+    char *end;
+    int chosen;
+
+    if (strcmp(flag, "-n") == 0 || strcmp(flag, "--ranks") == 0) {
+        long size = strtol(value, &end, 10);
+
+        if (end == value || *end || size < 1 || size > WEFT_RANKS_MAX)
+            return wrong("-n takes a number of ranks from 1 to 1024, not \"%s\"", value);
+        job->size = (int)size;
+        return 0;
+    }
+    chosen = choose(value, strcmp(flag, "--bind") == 0 ? binds : outputs);
+    if (strcmp(flag, "--bind") == 0) {
+        if (chosen < 0)
+            return wrong("--bind takes auto, none, core or numa, not \"%s\"", value);
+        job->bind = (launch_bind)chosen;
+    } else {
+        if (chosen < 0)
+            return wrong("--output takes merge or prefix, not \"%s\"", value);
+        job->output = (launch_output)chosen;
+    }
+    return 0;
+}
+
+int cmd_run(int argc, char **argv)
+{
+    static const char *const flags[] = {"-n", "--ranks", "--bind", "--output", NULL};
+    launch_job job = {.who = "weft run", .body = be_program};
+    int at = 0;
+
+    while (at < argc && argv[at][0] == '-') {
+        char flag[16];
+        const char *equals = strchr(argv[at], '=');
+        int status;
+
+        if (strcmp(argv[at], "--") == 0) {
+            at++;
+            break;
+        }
+        if (strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0) {
+            fputs(help, stdout);
+            return 0;
+        }
+        snprintf(flag, sizeof(flag), "%.*s", equals ? (int)(equals - argv[at]) : (int)sizeof(flag), argv[at]);
+        if (choose(flag, flags) < 0)
+            return wrong("%s is not one of its flags", argv[at]);
+        if (!equals && at + 1 >= argc)
+            return wrong("%s needs a value", argv[at]);
+        status = take_flag(&job, flag, equals ? equals + 1 : argv[at + 1]);
+        if (status != 0)
+            return status;
+        at += equals ? 1 : 2;
+    }
+    if (job.size == 0)
+        return wrong("%s", "-n says how many ranks to start; it is missing");
+    if (at >= argc)
+        return wrong("%s", "the program to start is missing");
+    if (!launch_finds(argv[at])) /* said once, before there are ranks to fail one by one */
+        return cannot_start(argv[at]);
+    job.argument = &argv[at];
+    return launch_ranks(&job);
+}

@@ -1,0 +1,419 @@
+#include "launch/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/part.h"
+#include "core/topo.h"
+#include "group/launcher.h"
+#include "group/segment.h"
+#include "launch/family.h"
+#include "launch/output.h"
+
+enum {
+    CPUS_MAX = 4096,
+    GRACE_MS = 500, /* after a rank failed the others may end by themselves: weft tells them why … */
+    TERM_MS = 3000, /* … then they are asked to, and after this long killed */
+};
+
+typedef struct warden {
+    const launch_job *job;
+    weft_segment segment;
+    pid_t *pids; /* 0 once the rank has ended */
+    launch_stream *streams;
+    int stream_count;
+    int running;
+    int signals;  /* signalfd */
+    int lifeline; /* ends when the front is gone */
+    int status;   /* what launch_ranks returns */
+    bool ending;  /* a rank failed or a signal came */
+    bool asked;   /* a signal came */
+    int64_t next_step_ns;
+    int next_signal;
+    weft_topo_cpu *cpus;
+    int cpu_count;
+} warden;
+
+__attribute__((format(printf, 2, 3))) static void fail(const launch_job *job, const char *format, ...)
+{
+    char line[1024];
+    int used = snprintf(line, sizeof(line), "%s: ", job->who);
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(line + used, sizeof(line) - (size_t)used, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "%s\n", line);
+}
+
+/* ---- placement ------------------------------------------------------------------------------------ */
+
+static int count_distinct(const weft_topo_cpu *cpus, int count, bool nodes)
+{
+    int distinct = 0;
+
+    for (int i = 0; i < count; i++)
+        distinct += i == 0 || (nodes ? cpus[i].node != cpus[i - 1].node : cpus[i].core != cpus[i - 1].core);
+    return distinct;
+}
+
+/* Chooses what AUTO means here; false when cores were demanded and there are too few. */
+static bool settle_bind(const launch_job *job, int count, launch_bind *bind)
+{
+    *bind = job->bind;
+    if (*bind == LAUNCH_BIND_AUTO)
+        *bind = job->size <= count && job->size > 1 ? LAUNCH_BIND_CORE : LAUNCH_BIND_NONE;
+    return *bind != LAUNCH_BIND_CORE || job->size <= count;
+}
+
+/* The CPUs of rank r: its part of the cores (or of the CPUs, where cores do not suffice), or all of its node.
+ */
+static void bind_rank(const warden *w, launch_bind bind, int rank)
+{
+    bool nodes = bind == LAUNCH_BIND_NUMA;
+    int units = count_distinct(w->cpus, w->cpu_count, nodes);
+    bool singly = !nodes && units < w->job->size;
+    weft_span mine = nodes ? (weft_span){(int64_t)rank * units / w->job->size, 1}
+                           : weft_part(singly ? w->cpu_count : units, w->job->size, rank);
+    size_t bytes = CPU_ALLOC_SIZE(1 << 16);
+    cpu_set_t *set = CPU_ALLOC(1 << 16);
+    int unit = -1;
+
+    if (!set)
+        return;
+    CPU_ZERO_S(bytes, set);
+    for (int i = 0; i < w->cpu_count; i++) {
+        unit += i == 0 || singly ||
+                (nodes ? w->cpus[i].node != w->cpus[i - 1].node : w->cpus[i].core != w->cpus[i - 1].core);
+        if (unit >= mine.begin && unit < mine.begin + mine.count)
+            CPU_SET_S(w->cpus[i].cpu, bytes, set);
+    }
+    sched_setaffinity(0, bytes, set); /* placement is a favour; without it the rank still runs */
+    CPU_FREE(set);
+}
+
+/* ---- starting ------------------------------------------------------------------------------------- */
+
+static void be_rank(warden *w, launch_bind bind, int rank, int out[2], int err[2], pid_t parent)
+{
+    sigset_t none;
+    int null;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) /* it ended before the line above */
+        _exit(1);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    close(w->signals);
+    close(w->lifeline);
+    if (out[1] >= 0) {
+        dup2(out[1], STDOUT_FILENO);
+        dup2(err[1], STDERR_FILENO);
+        close(out[1]);
+        close(err[1]);
+    }
+    if (rank > 0) { /* standard input goes to rank 0 */
+        null = open("/dev/null", O_RDONLY);
+        if (null > 0) {
+            dup2(null, STDIN_FILENO);
+            close(null);
+        }
+    }
+    if (bind != LAUNCH_BIND_NONE)
+        bind_rank(w, bind, rank);
+    if (!weft_launcher_announce(&w->segment, rank)) {
+        fail(w->job, "cannot set the environment of rank %d", rank);
+        _exit(1);
+    }
+    exit(w->job->body(rank, w->job->argument));
+}
+
+static bool start_rank(warden *w, launch_bind bind, int rank)
+{
+    int out[2] = {-1, -1}, err[2] = {-1, -1};
+    pid_t self = getpid();
+
+    if (w->job->output == LAUNCH_OUTPUT_PREFIX &&
+        (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0)) {
+        fail(w->job, "cannot make pipes for rank %d: %s", rank, strerror(errno));
+        return false;
+    }
+    w->pids[rank] = fork();
+    if (w->pids[rank] == 0)
+        be_rank(w, bind, rank, out, err, self);
+    if (w->pids[rank] < 0) {
+        fail(w->job, "cannot start rank %d: %s", rank, strerror(errno));
+        w->pids[rank] = 0;
+        return false;
+    }
+    w->running++;
+    if (out[0] >= 0) {
+        close(out[1]);
+        close(err[1]);
+        w->streams[w->stream_count++] = (launch_stream){.from = out[0], .to = STDOUT_FILENO, .rank = rank};
+        w->streams[w->stream_count++] = (launch_stream){.from = err[0], .to = STDERR_FILENO, .rank = rank};
+    }
+    return true;
+}
+
+/* ---- watching ------------------------------------------------------------------------------------- */
+
+/* From here on ranks get `now` (0: nothing), after `ms` the signal `then`, and in the end SIGKILL. */
+static void begin_ending(warden *w, int status, int now, int ms, int then)
+{
+    if (!w->ending)
+        w->status = status;
+    w->ending = true;
+    if (now)
+        launch_family_signal(now);
+    w->next_signal = then;
+    w->next_step_ns = weft_clock_ns() + (int64_t)ms * 1000000;
+}
+
+static void step_ending(warden *w)
+{
+    if (!w->ending || weft_clock_ns() < w->next_step_ns)
+        return;
+    launch_family_signal(w->next_signal);
+    w->next_signal = SIGKILL;
+    w->next_step_ns = weft_clock_ns() + (int64_t)TERM_MS * 1000000;
+}
+
+static void rank_ended(warden *w, int rank, int wait_status)
+{
+    bool entered = weft_segment_came(&w->segment, rank);
+
+    w->running--;
+    if (!entered) /* whoever waits for it in weft_init need not wait any longer */
+        weft_segment_set_left(&w->segment, rank);
+    if (wait_status == 0 || w->ending) {
+        w->pids[rank] = 0;
+        return;
+    }
+    if (WIFSIGNALED(wait_status)) {
+        fail(w->job, "rank %d (process %d) was ended by signal %d (%s)%s", rank, (int)w->pids[rank],
+             WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)),
+             w->running ? "; ending the others" : "");
+        begin_ending(w, 128 + WTERMSIG(wait_status), 0, GRACE_MS, SIGTERM);
+    } else {
+        fail(w->job, "rank %d (process %d) ended with status %d%s", rank, (int)w->pids[rank],
+             WEXITSTATUS(wait_status), w->running ? "; ending the others" : "");
+        begin_ending(w, WEXITSTATUS(wait_status), 0, GRACE_MS, SIGTERM);
+    }
+    w->pids[rank] = 0;
+}
+
+static void reap(warden *w)
+{
+    int wait_status;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, &wait_status, WNOHANG)) > 0)
+        for (int rank = 0; rank < w->job->size; rank++)
+            if (w->pids[rank] == pid)
+                rank_ended(w, rank, wait_status);
+}
+
+/* A signal that was sent to us is passed on; one from the terminal has reached the ranks already. The second
+ * one means at once. */
+static void take_signal(warden *w)
+{
+    struct signalfd_siginfo info;
+    int signal;
+
+    if (read(w->signals, &info, sizeof(info)) != (ssize_t)sizeof(info))
+        return;
+    signal = (int)info.ssi_signo;
+    switch (signal) {
+    case SIGCHLD:
+        reap(w);
+        break;
+    case SIGINT:
+    case SIGTERM:
+    case SIGHUP:
+    case SIGQUIT:
+        if (w->asked)
+            signal = SIGKILL;
+        else if (info.ssi_code == SI_KERNEL)
+            signal = 0;
+        w->asked = true;
+        begin_ending(w, 128 + (int)info.ssi_signo, signal, TERM_MS, SIGKILL);
+        break;
+    default: /* not for what the ranks started */
+        for (int rank = 0; rank < w->job->size; rank++)
+            if (w->pids[rank] > 0 && info.ssi_code != SI_KERNEL)
+                kill(w->pids[rank], signal);
+    }
+}
+
+/* Passes output on and watches until every rank and every stream has ended. */
+static void watch(warden *w)
+{
+    struct pollfd *polled = calloc((size_t)w->stream_count + 2, sizeof(*polled));
+
+    if (!polled) {
+        fail(w->job, "out of memory");
+        begin_ending(w, 1, SIGKILL, 0, SIGKILL);
+        return;
+    }
+    polled[0] = (struct pollfd){.fd = w->signals, .events = POLLIN};
+    polled[1] = (struct pollfd){.fd = w->lifeline, .events = POLLIN};
+    for (;;) {
+        int open = 0;
+
+        for (int i = 0; i < w->stream_count; i++) {
+            polled[2 + i] = (struct pollfd){.fd = w->streams[i].from, .events = POLLIN};
+            open += w->streams[i].from >= 0;
+        }
+        if (w->running == 0 && open == 0)
+            break;
+        /* When the ranks are gone, output still in the pipes is read; what others hold open is not waited
+         * for. */
+        if (poll(polled, (nfds_t)w->stream_count + 2, w->running ? 100 : 0) == 0 && w->running == 0)
+            break;
+        if (polled[1].revents) { /* the front is gone */
+            w->status = 1;
+            break;
+        }
+        for (int i = 0; i < w->stream_count; i++)
+            if (w->streams[i].from >= 0 && polled[2 + i].revents)
+                launch_stream_pump(&w->streams[i]);
+        if (polled[0].revents)
+            take_signal(w);
+        step_ending(w);
+    }
+    free(polled);
+}
+
+static int be_warden(const launch_job *job, weft_segment segment, weft_topo_cpu *cpus, int cpu_count,
+                     launch_bind bind, int lifeline, const sigset_t *watched)
+{
+    warden w = {.job = job, .segment = segment, .lifeline = lifeline, .cpus = cpus, .cpu_count = cpu_count};
+
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    w.pids = calloc((size_t)job->size, sizeof(*w.pids));
+    w.streams = calloc((size_t)job->size * 2, sizeof(*w.streams));
+    w.signals = signalfd(-1, watched, SFD_CLOEXEC);
+    if (!w.pids || !w.streams || w.signals < 0) {
+        fail(job, "cannot prepare to start ranks: %s", strerror(errno));
+        w.status = 1;
+    }
+    for (int rank = 0; rank < job->size && w.status == 0; rank++)
+        if (!start_rank(&w, bind, rank))
+            w.status = 1;
+    if (w.status == 0)
+        watch(&w);
+    launch_family_end();
+    free(w.pids);
+    free(w.streams);
+    return w.status;
+}
+
+bool launch_finds(const char *program)
+{
+    const char *path = getenv("PATH"), *rest = path ? path : "/bin:/usr/bin"; /* as execvp reads it */
+    char candidate[4096];
+
+    if (strchr(program, '/'))
+        return access(program, X_OK) == 0;
+    errno = ENOENT;
+    while (*rest) {
+        size_t length = strcspn(rest, ":");
+
+        snprintf(candidate, sizeof(candidate), "%.*s/%s", length ? (int)length : 1, length ? rest : ".",
+                 program);
+        if (access(candidate, X_OK) == 0)
+            return true;
+        rest += length + (rest[length] == ':');
+    }
+    return false;
+}
+
+/* ---- the front ------------------------------------------------------------------------------------ */
+
+/* Waits for the warden, handing it the signals that are meant for the ranks. */
+static int wait_for_warden(const launch_job *job, pid_t pid, const sigset_t *watched)
+{
+    int status;
+
+    for (;;) {
+        siginfo_t info;
+        int signal = sigwaitinfo(watched, &info);
+
+        if (signal == SIGCHLD) {
+            if (waitpid(pid, &status, WNOHANG) == pid)
+                break;
+        } else if (signal > 0 && info.si_code != SI_KERNEL) {
+            kill(pid, signal);
+        }
+    }
+    if (WIFEXITED(status))
+        return WEXITSTATUS(status);
+    fail(job, "the process that looked after the ranks was ended by signal %d; ending the ranks",
+         WTERMSIG(status));
+    launch_family_end();
+    return 128 + WTERMSIG(status);
+}
+
+int launch_ranks(const launch_job *job)
+{
+    static const int forwarded[] = {SIGCHLD, SIGINT,  SIGTERM, SIGHUP,  SIGQUIT,
+                                    SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH};
+    weft_topo_cpu cpus[CPUS_MAX];
+    int cpu_count = weft_topo_cpus(cpus, CPUS_MAX), lifeline[2], status;
+    weft_segment segment;
+    weft_error_text error;
+    launch_bind bind;
+    sigset_t watched, before;
+    pid_t pid;
+
+    if (!settle_bind(job, cpu_count, &bind)) {
+        fail(job,
+             "--bind core needs a core per rank; there are %d for %d ranks (--bind none runs them anyway)",
+             cpu_count, job->size);
+        return 2;
+    }
+    if (weft_segment_create(job->size, false, &segment, &error) != WEFT_OK) {
+        fail(job, "%s", error.text);
+        return 2;
+    }
+    if (pipe2(lifeline, O_CLOEXEC) != 0) {
+        fail(job, "cannot make a pipe: %s", strerror(errno));
+        return 1;
+    }
+    sigemptyset(&watched);
+    for (size_t i = 0; i < sizeof(forwarded) / sizeof(forwarded[0]); i++)
+        sigaddset(&watched, forwarded[i]);
+    sigprocmask(SIG_BLOCK, &watched, &before);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        close(lifeline[1]);
+        _exit(be_warden(job, segment, cpus, cpu_count, bind, lifeline[0], &watched));
+    }
+    close(lifeline[0]);
+    if (pid > 0) {
+        status = wait_for_warden(job, pid, &watched);
+    } else {
+        fail(job, "cannot start a process: %s", strerror(errno));
+        status = 1;
+    }
+    close(lifeline[1]);
+    weft_segment_release(&segment);
+    prctl(PR_SET_CHILD_SUBREAPER, 0);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return status;
+}

@@ -1,0 +1,95 @@
+/*
+ * What bench and sim print: the same rows as a table for people or as JSON objects for programs.
+ *
+ * A row is a list of named values. With --json every value of a row is printed, in the order set, one object
+ * per line, and nothing else goes to standard output. Without it the columns of the report pick values by
+ * name. A value that was not measured is NaN: null in JSON, a dash in the table.
+ *
+ * A progress line appears on standard error, only when that is a terminal and the command has run for two
+ * seconds; it is wiped before anything else is printed.
+ */
+#ifndef WEFT_TOOLS_REPORT_REPORT_H
+#define WEFT_TOOLS_REPORT_REPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* How a column shows its value. */
+typedef enum report_format {
+    REPORT_PLAIN,   /* text, whole numbers, booleans (yes / NO) */
+    REPORT_TIME,    /* microseconds; with the spread when the row has one: "812.4 ±1%" */
+    REPORT_RATIO,   /* 1.234 */
+    REPORT_PERCENT, /* 87 % */
+    REPORT_ERROR,   /* 1.2e-05 */
+    REPORT_RATE     /* 123.4 */
+} report_format;
+
+typedef struct report_column {
+    const char *title;
+    const char *key; /* NULL ends a list of columns */
+    report_format format;
+    int width;
+} report_column;
+
+/* Median and the middle 80 % of samples. */
+typedef struct report_stats {
+    double median, low, high;
+} report_stats;
+
+enum { REPORT_MOST_VALUES = 64, REPORT_TEXT_BYTES = 128 };
+
+typedef struct report_value {
+    const char *key;
+    enum { REPORT_VALUE_TEXT, REPORT_VALUE_INT, REPORT_VALUE_REAL, REPORT_VALUE_BOOL } kind;
+    char text[REPORT_TEXT_BYTES];
+    int64_t integer;
+    double real;
+    double low, high, spread_pct; /* of a time; spread NaN = none */
+} report_value;
+
+typedef struct report {
+    FILE *out;
+    bool json;
+    const report_column *columns;
+    bool header_done;
+    bool failed; /* a row with ok = false was printed */
+    int rows;
+    int64_t start_ns, progress_ns;
+    bool terminal, progress_shown;
+    report_value values[REPORT_MOST_VALUES];
+    int count;
+} report;
+
+/* `out` NULL: a report that prints nothing, for ranks other than 0. */
+void report_open(report *r, FILE *out, bool json, const report_column *columns);
+
+/* The values of the row being made. Keys must outlive the row. */
+void report_text(report *r, const char *key, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void report_int(report *r, const char *key, int64_t value);
+void report_real(report *r, const char *key, double value);
+void report_bool(report *r, const char *key, bool value);
+
+/* A time in microseconds with its spread; adds <key>_low and <key>_high (10th and 90th percentile) to JSON.
+ */
+void report_time(report *r, const char *key, report_stats stats);
+
+/* Prints the row made since the last one. A value `ok` = false is remembered for report_close. */
+void report_row(report *r);
+
+/* A sentence for people; with --json nothing. */
+void report_note(report *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Replaces the progress line; see above for when it is shown. */
+void report_progress(report *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Ends the table. Returns the exit status: 1 when a row was not ok. */
+int report_close(report *r);
+
+/* Sorts the samples. Empty: all NaN. */
+report_stats report_summarise(double *samples, int count);
+
+/* The statistics of something that was not measured. */
+report_stats report_missing(void);
+
+#endif
