@@ -37,8 +37,37 @@ static int print_row(bool json, bool ok)
     return status;
 }
 
+/* A name with these bytes, as JSON. */
+static const char *named(const char *text)
+{
+    FILE *file = tmpfile();
+    report r;
+
+    report_open(&r, file, true, columns);
+    report_text(&r, "machine", "%s", text);
+    report_row(&r);
+    report_close(&r);
+    rewind(file);
+    printed[fread(printed, 1, sizeof printed - 1, file)] = 0;
+    fclose(file);
+    return printed;
+}
+
+/* JSON is UTF-8, whatever the bytes of a name are. */
+static void test_encoding(void)
+{
+    CHECK_HAS(named("gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\xa7\xb5"),
+              "gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\xa7\xb5");
+    CHECK_HAS(named("gr\xfc\xdf"), "\"gr\\ufffd\\ufffd\"");
+    CHECK_HAS(named("\xc0\xaf \xe0\x80\x80"), "\"\\ufffd\\ufffd \\ufffd\\ufffd\\ufffd\"");
+    CHECK_HAS(named("\xed\xa0\x80"), "\"\\ufffd\\ufffd\\ufffd\"");
+    CHECK_HAS(named("\xf4\x90\x80\x80 \xff"), "\"\\ufffd\\ufffd\\ufffd\\ufffd \\ufffd\"");
+    CHECK_HAS(named("cut \xe2\x82"), "\"cut \\ufffd\\ufffd\"");
+}
+
 int main(void)
 {
+    test_encoding();
     CHECK_INT(print_row(true, true), 0);
     CHECK(strcmp(printed, "{\"op\": \"a \\\"quoted\\\"\\\\\\u000a op\", \"m\": 4096, \"fused_us\": 100, "
                           "\"fused_us_low\": 98, \"fused_us_high\": 104, \"hidden_pct\": null, "

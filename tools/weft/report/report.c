@@ -86,16 +86,42 @@ static const report_value *find(const report *r, const char *key)
 
 /* ---- JSON ----------------------------------------------------------------------------------------- */
 
+/* The bytes of the UTF-8 sequence that begins here; 0 where none does. */
+static int sequence(const unsigned char *text)
+{
+    int bytes = *text < 0x80   ? 1
+                : *text < 0xc2 ? 0
+                : *text < 0xe0 ? 2
+                : *text < 0xf0 ? 3
+                : *text < 0xf5 ? 4
+                               : 0;
+
+    for (int i = 1; i < bytes; i++)
+        if ((text[i] & 0xc0) != 0x80)
+            return 0;
+    /* Longer than needed, a surrogate, or past the last character. */
+    if ((*text == 0xe0 && text[1] < 0xa0) || (*text == 0xed && text[1] > 0x9f) ||
+        (*text == 0xf0 && text[1] < 0x90) || (*text == 0xf4 && text[1] > 0x8f))
+        return 0;
+    return bytes;
+}
+
+/* Names come from files and commands: what is not UTF-8 in them becomes the character that says so. */
 static void print_json_string(FILE *out, const char *text)
 {
     fputc('"', out);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+    for (const unsigned char *c = (const unsigned char *)text; *c;) {
+        int bytes = sequence(c);
+
         if (*c == '"' || *c == '\\')
             fprintf(out, "\\%c", *c);
         else if (*c < 0x20)
             fprintf(out, "\\u%04x", *c);
+        else if (bytes)
+            fwrite(c, 1, (size_t)bytes, out);
         else
-            fputc(*c, out);
+            fputs("\\ufffd", out);
+        c += bytes ? bytes : 1;
     }
     fputc('"', out);
 }
