@@ -111,7 +111,26 @@ for peer in none auto; do
     done
 done
 
-# A bench that is killed leaves no shared memory of the MPI it was compared with (where there is one).
+# A caller that ignores SIGCHLD.
+for peer in none auto; do
+    (trap '' CHLD && exec timeout 60 "$weft" bench barrier --peer $peer --iters 5) >/dev/null || fail "a bench ends with $? where SIGCHLD is ignored"
+done
+
+# The rows come by pipes that only the ranks can open: there is no socket to connect to.
+"$weft" bench barrier --peer none --iters 100000000 >/dev/null 2>&1 &
+front=$!
+for try in $(seq 100); do
+    [ "$(ranks_of $front | wc -l)" = 2 ] && break
+    sleep 0.05
+done
+for fd in /proc/$front/fd/*; do
+    case $(readlink "$fd") in socket:*) fail "the command that takes the rows has a socket" ;; esac
+done
+kill $front
+wait $front 2>/dev/null
+
+# A bench that is killed leaves no shared memory of the MPI it was compared with (where there is one), nor does
+# one whose keeper is killed, the process between it and mpirun.
 shared_by()
 {
     local keeper launcher
@@ -121,21 +140,27 @@ shared_by()
         done
     done 2>/dev/null
 }
-"$weft" bench ag_gemm 512 512 512 --iters 1000000 >/dev/null 2>&1 &
-front=$!
-for try in $(seq 60); do
-    directory=$(shared_by $front)
-    [ -n "$directory" ] && [ -n "$(ls "$directory")" ] && break
-    sleep 0.05
-done
-kill -9 $front
-wait $front 2>/dev/null
-if [ -n "$directory" ]; then
-    for try in $(seq 200); do
-        [ -e "$directory" ] || break
-        sleep 0.1
+for victim in front keeper; do
+    "$weft" bench ag_gemm 512 512 512 --iters 1000000 >/dev/null 2>&1 &
+    front=$!
+    for try in $(seq 60); do
+        directory=$(shared_by $front)
+        [ -n "$directory" ] && [ -n "$(ls "$directory")" ] && break
+        sleep 0.05
     done
-    [ -e "$directory" ] && fail "a killed bench left $directory: $(ls "$directory")"
-fi
+    if [ $victim = keeper ]; then
+        kill -9 $(cat /proc/$front/task/$front/children)
+    else
+        kill -9 $front
+    fi
+    wait $front 2>/dev/null && fail "a bench whose $victim was killed ends with 0"
+    if [ -n "$directory" ]; then
+        for try in $(seq 200); do
+            [ -e "$directory" ] || break
+            sleep 0.1
+        done
+        [ -e "$directory" ] && fail "a killed $victim left $directory: $(ls "$directory")"
+    fi
+done
 
 [ $failures = 0 ]

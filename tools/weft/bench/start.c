@@ -1,12 +1,17 @@
 /*
  * Starting the ranks of a bench. See start.h.
  *
- * Rank 0 prints into a socket of the command that started it, not into the launcher's pipes: launchers add
- * lines of their own, and JSON readers want nothing else on standard output. The socket has no name in the
- * file system. After the text comes a zero byte and the exit status. What goes wrong on a rank comes by
- * datagrams to the same name, so that the command can say one thing, whoever of ranks and launcher notices.
+ * Rank 0 prints into a pipe of the command that started it, not into the launcher's pipes: launchers add
+ * lines of their own, and JSON readers want nothing else on standard output. After the text comes a zero byte
+ * and the exit status. What goes wrong on a rank comes as lines by a second pipe, so that the command can say
+ * one thing, whoever of ranks and launcher notices.
+ *
+ * Ranks of `weft run` inherit the pipes. mpirun closes what its ranks would inherit; they open the pipes as
+ * /proc/COMMAND/fd/N, which the kernel grants to those who may read the command's memory: nobody else's
+ * process can print rows, and nothing can connect and stay silent.
  */
 #include "bench/start.h"
+#include "launch/family.h"
 #include "launch/launch.h"
 
 #include "group/launcher.h"
@@ -19,15 +24,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/un.h>
+#include <sys/stat.h>
+#include <sys/auxv.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 static const char OUTPUT_VARIABLE[] = "WEFT_BENCH_OUTPUT";
 static const char TERMINAL_VARIABLE[] = "WEFT_BENCH_TERMINAL";
 
-enum { PATH_BYTES = 4096, MOST_ARGUMENTS = 512 };
+enum {
+    PATH_BYTES = 4096,
+    MOST_ARGUMENTS = 512,
+    SHARED_BYTES = 32,
+    LINE_BYTES = 1024, /* of what a rank says; a pipe takes it in one piece */
+};
 
 bool bench_is_rank(void)
 {
@@ -43,11 +53,13 @@ bool bench_is_rank(void)
 static bool own_path(char path[PATH_BYTES])
 {
     ssize_t length = readlink("/proc/self/exe", path, PATH_BYTES - 1);
+    const char *started = (const char *)getauxval(AT_EXECFN); /* where there is no /proc */
 
-    if (length <= 0)
-        return false;
-    path[length] = 0;
-    return true;
+    if (length > 0) {
+        path[length] = 0;
+        return true;
+    }
+    return started && strlen(started) < PATH_BYTES && realpath(started, path);
 }
 
 /* The helper beside the command, or where `make install` puts it. */
@@ -75,35 +87,44 @@ bool bench_has_mpi(void)
 
 /* ---- the output of rank 0 ------------------------------------------------------------------------- */
 
-/* A listening socket, and one for datagrams, with a name the kernel chooses, outside the file system, told to
- * ranks by the environment. */
-static int listen_for_output(int *lines)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    socklen_t length = sizeof(sa_family_t);
-    char name[2 * sizeof address.sun_path + 1];
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+/* One of the two pipes that ranks write into: its ends, and its number in the kernel. */
+typedef struct output_pipe {
+    int read, write;
+    unsigned long long inode;
+} output_pipe;
 
-    *lines = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || *lines < 0)
-        goto err_close;
-    if (bind(fd, (struct sockaddr *)&address, length) != 0 || listen(fd, 1) != 0)
-        goto err_close;
-    length = sizeof address;
-    if (getsockname(fd, (struct sockaddr *)&address, &length) != 0 ||
-        bind(*lines, (struct sockaddr *)&address, length) != 0)
-        goto err_close;
-    size_t bytes = length - sizeof(sa_family_t);
-    for (size_t i = 0; i < bytes; i++)
-        snprintf(name + 2 * i, 3, "%02x", (unsigned char)address.sun_path[i]);
+typedef struct output_pipes {
+    output_pipe text, lines;
+} output_pipes;
+
+static bool open_pipe(output_pipe *it, bool inherited)
+{
+    struct stat about;
+    int ends[2];
+
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return false;
+    *it = (output_pipe){.read = ends[0], .write = ends[1]};
+    if (fcntl(it->read, F_SETFL, O_NONBLOCK) != 0 || fstat(it->read, &about) != 0 ||
+        (inherited && fcntl(it->write, F_SETFD, 0) != 0))
+        return false;
+    it->inode = about.st_ino;
+    return true;
+}
+
+/* Makes the pipes and tells ranks of them by the environment. */
+static bool open_output(output_pipes *pipes, bool inherited)
+{
+    char name[160];
+
+    if (!open_pipe(&pipes->text, inherited) || !open_pipe(&pipes->lines, inherited))
+        return false;
+    snprintf(name, sizeof name, "%d:%d:%llu:%d:%llu", (int)getpid(), pipes->text.write, pipes->text.inode,
+             pipes->lines.write, pipes->lines.inode);
     setenv(OUTPUT_VARIABLE, name, 1);
     if (isatty(STDERR_FILENO))
         setenv(TERMINAL_VARIABLE, "1", 1);
-    return fd;
-err_close:
-    close(fd);
-    close(*lines);
-    return -1;
+    return true;
 }
 
 bool bench_has_output(void)
@@ -111,49 +132,50 @@ bool bench_has_output(void)
     return getenv(OUTPUT_VARIABLE);
 }
 
-/* A socket for the command that takes the output, or -1; `length` is that of its address. */
-static int find_output(int type, struct sockaddr_un *address, socklen_t *length)
+/* Whether the descriptor is an end of the pipe with that number. */
+static bool is_pipe(int fd, unsigned long long inode)
+{
+    struct stat about;
+
+    return fstat(fd, &about) == 0 && S_ISFIFO(about.st_mode) && about.st_ino == inode;
+}
+
+/* A descriptor for writing into the pipe of the command, or -1. */
+static int find_output(bool lines)
 {
     const char *name = getenv(OUTPUT_VARIABLE);
-    size_t bytes = 0;
-    unsigned byte;
+    int command, numbers[2], fd;
+    unsigned long long inodes[2];
+    char path[64];
 
-    if (!name)
+    if (!name ||
+        sscanf(name, "%d:%d:%llu:%d:%llu", &command, &numbers[0], &inodes[0], &numbers[1], &inodes[1]) != 5)
         return -1;
-    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    for (; bytes < sizeof address->sun_path && sscanf(name + 2 * bytes, "%2x", &byte) == 1; bytes++)
-        address->sun_path[bytes] = (char)byte;
-    *length = (socklen_t)(sizeof(sa_family_t) + bytes);
-    return socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+    if (is_pipe(numbers[lines], inodes[lines]))
+        return fcntl(numbers[lines], F_DUPFD_CLOEXEC, 0);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", command, numbers[lines]);
+    fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0 || (is_pipe(fd, inodes[lines]) && fcntl(fd, F_SETFL, 0) == 0))
+        return fd;
+    close(fd); /* the command is gone, and its number is another's */
+    return -1;
 }
 
 FILE *bench_output_open(int rank)
 {
-    struct sockaddr_un address;
-    socklen_t length;
+    int fd = rank == 0 ? find_output(false) : -1;
+    FILE *out = fd >= 0 ? fdopen(fd, "w") : NULL;
 
-    if (rank != 0)
-        return NULL;
-    int fd = find_output(SOCK_STREAM, &address, &length);
-    if (fd < 0)
-        return stdout;
-    if (connect(fd, (struct sockaddr *)&address, length) != 0) {
-        close(fd);
-        return stdout;
-    }
-    FILE *out = fdopen(fd, "w");
-    return out ? out : stdout;
+    return rank == 0 && !out ? stdout : out;
 }
 
 void bench_output_say(const char *line)
 {
-    struct sockaddr_un address;
-    socklen_t length;
-    int fd = find_output(SOCK_DGRAM, &address, &length);
-    /* A full queue is no loss: the first line counts. */
-    bool sent =
-        fd >= 0 && (sendto(fd, line, strlen(line), MSG_DONTWAIT, (struct sockaddr *)&address, length) >= 0 ||
-                    errno == EAGAIN);
+    char text[LINE_BYTES];
+    int length = snprintf(text, sizeof text, "%s\n", line);
+    int fd = find_output(true);
+    size_t bytes = length < (int)sizeof text ? (size_t)length : sizeof text - 1;
+    bool sent = fd >= 0 && write(fd, text, bytes) == (ssize_t)bytes; /* in one piece: it is that short */
 
     if (!sent)
         fprintf(stderr, "weft bench: %s\n", line);
@@ -174,68 +196,60 @@ void bench_output_close(FILE *out, int status)
     }
 }
 
-/* Copies rank 0's text to standard output. Returns its status, or -1 while it has sent none. */
-static int copy_output(int fd, bool *ended)
+/* Copies what has come of rank 0's text to standard output; returns false when nothing has. `status` becomes
+ * rank 0's, once it has sent it; `zero` remembers that it comes next. */
+static bool copy_output(int fd, bool *zero, int *status)
 {
     char data[4096];
     ssize_t got = read(fd, data, sizeof data);
 
-    *ended = got == 0 || (got < 0 && errno != EINTR);
     if (got <= 0)
-        return -1;
-    char *zero = memchr(data, 0, (size_t)got);
-    fwrite(data, 1, zero ? (size_t)(zero - data) : (size_t)got, stdout);
+        return got < 0 && errno == EINTR;
+    for (ssize_t i = 0; i < got && *status < 0; i++) {
+        if (*zero)
+            *status = (unsigned char)data[i];
+        else if (data[i])
+            fputc(data[i], stdout);
+        else
+            *zero = true;
+    }
     fflush(stdout);
-    if (!zero)
-        return -1;
-    unsigned char status = 1;
-    if (zero + 1 < data + got)
-        status = (unsigned char)zero[1];
-    else if (read(fd, &status, 1) != 1)
-        status = 1;
-    return status;
+    return true;
 }
 
 /* Says in one line what went wrong, if anything: what a rank said, unless `weft run` has already named a rank
  * that ended badly, which the others only notice. mpirun is told to be quiet. */
 static void explain(int lines, int launcher_status, bool with_mpi, bool finished)
 {
-    char line[1024];
-    ssize_t said = recv(lines, line, sizeof line, MSG_DONTWAIT);
+    char line[LINE_BYTES];
+    ssize_t said = read(lines, line, sizeof line);
+    const char *end = said > 0 ? memchr(line, '\n', (size_t)said) : NULL;
     int signal = launcher_status - 128;
 
     if (said > 0 && (with_mpi || launcher_status == 0))
-        fprintf(stderr, "weft bench: %.*s\n", (int)said, line);
+        fprintf(stderr, "weft bench: %.*s\n", end ? (int)(end - line) : (int)said, line);
     else if (with_mpi && !finished && signal > 0 && signal < NSIG)
         fprintf(stderr, "weft bench: a rank, or mpirun, was ended by signal %d (%s)\n", signal,
                 strsignal(signal));
 }
 
-/* Passes on what rank 0 prints until the launcher ends; returns the exit status of the bench. */
-static int follow(int listener, int lines, pid_t launcher, bool with_mpi)
+/* Passes on what rank 0 prints until the launcher has ended; returns the exit status of the bench. */
+static int follow(const output_pipes *pipes, pid_t launcher, bool with_mpi)
 {
-    int connection = -1, status = -1, wait_status = 0;
-    bool ended = false, running = true;
+    int status = -1, wait_status = 0;
+    bool running = true, zero = false;
 
-    while (running || (connection >= 0 && !ended)) {
-        struct pollfd fd = {.fd = connection >= 0 ? connection : listener, .events = POLLIN};
-        bool ready = !ended && poll(&fd, 1, 50) > 0;
-        if (ready && connection < 0)
-            connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        else if (ready) {
-            int sent = copy_output(connection, &ended);
-            if (sent >= 0)
-                status = sent;
-        }
-        if (running && waitpid(launcher, &wait_status, ended ? 0 : WNOHANG) == launcher)
-            running = false;
-        if (!running && connection < 0)
-            break;
+    while (running) {
+        struct pollfd fd = {.fd = pipes->text.read, .events = POLLIN};
+
+        if (poll(&fd, 1, 50) > 0)
+            copy_output(pipes->text.read, &zero, &status);
+        running = waitpid(launcher, &wait_status, status >= 0 ? 0 : WNOHANG) != launcher;
     }
-    if (connection >= 0)
-        close(connection);
+    while (copy_output(pipes->text.read, &zero, &status)) /* what it left in the pipe */
+        ;
     wait_status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
-    explain(lines, wait_status, with_mpi, status >= 0);
+    explain(pipes->lines.read, wait_status, with_mpi, status >= 0);
     return status >= 0 ? status : wait_status ? wait_status : 1;
 }
 
@@ -243,19 +257,33 @@ static int follow(int listener, int lines, pid_t launcher, bool with_mpi)
 
 /*
  * Open MPI's ranks share memory through files, and when they are ended by a signal the files stay. So mpirun
- * runs under a keeper, which gives it a directory of its own for those files and removes that when mpirun has
+ * gets a directory of its own for those files and runs under a keeper, which removes that when mpirun has
  * ended. The keeper is in a process group of its own, so that it outlives what ends the others; it passes on
- * what it is asked, also by the end of the command, however that comes.
+ * what it is asked, also by the end of the command, however that comes. If it is the keeper that is killed,
+ * the command ends what is left below it and removes the directory.
  */
+/* The directory's name into `path`, told to Open MPI; "" where there is none to be had. */
+static void make_directory(char path[static SHARED_BYTES])
+{
+    snprintf(path, SHARED_BYTES, "/dev/shm/weft-XXXXXX");
+    if (!mkdtemp(path)) {
+        path[0] = 0;
+        return;
+    }
+    setenv("OMPI_MCA_btl_vader_backing_directory", path, 0); /* Open MPI 4 */
+    setenv("OMPI_MCA_btl_sm_backing_directory", path, 0);    /* Open MPI 5 */
+}
+
 static void remove_directory(const char *path)
 {
-    DIR *directory = opendir(path);
+    DIR *directory = *path ? opendir(path) : NULL;
 
     for (struct dirent *entry; directory && (entry = readdir(directory));)
         unlinkat(dirfd(directory), entry->d_name, 0);
     if (directory)
         closedir(directory);
-    rmdir(path);
+    if (*path)
+        rmdir(path);
 }
 
 static void start(char **words, pid_t parent)
@@ -268,23 +296,19 @@ static void start(char **words, pid_t parent)
     _exit(127);
 }
 
-static void keep(char **words, pid_t command)
+static void keep(char **words, pid_t command, const char *directory)
 {
-    char directory[] = "/dev/shm/weft-XXXXXX";
-    bool made = mkdtemp(directory) != NULL;
     int status = 0;
     sigset_t watched, before;
     pid_t self = getpid(), group = getpgrp(), launcher;
+    struct sigaction on_hangup;
 
-    if (made) {
-        setenv("OMPI_MCA_btl_vader_backing_directory", directory, 0); /* Open MPI 4 */
-        setenv("OMPI_MCA_btl_sm_backing_directory", directory, 0);    /* Open MPI 5 */
-    }
     sigemptyset(&watched);
     sigaddset(&watched, SIGCHLD);
     sigaddset(&watched, SIGTERM);
     sigaddset(&watched, SIGINT);
-    sigaddset(&watched, SIGHUP);
+    if (sigaction(SIGHUP, NULL, &on_hangup) == 0 && on_hangup.sa_handler != SIG_IGN) /* nohup */
+        sigaddset(&watched, SIGHUP);
     sigprocmask(SIG_BLOCK, &watched, &before);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     setpgid(0, 0);
@@ -300,8 +324,7 @@ static void keep(char **words, pid_t command)
         if (signal > 0 && signal != SIGCHLD)
             kill(launcher, SIGTERM);
     }
-    if (made)
-        remove_directory(directory);
+    remove_directory(directory);
     _exit(launcher < 0 ? 1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 }
 
@@ -312,7 +335,11 @@ static int compose(char **words, const weft_options *options, int argc, char **a
     int count = 0, threads = options_threads(options);
     bool crowded = options->ranks * threads > sysconf(_SC_NPROCESSORS_ONLN);
 
-    if (!own_path(own) || argc > MOST_ARGUMENTS - 24)
+    if (argc > MOST_ARGUMENTS - 24) {
+        errno = E2BIG;
+        return -1;
+    }
+    if (!own_path(own))
         return -1;
     snprintf(ranks, sizeof ranks, "%d", (int)options->ranks);
     snprintf(seed, sizeof seed, "--seed=%llu", (unsigned long long)options->seed);
@@ -342,31 +369,36 @@ static int compose(char **words, const weft_options *options, int argc, char **a
 
 int bench_launch(const weft_options *options, int argc, char **argv, bool with_mpi)
 {
-    char *words[MOST_ARGUMENTS];
-    int lines, listener = listen_for_output(&lines);
+    char *words[MOST_ARGUMENTS], shared[SHARED_BYTES] = "";
+    output_pipes pipes;
 
     with_mpi = with_mpi && bench_has_mpi();
-    if (listener < 0 || compose(words, options, argc, argv, with_mpi) != 0) {
+    if (!open_output(&pipes, !with_mpi) || compose(words, options, argc, argv, with_mpi) != 0) {
         fprintf(stderr, "weft bench: cannot prepare to start ranks: %s\n", strerror(errno));
         return 1;
     }
     /* Open MPI refuses to run as root without these; containers are root. */
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+    if (with_mpi) {
+        make_directory(shared);
+        prctl(PR_SET_CHILD_SUBREAPER, 1); /* to end what a keeper that was killed leaves */
+    }
     pid_t command = getpid(), launcher = fork();
     if (launcher == 0) {
         if (with_mpi)
-            keep(words, command);
+            keep(words, command, shared);
         start(words, command);
     }
     if (launcher < 0) {
         fprintf(stderr, "weft bench: cannot start ranks: %s\n", strerror(errno));
-        close(listener);
-        close(lines);
+        remove_directory(shared);
         return 1;
     }
-    int status = follow(listener, lines, launcher, with_mpi);
-    close(listener);
-    close(lines);
+    int status = follow(&pipes, launcher, with_mpi);
+    if (with_mpi) {
+        launch_family_end(NULL, 0);
+        remove_directory(shared);
+    }
     return status;
 }
