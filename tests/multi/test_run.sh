@@ -110,6 +110,60 @@ wait $front
 [ $? = 137 ] || fail "killed warden: status $?"
 gone "killed warden"
 
+# A caller that ignores SIGCHLD, as a parent may leave it.
+deaf()
+{
+    (trap '' CHLD && exec timeout 60 "$@")
+}
+expect "children ignored" 0 deaf "$weft" run -n 2 -- true
+expect "children ignored, a status" 7 deaf "$weft" run -n 2 -- sh -c "[ \$WEFT_RANK = 1 ] && exit 7; sleep 1000; true $mark"
+gone "children ignored"
+
+# What nohup started outlives its terminal; SIGTERM still ends it.
+(trap '' HUP && exec "$weft" run -n 2 -- sh -c "sleep 1000; true $mark") 2>/dev/null &
+front=$!
+sleep 0.3
+kill -HUP $front
+sleep 0.3
+[ "$(marked | wc -l)" -ge 2 ] || fail "nohup: SIGHUP ended the ranks"
+kill -TERM $front
+wait $front
+[ $? = 143 ] || fail "nohup: SIGTERM did not end it"
+gone "nohup"
+
+# Descriptors run out: an error, not a wait. A soft limit is no limit.
+few()
+{
+    (ulimit "$1" 64 && shift && exec timeout 60 "$@")
+}
+expect "no descriptors" 1 few -n "$weft" run -n 64 --output prefix -- sh -c "sleep 1000; true $mark"
+says err "Too many open files"
+gone "no descriptors"
+expect "few descriptors" 0 few -Sn "$weft" run -n 64 --output prefix -- sh -c 'ulimit -n'
+[ "$(sed 's/.* //' "$scratch/out" | sort -u)" = 64 ] || fail "ranks do not have the limit they inherit: $(sort -u "$scratch/out")"
+
+# Lines that cannot be written are not lost without a word; a reader that is gone ends the job, as it ends a program.
+if [ -c /dev/full ]; then
+    ends "no room" 1 sh -c "exec '$weft' run -n 2 --output prefix -- echo line >/dev/full"
+    says err "cannot write the output of the ranks"
+fi
+"$weft" run -n 2 --output prefix -- yes 2>"$scratch/err" | head -n 1 >/dev/null
+[ "${PIPESTATUS[0]}" = 141 ] || fail "no reader: status ${PIPESTATUS[0]}"
+[ -s "$scratch/err" ] && fail "no reader: $(cat "$scratch/err")"
+
+# Without /proc the ranks themselves are still found. (Where the test may hide it.)
+hidden()
+{
+    unshare -m sh -c 'mount -t tmpfs none /proc && exec timeout 60 "$@"' hidden "$@"
+}
+if hidden true 2>/dev/null; then
+    expect "no /proc" 0 hidden "$weft" run -n 2 -- true
+    expect "no /proc, a status" 7 hidden "$weft" run -n 2 -- sh -c "[ \$WEFT_RANK = 1 ] && exit 7; exec sleep 1000"
+    expect "no /proc, a daemon" 0 hidden "$weft" run -n 2 -- sh -c "(sleep 3; true) & true"
+    says err "cannot be found without /proc"
+    ends "no /proc, a bench" 0 hidden "$weft" bench barrier --peer none --iters 5 --json >/dev/null
+fi
+
 # Ranks that end leave nothing of theirs behind.
 expect "daemons" 0 "$weft" run -n 2 -- sh -c "(sleep 1000; true $mark) & true"
 gone "daemons"

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -41,6 +42,12 @@ static void hold_standard_streams(void)
             (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
+/* Where the caller ignores SIGCHLD, children vanish unseen: every command that waits for one needs it. */
+static void see_children(void)
+{
+    signal(SIGCHLD, SIG_DFL);
+}
+
 static int run_command(int argc, char **argv)
 {
     if (argc < 2)
@@ -62,6 +69,7 @@ static int run_command(int argc, char **argv)
 int main(int argc, char **argv)
 {
     hold_standard_streams();
+    see_children();
     int status = run_command(argc, argv);
 
     if (fflush(stdout) != 0 || ferror(stdout)) {

@@ -12,6 +12,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/clock.h"
+
+/* How long children are waited for that neither this process nor /proc can name. */
+static const int64_t UNSEEN_NS = 2000000000;
+
 typedef struct process {
     pid_t pid, parent;
     bool below; /* a descendant */
@@ -82,29 +87,48 @@ static void mark_below(process *all, int count)
     }
 }
 
-int launch_family_signal(int signal)
+static bool is_known(const pid_t *known, int count, pid_t pid)
 {
-    int count, sent = 0;
-    process *all = read_all(&count);
-
-    mark_below(all, count);
     for (int i = 0; i < count; i++)
-        if (all[i].below) {
+        if (known[i] == pid)
+            return true;
+    return false;
+}
+
+int launch_family_signal(const pid_t *known, int count, int signal)
+{
+    int found, sent = 0;
+    process *all = read_all(&found);
+
+    mark_below(all, found);
+    for (int i = 0; i < found; i++)
+        if (all[i].below && !is_known(known, count, all[i].pid)) {
             kill(all[i].pid, signal);
             sent++;
         }
+    for (int i = 0; i < count; i++)
+        sent += known[i] > 0 && kill(known[i], signal) == 0;
     free(all);
     return sent;
 }
 
-void launch_family_end(void)
+bool launch_family_end(pid_t *known, int count)
 {
+    int64_t seen_ns = weft_clock_ns();
+
     for (;;) {
-        launch_family_signal(SIGKILL);
-        while (waitpid(-1, NULL, WNOHANG) > 0)
-            ;
-        if (waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD)
-            return;
+        pid_t ended;
+
+        if (launch_family_signal(known, count, SIGKILL) > 0)
+            seen_ns = weft_clock_ns();
+        while ((ended = waitpid(-1, NULL, WNOHANG)) > 0)
+            for (int i = 0; i < count; i++)
+                if (known[i] == ended)
+                    known[i] = 0;
+        if (ended < 0 && errno == ECHILD)
+            return true;
+        if (weft_clock_ns() - seen_ns > UNSEEN_NS)
+            return false;
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
 }

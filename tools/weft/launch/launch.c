@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,6 +43,9 @@ typedef struct warden {
     bool asked;   /* a signal came */
     int64_t next_step_ns;
     int next_signal;
+    bool unwritten;              /* output of the ranks is lost, and that is said */
+    struct rlimit files;         /* as it was inherited: ranks get it back */
+    struct sigaction on_sigpipe; /* likewise */
     weft_topo_cpu *cpus;
     int cpu_count;
 } warden;
@@ -116,6 +120,8 @@ static void be_rank(warden *w, launch_bind bind, int rank, int out[2], int err[2
         _exit(1);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    sigaction(SIGPIPE, &w->on_sigpipe, NULL);
+    setrlimit(RLIMIT_NOFILE, &w->files);
     close(w->signals);
     close(w->lifeline);
     if (out[1] >= 0) {
@@ -147,7 +153,12 @@ static bool start_rank(warden *w, launch_bind bind, int rank)
 
     if (w->job->output == LAUNCH_OUTPUT_PREFIX &&
         (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0)) {
-        fail(w->job, "cannot make pipes for rank %d: %s", rank, strerror(errno));
+        fail(w->job, "cannot make pipes for the output of rank %d: %s (--output merge needs none)", rank,
+             strerror(errno));
+        if (out[0] >= 0) {
+            close(out[0]);
+            close(out[1]);
+        }
         return false;
     }
     w->pids[rank] = fork();
@@ -170,6 +181,11 @@ static bool start_rank(warden *w, launch_bind bind, int rank)
 
 /* ---- watching ------------------------------------------------------------------------------------- */
 
+static void signal_ranks(const warden *w, int signal)
+{
+    launch_family_signal(w->pids, w->job->size, signal);
+}
+
 /* From here on ranks get `now` (0: nothing), after `ms` the signal `then`, and in the end SIGKILL. */
 static void begin_ending(warden *w, int status, int now, int ms, int then)
 {
@@ -177,7 +193,7 @@ static void begin_ending(warden *w, int status, int now, int ms, int then)
         w->status = status;
     w->ending = true;
     if (now)
-        launch_family_signal(now);
+        signal_ranks(w, now);
     w->next_signal = then;
     w->next_step_ns = weft_clock_ns() + (int64_t)ms * 1000000;
 }
@@ -186,7 +202,7 @@ static void step_ending(warden *w)
 {
     if (!w->ending || weft_clock_ns() < w->next_step_ns)
         return;
-    launch_family_signal(w->next_signal);
+    signal_ranks(w, w->next_signal);
     w->next_signal = SIGKILL;
     w->next_step_ns = weft_clock_ns() + (int64_t)TERM_MS * 1000000;
 }
@@ -258,6 +274,19 @@ static void take_signal(warden *w)
     }
 }
 
+/* The output of the ranks cannot be written. A reader that is gone ends the job, as it would end one process;
+ * without room the ranks' work goes on, and its status says that their words are lost. */
+static void output_lost(warden *w, int why)
+{
+    if (why == EPIPE) {
+        if (!w->ending)
+            begin_ending(w, 128 + SIGPIPE, SIGTERM, TERM_MS, SIGKILL);
+    } else if (!w->unwritten) {
+        fail(w->job, "cannot write the output of the ranks: %s", strerror(why));
+        w->unwritten = true;
+    }
+}
+
 /* Passes output on and watches until every rank and every stream has ended. */
 static void watch(warden *w)
 {
@@ -288,8 +317,8 @@ static void watch(warden *w)
             break;
         }
         for (int i = 0; i < w->stream_count; i++)
-            if (w->streams[i].from >= 0 && polled[2 + i].revents)
-                launch_stream_pump(&w->streams[i]);
+            if (w->streams[i].from >= 0 && polled[2 + i].revents && !launch_stream_pump(&w->streams[i]))
+                output_lost(w, errno);
         if (polled[0].revents)
             take_signal(w);
         step_ending(w);
@@ -303,6 +332,9 @@ static int be_warden(const launch_job *job, weft_segment segment, weft_topo_cpu 
     warden w = {.job = job, .segment = segment, .lifeline = lifeline, .cpus = cpus, .cpu_count = cpu_count};
 
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    sigaction(SIGPIPE, &(struct sigaction){.sa_handler = SIG_IGN}, &w.on_sigpipe);
+    getrlimit(RLIMIT_NOFILE, &w.files);
+    setrlimit(RLIMIT_NOFILE, &(struct rlimit){w.files.rlim_max, w.files.rlim_max}); /* two pipes a rank */
     w.pids = calloc((size_t)job->size, sizeof(*w.pids));
     w.streams = calloc((size_t)job->size * 2, sizeof(*w.streams));
     w.signals = signalfd(-1, watched, SFD_CLOEXEC);
@@ -315,7 +347,13 @@ static int be_warden(const launch_job *job, weft_segment segment, weft_topo_cpu 
             w.status = 1;
     if (w.status == 0)
         watch(&w);
-    launch_family_end();
+    for (int i = 0; i < w.stream_count; i++) /* /proc is read with descriptors, which may have run out */
+        if (w.streams[i].from >= 0)
+            close(w.streams[i].from);
+    if (!launch_family_end(w.pids, w.pids ? job->size : 0))
+        fail(job, "what the ranks left behind cannot be found without /proc and may still run");
+    if (w.status == 0 && w.unwritten)
+        w.status = 1;
     free(w.pids);
     free(w.streams);
     return w.status;
@@ -363,8 +401,17 @@ static int wait_for_warden(const launch_job *job, pid_t pid, const sigset_t *wat
         return WEXITSTATUS(status);
     fail(job, "the process that looked after the ranks was ended by signal %d; ending the ranks",
          WTERMSIG(status));
-    launch_family_end();
+    if (!launch_family_end(NULL, 0))
+        fail(job, "what the ranks left behind cannot be found without /proc and may still run");
     return 128 + WTERMSIG(status);
+}
+
+/* Whether the caller wants it ignored: what nohup started outlives its terminal. */
+static bool stays_ignored(int signal)
+{
+    struct sigaction action;
+
+    return signal == SIGHUP && sigaction(signal, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 int launch_ranks(const launch_job *job)
@@ -395,7 +442,8 @@ int launch_ranks(const launch_job *job)
     }
     sigemptyset(&watched);
     for (size_t i = 0; i < sizeof(forwarded) / sizeof(forwarded[0]); i++)
-        sigaddset(&watched, forwarded[i]);
+        if (!stays_ignored(forwarded[i]))
+            sigaddset(&watched, forwarded[i]);
     sigprocmask(SIG_BLOCK, &watched, &before);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     fflush(NULL);
