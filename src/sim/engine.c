@@ -4,7 +4,10 @@
  * stands first in the queue for a freed thread, core or copy engine starts.
  *
  * What always holds
- * - A lane has at most one event in the heap, so the heap never holds more than there are lanes.
+ * - A lane has at most one event in the heap, and a task at most one more, for posts that follow later: the
+ *   heap never holds more than there are lanes and tasks.
+ * - A lane that moves bytes over a link goes on with the next bytes while the last ones are on their way: the
+ *   latency of a link delays what waits for the bytes, not what is sent after them.
  * - A lane is in exactly one place: in the heap, in one signal's list of waiters, in one pool's queue, or
  *   finished. An empty heap with unfinished lanes is a plan that cannot end, and is reported as such.
  * - A post is counted when its task ends, and is visible one flag latency later. A wait that a post
@@ -37,6 +40,7 @@ typedef struct lane_state {
     uint32_t pool;  /* that its tasks need a place in, or NONE */
     uint32_t core;  /* cpu: held while running */
     bool running;
+    bool ahead; /* the running task's posts come when its bytes have arrived, after its turn */
 } lane_state;
 
 /* Places that lanes compete for: threads of a rank, copy engines of a rank, cores of a node. */
@@ -55,6 +59,7 @@ typedef struct task_state {
 typedef struct heap_entry {
     double ns;
     uint32_t lane;
+    uint32_t arrived; /* a task whose last bytes are there now, or NONE: the lane's turn */
 } heap_entry;
 
 typedef struct engine {
@@ -78,7 +83,7 @@ typedef struct engine {
 
 /* ---- heap ----------------------------------------------------------------------------------------- */
 
-static void heap_push(engine *e, double ns, uint32_t lane)
+static void heap_push(engine *e, double ns, uint32_t lane, uint32_t arrived)
 {
     size_t at = e->heap_count++;
 
@@ -90,7 +95,7 @@ static void heap_push(engine *e, double ns, uint32_t lane)
         e->heap[at] = e->heap[up];
         at = up;
     }
-    e->heap[at] = (heap_entry){ns, lane};
+    e->heap[at] = (heap_entry){ns, lane, arrived};
 }
 
 static bool sooner(const heap_entry *a, const heap_entry *b)
@@ -186,26 +191,44 @@ static double core_switch_ns(engine *e, uint32_t lane)
     return e->m->machine->switch_us * 1e3;
 }
 
+/* Whether the lane's next task is more of the same: it does not read what this one brings. */
+static bool goes_on(const engine *e, uint32_t lane)
+{
+    uint32_t head = e->lanes[lane].head;
+    const model_task *task = &e->m->tasks[head];
+
+    return head + 1 < e->m->lanes[lane].task_end && task[1].event == task->event && task[1].transfer_count;
+}
+
 /* The head holds everything it needs: run it. */
 static void start_task(engine *e, uint32_t lane)
 {
     lane_state *ls = &e->lanes[lane];
     const model_task *task = &e->m->tasks[ls->head];
-    double end = e->now + task->work_ns, linked = 0;
+    double work_end = e->now + task->work_ns, linked = 0, in_flight = 0, end;
 
     if (e->cores)
-        end += core_switch_ns(e, lane);
+        work_end += core_switch_ns(e, lane);
     for (uint32_t i = 0; i < task->transfer_count; i++) {
-        double latency;
+        double latency, there = links_send(&e->links, &e->m->transfers[task->transfer0 + i],
+                                           e->now + task->overhead_ns, &latency);
 
-        linked = fmax(linked, links_send(&e->links, &e->m->transfers[task->transfer0 + i],
-                                         e->now + task->overhead_ns, &latency));
+        if (there > linked) {
+            linked = there;
+            in_flight = latency;
+        }
     }
-    e->tasks[ls->head] = (task_state){e->now, fmax(end, linked), ls->cause, (float)fmax(0, linked - end)};
+    end = fmax(work_end, linked);
+    e->tasks[ls->head] = (task_state){e->now, end, ls->cause, (float)fmax(0, linked - work_end)};
     record(e, lane, WEFT_EVENT_WAIT, ls->idle_ns, e->now, ls->head);
-    record(e, lane, (weft_event_kind)task->event, e->now, fmax(end, linked), ls->head);
     ls->running = true;
-    heap_push(e, fmax(end, linked), lane);
+    ls->ahead = goes_on(e, lane) && linked - in_flight < end;
+    if (ls->ahead) {
+        heap_push(e, end, lane, ls->head);
+        end = fmax(work_end, linked - in_flight);
+    }
+    record(e, lane, (weft_event_kind)task->event, e->now, end, ls->head);
+    heap_push(e, end, lane, NONE);
 }
 
 /* The head's waits hold now: take a thread, then a core. */
@@ -267,7 +290,7 @@ static void look(engine *e, uint32_t lane)
         }
     }
     if (ready > e->now)
-        heap_push(e, ready, lane);
+        heap_push(e, ready, lane, NONE);
     else
         take_place(e, lane);
 }
@@ -289,6 +312,16 @@ static void post(engine *e, uint32_t task, int from, const model_post *posted)
         e->lanes[lane].cause = task;
         look(e, lane);
     }
+}
+
+/* Everything a task did is there: those who wait for it are told. */
+static void arrive(engine *e, int rank, uint32_t done)
+{
+    const model_task *task = &e->m->tasks[done];
+
+    e->last_task = done;
+    for (uint32_t i = 0; i < task->post_count; i++)
+        post(e, done, rank, &e->m->posts[task->post0 + i]);
 }
 
 static void free_core(engine *e, uint32_t lane, uint32_t done)
@@ -331,15 +364,13 @@ static void finish_task(engine *e, uint32_t lane)
     lane_state *ls = &e->lanes[lane];
     const model_lane *ml = &e->m->lanes[lane];
     uint32_t done = ls->head, next;
-    const model_task *task = &e->m->tasks[done];
 
     ls->running = false;
     ls->idle_ns = e->now;
     ls->cause = done;
     ls->head++;
-    e->last_task = done;
-    for (uint32_t i = 0; i < task->post_count; i++)
-        post(e, done, ml->rank, &e->m->posts[task->post0 + i]);
+    if (!ls->ahead)
+        arrive(e, ml->rank, done);
     if (e->cores && ml->index < e->m->threads && head_is_ready(e, lane)) {
         e->core_rank[(size_t)model_node(e->m, ml->rank) * (size_t)e->m->machine->units + ls->core] =
             -1 - ml->rank;
@@ -364,18 +395,20 @@ static void finish_task(engine *e, uint32_t lane)
 static void add_path(const engine *e, weft_sim_result *result)
 {
     uint32_t at = e->last_task;
-    double path[WEFT_BOUND_COUNT] = {0};
+    double path[WEFT_BOUND_COUNT] = {0}, end = e->now;
 
     while (at != NONE) {
         const task_state *ts = &e->tasks[at];
         const model_task *task = &e->m->tasks[at];
-        double before = ts->cause == NONE ? 0 : e->tasks[ts->cause].end_ns;
-        double duration = ts->end_ns - ts->start_ns, overhead = fmin(task->overhead_ns, duration);
+        /* What followed may have started before this one's bytes had arrived. */
+        double duration = fmin(ts->end_ns, end) - ts->start_ns, overhead = fmin(task->overhead_ns, duration);
 
-        path[WEFT_BOUND_LATENCY] += ts->start_ns - before + overhead;
+        path[WEFT_BOUND_LATENCY] += fmax(0, end - ts->end_ns) + overhead;
         path[ts->link_ns > 0 ? WEFT_BOUND_LINK : (int)task->bound] += duration - overhead;
+        end = ts->start_ns;
         at = ts->cause;
     }
+    path[WEFT_BOUND_LATENCY] += end;
     for (int i = 0; i < WEFT_BOUND_COUNT; i++) {
         result->path_us[i] = path[i] / 1e3;
         if (path[i] > path[result->bound])
@@ -407,7 +440,9 @@ static weft_status run_events(engine *e, weft_error_text *error)
         heap_entry event = heap_pop(e);
 
         e->now = event.ns;
-        if (e->lanes[event.lane].running)
+        if (event.arrived != NONE)
+            arrive(e, e->m->lanes[event.lane].rank, event.arrived);
+        else if (e->lanes[event.lane].running)
             finish_task(e, event.lane);
         else
             take_place(e, event.lane);
@@ -458,7 +493,7 @@ weft_status model_run(const model *m, bool want_events, weft_sim_result *result,
     e.signals = calloc((size_t)m->world * m->signal_count + 1, sizeof(*e.signals));
     e.lanes = calloc(m->lanes_count + 1, sizeof(*e.lanes));
     e.tasks = calloc(m->tasks_count + 1, sizeof(*e.tasks));
-    e.heap = calloc(m->lanes_count + 1, sizeof(*e.heap));
+    e.heap = malloc((m->lanes_count + m->tasks_count + 1) * sizeof(*e.heap));
     e.pools = calloc((size_t)m->world, sizeof(*e.pools));
     e.cores = cpu ? calloc((size_t)nodes, sizeof(*e.cores)) : NULL;
     e.core_rank = cpu ? calloc((size_t)nodes * (size_t)m->machine->units, sizeof(*e.core_rank)) : NULL;

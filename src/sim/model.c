@@ -26,8 +26,8 @@ weft_status model_reserve(void **array, size_t *capacity, size_t count, size_t m
     model_reserve((void **)&(m)->name, &(m)->name##_capacity, (m)->name##_count, (more), sizeof(*(m)->name), \
                   error)
 
-static weft_status add_task(model *m, const weft_plan_part *part, const weft_task *task, double reuse,
-                            weft_error_text *error)
+static weft_status add_task(model *m, const weft_plan_part *part, const weft_task *task,
+                            const model_products *products, weft_error_text *error)
 {
     model_task *out = &m->tasks[m->tasks_count];
     weft_status status;
@@ -37,7 +37,7 @@ static weft_status add_task(model *m, const weft_plan_part *part, const weft_tas
                         .transfer0 = (uint32_t)m->transfers_count};
     status = RESERVE(m, transfers, (size_t)task->region_count + 2);
     if (!status)
-        status = model_price(m, part, task, reuse, out, error);
+        status = model_price(m, part, task, products, out, error);
     if (status)
         return status;
     for (uint32_t i = 0; i < task->wait_count; i++) {
@@ -58,7 +58,7 @@ static weft_status add_task(model *m, const weft_plan_part *part, const weft_tas
 
 static weft_status add_part(model *m, const weft_plan_part *part, weft_error_text *error)
 {
-    double reuse = model_reuse(m, part);
+    model_products products = model_products_of(m, part);
     weft_status status;
 
     if (part->rank == 0)
@@ -74,7 +74,7 @@ static weft_status add_part(model *m, const weft_plan_part *part, weft_error_tex
         uint32_t task0 = (uint32_t)m->tasks_count;
 
         for (uint32_t t = 0; t < lane->task_count && !status; t++)
-            status = add_task(m, part, &part->tasks[lane->task0 + t], reuse, error);
+            status = add_task(m, part, &part->tasks[lane->task0 + t], &products, error);
         if (status)
             return status;
         m->lanes[m->lanes_count++] = (model_lane){

@@ -77,12 +77,24 @@ weft_status model_load(model *m, const weft_machine *machine, const weft_sim_sou
                        weft_sim_mode mode, weft_error_text *error);
 void model_free(model *m);
 
-/* Prices one task of a part: fills work_ns, overhead_ns, event, bound, and appends its transfers. */
-weft_status model_price(model *m, const weft_plan_part *part, const weft_task *task, double reuse,
-                        model_task *out, weft_error_text *error);
+/* What a simulation of seconds can hold: regions of all ranks. */
+enum { SIM_REGIONS = 3000000 };
 
-/* How much of the operand bytes that GEMM tasks name really come from memory: each byte once. */
-double model_reuse(const model *m, const weft_plan_part *part);
+/* weft_sim_tune with about this many regions at most. */
+void sim_tune_within(const weft_machine *machine, int world, int64_t regions, weft_problem *problem);
+
+/* What the products of a part have in common. */
+typedef struct model_products {
+    double
+        reuse; /* of the operand bytes that GEMM tasks name, what really comes from memory: each byte once */
+    double lanes; /* that have products: the memory is shared by those */
+} model_products;
+
+model_products model_products_of(const model *m, const weft_plan_part *part);
+
+/* Prices one task of a part: fills work_ns, overhead_ns, event, bound, and appends its transfers. */
+weft_status model_price(model *m, const weft_plan_part *part, const weft_task *task,
+                        const model_products *products, model_task *out, weft_error_text *error);
 
 weft_status model_run(const model *m, bool want_events, weft_sim_result *result, weft_error_text *error);
 

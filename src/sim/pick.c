@@ -17,8 +17,9 @@
 enum {
     GPU_COLLECTIVE_LANES = 32,       /* multiprocessors that saturate a link with plain loads and stores */
     GPU_COLLECTIVE_BYTES = 64 << 10, /* smallest chunk worth a task */
-    MOST_REGIONS = 1500000,          /* of all ranks: what a simulation of seconds can hold */
-    PICK_TASKS = 400,                /* GEMM tasks of a rank, at most about, while schedules are compared */
+    FEW_LANES = 32,                  /* that still keep all links of a rank busy */
+    LANE_TASKS = 48,                 /* of a lane, at least, so that their size changes no result by 1 % */
+    BEYOND = 8,                      /* times as many regions as asked for, before that is given up */
     REMEMBERED = 64
 };
 
@@ -66,29 +67,37 @@ static double gemm_size(const weft_problem *p, int64_t world)
 }
 
 /*
- * Thousands of ranks with a task per tile would be a hundred million tasks. Twice as large tasks on half as
- * many lanes of twice as many units have the same waves, so tasks grow until there are few enough.
+ * Thousands of ranks with a task per tile would be a hundred million tasks, so tasks grow until there are few
+ * enough. First, twice as large tasks on half as many lanes of twice as many units: the waves stay the same,
+ * and so do many lanes that move bytes. Then larger tasks on the same lanes, while a lane keeps so many that
+ * its last one does not show. What is left then is too much by far: fewer lanes, whatever it does.
  */
-static void coarsen_gpu(const weft_machine *machine, int world, weft_problem *p)
+static void coarsen_gpu(int world, int64_t regions, weft_problem *p)
 {
     int64_t cols = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR ? p->n : divide_up(p->n, world);
 
-    for (int64_t units = 2; gemm_size(p, world) > MOST_REGIONS && (p->tile_n < cols || p->tile_m < p->m);
-         units *= 2) {
+    while ((p->tile_n < cols || p->tile_m < p->m) && gemm_size(p, world) > (double)regions) {
+        int64_t tasks = cuts(p->m, p->tile_m) * cuts(cols, p->tile_n);
+        bool many_lanes = p->workers >= 2 * FEW_LANES;
+
+        if (!many_lanes && tasks < 2 * (int64_t)LANE_TASKS * p->workers &&
+            gemm_size(p, world) < (double)regions * BEYOND)
+            break;
+        if (many_lanes || tasks < 2 * (int64_t)LANE_TASKS * p->workers)
+            p->workers = (int)most(1, p->workers / 2);
         if (p->tile_n < cols)
             p->tile_n *= 2;
         else
             p->tile_m *= 2;
-        p->workers = (int)most(1, machine->units / units);
     }
 }
 
-static void tune_gpu_collective(const weft_machine *machine, int world, weft_problem *p)
+static void tune_gpu_collective(const weft_machine *machine, int world, int64_t regions, weft_problem *p)
 {
     bool whole = p->schedule == WEFT_SCHEDULE_ONE_SHOT || p->op == WEFT_OP_BROADCAST;
     int64_t lanes = least(GPU_COLLECTIVE_LANES, machine->units), smallest, even;
 
-    while (lanes > 1 && (double)lanes * world * world > MOST_REGIONS)
+    while (lanes > 1 && lanes * world * world > regions)
         lanes /= 2;
     if (!p->workers)
         p->workers = (int)lanes;
@@ -98,12 +107,12 @@ static void tune_gpu_collective(const weft_machine *machine, int world, weft_pro
         p->tile_n = most(even, smallest);
 }
 
-static void tune_gpu(const weft_machine *machine, int world, weft_problem *p)
+static void tune_gpu(const weft_machine *machine, int world, int64_t regions, weft_problem *p)
 {
     bool open = !p->workers && !p->tile_m && !p->tile_n;
 
     if (is_collective(p)) {
-        tune_gpu_collective(machine, world, p);
+        tune_gpu_collective(machine, world, regions, p);
         return;
     }
     p->workers = p->workers ? p->workers : machine->units;
@@ -112,7 +121,7 @@ static void tune_gpu(const weft_machine *machine, int world, weft_problem *p)
     p->tile_k = p->tile_k ? p->tile_k : machine->tile_k;
     p->b_form = p->b_form == WEFT_B_PACK_IN_RUN ? WEFT_B_PLAIN : p->b_form;
     if (open && p->tile_m && p->tile_n)
-        coarsen_gpu(machine, world, p);
+        coarsen_gpu(world, regions, p);
 }
 
 static void tune_cpu(const weft_machine *machine, int world, weft_problem *p)
@@ -142,12 +151,17 @@ static void tune_cpu(const weft_machine *machine, int world, weft_problem *p)
         p->b_form = WEFT_B_PLAIN;
 }
 
-void weft_sim_tune(const weft_machine *machine, int world, weft_problem *problem)
+void sim_tune_within(const weft_machine *machine, int world, int64_t regions, weft_problem *problem)
 {
     if (machine->kind == WEFT_MACHINE_GPU)
-        tune_gpu(machine, world, problem);
+        tune_gpu(machine, world, regions, problem);
     else
         tune_cpu(machine, world, problem);
+}
+
+void weft_sim_tune(const weft_machine *machine, int world, weft_problem *problem)
+{
+    sim_tune_within(machine, world, SIM_REGIONS, problem);
 }
 
 /* ---- auto ----------------------------------------------------------------------------------------- */
@@ -180,30 +194,6 @@ static void remember(uint64_t key, weft_schedule schedule)
     pthread_mutex_lock(&memory_lock);
     memory[memory_count++ % REMEMBERED] = (remembered){key, schedule};
     pthread_mutex_unlock(&memory_lock);
-}
-
-static double pieces(int64_t extent, int64_t tile)
-{
-    int64_t count = tile > 0 && extent > tile ? (extent + tile - 1) / tile : 1;
-
-    return (double)count;
-}
-
-/* Larger tiles until a rank has few tasks; every schedule is compared with the same ones. */
-static void coarsen(weft_problem *problem, int world)
-{
-    if (is_collective(problem)) {
-        while (pieces(problem->count, problem->tile_n) > PICK_TASKS)
-            problem->tile_n *= 2;
-        return;
-    }
-    while (problem->tile_m && problem->tile_n &&
-           pieces(problem->m, problem->tile_m) * pieces(problem->n, problem->tile_n) / world > PICK_TASKS) {
-        if (problem->tile_m <= problem->tile_n)
-            problem->tile_m *= 2;
-        else
-            problem->tile_n *= 2;
-    }
 }
 
 static bool can_run(const weft_machine *machine, weft_problem *candidate, int world)
@@ -240,7 +230,6 @@ weft_status weft_sim_pick(const weft_machine *machine, const weft_problem *probl
 
         candidate.schedule = list[i];
         weft_sim_tune(machine, world, &candidate);
-        coarsen(&candidate, world);
         if (!can_run(machine, &candidate, world))
             continue;
         status = weft_sim_run(machine, &source, WEFT_SIM_ALL, false, &result, error);

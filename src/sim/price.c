@@ -43,9 +43,10 @@ static bool is_far(const model *m, int here, int there)
            (m->machine->kind == WEFT_MACHINE_GPU || model_node(m, here) != model_node(m, there));
 }
 
-/* A region that is read (or written) by this rank; when it lies across a link, its bytes are a transfer. */
+/* A region that is read (or written) by this rank; when it lies across a link, its bytes are a transfer, so
+ * many times. */
 static void count_region(model *m, const weft_plan_part *part, const weft_region *region, bool written,
-                         traffic *sum)
+                         double times, traffic *sum)
 {
     double bytes = region_bytes(part, region);
 
@@ -56,8 +57,8 @@ static void count_region(model *m, const weft_plan_part *part, const weft_region
     sum->remote += bytes;
     if (m->mode == WEFT_SIM_GEMM_ONLY || bytes <= 0 || !is_far(m, part->rank, region->rank))
         return;
-    m->transfers[m->transfers_count++] = (model_transfer){written ? part->rank : region->rank,
-                                                          written ? region->rank : part->rank, (float)bytes};
+    m->transfers[m->transfers_count++] = (model_transfer){
+        written ? part->rank : region->rank, written ? region->rank : part->rank, (float)(bytes * times)};
 }
 
 /*
@@ -87,17 +88,21 @@ static double round_up(int64_t value, int64_t step)
     return (double)(steps * step);
 }
 
-double model_reuse(const model *m, const weft_plan_part *part)
+model_products model_products_of(const model *m, const weft_plan_part *part)
 {
+    model_products products = {.reuse = 1};
     double named = 0, once = 0;
+    int32_t last = -1; /* tasks are listed lane by lane */
 
     if (m->machine->kind != WEFT_MACHINE_GPU)
-        return 1;
+        return products;
     for (uint32_t i = 0; i < part->task_count; i++) {
         const weft_task *task = &part->tasks[i];
 
         if (task->kind != WEFT_TASK_GEMM)
             continue;
+        products.lanes += task->lane != last;
+        last = task->lane;
         for (uint32_t r = task->destinations; r < (uint32_t)task->destinations + 2; r++)
             named += region_bytes(part, &part->regions[task->region0 + r]);
     }
@@ -109,29 +114,48 @@ double model_reuse(const model *m, const weft_plan_part *part)
         else if (operand->role == WEFT_ROLE_B)
             once += instance_bytes(part, i, part->rank);
     }
-    return named > once ? once / named : 1;
+    if (named > once)
+        products.reuse = once / named;
+    return products;
 }
 
-static double gpu_gemm_ns(const model *m, int64_t rows, int64_t cols, int64_t kk, double bytes, double gflops,
-                          uint8_t *bound)
+/* Units of a GPU that a compute lane stands for. */
+static double lane_units(const model *m)
+{
+    return fmax(1, (double)m->machine->units / m->threads);
+}
+
+/* Tiles of the machine, along an extent, that a task of a lane of several units is cut into. */
+static double tiles_along(const model *m, int64_t extent, int64_t tile)
+{
+    return m->machine->kind != WEFT_MACHINE_GPU || lane_units(m) < 2 || !tile || extent <= tile
+               ? 1
+               : ceil((double)extent / (double)tile);
+}
+
+/* Share of a GPU's memory bandwidth that a unit can draw by itself: several times its even share. */
+static double unit_share(const model *m)
+{
+    return fmin(1, 4.0 / m->machine->units);
+}
+
+static double gpu_gemm_ns(const model *m, const model_products *products, int64_t rows, int64_t cols,
+                          int64_t kk, double bytes, double gflops, uint8_t *bound)
 {
     const weft_machine *machine = m->machine;
-    double units = (double)machine->units / m->threads, waves = 1, compute, memory;
-    int64_t tile_m = machine->tile_m ? machine->tile_m : rows,
-            tile_n = machine->tile_n ? machine->tile_n : cols;
+    double down = tiles_along(m, rows, machine->tile_m), across = tiles_along(m, cols, machine->tile_n);
+    double units = lane_units(m), waves = ceil(down * across / floor(units)), compute, memory;
 
-    if (units < 1)
-        units = 1;
-    if (units >= 2 && rows > 0 && cols > 0) {
-        double tiles = ceil((double)rows / (double)tile_m) * ceil((double)cols / (double)tile_n);
-
-        waves = ceil(tiles / floor(units));
-        rows = rows < tile_m ? rows : tile_m;
-        cols = cols < tile_n ? cols : tile_n;
-    }
+    if (units >= 2) /* no unit idles because the lanes do not divide them evenly */
+        waves *= floor(units) / units;
+    if (down > 1)
+        rows = machine->tile_m;
+    if (across > 1)
+        cols = machine->tile_n;
     compute = waves * 2 * round_up(rows, machine->step_m) * round_up(cols, machine->step_n) *
               round_up(kk, machine->step_k) / gflops;
-    memory = bytes / (machine->memory_gbs * fmin(units / machine->units, 1));
+    memory = bytes / (machine->memory_gbs *
+                      fmin(1 / products->lanes, unit_share(m) * fmin(floor(units), down * across)));
     *bound = memory > compute ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;
     return fmax(compute, memory);
 }
@@ -185,8 +209,8 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
     return arithmetic + move + cpu_finish_ns(m, part, d);
 }
 
-static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_task *task, double reuse,
-                              model_task *out, weft_error_text *error)
+static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_task *task,
+                              const model_products *products, model_task *out, weft_error_text *error)
 {
     const weft_region *regions = &part->regions[task->region0];
     const weft_region *a = &regions[task->destinations], *b = a + 1;
@@ -201,8 +225,12 @@ static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_t
         traffic *sum = i < task->destinations                 ? &written
                        : &regions[i] == a || &regions[i] == b ? &operands
                                                               : &read;
+        /* Every tile reads its operands over the link by itself. */
+        double times = &regions[i] == a   ? tiles_along(m, regions->cols, m->machine->tile_n)
+                       : &regions[i] == b ? tiles_along(m, regions->rows, m->machine->tile_m)
+                                          : 1;
 
-        count_region(m, part, &regions[i], i < task->destinations, sum);
+        count_region(m, part, &regions[i], i < task->destinations, times, sum);
     }
     out->event = WEFT_EVENT_COMPUTE;
     out->bound = WEFT_BOUND_COMPUTE;
@@ -210,19 +238,13 @@ static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_t
         return WEFT_OK;
     out->overhead_ns = (float)(m->machine->gemm_us * 1e3);
     if (m->machine->kind == WEFT_MACHINE_GPU)
-        out->work_ns =
-            (float)gpu_gemm_ns(m, regions->rows, regions->cols, a->cols,
-                               operands.local * reuse + read.local + written.local, gflops, &out->bound);
+        out->work_ns = (float)gpu_gemm_ns(m, products, regions->rows, regions->cols, a->cols,
+                                          operands.local * products->reuse + read.local + written.local,
+                                          gflops, &out->bound);
     else
         out->work_ns = (float)cpu_gemm_ns(m, part, task, read.local + read.remote, gflops, &out->bound);
     out->work_ns += out->overhead_ns;
     return WEFT_OK;
-}
-
-/* What one compute lane of a GPU can draw of the memory's bandwidth: several times its even share. */
-static double lane_share(const model *m)
-{
-    return fmin(1, 4.0 / m->threads);
 }
 
 /*
@@ -296,7 +318,7 @@ static void price_move(model *m, const weft_plan_part *part, const weft_task *ta
         bool written = i < task->destinations;
 
         far = far || is_far(m, part->rank, regions[i].rank);
-        count_region(m, part, &regions[i], written, written ? &to : &from);
+        count_region(m, part, &regions[i], written, 1, written ? &to : &from);
     }
     if (is_multicast(m, part, task)) {
         m->transfers_count = out->transfer0;
@@ -309,15 +331,15 @@ static void price_move(model *m, const weft_plan_part *part, const weft_task *ta
     else if (!far || reduces) /* what passes a link is slower than memory */
         out->work_ns += (float)((from.local + to.local) /
                                 (machine->memory_gbs *
-                                 (part->lanes[task->lane].kind == WEFT_LANE_COPY ? 1 : lane_share(m))));
+                                 (part->lanes[task->lane].kind == WEFT_LANE_COPY ? 1 : 1.0 / m->threads)));
 }
 
-weft_status model_price(model *m, const weft_plan_part *part, const weft_task *task, double reuse,
-                        model_task *out, weft_error_text *error)
+weft_status model_price(model *m, const weft_plan_part *part, const weft_task *task,
+                        const model_products *products, model_task *out, weft_error_text *error)
 {
     switch ((weft_task_kind)task->kind) {
     case WEFT_TASK_GEMM:
-        return price_gemm(m, part, task, reuse, out, error);
+        return price_gemm(m, part, task, products, out, error);
     case WEFT_TASK_COPY:
     case WEFT_TASK_REDUCE:
         price_move(m, part, task, out);

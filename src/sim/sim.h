@@ -55,8 +55,8 @@ void weft_sim_result_free(weft_sim_result *result);
 
 /*
  * The fastest schedule of a resolved problem whose schedule is AUTO, among those that give the layout asked
- * for, unfused included. Answers are remembered per machine and problem. Big problems are compared with
- * fewer, larger tiles, so that an answer takes milliseconds.
+ * for, unfused included: each is simulated as weft_sim_run would simulate it alone. Answers are remembered
+ * per machine and problem.
  */
 weft_status weft_sim_pick(const weft_machine *machine, const weft_problem *problem, int world,
                           weft_schedule *schedule, weft_error_text *error);

@@ -1,0 +1,248 @@
+/*
+ * What holds for every shipped description, whatever its numbers: `auto` is as fast as the best schedule,
+ * more work takes no less time, no prediction is below what compute, memory and links allow, and tasks that
+ * stand for several tiles, which large groups need, do not change a result.
+ */
+#include "support/check.h"
+#include "core/dtype.h"
+#include "sim/model.h"
+
+#include <math.h>
+
+enum { PROBLEMS = 40, LARGEST = 1 << 12 };
+
+static int64_t pick(uint64_t *seed, int64_t below)
+{
+    return (int64_t)(check_random(seed) % (uint64_t)below);
+}
+
+/* Sizes of every magnitude are equally likely. */
+static int64_t pick_size(uint64_t *seed, int64_t most)
+{
+    double exponent = (double)pick(seed, 1000) / 1000 * log((double)most);
+
+    return (int64_t)exp(exponent) + 1;
+}
+
+static weft_problem random_problem(uint64_t *seed)
+{
+    weft_problem p = {.size = sizeof(p), .alpha = 1, .l = 1, .dtype = WEFT_BF16, .d_dtype = WEFT_BF16};
+
+    p.op = (weft_op)pick(seed, WEFT_OP_BROADCAST + 1);
+    p.m = pick_size(seed, LARGEST);
+    p.n = pick_size(seed, 2 * LARGEST);
+    p.k = pick_size(seed, 2 * LARGEST);
+    p.count = pick_size(seed, 1 << 22);
+    if (p.op == WEFT_OP_AG_GEMM)
+        p.layout = pick(seed, 2) ? WEFT_LAYOUT_GATHER_A : WEFT_LAYOUT_GATHER_B;
+    if (p.op == WEFT_OP_GEMM_RS)
+        p.layout = pick(seed, 2) ? WEFT_LAYOUT_SCATTER_ROWS : WEFT_LAYOUT_SCATTER_COLS;
+    return p;
+}
+
+static int random_world(const weft_machine *machine, uint64_t *seed)
+{
+    int64_t most = machine->ranks_per_node ? (int64_t)machine->nodes * machine->ranks_per_node : 8;
+
+    return (int)(2 + pick(seed, most > 16 ? 15 : most - 1));
+}
+
+/* Negative where the schedule cannot run there. */
+static double time_of(const weft_machine *machine, int world, weft_problem problem, weft_schedule schedule,
+                      int64_t regions)
+{
+    weft_sim_source source = {.problem = &problem, .world = world};
+    weft_error_text error = {0};
+    weft_sim_result result = {0};
+
+    problem.schedule = schedule;
+    if (schedule == WEFT_SCHEDULE_MULTIMEM && machine->kind == WEFT_MACHINE_GPU && !machine->multicast)
+        return -1;
+    sim_tune_within(machine, world, regions, &problem);
+    if (weft_problem_resolve(&problem, world, &problem, &error) != WEFT_OK)
+        return -1;
+    CHECK_INT(weft_sim_run(machine, &source, WEFT_SIM_ALL, false, &result, &error), WEFT_OK);
+    return result.us;
+}
+
+static const char *describe(const weft_machine *machine, int world, const weft_problem *p, weft_schedule s)
+{
+    static char text[200];
+
+    snprintf(text, sizeof(text), "%s, %d ranks, %s %s %lld %lld %lld count %lld", machine->name, world,
+             weft_op_name(p->op), weft_schedule_name(p->op, s), (long long)p->m, (long long)p->n,
+             (long long)p->k, (long long)p->count);
+    return text;
+}
+
+static void expect(bool holds, const char *what, const char *where)
+{
+    CHECK(holds);
+    if (!holds)
+        fprintf(stderr, "%s: %s\n", what, where);
+}
+
+/* ---- bounds --------------------------------------------------------------------------------------- */
+
+/* Bytes that some rank must take in over its links, or send, whatever the schedule; 0: not said here. */
+static double least_link_bytes(const weft_problem *p, int world, weft_schedule schedule)
+{
+    double element = (double)weft_dtype_size(p->dtype), others = (double)(world - 1) / world;
+
+    switch (p->op) {
+    case WEFT_OP_AG_GEMM:
+        return floor((double)(p->layout == WEFT_LAYOUT_GATHER_B ? p->n : p->m) * others) * (double)p->k *
+               element;
+    case WEFT_OP_GEMM_RS:
+    case WEFT_OP_GEMM_AR:
+        return schedule == WEFT_SCHEDULE_MULTIMEM ? 0 : floor((double)p->m * (double)p->n * others) * 4;
+    case WEFT_OP_GEMM_AS:
+        return (double)p->m * floor((double)p->n * others) * element;
+    case WEFT_OP_ALL_REDUCE:
+        return schedule == WEFT_SCHEDULE_MULTIMEM ? 0
+                                                  : floor((double)p->count * others) * element *
+                                                        (schedule == WEFT_SCHEDULE_TWO_SHOT ? 2 : 1);
+    case WEFT_OP_BROADCAST:
+        return (double)p->count * element;
+    default:
+        return (double)p->count * (world - 1) * element;
+    }
+}
+
+static double least_us(const weft_machine *machine, int world, const weft_problem *p, weft_schedule schedule)
+{
+    bool gpu = machine->kind == WEFT_MACHINE_GPU;
+    double flops = p->op < WEFT_OP_ALL_REDUCE ? 2 * (double)p->m * (double)p->n * (double)p->k : 0;
+    double compute = flops / machine->gflops[p->dtype] / machine->units / (gpu ? world : 1), memory = 0,
+           link = 0;
+
+    if (p->op == WEFT_OP_GEMM_AS && gpu)
+        compute =
+            floor((double)p->n / world) / (double)p->n * flops / machine->gflops[p->dtype] / machine->units;
+    if (gpu && p->op < WEFT_OP_ALL_REDUCE) /* a rank's share of B */
+        memory = floor((double)p->n * (double)p->k / world) * (double)weft_dtype_size(p->dtype) /
+                 machine->memory_gbs;
+    if (gpu && world <= machine->ranks_per_node)
+        link = least_link_bytes(p, world, schedule) /
+               (machine->link_gbs * (machine->link == WEFT_LINK_MESH ? world - 1 : 1));
+    return fmax(compute, fmax(memory, link)) / 1e3;
+}
+
+/* ---- the four invariants -------------------------------------------------------------------------- */
+
+static void check_auto(const weft_machine *machine, int world, const weft_problem *problem)
+{
+    weft_error_text error = {0};
+    weft_problem resolved;
+    weft_schedule picked = WEFT_SCHEDULE_AUTO;
+    const weft_schedule *list;
+    double taken, best = INFINITY;
+    int count;
+
+    CHECK_INT(weft_problem_resolve(problem, world, &resolved, &error), WEFT_OK);
+    CHECK_INT(weft_sim_pick(machine, &resolved, world, &picked, &error), WEFT_OK);
+    list = weft_schedule_list(resolved.op, resolved.layout, &count);
+    for (int i = 0; i < count; i++) {
+        double us = time_of(machine, world, resolved, list[i], SIM_REGIONS);
+
+        if (us < 0)
+            continue;
+        best = fmin(best, us);
+        expect(us >= 0.999 * least_us(machine, world, &resolved, list[i]), "below its bounds",
+               describe(machine, world, &resolved, list[i]));
+    }
+    taken = time_of(machine, world, resolved, picked, SIM_REGIONS);
+    expect(taken > 0 && taken <= 1.02 * best, "auto is not the best",
+           describe(machine, world, &resolved, picked));
+}
+
+/* Twice of anything takes at least as long. */
+static void check_growth(const weft_machine *machine, int world, const weft_problem *problem)
+{
+    bool product = problem->op < WEFT_OP_ALL_REDUCE;
+    const weft_schedule *list;
+    int count;
+
+    list = weft_schedule_list(problem->op, problem->layout, &count);
+    for (int i = 0; i < count; i++) {
+        double once = time_of(machine, world, *problem, list[i], SIM_REGIONS);
+
+        for (int what = 0; once >= 0 && what < (product ? 3 : 1); what++) {
+            weft_problem more = *problem;
+
+            if (product)
+                *(what == 0 ? &more.m : what == 1 ? &more.n : &more.k) *= 2;
+            else
+                more.count *= 2;
+            expect(time_of(machine, world, more, list[i], SIM_REGIONS) >= 0.999 * once,
+                   "twice as much is faster", describe(machine, world, problem, list[i]));
+        }
+    }
+}
+
+/* A product with some hundred thousand tiles, as it is, and with tasks of many tiles each. */
+static void check_coarsening(const char *name, int world, weft_op op, int64_t m, int64_t n, int64_t regions)
+{
+    weft_problem p = {.size = sizeof(p), .op = op, .alpha = 1, .l = 1, .m = m, .n = n, .k = 4096};
+    weft_error_text error = {0};
+    const weft_schedule *list;
+    weft_machine machine;
+    weft_problem grown;
+    int count;
+
+    p.dtype = p.d_dtype = WEFT_BF16;
+    CHECK_INT(weft_machine_find(name, &machine, &error), WEFT_OK);
+    CHECK_INT(weft_problem_resolve(&p, world, &p, &error), WEFT_OK);
+    grown = p;
+    list = weft_schedule_list(op, p.layout, &count);
+    sim_tune_within(&machine, world, regions, &grown);
+    CHECK(grown.tile_n >= 4 * machine.tile_n);
+    for (int i = 0; i < count; i++) {
+        double fine = time_of(&machine, world, p, list[i], INT64_MAX),
+               coarse = time_of(&machine, world, p, list[i], regions);
+
+        expect(fabs(coarse - fine) <= 0.01 * fine, "coarse tasks change the result",
+               describe(&machine, world, &p, list[i]));
+    }
+}
+
+/* Tiles of `direct` read a peer's A over the link, each by itself: larger ones would hide that. */
+static void the_largest_product(void)
+{
+    weft_problem p = {.size = sizeof(p), .op = WEFT_OP_AG_GEMM, .alpha = 1, .l = 1, .m = 131072, .n = 53248};
+    weft_schedule picked = WEFT_SCHEDULE_AUTO;
+    weft_error_text error = {0};
+    weft_machine machine;
+
+    p.k = 16384;
+    p.dtype = p.d_dtype = WEFT_BF16;
+    CHECK_INT(weft_machine_find("h100x8", &machine, &error), WEFT_OK);
+    CHECK_INT(weft_problem_resolve(&p, 8, &p, &error), WEFT_OK);
+    CHECK_INT(weft_sim_pick(&machine, &p, 8, &picked, &error), WEFT_OK);
+    CHECK_INT(picked, WEFT_SCHEDULE_ALLGATHER_ROTATING_A);
+}
+
+int main(void)
+{
+    for (int i = 0; weft_machine_builtin_name(i); i++) {
+        uint64_t seed = 77;
+        weft_error_text error = {0};
+        weft_machine machine;
+
+        CHECK_INT(weft_machine_find(weft_machine_builtin_name(i), &machine, &error), WEFT_OK);
+        for (int j = 0; j < PROBLEMS; j++) {
+            weft_problem problem = random_problem(&seed);
+            int world = random_world(&machine, &seed);
+
+            check_auto(&machine, world, &problem);
+            if (j % 4 == 0)
+                check_growth(&machine, world, &problem);
+        }
+    }
+    the_largest_product();
+    check_coarsening("h100x8", 8, WEFT_OP_AG_GEMM, 16384, 57344, 15000);
+    check_coarsening("h100x8", 8, WEFT_OP_GEMM_RS, 8192, 16384, 16000);
+    check_coarsening("h100x8", 8, WEFT_OP_GEMM_AR, 8192, 16384, 200000);
+    check_coarsening("h100x8", 8, WEFT_OP_GEMM_AS, 16384, 57344, 200000);
+    return check_report("sim invariants");
+}
