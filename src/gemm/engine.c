@@ -242,7 +242,7 @@ static void prepare_b(const gemm_job *job, block_b *b)
                     (size_t)((tile->packed_k0 + b->k0) * kernel->nr) * job->type_bytes;
         return;
     }
-    weft_pack_side side = weft_pack_side_b(kernel);
+    weft_pack_side side = weft_pack_side_b(tile->bind);
     const char *source = (const char *)tile->b +
                          (size_t)(b->k0 * tile->b_rs + b->j0 * tile->b_cs) * weft_dtype_size(tile->b_dtype);
 
@@ -258,7 +258,7 @@ static const weft_stream *stream_of(const weft_gemm_tile *tile)
     const weft_kernel *kernel = tile->bind->kernel;
     const weft_stream *stream = tile->b_rs == 1 ? kernel->along : tile->b_cs == 1 ? kernel->across : NULL;
 
-    if (tile->packed_b || tile->b_dtype != kernel->type)
+    if (tile->packed_b || !weft_pack_as_is(tile->bind, tile->b_dtype))
         return NULL;
     while (stream && stream->rows && stream->rows < tile->m)
         stream++;
@@ -269,7 +269,7 @@ static const weft_stream *stream_of(const weft_gemm_tile *tile)
 static void run_streamed(const weft_gemm_tile *tile, const weft_stream *stream, char *workspace)
 {
     const weft_kernel *kernel = tile->bind->kernel;
-    weft_pack_side side = weft_pack_side_a(kernel, stream->rows);
+    weft_pack_side side = weft_pack_side_a(tile->bind, stream->rows);
     size_t a_bytes = aligned_bytes(weft_pack_k(kernel, tile->k) * side.lines, weft_dtype_size(kernel->type));
     char *scratch = workspace + a_bytes, *sums = scratch + WEFT_STREAM_BYTES;
 
@@ -337,7 +337,7 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
         .tile = tile,
         .kernel = kernel,
         .run = few ? few->run : kernel->run,
-        .side_a = weft_pack_side_a(kernel, few ? few->rows : kernel->mr),
+        .side_a = weft_pack_side_a(tile->bind, few ? few->rows : kernel->mr),
         .cut = cut_blocks(tile->bind, tile->m, tile->n, tile->k, packed, d_holds_sums),
         .chain = chain,
         .type_bytes = weft_dtype_size(kernel->type),

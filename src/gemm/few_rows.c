@@ -35,7 +35,7 @@ bool weft_pieces_suit(const weft_gemm_tile *tile)
     const weft_kernel *kernel = tile->bind->kernel;
 
     return kernel->keep && !tile->packed_b && !tile->acc_in_order && !tile->d_in_order && tile->k > 0 &&
-           tile->m <= ROWS_MOST && tile->b_cs == 1 && tile->b_dtype == kernel->type;
+           tile->m <= ROWS_MOST && tile->b_cs == 1 && weft_pack_as_is(tile->bind, tile->b_dtype);
 }
 
 size_t weft_pieces_bytes(const weft_binding *bind, int64_t m, int64_t n, int64_t k)
@@ -53,7 +53,7 @@ static void run_part(const pieces *s, int64_t p, int64_t k, int64_t j, int64_t c
 {
     const weft_gemm_tile *tile = s->tile;
     const weft_kernel *kernel = s->kernel;
-    weft_pack_side side = weft_pack_side_b(kernel);
+    weft_pack_side side = weft_pack_side_b(tile->bind);
     int64_t padded = weft_pack_k(kernel, k), panel_bytes = padded * kernel->nr * s->size;
     int64_t micro = (int64_t)kernel->mr * kernel->nr * 4;
 
@@ -121,7 +121,7 @@ static void run_columns(const pieces *s, int64_t j0, int64_t cols)
 void weft_pieces_run(const weft_gemm_tile *tile, char *workspace)
 {
     const weft_kernel *kernel = tile->bind->kernel;
-    weft_pack_side side = weft_pack_side_a(kernel, kernel->mr);
+    weft_pack_side side = weft_pack_side_a(tile->bind, kernel->mr);
     pieces s = {
         .tile = tile,
         .kernel = kernel,

@@ -68,7 +68,9 @@ struct weft_packed {
     int32_t type; /* weft_dtype of the panels */
     int32_t nr, b_kr, k_step;
     int64_t panel_bytes;
-    int64_t reserved[10];
+    int32_t narrow; /* weft_dtype its elements were rounded to, of the binding */
+    int32_t unused;
+    int64_t reserved[9];
 };
 
 size_t weft_packed_bytes(const weft_binding *bind, int64_t k, int64_t n);
@@ -94,7 +96,7 @@ typedef struct weft_gemm_tile {
 
     const void *a; /* element (i, p) at a[i * a_rs + p * a_cs]; one of the strides is 1 */
     int64_t a_rs, a_cs;
-    weft_dtype a_dtype; /* converted to the kernel's type while packing: any of F32, F16, BF16; I8 for I8 */
+    weft_dtype a_dtype; /* converted to the type of the product while packing: F32, F16, BF16; I8 for I8 */
 
     const void *b; /* element (p, j) at b[p * b_rs + j * b_cs]; ignored when packed_b is set */
     int64_t b_rs, b_cs;

@@ -135,11 +135,15 @@ typedef enum weft_compute {
     WEFT_COMPUTE_COUNT
 } weft_compute;
 
-/* A kernel with the cache blocks it wants on one core: mc rows of A and kc of k per block, nc columns of B.
+/*
+ * A kernel with the cache blocks it wants on one core: mc rows of A and kc of k per block, nc columns of B.
+ * An fp32 kernel may stand in for a half type: `narrow` is that type, to which everything is rounded while it
+ * is packed, so that a product has the same operands on every core; F32 (0) otherwise.
  */
 typedef struct weft_binding {
     const weft_kernel *kernel;
     int mc, kc, nc;
+    weft_dtype narrow;
 } weft_binding;
 
 /* All kernels of one kind of core. `needs` are weft_cpu_feature bits. */

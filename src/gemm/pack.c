@@ -9,9 +9,10 @@ enum { LINES_MAX = 64, CONVERT_K = 64, STRIP_K = 8 };
 
 static const uint64_t packed_magic = 0x3142206b63617057u;
 
-weft_pack_side weft_pack_side_a(const weft_kernel *kernel, int rows)
+weft_pack_side weft_pack_side_a(const weft_binding *bind, int rows)
 {
-    weft_pack_side side = {.lines = rows, .kr = kernel->a_kr, .flip = kernel->a_flip};
+    const weft_kernel *kernel = bind->kernel;
+    weft_pack_side side = {.lines = rows, .kr = kernel->a_kr, .flip = kernel->a_flip, .narrow = bind->narrow};
 
     if (rows == kernel->mr) {
         side.along = kernel->pack_a_along;
@@ -20,13 +21,26 @@ weft_pack_side weft_pack_side_a(const weft_kernel *kernel, int rows)
     return side;
 }
 
-weft_pack_side weft_pack_side_b(const weft_kernel *kernel)
+weft_pack_side weft_pack_side_b(const weft_binding *bind)
 {
+    const weft_kernel *kernel = bind->kernel;
+
     return (weft_pack_side){.lines = kernel->nr,
                             .kr = kernel->b_kr,
+                            .narrow = bind->narrow,
                             .along = kernel->pack_b_along,
                             .across = kernel->pack_b_across,
                             .wide = kernel->pack_b_wide};
+}
+
+static bool as_is(const weft_kernel *kernel, weft_dtype narrow, weft_dtype dtype)
+{
+    return dtype == kernel->type && narrow == WEFT_F32;
+}
+
+bool weft_pack_as_is(const weft_binding *bind, weft_dtype dtype)
+{
+    return as_is(bind->kernel, bind->narrow, dtype);
 }
 
 int64_t weft_pack_k(const weft_kernel *kernel, int64_t k)
@@ -89,6 +103,20 @@ static void pack_same(const weft_kernel *kernel, const weft_pack_side *side, cha
                    weft_pack_k(kernel, k) - done);
 }
 
+/* At most CONVERT_K elements, by way of the type they are rounded to. */
+static void convert(const weft_kernel *kernel, weft_dtype narrow, void *to, weft_dtype dtype,
+                    const void *from, int64_t count)
+{
+    uint16_t half[CONVERT_K];
+
+    if (narrow == WEFT_F32 || narrow == dtype) {
+        weft_convert_row(kernel->type, to, dtype, from, count);
+        return;
+    }
+    weft_convert_row(narrow, half, dtype, from, count);
+    weft_convert_row(kernel->type, to, narrow, half, count);
+}
+
 /* One panel whose source has another type: a few k at a time are converted on the stack, then packed. */
 static void pack_converted(const weft_kernel *kernel, const weft_pack_side *side, char *panel,
                            const char *source, weft_dtype dtype, int64_t ls, int64_t ks, int64_t lines,
@@ -104,13 +132,13 @@ static void pack_converted(const weft_kernel *kernel, const weft_pack_side *side
 
         if (ks == 1) {
             for (int64_t i = 0; i < lines; i++)
-                weft_convert_row(kernel->type, part + (size_t)(i * CONVERT_K) * to, dtype,
-                                 here + (size_t)(i * ls) * from, count);
+                convert(kernel, side->narrow, part + (size_t)(i * CONVERT_K) * to, dtype,
+                        here + (size_t)(i * ls) * from, count);
             pack_same(kernel, side, out, part, CONVERT_K, 1, lines, count);
         } else {
             for (int64_t q = 0; q < count; q++)
-                weft_convert_row(kernel->type, part + (size_t)(q * LINES_MAX) * to, dtype,
-                                 here + (size_t)(q * ks) * from, lines);
+                convert(kernel, side->narrow, part + (size_t)(q * LINES_MAX) * to, dtype,
+                        here + (size_t)(q * ks) * from, lines);
             pack_same(kernel, side, out, part, 1, LINES_MAX, lines, count);
         }
     }
@@ -127,7 +155,7 @@ static void pack_strip(const weft_kernel *kernel, const weft_pack_side *side, ch
         char *panel = panels + i / side->lines * panel_bytes;
         const char *here = source + (size_t)(i * ls) * size;
 
-        if (dtype == kernel->type)
+        if (as_is(kernel, side->narrow, dtype))
             pack_same(kernel, side, panel, here, ls, ks, count, k);
         else
             pack_converted(kernel, side, panel, here, dtype, ls, ks, count, k);
@@ -147,7 +175,7 @@ void weft_pack_panels(const weft_kernel *kernel, const weft_pack_side *side, voi
     int64_t whole = k / kernel->k_step * kernel->k_step, count = lines / side->lines,
             done = count * side->lines;
 
-    if (side->wide && line_stride == 1 && dtype == kernel->type && whole > 0 && count > 0) {
+    if (side->wide && line_stride == 1 && as_is(kernel, side->narrow, dtype) && whole > 0 && count > 0) {
         side->wide(panels, panel_bytes, source, k_stride, whole, count);
         if (whole < k)
             pack_strip(kernel, side, (char *)panels + (size_t)(whole * side->lines) * to, panel_bytes,
@@ -186,6 +214,7 @@ weft_packed *weft_packed_begin(const weft_binding *bind, int64_t k, int64_t n, v
         .k = k,
         .n = n,
         .type = bind->kernel->type,
+        .narrow = bind->narrow,
         .nr = bind->kernel->nr,
         .b_kr = bind->kernel->b_kr,
         .k_step = bind->kernel->k_step,
@@ -199,14 +228,14 @@ bool weft_packed_fits(const weft_binding *bind, const weft_packed *packed, int64
     const weft_kernel *kernel = bind->kernel;
 
     return packed->magic == packed_magic && packed->k == k && packed->n == n &&
-           packed->type == (int32_t)kernel->type && packed->nr == kernel->nr &&
-           packed->b_kr == kernel->b_kr && packed->k_step == kernel->k_step;
+           packed->type == (int32_t)kernel->type && packed->narrow == (int32_t)bind->narrow &&
+           packed->nr == kernel->nr && packed->b_kr == kernel->b_kr && packed->k_step == kernel->k_step;
 }
 
 void weft_packed_fill(const weft_binding *bind, weft_packed *packed, const void *b, weft_dtype b_dtype,
                       int64_t b_rs, int64_t b_cs, int64_t k0, int64_t k, int64_t n0, int64_t n)
 {
-    weft_pack_side side = weft_pack_side_b(bind->kernel);
+    weft_pack_side side = weft_pack_side_b(bind);
     size_t size = weft_dtype_size(b_dtype);
     char *panels = (char *)(packed + 1) + n0 / packed->nr * packed->panel_bytes +
                    k0 * packed->nr * (int64_t)weft_dtype_size(bind->kernel->type);

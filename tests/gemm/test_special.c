@@ -1,4 +1,5 @@
-/* NaN and infinity propagate, int8 sums wrap, C is not read when beta is 0, and illegal tiles are named. */
+/* NaN and infinity propagate, operands are rounded to the type of the product, int8 sums wrap, C is not read
+ * when beta is 0, and illegal tiles are named. */
 #include "gemm/gemm_case.h"
 
 enum { M = 13, N = 29, K = 37 };
@@ -132,6 +133,48 @@ static void test_wrap(const weft_core *core, int64_t m, bool transposed, bool ra
     free(d);
 }
 
+/* A half product of wider operands is one of operands rounded to the half type, on every core and by every
+ * way a tile can take. */
+static void test_rounded_operands(const weft_core *core, weft_dtype dtype, bool f16_fast, int64_t m, int form)
+{
+    const weft_binding *bind = weft_core_binding(core, dtype, f16_fast);
+    weft_gemm_tile tile = weft_gemm_tile_init(bind, dtype);
+    void *workspace = aligned_alloc(128, (weft_gemm_workspace_bytes(bind, m, N, K, false) + 127) / 128 * 128);
+    void *memory = aligned_alloc(128, (weft_packed_bytes(bind, K, N) + 127) / 128 * 128);
+    bool transposed = form & 1, packed = form & 2;
+    float *a = malloc((size_t)(m * K) * sizeof(float)), *d = malloc((size_t)(m * N) * sizeof(float));
+    float b[K * N];
+
+    for (int64_t i = 0; i < m * K; i++)
+        a[i] = 1 + 0x1p-13f; /* 1 in both half types */
+    for (int i = 0; i < K * N; i++)
+        b[i] = 1 + 0x1p-13f;
+    tile.m = m;
+    tile.n = N;
+    tile.k = K;
+    tile.a = a;
+    tile.a_rs = K;
+    tile.b = b;
+    tile.b_rs = transposed ? 1 : N;
+    tile.b_cs = transposed ? K : 1;
+    tile.a_dtype = tile.b_dtype = tile.d_dtype = WEFT_F32;
+    tile.d[0] = d;
+    tile.d_ld[0] = N;
+    if (packed) {
+        tile.packed_b = weft_packed_begin(bind, K, N, memory);
+        weft_packed_fill(bind, memory, b, WEFT_F32, tile.b_rs, tile.b_cs, 0, K, 0, N);
+        if (dtype != WEFT_F32)
+            CHECK(!weft_packed_fits(weft_core_binding(core, WEFT_F32, false), memory, K, N));
+    }
+    weft_gemm_run_tile(&tile, workspace);
+    for (int64_t i = 0; i < m * N; i++)
+        CHECK(d[i] == K);
+    free(workspace);
+    free(memory);
+    free(a);
+    free(d);
+}
+
 static void test_names(void)
 {
     const weft_core *core = NULL;
@@ -161,6 +204,9 @@ int main(void)
         for (int x = 0; x < 36; x++)
             test_propagation(weft_core_at(i), types[x % 3], values[x / 3 % 3], x / 9 % 2, x / 18);
         test_illegal(weft_core_at(i));
+        for (int x = 0; x < 36; x++)
+            test_rounded_operands(weft_core_at(i), x % 3 ? WEFT_F16 : WEFT_BF16, x % 3 == 2,
+                                  (int64_t[]){1, 3, 14}[x / 3 % 3], x / 9);
         for (int x = 0; x < 12; x++)
             test_wrap(weft_core_at(i), (int64_t[]){1, 3, 14}[x / 4], x & 1, x >> 1 & 1);
     }

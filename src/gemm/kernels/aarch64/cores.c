@@ -19,9 +19,9 @@ static const weft_core core_neon = {
     .bind =
         {
             [WEFT_COMPUTE_F32] = {&weft_neon_f32_8x12, F32_BLOCKS},
-            [WEFT_COMPUTE_F16] = {&weft_neon_f32_8x12, F32_BLOCKS},
-            [WEFT_COMPUTE_F16_FAST] = {&weft_neon_f32_8x12, F32_BLOCKS},
-            [WEFT_COMPUTE_BF16] = {&weft_neon_f32_8x12, F32_BLOCKS},
+            [WEFT_COMPUTE_F16] = {&weft_neon_f32_8x12, F32_BLOCKS, .narrow = WEFT_F16},
+            [WEFT_COMPUTE_F16_FAST] = {&weft_neon_f32_8x12, F32_BLOCKS, .narrow = WEFT_F16},
+            [WEFT_COMPUTE_BF16] = {&weft_neon_f32_8x12, F32_BLOCKS, .narrow = WEFT_BF16},
             [WEFT_COMPUTE_I8] = {&weft_neon_i8_8x12, I8_BLOCKS},
         },
 };
@@ -32,9 +32,9 @@ static const weft_core core_dot = {
     .bind =
         {
             [WEFT_COMPUTE_F32] = {&weft_neon_f32_8x12, F32_BLOCKS},
-            [WEFT_COMPUTE_F16] = {&weft_neon_f32_8x12, F32_BLOCKS},
+            [WEFT_COMPUTE_F16] = {&weft_neon_f32_8x12, F32_BLOCKS, .narrow = WEFT_F16},
             [WEFT_COMPUTE_F16_FAST] = {&weft_f16_8x24_fmla, F16_FAST_BLOCKS},
-            [WEFT_COMPUTE_BF16] = {&weft_neon_f32_8x12, F32_BLOCKS},
+            [WEFT_COMPUTE_BF16] = {&weft_neon_f32_8x12, F32_BLOCKS, .narrow = WEFT_BF16},
             [WEFT_COMPUTE_I8] = {&weft_i8_8x12_sdot, I8_BLOCKS},
         },
 };
@@ -47,7 +47,7 @@ static const weft_core core_fhm = {
             [WEFT_COMPUTE_F32] = {&weft_neon_f32_8x12, F32_BLOCKS},
             [WEFT_COMPUTE_F16] = {&weft_f16_8x12_fmlal, F16_BLOCKS},
             [WEFT_COMPUTE_F16_FAST] = {&weft_f16_8x24_fmla, F16_FAST_BLOCKS},
-            [WEFT_COMPUTE_BF16] = {&weft_neon_f32_8x12, F32_BLOCKS},
+            [WEFT_COMPUTE_BF16] = {&weft_neon_f32_8x12, F32_BLOCKS, .narrow = WEFT_BF16},
             [WEFT_COMPUTE_I8] = {&weft_i8_8x12_sdot, I8_BLOCKS},
         },
 };

@@ -1,6 +1,6 @@
 /*
  * x86-64 cores, best first. Where a core has no instruction for a type, the fp32 kernel does it: fp16 and
- * bf16 widen to fp32 exactly while they are packed.
+ * bf16 widen to fp32 exactly while they are packed, and what else is given is rounded to them.
  *
  * Blocks: mc x kc of A stays in L2 (a third of it at most), kc x nr of B in L1, kc x nc of B in L3.
  */
@@ -13,13 +13,13 @@
 #define AVX512_BF16 (AVX512_VNNI | WEFT_CPU_AVX512BF16)
 #define AMX (AVX512_BF16 | WEFT_CPU_AMX_TILE | WEFT_CPU_AMX_BF16 | WEFT_CPU_AMX_INT8)
 
-#define F32_AVX2                                                                                             \
+#define F32_AVX2(type)                                                                                       \
     {                                                                                                        \
-        &weft_kernel_avx2_f32_6x16, 144, 256, 4080                                                           \
+        &weft_kernel_avx2_f32_6x16, 144, 256, 4080, type                                                     \
     }
-#define F32_AVX512                                                                                           \
+#define F32_AVX512(type)                                                                                     \
     {                                                                                                        \
-        &weft_kernel_avx512_f32_12x32, 480, 384, 3072                                                        \
+        &weft_kernel_avx512_f32_12x32, 480, 384, 3072, type                                                  \
     }
 
 static const weft_core core_avx2 = {
@@ -27,10 +27,10 @@ static const weft_core core_avx2 = {
     .needs = AVX2,
     .bind =
         {
-            [WEFT_COMPUTE_F32] = F32_AVX2,
-            [WEFT_COMPUTE_F16] = F32_AVX2,
-            [WEFT_COMPUTE_F16_FAST] = F32_AVX2,
-            [WEFT_COMPUTE_BF16] = F32_AVX2,
+            [WEFT_COMPUTE_F32] = F32_AVX2(WEFT_F32),
+            [WEFT_COMPUTE_F16] = F32_AVX2(WEFT_F16),
+            [WEFT_COMPUTE_F16_FAST] = F32_AVX2(WEFT_F16),
+            [WEFT_COMPUTE_BF16] = F32_AVX2(WEFT_BF16),
             [WEFT_COMPUTE_I8] = {&weft_kernel_avx2_i8_6x16_pmaddwd, 144, 1024, 4080},
         },
 };
@@ -40,10 +40,10 @@ static const weft_core core_avx512 = {
     .needs = AVX512,
     .bind =
         {
-            [WEFT_COMPUTE_F32] = F32_AVX512,
-            [WEFT_COMPUTE_F16] = F32_AVX512,
-            [WEFT_COMPUTE_F16_FAST] = F32_AVX512,
-            [WEFT_COMPUTE_BF16] = F32_AVX512,
+            [WEFT_COMPUTE_F32] = F32_AVX512(WEFT_F32),
+            [WEFT_COMPUTE_F16] = F32_AVX512(WEFT_F16),
+            [WEFT_COMPUTE_F16_FAST] = F32_AVX512(WEFT_F16),
+            [WEFT_COMPUTE_BF16] = F32_AVX512(WEFT_BF16),
             [WEFT_COMPUTE_I8] = {&weft_kernel_avx512_i8_12x32_pmaddwd, 480, 1024, 3072},
         },
 };
@@ -53,10 +53,10 @@ static const weft_core core_avx512_vnni = {
     .needs = AVX512_VNNI,
     .bind =
         {
-            [WEFT_COMPUTE_F32] = F32_AVX512,
-            [WEFT_COMPUTE_F16] = F32_AVX512,
-            [WEFT_COMPUTE_F16_FAST] = F32_AVX512,
-            [WEFT_COMPUTE_BF16] = F32_AVX512,
+            [WEFT_COMPUTE_F32] = F32_AVX512(WEFT_F32),
+            [WEFT_COMPUTE_F16] = F32_AVX512(WEFT_F16),
+            [WEFT_COMPUTE_F16_FAST] = F32_AVX512(WEFT_F16),
+            [WEFT_COMPUTE_BF16] = F32_AVX512(WEFT_BF16),
             [WEFT_COMPUTE_I8] = {&weft_kernel_avx512_i8_12x32_dpbusd, 480, 1024, 3072},
         },
 };
@@ -66,9 +66,9 @@ static const weft_core core_avx512_bf16 = {
     .needs = AVX512_BF16,
     .bind =
         {
-            [WEFT_COMPUTE_F32] = F32_AVX512,
-            [WEFT_COMPUTE_F16] = F32_AVX512,
-            [WEFT_COMPUTE_F16_FAST] = F32_AVX512,
+            [WEFT_COMPUTE_F32] = F32_AVX512(WEFT_F32),
+            [WEFT_COMPUTE_F16] = F32_AVX512(WEFT_F16),
+            [WEFT_COMPUTE_F16_FAST] = F32_AVX512(WEFT_F16),
             [WEFT_COMPUTE_BF16] = {&weft_kernel_avx512_bf16_12x32_dpbf16, 480, 640, 3072},
             [WEFT_COMPUTE_I8] = {&weft_kernel_avx512_i8_12x32_dpbusd, 480, 1024, 3072},
         },
@@ -80,8 +80,8 @@ static const weft_core core_avx512_fp16 = {
     .needs = AVX512_BF16 | WEFT_CPU_AVX512FP16,
     .bind =
         {
-            [WEFT_COMPUTE_F32] = F32_AVX512,
-            [WEFT_COMPUTE_F16] = F32_AVX512,
+            [WEFT_COMPUTE_F32] = F32_AVX512(WEFT_F32),
+            [WEFT_COMPUTE_F16] = F32_AVX512(WEFT_F16),
             [WEFT_COMPUTE_F16_FAST] = {&weft_kernel_avx512_f16_12x64_fmaph, 480, 384, 3072},
             [WEFT_COMPUTE_BF16] = {&weft_kernel_avx512_bf16_12x32_dpbf16, 480, 640, 3072},
             [WEFT_COMPUTE_I8] = {&weft_kernel_avx512_i8_12x32_dpbusd, 480, 1024, 3072},
@@ -99,12 +99,12 @@ static const weft_core core_amx = {
 #endif
     .bind =
         {
-            [WEFT_COMPUTE_F32] = F32_AVX512,
-            [WEFT_COMPUTE_F16] = F32_AVX512,
+            [WEFT_COMPUTE_F32] = F32_AVX512(WEFT_F32),
+            [WEFT_COMPUTE_F16] = F32_AVX512(WEFT_F16),
 #ifdef WEFT_HAVE_AVX512FP16
             [WEFT_COMPUTE_F16_FAST] = {&weft_kernel_avx512_f16_12x64_fmaph, 480, 384, 3072},
 #else
-            [WEFT_COMPUTE_F16_FAST] = F32_AVX512,
+            [WEFT_COMPUTE_F16_FAST] = F32_AVX512(WEFT_F16),
 #endif
             [WEFT_COMPUTE_BF16] = {&weft_kernel_amx_bf16_32x32, 512, 768, 4096},
             [WEFT_COMPUTE_I8] = {&weft_kernel_amx_i8_32x32, 512, 1536, 4096},
