@@ -211,7 +211,7 @@ bool weft_segment_locked(const weft_segment *segment, int rank)
     return fcntl(segment->fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-void weft_segment_discard(const weft_segment *segment, void *memory, uint64_t bytes)
+bool weft_segment_discard(const weft_segment *segment, void *memory, uint64_t bytes)
 {
-    madvise(memory, bytes, segment->fd < 0 ? MADV_DONTNEED : MADV_REMOVE);
+    return madvise(memory, bytes, segment->fd < 0 ? MADV_DONTNEED : MADV_REMOVE) == 0;
 }

@@ -104,8 +104,9 @@ static inline bool weft_segment_came(const weft_segment *segment, int rank)
            WEFT_RANK_ABSENT;
 }
 
-/* Gives whole pages back to the system; they read as zero afterwards. */
-void weft_segment_discard(const weft_segment *segment, void *memory, uint64_t bytes);
+/* Gives whole pages back to the system; they read as zero afterwards. False where it will not have them
+ * (memory that is locked): they are then what they were. */
+bool weft_segment_discard(const weft_segment *segment, void *memory, uint64_t bytes);
 
 static inline char *weft_segment_window(const weft_segment *segment, int rank, int window)
 {

@@ -39,8 +39,9 @@ static void reclaim(weft_group *group)
             link = &it->next;
             continue;
         }
-        weft_segment_discard(&group->world->segment, it->seats[it->rank].control,
-                             group->world->segment.header->window_stride);
+        if (!weft_segment_discard(&group->world->segment, it->seats[it->rank].control,
+                                  group->world->segment.header->window_stride))
+            memset(it->seats[it->rank].control, 0, WEFT_HUGE_BYTES); /* the heap clears what it gives */
         member->windows &= ~(1u << it->window);
         *link = it->next;
         free(it);

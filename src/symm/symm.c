@@ -145,8 +145,11 @@ static bool prepare(weft_group *group, char *memory, uint64_t bytes, bool touche
         memset(memory, 0, bytes);
         touched = true;
     } else {
-        /* Small blocks that lay here before left their pages behind. */
-        weft_segment_discard(&group->world->segment, memory, bytes);
+        /* Small blocks that lay here before left their pages behind, and so did large ones if they are
+         * locked.
+         */
+        if (!weft_segment_discard(&group->world->segment, memory, bytes))
+            memset(memory, 0, bytes);
         if (huge)
             madvise(memory, bytes, MADV_HUGEPAGE);
         if (touched && !touch(memory, bytes))

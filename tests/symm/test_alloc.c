@@ -2,6 +2,8 @@
  */
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "support/check.h"
 #include "support/ranks.h"
@@ -62,6 +64,29 @@ static void reused_is_zero(weft_group *group, void *argument)
     weft_symm_usage(group, &budget, &used);
     CHECK_INT(used, 0);
     CHECK(weft_heap_pristine(group->heaps[0]) && weft_heap_pristine(group->heaps[1]));
+}
+
+/* The system takes no pages back of which one is locked. */
+static void locked_is_zero(weft_group *group, void *argument)
+{
+    enum { BYTES = 5 << 20 };
+    unsigned char *memory = NULL, *again = NULL;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), dirty = 0;
+    void *inside;
+
+    (void)argument;
+    CHECK_INT(weft_alloc(group, BYTES, 0, (void **)&memory), WEFT_OK);
+    memset(memory, 0xff, BYTES);
+    inside = (void *)(((uintptr_t)memory + BYTES / 2) / page * page);
+    CHECK_INT(mlock(inside, page), 0);
+    CHECK_INT(weft_free(group, memory), WEFT_OK);
+    CHECK_INT(weft_alloc(group, BYTES, 0, (void **)&again), WEFT_OK);
+    CHECK(again == memory);
+    for (size_t at = 0; at < BYTES; at++)
+        dirty += again[at] != 0;
+    CHECK_INT(dirty, 0);
+    munlock(inside, page);
+    CHECK_INT(weft_free(group, again), WEFT_OK);
 }
 
 /* Large objects lie at different places of a page on neighbouring ranks, aligned all the same; an alignment
@@ -247,6 +272,7 @@ int main(void)
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         ranks_run(sizes[i], peers_reach, NULL);
         ranks_run(sizes[i], reused_is_zero, NULL);
+        ranks_run(sizes[i], locked_is_zero, NULL);
         ranks_run(sizes[i], staggered, NULL);
         ranks_run(sizes[i], too_much, NULL);
         ranks_run(sizes[i], put_arrives, NULL);
