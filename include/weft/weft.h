@@ -40,6 +40,7 @@ typedef enum weft_status {
 } weft_status;
 
 typedef enum weft_dtype {
+    WEFT_DTYPE_DEFAULT = -1, /* where a field says what it means */
     WEFT_F32 = 0,
     WEFT_F16,
     WEFT_BF16,
@@ -183,6 +184,8 @@ typedef enum weft_layout {
     WEFT_LAYOUT_SCATTER_COLS
 } weft_layout;
 
+/* GELU is x Phi(x), SILU x / (1 + exp(-x)); on the CPU both have a relative error of at most 2^-20 where the
+ * result is a normal float32, and underflow gradually. NaN stays NaN. */
 typedef enum weft_act { WEFT_ACT_NONE = 0, WEFT_ACT_RELU, WEFT_ACT_GELU, WEFT_ACT_SILU } weft_act;
 
 typedef enum weft_reduction { WEFT_SUM = 0, WEFT_MIN, WEFT_MAX, WEFT_PRODUCT } weft_reduction;
@@ -205,13 +208,13 @@ typedef struct weft_problem {
     weft_schedule schedule;
     weft_layout layout;
     int64_t m, n, k;       /* D is m x n */
-    int64_t l;             /* batch */
+    int64_t l;             /* batch: this many products; 0 are none */
     weft_dtype dtype;      /* of A and B; of the buffers of a collective */
-    weft_dtype d_dtype;    /* of C, D and bias */
-    weft_dtype wire_dtype; /* of partial sums that travel: float32 (int32) unless changed */
+    weft_dtype d_dtype;    /* of C, D and bias; by default dtype, for int8 int32 */
+    weft_dtype wire_dtype; /* of partial sums that travel; by default float32, for int8 always int32 */
     int transa, transb;
     weft_b_form b_form;
-    float alpha, beta; /* D = act(alpha A B + beta C + bias) */
+    float alpha, beta; /* D = act(alpha A B + beta C + bias); alpha = 0: whatever A and B hold */
     int bias;          /* whether there is one */
     weft_act act;
     int64_t count; /* collectives: elements (all_reduce, broadcast: of the buffer; the others: of one rank's
@@ -227,7 +230,7 @@ typedef struct weft_problem {
 } weft_problem;
 
 /* Fills every field with its default: float32, l = 1, alpha = 1, schedule AUTO, layout and tiles chosen by
- * weft. */
+ * weft; d_dtype and wire_dtype follow dtype. */
 WEFT_API void weft_problem_init(weft_problem *problem, weft_op op);
 
 /* ---- mixture of experts --------------------------------------------------------------------------- */
@@ -491,14 +494,15 @@ typedef struct weft_packed weft_packed;
 /*
  * D = act(alpha * row_scale[i] * col_scale[j] * A * B + beta * C + bias[j]), row-major, by the threads of
  * this process. `size` is sizeof(weft_gemm_args); fill it with weft_gemm_args_init, then change what differs.
- * Sums are fp32 (int8: int32) in an order that does not depend on the number of threads.
+ * Sums are fp32 (int8: int32) in an order that does not depend on the number of threads. With alpha = 0 A and
+ * B are not read.
  */
 typedef struct weft_gemm_args {
     size_t size;
     int64_t m, n, k;
-    int64_t l;                          /* batch: this many products, the strides apart */
+    int64_t l;                          /* batch: this many products, the strides apart; 0 are none */
     weft_dtype dtype;                   /* F32, F16, BF16 or I8: what is multiplied */
-    weft_dtype a_dtype, b_dtype;        /* F32, F16 and BF16 are converted to dtype; I8 is not */
+    weft_dtype a_dtype, b_dtype;        /* F32, F16 and BF16 are rounded to dtype; I8 is not */
     weft_dtype d_dtype;                 /* of C, D and bias: F32, F16, BF16; for I8 products also I32, I8 */
     int transa, transb;                 /* A is stored k x m; B is stored n x k */
     const void *a, *b;                  /* b may be NULL when packed_b is given */

@@ -57,23 +57,83 @@ static int64_t ld_or(int64_t given, int64_t tight)
     return given ? given : tight > 0 ? tight : 1;
 }
 
-static weft_status check_ld(const char *call, const char *name, int64_t ld, int64_t width)
+/* How a matrix lies in memory: what is given, completed and checked. */
+typedef struct place {
+    int64_t ld, stride;
+} place;
+
+/* `rows` of `cols` as stored. What is given for one row or one matrix is not used, and may be anything large
+ * enough. */
+static weft_status place_matrix(const char *call, const char *name, int64_t rows, int64_t cols, int64_t batch,
+                                int64_t ld, int64_t stride, place *out)
 {
-    if (ld >= width)
-        return WEFT_OK;
-    return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT,
-                          "%s: %s = %lld is less than the %lld elements of a row", call, name, (long long)ld,
-                          (long long)width);
+    ld = ld_or(ld, cols);
+    if (ld < cols)
+        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT,
+                              "%s: ld%s = %lld is less than the %lld elements of a row", call, name,
+                              (long long)ld, (long long)cols);
+    if (rows <= 1)
+        ld = ld_or(0, cols);
+    if (!weft_extents_fit(rows, ld, 1))
+        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT,
+                              "%s: ld%s = %lld: a matrix spans at most 2^46 elements", call, name,
+                              (long long)ld);
+    if (!stride || batch <= 1)
+        stride = rows * ld;
+    if (!weft_span_fits(rows, cols, ld, batch, stride))
+        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT,
+                              "%s: stride_%s = %lld: a batch spans at most 2^46 elements", call, name,
+                              (long long)stride);
+    *out = (place){ld, stride};
+    return WEFT_OK;
 }
 
-static void place_b(const weft_gemm_args *args, weft_gemm_tile *tile)
+static weft_status place_b(const weft_gemm_args *args, const char *call, weft_gemm_tile *tile,
+                           int64_t *stride)
 {
-    int64_t ldb = ld_or(args->ldb, args->transb ? args->k : args->n);
+    place at = {1, 0};
+    weft_status status = WEFT_OK;
 
+    if (!args->packed_b)
+        status = place_matrix(call, "b", args->transb ? args->n : args->k, args->transb ? args->k : args->n,
+                              args->l, args->ldb, args->stride_b, &at);
     tile->b = args->b;
     tile->b_dtype = args->b_dtype;
-    tile->b_rs = args->transb ? 1 : ldb;
-    tile->b_cs = args->transb ? ldb : 1;
+    tile->b_rs = args->transb ? 1 : at.ld;
+    tile->b_cs = args->transb ? at.ld : 1;
+    *stride = at.stride;
+    return status;
+}
+
+static weft_status place_operands(const weft_gemm_args *args, weft_product *product)
+{
+    weft_gemm_tile *t = &product->tile;
+    place a, c = {1, 0}, d;
+    bool reads_c = args->c && args->beta != 0;
+    weft_status status =
+        place_matrix("weft_gemm", "a", args->transa ? args->k : args->m, args->transa ? args->m : args->k,
+                     args->l, args->lda, args->stride_a, &a);
+
+    if (!status)
+        status = place_b(args, "weft_gemm", t, &product->b_stride);
+    if (!status && reads_c)
+        status = place_matrix("weft_gemm", "c", args->m, args->n, args->l, args->ldc, args->stride_c, &c);
+    if (!status)
+        status = place_matrix("weft_gemm", "d", args->m, args->n, args->l, args->ldd, args->stride_d, &d);
+    if (status)
+        return status;
+    t->a = args->a;
+    t->a_dtype = args->a_dtype;
+    t->a_rs = args->transa ? 1 : a.ld;
+    t->a_cs = args->transa ? a.ld : 1;
+    t->c = reads_c ? args->c : NULL;
+    t->c_ld = c.ld;
+    t->d[0] = args->d;
+    t->d_ld[0] = d.ld;
+    product->a_stride = a.stride;
+    product->c_stride = c.stride;
+    product->d_stride = d.stride;
+    return WEFT_OK;
 }
 
 weft_status weft_gemm(const weft_gemm_args *args)
@@ -86,42 +146,27 @@ weft_status weft_gemm(const weft_gemm_args *args)
 
     if (status)
         return status;
-    int64_t lda = ld_or(args->lda, args->transa ? args->m : args->k);
-
+    if ((unsigned)args->act > WEFT_ACT_SILU)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_gemm: act %d is not one", (int)args->act);
+    if (args->beta != 0 && !args->c)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_gemm: beta is %g but c is NULL", args->beta);
     product = (weft_product){
         .tile = weft_gemm_tile_init(bind, args->dtype), .batch = args->l, .threads = args->threads};
+    status = place_operands(args, &product);
+    if (status)
+        return status;
     t->m = args->m;
     t->n = args->n;
-    t->k = args->k;
-    t->a = args->a;
-    t->a_dtype = args->a_dtype;
-    t->a_rs = args->transa ? 1 : lda;
-    t->a_cs = args->transa ? lda : 1;
-    place_b(args, t);
+    t->k = args->alpha == 0 ? 0 : args->k; /* nothing of A and B is read then */
     t->packed_b = args->packed_b;
     t->alpha = args->alpha;
-    t->beta = args->c ? args->beta : 0;
+    t->beta = t->c ? args->beta : 0;
     t->act = args->act;
     t->row_scale = args->row_scale;
     t->col_scale = args->col_scale;
-    t->c = args->c;
-    t->c_ld = ld_or(args->ldc, args->n);
     t->bias = args->bias;
     t->d_dtype = args->d_dtype;
-    t->d[0] = args->d;
-    t->d_ld[0] = ld_or(args->ldd, args->n);
-    product.a_stride = args->stride_a ? args->stride_a : (args->transa ? args->k : args->m) * lda;
-    product.b_stride = args->stride_b ? args->stride_b : args->transb ? args->n * t->b_cs : args->k * t->b_rs;
-    product.c_stride = args->stride_c ? args->stride_c : args->m * t->c_ld;
-    product.d_stride = args->stride_d ? args->stride_d : args->m * t->d_ld[0];
-    status = check_ld("weft_gemm", "lda", lda, args->transa ? args->m : args->k);
-    if (!status && !args->packed_b)
-        status =
-            check_ld("weft_gemm", "ldb", args->transb ? t->b_cs : t->b_rs, args->transb ? args->k : args->n);
-    if (!status && args->beta != 0 && !args->c)
-        status = weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_gemm: beta is %g but c is NULL", args->beta);
-    if (!status)
-        status = weft_gemm_tile_check(t, error);
+    status = args->l > 0 ? weft_gemm_tile_check(t, error) : WEFT_OK;
     return status ? status : weft_product_run(&product, error);
 }
 
@@ -137,7 +182,9 @@ weft_status weft_pack(const weft_gemm_args *args, void *memory, const weft_packe
     weft_error_text *error = weft_error_thread();
     const weft_binding *bind = NULL;
     weft_status status = find_binding(args, "weft_pack", &bind);
+    weft_gemm_args plain; /* one B as it lies in memory */
     weft_gemm_tile tile;
+    int64_t stride;
 
     if (status)
         return status;
@@ -145,9 +192,10 @@ weft_status weft_pack(const weft_gemm_args *args, void *memory, const weft_packe
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "weft_pack: b, packed and memory must be given, memory on a 128-byte boundary");
     tile = weft_gemm_tile_init(bind, args->dtype);
-    place_b(args, &tile);
-    status =
-        check_ld("weft_pack", "ldb", args->transb ? tile.b_cs : tile.b_rs, args->transb ? args->k : args->n);
+    plain = *args;
+    plain.packed_b = NULL;
+    plain.l = 1;
+    status = place_b(&plain, "weft_pack", &tile, &stride);
     if (!status && tile.b_dtype != args->dtype && (tile.b_dtype > WEFT_BF16 || args->dtype == WEFT_I8))
         status =
             weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_pack: b is %s, which a %s product cannot read",

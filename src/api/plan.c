@@ -12,6 +12,7 @@ void weft_problem_init(weft_problem *problem, weft_op op)
     problem->size = sizeof(*problem);
     problem->op = op;
     problem->l = 1;
+    problem->d_dtype = problem->wire_dtype = WEFT_DTYPE_DEFAULT;
     problem->alpha = 1;
     problem->b_form = op < WEFT_OP_ALL_REDUCE ? WEFT_B_PACK_IN_RUN : WEFT_B_PLAIN;
 }

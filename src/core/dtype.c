@@ -125,6 +125,8 @@ double weft_element_get(weft_dtype dtype, const void *base, size_t index)
         return (double)((const int64_t *)base)[index];
     case WEFT_BYTE:
         return ((const uint8_t *)base)[index];
+    case WEFT_DTYPE_DEFAULT:
+        break;
     }
     return NAN;
 }
@@ -161,6 +163,8 @@ void weft_element_set(weft_dtype dtype, void *base, size_t index, double value)
         break;
     case WEFT_BYTE:
         ((uint8_t *)base)[index] = (uint8_t)saturate(value, 0, UINT8_MAX);
+        break;
+    case WEFT_DTYPE_DEFAULT:
         break;
     }
 }

@@ -25,4 +25,13 @@ static inline bool weft_extents_fit(int64_t rows, int64_t cols, int64_t batch)
     return (double)rows * (double)cols * (double)batch <= 0x1p46;
 }
 
+/* The same for memory with gaps: `batch` matrices `stride` apart of rows of `cols`, `ld` apart. */
+static inline bool weft_span_fits(int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride)
+{
+    double between = rows > 1 ? (double)(rows - 1) * (double)ld : 0;
+    double before = batch > 1 ? (double)(batch - 1) * (double)(stride < 0 ? -(stride + 1) : stride) : 0;
+
+    return before + between + (double)cols <= 0x1p46;
+}
+
 #endif

@@ -24,51 +24,57 @@ static inline float float_of(uint32_t bits)
  * a > b ? a : b, which vectors have an instruction for; NaN is put back at the end.
  */
 
-/* exp for x <= 88, relative error below 3e-7: x = n ln 2 + r, a polynomial in r, n into the exponent. */
-static inline float exp_fast(float x)
+/* exp(high + low) for sums of -87 to 88, relative error below 3e-7: the sum is n ln 2 + r, a polynomial in r,
+ * n into the exponent. What `high` has lost to rounding may come in `low`. */
+static inline float exp_sum(float high, float low)
 {
-    x = x > -87.0f ? x : -87.0f;
-
-    float shifted = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: the sum's low bits hold round(x / ln 2) */
+    float shifted = (high + low) * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: low bits hold the sum / ln 2 */
     float n = shifted - 12582912.0f;
-    float r = (x - n * 0.693145752f) - n * 1.42860677e-6f, r2 = r * r;
-    float low = (1.0f + 1.0000000377f * r) + (0.5000000047f + 0.1666641551f * r) * r2;
-    float high = (0.0416663529f + 0.0083751264f * r) + 0.0013941108f * r2;
+    float r = (high - n * 0.693145752f) + (low - n * 1.42860677e-6f), r2 = r * r;
+    float even = (1.0f + 1.0000000377f * r) + (0.5000000047f + 0.1666641551f * r) * r2;
+    float odd = (0.0416663529f + 0.0083751264f * r) + 0.0013941108f * r2;
     uint32_t bits;
 
     memcpy(&bits, &shifted, sizeof(bits));
-    return (low + high * (r2 * r2)) * float_of((bits + 127u) << 23);
+    return (even + odd * (r2 * r2)) * float_of((bits + 127u) << 23);
 }
+
+/* Both tails are x times the square of a root that is a normal number as long as the result is one: nothing
+ * underflows on the way, and the result does so gradually. */
 
 static inline float act_silu(float x)
 {
-    float below = x > -87.0f ? x : -87.0f, bounded = below < 87.0f ? below : 87.0f;
-    float y = below / (1.0f + exp_fast(-bounded));
+    float below = x > -174.0f ? x : -174.0f, size = fabsf(below), bounded = size < 174.0f ? size : 174.0f;
+    float root = exp_sum(-0.5f * bounded, 0.0f);
+    float y = (x < 0 ? below * root * root : x) / (1.0f + root * root);
 
-    y = x > -87.0f ? y : -0.0f;
     return x != x ? x : y;
 }
 
 /*
  * x * Phi(x) with Phi from erfc(z) = t * exp(-z^2 + polynomial(t)), t = 1 / (1 + z/2), fitted over z in 0..10
- * to a relative error of 5e-8. The tail keeps its relative accuracy.
+ * to a relative error of 5e-8. z^2 is formed from the upper half of x, exactly, and what is left, so that the
+ * tail keeps its relative accuracy.
  */
 static inline float act_gelu(float x)
 {
-    float z = fabsf(x) * 0.707106781f;
+    float size = fabsf(x), bounded = size < 14.25f ? size : 14.25f;
+    uint32_t bits;
 
-    z = z < 9.0f ? z : 9.0f;
+    memcpy(&bits, &bounded, sizeof(bits));
 
-    float t = 1.0f / (1.0f + 0.5f * z), t2 = t * t, t4 = t2 * t2;
+    float upper = float_of(bits & 0xfffff000u), rest = (bounded - upper) * (bounded + upper);
+    float t = 1.0f / (1.0f + 0.353553391f * bounded), t2 = t * t, t4 = t2 * t2;
     float p0 = (0.998782459541073f * t - 1.2654549301825144f) +
                (0.041395963823612894f * t + 0.3852836336650091f) * t2;
     float p4 = (-0.039866319496525415f * t - 0.019508002433383978f) +
                (1.195327672926043f * t - 0.7464698924329564f) * t2;
     float p8 = 0.14804605385740688f * t - 0.69753659004537f;
-    float half = 0.5f * t * exp_fast((p0 + (p4 + p8 * t4) * t4) - z * z);
-    float phi = x < 0 ? half : 1.0f - half;
-    float y = x > -14.0f ? x * phi : -0.0f; /* below: -inf * 0 */
+    float root = exp_sum(-0.25f * upper * upper, 0.5f * (p0 + (p4 + p8 * t4) * t4) - 0.25f * rest);
+    float tail = 0.5f * t * bounded * root * root; /* |x| Phi(-|x|) */
+    float y = x < 0 ? -tail : x - tail;
 
+    y = x > -14.25f ? y : -0.0f;
     return x != x ? x : y;
 }
 
@@ -160,6 +166,9 @@ static void integer_row(const weft_epilogue *e, int64_t n, const int32_t *acc, f
     for (int64_t i = 0; i < n; i++) {
         double value = (double)acc[i] * e->alpha * row_scale * (e->col_scale ? e->col_scale[i] : 1.0f);
 
+        if (e->alpha == 0)
+            value = 0; /* whatever the scales are */
+
         if (c)
             value += (double)e->beta * c[i];
         if (bias)
@@ -182,6 +191,10 @@ static void scale_piece(const weft_epilogue *e, piece *p, int64_t row0)
 {
     int64_t count = p->rows * p->cols;
 
+    if (e->alpha == 0) { /* whatever the sums are */
+        memset(p->t, 0, (size_t)count * sizeof(float));
+        return;
+    }
     if (e->alpha != 1) {
         for (int64_t i = 0; i < count; i++)
             p->t[i] *= e->alpha;

@@ -3,8 +3,8 @@
  * in fp32 and rounded once to the type of D.
  *
  * One implementation serves tiles and the reductions of an executor, so that a result does not depend on
- * who applied it. C is not read when beta is 0; NaN passes through every activation. int32 sums for an int32
- * D are computed in float64 instead, and saturated.
+ * who applied it. C is not read when beta is 0, nor the sums when alpha is 0; NaN passes through every
+ * activation. int32 sums for an int32 D are computed in float64 instead, and saturated.
  */
 #ifndef WEFT_GEMM_EPILOGUE_H
 #define WEFT_GEMM_EPILOGUE_H

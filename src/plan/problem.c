@@ -106,6 +106,12 @@ static weft_status check_tiles(double tiles, weft_error_text *error)
                           tiles, most);
 }
 
+/* More than the extent is all of it, whatever number says so: nothing that is made of a tile overflows. */
+static int64_t clamp_tile(int64_t tile, int64_t extent)
+{
+    return tile < extent ? tile : extent;
+}
+
 static weft_status check_extents(const weft_problem *p, weft_error_text *error)
 {
     if (!weft_extents_fit(p->m, p->n, p->l) || !weft_extents_fit(p->m, p->k, p->l) ||
@@ -120,17 +126,19 @@ static weft_status check_extents(const weft_problem *p, weft_error_text *error)
 
 static weft_status resolve_gemm(weft_problem *problem, weft_error_text *error)
 {
-    weft_dtype accumulator;
+    weft_dtype accumulator = weft_dtype_accumulator(problem->dtype);
 
     if (problem->m < 0 || problem->n < 0 || problem->k < 0)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "m = %lld, n = %lld, k = %lld: sizes cannot be negative", (long long)problem->m,
                               (long long)problem->n, (long long)problem->k);
-    if (problem->l == 0)
-        problem->l = 1;
     if (problem->l < 0)
-        return weft_error_set(error, WEFT_ERR_ARGUMENT, "batch l = %lld must be at least 1",
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "batch l = %lld cannot be negative",
                               (long long)problem->l);
+    if (problem->l == 0) { /* no product is one without elements: generators know no empty batch */
+        problem->m = problem->n = 0;
+        problem->l = 1;
+    }
     if (check_extents(problem, error) != WEFT_OK)
         return error->status;
     if (problem->dtype != WEFT_F32 && problem->dtype != WEFT_F16 && problem->dtype != WEFT_BF16 &&
@@ -138,11 +146,14 @@ static weft_status resolve_gemm(weft_problem *problem, weft_error_text *error)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "a GEMM of %s is not possible; dtypes are float32, float16, bfloat16 and int8",
                               weft_dtype_name(problem->dtype));
-    if (problem->d_dtype == WEFT_I64 || problem->d_dtype == WEFT_BYTE || !weft_dtype_size(problem->d_dtype))
-        return weft_error_set(error, WEFT_ERR_ARGUMENT, "D cannot be %s", weft_dtype_name(problem->d_dtype));
-    accumulator = weft_dtype_accumulator(problem->dtype);
-    if (accumulator == WEFT_I32)
-        problem->wire_dtype = WEFT_I32;
+    if (problem->d_dtype == WEFT_DTYPE_DEFAULT)
+        problem->d_dtype = accumulator == WEFT_I32 ? WEFT_I32 : problem->dtype;
+    if (problem->d_dtype != WEFT_F32 && problem->d_dtype != WEFT_F16 && problem->d_dtype != WEFT_BF16 &&
+        !(accumulator == WEFT_I32 && (problem->d_dtype == WEFT_I32 || problem->d_dtype == WEFT_I8)))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "D of a product of %s cannot be %s",
+                              weft_dtype_name(problem->dtype), weft_dtype_name(problem->d_dtype));
+    if (problem->wire_dtype == WEFT_DTYPE_DEFAULT || accumulator == WEFT_I32)
+        problem->wire_dtype = accumulator;
     if (accumulator == WEFT_F32 && problem->wire_dtype != WEFT_F32 && problem->wire_dtype != WEFT_F16 &&
         problem->wire_dtype != WEFT_BF16)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
@@ -151,6 +162,11 @@ static weft_status resolve_gemm(weft_problem *problem, weft_error_text *error)
     if ((unsigned)problem->b_form > WEFT_B_PREPACKED || (unsigned)problem->act > WEFT_ACT_SILU)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "b_form %d or act %d is not one",
                               (int)problem->b_form, (int)problem->act);
+    problem->tile_m = clamp_tile(problem->tile_m, problem->m);
+    problem->tile_n = clamp_tile(problem->tile_n, problem->n);
+    problem->tile_k = clamp_tile(problem->tile_k, problem->k);
+    problem->chunk_k = clamp_tile(problem->chunk_k, problem->k);
+    problem->raster = clamp_tile(problem->raster, problem->m > problem->n ? problem->m : problem->n);
     problem->transa = problem->transa != 0;
     problem->transb = problem->transb != 0;
     problem->bias = problem->bias != 0;
@@ -195,6 +211,7 @@ static weft_status resolve_collective(weft_problem *problem, int world, weft_err
     problem->alpha = 1;
     problem->beta = 0;
     problem->act = WEFT_ACT_NONE;
+    problem->tile_n = clamp_tile(problem->tile_n, problem->count);
     problem->tile_m = problem->tile_k = 0;
     return WEFT_OK;
 }

@@ -101,6 +101,7 @@ static void choose_tiles(weft_problem *p, int world, const weft_binding *bind)
     /* Windows of packed panels begin where a panel does. */
     p->tile_n = round_up(p->tile_n ? p->tile_n : p->n, steps.nr);
     p->tile_k = round_up(p->tile_k ? p->tile_k : p->k, steps.k_step);
+    p->chunk_k = round_up(p->chunk_k, steps.k_step);
     /* A B that only one tile of rows uses is better packed in the cache, block by block, or streamed. */
     if (p->b_form == WEFT_B_PACK_IN_RUN && (p->op != WEFT_OP_AG_GEMM || world == 1) && p->m <= p->tile_m)
         p->b_form = WEFT_B_PLAIN;

@@ -2,6 +2,7 @@
 #include "core/dtype.h"
 #include "support/check.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <weft/weft.h>
@@ -147,6 +148,69 @@ static void check_errors(void)
     CHECK_INT(weft_gemm(NULL), WEFT_ERR_ARGUMENT);
 }
 
+/* alpha = 0: A and B need not be there, and what they hold does not matter. */
+static void check_alpha_zero(weft_dtype dtype)
+{
+    enum { SIDE = 5 };
+    float a[SIDE * SIDE], b[SIDE * SIDE], c[SIDE * SIDE], d[SIDE * SIDE];
+    weft_gemm_args args;
+
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        weft_element_set(dtype, a, (size_t)i, NAN);
+        weft_element_set(dtype, b, (size_t)i, INFINITY);
+        c[i] = (float)i;
+    }
+    weft_gemm_args_init(&args, dtype, SIDE, SIDE, SIDE);
+    args.d_dtype = WEFT_F32;
+    args.alpha = 0;
+    args.beta = 2;
+    args.c = c;
+    args.d = d;
+    for (int given = 0; given < 2; given++) {
+        args.a = given ? a : NULL;
+        args.b = given ? b : NULL;
+        memset(d, 0xff, sizeof(d));
+        CHECK_INT(weft_gemm(&args), WEFT_OK);
+        for (int i = 0; i < SIDE * SIDE; i++)
+            CHECK(d[i] == 2 * c[i]);
+    }
+}
+
+/* Numbers at the edge of int64 are refused or do not matter; nothing is computed with them before. */
+static void check_extremes(void)
+{
+    float data[16] = {0}, untouched[4] = {7, 7, 7, 7};
+    weft_gemm_args args, with;
+
+    weft_gemm_args_init(&args, WEFT_F32, 2, 2, 2);
+    args.a = args.b = data;
+    args.d = untouched;
+    args.act = (weft_act)7;
+    CHECK_INT(weft_gemm(&args), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(NULL), "act 7");
+    args.act = WEFT_ACT_NONE;
+    for (int which = 0; which < 6; which++) {
+        with = args;
+        with.c = data;
+        with.beta = 1;
+        with.l = 3;
+        *(int64_t *[]){&with.lda, &with.ldb, &with.ldc, &with.ldd, &with.stride_a, &with.stride_d}[which] =
+            INT64_MAX;
+        CHECK_INT(weft_gemm(&with), WEFT_ERR_ARGUMENT);
+        CHECK_HAS(weft_error(NULL), "at most 2^46 elements");
+    }
+    with = args;
+    with.l = 0;
+    CHECK_INT(weft_gemm(&with), WEFT_OK);
+    CHECK(untouched[0] == 7 && untouched[3] == 7);
+    with = args; /* one row and one product: neither number is used */
+    with.m = 1;
+    with.lda = with.ldd = INT64_MAX;
+    with.stride_a = with.stride_b = with.stride_d = INT64_MIN;
+    CHECK_INT(weft_gemm(&with), WEFT_OK);
+    CHECK(untouched[0] == 0 && untouched[1] == 0 && untouched[2] == 7);
+}
+
 int main(void)
 {
     static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I8};
@@ -167,5 +231,8 @@ int main(void)
     for (size_t i = 0; i < 3; i++)
         pthread_join(threads[i], NULL);
     check_errors();
+    check_extremes();
+    for (int i = 0; i < 4; i++)
+        check_alpha_zero(types[i]);
     return check_report("gemm product");
 }

@@ -92,6 +92,7 @@ static void check_finds(breaker breaks, const char *sentence, int rank)
                             .m = 6,
                             .n = 4,
                             .k = 6,
+                            .l = 1,
                             .alpha = 1,
                             .tile_m = 2};
 

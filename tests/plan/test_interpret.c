@@ -33,6 +33,7 @@ static void every_world_and_shape(const interpret_kind *kind)
                                         .m = shapes[i][0],
                                         .n = shapes[i][1],
                                         .k = shapes[i][2],
+                                        .l = 1,
                                         .count = shapes[i][0] * shapes[i][1],
                                         .alpha = 2,
                                         .beta = 1,

@@ -94,7 +94,7 @@ static void impossible_problems_are_refused(void)
 {
     weft_error_text error = {0};
     weft_plan_part part;
-    weft_problem problem = {.op = WEFT_OP_AG_GEMM, .m = 4, .n = 4, .k = 4};
+    weft_problem problem = {.op = WEFT_OP_AG_GEMM, .m = 4, .n = 4, .k = 4, .l = 1};
 
     problem.schedule = WEFT_SCHEDULE_AUTO;
     CHECK_INT(weft_plan_make(&problem, 2, 0, &part, &error), WEFT_ERR_ARGUMENT);

@@ -30,6 +30,7 @@ int main(void)
                             .m = 8,
                             .n = 6,
                             .k = 4,
+                            .l = 1,
                             .alpha = 1,
                             .beta = 1,
                             .bias = 1,

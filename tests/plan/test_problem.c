@@ -11,13 +11,14 @@ static void what_no_machine_holds_is_refused(void)
 {
     const int64_t huge = (int64_t)1 << 40;
     weft_error_text error;
-    weft_problem p = {.op = WEFT_OP_GEMM_AR, .m = huge, .n = huge, .k = 1};
+    weft_problem p = {.op = WEFT_OP_GEMM_AR, .m = huge, .n = huge, .k = 1, .l = 1};
 
     CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_ERR_ARGUMENT);
     CHECK_HAS(error.text, "2^46 elements");
-    p = (weft_problem){.op = WEFT_OP_GEMM_AR, .m = INT64_MAX, .n = 1, .k = INT64_MAX};
+    p = (weft_problem){.op = WEFT_OP_GEMM_AR, .m = INT64_MAX, .n = 1, .k = INT64_MAX, .l = 1};
     CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_ERR_ARGUMENT);
-    p = (weft_problem){.op = WEFT_OP_AG_GEMM, .m = 1 << 20, .n = 1 << 20, .k = 64, .tile_m = 8, .tile_n = 8};
+    p = (weft_problem){
+        .op = WEFT_OP_AG_GEMM, .m = 1 << 20, .n = 1 << 20, .k = 64, .l = 1, .tile_m = 8, .tile_n = 8};
     CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_ERR_ARGUMENT);
     CHECK_HAS(error.text, "larger ones");
     p.tile_m = p.tile_n = 128;
@@ -28,6 +29,60 @@ static void what_no_machine_holds_is_refused(void)
     CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_ERR_ARGUMENT);
     p.tile_n = huge;
     CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_OK);
+}
+
+/* What is left open follows what is said; a type that D cannot have is refused on paper, not written. */
+static void types_follow(void)
+{
+    static const struct {
+        weft_dtype dtype, d_dtype, wire_dtype;
+    } defaults[] = {{WEFT_F32, WEFT_F32, WEFT_F32},
+                    {WEFT_F16, WEFT_F16, WEFT_F32},
+                    {WEFT_BF16, WEFT_BF16, WEFT_F32},
+                    {WEFT_I8, WEFT_I32, WEFT_I32}};
+    weft_error_text error;
+    weft_problem p;
+
+    for (int i = 0; i < 4; i++) {
+        weft_problem_init(&p, WEFT_OP_GEMM_RS);
+        p.m = p.n = p.k = 4;
+        p.dtype = defaults[i].dtype;
+        CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_OK);
+        CHECK_INT(p.d_dtype, defaults[i].d_dtype);
+        CHECK_INT(p.wire_dtype, defaults[i].wire_dtype);
+    }
+    for (weft_op op = WEFT_OP_AG_GEMM; op <= WEFT_OP_GEMM_AS; op++)
+        for (weft_dtype dtype = WEFT_F32; dtype <= WEFT_I8; dtype++)
+            for (weft_dtype d = WEFT_F32; d <= WEFT_BYTE; d++) {
+                bool possible = d <= WEFT_BF16 || (dtype == WEFT_I8 && (d == WEFT_I8 || d == WEFT_I32));
+
+                weft_problem_init(&p, op);
+                p.m = p.n = p.k = 4;
+                p.dtype = dtype;
+                p.d_dtype = d;
+                CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), possible ? WEFT_OK : WEFT_ERR_ARGUMENT);
+            }
+}
+
+/* More than there is to cut is no cut, whatever the number; and no product has no elements. */
+static void extremes_are_plain(void)
+{
+    weft_error_text error;
+    weft_problem p;
+
+    weft_problem_init(&p, WEFT_OP_AG_GEMM);
+    p.m = 10;
+    p.n = 20;
+    p.k = 30;
+    p.copiers = 1;
+    p.tile_m = p.tile_n = p.tile_k = p.chunk_k = p.raster = INT64_MAX;
+    CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_OK);
+    CHECK(p.tile_m == 10 && p.tile_n == 20 && p.tile_k == 30 && p.chunk_k == 30 && p.raster <= 20);
+    p.l = 0;
+    CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_OK);
+    CHECK(p.m == 0 && p.n == 0 && p.l == 1);
+    p.l = -1;
+    CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_ERR_ARGUMENT);
 }
 
 int main(void)
@@ -52,5 +107,7 @@ int main(void)
     CHECK_INT(ignored, sizeof(one.size) + hole);
     CHECK(weft_problem_hash(&one, 2) != weft_problem_hash(&one, 3));
     what_no_machine_holds_is_refused();
+    types_follow();
+    extremes_are_plain();
     return check_report("test_plan_problem");
 }

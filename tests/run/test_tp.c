@@ -55,6 +55,11 @@ static tp_case make_case(weft_op op, weft_schedule schedule, weft_layout layout,
         p->tile_n = 1 + (int64_t)pick(&s, 40);
         p->tile_k = 1 + (int64_t)pick(&s, 40);
     }
+    if (pick(&s, 3) == 0) {
+        p->copiers = 1 + (int)pick(&s, 3);
+        p->chunk_k = (int64_t)pick(&s, 9);
+        p->raster = (int64_t)pick(&s, 3);
+    }
     p->workers = pick(&s, 4) == 0 && world <= 4 ? 2 : 1;
     t.slack = (int)pick(&s, 3) * 3;
     t.symmetric = pick(&s, 2) ? 31 : (unsigned)pick(&s, 32);
@@ -107,6 +112,52 @@ static void check_case(weft_group *group, const tp_case *t, char *symmetric)
     tp_release(s);
 }
 
+/* The type of D follows that of A and B; with alpha = 0 it does not matter what those hold. */
+static void alpha_zero(weft_group *group, void *argument)
+{
+    enum { SIDE = 12 };
+    uint16_t a[SIDE * SIDE], b[SIDE * SIDE], c[SIDE * SIDE], d[SIDE * SIDE + 1];
+    weft_problem p;
+    weft_operands operands = {.size = sizeof(operands), .a = a, .b = b, .c = c, .d = d};
+
+    (void)argument;
+    for (size_t i = 0; i < SIDE * SIDE; i++) {
+        weft_element_set(WEFT_BF16, a, i, NAN);
+        weft_element_set(WEFT_BF16, b, i, INFINITY);
+        weft_element_set(WEFT_BF16, c, i, (double)i);
+    }
+    for (weft_op op = WEFT_OP_AG_GEMM; op <= WEFT_OP_GEMM_AS; op++) {
+        int count;
+        const weft_schedule *list = weft_schedule_list(op, WEFT_LAYOUT_DEFAULT, &count);
+
+        for (int i = 0; i < count; i++) {
+            int64_t rows =
+                op == WEFT_OP_GEMM_RS ? weft_part(SIDE, weft_size(group), weft_rank(group)).count : SIDE;
+            int64_t cols =
+                op == WEFT_OP_AG_GEMM ? weft_part(SIDE, weft_size(group), weft_rank(group)).count : SIDE;
+
+            weft_problem_init(&p, op);
+            p.schedule = list[i];
+            p.layout = op == WEFT_OP_AG_GEMM   ? WEFT_LAYOUT_GATHER_A
+                       : op == WEFT_OP_GEMM_RS ? WEFT_LAYOUT_SCATTER_ROWS
+                                               : WEFT_LAYOUT_DEFAULT;
+            if (p.schedule == WEFT_SCHEDULE_ALLGATHER_ROTATING_B ||
+                p.schedule == WEFT_SCHEDULE_REDUCESCATTER_TILING_B)
+                continue;
+            p.m = p.n = p.k = SIDE;
+            p.dtype = WEFT_BF16;
+            p.alpha = 0;
+            p.beta = 1;
+            memset(d, 0xa5, sizeof(d));
+            CHECK_INT((*(weft_status(*[])(weft_group *, const weft_problem *, const weft_operands *)){
+                          weft_ag_gemm, weft_gemm_rs, weft_gemm_ar, weft_gemm_as}[op])(group, &p, &operands),
+                      WEFT_OK);
+            CHECK(memcmp(d, c, (size_t)(rows * cols) * 2) == 0);
+            CHECK_INT(d[rows * cols], 0xa5a5);
+        }
+    }
+}
+
 static void every_schedule(weft_group *group, void *argument)
 {
     static const weft_layout layouts[] = {WEFT_LAYOUT_GATHER_A, WEFT_LAYOUT_GATHER_B,
@@ -146,5 +197,7 @@ int main(void)
 
     for (size_t i = 0; i < sizeof(worlds) / sizeof(*worlds); i++)
         ranks_run(worlds[i], every_schedule, &repeat);
+    for (int world = 1; world <= 3; world++)
+        ranks_run(world, alpha_zero, NULL);
     return check_report("test_run_tp");
 }

@@ -279,6 +279,7 @@ static void many_ranks(void)
                             .m = 128 * (int64_t)world,
                             .n = 53248,
                             .k = 16384,
+                            .l = 1,
                             .dtype = WEFT_BF16,
                             .d_dtype = WEFT_BF16,
                             .alpha = 1};

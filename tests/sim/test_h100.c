@@ -38,6 +38,7 @@ static double predict(const weft_machine *machine, const row *r, weft_schedule s
                             .m = r->m,
                             .n = r->n * RANKS,
                             .k = r->k,
+                            .l = 1,
                             .dtype = WEFT_BF16,
                             .d_dtype = WEFT_BF16,
                             .alpha = 1};

@@ -19,6 +19,7 @@ static weft_problem ag_gemm(int64_t m, int64_t n, int64_t k, weft_layout layout)
                             .m = m,
                             .n = n,
                             .k = k,
+                            .l = 1,
                             .dtype = WEFT_BF16,
                             .d_dtype = WEFT_BF16,
                             .alpha = 1};

@@ -1,6 +1,7 @@
 #include "run/cpu/operands.h"
 
 #include "core/dtype.h"
+#include "core/part.h"
 #include "run/cpu/reduce.h"
 #include "symm/symm.h"
 
@@ -53,8 +54,8 @@ weft_given weft_given_of(const weft_plan *plan, int operand, const weft_operands
     if (o->packed)
         out.stride = (int64_t)(weft_packed_bytes(plan->bind, rows, cols) + WEFT_RUN_ALIGNMENT - 1) /
                      WEFT_RUN_ALIGNMENT * WEFT_RUN_ALIGNMENT;
-    else if (out.stride == 0)
-        out.stride = out.rows * out.ld;
+    else if (out.stride == 0 && __builtin_mul_overflow(out.rows, out.ld, &out.stride))
+        out.stride = INT64_MAX; /* which the check refuses */
     return out;
 }
 
@@ -111,6 +112,11 @@ weft_status weft_given_check(const weft_plan *plan, int operand, const weft_give
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "the leading dimension of %s is %lld; its rows have %lld elements as stored",
                               o->name, (long long)g->ld, (long long)g->cols);
+    if (!weft_extents_fit(g->rows, g->ld, 1) || !weft_span_fits(g->rows, g->cols, g->ld, g->batch, g->stride))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "the leading dimension %lld and the batch stride %lld of %s: an operand spans "
+                              "at most 2^46 elements",
+                              (long long)g->ld, (long long)g->stride, o->name);
     if (g->batch > 1 && g->stride < 0)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "the batch stride of %s is %lld; it must not be negative", o->name,
