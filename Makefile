@@ -6,16 +6,20 @@
 #   make soak       the tests with the full repetition counts (long)
 #   make bench      measure, beside the peers that are installed
 #   make install    PREFIX=/usr/local, honours DESTDIR
+#   make wheel      the Python package, with the library and the command inside, into dist/
 #   make clean
 BUILD  := build
 PREFIX ?= /usr/local
 JOBS   := $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: all build setup demo test soak bench install clean
+.PHONY: all build setup python demo test soak bench install wheel clean
 all: build
 
 setup:
 	@scripts/setup.sh build
+
+python:
+	@scripts/setup.sh python
 
 build: setup
 	@cmake --preset $(if $(CI),ci,release) $(CMAKE_FLAGS) >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
@@ -26,10 +30,10 @@ build: setup
 demo: build
 	@scripts/demo.sh $(BUILD)/weft demo-out
 
-test: build
+test: build python
 	@ctest --test-dir $(BUILD) --output-on-failure -j$(or $(TEST_JOBS),1)
 
-soak: build
+soak: build python
 	@WEFT_SOAK=1 ctest --test-dir $(BUILD) --output-on-failure --timeout 7200
 
 bench:
@@ -40,5 +44,10 @@ bench:
 install: build
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
+wheel: setup
+	@mkdir -p dist
+	@python3 -m pip wheel -q --no-deps --no-build-isolation -w dist .
+	@ls dist/weft-*.whl
+
 clean:
-	@rm -rf $(BUILD) build-*/ demo-out
+	@rm -rf $(BUILD) build-*/ demo-out dist

@@ -3,10 +3,15 @@
 # check (ci), on Debian and Ubuntu. Elsewhere, or without the right to install, it says exactly what to
 # install and stops. With nothing missing it is silent and takes no network.
 #
-# usage: scripts/setup.sh [build] [bench] [ci]
+# `python` is different: it makes a private environment in build/python with numpy and torch from PyPI, for the
+# tests of the package. Where they cannot be had it says so in one line, and those tests are skipped.
+# WEFT_TORCH names another torch (WEFT_TORCH=torch==2.11.0); WEFT_TORCH=none leaves it out.
+#
+# usage: scripts/setup.sh [build] [bench] [ci] [python]
 set -euo pipefail
 
 missing=()
+python=
 
 # need PACKAGE COMMAND...: the package is missing when the shell cannot find one of its commands.
 need()
@@ -44,6 +49,13 @@ for part in "${@:-build}"; do
         need_library libopenblas0-pthread libopenblas.so.0
         need_library libblis4-pthread libblis.so.4
         ;;
+    python)
+        python=yes
+        need python3 python3
+        if command -v python3 >/dev/null 2>&1 && ! python3 -c 'import ensurepip' 2>/dev/null; then
+            missing+=(python3-venv)
+        fi
+        ;;
     ci)
         need clang clang
         need clang-format-14 clang-format-14
@@ -58,13 +70,36 @@ for part in "${@:-build}"; do
         fi
         ;;
     *)
-        echo "setup: unknown part '$part'; the parts are build, bench and ci" >&2
+        echo "setup: unknown part '$part'; the parts are build, bench, ci and python" >&2
         exit 2
         ;;
     esac
 done
 
-[ ${#missing[@]} -eq 0 ] && exit 0
+# What the last attempt asked for is kept beside the environment: one that failed is not tried again with every
+# `make test`.
+python_environment()
+{
+    local here torch=${WEFT_TORCH:-torch==2.10.0} log
+    here=$(cd "$(dirname "$0")/.." && pwd)/build/python
+    log=$here.log
+    [ "$torch" = none ] && torch=
+    [ -f "$here/.asked" ] && [ "$(cat "$here/.asked")" = "numpy $torch" ] && return 0
+    mkdir -p "$here"
+    echo "setup: numpy and torch for the tests of the Python package, into build/python"
+    if python3 -m venv "$here" >"$log" 2>&1 &&
+        timeout "${WEFT_SETUP_TIMEOUT:-900}" "$here/bin/pip" install -q --disable-pip-version-check numpy $torch >>"$log" 2>&1; then
+        rm -f "$log"
+    else
+        echo "setup: not to be had (build/python.log says why); tests of the Python package that need them are skipped"
+    fi
+    echo "numpy $torch" >"$here/.asked"
+}
+
+if [ ${#missing[@]} -eq 0 ]; then
+    [ -z "$python" ] || python_environment
+    exit 0
+fi
 
 # The cross compiler without its C library cannot link.
 for package in "${missing[@]}"; do
@@ -93,3 +128,4 @@ echo "setup: installing ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
 "${root[@]}" apt-get update -qq
 "${root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+[ -z "$python" ] || python_environment

@@ -1,0 +1,116 @@
+"""Arrays of numpy, of torch and of weft's own, as the library sees them: an address, a shape, strides, a type."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple, Sequence, Tuple
+
+from .dtypes import BY_NAME, DType, dtype_of, numpy_dtype, torch_dtype
+from .errors import ArgumentError
+
+_TORCH_DTYPES: dict = {}
+_NUMPY_DTYPES: dict = {}
+
+
+class View(NamedTuple):
+    """An array in memory. Strides are in elements."""
+
+    pointer: int
+    shape: Tuple[int, ...]
+    strides: Tuple[int, ...]
+    dtype: DType
+
+    @property
+    def elements(self) -> int:
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+
+def dense_strides(shape: Sequence[int]) -> Tuple[int, ...]:
+    """Row-major strides, in elements."""
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+def view_of(x: Any, what: str = "array") -> View:
+    """Where an array lies. It may be a numpy array, a torch tensor or a ``weft.Tensor``."""
+    described = getattr(x, "_weft_view", None)
+    if described is not None:
+        return described
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        dtype = _TORCH_DTYPES.get(x.dtype)
+        if dtype is None:
+            dtype = _TORCH_DTYPES[x.dtype] = dtype_of(x.dtype)
+        return View(x.data_ptr(), tuple(x.shape), x.stride(), dtype)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(x, numpy.ndarray):
+        dtype = _NUMPY_DTYPES.get(x.dtype)
+        if dtype is None:
+            dtype = _NUMPY_DTYPES[x.dtype] = dtype_of(x.dtype.name)
+        size = x.itemsize
+        return View(x.__array_interface__["data"][0], x.shape, tuple(s // size for s in x.strides), dtype)
+    raise TypeError(f"{what}: expected a numpy array, a torch tensor or a weft.Tensor, not {type(x).__name__}")
+
+
+def flat(x: Any, what: str) -> View:
+    """An array without gaps, as collectives take it."""
+    view = view_of(x, what)
+    if view.strides != dense_strides(view.shape) and view.elements > 1:
+        expected = dense_strides(view.shape)
+        gaps = [i for i, extent in enumerate(view.shape) if extent != 1 and view.strides[i] != expected[i]]
+        if gaps:
+            raise ArgumentError(f"{what} must be contiguous; its strides are {view.strides} for the shape {view.shape}")
+    return view
+
+
+def new_like(x: Any, shape: Sequence[int], dtype: DType) -> Any:
+    """A fresh array from the library that ``x`` comes from (numpy for weft's own)."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return torch.empty(tuple(shape), dtype=torch_dtype(dtype), device=x.device)
+    import numpy
+
+    return numpy.empty(tuple(shape), dtype=numpy_dtype(dtype))
+
+
+class Matrix(NamedTuple):
+    """One operand of a product: the last two extents as stored, whether they are transposed, and the batch."""
+
+    pointer: int
+    rows: int
+    cols: int
+    ld: int
+    trans: int
+    batch: int
+    stride: int
+    dtype: DType
+
+
+def matrix_of(x: Any, what: str) -> Matrix:
+    """A matrix or a batch of matrices, row-major or transposed, as the library takes it."""
+    view = view_of(x, what)
+    if len(view.shape) not in (2, 3):
+        raise ArgumentError(f"{what} must have 2 or 3 dimensions, not {len(view.shape)}")
+    rows, cols = view.shape[-2:]
+    row_step, col_step = view.strides[-2:]
+    if col_step == 1 or cols == 1:
+        trans, ld = 0, max(row_step, cols) if rows > 1 else cols
+    elif row_step == 1 or rows == 1:
+        trans, ld = 1, max(col_step, rows) if cols > 1 else rows
+    else:
+        raise ArgumentError(f"{what} must have one dimension without gaps; its strides are {view.strides}")
+    if (rows > 1 if trans == 0 else cols > 1) and (row_step if trans == 0 else col_step) < (
+        cols if trans == 0 else rows
+    ):
+        raise ArgumentError(f"{what} has rows that overlap; its strides are {view.strides} for the shape {view.shape}")
+    batch, stride = (view.shape[0], view.strides[0]) if len(view.shape) == 3 else (1, 0)
+    return Matrix(view.pointer, rows, cols, ld, trans, batch, stride, view.dtype)
+
+
+__all__ = ["View", "Matrix", "view_of", "flat", "matrix_of", "new_like", "dense_strides", "BY_NAME"]

@@ -1,0 +1,75 @@
+"""Finds libweft and its header, and calls it.
+
+An installed package has both inside (``_lib/``). In a clone of the repository they are taken from where the
+build and the sources have them. ``WEFT_LIBRARY`` names another libweft.so; its header is looked for beside it.
+"""
+
+from __future__ import annotations
+
+import ctypes as C
+import os
+from pathlib import Path
+from typing import Any, Tuple
+
+from . import _header
+from .errors import BY_STATUS, Error
+
+_HERE = Path(__file__).resolve().parent
+_CLONE = _HERE.parent.parent
+
+
+def _find() -> Tuple[Path, Path]:
+    named = os.environ.get("WEFT_LIBRARY")
+    libraries = [Path(named)] if named else [_HERE / "_lib" / "libweft.so", _CLONE / "build" / "libweft.so"]
+    for library in libraries:
+        if library.is_file():
+            beside = library.parent / "weft.h"
+            for header in (beside, _HERE / "_lib" / "weft.h", _CLONE / "include" / "weft" / "weft.h"):
+                if header.is_file():
+                    return library, header
+    raise ImportError(f"weft: no libweft.so with its weft.h at {' or '.join(map(str, libraries))}; `make` builds it")
+
+
+library_path, header_path = _find()
+interface = _header.read(header_path.read_text())
+constants = interface.constants
+structs = interface.structs
+lib = C.CDLL(str(library_path))
+
+
+def _bind() -> None:
+    missing = []
+    for name, function in interface.functions.items():
+        try:
+            symbol = getattr(lib, name)
+        except AttributeError:
+            missing.append(name)
+            continue
+        symbol.restype = function.restype
+        symbol.argtypes = function.argtypes
+    if missing:
+        raise ImportError(f"weft: {library_path} is not the library of {header_path}: it lacks {', '.join(missing)}")
+
+
+_bind()
+
+_ERRORS = {constants[name]: kind for name, kind in BY_STATUS.items() if name in constants}
+
+
+def error_of(status: int, handle: Any = None) -> Error:
+    """The exception of a status, with the sentence of a group's handle (or of this thread's last call)."""
+    sentence = lib.weft_error(handle).decode(errors="replace") or lib.weft_status_text(status).decode()
+    error = _ERRORS.get(status, Error)(sentence)
+    error.status = status
+    return error
+
+
+def check(status: int, handle: Any = None) -> None:
+    """Raises the exception of a status that is not WEFT_OK."""
+    if status:
+        raise error_of(status, handle)
+
+
+def version() -> str:
+    """The library's version."""
+    return lib.weft_version().decode()

@@ -1,0 +1,231 @@
+"""Mixture of experts: tokens go to the ranks that have their experts, and the weighted sums of results come back."""
+
+from __future__ import annotations
+
+import ctypes as C
+import weakref
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from . import _arrays
+from ._library import constants, lib, structs
+from .dtypes import DType, dtype_of
+from .errors import ArgumentError
+from .group import Group, _Object
+
+_Config = structs["weft_moe_config"]
+_Input = structs["weft_moe_input"]
+_View = structs["weft_moe_view"]
+_Stats = structs["weft_moe_stats"]
+
+MODES = {"exact": constants["WEFT_MOE_EXACT"], "reduced": constants["WEFT_MOE_REDUCED"]}
+IMPLS = {name: constants["WEFT_MOE_" + name.upper()] for name in ("fused", "rows", "sorted", "reference")}
+
+
+def _mark(made: _Object) -> None:
+    made.dead = True
+
+
+class Received(NamedTuple):
+    """What a rank received in a round. An entry is a row for one local expert; entries of local expert j are
+    ``offset[j]`` to ``offset[j + 1]``, ordered by source rank, then token."""
+
+    rows: int
+    source: List[int]
+    """The rank each row came from."""
+    token: List[int]
+    """Which of that rank's tokens it is."""
+    expert: List[int]
+    """Global ids of the experts here, ascending."""
+    offset: List[int]
+    entry_row: List[int]
+    entry_weight: List[float]
+
+
+class MoE:
+    """A layer's routing. Making it is collective, with the same configuration on every rank.
+
+    One round is :meth:`dispatch`, experts, :meth:`combine`; or :meth:`forward` with a :class:`FeedForward`.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        experts: int,
+        topk: int,
+        hidden: int,
+        tokens: int,
+        dtype: Any = "bfloat16",
+        *,
+        row_bytes: int = 0,
+        expert_rank: Optional[Sequence[int]] = None,
+        mode: str = "exact",
+        impl: str = "fused",
+        lanes: int = 1,
+        threads: int = 1,
+    ) -> None:
+        """``tokens`` is the most that a rank gives in one round; the rest as in ``weft_moe_config`` in weft.h."""
+        if mode not in MODES or impl not in IMPLS:
+            raise ArgumentError(f"mode is one of {', '.join(MODES)}; impl one of {', '.join(IMPLS)}")
+        self.group, self.dtype = group, dtype_of(dtype)
+        self.experts, self.topk, self.hidden, self.tokens = experts, topk, hidden, tokens
+        config = _Config()
+        lib.weft_moe_config_init(C.byref(config))
+        config.experts, config.topk, config.hidden, config.tokens = experts, topk, hidden, tokens
+        config.dtype, config.row_bytes, config.mode, config.impl = self.dtype.code, row_bytes, MODES[mode], IMPLS[impl]
+        config.lanes, config.threads = lanes, threads
+        table = None
+        if expert_rank is not None:
+            if len(expert_rank) != experts:
+                raise ArgumentError(f"expert_rank has {len(expert_rank)} places for {experts} experts")
+            table = (C.c_int * experts)(*expert_rank)
+            config.expert_rank = C.addressof(table)
+        self.row_bytes = row_bytes or hidden * self.dtype.size
+        group._sweep()
+        out = C.c_void_p()
+        group._call(lib.weft_moe_create, C.byref(config), C.byref(out))
+        self._moe: int = out.value or 0
+        self._object = group._keep(self._moe, 0, lib.weft_moe_free)
+        self._finalizer = weakref.finalize(self, _mark, self._object)
+        self._finalizer.atexit = False
+        self._sent: Dict[int, Tuple[int, Any]] = {}
+        ids = C.c_void_p()
+        count = lib.weft_moe_local_experts(self._moe, C.byref(ids))
+        self.local_experts: List[int] = list((C.c_int32 * count).from_address(ids.value)) if count else []
+        """Global ids of the experts that live on this rank, ascending."""
+
+    def _input(self, x: Any, expert: Any, weight: Any) -> Tuple[Any, int]:
+        rows = _arrays.flat(x, "x")
+        if not rows.shape or (rows.shape[0] and rows.elements * rows.dtype.size != rows.shape[0] * self.row_bytes):
+            raise ArgumentError(
+                f"x must have rows of {self.row_bytes} bytes; its shape is {rows.shape} of {rows.dtype.name}"
+            )
+        tokens = rows.shape[0]
+        given = _Input(tokens=tokens, x=rows.pointer)
+        for name, array, kind in (("expert", expert, "int32"), ("weight", weight, "float32")):
+            if array is not None:
+                view = _arrays.flat(array, name)
+                if view.shape != (tokens, self.topk) or view.dtype.name != kind:
+                    raise ArgumentError(
+                        f"{name} must be {tokens} x {self.topk} of {kind}; it is {view.shape} of {view.dtype.name}"
+                    )
+                setattr(given, name, view.pointer)
+        return given, tokens
+
+    def dispatch(self, x: Any, expert: Any = None, weight: Any = None, lane: int = 0) -> Received:
+        """Collective: sends tokens to their experts' ranks; what came here. ``expert`` is tokens x topk of int32
+        (-1 is none; None is the routing before), ``weight`` the same of float32."""
+        given, tokens = self._input(x, expert, weight)
+        view = _View()
+        self.group._call_on(lib.weft_moe_dispatch, self._moe, lane, C.byref(given), C.byref(view))
+        self._sent[lane] = (tokens, x)
+        entries = _read(view.offset, C.c_int64, view.experts + 1)
+        return Received(
+            view.rows,
+            _read(view.source, C.c_int32, view.rows),
+            _read(view.token, C.c_int32, view.rows),
+            _read(view.expert, C.c_int32, view.experts),
+            entries,
+            _read(view.entry_row, C.c_int32, entries[-1]),
+            _read(view.entry_weight, C.c_float, entries[-1]),
+        )
+
+    def gather(self, like: Any, alignment: int = 1, lane: int = 0) -> Tuple[Any, List[int]]:
+        """The received rows, expert by expert, in an array of the library of ``like`` (rows x hidden), and where each
+        local expert's rows start. Experts start at multiples of ``alignment``; a negative one gives each expert so
+        many rows."""
+        start = (C.c_int64 * max(len(self.local_experts), 1))()
+        rows = C.c_int64()
+        self.group._call_on(lib.weft_moe_layout, self._moe, lane, alignment, start, C.byref(rows))
+        kind: DType = _arrays.view_of(like).dtype
+        packed = _arrays.new_like(like, (rows.value, self.row_bytes // kind.size), kind)
+        self.group._call_on(lib.weft_moe_gather, self._moe, lane, start, _arrays.view_of(packed).pointer)
+        return packed, list(start)[: len(self.local_experts)]
+
+    def combine(self, results: Any, start: Optional[Sequence[int]] = None, out: Any = None, lane: int = 0) -> Any:
+        """Collective: brings results back. They are rows of ``hidden`` elements where :meth:`gather` put their inputs
+        (``start``), or entry after entry; y is tokens x hidden."""
+        view = _arrays.flat(results, "results")
+        if view.dtype != self.dtype or (view.elements and view.shape[-1] != self.hidden):
+            raise ArgumentError(
+                f"results must be rows of {self.hidden} {self.dtype.name}; the shape is {view.shape} of {view.dtype.name}"
+            )
+        tokens, given = self._sent.get(lane, (0, results))
+        out = _arrays.new_like(results, (tokens, self.hidden), self.dtype) if out is None else out
+        y = self._output(out, tokens)
+        places = (C.c_int64 * max(len(start), 1))(*start) if start is not None else None
+        self.group._call_on(lib.weft_moe_combine, self._moe, lane, view.pointer, places, y)
+        del given  # in symmetric memory the tokens were read in place until here
+        self._sent.pop(lane, None)
+        return out
+
+    def forward(self, x: Any, expert: Any, weight: Any, experts: "FeedForward", out: Any = None, lane: int = 0) -> Any:
+        """Collective: a whole round. Experts start on rows that have arrived while others are on their way."""
+        given, tokens = self._input(x, expert, weight)
+        out = _arrays.new_like(x, (tokens, self.hidden), self.dtype) if out is None else out
+        self.group._call_on(
+            lib.weft_moe_forward, self._moe, lane, C.byref(given), C.byref(experts._expert), self._output(out, tokens)
+        )
+        return out
+
+    def _output(self, out: Any, tokens: int) -> int:
+        view = _arrays.flat(out, "out")
+        if view.shape != (tokens, self.hidden) or view.dtype != self.dtype:
+            raise ArgumentError(
+                f"out must be {tokens} x {self.hidden} of {self.dtype.name}; it is {view.shape} of {view.dtype.name}"
+            )
+        return view.pointer
+
+    def stats(self, lane: int = 0) -> Dict[str, float]:
+        """What the last round of a lane did on this rank: rows, bytes and microseconds."""
+        stats = _Stats()
+        self.group._call_on(lib.weft_moe_get_stats, self._moe, lane, C.byref(stats))
+        return {name: getattr(stats, name) for name, _ in _Stats._fields_}
+
+    def free(self) -> None:
+        """Collective: gives the layer back now. Else it is given back when it is unused on every rank."""
+        self._finalizer.detach()
+        self.group._give_back(self._object)
+
+
+def _read(address: Optional[int], kind: Any, count: int) -> List[Any]:
+    return list((kind * count).from_address(address)) if address and count else []
+
+
+class FeedForward:
+    """The experts of this rank as down(silu(x gate) * (x up)), with weights packed for the GEMM engine.
+
+    For each expert in ``moe.local_experts``: gate and up are hidden x inter, down is inter x hidden, row-major, of the
+    layer's type. The arrays may be freed after.
+    """
+
+    def __init__(self, moe: MoE, gate: Sequence[Any], up: Sequence[Any], down: Sequence[Any]) -> None:
+        count = len(moe.local_experts)
+        if not len(gate) == len(up) == len(down) == count:
+            raise ArgumentError(
+                f"this rank has {count} experts; gate, up and down have {len(gate)}, {len(up)} and {len(down)}"
+            )
+        inter = _arrays.view_of(gate[0]).shape[1] if count else 1
+        lists = []
+        for name, arrays, shape in (
+            ("gate", gate, (moe.hidden, inter)),
+            ("up", up, (moe.hidden, inter)),
+            ("down", down, (inter, moe.hidden)),
+        ):
+            views = [_arrays.flat(a, name) for a in arrays]
+            for v in views:
+                if v.shape != shape or v.dtype != moe.dtype:
+                    raise ArgumentError(
+                        f"{name} must be {shape} of {moe.dtype.name}; it is {v.shape} of {v.dtype.name}"
+                    )
+            lists.append((C.c_void_p * max(count, 1))(*(v.pointer for v in views)))
+        out = C.c_void_p()
+        moe.group._call_on(lib.weft_moe_ffn_create, moe._moe, inter, *lists, C.byref(out))
+        self.moe = moe
+        ffn = out.value or 0
+        self._expert = lib.weft_moe_ffn_expert(ffn)
+        native = moe.group._native
+        native.plans[ffn] = lib.weft_moe_ffn_free
+        weakref.finalize(self, lambda n, f: n.trash.append(lambda: n.destroy(f)), native, ffn).atexit = False
+
+
+__all__ = ["MoE", "FeedForward", "Received"]

@@ -1,0 +1,391 @@
+"""Matrix products: on one rank, over the ranks of a group, and as plans that run many times.
+
+D = act(alpha A B + beta C + bias). Operands are numpy arrays, torch tensors or ``weft.Tensor``; row-major, with
+gaps between rows, or transposed views of such (``w.T`` costs nothing).
+"""
+
+from __future__ import annotations
+
+import ctypes as C
+import weakref
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
+
+from . import _arrays
+from ._library import check, constants, lib, structs
+from .dtypes import BY_CODE, DType, dtype_of
+from .errors import ArgumentError
+
+if TYPE_CHECKING:
+    from .group import Group
+
+_GemmArgs = structs["weft_gemm_args"]
+_Problem = structs["weft_problem"]
+_Operands = structs["weft_operands"]
+
+ACTIVATIONS: Dict[Optional[str], int] = {
+    None: constants["WEFT_ACT_NONE"],
+    "none": constants["WEFT_ACT_NONE"],
+    "relu": constants["WEFT_ACT_RELU"],
+    "gelu": constants["WEFT_ACT_GELU"],
+    "silu": constants["WEFT_ACT_SILU"],
+}
+SCHEDULES: Dict[str, int] = {
+    name[len("WEFT_SCHEDULE_") :].lower(): value
+    for name, value in constants.items()
+    if name.startswith("WEFT_SCHEDULE_")
+}
+LAYOUTS: Dict[str, int] = {
+    name[len("WEFT_LAYOUT_") :].lower(): value for name, value in constants.items() if name.startswith("WEFT_LAYOUT_")
+}
+OPS: Dict[str, int] = {
+    name[len("WEFT_OP_") :].lower(): value for name, value in constants.items() if name.startswith("WEFT_OP_")
+}
+
+
+def _named(table: Dict[Any, int], what: str, name: Any) -> int:
+    try:
+        return table[name]
+    except KeyError:
+        raise ArgumentError(f"there is no {what} '{name}'; there are {', '.join(str(n) for n in table if n)}") from None
+
+
+def part(extent: int, size: int, rank: int) -> Tuple[int, int]:
+    """Where rank's part of an extent begins, and how long it is: parts differ by at most one."""
+    each, longer = divmod(extent, size)
+    return rank * each + min(rank, longer), each + (rank < longer)
+
+
+# ---- on one rank ------------------------------------------------------------------------------------------
+
+
+class Packed:
+    """B packed once for this CPU's kernels: weights that stay. ``gemm`` and the group's products take it as b."""
+
+    def __init__(self, b: Any, dtype: Any = None, threads: int = 0) -> None:
+        """``b`` is k x n; ``dtype`` is what is multiplied (that of b unless given)."""
+        m = _arrays.matrix_of(b, "b")
+        self.dtype: DType = dtype_of(dtype) if dtype is not None else m.dtype
+        self.k, self.n = m.rows, m.cols
+        args = _gemm_args(self.dtype, 1, self.n, self.k)
+        args.b_dtype, args.b, args.ldb, args.transb, args.threads = m.dtype.code, m.pointer, m.ld, m.trans, threads
+        size = lib.weft_pack_bytes(C.byref(args))
+        if not size:
+            raise ArgumentError(lib.weft_error(None).decode())
+        self._memory = C.create_string_buffer(size + 127)
+        self.pointer: int = -(-C.addressof(self._memory) // 128) * 128
+        """The address of what ``weft_pack`` wrote."""
+        self.nbytes: int = size
+        out = C.c_void_p()
+        check(lib.weft_pack(C.byref(args), self.pointer, C.byref(out)))
+        self.handle: int = out.value or 0
+
+    def __repr__(self) -> str:
+        return f"<weft.Packed {self.dtype.name} {self.k} x {self.n}>"
+
+
+def _gemm_args(dtype: DType, m: int, n: int, k: int) -> Any:
+    args = _GemmArgs()
+    lib.weft_gemm_args_init(C.byref(args), dtype.code, m, n, k)
+    return args
+
+
+def gemm(
+    a: Any,
+    b: Any,
+    out: Any = None,
+    *,
+    bias: Any = None,
+    act: Optional[str] = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    c: Any = None,
+    row_scale: Any = None,
+    col_scale: Any = None,
+    dtype: Any = None,
+    out_dtype: Any = None,
+    threads: int = 0,
+) -> Any:
+    """D = act(alpha row_scale[i] col_scale[j] A B + beta C + bias), by the threads of this process.
+
+    ``b`` may be a :class:`Packed`. ``dtype`` is what is multiplied (that of a unless given), ``out_dtype`` that
+    of D, C and bias (that of a; int32 for int8 products). ``threads`` 0 means all CPUs this thread may use.
+    """
+    left = _arrays.matrix_of(a, "a")
+    packed = b if isinstance(b, Packed) else None
+    right = None if packed else _arrays.matrix_of(b, "b")
+    kind = dtype_of(dtype) if dtype is not None else (packed.dtype if packed else left.dtype)
+    k, n = (packed.k, packed.n) if packed else (right.rows, right.cols)  # type: ignore[union-attr]
+    if left.cols != k:
+        raise ArgumentError(f"a is {left.rows} x {left.cols}, b is {k} x {n}")
+    args = _gemm_args(kind, left.rows, n, k)
+    batch = left.batch if packed else max(left.batch, right.batch)  # type: ignore[union-attr]
+    if not packed and left.batch != right.batch:  # type: ignore[union-attr]
+        raise ArgumentError(f"a has a batch of {left.batch}, b of {right.batch}")  # type: ignore[union-attr]
+    args.l, args.a_dtype, args.a, args.lda, args.transa = batch, left.dtype.code, left.pointer, left.ld, left.trans
+    args.stride_a = left.stride
+    if packed:
+        args.packed_b = packed.handle
+    else:
+        assert right is not None
+        args.b_dtype, args.b, args.ldb, args.transb = right.dtype.code, right.pointer, right.ld, right.trans
+        args.stride_b = right.stride
+    if out is None:
+        result = (
+            dtype_of(out_dtype) if out_dtype is not None else dtype_of("int32") if kind.name == "int8" else left.dtype
+        )
+        out = _arrays.new_like(
+            a, ((batch,) if left.batch > 1 or len(_arrays.view_of(a).shape) == 3 else ()) + (left.rows, n), result
+        )
+    d = _arrays.matrix_of(out, "out")
+    if (d.rows, d.cols, d.batch, d.trans) != (left.rows, n, batch, 0):
+        raise ArgumentError(f"out must be row-major {left.rows} x {n} with a batch of {batch}")
+    args.d, args.ldd, args.stride_d, args.d_dtype = d.pointer, d.ld, d.stride, d.dtype.code
+    if c is not None:
+        third = _arrays.matrix_of(c, "c")
+        if (third.rows, third.cols, third.batch, third.trans, third.dtype) != (d.rows, d.cols, batch, 0, d.dtype):
+            raise ArgumentError("c must have the shape and type of out")
+        args.c, args.ldc, args.stride_c = third.pointer, third.ld, third.stride
+    args.bias = _vector(bias, n, d.dtype, "bias")
+    args.row_scale = _vector(row_scale, left.rows, dtype_of("float32"), "row_scale")
+    args.col_scale = _vector(col_scale, n, dtype_of("float32"), "col_scale")
+    args.alpha, args.beta, args.act, args.threads = alpha, beta, _named(ACTIVATIONS, "activation", act), threads
+    check(lib.weft_gemm(C.byref(args)))
+    return out
+
+
+def _vector(x: Any, length: int, dtype: DType, what: str) -> Optional[int]:
+    if x is None:
+        return None
+    view = _arrays.flat(x, what)
+    if view.elements != length or view.dtype != dtype:
+        raise ArgumentError(
+            f"{what} must be {length} elements of {dtype.name}; it is {view.elements} of {view.dtype.name}"
+        )
+    return view.pointer
+
+
+# ---- over the ranks of a group ----------------------------------------------------------------------------
+
+
+def _problem(op: str, **fields: Any) -> Any:
+    """A weft_problem: what the library fills in, then what is given. Names stand for schedules and the like."""
+    problem = _Problem()
+    lib.weft_problem_init(C.byref(problem), _named(OPS, "operation", op))
+    readers = {
+        "schedule": lambda v: _named(SCHEDULES, "schedule", v),
+        "layout": lambda v: _named(LAYOUTS, "layout", v),
+        "act": lambda v: _named(ACTIVATIONS, "activation", v),
+    }
+    known = {name for name, _ in _Problem._fields_}
+    for name, value in fields.items():
+        if name not in known or name in ("size", "op"):
+            raise ArgumentError(f"a problem has no field '{name}'")
+        if name in readers and not isinstance(value, int):
+            value = readers[name](value)
+        elif name.endswith("dtype") and not isinstance(value, int):
+            value = dtype_of(value).code
+        setattr(problem, name, value)
+    return problem
+
+
+def _whole(given: Optional[int], mine: int, group: Group, what: str) -> int:
+    """A global extent: as given, else the same on every rank."""
+    whole = mine * group.size if given is None else given
+    if part(whole, group.size, group.rank)[1] != mine:
+        raise ArgumentError(
+            f"rank {group.rank} of {group.size} holds {part(whole, group.size, group.rank)[1]} of {what} = {whole}, not {mine}"
+        )
+    return whole
+
+
+class _Shapes:
+    """What the four products want to know of their operands: global extents and the shape of D here."""
+
+    def __init__(
+        self,
+        op: str,
+        group: Group,
+        a: _arrays.Matrix,
+        b_shape: Tuple[int, int],
+        layout: str,
+        sizes: Dict[str, Optional[int]],
+    ) -> None:
+        k_b, n_b = b_shape
+        w, r = group.size, group.rank
+        if op == "ag_gemm":
+            self.m, self.n = _whole(sizes["m"], a.rows, group, "m"), _whole(sizes["n"], n_b, group, "n")
+            self.k, same = a.cols, a.cols == k_b
+            self.rows, self.cols = (a.rows, self.n) if layout == "gather_b" else (self.m, n_b)
+        elif op == "gemm_as":
+            self.m, self.n, self.k = a.rows, _whole(sizes["n"], n_b, group, "n"), a.cols
+            same = a.cols == k_b
+            self.rows, self.cols = self.m, self.n
+        else:
+            self.m, self.n, self.k = a.rows, n_b, _whole(sizes["k"], k_b, group, "k")
+            same = a.cols == k_b
+            self.rows, self.cols = self.m, self.n
+            if op == "gemm_rs" and layout == "scatter_cols":
+                self.cols = part(self.n, w, r)[1]
+            elif op == "gemm_rs":
+                self.rows = part(self.m, w, r)[1]
+        if not same:
+            raise ArgumentError(f"{op}: a is {a.rows} x {a.cols}, b is {k_b} x {n_b}")
+
+
+_RUN = {op: getattr(lib, "weft_" + op) for op in ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_as")}
+
+
+def product(
+    op: str,
+    group: Group,
+    a: Any,
+    b: Any,
+    out: Any = None,
+    *,
+    m: Optional[int] = None,
+    n: Optional[int] = None,
+    k: Optional[int] = None,
+    bias: Any = None,
+    act: Optional[str] = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    c: Any = None,
+    schedule: str = "auto",
+    layout: str = "default",
+    out_dtype: Any = None,
+    workers: int = 0,
+) -> Any:
+    """One of the four products, see the methods of :class:`weft.Group`."""
+    left = _arrays.matrix_of(a, "a")
+    packed = b if isinstance(b, Packed) else None
+    right = None if packed else _arrays.matrix_of(b, "b")
+    shape_b = (packed.k, packed.n) if packed else (right.rows, right.cols)  # type: ignore[union-attr]
+    s = _Shapes(op, group, left, shape_b, layout, {"m": m, "n": n, "k": k})
+    if out is None:
+        kind = (
+            dtype_of(out_dtype)
+            if out_dtype is not None
+            else dtype_of("int32")
+            if left.dtype.name == "int8"
+            else left.dtype
+        )
+        batch = (left.batch,) if len(_arrays.view_of(a).shape) == 3 else ()
+        out = _arrays.new_like(a, batch + (s.rows, s.cols), kind)
+    d = _arrays.matrix_of(out, "out")
+    if (d.rows, d.cols, d.batch, d.trans) != (s.rows, s.cols, left.batch, 0):
+        raise ArgumentError(
+            f"{op}: out must be row-major {s.rows} x {s.cols} with a batch of {left.batch}, not {d.rows} x {d.cols}"
+        )
+    problem = _problem(
+        op, m=s.m, n=s.n, k=s.k, l=left.batch, dtype=left.dtype, d_dtype=d.dtype, transa=left.trans,
+        transb=0 if packed else right.trans, alpha=alpha, beta=beta, bias=int(bias is not None), act=act,  # type: ignore[union-attr]
+        schedule=schedule, layout=layout, workers=workers,
+    )  # fmt: skip
+    operands = _Operands(size=C.sizeof(_Operands))
+    operands.a, operands.lda, operands.stride_a = left.pointer, left.ld, left.stride
+    if packed:
+        if packed.dtype != left.dtype:
+            raise ArgumentError(f"a is {left.dtype.name}, b was packed for {packed.dtype.name}")
+        operands.b = packed.pointer
+        problem.b_form = constants["WEFT_B_PREPACKED"]
+    else:
+        assert right is not None
+        if (right.dtype, right.batch) != (left.dtype, left.batch):
+            raise ArgumentError(
+                f"a is {left.dtype.name} with a batch of {left.batch}, b is {right.dtype.name} with {right.batch}"
+            )
+        operands.b, operands.ldb, operands.stride_b = right.pointer, right.ld, right.stride
+    operands.d, operands.ldd, operands.stride_d = d.pointer, d.ld, d.stride
+    if c is not None:
+        third = _arrays.matrix_of(c, "c")
+        if (third.rows, third.cols, third.batch, third.trans, third.dtype) != (d.rows, d.cols, d.batch, 0, d.dtype):
+            raise ArgumentError("c must have the shape and type of out")
+        operands.c, operands.ldc, operands.stride_c = third.pointer, third.ld, third.stride
+    operands.bias = _vector(bias, s.cols, d.dtype, "bias")
+    group._call(_RUN[op], C.byref(problem), C.byref(operands))
+    return out
+
+
+# ---- plans ------------------------------------------------------------------------------------------------
+
+
+class Plan:
+    """A schedule made once, to be run many times. Making it is collective.
+
+    ``fields`` are those of ``weft_problem`` in weft.h (m, n, k, l, dtype, d_dtype, schedule, layout, act, bias, tile_m …;
+    names for types, schedules and activations).
+    """
+
+    def __init__(self, group: Group, op: str, **fields: Any) -> None:
+        problem = _problem(op, **fields)
+        if "dtype" in fields and "d_dtype" not in fields:
+            problem.d_dtype = constants["WEFT_I32"] if problem.dtype == constants["WEFT_I8"] else problem.dtype
+        out = C.c_void_p()
+        group._call(lib.weft_plan_create, C.byref(problem), C.byref(out))
+        self.group = group
+        self._plan: int = out.value or 0
+        native = group._native
+        native.plans[self._plan] = lib.weft_plan_destroy
+        self._finalizer = weakref.finalize(self, lambda n, p: n.trash.append(lambda: n.destroy(p)), native, self._plan)
+        self._finalizer.atexit = False
+
+    @property
+    def problem(self) -> Dict[str, Any]:
+        """Everything decided: the problem's fields, with names for types, schedule and layout."""
+        self.group.handle  # a closed group has no plans
+        found = _Problem.from_address(lib.weft_plan_problem(self._plan))
+        values = {name: getattr(found, name) for name, _ in _Problem._fields_ if name != "size"}
+        names = {
+            "op": OPS,
+            "schedule": SCHEDULES,
+            "layout": LAYOUTS,
+            "act": {k: v for k, v in ACTIVATIONS.items() if k},
+        }
+        for field, table in names.items():
+            values[field] = next((n for n, v in table.items() if v == values[field]), values[field])
+        for field in [f for f in values if f.endswith("dtype")]:
+            values[field] = BY_CODE[values[field]].name if values[field] in BY_CODE else values[field]
+        return values
+
+    def run(
+        self,
+        a: Any = None,
+        b: Any = None,
+        d: Any = None,
+        *,
+        c: Any = None,
+        bias: Any = None,
+        send: Any = None,
+        recv: Any = None,
+        stream: Optional[int] = None,
+    ) -> None:
+        """Collective: one run. On a GPU ``stream`` is a CUDA stream's handle (0 is the default stream), and the call
+        returns when the run is on it; see :meth:`wait`. Without it the call returns when the results are there."""
+        operands = _Operands(size=C.sizeof(_Operands))
+        for name, x in (("a", a), ("b", b), ("c", c), ("d", d)):
+            if isinstance(x, Packed):
+                operands.b = x.pointer
+            elif x is not None:
+                m = _arrays.matrix_of(x, name)
+                setattr(operands, name, m.pointer)
+                setattr(operands, "ld" + name, m.ld)
+                setattr(operands, "stride_" + name, m.stride)
+        for name, x in (("bias", bias), ("send", send), ("recv", recv)):
+            if x is not None:
+                setattr(operands, name, _arrays.flat(x, name).pointer)
+        if stream is None:
+            self.group._call_on(lib.weft_run, self._plan, C.byref(operands))
+        else:
+            self.group._call_on(lib.weft_run_on, self._plan, C.byref(operands), _stream(stream))
+
+    def wait(self, stream: int = 0) -> None:
+        """Waits until a CUDA stream has passed everything on it; raises what went wrong in the plan's runs."""
+        self.group._call_on(lib.weft_run_wait, self._plan, _stream(stream))
+
+
+def _stream(handle: int) -> int:
+    """CUDA's default stream has the handle 0, which the library takes for the group's own; its other name is 1."""
+    return handle or 1
+
+
+__all__ = ["gemm", "Packed", "Plan", "part", "SCHEDULES", "LAYOUTS", "ACTIVATIONS", "OPS"]

@@ -1,0 +1,158 @@
+"""Symmetric memory as arrays: memory that every rank has, and can address on its peers.
+
+A tensor's memory lives until the tensor, its peer views and every numpy array or torch tensor made of them are
+gone, on every rank; the group then gives it back at its next allocation (see group.py). Order does not matter.
+"""
+
+from __future__ import annotations
+
+import ctypes as C
+import weakref
+from typing import Any, List, Optional, Sequence, Tuple, Union
+
+from . import _arrays, _dlpack
+from ._library import lib
+from .dtypes import DType, dtype_of, numpy_dtype, torch_dtype
+from .errors import ArgumentError, UnsupportedError
+from .group import Group, _Object, init
+
+Shape = Union[int, Sequence[int]]
+
+
+def _mark(made: _Object) -> None:
+    made.dead = True
+
+
+class _Memory:
+    """The local end of an allocation; every view of it holds this."""
+
+    def __init__(self, group: Group, size: int) -> None:
+        self.group = group
+        self.object = group._alloc(max(size, 1))
+        self.finalizer = weakref.finalize(self, _mark, self.object)
+        self.finalizer.atexit = False
+
+
+class Tensor:
+    """A dense array in symmetric memory, made by :func:`weft.empty`.
+
+    Every operation of weft takes it as it is; :meth:`numpy`, :meth:`torch` and DLPack give the same memory to
+    others without a copy.
+    """
+
+    def __init__(self, memory: _Memory, pointer: int, shape: Tuple[int, ...], dtype: DType, rank: int) -> None:
+        self._memory = memory
+        self._weft_view = _arrays.View(pointer, shape, _arrays.dense_strides(shape), dtype)
+        self.rank = rank
+        """The rank on whose memory this is a window."""
+
+    @property
+    def group(self) -> Group:
+        """The group that has the memory."""
+        return self._memory.group
+
+    @property
+    def shape(self) -> Tuple[int, ...]:
+        return self._weft_view.shape
+
+    @property
+    def dtype(self) -> str:
+        """The name of the element type."""
+        return self._weft_view.dtype.name
+
+    @property
+    def pointer(self) -> int:
+        """The address in this process (on a GPU: on the device)."""
+        return self._weft_view.pointer
+
+    @property
+    def nbytes(self) -> int:
+        return self._weft_view.elements * self._weft_view.dtype.size
+
+    def peer(self, rank: int) -> "Tensor":
+        """The same object on another rank: loads and stores reach that rank's memory."""
+        if not 0 <= rank < self.group.size:
+            raise ArgumentError(f"rank {rank} is not in a group of {self.group.size}")
+        mine = self.pointer if self.rank == self.group.rank else self._memory.object.value
+        pointer = lib.weft_peer(self.group.handle, mine, rank)
+        if not pointer:
+            raise UnsupportedError(f"rank {rank} has memory that this rank cannot address")
+        return Tensor(self._memory, pointer, self.shape, self._weft_view.dtype, rank)
+
+    def pointers(self) -> List[int]:
+        """The object's address on every rank, in rank order: what a kernel of one's own needs."""
+        return [self.peer(rank).pointer for rank in range(self.group.size)]
+
+    def reshape(self, *shape: int) -> "Tensor":
+        """The same memory in another shape of as many elements."""
+        view = self._weft_view
+        out = Tensor(self._memory, view.pointer, tuple(shape), view.dtype, self.rank)
+        if out._weft_view.elements != view.elements:
+            raise ArgumentError(
+                f"{view.shape} has {view.elements} elements, {tuple(shape)} has {out._weft_view.elements}"
+            )
+        return out
+
+    def _buffer(self) -> Any:
+        if self.group.on_gpu:
+            raise UnsupportedError("this memory is on a GPU; use torch() or DLPack")
+        buffer: Any = (C.c_char * self.nbytes).from_address(self.pointer)
+        buffer._weft_memory = self._memory  # what is made of the buffer keeps the memory
+        return buffer
+
+    def numpy(self) -> Any:
+        """The same memory as a numpy array. bfloat16 comes as uint16 unless ml_dtypes is loaded."""
+        import numpy
+
+        dtype = numpy_dtype(self._weft_view.dtype)
+        if not self.nbytes:
+            return numpy.empty(self.shape, dtype=dtype)
+        return numpy.frombuffer(self._buffer(), dtype=dtype).reshape(self.shape)
+
+    def torch(self) -> Any:
+        """The same memory as a torch tensor, on the GPU if the group is."""
+        import torch
+
+        if self.group.on_gpu:
+            return torch.from_dlpack(self)
+        if not self.nbytes:
+            return torch.empty(self.shape, dtype=torch_dtype(self._weft_view.dtype))
+        return torch.frombuffer(self._buffer(), dtype=torch_dtype(self._weft_view.dtype)).reshape(self.shape)
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
+        array = self.numpy()
+        return array.astype(dtype) if dtype is not None and dtype != array.dtype else array
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return _dlpack.device_of(self)
+
+    def __dlpack__(self, *, stream: Any = None, **_: Any) -> Any:
+        return _dlpack.capsule_of(self)
+
+    def free(self) -> None:
+        """Collective: gives the memory back now; nothing made of it may be used after. Else it is given back
+        when it is unused on every rank."""
+        self._memory.finalizer.detach()
+        self.group._give_back(self._memory.object)
+
+    def __repr__(self) -> str:
+        whose = "" if self.rank == self.group.rank else f" of rank {self.rank}"
+        return f"<weft.Tensor {self.dtype}{list(self.shape)}{whose}, rank {self.group.rank} of {self.group.size}>"
+
+
+def empty(shape: Shape, dtype: Any = "float32", group: Optional[Group] = None) -> Tensor:
+    """Collective: an array in symmetric memory, with the same shape and type on every rank (of the world, unless
+    a group is given), zeroed."""
+    group = group or init()
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    if any(extent < 0 for extent in extents):
+        raise ArgumentError(f"the shape {extents} has a negative extent")
+    kind = dtype_of(dtype)
+    size = kind.size
+    for extent in extents:
+        size *= extent
+    memory = _Memory(group, size)
+    return Tensor(memory, memory.object.value, extents, kind, group.rank)
+
+
+__all__ = ["Tensor", "empty"]

@@ -1,0 +1,339 @@
+"""Groups, symmetric memory, products, collectives and mixture of experts on numpy arrays."""
+
+import gc
+import os
+import resource
+import threading
+import unittest
+
+import support
+
+support.need("numpy")
+
+import numpy as np  # noqa: E402
+import weft  # noqa: E402
+
+
+def whole(seed: int, rows: int, cols: int, dtype: str = "float32") -> np.ndarray:
+    """Small integers: products of them are exact in every schedule."""
+    return np.random.default_rng(seed).integers(-3, 4, (rows, cols)).astype(dtype)
+
+
+def cut(array: np.ndarray, axis: int, group: weft.Group) -> np.ndarray:
+    begin, count = weft.part(array.shape[axis], group.size, group.rank)
+    return array[(slice(None),) * axis + (slice(begin, begin + count),)]
+
+
+class Products(unittest.TestCase):
+    def check_products(self, group: weft.Group) -> None:
+        a, b = whole(1, 23, 14), whole(2, 14, 31)
+        bias, c = whole(3, 1, 31)[0], whole(4, 23, 31)
+        d = a @ b
+        np.testing.assert_array_equal(group.ag_gemm(cut(a, 0, group), cut(b, 1, group), m=23, n=31), cut(d, 1, group))
+        np.testing.assert_array_equal(
+            group.ag_gemm(cut(a, 0, group), cut(b, 1, group), m=23, n=31, layout="gather_b", bias=bias),
+            cut(d + bias, 0, group),
+        )
+        np.testing.assert_array_equal(
+            group.gemm_rs(cut(a, 1, group), cut(b, 0, group), k=14, act="relu"), np.maximum(cut(d, 0, group), 0)
+        )
+        np.testing.assert_array_equal(
+            group.gemm_rs(cut(a, 1, group), cut(b, 0, group), k=14, layout="scatter_cols"), cut(d, 1, group)
+        )
+        np.testing.assert_array_equal(
+            group.gemm_ar(cut(a, 1, group), cut(b, 0, group), k=14, alpha=2.0, beta=3.0, c=c), 2 * d + 3 * c
+        )
+        transposed = np.ascontiguousarray(b.T).T
+        np.testing.assert_array_equal(group.gemm_as(a, cut(transposed, 1, group), n=31, schedule="unfused"), d)
+        packed = weft.Packed(cut(b, 0, group))
+        np.testing.assert_array_equal(group.gemm_ar(cut(a, 1, group), packed, k=14), d)
+        x = weft.empty((24, 14), "float32", group)
+        x.numpy()[:] = whole(5, 24, 14)
+        batch = np.stack([a, -a])
+        np.testing.assert_array_equal(
+            group.gemm_ar(np.ascontiguousarray(batch[:, :, :2]), np.stack([b[:2], b[:2]])),
+            group.size * batch[:, :, :2] @ b[:2],
+        )
+        i8 = group.gemm_ar(whole(6, 5, 8, "int8"), whole(7, 8, 9, "int8"))
+        self.assertEqual(i8.dtype, np.int32)
+        np.testing.assert_array_equal(i8, group.size * whole(6, 5, 8, "int32") @ whole(7, 8, 9, "int32"))
+
+    def test_threads(self) -> None:
+        for size in (1, 3):
+            weft.run_threads(size, self.check_products)
+
+    def test_processes(self) -> None:
+        support.ranks(2, lambda rank: self.check_products(weft.init()))
+
+    def test_gemm(self) -> None:
+        a, b = whole(1, 17, 40), whole(2, 40, 29)
+        np.testing.assert_array_equal(weft.gemm(a, b), a @ b)
+        np.testing.assert_array_equal(weft.gemm(a[:, ::1].T.copy().T, b.T.copy().T), a @ b)
+        np.testing.assert_array_equal(weft.gemm(a, weft.Packed(b)), a @ b)
+        np.testing.assert_array_equal(weft.gemm(a[2:9, 3:], b[3:, :7]), a[2:9, 3:] @ b[3:, :7])
+        rows, cols = np.arange(17, dtype="f4"), np.arange(29, dtype="f4")
+        np.testing.assert_array_equal(
+            weft.gemm(a, b, row_scale=rows, col_scale=cols, bias=cols), (a @ b) * rows[:, None] * cols + cols
+        )
+        out = np.zeros((17, 32), "f4")
+        weft.gemm(a, b, out[:, :29])
+        np.testing.assert_array_equal(out[:, :29], a @ b)
+        self.assertFalse(out[:, 29:].any())
+        with self.assertRaisesRegex(weft.errors.ArgumentError, "a is 17 x 40, b is 29 x 40"):
+            weft.gemm(a, b.T)
+        with self.assertRaisesRegex(ValueError, "strides"):
+            weft.gemm(a[::2, ::2], b)
+
+    def test_a_plan_runs_again_and_says_what_was_decided(self) -> None:
+        def body(group: weft.Group) -> None:
+            plan = weft.Plan(group, "gemm_rs", m=12, n=10, k=8, dtype="float32", schedule="direct")
+            self.assertEqual(
+                (plan.problem["schedule"], plan.problem["m"], plan.problem["dtype"]), ("direct", 12, "float32")
+            )
+            for seed in range(3):
+                a, b, d = whole(seed, 12, 8), whole(seed + 9, 8, 10), np.empty((12 // group.size, 10), "f4")
+                plan.run(cut(a, 1, group), cut(b, 0, group), d)
+                np.testing.assert_array_equal(d, cut(a @ b, 0, group))
+
+        weft.run_threads(2, body)
+
+    def test_names_that_do_not_exist(self) -> None:
+        with weft.threads(1)[0] as group:
+            for options in ({"schedule": "best"}, {"act": "tanh"}, {"layout": "gather_c"}):
+                with self.assertRaisesRegex(weft.errors.ArgumentError, "there is no .*; there are "):
+                    group.gemm_ar(whole(1, 2, 2), whole(2, 2, 2), **options)
+            with self.assertRaisesRegex(weft.errors.ArgumentError, "no field 'colour'"):
+                weft.Plan(group, "gemm_ar", colour=3)
+
+
+class Collectives(unittest.TestCase):
+    def check_collectives(self, group: weft.Group) -> None:
+        w, r = group.size, group.rank
+        x = np.arange(6, dtype="f4").reshape(3, 2) + r
+        every = [np.arange(6, dtype="f4").reshape(3, 2) + q for q in range(w)]
+        np.testing.assert_array_equal(group.all_reduce(x.copy()), sum(every))
+        np.testing.assert_array_equal(group.all_reduce(x, np.empty_like(x), op="max"), every[-1])
+        np.testing.assert_array_equal(group.all_gather(x), np.concatenate(every))
+        big = np.concatenate([x + 10 * q for q in range(w)])
+        np.testing.assert_array_equal(group.reduce_scatter(big), sum(every) + 10 * r * w)
+        np.testing.assert_array_equal(group.all_to_all(big), np.concatenate([e + 10 * r for e in every]))
+        np.testing.assert_array_equal(group.broadcast(x.copy(), root=w - 1), every[-1])
+        np.testing.assert_array_equal(group.all_reduce(np.array([r], "int64"), op="product"), [0])
+
+    def test_threads(self) -> None:
+        for size in (1, 2, 3):
+            weft.run_threads(size, self.check_collectives)
+
+    def test_processes_and_sub_groups(self) -> None:
+        def body(rank: int) -> None:
+            world = weft.init()
+            self.assertIs(weft.init(), world)
+            self.check_collectives(world)
+            half = world.split(rank % 2, -rank)
+            self.assertEqual((half.size, half.rank), (2, 1 - rank // 2))
+            self.check_collectives(half)
+            self.assertIsNone(world.split(-1))
+
+        support.ranks(4, body)
+
+    def test_errors_are_exceptions_with_the_librarys_sentence(self) -> None:
+        def body(group: weft.Group) -> str:
+            try:
+                group.broadcast(np.zeros(3 + group.rank, "f4"))
+            except weft.errors.MismatchError as error:
+                return str(error)
+            return "no error"
+
+        for sentence in weft.run_threads(2, body):
+            self.assertRegex(sentence, r"rank|differ")
+        with weft.threads(1)[0] as group:
+            with self.assertRaises(ValueError):
+                group.broadcast(np.zeros(3, "f4"), root=4)
+            with self.assertRaisesRegex(weft.errors.ArgumentError, "contiguous"):
+                group.all_reduce(np.zeros((4, 4), "f4")[:, ::2])
+            with self.assertRaisesRegex(weft.errors.ArgumentError, "recv has 3 elements; with 2 in send it needs 2"):
+                group.all_gather(np.zeros(2, "f4"), np.zeros(3, "f4"))
+            with self.assertRaisesRegex(TypeError, "complex64"):
+                group.all_reduce(np.zeros(2, "complex64"))
+        with self.assertRaisesRegex(weft.errors.StateError, "closed"):
+            group.barrier()
+
+    def test_a_killed_rank_is_named(self) -> None:
+        def body(rank: int) -> str:
+            group = weft.init()
+            group.barrier()
+            if rank == 1:
+                os._exit(0)
+            try:
+                group.barrier()
+            except weft.errors.PeerDiedError as error:
+                return str(error)
+            return "no error"
+
+        answers = support.finish(support.start(3, body))
+        self.assertIsNone(answers[1])
+        for rank in (0, 2):
+            self.assertRegex(answers[rank][1], "rank 1")
+
+
+class Memory(unittest.TestCase):
+    def test_peers_share_it(self) -> None:
+        def body(group: weft.Group) -> None:
+            x = weft.empty((5, 3), "int32", group)
+            self.assertFalse(x.numpy().any())
+            x.numpy()[:] = group.rank
+            group.barrier()
+            following = (group.rank + 1) % group.size
+            np.testing.assert_array_equal(x.peer(following).numpy(), np.full((5, 3), following))
+            self.assertEqual(x.pointers()[group.rank], x.pointer)
+            self.assertEqual(x.peer(following).peer(group.rank).pointer, x.pointer)
+            with self.assertRaises(weft.errors.ArgumentError):
+                x.peer(group.size)
+            group.barrier()
+            x.peer(following).numpy()[0, 0] = 100 + group.rank
+            group.barrier()
+            self.assertEqual(x.numpy()[0, 0], 100 + (group.rank - 1) % group.size)
+            x.free()
+
+        weft.run_threads(3, body)
+        support.ranks(2, lambda rank: body(weft.init()))
+
+    def test_dlpack_keeps_the_memory(self) -> None:
+        (group,) = weft.threads(1)
+        x = weft.empty((4, 2), "float32", group)
+        x.numpy()[:] = 7
+        y = np.from_dlpack(x)
+        del x
+        gc.collect()
+        for _ in range(100):
+            weft.empty((4, 2), "float32", group).numpy()[:] = 1
+        np.testing.assert_array_equal(y, np.full((4, 2), 7, "f4"))
+
+    def test_what_the_collector_finds_on_every_rank_is_given_back(self) -> None:
+        count = 10000 if support.SOAK else 1000
+
+        def body(group: weft.Group) -> None:
+            kept = []
+            for i in range(count):
+                x = weft.empty(1 << 20, "byte", group)  # 1 GB in all, and more than the heap holds
+                if group.rank == i % 2 and i % 100 == 0:
+                    kept.append(x.numpy())  # dead on the other rank, alive here
+                if len(kept) > 3:
+                    kept.pop(0)
+            self.assertLess(len(group._objects), 100)
+
+        os.environ["WEFT_HEAP"] = "256M"
+        try:
+            weft.run_threads(2, body)
+        finally:
+            del os.environ["WEFT_HEAP"]
+
+    def test_groups_come_and_go(self) -> None:
+        count = 10000 if support.SOAK else 300
+
+        def lifetimes(many: int) -> None:
+            for i in range(many):
+                if i % 10 == 0:
+                    gc.collect()
+                groups = weft.threads(2)
+                halves = [None, None]
+
+                def rank(r: int) -> None:
+                    halves[r] = groups[r].split(0)
+                    plan = weft.Plan(halves[r], "all_reduce", count=4, dtype="f32")
+                    x = weft.empty(4, "float32", halves[r])
+                    plan.run(send=x, recv=x)
+                    cycle = [groups[r], halves[r], plan, x]
+                    cycle.append(cycle)
+
+                crew = [threading.Thread(target=rank, args=(r,)) for r in range(2)]
+                for thread in crew:
+                    thread.start()
+                for thread in crew:
+                    thread.join()
+
+        lifetimes(50)
+        gc.collect()
+        before, files = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, len(os.listdir("/proc/self/fd"))
+        maps = len(open("/proc/self/maps").readlines())
+        lifetimes(count)
+        gc.collect()
+        self.assertLess(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, 30 << 10)
+        self.assertLessEqual(len(os.listdir("/proc/self/fd")), files + 2)
+        self.assertLess(len(open("/proc/self/maps").readlines()), maps + 50)
+
+    def test_a_fork_does_no_harm(self) -> None:
+        def body(rank: int) -> None:
+            group = weft.init()
+            x = weft.empty(4, "float32", group)
+            x.numpy()[:] = 1
+            plan = weft.Plan(group, "all_reduce", count=4, dtype="f32")
+            group.barrier()
+            child = os.fork()
+            if child == 0:
+                del x, plan, group
+                gc.collect()
+                os._exit(0)
+            os.waitpid(child, 0)
+            plan.run(send=x, recv=x)
+            np.testing.assert_array_equal(x.numpy(), [2] * 4)
+
+        support.ranks(2, body)
+
+
+class MixtureOfExperts(unittest.TestCase):
+    experts, topk, hidden, inter, tokens = 6, 2, 16, 8, 10
+
+    def weights(self, seed: int, rows: int, cols: int) -> np.ndarray:
+        return (np.random.default_rng(seed).standard_normal((rows, cols)) * 0.3).astype("f4")
+
+    def expected(self, x: np.ndarray, expert: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        y = np.zeros_like(x)
+        for t in range(len(x)):
+            for e, w in zip(expert[t], weight[t]):
+                if e >= 0:
+                    gate = x[t] @ self.weights(3 * e, self.hidden, self.inter)
+                    up = x[t] @ self.weights(3 * e + 1, self.hidden, self.inter)
+                    y[t] += w * ((gate / (1 + np.exp(-gate)) * up) @ self.weights(3 * e + 2, self.inter, self.hidden))
+        return y
+
+    def check_rounds(self, group: weft.Group) -> None:
+        moe = weft.MoE(group, self.experts, self.topk, self.hidden, self.tokens, "float32")
+        rng = np.random.default_rng(group.rank)
+        mine = moe.local_experts
+        gate = [self.weights(3 * e, self.hidden, self.inter) for e in mine]
+        up = [self.weights(3 * e + 1, self.hidden, self.inter) for e in mine]
+        down = [self.weights(3 * e + 2, self.inter, self.hidden) for e in mine]
+        ffn = weft.FeedForward(moe, gate, up, down)
+        for tokens in (self.tokens, 0, 3):
+            x = rng.standard_normal((tokens, self.hidden)).astype("f4")
+            expert = np.array([rng.permutation(self.experts)[: self.topk] for _ in range(tokens)], "int32").reshape(
+                tokens, self.topk
+            )
+            weight = rng.random((tokens, self.topk)).astype("f4")
+            if tokens:
+                expert[0, 1] = -1
+            want = self.expected(x, expert, weight)
+            np.testing.assert_allclose(moe.forward(x, expert, weight, ffn), want, atol=1e-5)
+            received = moe.dispatch(x, expert, weight)
+            self.assertEqual(received.expert, mine)
+            rows, start = moe.gather(x)
+            results = np.zeros((len(rows), self.hidden), "f4")
+            for j, s in enumerate(start):
+                block = rows[s : s + received.offset[j + 1] - received.offset[j]]
+                g = block @ gate[j]
+                results[s : s + len(block)] = (g / (1 + np.exp(-g)) * (block @ up[j])) @ down[j]
+            np.testing.assert_allclose(moe.combine(results, start), want, atol=1e-5)
+        self.assertEqual(moe.stats()["tokens"], 3)
+        with self.assertRaisesRegex(weft.errors.ArgumentError, "rows of 64 bytes"):
+            moe.dispatch(np.zeros((2, 5), "f4"))
+
+    def test_threads(self) -> None:
+        for size in (1, 4):
+            weft.run_threads(size, self.check_rounds)
+
+    def test_processes(self) -> None:
+        support.ranks(2, lambda rank: self.check_rounds(weft.init()))
+
+
+support.main()
