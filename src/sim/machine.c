@@ -177,7 +177,11 @@ static weft_status read_choice(const reader *in, char **words, bool *known)
             }
         return complain(in, "link", "switch, mesh or ring");
     } else if (strcmp(words[0], "like") == 0) {
-        return find_builtin(value, machine, in->error);
+        weft_error_text why;
+        weft_status status = find_builtin(value, machine, &why);
+
+        return status ? weft_error_set(in->error, status, "%s:%d: %s", in->where, in->line, why.text)
+                      : WEFT_OK;
     } else if (strcmp(words[0], "multicast") == 0) {
         if (strcmp(value, "yes") != 0 && strcmp(value, "no") != 0)
             return complain(in, "multicast", "yes or no");

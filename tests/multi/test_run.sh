@@ -113,7 +113,7 @@ gone "killed warden"
 # A caller that ignores SIGCHLD, as a parent may leave it.
 deaf()
 {
-    (trap '' CHLD && exec timeout 60 "$@")
+    timeout 60 env --ignore-signal=CHLD "$@" # shells and timeout reset it for themselves and their children
 }
 expect "children ignored" 0 deaf "$weft" run -n 2 -- true
 expect "children ignored, a status" 7 deaf "$weft" run -n 2 -- sh -c "[ \$WEFT_RANK = 1 ] && exit 7; sleep 1000; true $mark"

@@ -16,13 +16,17 @@
 
 int options_error(const char *command, const char *format, ...)
 {
+    char line[1024];
     va_list args;
 
-    fprintf(stderr, "weft %s: ", command);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    if (vsnprintf(line, sizeof line, format, args) >= (int)sizeof line)
+        memcpy(line + sizeof line - 4, "...", 4);
     va_end(args);
-    fputc('\n', stderr);
+    for (char *c = line; *c; c++) /* an argument that is told back may have lines of its own */
+        if ((unsigned char)*c < ' ' || *c == 0x7f)
+            *c = '?';
+    fprintf(stderr, "weft %s: %s\n", command, line);
     return 2;
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli/commands.h"
+#include "cli/options.h"
 #include "group/segment.h"
 #include "launch/launch.h"
 
@@ -24,10 +25,10 @@ static const char help[] =
 
 static int wrong(const char *format, const char *what)
 {
-    fputs("weft run: ", stderr);
-    fprintf(stderr, format, what);
-    fputs(" (weft run --help)\n", stderr);
-    return 2;
+    char sentence[512];
+
+    snprintf(sentence, sizeof(sentence), format, what);
+    return options_error("run", "%s (weft run --help)", sentence);
 }
 
 static int cannot_start(const char *program)
