@@ -197,6 +197,18 @@ typedef enum weft_b_form {
     WEFT_B_PREPACKED    /* a handle made by weft_pack: weights that stay */
 } weft_b_form;
 
+/* How it is done, where the caller knows better than weft. Nothing of it changes what is computed; zeros
+ * leave everything to weft. */
+typedef struct weft_tuning {
+    int64_t tile_m, tile_n, tile_k; /* 0 = chosen for the machine */
+    int workers;                    /* compute lanes of a rank; 0 = chosen for the machine */
+    int copiers;     /* copy lanes that fetch every piece together; 0 = at most two, each by itself */
+    int64_t chunk_k; /* with copiers: in chunks of this much of k; 0 = all of it */
+    int64_t raster;  /* tiles of the divided extent that are walked side by side; 0 = 1 */
+    int sums_stay; /* gemm_rs, rotating C: sums stay at their owner and ranks add to them; 0 = they travel */
+    int32_t reserved[9]; /* zero */
+} weft_tuning;
+
 /*
  * What is to be computed. Sizes are global; part(x, W, r) of them lies on rank r. `size` is
  * sizeof(weft_problem), so that the struct can grow. Fill it with weft_problem_init, then change what
@@ -221,12 +233,7 @@ typedef struct weft_problem {
                       share) */
     weft_reduction reduction;
     int root;
-    int64_t tile_m, tile_n, tile_k; /* 0 = chosen for the machine */
-    int workers;                    /* compute lanes of a rank; 0 = chosen for the machine */
-    int copiers;     /* copy lanes that fetch every piece together; 0 = at most two, each by itself */
-    int64_t chunk_k; /* with copiers: in chunks of this much of k; 0 = all of it */
-    int64_t raster;  /* tiles of the divided extent that are walked side by side; 0 = 1 */
-    int sums_stay; /* gemm_rs, rotating C: sums stay at their owner and ranks add to them; 0 = they travel */
+    weft_tuning tuning;
 } weft_problem;
 
 /* Fills every field with its default: float32, l = 1, alpha = 1, schedule AUTO, layout and tiles chosen by

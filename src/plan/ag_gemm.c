@@ -52,7 +52,7 @@ static int64_t local_extent(const ag_gemm *ag)
 
 static int64_t gathered_tile(const ag_gemm *ag)
 {
-    return gathers_a(ag) ? ag->gen.problem->tile_m : ag->gen.problem->tile_n;
+    return gathers_a(ag) ? ag->gen.problem->tuning.tile_m : ag->gen.problem->tuning.tile_n;
 }
 
 /* Where `k` of piece `piece` of `rank`'s shard (counted from the shard's start) lies in the gathered operand.
@@ -82,7 +82,7 @@ static int64_t cut_count(const ag_gemm *ag)
 {
     const weft_problem *p = ag->gen.problem;
 
-    return weft_cut_count(local_extent(ag), gathers_a(ag) ? p->tile_n : p->tile_m);
+    return weft_cut_count(local_extent(ag), gathers_a(ag) ? p->tuning.tile_n : p->tuning.tile_m);
 }
 
 /* Tile `number` of a group: the group's pieces side by side, so that neighbours in time share both operands.
@@ -92,22 +92,23 @@ static ag_tile tile_of(const ag_gemm *ag, int rank, int64_t batch, weft_span gro
     const weft_problem *p = ag->gen.problem;
     int64_t extent = shard(ag, rank).count;
 
-    return (ag_tile){
-        rank, batch, weft_cut(weft_whole(extent), gathered_tile(ag), group.begin + number % group.count),
-        weft_cut(weft_whole(local_extent(ag)), gathers_a(ag) ? p->tile_n : p->tile_m, number / group.count)};
+    return (ag_tile){rank, batch,
+                     weft_cut(weft_whole(extent), gathered_tile(ag), group.begin + number % group.count),
+                     weft_cut(weft_whole(local_extent(ag)),
+                              gathers_a(ag) ? p->tuning.tile_n : p->tuning.tile_m, number / group.count)};
 }
 
 /* Pieces are taken in groups: the i-th of a shard. */
 static weft_span group_of(const ag_gemm *ag, int rank, int64_t index)
 {
-    int64_t size = ag->gen.problem->raster > 0 ? ag->gen.problem->raster : 1;
+    int64_t size = ag->gen.problem->tuning.raster > 0 ? ag->gen.problem->tuning.raster : 1;
 
     return weft_cut(weft_whole(weft_cut_count(shard(ag, rank).count, gathered_tile(ag))), size, index);
 }
 
 static int64_t group_count(const ag_gemm *ag, int rank)
 {
-    int64_t size = ag->gen.problem->raster > 0 ? ag->gen.problem->raster : 1;
+    int64_t size = ag->gen.problem->tuning.raster > 0 ? ag->gen.problem->tuning.raster : 1;
 
     return weft_cut_count(weft_cut_count(shard(ag, rank).count, gathered_tile(ag)), size);
 }
@@ -121,7 +122,7 @@ static void multiply(ag_gemm *ag, int lane, const ag_tile *t, weft_region source
     bool by_rows = gathers_a(ag);
     weft_span global = {shard(ag, t->rank).begin + t->piece.begin, t->piece.count};
     weft_span rows = by_rows ? global : t->cut, cols = by_rows ? t->cut : global;
-    int64_t slot = gen->problem->tile_m ? gen->problem->tile_m : gen->problem->m;
+    int64_t slot = gen->problem->tuning.tile_m ? gen->problem->tuning.tile_m : gen->problem->m;
     weft_region carry =
         weft_region_make(ag->carry, gen->me, 0, (weft_span){lane * slot, rows.count}, weft_whole(cols.count));
 
@@ -276,7 +277,8 @@ enum { BAND_BYTES = 16384 }; /* of one copy task: little enough that a piece kee
 
 static weft_span chunk_of(const ag_gemm *ag, int64_t chunk)
 {
-    return ag->chunks == 1 ? ag->gen.local_k : weft_cut(ag->gen.local_k, ag->gen.problem->chunk_k, chunk);
+    return ag->chunks == 1 ? ag->gen.local_k
+                           : weft_cut(ag->gen.local_k, ag->gen.problem->tuning.chunk_k, chunk);
 }
 
 /* The signal that says how much of a chunk of a piece is there; pieces are numbered by rank, batch, place. */
@@ -428,28 +430,29 @@ static void declare_chunks(ag_gemm *ag, bool pack_b)
 {
     const weft_problem *p = ag->gen.problem;
 
-    ag->chunks = pack_b ? 1 : weft_cut_count(ag->gen.local_k.count, p->chunk_k);
+    ag->chunks = pack_b ? 1 : weft_cut_count(ag->gen.local_k.count, p->tuning.chunk_k);
     if (ag->chunks > 1)
         ag->carry = weft_builder_operand(
-            ag->gen.builder, (weft_operand){.name = "carry",
-                                            .place = WEFT_PLACE_PRIVATE,
-                                            .dtype = weft_dtype_accumulator(p->dtype),
-                                            .rows = ag->gen.lanes * (p->tile_m ? p->tile_m : p->m),
-                                            .cols = p->tile_n ? p->tile_n : p->n,
-                                            .batch = 1});
+            ag->gen.builder,
+            (weft_operand){.name = "carry",
+                           .place = WEFT_PLACE_PRIVATE,
+                           .dtype = weft_dtype_accumulator(p->dtype),
+                           .rows = ag->gen.lanes * (p->tuning.tile_m ? p->tuning.tile_m : p->m),
+                           .cols = p->tuning.tile_n ? p->tuning.tile_n : p->n,
+                           .batch = 1});
 }
 
 static void rotating(ag_gemm *ag)
 {
     weft_gemm_gen *gen = &ag->gen;
-    bool share = gen->problem->copiers > 0 && gen->world > 1;
+    bool share = gen->problem->tuning.copiers > 0 && gen->world > 1;
     uint32_t own;
     int64_t tasks = 0;
     bool pack_b;
 
     ag->copy_lanes = gen->world - 1 < COPY_LANES_USUAL ? gen->world - 1 : COPY_LANES_USUAL;
     if (share)
-        ag->copy_lanes = gen->problem->copiers;
+        ag->copy_lanes = gen->problem->tuning.copiers;
     weft_builder_lanes(gen->builder, WEFT_LANE_COPY, ag->copy_lanes);
     pack_b = declare_gathered(ag);
     if (share)

@@ -15,7 +15,7 @@ weft_collective weft_collective_begin(weft_builder *builder, int64_t send_rows, 
     };
     weft_operand recv;
     weft_collective collective = {
-        .builder = builder, .lanes = weft_compute_lanes(problem), .tile = problem->tile_n};
+        .builder = builder, .lanes = weft_compute_lanes(problem), .tile = problem->tuning.tile_n};
 
     recv = (weft_operand){
         .name = "recv",

@@ -210,12 +210,13 @@ static void reduce_share(gemm_ar *ar, uint32_t partial)
     bool by_rows = p->m >= 4 * (int64_t)gen->world;
     weft_span rows = by_rows ? weft_part(p->m, gen->world, gen->me) : weft_whole(p->m);
     weft_span cols = by_rows ? weft_whole(p->n) : weft_part(p->n, gen->world, gen->me);
-    int64_t down = weft_cut_count(rows.count, p->tile_m), across = weft_cut_count(cols.count, p->tile_n);
+    int64_t down = weft_cut_count(rows.count, p->tuning.tile_m),
+            across = weft_cut_count(cols.count, p->tuning.tile_n);
 
     for (int64_t i = 0; i < p->l * down * across; i++) {
         weft_tile tile = {.batch = i / (down * across),
-                          .rows = weft_cut(rows, p->tile_m, i / across % down),
-                          .cols = weft_cut(cols, p->tile_n, i % across)};
+                          .rows = weft_cut(rows, p->tuning.tile_m, i / across % down),
+                          .cols = weft_cut(cols, p->tuning.tile_n, i % across)};
 
         weft_gemm_open(gen, weft_gemm_lane(gen), WEFT_TASK_REDUCE, true, false);
         to_every_rank(ar, &tile);

@@ -54,8 +54,8 @@ static void unfused(gemm_as *as)
 
         weft_builder_expect(gen->builder, ready + (uint32_t)from, 1);
         for (int64_t batch = 0; batch < p->l && cols.count; batch++) {
-            for (int64_t i = 0; i < weft_cut_count(p->m, p->tile_m); i++) {
-                weft_span rows = weft_cut(weft_whole(p->m), p->tile_m, i);
+            for (int64_t i = 0; i < weft_cut_count(p->m, p->tuning.tile_m); i++) {
+                weft_span rows = weft_cut(weft_whole(p->m), p->tuning.tile_m, i);
 
                 weft_builder_task(gen->builder, weft_gemm_lane(gen), WEFT_TASK_COPY, 0);
                 weft_builder_to(gen->builder, weft_region_make(gen->d, gen->me, batch, rows, cols));

@@ -112,7 +112,8 @@ void weft_gemm_hand_on(weft_gemm_gen *gen, uint32_t staging)
 /* One row of tiles uses each column of B once: packing it first would only move it through memory twice. */
 static bool used_once(const weft_problem *p)
 {
-    return (p->op == WEFT_OP_GEMM_AR || p->op == WEFT_OP_GEMM_AS) && weft_cut_count(p->m, p->tile_m) <= 1;
+    return (p->op == WEFT_OP_GEMM_AR || p->op == WEFT_OP_GEMM_AS) &&
+           weft_cut_count(p->m, p->tuning.tile_m) <= 1;
 }
 
 void weft_gemm_declare_packed(weft_gemm_gen *gen)

@@ -35,8 +35,8 @@ static int64_t unit_count(const gemm_rs *rs, int owner)
     const weft_problem *p = rs->gen.problem;
     weft_span block = weft_part(rs->by_rows ? p->m : p->n, rs->gen.world, owner);
 
-    return p->l * weft_cut_count(rs->by_rows ? block.count : p->m, p->tile_m) *
-           weft_cut_count(rs->by_rows ? p->n : block.count, p->tile_n);
+    return p->l * weft_cut_count(rs->by_rows ? block.count : p->m, p->tuning.tile_m) *
+           weft_cut_count(rs->by_rows ? p->n : block.count, p->tuning.tile_n);
 }
 
 static unit unit_at(const gemm_rs *rs, int owner, int64_t number)
@@ -45,14 +45,15 @@ static unit unit_at(const gemm_rs *rs, int owner, int64_t number)
     weft_span block = weft_part(rs->by_rows ? p->m : p->n, rs->gen.world, owner);
     weft_span rows = weft_whole(rs->by_rows ? block.count : p->m);
     weft_span cols = weft_whole(rs->by_rows ? p->n : block.count);
-    int64_t raster = p->raster > 0 ? p->raster : 1;
-    int64_t down = weft_cut_count(rows.count, p->tile_m), across = weft_cut_count(cols.count, p->tile_n);
+    int64_t raster = p->tuning.raster > 0 ? p->tuning.raster : 1;
+    int64_t down = weft_cut_count(rows.count, p->tuning.tile_m),
+            across = weft_cut_count(cols.count, p->tuning.tile_n);
     int64_t inside = number % (down * across), row0 = inside / (across * raster) * raster;
     int64_t side = down - row0 < raster ? down - row0 : raster; /* rows of tiles walked side by side */
     unit u = {
         .batch = number / (down * across),
-        .d_rows = weft_cut(rows, p->tile_m, row0 + (inside - row0 * across) % side),
-        .d_cols = weft_cut(cols, p->tile_n, (inside - row0 * across) / side),
+        .d_rows = weft_cut(rows, p->tuning.tile_m, row0 + (inside - row0 * across) % side),
+        .d_cols = weft_cut(cols, p->tuning.tile_n, (inside - row0 * across) / side),
     };
 
     u.rows = u.d_rows;
@@ -108,7 +109,7 @@ static void rotating(gemm_rs *rs)
     weft_builder *b = gen->builder;
     uint32_t arrived = weft_builder_signals(b, gen->lanes);
     int next = weft_rotate(gen->me, 1, gen->world);
-    bool stay = gen->problem->sums_stay;
+    bool stay = gen->problem->tuning.sums_stay;
 
     if (stay)
         declare_slots(rs, gen->world > 1, false);

@@ -43,7 +43,7 @@ static inline weft_span weft_whole(int64_t extent)
 
 static inline int weft_compute_lanes(const weft_problem *problem)
 {
-    return problem->workers > 0 ? problem->workers : 1;
+    return problem->tuning.workers > 0 ? problem->tuning.workers : 1;
 }
 
 /* The rank `step` places after `rank`. */

@@ -200,7 +200,8 @@ static void json_head(const weft_plan_part *part, FILE *file)
     fprintf(file,
             ",\"dtype\":\"%s\",\"tile_m\":%" PRId64 ",\"tile_n\":%" PRId64 ",\"tile_k\":%" PRId64
             ",\"workers\":%d,\"signals\":%u",
-            weft_dtype_name(p->dtype), p->tile_m, p->tile_n, p->tile_k, p->workers, part->signal_count);
+            weft_dtype_name(p->dtype), p->tuning.tile_m, p->tuning.tile_n, p->tuning.tile_k,
+            p->tuning.workers, part->signal_count);
 }
 
 void weft_plan_print_json(const weft_plan_part *part, FILE *file)

@@ -119,8 +119,8 @@ static weft_status check_extents(const weft_problem *p, weft_error_text *error)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "m = %lld, n = %lld, k = %lld, l = %lld: a matrix has at most 2^46 elements",
                               (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->l);
-    return check_tiles(pieces(p->m, p->tile_m) * pieces(p->n, p->tile_n) * (double)p->l *
-                           (p->copiers ? pieces(p->k, p->chunk_k) : 1),
+    return check_tiles(pieces(p->m, p->tuning.tile_m) * pieces(p->n, p->tuning.tile_n) * (double)p->l *
+                           (p->tuning.copiers ? pieces(p->k, p->tuning.chunk_k) : 1),
                        error);
 }
 
@@ -162,15 +162,16 @@ static weft_status resolve_gemm(weft_problem *problem, weft_error_text *error)
     if ((unsigned)problem->b_form > WEFT_B_PREPACKED || (unsigned)problem->act > WEFT_ACT_SILU)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "b_form %d or act %d is not one",
                               (int)problem->b_form, (int)problem->act);
-    problem->tile_m = clamp_tile(problem->tile_m, problem->m);
-    problem->tile_n = clamp_tile(problem->tile_n, problem->n);
-    problem->tile_k = clamp_tile(problem->tile_k, problem->k);
-    problem->chunk_k = clamp_tile(problem->chunk_k, problem->k);
-    problem->raster = clamp_tile(problem->raster, problem->m > problem->n ? problem->m : problem->n);
+    problem->tuning.tile_m = clamp_tile(problem->tuning.tile_m, problem->m);
+    problem->tuning.tile_n = clamp_tile(problem->tuning.tile_n, problem->n);
+    problem->tuning.tile_k = clamp_tile(problem->tuning.tile_k, problem->k);
+    problem->tuning.chunk_k = clamp_tile(problem->tuning.chunk_k, problem->k);
+    problem->tuning.raster =
+        clamp_tile(problem->tuning.raster, problem->m > problem->n ? problem->m : problem->n);
     problem->transa = problem->transa != 0;
     problem->transb = problem->transb != 0;
     problem->bias = problem->bias != 0;
-    problem->sums_stay = problem->sums_stay != 0;
+    problem->tuning.sums_stay = problem->tuning.sums_stay != 0;
     problem->count = 0;
     problem->reduction = WEFT_SUM;
     problem->root = 0;
@@ -186,7 +187,7 @@ static weft_status resolve_collective(weft_problem *problem, int world, weft_err
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "count = %lld: the ranks have at most 2^46 elements together",
                               (long long)problem->count);
-    if (check_tiles(pieces(problem->count, problem->tile_n) * world, error) != WEFT_OK)
+    if (check_tiles(pieces(problem->count, problem->tuning.tile_n) * world, error) != WEFT_OK)
         return error->status;
     if (!weft_dtype_size(problem->dtype))
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "dtype %d is not one", (int)problem->dtype);
@@ -211,8 +212,8 @@ static weft_status resolve_collective(weft_problem *problem, int world, weft_err
     problem->alpha = 1;
     problem->beta = 0;
     problem->act = WEFT_ACT_NONE;
-    problem->tile_n = clamp_tile(problem->tile_n, problem->count);
-    problem->tile_m = problem->tile_k = 0;
+    problem->tuning.tile_n = clamp_tile(problem->tuning.tile_n, problem->count);
+    problem->tuning.tile_m = problem->tuning.tile_k = 0;
     return WEFT_OK;
 }
 
@@ -226,19 +227,26 @@ weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_pr
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "%d ranks: there must be 1 to 16384", world);
     if ((unsigned)result.op > WEFT_OP_BROADCAST)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "operation %d is not one", (int)result.op);
-    if (result.tile_m < 0 || result.tile_n < 0 || result.tile_k < 0)
+    if (result.tuning.tile_m < 0 || result.tuning.tile_n < 0 || result.tuning.tile_k < 0)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "tile %lld x %lld x %lld: tiles cannot be negative",
-                              (long long)result.tile_m, (long long)result.tile_n, (long long)result.tile_k);
-    if (result.copiers < 0 || result.copiers > 4096)
+                              (long long)result.tuning.tile_m, (long long)result.tuning.tile_n,
+                              (long long)result.tuning.tile_k);
+    for (size_t i = 0; i < sizeof(result.tuning.reserved) / sizeof(result.tuning.reserved[0]); i++)
+        if (result.tuning.reserved[i])
+            return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                                  "tuning.reserved[%zu] is %d: this weft knows no meaning of it", i,
+                                  (int)result.tuning.reserved[i]);
+    if (result.tuning.copiers < 0 || result.tuning.copiers > 4096)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
-                              "%d copiers: there must be 1 to 4096, or 0 for the usual", result.copiers);
-    if (result.chunk_k < 0 || result.raster < 0)
+                              "%d copiers: there must be 1 to 4096, or 0 for the usual",
+                              result.tuning.copiers);
+    if (result.tuning.chunk_k < 0 || result.tuning.raster < 0)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "chunks of %lld and rasters of %lld: neither can be negative",
-                              (long long)result.chunk_k, (long long)result.raster);
-    if (result.workers < 0 || result.workers > 4096)
+                              (long long)result.tuning.chunk_k, (long long)result.tuning.raster);
+    if (result.tuning.workers < 0 || result.tuning.workers > 4096)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "%d workers: there must be 1 to 4096",
-                              result.workers);
+                              result.tuning.workers);
     status = resolve_layout(&result, error);
     if (status == WEFT_OK)
         status = check_schedule(&result, error);
@@ -279,13 +287,34 @@ enum { FIELDS = 28 };
 static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
 {
     const uint64_t list[] = {
-        (uint64_t)p->op,      (uint64_t)p->schedule,   (uint64_t)p->layout,    (uint64_t)p->m,
-        (uint64_t)p->n,       (uint64_t)p->k,          (uint64_t)p->l,         (uint64_t)p->dtype,
-        (uint64_t)p->d_dtype, (uint64_t)p->wire_dtype, (uint64_t)p->transa,    (uint64_t)p->transb,
-        (uint64_t)p->b_form,  bits(p->alpha),          bits(p->beta),          (uint64_t)p->bias,
-        (uint64_t)p->act,     (uint64_t)p->count,      (uint64_t)p->reduction, (uint64_t)p->root,
-        (uint64_t)p->tile_m,  (uint64_t)p->tile_n,     (uint64_t)p->tile_k,    (uint64_t)p->workers,
-        (uint64_t)p->copiers, (uint64_t)p->chunk_k,    (uint64_t)p->raster,    (uint64_t)p->sums_stay,
+        (uint64_t)p->op,
+        (uint64_t)p->schedule,
+        (uint64_t)p->layout,
+        (uint64_t)p->m,
+        (uint64_t)p->n,
+        (uint64_t)p->k,
+        (uint64_t)p->l,
+        (uint64_t)p->dtype,
+        (uint64_t)p->d_dtype,
+        (uint64_t)p->wire_dtype,
+        (uint64_t)p->transa,
+        (uint64_t)p->transb,
+        (uint64_t)p->b_form,
+        bits(p->alpha),
+        bits(p->beta),
+        (uint64_t)p->bias,
+        (uint64_t)p->act,
+        (uint64_t)p->count,
+        (uint64_t)p->reduction,
+        (uint64_t)p->root,
+        (uint64_t)p->tuning.tile_m,
+        (uint64_t)p->tuning.tile_n,
+        (uint64_t)p->tuning.tile_k,
+        (uint64_t)p->tuning.workers,
+        (uint64_t)p->tuning.copiers,
+        (uint64_t)p->tuning.chunk_k,
+        (uint64_t)p->tuning.raster,
+        (uint64_t)p->tuning.sums_stay,
     };
 
     _Static_assert(sizeof(list) == FIELDS * sizeof(*list), "every field has its place");

@@ -23,15 +23,16 @@ static int64_t narrowed(int64_t tile, int64_t cols, int64_t rows_of_tiles, int64
 weft_stream_k weft_stream_k_begin(weft_gemm_gen *gen, int64_t cols, int64_t tiles_wanted)
 {
     const weft_problem *p = gen->problem;
-    int64_t steps = weft_cut_count(gen->local_k.count, p->tile_k), down = weft_cut_count(p->m, p->tile_m);
+    int64_t steps = weft_cut_count(gen->local_k.count, p->tuning.tile_k),
+            down = weft_cut_count(p->m, p->tuning.tile_m);
     weft_stream_k stream = {
         .gen = gen,
         .rows = weft_whole(p->m),
         .cols = weft_whole(cols),
-        .tile_m = p->tile_m,
-        .tile_n = narrowed(p->tile_n, cols, p->l * down, tiles_wanted),
+        .tile_m = p->tuning.tile_m,
+        .tile_n = narrowed(p->tuning.tile_n, cols, p->l * down, tiles_wanted),
         .iterations = steps ? steps : 1,
-        .slot_rows = at_most(p->tile_m, p->m),
+        .slot_rows = at_most(p->tuning.tile_m, p->m),
     };
 
     stream.tiles = p->l * down * weft_cut_count(cols, stream.tile_n);
@@ -100,7 +101,7 @@ static void emit_slice(weft_stream_k *stream, const weft_tile *tile, const weft_
 {
     weft_gemm_gen *gen = stream->gen;
     int64_t share = slices->first_share + index, slot,
-            step = at_most(gen->problem->tile_k, gen->local_k.count);
+            step = at_most(gen->problem->tuning.tile_k, gen->local_k.count);
     weft_span iterations = slice_of(stream, slices->total, slices->number, share, &slot);
     weft_span k = {iterations.begin * step, iterations.count * step};
 

@@ -33,7 +33,7 @@ double weft_bound_gemm(const weft_problem *p, int world, double magnitude, doubl
         additions = 4; /* the sum is exact; the epilogue is in float32 */
     error = additions * u / (1 - additions * u) * magnitude;
     if (p->wire_dtype != WEFT_F32 && p->wire_dtype != WEFT_I32)
-        error += (p->sums_stay ? 2 : 1) * world * weft_bound_unit(p->wire_dtype) * magnitude;
+        error += (p->tuning.sums_stay ? 2 : 1) * world * weft_bound_unit(p->wire_dtype) * magnitude;
     if (p->act != WEFT_ACT_NONE)
         error = 1.13 * error + 16 * u * fabs(exact) + 0x1p-30;
     error += weft_bound_unit(p->d_dtype) * (fabs(exact) + error) + 2 * smallest(p->d_dtype);

@@ -96,14 +96,15 @@ static void choose_tiles(weft_problem *p, int world, const weft_binding *bind)
 {
     weft_gemm_steps steps = weft_gemm_steps_of(bind);
 
-    if (!p->tile_m)
-        p->tile_m = steps.m_tile;
+    if (!p->tuning.tile_m)
+        p->tuning.tile_m = steps.m_tile;
     /* Windows of packed panels begin where a panel does. */
-    p->tile_n = round_up(p->tile_n ? p->tile_n : p->n, steps.nr);
-    p->tile_k = round_up(p->tile_k ? p->tile_k : p->k, steps.k_step);
-    p->chunk_k = round_up(p->chunk_k, steps.k_step);
+    p->tuning.tile_n = round_up(p->tuning.tile_n ? p->tuning.tile_n : p->n, steps.nr);
+    p->tuning.tile_k = round_up(p->tuning.tile_k ? p->tuning.tile_k : p->k, steps.k_step);
+    p->tuning.chunk_k = round_up(p->tuning.chunk_k, steps.k_step);
     /* A B that only one tile of rows uses is better packed in the cache, block by block, or streamed. */
-    if (p->b_form == WEFT_B_PACK_IN_RUN && (p->op != WEFT_OP_AG_GEMM || world == 1) && p->m <= p->tile_m)
+    if (p->b_form == WEFT_B_PACK_IN_RUN && (p->op != WEFT_OP_AG_GEMM || world == 1) &&
+        p->m <= p->tuning.tile_m)
         p->b_form = WEFT_B_PLAIN;
 }
 
@@ -115,13 +116,14 @@ weft_status weft_run_choose(weft_group *group, const weft_problem *problem, int 
 
     if (status != WEFT_OK)
         return status;
-    if (!p.workers)
-        p.workers = default_workers(group);
+    if (!p.tuning.workers)
+        p.tuning.workers = default_workers(group);
     if (p.op >= WEFT_OP_ALL_REDUCE) {
         if (p.schedule == WEFT_SCHEDULE_AUTO)
             p.schedule = choose_collective(&p, world);
-        if (!p.tile_n)
-            p.tile_n = p.count > p.workers ? (p.count + p.workers - 1) / p.workers : 1;
+        if (!p.tuning.tile_n)
+            p.tuning.tile_n =
+                p.count > p.tuning.workers ? (p.count + p.tuning.workers - 1) / p.tuning.workers : 1;
     } else {
         const weft_core *core;
         const weft_binding *bind;

@@ -106,7 +106,7 @@ weft_status model_load(model *m, const weft_machine *machine, const weft_sim_sou
     m->machine = machine;
     m->world = source->world;
     m->ranks_per_node = machine->ranks_per_node ? machine->ranks_per_node : source->world;
-    m->threads = source->problem->workers > 0 ? source->problem->workers : 1;
+    m->threads = source->problem->tuning.workers > 0 ? source->problem->tuning.workers : 1;
     m->all = m->threads * (source->world < m->ranks_per_node ? source->world : m->ranks_per_node) >
              (cores + 1) / 2;
     m->mode = mode;

@@ -57,7 +57,8 @@ static int64_t cuts(int64_t extent, int64_t tile)
 static double gemm_size(const weft_problem *p, int64_t world)
 {
     bool sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
-    int64_t rows = cuts(p->m, p->tile_m), cols = cuts(sums ? p->n : divide_up(p->n, world), p->tile_n);
+    int64_t rows = cuts(p->m, p->tuning.tile_m),
+            cols = cuts(sums ? p->n : divide_up(p->n, world), p->tuning.tile_n);
 
     if (p->op == WEFT_OP_AG_GEMM || p->op == WEFT_OP_GEMM_RS)
         rows = most(rows, world); /* every shard has a piece of its own */
@@ -76,19 +77,19 @@ static void coarsen_gpu(int world, int64_t regions, weft_problem *p)
 {
     int64_t cols = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR ? p->n : divide_up(p->n, world);
 
-    while ((p->tile_n < cols || p->tile_m < p->m) && gemm_size(p, world) > (double)regions) {
-        int64_t tasks = cuts(p->m, p->tile_m) * cuts(cols, p->tile_n);
-        bool many_lanes = p->workers >= 2 * FEW_LANES;
+    while ((p->tuning.tile_n < cols || p->tuning.tile_m < p->m) && gemm_size(p, world) > (double)regions) {
+        int64_t tasks = cuts(p->m, p->tuning.tile_m) * cuts(cols, p->tuning.tile_n);
+        bool many_lanes = p->tuning.workers >= 2 * FEW_LANES;
 
-        if (!many_lanes && tasks < 2 * (int64_t)LANE_TASKS * p->workers &&
+        if (!many_lanes && tasks < 2 * (int64_t)LANE_TASKS * p->tuning.workers &&
             gemm_size(p, world) < (double)regions * BEYOND)
             break;
-        if (many_lanes || tasks < 2 * (int64_t)LANE_TASKS * p->workers)
-            p->workers = (int)most(1, p->workers / 2);
-        if (p->tile_n < cols)
-            p->tile_n *= 2;
+        if (many_lanes || tasks < 2 * (int64_t)LANE_TASKS * p->tuning.workers)
+            p->tuning.workers = (int)most(1, p->tuning.workers / 2);
+        if (p->tuning.tile_n < cols)
+            p->tuning.tile_n *= 2;
         else
-            p->tile_m *= 2;
+            p->tuning.tile_m *= 2;
     }
 }
 
@@ -99,28 +100,28 @@ static void tune_gpu_collective(const weft_machine *machine, int world, int64_t 
 
     while (lanes > 1 && lanes * world * world > regions)
         lanes /= 2;
-    if (!p->workers)
-        p->workers = (int)lanes;
+    if (!p->tuning.workers)
+        p->tuning.workers = (int)lanes;
     smallest = GPU_COLLECTIVE_BYTES / (int64_t)weft_dtype_size(p->dtype);
-    even = divide_up(whole ? p->count : p->count / world, p->workers);
-    if (!p->tile_n)
-        p->tile_n = most(even, smallest);
+    even = divide_up(whole ? p->count : p->count / world, p->tuning.workers);
+    if (!p->tuning.tile_n)
+        p->tuning.tile_n = most(even, smallest);
 }
 
 static void tune_gpu(const weft_machine *machine, int world, int64_t regions, weft_problem *p)
 {
-    bool open = !p->workers && !p->tile_m && !p->tile_n;
+    bool open = !p->tuning.workers && !p->tuning.tile_m && !p->tuning.tile_n;
 
     if (is_collective(p)) {
         tune_gpu_collective(machine, world, regions, p);
         return;
     }
-    p->workers = p->workers ? p->workers : machine->units;
-    p->tile_m = p->tile_m ? p->tile_m : machine->tile_m;
-    p->tile_n = p->tile_n ? p->tile_n : machine->tile_n;
-    p->tile_k = p->tile_k ? p->tile_k : machine->tile_k;
+    p->tuning.workers = p->tuning.workers ? p->tuning.workers : machine->units;
+    p->tuning.tile_m = p->tuning.tile_m ? p->tuning.tile_m : machine->tile_m;
+    p->tuning.tile_n = p->tuning.tile_n ? p->tuning.tile_n : machine->tile_n;
+    p->tuning.tile_k = p->tuning.tile_k ? p->tuning.tile_k : machine->tile_k;
     p->b_form = p->b_form == WEFT_B_PACK_IN_RUN ? WEFT_B_PLAIN : p->b_form;
-    if (open && p->tile_m && p->tile_n)
+    if (open && p->tuning.tile_m && p->tuning.tile_n)
         coarsen_gpu(world, regions, p);
 }
 
@@ -131,23 +132,24 @@ static void tune_cpu(const weft_machine *machine, int world, weft_problem *p)
     const weft_core *core;
     weft_gemm_steps steps;
 
-    if (!p->workers)
-        p->workers = machine->units >= 2 * ranks ? machine->units / ranks : 1;
+    if (!p->tuning.workers)
+        p->tuning.workers = machine->units >= 2 * ranks ? machine->units / ranks : 1;
     if (is_collective(p)) {
-        p->tile_n = p->tile_n ? p->tile_n : round_up(divide_up(p->count, p->workers), 1);
+        p->tuning.tile_n =
+            p->tuning.tile_n ? p->tuning.tile_n : round_up(divide_up(p->count, p->tuning.workers), 1);
         return;
     }
     if (weft_core_current(&core, &ignored) != WEFT_OK)
         return;
     steps = weft_gemm_steps_of(weft_core_binding(core, p->dtype, false));
-    p->tile_m = p->tile_m ? p->tile_m : machine->tile_m ? machine->tile_m : steps.m_tile;
-    p->tile_n = p->tile_n ? p->tile_n : machine->tile_n ? machine->tile_n : p->n;
-    p->tile_k = p->tile_k ? p->tile_k : machine->tile_k ? machine->tile_k : p->k;
+    p->tuning.tile_m = p->tuning.tile_m ? p->tuning.tile_m : machine->tile_m ? machine->tile_m : steps.m_tile;
+    p->tuning.tile_n = p->tuning.tile_n ? p->tuning.tile_n : machine->tile_n ? machine->tile_n : p->n;
+    p->tuning.tile_k = p->tuning.tile_k ? p->tuning.tile_k : machine->tile_k ? machine->tile_k : p->k;
     /* Windows of packed panels begin where a panel does. */
-    p->tile_n = round_up(p->tile_n, steps.nr);
-    p->tile_k = round_up(p->tile_k, steps.k_step);
+    p->tuning.tile_n = round_up(p->tuning.tile_n, steps.nr);
+    p->tuning.tile_k = round_up(p->tuning.tile_k, steps.k_step);
     /* A B that only one tile of rows uses is packed in the cache, block by block, or streamed. */
-    if (p->b_form == WEFT_B_PACK_IN_RUN && p->op != WEFT_OP_AG_GEMM && p->m <= p->tile_m)
+    if (p->b_form == WEFT_B_PACK_IN_RUN && p->op != WEFT_OP_AG_GEMM && p->m <= p->tuning.tile_m)
         p->b_form = WEFT_B_PLAIN;
 }
 

@@ -115,7 +115,7 @@ static inline void api_try(weft_group *gpu, weft_group *cpu, const tp_case *t, i
     } else if (t->integers) {
         weft_problem problem = t->problem;
 
-        problem.tile_m = problem.tile_n = problem.tile_k = 0;
+        problem.tuning.tile_m = problem.tuning.tile_n = problem.tuning.tile_k = 0;
         operands = tp_operands(hosts);
         status = weft_plan_create(cpu, &problem, &on_cpu);
         if (status == WEFT_OK)
@@ -153,7 +153,7 @@ static inline tp_case api_case(const api_run *run, int kind, int64_t m, int64_t 
     t.problem.dtype = t.problem.d_dtype = WEFT_BF16;
     t.problem.wire_dtype = WEFT_F32;
     if (run->small)
-        t.problem.tile_m = t.problem.tile_n = 32, t.problem.tile_k = 16;
+        t.problem.tuning.tile_m = t.problem.tuning.tile_n = 32, t.problem.tuning.tile_k = 16;
     return t;
 }
 

@@ -158,7 +158,7 @@ static void test_ring_widths(void)
             for (int narrow = 0; narrow < 2; narrow++) {
                 weft_problem p = problem_of(WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A,
                                             j ? 700 : 768, columns[j], narrow ? 48 : 400);
-                p.tile_n = widths[i];
+                p.tuning.tile_n = widths[i];
                 p.wire_dtype = narrow ? p.dtype : WEFT_F32; /* k is so small that all sums are exact in it */
                 try("ring of a width", &p, 3, &plain, 2);
             }
@@ -176,8 +176,8 @@ static void try_collective(weft_op op, weft_schedule schedule, int world, int64_
     weft_cuda_world w;
     long wrong = 0;
 
-    asked.tile_n = 96;
-    asked.workers = 3;
+    asked.tuning.tile_n = 96;
+    asked.tuning.workers = 3;
     CHECK_INT(weft_problem_resolve(&asked, world, &p, &error), WEFT_OK);
     weft_status status = weft_cuda_world_make(&device, &p, world, &plain, &w, &error);
     CHECK_INT(status, WEFT_OK);

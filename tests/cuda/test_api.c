@@ -102,8 +102,8 @@ static void plans_rank(weft_group *group, void *argument)
     weft_operands operands = operands_in(block);
     for (int i = 0; i < 60; i++) { /* 60 live ones would not fit into the fake GPU's gigabyte */
         p.m = 32 + i % 8;
-        p.tile_m = p.tile_n = 8;
-        p.workers = i % 2 ? 12 : 2;
+        p.tuning.tile_m = p.tuning.tile_n = 8;
+        p.tuning.workers = i % 2 ? 12 : 2;
         CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
         if (i % 2)
             CHECK_INT(weft_run(plan, &operands), WEFT_ERR_ARGUMENT); /* more lanes than fit: on all ranks */

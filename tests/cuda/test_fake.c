@@ -54,13 +54,13 @@ static void test_refusals(void)
     p.d_dtype = WEFT_F16;
     CHECK_INT(weft_cuda_world_make(&device, &p, 1, &plain, &w, &error), WEFT_ERR_UNSUPPORTED);
     p.d_dtype = WEFT_BF16;
-    p.tile_m = 512;
+    p.tuning.tile_m = 512;
     p.m = 1024;
     CHECK_INT(weft_cuda_world_make(&device, &p, 1, &plain, &w, &error), WEFT_ERR_ARGUMENT);
     CHECK_HAS(error.text, "at most 256 x 256");
-    p.tile_m = 0;
+    p.tuning.tile_m = 0;
     p.n = 2048;
-    p.workers = 9;
+    p.tuning.workers = 9;
     CHECK_INT(weft_cuda_world_make(&device, &p, 1, &plain, &w, &error), WEFT_ERR_ARGUMENT);
     CHECK_HAS(error.text, "9 lanes, but only 4 can be resident");
     CHECK_INT(weft_cuda_world_make(&device, &p, 9, &plain, &w, &error), WEFT_ERR_ARGUMENT);
@@ -76,7 +76,7 @@ static void test_timeline(void)
     weft_cuda_world w;
 
     device = fake_gpu(16, true, 9);
-    p.tile_m = p.tile_n = 64;
+    p.tuning.tile_m = p.tuning.tile_n = 64;
     CHECK_INT(weft_cuda_world_make(&device, &p, 3, &plain, &w, &error), WEFT_OK);
     CHECK_INT(matrix_fill(&w, 7), 0);
     for (int run = 0; run < 2; run++) {

@@ -427,8 +427,8 @@ const char *interpret_describe(const weft_problem *p, int world)
              "beta %g bias %d act %d reduction %d root %d",
              weft_op_name(p->op), weft_schedule_name(p->op, p->schedule), (int)p->layout, world,
              (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->l, (long long)p->count,
-             (long long)p->tile_m, (long long)p->tile_n, (long long)p->tile_k, (int)p->b_form, p->workers,
-             p->beta, p->bias, (int)p->act, (int)p->reduction, p->root);
+             (long long)p->tuning.tile_m, (long long)p->tuning.tile_n, (long long)p->tuning.tile_k,
+             (int)p->b_form, p->tuning.workers, p->beta, p->bias, (int)p->act, (int)p->reduction, p->root);
     return text;
 }
 
@@ -448,14 +448,14 @@ weft_problem interpret_random(weft_op op, weft_schedule schedule, weft_layout la
     p.l = 1 + (pick(seed, 4) == 0);
     p.count = pick(seed, 40);
     p.reduction = (weft_reduction)pick(seed, 4);
-    p.tile_m = pick(seed, 9);
-    p.tile_n = pick(seed, 9);
-    p.tile_k = pick(seed, 6);
-    p.workers = 1 + (int)pick(seed, 4);
-    p.copiers = pick(seed, 2) ? 1 + (int)pick(seed, 4) : 0;
-    p.chunk_k = (int64_t)pick(seed, 4);
-    p.raster = pick(seed, 4);
-    p.sums_stay = (int)pick(seed, 2);
+    p.tuning.tile_m = pick(seed, 9);
+    p.tuning.tile_n = pick(seed, 9);
+    p.tuning.tile_k = pick(seed, 6);
+    p.tuning.workers = 1 + (int)pick(seed, 4);
+    p.tuning.copiers = pick(seed, 2) ? 1 + (int)pick(seed, 4) : 0;
+    p.tuning.chunk_k = (int64_t)pick(seed, 4);
+    p.tuning.raster = pick(seed, 4);
+    p.tuning.sums_stay = (int)pick(seed, 2);
     p.alpha = (float)(1 + pick(seed, 2));
     p.beta = (float)pick(seed, 3);
     p.bias = (int)pick(seed, 2);

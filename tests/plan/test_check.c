@@ -37,16 +37,16 @@ static void every_world_and_shape(const interpret_kind *kind)
                                         .alpha = 1,
                                         .beta = 1,
                                         .bias = 1,
-                                        .tile_m = 2,
-                                        .tile_n = 4,
-                                        .tile_k = 2,
+                                        .tuning.tile_m = 2,
+                                        .tuning.tile_n = 4,
+                                        .tuning.tile_k = 2,
                                         .b_form = (weft_b_form)(i % 2),
                                         .root = world / 2,
-                                        .workers = workers,
-                                        .copiers = workers == 3 ? 3 : 0,
-                                        .chunk_k = workers == 3 ? 2 : 0,
-                                        .raster = workers == 3 ? 2 : 0,
-                                        .sums_stay = workers == 3};
+                                        .tuning.workers = workers,
+                                        .tuning.copiers = workers == 3 ? 3 : 0,
+                                        .tuning.chunk_k = workers == 3 ? 2 : 0,
+                                        .tuning.raster = workers == 3 ? 2 : 0,
+                                        .tuning.sums_stay = workers == 3};
 
                 check_accepts(&problem, world);
             }
@@ -94,7 +94,7 @@ static void check_finds(breaker breaks, const char *sentence, int rank)
                             .k = 6,
                             .l = 1,
                             .alpha = 1,
-                            .tile_m = 2};
+                            .tuning.tile_m = 2};
 
     check_finds_in(problem, breaks, sentence, rank);
 }

@@ -39,16 +39,16 @@ static void every_world_and_shape(const interpret_kind *kind)
                                         .beta = 1,
                                         .bias = 1,
                                         .act = WEFT_ACT_RELU,
-                                        .tile_m = 2,
-                                        .tile_n = 4,
-                                        .tile_k = 2,
+                                        .tuning.tile_m = 2,
+                                        .tuning.tile_n = 4,
+                                        .tuning.tile_k = 2,
                                         .b_form = WEFT_B_PACK_IN_RUN,
                                         .root = world / 2,
-                                        .workers = workers,
-                                        .copiers = workers == 3 ? 3 : 0,
-                                        .chunk_k = workers == 3 ? 2 : 0,
-                                        .raster = workers == 3 ? 2 : 0,
-                                        .sums_stay = workers == 3};
+                                        .tuning.workers = workers,
+                                        .tuning.copiers = workers == 3 ? 3 : 0,
+                                        .tuning.chunk_k = workers == 3 ? 2 : 0,
+                                        .tuning.raster = workers == 3 ? 2 : 0,
+                                        .tuning.sums_stay = workers == 3};
 
                 check_exact(&problem, world, i + 1);
             }

@@ -34,7 +34,7 @@ int main(void)
                             .alpha = 1,
                             .beta = 1,
                             .bias = 1,
-                            .tile_m = 4,
+                            .tuning.tile_m = 4,
                             .b_form = WEFT_B_PACK_IN_RUN};
     weft_error_text error;
     weft_plan_part part;

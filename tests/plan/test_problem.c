@@ -17,17 +17,22 @@ static void what_no_machine_holds_is_refused(void)
     CHECK_HAS(error.text, "2^46 elements");
     p = (weft_problem){.op = WEFT_OP_GEMM_AR, .m = INT64_MAX, .n = 1, .k = INT64_MAX, .l = 1};
     CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_ERR_ARGUMENT);
-    p = (weft_problem){
-        .op = WEFT_OP_AG_GEMM, .m = 1 << 20, .n = 1 << 20, .k = 64, .l = 1, .tile_m = 8, .tile_n = 8};
+    p = (weft_problem){.op = WEFT_OP_AG_GEMM,
+                       .m = 1 << 20,
+                       .n = 1 << 20,
+                       .k = 64,
+                       .l = 1,
+                       .tuning.tile_m = 8,
+                       .tuning.tile_n = 8};
     CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_ERR_ARGUMENT);
     CHECK_HAS(error.text, "larger ones");
-    p.tile_m = p.tile_n = 128;
+    p.tuning.tile_m = p.tuning.tile_n = 128;
     CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_OK);
     p = (weft_problem){.op = WEFT_OP_ALL_GATHER, .count = INT64_MAX};
     CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_ERR_ARGUMENT);
-    p = (weft_problem){.op = WEFT_OP_ALL_GATHER, .count = huge, .tile_n = 1};
+    p = (weft_problem){.op = WEFT_OP_ALL_GATHER, .count = huge, .tuning.tile_n = 1};
     CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_ERR_ARGUMENT);
-    p.tile_n = huge;
+    p.tuning.tile_n = huge;
     CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_OK);
 }
 
@@ -64,6 +69,19 @@ static void types_follow(void)
             }
 }
 
+/* What a later weft may give a meaning is not ignored. */
+static void reserved_is_refused(void)
+{
+    weft_error_text error;
+    weft_problem p;
+
+    weft_problem_init(&p, WEFT_OP_AG_GEMM);
+    CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_OK);
+    p.tuning.reserved[8] = 1;
+    CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(error.text, "reserved");
+}
+
 /* More than there is to cut is no cut, whatever the number; and no product has no elements. */
 static void extremes_are_plain(void)
 {
@@ -74,10 +92,11 @@ static void extremes_are_plain(void)
     p.m = 10;
     p.n = 20;
     p.k = 30;
-    p.copiers = 1;
-    p.tile_m = p.tile_n = p.tile_k = p.chunk_k = p.raster = INT64_MAX;
+    p.tuning.copiers = 1;
+    p.tuning.tile_m = p.tuning.tile_n = p.tuning.tile_k = p.tuning.chunk_k = p.tuning.raster = INT64_MAX;
     CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_OK);
-    CHECK(p.tile_m == 10 && p.tile_n == 20 && p.tile_k == 30 && p.chunk_k == 30 && p.raster <= 20);
+    CHECK(p.tuning.tile_m == 10 && p.tuning.tile_n == 20 && p.tuning.tile_k == 30 && p.tuning.chunk_k == 30 &&
+          p.tuning.raster <= 20);
     p.l = 0;
     CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_OK);
     CHECK(p.m == 0 && p.n == 0 && p.l == 1);
@@ -88,7 +107,7 @@ static void extremes_are_plain(void)
 int main(void)
 {
     const size_t hole = offsetof(weft_problem, m) - offsetof(weft_problem, layout) - sizeof(weft_layout) +
-                        sizeof(weft_problem) - offsetof(weft_problem, sums_stay) - sizeof(int);
+                        sizeof(weft_problem) - offsetof(weft_problem, tuning.reserved);
     weft_problem one, other;
     size_t ignored = 0;
 
@@ -103,11 +122,12 @@ int main(void)
         CHECK_INT(weft_problem_hash(&one, 2) == weft_problem_hash(&other, 2), same);
         ignored += same;
     }
-    /* A field that were left out would show here: all but `size` and the two holes must count. */
+    /* A field that were left out would show here: all but `size`, a hole and what is reserved must count. */
     CHECK_INT(ignored, sizeof(one.size) + hole);
     CHECK(weft_problem_hash(&one, 2) != weft_problem_hash(&one, 3));
     what_no_machine_holds_is_refused();
     types_follow();
+    reserved_is_refused();
     extremes_are_plain();
     return check_report("test_plan_problem");
 }

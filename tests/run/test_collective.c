@@ -117,8 +117,8 @@ static weft_status call(weft_group *group, const job *j, const void *send, void 
     problem.reduction = j->reduction;
     problem.count = j->count;
     problem.root = j->root;
-    problem.workers = j->seed % 5 == 0 ? 2 : 1;
-    problem.tile_n = j->seed % 3 == 0 ? 7 : 0;
+    problem.tuning.workers = j->seed % 5 == 0 ? 2 : 1;
+    problem.tuning.tile_n = j->seed % 3 == 0 ? 7 : 0;
     status = weft_plan_create(group, &problem, &plan);
     if (status != WEFT_OK)
         return status;

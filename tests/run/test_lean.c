@@ -86,7 +86,7 @@ static void lean(int rank, void *argument)
         problem.m = M;
         problem.n = N;
         problem.k = K;
-        problem.tile_m = 16;
+        problem.tuning.tile_m = 16;
         problem.count = 2000;
         CHECK_INT(weft_plan_create(group, &problem, &plans[i]), WEFT_OK);
         CHECK_INT(weft_run(plans[i], &operands), WEFT_OK);

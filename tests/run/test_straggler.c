@@ -55,10 +55,10 @@ static tp_case plan_case(int index, int world)
     t.problem.m = 19 + index;
     t.problem.n = 23;
     t.problem.k = 17 + 3 * index;
-    t.problem.tile_m = 4;
-    t.problem.tile_n = 12;
-    t.problem.tile_k = 8;
-    t.problem.workers = index % 4 == 3 && world < 5 ? 2 : 1;
+    t.problem.tuning.tile_m = 4;
+    t.problem.tuning.tile_n = 12;
+    t.problem.tuning.tile_k = 8;
+    t.problem.tuning.workers = index % 4 == 3 && world < 5 ? 2 : 1;
     return t;
 }
 

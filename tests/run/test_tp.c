@@ -51,22 +51,22 @@ static tp_case make_case(weft_op op, weft_schedule schedule, weft_layout layout,
             p->act = (weft_act)pick(&s, 4);
     }
     if (pick(&s, 2)) {
-        p->tile_m = 1 + (int64_t)pick(&s, 24);
-        p->tile_n = 1 + (int64_t)pick(&s, 40);
-        p->tile_k = 1 + (int64_t)pick(&s, 40);
+        p->tuning.tile_m = 1 + (int64_t)pick(&s, 24);
+        p->tuning.tile_n = 1 + (int64_t)pick(&s, 40);
+        p->tuning.tile_k = 1 + (int64_t)pick(&s, 40);
     }
     if (pick(&s, 3) == 0) {
-        p->copiers = 1 + (int)pick(&s, 3);
-        p->chunk_k = (int64_t)pick(&s, 9);
-        p->raster = (int64_t)pick(&s, 3);
+        p->tuning.copiers = 1 + (int)pick(&s, 3);
+        p->tuning.chunk_k = (int64_t)pick(&s, 9);
+        p->tuning.raster = (int64_t)pick(&s, 3);
     }
-    p->workers = pick(&s, 4) == 0 && world <= 4 ? 2 : 1;
+    p->tuning.workers = pick(&s, 4) == 0 && world <= 4 ? 2 : 1;
     t.slack = (int)pick(&s, 3) * 3;
     t.symmetric = pick(&s, 2) ? 31 : (unsigned)pick(&s, 32);
     /* Sums of these integers are exact in float16, not in bfloat16. */
     if (pick(&s, 3) == 0 && dtype != WEFT_I8)
         p->wire_dtype = t.integers || pick(&s, 2) ? WEFT_F16 : WEFT_BF16;
-    p->sums_stay = (int)pick(&s, 2);
+    p->tuning.sums_stay = (int)pick(&s, 2);
     t.in_place = p->beta != 0 && pick(&s, 2);
     return t;
 }

@@ -221,8 +221,9 @@ static inline void tp_print(const tp_case *t, int world, int rank)
         "bias %d act %d tiles %lld %lld %lld workers %d ranks %d rank %d seed %llu\n",
         (int)p->op, (int)p->schedule, (int)p->layout, (long long)p->m, (long long)p->n, (long long)p->k,
         (long long)p->l, (int)p->dtype, (int)p->d_dtype, (int)p->wire_dtype, p->transa, p->transb,
-        (int)p->b_form, (double)p->alpha, (double)p->beta, p->bias, (int)p->act, (long long)p->tile_m,
-        (long long)p->tile_n, (long long)p->tile_k, p->workers, world, rank, (unsigned long long)t->seed);
+        (int)p->b_form, (double)p->alpha, (double)p->beta, p->bias, (int)p->act, (long long)p->tuning.tile_m,
+        (long long)p->tuning.tile_n, (long long)p->tuning.tile_k, p->tuning.workers, world, rank,
+        (unsigned long long)t->seed);
 }
 
 /* Memory for this rank's instances, in a block of symmetric memory (`symmetric`, cut in order) or from

@@ -42,7 +42,7 @@ static weft_sim_result simulate(const char *machine_text, const char *more, int 
     scene s = {.problem = {.op = WEFT_OP_ALL_GATHER,
                            .schedule = WEFT_SCHEDULE_PULL,
                            .count = world,
-                           .workers = workers},
+                           .tuning.workers = workers},
                .write = write};
     weft_sim_source source = {.problem = &s.problem, .world = world, .make = make_part, .arg = &s};
     weft_error_text error = {0};

@@ -196,7 +196,7 @@ static void check_coarsening(const char *name, int world, weft_op op, int64_t m,
     grown = p;
     list = weft_schedule_list(op, p.layout, &count);
     sim_tune_within(&machine, world, regions, &grown);
-    CHECK(grown.tile_n >= 4 * machine.tile_n);
+    CHECK(grown.tuning.tile_n >= 4 * machine.tile_n);
     for (int i = 0; i < count; i++) {
         double fine = time_of(&machine, world, p, list[i], INT64_MAX),
                coarse = time_of(&machine, world, p, list[i], regions);

@@ -101,9 +101,9 @@ static void seeds_calls_mean_what_they_say(void)
     CHECK_INT(parse(&o, "ag_gemm --M 16384 --N 6656 --K 16384 --BLOCK_SIZE_M 128 --BLOCK_SIZE_N 256 "
                         "--BLOCK_SIZE_K 64"),
               0);
-    CHECK_INT(o.problem.tile_m, 128);
-    CHECK_INT(o.problem.tile_n, 256);
-    CHECK_INT(o.problem.tile_k, 64);
+    CHECK_INT(o.problem.tuning.tile_m, 128);
+    CHECK_INT(o.problem.tuning.tile_n, 256);
+    CHECK_INT(o.problem.tuning.tile_k, 64);
 }
 
 static void every_flag_reaches_its_field(void)
@@ -121,7 +121,7 @@ static void every_flag_reaches_its_field(void)
     CHECK_INT(o.problem.wire_dtype, WEFT_I32);
     CHECK(o.problem.bias && o.problem.transa && o.problem.transb && o.cuda && o.json && o.schedule_all);
     CHECK_INT(o.problem.act, WEFT_ACT_SILU);
-    CHECK_INT(o.problem.workers, 3);
+    CHECK_INT(o.problem.tuning.workers, 3);
     CHECK_INT(o.problem.b_form, WEFT_B_PREPACKED);
     CHECK(strcmp(o.trace, "t.json") == 0 && strcmp(o.svg, "t.svg") == 0 && strcmp(o.set, "llama3") == 0);
     CHECK(o.scale == 4 && o.seed == 7 && o.problem.alpha == -1.5f && o.warmup == 0);

@@ -179,7 +179,7 @@ static weft_status prepare(weft_plan *plan, const weft_problem *resolved)
         if (plan->part.operands[i].place == WEFT_PLACE_USER)
             plan->operand_of_role[plan->part.operands[i].role] = (int)i;
     }
-    plan->workers = resolved->workers > 0 ? resolved->workers : 1;
+    plan->workers = resolved->tuning.workers > 0 ? resolved->tuning.workers : 1;
     note_touched(plan);
     size_workspace(plan);
     return WEFT_OK;

@@ -34,13 +34,13 @@ static int64_t tiles_of(const weft_problem *p, int world, int64_t tile_n)
     bool ag = p->op == WEFT_OP_AG_GEMM, gather_a = p->layout == WEFT_LAYOUT_GATHER_A;
     int64_t down = 0, across = 0;
     for (int r = 0; r < world; r++) {
-        down += (weft_part(p->m, world, r).count + p->tile_m - 1) / p->tile_m;
+        down += (weft_part(p->m, world, r).count + p->tuning.tile_m - 1) / p->tuning.tile_m;
         across += (weft_part(p->n, world, r).count + tile_n - 1) / tile_n;
     }
     if (ag && gather_a)
         across = (weft_part(p->n, world, 0).count + tile_n - 1) / tile_n;
     else if (ag)
-        down = (weft_part(p->m, world, 0).count + p->tile_m - 1) / p->tile_m;
+        down = (weft_part(p->m, world, 0).count + p->tuning.tile_m - 1) / p->tuning.tile_m;
     return down * across * p->l;
 }
 
@@ -81,31 +81,31 @@ void weft_cuda_choose(weft_problem *p, int world, int crews, bool hopper)
     bool fetches;
     if (p->schedule == WEFT_SCHEDULE_AUTO)
         p->schedule = usual_schedule(p);
-    if (!p->tile_m)
-        p->tile_m = WEFT_CUDA_TILE_M;
+    if (!p->tuning.tile_m)
+        p->tuning.tile_m = WEFT_CUDA_TILE_M;
     /* the copy engine adds in memory: the crews need not read what they add to */
-    p->sums_stay = hopper && p->op == WEFT_OP_GEMM_RS && p->schedule != WEFT_SCHEDULE_DIRECT &&
-                   p->schedule != WEFT_SCHEDULE_UNFUSED;
-    if (!p->tile_n && p->sums_stay && world > 1 && narrow_ring(p, world, crews))
-        p->tile_n = WEFT_CUDA_HALF_N;
-    else if (!p->tile_n)
-        p->tile_n = hopper ? usual_width(p, world, crews) : WEFT_CUDA_TILE_N;
-    if (!p->tile_k)
-        p->tile_k = WEFT_CUDA_TILE_K;
-    if (!p->raster)
-        p->raster = PANELS_SIDE_BY_SIDE;
+    p->tuning.sums_stay = hopper && p->op == WEFT_OP_GEMM_RS && p->schedule != WEFT_SCHEDULE_DIRECT &&
+                          p->schedule != WEFT_SCHEDULE_UNFUSED;
+    if (!p->tuning.tile_n && p->tuning.sums_stay && world > 1 && narrow_ring(p, world, crews))
+        p->tuning.tile_n = WEFT_CUDA_HALF_N;
+    else if (!p->tuning.tile_n)
+        p->tuning.tile_n = hopper ? usual_width(p, world, crews) : WEFT_CUDA_TILE_N;
+    if (!p->tuning.tile_k)
+        p->tuning.tile_k = WEFT_CUDA_TILE_K;
+    if (!p->tuning.raster)
+        p->tuning.raster = PANELS_SIDE_BY_SIDE;
     fetches = world > 1 && p->op == WEFT_OP_AG_GEMM && p->schedule != WEFT_SCHEDULE_DIRECT &&
               p->schedule != WEFT_SCHEDULE_UNFUSED;
     if (!fetches)
-        p->copiers = 0;
-    else if (!p->copiers)
-        p->copiers = hopper ? crews * WEFT_CUDA_CREW_COPIERS : COPIERS;
-    if (!p->chunk_k)
-        p->chunk_k = CHUNK_K;
+        p->tuning.copiers = 0;
+    else if (!p->tuning.copiers)
+        p->tuning.copiers = hopper ? crews * WEFT_CUDA_CREW_COPIERS : COPIERS;
+    if (!p->tuning.chunk_k)
+        p->tuning.chunk_k = CHUNK_K;
     /* the storers of Hopper crews copy beside their own work; elsewhere a copy lane is a CTA */
-    if (!p->workers && hopper && (fetches || p->sums_stay))
-        p->workers = even_crews(tiles_of(p, world, p->tile_n), crews);
-    else if (!p->workers)
-        p->workers = hopper || crews <= p->copiers ? crews : crews - p->copiers;
+    if (!p->tuning.workers && hopper && (fetches || p->tuning.sums_stay))
+        p->tuning.workers = even_crews(tiles_of(p, world, p->tuning.tile_n), crews);
+    else if (!p->tuning.workers)
+        p->tuning.workers = hopper || crews <= p->tuning.copiers ? crews : crews - p->tuning.copiers;
     p->b_form = WEFT_B_PLAIN;
 }

@@ -99,7 +99,7 @@ static weft_status prepare(weft_plan *plan, const weft_problem *problem)
                               "the cuda backend multiplies float16 and bfloat16, not %s",
                               weft_dtype_name(resolved.dtype));
     weft_cuda_choose(&resolved, world, g->crews, g->device->hopper);
-    resolved.sums_stay &= g->adds;
+    resolved.tuning.sums_stay &= g->adds;
     status = weft_plan_make(&resolved, world, plan->group->rank, &plan->part, error);
     if (status != WEFT_OK)
         return status;

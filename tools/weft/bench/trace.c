@@ -81,9 +81,9 @@ static int draw(bench_context *context, const weft_problem *problem, recording *
 int bench_trace(bench_context *context, weft_plan *plan, const weft_operands *operands)
 {
     const weft_problem *problem = weft_plan_problem(plan);
-    int workers = problem->workers < 1              ? 1
-                  : problem->workers > MOST_WORKERS ? MOST_WORKERS
-                                                    : problem->workers;
+    int workers = problem->tuning.workers < 1              ? 1
+                  : problem->tuning.workers > MOST_WORKERS ? MOST_WORKERS
+                                                           : problem->tuning.workers;
     size_t bytes = sizeof(recording) + (size_t)workers * EVENTS_PER_WORKER * sizeof(weft_event);
     void *memory;
     int status;

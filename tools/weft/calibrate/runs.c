@@ -121,8 +121,8 @@ static double run_us(int ranks, weft_op op, weft_schedule schedule, int64_t coun
     weft_problem_init(&t->problem, op);
     t->problem.schedule = schedule;
     t->problem.count = count;
-    t->problem.tile_n = tile;
-    t->problem.workers = 1;
+    t->problem.tuning.tile_n = tile;
+    t->problem.tuning.workers = 1;
     us = calibrate_time(ranks, &job) / 1e3;
     for (int rank = 0; rank < ranks; rank++) {
         if (t->status[rank] && !isnan(us))
@@ -155,8 +155,8 @@ static double simulated_us(const weft_machine *machine, int ranks)
     weft_problem_init(&problem, WEFT_OP_ALL_GATHER);
     problem.schedule = WEFT_SCHEDULE_PULL;
     problem.count = PIECE;
-    problem.tile_n = PIECE;
-    problem.workers = 1;
+    problem.tuning.tile_n = PIECE;
+    problem.tuning.workers = 1;
     if (weft_problem_resolve(&problem, ranks, &problem, &error) ||
         weft_sim_run(machine, &source, WEFT_SIM_ALL, false, &result, &error))
         return failed("simulating a small run", error.text);

@@ -66,7 +66,7 @@ static weft_status complete(const weft_machine *machine, const weft_options *opt
     if (problem->op >= WEFT_OP_ALL_REDUCE)
         problem->count = count_of(options);
     if (options->threads)
-        problem->workers = (int)options->threads;
+        problem->tuning.workers = (int)options->threads;
     status = weft_problem_resolve(problem, world, problem, error);
     if (!status && problem->schedule == WEFT_SCHEDULE_AUTO)
         status = weft_sim_pick(machine, problem, world, &problem->schedule, error);

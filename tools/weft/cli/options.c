@@ -217,7 +217,7 @@ static int settle_problem(weft_options *o, const char *command)
                              weft_dtype_name(p->dtype), o->op_name);
     p->d_dtype = p->dtype == WEFT_I8 ? WEFT_I32 : p->dtype;
     p->wire_dtype = o->wire_given ? o->wire_dtype : weft_dtype_accumulator(p->dtype);
-    p->workers = (int)o->threads;
+    p->tuning.workers = (int)o->threads;
     if (!p->m)
         p->m = 1024;
     if (!p->n)

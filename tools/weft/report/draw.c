@@ -90,7 +90,7 @@ typedef struct lane_counts {
 
 static lane_counts count_lanes(const weft_problem *problem, const weft_event *events, size_t count)
 {
-    lane_counts lanes = {problem->workers > 0 ? (uint32_t)problem->workers : 1, 0};
+    lane_counts lanes = {problem->tuning.workers > 0 ? (uint32_t)problem->tuning.workers : 1, 0};
 
     for (size_t i = 0; i < count; i++)
         if (events[i].lane >= lanes.compute + lanes.copy)

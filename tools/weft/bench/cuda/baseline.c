@@ -13,7 +13,8 @@ static bool collective_of(const weft_problem *p, int world, int lanes, bool alon
      * lane once from every peer, which does the same. */
     int64_t chunks = alone && p->op != WEFT_OP_AG_GEMM ? 2 * lanes : lanes;
 
-    *out = (weft_problem){.size = sizeof(*out), .l = 1, .alpha = 1, .dtype = p->dtype, .workers = lanes};
+    *out =
+        (weft_problem){.size = sizeof(*out), .l = 1, .alpha = 1, .dtype = p->dtype, .tuning.workers = lanes};
     if (elements % world)
         return false;
     out->count = elements / world;
@@ -35,8 +36,8 @@ static bool collective_of(const weft_problem *p, int world, int lanes, bool alon
         break;
     }
     /* Each rank's share in chunks for the lanes, on whole lines. */
-    out->tile_n = (elements / world / chunks + 63) / 64 * 64;
-    return out->tile_n > 0;
+    out->tuning.tile_n = (elements / world / chunks + 63) / 64 * 64;
+    return out->tuning.tile_n > 0;
 }
 
 bool gpu_baseline_make(weft_cuda_device *device, const weft_problem *problem, int world,

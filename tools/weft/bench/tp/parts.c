@@ -147,7 +147,7 @@ int tp_comm_open(tp_comm *comm, tp_data *data)
     c.schedule = WEFT_SCHEDULE_AUTO;
     c.layout = WEFT_LAYOUT_DEFAULT;
     c.reduction = WEFT_SUM;
-    c.tile_m = c.tile_n = c.tile_k = 0;
+    c.tuning.tile_m = c.tuning.tile_n = c.tuning.tile_k = 0;
     switch (p->op) {
     case WEFT_OP_AG_GEMM:
         face = (p->layout == WEFT_LAYOUT_GATHER_B ? p->n : p->m) * p->k * p->l;

@@ -351,7 +351,7 @@ int bench_tp(bench_context *context)
                 tp_peer_can(context, &problem) ? context->mpi->name : "");
     if (weft_problem_resolve(&options->problem, context->size, &problem, &error) != WEFT_OK)
         return context->rank ? 2 : options_error("bench", "%s", error.text);
-    problem.workers = context->threads;
+    problem.tuning.workers = context->threads;
     if (options->set && strcmp(options->set, "overlap") == 0)
         count = overlap_shapes(context, &problem, shapes);
     if (count < 0)
