@@ -206,7 +206,9 @@ typedef struct weft_tuning {
     int64_t chunk_k; /* with copiers: in chunks of this much of k; 0 = all of it */
     int64_t raster;  /* tiles of the divided extent that are walked side by side; 0 = 1 */
     int sums_stay; /* gemm_rs, rotating C: sums stay at their owner and ranks add to them; 0 = they travel */
-    int32_t reserved[9]; /* zero */
+    int grain_n;   /* columns are divided evenly over their tiles, in multiples of this; 0 = all tiles but the
+                      last have tile_n */
+    int32_t reserved[8]; /* zero */
 } weft_tuning;
 
 /*

@@ -55,6 +55,20 @@ static int64_t gathered_tile(const ag_gemm *ag)
     return gathers_a(ag) ? ag->gen.problem->tuning.tile_m : ag->gen.problem->tuning.tile_n;
 }
 
+/* Pieces in which a shard is fetched and used: the i-th of `extent` rows or columns. */
+static int64_t piece_count(const ag_gemm *ag, int64_t extent)
+{
+    return gathers_a(ag) ? weft_cut_count(extent, gathered_tile(ag))
+                         : weft_cut_columns_count(extent, gathered_tile(ag), ag->gen.problem->tuning.grain_n);
+}
+
+static weft_span piece_of(const ag_gemm *ag, int64_t extent, int64_t index)
+{
+    return gathers_a(ag) ? weft_cut(weft_whole(extent), gathered_tile(ag), index)
+                         : weft_cut_columns(weft_whole(extent), gathered_tile(ag),
+                                            ag->gen.problem->tuning.grain_n, index);
+}
+
 /* Where `k` of piece `piece` of `rank`'s shard (counted from the shard's start) lies in the gathered operand.
  */
 static weft_region in_gathered(const ag_gemm *ag, int rank, int64_t batch, weft_span piece, weft_span k)
@@ -82,7 +96,8 @@ static int64_t cut_count(const ag_gemm *ag)
 {
     const weft_problem *p = ag->gen.problem;
 
-    return weft_cut_count(local_extent(ag), gathers_a(ag) ? p->tuning.tile_n : p->tuning.tile_m);
+    return gathers_a(ag) ? weft_cut_columns_count(local_extent(ag), p->tuning.tile_n, p->tuning.grain_n)
+                         : weft_cut_count(local_extent(ag), p->tuning.tile_m);
 }
 
 /* Tile `number` of a group: the group's pieces side by side, so that neighbours in time share both operands.
@@ -90,12 +105,12 @@ static int64_t cut_count(const ag_gemm *ag)
 static ag_tile tile_of(const ag_gemm *ag, int rank, int64_t batch, weft_span group, int64_t number)
 {
     const weft_problem *p = ag->gen.problem;
-    int64_t extent = shard(ag, rank).count;
+    weft_span other = weft_whole(local_extent(ag));
 
-    return (ag_tile){rank, batch,
-                     weft_cut(weft_whole(extent), gathered_tile(ag), group.begin + number % group.count),
-                     weft_cut(weft_whole(local_extent(ag)),
-                              gathers_a(ag) ? p->tuning.tile_n : p->tuning.tile_m, number / group.count)};
+    return (ag_tile){rank, batch, piece_of(ag, shard(ag, rank).count, group.begin + number % group.count),
+                     gathers_a(ag)
+                         ? weft_cut_columns(other, p->tuning.tile_n, p->tuning.grain_n, number / group.count)
+                         : weft_cut(other, p->tuning.tile_m, number / group.count)};
 }
 
 /* Pieces are taken in groups: the i-th of a shard. */
@@ -103,14 +118,14 @@ static weft_span group_of(const ag_gemm *ag, int rank, int64_t index)
 {
     int64_t size = ag->gen.problem->tuning.raster > 0 ? ag->gen.problem->tuning.raster : 1;
 
-    return weft_cut(weft_whole(weft_cut_count(shard(ag, rank).count, gathered_tile(ag))), size, index);
+    return weft_cut(weft_whole(piece_count(ag, shard(ag, rank).count)), size, index);
 }
 
 static int64_t group_count(const ag_gemm *ag, int rank)
 {
     int64_t size = ag->gen.problem->tuning.raster > 0 ? ag->gen.problem->tuning.raster : 1;
 
-    return weft_cut_count(weft_cut_count(shard(ag, rank).count, gathered_tile(ag)), size);
+    return weft_cut_count(piece_count(ag, shard(ag, rank).count), size);
 }
 
 /* The product of one tile over `k`, `source` being where the shard is read; to D, or to the lane's carry. */
@@ -167,15 +182,24 @@ static void multiply_shard(ag_gemm *ag, int rank, bool gathered, uint32_t signal
 static int64_t fetch_shard(ag_gemm *ag, int rank, uint32_t signal)
 {
     weft_gemm_gen *gen = &ag->gen;
-    int64_t tile = gathered_tile(ag), extent = shard(ag, rank).count, tasks = 0;
+    int64_t extent = shard(ag, rank).count, tile = gathered_tile(ag), tasks = 0;
+    bool packs = gen->builder->failed || gen->builder->part.operands[ag->gathered].packed;
+    weft_shares shares = gathers_a(ag)
+                             ? weft_shares_of(gen->problem, weft_whole(extent), gen->local_k, tile, 0)
+                             : weft_shares_of(gen->problem, gen->local_k, weft_whole(extent), 0, tile);
+    int64_t count = packs ? piece_count(ag, extent) : weft_shares_count(&shares);
 
     for (int64_t batch = 0; batch < gen->problem->l && gen->local_k.count; batch++) {
-        for (int64_t i = 0; i < weft_cut_count(extent, tile); i++, tasks++) {
-            weft_span piece = weft_cut(weft_whole(extent), tile, i);
+        for (int64_t i = 0; i < count; i++, tasks++) {
+            weft_span piece = weft_whole(extent), k = gen->local_k;
 
+            if (packs)
+                piece = piece_of(ag, extent, i);
+            else
+                weft_share(&shares, i, gathers_a(ag) ? &piece : &k, gathers_a(ag) ? &k : &piece);
             weft_builder_task(gen->builder, weft_gemm_lane(gen), WEFT_TASK_COPY, 0);
-            weft_builder_to(gen->builder, in_gathered(ag, rank, batch, piece, gen->local_k));
-            weft_builder_from(gen->builder, in_place(ag, rank, batch, piece, gen->local_k));
+            weft_builder_to(gen->builder, in_gathered(ag, rank, batch, piece, k));
+            weft_builder_from(gen->builder, in_place(ag, rank, batch, piece, k));
             if (gen->lanes > 1)
                 weft_builder_post(gen->builder, signal, gen->me);
             weft_builder_end(gen->builder);
@@ -254,12 +278,12 @@ static void rotate_shard(ag_gemm *ag, int rank, int copy)
 {
     weft_gemm_gen *gen = &ag->gen;
     weft_builder *b = gen->builder;
-    int64_t tile = gathered_tile(ag), extent = shard(ag, rank).count;
+    int64_t extent = shard(ag, rank).count;
     uint32_t signal = ag->signal + (uint32_t)copy;
 
     for (int64_t batch = 0; batch < gen->problem->l; batch++) {
-        for (int64_t i = 0; i < weft_cut_count(extent, tile); i++) {
-            weft_span piece = weft_cut(weft_whole(extent), tile, i);
+        for (int64_t i = 0; i < piece_count(ag, extent); i++) {
+            weft_span piece = piece_of(ag, extent, i);
 
             weft_builder_task(b, gen->lanes + copy, WEFT_TASK_COPY, 0);
             weft_builder_to(b, in_gathered(ag, rank, batch, piece, gen->local_k));
@@ -284,14 +308,14 @@ static weft_span chunk_of(const ag_gemm *ag, int64_t chunk)
 /* The signal that says how much of a chunk of a piece is there; pieces are numbered by rank, batch, place. */
 static uint32_t chunk_signal(const ag_gemm *ag, int rank, int64_t batch, int64_t piece, int64_t chunk)
 {
-    int64_t most = weft_cut_count(shard(ag, 0).count, gathered_tile(ag));
+    int64_t most = piece_count(ag, shard(ag, 0).count);
 
     return ag->signal + (uint32_t)(((rank * ag->gen.problem->l + batch) * most + piece) * ag->chunks + chunk);
 }
 
 static int64_t chunk_signals(const ag_gemm *ag)
 {
-    int64_t most = weft_cut_count(shard(ag, 0).count, gathered_tile(ag));
+    int64_t most = piece_count(ag, shard(ag, 0).count);
 
     return ag->gen.world * ag->gen.problem->l * most * ag->chunks;
 }
@@ -438,7 +462,7 @@ static void declare_chunks(ag_gemm *ag, bool pack_b)
                            .place = WEFT_PLACE_PRIVATE,
                            .dtype = weft_dtype_accumulator(p->dtype),
                            .rows = ag->gen.lanes * (p->tuning.tile_m ? p->tuning.tile_m : p->m),
-                           .cols = p->tuning.tile_n ? p->tuning.tile_n : p->n,
+                           .cols = p->tuning.tile_n ? weft_widest(p->tuning.tile_n, p->tuning.grain_n) : p->n,
                            .batch = 1});
 }
 

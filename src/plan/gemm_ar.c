@@ -123,11 +123,11 @@ static void two_shot(gemm_ar *ar)
     }
     ar->arrived = weft_builder_signals(gen->builder, owned);
     ar->narrow = gen->world > 1 && gen->problem->wire_dtype != weft_dtype_accumulator(gen->problem->dtype);
-    ar->slots = gen->world > 2 || (ar->narrow && gen->lanes > 1) ? gen->world : gen->world - 1;
+    ar->slots = gen->world > 2 || (ar->narrow && ar->stream.cuts) ? gen->world : gen->world - 1;
     if (ar->slots)
         ar->partial = weft_gemm_staging(gen, "partial", owned * ar->slots * ar->stream.slot_rows,
                                         ar->stream.slot_cols, 1);
-    if (ar->slots == 1 && gen->lanes == 1) /* no tile is cut, none is added from slots */
+    if (ar->slots == 1 && !ar->stream.cuts) /* none is added from slots */
         weft_gemm_hand_on(gen, ar->partial);
     weft_gemm_pack(gen);
     weft_stream_k_run(&ar->stream, order, emit_two_shot, ar);
@@ -210,14 +210,13 @@ static void reduce_share(gemm_ar *ar, uint32_t partial)
     bool by_rows = p->m >= 4 * (int64_t)gen->world;
     weft_span rows = by_rows ? weft_part(p->m, gen->world, gen->me) : weft_whole(p->m);
     weft_span cols = by_rows ? weft_whole(p->n) : weft_part(p->n, gen->world, gen->me);
-    int64_t down = weft_cut_count(rows.count, p->tuning.tile_m),
-            across = weft_cut_count(cols.count, p->tuning.tile_n);
+    weft_shares shares = weft_shares_of(p, rows, cols, p->tuning.tile_m, p->tuning.tile_n);
+    int64_t count = weft_shares_count(&shares);
 
-    for (int64_t i = 0; i < p->l * down * across; i++) {
-        weft_tile tile = {.batch = i / (down * across),
-                          .rows = weft_cut(rows, p->tuning.tile_m, i / across % down),
-                          .cols = weft_cut(cols, p->tuning.tile_n, i % across)};
+    for (int64_t i = 0; i < p->l * count; i++) {
+        weft_tile tile = {.batch = i / count};
 
+        weft_share(&shares, i % count, &tile.rows, &tile.cols);
         weft_gemm_open(gen, weft_gemm_lane(gen), WEFT_TASK_REDUCE, true, false);
         to_every_rank(ar, &tile);
         for (int rank = 0; rank < gen->world; rank++)

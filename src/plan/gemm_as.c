@@ -51,15 +51,18 @@ static void unfused(gemm_as *as)
     for (int step = 1; step < gen->world; step++) {
         int from = weft_rotate(gen->me, step, gen->world);
         weft_span cols = weft_part(p->n, gen->world, from);
+        weft_shares shares;
 
         weft_builder_expect(gen->builder, ready + (uint32_t)from, 1);
+        shares = weft_shares_of(p, weft_whole(p->m), cols, p->tuning.tile_m, 0);
         for (int64_t batch = 0; batch < p->l && cols.count; batch++) {
-            for (int64_t i = 0; i < weft_cut_count(p->m, p->tuning.tile_m); i++) {
-                weft_span rows = weft_cut(weft_whole(p->m), p->tuning.tile_m, i);
+            for (int64_t i = 0; i < weft_shares_count(&shares); i++) {
+                weft_span rows, some;
 
+                weft_share(&shares, i, &rows, &some);
                 weft_builder_task(gen->builder, weft_gemm_lane(gen), WEFT_TASK_COPY, 0);
-                weft_builder_to(gen->builder, weft_region_make(gen->d, gen->me, batch, rows, cols));
-                weft_builder_from(gen->builder, weft_region_make(gen->d, from, batch, rows, cols));
+                weft_builder_to(gen->builder, weft_region_make(gen->d, gen->me, batch, rows, some));
+                weft_builder_from(gen->builder, weft_region_make(gen->d, from, batch, rows, some));
                 weft_builder_wait(gen->builder, ready + (uint32_t)from, 1);
                 weft_builder_end(gen->builder);
             }

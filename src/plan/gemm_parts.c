@@ -137,7 +137,7 @@ void weft_gemm_pack(weft_gemm_gen *gen)
 {
     weft_builder *builder = gen->builder;
     const weft_operand *b = builder->failed ? NULL : &builder->part.operands[gen->b];
-    int64_t columns, tile, pieces;
+    int64_t columns, tile, pieces, grain = gen->problem->tuning.grain_n;
     weft_span rows;
 
     if (!b || gen->b_source == gen->b)
@@ -145,11 +145,12 @@ void weft_gemm_pack(weft_gemm_gen *gen)
     rows = weft_whole(weft_operand_rows(b, gen->world, gen->me));
     columns = weft_operand_cols(b, gen->world, gen->me);
     tile = (columns + gen->lanes - 1) / gen->lanes;
-    tile = (tile + WEFT_PACK_COLUMNS - 1) / WEFT_PACK_COLUMNS * WEFT_PACK_COLUMNS;
-    pieces = rows.count ? weft_cut_count(columns, tile) : 0;
+    if (!grain)
+        tile = (tile + WEFT_PACK_COLUMNS - 1) / WEFT_PACK_COLUMNS * WEFT_PACK_COLUMNS;
+    pieces = rows.count ? weft_cut_columns_count(columns, tile, grain) : 0;
     for (int64_t batch = 0; batch < gen->problem->l; batch++) {
         for (int64_t i = 0; i < pieces; i++) {
-            weft_span cols = weft_cut(weft_whole(columns), tile, i);
+            weft_span cols = weft_cut_columns(weft_whole(columns), tile, grain, i);
 
             weft_builder_task(builder, weft_gemm_lane(gen), WEFT_TASK_COPY, 0);
             weft_builder_to(builder, weft_region_make(gen->b_source, gen->me, batch, rows, cols));
@@ -163,6 +164,45 @@ void weft_gemm_pack(weft_gemm_gen *gen)
         weft_builder_expect(builder, gen->packed_signal, pieces * gen->problem->l);
         weft_builder_gate(builder, gen->packed_signal, pieces * gen->problem->l);
     }
+}
+
+enum { SHARE_COLUMNS = 64 }; /* of which a share has a multiple: whole lines of memory */
+
+weft_shares weft_shares_of(const weft_problem *problem, weft_span rows, weft_span cols, int64_t tile_m,
+                           int64_t tile_n)
+{
+    int64_t lanes = weft_compute_lanes(problem), lines = (cols.count + SHARE_COLUMNS - 1) / SHARE_COLUMNS;
+    weft_shares shares = {.rows = rows,
+                          .cols = cols,
+                          .tile_m = tile_m,
+                          .tile_n = tile_n,
+                          .down = weft_cut_count(rows.count, tile_m),
+                          .across = weft_cut_count(cols.count, tile_n),
+                          .even = problem->tuning.grain_n > 0 && rows.count && cols.count};
+
+    if (shares.even) {
+        shares.down = rows.count < lanes ? rows.count : lanes;
+        shares.across = lanes / shares.down < lines ? lanes / shares.down : lines;
+    }
+    return shares;
+}
+
+void weft_share(const weft_shares *shares, int64_t index, weft_span *rows, weft_span *cols)
+{
+    int64_t row = index / shares->across, col = index % shares->across, end;
+    weft_span all = shares->cols;
+
+    if (!shares->even) {
+        *rows = weft_cut(shares->rows, shares->tile_m, row);
+        *cols = weft_cut(all, shares->tile_n, col);
+        return;
+    }
+    *rows = weft_part(shares->rows.count, shares->down, row);
+    rows->begin += shares->rows.begin;
+    *cols = weft_part((all.count + SHARE_COLUMNS - 1) / SHARE_COLUMNS, shares->across, col);
+    end = (cols->begin + cols->count) * SHARE_COLUMNS;
+    *cols = (weft_span){all.begin + cols->begin * SHARE_COLUMNS,
+                        (end < all.count ? end : all.count) - cols->begin * SHARE_COLUMNS};
 }
 
 void weft_gemm_open(weft_gemm_gen *gen, int lane, weft_task_kind kind, bool epilogue, bool acc)

@@ -41,6 +41,28 @@ void weft_gemm_hand_on(weft_gemm_gen *gen, uint32_t staging);
 void weft_gemm_declare_packed(weft_gemm_gen *gen);
 void weft_gemm_pack(weft_gemm_gen *gen);
 
+/*
+ * A matrix that is moved or added, not multiplied, cut for the compute lanes: into a share for each where the
+ * problem has a grain, into tiles where not.
+ */
+typedef struct weft_shares {
+    weft_span rows, cols;
+    int64_t tile_m, tile_n;
+    int64_t down, across;
+    bool even;
+} weft_shares;
+
+weft_shares weft_shares_of(const weft_problem *problem, weft_span rows, weft_span cols, int64_t tile_m,
+                           int64_t tile_n);
+
+static inline int64_t weft_shares_count(const weft_shares *shares)
+{
+    return shares->down * shares->across;
+}
+
+/* The rows and columns of the `index`-th. */
+void weft_share(const weft_shares *shares, int64_t index, weft_span *rows, weft_span *cols);
+
 /* Opens a GEMM or REDUCE task with the epilogue flags the problem asks for, or raw. */
 void weft_gemm_open(weft_gemm_gen *gen, int lane, weft_task_kind kind, bool epilogue, bool acc);
 

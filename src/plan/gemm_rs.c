@@ -36,7 +36,7 @@ static int64_t unit_count(const gemm_rs *rs, int owner)
     weft_span block = weft_part(rs->by_rows ? p->m : p->n, rs->gen.world, owner);
 
     return p->l * weft_cut_count(rs->by_rows ? block.count : p->m, p->tuning.tile_m) *
-           weft_cut_count(rs->by_rows ? p->n : block.count, p->tuning.tile_n);
+           weft_cut_columns_count(rs->by_rows ? p->n : block.count, p->tuning.tile_n, p->tuning.grain_n);
 }
 
 static unit unit_at(const gemm_rs *rs, int owner, int64_t number)
@@ -46,14 +46,15 @@ static unit unit_at(const gemm_rs *rs, int owner, int64_t number)
     weft_span rows = weft_whole(rs->by_rows ? block.count : p->m);
     weft_span cols = weft_whole(rs->by_rows ? p->n : block.count);
     int64_t raster = p->tuning.raster > 0 ? p->tuning.raster : 1;
-    int64_t down = weft_cut_count(rows.count, p->tuning.tile_m),
-            across = weft_cut_count(cols.count, p->tuning.tile_n);
+    int64_t down = weft_cut_count(rows.count, p->tuning.tile_m);
+    int64_t across = weft_cut_columns_count(cols.count, p->tuning.tile_n, p->tuning.grain_n);
     int64_t inside = number % (down * across), row0 = inside / (across * raster) * raster;
     int64_t side = down - row0 < raster ? down - row0 : raster; /* rows of tiles walked side by side */
     unit u = {
         .batch = number / (down * across),
         .d_rows = weft_cut(rows, p->tuning.tile_m, row0 + (inside - row0 * across) % side),
-        .d_cols = weft_cut(cols, p->tuning.tile_n, (inside - row0 * across) / side),
+        .d_cols =
+            weft_cut_columns(cols, p->tuning.tile_n, p->tuning.grain_n, (inside - row0 * across) / side),
     };
 
     u.rows = u.d_rows;
@@ -166,18 +167,22 @@ static void reduce_unit(gemm_rs *rs, int lane, const unit *u, uint32_t arrived, 
 
 enum { SHARED_ROWS = 64 };
 
-/* With more lanes than tiles in a block, all of them take part in the adding, some rows at a time. */
+/* With more lanes than tiles in a block, all of them take part in the adding, some rows at a time: on a CPU
+ * so many that each lane has some. */
 static void share_reduces(gemm_rs *rs, uint32_t arrived)
 {
     weft_gemm_gen *gen = &rs->gen;
+    int64_t units = unit_count(rs, gen->me);
 
-    for (int64_t i = 0; i < unit_count(rs, gen->me); i++) {
+    for (int64_t i = 0; i < units; i++) {
         unit whole = unit_at(rs, gen->me, i);
+        int64_t even = whole.d_rows.count * units / gen->lanes;
+        int64_t rows = !gen->problem->tuning.grain_n ? SHARED_ROWS : even > 1 ? even : 1;
 
-        for (int64_t j = 0; j < weft_cut_count(whole.d_rows.count, SHARED_ROWS); j++) {
+        for (int64_t j = 0; j < weft_cut_count(whole.d_rows.count, rows); j++) {
             unit u = whole;
 
-            u.d_rows = weft_cut(whole.d_rows, SHARED_ROWS, j);
+            u.d_rows = weft_cut(whole.d_rows, rows, j);
             reduce_unit(rs, weft_gemm_lane(gen), &u, arrived + (uint32_t)i, gen->world);
         }
     }
@@ -237,16 +242,25 @@ static void unfused(gemm_rs *rs)
 {
     weft_gemm_gen *gen = &rs->gen;
     weft_builder *b = gen->builder;
+    const weft_problem *p = gen->problem;
     uint32_t sums = weft_gemm_whole_sums(gen);
+    weft_span block = weft_part(rs->by_rows ? p->m : p->n, gen->world, gen->me);
+    weft_shares shares =
+        weft_shares_of(p, rs->by_rows ? block : weft_whole(p->m), rs->by_rows ? weft_whole(p->n) : block,
+                       p->tuning.tile_m, p->tuning.tile_n);
+    int64_t count = weft_shares_count(&shares);
 
-    for (int64_t i = 0; i < unit_count(rs, gen->me) && gen->world > 1; i++) {
-        unit u = unit_at(rs, gen->me, i);
+    for (int64_t i = 0; i < p->l * count && gen->world > 1; i++) {
+        weft_span rows, cols, d_rows, d_cols;
 
+        weft_share(&shares, i % count, &rows, &cols);
+        d_rows = (weft_span){rows.begin - shares.rows.begin, rows.count};
+        d_cols = (weft_span){cols.begin - shares.cols.begin, cols.count};
         weft_gemm_open(gen, weft_gemm_lane(gen), WEFT_TASK_REDUCE, true, false);
-        weft_builder_to(b, weft_region_make(gen->d, gen->me, u.batch, u.d_rows, u.d_cols));
+        weft_builder_to(b, weft_region_make(gen->d, gen->me, i / count, d_rows, d_cols));
         for (int rank = 0; rank < gen->world; rank++)
-            weft_builder_from(b, weft_region_make(sums, rank, u.batch, u.rows, u.cols));
-        weft_gemm_close(gen, true, u.batch, u.d_rows, u.d_cols);
+            weft_builder_from(b, weft_region_make(sums, rank, i / count, rows, cols));
+        weft_gemm_close(gen, true, i / count, d_rows, d_cols);
     }
 }
 

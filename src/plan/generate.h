@@ -36,6 +36,37 @@ static inline weft_span weft_cut(weft_span span, int64_t tile, int64_t index)
     return (weft_span){span.begin + index * step, left < step ? left : step};
 }
 
+/* No tile has more columns. */
+static inline int64_t weft_widest(int64_t tile, int64_t grain)
+{
+    return grain ? (tile + grain - 1) / grain * grain : tile;
+}
+
+/*
+ * The same for columns, whose tiles share `grain` by `grain` what there is, so that none is left with a rest;
+ * with a grain of 0 they are cut like rows.
+ */
+static inline int64_t weft_cut_columns_count(int64_t extent, int64_t tile, int64_t grain)
+{
+    int64_t count = weft_cut_count(extent, tile), grains = grain ? (extent + grain - 1) / grain : count;
+
+    return count < grains ? count : grains;
+}
+
+static inline weft_span weft_cut_columns(weft_span span, int64_t tile, int64_t grain, int64_t index)
+{
+    weft_span part;
+    int64_t end;
+
+    if (!grain)
+        return weft_cut(span, tile, index);
+    part =
+        weft_part((span.count + grain - 1) / grain, weft_cut_columns_count(span.count, tile, grain), index);
+    end = (part.begin + part.count) * grain;
+    return (weft_span){span.begin + part.begin * grain,
+                       (end < span.count ? end : span.count) - part.begin * grain};
+}
+
 static inline weft_span weft_whole(int64_t extent)
 {
     return (weft_span){0, extent};

@@ -213,7 +213,7 @@ static weft_status resolve_collective(weft_problem *problem, int world, weft_err
     problem->beta = 0;
     problem->act = WEFT_ACT_NONE;
     problem->tuning.tile_n = clamp_tile(problem->tuning.tile_n, problem->count);
-    problem->tuning.tile_m = problem->tuning.tile_k = 0;
+    problem->tuning.tile_m = problem->tuning.tile_k = problem->tuning.grain_n = 0;
     return WEFT_OK;
 }
 
@@ -240,10 +240,13 @@ weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_pr
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "%d copiers: there must be 1 to 4096, or 0 for the usual",
                               result.tuning.copiers);
-    if (result.tuning.chunk_k < 0 || result.tuning.raster < 0)
+    if (result.tuning.chunk_k < 0 || result.tuning.raster < 0 || result.tuning.grain_n < 0 ||
+        result.tuning.grain_n > 1 << 20)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
-                              "chunks of %lld and rasters of %lld: neither can be negative",
-                              (long long)result.tuning.chunk_k, (long long)result.tuning.raster);
+                              "chunks of %lld, rasters of %lld, grains of %lld: none can be negative, and "
+                              "a grain has at most 2^20 columns",
+                              (long long)result.tuning.chunk_k, (long long)result.tuning.raster,
+                              (long long)result.tuning.grain_n);
     if (result.tuning.workers < 0 || result.tuning.workers > 4096)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "%d workers: there must be 1 to 4096",
                               result.tuning.workers);
@@ -281,7 +284,7 @@ static uint64_t bits(float value)
     return word;
 }
 
-enum { FIELDS = 28 };
+enum { FIELDS = 29 };
 
 /* Everything that is asked, without the holes between the fields of the struct. */
 static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
@@ -315,6 +318,7 @@ static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
         (uint64_t)p->tuning.chunk_k,
         (uint64_t)p->tuning.raster,
         (uint64_t)p->tuning.sums_stay,
+        (uint64_t)p->tuning.grain_n,
     };
 
     _Static_assert(sizeof(list) == FIELDS * sizeof(*list), "every field has its place");

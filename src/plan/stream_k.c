@@ -8,11 +8,11 @@ static int64_t at_most(int64_t tile, int64_t extent)
 }
 
 /* The width of tiles so that there are `wanted` of them, if that can be without making them too narrow. */
-static int64_t narrowed(int64_t tile, int64_t cols, int64_t rows_of_tiles, int64_t wanted)
+static int64_t narrowed(int64_t tile, int64_t grain, int64_t cols, int64_t rows_of_tiles, int64_t wanted)
 {
     int64_t across, width;
 
-    if (!rows_of_tiles || weft_cut_count(cols, tile) * rows_of_tiles >= wanted)
+    if (!rows_of_tiles || weft_cut_columns_count(cols, tile, grain) * rows_of_tiles >= wanted)
         return tile;
     across = (wanted + rows_of_tiles - 1) / rows_of_tiles;
     width = (cols + across - 1) / across;
@@ -20,29 +20,68 @@ static int64_t narrowed(int64_t tile, int64_t cols, int64_t rows_of_tiles, int64
     return tile == 0 || width < tile ? width : tile;
 }
 
+/* The shares that iterations of the `number`-th tile after the whole ones lie in: the first, and how many. */
+static weft_span shares_of(const weft_stream_k *stream, int64_t number)
+{
+    int lanes = stream->gen->lanes;
+    int64_t total = stream->tiles % lanes * stream->iterations, begin = number * stream->iterations;
+    int64_t first = weft_part_of(total, lanes, begin);
+
+    return (weft_span){first, weft_part_of(total, lanes, begin + stream->iterations - 1) - first + 1};
+}
+
+/* Tiles and iterations of rank `rank`'s product. */
+static void count_on(weft_stream_k *stream, int rank)
+{
+    const weft_gemm_gen *gen = stream->gen;
+    const weft_problem *p = gen->problem;
+    const weft_operand *a = &gen->builder->part.operands[gen->a], *b = &gen->builder->part.operands[gen->b];
+    int64_t cols = weft_operand_cols(b, gen->world, rank);
+    int64_t steps = weft_cut_count(weft_operand_cols(a, gen->world, rank), p->tuning.tile_k);
+
+    stream->iterations = steps ? steps : 1;
+    stream->tiles = p->l * weft_cut_count(p->m, p->tuning.tile_m) *
+                    weft_cut_columns_count(cols, stream->tile_n, stream->grain_n);
+}
+
+/* Whether some rank cuts a tile: all declare the same. Extents differ by one, the first rank having more. */
+static bool any_cuts(const weft_stream_k *stream)
+{
+    for (int last = 0; last < 2; last++) {
+        weft_stream_k theirs = *stream;
+
+        count_on(&theirs, last ? stream->gen->world - 1 : 0);
+        for (int64_t i = 0; i < theirs.tiles % theirs.gen->lanes; i++)
+            if (shares_of(&theirs, i).count > 1)
+                return true;
+    }
+    return false;
+}
+
 weft_stream_k weft_stream_k_begin(weft_gemm_gen *gen, int64_t cols, int64_t tiles_wanted)
 {
     const weft_problem *p = gen->problem;
-    int64_t steps = weft_cut_count(gen->local_k.count, p->tuning.tile_k),
-            down = weft_cut_count(p->m, p->tuning.tile_m);
+    int64_t longest =
+        gen->builder->failed ? 0 : weft_operand_cols(&gen->builder->part.operands[gen->b], gen->world, 0);
     weft_stream_k stream = {
         .gen = gen,
         .rows = weft_whole(p->m),
         .cols = weft_whole(cols),
         .tile_m = p->tuning.tile_m,
-        .tile_n = narrowed(p->tuning.tile_n, cols, p->l * down, tiles_wanted),
-        .iterations = steps ? steps : 1,
+        .tile_n = narrowed(p->tuning.tile_n, p->tuning.grain_n, longest,
+                           p->l * weft_cut_count(p->m, p->tuning.tile_m), tiles_wanted),
+        .grain_n = p->tuning.grain_n,
         .slot_rows = at_most(p->tuning.tile_m, p->m),
     };
 
-    stream.tiles = p->l * down * weft_cut_count(cols, stream.tile_n);
     stream.signals = weft_builder_signals(gen->builder, gen->lanes - 1);
     if (gen->builder->failed)
         return stream;
-    stream.slot_cols =
-        at_most(stream.tile_n, weft_operand_cols(&gen->builder->part.operands[gen->b], gen->world, 0));
+    count_on(&stream, gen->me);
+    stream.slot_cols = at_most(weft_widest(stream.tile_n, p->tuning.grain_n), longest);
+    stream.cuts = any_cuts(&stream);
     /* A share is shorter than a tile, so it has slices of two tiles at most: two slots a lane. */
-    if (gen->lanes > 1)
+    if (stream.cuts)
         stream.slices = weft_builder_operand(gen->builder, (weft_operand){
                                                                .name = "slices",
                                                                .place = WEFT_PLACE_PRIVATE,
@@ -56,13 +95,13 @@ weft_stream_k weft_stream_k_begin(weft_gemm_gen *gen, int64_t cols, int64_t tile
 
 weft_tile weft_stream_k_tile(const weft_stream_k *stream, int64_t number)
 {
-    int64_t across = weft_cut_count(stream->cols.count, stream->tile_n);
+    int64_t across = weft_cut_columns_count(stream->cols.count, stream->tile_n, stream->grain_n);
     int64_t down = weft_cut_count(stream->rows.count, stream->tile_m);
 
     return (weft_tile){
         .batch = number / (across * down),
         .rows = weft_cut(stream->rows, stream->tile_m, number / across % down),
-        .cols = weft_cut(stream->cols, stream->tile_n, number % across),
+        .cols = weft_cut_columns(stream->cols, stream->tile_n, stream->grain_n, number % across),
     };
 }
 
@@ -129,15 +168,16 @@ void weft_stream_k_run(weft_stream_k *stream, const int64_t *order, weft_tile_em
         for (int64_t i = 0; i < cut; i++) {
             int64_t number = order ? order[whole + i] : whole + i;
             weft_tile tile = weft_stream_k_tile(stream, number);
-            int64_t last = weft_part_of(total, lanes, (i + 1) * stream->iterations - 1);
+            weft_span shares = shares_of(stream, i);
+            int64_t last = shares.begin + shares.count - 1;
             weft_slices slices = {
                 .total = total,
                 .number = i,
-                .first_share = weft_part_of(total, lanes, i * stream->iterations),
+                .first_share = shares.begin,
+                .count = shares.count,
                 .signal = stream->signals + (uint32_t)i,
             };
 
-            slices.count = last - slices.first_share + 1;
             if (slices.count == 1) {
                 if (pass == 0)
                     emit(context, (int)last, number, NULL);

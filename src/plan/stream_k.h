@@ -29,7 +29,8 @@ typedef struct weft_slices {
 typedef struct weft_stream_k {
     weft_gemm_gen *gen;
     weft_span rows, cols; /* of the product */
-    int64_t tile_m, tile_n;
+    int64_t tile_m, tile_n, grain_n;
+    bool cuts;          /* some tile is cut */
     int64_t tiles;      /* numbered by batch, then row, then column */
     int64_t iterations; /* of each */
     uint32_t slices, signals;

@@ -3,6 +3,7 @@
 #include "core/cpu.h"
 #include "core/dtype.h"
 #include "gemm/gemm.h"
+#include "plan/tiles.h"
 #include "sim/sim.h"
 
 #include <string.h>
@@ -87,27 +88,6 @@ static int default_workers(const weft_group *group)
     return cores >= 2 * ranks ? cores / ranks : 1;
 }
 
-static int64_t round_up(int64_t value, int64_t unit)
-{
-    return (value + unit - 1) / unit * unit;
-}
-
-static void choose_tiles(weft_problem *p, int world, const weft_binding *bind)
-{
-    weft_gemm_steps steps = weft_gemm_steps_of(bind);
-
-    if (!p->tuning.tile_m)
-        p->tuning.tile_m = steps.m_tile;
-    /* Windows of packed panels begin where a panel does. */
-    p->tuning.tile_n = round_up(p->tuning.tile_n ? p->tuning.tile_n : p->n, steps.nr);
-    p->tuning.tile_k = round_up(p->tuning.tile_k ? p->tuning.tile_k : p->k, steps.k_step);
-    p->tuning.chunk_k = round_up(p->tuning.chunk_k, steps.k_step);
-    /* A B that only one tile of rows uses is better packed in the cache, block by block, or streamed. */
-    if (p->b_form == WEFT_B_PACK_IN_RUN && (p->op != WEFT_OP_AG_GEMM || world == 1) &&
-        p->m <= p->tuning.tile_m)
-        p->b_form = WEFT_B_PLAIN;
-}
-
 weft_status weft_run_choose(weft_group *group, const weft_problem *problem, int world, weft_problem *resolved,
                             weft_error_text *error)
 {
@@ -122,21 +102,22 @@ weft_status weft_run_choose(weft_group *group, const weft_problem *problem, int 
         if (p.schedule == WEFT_SCHEDULE_AUTO)
             p.schedule = choose_collective(&p, world);
         if (!p.tuning.tile_n)
-            p.tuning.tile_n =
-                p.count > p.tuning.workers ? (p.count + p.tuning.workers - 1) / p.tuning.workers : 1;
+            p.tuning.tile_n = weft_plan_chunk(&p, world);
     } else {
         const weft_core *core;
         const weft_binding *bind;
+        weft_gemm_steps steps;
 
         status = weft_core_current(&core, error);
         if (status != WEFT_OK)
             return status;
         bind = weft_core_binding(core, p.dtype, false);
-        choose_tiles(&p, world, bind);
         if (p.schedule == WEFT_SCHEDULE_AUTO)
             status = choose_gemm(&p, world, bind, &p.schedule, error);
         if (status != WEFT_OK)
             return status;
+        steps = weft_gemm_steps_of(bind);
+        weft_plan_tiles(&p, world, &steps);
     }
     *resolved = p;
     return WEFT_OK;

@@ -2,13 +2,13 @@
  * Choices that need a machine: tiles and workers of a problem, and the schedule behind `auto`.
  *
  * Tiles. On a GPU a compute lane is one multiprocessor and a GEMM task one tile of the description; a
- * collective uses as many lanes as saturate a link. On a CPU a compute lane is a thread. A GEMM task there
- * takes as many rows as the engine packs at once, and all columns and all of k, since a packed block of A
- * is then used for as long as it can be; a collective is one piece per thread.
+ * collective uses as many lanes as saturate a link. On a CPU a compute lane is a thread; its tiles are
+ * those of plan/tiles.h, as the executor takes them.
  */
 #include "sim/model.h"
 #include "core/dtype.h"
 #include "gemm/gemm.h"
+#include "plan/tiles.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -36,11 +36,6 @@ static int64_t least(int64_t a, int64_t b)
 static int64_t divide_up(int64_t value, int64_t by)
 {
     return (value + by - 1) / by;
-}
-
-static int64_t round_up(int64_t value, int64_t unit)
-{
-    return divide_up(value > 0 ? value : 1, unit) * unit;
 }
 
 static int64_t most(int64_t a, int64_t b)
@@ -135,22 +130,16 @@ static void tune_cpu(const weft_machine *machine, int world, weft_problem *p)
     if (!p->tuning.workers)
         p->tuning.workers = machine->units >= 2 * ranks ? machine->units / ranks : 1;
     if (is_collective(p)) {
-        p->tuning.tile_n =
-            p->tuning.tile_n ? p->tuning.tile_n : round_up(divide_up(p->count, p->tuning.workers), 1);
+        p->tuning.tile_n = p->tuning.tile_n ? p->tuning.tile_n : weft_plan_chunk(p, world);
         return;
     }
     if (weft_core_current(&core, &ignored) != WEFT_OK)
         return;
     steps = weft_gemm_steps_of(weft_core_binding(core, p->dtype, false));
-    p->tuning.tile_m = p->tuning.tile_m ? p->tuning.tile_m : machine->tile_m ? machine->tile_m : steps.m_tile;
-    p->tuning.tile_n = p->tuning.tile_n ? p->tuning.tile_n : machine->tile_n ? machine->tile_n : p->n;
-    p->tuning.tile_k = p->tuning.tile_k ? p->tuning.tile_k : machine->tile_k ? machine->tile_k : p->k;
-    /* Windows of packed panels begin where a panel does. */
-    p->tuning.tile_n = round_up(p->tuning.tile_n, steps.nr);
-    p->tuning.tile_k = round_up(p->tuning.tile_k, steps.k_step);
-    /* A B that only one tile of rows uses is packed in the cache, block by block, or streamed. */
-    if (p->b_form == WEFT_B_PACK_IN_RUN && p->op != WEFT_OP_AG_GEMM && p->m <= p->tuning.tile_m)
-        p->b_form = WEFT_B_PLAIN;
+    p->tuning.tile_m = p->tuning.tile_m ? p->tuning.tile_m : machine->tile_m;
+    p->tuning.tile_n = p->tuning.tile_n ? p->tuning.tile_n : machine->tile_n;
+    p->tuning.tile_k = p->tuning.tile_k ? p->tuning.tile_k : machine->tile_k;
+    weft_plan_tiles(p, world, &steps);
 }
 
 void sim_tune_within(const weft_machine *machine, int world, int64_t regions, weft_problem *problem)

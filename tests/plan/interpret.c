@@ -422,13 +422,14 @@ const char *interpret_describe(const weft_problem *p, int world)
     static _Thread_local char text[400];
 
     snprintf(text, sizeof(text),
-             "%s %s layout %d W=%d m=%lld n=%lld k=%lld l=%lld count=%lld tile %lldx%lldx%lld b_form %d "
-             "workers %d "
+             "%s %s layout %d W=%d m=%lld n=%lld k=%lld l=%lld count=%lld tile %lldx%lldx%lld grain %lld "
+             "b_form %d workers %d "
              "beta %g bias %d act %d reduction %d root %d",
              weft_op_name(p->op), weft_schedule_name(p->op, p->schedule), (int)p->layout, world,
              (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->l, (long long)p->count,
              (long long)p->tuning.tile_m, (long long)p->tuning.tile_n, (long long)p->tuning.tile_k,
-             (int)p->b_form, p->tuning.workers, p->beta, p->bias, (int)p->act, (int)p->reduction, p->root);
+             (long long)p->tuning.grain_n, (int)p->b_form, p->tuning.workers, p->beta, p->bias, (int)p->act,
+             (int)p->reduction, p->root);
     return text;
 }
 
@@ -455,6 +456,7 @@ weft_problem interpret_random(weft_op op, weft_schedule schedule, weft_layout la
     p.tuning.copiers = pick(seed, 2) ? 1 + (int)pick(seed, 4) : 0;
     p.tuning.chunk_k = (int64_t)pick(seed, 4);
     p.tuning.raster = pick(seed, 4);
+    p.tuning.grain_n = pick(seed, 2) ? pick(seed, 6) : 0;
     p.tuning.sums_stay = (int)pick(seed, 2);
     p.alpha = (float)(1 + pick(seed, 2));
     p.beta = (float)pick(seed, 3);

@@ -1,0 +1,287 @@
+/*
+ * All workers of a rank work: for layers of Llama 3, few and many rows, ranks and workers, the tiles that
+ * plans, executor and simulator take leave no worker idle where there is enough for all, give none much more
+ * than the mean, and are no slower in the simulation than tiles that do not cut k.
+ */
+#include "support/check.h"
+#include "core/dtype.h"
+#include "plan/check.h"
+#include "plan/tiles.h"
+#include "sim/sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LANES_MAX = 64 };
+
+typedef struct layer {
+    const char *name;
+    bool gathers; /* column-parallel: ag_gemm, gemm_as; else row-parallel: gemm_rs, gemm_ar */
+    int64_t n, k;
+} layer;
+
+static const layer layers[] = {
+    {"8B qkv", true, 6144, 4096},       {"8B o", false, 4096, 4096},      {"8B gate_up", true, 28672, 4096},
+    {"8B down", false, 4096, 14336},    {"70B qkv", true, 10240, 8192},   {"70B o", false, 8192, 8192},
+    {"70B gate_up", true, 57344, 8192}, {"70B down", false, 8192, 28672},
+};
+static const int64_t rows[] = {1, 16, 64, 256, 1024, 4096};
+static const int worlds[] = {2, 4, 8};
+static const int workers[] = {4, 16, 64};
+
+enum {
+    LAYERS = sizeof(layers) / sizeof(*layers),
+    ROWS = sizeof(rows) / sizeof(*rows),
+    WORLDS = sizeof(worlds) / sizeof(*worlds),
+    WORKERS = sizeof(workers) / sizeof(*workers)
+};
+
+static weft_machine machine;
+static weft_gemm_steps steps;
+
+static weft_problem problem_of(weft_op op, weft_schedule schedule, const layer *of, int64_t m, int world,
+                               int threads)
+{
+    weft_problem p = {.size = sizeof(p),
+                      .op = op,
+                      .schedule = schedule,
+                      .m = m,
+                      .n = of->n,
+                      .k = of->k,
+                      .dtype = WEFT_BF16,
+                      .d_dtype = WEFT_BF16,
+                      .b_form = WEFT_B_PREPACKED,
+                      .alpha = 1,
+                      .tuning.workers = threads};
+    weft_error_text error = {0};
+
+    CHECK_INT(weft_problem_resolve(&p, world, &p, &error), WEFT_OK);
+    return p;
+}
+
+/* Multiplications of each compute lane of a part. */
+static double lane_work(const weft_plan_part *part, double work[LANES_MAX])
+{
+    double sum = 0;
+
+    memset(work, 0, LANES_MAX * sizeof(*work));
+    for (uint32_t i = 0; i < part->task_count; i++) {
+        const weft_task *task = &part->tasks[i];
+        const weft_region *d = &part->regions[task->region0], *a = d + task->destinations;
+        double product;
+
+        if (task->kind != WEFT_TASK_GEMM)
+            continue;
+        product = (double)d->rows * (double)d->cols * (double)a->cols;
+        work[task->lane] += product;
+        sum += product;
+    }
+    return sum;
+}
+
+static double slices_bytes(const weft_plan_part *part)
+{
+    for (uint32_t i = 0; i < part->operand_count; i++)
+        if (!strcmp(part->operands[i].name, "slices"))
+            return (double)part->operands[i].rows * (double)part->operands[i].cols * 4;
+    return 0;
+}
+
+static bool is_cut(const weft_plan_part *part)
+{
+    for (uint32_t i = 0; i < part->task_count; i++) {
+        const weft_task *task = &part->tasks[i];
+        const weft_region *a = &part->regions[task->region0] + task->destinations;
+
+        if (task->kind == WEFT_TASK_GEMM &&
+            a->cols < weft_operand_cols(&part->operands[a->operand], part->world, part->rank))
+            return true;
+    }
+    return false;
+}
+
+/* Micro-tiles of the product of this rank: what could be given to a worker at least. */
+static double micro_tiles(const weft_problem *p, int world)
+{
+    bool sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
+    int64_t cols = sums ? p->n : p->n / world;
+
+    return (double)((p->m + steps.mr - 1) / steps.mr) * (double)((cols + steps.nr - 1) / steps.nr);
+}
+
+static void all_workers_work(const weft_problem *p, const layer *of, int world, int rank)
+{
+    weft_error_text error = {0};
+    weft_plan_part part = {0};
+    double work[LANES_MAX], sum, busiest = 0, limit = p->m == 1 ? 1.3 : 1.15;
+    int idle = 0;
+
+    CHECK_INT(weft_plan_make(p, world, rank, &part, &error), WEFT_OK);
+    sum = lane_work(&part, work);
+    for (int lane = 0; lane < p->tuning.workers; lane++) {
+        busiest = work[lane] > busiest ? work[lane] : busiest;
+        idle += work[lane] == 0;
+    }
+    if (busiest > limit * sum / p->tuning.workers || (idle && micro_tiles(p, world) >= p->tuning.workers))
+        fprintf(stderr,
+                "%s %s %s m=%lld ranks=%d workers=%d: busiest %.3f of the mean, %d idle; tile %lld x %lld x "
+                "%lld\n",
+                of->name, weft_op_name(p->op), weft_schedule_name(p->op, p->schedule), (long long)p->m, world,
+                p->tuning.workers, busiest * p->tuning.workers / sum, idle, (long long)p->tuning.tile_m,
+                (long long)p->tuning.tile_n, (long long)p->tuning.tile_k);
+    CHECK(busiest <= limit * sum / p->tuning.workers);
+    CHECK(!idle || micro_tiles(p, world) < p->tuning.workers);
+    CHECK((slices_bytes(&part) > 0) == is_cut(&part));
+    CHECK(slices_bytes(&part) < 64e6);
+    weft_plan_part_free(&part);
+}
+
+static double simulated(const weft_problem *p, int world)
+{
+    weft_sim_source source = {.problem = p, .world = world};
+    weft_error_text error = {0};
+    weft_sim_result result = {0};
+
+    CHECK_INT(weft_sim_run(&machine, &source, WEFT_SIM_ALL, false, &result, &error), WEFT_OK);
+    return result.us;
+}
+
+/* The best of plans that do not cut k: the tiles chosen with all of k, and whole rows of tiles. */
+static void no_slower_than_uncut(const weft_problem *asked, const weft_problem *chosen, const layer *of,
+                                 int world)
+{
+    weft_problem even = *asked, broad = *asked;
+    double us = simulated(chosen, world), even_us, broad_us, uncut;
+
+    even.tuning.tile_k = even.k;
+    weft_plan_tiles(&even, world, &steps);
+    broad.tuning.tile_m = steps.m_tile;
+    weft_plan_tiles(&broad, world, &steps);
+    even_us = simulated(&even, world);
+    broad_us = simulated(&broad, world);
+    uncut = even_us < broad_us ? even_us : broad_us;
+    if (us > 1.02 * uncut)
+        fprintf(stderr,
+                "%s %s %s m=%lld ranks=%d workers=%d: %.1f us, uncut %.1f (even) %.1f (broad); tile %lld x "
+                "%lld x %lld\n",
+                of->name, weft_op_name(asked->op), weft_schedule_name(asked->op, asked->schedule),
+                (long long)asked->m, world, asked->tuning.workers, us, even_us, broad_us,
+                (long long)chosen->tuning.tile_m, (long long)chosen->tuning.tile_n,
+                (long long)chosen->tuning.tile_k);
+    CHECK(us <= 1.02 * uncut);
+}
+
+static void is_right(const weft_problem *p, int world)
+{
+    weft_plan_part *parts = calloc((size_t)world, sizeof(*parts));
+    weft_check_report *report = malloc(sizeof(*report));
+    weft_error_text error = {0};
+
+    for (int rank = 0; rank < world; rank++)
+        CHECK_INT(weft_plan_make(p, world, rank, &parts[rank], &error), WEFT_OK);
+    CHECK_INT(weft_plan_check(parts, world, report, &error), WEFT_OK);
+    CHECK_INT(report->count, 0);
+    for (int rank = 0; rank < world; rank++)
+        weft_plan_part_free(&parts[rank]);
+    free(report);
+    free(parts);
+}
+
+static void layer_works(const layer *of, weft_op op, int64_t m, int world, int threads, int number)
+{
+    int count;
+    const weft_schedule *list = weft_schedule_list(op,
+                                                   op == WEFT_OP_GEMM_RS   ? WEFT_LAYOUT_SCATTER_ROWS
+                                                   : op == WEFT_OP_AG_GEMM ? WEFT_LAYOUT_GATHER_A
+                                                                           : WEFT_LAYOUT_DEFAULT,
+                                                   &count);
+
+    for (int i = 0; i < count; i++) {
+        weft_problem asked = problem_of(op, list[i], of, m, world, threads), chosen = asked;
+
+        weft_plan_tiles(&chosen, world, &steps);
+        all_workers_work(&chosen, of, world, 0);
+        /* Each takes long for many ranks and workers: some of them. */
+        if (number++ % 3 == 0)
+            no_slower_than_uncut(&asked, &chosen, of, world);
+        if (number % 5 == 0 && world * threads <= 128 && m <= 256)
+            is_right(&chosen, world);
+    }
+}
+
+static void llama_layers(void)
+{
+    int number = 0;
+
+    for (int l = 0; l < LAYERS; l++)
+        for (int m = 0; m < ROWS; m++)
+            for (int w = 0; w < WORLDS; w++)
+                for (int t = 0; t < WORKERS; t++) {
+                    const layer *of = &layers[l];
+
+                    layer_works(of, of->gathers ? WEFT_OP_AG_GEMM : WEFT_OP_GEMM_RS, rows[m], worlds[w],
+                                workers[t], number++);
+                    layer_works(of, of->gathers ? WEFT_OP_GEMM_AS : WEFT_OP_GEMM_AR, rows[m], worlds[w],
+                                workers[t], number++);
+                }
+}
+
+/* One worker: whole rows of tiles over all of k, as ever. */
+static void one_worker_is_left_alone(void)
+{
+    weft_problem p = problem_of(WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT, &layers[1], 1024, 4, 1);
+
+    weft_plan_tiles(&p, 4, &steps);
+    CHECK_INT(p.tuning.tile_m, steps.m_tile);
+    CHECK(p.tuning.tile_n >= p.n && p.tuning.tile_k >= p.k);
+    CHECK_INT(p.tuning.grain_n, 0);
+}
+
+/* Collectives from 16 KB to 32 MB: every lane of a rank moves about as much as another. */
+static void collectives_use_the_team(void)
+{
+    for (int64_t bytes = 16 << 10; bytes <= 32 << 20; bytes *= 8) {
+        for (int w = 0; w < WORLDS; w++) {
+            weft_problem p = {.size = sizeof(p),
+                              .op = WEFT_OP_ALL_REDUCE,
+                              .schedule = WEFT_SCHEDULE_MULTIMEM,
+                              .dtype = WEFT_F32,
+                              .count = bytes / 4,
+                              .tuning.workers = 16};
+            weft_error_text error = {0};
+            weft_plan_part part = {0};
+            double moved[LANES_MAX] = {0}, most = 0, sum = 0;
+            int idle = 0;
+
+            CHECK_INT(weft_problem_resolve(&p, worlds[w], &p, &error), WEFT_OK);
+            p.tuning.tile_n = weft_plan_chunk(&p, worlds[w]);
+            CHECK_INT(weft_plan_make(&p, worlds[w], 0, &part, &error), WEFT_OK);
+            for (uint32_t i = 0; i < part.task_count; i++)
+                if (part.tasks[i].kind == WEFT_TASK_REDUCE)
+                    moved[part.tasks[i].lane] += (double)part.regions[part.tasks[i].region0].cols;
+            for (int lane = 0; lane < p.tuning.workers; lane++) {
+                most = moved[lane] > most ? moved[lane] : most;
+                sum += moved[lane];
+                idle += moved[lane] == 0;
+            }
+            CHECK_INT(idle, 0);
+            CHECK(most <= 1.15 * sum / p.tuning.workers);
+            weft_plan_part_free(&part);
+        }
+    }
+}
+
+int main(void)
+{
+    weft_error_text error = {0};
+    const weft_core *core = NULL;
+
+    CHECK_INT(weft_machine_find("cpu", &machine, &error), WEFT_OK);
+    CHECK_INT(weft_core_current(&core, &error), WEFT_OK);
+    machine.units = 8 * 64; /* a core for every worker */
+    steps = weft_gemm_steps_of(weft_core_binding(core, WEFT_BF16, false));
+    one_worker_is_left_alone();
+    collectives_use_the_team();
+    llama_layers();
+    return check_report("test_sim_tiles");
+}
