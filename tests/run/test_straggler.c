@@ -52,6 +52,7 @@ static tp_case plan_case(int index, int world)
     t.problem.schedule = kinds[index].schedule;
     t.problem.layout = kinds[index].layout;
     t.problem.dtype = index % 2 ? WEFT_BF16 : WEFT_F32;
+    t.problem.d_dtype = WEFT_F32;
     t.problem.m = 19 + index;
     t.problem.n = 23;
     t.problem.k = 17 + 3 * index;
