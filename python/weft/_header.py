@@ -20,6 +20,8 @@ _SCALARS: Dict[str, Any] = {
     "char": C.c_char,
     "int": C.c_int,
     "unsigned": C.c_uint,
+    "unsigned int": C.c_uint,
+    "unsigned char": C.c_ubyte,
     "float": C.c_float,
     "double": C.c_double,
     "size_t": C.c_size_t,
@@ -76,19 +78,26 @@ def _split(text: str) -> List[str]:
     return [part for part in parts if part.strip()]
 
 
+# The words of a type, and the declarators after them.
+_TYPED = re.compile(r"((?:(?:const|struct|enum) )*(?:unsigned (?:char|int)\b|\w+)(?: const)?)\s*(.*)$")
+
+
 class _Reader:
     def __init__(self, source: str) -> None:
         self.text, defines = _blank(source)
         self.out = Interface(dict(defines), {}, {}, {})
+        self.callbacks = set(re.findall(r"typedef\s[^;{}()]*\(\s*\*\s*(\w+)\s*\)", self.text))
 
     def type_of(self, words: List[str], stars: int) -> Any:
-        name = next((w for w in words if w not in ("const", "struct", "enum")), "int")
+        name = " ".join(w for w in words if w not in ("const", "struct", "enum"))
         if stars:
             return C.c_char_p if stars == 1 and name == "char" and "const" in words else C.c_void_p
         if name in _SCALARS:
             return _SCALARS[name]
         if name in self.out.enums:
             return C.c_int
+        if name in self.callbacks:
+            return C.c_void_p
         if name in self.out.structs:
             return self.out.structs[name]
         raise ValueError(f"weft.h: the type '{name}' is not one this reader knows")
@@ -132,7 +141,7 @@ class _Reader:
         fields: List[Tuple[str, Any]] = []
         for line in filter(None, (part.strip() for part in body.split(";"))):
             line = re.sub(r"\s+", " ", line)
-            match = re.match(r"((?:(?:const|struct|enum) )*\w+(?: const)?)\s*(.*)$", line)
+            match = _TYPED.match(line)
             assert match is not None
             words, rest = match.group(1).split(), match.group(2)
             parts = [rest] if "(" in rest else rest.split(",")
@@ -146,7 +155,7 @@ class _Reader:
         result, name, inside = match.groups()
 
         def argument(text: str) -> Any:
-            words = re.match(r"((?:(?:const|struct|enum) )*\w+(?: const)?)\s*(.*)$", text.strip())
+            words = _TYPED.match(text.strip())
             assert words is not None
             return self.declarator(words.group(1).split(), words.group(2))[1]
 

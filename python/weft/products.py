@@ -167,6 +167,10 @@ def _vector(x: Any, length: int, dtype: DType, what: str) -> Optional[int]:
 # ---- over the ranks of a group ----------------------------------------------------------------------------
 
 
+_FIELDS = {name for name, _ in _Problem._fields_} - {"size", "op", "tuning"}
+_TUNING = {name for name, _ in structs["weft_tuning"]._fields_} - {"reserved"}
+
+
 def _problem(op: str, **fields: Any) -> Any:
     """A weft_problem: what the library fills in, then what is given. Names stand for schedules and the like."""
     problem = _Problem()
@@ -176,15 +180,15 @@ def _problem(op: str, **fields: Any) -> Any:
         "layout": lambda v: _named(LAYOUTS, "layout", v),
         "act": lambda v: _named(ACTIVATIONS, "activation", v),
     }
-    known = {name for name, _ in _Problem._fields_}
     for name, value in fields.items():
-        if name not in known or name in ("size", "op"):
+        place = problem if name in _FIELDS else problem.tuning if name in _TUNING else None
+        if place is None:
             raise ArgumentError(f"a problem has no field '{name}'")
         if name in readers and not isinstance(value, int):
             value = readers[name](value)
         elif name.endswith("dtype") and not isinstance(value, int):
             value = dtype_of(value).code
-        setattr(problem, name, value)
+        setattr(place, name, value)
     return problem
 
 
@@ -312,14 +316,12 @@ def product(
 class Plan:
     """A schedule made once, to be run many times. Making it is collective.
 
-    ``fields`` are those of ``weft_problem`` in weft.h (m, n, k, l, dtype, d_dtype, schedule, layout, act, bias, tile_m …;
-    names for types, schedules and activations).
+    ``fields`` are those of ``weft_problem`` and ``weft_tuning`` in weft.h (m, n, k, l, dtype, d_dtype, schedule, layout, act,
+    bias, tile_m …; names for types, schedules and activations).
     """
 
     def __init__(self, group: Group, op: str, **fields: Any) -> None:
         problem = _problem(op, **fields)
-        if "dtype" in fields and "d_dtype" not in fields:
-            problem.d_dtype = constants["WEFT_I32"] if problem.dtype == constants["WEFT_I8"] else problem.dtype
         out = C.c_void_p()
         group._call(lib.weft_plan_create, C.byref(problem), C.byref(out))
         self.group = group
@@ -334,7 +336,10 @@ class Plan:
         """Everything decided: the problem's fields, with names for types, schedule and layout."""
         self.group.handle  # a closed group has no plans
         found = _Problem.from_address(lib.weft_plan_problem(self._plan))
-        values = {name: getattr(found, name) for name, _ in _Problem._fields_ if name != "size"}
+        values = {name: getattr(found, name) for name, _ in _Problem._fields_ if name not in ("size", "tuning")}
+        values.update(
+            (name, getattr(found.tuning, name)) for name, _ in structs["weft_tuning"]._fields_ if name != "reserved"
+        )
         names = {
             "op": OPS,
             "schedule": SCHEDULES,

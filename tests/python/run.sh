@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# usage: run.sh BUILD_DIR FILE: one test file of the Python package, with the library of that build.
+# usage: run.sh BUILD_DIR FILE [TEST…]: one test file of the Python package, with the library of that build.
 set -euo pipefail
 build=$1 file=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -16,4 +16,4 @@ if ! command -v "$python" >/dev/null; then
     exit 77
 fi
 export PYTHONPATH=$source/python:$here PYTHONDONTWRITEBYTECODE=1 WEFT_LIBRARY=$build/libweft.so WEFT_SOURCE=$source
-exec "$python" -X faulthandler "$file"
+exec "$python" -X faulthandler "$file" "${@:3}"

@@ -71,8 +71,10 @@ class Header(unittest.TestCase):
                 void (*call)(void *context, int, const weft_thing *);
                 weft_flag flag;
                 const char *name;
-                char id[128];
+                unsigned char id[128];
             } weft_pair;
+            typedef int (*weft_gather_fn)(void *context, const void *mine, size_t bytes, void *all);
+            WEFT_API weft_flag weft_meet(weft_gather_fn gather, unsigned count);
             WEFT_API weft_pair weft_make(const weft_thing *thing, weft_flag flag, void (*then)(int, void *), char *text);
             WEFT_API const char *weft_name(void);
             """
@@ -89,6 +91,7 @@ class Header(unittest.TestCase):
         make = read.functions["weft_make"]
         self.assertIs(make.restype, pair)
         self.assertEqual(make.argtypes, (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p))
+        self.assertEqual(read.functions["weft_meet"].argtypes, (ctypes.c_void_p, ctypes.c_uint))
         self.assertEqual(read.functions["weft_name"], _header.Function("weft_name", ctypes.c_char_p, ()))
 
     def test_an_unknown_type_is_an_error(self) -> None:

@@ -1,0 +1,14 @@
+"""weft in PyTorch: operators (``torch.ops.weft``), tensor-parallel modules and their groups.
+
+import weft, weft.torch
+
+mlp = weft.torch.SwiGLU(4096, 14336, dtype=torch.bfloat16)      # the world's ranks; loads ordinary weights
+mlp.load_state_dict(ordinary_weights)
+y = mlp(x)
+"""
+
+from . import ops
+from ._groups import group_of, name_of
+from .nn import ColumnParallelLinear, RowParallelLinear, SwiGLU
+
+__all__ = ["ColumnParallelLinear", "RowParallelLinear", "SwiGLU", "group_of", "name_of", "ops"]

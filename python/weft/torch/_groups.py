@@ -1,0 +1,38 @@
+"""Groups by name: operators take a name, because a compiled graph can hold a string but no handle."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import Any, Optional, Union
+
+from ..errors import ArgumentError
+from ..group import Group, init
+
+_named: "weakref.WeakValueDictionary[str, Group]" = weakref.WeakValueDictionary()
+_numbers = itertools.count()
+
+
+def name_of(group: Optional[Union[Group, str, Any]] = None) -> str:
+    """The name by which operators know a group: a ``weft.Group``, a ``torch.distributed`` process group of the backend
+    "weft", a name already, or None for the world."""
+    if isinstance(group, str):
+        return group
+    if group is None:
+        group = init()
+    if not isinstance(group, Group):
+        return group.group_name
+    name = getattr(group, "_torch_name", None)
+    if name is None:
+        name = f"weft{next(_numbers)}"
+        group._torch_name = name  # type: ignore[attr-defined]
+        _named[name] = group
+    return name
+
+
+def group_of(name: str) -> Group:
+    """The group of a name."""
+    group = _named.get(name)
+    if group is None:
+        raise ArgumentError(f"no group is named '{name}'; weft.torch.name_of(group) names one, while it lives")
+    return group

@@ -1,0 +1,204 @@
+"""Tensor-parallel layers as ``nn.Module``s. They are made from ordinary weights: the whole matrix, of which each rank keeps
+its part. Outputs and gradients are those of the ordinary layer on one process."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+import torch
+from torch import Tensor, nn
+
+from .. import products
+from ..errors import ArgumentError
+from ..products import Packed
+from ._groups import group_of, name_of
+
+_ops = torch.ops.weft
+
+
+def _mine(whole: Tensor, dim: int, group: str) -> Tensor:
+    g = group_of(group)
+    return whole.narrow(dim, whole.shape[dim] // g.size * g.rank, whole.shape[dim] // g.size).clone()
+
+
+class _ParallelLinear(nn.Module):
+    """What both kinds share: a part of the weight (out x in), cut along one dimension, and perhaps a bias."""
+
+    _cut = 0  # the dimension of the weight that is spread over ranks
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        group: Any = None,
+        sequence_parallel: bool = False,
+        dtype: Optional[torch.dtype] = None,
+    ) -> None:
+        super().__init__()
+        self.group = name_of(group)
+        self._group_alive = group_of(self.group)  # names hold nothing
+        size = self._group_alive.size
+        spread = (out_features, in_features)[self._cut]
+        if spread % size:
+            raise ArgumentError(
+                f"{'out' if self._cut == 0 else 'in'}_features = {spread} do not divide over {size} ranks"
+            )
+        self.in_features, self.out_features, self.sequence_parallel = in_features, out_features, sequence_parallel
+        shape = (out_features // size, in_features) if self._cut == 0 else (out_features, in_features // size)
+        self.weight = nn.Parameter(torch.empty(shape, dtype=dtype))
+        self.bias = nn.Parameter(torch.empty(self._bias_size(size), dtype=dtype)) if bias else None
+        self._packed: Optional[Packed] = None
+        self.reset_parameters()
+
+    def _bias_size(self, size: int) -> int:
+        return self.out_features
+
+    def reset_parameters(self) -> None:
+        """As ``nn.Linear`` does: uniform, by the whole layer's in_features."""
+        bound = self.in_features**-0.5
+        nn.init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            nn.init.uniform_(self.bias, -bound, bound)
+
+    @classmethod
+    def from_linear(cls, linear: nn.Linear, group: Any = None, **options: Any) -> Any:
+        """The part on this rank of an ordinary linear layer, which every rank has."""
+        layer = cls(
+            linear.in_features,
+            linear.out_features,
+            linear.bias is not None,
+            group,
+            dtype=linear.weight.dtype,
+            **options,
+        )
+        layer.load_state_dict(linear.state_dict())
+        return layer
+
+    def _load_from_state_dict(self, state: Dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Whole weights are cut; parts, as ``state_dict`` gives them, are taken as they are."""
+        weight, bias = state.get(prefix + "weight"), state.get(prefix + "bias")
+        state = dict(state)
+        if weight is not None and tuple(weight.shape) == (self.out_features, self.in_features) != tuple(
+            self.weight.shape
+        ):
+            state[prefix + "weight"] = _mine(weight, self._cut, self.group)
+        if bias is not None and self.bias is not None and bias.shape[0] == self.out_features != self.bias.shape[0]:
+            state[prefix + "bias"] = _mine(bias, 0, self.group)
+        self._packed = None
+        super()._load_from_state_dict(state, prefix, *rest)
+
+    def prepack(self) -> "_ParallelLinear":
+        """Packs the weight for the CPU's kernels, once: for decoding. Only without gradients, until the weight is loaded
+        anew; a weight that is changed in place must be packed again."""
+        self._packed = Packed(self.weight.detach().t())
+        return self
+
+    def extra_repr(self) -> str:
+        kind = ", sequence_parallel=True" if self.sequence_parallel else ""
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}{kind}"
+
+    def _with_packed(self) -> bool:
+        return self._packed is not None and not torch.is_grad_enabled()
+
+
+class ColumnParallelLinear(_ParallelLinear):
+    """y = x W^T + b with W's rows (the output features) spread over ranks.
+
+    Rank r gets its columns of y; with ``gather_output`` all of them. x is whole on every rank, or, with
+    ``sequence_parallel``, spread over ranks by its first dimension and gathered while multiplying.
+    """
+
+    _cut = 0
+
+    def __init__(self, *arguments: Any, gather_output: bool = False, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.gather_output = gather_output
+        if gather_output and self.sequence_parallel:
+            raise ArgumentError("gather_output and sequence_parallel exclude each other")
+
+    def _bias_size(self, size: int) -> int:
+        return self.out_features // size
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (tokens, …, in_features)."""
+        flat, lead = x.reshape(-1, x.shape[-1]), x.shape[1:-1]
+        g = self._group_alive
+        if self._with_packed():
+            return self._packed_forward(flat).view(
+                -1, *lead, self.out_features if self.gather_output else self.out_features // g.size
+            )
+        weight = self.weight.t()
+        if self.sequence_parallel:
+            y = _ops.ag_gemm(flat, weight, self.bias, -1, self.group)
+        elif self.gather_output:
+            bias = None if self.bias is None else _ops.all_gather(self.bias, self.group)
+            y = _ops.gemm_as(flat, weight, bias, self.group)
+        else:
+            y = _ops.gemm_columns(flat, weight, self.bias, self.group)
+        return y.view(-1, *lead, y.shape[-1])
+
+    def _packed_forward(self, flat: Tensor) -> Tensor:
+        g, bias = self._group_alive, None if self.bias is None else self.bias.detach()
+        if self.sequence_parallel:
+            return g.ag_gemm(flat, self._packed, bias=bias)
+        if self.gather_output:
+            return g.gemm_as(flat, self._packed, bias=None if bias is None else g.all_gather(bias))
+        return products.gemm(flat, self._packed, bias=bias)
+
+
+class RowParallelLinear(_ParallelLinear):
+    """y = x W^T + b with W's columns (the input features) spread over ranks; x has this rank's features.
+
+    Every rank gets all of y; with ``sequence_parallel`` its part of the first dimension, summed while multiplying.
+    """
+
+    _cut = 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (tokens, …, in_features / ranks)."""
+        flat, lead = x.reshape(-1, x.shape[-1]), x.shape[1:-1]
+        g = self._group_alive
+        if self.sequence_parallel and (x.shape[0] % g.size if lead else False):
+            raise ArgumentError(
+                f"sequence_parallel: the first dimension, {x.shape[0]}, does not divide over {g.size} ranks"
+            )
+        if self._with_packed():
+            bias = None if self.bias is None else self.bias.detach()
+            y = (g.gemm_rs if self.sequence_parallel else g.gemm_ar)(flat, self._packed, bias=bias)
+        else:
+            op = _ops.gemm_rs if self.sequence_parallel else _ops.gemm_ar
+            y = op(flat, self.weight.t(), self.bias, self.group)
+        return y.view(-1, *lead, y.shape[-1])
+
+
+class SwiGLU(nn.Module):
+    """The feed-forward layer of Llama: down(silu(gate(x)) * up(x)), with names that load its weights
+    (``gate_proj``, ``up_proj``, ``down_proj``)."""
+
+    def __init__(
+        self,
+        hidden: int,
+        inter: int,
+        group: Any = None,
+        sequence_parallel: bool = False,
+        dtype: Optional[torch.dtype] = None,
+    ) -> None:
+        super().__init__()
+        options: Dict[str, Any] = dict(bias=False, group=group, sequence_parallel=sequence_parallel, dtype=dtype)
+        self.gate_proj = ColumnParallelLinear(hidden, inter, **options)
+        self.up_proj = ColumnParallelLinear(hidden, inter, **options)
+        self.down_proj = RowParallelLinear(inter, hidden, **options)
+
+    def prepack(self) -> "SwiGLU":
+        """Packs the three weights, for decoding."""
+        for layer in (self.gate_proj, self.up_proj, self.down_proj):
+            layer.prepack()
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (tokens, …, hidden); the same shape comes back."""
+        return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+__all__ = ["ColumnParallelLinear", "RowParallelLinear", "SwiGLU"]

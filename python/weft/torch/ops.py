@@ -1,0 +1,391 @@
+"""Operators ``torch.ops.weft.*``: the four products and the collectives on CPU tensors, with fake kernels and autograd.
+
+Each takes the name of its group last (:func:`weft.torch.name_of`). A product is called by every rank of the group, in the
+same order, in backward too. Gradients are each other's: that of ``ag_gemm`` is ``gemm_rs``, and the other way round.
+
+An operand or a result that is whole on every rank (the result of ``gemm_ar`` and ``gemm_as``, ``a`` of ``gemm_as`` and
+``gemm_columns``) stands for one tensor, of which every rank has a copy: its gradient is that tensor's, the same on every
+rank, as if one process had computed it. The collectives follow torch's own convention instead: the gradient of
+``all_gather`` is ``reduce_scatter``, that of ``all_reduce`` is ``all_reduce``.
+"""
+
+from __future__ import annotations
+
+import ctypes as C
+from typing import Any, Dict, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from .. import products
+from .._library import lib, structs
+from ..dtypes import dtype_of
+from ..group import Group, reduction_of
+from ..products import part
+from ._groups import group_of
+
+_Operands = structs["weft_operands"]
+_library = torch.library.Library("weft", "DEF")
+
+# ---- calls --------------------------------------------------------------------------------------------------
+
+_codes: Dict[torch.dtype, int] = {}
+
+
+def _code(dtype: torch.dtype) -> int:
+    code = _codes.get(dtype)
+    if code is None:
+        code = _codes[dtype] = dtype_of(dtype).code
+    return code
+
+
+def _plain(x: Tensor) -> Tensor:
+    """The tensor, copied if neither it nor its transpose is row-major."""
+    (rows, cols), (down, right) = x.shape, x.stride()
+    if (right == 1 or cols == 1) and (down >= cols or rows == 1):
+        return x
+    if (down == 1 or rows == 1) and (right >= rows or cols == 1):
+        return x
+    return x.contiguous()
+
+
+_Key = Tuple[Any, ...]
+_prepared: Dict[_Key, Tuple[Any, Any, Any]] = {}  # the problem, the operands without addresses, the function
+
+
+def _prepare(op: str, a: Tensor, b: Tensor, out: Tensor, bias: bool, sizes: Tuple[int, int, int]) -> Any:
+    """The problem and the operands of a call, but for their addresses."""
+    problem = products._problem(
+        op,
+        m=sizes[0],
+        n=sizes[1],
+        k=sizes[2],
+        dtype=_code(a.dtype),
+        d_dtype=_code(out.dtype),
+        bias=int(bias),
+    )
+    operands = _Operands(size=C.sizeof(_Operands))
+    for name, x in (("a", a), ("b", b)):
+        trans = not (x.stride(1) == 1 or x.shape[1] == 1)
+        setattr(problem, "trans" + name, int(trans))
+        rows, cols = (x.shape[1], x.shape[0]) if trans else tuple(x.shape)
+        step = x.stride(1) if trans else x.stride(0)
+        setattr(operands, "ld" + name, step if rows > 1 else cols)
+    return problem, operands, getattr(lib, "weft_" + op)
+
+
+def _product(
+    op: str, group: Group, a: Tensor, b: Tensor, out: Tensor, bias: Optional[Tensor], m: int, n: int, k: int
+) -> Tensor:
+    key = (op, group.size, a.shape, a.stride(), b.shape, b.stride(), a.dtype, bias is None, m, n, k)
+    found = _prepared.get(key)
+    if found is None:
+        if a.dtype != b.dtype or (bias is not None and bias.dtype != a.dtype):
+            raise TypeError(
+                f"weft::{op}: a is {a.dtype}, b is {b.dtype}{'' if bias is None else f', bias is {bias.dtype}'}"
+            )
+        if len(_prepared) > 4096:
+            _prepared.clear()
+        found = _prepared[key] = _prepare(op, a, b, out, bias is not None, (m, n, k))
+    problem, template, function = found
+    operands = _Operands.from_buffer_copy(template)
+    operands.a, operands.b, operands.d = a.data_ptr(), b.data_ptr(), out.data_ptr()
+    if bias is not None:
+        operands.bias = bias.data_ptr()
+    group._call(function, C.byref(problem), C.byref(operands))
+    return out
+
+
+def _check2(op: str, a: Any, b: Any, inner: bool) -> None:
+    torch._check(
+        a.dim() == 2 and b.dim() == 2,
+        lambda: f"weft::{op}: a and b are matrices, not {a.dim()} and {b.dim()} dimensions",
+    )
+    if inner:
+        torch._check(a.shape[1] == b.shape[0], lambda: f"weft::{op}: a is {tuple(a.shape)}, b is {tuple(b.shape)}")
+
+
+def _spread(mine: int, whole: int, group: Group) -> int:
+    """The global extent: as given, else what every rank has, times the ranks."""
+    return mine * group.size if whole < 0 else whole
+
+
+# ---- the products -------------------------------------------------------------------------------------------
+
+
+def _ag_gemm(a: Tensor, b: Tensor, bias: Optional[Tensor], m: int, group: str) -> Tensor:
+    g = group_of(group)
+    _check2("ag_gemm", a, b, True)
+    a, b = _plain(a), _plain(b)
+    rows = _spread(a.shape[0], m, g)
+    out = a.new_empty((rows, b.shape[1]))
+    return _product("ag_gemm", g, a, b, out, bias, rows, b.shape[1] * g.size, a.shape[1])
+
+
+def _ag_gemm_fake(a: Any, b: Any, bias: Any, m: int, group: str) -> Any:
+    _check2("ag_gemm", a, b, True)
+    return a.new_empty((_spread(a.shape[0], m, group_of(group)), b.shape[1]))
+
+
+def _gemm_rs(a: Tensor, b: Tensor, bias: Optional[Tensor], group: str) -> Tensor:
+    g = group_of(group)
+    _check2("gemm_rs", a, b, True)
+    a, b = _plain(a), _plain(b)
+    out = a.new_empty((part(a.shape[0], g.size, g.rank)[1], b.shape[1]))
+    return _product("gemm_rs", g, a, b, out, bias, a.shape[0], b.shape[1], a.shape[1] * g.size)
+
+
+def _gemm_rs_fake(a: Any, b: Any, bias: Any, group: str) -> Any:
+    g = group_of(group)
+    _check2("gemm_rs", a, b, True)
+    m = a.shape[0]
+    return a.new_empty(((m + g.size - 1 - g.rank) // g.size, b.shape[1]))
+
+
+def _gemm_ar(a: Tensor, b: Tensor, bias: Optional[Tensor], group: str) -> Tensor:
+    g = group_of(group)
+    _check2("gemm_ar", a, b, True)
+    a, b = _plain(a), _plain(b)
+    out = a.new_empty((a.shape[0], b.shape[1]))
+    return _product("gemm_ar", g, a, b, out, bias, a.shape[0], b.shape[1], a.shape[1] * g.size)
+
+
+def _gemm_ar_fake(a: Any, b: Any, bias: Any, group: str) -> Any:
+    _check2("gemm_ar", a, b, True)
+    return a.new_empty((a.shape[0], b.shape[1]))
+
+
+def _gemm_as(a: Tensor, b: Tensor, bias: Optional[Tensor], group: str) -> Tensor:
+    g = group_of(group)
+    _check2("gemm_as", a, b, True)
+    a, b = _plain(a), _plain(b)
+    out = a.new_empty((a.shape[0], b.shape[1] * g.size))
+    return _product("gemm_as", g, a, b, out, bias, a.shape[0], b.shape[1] * g.size, a.shape[1])
+
+
+def _gemm_as_fake(a: Any, b: Any, bias: Any, group: str) -> Any:
+    _check2("gemm_as", a, b, True)
+    return a.new_empty((a.shape[0], b.shape[1] * group_of(group).size))
+
+
+def _gemm(a: Tensor, b: Tensor, bias: Optional[Tensor]) -> Tensor:
+    _check2("gemm", a, b, True)
+    return products.gemm(_plain(a.detach()), _plain(b.detach()), bias=bias if bias is None else bias.detach())
+
+
+def _gemm_fake(a: Any, b: Any, bias: Any) -> Any:
+    _check2("gemm", a, b, True)
+    return a.new_empty((a.shape[0], b.shape[1]))
+
+
+def _gemm_columns(a: Tensor, b: Tensor, bias: Optional[Tensor], group: str) -> Tensor:
+    return _gemm(a, b, bias)
+
+
+def _gemm_columns_fake(a: Any, b: Any, bias: Any, group: str) -> Any:
+    return _gemm_fake(a, b, bias)
+
+
+# ---- the collectives ----------------------------------------------------------------------------------------
+
+
+def _all_reduce_(x: Tensor, op: str, group: str) -> None:
+    torch._check(x.is_contiguous(), lambda: "weft::all_reduce_: the tensor must be contiguous")
+    pointer = x.data_ptr()
+    group_of(group)._call(lib.weft_all_reduce, pointer, pointer, x.numel(), _code(x.dtype), reduction_of(op))
+
+
+def _all_reduce(x: Tensor, op: str, group: str) -> Tensor:
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    group_of(group)._call(
+        lib.weft_all_reduce, x.data_ptr(), out.data_ptr(), x.numel(), _code(x.dtype), reduction_of(op)
+    )
+    return out
+
+
+def _all_gather(x: Tensor, group: str) -> Tensor:
+    g, x = group_of(group), x.contiguous()
+    out = x.new_empty((x.shape[0] * g.size, *x.shape[1:]))
+    g._call(lib.weft_all_gather, x.data_ptr(), out.data_ptr(), x.numel(), _code(x.dtype))
+    return out
+
+
+def _all_gather_fake(x: Any, group: str) -> Any:
+    return x.new_empty((x.shape[0] * group_of(group).size, *x.shape[1:]))
+
+
+def _reduce_scatter(x: Tensor, op: str, group: str) -> Tensor:
+    g, x = group_of(group), x.contiguous()
+    torch._check(
+        x.shape[0] % g.size == 0, lambda: f"weft::reduce_scatter: {x.shape[0]} rows do not divide over {g.size} ranks"
+    )
+    out = x.new_empty((x.shape[0] // g.size, *x.shape[1:]))
+    g._call(lib.weft_reduce_scatter, x.data_ptr(), out.data_ptr(), out.numel(), _code(x.dtype), reduction_of(op))
+    return out
+
+
+def _reduce_scatter_fake(x: Any, op: str, group: str) -> Any:
+    return x.new_empty((x.shape[0] // group_of(group).size, *x.shape[1:]))
+
+
+def _all_to_all(x: Tensor, group: str) -> Tensor:
+    g, x = group_of(group), x.contiguous()
+    torch._check(
+        x.shape[0] % g.size == 0, lambda: f"weft::all_to_all: {x.shape[0]} rows do not divide over {g.size} ranks"
+    )
+    out = torch.empty_like(x)
+    g._call(lib.weft_all_to_all, x.data_ptr(), out.data_ptr(), x.numel() // g.size, _code(x.dtype))
+    return out
+
+
+def _broadcast(x: Tensor, root: int, group: str) -> Tensor:
+    out = x.contiguous().clone()
+    group_of(group)._call(lib.weft_broadcast, out.data_ptr(), out.numel(), _code(out.dtype), root)
+    return out
+
+
+def _same(x: Any, *_: Any) -> Any:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+# ---- definitions --------------------------------------------------------------------------------------------
+
+_OPS: Dict[str, Tuple[str, Any, Any]] = {
+    "ag_gemm": ("(Tensor a, Tensor b, Tensor? bias, SymInt m, str group) -> Tensor", _ag_gemm, _ag_gemm_fake),
+    "gemm_rs": ("(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor", _gemm_rs, _gemm_rs_fake),
+    "gemm_ar": ("(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor", _gemm_ar, _gemm_ar_fake),
+    "gemm_as": ("(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor", _gemm_as, _gemm_as_fake),
+    "gemm": ("(Tensor a, Tensor b, Tensor? bias) -> Tensor", _gemm, _gemm_fake),
+    "gemm_columns": ("(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor", _gemm_columns, _gemm_columns_fake),
+    "all_reduce": ("(Tensor x, str op, str group) -> Tensor", _all_reduce, _same),
+    "all_gather": ("(Tensor x, str group) -> Tensor", _all_gather, _all_gather_fake),
+    "reduce_scatter": ("(Tensor x, str op, str group) -> Tensor", _reduce_scatter, _reduce_scatter_fake),
+    "all_to_all": ("(Tensor x, str group) -> Tensor", _all_to_all, _same),
+    "broadcast": ("(Tensor x, int root, str group) -> Tensor", _broadcast, _same),
+}
+for _name, (_schema, _kernel, _fake) in _OPS.items():
+    _library.define(_name + _schema)
+    _library.impl(_name, _kernel, "CPU")
+    torch.library.register_fake(f"weft::{_name}", _fake, lib=_library)
+_library.define("all_reduce_(Tensor(a!) x, str op, str group) -> ()")
+_library.impl("all_reduce_", _all_reduce_, "CPU")
+torch.library.register_fake("weft::all_reduce_", lambda x, op, group: None, lib=_library)
+
+# ---- gradients ----------------------------------------------------------------------------------------------
+
+_ops = torch.ops.weft
+
+
+def _keep(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
+    a, b, bias = inputs[:3]
+    ctx.save_for_backward(a, b)
+    ctx.group = inputs[-1]
+    ctx.has_bias = bias is not None
+
+
+def _needs(ctx: Any) -> Tuple[bool, bool, bool]:
+    return ctx.needs_input_grad[0], ctx.needs_input_grad[1], ctx.has_bias and ctx.needs_input_grad[2]
+
+
+def _rows(x: Tensor, whole: int, group: str) -> Tensor:
+    """Every rank's rows of a matrix of ``whole`` rows. Parts that are a row shorter are padded on the way."""
+    g = group_of(group)
+    if whole % g.size == 0:
+        return _ops.all_gather(x, group)
+    most = whole // g.size + 1
+    every = _ops.all_gather(torch.nn.functional.pad(x, (0, 0, 0, most - x.shape[0])), group).view(g.size, most, -1)
+    return torch.cat([every[r, : part(whole, g.size, r)[1]] for r in range(g.size)])
+
+
+def _ag_gemm_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+    a, b = ctx.saved_tensors
+    for_a, for_b, for_bias = _needs(ctx)
+    da = _ops.gemm_rs(grad, b.t(), None, ctx.group) if for_a else None
+    db = _ops.gemm(_rows(a, grad.shape[0], ctx.group).t(), grad, None) if for_b else None
+    return da, db, grad.sum(0) if for_bias else None, None, None
+
+
+def _gemm_rs_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+    a, b = ctx.saved_tensors
+    for_a, for_b, for_bias = _needs(ctx)
+    da = _ops.ag_gemm(grad, b.t(), None, a.shape[0], ctx.group) if for_a else None
+    db = _ops.gemm(a.t(), _rows(grad, a.shape[0], ctx.group), None) if for_b else None
+    return da, db, _ops.all_reduce(grad.sum(0), "sum", ctx.group) if for_bias else None, None
+
+
+def _gemm_ar_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+    a, b = ctx.saved_tensors
+    for_a, for_b, for_bias = _needs(ctx)
+    da = _ops.gemm(grad, b.t(), None) if for_a else None
+    db = _ops.gemm(a.t(), grad, None) if for_b else None
+    return da, db, grad.sum(0) if for_bias else None, None
+
+
+def _gemm_as_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+    a, b = ctx.saved_tensors
+    for_a, for_b, for_bias = _needs(ctx)
+    mine = grad.narrow(1, group_of(ctx.group).rank * b.shape[1], b.shape[1])
+    da = _ops.gemm_ar(mine, b.t(), None, ctx.group) if for_a else None
+    db = _ops.gemm(a.t(), mine, None) if for_b else None
+    return da, db, grad.sum(0) if for_bias else None, None
+
+
+def _gemm_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+    a, b = ctx.saved_tensors
+    for_a, for_b, for_bias = _needs(ctx)
+    da = _ops.gemm(grad, b.t(), None) if for_a else None
+    db = _ops.gemm(a.t(), grad, None) if for_b else None
+    return da, db, grad.sum(0) if for_bias else None
+
+
+def _gemm_columns_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+    a, b = ctx.saved_tensors
+    for_a, for_b, for_bias = _needs(ctx)
+    da = _ops.gemm_ar(grad, b.t(), None, ctx.group) if for_a else None
+    db = _ops.gemm(a.t(), grad, None) if for_b else None
+    return da, db, grad.sum(0) if for_bias else None, None
+
+
+for _name in ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_as", "gemm", "gemm_columns"):
+    torch.library.register_autograd(
+        f"weft::{_name}", globals()[f"_{_name}_backward"], setup_context=_keep, lib=_library
+    )
+
+
+def _keep_op(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
+    ctx.op, ctx.group = inputs[1], inputs[-1]
+
+
+def _only_sums(ctx: Any) -> None:
+    if ctx.op != "sum":
+        raise NotImplementedError(f"weft: the reduction '{ctx.op}' has no gradient; 'sum' has one")
+
+
+def _all_reduce_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+    _only_sums(ctx)
+    return _ops.all_reduce(grad, "sum", ctx.group), None, None
+
+
+def _reduce_scatter_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+    _only_sums(ctx)
+    return _ops.all_gather(grad, ctx.group), None, None
+
+
+def _all_gather_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+    return _ops.reduce_scatter(grad, "sum", ctx.group), None
+
+
+def _all_to_all_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+    return _ops.all_to_all(grad, ctx.group), None
+
+
+def _broadcast_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
+    whole = _ops.all_reduce(grad, "sum", ctx.group)
+    return whole if group_of(ctx.group).rank == ctx.op else torch.zeros_like(whole), None, None
+
+
+for _name in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"):
+    torch.library.register_autograd(
+        f"weft::{_name}", globals()[f"_{_name}_backward"], setup_context=_keep_op, lib=_library
+    )

@@ -1,0 +1,235 @@
+"""Operators and modules: opcheck, and outputs and gradients equal to one process."""
+
+import threading
+import unittest
+
+import support
+
+support.need("torch")
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+
+import weft  # noqa: E402
+import weft.torch  # noqa: E402
+
+ops = torch.ops.weft
+SEED = threading.Lock()  # ranks that are threads share torch's generator
+
+
+def whole(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Small integers: every schedule gives exactly equal results."""
+    return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def cut(x: torch.Tensor, dim: int, group: weft.Group) -> torch.Tensor:
+    begin, count = weft.part(x.shape[dim], group.size, group.rank)
+    return x.narrow(dim, begin, count).clone()
+
+
+class Ops(unittest.TestCase):
+    def test_opcheck(self) -> None:
+        with weft.threads(1)[0] as group:
+            name = weft.torch.name_of(group)
+            a, b, bias = (whole(*s).requires_grad_() for s in ((6, 4), (4, 5), (5,)))
+            cases = [
+                (ops.ag_gemm, (a, b, bias, -1, name)),
+                (ops.gemm_rs, (a, b, bias, name)),
+                (ops.gemm_ar, (a, b, None, name)),
+                (ops.gemm_as, (a, b, bias, name)),
+                (ops.gemm, (a, b, bias)),
+                (ops.gemm_columns, (a, b, bias, name)),
+                (ops.all_reduce, (a, "sum", name)),
+                (ops.all_reduce_, (whole(6), "max", name)),
+                (ops.all_gather, (a, name)),
+                (ops.reduce_scatter, (a, "sum", name)),
+                (ops.all_to_all, (a, name)),
+                (ops.broadcast, (a, 0, name)),
+            ]
+            for op, arguments in cases:
+                with self.subTest(op=str(op)):
+                    torch.library.opcheck(op.default, arguments)
+
+    def check_products(self, group: weft.Group) -> None:
+        """Outputs and gradients of the four products, by small integers exactly those of one process."""
+        name = weft.torch.name_of(group)
+        for m in (12, 13):
+            a, b, bias = (whole(m, 24, seed=1), whole(24, 36, seed=2), whole(36, seed=3))
+            grad = whole(m, 36, seed=4)
+            for x in (a, b, bias):
+                x.requires_grad_()
+            d = a @ b + bias
+            d.backward(grad)
+
+            def part(x: torch.Tensor, dim: int) -> torch.Tensor:
+                return cut(x.detach(), dim, group).requires_grad_()
+
+            def same(got: torch.Tensor, want: torch.Tensor, dim: int = -1) -> None:
+                want = want.detach() if dim < 0 else cut(want.detach(), dim, group)
+                self.assertTrue(torch.equal(got, want), f"{got}\n{want}")
+
+            x, w, v = part(a, 0), part(b, 1), part(bias, 0)
+            y = ops.ag_gemm(x, w, v, m, name)
+            same(y, d, 1)
+            y.backward(cut(grad, 1, group))
+            same(x.grad, a.grad, 0), same(w.grad, b.grad, 1), same(v.grad, bias.grad, 0)
+
+            x, w, v = part(a, 1), part(b, 0), bias.detach().clone().requires_grad_()
+            y = ops.gemm_rs(x, w, v, name)
+            same(y, d, 0)
+            y.backward(cut(grad, 0, group))
+            same(x.grad, a.grad, 1), same(w.grad, b.grad, 0), same(v.grad, bias.grad)
+
+            x, w, v = part(a, 1), part(b, 0), bias.detach().clone().requires_grad_()
+            y = ops.gemm_ar(x, w, v, name)
+            same(y, d)
+            y.backward(grad)
+            same(x.grad, a.grad, 1), same(w.grad, b.grad, 0), same(v.grad, bias.grad)
+
+            x, w, v = a.detach().clone().requires_grad_(), part(b, 1), bias.detach().clone().requires_grad_()
+            y = ops.gemm_as(x, w, v, name)
+            same(y, d)
+            y.backward(grad)
+            same(x.grad, a.grad), same(w.grad, b.grad, 1), same(v.grad, bias.grad)
+
+            x, w, v = a.detach().clone().requires_grad_(), part(b, 1), part(bias, 0)
+            y = ops.gemm_columns(x, w, v, name)
+            same(y, d, 1)
+            y.backward(cut(grad, 1, group))
+            same(x.grad, a.grad), same(w.grad, b.grad, 1), same(v.grad, bias.grad, 0)
+
+    def check_collectives(self, group: weft.Group) -> None:
+        name, w, r = weft.torch.name_of(group), group.size, group.rank
+        every = [whole(2 * w, 3, seed=q) for q in range(w)]
+        x = every[r].clone().requires_grad_()
+        self.assertTrue(torch.equal(ops.all_reduce(x, "sum", name), sum(every)))
+        self.assertTrue(torch.equal(ops.all_gather(x, name), torch.cat(every)))
+        self.assertTrue(torch.equal(ops.reduce_scatter(x, "sum", name), sum(every)[2 * r : 2 * r + 2]))
+        self.assertTrue(torch.equal(ops.all_to_all(x, name), torch.cat([e[2 * r : 2 * r + 2] for e in every])))
+        self.assertTrue(torch.equal(ops.broadcast(x, w - 1, name), every[-1]))
+        ops.reduce_scatter(x, "sum", name).backward(torch.full((2, 3), float(r)))
+        self.assertTrue(torch.equal(x.grad, torch.arange(w).repeat_interleave(2)[:, None].expand(2 * w, 3).float()))
+        with self.assertRaisesRegex(NotImplementedError, "'max' has no gradient"):
+            ops.all_reduce(x, "max", name).sum().backward()
+
+    def test_threads(self) -> None:
+        for size in (1, 2, 3):
+            weft.run_threads(size, self.check_products)
+            weft.run_threads(size, self.check_collectives)
+
+    def test_processes(self) -> None:
+        def body(rank: int) -> None:
+            self.check_products(weft.init())
+            self.check_collectives(weft.init())
+
+        support.ranks(4, body)
+
+    def test_symmetric_memory_is_a_tensor(self) -> None:
+        with weft.threads(1)[0] as group:
+            x = weft.empty((3, 4), "bfloat16", group)
+            t = x.torch()
+            self.assertEqual((t.dtype, tuple(t.shape)), (torch.bfloat16, (3, 4)))
+            t.fill_(2)
+            self.assertTrue(torch.equal(torch.from_dlpack(x), t))
+            self.assertEqual(t.data_ptr(), x.pointer)
+            del x
+            self.assertEqual(float(t.sum()), 24)
+
+    def test_wrong_arguments(self) -> None:
+        with weft.threads(1)[0] as group:
+            name = weft.torch.name_of(group)
+            with self.assertRaisesRegex(RuntimeError, r"a is \(2, 3\), b is \(4, 5\)"):
+                ops.gemm_ar(whole(2, 3), whole(4, 5), None, name)
+            with self.assertRaisesRegex(TypeError, "bfloat16"):
+                ops.gemm_ar(whole(2, 3), whole(3, 5, dtype=torch.bfloat16), None, name)
+            with self.assertRaisesRegex(ValueError, "no group is named 'nobody'"):
+                ops.all_reduce(whole(2), "sum", "nobody")
+
+
+class Llama(nn.Module):
+    """An ordinary feed-forward layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate_proj, self.up_proj = nn.Linear(32, 48, bias=False), nn.Linear(32, 48, bias=False)
+        self.down_proj = nn.Linear(48, 32, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Modules(unittest.TestCase):
+    def check_linear(self, group: weft.Group) -> None:
+        with SEED:
+            torch.manual_seed(1)
+            first, second = nn.Linear(16, 24), nn.Linear(24, 8)
+            x = torch.randn(6 * group.size, 2, 16, requires_grad=True)
+            grad = torch.randn(6 * group.size, 2, 8)
+        y = second(torch.relu(first(x)))
+        y.backward(grad)
+        for sequence in (False, True):
+            one = weft.torch.ColumnParallelLinear.from_linear(first, group, sequence_parallel=sequence)
+            two = weft.torch.RowParallelLinear.from_linear(second, group, sequence_parallel=sequence)
+            mine = (cut(x.detach(), 0, group) if sequence else x.detach().clone()).requires_grad_()
+            z = two(torch.relu(one(mine)))
+            self.close(z, cut(y, 0, group) if sequence else y)
+            z.backward(cut(grad, 0, group) if sequence else grad)
+            self.close(mine.grad, cut(x.grad, 0, group) if sequence else x.grad)
+            self.close(one.weight.grad, cut(first.weight.grad, 0, group))
+            self.close(one.bias.grad, cut(first.bias.grad, 0, group))
+            self.close(two.weight.grad, cut(second.weight.grad, 1, group))
+            self.close(two.bias.grad, second.bias.grad)
+            with torch.no_grad():
+                self.close(two.prepack()(torch.relu(one.prepack()(mine))), z)
+        gathered = weft.torch.ColumnParallelLinear.from_linear(first, group, gather_output=True)
+        z = gathered(x)
+        self.close(z, first(x))
+        with torch.no_grad():
+            self.close(gathered.prepack()(x), z)
+        again = weft.torch.ColumnParallelLinear(16, 24, group=group)
+        again.load_state_dict(gathered.state_dict())
+        self.close(again.weight, gathered.weight)
+        if 25 % group.size:
+            with self.assertRaisesRegex(ValueError, "out_features = 25 do not divide"):
+                weft.torch.ColumnParallelLinear(16, 25, group=group)
+
+    def check_swiglu(self, group: weft.Group) -> None:
+        with SEED:
+            torch.manual_seed(2)
+            ordinary = Llama()
+            x = torch.randn(4 * group.size, 32, requires_grad=True)
+        y = ordinary(x)
+        y.sum().backward()
+        for sequence in (False, True):
+            mlp = weft.torch.SwiGLU(32, 48, group, sequence_parallel=sequence)
+            mlp.load_state_dict(ordinary.state_dict())
+            mine = (cut(x.detach(), 0, group) if sequence else x.detach().clone()).requires_grad_()
+            z = mlp(mine)
+            self.close(z, cut(y, 0, group) if sequence else y)
+            z.sum().backward()
+            self.close(mine.grad, cut(x.grad, 0, group) if sequence else x.grad)
+            self.close(mlp.gate_proj.weight.grad, cut(ordinary.gate_proj.weight.grad, 0, group))
+            self.close(mlp.down_proj.weight.grad, cut(ordinary.down_proj.weight.grad, 1, group))
+            half = weft.torch.SwiGLU(32, 48, group, sequence, dtype=torch.bfloat16)
+            half.load_state_dict({k: v.bfloat16() for k, v in ordinary.state_dict().items()})
+            with torch.no_grad():
+                plain = half(mine.bfloat16())
+                self.close(half.prepack()(mine.bfloat16()), plain, 0.02)
+                self.close(plain.float(), z, 0.05)
+
+    def close(self, got: torch.Tensor, want: torch.Tensor, tolerance: float = 1e-4) -> None:
+        torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
+
+    def test_threads(self) -> None:
+        weft.run_threads(2, self.check_linear)
+        weft.run_threads(2, self.check_swiglu)
+
+    def test_processes(self) -> None:
+        def body(rank: int) -> None:
+            self.check_linear(weft.init())
+            self.check_swiglu(weft.init())
+
+        support.ranks(4, body)
+
+
+support.main()
