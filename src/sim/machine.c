@@ -87,6 +87,7 @@ static weft_status complain(const reader *in, const char *key, const char *expec
                           expected);
 }
 
+/* Zero, or within what a machine can have: products and quotients of such numbers are finite. */
 static bool parse_real(const char *word, double *value)
 {
     char *end;
@@ -94,7 +95,7 @@ static bool parse_real(const char *word, double *value)
     if (!word)
         return false;
     *value = strtod(word, &end);
-    return end != word && !*end && isfinite(*value) && *value >= 0;
+    return end != word && !*end && (*value == 0 || (*value >= 1e-12 && *value <= 1e15));
 }
 
 static weft_status read_curve(const reader *in, const char *key, char **words, weft_curve *curve)
@@ -138,12 +139,12 @@ static weft_status read_value(const reader *in, const key_row *row, char **words
         return WEFT_OK;
     case FORM_REAL:
         if (!parse_real(words[0], &value))
-            return complain(in, row->key, "a number, 0 or more");
+            return complain(in, row->key, "a number, 0 or from 1e-12 to 1e15");
         memcpy(field, &value, sizeof(value));
         return WEFT_OK;
     case FORM_DTYPE_REAL:
         if (!words[0] || weft_dtype_parse(words[0], &dtype) || !parse_real(words[1], &value))
-            return complain(in, row->key, "an element type and a number");
+            return complain(in, row->key, "an element type and a number, 0 or from 1e-12 to 1e15");
         memcpy(field + (size_t)dtype * sizeof(double), &value, sizeof(value));
         return WEFT_OK;
     case FORM_CURVE:

@@ -209,7 +209,7 @@ static const char *fitting_value(uint64_t *state, const char *name)
 static const char *any_value(uint64_t *state, const char *name)
 {
     static const char *const extents[] = {"1", "2", "3", "7", "31", "64", "100", "257", "64", "48"};
-    static const char *const few[] = {"1", "2", "3", "4", "0", "-1", "1025", "70000", "99999999999", "x"};
+    static const char *const few[] = {"1", "2", "3", "4", "0", "-1", "65537", "70000", "99999999999", "x"};
     static const char *const odd[] = {"",
                                       "0",
                                       "-1",
