@@ -66,6 +66,18 @@ one_line 1 "no memory for a product" "$weft" bench gemm 8000000 8000000 1000
 one_line 1 "no memory for experts of" "$weft" bench moe --inter 16777216 --hidden 16777216
 one_line 1 "WEFT_HEAP sets how much" env WEFT_HEAP=64K "$weft" calibrate --output -
 
+# Refused before anything is filled: no operand of these is ever written.
+one_line 1 "of symmetric memory on each and has" quietly "$weft" bench gemm_rs 60000 60000 60000 --peer none
+one_line 1 "of symmetric memory on each and has" quietly "$weft" bench gemm_ar 100000 100000 64 --peer none
+
+# What was asked for is not left out without a word.
+one_line 2 "--torch /no/such/python: it cannot be started" "$weft" bench ag_gemm 64 64 64 --torch /no/such/python
+one_line 2 "--torch false: it cannot be started" "$weft" bench gemm 64 64 64 --torch false
+ends "-n under a launcher" 2 "$weft" run -n 2 -- "$weft" bench barrier -n 3 --iters 2
+says err "weft bench: -n 3: this bench runs on the 2 ranks it was started with"
+ends "-n that agrees" 0 quietly "$weft" run -n 2 -- "$weft" bench barrier -n 2 --iters 2
+one_line 2 "--svg belongs to products, collectives, not to moe" "$weft" bench moe --svg "$scratch/moe.svg"
+
 # Flags that would do nothing.
 one_line 2 "--rows 5" "$weft" bench moe --rows 5
 one_line 2 "--topk, --tokens" "$weft" bench moe --inter 64 --topk 2

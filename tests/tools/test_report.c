@@ -65,8 +65,44 @@ static void test_encoding(void)
     CHECK_HAS(named("cut \xe2\x82"), "\"cut \\ufffd\\ufffd\"");
 }
 
+static void hides(report_stats gemm, report_stats unfused, report_stats fused, const char *table,
+                  const char *json)
+{
+    static const report_column shown[] = {{"hidden", "hidden", REPORT_PLAIN, 6}, {0}};
+
+    for (int as_json = 0; as_json < 2; as_json++) {
+        FILE *file = tmpfile();
+        report r;
+
+        report_open(&r, file, as_json, shown);
+        report_hidden(&r, gemm, unfused, fused);
+        report_row(&r);
+        report_close(&r);
+        rewind(file);
+        printed[fread(printed, 1, sizeof printed - 1, file)] = 0;
+        fclose(file);
+        CHECK_HAS(printed, as_json ? json : table);
+        CHECK(!as_json || !strstr(printed, "\"hidden\":"));
+    }
+}
+
+/* A share is told where there is something to hide; a loss is called one. */
+static void test_hidden(void)
+{
+    report_stats gemm = {100, 99, 101};
+
+    hides(gemm, (report_stats){120, 119, 121}, (report_stats){105, 104, 106}, "75%", "\"hidden_pct\": 75}");
+    hides(gemm, (report_stats){120, 119, 121}, (report_stats){130, 129, 131}, "slower",
+          "\"hidden_pct\": -50}");
+    hides(gemm, (report_stats){101, 98, 104}, (report_stats){100, 98, 104}, "–", "\"hidden_pct\": null}");
+    hides(gemm, (report_stats){98, 97, 99}, (report_stats){97, 96, 98}, "–", "\"hidden_pct\": null}");
+    hides(gemm, (report_stats){101, 98, 104}, (report_stats){120, 119, 121}, "slower",
+          "\"hidden_pct\": null}");
+}
+
 int main(void)
 {
+    test_hidden();
     test_encoding();
     CHECK_INT(print_row(true, true), 0);
     CHECK(strcmp(printed, "{\"op\": \"a \\\"quoted\\\"\\\\\\u000a op\", \"m\": 4096, \"fused_us\": 100, "

@@ -51,8 +51,8 @@ static int holds(subject *it)
 int bench_barrier(bench_context *context)
 {
     static const report_column columns[] = {
-        {"ranks", "ranks", REPORT_PLAIN, 6},     {"barrier us", "us", REPORT_TIME, 16},
-        {"peer", "peer", REPORT_PLAIN, 16},      {"peer us", "peer_us", REPORT_TIME, 16},
+        {"ranks", "ranks", REPORT_PLAIN, 6},     {"barrier µs", "us", REPORT_TIME, 16},
+        {"peer", "peer", REPORT_PLAIN, 16},      {"peer µs", "peer_us", REPORT_TIME, 16},
         {"speedup", "speedup", REPORT_RATIO, 9}, {"ok", "ok", REPORT_PLAIN, 4},
         {NULL, NULL, REPORT_PLAIN, 0},
     };

@@ -14,8 +14,10 @@
 #include "group/segment.h"
 #include "plan/plan.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const char *peer_choice = "auto";
@@ -40,6 +42,32 @@ const char *bench_torch_python(void)
     const char *python = torch_python ? torch_python : getenv("WEFT_TORCH_PYTHON");
 
     return python && *python ? python : NULL;
+}
+
+/* Whether the Python of --torch can do what it is asked for; said before anything is measured. */
+static int check_torch(const weft_options *options)
+{
+    char *const words[] = {(char *)bench_torch_python(), "-c", "import torch.distributed", NULL};
+    int status = 1;
+    pid_t pid;
+
+    if (!words[0] || (strcmp(options->op_name, "gemm") &&
+                      !(options->is_plan_op && options->problem.op <= WEFT_OP_GEMM_AS)))
+        return 0;
+    pid = fork();
+    if (pid == 0) {
+        int null = open("/dev/null", O_RDWR);
+
+        dup2(null, STDIN_FILENO);
+        dup2(null, STDOUT_FILENO);
+        dup2(null, STDERR_FILENO);
+        execvp(words[0], words);
+        _exit(127);
+    }
+    if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0)
+        return options_error("bench", "%s %s: it cannot be started, or cannot import torch.distributed",
+                             torch_python ? "--torch" : "WEFT_TORCH_PYTHON", words[0]);
+    return 0;
 }
 
 static const options_flag bench_flags[] = {
@@ -181,6 +209,13 @@ int bench_run_rank(int argc, char **argv, const bench_mpi *mpi)
             _exit(1); /* peers may wait for this rank in weft_init, and MPI_Finalize would wait for them */
         return 1;
     }
+    if (options.ranks_given && options.ranks != weft_size(context.group)) {
+        if (weft_rank(context.group) == 0)
+            options_error("bench", "-n %lld: this bench runs on the %d ranks it was started with",
+                          (long long)options.ranks, weft_size(context.group));
+        weft_finalize(context.group);
+        return 2;
+    }
     options.ranks = weft_size(context.group);
     if (strcmp(peer_choice, "none")) {
         context.mpi = mpi;
@@ -228,6 +263,9 @@ int cmd_bench(int argc, char **argv)
                        bench_cuda_refuses_dtype(&options)
                    ? 2
                    : bench_launch(&options, argc, argv, false);
+    status = check_torch(&options);
+    if (status)
+        return status;
     if (find_entry(options.op_name)->alone)
         return bench_run_rank(argc, argv, NULL);
     if (strcmp(peer_choice, "mpi") == 0 && !bench_has_mpi())

@@ -14,6 +14,7 @@
 
 #include "core/dtype.h"
 #include "plan/plan.h"
+#include "run/cpu/small.h"
 
 #include <limits.h>
 #include <math.h>
@@ -30,6 +31,7 @@ typedef struct collective_runner {
     enum { RUNNER_CALL, RUNNER_PLAN, RUNNER_MPI } kind;
     weft_plan *plan;
     weft_schedule schedule;
+    const char *chosen; /* what AUTO comes to: a schedule, or "small", without a plan */
     int index;
     double wrong;
 } collective_runner;
@@ -52,7 +54,7 @@ struct collective {
 
 static const report_column columns[] = {
     {"bytes", "bytes", REPORT_PLAIN, 9},
-    {"impl", "impl", REPORT_PLAIN, 9},
+    {"impl", "shown_impl", REPORT_PLAIN, 13},
     {"time µs", "us", REPORT_TIME, 14},
     {"bus GB/s", "busbw_gbs", REPORT_RATE, 8},
     {"peer", "peer", REPORT_PLAIN, 14},
@@ -387,6 +389,10 @@ static int print_rows(collective *c, const bench_contender *contenders, int64_t 
         report_text(r, "dtype", "%s", weft_dtype_name(c->problem.dtype));
         report_int(r, "bytes", bytes);
         report_text(r, "impl", "%s", weft_schedule_name(c->problem.op, c->runners[i].schedule));
+        report_text(r, "chosen", "%s", c->runners[i].chosen);
+        report_shown(r, "shown_impl", "%s%s", c->runners[i].kind == RUNNER_CALL ? "auto " : "",
+                     c->runners[i].chosen);
+        report_int(r, "threads", c->context->threads);
         report_time(r, "us", contenders[i].stats);
         report_real(r, "busbw_gbs", bus_bytes(c, bytes) / us * 1e-3);
         if (weft < c->runner_count) {
@@ -417,6 +423,28 @@ static int trace_last(collective *c)
     return status;
 }
 
+/* What the public call does with a message of this size. */
+static int find_chosen(collective *c, collective_runner *runner)
+{
+    weft_executor *executor;
+    weft_plan *plan;
+
+    runner->chosen = weft_schedule_name(c->problem.op, runner->schedule);
+    if (runner->kind != RUNNER_CALL)
+        return 0;
+    if (weft_executor_of(c->context->group, &executor) != WEFT_OK)
+        return bench_fail(c->context, "auto");
+    if (weft_small_fits(executor, &c->problem)) {
+        runner->chosen = "small";
+        return 0;
+    }
+    if (weft_plan_create(c->context->group, &c->problem, &plan) != WEFT_OK)
+        return bench_fail(c->context, "auto");
+    runner->chosen = weft_schedule_name(c->problem.op, weft_plan_problem(plan)->schedule);
+    weft_plan_destroy(plan);
+    return 0;
+}
+
 static int measure_size(collective *c, int64_t bytes, bool last)
 {
     bench_contender contenders[MOST_SCHEDULES + 1];
@@ -438,6 +466,8 @@ static int measure_size(collective *c, int64_t bytes, bool last)
         if (runner->kind == RUNNER_PLAN && !status &&
             weft_plan_create(c->context->group, &c->problem, &runner->plan) != WEFT_OK)
             status = bench_fail(c->context, name);
+        if (!status)
+            status = find_chosen(c, runner);
         contenders[i] = (bench_contender){.name = runner->kind == RUNNER_MPI ? "MPI" : name,
                                           .argument = runner,
                                           .prepare = prepare,
@@ -503,6 +533,10 @@ int bench_collective(bench_context *context)
     report_note(&context->report, "%s of %s over %d ranks%s%s", options->op_name,
                 weft_dtype_name(c.problem.dtype), context->size, mpi_can(&c) ? ", beside " : "",
                 mpi_can(&c) ? context->mpi->name : "");
+    report_note(&context->report,
+                "medians in µs ± half the width of the middle 80 %%; bus GB/s: bytes that "
+                "cross a rank's border over the time;\nauto is the library's call and what it "
+                "comes to (small: one exchange without a plan)");
     for (int64_t bytes = first; bytes <= last && !status; bytes *= 2)
         status = measure_size(&c, bytes, bytes * 2 > last);
     free(c.sequence);

@@ -461,8 +461,12 @@ static int bench_row(bench_context *context, int64_t m, int64_t n, int64_t k, we
              weft_dtype_name(dtype));
     if (make_subject(&it))
         status = bench_say(context, "no memory for a product of %s", label);
-    if (status == 0 && python && gemm_torch_open(&it.torch, python, m, n, k, dtype, threads, it.sets) == 0)
-        contenders[count++] = (bench_contender){.name = it.torch.name, .argument = &it, .run = run_torch};
+    if (status == 0 && python) {
+        if (gemm_torch_open(&it.torch, python, m, n, k, dtype, threads, it.sets) == 0)
+            contenders[count++] = (bench_contender){.name = it.torch.name, .argument = &it, .run = run_torch};
+        else
+            fprintf(stderr, "weft bench: PyTorch is left out of %s: %s cannot multiply it\n", label, python);
+    }
     if (status == 0)
         status = bench_measure(context, contenders, count, it.calls, row_seconds, label);
     if (status == 0)
@@ -478,6 +482,11 @@ static int bench_shape(bench_context *context, int64_t m, int64_t n, int64_t k, 
     const blas_library *peers[] = {context->blas, context->blas ? blas_blis() : NULL};
     const char *python = dtype == WEFT_I8 ? NULL : bench_torch_python();
     int status = bench_row(context, m, n, k, dtype, true, threads, NULL, NULL), compared = 0;
+
+    if (dtype == WEFT_I8 && bench_torch_python())
+        fprintf(stderr,
+                "weft bench: PyTorch is left out of %lld x %lld x %lld int8: it has no such product\n",
+                (long long)m, (long long)n, (long long)k);
 
     for (int i = 0; i < 2 && status == 0 && dtype == WEFT_F32; i++) {
         if (peers[i]) {
@@ -520,7 +529,7 @@ int bench_gemm(bench_context *context)
         {"dtype", "dtype", REPORT_PLAIN, 9},
         {"threads", "threads", REPORT_PLAIN, 7},
         {"packed", "packed", REPORT_PLAIN, 6},
-        {"us", "us", REPORT_TIME, 16},
+        {"time µs", "us", REPORT_TIME, 16},
         {"Gop/s", "gflops", REPORT_RATE, 8},
         {"of ceiling", "of_ceiling", REPORT_RATIO, 10},
         {"of memory", "of_memory", REPORT_RATIO, 9},

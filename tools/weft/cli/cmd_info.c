@@ -1,13 +1,20 @@
 /* weft info: what this build and this machine can do, and every setting with its value and meaning. */
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <weft/weft.h>
 
+#include "bench/start.h"
 #include "cli/commands.h"
 #include "core/cpu.h"
 #include "core/env.h"
 #include "core/topo.h"
+#include "gemm/gemm.h"
+#include "launch/launch.h"
+#include "sim/machine.h"
 #ifdef WEFT_HAVE_CUDA
 #include "run/cuda/describe.h"
 #endif
@@ -67,6 +74,88 @@ static void show_memory(void)
     line("huge pages", text);
 }
 
+/* The instruction set the GEMM engine takes, and how many workers a rank has when it is alone. */
+static void show_engine(void)
+{
+    const weft_core *core;
+    weft_error_text error;
+    char text[128];
+
+    if (weft_core_current(&core, &error) != WEFT_OK) {
+        line("gemm kernels", error.text);
+        return;
+    }
+    snprintf(text, sizeof(text), "%s (WEFT_ISA forces another)", core->name);
+    line("gemm kernels", text);
+    snprintf(text, sizeof(text), "%d; bench divides the CPUs by the ranks (--threads)", weft_cpu_count());
+    line("workers", text);
+}
+
+/* "3 days ago" */
+static void tell_age(time_t then, char *text, size_t bytes)
+{
+    double seconds = difftime(time(NULL), then);
+
+    if (seconds < 3600)
+        snprintf(text, bytes, "%.0f minutes ago", seconds / 60);
+    else if (seconds < 48 * 3600)
+        snprintf(text, bytes, "%.0f hours ago", seconds / 3600);
+    else
+        snprintf(text, bytes, "%.0f days ago", seconds / 86400);
+}
+
+/* Which description `auto` reads, and how old it is. */
+static void show_calibration(void)
+{
+    const char *named = getenv("WEFT_MACHINE");
+    char path[4096], age[64], text[4400];
+    weft_error_text error;
+    weft_machine machine;
+    struct stat about;
+
+    if (named && *named)
+        snprintf(text, sizeof(text), "%s, named by WEFT_MACHINE", named);
+    else if (weft_machine_user_path(path, sizeof(path), &error) != WEFT_OK || stat(path, &about) != 0)
+        snprintf(text, sizeof(text), "none: auto goes by a fixed rule; weft calibrate measures this machine");
+    else {
+        tell_age(about.st_mtime, age, sizeof(age));
+        snprintf(text, sizeof(text), "%s, measured %s", path, age);
+    }
+    if (weft_machine_find(NULL, &machine, &error) != WEFT_OK)
+        snprintf(text, sizeof(text), "%.400s", error.text);
+    line("calibration", text);
+}
+
+/* Whether the dynamic linker finds the first of these libraries; its name into `text`. */
+static bool finds_library(const char *const *names, char *text, size_t bytes)
+{
+    for (; *names; names++) {
+        void *library = dlopen(*names, RTLD_LAZY | RTLD_LOCAL);
+
+        if (library) {
+            snprintf(text, bytes, "%s", *names);
+            dlclose(library);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What can be measured beside weft, or carry it between nodes. */
+static void show_others(void)
+{
+    static const char *const ucx[] = {"libucp.so.0", NULL}, *const blas[] = {"libopenblas.so.0", NULL};
+    const char *python = getenv("WEFT_TORCH_PYTHON");
+    char text[256];
+
+    line("mpi", bench_has_mpi()          ? "found: bench measures it beside weft"
+                : launch_finds("mpirun") ? "mpirun found, but this build has no helper for it"
+                                         : "not found (scripts/setup.sh bench installs it)");
+    line("openblas", finds_library(blas, text, sizeof(text)) ? text : "not found");
+    line("ucx", finds_library(ucx, text, sizeof(text)) ? text : "not found");
+    line("pytorch", python && *python ? python : "none named (WEFT_TORCH_PYTHON or weft bench --torch)");
+}
+
 static void show_settings(void)
 {
     printf("\nenvironment\n");
@@ -94,6 +183,9 @@ int cmd_info(int argc, char **argv)
     show_backends();
     show_cpus();
     show_memory();
+    show_engine();
+    show_calibration();
+    show_others();
     show_settings();
     return 0;
 }

@@ -344,6 +344,8 @@ int options_parse(weft_options *o, const char *command, const char *const *ops, 
         const char *right = store(flag, value ? value : "", wanted, sizeof wanted);
         if (right)
             return options_error(command, "%s %s: must be %s", name, value, right);
+        if (flag->target == &o->ranks)
+            o->ranks_given = true;
         if (flag->ops && specials < OPTIONS_MOST_FLAGS)
             special[specials++] = flag;
     }

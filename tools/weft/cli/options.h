@@ -52,6 +52,7 @@ typedef struct weft_options {
     double scale;                /* what the set's extents are divided by; 0 = the set's default */
     int64_t bytes_first, bytes_last; /* collectives: message sizes, doubled from first to last; 0 = default */
     int64_t ranks;
+    bool ranks_given;
     int64_t threads;    /* compute threads of a rank; 0 = cores / ranks, at least 1 */
     int64_t iterations; /* 0 = 100, fewer when a run is long */
     int64_t warmup;

@@ -12,6 +12,7 @@
 
 static const int64_t PROGRESS_AFTER_NS = INT64_C(2000000000);
 static const int64_t PROGRESS_EVERY_NS = INT64_C(100000000);
+static const int64_t PROGRESS_LINE_NS = INT64_C(10000000000); /* where there is no terminal */
 
 void report_open(report *r, FILE *out, bool json, const report_column *columns)
 {
@@ -35,6 +36,7 @@ static report_value *add(report *r, const char *key, int kind)
     value->key = key;
     value->kind = kind;
     value->spread_pct = NAN;
+    value->shown_only = false;
     return value;
 }
 
@@ -46,6 +48,17 @@ void report_text(report *r, const char *key, const char *format, ...)
     va_start(args, format);
     vsnprintf(value->text, sizeof value->text, format, args);
     va_end(args);
+}
+
+void report_shown(report *r, const char *key, const char *format, ...)
+{
+    report_value *value = add(r, key, REPORT_VALUE_TEXT);
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(value->text, sizeof value->text, format, args);
+    va_end(args);
+    value->shown_only = true;
 }
 
 void report_int(report *r, const char *key, int64_t number)
@@ -73,6 +86,24 @@ void report_time(report *r, const char *key, report_stats stats)
     value->spread_pct = (stats.high - stats.low) / 2 / stats.median * 100;
     value->low = stats.low;
     value->high = stats.high;
+}
+
+report_stats report_exact(double us)
+{
+    return (report_stats){us, us, us};
+}
+
+void report_hidden(report *r, report_stats gemm, report_stats unfused, report_stats fused)
+{
+    double spread = fmax(unfused.high - unfused.low, gemm.high - gemm.low) / 2;
+    double hides = unfused.median - gemm.median, saved = unfused.median - fused.median;
+    bool measurable = hides > spread && hides > 0;
+
+    report_real(r, "hidden_pct", measurable ? saved / hides * 100 : NAN);
+    if (saved < -spread || (measurable && saved < 0))
+        report_shown(r, "hidden", "slower");
+    else if (measurable)
+        report_shown(r, "hidden", "%.0f%%", saved / hides * 100);
 }
 
 static const report_value *find(const report *r, const char *key)
@@ -136,9 +167,14 @@ static void print_json_real(FILE *out, double number)
 
 static void print_json(report *r)
 {
+    bool first = true;
+
     for (int i = 0; i < r->count; i++) {
         const report_value *value = &r->values[i];
-        fputs(i ? ", " : "{", r->out);
+        if (value->shown_only)
+            continue;
+        fputs(first ? "{" : ", ", r->out);
+        first = false;
         print_json_string(r->out, value->key);
         fputs(": ", r->out);
         switch (value->kind) {
@@ -289,18 +325,21 @@ void report_note(report *r, const char *format, ...)
 void report_progress(report *r, const char *format, ...)
 {
     int64_t now = weft_clock_ns();
+    char line[256];
     va_list args;
 
-    if (!r->out || !r->terminal || now - r->start_ns < PROGRESS_AFTER_NS ||
-        now - r->progress_ns < PROGRESS_EVERY_NS)
+    if (!r->out || now - r->start_ns < (r->terminal ? PROGRESS_AFTER_NS : PROGRESS_LINE_NS) ||
+        now - r->progress_ns < (r->terminal ? PROGRESS_EVERY_NS : PROGRESS_LINE_NS))
         return;
     r->progress_ns = now;
-    fprintf(stderr, "\r\033[K%3.0f s  ", (double)(now - r->start_ns) * 1e-9);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    vsnprintf(line, sizeof line, format, args);
     va_end(args);
+    /* One call each: other ranks may write there too. */
+    fprintf(stderr, r->terminal ? "\r\033[K%3.0f s  %s" : "%3.0f s  %s\n", (double)(now - r->start_ns) * 1e-9,
+            line);
     fflush(stderr);
-    r->progress_shown = true;
+    r->progress_shown = r->terminal;
 }
 
 int report_close(report *r)

@@ -5,8 +5,9 @@
  * per line, and nothing else goes to standard output. Without it the columns of the report pick values by
  * name. A value that was not measured is NaN: null in JSON, a dash in the table.
  *
- * A progress line appears on standard error, only when that is a terminal and the command has run for two
- * seconds; it is wiped before anything else is printed.
+ * Progress is told on standard error. On a terminal it is one line, which appears when the command has run
+ * for two seconds and is wiped before anything else is printed; elsewhere it is a line now and then, every
+ * ten seconds.
  */
 #ifndef WEFT_TOOLS_REPORT_REPORT_H
 #define WEFT_TOOLS_REPORT_REPORT_H
@@ -46,6 +47,7 @@ typedef struct report_value {
     int64_t integer;
     double real;
     double low, high, spread_pct; /* of a time; spread NaN = none */
+    bool shown_only;              /* not in JSON */
 } report_value;
 
 typedef struct report {
@@ -66,6 +68,8 @@ void report_open(report *r, FILE *out, bool json, const report_column *columns);
 
 /* The values of the row being made. Keys must outlive the row. */
 void report_text(report *r, const char *key, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void report_shown(report *r, const char *key, const char *format, ...) /* in the table only */
+    __attribute__((format(printf, 3, 4)));
 void report_int(report *r, const char *key, int64_t value);
 void report_real(report *r, const char *key, double value);
 void report_bool(report *r, const char *key, bool value);
@@ -73,6 +77,16 @@ void report_bool(report *r, const char *key, bool value);
 /* A time in microseconds with its spread; adds <key>_low and <key>_high (10th and 90th percentile) to JSON.
  */
 void report_time(report *r, const char *key, report_stats stats);
+
+/*
+ * The share of the communication that costs no time, (unfused - fused) / (unfused - GEMM only): `hidden_pct`
+ * in JSON, `hidden` in the table. A product whose communication does not stand out of the spread has none
+ * (null, a dash); one that loses to unfused reads "slower" in the table, and less than 0 in JSON.
+ */
+void report_hidden(report *r, report_stats gemm, report_stats unfused, report_stats fused);
+
+/* A time without a spread. */
+report_stats report_exact(double us);
 
 /* Prints the row made since the last one. A value `ok` = false is remembered for report_close. */
 void report_row(report *r);

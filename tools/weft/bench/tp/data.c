@@ -2,6 +2,8 @@
 #include "bench/tp/data.h"
 
 #include "core/dtype.h"
+#include "core/topo.h"
+#include "group/group.h"
 #include "run/bound.h"
 
 #include <math.h>
@@ -361,11 +363,57 @@ static int open_set(tp_data *data, int set)
     return 0;
 }
 
+/* Sets of operands: as many as keep the next one out of the caches. */
+static int count_sets(const weft_problem *p, int world)
+{
+    static const double SETS_BYTES = 64 << 20;
+    double bytes = (double)world * (double)(largest(p, world, TP_A) + largest(p, world, TP_B));
+
+    return bytes * 2 > SETS_BYTES              ? 2
+           : bytes * TP_MOST_SETS > SETS_BYTES ? (int)(SETS_BYTES / bytes) + 1
+                                               : TP_MOST_SETS;
+}
+
+int tp_data_fits(bench_context *context, const weft_problem *p, bool peer)
+{
+    int world = context->size, sets = count_sets(p, world);
+    double element = (double)weft_dtype_size(p->dtype), l = (double)p->l, m = (double)p->m, n = (double)p->n,
+           k = (double)p->k;
+    double a = (double)largest(p, world, TP_A), b = (double)largest(p, world, TP_B),
+           d = (double)largest(p, world, TP_C);
+    bool gathers = p->op == WEFT_OP_AG_GEMM;
+    double whole = gathers ? (p->layout == WEFT_LAYOUT_GATHER_B ? n : m) * k * l : 0;
+    double sums = m * n * l * 4; /* of the local product; partial sums are float32 */
+    /* Operands and result, what the local product and the collective alone have for themselves. */
+    double symmetric = sets * (a + b * (p->b_form == WEFT_B_PREPACKED ? 2 : 1) + (p->beta != 0 ? d : 0)) + d +
+                       sums + sets * whole * element + 2 * (gathers ? whole * element : sums);
+    /* The results that others are compared with, and the peer's float32. */
+    double elements = d / (double)weft_dtype_size(p->d_dtype);
+    double private = sets * elements * 8 + (peer ? elements * 4 + (gathers ? whole : m * n) * 4 : 0) +
+                     (peer && p->dtype != WEFT_F32 ? sets * (a + b) / element * 4 : 0);
+    double heap = (double)context->group->world->segment.header->heap_bytes;
+    double memory = (double)weft_topo_memory_bytes();
+
+    if (symmetric > heap)
+        return bench_say(
+            context,
+            "%lld x %lld x %lld on %d ranks: the bench needs %.1f GiB of symmetric memory on each "
+            "and has %.1f; WEFT_HEAP sets how much",
+            (long long)p->m, (long long)p->n, (long long)p->k, world, symmetric / (1 << 30),
+            heap / (1 << 30));
+    if ((symmetric + private) * world > memory)
+        return bench_say(
+            context,
+            "%lld x %lld x %lld on %d ranks: the bench needs %.1f GiB of memory, the machine has %.1f",
+            (long long)p->m, (long long)p->n, (long long)p->k, world,
+            (symmetric + private) * world / (1 << 30), memory / (1 << 30));
+    return 0;
+}
+
 int tp_data_open(tp_data *data, bench_context *context, const weft_problem *problem)
 {
-    static const double ELEMENTS_WORK = 1 << 27, SETS_BYTES = 64 << 20;
+    static const double ELEMENTS_WORK = 1 << 27;
     int world = context->size;
-    double bytes = (double)world * (double)(largest(problem, world, TP_A) + largest(problem, world, TP_B));
     double work = (double)problem->m * (double)problem->n * (double)problem->k * (double)problem->l;
 
     memset(data, 0, sizeof *data);
@@ -373,9 +421,7 @@ int tp_data_open(tp_data *data, bench_context *context, const weft_problem *prob
     data->problem = *problem;
     data->layout = tp_layout_of(problem, world, context->rank);
     data->seed = bench_random(context);
-    data->sets = bytes * 2 > SETS_BYTES              ? 2
-                 : bytes * TP_MOST_SETS > SETS_BYTES ? (int)(SETS_BYTES / bytes) + 1
-                                                     : TP_MOST_SETS;
+    data->sets = count_sets(problem, world);
     data->by_element = work * data->sets <= ELEMENTS_WORK;
     data->d_bytes = largest(problem, world, TP_C);
     if (allocate(data, data->d_bytes, &data->d))

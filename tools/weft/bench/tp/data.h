@@ -61,6 +61,10 @@ typedef struct tp_data {
     tp_set set[TP_MOST_SETS];
 } tp_data;
 
+/* Whether the memory for a measurement is there: 0, or 1 after a line on standard error. `peer`: beside
+ * OpenBLAS and MPI. Asked before anything is filled, which takes as long as it is large. */
+int tp_data_fits(bench_context *context, const weft_problem *problem, bool peer);
+
 /* Collective: allocates and fills. 0, or the exit status after a line on standard error. */
 int tp_data_open(tp_data *data, bench_context *context, const weft_problem *problem);
 void tp_data_close(tp_data *data);

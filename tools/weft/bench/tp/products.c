@@ -20,20 +20,34 @@ static const report_column columns[] = {
     {"M", "m", REPORT_PLAIN, 6},
     {"N", "n", REPORT_PLAIN, 6},
     {"K", "k", REPORT_PLAIN, 6},
-    {"schedule", "shown_schedule", REPORT_PLAIN, 18},
-    {"GEMM only", "gemm_us", REPORT_TIME, 13},
-    {"comm only", "comm_us", REPORT_TIME, 13},
-    {"unfused", "unfused_us", REPORT_TIME, 13},
-    {"fused µs", "fused_us", REPORT_TIME, 13},
+    {"GEMM only µs", "gemm_us", REPORT_TIME, 12},
+    {"comm only µs", "comm_us", REPORT_TIME, 12},
+    {"unfused µs", "unfused_us", REPORT_TIME, 12},
+    {"fused µs", "fused_us", REPORT_TIME, 12},
     {"speedup", "speedup", REPORT_RATIO, 7},
     {"fused÷GEMM", "fused_over_gemm", REPORT_RATIO, 10},
-    {"hidden", "hidden_pct", REPORT_PERCENT, 6},
-    {"peer µs", "peer_us", REPORT_TIME, 13},
+    {"hidden", "hidden", REPORT_PLAIN, 6},
+    {"peer µs", "peer_us", REPORT_TIME, 12},
     {"vs peer", "peer_speedup", REPORT_RATIO, 7},
     {"error", "max_err", REPORT_ERROR, 7},
+    {"bound", "err_bound", REPORT_ERROR, 7},
     {"ok", "ok", REPORT_PLAIN, 3},
+    {"schedule", "shown_schedule", REPORT_PLAIN, 8},
     {0},
 };
+
+/* The columns of this run: those of the peer only where there is one. */
+static const report_column *choose_columns(bool peer)
+{
+    static report_column shown[sizeof columns / sizeof columns[0]];
+    int count = 0;
+
+    for (const report_column *c = columns; c->key; c++)
+        if (peer || strncmp(c->key, "peer", 4) != 0)
+            shown[count++] = *c;
+    shown[count] = (report_column){0};
+    return shown;
+}
 
 typedef struct tp_bench {
     bench_context *context;
@@ -195,7 +209,8 @@ static void print_row(tp_bench *bench, int index, double worst, double wrong)
            unfused = bench->contenders[AT_UNFUSED].stats.median;
     report_stats fused = bench->contenders[AT_FUSED + index].stats;
     const char *asked = weft_schedule_name(p->op, bench->fused[index].schedule);
-    const char *chosen = weft_schedule_name(p->op, weft_plan_problem(bench->fused[index].plan)->schedule);
+    const weft_problem *done = weft_plan_problem(bench->fused[index].plan);
+    const char *chosen = weft_schedule_name(p->op, done->schedule);
 
     report_text(r, "op", "%s", weft_op_name(p->op));
     report_text(r, "backend", "cpu");
@@ -212,7 +227,7 @@ static void print_row(tp_bench *bench, int index, double worst, double wrong)
     report_time(r, "fused_us", fused);
     report_real(r, "speedup", unfused / fused.median);
     report_real(r, "fused_over_gemm", fused.median / gemm);
-    report_real(r, "hidden_pct", unfused > gemm ? (unfused - fused.median) / (unfused - gemm) * 100 : NAN);
+    report_hidden(r, bench->contenders[AT_GEMM].stats, bench->contenders[AT_UNFUSED].stats, fused);
     report_real(r, "max_err", worst);
     report_real(r, "err_bound", tp_bound(&bench->data));
     report_bool(r, "ok", wrong == 0);
@@ -231,16 +246,25 @@ static void print_row(tp_bench *bench, int index, double worst, double wrong)
     report_text(r, "chosen", "%s", chosen);
     report_text(r, "check", bench->data.by_element ? "elements" : "residual");
     report_int(r, "threads", bench->context->threads);
-    report_text(r, "shown_schedule", "%s%.13s", strcmp(asked, "auto") ? "" : "auto ", chosen);
+    report_int(r, "workers", done->tuning.workers);
+    report_int(r, "tile_m", done->tuning.tile_m);
+    report_int(r, "tile_n", done->tuning.tile_n);
+    report_int(r, "tile_k", done->tuning.tile_k);
+    report_shown(r, "shown_schedule", "%s%s, tiles %" PRId64 " x %" PRId64 " x %" PRId64 ", %d worker%s",
+                 strcmp(asked, "auto") ? "" : "auto ", chosen, done->tuning.tile_m, done->tuning.tile_n,
+                 done->tuning.tile_k, done->tuning.workers, done->tuning.workers == 1 ? "" : "s");
     report_row(r);
 }
 
 static int measure_shape(bench_context *context, const weft_problem *problem)
 {
-    tp_bench *bench = calloc(1, sizeof *bench);
+    tp_bench *bench;
     char label[96];
     int status = 1;
 
+    if (tp_data_fits(context, problem, tp_peer_can(context, problem)) != 0)
+        return 1;
+    bench = calloc(1, sizeof *bench);
     if (!bench)
         return 1;
     bench->context = context;
@@ -342,13 +366,18 @@ int bench_tp(bench_context *context)
         return bench_cuda_ranks(context);
     if (options->set && strcmp(options->set, "overlap") != 0)
         count = set_shapes(options->set, problem.op, options->scale, shapes);
-    context->report.columns = columns;
+    context->report.columns = choose_columns(tp_peer_can(context, &problem));
     report_note(&context->report, "%s of %s over %d ranks, %d thread%s each%s%s%s%s", options->op_name,
                 weft_dtype_name(problem.dtype), context->size, context->threads,
                 context->threads == 1 ? "" : "s", tp_peer_can(context, &problem) ? ", beside " : "",
                 tp_peer_can(context, &problem) ? context->blas->name : "",
                 tp_peer_can(context, &problem) ? " + " : "",
                 tp_peer_can(context, &problem) ? context->mpi->name : "");
+    report_note(&context->report,
+                "medians in µs ± half the width of the middle 80 %%; hidden: the share of the "
+                "communication that costs no time,\n– where there is too little of it to "
+                "tell, slower where fused loses; error: the largest, and the bound it must "
+                "keep");
     if (weft_problem_resolve(&options->problem, context->size, &problem, &error) != WEFT_OK)
         return context->rank ? 2 : options_error("bench", "%s", error.text);
     problem.tuning.workers = context->threads;

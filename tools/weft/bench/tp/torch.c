@@ -81,14 +81,30 @@ static double ask(bench_context *context, const weft_problem *p, char *name, siz
     return us;
 }
 
+/* What was asked for and is not in the rows is said, also to those who read JSON. */
+static void leave_out(const bench_context *context, const weft_problem *p, const char *why)
+{
+    if (context->rank == 0)
+        fprintf(stderr, "weft bench: PyTorch is left out of %lld x %lld x %lld: %s\n", (long long)p->m,
+                (long long)p->n, (long long)p->k, why);
+}
+
 double tp_torch_us(bench_context *context, const weft_problem *problem, char *name, size_t bytes)
 {
     double us = NAN, all[context->size];
 
-    if (!bench_torch_python() || !torch_can(problem, context->size))
+    if (!bench_torch_python())
         return NAN;
+    if (!torch_can(problem, context->size)) {
+        leave_out(context, problem,
+                  "it computes A B alone, of floats, and gloo gathers and scatters equal parts of rows");
+        return NAN;
+    }
     report_progress(&context->report, "PyTorch");
-    if (context->rank == 0)
+    if (context->rank == 0) {
         us = ask(context, problem, name, bytes);
+        if (isnan(us))
+            leave_out(context, problem, "its processes failed");
+    }
     return bench_share(context, &us, 1, all) == 0 ? all[0] : NAN;
 }
