@@ -3,5 +3,5 @@
 
 void weft_generate_all_gather(weft_builder *builder)
 {
-    weft_collective_exchange(builder, 1);
+    weft_collective_exchange(builder);
 }

@@ -85,7 +85,7 @@ static void two_shot(weft_collective *c)
 
 void weft_generate_all_reduce(weft_builder *builder)
 {
-    weft_collective c = weft_collective_begin(builder, 1, 1);
+    weft_collective c = weft_collective_begin(builder);
 
     if (builder->problem->schedule == WEFT_SCHEDULE_ONE_SHOT)
         one_shot(&c);

@@ -6,5 +6,5 @@
 
 void weft_generate_all_to_all(weft_builder *builder)
 {
-    weft_collective_exchange(builder, builder->world);
+    weft_collective_exchange(builder);
 }

@@ -36,7 +36,7 @@ static void push(weft_collective *c)
 
 void weft_generate_broadcast(weft_builder *builder)
 {
-    weft_collective c = weft_collective_begin(builder, 1, 1);
+    weft_collective c = weft_collective_begin(builder);
 
     if (builder->problem->schedule == WEFT_SCHEDULE_PUSH)
         push(&c);

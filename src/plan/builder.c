@@ -228,8 +228,14 @@ void weft_builder_end(weft_builder *builder)
         need_enter(builder, task.lane, peer);
         builder->touched[task.lane * builder->world + peer] = part->task_count;
     }
-    for (uint32_t i = task.post0; i < part->post_count; i++)
-        need_enter(builder, task.lane, part->posts[i].rank);
+    for (uint32_t i = task.post0; i < part->post_count; i++) {
+        int peer = part->posts[i].rank;
+
+        if (peer == builder->rank)
+            continue;
+        need_enter(builder, task.lane, peer);
+        builder->touched[task.lane * builder->world + peer] = part->task_count;
+    }
     if (part->lanes[task.lane].kind == WEFT_LANE_COMPUTE) {
         uint8_t *passed = &builder->gates_passed[task.lane];
 

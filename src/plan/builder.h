@@ -1,7 +1,8 @@
 /*
  * Builds one rank's part task by task, and adds by itself what every plan needs: ENTER and EXIT, the wait
  * for a peer's ENTER before a lane first touches that peer (or posts to it), and the DONE posts after the
- * last touch. A generator says only what moves and what is computed.
+ * last touch (or post: the next run of the group, perhaps of another plan, counts on the same signals). A
+ * generator says only what moves and what is computed.
  *
  * Lanes and operands are declared first; then tasks in any interleaving of lanes, each lane in its order.
  * Memory failures are remembered and reported once, by weft_builder_finish.
@@ -19,7 +20,8 @@ typedef struct weft_builder {
     int world, rank;
     bool failed;
     uint32_t task_room, region_room, wait_room, post_room;
-    uint32_t *touched;      /* [lane][peer]: 1 + last task of the lane that touches the peer's memory */
+    uint32_t *touched;      /* [lane][peer]: 1 + last task of the lane that touches the peer's memory
+                               or posts to it */
     uint8_t *entered;       /* [lane][peer]: the lane has waited for the peer's ENTER */
     weft_wait *lane_waited; /* [lane]: the last wait of the lane that was not on an ENTER signal */
     uint8_t *gates_passed;  /* [lane] */

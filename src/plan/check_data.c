@@ -5,11 +5,13 @@
  * A value says which global element a number is about and which contributions it holds: indices of k for a
  * GEMM op, ranks for a collective. Adding values of different elements, or the same contribution twice, is an
  * error; so is an epilogue on an incomplete sum, a read of something this run has not written, a second write
- * of a result. At the end every element of the result must hold its own complete value.
+ * of a result. At the end every element of the result must hold its own complete value, and where all ranks
+ * get the same result, it was added up in the same order on all of them: they get the same bits.
  */
 #include "plan/check_memory.h"
 #include "plan/check_sets.h"
 #include "plan/check_stages.h"
+#include "core/dtype.h"
 
 #include <stdlib.h>
 
@@ -48,6 +50,30 @@ static void complain(data_state *s, const weft_region *region, const char *what)
                     what, weft_check_region_text(c, region));
 }
 
+/* ---- the order of sums --------------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    uint64_t z = (hash ^ value) + 0x9e3779b97f4a7c15u;
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/*
+ * A product adds in an order that depends on its k alone, but for few rows, where it depends on those and on
+ * how B lies.
+ */
+static uint64_t product_order(const data_state *s, const weft_region *a, const weft_region *b)
+{
+    enum { FEW_ROWS = 8 };
+    bool few = a->rows <= FEW_ROWS;
+    uint64_t order = mix((uint64_t)a->cols, few ? (uint64_t)a->rows + 1 : 0);
+
+    return mix(order, few && s->checker->parts[0].operands[b->operand].packed);
+}
+
 /* ---- what regions hold --------------------------------------------------------------------------- */
 
 /* A user's input: the elements of the global operand that lie on that rank. */
@@ -75,6 +101,7 @@ static weft_value input_value(const data_state *s, const weft_operand *o, const 
     default:
         value.kind = WEFT_VALUE_SUM;
         value.set = weft_sets_interval(s->sets, r->rank, r->rank + 1);
+        value.order = mix(1, (uint64_t)r->rank);
         break;
     }
     return value;
@@ -150,6 +177,20 @@ static void load(data_state *s, const weft_region *r, weft_pieces *found, bool r
         complain(s, r, "reads what nothing in this run has written");
 }
 
+/* Carried sums may never reach memory: only the task they are carried to can have them. */
+static void take_carried(data_state *s, const weft_region *r, weft_pieces *found, bool goes_on)
+{
+    for (uint32_t i = 0; i < found->count; i++) {
+        weft_value *value = &found->list[i].value;
+
+        if (value->carried && (!goes_on || value->carried != s->task)) {
+            complain(s, r, "reads sums that are carried on to another task");
+            return;
+        }
+        value->carried = 0;
+    }
+}
+
 static const weft_piece *piece_at(const weft_pieces *pieces, int64_t row, int64_t col)
 {
     for (uint32_t i = 0; i < pieces->count; i++) {
@@ -176,6 +217,7 @@ static void add_value(data_state *s, const weft_region *region, weft_value *sum,
         return;
     if (!sum->set) {
         *sum = value;
+        sum->carried = 0;
         return;
     }
     if (sum->row != value.row || sum->col != value.col || sum->batch != value.batch) {
@@ -189,12 +231,15 @@ static void add_value(data_state *s, const weft_region *region, weft_value *sum,
         s->memory.failed = true;
     else
         sum->set = joined;
+    sum->order = mix(sum->order, value.order);
 }
 
 /* sum += A * B for the cell at (row, col), piece by piece along k. */
 static void add_product(data_state *s, const weft_region *regions, const weft_pieces *a, const weft_pieces *b,
                         int64_t row, int64_t col, weft_value *sum)
 {
+    weft_value product = {.kind = WEFT_VALUE_SUM};
+
     for (int64_t k = 0; k < regions[0].cols;) {
         const weft_piece *left = piece_at(a, row, k), *right = piece_at(b, k, col);
         int64_t end;
@@ -220,9 +265,11 @@ static void add_product(data_state *s, const weft_region *regions, const weft_pi
             s->memory.failed = true;
             return;
         }
-        add_value(s, &regions[0], sum, value);
+        add_value(s, &regions[0], &product, value);
         k = end;
     }
+    product.order = mix(product_order(s, &regions[0], &regions[1]), (uint64_t)product.set);
+    add_value(s, &regions[0], sum, product);
 }
 
 /* The epilogue: the sum must be complete, and C and bias those of its element. */
@@ -274,6 +321,8 @@ static void store(data_state *s, const weft_region *to, int64_t row0, int64_t ro
 
     piece.value.row -= to->row0;
     piece.value.col -= to->col0;
+    if (value.kind == WEFT_VALUE_SUM && is_gemm(s) && o->dtype != weft_dtype_accumulator(s->problem->dtype))
+        piece.value.order = mix(value.order, 2 + (uint64_t)o->dtype); /* rounded on its way */
     if (is_input(o)) {
         complain(s, to, "writes an input");
         return;
@@ -356,6 +405,8 @@ static void follow(data_state *s, const weft_task *task, const weft_region *regi
         bool is_bias = (task->flags & WEFT_TASK_HAS_BIAS) && extras && i == task->region_count - 1;
 
         load(s, &regions[i], &s->inputs[i], !is_b && !is_bias, !is_a);
+        take_carried(s, &regions[i], &s->inputs[i],
+                     task->flags & WEFT_TASK_HAS_ACC && i == dests + 2 && task->kind == WEFT_TASK_GEMM);
     }
     cut_rows(s, regions->rows);
     cut_cols(s, regions->cols);
@@ -371,6 +422,7 @@ static void follow(data_state *s, const weft_task *task, const weft_region *regi
             if (row == s->row_cuts[i + 1] || col == s->col_cuts[j + 1])
                 continue;
             value = cell_value(s, task, regions, row, col);
+            value.carried = task->flags & WEFT_TASK_CARRY ? s->task + 1 : 0;
             for (int to = 0; to < dests; to++)
                 store(s, &regions[to], row, s->row_cuts[i + 1], col, s->col_cuts[j + 1], value);
         }
@@ -459,6 +511,40 @@ static void check_result(data_state *s, uint32_t operand, int rank, int64_t batc
                         weft_check_region_text(c, &whole), (long long)(whole.rows * whole.cols - area));
 }
 
+/* Where every rank has the whole result, ranks that add floating-point numbers add them alike. */
+static bool promises_equal_bits(const weft_problem *p)
+{
+    bool whole = p->op == WEFT_OP_GEMM_AR || p->op == WEFT_OP_GEMM_AS || p->op == WEFT_OP_ALL_REDUCE;
+
+    return whole && (p->dtype == WEFT_F32 || p->dtype == WEFT_F16 || p->dtype == WEFT_BF16);
+}
+
+static void compare_orders(data_state *s, uint32_t operand, int rank, int64_t batch)
+{
+    weft_checker *c = s->checker;
+    const weft_operand *o = &c->parts[0].operands[operand];
+    weft_region whole = {operand, rank, batch, 0, o->rows, 0, o->cols};
+    weft_pieces *mine = &s->inputs[0], *theirs = &s->inputs[1];
+
+    mine->count = 0;
+    weft_memory_look(&s->memory, matrix_of(s, &whole), &whole, mine);
+    for (uint32_t i = 0; i < mine->count && !c->report->count; i++) {
+        const weft_piece *p = &mine->list[i];
+        weft_region here = {operand, 0, batch, p->row0, p->row1 - p->row0, p->col0, p->col1 - p->col0};
+
+        theirs->count = 0;
+        weft_memory_look(&s->memory, matrix_of(s, &here), &here, theirs);
+        for (uint32_t j = 0; j < theirs->count; j++) {
+            if (theirs->list[j].value.order == p->value.order)
+                continue;
+            here.rank = rank;
+            weft_check_find(c, rank, -1, "%s is added up in another order than on rank 0: the bits differ",
+                            weft_check_region_text(c, &here));
+            break;
+        }
+    }
+}
+
 static bool open_memory(data_state *s)
 {
     const weft_checker *c = s->checker;
@@ -467,7 +553,7 @@ static bool open_memory(data_state *s)
 
     s->sets = weft_sets_new();
     s->operand_base = calloc(part->operand_count + 1, sizeof(*s->operand_base));
-    if (!s->sets || !s->operand_base || !make_room(s, 1))
+    if (!s->sets || !s->operand_base || !make_room(s, 2))
         return false;
     for (uint32_t i = 0; i < part->operand_count; i++) {
         s->operand_base[i] = total;
@@ -527,6 +613,12 @@ bool weft_check_data(weft_checker *checker)
         for (int rank = 0; part->operands[i].output && rank < checker->world; rank++) {
             for (int64_t batch = 0; batch < part->operands[i].batch && !s.memory.failed; batch++)
                 check_result(&s, i, rank, batch);
+        }
+        for (int rank = 1; part->operands[i].output && promises_equal_bits(s.problem) &&
+                           rank < checker->world && !checker->report->count;
+             rank++) {
+            for (int64_t batch = 0; batch < part->operands[i].batch && !s.memory.failed; batch++)
+                compare_orders(&s, i, rank, batch);
         }
     }
     ok = ok && !s.memory.failed;

@@ -20,6 +20,8 @@ typedef enum weft_value_kind {
 typedef struct weft_value {
     weft_value_kind kind;
     int64_t set, batch, row, col;
+    uint64_t order;   /* a hash of how it was added up: of what lengths, in which order, rounded where */
+    uint32_t carried; /* the only task that may go on with it, or 0 */
 } weft_value;
 
 typedef struct weft_piece {

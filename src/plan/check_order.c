@@ -13,16 +13,19 @@
  *     posts in order, in this run and over runs.
  *   - Any other signal: all posts of the run. That needs `count` to be all of them, and that no post of the
  *     next run can be counted in place of a missing one of this run. The second holds when a poster posts
- *     only after ENTER of the signal's owner in the same run (or is the owner): the owner enters run e + 1
- *     after all its waits of run e. Were there a first wait in time satisfied by a post of a later run, all
- *     waits before it would have meant what they say, its poster would have been after the owner's ENTER of
- *     that later run, and the wait long over: a contradiction.
+ *     only after ENTER of the signal's owner in the same run (or is the owner), which the plan's contract
+ * asks of all posts but those of the reserved signals: the owner enters run e + 1 after all its waits of run
+ * e. Were there a first wait in time satisfied by a post of a later run, all waits before it would have meant
+ * what they say, its poster would have been after the owner's ENTER of that later run, and the wait long
+ * over: a contradiction.
  *
  * Over runs: every touch of a peer's memory must be after that peer's ENTER of the run, and must be finished
  * before the peer's run ends (be in the joined clocks of its lanes). Then any touch of a rank's memory in
  * run e, by anyone, is before that rank's end of run e, which is before its ENTER of run e + 1, which is
  * before any touch in run e + 1. So accesses of different runs never conflict, for three runs or any number,
- * the caller's own accesses between runs included, and only one run needs to be looked at for races.
+ * the caller's own accesses between runs included, and only one run needs to be looked at for races. The same
+ * is asked of posts: the runs of all plans of a group count on one table of signals, and a post that comes
+ * when its owner has gone on to another plan would be counted there.
  */
 #include "plan/check_stages.h"
 
@@ -394,11 +397,18 @@ static void check_touches(order_state *s, const uint32_t *ends, uint32_t task)
     for (uint32_t i = 0; i < t->post_count; i++) {
         const weft_post *post = &c->parts[rank].posts[t->post0 + i];
 
-        if (post->rank != rank && signal_at(s, post->rank, post->signal)->lane == NONE &&
-            !weft_check_before(c, c->task_base[post->rank], task))
+        if (post->rank == rank || post->signal < 2 * (uint32_t)c->world)
+            continue;
+        if (!weft_check_before(c, c->task_base[post->rank], task))
+            weft_check_find(
+                c, rank, index,
+                "%s posts signal %u of rank %d before that rank's ENTER: it may be counted in the "
+                "run before",
+                weft_check_task_text(c, task), post->signal, post->rank);
+        else if (ends[(size_t)post->rank * c->lanes + c->lane_of[task]] < c->position[task])
             weft_check_find(c, rank, index,
-                            "%s posts signal %u of rank %d, which others post too, before that "
-                            "rank's ENTER: it may be counted in the run before",
+                            "%s may post signal %u of rank %d after that rank's run has ended: it would be "
+                            "counted in another",
                             weft_check_task_text(c, task), post->signal, post->rank);
     }
 }

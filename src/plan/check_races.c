@@ -1,5 +1,8 @@
 /*
- * The race stage: any two tasks that touch a common element, one of them writing, are ordered.
+ * The race stage: any two tasks that touch a common element, one of them writing, are ordered. A task itself
+ * writes every element once, and reads of what it writes only what it adds to, element by element. Sums that
+ * are handed on are taken as they were left, whole tiles. A caller may give C as D: whatever reads C has read
+ * it before D is written there.
  *
  * Accesses are grouped by matrix and swept along the dimension in which they are cut; only accesses that
  * overlap there and of which one writes are compared. Since conflicting accesses are then all ordered, every
@@ -7,6 +10,7 @@
  */
 #include "plan/check_stages.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 
 typedef struct access {
@@ -43,6 +47,18 @@ static bool overlap(const weft_region *a, const weft_region *b)
            b->col0 < a->col0 + a->cols;
 }
 
+/* C may be the memory of D, which has its shape: both are looked at as one. */
+static uint32_t memory_of(const weft_checker *c, uint32_t operand)
+{
+    const weft_plan_part *part = &c->parts[0];
+
+    for (uint32_t i = 0; part->operands[operand].role == WEFT_ROLE_C && i < part->operand_count; i++) {
+        if (part->operands[i].role == WEFT_ROLE_D)
+            return i;
+    }
+    return operand;
+}
+
 static size_t collect(const weft_checker *c, access *list)
 {
     size_t count = 0;
@@ -57,8 +73,10 @@ static size_t collect(const weft_checker *c, access *list)
             if (!region->rows || !region->cols)
                 continue;
             list[count++] = (access){
-                .matrix = (((uint64_t)region->operand * (uint64_t)c->world + (uint64_t)region->rank) << 32) +
-                          (uint64_t)region->batch,
+                .matrix =
+                    (((uint64_t)memory_of(c, region->operand) * (uint64_t)c->world + (uint64_t)region->rank)
+                     << 32) +
+                    (uint64_t)region->batch,
                 .region = region,
                 .task = task,
                 .write = i < t->destinations,
@@ -85,18 +103,50 @@ static void set_sweep(const weft_checker *c, access *list, size_t count)
     }
 }
 
+static bool same_place(const weft_region *a, const weft_region *b)
+{
+    return a->row0 == b->row0 && a->rows == b->rows && a->col0 == b->col0 && a->cols == b->cols;
+}
+
+/* May a task write where it reads? Element by element it may: sums it adds to, C that becomes D. */
+static bool adds_in_place(const weft_checker *c, const access *write, const access *read)
+{
+    const weft_task *task = weft_check_task(c, read->task);
+    const weft_region *regions = &c->parts[weft_check_rank(c, read->task)].regions[task->region0];
+    ptrdiff_t at = read->region - regions - task->destinations;
+
+    return !read->write && same_place(write->region, read->region) &&
+           (task->kind == WEFT_TASK_REDUCE || (task->kind == WEFT_TASK_GEMM && at >= 2));
+}
+
+static void find_race(weft_checker *c, const access *one, const access *other, const char *how)
+{
+    int rank = weft_check_rank(c, one->task);
+
+    weft_check_find(c, rank, one->task - c->task_base[rank], "race: %s %s %s %s %s writes it",
+                    weft_check_task_text(c, one->task), one->write ? "writes" : "reads",
+                    weft_check_region_text(c, one->region), how, weft_check_task_text(c, other->task));
+}
+
 static void compare_pair(weft_checker *c, const access *a, const access *b)
 {
     const access *writer = a->write ? a : b, *other = a->write ? b : a;
-    int rank = weft_check_rank(c, other->task);
+    const weft_operand *operand = &c->parts[0].operands[writer->region->operand];
 
     c->report->pairs++;
-    if (a->task == b->task || !overlap(a->region, b->region) || weft_check_before(c, a->task, b->task) ||
-        weft_check_before(c, b->task, a->task))
+    if (!overlap(a->region, b->region))
         return;
-    weft_check_find(c, rank, other->task - c->task_base[rank], "race: %s %s %s while %s writes it",
-                    weft_check_task_text(c, other->task), other->write ? "writes" : "reads",
-                    weft_check_region_text(c, other->region), weft_check_task_text(c, writer->task));
+    if (operand->handed_on && !same_place(a->region, b->region))
+        find_race(c, other, writer, "with other edges than those with which");
+    else if (a->task == b->task) {
+        if (!adds_in_place(c, writer, other))
+            find_race(c, other, writer, "where");
+    } else if (other->region->operand != writer->region->operand) {
+        if (!weft_check_before(c, other->task, writer->task))
+            find_race(c, other, writer, "(which may be the memory of D) when perhaps");
+    } else if (!weft_check_before(c, a->task, b->task) && !weft_check_before(c, b->task, a->task)) {
+        find_race(c, other, writer, "while");
+    }
 }
 
 /* Drops from an active list what ended before `begin`. */

@@ -24,7 +24,7 @@ typedef struct weft_checker {
 } weft_checker;
 
 /* Each returns false when memory is exhausted; findings go into the report. */
-void weft_check_form(weft_checker *checker);
+bool weft_check_form(weft_checker *checker);
 bool weft_check_order(weft_checker *checker);
 bool weft_check_races(weft_checker *checker);
 bool weft_check_data(weft_checker *checker);

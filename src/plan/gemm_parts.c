@@ -1,90 +1,43 @@
 /* Operands and tasks that the GEMM operations have in common. */
 #include "plan/gemm_parts.h"
 #include "core/dtype.h"
+#include "plan/user_operands.h"
 
 #include <stdio.h>
-
-/* How the operands of an operation are divided over the ranks (DESIGN of each op: see its generator). */
-typedef struct division {
-    bool a_rows, a_cols, b_rows, b_cols, d_rows, d_cols;
-} division;
-
-static division divide(const weft_problem *problem)
-{
-    switch (problem->op) {
-    case WEFT_OP_AG_GEMM:
-        return (division){.a_rows = true,
-                          .b_cols = true,
-                          .d_rows = problem->layout == WEFT_LAYOUT_GATHER_B,
-                          .d_cols = problem->layout == WEFT_LAYOUT_GATHER_A};
-    case WEFT_OP_GEMM_RS:
-        return (division){.a_cols = true,
-                          .b_rows = true,
-                          .d_rows = problem->layout == WEFT_LAYOUT_SCATTER_ROWS,
-                          .d_cols = problem->layout == WEFT_LAYOUT_SCATTER_COLS};
-    case WEFT_OP_GEMM_AR:
-        return (division){.a_cols = true, .b_rows = true};
-    default:
-        return (division){.b_cols = true};
-    }
-}
 
 weft_gemm_gen weft_gemm_begin(weft_builder *builder)
 {
     const weft_problem *p = builder->problem;
-    division div = divide(p);
-    weft_operand a = {.name = "A",
-                      .role = WEFT_ROLE_A,
-                      .dtype = p->dtype,
-                      .rows = p->m,
-                      .cols = p->k,
-                      .rows_parted = div.a_rows,
-                      .cols_parted = div.a_cols,
-                      .transposed = p->transa,
-                      .batch = p->l};
-    weft_operand b = {.name = "B",
-                      .role = WEFT_ROLE_B,
-                      .dtype = p->dtype,
-                      .rows = p->k,
-                      .cols = p->n,
-                      .rows_parted = div.b_rows,
-                      .cols_parted = div.b_cols,
-                      .transposed = p->transb,
-                      .packed = p->b_form == WEFT_B_PREPACKED,
-                      .batch = p->l};
-    weft_operand c = {.name = "C",
-                      .role = WEFT_ROLE_C,
-                      .dtype = p->d_dtype,
-                      .rows = p->m,
-                      .cols = p->n,
-                      .rows_parted = div.d_rows,
-                      .cols_parted = div.d_cols,
-                      .batch = p->l};
-    weft_operand bias = {.name = "bias",
-                         .role = WEFT_ROLE_BIAS,
-                         .dtype = p->d_dtype,
-                         .rows = 1,
-                         .cols = p->n,
-                         .cols_parted = div.d_cols,
-                         .batch = 1};
-    weft_operand d = c;
+    weft_operand operands[WEFT_USER_OPERANDS_MAX];
+    int count = weft_user_operands(p, builder->world, operands);
     weft_gemm_gen gen = {.builder = builder,
                          .problem = p,
                          .world = builder->world,
                          .me = builder->rank,
                          .lanes = weft_compute_lanes(p)};
 
-    snprintf(d.name, sizeof(d.name), "D");
-    d.role = WEFT_ROLE_D;
-    d.output = true;
-    gen.a = weft_builder_operand(builder, a);
-    gen.b = gen.b_source = weft_builder_operand(builder, b);
-    if (p->beta != 0)
-        gen.c = weft_builder_operand(builder, c);
-    if (p->bias)
-        gen.bias = weft_builder_operand(builder, bias);
-    gen.d = weft_builder_operand(builder, d);
-    gen.local_k = weft_whole(div.a_cols ? weft_part(p->k, gen.world, gen.me).count : p->k);
+    for (int i = 0; i < count; i++) {
+        uint32_t number = weft_builder_operand(builder, operands[i]);
+
+        switch (operands[i].role) {
+        case WEFT_ROLE_A:
+            gen.a = number;
+            gen.local_k = weft_whole(weft_operand_cols(&operands[i], gen.world, gen.me));
+            break;
+        case WEFT_ROLE_B:
+            gen.b = gen.b_source = number;
+            break;
+        case WEFT_ROLE_C:
+            gen.c = number;
+            break;
+        case WEFT_ROLE_BIAS:
+            gen.bias = number;
+            break;
+        default:
+            gen.d = number;
+            break;
+        }
+    }
     weft_builder_lanes(builder, WEFT_LANE_COMPUTE, gen.lanes);
     return gen;
 }

@@ -93,11 +93,11 @@ typedef struct weft_collective {
     int64_t tile, dealt;
 } weft_collective;
 
-weft_collective weft_collective_begin(weft_builder *builder, int64_t send_rows, int64_t recv_rows);
+weft_collective weft_collective_begin(weft_builder *builder);
 
 /* The whole of a collective in which row p of a rank's recv is what rank p sends it: the only row of its
- * send, or with `send_rows` the one that belongs to that rank. */
-void weft_collective_exchange(weft_builder *builder, int64_t send_rows);
+ * send, or in an all-to-all the one that belongs to that rank. */
+void weft_collective_exchange(weft_builder *builder);
 
 static inline int weft_collective_lane(weft_collective *collective)
 {

@@ -185,8 +185,8 @@ typedef struct weft_plan_part {
  * local k; Stream-K cuts k at multiples of tile_k. Collectives: a chunk has tile_n elements. 0, or more
  * than there is, means the whole extent. With a grain there are as many tiles in a row as tile_n says, as
  * wide as one another in multiples of the grain, and what is moved or added is shared by all compute lanes
- * alike. A window of a packed operand starts at a multiple of tile_n (of WEFT_PACK_COLUMNS where packing is
- * split over workers) and of tile_k: choose them to fit the kernels.
+ * alike. A window of a packed operand starts at a multiple of tile_n or of the grain (of WEFT_PACK_COLUMNS
+ * where packing is split over workers) and of tile_k: choose them to fit the kernels.
  */
 #define WEFT_PACK_COLUMNS                                                                                    \
     192 /* a multiple of every kernel's panel width: 4, 6, 8, 12, 16, 24, 32, 48, 64                         \

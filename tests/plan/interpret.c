@@ -1,5 +1,6 @@
 #include "interpret.h"
 
+#include "plan/user_operands.h"
 #include "support/check.h"
 
 #include <math.h>
@@ -9,12 +10,15 @@ typedef struct lane_state {
     bool started;  /* it has read; `result` waits to be written */
     double *result;
     int64_t rows, cols; /* of the result */
+    double *carried;    /* by the task before, to the next one */
+    int64_t carried_rows, carried_cols;
 } lane_state;
 
 typedef struct rank_state {
     int run; /* 1-based; runs + 1 when finished */
     uint64_t *signals;
     double **memory; /* [operand] */
+    uint64_t **tile; /* [operand] handed on: which region was left there */
     lane_state *lanes;
     int busy; /* tasks started and not ended */
 } rank_state;
@@ -24,7 +28,8 @@ typedef struct world_state {
     int world, runs;
     uint64_t seed, data_seed;
     rank_state *ranks;
-    bool wrong;
+    const lane_state *lane; /* whose task is computed */
+    bool reals, wrong;
 } world_state;
 
 /* ---- memory -------------------------------------------------------------------------------------- */
@@ -46,7 +51,7 @@ static double *element(world_state *w, const weft_region *r, int64_t row, int64_
 
     row += r->row0;
     col += r->col0;
-    if (row < 0 || row >= rows || col < 0 || col >= cols) {
+    if (row < 0 || row >= rows || col < 0 || col >= cols || r->batch >= o->batch) {
         outside = NAN;
         return &outside;
     }
@@ -60,6 +65,8 @@ static double input_value(const world_state *w, weft_operand_role role, int rank
     uint64_t state = w->data_seed ^ ((uint64_t)role * 0x9e3779b97f4a7c15u) ^ ((uint64_t)run << 48) ^
                      ((uint64_t)batch << 40) ^ ((uint64_t)row << 20) ^ (uint64_t)col ^ ((uint64_t)rank << 56);
 
+    if (w->reals)
+        return ldexp((double)(check_random(&state) >> 11), -53 + (int)(check_random(&state) % 8)) - 0.5;
     return (double)((int64_t)(check_random(&state) % 7) - 3);
 }
 
@@ -169,7 +176,7 @@ static void verify(world_state *w, int rank)
         int64_t rows = weft_operand_rows(o, w->world, rank), cols = weft_operand_cols(o, w->world, rank);
         const double *at = w->ranks[rank].memory[i];
 
-        for (int64_t j = 0; o->output && j < o->batch * rows * cols; j++) {
+        for (int64_t j = 0; o->output && !w->reals && j < o->batch * rows * cols; j++) {
             double want =
                 expected(w, o, rank, w->ranks[rank].run, j / (rows * cols), j / cols % rows, j % cols);
 
@@ -196,6 +203,105 @@ static double epilogue(world_state *w, const weft_plan_part *part, const weft_ta
     return activate(p, value);
 }
 
+/* ---- what only the engine knows ------------------------------------------------------------------ */
+
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    return b ? common_divisor(b, a % b) : a;
+}
+
+static int64_t panel_columns(const weft_problem *p)
+{
+    return common_divisor(WEFT_PACK_COLUMNS, p->tuning.grain_n ? p->tuning.grain_n : p->tuning.tile_n);
+}
+
+/* Does a region of a packed operand begin and end between steps of k? */
+static bool keeps_steps(const weft_plan_part *part, const weft_region *r)
+{
+    const weft_problem *p = &part->problem;
+    int64_t step = common_divisor(p->tuning.tile_k, p->tuning.copiers ? p->tuning.chunk_k : 0),
+            end = r->row0 + r->rows;
+    int64_t rows = weft_operand_rows(&part->operands[r->operand], part->world, r->rank);
+
+    return step ? r->row0 % step == 0 && (end % step == 0 || end == rows) : r->row0 == 0 && end == rows;
+}
+
+static uint64_t tile_of(const weft_region *r)
+{
+    uint64_t state = (uint64_t)r->row0 * 1000003u + (uint64_t)r->rows;
+
+    state = check_random(&state) + (uint64_t)r->col0 * 1000003u + (uint64_t)r->cols;
+    return check_random(&state) | 1;
+}
+
+static uint64_t *tile_at(world_state *w, const weft_region *r, int64_t row, int64_t col)
+{
+    double *at = element(w, r, row, col);
+    ptrdiff_t index = at - w->ranks[r->rank].memory[r->operand];
+
+    return isnan(*at) ? NULL : &w->ranks[r->rank].tile[r->operand][index];
+}
+
+/* What a task reads of an element; `sums` where it starts from them. */
+static double take(world_state *w, const weft_plan_part *part, const weft_region *r, int64_t row, int64_t col,
+                   bool sums)
+{
+    const weft_operand *o = &part->operands[r->operand];
+
+    if (o->handed_on) {
+        const uint64_t *tile = tile_at(w, r, row, col);
+
+        if (!sums || !tile || *tile != tile_of(r))
+            return NAN;
+    }
+    if (o->packed && !keeps_steps(part, r))
+        return NAN;
+    return *element(w, r, row, col);
+}
+
+/* Integers as the type has them; the others with as many bits. */
+static double round_to(weft_dtype dtype, double value)
+{
+    int exponent, bits = dtype == WEFT_F16 ? 11 : dtype == WEFT_BF16 ? 8 : 53;
+
+    if (!isfinite(value) || value == 0)
+        return value;
+    if (dtype == WEFT_I8 || dtype == WEFT_BYTE)
+        return (double)(int8_t)(int64_t)value;
+    frexp(value, &exponent);
+    return ldexp(nearbyint(ldexp(value, bits - exponent)), exponent - bits);
+}
+
+static void put(world_state *w, const weft_plan_part *part, const weft_region *r, int64_t row, int64_t col,
+                double value)
+{
+    const weft_operand *o = &part->operands[r->operand];
+    double *at = element(w, r, row, col);
+
+    *at = round_to(o->dtype, value);
+    if (o->packed && (r->col0 % panel_columns(&part->problem) || !keeps_steps(part, r)))
+        *at = NAN;
+    if (o->handed_on && !isnan(*at)) {
+        uint64_t *tile = tile_at(w, r, row, col);
+
+        if (tile)
+            *tile = tile_of(r);
+    }
+}
+
+/* The columns of the last panel that a copy has nothing for. */
+static void spoil_padding(world_state *w, const weft_plan_part *part, const weft_region *r)
+{
+    int64_t panel = panel_columns(&part->problem), end = r->col0 + r->cols;
+
+    for (int64_t row = 0; part->operands[r->operand].packed && row < r->rows; row++) {
+        for (int64_t col = end; r->cols && col % panel; col++)
+            *element(w, r, row, col - r->col0) = NAN;
+    }
+}
+
+/* ---- computing ----------------------------------------------------------------------------------- */
+
 static double compute(world_state *w, const weft_plan_part *part, const weft_task *task, int64_t row,
                       int64_t col)
 {
@@ -205,15 +311,21 @@ static double compute(world_state *w, const weft_plan_part *part, const weft_tas
     double value = 0;
 
     if (task->kind == WEFT_TASK_COPY)
-        return *element(w, from, row, col);
+        return take(w, part, from, row, col, false);
     if (task->kind == WEFT_TASK_GEMM) {
-        if (task->flags & WEFT_TASK_HAS_ACC)
-            value = *element(w, &from[2], row, col);
+        const lane_state *lane = w->lane;
+
+        if (task->flags & WEFT_TASK_HAS_ACC && lane->carried)
+            value = row < lane->carried_rows && col < lane->carried_cols
+                        ? lane->carried[row * lane->carried_cols + col]
+                        : NAN;
+        else if (task->flags & WEFT_TASK_HAS_ACC)
+            value = take(w, part, &from[2], row, col, true);
         for (int64_t k = 0; k < from[0].cols && k < from[1].rows; k++)
-            value += *element(w, &from[0], row, k) * *element(w, &from[1], k, col);
+            value += take(w, part, &from[0], row, k, false) * take(w, part, &from[1], k, col, false);
     } else {
         for (int i = 0; i < sources; i++) {
-            double next = *element(w, &from[i], row, col);
+            double next = take(w, part, &from[i], row, col, false);
 
             value = i == 0 ? next : combine(part->problem.reduction, value, next);
         }
@@ -234,6 +346,7 @@ static void start(world_state *w, int rank, lane_state *lane, const weft_task *t
     lane->rows = to->rows;
     lane->cols = to->cols;
     lane->result = malloc((size_t)(to->rows * to->cols) * sizeof(double));
+    w->lane = lane;
     for (int64_t row = 0; row < to->rows; row++) {
         for (int64_t col = 0; col < to->cols; col++)
             lane->result[row * to->cols + col] = compute(w, part, task, row, col);
@@ -244,16 +357,25 @@ static void finish(world_state *w, int rank, lane_state *lane, const weft_task *
 {
     const weft_plan_part *part = &w->parts[rank];
 
+    bool carries = task->flags & WEFT_TASK_CARRY;
+
     for (int i = 0; i < task->destinations && lane->result; i++) {
         const weft_region *to = &part->regions[task->region0 + i];
 
         for (int64_t row = 0; row < to->rows; row++) {
             for (int64_t col = 0; col < to->cols; col++)
-                *element(w, to, row, col) =
-                    row < lane->rows && col < lane->cols ? lane->result[row * lane->cols + col] : NAN;
+                put(w, part, to, row, col,
+                    !carries && row < lane->rows && col < lane->cols ? lane->result[row * lane->cols + col]
+                                                                     : NAN);
         }
+        spoil_padding(w, part, to);
     }
-    free(lane->result);
+    free(lane->carried);
+    lane->carried = carries ? lane->result : NULL;
+    lane->carried_rows = lane->rows;
+    lane->carried_cols = lane->cols;
+    if (!carries)
+        free(lane->result);
     lane->result = NULL;
     for (uint32_t i = 0; i < task->post_count; i++) {
         const weft_post *post = &part->posts[task->post0 + i];
@@ -347,9 +469,54 @@ static bool step(world_state *w, bool one_thread, const unsigned *speed)
     return false;
 }
 
-interpret_result interpret(const weft_plan_part *parts, int world, int runs, bool one_thread, uint64_t seed)
+/* Does the plan take the operands that the caller of its problem has? */
+static bool takes_what_is_given(const weft_plan_part *part)
 {
-    world_state w = {.parts = parts, .world = world, .runs = runs, .seed = seed};
+    weft_operand given[WEFT_USER_OPERANDS_MAX];
+    int count = weft_user_operands(&part->problem, part->world, given);
+
+    for (int i = 0; i < count; i++) {
+        bool taken = false;
+
+        for (uint32_t j = 0; j < part->operand_count && !taken; j++) {
+            const weft_operand *o = &part->operands[j];
+
+            taken = o->place == WEFT_PLACE_USER && o->role == given[i].role && o->dtype == given[i].dtype &&
+                    o->rows == given[i].rows && o->cols == given[i].cols && o->batch == given[i].batch &&
+                    o->rows_parted == given[i].rows_parted && o->cols_parted == given[i].cols_parted &&
+                    o->transposed == given[i].transposed && o->packed == given[i].packed &&
+                    o->output == given[i].output && !o->handed_on;
+        }
+        if (!taken)
+            return false;
+    }
+    return true;
+}
+
+/* Where every rank gets the whole result, it is the same to the last bit. */
+static bool bits_agree(const world_state *w)
+{
+    const weft_plan_part *part = &w->parts[0];
+    weft_op op = part->problem.op;
+
+    for (uint32_t i = 0; i < part->operand_count; i++) {
+        int64_t size = instance_size(part, i, 0);
+
+        if (!part->operands[i].output ||
+            (op != WEFT_OP_GEMM_AR && op != WEFT_OP_GEMM_AS && op != WEFT_OP_ALL_REDUCE))
+            continue;
+        for (int rank = 1; rank < w->world; rank++) {
+            if (memcmp(w->ranks[rank].memory[i], w->ranks[0].memory[i], (size_t)size * sizeof(double)) != 0)
+                return false;
+        }
+    }
+    return true;
+}
+
+static interpret_result run_world(const weft_plan_part *parts, int world, int runs, bool one_thread,
+                                  uint64_t seed, bool reals)
+{
+    world_state w = {.parts = parts, .world = world, .runs = runs, .seed = seed, .reals = reals};
     interpret_result result = INTERPRET_EXACT;
     unsigned *speed = malloc((size_t)world * sizeof(*speed));
 
@@ -364,10 +531,12 @@ interpret_result interpret(const weft_plan_part *parts, int world, int runs, boo
         state->signals = calloc(part->signal_count, sizeof(*state->signals));
         state->lanes = calloc(part->lane_count, sizeof(*state->lanes));
         state->memory = calloc(part->operand_count, sizeof(*state->memory));
+        state->tile = calloc(part->operand_count, sizeof(*state->tile));
         for (uint32_t i = 0; i < part->operand_count; i++) {
             int64_t size = instance_size(part, i, rank);
 
             state->memory[i] = malloc((size_t)(size ? size : 1) * sizeof(double));
+            state->tile[i] = calloc((size_t)(size ? size : 1), sizeof(uint64_t));
             for (int64_t j = 0; j < size; j++)
                 state->memory[i][j] = NAN;
         }
@@ -379,20 +548,36 @@ interpret_result interpret(const weft_plan_part *parts, int world, int runs, boo
         if (w.ranks[rank].run <= runs)
             result = INTERPRET_STUCK;
     }
-    if (result == INTERPRET_EXACT && w.wrong)
+    if (result == INTERPRET_EXACT && (w.wrong || (reals && !bits_agree(&w))))
         result = INTERPRET_WRONG;
     for (int rank = 0; rank < world; rank++) {
-        for (uint32_t i = 0; i < parts[rank].operand_count; i++)
+        for (uint32_t i = 0; i < parts[rank].operand_count; i++) {
             free(w.ranks[rank].memory[i]);
-        for (uint32_t i = 0; i < parts[rank].lane_count; i++)
+            free(w.ranks[rank].tile[i]);
+        }
+        for (uint32_t i = 0; i < parts[rank].lane_count; i++) {
             free(w.ranks[rank].lanes[i].result);
+            free(w.ranks[rank].lanes[i].carried);
+        }
         free(w.ranks[rank].memory);
+        free(w.ranks[rank].tile);
         free(w.ranks[rank].signals);
         free(w.ranks[rank].lanes);
     }
     free(w.ranks);
     free(speed);
     return result;
+}
+
+interpret_result interpret(const weft_plan_part *parts, int world, int runs, bool one_thread, uint64_t seed)
+{
+    return takes_what_is_given(&parts[0]) ? run_world(parts, world, runs, one_thread, seed, false)
+                                          : INTERPRET_WRONG;
+}
+
+interpret_result interpret_bits(const weft_plan_part *parts, int world, uint64_t seed)
+{
+    return run_world(parts, world, 1, false, seed, true);
 }
 
 /* ---- problems ------------------------------------------------------------------------------------ */

@@ -3,6 +3,11 @@
  * scheduler interleaves the lanes of all ranks over several runs without any barrier. A task is two events:
  * it reads (and computes) when it starts, and writes and posts when it ends. Data are small integers, new in
  * every run; outputs and private memory are poisoned between runs; results must be exact.
+ *
+ * It is as strict as an engine may be. What a caller brings follows from the problem, not from the plan. A
+ * copy into a packed operand spoils the rest of its last panel, and one that begins inside a panel, or a
+ * window that cuts a step of k, gives nothing of use. Sums that are handed on can be had only as the tile
+ * they were left as. Carried sums stay with their lane. What is stored is rounded to the type of its operand.
  */
 #ifndef WEFT_TESTS_PLAN_INTERPRET_H
 #define WEFT_TESTS_PLAN_INTERPRET_H
@@ -13,6 +18,10 @@ typedef enum interpret_result { INTERPRET_EXACT, INTERPRET_WRONG, INTERPRET_STUC
 
 /* One thread per rank (a rank does one task at a time) or one worker per lane. */
 interpret_result interpret(const weft_plan_part *parts, int world, int runs, bool one_thread, uint64_t seed);
+
+/* One run on numbers that are no integers: INTERPRET_WRONG where ranks that are promised equal bits differ.
+ */
+interpret_result interpret_bits(const weft_plan_part *parts, int world, uint64_t seed);
 
 /* Makes the parts of all ranks; false and a message when one fails. */
 bool interpret_make(const weft_problem *problem, int world, weft_plan_part *parts);

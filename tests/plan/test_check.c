@@ -146,8 +146,161 @@ static void forget_the_epilogue(weft_plan_part *parts)
     parts[0].tasks[3].flags &= (uint8_t)~WEFT_TASK_EPILOGUE;
 }
 
+/* ---- what a stranger's plan may claim ------------------------------------------------------------ */
+
+static weft_operand *operand_named(weft_plan_part *part, const char *name)
+{
+    for (uint32_t i = 0; i < part->operand_count; i++) {
+        if (strcmp(part->operands[i].name, name) == 0)
+            return &part->operands[i];
+    }
+    CHECK(!"the operand is there");
+    return part->operands;
+}
+
+static void do_nothing(weft_plan_part *parts)
+{
+    for (int rank = 0; rank < 3; rank++) {
+        weft_plan_part *part = &parts[rank];
+
+        part->tasks[1] = part->tasks[part->lanes[0].task_count - 1];
+        part->task_count = part->lanes[0].task_count = 2;
+        part->tasks[0].post_count = 0;
+        part->tasks[0].post0 = 0;
+        for (int peer = 0; peer < 3; peer++) {
+            if (peer == rank)
+                continue;
+            part->posts[part->tasks[0].post_count++] = (weft_post){WEFT_SIGNAL_ENTER(rank), peer};
+            part->posts[part->tasks[0].post_count++] = (weft_post){WEFT_SIGNAL_DONE(3, rank), peer};
+        }
+        for (uint32_t signal = 6; signal < part->signal_count; signal++)
+            part->signal_posts[signal] = 0;
+    }
+}
+
+static void keep_the_result(weft_plan_part *parts)
+{
+    for (int rank = 0; rank < 3; rank++) {
+        weft_operand *d = operand_named(&parts[rank], "D");
+
+        d->place = WEFT_PLACE_STAGING;
+        d->role = WEFT_ROLE_NONE;
+        d->output = false;
+    }
+}
+
+static void sum_in_bytes(weft_plan_part *parts)
+{
+    for (int rank = 0; rank < 3; rank++) {
+        operand_named(&parts[rank], "partial")->dtype = WEFT_I8;
+        operand_named(&parts[rank], "partial")->handed_on = false;
+    }
+}
+
+static void ask_for_another(weft_plan_part *parts)
+{
+    parts[1].problem.alpha = 2;
+}
+
+static void take_half_a_tile(weft_plan_part *parts)
+{
+    weft_task *task = &parts[1].tasks[3];
+
+    for (uint32_t i = 0; i < task->region_count; i++) {
+        if (i != task->destinations + 1u)
+            parts[1].regions[task->region0 + i].rows = 1;
+    }
+}
+
+static void add_backwards(weft_plan_part *parts)
+{
+    const weft_task *task = &parts[1].tasks[1];
+    weft_region *sources = &parts[1].regions[task->region0 + task->destinations], first = sources[0];
+
+    CHECK_INT(task->kind, WEFT_TASK_REDUCE);
+    sources[0] = sources[2];
+    sources[2] = first;
+}
+
+/* The first raw product of a rank only tells that it is there, before anything. */
+static void post_before_its_enter(weft_plan_part *parts)
+{
+    weft_task *task = &parts[0].tasks[1];
+
+    task->kind = WEFT_TASK_COPY;
+    task->region_count = 2;
+    task->destinations = 1;
+    task->wait_count = 0;
+    parts[0].regions[task->region0] = parts[0].regions[task->region0 + 1] = (weft_region){0};
+}
+
+static void spread_over_itself(weft_plan_part *parts)
+{
+    weft_task *task = &parts[0].tasks[1];
+
+    while (task->destinations < 2)
+        task++;
+    parts[0].regions[task->region0 + 1] = parts[0].regions[task->region0];
+}
+
+static void start_a_row_later(weft_plan_part *parts)
+{
+    weft_task *task = &parts[2].tasks[1];
+
+    while (!(task->flags & WEFT_TASK_HAS_ACC) || task->flags & WEFT_TASK_EPILOGUE)
+        task++;
+    parts[2].regions[task->region0 + task->destinations + 2].row0++;
+}
+
+/* The second tile of the lane does not begin: what it goes on with is what the first one carried. */
+static void read_what_is_carried(weft_plan_part *parts)
+{
+    weft_plan_part *part = &parts[0];
+    weft_task *task = &part->tasks[1];
+
+    while (!(task->flags & WEFT_TASK_EPILOGUE && task->flags & WEFT_TASK_HAS_ACC))
+        task++;
+    task++;
+    CHECK(task->flags & WEFT_TASK_CARRY);
+    task->kind = WEFT_TASK_COPY;
+    task->flags = 0;
+    task->region_count = 2;
+    task->destinations = 1;
+    part->regions[task->region0] = part->regions[task->region0 + 1] = (weft_region){0};
+}
+
+static void pack_from_within(weft_plan_part *parts)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        weft_region *region = &parts[1].regions[parts[1].tasks[1].region0 + i];
+
+        region->col0++;
+        region->cols--;
+    }
+}
+
+/* The last task takes the C of the one before, which may be where that has put its D. */
+static void take_used_c(weft_plan_part *parts)
+{
+    weft_plan_part *part = &parts[0];
+    const weft_task *last = &part->tasks[part->lanes[0].task_count - 2], *before = last - 1;
+
+    CHECK(last->flags & WEFT_TASK_HAS_C && before->flags & WEFT_TASK_HAS_C);
+    part->regions[last->region0 + last->region_count - 1] =
+        part->regions[before->region0 + before->region_count - 1];
+}
+
 int main(void)
 {
+    const weft_problem all_reduce = {
+        .op = WEFT_OP_ALL_REDUCE, .schedule = WEFT_SCHEDULE_ONE_SHOT, .count = 6};
+    weft_problem product = {.op = WEFT_OP_GEMM_RS,
+                            .schedule = WEFT_SCHEDULE_REDUCESCATTER_TILING_A,
+                            .m = 6,
+                            .n = 4,
+                            .k = 6,
+                            .l = 1,
+                            .alpha = 1};
     interpret_kind kind;
 
     for (int i = 0; interpret_kind_at(i, &kind); i++) {
@@ -170,5 +323,35 @@ int main(void)
     check_finds_in(
         (weft_problem){.op = WEFT_OP_ALL_GATHER, .schedule = WEFT_SCHEDULE_PULL, .count = 4}, leave_early,
         "may still touch send of rank 2, batch 0, rows 0..1, cols 0..4, when that rank's run has ended", 0);
+    check_finds(do_nothing, "has 8 elements that nothing writes", 0);
+    check_finds(keep_the_result, "D of the problem is not", -1);
+    check_finds(sum_in_bytes, "a type does not fit", 0);
+    check_finds(ask_for_another, "is of another problem", 1);
+    check_finds(take_half_a_tile, "with other edges than those with which", 1);
+    check_finds(post_before_its_enter, "before that rank's ENTER", 0);
+    check_finds_in(all_reduce, add_backwards, "is added up in another order than on rank 0", 1);
+    {
+        weft_problem spread = all_reduce;
+
+        spread.schedule = WEFT_SCHEDULE_MULTIMEM;
+        check_finds_in(spread, spread_over_itself, "race: REDUCE task 1 of rank 0 writes recv of rank 0", 0);
+    }
+    product.tuning.sums_stay = 1;
+    product.tuning.tile_m = 1;
+    check_finds_in(product, start_a_row_later, "race: GEMM task", 2);
+    product.b_form = WEFT_B_PACK_IN_RUN;
+    check_finds_in(product, pack_from_within, "cuts a panel of a packed operand: packedB", 1);
+    product.b_form = WEFT_B_PLAIN;
+    product.beta = 1;
+    check_finds_in(product, take_used_c, "which may be the memory of D", 0);
+    check_finds_in((weft_problem){.op = WEFT_OP_AG_GEMM,
+                                  .schedule = WEFT_SCHEDULE_ALLGATHER_ROTATING_A,
+                                  .m = 6,
+                                  .n = 6,
+                                  .k = 6,
+                                  .l = 1,
+                                  .alpha = 1,
+                                  .tuning = {.tile_m = 1, .copiers = 1, .chunk_k = 2}},
+                   read_what_is_carried, "carried", 0);
     return check_report("test_plan_check");
 }
