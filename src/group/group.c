@@ -1,6 +1,7 @@
 /* Handles: making and dropping them, poison, and who is still there. */
 #include "group/group.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,7 +9,6 @@
 #include <string.h>
 
 #include "core/clock.h"
-#include "core/cpu.h"
 #include "core/env.h"
 
 enum { RADIX_SMALL = 8, RADIX_LARGE = 4, POISON_WRITE_NS = 20000000 };
@@ -32,6 +32,32 @@ static weft_status read_deadlines(weft_group *group, weft_error_text *error)
     return WEFT_OK;
 }
 
+void weft_group_count_cores(weft_group *group)
+{
+    const weft_segment_header *header = group->world->segment.header;
+    const weft_cores *ranks[WEFT_RANKS_MAX],
+        *own = &header->ranks[group->seats[group->rank].world_rank].cores;
+    const weft_cores *last = NULL;
+    double least = HUGE_VAL;
+
+    for (int rank = 0; rank < header->size; rank++)
+        /* Partner: the release of whoever took the rank. */
+        ranks[rank] = atomic_load_explicit(&header->ranks[rank].state, memory_order_acquire) >= WEFT_RANK_IN
+                          ? &header->ranks[rank].cores
+                          : own;
+    for (int rank = 0; rank < group->size; rank++) {
+        int world_rank = group->seats[rank].world_rank;
+
+        /* Ranks that nobody has bound are all alike. */
+        if (!last || memcmp(last, ranks[world_rank], sizeof(*last)) != 0)
+            least = fmin(least, weft_cores_share(ranks, header->size, world_rank));
+        last = ranks[world_rank];
+    }
+    /* A share of three thirds is one core. */
+    group->alone = least > 1 - 1e-6;
+    group->cores = least > 2 - 1e-6 ? (int)(least + 1e-6) : 1;
+}
+
 weft_status weft_group_open(weft_world *world, int window, int rank, int size, const int *members,
                             weft_group **group_out, weft_error_text *error)
 {
@@ -52,7 +78,6 @@ weft_status weft_group_open(weft_world *world, int window, int rank, int size, c
     group->size = size;
     group->window = window;
     group->radix = size <= RADIX_SMALL ? RADIX_SMALL : RADIX_LARGE;
-    group->alone = world->segment.header->size <= weft_cpu_count();
     group->world = world;
     for (int peer = 0; peer < size; peer++)
         group->seats[peer] = (weft_seat){
@@ -60,6 +85,7 @@ weft_status weft_group_open(weft_world *world, int window, int rank, int size, c
             .left = 1, /* as in a world; a split says otherwise */
             .control = (weft_control *)weft_segment_window(&world->segment, members[peer], window),
         };
+    weft_group_count_cores(group);
     atomic_fetch_add_explicit(&world->references, 1, memory_order_relaxed);
     weft_group_member(group)->windows |= 1u << window;
     *group_out = group;

@@ -96,6 +96,7 @@ struct weft_group {
     int window;
     int radix;  /* how many ranks meet in one round of a sync */
     bool alone; /* every rank has a core, so spinning takes nobody's time */
+    int cores;  /* that each rank may count on, at least 1 */
     int64_t enter_ns;
     int64_t progress_ns;
     uint64_t sync; /* how many syncs this rank has begun */
@@ -120,6 +121,10 @@ void weft_world_drop(weft_world *world);
 /* Handle of the rank `members[rank]` of the world, on a window that is this group's on all its members. */
 weft_status weft_group_open(weft_world *world, int window, int rank, int size, const int *members,
                             weft_group **group, weft_error_text *error);
+
+/* Counts the cores each rank of the group may count on; ranks of the world that are not here yet are taken to
+ * be placed like this one. */
+void weft_group_count_cores(weft_group *group);
 
 /* Says that this rank will not come again and drops the handle. Never waits. */
 void weft_group_close(weft_group *group);

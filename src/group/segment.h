@@ -22,6 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/cores.h"
 #include "core/signal.h"
 #include "core/status.h"
 
@@ -45,6 +46,7 @@ typedef struct weft_rank_entry {
     /* How many groups the rank has left in each window. It only grows; partners: weft_group_absent and
      * the split that wants the window again. */
     _Atomic uint32_t left[WEFT_WINDOWS_MAX];
+    weft_cores cores; /* when it came; written before `state` says so */
 } weft_rank_entry;
 
 typedef struct weft_segment_header {

@@ -72,6 +72,7 @@ __attribute__((destructor)) static void leave_at_exit(void)
 weft_status weft_world_create_threads(int size, weft_group **groups, weft_error_text *error)
 {
     int members[WEFT_RANKS_MAX], made = 0;
+    weft_cores cores;
     weft_world *world = world_create(size, error);
     weft_status status;
 
@@ -82,8 +83,10 @@ weft_status weft_world_create_threads(int size, weft_group **groups, weft_error_
         world_discard(world);
         return status;
     }
+    weft_cores_here(&cores);
     for (int rank = 0; rank < size; rank++) {
         members[rank] = rank;
+        world->segment.header->ranks[rank].cores = cores;
         world->segment.header->ranks[rank].state = WEFT_RANK_IN;
     }
     for (; status == WEFT_OK && made < size; made++)
@@ -117,6 +120,7 @@ static weft_status claim(weft_world *world, weft_error_text *error)
                               world->rank);
     atomic_store_explicit(&entry->pid, world->pid, memory_order_relaxed);
     atomic_store_explicit(&entry->proof, proof_of(&world->segment, world->rank), memory_order_relaxed);
+    weft_cores_here(&entry->cores);
     /* Partner: the acquire in count_in. */
     atomic_store_explicit(&entry->state, WEFT_RANK_IN, memory_order_release);
     return WEFT_OK;
@@ -259,6 +263,7 @@ static weft_status enter_launched(weft_world *world, const weft_launch *launch, 
         status = weft_group_open(world, 0, world->rank, launch->size, members, group, error);
         if (status == WEFT_OK) {
             status = gather(*group, launch, listener, begun);
+            weft_group_count_cores(*group);
             if (status != WEFT_OK) {
                 *error = (*group)->error;
                 weft_group_close(*group);

@@ -1,6 +1,5 @@
 #include "run/choose.h"
 
-#include "core/cpu.h"
 #include "core/dtype.h"
 #include "gemm/gemm.h"
 #include "plan/tiles.h"
@@ -80,14 +79,6 @@ static weft_status choose_gemm(const weft_problem *p, int world, const weft_bind
     return weft_sim_pick(&machine, p, world, schedule, error);
 }
 
-/* Cores this rank may count on. */
-static int default_workers(const weft_group *group)
-{
-    int ranks = group->size, cores = weft_cpu_count();
-
-    return cores >= 2 * ranks ? cores / ranks : 1;
-}
-
 weft_status weft_run_choose(weft_group *group, const weft_problem *problem, int world, weft_problem *resolved,
                             weft_error_text *error)
 {
@@ -97,7 +88,7 @@ weft_status weft_run_choose(weft_group *group, const weft_problem *problem, int 
     if (status != WEFT_OK)
         return status;
     if (!p.tuning.workers)
-        p.tuning.workers = default_workers(group);
+        p.tuning.workers = group->cores;
     if (p.op >= WEFT_OP_ALL_REDUCE) {
         if (p.schedule == WEFT_SCHEDULE_AUTO)
             p.schedule = choose_collective(&p, world);

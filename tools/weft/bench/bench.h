@@ -65,6 +65,10 @@ bench_operation bench_tp, bench_gemm, bench_collective, bench_barrier, bench_moe
 
 extern const options_flag bench_moe_flags[];
 
+/* Who computes: "2 workers a rank on 2 CPUs of its own, kernel neon_f32_8x12". Without a type of products, no
+ * kernel. The text lives until the next call. */
+const char *bench_team(const bench_context *context, weft_dtype dtype, bool products);
+
 /* Collective: one run of the plan, recorded and drawn into the files of --trace and --svg. */
 int bench_trace(bench_context *context, weft_plan *plan, const weft_operands *operands);
 

@@ -11,6 +11,7 @@
 
 #include "core/env.h"
 #include "gemm/gemm.h"
+#include "group/group.h"
 #include "group/segment.h"
 #include "plan/plan.h"
 
@@ -174,6 +175,41 @@ static int read_options(weft_options *options, int argc, char **argv)
     return status;
 }
 
+/* ---- who computes --------------------------------------------------------------------------------- */
+
+/* CPUs of this rank; negative when other ranks may run on some of them too. */
+static int own_cpus(const weft_group *group)
+{
+    const weft_segment_header *header = group->world->segment.header;
+    int self = group->seats[group->rank].world_rank, count = 0;
+    const weft_cores *mine = &header->ranks[self].cores;
+    bool shared = false;
+
+    for (int word = 0; word < WEFT_CORES_WORDS; word++) {
+        count += __builtin_popcountll(mine->cpus[word]);
+        for (int rank = 0; rank < header->size; rank++)
+            shared |= rank != self && header->ranks[rank].cores.machine == mine->machine &&
+                      header->ranks[rank].cores.cpus[word] & mine->cpus[word];
+    }
+    return shared ? -count : count;
+}
+
+const char *bench_team(const bench_context *context, weft_dtype dtype, bool products)
+{
+    static char text[160];
+    int cpus = own_cpus(context->group), used;
+    const weft_core *core;
+    weft_error_text error;
+
+    used = snprintf(text, sizeof(text), "%d worker%s a rank on %d CPU%s %s", context->threads,
+                    context->threads == 1 ? "" : "s", abs(cpus), abs(cpus) == 1 ? "" : "s",
+                    cpus < 0 ? "that ranks share" : "of its own");
+    if (products && weft_core_current(&core, &error) == WEFT_OK)
+        snprintf(text + used, sizeof(text) - (size_t)used, ", kernel %s",
+                 weft_core_binding(core, dtype, false)->kernel->name);
+    return text;
+}
+
 /* ---- one rank ------------------------------------------------------------------------------------- */
 
 static int run_in_group(bench_context *context, FILE *out)
@@ -183,7 +219,7 @@ static int run_in_group(bench_context *context, FILE *out)
 
     context->rank = weft_rank(context->group);
     context->size = weft_size(context->group);
-    context->threads = options_threads(context->options);
+    context->threads = context->options->threads ? (int)context->options->threads : context->group->cores;
     context->oversubscribed = (long)context->size * context->threads > cores;
     report_open(&context->report, context->rank == 0 ? out : NULL, context->options->json, NULL);
     /* The clock gave each rank its own seed: rank 0's counts. */

@@ -5,11 +5,14 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 #include <weft/weft.h>
 
 #include "bench/start.h"
 #include "cli/commands.h"
+#include "core/cores.h"
 #include "core/cpu.h"
+#include "core/dtype.h"
 #include "core/env.h"
 #include "core/topo.h"
 #include "gemm/gemm.h"
@@ -62,6 +65,39 @@ static void show_cpus(void)
     line("caches", text);
 }
 
+/* How many workers a rank has when nobody says, and what they multiply with. */
+static void show_workers(void)
+{
+    static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I8};
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    weft_cores here;
+    const weft_cores *alone[] = {&here};
+    const weft_core *core;
+    weft_error_text error;
+    char text[512], quota[64] = "";
+    size_t used = 0;
+    double share;
+
+    weft_cores_here(&here);
+    share = weft_cores_share(alone, 1, 0);
+    if (here.quota > 0)
+        snprintf(quota, sizeof(quota), ", with a quota of %.3g CPUs", here.quota);
+    snprintf(text, sizeof(text),
+             "%d for one rank alone, bound to %d of %ld CPUs%s; ranks that share them divide",
+             share < 2 ? 1 : (int)share, weft_cpu_count(), online, quota);
+    line("workers", text);
+    if (weft_core_current(&core, &error) != WEFT_OK) {
+        line("gemm kernels", error.text);
+        return;
+    }
+    for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s %s", i ? ", " : "",
+                                 weft_dtype_name(types[i]),
+                                 weft_core_binding(core, types[i], false)->kernel->name);
+    snprintf(text + used, sizeof(text) - used, " (%s; WEFT_ISA forces another)", core->name);
+    line("gemm kernels", text);
+}
+
 static void show_memory(void)
 {
     char private_memory[32], shared_memory[32], text[128];
@@ -72,23 +108,6 @@ static void show_memory(void)
     snprintf(text, sizeof(text), "threads as ranks: %s; processes as ranks: %s", private_memory,
              shared_memory);
     line("huge pages", text);
-}
-
-/* The instruction set the GEMM engine takes, and how many workers a rank has when it is alone. */
-static void show_engine(void)
-{
-    const weft_core *core;
-    weft_error_text error;
-    char text[128];
-
-    if (weft_core_current(&core, &error) != WEFT_OK) {
-        line("gemm kernels", error.text);
-        return;
-    }
-    snprintf(text, sizeof(text), "%s (WEFT_ISA forces another)", core->name);
-    line("gemm kernels", text);
-    snprintf(text, sizeof(text), "%d; bench divides the CPUs by the ranks (--threads)", weft_cpu_count());
-    line("workers", text);
 }
 
 /* "3 days ago" */
@@ -183,7 +202,7 @@ int cmd_info(int argc, char **argv)
     show_backends();
     show_cpus();
     show_memory();
-    show_engine();
+    show_workers();
     show_calibration();
     show_others();
     show_settings();

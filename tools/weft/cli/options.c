@@ -2,6 +2,7 @@
 #include "cli/options_flags.h"
 #include "cli/sets.h"
 
+#include "core/cpu.h"
 #include "core/dtype.h"
 #include "plan/plan.h"
 
@@ -368,7 +369,7 @@ int options_parse(weft_options *o, const char *command, const char *const *ops, 
 
 int options_threads(const weft_options *o)
 {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    long cores = weft_cpu_count();
 
     if (o->threads)
         return (int)o->threads;

@@ -249,7 +249,7 @@ int options_problem_flags(weft_options *o, const char *command, options_flag *fl
         {"--op|--reduction", "NAME", OPTIONS_CALL, o, read_reduction, 0, 0, "all_reduce reduce_scatter",
          "collectives that reduce: sum, min, max, product"},
         {"--threads", "T", OPTIONS_INT, &o->threads, NULL, 1, 4096, "products gemm collectives moe",
-         "compute threads of a rank (default: cores / ranks)"},
+         "compute threads of a rank (default: the cores it may count on, shared ones divided)"},
         {"--trace", "FILE", OPTIONS_TEXT, &o->trace, NULL, 0, 0, "products collectives",
          "Chrome trace (Perfetto) of one run"},
         {"--svg", "FILE", OPTIONS_TEXT, &o->svg, NULL, 0, 0, "products collectives", "picture of one run"},
