@@ -142,8 +142,8 @@ int main(void)
     static double right[HIDDEN];
     float *router = matrix(1000, HIDDEN, EXPERTS), *x;
     weft_moe_config config;
-    weft_moe_expert callbacks;
-    weft_moe_stats stats;
+    weft_moe_expert callbacks = {.size = sizeof(callbacks)};
+    weft_moe_stats stats = {.size = sizeof(stats)};
     weft_moe_ffn *ffn;
     weft_group *group;
     weft_moe *moe;
@@ -164,7 +164,7 @@ int main(void)
         return fail(group, "weft_moe_create");
     if (make_experts(moe, &ffn) != WEFT_OK)
         return fail(group, "weft_moe_ffn_create");
-    callbacks = weft_moe_ffn_expert(ffn);
+    weft_moe_ffn_expert(ffn, &callbacks);
 
     /* Tokens in symmetric memory are read in place by the ranks that have their experts. */
     if (weft_alloc(group, sizeof(float) * TOKENS * HIDDEN, 0, (void **)&x) != WEFT_OK)
@@ -175,7 +175,8 @@ int main(void)
     for (int t = 0; t < TOKENS; t++)
         route(x + t * HIDDEN, router, expert + t * TOPK, weight + t * TOPK);
 
-    if (weft_moe_forward(moe, 0, &(weft_moe_input){TOKENS, x, expert, weight}, &callbacks, y) != WEFT_OK)
+    if (weft_moe_forward(moe, 0, &(weft_moe_input){sizeof(weft_moe_input), TOKENS, x, expert, weight},
+                         &callbacks, y) != WEFT_OK)
         return fail(group, "weft_moe_forward");
 
     weft_moe_get_stats(moe, 0, &stats);

@@ -6,6 +6,11 @@
  * type. Handles are opaque. Every function that can fail returns a weft_status; the sentence that says
  * what went wrong is weft_error(group), or weft_error(NULL) when there is no group yet. The library
  * never exits, aborts or prints.
+ *
+ * Structs that callers make begin with `size`, which is their sizeof; the functions that fill one with
+ * defaults set it. They only grow, at their end, and zero there means the default: a program that was built
+ * with an older weft.h gets what it had, and what a newer one says at the end of a struct must be zero to an
+ * older library. Enumerators keep their values.
  */
 #ifndef WEFT_WEFT_H
 #define WEFT_WEFT_H
@@ -52,12 +57,29 @@ typedef enum weft_dtype {
 
 typedef struct weft_group weft_group;
 
-/* A short name and one sentence for a status. Never NULL. */
+/* The name of a status as it stands above, and one sentence for it. Never NULL. */
 WEFT_API const char *weft_status_name(weft_status status);
 WEFT_API const char *weft_status_text(weft_status status);
 
-/* The library's version, "major.minor.patch". */
+/* The version of this header, and of the library that runs, "major.minor.patch". Programs run with every
+ * later library of the same soname. */
+#define WEFT_VERSION_MAJOR 0
+#define WEFT_VERSION_MINOR 2
+#define WEFT_VERSION_PATCH 0
 WEFT_API const char *weft_version(void);
+
+/* Bytes of an element (0 for what is no dtype), and its name: "float32", "bfloat16" and so on. Never NULL. */
+WEFT_API size_t weft_dtype_size(weft_dtype dtype);
+WEFT_API const char *weft_dtype_name(weft_dtype dtype);
+
+/* What of an extent lies on each of `parts` ranks: contiguous parts whose sizes differ by at most one, the
+ * longer ones first. {0, 0} for a part that there is not. */
+typedef struct weft_span {
+    int64_t begin;
+    int64_t count;
+} weft_span;
+
+WEFT_API weft_span weft_part(int64_t extent, int64_t parts, int64_t index);
 
 /* ---- groups --------------------------------------------------------------------------------------- */
 
@@ -190,6 +212,12 @@ typedef enum weft_act { WEFT_ACT_NONE = 0, WEFT_ACT_RELU, WEFT_ACT_GELU, WEFT_AC
 
 typedef enum weft_reduction { WEFT_SUM = 0, WEFT_MIN, WEFT_MAX, WEFT_PRODUCT } weft_reduction;
 
+/* Names as the command and plans have them, never NULL; and the schedules of an op in a layout (DEFAULT: of
+ * the op's own), without AUTO. */
+WEFT_API const char *weft_op_name(weft_op op);
+WEFT_API const char *weft_schedule_name(weft_op op, weft_schedule schedule);
+WEFT_API const weft_schedule *weft_schedule_list(weft_op op, weft_layout layout, int *count);
+
 /* How a GEMM op gets B. */
 typedef enum weft_b_form {
     WEFT_B_PLAIN = 0,   /* as the caller has it; the plan packs nothing */
@@ -240,7 +268,8 @@ typedef struct weft_problem {
 
 /* Fills every field with its default: float32, l = 1, alpha = 1, schedule AUTO, layout and tiles chosen by
  * weft; d_dtype and wire_dtype follow dtype. */
-WEFT_API void weft_problem_init(weft_problem *problem, weft_op op);
+#define weft_problem_init(problem, op) weft_problem_init_sized((problem), sizeof(*(problem)), (op))
+WEFT_API void weft_problem_init_sized(weft_problem *problem, size_t size, weft_op op);
 
 /* ---- mixture of experts --------------------------------------------------------------------------- */
 
@@ -285,7 +314,8 @@ typedef struct weft_moe_config {
                     all CPUs it may run on. They belong to the process: not for ranks that are threads. */
 } weft_moe_config;
 
-WEFT_API void weft_moe_config_init(weft_moe_config *config);
+#define weft_moe_config_init(config) weft_moe_config_init_sized((config), sizeof(*(config)))
+WEFT_API void weft_moe_config_init_sized(weft_moe_config *config, size_t size);
 
 /* Bytes of symmetric memory and of private memory a rank of `ranks` will need. */
 WEFT_API weft_status weft_moe_bytes(const weft_moe_config *config, int ranks, size_t *symmetric_bytes,
@@ -299,6 +329,7 @@ WEFT_API weft_status weft_moe_free(weft_moe *moe);
 
 /* Tokens of one round. */
 typedef struct weft_moe_input {
+    size_t size; /* sizeof(weft_moe_input) */
     int64_t tokens;
     /* tokens x row_bytes. In symmetric memory of the group it is read in place, by every rank, and must stay
      * unchanged until combine returns; other memory is free again when dispatch (send) returns. */
@@ -313,6 +344,7 @@ typedef struct weft_moe_input {
  * next dispatch; the rows themselves until its combine has sent.
  */
 typedef struct weft_moe_view {
+    size_t size; /* sizeof(weft_moe_view), set by the caller */
     int64_t rows;
     const void *const *row; /* read only */
     const int32_t *source, *token;
@@ -350,6 +382,7 @@ WEFT_API weft_status weft_moe_combine(weft_moe *moe, int lane, const void *resul
 
 /* An expert as a callback. */
 typedef struct weft_moe_expert {
+    size_t size; /* sizeof(weft_moe_expert) */
     void *context;
     /* `rows` rows through one expert (global id); in and out do not overlap. Required. */
     void (*block)(void *context, int expert, int64_t rows, const void *const *in, void *const *out);
@@ -372,6 +405,7 @@ WEFT_API weft_status weft_moe_forward(weft_moe *moe, int lane, const weft_moe_in
 
 /* What the last round of a lane did on this rank. */
 typedef struct weft_moe_stats {
+    size_t size; /* sizeof(weft_moe_stats), set by the caller */
     int64_t tokens;
     int64_t rows_sent, results_sent;       /* rows this rank sent in dispatch and in combine, to any rank */
     int64_t rows_received, entries;        /* rows that came here, and rows times their experts here */
@@ -390,7 +424,8 @@ typedef struct weft_moe_ffn weft_moe_ffn;
 
 WEFT_API weft_status weft_moe_ffn_create(weft_moe *moe, int64_t inter, const void *const *gate,
                                          const void *const *up, const void *const *down, weft_moe_ffn **ffn);
-WEFT_API weft_moe_expert weft_moe_ffn_expert(weft_moe_ffn *ffn);
+/* Fills an expert whose size is set. */
+WEFT_API weft_status weft_moe_ffn_expert(weft_moe_ffn *ffn, weft_moe_expert *expert);
 WEFT_API void weft_moe_ffn_free(weft_moe_ffn *ffn);
 
 /* The experts that live on this rank: their number, and their global ids, ascending. */
@@ -527,7 +562,10 @@ typedef struct weft_gemm_args {
     int threads;  /* 0 = all CPUs this thread may run on */
 } weft_gemm_args;
 
-WEFT_API void weft_gemm_args_init(weft_gemm_args *args, weft_dtype dtype, int64_t m, int64_t n, int64_t k);
+#define weft_gemm_args_init(args, dtype, m, n, k)                                                            \
+    weft_gemm_args_init_sized((args), sizeof(*(args)), (dtype), (m), (n), (k))
+WEFT_API void weft_gemm_args_init_sized(weft_gemm_args *args, size_t size, weft_dtype dtype, int64_t m,
+                                        int64_t n, int64_t k);
 WEFT_API weft_status weft_gemm(const weft_gemm_args *args);
 
 /*

@@ -7,7 +7,7 @@ import weakref
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _arrays
-from ._library import constants, lib, structs
+from ._library import check, constants, lib, structs
 from .dtypes import DType, dtype_of
 from .errors import ArgumentError
 from .group import Group, _Object
@@ -69,7 +69,7 @@ class MoE:
         self.group, self.dtype = group, dtype_of(dtype)
         self.experts, self.topk, self.hidden, self.tokens = experts, topk, hidden, tokens
         config = _Config()
-        lib.weft_moe_config_init(C.byref(config))
+        lib.weft_moe_config_init_sized(C.byref(config), C.sizeof(config))
         config.experts, config.topk, config.hidden, config.tokens = experts, topk, hidden, tokens
         config.dtype, config.row_bytes, config.mode, config.impl = self.dtype.code, row_bytes, MODES[mode], IMPLS[impl]
         config.lanes, config.threads = lanes, threads
@@ -100,7 +100,7 @@ class MoE:
                 f"x must have rows of {self.row_bytes} bytes; its shape is {rows.shape} of {rows.dtype.name}"
             )
         tokens = rows.shape[0]
-        given = _Input(tokens=tokens, x=rows.pointer)
+        given = _Input(size=C.sizeof(_Input), tokens=tokens, x=rows.pointer)
         for name, array, kind in (("expert", expert, "int32"), ("weight", weight, "float32")):
             if array is not None:
                 view = _arrays.flat(array, name)
@@ -115,7 +115,7 @@ class MoE:
         """Collective: sends tokens to their experts' ranks; what came here. ``expert`` is tokens x topk of int32
         (-1 is none; None is the routing before), ``weight`` the same of float32."""
         given, tokens = self._input(x, expert, weight)
-        view = _View()
+        view = _View(size=C.sizeof(_View))
         self.group._call_on(lib.weft_moe_dispatch, self._moe, lane, C.byref(given), C.byref(view))
         self._sent[lane] = (tokens, x)
         entries = _read(view.offset, C.c_int64, view.experts + 1)
@@ -177,9 +177,9 @@ class MoE:
 
     def stats(self, lane: int = 0) -> Dict[str, float]:
         """What the last round of a lane did on this rank: rows, bytes and microseconds."""
-        stats = _Stats()
+        stats = _Stats(size=C.sizeof(_Stats))
         self.group._call_on(lib.weft_moe_get_stats, self._moe, lane, C.byref(stats))
-        return {name: getattr(stats, name) for name, _ in _Stats._fields_}
+        return {name: getattr(stats, name) for name, _ in _Stats._fields_ if name != "size"}
 
     def free(self) -> None:
         """Collective: gives the layer back now. Else it is given back when it is unused on every rank."""
@@ -222,7 +222,8 @@ class FeedForward:
         moe.group._call_on(lib.weft_moe_ffn_create, moe._moe, inter, *lists, C.byref(out))
         self.moe = moe
         ffn = out.value or 0
-        self._expert = lib.weft_moe_ffn_expert(ffn)
+        self._expert = structs["weft_moe_expert"](size=C.sizeof(structs["weft_moe_expert"]))
+        check(lib.weft_moe_ffn_expert(ffn, C.byref(self._expert)))
         native = moe.group._native
         native.plans[ffn] = lib.weft_moe_ffn_free
         weakref.finalize(self, lambda n, f: n.trash.append(lambda: n.destroy(f)), native, ffn).atexit = False

@@ -85,7 +85,7 @@ class Packed:
 
 def _gemm_args(dtype: DType, m: int, n: int, k: int) -> Any:
     args = _GemmArgs()
-    lib.weft_gemm_args_init(C.byref(args), dtype.code, m, n, k)
+    lib.weft_gemm_args_init_sized(C.byref(args), C.sizeof(args), dtype.code, m, n, k)
     return args
 
 
@@ -174,7 +174,7 @@ _TUNING = {name for name, _ in structs["weft_tuning"]._fields_} - {"reserved"}
 def _problem(op: str, **fields: Any) -> Any:
     """A weft_problem: what the library fills in, then what is given. Names stand for schedules and the like."""
     problem = _Problem()
-    lib.weft_problem_init(C.byref(problem), _named(OPS, "operation", op))
+    lib.weft_problem_init_sized(C.byref(problem), C.sizeof(problem), _named(OPS, "operation", op))
     readers = {
         "schedule": lambda v: _named(SCHEDULES, "schedule", v),
         "layout": lambda v: _named(LAYOUTS, "layout", v),

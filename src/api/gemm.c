@@ -1,14 +1,13 @@
 /* Products on one rank: the doors of weft.h. */
+#include "api/least.h"
 #include "core/dtype.h"
 #include "core/part.h"
 #include "gemm/product.h"
 
-void weft_gemm_args_init(weft_gemm_args *args, weft_dtype dtype, int64_t m, int64_t n, int64_t k)
+void weft_gemm_args_init_sized(weft_gemm_args *args, size_t size, weft_dtype dtype, int64_t m, int64_t n,
+                               int64_t k)
 {
-    if (!args)
-        return;
-    *args = (weft_gemm_args){
-        .size = sizeof(*args),
+    const weft_gemm_args defaults = {
         .m = m,
         .n = n,
         .k = k,
@@ -19,16 +18,22 @@ void weft_gemm_args_init(weft_gemm_args *args, weft_dtype dtype, int64_t m, int6
         .d_dtype = dtype == WEFT_I8 ? WEFT_I32 : dtype,
         .alpha = 1,
     };
+
+    if (!args)
+        return;
+    args->size = size;
+    weft_sized_write(args, &defaults, sizeof(defaults), WEFT_GEMM_ARGS_LEAST);
 }
 
 /* What every call needs right: the struct, the sizes, a kernel for the type. */
-static weft_status find_binding(const weft_gemm_args *args, const char *call, const weft_binding **bind)
+static weft_status find_binding(const weft_gemm_args *given, const char *call, weft_gemm_args *args,
+                                const weft_binding **bind)
 {
     weft_error_text *error = weft_error_thread();
     const weft_core *core;
     weft_status status;
 
-    if (!args || args->size != sizeof(*args))
+    if (!weft_sized_read(args, sizeof(*args), given, WEFT_GEMM_ARGS_LEAST))
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s: args must be given, set by weft_gemm_args_init",
                               call);
     if (args->m < 0 || args->n < 0 || args->k < 0 || args->l < 0)
@@ -136,11 +141,12 @@ static weft_status place_operands(const weft_gemm_args *args, weft_product *prod
     return WEFT_OK;
 }
 
-weft_status weft_gemm(const weft_gemm_args *args)
+weft_status weft_gemm(const weft_gemm_args *given)
 {
     weft_error_text *error = weft_error_thread();
     const weft_binding *bind = NULL;
-    weft_status status = find_binding(args, "weft_gemm", &bind);
+    weft_gemm_args read, *args = &read;
+    weft_status status = find_binding(given, "weft_gemm", args, &bind);
     weft_product product;
     weft_gemm_tile *t = &product.tile;
 
@@ -170,19 +176,20 @@ weft_status weft_gemm(const weft_gemm_args *args)
     return status ? status : weft_product_run(&product, error);
 }
 
-size_t weft_pack_bytes(const weft_gemm_args *args)
+size_t weft_pack_bytes(const weft_gemm_args *given)
 {
     const weft_binding *bind = NULL;
+    weft_gemm_args args;
 
-    return find_binding(args, "weft_pack_bytes", &bind) ? 0 : weft_packed_bytes(bind, args->k, args->n);
+    return find_binding(given, "weft_pack_bytes", &args, &bind) ? 0 : weft_packed_bytes(bind, args.k, args.n);
 }
 
-weft_status weft_pack(const weft_gemm_args *args, void *memory, const weft_packed **packed)
+weft_status weft_pack(const weft_gemm_args *given, void *memory, const weft_packed **packed)
 {
     weft_error_text *error = weft_error_thread();
     const weft_binding *bind = NULL;
-    weft_status status = find_binding(args, "weft_pack", &bind);
-    weft_gemm_args plain; /* one B as it lies in memory */
+    weft_gemm_args read, *args = &read;
+    weft_status status = find_binding(given, "weft_pack", args, &bind);
     weft_gemm_tile tile;
     int64_t stride;
 
@@ -192,10 +199,9 @@ weft_status weft_pack(const weft_gemm_args *args, void *memory, const weft_packe
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "weft_pack: b, packed and memory must be given, memory on a 128-byte boundary");
     tile = weft_gemm_tile_init(bind, args->dtype);
-    plain = *args;
-    plain.packed_b = NULL;
-    plain.l = 1;
-    status = place_b(&plain, "weft_pack", &tile, &stride);
+    args->packed_b = NULL; /* one B as it lies in memory */
+    args->l = 1;
+    status = place_b(args, "weft_pack", &tile, &stride);
     if (!status && tile.b_dtype != args->dtype && (tile.b_dtype > WEFT_BF16 || args->dtype == WEFT_I8))
         status =
             weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_pack: b is %s, which a %s product cannot read",

@@ -1,4 +1,5 @@
 /* Mixture of experts: the doors of weft.h. */
+#include "api/least.h"
 #include "core/part.h"
 #include "moe/ffn.h"
 #include "moe/moe.h"
@@ -25,33 +26,44 @@ static weft_moe_lane *lane_of(const weft_moe *moe, int lane, const char *call)
     return &moe->lanes[lane];
 }
 
-void weft_moe_config_init(weft_moe_config *config)
+void weft_moe_config_init_sized(weft_moe_config *config, size_t size)
 {
-    if (config)
-        *config = (weft_moe_config){.size = sizeof(*config), .dtype = WEFT_F16, .lanes = 1, .threads = 1};
+    const weft_moe_config defaults = {.dtype = WEFT_F16, .lanes = 1, .threads = 1};
+
+    if (!config)
+        return;
+    config->size = size;
+    weft_sized_write(config, &defaults, sizeof(defaults), WEFT_MOE_CONFIG_LEAST);
 }
 
 weft_status weft_moe_bytes(const weft_moe_config *config, int ranks, size_t *symmetric_bytes,
                            size_t *private_bytes)
 {
     weft_error_text *error = weft_error_thread();
+    weft_moe_config read;
 
-    if (!config || !symmetric_bytes || !private_bytes)
+    if (!weft_sized_read(&read, sizeof(read), config, WEFT_MOE_CONFIG_LEAST) || !symmetric_bytes ||
+        !private_bytes)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
-                              "weft_moe_bytes: config and both results must not be NULL");
-    return weft_moe_measure(config, ranks, symmetric_bytes, private_bytes, error);
+                              "weft_moe_bytes: config must be set by weft_moe_config_init, and neither "
+                              "result be NULL");
+    return weft_moe_measure(&read, ranks, symmetric_bytes, private_bytes, error);
 }
 
 weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, weft_moe **moe)
 {
+    weft_moe_config read;
+
     if (!group)
         return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "weft_moe_create: group is NULL");
-    if (!config || !moe) {
-        weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_moe_create: %s is NULL",
-                       config ? "moe" : "config");
+    if (!moe || !weft_sized_read(&read, sizeof(read), config, WEFT_MOE_CONFIG_LEAST)) {
+        weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_moe_create: %s",
+                       !config ? "config is NULL"
+                       : !moe  ? "moe is NULL"
+                               : "config->size is not that of weft_moe_config; weft_moe_config_init sets it");
         return weft_group_reject(group, WEFT_CALL_AGREE);
     }
-    return weft_moe_open(group, config, moe);
+    return weft_moe_open(group, &read, moe);
 }
 
 weft_status weft_moe_free(weft_moe *moe)
@@ -68,28 +80,46 @@ int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert)
     return moe->experts_here;
 }
 
+/* What is wrong with the size of an input that is given, or NULL. */
+static const char *read_input(const weft_moe_input *input, weft_moe_input *read)
+{
+    *read = (weft_moe_input){0};
+    return !input || weft_sized_read(read, sizeof(*read), input, WEFT_MOE_INPUT_LEAST)
+               ? NULL
+               : "input->size is not that of weft_moe_input";
+}
+
 weft_status weft_moe_dispatch_send(weft_moe *moe, int lane, const weft_moe_input *input)
 {
     weft_moe_lane *at = lane_of(moe, lane, "weft_moe_dispatch_send");
+    weft_moe_input read;
+    const char *fault = read_input(input, &read);
 
-    return at ? weft_moe_begin(at, input, NULL) : WEFT_ERR_ARGUMENT;
+    return at ? weft_moe_begin(at, input ? &read : NULL, fault) : WEFT_ERR_ARGUMENT;
 }
 
 weft_status weft_moe_dispatch_recv(weft_moe *moe, int lane, weft_moe_view *view)
 {
     weft_moe_lane *at = lane_of(moe, lane, "weft_moe_dispatch_recv");
-    weft_status status = at ? weft_moe_await(at) : WEFT_ERR_ARGUMENT;
+    weft_status status;
 
-    if (!status && view)
-        *view = (weft_moe_view){.rows = at->in.rows,
-                                .row = at->in.row,
-                                .source = at->in.source,
-                                .token = at->in.token,
-                                .experts = moe->experts_here,
-                                .expert = moe->local,
-                                .offset = at->in.offset,
-                                .entry_row = at->in.expert_row,
-                                .entry_weight = at->in.expert_weight};
+    if (at && view && !weft_sized_fits(view, WEFT_MOE_VIEW_LEAST))
+        return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
+                              "weft_moe_dispatch_recv: view->size is not that of weft_moe_view");
+    status = at ? weft_moe_await(at) : WEFT_ERR_ARGUMENT;
+    if (!status && view) {
+        weft_moe_view seen = {.rows = at->in.rows,
+                              .row = at->in.row,
+                              .source = at->in.source,
+                              .token = at->in.token,
+                              .experts = moe->experts_here,
+                              .expert = moe->local,
+                              .offset = at->in.offset,
+                              .entry_row = at->in.expert_row,
+                              .entry_weight = at->in.expert_weight};
+
+        weft_sized_write(view, &seen, sizeof(seen), WEFT_MOE_VIEW_LEAST);
+    }
     return status;
 }
 
@@ -182,8 +212,13 @@ weft_status weft_moe_forward(weft_moe *moe, int lane, const weft_moe_input *inpu
                              const weft_moe_expert *expert, void *y)
 {
     weft_moe_lane *at = lane_of(moe, lane, "weft_moe_forward");
+    weft_moe_input read;
+    weft_moe_expert called = {0};
+    const char *fault = read_input(input, &read);
 
-    return at ? weft_moe_round(at, input, expert, y) : WEFT_ERR_ARGUMENT;
+    if (!fault && !weft_sized_read(&called, sizeof(called), expert, WEFT_MOE_EXPERT_LEAST))
+        fault = expert ? "expert->size is not that of weft_moe_expert" : "expert is NULL";
+    return at ? weft_moe_round(at, input ? &read : NULL, &called, y, fault) : WEFT_ERR_ARGUMENT;
 }
 
 weft_status weft_moe_get_stats(const weft_moe *moe, int lane, weft_moe_stats *stats)
@@ -192,9 +227,9 @@ weft_status weft_moe_get_stats(const weft_moe *moe, int lane, weft_moe_stats *st
 
     if (!at)
         return WEFT_ERR_ARGUMENT;
-    if (!stats)
-        return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT, "weft_moe_get_stats: stats is NULL");
-    *stats = at->stats;
+    if (!stats || !weft_sized_write(stats, &at->stats, sizeof(at->stats), WEFT_MOE_STATS_LEAST))
+        return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
+                              "weft_moe_get_stats: stats is NULL or its size is not set");
     return WEFT_OK;
 }
 
@@ -215,9 +250,14 @@ weft_status weft_moe_ffn_create(weft_moe *moe, int64_t inter, const void *const 
     return weft_moe_ffn_open(moe, inter, gate, up, down, ffn);
 }
 
-weft_moe_expert weft_moe_ffn_expert(weft_moe_ffn *ffn)
+weft_status weft_moe_ffn_expert(weft_moe_ffn *ffn, weft_moe_expert *expert)
 {
-    return ffn ? weft_moe_ffn_callbacks(ffn) : (weft_moe_expert){0};
+    weft_moe_expert callbacks = ffn ? weft_moe_ffn_callbacks(ffn) : (weft_moe_expert){0};
+
+    if (!ffn || !expert || !weft_sized_write(expert, &callbacks, sizeof(callbacks), WEFT_MOE_EXPERT_LEAST))
+        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT,
+                              "weft_moe_ffn_expert: ffn or expert is NULL, or expert->size is not set");
+    return WEFT_OK;
 }
 
 void weft_moe_ffn_free(weft_moe_ffn *ffn)

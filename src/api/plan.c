@@ -1,20 +1,24 @@
 /* Problems, plans and runs: the doors of weft.h. */
-#include "run/gpu.h"
+#include "api/least.h"
+#include "core/sized.h"
 #include "run/cpu/program.h"
+#include "run/gpu.h"
 
-#include <string.h>
-
-void weft_problem_init(weft_problem *problem, weft_op op)
+void weft_problem_init_sized(weft_problem *problem, size_t size, weft_op op)
 {
+    const weft_problem defaults = {
+        .op = op,
+        .l = 1,
+        .d_dtype = WEFT_DTYPE_DEFAULT,
+        .wire_dtype = WEFT_DTYPE_DEFAULT,
+        .b_form = op < WEFT_OP_ALL_REDUCE ? WEFT_B_PACK_IN_RUN : WEFT_B_PLAIN,
+        .alpha = 1,
+    };
+
     if (!problem)
         return;
-    memset(problem, 0, sizeof(*problem));
-    problem->size = sizeof(*problem);
-    problem->op = op;
-    problem->l = 1;
-    problem->d_dtype = problem->wire_dtype = WEFT_DTYPE_DEFAULT;
-    problem->alpha = 1;
-    problem->b_form = op < WEFT_OP_ALL_REDUCE ? WEFT_B_PACK_IN_RUN : WEFT_B_PLAIN;
+    problem->size = size;
+    weft_sized_write(problem, &defaults, sizeof(defaults), WEFT_PROBLEM_LEAST);
 }
 
 static weft_status no_group(const char *call)
@@ -25,6 +29,7 @@ static weft_status no_group(const char *call)
 weft_status weft_plan_create(weft_group *group, const weft_problem *problem, weft_plan **plan)
 {
     weft_executor *executor;
+    weft_problem asked;
     weft_status status;
 
     if (!group)
@@ -32,51 +37,53 @@ weft_status weft_plan_create(weft_group *group, const weft_problem *problem, wef
     status = weft_group_check(group);
     if (status != WEFT_OK)
         return status;
-    if (!problem || !plan || problem->size != sizeof(*problem)) {
-        weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_plan_create: %s",
-                       !problem ? "problem is NULL"
-                       : !plan  ? "plan is NULL"
-                                : "problem->size is not that of weft_problem; weft_problem_init sets it");
+    if (!plan || !weft_sized_read(&asked, sizeof(asked), problem, WEFT_PROBLEM_LEAST)) {
+        weft_error_set(
+            &group->error, WEFT_ERR_ARGUMENT, "weft_plan_create: %s",
+            !problem ? "problem is NULL"
+            : !plan  ? "plan is NULL"
+                     : "problem->size is not that of a weft_problem this library knows; weft_problem_init "
+                       "sets it");
         return weft_executor_reject(group, NULL, WEFT_ERR_ARGUMENT);
     }
     status = weft_executor_of(group, &executor);
-    return status == WEFT_OK ? weft_program_create(executor, problem, plan) : status;
+    return status == WEFT_OK ? weft_program_create(executor, &asked, plan) : status;
 }
 
 /* The door of both kinds of run: NULL operands are none, and a wrong size is rejected on every rank. */
-static weft_status admit(weft_plan *plan, const weft_operands **operands, const char *call)
+static weft_status admit(weft_plan *plan, const weft_operands *given, const char *call,
+                         weft_operands *operands)
 {
-    static const weft_operands none = {.size = sizeof(none)};
-
     if (!plan)
         return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: plan is NULL", call);
-    if (!*operands)
-        *operands = &none;
-    if ((*operands)->size == sizeof(none))
+    *operands = (weft_operands){.size = sizeof(*operands)};
+    if (!given || weft_sized_read(operands, sizeof(*operands), given, WEFT_OPERANDS_LEAST))
         return WEFT_OK;
     weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
-                   "%s: operands->size is %zu; it must be sizeof(weft_operands), %zu", call,
-                   (*operands)->size, sizeof(none));
+                   "%s: operands->size is %zu, which is not that of weft_operands, %zu, nor zeros beyond it",
+                   call, given->size, sizeof(*operands));
     return weft_executor_reject(plan->group, &plan->part.problem, WEFT_ERR_ARGUMENT);
 }
 
 weft_status weft_run(weft_plan *plan, const weft_operands *operands)
 {
-    weft_status status = admit(plan, &operands, "weft_run");
+    weft_operands given;
+    weft_status status = admit(plan, operands, "weft_run", &given);
 
-    return status == WEFT_OK ? weft_program_run(plan, operands) : status;
+    return status == WEFT_OK ? weft_program_run(plan, &given) : status;
 }
 
 weft_status weft_run_on(weft_plan *plan, const weft_operands *operands, void *stream)
 {
-    weft_status status = admit(plan, &operands, "weft_run_on");
+    weft_operands given;
+    weft_status status = admit(plan, operands, "weft_run_on", &given);
 
     if (status != WEFT_OK)
         return status;
     if (plan->gpu)
-        return plan->group->gpu->calls->run(plan, operands, stream);
+        return plan->group->gpu->calls->run(plan, &given, stream);
     if (!stream)
-        return weft_program_run(plan, operands);
+        return weft_program_run(plan, &given);
     weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
                    "weft_run_on: stream is %p, but the group is on the CPU, which has no streams", stream);
     return weft_executor_reject(plan->group, &plan->part.problem, WEFT_ERR_ARGUMENT);

@@ -1,10 +1,12 @@
 /* Tensor-parallel products in one call: the doors of weft.h. */
+#include "api/least.h"
 #include "run/cpu/program.h"
 
 static weft_status multiply(weft_group *group, weft_op op, const char *call, const weft_problem *problem,
                             const weft_operands *operands)
 {
     weft_executor *executor;
+    weft_operands given;
     weft_problem asked;
     weft_plan *plan;
     weft_status status;
@@ -14,7 +16,8 @@ static weft_status multiply(weft_group *group, weft_op op, const char *call, con
     status = weft_group_check(group);
     if (status != WEFT_OK)
         return status;
-    if (!problem || problem->size != sizeof(*problem) || !operands || operands->size != sizeof(*operands)) {
+    if (!weft_sized_read(&asked, sizeof(asked), problem, WEFT_PROBLEM_LEAST) ||
+        !weft_sized_read(&given, sizeof(given), operands, WEFT_OPERANDS_LEAST)) {
         weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                        "%s: problem and operands must be given, with their size fields set", call);
         return weft_executor_reject(group, NULL, WEFT_ERR_ARGUMENT);
@@ -22,10 +25,9 @@ static weft_status multiply(weft_group *group, weft_op op, const char *call, con
     status = weft_executor_of(group, &executor);
     if (status != WEFT_OK)
         return status;
-    asked = *problem;
     asked.op = op;
     status = weft_program_cached(executor, &asked, &plan);
-    return status == WEFT_OK ? weft_program_run(plan, operands) : status;
+    return status == WEFT_OK ? weft_program_run(plan, &given) : status;
 }
 
 weft_status weft_ag_gemm(weft_group *group, const weft_problem *problem, const weft_operands *operands)

@@ -1,14 +1,9 @@
-/* Element types: sizes, names, and exact scalar conversions (round to nearest even, NaN stays NaN). */
+/* Element types: names as they are read, and exact scalar conversions (round to nearest even, NaN stays NaN);
+ * weft.h has their sizes and names. */
 #ifndef WEFT_CORE_DTYPE_H
 #define WEFT_CORE_DTYPE_H
 
 #include <weft/weft.h>
-
-/* Size in bytes; 0 when `dtype` is not one. */
-size_t weft_dtype_size(weft_dtype dtype);
-
-/* The long name ("bfloat16"); "invalid" when `dtype` is not one. */
-const char *weft_dtype_name(weft_dtype dtype);
 
 /* Accepts long and short names (bfloat16, bf16). Returns 0 on success, -1 when unknown. */
 int weft_dtype_parse(const char *name, weft_dtype *dtype);

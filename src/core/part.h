@@ -5,15 +5,9 @@
 #ifndef WEFT_CORE_PART_H
 #define WEFT_CORE_PART_H
 
+#include <weft/weft.h>
+
 #include <stdbool.h>
-#include <stdint.h>
-
-typedef struct weft_span {
-    int64_t begin;
-    int64_t count;
-} weft_span;
-
-weft_span weft_part(int64_t extent, int64_t parts, int64_t index);
 
 /* The part that holds element `position`, which must lie inside the extent. */
 int64_t weft_part_of(int64_t extent, int64_t parts, int64_t position);

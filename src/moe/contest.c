@@ -113,7 +113,8 @@ static void standin_row(void *context, int64_t experts, const int32_t *expert, c
 
 weft_moe_expert weft_standin_expert(weft_standin *standin)
 {
-    return (weft_moe_expert){.context = standin,
+    return (weft_moe_expert){.size = sizeof(weft_moe_expert),
+                             .context = standin,
                              .block = standin_block,
                              .row = standin->topk <= STANDIN_ROW_MOST ? standin_row : NULL};
 }

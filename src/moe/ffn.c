@@ -218,5 +218,8 @@ static void ffn_block(void *context, int expert, int64_t rows, const void *const
 
 weft_moe_expert weft_moe_ffn_callbacks(weft_moe_ffn *ffn)
 {
-    return (weft_moe_expert){.context = ffn, .block = ffn_block, .expert_rows = ROWS_WORTH_A_CALL};
+    return (weft_moe_expert){.size = sizeof(weft_moe_expert),
+                             .context = ffn,
+                             .block = ffn_block,
+                             .expert_rows = ROWS_WORTH_A_CALL};
 }

@@ -29,10 +29,6 @@ static weft_status check_config(const weft_moe_config *c, int ranks, weft_error_
 {
     const int64_t most_rows = WEFT_MOE_REJECTED - 1;
 
-    if (c->size != sizeof(*c))
-        return weft_error_set(error, WEFT_ERR_ARGUMENT,
-                              "moe: config.size is %zu, expected %zu; fill it with weft_moe_config_init",
-                              c->size, sizeof(*c));
     if (ranks < 1)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "moe: %d ranks; at least 1 is needed", ranks);
     if (c->experts < 1 || c->topk < 1 || c->topk > c->experts)

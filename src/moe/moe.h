@@ -173,7 +173,7 @@ weft_status weft_moe_await(weft_moe_lane *lane);
 weft_status weft_moe_give(weft_moe_lane *lane, const void *results, const int64_t *start);
 weft_status weft_moe_finish(weft_moe_lane *lane, void *y);
 weft_status weft_moe_round(weft_moe_lane *lane, const weft_moe_input *input, const weft_moe_expert *expert,
-                           void *y);
+                           void *y, const char *fault);
 
 /* Rows can be read: notes what was received, and the time. */
 void weft_moe_note_received(weft_moe_lane *lane);

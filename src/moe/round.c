@@ -177,14 +177,16 @@ static weft_status experts_then_combine(weft_moe_lane *lane, const weft_moe_expe
 }
 
 weft_status weft_moe_round(weft_moe_lane *lane, const weft_moe_input *input, const weft_moe_expert *expert,
-                           void *y)
+                           void *y, const char *fault)
 {
     const weft_moe_rung *rung = lane->moe->rung;
-    const char *fault = !expert || !expert->block          ? "the expert has no block callback"
-                        : input && input->tokens > 0 && !y ? "y is NULL, but there are tokens"
-                                                           : NULL;
-    weft_status status = weft_moe_begin(lane, input, fault);
+    weft_status status;
 
+    if (!fault)
+        fault = !expert->block                     ? "the expert has no block callback"
+                : input && input->tokens > 0 && !y ? "y is NULL, but there are tokens"
+                                                   : NULL;
+    status = weft_moe_begin(lane, input, fault);
     if (!status)
         status = settle_counts(lane);
     if (status)

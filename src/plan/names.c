@@ -75,6 +75,10 @@ int weft_schedule_parse(const char *name, weft_schedule *schedule)
 
 const weft_schedule *weft_schedule_list(weft_op op, weft_layout layout, int *count)
 {
+    int unwanted;
+
+    if (!count)
+        count = &unwanted;
 #define LIST(...)                                                                                            \
     {                                                                                                        \
         static const weft_schedule list[] = {__VA_ARGS__};                                                   \

@@ -229,14 +229,9 @@ static inline int64_t weft_operand_cols(const weft_operand *operand, int world, 
 
 /* ---- names ---------------------------------------------------------------------------------------- */
 
-const char *weft_op_name(weft_op op);
 int weft_op_parse(const char *name, weft_op *op);
 
-/* A schedule has one name per op plus the aliases users know (triton_one_shot_all_reduce and its kin). */
-const char *weft_schedule_name(weft_op op, weft_schedule schedule);
+/* Beside its name a schedule has the aliases users know (triton_one_shot_all_reduce and its kin). */
 int weft_schedule_parse(const char *name, weft_schedule *schedule);
-
-/* The schedules of an op that give the result the layout asks for, UNFUSED included, AUTO not. */
-const weft_schedule *weft_schedule_list(weft_op op, weft_layout layout, int *count);
 
 #endif

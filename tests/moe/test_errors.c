@@ -28,7 +28,11 @@ static void set_good(layer *l)
     }
     for (int i = 0; i < (TOKENS + 1) * HIDDEN; i++)
         l->x[i] = (float)(i % 7 + weft_rank(l->group));
-    l->input = (weft_moe_input){.tokens = TOKENS, .x = l->x, .expert = l->choice, .weight = l->weight};
+    l->input = (weft_moe_input){.size = sizeof(weft_moe_input),
+                                .tokens = TOKENS,
+                                .x = l->x,
+                                .expert = l->choice,
+                                .weight = l->weight};
 }
 
 static void check_good_round(layer *l)
@@ -165,7 +169,7 @@ static void bad_inputs(weft_group *group, void *argument)
 /* Calls out of order: an error that changes nothing, and nobody else notices. */
 static void wrong_order(weft_group *group, void *argument)
 {
-    weft_moe_view view;
+    weft_moe_view view = {.size = sizeof(view)};
     int64_t start[EXPERTS], rows;
     float results[RANKS * TOKENS * TOPK * HIDDEN];
     layer l;
@@ -197,13 +201,27 @@ static void wrong_order(weft_group *group, void *argument)
     CHECK_HAS(weft_error(group), "lane is 1; the layer has lanes 0 to 0");
     check_good_round(&l);
     if (weft_rank(group) == 2) {
-        weft_moe_expert none = {0};
+        weft_moe_expert none = {.size = sizeof(none)};
 
         CHECK_INT(weft_moe_forward(l.moe, 0, &l.input, &none, l.y), WEFT_ERR_ARGUMENT);
     } else {
         CHECK_INT(weft_moe_forward(l.moe, 0, &l.input, &l.expert, l.y), WEFT_ERR_PEER);
     }
     check_good_round(&l);
+    for (int which = 0; which < 2; which++) { /* structs whose size nobody set */
+        weft_moe_expert unsized = {.block = l.expert.block};
+        weft_moe_input nothing = {0};
+
+        if (weft_rank(group) == 2) {
+            CHECK_INT(
+                weft_moe_forward(l.moe, 0, which ? &l.input : &nothing, which ? &unsized : &l.expert, l.y),
+                WEFT_ERR_ARGUMENT);
+            CHECK_HAS(weft_error(group), "size is not that of");
+        } else {
+            CHECK_INT(weft_moe_forward(l.moe, 0, &l.input, &l.expert, l.y), WEFT_ERR_PEER);
+        }
+        check_good_round(&l);
+    }
     CHECK_INT(weft_moe_free(l.moe), WEFT_OK);
 }
 

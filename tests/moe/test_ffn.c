@@ -83,7 +83,7 @@ static void run(weft_group *group, void *argument)
     float weight[TOKENS * TOPK], x[TOKENS * HIDDEN], y[TOKENS * HIDDEN];
     const int32_t *local;
     weft_moe_config config;
-    weft_moe_expert callbacks;
+    weft_moe_expert callbacks = {.size = sizeof(callbacks)};
     weft_moe_ffn *ffn = NULL;
     weft_moe *moe;
     int here;
@@ -124,11 +124,13 @@ static void run(weft_group *group, void *argument)
         }
         for (int i = 0; i < TOKENS * HIDDEN; i++)
             weft_element_set(c->dtype, x, (size_t)i, ((double)(check_random(&state) % 33) - 16) / 8);
-        callbacks = weft_moe_ffn_expert(ffn);
+        CHECK_INT(weft_moe_ffn_expert(ffn, &callbacks), WEFT_OK);
         if (round == 2)
             callbacks.block_rows = 5; /* start before all rows are there */
         memset(y, 0xff, sizeof(y));
-        CHECK_INT(weft_moe_forward(moe, 0, &(weft_moe_input){TOKENS, x, expert, weight}, &callbacks, y),
+        CHECK_INT(weft_moe_forward(moe, 0,
+                                   &(weft_moe_input){sizeof(weft_moe_input), TOKENS, x, expert, weight},
+                                   &callbacks, y),
                   WEFT_OK);
         check_tokens(c->dtype, TOKENS, x, expert, weight, y);
     }

@@ -96,7 +96,7 @@ static void run(weft_group *group, void *argument)
     float *results = malloc((size_t)MOST * 8 * HIDDEN * sizeof(float)), y[TOKENS * HIDDEN],
           other[TOKENS * TOPK];
     weft_moe_config config;
-    weft_moe_stats stats;
+    weft_moe_stats stats = {.size = sizeof(stats)};
     weft_moe *moe;
     tokens t[2];
 
@@ -112,13 +112,14 @@ static void run(weft_group *group, void *argument)
     config.lanes = 2;
     CHECK_INT(weft_moe_create(group, &config, &moe), WEFT_OK);
     for (uint64_t seed = 1; seed < 40; seed++) {
-        weft_moe_view view[2];
+        weft_moe_view view[2] = {{.size = sizeof(view[0])}, {.size = sizeof(view[1])}};
 
         for (int lane = 0; lane < 2; lane++) {
-            weft_moe_input input = {0};
+            weft_moe_input input = {.size = sizeof(input)};
 
             make(&t[lane], rank, seed * 2 + (uint64_t)lane);
-            input = (weft_moe_input){t[lane].count, t[lane].x, t[lane].expert, t[lane].weight};
+            input = (weft_moe_input){sizeof(weft_moe_input), t[lane].count, t[lane].x, t[lane].expert,
+                                     t[lane].weight};
             CHECK_INT(weft_moe_dispatch_send(moe, lane, &input), WEFT_OK);
         }
         for (int lane = 1; lane >= 0; lane--) {
@@ -149,7 +150,8 @@ static void run(weft_group *group, void *argument)
         for (int64_t i = 0; i < t[0].count * TOPK; i++)
             other[i] = seed % 2 && rank % 2 ? (float)(i % 5) : t[0].weight[i];
         CHECK_INT(weft_moe_dispatch(moe, 0,
-                                    &(weft_moe_input){.tokens = t[0].count,
+                                    &(weft_moe_input){.size = sizeof(weft_moe_input),
+                                                      .tokens = t[0].count,
                                                       .x = t[0].x,
                                                       .weight = seed % 2 && rank % 2 ? other : NULL},
                                     &view[0]),

@@ -92,7 +92,7 @@ static void early(weft_group *group, void *argument)
     bool late = weft_rank(group) == c->ranks - 1;
     int64_t tokens = late ? LATE : EARLY;
     weft_moe_rung rung = late_rung();
-    weft_moe_expert callbacks = {.block = times_two, .expert_rows = WORTH};
+    weft_moe_expert callbacks = {.size = sizeof(callbacks), .block = times_two, .expert_rows = WORTH};
     static _Thread_local float x[EARLY * HIDDEN], y[EARLY * HIDDEN], weight[EARLY * 2];
     int32_t expert[EARLY * 2];
     weft_moe_config config;
@@ -116,7 +116,9 @@ static void early(weft_group *group, void *argument)
         x[i] = (float)(i % 97 + 100 * weft_rank(group));
     if (late)
         moe->rung = &rung;
-    CHECK_INT(weft_moe_forward(moe, 0, &(weft_moe_input){tokens, x, expert, weight}, &callbacks, y), WEFT_OK);
+    CHECK_INT(weft_moe_forward(moe, 0, &(weft_moe_input){sizeof(weft_moe_input), tokens, x, expert, weight},
+                               &callbacks, y),
+              WEFT_OK);
     for (int64_t i = 0; i < tokens * HIDDEN; i++) {
         const float *w = weight + i / HIDDEN * 2;
 
@@ -195,7 +197,7 @@ static void one_layer(weft_group *group, void *argument)
     float weight[TOKENS * TOPK];
     weft_moe_rung rung = late_rung();
     weft_moe_config config;
-    weft_moe_expert real, callbacks;
+    weft_moe_expert real, callbacks = {.size = sizeof(callbacks)};
     weft_moe_ffn *ffn;
     weft_moe *moe;
 
@@ -209,7 +211,8 @@ static void one_layer(weft_group *group, void *argument)
     config.impl = c->impl;
     CHECK_INT(weft_moe_create(group, &config, &moe), WEFT_OK);
     ffn = make_ffn(moe, c->dtype);
-    real = callbacks = weft_moe_ffn_expert(ffn);
+    CHECK_INT(weft_moe_ffn_expert(ffn, &callbacks), WEFT_OK);
+    real = callbacks;
     callbacks.block = counted;
     callbacks.context = &real;
     /* expert 0 gets most rows: several calls; expert 3 few */
@@ -222,8 +225,8 @@ static void one_layer(weft_group *group, void *argument)
     fill(c->dtype, x, TOKENS * WIDTH, check_random(&state));
     if (rank == c->late)
         moe->rung = &rung;
-    CHECK_INT(weft_moe_forward(moe, 0, &(weft_moe_input){TOKENS, x, expert, weight}, &callbacks,
-                               c->y + (size_t)rank * TOKENS * WIDTH * weft_dtype_size(c->dtype)),
+    CHECK_INT(weft_moe_forward(moe, 0, &(weft_moe_input){sizeof(weft_moe_input), TOKENS, x, expert, weight},
+                               &callbacks, c->y + (size_t)rank * TOKENS * WIDTH * weft_dtype_size(c->dtype)),
               WEFT_OK);
     weft_moe_ffn_free(ffn);
     CHECK_INT(weft_moe_free(moe), WEFT_OK);
@@ -274,7 +277,7 @@ static void one_expert(weft_group *group, void *argument)
     const void *in[MOST];
     void *out[MOST];
     weft_moe_config config;
-    weft_moe_expert callbacks;
+    weft_moe_expert callbacks = {.size = sizeof(callbacks)};
     weft_moe_ffn *ffn;
     weft_moe *moe;
 
@@ -289,7 +292,7 @@ static void one_expert(weft_group *group, void *argument)
     config.threads = c->threads;
     CHECK_INT(weft_moe_create(group, &config, &moe), WEFT_OK);
     ffn = make_ffn(moe, dtype);
-    callbacks = weft_moe_ffn_expert(ffn);
+    CHECK_INT(weft_moe_ffn_expert(ffn, &callbacks), WEFT_OK);
     worth = callbacks.expert_rows;
     CHECK(worth > 0);
     fill(dtype, x, MOST * WIDTH, 3);

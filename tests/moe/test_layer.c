@@ -147,7 +147,8 @@ static void run_round(weft_group *group, void *argument)
         all.tokens += part.tokens;
     }
     for (int pass = 0; pass < 2; pass++) {
-        weft_moe_input input = {.tokens = all.tokens,
+        weft_moe_input input = {.size = sizeof(input),
+                                .tokens = all.tokens,
                                 .x = all.x,
                                 .expert = pass ? NULL : all.expert,
                                 .weight = pass ? NULL : all.weight};

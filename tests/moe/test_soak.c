@@ -83,7 +83,7 @@ static weft_status by_parts(weft_moe *moe, int lane, const weft_moe_input *input
 {
     static const size_t most = (size_t)RANKS * TOKENS * TOPK * HIDDEN;
     size_t size = weft_dtype_size(s->dtype);
-    weft_moe_view view;
+    weft_moe_view view = {.size = sizeof(view)};
     weft_status status = weft_moe_dispatch_send(moe, lane, input);
     char *results;
 
@@ -142,7 +142,7 @@ static void run(weft_group *group, void *argument)
         expert.block_rows = (int64_t)(way >> 4) % 4;
         expert.expert_rows = (int64_t)(way >> 8) % 6;
         fill(s, lane, seed, rank, repeat);
-        input = (weft_moe_input){lane->tokens, lane->x, lane->expert, lane->weight};
+        input = (weft_moe_input){sizeof(weft_moe_input), lane->tokens, lane->x, lane->expert, lane->weight};
         if (repeat && lane->tokens)
             input.expert = NULL;
         if (repeat && way % 3)

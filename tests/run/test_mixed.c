@@ -16,7 +16,7 @@ static weft_status make_call(weft_group *group, call which, weft_moe *moe)
     float *to = malloc(sizeof(*to) * LARGE);
     weft_problem problem;
     weft_plan *plan = NULL;
-    weft_moe_input input = {0};
+    weft_moe_input input = {.size = sizeof(input)};
     weft_status status = WEFT_OK;
 
     switch (which) {

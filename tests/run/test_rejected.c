@@ -60,6 +60,15 @@ static weft_status layer_impossible(rank_state *s)
     return weft_moe_create(s->group, &s->config, &moe);
 }
 
+static weft_status layer_unsized(rank_state *s)
+{
+    weft_moe_config config = s->config;
+    weft_moe *moe;
+
+    config.size = s->bad ? 3 : sizeof(config);
+    return weft_moe_create(s->group, &config, &moe);
+}
+
 static weft_status plan_of(rank_state *s, bool problem_given, bool plan_given)
 {
     weft_problem problem;
@@ -144,6 +153,7 @@ static const struct {
     {split_nowhere, "weft_group_split: sub is NULL"},
     {layer_of_nothing, "weft_moe_create: config is NULL"},
     {layer_nowhere, "weft_moe_create: moe is NULL"},
+    {layer_unsized, "config->size is not that of weft_moe_config"},
     {layer_impossible, "topk must be 1 to the number of experts"},
     {plan_of_nothing, "problem is NULL"},
     {plan_nowhere, "plan is NULL"},

@@ -142,7 +142,8 @@ static int open_layer(experts_subject *it, const void *const w[3])
         free(same[m]);
     weft_moe_local_experts(it->moe, &it->local);
     if (!status)
-        it->expert = weft_moe_ffn_expert(it->ffn);
+        it->expert.size = sizeof(it->expert);
+    weft_moe_ffn_expert(it->ffn, &it->expert);
     return status;
 }
 

@@ -192,7 +192,7 @@ static int run_rung(void *argument, int iteration)
 {
     rung *r = argument;
     const weft_contest_data *data = moe_data(r->it, iteration);
-    weft_moe_input input = {data->tokens, data->x, data->expert, data->weight};
+    weft_moe_input input = {sizeof(input), data->tokens, data->x, data->expert, data->weight};
 
     return weft_moe_forward(r->moe, 0, &input, &r->it->expert, r->it->y) != WEFT_OK;
 }
@@ -200,7 +200,7 @@ static int run_rung(void *argument, int iteration)
 static int check_rung(void *argument, int iteration)
 {
     rung *r = argument;
-    weft_moe_stats stats;
+    weft_moe_stats stats = {.size = sizeof(stats)};
 
     weft_moe_get_stats(r->moe, 0, &stats);
     r->dispatch_us[r->rounds % ROUNDS_KEPT] = stats.dispatch_us;

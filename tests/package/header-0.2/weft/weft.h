@@ -1,0 +1,581 @@
+/*
+ * weft: tensor-parallel matrix products and mixture-of-experts routing over several ranks, with the
+ * communication woven into the compute.
+ *
+ * This is the whole public interface. It is C11, may be included from C++, and names no CUDA or MPI
+ * type. Handles are opaque. Every function that can fail returns a weft_status; the sentence that says
+ * what went wrong is weft_error(group), or weft_error(NULL) when there is no group yet. The library
+ * never exits, aborts or prints.
+ *
+ * Structs that callers make begin with `size`, which is their sizeof; the functions that fill one with
+ * defaults set it. They only grow, at their end, and zero there means the default: a program that was built
+ * with an older weft.h gets what it had, and what a newer one says at the end of a struct must be zero to an
+ * older library. Enumerators keep their values.
+ */
+#ifndef WEFT_WEFT_H
+#define WEFT_WEFT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define WEFT_API __attribute__((visibility("default")))
+#else
+#define WEFT_API
+#endif
+
+/* ---- status and types ---------------------------------------------------------------------------- */
+
+typedef enum weft_status {
+    WEFT_OK = 0,
+    WEFT_ERR_ARGUMENT,    /* a value the call cannot take */
+    WEFT_ERR_MISMATCH,    /* the ranks asked for different things */
+    WEFT_ERR_MEMORY,      /* host, symmetric or device memory is exhausted */
+    WEFT_ERR_TIMEOUT,     /* a wait reached its deadline */
+    WEFT_ERR_PEER_DIED,   /* a rank ended before its work did */
+    WEFT_ERR_PEER,        /* another rank failed or rejected its arguments */
+    WEFT_ERR_LAUNCH,      /* ranks were announced that could not be met */
+    WEFT_ERR_SYSTEM,      /* the operating system refused something */
+    WEFT_ERR_UNSUPPORTED, /* this build or machine cannot do it */
+    WEFT_ERR_STATE        /* calls out of order */
+} weft_status;
+
+typedef enum weft_dtype {
+    WEFT_DTYPE_DEFAULT = -1, /* where a field says what it means */
+    WEFT_F32 = 0,
+    WEFT_F16,
+    WEFT_BF16,
+    WEFT_I8,
+    WEFT_I32,
+    WEFT_I64,
+    WEFT_BYTE /* opaque bytes: movement only */
+} weft_dtype;
+
+typedef struct weft_group weft_group;
+
+/* The name of a status as it stands above, and one sentence for it. Never NULL. */
+WEFT_API const char *weft_status_name(weft_status status);
+WEFT_API const char *weft_status_text(weft_status status);
+
+/* The version of this header, and of the library that runs, "major.minor.patch". Programs run with every
+ * later library of the same soname. */
+#define WEFT_VERSION_MAJOR 0
+#define WEFT_VERSION_MINOR 2
+#define WEFT_VERSION_PATCH 0
+WEFT_API const char *weft_version(void);
+
+/* Bytes of an element (0 for what is no dtype), and its name: "float32", "bfloat16" and so on. Never NULL. */
+WEFT_API size_t weft_dtype_size(weft_dtype dtype);
+WEFT_API const char *weft_dtype_name(weft_dtype dtype);
+
+/* What of an extent lies on each of `parts` ranks: contiguous parts whose sizes differ by at most one, the
+ * longer ones first. {0, 0} for a part that there is not. */
+typedef struct weft_span {
+    int64_t begin;
+    int64_t count;
+} weft_span;
+
+WEFT_API weft_span weft_part(int64_t extent, int64_t parts, int64_t index);
+
+/* ---- groups --------------------------------------------------------------------------------------- */
+
+/*
+ * A group handle stands for one rank and is used by one thread at a time. Calls marked collective must be
+ * made by every rank of the group, in the same order; ranks that call different things, or with different
+ * sizes, all get an error. Where a rank rejects its arguments, that rank gets WEFT_ERR_ARGUMENT, the others
+ * WEFT_ERR_PEER with a sentence that names it, and the group stays usable, unless a call says otherwise; of a
+ * rank that passes no handle the others can know nothing. After WEFT_ERR_TIMEOUT, WEFT_ERR_PEER_DIED or ranks
+ * in different calls the group is poisoned: every call returns that same error at once, and only freeing
+ * remains.
+ */
+
+/*
+ * The world: the group of all ranks that this process's launcher started (weft run, torchrun, mpirun or
+ * srun), or a group of one when there is no launcher. Returns when every rank has come. Ranks that were
+ * announced and cannot be met are WEFT_ERR_LAUNCH. weft_error(NULL) has the sentence of a failure.
+ */
+WEFT_API weft_status weft_init(weft_group **group);
+
+/* Leaves the world. Waits for nobody: a rank whose peers may still need its memory calls weft_barrier before.
+ */
+WEFT_API weft_status weft_finalize(weft_group *group);
+
+/* Makes a group of `size` ranks that are threads of this process: groups[r] is the handle of rank r. Free
+ * each with weft_group_free. */
+WEFT_API weft_status weft_group_threads(int size, weft_group **groups);
+
+/* Collective over `parent`: ranks that give the same colour become a group, ranked by key, then by their rank
+ * in the parent. A negative colour joins none and gets NULL. Free the sub-group with weft_group_free; memory
+ * of the parent may be used in it. */
+WEFT_API weft_status weft_group_split(weft_group *parent, int colour, int key, weft_group **sub);
+
+/* Drops a handle, with whatever the rank still had allocated in the group. Waits for nobody; NULL is fine. */
+WEFT_API void weft_group_free(weft_group *group);
+
+WEFT_API int weft_rank(const weft_group *group);
+WEFT_API int weft_size(const weft_group *group);
+
+/* The sentence of the last error of this handle; with NULL, of the calling thread's last call that failed
+ * without one. Never NULL. */
+WEFT_API const char *weft_error(const weft_group *group);
+
+/* How long this rank waits for a peer to enter a call (600 s unless WEFT_ENTER_TIMEOUT says otherwise) and
+ * for progress once all have entered (30 s, WEFT_PROGRESS_TIMEOUT). */
+WEFT_API weft_status weft_set_deadlines(weft_group *group, double enter_seconds, double progress_seconds);
+
+/* Collective: returns when every rank has called it. */
+WEFT_API weft_status weft_barrier(weft_group *group);
+
+/* ---- symmetric memory ----------------------------------------------------------------------------- */
+
+/* Collective, with the same size and alignment everywhere: an object that every rank has, zeroed; weft_peer
+ * finds it on the others. `alignment` is a power of two up to 2 MiB; 0 means 128. */
+WEFT_API weft_status weft_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer);
+
+/* Collective, for NULL too, which is fine when every rank passes it: gives back what weft_alloc of the same
+ * group gave. */
+WEFT_API weft_status weft_free(weft_group *group, void *pointer);
+
+/* Copies between memory of this process and memory of weft_alloc, in either direction or within either; when
+ * it returns the copy is done. What runs on a stream meanwhile is not waited for. For groups on the CPU it is
+ * memcpy. */
+WEFT_API weft_status weft_memcpy(weft_group *group, void *to, const void *from, size_t bytes);
+
+/* Where `rank` has the object that this rank has at `pointer`; NULL when that is not symmetric memory. */
+WEFT_API void *weft_peer(const weft_group *group, const void *pointer, int rank);
+
+/* ---- GPUs ----------------------------------------------------------------------------------------- */
+
+/*
+ * Collective, once, before the group's first plan: from here on its ranks work on NVIDIA GPUs. weft_alloc
+ * gives GPU memory, and plans run as kernels. `device` is this rank's GPU as CUDA numbers them; -1 takes the
+ * GPUs in turn, rank by rank. A machine, driver or build without one is WEFT_ERR_UNSUPPORTED on every rank.
+ * Before this returns, peers' access to each other's memory has been shown by a transfer, and that their
+ * kernels run at the same time by a meeting of them; WEFT_ERR_TIMEOUT says that they do not.
+ *
+ * Ranks may share a GPU, as threads or as processes: each uses its part of the SMs, so that kernels which
+ * wait for each other are there at once. Processes on one GPU should run under MPS; without it they take
+ * turns, with the same results but slowly.
+ *
+ * On GPUs: products of float16 and bfloat16 (weft_plan_create, weft_run, weft_ag_gemm and its kin);
+ * collectives are WEFT_ERR_UNSUPPORTED. Operands that peers touch must come from weft_alloc, the others may
+ * be any memory the GPU can use. weft_gemm and mixture of experts work on the CPU, with memory of the CPU.
+ */
+WEFT_API weft_status weft_group_use_gpu(weft_group *group, int device);
+
+/* ---- problems ------------------------------------------------------------------------------------- */
+
+typedef enum weft_op {
+    WEFT_OP_AG_GEMM = 0, /* gather A (or B) while multiplying */
+    WEFT_OP_GEMM_RS,     /* multiply, sum over ranks, each rank keeps its part */
+    WEFT_OP_GEMM_AR,     /* multiply, sum over ranks, every rank keeps all */
+    WEFT_OP_GEMM_AS,     /* multiply a column part, every rank gets all columns */
+    WEFT_OP_ALL_REDUCE,
+    WEFT_OP_ALL_GATHER,
+    WEFT_OP_REDUCE_SCATTER,
+    WEFT_OP_ALL_TO_ALL,
+    WEFT_OP_BROADCAST
+} weft_op;
+
+typedef enum weft_schedule {
+    WEFT_SCHEDULE_AUTO = 0, /* the fastest by simulation once `weft calibrate` has run, else by a rule */
+    WEFT_SCHEDULE_UNFUSED,  /* collective, then GEMM; or GEMM, then collective */
+    WEFT_SCHEDULE_DIRECT,   /* read a peer's operand in place; push partial tiles to their owner */
+    WEFT_SCHEDULE_ALLGATHER_ROTATING_A,
+    WEFT_SCHEDULE_ALLGATHER_ROTATING_B,
+    WEFT_SCHEDULE_REDUCESCATTER_TILING_A,
+    WEFT_SCHEDULE_REDUCESCATTER_TILING_B,
+    WEFT_SCHEDULE_ONE_SHOT,
+    WEFT_SCHEDULE_TWO_SHOT,
+    WEFT_SCHEDULE_MULTIMEM,
+    WEFT_SCHEDULE_ALL_SCATTER,
+    WEFT_SCHEDULE_PULL,
+    WEFT_SCHEDULE_PUSH
+} weft_schedule;
+
+/* Which dimension of the result a rank owns: `rows` unless the problem says otherwise. */
+typedef enum weft_layout {
+    WEFT_LAYOUT_DEFAULT = 0, /* ag_gemm gathers A; gemm_rs scatters rows */
+    WEFT_LAYOUT_GATHER_A,
+    WEFT_LAYOUT_GATHER_B,
+    WEFT_LAYOUT_SCATTER_ROWS,
+    WEFT_LAYOUT_SCATTER_COLS
+} weft_layout;
+
+/* GELU is x Phi(x), SILU x / (1 + exp(-x)); on the CPU both have a relative error of at most 2^-20 where the
+ * result is a normal float32, and underflow gradually. NaN stays NaN. */
+typedef enum weft_act { WEFT_ACT_NONE = 0, WEFT_ACT_RELU, WEFT_ACT_GELU, WEFT_ACT_SILU } weft_act;
+
+typedef enum weft_reduction { WEFT_SUM = 0, WEFT_MIN, WEFT_MAX, WEFT_PRODUCT } weft_reduction;
+
+/* Names as the command and plans have them, never NULL; and the schedules of an op in a layout (DEFAULT: of
+ * the op's own), without AUTO. */
+WEFT_API const char *weft_op_name(weft_op op);
+WEFT_API const char *weft_schedule_name(weft_op op, weft_schedule schedule);
+WEFT_API const weft_schedule *weft_schedule_list(weft_op op, weft_layout layout, int *count);
+
+/* How a GEMM op gets B. */
+typedef enum weft_b_form {
+    WEFT_B_PLAIN = 0,   /* as the caller has it; the plan packs nothing */
+    WEFT_B_PACK_IN_RUN, /* as the caller has it; each run packs it once into scratch memory (CPU default) */
+    WEFT_B_PREPACKED    /* a handle made by weft_pack: weights that stay */
+} weft_b_form;
+
+/* How it is done, where the caller knows better than weft. Nothing of it changes what is computed; zeros
+ * leave everything to weft. */
+typedef struct weft_tuning {
+    int64_t tile_m, tile_n, tile_k; /* 0 = chosen for the machine */
+    int workers;                    /* compute lanes of a rank; 0 = chosen for the machine */
+    int copiers;     /* copy lanes that fetch every piece together; 0 = at most two, each by itself */
+    int64_t chunk_k; /* with copiers: in chunks of this much of k; 0 = all of it */
+    int64_t raster;  /* tiles of the divided extent that are walked side by side; 0 = 1 */
+    int sums_stay; /* gemm_rs, rotating C: sums stay at their owner and ranks add to them; 0 = they travel */
+    int32_t reserved[9]; /* zero */
+} weft_tuning;
+
+/*
+ * What is to be computed. Sizes are global; part(x, W, r) of them lies on rank r. `size` is
+ * sizeof(weft_problem), so that the struct can grow. Fill it with weft_problem_init, then change what
+ * differs. Fields a given op does not use are ignored.
+ */
+typedef struct weft_problem {
+    size_t size;
+    weft_op op;
+    weft_schedule schedule;
+    weft_layout layout;
+    int64_t m, n, k;       /* D is m x n */
+    int64_t l;             /* batch: this many products; 0 are none */
+    weft_dtype dtype;      /* of A and B; of the buffers of a collective */
+    weft_dtype d_dtype;    /* of C, D and bias; by default dtype, for int8 int32 */
+    weft_dtype wire_dtype; /* of partial sums that travel; by default float32, for int8 always int32 */
+    int transa, transb;
+    weft_b_form b_form;
+    float alpha, beta; /* D = act(alpha A B + beta C + bias); alpha = 0: whatever A and B hold */
+    int bias;          /* whether there is one */
+    weft_act act;
+    int64_t count; /* collectives: elements (all_reduce, broadcast: of the buffer; the others: of one rank's
+                      share) */
+    weft_reduction reduction;
+    int root;
+    weft_tuning tuning;
+} weft_problem;
+
+/* Fills every field with its default: float32, l = 1, alpha = 1, schedule AUTO, layout and tiles chosen by
+ * weft; d_dtype and wire_dtype follow dtype. */
+#define weft_problem_init(problem, op) weft_problem_init_sized((problem), sizeof(*(problem)), (op))
+WEFT_API void weft_problem_init_sized(weft_problem *problem, size_t size, weft_op op);
+
+/* ---- mixture of experts --------------------------------------------------------------------------- */
+
+/*
+ * A layer routes each token to its experts, wherever they live, and brings the weighted sum of their
+ * results back. One round is dispatch, experts, combine; the round after it needs no barrier. All ranks make
+ * the same sequence of rounds on a lane. A lane is one round in flight: two lanes keep two micro-batches.
+ *
+ * If a rank's input is rejected, its call returns WEFT_ERR_ARGUMENT and names the token, the others return
+ * WEFT_ERR_PEER in the same round, and the next round works. A call out of order returns WEFT_ERR_STATE, one
+ * with a wrong lane or NULL for results or y WEFT_ERR_ARGUMENT: it changes nothing and can be made again,
+ * which the others wait for.
+ */
+typedef struct weft_moe weft_moe;
+
+typedef enum weft_moe_mode {
+    WEFT_MOE_EXACT = 0, /* every result row travels; summed in ascending expert id: same bits for any ranks */
+    WEFT_MOE_REDUCED    /* one row per token and rank travels, its local experts already summed */
+} weft_moe_mode;
+
+/* The ladder: the same results by ever better means. All but `fused` are exact mode only. */
+typedef enum weft_moe_impl {
+    WEFT_MOE_FUSED = 0, /* one row per token and rank, read in place; results written where they are summed */
+    WEFT_MOE_ROWS,      /* one row and one flag per token and expert */
+    WEFT_MOE_SORTED,    /* sort by expert, all-to-all, inverse */
+    WEFT_MOE_REFERENCE  /* loops */
+} weft_moe_impl;
+
+/* What a layer is. Every rank gives the same. Fill with weft_moe_config_init, then set what differs. */
+typedef struct weft_moe_config {
+    size_t size; /* sizeof(weft_moe_config) */
+    int experts, topk;
+    int64_t hidden;         /* elements of a result row */
+    int64_t tokens;         /* capacity: the most tokens a rank gives in one round */
+    weft_dtype dtype;       /* of results and outputs: float16, bfloat16, float32 */
+    int64_t row_bytes;      /* of a token as it is dispatched (any bytes); 0 = hidden elements of dtype */
+    const int *expert_rank; /* where each expert lives; NULL = contiguous parts, the larger ones first */
+    weft_moe_mode mode;
+    weft_moe_impl impl;
+    int lanes;
+    int threads; /* that share each product of the feed-forward expert; 1 = the caller's alone (default), 0 =
+                    all CPUs it may run on. They belong to the process: not for ranks that are threads. */
+} weft_moe_config;
+
+#define weft_moe_config_init(config) weft_moe_config_init_sized((config), sizeof(*(config)))
+WEFT_API void weft_moe_config_init_sized(weft_moe_config *config, size_t size);
+
+/* Bytes of symmetric memory and of private memory a rank of `ranks` will need. */
+WEFT_API weft_status weft_moe_bytes(const weft_moe_config *config, int ranks, size_t *symmetric_bytes,
+                                    size_t *private_bytes);
+
+/* Collective. Ranks that disagree on the configuration all get WEFT_ERR_MISMATCH. */
+WEFT_API weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, weft_moe **moe);
+
+/* Collective. NULL is fine when every rank passes it: it names no group in which others could be told. */
+WEFT_API weft_status weft_moe_free(weft_moe *moe);
+
+/* Tokens of one round. */
+typedef struct weft_moe_input {
+    size_t size; /* sizeof(weft_moe_input) */
+    int64_t tokens;
+    /* tokens x row_bytes. In symmetric memory of the group it is read in place, by every rank, and must stay
+     * unchanged until combine returns; other memory is free again when dispatch (send) returns. */
+    const void *x;
+    const int32_t *expert; /* tokens x topk, distinct in a token, -1 = none; NULL = the routing before */
+    const float *weight;   /* tokens x topk; NULL = the weights before with that routing, else 1 */
+} weft_moe_input;
+
+/*
+ * What a rank received. A row is one token of one rank; an entry is a row for one local expert. Entries of
+ * local expert j are offset[j] .. offset[j + 1], ordered by source rank, then token. Valid until the lane's
+ * next dispatch; the rows themselves until its combine has sent.
+ */
+typedef struct weft_moe_view {
+    size_t size; /* sizeof(weft_moe_view), set by the caller */
+    int64_t rows;
+    const void *const *row; /* read only */
+    const int32_t *source, *token;
+    int experts;           /* that live here */
+    const int32_t *expert; /* their global ids, ascending */
+    const int64_t *offset; /* experts + 1 */
+    const int32_t *entry_row;
+    const float *entry_weight;
+} weft_moe_view;
+
+/* dispatch = send, then receive; the parts allow other work in between. `view` may be NULL. */
+WEFT_API weft_status weft_moe_dispatch_send(weft_moe *moe, int lane, const weft_moe_input *input);
+WEFT_API weft_status weft_moe_dispatch_recv(weft_moe *moe, int lane, weft_moe_view *view);
+WEFT_API weft_status weft_moe_dispatch(weft_moe *moe, int lane, const weft_moe_input *input,
+                                       weft_moe_view *view);
+
+/*
+ * Where packed rows of each local expert start, in rows. `alignment` > 0: experts one after another, each
+ * starting at a multiple of it. `alignment` < 0: padded, each expert has -alignment rows, and more entries
+ * than that are an error. `start` has view.experts places; *rows receives the rows the buffer needs.
+ */
+WEFT_API weft_status weft_moe_layout(weft_moe *moe, int lane, int64_t alignment, int64_t *start,
+                                     int64_t *rows);
+
+/* Copies the received rows to `packed` (row_bytes apart) in that layout; padding is left as it is. */
+WEFT_API weft_status weft_moe_gather(weft_moe *moe, int lane, const int64_t *start, void *packed);
+
+/* Results are rows of `hidden` elements in the layout of `start`; NULL = entries one after another. Tokens
+ * without an expert give zeros. `y` is tokens x hidden. */
+WEFT_API weft_status weft_moe_combine_send(weft_moe *moe, int lane, const void *results,
+                                           const int64_t *start);
+WEFT_API weft_status weft_moe_combine_recv(weft_moe *moe, int lane, void *y);
+WEFT_API weft_status weft_moe_combine(weft_moe *moe, int lane, const void *results, const int64_t *start,
+                                      void *y);
+
+/* An expert as a callback. */
+typedef struct weft_moe_expert {
+    size_t size; /* sizeof(weft_moe_expert) */
+    void *context;
+    /* `rows` rows through one expert (global id); in and out do not overlap. Required. */
+    void (*block)(void *context, int expert, int64_t rows, const void *const *in, void *const *out);
+    /* One row through all of its experts here: out = sum of weight[i] * expert[i](in), in the order given,
+     * rounded to the type of results; then, if `other` is not NULL, plus that row of results, rounded again.
+     * Used instead of `block` in reduced mode when not NULL: for experts too cheap to store their results. */
+    void (*row)(void *context, int64_t experts, const int32_t *expert, const float *weight, const void *in,
+                const void *other, void *out);
+    int64_t block_rows; /* received rows worked on together; 0 = as many as stay in the cache */
+    /* Rows of one expert that are worth a call, for experts that gain from many (a GEMM); with block_rows 0.
+     * `block` is called with so many as soon as they have arrived, from whichever ranks, and last with what
+     * is left: half to one and a half times as many, or all rows of an expert that has fewer. 0 = any. */
+    int64_t expert_rows;
+} weft_moe_expert;
+
+/* A whole round. Experts start on rows that have arrived while others are on their way, and their results
+ * are written straight to where they are summed. */
+WEFT_API weft_status weft_moe_forward(weft_moe *moe, int lane, const weft_moe_input *input,
+                                      const weft_moe_expert *expert, void *y);
+
+/* What the last round of a lane did on this rank. */
+typedef struct weft_moe_stats {
+    size_t size; /* sizeof(weft_moe_stats), set by the caller */
+    int64_t tokens;
+    int64_t rows_sent, results_sent;       /* rows this rank sent in dispatch and in combine, to any rank */
+    int64_t rows_received, entries;        /* rows that came here, and rows times their experts here */
+    int64_t dispatch_bytes, combine_bytes; /* of the rows sent */
+    double dispatch_us, combine_us;        /* forward: until rows could be read; the rest, experts included */
+} weft_moe_stats;
+
+WEFT_API weft_status weft_moe_get_stats(const weft_moe *moe, int lane, weft_moe_stats *stats);
+
+/*
+ * The feed-forward expert: down(silu(x gate) * (x up)), weights packed once for the GEMM engine, as an expert
+ * for weft_moe_forward. For each expert that lives here, in ascending id: gate and up are hidden x inter,
+ * down is inter x hidden, row-major, of the layer's dtype. They may be freed after the call.
+ */
+typedef struct weft_moe_ffn weft_moe_ffn;
+
+WEFT_API weft_status weft_moe_ffn_create(weft_moe *moe, int64_t inter, const void *const *gate,
+                                         const void *const *up, const void *const *down, weft_moe_ffn **ffn);
+/* Fills an expert whose size is set. */
+WEFT_API weft_status weft_moe_ffn_expert(weft_moe_ffn *ffn, weft_moe_expert *expert);
+WEFT_API void weft_moe_ffn_free(weft_moe_ffn *ffn);
+
+/* The experts that live on this rank: their number, and their global ids, ascending. */
+WEFT_API int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert);
+
+/* ---- plans and runs ------------------------------------------------------------------------------- */
+
+typedef struct weft_plan weft_plan;
+
+/*
+ * The buffers of one run, each the part of its matrix that lies on this rank. What an op does not use is
+ * ignored. Leading dimensions and strides between the matrices of a batch are in elements; 0 means dense.
+ * Buffers may lie anywhere; in symmetric memory (weft_alloc) nothing is copied on the way to a peer. C may be
+ * D. `size` is sizeof(weft_operands).
+ */
+typedef struct weft_operands {
+    size_t size;
+    const void *a;
+    const void *b; /* with WEFT_B_PREPACKED: what weft_pack wrote; of a batch one after another, each rounded
+                      up to 128 bytes */
+    const void *c;
+    const void *bias; /* one value for each column of D on this rank */
+    void *d;
+    int64_t lda, ldb, ldc, ldd;
+    int64_t stride_a, stride_b, stride_c, stride_d;
+    const void *send; /* collectives */
+    void *recv;       /* may be send; all_gather and reduce_scatter: the rank's own share of the larger one */
+} weft_operands;
+
+/*
+ * Collective: makes a plan of the problem on every rank. All ranks must ask for the same; rank 0 decides for
+ * all what was left open (schedule, tiles, workers). A plan holds no buffers and may run any number of times.
+ */
+WEFT_API weft_status weft_plan_create(weft_group *group, const weft_problem *problem, weft_plan **plan);
+
+/* Collective: one run. When it returns, this rank's results are complete and its inputs may be overwritten. A
+ * rejected argument on one rank is an error on all ranks, and the group stays usable. */
+WEFT_API weft_status weft_run(weft_plan *plan, const weft_operands *operands);
+
+/*
+ * One run in the order of a stream. `stream` is a CUstream (cudaStream_t) of this rank's GPU, NULL the
+ * group's own stream; ranks that are threads use different streams. Returns when the run is on the stream:
+ * when the stream has passed it, results are complete and inputs may be overwritten. Runs of one rank follow
+ * each other: they are on one stream, or on streams that wait for one another.
+ *
+ * It is collective. Operands that peers touch are told to them on the host when they are new to the plan, in
+ * the same call on every rank; otherwise a kernel is put on the stream and nothing else happens, so that a
+ * run whose operands are known may be captured into a CUDA graph and replayed. Then a rejected argument puts
+ * nothing on the stream, and the peers wait for this rank's next call. Operands that were told in one call
+ * belong together: a run in which ranks mix those of different calls ends with WEFT_ERR_MISMATCH.
+ *
+ * What goes wrong in the run (a rank that dies, a wait that expires) is told by weft_run_wait, and by every
+ * call after it. On the CPU, where stream must be NULL, this is weft_run.
+ */
+WEFT_API weft_status weft_run_on(weft_plan *plan, const weft_operands *operands, void *stream);
+
+/* Waits until the stream has passed everything that is on it; how the plan's runs went. */
+WEFT_API weft_status weft_run_wait(weft_plan *plan, void *stream);
+
+/* Not collective. NULL is fine. Before the group is freed. */
+WEFT_API void weft_plan_destroy(weft_plan *plan);
+
+/* What the plan does, with everything decided: schedule, layout, tiles, workers. Lives as long as the plan.
+ */
+WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
+
+/* ---- tensor-parallel products in one call --------------------------------------------------------- */
+
+/*
+ * Collective. Plans are kept by problem in the group, so that a call costs no more than a run. `problem` may
+ * leave its op open; the function sets it. What rank r holds, and what it gets:
+ * - ag_gemm: A rows part r, B columns part r; D = A B, columns (with GATHER_B rows) part r.
+ * - gemm_rs: A columns part r, B rows part r; the sum over ranks, rows (with SCATTER_COLS columns) part r.
+ * - gemm_ar: A columns part r, B rows part r; the sum over ranks, whole, on every rank.
+ * - gemm_as: A whole, B columns part r; D = A B, whole, on every rank.
+ */
+WEFT_API weft_status weft_ag_gemm(weft_group *group, const weft_problem *problem,
+                                  const weft_operands *operands);
+WEFT_API weft_status weft_gemm_rs(weft_group *group, const weft_problem *problem,
+                                  const weft_operands *operands);
+WEFT_API weft_status weft_gemm_ar(weft_group *group, const weft_problem *problem,
+                                  const weft_operands *operands);
+WEFT_API weft_status weft_gemm_as(weft_group *group, const weft_problem *problem,
+                                  const weft_operands *operands);
+
+/* ---- collectives ---------------------------------------------------------------------------------- */
+
+/*
+ * Collective. Reductions take float32, float16, bfloat16 (combined in float32, in rank order), int32 and
+ * int64; movement takes any dtype, WEFT_BYTE for plain bytes. `count` is the number of elements of the buffer
+ * (all_reduce, broadcast) or of one rank's share (the others). Every rank gets the same bits.
+ */
+WEFT_API weft_status weft_all_reduce(weft_group *group, const void *send, void *recv, int64_t count,
+                                     weft_dtype dtype, weft_reduction reduction);
+WEFT_API weft_status weft_all_gather(weft_group *group, const void *send, void *recv, int64_t count,
+                                     weft_dtype dtype);
+WEFT_API weft_status weft_reduce_scatter(weft_group *group, const void *send, void *recv, int64_t count,
+                                         weft_dtype dtype, weft_reduction reduction);
+WEFT_API weft_status weft_all_to_all(weft_group *group, const void *send, void *recv, int64_t count,
+                                     weft_dtype dtype);
+/* The root's buffer to every rank's. */
+WEFT_API weft_status weft_broadcast(weft_group *group, void *buffer, int64_t count, weft_dtype dtype,
+                                    int root);
+
+/* ---- products on one rank ------------------------------------------------------------------------- */
+
+/* B packed for this CPU's kernels. Holds no pointers: ranks may share one in symmetric memory. */
+typedef struct weft_packed weft_packed;
+
+/*
+ * D = act(alpha * row_scale[i] * col_scale[j] * A * B + beta * C + bias[j]), row-major, by the threads of
+ * this process. `size` is sizeof(weft_gemm_args); fill it with weft_gemm_args_init, then change what differs.
+ * Sums are fp32 (int8: int32) in an order that does not depend on the number of threads. With alpha = 0 A and
+ * B are not read.
+ */
+typedef struct weft_gemm_args {
+    size_t size;
+    int64_t m, n, k;
+    int64_t l;                          /* batch: this many products, the strides apart; 0 are none */
+    weft_dtype dtype;                   /* F32, F16, BF16 or I8: what is multiplied */
+    weft_dtype a_dtype, b_dtype;        /* F32, F16 and BF16 are rounded to dtype; I8 is not */
+    weft_dtype d_dtype;                 /* of C, D and bias: F32, F16, BF16; for I8 products also I32, I8 */
+    int transa, transb;                 /* A is stored k x m; B is stored n x k */
+    const void *a, *b;                  /* b may be NULL when packed_b is given */
+    const weft_packed *packed_b;        /* from weft_pack; used instead of b, for every l */
+    const void *c, *bias;               /* c is not read when beta is 0; bias may be NULL */
+    const float *row_scale, *col_scale; /* m and n factors; NULL = 1 */
+    void *d;                            /* may be c */
+    int64_t lda, ldb, ldc, ldd;         /* elements between rows as stored; 0 = no gap */
+    int64_t stride_a, stride_b, stride_c, stride_d; /* elements between batch entries; 0 = no gap */
+    float alpha, beta;
+    weft_act act;
+    int f16_fast; /* F16: sum in fp16 inside a block of k; twice as fast, less exact */
+    int threads;  /* 0 = all CPUs this thread may run on */
+} weft_gemm_args;
+
+#define weft_gemm_args_init(args, dtype, m, n, k)                                                            \
+    weft_gemm_args_init_sized((args), sizeof(*(args)), (dtype), (m), (n), (k))
+WEFT_API void weft_gemm_args_init_sized(weft_gemm_args *args, size_t size, weft_dtype dtype, int64_t m,
+                                        int64_t n, int64_t k);
+WEFT_API weft_status weft_gemm(const weft_gemm_args *args);
+
+/*
+ * Packs B (args->b with k, n, dtype, b_dtype, transb, ldb, f16_fast, threads) into `memory`, which has
+ * weft_pack_bytes(args) bytes on a 128-byte boundary; then args->packed_b = *packed for any m.
+ * weft_pack_bytes is 0 when the arguments are impossible; weft_error(NULL) says why.
+ */
+WEFT_API size_t weft_pack_bytes(const weft_gemm_args *args);
+WEFT_API weft_status weft_pack(const weft_gemm_args *args, void *memory, const weft_packed **packed);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
