@@ -13,6 +13,7 @@
 
 #include "bench/blas.h"
 #include "cli/options.h"
+#include "report/page.h"
 #include "report/report.h"
 
 #include <weft/weft.h>
@@ -43,6 +44,7 @@ typedef struct bench_context {
     int rank, size, threads;
     bool oversubscribed;      /* more ranks (times threads) than cores */
     report report;            /* prints on rank 0 only */
+    report_page page;         /* of --html, written by rank 0 */
     const bench_mpi *mpi;     /* NULL when these processes have none, or --peer none */
     const blas_library *blas; /* OpenBLAS, NULL when it is not installed, or --peer none */
     uint64_t random;          /* a generator that is in the same state on every rank */
@@ -71,6 +73,9 @@ const char *bench_team(const bench_context *context, weft_dtype dtype, bool prod
 
 /* Collective: one run of the plan, recorded and drawn into the files of --trace and --svg. */
 int bench_trace(bench_context *context, weft_plan *plan, const weft_operands *operands);
+
+/* Collective: the same, drawn into the page of --html beside this row. */
+int bench_trace_row(bench_context *context, weft_plan *plan, const weft_operands *operands, int row);
 
 /* The Python of --torch or WEFT_TORCH_PYTHON; NULL when none was named. */
 const char *bench_torch_python(void);

@@ -212,8 +212,9 @@ const char *bench_team(const bench_context *context, weft_dtype dtype, bool prod
 
 /* ---- one rank ------------------------------------------------------------------------------------- */
 
-static int run_in_group(bench_context *context, FILE *out)
+static int run_in_group(bench_context *context, FILE *out, int argc, char **argv)
 {
+    const char *html = context->options->html;
     double seed = (double)(context->options->seed >> 12), seeds[weft_size(context->group)];
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
 
@@ -222,12 +223,21 @@ static int run_in_group(bench_context *context, FILE *out)
     context->threads = context->options->threads ? (int)context->options->threads : context->group->cores;
     context->oversubscribed = (long)context->size * context->threads > cores;
     report_open(&context->report, context->rank == 0 ? out : NULL, context->options->json, NULL);
+    if (html && context->rank == 0) {
+        if (!report_page_open(&context->page, html, "bench", argc, argv))
+            return bench_say(context, "no memory for %s", html);
+        context->report.page = &context->page;
+    }
     /* The clock gave each rank its own seed: rank 0's counts. */
     if (bench_share(context, &seed, 1, seeds) != 0)
         return 1;
     context->random = (uint64_t)seeds[0];
     int status = find_entry(context->options->op_name)->run(context);
     int closed = report_close(&context->report);
+    if (context->report.page && !status && report_page_close(&context->page, "bench") != 0)
+        closed = 1;
+    else if (context->report.page && !status)
+        report_note(&context->report, "page: %s", html);
     return status ? status : closed;
 }
 
@@ -258,7 +268,7 @@ int bench_run_rank(int argc, char **argv, const bench_mpi *mpi)
         context.blas = blas_openblas();
     }
     FILE *out = bench_output_open(weft_rank(context.group));
-    status = run_in_group(&context, out);
+    status = run_in_group(&context, out, argc, argv);
     bench_output_close(out, status);
     weft_finalize(context.group);
     return status;
@@ -292,6 +302,8 @@ int cmd_bench(int argc, char **argv)
     if (options.ranks > WEFT_RANKS_MAX)
         return options_error("bench", "-n %lld: a group has at most %d ranks", (long long)options.ranks,
                              WEFT_RANKS_MAX);
+    if (options.cuda && options.html)
+        return options_error("bench", "--html draws the CPU's rows; --backend cuda has --svg and --trace");
     if (options.cuda && !processes)
         return bench_cuda(&options, &link_choice);
     if (options.cuda)

@@ -25,7 +25,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/auxv.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,25 +49,13 @@ bool bench_is_rank(void)
 
 /* ---- where things are ----------------------------------------------------------------------------- */
 
-static bool own_path(char path[PATH_BYTES])
-{
-    ssize_t length = readlink("/proc/self/exe", path, PATH_BYTES - 1);
-    const char *started = (const char *)getauxval(AT_EXECFN); /* where there is no /proc */
-
-    if (length > 0) {
-        path[length] = 0;
-        return true;
-    }
-    return started && strlen(started) < PATH_BYTES && realpath(started, path);
-}
-
 /* The helper beside the command, or where `make install` puts it. */
 static bool helper_path(char path[PATH_BYTES])
 {
     static const char *const places[] = {"weft-bench-mpi", "../libexec/weft/weft-bench-mpi"};
     char own[PATH_BYTES];
 
-    if (!own_path(own))
+    if (!launch_own_path(own, sizeof own))
         return false;
     *strrchr(own, '/') = 0;
     for (int i = 0; i < 2; i++) {
@@ -339,7 +326,7 @@ static int compose(char **words, const weft_options *options, int argc, char **a
         errno = E2BIG;
         return -1;
     }
-    if (!own_path(own))
+    if (!launch_own_path(own, sizeof own))
         return -1;
     snprintf(ranks, sizeof ranks, "%d", (int)options->ranks);
     snprintf(seed, sizeof seed, "--seed=%llu", (unsigned long long)options->seed);

@@ -1,11 +1,13 @@
 /* One recorded run of a plan, its events gathered from all ranks and drawn by rank 0 (--trace, --svg). */
 #include "bench/bench.h"
 #include "report/draw.h"
+#include "report/page.h"
 
 #include "run/cpu/executor.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { EVENTS_PER_WORKER = 1 << 15, MOST_WORKERS = 64 };
 
@@ -42,9 +44,9 @@ static int record(bench_context *context, weft_plan *plan, const weft_operands *
     return 0;
 }
 
-static int draw(bench_context *context, const weft_problem *problem, recording *mine, int workers)
+static int draw(bench_context *context, const weft_problem *problem, recording *mine, int workers,
+                const char *svg, const char *trace)
 {
-    const weft_options *options = context->options;
     weft_event *events;
     size_t count = 0;
     weft_error_text error;
@@ -66,19 +68,15 @@ static int draw(bench_context *context, const weft_problem *problem, recording *
             count += theirs->count[w];
         }
     }
-    weft_status status = draw_run(problem, context->size, "CPU ranks, measured", events, count, options->svg,
-                                  options->trace, &error);
+    weft_status status =
+        draw_run(problem, context->size, "CPU ranks, measured", events, count, svg, trace, &error);
     free(events);
-    if (status != WEFT_OK)
-        return bench_say(context, "%s", error.text);
-    if (options->svg)
-        report_note(&context->report, "picture of one run: %s", options->svg);
-    if (options->trace)
-        report_note(&context->report, "trace of one run (open in Perfetto): %s", options->trace);
-    return 0;
+    return status == WEFT_OK ? 0 : bench_say(context, "%s", error.text);
 }
 
-int bench_trace(bench_context *context, weft_plan *plan, const weft_operands *operands)
+/* Collective: one run of the plan, recorded and drawn by rank 0. */
+static int trace_to(bench_context *context, weft_plan *plan, const weft_operands *operands, const char *svg,
+                    const char *trace)
 {
     const weft_problem *problem = weft_plan_problem(plan);
     int workers = problem->tuning.workers < 1              ? 1
@@ -92,9 +90,39 @@ int bench_trace(bench_context *context, weft_plan *plan, const weft_operands *op
         return bench_fail(context, "allocating for a trace");
     status = record(context, plan, operands, memory, workers);
     if (!status && context->rank == 0)
-        status = draw(context, problem, memory, workers);
+        status = draw(context, problem, memory, workers, svg, trace);
     /* Nobody frees what rank 0 still reads. */
     status = bench_max(context, status) == 0 ? 0 : 1;
     weft_free(context->group, memory);
+    return status;
+}
+
+int bench_trace(bench_context *context, weft_plan *plan, const weft_operands *operands)
+{
+    const weft_options *options = context->options;
+    int status = trace_to(context, plan, operands, options->svg, options->trace);
+
+    if (!status && options->svg)
+        report_note(&context->report, "picture of one run: %s", options->svg);
+    if (!status && options->trace)
+        report_note(&context->report, "trace of one run (open in Perfetto): %s", options->trace);
+    return status;
+}
+
+int bench_trace_row(bench_context *context, weft_plan *plan, const weft_operands *operands, int row)
+{
+    char path[] = "/tmp/weft-XXXXXX";
+    int file = context->rank == 0 ? mkstemp(path) : -1;
+    int status = bench_max(context, context->rank == 0 && file < 0) == 0 ? 0 : 1;
+
+    if (status)
+        return bench_say(context, "cannot make a file in /tmp for a picture");
+    status = trace_to(context, plan, operands, path, NULL);
+    if (!status && context->report.page)
+        report_page_picture(context->report.page, row, path);
+    if (file >= 0) {
+        close(file);
+        unlink(path);
+    }
     return status;
 }

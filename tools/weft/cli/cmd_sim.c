@@ -5,14 +5,18 @@
 #include "cli/commands.h"
 #include "report/draw.h"
 #include "cli/options.h"
+#include "report/page.h"
 #include "report/report.h"
 #include "cli/sets.h"
 
 #include "core/dtype.h"
 #include "sim/sim.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char *machine_name;
 
@@ -29,16 +33,16 @@ static const report_column product_columns[] = {
     {"M", "m", REPORT_PLAIN, 6},
     {"N", "n", REPORT_PLAIN, 6},
     {"K", "k", REPORT_PLAIN, 6},
-    {"GEMM only", "gemm_us", REPORT_TIME, 10},
-    {"comm only", "comm_us", REPORT_TIME, 10},
-    {"unfused", "unfused_us", REPORT_TIME, 10},
-    {"fused", "fused_us", REPORT_TIME, 10},
+    {"GEMM only µs", "gemm_us", REPORT_TIME, 12},
+    {"comm only µs", "comm_us", REPORT_TIME, 12},
+    {"unfused µs", "unfused_us", REPORT_TIME, 10},
+    {"fused µs", "fused_us", REPORT_TIME, 10},
     {"speedup", "speedup", REPORT_RATIO, 7},
-    {"fused/GEMM", "fused_over_gemm", REPORT_RATIO, 10},
-    {"hidden", "hidden_pct", REPORT_PERCENT, 7},
+    {"fused÷GEMM", "fused_over_gemm", REPORT_RATIO, 10},
+    {"hidden", "hidden", REPORT_PLAIN, 7},
     {"bound by", "bound", REPORT_PLAIN, 8},
     {"of path", "bound_pct", REPORT_PERCENT, 7},
-    {"schedule", "schedule", REPORT_PLAIN, 9},
+    {"schedule", "shown_schedule", REPORT_PLAIN, 8},
     {0},
 };
 
@@ -58,6 +62,7 @@ typedef struct simulation {
     int world;
     report report;
     weft_problem last; /* what --svg and --trace draw */
+    report_page page;  /* of --html */
 } simulation;
 
 static int fail(const weft_error_text *error, weft_status status)
@@ -129,11 +134,44 @@ static void add_head(simulation *s, const weft_problem *problem)
     report_int(&s->report, "ranks", s->world);
 }
 
+static int draw_last(simulation *s, const char *svg, const char *trace)
+{
+    weft_sim_source source = {.problem = &s->last, .world = s->world};
+    weft_error_text error = {0};
+    weft_sim_result result = {0};
+    char where[80];
+    weft_status status;
+
+    snprintf(where, sizeof(where), "%s (simulated)", s->machine.name);
+    status = weft_sim_run(&s->machine, &source, WEFT_SIM_ALL, true, &result, &error);
+    if (!status)
+        status = draw_run(&s->last, s->world, where, result.events, result.event_count, svg, trace, &error);
+    weft_sim_result_free(&result);
+    return status ? fail(&error, status) : 0;
+}
+
+/* The run of the row just printed, into the page. */
+static int draw_row(simulation *s)
+{
+    char path[] = "/tmp/weft-XXXXXX";
+    int file = mkstemp(path), status;
+
+    if (file < 0)
+        return options_error("sim", "cannot make a file in /tmp for a picture");
+    status = draw_last(s, path, NULL);
+    if (!status)
+        report_page_picture(&s->page, s->page.count - 1, path);
+    close(file);
+    unlink(path);
+    return status;
+}
+
 static int show_product(simulation *s, weft_problem problem)
 {
     weft_sim_result gemm, comm, unfused, fused;
     const weft_schedule *list;
     weft_schedule chosen;
+    bool asked_auto = !s->options->schedule_all && problem.schedule == WEFT_SCHEDULE_AUTO;
     int count = choose(s, &problem, &chosen, &list), status;
     report *r = &s->report;
 
@@ -161,12 +199,21 @@ static int show_product(simulation *s, weft_problem problem)
         report_real(r, "fused_us", fused.us);
         report_real(r, "speedup", unfused.us / fused.us);
         report_real(r, "fused_over_gemm", fused.us / gemm.us);
-        report_real(r, "hidden_pct",
-                    unfused.us > gemm.us ? 100 * (unfused.us - fused.us) / (unfused.us - gemm.us) : NAN);
+        report_hidden(r, report_exact(gemm.us), report_exact(unfused.us), report_exact(fused.us));
+        report_int(r, "workers", s->last.tuning.workers);
+        report_int(r, "tile_m", s->last.tuning.tile_m);
+        report_int(r, "tile_n", s->last.tuning.tile_n);
+        report_int(r, "tile_k", s->last.tuning.tile_k);
+        report_shown(r, "shown_schedule", "%s%s, tiles %" PRId64 " x %" PRId64 " x %" PRId64 ", %d workers",
+                     asked_auto ? "auto " : "", weft_schedule_name(problem.op, list[i]),
+                     s->last.tuning.tile_m, s->last.tuning.tile_n, s->last.tuning.tile_k,
+                     s->last.tuning.workers);
         report_real(r, "max_err", NAN);
         report_real(r, "err_bound", NAN);
         add_bound(s, &fused);
         report_row(r);
+        if (s->report.page && (status = draw_row(s)))
+            return status;
     }
     return 0;
 }
@@ -259,21 +306,9 @@ static int show_collectives(simulation *s)
 
 static int draw(simulation *s)
 {
-    weft_sim_source source = {.problem = &s->last, .world = s->world};
-    weft_error_text error = {0};
-    weft_sim_result result = {0};
-    char where[80];
-    weft_status status;
-
     if (!s->options->svg && !s->options->trace)
         return 0;
-    snprintf(where, sizeof(where), "%s (simulated)", s->machine.name);
-    status = weft_sim_run(&s->machine, &source, WEFT_SIM_ALL, true, &result, &error);
-    if (!status)
-        status = draw_run(&s->last, s->world, where, result.events, result.event_count, s->options->svg,
-                          s->options->trace, &error);
-    weft_sim_result_free(&result);
-    return status ? fail(&error, status) : 0;
+    return draw_last(s, s->options->svg, s->options->trace);
 }
 
 static int help(void)
@@ -323,8 +358,20 @@ int cmd_sim(int argc, char **argv)
     if (found)
         return fail(&error, found);
     report_open(&s.report, stdout, options.json, NULL);
+    if (options.html) {
+        if (!report_page_open(&s.page, options.html, "sim", argc, argv))
+            return options_error("sim", "no memory for %s", options.html);
+        s.report.page = &s.page;
+    }
     report_note(&s.report, "%s of %s over %d ranks, predicted for %s: %s", options.op_name,
                 weft_dtype_name(options.problem.dtype), s.world, s.machine.name, s.machine.about);
+    report_note(
+        &s.report,
+        options.problem.op >= WEFT_OP_ALL_REDUCE
+            ? "bus GB/s: bytes that cross a rank's border over the time; bound by: what most of the "
+              "critical path is spent on"
+            : "hidden: the share of the communication that costs no time (– where there is none, slower "
+              "where fused loses);\nbound by: what most of the critical path is spent on");
     if (options.problem.op >= WEFT_OP_ALL_REDUCE)
         status = show_collectives(&s);
     else
@@ -332,5 +379,10 @@ int cmd_sim(int argc, char **argv)
     if (!status)
         status = draw(&s);
     closed = report_close(&s.report);
+    if (s.report.page && !status) {
+        status = report_page_close(&s.page, "sim");
+        if (!status)
+            report_note(&s.report, "page: %s", options.html);
+    }
     return status ? status : closed;
 }

@@ -16,6 +16,7 @@ weft_command_run cmd_plan;
 weft_command_run cmd_sim;
 weft_command_run cmd_calibrate;
 weft_command_run cmd_run;
+weft_command_run cmd_report;
 weft_command_run cmd_info;
 
 #endif

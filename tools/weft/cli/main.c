@@ -16,6 +16,7 @@ static const weft_command commands[] = {
     {"sim", cmd_sim, "predict how long an operation takes on a described machine"},
     {"calibrate", cmd_calibrate, "measure this machine and write its description"},
     {"run", cmd_run, "start ranks on this machine: weft run -n 4 -- ./program args"},
+    {"report", cmd_report, "a short selection of benches as one page, or pages merged"},
     {"info", cmd_info, "what this build and this machine can do"},
     {NULL, NULL, NULL},
 };

@@ -273,8 +273,7 @@ static int check_meant(const weft_options *o, const char *command, const options
     return options_error(command, "%s belongs to %s, not to %s", first_name(flag, name), ops, o->op_name);
 }
 
-/* A file that cannot be written is said before the measurement, not after it. */
-static int check_writable(const char *command, const char *flag, const char *path)
+int options_check_writable(const char *command, const char *flag, const char *path)
 {
     int made = path ? open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666) : -1;
     int file = path && made < 0 ? open(path, O_WRONLY | O_CLOEXEC) : made;
@@ -291,11 +290,15 @@ static int check_writable(const char *command, const char *flag, const char *pat
 
 static int settle_files(const weft_options *o, const char *command)
 {
-    int status = check_writable(command, "--trace", o->trace);
+    int status = options_check_writable(command, "--trace", o->trace);
 
     if (o->trace && o->svg && strcmp(o->trace, o->svg) == 0)
         return options_error(command, "--trace and --svg need two files, not %s twice", o->svg);
-    return status ? status : check_writable(command, "--svg", o->svg);
+    if (o->html && ((o->svg && strcmp(o->html, o->svg) == 0) || (o->trace && strcmp(o->html, o->trace) == 0)))
+        return options_error(command, "--html needs a file of its own, not %s", o->html);
+    if (status == 0)
+        status = options_check_writable(command, "--svg", o->svg);
+    return status ? status : options_check_writable(command, "--html", o->html);
 }
 
 /* The flag an argument names; *value is what follows '=' or the letter, NULL when nothing does. */

@@ -63,7 +63,7 @@ typedef struct weft_options {
     bool cuda;
     bool json;
     bool help;
-    const char *trace, *svg;
+    const char *trace, *svg, *html;
 
     /* what the readers leave for the end of the parse */
     const char *collective;
@@ -85,6 +85,10 @@ void options_print_help(FILE *file, const char *command, const options_flag *fla
 /* One line on standard error, "weft COMMAND: sentence"; returns 2, the status of a call that cannot be right.
  */
 int options_error(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Whether a file can be written, said before the measurement, not after it: 0, or 2 after a line. NULL can.
+ */
+int options_check_writable(const char *command, const char *flag, const char *path);
 
 /* Threads a rank computes with when --threads was not given. */
 int options_threads(const weft_options *options);

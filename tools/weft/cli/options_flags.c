@@ -264,6 +264,10 @@ int options_problem_flags(weft_options *o, const char *command, options_flag *fl
          strcmp(command, "sim") ? "divide the set's M, N and K (default 8; of decode 1)"
                                 : "divide the set's M, N and K (default 1)"},
     };
+    const options_flag page[] = {
+        {"--html", "FILE", OPTIONS_TEXT, &o->html, NULL, 0, 0, NULL,
+         "a page that draws the rows, with the run of each product (weft report merges several)"},
+    };
     const options_flag measuring[] = {
         {"--iterations|--iters", "I", OPTIONS_INT, &o->iterations, NULL, 1, 1e9, NULL,
          "measured runs (default 100, fewer when a run is long)"},
@@ -277,8 +281,10 @@ int options_problem_flags(weft_options *o, const char *command, options_flag *fl
     };
     int count = append(flags, 0, table, sizeof table);
 
-    if (strcmp(command, "plan"))
+    if (strcmp(command, "plan")) {
         count = append(flags, count, sets, sizeof sets);
+        count = append(flags, count, page, sizeof page);
+    }
     if (strcmp(command, "bench") == 0)
         count = append(flags, count, measuring, sizeof measuring);
     return count;

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -357,6 +358,23 @@ static int be_warden(const launch_job *job, weft_segment segment, weft_topo_cpu 
     free(w.pids);
     free(w.streams);
     return w.status;
+}
+
+bool launch_own_path(char *path, size_t bytes)
+{
+    ssize_t length = readlink("/proc/self/exe", path, bytes - 1);
+    const char *started = (const char *)getauxval(AT_EXECFN); /* where there is no /proc */
+    char *real;
+
+    if (length > 0) {
+        path[length] = 0;
+        return true;
+    }
+    real = started ? realpath(started, NULL) : NULL;
+    if (real)
+        snprintf(path, bytes, "%s", real);
+    free(real);
+    return real != NULL;
 }
 
 bool launch_finds(const char *program)

@@ -10,6 +10,7 @@
 #define WEFT_TOOLS_LAUNCH_LAUNCH_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 typedef enum launch_bind {
     LAUNCH_BIND_AUTO, /* core where there are enough, else none */
@@ -33,6 +34,9 @@ typedef struct launch_job {
     int (*body)(int rank, void *argument);
     void *argument;
 } launch_job;
+
+/* Where this program is; false when nothing tells. */
+bool launch_own_path(char *path, size_t bytes);
 
 /* Whether there is such a program, in the path or where the name says; errno tells why not. */
 bool launch_finds(const char *program);

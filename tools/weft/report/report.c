@@ -2,6 +2,7 @@
 #include "report/report.h"
 
 #include "core/clock.h"
+#include "report/page.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -165,7 +166,7 @@ static void print_json_real(FILE *out, double number)
         fputs("null", out);
 }
 
-static void print_json(report *r)
+static void print_json(const report *r, FILE *out)
 {
     bool first = true;
 
@@ -173,29 +174,29 @@ static void print_json(report *r)
         const report_value *value = &r->values[i];
         if (value->shown_only)
             continue;
-        fputs(first ? "{" : ", ", r->out);
+        fputs(first ? "{" : ", ", out);
         first = false;
-        print_json_string(r->out, value->key);
-        fputs(": ", r->out);
+        print_json_string(out, value->key);
+        fputs(": ", out);
         switch (value->kind) {
         case REPORT_VALUE_TEXT:
-            print_json_string(r->out, value->text);
+            print_json_string(out, value->text);
             break;
         case REPORT_VALUE_INT:
-            fprintf(r->out, "%" PRId64, value->integer);
+            fprintf(out, "%" PRId64, value->integer);
             break;
         case REPORT_VALUE_BOOL:
-            fputs(value->integer ? "true" : "false", r->out);
+            fputs(value->integer ? "true" : "false", out);
             break;
         case REPORT_VALUE_REAL:
-            print_json_real(r->out, value->real);
+            print_json_real(out, value->real);
             if (isfinite(value->spread_pct))
-                fprintf(r->out, ", \"%s_low\": %.6g, \"%s_high\": %.6g", value->key, value->low, value->key,
+                fprintf(out, ", \"%s_low\": %.6g, \"%s_high\": %.6g", value->key, value->low, value->key,
                         value->high);
             break;
         }
     }
-    fputs("}\n", r->out);
+    fputs("}\n", out);
 }
 
 /* ---- the table ------------------------------------------------------------------------------------ */
@@ -287,8 +288,12 @@ void report_row(report *r)
         r->count = 0;
         return;
     }
+    if (r->page) {
+        fputs(r->page->count++ ? "," : "", r->page->rows);
+        print_json(r, r->page->rows);
+    }
     if (r->json) {
-        print_json(r);
+        print_json(r, r->out);
     } else {
         if (!r->header_done)
             print_header(r);

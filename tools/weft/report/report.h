@@ -59,6 +59,7 @@ typedef struct report {
     int rows;
     int64_t start_ns, progress_ns;
     bool terminal, progress_shown;
+    struct report_page *page; /* gets the rows too; NULL: none. See page.h */
     report_value values[REPORT_MOST_VALUES];
     int count;
 } report;

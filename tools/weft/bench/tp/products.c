@@ -260,7 +260,7 @@ static int measure_shape(bench_context *context, const weft_problem *problem)
 {
     tp_bench *bench;
     char label[96];
-    int status = 1;
+    int status = 1, first_row = context->page.count;
 
     if (tp_data_fits(context, problem, tp_peer_can(context, problem)) != 0)
         return 1;
@@ -281,6 +281,10 @@ static int measure_shape(bench_context *context, const weft_problem *problem)
         if (isfinite(bench->torch_us))
             report_note(&context->report, "%s: %.0f µs, %.2f times the first row's", bench->torch_name,
                         bench->torch_us, bench->torch_us / bench->contenders[AT_FUSED].stats.median);
+        for (int i = 0; i < bench->fused_count && !status && context->options->html; i++) {
+            weft_operands operands = operands_of(&bench->data, 0);
+            status = bench_trace_row(context, bench->fused[i].plan, &operands, first_row + i);
+        }
         if (!status && (context->options->svg || context->options->trace)) {
             weft_operands operands = operands_of(&bench->data, 0);
             status = bench_trace(context, bench->fused[0].plan, &operands);
