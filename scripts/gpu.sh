@@ -49,10 +49,13 @@ weft=$build/weft tests=$build/tests/cuda
 
 step "fake GPU" 300 "$tests/test_cuda_fake"
 step "fake GPU, weft.h" 300 "$tests/test_cuda_api"
+step "fake GPU, collectives" 300 "$tests/test_cuda_collective"
 step "fake GPU, bench" 300 "$tests/test_cuda_bench"
 step "GPU, virtual ranks" 300 "$tests/test_cuda_device"
 step "GPU, weft.h" 600 "$tests/test_cuda_api_device"
 grep -E ' ranks +(ok|FAILED|stuck)' "$report/GPU,_weft.h.log" | sed 's/^/  /'
+step "GPU, collectives" 600 "$tests/test_cuda_collective_device"
+grep -E ' ranks +(ok|FAILED|stuck)' "$report/GPU,_collectives.log" | sed 's/^/  /'
 step "example, two processes" 60 "$weft" run -n 2 -- "$build/examples/gpu_all_gather_gemm"
 
 # The same processes side by side on the SMs instead of in turns.
@@ -62,6 +65,7 @@ if command -v nvidia-cuda-mps-control >/dev/null; then
     mkdir "$mps/pipe" "$mps/log"
     if nvidia-cuda-mps-control -d >/dev/null 2>&1; then
         step "processes under MPS" 200 "$tests/test_cuda_api_device" processes idle
+        step "collectives under MPS" 200 "$tests/test_cuda_collective_device" processes killed
         step "bench, processes under MPS" 60 "$weft" bench ag_gemm 4096 4096 4096 -n 4 --dtype bf16 --backend cuda --processes
         echo quit | timeout 20 nvidia-cuda-mps-control >/dev/null 2>&1
     fi
@@ -77,6 +81,8 @@ if [ $sanitize = 1 ]; then
     done
     step "memcheck, weft.h" 300 compute-sanitizer --tool memcheck --target-processes all --error-exitcode 1 \
         "$tests/test_cuda_api_device" small
+    step "memcheck, collectives" 300 compute-sanitizer --tool memcheck --target-processes all --error-exitcode 1 \
+        "$tests/test_cuda_collective_device" small
 fi
 
 # mean WHAT AIM FILES...: the geometric mean of fused÷GEMM over the rows of some benches.

@@ -161,11 +161,25 @@ WEFT_API void *weft_peer(const weft_group *group, const void *pointer, int rank)
  * wait for each other are there at once. Processes on one GPU should run under MPS; without it they take
  * turns, with the same results but slowly.
  *
- * On GPUs: products of float16 and bfloat16 (weft_plan_create, weft_run, weft_ag_gemm and its kin);
- * collectives are WEFT_ERR_UNSUPPORTED. Operands that peers touch must come from weft_alloc, the others may
- * be any memory the GPU can use. weft_gemm and mixture of experts work on the CPU, with memory of the CPU.
+ * On GPUs: products of float16 and bfloat16 (weft_plan_create, weft_run, weft_ag_gemm and its kin), whose
+ * operands that peers touch must come from weft_alloc, while the others may be any memory the GPU can use;
+ * and the collectives, of any such memory. weft_gemm and mixture of experts work on the CPU, with memory of
+ * the CPU.
  */
 WEFT_API weft_status weft_group_use_gpu(weft_group *group, int device);
+
+/*
+ * For groups on GPUs, not collective: with `ordered` not 0, products in one call and collectives of this
+ * handle go on `stream` from here on, as weft_run_on puts a run there: they return when they are on it, may
+ * be captured into CUDA graphs once a call with such operands has been made, and a rejected argument puts
+ * nothing on the stream. `stream` is a CUstream of this rank's GPU, NULL the group's own; CU_STREAM_LEGACY is
+ * the default stream. With 0, as at first, they return when they are done. What a capture holds is kept:
+ * capture on every rank.
+ */
+WEFT_API weft_status weft_group_set_stream(weft_group *group, int ordered, void *stream);
+
+/* Waits until that stream has passed everything that is on it; how the calls went. */
+WEFT_API weft_status weft_group_wait(weft_group *group);
 
 /* ---- problems ------------------------------------------------------------------------------------- */
 
@@ -194,7 +208,8 @@ typedef enum weft_schedule {
     WEFT_SCHEDULE_MULTIMEM,
     WEFT_SCHEDULE_ALL_SCATTER,
     WEFT_SCHEDULE_PULL,
-    WEFT_SCHEDULE_PUSH
+    WEFT_SCHEDULE_PUSH,   /* all_reduce: as multimem, by plain stores */
+    WEFT_SCHEDULE_PACKETS /* collectives: through the peers' inboxes in one hop; for small messages */
 } weft_schedule;
 
 /* Which dimension of the result a rank owns: `rows` unless the problem says otherwise. */
@@ -516,7 +531,12 @@ WEFT_API weft_status weft_gemm_as(weft_group *group, const weft_problem *problem
 /*
  * Collective. Reductions take float32, float16, bfloat16 (combined in float32, in rank order), int32 and
  * int64; movement takes any dtype, WEFT_BYTE for plain bytes. `count` is the number of elements of the buffer
- * (all_reduce, broadcast) or of one rank's share (the others). Every rank gets the same bits.
+ * (all_reduce, broadcast) or of one rank's share (the others). Every rank gets the same bits. recv may be
+ * send; all_gather and reduce_scatter: the rank's own share of the larger one.
+ *
+ * On GPUs: buffers are any memory the GPU can use; large ones that do not come from weft_alloc are copied on
+ * their way. A rank that rejects its arguments is told alone, and the others wait for its next call; so they
+ * do for a rank that makes another call that all have made before: until the deadline.
  */
 WEFT_API weft_status weft_all_reduce(weft_group *group, const void *send, void *recv, int64_t count,
                                      weft_dtype dtype, weft_reduction reduction);

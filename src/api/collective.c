@@ -33,11 +33,6 @@ static weft_status run(weft_group *group, const char *call, const weft_problem *
     status = weft_executor_of(group, &executor);
     if (status != WEFT_OK)
         return status;
-    if (group->gpu) {
-        weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
-                       "%s: a group on GPUs has products, not collectives", call);
-        return weft_executor_reject(group, p, WEFT_ERR_UNSUPPORTED);
-    }
     if (!acceptable(p, group->size)) {
         status = weft_group_check(group);
         return status != WEFT_OK
@@ -46,7 +41,7 @@ static weft_status run(weft_group *group, const char *call, const weft_problem *
                             "count must not be negative, root a rank, and reductions are of float32, "
                             "float16, bfloat16, int32 or int64");
     }
-    if (weft_small_fits(executor, p)) {
+    if (!group->gpu && weft_small_fits(executor, p)) {
         if (p->count && ((!send && (p->op != WEFT_OP_BROADCAST || group->rank == p->root)) || !recv))
             return reject(group, call, p, "a buffer is NULL");
         return weft_small_run(executor, p, send, recv);
@@ -55,7 +50,7 @@ static weft_status run(weft_group *group, const char *call, const weft_problem *
     if (status != WEFT_OK)
         return status;
     status = weft_program_cached(executor, p, &plan);
-    return status == WEFT_OK ? weft_program_run(plan, &operands) : status;
+    return status == WEFT_OK ? weft_program_issue(plan, &operands) : status;
 }
 
 static weft_problem problem_of(weft_op op, int64_t count, weft_dtype dtype, weft_reduction reduction,

@@ -78,6 +78,30 @@ weft_status weft_group_use_gpu(weft_group *group, int device)
     return weft_gpu_attach(group, device);
 }
 
+weft_status weft_group_set_stream(weft_group *group, int ordered, void *stream)
+{
+    if (!group)
+        return no_group("weft_group_set_stream");
+    if (!group->gpu)
+        return weft_error_set(&group->error, WEFT_ERR_STATE,
+                              "weft_group_set_stream: the group is on the CPU, which has no streams");
+    group->gpu->ordered = ordered != 0;
+    group->gpu->stream = ordered ? stream : NULL;
+    return WEFT_OK;
+}
+
+weft_status weft_group_wait(weft_group *group)
+{
+    weft_status status;
+
+    if (!group)
+        return no_group("weft_group_wait");
+    status = weft_group_check(group);
+    if (status != WEFT_OK || !group->gpu || !group->executor)
+        return status;
+    return group->gpu->calls->settle(group->executor, group->gpu->stream);
+}
+
 int weft_rank(const weft_group *group)
 {
     return group ? group->rank : -1;

@@ -27,7 +27,7 @@ static weft_status multiply(weft_group *group, weft_op op, const char *call, con
         return status;
     asked.op = op;
     status = weft_program_cached(executor, &asked, &plan);
-    return status == WEFT_OK ? weft_program_run(plan, &given) : status;
+    return status == WEFT_OK ? weft_program_issue(plan, &given) : status;
 }
 
 weft_status weft_ag_gemm(weft_group *group, const weft_problem *problem, const weft_operands *operands)

@@ -2,9 +2,10 @@
  * All-reduce. Sources are always added in rank order, so every rank gets the same bits.
  *   one_shot  every rank reduces everything from all ranks: one hop, W times the reading
  *   two_shot  rank r reduces slice r, then everyone fetches the slices
- *   multimem  rank r reduces slice r and stores it to everyone in the same pass
- * In place (recv is send) is safe with two_shot and multimem: slice r is read by rank r alone, before it is
- * written. With one_shot it is not.
+ *   multimem  rank r reduces slice r and stores it to everyone in the same pass: by multicast on GPUs
+ *   push      the same by plain stores
+ * In place (recv is send) is safe with all but one_shot: slice r is read by rank r alone, before it is
+ * written.
  */
 #include "plan/generate.h"
 
@@ -29,7 +30,7 @@ static void one_shot(weft_collective *c)
     }
 }
 
-static void multimem(weft_collective *c)
+static void store_to_all(weft_collective *c)
 {
     weft_builder *b = c->builder;
     weft_span mine = weft_part(b->problem->count, b->world, b->rank);
@@ -92,5 +93,5 @@ void weft_generate_all_reduce(weft_builder *builder)
     else if (builder->problem->schedule == WEFT_SCHEDULE_TWO_SHOT)
         two_shot(&c);
     else
-        multimem(&c);
+        store_to_all(&c);
 }

@@ -19,6 +19,7 @@ void weft_generate_all_gather(weft_builder *builder);
 void weft_generate_reduce_scatter(weft_builder *builder);
 void weft_generate_all_to_all(weft_builder *builder);
 void weft_generate_broadcast(weft_builder *builder);
+void weft_generate_packets(weft_builder *builder); /* any collective, with that schedule */
 
 /* ---- cutting ------------------------------------------------------------------------------------- */
 

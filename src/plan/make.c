@@ -31,7 +31,10 @@ weft_status weft_plan_make(const weft_problem *problem, int world, int rank, wef
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "a plan needs a schedule; auto must be resolved before");
     builder = weft_builder_begin(&resolved, world, rank);
-    generators[resolved.op](&builder);
+    if (resolved.schedule == WEFT_SCHEDULE_PACKETS)
+        weft_generate_packets(&builder);
+    else
+        generators[resolved.op](&builder);
     return weft_builder_finish(&builder, part, error);
 }
 

@@ -34,6 +34,7 @@ static const char *const schedule_names[][MOST_NAMES] = {
     [WEFT_SCHEDULE_ALL_SCATTER] = {"all_scatter"},
     [WEFT_SCHEDULE_PULL] = {"pull"},
     [WEFT_SCHEDULE_PUSH] = {"push"},
+    [WEFT_SCHEDULE_PACKETS] = {"packets"},
 };
 
 enum { SCHEDULE_COUNT = sizeof schedule_names / sizeof schedule_names[0] };
@@ -99,12 +100,13 @@ const weft_schedule *weft_schedule_list(weft_op op, weft_layout layout, int *cou
     case WEFT_OP_GEMM_AS:
         LIST(WEFT_SCHEDULE_ALL_SCATTER, WEFT_SCHEDULE_UNFUSED)
     case WEFT_OP_ALL_REDUCE:
-        LIST(WEFT_SCHEDULE_ONE_SHOT, WEFT_SCHEDULE_TWO_SHOT, WEFT_SCHEDULE_MULTIMEM)
+        LIST(WEFT_SCHEDULE_ONE_SHOT, WEFT_SCHEDULE_TWO_SHOT, WEFT_SCHEDULE_MULTIMEM, WEFT_SCHEDULE_PUSH,
+             WEFT_SCHEDULE_PACKETS)
     case WEFT_OP_ALL_GATHER:
     case WEFT_OP_REDUCE_SCATTER:
     case WEFT_OP_ALL_TO_ALL:
     case WEFT_OP_BROADCAST:
-        LIST(WEFT_SCHEDULE_PULL, WEFT_SCHEDULE_PUSH)
+        LIST(WEFT_SCHEDULE_PULL, WEFT_SCHEDULE_PUSH, WEFT_SCHEDULE_PACKETS)
     }
 #undef LIST
     *count = 0;

@@ -23,12 +23,17 @@ typedef struct weft_gpu_calls {
     weft_status (*run)(struct weft_plan *plan, const weft_operands *operands, void *stream);
     weft_status (*wait)(struct weft_plan *plan, void *stream);
 
+    /* The same for all plans that the executor keeps. */
+    weft_status (*settle)(weft_executor *executor, void *stream);
+
     void (*detach)(weft_group *group);
 } weft_gpu_calls;
 
 /* What every kind of GPU begins with. */
 typedef struct weft_gpu {
     const weft_gpu_calls *calls;
+    bool ordered; /* calls that keep their plans go on `stream` and return at once */
+    void *stream;
 } weft_gpu;
 
 /* Collective: puts the group on GPUs. The same outcome on every rank. */

@@ -124,6 +124,14 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
         fake_rehearse(parameters[0]);
         return CUDA_SUCCESS;
     }
+    if (function == (CUfunction)(uintptr_t)3)
+        return fake_gpu_collective(parameters[0], config->gridDimX, *(int32_t *)parameters[1],
+                                   config->hStream)
+                   ? CUDA_SUCCESS
+                   : CUDA_ERROR_OUT_OF_MEMORY;
+    if (function == (CUfunction)(uintptr_t)4)
+        return fake_gpu_packets(parameters[0], config->gridDimX, config->hStream) ? CUDA_SUCCESS
+                                                                                  : CUDA_ERROR_OUT_OF_MEMORY;
     return fake_gpu_launch(parameters[0], config->gridDimX / (hopper ? 2 : 1), hopper, config->numAttrs > 0,
                            config->hStream)
                ? CUDA_SUCCESS
@@ -447,6 +455,9 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
     for (size_t i = 0; i < sizeof(device.walkers) / sizeof(*walkers); i++)
         walkers[i] = (CUfunction)(uintptr_t)1;
     device.rehearse = (CUfunction)(uintptr_t)2;
+    for (int i = 0; i <= WEFT_BYTE; i++)
+        device.collective[i] = (CUfunction)(uintptr_t)3;
+    device.packets = (CUfunction)(uintptr_t)4;
     fake_gpu_seed(seed);
     return device;
 }

@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 #include "core/dtype.h"
+#include "run/cpu/reduce.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -15,8 +16,13 @@ typedef struct fake_lane {
     float *product;        /* of task `loaded - 1`, when it is a GEMM */
 } fake_lane;
 
+typedef enum fake_kind { PRODUCT, COLLECTIVE, PACKETS } fake_kind;
+
 typedef struct fake_launch {
-    weft_cuda_args args;
+    weft_cuda_args args; /* PACKETS: only what waiting needs */
+    weft_cuda_packets packets;
+    fake_kind kind;
+    weft_reduction reduction;
     uint32_t lane_count;
     bool hopper;
     CUstream stream;
@@ -179,9 +185,28 @@ static double sum_before(const fake_launch *launch, const weft_cuda_view *acc, b
                        (weft_dtype)acc->dtype, (uint64_t)(acc->col + j), (uint64_t)(acc->row + i));
 }
 
+/* A task of a collective: rows of bytes and of elements, by the CPU's own arithmetic. */
+static void move(const fake_launch *launch, const weft_cuda_task *t, const weft_cuda_view *v)
+{
+    weft_view views[2 * WEFT_CUDA_PACKET_RANKS];
+    if (t->kind == WEFT_CUDA_COPY) {
+        if (t->rows > 0)
+            memmove(t->copy_to, t->copy_from, (size_t)t->copy_bytes);
+        return;
+    }
+    for (int i = 0; i < t->destinations + t->sources; i++)
+        views[i] = (weft_view){v[i].ptr, t->cols};
+    weft_reduce((weft_dtype)v->dtype, launch->reduction, 1, t->cols, views + t->destinations, t->sources,
+                (weft_dtype)v->dtype, views, t->destinations);
+}
+
 static void consume(const fake_launch *launch, const weft_cuda_task *t, const float *product)
 {
     const weft_cuda_view *v = &launch->args.views[t->view0];
+    if (launch->kind == COLLECTIVE) {
+        move(launch, t, v);
+        return;
+    }
     bool bulk = launch->hopper && t->kind == WEFT_CUDA_GEMM && t->flags & WEFT_CUDA_BULK;
     /* the walker stores whole tiles and relies on the maps to cut them off */
     int rows = bulk ? WEFT_CUDA_TILE_M : t->rows, cols = !bulk ? t->cols
@@ -316,6 +341,126 @@ static bool step_launch(fake_launch *launch)
     return moved;
 }
 
+/* ---- packets ----------------------------------------------------------------------------------------- */
+
+static int64_t packets_in(const weft_cuda_packets *p)
+{
+    return (p->bytes + WEFT_CUDA_PACKET_PAYLOAD - 1) / WEFT_CUDA_PACKET_PAYLOAD;
+}
+
+static size_t payload(const weft_cuda_packets *p, int64_t at)
+{
+    int64_t left = p->bytes - at * WEFT_CUDA_PACKET_PAYLOAD;
+    return (size_t)(left < WEFT_CUDA_PACKET_PAYLOAD ? left : WEFT_CUDA_PACKET_PAYLOAD);
+}
+
+static void send_packets(const weft_cuda_packets *p, int64_t first, int64_t end, uint64_t epoch)
+{
+    for (int r = 0; r < p->world; r++)
+        for (int64_t at = first; at < (p->send[r] ? end : first + 1) && p->to[r]; at++) {
+            char *packet = p->to[r] + (int64_t)(epoch & 1) * p->parity_bytes + at * WEFT_CUDA_PACKET_BYTES;
+            if (p->send[r])
+                memcpy(packet, p->send[r] + at * WEFT_CUDA_PACKET_PAYLOAD, payload(p, at));
+            __atomic_store_n((uint64_t *)packet + 1, epoch, __ATOMIC_RELEASE); /* partner: the load below */
+        }
+}
+
+static const char *packet_of(const weft_cuda_packets *p, int from, int64_t at, uint64_t epoch)
+{
+    return p->inbox + (int64_t)(epoch & 1) * p->parity_bytes + from * p->row_bytes +
+           at * WEFT_CUDA_PACKET_BYTES;
+}
+
+/* The first rank whose packets are not there; -1 when all are. */
+static int missing_from(const weft_cuda_packets *p, int64_t first, int64_t end, uint64_t epoch)
+{
+    for (int r = 0; r < p->world; r++) {
+        bool rows = p->reduces || p->recv[r], word = p->to[r] && p->send[r];
+        for (int64_t at = first; at < (rows ? end : word ? first + 1 : first) && r != p->rank; at++)
+            if (__atomic_load_n((const uint64_t *)packet_of(p, r, at, epoch) + 1, __ATOMIC_ACQUIRE) < epoch)
+                return r;
+    }
+    return -1;
+}
+
+static void receive_packets(const fake_launch *launch, int64_t first, int64_t end, uint64_t epoch)
+{
+    const weft_cuda_packets *p = &launch->packets;
+    size_t size = weft_dtype_size((weft_dtype)p->dtype);
+    for (int64_t at = first; at < end; at++) {
+        uint64_t words[WEFT_CUDA_PACKET_RANKS], out;
+        weft_view views[WEFT_CUDA_PACKET_RANKS], into = {(char *)&out, 8};
+        for (int r = 0; r < p->world; r++) {
+            views[r] = (weft_view){(char *)&words[r], 8};
+            words[r] = 0;
+            if (r != p->rank)
+                memcpy(&words[r], packet_of(p, r, at, epoch), sizeof(words[r]));
+            else if (p->send[r])
+                memcpy(&words[r], p->send[r] + at * WEFT_CUDA_PACKET_PAYLOAD, payload(p, at));
+        }
+        for (int r = 0; r < p->world && !p->reduces; r++)
+            if (p->recv[r])
+                memcpy(p->recv[r] + at * WEFT_CUDA_PACKET_PAYLOAD, &words[r], payload(p, at));
+        if (!p->reduces)
+            continue;
+        weft_reduce((weft_dtype)p->dtype, launch->reduction, 1, (int64_t)(payload(p, at) / size), views,
+                    p->world, (weft_dtype)p->dtype, &into, 1);
+        memcpy(p->recv[0] + at * WEFT_CUDA_PACKET_PAYLOAD, &out, payload(p, at));
+    }
+}
+
+static bool step_cta(fake_launch *launch, uint32_t cta)
+{
+    const weft_cuda_packets *p = &launch->packets;
+    fake_lane *lane = &launch->lanes[cta];
+    int64_t first = cta * p->chunk_packets, end = first + p->chunk_packets, total = packets_in(p);
+    uint64_t epoch = p->epochs[cta * WEFT_CUDA_LINE_WORDS] + 1;
+    end = end < total ? end : total;
+    if (!lane->loaded) {
+        send_packets(p, first, end, epoch);
+        lane->loaded = 1;
+        return true;
+    }
+    if (lane->done || missing_from(p, first, end, epoch) >= 0)
+        return false;
+    receive_packets(launch, first, end, epoch);
+    lane->done = 1;
+    return true;
+}
+
+static bool step_packets(fake_launch *launch)
+{
+    bool moved = false, over = true;
+    if (!launch->started) {
+        launch->lanes = calloc(launch->lane_count, sizeof(*launch->lanes));
+        launch->started = true;
+    }
+    for (uint32_t i = 0; i < launch->lane_count; i++)
+        moved |= step_cta(launch, (uint32_t)draw(launch->lane_count));
+    for (uint32_t i = 0; i < launch->lane_count; i++)
+        over &= launch->lanes[i].done;
+    if (over) {
+        for (uint32_t i = 0; i < launch->lane_count; i++)
+            launch->packets.epochs[i * WEFT_CUDA_LINE_WORDS]++;
+        launch_end(launch);
+        moved = true;
+    }
+    return moved;
+}
+
+/* Whom a launch of packets waits for; -1: nobody. */
+static int awaited(const fake_launch *launch)
+{
+    const weft_cuda_packets *p = &launch->packets;
+    for (uint32_t i = 0; launch->kind == PACKETS && launch->started && i < launch->lane_count; i++) {
+        int64_t first = i * p->chunk_packets, end = first + p->chunk_packets, total = packets_in(p);
+        int from = missing_from(p, first, end < total ? end : total, p->epochs[i * WEFT_CUDA_LINE_WORDS] + 1);
+        if (!launch->lanes[i].done && from >= 0)
+            return from;
+    }
+    return -1;
+}
+
 /* The first wait that does not hold, ENTER signals first; NULL when there is none. */
 static const weft_cuda_wait *open_wait(const fake_launch *launch)
 {
@@ -342,14 +487,20 @@ static const weft_cuda_wait *open_wait(const fake_launch *launch)
 static void give_up(fake_launch *launch, int64_t now)
 {
     weft_cuda_args *g = &launch->args;
-    const weft_cuda_wait *wait = open_wait(launch);
+    weft_cuda_wait packet = {.number = (uint32_t)awaited(launch)};
+    const weft_cuda_wait *wait = launch->kind != PACKETS       ? open_wait(launch)
+                                 : packet.number == UINT32_MAX ? NULL
+                                                               : &packet;
     uint64_t limit = wait && wait->number < g->ranks_enter ? g->enter_deadline_ns : g->progress_deadline_ns;
     if (g->stop && __atomic_load_n(g->stop, __ATOMIC_ACQUIRE))
         __atomic_store_n(&g->control->abort, 1, __ATOMIC_RELEASE);
     if (!__atomic_load_n(&g->control->abort, __ATOMIC_ACQUIRE)) {
         if (!wait || (uint64_t)(now - launch->moved_ns) < limit)
             return;
-        g->control->record = (weft_cuda_record){.set = 2, .signal = wait->number, .run = g->control->run};
+        g->control->record =
+            (weft_cuda_record){.set = 2,
+                               .signal = wait->number,
+                               .run = launch->kind == PACKETS ? launch->packets.epochs[0] : g->control->run};
         for (int r = 0; r < g->world; r++)
             __atomic_store_n(&g->peers[r]->abort, 1, __ATOMIC_RELEASE);
     }
@@ -371,7 +522,7 @@ static bool advance(CUstream stream, bool *moved)
         busy[at] = true;
         if (!launch->moved_ns)
             launch->moved_ns = now;
-        if (step_launch(launch)) {
+        if (launch->kind == PACKETS ? step_packets(launch) : step_launch(launch)) {
             launch->moved_ns = now;
             *moved = true;
         } else {
@@ -408,20 +559,58 @@ void fake_gpu_finish(CUstream stream)
     }
 }
 
-bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, bool early, CUstream stream)
+static bool enqueue(const fake_launch *launch)
 {
     bool room;
     pthread_mutex_lock(&gpu.lock);
     room = gpu.count < LAUNCHES_MAX;
-    gpu.counts.early += early;
+    gpu.counts.collectives += launch->kind == COLLECTIVE;
+    gpu.counts.packets += launch->kind == PACKETS;
     if (room)
-        gpu.launches[gpu.count++] = (fake_launch){.args = *args,
-                                                  .lane_count = lanes + args->copy_count,
-                                                  .hopper = hopper,
-                                                  .stream = stream,
-                                                  .active = true};
+        gpu.launches[gpu.count++] = *launch;
     pthread_mutex_unlock(&gpu.lock);
     return room;
+}
+
+bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, bool early, CUstream stream)
+{
+    fake_launch launch = {.args = *args,
+                          .lane_count = lanes + args->copy_count,
+                          .hopper = hopper,
+                          .stream = stream,
+                          .active = true};
+    pthread_mutex_lock(&gpu.lock);
+    gpu.counts.early += early;
+    pthread_mutex_unlock(&gpu.lock);
+    return enqueue(&launch);
+}
+
+bool fake_gpu_collective(const weft_cuda_args *args, uint32_t lanes, int32_t reduction, CUstream stream)
+{
+    fake_launch launch = {.args = *args,
+                          .kind = COLLECTIVE,
+                          .reduction = (weft_reduction)reduction,
+                          .lane_count = lanes,
+                          .stream = stream,
+                          .active = true};
+    return enqueue(&launch);
+}
+
+bool fake_gpu_packets(const weft_cuda_packets *packets, uint32_t ctas, CUstream stream)
+{
+    fake_launch launch = {.packets = *packets,
+                          .kind = PACKETS,
+                          .reduction = (weft_reduction)packets->reduction,
+                          .lane_count = ctas,
+                          .stream = stream,
+                          .active = true};
+    launch.args.control = packets->control;
+    launch.args.peers = packets->peers;
+    launch.args.world = packets->world;
+    launch.args.stop = packets->stop;
+    launch.args.enter_deadline_ns = packets->deadline_ns;
+    launch.args.ranks_enter = (uint32_t)packets->world;
+    return enqueue(&launch);
 }
 
 fake_gpu_counts fake_gpu_take_counts(void)

@@ -11,8 +11,8 @@
 #ifndef WEFT_TESTS_CUDA_FAKE_GPU_H
 #define WEFT_TESTS_CUDA_FAKE_GPU_H
 
+#include "run/cuda/collective.h"
 #include "run/cuda/driver.h"
-#include "run/cuda/task.h"
 
 /* A device with `crews` crews. `hopper` chooses which walker it stands for. */
 weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed);
@@ -27,7 +27,7 @@ void fake_gpu_break(const char *call, int uses);
 /* How many GEMM tasks went through tensor maps, how many copies through bulk lanes, and how many kernels may
  * have begun before the one before them ended, since the last call. */
 typedef struct fake_gpu_counts {
-    long maps, bulk, gemms, early;
+    long maps, bulk, gemms, early, collectives, packets; /* the last two: launches */
 } fake_gpu_counts;
 fake_gpu_counts fake_gpu_take_counts(void);
 
@@ -41,6 +41,8 @@ typedef struct fake_map { /* stands in for a CUtensorMap */
 
 void fake_gpu_seed(uint64_t seed);
 bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, bool early, CUstream stream);
+bool fake_gpu_collective(const weft_cuda_args *args, uint32_t lanes, int32_t reduction, CUstream stream);
+bool fake_gpu_packets(const weft_cuda_packets *packets, uint32_t ctas, CUstream stream);
 bool fake_gpu_busy(CUstream stream);   /* lets everything advance a little */
 void fake_gpu_finish(CUstream stream); /* until the stream is through */
 

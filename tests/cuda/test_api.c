@@ -138,7 +138,8 @@ static void errors_rank(weft_group *group, void *argument)
     CHECK_INT(weft_group_use_gpu(group, me == 1 ? 3 : 0), WEFT_ERR_ARGUMENT);
     CHECK_HAS(weft_error(group), "rank 1: weft_group_use_gpu: there is no GPU 3");
     CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
-    CHECK_INT(weft_all_reduce(group, on_host, on_host, 4, WEFT_F32, WEFT_SUM), WEFT_ERR_UNSUPPORTED);
+    CHECK_INT(weft_all_reduce(group, on_host, on_host, 4, WEFT_F32, WEFT_SUM), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(group), "not memory that a GPU can use");
     CHECK_INT(weft_alloc(group, BLOCK_BYTES, 0, &block), WEFT_OK);
     p.dtype = p.d_dtype = WEFT_F32;
     CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_ERR_UNSUPPORTED);

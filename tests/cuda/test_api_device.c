@@ -1,17 +1,14 @@
 /*
- * weft.h on the real GPU: ranks as threads and as processes that share it. Each part runs in a process of its
- * own, so that one that fails leaves the others a clean GPU; a table says how each went. Arguments name the
- * parts to run. Without a GPU there is nothing to test here: the test says so and passes.
+ * Products of weft.h on the real GPU: ranks as threads and as processes that share it.
  */
 #include "api_cases.h"
 #include "core/dtype.h"
+#include "device_parts.h"
 #include "run/cuda/driver.h"
 #include "support/procs.h"
 #include "support/ranks.h"
 
 #include <time.h>
-
-enum { NO_GPU = 77, PART_SECONDS = 200 };
 
 static int many = 1000;
 
@@ -107,14 +104,6 @@ static weft_plan *ready(weft_group *group, weft_operands *operands)
     if (check_failures)
         fprintf(stderr, "%s\n", weft_error(group));
     return plan;
-}
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
 static void alone(weft_group *group, void *argument)
@@ -320,58 +309,9 @@ static void graph_of(int world)
     ranks_run(world, graph_rank, NULL);
 }
 
-static void look_for_gpu(int world)
-{
-    weft_group *group;
-
-    (void)world;
-    CHECK_INT(weft_group_threads(1, &group), WEFT_OK);
-    weft_status status = weft_group_use_gpu(group, 0);
-    if (status == WEFT_ERR_UNSUPPORTED) {
-        printf("no GPU to test on: %s\n", weft_error(group));
-        fflush(stdout);
-        _exit(NO_GPU);
-    }
-    CHECK_INT(status, WEFT_OK);
-    if (status != WEFT_OK)
-        fprintf(stderr, "%s\n", weft_error(group));
-    weft_group_free(group);
-}
-
-/* In a child of its own; its exit status. */
-static int run_part(const char *name, void (*part)(int), int world)
-{
-    double begun = now();
-    int status = 0;
-    pid_t child;
-
-    fflush(NULL);
-    child = fork();
-    if (child == 0) {
-        alarm(PART_SECONDS);
-        check_failures = 0;
-        part(world);
-        exit(check_failures ? 1 : 0);
-    }
-    while (waitpid(child, &status, 0) < 0)
-        ;
-    status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    if (status != NO_GPU)
-        printf("%-14s %2d ranks  %-6s %6.1f s\n", name, world < 0 ? -world : world,
-               status == 0               ? "ok"
-               : status == 128 + SIGALRM ? "stuck"
-                                         : "FAILED",
-               now() - begun);
-    return status;
-}
-
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        void (*part)(int);
-        int world;
-    } parts[] = {
+    static const device_part parts[] = {
         {"threads", threads_of, 1},     {"threads", threads_of, 2},     {"threads", threads_of, 3},
         {"threads", threads_of, 4},     {"threads", threads_of, 5},     {"threads", threads_of, 6},
         {"threads", threads_of, 7},     {"threads", threads_of, 8},     {"many", many_of, 4},
@@ -379,19 +319,7 @@ int main(int argc, char **argv)
         {"opened", opened_of, 8},       {"mixed", mixed_of, 3},         {"missing", missing_of, 2},
         {"processes", processes_of, 2}, {"processes", processes_of, 4}, {"killed idle", killed_of, 2},
         {"killed amid", killed_of, -3}, {"small", small_of, 2}};
-    int status = run_part("a GPU", look_for_gpu, 1);
-
-    if (status == NO_GPU)
-        return 0;
     many = (int)check_repeat(200, 1000);
-    CHECK_INT(status, 0);
-    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        bool asked = argc == 1 && strcmp(parts[i].name, "small") != 0;
-
-        for (int j = 1; j < argc; j++)
-            asked |= strstr(parts[i].name, argv[j]) != NULL;
-        if (asked)
-            CHECK_INT(run_part(parts[i].name, parts[i].part, parts[i].world), 0);
-    }
-    return check_report("test_cuda_api_device");
+    device_parts_run(parts, (int)(sizeof(parts) / sizeof(parts[0])), argc, argv);
+    return device_parts_report("test_cuda_api_device");
 }

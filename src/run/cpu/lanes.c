@@ -264,3 +264,11 @@ weft_status weft_program_run(weft_plan *plan, const weft_operands *operands)
     weft_operands_leave(plan, operands);
     return WEFT_OK;
 }
+
+weft_status weft_program_issue(weft_plan *plan, const weft_operands *operands)
+{
+    const weft_gpu *gpu = plan->group->gpu;
+
+    return gpu && gpu->ordered ? gpu->calls->run(plan, operands, gpu->stream)
+                               : weft_program_run(plan, operands);
+}

@@ -151,14 +151,15 @@ static bool overlap_is_safe(const weft_plan *plan, const weft_given *send, const
     }
 }
 
-static bool must_bounce(const weft_plan *plan, int operand, const weft_given *g, const weft_operands *in)
+bool weft_given_must_move(const weft_plan *plan, int operand, const weft_given *g, const weft_operands *in,
+                          bool shared)
 {
     weft_operand_role role = plan->part.operands[operand].role;
     size_t bytes = weft_given_span(plan, operand, g);
 
     if (plan->part.world == 1 || bytes == 0 || !weft_given_needed(plan, role))
         return false;
-    if (plan->touched & 1u << role && !weft_symm_contains(plan->group, g->data, bytes))
+    if (plan->touched & 1u << role && !shared)
         return true;
     if (role == WEFT_ROLE_SEND && plan->operand_of_role[WEFT_ROLE_RECV] >= 0) {
         weft_given recv = weft_given_of(plan, plan->operand_of_role[WEFT_ROLE_RECV], in);
@@ -233,7 +234,9 @@ weft_status weft_operands_enter(weft_plan *plan, const weft_operands *in, weft_r
         place = &x->places[(size_t)operand * (size_t)x->world + (size_t)x->rank];
         *place = (weft_place){
             g.data, g.ld, plan->part.operands[operand].packed ? g.stride : g.stride * lain->element_bytes};
-        if (must_bounce(plan, operand, &g, in)) {
+        if (weft_given_must_move(
+                plan, operand, &g, in,
+                weft_symm_contains(plan->group, g.data, weft_given_span(plan, operand, &g)))) {
             *place = (weft_place){x->scratch + lain->bounce_offset, lain->ld, lain->stride_bytes};
             if (!plan->part.operands[operand].output)
                 copy_instance(plan, operand, &g, false);

@@ -27,6 +27,11 @@ bool weft_given_needed(const struct weft_plan *plan, weft_operand_role role);
 /* WEFT_OK, or why it cannot be used, with the sentence in group->error. */
 weft_status weft_given_check(const struct weft_plan *plan, int operand, const weft_given *given);
 
+/* Must its instance be staged? Because peers touch it and it is not `shared` with them, or because it is a
+ * SEND that a RECV would overwrite too early. */
+bool weft_given_must_move(const struct weft_plan *plan, int operand, const weft_given *given,
+                          const weft_operands *operands, bool shared);
+
 /* Fills this rank's places and its record, and stages inputs. A refusal comes with a sentence in
  * group->error. */
 weft_status weft_operands_enter(struct weft_plan *plan, const weft_operands *operands, weft_record *record);

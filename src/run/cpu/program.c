@@ -63,7 +63,7 @@ static void lay_out(weft_plan *plan)
 
     if (plan->part.world > 1)
         plan->bounced = plan->touched;
-    if (plan->bounced && plan->operand_of_role[WEFT_ROLE_SEND] >= 0)
+    if (plan->part.world > 1 && plan->operand_of_role[WEFT_ROLE_SEND] >= 0)
         plan->bounced |= 1u << WEFT_ROLE_SEND;
 
     for (uint32_t i = 0; i < plan->part.operand_count; i++) {
@@ -325,7 +325,7 @@ weft_status weft_program_cached(weft_executor *x, const weft_problem *problem, w
             return WEFT_OK;
         }
         /* Ranks make the same calls in the same order, so all drop the same plan here. */
-        if (count == CACHE_PLANS - 1) {
+        if (count >= CACHE_PLANS - 1 && !found->captured) {
             *at = NULL;
             weft_program_destroy(found);
             break;

@@ -38,6 +38,7 @@ struct weft_plan {
     const weft_binding *bind; /* NULL for collectives */
     int order;                /* in which products hand sums on (gemm.h); 0 = in rows */
     int workers;
+    bool captured;             /* a graph may run it at any time: the cache keeps it */
     struct weft_gpu_plan *gpu; /* NULL, or all there is beside the part: the plan runs on a GPU (run/gpu.h) */
 };
 
@@ -54,5 +55,8 @@ void weft_program_drop_cached(weft_executor *executor);
 
 /* Collective; may be repeated with other pointers. */
 weft_status weft_program_run(struct weft_plan *plan, const weft_operands *operands);
+
+/* For calls that keep their plans: the same, or on the stream that weft_group_set_stream gave. */
+weft_status weft_program_issue(struct weft_plan *plan, const weft_operands *operands);
 
 #endif

@@ -20,13 +20,14 @@ static weft_status check_place(const weft_plan *plan, int operand, const weft_gi
     if (bytes == 0 || !weft_given_needed(plan, o->role))
         return WEFT_OK;
     if (plan->part.world > 1 && plan->touched & 1u << o->role) {
-        if (!weft_cuda_contains(plan->group, given->data, bytes))
+        if (weft_cuda_contains(plan->group, given->data, bytes))
+            return WEFT_OK;
+        if (plan->part.problem.op < WEFT_OP_ALL_REDUCE)
             return weft_error_set(
                 &plan->group->error, WEFT_ERR_ARGUMENT,
                 "operand %s of %s is at %p, which is not symmetric memory of this group; on "
                 "GPUs what peers touch must come from weft_alloc",
                 o->name, weft_op_name(plan->part.problem.op), (void *)given->data);
-        return WEFT_OK;
     }
     if (cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                   (CUdeviceptr)(uintptr_t)given->data) != CUDA_SUCCESS)
@@ -57,17 +58,32 @@ static weft_status check_operands(const weft_plan *plan, const weft_operands *op
 
 /* ---- meeting -------------------------------------------------------------------------------------- */
 
-static weft_cuda_spot own_spot(const weft_plan *plan, int role, const weft_operands *operands)
+static bool by_packets(const weft_plan *plan)
 {
-    weft_given given = weft_given_of(plan, plan->operand_of_role[role], operands);
-    const char *slot = weft_cuda_heap_slot(&weft_cuda_of(plan->group)->heap, plan->group->rank);
-
-    return (weft_cuda_spot){given.data - slot, given.ld, given.stride};
+    return plan->part.problem.schedule == WEFT_SCHEDULE_PACKETS;
 }
 
 static bool is_touched(const weft_plan *plan, int role)
 {
     return plan->part.world > 1 && plan->touched & 1u << role && plan->operand_of_role[role] >= 0;
+}
+
+/* What a meeting tells of: also whether a SEND is staged that only its own rank touches. */
+static bool is_told(const weft_plan *plan, int role)
+{
+    return is_touched(plan, role) ||
+           (role == WEFT_ROLE_SEND && plan->part.world > 1 && plan->operand_of_role[role] >= 0);
+}
+
+static weft_cuda_spot own_spot(const weft_plan *plan, int role, const weft_operands *operands)
+{
+    weft_given given = weft_given_of(plan, plan->operand_of_role[role], operands);
+    const char *slot = weft_cuda_heap_slot(&weft_cuda_of(plan->group)->heap, plan->group->rank);
+    weft_cuda_spot spot = {is_touched(plan, role) ? given.data - slot : 0, given.ld, given.stride};
+
+    if (weft_cuda_is_staged(plan, role, operands))
+        spot.offset = WEFT_CUDA_STAGED;
+    return spot;
 }
 
 /* The meeting at which this rank had these operands, or NULL. */
@@ -79,7 +95,7 @@ static weft_cuda_meeting *find_meeting(const weft_plan *plan, const weft_operand
         bool same = true;
 
         for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++)
-            if (is_touched(plan, role)) {
+            if (is_told(plan, role)) {
                 weft_cuda_spot mine = own_spot(plan, role, operands),
                                then = meeting->spots[role * plan->part.world + plan->part.rank];
 
@@ -95,6 +111,7 @@ static weft_cuda_meeting *find_meeting(const weft_plan *plan, const weft_operand
 static weft_status hold_meeting(weft_plan *plan, const weft_operands *operands, weft_cuda_meeting **held)
 {
     weft_executor *x = plan->executor;
+    bool staged = false;
     weft_record *record = weft_executor_begin(x, WEFT_CALLED_RUN, plan->part.hash, &plan->part.problem);
     weft_cuda_meeting *meeting =
         calloc(1, sizeof(*meeting) + sizeof(weft_cuda_spot) * (size_t)(WEFT_ROLE_COUNT * x->world));
@@ -102,13 +119,15 @@ static weft_status hold_meeting(weft_plan *plan, const weft_operands *operands, 
                                  : weft_error_set(&x->group->error, WEFT_ERR_MEMORY,
                                                   "rank %d has no memory for its peers' operands", x->rank);
 
-    for (int role = WEFT_ROLE_A; role <= WEFT_ROLE_D && status == WEFT_OK; role++)
-        if (is_touched(plan, role)) {
+    for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT && status == WEFT_OK; role++)
+        if (is_told(plan, role)) {
             weft_cuda_spot mine = own_spot(plan, role, operands);
 
             record->offset[weft_record_slot((weft_operand_role)role)] = mine.offset;
-            record->ld[role] = mine.ld;
-            record->stride[role] = mine.stride;
+            if (role <= WEFT_ROLE_D) {
+                record->ld[role] = mine.ld;
+                record->stride[role] = mine.stride;
+            }
         }
     record->status = (int32_t)status;
     weft_executor_publish(x);
@@ -121,14 +140,25 @@ static weft_status hold_meeting(weft_plan *plan, const weft_operands *operands, 
         free(meeting);
         return weft_group_check(x->group) == WEFT_OK ? weft_executor_resync(x, false) : status;
     }
-    for (int role = WEFT_ROLE_A; role <= WEFT_ROLE_D; role++)
-        for (int rank = 0; rank < x->world && is_touched(plan, role); rank++) {
+    for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++)
+        for (int rank = 0; rank < x->world && is_told(plan, role); rank++) {
             const weft_record *theirs = weft_executor_record(x, rank);
+            weft_cuda_spot *spot = &meeting->spots[role * x->world + rank];
 
-            meeting->spots[role * x->world + rank] =
-                (weft_cuda_spot){theirs->offset[weft_record_slot((weft_operand_role)role)], theirs->ld[role],
-                                 theirs->stride[role]};
+            *spot = own_spot(plan, role, operands); /* collectives have the same strides on all ranks */
+            spot->offset = theirs->offset[weft_record_slot((weft_operand_role)role)];
+            if (role <= WEFT_ROLE_D) {
+                spot->ld = theirs->ld[role];
+                spot->stride = theirs->stride[role];
+            }
+            staged |= spot->offset == WEFT_CUDA_STAGED;
         }
+    if (staged && !plan->gpu->staging)
+        status = weft_cuda_staging_make(plan);
+    if (status != WEFT_OK) {
+        free(meeting);
+        return status;
+    }
     meeting->next = plan->gpu->meetings;
     meeting->number = meeting->next ? meeting->next->number + 1 : 1;
     plan->gpu->meetings = meeting;
@@ -156,15 +186,19 @@ static void fill_places(const weft_plan *plan, const weft_operands *operands,
                                              plan->gpu->lds[i], 0};
             } else if (rank != me && is_touched(plan, (int)o->role)) {
                 weft_cuda_spot spot = meeting->spots[(int)o->role * world + rank];
+                char *base = spot.offset == WEFT_CUDA_STAGED
+                                 ? plan->gpu->staging + distance + plan->gpu->staging_at[o->role]
+                                 : weft_cuda_heap_slot(&g->heap, rank) + spot.offset;
 
-                at[rank] = (weft_cuda_place){weft_cuda_heap_slot(&g->heap, rank) + spot.offset, spot.ld,
-                                             spot.stride};
+                at[rank] = (weft_cuda_place){base, spot.ld, spot.stride};
             }
         }
         if (o->place == WEFT_PLACE_USER) {
             weft_given given = weft_given_of(plan, (int)i, operands);
 
             at[me] = (weft_cuda_place){given.data, given.ld, given.stride};
+            if (weft_cuda_is_staged(plan, (int)o->role, operands))
+                at[me].base = plan->gpu->staging + plan->gpu->staging_at[o->role];
         }
     }
 }
@@ -247,7 +281,7 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, weft_cud
     weft_status status;
 
     for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++)
-        touched |= is_touched(plan, role);
+        touched |= is_told(plan, role) && !by_packets(plan);
     meeting = touched ? find_meeting(plan, operands) : NULL;
     met = touched && !meeting;
     status = met ? hold_meeting(plan, operands, &meeting) : check_operands(plan, operands);
@@ -265,6 +299,7 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, weft_cud
     }
     room->operands = *operands;
     room->executor = executor;
+    weft_cuda_stage_bind(plan, operands, room);
     *bound = room;
     return WEFT_OK;
 }
@@ -282,16 +317,35 @@ static weft_status launch(weft_plan *plan, weft_cuda_bound *bound, CUstream stre
     bound->executor.args.enter_deadline_ns = (uint64_t)plan->group->enter_ns;
     bound->executor.args.progress_deadline_ns = (uint64_t)plan->group->progress_ns;
     WEFT_CUDA_TRY(cuStreamIsCapturing(stream, &capture));
-    status = weft_cuda_executor_launch(&bound->executor, stream, error);
+    status = weft_cuda_stage_run(plan, &bound->in, stream);
+    if (status == WEFT_OK)
+        status = weft_cuda_executor_launch(&bound->executor, stream, error);
+    if (status == WEFT_OK)
+        status = weft_cuda_stage_run(plan, &bound->out, stream);
     if (status != WEFT_OK)
         return status;
+    plan->gpu->issued = true;
     if (capture == CU_STREAM_CAPTURE_STATUS_NONE) {
         bound->used = ++plan->gpu->runs;
         WEFT_CUDA_TRY(cuEventRecord(bound->last, stream));
     } else {
-        bound->captured = true;
+        bound->captured = plan->captured = true;
     }
     return WEFT_OK;
+}
+
+/* No peer touches the caller's buffers, so every run may have its own without telling anybody. */
+static weft_status bind_packets(weft_plan *plan, const weft_operands *operands, weft_cuda_executor *executor)
+{
+    weft_status status = check_operands(plan, operands);
+
+    if (status == WEFT_OK && weft_cuda_is_staged(plan, WEFT_ROLE_SEND, operands))
+        status = weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
+                                "send of %s at %p and recv at %p overlap, and not as in place",
+                                weft_op_name(plan->part.problem.op), operands->send, operands->recv);
+    if (status == WEFT_OK)
+        weft_cuda_packets_bind(&plan->part, operands->send, operands->recv, &executor->packets);
+    return status;
 }
 
 weft_status weft_cuda_plan_run(weft_plan *plan, const weft_operands *operands, void *stream)
@@ -303,12 +357,16 @@ weft_status weft_cuda_plan_run(weft_plan *plan, const weft_operands *operands, v
 
     if (status != WEFT_OK)
         return status;
+    if (by_packets(plan) && p->bound_count > 0)
+        bound = &p->bound[0];
     for (int i = 0; i < p->bound_count && !bound; i++)
         if (memcmp(&p->bound[i].operands, operands, sizeof(*operands)) == 0)
             bound = &p->bound[i];
     weft_cuda_push(g);
     if (!bound)
         status = bind(plan, operands, &bound);
+    if (status == WEFT_OK && by_packets(plan))
+        status = bind_packets(plan, operands, &bound->executor);
     if (status == WEFT_OK)
         status = launch(plan, bound, stream ? stream : g->stream);
     weft_cuda_pop(g);

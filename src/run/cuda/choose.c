@@ -3,7 +3,7 @@
 
 #include "core/dtype.h"
 #include "core/part.h"
-#include "run/cuda/task.h"
+#include "run/cuda/collective.h"
 
 enum {
     PANELS_SIDE_BY_SIDE = 8, /* 8 x 8 tiles are about a round of the crews: least traffic for the product */
@@ -108,4 +108,72 @@ void weft_cuda_choose(weft_problem *p, int world, int crews, bool hopper)
     else if (!p->tuning.workers)
         p->tuning.workers = hopper || crews <= p->tuning.copiers ? crews : crews - p->tuning.copiers;
     p->b_form = WEFT_B_PLAIN;
+}
+
+/* ---- collectives ------------------------------------------------------------------------------------- */
+
+enum {
+    PACKETS_BYTES =
+        512 << 10, /* what all ranks together send one: beyond, packets take longer than two hops */
+    ONE_SHOT_BYTES = 256 << 10,
+    CTA_PACKETS = 512,     /* a thread each, while there are CTAs */
+    CTA_BYTES = 16 << 10,  /* less is not worth another CTA */
+    CHUNK_BYTES = 1 << 30, /* a task counts its bytes in 31 bits */
+};
+
+static weft_schedule collective_schedule(const weft_problem *p, int world, int64_t bytes)
+{
+    if (world > 1 && world <= WEFT_CUDA_PACKET_RANKS && bytes * (world - 1) <= PACKETS_BYTES)
+        return WEFT_SCHEDULE_PACKETS;
+    if (p->op != WEFT_OP_ALL_REDUCE)
+        return WEFT_SCHEDULE_PULL;
+    return bytes * (world - 1) <= ONE_SHOT_BYTES ? WEFT_SCHEDULE_ONE_SHOT : WEFT_SCHEDULE_PUSH;
+}
+
+static int64_t round_up(int64_t value, int64_t unit)
+{
+    return (value + unit - 1) / unit * unit;
+}
+
+static int64_t at_most(int64_t value, int64_t most)
+{
+    return value < most ? value : most;
+}
+
+void weft_cuda_choose_collective(weft_problem *p, int world, int ctas)
+{
+    int64_t size = (int64_t)weft_dtype_size(p->dtype), bytes = p->count * size, granule = 16 / size, work,
+            cut;
+    if (ctas > WEFT_CUDA_CREWS_MAX)
+        ctas = WEFT_CUDA_CREWS_MAX;
+    if (p->schedule == WEFT_SCHEDULE_AUTO)
+        p->schedule = collective_schedule(p, world, bytes);
+    /* what a rank's lanes have in all, and what they cut */
+    cut = p->op == WEFT_OP_ALL_REDUCE && p->schedule != WEFT_SCHEDULE_ONE_SHOT &&
+                  p->schedule != WEFT_SCHEDULE_PACKETS
+              ? (p->count + world - 1) / world
+              : p->count;
+    work = p->op == WEFT_OP_ALL_REDUCE ? cut * size : bytes * world;
+    if (p->schedule == WEFT_SCHEDULE_PACKETS) {
+        int64_t packets = (bytes + WEFT_CUDA_PACKET_PAYLOAD - 1) / WEFT_CUDA_PACKET_PAYLOAD;
+        int64_t chunks = at_most((packets + CTA_PACKETS - 1) / CTA_PACKETS, ctas);
+
+        /* a chunk is a CTA, so both are decided here */
+        p->tuning.tile_n = chunks ? round_up((p->count + chunks - 1) / chunks, granule) : 0;
+        p->tuning.workers =
+            p->tuning.tile_n ? (int)((p->count + p->tuning.tile_n - 1) / p->tuning.tile_n) : 1;
+        return;
+    }
+    if (!p->tuning.workers)
+        p->tuning.workers = (int)at_most((work + CTA_BYTES - 1) / CTA_BYTES, ctas);
+    if (!p->tuning.workers)
+        p->tuning.workers = 1;
+    if (!p->tuning.tile_n) {
+        int64_t rows =
+            cut ? (work + cut * size - 1) / (cut * size) : 1; /* lanes are dealt chunks of every row */
+        int64_t pieces = (p->tuning.workers + rows - 1) / rows;
+
+        p->tuning.tile_n = cut ? round_up((cut + pieces - 1) / pieces, granule) : granule;
+    }
+    p->tuning.tile_n = at_most(p->tuning.tile_n, CHUNK_BYTES / size);
 }

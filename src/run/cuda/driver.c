@@ -145,6 +145,24 @@ static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
                              : status;
 }
 
+static weft_status load_collectives(weft_cuda_device *device, weft_error_text *error)
+{
+    static const char *const names[WEFT_BYTE + 1] = {
+        [WEFT_F32] = "weft_collective_f32",   [WEFT_F16] = "weft_collective_f16",
+        [WEFT_BF16] = "weft_collective_bf16", [WEFT_I32] = "weft_collective_i32",
+        [WEFT_I64] = "weft_collective_i64",
+    };
+    const weft_cuda_driver *cu = device->cu;
+    weft_status status = WEFT_OK;
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[7], weft_cuda_kernels_collective));
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[8], weft_cuda_kernels_packets));
+    for (int i = 0; i <= WEFT_BYTE && status == WEFT_OK; i++)
+        status = load_kernel(cu, device->modules[7], names[names[i] ? i : WEFT_F32], 0,
+                             &device->collective[i], error);
+    return status == WEFT_OK ? load_kernel(cu, device->modules[8], "weft_packets", 0, &device->packets, error)
+                             : status;
+}
+
 static weft_status load_hopper(weft_cuda_device *device, weft_error_text *error)
 {
     static const char *const names[2][4] = {
@@ -217,6 +235,8 @@ weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_erro
                                  "cuStreamCreate", error);
     if (status == WEFT_OK)
         status = load_any(&opened, error);
+    if (status == WEFT_OK)
+        status = load_collectives(&opened, error);
     if (status == WEFT_OK && opened.hopper)
         status = load_hopper(&opened, error);
     if (status != WEFT_OK) {

@@ -117,10 +117,11 @@ typedef struct weft_cuda_device {
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
-    CUmodule modules[7];
+    CUmodule modules[9];
     CUfunction any[2], walkers[2][3][4]; /* by dtype (bf16, f16); the latter for Hopper, also by width (256,
                                             224, 128) and transposes (none, B, A, both) */
     CUfunction rehearse;
+    CUfunction collective[WEFT_BYTE + 1], packets; /* the former by what is reduced; movement takes any */
     bool hopper;
     int crews; /* crews of the walker that fit at once */
 } weft_cuda_device;
@@ -132,6 +133,12 @@ typedef struct weft_cuda_source {
     weft_status (*open)(int index, weft_cuda_device *device, weft_error_text *error);
 } weft_cuda_source;
 extern weft_cuda_source weft_cuda_gpus;
+
+/* CTAs without much shared memory that are resident where `crews` crews are: one on every SM. */
+static inline int weft_cuda_ctas(const weft_cuda_device *device, int crews)
+{
+    return device->hopper ? 2 * crews : crews;
+}
 
 /* Opens GPU `index`, makes its context current for the calling thread and loads the kernels. */
 weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_error_text *error);

@@ -111,6 +111,8 @@ static CUfunction pick_kernel(const weft_cuda_executor *executor, const weft_pro
 {
     const weft_cuda_device *device = executor->device;
     int f16 = problem->dtype == WEFT_F16;
+    if (executor->kind != WEFT_CUDA_PRODUCT)
+        return executor->kind == WEFT_CUDA_PACKETS ? device->packets : device->collective[problem->dtype];
     if (!executor->hopper)
         return device->any[f16];
     int width = tile_n == WEFT_CUDA_TILE_N ? 0 : tile_n == WEFT_CUDA_NARROW_N ? 1 : 2;
@@ -150,28 +152,42 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
                                     int crews, const weft_cuda_limits *limits, weft_cuda_executor *executor,
                                     weft_error_text *error)
 {
-    weft_cuda_executor made = {.device = device, .rank = part->rank};
+    bool product = part->problem.op < WEFT_OP_ALL_REDUCE,
+         packets = part->problem.schedule == WEFT_SCHEDULE_PACKETS;
+    weft_cuda_executor made = {.device = device,
+                               .rank = part->rank,
+                               .kind = product   ? WEFT_CUDA_PRODUCT
+                                       : packets ? WEFT_CUDA_PACKETS
+                                                 : WEFT_CUDA_COLLECTIVE,
+                               .reduction = (int32_t)part->problem.reduction};
     weft_cuda_program program = {0};
-    weft_status status = weft_cuda_program_make(part, binding, device->hopper, &program, error);
+    weft_status status =
+        packets ? weft_cuda_packets_make(part, binding, &made.packets, error)
+                : weft_cuda_program_make(part, binding, product && device->hopper, &program, error);
     if (status != WEFT_OK)
         return status;
     made.hopper = program.hopper;
-    made.grid = program.lane_count * (program.hopper ? 2 : 1);
+    uint32_t lanes = packets ? weft_cuda_packets_grid(&made.packets) : program.lane_count;
+    made.grid = lanes * (program.hopper ? 2 : 1);
     made.link_bytes = program.link_bytes;
     fill_args(&made.args, part, &program, binding, controls[part->rank], limits);
     made.args.signals = binding->signals[part->rank];
     made.args.alone = program.hopper && crews >= device->crews;
+    if (!product)
+        crews = weft_cuda_ctas(device, crews);
     if (crews > WEFT_CUDA_CREWS_MAX)
         crews = WEFT_CUDA_CREWS_MAX;
-    if (program.lane_count > (uint32_t)crews)
+    if (lanes > (uint32_t)crews)
         status = weft_error_set(
             error, WEFT_ERR_ARGUMENT,
             "rank %d's plan has %u lanes, but only %d can be resident at once on its share of %s; "
             "use fewer workers or ranks",
-            part->rank, program.lane_count, crews, device->name);
+            part->rank, lanes, crews, device->name);
     if (status == WEFT_OK)
         status = upload(&made, &program, controls, part->world, error);
     made.walk = pick_kernel(&made, &part->problem, program.tile_n);
+    made.packets.control = made.args.control;
+    made.packets.peers = made.args.peers;
     weft_cuda_program_free(&program);
     if (status != WEFT_OK) {
         weft_cuda_executor_free(&made);
@@ -194,11 +210,17 @@ weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstre
 {
     const weft_cuda_driver *cu = executor->device->cu;
     weft_cuda_args args = executor->args;
-    void *parameters[] = {&args};
+    weft_cuda_packets packets = executor->packets;
+    int32_t reduction = executor->reduction;
+    bool by_packets = executor->kind == WEFT_CUDA_PACKETS;
+    void *parameters[] = {by_packets ? (void *)&packets : &args, &reduction};
     CUlaunchConfig config = {.gridDimX = executor->grid,
                              .gridDimY = 1,
                              .gridDimZ = 1,
-                             .blockDimX = executor->hopper ? WEFT_CUDA_THREADS : 256,
+                             .blockDimX = executor->hopper ? WEFT_CUDA_THREADS
+                                          : executor->kind == WEFT_CUDA_PRODUCT
+                                              ? 256
+                                              : WEFT_CUDA_COLLECTIVE_THREADS,
                              .blockDimY = 1,
                              .blockDimZ = 1,
                              .sharedMemBytes = executor->hopper ? WEFT_CUDA_SHARED_BYTES : 0,
@@ -207,6 +229,10 @@ weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstre
      * but not where it could take the SMs of another rank's kernel that its predecessor waits for. */
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value.programmaticStreamSerializationAllowed = 1};
+    if (!executor->grid)
+        return WEFT_OK;
+    packets.stop = args.stop;
+    packets.deadline_ns = args.enter_deadline_ns;
     if (args.alone) {
         config.attrs = &early;
         config.numAttrs = 1;

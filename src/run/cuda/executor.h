@@ -6,15 +6,22 @@
 #define WEFT_RUN_CUDA_EXECUTOR_H
 
 #include "run/cuda/driver.h"
+#include "run/cuda/packets.h"
 #include "run/cuda/program.h"
+
+/* Which kernels run it: products, collectives from task arrays, collectives by packets. */
+typedef enum weft_cuda_kind { WEFT_CUDA_PRODUCT, WEFT_CUDA_COLLECTIVE, WEFT_CUDA_PACKETS } weft_cuda_kind;
 
 /* A program on its GPU, ready to run any number of times. */
 typedef struct weft_cuda_executor {
     weft_cuda_device *device;
     weft_cuda_args args;
     CUfunction walk;
+    weft_cuda_packets packets; /* of a plan that goes by packets, in place of what args has of tasks */
+    weft_cuda_kind kind;
+    int32_t reduction;
     CUdeviceptr tables;
-    unsigned grid;
+    unsigned grid; /* 0: nothing to launch */
     bool hopper;
     int rank;
     int64_t link_bytes;

@@ -432,6 +432,7 @@ weft_status weft_cuda_attach(weft_group *group, int index)
         .plan_destroy = weft_cuda_plan_destroy,
         .run = weft_cuda_plan_run,
         .wait = weft_cuda_plan_wait,
+        .settle = weft_cuda_settle,
         .detach = cuda_detach,
     };
     weft_cuda_group *g = calloc(1, sizeof(*g));

@@ -67,5 +67,6 @@ weft_status weft_cuda_plan_create(weft_executor *executor, const weft_problem *p
 void weft_cuda_plan_destroy(struct weft_plan *plan);
 weft_status weft_cuda_plan_run(struct weft_plan *plan, const weft_operands *operands, void *stream);
 weft_status weft_cuda_plan_wait(struct weft_plan *plan, void *stream);
+weft_status weft_cuda_settle(weft_executor *executor, void *stream);
 
 #endif

@@ -17,3 +17,5 @@ EMBED(weft_cuda_kernels_f16, "f16");
 EMBED(weft_cuda_kernels_f16_224, "f16_224");
 EMBED(weft_cuda_kernels_f16_128, "f16_128");
 EMBED(weft_cuda_kernels_any, "any");
+EMBED(weft_cuda_kernels_collective, "collective");
+EMBED(weft_cuda_kernels_packets, "packets");

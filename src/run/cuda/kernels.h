@@ -8,5 +8,6 @@ WEFT_CUDA_EMBEDDED weft_cuda_kernels_bf16[], weft_cuda_kernels_bf16_224[],
     weft_cuda_kernels_bf16_128[]; /* Hopper: tiles of 256, 224, 128 columns */
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_f16[], weft_cuda_kernels_f16_224[], weft_cuda_kernels_f16_128[];
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_any[]; /* both types, any GPU from sm_80 on */
+WEFT_CUDA_EMBEDDED weft_cuda_kernels_collective[], weft_cuda_kernels_packets[]; /* likewise */
 
 #endif

@@ -427,10 +427,14 @@ weft_status weft_lower_plain(weft_lowering *low, const weft_task *task, weft_cud
             out->rows = (int32_t)regions->cols;
             out->cols = (int32_t)regions->rows;
         }
-        if (copy && size != 2 && size != 4)
+        if (copy && size != 2 && size != 4 && low->part->problem.op < WEFT_OP_ALL_REDUCE)
             return weft_error_set(low->error, WEFT_ERR_UNSUPPORTED, "the cuda backend does not move %s",
                                   weft_dtype_name((weft_dtype)view.dtype));
-        if (i < extra)
+        if (low->part->problem.op >=
+            WEFT_OP_ALL_REDUCE) /* rows that are equally far from the next 16 bytes */
+            wide &= (uintptr_t)view.ptr % 16 ==
+                    (uintptr_t)(i ? low->program->views[out->view0].ptr : view.ptr) % 16;
+        else if (i < extra)
             wide &= copy ? aligned(&view, 16) && out->cols * size % 16 == 0 : aligned(&view, 4 * size);
         out->copy_bytes = (int32_t)(out->cols * size);
         if (i == out->bias)

@@ -47,9 +47,12 @@ static size_t lay_out(weft_plan *plan)
             continue;
         p->lds[i] = (int64_t)round_up(line > 0 ? (size_t)line : 1, 8); /* 16 bytes of 16-bit elements */
         p->offsets[i] = at;
-        at = round_up(at + (size_t)(o->batch * (o->transposed ? cols : rows) * p->lds[i]) *
-                               weft_dtype_size(o->dtype),
-                      1024);
+        if (part->problem.schedule == WEFT_SCHEDULE_PACKETS)
+            at = round_up(at + weft_cuda_inbox_bytes(part), 1024);
+        else
+            at = round_up(at + (size_t)(o->batch * (o->transposed ? cols : rows) * p->lds[i]) *
+                                   weft_dtype_size(o->dtype),
+                          1024);
     }
     p->signals_at = at;
     at += (part->signal_count + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_LINE_WORDS;
@@ -87,18 +90,24 @@ static weft_status prepare(weft_plan *plan, const weft_problem *problem)
 
     if (status != WEFT_OK)
         return status;
-    if (resolved.op >= WEFT_OP_ALL_REDUCE)
-        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                              "%s on GPUs: groups on GPUs have products, not collectives",
-                              weft_op_name(resolved.op));
+    if (resolved.op == WEFT_OP_ALL_REDUCE && resolved.schedule == WEFT_SCHEDULE_MULTIMEM)
+        return weft_error_set(
+            error, WEFT_ERR_UNSUPPORTED,
+            "all_reduce by multimem on GPUs needs multicast in the fabric (%s): %s; push does the "
+            "same by plain stores",
+            "CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED",
+            g->device->multicast ? "this backend does not use it yet" : "there is none here");
     if (resolved.b_form == WEFT_B_PREPACKED)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "B packed by weft_pack is for CPU kernels; on GPUs give B as it is");
-    if (resolved.dtype != WEFT_F16 && resolved.dtype != WEFT_BF16)
+    if (resolved.op < WEFT_OP_ALL_REDUCE && resolved.dtype != WEFT_F16 && resolved.dtype != WEFT_BF16)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "the cuda backend multiplies float16 and bfloat16, not %s",
                               weft_dtype_name(resolved.dtype));
-    weft_cuda_choose(&resolved, world, g->crews, g->device->hopper);
+    if (resolved.op >= WEFT_OP_ALL_REDUCE)
+        weft_cuda_choose_collective(&resolved, world, weft_cuda_ctas(g->device, g->crews));
+    else
+        weft_cuda_choose(&resolved, world, g->crews, g->device->hopper);
     resolved.tuning.sums_stay &= g->adds;
     status = weft_plan_make(&resolved, world, plan->group->rank, &plan->part, error);
     if (status != WEFT_OK)
@@ -156,6 +165,8 @@ static void give_retired(weft_group *group)
         if (p->retired && retired_everywhere(group, p->number)) {
             *at = p->next;
             weft_cuda_give(group, p->block);
+            if (p->staging)
+                weft_cuda_give(group, p->staging);
             free(p);
         } else {
             at = &p->next;
@@ -348,6 +359,24 @@ weft_status weft_cuda_plan_wait(weft_plan *plan, void *stream)
     status = pass(plan->group, stream ? stream : g->stream);
     if (status == WEFT_OK && p->bound_count > 0)
         status = outcome_of(plan, &p->bound[0].executor);
+    weft_cuda_pop(g);
+    return status;
+}
+
+weft_status weft_cuda_settle(weft_executor *x, void *stream)
+{
+    weft_cuda_group *g = weft_cuda_of(x->group);
+    weft_status status;
+
+    weft_cuda_push(g);
+    status = pass(x->group, stream ? stream : g->stream);
+    for (weft_plan *plan = x->cached; plan && status == WEFT_OK; plan = plan->next) {
+        weft_gpu_plan *p = plan->gpu;
+
+        if (p->bound_count > 0 && (p->issued || plan->captured))
+            status = outcome_of(plan, &p->bound[0].executor);
+        p->issued = false;
+    }
     weft_cuda_pop(g);
     return status;
 }

@@ -12,10 +12,11 @@
 #include "run/cuda/group.h"
 
 enum { WEFT_CUDA_BOUND_MAX = 16 };
+#define WEFT_CUDA_STAGED INT64_MIN
 
 /* Where one rank has one operand, as it told in a meeting. */
 typedef struct weft_cuda_spot {
-    int64_t offset; /* from the beginning of its slot */
+    int64_t offset; /* from the beginning of its slot; WEFT_CUDA_STAGED: where the plan stages it */
     int64_t ld, stride;
 } weft_cuda_spot;
 
@@ -26,11 +27,20 @@ typedef struct weft_cuda_meeting {
     weft_cuda_spot spots[];
 } weft_cuda_meeting;
 
+/* A copy on the stream before or after the kernel, of an operand of a collective that peers cannot reach
+ * where the caller has it, or that they would still read there when it changes. */
+typedef struct weft_cuda_stage {
+    const void *from;
+    void *to;
+    size_t bytes; /* 0: none */
+} weft_cuda_stage;
+
 /* A set of operands and its program. */
 typedef struct weft_cuda_bound {
     weft_operands operands;
     weft_cuda_executor executor;
     uint64_t used; /* when it last ran */
+    weft_cuda_stage in, out;
     CUevent last;  /* behind its last run; made with the plan: see weft_cuda_rehearse */
     bool captured; /* a graph may run it at any time: it stays as long as the plan */
 } weft_cuda_bound;
@@ -43,14 +53,30 @@ typedef struct weft_gpu_plan {
     size_t *offsets; /* by operand: of scratch operands in the block */
     int64_t *lds;
     size_t signals_at, control_at;
+    char *staging; /* NULL until a rank needs it: symmetric memory for SEND and RECV */
+    size_t staging_at[WEFT_ROLE_COUNT];
     weft_cuda_meeting *meetings;
     weft_cuda_bound bound[WEFT_CUDA_BOUND_MAX];
     int bound_count;
     uint64_t runs;
+    bool issued; /* since its outcome was last looked at */
 } weft_gpu_plan;
 
 /* Frees a program once the GPU is done with it; false when it was not within the group's deadline. */
 bool weft_cuda_bound_free(weft_group *group, weft_cuda_bound *bound);
+
+/* Whether an operand of a collective goes through staging memory on its way: see weft_cuda_stage. */
+bool weft_cuda_is_staged(const struct weft_plan *plan, int role, const weft_operands *operands);
+
+/* Collective, in the meeting where a rank first needs it: the memory. */
+weft_status weft_cuda_staging_make(struct weft_plan *plan);
+
+/* The copies of a set of operands. */
+void weft_cuda_stage_bind(const struct weft_plan *plan, const weft_operands *operands,
+                          weft_cuda_bound *bound);
+
+/* On the stream. */
+weft_status weft_cuda_stage_run(const struct weft_plan *plan, const weft_cuda_stage *stage, CUstream stream);
 
 static inline weft_cuda_control *weft_cuda_plan_control(const weft_gpu_plan *p)
 {

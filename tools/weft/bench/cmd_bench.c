@@ -76,8 +76,8 @@ static const options_flag bench_flags[] = {
      "competitors in the same run: auto (whatever is installed), mpi, none"},
     {"--link", "RATE,LATENCY", OPTIONS_CALL, &link_choice, bench_read_link, 0, 0, "products",
      "with --backend cuda: one rank in the loop, its peers behind an emulated link, such as 450GB/s,2us"},
-    {"--processes", NULL, OPTIONS_SWITCH, &processes, NULL, 0, 0, "products",
-     "with --backend cuda: a process for each rank, on this machine's GPUs in turn"},
+    {"--processes", NULL, OPTIONS_SWITCH, &processes, NULL, 0, 0, "products collectives",
+     "with --backend cuda: a process for each rank, on this machine's GPUs in turn; collectives always"},
     {"--torch", "PYTHON", OPTIONS_TEXT, &torch_python, NULL, 0, 0, "products gemm",
      "a Python that has PyTorch, as one more peer of the products (also WEFT_TORCH_PYTHON)"},
     {0},
@@ -293,9 +293,11 @@ int cmd_bench(int argc, char **argv)
         return options_error("bench", "--link emulates a link for --backend cuda only");
     if (processes && (!options.cuda || link_choice.bytes_per_ns > 0))
         return options_error("bench", "--processes is for --backend cuda without --link");
-    if (processes && (options.svg || options.trace))
-        return options_error("bench",
-                             "--svg and --trace draw the ranks of one process: leave --processes out");
+    bool collective = options.is_plan_op && options.problem.op > WEFT_OP_GEMM_AS;
+    if ((processes || (collective && options.cuda)) && (options.svg || options.trace))
+        return options_error(
+            "bench", collective ? "--svg and --trace draw collectives of the cpu backend"
+                                : "--svg and --trace draw the ranks of one process: leave --processes out");
     /* Said here once, not by every rank. */
     if (weft_env_check(&error) != WEFT_OK || weft_core_current(&core, &error) != WEFT_OK)
         return options_error("bench", "%s", error.text);
@@ -304,11 +306,11 @@ int cmd_bench(int argc, char **argv)
                              WEFT_RANKS_MAX);
     if (options.cuda && options.html)
         return options_error("bench", "--html draws the CPU's rows; --backend cuda has --svg and --trace");
-    if (options.cuda && !processes)
+    if (options.cuda && !processes && (!collective || link_choice.bytes_per_ns > 0))
         return bench_cuda(&options, &link_choice);
     if (options.cuda)
         return bench_cuda_refuses(&options, NULL, true) || bench_cuda_ready() ||
-                       bench_cuda_refuses_dtype(&options)
+                       (!collective && bench_cuda_refuses_dtype(&options))
                    ? 2
                    : bench_launch(&options, argc, argv, false);
     status = check_torch(&options);

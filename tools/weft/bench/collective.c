@@ -11,6 +11,7 @@
  * such a call; larger ones one by one.
  */
 #include "bench/bench.h"
+#include "bench/cuda/bench_cuda.h"
 
 #include "core/dtype.h"
 #include "plan/plan.h"
@@ -21,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PERIOD = 4093, MOST_CALLS = 32, MOST_SCHEDULES = 4 };
+enum { PERIOD = 4093, MOST_CALLS = 32, MOST_SCHEDULES = 6 };
 
 typedef struct collective collective;
 
@@ -52,7 +53,7 @@ struct collective {
     int runner_count;
 };
 
-static const report_column columns[] = {
+const report_column bench_collective_columns[] = {
     {"bytes", "bytes", REPORT_PLAIN, 9},
     {"impl", "shown_impl", REPORT_PLAIN, 13},
     {"time µs", "us", REPORT_TIME, 14},
@@ -521,6 +522,8 @@ int bench_collective(bench_context *context)
     int64_t last = options->bytes_first ? options->bytes_last : 16 << 20;
     int status = 0;
 
+    if (options->cuda)
+        return bench_cuda_collectives(context);
     c.element = weft_dtype_size(c.problem.dtype);
     c.sequence = malloc(PERIOD * c.element);
     c.expected = malloc(PERIOD * c.element);
@@ -529,7 +532,7 @@ int bench_collective(bench_context *context)
     else
         make_sequence(&c);
     choose_runners(&c);
-    context->report.columns = columns;
+    context->report.columns = bench_collective_columns;
     report_note(&context->report, "%s of %s over %d ranks, %s%s%s", options->op_name,
                 weft_dtype_name(c.problem.dtype), context->size, bench_team(context, c.problem.dtype, false),
                 mpi_can(&c) ? ", beside " : "", mpi_can(&c) ? context->mpi->name : "");

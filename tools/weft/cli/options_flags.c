@@ -277,7 +277,8 @@ int options_problem_flags(weft_options *o, const char *command, options_flag *fl
          "allowed error; 0: the derived bound (default)"},
         {"--seed", "S", OPTIONS_CALL, &o->seed, read_seed, 0, 0, NULL,
          "of the random data (default: the clock)"},
-        {"--backend", "NAME", OPTIONS_CALL, o, read_backend, 0, 0, "products", "cpu (default) or cuda"},
+        {"--backend", "NAME", OPTIONS_CALL, o, read_backend, 0, 0, "products collectives",
+         "cpu (default) or cuda"},
     };
     int count = append(flags, 0, table, sizeof table);
 

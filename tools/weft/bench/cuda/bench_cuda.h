@@ -1,4 +1,4 @@
-/* `weft bench … --backend cuda`: ranks on the GPU of this machine, beside cuBLAS. */
+/* `weft bench … --backend cuda`: ranks on the GPU of this machine; products beside cuBLAS. */
 #ifndef WEFT_TOOLS_BENCH_CUDA_BENCH_CUDA_H
 #define WEFT_TOOLS_BENCH_CUDA_BENCH_CUDA_H
 
@@ -18,6 +18,10 @@ int bench_cuda(const weft_options *options, const bench_link *link);
 
 /* In a process of its own for each rank, on the machine's GPUs in turn. */
 bench_operation bench_cuda_ranks;
+
+/* The collectives, likewise; and the table of all collectives. */
+bench_operation bench_cuda_collectives;
+extern const report_column bench_collective_columns[];
 
 /* The table of both, and what their rows say first: the problem, its schedule, how its ranks run. */
 extern const report_column bench_cuda_columns[];

@@ -25,8 +25,10 @@ static const char *refusal(const weft_options *o, const bench_link *link)
 {
     const weft_problem *p = &o->problem;
 
-    if (!o->is_plan_op || p->op > WEFT_OP_GEMM_AS)
-        return "--backend cuda measures ag_gemm, gemm_rs, gemm_ar and gemm_as, not ";
+    if (!o->is_plan_op)
+        return "--backend cuda measures ag_gemm, gemm_rs, gemm_ar, gemm_as and the collectives, not ";
+    if (p->op > WEFT_OP_GEMM_AS)
+        return link ? "--link: ag_gemm and gemm_rs can run as one rank in the loop, not " : NULL;
     if (p->beta != 0 || p->bias || p->act != WEFT_ACT_NONE || p->alpha != 1 || p->l != 1)
         return "--backend cuda measures plain products: alpha 1, beta 0, no bias, act or batch, for ";
     if (o->set && strcmp(o->set, "overlap") == 0)
@@ -77,6 +79,11 @@ int bench_cuda(const weft_options *options, const bench_link *link)
 }
 
 int bench_cuda_ranks(bench_context *context)
+{
+    return context->rank ? 2 : bench_cuda_ready();
+}
+
+int bench_cuda_collectives(bench_context *context)
 {
     return context->rank ? 2 : bench_cuda_ready();
 }

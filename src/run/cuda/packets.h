@@ -1,0 +1,25 @@
+/*
+ * Plans of the schedule `packets` for the kernel weft_packets: its parameters instead of the arrays of
+ * task.h. Only the caller's own buffers change from run to run, and no peer need know: a run binds them anew.
+ */
+#ifndef WEFT_RUN_CUDA_PACKETS_H
+#define WEFT_RUN_CUDA_PACKETS_H
+
+#include "run/cuda/collective.h"
+#include "run/cuda/program.h"
+
+/* Bytes of an operand of inboxes: both instances of a row of packets for every rank. */
+size_t weft_cuda_inbox_bytes(const weft_plan_part *part);
+
+/* All but the caller's buffers. Fails for more ranks than the kernel's parameters have room for. */
+weft_status weft_cuda_packets_make(const weft_plan_part *part, const weft_cuda_binding *binding,
+                                   weft_cuda_packets *packets, weft_error_text *error);
+
+/* The caller's buffers of the next run. */
+void weft_cuda_packets_bind(const weft_plan_part *part, const void *send, void *recv,
+                            weft_cuda_packets *packets);
+
+/* CTAs of the kernel: one for each chunk of the plan; 0 when there is nothing to send. */
+uint32_t weft_cuda_packets_grid(const weft_cuda_packets *packets);
+
+#endif

@@ -1,0 +1,280 @@
+/*
+ * Collectives on a group of GPUs, each beside the same call on a group of CPUs: the same bits, and nothing
+ * outside recv changes. Small integers, so that every order of summation is exact. Ranks are threads or
+ * processes; the GPU may be a fake one.
+ */
+#ifndef WEFT_TESTS_CUDA_COLLECTIVE_CASES_H
+#define WEFT_TESTS_CUDA_COLLECTIVE_CASES_H
+
+#include "core/dtype.h"
+#include "support/check.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <weft/weft.h>
+
+enum { COLL_BYTES = 24 << 20, COLL_GUARD = 64 };
+
+/* Where a rank's buffers lie: memory of the group's weft_alloc, or GPU memory that is none of it. */
+typedef enum coll_place { COLL_SYMMETRIC, COLL_ELSEWHERE, COLL_PLACES } coll_place;
+
+typedef struct coll_rank {
+    weft_group *gpu, *cpu, *solo;
+    char *memory[COLL_PLACES];
+    char *host, *want, *got; /* as much */
+} coll_rank;
+
+typedef struct coll_job {
+    weft_op op;
+    weft_schedule schedule; /* AUTO: the one-call function */
+    weft_dtype dtype;
+    weft_reduction reduction;
+    int64_t count;
+    int root, runs;
+    bool in_place;
+    int shift; /* elements from an address that allows vectors */
+    coll_place place;
+    uint64_t seed;
+} coll_job;
+
+static inline bool coll_reduces(weft_op op)
+{
+    return op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_REDUCE_SCATTER;
+}
+
+/* Products of up to eight of them are exact in bfloat16 as well. */
+static inline void coll_fill(const coll_job *j, int rank, char *buffer, int64_t elements)
+{
+    for (int64_t i = 0; i < elements; i++) {
+        uint64_t state = j->seed * 1000003u + (uint64_t)rank * 7919u + (uint64_t)i,
+                 bits = check_random(&state);
+        double value = j->reduction == WEFT_PRODUCT ? (double)(bits % 3) - 1 + (bits % 3 == 1)
+                                                    : (double)(int)(bits % 17) - 8;
+
+        if (j->dtype == WEFT_BYTE)
+            buffer[i] = (char)bits;
+        else
+            weft_element_set(j->dtype, buffer, (size_t)i, value);
+    }
+}
+
+static inline weft_status coll_call(weft_group *group, const coll_job *j, const void *send, void *recv)
+{
+    switch (j->op) {
+    case WEFT_OP_ALL_REDUCE:
+        return weft_all_reduce(group, send, recv, j->count, j->dtype, j->reduction);
+    case WEFT_OP_ALL_GATHER:
+        return weft_all_gather(group, send, recv, j->count, j->dtype);
+    case WEFT_OP_REDUCE_SCATTER:
+        return weft_reduce_scatter(group, send, recv, j->count, j->dtype, j->reduction);
+    case WEFT_OP_ALL_TO_ALL:
+        return weft_all_to_all(group, send, recv, j->count, j->dtype);
+    default:
+        return weft_broadcast(group, weft_rank(group) == j->root ? (void *)(uintptr_t)send : recv, j->count,
+                              j->dtype, j->root);
+    }
+}
+
+/* By a plan when the schedule is given, all runs on the group's stream; else by calls. */
+static inline weft_status coll_on_gpu(weft_group *gpu, const coll_job *j, const void *send, void *recv)
+{
+    weft_operands operands = {.size = sizeof(operands), .send = send, .recv = recv};
+    weft_plan *plan = NULL;
+    weft_problem problem;
+    weft_status status = WEFT_OK;
+
+    if (j->schedule == WEFT_SCHEDULE_AUTO) {
+        for (int i = 0; i < j->runs && status == WEFT_OK; i++)
+            status = coll_call(gpu, j, send, recv);
+        return status;
+    }
+    weft_problem_init(&problem, j->op);
+    problem.schedule = j->schedule;
+    problem.dtype = j->dtype;
+    problem.reduction = j->reduction;
+    problem.count = j->count;
+    problem.root = j->root;
+    if (j->op == WEFT_OP_BROADCAST && weft_rank(gpu) != j->root)
+        operands.send = NULL;
+    status = weft_plan_create(gpu, &problem, &plan);
+    for (int i = 0; i < j->runs && status == WEFT_OK; i++)
+        status = weft_run_on(plan, &operands, NULL);
+    if (status == WEFT_OK)
+        status = weft_run_wait(plan, NULL);
+    weft_plan_destroy(plan);
+    return status;
+}
+
+static inline void coll_tell(const coll_rank *r, const coll_job *j, const char *what, const char *why)
+{
+    fprintf(stderr,
+            "%s: %s: op %d schedule %d dtype %d reduction %d count %lld root %d %s shift %d place %d, rank "
+            "%d of %d\n",
+            what, why, (int)j->op, (int)j->schedule, (int)j->dtype, (int)j->reduction, (long long)j->count,
+            j->root, j->in_place ? "in place" : "", j->shift, (int)j->place, weft_rank(r->gpu),
+            weft_size(r->gpu));
+}
+
+static inline void coll_try(const coll_rank *r, const coll_job *j)
+{
+    int world = weft_size(r->gpu), rank = weft_rank(r->gpu);
+    bool parted = j->op == WEFT_OP_REDUCE_SCATTER || j->op == WEFT_OP_ALL_TO_ALL,
+         gathers = j->op == WEFT_OP_ALL_GATHER || j->op == WEFT_OP_ALL_TO_ALL;
+    int64_t size = (int64_t)weft_dtype_size(j->dtype), share = j->count * size;
+    int64_t send_bytes = share * (parted ? world : 1), recv_bytes = share * (gathers ? world : 1);
+    int64_t larger = send_bytes > recv_bytes ? send_bytes : recv_bytes;
+    int64_t send_at = COLL_GUARD + j->shift * size,
+            recv_at = j->in_place ? send_at : (send_at + larger + 2 * COLL_GUARD) / 64 * 64 + j->shift * size;
+    int64_t bytes = recv_at + larger + COLL_GUARD;
+    char *device = r->memory[j->place];
+    weft_status status;
+
+    if (j->in_place && j->op == WEFT_OP_ALL_GATHER)
+        send_at += rank * share; /* the rank's own share of the larger buffer */
+    if (j->in_place && j->op == WEFT_OP_REDUCE_SCATTER)
+        recv_at += rank * share;
+    CHECK(bytes <= COLL_BYTES);
+    memset(r->host, 0x5a, (size_t)bytes);
+    coll_fill(j, rank, r->host + send_at, send_bytes / size);
+    memcpy(r->want, r->host, (size_t)bytes);
+    CHECK_INT(weft_memcpy(r->gpu, device, r->host, (size_t)bytes), WEFT_OK);
+    status = coll_on_gpu(r->gpu, j, device + send_at, device + recv_at);
+    CHECK_INT(status, WEFT_OK);
+    if (status != WEFT_OK) {
+        coll_tell(r, j, "gpu", weft_error(r->gpu));
+        return;
+    }
+    CHECK_INT(weft_memcpy(r->gpu, r->got, device, (size_t)bytes), WEFT_OK);
+    for (int i = 0; i < j->runs; i++)
+        CHECK_INT(coll_call(r->cpu, j, r->want + send_at, r->want + recv_at), WEFT_OK);
+    /* the one-call broadcast has one buffer, the root's send */
+    if (j->op == WEFT_OP_BROADCAST && j->schedule != WEFT_SCHEDULE_AUTO && rank == j->root)
+        memcpy(r->want + recv_at, r->want + send_at, (size_t)share);
+    if (memcmp(r->got, r->want, (size_t)bytes) != 0)
+        coll_tell(r, j, "gpu and cpu", "differ");
+    CHECK_INT(memcmp(r->got, r->want, (size_t)bytes), 0);
+}
+
+/* Every operation, schedule and dtype; counts around every boundary, in and out of place, aligned or not. */
+static inline void coll_all(const coll_rank *r, const int64_t *counts, int count_count)
+{
+    static const weft_schedule schedules[] = {WEFT_SCHEDULE_AUTO,     WEFT_SCHEDULE_ONE_SHOT,
+                                              WEFT_SCHEDULE_TWO_SHOT, WEFT_SCHEDULE_PULL,
+                                              WEFT_SCHEDULE_PUSH,     WEFT_SCHEDULE_PACKETS};
+    uint64_t seed = 1;
+
+    for (weft_op op = WEFT_OP_ALL_REDUCE; op <= WEFT_OP_BROADCAST; op++)
+        for (size_t s = 0; s < sizeof(schedules) / sizeof(*schedules); s++) {
+            bool shots = schedules[s] == WEFT_SCHEDULE_ONE_SHOT || schedules[s] == WEFT_SCHEDULE_TWO_SHOT;
+
+            if ((shots && op != WEFT_OP_ALL_REDUCE) ||
+                (op == WEFT_OP_ALL_REDUCE && schedules[s] == WEFT_SCHEDULE_PULL))
+                continue;
+            for (int c = 0; c < count_count; c++)
+                for (weft_dtype dtype = WEFT_F32; dtype <= WEFT_BYTE; dtype++, seed++) {
+                    if (coll_reduces(op) && (dtype == WEFT_I8 || dtype == WEFT_BYTE))
+                        continue;
+                    coll_job j = {.op = op,
+                                  .schedule = schedules[s],
+                                  .dtype = dtype,
+                                  .reduction = coll_reduces(op) ? (weft_reduction)(seed % 4) : WEFT_SUM,
+                                  .count = counts[c],
+                                  .root = (int)(seed % (uint64_t)weft_size(r->gpu)),
+                                  .runs = 1 + (int)(seed % 3),
+                                  .in_place = seed / 2 % 3 == 0,
+                                  .shift = seed % 4 == 3 ? (int)(seed % 5) : 0,
+                                  .place = seed % 5 > 2 ? COLL_ELSEWHERE : COLL_SYMMETRIC,
+                                  .seed = seed};
+
+                    coll_try(r, &j);
+                }
+        }
+}
+
+/* Calls of all kinds back to back on a stream, without a word between the ranks: each reads what the one
+ * before wrote. Then the same on the CPU. */
+static inline void coll_stream(const coll_rank *r, int rounds, int64_t most)
+{
+    enum { BUFFERS = 3 };
+    int world = weft_size(r->gpu), rank = weft_rank(r->gpu);
+    int64_t room = most * world * 8;
+    coll_job first = {.dtype = WEFT_I32, .seed = 99};
+
+    CHECK(BUFFERS * room <= COLL_BYTES);
+    coll_fill(&first, rank, r->host, BUFFERS * room / 4);
+    memcpy(r->want, r->host, (size_t)(BUFFERS * room));
+    CHECK_INT(weft_memcpy(r->gpu, r->memory[COLL_SYMMETRIC], r->host, (size_t)(BUFFERS * room)), WEFT_OK);
+    for (int on_cpu = 0; on_cpu < 2; on_cpu++) {
+        char *base = on_cpu ? r->want : r->memory[COLL_SYMMETRIC];
+
+        for (int i = 0; i < rounds; i++) {
+            uint64_t shared = (uint64_t)i * 31 + 7;
+            coll_job j = {.op = (weft_op)(WEFT_OP_ALL_REDUCE + check_random(&shared) % 5),
+                          .dtype = WEFT_I32,
+                          .reduction = (weft_reduction)(check_random(&shared) % 3),
+                          .root = (int)(check_random(&shared) % (uint64_t)world)};
+            int64_t few = 1 + (int64_t)(check_random(&shared) % 4) * 40, many = most - few;
+            int source = (int)(check_random(&shared) % BUFFERS);
+            bool whole = j.op == WEFT_OP_ALL_REDUCE || j.op == WEFT_OP_ALL_TO_ALL; /* send may be recv */
+            char *from = base + source * room,
+                 *to = base + (source + (int)(check_random(&shared) % 2) + !whole) % BUFFERS * room;
+            weft_status status;
+
+            j.count = check_random(&shared) % 4 ? few : many;
+            if (i == 20) /* by now plans are kept; all of this rank's go on the stream */
+                CHECK_INT(on_cpu ? WEFT_OK : weft_group_set_stream(r->gpu, 1, NULL), WEFT_OK);
+            status = coll_call(on_cpu ? r->cpu : r->gpu, &j, from, j.op == WEFT_OP_BROADCAST ? from : to);
+            if (status != WEFT_OK) {
+                coll_tell(r, &j, on_cpu ? "cpu" : "gpu", weft_error(on_cpu ? r->cpu : r->gpu));
+                CHECK_INT(status, WEFT_OK);
+                return;
+            }
+        }
+    }
+    CHECK_INT(weft_group_wait(r->gpu), WEFT_OK);
+    CHECK_INT(weft_group_set_stream(r->gpu, 0, NULL), WEFT_OK);
+    CHECK_INT(weft_memcpy(r->gpu, r->got, r->memory[COLL_SYMMETRIC], (size_t)(BUFFERS * room)), WEFT_OK);
+    CHECK_INT(memcmp(r->got, r->want, (size_t)(BUFFERS * room)), 0);
+}
+
+/* A group on GPU 0, of the same ranks one on the CPU, and a group of one for memory that is not the first's.
+ */
+static inline bool coll_begin(weft_group *group, coll_rank *r)
+{
+    weft_status status;
+    void *memory = NULL;
+
+    *r = (coll_rank){.gpu = group};
+    CHECK_INT(weft_group_split(group, 0, weft_rank(group), &r->cpu), WEFT_OK);
+    CHECK_INT(weft_group_split(group, weft_rank(group), 0, &r->solo), WEFT_OK);
+    status = weft_group_use_gpu(group, 0);
+    if (status == WEFT_OK)
+        status = weft_group_use_gpu(r->solo, 0);
+    if (status == WEFT_OK)
+        status = weft_alloc(group, COLL_BYTES, 0, &memory);
+    r->memory[COLL_SYMMETRIC] = memory;
+    if (status == WEFT_OK)
+        status = weft_alloc(r->solo, COLL_BYTES, 0, &memory);
+    r->memory[COLL_ELSEWHERE] = memory;
+    CHECK_INT(status, WEFT_OK);
+    if (status != WEFT_OK)
+        fprintf(stderr, "rank %d: %s\n", weft_rank(group), weft_error(group));
+    weft_set_deadlines(group, 20, 20);
+    r->host = malloc(COLL_BYTES);
+    r->want = malloc(COLL_BYTES);
+    r->got = malloc(COLL_BYTES);
+    return status == WEFT_OK && r->host && r->want && r->got;
+}
+
+static inline void coll_end(coll_rank *r)
+{
+    CHECK_INT(weft_barrier(r->gpu), WEFT_OK);
+    free(r->host);
+    free(r->want);
+    free(r->got);
+    weft_group_free(r->solo);
+    weft_group_free(r->cpu);
+}
+
+#endif

@@ -1,0 +1,156 @@
+/* Collectives of weft.h on groups of fake GPUs: results, streams, errors, and what happens when a rank is
+ * lost. */
+#include "collective_cases.h"
+#include "fake_gpu.h"
+#include "support/procs.h"
+#include "support/ranks.h"
+
+#include <time.h>
+
+static void every_kind(weft_group *group, void *argument)
+{
+    static const int64_t counts[] = {0, 1, 3, 8, 61, 4099, 40000};
+    coll_rank r;
+
+    (void)argument;
+    if (coll_begin(group, &r)) {
+        coll_all(&r, counts, weft_size(group) > 3 ? 6 : 7);
+        coll_stream(&r, 120, 3000);
+    }
+    coll_end(&r);
+}
+
+static void every_kind_process(int rank, void *argument)
+{
+    weft_group *group;
+
+    (void)rank;
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    every_kind(group, argument);
+    weft_finalize(group);
+}
+
+/* Both kernels are used, by size; packets never wait for a meeting, whatever the buffers. */
+static void kernels_rank(weft_group *group, void *argument)
+{
+    coll_rank r;
+
+    (void)argument;
+    if (coll_begin(group, &r)) {
+        CHECK_INT(weft_group_set_stream(group, 1, NULL), WEFT_OK);
+        for (int i = 0; i < 40; i++)
+            CHECK_INT(weft_all_reduce(group, r.memory[i % 2] + 64 * i, r.memory[i % 2] + 64 * i, 100,
+                                      WEFT_F32, WEFT_SUM),
+                      WEFT_OK);
+        CHECK_INT(weft_group_wait(group), WEFT_OK);
+        CHECK_INT(weft_all_reduce(group, r.memory[0], r.memory[0], 1 << 20, WEFT_F32, WEFT_SUM), WEFT_OK);
+        CHECK_INT(weft_group_wait(group), WEFT_OK);
+    }
+    coll_end(&r);
+}
+
+static void errors_rank(weft_group *group, void *argument)
+{
+    int me = weft_rank(group);
+    weft_problem problem;
+    weft_plan *plan;
+    float on_host[4] = {0};
+    coll_rank r;
+
+    (void)argument;
+    CHECK_INT(weft_group_set_stream(group, 1, NULL), WEFT_ERR_STATE);
+    CHECK_HAS(weft_error(group), "on the CPU");
+    if (!coll_begin(group, &r)) {
+        coll_end(&r);
+        return;
+    }
+    weft_problem_init(&problem, WEFT_OP_ALL_REDUCE);
+    problem.count = 100;
+    problem.schedule = WEFT_SCHEDULE_MULTIMEM;
+    CHECK_INT(weft_plan_create(group, &problem, &plan), WEFT_ERR_UNSUPPORTED);
+    CHECK_HAS(weft_error(group), "CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED");
+    CHECK_INT(weft_all_reduce(group, r.memory[0], r.memory[0], me ? 5 : -1, WEFT_F32, WEFT_SUM),
+              me ? WEFT_ERR_PEER : WEFT_ERR_ARGUMENT);
+    CHECK_INT(weft_all_reduce(group, r.memory[0], r.memory[0], 5 + me, WEFT_F32, WEFT_SUM),
+              WEFT_ERR_MISMATCH);
+    CHECK_INT(weft_all_reduce(group, r.memory[0], r.memory[0], 4, WEFT_F32, WEFT_SUM), WEFT_OK);
+    /* A rank is told alone of memory that no GPU can use, and its next call is the one that the others wait
+     * for. */
+    if (me == 1) {
+        CHECK_INT(weft_all_reduce(group, on_host, r.memory[0], 4, WEFT_F32, WEFT_SUM), WEFT_ERR_ARGUMENT);
+        CHECK_HAS(weft_error(group), "not memory that a GPU can use");
+        CHECK_INT(weft_all_reduce(group, r.memory[0] + 4, r.memory[0], 4, WEFT_F32, WEFT_SUM),
+                  WEFT_ERR_ARGUMENT);
+        CHECK_HAS(weft_error(group), "overlap");
+    }
+    CHECK_INT(weft_all_reduce(group, r.memory[0], r.memory[0], 4, WEFT_F32, WEFT_SUM), WEFT_OK);
+    coll_end(&r);
+}
+
+/* Rank 1 does not call: by packets (few elements) and by a plan's arrays (many). */
+static void missing_rank(weft_group *group, void *argument)
+{
+    int64_t count = *(int64_t *)argument;
+    void *memory;
+
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_set_deadlines(group, weft_rank(group) == 1 ? 20 : 0.3, 20), WEFT_OK);
+    CHECK_INT(weft_alloc(group, (size_t)count * 4, 0, &memory), WEFT_OK);
+    CHECK_INT(weft_all_reduce(group, memory, memory, count, WEFT_F32, WEFT_SUM), WEFT_OK);
+    if (weft_rank(group) == 1) {
+        CHECK_INT(weft_barrier(group), WEFT_ERR_TIMEOUT);
+    } else {
+        CHECK_INT(weft_group_set_stream(group, 1, NULL), WEFT_OK);
+        CHECK_INT(weft_all_reduce(group, memory, memory, count, WEFT_F32, WEFT_SUM), WEFT_OK);
+        CHECK_INT(weft_group_wait(group), WEFT_ERR_TIMEOUT);
+    }
+    CHECK_HAS(weft_error(group), "for rank 1 to enter run 2");
+    CHECK_INT(weft_all_reduce(group, memory, memory, count, WEFT_F32, WEFT_SUM), WEFT_ERR_TIMEOUT);
+}
+
+static void killed_process(int rank, void *argument)
+{
+    int64_t count = *(int64_t *)argument;
+    weft_group *group;
+    void *memory;
+
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_alloc(group, (size_t)count * 4, 0, &memory), WEFT_OK);
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(weft_all_reduce(group, memory, memory, count, WEFT_F32, WEFT_SUM), WEFT_OK);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    if (rank == 1) {
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
+        raise(SIGKILL);
+    }
+    CHECK_INT(weft_all_reduce(group, memory, memory, count, WEFT_F32, WEFT_SUM), WEFT_ERR_PEER_DIED);
+    CHECK_HAS(weft_error(group), "rank 1");
+    weft_group_free(group);
+}
+
+int main(void)
+{
+    int64_t few = 64, many = 1 << 20;
+
+    fake_gpu_install(1, 16, true);
+    for (int i = 0; i < 2; i++) {
+        procs all = procs_start(3, killed_process, i ? &many : &few);
+        CHECK_INT(procs_wait(&all, 1), 128 + SIGKILL);
+        procs_join(&all);
+    }
+    procs both = procs_start(2, every_kind_process, NULL);
+    procs_join(&both);
+    for (int ranks = 1; ranks <= 8; ranks += ranks < 3 ? 1 : ranks == 3 ? 2 : 3)
+        ranks_run(ranks, every_kind, NULL);
+    fake_gpu_install(3, 4, false);
+    ranks_run(3, every_kind, NULL);
+    fake_gpu_install(1, 16, true);
+    fake_gpu_take_counts();
+    ranks_run(2, kernels_rank, NULL);
+    CHECK_INT(fake_gpu_take_counts().packets, 80);
+    ranks_run(2, errors_rank, NULL);
+    ranks_run(3, missing_rank, &few);
+    ranks_run(3, missing_rank, &many);
+    return check_report("test_cuda_collective");
+}
