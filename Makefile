@@ -6,13 +6,14 @@
 #   make soak       the tests with the full repetition counts (long)
 #   make bench      measure, beside the peers that are installed
 #   make install    PREFIX=/usr/local, honours DESTDIR
+#   make package    a .deb and a tarball, into dist/
 #   make wheel      the Python package, with the library and the command inside, into dist/
 #   make clean
 BUILD  := build
 PREFIX ?= /usr/local
 JOBS   := $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: all build setup python demo test soak bench install wheel clean
+.PHONY: all build setup python demo test soak bench install package wheel clean
 all: build
 
 setup:
@@ -55,6 +56,12 @@ wheel: setup
 	@mkdir -p dist
 	@python3 -m pip wheel -q --no-deps --no-build-isolation -w dist .
 	@ls dist/weft-*.whl
+
+package: build
+	@mkdir -p dist
+	@cpack --config $(BUILD)/CPackConfig.cmake -B dist >$(BUILD)/package.log || { cat $(BUILD)/package.log; exit 1; }
+	@rm -rf dist/_CPack_Packages
+	@ls dist/weft*.deb dist/weft*.tar.gz
 
 clean:
 	@rm -rf $(BUILD) build-*/ demo-out dist

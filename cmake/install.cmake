@@ -21,3 +21,18 @@ install(CODE "
   set(CMAKE_INSTALL_INCLUDEDIR \"${CMAKE_INSTALL_INCLUDEDIR}\")
   configure_file(\"${PROJECT_SOURCE_DIR}/cmake/weft.pc.in\" \"${PROJECT_BINARY_DIR}/weft.pc\" @ONLY)")
 install(FILES ${PROJECT_BINARY_DIR}/weft.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# `make package`: a .deb and a tarball of the same files. The command and the libraries need the C library alone; what can be
+# measured beside them is found at run time.
+set(CPACK_GENERATOR DEB TGZ)
+set(CPACK_PACKAGE_NAME weft)
+set(CPACK_PACKAGE_VENDOR weft)
+set(CPACK_PACKAGE_CONTACT "the weft developers <weft@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.34)")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "openmpi-bin, libopenblas0-pthread")
+include(CPack)
