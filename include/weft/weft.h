@@ -579,7 +579,7 @@ typedef struct weft_gemm_args {
     float alpha, beta;
     weft_act act;
     int f16_fast; /* F16: sum in fp16 inside a block of k; twice as fast, less exact */
-    int threads;  /* 0 = all CPUs this thread may run on */
+    int threads;  /* 0 = all CPUs this thread may run on; 1 = the caller's alone, beside which others' run */
 } weft_gemm_args;
 
 #define weft_gemm_args_init(args, dtype, m, n, k)                                                            \

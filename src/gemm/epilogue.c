@@ -157,28 +157,55 @@ static void copy_rows(char *to, size_t to_stride, const char *from, size_t from_
 #undef COPY_ROWS
 }
 
-/* int32 all the way: a double holds every int32, and its product with a float scale. */
+static inline void store_i32(int32_t *restrict d, const double *restrict t, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double low = t[i] > -2147483648.0 ? t[i] : -2147483648.0; /* also NaN */
+        double value = low < 2147483647.0 ? low : 2147483647.0;
+
+        d[i] = (int32_t)((value + 0x1.8p52) - 0x1.8p52); /* to the nearest, halves to even */
+    }
+}
+
+/* int32 all the way: a double holds every int32, and its product with a float scale. At most PIECE columns.
+ */
+static void integer_piece(const weft_epilogue *e, int64_t n, const int32_t *restrict acc, float row_scale,
+                          const float *restrict col_scale, const int32_t *restrict c,
+                          const int32_t *restrict bias, int32_t *d)
+{
+    double t[PIECE];
+    float x[PIECE];
+
+    for (int64_t i = 0; i < n; i++)
+        t[i] = (double)acc[i] * e->alpha * row_scale;
+    for (int64_t i = 0; i < n && col_scale; i++)
+        t[i] *= col_scale[i];
+    if (e->alpha == 0) /* whatever the scales are */
+        memset(t, 0, (size_t)n * sizeof(*t));
+    for (int64_t i = 0; i < n && c; i++)
+        t[i] += (double)e->beta * c[i];
+    for (int64_t i = 0; i < n && bias; i++)
+        t[i] += bias[i];
+    if (e->act == WEFT_ACT_RELU) {
+        for (int64_t i = 0; i < n; i++)
+            t[i] = t[i] < 0 ? 0 : t[i];
+    } else if (e->act != WEFT_ACT_NONE) {
+        for (int64_t i = 0; i < n; i++)
+            x[i] = (float)t[i];
+        apply_act(e->act, x, n);
+        for (int64_t i = 0; i < n; i++)
+            t[i] = x[i];
+    }
+    store_i32(d, t, n);
+}
+
 static void integer_row(const weft_epilogue *e, int64_t n, const int32_t *acc, float row_scale,
                         const int32_t *c, int32_t *d)
 {
-    const int32_t *bias = e->bias;
-
-    for (int64_t i = 0; i < n; i++) {
-        double value = (double)acc[i] * e->alpha * row_scale * (e->col_scale ? e->col_scale[i] : 1.0f);
-
-        if (e->alpha == 0)
-            value = 0; /* whatever the scales are */
-
-        if (c)
-            value += (double)e->beta * c[i];
-        if (bias)
-            value += bias[i];
-        if (e->act == WEFT_ACT_RELU)
-            value = value < 0 ? 0 : value;
-        else if (e->act != WEFT_ACT_NONE)
-            value = weft_act_apply(e->act, (float)value);
-        weft_element_set(WEFT_I32, d, (size_t)i, value);
-    }
+    for (int64_t j = 0; j < n; j += PIECE)
+        integer_piece(e, n - j < PIECE ? n - j : PIECE, acc + j, row_scale,
+                      e->col_scale ? e->col_scale + j : NULL, c ? c + j : NULL,
+                      e->bias ? (const int32_t *)e->bias + j : NULL, d + j);
 }
 
 typedef struct piece {

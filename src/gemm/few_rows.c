@@ -35,7 +35,7 @@ bool weft_pieces_suit(const weft_gemm_tile *tile)
     const weft_kernel *kernel = tile->bind->kernel;
 
     return kernel->keep && !tile->packed_b && !tile->acc_in_order && !tile->d_in_order && tile->k > 0 &&
-           tile->m <= ROWS_MOST && tile->b_cs == 1 && weft_pack_as_is(tile->bind, tile->b_dtype);
+           tile->m <= ROWS_MOST && tile->b_cs == 1;
 }
 
 size_t weft_pieces_bytes(const weft_binding *bind, int64_t m, int64_t n, int64_t k)
@@ -58,8 +58,8 @@ static void run_part(const pieces *s, int64_t p, int64_t k, int64_t j, int64_t c
     int64_t micro = (int64_t)kernel->mr * kernel->nr * 4;
 
     weft_pack_panels(kernel, &side, s->part, panel_bytes,
-                     (const char *)tile->b + (p * tile->b_rs + j) * s->size, kernel->type, 1, tile->b_rs,
-                     cols, k);
+                     (const char *)tile->b + (p * tile->b_rs + j) * (int64_t)weft_dtype_size(tile->b_dtype),
+                     tile->b_dtype, 1, tile->b_rs, cols, k);
     for (int64_t x = 0; x < (cols + kernel->nr - 1) / kernel->nr; x++) {
         for (int64_t i = 0; i < s->panels; i++, kept += micro)
             kernel->keep(padded, s->a + (i * s->panel_a + p * kernel->mr) * s->size,

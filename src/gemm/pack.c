@@ -5,7 +5,13 @@
 
 #include <string.h>
 
-enum { LINES_MAX = 64, CONVERT_K = 64, STRIP_K = 8 };
+enum {
+    LINES_MAX = 64,
+    CONVERT_K = 64,
+    STRIP_K = 8,
+    WIDE_LINES = 192, /* that lie side by side are converted together, */
+    WIDE_K = 32       /* for so many k: a multiple of every k_step */
+};
 
 static const uint64_t packed_magic = 0x3142206b63617057u;
 
@@ -103,11 +109,11 @@ static void pack_same(const weft_kernel *kernel, const weft_pack_side *side, cha
                    weft_pack_k(kernel, k) - done);
 }
 
-/* At most CONVERT_K elements, by way of the type they are rounded to. */
+/* At most WIDE_LINES elements, by way of the type they are rounded to. */
 static void convert(const weft_kernel *kernel, weft_dtype narrow, void *to, weft_dtype dtype,
                     const void *from, int64_t count)
 {
-    uint16_t half[CONVERT_K];
+    uint16_t half[WIDE_LINES];
 
     if (narrow == WEFT_F32 || narrow == dtype) {
         weft_convert_row(kernel->type, to, dtype, from, count);
@@ -117,29 +123,47 @@ static void convert(const weft_kernel *kernel, weft_dtype narrow, void *to, weft
     weft_convert_row(kernel->type, to, narrow, half, count);
 }
 
-/* One panel whose source has another type: a few k at a time are converted on the stack, then packed. */
+/* One panel whose source has another type, k running along memory: a few k at a time are converted on the
+ * stack, then packed. */
 static void pack_converted(const weft_kernel *kernel, const weft_pack_side *side, char *panel,
-                           const char *source, weft_dtype dtype, int64_t ls, int64_t ks, int64_t lines,
-                           int64_t k)
+                           const char *source, weft_dtype dtype, int64_t ls, int64_t lines, int64_t k)
 {
     size_t from = weft_dtype_size(dtype), to = weft_dtype_size(kernel->type);
     _Alignas(64) char part[LINES_MAX * CONVERT_K * sizeof(float)];
 
     for (int64_t p = 0; p < k; p += CONVERT_K) {
         int64_t count = k - p < CONVERT_K ? k - p : CONVERT_K;
-        const char *here = source + (size_t)(p * ks) * from;
-        char *out = panel + (size_t)(p * side->lines) * to;
 
-        if (ks == 1) {
-            for (int64_t i = 0; i < lines; i++)
-                convert(kernel, side->narrow, part + (size_t)(i * CONVERT_K) * to, dtype,
-                        here + (size_t)(i * ls) * from, count);
-            pack_same(kernel, side, out, part, CONVERT_K, 1, lines, count);
-        } else {
+        for (int64_t i = 0; i < lines; i++)
+            convert(kernel, side->narrow, part + (size_t)(i * CONVERT_K) * to, dtype,
+                    source + (size_t)(i * ls + p) * from, count);
+        pack_same(kernel, side, panel + (size_t)(p * side->lines) * to, part, CONVERT_K, 1, lines, count);
+    }
+}
+
+/* Panels whose source has another type, the lines lying side by side: many are converted together. */
+static void pack_converted_across(const weft_kernel *kernel, const weft_pack_side *side, char *panels,
+                                  int64_t panel_bytes, const char *source, weft_dtype dtype, int64_t ks,
+                                  int64_t lines, int64_t k)
+{
+    size_t from = weft_dtype_size(dtype), to = weft_dtype_size(kernel->type);
+    int64_t wide = WIDE_LINES / side->lines * side->lines;
+    _Alignas(64) char part[WIDE_LINES * WIDE_K * sizeof(float)];
+
+    for (int64_t j = 0; j < lines; j += wide) {
+        int64_t width = lines - j < wide ? lines - j : wide;
+
+        for (int64_t p = 0; p < k; p += WIDE_K) {
+            int64_t count = k - p < WIDE_K ? k - p : WIDE_K;
+
             for (int64_t q = 0; q < count; q++)
-                convert(kernel, side->narrow, part + (size_t)(q * LINES_MAX) * to, dtype,
-                        here + (size_t)(q * ks) * from, lines);
-            pack_same(kernel, side, out, part, 1, LINES_MAX, lines, count);
+                convert(kernel, side->narrow, part + (size_t)(q * WIDE_LINES) * to, dtype,
+                        source + (size_t)((p + q) * ks + j) * from, width);
+            for (int64_t i = 0; i < width; i += side->lines)
+                pack_same(kernel, side,
+                          panels + (j + i) / side->lines * panel_bytes + (size_t)(p * side->lines) * to,
+                          part + (size_t)i * to, 1, WIDE_LINES,
+                          width - i < side->lines ? width - i : side->lines, count);
         }
     }
 }
@@ -158,7 +182,7 @@ static void pack_strip(const weft_kernel *kernel, const weft_pack_side *side, ch
         if (as_is(kernel, side->narrow, dtype))
             pack_same(kernel, side, panel, here, ls, ks, count, k);
         else
-            pack_converted(kernel, side, panel, here, dtype, ls, ks, count, k);
+            pack_converted(kernel, side, panel, here, dtype, ls, count, k);
     }
 }
 
@@ -184,6 +208,10 @@ void weft_pack_panels(const weft_kernel *kernel, const weft_pack_side *side, voi
         panels = (char *)panels + count * panel_bytes;
         source = (const char *)source + (size_t)done * from;
         lines -= done;
+    }
+    if (k_stride != 1 && !as_is(kernel, side->narrow, dtype)) {
+        pack_converted_across(kernel, side, panels, panel_bytes, source, dtype, k_stride, lines, k);
+        return;
     }
     for (int64_t p = 0; p < k; p += strip)
         pack_strip(kernel, side, (char *)panels + (size_t)(p * side->lines) * to, panel_bytes,

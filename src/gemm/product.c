@@ -160,6 +160,36 @@ static void run_one(const weft_gemm_tile *tile, int members, char *scratch, size
     }
 }
 
+/*
+ * A single column of dense results is a single row, of the transposed product: kernels that read B as it lies
+ * then read A so, and compute nothing beside the column. Every sum has the order it had.
+ */
+static void turn_column(weft_product *product)
+{
+    weft_gemm_tile *t = &product->tile, turned = *t;
+    int64_t stride = product->a_stride;
+
+    if (t->n != 1 || t->m == 1 || t->k == 0 || t->packed_b || t->bias || t->d_ld[0] != 1 ||
+        (t->c && t->c_ld != 1))
+        return;
+    turned.m = 1;
+    turned.n = t->m;
+    turned.a = t->b;
+    turned.a_dtype = t->b_dtype;
+    turned.a_rs = t->b_cs;
+    turned.a_cs = t->b_rs;
+    turned.b = t->a;
+    turned.b_dtype = t->a_dtype;
+    turned.b_rs = t->a_cs;
+    turned.b_cs = t->a_rs;
+    turned.row_scale = t->col_scale;
+    turned.col_scale = t->row_scale;
+    turned.d_ld[0] = turned.c_ld = t->m;
+    product->a_stride = product->b_stride;
+    product->b_stride = stride;
+    *t = turned;
+}
+
 static int members_for(double flops, int threads)
 {
     int members = weft_gemm_team_members(threads);
@@ -168,8 +198,12 @@ static int members_for(double flops, int threads)
     return useful < members ? (int)useful : members;
 }
 
-weft_status weft_product_run(const weft_product *product, weft_error_text *error)
+weft_status weft_product_run(const weft_product *given, weft_error_text *error)
 {
+    weft_product turned = *given, *product = &turned;
+
+    turn_column(&turned);
+
     weft_gemm_tile tile = product->tile;
     double flops = 2.0 * (double)tile.m * (double)tile.n * (double)tile.k;
     int members = members_for(flops, product->threads);
@@ -185,7 +219,8 @@ weft_status weft_product_run(const weft_product *product, weft_error_text *error
     if (packs)
         packed = weft_packed_bytes(tile.bind, tile.k, columns_at_once(&tile));
     workspace = (workspace + WEFT_GEMM_ALIGNMENT - 1) / WEFT_GEMM_ALIGNMENT * WEFT_GEMM_ALIGNMENT;
-    status = weft_gemm_team_lock((size_t)members * workspace + packed, &scratch, error);
+    status = (members > 1 ? weft_gemm_team_lock : weft_gemm_own_scratch)((size_t)members * workspace + packed,
+                                                                         &scratch, error);
     if (status)
         return status;
     for (int64_t l = 0; l < product->batch; l++) {
@@ -197,7 +232,8 @@ weft_status weft_product_run(const weft_product *product, weft_error_text *error
             tile.c = (const char *)tile.c + product->c_stride * (int64_t)d_size;
         tile.d[0] = (char *)tile.d[0] + product->d_stride * (int64_t)d_size;
     }
-    weft_gemm_team_unlock();
+    if (members > 1)
+        weft_gemm_team_unlock();
     return WEFT_OK;
 }
 
@@ -206,8 +242,9 @@ weft_status weft_product_pack(const weft_binding *bind, weft_packed *packed, con
                               weft_error_text *error)
 {
     weft_gemm_tile tile = weft_gemm_tile_init(bind, b_dtype);
+    int members = members_for((double)packed->k * (double)packed->n, threads);
     void *scratch;
-    weft_status status = weft_gemm_team_lock(0, &scratch, error);
+    weft_status status = members > 1 ? weft_gemm_team_lock(0, &scratch, error) : WEFT_OK;
 
     if (status)
         return status;
@@ -216,7 +253,8 @@ weft_status weft_product_pack(const weft_binding *bind, weft_packed *packed, con
     tile.b_cs = b_cs;
     tile.k = packed->k;
     tile.n = packed->n;
-    pack_all(&tile, packed, members_for((double)tile.k * (double)tile.n, threads));
-    weft_gemm_team_unlock();
+    pack_all(&tile, packed, members);
+    if (members > 1)
+        weft_gemm_team_unlock();
     return WEFT_OK;
 }

@@ -143,24 +143,64 @@ int weft_gemm_team_members(int asked)
     return members < MEMBERS_MAX ? members : MEMBERS_MAX;
 }
 
+/* Replaces scratch memory by at least `wanted` bytes, if it has fewer. */
+static weft_status grow_scratch(void **memory, size_t *have, size_t wanted, weft_error_text *error)
+{
+    size_t bytes = (wanted + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    void *grown;
+
+    if (wanted <= *have)
+        return WEFT_OK;
+    grown = aligned_alloc(HUGE_PAGE, bytes);
+    if (!grown)
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for %zu bytes of packed blocks", bytes);
+    madvise(grown, bytes, MADV_HUGEPAGE); /* an unheeded wish is no error */
+    free(*memory);
+    *memory = grown;
+    *have = bytes;
+    return WEFT_OK;
+}
+
 weft_status weft_gemm_team_lock(size_t scratch_bytes, void **scratch, weft_error_text *error)
 {
-    pthread_mutex_lock(&team.turn);
-    if (scratch_bytes > team.scratch_bytes) {
-        size_t bytes = (scratch_bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-        void *memory = aligned_alloc(HUGE_PAGE, bytes);
+    weft_status status;
 
-        if (!memory) {
-            pthread_mutex_unlock(&team.turn);
-            return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for %zu bytes of packed blocks", bytes);
-        }
-        madvise(memory, bytes, MADV_HUGEPAGE); /* an unheeded wish is no error */
-        free(team.scratch);
-        team.scratch = memory;
-        team.scratch_bytes = bytes;
+    pthread_mutex_lock(&team.turn);
+    status = grow_scratch(&team.scratch, &team.scratch_bytes, scratch_bytes, error);
+    if (status)
+        pthread_mutex_unlock(&team.turn);
+    else
+        *scratch = team.scratch;
+    return status;
+}
+
+static pthread_key_t own_key; /* frees what a thread leaves behind */
+static bool own_key_made;
+
+static void make_own_key(void)
+{
+    own_key_made = pthread_key_create(&own_key, free) == 0;
+}
+
+weft_status weft_gemm_own_scratch(size_t bytes, void **scratch, weft_error_text *error)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static _Thread_local size_t have;
+    weft_status status;
+    void *own;
+
+    pthread_once(&once, make_own_key);
+    if (!own_key_made)
+        return weft_error_set(error, WEFT_ERR_SYSTEM, "the process has no thread-specific key left");
+    own = pthread_getspecific(own_key);
+    status = grow_scratch(&own, &have, bytes, error);
+    if (!status && pthread_setspecific(own_key, own)) {
+        free(own);
+        have = 0;
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a thread's own scratch");
     }
-    *scratch = team.scratch;
-    return WEFT_OK;
+    *scratch = own;
+    return status;
 }
 
 void weft_gemm_team_unlock(void)

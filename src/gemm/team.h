@@ -3,7 +3,8 @@
  *
  * One team per process, made at the first call that wants help and kept. It never has more threads than the
  * calling thread's affinity mask has CPUs, so ranks that are pinned apart do not oversubscribe the machine.
- * Idle workers sleep. One call uses the team at a time; a second caller waits its turn.
+ * Idle workers sleep. One call uses the team at a time; a second caller waits its turn. A call that needs no
+ * help needs no team: it has scratch memory of its thread, and waits for nobody.
  */
 #ifndef WEFT_GEMM_TEAM_H
 #define WEFT_GEMM_TEAM_H
@@ -22,6 +23,9 @@ int weft_gemm_team_members(int asked);
  */
 weft_status weft_gemm_team_lock(size_t scratch_bytes, void **scratch, weft_error_text *error);
 void weft_gemm_team_unlock(void);
+
+/* Without the team: scratch memory of the calling thread, as above, kept until the thread ends. */
+weft_status weft_gemm_own_scratch(size_t bytes, void **scratch, weft_error_text *error);
 
 /* While locked: runs `work` on up to `members` threads and returns when all are done. Returns how many ran.
  */

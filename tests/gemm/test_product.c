@@ -1,10 +1,12 @@
 /* weft_gemm and weft_pack: exact against a plain sum, for any number of threads, batched, packed or not. */
 #include "core/dtype.h"
+#include "gemm/team.h"
 #include "support/check.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <unistd.h>
 #include <weft/weft.h>
 
 typedef struct shape {
@@ -120,6 +122,19 @@ static void *call_from_thread(void *argument)
     return NULL;
 }
 
+/* One thread's product needs nobody: not the team, which another call has for as long as it likes. */
+static void check_alone(void)
+{
+    void *scratch;
+
+    CHECK_INT(weft_gemm_team_lock(0, &scratch, weft_error_thread()), WEFT_OK);
+    alarm(60);
+    check_case(WEFT_F32, (shape){70, 130, 90, 1}, 0, 0, false, 1, 5);
+    check_case(WEFT_I8, (shape){3, 20, 9, 2}, 0, 1, true, 1, 6);
+    alarm(0);
+    weft_gemm_team_unlock();
+}
+
 static void check_errors(void)
 {
     float data[16] = {0};
@@ -214,15 +229,16 @@ static void check_extremes(void)
 int main(void)
 {
     static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I8};
-    static const shape shapes[] = {{1, 1, 1, 1},     {5, 300, 70, 1}, {1, 1000, 200, 1}, {130, 97, 61, 2},
-                                   {400, 40, 90, 1}, {37, 53, 0, 1},  {0, 5, 5, 1},      {210, 250, 300, 1}};
+    static const shape shapes[] = {{1, 1, 1, 1},     {5, 300, 70, 1},    {1, 1000, 200, 1},
+                                   {130, 97, 61, 2}, {400, 40, 90, 1},   {37, 53, 0, 1},
+                                   {0, 5, 5, 1},     {210, 250, 300, 1}, {300, 1, 70, 2}};
     /* some of one kernel, and one more than the rows of tasks */
     static const int64_t rows[] = {1,   3,   4,   9,   12,  16,  257, 193, 260, 225, 196, 258,
                                    481, 484, 513, 516, 965, 962, 770, 961, 964, 769, 772};
     pthread_t threads[3];
 
-    for (size_t i = 0; i < 64; i++)
-        check_case(types[i % 4], shapes[i / 4 % 8], i & 1, i >> 1 & 1, i >> 2 & 1, (int)(i % 3), i);
+    for (size_t i = 0; i < 72; i++)
+        check_case(types[i % 4], shapes[i / 4 % 9], i & 1, i >> 1 & 1, i >> 2 & 1, (int)(i % 3), i);
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         check_threads(types[i % 3], (shape){rows[i], rows[i] < 32 ? 2601 : 101, rows[i] < 8 ? 401 : 61, 1},
                       i & 1, i >> 1 & 1, i);
@@ -230,6 +246,7 @@ int main(void)
         CHECK_INT(pthread_create(&threads[i], NULL, call_from_thread, (void *)(uintptr_t)(i + 1)), 0);
     for (size_t i = 0; i < 3; i++)
         pthread_join(threads[i], NULL);
+    check_alone();
     check_errors();
     check_extremes();
     for (int i = 0; i < 4; i++)
