@@ -10,6 +10,7 @@
 #include "gemm/gemm.h"
 #include "run/bound.h"
 #include "support/check.h"
+#include "support/guard.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -58,7 +59,7 @@ typedef struct tp_instance {
     int64_t ld, stride; /* elements */
     size_t bytes;
     char *data;
-    bool allocated, symmetric;
+    guarded memory; /* where the data is not symmetric */
 } tp_instance;
 
 static inline tp_instance tp_shape(const tp_case *t, int which, int world, int rank)
@@ -218,16 +219,18 @@ static inline void tp_print(const tp_case *t, int world, int rank)
         stderr,
         "op %d schedule %d layout %d m %lld n %lld k %lld l %lld dtype %d d %d wire %d trans %d%d b_form %d "
         "alpha %g beta %g "
-        "bias %d act %d tiles %lld %lld %lld workers %d ranks %d rank %d seed %llu\n",
+        "bias %d act %d tiles %lld %lld %lld workers %d copiers %d chunk_k %lld raster %lld slack %d "
+        "symmetric %x ranks %d rank %d seed %llu\n",
         (int)p->op, (int)p->schedule, (int)p->layout, (long long)p->m, (long long)p->n, (long long)p->k,
         (long long)p->l, (int)p->dtype, (int)p->d_dtype, (int)p->wire_dtype, p->transa, p->transb,
         (int)p->b_form, (double)p->alpha, (double)p->beta, p->bias, (int)p->act, (long long)p->tuning.tile_m,
-        (long long)p->tuning.tile_n, (long long)p->tuning.tile_k, p->tuning.workers, world, rank,
+        (long long)p->tuning.tile_n, (long long)p->tuning.tile_k, p->tuning.workers, p->tuning.copiers,
+        (long long)p->tuning.chunk_k, (long long)p->tuning.raster, t->slack, t->symmetric, world, rank,
         (unsigned long long)t->seed);
 }
 
-/* Memory for this rank's instances, in a block of symmetric memory (`symmetric`, cut in order) or from
- * malloc. */
+/* Memory for this rank's instances, in a block of symmetric memory (`symmetric`, cut in order) or
+ * between guard pages. */
 static inline void tp_place(const tp_case *t, int world, int rank, char *symmetric, tp_instance instances[])
 {
     size_t used = 0;
@@ -236,15 +239,14 @@ static inline void tp_place(const tp_case *t, int world, int rank, char *symmetr
         tp_instance *s = &instances[which];
 
         *s = tp_shape(t, which, world, rank);
-        s->symmetric = t->symmetric >> which & 1;
         if (which == TP_D && t->in_place) {
             s->data = instances[TP_C].data;
-            s->symmetric = true; /* C's own: not freed twice */
-        } else if (s->symmetric) {
+        } else if (t->symmetric >> which & 1) {
             s->data = symmetric + used;
             used += (tp_largest(t, which, world) + 127) / 128 * 128;
         } else {
-            s->data = malloc(s->bytes + 1);
+            s->memory = guarded_make(s->bytes);
+            s->data = s->memory.data;
         }
     }
 }
@@ -252,8 +254,7 @@ static inline void tp_place(const tp_case *t, int world, int rank, char *symmetr
 static inline void tp_release(tp_instance instances[])
 {
     for (int which = 0; which < TP_OPERANDS; which++)
-        if (!instances[which].symmetric)
-            free(instances[which].data);
+        guarded_drop(&instances[which].memory);
 }
 
 static inline weft_operands tp_operands(const tp_instance s[])
