@@ -217,17 +217,57 @@ class Modules(unittest.TestCase):
                 self.close(half.prepack()(mine.bfloat16()), plain, 0.02)
                 self.close(plain.float(), z, 0.05)
 
+    def check_moe(self, group: weft.Group) -> None:
+        hidden, inter, experts, tokens = 16, 24, 5, 7
+        with SEED:
+            torch.manual_seed(3)
+            (alone,) = weft.threads(1)
+            ordinary = weft.torch.MoELayer(hidden, inter, experts, 2, tokens, alone)  # all experts on one rank
+            xs = torch.randn(group.size, tokens, hidden)
+            grads = torch.randn(group.size, tokens, hidden)
+        layer = weft.torch.MoELayer(hidden, inter, experts, 2, tokens, group)
+        layer.load_state_dict(ordinary.state_dict())
+        x = xs[group.rank].clone().requires_grad_()
+        y = layer(x)
+        y.backward(grads[group.rank])
+        for rank in range(group.size):  # every rank's tokens through all experts here
+            theirs = xs[rank].clone().requires_grad_()
+            whole = ordinary(theirs)
+            plain = self.by_hand(ordinary, theirs)
+            self.close(whole, plain)
+            want = torch.autograd.grad(plain, [theirs, ordinary.gate.weight], grads[rank], retain_graph=True)
+            plain.backward(grads[rank])
+            if rank == group.rank:
+                self.close(y, whole)
+                self.close(x.grad, want[0])
+                self.close(layer.gate.weight.grad, want[1])
+        for name, parameter in layer.experts.named_parameters():
+            self.close(parameter.grad, ordinary.get_parameter(f"experts.{name}").grad)
+        with torch.no_grad():
+            self.close(layer.prepack()(x), y)
+        with self.assertRaisesRegex(ValueError, "8 tokens in one call; the layer was made for 7"):
+            layer(torch.zeros(8, hidden))
+
+    def by_hand(self, layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        expert, weight = layer.route(x)
+        rows = []
+        for t in range(len(x)):
+            rows.append(sum(w * layer.experts[str(int(e))](x[t]) for e, w in zip(expert[t], weight[t])))
+        return torch.stack(rows)
+
     def close(self, got: torch.Tensor, want: torch.Tensor, tolerance: float = 1e-4) -> None:
         torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
 
     def test_threads(self) -> None:
         weft.run_threads(2, self.check_linear)
         weft.run_threads(2, self.check_swiglu)
+        weft.run_threads(3, self.check_moe)
 
     def test_processes(self) -> None:
         def body(rank: int) -> None:
             self.check_linear(weft.init())
             self.check_swiglu(weft.init())
+            self.check_moe(weft.init())
 
         support.ranks(4, body)
 

@@ -9,6 +9,7 @@ y = mlp(x)
 
 from . import ops
 from ._groups import group_of, name_of
+from .moe import MoELayer
 from .nn import ColumnParallelLinear, RowParallelLinear, SwiGLU
 
-__all__ = ["ColumnParallelLinear", "RowParallelLinear", "SwiGLU", "group_of", "name_of", "ops"]
+__all__ = ["ColumnParallelLinear", "MoELayer", "RowParallelLinear", "SwiGLU", "group_of", "name_of", "ops"]
