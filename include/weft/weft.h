@@ -208,8 +208,9 @@ typedef enum weft_schedule {
     WEFT_SCHEDULE_MULTIMEM,
     WEFT_SCHEDULE_ALL_SCATTER,
     WEFT_SCHEDULE_PULL,
-    WEFT_SCHEDULE_PUSH,   /* all_reduce: as multimem, by plain stores */
-    WEFT_SCHEDULE_PACKETS /* collectives: through the peers' inboxes in one hop; for small messages */
+    WEFT_SCHEDULE_PUSH,    /* all_reduce: as multimem, by plain stores */
+    WEFT_SCHEDULE_PACKETS, /* collectives: through the peers' inboxes in one hop; for small messages */
+    WEFT_SCHEDULE_CUSTOM   /* somebody's own, from a file: weft_plan_load */
 } weft_schedule;
 
 /* Which dimension of the result a rank owns: `rows` unless the problem says otherwise. */
@@ -475,6 +476,14 @@ typedef struct weft_operands {
  * all what was left open (schedule, tiles, workers). A plan holds no buffers and may run any number of times.
  */
 WEFT_API weft_status weft_plan_create(weft_group *group, const weft_problem *problem, weft_plan **plan);
+
+/*
+ * Collective: the plan in a file, as `weft plan` writes it, as text or JSON, with the parts of as many ranks
+ * as the group has; docs/plans.md says how to write one. Every rank checks all of it: a plan that is not
+ * right is WEFT_ERR_ARGUMENT with what is wrong, by rank, task and region, and never runs. So are files that
+ * differ between the ranks, as WEFT_ERR_MISMATCH. Groups on GPUs cannot: WEFT_ERR_UNSUPPORTED.
+ */
+WEFT_API weft_status weft_plan_load(weft_group *group, const char *path, weft_plan **plan);
 
 /* Collective: one run. When it returns, this rank's results are complete and its inputs may be overwritten. A
  * rejected argument on one rank is an error on all ranks, and the group stays usable. */

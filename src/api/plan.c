@@ -1,8 +1,12 @@
 /* Problems, plans and runs: the doors of weft.h. */
 #include "api/least.h"
 #include "core/sized.h"
+#include "plan/check.h"
+#include "plan/read.h"
 #include "run/cpu/program.h"
 #include "run/gpu.h"
+
+#include <stdlib.h>
 
 void weft_problem_init_sized(weft_problem *problem, size_t size, weft_op op)
 {
@@ -48,6 +52,63 @@ weft_status weft_plan_create(weft_group *group, const weft_problem *problem, wef
     }
     status = weft_executor_of(group, &executor);
     return status == WEFT_OK ? weft_program_create(executor, &asked, plan) : status;
+}
+
+/* What only this rank can say about a file: whether it is a plan, for so many ranks, and right. */
+static weft_status read_plan(weft_group *group, const char *path, weft_plan_part **parts)
+{
+    weft_check_report *report;
+    weft_status status;
+    int world = 0;
+
+    if (group->gpu)
+        return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
+                              "weft_plan_load: plans from files run on CPU ranks, not on GPUs");
+    status = weft_plan_read_file(path, parts, &world, &group->error);
+    if (status != WEFT_OK)
+        return status;
+    report = malloc(sizeof(*report));
+    if (world != group->size)
+        status = weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                                "%s is a plan of %d ranks; the group has %d", path, world, group->size);
+    else if (!report)
+        status = weft_error_set(&group->error, WEFT_ERR_MEMORY, "no memory to check %s", path);
+    else
+        status = weft_plan_check(*parts, world, report, &group->error);
+    if (status == WEFT_OK && report->count)
+        status = weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "%s is not right: %s", path,
+                                report->findings[0].text);
+    free(report);
+    if (status != WEFT_OK) {
+        weft_plan_parts_free(*parts, world);
+        *parts = NULL;
+    }
+    return status;
+}
+
+weft_status weft_plan_load(weft_group *group, const char *path, weft_plan **plan)
+{
+    weft_plan_part *parts = NULL;
+    weft_executor *executor;
+    weft_status status;
+
+    if (!group)
+        return no_group("weft_plan_load");
+    status = weft_group_check(group);
+    if (status != WEFT_OK)
+        return status;
+    if (!path || !plan)
+        status = weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_plan_load: %s is NULL",
+                                path ? "plan" : "path");
+    else
+        status = read_plan(group, path, &parts);
+    if (status != WEFT_OK)
+        return weft_executor_reject(group, NULL, status);
+    status = weft_executor_of(group, &executor);
+    if (status == WEFT_OK)
+        status = weft_program_load(executor, &parts[group->rank], plan);
+    weft_plan_parts_free(parts, group->size);
+    return status;
 }
 
 /* The door of both kinds of run: NULL operands are none, and a wrong size is rejected on every rank. */

@@ -30,6 +30,9 @@ weft_status weft_plan_make(const weft_problem *problem, int world, int rank, wef
     if (resolved.schedule == WEFT_SCHEDULE_AUTO)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "a plan needs a schedule; auto must be resolved before");
+    if (resolved.schedule == WEFT_SCHEDULE_CUSTOM)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "a custom schedule is a plan in a file, and is not made");
     builder = weft_builder_begin(&resolved, world, rank);
     if (resolved.schedule == WEFT_SCHEDULE_PACKETS)
         weft_generate_packets(&builder);

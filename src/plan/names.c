@@ -35,6 +35,7 @@ static const char *const schedule_names[][MOST_NAMES] = {
     [WEFT_SCHEDULE_PULL] = {"pull"},
     [WEFT_SCHEDULE_PUSH] = {"push"},
     [WEFT_SCHEDULE_PACKETS] = {"packets"},
+    [WEFT_SCHEDULE_CUSTOM] = {"custom"},
 };
 
 enum { SCHEDULE_COUNT = sizeof schedule_names / sizeof schedule_names[0] };

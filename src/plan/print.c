@@ -4,25 +4,75 @@
  *   r1 lane 0 task 7 GEMM partial@2[0:8, 0:6] = A[8:16, 0:4] * B[0:4, 0:6] + partial[0:8, 0:6] post 6@2
  *
  * that is rank, lane, index in the part; regions as operand@rank#batch[rows, cols], the own rank and batch 0
- * left out; then `wait SIGNAL>=COUNT` and `post SIGNAL@RANK` for its waits and posts.
+ * left out; then `carry`, `wait SIGNAL>=COUNT` and `post SIGNAL@RANK` for what is carried, its waits and
+ * posts. read.c reads what is written here.
  */
 #include "plan/print.h"
 #include "core/dtype.h"
+#include "plan/words.h"
 
 #include <inttypes.h>
 
-static const char *const kind_names[] = {"ENTER", "COPY", "GEMM", "REDUCE", "EXIT"};
-static const char *const place_names[] = {"user", "staging", "private"};
-static const char *const layout_names[] = {"default", "gather_a", "gather_b", "scatter_rows", "scatter_cols"};
+/* ---- the hash ------------------------------------------------------------------------------------ */
 
-const char *weft_task_kind_name(weft_task_kind kind)
+static uint64_t mix(uint64_t hash, int64_t value)
 {
-    return (unsigned)kind <= WEFT_TASK_EXIT ? kind_names[kind] : "invalid";
+    uint64_t z = (hash ^ (uint64_t)value) * 0xbf58476d1ce4e5b9u + 0x9e3779b97f4a7c15u;
+
+    return (z ^ (z >> 29)) * 0x94d049bb133111ebu;
 }
 
-static const char *lane_kind_name(weft_lane_kind kind)
+static uint64_t mix_operand(uint64_t hash, const weft_operand *o)
 {
-    return kind == WEFT_LANE_COPY ? "copy" : "compute";
+    const int64_t fields[] = {o->place,  o->role,        o->dtype,       o->rows,
+                              o->cols,   o->rows_parted, o->cols_parted, o->transposed,
+                              o->packed, o->handed_on,   o->output,      o->batch};
+
+    for (size_t i = 0; i < sizeof(o->name) && o->name[i]; i++)
+        hash = mix(hash, o->name[i]);
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+        hash = mix(hash, fields[i]);
+    return hash;
+}
+
+/* A copy of nothing has no place, wherever its regions are said to lie. */
+static bool is_nothing(const weft_plan_part *part, const weft_task *task)
+{
+    return task->kind == WEFT_TASK_COPY && task->region_count && !part->regions[task->region0].rows;
+}
+
+static uint64_t mix_task(uint64_t hash, const weft_plan_part *part, const weft_task *task)
+{
+    const int64_t head[] = {task->kind,         task->flags,      task->lane,      task->destinations,
+                            task->region_count, task->wait_count, task->post_count};
+
+    for (size_t i = 0; i < sizeof(head) / sizeof(head[0]); i++)
+        hash = mix(hash, head[i]);
+    for (uint32_t i = 0; i < task->region_count && !is_nothing(part, task); i++) {
+        const weft_region *r = &part->regions[task->region0 + i];
+
+        hash = mix(mix(mix(hash, r->operand), r->rank), r->batch);
+        hash = mix(mix(mix(mix(hash, r->row0), r->rows), r->col0), r->cols);
+    }
+    for (uint32_t i = 0; i < task->wait_count; i++)
+        hash = mix(mix(hash, part->waits[task->wait0 + i].signal), part->waits[task->wait0 + i].count);
+    for (uint32_t i = 0; i < task->post_count; i++)
+        hash = mix(mix(hash, part->posts[task->post0 + i].signal), part->posts[task->post0 + i].rank);
+    return hash;
+}
+
+uint64_t weft_plan_part_hash(const weft_plan_part *part)
+{
+    uint64_t hash = mix(weft_problem_hash(&part->problem, part->world), part->rank);
+
+    hash = mix(hash, part->signal_count);
+    for (uint32_t i = 0; i < part->operand_count; i++)
+        hash = mix_operand(hash, &part->operands[i]);
+    for (uint32_t i = 0; i < part->lane_count; i++)
+        hash = mix(mix(hash, part->lanes[i].kind), part->lanes[i].task_count);
+    for (uint32_t i = 0; i < part->task_count; i++)
+        hash = mix_task(hash, part, &part->tasks[i]);
+    return hash;
 }
 
 /* ---- text ---------------------------------------------------------------------------------------- */
@@ -60,7 +110,7 @@ static void print_expression(const weft_plan_part *part, const weft_task *task, 
 
     if (!task->region_count)
         return;
-    if (!regions->rows && task->kind == WEFT_TASK_COPY) {
+    if (is_nothing(part, task)) {
         fputs(" nothing", file);
         return;
     }
@@ -91,6 +141,8 @@ static void print_task(const weft_plan_part *part, uint32_t index, FILE *file)
 
     fprintf(file, "r%d lane %u task %u %s", part->rank, task->lane, index, weft_task_kind_name(task->kind));
     print_expression(part, task, file);
+    if (task->flags & WEFT_TASK_CARRY)
+        fputs(" carry", file);
     for (uint32_t i = 0; i < task->wait_count; i++) {
         const weft_wait *wait = &part->waits[task->wait0 + i];
 
@@ -109,13 +161,20 @@ void weft_plan_print_text(const weft_plan_part *part, FILE *file)
     const weft_problem *p = &part->problem;
 
     fprintf(file, "plan %s %s rank %d of %d, hash %016" PRIx64 "\n", weft_op_name(p->op),
-            weft_schedule_name(p->op, p->schedule), part->rank, part->world, part->hash);
+            weft_schedule_name(p->op, p->schedule), part->rank, part->world, weft_plan_part_hash(part));
+    fputs("problem", file);
+    for (int i = 0; weft_field_name(i); i++) {
+        char value[WEFT_WORD_BYTES];
+
+        weft_field_get(i, p, value);
+        fprintf(file, " %s %s", weft_field_name(i), value);
+    }
+    fputc('\n', file);
     for (uint32_t i = 0; i < part->operand_count; i++) {
         const weft_operand *o = &part->operands[i];
 
-        fprintf(file, "operand %s %s %s %" PRId64 " x %" PRId64, o->name, place_names[o->place],
-                weft_dtype_name(o->dtype), weft_operand_rows(o, part->world, part->rank),
-                weft_operand_cols(o, part->world, part->rank));
+        fprintf(file, "operand %s %s %s %" PRId64 " x %" PRId64, o->name, weft_place_name(o->place),
+                weft_dtype_name(o->dtype), o->rows, o->cols);
         if (o->batch > 1)
             fprintf(file, " batch %" PRId64, o->batch);
         fprintf(file, "%s%s%s%s%s%s\n", o->rows_parted ? " rows-parted" : "",
@@ -124,7 +183,7 @@ void weft_plan_print_text(const weft_plan_part *part, FILE *file)
     }
     fprintf(file, "signals %u\n", part->signal_count);
     for (uint32_t lane = 0; lane < part->lane_count; lane++)
-        fprintf(file, "lane %u %s %u tasks\n", lane, lane_kind_name(part->lanes[lane].kind),
+        fprintf(file, "lane %u %s %u tasks\n", lane, weft_lane_kind_name(part->lanes[lane].kind),
                 part->lanes[lane].task_count);
     for (uint32_t i = 0; i < part->task_count; i++)
         print_task(part, i, file);
@@ -169,7 +228,8 @@ static void json_task(const weft_plan_part *part, uint32_t index, FILE *file)
             json_regions(part, "acc", from + inner - 1, 1, file);
         if (extras)
             json_regions(part, "epilogue_from", from + inner, extras, file);
-        fprintf(file, ",\"epilogue\":%s", task->flags & WEFT_TASK_EPILOGUE ? "true" : "false");
+        fprintf(file, ",\"epilogue\":%s,\"carry\":%s", task->flags & WEFT_TASK_EPILOGUE ? "true" : "false",
+                task->flags & WEFT_TASK_CARRY ? "true" : "false");
     }
     fputs(",\"waits\":[", file);
     for (uint32_t i = 0; i < task->wait_count; i++)
@@ -186,22 +246,17 @@ static void json_head(const weft_plan_part *part, FILE *file)
 {
     const weft_problem *p = &part->problem;
 
-    fprintf(
-        file,
-        "{\"op\":\"%s\",\"schedule\":\"%s\",\"layout\":\"%s\",\"ranks\":%d,\"rank\":%d,\"hash\":\"%016" PRIx64
-        "\"",
-        weft_op_name(p->op), weft_schedule_name(p->op, p->schedule), layout_names[p->layout], part->world,
-        part->rank, part->hash);
-    if (p->op < WEFT_OP_ALL_REDUCE)
-        fprintf(file, ",\"m\":%" PRId64 ",\"n\":%" PRId64 ",\"k\":%" PRId64 ",\"l\":%" PRId64, p->m, p->n,
-                p->k, p->l);
-    else
-        fprintf(file, ",\"count\":%" PRId64, p->count);
-    fprintf(file,
-            ",\"dtype\":\"%s\",\"tile_m\":%" PRId64 ",\"tile_n\":%" PRId64 ",\"tile_k\":%" PRId64
-            ",\"workers\":%d,\"signals\":%u",
-            weft_dtype_name(p->dtype), p->tuning.tile_m, p->tuning.tile_n, p->tuning.tile_k,
-            p->tuning.workers, part->signal_count);
+    fprintf(file, "{\"op\":\"%s\",\"schedule\":\"%s\",\"ranks\":%d,\"rank\":%d,\"hash\":\"%016" PRIx64 "\"",
+            weft_op_name(p->op), weft_schedule_name(p->op, p->schedule), part->world, part->rank,
+            weft_plan_part_hash(part));
+    for (int i = 0; weft_field_name(i); i++) {
+        char value[WEFT_WORD_BYTES];
+        const char *quote = weft_field_is_word(i) ? "\"" : "";
+
+        weft_field_get(i, p, value);
+        fprintf(file, ",\"%s\":%s%s%s", weft_field_name(i), quote, value, quote);
+    }
+    fprintf(file, ",\"signals\":%u", part->signal_count);
 }
 
 void weft_plan_print_json(const weft_plan_part *part, FILE *file)
@@ -213,16 +268,17 @@ void weft_plan_print_json(const weft_plan_part *part, FILE *file)
 
         fprintf(file,
                 "%s{\"name\":\"%s\",\"place\":\"%s\",\"dtype\":\"%s\",\"rows\":%" PRId64 ",\"cols\":%" PRId64
-                ",\"batch\":%" PRId64 ",\"transposed\":%s,\"packed\":%s,\"handed_on\":%s,\"output\":%s}",
-                i ? "," : "", o->name, place_names[o->place], weft_dtype_name(o->dtype),
-                weft_operand_rows(o, part->world, part->rank), weft_operand_cols(o, part->world, part->rank),
-                o->batch, o->transposed ? "true" : "false", o->packed ? "true" : "false",
+                ",\"batch\":%" PRId64 ",\"rows_parted\":%s,\"cols_parted\":%s,\"transposed\":%s,\"packed\":%"
+                "s,\"handed_on\":%s,\"output\":%s}",
+                i ? "," : "", o->name, weft_place_name(o->place), weft_dtype_name(o->dtype), o->rows, o->cols,
+                o->batch, o->rows_parted ? "true" : "false", o->cols_parted ? "true" : "false",
+                o->transposed ? "true" : "false", o->packed ? "true" : "false",
                 o->handed_on ? "true" : "false", o->output ? "true" : "false");
     }
     fputs("],\"lanes\":[", file);
     for (uint32_t i = 0; i < part->lane_count; i++)
-        fprintf(file, "%s{\"kind\":\"%s\",\"tasks\":%u}", i ? "," : "", lane_kind_name(part->lanes[i].kind),
-                part->lanes[i].task_count);
+        fprintf(file, "%s{\"kind\":\"%s\",\"tasks\":%u}", i ? "," : "",
+                weft_lane_kind_name(part->lanes[i].kind), part->lanes[i].task_count);
     fputs("],\"tasks\":[", file);
     for (uint32_t i = 0; i < part->task_count; i++) {
         if (i)

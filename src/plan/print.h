@@ -6,7 +6,8 @@
 
 #include <stdio.h>
 
-const char *weft_task_kind_name(weft_task_kind kind);
+/* Of everything a part says: what is read back has the same. */
+uint64_t weft_plan_part_hash(const weft_plan_part *part);
 
 void weft_plan_print_text(const weft_plan_part *part, FILE *file);
 void weft_plan_print_json(const weft_plan_part *part, FILE *file);

@@ -73,7 +73,7 @@ static weft_status check_schedule(const weft_problem *problem, weft_error_text *
     char known[256] = "auto";
     int used = (int)strlen(known);
 
-    if (problem->schedule == WEFT_SCHEDULE_AUTO)
+    if (problem->schedule == WEFT_SCHEDULE_AUTO || problem->schedule == WEFT_SCHEDULE_CUSTOM)
         return WEFT_OK;
     for (int i = 0; i < count; i++) {
         if (list[i] == problem->schedule)

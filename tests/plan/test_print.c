@@ -52,7 +52,7 @@ int main(void)
               "task 3 GEMM D[0:4, 0:6] = A[0:4, 0:2] * packedB[0:2, 0:6] + partial[0:4, 0:6] epilogue with "
               "C[0:4, 0:6], bias[0:1, 0:6] wait 5>=1\n");
     CHECK_HAS(text, "\nr0 lane 0 task 4 EXIT wait 3>=1\n");
-    CHECK_INT(count_of(text, '\n'), 1 + part.operand_count + 1 + part.lane_count + part.task_count);
+    CHECK_INT(count_of(text, '\n'), 2 + part.operand_count + 1 + part.lane_count + part.task_count);
 
     json = printed(&part, weft_plan_print_json);
     CHECK_INT(count_of(json, '\n'), 1);
@@ -62,7 +62,8 @@ int main(void)
     CHECK_HAS(
         json,
         "{\"name\":\"partial\",\"place\":\"staging\",\"dtype\":\"float32\",\"rows\":4,\"cols\":6,\"batch\":1,"
-        "\"transposed\":false,\"packed\":false,\"handed_on\":true,\"output\":false}");
+        "\"rows_parted\":false,\"cols_parted\":false,\"transposed\":false,\"packed\":false,\"handed_on\":"
+        "true,\"output\":false}");
     CHECK_HAS(json, "\"kind\":\"GEMM\",\"to\":[{\"operand\":\"partial\",\"rank\":1,\"batch\":0,\"rows\":[0,4]"
                     ",\"cols\":[0,6]}]");
     CHECK_HAS(json, "\"acc\":[{\"operand\":\"partial\",\"rank\":0");

@@ -137,6 +137,8 @@ static bool overlap_is_safe(const weft_plan *plan, const weft_given *send, const
 
     if (send->data + send_bytes <= recv->data || recv->data + recv_bytes <= send->data)
         return true;
+    if (plan->loaded)
+        return false;
     switch (p->op) {
     case WEFT_OP_ALL_REDUCE:
         return p->schedule != WEFT_SCHEDULE_ONE_SHOT && send->data == recv->data;

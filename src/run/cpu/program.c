@@ -148,8 +148,38 @@ static void size_workspace(weft_plan *plan)
                  4096);
 }
 
-/* What needs no peer: the part and its layout. */
-static weft_status prepare(weft_plan *plan, const weft_problem *resolved)
+/* The checker knows no kernel: whether windows of packed panels begin where this one's panels and steps do.
+ */
+static weft_status check_panels(const weft_plan *plan, weft_error_text *error)
+{
+    const weft_plan_part *part = &plan->part;
+    weft_gemm_steps steps = weft_gemm_steps_of(plan->bind);
+
+    for (uint32_t i = 0; i < part->task_count; i++) {
+        const weft_task *task = &part->tasks[i];
+
+        for (uint32_t j = 0; j < task->region_count; j++) {
+            const weft_region *region = &part->regions[task->region0 + j];
+            const weft_operand *operand = &part->operands[region->operand];
+            int64_t end = region->row0 + region->rows;
+            bool last = end == weft_operand_rows(operand, part->world, region->rank);
+
+            if (operand->packed && region->rows &&
+                ((j < task->destinations && region->col0 % steps.nr) || region->row0 % steps.k_step ||
+                 (end % steps.k_step && !last)))
+                return weft_error_set(
+                    error, WEFT_ERR_UNSUPPORTED,
+                    "task %u of rank %d: rows %lld..%lld from column %lld of %s cut a panel "
+                    "of this CPU's: those have %d columns and k in steps of %d",
+                    i, part->rank, (long long)region->row0, (long long)end, (long long)region->col0,
+                    operand->name, (int)steps.nr, (int)steps.k_step);
+        }
+    }
+    return WEFT_OK;
+}
+
+/* What needs no peer: the part, made or given (and then taken over), and its layout. */
+static weft_status prepare(weft_plan *plan, const weft_problem *resolved, weft_plan_part *given)
 {
     weft_executor *x = plan->executor;
     weft_error_text *error = &x->group->error;
@@ -165,7 +195,13 @@ static weft_status prepare(weft_plan *plan, const weft_problem *resolved)
         plan->order = weft_gemm_order(plan->bind, resolved->m, weft_part(resolved->k, x->world, 0).count,
                                       resolved->op == WEFT_OP_GEMM_AR);
     }
-    status = weft_plan_make(resolved, x->world, x->rank, &plan->part, error);
+    if (given) {
+        plan->part = *given;
+        *given = (weft_plan_part){0};
+        status = plan->bind ? check_panels(plan, error) : WEFT_OK;
+    } else {
+        status = weft_plan_make(resolved, x->world, x->rank, &plan->part, error);
+    }
     if (status != WEFT_OK)
         return status;
     plan->operands = calloc(plan->part.operand_count + 1, sizeof(*plan->operands));
@@ -263,6 +299,21 @@ static weft_status resolve(weft_executor *x, const weft_problem *problem, weft_p
     return WEFT_OK;
 }
 
+/* Memory for a plan that all ranks have, or its end. */
+static weft_status finish(weft_plan *plan, weft_status status, weft_plan **out)
+{
+    if (status == WEFT_OK) {
+        lay_out(plan);
+        status = make_room(plan);
+    }
+    if (status != WEFT_OK) {
+        weft_program_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return WEFT_OK;
+}
+
 weft_status weft_program_create(weft_executor *x, const weft_problem *problem, weft_plan **out)
 {
     weft_problem resolved;
@@ -285,17 +336,28 @@ weft_status weft_program_create(weft_executor *x, const weft_problem *problem, w
     plan->group = x->group;
     plan->executor = x;
     plan->asked = *problem;
-    status = compare_outcomes(plan, prepare(plan, &resolved));
-    if (status == WEFT_OK) {
-        lay_out(plan);
-        status = make_room(plan);
-    }
-    if (status != WEFT_OK) {
-        weft_program_destroy(plan);
-        return status;
-    }
-    *out = plan;
-    return WEFT_OK;
+    return finish(plan, compare_outcomes(plan, prepare(plan, &resolved, NULL)), out);
+}
+
+weft_status weft_program_load(weft_executor *x, weft_plan_part *part, weft_plan **out)
+{
+    weft_problem problem = part->problem;
+    weft_plan *plan;
+    weft_status status;
+
+    weft_executor_begin(x, WEFT_CALLED_CREATE, part->hash, &problem);
+    weft_executor_publish(x);
+    status = weft_executor_meet(x);
+    if (status != WEFT_OK)
+        return atomic_load(&x->fault) ? weft_executor_resync(x, false) : status;
+    plan = calloc(1, sizeof(*plan));
+    if (!plan)
+        return weft_group_poison(x->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", x->rank);
+    plan->group = x->group;
+    plan->executor = x;
+    plan->asked = problem;
+    plan->loaded = true;
+    return finish(plan, compare_outcomes(plan, prepare(plan, &problem, part)), out);
 }
 
 void weft_program_destroy(weft_plan *plan)

@@ -39,12 +39,17 @@ struct weft_plan {
     int order;                /* in which products hand sums on (gemm.h); 0 = in rows */
     int workers;
     bool captured;             /* a graph may run it at any time: the cache keeps it */
+    bool loaded;               /* somebody's own: what its schedule is called says nothing about it */
     struct weft_gpu_plan *gpu; /* NULL, or all there is beside the part: the plan runs on a GPU (run/gpu.h) */
 };
 
 /* Collective: agreement, choice of the schedule by rank 0, memory. */
 weft_status weft_program_create(weft_executor *executor, const weft_problem *problem,
                                 struct weft_plan **plan);
+
+/* Collective: of a part that was checked, which is left empty when it is taken over. Ranks compare its hash.
+ */
+weft_status weft_program_load(weft_executor *executor, weft_plan_part *part, struct weft_plan **plan);
 void weft_program_destroy(struct weft_plan *plan);
 
 /* The cached plan of a problem, made if it is not there (collective like the above). It belongs to the cache.

@@ -1,8 +1,10 @@
 /*
  * `weft plan`: the plan of an operation as text or JSON, checked, or drawn on a simulated time axis. What the
  * problem leaves open (tiles, workers, the schedule) is filled in for the machine, as it would be in a run.
+ * The same for a plan from a file.
  */
 #include "cli/commands.h"
+#include "cli/given_plan.h"
 #include "report/draw.h"
 #include "cli/options.h"
 
@@ -16,6 +18,8 @@
 static const char *machine_name;
 static int64_t rank_asked;
 static bool check_asked;
+static const char *from_path;
+static given_plan given;
 
 static const options_flag plan_flags[] = {
     {.names = "--check",
@@ -29,6 +33,11 @@ static const options_flag plan_flags[] = {
      .min = -1,
      .max = 1e6,
      .help = "print this rank's part only; -1, the default: all"},
+    {.names = "--from",
+     .value = "FILE",
+     .kind = OPTIONS_TEXT,
+     .target = &from_path,
+     .help = "the plan in this file, text or JSON, in place of an operation's"},
     {.names = "--machine",
      .value = "NAME",
      .kind = OPTIONS_TEXT,
@@ -103,6 +112,13 @@ static void report_check(const weft_problem *problem, int world, const weft_chec
     printf("],\"ok\":%s}\n", report->count ? "false" : "true");
 }
 
+static weft_status part_of(const weft_problem *problem, int world, int rank, weft_plan_part *part,
+                           weft_error_text *error)
+{
+    return given.parts ? given_plan_make(&given, rank, part, error)
+                       : weft_plan_make(problem, world, rank, part, error);
+}
+
 static int check(const weft_problem *problem, int world, bool json)
 {
     weft_plan_part *parts = calloc((size_t)world, sizeof(*parts));
@@ -114,7 +130,7 @@ static int check(const weft_problem *problem, int world, bool json)
     if (!parts || !report)
         status = weft_error_set(&error, WEFT_ERR_MEMORY, "no memory for the plans of %d ranks", world);
     for (; made < world && !status; made++)
-        status = weft_plan_make(problem, world, made, &parts[made], &error);
+        status = part_of(problem, world, made, &parts[made], &error);
     if (!status)
         status = weft_plan_check(parts, world, report, &error);
     if (!status)
@@ -137,7 +153,7 @@ static int print(const weft_problem *problem, int world, bool json)
 
         if (rank_asked >= 0 && rank != rank_asked)
             continue;
-        status = weft_plan_make(problem, world, rank, &part, &error);
+        status = part_of(problem, world, rank, &part, &error);
         if (status)
             return fail(&error, status);
         if (json)
@@ -149,14 +165,20 @@ static int print(const weft_problem *problem, int world, bool json)
     return 0;
 }
 
-static int draw(const weft_machine *machine, const weft_problem *problem, const weft_options *options)
+static int draw(const weft_machine *machine, const weft_problem *problem, int world,
+                const weft_options *options)
 {
-    weft_sim_source source = {.problem = problem, .world = (int)options->ranks};
+    weft_sim_source source = {.problem = problem, .world = world};
     weft_error_text error = {0};
     weft_sim_result result = {0};
     char where[80];
-    weft_status status = weft_sim_run(machine, &source, WEFT_SIM_ALL, true, &result, &error);
+    weft_status status;
 
+    if (given.parts) {
+        source.make = given_plan_make;
+        source.arg = &given;
+    }
+    status = weft_sim_run(machine, &source, WEFT_SIM_ALL, true, &result, &error);
     snprintf(where, sizeof(where), "%s (simulated)", machine->name);
     if (!status)
         status = draw_run(problem, source.world, where, result.events, result.event_count, options->svg,
@@ -167,7 +189,8 @@ static int draw(const weft_machine *machine, const weft_problem *problem, const 
 
 static int help(void)
 {
-    puts("usage: weft plan OP [flags]\n\n"
+    puts("usage: weft plan OP [flags]\n"
+         "       weft plan --from FILE [flags]\n\n"
          "Prints the plan of an operation: every task of every rank, one line each. With --check it proves "
          "the\n"
          "plan right instead; with --svg or --trace it draws the simulated run of it.\n\nflags");
@@ -176,11 +199,14 @@ static int help(void)
          "  weft plan ag_gemm 1024 1024 512 -n 2 --rank 0\n"
          "  weft plan gemm_ar 4096 8192 8192 -n 8 --schedule two_shot --check\n"
          "  weft plan gemm_rs 4096 8192 8192 -n 4 --machine h100x8 --svg plan.svg\n"
-         "  weft plan all_reduce --bytes 64K -n 4 --schedule two_shot --json");
+         "  weft plan all_reduce --bytes 64K -n 4 --schedule two_shot --json > sums.plan\n"
+         "  weft plan --from sums.plan --check                               is it right?\n"
+         "  weft plan --from sums.plan                                       as text");
     return 0;
 }
 
-int cmd_plan(int argc, char **argv)
+/* What the plan from the file or of the operation is asked for. */
+static int plan(int argc, char **argv)
 {
     weft_error_text error = {0};
     weft_options options;
@@ -197,7 +223,7 @@ int cmd_plan(int argc, char **argv)
         return help();
     if (!options.is_plan_op)
         return options_error("plan", "%s has no plan", options.op_name ? options.op_name : "nothing");
-    if (options.problem.op < WEFT_OP_ALL_REDUCE && !options.sizes_given)
+    if (options.problem.op < WEFT_OP_ALL_REDUCE && !options.sizes_given && !given.parts)
         return options_error("plan", "%s needs its sizes: three numbers m n k", options.op_name);
     if (options.schedule_all)
         return options_error("plan", "--schedule all: a plan has one schedule (weft plan --help lists them)");
@@ -205,20 +231,35 @@ int cmd_plan(int argc, char **argv)
         return options_error("plan", "--bytes: a plan has one size, not a range");
     if (rank_asked >= 0 && (check_asked || options.svg || options.trace))
         return options_error("plan", "--rank is for printing: what is checked or drawn is every rank's part");
-    world = (int)options.ranks;
+    world = given.parts ? given.world : (int)options.ranks;
     if (rank_asked >= world)
         return options_error("plan", "--rank %lld: there are ranks 0 to %d", (long long)rank_asked,
                              world - 1);
     found = weft_machine_find(machine_name, &machine, &error);
-    if (!found)
+    if (!found && given.parts)
+        problem = given.parts[0].problem;
+    else if (!found)
         found = complete(&machine, &options, &problem, &error);
     if (found)
         return fail(&error, found);
+    if (given.parts && (options.svg || options.trace) && !check_asked && given_plan_check(&given, "plan"))
+        return 1;
     if (check_asked)
         status = check(&problem, world, options.json);
     if (!status && (options.svg || options.trace))
-        status = draw(&machine, &problem, &options);
+        status = draw(&machine, &problem, world, &options);
     if (!status && !check_asked && !options.svg && !options.trace)
         status = print(&problem, world, options.json);
+    return status;
+}
+
+int cmd_plan(int argc, char **argv)
+{
+    int status = given_plan_open(&given, "plan", "--from", argc, argv);
+
+    if (status)
+        return status;
+    status = plan(given.argc, given.argv);
+    given_plan_close(&given);
     return status;
 }

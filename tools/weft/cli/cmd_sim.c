@@ -3,6 +3,7 @@
  * bounds each result. The same plans that would run are simulated; --svg and --trace draw the last one.
  */
 #include "cli/commands.h"
+#include "cli/given_plan.h"
 #include "report/draw.h"
 #include "cli/options.h"
 #include "report/page.h"
@@ -18,7 +19,8 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *machine_name;
+static const char *machine_name, *plan_path;
+static given_plan given;
 
 static const options_flag sim_flags[] = {
     {.names = "--machine",
@@ -26,6 +28,11 @@ static const options_flag sim_flags[] = {
      .kind = OPTIONS_TEXT,
      .target = &machine_name,
      .help = "a description by name or path; default: this machine, as calibrated"},
+    {.names = "--plan",
+     .value = "FILE",
+     .kind = OPTIONS_TEXT,
+     .target = &plan_path,
+     .help = "the plan in this file, beside weft's own unfused one of its problem"},
     {0},
 };
 
@@ -80,7 +87,14 @@ static int simulate(simulation *s, const weft_problem *asked, weft_schedule sche
     weft_status status;
 
     problem.schedule = schedule;
-    weft_sim_tune(&s->machine, s->world, &problem);
+    if (given.parts && schedule == given.parts[0].problem.schedule) {
+        source.make = given_plan_make;
+        source.arg = &given;
+    } else {
+        if (given.parts) /* weft's own is tuned as weft would */
+            memset(&problem.tuning, 0, sizeof(problem.tuning));
+        weft_sim_tune(&s->machine, s->world, &problem);
+    }
     status = weft_problem_resolve(&problem, s->world, &problem, &error);
     if (!status)
         status = weft_sim_run(&s->machine, &source, mode, false, result, &error);
@@ -142,6 +156,10 @@ static int draw_last(simulation *s, const char *svg, const char *trace)
     char where[80];
     weft_status status;
 
+    if (given.parts && s->last.schedule == given.parts[0].problem.schedule) {
+        source.make = given_plan_make;
+        source.arg = &given;
+    }
     snprintf(where, sizeof(where), "%s (simulated)", s->machine.name);
     status = weft_sim_run(&s->machine, &source, WEFT_SIM_ALL, true, &result, &error);
     if (!status)
@@ -313,7 +331,8 @@ static int draw(simulation *s)
 
 static int help(void)
 {
-    puts("usage: weft sim OP [flags]\n\n"
+    puts("usage: weft sim OP [flags]\n"
+         "       weft sim --plan FILE [flags]\n\n"
          "Predicts how long an operation takes on a machine, from the same plan that would run there, and "
          "says\n"
          "what bounds it: compute, link, latency or memory, by its share of the critical path.\n\nmachines");
@@ -335,7 +354,7 @@ static int help(void)
     return 0;
 }
 
-int cmd_sim(int argc, char **argv)
+static int sim(int argc, char **argv)
 {
     weft_error_text error = {0};
     simulation s = {0};
@@ -350,7 +369,20 @@ int cmd_sim(int argc, char **argv)
     if (!options.is_plan_op)
         return options_error("sim", "%s has no plan to simulate",
                              options.op_name ? options.op_name : "nothing");
-    if (options.problem.op < WEFT_OP_ALL_REDUCE && !options.sizes_given && !options.set)
+    if (given.parts && (options.sizes_given || options.set || options.bytes_first || options.schedule_given))
+        return options_error("sim", "--plan: the file says of what sizes and schedule the plan is");
+    if (given.parts && given_plan_check(&given, "sim"))
+        return 1;
+    if (given.parts) {
+        const weft_problem *p = &given.parts[0].problem;
+        bool shared =
+            p->op == WEFT_OP_ALL_GATHER || p->op == WEFT_OP_REDUCE_SCATTER || p->op == WEFT_OP_ALL_TO_ALL;
+
+        options.problem = *p;
+        options.ranks = given.world;
+        options.bytes_first = options.bytes_last =
+            p->count * (int64_t)weft_dtype_size(p->dtype) * (shared ? given.world : 1);
+    } else if (options.problem.op < WEFT_OP_ALL_REDUCE && !options.sizes_given && !options.set)
         return options_error("sim", "%s needs its sizes: three numbers m n k, or --set", options.op_name);
     s.options = &options;
     s.world = (int)options.ranks;
@@ -385,4 +417,15 @@ int cmd_sim(int argc, char **argv)
             report_note(&s.report, "page: %s", options.html);
     }
     return status ? status : closed;
+}
+
+int cmd_sim(int argc, char **argv)
+{
+    int status = given_plan_open(&given, "sim", "--plan", argc, argv);
+
+    if (status)
+        return status;
+    status = sim(given.argc, given.argv);
+    given_plan_close(&given);
+    return status;
 }

@@ -1,0 +1,36 @@
+#!/bin/sh
+# usage: test_ring.sh WEFT SCRIPT TEST: the plan that SCRIPT writes is checked, converted, simulated, and run by TEST.
+set -eu
+weft=$1 script=$2 test=$3
+command -v python3 >/dev/null || exit 77
+dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT
+
+fail()
+{
+    echo "test_ring.sh: $*" >&2
+    exit 1
+}
+
+for ranks in 1 2 3 4 7 8; do
+    python3 "$script" $ranks 37 22 8 >"$dir/ring.plan"
+    "$weft" plan --from "$dir/ring.plan" --check >"$dir/said" || fail "$ranks ranks: $(cat "$dir/said")"
+done
+python3 "$script" 4 37 22 8 >"$dir/ring.plan"
+
+# Either form gives the other, with the same hashes.
+"$weft" plan --from "$dir/ring.plan" >"$dir/text"
+"$weft" plan --from "$dir/ring.plan" --json >"$dir/json"
+"$weft" plan --from "$dir/json" | cmp - "$dir/text" || fail "JSON does not come back as it was"
+"$weft" plan --from "$dir/text" --json | cmp - "$dir/json" || fail "text does not come back as it was"
+
+"$weft" sim --plan "$dir/ring.plan" --machine h100x8 --json >"$dir/row"
+grep -q '"schedule": "custom"' "$dir/row" || fail "sim says: $(cat "$dir/row")"
+"$weft" plan --from "$dir/ring.plan" --machine h100x8 --svg "$dir/ring.svg"
+grep -q '<svg' "$dir/ring.svg" || fail "nothing was drawn"
+
+# A plan that is not right is neither simulated nor drawn, and says where.
+sed '0,/GEMM D\[.*gathered/s/ wait [0-9>=]*//' "$dir/ring.plan" >"$dir/wrong.plan"
+if "$weft" sim --plan "$dir/wrong.plan" >"$dir/said" 2>&1; then fail "a wrong plan was simulated"; fi
+grep -q 'race: .* of rank 0' "$dir/said" || fail "of a wrong plan it says: $(cat "$dir/said")"
+
+"$test" "$dir/ring.plan"
