@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 
+#include "core/clock.h"
 #include "core/cpu.h"
 #include "core/dtype.h"
 
@@ -12,6 +13,8 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+static const int64_t QUIET_NS = 5000000000;
 
 static void put_curve(FILE *file, const char *key, const char *type, const weft_curve *curve)
 {
@@ -123,10 +126,15 @@ static int write_machine(const char *path, const weft_machine *machine)
     return 0;
 }
 
+/* What comes next; where there is no terminal, once it has taken a while. */
 static void say(const char *what)
 {
-    if (isatty(STDERR_FILENO))
-        fprintf(stderr, "%s...\n", what);
+    static int64_t begun_ns;
+
+    if (!begun_ns)
+        begun_ns = weft_clock_ns();
+    if (isatty(STDERR_FILENO) || weft_clock_ns() - begun_ns > QUIET_NS)
+        fprintf(stderr, "%3.0f s  %s\n", (double)(weft_clock_ns() - begun_ns) * 1e-9, what);
 }
 
 static int help(void)

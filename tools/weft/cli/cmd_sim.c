@@ -55,7 +55,7 @@ static const report_column product_columns[] = {
 
 static const report_column collective_columns[] = {
     {"bytes", "bytes", REPORT_PLAIN, 10},
-    {"impl", "impl", REPORT_PLAIN, 10},
+    {"impl", "shown_impl", REPORT_PLAIN, 14},
     {"time µs", "us", REPORT_TIME, 12},
     {"bus GB/s", "busbw_gbs", REPORT_RATE, 8},
     {"bound by", "bound", REPORT_PLAIN, 8},
@@ -287,6 +287,7 @@ static int show_collective(simulation *s, int64_t bytes)
     weft_sim_result result;
     weft_schedule chosen;
     report *r = &s->report;
+    bool asked_auto = !s->options->schedule_all && problem.schedule == WEFT_SCHEDULE_AUTO;
     int count, status;
 
     problem.count = count_for(&problem, s->world, bytes);
@@ -302,6 +303,8 @@ static int show_collective(simulation *s, int64_t bytes)
         report_text(r, "dtype", "%s", weft_dtype_name(problem.dtype));
         report_int(r, "bytes", bytes);
         report_text(r, "impl", "%s", weft_schedule_name(problem.op, list[i]));
+        report_shown(r, "shown_impl", "%s%s", asked_auto ? "auto " : "",
+                     weft_schedule_name(problem.op, list[i]));
         report_real(r, "us", result.us);
         report_real(r, "busbw_gbs", bus_bytes(&problem, s->world, bytes) / result.us * 1e-3);
         add_bound(s, &result);
