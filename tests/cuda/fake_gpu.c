@@ -357,10 +357,11 @@ static size_t payload(const weft_cuda_packets *p, int64_t at)
 static void send_packets(const weft_cuda_packets *p, int64_t first, int64_t end, uint64_t epoch)
 {
     for (int r = 0; r < p->world; r++)
-        for (int64_t at = first; at < (p->send[r] ? end : first + 1) && p->to[r]; at++) {
-            char *packet = p->to[r] + (int64_t)(epoch & 1) * p->parity_bytes + at * WEFT_CUDA_PACKET_BYTES;
-            if (p->send[r])
-                memcpy(packet, p->send[r] + at * WEFT_CUDA_PACKET_PAYLOAD, payload(p, at));
+        for (int64_t at = first; at < (p->peer[r].send ? end : first + 1) && p->peer[r].to; at++) {
+            char *packet =
+                p->peer[r].to + (int64_t)(epoch & 1) * p->parity_bytes + at * WEFT_CUDA_PACKET_BYTES;
+            if (p->peer[r].send)
+                memcpy(packet, p->peer[r].send + at * WEFT_CUDA_PACKET_PAYLOAD, payload(p, at));
             __atomic_store_n((uint64_t *)packet + 1, epoch, __ATOMIC_RELEASE); /* partner: the load below */
         }
 }
@@ -375,7 +376,7 @@ static const char *packet_of(const weft_cuda_packets *p, int from, int64_t at, u
 static int missing_from(const weft_cuda_packets *p, int64_t first, int64_t end, uint64_t epoch)
 {
     for (int r = 0; r < p->world; r++) {
-        bool rows = p->reduces || p->recv[r], word = p->to[r] && p->send[r];
+        bool rows = p->reduces || p->peer[r].recv, word = p->peer[r].to && p->peer[r].send;
         for (int64_t at = first; at < (rows ? end : word ? first + 1 : first) && r != p->rank; at++)
             if (__atomic_load_n((const uint64_t *)packet_of(p, r, at, epoch) + 1, __ATOMIC_ACQUIRE) < epoch)
                 return r;
@@ -395,17 +396,17 @@ static void receive_packets(const fake_launch *launch, int64_t first, int64_t en
             words[r] = 0;
             if (r != p->rank)
                 memcpy(&words[r], packet_of(p, r, at, epoch), sizeof(words[r]));
-            else if (p->send[r])
-                memcpy(&words[r], p->send[r] + at * WEFT_CUDA_PACKET_PAYLOAD, payload(p, at));
+            else if (p->peer[r].send)
+                memcpy(&words[r], p->peer[r].send + at * WEFT_CUDA_PACKET_PAYLOAD, payload(p, at));
         }
         for (int r = 0; r < p->world && !p->reduces; r++)
-            if (p->recv[r])
-                memcpy(p->recv[r] + at * WEFT_CUDA_PACKET_PAYLOAD, &words[r], payload(p, at));
+            if (p->peer[r].recv)
+                memcpy(p->peer[r].recv + at * WEFT_CUDA_PACKET_PAYLOAD, &words[r], payload(p, at));
         if (!p->reduces)
             continue;
         weft_reduce((weft_dtype)p->dtype, launch->reduction, 1, (int64_t)(payload(p, at) / size), views,
                     p->world, (weft_dtype)p->dtype, &into, 1);
-        memcpy(p->recv[0] + at * WEFT_CUDA_PACKET_PAYLOAD, &out, payload(p, at));
+        memcpy(p->peer[0].recv + at * WEFT_CUDA_PACKET_PAYLOAD, &out, payload(p, at));
     }
 }
 
@@ -605,7 +606,7 @@ bool fake_gpu_packets(const weft_cuda_packets *packets, uint32_t ctas, CUstream 
                           .stream = stream,
                           .active = true};
     launch.args.control = packets->control;
-    launch.args.peers = packets->peers;
+    launch.args.peers = packets->controls;
     launch.args.world = packets->world;
     launch.args.stop = packets->stop;
     launch.args.enter_deadline_ns = packets->deadline_ns;

@@ -13,7 +13,7 @@ typedef struct coll_run {
 
 static void coll_body(weft_group *group, void *argument)
 {
-    static const int64_t counts[] = {1, 61, 4099, 0, 8, 40000, 1000003};
+    static const int64_t counts[] = {1, 61, 4099, 0, 8, 40000, 300007};
     const coll_run *run = argument;
     coll_rank r;
 
@@ -157,7 +157,7 @@ int main(int argc, char **argv)
         {"threads", threads_of, 4},     {"threads", threads_of, 5}, {"threads", threads_of, 6},
         {"threads", threads_of, 7},     {"threads", threads_of, 8}, {"graph", graph_of, 1},
         {"graph", graph_of, 2},         {"graph", graph_of, 4},     {"processes", processes_of, 2},
-        {"processes", processes_of, 4}, {"killed", killed_of, 3},   {"small", small_of, 2}};
+        {"processes", processes_of, 4}, {"killed", killed_of, 3},   {"small", small_of, 1}};
 
     many = (int)check_repeat(200, 1000);
     device_parts_run(parts, (int)(sizeof(parts) / sizeof(parts[0])), argc, argv);

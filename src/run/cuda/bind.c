@@ -226,9 +226,10 @@ static weft_status lower(weft_plan *plan, const weft_operands *operands, const w
             signals[rank] = (uint64_t *)(block + plan->gpu->signals_at);
             controls[rank] = (weft_cuda_control *)(block + plan->gpu->control_at);
         }
-        status = weft_cuda_executor_make(g->device, &plan->part,
-                                         &(weft_cuda_binding){.places = places, .signals = signals}, controls,
-                                         g->crews, &limits, executor, error);
+        status = weft_cuda_executor_make(
+            g->device, &plan->part,
+            &(weft_cuda_binding){.places = places, .signals = signals, .done_posts = plan->gpu->done_posts},
+            controls, g->crews, &limits, executor, error);
     }
     free(places);
     free(signals);

@@ -112,19 +112,27 @@ void weft_cuda_choose(weft_problem *p, int world, int crews, bool hopper)
 
 /* ---- collectives ------------------------------------------------------------------------------------- */
 
+/* Measured on ranks that share a GPU, 2, 4 and 8 of them. */
 enum {
-    PACKETS_BYTES =
-        512 << 10, /* what all ranks together send one: beyond, packets take longer than two hops */
-    ONE_SHOT_BYTES = 256 << 10,
-    CTA_PACKETS = 512,     /* a thread each, while there are CTAs */
-    CTA_BYTES = 16 << 10,  /* less is not worth another CTA */
-    CHUNK_BYTES = 1 << 30, /* a task counts its bytes in 31 bits */
+    PACKETS_BYTES_2 = 128 << 10, /* of a rank: beyond, packets take longer than ENTER and DONE */
+    PACKETS_BYTES_4 = 64 << 10,
+    PACKETS_BYTES = 8 << 10,    /* and of a broadcast, which only its root sends */
+    ONE_SHOT_BYTES = 896 << 10, /* that a rank reads of its peers: beyond, slices take less */
+    CTA_PACKETS = 256,          /* a thread each, while there are CTAs */
+    CTA_BYTES = 16 << 10,       /* less is not worth another CTA */
+    MOST_BYTES = 48 << 10,      /* of a CTA while half of them do: then the next kernel can come in early */
+    CHUNK_BYTES = 1 << 30,      /* a task counts its bytes in 31 bits */
 };
 
 static weft_schedule collective_schedule(const weft_problem *p, int world, int64_t bytes)
 {
-    if (world > 1 && world <= WEFT_CUDA_PACKET_RANKS && bytes * (world - 1) <= PACKETS_BYTES)
+    int64_t packets = world > 4 || p->op == WEFT_OP_BROADCAST ? PACKETS_BYTES
+                      : world > 2                             ? PACKETS_BYTES_4
+                                                              : PACKETS_BYTES_2;
+    if (world > 1 && world <= WEFT_CUDA_PACKET_RANKS && bytes <= packets)
         return WEFT_SCHEDULE_PACKETS;
+    if (p->op == WEFT_OP_BROADCAST)
+        return WEFT_SCHEDULE_PUSH;
     if (p->op != WEFT_OP_ALL_REDUCE)
         return WEFT_SCHEDULE_PULL;
     return bytes * (world - 1) <= ONE_SHOT_BYTES ? WEFT_SCHEDULE_ONE_SHOT : WEFT_SCHEDULE_PUSH;
@@ -144,8 +152,8 @@ void weft_cuda_choose_collective(weft_problem *p, int world, int ctas)
 {
     int64_t size = (int64_t)weft_dtype_size(p->dtype), bytes = p->count * size, granule = 16 / size, work,
             cut;
-    if (ctas > WEFT_CUDA_CREWS_MAX)
-        ctas = WEFT_CUDA_CREWS_MAX;
+    if (2 * ctas > WEFT_CUDA_CREWS_MAX)
+        ctas = WEFT_CUDA_CREWS_MAX / 2;
     if (p->schedule == WEFT_SCHEDULE_AUTO)
         p->schedule = collective_schedule(p, world, bytes);
     /* what a rank's lanes have in all, and what they cut */
@@ -165,7 +173,9 @@ void weft_cuda_choose_collective(weft_problem *p, int world, int ctas)
         return;
     }
     if (!p->tuning.workers)
-        p->tuning.workers = (int)at_most((work + CTA_BYTES - 1) / CTA_BYTES, ctas);
+        p->tuning.workers =
+            (int)at_most((work + CTA_BYTES - 1) / CTA_BYTES,
+                         work > (int64_t)MOST_BYTES * (ctas / 2) || ctas < 2 ? 2 * ctas : ctas / 2);
     if (!p->tuning.workers)
         p->tuning.workers = 1;
     if (!p->tuning.tile_n) {

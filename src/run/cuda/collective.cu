@@ -1,18 +1,31 @@
 /*
- * Walks plans of collectives: a lane is a CTA, tasks are COPY and REDUCE on rows of bytes. Waits and posts
- * are divided over the threads, since each costs a round trip. No dynamic shared memory: what else runs on an
- * SM keeps its own.
+ * Walks plans of collectives: a lane is a CTA, tasks are COPY and REDUCE on rows of bytes, with at most as
+ * many waits, posts and regions as a CTA has threads. What a task needs is loaded while the one before it
+ * runs.
  *
- * Card: REDUCE has 2 x 4 loads of 16 bytes in flight a thread, COPY 8.
+ * Card: 256 threads, at most 128 registers, 2 KiB of shared memory: two CTAs fit an SM. REDUCE has 8 loads of
+ * 16 bytes in flight a thread, COPY too.
  */
 #include "collective.h"
+#include "early.cuh"
 #include "order.cuh"
 #include "reduce.cuh"
 
 namespace
 {
 
-enum { THREADS = WEFT_CUDA_COLLECTIVE_THREADS, DEPTH = 2, SOURCES = 4, COPY_DEPTH = 8 };
+enum { THREADS = WEFT_CUDA_COLLECTIVE_THREADS, DEPTH = 4, COPY_DEPTH = 8 };
+
+/* A task as a thread needs it, loaded ahead: its own wait, post and view of the first THREADS of each. */
+struct Fetched {
+    uint32_t kind, flags, destinations, sources, wait_count, post_count, plan_task;
+    int32_t rows, cols, copy_bytes;
+    char *to;
+    const char *from;
+    weft_cuda_wait wait;
+    uint64_t *post;
+    char *view;
+};
 
 /* ---- tasks ------------------------------------------------------------------------------------------- */
 
@@ -52,87 +65,86 @@ __device__ __forceinline__ void copy_row(char *to, const char *from, int64_t byt
 }
 
 template <int DTYPE, bool SUM_ONLY>
-__device__ __forceinline__ void reduce_elements(const weft_cuda_task &t, const weft_cuda_view *v,
-                                                int reduction, int64_t begin, int64_t end)
+__device__ __forceinline__ void reduce_elements(const Fetched &t, char *const *v, int reduction,
+                                                int64_t begin, int64_t end)
 {
     typedef typename Type<DTYPE>::Stored Stored;
 #pragma unroll 1
     for (int64_t at = begin + threadIdx.x; at < end; at += THREADS) {
         Elements<DTYPE, Stored> sum;
-        sum.start(((const Stored *)v[t.destinations].ptr)[at]);
+        sum.start(((const Stored *)v[t.destinations])[at]);
 #pragma unroll 1
-        for (int s = 1; s < t.sources; s++)
-            sum.template with<SUM_ONLY>(reduction, ((const Stored *)v[t.destinations + s].ptr)[at]);
+        for (int s = 1; s < (int)t.sources; s++)
+            sum.template with<SUM_ONLY>(reduction, ((const Stored *)v[t.destinations + s])[at]);
 #pragma unroll 1
-        for (int d = 0; d < t.destinations; d++)
-            ((Stored *)v[d].ptr)[at] = sum.word();
+        for (int d = 0; d < (int)t.destinations; d++)
+            ((Stored *)v[d])[at] = sum.word();
     }
 }
 
-/* Words [0, total) of rows that begin `skip` elements into the views. */
-template <int DTYPE, bool SUM_ONLY>
-__device__ __forceinline__ void reduce_words(const weft_cuda_task &t, const weft_cuda_view *v, int reduction,
-                                             int64_t skip, int64_t total)
+template <int DEPTH> __device__ __forceinline__ void load_words(uint4 x[DEPTH], const char *row, int at)
 {
-    typedef Elements<DTYPE, uint4> Sum;
-    const weft_cuda_view *sources = v + t.destinations;
-    int64_t offset = skip * (int64_t)sizeof(typename Type<DTYPE>::Stored);
+#pragma unroll
+    for (int j = 0; j < DEPTH; j++)
+        x[j] = __ldcg((const uint4 *)row + at + j * THREADS);
+}
+
+/* DEPTH words of all rows, `offset` bytes into them: the next source's are on their way while one's are
+ * added. */
+template <int DTYPE, bool SUM_ONLY, int DEPTH>
+__device__ __forceinline__ void reduce_words(const Fetched &t, char *const *v, int reduction, int offset,
+                                             int at)
+{
+    Elements<DTYPE, uint4> sum[DEPTH];
+    uint4 x[DEPTH], ahead[DEPTH];
+    load_words<DEPTH>(x, v[t.destinations] + offset, at);
+    if (t.sources > 1)
+        load_words<DEPTH>(ahead, v[t.destinations + 1] + offset, at);
+#pragma unroll
+    for (int j = 0; j < DEPTH; j++)
+        sum[j].start(x[j]);
 #pragma unroll 1
-    for (int64_t base = threadIdx.x; base < total; base += THREADS * DEPTH) {
-        Sum sum[DEPTH];
+    for (int s = 1; s < (int)t.sources; s++) {
+#pragma unroll
+        for (int j = 0; j < DEPTH; j++)
+            x[j] = ahead[j];
+        if (s + 1 < (int)t.sources)
+            load_words<DEPTH>(ahead, v[t.destinations + s + 1] + offset, at);
+#pragma unroll
+        for (int j = 0; j < DEPTH; j++)
+            sum[j].template with<SUM_ONLY>(reduction, x[j]);
+    }
+#pragma unroll
+    for (int j = 0; j < DEPTH; j++) {
+        uint4 word = sum[j].word();
 #pragma unroll 1
-        for (int s0 = 0; s0 < t.sources; s0 += SOURCES) {
-            uint4 x[SOURCES][DEPTH];
-#pragma unroll
-            for (int s = 0; s < SOURCES; s++) {
-                const uint4 *from =
-                    (const uint4 *)((const char *)sources[min(s0 + s, t.sources - 1)].ptr + offset);
-#pragma unroll
-                for (int j = 0; j < DEPTH; j++)
-                    if (s0 + s < t.sources && base + j * THREADS < total)
-                        x[s][j] = __ldcg(from + base + j * THREADS);
-            }
-#pragma unroll
-            for (int s = 0; s < SOURCES; s++)
-#pragma unroll
-                for (int j = 0; j < DEPTH; j++) {
-                    if (s0 + s == 0)
-                        sum[j].start(x[s][j]);
-                    else if (s0 + s < t.sources)
-                        sum[j].template with<SUM_ONLY>(reduction, x[s][j]);
-                }
-        }
-#pragma unroll
-        for (int j = 0; j < DEPTH; j++) {
-            if (base + j * THREADS >= total)
-                break;
-            uint4 word = sum[j].word();
-#pragma unroll 1
-            for (int d = 0; d < t.destinations; d++)
-                ((uint4 *)((char *)v[d].ptr + offset))[base + j * THREADS] = word;
-        }
+        for (int d = 0; d < (int)t.destinations; d++)
+            ((uint4 *)(v[d] + offset))[at + j * THREADS] = word;
     }
 }
 
 /* WIDE: all rows are equally far from the next 16 bytes. */
 template <int DTYPE, bool SUM_ONLY>
-__device__ __forceinline__ void reduce_row(const weft_cuda_task &t, const weft_cuda_view *v, int reduction)
+__device__ __forceinline__ void reduce_row(const Fetched &t, char *const *v, int reduction)
 {
     enum { SIZE = sizeof(typename Type<DTYPE>::Stored), PER_WORD = 16 / SIZE };
     if (!(t.flags & WEFT_CUDA_WIDE)) {
         reduce_elements<DTYPE, SUM_ONLY>(t, v, reduction, 0, t.cols);
         return;
     }
-    int64_t head = (16 - (int64_t)((uintptr_t)v[0].ptr % 16)) % 16 / SIZE;
-    head = head < t.cols ? head : t.cols;
-    int64_t words = (t.cols - head) / PER_WORD;
-    reduce_words<DTYPE, SUM_ONLY>(t, v, reduction, head, words);
+    int head = min((int)((16 - (uintptr_t)v[0] % 16) % 16 / SIZE), t.cols),
+        words = (t.cols - head) / PER_WORD, offset = head * SIZE, at = threadIdx.x;
+#pragma unroll 1
+    for (; at + (DEPTH - 1) * THREADS < words; at += DEPTH * THREADS)
+        reduce_words<DTYPE, SUM_ONLY, DEPTH>(t, v, reduction, offset, at);
+#pragma unroll 1
+    for (; at < words; at += THREADS)
+        reduce_words<DTYPE, SUM_ONLY, 1>(t, v, reduction, offset, at);
     reduce_elements<DTYPE, SUM_ONLY>(t, v, reduction, 0, head);
     reduce_elements<DTYPE, SUM_ONLY>(t, v, reduction, head + words * PER_WORD, t.cols);
 }
 
-template <int DTYPE>
-__device__ __forceinline__ void reduce(const weft_cuda_task &t, const weft_cuda_view *v, int reduction)
+template <int DTYPE> __device__ __forceinline__ void reduce(const Fetched &t, char *const *v, int reduction)
 {
     if (reduction == WEFT_SUM)
         reduce_row<DTYPE, true>(t, v, reduction);
@@ -142,33 +154,36 @@ __device__ __forceinline__ void reduce(const weft_cuda_task &t, const weft_cuda_
 
 /* ---- order ------------------------------------------------------------------------------------------- */
 
-/* A thread for each wait, then a barrier hands their order on. False when the run is given up. */
-__device__ __forceinline__ bool wait_together(const weft_cuda_args &g, uint32_t wait0, uint32_t count,
-                                              uint32_t plan_task, uint64_t run)
+__device__ __forceinline__ Fetched fetch(const weft_cuda_args &g, uint32_t index)
 {
-    bool lost = false;
-    for (uint32_t i = threadIdx.x; i < count && !lost; i += THREADS)
-        lost = !wait_for(g, g.waits[wait0 + i], plan_task, run);
-    return !__syncthreads_or(lost);
+    const weft_cuda_task &t = g.tasks[index];
+    Fetched f = {t.kind,       t.flags,      t.destinations,    t.sources,
+                 t.wait_count, t.post_count, t.plan_task,       t.rows,
+                 t.cols,       t.copy_bytes, (char *)t.copy_to, (const char *)t.copy_from};
+    if (threadIdx.x < f.wait_count)
+        f.wait = g.waits[t.wait0 + threadIdx.x];
+    if (threadIdx.x < f.post_count)
+        f.post = g.posts[t.post0 + threadIdx.x];
+    if (threadIdx.x < f.destinations + f.sources)
+        f.view = (char *)g.views[t.view0 + threadIdx.x].ptr;
+    return f;
 }
 
 /* enter_run of order.cuh, a thread for each peer. */
-__device__ __forceinline__ bool enter_together(const weft_cuda_args &g, uint64_t run)
+__device__ __forceinline__ bool enter_together(const weft_cuda_args &g, uint64_t *post, uint64_t run)
 {
-    bool lost = !wait_together(g, g.enter_wait0, g.enter_waits, 0, run);
-    for (uint32_t i = threadIdx.x; i < g.enter_posts && !lost; i += THREADS) {
-        uint64_t *post = g.posts[g.enter_post0 + i];
+    bool lost = false;
+    if (threadIdx.x < g.enter_posts) {
         post[1 + run % 2] = g.meeting;
         add_release(post);
     }
-    for (int r = threadIdx.x; r < g.world && !lost; r += THREADS) {
-        weft_cuda_wait enter = {g.signals + r * WEFT_CUDA_LINE_WORDS, 1, 1, (uint32_t)r};
-        if (r == g.rank)
-            continue;
+    if (threadIdx.x < g.world && threadIdx.x != g.rank) {
+        uint32_t r = threadIdx.x;
+        weft_cuda_wait enter = {g.signals + r * WEFT_CUDA_LINE_WORDS, 1, 1, r};
         lost = !wait_for(g, enter, 0, run);
         uint64_t theirs = lost ? g.meeting : load_acquire(enter.signal + 1 + run % 2);
         if (theirs != g.meeting) {
-            give_up(g, (uint32_t)r, WEFT_CUDA_OTHER_MEETING, run, theirs, g.meeting);
+            give_up(g, r, WEFT_CUDA_OTHER_MEETING, run, theirs, g.meeting);
             lost = true;
         }
     }
@@ -178,63 +193,73 @@ __device__ __forceinline__ bool enter_together(const weft_cuda_args &g, uint64_t
     return !lost;
 }
 
+/* A thread for each wait and post, since each is a round trip; barriers hand their order on. False when the
+ * run is given up. */
 template <int DTYPE>
-__device__ __forceinline__ bool run_task(const weft_cuda_args &g, int reduction, const weft_cuda_task &t,
-                                         uint64_t run)
+__device__ __forceinline__ bool run_task(const weft_cuda_args &g, int reduction, const Fetched &f,
+                                         uint32_t next, bool more, Fetched *later, uint64_t run)
 {
-    const weft_cuda_view *v = &g.views[t.view0];
-    if (!wait_together(g, t.wait0, t.wait_count, t.plan_task, run))
+    __shared__ char *views[THREADS];
+    bool lost = false;
+    Fetched ahead;
+    if (more)
+        ahead = fetch(g, next);
+    if (threadIdx.x < f.destinations + f.sources)
+        views[threadIdx.x] = f.view;
+    if (threadIdx.x < f.wait_count)
+        lost = !wait_for(g, f.wait, f.plan_task, run);
+    if (more)
+        *later = ahead;
+    if (__syncthreads_or(lost))
         return false;
-    if (threadIdx.x == 0 && t.wait_count)
-        trace_ready(g, t.plan_task);
-    if (t.kind == WEFT_CUDA_REDUCE)
-        reduce<DTYPE>(t, v, reduction);
-    else if (t.rows > 0)
-        copy_row((char *)t.copy_to, (const char *)t.copy_from, t.copy_bytes);
+    if (f.kind == WEFT_CUDA_REDUCE)
+        reduce<DTYPE>(f, views, reduction);
+    else if (f.rows > 0)
+        copy_row(f.to, f.from, f.copy_bytes);
     __syncthreads();
-    if (t.due_ns) {
-        if (threadIdx.x == 0)
-            link_hold(g, t);
-        __syncthreads();
-    }
-    for (uint32_t i = threadIdx.x; i < t.post_count; i += THREADS)
-        add_release(
-            g.posts[t.post0 + i]); /* partner: wait_for; the barrier before brought the others' stores */
-    if (threadIdx.x == 0)
-        trace_done(g, t.plan_task);
+    if (threadIdx.x < f.post_count)
+        add_release(f.post); /* partner: wait_for; the barrier before brought the others' stores */
     return true;
 }
 
-template <int DTYPE> __device__ __forceinline__ void walk(const weft_cuda_args &g, int reduction)
+/* `runs`: how often each CTA has run, a signal's line apart. The tables of a plan do not change, so they are
+ * read before the stream has come here. */
+template <int DTYPE>
+__device__ __forceinline__ void walk(const weft_cuda_args &g, int reduction, uint64_t *runs)
 {
     weft_cuda_lane lane = g.lanes[blockIdx.x];
-    uint64_t run = g.control->run;
+    uint64_t *mine = runs + blockIdx.x * WEFT_CUDA_LINE_WORDS, *enter = NULL;
+    __shared__ Fetched later[THREADS]; /* a thread's own: its registers are for the task that runs */
     bool goes_on = true;
-    if (blockIdx.x == 0) {
-        if (threadIdx.x == 0 && g.trace)
-            g.trace[2 * g.trace_tasks] = now_ns();
-        goes_on = enter_together(g, run);
+    Fetched f;
+    if (blockIdx.x == 0 && threadIdx.x < g.enter_posts)
+        enter = g.posts[g.enter_post0 + threadIdx.x];
+    if (lane.task_count)
+        f = fetch(g, lane.task0);
+    wait_for_stream();
+    uint64_t run = __ldcg(mine);
+    if (blockIdx.x == 0)
+        goes_on = enter_together(g, enter, run);
+    for (uint32_t i = 0; i < lane.task_count && goes_on; i++) {
+        goes_on = run_task<DTYPE>(g, reduction, f, lane.task0 + i + 1, i + 1 < lane.task_count,
+                                  &later[threadIdx.x], run);
+        f = later[threadIdx.x];
     }
-    for (uint32_t i = 0; i < lane.task_count && goes_on; i++)
-        goes_on = run_task<DTYPE>(g, reduction, g.tasks[lane.task0 + i], run);
-    if (blockIdx.x == 0 && goes_on) {
-        wait_together(g, g.exit_wait0, g.exit_waits, ~0u, run);
-        if (threadIdx.x == 0)
-            trace_done(g, g.trace_tasks);
-    }
+    if (blockIdx.x == 0 && threadIdx.x < g.exit_waits && goes_on)
+        wait_for(g, g.waits[g.exit_wait0 + threadIdx.x], ~0u, run);
     __syncthreads();
     if (threadIdx.x == 0)
-        finish(g);
+        *mine = run + 1;
 }
 
 } // namespace
 
 /* By what is reduced, so that a kernel has the registers of one type; movement takes any. */
 #define WEFT_COLLECTIVE(name, dtype)                                                                         \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                 \
-        weft_collective_##name(const __grid_constant__ weft_cuda_args g, int reduction)                      \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                 \
+        weft_collective_##name(const __grid_constant__ weft_cuda_args g, int reduction, uint64_t *runs)      \
     {                                                                                                        \
-        walk<dtype>(g, reduction);                                                                           \
+        walk<dtype>(g, reduction, runs);                                                                     \
     }
 
 WEFT_COLLECTIVE(f32, WEFT_F32)

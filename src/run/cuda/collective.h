@@ -1,7 +1,7 @@
 /*
  * What the kernels of collectives are given. Included by C and by CUDA.
  *
- * weft_collective (collective.cu) walks the arrays of task.h, like the walkers of products, without their
+ * weft_collective_* (collective.cu) walk the arrays of task.h, like the walkers of products, without their
  * shared memory. weft_packets (packets.cu) runs plans of the schedule `packets` alone: a packet is 8 bytes of
  * payload and the run's number in one 16-byte store, so that what arrives says itself that it has arrived.
  * Inboxes are doubled by parity. A rank writes those of run e + 2 after it has finished e + 1, for which
@@ -14,30 +14,34 @@
 #include "task.h"
 
 enum {
-    WEFT_CUDA_COLLECTIVE_THREADS = 512,
+    WEFT_CUDA_COLLECTIVE_THREADS = 256, /* of a CTA, with at most 128 registers: two fit an SM */
     WEFT_CUDA_PACKET_BYTES = 16,
     WEFT_CUDA_PACKET_PAYLOAD = 8,
     WEFT_CUDA_PACKET_RANKS = 32 /* what fits the parameters of a kernel */
 };
 
+/* What goes to a rank, and its inbox's row of this one; NULL and a row: a packet without payload, so that it
+ * knows this rank has come. Where its payload goes, NULL when it sends none; REDUCE: that of rank 0 is the
+ * result's. */
+typedef struct weft_cuda_packet_peer {
+    const char *send;
+    char *to, *recv;
+} weft_cuda_packet_peer;
+
+/* In the order in which a kernel needs it: its parameters come from memory, too. */
 typedef struct weft_cuda_packets {
-    /* By rank. What goes to it, and its inbox's row of this rank: NULL and a row: a packet without payload,
-     * so that it knows this rank has come. Where its payload goes, NULL when it sends none; REDUCE: the
-     * first. */
-    const char *send[WEFT_CUDA_PACKET_RANKS];
-    char *to[WEFT_CUDA_PACKET_RANKS];
-    char *recv[WEFT_CUDA_PACKET_RANKS];
-    const char *inbox;               /* row 0 of this rank's */
-    int64_t row_bytes, parity_bytes; /* between rows of inboxes, and between their two instances */
-    int64_t bytes, chunk_packets;    /* of a row's payload; of it that a CTA has */
     uint64_t *epochs;                /* the runs each CTA has finished: a signal's line apart */
-    weft_cuda_control *control;
-    weft_cuda_control *const *peers;
-    const uint32_t *stop; /* NULL, or a word of host memory: not zero ends the run */
-    uint64_t deadline_ns;
+    int64_t bytes, chunk_packets;    /* of a row's payload; of it that a CTA has */
+    int64_t row_bytes, parity_bytes; /* between rows of inboxes, and between their two instances */
+    const char *inbox;               /* row 0 of this rank's */
     int32_t world, rank;
     int32_t reduces, dtype, reduction;
     int32_t aligned; /* every address allows accesses of 8 bytes */
+    weft_cuda_packet_peer peer[WEFT_CUDA_PACKET_RANKS];
+    weft_cuda_control *control;
+    weft_cuda_control *const *controls; /* every rank's */
+    const uint32_t *stop;               /* NULL, or a word of host memory: not zero ends the run */
+    uint64_t deadline_ns;
 } weft_cuda_packets;
 
 #endif

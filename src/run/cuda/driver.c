@@ -147,20 +147,22 @@ static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
 
 static weft_status load_collectives(weft_cuda_device *device, weft_error_text *error)
 {
-    static const char *const names[WEFT_BYTE + 1] = {
-        [WEFT_F32] = "weft_collective_f32",   [WEFT_F16] = "weft_collective_f16",
-        [WEFT_BF16] = "weft_collective_bf16", [WEFT_I32] = "weft_collective_i32",
-        [WEFT_I64] = "weft_collective_i64",
+    static const char *const types[WEFT_BYTE + 1] = {
+        [WEFT_F32] = "f32", [WEFT_F16] = "f16", [WEFT_BF16] = "bf16", [WEFT_I32] = "i32", [WEFT_I64] = "i64",
     };
     const weft_cuda_driver *cu = device->cu;
     weft_status status = WEFT_OK;
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[7], weft_cuda_kernels_collective));
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[8], weft_cuda_kernels_packets));
-    for (int i = 0; i <= WEFT_BYTE && status == WEFT_OK; i++)
-        status = load_kernel(cu, device->modules[7], names[names[i] ? i : WEFT_F32], 0,
-                             &device->collective[i], error);
-    return status == WEFT_OK ? load_kernel(cu, device->modules[8], "weft_packets", 0, &device->packets, error)
-                             : status;
+    for (int i = 0; i <= WEFT_BYTE && status == WEFT_OK; i++) {
+        char walks[32], sends[32];
+        snprintf(walks, sizeof(walks), "weft_collective_%s", types[types[i] ? i : WEFT_F32]);
+        snprintf(sends, sizeof(sends), "weft_packets_%s", types[types[i] ? i : WEFT_F32]);
+        status = load_kernel(cu, device->modules[7], walks, 0, &device->collective[i], error);
+        if (status == WEFT_OK)
+            status = load_kernel(cu, device->modules[8], sends, 0, &device->packets[i], error);
+    }
+    return status;
 }
 
 static weft_status load_hopper(weft_cuda_device *device, weft_error_text *error)

@@ -121,7 +121,7 @@ typedef struct weft_cuda_device {
     CUfunction any[2], walkers[2][3][4]; /* by dtype (bf16, f16); the latter for Hopper, also by width (256,
                                             224, 128) and transposes (none, B, A, both) */
     CUfunction rehearse;
-    CUfunction collective[WEFT_BYTE + 1], packets; /* the former by what is reduced; movement takes any */
+    CUfunction collective[WEFT_BYTE + 1], packets[WEFT_BYTE + 1]; /* by what is reduced; movement takes any */
     bool hopper;
     int crews; /* crews of the walker that fit at once */
 } weft_cuda_device;
@@ -134,7 +134,7 @@ typedef struct weft_cuda_source {
 } weft_cuda_source;
 extern weft_cuda_source weft_cuda_gpus;
 
-/* CTAs without much shared memory that are resident where `crews` crews are: one on every SM. */
+/* SMs that `crews` crews fill. */
 static inline int weft_cuda_ctas(const weft_cuda_device *device, int crews)
 {
     return device->hopper ? 2 * crews : crews;

@@ -112,7 +112,8 @@ static CUfunction pick_kernel(const weft_cuda_executor *executor, const weft_pro
     const weft_cuda_device *device = executor->device;
     int f16 = problem->dtype == WEFT_F16;
     if (executor->kind != WEFT_CUDA_PRODUCT)
-        return executor->kind == WEFT_CUDA_PACKETS ? device->packets : device->collective[problem->dtype];
+        return executor->kind == WEFT_CUDA_PACKETS ? device->packets[problem->dtype]
+                                                   : device->collective[problem->dtype];
     if (!executor->hopper)
         return device->any[f16];
     int width = tile_n == WEFT_CUDA_TILE_N ? 0 : tile_n == WEFT_CUDA_NARROW_N ? 1 : 2;
@@ -147,6 +148,20 @@ static void fill_args(weft_cuda_args *args, const weft_plan_part *part, const we
     args->ranks_enter = (uint32_t)part->world;
 }
 
+/* A CTA has a thread for every wait, post and region of a task, and a line of its own behind the signals. */
+static weft_status check_collective(const weft_plan_part *part, const weft_cuda_program *program,
+                                    uint32_t lanes, weft_error_text *error)
+{
+    if (2 * part->world > WEFT_CUDA_COLLECTIVE_THREADS)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "collectives on GPUs are for at most %d ranks, not %d",
+                              WEFT_CUDA_COLLECTIVE_THREADS / 2, part->world);
+    if (program->private_signals + lanes > WEFT_CUDA_PRIVATE_SIGNALS)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "the plan needs %u signals beside its own",
+                              program->private_signals + lanes);
+    return WEFT_OK;
+}
+
 weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_part *part,
                                     const weft_cuda_binding *binding, weft_cuda_control *const *controls,
                                     int crews, const weft_cuda_limits *limits, weft_cuda_executor *executor,
@@ -173,11 +188,18 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
     fill_args(&made.args, part, &program, binding, controls[part->rank], limits);
     made.args.signals = binding->signals[part->rank];
     made.args.alone = program.hopper && crews >= device->crews;
-    if (!product)
+    if (!product) {
+        bool alone = crews >= device->crews;
         crews = weft_cuda_ctas(device, crews);
+        made.early = device->hopper && (alone || 2 * (int)lanes <= crews);
+        crews *= 2; /* of them fit an SM */
+        made.runs = binding->signals[part->rank] +
+                    (size_t)(part->signal_count + program.private_signals) * WEFT_CUDA_LINE_WORDS;
+        status = check_collective(part, &program, lanes, error);
+    }
     if (crews > WEFT_CUDA_CREWS_MAX)
         crews = WEFT_CUDA_CREWS_MAX;
-    if (lanes > (uint32_t)crews)
+    if (status == WEFT_OK && lanes > (uint32_t)crews)
         status = weft_error_set(
             error, WEFT_ERR_ARGUMENT,
             "rank %d's plan has %u lanes, but only %d can be resident at once on its share of %s; "
@@ -187,7 +209,7 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
         status = upload(&made, &program, controls, part->world, error);
     made.walk = pick_kernel(&made, &part->problem, program.tile_n);
     made.packets.control = made.args.control;
-    made.packets.peers = made.args.peers;
+    made.packets.controls = made.args.peers;
     weft_cuda_program_free(&program);
     if (status != WEFT_OK) {
         weft_cuda_executor_free(&made);
@@ -212,8 +234,9 @@ weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstre
     weft_cuda_args args = executor->args;
     weft_cuda_packets packets = executor->packets;
     int32_t reduction = executor->reduction;
+    uint64_t *runs = executor->runs;
     bool by_packets = executor->kind == WEFT_CUDA_PACKETS;
-    void *parameters[] = {by_packets ? (void *)&packets : &args, &reduction};
+    void *parameters[] = {by_packets ? (void *)&packets : &args, &reduction, &runs};
     CUlaunchConfig config = {.gridDimX = executor->grid,
                              .gridDimY = 1,
                              .gridDimZ = 1,
@@ -225,15 +248,15 @@ weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstre
                              .blockDimZ = 1,
                              .sharedMemBytes = executor->hopper ? WEFT_CUDA_SHARED_BYTES : 0,
                              .hStream = stream};
-    /* The Hopper walker waits by itself for what is before it on the stream, so it may be brought in early;
-     * but not where it could take the SMs of another rank's kernel that its predecessor waits for. */
+    /* These kernels wait by themselves for what is before them on the stream, so they may be brought in
+     * early; but not where that could take the SMs of another rank's kernel that a predecessor waits for. */
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value.programmaticStreamSerializationAllowed = 1};
     if (!executor->grid)
         return WEFT_OK;
     packets.stop = args.stop;
     packets.deadline_ns = args.enter_deadline_ns;
-    if (args.alone) {
+    if (args.alone || executor->early) {
         config.attrs = &early;
         config.numAttrs = 1;
     }

@@ -20,6 +20,8 @@ typedef struct weft_cuda_executor {
     weft_cuda_packets packets; /* of a plan that goes by packets, in place of what args has of tasks */
     weft_cuda_kind kind;
     int32_t reduction;
+    uint64_t *runs; /* COLLECTIVE: how often each CTA has run, a signal's line apart */
+    bool early;     /* of collectives: may come in while the kernel before it ends */
     CUdeviceptr tables;
     unsigned grid; /* 0: nothing to launch */
     bool hopper;

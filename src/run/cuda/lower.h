@@ -12,7 +12,8 @@ typedef struct weft_lowering {
     const weft_cuda_binding *binding;
     weft_cuda_program *program;
     weft_error_text *error;
-    uint32_t found;     /* see counterpart in lower.c */
+    uint32_t found;                    /* see counterpart in lower.c */
+    const struct weft_cuda_done *done; /* NULL: as the plan has it */
     bool storers, bulk; /* copy lanes are for the storers of the Hopper walker; all of them can be */
 } weft_lowering;
 

@@ -52,7 +52,7 @@ weft_status weft_cuda_packets_make(const weft_plan_part *part, const weft_cuda_b
             if (r == part->rank)
                 made.inbox = inbox;
             else
-                made.to[r] = inbox + part->rank * made.row_bytes;
+                made.peer[r].to = inbox + part->rank * made.row_bytes;
         }
     for (uint32_t i = 0; i < part->task_count; i++)
         made.reduces |= part->tasks[i].kind == WEFT_TASK_REDUCE;
@@ -68,24 +68,24 @@ void weft_cuda_packets_bind(const weft_plan_part *part, const void *send, void *
     bool hears[WEFT_CUDA_PACKET_RANKS] = {false};
 
     for (int r = 0; r < part->world; r++) {
-        p->send[r] = NULL;
-        p->recv[r] = NULL;
+        p->peer[r].send = NULL;
+        p->peer[r].recv = NULL;
     }
     for (uint32_t i = 0; i < part->task_count; i++) {
         const weft_region *to = &part->regions[part->tasks[i].region0], *from = to + 1;
         bool copy = part->tasks[i].kind == WEFT_TASK_COPY && to->rows > 0;
 
         if (copy && to->rank != part->rank) { /* into a peer's inbox */
-            p->send[to->rank] = (const char *)send + from->row0 * share;
+            p->peer[to->rank].send = (const char *)send + from->row0 * share;
             hears[to->rank] = true;
         } else if (copy && part->operands[from->operand].place == WEFT_PLACE_STAGING) {
-            p->recv[from->row0] = (char *)recv + to->row0 * share;
+            p->peer[from->row0].recv = (char *)recv + to->row0 * share;
         } else if (copy) { /* what stays here */
-            p->send[part->rank] = (const char *)send + from->row0 * share;
-            p->recv[part->rank] = (char *)recv + to->row0 * share;
+            p->peer[part->rank].send = (const char *)send + from->row0 * share;
+            p->peer[part->rank].recv = (char *)recv + to->row0 * share;
         } else if (part->tasks[i].kind == WEFT_TASK_REDUCE) {
-            p->recv[0] = recv;
-            p->send[part->rank] = (const char *)send + (from + part->rank)->row0 * share;
+            p->peer[0].recv = recv;
+            p->peer[part->rank].send = (const char *)send + (from + part->rank)->row0 * share;
         }
     }
     /* Who neither hears nor is heard in the plan is not waited for: two that are not the root of a broadcast.
@@ -93,7 +93,7 @@ void weft_cuda_packets_bind(const weft_plan_part *part, const void *send, void *
     if (part->problem.op == WEFT_OP_BROADCAST)
         for (int r = 0; r < part->world; r++)
             if (!hears[r] && r != part->problem.root)
-                p->to[r] = NULL;
+                p->peer[r].to = NULL;
     p->aligned = ends % WEFT_CUDA_PACKET_PAYLOAD == 0 &&
                  (share % WEFT_CUDA_PACKET_PAYLOAD == 0 || part->problem.op == WEFT_OP_ALL_REDUCE ||
                   part->problem.op == WEFT_OP_BROADCAST); /* which have one row */

@@ -2,9 +2,10 @@
  * Small collectives in one hop: see collective.h. A CTA has a chunk of every row, a thread the same packets
  * of all rows: it has read what it sends before it stores what comes, so recv may be send.
  *
- * Card: no shared memory, no barrier before the payload is stored; 4 packets in flight a thread.
+ * Card: no shared memory, no barrier before the payload is stored, the packets of 4 ranks in flight a thread.
  */
 #include "collective.h"
+#include "early.cuh"
 #include "order.cuh"
 #include "reduce.cuh"
 
@@ -35,6 +36,13 @@ __device__ __forceinline__ Packet packet_get(const char *from)
     return p;
 }
 
+/* What a thread has of every row: packets at, at + THREADS, ... before `end`. */
+struct Share {
+    int64_t at, end, first; /* first: of the CTA */
+    uint64_t epoch;
+    const char *inbox; /* of this run's parity */
+};
+
 /* ---- the caller's memory ----------------------------------------------------------------------------- */
 
 /* The 8 bytes of a row that packet `at` carries; the last one of a row may have fewer. */
@@ -44,6 +52,7 @@ __device__ __forceinline__ uint64_t row_get(const weft_cuda_packets &p, const ch
     if (p.aligned && left >= WEFT_CUDA_PACKET_PAYLOAD)
         return *(const uint64_t *)(row + begin);
     uint64_t word = 0;
+#pragma unroll 1
     for (int i = 0; i < WEFT_CUDA_PACKET_PAYLOAD && i < left; i++)
         word |= (uint64_t)(uint8_t)row[begin + i] << 8 * i;
     return word;
@@ -56,6 +65,7 @@ __device__ __forceinline__ void row_set(const weft_cuda_packets &p, char *row, i
         *(uint64_t *)(row + begin) = word;
         return;
     }
+#pragma unroll 1
     for (int i = 0; i < WEFT_CUDA_PACKET_PAYLOAD && i < left; i++)
         row[begin + i] = (char)(word >> 8 * i);
 }
@@ -77,7 +87,7 @@ __device__ void packet_expired(const weft_cuda_packets &p, int from, uint64_t ha
         atomicExch(&record->set, 2u);
     }
     for (int r = 0; r < p.world; r++)
-        atomicExch_system(&p.peers[r]->abort, 1u);
+        atomicExch_system(&p.controls[r]->abort, 1u);
 }
 
 struct Watch {
@@ -109,7 +119,7 @@ __device__ __forceinline__ bool keep_waiting(const weft_cuda_packets &p, Watch &
     return !watch.lost;
 }
 
-/* The packet of run `epoch`; anything when the run is given up. */
+/* The packet of this run; anything when the run is given up. */
 __device__ __forceinline__ uint64_t packet_await(const weft_cuda_packets &p, Watch &watch, const char *inbox,
                                                  Packet packet, int from, uint64_t epoch)
 {
@@ -120,113 +130,121 @@ __device__ __forceinline__ uint64_t packet_await(const weft_cuda_packets &p, Wat
 
 /* ---- sending and receiving --------------------------------------------------------------------------- */
 
-__device__ __forceinline__ void send(const weft_cuda_packets &p, int64_t at, int64_t first, uint64_t epoch)
+__device__ __forceinline__ void send(const weft_cuda_packets &p, const Share &s)
 {
     const char *held = NULL;
     uint64_t word = 0;
     for (int step = 1; step < p.world; step++) {
         int r = p.rank + step < p.world ? p.rank + step : p.rank + step - p.world;
-        const char *row = p.send[r];
-        if (!p.to[r] || (!row && at != first))
+        const weft_cuda_packet_peer &peer = p.peer[r];
+        if (!peer.to || (!peer.send && s.at != s.first))
             continue;
-        if (row && row != held)
-            word = row_get(p, row, at);
-        held = row;
-        packet_put(p.to[r] + (epoch & 1) * p.parity_bytes + at * WEFT_CUDA_PACKET_BYTES, word, epoch);
+        if (peer.send && peer.send != held)
+            word = row_get(p, peer.send, s.at);
+        held = peer.send;
+        packet_put(peer.to + (s.epoch & 1) * p.parity_bytes + s.at * WEFT_CUDA_PACKET_BYTES, word, s.epoch);
     }
+}
+
+/* Whether rank r sends this rank a packet at that place. */
+__device__ __forceinline__ bool comes(const weft_cuda_packets &p, const Share &s, int r)
+{
+    return r != p.rank &&
+           (p.reduces || p.peer[r].recv || (p.peer[r].to && p.peer[r].send && s.at == s.first));
+}
+
+/* The first look at the packets of some ranks. Without a branch, so that all are in flight together: where
+ * there is none to look for, what lies there is not used. */
+__device__ __forceinline__ void look(const weft_cuda_packets &p, const Share &s, int r0, Packet x[TOGETHER])
+{
+#pragma unroll
+    for (int j = 0; j < TOGETHER; j++)
+        x[j] = packet_get(s.inbox + min(r0 + j, p.world - 1) * p.row_bytes + s.at * WEFT_CUDA_PACKET_BYTES);
+}
+
+/* The payload of rank r, `x` being the first look at its packet. */
+__device__ __forceinline__ uint64_t take(const weft_cuda_packets &p, Watch &watch, const Share &s, int r,
+                                         Packet x, uint64_t own)
+{
+    if (r == p.rank)
+        return own;
+    return comes(p, s, r) ? packet_await(p, watch, s.inbox + r * p.row_bytes + s.at * WEFT_CUDA_PACKET_BYTES,
+                                         x, r, s.epoch)
+                          : 0;
 }
 
 template <int DTYPE>
-__device__ __forceinline__ void receive_sum(const weft_cuda_packets &p, Watch &watch, const char *inbox,
-                                            int64_t at, uint64_t epoch)
+__device__ __forceinline__ void receive(const weft_cuda_packets &p, Watch &watch, const Share &s)
 {
     Elements<DTYPE, uint64_t> sum;
-    inbox += at * WEFT_CUDA_PACKET_BYTES;
+    uint64_t own = p.peer[p.rank].send ? row_get(p, p.peer[p.rank].send, s.at) : 0;
+#pragma unroll 1
     for (int r0 = 0; r0 < p.world && !watch.lost; r0 += TOGETHER) {
         Packet x[TOGETHER];
-#pragma unroll
-        for (int j = 0; j < TOGETHER; j++)
-            if (r0 + j < p.world)
-                x[j] = r0 + j == p.rank ? Packet{row_get(p, p.send[p.rank], at), epoch}
-                                        : packet_get(inbox + (r0 + j) * p.row_bytes);
+        look(p, s, r0, x);
 #pragma unroll
         for (int j = 0; j < TOGETHER; j++) {
             int r = r0 + j;
             if (r >= p.world)
                 break;
-            uint64_t word = packet_await(p, watch, inbox + r * p.row_bytes, x[j], r, epoch);
-            if (r == 0)
+            uint64_t word = take(p, watch, s, r, x[j], own);
+            if (!p.reduces) {
+                if (p.peer[r].recv && !watch.lost)
+                    row_set(p, p.peer[r].recv, s.at, word);
+            } else if (r == 0) {
                 sum.start(word);
-            else
+            } else {
                 sum.template with<false>(p.reduction, word);
+            }
         }
     }
-    if (!watch.lost)
-        row_set(p, p.recv[0], at, sum.word());
+    if (p.reduces && !watch.lost)
+        row_set(p, p.peer[0].recv, s.at, sum.word());
 }
 
-__device__ __forceinline__ void receive_rows(const weft_cuda_packets &p, Watch &watch, const char *inbox,
-                                             int64_t at, int64_t first, uint64_t epoch)
+/* Parameters come from memory, too: this has them here before the stream has come. */
+__device__ __forceinline__ bool touch_parameters(const weft_cuda_packets &p)
 {
-    inbox += at * WEFT_CUDA_PACKET_BYTES;
-    for (int r0 = 0; r0 < p.world && !watch.lost; r0 += TOGETHER) {
-        Packet x[TOGETHER];
-#pragma unroll
-        for (int j = 0; j < TOGETHER; j++) {
-            int r = r0 + j;
-            bool comes = r < p.world && r != p.rank && (p.recv[r] || (p.to[r] && p.send[r] && at == first));
-            x[j] = Packet{0, epoch}; /* nothing to wait for */
-            if (comes)
-                x[j] = packet_get(inbox + r * p.row_bytes);
-            else if (r == p.rank && p.recv[r])
-                x[j].payload = row_get(p, p.send[r], at);
-        }
-#pragma unroll
-        for (int j = 0; j < TOGETHER; j++) {
-            int r = r0 + j;
-            if (r >= p.world)
-                break;
-            uint64_t word = packet_await(p, watch, inbox + r * p.row_bytes, x[j], r, epoch);
-            if (p.recv[r] && !watch.lost)
-                row_set(p, p.recv[r], at, word);
-        }
-    }
+    uintptr_t all = 0;
+    for (int r = 0; r < p.world; r++)
+        all |= (uintptr_t)p.peer[r].send | (uintptr_t)p.peer[r].to | (uintptr_t)p.peer[r].recv;
+    return all != 0;
 }
 
-__device__ __forceinline__ void receive(const weft_cuda_packets &p, Watch &watch, const char *inbox,
-                                        int64_t at, int64_t first, uint64_t epoch)
+/* All is sent before anything is waited for. */
+template <int DTYPE> __device__ __forceinline__ void run(const weft_cuda_packets &p)
 {
-    if (!p.reduces)
-        return receive_rows(p, watch, inbox, at, first, epoch);
-    switch (p.dtype) {
-    case WEFT_F16:
-        return receive_sum<WEFT_F16>(p, watch, inbox, at, epoch);
-    case WEFT_BF16:
-        return receive_sum<WEFT_BF16>(p, watch, inbox, at, epoch);
-    case WEFT_I32:
-        return receive_sum<WEFT_I32>(p, watch, inbox, at, epoch);
-    case WEFT_I64:
-        return receive_sum<WEFT_I64>(p, watch, inbox, at, epoch);
-    default:
-        return receive_sum<WEFT_F32>(p, watch, inbox, at, epoch);
-    }
+    int64_t total = (p.bytes + WEFT_CUDA_PACKET_PAYLOAD - 1) / WEFT_CUDA_PACKET_PAYLOAD,
+            first = blockIdx.x * p.chunk_packets, begin = first + threadIdx.x;
+    uint64_t *mine = p.epochs + (int64_t)blockIdx.x * WEFT_CUDA_LINE_WORDS;
+    Share s = {begin, min(total, first + p.chunk_packets), first};
+    Watch watch = {0, 0, false};
+    if (!touch_parameters(p))
+        return;
+    wait_for_stream();
+    s.epoch = __ldcg(mine) + 1;
+    s.inbox = p.inbox + (s.epoch & 1) * p.parity_bytes;
+    for (; s.at < s.end; s.at += THREADS)
+        send(p, s);
+    for (s.at = begin; s.at < s.end && !watch.lost; s.at += THREADS)
+        receive<DTYPE>(p, watch, s);
+    /* every thread has read the number, and of a run that was given up none is counted */
+    if (!__syncthreads_or(watch.lost) && threadIdx.x == 0)
+        *mine = s.epoch;
 }
 
 } // namespace
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    weft_packets(const __grid_constant__ weft_cuda_packets p)
-{
-    uint64_t *mine = p.epochs + (int64_t)blockIdx.x * WEFT_CUDA_LINE_WORDS, epoch = __ldcg(mine) + 1;
-    int64_t total = (p.bytes + WEFT_CUDA_PACKET_PAYLOAD - 1) / WEFT_CUDA_PACKET_PAYLOAD,
-            first = blockIdx.x * p.chunk_packets, end = min(total, first + p.chunk_packets);
-    const char *inbox = p.inbox + (epoch & 1) * p.parity_bytes;
-    Watch watch = {0, 0, false};
-    for (int64_t at = first + threadIdx.x; at < end; at += THREADS)
-        send(p, at, first, epoch);
-    for (int64_t at = first + threadIdx.x; at < end && !watch.lost; at += THREADS)
-        receive(p, watch, inbox, at, first, epoch);
-    /* every thread has read the number, and of a run that was given up none is counted */
-    if (!__syncthreads_or(watch.lost) && threadIdx.x == 0)
-        *mine = epoch;
-}
+/* By what is reduced, so that a kernel has the registers of one type; movement takes any. */
+#define WEFT_PACKETS(name, dtype)                                                                            \
+    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                 \
+        weft_packets_##name(const __grid_constant__ weft_cuda_packets p)                                     \
+    {                                                                                                        \
+        run<dtype>(p);                                                                                       \
+    }
+
+WEFT_PACKETS(f32, WEFT_F32)
+WEFT_PACKETS(f16, WEFT_F16)
+WEFT_PACKETS(bf16, WEFT_BF16)
+WEFT_PACKETS(i32, WEFT_I32)
+WEFT_PACKETS(i64, WEFT_I64)

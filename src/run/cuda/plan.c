@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "core/dtype.h"
 #include "run/cuda/choose.h"
+#include "run/cuda/done.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -79,6 +80,30 @@ static void note_touched(weft_plan *plan)
     }
 }
 
+/* How often each peer will say DONE to this rank: as its part of the plan has it. */
+static weft_status count_done(weft_plan *plan)
+{
+    const weft_plan_part *part = &plan->part;
+    weft_error_text *error = &plan->group->error;
+    weft_status status = WEFT_OK;
+
+    plan->gpu->done_posts = calloc((size_t)part->world, sizeof(*plan->gpu->done_posts));
+    if (!plan->gpu->done_posts)
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %d ranks", part->world);
+    for (int rank = 0; rank < part->world && status == WEFT_OK; rank++) {
+        weft_plan_part theirs;
+
+        if (rank == part->rank)
+            continue;
+        status = weft_plan_make(&part->problem, part->world, rank, &theirs, error);
+        if (status != WEFT_OK)
+            break;
+        plan->gpu->done_posts[rank] = weft_cuda_done_lanes(&theirs, part->rank);
+        weft_plan_part_free(&theirs);
+    }
+    return status;
+}
+
 /* What needs no peer. */
 static weft_status prepare(weft_plan *plan, const weft_problem *problem)
 {
@@ -119,7 +144,7 @@ static weft_status prepare(weft_plan *plan, const weft_problem *problem)
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u operands",
                               plan->part.operand_count);
     note_touched(plan);
-    return WEFT_OK;
+    return resolved.op >= WEFT_OP_ALL_REDUCE ? count_done(plan) : WEFT_OK;
 }
 
 /* What a rank tells the others when a plan is made. */
@@ -269,6 +294,7 @@ void weft_cuda_plan_destroy(weft_plan *plan)
     }
     free(p->offsets);
     free(p->lds);
+    free(p->done_posts);
     p->bound_count = 0;
     p->retired = true;
     if (!p->block) /* it never came into the group's list, where others wait for their peers */

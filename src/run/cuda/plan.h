@@ -52,6 +52,7 @@ typedef struct weft_gpu_plan {
     char *block;
     size_t *offsets; /* by operand: of scratch operands in the block */
     int64_t *lds;
+    uint32_t *done_posts; /* collectives: see done.h */
     size_t signals_at, control_at;
     char *staging; /* NULL until a rank needs it: symmetric memory for SEND and RECV */
     size_t staging_at[WEFT_ROLE_COUNT];

@@ -1,6 +1,8 @@
 /* Lowers a plan part to device arrays, lane by lane. See program.h. */
 #include "run/cuda/lower.h"
 
+#include "run/cuda/done.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,6 +70,26 @@ static bool changes_sums(const weft_problem *p, const weft_task *task)
     return p->alpha != 1 || p->act != WEFT_ACT_NONE || task->flags & (WEFT_TASK_HAS_C | WEFT_TASK_HAS_BIAS);
 }
 
+/* The posts of a collective's task: see done.h. */
+static weft_status lower_own_posts(weft_lowering *low, uint32_t index, uint32_t *first, uint32_t *count)
+{
+    const weft_plan_part *part = low->part;
+    const weft_task *task = &part->tasks[index];
+    weft_status status = WEFT_OK;
+    *first = low->program->post_count;
+    for (uint32_t i = 0; i < task->post_count && status == WEFT_OK; i++) {
+        const weft_post *post = &part->posts[task->post0 + i];
+        if (low->done->join == UINT32_MAX || post->signal != low->done->join_signal)
+            status = weft_lower_post(low, post->signal, post->rank);
+    }
+    for (int rank = 0; rank < part->world && status == WEFT_OK; rank++)
+        if (low->done->lanes[rank] > 1 &&
+            low->done->last[(uint32_t)task->lane * (uint32_t)part->world + (uint32_t)rank] == index + 1)
+            status = weft_lower_post(low, WEFT_SIGNAL_DONE(part->world, part->rank), rank);
+    *count = low->program->post_count - *first;
+    return status;
+}
+
 static weft_status lower_task(weft_lowering *low, const weft_lane *lane, uint32_t at, const lane_order *order,
                               weft_cuda_task *out)
 {
@@ -104,7 +126,8 @@ static weft_status lower_task(weft_lowering *low, const weft_lane *lane, uint32_
             waits++;
         }
     if (status == WEFT_OK)
-        status = weft_lower_posts(low, task, &out->post0, &posts);
+        status = low->done ? lower_own_posts(low, lane->task0 + at, &out->post0, &posts)
+                           : weft_lower_posts(low, task, &out->post0, &posts);
     if (status == WEFT_OK && order->signal[at]) {
         status = weft_lower_post(low, order->signal[at], low->part->rank);
         posts++;
@@ -183,7 +206,7 @@ static weft_status lower_lane(weft_lowering *low, const weft_lane *lane, lane_or
         } else if (task->kind == WEFT_TASK_EXIT) {
             program->exit_wait0 = program->wait_count;
             status = weft_lower_waits(low, task, 0, &program->exit_waits);
-        } else if (!(task->flags & WEFT_TASK_CARRY)) {
+        } else if (!(task->flags & WEFT_TASK_CARRY) && !(low->done && low->done->join == lane->task0 + i)) {
             weft_cuda_task *lowered = &program->tasks[program->task_count];
             status = lower_task(low, lane, i, order, lowered);
             if (status == WEFT_OK)
@@ -277,7 +300,8 @@ weft_status weft_cuda_program_make(const weft_plan_part *part, const weft_cuda_b
 {
     weft_cuda_program made = {.hopper = hopper, .tile_n = width_of(part)};
     int64_t carried = 0;
-    weft_lowering low = {part, binding, &made, error, 0, hopper, true};
+    weft_lowering low = {part, binding, &made, error, 0, NULL, hopper, true};
+    weft_cuda_done done = {0};
     lane_order order = {calloc(part->task_count + 1, sizeof(*order.signal))};
     weft_status status = WEFT_OK;
 
@@ -289,8 +313,20 @@ weft_status weft_cuda_program_make(const weft_plan_part *part, const weft_cuda_b
         weft_cuda_program_free(&made);
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u tasks", part->task_count);
     }
+    if (binding->done_posts) {
+        if (!weft_cuda_done_find(part, &done))
+            status =
+                weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u lanes", part->lane_count);
+        low.done = &done;
+    }
     for (uint32_t i = 0; i < part->lane_count && status == WEFT_OK; i++)
         status = lower_lane(&low, &part->lanes[i], &order);
+    for (uint32_t i = 0; i < made.wait_count && binding->done_posts; i++) {
+        uint32_t from = made.waits[i].number - (uint32_t)part->world; /* wraps where it is an ENTER */
+        if (from < (uint32_t)part->world && binding->done_posts[from] > 1)
+            made.waits[i].count = made.waits[i].total = binding->done_posts[from];
+    }
+    weft_cuda_done_free(&done);
     free(order.signal);
     if (status == WEFT_OK && made.private_signals > WEFT_CUDA_PRIVATE_SIGNALS)
         status = weft_error_set(error, WEFT_ERR_UNSUPPORTED,

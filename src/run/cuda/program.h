@@ -27,6 +27,8 @@ typedef struct weft_cuda_binding {
     /* NULL, or the parts of all ranks: this rank runs alone, and what it sends to peers stands for what they
      * would send to it at that time (all ranks do the same by turns). Peers' staging memory is its own. */
     const weft_plan_part *peers;
+    /* NULL, or by rank how many lanes of it touch this rank: the lanes say DONE themselves, see done.h. */
+    const uint32_t *done_posts;
 } weft_cuda_binding;
 
 typedef struct weft_cuda_map {
