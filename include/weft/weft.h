@@ -108,6 +108,20 @@ WEFT_API weft_status weft_finalize(weft_group *group);
  * each with weft_group_free. */
 WEFT_API weft_status weft_group_threads(int size, weft_group **groups);
 
+/*
+ * Threads of the program's own. weft starts worker threads for plans with several workers and for weft_gemm;
+ * a program that has a pool, an inference engine or OpenMP, gives it here, and weft starts none.
+ *
+ * `run` calls body(argument, i) once for each i from 0 to count - 1, on as many threads as it likes, and
+ * returns when all of them have returned. Bodies that run one after another are right too, only slower. Ranks
+ * that are threads, and weft_gemm from several threads, call `run` at the same time. `threads` is how many it
+ * has: the number of workers where nobody asks for another. NULL gives weft its own threads back. For the
+ * whole process; not while another call of weft is under way.
+ */
+typedef void (*weft_parallel)(void *context, int count, void (*body)(void *argument, int index),
+                              void *argument);
+WEFT_API weft_status weft_set_parallel(weft_parallel run, void *context, int threads);
+
 /* Collective over `parent`: ranks that give the same colour become a group, ranked by key, then by their rank
  * in the parent. A negative colour joins none and gets NULL. Free the sub-group with weft_group_free; memory
  * of the parent may be used in it. */
@@ -566,9 +580,9 @@ typedef struct weft_packed weft_packed;
 
 /*
  * D = act(alpha * row_scale[i] * col_scale[j] * A * B + beta * C + bias[j]), row-major, by the threads of
- * this process. `size` is sizeof(weft_gemm_args); fill it with weft_gemm_args_init, then change what differs.
- * Sums are fp32 (int8: int32) in an order that does not depend on the number of threads. With alpha = 0 A and
- * B are not read.
+ * this process (weft_set_parallel). Calls of several threads run beside each other. `size` is
+ * sizeof(weft_gemm_args); fill it with weft_gemm_args_init, then change what differs. Sums are fp32 (int8:
+ * int32) in an order that does not depend on the number of threads. With alpha = 0 A and B are not read.
  */
 typedef struct weft_gemm_args {
     size_t size;
@@ -588,7 +602,8 @@ typedef struct weft_gemm_args {
     float alpha, beta;
     weft_act act;
     int f16_fast; /* F16: sum in fp16 inside a block of k; twice as fast, less exact */
-    int threads;  /* 0 = all CPUs this thread may run on; 1 = the caller's alone, beside which others' run */
+    int threads;  /* 0 = all CPUs this thread may run on, or those of weft_set_parallel; 1 = the caller alone
+                   */
 } weft_gemm_args;
 
 #define weft_gemm_args_init(args, dtype, m, n, k)                                                            \

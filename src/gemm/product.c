@@ -1,7 +1,7 @@
 #include "gemm/product.h"
 #include "core/dtype.h"
 #include "core/part.h"
-#include "gemm/team.h"
+#include "core/pool.h"
 
 #include <stdatomic.h>
 
@@ -62,12 +62,11 @@ static weft_gemm_tile tile_at(const weft_gemm_tile *whole, int64_t i, int64_t j,
     return t;
 }
 
-static void work_grid(void *argument, int member, int members)
+static void work_grid(void *argument, int member)
 {
     grid *g = argument;
     int64_t task;
 
-    (void)members;
     while ((task = atomic_fetch_add_explicit(&g->next, 1, memory_order_relaxed)) < g->tasks) {
         int64_t i = task / g->across * g->rows, j = task % g->across * g->cols;
         int64_t rows = task / g->across == g->down - 1 ? g->tile->m - i : g->rows;
@@ -105,15 +104,16 @@ static void cut_grid(grid *g, int members)
     atomic_store_explicit(&g->next, 0, memory_order_relaxed);
 }
 
-static void run_packed(const weft_gemm_tile *tile, int members, char *workspace, size_t workspace_bytes)
+static void run_packed(const weft_gemm_tile *tile, weft_pool *pool, int members, char *workspace,
+                       size_t workspace_bytes)
 {
     grid g = {.tile = tile, .workspace = workspace, .workspace_bytes = workspace_bytes};
 
     cut_grid(&g, members);
-    weft_gemm_team_run(members, work_grid, &g);
+    weft_pool_run(pool, members, work_grid, &g);
 }
 
-static void pack_all(const weft_gemm_tile *tile, weft_packed *packed, int members)
+static void pack_all(const weft_gemm_tile *tile, weft_packed *packed, weft_pool *pool, int members)
 {
     int nr = tile->bind->kernel->nr;
     int64_t panels = (tile->n + nr - 1) / nr, tasks = min64(panels, (int64_t)members * TASKS_PER_MEMBER);
@@ -123,7 +123,7 @@ static void pack_all(const weft_gemm_tile *tile, weft_packed *packed, int member
         return;
     g.cols = (panels + tasks - 1) / tasks * nr;
     g.across = g.tasks = (tile->n + g.cols - 1) / g.cols;
-    weft_gemm_team_run(members, work_grid, &g);
+    weft_pool_run(pool, members, work_grid, &g);
 }
 
 /* Columns of B that are packed at a time. */
@@ -136,9 +136,9 @@ static int64_t columns_at_once(const weft_gemm_tile *tile)
     return min64(cols > nr ? cols : nr, tile->n);
 }
 
-static void run_one(const weft_gemm_tile *tile, int members, char *scratch, size_t workspace_bytes)
+static void run_one(const weft_gemm_tile *tile, int members, const weft_loan *loan, size_t workspace_bytes)
 {
-    char *packed_memory = scratch + (size_t)members * workspace_bytes;
+    char *scratch = loan->scratch, *packed_memory = scratch + (size_t)members * workspace_bytes;
     int64_t step = columns_at_once(tile);
 
     if (members == 1) {
@@ -146,17 +146,17 @@ static void run_one(const weft_gemm_tile *tile, int members, char *scratch, size
         return;
     }
     if (tile->packed_b || tile->k == 0 || tile->m <= tile->bind->kernel->mr) {
-        run_packed(tile, members, scratch, workspace_bytes);
+        run_packed(tile, loan->pool, members, scratch, workspace_bytes);
         return;
     }
     for (int64_t j = 0; j < tile->n; j += step) {
         weft_gemm_tile part = tile_at(tile, 0, j, tile->m, min64(step, tile->n - j));
         weft_packed *packed = weft_packed_begin(tile->bind, part.k, part.n, packed_memory);
 
-        pack_all(&part, packed, members);
+        pack_all(&part, packed, loan->pool, members);
         part.packed_b = packed;
         part.packed_k0 = part.packed_n0 = 0;
-        run_packed(&part, members, scratch, workspace_bytes);
+        run_packed(&part, loan->pool, members, scratch, workspace_bytes);
     }
 }
 
@@ -192,7 +192,7 @@ static void turn_column(weft_product *product)
 
 static int members_for(double flops, int threads)
 {
-    int members = weft_gemm_team_members(threads);
+    int members = weft_pool_members(threads);
     double useful = flops / flops_per_member + 1;
 
     return useful < members ? (int)useful : members;
@@ -211,7 +211,7 @@ weft_status weft_product_run(const weft_product *given, weft_error_text *error)
     size_t workspace = weft_gemm_workspace_bytes(tile.bind, tile.m, tile.n, tile.k, tile.packed_b || packs);
     size_t a_size = weft_dtype_size(tile.a_dtype), b_size = weft_dtype_size(tile.b_dtype);
     size_t d_size = weft_dtype_size(tile.d_dtype), packed = 0;
-    void *scratch;
+    weft_loan loan;
     weft_status status;
 
     if (tile.m == 0 || tile.n == 0)
@@ -219,12 +219,11 @@ weft_status weft_product_run(const weft_product *given, weft_error_text *error)
     if (packs)
         packed = weft_packed_bytes(tile.bind, tile.k, columns_at_once(&tile));
     workspace = (workspace + WEFT_GEMM_ALIGNMENT - 1) / WEFT_GEMM_ALIGNMENT * WEFT_GEMM_ALIGNMENT;
-    status = (members > 1 ? weft_gemm_team_lock : weft_gemm_own_scratch)((size_t)members * workspace + packed,
-                                                                         &scratch, error);
+    status = weft_pool_borrow(members, (size_t)members * workspace + packed, &loan, error);
     if (status)
         return status;
     for (int64_t l = 0; l < product->batch; l++) {
-        run_one(&tile, members, scratch, workspace);
+        run_one(&tile, members, &loan, workspace);
         tile.a = (const char *)tile.a + product->a_stride * (int64_t)a_size;
         if (!tile.packed_b)
             tile.b = (const char *)tile.b + product->b_stride * (int64_t)b_size;
@@ -232,8 +231,7 @@ weft_status weft_product_run(const weft_product *given, weft_error_text *error)
             tile.c = (const char *)tile.c + product->c_stride * (int64_t)d_size;
         tile.d[0] = (char *)tile.d[0] + product->d_stride * (int64_t)d_size;
     }
-    if (members > 1)
-        weft_gemm_team_unlock();
+    weft_pool_return(&loan);
     return WEFT_OK;
 }
 
@@ -243,8 +241,8 @@ weft_status weft_product_pack(const weft_binding *bind, weft_packed *packed, con
 {
     weft_gemm_tile tile = weft_gemm_tile_init(bind, b_dtype);
     int members = members_for((double)packed->k * (double)packed->n, threads);
-    void *scratch;
-    weft_status status = members > 1 ? weft_gemm_team_lock(0, &scratch, error) : WEFT_OK;
+    weft_loan loan;
+    weft_status status = weft_pool_borrow(members, 0, &loan, error);
 
     if (status)
         return status;
@@ -253,8 +251,7 @@ weft_status weft_product_pack(const weft_binding *bind, weft_packed *packed, con
     tile.b_cs = b_cs;
     tile.k = packed->k;
     tile.n = packed->n;
-    pack_all(&tile, packed, members);
-    if (members > 1)
-        weft_gemm_team_unlock();
+    pack_all(&tile, packed, loan.pool, members);
+    weft_pool_return(&loan);
     return WEFT_OK;
 }

@@ -1,6 +1,7 @@
 #include "run/choose.h"
 
 #include "core/dtype.h"
+#include "core/pool.h"
 #include "gemm/gemm.h"
 #include "plan/tiles.h"
 #include "sim/sim.h"
@@ -88,7 +89,7 @@ weft_status weft_run_choose(weft_group *group, const weft_problem *problem, int 
     if (status != WEFT_OK)
         return status;
     if (!p.tuning.workers)
-        p.tuning.workers = group->cores;
+        p.tuning.workers = weft_pool_threads() ? weft_pool_threads() : group->cores;
     if (p.op >= WEFT_OP_ALL_REDUCE) {
         if (p.schedule == WEFT_SCHEDULE_AUTO)
             p.schedule = choose_collective(&p, world);

@@ -16,7 +16,7 @@ static void executor_free(weft_executor *x)
     if (!x)
         return;
     weft_program_drop_cached(x);
-    weft_team_destroy(x->team);
+    weft_pool_destroy(x->pool);
     free(x->delta);
     free(x->base);
     free(x->private_memory);

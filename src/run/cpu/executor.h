@@ -24,7 +24,7 @@
 #include "gemm/gemm.h"
 #include "group/group.h"
 #include "plan/plan.h"
-#include "run/cpu/team.h"
+#include "core/pool.h"
 #include "trace/trace.h"
 
 #include <stdatomic.h>
@@ -126,7 +126,7 @@ typedef struct weft_executor {
     weft_lane_state *lanes;
     uint32_t lane_capacity;
 
-    weft_team *team;    /* worker threads besides the caller's; NULL when no plan wants any */
+    weft_pool *pool;    /* worker threads besides the caller's; NULL when no plan wants any */
     weft_trace *traces; /* one per worker, or NULL: not tracing */
     int trace_count;
 

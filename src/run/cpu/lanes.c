@@ -254,7 +254,7 @@ weft_status weft_program_run(weft_plan *plan, const weft_operands *operands)
         atomic_store_explicit(&x->lanes[lane].taken, 0, memory_order_relaxed);
     }
     weft_executor_publish(x);
-    weft_team_run(x->team, plan->workers, work, x);
+    weft_pool_run(x->pool, plan->workers, work, x);
     status = stopped(x) ? weft_group_check(x->group) : weft_executor_meet(x);
     if (stopped(x) && weft_group_check(x->group) == WEFT_OK)
         return weft_executor_resync(x, false);

@@ -229,15 +229,17 @@ static weft_status make_room(weft_plan *plan)
     weft_status status = weft_executor_grow(x, scratch, signals, plan->private_bytes, plan->part.lane_count,
                                             (size_t)plan->part.operand_count * (size_t)x->world);
 
-    if (status == WEFT_OK && plan->workers > weft_team_size(x->team)) {
-        weft_team_destroy(x->team);
-        x->team = NULL;
-        status = weft_team_create(plan->workers, &x->team, &x->group->error);
-        if (status != WEFT_OK)
-            return weft_group_poison(x->group, status, "rank %d could not start %d workers", x->rank,
-                                     plan->workers);
-    }
-    return status;
+    if (status != WEFT_OK || plan->workers == 1)
+        return status;
+    if (!x->pool)
+        x->pool = weft_pool_create();
+    if (!x->pool)
+        return weft_group_poison(x->group, WEFT_ERR_MEMORY, "rank %d has no memory for %d workers", x->rank,
+                                 plan->workers);
+    if (weft_pool_reserve(x->pool, plan->workers) < plan->workers)
+        return weft_group_poison(x->group, WEFT_ERR_SYSTEM, "rank %d could not start %d workers", x->rank,
+                                 plan->workers);
+    return WEFT_OK;
 }
 
 /* What a rank tells the others about its part. */

@@ -12,7 +12,7 @@
 #include "core/dtype.h"
 #include "core/topo.h"
 #include "gemm/gemm.h"
-#include "gemm/team.h"
+#include "core/pool.h"
 #include "plan/plan.h"
 
 #include <math.h>
@@ -248,9 +248,10 @@ static int run_torch(void *argument, int iteration)
 }
 
 /* The micro-kernel as often as the product would call it, on panels in L1. */
-static void ceiling_work(void *argument, int member, int members)
+static void ceiling_work(void *argument, int member)
 {
     subject *it = argument;
+    int members = it->threads;
     const weft_kernel *kernel = it->bind->kernel;
     size_t size = weft_dtype_size(kernel->type), panel = (size_t)it->bind->kc * size;
     char *own = it->panels + (size_t)member * HUGE_PAGE;
@@ -276,9 +277,10 @@ static double ceiling_flops(const subject *it)
 }
 
 /* Plain wide loads over the B that the next call would read. */
-static void bandwidth_work(void *argument, int member, int members)
+static void bandwidth_work(void *argument, int member)
 {
     subject *it = argument;
+    int members = it->threads;
     size_t bytes = (size_t)(it->n * it->k) * weft_dtype_size(it->dtype);
     size_t words = bytes / 8, from = words / (size_t)members * (size_t)member;
     uint64_t sums[16] = {0};
@@ -295,13 +297,24 @@ static void bandwidth_work(void *argument, int member, int members)
         atomic_fetch_add_explicit(&it->sink, sums[x], memory_order_relaxed);
 }
 
+static int on_team(subject *it, weft_pool_work work)
+{
+    weft_error_text error;
+    weft_loan loan;
+
+    if (weft_pool_borrow(it->threads, 0, &loan, &error) != WEFT_OK)
+        return 1;
+    weft_pool_run(loan.pool, it->threads, work, it);
+    weft_pool_return(&loan);
+    return 0;
+}
+
 static int run_ceiling(void *argument, int iteration)
 {
     subject *it = argument;
 
     (void)iteration;
-    weft_gemm_team_run(it->threads, ceiling_work, it);
-    return 0;
+    return on_team(it, ceiling_work);
 }
 
 static int run_bandwidth(void *argument, int iteration)
@@ -309,8 +322,7 @@ static int run_bandwidth(void *argument, int iteration)
     subject *it = argument;
 
     (void)iteration;
-    weft_gemm_team_run(it->threads, bandwidth_work, it);
-    return 0;
+    return on_team(it, bandwidth_work);
 }
 
 static void free_subject(subject *it)
@@ -505,7 +517,7 @@ static int bench_usual(bench_context *context, bool asked, weft_dtype dtype, int
 {
     static const weft_dtype types[] = {WEFT_F32, WEFT_BF16, WEFT_F16, WEFT_I8};
     weft_dtype large = asked ? dtype : WEFT_F32, few = asked ? dtype : WEFT_BF16;
-    int team = weft_gemm_team_members(0), status = 0;
+    int team = weft_pool_members(0), status = 0;
 
     for (int t = 0; t < 4 && status == 0; t++) {
         if (!asked || types[t] == dtype)
@@ -542,7 +554,7 @@ int bench_gemm(bench_context *context)
     const weft_options *options = context->options;
     weft_problem p = options->problem;
     weft_error_text error;
-    int threads = weft_gemm_team_members(options->threads ? (int)options->threads : 1);
+    int threads = weft_pool_members(options->threads ? (int)options->threads : 1);
 
     context->report.columns = columns;
     if (!options->sizes_given)

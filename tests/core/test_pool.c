@@ -1,0 +1,126 @@
+/*
+ * A pool of changing size: every member that is asked for works once on each job, and nobody else does; calls
+ * of several threads have pools of their own; a program's own pool does all of it, and no thread is started.
+ */
+#include "core/pool.h"
+#include "support/check.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+enum { MOST = 6, JOBS = 600, CALLERS = 3 };
+
+typedef struct job {
+    _Atomic int
+        turns[MOST]; /* counted by members (relaxed); the end of the job orders them before the check */
+    int members;
+} job;
+
+static void work(void *argument, int member)
+{
+    job *it = argument;
+
+    atomic_fetch_add_explicit(&it->turns[member], 1, memory_order_relaxed);
+}
+
+static int wrong_turns(const job *it)
+{
+    int wrong = 0;
+
+    for (int member = 0; member < MOST; member++)
+        wrong += atomic_load_explicit(&it->turns[member], memory_order_relaxed) != (member < it->members);
+    return wrong;
+}
+
+/* Jobs of its own, each its own memory: a late worker is seen, and harms nothing. */
+static void *call(void *argument)
+{
+    uint64_t seed = (uint64_t)(intptr_t)argument;
+    job *jobs = calloc(JOBS, sizeof(*jobs));
+    weft_error_text error;
+    weft_loan loan;
+    int wrong = 0;
+
+    for (int i = 0; i < JOBS; i++) {
+        jobs[i].members = 1 + (int)(check_random(&seed) % MOST);
+        if (weft_pool_borrow(jobs[i].members, 1000, &loan, &error) != WEFT_OK)
+            return (void *)1;
+        *(volatile char *)loan.scratch = 1;
+        weft_pool_run(loan.pool, jobs[i].members, work, &jobs[i]);
+        weft_pool_return(&loan);
+    }
+    for (int i = 0; i < JOBS; i++)
+        wrong += wrong_turns(&jobs[i]);
+    free(jobs);
+    return (void *)(intptr_t)wrong;
+}
+
+static void many_callers(void)
+{
+    pthread_t threads[CALLERS];
+    void *wrong;
+
+    for (int i = 0; i < CALLERS; i++)
+        CHECK_INT(pthread_create(&threads[i], NULL, call, (void *)(intptr_t)(i + 1)), 0);
+    for (int i = 0; i < CALLERS; i++) {
+        CHECK_INT(pthread_join(threads[i], &wrong), 0);
+        CHECK(wrong == NULL);
+    }
+}
+
+static int thread_count(void)
+{
+    DIR *folder = opendir("/proc/self/task");
+    int count = 0;
+
+    while (folder && readdir(folder))
+        count++;
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
+static int runs;
+
+/* Bodies one after another, the last first: as OpenMP does with one thread. */
+static void backwards(void *context, int count, void (*body)(void *argument, int index), void *argument)
+{
+    CHECK(context == &runs);
+    runs++;
+    for (int i = count; i-- > 0;)
+        body(argument, i);
+}
+
+static void own_pool(void)
+{
+    int before = thread_count();
+    job it = {.members = MOST};
+    weft_pool *pool = weft_pool_create();
+
+    CHECK_INT(weft_set_parallel(backwards, &runs, 0), WEFT_ERR_ARGUMENT);
+    CHECK_INT(weft_set_parallel(backwards, &runs, 5), WEFT_OK);
+    CHECK_INT(weft_pool_members(0), 5);
+    CHECK_INT(weft_pool_members(3), 3);
+    CHECK_INT(weft_pool_reserve(pool, MOST), MOST);
+    weft_pool_run(pool, MOST, work, &it);
+    CHECK_INT(wrong_turns(&it), 0);
+    CHECK_INT(runs, 1);
+    CHECK_INT(thread_count(), before);
+    CHECK_INT(weft_set_parallel(NULL, NULL, 0), WEFT_OK);
+    CHECK_INT(weft_pool_threads(), 0);
+    /* More members than threads: those there are do the rest. */
+    it = (job){.members = MOST};
+    weft_pool_run(pool, MOST, work, &it);
+    CHECK_INT(wrong_turns(&it), 0);
+    CHECK_INT(runs, 1);
+    weft_pool_destroy(pool);
+}
+
+int main(void)
+{
+    own_pool();
+    many_callers();
+    return check_report("test_core_pool");
+}
