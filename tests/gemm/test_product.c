@@ -1,6 +1,6 @@
 /* weft_gemm and weft_pack: exact against a plain sum, for any number of threads, batched, packed or not. */
 #include "core/dtype.h"
-#include "gemm/team.h"
+#include "core/pool.h"
 #include "support/check.h"
 
 #include <math.h>
@@ -122,17 +122,18 @@ static void *call_from_thread(void *argument)
     return NULL;
 }
 
-/* One thread's product needs nobody: not the team, which another call has for as long as it likes. */
+/* A product needs nobody: not the threads that another call has for as long as it likes. */
 static void check_alone(void)
 {
-    void *scratch;
+    weft_loan loan;
 
-    CHECK_INT(weft_gemm_team_lock(0, &scratch, weft_error_thread()), WEFT_OK);
+    CHECK_INT(weft_pool_borrow(2, 0, &loan, weft_error_thread()), WEFT_OK);
     alarm(60);
     check_case(WEFT_F32, (shape){70, 130, 90, 1}, 0, 0, false, 1, 5);
+    check_case(WEFT_F32, (shape){70, 130, 900, 1}, 0, 0, false, 2, 7);
     check_case(WEFT_I8, (shape){3, 20, 9, 2}, 0, 1, true, 1, 6);
     alarm(0);
-    weft_gemm_team_unlock();
+    weft_pool_return(&loan);
 }
 
 static void check_errors(void)
