@@ -483,6 +483,11 @@ typedef struct weft_operands {
     int64_t stride_a, stride_b, stride_c, stride_d;
     const void *send; /* collectives */
     void *recv;       /* may be send; all_gather and reduce_scatter: the rank's own share of the larger one */
+    /* Values of this run, on the CPU; the plan stays. Every rank gives the same alpha and beta, and gives
+     * scales or does not. */
+    const float *alpha, *beta;          /* NULL = the problem's; beta is for problems whose own is not 0 */
+    const float *row_scale, *col_scale; /* what is added up times these, as in weft_gemm: a factor for each
+                                           row (column) of D on this rank; NULL = 1 */
 } weft_operands;
 
 /*
@@ -533,7 +538,8 @@ WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
 /* ---- tensor-parallel products in one call --------------------------------------------------------- */
 
 /*
- * Collective. Plans are kept by problem in the group, so that a call costs no more than a run. `problem` may
+ * Collective. Plans are kept by problem in the group, so that a call costs no more than a run; on the CPU
+ * another alpha or beta is no other problem. `problem` may
  * leave its op open; the function sets it. What rank r holds, and what it gets:
  * - ag_gemm: A rows part r, B columns part r; D = A B, columns (with GATHER_B rows) part r.
  * - gemm_rs: A columns part r, B rows part r; the sum over ranks, rows (with SCATTER_COLS columns) part r.

@@ -142,7 +142,7 @@ weft_status weft_run_on(weft_plan *plan, const weft_operands *operands, void *st
     if (status != WEFT_OK)
         return status;
     if (plan->gpu)
-        return plan->group->gpu->calls->run(plan, &given, stream);
+        return weft_gpu_run(plan, &given, stream);
     if (!stream)
         return weft_program_run(plan, &given);
     weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,

@@ -8,6 +8,7 @@ static weft_status multiply(weft_group *group, weft_op op, const char *call, con
     weft_executor *executor;
     weft_operands given;
     weft_problem asked;
+    float alpha, beta;
     weft_plan *plan;
     weft_status status;
 
@@ -26,6 +27,14 @@ static weft_status multiply(weft_group *group, weft_op op, const char *call, con
     if (status != WEFT_OK)
         return status;
     asked.op = op;
+    alpha = given.alpha ? *given.alpha : asked.alpha;
+    beta = given.beta ? *given.beta : asked.beta;
+    if (!group->gpu) { /* values of the run: the plan knows only whether they do anything */
+        given.alpha = &alpha;
+        given.beta = &beta;
+        asked.alpha = alpha == 1 ? 1 : 2;
+        asked.beta = beta != 0;
+    }
     status = weft_program_cached(executor, &asked, &plan);
     return status == WEFT_OK ? weft_program_issue(plan, &given) : status;
 }

@@ -18,6 +18,17 @@ weft_status weft_gpu_attach(weft_group *group, int device)
 #endif
 }
 
+weft_status weft_gpu_run(weft_plan *plan, const weft_operands *operands, void *stream)
+{
+    const weft_problem *p = &plan->part.problem;
+
+    if (operands->row_scale || operands->col_scale || (operands->alpha && *operands->alpha != p->alpha) ||
+        (operands->beta && *operands->beta != p->beta))
+        return weft_error_set(&plan->group->error, WEFT_ERR_UNSUPPORTED,
+                              "on GPUs a run has no scales, and the alpha and beta of its plan");
+    return plan->group->gpu->calls->run(plan, operands, stream);
+}
+
 void weft_gpu_detach(weft_group *group)
 {
     if (group->gpu)

@@ -36,6 +36,9 @@ typedef struct weft_gpu {
     void *stream;
 } weft_gpu;
 
+/* Puts a run on a stream, unless it brings along what only CPUs can do. */
+weft_status weft_gpu_run(struct weft_plan *plan, const weft_operands *operands, void *stream);
+
 /* Collective: puts the group on GPUs. The same outcome on every rank. */
 weft_status weft_gpu_attach(weft_group *group, int device);
 void weft_gpu_detach(weft_group *group);

@@ -6,7 +6,7 @@
  * second run of the same data must give the same bits.
  */
 #include "plan/plan.h"
-#include "run/cpu/executor.h"
+#include "run/cpu/program.h"
 #include "support/ranks.h"
 #include "tp_case.h"
 
@@ -158,6 +158,51 @@ static void alpha_zero(weft_group *group, void *argument)
     }
 }
 
+/* Another alpha or beta is no other plan; ranks that bring different ones are told, and so is a beta without
+ * a C. */
+static void values_of_the_run(weft_group *group, void *argument)
+{
+    enum { SIDE = 6 };
+    float a[SIDE * SIDE], b[SIDE * SIDE], c[SIDE * SIDE], d[SIDE * SIDE], alpha = 1, beta = 0;
+    weft_operands operands = {.size = sizeof(operands), .a = a, .b = b, .c = c, .d = d};
+    weft_executor *executor;
+    weft_plan *plan = NULL;
+    weft_problem p;
+    int plans = 0;
+
+    (void)argument;
+    for (int i = 0; i < SIDE * SIDE; i++)
+        a[i] = b[i] = c[i] = 1;
+    weft_problem_init(&p, WEFT_OP_GEMM_AR);
+    p.m = p.n = p.k = SIDE;
+    for (int i = 2; i < 8; i++) {
+        p.alpha = (float)i;
+        p.beta = (float)-i;
+        CHECK_INT(weft_gemm_ar(group, &p, &operands), WEFT_OK);
+        CHECK(d[0] == (float)(SIDE * i - i) && d[SIDE * SIDE - 1] == d[0]);
+    }
+    CHECK_INT(weft_executor_of(group, &executor), WEFT_OK);
+    for (const weft_plan *at = executor->cached; at; at = at->next)
+        plans++;
+    CHECK_INT(plans, 1);
+    p.alpha = 1;
+    p.beta = 0;
+    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
+    operands.alpha = &alpha;
+    operands.beta = &beta;
+    alpha = weft_rank(group) == 1 ? 3 : 2;
+    CHECK_INT(weft_run(plan, &operands), weft_size(group) > 1 ? WEFT_ERR_MISMATCH : WEFT_OK);
+    alpha = 2;
+    CHECK_INT(weft_run(plan, &operands), WEFT_OK);
+    CHECK(d[0] == 2 * SIDE);
+    beta = 1;
+    CHECK_INT(weft_run(plan, &operands), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(group), "has no C");
+    beta = 0;
+    CHECK_INT(weft_run(plan, &operands), WEFT_OK);
+    weft_plan_destroy(plan);
+}
+
 static void every_schedule(weft_group *group, void *argument)
 {
     static const weft_layout layouts[] = {WEFT_LAYOUT_GATHER_A, WEFT_LAYOUT_GATHER_B,
@@ -199,5 +244,7 @@ int main(void)
         ranks_run(worlds[i], every_schedule, &repeat);
     for (int world = 1; world <= 3; world++)
         ranks_run(world, alpha_zero, NULL);
+    for (int world = 1; world <= 3; world++)
+        ranks_run(world, values_of_the_run, NULL);
     return check_report("test_run_tp");
 }

@@ -22,6 +22,8 @@ typedef struct tp_case {
     int slack;          /* added to leading dimensions */
     unsigned symmetric; /* bits: A, B, C, bias, D lie in symmetric memory */
     bool in_place;      /* C is D */
+    bool run_values;    /* alpha and beta come with the run; the plan has others */
+    bool row_scale, col_scale;
     uint64_t seed;
 } tp_case;
 
@@ -49,6 +51,15 @@ static inline double tp_element(const tp_case *t, int which, int64_t batch, int6
     }
     weft_element_set(dtype, &half, 0, value);
     return weft_element_get(dtype, &half, 0);
+}
+
+/* A factor of a row or a column of the global D: a power of two, so that sums of integers stay exact. */
+static inline float tp_scale(const tp_case *t, bool column, int64_t index)
+{
+    static const float factors[] = {1, 2, 0.5f, -1};
+    uint64_t state = t->seed + (uint64_t)index * 8191 + column;
+
+    return factors[check_random(&state) % 4];
 }
 
 /* What of a global matrix lies on a rank. */
@@ -184,8 +195,11 @@ static inline int64_t tp_wrong(const tp_case *t, int world, const tp_instance *d
                     sum += product;
                     magnitude += fabs(product);
                 }
-                exact = p->alpha * sum;
-                magnitude *= fabs(p->alpha);
+                double scale = p->alpha * (t->row_scale ? tp_scale(t, false, row) : 1) *
+                               (t->col_scale ? tp_scale(t, true, col) : 1);
+
+                exact = scale * sum;
+                magnitude *= fabs(scale);
                 if (p->beta != 0) {
                     exact += p->beta * tp_element(t, TP_C, batch, row, col);
                     magnitude += fabs(p->beta * tp_element(t, TP_C, batch, row, col));
@@ -269,6 +283,33 @@ static inline weft_operands tp_operands(const tp_instance s[])
                            .ldb = s[TP_B].ld,
                            .ldc = s[TP_C].ld,
                            .ldd = s[TP_D].ld};
+}
+
+/* The problem to plan, when its values come with the run. */
+static inline weft_problem tp_planned(const tp_case *t)
+{
+    weft_problem p = t->problem;
+
+    if (t->run_values) {
+        p.alpha = 3;
+        p.beta = p.beta != 0 ? 5 : 0;
+    }
+    return p;
+}
+
+/* Adds the run's own values to its operands: `memory` has a place for every row and column of D. */
+static inline void tp_values(const tp_case *t, const tp_instance *d, float *memory, weft_operands *operands)
+{
+    float *cols = memory + d->rows.count;
+
+    for (int64_t i = 0; i < d->rows.count; i++)
+        memory[i] = tp_scale(t, false, d->rows.begin + i);
+    for (int64_t j = 0; j < d->cols.count; j++)
+        cols[j] = tp_scale(t, true, d->cols.begin + j);
+    operands->row_scale = t->row_scale ? memory : NULL;
+    operands->col_scale = t->col_scale ? cols : NULL;
+    operands->alpha = t->run_values ? &t->problem.alpha : NULL;
+    operands->beta = t->run_values ? &t->problem.beta : NULL;
 }
 
 /* This rank's B packed beforehand, for WEFT_B_PREPACKED; free it. */

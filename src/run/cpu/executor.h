@@ -98,6 +98,12 @@ typedef struct weft_lane_state {
     _Atomic uint32_t next;               /* written under the lock; relaxed peeks outside it */
 } weft_lane_state;
 
+/* What of an epilogue belongs to the run rather than to the plan. */
+typedef struct weft_run_values {
+    float alpha, beta;
+    const float *row_scale, *col_scale; /* of this rank's D; NULL = 1 */
+} weft_run_values;
+
 typedef struct weft_executor {
     weft_group *group;
     int rank, world;
@@ -118,6 +124,7 @@ typedef struct weft_executor {
 
     /* The current run. */
     struct weft_plan *plan;
+    weft_run_values values;
     weft_place *places;        /* [operand * world + rank]; peers' user operands are bound at their ENTER */
     _Atomic uint64_t *bound;   /* per rank: sequence whose record is in `places` (release/acquire) */
     _Atomic uint32_t *binding; /* per rank: a try-lock around filling it */

@@ -229,21 +229,50 @@ static void close_run(weft_executor *x)
         x->base[signal] += part->signal_posts[signal];
 }
 
+/* What the run brings along, or the plan's own; false: a C that the plan does not have. */
+static bool take_values(weft_executor *x, const weft_plan *plan, const weft_operands *operands)
+{
+    const weft_problem *p = &plan->part.problem;
+
+    x->values = (weft_run_values){.alpha = operands->alpha ? *operands->alpha : p->alpha,
+                                  .beta = operands->beta ? *operands->beta : p->beta,
+                                  .row_scale = operands->row_scale,
+                                  .col_scale = operands->col_scale};
+    return p->beta != 0 || x->values.beta == 0;
+}
+
+/* Ranks that bring different values ask for different things. */
+static uint64_t values_hash(const weft_run_values *values)
+{
+    uint32_t words[2];
+
+    memcpy(&words[0], &values->alpha, sizeof(words[0]));
+    memcpy(&words[1], &values->beta, sizeof(words[1]));
+    return ((uint64_t)words[0] << 32 | words[1]) * 0x9e3779b97f4a7c15u + (values->row_scale ? 0x51 : 0) +
+           (values->col_scale ? 0x5100 : 0);
+}
+
 weft_status weft_program_run(weft_plan *plan, const weft_operands *operands)
 {
     weft_executor *x = plan->executor;
     weft_status status = weft_group_check(plan->group);
     weft_record *record;
+    bool has_c;
 
     if (status != WEFT_OK)
         return status;
     if (plan->gpu) {
-        status = plan->group->gpu->calls->run(plan, operands, NULL);
+        status = weft_gpu_run(plan, operands, NULL);
         return status == WEFT_OK ? plan->group->gpu->calls->wait(plan, NULL) : status;
     }
-    record = weft_executor_begin(x, WEFT_CALLED_RUN, plan->part.hash, &plan->part.problem);
+    has_c = take_values(x, plan, operands);
+    record = weft_executor_begin(x, WEFT_CALLED_RUN, plan->part.hash + values_hash(&x->values),
+                                 &plan->part.problem);
     x->plan = plan;
-    status = weft_operands_enter(plan, operands, record);
+    status = has_c ? weft_operands_enter(plan, operands, record)
+                   : weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
+                                    "beta of the run is %g, but the plan was made with beta = 0 and has no C",
+                                    (double)x->values.beta);
     record->status = (int32_t)status;
     if (status != WEFT_OK) {
         weft_executor_publish(x);
@@ -269,6 +298,5 @@ weft_status weft_program_issue(weft_plan *plan, const weft_operands *operands)
 {
     const weft_gpu *gpu = plan->group->gpu;
 
-    return gpu && gpu->ordered ? gpu->calls->run(plan, operands, gpu->stream)
-                               : weft_program_run(plan, operands);
+    return gpu && gpu->ordered ? weft_gpu_run(plan, operands, gpu->stream) : weft_program_run(plan, operands);
 }

@@ -129,20 +129,22 @@ static void run_copy(weft_executor *x, const weft_region *to, const weft_region 
     }
 }
 
-/* The part of a tile that is the same for GEMM and for the end of a REDUCE. */
-static void set_epilogue(weft_executor *x, const weft_task *task, const weft_region *extra,
-                         weft_gemm_tile *tile)
+/* The part of a tile that is the same for GEMM and for the end of a REDUCE; `d` is where it begins in D. */
+static void set_epilogue(weft_executor *x, const weft_task *task, const weft_region *d,
+                         const weft_region *extra, weft_gemm_tile *tile)
 {
-    const weft_problem *problem = &x->plan->part.problem;
+    const weft_run_values *values = &x->values;
 
     tile->raw = false;
-    tile->alpha = problem->alpha;
-    tile->act = problem->act;
+    tile->alpha = values->alpha;
+    tile->act = x->plan->part.problem.act;
     tile->beta = 0;
+    tile->row_scale = values->row_scale ? values->row_scale + d->row0 : NULL;
+    tile->col_scale = values->col_scale ? values->col_scale + d->col0 : NULL;
     if (task->flags & WEFT_TASK_HAS_C) {
         located c = locate(x, extra++);
 
-        tile->beta = problem->beta;
+        tile->beta = values->beta;
         tile->c = c.data;
         tile->c_ld = c.row_stride;
     }
@@ -283,7 +285,7 @@ static void multiply(weft_executor *x, const weft_task *task, const weft_region 
         compute_edge(&tile, skip, room.edge, room.engine);
     tile.raw = true;
     if (task->flags & WEFT_TASK_EPILOGUE)
-        set_epilogue(x, task, extra, &tile);
+        set_epilogue(x, task, regions, extra, &tile);
     run_tile(x, &tile, task, regions, room.sums, room.engine);
 }
 
@@ -337,7 +339,7 @@ static void reduce_with_epilogue(weft_executor *x, const weft_task *task, const 
             weft_gemm_tile tile = weft_gemm_tile_init(x->plan->bind, x->plan->part.problem.dtype);
             weft_region to[WEFT_GEMM_DESTINATIONS_MAX];
             weft_view *blocks = room.more_views, into = {room.sums, cols};
-            weft_region end[2];
+            weft_region end[2], at_d = regions[0];
             int ends = !!(task->flags & WEFT_TASK_HAS_C) + !!(task->flags & WEFT_TASK_HAS_BIAS);
 
             for (int i = 0; i < source_count; i++) {
@@ -352,11 +354,13 @@ static void reduce_with_epilogue(weft_executor *x, const weft_task *task, const 
                 end[i].row0 += is_bias ? 0 : row;
                 end[i].col0 += col;
             }
+            at_d.row0 += row;
+            at_d.col0 += col;
             tile.m = rows;
             tile.n = cols;
             tile.acc = room.sums;
             tile.acc_ld = cols;
-            set_epilogue(x, task, end, &tile);
+            set_epilogue(x, task, &at_d, end, &tile);
             for (int done = 0; done < task->destinations; done += tile.d_count) {
                 tile.d_count = task->destinations - done;
                 if (tile.d_count > WEFT_GEMM_DESTINATIONS_MAX)
@@ -383,8 +387,9 @@ static bool epilogue_is_plain(const weft_executor *x, const weft_task *task)
 {
     const weft_problem *problem = &x->plan->part.problem;
 
-    return !(task->flags & (WEFT_TASK_HAS_C | WEFT_TASK_HAS_BIAS)) && problem->alpha == 1.0f &&
-           problem->act == WEFT_ACT_NONE && problem->dtype != WEFT_I8;
+    return !(task->flags & (WEFT_TASK_HAS_C | WEFT_TASK_HAS_BIAS)) && x->values.alpha == 1.0f &&
+           !x->values.row_scale && !x->values.col_scale && problem->act == WEFT_ACT_NONE &&
+           problem->dtype != WEFT_I8;
 }
 
 static void run_reduce(weft_executor *x, const weft_task *task, const weft_region *regions, space room)
