@@ -93,7 +93,7 @@ static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps
     g->panels = divide_up(columns, g->across);
     g->tiles = e->shards * (double)p->l * (double)(divide_up(e->rows, g->tile_m) * g->across);
     rounds = ceil(g->tiles / (double)lanes);
-    seen = lanes % g->across == 0 ? 1 : g->across % lanes == 0 ? (double)(g->across / lanes) : rounds;
+    seen = lanes % g->across == 0 ? 1 : g->across % lanes == 0 ? (double)g->across / (double)lanes : rounds;
     wide = (double)(g->panels * steps->nr);
     if (seen * wide * (double)e->k * (double)weft_dtype_size(p->dtype) > CACHED_BYTES)
         seen = rounds;
