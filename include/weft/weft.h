@@ -260,13 +260,16 @@ typedef enum weft_b_form {
 typedef struct weft_tuning {
     int64_t tile_m, tile_n, tile_k; /* 0 = chosen for the machine */
     int workers;                    /* compute lanes of a rank; 0 = chosen for the machine */
-    int copiers;     /* copy lanes that fetch every piece together; 0 = at most two, each by itself */
-    int64_t chunk_k; /* with copiers: in chunks of this much of k; 0 = all of it */
-    int64_t raster;  /* tiles of the divided extent that are walked side by side; 0 = 1 */
-    int sums_stay; /* gemm_rs, rotating C: sums stay at their owner and ranks add to them; 0 = they travel */
-    int grain_n;   /* columns are divided evenly over their tiles, in multiples of this; 0 = all tiles but the
-                      last have tile_n */
-    int32_t reserved[8]; /* zero */
+    int copiers; /* copy lanes that fetch every piece together; 0 = at most two, each by itself */
+    int64_t
+        chunk_k;    /* with copiers: in chunks of this much of k; 0 = all of it. On one rank: tiles that leave
+                       workers idle are divided over them along k, at multiples of this; 0 = they are not */
+    int64_t raster; /* tiles of the divided extent that are walked side by side; 0 = 1 */
+    int sums_stay;  /* gemm_rs, rotating C: sums stay at their owner and ranks add to them; 0 = they travel */
+    int grain_n; /* columns are divided evenly over their tiles, in multiples of this; 0 = all tiles but the
+                    last have tile_n */
+    int crew;    /* GPUs: SMs that make a tile together, 1 or 2; 0 = chosen for the machine */
+    int32_t reserved[7]; /* zero */
 } weft_tuning;
 
 /*

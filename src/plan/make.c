@@ -36,6 +36,8 @@ weft_status weft_plan_make(const weft_problem *problem, int world, int rank, wef
     builder = weft_builder_begin(&resolved, world, rank);
     if (resolved.schedule == WEFT_SCHEDULE_PACKETS)
         weft_generate_packets(&builder);
+    else if (world == 1 && resolved.op <= WEFT_OP_GEMM_AS && resolved.tuning.chunk_k > 0)
+        weft_generate_local(&builder);
     else
         generators[resolved.op](&builder);
     return weft_builder_finish(&builder, part, error);

@@ -250,6 +250,9 @@ weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_pr
     if (result.tuning.workers < 0 || result.tuning.workers > 4096)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "%d workers: there must be 1 to 4096",
                               result.tuning.workers);
+    if (result.tuning.crew < 0 || result.tuning.crew > 2)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "a crew of %d: there are crews of 1 and 2",
+                              result.tuning.crew);
     status = resolve_layout(&result, error);
     if (status == WEFT_OK)
         status = check_schedule(&result, error);
@@ -284,7 +287,7 @@ static uint64_t bits(float value)
     return word;
 }
 
-enum { FIELDS = 29 };
+enum { FIELDS = 30 };
 
 /* Everything that is asked, without the holes between the fields of the struct. */
 static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
@@ -319,6 +322,7 @@ static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
         (uint64_t)p->tuning.raster,
         (uint64_t)p->tuning.sums_stay,
         (uint64_t)p->tuning.grain_n,
+        (uint64_t)p->tuning.crew,
     };
 
     _Static_assert(sizeof(list) == FIELDS * sizeof(*list), "every field has its place");

@@ -37,7 +37,7 @@ static void count_on(weft_stream_k *stream, int rank)
     const weft_problem *p = gen->problem;
     const weft_operand *a = &gen->builder->part.operands[gen->a], *b = &gen->builder->part.operands[gen->b];
     int64_t cols = weft_operand_cols(b, gen->world, rank);
-    int64_t steps = weft_cut_count(weft_operand_cols(a, gen->world, rank), p->tuning.tile_k);
+    int64_t steps = weft_cut_count(weft_operand_cols(a, gen->world, rank), stream->step);
 
     stream->iterations = steps ? steps : 1;
     stream->tiles = p->l * weft_cut_count(p->m, p->tuning.tile_m) *
@@ -58,7 +58,7 @@ static bool any_cuts(const weft_stream_k *stream)
     return false;
 }
 
-weft_stream_k weft_stream_k_begin(weft_gemm_gen *gen, int64_t cols, int64_t tiles_wanted)
+static weft_stream_k begin(weft_gemm_gen *gen, int64_t cols, int64_t tiles_wanted, int64_t step, bool banded)
 {
     const weft_problem *p = gen->problem;
     int64_t longest =
@@ -71,6 +71,8 @@ weft_stream_k weft_stream_k_begin(weft_gemm_gen *gen, int64_t cols, int64_t tile
         .tile_n = narrowed(p->tuning.tile_n, p->tuning.grain_n, longest,
                            p->l * weft_cut_count(p->m, p->tuning.tile_m), tiles_wanted),
         .grain_n = p->tuning.grain_n,
+        .step = step,
+        .banded = banded,
         .slot_rows = at_most(p->tuning.tile_m, p->m),
     };
 
@@ -91,6 +93,16 @@ weft_stream_k weft_stream_k_begin(weft_gemm_gen *gen, int64_t cols, int64_t tile
                                                                .batch = 1,
                                                            });
     return stream;
+}
+
+weft_stream_k weft_stream_k_begin(weft_gemm_gen *gen, int64_t cols, int64_t tiles_wanted)
+{
+    return begin(gen, cols, tiles_wanted, gen->problem->tuning.tile_k, false);
+}
+
+weft_stream_k weft_stream_k_begin_banded(weft_gemm_gen *gen, int64_t cols, int64_t step)
+{
+    return begin(gen, cols, 1, step, true);
 }
 
 weft_tile weft_stream_k_tile(const weft_stream_k *stream, int64_t number)
@@ -120,9 +132,10 @@ static weft_span slice_of(const weft_stream_k *stream, int64_t total, int64_t nu
     return (weft_span){begin - number * stream->iterations, end - begin};
 }
 
-static weft_region slot_region(const weft_stream_k *stream, const weft_tile *tile, int64_t slot)
+static weft_region slot_region(const weft_stream_k *stream, const weft_tile *tile, weft_span band,
+                               int64_t slot)
 {
-    weft_span rows = {slot * stream->slot_rows, tile->rows.count};
+    weft_span rows = {slot * stream->slot_rows + band.begin, band.count};
 
     return weft_region_make(stream->slices, stream->gen->me, 0, rows, weft_whole(tile->cols.count));
 }
@@ -135,24 +148,42 @@ static int64_t slot_of(const weft_stream_k *stream, const weft_slices *slices, i
     return slot;
 }
 
-/* One slice of a cut tile, raw, into its slot; all but the finisher's are announced. */
+/* One slice of a cut tile, raw, into its slot. It is announced, unless its lane alone finishes the tile. */
 static void emit_slice(weft_stream_k *stream, const weft_tile *tile, const weft_slices *slices, int64_t index)
 {
     weft_gemm_gen *gen = stream->gen;
-    int64_t share = slices->first_share + index, slot,
-            step = at_most(gen->problem->tuning.tile_k, gen->local_k.count);
+    int64_t share = slices->first_share + index, slot, step = at_most(stream->step, gen->local_k.count);
     weft_span iterations = slice_of(stream, slices->total, slices->number, share, &slot);
     weft_span k = {iterations.begin * step, iterations.count * step};
 
     if (k.begin + k.count > gen->local_k.count)
         k.count = gen->local_k.count - k.begin;
     weft_gemm_open(gen, (int)share, WEFT_TASK_GEMM, false, false);
-    weft_builder_to(gen->builder, slot_region(stream, tile, slot));
+    weft_builder_to(gen->builder, slot_region(stream, tile, weft_whole(tile->rows.count), slot));
     weft_builder_from(gen->builder, weft_region_make(gen->a, gen->me, tile->batch, tile->rows, k));
     weft_builder_from(gen->builder, weft_region_make(gen->b_source, gen->me, tile->batch, k, tile->cols));
-    if (index + 1 < slices->count)
+    if (stream->banded || index + 1 < slices->count)
         weft_builder_post(gen->builder, slices->signal, gen->me);
     weft_builder_end(gen->builder);
+}
+
+enum { BAND_ELEMENTS = 16384 }; /* of all slices: less is not worth a task */
+
+/* Finishes a cut tile: by the lane of its last slice, or band by band by those that have slices. */
+static void finish_tile(weft_stream_k *stream, const weft_tile *tile, int64_t number, weft_slices *slices,
+                        weft_tile_emit emit, void *context)
+{
+    int64_t elements = tile->rows.count * tile->cols.count * slices->count;
+    int64_t bands = stream->banded ? elements / BAND_ELEMENTS : 1;
+
+    bands = bands > slices->count ? slices->count : bands;
+    bands = bands > tile->rows.count ? tile->rows.count : bands;
+    bands = bands < 1 ? 1 : bands;
+    weft_builder_expect(stream->gen->builder, slices->signal, slices->count - !stream->banded);
+    for (int64_t i = 0; i < bands; i++) {
+        slices->band = weft_part(tile->rows.count, bands, i);
+        emit(context, (int)(slices->first_share + slices->count - bands + i), number, slices);
+    }
 }
 
 void weft_stream_k_run(weft_stream_k *stream, const int64_t *order, weft_tile_emit emit, void *context)
@@ -185,10 +216,8 @@ void weft_stream_k_run(weft_stream_k *stream, const int64_t *order, weft_tile_em
             }
             for (int64_t index = 0; index < slices.count && pass == 0; index++)
                 emit_slice(stream, &tile, &slices, index);
-            if (pass == 1) {
-                weft_builder_expect(stream->gen->builder, slices.signal, slices.count - 1);
-                emit(context, (int)last, number, &slices);
-            }
+            if (pass == 1)
+                finish_tile(stream, &tile, number, &slices, emit, context);
         }
     }
 }
@@ -207,6 +236,6 @@ void weft_stream_k_sources(const weft_stream_k *stream, const weft_tile *tile, c
     weft_builder *builder = stream->gen->builder;
 
     for (int64_t i = 0; i < slices->count; i++)
-        weft_builder_from(builder, slot_region(stream, tile, slot_of(stream, slices, i)));
-    weft_builder_wait(builder, slices->signal, slices->count - 1);
+        weft_builder_from(builder, slot_region(stream, tile, slices->band, slot_of(stream, slices, i)));
+    weft_builder_wait(builder, slices->signal, slices->count - !stream->banded);
 }

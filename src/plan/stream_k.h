@@ -4,7 +4,9 @@
  * As many tiles as fill all lanes equally are done whole, first, in the order given. The rest, fewer tiles
  * than lanes, is laid end to end in units of iterations and cut into equal shares. A tile that falls into one
  * share is still whole; one that is cut leaves its slices in private memory, and the lane of its last slice
- * finishes it by a REDUCE over the slices in ascending k.
+ * finishes it by a REDUCE over the slices in ascending k. Where a rank has the product to itself
+ * (gemm_local.c), the lanes that have slices of a tile divide its finishing, too: each takes a band of its
+ * rows.
  */
 #ifndef WEFT_PLAN_STREAM_K_H
 #define WEFT_PLAN_STREAM_K_H
@@ -23,6 +25,7 @@ typedef struct weft_slices {
     int64_t total;       /* iterations of all cut tiles */
     int64_t first_share; /* of the lane that has slice 0; the others follow */
     int64_t count;
+    weft_span band; /* rows of the tile that are finished together: all of them, or one of several bands */
     uint32_t signal;
 } weft_slices;
 
@@ -32,7 +35,9 @@ typedef struct weft_stream_k {
     int64_t tile_m, tile_n, grain_n;
     bool cuts;          /* some tile is cut */
     int64_t tiles;      /* numbered by batch, then row, then column */
+    int64_t step;       /* k of an iteration; 0 = all of it */
     int64_t iterations; /* of each */
+    bool banded;        /* lanes divide the finishing of a tile */
     uint32_t slices, signals;
     int64_t slot_rows, slot_cols; /* of a tile kept somewhere */
 } weft_stream_k;
@@ -45,6 +50,9 @@ typedef void (*weft_tile_emit)(void *context, int lane, int64_t tile, const weft
  * would be fewer tiles than `tiles_wanted`, tiles are made narrower, down to WEFT_PACK_COLUMNS.
  */
 weft_stream_k weft_stream_k_begin(weft_gemm_gen *gen, int64_t cols, int64_t tiles_wanted);
+
+/* The same with k cut only at multiples of `step` (itself one of tile_k), and the finishing divided. */
+weft_stream_k weft_stream_k_begin_banded(weft_gemm_gen *gen, int64_t cols, int64_t step);
 
 weft_tile weft_stream_k_tile(const weft_stream_k *stream, int64_t number);
 
