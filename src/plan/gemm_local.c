@@ -40,7 +40,7 @@ static int64_t *raster_order(const weft_stream_k *stream)
             down = weft_cut_count(stream->rows.count, stream->tile_m);
     int64_t *order = malloc((size_t)(stream->tiles + 1) * sizeof(*order));
 
-    for (int64_t batch = 0; order && batch < p->l; batch++)
+    for (int64_t batch = 0; order && stream->tiles && batch < p->l; batch++)
         for (int64_t row0 = 0; row0 < down; row0 += raster)
             for (int64_t col = 0; col < across; col++)
                 for (int64_t row = row0; row < row0 + raster && row < down; row++)
@@ -52,8 +52,10 @@ void weft_generate_local(weft_builder *builder)
 {
     gemm_local local = {.gen = weft_gemm_begin(builder)};
     const weft_problem *p = builder->problem;
-    int64_t grain = p->tuning.tile_k > 0 ? p->tuning.tile_k : 1, *order;
+    int64_t grain = p->tuning.tile_k, *order;
 
+    if (grain == 0) /* panels of a packed B are as long as tile_k says: all of k */
+        grain = p->b_form == WEFT_B_PLAIN || p->k == 0 ? 1 : p->k;
     weft_gemm_declare_packed(&local.gen);
     local.stream =
         weft_stream_k_begin_banded(&local.gen, p->n, (p->tuning.chunk_k + grain - 1) / grain * grain);

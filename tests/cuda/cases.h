@@ -151,8 +151,7 @@ static void test_operations(void)
  * as float32 and in 16 bits, whole tiles and cut ones, and where they do not begin on 16 bytes. */
 static void test_ring_widths(void)
 {
-    static const int64_t widths[] = {WEFT_CUDA_HALF_N, WEFT_CUDA_NARROW_N, WEFT_CUDA_TILE_N},
-                         columns[] = {512, 600, 602};
+    static const int64_t widths[] = {128, 224, WEFT_CUDA_TILE_N}, columns[] = {512, 600, 602};
     for (size_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
         for (size_t j = 0; j < sizeof(columns) / sizeof(columns[0]); j++)
             for (int narrow = 0; narrow < 2; narrow++) {
@@ -162,6 +161,53 @@ static void test_ring_widths(void)
                 p.wire_dtype = narrow ? p.dtype : WEFT_F32; /* k is so small that all sums are exact in it */
                 try("ring of a width", &p, 3, &plain, 2);
             }
+}
+
+/* Every walker on one rank, its tiles whole and divided along k, whatever would be chosen: all transposes,
+ * edges in every direction, the epilogue, batches, an unaligned D, and sums of D's own type. */
+static void test_every_walker(void)
+{
+    static const int64_t shapes[][3] = {{1, 136, 1024}, {64, 256, 520}, {200, 392, 968}, {129, 1032, 72}};
+    weft_cuda_world_options dense = plain;
+    dense.dense = true;
+    for (int walker = 0; walker < WEFT_CUDA_WALKERS; walker++)
+        for (int form = 0; form < 8; form++)
+            for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+                weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, shapes[i][0], shapes[i][1],
+                                            shapes[i][2]);
+                if (!thorough && (form + (int)i + walker) % 5)
+                    continue;
+                p.tuning.crew = weft_cuda_walkers[walker].ctas;
+                p.tuning.tile_m = weft_cuda_walkers[walker].tile_m;
+                p.tuning.tile_n = weft_cuda_walkers[walker].tile_n;
+                p.transa = form & 1;
+                p.transb = form >> 1 & 1;
+                p.tuning.chunk_k = form & 4 ? 64 * (1 + (int64_t)i) : 0;
+                p.tuning.workers = 7;
+                p.bias = i != 1;
+                p.beta = i == 2 ? 2 : 0;
+                p.l = i == 1 ? 2 : 1;
+                p.d_dtype = form == 2 ? WEFT_F32 : p.dtype;
+                p.act = i == 3 ? WEFT_ACT_RELU : WEFT_ACT_NONE;
+                try("a walker", &p, 1, &plain, 2);
+                p.n -= 3; /* only C and D are unaligned where B is transposed, else B, too */
+                if (p.transb)
+                    try("a walker, odd D", &p, 1, &dense, 1);
+            }
+}
+
+/* What is chosen for one rank, over sizes that lead to every walker. */
+static void test_chosen(void)
+{
+    static const int64_t shapes[][3] = {{1, 1024, 2048}, {7, 1280, 520},   {33, 2048, 264},
+                                        {100, 512, 512}, {256, 256, 1024}, {600, 700, 136}};
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+        for (int op = WEFT_OP_AG_GEMM; op <= WEFT_OP_GEMM_AS; op++) {
+            weft_problem p =
+                problem_of((weft_op)op, WEFT_SCHEDULE_AUTO, shapes[i][0], shapes[i][1], shapes[i][2]);
+            if (thorough || op == WEFT_OP_AG_GEMM + (int)i % 4)
+                try("chosen", &p, 1, &plain, 2);
+        }
 }
 
 /* The collectives that baselines are made of: float32, each element of RECV from its rule. */

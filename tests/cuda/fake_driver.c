@@ -118,6 +118,7 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
                                    void **extra)
 {
     bool hopper = function != NULL; /* as fake_gpu() set it */
+    const weft_cuda_args *args = parameters[0];
     (void)extra;
     BREAK(cuLaunchKernelEx);
     if (function == (CUfunction)(uintptr_t)2) {
@@ -132,8 +133,12 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
     if (function == (CUfunction)(uintptr_t)4)
         return fake_gpu_packets(parameters[0], config->gridDimX, config->hStream) ? CUDA_SUCCESS
                                                                                   : CUDA_ERROR_OUT_OF_MEMORY;
-    return fake_gpu_launch(parameters[0], config->gridDimX / (hopper ? 2 : 1), hopper, config->numAttrs > 0,
-                           config->hStream)
+    if (function == (CUfunction)(uintptr_t)5) {
+        fake_gpu_repitch(parameters[0]);
+        return CUDA_SUCCESS;
+    }
+    return fake_gpu_launch(args, config->gridDimX / (hopper && args->tile_m > 128 ? 2 : 1), hopper,
+                           config->numAttrs > 0, config->hStream)
                ? CUDA_SUCCESS
                : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -459,6 +464,7 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
         device.collective[i] = (CUfunction)(uintptr_t)3;
         device.packets[i] = (CUfunction)(uintptr_t)4;
     }
+    device.repitch = (CUfunction)(uintptr_t)5;
     fake_gpu_seed(seed);
     return device;
 }

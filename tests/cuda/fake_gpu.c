@@ -101,13 +101,20 @@ static double through_map(const fake_map *map, weft_dtype dtype, uint64_t x, uin
 }
 
 /* The product as the loader sees A and B now. */
-static float *multiply(const fake_launch *launch, const weft_cuda_task *t)
+static float *multiply(const fake_launch *launch, const weft_cuda_task *task)
 {
+    weft_cuda_task own = *task;
+    const weft_cuda_task *t = &own;
     const weft_cuda_view *a = &launch->args.views[t->view0 + t->destinations], *b = a + 1;
     const fake_map *maps = launch->args.maps;
     float *product = calloc((size_t)t->rows * (size_t)t->cols + 1, sizeof(*product));
     float *line = malloc((size_t)t->cols * sizeof(*line) + 4);
     gpu.counts.gemms++;
+    if (launch->args.exchanged) {
+        gpu.counts.exchanged++;
+        own.a_map = task->b_map, own.a_m = task->b_n, own.a_k = task->b_k;
+        own.b_map = task->a_map, own.b_n = task->a_m, own.b_k = task->a_k;
+    }
     if (launch->hopper && (!may_start(a, t->a_m, t->a_k) || !may_start(b, t->b_k, t->b_n)))
         product[0] = NAN;
     for (int k = 0; k < t->k; k++) {
@@ -209,10 +216,10 @@ static void consume(const fake_launch *launch, const weft_cuda_task *t, const fl
     }
     bool bulk = launch->hopper && t->kind == WEFT_CUDA_GEMM && t->flags & WEFT_CUDA_BULK;
     /* the walker stores whole tiles and relies on the maps to cut them off */
-    int rows = bulk ? WEFT_CUDA_TILE_M : t->rows, cols = !bulk ? t->cols
-                                                         : t->flags & WEFT_CUDA_WIDE_D
-                                                             ? launch->args.tile_n
-                                                             : (launch->args.tile_n + 63) / 64 * 64;
+    int rows = bulk ? launch->args.tile_m : t->rows, cols = !bulk ? t->cols
+                                                            : t->flags & WEFT_CUDA_WIDE_D
+                                                                ? launch->args.tile_n
+                                                                : (launch->args.tile_n + 63) / 64 * 64;
     gpu.counts.maps += bulk;
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < cols; j++) {
@@ -233,6 +240,19 @@ static void consume(const fake_launch *launch, const weft_cuda_task *t, const fl
             }
             store(launch, t, v, x, i, j);
         }
+}
+
+void fake_gpu_repitch(const weft_cuda_repitch *copy)
+{
+    gpu.counts.repitched++;
+    for (int64_t i = 0; i < copy->batch * copy->lines; i++) {
+        uint16_t *to = (uint16_t *)copy->to + i * copy->to_ld;
+        memset(to, 0, (size_t)copy->to_ld * 2);
+        memcpy(to,
+               (const uint16_t *)copy->from + i / copy->lines * copy->from_stride +
+                   i % copy->lines * copy->from_ld,
+               (size_t)copy->length * 2);
+    }
 }
 
 /* ---- lanes ------------------------------------------------------------------------------------------- */

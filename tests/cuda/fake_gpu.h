@@ -24,10 +24,10 @@ void fake_gpu_install(int count, int crews, bool hopper);
  * meetings": kernels that are to meet before the first run do not; "some meetings": the first n do not. */
 void fake_gpu_break(const char *call, int uses);
 
-/* How many GEMM tasks went through tensor maps, how many copies through bulk lanes, and how many kernels may
- * have begun before the one before them ended, since the last call. */
+/* How many GEMM tasks went through tensor maps and how many with A and B exchanged, how many copies through
+ * bulk lanes, and how many kernels may have begun before the one before them ended, since the last call. */
 typedef struct fake_gpu_counts {
-    long maps, bulk, gemms, early, collectives, packets; /* the last two: launches */
+    long maps, bulk, gemms, early, exchanged, repitched, collectives, packets; /* the last three: launches */
 } fake_gpu_counts;
 fake_gpu_counts fake_gpu_take_counts(void);
 
@@ -40,6 +40,7 @@ typedef struct fake_map { /* stands in for a CUtensorMap */
 } fake_map;
 
 void fake_gpu_seed(uint64_t seed);
+void fake_gpu_repitch(const weft_cuda_repitch *copy); /* at once: no run changes what it reads */
 bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, bool early, CUstream stream);
 bool fake_gpu_collective(const weft_cuda_args *args, uint32_t lanes, int32_t reduction, CUstream stream);
 bool fake_gpu_packets(const weft_cuda_packets *packets, uint32_t ctas, CUstream stream);

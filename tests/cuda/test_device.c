@@ -55,6 +55,15 @@ static void test_small(void)
     try("small", &p, 2, &plain, 2);
     p = problem_of(WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT, 300, 264, 136);
     try("small", &p, 3, &plain, 2);
+    for (int walker = WEFT_CUDA_ONE_256; walker < WEFT_CUDA_WALKERS; walker++) {
+        p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, 60, 264, 520);
+        p.tuning.crew = weft_cuda_walkers[walker].ctas;
+        p.tuning.tile_m = weft_cuda_walkers[walker].tile_m;
+        p.tuning.tile_n = weft_cuda_walkers[walker].tile_n;
+        p.tuning.chunk_k = 128;
+        p.tuning.workers = 5;
+        try("small, divided along k", &p, 1, &plain, 2);
+    }
 }
 
 int main(int argc, char **argv)
@@ -78,6 +87,8 @@ int main(int argc, char **argv)
                   {"strides", test_any_strides},
                   {"ops", test_operations},
                   {"widths", test_ring_widths},
+                  {"walkers", test_every_walker},
+                  {"chosen", test_chosen},
                   {"collectives", test_collectives},
                   {"missing", test_missing_rank},
                   {"graph", test_graph},

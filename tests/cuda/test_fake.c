@@ -11,6 +11,8 @@ static void run_all(int crews, bool hopper, uint64_t seed)
     test_any_strides();
     test_operations();
     test_ring_widths();
+    test_every_walker();
+    test_chosen();
     test_collectives();
     test_missing_rank();
 }

@@ -183,20 +183,20 @@ static void fill_places(const weft_plan *plan, const weft_operands *operands,
 
             if (o->place != WEFT_PLACE_USER) {
                 at[rank] = (weft_cuda_place){plan->gpu->block + distance + plan->gpu->offsets[i],
-                                             plan->gpu->lds[i], 0};
+                                             plan->gpu->lds[i], 0, false};
             } else if (rank != me && is_touched(plan, (int)o->role)) {
                 weft_cuda_spot spot = meeting->spots[(int)o->role * world + rank];
                 char *base = spot.offset == WEFT_CUDA_STAGED
                                  ? plan->gpu->staging + distance + plan->gpu->staging_at[o->role]
                                  : weft_cuda_heap_slot(&g->heap, rank) + spot.offset;
 
-                at[rank] = (weft_cuda_place){base, spot.ld, spot.stride};
+                at[rank] = (weft_cuda_place){base, spot.ld, spot.stride, false};
             }
         }
         if (o->place == WEFT_PLACE_USER) {
             weft_given given = weft_given_of(plan, (int)i, operands);
 
-            at[me] = (weft_cuda_place){given.data, given.ld, given.stride};
+            at[me] = (weft_cuda_place){given.data, given.ld, given.stride, false};
             if (weft_cuda_is_staged(plan, (int)o->role, operands))
                 at[me].base = plan->gpu->staging + plan->gpu->staging_at[o->role];
         }

@@ -4,11 +4,15 @@
 #include "core/dtype.h"
 #include "core/part.h"
 #include "run/cuda/collective.h"
+#include "run/cuda/cost.h"
 
 enum {
     PANELS_SIDE_BY_SIDE = 8, /* 8 x 8 tiles are about a round of the crews: least traffic for the product */
     CHUNK_K = 512,           /* 1 KiB of a row: small enough to start early, large enough to copy fast */
     COPIERS = 2,
+    CREW_CTAS = 2,
+    NARROW_N = 224, /* narrower tiles of crews of two: see walker.h */
+    HALF_N = 128,
     LINK_K = 878 /* 790 TFLOP/s beside 450 GB/s */
 };
 
@@ -61,10 +65,10 @@ static bool narrow_ring(const weft_problem *p, int world, int crews)
 static int64_t usual_width(const weft_problem *p, int world, int crews)
 {
     int64_t wide = (tiles_of(p, world, WEFT_CUDA_TILE_N) + crews - 1) / crews * WEFT_CUDA_TILE_N;
-    int64_t narrow = (tiles_of(p, world, WEFT_CUDA_NARROW_N) + crews - 1) / crews * WEFT_CUDA_NARROW_N;
+    int64_t narrow = (tiles_of(p, world, NARROW_N) + crews - 1) / crews * NARROW_N;
     if (p->op == WEFT_OP_GEMM_AS || p->op == WEFT_OP_GEMM_AR)
         return WEFT_CUDA_TILE_N;
-    return narrow < wide ? WEFT_CUDA_NARROW_N : WEFT_CUDA_TILE_N;
+    return narrow < wide ? NARROW_N : WEFT_CUDA_TILE_N;
 }
 
 /* As few crews as take no more rounds. What a round needs is fetched side by side, and a few tiles of one
@@ -76,18 +80,34 @@ static int even_crews(int64_t tiles, int crews)
     return rounds > 0 ? (int)((tiles + rounds - 1) / rounds) : crews;
 }
 
+/* One rank has its product to itself: the fastest walker and division of k, by the model. */
+static void choose_alone(weft_problem *p, int crews)
+{
+    weft_cuda_shape shape = {p->m, p->n, p->k, p->l, crews};
+    weft_cuda_way way = weft_cuda_cost_least(&shape, false);
+
+    p->tuning.tile_m = weft_cuda_walkers[way.walker].tile_m;
+    p->tuning.tile_n = weft_cuda_walkers[way.walker].tile_n;
+    p->tuning.chunk_k = way.chunk_k;
+    p->tuning.workers = way.workers;
+    p->tuning.crew = weft_cuda_walkers[way.walker].ctas;
+}
+
 void weft_cuda_choose(weft_problem *p, int world, int crews, bool hopper)
 {
     bool fetches;
     if (p->schedule == WEFT_SCHEDULE_AUTO)
         p->schedule = usual_schedule(p);
+    if (hopper && world == 1 && !p->tuning.tile_m && !p->tuning.tile_n && !p->tuning.workers &&
+        !p->tuning.chunk_k)
+        choose_alone(p, crews);
     if (!p->tuning.tile_m)
         p->tuning.tile_m = WEFT_CUDA_TILE_M;
     /* the copy engine adds in memory: the crews need not read what they add to */
     p->tuning.sums_stay = hopper && p->op == WEFT_OP_GEMM_RS && p->schedule != WEFT_SCHEDULE_DIRECT &&
                           p->schedule != WEFT_SCHEDULE_UNFUSED;
     if (!p->tuning.tile_n && p->tuning.sums_stay && world > 1 && narrow_ring(p, world, crews))
-        p->tuning.tile_n = WEFT_CUDA_HALF_N;
+        p->tuning.tile_n = HALF_N;
     else if (!p->tuning.tile_n)
         p->tuning.tile_n = hopper ? usual_width(p, world, crews) : WEFT_CUDA_TILE_N;
     if (!p->tuning.tile_k)
@@ -99,8 +119,8 @@ void weft_cuda_choose(weft_problem *p, int world, int crews, bool hopper)
     if (!fetches)
         p->tuning.copiers = 0;
     else if (!p->tuning.copiers)
-        p->tuning.copiers = hopper ? crews * WEFT_CUDA_CREW_COPIERS : COPIERS;
-    if (!p->tuning.chunk_k)
+        p->tuning.copiers = hopper ? crews * CREW_CTAS * WEFT_CUDA_CTA_COPIERS : COPIERS;
+    if (fetches && !p->tuning.chunk_k)
         p->tuning.chunk_k = CHUNK_K;
     /* the storers of Hopper crews copy beside their own work; elsewhere a copy lane is a CTA */
     if (!p->tuning.workers && hopper && (fetches || p->tuning.sums_stay))

@@ -10,22 +10,31 @@
 
 #include <stddef.h>
 
-#ifndef WEFT_TILE_N /* columns of a crew's tile: 256, or 224 or 128; see choose.c */
+#ifndef WEFT_TILE_N /* columns of a crew's tile: 256, 224, 128 or 64; see walker.h */
 #define WEFT_TILE_N 256
+#endif
+#ifndef WEFT_CTAS /* of a crew: a cluster of 2, or 1 */
+#define WEFT_CTAS 2
+#endif
+#ifndef WEFT_EXCHANGED /* 1: the tile is that of the transposed product, see epilogue_sm90.cuh */
+#define WEFT_EXCHANGED 0
 #endif
 
 namespace
 {
 
-constexpr int CTAS = 2;
+constexpr int CTAS = WEFT_CTAS;
+constexpr bool EXCHANGED = WEFT_EXCHANGED;
 constexpr int CTA_M = 128, GROUP_M = 64, TILE_N = WEFT_TILE_N, TILE_K = 64, SUMS = TILE_N / 2;
-/* B is kept in boxes of 64 columns, the last one half used when the tile is 224 wide; a CTA loads half */
-constexpr int B_COLS = (TILE_N + 127) / 128 * 128, HALF_COLS = B_COLS / 2;
+/* B is kept in boxes of 64 columns, the last one half used when the tile is 224 wide. Each CTA of a crew
+ * loads its share, in boxes of SHARE_BOX columns where k is contiguous */
+constexpr int B_COLS = (TILE_N + 64 * CTAS - 1) / (64 * CTAS) * (64 * CTAS), SHARE_COLS = B_COLS / CTAS;
+constexpr int SHARE_BOX = SHARE_COLS < 128 ? SHARE_COLS : 128;
 constexpr int A_BYTES = CTA_M * TILE_K * 2, B_BYTES = B_COLS * TILE_K * 2, STAGE_BYTES = A_BYTES + B_BYTES;
 constexpr int STAGES = 4 * 49152 / STAGE_BYTES;
 constexpr int BOX_BYTES = 8192; /* 64 rows of 128 bytes */
 constexpr int THREADS = 384;
-constexpr uint32_t TALLY = 256, MEMBERS = 4, HELD = 8;
+constexpr uint32_t TALLY = 256, MEMBERS = 2 * CTAS, HELD = 8;
 
 struct Layout { /* offsets from the 1024-aligned start of shared memory */
     static constexpr int a = 0;

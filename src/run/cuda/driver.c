@@ -78,8 +78,9 @@ weft_status weft_cuda_check(const weft_cuda_driver *cu, CUresult result, const c
 static weft_status count_crews(weft_cuda_device *device, weft_error_text *error)
 {
     const weft_cuda_driver *cu = device->cu;
-    CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {2, 1, 1}};
-    CUlaunchConfig config = {.gridDimX = (unsigned)device->sm_count / 2 * 2,
+    CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+                                 .value.clusterDim = {WEFT_CUDA_PAIR, 1, 1}};
+    CUlaunchConfig config = {.gridDimX = (unsigned)device->sm_count / WEFT_CUDA_PAIR * WEFT_CUDA_PAIR,
                              .gridDimY = 1,
                              .gridDimZ = 1,
                              .blockDimX = WEFT_CUDA_THREADS,
@@ -141,9 +142,14 @@ static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
         status = load_kernel(cu, device->modules[0], "weft_walk_any_f16", 0, &device->any[1], error);
     if (status == WEFT_OK)
         status = load_kernel(cu, device->modules[0], "weft_rehearse", 0, &device->rehearse, error);
+    if (status == WEFT_OK)
+        status = load_kernel(cu, device->modules[0], "weft_repitch", 0, &device->repitch, error);
     return status == WEFT_OK ? weft_cuda_rehearse(device, device->uploads, (weft_cuda_rehearsal){0}, error)
                              : status;
 }
+
+/* Modules: for any GPU, the Hopper walkers, then these two. */
+enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS };
 
 static weft_status load_collectives(weft_cuda_device *device, weft_error_text *error)
 {
@@ -152,15 +158,15 @@ static weft_status load_collectives(weft_cuda_device *device, weft_error_text *e
     };
     const weft_cuda_driver *cu = device->cu;
     weft_status status = WEFT_OK;
-    WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[7], weft_cuda_kernels_collective));
-    WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[8], weft_cuda_kernels_packets));
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES], weft_cuda_kernels_collective));
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES + 1], weft_cuda_kernels_packets));
     for (int i = 0; i <= WEFT_BYTE && status == WEFT_OK; i++) {
         char walks[32], sends[32];
         snprintf(walks, sizeof(walks), "weft_collective_%s", types[types[i] ? i : WEFT_F32]);
         snprintf(sends, sizeof(sends), "weft_packets_%s", types[types[i] ? i : WEFT_F32]);
-        status = load_kernel(cu, device->modules[7], walks, 0, &device->collective[i], error);
+        status = load_kernel(cu, device->modules[COLLECTIVES], walks, 0, &device->collective[i], error);
         if (status == WEFT_OK)
-            status = load_kernel(cu, device->modules[8], sends, 0, &device->packets[i], error);
+            status = load_kernel(cu, device->modules[COLLECTIVES + 1], sends, 0, &device->packets[i], error);
     }
     return status;
 }
@@ -170,17 +176,20 @@ static weft_status load_hopper(weft_cuda_device *device, weft_error_text *error)
     static const char *const names[2][4] = {
         {"weft_walk_bf16_nn", "weft_walk_bf16_nt", "weft_walk_bf16_tn", "weft_walk_bf16_tt"},
         {"weft_walk_f16_nn", "weft_walk_f16_nt", "weft_walk_f16_tn", "weft_walk_f16_tt"}};
-    const void *images[2][3] = {
-        {weft_cuda_kernels_bf16, weft_cuda_kernels_bf16_224, weft_cuda_kernels_bf16_128},
-        {weft_cuda_kernels_f16, weft_cuda_kernels_f16_224, weft_cuda_kernels_f16_128}};
+    const void *images[2][WEFT_CUDA_WALKERS] = {
+        {weft_cuda_kernels_bf16, weft_cuda_kernels_bf16_224, weft_cuda_kernels_bf16_128,
+         weft_cuda_kernels_bf16_one256, weft_cuda_kernels_bf16_one128, weft_cuda_kernels_bf16_few},
+        {weft_cuda_kernels_f16, weft_cuda_kernels_f16_224, weft_cuda_kernels_f16_128,
+         weft_cuda_kernels_f16_one256, weft_cuda_kernels_f16_one128, weft_cuda_kernels_f16_few}};
     const weft_cuda_driver *cu = device->cu;
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 2 * WEFT_CUDA_WALKERS; i++) {
+        int f16 = i / WEFT_CUDA_WALKERS, walker = i % WEFT_CUDA_WALKERS;
         CUmodule *module = &device->modules[1 + i];
         weft_status status = WEFT_OK;
-        WEFT_CUDA_TRY(cuModuleLoadData(module, images[i / 3][i % 3]));
+        WEFT_CUDA_TRY(cuModuleLoadData(module, images[f16][walker]));
         for (int form = 0; form < 4 && status == WEFT_OK; form++)
-            status = load_kernel(cu, *module, names[i / 3][form], WEFT_CUDA_SHARED_BYTES,
-                                 &device->walkers[i / 3][i % 3][form], error);
+            status = load_kernel(cu, *module, names[f16][form], WEFT_CUDA_SHARED_BYTES,
+                                 &device->walkers[f16][walker][form], error);
         if (status != WEFT_OK)
             return status;
     }

@@ -7,6 +7,7 @@
 
 #include "core/status.h"
 #include "run/cuda/task.h"
+#include "run/cuda/walker.h"
 
 #include <cuda.h>
 #include <stdbool.h>
@@ -117,13 +118,13 @@ typedef struct weft_cuda_device {
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
-    CUmodule modules[9];
-    CUfunction any[2], walkers[2][3][4]; /* by dtype (bf16, f16); the latter for Hopper, also by width (256,
-                                            224, 128) and transposes (none, B, A, both) */
-    CUfunction rehearse;
+    CUmodule modules[3 + 2 * WEFT_CUDA_WALKERS];
+    CUfunction any[2], walkers[2][WEFT_CUDA_WALKERS][4]; /* by dtype (bf16, f16); the latter for Hopper, also
+                                                            by shape and transposes (none, B, A, both) */
+    CUfunction rehearse, repitch;
     CUfunction collective[WEFT_BYTE + 1], packets[WEFT_BYTE + 1]; /* by what is reduced; movement takes any */
     bool hopper;
-    int crews; /* crews of the walker that fit at once */
+    int crews; /* that fit at once: clusters of WEFT_CUDA_PAIR CTAs on Hopper, else CTAs */
 } weft_cuda_device;
 
 /* Where groups get their GPUs from: the driver, unless a test puts a fake one there. `open` leaves the
@@ -153,6 +154,10 @@ void weft_cuda_device_close(weft_cuda_device *device);
 weft_status weft_cuda_rehearse(weft_cuda_device *device, CUstream stream, weft_cuda_rehearsal rehearsal,
                                weft_error_text *error);
 
-enum { WEFT_CUDA_SHARED_BYTES = 231936, WEFT_CUDA_THREADS = 384 }; /* of a CTA of the Hopper walker */
+enum {
+    WEFT_CUDA_PAIR = 2,
+    WEFT_CUDA_SHARED_BYTES = 231936,
+    WEFT_CUDA_THREADS = 384
+}; /* of a CTA of the Hopper walker */
 
 #endif

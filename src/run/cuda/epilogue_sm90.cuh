@@ -186,20 +186,14 @@ __device__ __forceinline__ void finish_elements(const weft_cuda_args &g, const w
                      : "memory");
     }
     group_sync(consumer);
-#pragma unroll 1
+    const Ends ends(t, v);
+#pragma unroll 4
     for (int e = thread; e < GROUP_M * WIDTH; e += 128) {
         int row = row0 + e / WIDTH, col = col0 + e % WIDTH;
         float x;
         asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(sums + 4 * e));
-        if (row >= t.rows || col >= t.cols)
-            continue;
-        if (t.acc >= 0)
-            x = element_get(v[t.acc].ptr, row * v[t.acc].rs + col * v[t.acc].cs, v[t.acc].dtype) + x;
-        if (t.flags & WEFT_CUDA_EPILOGUE)
-            x = finish_element(g, t, v, x, row, col);
-#pragma unroll 1
-        for (int n = 0; n < t.destinations; n++)
-            element_set(v[n].ptr, row * v[n].rs + col * v[n].cs, x, v[n].dtype);
+        if (row < t.rows && col < t.cols)
+            end_element(g, t, v, ends, x, row, col);
     }
 }
 
@@ -284,6 +278,37 @@ __device__ __forceinline__ void finished_sums(const weft_cuda_args &g, const wef
     }
 }
 
+/*
+ * Where the crew multiplies the transposed matrices, few rows of D are few columns of its tile, and a
+ * consumer's 64 rows are columns of D. Its sums are turned round in shared memory, then go to their
+ * destinations in rows of 64. D is small beside the weights, so plain stores do.
+ */
+__device__ __forceinline__ void finish_exchanged(const weft_cuda_args &g, const weft_cuda_task &t,
+                                                 const weft_cuda_view *v, const float (&d)[SUMS], int col0,
+                                                 uint32_t smem, uint32_t consumer)
+{
+    static_assert(!EXCHANGED || TILE_N * GROUP_M * 4 <= 2 * BOX_BYTES, "the sums fit into the boxes");
+    int thread = threadIdx.x % 128, n = thread / 32 * 16 + thread % 32 / 4, m = thread % 4 * 2;
+    uint32_t sums = smem + Layout::box + 2 * BOX_BYTES * consumer;
+    auto spot = [&](int row, int col) { return sums + 4 * (row * GROUP_M + (col ^ (row >> 1 & 3) << 3)); };
+    group_sync(consumer);
+#pragma unroll
+    for (int i = 0; i < SUMS; i++)
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(spot((i >> 2) * 8 + m + (i & 1), n + (i >> 1 & 1) * 8)),
+                     "f"(d[i])
+                     : "memory");
+    group_sync(consumer);
+    const Ends ends(t, v);
+#pragma unroll 4
+    for (int e = thread; e < t.rows * GROUP_M; e += 128) {
+        int row = e / GROUP_M, col = col0 + e % GROUP_M;
+        float x;
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(spot(row, e % GROUP_M)));
+        if (col < t.cols)
+            end_element(g, t, v, ends, x, row, col);
+    }
+}
+
 /* All sums of a consumer. */
 template <int NARROW>
 __device__ __forceinline__ void finish_sums(const weft_cuda_args &g, const weft_cuda_task &t,
@@ -294,6 +319,13 @@ __device__ __forceinline__ void finish_sums(const weft_cuda_args &g, const weft_
     Boxes to(smem, consumer);
     const weft_cuda_view *v = &g.views[t.view0];
     bool adds = t.acc >= 0 && !(t.flags & WEFT_CUDA_ADD);
+    if constexpr (EXCHANGED) {
+        to.take(boxes);
+        to.take(boxes + 1);
+        finish_exchanged(g, t, v, d, row0, smem, consumer);
+        to.give(boxes++);
+        return;
+    }
     if (t.flags & WEFT_CUDA_BULK) {
         if (t.flags & WEFT_CUDA_EPILOGUE || (adds && (t.flags & WEFT_CUDA_WIDE_D || v[t.acc].map < 0))) {
             int row = row0 + thread / 32 * 16 + thread % 32 / 4, col = thread % 4 * 2;

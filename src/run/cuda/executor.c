@@ -107,7 +107,7 @@ static weft_status upload(weft_cuda_executor *executor, const weft_cuda_program 
 
 /* ---- kernels ----------------------------------------------------------------------------------------- */
 
-static CUfunction pick_kernel(const weft_cuda_executor *executor, const weft_problem *problem, int tile_n)
+static CUfunction pick_kernel(const weft_cuda_executor *executor, const weft_problem *problem, int walker)
 {
     const weft_cuda_device *device = executor->device;
     int f16 = problem->dtype == WEFT_F16;
@@ -116,8 +116,8 @@ static CUfunction pick_kernel(const weft_cuda_executor *executor, const weft_pro
                                                    : device->collective[problem->dtype];
     if (!executor->hopper)
         return device->any[f16];
-    int width = tile_n == WEFT_CUDA_TILE_N ? 0 : tile_n == WEFT_CUDA_NARROW_N ? 1 : 2;
-    return device->walkers[f16][width][2 * problem->transa + problem->transb];
+    return device->walkers[f16][walker][weft_cuda_walker_form(&weft_cuda_walkers[walker], problem->transa,
+                                                              problem->transb)];
 }
 
 static void fill_args(weft_cuda_args *args, const weft_plan_part *part, const weft_cuda_program *program,
@@ -128,7 +128,9 @@ static void fill_args(weft_cuda_args *args, const weft_plan_part *part, const we
         memcpy(args->lanes, program->lanes, program->lane_count * sizeof(*program->lanes));
     args->copy_count = program->copy_count;
     args->map_count = program->map_count;
-    args->tile_n = program->tile_n;
+    args->tile_m = weft_cuda_walkers[program->walker].tile_m;
+    args->tile_n = weft_cuda_walkers[program->walker].tile_n;
+    args->exchanged = weft_cuda_walkers[program->walker].exchanged;
     args->link = binding->link_bytes_per_ns > 0;
     args->link_latency_ns = (int64_t)binding->link_latency_ns;
     args->control = control;
@@ -162,6 +164,31 @@ static weft_status check_collective(const weft_plan_part *part, const weft_cuda_
     return WEFT_OK;
 }
 
+/* The program of a part, unaligned operands replaced by the copies that its runs make of them. */
+static weft_status lower(weft_cuda_device *device, const weft_plan_part *part,
+                         const weft_cuda_binding *binding, bool hopper, weft_cuda_repitched *repitched,
+                         weft_cuda_program *program, weft_error_text *error)
+{
+    size_t count = (size_t)part->operand_count * (size_t)part->world;
+    weft_cuda_place *places = malloc((count + 1) * sizeof(*places));
+    weft_cuda_binding bound = *binding;
+    weft_status status = WEFT_OK;
+
+    if (!places)
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u operands",
+                              part->operand_count);
+    memcpy(places, binding->places, count * sizeof(*places));
+    bound.places = places;
+    if (hopper)
+        status = weft_cuda_repitched_make(device, part, places, repitched, error);
+    if (status == WEFT_OK)
+        status = weft_cuda_program_make(part, &bound, hopper, program, error);
+    if (status != WEFT_OK)
+        weft_cuda_repitched_free(device, repitched);
+    free(places);
+    return status;
+}
+
 weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_part *part,
                                     const weft_cuda_binding *binding, weft_cuda_control *const *controls,
                                     int crews, const weft_cuda_limits *limits, weft_cuda_executor *executor,
@@ -178,12 +205,12 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
     weft_cuda_program program = {0};
     weft_status status =
         packets ? weft_cuda_packets_make(part, binding, &made.packets, error)
-                : weft_cuda_program_make(part, binding, product && device->hopper, &program, error);
+                : lower(device, part, binding, product && device->hopper, &made.repitched, &program, error);
     if (status != WEFT_OK)
         return status;
     made.hopper = program.hopper;
     uint32_t lanes = packets ? weft_cuda_packets_grid(&made.packets) : program.lane_count;
-    made.grid = lanes * (program.hopper ? 2 : 1);
+    made.grid = lanes * (program.hopper ? (unsigned)weft_cuda_walkers[program.walker].ctas : 1);
     made.link_bytes = program.link_bytes;
     fill_args(&made.args, part, &program, binding, controls[part->rank], limits);
     made.args.signals = binding->signals[part->rank];
@@ -197,6 +224,8 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
                     (size_t)(part->signal_count + program.private_signals) * WEFT_CUDA_LINE_WORDS;
         status = check_collective(part, &program, lanes, error);
     }
+    if (program.hopper)
+        crews = crews * WEFT_CUDA_PAIR / weft_cuda_walkers[program.walker].ctas;
     if (crews > WEFT_CUDA_CREWS_MAX)
         crews = WEFT_CUDA_CREWS_MAX;
     if (status == WEFT_OK && lanes > (uint32_t)crews)
@@ -207,7 +236,7 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
             part->rank, lanes, crews, device->name);
     if (status == WEFT_OK)
         status = upload(&made, &program, controls, part->world, error);
-    made.walk = pick_kernel(&made, &part->problem, program.tile_n);
+    made.walk = pick_kernel(&made, &part->problem, program.walker);
     made.packets.control = made.args.control;
     made.packets.controls = made.args.peers;
     weft_cuda_program_free(&program);
@@ -224,6 +253,8 @@ void weft_cuda_executor_free(weft_cuda_executor *executor)
     /* not cuMemFree: that waits for every kernel of the GPU, also for one that waits for this rank */
     if (executor->tables)
         executor->device->cu->cuMemFreeAsync(executor->tables, executor->device->uploads);
+    if (executor->device)
+        weft_cuda_repitched_free(executor->device, &executor->repitched);
     *executor = (weft_cuda_executor){0};
 }
 
@@ -260,6 +291,9 @@ weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstre
         config.attrs = &early;
         config.numAttrs = 1;
     }
+    weft_status status = weft_cuda_repitched_launch(executor->device, &executor->repitched, stream, error);
+    if (status != WEFT_OK)
+        return status;
     WEFT_CUDA_TRY(cuLaunchKernelEx(&config, executor->walk, parameters, NULL));
     return WEFT_OK;
 }

@@ -1,6 +1,7 @@
 /*
- * Runs lowered plans on a GPU: one kernel a run and rank, nothing else on the stream, so that a run can be
- * captured into a graph and replayed.
+ * Runs lowered plans on a GPU: a rank's run is the walker's kernel, after kernels that copy unaligned
+ * operands where there are some, and nothing else on the stream, so that it can be captured into a graph and
+ * replayed.
  */
 #ifndef WEFT_RUN_CUDA_EXECUTOR_H
 #define WEFT_RUN_CUDA_EXECUTOR_H
@@ -8,6 +9,7 @@
 #include "run/cuda/driver.h"
 #include "run/cuda/packets.h"
 #include "run/cuda/program.h"
+#include "run/cuda/repitch.h"
 
 /* Which kernels run it: products, collectives from task arrays, collectives by packets. */
 typedef enum weft_cuda_kind { WEFT_CUDA_PRODUCT, WEFT_CUDA_COLLECTIVE, WEFT_CUDA_PACKETS } weft_cuda_kind;
@@ -23,6 +25,7 @@ typedef struct weft_cuda_executor {
     uint64_t *runs; /* COLLECTIVE: how often each CTA has run, a signal's line apart */
     bool early;     /* of collectives: may come in while the kernel before it ends */
     CUdeviceptr tables;
+    weft_cuda_repitched repitched;
     unsigned grid; /* 0: nothing to launch */
     bool hopper;
     int rank;

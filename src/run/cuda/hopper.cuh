@@ -241,9 +241,11 @@ template <int N> static __device__ __forceinline__ void wgmma_wait()
 }
 
 /* clang-format off */
-#define WEFT_SUMS_64 \
+#define WEFT_SUMS_32 \
         "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+
+#define WEFT_SUMS_64 WEFT_SUMS_32 ", " \
         "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
         "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
@@ -255,11 +257,13 @@ template <int N> static __device__ __forceinline__ void wgmma_wait()
 #define WEFT_SUMS_128 WEFT_SUMS_112 \
         ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-#define WEFT_SUM_OPERANDS_64 \
+#define WEFT_SUM_OPERANDS_32 \
           "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), \
           "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), \
           "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), \
-          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), \
+          "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+
+#define WEFT_SUM_OPERANDS_64 WEFT_SUM_OPERANDS_32, \
           "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), \
           "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), \
           "+f"(d[48]), "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]), \
@@ -284,6 +288,12 @@ template <int N> static __device__ __forceinline__ void wgmma_wait()
                  AT(0) ", " AT(1) ", p, 1, 1, " AT(3) ", " AT(4) ";\n}\n"                                    \
                  : OPERANDS                                                                                   \
                  : "l"(a), "l"(b), "r"(keep), "n"(TRANS_A), "n"(TRANS_B))
+#define WEFT_AFTER_32(i) WEFT_AFTER_32_##i
+#define WEFT_AFTER_32_0 "%32"
+#define WEFT_AFTER_32_1 "%33"
+#define WEFT_AFTER_32_2 "%34"
+#define WEFT_AFTER_32_3 "%35"
+#define WEFT_AFTER_32_4 "%36"
 #define WEFT_AFTER_64(i) WEFT_AFTER_64_##i
 #define WEFT_AFTER_64_0 "%64"
 #define WEFT_AFTER_64_1 "%65"
@@ -330,6 +340,15 @@ static __device__ __forceinline__ void wgmma(float (&d)[64], uint64_t a, uint64_
         WEFT_WGMMA("bf16", "128", WEFT_SUMS_64, WEFT_SUM_OPERANDS_64, WEFT_AFTER_64);
     else
         WEFT_WGMMA("f16", "128", WEFT_SUMS_64, WEFT_SUM_OPERANDS_64, WEFT_AFTER_64);
+}
+
+template <bool BF16, int TRANS_A, int TRANS_B>
+static __device__ __forceinline__ void wgmma(float (&d)[32], uint64_t a, uint64_t b, int keep)
+{
+    if constexpr (BF16)
+        WEFT_WGMMA("bf16", "64", WEFT_SUMS_32, WEFT_SUM_OPERANDS_32, WEFT_AFTER_32);
+    else
+        WEFT_WGMMA("f16", "64", WEFT_SUMS_32, WEFT_SUM_OPERANDS_32, WEFT_AFTER_32);
 }
 
 static __device__ __forceinline__ void matrices_store(uint32_t address, uint32_t a, uint32_t b, uint32_t c,

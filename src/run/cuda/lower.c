@@ -105,7 +105,7 @@ static int32_t map_of(weft_lowering *low, const weft_region *region, bool cut_ro
         cut_cols ? region->col0 + region->cols : weft_operand_cols(operand, low->part->world, region->rank);
     int64_t begin = operand->transposed ? region->row0 : region->col0,
             end = operand->transposed ? rows : cols;
-    bool exact = operand->transposed ? cut_rows : cut_cols;
+    bool exact = (operand->transposed ? cut_rows : cut_cols) && !place_of(low, region)->padded;
     weft_cuda_map map = {.base = matrix_of(low, region),
                          .inner = (uint64_t)(exact ? end : (end + granule - 1) / granule * granule),
                          .outer = (uint64_t)(operand->transposed ? cols : rows),
@@ -134,13 +134,15 @@ static weft_status bind_operands(weft_lowering *low, const weft_region *a, const
     /* a is cut along k (its columns), b along k (its rows); a k-range that ends on a step needs no cut */
     bool cut = a->cols % WEFT_CUDA_TILE_K != 0;
     /* the walker loads 128 or 256 columns of B: those beyond the tile need not come from memory */
-    bool cut_n = low->program->tile_n % 128 != 0 && (tb || (b->col0 + b->cols) % 8 == 0);
+    const weft_cuda_walker *walker = &weft_cuda_walkers[low->program->walker];
+    bool cut_n = walker->tile_n % 128 != 0 && (tb || (b->col0 + b->cols) % 8 == 0);
+    uint32_t right = weft_cuda_walker_box(walker), left = 128;
     if (task->k == 0) {
         task->a_map = task->b_map = 0;
         return WEFT_OK;
     }
-    task->a_map = map_of(low, a, false, cut, 64, ta ? 64 : 128);
-    task->b_map = map_of(low, b, cut, cut_n, 64, tb && low->program->tile_n != WEFT_CUDA_HALF_N ? 128 : 64);
+    task->a_map = map_of(low, a, false, cut, 64, ta ? 64 : walker->exchanged ? right : left);
+    task->b_map = map_of(low, b, cut, cut_n, 64, !tb ? 64 : walker->exchanged ? left : right);
     if (task->a_map == -2 || task->b_map == -2)
         return weft_error_set(low->error, WEFT_ERR_MEMORY, "no memory for the tensor maps of a plan");
     if (task->a_map < 0 || task->b_map < 0)
@@ -149,6 +151,11 @@ static weft_status bind_operands(weft_lowering *low, const weft_region *a, const
     task->a_k = (int32_t)a->col0;
     task->b_k = (int32_t)b->row0;
     task->b_n = (int32_t)b->col0;
+    if (walker->exchanged) {
+        weft_cuda_task t = *task;
+        task->a_map = t.b_map, task->a_m = t.b_n, task->a_k = t.b_k;
+        task->b_map = t.a_map, task->b_n = t.a_m, task->b_k = t.a_k;
+    }
     return WEFT_OK;
 }
 
@@ -170,8 +177,9 @@ static weft_status bind_destination(weft_lowering *low, const weft_region *d, we
 {
     bool narrow = operand_of(low, d)->dtype != WEFT_F32;
     /* whole tiles never reach past their region, so they can share the map of the whole matrix */
-    bool cut_rows = d->rows % WEFT_CUDA_TILE_M != 0,
-         cut_cols = d->cols % (narrow ? (low->program->tile_n + 63) / 64 * 64 : low->program->tile_n) != 0;
+    const weft_cuda_walker *walker = &weft_cuda_walkers[low->program->walker];
+    bool cut_rows = d->rows % walker->tile_m != 0,
+         cut_cols = d->cols % (narrow ? (walker->tile_n + 63) / 64 * 64 : walker->tile_n) != 0;
     return bind_boxes(low, d, cut_rows, cut_cols, view);
 }
 
@@ -361,7 +369,7 @@ weft_status weft_lower_gemm(weft_lowering *low, const weft_task *first, const we
     weft_region operands[2], *a = operands, *b = operands + 1;
     bool joined = first != task;
     int extra = task->destinations + 2; /* where acc, c and bias follow */
-    bool bulk = true;
+    bool bulk = !weft_cuda_walkers[low->program->walker].exchanged;
     weft_status status;
     join_chain(low, first, task, a, b);
     status = check_gemm(low, task, a);
@@ -410,7 +418,7 @@ weft_status weft_lower_plain(weft_lowering *low, const weft_task *task, weft_cud
 {
     const weft_region *regions = &low->part->regions[task->region0];
     int extra = task->region_count;
-    bool wide = true, copy = task->kind == WEFT_TASK_COPY;
+    bool wide = true, f32 = true, copy = task->kind == WEFT_TASK_COPY;
     weft_status status = WEFT_OK;
     out->kind = copy ? WEFT_CUDA_COPY : WEFT_CUDA_REDUCE;
     if (task->flags & WEFT_TASK_HAS_BIAS)
@@ -436,6 +444,8 @@ weft_status weft_lower_plain(weft_lowering *low, const weft_task *task, weft_cud
                     (uintptr_t)(i ? low->program->views[out->view0].ptr : view.ptr) % 16;
         else if (i < extra)
             wide &= copy ? aligned(&view, 16) && out->cols * size % 16 == 0 : aligned(&view, 4 * size);
+        if (i >= out->destinations && i < extra)
+            f32 &= view.dtype == WEFT_F32;
         out->copy_bytes = (int32_t)(out->cols * size);
         if (i == out->bias)
             view.rs = 0;
@@ -443,6 +453,8 @@ weft_status weft_lower_plain(weft_lowering *low, const weft_task *task, weft_cud
     }
     if (wide)
         out->flags |= WEFT_CUDA_WIDE;
+    if (!copy && f32)
+        out->flags |= WEFT_CUDA_WIDE_D;
     if (copy) {
         const weft_cuda_view *to = &low->program->views[out->view0], *from = to + 1;
         out->copy_to = to->ptr;

@@ -31,6 +31,12 @@ static __device__ __forceinline__ void add_release(uint64_t *word)
     asm volatile("red.release.sys.global.add.u64 [%0], 1;" ::"l"(word) : "memory");
 }
 
+/* The same for a signal that only this GPU looks at. */
+static __device__ __forceinline__ void add_release_here(uint64_t *word)
+{
+    asm volatile("red.release.gpu.global.add.u64 [%0], 1;" ::"l"(word) : "memory");
+}
+
 /* After a fence.acq_rel.sys of the same thread: a release whose fence was paid for earlier. */
 static __device__ __forceinline__ void add_relaxed(uint64_t *word)
 {
@@ -166,7 +172,10 @@ static __device__ __forceinline__ void post_all(const weft_cuda_args &g, uint32_
     if (count && load_relaxed(&g.control->abort))
         return;
     for (uint32_t i = 0; i < count; i++)
-        add_release(g.posts[post0 + i]);
+        if (g.world > 1)
+            add_release(g.posts[post0 + i]);
+        else
+            add_release_here(g.posts[post0 + i]);
 }
 
 /* The posts of a task that its whole crew has done. */

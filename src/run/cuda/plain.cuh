@@ -12,6 +12,7 @@
 
 enum { DTYPE_F32 = 0, DTYPE_F16 = 1, DTYPE_BF16 = 2 };          /* weft_dtype's first three */
 enum { COPY_DEPTH = 16, REDUCE_DEPTH = 4, REDUCE_SOURCES = 4 }; /* loads of 16 bytes in flight a thread */
+enum { REDUCE_FEW = 8 }; /* vectors a thread: fewer are added by the shorter code */
 enum { ACT_NONE = 0, ACT_RELU = 1, ACT_GELU = 2, ACT_SILU = 3 };
 
 static __device__ __forceinline__ float element_get(const void *base, int64_t i, int dtype)
@@ -136,6 +137,36 @@ static __device__ __forceinline__ void store4(void *base, int64_t i, float4 x, i
         *(uint2 *)((uint16_t *)base + i) = make_uint2(narrow2(x.x, x.y, dtype), narrow2(x.z, x.w, dtype));
 }
 
+/* What an element's way out needs of a task, in registers: views are in memory that stores might change. */
+struct Ends {
+    weft_cuda_view first, acc, c, bias;
+
+    __device__ __forceinline__ Ends(const weft_cuda_task &t, const weft_cuda_view *v)
+        : first(v[0]), acc(v[max((int)t.acc, 0)]), c(v[max((int)t.c, 0)]), bias(v[max((int)t.bias, 0)])
+    {
+    }
+};
+
+/* One sum of a GEMM: what it is added to, the epilogue, all destinations. */
+static __device__ __forceinline__ void end_element(const weft_cuda_args &g, const weft_cuda_task &t,
+                                                   const weft_cuda_view *v, const Ends &e, float x, int row,
+                                                   int col)
+{
+    if (t.acc >= 0)
+        x = element_get(e.acc.ptr, row * e.acc.rs + col * e.acc.cs, e.acc.dtype) + x;
+    if (t.flags & WEFT_CUDA_EPILOGUE) {
+        x *= g.alpha;
+        if (t.c >= 0)
+            x = fmaf(g.beta, element_get(e.c.ptr, row * e.c.rs + col * e.c.cs, e.c.dtype), x);
+        if (t.bias >= 0)
+            x += element_get(e.bias.ptr, col * e.bias.cs, e.bias.dtype);
+        x = activate(x, g.act);
+    }
+    element_set(e.first.ptr, row * e.first.rs + col * e.first.cs, x, e.first.dtype);
+    for (int n = 1; n < t.destinations; n++)
+        element_set(v[n].ptr, row * v[n].rs + col * v[n].cs, x, v[n].dtype);
+}
+
 /* One element's epilogue; row and column count from the region's first element. */
 static __device__ __forceinline__ float finish_element(const weft_cuda_args &g, const weft_cuda_task &t,
                                                        const weft_cuda_view *v, float sum, int row, int col)
@@ -160,14 +191,26 @@ static __device__ void reduce_wide(const weft_cuda_args &g, const weft_cuda_task
 #pragma unroll
         for (int j = 0; j < REDUCE_DEPTH; j++)
             sum[j] = make_float4(0, 0, 0, 0);
+        const void *next[REDUCE_SOURCES];
+        int64_t next_rs[REDUCE_SOURCES];
+        int next_dtype[REDUCE_SOURCES];
+        auto look_up = [&](int s0) {
+#pragma unroll
+            for (int s = 0; s < REDUCE_SOURCES; s++) {
+                const weft_cuda_view &source = sources[min(s0 + s, t.sources - 1)];
+                next[s] = source.ptr;
+                next_rs[s] = source.rs;
+                next_dtype[s] = source.dtype;
+            }
+        };
+        look_up(0);
         for (int s0 = 0; s0 < t.sources; s0 += REDUCE_SOURCES) {
             float4 x[REDUCE_SOURCES][REDUCE_DEPTH];
 #pragma unroll
             for (int s = 0; s < REDUCE_SOURCES; s++) {
-                const weft_cuda_view &v_s = sources[min(s0 + s, t.sources - 1)];
-                const void *ptr = v_s.ptr;
-                int64_t rs = v_s.rs;
-                int dtype = v_s.dtype;
+                const void *ptr = next[s];
+                int64_t rs = next_rs[s];
+                int dtype = next_dtype[s];
 #pragma unroll
                 for (int j = 0; j < REDUCE_DEPTH; j++) {
                     int at = base + j * step;
@@ -176,6 +219,7 @@ static __device__ void reduce_wide(const weft_cuda_args &g, const weft_cuda_task
                                   : make_float4(0, 0, 0, 0);
                 }
             }
+            look_up(s0 + REDUCE_SOURCES); /* while the elements come */
 #pragma unroll
             for (int s = 0; s < REDUCE_SOURCES; s++)
 #pragma unroll
@@ -196,6 +240,68 @@ static __device__ void reduce_wide(const weft_cuda_args &g, const weft_cuda_task
             }
             for (int d = 0; d < t.destinations; d++)
                 store4(v[d].ptr, row * v[d].rs + col, sum[j], v[d].dtype);
+        }
+    }
+}
+
+/*
+ * The same for little to add, all of it float32, as the slices of a tile are. A lane does it once or twice in
+ * a launch, and its instructions come from memory: so the code is as short as it can be.
+ */
+static __device__ void reduce_slices(const weft_cuda_args &g, const weft_cuda_task &t,
+                                     const weft_cuda_view *v, int first, int step)
+{
+    enum { DEPTH = 2 };
+    const weft_cuda_view *sources = v + t.destinations;
+    const void *ptr[REDUCE_SOURCES];
+    int64_t rs[REDUCE_SOURCES];
+    int quads = t.cols / 4, total = t.rows * quads;
+    auto look_up = [&](int s0) {
+#pragma unroll
+        for (int s = 0; s < REDUCE_SOURCES; s++) {
+            ptr[s] = sources[min(s0 + s, t.sources - 1)].ptr;
+            rs[s] = sources[min(s0 + s, t.sources - 1)].rs;
+        }
+    };
+    look_up(0);
+#pragma unroll 1
+    for (int base = first; base < total; base += step * DEPTH) {
+        float4 sum[DEPTH] = {};
+#pragma unroll 1
+        for (int s0 = 0; s0 < t.sources; s0 += REDUCE_SOURCES) {
+            float4 x[REDUCE_SOURCES][DEPTH];
+#pragma unroll
+            for (int s = 0; s < REDUCE_SOURCES; s++)
+#pragma unroll
+                for (int j = 0; j < DEPTH; j++) {
+                    int at = base + j * step;
+                    x[s][j] = make_float4(0, 0, 0, 0);
+                    if (at < total && s0 + s < t.sources)
+                        x[s][j] =
+                            __ldcg((const float4 *)((const float *)ptr[s] + at / quads * rs[s]) + at % quads);
+                }
+            look_up(s0 + REDUCE_SOURCES < t.sources ? s0 + REDUCE_SOURCES : 0); /* while the elements come */
+#pragma unroll
+            for (int s = 0; s < REDUCE_SOURCES; s++)
+#pragma unroll
+                for (int j = 0; j < DEPTH; j++)
+                    sum[j] = make_float4(sum[j].x + x[s][j].x, sum[j].y + x[s][j].y, sum[j].z + x[s][j].z,
+                                         sum[j].w + x[s][j].w);
+        }
+#pragma unroll 1
+        for (int j = 0; j < DEPTH; j++) {
+            int at = base + j * step, row = at / quads, col = at % quads * 4;
+            float4 x = j ? sum[1] : sum[0];
+            if (at >= total)
+                break;
+            if (t.flags & WEFT_CUDA_EPILOGUE) {
+                x.x = finish_element(g, t, v, x.x, row, col);
+                x.y = finish_element(g, t, v, x.y, row, col + 1);
+                x.z = finish_element(g, t, v, x.z, row, col + 2);
+                x.w = finish_element(g, t, v, x.w, row, col + 3);
+            }
+            for (int d = 0; d < t.destinations; d++)
+                store4(v[d].ptr, row * v[d].rs + col, x, v[d].dtype);
         }
     }
 }
@@ -222,7 +328,10 @@ static __device__ __forceinline__ void reduce(const weft_cuda_args &g, const wef
                                               const weft_cuda_view *v, int first, int step)
 {
     bool wide = t.flags & WEFT_CUDA_WIDE;
-    if (wide)
+    bool few = t.rows * (t.cols / 4) <= REDUCE_FEW * step;
+    if (wide && few && t.flags & WEFT_CUDA_WIDE_D)
+        reduce_slices(g, t, v, first, step);
+    else if (wide)
         reduce_wide(g, t, v, first, step);
     if (!wide || t.cols % 4)
         reduce_elements(g, t, v, first, step, wide ? t.cols / 4 * 4 : 0);

@@ -41,6 +41,20 @@ static bool depends(const weft_plan_part *part, const weft_task *later, const we
     return false;
 }
 
+/* The later task waits for a signal whose posts the earlier one is among, so for that one too. */
+static bool awaits(const weft_plan_part *part, const weft_task *later, const weft_task *earlier)
+{
+    for (uint32_t i = 0; i < earlier->post_count; i++)
+        for (uint32_t j = 0; j < later->wait_count; j++) {
+            const weft_post *post = &part->posts[earlier->post0 + i];
+            const weft_wait *wait = &part->waits[later->wait0 + j];
+            if (post->rank == part->rank && post->signal == wait->signal &&
+                wait->count == part->signal_posts[wait->signal])
+                return true;
+        }
+    return false;
+}
+
 static void order_lane(weft_lowering *low, const weft_lane *lane, lane_order *order)
 {
     const weft_task *tasks = &low->part->tasks[lane->task0];
@@ -48,7 +62,7 @@ static void order_lane(weft_lowering *low, const weft_lane *lane, lane_order *or
     for (uint32_t i = 1; i < lane->task_count; i++)
         for (uint32_t j = 0; j < i && !(tasks[i].flags & WEFT_TASK_CARRY); j++)
             if (!order->signal[j] && !(tasks[j].flags & WEFT_TASK_CARRY) &&
-                depends(low->part, &tasks[i], &tasks[j]))
+                depends(low->part, &tasks[i], &tasks[j]) && !awaits(low->part, &tasks[i], &tasks[j]))
                 order->signal[j] = low->part->signal_count + low->program->private_signals++;
 }
 
@@ -283,22 +297,20 @@ static void settle_link(weft_cuda_program *program, const weft_cuda_lane *lanes,
     }
 }
 
-/* The narrowest walker whose own tile no tile is wider than. */
-static int32_t width_of(const weft_plan_part *part)
+/* The walker whose tile fits the plan's. */
+static int walker_of(const weft_plan_part *part)
 {
     int64_t widest = 0;
     for (uint32_t i = 0; i < part->task_count; i++)
         if (part->tasks[i].kind == WEFT_TASK_GEMM && part->regions[part->tasks[i].region0].cols > widest)
             widest = part->regions[part->tasks[i].region0].cols;
-    return widest > WEFT_CUDA_NARROW_N ? WEFT_CUDA_TILE_N
-           : widest > WEFT_CUDA_HALF_N ? WEFT_CUDA_NARROW_N
-                                       : WEFT_CUDA_HALF_N;
+    return weft_cuda_walker_for(part->problem.tuning.crew, part->problem.tuning.tile_m, widest);
 }
 
 weft_status weft_cuda_program_make(const weft_plan_part *part, const weft_cuda_binding *binding, bool hopper,
                                    weft_cuda_program *program, weft_error_text *error)
 {
-    weft_cuda_program made = {.hopper = hopper, .tile_n = width_of(part)};
+    weft_cuda_program made = {.hopper = hopper, .walker = walker_of(part)};
     int64_t carried = 0;
     weft_lowering low = {part, binding, &made, error, 0, NULL, hopper, true};
     weft_cuda_done done = {0};
@@ -345,7 +357,8 @@ weft_status weft_cuda_program_make(const weft_plan_part *part, const weft_cuda_b
         return status;
     }
     /* every copy lane has a storer */
-    while (made.lane_count * WEFT_CUDA_CREW_COPIERS < made.copy_count)
+    while (made.lane_count * WEFT_CUDA_CTA_COPIERS * (uint32_t)weft_cuda_walkers[made.walker].ctas <
+           made.copy_count)
         made.lanes[made.lane_count++] = (weft_cuda_lane){.task0 = 0};
     settle_link(&made, made.lanes, made.lane_count, binding, &carried);
     settle_link(&made, made.copies, made.copy_count, binding, &carried);

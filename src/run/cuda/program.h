@@ -9,6 +9,7 @@
 
 #include "plan/plan.h"
 #include "run/cuda/task.h"
+#include "run/cuda/walker.h"
 
 enum { WEFT_CUDA_PRIVATE_SIGNALS = 4096 }; /* the most that the lowering may add to a plan's */
 
@@ -17,6 +18,7 @@ typedef struct weft_cuda_place {
     void *base;
     int64_t ld;
     int64_t stride; /* elements between batch elements; 0 = one after another */
+    bool padded;    /* zeros follow every line, up to 16 bytes */
 } weft_cuda_place;
 
 typedef struct weft_cuda_binding {
@@ -51,7 +53,7 @@ typedef struct weft_cuda_program {
     uint32_t enter_post0, enter_posts, enter_wait0, enter_waits, exit_wait0, exit_waits;
     uint32_t private_signals; /* signals beyond the plan's that order tasks within a lane */
     bool hopper;              /* false: some operand needs the walker for any strides */
-    int32_t tile_n;           /* columns that the walker's tile has */
+    int walker;               /* of weft_cuda_walkers, where hopper */
     int64_t link_bytes;       /* what the emulated link carries in a run */
 } weft_cuda_program;
 

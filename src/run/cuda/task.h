@@ -11,8 +11,7 @@
 #include <stdint.h>
 
 enum { WEFT_CUDA_TILE_M = 256, WEFT_CUDA_TILE_N = 256, WEFT_CUDA_TILE_K = 64 };
-enum { WEFT_CUDA_NARROW_N = 224, WEFT_CUDA_HALF_N = 128 }; /* the Hopper walker is compiled for these, too */
-enum { WEFT_CUDA_CREW_COPIERS = 4 }; /* copy lanes that a Hopper crew runs beside its own */
+enum { WEFT_CUDA_CTA_COPIERS = 2 }; /* copy lanes that a CTA of the Hopper walker runs beside its crew's */
 
 enum { WEFT_CUDA_LINE_WORDS = 16 }; /* a signal has a line of 128 bytes to itself */
 
@@ -23,7 +22,7 @@ enum {
     WEFT_CUDA_LATE = 1 << 1,     /* GEMM: A and B need no wait; the waits guard ACC and the destinations */
     WEFT_CUDA_WIDE = 1 << 2,     /* COPY, REDUCE: every address and stride allows vector accesses */
     WEFT_CUDA_BULK = 1 << 3,     /* GEMM: destinations by tensor map; ACC, C and bias allow aligned pairs */
-    WEFT_CUDA_WIDE_D = 1 << 4,   /* GEMM: destinations are float32 (else 16-bit) */
+    WEFT_CUDA_WIDE_D = 1 << 4,   /* GEMM: destinations are float32 (else 16-bit); REDUCE: sources are */
     WEFT_CUDA_DRAIN =
         1 << 5, /* BULK, and the next task is not: its stores must be written when it counts as done */
     WEFT_CUDA_AFTER_BULK = 1 << 6, /* not BULK, and the task before it is: starts when that one is done */
@@ -96,12 +95,20 @@ typedef struct weft_cuda_rehearsal {
     uint32_t *met; /* host memory: 1 when all came in time, else 0 */
 } weft_cuda_rehearsal;
 
+/* A matrix of 2-byte elements to be copied so that its lines begin on 16 bytes and end with zeros: lines of
+ * `to_ld`, the batch elements one after another. */
+typedef struct weft_cuda_repitch {
+    const void *from;
+    void *to;
+    int64_t batch, lines, length, from_ld, from_stride, to_ld; /* elements */
+} weft_cuda_repitch;
+
 enum { WEFT_CUDA_CREWS_MAX = 160 };
 enum { WEFT_CUDA_OTHER_MEETING = 1 << 30 }; /* plan_task of a record: a peer entered with other operands */
 
 typedef struct weft_cuda_args {
     /* Each crew's lane, passed by value: the walkers begin without a load. Behind them, in memory, the copy
-     * lanes that the storers of the Hopper crews run, WEFT_CUDA_CREW_COPIERS to a crew. */
+     * lanes that the storers of the Hopper crews run, WEFT_CUDA_CTA_COPIERS to a CTA. */
     weft_cuda_lane lanes[WEFT_CUDA_CREWS_MAX];
     const weft_cuda_lane *copies;
     uint32_t copy_count, map_count;
@@ -125,8 +132,9 @@ typedef struct weft_cuda_args {
     int32_t rank;
     uint32_t link; /* posts may have to be held back */
     int64_t link_latency_ns;
-    int32_t tile_n;       /* the width the kernel was compiled for */
-    uint32_t ranks_enter; /* signals below this number are ENTER signals: they have the longer deadline */
+    int32_t tile_m, tile_n; /* that the kernel was compiled for */
+    uint32_t exchanged;     /* A and B of tasks are those of the transposed product */
+    uint32_t ranks_enter;   /* signals below this number are ENTER signals: they have the longer deadline */
     /* NULL, or globaltimer of the last run: [2 t] when plan task t could begin (0: it had no wait), [2 t + 1]
      * when it was done; behind the last task when the kernel began and when its peers were done with it. */
     uint64_t *trace;

@@ -1,16 +1,17 @@
 /*
- * The plan walker for Hopper: one persistent kernel runs a rank's lanes, each by a cluster of two CTAs.
+ * The plan walker for Hopper: one persistent kernel runs a rank's lanes, each by a crew of one CTA or a
+ * cluster of two (walker.h has the shapes it is compiled in).
  *
- * Card: cluster tile 256 x TILE_N x 64 (a CTA: 128 x TILE_N), two consumer warpgroups of 64 x TILE_N (TILE_N
- * / 2 sums a thread), four stages of 48 KiB (six of 32 where tiles have 128 columns). Each CTA loads its own
- * A and half of B; the half is multicast to both. One warp feeds the stages and waits for the tile's chunks,
- * where in k they are needed; one warp per consumer waits for what the sums are added to or written over,
- * stores finished boxes of 8 KiB through the copy engine and posts when they are written, so neither waits
- * nor stores hold up the tensor cores; between tiles the same warps run the plan's copy lanes. A spare warp
- * holds posts for an emulated link; that of the first CTA does ENTER and EXIT.
+ * Card: a CTA makes 128 x TILE_N x 64 a step, by two consumer warpgroups of 64 x TILE_N (TILE_N / 2 sums a
+ * thread), with four stages of 48 KiB (six of 32 where tiles have 128 columns, eight of 24 for few rows).
+ * Each CTA of a crew loads its own A and its share of B, which is multicast to both. From 512 rows on it
+ * reaches 0.85 to 1.0 of cuBLASLt, with fewer 0.5 to 0.8: docs/performance.md. One warp feeds the stages and
+ * waits for the tile's chunks, where in k they are needed; one warp per consumer waits for what the sums are
+ * added to or written over, stores finished boxes of 8 KiB through the copy engine and posts when they are
+ * written, so neither waits nor stores hold up the tensor cores; between tiles the same warps run the plan's
+ * copy lanes. A spare warp holds posts for an emulated link; that of the first CTA does ENTER and EXIT.
  *
- * A crew has four members (two CTAs of two consumers), each storing its own 64 rows; the last one to finish a
- * task posts.
+ * A crew has a member for each consumer, each storing its own 64 rows; the last one to finish a task posts.
  */
 #include "copy_sm90.cuh"
 #include "crew_sm90.cuh"
@@ -74,6 +75,15 @@ struct Waits {
     }
 };
 
+/* A box of B, to all CTAs of the crew. */
+__device__ __forceinline__ void load_b(uint32_t dst, const void *map, uint32_t bar, int x, int y)
+{
+    if constexpr (CTAS > 1)
+        tile_load_shared(dst, map, bar, x, y, (1 << CTAS) - 1);
+    else
+        tile_load(dst, map, bar, x, y);
+}
+
 /* One warp: waits for what the tile needs, then keeps the stages full. */
 template <bool TRANS_A, bool TRANS_B>
 __device__ void produce(const weft_cuda_args &g, const weft_cuda_lane &lane, uint32_t smem, uint32_t rank)
@@ -90,7 +100,7 @@ __device__ void produce(const weft_cuda_args &g, const weft_cuda_lane &lane, uin
         if (t.kind != WEFT_CUDA_GEMM || t.k == 0)
             continue;
         const void *a_map = map_at(g, (int)WEFT_FIELD(a_map)), *b_map = map_at(g, (int)WEFT_FIELD(b_map));
-        int a_m = (int)(WEFT_FIELD(a_m) + rank * CTA_M), b_n = (int)(WEFT_FIELD(b_n) + rank * HALF_COLS);
+        int a_m = (int)(WEFT_FIELD(a_m) + rank * CTA_M), b_n = (int)(WEFT_FIELD(b_n) + rank * SHARE_COLS);
         int a_k = (int)WEFT_FIELD(a_k), b_k = (int)WEFT_FIELD(b_k), steps = (t.k + TILE_K - 1) / TILE_K;
         bool late = waits_late(t);
         Waits waits(g, t.wait0, late ? 0 : t.wait_count);
@@ -103,7 +113,7 @@ __device__ void produce(const weft_cuda_args &g, const weft_cuda_lane &lane, uin
         for (int s = 0; s < steps; s++, ring.next(), a_k += forward, b_k += forward) {
             uint32_t full = smem + Layout::full + 8 * ring.stage;
             uint32_t a_at = smem + Layout::a + ring.stage * A_BYTES;
-            uint32_t b_at = smem + Layout::b + ring.stage * B_BYTES + rank * (B_BYTES / 2);
+            uint32_t b_at = smem + Layout::b + ring.stage * B_BYTES + rank * (B_BYTES / CTAS);
             if (waits.step <= s)
                 waits.pass(g, s, t.plan_task, run);
             bar_wait(smem + Layout::empty + 8 * ring.stage, ring.phase ^ 1);
@@ -120,11 +130,13 @@ __device__ void produce(const weft_cuda_args &g, const weft_cuda_lane &lane, uin
                     tile_load(a_at, a_map, full, a_k, a_m);
                 }
                 if constexpr (TRANS_B) {
-                    tile_load_shared(b_at, b_map, full, b_k, b_n, 3);
+#pragma unroll
+                    for (int c = 0; c < SHARE_COLS; c += SHARE_BOX)
+                        load_b(b_at + c * (2 * TILE_K), b_map, full, b_k, b_n + c);
                 } else {
-                    tile_load_shared(b_at, b_map, full, b_n, b_k, 3);
-                    if (HALF_COLS > 64)
-                        tile_load_shared(b_at + BOX_BYTES, b_map, full, b_n + 64, b_k, 3);
+#pragma unroll
+                    for (int c = 0; c < SHARE_COLS; c += 64)
+                        load_b(b_at + c * (2 * TILE_K), b_map, full, b_n + c, b_k);
                 }
             }
             __syncwarp();

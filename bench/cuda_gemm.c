@@ -1,0 +1,317 @@
+/*
+ * One rank's bf16 product on a GPU beside cuBLASLt: row-major D[m,n] = A[m,k] B[k,n], over the shapes of
+ * layers and a few hard ones. Each shape is first run on small integers, where weft and cuBLASLt must give
+ * the same bits; then both are timed on random data by replaying graphs of several runs, in turns. cuBLASLt
+ * is the fastest of its candidates. Operands stay the same from run to run, so that small ones stay in L2,
+ * for both.
+ *
+ * usage: cuda_gemm [--tune] [M N K]...
+ *   --tune  also every walker, its tiles whole and divided along k, beside what the model says
+ */
+#include "bench/cuda/cublas_peer.h"
+#include "run/cuda/choose.h"
+#include "run/cuda/cost.h"
+#include "run/cuda/world.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RUNS = 20, ROUNDS = 7 };
+static const size_t POOL_BYTES = (size_t)64 << 20;
+
+typedef struct shape {
+    int64_t m, n, k;
+} shape;
+
+/* Tokens against layers of Llama 3 8B and 70B, Qwen 2.5, DeepSeek V3 and GPT-OSS on one rank and on one of
+ * eight. */
+static const shape shapes[] = {
+    {1, 8192, 8192},     {1, 1280, 8192},    {1, 28672, 4096},    {1, 7168, 2048},     {1, 4096, 14336},
+    {2, 6144, 4096},     {2, 7168, 8192},    {2, 2880, 4096},     {7, 8192, 1024},     {7, 3584, 18944},
+    {7, 2112, 7168},     {7, 4096, 4096},    {16, 8192, 8192},    {16, 8192, 3584},    {16, 24576, 1536},
+    {16, 5120, 2880},    {33, 28672, 4096},  {33, 1280, 8192},    {33, 7168, 16384},   {33, 4096, 1792},
+    {64, 28672, 8192},   {64, 7168, 8192},   {64, 4096, 4096},    {64, 2880, 2880},    {64, 8192, 1024},
+    {100, 6144, 4096},   {100, 8192, 3584},  {100, 3584, 18944},  {100, 1280, 8192},   {128, 8192, 8192},
+    {128, 7168, 8192},   {128, 7168, 2048},  {128, 4096, 14336},  {128, 768, 4096},    {256, 28672, 4096},
+    {256, 8192, 3584},   {256, 2112, 7168},  {256, 5120, 2880},   {256, 256, 65536},   {512, 4096, 14336},
+    {512, 8192, 8192},   {512, 7168, 2048},  {512, 1280, 8192},   {512, 37888, 3584},  {1000, 6144, 4096},
+    {1000, 8192, 1024},  {1000, 7168, 8192}, {1000, 2880, 2880},  {1024, 1024, 1024},  {2048, 2048, 2048},
+    {2048, 3584, 4096},  {2048, 8192, 3584}, {2048, 28672, 4096}, {2048, 7168, 16384}, {4096, 1792, 4096},
+    {4096, 4096, 4096},  {4096, 8192, 8192}, {4096, 3584, 8192},  {4096, 5120, 2880},  {4096, 4096, 512},
+    {4096, 24576, 1536}, {5000, 5000, 5000}, {8192, 8192, 8192},  {4097, 4095, 4099},  {997, 1009, 1013},
+};
+
+typedef struct bench {
+    weft_cuda_device device;
+    cublas_peer peer;
+    CUdeviceptr integers, reals, result; /* the two pools of operands; D of cuBLASLt */
+    CUevent begin, end;
+    weft_error_text error;
+} bench;
+
+static int fail(const bench *b, const char *what)
+{
+    fprintf(stderr, "cuda_gemm: %s%s%s\n", what, b->error.text[0] ? ": " : "", b->error.text);
+    return 1;
+}
+
+static bool make_pool(const weft_cuda_driver *cu, bool integers, CUdeviceptr *pool)
+{
+    uint16_t *words = malloc(POOL_BYTES);
+    uint64_t x = 88172645463325252u;
+    bool good;
+
+    for (size_t i = 0; words && i < POOL_BYTES / 2; i++) {
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        float value = integers ? (float)((int)(x % 5) - 2) : (float)(int32_t)x * 0x1p-31f;
+        uint32_t bits;
+
+        memcpy(&bits, &value, sizeof(bits));
+        words[i] = (uint16_t)(bits >> 16);
+    }
+    good = words && cu->cuMemAlloc(pool, POOL_BYTES) == CUDA_SUCCESS &&
+           cu->cuMemcpyHtoDAsync(*pool, words, POOL_BYTES, NULL) == CUDA_SUCCESS &&
+           cu->cuStreamSynchronize(NULL) == CUDA_SUCCESS;
+    free(words);
+    return good;
+}
+
+static void fill(bench *b, const weft_cuda_world *w, weft_operand_role role, size_t bytes, CUdeviceptr pool)
+{
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)weft_cuda_world_place(w, role, 0).base;
+
+    for (size_t done = 0; done < bytes; done += POOL_BYTES)
+        b->device.cu->cuMemcpyAsync(at + done, pool, bytes - done < POOL_BYTES ? bytes - done : POOL_BYTES,
+                                    NULL);
+}
+
+static void fill_all(bench *b, const weft_cuda_world *w, const shape *s, CUdeviceptr pool)
+{
+    fill(b, w, WEFT_ROLE_A, (size_t)(s->m * s->k) * 2, pool);
+    fill(b, w, WEFT_ROLE_B, (size_t)(s->k * s->n) * 2, pool);
+    b->device.cu->cuStreamSynchronize(NULL);
+}
+
+/* A run of either: `product` NULL is weft's. */
+static bool enqueue(bench *b, weft_cuda_world *w, const cublas_product *product, int candidate)
+{
+    if (!product)
+        return weft_cuda_world_launch(w, &b->error) == WEFT_OK;
+    return cublas_product_run(&b->peer, product, candidate, weft_cuda_world_place(w, WEFT_ROLE_A, 0).base,
+                              weft_cuda_world_place(w, WEFT_ROLE_B, 0).base, (void *)(uintptr_t)b->result,
+                              w->streams[0]) == 0;
+}
+
+static CUgraphExec capture(bench *b, weft_cuda_world *w, const cublas_product *product, int candidate)
+{
+    const weft_cuda_driver *cu = b->device.cu;
+    CUgraphExec made = NULL;
+    CUgraph graph = NULL;
+
+    cu->cuStreamBeginCapture(w->streams[0], CU_STREAM_CAPTURE_MODE_RELAXED);
+    for (int i = 0; i < RUNS; i++)
+        enqueue(b, w, product, candidate);
+    if (cu->cuStreamEndCapture(w->streams[0], &graph) == CUDA_SUCCESS)
+        cu->cuGraphInstantiate(&made, graph, 0);
+    if (graph)
+        cu->cuGraphDestroy(graph);
+    return made;
+}
+
+static double time_graph(bench *b, weft_cuda_world *w, CUgraphExec graph)
+{
+    const weft_cuda_driver *cu = b->device.cu;
+    float ms = 0;
+
+    if (!graph)
+        return NAN;
+    cu->cuEventRecord(b->begin, w->streams[0]);
+    cu->cuGraphLaunch(graph, w->streams[0]);
+    cu->cuEventRecord(b->end, w->streams[0]);
+    if (cu->cuEventSynchronize(b->end) != CUDA_SUCCESS ||
+        cu->cuEventElapsedTime(&ms, b->begin, b->end) != CUDA_SUCCESS)
+        return NAN;
+    return (double)ms * 1e3 / RUNS;
+}
+
+static int by_value(const void *x, const void *y)
+{
+    return (*(const double *)x > *(const double *)y) - (*(const double *)x < *(const double *)y);
+}
+
+/* Medians of weft's and, unless `product` is NULL, of cuBLASLt's time, in turns. */
+static void time_both(bench *b, weft_cuda_world *w, cublas_product *product, double us[2])
+{
+    const weft_cuda_driver *cu = b->device.cu;
+    CUgraphExec graphs[2] = {capture(b, w, NULL, 0), NULL};
+    double samples[2][ROUNDS], best = INFINITY;
+
+    for (int i = 0; product && i < product->count; i++) {
+        CUgraphExec graph = capture(b, w, product, i);
+        double first = time_graph(b, w, graph), then = time_graph(b, w, graph);
+
+        (void)first;
+        if (graph && then < best) {
+            best = then;
+            if (graphs[1])
+                cu->cuGraphExecDestroy(graphs[1]);
+            graphs[1] = graph;
+        } else if (graph) {
+            cu->cuGraphExecDestroy(graph);
+        }
+    }
+    time_graph(b, w, graphs[0]);
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < 2; i++)
+            samples[i][round] = i && !product ? NAN : time_graph(b, w, graphs[i]);
+    for (int i = 0; i < 2; i++) {
+        qsort(samples[i], ROUNDS, sizeof(double), by_value);
+        us[i] = samples[i][ROUNDS / 2];
+        if (graphs[i])
+            cu->cuGraphExecDestroy(graphs[i]);
+    }
+}
+
+/* Elements of weft's D that differ from cuBLASLt's on integers; -1: it did not run. */
+static int64_t count_wrong(bench *b, weft_cuda_world *w, const shape *s, const cublas_product *product)
+{
+    const weft_cuda_driver *cu = b->device.cu;
+    size_t bytes = (size_t)(s->m * s->n) * 2;
+    CUdeviceptr d = (CUdeviceptr)(uintptr_t)weft_cuda_world_place(w, WEFT_ROLE_D, 0).base;
+    uint16_t *own = malloc(bytes), *other = malloc(bytes);
+    int64_t wrong = -1;
+
+    fill_all(b, w, s, b->integers);
+    cu->cuMemsetD8Async(d, 0xff, bytes, NULL);
+    cu->cuMemsetD8Async(b->result, 0x7f, bytes, NULL);
+    cu->cuStreamSynchronize(NULL);
+    if (own && other && enqueue(b, w, NULL, 0) && weft_cuda_world_finish(w, &b->error) == WEFT_OK &&
+        enqueue(b, w, product, 0) && cu->cuStreamSynchronize(w->streams[0]) == CUDA_SUCCESS &&
+        cu->cuMemcpyDtoHAsync(own, d, bytes, NULL) == CUDA_SUCCESS &&
+        cu->cuMemcpyDtoHAsync(other, b->result, bytes, NULL) == CUDA_SUCCESS &&
+        cu->cuStreamSynchronize(NULL) == CUDA_SUCCESS) {
+        wrong = 0;
+        for (int64_t i = 0; i < s->m * s->n; i++)
+            wrong += own[i] != other[i];
+    }
+    free(own);
+    free(other);
+    return wrong;
+}
+
+static weft_problem problem_of(const shape *s)
+{
+    weft_problem p;
+
+    weft_problem_init(&p, WEFT_OP_AG_GEMM);
+    p.layout = WEFT_LAYOUT_GATHER_A;
+    p.m = s->m, p.n = s->n, p.k = s->k;
+    p.dtype = p.d_dtype = WEFT_BF16;
+    return p;
+}
+
+static int make_world(bench *b, const weft_problem *p, weft_cuda_world *w)
+{
+    weft_cuda_world_options options = {.dense = true, .limits = {10, 10}};
+
+    return weft_cuda_world_make(&b->device, p, 1, &options, w, &b->error) == WEFT_OK ? 0 : fail(b, "no plan");
+}
+
+static void tune(bench *b, const shape *s, const cublas_product *product)
+{
+    weft_cuda_shape asked = {s->m, s->n, s->k, 1, b->device.crews};
+
+    for (int walker = 0; walker < WEFT_CUDA_WALKERS; walker++)
+        for (int divided = 0; divided < 2; divided++) {
+            weft_problem p = problem_of(s);
+            weft_cuda_world w;
+            weft_cuda_way way;
+            double us[2];
+            int64_t wrong;
+
+            if (!weft_cuda_cost(&asked, walker, divided, &way))
+                continue;
+            p.schedule = WEFT_SCHEDULE_DIRECT;
+            p.tuning.crew = weft_cuda_walkers[walker].ctas;
+            p.tuning.tile_m = weft_cuda_walkers[walker].tile_m;
+            p.tuning.tile_n = weft_cuda_walkers[walker].tile_n;
+            p.tuning.chunk_k = way.chunk_k;
+            p.tuning.workers = way.workers;
+            if (make_world(b, &p, &w))
+                continue;
+            wrong = count_wrong(b, &w, s, product);
+            fill_all(b, &w, s, b->reals);
+            time_both(b, &w, NULL, us);
+            printf("   walker %d %s workers %3d chunk %5d  %8.1f µs  model %8.1f%s\n", walker,
+                   divided ? "divided" : "whole  ", way.workers, (int)way.chunk_k, us[0], way.ns * 1e-3,
+                   wrong ? "  WRONG" : "");
+            weft_cuda_world_free(&w);
+        }
+}
+
+static int bench_shape(bench *b, const shape *s, bool tunes, double *ratio)
+{
+    weft_problem p = problem_of(s);
+    weft_cuda_world w;
+    cublas_product product;
+    double us[2];
+    int64_t wrong;
+
+    if (cublas_product_make(&b->peer, s->m, s->n, s->k, &product))
+        return fail(b, "cuBLASLt has no product of this shape");
+    if (make_world(b, &p, &w))
+        return 1;
+    wrong = count_wrong(b, &w, s, &product);
+    fill_all(b, &w, s, b->reals);
+    time_both(b, &w, &product, us);
+    const weft_problem *chosen = &w.parts[0].problem;
+    *ratio = us[1] / us[0];
+    printf("%6d %6d %6d  %8.1f %8.1f  %6.3f  %4dx%-4d chunk %5d workers %3d%s%s\n", (int)s->m, (int)s->n,
+           (int)s->k, us[1], us[0], *ratio, (int)chosen->tuning.tile_m, (int)chosen->tuning.tile_n,
+           (int)chosen->tuning.chunk_k, chosen->tuning.workers, w.executors[0].hopper ? "" : "  any strides",
+           wrong ? "  WRONG" : "");
+    fflush(stdout);
+    weft_cuda_world_free(&w);
+    if (tunes)
+        tune(b, s, &product);
+    return wrong != 0;
+}
+
+int main(int argc, char **argv)
+{
+    bench b = {0};
+    bool tunes = argc > 1 && strcmp(argv[1], "--tune") == 0;
+    int first = 1 + tunes,
+        count = argc > first ? (argc - first) / 3 : (int)(sizeof(shapes) / sizeof(shapes[0]));
+    double sum = 0, least = INFINITY;
+    int failed = 0;
+
+    if (weft_cuda_device_open(0, &b.device, &b.error) != WEFT_OK)
+        return fail(&b, "no GPU");
+    const weft_cuda_driver *cu = b.device.cu;
+    if (cublas_peer_open(&b.peer, cu))
+        return fail(&b, "cuBLASLt was not found");
+    if (!make_pool(cu, true, &b.integers) || !make_pool(cu, false, &b.reals) ||
+        cu->cuMemAlloc(&b.result, (size_t)256 << 20) != CUDA_SUCCESS ||
+        cu->cuEventCreate(&b.begin, 0) != CUDA_SUCCESS || cu->cuEventCreate(&b.end, 0) != CUDA_SUCCESS)
+        return fail(&b, "no memory on the GPU");
+    printf("%s, cuBLASLt %zu, bf16, µs\n     M      N      K  cuBLASLt     weft   ratio  tile\n",
+           b.device.name, b.peer.version);
+    for (int i = 0; i < count; i++) {
+        shape s = shapes[i % (int)(sizeof(shapes) / sizeof(shapes[0]))];
+        double ratio = NAN;
+
+        if (argc > first)
+            s = (shape){atoll(argv[first + 3 * i]), atoll(argv[first + 3 * i + 1]),
+                        atoll(argv[first + 3 * i + 2])};
+        failed |= bench_shape(&b, &s, tunes, &ratio);
+        sum += log(ratio);
+        least = fmin(least, ratio);
+    }
+    printf("cuBLASLt ÷ weft over %d shapes: geometric mean %.3f, least %.3f\n", count, exp(sum / count),
+           least);
+    weft_cuda_device_close(&b.device);
+    return failed;
+}

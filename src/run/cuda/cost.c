@@ -1,0 +1,122 @@
+/* See cost.h. */
+#include "run/cuda/cost.h"
+
+#include "run/cuda/task.h"
+
+/*
+ * Measured with `cuda_gemm --tune`: a step of WEFT_CUDA_TILE_K when one crew works and when all do, and what
+ * a tile takes beside its steps, all in nanoseconds.
+ */
+static const struct {
+    double idle, busy, tile;
+} measured[WEFT_CUDA_WALKERS] = {
+    [WEFT_CUDA_PAIR_256] = {424, 730, 111}, [WEFT_CUDA_PAIR_224] = {421, 633, 1471},
+    [WEFT_CUDA_PAIR_128] = {262, 420, 0},   [WEFT_CUDA_ONE_256] = {389, 714, 1280},
+    [WEFT_CUDA_ONE_128] = {324, 421, 178},  [WEFT_CUDA_FEW_ROWS] = {262, 491, 1227},
+};
+
+static const double MEMORY_NS = 3914;  /* bytes a nanosecond out of memory, all SMs together */
+static const double MEMORY_SM_NS = 58; /* and what one SM can take of it */
+static const double LAUNCH_NS = 5120;  /* from the kernel's start to the first product, and its end */
+static const double FINISH_NS = 7865;  /* a cut tile: slices written, seen, added up */
+static const double SLICE_NS = 55;     /* for each of them */
+static const double SLICES_NS = 4304;  /* bytes a nanosecond of slices, all SMs together */
+static const int64_t SLICE_STEPS = 4;  /* a slice is at least so long */
+static const double EVEN = 0.8;        /* of the crews that must have a slice for all to be alike */
+
+static int64_t divide_up(int64_t value, int64_t by)
+{
+    return (value + by - 1) / by;
+}
+
+static double larger(double x, double y)
+{
+    return x > y ? x : y;
+}
+
+/* A step by one of `sms` SMs that work at once. */
+static double step_ns(int walker, double sms, double all)
+{
+    return measured[walker].idle + (measured[walker].busy - measured[walker].idle) * sms / all;
+}
+
+/* What must come out of memory or go there, by as many SMs as work at once. */
+static double memory_ns(const weft_cuda_shape *s, double sms)
+{
+    double bytes = 2.0 * (double)s->l *
+                   ((double)s->m * (double)s->k + (double)s->k * (double)s->n + (double)s->m * (double)s->n);
+    double rate = sms * MEMORY_SM_NS;
+
+    return bytes / (rate < MEMORY_NS ? rate : MEMORY_NS);
+}
+
+/* Tiles whole: rounds of all workers. */
+static void cost_whole(const weft_cuda_shape *s, int64_t tiles, int64_t crews, weft_cuda_way *way)
+{
+    int ctas = weft_cuda_walkers[way->walker].ctas;
+    int64_t rounds = divide_up(tiles, crews), steps = divide_up(s->k, WEFT_CUDA_TILE_K);
+    double sms, tile;
+
+    way->workers = rounds ? (int)divide_up(tiles, rounds) : 1;
+    sms = (double)way->workers * ctas;
+    tile = (double)steps * step_ns(way->walker, sms, (double)crews * ctas) + measured[way->walker].tile;
+    way->ns = LAUNCH_NS + larger((double)rounds * tile, memory_ns(s, sms));
+}
+
+/* The tiles that do not fill a round divided along k: into equal slices, one to a crew, where that keeps most
+ * crews busy; else into what is an equal share of the work. */
+static void cost_divided(const weft_cuda_shape *s, int64_t tiles, int64_t crews, weft_cuda_way *way)
+{
+    const weft_cuda_walker *w = &weft_cuda_walkers[way->walker];
+    int64_t steps = divide_up(s->k, WEFT_CUDA_TILE_K), rounds = tiles / crews, rest = tiles % crews;
+    int64_t slices = crews / rest, most = steps / SLICE_STEPS, written;
+    double rows = (double)(s->m < w->tile_m ? s->m : w->tile_m), sms, step, longest;
+
+    slices = slices > most ? most : slices;
+    if (rounds == 0 && slices > 1 && (double)(rest * slices) >= EVEN * (double)crews) {
+        way->workers = (int)(rest * slices);
+        way->chunk_k = divide_up(steps, slices) * WEFT_CUDA_TILE_K;
+        written = way->workers;
+    } else {
+        way->workers = (int)crews;
+        way->chunk_k = SLICE_STEPS * WEFT_CUDA_TILE_K;
+        written = 2 * crews;
+    }
+    sms = (double)way->workers * w->ctas;
+    step = step_ns(way->walker, sms, (double)crews * w->ctas);
+    longest = (double)rounds * ((double)steps * step + measured[way->walker].tile) +
+              (double)divide_up(rest * steps, way->workers) * step;
+    if (written > crews) {
+        longest += measured[way->walker].tile;
+        slices = crews / rest + 2;
+    }
+    way->ns = LAUNCH_NS + larger(longest, memory_ns(s, sms)) + FINISH_NS + SLICE_NS * (double)slices +
+              (double)written * rows * w->tile_n * 8 / SLICES_NS;
+}
+
+bool weft_cuda_cost(const weft_cuda_shape *s, int walker, bool divided, weft_cuda_way *way)
+{
+    const weft_cuda_walker *w = &weft_cuda_walkers[walker];
+    int64_t crews = (int64_t)s->pairs * 2 / w->ctas;
+    int64_t tiles = divide_up(s->m, w->tile_m) * divide_up(s->n, w->tile_n) * s->l;
+
+    *way = (weft_cuda_way){.walker = walker};
+    if (crews < 1 || (divided && (tiles % crews == 0 || s->k < 2 * SLICE_STEPS * WEFT_CUDA_TILE_K)))
+        return false;
+    if (divided)
+        cost_divided(s, tiles, crews, way);
+    else
+        cost_whole(s, tiles, crews, way);
+    return true;
+}
+
+weft_cuda_way weft_cuda_cost_least(const weft_cuda_shape *shape, bool whole)
+{
+    weft_cuda_way best = {0}, way;
+
+    for (int walker = 0; walker < WEFT_CUDA_WALKERS; walker++)
+        for (int divided = 0; divided <= !whole; divided++)
+            if (weft_cuda_cost(shape, walker, divided, &way) && (best.workers == 0 || way.ns < best.ns))
+                best = way;
+    return best;
+}

@@ -1,0 +1,29 @@
+/*
+ * How long a rank's own product takes with each walker and each division of k, and which is the fastest. A
+ * model of a few numbers, measured on an H200 (docs/performance.md says how well it chooses).
+ */
+#ifndef WEFT_RUN_CUDA_COST_H
+#define WEFT_RUN_CUDA_COST_H
+
+#include "run/cuda/walker.h"
+
+typedef struct weft_cuda_shape {
+    int64_t m, n, k, l;
+    int pairs; /* crews of two CTAs that there are */
+} weft_cuda_shape;
+
+/* How the product is made. */
+typedef struct weft_cuda_way {
+    int walker;      /* of weft_cuda_walkers */
+    int64_t chunk_k; /* as of a problem: 0 = tiles are whole */
+    int workers;
+    double ns;
+} weft_cuda_way;
+
+/* That walker, with tiles whole or (`divided`) along k too; false where there is nothing to divide. */
+bool weft_cuda_cost(const weft_cuda_shape *shape, int walker, bool divided, weft_cuda_way *way);
+
+/* The fastest of all; only with whole tiles where `whole`. */
+weft_cuda_way weft_cuda_cost_least(const weft_cuda_shape *shape, bool whole);
+
+#endif

@@ -1,0 +1,112 @@
+/* See repitch.h. */
+#include "run/cuda/repitch.h"
+
+#include "core/dtype.h"
+
+enum { THREADS = 256, BLOCKS_A_SM = 8, VECTOR = 8 /* elements of 16 bytes */ };
+
+static int64_t round_up(int64_t value, int64_t step)
+{
+    return (value + step - 1) / step * step;
+}
+
+/* Whether the rank multiplies with its own instance of an operand. */
+static bool multiplies(const weft_plan_part *part, uint32_t operand)
+{
+    for (uint32_t i = 0; i < part->task_count; i++) {
+        const weft_task *task = &part->tasks[i];
+        const weft_region *a = &part->regions[task->region0] + task->destinations;
+
+        if (task->kind == WEFT_TASK_GEMM && ((a[0].operand == operand && a[0].rank == part->rank) ||
+                                             (a[1].operand == operand && a[1].rank == part->rank)))
+            return true;
+    }
+    return false;
+}
+
+/* The copy that an operand needs; false when it is aligned, or nothing. */
+static bool copy_of(const weft_plan_part *part, uint32_t i, const weft_cuda_place *place,
+                    weft_cuda_repitch *copy)
+{
+    const weft_operand *o = &part->operands[i];
+    int64_t rows = weft_operand_rows(o, part->world, part->rank),
+            cols = weft_operand_cols(o, part->world, part->rank);
+
+    *copy = (weft_cuda_repitch){.from = place->base,
+                                .lines = o->transposed ? cols : rows,
+                                .length = o->transposed ? rows : cols,
+                                .from_ld = place->ld,
+                                .batch = o->batch};
+    copy->from_stride = place->stride ? place->stride : copy->lines * place->ld;
+    copy->to_ld = round_up(copy->length, VECTOR);
+    bool along_k = o->role == WEFT_ROLE_A ? !o->transposed : o->transposed;
+    return o->place == WEFT_PLACE_USER && weft_dtype_size(o->dtype) == 2 && copy->lines > 0 &&
+           copy->length > 0 && copy->batch > 0 &&
+           ((uintptr_t)place->base % 16 || place->ld % VECTOR || (along_k && copy->length % VECTOR) ||
+            (o->batch > 1 && copy->from_stride % VECTOR)) &&
+           multiplies(part, i);
+}
+
+weft_status weft_cuda_repitched_make(weft_cuda_device *device, const weft_plan_part *part,
+                                     weft_cuda_place *places, weft_cuda_repitched *made,
+                                     weft_error_text *error)
+{
+    const weft_cuda_driver *cu = device->cu;
+    weft_cuda_repitched found = {0};
+    uint32_t operands[WEFT_CUDA_REPITCHED_MAX];
+    int64_t bytes = 0;
+
+    for (uint32_t i = 0; i < part->operand_count && found.count < WEFT_CUDA_REPITCHED_MAX; i++) {
+        weft_cuda_repitch *copy = &found.copies[found.count];
+
+        if (!copy_of(part, i, &places[i * (uint32_t)part->world + (uint32_t)part->rank], copy))
+            continue;
+        operands[found.count++] = i;
+        bytes += round_up(copy->batch * copy->lines * copy->to_ld * 2, 1024);
+    }
+    if (found.count) {
+        WEFT_CUDA_TRY(cuMemAllocAsync(&found.memory, (size_t)bytes, device->uploads));
+        WEFT_CUDA_TRY(cuStreamSynchronize(device->uploads));
+    }
+    bytes = 0;
+    for (int i = 0; i < found.count; i++) {
+        weft_cuda_repitch *copy = &found.copies[i];
+
+        copy->to = (char *)(uintptr_t)found.memory + bytes;
+        bytes += round_up(copy->batch * copy->lines * copy->to_ld * 2, 1024);
+        places[operands[i] * (uint32_t)part->world + (uint32_t)part->rank] =
+            (weft_cuda_place){copy->to, copy->to_ld, 0, true};
+    }
+    *made = found;
+    return WEFT_OK;
+}
+
+void weft_cuda_repitched_free(weft_cuda_device *device, weft_cuda_repitched *repitched)
+{
+    if (repitched->memory)
+        device->cu->cuMemFreeAsync(repitched->memory, device->uploads);
+    *repitched = (weft_cuda_repitched){0};
+}
+
+weft_status weft_cuda_repitched_launch(const weft_cuda_device *device, const weft_cuda_repitched *repitched,
+                                       CUstream stream, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = device->cu;
+
+    for (int i = 0; i < repitched->count; i++) {
+        weft_cuda_repitch copy = repitched->copies[i];
+        void *parameters[] = {&copy};
+        int64_t vectors = copy.batch * copy.lines * (copy.to_ld / VECTOR),
+                blocks = (vectors + THREADS - 1) / THREADS, most = (int64_t)device->sm_count * BLOCKS_A_SM;
+        CUlaunchConfig config = {.gridDimX = (unsigned)(blocks < most || most == 0 ? blocks : most),
+                                 .gridDimY = 1,
+                                 .gridDimZ = 1,
+                                 .blockDimX = THREADS,
+                                 .blockDimY = 1,
+                                 .blockDimZ = 1,
+                                 .hStream = stream};
+
+        WEFT_CUDA_TRY(cuLaunchKernelEx(&config, device->repitch, parameters, NULL));
+    }
+    return WEFT_OK;
+}
