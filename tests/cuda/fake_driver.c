@@ -184,16 +184,27 @@ static struct {
     size_t bytes;
 } ranges[RANGES_MAX];
 
+static int owner =
+    -1; /* the GPU that memory is said to be on; -1: that of whoever asks, which nothing says */
+
+void fake_gpu_own(int device)
+{
+    owner = device;
+}
+
 static CUresult fake_pointer(void *value, CUpointer_attribute attribute, CUdeviceptr at)
 {
     if (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID) { /* asked of what is never freed */
         *(unsigned long long *)value = 1;
         return CUDA_SUCCESS;
     }
+    if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL && owner < 0)
+        return CUDA_ERROR_NOT_SUPPORTED;
     for (int i = 0; i < RANGES_MAX; i++) {
         char *begin = ranges[i].begin;
         if (begin && (char *)(uintptr_t)at >= begin && (char *)(uintptr_t)at < begin + ranges[i].bytes) {
-            *(unsigned *)value = CU_MEMORYTYPE_DEVICE;
+            *(unsigned *)value =
+                attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? (unsigned)owner : CU_MEMORYTYPE_DEVICE;
             return CUDA_SUCCESS;
         }
     }

@@ -24,6 +24,9 @@ void fake_gpu_install(int count, int crews, bool hopper);
  * meetings": kernels that are to meet before the first run do not; "some meetings": the first n do not. */
 void fake_gpu_break(const char *call, int uses);
 
+/* From now on all memory is said to be on that GPU; -1 ends it. */
+void fake_gpu_own(int device);
+
 /* How many GEMM tasks went through tensor maps and how many with A and B exchanged, how many copies through
  * bulk lanes, and how many kernels may have begun before the one before them ended, since the last call. */
 typedef struct fake_gpu_counts {

@@ -116,8 +116,8 @@ static void plans_rank(weft_group *group, void *argument)
     /* More sets of operands than a plan keeps programs for. */
     p = product(32, 32, 16);
     CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
-    for (int i = 0; i < 40; i++) {
-        operands.d = (char *)block + 2 * 16384 + 16 * (i % 20);
+    for (int i = 0; i < 280; i++) {
+        operands.d = (char *)block + 2 * 16384 + 16 * (i % 140);
         CHECK_INT(weft_run_on(plan, &operands, NULL), WEFT_OK);
     }
     CHECK_INT(weft_run_wait(plan, NULL), WEFT_OK);
@@ -161,6 +161,16 @@ static void errors_rank(weft_group *group, void *argument)
     if (me == 1) {
         CHECK_INT(weft_run_on(plan, &operands, NULL), WEFT_ERR_ARGUMENT);
         CHECK_HAS(weft_error(group), "not memory that a GPU can use");
+        operands = operands_in(block);
+        operands.ldb = (int64_t)1 << 33;
+        CHECK_INT(weft_run_on(plan, &operands, NULL), WEFT_ERR_ARGUMENT);
+        CHECK_HAS(weft_error(group), "reach beyond the memory there");
+        fake_gpu_own(1);
+        operands = operands_in(block);
+        operands.ldb = 40;
+        CHECK_INT(weft_run_on(plan, &operands, NULL), WEFT_ERR_ARGUMENT);
+        CHECK_HAS(weft_error(group), "which is memory of GPU 1; rank 1 runs on GPU 0");
+        fake_gpu_own(-1);
     }
     operands = operands_in(block);
     CHECK_INT(weft_run_on(plan, &operands, NULL), WEFT_OK);

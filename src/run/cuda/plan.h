@@ -11,7 +11,7 @@
 
 #include "run/cuda/group.h"
 
-enum { WEFT_CUDA_BOUND_MAX = 16 };
+enum { WEFT_CUDA_BOUND_MAX = 128 }; /* a model has 80 layers and more */
 #define WEFT_CUDA_STAGED INT64_MIN
 
 /* Where one rank has one operand, as it told in a meeting. */
