@@ -449,7 +449,7 @@ static void one_mutant(const interpret_kind *kind, mutation how, uint64_t seed)
 int main(void)
 {
     interpret_kind kind;
-    long count = check_repeat(30, 400), changed = 0, caught = 0;
+    long count = check_repeat(12, 400), changed = 0, caught = 0;
 
     for (int i = 0; interpret_kind_at(i, &kind); i++) {
         for (int how = 0; how < MUTATIONS; how++) {
