@@ -41,7 +41,8 @@ typedef enum weft_status {
     WEFT_ERR_LAUNCH,      /* ranks were announced that could not be met */
     WEFT_ERR_SYSTEM,      /* the operating system refused something */
     WEFT_ERR_UNSUPPORTED, /* this build or machine cannot do it */
-    WEFT_ERR_STATE        /* calls out of order */
+    WEFT_ERR_STATE,       /* calls out of order */
+    WEFT_ERR_ABORTED      /* weft_group_abort was called, on this rank or another */
 } weft_status;
 
 typedef enum weft_dtype {
@@ -84,25 +85,58 @@ WEFT_API weft_span weft_part(int64_t extent, int64_t parts, int64_t index);
 /* ---- groups --------------------------------------------------------------------------------------- */
 
 /*
- * A group handle stands for one rank and is used by one thread at a time. Calls marked collective must be
- * made by every rank of the group, in the same order; ranks that call different things, or with different
- * sizes, all get an error. Where a rank rejects its arguments, that rank gets WEFT_ERR_ARGUMENT, the others
- * WEFT_ERR_PEER with a sentence that names it, and the group stays usable, unless a call says otherwise; of a
- * rank that passes no handle the others can know nothing. After WEFT_ERR_TIMEOUT, WEFT_ERR_PEER_DIED or ranks
- * in different calls the group is poisoned: every call returns that same error at once, and only freeing
- * remains.
+ * A group handle stands for one rank and is used by one thread at a time (weft_group_abort: by any). Calls
+ * marked collective must be made by every rank of the group, in the same order; ranks that call different
+ * things, or with different sizes, all get an error. Where a rank rejects its arguments, that rank gets
+ * WEFT_ERR_ARGUMENT, the others WEFT_ERR_PEER with a sentence that names it, and the group stays usable,
+ * unless a call says otherwise; of a rank that passes no handle the others can know nothing. After
+ * WEFT_ERR_TIMEOUT, WEFT_ERR_PEER_DIED, WEFT_ERR_ABORTED or ranks in different calls the group is poisoned:
+ * every call returns that same error at once, and only freeing remains.
+ *
+ * Lifetimes. weft_free, weft_plan_destroy, weft_moe_free, weft_group_free and weft_finalize are calls of one
+ * rank: they wait for nobody, and different ranks may make them in any order and at any time, as a garbage
+ * collector does. Symmetric memory is used again when every rank has let go of it. On one rank a group may be
+ * freed before what was made in it: plans and layers are then dead, and free themselves as before.
+ *
+ * A process may have any number of groups, one after another or at once. A rank is a process, or a thread
+ * that made its handle itself; ranks of one group may be both. They are on one machine, in one network
+ * namespace, with the same effective user and the same version of weft. In the child of a fork the handles of
+ * its parent are dead: calls return WEFT_ERR_STATE and change nothing for the parent, frees free memory of
+ * the child; the child may make groups of its own.
  */
 
 /*
  * The world: the group of all ranks that this process's launcher started (weft run, torchrun, mpirun or
  * srun), or a group of one when there is no launcher. Returns when every rank has come. Ranks that were
- * announced and cannot be met are WEFT_ERR_LAUNCH. weft_error(NULL) has the sentence of a failure.
+ * announced and cannot be met are WEFT_ERR_LAUNCH. weft_error(NULL) has the sentence of a failure. After
+ * weft_finalize the ranks may call it again, for a new world. Who may come: processes of the same effective
+ * user that were told the same job by their launcher.
  */
 WEFT_API weft_status weft_init(weft_group **group);
 
 /* Leaves the world. Waits for nobody: a rank whose peers may still need its memory calls weft_barrier before.
  */
 WEFT_API weft_status weft_finalize(weft_group *group);
+
+/*
+ * A group without a launcher. One rank makes an id, the program carries its bytes to the other members by its
+ * own means (a store, a file, MPI), and each member, and nobody else, calls weft_group_create with it, once;
+ * a thread calls it for itself. It returns when all have come. An id is a secret: whoever has it, and runs as
+ * the same user on this machine, may join. It serves for one group.
+ */
+typedef struct weft_id {
+    unsigned char bytes[128];
+} weft_id;
+
+WEFT_API weft_status weft_id_create(weft_id *id);
+WEFT_API weft_status weft_group_create(const weft_id *id, int rank, int size, weft_group **group);
+
+/* The same where the members can gather: the function, called once on each, puts the `bytes` bytes at `mine`
+ * of every rank into `all`, rank by rank, and returns 0, as MPI_Allgather does. */
+typedef int (*weft_allgather_fn)(void *context, const void *mine, size_t bytes, void *all);
+
+WEFT_API weft_status weft_group_create_from(weft_allgather_fn allgather, void *context, int rank, int size,
+                                            weft_group **group);
 
 /* Makes a group of `size` ranks that are threads of this process: groups[r] is the handle of rank r. Free
  * each with weft_group_free. */
@@ -130,6 +164,11 @@ WEFT_API weft_status weft_group_split(weft_group *parent, int colour, int key, w
 /* Drops a handle, with whatever the rank still had allocated in the group. Waits for nobody; NULL is fine. */
 WEFT_API void weft_group_free(weft_group *group);
 
+/* Ends the group from any thread of any rank, while the handle lives: every wait of every rank returns
+ * WEFT_ERR_ABORTED within milliseconds, and so does every later call, with `why` in the sentence (NULL: no
+ * reason). Of several the first counts; a group that has failed keeps its error. */
+WEFT_API weft_status weft_group_abort(weft_group *group, const char *why);
+
 WEFT_API int weft_rank(const weft_group *group);
 WEFT_API int weft_size(const weft_group *group);
 
@@ -138,7 +177,8 @@ WEFT_API int weft_size(const weft_group *group);
 WEFT_API const char *weft_error(const weft_group *group);
 
 /* How long this rank waits for a peer to enter a call (600 s unless WEFT_ENTER_TIMEOUT says otherwise) and
- * for progress once all have entered (30 s, WEFT_PROGRESS_TIMEOUT). */
+ * for progress once all have entered (30 s, WEFT_PROGRESS_TIMEOUT): so long may pass in which no peer
+ * finishes a task (a tile, a block of an expert), not the whole of their work. */
 WEFT_API weft_status weft_set_deadlines(weft_group *group, double enter_seconds, double progress_seconds);
 
 /* Collective: returns when every rank has called it. */
@@ -150,8 +190,9 @@ WEFT_API weft_status weft_barrier(weft_group *group);
  * finds it on the others. `alignment` is a power of two up to 2 MiB; 0 means 128. */
 WEFT_API weft_status weft_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer);
 
-/* Collective, for NULL too, which is fine when every rank passes it: gives back what weft_alloc of the same
- * group gave. */
+/* Not collective: this rank lets go of what weft_alloc of the same group gave. Its peers may use it, here
+ * too, until they free theirs; when all have, it is given back to the system and used for later allocations.
+ * NULL is fine. */
 WEFT_API weft_status weft_free(weft_group *group, void *pointer);
 
 /* Copies between memory of this process and memory of weft_alloc, in either direction or within either; when
@@ -357,7 +398,7 @@ WEFT_API weft_status weft_moe_bytes(const weft_moe_config *config, int ranks, si
 /* Collective. Ranks that disagree on the configuration all get WEFT_ERR_MISMATCH. */
 WEFT_API weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, weft_moe **moe);
 
-/* Collective. NULL is fine when every rank passes it: it names no group in which others could be told. */
+/* Not collective, when this rank has finished its last round. NULL is fine. */
 WEFT_API weft_status weft_moe_free(weft_moe *moe);
 
 /* Tokens of one round. */
@@ -531,7 +572,7 @@ WEFT_API weft_status weft_run_on(weft_plan *plan, const weft_operands *operands,
 /* Waits until the stream has passed everything that is on it; how the plan's runs went. */
 WEFT_API weft_status weft_run_wait(weft_plan *plan, void *stream);
 
-/* Not collective. NULL is fine. Before the group is freed. */
+/* Not collective. NULL is fine. */
 WEFT_API void weft_plan_destroy(weft_plan *plan);
 
 /* What the plan does, with everything decided: schedule, layout, tiles, workers. Lives as long as the plan.

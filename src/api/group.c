@@ -1,9 +1,11 @@
 /* Groups: the doors of weft.h. */
+#include "api/hold.h"
 #include "core/env.h"
-#include "group/group.h"
-#include "run/cpu/executor.h"
+#include "group/enter.h"
+#include "group/split.h"
 #include "run/gpu.h"
-#include "symm/symm.h"
+
+#include <stdio.h>
 
 static weft_status no_group(const char *call)
 {
@@ -16,7 +18,7 @@ weft_status weft_init(weft_group **group)
 
     if (!group)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_init: group is NULL; it receives the handle");
-    return weft_world_enter(group, error);
+    return weft_enter_launched(group, error);
 }
 
 weft_status weft_group_threads(int size, weft_group **groups)
@@ -29,17 +31,64 @@ weft_status weft_group_threads(int size, weft_group **groups)
     if (!groups)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "weft_group_threads: groups is NULL; it receives %d handles", size);
-    return weft_world_create_threads(size, groups, error);
+    return weft_enter_threads(size, groups, error);
+}
+
+weft_status weft_id_create(weft_id *id)
+{
+    weft_error_text *error = weft_error_thread();
+
+    return id ? weft_enter_make_id(id, error)
+              : weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_id_create: id is NULL; it receives the id");
+}
+
+static weft_status check_member(const char *call, const void *given, int rank, int size, weft_group **group)
+{
+    weft_error_text *error = weft_error_thread();
+
+    if (!given || !group)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s: %s is NULL", call,
+                              group ? "how the ranks meet" : "group, which receives the handle,");
+    if (size < 1 || size > WEFT_RANKS_MAX || rank < 0 || rank >= size)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "%s: rank %d of %d; a group has 1 to %d ranks, counted from 0", call, rank,
+                              size, WEFT_RANKS_MAX);
+    return WEFT_OK;
+}
+
+weft_status weft_group_create(const weft_id *id, int rank, int size, weft_group **group)
+{
+    weft_status status = check_member("weft_group_create", id, rank, size, group);
+
+    return status == WEFT_OK ? weft_enter_id(id, rank, size, group, weft_error_thread()) : status;
+}
+
+weft_status weft_group_create_from(weft_allgather_fn allgather, void *context, int rank, int size,
+                                   weft_group **group)
+{
+    weft_status status =
+        check_member("weft_group_create_from", allgather ? &allgather : NULL, rank, size, group);
+
+    return status == WEFT_OK ? weft_enter_gathered(allgather, context, rank, size, group, weft_error_thread())
+                             : status;
 }
 
 void weft_group_free(weft_group *group)
 {
+    if (group)
+        weft_hold_end(group);
+}
+
+weft_status weft_group_abort(weft_group *group, const char *why)
+{
+    char text[WEFT_ERROR_TEXT_BYTES];
+
     if (!group)
-        return;
-    weft_executor_detach(group);
-    weft_gpu_detach(group);
-    weft_symm_detach(group);
-    weft_group_close(group);
+        return no_group("weft_group_abort");
+    snprintf(text, sizeof(text), "rank %d aborted the group%s%.400s", group->rank, why ? ": " : "",
+             why ? why : "");
+    weft_group_end(group, WEFT_ERR_ABORTED, text);
+    return WEFT_OK;
 }
 
 weft_status weft_finalize(weft_group *group)

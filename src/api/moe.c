@@ -1,4 +1,5 @@
 /* Mixture of experts: the doors of weft.h. */
+#include "api/hold.h"
 #include "api/least.h"
 #include "core/part.h"
 #include "moe/ffn.h"
@@ -53,6 +54,7 @@ weft_status weft_moe_bytes(const weft_moe_config *config, int ranks, size_t *sym
 weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, weft_moe **moe)
 {
     weft_moe_config read;
+    weft_status status;
 
     if (!group)
         return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "weft_moe_create: group is NULL");
@@ -63,12 +65,20 @@ weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, we
                                : "config->size is not that of weft_moe_config; weft_moe_config_init sets it");
         return weft_group_reject(group, WEFT_CALL_AGREE);
     }
-    return weft_moe_open(group, &read, moe);
+    status = weft_moe_open(group, &read, moe);
+    if (status == WEFT_OK)
+        weft_hold(group);
+    return status;
 }
 
 weft_status weft_moe_free(weft_moe *moe)
 {
-    return moe ? weft_moe_close(moe) : WEFT_OK;
+    weft_group *group = moe ? moe->group : NULL;
+    weft_status status = moe ? weft_moe_close(moe) : WEFT_OK;
+
+    if (group)
+        weft_hold_drop(group);
+    return status;
 }
 
 int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert)

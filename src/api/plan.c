@@ -1,4 +1,5 @@
 /* Problems, plans and runs: the doors of weft.h. */
+#include "api/hold.h"
 #include "api/least.h"
 #include "core/sized.h"
 #include "plan/check.h"
@@ -51,7 +52,11 @@ weft_status weft_plan_create(weft_group *group, const weft_problem *problem, wef
         return weft_executor_reject(group, NULL, WEFT_ERR_ARGUMENT);
     }
     status = weft_executor_of(group, &executor);
-    return status == WEFT_OK ? weft_program_create(executor, &asked, plan) : status;
+    if (status == WEFT_OK)
+        status = weft_program_create(executor, &asked, plan);
+    if (status == WEFT_OK)
+        weft_hold(group);
+    return status;
 }
 
 /* What only this rank can say about a file: whether it is a plan, for so many ranks, and right. */
@@ -159,7 +164,11 @@ weft_status weft_run_wait(weft_plan *plan, void *stream)
 
 void weft_plan_destroy(weft_plan *plan)
 {
+    weft_group *group = plan ? plan->group : NULL;
+
     weft_program_destroy(plan);
+    if (group)
+        weft_hold_drop(group);
 }
 
 const weft_problem *weft_plan_problem(const weft_plan *plan)

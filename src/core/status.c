@@ -19,6 +19,7 @@ static const struct {
     [WEFT_ERR_SYSTEM] = {"WEFT_ERR_SYSTEM", "the operating system refused something"},
     [WEFT_ERR_UNSUPPORTED] = {"WEFT_ERR_UNSUPPORTED", "this build or machine cannot do it"},
     [WEFT_ERR_STATE] = {"WEFT_ERR_STATE", "calls came out of order"},
+    [WEFT_ERR_ABORTED] = {"WEFT_ERR_ABORTED", "the group was aborted"},
 };
 
 static int status_known(weft_status status)

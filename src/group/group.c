@@ -13,6 +13,25 @@
 
 enum { RADIX_SMALL = 8, RADIX_LARGE = 4, POISON_WRITE_NS = 20000000 };
 
+/* The state of handles that are no rank's any more. */
+static weft_poison of_a_fork = {
+    .state = 2,
+    .status = WEFT_ERR_STATE,
+    .text = "this process is a child of the one whose rank the handle was; only freeing remains in it",
+};
+static weft_poison of_a_freed = {
+    .state = 2,
+    .status = WEFT_ERR_STATE,
+    .text = "the group was freed; only freeing remains for what was made in it",
+};
+
+static void orphan(weft_guest *guest)
+{
+    weft_group *group = (weft_group *)((char *)guest - offsetof(weft_group, guest));
+
+    group->poison = &of_a_fork;
+}
+
 static weft_status no_memory(weft_error_text *error)
 {
     return weft_error_set(error, WEFT_ERR_MEMORY, "out of memory for a group handle");
@@ -86,7 +105,10 @@ weft_status weft_group_open(weft_world *world, int window, int rank, int size, c
             .control = (weft_control *)weft_segment_window(&world->segment, members[peer], window),
         };
     weft_group_count_cores(group);
-    atomic_fetch_add_explicit(&world->references, 1, memory_order_relaxed);
+    group->poison = &group->seats[0].control->poison;
+    group->next_watched = rank;
+    group->guest.orphan = orphan;
+    weft_world_hold(world, &group->guest);
     weft_group_member(group)->windows |= 1u << window;
     *group_out = group;
     return WEFT_OK;
@@ -114,20 +136,46 @@ static void vacate(weft_group *group)
     member->vacated = vacated;
 }
 
+/* Whoever leaves a sub-group last gives its memory back to the system, of all members: before the window can
+ * be taken again, which waits until it has left too. */
+static void depart(weft_group *group)
+{
+    const weft_segment *segment = &group->world->segment;
+    /* Partners: the same of the other members. */
+    uint32_t departed =
+        atomic_fetch_add_explicit(&group->seats[0].control->departed, 1, memory_order_acq_rel) + 1;
+
+    for (int rank = 0; departed == (uint32_t)group->size && rank < group->size; rank++)
+        weft_segment_discard(segment, (char *)group->seats[rank].control + WEFT_HUGE_BYTES,
+                             segment->header->window_stride - WEFT_HUGE_BYTES);
+}
+
+void weft_group_leave(weft_group *group)
+{
+    weft_world *world = group->world;
+    const weft_seat *own = &group->seats[group->rank];
+
+    group->freed = true;
+    group->poison = world->foreign ? &of_a_fork : &of_a_freed;
+    if (world->foreign)
+        return;
+    if (group->window == 0) {
+        weft_segment_set_left(&world->segment, own->world_rank);
+    } else {
+        depart(group);
+        vacate(group);
+    }
+    /* Partner: weft_seat_empty. */
+    atomic_store_explicit(&weft_seat_entry(world, own)->left[group->window], own->left, memory_order_release);
+}
+
 void weft_group_close(weft_group *group)
 {
     weft_world *world = group->world;
-    weft_rank_entry *entry = weft_seat_entry(world, &group->seats[group->rank]);
 
-    if (group->window == 0)
-        weft_segment_set_left(&world->segment, group->seats[group->rank].world_rank);
-    else
-        vacate(group);
-    /* Partner: weft_seat_empty. */
-    atomic_store_explicit(&entry->left[group->window], group->seats[group->rank].left, memory_order_release);
+    weft_world_drop(world, &group->guest);
     free(group->seats);
     free(group);
-    weft_world_drop(world);
 }
 
 /* Copies the poison into the handle. A writer that was killed between claim and sentence is not waited for.
@@ -153,31 +201,73 @@ static weft_status read_poison(weft_group *group, weft_poison *poison)
 
 weft_status weft_group_check(weft_group *group)
 {
-    weft_poison *poison = &group->seats[0].control->poison;
-
-    /* Partner: the compare-and-swap in weft_group_poison; the sentence is acquired in read_poison. */
-    if (__builtin_expect(atomic_load_explicit(&poison->state, memory_order_relaxed) == 0, 1))
+    /* The sentence is acquired in read_poison. */
+    if (__builtin_expect(!weft_group_failed(group), 1))
         return WEFT_OK;
-    return read_poison(group, poison);
+    return read_poison(group, group->poison);
+}
+
+/* "1-3, 7": the ranks that the members have in their world. */
+static void list_members(const weft_group *group, char *text, size_t bytes)
+{
+    size_t used = 0;
+
+    for (int rank = 0, last; rank < group->size && used + 24 < bytes; rank = last + 1) {
+        int first = group->seats[rank].world_rank;
+
+        for (last = rank;
+             last + 1 < group->size && group->seats[last + 1].world_rank == first + last + 1 - rank; last++)
+            ;
+        used += (size_t)snprintf(text + used, bytes - used, last > rank ? "%s%d-%d" : "%s%d",
+                                 used ? ", " : "", first, first + last - rank);
+    }
+}
+
+static void claim_poison(weft_group *group, weft_status status, const char *format, va_list arguments)
+{
+    weft_poison *poison = group->poison;
+    uint32_t none = 0;
+    char members[128];
+    int used;
+
+    /* Partner: weft_group_failed. */
+    if (!atomic_compare_exchange_strong_explicit(&poison->state, &none, 1, memory_order_relaxed,
+                                                 memory_order_relaxed))
+        return;
+    poison->status = (int32_t)status;
+    used = vsnprintf(poison->text, sizeof(poison->text), format, arguments);
+    if (group->window != 0 && used >= 0 && (size_t)used < sizeof(poison->text)) {
+        list_members(group, members, sizeof(members));
+        snprintf(poison->text + used, sizeof(poison->text) - (size_t)used,
+                 " (ranks are those of a sub-group: 0 to %d are %s of the world)", group->size - 1, members);
+    }
+    /* Partner: the acquire in read_poison. */
+    atomic_store_explicit(&poison->state, 2, memory_order_release);
 }
 
 weft_status weft_group_poison(weft_group *group, weft_status status, const char *format, ...)
 {
-    weft_poison *poison = &group->seats[0].control->poison;
-    uint32_t none = 0;
     va_list arguments;
 
-    /* Partner: weft_group_check. */
-    if (atomic_compare_exchange_strong_explicit(&poison->state, &none, 1, memory_order_relaxed,
-                                                memory_order_relaxed)) {
-        poison->status = (int32_t)status;
-        va_start(arguments, format);
-        vsnprintf(poison->text, sizeof(poison->text), format, arguments);
-        va_end(arguments);
-        /* Partner: the acquire in read_poison. */
-        atomic_store_explicit(&poison->state, 2, memory_order_release);
-    }
-    return read_poison(group, poison);
+    va_start(arguments, format);
+    claim_poison(group, status, format, arguments);
+    va_end(arguments);
+    return read_poison(group, group->poison);
+}
+
+__attribute__((format(printf, 3, 4))) static void end_with(weft_group *group, weft_status status,
+                                                           const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    claim_poison(group, status, format, arguments);
+    va_end(arguments);
+}
+
+void weft_group_end(weft_group *group, weft_status status, const char *why)
+{
+    end_with(group, status, "%s", why);
 }
 
 bool weft_seat_empty(const weft_world *world, int window, const weft_seat *seat)
@@ -193,22 +283,28 @@ bool weft_group_absent(const weft_group *group, int rank)
     return weft_seat_empty(group->world, group->window, &group->seats[rank]);
 }
 
-int weft_group_find_dead(const weft_group *group)
+bool weft_group_dead(const weft_group *group, int rank)
 {
     const weft_segment *segment = &group->world->segment;
+    int world_rank = group->seats[rank].world_rank;
+
+    /* A rank that has come holds its lock before its state says so, and a rank that leaves sets its state
+     * before its lock goes: so the state is read both before and after. */
+    return group->world->processes && rank != group->rank && weft_segment_came(segment, world_rank) &&
+           !weft_segment_locked(segment, world_rank) && !weft_segment_left(segment, world_rank);
+}
+
+int weft_group_find_dead(weft_group *group, int rank)
+{
+    int other = atomic_load_explicit(&group->next_watched, memory_order_relaxed) + 1;
 
     if (!group->world->processes)
         return -1;
-    for (int rank = 0; rank < group->size; rank++) {
-        const weft_seat *seat = &group->seats[rank];
-
-        /* A rank that has come holds its lock before its state says so, and a rank that leaves sets its state
-         * before its lock goes: so the state is read both before and after. */
-        if (rank != group->rank && weft_segment_came(segment, seat->world_rank) &&
-            !weft_segment_locked(segment, seat->world_rank) && !weft_segment_left(segment, seat->world_rank))
-            return rank;
-    }
-    return -1;
+    other = other < group->size ? other : 0;
+    atomic_store_explicit(&group->next_watched, other, memory_order_relaxed);
+    if (rank >= 0 && weft_group_dead(group, rank))
+        return rank;
+    return weft_group_dead(group, other) ? other : -1;
 }
 
 int weft_group_pid(const weft_group *group, int rank)

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "group/group.h"
+#include "core/hash.h"
 
 /* One way of being started. A launcher is present when `rank` and `size` are both set. */
 typedef struct dialect {
@@ -170,6 +170,7 @@ static weft_status inherited(weft_launch *launch, weft_error_text *error)
     if (*end)
         return weft_error_set(error, WEFT_ERR_LAUNCH, "WEFT_NONCE is \"%s\"; it should be hexadecimal",
                               nonce);
+    launch->key = weft_hash(WEFT_HASH_START, &launch->nonce, sizeof(launch->nonce));
     return WEFT_OK;
 }
 
@@ -200,6 +201,18 @@ weft_status weft_launcher_find(weft_launch *launch, weft_error_text *error)
         return inherited(launch, error);
     launch->key = job_key(how);
     return WEFT_OK;
+}
+
+weft_meeting weft_launcher_meeting(const weft_launch *launch, int world)
+{
+    uint64_t key = weft_hash(launch->key, &world, sizeof(world));
+    weft_meeting meeting = {.names = WEFT_MEETING_NAMES};
+
+    snprintf(meeting.name, sizeof(meeting.name), "weft-%u-%016llx", (unsigned)geteuid(),
+             (unsigned long long)key);
+    /* The launcher's nonce is a secret of its ranks; other launchers share none. */
+    memcpy(meeting.token, &launch->nonce, sizeof(launch->nonce));
+    return meeting;
 }
 
 static bool set_number(const char *name, const char *format, unsigned long long number)

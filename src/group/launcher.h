@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "core/status.h"
+#include "group/rendezvous.h"
 #include "group/segment.h"
 
 typedef struct weft_launch {
@@ -18,10 +19,13 @@ typedef struct weft_launch {
     int rank, size;
     int fd;         /* memory inherited from weft's launcher, or -1: the ranks have to meet */
     uint64_t nonce; /* of that memory */
-    uint64_t key;   /* the same for the ranks of one job, different for others; where they meet */
+    uint64_t key;   /* the same for the ranks of one job, different for others */
 } weft_launch;
 
 weft_status weft_launcher_find(weft_launch *launch, weft_error_text *error);
+
+/* Where the ranks of the job meet for the world that they enter as number `world`, counted from 0. */
+weft_meeting weft_launcher_meeting(const weft_launch *launch, int world);
 
 /* The other side: makes the calling process (a fresh fork) rank `rank` of the world, by its environment and
  * the descriptor it inherits. False when the environment cannot be set. */

@@ -138,7 +138,7 @@ static weft_status swap(weft_group *group, int socket_fd, int fd, int *fds)
             received += receive(group, socket_fd, fds);
         if (now - looked > LOOK_NS) {
             weft_status status = weft_group_check(group);
-            int dead = status == WEFT_OK ? weft_group_find_dead(group) : -1;
+            int dead = status == WEFT_OK ? weft_group_find_dead(group, -1) : -1;
 
             looked = now;
             if (status != WEFT_OK)

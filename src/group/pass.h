@@ -2,7 +2,7 @@
 #ifndef WEFT_GROUP_PASS_H
 #define WEFT_GROUP_PASS_H
 
-#include "group/group.h"
+#include "group/sync.h"
 
 /*
  * Collective: every rank gives a descriptor and receives one of every rank, its own included, in fds[rank].

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,7 +14,11 @@
 #include "core/env.h"
 #include "core/topo.h"
 
-#define SEGMENT_MAGIC 0x31746665772d6773u /* names the layout; changes with it */
+#define SEGMENT_MAGIC 0x32746665772d6773u
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 8U
+#endif
 
 #if defined(__SANITIZE_THREAD__)
 #define WEFT_TSAN 1
@@ -38,15 +43,23 @@ static uint64_t round_up(uint64_t value, uint64_t unit)
     return (value + unit - 1) / unit * unit;
 }
 
-/* The heap with which a world takes half of the address space that the process is limited to (ulimit -v): a
- * window is five quarters of it, see lay_out. */
+/* The heap with which a world takes half of the address space or of the file that the process is limited to
+ * (ulimit -v, -f): a window is five quarters of it, see lay_out. */
 static int64_t heap_within_limit(int size)
 {
-    struct rlimit space;
+    static const __rlimit_resource_t limits[] = {RLIMIT_AS, RLIMIT_FSIZE};
+    int64_t most = INT64_MAX;
 
-    if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY)
-        return INT64_MAX;
-    return (int64_t)(space.rlim_cur / 2 / WINDOWS / (rlim_t)size / 5 * 4);
+    for (int i = 0; i < 2; i++) {
+        struct rlimit limit;
+        int64_t heap;
+
+        if (getrlimit(limits[i], &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+            continue;
+        heap = (int64_t)(limit.rlim_cur / 2 / WINDOWS / (rlim_t)size / 5 * 4);
+        most = heap < most ? heap : most;
+    }
+    return most;
 }
 
 static weft_status heap_size(int size, uint64_t *heap_bytes, weft_error_text *error)
@@ -96,11 +109,32 @@ static weft_status map_whole(weft_segment *segment, uint64_t bytes, weft_error_t
     return WEFT_OK;
 }
 
+static void note_file(weft_segment *segment)
+{
+    struct stat about;
+
+    if (fstat(segment->fd, &about) == 0) {
+        segment->file[0] = (uint64_t)about.st_dev;
+        segment->file[1] = (uint64_t)about.st_ino;
+    }
+}
+
 static weft_status make_file(weft_segment *segment, uint64_t bytes, weft_error_text *error)
 {
-    segment->fd = memfd_create("weft", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    struct rlimit file;
+
+    /* Asked for before: a file that is too large is a signal, which would end the process. */
+    if (getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY && bytes > file.rlim_cur)
+        return weft_error_set(error, WEFT_ERR_MEMORY,
+                              "symmetric memory takes %llu MiB of address space, and files may have %llu MiB "
+                              "here (ulimit -f); set WEFT_HEAP to a smaller size",
+                              (unsigned long long)(bytes >> 20), (unsigned long long)(file.rlim_cur >> 20));
+    segment->fd = memfd_create("weft", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+    if (segment->fd < 0 && errno == EINVAL) /* a kernel before 6.3 */
+        segment->fd = memfd_create("weft", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (segment->fd < 0)
         return weft_error_set(error, WEFT_ERR_SYSTEM, "cannot create symmetric memory: %s", strerror(errno));
+    note_file(segment);
     if (ftruncate(segment->fd, (off_t)bytes) != 0 ||
         fcntl(segment->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         weft_error_set(error, WEFT_ERR_SYSTEM, "cannot size symmetric memory to %llu MiB: %s",
@@ -120,6 +154,7 @@ static weft_status lay_out(int size, weft_segment_header *header, weft_error_tex
     if (status != WEFT_OK)
         return status;
     header->magic = SEGMENT_MAGIC;
+    snprintf(header->version, sizeof(header->version), "%s", weft_version());
     header->size = size;
     header->windows = WINDOWS;
     header->header_bytes =
@@ -171,7 +206,15 @@ weft_status weft_segment_attach(int fd, uint64_t nonce, weft_segment *segment, w
     weft_status status;
 
     if (fstat(fd, &about) != 0 || pread(fd, &header, sizeof(header), 0) != (ssize_t)sizeof(header) ||
-        header.magic != SEGMENT_MAGIC || header.total_bytes != (uint64_t)about.st_size)
+        header.magic != SEGMENT_MAGIC)
+        return weft_error_set(error, WEFT_ERR_LAUNCH, "descriptor %d is not the memory of a weft world", fd);
+    if (strncmp(header.version, weft_version(), sizeof(header.version)) != 0)
+        return weft_error_set(
+            error, WEFT_ERR_LAUNCH,
+            "the world was made by weft %.23s, and this rank has weft %s; all ranks need the "
+            "same",
+            header.version, weft_version());
+    if (header.total_bytes != (uint64_t)about.st_size)
         return weft_error_set(error, WEFT_ERR_LAUNCH, "descriptor %d is not the memory of a weft world", fd);
     if ((fcntl(fd, F_GET_SEALS) & seals) != seals)
         return weft_error_set(error, WEFT_ERR_LAUNCH, "the memory of the world is not sealed");
@@ -187,31 +230,75 @@ weft_status weft_segment_attach(int fd, uint64_t nonce, weft_segment *segment, w
     }
     segment->slots = (char *)segment->header + header.header_bytes;
     fcntl(fd, F_SETFD, FD_CLOEXEC);
+    note_file(segment);
     return WEFT_OK;
+}
+
+/* A process that closed what it did not open may have another file under this number by now. */
+static bool is_file(const weft_segment *segment)
+{
+    struct stat about;
+
+    return segment->fd >= 0 && fstat(segment->fd, &about) == 0 &&
+           (uint64_t)about.st_dev == segment->file[0] && (uint64_t)about.st_ino == segment->file[1];
 }
 
 void weft_segment_release(weft_segment *segment)
 {
     munmap(segment->header, segment->header->total_bytes);
-    if (segment->fd >= 0)
+    if (is_file(segment))
         close(segment->fd);
 }
 
-bool weft_segment_lock(const weft_segment *segment, int rank)
+bool weft_segment_lock(const weft_segment *segment, int rank, weft_life *life)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
+    size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+    char path[32];
+    void *page;
+    int fd;
 
-    return fcntl(segment->fd, F_SETLK, &lock) == 0;
+    life->page = NULL;
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", segment->fd);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) /* without /proc: this lock is lost when the process closes a descriptor of the file */
+        return fcntl(segment->fd, F_SETLK, &lock) == 0;
+    if (fcntl(fd, F_OFD_SETLK, &lock) != 0) {
+        close(fd);
+        return false;
+    }
+    page = mmap(NULL, page_bytes, PROT_NONE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (page == MAP_FAILED)
+        return false;
+    madvise(page, page_bytes, MADV_DONTFORK);
+    life->page = page;
+    return true;
+}
+
+void weft_segment_unlock(weft_life *life)
+{
+    if (life->page)
+        munmap(life->page, (size_t)sysconf(_SC_PAGESIZE));
+    life->page = NULL;
 }
 
 bool weft_segment_locked(const weft_segment *segment, int rank)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
 
-    return fcntl(segment->fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+    return fcntl(segment->fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK || !is_file(segment);
 }
 
 bool weft_segment_discard(const weft_segment *segment, void *memory, uint64_t bytes)
 {
-    return madvise(memory, bytes, segment->fd < 0 ? MADV_DONTNEED : MADV_REMOVE) == 0;
+    off_t at = (off_t)((char *)memory - (char *)segment->header);
+
+    /* Locked memory is refused by the first, not by the others. */
+    if (madvise(memory, bytes, segment->fd < 0 ? MADV_DONTNEED : MADV_REMOVE) == 0)
+        return true;
+    if (segment->fd >= 0)
+        return fallocate(segment->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, (off_t)bytes) == 0;
+    return mmap(memory, bytes, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
 }

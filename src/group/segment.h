@@ -10,9 +10,12 @@
  * address space, and only pages that were touched are memory. It has no name, so nothing stays behind, and is
  * sealed against resizing, so a peer cannot make an access fault.
  *
- * Liveness: a process rank holds a POSIX record lock on byte `rank` of the file for as long as it lives. The
- * kernel drops it when the process ends in any way, also by SIGKILL or exec, and anybody who has the
- * file can ask for it; no thread, descriptor per peer or pid (which may be reused) is involved.
+ * Liveness: a rank that others cannot see die holds a lock on byte `rank` of the file for as long as its
+ * process lives (weft_life). The lock belongs to an open file of its own, which only one page of address
+ * space keeps open: the kernel drops it when the process ends in any way, also by SIGKILL or exec, and not
+ * when the process closes descriptors, whichever they are. A child of fork does not get the page. Anybody
+ * who has the memory can ask for the lock; no thread, descriptor per peer or pid (which may be reused) is
+ * involved.
  */
 #ifndef WEFT_GROUP_SEGMENT_H
 #define WEFT_GROUP_SEGMENT_H
@@ -29,6 +32,7 @@
 enum {
     WEFT_RANKS_MAX = 1024,
     WEFT_WINDOWS_MAX = 16,
+    WEFT_VERSION_BYTES = 24,
     WEFT_HUGE_BYTES = 2 << 20, /* slots and windows are aligned to this, in the file and in memory */
 };
 
@@ -51,6 +55,7 @@ typedef struct weft_rank_entry {
 
 typedef struct weft_segment_header {
     uint64_t magic;
+    char version[WEFT_VERSION_BYTES]; /* of the library that made it; the others must have the same */
     uint64_t nonce;
     uint64_t total_bytes;
     uint64_t header_bytes;
@@ -64,9 +69,15 @@ typedef struct weft_segment_header {
 
 typedef struct weft_segment {
     weft_segment_header *header;
-    char *slots; /* slot of rank 0 */
-    int fd;      /* -1: memory of this process alone */
+    char *slots;      /* slot of rank 0 */
+    int fd;           /* -1: memory of this process alone */
+    uint64_t file[2]; /* device and inode behind `fd`, should the process have closed that */
 } weft_segment;
+
+/* What keeps a rank's lock: gone with the process. */
+typedef struct weft_life {
+    void *page; /* NULL: none is held, or (without /proc) a record lock of the process */
+} weft_life;
 
 /* Makes the segment of a new world, sized by WEFT_HEAP or the machine's memory. For ranks that are threads it
  * is memory of this process where the system allows: that gets huge pages on more machines than shared
@@ -78,10 +89,11 @@ weft_status weft_segment_attach(int fd, uint64_t nonce, weft_segment *segment, w
 
 void weft_segment_release(weft_segment *segment);
 
-/* Takes the liveness lock of `rank`; false when another process holds it. */
-bool weft_segment_lock(const weft_segment *segment, int rank);
+/* Takes the liveness lock of `rank`; false when it is held already. */
+bool weft_segment_lock(const weft_segment *segment, int rank, weft_life *life);
+void weft_segment_unlock(weft_life *life);
 
-/* Whether a process other than the caller holds the lock of `rank`. */
+/* Whether the lock of `rank` is held by anybody. True when that cannot be found out. */
 bool weft_segment_locked(const weft_segment *segment, int rank);
 
 /* Says that the rank is gone for good, of its own will. */
@@ -106,8 +118,8 @@ static inline bool weft_segment_came(const weft_segment *segment, int rank)
            WEFT_RANK_ABSENT;
 }
 
-/* Gives whole pages back to the system; they read as zero afterwards. False where it will not have them
- * (memory that is locked): they are then what they were. */
+/* Gives whole pages back to the system; they read as zero afterwards, also where memory is locked. False
+ * where that cannot be had: they are then what they were. */
 bool weft_segment_discard(const weft_segment *segment, void *memory, uint64_t bytes);
 
 static inline char *weft_segment_window(const weft_segment *segment, int rank, int window)

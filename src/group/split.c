@@ -4,10 +4,10 @@
  * them; ranks of different colours may take the same index, since their slots differ. In the second
  * every rank says that its control block is ready, or that it failed.
  */
+#include "group/split.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "group/group.h"
 
 typedef struct ticket {
     int32_t colour, key;
@@ -146,8 +146,10 @@ weft_status weft_group_divide(weft_group *parent, int colour, int key, weft_grou
     }
     status = settle(parent, places, made, own);
     if (status != WEFT_OK) {
-        if (made)
+        if (made) {
+            weft_group_leave(made);
             weft_group_close(made);
+        }
         return status;
     }
     *sub = made;

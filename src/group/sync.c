@@ -9,31 +9,9 @@
  * The word also names the call. Of two ranks in the same sync, at least one finds the other still in it
  * (the first to leave has seen the other there), so different calls are always noticed.
  */
-#include "group/group.h"
+#include "group/sync.h"
 
 #include <string.h>
-
-const char *weft_call_name(unsigned call)
-{
-    switch (call) {
-    case WEFT_CALL_BARRIER:
-        return "barrier";
-    case WEFT_CALL_AGREE:
-        return "agreement";
-    case WEFT_CALL_BROADCAST:
-        return "broadcast";
-    case WEFT_CALL_SPLIT:
-        return "weft_group_split";
-    case WEFT_CALL_ALLOC:
-        return "weft_alloc";
-    case WEFT_CALL_FREE:
-        return "weft_free";
-    case WEFT_CALL_GPU:
-        return "weft_group_use_gpu";
-    default:
-        return "another call";
-    }
-}
 
 static weft_status fail_call(weft_group *group, weft_call call, int peer, unsigned theirs)
 {
@@ -196,13 +174,4 @@ weft_status weft_group_agree(weft_group *group, const char *what, uint64_t hash,
                                   first->what, first->described, peer, other->what, other->described);
     }
     return WEFT_OK;
-}
-
-uint64_t weft_hash(uint64_t hash, const void *data, size_t bytes)
-{
-    const unsigned char *byte = data;
-
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ byte[i]) * 0x100000001b3u;
-    return hash;
 }

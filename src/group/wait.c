@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "core/clock.h"
+#include "group/call.h"
 #include "group/group.h"
 
 enum {
@@ -17,6 +18,7 @@ enum {
     SLEEP_FIRST_NS = 50000,     /* sleeps without a futex double from this to … */
     SLEEP_POLL_MAX_NS = 500000, /* … this */
     LIVENESS_NS = 5000000,
+    PROGRESS_LOOKS = 8, /* at the peers' progress within the deadline for it */
     /* Between these the condition has been asked often enough to have seen all that the peer did before. */
     ELSEWHERE_LOOKS = 2 + WEFT_WAIT_LOOKS / POLLS,
 };
@@ -30,8 +32,11 @@ typedef struct waiter {
     void *argument;
     int64_t start;
     int64_t next_liveness;
-    int elsewhere;       /* looks in a row that found the peer in another call */
-    uint64_t peer_looks; /* that the peer had made in waits for us when we first saw one; 0: we have not */
+    int64_t next_progress; /* when to look for it; 0: not yet */
+    uint64_t progress;     /* what the peers had done at the last look */
+    int64_t progress_at;   /* when that was new */
+    int elsewhere;         /* looks in a row that found the peer in another call */
+    uint64_t peer_looks;   /* that the peer had made in waits for us when we first saw one; 0: we have not */
 } waiter;
 
 static bool satisfied(const waiter *wait)
@@ -181,6 +186,34 @@ static weft_status fail_elsewhere(const waiter *wait)
                              group->rank, what, peer, call);
 }
 
+/*
+ * Since when nothing has happened. Once all ranks are in a call, a wait may be as long as their work takes:
+ * what has a deadline is the time in which none of them finished anything. Looked for now and then, since it
+ * means looking at every rank.
+ */
+static int64_t idle_since(waiter *wait, int64_t now)
+{
+    const weft_group *group = wait->group;
+    uint64_t done = 0;
+
+    if (wait->note->kind != WEFT_WAIT_PROGRESS)
+        return wait->start;
+    if (now >= wait->next_progress) {
+        /* Partner: weft_group_progress there. */
+        for (int rank = 0; rank < group->size; rank++)
+            done += rank == group->rank
+                        ? 0
+                        : atomic_load_explicit(&group->seats[rank].control->progress, memory_order_relaxed);
+        if (!wait->next_progress)
+            wait->progress_at = wait->start;
+        else if (done != wait->progress)
+            wait->progress_at = now;
+        wait->progress = done;
+        wait->next_progress = now + group->progress_ns / PROGRESS_LOOKS;
+    }
+    return wait->progress_at;
+}
+
 /* The looks that are not for every turn: poison, then the dead and the gone, then the deadline. A rank that
  * was stopped itself finds the poison before it looks at the clock. */
 static weft_status look_around(waiter *wait, int64_t now)
@@ -192,7 +225,7 @@ static weft_status look_around(waiter *wait, int64_t now)
     if (status != WEFT_OK)
         return status;
     if (now >= wait->next_liveness) {
-        int dead = weft_group_find_dead(group);
+        int dead = weft_group_find_dead(group, wait->note->peer);
 
         wait->next_liveness = now + LIVENESS_NS;
         if (dead >= 0)
@@ -205,7 +238,7 @@ static weft_status look_around(waiter *wait, int64_t now)
         if (wait->elsewhere == ELSEWHERE_LOOKS)
             return fail_elsewhere(wait);
     }
-    if (now - wait->start >= limit && !satisfied(wait))
+    if (now - idle_since(wait, now) >= limit && !satisfied(wait))
         return fail_late(wait, now - wait->start);
     return WEFT_OK;
 }

@@ -93,6 +93,7 @@ weft_status weft_moe_run_block(weft_moe_lane *lane, const weft_moe_expert *exper
             expert->block(expert->context, moe->local[e], in->next[e] - done, lane->block_in + done,
                           lane->block_out + done);
         done = in->next[e];
+        weft_group_progress(moe->group, true);
     }
     for (int64_t i = begin; moe->shape.one_result_per_row && i < end; i++) {
         int32_t from = in->entry_base[i];

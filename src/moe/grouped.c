@@ -149,6 +149,7 @@ static void call(weft_moe_lane *lane, const weft_moe_expert *expert, int e, int6
             lane->block_place[count] = in->expert_row[place];
         }
     expert->block(expert->context, lane->moe->local[e], rows, lane->run_in, lane->run_out);
+    weft_group_progress(lane->moe->group, true);
     in->next[e] += rows;
     for (int64_t i = 0; i < rows; i++)
         row_done(lane, lane->block_place[i]);

@@ -168,10 +168,12 @@ static weft_status experts_then_combine(weft_moe_lane *lane, const weft_moe_expe
         lane->block_in[i] = in->row[in->expert_row[i]];
         lane->block_out[i] = lane->scratch + i * moe->result_bytes;
     }
-    for (int e = 0; e < moe->experts_here; e++)
+    for (int e = 0; e < moe->experts_here; e++) {
         if (in->offset[e + 1] > in->offset[e])
             expert->block(expert->context, moe->local[e], in->offset[e + 1] - in->offset[e],
                           lane->block_in + in->offset[e], lane->block_out + in->offset[e]);
+        weft_group_progress(moe->group, true);
+    }
     status = lane->moe->rung->give(lane, lane->scratch, NULL);
     return status ? status : lane->moe->rung->take(lane, y);
 }

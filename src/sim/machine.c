@@ -4,7 +4,7 @@
 #include "core/cpu.h"
 #include "core/dtype.h"
 #include "core/env.h"
-#include "group/group.h"
+#include "core/hash.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -11,6 +11,7 @@ enum {
 
 typedef struct block {
     uint64_t offset, bytes;
+    uint32_t tag;
     bool free;
     struct block *before, *after;   /* by address */
     struct block *smaller, *larger; /* list of its class, when free; no order in it */
@@ -222,16 +223,36 @@ void weft_heap_destroy(weft_heap *heap)
     free(heap);
 }
 
+static uint64_t slack_of(uint64_t alignment)
+{
+    return alignment > WEFT_HEAP_UNIT ? alignment - WEFT_HEAP_UNIT : 0;
+}
+
+/* The free block from which `*bytes`, which are rounded up, can be taken; NULL: none. */
+static block *find_room(const weft_heap *heap, uint64_t *bytes, uint64_t slack)
+{
+    if (*bytes > heap->bytes || slack > heap->bytes)
+        return NULL;
+    *bytes = *bytes ? (*bytes + WEFT_HEAP_UNIT - 1) / WEFT_HEAP_UNIT * WEFT_HEAP_UNIT : WEFT_HEAP_UNIT;
+    return find(heap, *bytes + slack);
+}
+
+bool weft_heap_fits(const weft_heap *heap, uint64_t bytes, uint64_t alignment)
+{
+    return find_room(heap, &bytes, slack_of(alignment)) != NULL;
+}
+
+uint32_t *weft_heap_tag(weft_heap *heap, uint64_t offset)
+{
+    return &(*table_find(heap, offset))->tag;
+}
+
 bool weft_heap_take(weft_heap *heap, uint64_t bytes, uint64_t alignment, uint64_t *offset)
 {
-    uint64_t slack = alignment > WEFT_HEAP_UNIT ? alignment - WEFT_HEAP_UNIT : 0;
+    uint64_t slack = slack_of(alignment);
     uint64_t start, bucket;
-    block *it;
+    block *it = find_room(heap, &bytes, slack);
 
-    if (bytes > heap->bytes || slack > heap->bytes)
-        return false;
-    bytes = bytes ? (bytes + WEFT_HEAP_UNIT - 1) / WEFT_HEAP_UNIT * WEFT_HEAP_UNIT : WEFT_HEAP_UNIT;
-    it = find(heap, bytes + slack);
     if (!it || !reserve(heap, 2))
         return false;
     list_remove(heap, it);

@@ -28,6 +28,12 @@ bool weft_heap_take(weft_heap *heap, uint64_t bytes, uint64_t alignment, uint64_
 /* The bytes of the block that begins at `offset`, rounded up to units; 0 when there is none. */
 uint64_t weft_heap_size(const weft_heap *heap, uint64_t offset);
 
+/* A word that the block which begins at `offset` carries for its owner; there must be one. */
+uint32_t *weft_heap_tag(weft_heap *heap, uint64_t offset);
+
+/* Whether weft_heap_take would find room, memory for the bookkeeping aside. */
+bool weft_heap_fits(const weft_heap *heap, uint64_t bytes, uint64_t alignment);
+
 /* Gives back the block that begins at `offset`; without one there nothing happens. */
 void weft_heap_give(weft_heap *heap, uint64_t offset);
 

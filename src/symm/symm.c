@@ -1,14 +1,12 @@
 #include "symm/symm.h"
 
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "core/env.h"
-#include "symm/heap.h"
+#include "symm/room.h"
 
 /* Blocks from this size are given back to the system when freed and come back as fresh pages; smaller ones
  * are kept and cleared. */
@@ -18,8 +16,6 @@ enum {
     HUGE_FROM_BYTES = 256 << 10,
     STAGGER_FROM_BYTES = 64 << 10,
 };
-
-#define NOWHERE UINT64_MAX /* the place of NULL */
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -64,36 +60,14 @@ static char *block_pointer(const weft_group *group, const block *b)
     return block_begin(group, b) + (b->zone ? stagger(group, group->rank) : 0);
 }
 
-/* The block that a pointer is the beginning of; without one there, of 0 bytes. */
+/* The block that a pointer is the beginning of; without one there, or let go of, of 0 bytes. */
 static block block_of(const weft_group *group, const char *pointer)
 {
     block b = {.zone = pointer >= zone_base(group, 1)};
 
     b.offset = (uint64_t)(pointer - block_pointer(group, &b));
-    b.bytes = group->heaps[b.zone] ? weft_heap_size(group->heaps[b.zone], b.offset) : 0;
+    b.bytes = weft_symm_held(group, b.zone, b.offset);
     return b;
-}
-
-static bool attach(weft_group *group)
-{
-    for (int zone = 0; zone < 2; zone++) {
-        if (!group->heaps[zone])
-            group->heaps[zone] = weft_heap_create(zone_bytes(&group->world->segment, zone));
-        if (!group->heaps[zone])
-            return false;
-    }
-    return true;
-}
-
-void weft_symm_detach(weft_group *group)
-{
-    for (int zone = 0; zone < 2; zone++) {
-        if (!group->heaps[zone])
-            continue;
-        weft_group_member(group)->heap_used -= weft_heap_used(group->heaps[zone]);
-        weft_heap_destroy(group->heaps[zone]);
-        group->heaps[zone] = NULL;
-    }
 }
 
 void weft_symm_usage(const weft_group *group, uint64_t *budget, uint64_t *used)
@@ -172,112 +146,59 @@ static void shape(uint64_t *bytes, uint64_t *alignment)
         *alignment = least;
 }
 
-weft_status weft_symm_admit(weft_group *group, uint64_t shaped_bytes)
-{
-    const weft_symm_request *first = weft_group_board(group, 0);
-    int least = 0;
-
-    for (int rank = 1; rank < group->size; rank++) {
-        const weft_symm_request *other = weft_group_board(group, rank);
-
-        if (other->bytes != first->bytes || other->alignment != first->alignment)
-            return weft_error_set(&group->error, WEFT_ERR_MISMATCH,
-                                  "weft_alloc: rank 0 asks for %llu bytes aligned to %llu, rank %d for %llu "
-                                  "aligned to %llu; all ranks must ask for the same",
-                                  (unsigned long long)first->bytes, (unsigned long long)first->alignment,
-                                  rank, (unsigned long long)other->bytes,
-                                  (unsigned long long)other->alignment);
-        if (other->left < ((const weft_symm_request *)weft_group_board(group, least))->left)
-            least = rank;
-    }
-    /* Checked here rather than at the door, so that no rank waits for one that was turned away. */
-    if (first->alignment & (first->alignment - 1) || first->alignment > WEFT_ALIGNMENT_MAX)
-        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
-                              "weft_alloc: alignment is %llu; it must be 0 or a power of two up to %d",
-                              (unsigned long long)first->alignment, WEFT_ALIGNMENT_MAX);
-    first = weft_group_board(group, least);
-    if (shaped_bytes > first->left)
-        return weft_error_set(&group->error, WEFT_ERR_MEMORY,
-                              "weft_alloc of %llu bytes: rank %d has %llu of %llu bytes left; WEFT_HEAP sets "
-                              "how much a rank may have",
-                              (unsigned long long)first->bytes, least, (unsigned long long)first->left,
-                              (unsigned long long)group->world->segment.header->heap_bytes);
-    return WEFT_OK;
-}
-
 /* Second half of an allocation: every rank says whether its part is ready. */
-static weft_status confirm(weft_group *group, uint64_t bytes, bool taken, bool ready)
+static weft_status confirm(weft_group *group, uint64_t bytes, bool ready)
 {
-    uint32_t mine = taken ? ready ? 0 : 1 : 2;
+    uint32_t mine = ready;
     weft_status status = weft_group_exchange(group, WEFT_CALL_ALLOC, &mine, sizeof(mine));
 
-    for (int rank = 0; status == WEFT_OK && rank < group->size; rank++) {
-        uint32_t theirs = *(const uint32_t *)weft_group_board(group, rank);
-
-        if (theirs == 1)
+    for (int rank = 0; status == WEFT_OK && rank < group->size; rank++)
+        if (!*(const uint32_t *)weft_group_board(group, rank))
             status = weft_error_set(&group->error, WEFT_ERR_MEMORY,
                                     "weft_alloc of %llu bytes: the system has no memory for them on rank %d",
                                     (unsigned long long)bytes, rank);
-        else if (theirs == 2)
-            status =
-                weft_error_set(&group->error, WEFT_ERR_MEMORY,
-                               "weft_alloc of %llu bytes: rank %d has that much left of %llu, but not in "
-                               "one piece",
-                               (unsigned long long)bytes, rank,
-                               (unsigned long long)group->world->segment.header->heap_bytes);
-    }
     return status;
 }
 
-/* The same on all ranks, because their heaps are. A block that the staggered heap has no room for goes to the
- * other. */
-static bool take(weft_group *group, uint64_t bytes, uint64_t alignment, bool staggered, block *b)
+/* A block that the staggered heap has no room for goes to the other. */
+static void ask_for(weft_symm_ask *ask, bool staggered)
 {
-    uint64_t left = UINT64_MAX;
-
-    for (int rank = 0; rank < group->size; rank++) {
-        const weft_symm_request *request = weft_group_board(group, rank);
-
-        left = request->left < left ? request->left : left;
+    for (int zone = staggered; zone >= 0; zone--, ask->zones++) {
+        ask->in[ask->zones].zone = zone;
+        ask->in[ask->zones].bytes = ask->bytes;
+        ask->in[ask->zones].alignment = ask->alignment;
+        if (ask->bytes > UINT64_MAX / 2) /* is found too large as it is */
+            continue;
+        ask->in[ask->zones].bytes += zone ? WEFT_STAGGER_BYTES : 0;
+        shape(&ask->in[ask->zones].bytes, &ask->in[ask->zones].alignment);
     }
-    for (b->zone = staggered; attach(group) && b->zone >= 0; b->zone--) {
-        uint64_t aligned = alignment;
-
-        b->bytes = bytes + (b->zone ? WEFT_STAGGER_BYTES : 0);
-        shape(&b->bytes, &aligned);
-        if (b->bytes <= left && weft_heap_take(group->heaps[b->zone], b->bytes, aligned, &b->offset))
-            return true;
-    }
-    return false;
 }
 
 static weft_status allocate(weft_group *group, size_t bytes, size_t alignment, bool touched, bool staggered,
                             void **pointer)
 {
     weft_member *member = weft_group_member(group);
-    weft_symm_request request = {.bytes = bytes, .alignment = alignment};
-    uint64_t shaped_bytes = bytes, shaped_alignment = alignment;
-    bool taken, ready = false;
+    weft_symm_ask ask = {.bytes = bytes, .alignment = alignment};
+    bool ready = true;
     weft_status status;
     block b;
 
-    request.left = group->world->segment.header->heap_bytes - member->heap_used;
-    status = weft_group_exchange(group, WEFT_CALL_ALLOC, &request, sizeof(request));
+    for (int zone = 0; zone < 2; zone++)
+        ready = ready && weft_symm_make_heap(group, zone, zone_bytes(&group->world->segment, zone));
+    if (!ready)
+        return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for symmetric objects",
+                                 group->rank);
+    ask.left = group->world->segment.header->heap_bytes - member->heap_used;
+    ask_for(&ask, staggered);
+    status = weft_symm_find_room(group, &ask);
     if (status != WEFT_OK)
         return status;
-    if (shaped_bytes <= group->world->segment.header->heap_bytes)
-        shape(&shaped_bytes, &shaped_alignment);
-    status = weft_symm_admit(group, shaped_bytes);
-    if (status != WEFT_OK)
-        return status;
-
-    taken = take(group, bytes, alignment, staggered, &b);
-    if (taken)
-        ready = prepare(group, block_begin(group, &b), b.bytes, touched);
-    status = confirm(group, bytes, taken, ready);
+    b = (block){ask.zone, ask.offset, ask.zone_bytes};
+    ready = ask.taken && prepare(group, block_begin(group, &b), b.bytes, touched);
+    status = confirm(group, bytes, ready);
     if (status != WEFT_OK) {
-        if (taken)
-            weft_heap_give(group->heaps[b.zone], b.offset);
+        if (ask.taken)
+            weft_symm_give(group, b.zone, b.offset);
         return status;
     }
     member->heap_used += b.bytes;
@@ -313,52 +234,23 @@ void *weft_symm_reach(const weft_group *group, const void *pointer, int rank)
     return there;
 }
 
-/* "NULL" or "the object at offset 128". */
-static const char *name_place(uint64_t place, char *text, size_t bytes)
-{
-    snprintf(text, bytes, place == NOWHERE ? "NULL" : "the object at offset %llu", (unsigned long long)place);
-    return text;
-}
-
-weft_status weft_symm_dismiss(weft_group *group, const void *pointer, uint64_t place, bool known)
-{
-    char one[64], other[64];
-    weft_status status;
-
-    if (pointer && !known) {
-        weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
-                       "weft_free: %p is not the beginning of an object of this group", pointer);
-        return weft_group_reject(group, WEFT_CALL_FREE);
-    }
-    if (!pointer)
-        place = NOWHERE;
-    status = weft_group_exchange(group, WEFT_CALL_FREE, &place, sizeof(place));
-    if (status != WEFT_OK)
-        return weft_group_check(group) == WEFT_OK ? status : WEFT_OK;
-    for (int rank = 1; rank < group->size; rank++) {
-        uint64_t first = *(const uint64_t *)weft_group_board(group, 0);
-        uint64_t theirs = *(const uint64_t *)weft_group_board(group, rank);
-
-        if (first != theirs)
-            return weft_error_set(&group->error, WEFT_ERR_MISMATCH, "weft_free: rank 0 frees %s, rank %d %s",
-                                  name_place(first, one, sizeof(one)), rank,
-                                  name_place(theirs, other, sizeof(other)));
-    }
-    return WEFT_OK;
-}
-
 weft_status weft_symm_free(weft_group *group, void *pointer)
 {
-    block b = block_of(group, pointer);
-    uint64_t place = b.offset + (b.zone ? zone_bytes(&group->world->segment, 0) : 0);
-    weft_status status = weft_symm_dismiss(group, pointer, place, b.bytes != 0);
+    block b;
 
-    if (status != WEFT_OK || !pointer)
-        return status;
-    weft_heap_give(group->heaps[b.zone], b.offset);
-    weft_group_member(group)->heap_used -= b.bytes;
-    if (b.bytes >= FRESH_BYTES)
-        weft_segment_discard(&group->world->segment, block_begin(group, &b), b.bytes);
+    if (!pointer || group->world->foreign)
+        return WEFT_OK;
+    b = block_of(group, pointer);
+    if (b.bytes == 0)
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                              "weft_free: %p is not the beginning of an object of this group, or was freed",
+                              pointer);
+    if (!weft_symm_let_go(group, b.zone, b.offset))
+        return WEFT_OK;
+    for (int rank = 0; b.bytes >= FRESH_BYTES && rank < group->size; rank++)
+        weft_segment_discard(&group->world->segment, weft_symm_peer(group, block_begin(group, &b), rank),
+                             b.bytes);
+    weft_symm_settle(group, b.zone, b.offset);
     return WEFT_OK;
 }
 

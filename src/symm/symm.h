@@ -13,13 +13,17 @@
 
 #include <stddef.h>
 
-#include "group/group.h"
+#include "group/sync.h"
+#include "symm/heap.h"
 
 enum {
     WEFT_ALIGNMENT_MAX = WEFT_HUGE_BYTES,
     WEFT_STAGGER_UNIT = 128, /* what staggered memory can be aligned to */
     WEFT_STAGGER_BYTES = 2048,
 };
+
+/* Where objects lie: in the window, in its staggered part, on a GPU. */
+enum { WEFT_ZONE_PLAIN, WEFT_ZONE_STAGGERED, WEFT_ZONE_GPU, WEFT_ZONES };
 
 /* Collective. The same offset on every rank, zeroed, its pages touched first by their owner. Exhaustion and
  * different sizes are the same error on every rank, and leave the heap and the group as they were. */
@@ -33,22 +37,41 @@ weft_status weft_symm_alloc_staggered(weft_group *group, size_t bytes, size_t al
  * toucher put it. */
 weft_status weft_symm_reserve(weft_group *group, size_t bytes, size_t alignment, void **pointer);
 
-/* What each rank puts on the board when it asks for memory, on the host or on a GPU. */
-typedef struct weft_symm_request {
-    uint64_t bytes, alignment;
-    uint64_t left; /* of the rank's budget; differs between ranks */
-} weft_symm_request;
+/* Collective: room for an object at the same place on every rank, in the first of `zones` zones that has
+ * some, each with the bytes and the alignment it takes there. */
+typedef struct weft_symm_ask {
+    uint64_t bytes, alignment; /* as asked for: compared between the ranks */
+    uint64_t left;             /* of the rank's budget; differs between ranks */
+    int zones;
+    struct {
+        int zone;
+        uint64_t bytes, alignment;
+    } in[2];
+    /* The outcome: the zone, the place and the bytes taken there. `taken` is false on a rank that has no
+     * memory for the bookkeeping; the others have taken theirs. */
+    bool taken;
+    int zone;
+    uint64_t offset, zone_bytes;
+} weft_symm_ask;
 
-/* Compares what the ranks ask for, and with what each has left. The outcome is the same everywhere. */
-weft_status weft_symm_admit(weft_group *group, uint64_t shaped_bytes);
+/* Errors are the same on every rank and change nothing. Finds what others have let go of, too. */
+weft_status weft_symm_find_room(weft_group *group, weft_symm_ask *ask);
 
-/* Collective: compares what the ranks free. `place` is the object's offset, the same on every rank, and
- * `known` says whether there is one; NULL is fine when every rank passes it. On a poisoned group WEFT_OK at
- * once: no call of the group can use the object any more, so the rank may free its own. */
-weft_status weft_symm_dismiss(weft_group *group, const void *pointer, uint64_t place, bool known);
+/* Undoes it, at the same point of every rank's calls. */
+void weft_symm_give(weft_group *group, int zone, uint64_t offset);
 
-/* Collective: the memory may be reused as soon as every rank has come. On a poisoned group it frees at
- * once, without waiting for anybody, and succeeds. */
+/* Not collective: this rank lets go of the object. True for the one who does so last: it may clear the
+ * memory, and then says that it can be taken again. */
+bool weft_symm_let_go(weft_group *group, int zone, uint64_t offset);
+void weft_symm_settle(weft_group *group, int zone, uint64_t offset);
+
+/* The bytes of an object of this group that the rank has not let go of; 0: there is none. */
+uint64_t weft_symm_held(const weft_group *group, int zone, uint64_t offset);
+
+/* A heap of the caller's, as zone WEFT_ZONE_GPU; NULL takes it away. False without memory for it. */
+bool weft_symm_add_zone(weft_group *group, weft_heap *heap);
+
+/* Not collective: the memory may be taken again when every rank has done so. */
 weft_status weft_symm_free(weft_group *group, void *pointer);
 
 /* Whether [pointer, pointer + bytes) is symmetric memory of this rank. */

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 
 #include "core/clock.h"
-#include "group/group.h"
+#include "group/sync.h"
 #include "support/check.h"
 #include "support/procs.h"
 #include "symm/symm.h"

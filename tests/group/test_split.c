@@ -1,5 +1,5 @@
 /* Sub-groups: who is in them, that they work on their own, and that their place is used again. */
-#include "group/group.h"
+#include "group/sync.h"
 #include "support/check.h"
 #include "support/ranks.h"
 #include "symm/symm.h"

@@ -1,6 +1,6 @@
 /* Barrier, exchange, broadcast and agreement hold for any number of ranks, and mistakes are errors
  * everywhere. */
-#include "group/group.h"
+#include "group/sync.h"
 #include "support/check.h"
 #include "support/ranks.h"
 

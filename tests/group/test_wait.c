@@ -2,7 +2,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
-#include "group/group.h"
+#include "group/sync.h"
 #include "support/check.h"
 #include "support/ranks.h"
 

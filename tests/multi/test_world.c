@@ -1,5 +1,5 @@
 /* Process ranks: they meet, share memory, synchronise and split; what one does wrong all hear. */
-#include "group/group.h"
+#include "group/sync.h"
 #include "support/check.h"
 #include "support/procs.h"
 
@@ -31,7 +31,12 @@ static void meets(int rank, void *argument)
     for (int peer = 0; peer < size; peer++)
         CHECK_INT(words[peer], 100 * rank + peer);
     CHECK_INT(weft_finalize(group), WEFT_OK);
-    CHECK_INT(weft_init(&again), WEFT_ERR_LAUNCH); /* the descriptor went with the world */
+    for (int i = 0; i < 3; i++) { /* the next worlds of the same job */
+        CHECK_INT(weft_init(&again), WEFT_OK);
+        CHECK_INT(weft_rank(again), rank);
+        CHECK_INT(weft_barrier(again), WEFT_OK);
+        CHECK_INT(weft_finalize(again), WEFT_OK);
+    }
 }
 
 static void mismatched(int rank, void *argument)

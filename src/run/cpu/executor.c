@@ -16,7 +16,8 @@ static void executor_free(weft_executor *x)
     if (!x)
         return;
     weft_program_drop_cached(x);
-    weft_pool_destroy(x->pool);
+    if (!x->group || !x->group->world->foreign) /* a child of fork has no such threads */
+        weft_pool_destroy(x->pool);
     free(x->delta);
     free(x->base);
     free(x->private_memory);
@@ -226,8 +227,10 @@ weft_status weft_executor_reject(weft_group *group, const weft_problem *asked, w
     weft_call_kind kind = asked ? WEFT_CALLED_RUN : WEFT_CALLED_UNREAD;
     weft_problem nothing = {0};
     weft_executor *x;
-    weft_status status = weft_executor_of(group, &x);
+    weft_status status = weft_group_check(group);
 
+    if (status == WEFT_OK)
+        status = weft_executor_of(group, &x);
     if (status != WEFT_OK)
         return status;
     group->error = own;

@@ -22,7 +22,7 @@
 
 #include "core/signal.h"
 #include "gemm/gemm.h"
-#include "group/group.h"
+#include "group/sync.h"
 #include "plan/plan.h"
 #include "core/pool.h"
 #include "trace/trace.h"

@@ -49,7 +49,7 @@ static weft_signal *signal_of(weft_executor *x, const weft_wait *wait)
 
 static bool stopped(const weft_executor *x)
 {
-    return atomic_load_explicit(&x->fault, memory_order_relaxed) != 0;
+    return atomic_load_explicit(&x->fault, memory_order_relaxed) != 0 || weft_group_failed(x->group);
 }
 
 static void stop(weft_executor *x)
@@ -88,6 +88,7 @@ static void run_task(worker *w, uint32_t lane, uint32_t index)
         if (post->signal >= (uint32_t)x->world)
             weft_signal_post((weft_signal *)((char *)&x->signals[post->signal] + x->delta[post->rank]), 1);
     }
+    weft_group_progress(x->group, x->plan->workers == 1);
     if (w->trace)
         weft_trace_add(w->trace, event_of(task), x->rank, lane, index, start, weft_clock_ns());
 }

@@ -196,34 +196,34 @@ static weft_status clear(weft_cuda_group *g, char *memory, size_t bytes, weft_er
 weft_status weft_cuda_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer)
 {
     weft_cuda_group *g = weft_cuda_of(group);
-    weft_symm_request request = {bytes, alignment, UINT64_MAX}; /* the driver says when there is no more */
-    uint64_t offset = 0, rounded = (bytes + 255) / 256 * 256;
-    weft_status status = weft_group_exchange(group, WEFT_CALL_ALLOC, &request, sizeof(request));
+    uint64_t rounded = bytes > g->heap.stride ? bytes : (bytes + 255) / 256 * 256;
+    weft_symm_ask ask = {
+        .bytes = bytes,
+        .alignment = alignment,
+        .left = UINT64_MAX,
+        .zones = 1,
+        .in = {{WEFT_ZONE_GPU, rounded ? rounded : 256, alignment < 256 ? 256 : alignment}},
+    };
+    weft_status status = weft_symm_find_room(group, &ask);
 
-    if (status == WEFT_OK)
-        status = weft_symm_admit(group, bytes);
     if (status != WEFT_OK)
         return status;
-    rounded = rounded ? rounded : 256;
-    alignment = alignment < 256 ? 256 : alignment;
-    /* The same everywhere: the bookkeeping of all ranks is alike. */
-    if (bytes > g->heap.stride || !weft_heap_take(g->offsets, rounded, alignment, &offset))
-        return weft_error_set(&group->error, WEFT_ERR_MEMORY,
-                              "weft_alloc of %zu bytes: the group has %llu of %zu bytes of each GPU in use",
-                              bytes, (unsigned long long)weft_heap_used(g->offsets), g->heap.stride);
+    if (!ask.taken)
+        return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for symmetric objects",
+                                 group->rank);
     weft_cuda_push(g);
-    if (offset + rounded > g->committed)
-        status = extend(group, offset + rounded);
+    if (ask.offset + ask.zone_bytes > g->committed)
+        status = extend(group, ask.offset + ask.zone_bytes);
     if (status == WEFT_OK)
         status = weft_cuda_agree(
             group, WEFT_CALL_ALLOC,
-            clear(g, weft_cuda_heap_slot(&g->heap, group->rank) + offset, rounded, &group->error));
+            clear(g, weft_cuda_heap_slot(&g->heap, group->rank) + ask.offset, ask.zone_bytes, &group->error));
     weft_cuda_pop(g);
     if (status != WEFT_OK) {
-        weft_heap_give(g->offsets, offset);
+        weft_symm_give(group, WEFT_ZONE_GPU, ask.offset);
         return status;
     }
-    *pointer = weft_cuda_heap_slot(&g->heap, group->rank) + offset;
+    *pointer = weft_cuda_heap_slot(&g->heap, group->rank) + ask.offset;
     return WEFT_OK;
 }
 
@@ -231,18 +231,23 @@ void weft_cuda_give(weft_group *group, void *pointer)
 {
     weft_cuda_group *g = weft_cuda_of(group);
 
-    weft_heap_give(g->offsets, (uint64_t)((char *)pointer - weft_cuda_heap_slot(&g->heap, group->rank)));
+    weft_symm_give(group, WEFT_ZONE_GPU,
+                   (uint64_t)((char *)pointer - weft_cuda_heap_slot(&g->heap, group->rank)));
 }
 
 static weft_status cuda_release(weft_group *group, void *pointer)
 {
     weft_cuda_group *g = weft_cuda_of(group);
     uint64_t offset = (uint64_t)((char *)pointer - weft_cuda_heap_slot(&g->heap, group->rank));
-    weft_status status = weft_symm_dismiss(group, pointer, offset, weft_heap_size(g->offsets, offset) != 0);
 
-    if (status != WEFT_OK || !pointer)
-        return status;
-    weft_heap_give(g->offsets, offset);
+    if (!pointer || group->world->foreign)
+        return WEFT_OK;
+    if (!weft_symm_held(group, WEFT_ZONE_GPU, offset))
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                              "weft_free: %p is not the beginning of an object of this group, or was freed",
+                              pointer);
+    if (weft_symm_let_go(group, WEFT_ZONE_GPU, offset))
+        weft_symm_settle(group, WEFT_ZONE_GPU, offset);
     return WEFT_OK;
 }
 
@@ -382,7 +387,7 @@ static weft_status build(weft_group *group, int index)
     status = weft_cuda_heap_reserve(g->device, group->size, bytes, grain, &g->heap, &group->error);
     if (status == WEFT_OK) {
         g->offsets = weft_heap_create(g->heap.stride);
-        if (!g->offsets)
+        if (!g->offsets || !weft_symm_add_zone(group, g->offsets))
             status = weft_error_set(&group->error, WEFT_ERR_MEMORY, "no memory for the heap's bookkeeping");
     }
     status = weft_cuda_agree(group, WEFT_CALL_GPU, status);
@@ -415,8 +420,10 @@ static void cuda_detach(weft_group *group)
         weft_cuda_pop(g);
         device_give(g->device);
     }
-    if (g->offsets)
+    if (g->offsets) {
+        weft_symm_add_zone(group, NULL);
         weft_heap_destroy(g->offsets);
+    }
     free(g);
     group->gpu = NULL;
 }

@@ -311,7 +311,7 @@ static weft_status look(weft_group *group)
 
     if (status != WEFT_OK)
         return status;
-    dead = weft_group_find_dead(group);
+    dead = weft_group_find_dead(group, -1);
     if (dead >= 0)
         return weft_group_poison(group, WEFT_ERR_PEER_DIED,
                                  "rank %d (process %d) died while rank %d's GPU ran", dead,

@@ -1,0 +1,429 @@
+#include "group/enter.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/env.h"
+#include "group/launcher.h"
+#include "group/rendezvous.h"
+#include "group/sync.h"
+
+enum {
+    ENTER_POLL_NS = 200000,
+    ENTER_POLL_MS = 1,
+    TELL_NS = 2000000000, /* how long a rank 0 that failed stays to tell those who have not come yet */
+};
+
+/* The world that this process entered by weft_init and has not left: at most one at a time. */
+static _Atomic(weft_world *) entered;
+static _Atomic int worlds_entered; /* by weft_init, so far */
+
+/* What a rank knows when it comes to enter a world. */
+typedef struct door {
+    const char *call; /* that the ranks make */
+    const char *who;  /* announced them */
+    int rank, size;
+    int fd; /* memory that was inherited, or -1: the ranks meet */
+    uint64_t nonce;
+    weft_meeting meeting;
+    int64_t begun, enter_ns;
+    weft_host *host; /* rank 0's, while others come */
+    int connection;  /* to it, until this rank is in; or -1 */
+} door;
+
+weft_status weft_enter_threads(int size, weft_group **groups, weft_error_text *error)
+{
+    int members[WEFT_RANKS_MAX], made = 0;
+    weft_cores cores;
+    weft_segment segment;
+    weft_world *world;
+    weft_status status = weft_segment_create(size, true, &segment, error);
+
+    if (status != WEFT_OK)
+        return status;
+    weft_cores_here(&cores);
+    for (int rank = 0; rank < size; rank++) {
+        members[rank] = rank;
+        segment.header->ranks[rank].cores = cores;
+        segment.header->ranks[rank].state = WEFT_RANK_IN;
+    }
+    status = weft_world_create(&segment, false, 0, &world, error);
+    if (status != WEFT_OK)
+        return status;
+    for (; status == WEFT_OK && made < size; made++)
+        status = weft_group_open(world, 0, made, size, members, &groups[made], error);
+    if (status != WEFT_OK)
+        for (made--; made > 0;) {
+            weft_group_leave(groups[--made]);
+            weft_group_close(groups[made]);
+        }
+    weft_world_drop(world, NULL);
+    return status;
+}
+
+/* ---- coming in ------------------------------------------------------------------------------------ */
+
+static uint64_t proof_of(const weft_segment *segment, int rank)
+{
+    return segment->header->nonce + 1 + (uint64_t)rank;
+}
+
+/* Takes the rank: its lock, its entry, its proof. */
+static weft_status claim(weft_world *world, weft_error_text *error)
+{
+    weft_rank_entry *entry = &world->segment.header->ranks[world->rank];
+    uint32_t state = WEFT_RANK_ABSENT;
+
+    if (!weft_segment_lock(&world->segment, world->rank, &world->life))
+        return weft_error_set(error, WEFT_ERR_LAUNCH, "another process is rank %d of this world already",
+                              world->rank);
+    if (!atomic_compare_exchange_strong(&entry->state, &state, WEFT_RANK_CLAIMED))
+        return weft_error_set(error, WEFT_ERR_STATE,
+                              "rank %d has been in this world before and left it; it cannot enter again",
+                              world->rank);
+    atomic_store_explicit(&entry->pid, (int32_t)getpid(), memory_order_relaxed);
+    atomic_store_explicit(&entry->proof, proof_of(&world->segment, world->rank), memory_order_relaxed);
+    weft_cores_here(&entry->cores);
+    /* Partner: the acquire in count_in. */
+    atomic_store_explicit(&entry->state, WEFT_RANK_IN, memory_order_release);
+    return WEFT_OK;
+}
+
+static int count_in(const weft_segment *segment)
+{
+    int in = 0;
+
+    for (int rank = 0; rank < segment->header->size; rank++)
+        /* Partner: the release in claim. */
+        in += atomic_load_explicit(&segment->header->ranks[rank].state, memory_order_acquire) == WEFT_RANK_IN;
+    return in;
+}
+
+/* "0-2, 5": the ranks that are in, or those that are not. */
+static void list_ranks(const weft_segment *segment, bool in, char *text, size_t bytes)
+{
+    int size = segment->header->size;
+    size_t used = 0;
+
+    text[0] = 0;
+    for (int rank = 0; rank < size && used + 24 < bytes; rank++) {
+        int last = rank;
+
+        if ((atomic_load(&segment->header->ranks[rank].state) == WEFT_RANK_IN) != in)
+            continue;
+        while (last + 1 < size &&
+               (atomic_load(&segment->header->ranks[last + 1].state) == WEFT_RANK_IN) == in)
+            last++;
+        used += (size_t)snprintf(text + used, bytes - used, last > rank ? "%s%d-%d" : "%s%d",
+                                 used ? ", " : "", rank, last);
+        rank = last;
+    }
+}
+
+static weft_status fail_missing(weft_group *group, const door *d, double waited)
+{
+    char came[160], missing[160];
+
+    list_ranks(&group->world->segment, true, came, sizeof(came));
+    list_ranks(&group->world->segment, false, missing, sizeof(missing));
+    return weft_group_poison(
+        group, WEFT_ERR_LAUNCH,
+        "%s announced %d ranks, but after %.1f s only these have come to %s: %s; missing: %s", d->who,
+        d->size, waited, d->call, came, missing);
+}
+
+/* Lets others come and looks whether one that was coming has died; -1: no. */
+static int rest(weft_group *group, const door *d, int *pid)
+{
+    int dead;
+
+    if (d->host)
+        return weft_host_serve(d->host, &group->world->segment, NULL, ENTER_POLL_MS, pid);
+    nanosleep(&(struct timespec){0, ENTER_POLL_NS}, NULL);
+    dead = weft_group_find_dead(group, 0);
+    if (dead >= 0)
+        *pid = weft_group_pid(group, dead);
+    return dead;
+}
+
+/* Waits until every rank is in. Rank 0 meanwhile answers those who come to ask for the memory. */
+static weft_status gather(weft_group *group, const door *d)
+{
+    const weft_segment *segment = &group->world->segment;
+
+    while (count_in(segment) < group->size) {
+        weft_status status = weft_group_check(group);
+        int64_t now = weft_clock_ns();
+        int pid = 0, dead;
+
+        if (status != WEFT_OK)
+            return status;
+        dead = rest(group, d, &pid);
+        if (dead < 0 && d->host && (dead = weft_group_find_dead(group, -1)) >= 0)
+            pid = weft_group_pid(group, dead);
+        if (dead >= 0)
+            return weft_group_poison(group, WEFT_ERR_PEER_DIED, "rank %d (process %d) died during %s", dead,
+                                     pid, d->call);
+        for (int rank = 0; rank < group->size; rank++)
+            if (weft_group_absent(group, rank))
+                return weft_group_poison(group, WEFT_ERR_PEER_DIED,
+                                         "rank %d ended before every rank had come to %s", rank, d->call);
+        if (now - d->begun > d->enter_ns)
+            return fail_missing(group, d, (double)(now - d->begun) * 1e-9);
+    }
+    for (int rank = 0; rank < group->size; rank++)
+        if (atomic_load_explicit(&segment->header->ranks[rank].proof, memory_order_relaxed) !=
+            proof_of(segment, rank))
+            return weft_group_poison(group, WEFT_ERR_LAUNCH, "rank %d does not share memory with the others",
+                                     rank);
+    return weft_group_barrier(group);
+}
+
+/* Brings the world's memory: inherited, made (rank 0) or asked for. */
+static weft_status obtain(door *d, weft_segment *segment, weft_error_text *error)
+{
+    weft_status status;
+    int fd = d->fd;
+
+    if (fd >= 0)
+        return weft_segment_attach(fd, d->nonce, segment, error);
+    if (d->rank == 0)
+        return weft_segment_create(d->size, false, segment, error);
+    status = weft_rendezvous_join(&d->meeting, d->rank, d->size, d->begun + d->enter_ns, &fd, &d->nonce,
+                                  &d->connection, error);
+    if (status != WEFT_OK)
+        return status;
+    status = weft_segment_attach(fd, d->nonce, segment, error);
+    if (status != WEFT_OK)
+        close(fd);
+    return status;
+}
+
+static weft_status come_in(door *d, weft_world *world, weft_group **group, weft_error_text *error)
+{
+    int members[WEFT_RANKS_MAX];
+    weft_status status = claim(world, error);
+
+    if (d->connection >= 0) { /* the lock tells of this rank's end now */
+        close(d->connection);
+        d->connection = -1;
+    }
+    if (status != WEFT_OK)
+        return status;
+    for (int rank = 0; rank < d->size; rank++)
+        members[rank] = rank;
+    status = weft_group_open(world, 0, world->rank, d->size, members, group, error);
+    if (status != WEFT_OK) {
+        weft_segment_set_left(&world->segment, world->rank);
+        return status;
+    }
+    status = gather(*group, d);
+    weft_group_count_cores(*group);
+    if (status != WEFT_OK) {
+        *error = (*group)->error;
+        weft_group_leave(*group);
+        weft_group_close(*group);
+        *group = NULL;
+    }
+    return status;
+}
+
+/* A rank 0 that failed stays a moment for those who are still on their way, and tells them why. */
+static void tell_others(const door *d, const weft_error_text *why)
+{
+    int64_t until = weft_clock_ns() + TELL_NS;
+    weft_error_text told = {.status = WEFT_ERR_PEER};
+    int pid;
+
+    if (why->status == WEFT_ERR_LAUNCH || why->status == WEFT_ERR_PEER_DIED)
+        told = *why;
+    else
+        snprintf(told.text, sizeof(told.text), "rank 0 failed in %s: %.440s", d->call, why->text);
+    while (weft_host_answered(d->host) < d->size - 1 && weft_clock_ns() < until)
+        weft_host_serve(d->host, NULL, &told, ENTER_POLL_MS, &pid);
+}
+
+static weft_status read_settings(door *d, weft_error_text *error)
+{
+    double enter_seconds;
+    weft_status status = weft_env_check(error);
+
+    if (status == WEFT_OK)
+        status = weft_env_seconds(WEFT_ENV_ENTER_TIMEOUT, &enter_seconds, error);
+    if (status == WEFT_OK)
+        d->enter_ns = (int64_t)(enter_seconds * 1e9);
+    return status;
+}
+
+static weft_status enter(door *d, weft_world **world_out, weft_group **group, weft_error_text *error)
+{
+    weft_world *world = NULL;
+    weft_segment segment;
+    weft_status status;
+
+    d->begun = weft_clock_ns();
+    d->connection = -1;
+    if (d->rank == 0 && d->fd < 0) { /* first, so that whatever fails can be told */
+        status = weft_host_open(&d->meeting, d->size, &d->host, error);
+        if (status != WEFT_OK)
+            return status;
+    }
+    status = read_settings(d, error);
+    if (status == WEFT_OK)
+        status = obtain(d, &segment, error);
+    if (status == WEFT_OK && segment.header->size != d->size) {
+        status =
+            weft_error_set(error, WEFT_ERR_LAUNCH, "WEFT_SIZE says %d ranks, the inherited memory is for %d",
+                           d->size, (int)segment.header->size);
+        weft_segment_release(&segment);
+    }
+    if (status == WEFT_OK)
+        status = weft_world_create(&segment, true, d->rank, &world, error);
+    if (status == WEFT_OK)
+        status = come_in(d, world, group, error);
+    if (status != WEFT_OK && d->host)
+        tell_others(d, error);
+    if (world) {
+        if (world_out && status == WEFT_OK)
+            *world_out = world;
+        weft_world_drop(world, NULL);
+    }
+    if (d->host)
+        weft_host_close(d->host);
+    if (d->connection >= 0)
+        close(d->connection);
+    return status;
+}
+
+/* ---- launchers ------------------------------------------------------------------------------------ */
+
+weft_status weft_enter_launched(weft_group **group, weft_error_text *error)
+{
+    weft_launch launch;
+    weft_world *before = atomic_load(&entered), *world;
+    weft_status status = weft_launcher_find(&launch, error);
+    door d;
+    int number;
+
+    if (status != WEFT_OK)
+        return status;
+    if (!launch.launcher)
+        return weft_enter_threads(1, group, error);
+    if (before && !before->foreign)
+        return weft_error_set(error, WEFT_ERR_STATE,
+                              "weft_init was called before in this process, and its group is not finalized");
+    number = atomic_fetch_add(&worlds_entered, 1);
+    d = (door){.call = "weft_init",
+               .who = launch.launcher,
+               .rank = launch.rank,
+               .size = launch.size,
+               .fd = number == 0 ? launch.fd : -1,
+               .nonce = launch.nonce,
+               .meeting = weft_launcher_meeting(&launch, number)};
+    status = enter(&d, &world, group, error);
+    if (status == WEFT_OK)
+        atomic_store(&entered, world);
+    return status;
+}
+
+void weft_enter_forget(const weft_group *group)
+{
+    weft_world *world = group->world;
+
+    if (group->window == 0)
+        atomic_compare_exchange_strong(&entered, &world, NULL);
+}
+
+/* ---- ids ------------------------------------------------------------------------------------------ */
+
+/* What an id holds. The rest is room for where to go when ranks are on other machines. */
+typedef struct id_form {
+    char magic[8];
+    unsigned char name[16];
+    unsigned char token[WEFT_TOKEN_BYTES];
+} id_form;
+
+static const char id_magic[8] = "weftid1";
+
+_Static_assert(sizeof(id_form) <= sizeof(weft_id), "an id holds its form");
+
+weft_status weft_enter_make_id(weft_id *id, weft_error_text *error)
+{
+    id_form form;
+    unsigned char *into = form.name;
+    size_t left = sizeof(form.name) + sizeof(form.token);
+
+    memset(id, 0, sizeof(*id));
+    while (left > 0) {
+        ssize_t got = getrandom(into, left, 0);
+
+        if (got < 0 && errno != EINTR)
+            return weft_error_set(error, WEFT_ERR_SYSTEM, "cannot get random bytes: %s", strerror(errno));
+        if (got > 0) {
+            into += got;
+            left -= (size_t)got;
+        }
+    }
+    memcpy(form.magic, id_magic, sizeof(form.magic));
+    memcpy(id->bytes, &form, sizeof(form));
+    return WEFT_OK;
+}
+
+weft_status weft_enter_id(const weft_id *id, int rank, int size, weft_group **group, weft_error_text *error)
+{
+    door d = {.call = "weft_group_create", .who = "weft_group_create", .rank = rank, .size = size, .fd = -1};
+    id_form form;
+    int used;
+
+    memcpy(&form, id->bytes, sizeof(form));
+    if (memcmp(form.magic, id_magic, sizeof(form.magic)) != 0)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "weft_group_create: these bytes are no id; weft_id_create makes one");
+    if (size == 1)
+        return weft_enter_threads(1, group, error);
+    used = snprintf(d.meeting.name, sizeof(d.meeting.name), "weft-");
+    for (size_t i = 0; i < sizeof(form.name); i++)
+        used += snprintf(d.meeting.name + used, sizeof(d.meeting.name) - (size_t)used, "%02x", form.name[i]);
+    memcpy(d.meeting.token, form.token, sizeof(form.token));
+    return enter(&d, NULL, group, error);
+}
+
+/* What a rank gives to the all-gather. */
+typedef struct offer {
+    weft_id id; /* rank 0's counts */
+    int32_t rank, size, status;
+} offer;
+
+weft_status weft_enter_gathered(weft_allgather_fn allgather, void *context, int rank, int size,
+                                weft_group **group, weft_error_text *error)
+{
+    offer mine = {.rank = rank, .size = size};
+    offer *all = calloc((size_t)size, sizeof(*all));
+    weft_status status = WEFT_OK;
+
+    if (rank == 0)
+        mine.status = (int32_t)weft_enter_make_id(&mine.id, error);
+    if (!all)
+        return weft_error_set(error, WEFT_ERR_MEMORY, "out of memory for the ids of %d ranks", size);
+    if (allgather(context, &mine, sizeof(mine), all) != 0)
+        status = weft_error_set(error, WEFT_ERR_PEER, "weft_group_create_from: the all-gather failed");
+    for (int peer = 0; status == WEFT_OK && peer < size; peer++)
+        if (all[peer].rank != peer || all[peer].size != size)
+            status =
+                weft_error_set(error, WEFT_ERR_MISMATCH,
+                               "weft_group_create_from: in place %d of %d the all-gather has rank %d of %d",
+                               peer, size, (int)all[peer].rank, (int)all[peer].size);
+    if (status == WEFT_OK && all[0].status != WEFT_OK)
+        status = weft_error_set(error, (weft_status)all[0].status,
+                                "weft_group_create_from: rank 0 could not make an id");
+    if (status == WEFT_OK)
+        status = weft_enter_id(&all[0].id, rank, size, group, error);
+    free(all);
+    return status;
+}

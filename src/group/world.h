@@ -1,0 +1,76 @@
+/*
+ * A world: ranks that share one segment of memory, as this process sees it. Groups stand on it: the group of
+ * all its ranks, and those that were split off.
+ *
+ * Ranks that are threads of one call (weft_group_threads) share one weft_world. Every other rank has its own,
+ * with its own mapping of the segment, also when several of them live in one process.
+ *
+ * A child of fork is no rank. It gets the handles of its parent, but they are dead in it: their groups say so
+ * (weft_guest), and nothing is written to the shared memory any more.
+ */
+#ifndef WEFT_GROUP_WORLD_H
+#define WEFT_GROUP_WORLD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/status.h"
+#include "group/segment.h"
+
+struct weft_control;
+
+/* One member of a group. */
+typedef struct weft_seat {
+    int world_rank;
+    uint32_t left; /* what its count of groups left in the window becomes when it leaves this one */
+    struct weft_control *control;
+} weft_seat;
+
+/* A window that a freed sub-group of this rank may still occupy, until all members have freed it. */
+typedef struct weft_vacated {
+    struct weft_vacated *next;
+    int window, size, rank;
+    weft_seat seats[];
+} weft_vacated;
+
+/* What one rank of a world keeps for all its groups; only that rank's thread touches it. */
+typedef struct weft_member {
+    uint32_t windows; /* bit w: window w of this rank's slot is taken */
+    uint64_t heap_used;
+    weft_vacated *vacated;
+} weft_member;
+
+/* A group as its world knows it. */
+typedef struct weft_guest {
+    struct weft_guest *next, **link;
+    void (*orphan)(struct weft_guest *guest); /* called in a child of fork */
+} weft_guest;
+
+typedef struct weft_world {
+    weft_segment segment;
+    bool processes; /* liveness must be watched: not all ranks are threads of this handle's process */
+    bool foreign;   /* this process is a child of the one that made it */
+    int rank;       /* of this handle, when `processes` */
+    weft_life life;
+    _Atomic int references;
+    weft_member *members; /* by world rank; of process ranks only the own entry is used */
+    weft_guest *guests;
+    struct weft_world *next, **link;
+} weft_world;
+
+/* Takes the segment over; on failure it is released. The caller has the first reference. */
+weft_status weft_world_create(const weft_segment *segment, bool processes, int rank, weft_world **world,
+                              weft_error_text *error);
+
+void weft_world_hold(weft_world *world, weft_guest *guest);
+
+/* Takes the guest out; NULL: the first reference. The last one unmaps the segment. */
+void weft_world_drop(weft_world *world, weft_guest *guest);
+
+static inline weft_rank_entry *weft_seat_entry(const weft_world *world, const weft_seat *seat)
+{
+    return &world->segment.header->ranks[seat->world_rank];
+}
+
+#endif

@@ -1,0 +1,506 @@
+/* Groups that their members make by an id: processes, threads, both; several at once; who may come and who is
+ * told what when somebody fails on the way. And what a fork, a closed descriptor or an abort does to a group.
+ */
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "group/enter.h"
+#include "group/rendezvous.h"
+#include "support/check.h"
+#include "support/leaks.h"
+#include <weft/weft.h>
+
+enum { MOST = 8 };
+
+/* What the processes of a test share. */
+typedef struct table {
+    weft_id ids[4];
+    _Atomic int flags[8];
+    _Atomic int turns;
+    char gathered[MOST][256];
+} table;
+
+static table *shared;
+
+static void fresh_table(void)
+{
+    memset((void *)shared, 0, sizeof(*shared));
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(weft_id_create(&shared->ids[i]), WEFT_OK);
+}
+
+typedef void (*body)(int rank);
+
+static pid_t start(body run, int rank)
+{
+    pid_t child;
+
+    fflush(NULL);
+    child = fork();
+    if (child == 0) {
+        leaks_are_elsewhere = 1;
+        check_failures = 0;
+        run(rank);
+        exit(check_failures ? 1 : 0);
+    }
+    return child;
+}
+
+static void join(pid_t child)
+{
+    int status = -1;
+
+    CHECK_INT(waitpid(child, &status, 0), child);
+    CHECK_INT(status, 0);
+}
+
+static void processes(int count, body run)
+{
+    pid_t children[MOST];
+
+    fresh_table();
+    for (int rank = 0; rank < count; rank++)
+        children[rank] = start(run, rank);
+    for (int rank = 0; rank < count; rank++)
+        join(children[rank]);
+}
+
+static weft_group *create(const weft_id *id, int rank, int size)
+{
+    weft_group *group = NULL;
+
+    CHECK_INT(weft_group_create(id, rank, size, &group), WEFT_OK);
+    if (!group) {
+        fprintf(stderr, "rank %d of %d: %s\n", rank, size, weft_error(NULL));
+        exit(1);
+    }
+    CHECK_INT(weft_rank(group), rank);
+    CHECK_INT(weft_size(group), size);
+    return group;
+}
+
+static void use(weft_group *group)
+{
+    int rank = weft_rank(group), size = weft_size(group);
+    float one = (float)(rank + 1), sum = 0;
+    int *words = NULL;
+
+    CHECK_INT(weft_alloc(group, 100000, 0, (void **)&words), WEFT_OK);
+    *(int *)weft_peer(group, words, (rank + 1) % size) = rank;
+    CHECK_INT(weft_all_reduce(group, &one, &sum, 1, WEFT_F32, WEFT_SUM), WEFT_OK);
+    CHECK_INT((int)sum, size * (size + 1) / 2);
+    CHECK_INT(*words, (rank + size - 1) % size);
+    CHECK_INT(weft_free(group, words), WEFT_OK);
+}
+
+/* ---- members only ---------------------------------------------------------------------------------- */
+
+static void by_id(int rank)
+{
+    weft_group *all = create(&shared->ids[0], rank, 4), *pair, *again;
+
+    pair = create(&shared->ids[1 + rank % 2], rank / 2, 2);
+    use(all);
+    use(pair);
+    use(all);
+    weft_group_free(all);
+    use(pair);
+    weft_group_free(pair);
+    again = create(&shared->ids[3], 3 - rank, 4);
+    use(again);
+    weft_group_free(again);
+}
+
+typedef struct thread_rank {
+    pthread_t thread;
+    int rank, size;
+} thread_rank;
+
+static void *be_thread(void *argument)
+{
+    thread_rank *self = argument;
+    weft_group *group = create(&shared->ids[0], self->rank, self->size);
+
+    for (int i = 0; i < 100; i++)
+        use(group);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    weft_group_free(group);
+    return NULL;
+}
+
+/* Two threads of this process and one of the other; and all three in one. */
+static void mixed(int process)
+{
+    thread_rank ranks[] = {{.rank = process ? 1 : 0, .size = 3}, {.rank = 2, .size = 3}};
+    int count = process ? 1 : 2;
+
+    for (int i = 0; i < count; i++)
+        CHECK_INT(pthread_create(&ranks[i].thread, NULL, be_thread, &ranks[i]), 0);
+    for (int i = 0; i < count; i++)
+        pthread_join(ranks[i].thread, NULL);
+}
+
+static void threads_only(int process)
+{
+    thread_rank ranks[3];
+
+    (void)process;
+    for (int i = 0; i < 3; i++) {
+        ranks[i] = (thread_rank){.rank = i, .size = 3};
+        CHECK_INT(pthread_create(&ranks[i].thread, NULL, be_thread, &ranks[i]), 0);
+    }
+    for (int i = 0; i < 3; i++)
+        pthread_join(ranks[i].thread, NULL);
+}
+
+static int gather_here(void *context, const void *mine, size_t bytes, void *all)
+{
+    int rank = *(int *)context;
+
+    CHECK(bytes <= sizeof(shared->gathered[0]));
+    memcpy(shared->gathered[rank], mine, bytes);
+    atomic_fetch_add(&shared->turns, 1);
+    while (atomic_load(&shared->turns) < 3)
+        usleep(100);
+    for (int i = 0; i < 3; i++)
+        memcpy((char *)all + (size_t)i * bytes, shared->gathered[i], bytes);
+    return 0;
+}
+
+static int gather_nothing(void *context, const void *mine, size_t bytes, void *all)
+{
+    (void)context, (void)mine, (void)bytes, (void)all;
+    return 1;
+}
+
+static void by_gathering(int rank)
+{
+    weft_group *group = NULL;
+
+    CHECK_INT(weft_group_create_from(gather_here, &rank, rank, 3, &group), WEFT_OK);
+    use(group);
+    weft_group_free(group);
+}
+
+static void refusals(void)
+{
+    weft_group *group = NULL;
+    weft_id id = {{0}};
+
+    CHECK_INT(weft_id_create(NULL), WEFT_ERR_ARGUMENT);
+    CHECK_INT(weft_group_create(NULL, 0, 1, &group), WEFT_ERR_ARGUMENT);
+    CHECK_INT(weft_group_create(&id, 0, 2, &group), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(NULL), "no id");
+    CHECK_INT(weft_id_create(&id), WEFT_OK);
+    CHECK_INT(weft_group_create(&id, 2, 2, &group), WEFT_ERR_ARGUMENT);
+    CHECK_INT(weft_group_create(&id, 0, 0, &group), WEFT_ERR_ARGUMENT);
+    CHECK_INT(weft_group_create(&id, 0, 2, NULL), WEFT_ERR_ARGUMENT);
+    CHECK_INT(weft_group_create_from(NULL, NULL, 0, 2, &group), WEFT_ERR_ARGUMENT);
+    CHECK_INT(weft_group_create_from(gather_nothing, NULL, 0, 2, &group), WEFT_ERR_PEER);
+    CHECK_HAS(weft_error(NULL), "the all-gather failed");
+    CHECK_INT(weft_group_create(&id, 0, 1, &group), WEFT_OK);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    weft_group_free(group);
+}
+
+/* ---- what goes wrong on the way --------------------------------------------------------------------- */
+
+static void of_two_sizes(int rank)
+{
+    weft_group *group = NULL;
+
+    setenv("WEFT_ENTER_TIMEOUT", "1", 1);
+    CHECK_INT(weft_group_create(&shared->ids[0], rank, rank ? 3 : 2, &group), WEFT_ERR_LAUNCH);
+    if (rank)
+        CHECK_HAS(weft_error(NULL), "rank 1 was told of 3 ranks, rank 0 of 2");
+}
+
+static void first_fails(int rank)
+{
+    int64_t begun = weft_clock_ns();
+    weft_group *group = NULL;
+
+    if (rank == 0) {
+        setenv("WEFT_HEAP", "lots", 1);
+        usleep(50000);
+    }
+    CHECK_INT(weft_group_create(&shared->ids[0], rank, 3, &group), rank ? WEFT_ERR_PEER : WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(NULL), "WEFT_HEAP is \"lots\"");
+    CHECK(weft_clock_ns() - begun < 20000000000); /* not the ten minutes of the enter deadline */
+}
+
+/* The meeting of an id, as weft_enter_id makes it. */
+static weft_meeting meeting_of(const weft_id *id)
+{
+    weft_meeting meeting = {0};
+    int used = snprintf(meeting.name, sizeof(meeting.name), "weft-");
+
+    for (int i = 0; i < 16; i++)
+        used += snprintf(meeting.name + used, sizeof(meeting.name) - (size_t)used, "%02x", id->bytes[8 + i]);
+    memcpy(meeting.token, id->bytes + 24, WEFT_TOKEN_BYTES);
+    return meeting;
+}
+
+/* Gets the memory and dies before it is in. */
+static void one_dies_coming(int rank)
+{
+    weft_group *group = NULL;
+    weft_error_text error;
+    uint64_t nonce;
+    int fd, connection;
+
+    if (rank == 2) {
+        weft_meeting meeting = meeting_of(&shared->ids[0]);
+
+        usleep(50000);
+        CHECK_INT(weft_rendezvous_join(&meeting, 2, 4, weft_clock_ns() + 10000000000, &fd, &nonce,
+                                       &connection, &error),
+                  WEFT_OK);
+        _exit(check_failures ? 1 : 0);
+    }
+    if (rank == 3)
+        usleep(400000); /* comes when the others have failed */
+    CHECK_INT(weft_group_create(&shared->ids[0], rank, 4, &group), WEFT_ERR_PEER_DIED);
+    CHECK_HAS(weft_error(NULL), "rank 2 (process ");
+    CHECK_HAS(weft_error(NULL), "died during weft_group_create");
+}
+
+/* A connection that says nothing, and one that does not know the token. */
+static void beside_strangers(int rank)
+{
+    weft_meeting meeting = meeting_of(&shared->ids[0]);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(meeting.name));
+    weft_group *group;
+
+    memcpy(address.sun_path + 1, meeting.name, strlen(meeting.name));
+    if (rank == 1) {
+        weft_error_text error;
+        uint64_t nonce;
+        int got, connection;
+
+        while (connect(fd, (struct sockaddr *)&address, bytes) != 0)
+            usleep(1000);
+        meeting.token[3] ^= 1;
+        CHECK_INT(weft_rendezvous_join(&meeting, 1, 2, weft_clock_ns() + 10000000000, &got, &nonce,
+                                       &connection, &error),
+                  WEFT_ERR_LAUNCH);
+        usleep(100000);
+    }
+    group = create(&shared->ids[0], rank, 2);
+    use(group);
+    weft_group_free(group);
+    close(fd);
+}
+
+/* Another user, even with the id. */
+static void another_user(int rank)
+{
+    weft_group *group = NULL;
+
+    setenv("WEFT_ENTER_TIMEOUT", "0.5", 1);
+    if (rank == 1 && seteuid(65534) != 0)
+        exit(1);
+    CHECK_INT(weft_group_create(&shared->ids[0], rank, 2, &group), WEFT_ERR_LAUNCH);
+    if (rank == 1)
+        CHECK_HAS(weft_error(NULL), "another user listens there");
+}
+
+static void on_alarm(int signal)
+{
+    (void)signal;
+}
+
+/* Signals arrive all the time while the ranks meet. */
+static void under_signals(int rank)
+{
+    struct sigaction action = {.sa_handler = on_alarm};
+    struct itimerval often = {{0, 100}, {0, 100}}, never = {{0, 0}, {0, 0}};
+    weft_group *group;
+
+    sigaction(SIGALRM, &action, NULL);
+    if (rank == 0)
+        usleep(20000);
+    setitimer(ITIMER_REAL, &often, NULL);
+    group = create(&shared->ids[0], rank, 4);
+    use(group);
+    setitimer(ITIMER_REAL, &never, NULL);
+    weft_group_free(group);
+}
+
+/* ---- what happens to a group ------------------------------------------------------------------------ */
+
+/* A child of fork is no rank, whatever it calls; its parent goes on. */
+static void forks(int rank)
+{
+    weft_group *group = create(&shared->ids[0], rank, 2), *own = NULL;
+    weft_plan *plan = NULL;
+    weft_problem problem;
+    float *words = NULL, one = 1, sum = 0;
+    pid_t child;
+
+    weft_problem_init(&problem, WEFT_OP_ALL_REDUCE);
+    problem.count = 100000;
+    problem.tuning.workers = 2;
+    CHECK_INT(weft_alloc(group, 4 * 100000, 0, (void **)&words), WEFT_OK);
+    CHECK_INT(weft_plan_create(group, &problem, &plan), WEFT_OK);
+    use(group);
+    words[7] = 7;
+    if (rank == 0) {
+        fflush(NULL);
+        child = fork();
+        if (child == 0) {
+            weft_operands operands = {.size = sizeof(operands), .send = words, .recv = words};
+
+            leaks_are_elsewhere = 1;
+            CHECK_INT(weft_barrier(group), WEFT_ERR_STATE);
+            CHECK_HAS(weft_error(group), "is a child of");
+            CHECK_INT(weft_all_reduce(group, &one, &sum, 1, WEFT_F32, WEFT_SUM), WEFT_ERR_STATE);
+            CHECK_INT(weft_run(plan, &operands), WEFT_ERR_STATE);
+            CHECK_INT((int)words[7], 7);
+            CHECK_INT(weft_free(group, words), WEFT_OK);
+            weft_plan_destroy(plan);
+            CHECK_INT(weft_finalize(group), WEFT_OK);
+            CHECK_INT(weft_group_threads(1, &own), WEFT_OK);
+            use(own);
+            weft_group_free(own);
+            exit(check_failures ? 1 : 0);
+        }
+        join(child);
+    }
+    use(group);
+    weft_plan_destroy(plan);
+    CHECK_INT(weft_free(group, words), WEFT_OK);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    weft_group_free(group);
+}
+
+/* A rank that closes every descriptor is not dead. Nor is one whose child lives on when it is. */
+static void closes_all(int rank)
+{
+    weft_group *group = create(&shared->ids[0], rank, 2);
+
+    if (rank == 0) {
+        for (int fd = 3; fd < 1024; fd++)
+            close(fd);
+        usleep(200000);
+    }
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    use(group);
+    if (rank == 0) {
+        if (fork() == 0) {
+            sleep(5);
+            _exit(0);
+        }
+        _exit(check_failures ? 1 : 0); /* without a word */
+    }
+    CHECK_INT(weft_barrier(group), WEFT_ERR_PEER_DIED);
+    weft_group_free(group);
+}
+
+static void *abort_soon(void *argument)
+{
+    usleep(50000);
+    CHECK_INT(weft_group_abort(argument, "the user pressed Ctrl-C"), WEFT_OK);
+    return NULL;
+}
+
+static void aborts(int rank)
+{
+    weft_group *group = create(&shared->ids[0], rank, 3);
+    pthread_t thread;
+
+    if (rank == 0) {
+        CHECK_INT(pthread_create(&thread, NULL, abort_soon, group), 0);
+        CHECK_INT(weft_barrier(group), WEFT_ERR_ABORTED);
+        pthread_join(thread, NULL);
+    } else {
+        if (rank == 2)
+            usleep(100000);
+        CHECK_INT(weft_barrier(group), WEFT_ERR_ABORTED);
+    }
+    CHECK_HAS(weft_error(group), "rank 0 aborted the group: the user pressed Ctrl-C");
+    CHECK_INT(weft_barrier(group), WEFT_ERR_ABORTED);
+    CHECK_INT(weft_group_abort(NULL, "x"), WEFT_ERR_ARGUMENT);
+    weft_group_free(group);
+}
+
+/* What was made in a group may outlive it. */
+static void outlives(int rank)
+{
+    weft_group *group = create(&shared->ids[0], rank, 2);
+    weft_operands operands = {.size = sizeof(operands)};
+    weft_moe_config config;
+    weft_problem problem;
+    weft_plan *plan = NULL;
+    weft_moe *moe = NULL;
+
+    weft_problem_init(&problem, WEFT_OP_ALL_REDUCE);
+    problem.count = 1000;
+    weft_moe_config_init(&config);
+    config.experts = config.topk = 2;
+    config.hidden = config.tokens = 8;
+    CHECK_INT(weft_plan_create(group, &problem, &plan), WEFT_OK);
+    CHECK_INT(weft_moe_create(group, &config, &moe), WEFT_OK);
+    if (rank == 0)
+        CHECK_INT(weft_moe_free(moe), WEFT_OK);
+    weft_group_free(group);
+    CHECK_INT(weft_run(plan, &operands), WEFT_ERR_STATE);
+    weft_plan_destroy(plan);
+    if (rank == 1)
+        CHECK_INT(weft_moe_free(moe), WEFT_OK);
+}
+
+/* The memory cannot be executed, and no world can be made that a limit forbids. */
+static void limits(int rank)
+{
+    struct rlimit small = {64 << 20, 64 << 20};
+    weft_group *group = create(&shared->ids[0], rank, 2), *other = NULL;
+    struct stat about;
+
+    CHECK_INT(fstat(group->world->segment.fd, &about), 0);
+    CHECK_INT(about.st_mode & 0111, 0);
+    weft_group_free(group);
+    setenv("WEFT_HEAP", "64M", 1);
+    CHECK_INT(setrlimit(RLIMIT_FSIZE, &small), 0);
+    CHECK_INT(weft_group_create(&shared->ids[1], rank, 2, &other), rank ? WEFT_ERR_PEER : WEFT_ERR_MEMORY);
+    CHECK_HAS(weft_error(NULL), "ulimit -f");
+}
+
+int main(void)
+{
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        return 1;
+    unsetenv("WEFT_HEAP");
+    refusals();
+    processes(4, by_id);
+    processes(2, mixed);
+    processes(1, threads_only);
+    processes(3, by_gathering);
+    processes(2, of_two_sizes);
+    processes(3, first_fails);
+    for (int i = 0; i < 3; i++)
+        processes(4, one_dies_coming);
+    processes(2, beside_strangers);
+    if (geteuid() == 0)
+        processes(2, another_user);
+    for (int i = 0; i < 3; i++)
+        processes(4, under_signals);
+    processes(2, forks);
+    processes(2, closes_all);
+    processes(3, aborts);
+    processes(2, outlives);
+    processes(2, limits);
+    return check_report("test_multi_create");
+}
