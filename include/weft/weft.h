@@ -53,7 +53,10 @@ typedef enum weft_dtype {
     WEFT_I8,
     WEFT_I32,
     WEFT_I64,
-    WEFT_BYTE /* opaque bytes: movement only */
+    WEFT_BYTE, /* opaque bytes: movement only */
+    WEFT_F64,  /* these three: collectives only */
+    WEFT_U8,
+    WEFT_BOOL /* a byte, 0 or 1; its sum is "or", its product "and" */
 } weft_dtype;
 
 typedef struct weft_group weft_group;
@@ -281,7 +284,8 @@ typedef enum weft_layout {
  * result is a normal float32, and underflow gradually. NaN stays NaN. */
 typedef enum weft_act { WEFT_ACT_NONE = 0, WEFT_ACT_RELU, WEFT_ACT_GELU, WEFT_ACT_SILU } weft_act;
 
-typedef enum weft_reduction { WEFT_SUM = 0, WEFT_MIN, WEFT_MAX, WEFT_PRODUCT } weft_reduction;
+/* WEFT_AVERAGE: the sum divided by the number of ranks, before it is rounded to the dtype; floats only. */
+typedef enum weft_reduction { WEFT_SUM = 0, WEFT_MIN, WEFT_MAX, WEFT_PRODUCT, WEFT_AVERAGE } weft_reduction;
 
 /* Names as the command and plans have them, never NULL; and the schedules of an op in a layout (DEFAULT: of
  * the op's own), without AUTO. */
@@ -602,14 +606,15 @@ WEFT_API weft_status weft_gemm_as(weft_group *group, const weft_problem *problem
 /* ---- collectives ---------------------------------------------------------------------------------- */
 
 /*
- * Collective. Reductions take float32, float16, bfloat16 (combined in float32, in rank order), int32 and
- * int64; movement takes any dtype, WEFT_BYTE for plain bytes. `count` is the number of elements of the buffer
- * (all_reduce, broadcast) or of one rank's share (the others). Every rank gets the same bits. recv may be
- * send; all_gather and reduce_scatter: the rank's own share of the larger one.
+ * Collective. Reductions take float32, float16, bfloat16 (combined in float32, in rank order), float64,
+ * integers (sums wrap) and bool; movement takes any dtype, WEFT_BYTE for plain bytes. `count` is the number
+ * of elements of the buffer (all_reduce, broadcast) or of one rank's share (the others). Every rank gets the
+ * same bits. recv may be send; all_gather and reduce_scatter: the rank's own share of the larger one.
  *
- * On GPUs: buffers are any memory the GPU can use; large ones that do not come from weft_alloc are copied on
- * their way. A rank that rejects its arguments is told alone, and the others wait for its next call; so they
- * do for a rank that makes another call that all have made before: until the deadline.
+ * On GPUs: reductions of float32, float16, bfloat16, int32 and int64, without the average; buffers are any
+ * memory the GPU can use; large ones that do not come from weft_alloc are copied on their way. A rank that
+ * rejects its arguments is told alone, and the others wait for its next call; so they do for a rank that
+ * makes another call that all have made before: until the deadline.
  */
 WEFT_API weft_status weft_all_reduce(weft_group *group, const void *send, void *recv, int64_t count,
                                      weft_dtype dtype, weft_reduction reduction);
@@ -622,6 +627,40 @@ WEFT_API weft_status weft_all_to_all(weft_group *group, const void *send, void *
 /* The root's buffer to every rank's. */
 WEFT_API weft_status weft_broadcast(weft_group *group, void *buffer, int64_t count, weft_dtype dtype,
                                     int root);
+
+/*
+ * With a count for each rank, all of which lie one after another in the larger buffer, in rank order. Every
+ * rank gives the same `counts` (all_gather: what each sends; reduce_scatter: what each keeps); in all_to_all
+ * a rank gives what it sends to each and what it gets from each. Different counts are WEFT_ERR_MISMATCH on
+ * every rank. `recv` and `send` do not overlap, but for a rank's own share in its place (all_gather,
+ * reduce_scatter). On the CPU.
+ */
+WEFT_API weft_status weft_all_gather_v(weft_group *group, const void *send, void *recv, const int64_t *counts,
+                                       weft_dtype dtype);
+WEFT_API weft_status weft_reduce_scatter_v(weft_group *group, const void *send, void *recv,
+                                           const int64_t *counts, weft_dtype dtype, weft_reduction reduction);
+WEFT_API weft_status weft_all_to_all_v(weft_group *group, const void *send, const int64_t *send_counts,
+                                       void *recv, const int64_t *recv_counts, weft_dtype dtype);
+
+/* With a root, as above. gather: `count` elements of every rank, in rank order, to the root's recv. scatter:
+ * `count` elements for each from the root's send. reduce: the root gets what all_reduce would give. What only
+ * the root has may be NULL elsewhere. */
+WEFT_API weft_status weft_gather(weft_group *group, const void *send, void *recv, int64_t count,
+                                 weft_dtype dtype, int root);
+WEFT_API weft_status weft_scatter(weft_group *group, const void *send, void *recv, int64_t count,
+                                  weft_dtype dtype, int root);
+WEFT_API weft_status weft_reduce(weft_group *group, const void *send, void *recv, int64_t count,
+                                 weft_dtype dtype, weft_reduction reduction, int root);
+
+/*
+ * From one rank to another; nobody else takes part. Messages between two ranks arrive in the order they were
+ * sent. weft_send returns when the receiver has the message, so two ranks that first send to each other both
+ * get WEFT_ERR_MISMATCH; a message of another length than the receiver asks for is that too, and poisons the
+ * group. On the CPU.
+ */
+WEFT_API weft_status weft_send(weft_group *group, const void *buffer, int64_t count, weft_dtype dtype,
+                               int to);
+WEFT_API weft_status weft_recv(weft_group *group, void *buffer, int64_t count, weft_dtype dtype, int from);
 
 /* ---- products on one rank ------------------------------------------------------------------------- */
 

@@ -4,13 +4,14 @@
 #include "run/cpu/small.h"
 
 /* Cheap enough for every call: what small messages go through. The plan checks the rest. */
-static bool acceptable(const weft_problem *p, int world)
+static bool acceptable(const weft_problem *p, int world, bool on_gpu)
 {
     bool reduces = p->op == WEFT_OP_ALL_REDUCE || p->op == WEFT_OP_REDUCE_SCATTER;
 
+    if (on_gpu && reduces && (p->dtype > WEFT_I64 || p->dtype == WEFT_I8 || p->reduction == WEFT_AVERAGE))
+        return false;
     return p->count >= 0 && weft_dtype_size(p->dtype) != 0 && p->root >= 0 && p->root < world &&
-           (unsigned)p->reduction <= WEFT_PRODUCT &&
-           !(reduces && (p->dtype == WEFT_BYTE || p->dtype == WEFT_I8));
+           (unsigned)p->reduction <= WEFT_AVERAGE && (!reduces || weft_dtype_reduces(p->dtype, p->reduction));
 }
 
 static weft_status reject(weft_group *group, const char *call, const weft_problem *p, const char *why)
@@ -33,13 +34,15 @@ static weft_status run(weft_group *group, const char *call, const weft_problem *
     status = weft_executor_of(group, &executor);
     if (status != WEFT_OK)
         return status;
-    if (!acceptable(p, group->size)) {
+    if (!acceptable(p, group->size, group->gpu != NULL)) {
         status = weft_group_check(group);
         return status != WEFT_OK
                    ? status
-                   : reject(group, call, p,
-                            "count must not be negative, root a rank, and reductions are of float32, "
-                            "float16, bfloat16, int32 or int64");
+                   : reject(
+                         group, call, p,
+                         "count must not be negative, root a rank, bytes are not reduced, and only floats "
+                         "have an average (on GPUs float32, float16, bfloat16, int32 and int64 are reduced, "
+                         "not averaged)");
     }
     if (!group->gpu && weft_small_fits(executor, p)) {
         if (p->count && ((!send && (p->op != WEFT_OP_BROADCAST || group->rank == p->root)) || !recv))

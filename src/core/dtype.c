@@ -11,7 +11,8 @@ static const struct {
     [WEFT_F32] = {4, "float32", "f32"},    [WEFT_F16] = {2, "float16", "f16"},
     [WEFT_BF16] = {2, "bfloat16", "bf16"}, [WEFT_I8] = {1, "int8", "i8"},
     [WEFT_I32] = {4, "int32", "i32"},      [WEFT_I64] = {8, "int64", "i64"},
-    [WEFT_BYTE] = {1, "byte", "u8"},
+    [WEFT_BYTE] = {1, "byte", "raw"},      [WEFT_F64] = {8, "float64", "f64"},
+    [WEFT_U8] = {1, "uint8", "u8"},        [WEFT_BOOL] = {1, "bool", "b8"},
 };
 
 enum { DTYPE_COUNT = sizeof(dtype_table) / sizeof(dtype_table[0]) };
@@ -124,7 +125,11 @@ double weft_element_get(weft_dtype dtype, const void *base, size_t index)
     case WEFT_I64:
         return (double)((const int64_t *)base)[index];
     case WEFT_BYTE:
+    case WEFT_U8:
+    case WEFT_BOOL:
         return ((const uint8_t *)base)[index];
+    case WEFT_F64:
+        return ((const double *)base)[index];
     case WEFT_DTYPE_DEFAULT:
         break;
     }
@@ -161,7 +166,14 @@ void weft_element_set(weft_dtype dtype, void *base, size_t index, double value)
                                    : value <= -0x1p63 ? INT64_MIN
                                                       : (int64_t)nearbyint(value);
         break;
+    case WEFT_F64:
+        ((double *)base)[index] = value;
+        break;
+    case WEFT_BOOL:
+        ((uint8_t *)base)[index] = value != 0;
+        break;
     case WEFT_BYTE:
+    case WEFT_U8:
         ((uint8_t *)base)[index] = (uint8_t)saturate(value, 0, UINT8_MAX);
         break;
     case WEFT_DTYPE_DEFAULT:

@@ -11,6 +11,14 @@ int weft_dtype_parse(const char *name, weft_dtype *dtype);
 /* The type partial sums of products of this type are kept in: int32 for int8, else float32. */
 weft_dtype weft_dtype_accumulator(weft_dtype dtype);
 
+/* Whether elements of this type can be combined so: bytes cannot, and integers have no average. */
+static inline int weft_dtype_reduces(weft_dtype dtype, weft_reduction reduction)
+{
+    return reduction == WEFT_AVERAGE
+               ? dtype == WEFT_F32 || dtype == WEFT_F16 || dtype == WEFT_BF16 || dtype == WEFT_F64
+               : dtype != WEFT_BYTE;
+}
+
 float weft_f16_to_f32(uint16_t half);
 uint16_t weft_f32_to_f16(float value);
 float weft_bf16_to_f32(uint16_t brain);

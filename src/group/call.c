@@ -15,6 +15,8 @@ const char *weft_call_name(unsigned call)
         return "weft_alloc";
     case WEFT_CALL_GPU:
         return "weft_group_use_gpu";
+    case WEFT_CALL_COUNTED:
+        return "a collective with counts or a root";
     default:
         return "another call";
     }

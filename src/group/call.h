@@ -9,6 +9,7 @@ typedef enum weft_call {
     WEFT_CALL_SPLIT,
     WEFT_CALL_ALLOC,
     WEFT_CALL_GPU,
+    WEFT_CALL_COUNTED,
 } weft_call;
 
 const char *weft_call_name(unsigned call);

@@ -191,12 +191,12 @@ static weft_status resolve_collective(weft_problem *problem, int world, weft_err
         return error->status;
     if (!weft_dtype_size(problem->dtype))
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "dtype %d is not one", (int)problem->dtype);
-    if (reduces(problem->op) && (problem->dtype == WEFT_BYTE || problem->dtype == WEFT_I8))
-        return weft_error_set(error, WEFT_ERR_ARGUMENT,
-                              "%s cannot reduce %s; float32, float16, bfloat16, int32 and int64 it can",
-                              weft_op_name(problem->op), weft_dtype_name(problem->dtype));
-    if ((unsigned)problem->reduction > WEFT_PRODUCT)
+    if ((unsigned)problem->reduction > WEFT_AVERAGE)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "reduction %d is not one", (int)problem->reduction);
+    if (reduces(problem->op) && !weft_dtype_reduces(problem->dtype, problem->reduction))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s cannot %s %s", weft_op_name(problem->op),
+                              problem->reduction == WEFT_AVERAGE ? "average" : "reduce",
+                              weft_dtype_name(problem->dtype));
     if (problem->op == WEFT_OP_BROADCAST && (problem->root < 0 || problem->root >= world))
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "root %d is not one of the ranks 0 to %d",
                               problem->root, world - 1);

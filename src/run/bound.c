@@ -46,7 +46,9 @@ double weft_bound_reduce(weft_dtype dtype, int world, double magnitude, double e
 {
     double error = world * weft_bound_unit(WEFT_F32) * magnitude;
 
-    if (dtype == WEFT_I32 || dtype == WEFT_I64)
+    if (dtype == WEFT_I8 || dtype == WEFT_U8 || dtype == WEFT_BOOL || dtype == WEFT_I32 || dtype == WEFT_I64)
         return 0;
+    if (dtype == WEFT_F64)
+        return world * 0x1p-53 * magnitude;
     return error + weft_bound_unit(dtype) * (fabs(exact) + error) + smallest(dtype);
 }

@@ -18,7 +18,7 @@
 enum {
     PLACES = 128, /* named in one meeting; the others in the next */
     LEASES_BEGIN = (sizeof(weft_control) + 4095) / 4096 * 4096,
-    LEASES_MAX = (WEFT_HUGE_BYTES - LEASES_BEGIN) / 4,
+    LEASES_MAX = (WEFT_MAILBOX_BEGIN - LEASES_BEGIN) / 4,
 };
 
 #define LET_GO 0x80000000u /* in the tag of a block, whose rest is the number of its lease */

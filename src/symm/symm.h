@@ -20,6 +20,9 @@ enum {
     WEFT_ALIGNMENT_MAX = WEFT_HUGE_BYTES,
     WEFT_STAGGER_UNIT = 128, /* what staggered memory can be aligned to */
     WEFT_STAGGER_BYTES = 2048,
+    /* The beginning of a window: the control block, then leases (room.c), from here on messages (message.c).
+     */
+    WEFT_MAILBOX_BEGIN = 1 << 20,
 };
 
 /* Where objects lie: in the window, in its staggered part, on a GPU. */

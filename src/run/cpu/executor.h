@@ -117,6 +117,8 @@ typedef struct weft_executor {
     uint32_t signal_count;
     uint64_t *base;
 
+    struct weft_counted *counted; /* symmetric; NULL until a collective has counts (run/cpu/counted.c) */
+
     char *scratch; /* symmetric arena: staging operands and bounce memory of the running plan */
     size_t scratch_bytes;
     char *private_memory; /* the rank's own: private operands, then workspaces of the workers */

@@ -9,6 +9,8 @@
 #include "core/dtype.h"
 #include "run/cpu/convert.h"
 
+#include <stdbool.h>
+
 enum { BLOCK = 1024 };
 
 /* Tells the compiler that iterations are independent: a destination is either elsewhere or the same
@@ -23,7 +25,40 @@ typedef union accumulators {
     float f[BLOCK];
     uint32_t w[BLOCK];
     uint64_t q[BLOCK];
+    double d[BLOCK];
+    uint8_t b[BLOCK];
 } accumulators;
+
+WEFT_INLINE double combine_f64(weft_reduction reduction, double a, double b)
+{
+    switch (reduction) {
+    case WEFT_MIN:
+        return (a < b || a != a) ? a : b;
+    case WEFT_MAX:
+        return (a > b || a != a) ? a : b;
+    case WEFT_PRODUCT:
+        return a * b;
+    default:
+        return a + b;
+    }
+}
+
+/* Sums and products wrap, whatever the sign; comparisons are of the values. */
+WEFT_INLINE uint8_t combine_i8(bool is_signed, weft_reduction reduction, uint8_t a, uint8_t b)
+{
+    bool less = is_signed ? (int8_t)a < (int8_t)b : a < b;
+
+    switch (reduction) {
+    case WEFT_MIN:
+        return less ? a : b;
+    case WEFT_MAX:
+        return less ? b : a;
+    case WEFT_PRODUCT:
+        return (uint8_t)((unsigned)a * b);
+    default:
+        return (uint8_t)(a + b);
+    }
+}
 
 WEFT_INLINE float combine_f32(weft_reduction reduction, float a, float b)
 {
@@ -72,7 +107,25 @@ WEFT_INLINE uint64_t combine_i64(weft_reduction reduction, uint64_t a, uint64_t 
 WEFT_INLINE void pair_as(weft_dtype dtype, weft_dtype to, weft_reduction reduction, void *d, void *d2,
                          const void *a, const void *b, int64_t n)
 {
-    if (dtype == WEFT_I64) {
+    if (dtype == WEFT_F64) {
+        const double *x = a, *y = b;
+        double *z = d, *z2 = d2;
+
+        INDEPENDENT
+        for (int64_t i = 0; i < n; i++)
+            z[i] = combine_f64(reduction, x[i], y[i]);
+        if (z2)
+            memcpy(z2, z, (size_t)n * sizeof(*z));
+    } else if (dtype == WEFT_I8 || dtype == WEFT_U8) {
+        const uint8_t *x = a, *y = b;
+        uint8_t *z = d;
+
+        INDEPENDENT
+        for (int64_t i = 0; i < n; i++)
+            z[i] = combine_i8(dtype == WEFT_I8, reduction, x[i], y[i]);
+        if (d2)
+            memcpy(d2, z, (size_t)n);
+    } else if (dtype == WEFT_I64) {
         const uint64_t *x = a, *y = b;
         uint64_t *z = d, *z2 = d2;
 
@@ -129,6 +182,8 @@ WEFT_INLINE void pair_of(weft_dtype dtype, weft_dtype to, weft_reduction reducti
     case WEFT_PRODUCT:
         pair_as(dtype, to, WEFT_PRODUCT, d, d2, a, b, n);
         break;
+    case WEFT_AVERAGE: /* reduce_row divides */
+        break;
     }
 }
 
@@ -145,6 +200,15 @@ static void pair(weft_dtype dtype, weft_reduction reduction, void *d, void *d2, 
         break;
     case WEFT_I32:
         pair_of(WEFT_I32, WEFT_I32, reduction, d, d2, a, b, n);
+        break;
+    case WEFT_F64:
+        pair_of(WEFT_F64, WEFT_F64, reduction, d, d2, a, b, n);
+        break;
+    case WEFT_I8:
+        pair_of(WEFT_I8, WEFT_I8, reduction, d, d2, a, b, n);
+        break;
+    case WEFT_U8:
+        pair_of(WEFT_U8, WEFT_U8, reduction, d, d2, a, b, n);
         break;
     case WEFT_I64:
         pair_of(WEFT_I64, WEFT_I64, reduction, d, d2, a, b, n);
@@ -201,6 +265,8 @@ WEFT_INLINE void widen(weft_dtype dtype, weft_reduction reduction, accumulators 
     case WEFT_PRODUCT:
         widen_as(dtype, WEFT_PRODUCT, sum, a, n);
         break;
+    case WEFT_AVERAGE: /* reduce_row divides */
+        break;
     }
 }
 
@@ -245,16 +311,29 @@ static void finish(weft_dtype dtype, weft_dtype to, void *d, const accumulators 
         memcpy(d, sum, (size_t)n * weft_dtype_size(to));
 }
 
+static void divide(weft_dtype dtype, accumulators *sum, int count, int64_t n)
+{
+    if (dtype == WEFT_F64)
+        for (int64_t i = 0; i < n; i++)
+            sum->d[i] /= count;
+    else
+        for (int64_t i = 0; i < n; i++)
+            sum->f[i] /= (float)count;
+}
+
 static void reduce_row(weft_dtype dtype, weft_reduction reduction, int64_t cols, int64_t row,
                        const weft_view *sources, int source_count, weft_dtype to,
                        const weft_view *destinations, int destination_count)
 {
     int64_t from_bytes = (int64_t)weft_dtype_size(dtype), to_bytes = (int64_t)weft_dtype_size(to);
+    bool average = reduction == WEFT_AVERAGE;
     accumulators sum;
+
+    reduction = average ? WEFT_SUM : reduction;
 
 #define SOURCE(index) (sources[index].data + (row * sources[index].ld + col) * from_bytes)
 #define DESTINATION(index) (destinations[index].data + (row * destinations[index].ld + col) * to_bytes)
-    if (source_count == 2 && destination_count <= 2 && dtype == to) {
+    if (source_count == 2 && destination_count <= 2 && dtype == to && !average) {
         int64_t col = 0;
 
         pair(dtype, reduction, DESTINATION(0), destination_count == 2 ? DESTINATION(1) : NULL, SOURCE(0),
@@ -267,6 +346,8 @@ static void reduce_row(weft_dtype dtype, weft_reduction reduction, int64_t cols,
         start(dtype, &sum, SOURCE(0), n);
         for (int source = 1; source < source_count; source++)
             take(dtype, reduction, &sum, SOURCE(source), n);
+        if (average)
+            divide(dtype, &sum, source_count, n);
         for (int destination = 0; destination < destination_count; destination++)
             finish(dtype, to, DESTINATION(destination), &sum, n);
     }
@@ -274,10 +355,14 @@ static void reduce_row(weft_dtype dtype, weft_reduction reduction, int64_t cols,
 #undef DESTINATION
 }
 
-void weft_reduce(weft_dtype dtype, weft_reduction reduction, int64_t rows, int64_t cols,
-                 const weft_view *sources, int source_count, weft_dtype to, const weft_view *destinations,
-                 int destination_count)
+void weft_reduce_rows(weft_dtype dtype, weft_reduction reduction, int64_t rows, int64_t cols,
+                      const weft_view *sources, int source_count, weft_dtype to,
+                      const weft_view *destinations, int destination_count)
 {
+    if (dtype == WEFT_BOOL) { /* of bytes that are 0 or 1 */
+        reduction = reduction == WEFT_SUM ? WEFT_MAX : reduction == WEFT_PRODUCT ? WEFT_MIN : reduction;
+        dtype = to = WEFT_U8;
+    }
     for (int64_t row = 0; row < rows; row++)
         reduce_row(dtype, reduction, cols, row, sources, source_count, to, destinations, destination_count);
 }

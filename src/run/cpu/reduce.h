@@ -20,9 +20,9 @@ typedef struct weft_view {
  * bfloat16 are combined in float32 and rounded once at the end (to nearest even); integers in their own type
  * and wrap. In min and max a NaN wins. A destination may be one of the sources.
  */
-void weft_reduce(weft_dtype dtype, weft_reduction reduction, int64_t rows, int64_t cols,
-                 const weft_view *sources, int source_count, weft_dtype to, const weft_view *destinations,
-                 int destination_count);
+void weft_reduce_rows(weft_dtype dtype, weft_reduction reduction, int64_t rows, int64_t cols,
+                      const weft_view *sources, int source_count, weft_dtype to,
+                      const weft_view *destinations, int destination_count);
 
 /* Destination ← source, of elements of `bytes` bytes; the two must not overlap unless they are the same. */
 void weft_copy(size_t element_bytes, int64_t rows, int64_t cols, weft_view destination, weft_view source);

@@ -93,7 +93,7 @@ static void finish(weft_executor *x, const weft_problem *p, void *recv)
     case WEFT_OP_REDUCE_SCATTER:
         for (int rank = 0; rank < x->world; rank++)
             sources[rank] = (weft_view){slot_of(x, rank)->payload + offset, p->count};
-        weft_reduce(p->dtype, p->reduction, 1, p->count, sources, x->world, p->dtype, &into, 1);
+        weft_reduce_rows(p->dtype, p->reduction, 1, p->count, sources, x->world, p->dtype, &into, 1);
         break;
     case WEFT_OP_BROADCAST:
         if (x->rank != p->root)

@@ -115,8 +115,8 @@ static void run_copy(weft_executor *x, const weft_region *to, const weft_region 
     } else if (destination.operand->dtype != source.operand->dtype) {
         bool swap = source.operand->transposed;
 
-        weft_reduce(source.operand->dtype, WEFT_SUM, swap ? to->cols : to->rows, swap ? to->rows : to->cols,
-                    &out_of, 1, destination.operand->dtype, &into, 1);
+        weft_reduce_rows(source.operand->dtype, WEFT_SUM, swap ? to->cols : to->rows,
+                         swap ? to->rows : to->cols, &out_of, 1, destination.operand->dtype, &into, 1);
     } else if (destination.operand->transposed != source.operand->transposed) {
         bool swap = destination.operand->transposed;
 
@@ -179,7 +179,7 @@ static void run_tile(weft_executor *x, weft_gemm_tile *tile, const weft_task *ta
             located to = locate(x, &regions[i]);
             weft_view into = view_of(&to);
 
-            weft_reduce(sum_type, WEFT_SUM, tile->m, tile->n, &from, 1, to.operand->dtype, &into, 1);
+            weft_reduce_rows(sum_type, WEFT_SUM, tile->m, tile->n, &from, 1, to.operand->dtype, &into, 1);
         }
         return;
     }
@@ -220,7 +220,8 @@ static void set_acc(weft_executor *x, const weft_region *region, weft_gemm_tile 
     if (at.operand->dtype != sum_type) {
         weft_view into = {sums, region->cols}, from = view_of(&at);
 
-        weft_reduce(at.operand->dtype, WEFT_SUM, region->rows, region->cols, &from, 1, sum_type, &into, 1);
+        weft_reduce_rows(at.operand->dtype, WEFT_SUM, region->rows, region->cols, &from, 1, sum_type, &into,
+                         1);
         tile->acc = sums;
         tile->acc_ld = region->cols;
     }
@@ -346,7 +347,7 @@ static void reduce_with_epilogue(weft_executor *x, const weft_task *task, const 
                 blocks[i] = sources[i];
                 blocks[i].data += (row * sources[i].ld + col) * from_bytes;
             }
-            weft_reduce(dtype, WEFT_SUM, rows, cols, blocks, source_count, sum_type, &into, 1);
+            weft_reduce_rows(dtype, WEFT_SUM, rows, cols, blocks, source_count, sum_type, &into, 1);
             for (int i = 0; i < ends; i++) {
                 bool is_bias = i == ends - 1 && task->flags & WEFT_TASK_HAS_BIAS;
 
@@ -417,10 +418,10 @@ static void run_reduce(weft_executor *x, const weft_task *task, const weft_regio
         to = at.operand->dtype;
         swap = at.operand->transposed;
     }
-    weft_reduce(dtype,
-                x->plan->part.problem.op >= WEFT_OP_ALL_REDUCE ? x->plan->part.problem.reduction : WEFT_SUM,
-                swap ? regions->cols : regions->rows, swap ? regions->rows : regions->cols, sources,
-                source_count, to, destinations, task->destinations);
+    weft_reduce_rows(
+        dtype, x->plan->part.problem.op >= WEFT_OP_ALL_REDUCE ? x->plan->part.problem.reduction : WEFT_SUM,
+        swap ? regions->cols : regions->rows, swap ? regions->rows : regions->cols, sources, source_count, to,
+        destinations, task->destinations);
 }
 
 void weft_task_run(weft_executor *x, const weft_task *task, char *workspace)

@@ -51,14 +51,14 @@ static void move(void *arg, int rank)
         weft_view result = view(t->to[t->movement == COPY_PUSH ? peer : rank], at, elements);
 
         if (t->movement == REDUCE_SHARED) {
-            weft_reduce(t->dtype, WEFT_SUM, 1, elements, sources, 2, t->dtype, &result, 1);
+            weft_reduce_rows(t->dtype, WEFT_SUM, 1, elements, sources, 2, t->dtype, &result, 1);
         } else if (t->movement == REDUCE_SLICE) {
             weft_span slice = weft_part(elements, t->cores, rank);
 
             for (int s = 0; s < 2; s++)
                 sources[s].data += (size_t)slice.begin * element;
             result.data += (size_t)slice.begin * element;
-            weft_reduce(t->dtype, WEFT_SUM, 1, slice.count, sources, 2, t->dtype, &result, 1);
+            weft_reduce_rows(t->dtype, WEFT_SUM, 1, slice.count, sources, 2, t->dtype, &result, 1);
         } else {
             weft_copy(element, 1, elements, result, sources[t->movement == COPY_PULL]);
         }

@@ -213,7 +213,7 @@ static int settle_problem(weft_options *o, const char *command)
     if (!op_has_schedule(p->op, p->schedule))
         return options_error(command, "%s has no schedule %s (weft %s --help lists them)", o->op_name,
                              weft_schedule_name(p->op, p->schedule), command);
-    if (gemm && (p->dtype == WEFT_I32 || p->dtype == WEFT_I64 || p->dtype == WEFT_BYTE))
+    if (gemm && p->dtype > WEFT_I8)
         return options_error(command, "--dtype %s: %s multiplies float32, bfloat16, float16 or int8",
                              weft_dtype_name(p->dtype), o->op_name);
     p->d_dtype = p->dtype == WEFT_I8 ? WEFT_I32 : p->dtype;

@@ -22,6 +22,10 @@ static MPI_Datatype type_of(weft_dtype dtype)
         return MPI_INT64_T;
     case WEFT_I8:
         return MPI_INT8_T;
+    case WEFT_U8:
+        return MPI_UINT8_T;
+    case WEFT_F64:
+        return MPI_DOUBLE;
     default:
         return MPI_BYTE;
     }

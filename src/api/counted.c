@@ -1,0 +1,160 @@
+/* Collectives with counts or a root: the doors of weft.h. */
+#include "core/dtype.h"
+#include "run/cpu/counted.h"
+
+#include <stdlib.h>
+
+static bool good_counts(const int64_t *counts, int size, size_t element, int64_t *total)
+{
+    *total = 0;
+    for (int rank = 0; counts && rank < size; rank++)
+        if (counts[rank] < 0 || __builtin_add_overflow(*total, counts[rank], total) ||
+            *total > INT64_MAX / 2 / (int64_t)element)
+            return false;
+    return counts != NULL;
+}
+
+/* Why the job cannot be done, or NULL. */
+static const char *fault_of(const weft_group *group, const weft_counted_job *job)
+{
+    size_t element = weft_dtype_size(job->dtype);
+    int64_t sent, received;
+
+    if (group->gpu)
+        return "a group on GPUs has no collectives with counts";
+    if (!element)
+        return "dtype is not one";
+    if (!good_counts(job->send_count, group->size, element, &sent) ||
+        !good_counts(job->recv_count, group->size, element, &received))
+        return "counts are NULL, negative or too large";
+    if (job->reduces &&
+        ((unsigned)job->reduction > WEFT_AVERAGE || !weft_dtype_reduces(job->dtype, job->reduction)))
+        return "the dtype cannot be reduced so";
+    if (job->shared)
+        sent = job->send_count[group->rank];
+    if ((sent && !job->send) || (received && !job->recv))
+        return "a buffer is NULL";
+    return NULL;
+}
+
+static weft_status run(weft_group *group, weft_counted_job *job)
+{
+    const char *fault;
+
+    if (!group)
+        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", job->call);
+    fault = fault_of(group, job);
+    if (fault) {
+        weft_error_set(&group->error, group->gpu ? WEFT_ERR_UNSUPPORTED : WEFT_ERR_ARGUMENT, "%s: %s",
+                       job->call, fault);
+        job->send_count = NULL;
+    }
+    return weft_counted_run(group, job);
+}
+
+weft_status weft_all_gather_v(weft_group *group, const void *send, void *recv, const int64_t *counts,
+                              weft_dtype dtype)
+{
+    weft_counted_job job = {.call = "weft_all_gather_v",
+                            .send = send,
+                            .recv = recv,
+                            .dtype = dtype,
+                            .shared = true,
+                            .send_count = counts,
+                            .recv_count = counts};
+
+    return run(group, &job);
+}
+
+/* `count` for each rank where `all`, else for rank `one` alone. NULL without memory. */
+static int64_t *count_for(const weft_group *group, bool all, int one, int64_t count)
+{
+    int64_t *counts = calloc(group ? (size_t)group->size : 1, sizeof(*counts));
+
+    for (int rank = 0; counts && group && rank < group->size; rank++)
+        counts[rank] = all || rank == one ? count : 0;
+    return counts;
+}
+
+/* A job that has a root: what goes to and comes from whom follows from it. Without memory for the counts, or
+ * with a root that is none, they are NULL, which is rejected. */
+static weft_status run_rooted(weft_group *group, weft_counted_job *job, int64_t *send_count,
+                              int64_t *recv_count, int root)
+{
+    bool sound = group && root >= 0 && root < group->size;
+    weft_status status;
+
+    job->send_count = sound ? send_count : NULL;
+    job->recv_count = sound ? recv_count : NULL;
+    status = run(group, job);
+    free(send_count);
+    free(recv_count);
+    return status;
+}
+
+weft_status weft_reduce_scatter_v(weft_group *group, const void *send, void *recv, const int64_t *counts,
+                                  weft_dtype dtype, weft_reduction reduction)
+{
+    weft_counted_job job = {.call = "weft_reduce_scatter_v",
+                            .send = send,
+                            .recv = recv,
+                            .dtype = dtype,
+                            .reduces = true,
+                            .reduction = reduction};
+    int64_t *mine = counts ? count_for(group, true, 0, group ? counts[group->rank] : 0) : NULL;
+    weft_status status;
+
+    job.send_count = counts;
+    job.recv_count = mine;
+    status = run(group, &job);
+    free(mine);
+    return status;
+}
+
+weft_status weft_all_to_all_v(weft_group *group, const void *send, const int64_t *send_counts, void *recv,
+                              const int64_t *recv_counts, weft_dtype dtype)
+{
+    weft_counted_job job = {.call = "weft_all_to_all_v",
+                            .send = send,
+                            .recv = recv,
+                            .dtype = dtype,
+                            .send_count = send_counts,
+                            .recv_count = recv_counts};
+
+    return run(group, &job);
+}
+
+weft_status weft_gather(weft_group *group, const void *send, void *recv, int64_t count, weft_dtype dtype,
+                        int root)
+{
+    weft_counted_job job = {.call = "weft_gather", .send = send, .recv = recv, .dtype = dtype};
+    bool here = group && group->rank == root;
+
+    return run_rooted(group, &job, count_for(group, false, root, count), count_for(group, here, -1, count),
+                      root);
+}
+
+weft_status weft_scatter(weft_group *group, const void *send, void *recv, int64_t count, weft_dtype dtype,
+                         int root)
+{
+    weft_counted_job job = {.call = "weft_scatter", .send = send, .recv = recv, .dtype = dtype};
+    bool here = group && group->rank == root;
+
+    return run_rooted(group, &job, count_for(group, here, -1, count), count_for(group, false, root, count),
+                      root);
+}
+
+weft_status weft_reduce(weft_group *group, const void *send, void *recv, int64_t count, weft_dtype dtype,
+                        weft_reduction reduction, int root)
+{
+    weft_counted_job job = {.call = "weft_reduce",
+                            .send = send,
+                            .recv = recv,
+                            .dtype = dtype,
+                            .reduces = true,
+                            .reduction = reduction};
+    bool here = group && group->rank == root;
+
+    return run_rooted(group, &job, count_for(group, false, root, count), count_for(group, here, -1, count),
+                      root);
+}

@@ -1,0 +1,80 @@
+/*
+ * A message passes through the sender's outbox, a chunk at a time in two slots. The sender counts chunks in
+ * the receiver's mailbox, the receiver counts those it has taken in the sender's; each waits on its own. A
+ * send ends when all is taken, so between messages the two counts are equal, and need not be kept elsewhere.
+ */
+#include "symm/message.h"
+
+#include <string.h>
+
+enum { CHUNK_BYTES = 256 << 10 };
+
+typedef struct mailbox {
+    weft_signal posted[WEFT_RANKS_MAX]; /* chunks that have come from a rank; only it stores */
+    weft_signal taken[WEFT_RANKS_MAX];  /* chunks for a rank that it has read; only it stores */
+    uint64_t bytes[WEFT_RANKS_MAX];     /* of the message that a rank sends; written before its first chunk */
+    _Alignas(WEFT_LINE_BYTES) char outbox[2][CHUNK_BYTES];
+} mailbox;
+
+_Static_assert(WEFT_MAILBOX_BEGIN + sizeof(mailbox) <= WEFT_HUGE_BYTES, "a mailbox fits before the heap");
+
+static mailbox *mailbox_of(const weft_group *group, int rank)
+{
+    return (mailbox *)((char *)group->seats[rank].control + WEFT_MAILBOX_BEGIN);
+}
+
+static size_t chunk_of(size_t bytes, uint64_t chunk)
+{
+    size_t left = bytes - (size_t)chunk * CHUNK_BYTES;
+
+    return left < CHUNK_BYTES ? left : CHUNK_BYTES;
+}
+
+static uint64_t chunks_of(size_t bytes)
+{
+    return bytes ? (bytes + CHUNK_BYTES - 1) / CHUNK_BYTES : 1;
+}
+
+weft_status weft_message_send(weft_group *group, const void *data, size_t bytes, int to)
+{
+    mailbox *mine = mailbox_of(group, group->rank), *theirs = mailbox_of(group, to);
+    uint64_t before = weft_signal_load(&mine->taken[to]), chunks = chunks_of(bytes);
+    weft_wait_note note = {.op = "weft_send", .peer = to, .task = -1, .epoch = before};
+    weft_status status = weft_group_check(group);
+
+    for (uint64_t i = 0; status == WEFT_OK && i < chunks; i++) {
+        if (i > 1) /* the slot's chunk before has been read */
+            status = weft_signal_wait(group, &mine->taken[to], before + i - 1, &note);
+        if (status != WEFT_OK)
+            return status;
+        if (bytes)
+            memcpy(mine->outbox[i & 1], (const char *)data + i * CHUNK_BYTES, chunk_of(bytes, i));
+        theirs->bytes[group->rank] = bytes;
+        /* Partner: the waits in weft_message_recv. */
+        weft_signal_store(&theirs->posted[group->rank], before + i + 1);
+    }
+    return status == WEFT_OK ? weft_signal_wait(group, &mine->taken[to], before + chunks, &note) : status;
+}
+
+weft_status weft_message_recv(weft_group *group, void *data, size_t bytes, int from)
+{
+    mailbox *mine = mailbox_of(group, group->rank), *theirs = mailbox_of(group, from);
+    uint64_t before = weft_signal_load(&theirs->taken[group->rank]);
+    weft_wait_note note = {.op = "weft_recv", .peer = from, .task = -1, .epoch = before};
+    weft_status status = weft_group_check(group);
+
+    for (uint64_t i = 0; status == WEFT_OK && i < chunks_of(bytes); i++) {
+        status = weft_signal_wait(group, &mine->posted[from], before + i + 1, &note);
+        if (status != WEFT_OK)
+            return status;
+        if (mine->bytes[from] != bytes)
+            return weft_group_poison(
+                group, WEFT_ERR_MISMATCH, "rank %d sends %llu bytes to rank %d, which wants to receive %llu",
+                from, (unsigned long long)mine->bytes[from], group->rank, (unsigned long long)bytes);
+        if (bytes)
+            memcpy((char *)data + i * CHUNK_BYTES, theirs->outbox[i & 1], chunk_of(bytes, i));
+        /* Partner: the waits in weft_message_send. */
+        weft_signal_store(&theirs->taken[group->rank], before + i + 1);
+    }
+    return status;
+}
