@@ -3,6 +3,7 @@
 #include "core/clock.h"
 #include "core/cpu.h"
 #include "core/signal.h"
+#include "core/thread.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -131,7 +132,7 @@ static bool hire(weft_pool *pool)
         return false;
     *hired = (member){.pool = pool, .number = pool->size};
     gate_init(&hired->go);
-    if (pthread_create(&hired->thread, NULL, serve, hired) != 0) {
+    if (weft_thread_start(&hired->thread, NULL, serve, hired) != 0) {
         gate_destroy(&hired->go);
         free(hired);
         return false;

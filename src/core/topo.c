@@ -138,19 +138,63 @@ int64_t weft_topo_cache_bytes(int level)
     return 0;
 }
 
+/* The least limit in a group's folder and those above it, up to `root`. */
+static int64_t narrow_memory(const char *root, const char *group, int64_t least)
+{
+    static const char *const files[] = {"memory.max", "memory.high", "memory.limit_in_bytes"};
+    char folder[2048], path[2112];
+    size_t base = strlen(root);
+
+    if (snprintf(folder, sizeof(folder), "%s%s", root, group) >= (int)sizeof(folder))
+        return least;
+    for (;;) {
+        char *slash;
+
+        for (int i = 0; i < 3; i++) {
+            int64_t limit;
+
+            snprintf(path, sizeof(path), "%s/%s", folder, files[i]);
+            limit = read_number(path);
+            if (limit > 0 && (least == 0 || limit < least))
+                least = limit;
+        }
+        slash = strrchr(folder, '/');
+        if (!slash || (size_t)(slash - folder) < base)
+            return least;
+        *slash = 0;
+    }
+}
+
+int64_t weft_topo_memory_limit(const char *list, const char *root)
+{
+    FILE *file = fopen(list, "re");
+    char line[2048], under[2048];
+    int64_t least = 0;
+
+    while (file && fgets(line, sizeof(line), file)) {
+        char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
+
+        if (!group)
+            continue;
+        *group = 0;
+        group[1 + strcspn(group + 1, "\n")] = 0;
+        if (!controllers[1]) /* "0::/path" is version 2 */
+            least = narrow_memory(root, group + 1, least);
+        else if (strstr(controllers, "memory") &&
+                 snprintf(under, sizeof(under), "%s/memory", root) < (int)sizeof(under))
+            least = narrow_memory(under, group + 1, least);
+    }
+    if (file)
+        fclose(file);
+    return least;
+}
+
 int64_t weft_topo_memory_bytes(void)
 {
-    static const char *const limits[] = {"/sys/fs/cgroup/memory.max",
-                                         "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
     int64_t bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    int64_t limit = weft_topo_memory_limit("/proc/self/cgroup", "/sys/fs/cgroup");
 
-    for (int i = 0; i < 2; i++) {
-        int64_t limit = read_number(limits[i]);
-
-        if (limit > 0 && limit < bytes)
-            bytes = limit;
-    }
-    return bytes;
+    return limit > 0 && limit < bytes ? limit : bytes;
 }
 
 static void chosen_word(const char *path, char word[32])

@@ -18,8 +18,12 @@ int weft_topo_cpus(weft_topo_cpu *cpus, int most);
 /* Bytes of the data or unified cache of a level (1 to 3) as the first allowed CPU sees it; 0 if unknown. */
 int64_t weft_topo_cache_bytes(int level);
 
-/* Bytes of memory this process may use: the machine's, or its control group's limit when that is less. */
+/* Bytes of memory this process may use: the machine's, or what its control groups allow when that is less. */
 int64_t weft_topo_memory_bytes(void);
+
+/* The least limit of the process's control group and those above it, of either version; 0: none. Its list of
+ * groups is read from `list` (/proc/self/cgroup), their files under `root` (/sys/fs/cgroup). */
+int64_t weft_topo_memory_limit(const char *list, const char *root);
 
 /* What the kernel is set to for huge pages: of private memory, and of shared memory. The word in
  * brackets of its switch ("madvise"), or "unknown". */

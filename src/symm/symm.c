@@ -110,12 +110,24 @@ static void collapse(char *memory, uint64_t bytes)
         madvise((void *)first, end - first, MADV_COLLAPSE);
 }
 
+/* Whether the pages of a small block, which its neighbours share, can be had: writing to them would be a
+ * signal else. A kernel before 5.14 does not tell. */
+static bool is_there(char *memory, uint64_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)memory / page * page;
+    uintptr_t end = ((uintptr_t)memory + bytes + page - 1) / page * page;
+
+    return madvise((void *)begin, end - begin, MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
+}
+
 /* Makes the block zero and present. False when the system has no memory for it. */
 static bool prepare(weft_group *group, char *memory, uint64_t bytes, bool touched)
 {
     bool huge = bytes >= HUGE_FROM_BYTES && strcmp(weft_env_word(WEFT_ENV_HUGE), "off") != 0;
 
     if (bytes < FRESH_BYTES) {
+        if (!is_there(memory, bytes))
+            return false;
         memset(memory, 0, bytes);
         touched = true;
     } else {

@@ -1,9 +1,54 @@
 /* The CPUs a process may use agree with its affinity mask, each once, neighbours side by side. */
 #include <sched.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/cpu.h"
 #include "core/topo.h"
 #include "support/check.h"
+
+static void put(const char *folder, const char *name, const char *text)
+{
+    char path[256];
+    FILE *file;
+
+    mkdir(folder, 0700);
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    file = fopen(path, "w");
+    CHECK(file != NULL);
+    if (file) {
+        fputs(text, file);
+        fclose(file);
+    }
+}
+
+/* The least limit counts, wherever above the process it stands. */
+static void nested_limits(void)
+{
+    char root[] = "/tmp/weft-topo-XXXXXX", folder[128], list[128], command[128];
+
+    CHECK(mkdtemp(root) != NULL);
+    snprintf(list, sizeof(list), "%s/list", root);
+    put(root, "list", "0::/a/b\n");
+    CHECK_INT(weft_topo_memory_limit(list, root), 0);
+    snprintf(folder, sizeof(folder), "%s/a", root);
+    put(folder, "memory.max", "500000000\n");
+    snprintf(folder, sizeof(folder), "%s/a/b", root);
+    put(folder, "memory.max", "max\n");
+    CHECK_INT(weft_topo_memory_limit(list, root), 500000000);
+    put(folder, "memory.high", "400000000\n");
+    CHECK_INT(weft_topo_memory_limit(list, root), 400000000);
+    put(root, "list", "5:cpu,cpuacct:/a\n7:memory:/c\n");
+    snprintf(folder, sizeof(folder), "%s/memory", root);
+    put(folder, "memory.limit_in_bytes", "9223372036854771712\n");
+    snprintf(folder, sizeof(folder), "%s/memory/c", root);
+    put(folder, "memory.limit_in_bytes", "300000000\n");
+    CHECK_INT(weft_topo_memory_limit(list, root), 300000000);
+    CHECK_INT(weft_topo_memory_limit("/nowhere", root), 0);
+    snprintf(command, sizeof(command), "rm -r %s", root);
+    CHECK_INT(system(command), 0);
+}
 
 int main(void)
 {
@@ -31,6 +76,7 @@ int main(void)
         sched_setaffinity(0, sizeof(before), &before);
     }
     CHECK(weft_topo_memory_bytes() > 1 << 20);
+    nested_limits();
     CHECK(weft_topo_cache_bytes(1) >= 0 && weft_topo_cache_bytes(9) == 0);
     return check_report("test_core_topo");
 }

@@ -203,8 +203,8 @@ static void move(const fake_launch *launch, const weft_cuda_task *t, const weft_
     }
     for (int i = 0; i < t->destinations + t->sources; i++)
         views[i] = (weft_view){v[i].ptr, t->cols};
-    weft_reduce((weft_dtype)v->dtype, launch->reduction, 1, t->cols, views + t->destinations, t->sources,
-                (weft_dtype)v->dtype, views, t->destinations);
+    weft_reduce_rows((weft_dtype)v->dtype, launch->reduction, 1, t->cols, views + t->destinations, t->sources,
+                     (weft_dtype)v->dtype, views, t->destinations);
 }
 
 static void consume(const fake_launch *launch, const weft_cuda_task *t, const float *product)
@@ -424,8 +424,8 @@ static void receive_packets(const fake_launch *launch, int64_t first, int64_t en
                 memcpy(p->peer[r].recv + at * WEFT_CUDA_PACKET_PAYLOAD, &words[r], payload(p, at));
         if (!p->reduces)
             continue;
-        weft_reduce((weft_dtype)p->dtype, launch->reduction, 1, (int64_t)(payload(p, at) / size), views,
-                    p->world, (weft_dtype)p->dtype, &into, 1);
+        weft_reduce_rows((weft_dtype)p->dtype, launch->reduction, 1, (int64_t)(payload(p, at) / size), views,
+                         p->world, (weft_dtype)p->dtype, &into, 1);
         memcpy(p->peer[0].recv + at * WEFT_CUDA_PACKET_PAYLOAD, &out, payload(p, at));
     }
 }

@@ -18,7 +18,6 @@
 #include <string.h>
 
 enum {
-    RANKS_MAX = 32,
     /* Two ranks are faster by a plan from here on: the payload is then read where it lies. More ranks are
      * likely to share cores, where the second hop of a plan costs more than copying. */
     PAIR_BYTES = 1024,
@@ -33,8 +32,7 @@ bool weft_small_fits(const weft_executor *x, const weft_problem *p)
 {
     int64_t most = x->world == 2 ? PAIR_BYTES : WEFT_SMALL_BYTES;
 
-    return x->world <= RANKS_MAX && p->count <= most &&
-           p->count * (int64_t)weft_dtype_size(p->dtype) * send_shares(x, p->op) <= most;
+    return p->count <= most && p->count * (int64_t)weft_dtype_size(p->dtype) * send_shares(x, p->op) <= most;
 }
 
 static uint64_t hash_of(const weft_problem *p)
@@ -86,7 +84,7 @@ static void finish(weft_executor *x, const weft_problem *p, void *recv)
     size_t bytes = (size_t)p->count * weft_dtype_size(p->dtype);
     bool mine = p->op == WEFT_OP_REDUCE_SCATTER || p->op == WEFT_OP_ALL_TO_ALL;
     size_t offset = mine ? bytes * (size_t)x->rank : 0;
-    weft_view sources[RANKS_MAX], into = {recv, p->count};
+    weft_view sources[WEFT_RANKS_MAX], into = {recv, p->count};
 
     switch (p->op) {
     case WEFT_OP_ALL_REDUCE:
