@@ -15,7 +15,7 @@ from . import errors
 from ._library import version as _version
 from .dtypes import DType
 from .errors import Error
-from .group import REDUCTIONS, Group, init, run_threads, threads
+from .group import REDUCTIONS, Group, create, from_mpi, from_store, init, new_id, run_threads, threads
 from .moe import FeedForward, MoE, Received
 from .products import ACTIVATIONS, LAYOUTS, SCHEDULES, Packed, Plan, gemm, part
 from .tensor import Tensor, empty
@@ -36,10 +36,14 @@ __all__ = [
     "Received",
     "SCHEDULES",
     "Tensor",
+    "create",
     "empty",
     "errors",
+    "from_mpi",
+    "from_store",
     "gemm",
     "init",
+    "new_id",
     "part",
     "run_threads",
     "threads",

@@ -1,7 +1,7 @@
 """Finds libweft and its header, and calls it.
 
 An installed package has both inside (``_lib/``). In a clone of the repository they are taken from where the
-build and the sources have them. ``WEFT_LIBRARY`` names another libweft.so; its header is looked for beside it.
+build and the sources have them. ``WEFT_LIBRARY`` names another libweft.so, beside its header or in the build folder of a clone.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def _find() -> Tuple[Path, Path]:
     libraries = [Path(named)] if named else [_HERE / "_lib" / "libweft.so", _CLONE / "build" / "libweft.so"]
     for library in libraries:
         if library.is_file():
-            beside = library.parent / "weft.h"
-            for header in (beside, _HERE / "_lib" / "weft.h", _CLONE / "include" / "weft" / "weft.h"):
+            beside, clone = library.parent / "weft.h", library.parent.parent / "include" / "weft" / "weft.h"
+            for header in (beside, clone, _HERE / "_lib" / "weft.h", _CLONE / "include" / "weft" / "weft.h"):
                 if header.is_file():
                     return library, header
     raise ImportError(f"weft: no libweft.so with its weft.h at {' or '.join(map(str, libraries))}; `make` builds it")

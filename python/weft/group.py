@@ -1,22 +1,22 @@
 """Groups of ranks: how they meet, and the collectives among them.
 
-Two things the library leaves to its caller are done here. A handle is used by one thread at a time: every call
-takes the group's lock. And symmetric memory is given back by all ranks together, which a garbage collector
-cannot do: what it finds is only marked, and now and then (at the same call on every rank) the ranks agree on
-what is dead everywhere and give it back.
+A handle of the library is used by one thread at a time, so every call takes the group's lock. The garbage collector runs in any
+thread and in any order: what it finds is left to the group's next call, or to its end, to be given back.
 """
 
 from __future__ import annotations
 
 import ctypes as C
+import gc
 import os
 import threading
 import weakref
 from collections import deque
+from threading import get_ident
 from typing import Any, Callable, Deque, Dict, List, Optional
 
-from . import _arrays, products
-from ._library import check, constants, error_of, lib
+from . import _arrays, _interrupt, products
+from ._library import check, constants, error_of, lib, structs
 from .errors import ArgumentError, Error, StateError
 
 REDUCTIONS: Dict[str, int] = {
@@ -41,60 +41,35 @@ def reduction_of(name: str) -> int:
 
 
 class _Handle:
-    """A rank's handle of a group, and everything of the library that must be given back before it."""
+    """A rank's handle of a group, and what of the library is to be given back before it."""
 
-    def __init__(self, value: int, free: Callable[[int], Any], parent: Optional["_Handle"]) -> None:
+    def __init__(self, value: int, free: Callable[[int], Any]) -> None:
         self.value = value
         self.free = free
-        self.parent = parent
         self.pid = os.getpid()
-        self.users = 1  # the Group, and the handles split from it
-        self.plans: Dict[int, Callable[[int], Any]] = {}  # to be freed by this rank alone
-        self.trash: Deque[Callable[[], None]] = deque()  # left by the garbage collector for the next call
+        self.made: Dict[int, Callable[[int], Any]] = {}  # plans, layers, memory: how each is given back
+        self.trash: Deque[int] = deque()  # those that the garbage collector has found
 
     def drain(self) -> None:
         while self.trash:
-            self.trash.popleft()()
+            self.give_back(self.trash.popleft())
 
-    def destroy(self, plan: int) -> None:
-        free = self.plans.pop(plan, None)
+    def give_back(self, value: int) -> None:
+        free = self.made.pop(value, None)
         if free is not None and self.value:
-            free(plan)
+            free(value)
 
-    def leave(self) -> None:
-        """One user fewer; the last one gives everything back. A fork of the process owns nothing."""
-        self.users -= 1
-        if self.users or not self.value or self.pid != os.getpid():
-            return
-        self.drain()
-        for plan, free in list(self.plans.items()):
-            free(plan)
-        self.plans.clear()
-        value, self.value = self.value, 0
-        self.free(value)
-        if self.parent is not None:
-            self.parent.leave()
+    def end(self) -> None:
+        """Leaves the group. The child of a fork owns nothing of it."""
+        if self.value and self.pid == os.getpid():
+            for value in list(self.made):
+                self.give_back(value)
+            value, self.value = self.value, 0
+            self.free(value)
 
 
 def _dropped(handle: _Handle) -> None:
-    """A Group is gone. A sub-group is freed by whoever uses its parent, because they share what a rank keeps."""
-    if handle.parent is not None and handle.parent.value and handle.parent.users > 1:
-        handle.parent.trash.append(handle.leave)
-    else:
-        handle.leave()
-
-
-class _Object:
-    """Something that all ranks made together and can only give back together."""
-
-    __slots__ = ("value", "bytes", "free", "dead")
-
-    def __init__(self, value: int, size: int, free: Callable[[int], int]) -> None:
-        self.value, self.bytes, self.free, self.dead = value, size, free, False
-
-
-_SWEEP_COUNT = 32
-_SWEEP_BYTES = 64 << 20
+    handle.end()
 
 
 class Group:
@@ -103,17 +78,14 @@ class Group:
     Methods marked *collective* are called by every rank, in the same order.
     """
 
-    def __init__(self, handle: int, free: Callable[[int], Any], parent: Optional["Group"] = None) -> None:
-        self._native: _Handle = _Handle(handle, free, parent._native if parent else None)
-        if parent:
-            parent._native.users += 1
+    def __init__(self, handle: int, free: Callable[[int], Any]) -> None:
+        self._native: _Handle = _Handle(handle, free)
         self._lock = threading.RLock()
-        self._objects: List[_Object] = []
-        self._since_count = self._since_bytes = 0
         self.rank: int = lib.weft_rank(handle)
         self.size: int = lib.weft_size(handle)
         self.on_gpu = False
         self._finalizer = weakref.finalize(self, _dropped, self._native)
+        _interrupt.install()
 
     # ---- calls -----------------------------------------------------------------------------------------
 
@@ -126,7 +98,14 @@ class Group:
             handle = native.value
             if not handle:
                 raise StateError("the group is closed")
-            status = function(handle, *arguments)
+            watched = get_ident() == _interrupt.main
+            if watched:
+                _interrupt.waiting = (self,)
+            try:
+                status = function(handle, *arguments)
+            finally:
+                if watched:
+                    _interrupt.waiting = None
             if status:
                 raise error_of(status, handle)
 
@@ -166,7 +145,7 @@ class Group:
         """Collective: ranks with the same colour become a group. A negative colour joins none and gets None."""
         out = C.c_void_p()
         self._call(lib.weft_group_split, colour, key, C.byref(out))
-        return Group(out.value, lib.weft_group_free, self) if out.value else None
+        return Group(out.value, lib.weft_group_free) if out.value else None
 
     def set_deadlines(self, enter_seconds: float, progress_seconds: float) -> None:
         """How long to wait for a peer to enter a call, and for progress once all have entered."""
@@ -177,54 +156,42 @@ class Group:
         self._call(lib.weft_group_use_gpu, device)
         self.on_gpu = True
 
+    def abort(self, why: Optional[str] = None) -> None:
+        """From any thread: every wait of every rank ends with :class:`weft.errors.AbortedError`, and the group with it."""
+        handle = self._native.value
+        if handle:
+            check(lib.weft_group_abort(handle, why.encode() if why else None), handle)
+
     def barrier(self) -> None:
         """Collective: returns when every rank has called it."""
         self._call(lib.weft_barrier)
 
-    # ---- what all ranks make and give back together -----------------------------------------------------
+    # ---- what is made in a group ------------------------------------------------------------------------
 
-    def _keep(self, value: int, size: int, free: Callable[[int], int]) -> _Object:
-        made = _Object(value, size, free)
-        self._objects.append(made)
-        self._since_count += 1
-        self._since_bytes += size
-        return made
+    def _keep(self, owner: Any, value: int, free: Callable[[int], Any]) -> "weakref.finalize[Any, Any]":
+        """Gives ``value`` back when ``owner`` is gone, in the group's next call or at its end."""
+        native = self._native
+        native.made[value] = free
+        finalizer = weakref.finalize(owner, native.trash.append, value)
+        finalizer.atexit = False
+        return finalizer
 
-    def _sweep(self, always: bool = False) -> None:
-        """Collective, and decided alike by every rank: gives back what is dead on all of them."""
-        live = self._objects
-        enough = self._since_count >= max(_SWEEP_COUNT, len(live) // 2) or self._since_bytes >= _SWEEP_BYTES
-        if not live or not (enough or always):
-            return
-        flags = (C.c_int32 * len(live))(*(o.dead for o in live))
-        self._call(lib.weft_all_reduce, flags, flags, len(live), constants["WEFT_I32"], constants["WEFT_MIN"])
-        self._objects = [o for o, dead in zip(live, flags) if not dead]
-        self._since_count = self._since_bytes = 0
-        for o, dead in zip(live, flags):
-            if dead:
-                self._call(lambda _, free=o.free, value=o.value: free(value))
+    def _give_back(self, finalizer: Any, value: int) -> None:
+        """Now instead."""
+        if finalizer.detach():
+            with self._lock:
+                self._native.give_back(value)
 
-    def _give_back(self, made: _Object) -> None:
-        """Collective: gives one object back now."""
-        if made in self._objects:
-            self._objects.remove(made)
-            made.dead = True
-            self._call(lambda _: made.free(made.value))
-
-    def _alloc(self, size: int) -> _Object:
-        """Collective: symmetric memory, after giving back what is dead everywhere."""
-        self._sweep()
+    def _alloc(self, size: int) -> int:
+        """Collective: symmetric memory. Where it is exhausted, what is garbage on some rank may be what is missing."""
         out = C.c_void_p()
         try:
             self._call(lib.weft_alloc, size, 0, C.byref(out))
         except MemoryError:
-            import gc
-
             gc.collect()
-            self._sweep(always=True)
+            self.barrier()
             self._call(lib.weft_alloc, size, 0, C.byref(out))
-        handle = self._native
-        return self._keep(out.value or 0, size, lambda value: lib.weft_free(handle.value, value))
+        return out.value or 0
 
     # ---- products --------------------------------------------------------------------------------------
 
@@ -343,6 +310,40 @@ def init() -> Group:
     return group
 
 
+def new_id() -> bytes:
+    """The id of a group that is to be made with :func:`create`: a secret of its members, for one group."""
+    out = structs["weft_id"]()
+    check(lib.weft_id_create(C.byref(out)))
+    return bytes(out)
+
+
+def create(identity: bytes, rank: int, size: int) -> Group:
+    """A group without a launcher: one member makes an id, and each, and nobody else, calls this with it."""
+    given, out = structs["weft_id"](), C.c_void_p()
+    if len(identity) != C.sizeof(given):
+        raise ArgumentError(f"an id has {C.sizeof(given)} bytes, not {len(identity)}")
+    C.memmove(C.byref(given), identity, len(identity))
+    check(lib.weft_group_create(C.byref(given), rank, size, C.byref(out)))
+    return Group(out.value or 0, lib.weft_group_free)
+
+
+def from_store(store: Any, rank: int, size: int, key: str = "weft") -> Group:
+    """A group of those who give the same key in a store of ``torch.distributed``; a key serves once."""
+    if rank == 0:
+        identity = new_id()
+        store.set(key, identity.hex())
+    else:
+        identity = bytes.fromhex(store.get(key).decode())
+    return create(identity, rank, size)
+
+
+def from_mpi(communicator: Any) -> Group:
+    """A group of the ranks of an mpi4py communicator. Collective over it."""
+    rank = communicator.Get_rank()
+    identity = communicator.bcast(new_id() if rank == 0 else None, root=0)
+    return create(identity, rank, communicator.Get_size())
+
+
 def threads(size: int) -> List[Group]:
     """A group of ``size`` ranks that are threads of this process: element r is rank r's handle."""
     if size < 1:
@@ -368,7 +369,7 @@ def run_threads(size: int, body: Callable[..., Any], *arguments: Any) -> List[An
             errors[r] = error
         finally:
             if errors[r] is not None:
-                groups[r].close()
+                groups[r].abort(f"rank {r} raised {type(errors[r]).__name__}")
 
     crew = [threading.Thread(target=rank, args=(r,)) for r in range(size)]
     for thread in crew:
@@ -384,4 +385,4 @@ def run_threads(size: int, body: Callable[..., Any], *arguments: Any) -> List[An
     return results
 
 
-__all__ = ["Group", "init", "threads", "run_threads", "REDUCTIONS"]
+__all__ = ["Group", "create", "from_mpi", "from_store", "init", "new_id", "run_threads", "threads", "REDUCTIONS"]

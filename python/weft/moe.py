@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ctypes as C
-import weakref
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _arrays
 from ._library import check, constants, lib, structs
 from .dtypes import DType, dtype_of
 from .errors import ArgumentError
-from .group import Group, _Object
+from .group import Group
 
 _Config = structs["weft_moe_config"]
 _Input = structs["weft_moe_input"]
@@ -19,10 +18,6 @@ _Stats = structs["weft_moe_stats"]
 
 MODES = {"exact": constants["WEFT_MOE_EXACT"], "reduced": constants["WEFT_MOE_REDUCED"]}
 IMPLS = {name: constants["WEFT_MOE_" + name.upper()] for name in ("fused", "rows", "sorted", "reference")}
-
-
-def _mark(made: _Object) -> None:
-    made.dead = True
 
 
 class Received(NamedTuple):
@@ -80,13 +75,10 @@ class MoE:
             table = (C.c_int * experts)(*expert_rank)
             config.expert_rank = C.addressof(table)
         self.row_bytes = row_bytes or hidden * self.dtype.size
-        group._sweep()
         out = C.c_void_p()
         group._call(lib.weft_moe_create, C.byref(config), C.byref(out))
         self._moe: int = out.value or 0
-        self._object = group._keep(self._moe, 0, lib.weft_moe_free)
-        self._finalizer = weakref.finalize(self, _mark, self._object)
-        self._finalizer.atexit = False
+        self._finalizer = group._keep(self, self._moe, lib.weft_moe_free)
         self._sent: Dict[int, Tuple[int, Any]] = {}
         ids = C.c_void_p()
         count = lib.weft_moe_local_experts(self._moe, C.byref(ids))
@@ -182,9 +174,8 @@ class MoE:
         return {name: getattr(stats, name) for name, _ in _Stats._fields_ if name != "size"}
 
     def free(self) -> None:
-        """Collective: gives the layer back now. Else it is given back when it is unused on every rank."""
-        self._finalizer.detach()
-        self.group._give_back(self._object)
+        """Gives the layer back now."""
+        self.group._give_back(self._finalizer, self._moe)
 
 
 def _read(address: Optional[int], kind: Any, count: int) -> List[Any]:
@@ -224,9 +215,7 @@ class FeedForward:
         ffn = out.value or 0
         self._expert = structs["weft_moe_expert"](size=C.sizeof(structs["weft_moe_expert"]))
         check(lib.weft_moe_ffn_expert(ffn, C.byref(self._expert)))
-        native = moe.group._native
-        native.plans[ffn] = lib.weft_moe_ffn_free
-        weakref.finalize(self, lambda n, f: n.trash.append(lambda: n.destroy(f)), native, ffn).atexit = False
+        moe.group._keep(self, ffn, lib.weft_moe_ffn_free)
 
 
 __all__ = ["MoE", "FeedForward", "Received"]

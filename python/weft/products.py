@@ -7,7 +7,6 @@ gaps between rows, or transposed views of such (``w.T`` costs nothing).
 from __future__ import annotations
 
 import ctypes as C
-import weakref
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from . import _arrays
@@ -326,10 +325,7 @@ class Plan:
         group._call(lib.weft_plan_create, C.byref(problem), C.byref(out))
         self.group = group
         self._plan: int = out.value or 0
-        native = group._native
-        native.plans[self._plan] = lib.weft_plan_destroy
-        self._finalizer = weakref.finalize(self, lambda n, p: n.trash.append(lambda: n.destroy(p)), native, self._plan)
-        self._finalizer.atexit = False
+        self._finalizer = group._keep(self, self._plan, lib.weft_plan_destroy)
 
     @property
     def problem(self) -> Dict[str, Any]:

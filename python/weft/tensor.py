@@ -1,26 +1,21 @@
 """Symmetric memory as arrays: memory that every rank has, and can address on its peers.
 
-A tensor's memory lives until the tensor, its peer views and every numpy array or torch tensor made of them are
-gone, on every rank; the group then gives it back at its next allocation (see group.py). Order does not matter.
+A tensor's memory lives until the tensor, its peer views and every numpy array or torch tensor made of them are gone, on
+every rank, in whatever order.
 """
 
 from __future__ import annotations
 
 import ctypes as C
-import weakref
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from . import _arrays, _dlpack
 from ._library import lib
 from .dtypes import DType, dtype_of, numpy_dtype, torch_dtype
 from .errors import ArgumentError, UnsupportedError
-from .group import Group, _Object, init
+from .group import Group, init
 
 Shape = Union[int, Sequence[int]]
-
-
-def _mark(made: _Object) -> None:
-    made.dead = True
 
 
 class _Memory:
@@ -28,9 +23,9 @@ class _Memory:
 
     def __init__(self, group: Group, size: int) -> None:
         self.group = group
-        self.object = group._alloc(max(size, 1))
-        self.finalizer = weakref.finalize(self, _mark, self.object)
-        self.finalizer.atexit = False
+        self.pointer = group._alloc(max(size, 1))
+        native = group._native
+        self.finalizer = group._keep(self, self.pointer, lambda pointer: lib.weft_free(native.value, pointer))
 
 
 class Tensor:
@@ -73,7 +68,7 @@ class Tensor:
         """The same object on another rank: loads and stores reach that rank's memory."""
         if not 0 <= rank < self.group.size:
             raise ArgumentError(f"rank {rank} is not in a group of {self.group.size}")
-        mine = self.pointer if self.rank == self.group.rank else self._memory.object.value
+        mine = self.pointer if self.rank == self.group.rank else self._memory.pointer
         pointer = lib.weft_peer(self.group.handle, mine, rank)
         if not pointer:
             raise UnsupportedError(f"rank {rank} has memory that this rank cannot address")
@@ -130,10 +125,8 @@ class Tensor:
         return _dlpack.capsule_of(self)
 
     def free(self) -> None:
-        """Collective: gives the memory back now; nothing made of it may be used after. Else it is given back
-        when it is unused on every rank."""
-        self._memory.finalizer.detach()
-        self.group._give_back(self._memory.object)
+        """Lets go of the memory now; nothing made of it may be used after. Peers may use it until they free theirs."""
+        self.group._give_back(self._memory.finalizer, self._memory.pointer)
 
     def __repr__(self) -> str:
         whose = "" if self.rank == self.group.rank else f" of rank {self.rank}"
@@ -152,7 +145,7 @@ def empty(shape: Shape, dtype: Any = "float32", group: Optional[Group] = None) -
     for extent in extents:
         size *= extent
     memory = _Memory(group, size)
-    return Tensor(memory, memory.object.value, extents, kind, group.rank)
+    return Tensor(memory, memory.pointer, extents, kind, group.rank)
 
 
 __all__ = ["Tensor", "empty"]

@@ -12,7 +12,7 @@ import support
 
 support.need("torch")
 
-import weft.torch  # noqa: E402, F401
+import weft.torch.compile  # noqa: E402, F401
 
 SOURCE = Path(os.environ["WEFT_SOURCE"])
 
@@ -46,6 +46,28 @@ class Examples(unittest.TestCase):
             plain = line.partition("  #")[0].strip()
             if plain and not plain.startswith("assert"):
                 self.assertIn(plain, code)
+
+    def test_all_reduce(self) -> None:
+        lines = self.lines("all_reduce", "--max-bytes", "4096", "--iterations", "2")
+        self.assertEqual([line.split()[0] for line in lines], ["all_reduce", "bytes", "1024", "4096"])
+
+    def test_all_gather_matmul(self) -> None:
+        lines = self.lines("all_gather_matmul", "--M", "8", "--N", "16", "--K", "8", "--iterations", "1")
+        self.assertEqual(lines[-1].split()[0], "8")
+
+    def test_llama_layer(self) -> None:
+        sizes = ["--hidden", "64", "--inter", "96", "--kv", "16", "--tokens", "4", "--iterations", "1"]
+        for more in ([], ["--backward"]):
+            self.assertEqual(self.lines("llama_layer", *sizes, *more)[-1].split()[0], "4")
+
+    def test_dtensor(self) -> None:
+        sizes = ["--hidden", "32", "--inter", "64", "--tokens", "8", "--steps", "3"]
+        losses = [
+            [line.split(",")[0] for line in self.lines("dtensor", "--backend", backend, *sizes)]
+            for backend in ("gloo", "weft")
+        ]
+        self.assertEqual(len(losses[0]), 3)
+        self.assertEqual(losses[0], losses[1])
 
 
 support.main()

@@ -7,9 +7,9 @@ mlp.load_state_dict(ordinary_weights)
 y = mlp(x)
 """
 
-from . import ops
+from . import backend, ops
 from ._groups import group_of, name_of
 from .moe import MoELayer
 from .nn import ColumnParallelLinear, RowParallelLinear, SwiGLU
 
-__all__ = ["ColumnParallelLinear", "MoELayer", "RowParallelLinear", "SwiGLU", "group_of", "name_of", "ops"]
+__all__ = ["ColumnParallelLinear", "MoELayer", "RowParallelLinear", "SwiGLU", "backend", "group_of", "name_of", "ops"]

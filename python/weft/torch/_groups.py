@@ -10,6 +10,8 @@ from ..errors import ArgumentError
 from ..group import Group, init
 
 _named: "weakref.WeakValueDictionary[str, Group]" = weakref.WeakValueDictionary()
+process_groups: "weakref.WeakValueDictionary[str, Any]" = weakref.WeakValueDictionary()
+"""The process groups of the backend "weft", by torch's names for them."""
 _numbers = itertools.count()
 
 
@@ -33,6 +35,12 @@ def name_of(group: Optional[Union[Group, str, Any]] = None) -> str:
 def group_of(name: str) -> Group:
     """The group of a name."""
     group = _named.get(name)
-    if group is None:
-        raise ArgumentError(f"no group is named '{name}'; weft.torch.name_of(group) names one, while it lives")
-    return group
+    if group is not None:
+        return group
+    behind = process_groups.get(name)
+    if behind is None:
+        raise ArgumentError(
+            f"no group is named '{name}'; weft.torch.name_of(group) names one, while it lives, and so does a process "
+            "group of the backend weft"
+        )
+    return behind.settled()

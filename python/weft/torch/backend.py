@@ -1,0 +1,616 @@
+# mypy: disable-error-code="override"
+"""The ``torch.distributed`` backend "weft": ``init_process_group("weft")`` on CPU tensors, among ranks of one machine.
+
+A process group is a group of the library, made from an id that its first rank puts into torch's store: sub-groups need only
+their members. A call that is waited for at once runs in the caller's thread, without a detour. An asynchronous one runs in the
+group's own thread, in the order of the calls, so that ranks may have several groups in flight in different orders. A message
+from one rank to another has a channel of its own, a group of two with its thread, so that sends and receives that cross do
+not wait for each other.
+
+What the library reduces it reduces; other types and operations (int16, bool, bitwise) gather and reduce here, in rank order.
+"""
+
+from __future__ import annotations
+
+import datetime
+import queue
+import threading
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C import _distributed_c10d as c10d
+
+from .._library import constants, lib
+from ..dtypes import dtype_of
+from ..errors import Error, UnsupportedError
+from ..group import Group, from_store
+from . import _groups
+
+_BYTE = constants["WEFT_BYTE"]
+_REDUCIBLE: Dict[torch.dtype, int] = {
+    kind: dtype_of(kind).code
+    for kind in (
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.float64,
+        torch.int32,
+        torch.int64,
+        torch.uint8,
+        torch.int8,
+    )
+}
+_SUM, _AVG = dist.ReduceOp.SUM, dist.ReduceOp.AVG
+_REDUCTIONS = {
+    dist.ReduceOp.SUM: constants["WEFT_SUM"],
+    dist.ReduceOp.AVG: constants["WEFT_SUM"],
+    dist.ReduceOp.MIN: constants["WEFT_MIN"],
+    dist.ReduceOp.MAX: constants["WEFT_MAX"],
+    dist.ReduceOp.PRODUCT: constants["WEFT_PRODUCT"],
+}
+_BY_NUMBER = {int(op): code for op, code in _REDUCTIONS.items() if op != _AVG}  # type: ignore[call-overload]
+"""The library's reductions by torch's number: comparing what pybind wraps takes microseconds."""
+_LOCAL: Dict[Any, Callable[[Tensor, Tensor], Tensor]] = {
+    dist.ReduceOp.SUM: torch.add,
+    dist.ReduceOp.AVG: torch.add,
+    dist.ReduceOp.MIN: torch.minimum,
+    dist.ReduceOp.MAX: torch.maximum,
+    dist.ReduceOp.PRODUCT: torch.mul,
+    dist.ReduceOp.BAND: torch.bitwise_and,
+    dist.ReduceOp.BOR: torch.bitwise_or,
+    dist.ReduceOp.BXOR: torch.bitwise_xor,
+}
+_LOGICAL = {dist.ReduceOp.SUM: torch.logical_or, dist.ReduceOp.PRODUCT: torch.logical_and}
+
+
+class Work(c10d.Work):
+    """A call that may still be under way. ``wait`` raises what went wrong."""
+
+    _error: Optional[BaseException] = None
+    _future: Optional[torch.futures.Future] = None
+
+    def __init__(self, tensors: Sequence[Tensor], done: bool) -> None:
+        super().__init__()
+        self._tensors = tensors
+        self._event = None if done else threading.Event()
+        self._lock = threading.Lock()
+
+    def _finish(self, error: Optional[BaseException]) -> None:
+        assert self._event is not None
+        with self._lock:
+            self._error = error
+            self._event.set()
+            future = self._future
+        if future is not None:
+            self._settle(future)
+
+    def _settle(self, future: Any) -> None:
+        if self._error is None:
+            future.set_result(list(self._tensors))
+        else:
+            future.set_exception(self._error)
+
+    def wait(self, timeout: datetime.timedelta = datetime.timedelta(0)) -> bool:
+        """Until the call is done; raises what went wrong. A timeout of 0 is the group's own."""
+        if self._event is not None and not self._event.is_set():
+            seconds = timeout.total_seconds() if timeout else 0
+            if not self._event.wait(seconds if seconds > 0 else None):
+                raise RuntimeError(f"weft: a call was not done after {seconds} s")
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        return self._event is None or self._event.is_set()
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> Optional[BaseException]:
+        return self._error
+
+    def result(self) -> List[Tensor]:
+        self.wait()
+        return list(self._tensors)
+
+    def get_future(self) -> Any:
+        with self._lock:
+            if self._future is None:
+                self._future = torch.futures.Future()
+                if self.is_completed():
+                    self._settle(self._future)
+        return self._future
+
+
+class _Lane:
+    """A thread that makes calls in the order they were given, from the first one on. It dies with its owner."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: "queue.SimpleQueue[Optional[Tuple[Work, Callable[[], None]]]]" = queue.SimpleQueue()
+        self._thread: Optional[threading.Thread] = None
+        self._lock = threading.Lock()
+        self.pending = 0
+        weakref.finalize(self, self._calls.put, None).atexit = False
+
+    def submit(self, tensors: Sequence[Tensor], call: Callable[[], None]) -> Work:
+        work = Work(tensors, done=False)
+        with self._lock:
+            self.pending += 1
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=_Lane._serve, args=(weakref.ref(self), self._calls), name=self._name, daemon=True
+                )
+                self._thread.start()
+        self._calls.put((work, call))
+        return work
+
+    @staticmethod
+    def _serve(lane: "weakref.ref[_Lane]", calls: Any) -> None:
+        while True:
+            item = calls.get()
+            if item is None:
+                return
+            work, call = item
+            error: Optional[BaseException] = None
+            try:
+                call()
+            except BaseException as raised:
+                error = raised
+            owner = lane()
+            if owner is not None:
+                with owner._lock:
+                    owner.pending -= 1
+            work._finish(error)
+            del item, work, call, owner
+
+    def settle(self) -> None:
+        """Waits until everything that was given is done."""
+        if self.pending:
+            self.submit([], lambda: None).wait()
+
+
+def _dense(x: Tensor) -> Tensor:
+    """Memory without gaps and in order; complex numbers as pairs."""
+    x = x.detach()
+    x = torch.view_as_real(x) if x.is_complex() else x
+    return x if x.is_contiguous() else x.contiguous()
+
+
+def _bytes(x: Tensor) -> int:
+    return x.numel() * x.element_size()
+
+
+def _options(kind: Any, **fields: Any) -> Any:
+    options = kind()
+    for name, value in fields.items():
+        setattr(options, name, value)
+    return options
+
+
+class ProcessGroupWeft(dist.ProcessGroup):
+    """A process group over a weft group."""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> None:
+        super().__init__(rank, size)  # type: ignore[call-arg]
+        self._rank, self._size, self._store = rank, size, store
+        self._timeout = timeout
+        self._name, self._desc = "", "undefined"
+        self.group: Group = self._meet("world", rank, size)
+        """The library's group."""
+        self._lane = _Lane("weft")
+        self._channels: Dict[Tuple[int, int, int], Tuple[_Lane, List[Group]]] = {}
+        self._closed = False
+
+    def _meet(self, key: str, rank: int, size: int) -> Group:
+        """A group of those who name the same key in this group's store."""
+        group = from_store(self._store, rank, size, f"weft/{key}")
+        seconds = self._timeout.total_seconds()
+        group.set_deadlines(seconds, seconds)
+        return group
+
+    # ---- what torch asks of a group --------------------------------------------------------------------------
+
+    def rank(self) -> int:
+        return self._rank
+
+    def size(self) -> int:
+        return self._size
+
+    def name(self) -> str:
+        return "weft"
+
+    def getBackendName(self) -> str:
+        return "weft"
+
+    def _set_group_name(self, name: str) -> None:
+        self._name = name
+        _groups.process_groups[name] = self
+
+    def _set_group_desc(self, desc: str) -> None:
+        self._desc = desc
+
+    @property
+    def group_name(self) -> str:
+        return self._name
+
+    @property
+    def group_desc(self) -> str:
+        return self._desc
+
+    def get_group_store(self) -> Any:
+        return self._store
+
+    def set_timeout(self, timeout: datetime.timedelta) -> None:
+        self._timeout = timeout
+        self._lane.settle()
+        self.group.set_deadlines(timeout.total_seconds(), timeout.total_seconds())
+
+    def _set_default_timeout(self, timeout: datetime.timedelta) -> None:
+        self.set_timeout(timeout)
+
+    def abort(self) -> None:
+        """Ends every wait of every rank of the group, from any thread."""
+        for group in [self.group, *(g for _, made in self._channels.values() for g in made)]:
+            group.abort("the process group was aborted")
+
+    def shutdown(self) -> None:
+        """Leaves the group when what is under way is done."""
+        if not self._closed:
+            self._closed = True
+            self._lane.settle()
+            for lane, groups in self._channels.values():
+                lane.settle()
+                for group in groups:
+                    group.close()
+            self.group.close()
+
+    def _wait_for_pending_works(self) -> None:
+        self._lane.settle()
+
+    def settled(self) -> Group:
+        """The library's group, when no call of an asynchronous kind is on its way."""
+        self._lane.settle()
+        return self.group
+
+    # ---- how a call is made ------------------------------------------------------------------------------------
+
+    def _make(self, opts: Any, tensors: Sequence[Tensor], call: Callable[[], None]) -> Work:
+        for x in tensors:
+            if x.device.type != "cpu":
+                raise UnsupportedError(f"the backend weft works on CPU tensors; this one is on {x.device}")
+        if getattr(opts, "asyncOp", True) or self._lane.pending:
+            return self._lane.submit(tensors, call)
+        call()
+        return Work(tensors, done=True)
+
+    def _reduce_dense(self, x: Tensor, op: Any) -> Tensor:
+        """The reduction over ranks of memory without gaps, in place."""
+        if op in _REDUCTIONS and x.dtype in _REDUCIBLE:
+            pointer = x.data_ptr()
+            self.group._call(lib.weft_all_reduce, pointer, pointer, x.numel(), _REDUCIBLE[x.dtype], _REDUCTIONS[op])
+        else:
+            if op not in _LOCAL:
+                raise UnsupportedError(f"the backend weft has no reduction {op}")
+            every = self._gather_dense(x)
+            combine = _LOGICAL.get(op, _LOCAL[op]) if x.dtype == torch.bool else _LOCAL[op]
+            total = every[0]
+            for other in every[1:]:
+                total = combine(total, other)
+            x.copy_(total)
+        if op == _AVG:
+            x.div_(self._size) if x.is_floating_point() else x.div_(self._size, rounding_mode="trunc")
+        return x
+
+    def _gather_dense(self, x: Tensor) -> Tensor:
+        """ranks x shape."""
+        every = x.new_empty((self._size, *x.shape))
+        self.group._call(lib.weft_all_gather, x.data_ptr(), every.data_ptr(), _bytes(x), _BYTE)
+        return every
+
+    def _check_op(self, op: Any, x: Tensor) -> Any:
+        kind = op.op if hasattr(op, "op") else op
+        if x.is_sparse:
+            raise UnsupportedError("the backend weft takes dense tensors only")
+        if x.is_complex() and kind not in (_SUM, _AVG):
+            raise ValueError(f"all_reduce does not support {op} on complex tensors")
+        return kind
+
+    @staticmethod
+    def _back(dense: Tensor, x: Tensor) -> None:
+        """The result into the caller's tensor, if it was not made there."""
+        whole = torch.view_as_real(x.detach()) if x.is_complex() else x.detach()
+        if whole.data_ptr() != dense.data_ptr():
+            whole.copy_(dense)
+
+    # ---- collectives -----------------------------------------------------------------------------------------
+
+    def allreduce(self, tensors: Any, opts: Any = None, **_: Any) -> Work:
+        if opts is not None and len(tensors) == 1 and not self._lane.pending:
+            # The case that must be fast: one plain tensor, waited for at once.
+            x = tensors[0]
+            kind, op = _REDUCIBLE.get(x.dtype), _BY_NUMBER.get(int(opts.reduceOp.op))
+            if kind is not None and op is not None and x.is_contiguous() and x.is_cpu and not opts.asyncOp:
+                pointer = x.data_ptr()
+                self.group._call(lib.weft_all_reduce, pointer, pointer, x.numel(), kind, op)
+                return Work(tensors, done=True)
+        tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+        opts = (
+            opts if hasattr(opts, "reduceOp") else _options(c10d.AllreduceOptions, reduceOp=opts or dist.ReduceOp.SUM)
+        )
+        ops = [self._check_op(opts.reduceOp, x) for x in tensors]
+
+        def call() -> None:
+            for x, op in zip(tensors, ops):
+                self._back(self._reduce_dense(_dense(x), op), x)
+
+        return self._make(opts, tensors, call)
+
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Work:
+        return self.allreduce(tensors, opts)
+
+    def reduce(self, tensors: Any, opts: Any, **_: Any) -> Work:
+        tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+        ops = [self._check_op(opts.reduceOp, x) for x in tensors]
+
+        def call() -> None:
+            for x, op in zip(tensors, ops):
+                total = self._reduce_dense(_dense(x).clone(), op)
+                if self._rank == opts.rootRank:
+                    self._back(total, x)
+
+        return self._make(opts, tensors, call)
+
+    def broadcast(self, tensors: Any, opts: Any, **_: Any) -> Work:
+        tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+
+        def call() -> None:
+            for x in tensors:
+                dense = _dense(x)
+                self.group._call(lib.weft_broadcast, dense.data_ptr(), _bytes(dense), _BYTE, opts.rootRank)
+                self._back(dense, x)
+
+        return self._make(opts, tensors, call)
+
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None, **_: Any) -> Work:
+        lists = [outputs] if outputs and isinstance(outputs[0], Tensor) else list(outputs)
+        inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+        for out, x in zip(lists, inputs):
+            if len(out) != self._size:
+                raise ValueError(f"all_gather: {len(out)} output tensors for {self._size} ranks")
+            for y in out:
+                if y.dtype != x.dtype:
+                    raise ValueError(f"all_gather: the output is {y.dtype}, the input {x.dtype}")
+
+        def call() -> None:
+            for out, x in zip(lists, inputs):
+                self._gather_into(out, x)
+
+        return self._make(opts, [y for out in lists for y in out], call)
+
+    def _gather_into(self, out: Sequence[Tensor], x: Tensor) -> None:
+        """Every rank's tensor; sizes may differ, and every rank knows them all from the outputs."""
+        dense = _dense(x)
+        most = max(_dense(y).numel() for y in out)
+        if dense.numel() != most:
+            dense = torch.cat([dense.flatten(), dense.new_empty(most - dense.numel())])
+        for y, got in zip(out, self._gather_dense(dense.flatten())):
+            real = torch.view_as_real(y.detach()) if y.is_complex() else y.detach()
+            real.copy_(got[: real.numel()].view(real.shape))
+
+    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
+        columns = [[out[i] for out in outputs] for i in range(len(inputs))]
+        return self.allgather(columns, inputs, opts)
+
+    def _allgather_base(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
+        return self.allgather_into_tensor_coalesced([output], [input], opts)
+
+    def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
+        for y, x in zip(outputs, inputs):
+            if y.dtype != x.dtype or y.numel() != x.numel() * self._size:
+                raise ValueError(
+                    f"all_gather: {x.numel()} elements of {x.dtype} from {self._size} ranks do not fit {y.numel()} of {y.dtype}"
+                )
+
+        def call() -> None:
+            for y, x in zip(outputs, inputs):
+                dense, result = _dense(x), _dense(y)
+                self.group._call(lib.weft_all_gather, dense.data_ptr(), result.data_ptr(), _bytes(dense), _BYTE)
+                self._back(result, y)
+
+        return self._make(opts, list(outputs), call)
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, **_: Any) -> Work:
+        outputs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+        lists = [inputs] if inputs and isinstance(inputs[0], Tensor) else list(inputs)
+        opts = opts or c10d.ReduceScatterOptions()
+        ops = [self._check_op(opts.reduceOp, y) for y in outputs]
+
+        def call() -> None:
+            for y, xs, op in zip(outputs, lists, ops):
+                if len({x.numel() for x in xs}) == 1:
+                    self._scatter_sum(y, torch.stack([_dense(x).flatten() for x in xs]), op)
+                else:
+                    flat = [_dense(x).flatten() for x in xs]
+                    whole = self._reduce_dense(torch.cat(flat), op).split([f.numel() for f in flat])
+                    self._back(whole[self._rank].view(_dense(y).shape), y)
+
+        return self._make(opts, outputs, call)
+
+    def _scatter_sum(self, y: Tensor, dense: Tensor, op: Any) -> None:
+        """Rank r's share of the reduction of ``dense`` (ranks' shares, one after another) into y."""
+        result = _dense(y)
+        if op in _REDUCTIONS and dense.dtype in _REDUCIBLE:
+            self.group._call(
+                lib.weft_reduce_scatter,
+                dense.data_ptr(),
+                result.data_ptr(),
+                result.numel(),
+                _REDUCIBLE[dense.dtype],
+                _REDUCTIONS[op],
+            )
+            if op == _AVG:
+                result.div_(self._size) if result.is_floating_point() else result.div_(
+                    self._size, rounding_mode="trunc"
+                )
+        else:
+            whole = self._reduce_dense(dense.clone(), op).flatten()
+            result.copy_(whole[self._rank * result.numel() : (self._rank + 1) * result.numel()].view(result.shape))
+        self._back(result, y)
+
+    def _reduce_scatter_base(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
+        return self.reduce_scatter_tensor_coalesced([output], [input], opts)
+
+    def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
+        opts = opts or c10d.ReduceScatterOptions()
+        ops = [self._check_op(opts.reduceOp, y) for y in outputs]
+        for y, x in zip(outputs, inputs):
+            if y.dtype != x.dtype or x.numel() != y.numel() * self._size:
+                raise ValueError(
+                    f"reduce_scatter: {x.numel()} elements of {x.dtype} over {self._size} ranks do not fit {y.numel()} of {y.dtype}"
+                )
+
+        def call() -> None:
+            for y, x, op in zip(outputs, inputs, ops):
+                self._scatter_sum(y, _dense(x), op)
+
+        return self._make(opts, list(outputs), call)
+
+    def alltoall_base(
+        self,
+        output: Tensor,
+        input: Tensor,
+        output_split_sizes: Optional[List[int]] = None,
+        input_split_sizes: Optional[List[int]] = None,
+        opts: Any = None,
+    ) -> Work:
+        rows_in = input_split_sizes or self._even(input, "input")
+        rows_out = output_split_sizes or self._even(output, "output")
+        if output.dtype != input.dtype:
+            raise ValueError(f"all_to_all: the output is {output.dtype}, the input {input.dtype}")
+        even = not input_split_sizes and not output_split_sizes
+
+        def call() -> None:
+            dense, result = _dense(input), _dense(output)
+            if even:
+                self.group._call(
+                    lib.weft_all_to_all, dense.data_ptr(), result.data_ptr(), _bytes(dense) // self._size, _BYTE
+                )
+            else:
+                self._exchange(list(result.split(rows_out)), list(dense.split(rows_in)))
+            self._back(result, output)
+
+        return self._make(opts, [output], call)
+
+    def _even(self, x: Tensor, what: str) -> List[int]:
+        rows = x.shape[0] if x.dim() else 0
+        if rows % self._size:
+            raise ValueError(
+                f"all_to_all: the {what}'s first dimension, {rows}, does not divide over {self._size} ranks"
+            )
+        return [rows // self._size] * self._size
+
+    def _exchange(self, outputs: List[Tensor], inputs: List[Tensor]) -> None:
+        """inputs[r] to rank r, outputs[r] from it; sizes differ, and no rank knows them all."""
+        longest = torch.tensor([max((_bytes(x) for x in [*inputs, *outputs]), default=0)])
+        most = int(self._reduce_dense(longest, dist.ReduceOp.MAX))
+        if not most:
+            return
+        send, recv = torch.empty((2, self._size, most), dtype=torch.uint8)
+        for place, x in zip(send, inputs):
+            place[: _bytes(x)] = x.contiguous().flatten().view(torch.uint8)
+        self.group._call(lib.weft_all_to_all, send.data_ptr(), recv.data_ptr(), most, _BYTE)
+        for place, y in zip(recv, outputs):
+            y.copy_(place[: _bytes(y)].view(y.dtype).view(y.shape))
+
+    def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
+        outputs, inputs = list(outputs), list(inputs)
+
+        def call() -> None:
+            real = [torch.view_as_real(y.detach()) if y.is_complex() else y.detach() for y in outputs]
+            self._exchange(real, [_dense(x) for x in inputs])
+
+        return self._make(opts, outputs, call)
+
+    def gather(self, outputs: Any, inputs: Any, opts: Any, **_: Any) -> Work:
+        inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+        lists = list(outputs)
+
+        def call() -> None:
+            for i, x in enumerate(inputs):
+                every = self._gather_dense(_dense(x))
+                if self._rank == opts.rootRank:
+                    for y, got in zip(lists[i], every):
+                        self._back(got, y)
+
+        return self._make(opts, inputs, call)
+
+    def scatter(self, outputs: Any, inputs: Any, opts: Any, **_: Any) -> Work:
+        outputs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
+        lists = list(inputs)
+
+        def call() -> None:
+            for i, y in enumerate(outputs):
+                result = _dense(y)
+                every = result.new_empty((self._size, *result.shape))
+                if self._rank == opts.rootRank:
+                    for place, x in zip(every, lists[i]):
+                        place.copy_(_dense(x))
+                self.group._call(lib.weft_broadcast, every.data_ptr(), _bytes(every), _BYTE, opts.rootRank)
+                self._back(every[self._rank], y)
+
+        return self._make(opts, outputs, call)
+
+    def barrier(self, opts: Any = None, **_: Any) -> Work:
+        return self._make(opts, [], self.group.barrier)
+
+    # ---- from one rank to another ------------------------------------------------------------------------------
+
+    def _channel(self, source: int, destination: int, tag: int, tensors: List[Tensor]) -> Work:
+        key = (source, destination, tag)
+        if source == destination:
+            raise ValueError(f"rank {source} cannot send to itself")
+        if key not in self._channels:
+            self._channels[key] = (_Lane(f"weft {source} to {destination}"), [])
+        lane, made = self._channels[key]
+
+        def call() -> None:
+            if not made:
+                made.append(self._meet(f"{source} to {destination} tag {tag}", int(self._rank == destination), 2))
+            for x in tensors:
+                dense = _dense(x)
+                made[0]._call(lib.weft_broadcast, dense.data_ptr(), _bytes(dense), _BYTE, 0)
+                if self._rank == destination:
+                    self._back(dense, x)
+
+        return lane.submit(tensors, call)
+
+    def send(self, tensors: List[Tensor], dstRank: int, tag: int = 0) -> Work:
+        return self._channel(self._rank, dstRank, tag, list(tensors))
+
+    def recv(self, tensors: List[Tensor], srcRank: int, tag: int = 0) -> Work:
+        work = self._channel(srcRank, self._rank, tag, list(tensors))
+        work._source = srcRank  # type: ignore[attr-defined]
+        return work
+
+    def recv_anysource(self, tensors: List[Tensor], tag: int = 0) -> Work:
+        raise UnsupportedError("the backend weft receives from a rank that is named")
+
+    def __repr__(self) -> str:
+        return f"<ProcessGroupWeft '{self._name}', rank {self._rank} of {self._size}>"
+
+
+def _create(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> ProcessGroupWeft:
+    return ProcessGroupWeft(store, rank, size, timeout)
+
+
+if "weft" not in dist.Backend.backend_list:
+    dist.Backend.register_backend("weft", _create, devices=["cpu"])
+
+__all__ = ["ProcessGroupWeft", "Work", "Error"]

@@ -1,0 +1,329 @@
+"""The backend of torch.distributed: equal to gloo in every collective, DTensor, FSDP2, DDP and functional collectives."""
+
+import datetime
+import os
+import signal
+import threading
+import time
+import unittest
+from typing import Any, Callable, List
+
+import support
+
+support.need("torch")
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import torch.distributed._functional_collectives as functional  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.fsdp import fully_shard  # noqa: E402
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor  # noqa: E402
+from torch.distributed.tensor.parallel import (  # noqa: E402
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+
+import weft  # noqa: E402
+import weft.torch  # noqa: E402
+
+
+def inside(backend: str, body: Callable[..., Any], timeout: float = 60) -> Callable[..., Any]:
+    """The body of a rank, within a process group."""
+
+    def run(rank: int, *arguments: Any) -> Any:
+        torch.set_num_threads(1)
+        dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout))
+        try:
+            return body(rank, *arguments)
+        finally:
+            dist.destroy_process_group()
+
+    return run
+
+
+def numbers(rank: int, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Small integers, the same for the same rank: sums of them are exact."""
+    values = torch.randint(0, 3, shape, generator=torch.Generator().manual_seed(rank))
+    return values.bool() if dtype == torch.bool else values.to(dtype)
+
+
+TYPES = (torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.uint8, torch.int8, torch.bool)
+
+
+def collectives(rank: int) -> List[torch.Tensor]:
+    """The results of every collective; what one backend returns another must."""
+    size, got = dist.get_world_size(), []
+
+    def keep(*tensors: torch.Tensor) -> None:
+        got.extend(t.clone() for t in tensors)
+
+    for dtype in TYPES:
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT):
+            x = numbers(rank, 7, 3, dtype=dtype)
+            dist.all_reduce(x, op)
+            keep(x)
+        x = numbers(rank, 5, dtype=dtype)
+        every = [torch.empty_like(x) for _ in range(size)]
+        dist.all_gather(every, x)
+        keep(*every)
+        dist.broadcast(x, src=size - 1)
+        keep(x)
+    x = numbers(rank, 3, dtype=torch.complex64)
+    dist.all_reduce(x)
+    keep(torch.view_as_real(x))
+    x = numbers(rank, 6, dtype=torch.int32)
+    dist.all_reduce(x, dist.ReduceOp.BOR)
+    keep(x)
+    x = numbers(rank, 6)
+    dist.reduce(x, dst=size - 1)
+    if rank == size - 1:
+        keep(x)
+    x = numbers(rank, 2, 3)
+    out = torch.empty(2 * size, 3)
+    dist.all_gather_into_tensor(out, x)
+    keep(out)
+    share = torch.empty(2, 3)
+    dist.reduce_scatter_tensor(share, numbers(rank, 2 * size, 3))
+    keep(share)
+    dist.reduce_scatter(share, [numbers(rank + 10 * r, 2, 3) for r in range(size)])
+    keep(share)
+    gathered = [torch.empty(2, 3) for _ in range(size)] if rank == 0 else None
+    dist.gather(x, gathered)
+    keep(*(gathered or []))
+    dist.scatter(share, [numbers(r, 2, 3) for r in range(size)] if rank == 1 else None, src=1)
+    keep(share)
+    out = torch.empty(2 * size, 3)
+    dist.all_to_all_single(out, numbers(rank, 2 * size, 3))
+    keep(out)
+    splits = [(rank + r) % 3 for r in range(size)]
+    out = torch.empty(sum(splits), 2)
+    dist.all_to_all_single(out, numbers(rank, sum(splits), 2), splits, splits)
+    keep(out)
+    objects: List[Any] = [None] * size
+    dist.all_gather_object(objects, {"rank": rank, "text": "x" * (1 + 50 * rank)})
+    assert [o["rank"] for o in objects] == list(range(size)) and len(objects[-1]["text"]) == 50 * size - 49
+    work = dist.all_reduce(numbers(rank, 1000), async_op=True)
+    dist.barrier()
+    assert work.wait() and work.is_completed()
+    if rank:
+        dist.recv(x, rank - 1)
+        keep(x)
+    if rank < size - 1:
+        dist.send(numbers(rank, 2, 3) + 5, rank + 1)
+    peer, y = rank ^ 1, torch.empty(4)
+    if peer < size:  # sends that cross
+        for request in dist.batch_isend_irecv(
+            [dist.P2POp(dist.isend, numbers(rank, 4), peer), dist.P2POp(dist.irecv, y, peer)]
+        ):
+            request.wait()
+        keep(y)
+    halves = [dist.new_group([r for r in range(size) if r % 2 == half]) for half in range(2)]
+    x = numbers(rank, 9)
+    dist.all_reduce(x, group=halves[rank % 2])
+    keep(x)
+    keep(functional.all_reduce(numbers(rank, 3), "sum", dist.group.WORLD))
+    keep(functional.all_gather_tensor(numbers(rank, 2, 2), 0, dist.group.WORLD))
+    keep(functional.reduce_scatter_tensor(numbers(rank, 2 * size, 2), "sum", 0, dist.group.WORLD))
+    return got
+
+
+class Mlp(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(16), nn.Linear(16, 32), nn.Linear(32, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(torch.relu(self.up(self.norm(x))))
+
+
+def model() -> nn.Module:
+    torch.manual_seed(7)
+    return Mlp()
+
+
+def batch() -> torch.Tensor:
+    return torch.randn(8, 4, 16, generator=torch.Generator().manual_seed(3))
+
+
+def whole(x: Any) -> torch.Tensor:
+    return (x.full_tensor() if isinstance(x, DTensor) else x).detach().clone()
+
+
+def tensor_parallel(rank: int, sequence: bool) -> List[torch.Tensor]:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    plan: Any = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    if sequence:
+        plan = {
+            "norm": SequenceParallel(),
+            "up": ColwiseParallel(input_layouts=Shard(1)),
+            "down": RowwiseParallel(output_layouts=Shard(1), use_local_output=False),
+        }
+    parallel = parallelize_module(model(), mesh, plan)
+    x = distribute_tensor(batch(), mesh, [Shard(1)]) if sequence else batch()
+    y = parallel(x)
+    y.sum().backward()
+    return [whole(y), *(whole(p.grad) for p in parallel.parameters())]
+
+
+def sharded(rank: int) -> List[torch.Tensor]:
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    net = fully_shard(model(), mesh=mesh)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for step in range(2):
+        net((batch() + rank + step)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return [whole(p) for p in net.parameters()]
+
+
+def data_parallel(rank: int) -> List[torch.Tensor]:
+    net = nn.parallel.DistributedDataParallel(model())
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for step in range(2):
+        net(batch() + rank + step).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return [whole(p) for p in net.parameters()]
+
+
+PROGRAMS = {
+    "collectives": collectives,
+    "tensor parallel": lambda rank: tensor_parallel(rank, False),
+    "tensor and sequence parallel": lambda rank: tensor_parallel(rank, True),
+    "FSDP2": sharded,
+    "DDP": data_parallel,
+}
+
+
+def programs(rank: int, backend: str) -> Any:
+    if backend == "gloo":  # which prints what it connects to
+        for stream in (1, 2):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    run = inside(backend, lambda r: {name: program(r) for name, program in PROGRAMS.items()})
+    return run(rank)
+
+
+class Equal(unittest.TestCase):
+    """The same programs under gloo and under weft."""
+
+    def test_two_and_four_processes(self) -> None:
+        for size in (2, 4):
+            gloo, mine = (support.ranks(size, programs, backend) for backend in ("gloo", "weft"))
+            for name in PROGRAMS:
+                tolerance = 0 if name == "collectives" else 1e-5
+                for rank in range(size):
+                    want, got = gloo[rank][name], mine[rank][name]
+                    self.assertEqual(len(want), len(got))
+                    for i, (a, b) in enumerate(zip(want, got)):
+                        where = f"{name}, rank {rank} of {size}, result {i}: "
+                        torch.testing.assert_close(
+                            b, a, rtol=tolerance, atol=tolerance, msg=lambda text, where=where: where + text
+                        )
+
+
+class Own(unittest.TestCase):
+    """What gloo has no measure for."""
+
+    def test_average_and_operators_on_a_process_group(self) -> None:
+        def body(rank: int) -> None:
+            x = torch.full((3,), float(rank))
+            dist.all_reduce(x, dist.ReduceOp.AVG)
+            assert x.tolist() == [0.5] * 3
+            x = torch.arange(24.0).view(4, 6)
+            dist.all_reduce(x.t()[1:4])  # a view with gaps: its elements and no others
+            assert x[:, 1:4].equal(2 * torch.arange(24.0).view(4, 6)[:, 1:4])
+            assert x[:, 4:].equal(torch.arange(24.0).view(4, 6)[:, 4:])
+            work = dist.all_reduce(torch.ones(100000), async_op=True)
+            y = torch.ops.weft.gemm_ar(torch.ones(2, 3), torch.ones(3, 2), None, dist.group.WORLD.group_name)
+            assert y.tolist() == [[6.0, 6.0]] * 2, y
+            work.wait()
+            layer = weft.torch.RowParallelLinear(8, 4, group=dist.group.WORLD)
+            assert layer(torch.ones(2, 4)).shape == (2, 4)
+
+        support.ranks(2, inside("weft", body))
+
+    def test_groups_in_flight_in_different_orders(self) -> None:
+        def body(rank: int) -> None:
+            one, two = dist.new_group([0, 1]), dist.new_group([0, 1])
+            order = [one, two] if rank == 0 else [two, one]
+            tensors = [torch.full((5,), float(rank)) for _ in order]
+            for work in [dist.all_reduce(x, group=g, async_op=True) for x, g in zip(tensors, order)]:
+                work.wait()
+            assert all(x.tolist() == [1.0] * 5 for x in tensors)
+
+        support.ranks(2, inside("weft", body))
+
+    def test_a_killed_rank_is_named_in_time(self) -> None:
+        def body(rank: int) -> Any:
+            dist.barrier()
+            if rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+            began = time.monotonic()
+            try:
+                dist.all_reduce(torch.ones(4))
+            except weft.errors.PeerDiedError as error:
+                return str(error), time.monotonic() - began
+            return "no error", 0
+
+        answers = support.finish(support.start(3, inside("weft", body)))
+        for rank in (0, 2):
+            self.assertRegex(answers[rank][1][0], "rank 1")
+
+    def test_a_late_rank_is_a_timeout(self) -> None:
+        def body(rank: int) -> Any:
+            if rank == 1:
+                time.sleep(3)
+                return "late"
+            try:
+                dist.all_reduce(torch.ones(4))
+            except weft.errors.TimeoutError as error:
+                return str(error)
+            return "no error"
+
+        answers = support.ranks(2, inside("weft", body, timeout=1))
+        self.assertRegex(answers[0], "rank 1")
+
+    def test_abort_ends_a_wait(self) -> None:
+        def body(rank: int) -> str:
+            if rank == 0:
+                threading.Timer(0.3, dist.group.WORLD.abort).start()
+                try:
+                    dist.all_reduce(torch.ones(4))
+                except weft.errors.AbortedError as error:
+                    return str(error)
+                return "no error"
+            time.sleep(1)
+            return "away"
+
+        self.assertRegex(support.ranks(2, inside("weft", body))[0], "the process group was aborted")
+
+    def test_data_loader_workers_do_no_harm(self) -> None:
+        def body(rank: int) -> None:
+            dist.all_reduce(torch.ones(4))
+            for _ in torch.utils.data.DataLoader(list(range(8)), batch_size=2, num_workers=2):
+                x = torch.ones(4)
+                dist.all_reduce(x)
+                assert x.tolist() == [2.0] * 4
+
+        support.ranks(2, inside("weft", body))
+
+    def test_what_it_cannot_do_says_so(self) -> None:
+        def body(rank: int) -> None:
+            for call, text in (
+                (lambda: dist.recv(torch.ones(1)), "named"),
+                (lambda: dist.all_reduce(torch.ones(2).to_sparse()), "dense"),
+            ):
+                try:
+                    call()
+                except (NotImplementedError, RuntimeError) as error:
+                    assert text in str(error), error
+                else:
+                    raise AssertionError(text)
+
+        support.ranks(1, inside("weft", body))
+
+
+support.main()

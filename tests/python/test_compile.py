@@ -1,0 +1,107 @@
+"""Compiled DTensor models: collectives and products become weft's fused operators, with the same results."""
+
+import unittest
+from typing import Any, List
+
+import support
+
+support.need("torch")
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from functorch.compile import make_boxed_func  # noqa: E402
+from torch import fx, nn  # noqa: E402
+from torch._dynamo.backends.common import aot_autograd  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.tensor import Shard  # noqa: E402
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module  # noqa: E402
+
+import weft.torch.compile  # noqa: E402
+
+
+class Mlp(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.up = nn.Linear(16, 32, bias=False), nn.Linear(16, 32, bias=False)
+        self.down = nn.Linear(32, 16, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down(nn.functional.silu(self.gate(x)) * self.up(x))
+
+
+def parallel(sequence: bool) -> nn.Module:
+    torch.manual_seed(1)
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    inner = {"input_layouts": Shard(0)} if sequence else {}
+    outer = {"output_layouts": Shard(0)} if sequence else {}
+    plan = {"gate": ColwiseParallel(**inner), "up": ColwiseParallel(**inner), "down": RowwiseParallel(**outer)}
+    return parallelize_module(Mlp(), mesh, plan)
+
+
+class Counting:
+    """A compiler that does nothing but the pass, and remembers which operators there were after it."""
+
+    def __init__(self) -> None:
+        self.calls: List[str] = []
+
+    def __call__(self, module: fx.GraphModule, inputs: Any) -> Any:
+        weft.torch.compile.fuse(module.graph)
+        module.recompile()
+        names = [str(node.target) for node in module.graph.nodes if node.op == "call_function"]
+        self.calls += [name.partition(".default")[0] for name in names if "weft" in name or "c10d" in name]
+        return make_boxed_func(module)
+
+
+def body(rank: int, inductor: bool) -> List[List[str]]:
+    torch.set_num_threads(1)
+    dist.init_process_group("weft")
+    seen = []
+    try:
+        for sequence in (True, False):
+            model = parallel(sequence)
+            rows = 8 // dist.get_world_size() if sequence else 8
+            x = torch.randn(8, 16, generator=torch.Generator().manual_seed(2))
+            x = x[rank * rows : (rank + 1) * rows].clone() if sequence else x
+            for train in (False, True):
+                x = x.detach().requires_grad_(train)
+                with torch.set_grad_enabled(train):
+                    want = model(x)
+                    counting = Counting()
+                    found = weft.torch.compile.enable() if inductor else None
+                    compiled = torch.compile(
+                        model, backend="inductor" if inductor else aot_autograd(fw_compiler=counting), fullgraph=True
+                    )
+                    got = compiled(x)
+                torch.testing.assert_close(got, want)
+                if train:
+                    want.sum().backward()
+                    grads, x.grad = [x.grad, *(p.grad for p in model.parameters())], None
+                    model.zero_grad()
+                    got.sum().backward()
+                    for a, b in zip([x.grad, *(p.grad for p in model.parameters())], grads):
+                        torch.testing.assert_close(a, b)
+                    model.zero_grad()
+                seen.append(counting.calls if found is None else [str(found.found)])
+                torch._dynamo.reset()
+    finally:
+        dist.destroy_process_group()
+    return seen
+
+
+class Compile(unittest.TestCase):
+    def test_products_are_woven(self) -> None:
+        for rank in support.ranks(2, body, False):
+            forward, train, whole, whole_train = rank
+            self.assertEqual(forward, ["weft.ag_gemm", "weft.ag_gemm", "weft.gemm_rs"])
+            self.assertEqual(train.count("weft.gemm_rs"), 3)  # down, and the gradients of what gate and up got
+            self.assertEqual(whole, ["weft.gemm_ar"])
+            self.assertIn("weft.gemm_ar", whole_train)
+
+    @unittest.skipUnless(support.SOAK, "minutes of compiling")
+    def test_inductor(self) -> None:
+        forward, train, whole, _ = (int(n[0]) for n in support.ranks(2, body, True, seconds=900)[0])
+        self.assertEqual((forward, whole), (3, 1))
+        self.assertGreaterEqual(train, 1)
+
+
+support.main()
