@@ -3,7 +3,7 @@
     tests/python/run.sh build tests/python/soak_distributed.py [TEST…]
 
 Prints how many passed, and each that failed; exits with 1 if one failed that is not named below with its reason, if one that is
-named passes, or if fewer than 75 pass (gloo itself passes 93 of them on four ranks without a GPU). Ranks are forked, so that torch is imported once.
+named passes, or if fewer than 75 pass. Ranks are forked, so that torch is imported once.
 """
 
 from __future__ import annotations
