@@ -93,6 +93,7 @@ static void locked_is_zero(weft_group *group, void *argument)
     inside = (void *)(((uintptr_t)memory + BYTES / 2) / page * page);
     CHECK_INT(mlock(inside, page), 0);
     CHECK_INT(weft_free(group, memory), WEFT_OK);
+    CHECK_INT(weft_barrier(group), WEFT_OK); /* every rank has let go: the place can be had again */
     CHECK_INT(weft_alloc(group, BYTES, 0, (void **)&again), WEFT_OK);
     CHECK(again == memory);
     for (size_t at = 0; at < BYTES; at++)
