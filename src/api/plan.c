@@ -8,20 +8,30 @@
 #include "run/gpu.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+static void set_defaults(weft_problem *problem, weft_op op)
+{
+    memset(problem, 0, sizeof(*problem));
+    problem->size = sizeof(*problem);
+    problem->op = op;
+    problem->l = 1;
+    problem->d_dtype = problem->wire_dtype = WEFT_DTYPE_DEFAULT;
+    problem->b_form = op < WEFT_OP_ALL_REDUCE ? WEFT_B_PACK_IN_RUN : WEFT_B_PLAIN;
+    problem->alpha = 1;
+}
 
 void weft_problem_init_sized(weft_problem *problem, size_t size, weft_op op)
 {
-    const weft_problem defaults = {
-        .op = op,
-        .l = 1,
-        .d_dtype = WEFT_DTYPE_DEFAULT,
-        .wire_dtype = WEFT_DTYPE_DEFAULT,
-        .b_form = op < WEFT_OP_ALL_REDUCE ? WEFT_B_PACK_IN_RUN : WEFT_B_PLAIN,
-        .alpha = 1,
-    };
+    weft_problem defaults;
 
     if (!problem)
         return;
+    if (size == sizeof(defaults)) { /* in place: every call of a collective comes here */
+        set_defaults(problem, op);
+        return;
+    }
+    set_defaults(&defaults, op);
     problem->size = size;
     weft_sized_write(problem, &defaults, sizeof(defaults), WEFT_PROBLEM_LEAST);
 }

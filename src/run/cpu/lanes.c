@@ -88,7 +88,8 @@ static void run_task(worker *w, uint32_t lane, uint32_t index)
         if (post->signal >= (uint32_t)x->world)
             weft_signal_post((weft_signal *)((char *)&x->signals[post->signal] + x->delta[post->rank]), 1);
     }
-    weft_group_progress(x->group, x->plan->workers == 1);
+    if (task->kind != WEFT_TASK_ENTER && task->kind != WEFT_TASK_EXIT) /* which take no time */
+        weft_group_progress(x->group, x->plan->workers == 1);
     if (w->trace)
         weft_trace_add(w->trace, event_of(task), x->rank, lane, index, start, weft_clock_ns());
 }

@@ -112,7 +112,9 @@ weft_status weft_given_check(const weft_plan *plan, int operand, const weft_give
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "the leading dimension of %s is %lld; its rows have %lld elements as stored",
                               o->name, (long long)g->ld, (long long)g->cols);
-    if (!weft_extents_fit(g->rows, g->ld, 1) || !weft_span_fits(g->rows, g->cols, g->ld, g->batch, g->stride))
+    /* One matrix without gaps is what the plan was checked for. */
+    if ((g->ld != g->cols || g->batch > 1) && (!weft_extents_fit(g->rows, g->ld, 1) ||
+                                               !weft_span_fits(g->rows, g->cols, g->ld, g->batch, g->stride)))
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "the leading dimension %lld and the batch stride %lld of %s: an operand spans "
                               "at most 2^46 elements",
@@ -225,6 +227,7 @@ weft_status weft_operands_enter(weft_plan *plan, const weft_operands *in, weft_r
         weft_place *place;
         weft_status status;
         weft_given g;
+        bool shared;
 
         if (operand < 0)
             continue;
@@ -236,9 +239,10 @@ weft_status weft_operands_enter(weft_plan *plan, const weft_operands *in, weft_r
         place = &x->places[(size_t)operand * (size_t)x->world + (size_t)x->rank];
         *place = (weft_place){
             g.data, g.ld, plan->part.operands[operand].packed ? g.stride : g.stride * lain->element_bytes};
-        if (weft_given_must_move(
-                plan, operand, &g, in,
-                weft_symm_contains(plan->group, g.data, weft_given_span(plan, operand, &g)))) {
+        /* Where an operand lies matters only when peers touch it. */
+        shared = !(plan->touched & 1u << role) ||
+                 weft_symm_contains(plan->group, g.data, weft_given_span(plan, operand, &g));
+        if (weft_given_must_move(plan, operand, &g, in, shared)) {
             *place = (weft_place){x->scratch + lain->bounce_offset, lain->ld, lain->stride_bytes};
             if (!plan->part.operands[operand].output)
                 copy_instance(plan, operand, &g, false);
