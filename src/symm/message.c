@@ -49,7 +49,8 @@ weft_status weft_message_send(weft_group *group, const void *data, size_t bytes,
             return status;
         if (bytes)
             memcpy(mine->outbox[i & 1], (const char *)data + i * CHUNK_BYTES, chunk_of(bytes, i));
-        theirs->bytes[group->rank] = bytes;
+        if (i == 0)
+            theirs->bytes[group->rank] = bytes;
         /* Partner: the waits in weft_message_recv. */
         weft_signal_store(&theirs->posted[group->rank], before + i + 1);
     }

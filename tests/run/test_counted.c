@@ -6,7 +6,7 @@
 #include "support/check.h"
 #include "support/ranks.h"
 
-enum { MOST = 5, LARGE = 700001 };
+enum { MOST = 5, LARGE = 150001 };
 
 /* Element `i` of what `from` has for `to`; a whole number that every type has. */
 static double value_of(int from, int to, int64_t i)
