@@ -1,18 +1,19 @@
 #!/usr/bin/env bash
-# Dependencies point downward only: tools -> api -> moe, run -> sim -> plan -> symm, gemm -> group -> core.
+# Dependencies point downward only: tools -> api -> moe, run -> sim -> plan -> symm, gemm -> group -> net -> core.
 # trace stands on core and may be used by sim, run, moe and tools.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 declare -A may=(
     [core]="core"
     [trace]="trace core"
-    [group]="group core"
-    [symm]="symm group core"
+    [net]="net core"
+    [group]="group net core"
+    [symm]="symm group net core"
     [gemm]="gemm group core"
     [plan]="plan symm gemm group core"
     [sim]="sim plan symm gemm group core trace"
-    [run]="run sim plan symm gemm group core trace"
-    [moe]="moe sim plan symm gemm group core trace"
+    [run]="run sim plan symm gemm group net core trace"
+    [moe]="moe sim plan symm gemm group net core trace"
     [api]="api moe run sim plan symm gemm group core trace"
 )
 bad=0

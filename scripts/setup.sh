@@ -34,6 +34,14 @@ need_library()
     fi
 }
 
+# need_header PACKAGE HEADER: the package is missing when the compiler does not find the header.
+need_header()
+{
+    if ! echo "#include <$2>" | cc -E - >/dev/null 2>&1; then
+        missing+=("$1")
+    fi
+}
+
 for part in "${@:-build}"; do
     case $part in
     build)
@@ -42,6 +50,10 @@ for part in "${@:-build}"; do
         need make make
         need cmake cmake
         need pkg-config pkg-config
+        # Only where they can be installed: weft builds without UCX, and then stays on one node.
+        if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
+            need_header libucx-dev ucp/api/ucp.h
+        fi
         ;;
     bench)
         need libopenmpi-dev mpicc

@@ -1,0 +1,546 @@
+#include "net/net.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/thread.h"
+#include "net/engine.h"
+
+enum {
+    BEAT_NS = 500000000, /* the longest silence of a rank that is well */
+    LOOK_NS = 100000000, /* between looks at the clock, and calls of the beat hook */
+    LINGER_NS = 1000000000,
+    HELPED_NS = 1000000, /* a waiter that has polled within this time will again */
+    STAND_BACK_NS = 200000,
+    AHEAD_MAX = 1 << 20, /* messages that may have overtaken another */
+    TURNS = 64,          /* of progress by one poll */
+};
+
+enum { KIND_PUT = 1, KIND_NOTE, KIND_BEAT, KIND_GOODBYE };
+
+enum { PEER_NONE, PEER_WELL, PEER_GONE, PEER_LOST };
+
+typedef struct wire_post {
+    uint64_t offset, value;
+    int32_t slot, unused;
+} wire_post;
+
+typedef struct message {
+    uint64_t key;
+    uint64_t number; /* of the messages from this rank to that, from 0 */
+    uint64_t offset; /* in the slot */
+    uint64_t rows, row_bytes;
+    int64_t pitch;
+    int32_t from, slot;
+    uint16_t kind, effect;
+    uint32_t post_count;
+    wire_post posts[WEFT_NET_POSTS];
+} message;
+
+/* A message that has come, until its turn. */
+typedef struct arrival {
+    struct arrival *next;
+    struct weft_net *net;
+    message head;
+    bool landed;
+    char payload[]; /* of notes, and of rows that are not one piece */
+} arrival;
+
+/* A message that leaves. */
+typedef struct departure {
+    message head;
+    weft_signal *finished;
+    char payload[];
+} departure;
+
+typedef struct peer {
+    _Atomic int state;
+    uint64_t sent, next;    /* numbers; under the lock, as `waiting` */
+    arrival *waiting;       /* by number */
+    _Atomic int64_t heard;  /* when something came last */
+    _Atomic int64_t spoken; /* when something was sent last */
+    char why[96];           /* it is lost; written before the state says so */
+} peer;
+
+struct weft_net {
+    const weft_engine *engine;
+    void *handle;
+    weft_net_world world;
+    pthread_mutex_t lock; /* around the engine */
+    pthread_t thread;
+    bool running;
+    int wake; /* an eventfd that ends the thread's sleep */
+    _Atomic bool stop;
+    _Atomic int64_t polled; /* when a waiter made progress last; 0: none does */
+    int size;
+    peer *peers;
+};
+
+/* ---- receiving ------------------------------------------------------------------------------------ */
+
+static void lose(weft_net *net, int number, const char *why)
+{
+    peer *p = &net->peers[number];
+    int well = PEER_WELL;
+
+    if (atomic_load_explicit(&p->state, memory_order_relaxed) != PEER_WELL)
+        return;
+    snprintf(p->why, sizeof(p->why), "%s", why);
+    /* Partner: the acquire in weft_net_lost. All who write the state hold the lock. */
+    atomic_compare_exchange_strong_explicit(&p->state, &well, PEER_LOST, memory_order_release,
+                                            memory_order_relaxed);
+}
+
+static void on_lost(void *context, int number, const char *why)
+{
+    lose(context, number, why);
+}
+
+/* The address of `bytes` bytes in the slot of this rank or the sender; NULL: they are not there. */
+static char *locate(const weft_net *net, const message *m, int slot, uint64_t offset, uint64_t bytes)
+{
+    if ((slot != net->world.rank && slot != m->from) || offset > net->world.stride ||
+        bytes > net->world.stride - offset)
+        return NULL;
+    return net->world.slots + (uint64_t)slot * net->world.stride + offset;
+}
+
+/* From the first byte of the first row to the last of the last; false: no such place exists. */
+static bool span_of(const message *m, uint64_t *bytes)
+{
+    *bytes = m->row_bytes;
+    if (m->rows <= 1)
+        return true;
+    return m->pitch >= 0 && !__builtin_mul_overflow(m->rows - 1, (uint64_t)m->pitch, bytes) &&
+           !__builtin_add_overflow(*bytes, m->row_bytes, bytes);
+}
+
+static bool is_one_piece(const message *m)
+{
+    return m->rows <= 1 || (uint64_t)m->pitch == m->row_bytes;
+}
+
+static bool is_ours(const weft_net *net, const message *m)
+{
+    return m->key == net->world.key && m->from >= 0 && m->from < net->size &&
+           atomic_load_explicit(&net->peers[m->from].state, memory_order_relaxed) == PEER_WELL;
+}
+
+static bool is_sound(const weft_net *net, const message *m, size_t bytes)
+{
+    const peer *p = &net->peers[m->from];
+    uint64_t span, payload;
+
+    if (m->number < p->next || m->number - p->next >= AHEAD_MAX || m->post_count > WEFT_NET_POSTS ||
+        __builtin_mul_overflow(m->rows, m->row_bytes, &payload) || payload != bytes)
+        return false;
+    if (m->kind != KIND_PUT)
+        return m->kind <= KIND_GOODBYE && m->post_count == 0;
+    for (uint32_t i = 0; i < m->post_count; i++)
+        if (m->posts[i].offset % sizeof(uint64_t) ||
+            !locate(net, m, m->posts[i].slot, m->posts[i].offset, sizeof(weft_signal)))
+            return false;
+    return span_of(m, &span) && (bytes == 0 || locate(net, m, m->slot, m->offset, span));
+}
+
+static void make_posts(const weft_net *net, const message *m)
+{
+    for (uint32_t i = 0; i < m->post_count; i++) {
+        const wire_post *post = &m->posts[i];
+        void *at = locate(net, m, post->slot, post->offset, 0);
+
+        if (m->effect == WEFT_NET_STORE)
+            weft_signal_store(at, post->value);
+        else if (m->effect == WEFT_NET_ADD)
+            weft_signal_post(at, post->value);
+        else /* partners: those who count on this node */
+            atomic_fetch_add_explicit((_Atomic uint32_t *)at, (uint32_t)post->value, memory_order_acq_rel);
+    }
+}
+
+/* The turn of a message has come. */
+static void take_effect(weft_net *net, const arrival *a)
+{
+    const weft_net_hooks *hooks = &net->world.hooks;
+
+    switch (a->head.kind) {
+    case KIND_PUT:
+        make_posts(net, &a->head);
+        break;
+    case KIND_NOTE:
+        if (hooks->note)
+            hooks->note(hooks->context, a->head.from, a->payload, a->head.row_bytes);
+        break;
+    case KIND_GOODBYE:
+        /* Partner: weft_net_lost. */
+        atomic_store_explicit(&net->peers[a->head.from].state, PEER_GONE, memory_order_release);
+        if (hooks->gone)
+            hooks->gone(hooks->context, a->head.from);
+        break;
+    default:
+        break;
+    }
+}
+
+static void *on_place(void *context, const void *header, size_t header_bytes, size_t bytes, void **token)
+{
+    weft_net *net = context;
+    arrival *a, **link;
+    message m;
+    bool apart;
+
+    if (header_bytes != sizeof(m))
+        return NULL;
+    memcpy(&m, header, sizeof(m));
+    if (!is_ours(net, &m))
+        return NULL;
+    if (!is_sound(net, &m, bytes)) {
+        lose(net, m.from, "it sent a message that cannot be");
+        return NULL;
+    }
+    for (link = &net->peers[m.from].waiting; *link && (*link)->head.number < m.number; link = &(*link)->next)
+        ;
+    if (*link && (*link)->head.number == m.number)
+        return NULL;
+    apart = m.kind != KIND_PUT || !is_one_piece(&m);
+    a = malloc(sizeof(*a) + (apart ? bytes : 0));
+    if (!a) {
+        lose(net, m.from, "this rank has no memory for its messages");
+        return NULL;
+    }
+    *a = (arrival){.next = *link, .net = net, .head = m};
+    *link = a;
+    atomic_store_explicit(&net->peers[m.from].heard, weft_clock_ns(), memory_order_relaxed);
+    *token = a;
+    return apart || bytes == 0 ? a->payload : locate(net, &m, m.slot, m.offset, 0);
+}
+
+static void on_landed(void *token, bool whole)
+{
+    arrival *a = token;
+    weft_net *net = a->net;
+    peer *p = &net->peers[a->head.from];
+
+    if (!whole) /* its turn never comes */
+        lose(net, a->head.from, "a message broke off");
+    if (whole && a->head.kind == KIND_PUT && !is_one_piece(&a->head))
+        for (uint64_t row = 0; row < a->head.rows; row++)
+            memcpy(locate(net, &a->head, a->head.slot, a->head.offset, 0) + row * (uint64_t)a->head.pitch,
+                   a->payload + row * a->head.row_bytes, a->head.row_bytes);
+    a->landed = whole;
+    while (p->waiting && p->waiting->landed && p->waiting->head.number == p->next) {
+        arrival *first = p->waiting;
+
+        p->waiting = first->next;
+        p->next++;
+        take_effect(net, first);
+        free(first);
+    }
+}
+
+/* ---- sending -------------------------------------------------------------------------------------- */
+
+static void on_sent(void *argument, bool whole)
+{
+    departure *d = argument;
+
+    (void)whole; /* a peer that is lost is told by the engine */
+    if (d->finished)
+        weft_signal_post(d->finished, 1);
+    free(d);
+}
+
+/* Under the lock. */
+static void depart(weft_net *net, int to, departure *d, const void *data, size_t bytes)
+{
+    peer *p = &net->peers[to];
+
+    if (atomic_load_explicit(&p->state, memory_order_relaxed) != PEER_WELL) {
+        on_sent(d, false);
+        return;
+    }
+    d->head.key = net->world.key;
+    d->head.from = net->world.rank;
+    d->head.number = p->sent++;
+    atomic_store_explicit(&p->spoken, weft_clock_ns(), memory_order_relaxed);
+    net->engine->send(net->handle, to, &d->head, sizeof(d->head), data, bytes, on_sent, d);
+}
+
+/* Where in which slot an address lies: the receiver's or this rank's own. */
+static int slot_of(const weft_net *net, int to, const void *address, uint64_t *offset)
+{
+    const char *theirs = net->world.slots + (uint64_t)to * net->world.stride;
+    uint64_t from_theirs = (uint64_t)((const char *)address - theirs);
+
+    if ((const char *)address >= theirs && from_theirs < net->world.stride) {
+        *offset = from_theirs;
+        return to;
+    }
+    *offset = (uint64_t)((const char *)address -
+                         (net->world.slots + (uint64_t)net->world.rank * net->world.stride));
+    return net->world.rank;
+}
+
+/* Without memory for a message the peer can only be given up: it would wait for ever. */
+static departure *new_departure(weft_net *net, int to, size_t payload)
+{
+    departure *d = malloc(sizeof(*d) + payload);
+
+    if (!d) {
+        pthread_mutex_lock(&net->lock);
+        lose(net, to, "this rank has no memory for a message to it");
+        pthread_mutex_unlock(&net->lock);
+        return NULL;
+    }
+    d->head = (message){0};
+    d->finished = NULL;
+    return d;
+}
+
+void weft_net_send(weft_net *net, int to, const weft_net_put *put, weft_signal *finished)
+{
+    size_t bytes = put->rows * put->row_bytes;
+    bool dense = put->rows <= 1 || (size_t)put->from_pitch == put->row_bytes;
+    bool copied = bytes > 0 && (!finished || !dense);
+    departure *d = new_departure(net, to, copied ? bytes : 0);
+
+    if (!d) {
+        if (finished)
+            weft_signal_post(finished, 1);
+        return;
+    }
+    d->head.kind = KIND_PUT;
+    d->head.effect = (uint16_t)put->effect;
+    d->head.rows = put->rows;
+    d->head.row_bytes = put->row_bytes;
+    d->head.pitch = put->into_pitch;
+    if (bytes)
+        d->head.slot = slot_of(net, to, put->into, &d->head.offset);
+    d->head.post_count = (uint32_t)put->post_count;
+    for (int i = 0; i < put->post_count; i++) {
+        d->head.posts[i].value = put->posts[i].value;
+        d->head.posts[i].slot = slot_of(net, to, put->posts[i].at, &d->head.posts[i].offset);
+    }
+    d->finished = finished;
+    for (size_t row = 0; copied && row < put->rows; row++)
+        memcpy(d->payload + row * put->row_bytes, (const char *)put->from + (ptrdiff_t)row * put->from_pitch,
+               put->row_bytes);
+    pthread_mutex_lock(&net->lock);
+    depart(net, to, d, copied ? d->payload : put->from, bytes);
+    pthread_mutex_unlock(&net->lock);
+}
+
+void weft_net_tell(weft_net *net, int to, const void *data, size_t bytes)
+{
+    departure *d = new_departure(net, to, bytes);
+
+    if (!d)
+        return;
+    d->head.kind = KIND_NOTE;
+    d->head.rows = 1;
+    d->head.row_bytes = bytes;
+    memcpy(d->payload, data, bytes);
+    pthread_mutex_lock(&net->lock);
+    depart(net, to, d, d->payload, bytes);
+    pthread_mutex_unlock(&net->lock);
+}
+
+/* ---- progress ------------------------------------------------------------------------------------- */
+
+/* Under the lock. */
+static void send_plain(weft_net *net, int to, uint16_t kind)
+{
+    departure *d = malloc(sizeof(*d));
+
+    if (!d) /* the next beat may find some */
+        return;
+    d->head = (message){.kind = kind};
+    d->finished = NULL;
+    depart(net, to, d, NULL, 0);
+}
+
+/* Beats to those who have heard nothing for a while, and who has been silent too long. */
+static void look_at_peers(weft_net *net, int64_t now)
+{
+    char why[96];
+
+    for (int number = 0; number < net->size; number++) {
+        peer *p = &net->peers[number];
+
+        if (atomic_load_explicit(&p->state, memory_order_relaxed) != PEER_WELL)
+            continue;
+        if (now - atomic_load_explicit(&p->spoken, memory_order_relaxed) >= BEAT_NS)
+            send_plain(net, number, KIND_BEAT);
+        if (now - atomic_load_explicit(&p->heard, memory_order_relaxed) >= net->world.silence_ns) {
+            snprintf(why, sizeof(why), "nothing has come from it for %.1f s",
+                     (double)net->world.silence_ns * 1e-9);
+            lose(net, number, why);
+        }
+    }
+}
+
+static bool is_helped(const weft_net *net)
+{
+    /* Partners: weft_net_poll and weft_net_rest. */
+    int64_t polled = atomic_load_explicit(&net->polled, memory_order_relaxed);
+
+    return polled && weft_clock_ns() - polled < HELPED_NS;
+}
+
+/* Progress until there is none, then sleep until the engine has some. While a waiter makes progress the
+ * thread stands back: two who take turns would be slower than one. */
+static void *work(void *argument)
+{
+    weft_net *net = argument;
+    int64_t next_look = 0;
+
+    while (!atomic_load_explicit(&net->stop, memory_order_relaxed)) {
+        struct pollfd fds[2] = {{.fd = net->engine->descriptor(net->handle), .events = POLLIN},
+                                {.fd = net->wake, .events = POLLIN}};
+        int64_t now = weft_clock_ns();
+        bool idle = true;
+
+        if (now >= next_look) {
+            if (net->world.hooks.beat)
+                net->world.hooks.beat(net->world.hooks.context);
+            pthread_mutex_lock(&net->lock);
+            look_at_peers(net, now);
+            pthread_mutex_unlock(&net->lock);
+            next_look = now + LOOK_NS;
+        }
+        if (is_helped(net)) {
+            nanosleep(&(struct timespec){0, STAND_BACK_NS}, NULL);
+            continue;
+        }
+        pthread_mutex_lock(&net->lock);
+        while (net->engine->progress(net->handle))
+            ;
+        idle = net->engine->arm(net->handle);
+        pthread_mutex_unlock(&net->lock);
+        if (idle)
+            poll(fds, 2, LOOK_NS / 1000000);
+    }
+    return NULL;
+}
+
+void weft_net_poll(weft_net *net)
+{
+    if (pthread_mutex_trylock(&net->lock) != 0)
+        return;
+    for (int turn = 0; turn < TURNS && net->engine->progress(net->handle); turn++)
+        ;
+    pthread_mutex_unlock(&net->lock);
+    atomic_store_explicit(&net->polled, weft_clock_ns(), memory_order_relaxed);
+}
+
+void weft_net_rest(weft_net *net)
+{
+    atomic_store_explicit(&net->polled, 0, memory_order_relaxed);
+}
+
+bool weft_net_lost(const weft_net *net, int number)
+{
+    /* Partner: the release in lose. */
+    return atomic_load_explicit(&net->peers[number].state, memory_order_acquire) == PEER_LOST;
+}
+
+const char *weft_net_why(const weft_net *net, int number)
+{
+    return net->peers[number].why;
+}
+
+/* ---- opening and closing -------------------------------------------------------------------------- */
+
+weft_status weft_net_open(int size, weft_net **net_out, weft_error_text *error)
+{
+    weft_net *net = calloc(1, sizeof(*net));
+    weft_engine_events events = {.context = net, .place = on_place, .landed = on_landed, .lost = on_lost};
+    weft_status status;
+
+    if (net)
+        net->peers = calloc((size_t)size, sizeof(*net->peers));
+    if (!net || !net->peers) {
+        free(net);
+        return weft_error_set(error, WEFT_ERR_MEMORY, "out of memory for connections to %d ranks", size);
+    }
+    net->size = size;
+    pthread_mutex_init(&net->lock, NULL);
+    net->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (net->wake < 0)
+        status = weft_error_set(error, WEFT_ERR_SYSTEM, "cannot make an eventfd: %s", strerror(errno));
+    else
+        status = weft_engine_find(&net->engine, error);
+    if (status == WEFT_OK)
+        status = net->engine->open(size, &events, &net->handle, error);
+    if (status != WEFT_OK) {
+        if (net->wake >= 0)
+            close(net->wake);
+        free(net->peers);
+        free(net);
+        return status;
+    }
+    *net_out = net;
+    return WEFT_OK;
+}
+
+const void *weft_net_address(const weft_net *net, size_t *bytes)
+{
+    return net->engine->address(net->handle, bytes);
+}
+
+weft_status weft_net_begin(weft_net *net, const weft_net_world *world, const void *const *addresses,
+                           weft_error_text *error)
+{
+    int64_t now = weft_clock_ns();
+
+    net->world = *world;
+    for (int number = 0; number < world->size; number++) {
+        weft_status status;
+
+        if (!addresses[number])
+            continue;
+        net->peers[number].heard = now;
+        net->peers[number].state = PEER_WELL;
+        status = net->engine->connect(net->handle, number, addresses[number], error);
+        if (status != WEFT_OK)
+            return status;
+    }
+    if (weft_thread_start(&net->thread, NULL, work, net) != 0)
+        return weft_error_set(error, WEFT_ERR_SYSTEM, "cannot start the thread that serves other nodes: %s",
+                              strerror(errno));
+    net->running = true;
+    return WEFT_OK;
+}
+
+void weft_net_close(weft_net *net)
+{
+    uint64_t one = 1;
+
+    if (net->running) {
+        atomic_store_explicit(&net->stop, true, memory_order_relaxed);
+        if (write(net->wake, &one, sizeof(one)) < 0) /* then the thread looks within LOOK_NS */
+            (void)one;
+        pthread_join(net->thread, NULL);
+        for (int number = 0; number < net->size; number++)
+            send_plain(net, number, KIND_GOODBYE);
+    }
+    net->engine->close(net->handle, net->running ? LINGER_NS : 0);
+    for (int number = 0; number < net->size; number++)
+        for (arrival *a = net->peers[number].waiting, *next; a; a = next) {
+            next = a->next;
+            free(a);
+        }
+    close(net->wake);
+    pthread_mutex_destroy(&net->lock);
+    free(net->peers);
+    free(net);
+}

@@ -1,0 +1,106 @@
+/*
+ * Between nodes: memory of a rank on another node is written by messages that say what to post when they have
+ * landed (put-with-signal).
+ *
+ * Every rank of a world maps slots for all ranks (group/segment.h). The slots of ranks on other nodes are
+ * shadows: memory of this process alone, in which it sees what their owners have shown it. A put goes into
+ * the receiver's own slot, or into its shadow of the sender's slot; both are named by the address that they
+ * have here. So a word that only its owner writes is waited for in the same place whether the owner is near
+ * or far.
+ *
+ * What always holds
+ * - Posts of one rank at another are made in the order of its calls, each after all bytes of its own put and
+ *   of those before it have landed.
+ * - A message that does not carry the world's key is dropped. A peer whose message would write anywhere else
+ * is lost.
+ * - A peer is lost when the engine says so, or when nothing has come from it for `silence_ns`: every rank
+ * sends a beat now and then. One that said good-bye is not lost but gone.
+ *
+ * A thread of the net makes progress; whoever waits may help (weft_net_poll).
+ */
+#ifndef WEFT_NET_NET_H
+#define WEFT_NET_NET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/signal.h"
+#include "core/status.h"
+
+enum { WEFT_NET_POSTS = 4 };
+
+typedef struct weft_net weft_net;
+
+typedef enum weft_net_effect {
+    WEFT_NET_ADD,   /* to a weft_signal */
+    WEFT_NET_STORE, /* into a weft_signal that only the sender writes */
+    WEFT_NET_COUNT, /* to an _Atomic uint32_t */
+} weft_net_effect;
+
+typedef struct weft_net_post {
+    void *at;
+    uint64_t value;
+} weft_net_post;
+
+/* Addresses are those that the receiver's slot, or this rank's own, has in this process. */
+typedef struct weft_net_put {
+    void *into;
+    const void *from; /* any memory of this process */
+    size_t rows, row_bytes;
+    ptrdiff_t into_pitch, from_pitch; /* bytes from row to row; of one row they do not matter */
+    weft_net_effect effect;
+    int post_count;
+    weft_net_post posts[WEFT_NET_POSTS];
+} weft_net_put;
+
+/* Called by whoever makes progress, one at a time; they may not put. */
+typedef struct weft_net_hooks {
+    void *context;
+    void (*note)(void *context, int from, const void *data, size_t bytes);
+    void (*gone)(void *context, int peer); /* it has said good-bye */
+    void (*beat)(void *context);           /* now and then, by the net's thread; this one may put */
+} weft_net_hooks;
+
+typedef struct weft_net_world {
+    int rank, size;
+    uint64_t key; /* that only ranks of this world know */
+    char *slots;  /* of rank 0 */
+    uint64_t stride;
+    int64_t silence_ns;
+    weft_net_hooks hooks;
+} weft_net_world;
+
+/* Opens the engine; `size` ranks at most. Nothing comes or goes before weft_net_begin. */
+weft_status weft_net_open(int size, weft_net **net, weft_error_text *error);
+const void *weft_net_address(const weft_net *net, size_t *bytes);
+
+/* Connects to the ranks that have an address in `addresses`, by rank; NULL: this one, and those of its node.
+ */
+weft_status weft_net_begin(weft_net *net, const weft_net_world *world, const void *const *addresses,
+                           weft_error_text *error);
+
+/* Says good-bye, lets what was sent leave (for at most a second) and closes. */
+void weft_net_close(weft_net *net);
+
+/*
+ * Sends. With `finished` the bytes are read where they lie, and one is posted there when they may change;
+ * without, they are copied and may change at once. A peer that is lost or gone gets nothing, which is no
+ * error here.
+ */
+void weft_net_send(weft_net *net, int to, const weft_net_put *put, weft_signal *finished);
+
+/* Gives `bytes` to the receiver's note hook, in order with the puts. */
+void weft_net_tell(weft_net *net, int to, const void *data, size_t bytes);
+
+/* Makes progress if nobody else does. */
+void weft_net_poll(weft_net *net);
+
+/* Says that the caller, who has polled, is about to sleep: the net's thread takes over. */
+void weft_net_rest(weft_net *net);
+
+/* Whether the peer cannot be reached and has not said good-bye; why. */
+bool weft_net_lost(const weft_net *net, int peer);
+const char *weft_net_why(const weft_net *net, int peer);
+
+#endif

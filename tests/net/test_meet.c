@@ -1,0 +1,153 @@
+/* The first words of ranks on several nodes: all get all blocks; strangers, garbage and the silent do not
+ * matter. */
+#include "net/meet.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "net/secret.h"
+#include "support/check.h"
+
+enum { RANKS = 4, BYTES = 700 };
+
+typedef struct part {
+    weft_meet meet;
+    weft_status status;
+    weft_error_text error;
+    unsigned char all[RANKS][BYTES];
+} part;
+
+/* A port that was free a moment ago. */
+static int free_port(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    CHECK(bind(fd, (struct sockaddr *)&at, sizeof(at)) == 0);
+    CHECK(getsockname(fd, (struct sockaddr *)&at, &bytes) == 0);
+    close(fd);
+    return ntohs(at.sin_port);
+}
+
+static int connect_to(int port)
+{
+    struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons((uint16_t)port)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    for (int i = 0; i < 1000; i++) {
+        if (connect(fd, (struct sockaddr *)&at, sizeof(at)) == 0)
+            return fd;
+        usleep(10000);
+    }
+    close(fd);
+    return -1;
+}
+
+static void *run_part(void *argument)
+{
+    part *p = argument;
+    unsigned char mine[BYTES];
+
+    memset(mine, 1 + p->meet.rank, sizeof(mine));
+    p->status = weft_meet_gather(&p->meet, mine, sizeof(mine), p->all, &p->error);
+    return NULL;
+}
+
+static void begin(part *parts, pthread_t *threads, int first, int end, int port, double seconds)
+{
+    for (int rank = first; rank < end; rank++) {
+        parts[rank].meet = (weft_meet){.host = "127.0.0.1",
+                                       .port = port,
+                                       .ports = 1,
+                                       .secret = "a secret",
+                                       .rank = rank,
+                                       .size = RANKS,
+                                       .deadline_ns = weft_clock_ns() + (int64_t)(seconds * 1e9)};
+        CHECK_INT(pthread_create(&threads[rank], NULL, run_part, &parts[rank]), 0);
+    }
+}
+
+static void check_all(void)
+{
+    static part parts[RANKS];
+    static part wrong;
+    pthread_t threads[RANKS];
+    int port = free_port(), silent, garbage;
+    bool equal = true;
+
+    begin(parts, threads, 0, 1, port, 60);
+    silent = connect_to(port);
+    garbage = connect_to(port);
+    CHECK(silent >= 0 && garbage >= 0);
+    CHECK(send(garbage, "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL) == 18);
+    wrong.meet = (weft_meet){.host = "127.0.0.1",
+                             .port = port,
+                             .ports = 1,
+                             .secret = "another secret",
+                             .rank = 2,
+                             .size = RANKS,
+                             .deadline_ns = weft_clock_ns() + 60000000000};
+    run_part(&wrong);
+    CHECK_INT(wrong.status, WEFT_ERR_LAUNCH);
+    CHECK_HAS(wrong.error.text, "WEFT_SECRET differs");
+    begin(parts, threads, 1, RANKS, port, 60);
+    for (int rank = 0; rank < RANKS; rank++) {
+        CHECK_INT(pthread_join(threads[rank], NULL), 0);
+        CHECK_INT(parts[rank].status, WEFT_OK);
+        for (int other = 0; other < RANKS; other++)
+            for (int at = 0; at < BYTES; at++)
+                equal = equal && parts[rank].all[other][at] == 1 + other;
+    }
+    CHECK(equal);
+    close(silent);
+    close(garbage);
+    silent = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(connect(silent,
+                  (struct sockaddr *)&(struct sockaddr_in){.sin_family = AF_INET,
+                                                           .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                                           .sin_port = htons((uint16_t)port)},
+                  sizeof(struct sockaddr_in)) != 0); /* nobody listens any more */
+    close(silent);
+}
+
+/* A rank that does not come: rank 0 names it, and those who came hear it. */
+static void check_missing(void)
+{
+    static part parts[RANKS];
+    pthread_t threads[RANKS];
+    int port = free_port();
+
+    begin(parts, threads, 0, 1, port, 1);
+    begin(parts, threads, 1, RANKS - 1, port, 30);
+    for (int rank = 0; rank < RANKS - 1; rank++) {
+        CHECK_INT(pthread_join(threads[rank], NULL), 0);
+        CHECK_INT(parts[rank].status, WEFT_ERR_LAUNCH);
+        CHECK_HAS(parts[rank].error.text, "have not come to rank 0");
+        CHECK_HAS(parts[rank].error.text, ": 3");
+    }
+}
+
+/* The reference vector of SipHash-2-4: key 00..0f, message 00..0e. */
+static void check_code(void)
+{
+    static const weft_secret secret = {{0x0706050403020100u, 0x0f0e0d0c0b0a0908u}};
+    unsigned char message[15];
+
+    for (unsigned char i = 0; i < sizeof(message); i++)
+        message[i] = i;
+    CHECK(weft_secret_code(&secret, message, sizeof(message)) == 0xa129ca6149be45e5u);
+}
+
+int main(void)
+{
+    check_code();
+    check_all();
+    check_missing();
+    return check_report("test_net_meet");
+}
