@@ -282,7 +282,27 @@ typedef enum weft_layout {
 
 /* GELU is x Phi(x), SILU x / (1 + exp(-x)); on the CPU both have a relative error of at most 2^-20 where the
  * result is a normal float32, and underflow gradually. NaN stays NaN. */
-typedef enum weft_act { WEFT_ACT_NONE = 0, WEFT_ACT_RELU, WEFT_ACT_GELU, WEFT_ACT_SILU } weft_act;
+typedef enum weft_act {
+    WEFT_ACT_NONE = 0,
+    WEFT_ACT_RELU,
+    WEFT_ACT_GELU,
+    WEFT_ACT_SILU,
+    WEFT_ACT_RELU_GATED,
+    WEFT_ACT_GELU_GATED,
+    WEFT_ACT_SILU_GATED
+} weft_act;
+
+/*
+ * Gated: D = act(gate) * up, in ag_gemm, gemm_as and weft_gemm on the CPU, for a D of float32, float16 or
+ * bfloat16 and beta = 0. A column of D comes of two of B that lie side by side: 2 j is the gate of column j,
+ * 2 j + 1 its up. n, tiles and parts count columns of D, so that a rank has both; B, bias and col_scale have
+ * 2 n of them, and both are scaled and biased before they meet.
+ *
+ * weft_gate_up writes such a B from its two halves, of k x n elements each (`trans`: stored n x k), whose
+ * rows are ld_gate, ld_up and ld_b elements apart; 0 means dense.
+ */
+WEFT_API weft_status weft_gate_up(weft_dtype dtype, int trans, int64_t k, int64_t n, const void *gate,
+                                  int64_t ld_gate, const void *up, int64_t ld_up, void *b, int64_t ld_b);
 
 /* WEFT_AVERAGE: the sum divided by the number of ranks, before it is rounded to the dtype; floats only. */
 typedef enum weft_reduction { WEFT_SUM = 0, WEFT_MIN, WEFT_MAX, WEFT_PRODUCT, WEFT_AVERAGE } weft_reduction;
@@ -702,7 +722,7 @@ WEFT_API void weft_gemm_args_init_sized(weft_gemm_args *args, size_t size, weft_
 WEFT_API weft_status weft_gemm(const weft_gemm_args *args);
 
 /*
- * Packs B (args->b with k, n, dtype, b_dtype, transb, ldb, f16_fast, threads) into `memory`, which has
+ * Packs B (args->b with k, n, dtype, b_dtype, transb, ldb, act, f16_fast, threads) into `memory`, which has
  * weft_pack_bytes(args) bytes on a 128-byte boundary; then args->packed_b = *packed for any m.
  * weft_pack_bytes is 0 when the arguments are impossible; weft_error(NULL) says why.
  */

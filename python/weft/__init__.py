@@ -17,7 +17,7 @@ from .dtypes import DType
 from .errors import Error
 from .group import REDUCTIONS, Group, create, from_mpi, from_store, init, new_id, run_threads, threads
 from .moe import FeedForward, MoE, Received
-from .products import ACTIVATIONS, LAYOUTS, SCHEDULES, Packed, Plan, gemm, part
+from .products import ACTIVATIONS, LAYOUTS, SCHEDULES, Packed, Plan, gate_up, gemm, part
 from .tensor import Tensor, empty
 
 __version__: str = _version()
@@ -41,6 +41,7 @@ __all__ = [
     "errors",
     "from_mpi",
     "from_store",
+    "gate_up",
     "gemm",
     "init",
     "new_id",

@@ -27,6 +27,9 @@ ACTIVATIONS: Dict[Optional[str], int] = {
     "relu": constants["WEFT_ACT_RELU"],
     "gelu": constants["WEFT_ACT_GELU"],
     "silu": constants["WEFT_ACT_SILU"],
+    "relu_gated": constants["WEFT_ACT_RELU_GATED"],
+    "gelu_gated": constants["WEFT_ACT_GELU_GATED"],
+    "silu_gated": constants["WEFT_ACT_SILU_GATED"],
 }
 SCHEDULES: Dict[str, int] = {
     name[len("WEFT_SCHEDULE_") :].lower(): value
@@ -88,6 +91,29 @@ def _gemm_args(dtype: DType, m: int, n: int, k: int) -> Any:
     return args
 
 
+def _columns(act: Optional[str], n: int) -> int:
+    """Columns of D that n columns of B make: half as many where gates and ups lie side by side."""
+    if act is None or not act.endswith("_gated"):
+        return n
+    if n % 2:
+        raise ArgumentError(f"{act} takes gates and ups in pairs; b has {n} columns")
+    return n // 2
+
+
+def gate_up(gate: Any, up: Any) -> Any:
+    """B for a gated activation: columns of gate and up in turn, each k x n (rows in turn where both are transposed)."""
+    one, other = _arrays.matrix_of(gate, "gate"), _arrays.matrix_of(up, "up")
+    if (one.rows, one.cols, one.batch, one.trans, one.dtype) != (other.rows, other.cols, 1, other.trans, other.dtype):
+        raise ArgumentError("gate and up must be two matrices of one shape, type and order")
+    k, n, trans = one.rows, one.cols, one.trans
+    b = _arrays.new_like(gate, (2 * n, k) if trans else (k, 2 * n), one.dtype)
+    to = _arrays.matrix_of(b, "b")
+    check(
+        lib.weft_gate_up(one.dtype.code, trans, k, n, one.pointer, one.ld, other.pointer, other.ld, to.pointer, to.ld)
+    )
+    return b.T if trans else b
+
+
 def gemm(
     a: Any,
     b: Any,
@@ -108,6 +134,7 @@ def gemm(
 
     ``b`` may be a :class:`Packed`. ``dtype`` is what is multiplied (that of a unless given), ``out_dtype`` that
     of D, C and bias (that of a; int32 for int8 products). ``threads`` 0 means all CPUs this thread may use.
+    Gated activations ("silu_gated" and so on) take b as :func:`gate_up` makes it, and D has half its columns.
     """
     left = _arrays.matrix_of(a, "a")
     packed = b if isinstance(b, Packed) else None
@@ -116,6 +143,7 @@ def gemm(
     k, n = (packed.k, packed.n) if packed else (right.rows, right.cols)  # type: ignore[union-attr]
     if left.cols != k:
         raise ArgumentError(f"a is {left.rows} x {left.cols}, b is {k} x {n}")
+    wide, n = n, _columns(act, n)
     args = _gemm_args(kind, left.rows, n, k)
     batch = left.batch if packed else max(left.batch, right.batch)  # type: ignore[union-attr]
     if not packed and left.batch != right.batch:  # type: ignore[union-attr]
@@ -144,9 +172,9 @@ def gemm(
         if (third.rows, third.cols, third.batch, third.trans, third.dtype) != (d.rows, d.cols, batch, 0, d.dtype):
             raise ArgumentError("c must have the shape and type of out")
         args.c, args.ldc, args.stride_c = third.pointer, third.ld, third.stride
-    args.bias = _vector(bias, n, d.dtype, "bias")
+    args.bias = _vector(bias, wide, d.dtype, "bias")
     args.row_scale = _vector(row_scale, left.rows, dtype_of("float32"), "row_scale")
-    args.col_scale = _vector(col_scale, n, dtype_of("float32"), "col_scale")
+    args.col_scale = _vector(col_scale, wide, dtype_of("float32"), "col_scale")
     args.alpha, args.beta, args.act, args.threads = alpha, beta, _named(ACTIVATIONS, "activation", act), threads
     check(lib.weft_gemm(C.byref(args)))
     return out
@@ -262,7 +290,8 @@ def product(
     left = _arrays.matrix_of(a, "a")
     packed = b if isinstance(b, Packed) else None
     right = None if packed else _arrays.matrix_of(b, "b")
-    shape_b = (packed.k, packed.n) if packed else (right.rows, right.cols)  # type: ignore[union-attr]
+    k_b, n_b = (packed.k, packed.n) if packed else (right.rows, right.cols)  # type: ignore[union-attr]
+    shape_b = (k_b, _columns(act, n_b))
     s = _Shapes(op, group, left, shape_b, layout, {"m": m, "n": n, "k": k})
     if out is None:
         kind = (
@@ -304,7 +333,7 @@ def product(
         if (third.rows, third.cols, third.batch, third.trans, third.dtype) != (d.rows, d.cols, d.batch, 0, d.dtype):
             raise ArgumentError("c must have the shape and type of out")
         operands.c, operands.ldc, operands.stride_c = third.pointer, third.ld, third.stride
-    operands.bias = _vector(bias, s.cols, d.dtype, "bias")
+    operands.bias = _vector(bias, s.cols * (1 if _columns(act, 2) == 2 else 2), d.dtype, "bias")
     group._call(_RUN[op], C.byref(problem), C.byref(operands))
     return out
 
@@ -389,4 +418,4 @@ def _stream(handle: int) -> int:
     return handle or 1
 
 
-__all__ = ["gemm", "Packed", "Plan", "part", "SCHEDULES", "LAYOUTS", "ACTIVATIONS", "OPS"]
+__all__ = ["gemm", "gate_up", "Packed", "Plan", "part", "SCHEDULES", "LAYOUTS", "ACTIVATIONS", "OPS"]

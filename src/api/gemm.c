@@ -2,7 +2,10 @@
 #include "api/least.h"
 #include "core/dtype.h"
 #include "core/part.h"
+#include "gemm/epilogue.h"
 #include "gemm/product.h"
+
+#include <string.h>
 
 void weft_gemm_args_init_sized(weft_gemm_args *args, size_t size, weft_dtype dtype, int64_t m, int64_t n,
                                int64_t k)
@@ -46,6 +49,8 @@ static weft_status find_binding(const weft_gemm_args *given, const char *call, w
                               "%s: m, n, k, l = %lld, %lld, %lld, %lld: a matrix has at most 2^46 elements",
                               call, (long long)args->m, (long long)args->n, (long long)args->k,
                               (long long)args->l);
+    if ((unsigned)args->act > WEFT_ACT_SILU_GATED)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s: act %d is not one", call, (int)args->act);
     status = weft_core_current(&core, error);
     if (status)
         return status;
@@ -99,9 +104,11 @@ static weft_status place_b(const weft_gemm_args *args, const char *call, weft_ge
     place at = {1, 0};
     weft_status status = WEFT_OK;
 
+    int64_t n = args->n * weft_act_width(args->act);
+
     if (!args->packed_b)
-        status = place_matrix(call, "b", args->transb ? args->n : args->k, args->transb ? args->k : args->n,
-                              args->l, args->ldb, args->stride_b, &at);
+        status = place_matrix(call, "b", args->transb ? n : args->k, args->transb ? args->k : n, args->l,
+                              args->ldb, args->stride_b, &at);
     tile->b = args->b;
     tile->b_dtype = args->b_dtype;
     tile->b_rs = args->transb ? 1 : at.ld;
@@ -152,8 +159,6 @@ weft_status weft_gemm(const weft_gemm_args *given)
 
     if (status)
         return status;
-    if ((unsigned)args->act > WEFT_ACT_SILU)
-        return weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_gemm: act %d is not one", (int)args->act);
     if (args->beta != 0 && !args->c)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_gemm: beta is %g but c is NULL", args->beta);
     product = (weft_product){
@@ -162,7 +167,7 @@ weft_status weft_gemm(const weft_gemm_args *given)
     if (status)
         return status;
     t->m = args->m;
-    t->n = args->n;
+    t->n = args->n * weft_act_width(args->act);
     t->k = args->alpha == 0 ? 0 : args->k; /* nothing of A and B is read then */
     t->packed_b = args->packed_b;
     t->alpha = args->alpha;
@@ -181,7 +186,9 @@ size_t weft_pack_bytes(const weft_gemm_args *given)
     const weft_binding *bind = NULL;
     weft_gemm_args args;
 
-    return find_binding(given, "weft_pack_bytes", &args, &bind) ? 0 : weft_packed_bytes(bind, args.k, args.n);
+    return find_binding(given, "weft_pack_bytes", &args, &bind)
+               ? 0
+               : weft_packed_bytes(bind, args.k, args.n * weft_act_width(args.act));
 }
 
 weft_status weft_pack(const weft_gemm_args *given, void *memory, const weft_packed **packed)
@@ -208,11 +215,69 @@ weft_status weft_pack(const weft_gemm_args *given, void *memory, const weft_pack
                            weft_dtype_name(tile.b_dtype), weft_dtype_name(args->dtype));
     if (status)
         return status;
-    weft_packed *begun = weft_packed_begin(bind, args->k, args->n, memory);
+    weft_packed *begun = weft_packed_begin(bind, args->k, args->n * weft_act_width(args->act), memory);
 
     status =
         weft_product_pack(bind, begun, args->b, args->b_dtype, tile.b_rs, tile.b_cs, args->threads, error);
     if (!status)
         *packed = begun;
+    return status;
+}
+
+/* Every `bytes` of one, then as many of the other. */
+static void interleave(char *to, const char *one, const char *other, int64_t count, size_t bytes)
+{
+#define INTERLEAVE(type)                                                                                     \
+    for (int64_t i = 0; i < count; i++) {                                                                    \
+        ((type *)(void *)to)[2 * i] = ((const type *)(const void *)one)[i];                                  \
+        ((type *)(void *)to)[2 * i + 1] = ((const type *)(const void *)other)[i];                            \
+    }
+    if (bytes == 4) {
+        INTERLEAVE(uint32_t)
+    } else if (bytes == 2) {
+        INTERLEAVE(uint16_t)
+    } else {
+        INTERLEAVE(uint8_t)
+    }
+#undef INTERLEAVE
+}
+
+weft_status weft_gate_up(weft_dtype dtype, int trans, int64_t k, int64_t n, const void *gate, int64_t ld_gate,
+                         const void *up, int64_t ld_up, void *b, int64_t ld_b)
+{
+    weft_error_text *error = weft_error_thread();
+    int64_t rows = trans ? n : k, cols = trans ? k : n, width = trans ? 1 : 2;
+    int64_t size = (int64_t)weft_dtype_size(dtype);
+    place from_gate, from_up, to;
+    weft_status status;
+
+    if (dtype != WEFT_F32 && dtype != WEFT_F16 && dtype != WEFT_BF16 && dtype != WEFT_I8)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_gate_up: there is no product of %s",
+                              weft_dtype_name(dtype));
+    if (k < 0 || n < 0 || !weft_extents_fit(k, 2 * (n < INT64_MAX / 2 ? n : 0), 1))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "weft_gate_up: k, n = %lld, %lld: neither may be negative, and a matrix has at "
+                              "most 2^46 elements",
+                              (long long)k, (long long)n);
+    if (k == 0 || n == 0)
+        return WEFT_OK;
+    if (!gate || !up || !b)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_gate_up: gate, up and b must be given");
+    status = place_matrix("weft_gate_up", "_gate", rows, cols, 1, ld_gate, 0, &from_gate);
+    if (!status)
+        status = place_matrix("weft_gate_up", "_up", rows, cols, 1, ld_up, 0, &from_up);
+    if (!status)
+        status = place_matrix("weft_gate_up", "_b", trans ? 2 * rows : rows, cols * width, 1, ld_b, 0, &to);
+    for (int64_t i = 0; !status && i < rows; i++) {
+        const char *one = (const char *)gate + i * from_gate.ld * size;
+        const char *other = (const char *)up + i * from_up.ld * size;
+
+        if (trans) {
+            memcpy((char *)b + 2 * i * to.ld * size, one, (size_t)(cols * size));
+            memcpy((char *)b + (2 * i + 1) * to.ld * size, other, (size_t)(cols * size));
+        } else {
+            interleave((char *)b + i * to.ld * size, one, other, cols, (size_t)size);
+        }
+    }
     return status;
 }

@@ -9,6 +9,7 @@
  * between stretches, which takes a long k: then they wait in D if D can hold them, else in the workspace.
  */
 #include "core/dtype.h"
+#include "gemm/epilogue.h"
 #include "gemm/job.h"
 
 #include <string.h>
@@ -331,8 +332,8 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
     const weft_few *few = chain ? NULL : few_of(kernel, tile->m);
     bool packed = tile->packed_b != NULL;
     weft_dtype d_dtype = tile->raw ? weft_dtype_accumulator(kernel->type) : tile->d_dtype;
-    bool d_holds_sums =
-        d_dtype == weft_dtype_accumulator(kernel->type) && (tile->raw || tile->beta == 0 || !tile->c);
+    bool d_holds_sums = d_dtype == weft_dtype_accumulator(kernel->type) &&
+                        (tile->raw || ((tile->beta == 0 || !tile->c) && !weft_act_is_gated(tile->act)));
     gemm_job job = {
         .tile = tile,
         .kernel = kernel,

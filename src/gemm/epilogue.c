@@ -78,10 +78,31 @@ static inline float act_gelu(float x)
     return x != x ? x : y;
 }
 
+/* n values, in pairs, become half as many. */
+#define GATE_PAIRS(gate)                                                                                     \
+    for (int64_t i = 0; i < n / 2; i++) {                                                                    \
+        float x = t[2 * i];                                                                                  \
+        out[i] = (gate)*t[2 * i + 1];                                                                        \
+    }
+
+static void gate_pairs(weft_act act, const float *restrict t, int64_t n, float *restrict out)
+{
+    if (act == WEFT_ACT_GELU_GATED) {
+        GATE_PAIRS(act_gelu(x))
+    } else if (act == WEFT_ACT_SILU_GATED) {
+        GATE_PAIRS(act_silu(x))
+    } else {
+        GATE_PAIRS(x < 0 ? 0 : x)
+    }
+}
+
 static void apply_act(weft_act act, float *restrict t, int64_t n)
 {
     switch (act) {
     case WEFT_ACT_NONE:
+    case WEFT_ACT_RELU_GATED:
+    case WEFT_ACT_GELU_GATED:
+    case WEFT_ACT_SILU_GATED:
         break;
     case WEFT_ACT_RELU:
         for (int64_t i = 0; i < n; i++)
@@ -257,7 +278,10 @@ static void finish_columns(const weft_epilogue *e, int64_t rows, int64_t j0, int
 {
     size_t size = weft_dtype_size(e->d_dtype);
     int64_t height = PIECE / cols;
+    int64_t width = weft_act_width(e->act);
+    size_t row_bytes = (size_t)(cols / width) * size;
     _Alignas(16) char out[PIECE * sizeof(float)];
+    float gated[PIECE / 2];
     piece p;
     bool only_rounds = e->acc_dtype == WEFT_F32 && e->alpha == 1 && e->act == WEFT_ACT_NONE &&
                        !e->row_scale && !e->col_scale && !e->bias && (!e->c || e->beta == 0);
@@ -272,7 +296,7 @@ static void finish_columns(const weft_epilogue *e, int64_t rows, int64_t j0, int
 
         p.rows = rows - i < height ? rows - i : height;
         const char *sums = acc + (size_t)(i * acc_ld + j0) * 4;
-        char *to = d + (size_t)(i * d_ld + j0) * size;
+        char *to = d + (size_t)(i * d_ld + j0 / width) * size;
 
         if (only_rounds && acc_ld == cols) {
             store_row(e->d_dtype, out, (const float *)(const void *)sums, p.rows * cols);
@@ -287,9 +311,12 @@ static void finish_columns(const weft_epilogue *e, int64_t rows, int64_t j0, int
         }
         scale_piece(e, &p, i);
         add_terms(e, &p, c, size);
-        apply_act(e->act, p.t, p.rows * cols);
-        store_row(e->d_dtype, out, p.t, p.rows * cols);
-        copy_rows(to, (size_t)d_ld * size, out, (size_t)cols * size, p.rows, (size_t)cols * size);
+        if (width == 2)
+            gate_pairs(e->act, p.t, p.rows * cols, gated);
+        else
+            apply_act(e->act, p.t, p.rows * cols);
+        store_row(e->d_dtype, out, width == 2 ? gated : p.t, p.rows * cols / width);
+        copy_rows(to, (size_t)d_ld * size, out, row_bytes, p.rows, row_bytes);
     }
 }
 

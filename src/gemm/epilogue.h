@@ -5,11 +5,27 @@
  * One implementation serves tiles and the reductions of an executor, so that a result does not depend on
  * who applied it. C is not read when beta is 0, nor the sums when alpha is 0; NaN passes through every
  * activation. int32 sums for an int32 D are computed in float64 instead, and saturated.
+ *
+ * A gated activation makes one column of D of two columns of sums, as weft.h says: D = act(x) * y for x in
+ * column 2 j and y in column 2 j + 1, where each is what stands in the brackets above. `cols` counts those.
  */
 #ifndef WEFT_GEMM_EPILOGUE_H
 #define WEFT_GEMM_EPILOGUE_H
 
 #include <weft/weft.h>
+
+#include <stdbool.h>
+
+static inline bool weft_act_is_gated(weft_act act)
+{
+    return act >= WEFT_ACT_RELU_GATED;
+}
+
+/* Columns of sums that make one of D. */
+static inline int64_t weft_act_width(weft_act act)
+{
+    return weft_act_is_gated(act) ? 2 : 1;
+}
 
 typedef struct weft_epilogue {
     float alpha, beta;

@@ -92,7 +92,7 @@ bool weft_packed_fits(const weft_binding *bind, const weft_packed *packed, int64
 
 typedef struct weft_gemm_tile {
     const weft_binding *bind;
-    int64_t m, n, k; /* k = 0 still applies acc and the epilogue */
+    int64_t m, n, k; /* k = 0 still applies acc and the epilogue; n counts columns of B: of D, gated, half */
 
     const void *a; /* element (i, p) at a[i * a_rs + p * a_cs]; one of the strides is 1 */
     int64_t a_rs, a_cs;

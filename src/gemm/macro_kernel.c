@@ -93,8 +93,11 @@ void weft_job_store(const weft_gemm_tile *tile, int64_t i0, int64_t rows, int64_
         .bias = plain || !tile->bias ? NULL : (const char *)tile->bias + (size_t)j0 * size,
     };
 
-    weft_epilogue_block(&epilogue, rows, cols, sums, sums_ld, d_at(tile, 0, i0, j0, size), tile->d_ld[0]);
-    weft_job_spread(tile, 1, i0, rows, j0, cols, size);
+    int64_t width = weft_act_width(epilogue.act);
+
+    weft_epilogue_block(&epilogue, rows, cols, sums, sums_ld, d_at(tile, 0, i0, j0 / width, size),
+                        tile->d_ld[0]);
+    weft_job_spread(tile, 1, i0, rows, j0 / width, cols / width, size);
 }
 
 /* Pieces of at most a micro-tile's row. */

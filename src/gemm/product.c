@@ -2,6 +2,7 @@
 #include "core/dtype.h"
 #include "core/part.h"
 #include "core/pool.h"
+#include "gemm/epilogue.h"
 
 #include <stdatomic.h>
 
@@ -58,7 +59,7 @@ static weft_gemm_tile tile_at(const weft_gemm_tile *whole, int64_t i, int64_t j,
     if (t.col_scale)
         t.col_scale += j;
     for (int d = 0; d < t.d_count; d++)
-        t.d[d] = (char *)t.d[d] + (i * t.d_ld[d] + j) * d_size;
+        t.d[d] = (char *)t.d[d] + (i * t.d_ld[d] + j / weft_act_width(t.act)) * d_size;
     return t;
 }
 

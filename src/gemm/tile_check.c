@@ -1,5 +1,6 @@
 /* What a tile may be: checked once when work is planned, so that running it need not look. */
 #include "core/dtype.h"
+#include "gemm/epilogue.h"
 #include "gemm/gemm.h"
 
 static bool is_real(weft_dtype dtype)
@@ -48,8 +49,13 @@ static weft_status check_window(const weft_gemm_tile *tile, weft_error_text *err
 
 static weft_status check_destinations(const weft_gemm_tile *tile, weft_error_text *error)
 {
-    bool integer = tile->bind->kernel->type == WEFT_I8;
+    bool integer = tile->bind->kernel->type == WEFT_I8, gated = !tile->raw && weft_act_is_gated(tile->act);
+    int64_t cols = gated ? tile->n / 2 : tile->n;
 
+    if (gated && (tile->n % 2 || !is_real(tile->d_dtype) || tile->beta != 0 || tile->acc_in_order))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "a gated activation takes pairs of columns to a D of float32, float16 or "
+                              "bfloat16, with beta = 0");
     if (tile->d_count < 1 || tile->d_count > WEFT_GEMM_DESTINATIONS_MAX)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "%d destinations; 1 to %d are possible",
                               tile->d_count, WEFT_GEMM_DESTINATIONS_MAX);
@@ -60,11 +66,11 @@ static weft_status check_destinations(const weft_gemm_tile *tile, weft_error_tex
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "no product over k = %lld has order %d",
                               (long long)tile->k, tile->order);
     for (int i = 0; i < tile->d_count; i++) {
-        if (!tile->d[i] || (tile->m > 1 && tile->d_ld[i] < tile->n && !tile->d_in_order))
+        if (!tile->d[i] || (tile->m > 1 && tile->d_ld[i] < cols && !tile->d_in_order))
             return weft_error_set(
                 error, WEFT_ERR_ARGUMENT,
                 "destination %d is NULL or its leading dimension %lld is less than n = %lld", i,
-                (long long)tile->d_ld[i], (long long)tile->n);
+                (long long)tile->d_ld[i], (long long)cols);
     }
     if (!tile->raw && !is_real(tile->d_dtype) &&
         !(integer && (tile->d_dtype == WEFT_I32 || tile->d_dtype == WEFT_I8)))

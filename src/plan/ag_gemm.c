@@ -217,6 +217,7 @@ static uint32_t private_operand(ag_gemm *ag, const char *name, int64_t rows, int
                             .cols = cols,
                             .transposed = !packed && (gathers_a(ag) ? p->transa : p->transb),
                             .packed = packed,
+                            .paired = !gathers_a(ag) && weft_problem_is_gated(p),
                             .batch = p->l};
 
     for (int i = 0; name[i]; i++)
@@ -463,6 +464,7 @@ static void declare_chunks(ag_gemm *ag, bool pack_b)
                            .dtype = weft_dtype_accumulator(p->dtype),
                            .rows = ag->gen.lanes * (p->tuning.tile_m ? p->tuning.tile_m : p->m),
                            .cols = p->tuning.tile_n ? weft_widest(p->tuning.tile_n, p->tuning.grain_n) : p->n,
+                           .paired = weft_problem_is_gated(p),
                            .batch = 1});
 }
 

@@ -14,7 +14,8 @@ static bool same_operand(const weft_operand *a, const weft_operand *b)
     return !strcmp(a->name, b->name) && a->place == b->place && a->role == b->role && a->dtype == b->dtype &&
            a->rows == b->rows && a->cols == b->cols && a->rows_parted == b->rows_parted &&
            a->cols_parted == b->cols_parted && a->transposed == b->transposed && a->packed == b->packed &&
-           a->handed_on == b->handed_on && a->output == b->output && a->batch == b->batch;
+           a->handed_on == b->handed_on && a->paired == b->paired && a->output == b->output &&
+           a->batch == b->batch;
 }
 
 /* ---- the problem and its operands --------------------------------------------------------------- */
@@ -207,6 +208,22 @@ static bool types_fit(const weft_plan_part *part, const weft_task *task, const w
     return true;
 }
 
+/* Gates and ups come in pairs until the epilogue makes one of them; A and D have none. */
+static bool pairs_fit(const weft_plan_part *part, const weft_task *task, const weft_region *regions)
+{
+    bool gated = weft_problem_is_gated(&part->problem), finished = task->flags & WEFT_TASK_EPILOGUE;
+
+    for (int i = 0; i < task->region_count; i++) {
+        bool paired = part->operands[regions[i].operand].paired;
+        bool to = i < task->destinations, is_a = task->kind == WEFT_TASK_GEMM && i == task->destinations;
+
+        if (task->kind == WEFT_TASK_COPY ? paired != part->operands[regions[0].operand].paired
+                                         : paired != (gated && !is_a && !(to && finished)))
+            return false;
+    }
+    return true;
+}
+
 /* ---- packed panels ------------------------------------------------------------------------------- */
 
 static int64_t common_divisor(int64_t a, int64_t b)
@@ -330,6 +347,10 @@ static void form_of_task(weft_checker *checker, int rank, uint32_t index)
                         task->region_count ? weft_check_region_text(checker, regions) : "");
     else if (inside && !types_fit(part, task, regions))
         weft_check_find(checker, rank, index, "%s: a type does not fit what is done with it; the first is %s",
+                        weft_check_task_text(checker, number), weft_check_region_text(checker, regions));
+    else if (inside && !pairs_fit(part, task, regions))
+        weft_check_find(checker, rank, index,
+                        "%s: pairs of gates and ups meet what is not paired; the first is %s",
                         weft_check_task_text(checker, number), weft_check_region_text(checker, regions));
     if (inside && task->flags & WEFT_TASK_CARRY && !carries_on(part, index))
         weft_check_find(checker, rank, index, "%s: nothing in its lane goes on with the sums it carries",

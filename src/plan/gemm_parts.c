@@ -48,6 +48,7 @@ uint32_t weft_gemm_staging(weft_gemm_gen *gen, const char *name, int64_t rows, i
                             .dtype = gen->problem->wire_dtype,
                             .rows = rows,
                             .cols = cols,
+                            .paired = weft_problem_is_gated(gen->problem),
                             .batch = batch};
 
     snprintf(staging.name, sizeof(staging.name), "%s", name);

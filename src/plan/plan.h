@@ -70,8 +70,10 @@ typedef struct weft_operand {
     bool packed;     /* stored in the GEMM engine's layout for B; only COPY writes it, only GEMM reads it */
     bool handed_on;  /* partial sums in the GEMM engine's own order, tile by tile: a GEMM writes a region as
                         bare sums, its only destination, and another starts from that very region */
-    bool output;     /* the caller gets it back: every element must be written exactly once in a run */
-    int64_t batch;   /* matrices in an instance, one after another */
+    bool paired;   /* a column is two numbers side by side, a gate and an up: of a gated activation's B, bias
+                      and sums; regions count pairs */
+    bool output;   /* the caller gets it back: every element must be written exactly once in a run */
+    int64_t batch; /* matrices in an instance, one after another */
 } weft_operand;
 
 typedef struct weft_region {
@@ -215,6 +217,18 @@ uint64_t weft_problem_hash(const weft_problem *problem, int world);
 
 /* Do both ask for the same, field by field? */
 bool weft_problem_same(const weft_problem *one, const weft_problem *other);
+
+/* Whether D = act(gate) * up: all operands but A and D are paired. */
+static inline bool weft_problem_is_gated(const weft_problem *problem)
+{
+    return problem->act >= WEFT_ACT_RELU_GATED;
+}
+
+/* Numbers in a column of an operand's row. */
+static inline int64_t weft_operand_width(const weft_operand *operand)
+{
+    return operand->paired ? 2 : 1;
+}
 
 /* Shape of rank `rank`'s instance of an operand. */
 static inline int64_t weft_operand_rows(const weft_operand *operand, int world, int rank)

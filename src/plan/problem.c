@@ -159,9 +159,17 @@ static weft_status resolve_gemm(weft_problem *problem, weft_error_text *error)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "partial sums of %s cannot travel as %s; float32, float16 or bfloat16 can",
                               weft_dtype_name(problem->dtype), weft_dtype_name(problem->wire_dtype));
-    if ((unsigned)problem->b_form > WEFT_B_PREPACKED || (unsigned)problem->act > WEFT_ACT_SILU)
+    if ((unsigned)problem->b_form > WEFT_B_PREPACKED || (unsigned)problem->act > WEFT_ACT_SILU_GATED)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "b_form %d or act %d is not one",
                               (int)problem->b_form, (int)problem->act);
+    if (weft_problem_is_gated(problem) &&
+        (problem->op == WEFT_OP_GEMM_RS || problem->op == WEFT_OP_GEMM_AR || problem->beta != 0 ||
+         problem->d_dtype == WEFT_I32 || problem->d_dtype == WEFT_I8))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "%s with beta = %g and D of %s cannot have a gated activation: ag_gemm and "
+                              "gemm_as can, without C, for a D of float32, float16 or bfloat16",
+                              weft_op_name(problem->op), (double)problem->beta,
+                              weft_dtype_name(problem->d_dtype));
     problem->tuning.tile_m = clamp_tile(problem->tuning.tile_m, problem->m);
     problem->tuning.tile_n = clamp_tile(problem->tuning.tile_n, problem->n);
     problem->tuning.tile_k = clamp_tile(problem->tuning.tile_k, problem->k);

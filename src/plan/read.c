@@ -353,10 +353,11 @@ static void read_task(reader *r)
 
 static void read_operand(reader *r)
 {
-    static const char *const flags[] = {"rows-parted", "cols-parted", "transposed",
-                                        "packed",      "handed-on",   "output"};
+    static const char *const flags[] = {"rows-parted", "cols-parted", "transposed", "packed",
+                                        "handed-on",   "paired",      "output"};
     weft_operand o = {.batch = 1};
-    bool *const set[] = {&o.rows_parted, &o.cols_parted, &o.transposed, &o.packed, &o.handed_on, &o.output};
+    bool *const set[] = {&o.rows_parted, &o.cols_parted, &o.transposed, &o.packed,
+                         &o.handed_on,   &o.paired,      &o.output};
     char text[WEFT_WORD_BYTES];
     const int64_t most = INT64_C(1) << 46;
 

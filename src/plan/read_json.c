@@ -253,9 +253,13 @@ static void write_task(const node *plan, const node *task, FILE *file)
 
 static void write_operand(const node *operand, FILE *file)
 {
-    static const char *const flags[][2] = {{"rows_parted", "rows-parted"}, {"cols_parted", "cols-parted"},
-                                           {"transposed", "transposed"},   {"packed", "packed"},
-                                           {"handed_on", "handed-on"},     {"output", "output"}};
+    static const char *const flags[][2] = {{"rows_parted", "rows-parted"},
+                                           {"cols_parted", "cols-parted"},
+                                           {"transposed", "transposed"},
+                                           {"packed", "packed"},
+                                           {"handed_on", "handed-on"},
+                                           {"paired", "paired"},
+                                           {"output", "output"}};
 
     fprintf(file, "operand %s %s %s %s x %s batch %s", text_of(operand, "name"), text_of(operand, "place"),
             text_of(operand, "dtype"), text_of(operand, "rows"), text_of(operand, "cols"),

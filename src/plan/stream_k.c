@@ -90,6 +90,7 @@ static weft_stream_k begin(weft_gemm_gen *gen, int64_t cols, int64_t tiles_wante
                                                                .dtype = weft_dtype_accumulator(p->dtype),
                                                                .rows = 2 * gen->lanes * stream.slot_rows,
                                                                .cols = stream.slot_cols,
+                                                               .paired = weft_problem_is_gated(p),
                                                                .batch = 1,
                                                            });
     return stream;

@@ -58,6 +58,7 @@ static int of_product(const weft_problem *p, weft_operand *operands)
                                        .cols_parted = div.b_cols,
                                        .transposed = p->transb,
                                        .packed = p->b_form == WEFT_B_PREPACKED,
+                                       .paired = weft_problem_is_gated(p),
                                        .batch = p->l};
     if (p->beta != 0)
         operands[count++] = c;
@@ -68,6 +69,7 @@ static int of_product(const weft_problem *p, weft_operand *operands)
                                            .rows = 1,
                                            .cols = p->n,
                                            .cols_parted = div.d_cols,
+                                           .paired = weft_problem_is_gated(p),
                                            .batch = 1};
     operands[count] = c;
     snprintf(operands[count].name, sizeof(operands[count].name), "D");

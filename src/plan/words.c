@@ -15,7 +15,8 @@ static const char *const lane_names[] = {"compute", "copy", NULL};
 static const char *const layout_names[] = {"default",      "gather_a",     "gather_b",
                                            "scatter_rows", "scatter_cols", NULL};
 static const char *const b_form_names[] = {"plain", "pack_in_run", "prepacked", NULL};
-static const char *const act_names[] = {"none", "relu", "gelu", "silu", NULL};
+static const char *const act_names[] = {"none",       "relu",       "gelu",       "silu",
+                                        "relu_gated", "gelu_gated", "silu_gated", NULL};
 static const char *const reduction_names[] = {"sum", "min", "max", "product", NULL};
 static const char *const role_names[] = {"", "A", "B", "C", "bias", "D", "send", "recv", NULL};
 

@@ -24,7 +24,8 @@ static double smallest(weft_dtype dtype)
     return dtype == WEFT_F16 ? 0x1p-14 : dtype == WEFT_I8 || dtype == WEFT_I32 ? 0 : 0x1p-126;
 }
 
-double weft_bound_gemm(const weft_problem *p, int world, double magnitude, double exact)
+/* Of a sum before the activation. */
+static double bound_sum(const weft_problem *p, int world, double magnitude)
 {
     /* Matrix instructions may round each addition to odd instead of to nearest: a whole unit. */
     double u = 2 * weft_bound_unit(WEFT_F32), additions = (double)p->k + world + 4, error;
@@ -34,12 +35,38 @@ double weft_bound_gemm(const weft_problem *p, int world, double magnitude, doubl
     error = additions * u / (1 - additions * u) * magnitude;
     if (p->wire_dtype != WEFT_F32 && p->wire_dtype != WEFT_I32)
         error += (p->tuning.sums_stay ? 2 : 1) * world * weft_bound_unit(p->wire_dtype) * magnitude;
-    if (p->act != WEFT_ACT_NONE)
-        error = 1.13 * error + 16 * u * fabs(exact) + 0x1p-30;
+    return error;
+}
+
+/* Of the activation of a sum that is `error` off. */
+static double bound_act(double error, double exact)
+{
+    return 1.13 * error + 32 * weft_bound_unit(WEFT_F32) * fabs(exact) + 0x1p-30;
+}
+
+static double bound_stored(const weft_problem *p, double error, double exact)
+{
     error += weft_bound_unit(p->d_dtype) * (fabs(exact) + error) + 2 * smallest(p->d_dtype);
     if (p->d_dtype == WEFT_I32 || p->d_dtype == WEFT_I8)
         error += 0.5;
     return error;
+}
+
+double weft_bound_gemm(const weft_problem *p, int world, double magnitude, double exact)
+{
+    double error = bound_sum(p, world, magnitude);
+
+    return bound_stored(p, p->act != WEFT_ACT_NONE ? bound_act(error, exact) : error, exact);
+}
+
+double weft_bound_gated(const weft_problem *p, int world, double gate_magnitude, double gate,
+                        double up_magnitude, double up)
+{
+    double gate_error = bound_act(bound_sum(p, world, gate_magnitude), gate);
+    double up_error = bound_sum(p, world, up_magnitude);
+    double error = gate_error * (fabs(up) + up_error) + up_error * fabs(gate);
+
+    return bound_stored(p, error + weft_bound_unit(WEFT_F32) * (fabs(gate * up) + error), gate * up);
 }
 
 double weft_bound_reduce(weft_dtype dtype, int world, double magnitude, double exact)

@@ -20,6 +20,10 @@ double weft_bound_unit(weft_dtype dtype);
 /* `exact` is the exact result after the activation. */
 double weft_bound_gemm(const weft_problem *problem, int world, double magnitude, double exact);
 
+/* gate * up, `gate` being the exact value after the activation; their sums are as far off as any. */
+double weft_bound_gated(const weft_problem *problem, int world, double gate_magnitude, double gate,
+                        double up_magnitude, double up);
+
 /* A reduction of one element over `world` ranks, `magnitude` being the sum of absolute values. */
 double weft_bound_reduce(weft_dtype dtype, int world, double magnitude, double exact);
 

@@ -24,8 +24,10 @@ typedef struct traffic {
 
 static double region_bytes(const weft_plan_part *part, const weft_region *region)
 {
-    return (double)region->rows * (double)region->cols *
-           (double)weft_dtype_size(part->operands[region->operand].dtype);
+    const weft_operand *operand = &part->operands[region->operand];
+
+    return (double)region->rows * (double)(region->cols * weft_operand_width(operand)) *
+           (double)weft_dtype_size(operand->dtype);
 }
 
 static double instance_bytes(const weft_plan_part *part, uint32_t index, int rank)
@@ -33,7 +35,7 @@ static double instance_bytes(const weft_plan_part *part, uint32_t index, int ran
     const weft_operand *operand = &part->operands[index];
 
     return (double)weft_operand_rows(operand, part->world, rank) *
-           (double)weft_operand_cols(operand, part->world, rank) *
+           (double)(weft_operand_cols(operand, part->world, rank) * weft_operand_width(operand)) *
            (double)(operand->batch ? operand->batch : 1) * (double)weft_dtype_size(operand->dtype);
 }
 
@@ -177,7 +179,8 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
     const weft_machine *machine = m->machine;
     const weft_region *d = &part->regions[task->region0], *a = d + task->destinations, *b = a + 1;
     weft_dtype dtype = part->operands[a->operand].dtype;
-    double arithmetic = 2 * round_up(a->rows, machine->step_m) * round_up(d->cols, machine->step_n) *
+    int64_t cols = b->cols * weft_operand_width(&part->operands[b->operand]);
+    double arithmetic = 2 * round_up(a->rows, machine->step_m) * round_up(cols, machine->step_n) *
                         round_up(a->cols, machine->step_k) / gflops;
     double b_bytes = region_bytes(part, b), move = region_bytes(part, a) / machine->pack_a_gbs[dtype];
 

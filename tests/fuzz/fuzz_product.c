@@ -334,7 +334,7 @@ static void run_ranks(weft_group *group, void *argument)
         if (t.problem.b_form == WEFT_B_PREPACKED)
             operands.b = packed = tp_pack(&t, &s[TP_B]);
         planned = tp_planned(&t);
-        scales = guarded_make((size_t)(s[TP_D].rows.count + s[TP_D].cols.count) * sizeof(float));
+        scales = guarded_make((size_t)(s[TP_D].rows.count + 2 * s[TP_D].cols.count) * sizeof(float));
         tp_values(&t, &s[TP_D], scales.data, &operands);
         status = weft_plan_create(group, &planned, &plan);
         if (status == WEFT_OK)

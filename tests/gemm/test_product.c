@@ -75,6 +75,91 @@ static void check_case(weft_dtype dtype, shape s, int transa, int transb, bool p
     free(memory);
 }
 
+/* Gates and ups in pairs: by weft_gate_up, packed or not, against two products. */
+static void check_gated(weft_dtype dtype, shape s, int transb, bool pack, int threads, uint64_t seed)
+{
+    size_t size = weft_dtype_size(dtype);
+    char *a = malloc((size_t)(s.m * s.k) * size + 1), *half[2],
+         *b = malloc((size_t)(2 * s.k * s.n) * size + 1);
+    float *bias = malloc((size_t)(2 * s.n) * 4 + 1), *d = malloc((size_t)(s.m * s.n) * 4 + 1);
+    void *memory = NULL;
+    weft_gemm_args args;
+
+    fill(dtype, a, s.m * s.k, &seed);
+    for (int i = 0; i < 2; i++) {
+        half[i] = malloc((size_t)(s.k * s.n) * size + 1);
+        fill(dtype, half[i], s.k * s.n, &seed);
+    }
+    fill(WEFT_F32, bias, 2 * s.n, &seed);
+    CHECK_INT(weft_gate_up(dtype, transb, s.k, s.n, half[0], 0, half[1], 0, b, 0), WEFT_OK);
+    weft_gemm_args_init(&args, dtype, s.m, s.n, s.k);
+    args.act = WEFT_ACT_RELU_GATED;
+    args.a = a;
+    args.b = b;
+    args.bias = bias;
+    args.d = d;
+    args.d_dtype = WEFT_F32;
+    args.alpha = 2;
+    args.transb = transb;
+    args.threads = threads;
+    if (pack) {
+        memory = aligned_alloc(128, (weft_pack_bytes(&args) + 127) / 128 * 128);
+        CHECK_INT(weft_pack(&args, memory, &args.packed_b), WEFT_OK);
+        args.b = NULL;
+    }
+    CHECK_INT(weft_gemm(&args), WEFT_OK);
+    for (int64_t i = 0; i < s.m; i++) {
+        for (int64_t j = 0; j < s.n; j++) {
+            double sum[2];
+
+            for (int h = 0; h < 2; h++) {
+                sum[h] = 0;
+                for (int64_t p = 0; p < s.k; p++)
+                    sum[h] += weft_element_get(dtype, a, (size_t)(i * s.k + p)) *
+                              weft_element_get(dtype, half[h], (size_t)(transb ? j * s.k + p : p * s.n + j));
+                sum[h] = 2 * sum[h] + (double)bias[2 * j + h];
+            }
+            CHECK(d[i * s.n + j] == (float)((sum[0] > 0 ? sum[0] : 0) * sum[1]));
+        }
+    }
+    free(a);
+    free(b);
+    free(half[0]);
+    free(half[1]);
+    free(bias);
+    free(d);
+    free(memory);
+}
+
+static void gated(void)
+{
+    static const shape shapes[] = {{1, 1, 5, 1},    {3, 7, 300, 1},  {17, 40, 33, 1},
+                                   {70, 96, 16, 1}, {130, 61, 9, 1}, {9, 50, 1100, 1}};
+    float x[4] = {0};
+    weft_gemm_args args;
+    uint64_t seed = 11;
+
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++)
+        for (weft_dtype dtype = WEFT_F32; dtype <= WEFT_I8; dtype++)
+            for (int way = 0; way < 8; way++)
+                check_gated(dtype, shapes[i], way & 1, way & 2, way & 4 ? 0 : 1, seed++);
+    weft_gemm_args_init(&args, WEFT_F32, 1, 1, 1);
+    args.act = WEFT_ACT_SILU_GATED;
+    args.a = args.b = args.c = x;
+    args.d = x + 2;
+    args.beta = 1;
+    CHECK_INT(weft_gemm(&args), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(NULL), "gated");
+    args.beta = 0;
+    CHECK_INT(weft_gemm(&args), WEFT_OK);
+    CHECK_INT(weft_gate_up(WEFT_F64, 0, 1, 1, x, 0, x, 0, x, 0), WEFT_ERR_ARGUMENT);
+    CHECK_INT(weft_gate_up(WEFT_F32, 0, 1, -1, x, 0, x, 0, x, 0), WEFT_ERR_ARGUMENT);
+    CHECK_INT(weft_gate_up(WEFT_F32, 0, 1, 2, x, 1, x, 0, x, 0), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(NULL), "ld_gate = 1");
+    CHECK_INT(weft_gate_up(WEFT_F32, 0, 1, 1, NULL, 0, x, 0, x, 0), WEFT_ERR_ARGUMENT);
+    CHECK_INT(weft_gate_up(WEFT_F32, 0, 0, 1, NULL, 0, NULL, 0, NULL, 0), WEFT_OK);
+}
+
 /* With values whose sums round: the same bits from one thread and from all, whatever rows are left over. */
 static void check_threads(weft_dtype dtype, shape s, int transb, bool pack, uint64_t seed)
 {
@@ -247,6 +332,7 @@ int main(void)
         CHECK_INT(pthread_create(&threads[i], NULL, call_from_thread, (void *)(uintptr_t)(i + 1)), 0);
     for (size_t i = 0; i < 3; i++)
         pthread_join(threads[i], NULL);
+    gated();
     check_alone();
     check_errors();
     check_extremes();

@@ -58,6 +58,9 @@ static double *element(world_state *w, const weft_region *r, int64_t row, int64_
     return &w->ranks[r->rank].memory[r->operand][(r->batch * rows + row) * cols + col];
 }
 
+/* A pair of a gate and an up is one number here: sums and products with A leave both halves apart. */
+static const double up_unit = 1 << 24;
+
 /* The global input of an operand in a run: a function of where the element lies in the whole. */
 static double input_value(const world_state *w, weft_operand_role role, int rank, int run, int64_t batch,
                           int64_t row, int64_t col)
@@ -70,6 +73,15 @@ static double input_value(const world_state *w, weft_operand_role role, int rank
     return (double)((int64_t)(check_random(&state) % 7) - 3);
 }
 
+static double global_value(const world_state *w, weft_operand_role role, int run, int64_t batch, int64_t row,
+                           int64_t col)
+{
+    bool paired = weft_problem_is_gated(&w->parts[0].problem) && role != WEFT_ROLE_A;
+
+    return input_value(w, role, 0, run, batch, row, col) +
+           (paired ? up_unit * input_value(w, role, 0, run, batch, row, col + 100000) : 0);
+}
+
 /* Which element of the global operand an instance's element is. Collectives: every rank has its own. */
 static double instance_value(const world_state *w, const weft_operand *o, int rank, int run, int64_t batch,
                              int64_t row, int64_t col)
@@ -80,7 +92,7 @@ static double instance_value(const world_state *w, const weft_operand *o, int ra
         row += weft_part(o->rows, w->world, rank).begin;
     if (o->cols_parted)
         col += weft_part(o->cols, w->world, rank).begin;
-    return input_value(w, o->role, 0, run, batch, row, col);
+    return global_value(w, o->role, run, batch, row, col);
 }
 
 /* What a caller does between runs: new inputs, poisoned outputs. Private scratch is poisoned too. */
@@ -110,6 +122,11 @@ static void prepare_run(world_state *w, int rank)
 
 static double activate(const weft_problem *p, double value)
 {
+    if (p->act == WEFT_ACT_RELU_GATED) {
+        double up = nearbyint(value / up_unit), gate = value - up * up_unit;
+
+        return gate < 0 ? 0 : gate * up;
+    }
     return p->act == WEFT_ACT_RELU && value < 0 ? 0 : value;
 }
 
@@ -157,13 +174,13 @@ static double expected(const world_state *w, const weft_operand *o, int rank, in
     if (o->cols_parted)
         col += weft_part(o->cols, w->world, rank).begin;
     for (int64_t k = 0; k < p->k; k++)
-        sum += input_value(w, WEFT_ROLE_A, 0, run, batch, row, k) *
-               input_value(w, WEFT_ROLE_B, 0, run, batch, k, col);
+        sum += global_value(w, WEFT_ROLE_A, run, batch, row, k) *
+               global_value(w, WEFT_ROLE_B, run, batch, k, col);
     sum *= p->alpha;
     if (p->beta != 0)
         sum += p->beta * input_value(w, WEFT_ROLE_C, 0, run, batch, row, col);
     if (p->bias)
-        sum += input_value(w, WEFT_ROLE_BIAS, 0, run, 0, 0, col);
+        sum += global_value(w, WEFT_ROLE_BIAS, run, 0, 0, col);
     return activate(p, sum);
 }
 
@@ -278,7 +295,7 @@ static void put(world_state *w, const weft_plan_part *part, const weft_region *r
     const weft_operand *o = &part->operands[r->operand];
     double *at = element(w, r, row, col);
 
-    *at = round_to(o->dtype, value);
+    *at = o->paired ? value : round_to(o->dtype, value);
     if (o->packed && (r->col0 % panel_columns(&part->problem) || !keeps_steps(part, r)))
         *at = NAN;
     if (o->handed_on && !isnan(*at)) {
@@ -651,6 +668,10 @@ weft_problem interpret_random(weft_op op, weft_schedule schedule, weft_layout la
     p.transb = (int)pick(seed, 2);
     p.b_form =
         (weft_b_form)pick(seed, layout == WEFT_LAYOUT_GATHER_B && schedule != WEFT_SCHEDULE_DIRECT ? 2 : 3);
+    if ((op == WEFT_OP_AG_GEMM || op == WEFT_OP_GEMM_AS) && pick(seed, 4) == 0) {
+        p.act = WEFT_ACT_RELU_GATED;
+        p.beta = 0;
+    }
     return p;
 }
 

@@ -197,6 +197,12 @@ static void sum_in_bytes(weft_plan_part *parts)
     }
 }
 
+static void pair_sums(weft_plan_part *parts)
+{
+    for (int rank = 0; rank < 3; rank++)
+        operand_named(&parts[rank], "partial")->paired = true;
+}
+
 static void ask_for_another(weft_plan_part *parts)
 {
     parts[1].problem.alpha = 2;
@@ -326,6 +332,7 @@ int main(void)
     check_finds(do_nothing, "has 8 elements that nothing writes", 0);
     check_finds(keep_the_result, "D of the problem is not", -1);
     check_finds(sum_in_bytes, "a type does not fit", 0);
+    check_finds(pair_sums, "pairs of gates and ups meet", 0);
     check_finds(ask_for_another, "is of another problem", 1);
     check_finds(take_half_a_tile, "with other edges than those with which", 1);
     check_finds(post_before_its_enter, "before that rank's ENTER", 0);

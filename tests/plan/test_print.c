@@ -63,7 +63,7 @@ int main(void)
         json,
         "{\"name\":\"partial\",\"place\":\"staging\",\"dtype\":\"float32\",\"rows\":4,\"cols\":6,\"batch\":1,"
         "\"rows_parted\":false,\"cols_parted\":false,\"transposed\":false,\"packed\":false,\"handed_on\":"
-        "true,\"output\":false}");
+        "true,\"paired\":false,\"output\":false}");
     CHECK_HAS(json, "\"kind\":\"GEMM\",\"to\":[{\"operand\":\"partial\",\"rank\":1,\"batch\":0,\"rows\":[0,4]"
                     ",\"cols\":[0,6]}]");
     CHECK_HAS(json, "\"acc\":[{\"operand\":\"partial\",\"rank\":0");

@@ -82,6 +82,13 @@ class Products(unittest.TestCase):
         weft.gemm(a, b, out[:, :29])
         np.testing.assert_array_equal(out[:, :29], a @ b)
         self.assertFalse(out[:, 29:].any())
+        gate, up = whole(3, 40, 8), whole(4, 40, 8)
+        gated = np.maximum(a @ gate, 0) * (a @ up)
+        for both in (weft.gate_up(gate, up), weft.gate_up(gate.T.copy().T, up.T.copy().T)):
+            np.testing.assert_array_equal(weft.gemm(a, both, act="relu_gated"), gated)
+            np.testing.assert_array_equal(weft.gemm(a, weft.Packed(both), act="relu_gated"), gated)
+        with self.assertRaisesRegex(weft.errors.ArgumentError, "in pairs; b has 29"):
+            weft.gemm(a, b, act="silu_gated")
         with self.assertRaisesRegex(weft.errors.ArgumentError, "a is 17 x 40, b is 29 x 40"):
             weft.gemm(a, b.T)
         with self.assertRaisesRegex(ValueError, "strides"):

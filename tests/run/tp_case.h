@@ -73,6 +73,12 @@ typedef struct tp_instance {
     guarded memory; /* where the data is not symmetric */
 } tp_instance;
 
+/* Columns of B that make one of D. */
+static inline int64_t tp_width(const weft_problem *p)
+{
+    return p->act >= WEFT_ACT_RELU_GATED ? 2 : 1;
+}
+
 static inline tp_instance tp_shape(const tp_case *t, int which, int world, int rank)
 {
     const weft_problem *p = &t->problem;
@@ -112,6 +118,8 @@ static inline tp_instance tp_shape(const tp_case *t, int which, int world, int r
         s.cols = dcols;
         break;
     }
+    if (tp_width(p) == 2 && (which == TP_B || which == TP_BIAS))
+        s.cols = (weft_span){2 * s.cols.begin, 2 * s.cols.count};
     s.ld = (s.transposed ? s.rows.count : s.cols.count) + (which == TP_BIAS ? 0 : t->slack);
     s.stride = (s.transposed ? s.cols.count : s.rows.count) * s.ld;
     s.bytes = (size_t)(s.stride * (which == TP_BIAS ? 1 : p->l)) * weft_dtype_size(s.dtype);
@@ -155,10 +163,13 @@ static inline double tp_activate(weft_act act, double x)
 {
     switch (act) {
     case WEFT_ACT_RELU:
+    case WEFT_ACT_RELU_GATED:
         return x > 0 ? x : 0;
     case WEFT_ACT_GELU:
+    case WEFT_ACT_GELU_GATED:
         return 0.5 * x * (1 + erf(x / sqrt(2)));
     case WEFT_ACT_SILU:
+    case WEFT_ACT_SILU_GATED:
         return x / (1 + exp(-x));
     default:
         return x;
@@ -176,6 +187,29 @@ static inline int64_t tp_spilt(const tp_instance *d, int64_t row)
     return spilt;
 }
 
+/* What the activation is applied to: of row `row` and column `col` of B, without C. */
+static inline double tp_sum(const tp_case *t, int64_t batch, int64_t row, int64_t col, double *magnitude)
+{
+    const weft_problem *p = &t->problem;
+    double sum = 0, scale = p->alpha * (t->row_scale ? tp_scale(t, false, row) : 1) *
+                            (t->col_scale ? tp_scale(t, true, col) : 1);
+
+    *magnitude = 0;
+    for (int64_t x = 0; x < p->k; x++) {
+        double product = tp_element(t, TP_A, batch, row, x) * tp_element(t, TP_B, batch, x, col);
+
+        sum += product;
+        *magnitude += fabs(product);
+    }
+    sum *= scale;
+    *magnitude *= fabs(scale);
+    if (p->bias) {
+        sum += tp_element(t, TP_BIAS, 0, 0, col);
+        *magnitude += fabs(tp_element(t, TP_BIAS, 0, 0, col));
+    }
+    return sum;
+}
+
 /* Every element of this rank's D; returns how many are wrong. */
 static inline int64_t tp_wrong(const tp_case *t, int world, const tp_instance *d)
 {
@@ -187,34 +221,26 @@ static inline int64_t tp_wrong(const tp_case *t, int world, const tp_instance *d
             wrong += tp_spilt(d, batch * d->rows.count + i);
             for (int64_t j = 0; j < d->cols.count; j++) {
                 int64_t row = d->rows.begin + i, col = d->cols.begin + j;
-                double sum = 0, magnitude = 0, exact, got, bound = 0;
+                double magnitude = 0, up_magnitude = 0, up = 1, got, bound = 0;
+                double exact = tp_sum(t, batch, row, col * tp_width(p), &magnitude);
 
-                for (int64_t x = 0; x < p->k; x++) {
-                    double product = tp_element(t, TP_A, batch, row, x) * tp_element(t, TP_B, batch, x, col);
-
-                    sum += product;
-                    magnitude += fabs(product);
-                }
-                double scale = p->alpha * (t->row_scale ? tp_scale(t, false, row) : 1) *
-                               (t->col_scale ? tp_scale(t, true, col) : 1);
-
-                exact = scale * sum;
-                magnitude *= fabs(scale);
                 if (p->beta != 0) {
                     exact += p->beta * tp_element(t, TP_C, batch, row, col);
                     magnitude += fabs(p->beta * tp_element(t, TP_C, batch, row, col));
                 }
-                if (p->bias) {
-                    exact += tp_element(t, TP_BIAS, 0, 0, col);
-                    magnitude += fabs(tp_element(t, TP_BIAS, 0, 0, col));
-                }
                 exact = tp_activate(p->act, exact);
+                if (tp_width(p) == 2)
+                    up = tp_sum(t, batch, row, 2 * col + 1, &up_magnitude);
                 got = weft_element_get(d->dtype, d->data, tp_index(d, batch, i, j));
                 if (t->integers) {
                     uint64_t rounded = 0;
 
+                    exact *= up;
                     weft_element_set(d->dtype, &rounded, 0, exact);
                     exact = weft_element_get(d->dtype, &rounded, 0);
+                } else if (tp_width(p) == 2) {
+                    bound = weft_bound_gated(p, world, magnitude, exact, up_magnitude, up);
+                    exact *= up;
                 } else {
                     bound = weft_bound_gemm(p, world, magnitude, exact);
                 }
@@ -297,15 +323,16 @@ static inline weft_problem tp_planned(const tp_case *t)
     return p;
 }
 
-/* Adds the run's own values to its operands: `memory` has a place for every row and column of D. */
+/* Adds the run's own values to its operands: `memory` has a place for every row and two for every column. */
 static inline void tp_values(const tp_case *t, const tp_instance *d, float *memory, weft_operands *operands)
 {
     float *cols = memory + d->rows.count;
+    int64_t width = tp_width(&t->problem);
 
     for (int64_t i = 0; i < d->rows.count; i++)
         memory[i] = tp_scale(t, false, d->rows.begin + i);
-    for (int64_t j = 0; j < d->cols.count; j++)
-        cols[j] = tp_scale(t, true, d->cols.begin + j);
+    for (int64_t j = 0; j < d->cols.count * width; j++)
+        cols[j] = tp_scale(t, true, d->cols.begin * width + j);
     operands->row_scale = t->row_scale ? memory : NULL;
     operands->col_scale = t->col_scale ? cols : NULL;
     operands->alpha = t->run_values ? &t->problem.alpha : NULL;

@@ -11,7 +11,7 @@ weft_given weft_given_of(const weft_plan *plan, int operand, const weft_operands
 {
     const weft_operand *o = &plan->part.operands[operand];
     int64_t rows = weft_operand_rows(o, plan->part.world, plan->part.rank);
-    int64_t cols = weft_operand_cols(o, plan->part.world, plan->part.rank);
+    int64_t cols = weft_operand_cols(o, plan->part.world, plan->part.rank) * weft_operand_width(o);
     weft_given out = {.rows = o->transposed ? cols : rows,
                       .cols = o->transposed ? rows : cols,
                       .batch = o->batch > 0 ? o->batch : 1};
@@ -100,7 +100,7 @@ weft_status weft_given_check(const weft_plan *plan, int operand, const weft_give
             weft_op_name(plan->part.problem.op), (void *)g->data, weft_dtype_name(o->dtype));
     if (o->packed) {
         int64_t k = weft_operand_rows(o, plan->part.world, plan->part.rank);
-        int64_t n = weft_operand_cols(o, plan->part.world, plan->part.rank);
+        int64_t n = weft_operand_cols(o, plan->part.world, plan->part.rank) * weft_operand_width(o);
 
         if (!weft_packed_fits(plan->bind, (const weft_packed *)g->data, k, n))
             return weft_error_set(error, WEFT_ERR_ARGUMENT,
@@ -209,7 +209,8 @@ static void place_scratch(const weft_plan *plan)
         else if (o->place == WEFT_PLACE_PRIVATE)
             places[x->rank] = (weft_place){x->private_memory + lain->offset, lain->ld, lain->stride_bytes};
         if (o->place != WEFT_PLACE_USER && o->packed) {
-            int64_t k = weft_operand_rows(o, x->world, x->rank), n = weft_operand_cols(o, x->world, x->rank);
+            int64_t k = weft_operand_rows(o, x->world, x->rank);
+            int64_t n = weft_operand_cols(o, x->world, x->rank) * weft_operand_width(o);
 
             for (int64_t batch = 0; batch < o->batch; batch++)
                 weft_packed_begin(plan->bind, k, n, places[x->rank].base + batch * lain->stride_bytes);

@@ -39,7 +39,8 @@ static int64_t pad_row(int64_t elements, int64_t element_bytes)
 static void lay_operand(const weft_plan *plan, const weft_operand *operand, weft_program_operand *lain)
 {
     int64_t rows = longest(operand->rows, operand->rows_parted, plan->part.world);
-    int64_t cols = longest(operand->cols, operand->cols_parted, plan->part.world);
+    int64_t cols =
+        longest(operand->cols, operand->cols_parted, plan->part.world) * weft_operand_width(operand);
     int64_t batch = operand->batch > 0 ? operand->batch : 1;
 
     lain->element_bytes = (int64_t)weft_dtype_size(operand->dtype);
@@ -111,7 +112,7 @@ static void note_touched(weft_plan *plan)
 static void size_workspace(weft_plan *plan)
 {
     const weft_plan_part *part = &plan->part;
-    int64_t m = 0, n = 0, k = 0;
+    int64_t m = 0, n = 0, k = 0, width = weft_problem_is_gated(&part->problem) ? 2 : 1;
     bool packed = true;
 
     for (uint32_t i = 0; i < part->task_count; i++)
@@ -132,10 +133,10 @@ static void size_workspace(weft_plan *plan)
         if (task->kind != WEFT_TASK_GEMM)
             continue;
         m = regions->rows > m ? regions->rows : m;
-        n = regions->cols > n ? regions->cols : n;
+        n = a[1].cols * width > n ? a[1].cols * width : n;
         k = a->cols > k ? a->cols : k;
         packed = packed && part->operands[a[1].operand].packed;
-        tile = (size_t)(regions->rows * regions->cols) * 4;
+        tile = (size_t)(regions->rows * a[1].cols * width) * 4;
         if (part->problem.wire_dtype != weft_dtype_accumulator(part->problem.dtype) &&
             tile > plan->sums_bytes)
             plan->sums_bytes = tile;
@@ -165,8 +166,8 @@ static weft_status check_panels(const weft_plan *plan, weft_error_text *error)
             bool last = end == weft_operand_rows(operand, part->world, region->rank);
 
             if (operand->packed && region->rows &&
-                ((j < task->destinations && region->col0 % steps.nr) || region->row0 % steps.k_step ||
-                 (end % steps.k_step && !last)))
+                ((j < task->destinations && region->col0 * weft_operand_width(operand) % steps.nr) ||
+                 region->row0 % steps.k_step || (end % steps.k_step && !last)))
                 return weft_error_set(
                     error, WEFT_ERR_UNSUPPORTED,
                     "task %u of rank %d: rows %lld..%lld from column %lld of %s cut a panel "

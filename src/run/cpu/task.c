@@ -1,6 +1,7 @@
 #include "run/cpu/task.h"
 
 #include "core/dtype.h"
+#include "gemm/epilogue.h"
 #include "run/cpu/reduce.h"
 
 #include <string.h>
@@ -79,6 +80,7 @@ static located locate(weft_executor *x, const weft_region *region)
     const weft_place *place = &x->places[(size_t)region->operand * (size_t)x->world + (size_t)region->rank];
     located at = {.operand = operand};
     int64_t element_bytes = x->plan->operands[region->operand].element_bytes;
+    int64_t col0 = region->col0 * weft_operand_width(operand);
 
     if (region->rank != x->rank && operand->place == WEFT_PLACE_USER)
         weft_task_bind(x, region->rank);
@@ -86,9 +88,9 @@ static located locate(weft_executor *x, const weft_region *region)
     at.col_stride = operand->transposed ? place->ld : 1;
     at.data = place->base + region->batch * place->stride_bytes;
     if (in_order(x, operand)) /* a band of tiles is one tile after another */
-        at.data += (region->row0 * place->ld + region->col0 * region->rows) * element_bytes;
+        at.data += (region->row0 * place->ld + col0 * region->rows) * element_bytes;
     else if (!operand->packed)
-        at.data += (region->row0 * at.row_stride + region->col0 * at.col_stride) * element_bytes;
+        at.data += (region->row0 * at.row_stride + col0 * at.col_stride) * element_bytes;
     return at;
 }
 
@@ -104,28 +106,28 @@ static void run_copy(weft_executor *x, const weft_region *to, const weft_region 
     located destination = locate(x, to), source = locate(x, from);
     size_t element_bytes = weft_dtype_size(source.operand->dtype);
     weft_view into = view_of(&destination), out_of = view_of(&source);
+    int64_t width = weft_operand_width(source.operand), col0 = to->col0 * width, cols = to->cols * width;
 
     if (destination.operand->packed) {
         /* The engine counts from element (0, 0) of all of B, as the packed operand numbers it. */
-        const char *origin = source.data - (to->row0 * source.row_stride + to->col0 * source.col_stride) *
-                                               (int64_t)element_bytes;
+        const char *origin =
+            source.data - (to->row0 * source.row_stride + col0 * source.col_stride) * (int64_t)element_bytes;
 
         weft_packed_fill(x->plan->bind, (weft_packed *)destination.data, origin, source.operand->dtype,
-                         source.row_stride, source.col_stride, to->row0, to->rows, to->col0, to->cols);
+                         source.row_stride, source.col_stride, to->row0, to->rows, col0, cols);
     } else if (destination.operand->dtype != source.operand->dtype) {
         bool swap = source.operand->transposed;
 
-        weft_reduce_rows(source.operand->dtype, WEFT_SUM, swap ? to->cols : to->rows,
-                         swap ? to->rows : to->cols, &out_of, 1, destination.operand->dtype, &into, 1);
+        weft_reduce_rows(source.operand->dtype, WEFT_SUM, swap ? cols : to->rows, swap ? to->rows : cols,
+                         &out_of, 1, destination.operand->dtype, &into, 1);
     } else if (destination.operand->transposed != source.operand->transposed) {
         bool swap = destination.operand->transposed;
 
-        weft_copy_transposed(element_bytes, swap ? to->cols : to->rows, swap ? to->rows : to->cols, into,
-                             out_of);
+        weft_copy_transposed(element_bytes, swap ? cols : to->rows, swap ? to->rows : cols, into, out_of);
     } else {
         bool swap = destination.operand->transposed;
 
-        weft_copy(element_bytes, swap ? to->cols : to->rows, swap ? to->rows : to->cols, into, out_of);
+        weft_copy(element_bytes, swap ? cols : to->rows, swap ? to->rows : cols, into, out_of);
     }
 }
 
@@ -134,13 +136,14 @@ static void set_epilogue(weft_executor *x, const weft_task *task, const weft_reg
                          const weft_region *extra, weft_gemm_tile *tile)
 {
     const weft_run_values *values = &x->values;
+    int64_t width = weft_act_width(x->plan->part.problem.act);
 
     tile->raw = false;
     tile->alpha = values->alpha;
     tile->act = x->plan->part.problem.act;
     tile->beta = 0;
     tile->row_scale = values->row_scale ? values->row_scale + d->row0 : NULL;
-    tile->col_scale = values->col_scale ? values->col_scale + d->col0 : NULL;
+    tile->col_scale = values->col_scale ? values->col_scale + d->col0 * width : NULL;
     if (task->flags & WEFT_TASK_HAS_C) {
         located c = locate(x, extra++);
 
@@ -202,7 +205,8 @@ static void run_tile(weft_executor *x, weft_gemm_tile *tile, const weft_task *ta
         located to = locate(x, &regions[next]);
 
         if (next != here)
-            weft_copy(weft_dtype_size(tile->d_dtype), tile->m, tile->n, view_of(&to), view_of(&first));
+            weft_copy(weft_dtype_size(tile->d_dtype), tile->m, regions->cols * weft_operand_width(to.operand),
+                      view_of(&to), view_of(&first));
     }
 }
 
@@ -218,12 +222,11 @@ static void set_acc(weft_executor *x, const weft_region *region, weft_gemm_tile 
     tile->acc_in_order = in_order(x, at.operand);
     tile->order = tile->acc_in_order ? x->plan->order : tile->order;
     if (at.operand->dtype != sum_type) {
-        weft_view into = {sums, region->cols}, from = view_of(&at);
+        weft_view into = {sums, tile->n}, from = view_of(&at);
 
-        weft_reduce_rows(at.operand->dtype, WEFT_SUM, region->rows, region->cols, &from, 1, sum_type, &into,
-                         1);
+        weft_reduce_rows(at.operand->dtype, WEFT_SUM, region->rows, tile->n, &from, 1, sum_type, &into, 1);
         tile->acc = sums;
-        tile->acc_ld = region->cols;
+        tile->acc_ld = tile->n;
     }
 }
 
@@ -262,10 +265,11 @@ static void multiply(weft_executor *x, const weft_task *task, const weft_region 
 {
     const weft_region *a = &regions[task->destinations], *b = a + 1, *extra = a + 2;
     weft_gemm_tile tile = weft_gemm_tile_init(x->plan->bind, x->plan->part.problem.dtype);
+    int64_t width = weft_act_width(x->plan->part.problem.act);
     located at = locate(x, a);
 
     tile.m = regions->rows;
-    tile.n = regions->cols;
+    tile.n = b->cols * width;
     tile.k = a->cols;
     tile.a = at.data;
     tile.a_rs = at.row_stride;
@@ -274,7 +278,7 @@ static void multiply(weft_executor *x, const weft_task *task, const weft_region 
     if (at.operand->packed) {
         tile.packed_b = (const weft_packed *)at.data;
         tile.packed_k0 = b->row0;
-        tile.packed_n0 = b->col0;
+        tile.packed_n0 = b->col0 * width;
     } else {
         tile.b = at.data;
         tile.b_rs = at.row_stride;
@@ -307,15 +311,15 @@ static const weft_region *slice(const weft_task *task, const weft_region *region
 static void run_gemm(weft_executor *x, const weft_task *task, const weft_region *regions, space room)
 {
     const weft_region *b = &regions[task->destinations + 1];
-    int64_t nr = x->plan->bind->kernel->nr, skip = 0, head;
+    int64_t nr = x->plan->bind->kernel->nr, width = weft_act_width(x->plan->part.problem.act), skip = 0, head;
 
     if (x->plan->part.operands[b->operand].packed)
-        skip = b->col0 % nr;
+        skip = b->col0 * width % nr;
     if (!skip) {
         multiply(x, task, regions, 0, room);
         return;
     }
-    head = nr - skip < b->cols ? nr - skip : b->cols;
+    head = (nr - skip) / width < b->cols ? (nr - skip) / width : b->cols; /* panels hold whole pairs */
     multiply(x, task, slice(task, regions, 0, head, room.regions), skip, room);
     if (head < b->cols)
         multiply(x, task, slice(task, regions, head, b->cols - head, room.regions), 0, room);
@@ -328,7 +332,8 @@ static void reduce_with_epilogue(weft_executor *x, const weft_task *task, const 
 {
     const weft_region *extra = regions + task->destinations + source_count;
     weft_dtype sum_type = weft_dtype_accumulator(x->plan->part.problem.dtype);
-    int64_t elems = (int64_t)x->plan->sums_bytes / 4, from_bytes = (int64_t)weft_dtype_size(dtype);
+    int64_t width = weft_act_width(x->plan->part.problem.act);
+    int64_t elems = (int64_t)x->plan->sums_bytes / 4 / width, from_bytes = (int64_t)weft_dtype_size(dtype);
     int64_t step_cols = regions->cols < elems ? regions->cols : elems,
             step_rows = step_cols ? elems / step_cols : 0;
     const weft_view *sources = room.views;
@@ -339,15 +344,15 @@ static void reduce_with_epilogue(weft_executor *x, const weft_task *task, const 
             int64_t cols = regions->cols - col < step_cols ? regions->cols - col : step_cols;
             weft_gemm_tile tile = weft_gemm_tile_init(x->plan->bind, x->plan->part.problem.dtype);
             weft_region to[WEFT_GEMM_DESTINATIONS_MAX];
-            weft_view *blocks = room.more_views, into = {room.sums, cols};
+            weft_view *blocks = room.more_views, into = {room.sums, cols * width};
             weft_region end[2], at_d = regions[0];
             int ends = !!(task->flags & WEFT_TASK_HAS_C) + !!(task->flags & WEFT_TASK_HAS_BIAS);
 
             for (int i = 0; i < source_count; i++) {
                 blocks[i] = sources[i];
-                blocks[i].data += (row * sources[i].ld + col) * from_bytes;
+                blocks[i].data += (row * sources[i].ld + col * width) * from_bytes;
             }
-            weft_reduce_rows(dtype, WEFT_SUM, rows, cols, blocks, source_count, sum_type, &into, 1);
+            weft_reduce_rows(dtype, WEFT_SUM, rows, cols * width, blocks, source_count, sum_type, &into, 1);
             for (int i = 0; i < ends; i++) {
                 bool is_bias = i == ends - 1 && task->flags & WEFT_TASK_HAS_BIAS;
 
@@ -358,9 +363,9 @@ static void reduce_with_epilogue(weft_executor *x, const weft_task *task, const 
             at_d.row0 += row;
             at_d.col0 += col;
             tile.m = rows;
-            tile.n = cols;
+            tile.n = cols * width;
             tile.acc = room.sums;
-            tile.acc_ld = cols;
+            tile.acc_ld = cols * width;
             set_epilogue(x, task, &at_d, end, &tile);
             for (int done = 0; done < task->destinations; done += tile.d_count) {
                 tile.d_count = task->destinations - done;
@@ -399,6 +404,7 @@ static void run_reduce(weft_executor *x, const weft_task *task, const weft_regio
     int source_count = task->region_count - task->destinations - extras;
     weft_view *sources = room.views, *destinations = room.more_views;
     weft_dtype dtype = WEFT_F32, to = WEFT_F32;
+    int64_t width = weft_operand_width(&x->plan->part.operands[regions->operand]);
     bool swap = false;
 
     for (int i = 0; i < source_count; i++) {
@@ -420,8 +426,8 @@ static void run_reduce(weft_executor *x, const weft_task *task, const weft_regio
     }
     weft_reduce_rows(
         dtype, x->plan->part.problem.op >= WEFT_OP_ALL_REDUCE ? x->plan->part.problem.reduction : WEFT_SUM,
-        swap ? regions->cols : regions->rows, swap ? regions->rows : regions->cols, sources, source_count, to,
-        destinations, task->destinations);
+        swap ? regions->cols * width : regions->rows, swap ? regions->rows : regions->cols * width, sources,
+        source_count, to, destinations, task->destinations);
 }
 
 void weft_task_run(weft_executor *x, const weft_task *task, char *workspace)

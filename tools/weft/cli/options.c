@@ -235,6 +235,9 @@ static int settle_problem(weft_options *o, const char *command)
         p->b_form = WEFT_B_PREPACKED;
     if (weft_problem_resolve(p, (int)o->ranks, &resolved, &error) != WEFT_OK)
         return options_error(command, "%s", error.text);
+    if (strcmp(command, "bench") == 0 && gemm && weft_problem_is_gated(p))
+        return options_error(command,
+                             "--act: gated activations are planned and simulated, not measured here");
     if (strcmp(command, "bench") == 0 && gemm && resolved.layout == WEFT_LAYOUT_GATHER_B &&
         p->b_form == WEFT_B_PREPACKED)
         return options_error(

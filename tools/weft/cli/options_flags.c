@@ -83,16 +83,17 @@ static const char *read_scatter(void *target, const char *value)
 
 static const char *read_act(void *target, const char *value)
 {
-    static const char *const names[] = {"none", "relu", "gelu", "silu"};
+    static const char *const names[] = {"none",       "relu",       "gelu",      "silu",
+                                        "relu_gated", "gelu_gated", "silu_gated"};
     weft_options *options = target;
 
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 7; i++) {
         if (strcasecmp(value, names[i]) == 0) {
             options->problem.act = (weft_act)i;
             return NULL;
         }
     }
-    return "one of none, relu, gelu, silu";
+    return "one of none, relu, gelu, silu, or of these but none with _gated";
 }
 
 static const char *read_backend(void *target, const char *value)
@@ -234,7 +235,8 @@ int options_problem_flags(weft_options *o, const char *command, options_flag *fl
          "D = act(alpha A B + beta C + bias) (1)"},
         {"--beta", "X", OPTIONS_CALL, &p->beta, read_alpha, 0, 0, "products", "(0: C is never read)"},
         {"--bias", NULL, OPTIONS_CALL, &p->bias, read_on, 0, 0, "products", "add a bias per column"},
-        {"--act", "NAME", OPTIONS_CALL, o, read_act, 0, 0, "products", "none, relu, gelu, silu"},
+        {"--act", "NAME", OPTIONS_CALL, o, read_act, 0, 0, "products",
+         "none, relu, gelu, silu; relu_gated and so on (plan and sim)"},
         {"--transa", NULL, OPTIONS_CALL, &p->transa, read_on, 0, 0, "products", "A is stored transposed"},
         {"--transb", NULL, OPTIONS_CALL, &p->transb, read_on, 0, 0, "products gemm",
          "B is stored transposed (weights [N, K])"},
