@@ -1,40 +1,39 @@
 /* Collectives: the doors of weft.h. */
 #include "core/dtype.h"
-#include "run/cpu/program.h"
-#include "run/cpu/small.h"
+#include "run/program.h"
 
 /* Cheap enough for every call: what small messages go through. The plan checks the rest. */
-static bool acceptable(const weft_problem *p, int world, bool on_gpu)
+static bool acceptable(const weft_problem *p, int world, const weft_backend *backend)
 {
     bool reduces = p->op == WEFT_OP_ALL_REDUCE || p->op == WEFT_OP_REDUCE_SCATTER;
 
-    if (on_gpu && reduces && (p->dtype > WEFT_I64 || p->dtype == WEFT_I8 || p->reduction == WEFT_AVERAGE))
-        return false;
     return p->count >= 0 && weft_dtype_size(p->dtype) != 0 && p->root >= 0 && p->root < world &&
-           (unsigned)p->reduction <= WEFT_AVERAGE && (!reduces || weft_dtype_reduces(p->dtype, p->reduction));
+           (unsigned)p->reduction <= WEFT_AVERAGE && (!reduces || backend->reduces(p->dtype, p->reduction));
 }
 
 static weft_status reject(weft_group *group, const char *call, const weft_problem *p, const char *why)
 {
     weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "%s of %lld elements of %s: %s", call,
                    (long long)p->count, weft_dtype_name(p->dtype), why);
-    return weft_executor_reject(group, p, WEFT_ERR_ARGUMENT);
+    return weft_session_reject(group, p, WEFT_ERR_ARGUMENT);
 }
 
 static weft_status run(weft_group *group, const char *call, const weft_problem *p, const void *send,
                        void *recv)
 {
     weft_operands operands = {.size = sizeof(operands), .send = send, .recv = recv};
-    weft_executor *executor;
+    const weft_backend *backend;
+    weft_session *session;
     weft_plan *plan;
     weft_status status;
 
     if (!group)
         return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", call);
-    status = weft_executor_of(group, &executor);
+    status = weft_session_of(group, &session);
     if (status != WEFT_OK)
         return status;
-    if (!acceptable(p, group->size, group->gpu != NULL)) {
+    backend = weft_backend_of(group);
+    if (!acceptable(p, group->size, backend)) {
         status = weft_group_check(group);
         return status != WEFT_OK
                    ? status
@@ -44,16 +43,16 @@ static weft_status run(weft_group *group, const char *call, const weft_problem *
                          "have an average (on GPUs float32, float16, bfloat16, int32 and int64 are reduced, "
                          "not averaged)");
     }
-    if (!group->gpu && weft_small_fits(executor, p)) {
+    if (backend->small_fits && backend->small_fits(group, p)) {
         if (p->count && ((!send && (p->op != WEFT_OP_BROADCAST || group->rank == p->root)) || !recv))
             return reject(group, call, p, "a buffer is NULL");
-        return weft_small_run(executor, p, send, recv);
+        return backend->small_run(group, p, send, recv);
     }
     status = weft_group_check(group);
     if (status != WEFT_OK)
         return status;
-    status = weft_program_cached(executor, p, &plan);
-    return status == WEFT_OK ? weft_program_issue(plan, &operands) : status;
+    status = weft_program_cached(session, p, &plan);
+    return status == WEFT_OK ? backend->issue(plan, &operands) : status;
 }
 
 static weft_problem problem_of(weft_op op, int64_t count, weft_dtype dtype, weft_reduction reduction,

@@ -1,6 +1,7 @@
 /* Collectives with counts or a root: the doors of weft.h. */
 #include "core/dtype.h"
-#include "run/cpu/counted.h"
+#include "run/backend.h"
+#include "run/counted.h"
 
 #include <stdlib.h>
 
@@ -20,8 +21,6 @@ static const char *fault_of(const weft_group *group, const weft_counted_job *job
     size_t element = weft_dtype_size(job->dtype);
     int64_t sent, received;
 
-    if (group->gpu)
-        return "a group on GPUs has no collectives with counts";
     if (!element)
         return "dtype is not one";
     if (!good_counts(job->send_count, group->size, element, &sent) ||
@@ -43,13 +42,17 @@ static weft_status run(weft_group *group, weft_counted_job *job)
 
     if (!group)
         return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", job->call);
+    if (!weft_backend_of(group)->counted) {
+        weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
+                       "%s: a group on GPUs has no collectives with counts", job->call);
+        return weft_group_reject(group, WEFT_CALL_COUNTED);
+    }
     fault = fault_of(group, job);
     if (fault) {
-        weft_error_set(&group->error, group->gpu ? WEFT_ERR_UNSUPPORTED : WEFT_ERR_ARGUMENT, "%s: %s",
-                       job->call, fault);
+        weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "%s: %s", job->call, fault);
         job->send_count = NULL;
     }
-    return weft_counted_run(group, job);
+    return weft_backend_of(group)->counted(group, job);
 }
 
 weft_status weft_all_gather_v(weft_group *group, const void *send, void *recv, const int64_t *counts,

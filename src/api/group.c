@@ -3,7 +3,7 @@
 #include "core/env.h"
 #include "group/enter.h"
 #include "group/split.h"
-#include "run/gpu.h"
+#include "run/backend.h"
 
 #include <stdio.h>
 
@@ -120,35 +120,26 @@ weft_status weft_group_use_gpu(weft_group *group, int device)
     status = weft_group_check(group);
     if (status != WEFT_OK)
         return status;
-    if (group->gpu || group->executor)
+    if (group->backend || group->session)
         return weft_error_set(&group->error, WEFT_ERR_STATE,
                               "weft_group_use_gpu: the group %s; it comes before plans and collectives",
-                              group->gpu ? "is on GPUs already" : "has been used on the CPU");
-    return weft_gpu_attach(group, device);
+                              group->backend ? "is on GPUs already" : "has been used on the CPU");
+    return weft_backend_attach(group, device);
 }
 
 weft_status weft_group_set_stream(weft_group *group, int ordered, void *stream)
 {
     if (!group)
         return no_group("weft_group_set_stream");
-    if (!group->gpu)
+    if (!weft_backend_of(group)->set_stream)
         return weft_error_set(&group->error, WEFT_ERR_STATE,
                               "weft_group_set_stream: the group is on the CPU, which has no streams");
-    group->gpu->ordered = ordered != 0;
-    group->gpu->stream = ordered ? stream : NULL;
-    return WEFT_OK;
+    return weft_backend_of(group)->set_stream(group, ordered != 0, stream);
 }
 
 weft_status weft_group_wait(weft_group *group)
 {
-    weft_status status;
-
-    if (!group)
-        return no_group("weft_group_wait");
-    status = weft_group_check(group);
-    if (status != WEFT_OK || !group->gpu || !group->executor)
-        return status;
-    return group->gpu->calls->settle(group->executor, group->gpu->stream);
+    return group ? weft_backend_of(group)->settle(group) : no_group("weft_group_wait");
 }
 
 int weft_rank(const weft_group *group)

@@ -1,8 +1,7 @@
 #include "api/hold.h"
 
 #include "group/enter.h"
-#include "run/cpu/executor.h"
-#include "run/gpu.h"
+#include "run/program.h"
 #include "symm/symm.h"
 
 void weft_hold(weft_group *group)
@@ -14,9 +13,10 @@ static void go_when_free(weft_group *group)
 {
     if (group->holders > 0 || !group->freed)
         return;
-    weft_executor_detach(group);
-    if (!group->world->foreign) /* a driver does not work in a child of fork */
-        weft_gpu_detach(group);
+    if (group->session)
+        weft_program_drop_cached(group->session);
+    weft_backend_of(group)->detach(group);
+    weft_session_free(group);
     weft_symm_detach(group);
     weft_group_close(group);
 }

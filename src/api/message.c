@@ -1,6 +1,6 @@
 /* Messages between two ranks: the doors of weft.h. */
 #include "core/dtype.h"
-#include "symm/message.h"
+#include "run/backend.h"
 
 /* The bytes of the message, or the error. */
 static weft_status check(weft_group *group, const char *call, const void *buffer, int64_t count,
@@ -14,7 +14,7 @@ static weft_status check(weft_group *group, const char *call, const void *buffer
     status = weft_group_check(group);
     if (status != WEFT_OK)
         return status;
-    if (group->gpu)
+    if (!weft_backend_of(group)->send)
         return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED, "%s: a group on GPUs has no messages",
                               call);
     if (!element || count < 0 || count > INT64_MAX / 8 || (count && !buffer))
@@ -34,7 +34,7 @@ weft_status weft_send(weft_group *group, const void *buffer, int64_t count, weft
     size_t bytes = 0;
     weft_status status = check(group, "weft_send", buffer, count, dtype, to, &bytes);
 
-    return status == WEFT_OK ? weft_message_send(group, buffer, bytes, to) : status;
+    return status == WEFT_OK ? weft_backend_of(group)->send(group, buffer, bytes, to) : status;
 }
 
 weft_status weft_recv(weft_group *group, void *buffer, int64_t count, weft_dtype dtype, int from)
@@ -42,5 +42,5 @@ weft_status weft_recv(weft_group *group, void *buffer, int64_t count, weft_dtype
     size_t bytes = 0;
     weft_status status = check(group, "weft_recv", buffer, count, dtype, from, &bytes);
 
-    return status == WEFT_OK ? weft_message_recv(group, buffer, bytes, from) : status;
+    return status == WEFT_OK ? weft_backend_of(group)->recv(group, buffer, bytes, from) : status;
 }

@@ -4,8 +4,7 @@
 #include "core/sized.h"
 #include "plan/check.h"
 #include "plan/read.h"
-#include "run/cpu/program.h"
-#include "run/gpu.h"
+#include "run/program.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +42,7 @@ static weft_status no_group(const char *call)
 
 weft_status weft_plan_create(weft_group *group, const weft_problem *problem, weft_plan **plan)
 {
-    weft_executor *executor;
+    weft_session *session;
     weft_problem asked;
     weft_status status;
 
@@ -59,11 +58,11 @@ weft_status weft_plan_create(weft_group *group, const weft_problem *problem, wef
             : !plan  ? "plan is NULL"
                      : "problem->size is not that of a weft_problem this library knows; weft_problem_init "
                        "sets it");
-        return weft_executor_reject(group, NULL, WEFT_ERR_ARGUMENT);
+        return weft_session_reject(group, NULL, WEFT_ERR_ARGUMENT);
     }
-    status = weft_executor_of(group, &executor);
+    status = weft_session_of(group, &session);
     if (status == WEFT_OK)
-        status = weft_program_create(executor, &asked, plan);
+        status = weft_program_create(session, &asked, plan);
     if (status == WEFT_OK)
         weft_hold(group);
     return status;
@@ -76,7 +75,7 @@ static weft_status read_plan(weft_group *group, const char *path, weft_plan_part
     weft_status status;
     int world = 0;
 
-    if (group->gpu)
+    if (!weft_backend_of(group)->plan_load)
         return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
                               "weft_plan_load: plans from files run on CPU ranks, not on GPUs");
     status = weft_plan_read_file(path, parts, &world, &group->error);
@@ -104,7 +103,7 @@ static weft_status read_plan(weft_group *group, const char *path, weft_plan_part
 weft_status weft_plan_load(weft_group *group, const char *path, weft_plan **plan)
 {
     weft_plan_part *parts = NULL;
-    weft_executor *executor;
+    weft_session *session;
     weft_status status;
 
     if (!group)
@@ -118,10 +117,10 @@ weft_status weft_plan_load(weft_group *group, const char *path, weft_plan **plan
     else
         status = read_plan(group, path, &parts);
     if (status != WEFT_OK)
-        return weft_executor_reject(group, NULL, status);
-    status = weft_executor_of(group, &executor);
+        return weft_session_reject(group, NULL, status);
+    status = weft_session_of(group, &session);
     if (status == WEFT_OK)
-        status = weft_program_load(executor, &parts[group->rank], plan);
+        status = weft_program_load(session, &parts[group->rank], plan);
     weft_plan_parts_free(parts, group->size);
     return status;
 }
@@ -138,7 +137,7 @@ static weft_status admit(weft_plan *plan, const weft_operands *given, const char
     weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
                    "%s: operands->size is %zu, which is not that of weft_operands, %zu, nor zeros beyond it",
                    call, given->size, sizeof(*operands));
-    return weft_executor_reject(plan->group, &plan->part.problem, WEFT_ERR_ARGUMENT);
+    return weft_session_reject(plan->group, &plan->part.problem, WEFT_ERR_ARGUMENT);
 }
 
 weft_status weft_run(weft_plan *plan, const weft_operands *operands)
@@ -146,7 +145,7 @@ weft_status weft_run(weft_plan *plan, const weft_operands *operands)
     weft_operands given;
     weft_status status = admit(plan, operands, "weft_run", &given);
 
-    return status == WEFT_OK ? weft_program_run(plan, &given) : status;
+    return status == WEFT_OK ? weft_backend_of(plan->group)->run(plan, &given) : status;
 }
 
 weft_status weft_run_on(weft_plan *plan, const weft_operands *operands, void *stream)
@@ -154,22 +153,14 @@ weft_status weft_run_on(weft_plan *plan, const weft_operands *operands, void *st
     weft_operands given;
     weft_status status = admit(plan, operands, "weft_run_on", &given);
 
-    if (status != WEFT_OK)
-        return status;
-    if (plan->gpu)
-        return weft_gpu_run(plan, &given, stream);
-    if (!stream)
-        return weft_program_run(plan, &given);
-    weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
-                   "weft_run_on: stream is %p, but the group is on the CPU, which has no streams", stream);
-    return weft_executor_reject(plan->group, &plan->part.problem, WEFT_ERR_ARGUMENT);
+    return status == WEFT_OK ? weft_backend_of(plan->group)->run_on(plan, &given, stream) : status;
 }
 
 weft_status weft_run_wait(weft_plan *plan, void *stream)
 {
     if (!plan)
         return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "weft_run_wait: plan is NULL");
-    return plan->gpu ? plan->group->gpu->calls->wait(plan, stream) : weft_group_check(plan->group);
+    return weft_backend_of(plan->group)->wait(plan, stream);
 }
 
 void weft_plan_destroy(weft_plan *plan)

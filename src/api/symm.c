@@ -1,9 +1,5 @@
 /* Symmetric memory: the doors of weft.h. */
-#include "symm/symm.h"
-
-#include "run/gpu.h"
-
-#include <string.h>
+#include "run/backend.h"
 
 static weft_status no_group(const char *call)
 {
@@ -18,15 +14,14 @@ weft_status weft_alloc(weft_group *group, size_t bytes, size_t alignment, void *
         weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_alloc: pointer is NULL");
         return weft_group_reject(group, WEFT_CALL_ALLOC);
     }
-    return group->gpu ? group->gpu->calls->alloc(group, bytes, alignment, pointer)
-                      : weft_symm_alloc_staggered(group, bytes, alignment, pointer);
+    return weft_backend_of(group)->alloc(group, bytes, alignment, pointer);
 }
 
 weft_status weft_free(weft_group *group, void *pointer)
 {
     if (!group)
         return no_group("weft_free");
-    return group->gpu ? group->gpu->calls->release(group, pointer) : weft_symm_free(group, pointer);
+    return weft_backend_of(group)->release(group, pointer);
 }
 
 weft_status weft_memcpy(weft_group *group, void *to, const void *from, size_t bytes)
@@ -36,20 +31,12 @@ weft_status weft_memcpy(weft_group *group, void *to, const void *from, size_t by
     if (bytes && (!to || !from))
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_memcpy: %s is NULL",
                               to ? "from" : "to");
-    if (group->gpu)
-        return group->gpu->calls->copy(group, to, from, bytes);
-    if (bytes)
-        memcpy(to, from, bytes);
-    return WEFT_OK;
+    return weft_backend_of(group)->copy(group, to, from, bytes);
 }
 
 void *weft_peer(const weft_group *group, const void *pointer, int rank)
 {
     if (!group || rank < 0 || rank >= group->size)
         return NULL;
-    if (group->gpu)
-        return group->gpu->calls->peer(group, pointer, rank);
-    if (!weft_symm_contains(group, pointer, 1))
-        return NULL;
-    return weft_symm_reach(group, pointer, rank);
+    return weft_backend_of(group)->peer(group, pointer, rank);
 }

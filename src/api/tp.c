@@ -1,11 +1,11 @@
 /* Tensor-parallel products in one call: the doors of weft.h. */
 #include "api/least.h"
-#include "run/cpu/program.h"
+#include "run/program.h"
 
 static weft_status multiply(weft_group *group, weft_op op, const char *call, const weft_problem *problem,
                             const weft_operands *operands)
 {
-    weft_executor *executor;
+    weft_session *session;
     weft_operands given;
     weft_problem asked;
     float alpha, beta;
@@ -21,22 +21,23 @@ static weft_status multiply(weft_group *group, weft_op op, const char *call, con
         !weft_sized_read(&given, sizeof(given), operands, WEFT_OPERANDS_LEAST)) {
         weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                        "%s: problem and operands must be given, with their size fields set", call);
-        return weft_executor_reject(group, NULL, WEFT_ERR_ARGUMENT);
+        return weft_session_reject(group, NULL, WEFT_ERR_ARGUMENT);
     }
-    status = weft_executor_of(group, &executor);
+    status = weft_session_of(group, &session);
     if (status != WEFT_OK)
         return status;
     asked.op = op;
     alpha = given.alpha ? *given.alpha : asked.alpha;
     beta = given.beta ? *given.beta : asked.beta;
-    if (!group->gpu) { /* values of the run: the plan knows only whether they do anything */
+    if (weft_backend_of(group)
+            ->run_has_values) { /* values of the run: the plan knows only whether they do anything */
         given.alpha = &alpha;
         given.beta = &beta;
         asked.alpha = alpha == 1 ? 1 : 2;
         asked.beta = beta != 0;
     }
-    status = weft_program_cached(executor, &asked, &plan);
-    return status == WEFT_OK ? weft_program_issue(plan, &given) : status;
+    status = weft_program_cached(session, &asked, &plan);
+    return status == WEFT_OK ? weft_backend_of(group)->issue(plan, &given) : status;
 }
 
 weft_status weft_ag_gemm(weft_group *group, const weft_problem *problem, const weft_operands *operands)

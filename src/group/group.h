@@ -64,13 +64,14 @@ struct weft_group {
     weft_poison *poison; /* where the group's state stands; of a dead handle, why it is dead */
     weft_world *world;
     weft_guest guest;
-    weft_seat *seats;               /* by group rank */
-    int holders;                    /* plans and layers of this handle */
-    _Atomic int next_watched;       /* the rank whose liveness is looked at next */
-    struct weft_symm *symm;         /* owned by src/symm */
-    struct weft_executor *executor; /* owned by src/run */
-    struct weft_gpu *gpu;           /* NULL, or where the group's memory and plans are; owned by src/run */
-    atomic_flag writing;            /* the poison into `error` */
+    weft_seat *seats;                   /* by group rank */
+    int holders;                        /* plans and layers of this handle */
+    _Atomic int next_watched;           /* the rank whose liveness is looked at next */
+    struct weft_symm *symm;             /* owned by src/symm */
+    struct weft_session *session;       /* owned by src/run, as the two below */
+    const struct weft_backend *backend; /* what plans run on; NULL: the CPU */
+    void *device;                       /* what the backend keeps */
+    atomic_flag writing;                /* the poison into `error` */
     weft_error_text error;
 };
 

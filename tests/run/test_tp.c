@@ -6,7 +6,7 @@
  * second run of the same data must give the same bits.
  */
 #include "plan/plan.h"
-#include "run/cpu/program.h"
+#include "run/program.h"
 #include "support/ranks.h"
 #include "tp_case.h"
 
@@ -170,7 +170,7 @@ static void values_of_the_run(weft_group *group, void *argument)
     enum { SIDE = 6 };
     float a[SIDE * SIDE], b[SIDE * SIDE], c[SIDE * SIDE], d[SIDE * SIDE], alpha = 1, beta = 0;
     weft_operands operands = {.size = sizeof(operands), .a = a, .b = b, .c = c, .d = d};
-    weft_executor *executor;
+    weft_session *session;
     weft_plan *plan = NULL;
     weft_problem p;
     int plans = 0;
@@ -186,8 +186,8 @@ static void values_of_the_run(weft_group *group, void *argument)
         CHECK_INT(weft_gemm_ar(group, &p, &operands), WEFT_OK);
         CHECK(d[0] == (float)(SIDE * i - i) && d[SIDE * SIDE - 1] == d[0]);
     }
-    CHECK_INT(weft_executor_of(group, &executor), WEFT_OK);
-    for (const weft_plan *at = executor->cached; at; at = at->next)
+    CHECK_INT(weft_session_of(group, &session), WEFT_OK);
+    for (const weft_plan *at = session->cached; at; at = at->next)
         plans++;
     CHECK_INT(plans, 1);
     p.alpha = 1;

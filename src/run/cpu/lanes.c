@@ -6,7 +6,6 @@
  * blocked a worker waits. In a run that does not have to sleep nothing is allocated and no system call made.
  */
 #include "core/clock.h"
-#include "run/gpu.h"
 #include "run/cpu/operands.h"
 #include "run/cpu/task.h"
 
@@ -25,7 +24,7 @@ typedef struct worker {
 static bool wait_holds(weft_executor *x, const weft_wait *wait)
 {
     if (wait->signal < (uint32_t)x->world)
-        return weft_executor_seen(x, (int)wait->signal);
+        return weft_session_seen(x->session, (int)wait->signal);
     return weft_signal_reached(&x->signals[wait->signal], x->base[wait->signal] + wait->count);
 }
 
@@ -43,20 +42,20 @@ static const weft_wait *blocking(weft_executor *x, const weft_task *task)
 static weft_signal *signal_of(weft_executor *x, const weft_wait *wait)
 {
     if (wait->signal < (uint32_t)x->world)
-        return &weft_executor_record(x, (int)wait->signal)->sequence;
+        return &weft_session_record(x->session, (int)wait->signal)->sequence;
     return &x->signals[wait->signal];
 }
 
 static bool stopped(const weft_executor *x)
 {
-    return atomic_load_explicit(&x->fault, memory_order_relaxed) != 0 || weft_group_failed(x->group);
+    return atomic_load_explicit(&x->session->fault, memory_order_relaxed) != 0 || weft_group_failed(x->group);
 }
 
 static void stop(weft_executor *x)
 {
     int none = 0;
 
-    atomic_compare_exchange_strong_explicit(&x->fault, &none, x->world + 1, memory_order_relaxed,
+    atomic_compare_exchange_strong_explicit(&x->session->fault, &none, x->world + 1, memory_order_relaxed,
                                             memory_order_relaxed);
 }
 
@@ -89,7 +88,7 @@ static void run_task(worker *w, uint32_t lane, uint32_t index)
             weft_signal_post((weft_signal *)((char *)&x->signals[post->signal] + x->delta[post->rank]), 1);
     }
     if (task->kind != WEFT_TASK_ENTER && task->kind != WEFT_TASK_EXIT) /* which take no time */
-        weft_group_progress(x->group, x->plan->workers == 1);
+        weft_group_progress(x->group, x->program->workers == 1);
     if (w->trace)
         weft_trace_add(w->trace, event_of(task), x->rank, lane, index, start, weft_clock_ns());
 }
@@ -130,7 +129,7 @@ static bool all_finished(const weft_executor *x)
 static bool all_entered(weft_executor *x)
 {
     for (int rank = 0; rank < x->world; rank++)
-        if (rank != x->rank && !weft_executor_seen(x, rank))
+        if (rank != x->rank && !weft_session_seen(x->session, rank))
             return false;
     return true;
 }
@@ -157,7 +156,8 @@ static bool may_go_on(void *argument)
             return true;
     }
     if (++w->polls % WEFT_WAIT_LOOKS == 0)
-        return finished || weft_executor_faulted(x) || (w->awaited >= 0 && weft_executor_seen(x, w->awaited));
+        return finished || weft_session_faulted(x->session) ||
+               (w->awaited >= 0 && weft_session_seen(x->session, w->awaited));
     return finished;
 }
 
@@ -166,7 +166,7 @@ static weft_status wait_for_work(worker *w)
     weft_executor *x = w->x;
     const weft_plan_part *part = &x->plan->part;
     weft_wait_note note = {
-        .op = weft_op_name(part->problem.op), .peer = -1, .task = -1, .epoch = x->sequence};
+        .op = weft_op_name(part->problem.op), .peer = -1, .task = -1, .epoch = x->session->sequence};
     weft_signal *signal = NULL;
     int64_t start = w->trace ? weft_clock_ns() : 0;
     uint32_t lane = w->first_lane;
@@ -189,7 +189,7 @@ static weft_status wait_for_work(worker *w)
     }
     note.kind = all_entered(x) ? WEFT_WAIT_PROGRESS : WEFT_WAIT_ENTER;
     for (int rank = 0; note.peer < 0 && note.kind == WEFT_WAIT_ENTER && rank < x->world; rank++)
-        if (rank != x->rank && !weft_executor_seen(x, rank))
+        if (rank != x->rank && !weft_session_seen(x->session, rank))
             note.peer = rank;
     w->awaited = note.kind == WEFT_WAIT_ENTER ? note.peer : -1;
     status = weft_wait_beside(x->group, signal, may_go_on, w, &note);
@@ -206,7 +206,8 @@ static void work(void *argument, int index)
     uint32_t lanes = plan->part.lane_count;
     worker w = {.x = x, .index = index, .first_lane = (uint32_t)index % lanes};
 
-    w.workspace = x->private_memory + plan->workspace_offset + plan->workspace_bytes * (size_t)index;
+    w.workspace =
+        x->private_memory + x->program->workspace_offset + x->program->workspace_bytes * (size_t)index;
     w.trace = index < x->trace_count ? &x->traces[index] : NULL;
     while (!stopped(x)) {
         bool progress = run_lane(&w, w.first_lane, UINT32_MAX);
@@ -254,51 +255,42 @@ static uint64_t values_hash(const weft_run_values *values)
            (values->col_scale ? 0x5100 : 0);
 }
 
-weft_status weft_program_run(weft_plan *plan, const weft_operands *operands)
+weft_status weft_cpu_run(weft_plan *plan, const weft_operands *operands)
 {
-    weft_executor *x = plan->executor;
+    weft_program *program = weft_program_of(plan);
+    weft_executor *x = program->executor;
     weft_status status = weft_group_check(plan->group);
     weft_record *record;
     bool has_c;
 
     if (status != WEFT_OK)
         return status;
-    if (plan->gpu) {
-        status = weft_gpu_run(plan, operands, NULL);
-        return status == WEFT_OK ? plan->group->gpu->calls->wait(plan, NULL) : status;
-    }
     has_c = take_values(x, plan, operands);
-    record = weft_executor_begin(x, WEFT_CALLED_RUN, plan->part.hash + values_hash(&x->values),
-                                 &plan->part.problem);
+    record = weft_session_begin(x->session, WEFT_CALLED_RUN, plan->part.hash + values_hash(&x->values),
+                                &plan->part.problem);
     x->plan = plan;
+    x->program = program;
     status = has_c ? weft_operands_enter(plan, operands, record)
                    : weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
                                     "beta of the run is %g, but the plan was made with beta = 0 and has no C",
                                     (double)x->values.beta);
     record->status = (int32_t)status;
     if (status != WEFT_OK) {
-        weft_executor_publish(x);
-        return weft_executor_resync(x, true);
+        weft_session_publish(x->session);
+        return weft_session_resync(x->session, true);
     }
     for (uint32_t lane = 0; lane < plan->part.lane_count; lane++) {
         atomic_store_explicit(&x->lanes[lane].next, 0, memory_order_relaxed);
         atomic_store_explicit(&x->lanes[lane].taken, 0, memory_order_relaxed);
     }
-    weft_executor_publish(x);
-    weft_pool_run(x->pool, plan->workers, work, x);
-    status = stopped(x) ? weft_group_check(x->group) : weft_executor_meet(x);
+    weft_session_publish(x->session);
+    weft_pool_run(x->pool, program->workers, work, x);
+    status = stopped(x) ? weft_group_check(x->group) : weft_session_meet(x->session);
     if (stopped(x) && weft_group_check(x->group) == WEFT_OK)
-        return weft_executor_resync(x, false);
+        return weft_session_resync(x->session, false);
     if (status != WEFT_OK)
         return status;
     close_run(x);
     weft_operands_leave(plan, operands);
     return WEFT_OK;
-}
-
-weft_status weft_program_issue(weft_plan *plan, const weft_operands *operands)
-{
-    const weft_gpu *gpu = plan->group->gpu;
-
-    return gpu && gpu->ordered ? weft_gpu_run(plan, operands, gpu->stream) : weft_program_run(plan, operands);
 }

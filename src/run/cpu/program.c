@@ -2,7 +2,6 @@
 
 #include "core/dtype.h"
 #include "run/choose.h"
-#include "run/gpu.h"
 #include "run/cpu/reduce.h"
 
 #include <stdio.h>
@@ -10,7 +9,6 @@
 #include <string.h>
 
 enum {
-    CACHE_PLANS = 64,
     SCRATCH_MIN = 1 << 20, /* arenas start at these, so that small plans never grow them */
     SIGNALS_MIN = 1024,
     SUMS_BYTES = 64 << 10, /* a REDUCE with an epilogue sums blocks of this size */
@@ -60,15 +58,16 @@ static void lay_operand(const weft_plan *plan, const weft_operand *operand, weft
  * A collective may also have to move its SEND out of the way of its RECV. */
 static void lay_out(weft_plan *plan)
 {
+    weft_program *program = weft_program_of(plan);
     size_t scratch = 0, private_bytes = 0;
 
     if (plan->part.world > 1)
-        plan->bounced = plan->touched;
+        program->bounced = plan->touched;
     if (plan->part.world > 1 && plan->operand_of_role[WEFT_ROLE_SEND] >= 0)
-        plan->bounced |= 1u << WEFT_ROLE_SEND;
+        program->bounced |= 1u << WEFT_ROLE_SEND;
 
     for (uint32_t i = 0; i < plan->part.operand_count; i++) {
-        weft_program_operand *lain = &plan->operands[i];
+        weft_program_operand *lain = &program->operands[i];
 
         if (plan->part.operands[i].place == WEFT_PLACE_STAGING) {
             lain->offset = scratch;
@@ -79,32 +78,16 @@ static void lay_out(weft_plan *plan)
         }
     }
     for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++) {
-        if (plan->bounced & 1u << role) {
-            weft_program_operand *lain = &plan->operands[plan->operand_of_role[role]];
+        if (program->bounced & 1u << role) {
+            weft_program_operand *lain = &program->operands[plan->operand_of_role[role]];
 
             lain->bounce_offset = scratch;
             scratch += lain->bytes;
         }
     }
-    plan->scratch_bytes = scratch;
-    plan->workspace_offset = private_bytes;
-    plan->private_bytes = private_bytes + plan->workspace_bytes * (size_t)plan->workers;
-}
-
-static void note_touched(weft_plan *plan)
-{
-    const weft_plan_part *part = &plan->part;
-
-    for (uint32_t i = 0; i < part->region_count; i++) {
-        const weft_operand *operand = &part->operands[part->regions[i].operand];
-
-        if (operand->place != WEFT_PLACE_USER)
-            continue;
-        if (part->regions[i].rank == part->rank)
-            plan->used |= 1u << operand->role;
-        else
-            plan->touched |= 1u << operand->role;
-    }
+    program->scratch_bytes = scratch;
+    program->workspace_offset = private_bytes;
+    program->private_bytes = private_bytes + program->workspace_bytes * (size_t)program->workers;
 }
 
 /* One worker's memory: a block of accumulators (or a whole tile of them, when sums travel in another type
@@ -112,18 +95,19 @@ static void note_touched(weft_plan *plan)
 static void size_workspace(weft_plan *plan)
 {
     const weft_plan_part *part = &plan->part;
+    weft_program *program = weft_program_of(plan);
     int64_t m = 0, n = 0, k = 0, width = weft_problem_is_gated(&part->problem) ? 2 : 1;
     bool packed = true;
 
     for (uint32_t i = 0; i < part->task_count; i++)
-        if (part->tasks[i].region_count > plan->regions_max)
-            plan->regions_max = part->tasks[i].region_count;
-    plan->lists_bytes =
-        align_up(plan->regions_max * (2 * sizeof(weft_view) + sizeof(weft_region)), WEFT_RUN_ALIGNMENT);
-    plan->workspace_bytes = align_up(plan->lists_bytes, 4096);
+        if (part->tasks[i].region_count > program->regions_max)
+            program->regions_max = part->tasks[i].region_count;
+    program->lists_bytes =
+        align_up(program->regions_max * (2 * sizeof(weft_view) + sizeof(weft_region)), WEFT_RUN_ALIGNMENT);
+    program->workspace_bytes = align_up(program->lists_bytes, 4096);
     if (!plan->bind)
         return;
-    plan->sums_bytes = SUMS_BYTES;
+    program->sums_bytes = SUMS_BYTES;
     for (uint32_t i = 0; i < part->task_count; i++) {
         const weft_task *task = &part->tasks[i];
         const weft_region *regions = &part->regions[task->region0];
@@ -138,13 +122,13 @@ static void size_workspace(weft_plan *plan)
         packed = packed && part->operands[a[1].operand].packed;
         tile = (size_t)(regions->rows * a[1].cols * width) * 4;
         if (part->problem.wire_dtype != weft_dtype_accumulator(part->problem.dtype) &&
-            tile > plan->sums_bytes)
-            plan->sums_bytes = tile;
+            tile > program->sums_bytes)
+            program->sums_bytes = tile;
     }
-    plan->sums_bytes = align_up(plan->sums_bytes, WEFT_RUN_ALIGNMENT);
-    plan->edge_bytes = align_up((size_t)m * (size_t)plan->bind->kernel->nr * 4, WEFT_RUN_ALIGNMENT);
-    plan->workspace_bytes =
-        align_up(plan->lists_bytes + plan->sums_bytes + plan->edge_bytes +
+    program->sums_bytes = align_up(program->sums_bytes, WEFT_RUN_ALIGNMENT);
+    program->edge_bytes = align_up((size_t)m * (size_t)plan->bind->kernel->nr * 4, WEFT_RUN_ALIGNMENT);
+    program->workspace_bytes =
+        align_up(program->lists_bytes + program->sums_bytes + program->edge_bytes +
                      weft_gemm_workspace_bytes(plan->bind, m, n + plan->bind->kernel->nr, k, packed),
                  4096);
 }
@@ -182,7 +166,8 @@ static weft_status check_panels(const weft_plan *plan, weft_error_text *error)
 /* What needs no peer: the part, made or given (and then taken over), and its layout. */
 static weft_status prepare(weft_plan *plan, const weft_problem *resolved, weft_plan_part *given)
 {
-    weft_executor *x = plan->executor;
+    weft_program *program = weft_program_of(plan);
+    weft_executor *x = program->executor;
     weft_error_text *error = &x->group->error;
     const weft_core *core;
     weft_status status;
@@ -193,8 +178,8 @@ static weft_status prepare(weft_plan *plan, const weft_problem *resolved, weft_p
             return status;
         plan->bind = weft_core_binding(core, resolved->dtype, false);
         /* The longest part of k decides, so that all ranks agree. */
-        plan->order = weft_gemm_order(plan->bind, resolved->m, weft_part(resolved->k, x->world, 0).count,
-                                      resolved->op == WEFT_OP_GEMM_AR);
+        program->order = weft_gemm_order(plan->bind, resolved->m, weft_part(resolved->k, x->world, 0).count,
+                                         resolved->op == WEFT_OP_GEMM_AR);
     }
     if (given) {
         plan->part = *given;
@@ -205,41 +190,38 @@ static weft_status prepare(weft_plan *plan, const weft_problem *resolved, weft_p
     }
     if (status != WEFT_OK)
         return status;
-    plan->operands = calloc(plan->part.operand_count + 1, sizeof(*plan->operands));
-    if (!plan->operands)
+    program->operands = calloc(plan->part.operand_count + 1, sizeof(*program->operands));
+    if (!program->operands)
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u operands",
                               plan->part.operand_count);
-    for (int role = 0; role < WEFT_ROLE_COUNT; role++)
-        plan->operand_of_role[role] = -1;
-    for (uint32_t i = 0; i < plan->part.operand_count; i++) {
-        lay_operand(plan, &plan->part.operands[i], &plan->operands[i]);
-        if (plan->part.operands[i].place == WEFT_PLACE_USER)
-            plan->operand_of_role[plan->part.operands[i].role] = (int)i;
-    }
-    plan->workers = resolved->tuning.workers > 0 ? resolved->tuning.workers : 1;
-    note_touched(plan);
+    for (uint32_t i = 0; i < plan->part.operand_count; i++)
+        lay_operand(plan, &plan->part.operands[i], &program->operands[i]);
+    program->workers = resolved->tuning.workers > 0 ? resolved->tuning.workers : 1;
+    weft_program_note_operands(plan);
     size_workspace(plan);
     return WEFT_OK;
 }
 
 static weft_status make_room(weft_plan *plan)
 {
-    weft_executor *x = plan->executor;
-    size_t scratch = plan->scratch_bytes > SCRATCH_MIN ? plan->scratch_bytes : SCRATCH_MIN;
+    weft_program *program = weft_program_of(plan);
+    weft_executor *x = program->executor;
+    size_t scratch = program->scratch_bytes > SCRATCH_MIN ? program->scratch_bytes : SCRATCH_MIN;
     uint32_t signals = plan->part.signal_count > SIGNALS_MIN ? plan->part.signal_count : SIGNALS_MIN;
-    weft_status status = weft_executor_grow(x, scratch, signals, plan->private_bytes, plan->part.lane_count,
-                                            (size_t)plan->part.operand_count * (size_t)x->world);
+    weft_status status =
+        weft_executor_grow(x, scratch, signals, program->private_bytes, plan->part.lane_count,
+                           (size_t)plan->part.operand_count * (size_t)x->world);
 
-    if (status != WEFT_OK || plan->workers == 1)
+    if (status != WEFT_OK || program->workers == 1)
         return status;
     if (!x->pool)
         x->pool = weft_pool_create();
     if (!x->pool)
         return weft_group_poison(x->group, WEFT_ERR_MEMORY, "rank %d has no memory for %d workers", x->rank,
-                                 plan->workers);
-    if (weft_pool_reserve(x->pool, plan->workers) < plan->workers)
+                                 program->workers);
+    if (weft_pool_reserve(x->pool, program->workers) < program->workers)
         return weft_group_poison(x->group, WEFT_ERR_SYSTEM, "rank %d could not start %d workers", x->rank,
-                                 plan->workers);
+                                 program->workers);
     return WEFT_OK;
 }
 
@@ -255,13 +237,14 @@ typedef struct outcome {
  * in the order of a kernel: only where all ranks have the same. */
 static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
 {
+    weft_program *program = weft_program_of(plan);
     weft_group *group = plan->group;
     outcome out = {.status = (int32_t)mine, .touched = plan->touched};
     weft_status status;
 
     if (mine != WEFT_OK)
         memcpy(out.text, group->error.text, sizeof(out.text) - 1);
-    if (plan->order)
+    if (program->order)
         snprintf(out.kernel, sizeof(out.kernel), "%s", plan->bind->kernel->name);
     status = weft_group_exchange(group, WEFT_CALL_AGREE, &out, sizeof(out));
     for (int rank = 0; status == WEFT_OK && rank < group->size; rank++) {
@@ -269,7 +252,7 @@ static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
 
         plan->touched |= theirs->touched;
         if (strcmp(theirs->kernel, out.kernel) != 0)
-            plan->order = 0;
+            program->order = 0;
         if (theirs->status != WEFT_OK)
             status = weft_error_set(&group->error, (weft_status)theirs->status, "%.255s", theirs->text);
     }
@@ -277,7 +260,7 @@ static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
 }
 
 /* Rank 0 decides what the problem left open, for all. */
-static weft_status resolve(weft_executor *x, const weft_problem *problem, weft_problem *resolved)
+static weft_status resolve(weft_session *s, const weft_problem *problem, weft_problem *resolved)
 {
     struct {
         weft_problem problem;
@@ -287,129 +270,58 @@ static weft_status resolve(weft_executor *x, const weft_problem *problem, weft_p
     weft_status status;
 
     memset(&decision, 0, sizeof(decision));
-    if (x->rank == 0) {
+    if (s->rank == 0) {
         decision.status =
-            (int32_t)weft_run_choose(x->group, problem, x->world, &decision.problem, &x->group->error);
+            (int32_t)weft_run_choose(s->group, problem, s->world, &decision.problem, &s->group->error);
         if (decision.status != WEFT_OK)
-            memcpy(decision.text, x->group->error.text, sizeof(decision.text) - 1);
+            memcpy(decision.text, s->group->error.text, sizeof(decision.text) - 1);
     }
-    status = weft_group_broadcast(x->group, 0, &decision, sizeof(decision));
+    status = weft_group_broadcast(s->group, 0, &decision, sizeof(decision));
     if (status != WEFT_OK)
         return status;
     if (decision.status != WEFT_OK)
-        return weft_error_set(&x->group->error, (weft_status)decision.status, "%s", decision.text);
+        return weft_error_set(&s->group->error, (weft_status)decision.status, "%s", decision.text);
     *resolved = decision.problem;
     return WEFT_OK;
 }
 
-/* Memory for a plan that all ranks have, or its end. */
-static weft_status finish(weft_plan *plan, weft_status status, weft_plan **out)
+/* The part, compared with the others', and memory for it. */
+static weft_status finish(weft_plan *plan, const weft_problem *resolved, weft_plan_part *given)
 {
-    if (status == WEFT_OK) {
-        lay_out(plan);
-        status = make_room(plan);
-    }
-    if (status != WEFT_OK) {
-        weft_program_destroy(plan);
+    weft_status status;
+
+    plan->lowered = calloc(1, sizeof(weft_program));
+    if (!plan->lowered)
+        return weft_group_poison(plan->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan",
+                                 plan->group->rank);
+    status = weft_executor_of(plan->group, &weft_program_of(plan)->executor);
+    if (status != WEFT_OK)
         return status;
-    }
-    *out = plan;
-    return WEFT_OK;
+    status = compare_outcomes(plan, prepare(plan, resolved, given));
+    if (status != WEFT_OK)
+        return status;
+    lay_out(plan);
+    return make_room(plan);
 }
 
-weft_status weft_program_create(weft_executor *x, const weft_problem *problem, weft_plan **out)
+weft_status weft_cpu_plan_create(weft_plan *plan)
 {
     weft_problem resolved;
-    weft_plan *plan;
-    weft_status status;
+    weft_status status = resolve(plan->session, &plan->asked, &resolved);
 
-    weft_executor_begin(x, WEFT_CALLED_CREATE, weft_problem_hash(problem, x->world), problem);
-    weft_executor_publish(x);
-    status = weft_executor_meet(x);
-    if (status != WEFT_OK)
-        return atomic_load(&x->fault) ? weft_executor_resync(x, false) : status;
-    if (x->group->gpu)
-        return x->group->gpu->calls->plan_create(x, problem, out);
-    status = resolve(x, problem, &resolved);
-    if (status != WEFT_OK)
-        return status;
-    plan = calloc(1, sizeof(*plan));
-    if (!plan)
-        return weft_group_poison(x->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", x->rank);
-    plan->group = x->group;
-    plan->executor = x;
-    plan->asked = *problem;
-    return finish(plan, compare_outcomes(plan, prepare(plan, &resolved, NULL)), out);
+    return status == WEFT_OK ? finish(plan, &resolved, NULL) : status;
 }
 
-weft_status weft_program_load(weft_executor *x, weft_plan_part *part, weft_plan **out)
+weft_status weft_cpu_plan_load(weft_plan *plan, weft_plan_part *part)
 {
-    weft_problem problem = part->problem;
-    weft_plan *plan;
-    weft_status status;
-
-    weft_executor_begin(x, WEFT_CALLED_CREATE, part->hash, &problem);
-    weft_executor_publish(x);
-    status = weft_executor_meet(x);
-    if (status != WEFT_OK)
-        return atomic_load(&x->fault) ? weft_executor_resync(x, false) : status;
-    plan = calloc(1, sizeof(*plan));
-    if (!plan)
-        return weft_group_poison(x->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", x->rank);
-    plan->group = x->group;
-    plan->executor = x;
-    plan->asked = problem;
-    plan->loaded = true;
-    return finish(plan, compare_outcomes(plan, prepare(plan, &problem, part)), out);
+    return finish(plan, &plan->asked, part);
 }
 
-void weft_program_destroy(weft_plan *plan)
+void weft_cpu_plan_destroy(weft_plan *plan)
 {
-    if (!plan)
-        return;
-    if (plan->gpu)
-        plan->group->gpu->calls->plan_destroy(plan);
-    weft_plan_part_free(&plan->part);
-    free(plan->operands);
-    free(plan);
-}
+    weft_program *program = weft_program_of(plan);
 
-weft_status weft_program_cached(weft_executor *x, const weft_problem *problem, weft_plan **plan)
-{
-    weft_status status;
-    int count = 0;
-
-    for (weft_plan **at = &x->cached; *at; at = &(*at)->next, count++) {
-        weft_plan *found = *at;
-
-        if (weft_problem_same(&found->asked, problem)) {
-            *at = found->next;
-            found->next = x->cached;
-            x->cached = found;
-            *plan = found;
-            return WEFT_OK;
-        }
-        /* Ranks make the same calls in the same order, so all drop the same plan here. */
-        if (count >= CACHE_PLANS - 1 && !found->captured) {
-            *at = NULL;
-            weft_program_destroy(found);
-            break;
-        }
-    }
-    status = weft_program_create(x, problem, plan);
-    if (status == WEFT_OK) {
-        (*plan)->next = x->cached;
-        x->cached = *plan;
-    }
-    return status;
-}
-
-void weft_program_drop_cached(weft_executor *x)
-{
-    while (x->cached) {
-        weft_plan *plan = x->cached;
-
-        x->cached = plan->next;
-        weft_program_destroy(plan);
-    }
+    if (program)
+        free(program->operands);
+    free(program);
 }

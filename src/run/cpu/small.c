@@ -23,16 +23,17 @@ enum {
     PAIR_BYTES = 1024,
 };
 
-static int64_t send_shares(const weft_executor *x, weft_op op)
+static int64_t send_shares(int world, weft_op op)
 {
-    return op == WEFT_OP_REDUCE_SCATTER || op == WEFT_OP_ALL_TO_ALL ? x->world : 1;
+    return op == WEFT_OP_REDUCE_SCATTER || op == WEFT_OP_ALL_TO_ALL ? world : 1;
 }
 
-bool weft_small_fits(const weft_executor *x, const weft_problem *p)
+bool weft_small_fits(int world, const weft_problem *p)
 {
-    int64_t most = x->world == 2 ? PAIR_BYTES : WEFT_SMALL_BYTES;
+    int64_t most = world == 2 ? PAIR_BYTES : WEFT_SMALL_BYTES;
 
-    return p->count <= most && p->count * (int64_t)weft_dtype_size(p->dtype) * send_shares(x, p->op) <= most;
+    return p->count <= most &&
+           p->count * (int64_t)weft_dtype_size(p->dtype) * send_shares(world, p->op) <= most;
 }
 
 static uint64_t hash_of(const weft_problem *p)
@@ -61,20 +62,23 @@ static bool arrived(void *argument)
     arrival *a = argument;
 
     /* Partner: the store in weft_small_run there. */
-    return weft_signal_reached(&a->slot->sequence, a->x->sequence) ||
-           (++a->polls % WEFT_WAIT_LOOKS == 0 && weft_executor_faulted(a->x));
+    return weft_signal_reached(&a->slot->sequence, a->x->session->sequence) ||
+           (++a->polls % WEFT_WAIT_LOOKS == 0 && weft_session_faulted(a->x->session));
 }
 
 static weft_status wait_for(weft_executor *x, int rank, weft_op op, uint64_t hash)
 {
     arrival a = {.x = x, .slot = slot_of(x, rank)};
-    weft_wait_note note = {
-        .op = weft_op_name(op), .peer = rank, .task = -1, .epoch = x->sequence, .kind = WEFT_WAIT_ENTER};
+    weft_wait_note note = {.op = weft_op_name(op),
+                           .peer = rank,
+                           .task = -1,
+                           .epoch = x->session->sequence,
+                           .kind = WEFT_WAIT_ENTER};
     weft_status status = weft_wait_beside(x->group, &a.slot->sequence, arrived, &a, &note);
 
     if (status != WEFT_OK)
         return status;
-    if (atomic_load_explicit(&x->fault, memory_order_relaxed) || a.slot->hash != hash)
+    if (atomic_load_explicit(&x->session->fault, memory_order_relaxed) || a.slot->hash != hash)
         return WEFT_ERR_MISMATCH;
     return WEFT_OK;
 }
@@ -112,18 +116,19 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
 
     if (status != WEFT_OK)
         return status;
-    weft_executor_begin(x, WEFT_CALLED_SMALL, hash, p);
-    weft_executor_publish(x);
+    weft_session_begin(x->session, WEFT_CALLED_SMALL, hash, p);
+    weft_session_publish(x->session);
     own->hash = hash;
     if (p->count && (p->op != WEFT_OP_BROADCAST || x->rank == p->root))
-        memcpy(own->payload, send, (size_t)(p->count * send_shares(x, p->op)) * weft_dtype_size(p->dtype));
+        memcpy(own->payload, send,
+               (size_t)(p->count * send_shares(x->world, p->op)) * weft_dtype_size(p->dtype));
     /* Partner: arrived on the peers. */
-    weft_signal_store(&own->sequence, x->sequence);
+    weft_signal_store(&own->sequence, x->session->sequence);
     for (int rank = 0; rank < x->world && status == WEFT_OK; rank++)
         if (rank != x->rank)
             status = wait_for(x, rank, p->op, hash);
     if (status != WEFT_OK)
-        return weft_group_check(x->group) == WEFT_OK ? weft_executor_resync(x, false) : status;
+        return weft_group_check(x->group) == WEFT_OK ? weft_session_resync(x->session, false) : status;
     if (__builtin_expect(weft_run_before_task != NULL, 0))
         weft_run_before_task(x->rank, 0);
     if (p->count) /* buffers of nothing may be NULL */

@@ -8,20 +8,20 @@
 
 void weft_task_bind(weft_executor *x, int rank)
 {
-    const weft_record *record = weft_executor_record(x, rank);
+    const weft_record *record = weft_session_record(x->session, rank);
     const weft_plan *plan = x->plan;
     uint32_t free_lock = 0;
 
     /* Partner: the release at the end of this function, in another worker. */
-    if (atomic_load_explicit(&x->bound[rank], memory_order_acquire) == x->sequence)
+    if (atomic_load_explicit(&x->bound[rank], memory_order_acquire) == x->session->sequence)
         return;
     while (!atomic_compare_exchange_weak_explicit(&x->binding[rank], &free_lock, 1, memory_order_acquire,
                                                   memory_order_relaxed)) {
         free_lock = 0;
         weft_pause();
     }
-    if (atomic_load_explicit(&x->bound[rank], memory_order_relaxed) != x->sequence) {
-        /* Partner: weft_executor_publish there. Whoever comes here knows that the record is out. */
+    if (atomic_load_explicit(&x->bound[rank], memory_order_relaxed) != x->session->sequence) {
+        /* Partner: weft_session_publish there. Whoever comes here knows that the record is out. */
         (void)weft_signal_load(&record->sequence);
         for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++) {
             int operand = plan->operand_of_role[role];
@@ -32,11 +32,11 @@ void weft_task_bind(weft_executor *x, int rank)
             place = &x->places[(size_t)operand * (size_t)x->world + (size_t)rank];
             place->base = (char *)x->control + x->delta[rank] +
                           record->offset[weft_record_slot((weft_operand_role)role)];
-            place->ld = role <= WEFT_ROLE_D ? record->ld[role] : plan->operands[operand].ld;
+            place->ld = role <= WEFT_ROLE_D ? record->ld[role] : x->program->operands[operand].ld;
             place->stride_bytes =
-                role <= WEFT_ROLE_D ? record->stride[role] : plan->operands[operand].stride_bytes;
+                role <= WEFT_ROLE_D ? record->stride[role] : x->program->operands[operand].stride_bytes;
         }
-        atomic_store_explicit(&x->bound[rank], x->sequence, memory_order_release);
+        atomic_store_explicit(&x->bound[rank], x->session->sequence, memory_order_release);
     }
     atomic_store_explicit(&x->binding[rank], 0, memory_order_release);
 }
@@ -48,17 +48,17 @@ typedef struct space {
     char *sums, *edge, *engine;
 } space;
 
-static space cut(const weft_plan *plan, char *workspace)
+static space cut(const weft_program *program, char *workspace)
 {
     weft_view *views = (weft_view *)workspace;
-    char *sums = workspace + plan->lists_bytes;
+    char *sums = workspace + program->lists_bytes;
 
     return (space){.views = views,
-                   .more_views = views + plan->regions_max,
-                   .regions = (weft_region *)(views + 2 * plan->regions_max),
+                   .more_views = views + program->regions_max,
+                   .regions = (weft_region *)(views + 2 * program->regions_max),
                    .sums = sums,
-                   .edge = sums + plan->sums_bytes,
-                   .engine = sums + plan->sums_bytes + plan->edge_bytes};
+                   .edge = sums + program->sums_bytes,
+                   .engine = sums + program->sums_bytes + program->edge_bytes};
 }
 
 /* Where a region lies. Strides are in elements; `packed` regions have only their batch's start. */
@@ -71,7 +71,7 @@ typedef struct located {
 /* Whether the engine decides how this operand's tiles lie. */
 static bool in_order(const weft_executor *x, const weft_operand *operand)
 {
-    return operand->handed_on && x->plan->order;
+    return operand->handed_on && x->program->order;
 }
 
 static located locate(weft_executor *x, const weft_region *region)
@@ -79,7 +79,7 @@ static located locate(weft_executor *x, const weft_region *region)
     const weft_operand *operand = &x->plan->part.operands[region->operand];
     const weft_place *place = &x->places[(size_t)region->operand * (size_t)x->world + (size_t)region->rank];
     located at = {.operand = operand};
-    int64_t element_bytes = x->plan->operands[region->operand].element_bytes;
+    int64_t element_bytes = x->program->operands[region->operand].element_bytes;
     int64_t col0 = region->col0 * weft_operand_width(operand);
 
     if (region->rank != x->rank && operand->place == WEFT_PLACE_USER)
@@ -191,7 +191,7 @@ static void run_tile(weft_executor *x, weft_gemm_tile *tile, const weft_task *ta
     tile->d[0] = first.data;
     tile->d_ld[0] = first.row_stride;
     tile->d_in_order = in_order(x, first.operand);
-    tile->order = tile->d_in_order ? x->plan->order : tile->order;
+    tile->order = tile->d_in_order ? x->program->order : tile->order;
     for (; next < count && tile->d_count < WEFT_GEMM_DESTINATIONS_MAX; next++) {
         located to = locate(x, &regions[next]);
 
@@ -220,7 +220,7 @@ static void set_acc(weft_executor *x, const weft_region *region, weft_gemm_tile 
     tile->acc = at.data;
     tile->acc_ld = at.row_stride;
     tile->acc_in_order = in_order(x, at.operand);
-    tile->order = tile->acc_in_order ? x->plan->order : tile->order;
+    tile->order = tile->acc_in_order ? x->program->order : tile->order;
     if (at.operand->dtype != sum_type) {
         weft_view into = {sums, tile->n}, from = view_of(&at);
 
@@ -333,7 +333,7 @@ static void reduce_with_epilogue(weft_executor *x, const weft_task *task, const 
     const weft_region *extra = regions + task->destinations + source_count;
     weft_dtype sum_type = weft_dtype_accumulator(x->plan->part.problem.dtype);
     int64_t width = weft_act_width(x->plan->part.problem.act);
-    int64_t elems = (int64_t)x->plan->sums_bytes / 4 / width, from_bytes = (int64_t)weft_dtype_size(dtype);
+    int64_t elems = (int64_t)x->program->sums_bytes / 4 / width, from_bytes = (int64_t)weft_dtype_size(dtype);
     int64_t step_cols = regions->cols < elems ? regions->cols : elems,
             step_rows = step_cols ? elems / step_cols : 0;
     const weft_view *sources = room.views;
@@ -439,10 +439,10 @@ void weft_task_run(weft_executor *x, const weft_task *task, char *workspace)
         run_copy(x, &regions[0], &regions[1]);
         break;
     case WEFT_TASK_GEMM:
-        run_gemm(x, task, regions, cut(x->plan, workspace));
+        run_gemm(x, task, regions, cut(x->program, workspace));
         break;
     case WEFT_TASK_REDUCE:
-        run_reduce(x, task, regions, cut(x->plan, workspace));
+        run_reduce(x, task, regions, cut(x->program, workspace));
         break;
     case WEFT_TASK_ENTER:
     case WEFT_TASK_EXIT:

@@ -3,7 +3,7 @@
 
 #include "core/clock.h"
 #include "core/dtype.h"
-#include "run/cpu/operands.h"
+#include "run/given.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -110,7 +110,7 @@ static weft_cuda_spot own_spot(const weft_plan *plan, int role, const weft_opera
 /* The meeting at which this rank had these operands, or NULL. */
 static weft_cuda_meeting *find_meeting(const weft_plan *plan, const weft_operands *operands)
 {
-    weft_cuda_meeting *meeting = plan->gpu->meetings;
+    weft_cuda_meeting *meeting = weft_cuda_plan_of(plan)->meetings;
 
     for (; meeting; meeting = meeting->next) {
         bool same = true;
@@ -131,9 +131,9 @@ static weft_cuda_meeting *find_meeting(const weft_plan *plan, const weft_operand
 /* Every rank publishes where its operands are, or that it rejected them, and reads where the others' are. */
 static weft_status hold_meeting(weft_plan *plan, const weft_operands *operands, weft_cuda_meeting **held)
 {
-    weft_executor *x = plan->executor;
+    weft_session *x = plan->session;
     bool staged = false;
-    weft_record *record = weft_executor_begin(x, WEFT_CALLED_RUN, plan->part.hash, &plan->part.problem);
+    weft_record *record = weft_session_begin(x, WEFT_CALLED_RUN, plan->part.hash, &plan->part.problem);
     weft_cuda_meeting *meeting =
         calloc(1, sizeof(*meeting) + sizeof(weft_cuda_spot) * (size_t)(WEFT_ROLE_COUNT * x->world));
     weft_status status = meeting ? check_operands(plan, operands)
@@ -151,19 +151,19 @@ static weft_status hold_meeting(weft_plan *plan, const weft_operands *operands, 
             }
         }
     record->status = (int32_t)status;
-    weft_executor_publish(x);
+    weft_session_publish(x);
     if (status != WEFT_OK) {
         free(meeting);
-        return weft_executor_resync(x, true);
+        return weft_session_resync(x, true);
     }
-    status = weft_executor_meet(x);
+    status = weft_session_meet(x);
     if (status != WEFT_OK) {
         free(meeting);
-        return weft_group_check(x->group) == WEFT_OK ? weft_executor_resync(x, false) : status;
+        return weft_group_check(x->group) == WEFT_OK ? weft_session_resync(x, false) : status;
     }
     for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++)
         for (int rank = 0; rank < x->world && is_told(plan, role); rank++) {
-            const weft_record *theirs = weft_executor_record(x, rank);
+            const weft_record *theirs = weft_session_record(x, rank);
             weft_cuda_spot *spot = &meeting->spots[role * x->world + rank];
 
             *spot = own_spot(plan, role, operands); /* collectives have the same strides on all ranks */
@@ -174,15 +174,15 @@ static weft_status hold_meeting(weft_plan *plan, const weft_operands *operands, 
             }
             staged |= spot->offset == WEFT_CUDA_STAGED;
         }
-    if (staged && !plan->gpu->staging)
+    if (staged && !weft_cuda_plan_of(plan)->staging)
         status = weft_cuda_staging_make(plan);
     if (status != WEFT_OK) {
         free(meeting);
         return status;
     }
-    meeting->next = plan->gpu->meetings;
+    meeting->next = weft_cuda_plan_of(plan)->meetings;
     meeting->number = meeting->next ? meeting->next->number + 1 : 1;
-    plan->gpu->meetings = meeting;
+    weft_cuda_plan_of(plan)->meetings = meeting;
     *held = meeting;
     return WEFT_OK;
 }
@@ -203,12 +203,14 @@ static void fill_places(const weft_plan *plan, const weft_operands *operands,
             ptrdiff_t distance = (ptrdiff_t)(rank - me) * (ptrdiff_t)g->heap.stride;
 
             if (o->place != WEFT_PLACE_USER) {
-                at[rank] = (weft_cuda_place){plan->gpu->block + distance + plan->gpu->offsets[i],
-                                             plan->gpu->lds[i], 0, false};
+                at[rank] = (weft_cuda_place){weft_cuda_plan_of(plan)->block + distance +
+                                                 weft_cuda_plan_of(plan)->offsets[i],
+                                             weft_cuda_plan_of(plan)->lds[i], 0, false};
             } else if (rank != me && is_touched(plan, (int)o->role)) {
                 weft_cuda_spot spot = meeting->spots[(int)o->role * world + rank];
                 char *base = spot.offset == WEFT_CUDA_STAGED
-                                 ? plan->gpu->staging + distance + plan->gpu->staging_at[o->role]
+                                 ? weft_cuda_plan_of(plan)->staging + distance +
+                                       weft_cuda_plan_of(plan)->staging_at[o->role]
                                  : weft_cuda_heap_slot(&g->heap, rank) + spot.offset;
 
                 at[rank] = (weft_cuda_place){base, spot.ld, spot.stride, false};
@@ -219,7 +221,7 @@ static void fill_places(const weft_plan *plan, const weft_operands *operands,
 
             at[me] = (weft_cuda_place){given.data, given.ld, given.stride, false};
             if (weft_cuda_is_staged(plan, (int)o->role, operands))
-                at[me].base = plan->gpu->staging + plan->gpu->staging_at[o->role];
+                at[me].base = weft_cuda_plan_of(plan)->staging + weft_cuda_plan_of(plan)->staging_at[o->role];
         }
     }
 }
@@ -242,14 +244,16 @@ static weft_status lower(weft_plan *plan, const weft_operands *operands, const w
     if (status == WEFT_OK) {
         fill_places(plan, operands, meeting, places);
         for (int rank = 0; rank < world; rank++) {
-            char *block = plan->gpu->block + (ptrdiff_t)(rank - plan->part.rank) * (ptrdiff_t)g->heap.stride;
+            char *block = weft_cuda_plan_of(plan)->block +
+                          (ptrdiff_t)(rank - plan->part.rank) * (ptrdiff_t)g->heap.stride;
 
-            signals[rank] = (uint64_t *)(block + plan->gpu->signals_at);
-            controls[rank] = (weft_cuda_control *)(block + plan->gpu->control_at);
+            signals[rank] = (uint64_t *)(block + weft_cuda_plan_of(plan)->signals_at);
+            controls[rank] = (weft_cuda_control *)(block + weft_cuda_plan_of(plan)->control_at);
         }
         status = weft_cuda_executor_make(
             g->device, &plan->part,
-            &(weft_cuda_binding){.places = places, .signals = signals, .done_posts = plan->gpu->done_posts},
+            &(weft_cuda_binding){
+                .places = places, .signals = signals, .done_posts = weft_cuda_plan_of(plan)->done_posts},
             controls, g->crews, &limits, executor, error);
     }
     free(places);
@@ -276,7 +280,7 @@ bool weft_cuda_bound_free(weft_group *group, weft_cuda_bound *bound)
 /* A place for a new program: the one that has not run for longest goes when all are taken. */
 static weft_status make_room(weft_plan *plan, weft_cuda_bound **room)
 {
-    weft_gpu_plan *p = plan->gpu;
+    weft_cuda_plan *p = weft_cuda_plan_of(plan);
     weft_cuda_bound *oldest = NULL;
 
     if (p->bound_count < WEFT_CUDA_BOUND_MAX) {
@@ -346,9 +350,9 @@ static weft_status launch(weft_plan *plan, weft_cuda_bound *bound, CUstream stre
         status = weft_cuda_stage_run(plan, &bound->out, stream);
     if (status != WEFT_OK)
         return status;
-    plan->gpu->issued = true;
+    weft_cuda_plan_of(plan)->issued = true;
     if (capture == CU_STREAM_CAPTURE_STATUS_NONE) {
-        bound->used = ++plan->gpu->runs;
+        bound->used = ++weft_cuda_plan_of(plan)->runs;
         WEFT_CUDA_TRY(cuEventRecord(bound->last, stream));
     } else {
         bound->captured = plan->captured = true;
@@ -373,7 +377,7 @@ static weft_status bind_packets(weft_plan *plan, const weft_operands *operands, 
 weft_status weft_cuda_plan_run(weft_plan *plan, const weft_operands *operands, void *stream)
 {
     weft_cuda_group *g = weft_cuda_of(plan->group);
-    weft_gpu_plan *p = plan->gpu;
+    weft_cuda_plan *p = weft_cuda_plan_of(plan);
     weft_cuda_bound *bound = NULL;
     weft_status status = weft_group_check(plan->group);
 

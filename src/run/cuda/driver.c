@@ -1,6 +1,5 @@
 /* Loads libcuda.so.1 on first use, and opens GPUs. */
 #include "run/cuda/driver.h"
-#include "run/cuda/describe.h"
 #include "run/cuda/kernels.h"
 
 #include <dlfcn.h>

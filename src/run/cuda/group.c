@@ -3,7 +3,6 @@
 
 #include "core/clock.h"
 #include "group/pass.h"
-#include "run/cuda/attach.h"
 #include "run/cuda/prove.h"
 #include "symm/symm.h"
 
@@ -175,7 +174,7 @@ bool weft_cuda_contains(const weft_group *group, const void *pointer, size_t byt
     return (const char *)pointer >= slot && offset < g->committed && bytes <= g->committed - offset;
 }
 
-static void *cuda_peer(const weft_group *group, const void *pointer, int rank)
+void *weft_cuda_peer(const weft_group *group, const void *pointer, int rank)
 {
     const weft_cuda_group *g = weft_cuda_of(group);
 
@@ -235,7 +234,7 @@ void weft_cuda_give(weft_group *group, void *pointer)
                    (uint64_t)((char *)pointer - weft_cuda_heap_slot(&g->heap, group->rank)));
 }
 
-static weft_status cuda_release(weft_group *group, void *pointer)
+weft_status weft_cuda_release(weft_group *group, void *pointer)
 {
     weft_cuda_group *g = weft_cuda_of(group);
     uint64_t offset = (uint64_t)((char *)pointer - weft_cuda_heap_slot(&g->heap, group->rank));
@@ -262,7 +261,7 @@ static weft_status copy_now(weft_cuda_group *g, void *to, const void *from, size
     return WEFT_OK;
 }
 
-static weft_status cuda_copy(weft_group *group, void *to, const void *from, size_t bytes)
+weft_status weft_cuda_copy(weft_group *group, void *to, const void *from, size_t bytes)
 {
     weft_cuda_group *g = weft_cuda_of(group);
     weft_status status;
@@ -404,7 +403,7 @@ static weft_status build(weft_group *group, int index)
     return status;
 }
 
-static void cuda_detach(weft_group *group)
+void weft_cuda_detach(weft_group *group)
 {
     weft_cuda_group *g = weft_cuda_of(group);
 
@@ -425,23 +424,11 @@ static void cuda_detach(weft_group *group)
         weft_heap_destroy(g->offsets);
     }
     free(g);
-    group->gpu = NULL;
+    group->device = NULL;
 }
 
 weft_status weft_cuda_attach(weft_group *group, int index)
 {
-    static const weft_gpu_calls calls = {
-        .alloc = weft_cuda_alloc,
-        .release = cuda_release,
-        .peer = cuda_peer,
-        .copy = cuda_copy,
-        .plan_create = weft_cuda_plan_create,
-        .plan_destroy = weft_cuda_plan_destroy,
-        .run = weft_cuda_plan_run,
-        .wait = weft_cuda_plan_wait,
-        .settle = weft_cuda_settle,
-        .detach = cuda_detach,
-    };
     weft_cuda_group *g = calloc(1, sizeof(*g));
     weft_error_text why;
     weft_status status;
@@ -450,12 +437,11 @@ weft_status weft_cuda_attach(weft_group *group, int index)
         return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for its GPU", group->rank);
     if (!group->world->processes && group->size > 1)
         weft_cuda_driver_widen();
-    g->gpu.calls = &calls;
-    group->gpu = &g->gpu;
+    group->device = g;
     status = build(group, index);
     if (status != WEFT_OK) {
         why = group->error;
-        cuda_detach(group);
+        weft_cuda_detach(group);
         group->error = why;
     }
     return status;

@@ -13,22 +13,23 @@
 
 #include "run/cuda/executor.h"
 #include "run/cuda/heap.h"
-#include "run/gpu.h"
+#include "run/program.h"
 #include "symm/heap.h"
 
 typedef struct weft_cuda_group {
-    weft_gpu gpu;
     weft_cuda_device *device;
     weft_cuda_heap heap;
     weft_heap *offsets;
-    size_t committed; /* bytes at the beginning of every slot that have memory */
-    int crews;        /* that a rank may use; the least over all ranks */
-    bool adds;        /* bulk stores may add in any rank's memory */
-    CUstream stream;  /* the rank's own */
-    void *pinned;     /* host memory of WEFT_CUDA_PINNED_BYTES, for words that are copied */
-    uint32_t *stop;   /* in it: the word that kernels which wait look at */
-    uint32_t *met;    /* and where a rehearsal says how it went */
-    struct weft_gpu_plan *plans;
+    size_t committed;      /* bytes at the beginning of every slot that have memory */
+    int crews;             /* that a rank may use; the least over all ranks */
+    bool adds;             /* bulk stores may add in any rank's memory */
+    CUstream stream;       /* the rank's own */
+    bool issue_ordered;    /* calls that keep their plans go on `issue_stream` and return at once */
+    CUstream issue_stream; /* NULL: the rank's own */
+    void *pinned;          /* host memory of WEFT_CUDA_PINNED_BYTES, for words that are copied */
+    uint32_t *stop;        /* in it: the word that kernels which wait look at */
+    uint32_t *met;         /* and where a rehearsal says how it went */
+    struct weft_cuda_plan *plans;
     uint32_t plans_made;
 } weft_cuda_group;
 
@@ -36,7 +37,7 @@ enum { WEFT_CUDA_PINNED_BYTES = 4096 };
 
 static inline weft_cuda_group *weft_cuda_of(const weft_group *group)
 {
-    return (weft_cuda_group *)group->gpu;
+    return group->device;
 }
 
 /* Calls of the driver stand between these two: the caller's thread keeps the context it had. */
@@ -61,12 +62,17 @@ weft_status weft_cuda_drain(const weft_cuda_group *g, CUstream stream, int64_t l
  */
 weft_status weft_cuda_agree(weft_group *group, weft_call call, weft_status mine);
 
-/* plan.c, bind.c */
-weft_status weft_cuda_plan_create(weft_executor *executor, const weft_problem *problem,
-                                  struct weft_plan **plan);
+/* The backend's calls (run/backend.h): group.c, plan.c, bind.c. `attach` leaves it to the table to take the
+ * group over. */
+weft_status weft_cuda_attach(weft_group *group, int device);
+void weft_cuda_detach(weft_group *group);
+weft_status weft_cuda_release(weft_group *group, void *pointer);
+void *weft_cuda_peer(const weft_group *group, const void *pointer, int rank);
+weft_status weft_cuda_copy(weft_group *group, void *to, const void *from, size_t bytes);
+weft_status weft_cuda_plan_create(struct weft_plan *plan);
 void weft_cuda_plan_destroy(struct weft_plan *plan);
 weft_status weft_cuda_plan_run(struct weft_plan *plan, const weft_operands *operands, void *stream);
 weft_status weft_cuda_plan_wait(struct weft_plan *plan, void *stream);
-weft_status weft_cuda_settle(weft_executor *executor, void *stream);
+weft_status weft_cuda_settle(weft_group *group);
 
 #endif

@@ -34,7 +34,7 @@ static int64_t longest(int64_t extent, bool parted, int world)
 /* Scratch operands, signals and control block, at the same offsets on all ranks. Returns the block's size. */
 static size_t lay_out(weft_plan *plan)
 {
-    weft_gpu_plan *p = plan->gpu;
+    weft_cuda_plan *p = weft_cuda_plan_of(plan);
     const weft_plan_part *part = &plan->part;
     size_t at = 0;
 
@@ -43,7 +43,6 @@ static size_t lay_out(weft_plan *plan)
         int64_t rows = longest(o->rows, o->rows_parted, part->world),
                 cols = longest(o->cols, o->cols_parted, part->world), line = o->transposed ? rows : cols;
 
-        plan->operands[i].element_bytes = (int64_t)weft_dtype_size(o->dtype);
         if (o->place == WEFT_PLACE_USER)
             continue;
         p->lds[i] = (int64_t)round_up(line > 0 ? (size_t)line : 1, 8); /* 16 bytes of 16-bit elements */
@@ -61,25 +60,6 @@ static size_t lay_out(weft_plan *plan)
     return at + CONTROL_BYTES;
 }
 
-static void note_touched(weft_plan *plan)
-{
-    const weft_plan_part *part = &plan->part;
-
-    for (int role = 0; role < WEFT_ROLE_COUNT; role++)
-        plan->operand_of_role[role] = -1;
-    for (uint32_t i = 0; i < part->operand_count; i++)
-        if (part->operands[i].place == WEFT_PLACE_USER)
-            plan->operand_of_role[part->operands[i].role] = (int)i;
-    for (uint32_t i = 0; i < part->region_count; i++) {
-        const weft_operand *o = &part->operands[part->regions[i].operand];
-
-        if (o->place == WEFT_PLACE_USER && part->regions[i].rank == part->rank)
-            plan->used |= 1u << o->role;
-        else if (o->place == WEFT_PLACE_USER)
-            plan->touched |= 1u << o->role;
-    }
-}
-
 /* How often each peer will say DONE to this rank: as its part of the plan has it. */
 static weft_status count_done(weft_plan *plan)
 {
@@ -87,8 +67,9 @@ static weft_status count_done(weft_plan *plan)
     weft_error_text *error = &plan->group->error;
     weft_status status = WEFT_OK;
 
-    plan->gpu->done_posts = calloc((size_t)part->world, sizeof(*plan->gpu->done_posts));
-    if (!plan->gpu->done_posts)
+    weft_cuda_plan_of(plan)->done_posts =
+        calloc((size_t)part->world, sizeof(*weft_cuda_plan_of(plan)->done_posts));
+    if (!weft_cuda_plan_of(plan)->done_posts)
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %d ranks", part->world);
     for (int rank = 0; rank < part->world && status == WEFT_OK; rank++) {
         weft_plan_part theirs;
@@ -98,7 +79,7 @@ static weft_status count_done(weft_plan *plan)
         status = weft_plan_make(&part->problem, part->world, rank, &theirs, error);
         if (status != WEFT_OK)
             break;
-        plan->gpu->done_posts[rank] = weft_cuda_done_lanes(&theirs, part->rank);
+        weft_cuda_plan_of(plan)->done_posts[rank] = weft_cuda_done_lanes(&theirs, part->rank);
         weft_plan_part_free(&theirs);
     }
     return status;
@@ -140,13 +121,14 @@ static weft_status prepare(weft_plan *plan, const weft_problem *problem)
     status = weft_plan_make(&resolved, world, plan->group->rank, &plan->part, error);
     if (status != WEFT_OK)
         return status;
-    plan->operands = calloc(plan->part.operand_count + 1, sizeof(*plan->operands));
-    plan->gpu->offsets = calloc(plan->part.operand_count + 1, sizeof(*plan->gpu->offsets));
-    plan->gpu->lds = calloc(plan->part.operand_count + 1, sizeof(*plan->gpu->lds));
-    if (!plan->operands || !plan->gpu->offsets || !plan->gpu->lds)
+    weft_cuda_plan_of(plan)->offsets =
+        calloc(plan->part.operand_count + 1, sizeof(*weft_cuda_plan_of(plan)->offsets));
+    weft_cuda_plan_of(plan)->lds =
+        calloc(plan->part.operand_count + 1, sizeof(*weft_cuda_plan_of(plan)->lds));
+    if (!weft_cuda_plan_of(plan)->offsets || !weft_cuda_plan_of(plan)->lds)
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u operands",
                               plan->part.operand_count);
-    note_touched(plan);
+    weft_program_note_operands(plan);
     return resolved.op >= WEFT_OP_ALL_REDUCE ? count_done(plan) : WEFT_OK;
 }
 
@@ -162,7 +144,7 @@ _Static_assert(sizeof(outcome) <= WEFT_BOARD_BYTES, "ranks show it in one piece"
 
 static void list_retired(const weft_cuda_group *g, outcome *mine)
 {
-    for (const weft_gpu_plan *p = g->plans; p && mine->retired_count < RETIRED_MAX; p = p->next)
+    for (const weft_cuda_plan *p = g->plans; p && mine->retired_count < RETIRED_MAX; p = p->next)
         if (p->retired)
             mine->retired[mine->retired_count++] = p->number;
 }
@@ -185,10 +167,10 @@ static bool retired_everywhere(const weft_group *group, uint32_t number)
  * the list, newest first. */
 static void give_retired(weft_group *group)
 {
-    weft_gpu_plan **at = &weft_cuda_of(group)->plans;
+    weft_cuda_plan **at = &weft_cuda_of(group)->plans;
 
     while (*at) {
-        weft_gpu_plan *p = *at;
+        weft_cuda_plan *p = *at;
 
         if (p->retired && retired_everywhere(group, p->number)) {
             *at = p->next;
@@ -232,56 +214,46 @@ static weft_status make_events(weft_plan *plan)
 
     weft_cuda_push(weft_cuda_of(plan->group));
     for (int i = 0; i < WEFT_CUDA_BOUND_MAX && status == WEFT_OK; i++)
-        status = weft_cuda_check(cu, cu->cuEventCreate(&plan->gpu->bound[i].last, CU_EVENT_DISABLE_TIMING),
-                                 "cuEventCreate", error);
+        status = weft_cuda_check(
+            cu, cu->cuEventCreate(&weft_cuda_plan_of(plan)->bound[i].last, CU_EVENT_DISABLE_TIMING),
+            "cuEventCreate", error);
     weft_cuda_pop(weft_cuda_of(plan->group));
     return status;
 }
 
-weft_status weft_cuda_plan_create(weft_executor *x, const weft_problem *problem, weft_plan **out)
+weft_status weft_cuda_plan_create(weft_plan *plan)
 {
-    weft_cuda_group *g = weft_cuda_of(x->group);
-    weft_plan *plan = calloc(1, sizeof(*plan));
-    weft_gpu_plan *p = calloc(1, sizeof(*p));
+    weft_group *group = plan->group;
+    weft_cuda_group *g = weft_cuda_of(group);
+    weft_cuda_plan *p = calloc(1, sizeof(*p));
     void *block = NULL;
     weft_status status;
 
-    if (!plan || !p) {
-        free(plan);
-        free(p);
-        return weft_group_poison(x->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", x->rank);
-    }
-    plan->group = x->group;
-    plan->executor = x;
-    plan->asked = *problem;
-    plan->gpu = p;
-    status = prepare(plan, problem);
+    if (!p)
+        return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", group->rank);
+    plan->lowered = p;
+    status = prepare(plan, &plan->asked);
     if (status == WEFT_OK)
         status = make_events(plan);
     status = compare_outcomes(plan, status);
     if (status == WEFT_OK)
-        status = weft_cuda_alloc(x->group, lay_out(plan), 1024, &block);
-    if (status != WEFT_OK) {
-        weft_cuda_plan_destroy(plan);
-        plan->gpu = NULL;
-        weft_plan_part_free(&plan->part);
-        free(plan->operands);
-        free(plan);
+        status = weft_cuda_alloc(group, lay_out(plan), 1024, &block);
+    if (status != WEFT_OK)
         return status;
-    }
     p->block = block;
     p->number = ++g->plans_made;
     p->next = g->plans;
     g->plans = p;
-    *out = plan;
     return WEFT_OK;
 }
 
 void weft_cuda_plan_destroy(weft_plan *plan)
 {
     const weft_cuda_driver *cu = weft_cuda_of(plan->group)->device->cu;
-    weft_gpu_plan *p = plan->gpu;
+    weft_cuda_plan *p = weft_cuda_plan_of(plan);
 
+    if (!p)
+        return;
     weft_cuda_push(weft_cuda_of(plan->group));
     for (int i = 0; i < p->bound_count; i++)
         weft_cuda_bound_free(plan->group, &p->bound[i]);
@@ -381,7 +353,7 @@ static weft_status outcome_of(weft_plan *plan, const weft_cuda_executor *executo
 weft_status weft_cuda_plan_wait(weft_plan *plan, void *stream)
 {
     weft_cuda_group *g = weft_cuda_of(plan->group);
-    weft_gpu_plan *p = plan->gpu;
+    weft_cuda_plan *p = weft_cuda_plan_of(plan);
     weft_status status;
 
     weft_cuda_push(g);
@@ -392,15 +364,17 @@ weft_status weft_cuda_plan_wait(weft_plan *plan, void *stream)
     return status;
 }
 
-weft_status weft_cuda_settle(weft_executor *x, void *stream)
+weft_status weft_cuda_settle(weft_group *group)
 {
-    weft_cuda_group *g = weft_cuda_of(x->group);
-    weft_status status;
+    weft_cuda_group *g = weft_cuda_of(group);
+    weft_status status = weft_group_check(group);
 
+    if (status != WEFT_OK || !group->session)
+        return status;
     weft_cuda_push(g);
-    status = pass(x->group, stream ? stream : g->stream);
-    for (weft_plan *plan = x->cached; plan && status == WEFT_OK; plan = plan->next) {
-        weft_gpu_plan *p = plan->gpu;
+    status = pass(group, g->issue_stream ? g->issue_stream : g->stream);
+    for (weft_plan *plan = group->session->cached; plan && status == WEFT_OK; plan = plan->next) {
+        weft_cuda_plan *p = weft_cuda_plan_of(plan);
 
         if (p->bound_count > 0 && (p->issued || plan->captured))
             status = outcome_of(plan, &p->bound[0].executor);

@@ -45,10 +45,10 @@ typedef struct weft_cuda_bound {
     bool captured; /* a graph may run it at any time: it stays as long as the plan */
 } weft_cuda_bound;
 
-typedef struct weft_gpu_plan {
-    struct weft_gpu_plan *next; /* of the group */
-    uint32_t number;            /* of the plan in its group: equal on all ranks */
-    bool retired;               /* destroyed; the block goes when it is on all ranks */
+typedef struct weft_cuda_plan {
+    struct weft_cuda_plan *next; /* of the group */
+    uint32_t number;             /* of the plan in its group: equal on all ranks */
+    bool retired;                /* destroyed; the block goes when it is on all ranks */
     char *block;
     size_t *offsets; /* by operand: of scratch operands in the block */
     int64_t *lds;
@@ -61,7 +61,7 @@ typedef struct weft_gpu_plan {
     int bound_count;
     uint64_t runs;
     bool issued; /* since its outcome was last looked at */
-} weft_gpu_plan;
+} weft_cuda_plan;
 
 /* Frees a program once the GPU is done with it; false when it was not within the group's deadline. */
 bool weft_cuda_bound_free(weft_group *group, weft_cuda_bound *bound);
@@ -79,7 +79,12 @@ void weft_cuda_stage_bind(const struct weft_plan *plan, const weft_operands *ope
 /* On the stream. */
 weft_status weft_cuda_stage_run(const struct weft_plan *plan, const weft_cuda_stage *stage, CUstream stream);
 
-static inline weft_cuda_control *weft_cuda_plan_control(const weft_gpu_plan *p)
+static inline weft_cuda_plan *weft_cuda_plan_of(const struct weft_plan *plan)
+{
+    return plan->lowered;
+}
+
+static inline weft_cuda_control *weft_cuda_plan_control(const weft_cuda_plan *p)
 {
     return (weft_cuda_control *)(p->block + p->control_at);
 }

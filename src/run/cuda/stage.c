@@ -1,7 +1,7 @@
 /* Operands of collectives that go through symmetric memory of the plan. See weft_cuda_stage in plan.h. */
 #include "run/cuda/plan.h"
 
-#include "run/cpu/operands.h"
+#include "run/given.h"
 
 bool weft_cuda_is_staged(const weft_plan *plan, int role, const weft_operands *operands)
 {
@@ -23,7 +23,7 @@ bool weft_cuda_is_staged(const weft_plan *plan, int role, const weft_operands *o
 
 weft_status weft_cuda_staging_make(weft_plan *plan)
 {
-    weft_gpu_plan *p = plan->gpu;
+    weft_cuda_plan *p = weft_cuda_plan_of(plan);
     weft_operands none = {.size = sizeof(none)};
     size_t at = 0;
     void *memory = NULL;
@@ -44,7 +44,7 @@ weft_status weft_cuda_staging_make(weft_plan *plan)
 
 void weft_cuda_stage_bind(const weft_plan *plan, const weft_operands *operands, weft_cuda_bound *bound)
 {
-    const weft_gpu_plan *p = plan->gpu;
+    const weft_cuda_plan *p = weft_cuda_plan_of(plan);
 
     bound->in = bound->out = (weft_cuda_stage){0};
     for (int role = WEFT_ROLE_SEND; role <= WEFT_ROLE_RECV && p->staging; role++) {

@@ -427,15 +427,12 @@ static int trace_last(collective *c)
 /* What the public call does with a message of this size. */
 static int find_chosen(collective *c, collective_runner *runner)
 {
-    weft_executor *executor;
     weft_plan *plan;
 
     runner->chosen = weft_schedule_name(c->problem.op, runner->schedule);
     if (runner->kind != RUNNER_CALL)
         return 0;
-    if (weft_executor_of(c->context->group, &executor) != WEFT_OK)
-        return bench_fail(c->context, "auto");
-    if (weft_small_fits(executor, &c->problem)) {
+    if (weft_small_fits(weft_size(c->context->group), &c->problem)) {
         runner->chosen = "small";
         return 0;
     }

@@ -17,10 +17,8 @@
 #include "core/topo.h"
 #include "gemm/gemm.h"
 #include "launch/launch.h"
+#include "run/backend.h"
 #include "sim/machine.h"
-#ifdef WEFT_HAVE_CUDA
-#include "run/cuda/describe.h"
-#endif
 
 enum { CPUS_MAX = 4096 };
 
@@ -31,16 +29,19 @@ static void line(const char *name, const char *value)
 
 static void show_backends(void)
 {
-#ifdef WEFT_HAVE_CUDA
-    char text[512];
+    const weft_backend *backend;
+    char text[512] = "";
+    size_t used = 0;
 
-    line("backends", "cpu, cuda");
-    weft_cuda_describe(text, sizeof(text));
-    line("cuda", text);
-#else
-    line("backends", "cpu");
-    line("cuda", "not in this build: it was made without nvcc, or with WEFT_CUDA=OFF");
-#endif
+    for (int i = 0; (backend = weft_backend_at(i)); i++)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i ? ", " : "", backend->name);
+    line("backends", text);
+    for (int i = 1; (backend = weft_backend_at(i)); i++) {
+        backend->describe(text, sizeof(text));
+        line(backend->name, text);
+    }
+    if (!weft_backend_at(1))
+        line("cuda", "not in this build: it was made without nvcc, or with WEFT_CUDA=OFF");
 }
 
 static void show_cpus(void)

@@ -1,0 +1,72 @@
+/*
+ * The seam between groups and what their plans run on. A backend is a folder that fills this table; a group
+ * begins on the CPU and can be put on another backend before it is used. What is above (src/api) and beside
+ * it (session, program) asks the table and never which backend it is. Agreement between the ranks is in host
+ * memory on every backend (session.h).
+ */
+#ifndef WEFT_RUN_BACKEND_H
+#define WEFT_RUN_BACKEND_H
+
+#include "run/session.h"
+
+struct weft_counted_job;
+
+typedef struct weft_backend {
+    const char *name;
+    /* One line for people: what was found here, or why the backend cannot be used. */
+    void (*describe)(char *text, size_t bytes);
+
+    /* Collective: puts the group on `device`; the same outcome on every rank. NULL: where groups begin. */
+    weft_status (*attach)(weft_group *group, int device);
+    /* Before the group goes, without waiting for anybody. */
+    void (*detach)(weft_group *group);
+
+    /* Symmetric memory; the first two are collective. `peer` is NULL where `pointer` is not symmetric. */
+    weft_status (*alloc)(weft_group *group, size_t bytes, size_t alignment, void **pointer);
+    weft_status (*release)(weft_group *group, void *pointer);
+    void *(*peer)(const weft_group *group, const void *pointer, int rank);
+    weft_status (*copy)(weft_group *group, void *to, const void *from, size_t bytes);
+
+    /* Collective, after the ranks have agreed that they ask for the same: fills a plan that has its group,
+     * session and problem. `load` takes over a part that was checked; NULL: files do not run here. */
+    weft_status (*plan_create)(struct weft_plan *plan);
+    weft_status (*plan_load)(struct weft_plan *plan, weft_plan_part *part);
+    /* Frees what the two above made, also when they failed half-way. */
+    void (*plan_destroy)(struct weft_plan *plan);
+
+    /* Runs: to its end; on a stream (NULL: the group's own); as the calls that keep their plans do. */
+    weft_status (*run)(struct weft_plan *plan, const weft_operands *operands);
+    weft_status (*run_on)(struct weft_plan *plan, const weft_operands *operands, void *stream);
+    weft_status (*issue)(struct weft_plan *plan, const weft_operands *operands);
+    bool run_has_values; /* alpha, beta and scales belong to a run: plans are kept without them */
+
+    /* Until a stream has passed the plan's runs; until all that was issued in the group is done. */
+    weft_status (*wait)(struct weft_plan *plan, void *stream);
+    weft_status (*settle)(weft_group *group);
+    /* Where `issue` goes from now on. NULL: there are no streams. */
+    weft_status (*set_stream)(weft_group *group, bool ordered, void *stream);
+
+    /* What collectives can add up. */
+    bool (*reduces)(weft_dtype dtype, weft_reduction reduction);
+    /* A way for few bytes that needs no plan, and whether it takes a problem. NULL: there is none. */
+    bool (*small_fits)(const weft_group *group, const weft_problem *problem);
+    weft_status (*small_run)(weft_group *group, const weft_problem *problem, const void *send, void *recv);
+    /* Collectives with counts (counted.h), and messages. NULL: there are none. */
+    weft_status (*counted)(weft_group *group, const struct weft_counted_job *job);
+    weft_status (*send)(weft_group *group, const void *data, size_t bytes, int to);
+    weft_status (*recv)(weft_group *group, void *data, size_t bytes, int from);
+} weft_backend;
+
+/* The backends of this build: the CPU, then others; NULL beyond the last. */
+const weft_backend *weft_backend_at(int index);
+
+/* Collective: puts the group on the first backend that has devices. */
+weft_status weft_backend_attach(weft_group *group, int device);
+
+/* What the group's plans run on. */
+static inline const weft_backend *weft_backend_of(const weft_group *group)
+{
+    return group->backend ? group->backend : weft_backend_at(0);
+}
+
+#endif

@@ -1,0 +1,81 @@
+#include "run/cuda/backend.h"
+
+#include "core/dtype.h"
+#include "run/cuda/group.h"
+
+static weft_status attach(weft_group *group, int device)
+{
+    weft_status status = weft_cuda_attach(group, device);
+
+    if (status == WEFT_OK)
+        group->backend = &weft_cuda_backend;
+    return status;
+}
+
+static void detach(weft_group *group)
+{
+    if (!group->world->foreign) /* a driver does not work in a child of fork */
+        weft_cuda_detach(group);
+}
+
+static weft_status run_on(weft_plan *plan, const weft_operands *operands, void *stream)
+{
+    const weft_problem *p = &plan->part.problem;
+
+    if (operands->row_scale || operands->col_scale || (operands->alpha && *operands->alpha != p->alpha) ||
+        (operands->beta && *operands->beta != p->beta))
+        return weft_error_set(&plan->group->error, WEFT_ERR_UNSUPPORTED,
+                              "on GPUs a run has no scales, and the alpha and beta of its plan");
+    return weft_cuda_plan_run(plan, operands, stream);
+}
+
+static weft_status run(weft_plan *plan, const weft_operands *operands)
+{
+    weft_status status = weft_group_check(plan->group);
+
+    if (status == WEFT_OK)
+        status = run_on(plan, operands, NULL);
+    return status == WEFT_OK ? weft_cuda_plan_wait(plan, NULL) : status;
+}
+
+static weft_status issue(weft_plan *plan, const weft_operands *operands)
+{
+    const weft_cuda_group *g = weft_cuda_of(plan->group);
+
+    return g->issue_ordered ? run_on(plan, operands, g->issue_stream) : run(plan, operands);
+}
+
+static weft_status set_stream(weft_group *group, bool ordered, void *stream)
+{
+    weft_cuda_group *g = weft_cuda_of(group);
+
+    g->issue_ordered = ordered;
+    g->issue_stream = ordered ? stream : NULL;
+    return WEFT_OK;
+}
+
+static bool reduces(weft_dtype dtype, weft_reduction reduction)
+{
+    return weft_dtype_reduces(dtype, reduction) && dtype <= WEFT_I64 && dtype != WEFT_I8 &&
+           reduction != WEFT_AVERAGE;
+}
+
+const weft_backend weft_cuda_backend = {
+    .name = "cuda",
+    .describe = weft_cuda_describe,
+    .attach = attach,
+    .detach = detach,
+    .alloc = weft_cuda_alloc,
+    .release = weft_cuda_release,
+    .peer = weft_cuda_peer,
+    .copy = weft_cuda_copy,
+    .plan_create = weft_cuda_plan_create,
+    .plan_destroy = weft_cuda_plan_destroy,
+    .run = run,
+    .run_on = run_on,
+    .issue = issue,
+    .wait = weft_cuda_plan_wait,
+    .settle = weft_cuda_settle,
+    .set_stream = set_stream,
+    .reduces = reduces,
+};

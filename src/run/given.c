@@ -1,0 +1,166 @@
+#include "run/given.h"
+
+#include "core/dtype.h"
+#include "core/part.h"
+
+weft_given weft_given_of(const weft_plan *plan, int operand, const weft_operands *in)
+{
+    const weft_operand *o = &plan->part.operands[operand];
+    int64_t rows = weft_operand_rows(o, plan->part.world, plan->part.rank);
+    int64_t cols = weft_operand_cols(o, plan->part.world, plan->part.rank) * weft_operand_width(o);
+    weft_given out = {.rows = o->transposed ? cols : rows,
+                      .cols = o->transposed ? rows : cols,
+                      .batch = o->batch > 0 ? o->batch : 1};
+
+    switch (o->role) {
+    case WEFT_ROLE_A:
+        out.data = (char *)(uintptr_t)in->a;
+        out.ld = in->lda;
+        out.stride = in->stride_a;
+        break;
+    case WEFT_ROLE_B:
+        out.data = (char *)(uintptr_t)in->b;
+        out.ld = in->ldb;
+        out.stride = in->stride_b;
+        break;
+    case WEFT_ROLE_C:
+        out.data = (char *)(uintptr_t)in->c;
+        out.ld = in->ldc;
+        out.stride = in->stride_c;
+        break;
+    case WEFT_ROLE_BIAS:
+        out.data = (char *)(uintptr_t)in->bias;
+        break;
+    case WEFT_ROLE_D:
+        out.data = in->d;
+        out.ld = in->ldd;
+        out.stride = in->stride_d;
+        break;
+    case WEFT_ROLE_SEND:
+        out.data = (char *)(uintptr_t)in->send;
+        break;
+    case WEFT_ROLE_RECV:
+        out.data = in->recv;
+        break;
+    default:
+        break;
+    }
+    if (out.ld == 0)
+        out.ld = out.cols;
+    if (o->packed)
+        out.stride = (int64_t)(weft_packed_bytes(plan->bind, rows, cols) + WEFT_RUN_ALIGNMENT - 1) /
+                     WEFT_RUN_ALIGNMENT * WEFT_RUN_ALIGNMENT;
+    else if (out.stride == 0 && __builtin_mul_overflow(out.rows, out.ld, &out.stride))
+        out.stride = INT64_MAX; /* which the check refuses */
+    return out;
+}
+
+size_t weft_given_span(const weft_plan *plan, int operand, const weft_given *g)
+{
+    int64_t element_bytes = (int64_t)weft_dtype_size(plan->part.operands[operand].dtype);
+
+    if (weft_given_empty(g))
+        return 0;
+    if (plan->part.operands[operand].packed)
+        return (size_t)(g->stride * g->batch);
+    return (size_t)(((g->batch - 1) * g->stride + (g->rows - 1) * g->ld + g->cols) * element_bytes);
+}
+
+/* Only the root's SEND counts in a broadcast. */
+bool weft_given_needed(const weft_plan *plan, weft_operand_role role)
+{
+    if (plan->part.problem.op == WEFT_OP_BROADCAST && role == WEFT_ROLE_SEND)
+        return plan->part.rank == plan->part.problem.root;
+    return (plan->touched | plan->used) & 1u << role;
+}
+
+weft_status weft_given_check(const weft_plan *plan, int operand, const weft_given *g)
+{
+    const weft_operand *o = &plan->part.operands[operand];
+    weft_error_text *error = &plan->group->error;
+
+    if (weft_given_empty(g) || !weft_given_needed(plan, o->role))
+        return WEFT_OK;
+    if (!g->data)
+        return weft_error_set(
+            error, WEFT_ERR_ARGUMENT, "operand %s of %s is NULL; rank %d has %lld x %lld of it", o->name,
+            weft_op_name(plan->part.problem.op), plan->part.rank, (long long)g->rows, (long long)g->cols);
+    if ((uintptr_t)g->data % weft_dtype_size(o->dtype))
+        return weft_error_set(
+            error, WEFT_ERR_ARGUMENT, "operand %s of %s is at %p, which is not aligned for %s", o->name,
+            weft_op_name(plan->part.problem.op), (void *)g->data, weft_dtype_name(o->dtype));
+    if (o->packed) {
+        int64_t k = weft_operand_rows(o, plan->part.world, plan->part.rank);
+        int64_t n = weft_operand_cols(o, plan->part.world, plan->part.rank) * weft_operand_width(o);
+
+        if (!weft_packed_fits(plan->bind, (const weft_packed *)g->data, k, n))
+            return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                                  "operand %s of %s is not a B of %lld x %lld packed for this CPU", o->name,
+                                  weft_op_name(plan->part.problem.op), (long long)k, (long long)n);
+        return WEFT_OK;
+    }
+    if (g->ld < g->cols)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "the leading dimension of %s is %lld; its rows have %lld elements as stored",
+                              o->name, (long long)g->ld, (long long)g->cols);
+    /* One matrix without gaps is what the plan was checked for. */
+    if ((g->ld != g->cols || g->batch > 1) && (!weft_extents_fit(g->rows, g->ld, 1) ||
+                                               !weft_span_fits(g->rows, g->cols, g->ld, g->batch, g->stride)))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "the leading dimension %lld and the batch stride %lld of %s: an operand spans "
+                              "at most 2^46 elements",
+                              (long long)g->ld, (long long)g->stride, o->name);
+    if (g->batch > 1 && g->stride < 0)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "the batch stride of %s is %lld; it must not be negative", o->name,
+                              (long long)g->stride);
+    return WEFT_OK;
+}
+
+/*
+ * May SEND and RECV share memory as they do here? Yes when whoever writes an element of RECV is the only one
+ * that reads the elements of SEND that lie there, and has read them: a slice reduced and stored in one pass,
+ * or a block that stays where it is.
+ */
+static bool overlap_is_safe(const weft_plan *plan, const weft_given *send, const weft_given *recv,
+                            size_t recv_bytes, size_t send_bytes)
+{
+    const weft_problem *p = &plan->part.problem;
+    ptrdiff_t share = (ptrdiff_t)p->count * (ptrdiff_t)weft_dtype_size(p->dtype) * plan->part.rank;
+
+    if (send->data + send_bytes <= recv->data || recv->data + recv_bytes <= send->data)
+        return true;
+    if (plan->loaded)
+        return false;
+    switch (p->op) {
+    case WEFT_OP_ALL_REDUCE:
+        return p->schedule != WEFT_SCHEDULE_ONE_SHOT && send->data == recv->data;
+    case WEFT_OP_ALL_GATHER:
+        return send->data == recv->data + share;
+    case WEFT_OP_REDUCE_SCATTER:
+        return recv->data == send->data + share;
+    case WEFT_OP_BROADCAST:
+        return send->data == recv->data;
+    default:
+        return false;
+    }
+}
+
+bool weft_given_must_move(const weft_plan *plan, int operand, const weft_given *g, const weft_operands *in,
+                          bool shared)
+{
+    weft_operand_role role = plan->part.operands[operand].role;
+    size_t bytes = weft_given_span(plan, operand, g);
+
+    if (plan->part.world == 1 || bytes == 0 || !weft_given_needed(plan, role))
+        return false;
+    if (plan->touched & 1u << role && !shared)
+        return true;
+    if (role == WEFT_ROLE_SEND && plan->operand_of_role[WEFT_ROLE_RECV] >= 0) {
+        weft_given recv = weft_given_of(plan, plan->operand_of_role[WEFT_ROLE_RECV], in);
+
+        return !overlap_is_safe(plan, g, &recv,
+                                weft_given_span(plan, plan->operand_of_role[WEFT_ROLE_RECV], &recv), bytes);
+    }
+    return false;
+}

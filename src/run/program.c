@@ -1,0 +1,128 @@
+#include "run/program.h"
+
+#include <stdlib.h>
+
+enum { CACHE_PLANS = 64 };
+
+/* The ranks ask for the same; then a plan for the backend to fill. */
+static weft_status open_plan(weft_session *s, uint64_t hash, const weft_problem *problem, weft_plan **out)
+{
+    weft_status status;
+    weft_plan *plan;
+
+    weft_session_begin(s, WEFT_CALLED_CREATE, hash, problem);
+    weft_session_publish(s);
+    status = weft_session_meet(s);
+    if (status != WEFT_OK)
+        return atomic_load(&s->fault) ? weft_session_resync(s, false) : status;
+    plan = calloc(1, sizeof(*plan));
+    if (!plan)
+        return weft_group_poison(s->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", s->rank);
+    plan->group = s->group;
+    plan->session = s;
+    plan->asked = *problem;
+    *out = plan;
+    return WEFT_OK;
+}
+
+static weft_status close_plan(weft_plan *plan, weft_status status, weft_plan **out)
+{
+    if (status == WEFT_OK)
+        *out = plan;
+    else
+        weft_program_destroy(plan);
+    return status;
+}
+
+weft_status weft_program_create(weft_session *s, const weft_problem *problem, weft_plan **out)
+{
+    weft_plan *plan = NULL;
+    weft_status status = open_plan(s, weft_problem_hash(problem, s->world), problem, &plan);
+
+    return status == WEFT_OK ? close_plan(plan, weft_backend_of(s->group)->plan_create(plan), out) : status;
+}
+
+weft_status weft_program_load(weft_session *s, weft_plan_part *part, weft_plan **out)
+{
+    weft_plan *plan = NULL;
+    weft_status status = open_plan(s, part->hash, &part->problem, &plan);
+
+    if (status != WEFT_OK)
+        return status;
+    plan->loaded = true;
+    return close_plan(plan, weft_backend_of(s->group)->plan_load(plan, part), out);
+}
+
+void weft_program_destroy(weft_plan *plan)
+{
+    if (!plan)
+        return;
+    weft_backend_of(plan->group)->plan_destroy(plan);
+    weft_plan_part_free(&plan->part);
+    free(plan);
+}
+
+void weft_program_note_operands(weft_plan *plan)
+{
+    const weft_plan_part *part = &plan->part;
+
+    for (int role = 0; role < WEFT_ROLE_COUNT; role++)
+        plan->operand_of_role[role] = -1;
+    for (uint32_t i = 0; i < part->operand_count; i++)
+        if (part->operands[i].place == WEFT_PLACE_USER)
+            plan->operand_of_role[part->operands[i].role] = (int)i;
+    for (uint32_t i = 0; i < part->region_count; i++) {
+        const weft_operand *operand = &part->operands[part->regions[i].operand];
+
+        if (operand->place != WEFT_PLACE_USER)
+            continue;
+        if (part->regions[i].rank == part->rank)
+            plan->used |= 1u << operand->role;
+        else
+            plan->touched |= 1u << operand->role;
+    }
+}
+
+weft_status weft_program_cached(weft_session *s, const weft_problem *problem, weft_plan **plan)
+{
+    weft_status status;
+    int count = 0;
+
+    if (s->failures != s->cached_failures) { /* the ranks' lists may differ since */
+        weft_program_drop_cached(s);
+        s->cached_failures = s->failures;
+    }
+    for (weft_plan **at = &s->cached; *at; at = &(*at)->next, count++) {
+        weft_plan *found = *at;
+
+        if (weft_problem_same(&found->asked, problem)) {
+            *at = found->next;
+            found->next = s->cached;
+            s->cached = found;
+            *plan = found;
+            return WEFT_OK;
+        }
+        /* Ranks make the same calls in the same order, so all drop the same plan here. */
+        if (count >= CACHE_PLANS - 1 && !found->captured) {
+            *at = NULL;
+            weft_program_destroy(found);
+            break;
+        }
+    }
+    status = weft_program_create(s, problem, plan);
+    if (status == WEFT_OK) {
+        (*plan)->next = s->cached;
+        s->cached = *plan;
+    }
+    return status;
+}
+
+void weft_program_drop_cached(weft_session *s)
+{
+    while (s->cached) {
+        weft_plan *plan = s->cached;
+
+        s->cached = plan->next;
+        weft_program_destroy(plan);
+    }
+}

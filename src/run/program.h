@@ -1,0 +1,44 @@
+/*
+ * A plan made ready to run on this rank: its part, and what the backend made of it. This is the public handle
+ * weft_plan. The one-call functions keep theirs in the session.
+ */
+#ifndef WEFT_RUN_PROGRAM_H
+#define WEFT_RUN_PROGRAM_H
+
+#include "gemm/gemm.h"
+#include "run/backend.h"
+
+struct weft_plan {
+    weft_group *group;
+    weft_session *session;
+    weft_problem asked; /* the key of the cache */
+    struct weft_plan *next;
+
+    weft_plan_part part;
+    int operand_of_role[WEFT_ROLE_COUNT]; /* or -1 */
+    uint32_t touched;                     /* roles that some rank touches on a peer */
+    uint32_t used;                        /* roles whose own instance this rank touches */
+    const weft_binding *bind;             /* how operands are packed; NULL: none is */
+    bool captured;                        /* a graph may run it at any time: the cache keeps it */
+    bool loaded; /* somebody's own: what its schedule is called says nothing about it */
+
+    void *lowered; /* the backend's own */
+};
+
+/* Collective: agreement on what is asked, then the backend's part. */
+weft_status weft_program_create(weft_session *session, const weft_problem *problem, struct weft_plan **plan);
+
+/* Collective: of a part that was checked, which is left empty when it is taken over. Ranks compare its hash.
+ */
+weft_status weft_program_load(weft_session *session, weft_plan_part *part, struct weft_plan **plan);
+void weft_program_destroy(struct weft_plan *plan);
+
+/* The cached plan of a problem, made if it is not there (collective like the above). It belongs to the cache.
+ */
+weft_status weft_program_cached(weft_session *session, const weft_problem *problem, struct weft_plan **plan);
+void weft_program_drop_cached(weft_session *session);
+
+/* For backends, once the part is there: which operands the user gives, and which of them peers touch. */
+void weft_program_note_operands(struct weft_plan *plan);
+
+#endif

@@ -1,0 +1,221 @@
+#include "run/session.h"
+
+#include "core/dtype.h"
+#include "symm/symm.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void session_free(weft_session *s)
+{
+    if (!s)
+        return;
+    free(s->delta);
+    free(s);
+}
+
+weft_status weft_session_of(weft_group *group, weft_session **session)
+{
+    weft_session *s = group->session;
+    weft_status status;
+    void *control;
+
+    if (s) {
+        *session = s;
+        return WEFT_OK;
+    }
+    status = weft_symm_alloc(group, sizeof(weft_run_control), WEFT_RUN_ALIGNMENT, &control);
+    if (status != WEFT_OK)
+        return status;
+    s = calloc(1, sizeof(*s));
+    if (s)
+        s->delta = calloc((size_t)group->size, sizeof(*s->delta));
+    if (!s || !s->delta) {
+        session_free(s);
+        return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for its plans", group->rank);
+    }
+    s->group = group;
+    s->rank = group->rank;
+    s->world = group->size;
+    s->control = control;
+    for (int rank = 0; rank < group->size; rank++)
+        s->delta[rank] = (char *)weft_symm_peer(group, control, rank) - (char *)control;
+    group->session = s;
+    *session = s;
+    return WEFT_OK;
+}
+
+void weft_session_free(weft_group *group)
+{
+    session_free(group->session);
+    group->session = NULL;
+}
+
+weft_record *weft_session_begin(weft_session *s, weft_call_kind kind, uint64_t hash,
+                                const weft_problem *problem)
+{
+    weft_record *record;
+
+    s->sequence++;
+    record = weft_session_record(s, s->rank);
+    record->hash = hash ^ (uint64_t)kind << 56;
+    record->kind = kind;
+    record->status = WEFT_OK;
+    record->op = (uint8_t)problem->op;
+    record->dtype = (uint8_t)problem->dtype;
+    record->m = problem->op >= WEFT_OP_ALL_REDUCE ? problem->count : problem->m;
+    record->n = problem->n;
+    record->k = problem->k;
+    atomic_store_explicit(&s->fault, 0, memory_order_relaxed);
+    return record;
+}
+
+void weft_session_publish(weft_session *s)
+{
+    /* Partner: weft_session_seen on the peers. */
+    weft_signal_store(&weft_session_record(s, s->rank)->sequence, s->sequence);
+}
+
+bool weft_session_seen(weft_session *s, int rank)
+{
+    const weft_record *theirs = weft_session_record(s, rank), *mine = weft_session_record(s, s->rank);
+
+    /* Partner: weft_session_publish. */
+    if (!weft_signal_reached(&theirs->sequence, s->sequence))
+        return false;
+    if (__builtin_expect(theirs->hash != mine->hash || theirs->status != WEFT_OK, 0)) {
+        int none = 0;
+
+        atomic_compare_exchange_strong_explicit(&s->fault, &none, 1 + rank, memory_order_relaxed,
+                                                memory_order_relaxed);
+    }
+    return true;
+}
+
+bool weft_session_faulted(weft_session *s)
+{
+    for (int rank = 0; rank < s->world; rank++)
+        if (rank != s->rank)
+            weft_session_seen(s, rank);
+    return atomic_load_explicit(&s->fault, memory_order_relaxed) != 0;
+}
+
+typedef struct meeting {
+    weft_session *session;
+    int peer;
+} meeting;
+
+static bool met(void *argument)
+{
+    meeting *m = argument;
+
+    return weft_session_seen(m->session, m->peer) || weft_session_faulted(m->session);
+}
+
+weft_status weft_session_meet(weft_session *s)
+{
+    for (int peer = 0; peer < s->world; peer++) {
+        meeting m = {s, peer};
+        weft_wait_note note = {.peer = peer, .task = -1, .epoch = s->sequence, .kind = WEFT_WAIT_ENTER};
+        weft_status status;
+
+        if (peer == s->rank || weft_session_seen(s, peer))
+            continue;
+        note.op = weft_op_name((weft_op)weft_session_record(s, s->rank)->op);
+        status = weft_wait_beside(s->group, &weft_session_record(s, peer)->sequence, met, &m, &note);
+        if (status != WEFT_OK)
+            return status;
+        if (atomic_load_explicit(&s->fault, memory_order_relaxed))
+            break;
+    }
+    return atomic_load_explicit(&s->fault, memory_order_relaxed) ? WEFT_ERR_PEER : WEFT_OK;
+}
+
+/* "a run of ag_gemm m=512 n=64 k=128 float32" */
+static void describe(const weft_record *record, char *text, size_t bytes)
+{
+    const char *op = weft_op_name((weft_op)record->op), *dtype = weft_dtype_name((weft_dtype)record->dtype);
+    const char *what = record->kind == WEFT_CALLED_CREATE ? "a plan for" : "a run of";
+
+    if (record->kind == WEFT_CALLED_UNREAD)
+        snprintf(text, bytes, "a plan or a product");
+    else if (record->op >= WEFT_OP_ALL_REDUCE)
+        snprintf(text, bytes, "%s %s, %lld elements of %s", what, op, (long long)record->m, dtype);
+    else
+        snprintf(text, bytes, "%s %s, m=%lld n=%lld k=%lld, %s", what, op, (long long)record->m,
+                 (long long)record->n, (long long)record->k, dtype);
+}
+
+/* The same sentence on every rank: all records of the call are there. */
+static weft_status explain(weft_session *s)
+{
+    const weft_record *first = weft_session_record(s, 0);
+    char one[160], other[160];
+
+    for (int rank = 0; rank < s->world; rank++) {
+        const weft_record *record = weft_session_record(s, rank);
+
+        if (record->status != WEFT_OK) {
+            describe(record, one, sizeof(one));
+            return weft_error_set(&s->group->error, WEFT_ERR_PEER,
+                                  "rank %d rejected its arguments for %s: %s", rank, one,
+                                  weft_status_text((weft_status)record->status));
+        }
+    }
+    for (int rank = 1; rank < s->world; rank++) {
+        const weft_record *record = weft_session_record(s, rank);
+
+        if (record->hash != first->hash) {
+            describe(first, one, sizeof(one));
+            describe(record, other, sizeof(other));
+            return weft_error_set(
+                &s->group->error, WEFT_ERR_MISMATCH,
+                "the ranks asked for different things: rank 0 for %s; rank %d for %s%s", one, rank, other,
+                strcmp(one, other) ? "" : " (with other layout, schedule, tiles or epilogue)");
+        }
+    }
+    return weft_error_set(&s->group->error, WEFT_ERR_STATE, "call %llu failed on some rank only",
+                          (unsigned long long)s->sequence);
+}
+
+weft_status weft_session_resync(weft_session *s, bool rejected)
+{
+    weft_error_text own = s->group->error;
+    weft_status status = weft_group_barrier(s->group), error;
+
+    if (status != WEFT_OK)
+        return status;
+    error = explain(s);
+    if (s->rebase)
+        s->rebase(s->group);
+    s->failures++;
+    if (rejected) {
+        s->group->error = own;
+        error = own.status;
+    }
+    own = s->group->error;
+    status = weft_group_barrier(s->group);
+    if (status != WEFT_OK)
+        return status;
+    s->group->error = own;
+    return error;
+}
+
+weft_status weft_session_reject(weft_group *group, const weft_problem *asked, weft_status rejection)
+{
+    weft_error_text own = group->error;
+    weft_call_kind kind = asked ? WEFT_CALLED_RUN : WEFT_CALLED_UNREAD;
+    weft_problem nothing = {0};
+    weft_session *s;
+    weft_status status = weft_group_check(group);
+
+    if (status == WEFT_OK)
+        status = weft_session_of(group, &s);
+    if (status != WEFT_OK)
+        return status;
+    group->error = own;
+    weft_session_begin(s, kind, 0, asked ? asked : &nothing)->status = (int32_t)rejection;
+    weft_session_publish(s);
+    return weft_session_resync(s, true);
+}

@@ -1,0 +1,134 @@
+/*
+ * What one group handle keeps between calls, whatever its plans run on: how the ranks agree on a call, and
+ * the plans of the one-call functions.
+ *
+ * Every collective call of this layer (making a plan, a run, a small collective) has a sequence
+ * number, equal on all ranks. At the start of a call a rank publishes a record in its own control memory: the
+ * number, a hash of what was asked, whether it rejected its arguments, and where its operands lie. A peer
+ * that touches the rank's memory waits for that record first, and no call succeeds on any rank before all
+ * records of the call have been seen and found alike. Hence
+ * - a mismatch or a rejected argument is an error on every rank, in this very call, never a hang;
+ * - ranks are at most one call apart, so two records (by parity of the number) suffice;
+ * - a rank that has left a run has seen its peers' done posts, so one scratch arena serves all plans.
+ *
+ * After a failed call the ranks meet (resync), and the group stays usable. Death and deadlines poison the
+ * group instead.
+ */
+#ifndef WEFT_RUN_SESSION_H
+#define WEFT_RUN_SESSION_H
+
+#include "core/signal.h"
+#include "group/sync.h"
+#include "plan/plan.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+enum {
+    WEFT_RUN_ROLES = WEFT_ROLE_COUNT - 1, /* without NONE */
+    WEFT_RUN_ALIGNMENT = 128,
+};
+
+typedef enum weft_call_kind {
+    WEFT_CALLED_UNREAD, /* rejected before it could be read */
+    WEFT_CALLED_CREATE,
+    WEFT_CALLED_RUN,
+    WEFT_CALLED_SMALL,
+} weft_call_kind;
+
+/* What a rank shows its peers at the start of a call. The first 64 bytes are all that a collective reads. */
+typedef struct weft_record {
+    union {
+        weft_signal sequence; /* stored last (release); partner: weft_session_seen */
+        struct {
+            uint64_t signal_words[2];
+            uint64_t hash;
+            int32_t status; /* not WEFT_OK: this rank rejected its arguments */
+            uint32_t kind;  /* weft_call_kind */
+            /* From the rank's control memory to its operand: RECV first, A last (see weft_record_slot). */
+            int64_t offset[WEFT_RUN_ROLES];
+        };
+    };
+    int64_t ld[WEFT_ROLE_D + 1]; /* by role; collectives have none */
+    int64_t stride[WEFT_ROLE_D + 1];
+    int64_t m, n, k; /* for the sentence of a mismatch only, as the two below */
+    uint8_t op, dtype;
+} weft_record;
+
+static inline int weft_record_slot(weft_operand_role role)
+{
+    return WEFT_ROLE_RECV - (int)role;
+}
+
+enum { WEFT_SMALL_BYTES = 4096 };
+
+/* A small collective's payload behind its flag, in the same line (run/cpu/small.c). */
+typedef struct weft_small {
+    union {
+        weft_signal sequence; /* stored last (release); partner: arrived in small.c */
+        struct {
+            uint64_t signal_words[2];
+            uint64_t hash;
+            char payload[WEFT_SMALL_BYTES];
+        };
+    };
+} weft_small;
+
+/* Symmetric, one per rank; each rank writes only its own. */
+typedef struct weft_run_control {
+    weft_record records[2];
+    weft_small small[2];
+} weft_run_control;
+
+typedef struct weft_session {
+    weft_group *group;
+    int rank, world;
+    ptrdiff_t *delta; /* from this rank's slot to a peer's, in bytes */
+    weft_run_control *control;
+    uint64_t sequence; /* of the current or last call */
+    _Atomic int fault; /* 0, or 1 + the rank whose record does not agree; or W + 1: stop */
+
+    void (*rebase)(
+        weft_group *group); /* the backend's, while all ranks stand still after a failed call, or NULL */
+    uint64_t failures;      /* calls that failed so: cached plans of the ranks may differ since */
+
+    struct weft_plan *cached; /* plans of the one-call functions, most recently used first (program.h) */
+    uint64_t cached_failures; /* `failures` when the list was last alike on all ranks */
+} weft_session;
+
+/* The group's session, made by the first call that needs it (collective). */
+weft_status weft_session_of(weft_group *group, weft_session **session);
+
+/* Frees it, without waiting for anybody; before the group goes. Its plans are gone by then. */
+void weft_session_free(weft_group *group);
+
+/* Begins a call: the record to fill for it, with hash, kind and sizes set and status WEFT_OK. */
+weft_record *weft_session_begin(weft_session *session, weft_call_kind kind, uint64_t hash,
+                                const weft_problem *problem);
+void weft_session_publish(weft_session *session);
+
+static inline weft_record *weft_session_record(const weft_session *session, int rank)
+{
+    return &((weft_run_control *)((char *)session->control + session->delta[rank]))
+                ->records[session->sequence & 1];
+}
+
+/* Has `rank` published its record of this call? Notes a fault when the record does not agree with ours. */
+bool weft_session_seen(weft_session *session, int rank);
+
+/* Looks at every peer's record that is already there; true when one of them does not agree. */
+bool weft_session_faulted(weft_session *session);
+
+/* Waits until every peer's record has been seen. WEFT_ERR_PEER without a sentence when one disagrees: the
+ * caller then calls weft_session_resync. */
+weft_status weft_session_meet(weft_session *session);
+
+/* Every rank comes here when a call has failed by disagreement. Returns the error of this call: the rank's
+ * own rejection as it stands in group->error, or who rejected, or who asked for what. */
+weft_status weft_session_resync(weft_session *session, bool rejected);
+
+/* Rejects the arguments of a call that has not begun: `group->error` holds the sentence. `asked` is what the
+ * peers are told of it; NULL: nothing. */
+weft_status weft_session_reject(weft_group *group, const weft_problem *asked, weft_status status);
+
+#endif
