@@ -36,21 +36,33 @@ static bool append(weft_builder *builder, void **array, size_t count, size_t byt
     return true;
 }
 
-weft_builder weft_builder_begin(const weft_problem *problem, int world, int rank)
+weft_builder weft_builder_begin(const weft_problem *problem, const int32_t *domain, int world, int rank)
 {
-    weft_builder builder = {.problem = problem, .world = world, .rank = rank};
-    uint32_t first;
+    weft_builder builder = {.problem = problem, .domain = domain, .world = world, .rank = rank};
 
     builder.part.problem = *problem;
     builder.part.world = world;
     builder.part.rank = rank;
-    builder.part.hash = weft_problem_hash(problem, world);
-    first = weft_builder_signals(&builder, 2 * (int64_t)world);
+    builder.part.hash = weft_plan_hash(problem, domain, world);
+    weft_builder_signals(&builder, (domain ? 3 : 2) * (int64_t)world);
     for (int peer = 0; peer < world; peer++) {
-        weft_builder_expect(&builder, first + (uint32_t)peer, peer != rank);
-        weft_builder_expect(&builder, WEFT_SIGNAL_DONE(world, peer), peer != rank);
+        bool near = peer != rank && !weft_builder_crosses(&builder, peer);
+
+        weft_builder_expect(&builder, WEFT_SIGNAL_ENTER(peer), near);
+        weft_builder_expect(&builder, WEFT_SIGNAL_DONE(world, peer), near);
+    }
+    if (domain) {
+        builder.part.domain = malloc((size_t)world * sizeof(*domain));
+        builder.failed |= !builder.part.domain;
+        if (builder.part.domain)
+            memcpy(builder.part.domain, domain, (size_t)world * sizeof(*domain));
     }
     return builder;
+}
+
+int64_t weft_builder_lands(weft_builder *builder, int from)
+{
+    return weft_builder_expect_more(builder, WEFT_SIGNAL_LANDED(builder->world, from));
 }
 
 uint32_t weft_builder_operand(weft_builder *builder, weft_operand operand)
@@ -112,8 +124,12 @@ static void open_lanes(weft_builder *builder)
         return;
     }
     weft_builder_task(builder, 0, WEFT_TASK_ENTER, 0);
-    for (int i = 1; i < builder->world; i++)
-        weft_builder_post(builder, WEFT_SIGNAL_ENTER(builder->rank), (builder->rank + i) % builder->world);
+    for (int i = 1; i < builder->world; i++) {
+        int peer = (builder->rank + i) % builder->world;
+
+        if (!weft_builder_crosses(builder, peer))
+            weft_builder_post(builder, WEFT_SIGNAL_ENTER(builder->rank), peer);
+    }
 }
 
 void weft_builder_task(weft_builder *builder, int lane, weft_task_kind kind, unsigned flags)
@@ -209,7 +225,18 @@ static void need_enter(weft_builder *builder, int lane, int peer)
     if (peer == builder->rank || *entered)
         return;
     *entered = 1;
+    if (weft_builder_crosses(builder, peer))
+        weft_builder_expect(builder, WEFT_SIGNAL_ENTER(peer), 1);
     add_wait(builder, (weft_wait){WEFT_SIGNAL_ENTER(peer), 1});
+}
+
+/* A message to another domain: it says there that it has landed. */
+static void send_across(weft_builder *builder, weft_task task)
+{
+    int peer = builder->part.regions[task.region0].rank;
+
+    need_enter(builder, task.lane, peer);
+    weft_builder_post(builder, WEFT_SIGNAL_LANDED(builder->world, builder->rank), peer);
 }
 
 void weft_builder_end(weft_builder *builder)
@@ -220,10 +247,12 @@ void weft_builder_end(weft_builder *builder)
     if (builder->failed)
         return;
     task = *open_task(builder);
+    if (weft_task_crosses(part, &task))
+        send_across(builder, task);
     for (uint32_t i = task.region0; i < part->region_count; i++) {
         int peer = part->regions[i].rank;
 
-        if (peer == builder->rank)
+        if (peer == builder->rank || weft_builder_crosses(builder, peer))
             continue;
         need_enter(builder, task.lane, peer);
         builder->touched[task.lane * builder->world + peer] = part->task_count;
@@ -231,7 +260,7 @@ void weft_builder_end(weft_builder *builder)
     for (uint32_t i = task.post0; i < part->post_count; i++) {
         int peer = part->posts[i].rank;
 
-        if (peer == builder->rank)
+        if (peer == builder->rank || weft_builder_crosses(builder, peer))
             continue;
         need_enter(builder, task.lane, peer);
         builder->touched[task.lane * builder->world + peer] = part->task_count;
@@ -327,14 +356,15 @@ static void merge_posts(weft_builder *builder, extra_post *extra, uint32_t extra
 }
 
 /*
- * Says DONE to every peer: at the only touching lane's last touch, in ENTER where nothing touches it, else
- * after a join, an empty copy at the end of lane 0 that waits for the other lanes' last touches.
+ * Says DONE to every peer of the domain: at the only touching lane's last touch, in ENTER where nothing
+ * touches it, else after a join, an empty copy at the end of lane 0 that waits for the other lanes' last
+ * touches. Says ENTER to those elsewhere who push to this rank.
  */
 static void post_done(weft_builder *builder, uint32_t join_signal)
 {
     weft_plan_part *part = &builder->part;
     uint32_t me = (uint32_t)builder->rank, count = 0, join = UINT32_MAX;
-    extra_post *extra = malloc(((size_t)builder->world + part->lane_count + 1) * sizeof(*extra));
+    extra_post *extra = malloc((2 * (size_t)builder->world + part->lane_count + 1) * sizeof(*extra));
     bool joined = false;
 
     if (!extra) {
@@ -367,6 +397,11 @@ static void post_done(weft_builder *builder, uint32_t join_signal)
                         : lane == -2 ? join
                                      : builder->touched[lane * builder->world + peer] - 1;
 
+        if (weft_builder_crosses(builder, peer)) {
+            if (part->signal_posts[WEFT_SIGNAL_LANDED(builder->world, peer)])
+                extra[count++] = (extra_post){0, {WEFT_SIGNAL_ENTER(me), peer}};
+            continue;
+        }
         extra[count++] = (extra_post){task, {WEFT_SIGNAL_DONE(builder->world, me), peer}};
     }
     if (!builder->failed)
@@ -411,9 +446,13 @@ weft_status weft_builder_finish(weft_builder *builder, weft_plan_part *part, wef
         post_done(builder, join_signal);
     weft_builder_task(builder, 0, WEFT_TASK_EXIT, 0);
     for (int i = 1; i < builder->world && !builder->failed; i++) {
-        uint32_t done = WEFT_SIGNAL_DONE(builder->world, (builder->rank + i) % builder->world);
+        int peer = (builder->rank + i) % builder->world;
+        uint32_t landed = WEFT_SIGNAL_LANDED(builder->world, peer);
 
-        add_wait(builder, (weft_wait){done, 1});
+        if (!weft_builder_crosses(builder, peer))
+            add_wait(builder, (weft_wait){WEFT_SIGNAL_DONE(builder->world, peer), 1});
+        else if (builder->part.signal_posts[landed])
+            add_wait(builder, (weft_wait){landed, builder->part.signal_posts[landed]});
     }
     if (!builder->failed)
         sort_by_lane(builder);

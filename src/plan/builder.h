@@ -2,7 +2,8 @@
  * Builds one rank's part task by task, and adds by itself what every plan needs: ENTER and EXIT, the wait
  * for a peer's ENTER before a lane first touches that peer (or posts to it), and the DONE posts after the
  * last touch (or post: the next run of the group, perhaps of another plan, counts on the same signals). A
- * generator says only what moves and what is computed.
+ * generator says only what moves and what is computed; with more than one domain also what crosses to this
+ * rank (weft_builder_lands).
  *
  * Lanes and operands are declared first; then tasks in any interleaving of lanes, each lane in its order.
  * Memory failures are remembered and reported once, by weft_builder_finish.
@@ -17,6 +18,7 @@ enum { WEFT_GATES_MAX = 4 };
 typedef struct weft_builder {
     weft_plan_part part; /* grows here; tasks of all lanes mixed until finish sorts them */
     const weft_problem *problem;
+    const int32_t *domain; /* as in the part */
     int world, rank;
     bool failed;
     uint32_t task_room, region_room, wait_room, post_room;
@@ -29,7 +31,19 @@ typedef struct weft_builder {
     int gate_count;
 } weft_builder;
 
-weft_builder weft_builder_begin(const weft_problem *problem, int world, int rank);
+/* `domain` is numbered as in a part, or NULL. */
+weft_builder weft_builder_begin(const weft_problem *problem, const int32_t *domain, int world, int rank);
+
+static inline bool weft_builder_crosses(const weft_builder *builder, int peer)
+{
+    return builder->domain && builder->domain[peer] != builder->domain[builder->rank];
+}
+
+/*
+ * One more crossing COPY of rank `from` comes here; returns how many that makes, which is what a task that
+ * needs it waits for of WEFT_SIGNAL_LANDED(from), where `from` has all of its crossing COPYs in one lane.
+ */
+int64_t weft_builder_lands(weft_builder *builder, int from);
 
 /* Returns the operand's number. Only before the first task. */
 uint32_t weft_builder_operand(weft_builder *builder, weft_operand operand);
@@ -50,7 +64,7 @@ void weft_builder_task(weft_builder *builder, int lane, weft_task_kind kind, uns
 void weft_builder_carries(weft_builder *builder); /* the next task of the lane goes on with its sums */
 void weft_builder_to(weft_builder *builder, weft_region region);
 void weft_builder_from(weft_builder *builder, weft_region region);
-void weft_builder_wait(weft_builder *builder, uint32_t signal, int64_t count);
+void weft_builder_wait(weft_builder *builder, uint32_t signal, int64_t count); /* once for a lane */
 void weft_builder_post(weft_builder *builder, uint32_t signal, int rank);
 void weft_builder_end(weft_builder *builder);
 

@@ -103,6 +103,8 @@ weft_status weft_plan_check(const weft_plan_part *parts, int world, weft_check_r
     free(checker.lane_base);
     free(checker.lane_of);
     free(checker.position);
+    free(checker.channel);
+    free(checker.landing);
     free(checker.rank_of);
     free(checker.sequence);
     free(checker.clock_of);

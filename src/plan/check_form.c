@@ -95,9 +95,14 @@ static void form_of_part(weft_checker *checker, int rank)
         weft_check_find(checker, rank, -1,
                         "the part of rank %d is that of rank %d of %d, or of another problem", rank,
                         part->rank, part->world);
-    if (part->signal_count != first->signal_count || part->signal_count < 2 * (uint32_t)checker->world)
+    if (part->signal_count != first->signal_count ||
+        part->signal_count < (part->domain ? 3 : 2) * (uint32_t)checker->world)
         weft_check_find(checker, rank, -1, "rank %d has %u signals, rank 0 has %u", rank, part->signal_count,
                         first->signal_count);
+    if (!part->domain != !first->domain ||
+        (part->domain &&
+         memcmp(part->domain, first->domain, (size_t)checker->world * sizeof(*part->domain)) != 0))
+        weft_check_find(checker, rank, -1, "rank %d knows other domains than rank 0", rank);
     if (part->operand_count != first->operand_count)
         weft_check_find(checker, rank, -1, "rank %d has %u operands, rank 0 has %u", rank,
                         part->operand_count, first->operand_count);
@@ -285,6 +290,39 @@ static bool carries_on(const weft_plan_part *part, uint32_t index)
            on[1].batch == a[1].batch && on[1].col0 == a[1].col0 && on[1].row0 == a[1].row0 + a[1].rows;
 }
 
+/* Between domains: one COPY pushes to one rank, and posts there; nothing else touches another's memory. */
+static void form_of_crossing(weft_checker *checker, int rank, uint32_t index)
+{
+    const weft_plan_part *part = &checker->parts[rank];
+    const weft_task *task = &part->tasks[index];
+    const weft_region *regions = &part->regions[task->region0];
+    uint32_t number = checker->task_base[rank] + index;
+    bool crosses = weft_task_crosses(part, task), landed = false;
+
+    for (int i = crosses; i < task->region_count; i++) {
+        if (weft_domains_differ(part, rank, regions[i].rank) && regions[i].rows && regions[i].cols)
+            weft_check_find(checker, rank, index,
+                            "%s touches %s, which lies in another domain: only a COPY that pushes crosses",
+                            weft_check_task_text(checker, number),
+                            weft_check_region_text(checker, &regions[i]));
+    }
+    for (uint32_t i = 0; i < task->post_count; i++) {
+        const weft_post *post = &part->posts[task->post0 + i];
+        bool enters = task->kind == WEFT_TASK_ENTER && post->signal == WEFT_SIGNAL_ENTER(rank);
+
+        landed |= crosses && post->signal == WEFT_SIGNAL_LANDED(checker->world, rank);
+        if (crosses ? post->rank != regions->rank : weft_domains_differ(part, rank, post->rank) && !enters)
+            weft_check_find(checker, rank, index, "%s posts signal %u of rank %d, which %s",
+                            weft_check_task_text(checker, number), post->signal, post->rank,
+                            crosses ? "it does not push to"
+                                    : "is in another domain: only a COPY that "
+                                      "pushes to a rank posts there");
+    }
+    if (crosses && !landed)
+        weft_check_find(checker, rank, index, "%s does not say at rank %d that it has landed",
+                        weft_check_task_text(checker, number), regions->rank);
+}
+
 static void form_of_task(weft_checker *checker, int rank, uint32_t index)
 {
     const weft_plan_part *part = &checker->parts[rank];
@@ -372,15 +410,33 @@ static void form_of_task(weft_checker *checker, int rank, uint32_t index)
         if (post->signal >= part->signal_count || post->rank < 0 || post->rank >= checker->world)
             weft_check_find(checker, rank, index, "%s posts signal %u of rank %d, which does not exist",
                             weft_check_task_text(checker, number), post->signal, post->rank);
-        else if (post->signal < 2 * world && (post->signal % world != (uint32_t)rank ||
-                                              (post->signal < world && task->kind != WEFT_TASK_ENTER)))
+        else if (post->signal < (part->domain ? 3 : 2) * world &&
+                 (post->signal % world != (uint32_t)rank ||
+                  (post->signal < world && task->kind != WEFT_TASK_ENTER) ||
+                  (post->signal >= 2 * world && !(inside && weft_task_crosses(part, task)))))
             weft_check_find(checker, rank, index, "%s posts signal %u, which is reserved",
                             weft_check_task_text(checker, number), post->signal);
     }
+    if (part->domain && !checker->report->count)
+        form_of_crossing(checker, rank, index);
 }
 
-/* Posts made by all ranks at every rank, against those it announces; of the reserved signals of a peer, one.
+/*
+ * How many posts a reserved signal may get: of a rank of the domain one, of one elsewhere none, but that its
+ * ENTER may come, and that each of its messages says that it has landed.
  */
+static bool reserved_fits(const weft_checker *checker, int rank, uint32_t signal, uint64_t got)
+{
+    int world = checker->world, peer = (int)signal % world;
+
+    if (signal >= WEFT_SIGNAL_LANDED(world, 0))
+        return true;
+    if (weft_domains_differ(&checker->parts[0], rank, peer))
+        return got <= (signal < (uint32_t)world);
+    return got == (peer != rank);
+}
+
+/* Posts made by all ranks at every rank, against those it announces. */
 static bool count_posts(weft_checker *checker)
 {
     size_t signals = checker->parts[0].signal_count;
@@ -408,8 +464,7 @@ static bool count_posts(weft_checker *checker)
                                 "signal %u of rank %d gets %llu posts in a run, not the %u it is "
                                 "announced to get",
                                 i, rank, (unsigned long long)got, checker->parts[rank].signal_posts[i]);
-            else if (i < 2 * (uint32_t)checker->world &&
-                     got != (i % (uint32_t)checker->world != (uint32_t)rank))
+            else if (!reserved_fits(checker, rank, i, got))
                 weft_check_find(checker, rank, -1,
                                 "signal %u of rank %d, which is reserved, gets %llu posts in a run", i, rank,
                                 (unsigned long long)got);

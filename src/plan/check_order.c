@@ -10,7 +10,8 @@
  * Each task gets a vector clock: how many tasks of every lane are certainly finished when it starts. A wait
  * adds the clocks of the posts it stands for. Which those are:
  *   - A signal whose posts are all made by one lane: the first `count` posts of that lane, because a lane
- *     posts in order, in this run and over runs.
+ *     posts in order, in this run and over runs. So do the crossing COPYs of a lane to one rank: that is a
+ *     channel, and counts as a lane for this purpose.
  *   - Any other signal: all posts of the run. That needs `count` to be all of them, and that no post of the
  *     next run can be counted in place of a missing one of this run. The second holds when a poster posts
  *     only after ENTER of the signal's owner in the same run (or is the owner), which the plan's contract
@@ -18,6 +19,10 @@
  * e. Were there a first wait in time satisfied by a post of a later run, all waits before it would have meant
  * what they say, its poster would have been after the owner's ENTER of that later run, and the wait long
  * over: a contradiction.
+ *
+ * A crossing COPY is two events: for its lane it is finished when it is sent; what it writes is there, and
+ * its posts are made, when it has landed. A clock says of each channel how many of its messages have
+ * certainly landed, and only the posts of those messages say so: that the lane has gone on says nothing.
  *
  * Over runs: every touch of a peer's memory must be after that peer's ENTER of the run, and must be finished
  * before the peer's run ends (be in the joined clocks of its lanes). Then any touch of a rank's memory in
@@ -73,21 +78,58 @@ static bool allocate(order_state *s)
     s->next = calloc(lanes, sizeof(uint32_t));
     s->waiting = malloc(lanes * sizeof(uint32_t));
     s->queue = malloc(lanes * sizeof(uint32_t));
-    s->scratch = malloc(lanes * sizeof(uint32_t));
-    c->lane_of = malloc(tasks * sizeof(uint32_t));
-    c->position = malloc(tasks * sizeof(uint32_t));
-    c->rank_of = malloc(lanes * sizeof(uint32_t));
+    s->scratch = malloc(c->columns * sizeof(uint32_t));
     c->sequence = malloc(tasks * sizeof(uint32_t));
     c->clock_of = calloc(tasks, sizeof(uint32_t));
     c->clock_room = 64;
-    c->clocks = calloc((size_t)c->clock_room * lanes, sizeof(uint32_t));
+    c->clocks = calloc((size_t)c->clock_room * c->columns, sizeof(uint32_t));
     c->clock_count = 1; /* clock 0: nothing is finished */
-    return s->signals && s->posters && s->next && s->waiting && s->queue && s->scratch && c->lane_of &&
-           c->position && c->rank_of && c->sequence && c->clock_of && c->clocks;
+    return s->signals && s->posters && s->next && s->waiting && s->queue && s->scratch && c->sequence &&
+           c->clock_of && c->clocks;
 }
 
-static void number_lanes(weft_checker *c)
+/* The channel of each crossing COPY, and its place there; `last` is a number for every rank. */
+static void number_channels(weft_checker *c, uint32_t *last)
 {
+    uint32_t lane = UINT32_MAX, first = c->lanes;
+
+    c->columns = c->lanes;
+    for (uint32_t task = 0; task < c->tasks; task++) {
+        int rank = weft_check_rank(c, task);
+        const weft_task *t = weft_check_task(c, task);
+        uint32_t before;
+
+        if (c->lane_of[task] != lane) {
+            lane = c->lane_of[task];
+            first = c->columns;
+        }
+        if (!weft_task_crosses(&c->parts[rank], t))
+            continue;
+        before = last[c->parts[rank].regions[t->region0].rank];
+        last[c->parts[rank].regions[t->region0].rank] = task;
+        if (before != UINT32_MAX && c->channel[before] >= first) {
+            c->channel[task] = c->channel[before];
+            c->landing[task] = c->landing[before] + 1;
+        } else {
+            c->channel[task] = c->columns++;
+            c->landing[task] = 1;
+        }
+    }
+}
+
+static bool number_lanes(weft_checker *c)
+{
+    uint32_t *last = malloc((size_t)c->world * sizeof(uint32_t));
+
+    c->lane_of = malloc(c->tasks * sizeof(uint32_t));
+    c->position = malloc(c->tasks * sizeof(uint32_t));
+    c->rank_of = malloc(c->lanes * sizeof(uint32_t));
+    c->channel = calloc(c->tasks, sizeof(uint32_t));
+    c->landing = calloc(c->tasks, sizeof(uint32_t));
+    if (!last || !c->lane_of || !c->position || !c->rank_of || !c->channel || !c->landing) {
+        free(last);
+        return false;
+    }
     for (int rank = 0; rank < c->world; rank++) {
         const weft_plan_part *part = &c->parts[rank];
 
@@ -100,7 +142,17 @@ static void number_lanes(weft_checker *c)
                 c->position[task] = i + 1;
             }
         }
+        last[rank] = UINT32_MAX;
     }
+    number_channels(c, last);
+    free(last);
+    return true;
+}
+
+/* The lane that makes a task's posts, or the channel. */
+static uint32_t posting_lane(const weft_checker *c, uint32_t task)
+{
+    return c->channel[task] ? c->channel[task] : c->lane_of[task];
 }
 
 /* Groups all posts by signal; parts list tasks lane by lane, so the posts of a lane come in its order. */
@@ -132,9 +184,9 @@ static void group_posts(order_state *s)
                 signal->first = at;
                 at += signal->posts;
             } else {
-                signal->lane = signal->posts ? c->lane_of[s->posters[signal->first]] : NONE;
+                signal->lane = signal->posts ? posting_lane(c, s->posters[signal->first]) : NONE;
                 for (uint32_t j = 1; j < signal->posts; j++) {
-                    if (c->lane_of[s->posters[signal->first + j]] != signal->lane)
+                    if (posting_lane(c, s->posters[signal->first + j]) != signal->lane)
                         signal->lane = NONE;
                 }
             }
@@ -172,21 +224,21 @@ static void check_wait_rule(order_state *s)
 
 static uint32_t *clock_at(weft_checker *c, uint32_t clock)
 {
-    return c->clocks + (size_t)clock * c->lanes;
+    return c->clocks + (size_t)clock * c->columns;
 }
 
 /* Keeps a clock; NONE when memory is exhausted. */
 static uint32_t keep_clock(weft_checker *c, const uint32_t *clock)
 {
     if (c->clock_count == c->clock_room) {
-        uint32_t *more = realloc(c->clocks, (size_t)c->clock_room * 2 * c->lanes * sizeof(uint32_t));
+        uint32_t *more = realloc(c->clocks, (size_t)c->clock_room * 2 * c->columns * sizeof(uint32_t));
 
         if (!more)
             return NONE;
         c->clocks = more;
         c->clock_room *= 2;
     }
-    memcpy(clock_at(c, c->clock_count), clock, c->lanes * sizeof(uint32_t));
+    memcpy(clock_at(c, c->clock_count), clock, c->columns * sizeof(uint32_t));
     return c->clock_count++;
 }
 
@@ -201,8 +253,18 @@ static void join_task(weft_checker *c, uint32_t *into, uint32_t task)
 {
     uint32_t lane = c->lane_of[task];
 
-    join(into, clock_at(c, c->clock_of[task]), c->lanes);
+    join(into, clock_at(c, c->clock_of[task]), c->columns);
     into[lane] = into[lane] > c->position[task] ? into[lane] : c->position[task];
+}
+
+/* Adds what is finished once the posts of `task` are made: what it says in another domain has landed. */
+static void join_post(weft_checker *c, uint32_t *into, uint32_t task)
+{
+    uint32_t channel = c->channel[task];
+
+    join_task(c, into, task);
+    if (channel && into[channel] < c->landing[task])
+        into[channel] = c->landing[task];
 }
 
 /* Adds what a wait stands for. False when memory is exhausted. */
@@ -211,25 +273,25 @@ static bool join_wait(order_state *s, uint32_t *into, signal_info *signal, uint3
     weft_checker *c = s->checker;
 
     if (signal->lane != NONE) {
-        join_task(c, into, s->posters[signal->first + count - 1]);
+        join_post(c, into, s->posters[signal->first + count - 1]);
         return true;
     }
     if (signal->posts <= MANY_POSTERS) {
         for (uint32_t i = 0; i < signal->posts; i++)
-            join_task(c, into, s->posters[signal->first + i]);
+            join_post(c, into, s->posters[signal->first + i]);
         return true;
     }
     if (signal->clock == NONE) {
-        uint32_t *joined = calloc(c->lanes, sizeof(uint32_t));
+        uint32_t *joined = calloc(c->columns, sizeof(uint32_t));
 
         for (uint32_t i = 0; i < signal->posts && joined; i++)
-            join_task(c, joined, s->posters[signal->first + i]);
+            join_post(c, joined, s->posters[signal->first + i]);
         signal->clock = joined ? keep_clock(c, joined) : NONE;
         free(joined);
         if (signal->clock == NONE)
             return false;
     }
-    join(into, clock_at(c, signal->clock), c->lanes);
+    join(into, clock_at(c, signal->clock), c->columns);
     return true;
 }
 
@@ -243,14 +305,14 @@ static bool set_clock(order_state *s, uint32_t task)
     c->clock_of[task] = before;
     if (!t->wait_count)
         return true;
-    memcpy(s->scratch, clock_at(c, before), c->lanes * sizeof(uint32_t));
+    memcpy(s->scratch, clock_at(c, before), c->columns * sizeof(uint32_t));
     for (uint32_t i = 0; i < t->wait_count; i++) {
         const weft_wait *wait = &c->parts[rank].waits[t->wait0 + i];
 
         if (!join_wait(s, s->scratch, signal_at(s, rank, wait->signal), wait->count))
             return false;
     }
-    if (memcmp(s->scratch, clock_at(c, before), c->lanes * sizeof(uint32_t)))
+    if (memcmp(s->scratch, clock_at(c, before), c->columns * sizeof(uint32_t)))
         c->clock_of[task] = keep_clock(c, s->scratch);
     return c->clock_of[task] != NONE;
 }
@@ -359,7 +421,7 @@ static void report_stuck(order_state *s)
 /* What is certainly finished when each rank's run ends: [rank][lane]. */
 static uint32_t *end_clocks(weft_checker *c)
 {
-    uint32_t *ends = calloc((size_t)c->world * c->lanes, sizeof(uint32_t));
+    uint32_t *ends = calloc((size_t)c->world * c->columns, sizeof(uint32_t));
 
     for (int rank = 0; rank < c->world && ends; rank++) {
         const weft_plan_part *part = &c->parts[rank];
@@ -368,7 +430,7 @@ static uint32_t *end_clocks(weft_checker *c)
             const weft_lane *l = &part->lanes[lane];
 
             if (l->task_count)
-                join_task(c, ends + (size_t)rank * c->lanes,
+                join_task(c, ends + (size_t)rank * c->columns,
                           c->task_base[rank] + l->task0 + l->task_count - 1);
         }
     }
@@ -380,6 +442,7 @@ static void check_touches(order_state *s, const uint32_t *ends, uint32_t task)
     weft_checker *c = s->checker;
     int rank = weft_check_rank(c, task);
     const weft_task *t = weft_check_task(c, task);
+    uint32_t end = c->channel[task] ? c->landing[task] : c->position[task];
     int64_t index = task - c->task_base[rank];
 
     for (uint32_t i = 0; i < t->region_count; i++) {
@@ -390,7 +453,9 @@ static void check_touches(order_state *s, const uint32_t *ends, uint32_t task)
         if (!weft_check_before(c, c->task_base[region->rank], task))
             weft_check_find(c, rank, index, "%s touches %s, before that rank's ENTER",
                             weft_check_task_text(c, task), weft_check_region_text(c, region));
-        if (ends[(size_t)region->rank * c->lanes + c->lane_of[task]] < c->position[task])
+        if (i < t->destinations
+                ? ends[(size_t)region->rank * c->columns + posting_lane(c, task)] < end
+                : ends[(size_t)region->rank * c->columns + c->lane_of[task]] < c->position[task])
             weft_check_find(c, rank, index, "%s may still touch %s, when that rank's run has ended",
                             weft_check_task_text(c, task), weft_check_region_text(c, region));
     }
@@ -405,7 +470,7 @@ static void check_touches(order_state *s, const uint32_t *ends, uint32_t task)
                 "%s posts signal %u of rank %d before that rank's ENTER: it may be counted in the "
                 "run before",
                 weft_check_task_text(c, task), post->signal, post->rank);
-        else if (ends[(size_t)post->rank * c->lanes + c->lane_of[task]] < c->position[task])
+        else if (ends[(size_t)post->rank * c->columns + posting_lane(c, task)] < end)
             weft_check_find(c, rank, index,
                             "%s may post signal %u of rank %d after that rank's run has ended: it would be "
                             "counted in another",
@@ -416,11 +481,10 @@ static void check_touches(order_state *s, const uint32_t *ends, uint32_t task)
 bool weft_check_order(weft_checker *checker)
 {
     order_state s = {.checker = checker};
-    bool ok = allocate(&s);
+    bool ok = number_lanes(checker) && allocate(&s);
     uint32_t *ends = NULL;
 
     if (ok) {
-        number_lanes(checker);
         group_posts(&s);
         check_wait_rule(&s);
     }

@@ -128,6 +128,13 @@ static void find_race(weft_checker *c, const access *one, const access *other, c
                     weft_check_region_text(c, one->region), how, weft_check_task_text(c, other->task));
 }
 
+/* A read of what crosses is over when it is sent, a write when it has landed. */
+static bool ended_before(const weft_checker *c, const access *first, const access *second)
+{
+    return first->write ? weft_check_written_before(c, first->task, second->task)
+                        : weft_check_before(c, first->task, second->task);
+}
+
 static void compare_pair(weft_checker *c, const access *a, const access *b)
 {
     const access *writer = a->write ? a : b, *other = a->write ? b : a;
@@ -144,7 +151,7 @@ static void compare_pair(weft_checker *c, const access *a, const access *b)
     } else if (other->region->operand != writer->region->operand) {
         if (!weft_check_before(c, other->task, writer->task))
             find_race(c, other, writer, "(which may be the memory of D) when perhaps");
-    } else if (!weft_check_before(c, a->task, b->task) && !weft_check_before(c, b->task, a->task)) {
+    } else if (!ended_before(c, a, b) && !ended_before(c, b, a)) {
         find_race(c, other, writer, "while");
     }
 }

@@ -12,14 +12,18 @@ typedef struct weft_checker {
     /* Tasks and lanes of all ranks, numbered through: number = base of the rank + index in the part. */
     uint32_t *task_base, *lane_base; /* [world + 1] */
     uint32_t tasks, lanes;
+    uint32_t
+        columns; /* of a clock: the lanes, then a channel for each lane and rank it pushes to elsewhere */
 
     /* Filled by the order stage. */
     uint32_t *lane_of;  /* [task] */
     uint32_t *position; /* [task] in its lane, from 1 */
+    uint32_t *channel;  /* [task] of a crossing COPY; 0 of any other */
+    uint32_t *landing;  /* [task] of a crossing COPY: its position in its channel, from 1 */
     uint32_t *rank_of;  /* [lane] */
     uint32_t *sequence; /* [task] one order in which everything can happen */
     uint32_t *clock_of; /* [task] which clock; a lane's tasks share one until a wait changes it */
-    uint32_t *clocks;   /* [clock][lane]: tasks of that lane that are certainly finished */
+    uint32_t *clocks;   /* [clock][column]: tasks of that lane that are certainly finished */
     uint32_t clock_count, clock_room;
 } weft_checker;
 
@@ -55,8 +59,18 @@ static inline bool weft_check_before(const weft_checker *checker, uint32_t first
 
     if (lane == checker->lane_of[second])
         return checker->position[first] < checker->position[second];
-    return checker->clocks[(size_t)checker->clock_of[second] * checker->lanes + lane] >=
+    return checker->clocks[(size_t)checker->clock_of[second] * checker->columns + lane] >=
            checker->position[first];
+}
+
+/* Is what `first` writes certainly there when `second` starts? What crosses is when it has landed. */
+static inline bool weft_check_written_before(const weft_checker *checker, uint32_t first, uint32_t second)
+{
+    uint32_t channel = checker->channel[first];
+
+    return channel ? checker->clocks[(size_t)checker->clock_of[second] * checker->columns + channel] >=
+                         checker->landing[first]
+                   : weft_check_before(checker, first, second);
 }
 
 #endif

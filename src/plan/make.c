@@ -1,5 +1,6 @@
-/* From a resolved problem to one rank's part: picks the generator, closes the part, frees it. */
+/* From a problem to one rank's part, or all parts: picks the generator, closes the part, frees it. */
 #include "plan/generate.h"
+#include "plan/lower.h"
 
 #include <stdlib.h>
 
@@ -15,36 +16,143 @@ static void (*const generators[])(weft_builder *) = {
     [WEFT_OP_BROADCAST] = weft_generate_broadcast,
 };
 
+static weft_status resolve(const weft_problem *problem, int world, weft_problem *resolved,
+                           weft_error_text *error)
+{
+    weft_status status = weft_problem_resolve(problem, world, resolved, error);
+
+    if (status != WEFT_OK)
+        return status;
+    if (resolved->schedule == WEFT_SCHEDULE_AUTO)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "a plan needs a schedule; auto must be resolved before");
+    if (resolved->schedule == WEFT_SCHEDULE_CUSTOM)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "a custom schedule is a plan in a file, and is not made");
+    return WEFT_OK;
+}
+
+static weft_status no_such_rank(int world, int rank, weft_error_text *error)
+{
+    return weft_error_set(error, WEFT_ERR_ARGUMENT, "rank %d is not one of the ranks 0 to %d", rank,
+                          world - 1);
+}
+
+/* Of a resolved problem, as if all memory were one. */
+static weft_status make_flat(const weft_problem *resolved, int world, int rank, weft_plan_part *part,
+                             weft_error_text *error)
+{
+    weft_builder builder = weft_builder_begin(resolved, NULL, world, rank);
+
+    if (resolved->schedule == WEFT_SCHEDULE_PACKETS)
+        weft_generate_packets(&builder);
+    else if (world == 1 && resolved->op <= WEFT_OP_GEMM_AS && resolved->tuning.chunk_k > 0)
+        weft_generate_local(&builder);
+    else
+        generators[resolved->op](&builder);
+    return weft_builder_finish(&builder, part, error);
+}
+
 weft_status weft_plan_make(const weft_problem *problem, int world, int rank, weft_plan_part *part,
                            weft_error_text *error)
 {
     weft_problem resolved;
-    weft_builder builder;
-    weft_status status = weft_problem_resolve(problem, world, &resolved, error);
+    weft_status status = resolve(problem, world, &resolved, error);
 
     if (status != WEFT_OK)
         return status;
     if (rank < 0 || rank >= world)
-        return weft_error_set(error, WEFT_ERR_ARGUMENT, "rank %d is not one of the ranks 0 to %d", rank,
-                              world - 1);
-    if (resolved.schedule == WEFT_SCHEDULE_AUTO)
-        return weft_error_set(error, WEFT_ERR_ARGUMENT,
-                              "a plan needs a schedule; auto must be resolved before");
-    if (resolved.schedule == WEFT_SCHEDULE_CUSTOM)
-        return weft_error_set(error, WEFT_ERR_ARGUMENT,
-                              "a custom schedule is a plan in a file, and is not made");
-    builder = weft_builder_begin(&resolved, world, rank);
-    if (resolved.schedule == WEFT_SCHEDULE_PACKETS)
-        weft_generate_packets(&builder);
-    else if (world == 1 && resolved.op <= WEFT_OP_GEMM_AS && resolved.tuning.chunk_k > 0)
-        weft_generate_local(&builder);
+        return no_such_rank(world, rank, error);
+    return make_flat(&resolved, world, rank, part, error);
+}
+
+/* ---- over domains -------------------------------------------------------------------------------- */
+
+/* Numbers domains as they first appear; returns how many there are. */
+static int number_domains(const int32_t *domain, int world, int32_t *numbered)
+{
+    int count = 0;
+
+    for (int rank = 0; rank < world; rank++) {
+        int first = 0;
+
+        while (domain[first] != domain[rank])
+            first++;
+        numbered[rank] = first < rank ? numbered[first] : count++;
+    }
+    return count;
+}
+
+/* All parts (`only` < 0), or one, of a resolved problem over several domains, by lowering. */
+static weft_status make_lowered(const weft_problem *resolved, const int32_t *domain, int world, int only,
+                                weft_plan_part *parts, weft_error_text *error)
+{
+    weft_plan_part *flat = calloc((size_t)world, sizeof(*flat));
+    weft_problem plain = *resolved;
+    weft_status status = WEFT_OK;
+
+    if (!flat)
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for the plans of %d ranks", world);
+    plain.tuning.sums_stay = 0; /* the ranks of other domains cannot add to them where they lie */
+    for (int rank = 0; rank < world && status == WEFT_OK; rank++)
+        status = make_flat(&plain, world, rank, &flat[rank], error);
+    if (status == WEFT_OK)
+        status = weft_plan_lower(resolved, flat, domain, world, only, parts, error);
+    for (int rank = 0; rank < world; rank++)
+        weft_plan_part_free(&flat[rank]);
+    free(flat);
+    return status;
+}
+
+static weft_status make_over(const weft_problem *problem, const int32_t *domain, int world, int only,
+                             weft_plan_part *parts, weft_error_text *error)
+{
+    weft_problem resolved;
+    weft_status status = resolve(problem, world, &resolved, error);
+    int32_t *numbered = NULL;
+    int domains = 1;
+
+    if (status != WEFT_OK)
+        return status;
+    if (domain) {
+        numbered = malloc((size_t)world * sizeof(*numbered));
+        if (!numbered)
+            return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for the domains of %d ranks", world);
+        domains = number_domains(domain, world, numbered);
+    }
+    if (domains > 1)
+        status = make_lowered(&resolved, numbered, world, only, parts, error);
     else
-        generators[resolved.op](&builder);
-    return weft_builder_finish(&builder, part, error);
+        for (int rank = only < 0 ? 0 : only; rank < (only < 0 ? world : only + 1) && !status; rank++)
+            status = make_flat(&resolved, world, rank, &parts[only < 0 ? rank : 0], error);
+    free(numbered);
+    return status;
+}
+
+weft_status weft_plan_make_over(const weft_problem *problem, const int32_t *domain, int world, int rank,
+                                weft_plan_part *part, weft_error_text *error)
+{
+    if (world > 0 && (rank < 0 || rank >= world))
+        return no_such_rank(world, rank, error);
+    return make_over(problem, domain, world, rank, part, error);
+}
+
+weft_status weft_plan_make_all(const weft_problem *problem, const int32_t *domain, int world,
+                               weft_plan_part *parts, weft_error_text *error)
+{
+    weft_status status;
+
+    for (int rank = 0; rank < world; rank++)
+        parts[rank] = (weft_plan_part){0};
+    status = make_over(problem, domain, world, -1, parts, error);
+    for (int rank = 0; rank < world && status != WEFT_OK; rank++)
+        weft_plan_part_free(&parts[rank]);
+    return status;
 }
 
 void weft_plan_part_free(weft_plan_part *part)
 {
+    free(part->domain);
     free(part->operands);
     free(part->lanes);
     free(part->tasks);

@@ -23,6 +23,32 @@
  * - The same plan may run any number of times back to back; `epoch` counts the runs of this plan. That a
  *   peer's run e+1 touches this rank only after its ENTER e+1 is what makes one copy of every buffer
  *   and one set of signals enough.
+ *
+ * More than one domain
+ *
+ * Ranks of one domain load and store each other's memory; without `domain` in a part all ranks do. Between
+ * domains only COPY moves anything, and only in one form, which this page calls a crossing COPY (see
+ * weft_task_crosses): the rank whose lane it is in pushes a region of its own domain into memory of one rank
+ * elsewhere, and posts signals of that rank alone. No other task touches or posts to a rank of another
+ * domain, but ENTER (below). A bare post that crosses is a crossing COPY of 0 rows. The checker enforces it;
+ * weft_plan_make_over makes the plans of any schedule so (lower.c).
+ *
+ * What an executor does for a crossing COPY
+ * - Both ends know it from the plan: (run, source rank, destination rank, its number among the crossing COPYs
+ *   of that pair, counted in the order of the source's task list) names the message on both sides.
+ * - It starts when its waits hold, like any task; among them, or before it in its lane, is the wait for the
+ *   destination's ENTER of this run, the credit that receives are posted and memory may be written. So ENTER
+ *   says also that its rank has posted the receives of the run's messages, or will take them in any order.
+ * - For its lane it is finished when its source may be overwritten. That says nothing about the destination.
+ * - At the destination: bytes may land in any order, also those of one lane. The posts of a message are made
+ *   when its bytes are there, and the messages of one lane of one rank to one rank make theirs in the order
+ *   of that lane (a message that has landed early posts when those before it have). Between lanes, and
+ *   between sources, there is no order.
+ * - One of its posts is WEFT_SIGNAL_LANDED(source). EXIT waits for all of those, which stand for the DONE of
+ *   ranks elsewhere: DONE never crosses.
+ * - ENTER posts WEFT_SIGNAL_ENTER(me) at ranks of other domains too, but only at those that push to this rank
+ *   in this plan: those posts are all that crosses beside crossing COPYs. A rank that never pushes to q does
+ *   not hear of q.
  */
 #ifndef WEFT_PLAN_PLAN_H
 #define WEFT_PLAN_PLAN_H
@@ -89,10 +115,13 @@ typedef struct weft_region {
 /*
  * Signals are numbered 0 .. signal_count-1; every rank has an instance of each. The first 2 W are reserved:
  * number p is posted once a run by the ENTER of rank p at each of its peers, number W + p once a run when
- * rank p has touched the owner's memory for the last time; by nothing else.
+ * rank p has touched the owner's memory for the last time; by nothing else. With more than one domain the
+ * next W are reserved too: number 2 W + p is posted by each crossing COPY of rank p to the owner; then
+ * numbers p and W + p get no posts from ranks of other domains, but for the ENTER of ranks pushed to.
  */
 #define WEFT_SIGNAL_ENTER(rank) ((uint32_t)(rank))
 #define WEFT_SIGNAL_DONE(world, rank) ((uint32_t)((world) + (rank)))
+#define WEFT_SIGNAL_LANDED(world, rank) ((uint32_t)(2 * (world) + (rank)))
 
 /*
  * Holds when the signal has had `count` posts of this run: its value is at least
@@ -164,7 +193,8 @@ typedef struct weft_lane {
 typedef struct weft_plan_part {
     weft_problem problem; /* resolved: no AUTO, layout set; a tile of 0 is a whole extent, 0 workers are 1 */
     int world, rank;
-    uint64_t hash; /* of problem and world: equal on all ranks of a correct call */
+    int32_t *domain; /* [world] of each rank, numbered as they first appear; NULL when there is one */
+    uint64_t hash;   /* of problem, world and domains: equal on all ranks of a correct call */
 
     weft_operand *operands;
     uint32_t operand_count;
@@ -203,6 +233,16 @@ weft_status weft_plan_make(const weft_problem *problem, int world, int rank, wef
 void weft_plan_part_free(weft_plan_part *part);
 
 /*
+ * The same for ranks in domains: `domain` says of each rank which it is in, by any numbers; NULL, or one
+ * number only, is weft_plan_make. A schedule that knows of one domain is lowered, for which the parts of all
+ * ranks are looked at; weft_plan_make_all does that once for all of `parts`.
+ */
+weft_status weft_plan_make_over(const weft_problem *problem, const int32_t *domain, int world, int rank,
+                                weft_plan_part *part, weft_error_text *error);
+weft_status weft_plan_make_all(const weft_problem *problem, const int32_t *domain, int world,
+                               weft_plan_part *parts, weft_error_text *error);
+
+/*
  * Checks a problem and fills what has a default that does not depend on the machine: the layout from the
  * schedule's name (a conflict is an error), dtypes, l. AUTO, tiles and workers are left for the caller,
  * who knows the machine.
@@ -214,6 +254,9 @@ weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_pr
 bool weft_problem_only_rounds(const weft_problem *problem);
 
 uint64_t weft_problem_hash(const weft_problem *problem, int world);
+
+/* The same with the domains, which may be NULL: what `hash` of a part is. */
+uint64_t weft_plan_hash(const weft_problem *problem, const int32_t *domain, int world);
 
 /* Do both ask for the same, field by field? */
 bool weft_problem_same(const weft_problem *one, const weft_problem *other);
@@ -239,6 +282,19 @@ static inline int64_t weft_operand_rows(const weft_operand *operand, int world, 
 static inline int64_t weft_operand_cols(const weft_operand *operand, int world, int rank)
 {
     return operand->cols_parted ? weft_part(operand->cols, world, rank).count : operand->cols;
+}
+
+/* Do two ranks have memory that the other cannot load and store? */
+static inline bool weft_domains_differ(const weft_plan_part *part, int one, int other)
+{
+    return part->domain && part->domain[one] != part->domain[other];
+}
+
+/* Is it a message to another domain? */
+static inline bool weft_task_crosses(const weft_plan_part *part, const weft_task *task)
+{
+    return task->kind == WEFT_TASK_COPY && task->region_count &&
+           weft_domains_differ(part, part->rank, part->regions[task->region0].rank);
 }
 
 /* ---- names ---------------------------------------------------------------------------------------- */

@@ -4,8 +4,8 @@
  *   r1 lane 0 task 7 GEMM partial@2[0:8, 0:6] = A[8:16, 0:4] * B[0:4, 0:6] + partial[0:8, 0:6] post 6@2
  *
  * that is rank, lane, index in the part; regions as operand@rank#batch[rows, cols], the own rank and batch 0
- * left out; then `carry`, `wait SIGNAL>=COUNT` and `post SIGNAL@RANK` for what is carried, its waits and
- * posts. read.c reads what is written here.
+ * left out (a bare post to another domain is a COPY of nothing@rank); then `carry`, `wait SIGNAL>=COUNT` and
+ * `post SIGNAL@RANK` for what is carried, its waits and posts. read.c reads what is written here.
  */
 #include "plan/print.h"
 #include "core/dtype.h"
@@ -48,6 +48,8 @@ static uint64_t mix_task(uint64_t hash, const weft_plan_part *part, const weft_t
 
     for (size_t i = 0; i < sizeof(head) / sizeof(head[0]); i++)
         hash = mix(hash, head[i]);
+    if (is_nothing(part, task) && weft_task_crosses(part, task))
+        hash = mix(hash, part->regions[task->region0].rank);
     for (uint32_t i = 0; i < task->region_count && !is_nothing(part, task); i++) {
         const weft_region *r = &part->regions[task->region0 + i];
 
@@ -63,7 +65,7 @@ static uint64_t mix_task(uint64_t hash, const weft_plan_part *part, const weft_t
 
 uint64_t weft_plan_part_hash(const weft_plan_part *part)
 {
-    uint64_t hash = mix(weft_problem_hash(&part->problem, part->world), part->rank);
+    uint64_t hash = mix(weft_plan_hash(&part->problem, part->domain, part->world), part->rank);
 
     hash = mix(hash, part->signal_count);
     for (uint32_t i = 0; i < part->operand_count; i++)
@@ -112,6 +114,8 @@ static void print_expression(const weft_plan_part *part, const weft_task *task, 
         return;
     if (is_nothing(part, task)) {
         fputs(" nothing", file);
+        if (weft_task_crosses(part, task))
+            fprintf(file, "@%d", regions->rank);
         return;
     }
     fputc(' ', file);
@@ -170,6 +174,12 @@ void weft_plan_print_text(const weft_plan_part *part, FILE *file)
         fprintf(file, " %s %s", weft_field_name(i), value);
     }
     fputc('\n', file);
+    if (part->domain) {
+        fputs("domains", file);
+        for (int rank = 0; rank < part->world; rank++)
+            fprintf(file, " %d", part->domain[rank]);
+        fputc('\n', file);
+    }
     for (uint32_t i = 0; i < part->operand_count; i++) {
         const weft_operand *o = &part->operands[i];
 
@@ -257,6 +267,9 @@ static void json_head(const weft_plan_part *part, FILE *file)
         weft_field_get(i, p, value);
         fprintf(file, ",\"%s\":%s%s%s", weft_field_name(i), quote, value, quote);
     }
+    for (int rank = 0; part->domain && rank < part->world; rank++)
+        fprintf(file, "%s%d%s", rank ? "," : ",\"domains\":[", part->domain[rank],
+                rank == part->world - 1 ? "]" : "");
     fprintf(file, ",\"signals\":%u", part->signal_count);
 }
 

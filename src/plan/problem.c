@@ -363,3 +363,12 @@ uint64_t weft_problem_hash(const weft_problem *p, int world)
         hash = mix(hash, fields[i]);
     return hash;
 }
+
+uint64_t weft_plan_hash(const weft_problem *p, const int32_t *domain, int world)
+{
+    uint64_t hash = weft_problem_hash(p, world);
+
+    for (int rank = 0; domain && rank < world; rank++)
+        hash = mix(hash, (uint64_t)domain[rank] + 1);
+    return hash;
+}

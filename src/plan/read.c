@@ -140,6 +140,19 @@ static bool take_word(reader *r, const char *wanted)
     return true;
 }
 
+/* `nothing`, which may have a place. */
+static bool take_nothing(reader *r)
+{
+    static const char placed[] = "nothing@";
+    size_t length = sizeof(placed) - 1;
+
+    skip_blanks(r);
+    if ((size_t)(r->line_end - r->at) < length || memcmp(r->at, placed, length) != 0)
+        return take_word(r, "nothing");
+    r->at += length - 1;
+    return true;
+}
+
 static int64_t number(reader *r, int64_t least, int64_t most, const char *what)
 {
     char digits[24];
@@ -331,8 +344,10 @@ static void read_task(reader *r)
     task.region0 = part->region_count;
     task.wait0 = part->wait_count;
     task.post0 = part->post_count;
-    if (task.kind == WEFT_TASK_COPY && take_word(r, "nothing")) {
-        ADD(r, region, region_room, ((weft_region){.rank = part->rank}));
+    if (task.kind == WEFT_TASK_COPY && take_nothing(r)) {
+        int32_t to = take(r, '@') ? (int32_t)number(r, 0, r->world - 1, "the rank") : part->rank;
+
+        ADD(r, region, region_room, ((weft_region){.rank = to}));
         ADD(r, region, region_room, ((weft_region){.rank = part->rank}));
         task.region_count = 2;
         task.destinations = 1;
@@ -447,6 +462,31 @@ static void read_problem(reader *r)
     }
 }
 
+/* Domains are numbered as they first appear. */
+static void read_domains(reader *r)
+{
+    weft_plan_part *part = r->part;
+    int64_t most = -1;
+
+    if (part->domain) {
+        fail(r, "the domains of rank %d come twice", part->rank);
+        return;
+    }
+    part->domain = calloc((size_t)r->world, sizeof(*part->domain));
+    if (!part->domain) {
+        r->failed = true;
+        weft_error_set(r->error, WEFT_ERR_MEMORY, "no memory for a plan of %d ranks", r->world);
+    }
+    for (int rank = 0; rank < r->world && !r->failed; rank++) {
+        int64_t domain = number(r, 0, most + 1, "the domain");
+
+        part->domain[rank] = (int32_t)domain;
+        most = domain > most ? domain : most;
+    }
+    if (!r->failed && most == 0)
+        fail(r, "one domain is said by no line of domains");
+}
+
 /* ---- parts --------------------------------------------------------------------------------------- */
 
 /* What a part has when all of its lines are read. */
@@ -543,6 +583,8 @@ static void read_line(reader *r)
         fail(r, "a plan begins with 'plan OP SCHEDULE rank 0 of W'");
     else if (take_word(r, "problem"))
         read_problem(r);
+    else if (take_word(r, "domains"))
+        read_domains(r);
     else if (take_word(r, "operand"))
         read_operand(r);
     else if (take_word(r, "signals"))
@@ -688,6 +730,8 @@ weft_status weft_plan_part_copy(const weft_plan_part *part, weft_plan_part *copy
     weft_plan_part out = *part;
     bool failed = false;
 
+    if (part->domain)
+        out.domain = duplicate(part->domain, (size_t)part->world, sizeof(*part->domain), &failed);
     out.operands = duplicate(part->operands, part->operand_count, sizeof(*part->operands), &failed);
     out.lanes = duplicate(part->lanes, part->lane_count, sizeof(*part->lanes), &failed);
     out.tasks = duplicate(part->tasks, part->task_count, sizeof(*part->tasks), &failed);

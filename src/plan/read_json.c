@@ -228,7 +228,10 @@ static void write_task(const node *plan, const node *task, FILE *file)
                               : "??";
 
         if (strcmp(text_of(task, "kind"), "COPY") == 0 && strcmp(begin, end) == 0) {
-            fputs("nothing ", file);
+            if (get(to->first, "rank"))
+                fprintf(file, "nothing@%s ", text_of(to->first, "rank"));
+            else
+                fputs("nothing ", file);
         } else {
             write_regions(to, ", ", file);
             fputs("= ", file);
@@ -273,7 +276,8 @@ static void write_operand(const node *operand, FILE *file)
 
 static void write_plan(const node *plan, FILE *file)
 {
-    const node *operands = get(plan, "operands"), *lanes = get(plan, "lanes"), *tasks = get(plan, "tasks");
+    const node *operands = get(plan, "operands"), *lanes = get(plan, "lanes"), *tasks = get(plan, "tasks"),
+               *domains = get(plan, "domains");
     long lane = 0;
 
     fprintf(file, "plan %s %s rank %s of %s", text_of(plan, "op"), text_of(plan, "schedule"),
@@ -286,6 +290,11 @@ static void write_plan(const node *plan, FILE *file)
             fprintf(file, " %s %s", weft_field_name(i), text_of(plan, weft_field_name(i)));
     }
     fputc('\n', file);
+    if (domains)
+        fputs("domains", file);
+    for (const node *n = domains ? domains->first : NULL; n; n = n->next)
+        fprintf(file, " %s", n->text ? n->text : "?");
+    fputs(domains ? "\n" : "", file);
     for (const node *n = operands ? operands->first : NULL; n; n = n->next)
         write_operand(n, file);
     fprintf(file, "signals %s\n", text_of(plan, "signals"));

@@ -23,12 +23,23 @@ typedef struct rank_state {
     int busy; /* tasks started and not ended */
 } rank_state;
 
+/* On its way between domains. */
+typedef struct message {
+    int rank; /* of the sender */
+    const weft_task *task;
+    double *data;
+    bool landed, posted;
+} message;
+
 typedef struct world_state {
     const weft_plan_part *parts;
     int world, runs;
     uint64_t seed, data_seed;
     rank_state *ranks;
     const lane_state *lane; /* whose task is computed */
+    int acting;             /* the rank that reads or writes */
+    message *messages;      /* in the order in which they were sent; those posted are gone */
+    size_t message_count, message_room, on_their_way;
     bool reals, wrong;
 } world_state;
 
@@ -51,7 +62,8 @@ static double *element(world_state *w, const weft_region *r, int64_t row, int64_
 
     row += r->row0;
     col += r->col0;
-    if (row < 0 || row >= rows || col < 0 || col >= cols || r->batch >= o->batch) {
+    if (row < 0 || row >= rows || col < 0 || col >= cols || r->batch >= o->batch ||
+        weft_domains_differ(part, w->acting, r->rank)) {
         outside = NAN;
         return &outside;
     }
@@ -364,9 +376,85 @@ static void start(world_state *w, int rank, lane_state *lane, const weft_task *t
     lane->cols = to->cols;
     lane->result = malloc((size_t)(to->rows * to->cols) * sizeof(double));
     w->lane = lane;
+    w->acting = rank;
     for (int64_t row = 0; row < to->rows; row++) {
         for (int64_t col = 0; col < to->cols; col++)
             lane->result[row * to->cols + col] = compute(w, part, task, row, col);
+    }
+}
+
+/* ---- between domains ----------------------------------------------------------------------------- */
+
+static void send(world_state *w, int rank, lane_state *lane, const weft_task *task)
+{
+    if (w->message_count == w->message_room) {
+        w->message_room = w->message_room ? 2 * w->message_room : 64;
+        w->messages = realloc(w->messages, w->message_room * sizeof(*w->messages));
+    }
+    w->messages[w->message_count++] = (message){rank, task, lane->result, false, false};
+    w->on_their_way++;
+    lane->result = NULL;
+}
+
+static int addressee(const world_state *w, const message *m)
+{
+    return w->parts[m->rank].regions[m->task->region0].rank;
+}
+
+/* Makes the posts of what has landed, as far as nothing sent before it by that lane to that rank is late. */
+static void post_landed(world_state *w)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < w->message_count; i++) {
+        message *m = &w->messages[i];
+        bool late = !m->landed || m->posted;
+
+        for (size_t j = 0; j < i && !late; j++) {
+            const message *before = &w->messages[j];
+
+            late = !before->posted && before->rank == m->rank && before->task->lane == m->task->lane &&
+                   addressee(w, before) == addressee(w, m);
+        }
+        if (late)
+            continue;
+        for (uint32_t j = 0; j < m->task->post_count; j++) {
+            const weft_post *post = &w->parts[m->rank].posts[m->task->post0 + j];
+
+            if (post->rank == addressee(w, m))
+                w->ranks[post->rank].signals[post->signal]++;
+        }
+        m->posted = true;
+        w->on_their_way--;
+    }
+    for (size_t i = 0; i < w->message_count; i++) {
+        if (!w->messages[i].posted)
+            w->messages[kept++] = w->messages[i];
+    }
+    w->message_count = kept;
+}
+
+/* One of those on their way arrives. */
+static void land(world_state *w)
+{
+    size_t skip = check_random(&w->seed) % w->on_their_way;
+
+    for (size_t i = 0; i < w->message_count; i++) {
+        message *m = &w->messages[i];
+        const weft_region *to = &w->parts[m->rank].regions[m->task->region0];
+
+        if (m->posted || skip-- > 0)
+            continue;
+        w->acting = to->rank;
+        for (int64_t row = 0; row < to->rows && !m->landed; row++) {
+            for (int64_t col = 0; col < to->cols; col++)
+                put(w, &w->parts[to->rank], to, row, col, m->data[row * to->cols + col]);
+        }
+        free(m->data);
+        m->data = NULL;
+        m->landed = true;
+        post_landed(w);
+        return;
     }
 }
 
@@ -374,8 +462,11 @@ static void finish(world_state *w, int rank, lane_state *lane, const weft_task *
 {
     const weft_plan_part *part = &w->parts[rank];
 
-    bool carries = task->flags & WEFT_TASK_CARRY;
+    bool carries = task->flags & WEFT_TASK_CARRY, crosses = weft_task_crosses(part, task);
 
+    w->acting = rank;
+    if (crosses)
+        send(w, rank, lane, task);
     for (int i = 0; i < task->destinations && lane->result; i++) {
         const weft_region *to = &part->regions[task->region0 + i];
 
@@ -394,10 +485,12 @@ static void finish(world_state *w, int rank, lane_state *lane, const weft_task *
     if (!carries)
         free(lane->result);
     lane->result = NULL;
-    for (uint32_t i = 0; i < task->post_count; i++) {
+    for (uint32_t i = 0; i < task->post_count && !crosses; i++) {
         const weft_post *post = &part->posts[task->post0 + i];
 
-        w->ranks[post->rank].signals[post->signal]++;
+        if (!weft_domains_differ(part, rank, post->rank) ||
+            (task->kind == WEFT_TASK_ENTER && post->signal < (uint32_t)w->world))
+            w->ranks[post->rank].signals[post->signal]++;
     }
     lane->started = false;
     lane->next++;
@@ -457,6 +550,10 @@ static bool step(world_state *w, bool one_thread, const unsigned *speed)
 {
     int first = (int)(check_random(&w->seed) % (uint64_t)w->world);
 
+    if (check_random(&w->seed) % (8 + w->on_their_way) < w->on_their_way) {
+        land(w);
+        return true;
+    }
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < w->world; i++) {
             int rank = (first + i) % w->world;
@@ -483,7 +580,10 @@ static bool step(world_state *w, bool one_thread, const unsigned *speed)
             }
         }
     }
-    return false;
+    if (!w->on_their_way)
+        return false;
+    land(w);
+    return true;
 }
 
 /* Does the plan take the operands that the caller of its problem has? */
@@ -581,6 +681,9 @@ static interpret_result run_world(const weft_plan_part *parts, int world, int ru
         free(w.ranks[rank].signals);
         free(w.ranks[rank].lanes);
     }
+    for (size_t i = 0; i < w.message_count; i++)
+        free(w.messages[i].data);
+    free(w.messages);
     free(w.ranks);
     free(speed);
     return result;
@@ -611,6 +714,27 @@ bool interpret_make(const weft_problem *problem, int world, weft_plan_part *part
         }
     }
     return true;
+}
+
+bool interpret_make_over(const weft_problem *problem, const int32_t *domain, int world, weft_plan_part *parts)
+{
+    weft_error_text error = {0};
+
+    if (weft_plan_make_all(problem, domain, world, parts, &error) == WEFT_OK)
+        return true;
+    fprintf(stderr, "%s: %s\n", interpret_describe(problem, world), error.text);
+    return false;
+}
+
+void interpret_domains(int world, int32_t *domain, uint64_t *seed)
+{
+    int count = 2 + (int)(check_random(seed) % 3), blocks = (int)(check_random(seed) % 3);
+    int cut = 1 + (int)(check_random(seed) % (uint64_t)(world > 1 ? world - 1 : 1));
+
+    for (int rank = 0; rank < world; rank++)
+        domain[rank] = blocks == 0   ? rank >= cut
+                       : blocks == 1 ? rank * count / world
+                                     : (int32_t)(check_random(seed) % (uint64_t)count);
 }
 
 void interpret_free(weft_plan_part *parts, int world)

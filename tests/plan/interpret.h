@@ -8,6 +8,10 @@
  * copy into a packed operand spoils the rest of its last panel, and one that begins inside a panel, or a
  * window that cuts a step of k, gives nothing of use. Sums that are handed on can be had only as the tile
  * they were left as. Carried sums stay with their lane. What is stored is rounded to the type of its operand.
+ *
+ * Memory of another domain is poison to read and swallows what is written; so do its signals, but for ENTER.
+ * What a crossing COPY moves is read when it ends, and lands some time later, in any order; the messages of
+ * one lane to one rank make their posts in order.
  */
 #ifndef WEFT_TESTS_PLAN_INTERPRET_H
 #define WEFT_TESTS_PLAN_INTERPRET_H
@@ -25,6 +29,11 @@ interpret_result interpret_bits(const weft_plan_part *parts, int world, uint64_t
 
 /* Makes the parts of all ranks; false and a message when one fails. */
 bool interpret_make(const weft_problem *problem, int world, weft_plan_part *parts);
+bool interpret_make_over(const weft_problem *problem, const int32_t *domain, int world,
+                         weft_plan_part *parts);
+
+/* A partition of the ranks into domains: 2 to 4, in blocks or scattered, even or not. */
+void interpret_domains(int world, int32_t *domain, uint64_t *seed);
 void interpret_free(weft_plan_part *parts, int world);
 
 /* One line that says which problem this is, for failures. */

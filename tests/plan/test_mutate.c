@@ -1,8 +1,8 @@
 /*
  * Mutants of every generator's plans: a wait or a post dropped or moved, two tasks swapped, a region shrunk
  * or moved, a task cut in two, two destinations made one, another order of addition, an operand that is
- * declared something else. The interpreter says whether a mutant's meaning changed (a wrong result or a hang
- * under some random schedule).
+ * declared something else; half of them over several domains. The interpreter says whether a mutant's meaning
+ * changed (a wrong result or a hang under some random schedule).
  *
  * Whatever the checker accepts must compute exactly. The mutants it accepts are those it has proved
  * equivalent: a wait that another one implies, two tasks of a lane that do not depend on each other.
@@ -414,14 +414,18 @@ static void one_mutant(const interpret_kind *kind, mutation how, uint64_t seed)
     weft_problem problem = interpret_random(kind->op, kind->schedule, kind->layout, &state);
     int world = 2 + (int)(check_random(&state) % 4);
     weft_plan_part parts[5];
+    int32_t domain[5] = {0};
     tally *count = &tallies[how];
 
+    if (check_random(&state) % 2 &&
+        !(kind->layout == WEFT_LAYOUT_GATHER_B && problem.b_form == WEFT_B_PREPACKED))
+        interpret_domains(world, domain, &state);
     problem.root = (int)(check_random(&state) % (uint64_t)world);
     problem.m += 2;
     problem.n += 2;
     problem.k += 1;
     problem.count += 3;
-    if (!interpret_make(&problem, world, parts)) {
+    if (!interpret_make_over(&problem, domain, world, parts)) {
         CHECK(!"a plan was made");
         return;
     }

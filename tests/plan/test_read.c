@@ -22,11 +22,11 @@ static char *print_all(const weft_plan_part *parts, int world, bool json, size_t
     return text;
 }
 
-static void comes_back(const weft_problem *problem, int world)
+static void comes_back(const weft_problem *problem, const int32_t *domain, int world)
 {
     weft_plan_part parts[5];
 
-    CHECK(interpret_make(problem, world, parts));
+    CHECK(interpret_make_over(problem, domain, world, parts));
     for (int json = 0; json < 2; json++) {
         weft_error_text error = {0};
         weft_check_report report;
@@ -47,6 +47,9 @@ static void comes_back(const weft_problem *problem, int world)
             CHECK(memcmp(read[rank].signal_posts, parts[rank].signal_posts,
                          parts[rank].signal_count * sizeof(uint32_t)) == 0);
             CHECK(weft_problem_same(&read[rank].problem, &parts[rank].problem));
+            CHECK(!read[rank].domain == !parts[rank].domain);
+            CHECK(!read[rank].domain || memcmp(read[rank].domain, parts[rank].domain,
+                                               (size_t)world * sizeof(*parts[rank].domain)) == 0);
         }
         CHECK_INT(weft_plan_check(read, world, &report, &error), WEFT_OK);
         CHECK_INT(report.count, 0);
@@ -123,10 +126,13 @@ int main(void)
             weft_problem problem = interpret_random(kind.op, kind.schedule, kind.layout, &state);
             int world = 1 + (int)(check_random(&state) % 5);
             weft_plan_part parts[5];
+            int32_t domain[5] = {0};
 
             problem.root = (int)(check_random(&state) % (uint64_t)world);
-            comes_back(&problem, world);
-            if (j || !interpret_make(&problem, world, parts))
+            if (j % 2 && !(kind.layout == WEFT_LAYOUT_GATHER_B && problem.b_form == WEFT_B_PREPACKED))
+                interpret_domains(world, domain, &state);
+            comes_back(&problem, domain, world);
+            if (j > 1 || !interpret_make_over(&problem, domain, world, parts))
                 continue;
             for (int json = 0; json < 2; json++) {
                 size_t bytes;
@@ -155,6 +161,10 @@ int main(void)
     refuses(HEAD "lane 0 compute\nr0 lane 0 task 0 ENTER post 3@1\n",
             "the rank '1' is not a number from 0 to 0");
     refuses(HEAD "signals 2\nlane 0 compute\nr0 lane 0 task 0 ENTER please\n", "'please' is too much");
+    refuses("plan all_reduce custom rank 0 of 2\ndomains 0 2\n",
+            "the domain '2' is not a number from 0 to 1");
+    refuses("plan all_reduce custom rank 0 of 2\ndomains 0 0\n", "one domain is said by no line");
+    refuses("plan all_reduce custom rank 0 of 2\ndomains 0 1\ndomains 0 1\n", "come twice");
     refuses("plan all_reduce custom rank 0 of 1, hash 12\nproblem count 4\n", "has the hash");
     refuses("{\"op\":\"all_reduce\",", "a string should begin here");
     refuses("{\"op\":[[[[[[[[[[[[[[[[[[[[1]", "nested deeper than any plan");

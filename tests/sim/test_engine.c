@@ -27,7 +27,7 @@ typedef struct scene {
 static weft_status make_part(void *arg, int rank, weft_plan_part *part, weft_error_text *error)
 {
     const scene *s = arg;
-    weft_builder builder = weft_builder_begin(&s->problem, (int)s->problem.count, rank);
+    weft_builder builder = weft_builder_begin(&s->problem, NULL, (int)s->problem.count, rank);
     uint32_t operand = weft_builder_operand(
         &builder,
         (weft_operand){.name = "X", .dtype = WEFT_F32, .rows = 1 << 20, .cols = 1 << 10, .batch = 1});

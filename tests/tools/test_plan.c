@@ -43,6 +43,13 @@ int main(int argc, char **argv)
     CHECK_INT(plan("gemm_rs 100 90 80 -n 3 --scatter cols --check --json"), 0);
     CHECK_HAS(output, "\"findings\":[],\"ok\":true");
 
+    CHECK_INT(plan("all_gather --bytes 4K -n 8 --nodes 3+5 --schedule pull --check"), 0);
+    CHECK_HAS(output, "is right");
+    CHECK_INT(plan("all_gather --bytes 4K -n 4 --nodes 2 --schedule pull --rank 0"), 0);
+    CHECK_HAS(output, "domains 0 0 1 1\n");
+    CHECK_INT(plan("all_gather --bytes 4K -n 4 --nodes 2+1"), 2);
+    CHECK_HAS(output, "--nodes '2+1'");
+
     CHECK_INT(plan("ag_gemm -n 2"), 2);
     CHECK_HAS(output, "needs its sizes");
     CHECK_INT(plan("ag_gemm 8 8 8 --schedule one_shot"), 2);

@@ -5,6 +5,7 @@
  */
 #include "cli/commands.h"
 #include "cli/given_plan.h"
+#include "cli/nodes.h"
 #include "report/draw.h"
 #include "cli/options.h"
 
@@ -19,6 +20,9 @@ static const char *machine_name;
 static int64_t rank_asked;
 static bool check_asked;
 static const char *from_path;
+static const char *nodes_asked;
+static int world_asked;
+static int32_t *domain; /* of each rank; NULL: there is one node */
 static given_plan given;
 
 static const options_flag plan_flags[] = {
@@ -33,6 +37,11 @@ static const options_flag plan_flags[] = {
      .min = -1,
      .max = 1e6,
      .help = "print this rank's part only; -1, the default: all"},
+    {.names = "--nodes",
+     .value = "N",
+     .kind = OPTIONS_TEXT,
+     .target = &nodes_asked,
+     .help = "the ranks are on N nodes, in blocks; or on nodes of 3 and 5: --nodes 3+5"},
     {.names = "--from",
      .value = "FILE",
      .kind = OPTIONS_TEXT,
@@ -116,7 +125,15 @@ static weft_status part_of(const weft_problem *problem, int world, int rank, wef
                            weft_error_text *error)
 {
     return given.parts ? given_plan_make(&given, rank, part, error)
-                       : weft_plan_make(problem, world, rank, part, error);
+                       : weft_plan_make_over(problem, domain, world, rank, part, error);
+}
+
+/* For the simulator. */
+static weft_status part_over_nodes(void *problem, int rank, weft_plan_part *part, weft_error_text *error)
+{
+    const weft_problem *p = problem;
+
+    return weft_plan_make_over(p, domain, world_asked, rank, part, error);
 }
 
 static int check(const weft_problem *problem, int world, bool json)
@@ -129,7 +146,9 @@ static int check(const weft_problem *problem, int world, bool json)
 
     if (!parts || !report)
         status = weft_error_set(&error, WEFT_ERR_MEMORY, "no memory for the plans of %d ranks", world);
-    for (; made < world && !status; made++)
+    if (!status && !given.parts)
+        status = weft_plan_make_all(problem, domain, world, parts, &error);
+    for (; given.parts && made < world && !status; made++)
         status = part_of(problem, world, made, &parts[made], &error);
     if (!status)
         status = weft_plan_check(parts, world, report, &error);
@@ -177,6 +196,9 @@ static int draw(const weft_machine *machine, const weft_problem *problem, int wo
     if (given.parts) {
         source.make = given_plan_make;
         source.arg = &given;
+    } else if (domain) {
+        source.make = part_over_nodes;
+        source.arg = (void *)(uintptr_t)problem;
     }
     status = weft_sim_run(machine, &source, WEFT_SIM_ALL, true, &result, &error);
     snprintf(where, sizeof(where), "%s (simulated)", machine->name);
@@ -199,6 +221,7 @@ static int help(void)
          "  weft plan ag_gemm 1024 1024 512 -n 2 --rank 0\n"
          "  weft plan gemm_ar 4096 8192 8192 -n 8 --schedule two_shot --check\n"
          "  weft plan gemm_rs 4096 8192 8192 -n 4 --machine h100x8 --svg plan.svg\n"
+         "  weft plan all_gather --bytes 64K -n 8 --nodes 3+5 --schedule pull --check\n"
          "  weft plan all_reduce --bytes 64K -n 4 --schedule two_shot --json > sums.plan\n"
          "  weft plan --from sums.plan --check                               is it right?\n"
          "  weft plan --from sums.plan                                       as text");
@@ -235,6 +258,19 @@ static int plan(int argc, char **argv)
     if (rank_asked >= world)
         return options_error("plan", "--rank %lld: there are ranks 0 to %d", (long long)rank_asked,
                              world - 1);
+    if (nodes_asked && given.parts)
+        return options_error("plan", "--nodes: the plan in a file says itself on which nodes its ranks are");
+    if (nodes_asked) {
+        const char *wrong;
+
+        domain = malloc((size_t)world * sizeof(*domain));
+        if (!domain)
+            return options_error("plan", "no memory for the nodes of %d ranks", world);
+        wrong = nodes_parse(nodes_asked, world, domain);
+        if (wrong)
+            return options_error("plan", "--nodes '%s': it should be %s", nodes_asked, wrong);
+    }
+    world_asked = world;
     found = weft_machine_find(machine_name, &machine, &error);
     if (!found && given.parts)
         problem = given.parts[0].problem;
@@ -261,5 +297,7 @@ int cmd_plan(int argc, char **argv)
         return status;
     status = plan(given.argc, given.argv);
     given_plan_close(&given);
+    free(domain);
+    domain = NULL;
     return status;
 }
