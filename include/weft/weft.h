@@ -206,6 +206,44 @@ WEFT_API weft_status weft_memcpy(weft_group *group, void *to, const void *from, 
 /* Where `rank` has the object that this rank has at `pointer`; NULL when that is not symmetric memory. */
 WEFT_API void *weft_peer(const weft_group *group, const void *pointer, int rank);
 
+/*
+ * For programs of one's own: only the caller takes part, and is told alone of what it asks wrongly. What lies
+ * on `rank`, which may be the caller's own, is named by the caller's own address of it: symmetric memory of
+ * the group. On the CPU, between ranks that share memory; where weft_peer is NULL, WEFT_ERR_UNSUPPORTED.
+ *
+ * A signal is WEFT_SIGNAL_BYTES of symmetric memory on such a boundary: a 64-bit count, which begins at 0 and
+ * only grows, and room for weft's own. It is touched by these calls alone, and memory that was one is freed,
+ * not used for something else.
+ *
+ * Order: weft_put has written, and weft_get has read, when they return, but a peer may see what was put, or
+ * put something else, in any order until a signal says so. A post comes after everything the caller did
+ * before; what follows a wait comes after everything that the posters of the counts waited for did before
+ * their posts. So do weft_atomic_add of one word for those who see each other's values. Posts of a rank are
+ * seen in their order.
+ */
+#define WEFT_SIGNAL_BYTES 128
+
+WEFT_API weft_status weft_put(weft_group *group, void *to, const void *from, size_t bytes, int rank);
+WEFT_API weft_status weft_get(weft_group *group, void *to, const void *from, size_t bytes, int rank);
+
+/* weft_put, then weft_post_signal. */
+WEFT_API weft_status weft_put_signal(weft_group *group, void *to, const void *from, size_t bytes,
+                                     void *signal, uint64_t add, int rank);
+
+/* Adds to a signal of `rank`, and wakes who waits for it. */
+WEFT_API weft_status weft_post_signal(weft_group *group, void *signal, uint64_t add, int rank);
+
+/* Waits until this rank's own signal is at least `value` (as counts that may wrap). `from` is the rank that
+ * will post, or -1 where it is not one. As every wait it ends when a rank dies, when the group is aborted and
+ * at the deadline for a peer to enter; with `from`, also when that rank waits for this one in another call
+ * (WEFT_ERR_MISMATCH). */
+WEFT_API weft_status weft_wait_signal(weft_group *group, void *signal, uint64_t value, int from);
+
+/* Adds to a 64-bit word of `rank`, on an 8-byte boundary, whole as others add to it; `before` (may be NULL)
+ * gets what it was. */
+WEFT_API weft_status weft_atomic_add(weft_group *group, int64_t *word, int64_t add, int rank,
+                                     int64_t *before);
+
 /* ---- GPUs ----------------------------------------------------------------------------------------- */
 
 /*

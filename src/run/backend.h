@@ -26,6 +26,7 @@ typedef struct weft_backend {
     weft_status (*release)(weft_group *group, void *pointer);
     void *(*peer)(const weft_group *group, const void *pointer, int rank);
     weft_status (*copy)(weft_group *group, void *to, const void *from, size_t bytes);
+    bool host_memory; /* symmetric memory is what symm/ gave: programs put, get and signal in it */
 
     /* Collective, after the ranks have agreed that they ask for the same: fills a plan that has its group,
      * session and problem. `load` takes over a part that was checked; NULL: files do not run here. */

@@ -265,15 +265,3 @@ weft_status weft_symm_free(weft_group *group, void *pointer)
     weft_symm_settle(group, b.zone, b.offset);
     return WEFT_OK;
 }
-
-weft_status weft_put_signal(weft_group *group, int rank, void *destination, const void *source, size_t bytes,
-                            weft_signal *signal, uint64_t add)
-{
-    weft_status status = weft_group_check(group);
-
-    if (status != WEFT_OK)
-        return status;
-    memcpy(weft_symm_reach(group, destination, rank), source, bytes);
-    weft_signal_post(weft_symm_reach(group, signal, rank), add);
-    return WEFT_OK;
-}

@@ -97,14 +97,6 @@ static inline void *weft_symm_peer(const weft_group *group, const void *pointer,
 /* The same for any symmetric memory of this rank. */
 void *weft_symm_reach(const weft_group *group, const void *pointer, int rank);
 
-/*
- * The one verb that moves bytes and says so: copies `bytes` from `source` (any memory of this rank) to where
- * `rank` has `destination`, then adds to the signal there, which the receiver waits for. `destination`
- * and `signal` are given as this rank's own addresses of the symmetric objects.
- */
-weft_status weft_put_signal(weft_group *group, int rank, void *destination, const void *source, size_t bytes,
-                            weft_signal *signal, uint64_t add);
-
 /* Bytes this rank may have in symmetric memory, and has. */
 void weft_symm_usage(const weft_group *group, uint64_t *budget, uint64_t *used);
 

@@ -49,7 +49,7 @@ static inline weft_status fault_round(weft_group *group, weft_signal *signal, ui
     if (status == WEFT_OK)
         status = weft_alloc(group, 10000, 0, &memory);
     if (status == WEFT_OK)
-        status = weft_put_signal(group, next, memory, blob, sizeof(blob), signal, 1);
+        status = weft_put_signal(group, memory, blob, sizeof(blob), signal, 1, next);
     if (status == WEFT_OK)
         status = weft_signal_wait(group, signal, round, &note);
     if (status == WEFT_OK)

@@ -225,7 +225,7 @@ static void put_arrives(weft_group *group, void *argument)
             mine[i] = round * 7 + i + weft_rank(group);
         /* The buffer is single: the next rank must have read the round before. */
         CHECK_INT(weft_signal_wait(group, consumed, (uint64_t)round - 1, &note), WEFT_OK);
-        CHECK_INT(weft_put_signal(group, next, buffer, mine, sizeof(mine), arrived, 1), WEFT_OK);
+        CHECK_INT(weft_put_signal(group, buffer, mine, sizeof(mine), arrived, 1, next), WEFT_OK);
         CHECK_INT(weft_signal_wait(group, arrived, (uint64_t)round, &note), WEFT_OK);
         for (int i = 0; i < COUNT; i++)
             wrong += buffer[i] != round * 7 + i + previous;

@@ -71,6 +71,7 @@ const weft_backend weft_cpu_backend = {
     .release = weft_symm_free,
     .peer = cpu_peer,
     .copy = cpu_copy,
+    .host_memory = true,
     .plan_create = weft_cpu_plan_create,
     .plan_load = weft_cpu_plan_load,
     .plan_destroy = weft_cpu_plan_destroy,

@@ -1,0 +1,126 @@
+/*
+ * Put, get, signals and atomics of programs: the doors of weft.h. A peer's memory is an address, so that a
+ * put is a copy; all memory order is that of core/signal.h.
+ */
+#include "run/backend.h"
+#include "symm/symm.h"
+
+#include <string.h>
+
+/* Where `rank` has what this rank has at `pointer`, `bytes` long on a boundary of `alignment`. */
+static weft_status reach(weft_group *group, const char *call, const void *pointer, size_t bytes,
+                         size_t alignment, int rank, void **there)
+{
+    weft_status status;
+
+    if (!group)
+        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", call);
+    status = weft_group_check(group);
+    if (status != WEFT_OK)
+        return status;
+    if (rank < 0 || rank >= group->size)
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "%s: there is no rank %d among %d", call,
+                              rank, group->size);
+    if (!weft_backend_of(group)->host_memory)
+        return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
+                              "%s: the symmetric memory of this group is not the host's", call);
+    if (!weft_symm_contains(group, pointer, bytes) || (uintptr_t)pointer % alignment)
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                              "%s: %zu bytes at %p are not symmetric memory of rank %d, on a boundary of %zu",
+                              call, bytes, pointer, group->rank, alignment);
+    *there = weft_peer(group, pointer, rank);
+    if (!*there)
+        return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
+                              "%s: rank %d does not share memory with rank %d", call, rank, group->rank);
+    return WEFT_OK;
+}
+
+static weft_status reach_bytes(weft_group *group, const char *call, const void *symmetric, const void *other,
+                               size_t bytes, int rank, void **there)
+{
+    weft_status status = reach(group, call, symmetric, bytes ? bytes : 1, 1, rank, there);
+
+    if (status == WEFT_OK && bytes && !other)
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "%s: %zu bytes at NULL", call, bytes);
+    return status;
+}
+
+weft_status weft_put(weft_group *group, void *to, const void *from, size_t bytes, int rank)
+{
+    void *there = NULL;
+    weft_status status = reach_bytes(group, "weft_put", to, from, bytes, rank, &there);
+
+    if (status == WEFT_OK && bytes)
+        memmove(there, from, bytes);
+    return status;
+}
+
+weft_status weft_get(weft_group *group, void *to, const void *from, size_t bytes, int rank)
+{
+    void *there = NULL;
+    weft_status status = reach_bytes(group, "weft_get", from, to, bytes, rank, &there);
+
+    if (status == WEFT_OK && bytes)
+        memmove(to, there, bytes);
+    return status;
+}
+
+static weft_status reach_signal(weft_group *group, const char *call, void *signal, int rank, void **there)
+{
+    _Static_assert(WEFT_SIGNAL_BYTES == sizeof(weft_signal), "a signal of weft.h is one");
+    return reach(group, call, signal, WEFT_SIGNAL_BYTES, WEFT_SIGNAL_BYTES, rank, there);
+}
+
+weft_status weft_put_signal(weft_group *group, void *to, const void *from, size_t bytes, void *signal,
+                            uint64_t add, int rank)
+{
+    void *there = NULL, *posted = NULL;
+    weft_status status = reach_bytes(group, "weft_put_signal", to, from, bytes, rank, &there);
+
+    if (status == WEFT_OK)
+        status = reach_signal(group, "weft_put_signal", signal, rank, &posted);
+    if (status != WEFT_OK)
+        return status;
+    if (bytes)
+        memmove(there, from, bytes);
+    weft_signal_post(posted, add);
+    return WEFT_OK;
+}
+
+weft_status weft_post_signal(weft_group *group, void *signal, uint64_t add, int rank)
+{
+    void *there = NULL;
+    weft_status status = reach_signal(group, "weft_post_signal", signal, rank, &there);
+
+    if (status == WEFT_OK)
+        weft_signal_post(there, add);
+    return status;
+}
+
+weft_status weft_wait_signal(weft_group *group, void *signal, uint64_t value, int from)
+{
+    weft_wait_note note = {.op = "weft_wait_signal", .peer = from, .task = -1, .epoch = value};
+    void *mine = NULL;
+    weft_status status = reach_signal(group, "weft_wait_signal", signal, group ? group->rank : 0, &mine);
+
+    if (status != WEFT_OK)
+        return status;
+    if (from < -1 || from >= group->size)
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                              "weft_wait_signal: there is no rank %d among %d", from, group->size);
+    return weft_signal_wait(group, mine, value, &note);
+}
+
+weft_status weft_atomic_add(weft_group *group, int64_t *word, int64_t add, int rank, int64_t *before)
+{
+    void *there = NULL;
+    weft_status status = reach(group, "weft_atomic_add", word, sizeof(*word), sizeof(*word), rank, &there);
+
+    if (status != WEFT_OK)
+        return status;
+    /* Partner: the same call on any rank. */
+    add = atomic_fetch_add_explicit((_Atomic int64_t *)there, add, memory_order_acq_rel);
+    if (before)
+        *before = add;
+    return WEFT_OK;
+}
