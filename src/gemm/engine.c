@@ -256,10 +256,13 @@ static void prepare_b(const gemm_job *job, block_b *b)
 /* Whether a tile with these operands goes straight through a streaming kernel. */
 static const weft_stream *stream_of(const weft_gemm_tile *tile)
 {
-    const weft_kernel *kernel = tile->bind->kernel;
-    const weft_stream *stream = tile->b_rs == 1 ? kernel->along : tile->b_cs == 1 ? kernel->across : NULL;
+    const weft_binding *bind = tile->bind;
+    const weft_kernel *kernel = bind->kernel;
+    const weft_stream *along = bind->narrow ? bind->along : kernel->along;
+    const weft_stream *across = bind->narrow ? bind->across : kernel->across;
+    const weft_stream *stream = tile->b_rs == 1 ? along : tile->b_cs == 1 ? across : NULL;
 
-    if (tile->packed_b || !weft_pack_as_is(tile->bind, tile->b_dtype))
+    if (tile->packed_b || tile->b_dtype != (bind->narrow ? bind->narrow : kernel->type))
         return NULL;
     while (stream && stream->rows && stream->rows < tile->m)
         stream++;

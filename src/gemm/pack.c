@@ -39,14 +39,10 @@ weft_pack_side weft_pack_side_b(const weft_binding *bind)
                             .wide = kernel->pack_b_wide};
 }
 
+/* Whether elements of `dtype` are packed as they are: no conversion, and nothing rounded on the way. */
 static bool as_is(const weft_kernel *kernel, weft_dtype narrow, weft_dtype dtype)
 {
     return dtype == kernel->type && narrow == WEFT_F32;
-}
-
-bool weft_pack_as_is(const weft_binding *bind, weft_dtype dtype)
-{
-    return as_is(bind->kernel, bind->narrow, dtype);
 }
 
 int64_t weft_pack_k(const weft_kernel *kernel, int64_t k)

@@ -20,9 +20,6 @@ typedef struct weft_pack_side {
 weft_pack_side weft_pack_side_a(const weft_binding *bind, int rows);
 weft_pack_side weft_pack_side_b(const weft_binding *bind);
 
-/* Whether elements of `dtype` are packed as they are: no conversion, and nothing rounded on the way. */
-bool weft_pack_as_is(const weft_binding *bind, weft_dtype dtype);
-
 /* k rounded up to the kernel's k_step. */
 int64_t weft_pack_k(const weft_kernel *kernel, int64_t k);
 

@@ -11,6 +11,7 @@
 #define F32_BLOCKS .mc = 256, .kc = 640, .nc = 6144
 #define F16_BLOCKS .mc = 192, .kc = 1280, .nc = 6144
 #define F16_FAST_BLOCKS .mc = 192, .kc = 512, .nc = 6144
+#define WIDENED(type, name) .narrow = WEFT_##type, STREAM_KERNELS(name##_widened)
 #define I8_BLOCKS .mc = 192, .kc = 2048, .nc = 6144
 
 static const weft_core core_neon = {
@@ -19,9 +20,9 @@ static const weft_core core_neon = {
     .bind =
         {
             [WEFT_COMPUTE_F32] = {&weft_neon_f32_8x12, F32_BLOCKS},
-            [WEFT_COMPUTE_F16] = {&weft_neon_f32_8x12, F32_BLOCKS, .narrow = WEFT_F16},
-            [WEFT_COMPUTE_F16_FAST] = {&weft_neon_f32_8x12, F32_BLOCKS, .narrow = WEFT_F16},
-            [WEFT_COMPUTE_BF16] = {&weft_neon_f32_8x12, F32_BLOCKS, .narrow = WEFT_BF16},
+            [WEFT_COMPUTE_F16] = {&weft_neon_f32_8x12, F32_BLOCKS, WIDENED(F16, f16)},
+            [WEFT_COMPUTE_F16_FAST] = {&weft_neon_f32_8x12, F32_BLOCKS, WIDENED(F16, f16)},
+            [WEFT_COMPUTE_BF16] = {&weft_neon_f32_8x12, F32_BLOCKS, WIDENED(BF16, bf16)},
             [WEFT_COMPUTE_I8] = {&weft_neon_i8_8x12, I8_BLOCKS},
         },
 };
@@ -32,9 +33,9 @@ static const weft_core core_dot = {
     .bind =
         {
             [WEFT_COMPUTE_F32] = {&weft_neon_f32_8x12, F32_BLOCKS},
-            [WEFT_COMPUTE_F16] = {&weft_neon_f32_8x12, F32_BLOCKS, .narrow = WEFT_F16},
+            [WEFT_COMPUTE_F16] = {&weft_neon_f32_8x12, F32_BLOCKS, WIDENED(F16, f16)},
             [WEFT_COMPUTE_F16_FAST] = {&weft_f16_8x24_fmla, F16_FAST_BLOCKS},
-            [WEFT_COMPUTE_BF16] = {&weft_neon_f32_8x12, F32_BLOCKS, .narrow = WEFT_BF16},
+            [WEFT_COMPUTE_BF16] = {&weft_neon_f32_8x12, F32_BLOCKS, WIDENED(BF16, bf16)},
             [WEFT_COMPUTE_I8] = {&weft_i8_8x12_sdot, I8_BLOCKS},
         },
 };
@@ -47,7 +48,7 @@ static const weft_core core_fhm = {
             [WEFT_COMPUTE_F32] = {&weft_neon_f32_8x12, F32_BLOCKS},
             [WEFT_COMPUTE_F16] = {&weft_f16_8x12_fmlal, F16_BLOCKS},
             [WEFT_COMPUTE_F16_FAST] = {&weft_f16_8x24_fmla, F16_FAST_BLOCKS},
-            [WEFT_COMPUTE_BF16] = {&weft_neon_f32_8x12, F32_BLOCKS, .narrow = WEFT_BF16},
+            [WEFT_COMPUTE_BF16] = {&weft_neon_f32_8x12, F32_BLOCKS, WIDENED(BF16, bf16)},
             [WEFT_COMPUTE_I8] = {&weft_i8_8x12_sdot, I8_BLOCKS},
         },
 };

@@ -15,5 +15,6 @@ const weft_kernel weft_i8_8x12_sdot = {
     .k_step = 4,
     RUN_KERNELS,
     FEW_KERNELS,
+    STREAM_KERNELS(i8_sdot),
     WEFT_PACKERS(1, 4, 12),
 };

@@ -18,6 +18,11 @@ extern const weft_stream weft_stream_f32_across[], weft_stream_f32_along[];
 extern const weft_stream weft_stream_f16_across[], weft_stream_f16_along[];
 extern const weft_stream weft_stream_bf16_across[], weft_stream_bf16_along[];
 extern const weft_stream weft_stream_i8_across[], weft_stream_i8_along[];
+extern const weft_stream weft_stream_i8_sdot_across[], weft_stream_i8_sdot_along[];
+
+/* for an A of fp32 */
+extern const weft_stream weft_stream_f16_widened_across[], weft_stream_f16_widened_along[];
+extern const weft_stream weft_stream_bf16_widened_across[], weft_stream_bf16_widened_along[];
 
 #define STREAM_KERNELS(type) .across = weft_stream_##type##_across, .along = weft_stream_##type##_along
 

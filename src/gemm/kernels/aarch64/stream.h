@@ -2,7 +2,8 @@
  * Few rows of A against a B that is used once: B streams from memory where it lies, without being packed.
  * The loops for any type. The file that includes this says how its type is multiplied:
  *
- *     ELEMENT, SUM      of A and B; of the sums
+ *     ELEMENT, SUM      of B; of the sums
+ *     ELEMENT_A         of A, where it is not that of B: B is widened on its way
  *     K_STEP            the kernel's
  *     LINES(rows)       lines of a row-major B that are taken at a time; at most LINES_MOST
  *     sweep             rows x (64 / rows) sums after another += A * LINES(rows) lines of k, along the lines
@@ -19,6 +20,10 @@
 #define WEFT_KERNELS_AARCH64_STREAM_H
 
 #include <string.h>
+
+#ifndef ELEMENT_A
+#define ELEMENT_A ELEMENT
+#endif
 
 enum {
     WIDTH_SUMS = WEFT_STREAM_BYTES / 4, /* of all columns that are followed at a time */
@@ -44,21 +49,29 @@ static inline void fill_edge(ELEMENT *edge, int64_t all, int64_t width, const EL
         memcpy(edge + i * width, from + i * ld, (size_t)count * sizeof(ELEMENT));
 }
 
+/* The same for `count` elements of A, of `width`. */
+static inline void fill_edge_a(ELEMENT_A *edge, int64_t width, const ELEMENT_A *from, int64_t count)
+{
+    memset(edge, 0, (size_t)width * sizeof(ELEMENT_A));
+    memcpy(edge, from, (size_t)count * sizeof(ELEMENT_A));
+}
+
 /* ---- B as k lines of n ---------------------------------------------------------------------------- */
 
 /* `lines` successive k, `cols` columns; what does not fill a sweep or a unit is filled up with zeros. */
-INLINE void sweep_edges(int rows, int64_t lines, int64_t cols, const ELEMENT *a, const ELEMENT *b,
+INLINE void sweep_edges(int rows, int64_t lines, int64_t cols, const ELEMENT_A *a, const ELEMENT *b,
                         int64_t ldb, SUM *sums)
 {
     const int all = LINES(rows), unit = 64 / rows;
     int64_t done = lines == all ? cols / unit * unit : 0;
-    ELEMENT edge[LINES_MOST * 64], edge_a[LINES_MOST * 8];
+    ELEMENT edge[LINES_MOST * 64];
+    ELEMENT_A edge_a[LINES_MOST * 8];
 
     if (done)
         sweep(rows, done / unit, a, b, ldb, sums);
     if (done == cols)
         return;
-    fill_edge(edge_a, 1, all * rows, a, 0, 1, whole(lines, K_STEP) * rows);
+    fill_edge_a(edge_a, all * rows, a, whole(lines, K_STEP) * rows);
     for (int64_t j = done; j < cols; j += unit) {
         fill_edge(edge, all, unit, b + j, ldb, lines, least(unit, cols - j));
         sweep(rows, 1, edge_a, edge, unit, sums + j * rows);
@@ -83,7 +96,7 @@ INLINE void finish_across(int rows, int64_t m, int64_t cols, const SUM *sums, SU
     }
 }
 
-INLINE void across(int rows, int64_t m, int64_t n, int64_t k, int64_t block, const ELEMENT *a,
+INLINE void across(int rows, int64_t m, int64_t n, int64_t k, int64_t block, const ELEMENT_A *a,
                    const ELEMENT *b, int64_t ldb, SUM *sums, SUM *c, int64_t c_ld, int add)
 {
     const int64_t width = WIDTH_SUMS / rows / 64 * 64;
@@ -106,10 +119,11 @@ INLINE void across(int rows, int64_t m, int64_t n, int64_t k, int64_t block, con
 /* ---- B as n lines of k ---------------------------------------------------------------------------- */
 
 /* 8 columns over one block of k; the last CLIMB_BYTES of k are filled up with zeros. */
-INLINE void climb_block(int rows, int64_t k, const ELEMENT *a, const ELEMENT *const line[8], SUM *sums)
+INLINE void climb_block(int rows, int64_t k, const ELEMENT_A *a, const ELEMENT *const line[8], SUM *sums)
 {
     int64_t steps = k / K_CLIMB, done = steps * K_CLIMB;
-    ELEMENT edge[8 * K_CLIMB], edge_a[K_CLIMB * 8];
+    ELEMENT edge[8 * K_CLIMB];
+    ELEMENT_A edge_a[K_CLIMB * 8];
     const ELEMENT *edges[8];
 
     memset(sums, 0, sizeof(SUM) * (size_t)(rows * 8));
@@ -122,11 +136,11 @@ INLINE void climb_block(int rows, int64_t k, const ELEMENT *a, const ELEMENT *co
         memcpy(edge + j * K_CLIMB, line[j] + done, (size_t)(k - done) * sizeof(ELEMENT));
         edges[j] = edge + j * K_CLIMB;
     }
-    fill_edge(edge_a, 1, K_CLIMB * rows, a + done * rows, 0, 1, whole(k - done, K_STEP) * rows);
+    fill_edge_a(edge_a, K_CLIMB * rows, a + done * rows, whole(k - done, K_STEP) * rows);
     climb(rows, 1, edge_a, edges, sums);
 }
 
-INLINE void along(int rows, int64_t m, int64_t n, int64_t k, int64_t block, const ELEMENT *a,
+INLINE void along(int rows, int64_t m, int64_t n, int64_t k, int64_t block, const ELEMENT_A *a,
                   const ELEMENT *b, int64_t ldb, SUM *c, int64_t c_ld, int add)
 {
     _Alignas(64) SUM sums[8 * 8];

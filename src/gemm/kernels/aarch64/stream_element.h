@@ -1,6 +1,7 @@
 /*
- * Streaming by element: a row of B times one element of A. The including file defines ELEMENT, K_STEP, LINES,
- * LINES_MOST, place_across, and as assembly
+ * Streaming by element: a row of B times one element of A. The including file defines ELEMENT (and
+ * ELEMENT_A and SUM, if they are not that and float), K_STEP, LINES, LINES_MOST, place_across, and as
+ * assembly
  *
  *     LOAD_2(p), LOAD_4(p)   16 (32) columns at %[<p>], which is then past them
  *     MUL_<g>(d0, d1, a, l)  the g-th 8 of them times element l of v<a>, onto two registers of sums
@@ -17,7 +18,13 @@
 #ifndef WEFT_KERNELS_AARCH64_STREAM_ELEMENT_H
 #define WEFT_KERNELS_AARCH64_STREAM_ELEMENT_H
 
+#ifndef SUM
 #define SUM float
+#endif
+
+#ifndef ELEMENT_A
+#define ELEMENT_A ELEMENT
+#endif
 
 /* clang-format off */
 
@@ -55,7 +62,7 @@
 
 /* clang-format on */
 
-INLINE void sweep(int rows, int64_t units, const ELEMENT *a, const ELEMENT *b, int64_t ldb, float *sums)
+INLINE void sweep(int rows, int64_t units, const ELEMENT_A *a, const ELEMENT *b, int64_t ldb, SUM *sums)
 {
     uintptr_t ld = (uintptr_t)ldb * sizeof(ELEMENT), l0 = (uintptr_t)b, l1 = l0 + ld, l2 = l1 + ld,
               l3 = l2 + ld, l4 = l3 + ld, l5 = l4 + ld, l6 = l5 + ld, l7 = l6 + ld;
@@ -107,7 +114,7 @@ static inline int64_t place_along(int rows, int64_t i, int64_t j)
 
 /* clang-format on */
 
-INLINE void climb(int rows, int64_t steps, const ELEMENT *a, const ELEMENT *const line[8], float *sums)
+INLINE void climb(int rows, int64_t steps, const ELEMENT_A *a, const ELEMENT *const line[8], SUM *sums)
 {
     const ELEMENT *l0 = line[0], *l1 = line[1], *l2 = line[2], *l3 = line[3], *l4 = line[4], *l5 = line[5],
                   *l6 = line[6], *l7 = line[7];

@@ -39,41 +39,18 @@ static inline int64_t place_across(int rows, int64_t i, int64_t j)
     ROW_4(l1, 0, 4)                                                                                          \
     ROW_4(l2, 1, 0) ROW_4(l3, 1, 4) ROW_4(l4, 2, 0) ROW_4(l5, 2, 4) ROW_4(l6, 3, 0) ROW_4(l7, 3, 4)
 
-/* 8 columns of 8 k in v8..v15: one register for each k, v0..v7. Each of three rounds zips i with i + 4. */
-#define ZIP_BOTH(d, e, x, y)                                                                                 \
-    "zip1 v" #d ".8h, v" #x ".8h, v" #y ".8h\n zip2 v" #e ".8h, v" #x ".8h, v" #y ".8h\n"
-#define ZIP_UP                                                                                               \
-    ZIP_BOTH(0, 1, 8, 12)                                                                                    \
-    ZIP_BOTH(2, 3, 9, 13) ZIP_BOTH(4, 5, 10, 14) ZIP_BOTH(6, 7, 11, 15)
-#define TRANSPOSE                                                                                            \
-    ZIP_UP ZIP_BOTH(8, 9, 0, 4) ZIP_BOTH(10, 11, 1, 5) ZIP_BOTH(12, 13, 2, 6) ZIP_BOTH(14, 15, 3, 7) ZIP_UP
+#include "stream_halves.h"
 
-/*
- * One row or two are not worth the zips: sums of every fourth k are kept, and joined at the end. Rows of A
- * come apart in loading.
- */
-#define CLIMBS_BY_DOTS
+/* Rows of A come apart in loading. */
 #define DOT(d, y, x) "fmlal v" #d ".4s, v" #y ".4h, v" #x ".4h\n fmlal2 v" #d ".4s, v" #y ".4h, v" #x ".4h\n"
-#define ZERO_8(a, b, c, d, e, f, g, h)                                                                       \
-    "movi v" #a ".2d, #0\n movi v" #b ".2d, #0\n movi v" #c ".2d, #0\n movi v" #d ".2d, #0\n"                \
-    "movi v" #e ".2d, #0\n movi v" #f ".2d, #0\n movi v" #g ".2d, #0\n movi v" #h ".2d, #0\n"
-#define JOIN(d, e, f, g)                                                                                     \
-    "faddp v" #d ".4s, v" #d ".4s, v" #e ".4s\n faddp v" #f ".4s, v" #f ".4s, v" #g ".4s\n"                  \
-    "faddp v" #d ".4s, v" #d ".4s, v" #f ".4s\n"
-#define ADD_SUMS(d, at)                                                                                      \
-    "ldr q0, [%[c], #" #at "]\n fadd v" #d ".4s, v0.4s, v" #d ".4s\n str q" #d ", [%[c], #" #at "]\n"
 #define ALL_COLUMNS(x, a, b, c, d, e, f, g, h)                                                               \
     DOT(a, 8, x)                                                                                             \
     DOT(b, 9, x) DOT(c, 10, x) DOT(d, 11, x) DOT(e, 12, x) DOT(f, 13, x) DOT(g, 14, x) DOT(h, 15, x)
 
-#define BEGIN_1 ZERO_8(16, 17, 18, 19, 20, 21, 22, 23)
 #define STEP_1 "ldr q0, [%[a]], #16\n" LINE_8 ALL_COLUMNS(0, 16, 17, 18, 19, 20, 21, 22, 23)
-#define END_1 JOIN(16, 17, 18, 19) JOIN(20, 21, 22, 23) ADD_SUMS(16, 0) ADD_SUMS(20, 16)
-#define BEGIN_2 BEGIN_1 ZERO_8(24, 25, 26, 27, 28, 29, 30, 31)
 #define STEP_2                                                                                               \
     "ld2 {v0.8h, v1.8h}, [%[a]], #32\n" LINE_8 ALL_COLUMNS(0, 16, 17, 18, 19, 20, 21, 22, 23)                \
         ALL_COLUMNS(1, 24, 25, 26, 27, 28, 29, 30, 31)
-#define END_2 END_1 JOIN(24, 25, 26, 27) JOIN(28, 29, 30, 31) ADD_SUMS(24, 32) ADD_SUMS(28, 48)
 #define STEP_4                                                                                               \
     LINE_8 TRANSPOSE "ldp q8, q9, [%[a]], #32\n ldp q10, q11, [%[a]], #32\n" COLUMN_4(0, 0, 8, 0)            \
         COLUMN_4(1, 0, 8, 4) COLUMN_4(2, 0, 9, 0) COLUMN_4(3, 0, 9, 4) COLUMN_4(4, 0, 10, 0)                 \
