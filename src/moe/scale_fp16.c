@@ -1,6 +1,7 @@
 /*
  * The stand-in expert of float16 rows, alone and fused into its weighted sum, on CPUs with fp16 arithmetic
- * (part of the set of sum_fhm.c, built with the same flags). Other types go to the baseline kernels.
+ * (part of the sets of sum_fp16.c and sum_fhm.c, built with the flags of the former). Other types go to the
+ * baseline kernels.
  *
  * The sum is that of w * r over the experts, r = fp16(x f). Conversions between fp16 and fp32 are slow on
  * Neoverse cores, and fp32 sums take twice the registers and additions; so there is no fp32 here. With
@@ -209,5 +210,5 @@ void weft_moe_scale_sum_fp16(weft_dtype dtype, void *out, const void *x, const f
         return;
     if (!fast || !scale_checked(out, x, &s, factors, NULL, elements))
         weft_moe_kernels_neon.scale_sum(dtype, out, x, factor, weight, factors, NULL, elements);
-    weft_moe_add_other(&weft_moe_kernels_fhm, dtype, out, other, elements);
+    weft_moe_add_other(&weft_moe_kernels_fp16, dtype, out, other, elements);
 }

@@ -69,9 +69,11 @@ const weft_moe_kernels weft_moe_kernels_portable = {sum, scale, scale_sum};
 static const weft_moe_kernels *kernels(void)
 {
 #if defined(__aarch64__)
-    const uint32_t need = WEFT_CPU_FP16 | WEFT_CPU_FHM;
+    uint32_t has = weft_cpu_features();
 
-    return (weft_cpu_features() & need) == need ? &weft_moe_kernels_fhm : &weft_moe_kernels_neon;
+    if (!(has & WEFT_CPU_FP16))
+        return &weft_moe_kernels_neon;
+    return has & WEFT_CPU_FHM ? &weft_moe_kernels_fhm : &weft_moe_kernels_fp16;
 #elif defined(__x86_64__)
     const uint32_t need = WEFT_CPU_AVX2 | WEFT_CPU_FMA | WEFT_CPU_F16C;
 

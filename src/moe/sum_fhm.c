@@ -10,9 +10,6 @@
  * (2^-12 of it, or 2^-25). Weights that are fp16 numbers have no low part. Weights that fp16 cannot hold take
  * the baseline kernels.
  *
- * Two rows of weight one, which is what reduced mode sums on two ranks, need no fp32: its 24 bits are 2 x 11
- * + 2, so a sum rounded to fp32 and then to fp16 is the sum rounded to fp16 at once.
- *
  * Card. Rows: 48 columns, 12 + 6 accumulators, 6 loads a row and step, 3 FP operations per 8 elements and row
  * (2 without low parts).
  */
@@ -23,7 +20,7 @@
 #include "moe/fpsr.h"
 #include "moe/sum_kernels.h"
 
-enum { LANES = 8, ROW_GROUPS = 6, ADD_GROUPS = 8, ROWS_MAX = 64 };
+enum { LANES = 8, ROW_GROUPS = 6, ROWS_MAX = 64 };
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -31,14 +28,13 @@ static const float LOW_SCALE = 64.0f, WEIGHT_MAX = 32768.0f;
 
 typedef struct split {
     __fp16 high[ROWS_MAX], low[ROWS_MAX];
-    bool any_low, ones;
+    bool any_low;
 } split;
 
 /* Whether every weight can be split. */
 static bool split_weights(split *parts, const float *weight, int64_t rows)
 {
     parts->any_low = false;
-    parts->ones = true;
     if (rows > ROWS_MAX)
         return false;
     for (int64_t r = 0; r < rows; r++) {
@@ -47,7 +43,6 @@ static bool split_weights(split *parts, const float *weight, int64_t rows)
         parts->high[r] = (__fp16)weight[r];
         parts->low[r] = (__fp16)((weight[r] - (float)parts->high[r]) * LOW_SCALE);
         parts->any_low |= weight[r] != (float)parts->high[r];
-        parts->ones &= weight[r] == 1;
     }
     return true;
 }
@@ -128,53 +123,6 @@ INLINE void sum_all(void *out, const void *const *row, const split *parts, int64
         sum_tail(out, row, parts, rows, i, elements, low);
 }
 
-/* Columns [i, i + 8 * groups) of one or two rows of weight one. The zero turns -0 into 0, as a sum that
- * starts from it does. */
-INLINE void add_columns(void *out, const void *a, const void *b, int64_t i, int groups)
-{
-    float16x8_t v[ADD_GROUPS], w[ADD_GROUPS];
-
-#pragma GCC unroll 8
-    for (int g = 0; g < groups; g++) {
-        v[g] = load8(a, i + g * LANES);
-        if (b)
-            w[g] = load8(b, i + g * LANES);
-    }
-#pragma GCC unroll 8
-    for (int g = 0; g < groups; g++) {
-        v[g] = vaddq_f16(v[g], vdupq_n_f16(0));
-        store8(out, i + g * LANES, b ? vaddq_f16(v[g], w[g]) : v[g]);
-    }
-}
-
-INLINE void add_all(void *out, const void *a, const void *b, int64_t elements)
-{
-    int64_t i = 0;
-
-    for (; i + ADD_GROUPS * LANES <= elements; i += ADD_GROUPS * LANES)
-        add_columns(out, a, b, i, ADD_GROUPS);
-    for (; i + LANES <= elements; i += LANES)
-        add_columns(out, a, b, i, 1);
-    if (i < elements) {
-        uint16_t last[2][LANES] = {{0}};
-        size_t bytes = (size_t)(elements - i) * sizeof(uint16_t);
-
-        memcpy(last[0], (const uint16_t *)a + i, bytes);
-        if (b)
-            memcpy(last[1], (const uint16_t *)b + i, bytes);
-        add_columns(last[0], last[0], b ? last[1] : NULL, 0, 1);
-        memcpy((uint16_t *)out + i, last[0], bytes);
-    }
-}
-
-static void add(void *out, const void *const *row, int64_t rows, int64_t elements)
-{
-    if (rows == 2)
-        add_all(out, row[0], row[1], elements);
-    else
-        add_all(out, row[0], NULL, elements);
-}
-
 /* The parts of a weight may have different signs, or vanish: an infinite row would give NaN. */
 static void sum_checked(weft_dtype dtype, void *out, const void *const *row, const float *weight,
                         const split *parts, int64_t rows, int64_t elements)
@@ -193,8 +141,8 @@ static void sum(weft_dtype dtype, void *out, const void *const *row, const float
 
     if (dtype != WEFT_F16 || !split_weights(&parts, weight, rows))
         weft_moe_kernels_neon.sum(dtype, out, row, weight, rows, elements);
-    else if (parts.ones && (rows == 1 || rows == 2))
-        add(out, row, rows, elements);
+    else if (weft_moe_adds_fp16(dtype, weight, rows))
+        weft_moe_add_fp16(out, row, rows, elements);
     else if (parts.any_low)
         sum_checked(dtype, out, row, weight, &parts, rows, elements);
     else

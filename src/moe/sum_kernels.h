@@ -4,6 +4,8 @@
 
 #include <weft/weft.h>
 
+#include <stdbool.h>
+
 /* dtype is WEFT_F16, WEFT_BF16 or WEFT_F32. With weights of one, `out` of a sum may be one of its rows. */
 typedef struct weft_moe_kernels {
     void (*sum)(weft_dtype dtype, void *out, const void *const *row, const float *weight, int64_t rows,
@@ -28,9 +30,12 @@ static inline void weft_moe_add_other(const weft_moe_kernels *kernels, weft_dtyp
 extern const weft_moe_kernels weft_moe_kernels_portable;
 #if defined(__aarch64__)
 extern const weft_moe_kernels weft_moe_kernels_neon;
-extern const weft_moe_kernels weft_moe_kernels_fhm; /* needs FP16 arithmetic and FMLAL */
+extern const weft_moe_kernels weft_moe_kernels_fp16; /* needs FP16 arithmetic */
+extern const weft_moe_kernels weft_moe_kernels_fhm;  /* that and FMLAL */
 
-/* The last two of that set. */
+/* What both have in common: sums of one row or two of weight one, if this is one, and the stand-in. */
+bool weft_moe_adds_fp16(weft_dtype dtype, const float *weight, int64_t rows);
+void weft_moe_add_fp16(void *out, const void *const *row, int64_t rows, int64_t elements);
 void weft_moe_scale_fp16(weft_dtype dtype, void *out, const void *x, float factor, int64_t elements);
 void weft_moe_scale_sum_fp16(weft_dtype dtype, void *out, const void *x, const float *factor,
                              const float *weight, int64_t factors, const void *other, int64_t elements);
