@@ -161,7 +161,8 @@ WEFT_API weft_status weft_set_parallel(weft_parallel run, void *context, int thr
 
 /* Collective over `parent`: ranks that give the same colour become a group, ranked by key, then by their rank
  * in the parent. A negative colour joins none and gets NULL. Free the sub-group with weft_group_free; memory
- * of the parent may be used in it. */
+ * of the parent may be used in it. A rank can be in 64 groups of a world at the same time, the world among
+ * them: one more is WEFT_ERR_MEMORY on all ranks. */
 WEFT_API weft_status weft_group_split(weft_group *parent, int colour, int key, weft_group **sub);
 
 /* Drops a handle, with whatever the rank still had allocated in the group. Waits for nobody; NULL is fine. */
@@ -203,7 +204,8 @@ WEFT_API weft_status weft_free(weft_group *group, void *pointer);
  * memcpy. */
 WEFT_API weft_status weft_memcpy(weft_group *group, void *to, const void *from, size_t bytes);
 
-/* Where `rank` has the object that this rank has at `pointer`; NULL when that is not symmetric memory. */
+/* Where `rank` has the object that this rank has at `pointer`; NULL when that is not memory of weft_alloc, of
+ * this group or of one it was split from. */
 WEFT_API void *weft_peer(const weft_group *group, const void *pointer, int rank);
 
 /*

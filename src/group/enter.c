@@ -208,8 +208,11 @@ static weft_status obtain(door *d, weft_segment *segment, weft_error_text *error
 static weft_status come_in(door *d, weft_world *world, weft_group **group, weft_error_text *error)
 {
     int members[WEFT_RANKS_MAX];
-    weft_status status = claim(world, error);
+    /* Peers look at the control block as soon as the rank is in. */
+    weft_status status = weft_world_prepare(world, 0, world->rank, error);
 
+    if (status == WEFT_OK)
+        status = claim(world, error);
     if (d->connection >= 0) { /* the lock tells of this rank's end now */
         close(d->connection);
         d->connection = -1;

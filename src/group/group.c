@@ -98,18 +98,23 @@ weft_status weft_group_open(weft_world *world, int window, int rank, int size, c
     group->window = window;
     group->radix = size <= RADIX_SMALL ? RADIX_SMALL : RADIX_LARGE;
     group->world = world;
+    status = weft_world_prepare(world, window, members[rank], error);
+    if (status == WEFT_OK) /* where the poison stands: it may be looked at before its owner has come */
+        status = weft_world_prepare(world, window, members[0], error);
+    if (status != WEFT_OK)
+        goto err_free;
     for (int peer = 0; peer < size; peer++)
         group->seats[peer] = (weft_seat){
             .world_rank = members[peer],
             .left = 1, /* as in a world; a split says otherwise */
-            .control = (weft_control *)weft_segment_window(&world->segment, members[peer], window),
+            .control = weft_segment_control(&world->segment, members[peer], window),
         };
     weft_group_count_cores(group);
     group->poison = &group->seats[0].control->poison;
     group->next_watched = rank;
     group->guest.orphan = orphan;
     weft_world_hold(world, &group->guest);
-    weft_group_member(group)->windows |= 1u << window;
+    weft_group_member(group)->windows |= (uint64_t)1 << window;
     *group_out = group;
     return WEFT_OK;
 
@@ -146,8 +151,7 @@ static void depart(weft_group *group)
         atomic_fetch_add_explicit(&group->seats[0].control->departed, 1, memory_order_acq_rel) + 1;
 
     for (int rank = 0; departed == (uint32_t)group->size && rank < group->size; rank++)
-        weft_segment_discard(segment, (char *)group->seats[rank].control + WEFT_HUGE_BYTES,
-                             segment->header->window_stride - WEFT_HUGE_BYTES);
+        weft_segment_clear(segment, group->seats[rank].world_rank, group->window);
 }
 
 void weft_group_leave(weft_group *group)
@@ -174,6 +178,7 @@ void weft_group_close(weft_group *group)
     weft_world *world = group->world;
 
     weft_world_drop(world, &group->guest);
+    free(group->ancestors);
     free(group->seats);
     free(group);
 }

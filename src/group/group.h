@@ -2,9 +2,8 @@
  * A group: ranks that work together, as processes of one machine or as threads of one process.
  *
  * Each rank holds a handle, which one thread uses at a time. What ranks tell each other stands in their
- * control blocks, one per rank and group, at the beginning of the group's window in the rank's slot
- * (group/segment.h). A rank writes only its own block, except the poison of the group's rank 0, which
- * the first rank that fails claims by compare-and-swap.
+ * control blocks, one per rank and group (group/segment.h). A rank writes only its own block, except the
+ * poison of the group's rank 0, which the first rank that fails claims by compare-and-swap.
  *
  * Every collective call of this layer and of src/symm is one or more `syncs`, numbered alike on every
  * rank. A rank says in one word which sync it has reached and for which call, so ranks that make different
@@ -47,8 +46,13 @@ typedef struct weft_control {
     uint32_t rejected[2]; /* not 0: the rank rejected its arguments, and its board is the sentence */
 } weft_control;
 
-_Static_assert(sizeof(weft_control) <= WEFT_HUGE_BYTES,
-               "the control block fits before the heap of its window");
+_Static_assert(sizeof(weft_control) <= WEFT_CONTROL_BYTES, "a control block is there as a whole");
+
+/* A group that another was split from. */
+typedef struct weft_ancestor {
+    int window;
+    uint32_t left; /* weft_seat.left of the rank in it */
+} weft_ancestor;
 
 struct weft_group {
     int rank;
@@ -64,7 +68,9 @@ struct weft_group {
     weft_poison *poison; /* where the group's state stands; of a dead handle, why it is dead */
     weft_world *world;
     weft_guest guest;
-    weft_seat *seats;                   /* by group rank */
+    weft_seat *seats;         /* by group rank */
+    weft_ancestor *ancestors; /* whose memory may be used here too; the nearest first */
+    int ancestor_count;
     int holders;                        /* plans and layers of this handle */
     _Atomic int next_watched;           /* the rank whose liveness is looked at next */
     struct weft_symm *symm;             /* owned by src/symm */

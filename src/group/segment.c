@@ -20,6 +20,10 @@
 #define MFD_NOEXEC_SEAL 8U
 #endif
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 #if defined(__SANITIZE_THREAD__)
 #define WEFT_TSAN 1
 #elif defined(__has_feature)
@@ -43,20 +47,30 @@ static uint64_t round_up(uint64_t value, uint64_t unit)
     return (value + unit - 1) / unit * unit;
 }
 
-/* The heap with which a world takes half of the address space or of the file that the process is limited to
- * (ulimit -v, -f): a window is five quarters of it, see lay_out. */
+/* A heap for all that the rank may have, a staggered one for a good part of it, and room for all of it beside
+ * them (symm/symm.h). */
+static uint64_t stride_of(uint64_t heap_bytes)
+{
+    return heap_bytes + round_up(heap_bytes / 4, WEFT_HUGE_BYTES) + heap_bytes;
+}
+
+/* The heap with which a window takes a quarter of the address space that the process is limited to (ulimit
+ * -v), and all windows half of the file (ulimit -f). */
 static int64_t heap_within_limit(int size)
 {
-    static const __rlimit_resource_t limits[] = {RLIMIT_AS, RLIMIT_FSIZE};
+    static const struct {
+        __rlimit_resource_t which;
+        int parts;
+    } limits[] = {{RLIMIT_AS, 4}, {RLIMIT_FSIZE, 2 * WINDOWS}};
     int64_t most = INT64_MAX;
 
     for (int i = 0; i < 2; i++) {
         struct rlimit limit;
         int64_t heap;
 
-        if (getrlimit(limits[i], &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        if (getrlimit(limits[i].which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
             continue;
-        heap = (int64_t)(limit.rlim_cur / 2 / WINDOWS / (rlim_t)size / 5 * 4);
+        heap = (int64_t)(limit.rlim_cur / (rlim_t)limits[i].parts / (rlim_t)size / 9 * 4);
         most = heap < most ? heap : most;
     }
     return most;
@@ -81,15 +95,32 @@ static weft_status heap_size(int size, uint64_t *heap_bytes, weft_error_text *er
     return WEFT_OK;
 }
 
-/* Maps the whole segment at an address aligned to WEFT_HUGE_BYTES, so that offsets and addresses agree in
- * alignment and huge pages fit. */
-static weft_status map_whole(weft_segment *segment, uint64_t bytes, weft_error_text *error)
+/* A process that closed what it did not open may have another file under this number by now. */
+static bool is_file(const weft_segment *segment)
 {
-    int flags = (segment->fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED) | MAP_NORESERVE;
+    struct stat about;
+
+    return segment->fd >= 0 && fstat(segment->fd, &about) == 0 &&
+           (uint64_t)about.st_dev == segment->file[0] && (uint64_t)about.st_ino == segment->file[1];
+}
+
+/* Reserves addresses for `bytes` of the segment from `at` on, without access. They are aligned to
+ * WEFT_HUGE_BYTES, as offsets are, so that huge pages fit. */
+static weft_status reserve(const weft_segment *segment, uint64_t at, uint64_t bytes, char **begin,
+                           weft_error_text *error)
+{
     char *reserved =
         mmap(NULL, bytes + WEFT_HUGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     char *base;
 
+    if (segment->fd >= 0 && !is_file(segment)) {
+        if (reserved != MAP_FAILED)
+            munmap(reserved, bytes + WEFT_HUGE_BYTES);
+        return weft_error_set(
+            error, WEFT_ERR_SYSTEM,
+            "the process has closed the descriptor of its world's memory, of which it needs "
+            "more now");
+    }
     if (reserved == MAP_FAILED)
         return weft_error_set(error, WEFT_ERR_MEMORY,
                               "cannot reserve %llu MiB of address space for symmetric memory (%s); "
@@ -99,14 +130,73 @@ static weft_status map_whole(weft_segment *segment, uint64_t bytes, weft_error_t
     if (base > reserved)
         munmap(reserved, (size_t)(base - reserved));
     munmap(base + bytes, (size_t)(reserved + WEFT_HUGE_BYTES - base));
-    if (mmap(base, bytes, PROT_READ | PROT_WRITE, flags | MAP_FIXED, segment->fd, 0) == MAP_FAILED) {
+    if (segment->fd >= 0 && mmap(base, bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, segment->fd,
+                                 (off_t)at) == MAP_FAILED) {
         munmap(base, bytes);
         return weft_error_set(error, WEFT_ERR_MEMORY, "cannot map %llu MiB of symmetric memory: %s",
                               (unsigned long long)(bytes >> 20), strerror(errno));
     }
     madvise(base, bytes, MADV_DONTDUMP);
-    segment->header = (weft_segment_header *)base;
+    *begin = base;
     return WEFT_OK;
+}
+
+static uint64_t window_begin(const weft_segment_header *header, int window)
+{
+    return header->header_bytes + (uint64_t)window * header->window_bytes;
+}
+
+static weft_status map_header(weft_segment *segment, uint64_t bytes, weft_error_text *error)
+{
+    char *begin;
+    weft_status status = reserve(segment, 0, bytes, &begin, error);
+
+    if (status != WEFT_OK)
+        return status;
+    if (!weft_segment_grant(begin, bytes)) {
+        munmap(begin, bytes);
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a world: %s", strerror(errno));
+    }
+    segment->header = (weft_segment_header *)begin;
+    memset((void *)segment->windows, 0, sizeof(segment->windows));
+    return WEFT_OK;
+}
+
+weft_status weft_segment_map(weft_segment *segment, int window, weft_error_text *error)
+{
+    const weft_segment_header *header = segment->header;
+    char *begin;
+    weft_status status;
+
+    if (segment->windows[window])
+        return WEFT_OK;
+    status = reserve(segment, window_begin(header, window), header->window_bytes, &begin, error);
+    if (status != WEFT_OK)
+        return status;
+    if (!weft_segment_grant(begin, (uint64_t)header->size * WEFT_HUGE_BYTES)) {
+        munmap(begin, header->window_bytes);
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a group: %s", strerror(errno));
+    }
+    segment->windows[window] = begin;
+    return WEFT_OK;
+}
+
+/* The pages that memory lies on. */
+static uint64_t whole_pages(char **memory, uint64_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)*memory / page * page;
+    uint64_t covered = round_up((uintptr_t)*memory + bytes, page) - begin;
+
+    *memory = (char *)begin;
+    return covered;
+}
+
+bool weft_segment_grant(void *memory, uint64_t bytes)
+{
+    char *begin = memory;
+
+    bytes = whole_pages(&begin, bytes);
+    return mprotect(begin, bytes, PROT_READ | PROT_WRITE) == 0;
 }
 
 static void note_file(weft_segment *segment)
@@ -159,11 +249,10 @@ static weft_status lay_out(int size, weft_segment_header *header, weft_error_tex
     header->windows = WINDOWS;
     header->header_bytes =
         round_up(sizeof(*header) + sizeof(weft_rank_entry) * (size_t)size, WEFT_HUGE_BYTES);
-    /* A heap for all that the rank may have, and a staggered one (symm/symm.h) for a good part of it. */
-    header->window_stride =
-        WEFT_HUGE_BYTES + header->heap_bytes + round_up(header->heap_bytes / 4, WEFT_HUGE_BYTES);
-    if (__builtin_mul_overflow(header->window_stride, (uint64_t)WINDOWS, &header->stride) ||
-        __builtin_mul_overflow(header->stride, (uint64_t)size, &header->total_bytes) ||
+    header->stride = stride_of(header->heap_bytes);
+    if (header->heap_bytes > INT64_MAX / 8 ||
+        __builtin_mul_overflow(header->stride + WEFT_HUGE_BYTES, (uint64_t)size, &header->window_bytes) ||
+        __builtin_mul_overflow(header->window_bytes, (uint64_t)WINDOWS, &header->total_bytes) ||
         header->total_bytes > INT64_MAX / 2)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "WEFT_HEAP of %llu bytes is too large for %d ranks",
                               (unsigned long long)header->heap_bytes, size);
@@ -181,21 +270,38 @@ weft_status weft_segment_create(int size, bool threads, weft_segment *segment, w
     if (status != WEFT_OK)
         return status;
     segment->fd = -1;
-    /* Where the system counts address space as memory, private memory of this size is refused; a file is not.
-     */
-    if (!threads || map_whole(segment, header.total_bytes, error) != WEFT_OK) {
+    if (!threads) {
         status = make_file(segment, header.total_bytes, error);
         if (status != WEFT_OK)
             return status;
-        status = map_whole(segment, header.total_bytes, error);
-        if (status != WEFT_OK) {
+    }
+    status = map_header(segment, header.header_bytes, error);
+    if (status == WEFT_OK &&
+        !weft_segment_populate(segment, segment->header,
+                               sizeof(header) + sizeof(weft_rank_entry) * (size_t)size)) {
+        munmap(segment->header, header.header_bytes);
+        status =
+            weft_error_set(error, WEFT_ERR_MEMORY, "the system has no memory for a world of %d ranks", size);
+    }
+    if (status != WEFT_OK) {
+        if (segment->fd >= 0)
             close(segment->fd);
-            return status;
-        }
+        return status;
     }
     *segment->header = header;
-    segment->slots = (char *)segment->header + header.header_bytes;
     return WEFT_OK;
+}
+
+/* Whether the parts that a header speaks of lie within its file. */
+static bool is_sound(const weft_segment_header *header)
+{
+    return header->size >= 1 && header->size <= WEFT_RANKS_MAX && header->windows >= 1 &&
+           header->windows <= WEFT_WINDOWS_MAX && header->heap_bytes <= INT64_MAX / 8 &&
+           header->stride == stride_of(header->heap_bytes) &&
+           header->window_bytes / (uint64_t)header->size == header->stride + WEFT_HUGE_BYTES &&
+           header->header_bytes >= sizeof(*header) + sizeof(weft_rank_entry) * (size_t)header->size &&
+           header->header_bytes <= header->total_bytes &&
+           (header->total_bytes - header->header_bytes) / (uint64_t)header->windows == header->window_bytes;
 }
 
 weft_status weft_segment_attach(int fd, uint64_t nonce, weft_segment *segment, weft_error_text *error)
@@ -214,38 +320,31 @@ weft_status weft_segment_attach(int fd, uint64_t nonce, weft_segment *segment, w
             "the world was made by weft %.23s, and this rank has weft %s; all ranks need the "
             "same",
             header.version, weft_version());
-    if (header.total_bytes != (uint64_t)about.st_size)
+    if (header.total_bytes != (uint64_t)about.st_size || !is_sound(&header))
         return weft_error_set(error, WEFT_ERR_LAUNCH, "descriptor %d is not the memory of a weft world", fd);
     if ((fcntl(fd, F_GET_SEALS) & seals) != seals)
         return weft_error_set(error, WEFT_ERR_LAUNCH, "the memory of the world is not sealed");
     segment->fd = fd;
-    status = map_whole(segment, header.total_bytes, error);
+    note_file(segment);
+    status = map_header(segment, header.header_bytes, error);
     if (status != WEFT_OK)
         return status;
     if (segment->header->nonce != nonce) {
-        munmap(segment->header, header.total_bytes);
+        munmap(segment->header, header.header_bytes);
         return weft_error_set(
             error, WEFT_ERR_LAUNCH,
             "the memory this rank was given is not the one its launcher meant (nonces differ)");
     }
-    segment->slots = (char *)segment->header + header.header_bytes;
     fcntl(fd, F_SETFD, FD_CLOEXEC);
-    note_file(segment);
     return WEFT_OK;
-}
-
-/* A process that closed what it did not open may have another file under this number by now. */
-static bool is_file(const weft_segment *segment)
-{
-    struct stat about;
-
-    return segment->fd >= 0 && fstat(segment->fd, &about) == 0 &&
-           (uint64_t)about.st_dev == segment->file[0] && (uint64_t)about.st_ino == segment->file[1];
 }
 
 void weft_segment_release(weft_segment *segment)
 {
-    munmap(segment->header, segment->header->total_bytes);
+    for (int window = 0; window < WEFT_WINDOWS_MAX; window++)
+        if (segment->windows[window])
+            munmap(segment->windows[window], segment->header->window_bytes);
+    munmap(segment->header, segment->header->header_bytes);
     if (is_file(segment))
         close(segment->fd);
 }
@@ -290,15 +389,72 @@ bool weft_segment_locked(const weft_segment *segment, int rank)
     return fcntl(segment->fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK || !is_file(segment);
 }
 
+/* Where of the file an address lies. */
+static off_t file_offset(const weft_segment *segment, const char *memory)
+{
+    const weft_segment_header *header = segment->header;
+
+    for (int window = 0; window < WEFT_WINDOWS_MAX; window++) {
+        const char *begin = segment->windows[window];
+
+        if (begin && memory >= begin && memory < begin + header->window_bytes)
+            return (off_t)(window_begin(header, window) + (uint64_t)(memory - begin));
+    }
+    return (off_t)(memory - (const char *)header);
+}
+
+static bool punch(const weft_segment *segment, const void *memory, uint64_t bytes)
+{
+    int done;
+
+    if (!is_file(segment))
+        return false;
+    do
+        done = fallocate(segment->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                         file_offset(segment, memory), (off_t)bytes);
+    while (done != 0 && errno == EINTR);
+    return done == 0;
+}
+
+bool weft_segment_populate(const weft_segment *segment, void *memory, uint64_t bytes)
+{
+    char *begin = memory;
+    int done;
+
+    bytes = whole_pages(&begin, bytes);
+    do
+        done = madvise(begin, bytes, MADV_POPULATE_WRITE);
+    while (done != 0 && errno == EINTR);
+    if (done == 0 || errno != EINVAL)
+        return done == 0;
+    /* A kernel before 5.14. */
+    do
+        done = !is_file(segment) ? 0 : fallocate(segment->fd, 0, file_offset(segment, begin), (off_t)bytes);
+    while (done != 0 && errno == EINTR);
+    for (uint64_t at = 0, page = (uint64_t)sysconf(_SC_PAGESIZE); done == 0 && at < bytes; at += page)
+        /* A peer may write here already. */
+        atomic_fetch_add_explicit((_Atomic char *)(begin + at), 0, memory_order_relaxed);
+    return done == 0;
+}
+
 bool weft_segment_discard(const weft_segment *segment, void *memory, uint64_t bytes)
 {
-    off_t at = (off_t)((char *)memory - (char *)segment->header);
-
     /* Locked memory is refused by the first, not by the others. */
     if (madvise(memory, bytes, segment->fd < 0 ? MADV_DONTNEED : MADV_REMOVE) == 0)
         return true;
     if (segment->fd >= 0)
-        return fallocate(segment->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, (off_t)bytes) == 0;
+        return punch(segment, memory, bytes);
     return mmap(memory, bytes, PROT_READ | PROT_WRITE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
+void weft_segment_clear(const weft_segment *segment, int rank, int window)
+{
+    char *slot = weft_segment_slot(segment, rank, window);
+    uint64_t bytes = segment->header->stride;
+
+    if (segment->fd >= 0)
+        (void)punch(segment, slot, bytes);
+    else
+        mmap(slot, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }

@@ -1,14 +1,19 @@
 /*
- * The shared memory of a world: one memfd that every rank maps once.
+ * The shared memory of a world: one memfd without a name.
  *
- *     header | slot of rank 0 | slot of rank 1 | …            slot = window 0 | window 1 | …
+ *     header | window 0 | window 1 | …      window = control blocks of all ranks | slot of rank 0 | slot 1 |
+ * …
  *
- * Slots have the same size (`stride`), so an object at the same offset in every slot is reached on another
- * rank by adding a multiple of the stride. Window 0 of every slot belongs to the world group; a sub-group
- * has one window index in the slots of all its members. A window begins with the group's control block
- * (group/group.h); the rest is that group's part of the symmetric heap. The file is sparse: windows are
- * address space, and only pages that were touched are memory. It has no name, so nothing stays behind, and is
- * sealed against resizing, so a peer cannot make an access fault.
+ * Slots have the same size (`stride`), so an object at the same offset in every slot of a window is reached
+ * on another rank by adding a multiple of the stride. Window 0 belongs to the world group; a sub-group has
+ * one window, in which it uses the control blocks (group/group.h) and slots of its members. A slot is a
+ * rank's part of the group's symmetric memory (symm/symm.h).
+ *
+ * Address space costs little, but not nothing: a window is mapped when a group of this process first has it,
+ * and its slots without access. Access comes with use (weft_segment_grant). The file is sparse: only pages
+ * that were touched are memory; what weft touches is there before (weft_segment_populate), since a page that
+ * the system cannot give is a signal. The file is sealed against resizing, so a peer cannot make an access
+ * fault.
  *
  * Liveness: a rank that others cannot see die holds a lock on byte `rank` of the file for as long as its
  * process lives (weft_life). The lock belongs to an open file of its own, which only one page of address
@@ -31,9 +36,11 @@
 
 enum {
     WEFT_RANKS_MAX = 1024,
-    WEFT_WINDOWS_MAX = 16,
+    WEFT_WINDOWS_MAX = 64, /* groups of a world that a rank can be in at the same time */
     WEFT_VERSION_BYTES = 24,
     WEFT_HUGE_BYTES = 2 << 20, /* slots and windows are aligned to this, in the file and in memory */
+    /* A control block has WEFT_HUGE_BYTES, of which every group uses these (group/group.h). */
+    WEFT_CONTROL_BYTES = 12 << 10,
 };
 
 typedef enum weft_rank_state {
@@ -59,9 +66,9 @@ typedef struct weft_segment_header {
     uint64_t nonce;
     uint64_t total_bytes;
     uint64_t header_bytes;
-    uint64_t stride;
-    uint64_t window_stride;
-    uint64_t heap_bytes; /* budget of one rank, over all its windows */
+    uint64_t stride;       /* of slots */
+    uint64_t window_bytes; /* control blocks and slots */
+    uint64_t heap_bytes;   /* budget of one rank, over all its windows */
     int32_t size;
     int32_t windows;
     weft_rank_entry ranks[];
@@ -69,9 +76,9 @@ typedef struct weft_segment_header {
 
 typedef struct weft_segment {
     weft_segment_header *header;
-    char *slots;      /* slot of rank 0 */
-    int fd;           /* -1: memory of this process alone */
-    uint64_t file[2]; /* device and inode behind `fd`, should the process have closed that */
+    char *windows[WEFT_WINDOWS_MAX]; /* NULL: not mapped */
+    int fd;                          /* -1: memory of this process alone */
+    uint64_t file[2];                /* device and inode behind `fd`, should the process have closed that */
 } weft_segment;
 
 /* What keeps a rank's lock: gone with the process. */
@@ -118,14 +125,34 @@ static inline bool weft_segment_came(const weft_segment *segment, int rank)
            WEFT_RANK_ABSENT;
 }
 
+/* Maps a window unless it is: its control blocks with access, its slots without. Not for two threads at once.
+ */
+weft_status weft_segment_map(weft_segment *segment, int window, weft_error_text *error);
+
+/* Gives this process access to memory of a slot. Where memory is accounted, that may be refused. */
+bool weft_segment_grant(void *memory, uint64_t bytes);
+
+/* Makes the pages of memory present, by its owner: it can then be touched without a signal. False when the
+ * system has none. What was written there stays. */
+bool weft_segment_populate(const weft_segment *segment, void *memory, uint64_t bytes);
+
 /* Gives whole pages back to the system; they read as zero afterwards, also where memory is locked. False
  * where that cannot be had: they are then what they were. */
 bool weft_segment_discard(const weft_segment *segment, void *memory, uint64_t bytes);
 
-static inline char *weft_segment_window(const weft_segment *segment, int rank, int window)
+/* The same for a whole slot, which nobody uses any more: access to it may be gone. */
+void weft_segment_clear(const weft_segment *segment, int rank, int window);
+
+/* Both of a window that is mapped. */
+static inline void *weft_segment_control(const weft_segment *segment, int rank, int window)
 {
-    return segment->slots + (uint64_t)rank * segment->header->stride +
-           (uint64_t)window * segment->header->window_stride;
+    return segment->windows[window] + (uint64_t)rank * WEFT_HUGE_BYTES;
+}
+
+static inline char *weft_segment_slot(const weft_segment *segment, int rank, int window)
+{
+    return segment->windows[window] + (uint64_t)segment->header->size * WEFT_HUGE_BYTES +
+           (uint64_t)rank * segment->header->stride;
 }
 
 #endif

@@ -6,17 +6,19 @@
  */
 #include "group/split.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct ticket {
     int32_t colour, key;
-    uint32_t windows;
+    uint64_t windows;
 } ticket;
 
 typedef struct outcome {
     int32_t status;
-    uint32_t left; /* weft_seat.left of the rank in its sub-group */
+    uint32_t left;  /* weft_seat.left of the rank in its sub-group */
+    char text[256]; /* of the error */
 } outcome;
 
 typedef struct place {
@@ -39,10 +41,9 @@ static void reclaim(weft_group *group)
             link = &it->next;
             continue;
         }
-        if (!weft_segment_discard(&group->world->segment, it->seats[it->rank].control,
-                                  group->world->segment.header->window_stride))
-            memset(it->seats[it->rank].control, 0, WEFT_HUGE_BYTES); /* the heap clears what it gives */
-        member->windows &= ~(1u << it->window);
+        if (!weft_segment_discard(&group->world->segment, it->seats[it->rank].control, WEFT_HUGE_BYTES))
+            memset(it->seats[it->rank].control, 0, WEFT_HUGE_BYTES);
+        member->windows &= ~((uint64_t)1 << it->window);
         *link = it->next;
         free(it);
     }
@@ -58,7 +59,7 @@ static int by_key(const void *a, const void *b)
 }
 
 /* Who sits where in the sub-group of `colour`, and which windows its members have taken. */
-static int place_members(const weft_group *parent, int colour, place *places, uint32_t *windows)
+static int place_members(const weft_group *parent, int colour, place *places, uint64_t *windows)
 {
     int size = 0;
 
@@ -75,16 +76,33 @@ static int place_members(const weft_group *parent, int colour, place *places, ui
     return size;
 }
 
-static weft_status open_sub(weft_group *parent, const place *places, int size, uint32_t windows,
+/* Memory of the parent and of those it was split from may be used in the sub-group: all its members have it.
+ */
+static bool remember_ancestors(const weft_group *parent, weft_group *sub)
+{
+    sub->ancestors = malloc(sizeof(*sub->ancestors) * (size_t)(parent->ancestor_count + 1));
+    if (!sub->ancestors)
+        return false;
+    sub->ancestors[0] = (weft_ancestor){parent->window, parent->seats[parent->rank].left};
+    if (parent->ancestor_count)
+        memcpy(sub->ancestors + 1, parent->ancestors,
+               sizeof(*sub->ancestors) * (size_t)parent->ancestor_count);
+    sub->ancestor_count = parent->ancestor_count + 1;
+    return true;
+}
+
+static weft_status open_sub(weft_group *parent, const place *places, int size, uint64_t windows,
                             weft_group **sub)
 {
     int members[WEFT_RANKS_MAX], self = 0;
-    int window = __builtin_ctz(~windows);
+    int window = ~windows ? __builtin_ctzll(~windows) : WEFT_WINDOWS_MAX;
     weft_seat *seat;
     weft_status status;
 
     if (window >= parent->world->segment.header->windows)
-        return WEFT_ERR_MEMORY;
+        return weft_error_set(&parent->error, WEFT_ERR_MEMORY,
+                              "it or one that it goes with is in %d groups already; free some first",
+                              (int)parent->world->segment.header->windows);
     for (int i = 0; i < size; i++) {
         members[i] = parent->seats[places[i].parent_rank].world_rank;
         if (places[i].parent_rank == parent->rank)
@@ -100,6 +118,8 @@ static weft_status open_sub(weft_group *parent, const place *places, int size, u
     memset((void *)seat->control, 0, sizeof(*seat->control));
     (*sub)->enter_ns = parent->enter_ns;
     (*sub)->progress_ns = parent->progress_ns;
+    if (!remember_ancestors(parent, *sub))
+        return weft_error_set(&parent->error, WEFT_ERR_MEMORY, "out of memory for a group handle");
     return WEFT_OK;
 }
 
@@ -107,19 +127,19 @@ static weft_status open_sub(weft_group *parent, const place *places, int size, u
 static weft_status settle(weft_group *parent, const place *places, weft_group *sub, weft_status own)
 {
     outcome mine = {.status = (int32_t)own, .left = sub ? sub->seats[sub->rank].left : 0};
-    weft_status status = weft_group_exchange(parent, WEFT_CALL_SPLIT, &mine, sizeof(mine));
+    weft_status status;
 
+    if (own != WEFT_OK)
+        snprintf(mine.text, sizeof(mine.text), "%.255s", parent->error.text);
+    status = weft_group_exchange(parent, WEFT_CALL_SPLIT, &mine, sizeof(mine));
     if (status != WEFT_OK)
         return status;
     for (int rank = 0; rank < parent->size; rank++) {
         const outcome *theirs = weft_group_board(parent, rank);
 
         if (theirs->status != WEFT_OK)
-            return weft_error_set(
-                &parent->error, (weft_status)theirs->status,
-                "weft_group_split: rank %d, or one it goes with, is in %d groups already or out of "
-                "memory; free some groups first",
-                rank, (int)parent->world->segment.header->windows);
+            return weft_error_set(&parent->error, (weft_status)theirs->status,
+                                  "weft_group_split failed on rank %d: %.255s", rank, theirs->text);
     }
     for (int i = 0; sub && i < sub->size; i++)
         sub->seats[i].left = ((const outcome *)weft_group_board(parent, places[i].parent_rank))->left;
@@ -132,7 +152,7 @@ weft_status weft_group_divide(weft_group *parent, int colour, int key, weft_grou
     place places[WEFT_RANKS_MAX];
     weft_group *made = NULL;
     weft_status own = WEFT_OK, status;
-    uint32_t windows;
+    uint64_t windows;
     int size;
 
     reclaim(parent);

@@ -75,6 +75,21 @@ weft_status weft_world_create(const weft_segment *segment, bool processes, int r
     return WEFT_OK;
 }
 
+weft_status weft_world_prepare(weft_world *world, int window, int rank, weft_error_text *error)
+{
+    weft_status status;
+
+    /* Ranks that are threads share the mapping. */
+    pthread_mutex_lock(&worlds_lock);
+    status = weft_segment_map(&world->segment, window, error);
+    pthread_mutex_unlock(&worlds_lock);
+    if (status == WEFT_OK &&
+        !weft_segment_populate(&world->segment, weft_segment_control(&world->segment, rank, window),
+                               WEFT_CONTROL_BYTES))
+        status = weft_error_set(error, WEFT_ERR_MEMORY, "the system has no memory for a group");
+    return status;
+}
+
 void weft_world_hold(weft_world *world, weft_guest *guest)
 {
     pthread_mutex_lock(&worlds_lock);

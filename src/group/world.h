@@ -36,7 +36,7 @@ typedef struct weft_vacated {
 
 /* What one rank of a world keeps for all its groups; only that rank's thread touches it. */
 typedef struct weft_member {
-    uint32_t windows; /* bit w: window w of this rank's slot is taken */
+    uint64_t windows; /* bit w: this rank is in a group of window w */
     uint64_t heap_used;
     weft_vacated *vacated;
 } weft_member;
@@ -62,6 +62,9 @@ typedef struct weft_world {
 /* Takes the segment over; on failure it is released. The caller has the first reference. */
 weft_status weft_world_create(const weft_segment *segment, bool processes, int rank, weft_world **world,
                               weft_error_text *error);
+
+/* Makes a window ready for the rank: mapped, and its control block there. */
+weft_status weft_world_prepare(weft_world *world, int window, int rank, weft_error_text *error);
 
 void weft_world_hold(weft_world *world, weft_guest *guest);
 

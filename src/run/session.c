@@ -12,6 +12,7 @@ static void session_free(weft_session *s)
     if (!s)
         return;
     free(s->delta);
+    free((void *)s->opened);
     free(s);
 }
 
@@ -29,9 +30,11 @@ weft_status weft_session_of(weft_group *group, weft_session **session)
     if (status != WEFT_OK)
         return status;
     s = calloc(1, sizeof(*s));
-    if (s)
+    if (s) {
         s->delta = calloc((size_t)group->size, sizeof(*s->delta));
-    if (!s || !s->delta) {
+        s->opened = calloc((size_t)group->size, sizeof(*s->opened));
+    }
+    if (!s || !s->delta || !s->opened) {
         session_free(s);
         return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for its plans", group->rank);
     }
@@ -62,6 +65,7 @@ weft_record *weft_session_begin(weft_session *s, weft_call_kind kind, uint64_t h
     record->hash = hash ^ (uint64_t)kind << 56;
     record->kind = kind;
     record->status = WEFT_OK;
+    record->own_bytes = 0;
     record->op = (uint8_t)problem->op;
     record->dtype = (uint8_t)problem->dtype;
     record->m = problem->op >= WEFT_OP_ALL_REDUCE ? problem->count : problem->m;
@@ -77,6 +81,17 @@ void weft_session_publish(weft_session *s)
     weft_signal_store(&weft_session_record(s, s->rank)->sequence, s->sequence);
 }
 
+/* Operands of the peer may lie where this process had no access so far. */
+static void open_own(weft_session *s, int rank, uint64_t bytes)
+{
+    if (!weft_symm_open_own(s->group, rank, bytes)) {
+        weft_group_end(s->group, WEFT_ERR_MEMORY, "the system refused a rank access to memory of a peer");
+        return;
+    }
+    /* Partner: weft_session_seen. */
+    atomic_store_explicit(&s->opened[rank], bytes, memory_order_release);
+}
+
 bool weft_session_seen(weft_session *s, int rank)
 {
     const weft_record *theirs = weft_session_record(s, rank), *mine = weft_session_record(s, s->rank);
@@ -84,6 +99,9 @@ bool weft_session_seen(weft_session *s, int rank)
     /* Partner: weft_session_publish. */
     if (!weft_signal_reached(&theirs->sequence, s->sequence))
         return false;
+    /* Partner: the store in open_own, by another worker. */
+    if (__builtin_expect(theirs->own_bytes > atomic_load_explicit(&s->opened[rank], memory_order_acquire), 0))
+        open_own(s, rank, theirs->own_bytes);
     if (__builtin_expect(theirs->hash != mine->hash || theirs->status != WEFT_OK, 0)) {
         int none = 0;
 

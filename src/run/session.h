@@ -20,6 +20,7 @@
 #include "core/signal.h"
 #include "group/sync.h"
 #include "plan/plan.h"
+#include "symm/symm.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -43,10 +44,11 @@ typedef struct weft_record {
         struct {
             uint64_t signal_words[2];
             uint64_t hash;
-            int32_t status; /* not WEFT_OK: this rank rejected its arguments */
-            uint32_t kind;  /* weft_call_kind */
-            /* From the rank's control memory to its operand: RECV first, A last (see weft_record_slot). */
-            int64_t offset[WEFT_RUN_ROLES];
+            int32_t status;     /* not WEFT_OK: this rank rejected its arguments */
+            uint32_t kind;      /* weft_call_kind */
+            uint64_t own_bytes; /* of the rank's own zone, where operands may lie */
+            /* Where its operands lie: RECV first, A last (see weft_record_slot). */
+            weft_symm_place place[WEFT_RUN_ROLES];
         };
     };
     int64_t ld[WEFT_ROLE_D + 1]; /* by role; collectives have none */
@@ -83,7 +85,8 @@ typedef struct weft_run_control {
 typedef struct weft_session {
     weft_group *group;
     int rank, world;
-    ptrdiff_t *delta; /* from this rank's slot to a peer's, in bytes */
+    ptrdiff_t *delta;         /* from this rank's slot to a peer's, in bytes */
+    _Atomic uint64_t *opened; /* per rank: of its own zone, what this process has access to */
     weft_run_control *control;
     uint64_t sequence; /* of the current or last call */
     _Atomic int fault; /* 0, or 1 + the rank whose record does not agree; or W + 1: stop */

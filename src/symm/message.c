@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "symm/room.h"
+
 enum { CHUNK_BYTES = 256 << 10 };
 
 typedef struct mailbox {
@@ -21,6 +23,39 @@ _Static_assert(WEFT_MAILBOX_BEGIN + sizeof(mailbox) <= WEFT_HUGE_BYTES, "a mailb
 static mailbox *mailbox_of(const weft_group *group, int rank)
 {
     return (mailbox *)((char *)group->seats[rank].control + WEFT_MAILBOX_BEGIN);
+}
+
+static bool populate_words(const weft_group *group, int of, int with)
+{
+    const weft_segment *segment = &group->world->segment;
+    mailbox *box = mailbox_of(group, of);
+
+    return weft_segment_populate(segment, &box->posted[with], sizeof(box->posted[0])) &&
+           weft_segment_populate(segment, &box->taken[with], sizeof(box->taken[0])) &&
+           weft_segment_populate(segment, &box->bytes[with], sizeof(box->bytes[0]));
+}
+
+/* Before the first message with a peer, and the first that this rank sends: the pages they pass through are
+ * there. */
+static weft_status prepare(weft_group *group, int peer, bool sends)
+{
+    unsigned char *met = weft_symm_met(group);
+    bool there = met != NULL;
+
+    if (there && sends && !met[group->rank]) {
+        mailbox *mine = mailbox_of(group, group->rank);
+
+        there = weft_segment_populate(&group->world->segment, mine->outbox, sizeof(mine->outbox));
+        met[group->rank] = there;
+    }
+    if (there && !met[peer]) {
+        there = populate_words(group, group->rank, peer) && populate_words(group, peer, group->rank);
+        met[peer] = there;
+    }
+    return there ? WEFT_OK
+                 : weft_group_poison(group, WEFT_ERR_MEMORY,
+                                     "rank %d: the system has no memory for a message %s rank %d",
+                                     group->rank, sends ? "to" : "from", peer);
 }
 
 static size_t chunk_of(size_t bytes, uint64_t chunk)
@@ -38,10 +73,15 @@ static uint64_t chunks_of(size_t bytes)
 weft_status weft_message_send(weft_group *group, const void *data, size_t bytes, int to)
 {
     mailbox *mine = mailbox_of(group, group->rank), *theirs = mailbox_of(group, to);
-    uint64_t before = weft_signal_load(&mine->taken[to]), chunks = chunks_of(bytes);
-    weft_wait_note note = {.op = "weft_send", .peer = to, .task = -1, .epoch = before};
+    uint64_t before, chunks = chunks_of(bytes);
+    weft_wait_note note = {.op = "weft_send", .peer = to, .task = -1};
     weft_status status = weft_group_check(group);
 
+    if (status == WEFT_OK)
+        status = prepare(group, to, true);
+    if (status != WEFT_OK)
+        return status;
+    note.epoch = before = weft_signal_load(&mine->taken[to]);
     for (uint64_t i = 0; status == WEFT_OK && i < chunks; i++) {
         if (i > 1) /* the slot's chunk before has been read */
             status = weft_signal_wait(group, &mine->taken[to], before + i - 1, &note);
@@ -60,10 +100,15 @@ weft_status weft_message_send(weft_group *group, const void *data, size_t bytes,
 weft_status weft_message_recv(weft_group *group, void *data, size_t bytes, int from)
 {
     mailbox *mine = mailbox_of(group, group->rank), *theirs = mailbox_of(group, from);
-    uint64_t before = weft_signal_load(&theirs->taken[group->rank]);
-    weft_wait_note note = {.op = "weft_recv", .peer = from, .task = -1, .epoch = before};
+    weft_wait_note note = {.op = "weft_recv", .peer = from, .task = -1};
     weft_status status = weft_group_check(group);
+    uint64_t before;
 
+    if (status == WEFT_OK)
+        status = prepare(group, from, false);
+    if (status != WEFT_OK)
+        return status;
+    note.epoch = before = weft_signal_load(&theirs->taken[group->rank]);
     for (uint64_t i = 0; status == WEFT_OK && i < chunks_of(bytes); i++) {
         status = weft_signal_wait(group, &mine->posted[from], before + i + 1, &note);
         if (status != WEFT_OK)

@@ -17,7 +17,8 @@
 
 enum {
     PLACES = 128, /* named in one meeting; the others in the next */
-    LEASES_BEGIN = (sizeof(weft_control) + 4095) / 4096 * 4096,
+    LEASES_BEGIN = WEFT_CONTROL_BYTES,
+    LEASES_A_PAGE = 1024, /* of the smallest pages there are */
     LEASES_MAX = (WEFT_MAILBOX_BEGIN - LEASES_BEGIN) / 4,
 };
 
@@ -30,6 +31,8 @@ typedef struct place {
 
 typedef struct weft_symm {
     weft_heap *heaps[WEFT_ZONES];
+    uint64_t opened[WEFT_ZONES], own_bytes;
+    unsigned char *met;
     uint32_t *leases; /* numbers to use again; room for all that were made */
     uint32_t lease_count, leases_made;
     place *gone; /* places this rank has let go of and that are not free yet; rank 0 only */
@@ -80,6 +83,27 @@ bool weft_symm_make_heap(weft_group *group, int zone, uint64_t bytes)
     return symm && symm->heaps[zone];
 }
 
+uint64_t *weft_symm_opened(weft_group *group, int zone)
+{
+    return &group->symm->opened[zone];
+}
+
+uint64_t *weft_symm_own_bytes(weft_group *group)
+{
+    weft_symm *symm = symm_of(group);
+
+    return symm ? &symm->own_bytes : NULL;
+}
+
+unsigned char *weft_symm_met(weft_group *group)
+{
+    weft_symm *symm = symm_of(group);
+
+    if (symm && !symm->met)
+        symm->met = calloc((size_t)group->size, 1);
+    return symm ? symm->met : NULL;
+}
+
 void weft_symm_detach(weft_group *group)
 {
     weft_symm *symm = group->symm;
@@ -92,6 +116,8 @@ void weft_symm_detach(weft_group *group)
         weft_group_member(group)->heap_used -= weft_heap_used(symm->heaps[zone]);
         weft_heap_destroy(symm->heaps[zone]);
     }
+    weft_group_member(group)->heap_used -= symm->own_bytes;
+    free(symm->met);
     free(symm->leases);
     free(symm->gone);
     free(symm);
@@ -101,8 +127,10 @@ void weft_symm_detach(weft_group *group)
 /* ---- leases --------------------------------------------------------------------------------------- */
 
 /* A number that no object has: the same on every rank. False when there is no memory or none is left. */
-static bool take_lease(weft_symm *symm, uint32_t *lease)
+static bool take_lease(weft_group *group, uint32_t *lease)
 {
+    weft_symm *symm = group->symm;
+
     if (symm->lease_count) {
         *lease = symm->leases[--symm->lease_count];
         return true;
@@ -117,6 +145,9 @@ static bool take_lease(weft_symm *symm, uint32_t *lease)
             return false;
         symm->leases = more;
     }
+    if (group->rank == 0 && symm->leases_made % LEASES_A_PAGE == 0 &&
+        !weft_segment_populate(&group->world->segment, (void *)lease_word(group, symm->leases_made), 4096))
+        return false;
     *lease = symm->leases_made++;
     return true;
 }
@@ -307,7 +338,7 @@ weft_status weft_symm_find_room(weft_group *group, weft_symm_ask *ask)
         if (chosen < 0)
             return fail_room(group, ask, least, left);
         ask->zone = ask->in[chosen].zone;
-        ask->taken = take_lease(group->symm, &lease);
+        ask->taken = take_lease(group, &lease);
         if (ask->taken) {
             weft_heap *heap = group->symm->heaps[ask->zone];
 

@@ -1,9 +1,7 @@
 #include "symm/symm.h"
 
-#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "core/env.h"
 #include "symm/room.h"
@@ -15,11 +13,11 @@ enum {
     FRESH_UNIT = 64 << 10, /* whole pages of every system */
     HUGE_FROM_BYTES = 256 << 10,
     STAGGER_FROM_BYTES = 64 << 10,
+    /* Access is given in steps of this, and of a part of what there is, so that it is rarely asked for. */
+    GRANT_BYTES = WEFT_HUGE_BYTES,
+    GRANT_PARTS = 8,
 };
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
@@ -30,11 +28,21 @@ typedef struct block {
     uint64_t offset, bytes;
 } block;
 
+/* A slot: the plain zone, the staggered one, the rank's own. */
+static uint64_t zone_begin(const weft_segment *segment, int zone)
+{
+    const weft_segment_header *header = segment->header;
+
+    return zone == WEFT_ZONE_PLAIN       ? 0
+           : zone == WEFT_ZONE_STAGGERED ? header->heap_bytes
+                                         : header->stride - header->heap_bytes;
+}
+
 static uint64_t zone_bytes(const weft_segment *segment, int zone)
 {
     const weft_segment_header *header = segment->header;
 
-    return zone ? header->window_stride - WEFT_HUGE_BYTES - header->heap_bytes : header->heap_bytes;
+    return zone == WEFT_ZONE_STAGGERED ? header->stride - 2 * header->heap_bytes : header->heap_bytes;
 }
 
 /* Nine and sixteen have no common divisor: sixteen ranks in a row have sixteen different places. */
@@ -44,10 +52,14 @@ static uint64_t stagger(const weft_group *group, int rank)
            WEFT_STAGGER_UNIT;
 }
 
+static char *slot_of(const weft_group *group, int rank, int window)
+{
+    return weft_segment_slot(&group->world->segment, group->seats[rank].world_rank, window);
+}
+
 static char *zone_base(const weft_group *group, int zone)
 {
-    return (char *)group->seats[group->rank].control + WEFT_HUGE_BYTES +
-           (zone ? zone_bytes(&group->world->segment, 0) : 0);
+    return slot_of(group, group->rank, group->window) + zone_begin(&group->world->segment, zone);
 }
 
 static char *block_begin(const weft_group *group, const block *b)
@@ -76,24 +88,67 @@ void weft_symm_usage(const weft_group *group, uint64_t *budget, uint64_t *used)
     *used = weft_group_member(group)->heap_used;
 }
 
-bool weft_symm_contains(const weft_group *group, const void *pointer, size_t bytes)
+/* The window that has memory of this rank and that all members of the group have mapped: the group's or that
+ * of a group that it was split from and the rank still has; -1: none. */
+static int window_of(const weft_group *group, const void *pointer, size_t bytes)
 {
+    const weft_seat *own = &group->seats[group->rank];
     uint64_t stride = group->world->segment.header->stride;
-    const char *slot = weft_segment_window(&group->world->segment, group->seats[group->rank].world_rank, 0);
-    uint64_t offset = (uint64_t)((const char *)pointer - slot);
 
-    return (const char *)pointer >= slot && offset < stride && bytes <= stride - offset;
+    for (int i = -1; i < group->ancestor_count; i++) {
+        int window = i < 0 ? group->window : group->ancestors[i].window;
+        uint64_t offset = (uint64_t)((const char *)pointer - slot_of(group, group->rank, window));
+        weft_seat seat = {.world_rank = own->world_rank,
+                          .left = i < 0 ? own->left : group->ancestors[i].left};
+
+        if (offset < stride && bytes <= stride - offset &&
+            (i < 0 || !weft_seat_empty(group->world, window, &seat)))
+            return window;
+    }
+    return -1;
 }
 
-/* Touches every page as its owner, so that memory lies on the owner's node and is there when needed. */
-static bool touch(char *memory, uint64_t bytes)
+bool weft_symm_contains(const weft_group *group, const void *pointer, size_t bytes)
 {
-    if (madvise(memory, bytes, MADV_POPULATE_WRITE) == 0)
+    return window_of(group, pointer, bytes) >= 0;
+}
+
+weft_symm_place weft_symm_place_of(const weft_group *group, const void *pointer)
+{
+    int window = window_of(group, pointer, 0);
+
+    if (window < 0)
+        return 0;
+    return (int64_t)((const char *)pointer - slot_of(group, group->rank, window)) * WEFT_WINDOWS_MAX + window;
+}
+
+/* Whoever has a mapping of its own needs access to every member's memory, threads each give theirs. */
+static bool grant(const weft_group *group, int zone, uint64_t from, uint64_t to)
+{
+    bool granted = true;
+
+    for (int rank = 0; granted && rank < group->size; rank++)
+        if (group->world->processes || rank == group->rank)
+            granted = weft_segment_grant(slot_of(group, rank, group->window) +
+                                             zone_begin(&group->world->segment, zone) + from,
+                                         to - from);
+    return granted;
+}
+
+/* Access to a zone up to `end`. */
+static bool open_zone(weft_group *group, int zone, uint64_t end)
+{
+    uint64_t *opened = weft_symm_opened(group, zone), room = zone_bytes(&group->world->segment, zone);
+    uint64_t more = *opened + *opened / GRANT_PARTS;
+
+    if (end <= *opened)
         return true;
-    if (errno != EINVAL) /* EINVAL: a kernel before 5.14, which takes the loop */
+    end = end > more ? end : more;
+    end = (end + GRANT_BYTES - 1) / GRANT_BYTES * GRANT_BYTES;
+    end = end < room ? end : room;
+    if (!grant(group, zone, *opened, end))
         return false;
-    for (uint64_t at = 0, page = (uint64_t)sysconf(_SC_PAGESIZE); at < bytes; at += page)
-        *(volatile char *)(memory + at) = 0;
+    *opened = end;
     return true;
 }
 
@@ -110,39 +165,30 @@ static void collapse(char *memory, uint64_t bytes)
         madvise((void *)first, end - first, MADV_COLLAPSE);
 }
 
-/* Whether the pages of a small block, which its neighbours share, can be had: writing to them would be a
- * signal else. A kernel before 5.14 does not tell. */
-static bool is_there(char *memory, uint64_t bytes)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)memory / page * page;
-    uintptr_t end = ((uintptr_t)memory + bytes + page - 1) / page * page;
-
-    return madvise((void *)begin, end - begin, MADV_POPULATE_WRITE) == 0 || errno == EINVAL;
-}
-
-/* Makes the block zero and present. False when the system has no memory for it. */
-static bool prepare(weft_group *group, char *memory, uint64_t bytes, bool touched)
+/* Makes memory present, as its owner. False when the system has none. */
+static bool present(const weft_group *group, char *memory, uint64_t bytes)
 {
     bool huge = bytes >= HUGE_FROM_BYTES && strcmp(weft_env_word(WEFT_ENV_HUGE), "off") != 0;
 
-    if (bytes < FRESH_BYTES) {
-        if (!is_there(memory, bytes))
-            return false;
-        memset(memory, 0, bytes);
-        touched = true;
-    } else {
-        /* Small blocks that lay here before left their pages behind, and so did large ones if they are
-         * locked.
-         */
-        if (!weft_segment_discard(&group->world->segment, memory, bytes))
-            memset(memory, 0, bytes);
-        if (huge)
-            madvise(memory, bytes, MADV_HUGEPAGE);
-        if (touched && !touch(memory, bytes))
-            return false;
-    }
-    if (huge && touched)
+    if (huge && bytes >= FRESH_BYTES)
+        madvise(memory, bytes, MADV_HUGEPAGE);
+    if (!weft_segment_populate(&group->world->segment, memory, bytes))
+        return false;
+    if (huge)
         collapse(memory, bytes);
+    return true;
+}
+
+/* Makes the block zero and present. Small blocks that lay here before left their pages behind, and so did
+ * large ones if they are locked. */
+static bool prepare(const weft_group *group, char *memory, uint64_t bytes)
+{
+    bool fresh = bytes >= FRESH_BYTES && weft_segment_discard(&group->world->segment, memory, bytes);
+
+    if (!present(group, memory, bytes))
+        return false;
+    if (!fresh)
+        memset(memory, 0, bytes);
     return true;
 }
 
@@ -186,8 +232,7 @@ static void ask_for(weft_symm_ask *ask, bool staggered)
     }
 }
 
-static weft_status allocate(weft_group *group, size_t bytes, size_t alignment, bool touched, bool staggered,
-                            void **pointer)
+static weft_status allocate(weft_group *group, size_t bytes, size_t alignment, bool staggered, void **pointer)
 {
     weft_member *member = weft_group_member(group);
     weft_symm_ask ask = {.bytes = bytes, .alignment = alignment};
@@ -206,7 +251,8 @@ static weft_status allocate(weft_group *group, size_t bytes, size_t alignment, b
     if (status != WEFT_OK)
         return status;
     b = (block){ask.zone, ask.offset, ask.zone_bytes};
-    ready = ask.taken && prepare(group, block_begin(group, &b), b.bytes, touched);
+    ready = ask.taken && open_zone(group, b.zone, b.offset + b.bytes) &&
+            prepare(group, block_begin(group, &b), b.bytes);
     status = confirm(group, bytes, ready);
     if (status != WEFT_OK) {
         if (ask.taken)
@@ -220,28 +266,83 @@ static weft_status allocate(weft_group *group, size_t bytes, size_t alignment, b
 
 weft_status weft_symm_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer)
 {
-    return allocate(group, bytes, alignment, true, false, pointer);
+    return allocate(group, bytes, alignment, false, pointer);
 }
 
 weft_status weft_symm_alloc_staggered(weft_group *group, size_t bytes, size_t alignment, void **pointer)
 {
-    return allocate(group, bytes, alignment, true,
-                    bytes >= STAGGER_FROM_BYTES && alignment <= WEFT_STAGGER_UNIT, pointer);
+    return allocate(group, bytes, alignment, bytes >= STAGGER_FROM_BYTES && alignment <= WEFT_STAGGER_UNIT,
+                    pointer);
 }
 
-weft_status weft_symm_reserve(weft_group *group, size_t bytes, size_t alignment, void **pointer)
+char *weft_symm_own(weft_group *group, size_t bytes)
 {
-    return allocate(group, bytes, alignment, false, false, pointer);
+    weft_member *member = weft_group_member(group);
+    uint64_t *held = weft_symm_own_bytes(group), wanted = bytes, left;
+    char *memory = zone_base(group, WEFT_ZONE_OWN);
+
+    if (!held) {
+        weft_error_set(&group->error, WEFT_ERR_MEMORY, "rank %d has no memory for symmetric objects",
+                       group->rank);
+        return NULL;
+    }
+    if (wanted <= *held)
+        return memory;
+    left = group->world->segment.header->heap_bytes - member->heap_used;
+    wanted = (wanted + FRESH_UNIT - 1) / FRESH_UNIT * FRESH_UNIT;
+    if (wanted < bytes || wanted - *held > left) {
+        weft_error_set(
+            &group->error, WEFT_ERR_MEMORY,
+            "operands that are not in memory of weft_alloc need %llu bytes of it to pass through; rank "
+            "%d has %llu of %llu bytes left (WEFT_HEAP sets how much a rank may have)",
+            (unsigned long long)(wanted - *held), group->rank, (unsigned long long)left,
+            (unsigned long long)group->world->segment.header->heap_bytes);
+        return NULL;
+    }
+    if (!weft_segment_grant(memory + *held, wanted - *held) ||
+        !present(group, memory + *held, wanted - *held)) {
+        weft_error_set(
+            &group->error, WEFT_ERR_MEMORY,
+            "operands that are not in memory of weft_alloc need %llu bytes of it to pass through; the "
+            "system has no memory for them on rank %d",
+            (unsigned long long)(wanted - *held), group->rank);
+        return NULL;
+    }
+    member->heap_used += wanted - *held;
+    *held = wanted;
+    return memory;
+}
+
+uint64_t weft_symm_own_size(const weft_group *group)
+{
+    const uint64_t *held = weft_symm_own_bytes((weft_group *)group);
+
+    return held ? *held : 0;
+}
+
+bool weft_symm_open_own(const weft_group *group, int rank, uint64_t bytes)
+{
+    return !group->world->processes ||
+           weft_segment_grant(slot_of(group, rank, group->window) +
+                                  zone_begin(&group->world->segment, WEFT_ZONE_OWN),
+                              bytes);
+}
+
+void *weft_symm_at(const weft_group *group, int rank, weft_symm_place place)
+{
+    return slot_of(group, rank, (int)(place % WEFT_WINDOWS_MAX)) + place / WEFT_WINDOWS_MAX;
 }
 
 void *weft_symm_reach(const weft_group *group, const void *pointer, int rank)
 {
     const weft_segment *segment = &group->world->segment;
-    const char *slot = weft_segment_window(segment, group->seats[group->rank].world_rank, 0);
-    uint64_t at = (uint64_t)((const char *)pointer - slot) % segment->header->window_stride;
+    int window = window_of(group, pointer, 0);
     char *there = weft_symm_peer(group, pointer, rank);
+    uint64_t at = window < 0 ? 0
+                             : (uint64_t)((const char *)pointer - slot_of(group, group->rank, window)) -
+                                   zone_begin(segment, WEFT_ZONE_STAGGERED);
 
-    if (at >= WEFT_HUGE_BYTES + zone_bytes(segment, 0))
+    if (window >= 0 && at < zone_bytes(segment, WEFT_ZONE_STAGGERED))
         there += (ptrdiff_t)stagger(group, rank) - (ptrdiff_t)stagger(group, group->rank);
     return there;
 }

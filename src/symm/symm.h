@@ -1,12 +1,14 @@
 /*
  * Symmetric memory: objects that every rank of a group has at the same offset, and can address on its peers.
  *
- * A rank's slot of the world's segment lies `stride` bytes after that of the rank before it, so the same
+ * A rank's slot of the group's window lies `stride` bytes after that of the rank before it, so the same
  * object on another rank is a fixed distance away, in every kind of group.
  *
- * The last part of a window's heap is staggered: it begins some lines later on each rank than on the one
- * before. A kernel that writes the same rows on two ranks would else fill the same few sets of its cache
- * twice over, since rows often lie a power of two apart.
+ * A slot has three zones. Objects lie in the first or, large ones of the user, in the second, which is
+ * staggered: it begins some lines later on each rank than on the one before. A kernel that writes the same
+ * rows on two ranks would else fill the same few sets of its cache twice over, since rows often lie a power
+ * of two apart. The third is the rank's own: it grows as that rank needs it, without asking the others, who
+ * can reach what is there when they are told where.
  */
 #ifndef WEFT_SYMM_SYMM_H
 #define WEFT_SYMM_SYMM_H
@@ -20,13 +22,12 @@ enum {
     WEFT_ALIGNMENT_MAX = WEFT_HUGE_BYTES,
     WEFT_STAGGER_UNIT = 128, /* what staggered memory can be aligned to */
     WEFT_STAGGER_BYTES = 2048,
-    /* The beginning of a window: the control block, then leases (room.c), from here on messages (message.c).
-     */
+    /* A control block: what every group has, then leases (room.c), from here on messages (message.c). */
     WEFT_MAILBOX_BEGIN = 1 << 20,
 };
 
-/* Where objects lie: in the window, in its staggered part, on a GPU. */
-enum { WEFT_ZONE_PLAIN, WEFT_ZONE_STAGGERED, WEFT_ZONE_GPU, WEFT_ZONES };
+/* Where objects lie: in the slot, in its staggered part, on a GPU; the last is no heap. */
+enum { WEFT_ZONE_PLAIN, WEFT_ZONE_STAGGERED, WEFT_ZONE_GPU, WEFT_ZONES, WEFT_ZONE_OWN = WEFT_ZONES };
 
 /* Collective. The same offset on every rank, zeroed, its pages touched first by their owner. Exhaustion and
  * different sizes are the same error on every rank, and leave the heap and the group as they were. */
@@ -36,9 +37,20 @@ weft_status weft_symm_alloc(weft_group *group, size_t bytes, size_t alignment, v
  * finds them on peers, weft_symm_peer does not. */
 weft_status weft_symm_alloc_staggered(weft_group *group, size_t bytes, size_t alignment, void **pointer);
 
-/* weft_symm_alloc without touching pages: what is never used costs no memory, and a page is where its first
- * toucher put it. */
-weft_status weft_symm_reserve(weft_group *group, size_t bytes, size_t alignment, void **pointer);
+/* Not collective: the rank's own zone, of at least `bytes`. It stays where it is, with what is in it. NULL
+ * when the rank may not have as much or the system has none: the sentence is in group->error. */
+char *weft_symm_own(weft_group *group, size_t bytes);
+
+/* How much of it there is. */
+uint64_t weft_symm_own_size(const weft_group *group);
+
+/* Gives this process access to as much of a peer's. False when the system refuses. */
+bool weft_symm_open_own(const weft_group *group, int rank, uint64_t bytes);
+
+/* Where memory of a rank lies that weft_symm_contains, in a word that its peers in the group understand. */
+typedef int64_t weft_symm_place;
+weft_symm_place weft_symm_place_of(const weft_group *group, const void *pointer);
+void *weft_symm_at(const weft_group *group, int rank, weft_symm_place place);
 
 /* Collective: room for an object at the same place on every rank, in the first of `zones` zones that has
  * some, each with the bytes and the alignment it takes there. */
@@ -77,7 +89,8 @@ bool weft_symm_add_zone(weft_group *group, weft_heap *heap);
 /* Not collective: the memory may be taken again when every rank has done so. */
 weft_status weft_symm_free(weft_group *group, void *pointer);
 
-/* Whether [pointer, pointer + bytes) is symmetric memory of this rank. */
+/* Whether [pointer, pointer + bytes) is symmetric memory of this rank, in this group or in one that it
+ * was split from. */
 bool weft_symm_contains(const weft_group *group, const void *pointer, size_t bytes);
 
 /* Bytes to add to a pointer to this rank's symmetric memory, not staggered, to reach the same object on

@@ -65,16 +65,16 @@ static void again_and_again(weft_group *group, void *argument)
 
 static void too_many(weft_group *group, void *argument)
 {
-    weft_group *subs[64] = {NULL};
+    weft_group *subs[WEFT_WINDOWS_MAX] = {NULL};
     int made = 0;
     weft_status status = WEFT_OK;
 
     (void)argument;
-    while (made < 64 && (status = weft_group_split(group, 0, 0, &subs[made])) == WEFT_OK)
+    while (made < WEFT_WINDOWS_MAX && (status = weft_group_split(group, 0, 0, &subs[made])) == WEFT_OK)
         made++;
     CHECK_INT(status, WEFT_ERR_MEMORY);
     CHECK_INT(made, group->world->segment.header->windows - 1);
-    CHECK_HAS(weft_error(group), "free some");
+    CHECK_HAS(weft_error(group), "free some first");
     for (int i = 0; i < made; i++)
         weft_group_free(subs[i]);
     CHECK_INT(weft_barrier(group), WEFT_OK);
@@ -119,9 +119,43 @@ static void poison_stays_inside(weft_group *group, void *argument)
     weft_group_free(sub);
 }
 
+/* Memory of all groups that a group was split from is reached in it where it lies, that of others is not; nor
+ * is what was freed. */
+static void memory_of_ancestors(weft_group *group, void *argument)
+{
+    weft_group *sub = NULL, *nested = NULL, *aside = NULL;
+    int *memory[4] = {NULL}, size = weft_size(group), next = (weft_rank(group) + 1) % size;
+
+    (void)argument;
+    CHECK_INT(weft_group_split(group, 0, 0, &sub), WEFT_OK);
+    CHECK_INT(weft_group_split(group, 0, 0, &aside), WEFT_OK);
+    CHECK_INT(weft_group_split(sub, 0, -weft_rank(group), &nested), WEFT_OK);
+    CHECK_INT(weft_alloc(group, 100, 0, (void **)&memory[0]), WEFT_OK);
+    CHECK_INT(weft_alloc(sub, 100000, 0, (void **)&memory[1]), WEFT_OK);
+    CHECK_INT(weft_alloc(nested, 100, 0, (void **)&memory[2]), WEFT_OK);
+    CHECK_INT(weft_alloc(aside, 100, 0, (void **)&memory[3]), WEFT_OK);
+    for (int i = 0; i < 3; i++) {
+        int *theirs = weft_peer(nested, memory[i], size - 1 - next);
+
+        CHECK(theirs != NULL);
+        *theirs = weft_rank(group);
+        CHECK_INT(weft_barrier(group), WEFT_OK);
+        CHECK_INT(*memory[i], (weft_rank(group) + size - 1) % size);
+    }
+    CHECK(weft_peer(nested, memory[3], 0) == NULL);
+    CHECK(weft_peer(group, memory[1], 0) == NULL);
+    weft_group_free(sub);
+    CHECK(weft_peer(nested, memory[1], 0) == NULL);
+    CHECK(weft_peer(nested, memory[0], 0) != NULL);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    weft_group_free(nested);
+    weft_group_free(aside);
+}
+
 int main(void)
 {
     ranks_run(1, colours, NULL);
+    ranks_run(3, memory_of_ancestors, NULL);
     ranks_run(4, colours, NULL);
     ranks_run(8, colours, NULL);
     ranks_run(4, again_and_again, NULL);

@@ -388,7 +388,7 @@ static void forks(int rank)
 /* A rank that closes every descriptor is not dead. Nor is one whose child lives on when it is. */
 static void closes_all(int rank)
 {
-    weft_group *group = create(&shared->ids[0], rank, 2);
+    weft_group *group = create(&shared->ids[0], rank, 2), *sub = NULL;
 
     if (rank == 0) {
         for (int fd = 3; fd < 1024; fd++)
@@ -396,6 +396,11 @@ static void closes_all(int rank)
         usleep(200000);
     }
     CHECK_INT(weft_barrier(group), WEFT_OK);
+    use(group);
+    /* It cannot map more of the world's memory, and says so to all. */
+    CHECK_INT(weft_group_split(group, 0, 0, &sub), WEFT_ERR_SYSTEM);
+    CHECK_HAS(weft_error(group), "closed the descriptor");
+    CHECK(sub == NULL);
     use(group);
     if (rank == 0) {
         if (fork() == 0) {

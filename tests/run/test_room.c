@@ -1,4 +1,5 @@
-/* A plan for which there is no room is an error on every rank, and costs the plans made before nothing. */
+/* A plan or a run for which there is no room is an error on every rank, and costs the plans made before
+ * nothing. Symmetric operands need no room beside them. */
 #include "support/check.h"
 #include "support/ranks.h"
 
@@ -17,7 +18,20 @@ static weft_status make(weft_group *group, int64_t count, weft_plan **plan)
     return weft_plan_create(group, &problem, plan);
 }
 
-/* Operands outside symmetric memory travel through the arena that a larger plan would replace. */
+static weft_status make_product(weft_group *group, weft_op op, weft_dtype dtype, int64_t m, int64_t n,
+                                int64_t k, weft_plan **plan)
+{
+    weft_problem problem;
+
+    weft_problem_init(&problem, op);
+    problem.dtype = dtype;
+    problem.m = m;
+    problem.n = n;
+    problem.k = k;
+    return weft_plan_create(group, &problem, plan);
+}
+
+/* Operands outside symmetric memory pass through memory that larger ones would want more of. */
 static void run_and_check(weft_group *group, weft_plan *plan, float *send, float *recv, int round)
 {
     weft_operands operands = {.size = sizeof(operands), .send = send, .recv = recv};
@@ -34,21 +48,91 @@ static void run_and_check(weft_group *group, weft_plan *plan, float *send, float
 static void no_room(weft_group *group, void *unused)
 {
     float *send = malloc(COUNT * sizeof(*send)), *recv = malloc(COUNT * sizeof(*recv));
-    weft_plan *plan = NULL, *larger = NULL;
+    weft_operands large = {.size = sizeof(large), .send = send, .recv = recv};
+    weft_plan *plan = NULL, *larger = NULL, *staged = NULL;
 
     (void)unused;
     CHECK_INT(make(group, COUNT, &plan), WEFT_OK);
+    CHECK_INT(make(group, 100000000, &larger), WEFT_OK);
     run_and_check(group, plan, send, recv, 0);
     for (int round = 1; round < 4; round++) {
-        CHECK_INT(make(group, 100000000, &larger), WEFT_ERR_MEMORY);
+        CHECK_INT(weft_run(larger, &large), WEFT_ERR_MEMORY);
         CHECK_HAS(weft_error(group), "WEFT_HEAP");
-        CHECK(larger == NULL);
+        CHECK_INT(make_product(group, WEFT_OP_GEMM_RS, WEFT_F32, 8192, 8192, 64, &staged), WEFT_ERR_MEMORY);
+        CHECK_HAS(weft_error(group), "WEFT_HEAP");
+        CHECK(staged == NULL);
+        /* More than the system has for the rank alone. */
+        CHECK_INT(make_product(group, WEFT_OP_GEMM_AR, WEFT_F16, 64, 16, (int64_t)1 << 31, &staged),
+                  WEFT_ERR_MEMORY);
+        CHECK_HAS(weft_error(group), "bytes of scratch");
+        CHECK(staged == NULL);
         run_and_check(group, plan, send, recv, round);
         run_and_check(group, plan, send, recv, round + 10);
     }
+    weft_plan_destroy(larger);
     weft_plan_destroy(plan);
     free(send);
     free(recv);
+}
+
+/* Most of what a rank may have is operands: in one piece, in two, and in groups that have none of it. */
+static void symmetric(weft_group *group, void *unused)
+{
+    static const size_t bytes[] = {40 << 20, 30 << 20};
+
+    (void)unused;
+    for (int pieces = 2; pieces >= 1; pieces--) {
+        size_t count = bytes[pieces - 1] / sizeof(float), wrong = 0;
+        float *send = NULL, *recv = NULL;
+        weft_group *sub = NULL;
+
+        CHECK_INT(weft_alloc(group, bytes[pieces - 1], 0, (void **)&send), WEFT_OK);
+        recv = send;
+        if (pieces == 2)
+            CHECK_INT(weft_alloc(group, bytes[1], 0, (void **)&recv), WEFT_OK);
+        for (size_t i = 0; i < count; i++)
+            send[i] = (float)(i % 5);
+        CHECK_INT(weft_all_reduce(group, send, recv, (int64_t)count, WEFT_F32, WEFT_SUM), WEFT_OK);
+        for (size_t i = 0; i < count; i++)
+            wrong += recv[i] != (float)(i % 5) * (float)weft_size(group);
+        CHECK_INT(wrong, 0);
+        /* The world's memory can be had by its sub-groups where it lies. */
+        CHECK_INT(weft_group_split(group, 0, -weft_rank(group), &sub), WEFT_OK);
+        for (size_t i = 0; i < count; i++)
+            send[i] = (float)(i % 5);
+        CHECK_INT(weft_all_reduce(sub, send, recv, (int64_t)count, WEFT_F32, WEFT_SUM), WEFT_OK);
+        for (size_t i = 0; i < count; i++)
+            wrong += recv[i] != (float)(i % 5) * (float)weft_size(group);
+        CHECK_INT(wrong, 0);
+        weft_group_free(sub);
+        if (recv != send)
+            CHECK_INT(weft_free(group, recv), WEFT_OK);
+        CHECK_INT(weft_free(group, send), WEFT_OK);
+    }
+}
+
+/* One rank's operands are not symmetric, and then too large to pass through: all are told, and go on. */
+static void one_of_them(weft_group *group, void *unused)
+{
+    int last = weft_rank(group) == weft_size(group) - 1;
+    size_t bytes = 40 << 20, count = bytes / sizeof(float), wrong = 0;
+    float *memory = NULL, *private_memory = malloc(bytes), *own;
+
+    (void)unused;
+    CHECK_INT(weft_alloc(group, bytes, 0, (void **)&memory), WEFT_OK);
+    own = last ? private_memory : memory;
+    CHECK_INT(weft_all_reduce(group, own, own, (int64_t)count, WEFT_F32, WEFT_SUM),
+              last ? WEFT_ERR_MEMORY : WEFT_ERR_PEER);
+    CHECK_HAS(weft_error(group), last ? "to pass through" : "rejected its arguments");
+    count /= 4;
+    for (size_t i = 0; i < count; i++)
+        own[i] = (float)(i % 5);
+    CHECK_INT(weft_all_reduce(group, own, own, (int64_t)count, WEFT_F32, WEFT_SUM), WEFT_OK);
+    for (size_t i = 0; i < count; i++)
+        wrong += own[i] != (float)(i % 5) * (float)weft_size(group);
+    CHECK_INT(wrong, 0);
+    CHECK_INT(weft_free(group, memory), WEFT_OK);
+    free(private_memory);
 }
 
 int main(void)
@@ -56,5 +140,9 @@ int main(void)
     setenv("WEFT_HEAP", "64M", 1);
     for (int world = 2; world <= 4; world++)
         ranks_run(world, no_room, NULL);
+    for (int world = 2; world <= 3; world++) {
+        ranks_run(world, symmetric, NULL);
+        ranks_run(world, one_of_them, NULL);
+    }
     return check_report("test_run_room");
 }

@@ -129,7 +129,7 @@ static void staggered(weft_group *group, void *argument)
         CHECK_INT(weft_free(group, memory), WEFT_OK);
     }
     weft_symm_usage(group, &budget, &used);
-    CHECK_INT(weft_symm_reserve(group, budget - (3 << 20), 0, (void **)&memory), WEFT_OK);
+    CHECK_INT(weft_symm_alloc(group, budget - (3 << 20), 0, (void **)&memory), WEFT_OK);
     CHECK_INT(weft_alloc(group, 3 << 20, 0, (void **)&theirs), WEFT_OK);
     weft_symm_usage(group, &budget, &used);
     CHECK_INT(used, budget);
@@ -316,7 +316,7 @@ static void freed_in_any_order(weft_group *group, void *argument)
     CHECK_INT(wrong, 0);
     /* Almost all of the budget at once, right after the last free. */
     weft_symm_usage(group, &budget, &used);
-    CHECK_INT(weft_symm_reserve(group, budget - (3 << 20), 0, (void **)&all), WEFT_OK);
+    CHECK_INT(weft_symm_alloc(group, budget - (3 << 20), 0, (void **)&all), WEFT_OK);
     CHECK_INT(weft_free(group, all), WEFT_OK);
     collect(group);
     CHECK(is_pristine(group));
@@ -327,6 +327,7 @@ int main(void)
     static const int sizes[] = {1, 2, 3, 5};
     long rounds = check_repeat(2000, 1000000);
 
+    setenv("WEFT_HEAP", "64M", 1); /* all of it is had, and there */
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         ranks_run(sizes[i], peers_reach, NULL);
         ranks_run(sizes[i], reused_is_zero, NULL);
@@ -340,6 +341,7 @@ int main(void)
             ranks_run(sizes[i], mistakes, NULL);
     }
     ranks_run(2, mixed, &rounds);
+    unsetenv("WEFT_HEAP");
     ranks_run((int)check_repeat(1, 2), large, NULL);
     return check_report("test_symm_alloc");
 }

@@ -28,9 +28,9 @@ typedef struct weft_counted {
 
 /* What a rank shows when it comes. */
 typedef struct notice {
-    uint64_t asked;   /* a hash of what must be alike */
-    int64_t in_place; /* where the stream lies, from the rank's stage on; INT64_MIN: it is staged */
-    int64_t bytes;    /* of the stream */
+    uint64_t asked;           /* a hash of what must be alike */
+    weft_symm_place in_place; /* where the stream lies; INT64_MIN: it is staged */
+    int64_t bytes;            /* of the stream */
 } notice;
 
 static weft_counted *of_rank(const weft_executor *x, int rank)
@@ -45,8 +45,8 @@ static weft_status prepare(weft_executor *x)
 
     if (x->counted)
         return WEFT_OK;
-    status = weft_symm_reserve(x->group, sizeof(weft_counted) + (size_t)x->world * sizeof(dealing),
-                               WEFT_RUN_ALIGNMENT, &memory);
+    status = weft_symm_alloc(x->group, sizeof(weft_counted) + (size_t)x->world * sizeof(dealing),
+                             WEFT_RUN_ALIGNMENT, &memory);
     if (status == WEFT_OK)
         x->counted = memory;
     return status;
@@ -69,7 +69,7 @@ static notice fill(weft_executor *x, const weft_counted_job *job)
     }
     mine.bytes = job->shared ? x->counted->with[0].send_bytes : begin;
     if (mine.bytes && weft_symm_contains(x->group, job->send, (size_t)mine.bytes))
-        mine.in_place = (const char *)job->send - (char *)x->counted;
+        mine.in_place = weft_symm_place_of(x->group, job->send);
     return mine;
 }
 
@@ -106,9 +106,10 @@ static weft_status compare(weft_executor *x, const char *call, int64_t *rounds)
 static const char *readable(const weft_executor *x, int rank, int64_t begin)
 {
     const notice *theirs = weft_group_board(x->group, rank);
-    const char *there = (const char *)of_rank(x, rank);
 
-    return theirs->in_place == INT64_MIN ? there + begin % STAGE_BYTES : there + theirs->in_place + begin;
+    return theirs->in_place == INT64_MIN
+               ? of_rank(x, rank)->stage + begin % STAGE_BYTES
+               : (const char *)weft_symm_at(x->group, rank, theirs->in_place) + begin;
 }
 
 /* Of a rank's piece [*begin, *end) what this round brings. In place all of it comes in the first. */

@@ -1,5 +1,6 @@
 #include "run/cpu/executor.h"
 
+#include "core/topo.h"
 #include "symm/symm.h"
 
 #include <stdio.h>
@@ -75,43 +76,77 @@ void weft_executor_detach(weft_group *group)
     group->device = NULL;
 }
 
-static weft_status grow_private(weft_executor *x, size_t bytes)
+/* Larger memory in the place of what is there, which stays where none can be had. */
+static bool replace(void **memory, size_t alignment, size_t bytes)
 {
-    size_t unit = 2u << 20;
+    void *more = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
 
-    if (bytes <= x->private_bytes)
-        return WEFT_OK;
-    free(x->private_memory);
-    x->private_bytes = 0;
-    bytes = (bytes + unit - 1) / unit * unit;
-    x->private_memory = aligned_alloc(unit, bytes);
-    if (!x->private_memory)
-        return WEFT_ERR_MEMORY;
-    madvise(x->private_memory, bytes, MADV_HUGEPAGE);
-    x->private_bytes = bytes;
-    return WEFT_OK;
+    if (!more)
+        return false;
+    free(*memory);
+    *memory = more;
+    return true;
 }
 
-/* Only what belongs to this rank; a failure is told to the peers by the poison. */
-static weft_status grow_local(weft_executor *x, size_t private_bytes, uint32_t lanes, size_t places)
+static bool grow_private(weft_executor *x, size_t bytes)
 {
+    size_t unit = 2u << 20;
+    void *memory = x->private_memory;
+
+    if (bytes <= x->private_bytes)
+        return true;
+    /* Where the system promises more than it has, it would end the process when the memory is used. */
+    if (bytes > (size_t)weft_topo_memory_bytes() || !replace(&memory, unit, bytes))
+        return false;
+    madvise(memory, bytes, MADV_HUGEPAGE);
+    x->private_memory = memory;
+    x->private_bytes = (bytes + unit - 1) / unit * unit;
+    return true;
+}
+
+static bool grow_base(weft_executor *x, uint32_t signals)
+{
+    uint64_t *more;
+
+    if (signals <= x->base_count)
+        return true;
+    more = realloc(x->base, signals * sizeof(*more));
+    if (!more)
+        return false;
+    memset(more + x->base_count, 0, (signals - x->base_count) * sizeof(*more));
+    x->base = more;
+    x->base_count = signals;
+    return true;
+}
+
+static bool grow_lists(weft_executor *x, uint32_t lanes, size_t places)
+{
+    void *memory = x->places;
+
     if (places > x->place_count) {
-        free(x->places);
-        x->place_count = 0;
-        x->places = calloc(places, sizeof(*x->places));
-        if (!x->places)
-            return WEFT_ERR_MEMORY;
+        if (!replace(&memory, 64, places * sizeof(*x->places)))
+            return false;
+        x->places = memset(memory, 0, places * sizeof(*x->places));
         x->place_count = places;
     }
+    memory = x->lanes;
     if (lanes > x->lane_capacity) {
-        free(x->lanes);
-        x->lane_capacity = 0;
-        x->lanes = aligned_alloc(64, lanes * sizeof(*x->lanes));
-        if (!x->lanes)
-            return WEFT_ERR_MEMORY;
+        if (!replace(&memory, 64, lanes * sizeof(*x->lanes)))
+            return false;
+        x->lanes = memory;
         x->lane_capacity = lanes;
     }
-    return grow_private(x, private_bytes);
+    return true;
+}
+
+weft_status weft_executor_grow_local(weft_executor *x, uint32_t signals, size_t private_bytes, uint32_t lanes,
+                                     size_t places)
+{
+    if (grow_base(x, signals) && grow_lists(x, lanes, places) && grow_private(x, private_bytes))
+        return WEFT_OK;
+    return weft_error_set(&x->group->error, WEFT_ERR_MEMORY,
+                          "rank %d has no memory for a plan: it needs %zu bytes of scratch", x->rank,
+                          private_bytes);
 }
 
 /* Replaces an arena of `*held` bytes by a larger one. Where there is no room for it, the arena that was there
@@ -127,7 +162,7 @@ static weft_status grow_symmetric(weft_executor *x, void **memory, size_t *held,
     *memory = NULL;
     *held = 0;
     if (status == WEFT_OK)
-        status = weft_symm_reserve(x->group, bytes, WEFT_RUN_ALIGNMENT, memory);
+        status = weft_symm_alloc(x->group, bytes, WEFT_RUN_ALIGNMENT, memory);
     if (status == WEFT_OK) {
         *held = bytes;
         return WEFT_OK;
@@ -135,7 +170,7 @@ static weft_status grow_symmetric(weft_executor *x, void **memory, size_t *held,
     why = x->group->error;
     if (!before || weft_group_check(x->group) != WEFT_OK)
         return status;
-    if (weft_symm_reserve(x->group, before, WEFT_RUN_ALIGNMENT, memory) != WEFT_OK)
+    if (weft_symm_alloc(x->group, before, WEFT_RUN_ALIGNMENT, memory) != WEFT_OK)
         return weft_group_poison(x->group, WEFT_ERR_MEMORY, "rank %d lost the memory of its plans: %s",
                                  x->rank, why.text);
     *held = before;
@@ -156,21 +191,15 @@ static weft_status grow_signals(weft_executor *x, uint32_t signals)
 {
     size_t bytes = x->signal_count * sizeof(weft_signal);
     void *memory = x->signals;
-    uint64_t *base;
     weft_status status = grow_symmetric(x, &memory, &bytes, (size_t)signals * sizeof(weft_signal));
 
     x->signals = memory;
     x->signal_count = (uint32_t)(bytes / sizeof(weft_signal));
-    base = calloc((size_t)x->signal_count + 1, sizeof(*base)); /* new signals begin at zero */
-    free(x->base);
-    x->base = base;
-    if (!base)
-        return weft_group_poison(x->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", x->rank);
+    memset(x->base, 0, x->base_count * sizeof(*x->base)); /* new signals begin at zero */
     return status;
 }
 
-weft_status weft_executor_grow(weft_executor *x, size_t scratch_bytes, uint32_t signals, size_t private_bytes,
-                               uint32_t lanes, size_t places)
+weft_status weft_executor_grow(weft_executor *x, size_t scratch_bytes, uint32_t signals)
 {
     weft_status status = WEFT_OK;
 
@@ -178,13 +207,7 @@ weft_status weft_executor_grow(weft_executor *x, size_t scratch_bytes, uint32_t 
         status = grow_scratch(x, scratch_bytes);
     if (status == WEFT_OK && signals > x->signal_count)
         status = grow_signals(x, signals);
-    if (status != WEFT_OK)
-        return status;
-    status = grow_local(x, private_bytes, lanes, places);
-    if (status != WEFT_OK)
-        return weft_group_poison(x->group, status, "rank %d has no memory for a plan: %zu bytes of scratch",
-                                 x->rank, private_bytes);
-    return WEFT_OK;
+    return status;
 }
 
 void weft_executor_trace(weft_executor *x, weft_trace *traces, int count)

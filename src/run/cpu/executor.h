@@ -41,12 +41,12 @@ typedef struct weft_executor {
     uint64_t small_count; /* small collectives since the last resync: their slots alternate */
 
     weft_signal *signals; /* symmetric; NULL until a plan needs some */
-    uint32_t signal_count;
+    uint32_t signal_count, base_count;
     uint64_t *base;
 
     struct weft_counted *counted; /* symmetric; NULL until a collective has counts (run/cpu/counted.c) */
 
-    char *scratch; /* symmetric arena: staging operands and bounce memory of the running plan */
+    char *scratch; /* symmetric arena: staging operands of the running plan */
     size_t scratch_bytes;
     char *private_memory; /* the rank's own: private operands, then workspaces of the workers */
     size_t private_bytes;
@@ -73,9 +73,13 @@ weft_status weft_executor_of(weft_group *group, weft_executor **executor);
 /* Frees it, without waiting for anybody; before the group goes. */
 void weft_executor_detach(weft_group *group);
 
-/* Makes the arenas large enough (collective; every rank gives the same symmetric sizes). */
-weft_status weft_executor_grow(weft_executor *executor, size_t scratch_bytes, uint32_t signals,
-                               size_t private_bytes, uint32_t lanes, size_t places);
+/* What a plan needs of this rank alone, at least. A refusal leaves what was there. */
+weft_status weft_executor_grow_local(weft_executor *executor, uint32_t signals, size_t private_bytes,
+                                     uint32_t lanes, size_t places);
+
+/* Makes the symmetric arenas large enough (collective; every rank gives the same sizes), after the local part
+ * of every rank was. */
+weft_status weft_executor_grow(weft_executor *executor, size_t scratch_bytes, uint32_t signals);
 
 /* From now on tasks and waits of this rank are recorded, worker w in traces[w]; NULL ends it. */
 void weft_executor_trace(weft_executor *executor, weft_trace *traces, int count);

@@ -5,11 +5,24 @@
 
 #include <string.h>
 
+/* Memory that an operand of this run passes through: it lies behind that of the operands before it, which
+ * take `*bounced` bytes. */
+static weft_status bounce(const weft_plan *plan, weft_program_operand *lain, size_t *bounced)
+{
+    char *own = weft_symm_own(plan->group, *bounced + lain->bytes);
+
+    if (!own)
+        return WEFT_ERR_MEMORY;
+    lain->bounce = own + *bounced;
+    *bounced += lain->bytes;
+    return WEFT_OK;
+}
+
 static void copy_instance(const weft_plan *plan, int operand, const weft_given *g, bool out)
 {
     const weft_program *program = weft_program_of(plan);
     const weft_program_operand *lain = &program->operands[operand];
-    char *bounce = program->executor->scratch + lain->bounce_offset;
+    char *bounce = lain->bounce;
 
     if (plan->part.operands[operand].packed) {
         for (int64_t batch = 0; batch < g->batch; batch++)
@@ -55,10 +68,11 @@ weft_status weft_operands_enter(weft_plan *plan, const weft_operands *in, weft_r
 {
     const weft_program *program = weft_program_of(plan);
     weft_executor *x = program->executor;
+    size_t bounced = 0;
 
     for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++) {
         int operand = plan->operand_of_role[role];
-        const weft_program_operand *lain;
+        weft_program_operand *lain;
         weft_place *place;
         weft_status status;
         weft_given g;
@@ -71,6 +85,7 @@ weft_status weft_operands_enter(weft_plan *plan, const weft_operands *in, weft_r
         if (status != WEFT_OK)
             return status;
         lain = &program->operands[operand];
+        lain->bounce = NULL;
         place = &x->places[(size_t)operand * (size_t)x->world + (size_t)x->rank];
         *place = (weft_place){
             g.data, g.ld, plan->part.operands[operand].packed ? g.stride : g.stride * lain->element_bytes};
@@ -78,16 +93,21 @@ weft_status weft_operands_enter(weft_plan *plan, const weft_operands *in, weft_r
         shared = !(plan->touched & 1u << role) ||
                  weft_symm_contains(plan->group, g.data, weft_given_span(plan, operand, &g));
         if (weft_given_must_move(plan, operand, &g, in, shared)) {
-            *place = (weft_place){x->scratch + lain->bounce_offset, lain->ld, lain->stride_bytes};
+            status = bounce(plan, lain, &bounced);
+            if (status != WEFT_OK)
+                return status;
+            *place = (weft_place){lain->bounce, lain->ld, lain->stride_bytes};
             if (!plan->part.operands[operand].output)
                 copy_instance(plan, operand, &g, false);
         }
-        record->offset[weft_record_slot((weft_operand_role)role)] = place->base - (char *)x->control;
+        record->place[weft_record_slot((weft_operand_role)role)] =
+            weft_symm_place_of(plan->group, place->base);
         if (role <= WEFT_ROLE_D) {
             record->ld[role] = place->ld;
             record->stride[role] = place->stride_bytes;
         }
     }
+    record->own_bytes = weft_symm_own_size(plan->group);
     place_scratch(plan);
     return WEFT_OK;
 }
@@ -95,19 +115,15 @@ weft_status weft_operands_enter(weft_plan *plan, const weft_operands *in, weft_r
 void weft_operands_leave(weft_plan *plan, const weft_operands *in)
 {
     const weft_program *program = weft_program_of(plan);
-    const weft_executor *x = program->executor;
 
     for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++) {
         int operand = plan->operand_of_role[role];
-        const weft_place *place;
         weft_given g;
 
-        if (operand < 0 || !(program->bounced & 1u << role) || !plan->part.operands[operand].output)
+        if (operand < 0 || !program->operands[operand].bounce || !plan->part.operands[operand].output)
             continue;
         g = weft_given_of(plan, operand, in);
-        place = &x->places[(size_t)operand * (size_t)x->world + (size_t)x->rank];
-        if (place->base == x->scratch + program->operands[operand].bounce_offset && place->base != g.data &&
-            !weft_given_empty(&g))
+        if (!weft_given_empty(&g))
             copy_instance(plan, operand, &g, true);
     }
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum {
-    SCRATCH_MIN = 1 << 20, /* arenas start at these, so that small plans never grow them */
+    SCRATCH_MIN = 256 << 10, /* arenas start at these, so that small plans never grow them */
     SIGNALS_MIN = 1024,
     SUMS_BYTES = 64 << 10, /* a REDUCE with an epilogue sums blocks of this size */
 };
@@ -54,17 +54,11 @@ static void lay_operand(const weft_plan *plan, const weft_operand *operand, weft
     lain->bytes = align_up((size_t)(lain->stride_bytes * batch), WEFT_RUN_ALIGNMENT);
 }
 
-/* Where scratch operands and bounce memory lie: alike on all ranks, once they have compared what is touched.
- * A collective may also have to move its SEND out of the way of its RECV. */
+/* Where scratch operands lie: alike on all ranks. */
 static void lay_out(weft_plan *plan)
 {
     weft_program *program = weft_program_of(plan);
     size_t scratch = 0, private_bytes = 0;
-
-    if (plan->part.world > 1)
-        program->bounced = plan->touched;
-    if (plan->part.world > 1 && plan->operand_of_role[WEFT_ROLE_SEND] >= 0)
-        program->bounced |= 1u << WEFT_ROLE_SEND;
 
     for (uint32_t i = 0; i < plan->part.operand_count; i++) {
         weft_program_operand *lain = &program->operands[i];
@@ -75,14 +69,6 @@ static void lay_out(weft_plan *plan)
         } else if (plan->part.operands[i].place == WEFT_PLACE_PRIVATE) {
             lain->offset = private_bytes;
             private_bytes += lain->bytes;
-        }
-    }
-    for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++) {
-        if (program->bounced & 1u << role) {
-            weft_program_operand *lain = &program->operands[plan->operand_of_role[role]];
-
-            lain->bounce_offset = scratch;
-            scratch += lain->bytes;
         }
     }
     program->scratch_bytes = scratch;
@@ -163,6 +149,33 @@ static weft_status check_panels(const weft_plan *plan, weft_error_text *error)
     return WEFT_OK;
 }
 
+static uint32_t signals_of(const weft_plan *plan)
+{
+    return plan->part.signal_count > SIGNALS_MIN ? plan->part.signal_count : SIGNALS_MIN;
+}
+
+/* What the plan needs of this rank alone. */
+static weft_status make_local_room(const weft_plan *plan)
+{
+    const weft_program *program = weft_program_of(plan);
+    weft_executor *x = program->executor;
+    weft_status status =
+        weft_executor_grow_local(x, signals_of(plan), program->private_bytes, plan->part.lane_count,
+                                 (size_t)plan->part.operand_count * (size_t)x->world);
+
+    if (status != WEFT_OK || program->workers == 1)
+        return status;
+    if (!x->pool)
+        x->pool = weft_pool_create();
+    if (!x->pool)
+        return weft_error_set(&x->group->error, WEFT_ERR_MEMORY, "rank %d has no memory for %d workers",
+                              x->rank, program->workers);
+    if (weft_pool_reserve(x->pool, program->workers) < program->workers)
+        return weft_error_set(&x->group->error, WEFT_ERR_SYSTEM, "rank %d could not start %d workers",
+                              x->rank, program->workers);
+    return WEFT_OK;
+}
+
 /* What needs no peer: the part, made or given (and then taken over), and its layout. */
 static weft_status prepare(weft_plan *plan, const weft_problem *resolved, weft_plan_part *given)
 {
@@ -199,30 +212,8 @@ static weft_status prepare(weft_plan *plan, const weft_problem *resolved, weft_p
     program->workers = resolved->tuning.workers > 0 ? resolved->tuning.workers : 1;
     weft_program_note_operands(plan);
     size_workspace(plan);
-    return WEFT_OK;
-}
-
-static weft_status make_room(weft_plan *plan)
-{
-    weft_program *program = weft_program_of(plan);
-    weft_executor *x = program->executor;
-    size_t scratch = program->scratch_bytes > SCRATCH_MIN ? program->scratch_bytes : SCRATCH_MIN;
-    uint32_t signals = plan->part.signal_count > SIGNALS_MIN ? plan->part.signal_count : SIGNALS_MIN;
-    weft_status status =
-        weft_executor_grow(x, scratch, signals, program->private_bytes, plan->part.lane_count,
-                           (size_t)plan->part.operand_count * (size_t)x->world);
-
-    if (status != WEFT_OK || program->workers == 1)
-        return status;
-    if (!x->pool)
-        x->pool = weft_pool_create();
-    if (!x->pool)
-        return weft_group_poison(x->group, WEFT_ERR_MEMORY, "rank %d has no memory for %d workers", x->rank,
-                                 program->workers);
-    if (weft_pool_reserve(x->pool, program->workers) < program->workers)
-        return weft_group_poison(x->group, WEFT_ERR_SYSTEM, "rank %d could not start %d workers", x->rank,
-                                 program->workers);
-    return WEFT_OK;
+    lay_out(plan);
+    return make_local_room(plan);
 }
 
 /* What a rank tells the others about its part. */
@@ -288,20 +279,22 @@ static weft_status resolve(weft_session *s, const weft_problem *problem, weft_pr
 /* The part, compared with the others', and memory for it. */
 static weft_status finish(weft_plan *plan, const weft_problem *resolved, weft_plan_part *given)
 {
+    weft_program *program = calloc(1, sizeof(*program));
     weft_status status;
 
-    plan->lowered = calloc(1, sizeof(weft_program));
-    if (!plan->lowered)
+    plan->lowered = program;
+    if (!program)
         return weft_group_poison(plan->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan",
                                  plan->group->rank);
-    status = weft_executor_of(plan->group, &weft_program_of(plan)->executor);
+    status = weft_executor_of(plan->group, &program->executor);
     if (status != WEFT_OK)
         return status;
     status = compare_outcomes(plan, prepare(plan, resolved, given));
     if (status != WEFT_OK)
         return status;
-    lay_out(plan);
-    return make_room(plan);
+    return weft_executor_grow(program->executor,
+                              program->scratch_bytes > SCRATCH_MIN ? program->scratch_bytes : SCRATCH_MIN,
+                              signals_of(plan));
 }
 
 weft_status weft_cpu_plan_create(weft_plan *plan)

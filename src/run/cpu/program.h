@@ -11,13 +11,12 @@ typedef struct weft_program_operand {
     int64_t stride_bytes; /* between batch elements */
     size_t bytes;         /* of an instance, all batches */
     size_t offset;        /* staging: in the scratch arena; private: in private memory */
-    size_t bounce_offset; /* user: in the scratch arena, when `bounced` has the role */
+    char *bounce;         /* user: memory that it passes through in this run, or NULL */
 } weft_program_operand;
 
 typedef struct weft_program {
     weft_executor *executor;
     weft_program_operand *operands;
-    uint32_t bounced; /* roles that have bounce memory: pages not used are not there */
     size_t scratch_bytes;
     size_t private_bytes;                     /* private operands and all workspaces */
     size_t workspace_offset, workspace_bytes; /* of worker 0; one after another */
