@@ -328,6 +328,14 @@ static int64_t group_of(const gemm_job *job)
     return count < GROUP_FEWEST && !job->tile->acc ? 1 : count;
 }
 
+/* What writes a D of this type from registers, or NULL. */
+static weft_finisher finisher_of(const weft_binding *bind, weft_dtype d_dtype)
+{
+    if (bind->narrow && d_dtype == bind->narrow)
+        return bind->finish;
+    return d_dtype == bind->kernel->type ? bind->kernel->finish : NULL;
+}
+
 static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
 {
     const weft_kernel *kernel = tile->bind->kernel;
@@ -350,8 +358,8 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
 
     job.streams = few || (!chain && kernel->run_ahead && tile->m <= WEFT_GEMM_STREAM_ROWS);
     job.first = job.streams && !few ? kernel->run_ahead : job.run;
-    if (!job.streams && weft_job_only_rounds(tile) && d_dtype == kernel->type)
-        job.finish = kernel->finish;
+    if (!job.streams && weft_job_only_rounds(tile))
+        job.finish = finisher_of(tile->bind, d_dtype);
     job.direct = !chain && weft_job_is_identity(tile) && (tile->d_count == 1 || job.finish);
     job.sums_in_d = d_holds_sums && job.cut.waits;
     job.group = group_of(&job);

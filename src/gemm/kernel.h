@@ -139,12 +139,14 @@ typedef enum weft_compute {
  * A kernel with the cache blocks it wants on one core: mc rows of A and kc of k per block, nc columns of B.
  * An fp32 kernel may stand in for a half type: `narrow` is that type, to which everything is rounded while it
  * is packed, so that a product has the same operands on every core; F32 (0) otherwise. Then `along` and
- * `across` take the place of the kernel's: they read a B of that type, and an A as the kernel has it.
+ * `across` take the place of the kernel's: they read a B of that type, and an A as the kernel has it; and
+ * `finish` is the kernel's that rounds to that type.
  */
 typedef struct weft_binding {
     const weft_kernel *kernel;
     int mc, kc, nc;
     weft_dtype narrow;
+    weft_finisher finish;              /* optional */
     const weft_stream *along, *across; /* optional */
 } weft_binding;
 

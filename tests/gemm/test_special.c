@@ -1,5 +1,6 @@
 /* NaN and infinity propagate, operands are rounded to the type of the product, int8 sums wrap, C is not read
  * when beta is 0, and illegal tiles are named. */
+#include "gemm/convert.h"
 #include "gemm/gemm_case.h"
 
 enum { M = 13, N = 29, K = 37 };
@@ -175,6 +176,68 @@ static void test_rounded_operands(const weft_core *core, weft_dtype dtype, bool 
     free(d);
 }
 
+/*
+ * A D of halves has the bits of the fp32 D, rounded: whoever rounds it, the kernel on its way from registers
+ * or the epilogue. Products of halves hit every kind of tie; NaN of both signs, infinities and zeros too.
+ */
+static void test_rounded_results(const weft_core *core, weft_dtype dtype, int64_t m, int64_t k, int form)
+{
+    enum { COLS = 53 };
+    const weft_binding *bind = weft_core_binding(core, dtype, false);
+    bool twice = form & 1, sums = form & 2;
+    size_t bytes = (weft_gemm_workspace_bytes(bind, m, COLS, k, false) + 127) / 128 * 128;
+    uint16_t *a = calloc((size_t)(m * k), 2), *b = calloc((size_t)(k * COLS), 2), *half[2], *expected;
+    float *whole = calloc((size_t)m * COLS, sizeof(float)), *acc = calloc((size_t)m * COLS, sizeof(float));
+    void *workspace = aligned_alloc(WEFT_GEMM_ALIGNMENT, bytes);
+    weft_gemm_tile tile = weft_gemm_tile_init(bind, dtype);
+    uint64_t seed = 77;
+
+    half[0] = calloc((size_t)m * COLS, 2);
+    half[1] = calloc((size_t)m * COLS, 2);
+    expected = calloc((size_t)m * COLS, 2);
+    for (int64_t i = 0; i < m * k; i++)
+        weft_element_set(dtype, a, (size_t)i, (double)(check_random(&seed) % 4096) / 1024 - 2);
+    for (int64_t i = 0; i < k * COLS; i++)
+        weft_element_set(dtype, b, (size_t)i, (double)(check_random(&seed) % 4096) / 1024 - 2);
+    for (int64_t i = 0; i < m * COLS; i++)
+        acc[i] = (float)(check_random(&seed) % 65536) / 16384;
+    weft_element_set(dtype, a, (size_t)k, NAN);
+    weft_element_set(dtype, a, (size_t)(2 * k), INFINITY);
+    weft_element_set(dtype, b, 3, -INFINITY);
+    acc[5 * COLS + 7] = -NAN;
+    tile.m = m;
+    tile.n = COLS;
+    tile.k = k;
+    tile.a = a;
+    tile.a_rs = k;
+    tile.b = b;
+    tile.b_rs = COLS;
+    tile.acc = sums ? acc : NULL;
+    tile.acc_ld = COLS;
+    tile.d_dtype = WEFT_F32;
+    tile.d[0] = whole;
+    tile.d_ld[0] = tile.d_ld[1] = COLS;
+    weft_gemm_run_tile(&tile, workspace);
+    tile.d_dtype = dtype;
+    tile.d_count = twice ? 2 : 1;
+    tile.d[0] = half[0];
+    tile.d[1] = half[1];
+    weft_gemm_run_tile(&tile, workspace);
+    weft_convert_row(dtype, expected, WEFT_F32, whole, m * COLS);
+    for (int64_t i = 0; i < m * COLS; i++) {
+        CHECK(half[0][i] == expected[i]);
+        CHECK(!twice || half[1][i] == expected[i]);
+    }
+    free(workspace);
+    free(a);
+    free(b);
+    free(half[0]);
+    free(half[1]);
+    free(expected);
+    free(whole);
+    free(acc);
+}
+
 static void test_names(void)
 {
     const weft_core *core = NULL;
@@ -207,6 +270,9 @@ int main(void)
         for (int x = 0; x < 36; x++)
             test_rounded_operands(weft_core_at(i), x % 3 ? WEFT_F16 : WEFT_BF16, x % 3 == 2,
                                   (int64_t[]){1, 3, 14}[x / 3 % 3], x / 9);
+        for (int x = 0; x < 24; x++)
+            test_rounded_results(weft_core_at(i), x & 1 ? WEFT_F16 : WEFT_BF16, 80 + x % 3 * 4,
+                                 (int64_t[]){1, 9, 700}[x / 8], x >> 1 & 3);
         for (int x = 0; x < 12; x++)
             test_wrap(weft_core_at(i), (int64_t[]){1, 3, 14}[x / 4], x & 1, x >> 1 & 1);
     }

@@ -11,7 +11,8 @@
 #define F32_BLOCKS .mc = 256, .kc = 640, .nc = 6144
 #define F16_BLOCKS .mc = 192, .kc = 1280, .nc = 6144
 #define F16_FAST_BLOCKS .mc = 192, .kc = 512, .nc = 6144
-#define WIDENED(type, name) .narrow = WEFT_##type, STREAM_KERNELS(name##_widened)
+#define WIDENED(type, name)                                                                                  \
+    .narrow = WEFT_##type, .finish = weft_neon_f32_finish_##name, STREAM_KERNELS(name##_widened)
 #define I8_BLOCKS .mc = 192, .kc = 2048, .nc = 6144
 
 static const weft_core core_neon = {

@@ -37,19 +37,45 @@ static inline void fetch_ahead(const weft_panels *panels, const weft_places *pla
     "str q" #r2 ", [%[c2], #32]\n" \
     "add %[c2], %[c2], %[ld2]\n"
 
-#define PUT_BF16(r0, r1, r2) \
-    "bfcvtn v" #r0 ".4h, v" #r0 ".4s\n" \
-    "bfcvtn2 v" #r0 ".8h, v" #r1 ".4s\n" \
-    "bfcvtn v" #r2 ".4h, v" #r2 ".4s\n" \
+/* Rows of halves: what is left to do once r0 and r2 hold them. */
+#define STORE_HALVES(r0, r2) \
     "str q" #r0 ", [%[c]]\n" \
     "str d" #r2 ", [%[c], #16]\n" \
     "add %[c], %[c], %[ld]\n"
 
-#define PUT_BF16_TWICE(r0, r1, r2) \
-    PUT_BF16(r0, r1, r2) \
+#define STORE_HALVES_TWICE(r0, r2) \
+    STORE_HALVES(r0, r2) \
     "str q" #r0 ", [%[c2]]\n" \
     "str d" #r2 ", [%[c2], #16]\n" \
     "add %[c2], %[c2], %[ld2]\n"
+
+#define NARROW(op, r0, r1, r2) \
+    op " v" #r0 ".4h, v" #r0 ".4s\n" \
+    op "2 v" #r0 ".8h, v" #r1 ".4s\n" \
+    op " v" #r2 ".4h, v" #r2 ".4s\n"
+
+#define PUT_BF16(r0, r1, r2) NARROW("bfcvtn", r0, r1, r2) STORE_HALVES(r0, r2)
+#define PUT_BF16_TWICE(r0, r1, r2) NARROW("bfcvtn", r0, r1, r2) STORE_HALVES_TWICE(r0, r2)
+#define PUT_F16(r0, r1, r2) NARROW("fcvtn", r0, r1, r2) STORE_HALVES(r0, r2)
+#define PUT_F16_TWICE(r0, r1, r2) NARROW("fcvtn", r0, r1, r2) STORE_HALVES_TWICE(r0, r2)
+
+/*
+ * bf16 without BFCVTN: a half more, and one more if the last bit that stays is set, then the upper halves; a NaN is made
+ * quiet instead. After ROUNDING, with v3 and v4 free.
+ */
+#define ROUNDING "movi v6.4s, #1, lsl #16\n movi v7.4s, #0x7f, msl #8\n"
+#define ROUND(r) \
+    "cmtst v3.4s, v" #r ".4s, v6.4s\n" \
+    "sub v3.4s, v" #r ".4s, v3.4s\n" \
+    "fcmeq v4.4s, v" #r ".4s, v" #r ".4s\n" \
+    "add v3.4s, v3.4s, v7.4s\n" \
+    "orr v" #r ".4s, #0x40, lsl #16\n" \
+    "bit v" #r ".16b, v3.16b, v4.16b\n"
+#define ROUND_ROW(r0, r1, r2) \
+    ROUND(r0) ROUND(r1) ROUND(r2) \
+    "uzp2 v" #r0 ".8h, v" #r0 ".8h, v" #r1 ".8h\n uzp2 v" #r2 ".8h, v" #r2 ".8h, v" #r2 ".8h\n"
+#define PUT_ROUNDED(r0, r1, r2) ROUND_ROW(r0, r1, r2) STORE_HALVES(r0, r2)
+#define PUT_ROUNDED_TWICE(r0, r1, r2) ROUND_ROW(r0, r1, r2) STORE_HALVES_TWICE(r0, r2)
 
 #define FINISH_ROW(take, put, d0, d1, d2) take(d0, d1, d2, 0, 1, 2) put(d0, d1, d2)
 
@@ -57,6 +83,8 @@ static inline void fetch_ahead(const weft_panels *panels, const weft_places *pla
     FINISH_ROW(take, put, 8, 9, 10) FINISH_ROW(take, put, 11, 12, 13) FINISH_ROW(take, put, 14, 15, 16) \
     FINISH_ROW(take, put, 17, 18, 19) FINISH_ROW(take, put, 20, 21, 22) FINISH_ROW(take, put, 23, 24, 25) \
     FINISH_ROW(take, put, 26, 27, 28) FINISH_ROW(take, put, 29, 30, 31)
+
+#define FINISH_ROUNDED_TILE(take, put) ROUNDING FINISH_TILE(take, put)
 
 #define FINISH_PAIR(take, put, d0, d1, d2, d3, d4, d5) \
     UNZIP_PAIR(d0, d1, d2, d3, d4, d5) \

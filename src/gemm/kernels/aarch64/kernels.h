@@ -20,6 +20,10 @@ extern const weft_stream weft_stream_bf16_across[], weft_stream_bf16_along[];
 extern const weft_stream weft_stream_i8_across[], weft_stream_i8_along[];
 extern const weft_stream weft_stream_i8_sdot_across[], weft_stream_i8_sdot_along[];
 
+/* of weft_neon_f32_8x12, for a D of halves */
+void weft_neon_f32_finish_f16(int64_t k, const void *a, const weft_panels *b, const weft_places *places);
+void weft_neon_f32_finish_bf16(int64_t k, const void *a, const weft_panels *b, const weft_places *places);
+
 /* for an A of fp32 */
 extern const weft_stream weft_stream_f16_widened_across[], weft_stream_f16_widened_along[];
 extern const weft_stream weft_stream_bf16_widened_across[], weft_stream_bf16_widened_along[];

@@ -12,6 +12,16 @@ static void finish(int64_t k, const void *a, const weft_panels *b, const weft_pl
     FINISH_ALL(LOOP, FINISH_TILE, PUT_F32, k, a, b, places, 4);
 }
 
+void weft_neon_f32_finish_bf16(int64_t k, const void *a, const weft_panels *b, const weft_places *places)
+{
+    FINISH_ALL(LOOP, FINISH_ROUNDED_TILE, PUT_ROUNDED, k, a, b, places, 2);
+}
+
+void weft_neon_f32_finish_f16(int64_t k, const void *a, const weft_panels *b, const weft_places *places)
+{
+    FINISH_ALL(LOOP, FINISH_TILE, PUT_F16, k, a, b, places, 2);
+}
+
 static void keep(int64_t k, const void *a, const void *b, const void *start, void *to)
 {
     KEEP_ALL(LOOP, k, a, b, start, to);
