@@ -251,7 +251,7 @@ void weft_chain_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t 
             .rows = rows,
             .cols = min64(wide, b->cols - j),
             .panel_bytes = b->panel_bytes,
-            .kept_row = job->cut.waits ? mr * round_up(job->cut.n, nr) * 4 : micro_bytes(kernel),
+            .kept_row = job->cut.waits ? mr * weft_round_up(job->cut.n, nr) * 4 : micro_bytes(kernel),
         };
 
         l.kept = job->sums + (job->cut.waits ? (i0 - s0) / mr * l.kept_row + j * mr * 4 : 0);
@@ -265,7 +265,7 @@ void weft_chain_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t 
             l.panel_a = job->a_block + p * slices * mr * type;
             l.panel_b = b->panels + j / nr * b->panel_bytes + p * nr * type;
             l.next_b = l.panel_b + job->group * b->panel_bytes;
-            l.slice = round_up(l.k * nr * type / slices, CACHE_LINE);
+            l.slice = weft_round_up(l.k * nr * type / slices, CACHE_LINE);
             straight = !l.begins || !tile->acc || tile->acc_in_order;
             if (straight)
                 sweep(&l, rows - rows % mr, l.cols / nr);

@@ -30,8 +30,8 @@ int64_t weft_job_cut_evenly(int64_t length, int64_t most, int64_t step)
 {
     int64_t count = (length + most - 1) / most;
 
-    return count <= 1 ? round_up(length > 0 ? length : 1, step)
-                      : round_up((length + count - 1) / count, step);
+    return count <= 1 ? weft_round_up(length > 0 ? length : 1, step)
+                      : weft_round_up((length + count - 1) / count, step);
 }
 
 /* Rows and columns for stretches of this length: mc * kc elements of A and kc * nc of B fit their caches. */
@@ -53,7 +53,7 @@ static blocks cut_blocks(const weft_binding *bind, int64_t m, int64_t n, int64_t
                          bool sums_in_d)
 {
     const weft_kernel *kernel = bind->kernel;
-    int64_t fewest = min64(round_up(m > 0 ? m : 1, kernel->mr), ROWS_MIN);
+    int64_t fewest = min64(weft_round_up(m > 0 ? m : 1, kernel->mr), ROWS_MIN);
     int64_t longest = bind->kc * (bind->mc > fewest ? bind->mc / fewest : 1);
     blocks cut = {.k = weft_job_cut_evenly(k, bind->kc, kernel->k_step)};
 
@@ -62,7 +62,7 @@ static blocks cut_blocks(const weft_binding *bind, int64_t m, int64_t n, int64_t
     cut.waits = k > cut.stretch;
     cut.m = weft_job_cut_evenly(m, rows_for(bind, cut.stretch), kernel->mr);
     cut.n = weft_job_cut_evenly(n, packed && !cut.waits ? n + 1 : columns_for(bind, cut.stretch), kernel->nr);
-    cut.stripe = round_up(m, cut.m);
+    cut.stripe = weft_round_up(m, cut.m);
     if (cut.waits && !sums_in_d) {
         int64_t rows = SUMS_BYTES / (4 * cut.n) / cut.m * cut.m;
 
@@ -91,13 +91,13 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
 {
     const weft_kernel *kernel = bind->kernel;
     size_t size = weft_dtype_size(kernel->type);
-    int64_t mc = round_up(bind->mc, kernel->mr), kc = round_up(bind->kc, kernel->k_step);
-    int64_t nc = round_up(bind->nc, kernel->nr);
-    int64_t rows = round_up(m, kernel->mr), cols = round_up(n, kernel->nr);
+    int64_t mc = weft_round_up(bind->mc, kernel->mr), kc = weft_round_up(bind->kc, kernel->k_step);
+    int64_t nc = weft_round_up(bind->nc, kernel->nr);
+    int64_t rows = weft_round_up(m, kernel->mr), cols = weft_round_up(n, kernel->nr);
     int64_t padded_k = k + (k / bind->kc + 2) * kernel->k_step; /* each block may be rounded up */
     int64_t longest = kc * (mc / kernel->mr), wide = min64(rows, mc) * min64(cols, nc);
     int64_t a = min64(mc * kc, rows * padded_k), sums = min64(rows, mc) * kernel->nr;
-    int64_t strip = kernel->mr * round_up(GROUP_COLUMNS, kernel->nr);
+    int64_t strip = kernel->mr * weft_round_up(GROUP_COLUMNS, kernel->nr);
     int64_t b = min64(kc * nc > kernel->nr * longest ? kc * nc : kernel->nr * longest, cols * padded_k);
     size_t bytes, streamed = 0;
 
@@ -128,8 +128,8 @@ weft_gemm_steps weft_gemm_steps_of(const weft_binding *bind)
         .mr = kernel->mr,
         .nr = kernel->nr,
         .k_step = kernel->k_step,
-        .m_tile = (int)round_up(bind->mc, kernel->mr),
-        .n_tile = (int)round_up(512, kernel->nr),
+        .m_tile = (int)weft_round_up(bind->mc, kernel->mr),
+        .n_tile = (int)weft_round_up(512, kernel->nr),
         .k_tile = (int)weft_pack_k(kernel, bind->kc),
     };
 }
@@ -222,7 +222,7 @@ static void run_stripe(const gemm_job *job, const block_b *b, int64_t s0, int64_
             weft_pack_panels(job->kernel, &job->side_a, to, panel_bytes,
                              (const char *)tile->a + (size_t)at * a_size, tile->a_dtype, tile->a_rs,
                              tile->a_cs, rows, k);
-            to += round_up(rows, job->side_a.lines) / job->side_a.lines * panel_bytes;
+            to += weft_round_up(rows, job->side_a.lines) / job->side_a.lines * panel_bytes;
         }
         (job->chain ? weft_chain_rows : weft_job_rows)(job, b, s0, i, rows);
     }

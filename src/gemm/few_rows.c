@@ -41,7 +41,7 @@ bool weft_pieces_suit(const weft_gemm_tile *tile)
 size_t weft_pieces_bytes(const weft_binding *bind, int64_t m, int64_t n, int64_t k)
 {
     const weft_kernel *kernel = bind->kernel;
-    int64_t rows = round_up(min64(m, ROWS_MOST), kernel->mr);
+    int64_t rows = weft_round_up(min64(m, ROWS_MOST), kernel->mr);
 
     return aligned_bytes(rows * weft_pack_k(kernel, k), weft_dtype_size(kernel->type)) +
            (size_t)(rows / kernel->mr * APART_BYTES) + WEFT_GEMM_ALIGNMENT + PART_BYTES + KEPT_BYTES +
@@ -99,7 +99,7 @@ static void run_columns(const pieces *s, int64_t j0, int64_t cols)
     const weft_kernel *kernel = s->kernel;
     int64_t nr = kernel->nr, micro = (int64_t)kernel->mr * nr * 4;
     int64_t block = weft_job_cut_evenly(tile->k, tile->bind->kc, kernel->k_step);
-    int64_t piece = round_up(PIECE_BYTES / s->size, kernel->k_step);
+    int64_t piece = weft_round_up(PIECE_BYTES / s->size, kernel->k_step);
     int64_t wide = PART_BYTES / (piece * s->size) / nr * nr;
 
     for (int64_t p = 0; p < tile->k; p += block) {

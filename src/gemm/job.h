@@ -6,6 +6,7 @@
 #define WEFT_GEMM_JOB_H
 
 #include "gemm/gemm.h"
+#include "core/round.h"
 #include "gemm/pack.h"
 
 #include <string.h>
@@ -54,11 +55,6 @@ typedef struct block_b {
 static inline int64_t min64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
-}
-
-static inline int64_t round_up(int64_t value, int64_t step)
-{
-    return (value + step - 1) / step * step;
 }
 
 static inline size_t aligned_bytes(int64_t elements, size_t size)

@@ -365,7 +365,7 @@ static void run_group(const gemm_job *job, const block_b *b, int64_t s0, int64_t
         .in_d = job->direct || job->sums_in_d,
         .next_panels = (left + nr - 1) / nr,
         .acc_stride = tile->acc_ld * 4,
-        .acc_piece = round_up(nr * 4, CACHE_LINE),
+        .acc_piece = weft_round_up(nr * 4, CACHE_LINE),
     };
 
     for (int64_t p = 0; p < b->k; p += job->cut.k) {
@@ -378,7 +378,7 @@ static void run_group(const gemm_job *job, const block_b *b, int64_t s0, int64_t
         s.panel_a = job->a_block + p * slices * lines * type;
         s.panel_b = b->panels + j / nr * b->panel_bytes + p * nr * type;
         s.next_b = s.panel_b + job->group * b->panel_bytes;
-        s.slice = round_up(s.k * nr * type / slices, CACHE_LINE);
+        s.slice = weft_round_up(s.k * nr * type / slices, CACHE_LINE);
         s.multiply = job->first;
         s.sums = sums;
         s.i = i0;

@@ -2,6 +2,7 @@
 #include "core/dtype.h"
 #include "core/part.h"
 #include "core/pool.h"
+#include "core/round.h"
 #include "gemm/epilogue.h"
 
 #include <stdatomic.h>
@@ -28,11 +29,6 @@ typedef struct grid {
 static int64_t min64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
-}
-
-static int64_t round_up(int64_t value, int64_t step)
-{
-    return (value + step - 1) / step * step;
 }
 
 /* The part of a tile at (i, j): every operand moved to where it starts. */
@@ -93,13 +89,14 @@ static void cut_grid(grid *g, int members)
     weft_gemm_steps steps = weft_gemm_steps_of(g->tile->bind);
     int64_t wanted = (int64_t)members * TASKS_PER_MEMBER, m = g->tile->m, n = g->tile->n;
 
-    g->rows = round_up((m + wanted - 1) / wanted, steps.mr);
+    g->rows = weft_round_up((m + wanted - 1) / wanted, steps.mr);
     if (g->rows < steps.m_tile)
-        g->rows = min64(steps.m_tile, round_up(m, steps.mr));
+        g->rows = min64(steps.m_tile, weft_round_up(m, steps.mr));
     g->down = (m - steps.mr) / g->rows + 1;
     int64_t across = (wanted + g->down - 1) / g->down;
 
-    g->cols = g->down >= wanted ? round_up(n, steps.nr) : round_up((n + across - 1) / across, steps.nr);
+    g->cols =
+        g->down >= wanted ? weft_round_up(n, steps.nr) : weft_round_up((n + across - 1) / across, steps.nr);
     g->across = (n + g->cols - 1) / g->cols;
     g->tasks = g->down * g->across;
     atomic_store_explicit(&g->next, 0, memory_order_relaxed);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "core/env.h"
+#include "core/round.h"
 #include "core/topo.h"
 
 #define SEGMENT_MAGIC 0x32746665772d6773u
@@ -42,16 +43,11 @@ static const int64_t heap_most = INT64_MAX;
 #endif
 static const int64_t heap_least = 16 << 20;
 
-static uint64_t round_up(uint64_t value, uint64_t unit)
-{
-    return (value + unit - 1) / unit * unit;
-}
-
 /* A heap for all that the rank may have, a staggered one for a good part of it, and room for all of it beside
  * them (symm/symm.h). */
 static uint64_t stride_of(uint64_t heap_bytes)
 {
-    return heap_bytes + round_up(heap_bytes / 4, WEFT_HUGE_BYTES) + heap_bytes;
+    return heap_bytes + weft_round_up_bytes(heap_bytes / 4, WEFT_HUGE_BYTES) + heap_bytes;
 }
 
 /* The heap with which a window takes a quarter of the address space that the process is limited to (ulimit
@@ -91,7 +87,7 @@ static weft_status heap_size(int size, uint64_t *heap_bytes, weft_error_text *er
         bytes = bytes > most ? most : bytes;
         bytes = bytes < heap_least ? heap_least : bytes;
     }
-    *heap_bytes = round_up((uint64_t)bytes, WEFT_HUGE_BYTES);
+    *heap_bytes = weft_round_up_bytes((uint64_t)bytes, WEFT_HUGE_BYTES);
     return WEFT_OK;
 }
 
@@ -126,7 +122,7 @@ static weft_status reserve(const weft_segment *segment, uint64_t at, uint64_t by
                               "cannot reserve %llu MiB of address space for symmetric memory (%s); "
                               "set WEFT_HEAP to a smaller size",
                               (unsigned long long)(bytes >> 20), strerror(errno));
-    base = (char *)round_up((uint64_t)(uintptr_t)reserved, WEFT_HUGE_BYTES);
+    base = (char *)weft_round_up_bytes((uint64_t)(uintptr_t)reserved, WEFT_HUGE_BYTES);
     if (base > reserved)
         munmap(reserved, (size_t)(base - reserved));
     munmap(base + bytes, (size_t)(reserved + WEFT_HUGE_BYTES - base));
@@ -185,7 +181,7 @@ weft_status weft_segment_map(weft_segment *segment, int window, weft_error_text 
 static uint64_t whole_pages(char **memory, uint64_t bytes)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)*memory / page * page;
-    uint64_t covered = round_up((uintptr_t)*memory + bytes, page) - begin;
+    uint64_t covered = weft_round_up_bytes((uintptr_t)*memory + bytes, page) - begin;
 
     *memory = (char *)begin;
     return covered;
@@ -248,7 +244,7 @@ static weft_status lay_out(int size, weft_segment_header *header, weft_error_tex
     header->size = size;
     header->windows = WINDOWS;
     header->header_bytes =
-        round_up(sizeof(*header) + sizeof(weft_rank_entry) * (size_t)size, WEFT_HUGE_BYTES);
+        weft_round_up_bytes(sizeof(*header) + sizeof(weft_rank_entry) * (size_t)size, WEFT_HUGE_BYTES);
     header->stride = stride_of(header->heap_bytes);
     if (header->heap_bytes > INT64_MAX / 8 ||
         __builtin_mul_overflow(header->stride + WEFT_HUGE_BYTES, (uint64_t)size, &header->window_bytes) ||

@@ -335,9 +335,7 @@ static void store(data_state *s, const weft_region *to, int64_t row0, int64_t ro
 static weft_value cell_value(data_state *s, const weft_task *task, const weft_region *regions, int64_t row,
                              int64_t col)
 {
-    int dests = task->destinations;
-    int extras = !!(task->flags & WEFT_TASK_HAS_C) + !!(task->flags & WEFT_TASK_HAS_BIAS);
-    int inner = task->region_count - dests - extras;
+    int dests = task->destinations, inner = weft_task_roles_of(task).inputs;
     const weft_region *from = regions + dests;
     const weft_pieces *held = s->inputs + dests;
     weft_value sum = {.kind = WEFT_VALUE_SUM};
@@ -386,8 +384,8 @@ static bool make_room(data_state *s, uint32_t regions)
 /* A task: what its sources hold, cut into cells in which every source is one piece; each cell is computed. */
 static void follow(data_state *s, const weft_task *task, const weft_region *regions)
 {
-    int dests = task->destinations,
-        extras = !!(task->flags & WEFT_TASK_HAS_C) + !!(task->flags & WEFT_TASK_HAS_BIAS);
+    weft_task_roles roles = weft_task_roles_of(task);
+    int dests = task->destinations;
     int64_t found_before = s->checker->report->count;
 
     if (!dests || !regions->rows || !regions->cols)
@@ -400,13 +398,8 @@ static void follow(data_state *s, const weft_task *task, const weft_region *regi
     cut_rows(s, 0);
     cut_cols(s, 0);
     for (int i = dests; i < task->region_count; i++) {
-        bool is_a = task->kind == WEFT_TASK_GEMM && i == dests,
-             is_b = task->kind == WEFT_TASK_GEMM && i == dests + 1;
-        bool is_bias = (task->flags & WEFT_TASK_HAS_BIAS) && extras && i == task->region_count - 1;
-
-        load(s, &regions[i], &s->inputs[i], !is_b && !is_bias, !is_a);
-        take_carried(s, &regions[i], &s->inputs[i],
-                     task->flags & WEFT_TASK_HAS_ACC && i == dests + 2 && task->kind == WEFT_TASK_GEMM);
+        load(s, &regions[i], &s->inputs[i], i != roles.b && i != roles.bias, i != roles.a);
+        take_carried(s, &regions[i], &s->inputs[i], i == roles.acc);
     }
     cut_rows(s, regions->rows);
     cut_cols(s, regions->cols);
@@ -605,7 +598,7 @@ bool weft_check_data(weft_checker *checker)
         s.task = checker->sequence[i];
         rank = weft_check_rank(checker, s.task);
         task = weft_check_task(checker, s.task);
-        follow(&s, task, &checker->parts[rank].regions[task->region0]);
+        follow(&s, task, weft_task_regions(&checker->parts[rank], task));
         if (checker->report->count >= WEFT_FINDINGS_MAX)
             break;
     }

@@ -148,10 +148,9 @@ static bool same_shape(const weft_region *a, const weft_region *b)
 /* Shapes of a task's regions agree, and there are as many as its kind and flags say. */
 static bool shapes_fit(const weft_task *task, const weft_region *regions)
 {
-    int acc = !!(task->flags & WEFT_TASK_HAS_ACC), has_c = !!(task->flags & WEFT_TASK_HAS_C);
-    int extras = has_c + !!(task->flags & WEFT_TASK_HAS_BIAS);
-    int inner = (int)task->region_count - task->destinations - extras;
-    const weft_region *from = regions + task->destinations, *extra = from + inner;
+    weft_task_roles roles = weft_task_roles_of(task);
+    const weft_region *from = regions + task->destinations;
+    int acc = !!(task->flags & WEFT_TASK_HAS_ACC), inner = roles.inputs;
 
     if (task->kind == WEFT_TASK_ENTER || task->kind == WEFT_TASK_EXIT)
         return task->region_count == 0;
@@ -173,10 +172,9 @@ static bool shapes_fit(const weft_task *task, const weft_region *regions)
         if (acc || (task->kind == WEFT_TASK_COPY && (inner != 1 || task->destinations != 1 || task->flags)))
             return false;
     }
-    if (has_c && !same_shape(extra, regions))
+    if (roles.c >= 0 && !same_shape(&regions[roles.c], regions))
         return false;
-    return !(task->flags & WEFT_TASK_HAS_BIAS) ||
-           (extra[has_c].rows == 1 && extra[has_c].cols == regions->cols);
+    return roles.bias < 0 || (regions[roles.bias].rows == 1 && regions[roles.bias].cols == regions->cols);
 }
 
 /* Sums are kept whole, or in the type in which they travel. */
@@ -190,7 +188,7 @@ static bool holds_sums(const weft_problem *p, weft_dtype dtype)
 static bool types_fit(const weft_plan_part *part, const weft_task *task, const weft_region *regions)
 {
     const weft_problem *p = &part->problem;
-    int extras = !!(task->flags & WEFT_TASK_HAS_C) + !!(task->flags & WEFT_TASK_HAS_BIAS);
+    weft_task_roles roles = weft_task_roles_of(task);
     bool product = task->kind == WEFT_TASK_GEMM, finished = task->flags & WEFT_TASK_EPILOGUE;
     weft_dtype source;
 
@@ -199,7 +197,7 @@ static bool types_fit(const weft_plan_part *part, const weft_task *task, const w
     source = part->operands[regions[task->destinations].operand].dtype;
     for (int i = 0; i < task->region_count; i++) {
         weft_dtype dtype = part->operands[regions[i].operand].dtype;
-        bool to = i < task->destinations, extra = i >= task->region_count - extras;
+        bool to = i < task->destinations, extra = i >= roles.ends;
         bool fits = task->kind == WEFT_TASK_COPY ? dtype == source
                     : to                         ? (finished ? dtype == p->d_dtype : holds_sums(p, dtype))
                     : extra                      ? dtype == p->d_dtype
@@ -273,7 +271,7 @@ static bool carries_on(const weft_plan_part *part, uint32_t index)
 {
     const weft_task *task = &part->tasks[index], *next = task + 1;
     const weft_lane *lane = &part->lanes[task->lane];
-    const weft_region *d = &part->regions[task->region0], *a = d + 1, *on, *acc;
+    const weft_region *d = weft_task_regions(part, task), *a = d + 1, *on, *acc;
 
     if (task->kind != WEFT_TASK_GEMM || task->destinations != 1 || task->flags & WEFT_TASK_EPILOGUE ||
         part->operands[d->operand].place != WEFT_PLACE_PRIVATE ||
@@ -327,7 +325,7 @@ static void form_of_task(weft_checker *checker, int rank, uint32_t index)
 {
     const weft_plan_part *part = &checker->parts[rank];
     const weft_task *task = &part->tasks[index];
-    const weft_region *regions = &part->regions[task->region0];
+    const weft_region *regions = weft_task_regions(part, task);
     const weft_lane *lane = &part->lanes[task->lane < part->lane_count ? task->lane : 0];
     uint32_t number = checker->task_base[rank] + index;
     bool inside = true;
@@ -370,7 +368,7 @@ static void form_of_task(weft_checker *checker, int rank, uint32_t index)
     }
     for (int i = 0; inside && i < task->region_count; i++) {
         bool given = i == 0 && task->destinations == 1 && !(task->flags & WEFT_TASK_EPILOGUE);
-        bool taken = i == task->destinations + 2 && (task->flags & WEFT_TASK_HAS_ACC);
+        bool taken = i == weft_task_roles_of(task).acc;
 
         if (part->operands[regions[i].operand].handed_on &&
             (task->kind != WEFT_TASK_GEMM || !(given || taken)))

@@ -180,6 +180,34 @@ typedef struct weft_task {
     uint16_t post_count;
 } weft_task;
 
+/* Which of a task's regions is what, counted from region0; -1: it has none such. */
+typedef struct weft_task_roles {
+    int inputs;    /* how many follow the destinations, before those of the epilogue */
+    int a, b, acc; /* GEMM */
+    int c, bias;
+    int ends, end_count; /* the first that the epilogue reads, and how many */
+} weft_task_roles;
+
+static inline weft_task_roles weft_task_roles_of(const weft_task *task)
+{
+    bool product = task->kind == WEFT_TASK_GEMM;
+    int first = task->destinations, end = task->region_count;
+    weft_task_roles roles = {.a = product ? first : -1,
+                             .b = product ? first + 1 : -1,
+                             .acc = product && task->flags & WEFT_TASK_HAS_ACC ? first + 2 : -1,
+                             .c = -1,
+                             .bias = -1};
+
+    if (task->flags & WEFT_TASK_HAS_BIAS)
+        roles.bias = --end;
+    if (task->flags & WEFT_TASK_HAS_C)
+        roles.c = --end;
+    roles.inputs = end - first;
+    roles.ends = end;
+    roles.end_count = task->region_count - end;
+    return roles;
+}
+
 typedef enum weft_lane_kind { WEFT_LANE_COMPUTE, WEFT_LANE_COPY } weft_lane_kind;
 
 typedef struct weft_lane {
@@ -211,6 +239,12 @@ typedef struct weft_plan_part {
     uint32_t *signal_posts; /* posts each signal of THIS rank gets in a run */
     uint32_t signal_count;  /* equal on all ranks */
 } weft_plan_part;
+
+/* The task's regions. */
+static inline const weft_region *weft_task_regions(const weft_plan_part *part, const weft_task *task)
+{
+    return &part->regions[task->region0];
+}
 
 /*
  * What tiles mean. GEMM ops: a GEMM task covers tile_m x tile_n of a result (less at an edge) over the whole

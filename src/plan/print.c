@@ -100,15 +100,10 @@ static void print_regions(const weft_plan_part *part, const weft_region *regions
     }
 }
 
-static int extra_count(const weft_task *task)
-{
-    return !!(task->flags & WEFT_TASK_HAS_C) + !!(task->flags & WEFT_TASK_HAS_BIAS);
-}
-
 static void print_expression(const weft_plan_part *part, const weft_task *task, FILE *file)
 {
-    const weft_region *regions = &part->regions[task->region0], *from = regions + task->destinations;
-    int inner = task->region_count - task->destinations - extra_count(task);
+    const weft_region *regions = weft_task_regions(part, task), *from = regions + task->destinations;
+    weft_task_roles roles = weft_task_roles_of(task);
 
     if (!task->region_count)
         return;
@@ -123,18 +118,18 @@ static void print_expression(const weft_plan_part *part, const weft_task *task, 
     fputs(" = ", file);
     if (task->kind == WEFT_TASK_GEMM) {
         print_regions(part, from, 2, " * ", file);
-        if (task->flags & WEFT_TASK_HAS_ACC) {
+        if (roles.acc >= 0) {
             fputs(" + ", file);
-            print_region(part, &from[2], file);
+            print_region(part, &regions[roles.acc], file);
         }
     } else {
-        print_regions(part, from, inner, " + ", file);
+        print_regions(part, from, roles.inputs, " + ", file);
     }
     if (task->flags & WEFT_TASK_EPILOGUE) {
         fputs(" epilogue", file);
-        for (int i = 0; i < extra_count(task); i++) {
+        for (int i = 0; i < roles.end_count; i++) {
             fputs(i ? ", " : " with ", file);
-            print_region(part, &from[inner + i], file);
+            print_region(part, &regions[roles.ends + i], file);
         }
     }
 }
@@ -226,19 +221,18 @@ static void json_regions(const weft_plan_part *part, const char *name, const wef
 static void json_task(const weft_plan_part *part, uint32_t index, FILE *file)
 {
     const weft_task *task = &part->tasks[index];
-    const weft_region *regions = &part->regions[task->region0], *from = regions + task->destinations;
-    int extras = extra_count(task), acc = !!(task->flags & WEFT_TASK_HAS_ACC);
-    int inner = task->region_count - task->destinations - extras;
+    const weft_region *regions = weft_task_regions(part, task), *from = regions + task->destinations;
+    weft_task_roles roles = weft_task_roles_of(task);
 
     fprintf(file, "{\"task\":%u,\"lane\":%u,\"kind\":\"%s\"", index, task->lane,
             weft_task_kind_name(task->kind));
     if (task->region_count) {
         json_regions(part, "to", regions, task->destinations, file);
-        json_regions(part, "from", from, inner - acc, file);
-        if (acc)
-            json_regions(part, "acc", from + inner - 1, 1, file);
-        if (extras)
-            json_regions(part, "epilogue_from", from + inner, extras, file);
+        json_regions(part, "from", from, roles.inputs - (roles.acc >= 0), file);
+        if (roles.acc >= 0)
+            json_regions(part, "acc", &regions[roles.acc], 1, file);
+        if (roles.end_count)
+            json_regions(part, "epilogue_from", &regions[roles.ends], roles.end_count, file);
         fprintf(file, ",\"epilogue\":%s,\"carry\":%s", task->flags & WEFT_TASK_EPILOGUE ? "true" : "false",
                 task->flags & WEFT_TASK_CARRY ? "true" : "false");
     }

@@ -2,6 +2,7 @@
 #include "plan/tiles.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 
 #include <math.h>
 
@@ -31,16 +32,6 @@ typedef struct grid {
     double tiles, cost, uneven;
 } grid;
 
-static int64_t divide_up(int64_t value, int64_t by)
-{
-    return (value + by - 1) / by;
-}
-
-static int64_t round_up(int64_t value, int64_t unit)
-{
-    return divide_up(value, unit) * unit;
-}
-
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -49,7 +40,8 @@ static int64_t least(int64_t a, int64_t b)
 static extents extents_of(const weft_problem *p, int world)
 {
     bool by_rows = p->layout == WEFT_LAYOUT_GATHER_A || p->layout == WEFT_LAYOUT_SCATTER_ROWS;
-    int64_t part_m = divide_up(p->m, world), part_n = divide_up(p->n, world), part_k = divide_up(p->k, world);
+    int64_t part_m = weft_divide_up(p->m, world), part_n = weft_divide_up(p->n, world),
+            part_k = weft_divide_up(p->k, world);
 
     switch (p->op) {
     case WEFT_OP_AG_GEMM:
@@ -75,7 +67,7 @@ static double move_cost(const weft_gemm_steps *steps)
 /* The product of a tile, in multiplications: few rows have kernels of their own. */
 static double tile_work(const extents *e, const weft_gemm_steps *steps, int64_t rows, int64_t panels)
 {
-    int64_t padded = rows <= steps->mr ? rows : round_up(rows, steps->mr);
+    int64_t padded = rows <= steps->mr ? rows : weft_round_up(rows, steps->mr);
 
     return (double)padded * (double)(panels * steps->nr) * (double)e->k;
 }
@@ -86,12 +78,12 @@ static double tile_work(const extents *e, const weft_gemm_steps *steps, int64_t 
  */
 static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps *steps, grid *g)
 {
-    int64_t lanes = p->tuning.workers, columns = divide_up(e->cols, steps->nr);
+    int64_t lanes = p->tuning.workers, columns = weft_divide_up(e->cols, steps->nr);
     double rounds, seen, move = move_cost(steps), wide, packs_b;
 
-    g->tile_m = round_up(divide_up(e->rows, g->down), steps->mr);
-    g->panels = divide_up(columns, g->across);
-    g->tiles = e->shards * (double)p->l * (double)(divide_up(e->rows, g->tile_m) * g->across);
+    g->tile_m = weft_round_up(weft_divide_up(e->rows, g->down), steps->mr);
+    g->panels = weft_divide_up(columns, g->across);
+    g->tiles = e->shards * (double)p->l * (double)(weft_divide_up(e->rows, g->tile_m) * g->across);
     rounds = ceil(g->tiles / (double)lanes);
     seen = lanes % g->across == 0 ? 1 : g->across % lanes == 0 ? (double)g->across / (double)lanes : rounds;
     wide = (double)(g->panels * steps->nr);
@@ -115,8 +107,8 @@ static bool better(const grid *one, const grid *other)
 static grid cut_rows_and_columns(const weft_problem *p, const extents *e, const weft_gemm_steps *steps,
                                  int64_t tiles_wanted)
 {
-    int64_t down0 = divide_up(e->rows, steps->m_tile), down_most = divide_up(e->rows, steps->mr);
-    int64_t columns = divide_up(e->cols, steps->nr), before = 0;
+    int64_t down0 = weft_divide_up(e->rows, steps->m_tile), down_most = weft_divide_up(e->rows, steps->mr);
+    int64_t columns = weft_divide_up(e->cols, steps->nr), before = 0;
     double rounds = fmax(ROUNDS_MOST, ceil((double)tiles_wanted / p->tuning.workers));
     grid best = {.uneven = INFINITY, .cost = INFINITY};
 
@@ -149,16 +141,16 @@ static int64_t judge_cut(const weft_problem *p, const extents *e, const weft_gem
     int64_t rest, slices, cut, rows;
     double move = move_cost(steps), share, wide;
 
-    *g = (grid){.down = divide_up(e->rows, steps->m_tile),
-                .across = divide_up(divide_up(e->cols, steps->nr), panels)};
+    *g = (grid){.down = weft_divide_up(e->rows, steps->m_tile),
+                .across = weft_divide_up(weft_divide_up(e->cols, steps->nr), panels)};
     judge(p, e, steps, g);
     rest = (int64_t)g->tiles % p->tuning.workers;
     if (!rest)
         return 0;
-    slices = divide_up(SLICES_OF_SHARE * (int64_t)p->tuning.workers, rest);
-    cut = round_up(divide_up(e->k, slices), steps->k_step);
+    slices = weft_divide_up(SLICES_OF_SHARE * (int64_t)p->tuning.workers, rest);
+    cut = weft_round_up(weft_divide_up(e->k, slices), steps->k_step);
     if (cut < SLICE_K_LEAST)
-        cut = round_up(SLICE_K_LEAST, steps->k_step);
+        cut = weft_round_up(SLICE_K_LEAST, steps->k_step);
     if (cut >= e->k)
         return 0;
     rows = least(g->tile_m, e->rows);
@@ -175,7 +167,7 @@ static int64_t judge_cut(const weft_problem *p, const extents *e, const weft_gem
 static void cut_k(const weft_problem *p, const extents *e, const weft_gemm_steps *steps, grid *best,
                   int64_t *tile_k)
 {
-    int64_t even = divide_up(e->cols, steps->nr) * divide_up(e->rows, steps->m_tile) * p->l;
+    int64_t even = weft_divide_up(e->cols, steps->nr) * weft_divide_up(e->rows, steps->m_tile) * p->l;
 
     for (int64_t panels = even / p->tuning.workers; panels <= even / p->tuning.workers + 1; panels++) {
         int64_t cut;
@@ -203,16 +195,22 @@ void weft_plan_tiles(weft_problem *p, int world, const weft_gemm_steps *steps)
         if (e.stream_k && !p->tuning.tile_k && best.uneven > even_enough)
             cut_k(p, &e, steps, &best, &p->tuning.tile_k);
         p->tuning.tile_m = best.tile_m;
-        p->tuning.tile_n = divide_up(e.cols, best.across);
+        p->tuning.tile_n = weft_divide_up(e.cols, best.across);
         p->tuning.grain_n = steps->nr;
     }
     if (!p->tuning.tile_m)
         p->tuning.tile_m = steps->m_tile;
     /* Windows of packed panels begin where a panel does. */
     if (!p->tuning.grain_n)
-        p->tuning.tile_n = round_up(p->tuning.tile_n ? p->tuning.tile_n : p->n > 0 ? p->n : 1, steps->nr);
-    p->tuning.tile_k = round_up(p->tuning.tile_k ? p->tuning.tile_k : p->k > 0 ? p->k : 1, steps->k_step);
-    p->tuning.chunk_k = round_up(p->tuning.chunk_k, steps->k_step);
+        p->tuning.tile_n = weft_round_up(p->tuning.tile_n ? p->tuning.tile_n
+                                         : p->n > 0       ? p->n
+                                                          : 1,
+                                         steps->nr);
+    p->tuning.tile_k = weft_round_up(p->tuning.tile_k ? p->tuning.tile_k
+                                     : p->k > 0       ? p->k
+                                                      : 1,
+                                     steps->k_step);
+    p->tuning.chunk_k = weft_round_up(p->tuning.chunk_k, steps->k_step);
     /* A B that only one tile of rows uses is better packed in the cache, block by block, or streamed. */
     if (p->b_form == WEFT_B_PACK_IN_RUN && (p->op != WEFT_OP_AG_GEMM || world == 1) && p->m <= steps->m_tile)
         p->b_form = WEFT_B_PLAIN;
@@ -222,7 +220,7 @@ int64_t weft_plan_chunk(const weft_problem *p, int world)
 {
     bool sliced = p->op == WEFT_OP_ALL_REDUCE && p->schedule != WEFT_SCHEDULE_ONE_SHOT;
     int64_t line = CHUNK_LINE_BYTES / (int64_t)weft_dtype_size(p->dtype);
-    int64_t extent = sliced ? divide_up(p->count, world) : p->count;
+    int64_t extent = sliced ? weft_divide_up(p->count, world) : p->count;
 
-    return extent > 0 ? round_up(divide_up(extent, p->tuning.workers), line > 0 ? line : 1) : 1;
+    return extent > 0 ? weft_round_up(weft_divide_up(extent, p->tuning.workers), line > 0 ? line : 1) : 1;
 }

@@ -7,6 +7,7 @@
  */
 #include "sim/model.h"
 #include "core/dtype.h"
+#include "core/round.h"
 #include "gemm/gemm.h"
 #include "plan/tiles.h"
 
@@ -33,11 +34,6 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static int64_t divide_up(int64_t value, int64_t by)
-{
-    return (value + by - 1) / by;
-}
-
 static int64_t most(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -45,7 +41,7 @@ static int64_t most(int64_t a, int64_t b)
 
 static int64_t cuts(int64_t extent, int64_t tile)
 {
-    return tile > 0 ? most(1, divide_up(extent, tile)) : 1;
+    return tile > 0 ? most(1, weft_divide_up(extent, tile)) : 1;
 }
 
 /* About how many regions the GEMM tasks of all ranks have. */
@@ -53,7 +49,7 @@ static double gemm_size(const weft_problem *p, int64_t world)
 {
     bool sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
     int64_t rows = cuts(p->m, p->tuning.tile_m),
-            cols = cuts(sums ? p->n : divide_up(p->n, world), p->tuning.tile_n);
+            cols = cuts(sums ? p->n : weft_divide_up(p->n, world), p->tuning.tile_n);
 
     if (p->op == WEFT_OP_AG_GEMM || p->op == WEFT_OP_GEMM_RS)
         rows = most(rows, world); /* every shard has a piece of its own */
@@ -70,7 +66,7 @@ static double gemm_size(const weft_problem *p, int64_t world)
  */
 static void coarsen_gpu(int world, int64_t regions, weft_problem *p)
 {
-    int64_t cols = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR ? p->n : divide_up(p->n, world);
+    int64_t cols = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR ? p->n : weft_divide_up(p->n, world);
 
     while ((p->tuning.tile_n < cols || p->tuning.tile_m < p->m) && gemm_size(p, world) > (double)regions) {
         int64_t tasks = cuts(p->m, p->tuning.tile_m) * cuts(cols, p->tuning.tile_n);
@@ -98,7 +94,7 @@ static void tune_gpu_collective(const weft_machine *machine, int world, int64_t 
     if (!p->tuning.workers)
         p->tuning.workers = (int)lanes;
     smallest = GPU_COLLECTIVE_BYTES / (int64_t)weft_dtype_size(p->dtype);
-    even = divide_up(whole ? p->count : p->count / world, p->tuning.workers);
+    even = weft_divide_up(whole ? p->count : p->count / world, p->tuning.workers);
     if (!p->tuning.tile_n)
         p->tuning.tile_n = most(even, smallest);
 }

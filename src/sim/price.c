@@ -15,6 +15,7 @@
  */
 #include "sim/model.h"
 #include "core/dtype.h"
+#include "core/round.h"
 
 #include <math.h>
 
@@ -69,7 +70,7 @@ static void count_region(model *m, const weft_plan_part *part, const weft_region
  */
 static double working_set(const weft_plan_part *part, const weft_task *task)
 {
-    const weft_region *regions = &part->regions[task->region0];
+    const weft_region *regions = weft_task_regions(part, task);
     double sum = 0;
 
     for (uint32_t i = 0; i < task->region_count; i++) {
@@ -83,11 +84,9 @@ static double working_set(const weft_plan_part *part, const weft_task *task)
     return sum / 2;
 }
 
-static double round_up(int64_t value, int64_t step)
+static double padded(int64_t value, int64_t step)
 {
-    int64_t steps = (value + step - 1) / step;
-
-    return (double)(steps * step);
+    return (double)weft_round_up(value, step);
 }
 
 model_products model_products_of(const model *m, const weft_plan_part *part)
@@ -154,8 +153,8 @@ static double gpu_gemm_ns(const model *m, const model_products *products, int64_
         rows = machine->tile_m;
     if (across > 1)
         cols = machine->tile_n;
-    compute = waves * 2 * round_up(rows, machine->step_m) * round_up(cols, machine->step_n) *
-              round_up(kk, machine->step_k) / gflops;
+    compute = waves * 2 * padded(rows, machine->step_m) * padded(cols, machine->step_n) *
+              padded(kk, machine->step_k) / gflops;
     memory = bytes / (machine->memory_gbs *
                       fmin(1 / products->lanes, unit_share(m) * fmin(floor(units), down * across)));
     *bound = memory > compute ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;
@@ -177,11 +176,12 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
                           double read_bytes, double gflops, uint8_t *bound)
 {
     const weft_machine *machine = m->machine;
-    const weft_region *d = &part->regions[task->region0], *a = d + task->destinations, *b = a + 1;
+    weft_task_roles roles = weft_task_roles_of(task);
+    const weft_region *d = weft_task_regions(part, task), *a = &d[roles.a], *b = &d[roles.b];
     weft_dtype dtype = part->operands[a->operand].dtype;
     int64_t cols = b->cols * weft_operand_width(&part->operands[b->operand]);
-    double arithmetic = 2 * round_up(a->rows, machine->step_m) * round_up(cols, machine->step_n) *
-                        round_up(a->cols, machine->step_k) / gflops;
+    double arithmetic = 2 * padded(a->rows, machine->step_m) * padded(cols, machine->step_n) *
+                        padded(a->cols, machine->step_k) / gflops;
     double b_bytes = region_bytes(part, b), move = region_bytes(part, a) / machine->pack_a_gbs[dtype];
 
     if (part->operands[b->operand].packed || a->rows <= machine->step_m) { /* few rows: B is not packed */
@@ -192,8 +192,8 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
     } else {
         move += b_bytes / machine->pack_b_gbs[dtype];
     }
-    if (task->flags & WEFT_TASK_HAS_ACC) {
-        double acc_bytes = region_bytes(part, b + 1);
+    if (roles.acc >= 0) {
+        double acc_bytes = region_bytes(part, &d[roles.acc]);
 
         /* Sums that an epilogue awaits come in rows. */
         move += acc_bytes / (machine->acc_gbs[dtype] > 0 && weft_problem_only_rounds(&part->problem)
@@ -215,7 +215,7 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
 static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_task *task,
                               const model_products *products, model_task *out, weft_error_text *error)
 {
-    const weft_region *regions = &part->regions[task->region0];
+    const weft_region *regions = weft_task_regions(part, task);
     const weft_region *a = &regions[task->destinations], *b = a + 1;
     weft_dtype dtype = part->operands[a->operand].dtype;
     double gflops = m->machine->gflops[dtype];
@@ -256,7 +256,7 @@ static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_t
  */
 static void price_multicast(model *m, const weft_plan_part *part, const weft_task *task)
 {
-    const weft_region *regions = &part->regions[task->region0];
+    const weft_region *regions = weft_task_regions(part, task);
     float bytes = (float)region_bytes(part, regions);
 
     m->transfers[m->transfers_count++] = (model_transfer){-1, part->rank, bytes};
@@ -281,7 +281,7 @@ static double cpu_move_ns(const model *m, const weft_plan_part *part, const weft
                           traffic to)
 {
     const weft_machine *machine = m->machine;
-    const weft_region *regions = &part->regions[task->region0];
+    const weft_region *regions = weft_task_regions(part, task);
     weft_dtype dtype = part->operands[regions[task->destinations].operand].dtype;
     double set = working_set(part, task), bytes = from.local + from.remote, rate;
 
@@ -308,7 +308,7 @@ static double cpu_move_ns(const model *m, const weft_plan_part *part, const weft
 static void price_move(model *m, const weft_plan_part *part, const weft_task *task, model_task *out)
 {
     const weft_machine *machine = m->machine;
-    const weft_region *regions = &part->regions[task->region0];
+    const weft_region *regions = weft_task_regions(part, task);
     bool packs = task->kind == WEFT_TASK_COPY && part->operands[regions->operand].packed;
     bool reduces = task->kind == WEFT_TASK_REDUCE, far = false;
     traffic from = {0}, to = {0};

@@ -1,6 +1,7 @@
 #include "run/cpu/program.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 #include "run/choose.h"
 #include "run/cpu/reduce.h"
 
@@ -13,11 +14,6 @@ enum {
     SIGNALS_MIN = 1024,
     SUMS_BYTES = 64 << 10, /* a REDUCE with an epilogue sums blocks of this size */
 };
-
-static size_t align_up(size_t bytes, size_t unit)
-{
-    return (bytes + unit - 1) / unit * unit;
-}
 
 static int64_t longest(int64_t extent, bool parted, int world)
 {
@@ -44,14 +40,15 @@ static void lay_operand(const weft_plan *plan, const weft_operand *operand, weft
     lain->element_bytes = (int64_t)weft_dtype_size(operand->dtype);
     if (operand->packed) {
         lain->ld = cols;
-        lain->stride_bytes = (int64_t)align_up(weft_packed_bytes(plan->bind, rows, cols), WEFT_RUN_ALIGNMENT);
+        lain->stride_bytes =
+            (int64_t)weft_round_up_bytes(weft_packed_bytes(plan->bind, rows, cols), WEFT_RUN_ALIGNMENT);
     } else {
         lain->ld = operand->transposed ? rows : cols;
         if (operand->place != WEFT_PLACE_USER)
             lain->ld = pad_row(lain->ld, lain->element_bytes);
         lain->stride_bytes = (operand->transposed ? cols : rows) * lain->ld * lain->element_bytes;
     }
-    lain->bytes = align_up((size_t)(lain->stride_bytes * batch), WEFT_RUN_ALIGNMENT);
+    lain->bytes = weft_round_up_bytes((size_t)(lain->stride_bytes * batch), WEFT_RUN_ALIGNMENT);
 }
 
 /* Where scratch operands lie: alike on all ranks. */
@@ -88,15 +85,15 @@ static void size_workspace(weft_plan *plan)
     for (uint32_t i = 0; i < part->task_count; i++)
         if (part->tasks[i].region_count > program->regions_max)
             program->regions_max = part->tasks[i].region_count;
-    program->lists_bytes =
-        align_up(program->regions_max * (2 * sizeof(weft_view) + sizeof(weft_region)), WEFT_RUN_ALIGNMENT);
-    program->workspace_bytes = align_up(program->lists_bytes, 4096);
+    program->lists_bytes = weft_round_up_bytes(
+        program->regions_max * (2 * sizeof(weft_view) + sizeof(weft_region)), WEFT_RUN_ALIGNMENT);
+    program->workspace_bytes = weft_round_up_bytes(program->lists_bytes, 4096);
     if (!plan->bind)
         return;
     program->sums_bytes = SUMS_BYTES;
     for (uint32_t i = 0; i < part->task_count; i++) {
         const weft_task *task = &part->tasks[i];
-        const weft_region *regions = &part->regions[task->region0];
+        const weft_region *regions = weft_task_regions(part, task);
         const weft_region *a = &regions[task->destinations];
         size_t tile;
 
@@ -111,12 +108,13 @@ static void size_workspace(weft_plan *plan)
             tile > program->sums_bytes)
             program->sums_bytes = tile;
     }
-    program->sums_bytes = align_up(program->sums_bytes, WEFT_RUN_ALIGNMENT);
-    program->edge_bytes = align_up((size_t)m * (size_t)plan->bind->kernel->nr * 4, WEFT_RUN_ALIGNMENT);
-    program->workspace_bytes =
-        align_up(program->lists_bytes + program->sums_bytes + program->edge_bytes +
-                     weft_gemm_workspace_bytes(plan->bind, m, n + plan->bind->kernel->nr, k, packed),
-                 4096);
+    program->sums_bytes = weft_round_up_bytes(program->sums_bytes, WEFT_RUN_ALIGNMENT);
+    program->edge_bytes =
+        weft_round_up_bytes((size_t)m * (size_t)plan->bind->kernel->nr * 4, WEFT_RUN_ALIGNMENT);
+    program->workspace_bytes = weft_round_up_bytes(
+        program->lists_bytes + program->sums_bytes + program->edge_bytes +
+            weft_gemm_workspace_bytes(plan->bind, m, n + plan->bind->kernel->nr, k, packed),
+        4096);
 }
 
 /* The checker knows no kernel: whether windows of packed panels begin where this one's panels and steps do.

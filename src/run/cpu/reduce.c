@@ -29,161 +29,103 @@ typedef union accumulators {
     uint8_t b[BLOCK];
 } accumulators;
 
-WEFT_INLINE double combine_f64(weft_reduction reduction, double a, double b)
-{
-    switch (reduction) {
-    case WEFT_MIN:
-        return (a < b || a != a) ? a : b;
-    case WEFT_MAX:
-        return (a > b || a != a) ? a : b;
-    case WEFT_PRODUCT:
-        return a * b;
-    default:
-        return a + b;
+/* combine_f32 and its kin: a op b. Sums and products of integers are of unsigned `type`, so that they wrap;
+ * comparisons are of the values as `compared`. A NaN that comes first stays. */
+#define COMBINE(name, type, compared, is_nan)                                                                \
+    WEFT_INLINE type combine_##name(weft_reduction reduction, type a, type b)                                \
+    {                                                                                                        \
+        switch (reduction) {                                                                                 \
+        case WEFT_MIN:                                                                                       \
+            return (compared)a < (compared)b || is_nan ? a : b;                                              \
+        case WEFT_MAX:                                                                                       \
+            return (compared)a > (compared)b || is_nan ? a : b;                                              \
+        case WEFT_PRODUCT:                                                                                   \
+            return (type)(a * b);                                                                            \
+        default:                                                                                             \
+            return (type)(a + b);                                                                            \
+        }                                                                                                    \
     }
-}
 
-/* Sums and products wrap, whatever the sign; comparisons are of the values. */
-WEFT_INLINE uint8_t combine_i8(bool is_signed, weft_reduction reduction, uint8_t a, uint8_t b)
-{
-    bool less = is_signed ? (int8_t)a < (int8_t)b : a < b;
+COMBINE(f32, float, float, a != a)
+COMBINE(f64, double, double, a != a)
+COMBINE(i8, uint8_t, int8_t, false)
+COMBINE(u8, uint8_t, uint8_t, false)
+COMBINE(i32, uint32_t, int32_t, false)
+COMBINE(i64, uint64_t, int64_t, false)
 
-    switch (reduction) {
-    case WEFT_MIN:
-        return less ? a : b;
-    case WEFT_MAX:
-        return less ? b : a;
-    case WEFT_PRODUCT:
-        return (uint8_t)((unsigned)a * b);
-    default:
-        return (uint8_t)(a + b);
+/* A statement for each reduction that is made of pairs, in which `OP` is a constant. An average is a sum that
+ * reduce_row divides. */
+#define FOR_CONSTANT(reduction, statement)                                                                   \
+    switch (reduction) {                                                                                     \
+    case WEFT_SUM: {                                                                                         \
+        const weft_reduction OP = WEFT_SUM;                                                                  \
+        statement;                                                                                           \
+        break;                                                                                               \
+    }                                                                                                        \
+    case WEFT_MIN: {                                                                                         \
+        const weft_reduction OP = WEFT_MIN;                                                                  \
+        statement;                                                                                           \
+        break;                                                                                               \
+    }                                                                                                        \
+    case WEFT_MAX: {                                                                                         \
+        const weft_reduction OP = WEFT_MAX;                                                                  \
+        statement;                                                                                           \
+        break;                                                                                               \
+    }                                                                                                        \
+    case WEFT_PRODUCT: {                                                                                     \
+        const weft_reduction OP = WEFT_PRODUCT;                                                              \
+        statement;                                                                                           \
+        break;                                                                                               \
+    }                                                                                                        \
+    case WEFT_AVERAGE:                                                                                       \
+        break;                                                                                               \
     }
-}
 
-WEFT_INLINE float combine_f32(weft_reduction reduction, float a, float b)
-{
-    switch (reduction) {
-    case WEFT_MIN:
-        return (a < b || a != a) ? a : b;
-    case WEFT_MAX:
-        return (a > b || a != a) ? a : b;
-    case WEFT_PRODUCT:
-        return a * b;
-    default:
-        return a + b;
+/* pair_f64 and its kin: d ← a op b, where elements are added as they lie; `d2`, when there is one, receives
+ * the same. */
+#define PAIR(name, type)                                                                                     \
+    WEFT_INLINE void pair_##name##_as(weft_reduction reduction, type *d, type *d2, const type *a,            \
+                                      const type *b, int64_t n)                                              \
+    {                                                                                                        \
+        if (d2) {                                                                                            \
+            INDEPENDENT                                                                                      \
+            for (int64_t i = 0; i < n; i++)                                                                  \
+                d[i] = d2[i] = combine_##name(reduction, a[i], b[i]);                                        \
+        } else {                                                                                             \
+            INDEPENDENT                                                                                      \
+            for (int64_t i = 0; i < n; i++)                                                                  \
+                d[i] = combine_##name(reduction, a[i], b[i]);                                                \
+        }                                                                                                    \
+    }                                                                                                        \
+    static void pair_##name(weft_reduction reduction, void *d, void *d2, const void *a, const void *b,       \
+                            int64_t n)                                                                       \
+    {                                                                                                        \
+        FOR_CONSTANT(reduction, pair_##name##_as(OP, d, d2, a, b, n))                                        \
     }
-}
 
-/* Unsigned, so that sums wrap; comparisons are of the signed values. */
-WEFT_INLINE uint32_t combine_i32(weft_reduction reduction, uint32_t a, uint32_t b)
+PAIR(f32, float)
+PAIR(f64, double)
+PAIR(i8, uint8_t)
+PAIR(u8, uint8_t)
+PAIR(i32, uint32_t)
+PAIR(i64, uint64_t)
+
+/* The same for elements that are added as float32. */
+WEFT_INLINE void pair_half_as(weft_dtype dtype, weft_reduction reduction, void *d, void *d2, const void *a,
+                              const void *b, int64_t n)
 {
-    switch (reduction) {
-    case WEFT_MIN:
-        return (int32_t)a < (int32_t)b ? a : b;
-    case WEFT_MAX:
-        return (int32_t)a > (int32_t)b ? a : b;
-    case WEFT_PRODUCT:
-        return a * b;
-    default:
-        return a + b;
-    }
-}
-
-WEFT_INLINE uint64_t combine_i64(weft_reduction reduction, uint64_t a, uint64_t b)
-{
-    switch (reduction) {
-    case WEFT_MIN:
-        return (int64_t)a < (int64_t)b ? a : b;
-    case WEFT_MAX:
-        return (int64_t)a > (int64_t)b ? a : b;
-    case WEFT_PRODUCT:
-        return a * b;
-    default:
-        return a + b;
-    }
-}
-
-/* d ← a op b; `d2`, when there is one, receives the same. `to` is the type of the destinations. */
-WEFT_INLINE void pair_as(weft_dtype dtype, weft_dtype to, weft_reduction reduction, void *d, void *d2,
-                         const void *a, const void *b, int64_t n)
-{
-    if (dtype == WEFT_F64) {
-        const double *x = a, *y = b;
-        double *z = d, *z2 = d2;
-
-        INDEPENDENT
-        for (int64_t i = 0; i < n; i++)
-            z[i] = combine_f64(reduction, x[i], y[i]);
-        if (z2)
-            memcpy(z2, z, (size_t)n * sizeof(*z));
-    } else if (dtype == WEFT_I8 || dtype == WEFT_U8) {
-        const uint8_t *x = a, *y = b;
-        uint8_t *z = d;
-
-        INDEPENDENT
-        for (int64_t i = 0; i < n; i++)
-            z[i] = combine_i8(dtype == WEFT_I8, reduction, x[i], y[i]);
-        if (d2)
-            memcpy(d2, z, (size_t)n);
-    } else if (dtype == WEFT_I64) {
-        const uint64_t *x = a, *y = b;
-        uint64_t *z = d, *z2 = d2;
-
-        if (z2) {
-            INDEPENDENT
-            for (int64_t i = 0; i < n; i++)
-                z[i] = z2[i] = combine_i64(reduction, x[i], y[i]);
-        } else {
-            INDEPENDENT
-            for (int64_t i = 0; i < n; i++)
-                z[i] = combine_i64(reduction, x[i], y[i]);
-        }
-    } else if (dtype == WEFT_I32) {
-        const uint32_t *x = a, *y = b;
-        uint32_t *z = d, *z2 = d2;
-
-        if (z2) {
-            INDEPENDENT
-            for (int64_t i = 0; i < n; i++)
-                z[i] = z2[i] = combine_i32(reduction, x[i], y[i]);
-        } else {
-            INDEPENDENT
-            for (int64_t i = 0; i < n; i++)
-                z[i] = combine_i32(reduction, x[i], y[i]);
-        }
-    } else if (d2) {
+    if (d2) {
         INDEPENDENT
         for (int64_t i = 0; i < n; i++) {
             float value = combine_f32(reduction, weft_load(dtype, a, i), weft_load(dtype, b, i));
 
-            weft_store(to, d, i, value);
-            weft_store(to, d2, i, value);
+            weft_store(dtype, d, i, value);
+            weft_store(dtype, d2, i, value);
         }
     } else {
         INDEPENDENT
         for (int64_t i = 0; i < n; i++)
-            weft_store(to, d, i, combine_f32(reduction, weft_load(dtype, a, i), weft_load(dtype, b, i)));
-    }
-}
-
-WEFT_INLINE void pair_of(weft_dtype dtype, weft_dtype to, weft_reduction reduction, void *d, void *d2,
-                         const void *a, const void *b, int64_t n)
-{
-    switch (reduction) {
-    case WEFT_SUM:
-        pair_as(dtype, to, WEFT_SUM, d, d2, a, b, n);
-        break;
-    case WEFT_MIN:
-        pair_as(dtype, to, WEFT_MIN, d, d2, a, b, n);
-        break;
-    case WEFT_MAX:
-        pair_as(dtype, to, WEFT_MAX, d, d2, a, b, n);
-        break;
-    case WEFT_PRODUCT:
-        pair_as(dtype, to, WEFT_PRODUCT, d, d2, a, b, n);
-        break;
-    case WEFT_AVERAGE: /* reduce_row divides */
-        break;
+            weft_store(dtype, d, i, combine_f32(reduction, weft_load(dtype, a, i), weft_load(dtype, b, i)));
     }
 }
 
@@ -193,28 +135,28 @@ static void pair(weft_dtype dtype, weft_reduction reduction, void *d, void *d2, 
 {
     switch (dtype) {
     case WEFT_F16:
-        pair_of(WEFT_F16, WEFT_F16, reduction, d, d2, a, b, n);
+        FOR_CONSTANT(reduction, pair_half_as(WEFT_F16, OP, d, d2, a, b, n))
         break;
     case WEFT_BF16:
-        pair_of(WEFT_BF16, WEFT_BF16, reduction, d, d2, a, b, n);
+        FOR_CONSTANT(reduction, pair_half_as(WEFT_BF16, OP, d, d2, a, b, n))
         break;
     case WEFT_I32:
-        pair_of(WEFT_I32, WEFT_I32, reduction, d, d2, a, b, n);
+        pair_i32(reduction, d, d2, a, b, n);
         break;
     case WEFT_F64:
-        pair_of(WEFT_F64, WEFT_F64, reduction, d, d2, a, b, n);
+        pair_f64(reduction, d, d2, a, b, n);
         break;
     case WEFT_I8:
-        pair_of(WEFT_I8, WEFT_I8, reduction, d, d2, a, b, n);
+        pair_i8(reduction, d, d2, a, b, n);
         break;
     case WEFT_U8:
-        pair_of(WEFT_U8, WEFT_U8, reduction, d, d2, a, b, n);
+        pair_u8(reduction, d, d2, a, b, n);
         break;
     case WEFT_I64:
-        pair_of(WEFT_I64, WEFT_I64, reduction, d, d2, a, b, n);
+        pair_i64(reduction, d, d2, a, b, n);
         break;
     default:
-        pair_of(WEFT_F32, WEFT_F32, reduction, d, d2, a, b, n);
+        pair_f32(reduction, d, d2, a, b, n);
         break;
     }
 }
@@ -249,35 +191,14 @@ WEFT_INLINE void widen_as(weft_dtype dtype, weft_reduction reduction, accumulato
         sum->f[i] = combine_f32(reduction, sum->f[i], weft_load(dtype, a, i));
 }
 
-WEFT_INLINE void widen(weft_dtype dtype, weft_reduction reduction, accumulators *sum, const void *a,
-                       int64_t n)
-{
-    switch (reduction) {
-    case WEFT_SUM:
-        widen_as(dtype, WEFT_SUM, sum, a, n);
-        break;
-    case WEFT_MIN:
-        widen_as(dtype, WEFT_MIN, sum, a, n);
-        break;
-    case WEFT_MAX:
-        widen_as(dtype, WEFT_MAX, sum, a, n);
-        break;
-    case WEFT_PRODUCT:
-        widen_as(dtype, WEFT_PRODUCT, sum, a, n);
-        break;
-    case WEFT_AVERAGE: /* reduce_row divides */
-        break;
-    }
-}
-
 static void take(weft_dtype dtype, weft_reduction reduction, accumulators *sum, const void *a, int64_t n)
 {
     switch (dtype) {
     case WEFT_F16:
-        widen(WEFT_F16, reduction, sum, a, n);
+        FOR_CONSTANT(reduction, widen_as(WEFT_F16, OP, sum, a, n))
         break;
     case WEFT_BF16:
-        widen(WEFT_BF16, reduction, sum, a, n);
+        FOR_CONSTANT(reduction, widen_as(WEFT_BF16, OP, sum, a, n))
         break;
     default:
         pair(dtype, reduction, sum, NULL, sum, a, n);

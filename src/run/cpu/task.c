@@ -132,8 +132,8 @@ static void run_copy(weft_executor *x, const weft_region *to, const weft_region 
 }
 
 /* The part of a tile that is the same for GEMM and for the end of a REDUCE; `d` is where it begins in D. */
-static void set_epilogue(weft_executor *x, const weft_task *task, const weft_region *d,
-                         const weft_region *extra, weft_gemm_tile *tile)
+static void set_epilogue(weft_executor *x, const weft_region *d, const weft_region *c,
+                         const weft_region *bias, weft_gemm_tile *tile)
 {
     const weft_run_values *values = &x->values;
     int64_t width = weft_act_width(x->plan->part.problem.act);
@@ -144,15 +144,15 @@ static void set_epilogue(weft_executor *x, const weft_task *task, const weft_reg
     tile->beta = 0;
     tile->row_scale = values->row_scale ? values->row_scale + d->row0 : NULL;
     tile->col_scale = values->col_scale ? values->col_scale + d->col0 * width : NULL;
-    if (task->flags & WEFT_TASK_HAS_C) {
-        located c = locate(x, extra++);
+    if (c) {
+        located at = locate(x, c);
 
         tile->beta = values->beta;
-        tile->c = c.data;
-        tile->c_ld = c.row_stride;
+        tile->c = at.data;
+        tile->c_ld = at.row_stride;
     }
-    if (task->flags & WEFT_TASK_HAS_BIAS)
-        tile->bias = locate(x, extra).data;
+    if (bias)
+        tile->bias = locate(x, bias).data;
 }
 
 /*
@@ -263,7 +263,8 @@ static void compute_edge(weft_gemm_tile *tile, int64_t skip, char *edge, char *e
 static void multiply(weft_executor *x, const weft_task *task, const weft_region *regions, int64_t skip,
                      space room)
 {
-    const weft_region *a = &regions[task->destinations], *b = a + 1, *extra = a + 2;
+    weft_task_roles roles = weft_task_roles_of(task);
+    const weft_region *a = &regions[roles.a], *b = &regions[roles.b];
     weft_gemm_tile tile = weft_gemm_tile_init(x->plan->bind, x->plan->part.problem.dtype);
     int64_t width = weft_act_width(x->plan->part.problem.act);
     located at = locate(x, a);
@@ -284,13 +285,14 @@ static void multiply(weft_executor *x, const weft_task *task, const weft_region 
         tile.b_rs = at.row_stride;
         tile.b_cs = at.col_stride;
     }
-    if (task->flags & WEFT_TASK_HAS_ACC)
-        set_acc(x, extra++, &tile, room.sums);
+    if (roles.acc >= 0)
+        set_acc(x, &regions[roles.acc], &tile, room.sums);
     if (skip && tile.k)
         compute_edge(&tile, skip, room.edge, room.engine);
     tile.raw = true;
     if (task->flags & WEFT_TASK_EPILOGUE)
-        set_epilogue(x, task, regions, extra, &tile);
+        set_epilogue(x, regions, roles.c >= 0 ? &regions[roles.c] : NULL,
+                     roles.bias >= 0 ? &regions[roles.bias] : NULL, &tile);
     run_tile(x, &tile, task, regions, room.sums, room.engine);
 }
 
@@ -330,7 +332,7 @@ static void run_gemm(weft_executor *x, const weft_task *task, const weft_region 
 static void reduce_with_epilogue(weft_executor *x, const weft_task *task, const weft_region *regions,
                                  int source_count, weft_dtype dtype, space room)
 {
-    const weft_region *extra = regions + task->destinations + source_count;
+    weft_task_roles roles = weft_task_roles_of(task);
     weft_dtype sum_type = weft_dtype_accumulator(x->plan->part.problem.dtype);
     int64_t width = weft_act_width(x->plan->part.problem.act);
     int64_t elems = (int64_t)x->program->sums_bytes / 4 / width, from_bytes = (int64_t)weft_dtype_size(dtype);
@@ -345,20 +347,21 @@ static void reduce_with_epilogue(weft_executor *x, const weft_task *task, const 
             weft_gemm_tile tile = weft_gemm_tile_init(x->plan->bind, x->plan->part.problem.dtype);
             weft_region to[WEFT_GEMM_DESTINATIONS_MAX];
             weft_view *blocks = room.more_views, into = {room.sums, cols * width};
-            weft_region end[2], at_d = regions[0];
-            int ends = !!(task->flags & WEFT_TASK_HAS_C) + !!(task->flags & WEFT_TASK_HAS_BIAS);
+            weft_region c = {0}, bias = {0}, at_d = regions[0];
 
             for (int i = 0; i < source_count; i++) {
                 blocks[i] = sources[i];
                 blocks[i].data += (row * sources[i].ld + col * width) * from_bytes;
             }
             weft_reduce_rows(dtype, WEFT_SUM, rows, cols * width, blocks, source_count, sum_type, &into, 1);
-            for (int i = 0; i < ends; i++) {
-                bool is_bias = i == ends - 1 && task->flags & WEFT_TASK_HAS_BIAS;
-
-                end[i] = extra[i];
-                end[i].row0 += is_bias ? 0 : row;
-                end[i].col0 += col;
+            if (roles.c >= 0) {
+                c = regions[roles.c];
+                c.row0 += row;
+                c.col0 += col;
+            }
+            if (roles.bias >= 0) {
+                bias = regions[roles.bias];
+                bias.col0 += col;
             }
             at_d.row0 += row;
             at_d.col0 += col;
@@ -366,7 +369,7 @@ static void reduce_with_epilogue(weft_executor *x, const weft_task *task, const 
             tile.n = cols * width;
             tile.acc = room.sums;
             tile.acc_ld = cols * width;
-            set_epilogue(x, task, &at_d, end, &tile);
+            set_epilogue(x, &at_d, roles.c >= 0 ? &c : NULL, roles.bias >= 0 ? &bias : NULL, &tile);
             for (int done = 0; done < task->destinations; done += tile.d_count) {
                 tile.d_count = task->destinations - done;
                 if (tile.d_count > WEFT_GEMM_DESTINATIONS_MAX)
@@ -400,8 +403,7 @@ static bool epilogue_is_plain(const weft_executor *x, const weft_task *task)
 
 static void run_reduce(weft_executor *x, const weft_task *task, const weft_region *regions, space room)
 {
-    int extras = !!(task->flags & WEFT_TASK_HAS_C) + !!(task->flags & WEFT_TASK_HAS_BIAS);
-    int source_count = task->region_count - task->destinations - extras;
+    int source_count = weft_task_roles_of(task).inputs;
     weft_view *sources = room.views, *destinations = room.more_views;
     weft_dtype dtype = WEFT_F32, to = WEFT_F32;
     int64_t width = weft_operand_width(&x->plan->part.operands[regions->operand]);
@@ -432,7 +434,7 @@ static void run_reduce(weft_executor *x, const weft_task *task, const weft_regio
 
 void weft_task_run(weft_executor *x, const weft_task *task, char *workspace)
 {
-    const weft_region *regions = &x->plan->part.regions[task->region0];
+    const weft_region *regions = weft_task_regions(&x->plan->part, task);
 
     switch ((weft_task_kind)task->kind) {
     case WEFT_TASK_COPY:

@@ -3,6 +3,7 @@
 
 #include "core/dtype.h"
 #include "core/part.h"
+#include "core/round.h"
 #include "run/cuda/collective.h"
 #include "run/cuda/cost.h"
 
@@ -158,11 +159,6 @@ static weft_schedule collective_schedule(const weft_problem *p, int world, int64
     return bytes * (world - 1) <= ONE_SHOT_BYTES ? WEFT_SCHEDULE_ONE_SHOT : WEFT_SCHEDULE_PUSH;
 }
 
-static int64_t round_up(int64_t value, int64_t unit)
-{
-    return (value + unit - 1) / unit * unit;
-}
-
 static int64_t at_most(int64_t value, int64_t most)
 {
     return value < most ? value : most;
@@ -187,7 +183,7 @@ void weft_cuda_choose_collective(weft_problem *p, int world, int ctas)
         int64_t chunks = at_most((packets + CTA_PACKETS - 1) / CTA_PACKETS, ctas);
 
         /* a chunk is a CTA, so both are decided here */
-        p->tuning.tile_n = chunks ? round_up((p->count + chunks - 1) / chunks, granule) : 0;
+        p->tuning.tile_n = chunks ? weft_round_up((p->count + chunks - 1) / chunks, granule) : 0;
         p->tuning.workers =
             p->tuning.tile_n ? (int)((p->count + p->tuning.tile_n - 1) / p->tuning.tile_n) : 1;
         return;
@@ -203,7 +199,7 @@ void weft_cuda_choose_collective(weft_problem *p, int world, int ctas)
             cut ? (work + cut * size - 1) / (cut * size) : 1; /* lanes are dealt chunks of every row */
         int64_t pieces = (p->tuning.workers + rows - 1) / rows;
 
-        p->tuning.tile_n = cut ? round_up((cut + pieces - 1) / pieces, granule) : granule;
+        p->tuning.tile_n = cut ? weft_round_up((cut + pieces - 1) / pieces, granule) : granule;
     }
     p->tuning.tile_n = at_most(p->tuning.tile_n, CHUNK_BYTES / size);
 }

@@ -1,6 +1,7 @@
 /* See cost.h. */
 #include "run/cuda/cost.h"
 
+#include "core/round.h"
 #include "run/cuda/task.h"
 
 /*
@@ -23,11 +24,6 @@ static const double SLICE_NS = 55;     /* for each of them */
 static const double SLICES_NS = 4304;  /* bytes a nanosecond of slices, all SMs together */
 static const int64_t SLICE_STEPS = 4;  /* a slice is at least so long */
 static const double EVEN = 0.8;        /* of the crews that must have a slice for all to be alike */
-
-static int64_t divide_up(int64_t value, int64_t by)
-{
-    return (value + by - 1) / by;
-}
 
 static double larger(double x, double y)
 {
@@ -54,10 +50,10 @@ static double memory_ns(const weft_cuda_shape *s, double sms)
 static void cost_whole(const weft_cuda_shape *s, int64_t tiles, int64_t crews, weft_cuda_way *way)
 {
     int ctas = weft_cuda_walkers[way->walker].ctas;
-    int64_t rounds = divide_up(tiles, crews), steps = divide_up(s->k, WEFT_CUDA_TILE_K);
+    int64_t rounds = weft_divide_up(tiles, crews), steps = weft_divide_up(s->k, WEFT_CUDA_TILE_K);
     double sms, tile;
 
-    way->workers = rounds ? (int)divide_up(tiles, rounds) : 1;
+    way->workers = rounds ? (int)weft_divide_up(tiles, rounds) : 1;
     sms = (double)way->workers * ctas;
     tile = (double)steps * step_ns(way->walker, sms, (double)crews * ctas) + measured[way->walker].tile;
     way->ns = LAUNCH_NS + larger((double)rounds * tile, memory_ns(s, sms));
@@ -68,14 +64,14 @@ static void cost_whole(const weft_cuda_shape *s, int64_t tiles, int64_t crews, w
 static void cost_divided(const weft_cuda_shape *s, int64_t tiles, int64_t crews, weft_cuda_way *way)
 {
     const weft_cuda_walker *w = &weft_cuda_walkers[way->walker];
-    int64_t steps = divide_up(s->k, WEFT_CUDA_TILE_K), rounds = tiles / crews, rest = tiles % crews;
+    int64_t steps = weft_divide_up(s->k, WEFT_CUDA_TILE_K), rounds = tiles / crews, rest = tiles % crews;
     int64_t slices = crews / rest, most = steps / SLICE_STEPS, written;
     double rows = (double)(s->m < w->tile_m ? s->m : w->tile_m), sms, step, longest;
 
     slices = slices > most ? most : slices;
     if (rounds == 0 && slices > 1 && (double)(rest * slices) >= EVEN * (double)crews) {
         way->workers = (int)(rest * slices);
-        way->chunk_k = divide_up(steps, slices) * WEFT_CUDA_TILE_K;
+        way->chunk_k = weft_divide_up(steps, slices) * WEFT_CUDA_TILE_K;
         written = way->workers;
     } else {
         way->workers = (int)crews;
@@ -85,7 +81,7 @@ static void cost_divided(const weft_cuda_shape *s, int64_t tiles, int64_t crews,
     sms = (double)way->workers * w->ctas;
     step = step_ns(way->walker, sms, (double)crews * w->ctas);
     longest = (double)rounds * ((double)steps * step + measured[way->walker].tile) +
-              (double)divide_up(rest * steps, way->workers) * step;
+              (double)weft_divide_up(rest * steps, way->workers) * step;
     if (written > crews) {
         longest += measured[way->walker].tile;
         slices = crews / rest + 2;
@@ -98,7 +94,7 @@ bool weft_cuda_cost(const weft_cuda_shape *s, int walker, bool divided, weft_cud
 {
     const weft_cuda_walker *w = &weft_cuda_walkers[walker];
     int64_t crews = (int64_t)s->pairs * 2 / w->ctas;
-    int64_t tiles = divide_up(s->m, w->tile_m) * divide_up(s->n, w->tile_n) * s->l;
+    int64_t tiles = weft_divide_up(s->m, w->tile_m) * weft_divide_up(s->n, w->tile_n) * s->l;
 
     *way = (weft_cuda_way){.walker = walker};
     if (crews < 1 || (divided && (tiles % crews == 0 || s->k < 2 * SLICE_STEPS * WEFT_CUDA_TILE_K)))

@@ -234,7 +234,7 @@ static bool tells(const weft_plan_part *part, const weft_task *task, int rank)
 /* Alone: the task that is to a peer what `task` is to this rank, and whose posts come here. */
 static const weft_task *counterpart(weft_lowering *low, const weft_task *task, int *rank)
 {
-    const weft_region *d = &low->part->regions[task->region0];
+    const weft_region *d = weft_task_regions(low->part, task);
     int world = low->part->world;
     for (int turn = 1; turn < world; turn++) { /* the one before this rank first: rings need no other */
         int r = (low->part->rank + world - turn) % world;
@@ -289,7 +289,7 @@ weft_status weft_lower_posts(weft_lowering *low, const weft_task *task, uint32_t
 
 static weft_status check_gemm(const weft_lowering *low, const weft_task *task, const weft_region *a)
 {
-    const weft_region *d = &low->part->regions[task->region0];
+    const weft_region *d = weft_task_regions(low->part, task);
     weft_dtype dtype = operand_of(low, a)->dtype;
     if (dtype != WEFT_F16 && dtype != WEFT_BF16)
         return weft_error_set(low->error, WEFT_ERR_UNSUPPORTED,
@@ -324,7 +324,7 @@ static bool own_input(const weft_lowering *low, const weft_region *region)
 /* Over an emulated link: how long it carries what the task stores at peers or reads there. */
 static void settle_transfer(weft_lowering *low, const weft_task *task, weft_cuda_task *out)
 {
-    const weft_region *d = &low->part->regions[task->region0];
+    const weft_region *d = weft_task_regions(low->part, task);
     int64_t bytes = 0;
     for (int i = 0; i < task->region_count; i++)
         if (d[i].rank != low->part->rank && !(i == out->acc && out->flags & WEFT_CUDA_ADD))
@@ -350,7 +350,7 @@ const weft_task *weft_lower_chain(const weft_lowering *low, const weft_lane *lan
 
 const weft_region *weft_lower_region_a(const weft_lowering *low, const weft_task *task)
 {
-    return &low->part->regions[task->region0] + task->destinations;
+    return weft_task_regions(low->part, task) + task->destinations;
 }
 
 /* A and B of the whole chain. */
@@ -365,10 +365,10 @@ static void join_chain(const weft_lowering *low, const weft_task *first, const w
 weft_status weft_lower_gemm(weft_lowering *low, const weft_task *first, const weft_task *task,
                             weft_cuda_task *out)
 {
-    const weft_region *regions = &low->part->regions[task->region0];
+    const weft_region *regions = weft_task_regions(low->part, task);
     weft_region operands[2], *a = operands, *b = operands + 1;
     bool joined = first != task;
-    int extra = task->destinations + 2; /* where acc, c and bias follow */
+    weft_task_roles roles = weft_task_roles_of(task);
     bool bulk = !weft_cuda_walkers[low->program->walker].exchanged;
     weft_status status;
     join_chain(low, first, task, a, b);
@@ -377,12 +377,9 @@ weft_status weft_lower_gemm(weft_lowering *low, const weft_task *first, const we
     out->k = (int32_t)a->cols;
     if (status == WEFT_OK)
         status = bind_operands(low, a, b, out);
-    if (task->flags & WEFT_TASK_HAS_ACC)
-        out->acc = (int16_t)extra++;
-    if (task->flags & WEFT_TASK_HAS_C)
-        out->c = (int16_t)extra++;
-    if (task->flags & WEFT_TASK_HAS_BIAS)
-        out->bias = (int16_t)extra++;
+    out->acc = (int16_t)roles.acc;
+    out->c = (int16_t)roles.c;
+    out->bias = (int16_t)roles.bias;
     for (int i = 0; i < task->region_count && status == WEFT_OK; i++) {
         bool product = i >= task->destinations && i < task->destinations + 2;
         weft_cuda_view view = view_of(low, product ? &operands[i - task->destinations] : regions + i);
@@ -416,15 +413,14 @@ weft_status weft_lower_gemm(weft_lowering *low, const weft_task *first, const we
 
 weft_status weft_lower_plain(weft_lowering *low, const weft_task *task, weft_cuda_task *out)
 {
-    const weft_region *regions = &low->part->regions[task->region0];
-    int extra = task->region_count;
+    const weft_region *regions = weft_task_regions(low->part, task);
+    weft_task_roles roles = weft_task_roles_of(task);
+    int extra = roles.ends;
     bool wide = true, f32 = true, copy = task->kind == WEFT_TASK_COPY;
     weft_status status = WEFT_OK;
     out->kind = copy ? WEFT_CUDA_COPY : WEFT_CUDA_REDUCE;
-    if (task->flags & WEFT_TASK_HAS_BIAS)
-        out->bias = (int16_t)--extra;
-    if (task->flags & WEFT_TASK_HAS_C)
-        out->c = (int16_t)--extra;
+    out->bias = (int16_t)roles.bias;
+    out->c = (int16_t)roles.c;
     out->sources = (uint16_t)(extra - out->destinations);
     for (int i = 0; i < task->region_count && status == WEFT_OK; i++) {
         weft_cuda_view view = view_of(low, regions + i);

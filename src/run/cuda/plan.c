@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 #include "core/dtype.h"
+#include "core/round.h"
 #include "run/cuda/choose.h"
 #include "run/cuda/done.h"
 
@@ -20,11 +21,6 @@ enum {
 };
 
 /* ---- making --------------------------------------------------------------------------------------- */
-
-static size_t round_up(size_t value, size_t step)
-{
-    return (value + step - 1) / step * step;
-}
 
 static int64_t longest(int64_t extent, bool parted, int world)
 {
@@ -45,14 +41,15 @@ static size_t lay_out(weft_plan *plan)
 
         if (o->place == WEFT_PLACE_USER)
             continue;
-        p->lds[i] = (int64_t)round_up(line > 0 ? (size_t)line : 1, 8); /* 16 bytes of 16-bit elements */
+        p->lds[i] =
+            (int64_t)weft_round_up_bytes(line > 0 ? (size_t)line : 1, 8); /* 16 bytes of 16-bit elements */
         p->offsets[i] = at;
         if (part->problem.schedule == WEFT_SCHEDULE_PACKETS)
-            at = round_up(at + weft_cuda_inbox_bytes(part), 1024);
+            at = weft_round_up_bytes(at + weft_cuda_inbox_bytes(part), 1024);
         else
-            at = round_up(at + (size_t)(o->batch * (o->transposed ? cols : rows) * p->lds[i]) *
-                                   weft_dtype_size(o->dtype),
-                          1024);
+            at = weft_round_up_bytes(at + (size_t)(o->batch * (o->transposed ? cols : rows) * p->lds[i]) *
+                                              weft_dtype_size(o->dtype),
+                                     1024);
     }
     p->signals_at = at;
     at += (part->signal_count + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_LINE_WORDS;

@@ -108,7 +108,7 @@ static weft_status lower_task(weft_lowering *low, const weft_lane *lane, uint32_
                               weft_cuda_task *out)
 {
     const weft_task *tasks = &low->part->tasks[lane->task0], *task = &tasks[at];
-    const weft_region *d = &low->part->regions[task->region0];
+    const weft_region *d = weft_task_regions(low->part, task);
     const weft_task *first = task->kind == WEFT_TASK_GEMM ? weft_lower_chain(low, lane, at) : task;
     uint32_t waits = 0, posts;
     weft_status status;

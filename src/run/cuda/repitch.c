@@ -2,20 +2,16 @@
 #include "run/cuda/repitch.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 
 enum { THREADS = 256, BLOCKS_A_SM = 8, VECTOR = 8 /* elements of 16 bytes */ };
-
-static int64_t round_up(int64_t value, int64_t step)
-{
-    return (value + step - 1) / step * step;
-}
 
 /* Whether the rank multiplies with its own instance of an operand. */
 static bool multiplies(const weft_plan_part *part, uint32_t operand)
 {
     for (uint32_t i = 0; i < part->task_count; i++) {
         const weft_task *task = &part->tasks[i];
-        const weft_region *a = &part->regions[task->region0] + task->destinations;
+        const weft_region *a = weft_task_regions(part, task) + task->destinations;
 
         if (task->kind == WEFT_TASK_GEMM && ((a[0].operand == operand && a[0].rank == part->rank) ||
                                              (a[1].operand == operand && a[1].rank == part->rank)))
@@ -38,7 +34,7 @@ static bool copy_of(const weft_plan_part *part, uint32_t i, const weft_cuda_plac
                                 .from_ld = place->ld,
                                 .batch = o->batch};
     copy->from_stride = place->stride ? place->stride : copy->lines * place->ld;
-    copy->to_ld = round_up(copy->length, VECTOR);
+    copy->to_ld = weft_round_up(copy->length, VECTOR);
     bool along_k = o->role == WEFT_ROLE_A ? !o->transposed : o->transposed;
     return o->place == WEFT_PLACE_USER && weft_dtype_size(o->dtype) == 2 && copy->lines > 0 &&
            copy->length > 0 && copy->batch > 0 &&
@@ -62,7 +58,7 @@ weft_status weft_cuda_repitched_make(weft_cuda_device *device, const weft_plan_p
         if (!copy_of(part, i, &places[i * (uint32_t)part->world + (uint32_t)part->rank], copy))
             continue;
         operands[found.count++] = i;
-        bytes += round_up(copy->batch * copy->lines * copy->to_ld * 2, 1024);
+        bytes += weft_round_up(copy->batch * copy->lines * copy->to_ld * 2, 1024);
     }
     if (found.count) {
         WEFT_CUDA_TRY(cuMemAllocAsync(&found.memory, (size_t)bytes, device->uploads));
@@ -73,7 +69,7 @@ weft_status weft_cuda_repitched_make(weft_cuda_device *device, const weft_plan_p
         weft_cuda_repitch *copy = &found.copies[i];
 
         copy->to = (char *)(uintptr_t)found.memory + bytes;
-        bytes += round_up(copy->batch * copy->lines * copy->to_ld * 2, 1024);
+        bytes += weft_round_up(copy->batch * copy->lines * copy->to_ld * 2, 1024);
         places[operands[i] * (uint32_t)part->world + (uint32_t)part->rank] =
             (weft_cuda_place){copy->to, copy->to_ld, 0, true};
     }

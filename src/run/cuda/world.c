@@ -2,21 +2,17 @@
 #include "run/cuda/world.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 #include "run/cuda/choose.h"
 
 #include <stdlib.h>
-
-static size_t round_up(size_t value, size_t step)
-{
-    return (value + step - 1) / step * step;
-}
 
 static int64_t leading(const weft_operand *operand, int64_t rows, int64_t cols, bool dense)
 {
     int64_t line = operand->transposed ? rows : cols;
     if (dense && operand->place == WEFT_PLACE_USER)
         return line > 0 ? line : 1;
-    return (int64_t)round_up((size_t)(line > 0 ? line : 1), 8); /* 16 bytes of 16-bit elements */
+    return (int64_t)weft_round_up_bytes((size_t)(line > 0 ? line : 1), 8); /* 16 bytes of 16-bit elements */
 }
 
 /* Lays every operand out at the same offset on all ranks, big enough for the largest instance. */
@@ -36,7 +32,7 @@ static size_t lay_out(weft_cuda_world *w, bool dense, size_t *offsets)
             most = bytes > most ? bytes : most;
         }
         offsets[o] = at;
-        at = round_up(at + most, 1024);
+        at = weft_round_up_bytes(at + most, 1024);
     }
     return at;
 }

@@ -96,6 +96,9 @@ double bench_max(bench_context *context, double mine);
 /* A number that is the same on every rank. */
 uint64_t bench_random(bench_context *context);
 
+/* What a reduction makes of two values, to check what was measured. */
+double bench_reduce_two(weft_reduction reduction, double a, double b);
+
 /* The numbers 0 to count - 1 in an order drawn from the generator. */
 void bench_shuffle(uint64_t *random, int *order, int count);
 

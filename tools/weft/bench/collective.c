@@ -121,20 +121,6 @@ static void make_sequence(collective *c)
     }
 }
 
-static double reduce_two(weft_reduction reduction, double a, double b)
-{
-    switch (reduction) {
-    case WEFT_MIN:
-        return fmin(a, b);
-    case WEFT_MAX:
-        return fmax(a, b);
-    case WEFT_PRODUCT:
-        return a * b;
-    default:
-        return a + b;
-    }
-}
-
 /* One period of the reduction of all ranks' sequences of a call, from its first element on. */
 static void expect_reduced(collective *c, int iteration, int index, int call)
 {
@@ -146,7 +132,7 @@ static void expect_reduced(collective *c, int iteration, int index, int call)
     for (int i = 0; i < PERIOD; i++) {
         double sum = weft_element_get(c->problem.dtype, c->sequence, (size_t)((i + shift[0]) % PERIOD));
         for (int r = 1; r < size; r++)
-            sum = reduce_two(
+            sum = bench_reduce_two(
                 c->problem.reduction, sum,
                 weft_element_get(c->problem.dtype, c->sequence, (size_t)((i + shift[r]) % PERIOD)));
         weft_element_set(c->problem.dtype, c->expected, (size_t)i, sum);

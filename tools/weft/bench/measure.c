@@ -83,6 +83,20 @@ uint64_t bench_random(bench_context *context)
     return next_random(&context->random);
 }
 
+double bench_reduce_two(weft_reduction reduction, double a, double b)
+{
+    switch (reduction) {
+    case WEFT_MIN:
+        return fmin(a, b);
+    case WEFT_MAX:
+        return fmax(a, b);
+    case WEFT_PRODUCT:
+        return a * b;
+    default:
+        return a + b;
+    }
+}
+
 void bench_shuffle(uint64_t *random, int *order, int count)
 {
     for (int i = 0; i < count; i++) {

@@ -71,7 +71,7 @@ static void name_event(void *arg, const weft_event *event, char *text, size_t by
         snprintf(text, bytes, "%s", weft_event_kind_name(event->kind));
         return;
     }
-    regions = &part->regions[task->region0];
+    regions = weft_task_regions(part, task);
     used = snprintf(text, bytes, "%s ", kinds[task->kind]);
     if (!task->region_count)
         return;

@@ -61,20 +61,6 @@ static double value_of(const gpu_collective *c, int rank, int64_t index)
     return c->problem.reduction == WEFT_PRODUCT ? (z & 1 ? 1 : -1) : (double)(z % 15) - 7;
 }
 
-static double combine(weft_reduction reduction, double a, double b)
-{
-    switch (reduction) {
-    case WEFT_MIN:
-        return fmin(a, b);
-    case WEFT_MAX:
-        return fmax(a, b);
-    case WEFT_PRODUCT:
-        return a * b;
-    default:
-        return a + b;
-    }
-}
-
 static double expected(const gpu_collective *c, int64_t index)
 {
     int64_t count = c->problem.count;
@@ -92,7 +78,7 @@ static double expected(const gpu_collective *c, int64_t index)
         index += c->problem.op == WEFT_OP_REDUCE_SCATTER ? rank * count : 0;
         value = value_of(c, 0, index);
         for (int other = 1; other < c->context->size; other++)
-            value = combine(c->problem.reduction, value, value_of(c, other, index));
+            value = bench_reduce_two(c->problem.reduction, value, value_of(c, other, index));
         return value;
     }
 }
