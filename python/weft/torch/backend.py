@@ -12,6 +12,7 @@ What the library reduces it reduces; other types and operations (int16, bool, bi
 
 from __future__ import annotations
 
+import ctypes as C
 import datetime
 import queue
 import threading
@@ -30,29 +31,22 @@ from ..group import Group, from_store
 from . import _groups
 
 _BYTE = constants["WEFT_BYTE"]
-_REDUCIBLE: Dict[torch.dtype, int] = {
-    kind: dtype_of(kind).code
-    for kind in (
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
-        torch.float64,
-        torch.int32,
-        torch.int64,
-        torch.uint8,
-        torch.int8,
-    )
-}
 _SUM, _AVG = dist.ReduceOp.SUM, dist.ReduceOp.AVG
-_REDUCTIONS = {
-    dist.ReduceOp.SUM: constants["WEFT_SUM"],
-    dist.ReduceOp.AVG: constants["WEFT_SUM"],
-    dist.ReduceOp.MIN: constants["WEFT_MIN"],
-    dist.ReduceOp.MAX: constants["WEFT_MAX"],
-    dist.ReduceOp.PRODUCT: constants["WEFT_PRODUCT"],
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+_REDUCTIONS: Dict[Tuple[torch.dtype, int], Tuple[int, int]] = {
+    # What the library reduces: its type and its reduction. By torch's number of an operation, since comparing what pybind
+    # wraps takes microseconds.
+    (kind, int(op)): (dtype_of(kind).code, constants[code])  # type: ignore[call-overload]
+    for op, code in (
+        (dist.ReduceOp.SUM, "WEFT_SUM"),
+        (dist.ReduceOp.AVG, "WEFT_AVERAGE"),
+        (dist.ReduceOp.MIN, "WEFT_MIN"),
+        (dist.ReduceOp.MAX, "WEFT_MAX"),
+        (dist.ReduceOp.PRODUCT, "WEFT_PRODUCT"),
+    )
+    for kind in (*_FLOATS, torch.int32, torch.int64, torch.uint8, torch.int8, torch.bool)
+    if kind in _FLOATS or op != _AVG
 }
-_BY_NUMBER = {int(op): code for op, code in _REDUCTIONS.items() if op != _AVG}  # type: ignore[call-overload]
-"""The library's reductions by torch's number: comparing what pybind wraps takes microseconds."""
 _LOCAL: Dict[Any, Callable[[Tensor, Tensor], Tensor]] = {
     dist.ReduceOp.SUM: torch.add,
     dist.ReduceOp.AVG: torch.add,
@@ -63,7 +57,6 @@ _LOCAL: Dict[Any, Callable[[Tensor, Tensor], Tensor]] = {
     dist.ReduceOp.BOR: torch.bitwise_or,
     dist.ReduceOp.BXOR: torch.bitwise_xor,
 }
-_LOGICAL = {dist.ReduceOp.SUM: torch.logical_or, dist.ReduceOp.PRODUCT: torch.logical_and}
 
 
 class Work(c10d.Work):
@@ -187,6 +180,18 @@ def _bytes(x: Tensor) -> int:
     return x.numel() * x.element_size()
 
 
+def _counts(sizes: Sequence[int]) -> Any:
+    return (C.c_int64 * len(sizes))(*sizes)
+
+
+def _unpack(packed: Tensor, sizes: Sequence[int], outputs: Sequence[Tensor]) -> None:
+    """Bytes that lie one after another, into the tensors they are for."""
+    for y, got in zip(outputs, packed.split(list(sizes))):
+        real = torch.view_as_real(y.detach()) if y.is_complex() else y.detach()
+        # A copy begins where its type may begin.
+        real.copy_(got.clone().view(real.dtype).view(real.shape))
+
+
 def _options(kind: Any, **fields: Any) -> Any:
     options = kind()
     for name, value in fields.items():
@@ -292,21 +297,18 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
     def _reduce_dense(self, x: Tensor, op: Any) -> Tensor:
         """The reduction over ranks of memory without gaps, in place."""
-        if op in _REDUCTIONS and x.dtype in _REDUCIBLE:
+        codes = _REDUCTIONS.get((x.dtype, int(op)))
+        if codes is not None:
             pointer = x.data_ptr()
-            self.group._call(lib.weft_all_reduce, pointer, pointer, x.numel(), _REDUCIBLE[x.dtype], _REDUCTIONS[op])
-        else:
-            if op not in _LOCAL:
-                raise UnsupportedError(f"the backend weft has no reduction {op}")
-            every = self._gather_dense(x)
-            combine = _LOGICAL.get(op, _LOCAL[op]) if x.dtype == torch.bool else _LOCAL[op]
-            total = every[0]
-            for other in every[1:]:
-                total = combine(total, other)
-            x.copy_(total)
-        if op == _AVG:
-            x.div_(self._size) if x.is_floating_point() else x.div_(self._size, rounding_mode="trunc")
-        return x
+            self.group._call(lib.weft_all_reduce, pointer, pointer, x.numel(), *codes)
+            return x
+        if op not in _LOCAL:
+            raise UnsupportedError(f"the backend weft has no reduction {op}")
+        every = self._gather_dense(x)
+        total = every[0]
+        for other in every[1:]:
+            total = _LOCAL[op](total, other)
+        return x.copy_(total if op != _AVG else total.div(self._size, rounding_mode="trunc"))
 
     def _gather_dense(self, x: Tensor) -> Tensor:
         """ranks x shape."""
@@ -335,10 +337,10 @@ class ProcessGroupWeft(dist.ProcessGroup):
         if opts is not None and len(tensors) == 1 and not self._lane.pending:
             # The case that must be fast: one plain tensor, waited for at once.
             x = tensors[0]
-            kind, op = _REDUCIBLE.get(x.dtype), _BY_NUMBER.get(int(opts.reduceOp.op))
-            if kind is not None and op is not None and x.is_contiguous() and x.is_cpu and not opts.asyncOp:
+            codes = _REDUCTIONS.get((x.dtype, int(opts.reduceOp.op)))
+            if codes is not None and x.is_contiguous() and x.is_cpu and not opts.asyncOp:
                 pointer = x.data_ptr()
-                self.group._call(lib.weft_all_reduce, pointer, pointer, x.numel(), kind, op)
+                self.group._call(lib.weft_all_reduce, pointer, pointer, x.numel(), *codes)
                 return Work(tensors, done=True)
         tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
         opts = (
@@ -361,9 +363,14 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
         def call() -> None:
             for x, op in zip(tensors, ops):
-                total = self._reduce_dense(_dense(x).clone(), op)
+                dense, codes = _dense(x), _REDUCTIONS.get((x.dtype, int(op)))
+                if codes is None:
+                    dense = self._reduce_dense(dense.clone(), op)
+                else:
+                    at = dense.data_ptr()
+                    self.group._call(lib.weft_reduce, at, at, dense.numel(), *codes, opts.rootRank)
                 if self._rank == opts.rootRank:
-                    self._back(total, x)
+                    self._back(dense, x)
 
         return self._make(opts, tensors, call)
 
@@ -396,13 +403,10 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
     def _gather_into(self, out: Sequence[Tensor], x: Tensor) -> None:
         """Every rank's tensor; sizes may differ, and every rank knows them all from the outputs."""
-        dense = _dense(x)
-        most = max(_dense(y).numel() for y in out)
-        if dense.numel() != most:
-            dense = torch.cat([dense.flatten(), dense.new_empty(most - dense.numel())])
-        for y, got in zip(out, self._gather_dense(dense.flatten())):
-            real = torch.view_as_real(y.detach()) if y.is_complex() else y.detach()
-            real.copy_(got[: real.numel()].view(real.shape))
+        dense, sizes = _dense(x), [_bytes(y) for y in out]
+        every = torch.empty(sum(sizes), dtype=torch.uint8)
+        self.group._call(lib.weft_all_gather_v, dense.data_ptr(), every.data_ptr(), _counts(sizes), _BYTE)
+        _unpack(every, sizes, out)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
         columns = [[out[i] for out in outputs] for i in range(len(inputs))]
@@ -434,34 +438,21 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
         def call() -> None:
             for y, xs, op in zip(outputs, lists, ops):
-                if len({x.numel() for x in xs}) == 1:
-                    self._scatter_sum(y, torch.stack([_dense(x).flatten() for x in xs]), op)
-                else:
-                    flat = [_dense(x).flatten() for x in xs]
-                    whole = self._reduce_dense(torch.cat(flat), op).split([f.numel() for f in flat])
-                    self._back(whole[self._rank].view(_dense(y).shape), y)
+                flat = [_dense(x).flatten() for x in xs]
+                self._scatter_sum(y, torch.cat(flat), op, [part.numel() for part in flat])
 
         return self._make(opts, outputs, call)
 
-    def _scatter_sum(self, y: Tensor, dense: Tensor, op: Any) -> None:
-        """Rank r's share of the reduction of ``dense`` (ranks' shares, one after another) into y."""
-        result = _dense(y)
-        if op in _REDUCTIONS and dense.dtype in _REDUCIBLE:
+    def _scatter_sum(self, y: Tensor, dense: Tensor, op: Any, counts: List[int]) -> None:
+        """This rank's share of the reduction of ``dense`` (ranks' shares, one after another) into y."""
+        result, codes = _dense(y), _REDUCTIONS.get((dense.dtype, int(op)))
+        if codes is not None:
             self.group._call(
-                lib.weft_reduce_scatter,
-                dense.data_ptr(),
-                result.data_ptr(),
-                result.numel(),
-                _REDUCIBLE[dense.dtype],
-                _REDUCTIONS[op],
+                lib.weft_reduce_scatter_v, dense.data_ptr(), result.data_ptr(), _counts(counts), *codes
             )
-            if op == _AVG:
-                result.div_(self._size) if result.is_floating_point() else result.div_(
-                    self._size, rounding_mode="trunc"
-                )
         else:
-            whole = self._reduce_dense(dense.clone(), op).flatten()
-            result.copy_(whole[self._rank * result.numel() : (self._rank + 1) * result.numel()].view(result.shape))
+            whole = self._reduce_dense(dense.clone().flatten(), op)
+            result.copy_(whole.split(counts)[self._rank].view(result.shape))
         self._back(result, y)
 
     def _reduce_scatter_base(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
@@ -478,7 +469,8 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
         def call() -> None:
             for y, x, op in zip(outputs, inputs, ops):
-                self._scatter_sum(y, _dense(x), op)
+                dense = _dense(x)
+                self._scatter_sum(y, dense, op, [dense.numel() // self._size] * self._size)
 
         return self._make(opts, list(outputs), call)
 
@@ -498,12 +490,13 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
         def call() -> None:
             dense, result = _dense(input), _dense(output)
+            send, recv = dense.data_ptr(), result.data_ptr()
             if even:
-                self.group._call(
-                    lib.weft_all_to_all, dense.data_ptr(), result.data_ptr(), _bytes(dense) // self._size, _BYTE
-                )
+                self.group._call(lib.weft_all_to_all, send, recv, _bytes(dense) // self._size, _BYTE)
             else:
-                self._exchange(list(result.split(rows_out)), list(dense.split(rows_in)))
+                row = _bytes(dense[:1]) if len(dense) else _bytes(result[:1])
+                there, here = _counts([r * row for r in rows_in]), _counts([r * row for r in rows_out])
+                self.group._call(lib.weft_all_to_all_v, send, there, recv, here, _BYTE)
             self._back(result, output)
 
         return self._make(opts, [output], call)
@@ -516,25 +509,17 @@ class ProcessGroupWeft(dist.ProcessGroup):
             )
         return [rows // self._size] * self._size
 
-    def _exchange(self, outputs: List[Tensor], inputs: List[Tensor]) -> None:
-        """inputs[r] to rank r, outputs[r] from it; sizes differ, and no rank knows them all."""
-        longest = torch.tensor([max((_bytes(x) for x in [*inputs, *outputs]), default=0)])
-        most = int(self._reduce_dense(longest, dist.ReduceOp.MAX))
-        if not most:
-            return
-        send, recv = torch.empty((2, self._size, most), dtype=torch.uint8)
-        for place, x in zip(send, inputs):
-            place[: _bytes(x)] = x.contiguous().flatten().view(torch.uint8)
-        self.group._call(lib.weft_all_to_all, send.data_ptr(), recv.data_ptr(), most, _BYTE)
-        for place, y in zip(recv, outputs):
-            y.copy_(place[: _bytes(y)].view(y.dtype).view(y.shape))
-
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
         outputs, inputs = list(outputs), list(inputs)
 
         def call() -> None:
-            real = [torch.view_as_real(y.detach()) if y.is_complex() else y.detach() for y in outputs]
-            self._exchange(real, [_dense(x) for x in inputs])
+            there, here = [_bytes(x) for x in inputs], [_bytes(y) for y in outputs]
+            send = torch.cat([_dense(x).flatten().view(torch.uint8) for x in inputs])
+            recv = torch.empty(sum(here), dtype=torch.uint8)
+            self.group._call(
+                lib.weft_all_to_all_v, send.data_ptr(), _counts(there), recv.data_ptr(), _counts(here), _BYTE
+            )
+            _unpack(recv, here, outputs)
 
         return self._make(opts, outputs, call)
 
@@ -544,10 +529,13 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
         def call() -> None:
             for i, x in enumerate(inputs):
-                every = self._gather_dense(_dense(x))
-                if self._rank == opts.rootRank:
-                    for y, got in zip(lists[i], every):
-                        self._back(got, y)
+                dense, root = _dense(x), self._rank == opts.rootRank
+                every = dense.new_empty((self._size if root else 0, *dense.shape))
+                self.group._call(
+                    lib.weft_gather, dense.data_ptr(), every.data_ptr(), _bytes(dense), _BYTE, opts.rootRank
+                )
+                for y, got in zip(lists[i] if root else [], every):
+                    self._back(got, y)
 
         return self._make(opts, inputs, call)
 
@@ -558,12 +546,11 @@ class ProcessGroupWeft(dist.ProcessGroup):
         def call() -> None:
             for i, y in enumerate(outputs):
                 result = _dense(y)
-                every = result.new_empty((self._size, *result.shape))
-                if self._rank == opts.rootRank:
-                    for place, x in zip(every, lists[i]):
-                        place.copy_(_dense(x))
-                self.group._call(lib.weft_broadcast, every.data_ptr(), _bytes(every), _BYTE, opts.rootRank)
-                self._back(every[self._rank], y)
+                every = torch.stack([_dense(x) for x in lists[i]]) if self._rank == opts.rootRank else result
+                self.group._call(
+                    lib.weft_scatter, every.data_ptr(), result.data_ptr(), _bytes(result), _BYTE, opts.rootRank
+                )
+                self._back(result, y)
 
         return self._make(opts, outputs, call)
 
