@@ -12,7 +12,7 @@ rank, as if one process had computed it. The collectives follow torch's own conv
 from __future__ import annotations
 
 import ctypes as C
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -49,132 +49,109 @@ def _plain(x: Tensor) -> Tensor:
     return x.contiguous()
 
 
-_Key = Tuple[Any, ...]
-_prepared: Dict[_Key, Tuple[Any, Any, Any]] = {}  # the problem, the operands without addresses, the function
+class _Call:
+    """A product of one form: everything about the call that does not depend on addresses."""
 
-
-def _prepare(op: str, a: Tensor, b: Tensor, out: Tensor, bias: bool, sizes: Tuple[int, int, int]) -> Any:
-    """The problem and the operands of a call, but for their addresses."""
-    problem = products._problem(
-        op,
-        m=sizes[0],
-        n=sizes[1],
-        k=sizes[2],
-        dtype=_code(a.dtype),
-        d_dtype=_code(out.dtype),
-        bias=int(bias),
-    )
-    operands = _Operands(size=C.sizeof(_Operands))
-    for name, x in (("a", a), ("b", b)):
-        trans = not (x.stride(1) == 1 or x.shape[1] == 1)
-        setattr(problem, "trans" + name, int(trans))
-        rows, cols = (x.shape[1], x.shape[0]) if trans else tuple(x.shape)
-        step = x.stride(1) if trans else x.stride(0)
-        setattr(operands, "ld" + name, step if rows > 1 else cols)
-    return problem, operands, getattr(lib, "weft_" + op)
-
-
-def _product(
-    op: str, group: Group, a: Tensor, b: Tensor, out: Tensor, bias: Optional[Tensor], m: int, n: int, k: int
-) -> Tensor:
-    key = (op, group.size, a.shape, a.stride(), b.shape, b.stride(), a.dtype, bias is None, m, n, k)
-    found = _prepared.get(key)
-    if found is None:
+    def __init__(self, op: str, group: Group, a: Tensor, b: Tensor, bias: Optional[Tensor], m: int) -> None:
+        _check2(op, a, b)
         if a.dtype != b.dtype or (bias is not None and bias.dtype != a.dtype):
             raise TypeError(
                 f"weft::{op}: a is {a.dtype}, b is {b.dtype}{'' if bias is None else f', bias is {bias.dtype}'}"
             )
-        if len(_prepared) > 4096:
-            _prepared.clear()
-        found = _prepared[key] = _prepare(op, a, b, out, bias is not None, (m, n, k))
-    problem, template, function = found
-    operands = _Operands.from_buffer_copy(template)
-    operands.a, operands.b, operands.d = a.data_ptr(), b.data_ptr(), out.data_ptr()
-    if bias is not None:
-        operands.bias = bias.data_ptr()
-    group._call(function, C.byref(problem), C.byref(operands))
-    return out
+        self.function = getattr(lib, "weft_" + op)
+        self.shape = _shape(op, a, b, m, group)
+        rows, cols, inner = a.shape[0], b.shape[1], a.shape[1]
+        if op == "ag_gemm":
+            rows, cols = self.shape[0], cols * group.size
+        elif op == "gemm_as":
+            cols = self.shape[1]
+        else:
+            inner *= group.size
+        code = _code(a.dtype)
+        self.problem = products._problem(
+            op, m=rows, n=cols, k=inner, dtype=code, d_dtype=code, bias=int(bias is not None)
+        )
+        self.operands = _Operands(size=C.sizeof(_Operands))
+        for name, x in (("a", a), ("b", b)):
+            trans = not (x.stride(1) == 1 or x.shape[1] == 1)
+            setattr(self.problem, "trans" + name, int(trans))
+            stored, width = (x.shape[1], x.shape[0]) if trans else tuple(x.shape)
+            step = x.stride(1) if trans else x.stride(0)
+            setattr(self.operands, "ld" + name, step if stored > 1 else width)
+        self.pointer = C.byref(self.problem)
+        self.spare: List[Any] = []  # operands that no call has in use, for threads may share a form
+
+    def run(self, group: Group, a: Tensor, b: Tensor, bias: Optional[Tensor]) -> Tensor:
+        out = a.new_empty(self.shape)
+        operands = self.spare.pop() if self.spare else _Operands.from_buffer_copy(self.operands)
+        operands.a, operands.b, operands.d = a.data_ptr(), b.data_ptr(), out.data_ptr()
+        if bias is not None:
+            operands.bias = bias.data_ptr()
+        group._call(self.function, self.pointer, C.byref(operands))
+        self.spare.append(operands)
+        return out
 
 
-def _check2(op: str, a: Any, b: Any, inner: bool) -> None:
+_calls: Dict[Tuple[Any, ...], _Call] = {}
+
+
+def _product(op: str, a: Tensor, b: Tensor, bias: Optional[Tensor], m: int, name: str) -> Tensor:
+    group = group_of(name)
+    dtypes = a.dtype, b.dtype, None if bias is None else bias.dtype
+    key = (op, group.rank, group.size, a.shape, a.stride(), b.shape, b.stride(), dtypes, m)
+    call = _calls.get(key)
+    if call is None:
+        if a.dim() == 2 and b.dim() == 2:
+            plain = _plain(a), _plain(b)
+            if plain[0] is not a or plain[1] is not b:
+                return _product(op, *plain, bias, m, name)
+        if len(_calls) > 4096:
+            _calls.clear()
+        call = _calls[key] = _Call(op, group, a, b, bias, m)
+    return call.run(group, a, b, bias)
+
+
+def _check2(op: str, a: Any, b: Any) -> None:
     torch._check(
         a.dim() == 2 and b.dim() == 2,
         lambda: f"weft::{op}: a and b are matrices, not {a.dim()} and {b.dim()} dimensions",
     )
-    if inner:
-        torch._check(a.shape[1] == b.shape[0], lambda: f"weft::{op}: a is {tuple(a.shape)}, b is {tuple(b.shape)}")
-
-
-def _spread(mine: int, whole: int, group: Group) -> int:
-    """The global extent: as given, else what every rank has, times the ranks."""
-    return mine * group.size if whole < 0 else whole
+    torch._check(a.shape[1] == b.shape[0], lambda: f"weft::{op}: a is {tuple(a.shape)}, b is {tuple(b.shape)}")
 
 
 # ---- the products -------------------------------------------------------------------------------------------
 
 
-def _ag_gemm(a: Tensor, b: Tensor, bias: Optional[Tensor], m: int, group: str) -> Tensor:
-    g = group_of(group)
-    _check2("ag_gemm", a, b, True)
-    a, b = _plain(a), _plain(b)
-    rows = _spread(a.shape[0], m, g)
-    out = a.new_empty((rows, b.shape[1]))
-    return _product("ag_gemm", g, a, b, out, bias, rows, b.shape[1] * g.size, a.shape[1])
+def _shape(op: str, a: Any, b: Any, m: Any, group: Group) -> Tuple[Any, Any]:
+    """Of the result on this rank, for real and for symbolic sizes. ``m`` < 0: every rank has as many rows."""
+    rows, cols = a.shape[0], b.shape[1]
+    if op == "ag_gemm":
+        return rows * group.size if m < 0 else m, cols
+    if op == "gemm_rs":
+        return (rows + group.size - 1 - group.rank) // group.size, cols
+    return rows, cols * group.size if op == "gemm_as" else cols
 
 
-def _ag_gemm_fake(a: Any, b: Any, bias: Any, m: int, group: str) -> Any:
-    _check2("ag_gemm", a, b, True)
-    return a.new_empty((_spread(a.shape[0], m, group_of(group)), b.shape[1]))
+def _kernels(op: str) -> Tuple[Any, Any]:
+    """The kernel of a product and its fake."""
 
+    def kernel(a: Tensor, b: Tensor, bias: Optional[Tensor], *rest: Any) -> Tensor:
+        return _product(op, a, b, bias, rest[0] if len(rest) == 2 else -1, rest[-1])
 
-def _gemm_rs(a: Tensor, b: Tensor, bias: Optional[Tensor], group: str) -> Tensor:
-    g = group_of(group)
-    _check2("gemm_rs", a, b, True)
-    a, b = _plain(a), _plain(b)
-    out = a.new_empty((part(a.shape[0], g.size, g.rank)[1], b.shape[1]))
-    return _product("gemm_rs", g, a, b, out, bias, a.shape[0], b.shape[1], a.shape[1] * g.size)
+    def fake(a: Any, b: Any, bias: Any, *rest: Any) -> Any:
+        _check2(op, a, b)
+        return a.new_empty(_shape(op, a, b, rest[0] if len(rest) == 2 else -1, group_of(rest[-1])))
 
-
-def _gemm_rs_fake(a: Any, b: Any, bias: Any, group: str) -> Any:
-    g = group_of(group)
-    _check2("gemm_rs", a, b, True)
-    m = a.shape[0]
-    return a.new_empty(((m + g.size - 1 - g.rank) // g.size, b.shape[1]))
-
-
-def _gemm_ar(a: Tensor, b: Tensor, bias: Optional[Tensor], group: str) -> Tensor:
-    g = group_of(group)
-    _check2("gemm_ar", a, b, True)
-    a, b = _plain(a), _plain(b)
-    out = a.new_empty((a.shape[0], b.shape[1]))
-    return _product("gemm_ar", g, a, b, out, bias, a.shape[0], b.shape[1], a.shape[1] * g.size)
-
-
-def _gemm_ar_fake(a: Any, b: Any, bias: Any, group: str) -> Any:
-    _check2("gemm_ar", a, b, True)
-    return a.new_empty((a.shape[0], b.shape[1]))
-
-
-def _gemm_as(a: Tensor, b: Tensor, bias: Optional[Tensor], group: str) -> Tensor:
-    g = group_of(group)
-    _check2("gemm_as", a, b, True)
-    a, b = _plain(a), _plain(b)
-    out = a.new_empty((a.shape[0], b.shape[1] * g.size))
-    return _product("gemm_as", g, a, b, out, bias, a.shape[0], b.shape[1] * g.size, a.shape[1])
-
-
-def _gemm_as_fake(a: Any, b: Any, bias: Any, group: str) -> Any:
-    _check2("gemm_as", a, b, True)
-    return a.new_empty((a.shape[0], b.shape[1] * group_of(group).size))
+    return kernel, fake
 
 
 def _gemm(a: Tensor, b: Tensor, bias: Optional[Tensor]) -> Tensor:
-    _check2("gemm", a, b, True)
+    _check2("gemm", a, b)
     return products.gemm(_plain(a.detach()), _plain(b.detach()), bias=bias if bias is None else bias.detach())
 
 
 def _gemm_fake(a: Any, b: Any, bias: Any) -> Any:
-    _check2("gemm", a, b, True)
+    _check2("gemm", a, b)
     return a.new_empty((a.shape[0], b.shape[1]))
 
 
@@ -190,7 +167,8 @@ def _gemm_columns_fake(a: Any, b: Any, bias: Any, group: str) -> Any:
 
 
 def _all_reduce_(x: Tensor, op: str, group: str) -> None:
-    torch._check(x.is_contiguous(), lambda: "weft::all_reduce_: the tensor must be contiguous")
+    if not x.is_contiguous():
+        raise ValueError("weft::all_reduce_: the tensor must be contiguous")
     pointer = x.data_ptr()
     group_of(group)._call(lib.weft_all_reduce, pointer, pointer, x.numel(), _code(x.dtype), reduction_of(op))
 
@@ -252,10 +230,10 @@ def _same(x: Any, *_: Any) -> Any:
 # ---- definitions --------------------------------------------------------------------------------------------
 
 _OPS: Dict[str, Tuple[str, Any, Any]] = {
-    "ag_gemm": ("(Tensor a, Tensor b, Tensor? bias, SymInt m, str group) -> Tensor", _ag_gemm, _ag_gemm_fake),
-    "gemm_rs": ("(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor", _gemm_rs, _gemm_rs_fake),
-    "gemm_ar": ("(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor", _gemm_ar, _gemm_ar_fake),
-    "gemm_as": ("(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor", _gemm_as, _gemm_as_fake),
+    "ag_gemm": ("(Tensor a, Tensor b, Tensor? bias, SymInt m, str group) -> Tensor", *_kernels("ag_gemm")),
+    "gemm_rs": ("(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor", *_kernels("gemm_rs")),
+    "gemm_ar": ("(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor", *_kernels("gemm_ar")),
+    "gemm_as": ("(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor", *_kernels("gemm_as")),
     "gemm": ("(Tensor a, Tensor b, Tensor? bias) -> Tensor", _gemm, _gemm_fake),
     "gemm_columns": ("(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor", _gemm_columns, _gemm_columns_fake),
     "all_reduce": ("(Tensor x, str op, str group) -> Tensor", _all_reduce, _same),
@@ -275,6 +253,41 @@ torch.library.register_fake("weft::all_reduce_", lambda x, op, group: None, lib=
 # ---- gradients ----------------------------------------------------------------------------------------------
 
 _ops = torch.ops.weft
+_PLAIN = (Tensor, torch.nn.Parameter)
+_modes = torch._C._len_torch_dispatch_stack  # type: ignore[attr-defined]
+_transforms = torch._C._functorch.peek_interpreter_stack  # type: ignore[attr-defined]
+
+
+def _differentiable(name: str, setup: Any, backward: Any) -> None:
+    """Gives an operator its gradient. Where none is asked for, and nobody looks on (a mode, a transform, a subclass),
+    the kernel is called from here: a second pass through torch's dispatcher costs more than a small product."""
+    op, kernel = getattr(_ops, name).default, _OPS[name][1]
+
+    class Gradient(torch.autograd.Function):
+        @staticmethod
+        def forward(*inputs: Any) -> Any:
+            with torch._C._AutoDispatchBelowAutograd():
+                return op(*inputs)
+
+        setup_context = staticmethod(setup)
+
+    Gradient.backward = staticmethod(backward)  # type: ignore[assignment]
+    Gradient.__name__ = f"weft_{name}"
+
+    def call(*inputs: Any) -> Any:
+        plain = not _modes() and _transforms() is None
+        needed = torch.is_grad_enabled()
+        for x in inputs[:3] if needed or plain else ():
+            if isinstance(x, Tensor):
+                if needed and x.requires_grad:
+                    return Gradient.apply(*inputs)
+                plain = plain and type(x) in _PLAIN and x.is_cpu
+        if plain:
+            return kernel(*inputs)
+        with torch._C._AutoDispatchBelowAutograd():
+            return op(*inputs)
+
+    _library.impl(name, call, "Autograd")
 
 
 def _keep(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
@@ -348,9 +361,7 @@ def _gemm_columns_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ..
 
 
 for _name in ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_as", "gemm", "gemm_columns"):
-    torch.library.register_autograd(
-        f"weft::{_name}", globals()[f"_{_name}_backward"], setup_context=_keep, lib=_library
-    )
+    _differentiable(_name, _keep, globals()[f"_{_name}_backward"])
 
 
 def _keep_op(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
@@ -386,6 +397,4 @@ def _broadcast_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
 
 
 for _name in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"):
-    torch.library.register_autograd(
-        f"weft::{_name}", globals()[f"_{_name}_backward"], setup_context=_keep_op, lib=_library
-    )
+    _differentiable(_name, _keep_op, globals()[f"_{_name}_backward"])
