@@ -32,8 +32,8 @@ def name_of(group: Optional[Union[Group, str, Any]] = None) -> str:
     return name
 
 
-def group_of(name: str) -> Group:
-    """The group of a name."""
+def group_of(name: str, device: Any = None) -> Group:
+    """The group of a name. A process group has another one for CUDA tensors."""
     group = _named.get(name)
     if group is not None:
         return group
@@ -43,4 +43,4 @@ def group_of(name: str) -> Group:
             f"no group is named '{name}'; weft.torch.name_of(group) names one, while it lives, and so does a process "
             "group of the backend weft"
         )
-    return behind.settled()
+    return behind.settled(device)

@@ -1,11 +1,14 @@
 # mypy: disable-error-code="override"
-"""The ``torch.distributed`` backend "weft": ``init_process_group("weft")`` on CPU tensors, among ranks of one machine.
+"""The ``torch.distributed`` backend "weft": ``init_process_group("weft")`` on CPU and CUDA tensors, among ranks of one machine.
 
 A process group is a group of the library, made from an id that its first rank puts into torch's store: sub-groups need only
 their members. A call that is waited for at once runs in the caller's thread, without a detour. An asynchronous one runs in the
 group's own thread, in the order of the calls, so that ranks may have several groups in flight in different orders. A message
 from one rank to another has a channel of its own, a group of two with its thread, so that sends and receives that cross do
 not wait for each other.
+
+CUDA tensors have a group of their own, on the GPUs, made when the first of them comes; its calls go on torch's current stream,
+whatever they are asked for, and are done as soon as they are on it.
 
 What the library reduces it reduces; other types and operations (int16, bool, bitwise) gather and reduce here, in rank order.
 """
@@ -28,7 +31,7 @@ from .._library import constants, lib
 from ..dtypes import dtype_of
 from ..errors import Error, UnsupportedError
 from ..group import Group, from_store
-from . import _groups
+from . import _cuda, _groups
 
 _BYTE = constants["WEFT_BYTE"]
 _SUM, _AVG = dist.ReduceOp.SUM, dist.ReduceOp.AVG
@@ -47,6 +50,7 @@ _REDUCTIONS: Dict[Tuple[torch.dtype, int], Tuple[int, int]] = {
     for kind in (*_FLOATS, torch.int32, torch.int64, torch.uint8, torch.int8, torch.bool)
     if kind in _FLOATS or op != _AVG
 }
+_ON_GPU = (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64)
 _LOCAL: Dict[Any, Callable[[Tensor, Tensor], Tensor]] = {
     dist.ReduceOp.SUM: torch.add,
     dist.ReduceOp.AVG: torch.add,
@@ -192,6 +196,13 @@ def _unpack(packed: Tensor, sizes: Sequence[int], outputs: Sequence[Tensor]) -> 
         real.copy_(got.clone().view(real.dtype).view(real.shape))
 
 
+def _codes(x: Tensor, op: Any) -> Optional[Tuple[int, int]]:
+    """The library's type and reduction; None where it has none for this tensor."""
+    if x.is_cuda and (x.dtype not in _ON_GPU or op == _AVG):
+        return None
+    return _REDUCTIONS.get((x.dtype, int(op)))
+
+
 def _options(kind: Any, **fields: Any) -> Any:
     options = kind()
     for name, value in fields.items():
@@ -209,6 +220,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
         self._name, self._desc = "", "undefined"
         self.group: Group = self._meet("world", rank, size)
         """The library's group."""
+        self._gpu: Optional[Group] = None
         self._lane = _Lane("weft")
         self._channels: Dict[Tuple[int, int, int], Tuple[_Lane, List[Group]]] = {}
         self._closed = False
@@ -262,7 +274,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
     def abort(self) -> None:
         """Ends every wait of every rank of the group, from any thread."""
-        for group in [self.group, *(g for _, made in self._channels.values() for g in made)]:
+        for group in [self.group, *filter(None, [self._gpu]), *(g for _, made in self._channels.values() for g in made)]:
             group.abort("the process group was aborted")
 
     def shutdown(self) -> None:
@@ -274,22 +286,40 @@ class ProcessGroupWeft(dist.ProcessGroup):
                 lane.settle()
                 for group in groups:
                     group.close()
+            if self._gpu is not None:
+                self._gpu.close()
             self.group.close()
 
     def _wait_for_pending_works(self) -> None:
         self._lane.settle()
 
-    def settled(self) -> Group:
-        """The library's group, when no call of an asynchronous kind is on its way."""
+    def settled(self, device: Any = None) -> Group:
+        """The library's group, when no call of an asynchronous kind is on its way; for CUDA tensors, that on GPUs."""
+        if device is not None and device.type == "cuda":
+            return self._on_gpu(device)
         self._lane.settle()
         return self.group
+
+    def _on_gpu(self, device: Any) -> Group:
+        """The group of the same ranks on GPUs, made when the first CUDA tensor comes."""
+        if self._gpu is None:
+            self._gpu = self._meet("cuda", self._rank, self._size)
+            self._gpu.use_gpu(torch.cuda.current_device() if device.index is None else device.index)
+        return self._gpu
+
+    def _of(self, x: Tensor) -> Group:
+        """The group for calls on a tensor, ready for them."""
+        return _cuda.ready(self._on_gpu(x.device), x) if x.is_cuda else self.group
 
     # ---- how a call is made ------------------------------------------------------------------------------------
 
     def _make(self, opts: Any, tensors: Sequence[Tensor], call: Callable[[], None]) -> Work:
-        for x in tensors:
-            if x.device.type != "cpu":
-                raise UnsupportedError(f"the backend weft works on CPU tensors; this one is on {x.device}")
+        kinds = {x.device.type for x in tensors}
+        if kinds - {"cpu", "cuda"} or len(kinds) > 1:
+            raise UnsupportedError(f"the backend weft takes CPU or CUDA tensors in a call; these are on {kinds}")
+        if "cuda" in kinds:  # in torch's current stream: what follows there follows the call
+            call()
+            return Work(tensors, done=True)
         if getattr(opts, "asyncOp", True) or self._lane.pending:
             return self._lane.submit(tensors, call)
         call()
@@ -297,10 +327,10 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
     def _reduce_dense(self, x: Tensor, op: Any) -> Tensor:
         """The reduction over ranks of memory without gaps, in place."""
-        codes = _REDUCTIONS.get((x.dtype, int(op)))
+        codes = _codes(x, op)
         if codes is not None:
             pointer = x.data_ptr()
-            self.group._call(lib.weft_all_reduce, pointer, pointer, x.numel(), *codes)
+            self._of(x)._call(lib.weft_all_reduce, pointer, pointer, x.numel(), *codes)
             return x
         if op not in _LOCAL:
             raise UnsupportedError(f"the backend weft has no reduction {op}")
@@ -308,12 +338,14 @@ class ProcessGroupWeft(dist.ProcessGroup):
         total = every[0]
         for other in every[1:]:
             total = _LOCAL[op](total, other)
-        return x.copy_(total if op != _AVG else total.div(self._size, rounding_mode="trunc"))
+        if op == _AVG:
+            total = total.div(self._size, rounding_mode=None if total.is_floating_point() else "trunc")
+        return x.copy_(total)
 
     def _gather_dense(self, x: Tensor) -> Tensor:
         """ranks x shape."""
         every = x.new_empty((self._size, *x.shape))
-        self.group._call(lib.weft_all_gather, x.data_ptr(), every.data_ptr(), _bytes(x), _BYTE)
+        self._of(x)._call(lib.weft_all_gather, x.data_ptr(), every.data_ptr(), _bytes(x), _BYTE)
         return every
 
     def _check_op(self, op: Any, x: Tensor) -> Any:
@@ -363,8 +395,8 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
         def call() -> None:
             for x, op in zip(tensors, ops):
-                dense, codes = _dense(x), _REDUCTIONS.get((x.dtype, int(op)))
-                if codes is None:
+                dense, codes = _dense(x), _codes(x, op)
+                if codes is None or x.is_cuda:
                     dense = self._reduce_dense(dense.clone(), op)
                 else:
                     at = dense.data_ptr()
@@ -380,7 +412,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
         def call() -> None:
             for x in tensors:
                 dense = _dense(x)
-                self.group._call(lib.weft_broadcast, dense.data_ptr(), _bytes(dense), _BYTE, opts.rootRank)
+                self._of(dense)._call(lib.weft_broadcast, dense.data_ptr(), _bytes(dense), _BYTE, opts.rootRank)
                 self._back(dense, x)
 
         return self._make(opts, tensors, call)
@@ -404,9 +436,44 @@ class ProcessGroupWeft(dist.ProcessGroup):
     def _gather_into(self, out: Sequence[Tensor], x: Tensor) -> None:
         """Every rank's tensor; sizes may differ, and every rank knows them all from the outputs."""
         dense, sizes = _dense(x), [_bytes(y) for y in out]
+        if x.is_cuda:
+            _unpack(torch.cat(self._padded(self._gather_dense, [dense], max(sizes), sizes)), sizes, out)
+            return
         every = torch.empty(sum(sizes), dtype=torch.uint8)
         self.group._call(lib.weft_all_gather_v, dense.data_ptr(), every.data_ptr(), _counts(sizes), _BYTE)
         _unpack(every, sizes, out)
+
+    def _padded(
+        self, call: Callable[[Tensor], Tensor], parts: Sequence[Tensor], most: int, sizes: Sequence[int]
+    ) -> List[Tensor]:
+        """A call on parts that are padded to the longest of any rank, for the library's calls with counts are not for
+        GPUs; what it returns, one part a rank, without the padding."""
+        send = torch.zeros((len(parts), most), dtype=torch.uint8, device=parts[0].device)
+        for place, x in zip(send, parts):
+            place[: _bytes(x)] = _dense(x).flatten().view(torch.uint8)
+        return [got[:size] for got, size in zip(call(send).view(self._size, most), sizes)]
+
+    def _exchange_dense(self, x: Tensor) -> Tensor:
+        """A part for each rank, of equal length; a part of each."""
+        out = torch.empty_like(x)
+        self._of(x)._call(lib.weft_all_to_all, x.data_ptr(), out.data_ptr(), _bytes(x) // self._size, _BYTE)
+        return out
+
+    def _exchange(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
+        """inputs[r] to rank r, outputs[r] from it; sizes differ, and no rank knows them all."""
+        there, here = [_bytes(x) for x in inputs], [_bytes(y) for y in outputs]
+        if inputs[0].is_cuda:
+            longest = torch.tensor([max(*there, *here)])
+            most = int(self._reduce_dense(longest, dist.ReduceOp.MAX))
+            if most:
+                _unpack(torch.cat(self._padded(self._exchange_dense, inputs, most, here)), here, outputs)
+            return
+        send = torch.cat([_dense(x).flatten().view(torch.uint8) for x in inputs])
+        recv = torch.empty(sum(here), dtype=torch.uint8)
+        self.group._call(
+            lib.weft_all_to_all_v, send.data_ptr(), _counts(there), recv.data_ptr(), _counts(here), _BYTE
+        )
+        _unpack(recv, here, outputs)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
         columns = [[out[i] for out in outputs] for i in range(len(inputs))]
@@ -425,7 +492,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
         def call() -> None:
             for y, x in zip(outputs, inputs):
                 dense, result = _dense(x), _dense(y)
-                self.group._call(lib.weft_all_gather, dense.data_ptr(), result.data_ptr(), _bytes(dense), _BYTE)
+                self._of(dense)._call(lib.weft_all_gather, dense.data_ptr(), result.data_ptr(), _bytes(dense), _BYTE)
                 self._back(result, y)
 
         return self._make(opts, list(outputs), call)
@@ -445,11 +512,12 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
     def _scatter_sum(self, y: Tensor, dense: Tensor, op: Any, counts: List[int]) -> None:
         """This rank's share of the reduction of ``dense`` (ranks' shares, one after another) into y."""
-        result, codes = _dense(y), _REDUCTIONS.get((dense.dtype, int(op)))
-        if codes is not None:
-            self.group._call(
-                lib.weft_reduce_scatter_v, dense.data_ptr(), result.data_ptr(), _counts(counts), *codes
-            )
+        result, codes = _dense(y), _codes(dense, op)
+        send, recv = dense.data_ptr(), result.data_ptr()
+        if codes is not None and len(set(counts)) == 1:
+            self._of(dense)._call(lib.weft_reduce_scatter, send, recv, counts[0], *codes)
+        elif codes is not None and not dense.is_cuda:
+            self.group._call(lib.weft_reduce_scatter_v, send, recv, _counts(counts), *codes)
         else:
             whole = self._reduce_dense(dense.clone().flatten(), op)
             result.copy_(whole.split(counts)[self._rank].view(result.shape))
@@ -490,13 +558,11 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
         def call() -> None:
             dense, result = _dense(input), _dense(output)
-            send, recv = dense.data_ptr(), result.data_ptr()
             if even:
-                self.group._call(lib.weft_all_to_all, send, recv, _bytes(dense) // self._size, _BYTE)
+                send, recv = dense.data_ptr(), result.data_ptr()
+                self._of(dense)._call(lib.weft_all_to_all, send, recv, _bytes(dense) // self._size, _BYTE)
             else:
-                row = _bytes(dense[:1]) if len(dense) else _bytes(result[:1])
-                there, here = _counts([r * row for r in rows_in]), _counts([r * row for r in rows_out])
-                self.group._call(lib.weft_all_to_all_v, send, there, recv, here, _BYTE)
+                self._exchange(result.split(rows_out), dense.split(rows_in))
             self._back(result, output)
 
         return self._make(opts, [output], call)
@@ -513,13 +579,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
         outputs, inputs = list(outputs), list(inputs)
 
         def call() -> None:
-            there, here = [_bytes(x) for x in inputs], [_bytes(y) for y in outputs]
-            send = torch.cat([_dense(x).flatten().view(torch.uint8) for x in inputs])
-            recv = torch.empty(sum(here), dtype=torch.uint8)
-            self.group._call(
-                lib.weft_all_to_all_v, send.data_ptr(), _counts(there), recv.data_ptr(), _counts(here), _BYTE
-            )
-            _unpack(recv, here, outputs)
+            self._exchange(outputs, inputs)
 
         return self._make(opts, outputs, call)
 
@@ -530,10 +590,12 @@ class ProcessGroupWeft(dist.ProcessGroup):
         def call() -> None:
             for i, x in enumerate(inputs):
                 dense, root = _dense(x), self._rank == opts.rootRank
-                every = dense.new_empty((self._size if root else 0, *dense.shape))
-                self.group._call(
-                    lib.weft_gather, dense.data_ptr(), every.data_ptr(), _bytes(dense), _BYTE, opts.rootRank
-                )
+                if x.is_cuda:
+                    every = self._gather_dense(dense)
+                else:
+                    every = dense.new_empty((self._size if root else 0, *dense.shape))
+                    at, to = dense.data_ptr(), every.data_ptr()
+                    self.group._call(lib.weft_gather, at, to, _bytes(dense), _BYTE, opts.rootRank)
                 for y, got in zip(lists[i] if root else [], every):
                     self._back(got, y)
 
@@ -547,9 +609,13 @@ class ProcessGroupWeft(dist.ProcessGroup):
             for i, y in enumerate(outputs):
                 result = _dense(y)
                 every = torch.stack([_dense(x) for x in lists[i]]) if self._rank == opts.rootRank else result
-                self.group._call(
-                    lib.weft_scatter, every.data_ptr(), result.data_ptr(), _bytes(result), _BYTE, opts.rootRank
-                )
+                if y.is_cuda:
+                    every = every if every is not result else result.new_empty((self._size, *result.shape))
+                    self._of(y)._call(lib.weft_broadcast, every.data_ptr(), _bytes(every), _BYTE, opts.rootRank)
+                    result = every[self._rank]
+                else:
+                    at, to = every.data_ptr(), result.data_ptr()
+                    self.group._call(lib.weft_scatter, at, to, _bytes(result), _BYTE, opts.rootRank)
                 self._back(result, y)
 
         return self._make(opts, outputs, call)
@@ -561,6 +627,8 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
     def _channel(self, source: int, destination: int, tag: int, tensors: List[Tensor]) -> Work:
         key = (source, destination, tag)
+        if any(x.is_cuda for x in tensors):
+            raise UnsupportedError("the backend weft sends and receives CPU tensors; collectives take CUDA tensors")
         if source == destination:
             raise ValueError(f"rank {source} cannot send to itself")
         if key not in self._channels:
@@ -598,6 +666,6 @@ def _create(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Pr
 
 
 if "weft" not in dist.Backend.backend_list:
-    dist.Backend.register_backend("weft", _create, devices=["cpu"])
+    dist.Backend.register_backend("weft", _create, devices=["cpu", "cuda"])
 
 __all__ = ["ProcessGroupWeft", "Work", "Error"]

@@ -1,4 +1,6 @@
-"""Operators ``torch.ops.weft.*``: the four products and the collectives on CPU tensors, with fake kernels and autograd.
+"""Operators ``torch.ops.weft.*``: the four products and the collectives, with fake kernels and autograd.
+
+On CPU tensors, and on CUDA tensors in a group whose ranks work on GPUs (:meth:`weft.Group.use_gpu`), in torch's current stream.
 
 Each takes the name of its group last (:func:`weft.torch.name_of`). A product is called by every rank of the group, in the
 same order, in backward too. Gradients are each other's: that of ``ag_gemm`` is ``gemm_rs``, and the other way round.
@@ -22,6 +24,7 @@ from .._library import lib, structs
 from ..dtypes import dtype_of
 from ..group import Group, reduction_of
 from ..products import part
+from . import _cuda
 from ._groups import group_of
 
 _Operands = structs["weft_operands"]
@@ -49,6 +52,12 @@ def _plain(x: Tensor) -> Tensor:
     return x.contiguous()
 
 
+def _group(name: str, x: Tensor) -> Group:
+    """The group of a name, for calls on this tensor."""
+    group = group_of(name, x.device)
+    return _cuda.ready(group, x) if x.is_cuda else group
+
+
 class _Call:
     """A product of one form: everything about the call that does not depend on addresses."""
 
@@ -59,6 +68,9 @@ class _Call:
                 f"weft::{op}: a is {a.dtype}, b is {b.dtype}{'' if bias is None else f', bias is {bias.dtype}'}"
             )
         self.function = getattr(lib, "weft_" + op)
+        spread = m if op == "ag_gemm" and m >= 0 else a.shape[0]
+        even = spread == a.shape[0] and op != "gemm_rs"
+        self.most = a.shape[0] if even else part(spread, group.size, 0)[1]  # rows that peers touch, on the largest rank
         self.shape = _shape(op, a, b, m, group)
         rows, cols, inner = a.shape[0], b.shape[1], a.shape[1]
         if op == "ag_gemm":
@@ -81,8 +93,7 @@ class _Call:
         self.pointer = C.byref(self.problem)
         self.spare: List[Any] = []  # operands that no call has in use, for threads may share a form
 
-    def run(self, group: Group, a: Tensor, b: Tensor, bias: Optional[Tensor]) -> Tensor:
-        out = a.new_empty(self.shape)
+    def run(self, group: Group, a: Tensor, b: Tensor, bias: Optional[Tensor], out: Tensor) -> Tensor:
         operands = self.spare.pop() if self.spare else _Operands.from_buffer_copy(self.operands)
         operands.a, operands.b, operands.d = a.data_ptr(), b.data_ptr(), out.data_ptr()
         if bias is not None:
@@ -96,7 +107,9 @@ _calls: Dict[Tuple[Any, ...], _Call] = {}
 
 
 def _product(op: str, a: Tensor, b: Tensor, bias: Optional[Tensor], m: int, name: str) -> Tensor:
-    group = group_of(name)
+    group = _group(name, a)
+    if a.is_cuda and op == "ag_gemm":
+        a = a.contiguous()
     dtypes = a.dtype, b.dtype, None if bias is None else bias.dtype
     key = (op, group.rank, group.size, a.shape, a.stride(), b.shape, b.stride(), dtypes, m)
     call = _calls.get(key)
@@ -108,7 +121,12 @@ def _product(op: str, a: Tensor, b: Tensor, bias: Optional[Tensor], m: int, name
         if len(_calls) > 4096:
             _calls.clear()
         call = _calls[key] = _Call(op, group, a, b, bias, m)
-    return call.run(group, a, b, bias)
+    if not a.is_cuda or group.size == 1:
+        return call.run(group, a, b, bias, a.new_empty(call.shape))
+    if op == "ag_gemm":
+        a = _cuda.symmetric(group, "a", (a.shape[0], a.shape[1]), call.most, a).copy_(a)
+        return call.run(group, a, b, bias, a.new_empty(call.shape))
+    return call.run(group, a, b, bias, _cuda.symmetric(group, "d", call.shape, call.most, a)).clone()
 
 
 def _check2(op: str, a: Any, b: Any) -> None:
@@ -147,6 +165,8 @@ def _kernels(op: str) -> Tuple[Any, Any]:
 
 def _gemm(a: Tensor, b: Tensor, bias: Optional[Tensor]) -> Tensor:
     _check2("gemm", a, b)
+    if a.is_cuda:
+        return a @ b if bias is None else torch.addmm(bias, a, b)
     return products.gemm(_plain(a.detach()), _plain(b.detach()), bias=bias if bias is None else bias.detach())
 
 
@@ -170,20 +190,20 @@ def _all_reduce_(x: Tensor, op: str, group: str) -> None:
     if not x.is_contiguous():
         raise ValueError("weft::all_reduce_: the tensor must be contiguous")
     pointer = x.data_ptr()
-    group_of(group)._call(lib.weft_all_reduce, pointer, pointer, x.numel(), _code(x.dtype), reduction_of(op))
+    _group(group, x)._call(lib.weft_all_reduce, pointer, pointer, x.numel(), _code(x.dtype), reduction_of(op))
 
 
 def _all_reduce(x: Tensor, op: str, group: str) -> Tensor:
     x = x.contiguous()
     out = torch.empty_like(x)
-    group_of(group)._call(
+    _group(group, x)._call(
         lib.weft_all_reduce, x.data_ptr(), out.data_ptr(), x.numel(), _code(x.dtype), reduction_of(op)
     )
     return out
 
 
 def _all_gather(x: Tensor, group: str) -> Tensor:
-    g, x = group_of(group), x.contiguous()
+    g, x = _group(group, x), x.contiguous()
     out = x.new_empty((x.shape[0] * g.size, *x.shape[1:]))
     g._call(lib.weft_all_gather, x.data_ptr(), out.data_ptr(), x.numel(), _code(x.dtype))
     return out
@@ -194,7 +214,7 @@ def _all_gather_fake(x: Any, group: str) -> Any:
 
 
 def _reduce_scatter(x: Tensor, op: str, group: str) -> Tensor:
-    g, x = group_of(group), x.contiguous()
+    g, x = _group(group, x), x.contiguous()
     torch._check(
         x.shape[0] % g.size == 0, lambda: f"weft::reduce_scatter: {x.shape[0]} rows do not divide over {g.size} ranks"
     )
@@ -208,7 +228,7 @@ def _reduce_scatter_fake(x: Any, op: str, group: str) -> Any:
 
 
 def _all_to_all(x: Tensor, group: str) -> Tensor:
-    g, x = group_of(group), x.contiguous()
+    g, x = _group(group, x), x.contiguous()
     torch._check(
         x.shape[0] % g.size == 0, lambda: f"weft::all_to_all: {x.shape[0]} rows do not divide over {g.size} ranks"
     )
@@ -219,7 +239,7 @@ def _all_to_all(x: Tensor, group: str) -> Tensor:
 
 def _broadcast(x: Tensor, root: int, group: str) -> Tensor:
     out = x.contiguous().clone()
-    group_of(group)._call(lib.weft_broadcast, out.data_ptr(), out.numel(), _code(out.dtype), root)
+    _group(group, x)._call(lib.weft_broadcast, out.data_ptr(), out.numel(), _code(out.dtype), root)
     return out
 
 
@@ -244,10 +264,12 @@ _OPS: Dict[str, Tuple[str, Any, Any]] = {
 }
 for _name, (_schema, _kernel, _fake) in _OPS.items():
     _library.define(_name + _schema)
-    _library.impl(_name, _kernel, "CPU")
+    for _device in ("CPU", "CUDA"):
+        _library.impl(_name, _kernel, _device)
     torch.library.register_fake(f"weft::{_name}", _fake, lib=_library)
 _library.define("all_reduce_(Tensor(a!) x, str op, str group) -> ()")
-_library.impl("all_reduce_", _all_reduce_, "CPU")
+for _device in ("CPU", "CUDA"):
+    _library.impl("all_reduce_", _all_reduce_, _device)
 torch.library.register_fake("weft::all_reduce_", lambda x, op, group: None, lib=_library)
 
 # ---- gradients ----------------------------------------------------------------------------------------------
@@ -281,7 +303,7 @@ def _differentiable(name: str, setup: Any, backward: Any) -> None:
             if isinstance(x, Tensor):
                 if needed and x.requires_grad:
                     return Gradient.apply(*inputs)
-                plain = plain and type(x) in _PLAIN and x.is_cpu
+                plain = plain and type(x) in _PLAIN and (x.is_cpu or x.is_cuda)
         if plain:
             return kernel(*inputs)
         with torch._C._AutoDispatchBelowAutograd():

@@ -1,0 +1,210 @@
+"""CUDA tensors: operators, modules, graphs and the backend over processes on the GPUs that are there, by small integers exactly
+equal to one process."""
+
+import datetime
+import os
+import sys
+import unittest
+from typing import Any, List
+
+import support
+
+support.need("torch")
+os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # asking must not start CUDA: ranks are forked
+
+import torch  # noqa: E402
+
+if not torch.cuda.is_available():
+    print("skipped: no GPU that torch can use")
+    sys.exit(77)
+
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+
+import weft  # noqa: E402
+import weft.torch  # noqa: E402
+
+ops = torch.ops.weft
+SIZES = (2, 4)
+
+
+def whole(*shape: int, seed: int = 0, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    values = torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(seed))
+    return (values.abs() > 1 if dtype == torch.bool else values.to(dtype)).cuda()
+
+
+def cut(x: torch.Tensor, dim: int, group: Any) -> torch.Tensor:
+    begin, count = weft.part(x.shape[dim], group.size, group.rank)
+    return x.narrow(dim, begin, count).clone()
+
+
+def exact(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return (x.float() @ y.float()).to(x.dtype)
+
+
+def on_gpu(rank: int) -> Any:
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+    group = weft.init()
+    group.use_gpu(torch.cuda.current_device())
+    return group, weft.torch.name_of(group)
+
+
+def same(got: torch.Tensor, want: torch.Tensor, what: str) -> None:
+    assert got.shape == want.shape and got.dtype == want.dtype, f"{what}: {got.shape} {got.dtype}"
+    wrong = int((got != want).sum())
+    assert wrong == 0, f"{what}: {wrong} of {want.numel()} elements are wrong"
+
+
+def products(rank: int) -> None:
+    group, name = on_gpu(rank)
+    for dtype in (torch.bfloat16, torch.float16):
+        for m in (256, 250, 1):
+            a, b = whole(m, 128, seed=1, dtype=dtype), whole(128, 256, seed=2, dtype=dtype)
+            want = exact(a, b)
+            mine = cut(a, 0, group), cut(b, 1, group)
+            same(ops.ag_gemm(*mine, None, m, name), cut(want, 1, group), f"ag_gemm {m} {dtype}")
+            same(ops.gemm_as(a, mine[1], None, name), want, f"gemm_as {m} {dtype}")
+            mine = cut(a, 1, group), cut(b, 0, group)
+            same(ops.gemm_rs(*mine, None, name), cut(want, 0, group), f"gemm_rs {m} {dtype}")
+            same(ops.gemm_ar(*mine, None, name), want, f"gemm_ar {m} {dtype}")
+    torch.cuda.synchronize()
+
+
+def layers(rank: int) -> None:
+    group, name = on_gpu(rank)
+    torch.manual_seed(0)
+    options = dict(group=group, dtype=torch.bfloat16)
+    for sequence in (False, True):
+        first, second = nn.Linear(128, 256, bias=False), nn.Linear(256, 128, bias=False)
+        first.weight.data, second.weight.data = whole(256, 128, seed=5).cpu(), whole(128, 256, seed=6).cpu()
+        up = weft.torch.ColumnParallelLinear(128, 256, bias=False, sequence_parallel=sequence, **options)
+        down = weft.torch.RowParallelLinear(256, 128, bias=False, sequence_parallel=sequence, **options)
+        up.load_state_dict(first.state_dict())
+        down.load_state_dict(second.state_dict())
+        up, down = up.cuda(), down.cuda()
+        x = whole(64, 128, seed=7)
+        mine = (cut(x, 0, group) if sequence else x.clone()).requires_grad_()
+        y = down(up(mine).clamp(-4, 4))
+        hidden = exact(x, first.weight.data.cuda().t())
+        want = exact(hidden.clamp(-4, 4), second.weight.data.cuda().t())
+        same(y.detach(), cut(want, 0, group) if sequence else want, f"layers, sequence_parallel {sequence}")
+        grad = whole(64, 128, seed=8)
+        y.backward(cut(grad, 0, group) if sequence else grad)
+        wide = torch.where((hidden >= -4) & (hidden <= 4), exact(grad, second.weight.data.cuda()), 0)
+        dx = exact(wide, first.weight.data.cuda())
+        same(mine.grad, cut(dx, 0, group) if sequence else dx, f"gradient, sequence_parallel {sequence}")
+        same(up.weight.grad, cut(exact(wide.t(), x), 0, group), "gradient of the weight")
+    torch.cuda.synchronize()
+
+
+def graph(rank: int) -> None:
+    group, name = on_gpu(rank)
+    a, b = whole(64, 128, seed=1), whole(128, 256, seed=2)
+    mine, weight, x = cut(a, 1, group), cut(b, 0, group), whole(1000, seed=rank, dtype=torch.float32)
+    stream = torch.cuda.Stream()
+
+    def step() -> List[torch.Tensor]:
+        y = ops.gemm_ar(mine, weight, None, name)
+        return [y, ops.all_reduce(x, "sum", name), ops.ag_gemm(cut(y, 0, group), weight.t(), None, 64, name)]
+
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            step()
+    torch.cuda.synchronize()
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded, stream=stream, capture_error_mode="thread_local"):
+        out = step()
+    for round in range(20):
+        mine.copy_(cut(a + round % 3, 1, group))
+        x.copy_(whole(1000, seed=rank + round, dtype=torch.float32))
+        recorded.replay()
+        same(out[0], exact(a + round % 3, b), f"replay {round}")
+        total = sum(whole(1000, seed=r + round, dtype=torch.float32) for r in range(group.size))
+        same(out[1], total, f"all_reduce in replay {round}")
+    torch.cuda.synchronize()
+
+
+def backend(rank: int) -> None:
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+    dist.init_process_group("weft", timeout=datetime.timedelta(seconds=60))
+    size = dist.get_world_size()
+
+    def both(call: Any, *inputs: torch.Tensor) -> None:
+        """A call on CUDA tensors gives what it gives on the same tensors on the CPU."""
+        here, there = [x.clone() for x in inputs], [x.cpu() for x in inputs]
+        for got, want in zip(call(*here), call(*there)):
+            same(got.cpu(), want, str(call))
+
+    def reduced(op: Any) -> Any:
+        def call(x: torch.Tensor) -> List[torch.Tensor]:
+            dist.all_reduce(x, op)
+            return [x]
+
+        return call
+
+    def moved(x: torch.Tensor) -> List[torch.Tensor]:
+        every = [torch.empty_like(x) for _ in range(size)]
+        dist.all_gather(every, x)
+        flat = x.new_empty((size * x.shape[0], *x.shape[1:]))
+        dist.all_gather_into_tensor(flat, x)
+        swapped = torch.empty_like(flat)
+        dist.all_to_all_single(swapped, flat)
+        uneven = [(rank + r) % 3 for r in range(size)]
+        some = flat.new_empty((sum(uneven), *x.shape[1:]))
+        dist.all_to_all_single(some, flat[: sum(uneven)], uneven, uneven)
+        share = torch.empty_like(x)
+        dist.scatter(share, list(flat.split(x.shape[0])) if rank == 1 else None, src=1)
+        gathered = [torch.empty_like(x) for _ in range(size)] if rank == 0 else None
+        dist.gather(x, gathered)
+        dist.broadcast(x, src=size - 1)
+        return [*every, flat, swapped, some, share, *(gathered or []), x]
+
+    def summed(x: torch.Tensor) -> List[torch.Tensor]:
+        share = x.new_empty((x.shape[0] // size, *x.shape[1:]))
+        dist.reduce_scatter_tensor(share, x)
+        dist.reduce(x, dst=0)
+        return [share, x] if rank == 0 else [share]
+
+    for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.float64, torch.uint8, torch.bool):
+        seed = rank if dtype != torch.uint8 else 3 * rank
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT):
+            both(reduced(op), whole(7, 3, seed=seed, dtype=dtype))
+        both(moved, whole(5, 3, seed=seed, dtype=dtype))
+        both(summed, whole(4 * size, 3, seed=seed, dtype=dtype))
+    both(reduced(dist.ReduceOp.AVG), whole(9, seed=rank, dtype=torch.float32) * size)
+    both(reduced(dist.ReduceOp.SUM), whole(1 << 20, seed=rank, dtype=torch.float32))
+    half = dist.new_group([r for r in range(size) if r % 2 == rank % 2], use_local_synchronization=True)
+    x = torch.full((3,), float(rank), device="cuda")
+    dist.all_reduce(x, group=half)
+    assert x.tolist() == [float(sum(r for r in range(size) if r % 2 == rank % 2))] * 3
+    wrapped = nn.parallel.DistributedDataParallel(nn.Linear(8, 4).cuda())
+    wrapped(torch.ones(2, 8, device="cuda") * rank).sum().backward()
+    every = [torch.empty_like(wrapped.module.weight.grad) for _ in range(size)]
+    dist.all_gather(every, wrapped.module.weight.grad)
+    for other in every:
+        same(other, every[0], "gradients over ranks")
+    dist.barrier()
+    torch.cuda.synchronize()
+    dist.destroy_process_group()
+
+
+class Cuda(unittest.TestCase):
+    def test_products(self) -> None:
+        for size in SIZES:
+            support.ranks(size, products)
+
+    def test_layers(self) -> None:
+        for size in SIZES:
+            support.ranks(size, layers)
+
+    def test_graph(self) -> None:
+        for size in SIZES:
+            support.ranks(size, graph)
+
+    def test_backend(self) -> None:
+        for size in SIZES:
+            support.ranks(size, backend)
+
+
+if __name__ == "__main__":
+    support.main()
