@@ -17,7 +17,29 @@ static struct {
     _Atomic int uses;
     int devices, crews;
     bool hopper;
+    _Atomic bool capturing;
 } fake;
+
+/* What the driver forbids while anybody captures, unless the calling thread has said that it knows. */
+static _Thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+#define NOT_IN_CAPTURE()                                                                                     \
+    if (fake.capturing && capture_mode != CU_STREAM_CAPTURE_MODE_RELAXED)                                    \
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+
+void fake_gpu_capture(bool capturing)
+{
+    fake.capturing = capturing;
+}
+
+static CUresult fake_exchange_mode(CUstreamCaptureMode *mode)
+{
+    CUstreamCaptureMode before = capture_mode;
+
+    capture_mode = *mode;
+    *mode = before;
+    return CUDA_SUCCESS;
+}
 
 void fake_gpu_break(const char *call, int uses)
 {
@@ -149,6 +171,7 @@ static CUresult fake_alloc_async(CUdeviceptr *at, size_t bytes, CUstream stream)
 {
     (void)stream;
     BREAK(cuMemAllocAsync);
+    NOT_IN_CAPTURE();
     *at = (CUdeviceptr)(uintptr_t)aligned_alloc(1024, (bytes + 1023) / 1024 * 1024);
     return *at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -355,6 +378,7 @@ static CUresult fake_stream_destroy(CUstream stream)
 
 static CUresult fake_stream_synchronize(CUstream stream)
 {
+    NOT_IN_CAPTURE();
     fake_gpu_finish(stream);
     return CUDA_SUCCESS;
 }
@@ -458,6 +482,7 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
         .cuStreamSynchronize = fake_stream_synchronize,
         .cuStreamQuery = fake_stream_query,
         .cuStreamIsCapturing = fake_capturing,
+        .cuThreadExchangeStreamCaptureMode = fake_exchange_mode,
         .cuStreamWaitEvent = fake_stream_wait,
         .cuEventCreate = fake_event_create,
         .cuEventDestroy = fake_event_destroy,

@@ -24,6 +24,10 @@ void fake_gpu_install(int count, int crews, bool hopper);
  * meetings": kernels that are to meet before the first run do not; "some meetings": the first n do not. */
 void fake_gpu_break(const char *call, int uses);
 
+/* Somebody captures a graph, or does no more: meanwhile allocating and waiting fail in threads that have not
+ * said that they know what they do (cuThreadExchangeStreamCaptureMode). */
+void fake_gpu_capture(bool capturing);
+
 /* From now on all memory is said to be on that GPU; -1 ends it. */
 void fake_gpu_own(int device);
 

@@ -292,6 +292,14 @@ static void never_together(weft_group *group, void *argument)
     CHECK_HAS(weft_error(group), "do not run at the same time");
 }
 
+/* All of a group's life while somebody captures, in whatever mode. */
+static void test_capture(void)
+{
+    fake_gpu_capture(true);
+    ranks_run(2, alone, NULL);
+    fake_gpu_capture(false);
+}
+
 static void test_rehearsal(void)
 {
     fake_gpu_break("some meetings", 4);
@@ -319,5 +327,6 @@ int main(void)
     ranks_run(3, missing_rank, NULL);
     test_broken();
     test_rehearsal();
+    test_capture();
     return check_report("test_cuda_api");
 }

@@ -288,7 +288,8 @@ static void graph_rank(weft_group *group, void *argument)
     CHECK_INT(cu->cuCtxSetCurrent(context), CUDA_SUCCESS);
     CHECK_INT(cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     CHECK_INT(weft_run_on(plan, &operands, stream), WEFT_OK);
-    CHECK_INT(cu->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    CHECK_INT(cu->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
+    operands.lda = 512; /* the same, but a set of operands that the plan has not seen */
     for (int i = 0; i < 3; i++)
         CHECK_INT(weft_run_on(plan, &operands, stream), WEFT_OK);
     CHECK_INT(cu->cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);

@@ -64,6 +64,7 @@
     X(cuStreamSynchronize)                                                                                   \
     X(cuStreamQuery)                                                                                         \
     X(cuStreamIsCapturing)                                                                                   \
+    X(cuThreadExchangeStreamCaptureMode)                                                                     \
     X(cuStreamBeginCapture)                                                                                  \
     X(cuStreamEndCapture)                                                                                    \
     X(cuGraphInstantiate)                                                                                    \

@@ -63,15 +63,26 @@ static void device_give(weft_cuda_device *device)
     pthread_mutex_unlock(&opened.lock);
 }
 
+static _Thread_local struct {
+    int depth;
+    CUstreamCaptureMode mode; /* the caller's */
+} inside;
+
 void weft_cuda_push(const weft_cuda_group *g)
 {
     g->device->cu->cuCtxPushCurrent(g->device->context);
+    if (inside.depth++ == 0) {
+        inside.mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+        g->device->cu->cuThreadExchangeStreamCaptureMode(&inside.mode);
+    }
 }
 
 void weft_cuda_pop(const weft_cuda_group *g)
 {
     CUcontext left;
 
+    if (--inside.depth == 0)
+        g->device->cu->cuThreadExchangeStreamCaptureMode(&inside.mode);
     g->device->cu->cuCtxPopCurrent(&left);
 }
 

@@ -40,7 +40,8 @@ static inline weft_cuda_group *weft_cuda_of(const weft_group *group)
     return group->device;
 }
 
-/* Calls of the driver stand between these two: the caller's thread keeps the context it had. */
+/* Calls of the driver stand between these two: the caller's thread keeps the context it had, and while it, or
+ * anybody else, captures a graph, what weft allocates and waits for beside the capture is allowed. */
 void weft_cuda_push(const weft_cuda_group *g);
 void weft_cuda_pop(const weft_cuda_group *g);
 
