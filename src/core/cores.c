@@ -115,19 +115,32 @@ double weft_cores_quota(const char *list, const char *root, uint64_t *control)
     return least;
 }
 
+bool weft_cores_allowed(uint64_t cpus[WEFT_CORES_WORDS])
+{
+    const size_t bytes = WEFT_CORES_WORDS * sizeof(cpus[0]);
+    cpu_set_t *set = CPU_ALLOC(64 * WEFT_CORES_WORDS);
+    bool said;
+
+    memset(cpus, 0, bytes);
+    if (!set)
+        return false;
+    CPU_ZERO_S(bytes, set);
+    said = sched_getaffinity(0, bytes, set) == 0;
+    for (int cpu = 0; said && cpu < 64 * WEFT_CORES_WORDS; cpu++)
+        if (CPU_ISSET_S(cpu, bytes, set))
+            cpus[cpu / 64] |= (uint64_t)1 << cpu % 64;
+    CPU_FREE(set);
+    return said;
+}
+
 void weft_cores_here(weft_cores *cores)
 {
     char boot[64];
-    cpu_set_t set;
 
     memset(cores, 0, sizeof(*cores));
     cores->machine = read_line("/proc/sys/kernel/random/boot_id", boot, sizeof(boot)) ? name_of(boot) : 0;
     cores->quota = weft_cores_quota("/proc/self/cgroup", "/sys/fs/cgroup", &cores->control);
-    if (sched_getaffinity(0, sizeof(set), &set) != 0)
-        return;
-    for (int cpu = 0; cpu < 64 * WEFT_CORES_WORDS && cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &set))
-            cores->cpus[cpu / 64] |= (uint64_t)1 << cpu % 64;
+    weft_cores_allowed(cores->cpus);
 }
 
 double weft_cores_share(const weft_cores *const *ranks, int count, int rank)

@@ -8,9 +8,10 @@
 #ifndef WEFT_CORE_CORES_H
 #define WEFT_CORE_CORES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
-enum { WEFT_CORES_WORDS = 16 }; /* 1024 CPUs; those beyond count for nobody */
+enum { WEFT_CORES_WORDS = 128 }; /* 8192 CPUs, the most that Linux has */
 
 typedef struct weft_cores {
     uint64_t machine; /* a name of it, so that ranks of two do not seem to share CPUs */
@@ -18,6 +19,9 @@ typedef struct weft_cores {
     double quota;     /* CPUs */
     uint64_t cpus[WEFT_CORES_WORDS];
 } weft_cores;
+
+/* The CPUs that the calling thread may run on. False when the system does not say. */
+bool weft_cores_allowed(uint64_t cpus[WEFT_CORES_WORDS]);
 
 /* Of the calling thread. */
 void weft_cores_here(weft_cores *cores);

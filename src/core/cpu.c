@@ -1,7 +1,8 @@
 #include "core/cpu.h"
 
+#include "core/cores.h"
+
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -176,11 +177,11 @@ void weft_cpu_feature_list(uint32_t features, char *text, size_t bytes)
 
 int weft_cpu_count(void)
 {
-    cpu_set_t mask;
+    uint64_t cpus[WEFT_CORES_WORDS];
+    int count = 0;
 
-    if (sched_getaffinity(0, sizeof(mask), &mask))
-        return 1;
-    int count = CPU_COUNT(&mask);
-
+    weft_cores_allowed(cpus);
+    for (int word = 0; word < WEFT_CORES_WORDS; word++)
+        count += __builtin_popcountll(cpus[word]);
     return count > 0 ? count : 1;
 }

@@ -1,13 +1,17 @@
 /* Ranks that are bound to their CPUs have all of them, ranks that share some divide them, quotas count. */
 #include "core/cores.h"
 #include "core/cpu.h"
+#include "core/topo.h"
 #include "support/check.h"
 
+#include <errno.h>
 #include <math.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static char root[] = "/tmp/weft_cores_XXXXXX";
@@ -112,6 +116,42 @@ static void quotas_are_read(void)
     CHECK(near(weft_cores_quota("/nowhere/at/all", root, &none), 0));
 }
 
+/* ---- a machine of 1500 CPUs ------------------------------------------------------------------------- */
+
+static int large;
+
+int sched_getaffinity(pid_t pid, size_t bytes, cpu_set_t *set)
+{
+    if (!large)
+        return syscall(SYS_sched_getaffinity, pid, bytes, set) < 0 ? -1 : 0;
+    if (bytes * 8 < 2048) { /* as the kernel says of a mask that is too short */
+        errno = EINVAL;
+        return -1;
+    }
+    CPU_ZERO_S(bytes, set);
+    for (size_t cpu = 100; cpu < 1500; cpu++)
+        CPU_SET_S(cpu, bytes, set);
+    return 0;
+}
+
+static void many_cpus(void)
+{
+    weft_cores here;
+    const weft_cores *two[] = {&here, &here};
+    weft_topo_cpu *cpus = calloc(1500, sizeof(*cpus));
+
+    large = 1;
+    CHECK_INT(weft_cpu_count(), 1400);
+    CHECK_INT(weft_topo_cpus(cpus, 1500), 1400);
+    weft_cores_here(&here);
+    here.quota = 0;
+    here.control = 0;
+    CHECK(near(weft_cores_share(two, 1, 0), 1400));
+    CHECK(near(weft_cores_share(two, 2, 0), 700));
+    large = 0;
+    free(cpus);
+}
+
 int main(void)
 {
     static const char *const made[] = {"cpu/c/cpu.cfs_quota_us",
@@ -131,6 +171,7 @@ int main(void)
     weft_cores_here(&here);
     CHECK(weft_cores_share(alone, 1, 0) <= weft_cpu_count() && weft_cores_share(alone, 1, 0) > 0);
     CHECK(here.quota > 0 || near(weft_cores_share(alone, 1, 0), weft_cpu_count()));
+    many_cpus();
     cpus_are_divided();
     quotas_count();
     CHECK(mkdtemp(root) != NULL);

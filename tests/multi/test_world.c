@@ -39,6 +39,18 @@ static void meets(int rank, void *argument)
     }
 }
 
+/* The launcher's word and the memory it left do not agree. */
+static void of_another_size(int rank, void *argument)
+{
+    weft_group *group = NULL;
+
+    setenv("WEFT_SIZE", (const char *)argument, 1);
+    CHECK_INT(weft_init(&group), WEFT_ERR_LAUNCH);
+    CHECK(group == NULL);
+    if (rank < 2)
+        CHECK_HAS(weft_error(NULL), "the inherited memory is for 3");
+}
+
 static void mismatched(int rank, void *argument)
 {
     weft_group *group = enter(rank);
@@ -84,6 +96,8 @@ int main(void)
 
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         procs_run(sizes[i], meets, &sizes[i]);
+    procs_run(3, of_another_size, "2");
+    procs_run(3, of_another_size, "5");
     procs_run(3, mismatched, NULL);
     procs_run(8, barriers, &few);
     for (int i = 0; i < 20; i++)

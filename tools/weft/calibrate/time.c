@@ -2,6 +2,7 @@
 #include "calibrate/calibrate.h"
 
 #include "core/clock.h"
+#include "core/cores.h"
 #include "core/signal.h"
 
 #include <pthread.h>
@@ -22,7 +23,7 @@ typedef struct crew {
     const calibrate_job *job;
     meeting meeting;
     int cores;
-    cpu_set_t allowed;
+    uint64_t allowed[WEFT_CORES_WORDS];
     _Atomic int64_t longest_ns;
     double *samples;
     int sample_count;
@@ -52,15 +53,15 @@ static void meet(meeting *m)
     }
 }
 
-static void pin(const cpu_set_t *allowed, int index)
+static void pin(const uint64_t *allowed, int index)
 {
-    cpu_set_t one;
+    cpu_set_t one[WEFT_CORES_WORDS * 64 / CPU_SETSIZE];
 
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, allowed) && index-- == 0) {
-            CPU_ZERO(&one);
-            CPU_SET(cpu, &one);
-            pthread_setaffinity_np(pthread_self(), sizeof(one), &one);
+    for (int cpu = 0; cpu < 64 * WEFT_CORES_WORDS; cpu++)
+        if (allowed[cpu / 64] >> cpu % 64 & 1 && index-- == 0) {
+            CPU_ZERO_S(sizeof(one), one);
+            CPU_SET_S(cpu, sizeof(one), one);
+            pthread_setaffinity_np(pthread_self(), sizeof(one), one);
             return;
         }
 }
@@ -81,7 +82,7 @@ static void *serve(void *arg)
     crew *c = me->crew;
     int64_t begin = weft_clock_ns();
 
-    pin(&c->allowed, me->rank);
+    pin(c->allowed, me->rank);
     for (int iteration = 0;; iteration++) {
         if (c->job->prepare)
             c->job->prepare(c->job->arg, me->rank, iteration);
@@ -117,7 +118,7 @@ double calibrate_time(int cores, const calibrate_job *job)
     double samples[MOST];
     crew c = {.job = job, .meeting = {.count = cores}, .cores = cores, .samples = samples};
 
-    sched_getaffinity(0, sizeof(c.allowed), &c.allowed);
+    weft_cores_allowed(c.allowed);
     for (int rank = 0; rank < cores; rank++) {
         members[rank] = (member){.crew = &c, .rank = rank};
         /* Everyone waits for everyone: without this thread none of the others would ever end. */
