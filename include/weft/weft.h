@@ -317,7 +317,9 @@ typedef enum weft_layout {
     WEFT_LAYOUT_GATHER_A,
     WEFT_LAYOUT_GATHER_B,
     WEFT_LAYOUT_SCATTER_ROWS,
-    WEFT_LAYOUT_SCATTER_COLS
+    WEFT_LAYOUT_SCATTER_COLS,
+    WEFT_LAYOUT_GATHER_A_K, /* ag_gemm gathers k, the columns of A or the rows of B: gradients of weights */
+    WEFT_LAYOUT_GATHER_B_K
 } weft_layout;
 
 /* GELU is x Phi(x), SILU x / (1 + exp(-x)); on the CPU both have a relative error of at most 2^-20 where the
@@ -650,6 +652,8 @@ WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
  * another alpha or beta is no other problem. `problem` may
  * leave its op open; the function sets it. What rank r holds, and what it gets:
  * - ag_gemm: A rows part r, B columns part r; D = A B, columns (with GATHER_B rows) part r.
+ *   With GATHER_A_K: A columns part r, B columns part r; columns part r. With GATHER_B_K: A rows part r, B
+ * rows part r; rows part r. B is plain in both, and they run on the CPU.
  * - gemm_rs: A columns part r, B rows part r; the sum over ranks, rows (with SCATTER_COLS columns) part r.
  * - gemm_ar: A columns part r, B rows part r; the sum over ranks, whole, on every rank.
  * - gemm_as: A whole, B columns part r; D = A B, whole, on every rank.

@@ -199,7 +199,8 @@ class Group:
         """Collective: gathers A's rows while multiplying: D = A B, this rank's columns of it.
 
         Rank r holds a row part of A and a column part of B. With ``layout="gather_b"`` it is B that is gathered,
-        and the rank's rows of D that it gets. Options of all four products:
+        and the rank's rows of D that it gets. ``gather_a_k`` and ``gather_b_k`` gather k instead, for gradients of
+        weights: A's columns (B and D by columns), or B's rows (A and D by rows). Options of all four products:
 
         - ``m``, ``n``, ``k``: global extents; one that is spread over ranks is only needed when parts differ;
         - ``bias``, ``act`` ("relu", "gelu", "silu"), ``alpha``, ``beta``, ``c``: the epilogue, distributed like D;

@@ -243,7 +243,17 @@ class _Shapes:
     ) -> None:
         k_b, n_b = b_shape
         w, r = group.size, group.rank
-        if op == "ag_gemm":
+        if op == "ag_gemm" and layout == "gather_a_k":
+            self.m, self.n = a.rows, _whole(sizes["n"], n_b, group, "n")
+            self.k = _whole(sizes["k"] if sizes["k"] is not None else k_b, a.cols, group, "k")
+            same = self.k == k_b
+            self.rows, self.cols = a.rows, n_b
+        elif op == "ag_gemm" and layout == "gather_b_k":
+            self.m, self.n = _whole(sizes["m"], a.rows, group, "m"), n_b
+            self.k = _whole(sizes["k"] if sizes["k"] is not None else a.cols, k_b, group, "k")
+            same = self.k == a.cols
+            self.rows, self.cols = a.rows, n_b
+        elif op == "ag_gemm":
             self.m, self.n = _whole(sizes["m"], a.rows, group, "m"), _whole(sizes["n"], n_b, group, "n")
             self.k, same = a.cols, a.cols == k_b
             self.rows, self.cols = (a.rows, self.n) if layout == "gather_b" else (self.m, n_b)

@@ -11,6 +11,7 @@
 #include "plan/builder.h"
 
 void weft_generate_ag_gemm(weft_builder *builder);
+void weft_generate_ag_gemm_k(weft_builder *builder); /* ag_gemm, where k is gathered */
 void weft_generate_gemm_rs(weft_builder *builder);
 void weft_generate_gemm_ar(weft_builder *builder);
 void weft_generate_gemm_as(weft_builder *builder);

@@ -48,6 +48,8 @@ static weft_status make_flat(const weft_problem *resolved, int world, int rank, 
         weft_generate_packets(&builder);
     else if (world == 1 && resolved->op <= WEFT_OP_GEMM_AS && resolved->tuning.chunk_k > 0)
         weft_generate_local(&builder);
+    else if (weft_layout_gathers_k(resolved->layout))
+        weft_generate_ag_gemm_k(&builder);
     else
         generators[resolved->op](&builder);
     return weft_builder_finish(&builder, part, error);

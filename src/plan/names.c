@@ -89,6 +89,8 @@ const weft_schedule *weft_schedule_list(weft_op op, weft_layout layout, int *cou
     }
     switch (op) {
     case WEFT_OP_AG_GEMM:
+        if (layout == WEFT_LAYOUT_GATHER_A_K || layout == WEFT_LAYOUT_GATHER_B_K)
+            LIST(WEFT_SCHEDULE_DIRECT, WEFT_SCHEDULE_UNFUSED)
         if (layout == WEFT_LAYOUT_GATHER_B)
             LIST(WEFT_SCHEDULE_ALLGATHER_ROTATING_B, WEFT_SCHEDULE_DIRECT, WEFT_SCHEDULE_UNFUSED)
         LIST(WEFT_SCHEDULE_ALLGATHER_ROTATING_A, WEFT_SCHEDULE_DIRECT, WEFT_SCHEDULE_UNFUSED)

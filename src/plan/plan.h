@@ -295,6 +295,11 @@ uint64_t weft_plan_hash(const weft_problem *problem, const int32_t *domain, int 
 /* Do both ask for the same, field by field? */
 bool weft_problem_same(const weft_problem *one, const weft_problem *other);
 
+static inline bool weft_layout_gathers_k(weft_layout layout)
+{
+    return layout == WEFT_LAYOUT_GATHER_A_K || layout == WEFT_LAYOUT_GATHER_B_K;
+}
+
 /* Whether D = act(gate) * up: all operands but A and D are paired. */
 static inline bool weft_problem_is_gated(const weft_problem *problem)
 {

@@ -34,9 +34,10 @@ static weft_layout implied_layout(weft_schedule schedule)
 
 static const char *layout_name(weft_layout layout)
 {
-    static const char *const names[] = {"default", "gather a", "gather b", "scatter rows", "scatter cols"};
+    static const char *const names[] = {"default",      "gather a",         "gather b",        "scatter rows",
+                                        "scatter cols", "gather a along k", "gather b along k"};
 
-    return (unsigned)layout < 5 ? names[layout] : "invalid";
+    return (unsigned)layout < 7 ? names[layout] : "invalid";
 }
 
 static weft_status resolve_layout(weft_problem *problem, weft_error_text *error)
@@ -53,11 +54,13 @@ static weft_status resolve_layout(weft_problem *problem, weft_error_text *error)
         asked = implied != WEFT_LAYOUT_DEFAULT ? implied
                 : gathers                      ? WEFT_LAYOUT_GATHER_A
                                                : WEFT_LAYOUT_SCATTER_ROWS;
-    if ((gathers && asked != WEFT_LAYOUT_GATHER_A && asked != WEFT_LAYOUT_GATHER_B) ||
+    if ((gathers && asked != WEFT_LAYOUT_GATHER_A && asked != WEFT_LAYOUT_GATHER_B &&
+         !weft_layout_gathers_k(asked)) ||
         (scatters && asked != WEFT_LAYOUT_SCATTER_ROWS && asked != WEFT_LAYOUT_SCATTER_COLS))
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s cannot have the layout '%s'; it takes %s",
                               weft_op_name(problem->op), layout_name(asked),
-                              gathers ? "gather a or gather b" : "scatter rows or scatter cols");
+                              gathers ? "gather a or gather b, also along k"
+                                      : "scatter rows or scatter cols");
     if (implied != WEFT_LAYOUT_DEFAULT && implied != asked)
         return weft_error_set(
             error, WEFT_ERR_ARGUMENT, "schedule %s means the layout '%s', but '%s' was asked for",
@@ -170,6 +173,13 @@ static weft_status resolve_gemm(weft_problem *problem, weft_error_text *error)
                               "gemm_as can, without C, for a D of float32, float16 or bfloat16",
                               weft_op_name(problem->op), (double)problem->beta,
                               weft_dtype_name(problem->d_dtype));
+    if (weft_layout_gathers_k(problem->layout)) { /* parts of k begin where packed panels may not */
+        if (problem->b_form == WEFT_B_PREPACKED)
+            return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                                  "packed weights cannot be multiplied with k in the parts of the ranks: "
+                                  "gathering k takes B as it is");
+        problem->b_form = WEFT_B_PLAIN;
+    }
     problem->tuning.tile_m = clamp_tile(problem->tuning.tile_m, problem->m);
     problem->tuning.tile_n = clamp_tile(problem->tuning.tile_n, problem->n);
     problem->tuning.tile_k = clamp_tile(problem->tuning.tile_k, problem->k);

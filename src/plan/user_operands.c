@@ -11,6 +11,10 @@ static division divide(const weft_problem *problem)
 {
     switch (problem->op) {
     case WEFT_OP_AG_GEMM:
+        if (problem->layout == WEFT_LAYOUT_GATHER_A_K)
+            return (division){.a_cols = true, .b_cols = true, .d_cols = true};
+        if (problem->layout == WEFT_LAYOUT_GATHER_B_K)
+            return (division){.a_rows = true, .b_rows = true, .d_rows = true};
         return (division){.a_rows = true,
                           .b_cols = true,
                           .d_rows = problem->layout == WEFT_LAYOUT_GATHER_B,

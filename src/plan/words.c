@@ -12,8 +12,8 @@
 static const char *const kind_names[] = {"ENTER", "COPY", "GEMM", "REDUCE", "EXIT", NULL};
 static const char *const place_names[] = {"user", "staging", "private", NULL};
 static const char *const lane_names[] = {"compute", "copy", NULL};
-static const char *const layout_names[] = {"default",      "gather_a",     "gather_b",
-                                           "scatter_rows", "scatter_cols", NULL};
+static const char *const layout_names[] = {"default",      "gather_a",   "gather_b",   "scatter_rows",
+                                           "scatter_cols", "gather_a_k", "gather_b_k", NULL};
 static const char *const b_form_names[] = {"plain", "pack_in_run", "prepacked", NULL};
 static const char *const act_names[] = {"none",       "relu",       "gelu",       "silu",
                                         "relu_gated", "gelu_gated", "silu_gated", NULL};

@@ -790,8 +790,10 @@ weft_problem interpret_random(weft_op op, weft_schedule schedule, weft_layout la
     p.act = pick(seed, 2) ? WEFT_ACT_RELU : WEFT_ACT_NONE;
     p.transa = (int)pick(seed, 2);
     p.transb = (int)pick(seed, 2);
-    p.b_form =
-        (weft_b_form)pick(seed, layout == WEFT_LAYOUT_GATHER_B && schedule != WEFT_SCHEDULE_DIRECT ? 2 : 3);
+    p.b_form = (weft_b_form)pick(seed, (layout == WEFT_LAYOUT_GATHER_B && schedule != WEFT_SCHEDULE_DIRECT) ||
+                                               weft_layout_gathers_k(layout)
+                                           ? 2
+                                           : 3);
     if ((op == WEFT_OP_AG_GEMM || op == WEFT_OP_GEMM_AS) && pick(seed, 4) == 0) {
         p.act = WEFT_ACT_RELU_GATED;
         p.beta = 0;
@@ -806,6 +808,7 @@ bool interpret_kind_at(int index, interpret_kind *kind)
         weft_layout layout;
     } all[] = {
         {WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_A},       {WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_B},
+        {WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_A_K},     {WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_B_K},
         {WEFT_OP_GEMM_RS, WEFT_LAYOUT_SCATTER_ROWS},   {WEFT_OP_GEMM_RS, WEFT_LAYOUT_SCATTER_COLS},
         {WEFT_OP_GEMM_AR, WEFT_LAYOUT_DEFAULT},        {WEFT_OP_GEMM_AS, WEFT_LAYOUT_DEFAULT},
         {WEFT_OP_ALL_REDUCE, WEFT_LAYOUT_DEFAULT},     {WEFT_OP_ALL_GATHER, WEFT_LAYOUT_DEFAULT},

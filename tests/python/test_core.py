@@ -34,6 +34,12 @@ class Products(unittest.TestCase):
         d = a @ b
         np.testing.assert_array_equal(group.ag_gemm(cut(a, 0, group), cut(b, 1, group), m=23, n=31), cut(d, 1, group))
         np.testing.assert_array_equal(
+            group.ag_gemm(cut(a, 1, group), cut(b, 1, group), n=31, layout="gather_a_k"), cut(d, 1, group)
+        )
+        np.testing.assert_array_equal(
+            group.ag_gemm(cut(a, 0, group), cut(b, 0, group), m=23, layout="gather_b_k"), cut(d, 0, group)
+        )
+        np.testing.assert_array_equal(
             group.ag_gemm(cut(a, 0, group), cut(b, 1, group), m=23, n=31, layout="gather_b", bias=bias),
             cut(d + bias, 0, group),
         )

@@ -42,6 +42,8 @@ static tp_case make_case(weft_op op, weft_schedule schedule, weft_layout layout,
     p->b_form = (weft_b_form)pick(&s, 3);
     if (layout == WEFT_LAYOUT_GATHER_B && schedule != WEFT_SCHEDULE_DIRECT && p->b_form == WEFT_B_PREPACKED)
         p->b_form = WEFT_B_PACK_IN_RUN;
+    if (layout == WEFT_LAYOUT_GATHER_A_K || layout == WEFT_LAYOUT_GATHER_B_K)
+        p->b_form = (weft_b_form)(p->b_form % 2);
     if (pick(&s, 2)) {
         p->alpha = dtype == WEFT_I8 && p->d_dtype == WEFT_I32 ? 1 : 2;
         p->beta = (float)pick(&s, 2);
@@ -210,16 +212,17 @@ static void values_of_the_run(weft_group *group, void *argument)
 
 static void every_schedule(weft_group *group, void *argument)
 {
-    static const weft_layout layouts[] = {WEFT_LAYOUT_GATHER_A, WEFT_LAYOUT_GATHER_B,
-                                          WEFT_LAYOUT_SCATTER_ROWS, WEFT_LAYOUT_SCATTER_COLS,
-                                          WEFT_LAYOUT_DEFAULT};
+    static const weft_layout layouts[] = {
+        WEFT_LAYOUT_GATHER_A,     WEFT_LAYOUT_GATHER_B,     WEFT_LAYOUT_GATHER_A_K, WEFT_LAYOUT_GATHER_B_K,
+        WEFT_LAYOUT_SCATTER_ROWS, WEFT_LAYOUT_SCATTER_COLS, WEFT_LAYOUT_DEFAULT};
     int repeat = *(const int *)argument;
     void *symmetric = NULL;
     uint64_t seed = 1;
 
     CHECK_INT(weft_alloc(group, SYMMETRIC_BYTES, 0, &symmetric), WEFT_OK);
     for (weft_op op = WEFT_OP_AG_GEMM; op <= WEFT_OP_GEMM_AS; op++) {
-        int first = op == WEFT_OP_AG_GEMM ? 0 : op == WEFT_OP_GEMM_RS ? 2 : 4, last = first + (first < 4);
+        int first = op == WEFT_OP_AG_GEMM ? 0 : op == WEFT_OP_GEMM_RS ? 4 : 6;
+        int last = op == WEFT_OP_AG_GEMM ? 3 : op == WEFT_OP_GEMM_RS ? 5 : 6;
 
         for (int l = first; l <= last; l++) {
             int count;

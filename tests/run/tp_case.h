@@ -98,15 +98,25 @@ static inline tp_instance tp_shape(const tp_case *t, int which, int world, int r
         drows = scatter_cols ? m : mr;
         dcols = scatter_cols ? nr : n;
     }
+    if (p->layout == WEFT_LAYOUT_GATHER_B_K) {
+        drows = mr;
+        dcols = n;
+    }
     switch (which) {
     case TP_A:
-        s.rows = p->op == WEFT_OP_AG_GEMM ? mr : m;
-        s.cols = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR ? kr : k;
+        s.rows = p->op == WEFT_OP_AG_GEMM && p->layout != WEFT_LAYOUT_GATHER_A_K ? mr : m;
+        s.cols = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR || p->layout == WEFT_LAYOUT_GATHER_A_K
+                     ? kr
+                     : k;
         s.transposed = p->transa;
         break;
     case TP_B:
-        s.rows = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR ? kr : k;
-        s.cols = p->op == WEFT_OP_AG_GEMM || p->op == WEFT_OP_GEMM_AS ? nr : n;
+        s.rows = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR || p->layout == WEFT_LAYOUT_GATHER_B_K
+                     ? kr
+                     : k;
+        s.cols = (p->op == WEFT_OP_AG_GEMM && p->layout != WEFT_LAYOUT_GATHER_B_K) || p->op == WEFT_OP_GEMM_AS
+                     ? nr
+                     : n;
         s.transposed = p->transb;
         break;
     case TP_BIAS:

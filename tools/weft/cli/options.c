@@ -235,6 +235,8 @@ static int settle_problem(weft_options *o, const char *command)
         p->b_form = WEFT_B_PREPACKED;
     if (weft_problem_resolve(p, (int)o->ranks, &resolved, &error) != WEFT_OK)
         return options_error(command, "%s", error.text);
+    if (strcmp(command, "bench") == 0 && gemm && weft_layout_gathers_k(p->layout))
+        return options_error(command, "--gather: along k it is planned and simulated, not measured here");
     if (strcmp(command, "bench") == 0 && gemm && weft_problem_is_gated(p))
         return options_error(command,
                              "--act: gated activations are planned and simulated, not measured here");

@@ -62,12 +62,18 @@ static const char *read_collective(void *target, const char *value)
 
 static const char *read_gather(void *target, const char *value)
 {
+    static const char *const names[] = {"a", "b", "a_k", "b_k"};
+    static const weft_layout layouts[] = {WEFT_LAYOUT_GATHER_A, WEFT_LAYOUT_GATHER_B, WEFT_LAYOUT_GATHER_A_K,
+                                          WEFT_LAYOUT_GATHER_B_K};
     weft_options *options = target;
 
-    if (strcasecmp(value, "a") && strcasecmp(value, "b"))
-        return "a or b: the operand that is gathered";
-    options->problem.layout = strcasecmp(value, "a") == 0 ? WEFT_LAYOUT_GATHER_A : WEFT_LAYOUT_GATHER_B;
-    return NULL;
+    for (int i = 0; i < 4; i++) {
+        if (strcasecmp(value, names[i]) == 0) {
+            options->problem.layout = layouts[i];
+            return NULL;
+        }
+    }
+    return "a or b: the operand that is gathered; a_k or b_k: along k (plan and sim)";
 }
 
 static const char *read_scatter(void *target, const char *value)
@@ -228,7 +234,7 @@ int options_problem_flags(weft_options *o, const char *command, options_flag *fl
         {"-c|--collective", "NAME", OPTIONS_CALL, o, read_collective, 0, 0, NULL,
          "the operation by its collective: all_reduce, all_scatter, or all_gather (their unfused reference)"},
         {"--gather", "a|b", OPTIONS_CALL, o, read_gather, 0, 0, "ag_gemm",
-         "the operand that travels (default a)"},
+         "the operand that travels (default a); along k: a_k, b_k (plan and sim)"},
         {"--scatter", "rows|cols", OPTIONS_CALL, o, read_scatter, 0, 0, "gemm_rs",
          "what a rank keeps of D (default rows)"},
         {"--alpha", "X", OPTIONS_CALL, &p->alpha, read_alpha, 0, 0, "products",
