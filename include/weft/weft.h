@@ -102,8 +102,9 @@ WEFT_API weft_span weft_part(int64_t extent, int64_t parts, int64_t index);
  * freed before what was made in it: plans and layers are then dead, and free themselves as before.
  *
  * A process may have any number of groups, one after another or at once. A rank is a process, or a thread
- * that made its handle itself; ranks of one group may be both. They are on one machine, in one network
- * namespace, with the same effective user and the same version of weft. In the child of a fork the handles of
+ * that made its handle itself; ranks of one group may be both. They have the same effective user and the same
+ * version of weft, and are on one machine, in one network namespace; or on several nodes, when weft_init or
+ * weft_group_create_from makes the group (docs/nodes.md). In the child of a fork the handles of
  * its parent are dead: calls return WEFT_ERR_STATE and change nothing for the parent, frees free memory of
  * the child; the child may make groups of its own.
  */
@@ -205,7 +206,8 @@ WEFT_API weft_status weft_free(weft_group *group, void *pointer);
 WEFT_API weft_status weft_memcpy(weft_group *group, void *to, const void *from, size_t bytes);
 
 /* Where `rank` has the object that this rank has at `pointer`; NULL when that is not memory of weft_alloc, of
- * this group or of one it was split from. */
+ * this group or of one it was split from, and when the rank is on another node: its memory cannot be
+ * addressed from here. */
 WEFT_API void *weft_peer(const weft_group *group, const void *pointer, int rank);
 
 /*

@@ -21,6 +21,10 @@
     X(PROGRESS_TIMEOUT, SECONDS, "30", "how long a rank waits for progress once all have entered")           \
     X(ISA, WORD, "", "instruction set of the GEMM kernels; default: the best this CPU has")                  \
     X(HUGE, WORD, "auto", "huge pages for symmetric memory: auto or off")                                    \
+    X(NODE, WORD, "",                                                                                        \
+      "a name for the node of this rank; ranks of one machine with different names are on different nodes")  \
+    X(SECRET, WORD, "", "what ranks of several nodes prove to each other that they know when they meet")     \
+    X(LINK_TIMEOUT, SECONDS, "5", "after this long without a word from a rank of another node it is lost")   \
     X(MACHINE, WORD, "", "machine description for `auto`: a name or a path; default: what calibrate wrote")
 
 typedef enum weft_env_kind { WEFT_ENV_BYTES, WEFT_ENV_SECONDS, WEFT_ENV_WORD } weft_env_kind;

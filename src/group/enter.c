@@ -11,8 +11,10 @@
 #include "core/clock.h"
 #include "core/env.h"
 #include "group/launcher.h"
+#include "group/nodes.h"
 #include "group/rendezvous.h"
 #include "group/sync.h"
+#include "net/meet.h"
 
 enum {
     ENTER_POLL_NS = 200000,
@@ -32,6 +34,9 @@ typedef struct door {
     int fd; /* memory that was inherited, or -1: the ranks meet */
     uint64_t nonce;
     weft_meeting meeting;
+    int leader, near;              /* the rank that makes the memory of this node, and how many share it */
+    const weft_gatherer *gatherer; /* NULL, or how ranks that may be on several nodes meet */
+    weft_nodes *nodes;             /* NULL: all are on this one */
     int64_t begun, enter_ns;
     weft_host *host; /* rank 0's, while others come */
     int connection;  /* to it, until this rank is in; or -1 */
@@ -193,7 +198,9 @@ static weft_status obtain(door *d, weft_segment *segment, weft_error_text *error
 
     if (fd >= 0)
         return weft_segment_attach(fd, d->nonce, segment, error);
-    if (d->rank == 0)
+    if (d->nodes && d->rank == d->leader)
+        return weft_nodes_segment(d->nodes, segment, error);
+    if (d->rank == d->leader)
         return weft_segment_create(d->size, false, segment, error);
     status = weft_rendezvous_join(&d->meeting, d->rank, d->size, d->begun + d->enter_ns, &fd, &d->nonce,
                                   &d->connection, error);
@@ -219,6 +226,13 @@ static weft_status come_in(door *d, weft_world *world, weft_group **group, weft_
     }
     if (status != WEFT_OK)
         return status;
+    if (d->nodes) {
+        status = weft_nodes_attach(d->nodes, world, error);
+        if (status != WEFT_OK) {
+            weft_segment_set_left(&world->segment, world->rank);
+            return status;
+        }
+    }
     for (int rank = 0; rank < d->size; rank++)
         members[rank] = rank;
     status = weft_group_open(world, 0, world->rank, d->size, members, group, error);
@@ -248,7 +262,7 @@ static void tell_others(const door *d, const weft_error_text *why)
         told = *why;
     else
         snprintf(told.text, sizeof(told.text), "rank 0 failed in %s: %.440s", d->call, why->text);
-    while (weft_host_answered(d->host) < d->size - 1 && weft_clock_ns() < until)
+    while (weft_host_answered(d->host) < d->near - 1 && weft_clock_ns() < until)
         weft_host_serve(d->host, NULL, &told, ENTER_POLL_MS, &pid);
 }
 
@@ -264,15 +278,14 @@ static weft_status read_settings(door *d, weft_error_text *error)
     return status;
 }
 
-static weft_status enter(door *d, weft_world **world_out, weft_group **group, weft_error_text *error)
+static weft_status enter_here(door *d, weft_world **world_out, weft_group **group, weft_error_text *error)
 {
     weft_world *world = NULL;
     weft_segment segment;
     weft_status status;
 
-    d->begun = weft_clock_ns();
     d->connection = -1;
-    if (d->rank == 0 && d->fd < 0) { /* first, so that whatever fails can be told */
+    if (d->rank == d->leader && d->fd < 0) { /* first, so that whatever fails can be told */
         status = weft_host_open(&d->meeting, d->size, &d->host, error);
         if (status != WEFT_OK)
             return status;
@@ -304,10 +317,49 @@ static weft_status enter(door *d, weft_world **world_out, weft_group **group, we
     return status;
 }
 
+/* The ranks find out which of them are on one node, and whether there are several. */
+static weft_status enter(door *d, weft_world **world, weft_group **group, weft_error_text *error)
+{
+    weft_status status = WEFT_OK;
+
+    d->begun = weft_clock_ns();
+    d->near = d->size;
+    if (d->gatherer) {
+        status = weft_nodes_meet(d->gatherer, d->rank, d->size, &d->nodes, error);
+        if (status != WEFT_OK)
+            return status;
+        d->meeting = weft_nodes_meeting(d->nodes);
+        d->leader = weft_nodes_leader(d->nodes);
+        d->near = weft_nodes_near(d->nodes);
+        if (weft_nodes_count(d->nodes) == 1) {
+            weft_nodes_free(d->nodes);
+            d->nodes = NULL;
+        }
+    }
+    status = enter_here(d, world, group, error);
+    weft_nodes_free(d->nodes);
+    return status;
+}
+
 /* ---- launchers ------------------------------------------------------------------------------------ */
+
+static weft_status gather_by_tcp(void *context, const void *mine, size_t bytes, void *all,
+                                 weft_error_text *error)
+{
+    weft_meet *meet = context;
+    door d = {0};
+    weft_status status = read_settings(&d, error);
+
+    if (status != WEFT_OK)
+        return status;
+    meet->deadline_ns = weft_clock_ns() + d.enter_ns;
+    return weft_meet_gather(meet, mine, bytes, all, error);
+}
 
 weft_status weft_enter_launched(weft_group **group, weft_error_text *error)
 {
+    weft_meet meet;
+    weft_gatherer gatherer = {gather_by_tcp, &meet};
     weft_launch launch;
     weft_world *before = atomic_load(&entered), *world;
     weft_status status = weft_launcher_find(&launch, error);
@@ -328,7 +380,15 @@ weft_status weft_enter_launched(weft_group **group, weft_error_text *error)
                .size = launch.size,
                .fd = number == 0 ? launch.fd : -1,
                .nonce = launch.nonce,
+               .gatherer = launch.nodes ? &gatherer : NULL,
                .meeting = weft_launcher_meeting(&launch, number)};
+    if (launch.nodes)
+        meet = (weft_meet){.host = launch.master,
+                           .port = launch.port,
+                           .ports = launch.ports,
+                           .secret = launch.secret,
+                           .rank = launch.rank,
+                           .size = launch.size};
     status = enter(&d, &world, group, error);
     if (status == WEFT_OK)
         atomic_store(&entered, world);
@@ -397,16 +457,48 @@ weft_status weft_enter_id(const weft_id *id, int rank, int size, weft_group **gr
     return enter(&d, NULL, group, error);
 }
 
+typedef struct callback {
+    weft_allgather_fn allgather;
+    void *context;
+} callback;
+
+static weft_status gather_by_callback(void *context, const void *mine, size_t bytes, void *all,
+                                      weft_error_text *error)
+{
+    const callback *by = context;
+
+    if (by->allgather(by->context, mine, bytes, all) == 0)
+        return WEFT_OK;
+    return weft_error_set(error, WEFT_ERR_PEER, "weft_group_create_from: the all-gather failed");
+}
+
 /* What a rank gives to the all-gather. */
 typedef struct offer {
-    weft_id id; /* rank 0's counts */
+    weft_id id;    /* rank 0's counts */
+    uint64_t node; /* a name of it */
     int32_t rank, size, status;
 } offer;
+
+/* Ranks of several nodes exchange more. */
+static weft_status enter_spread(callback *by, int rank, int size, weft_group **group, weft_error_text *error)
+{
+    weft_gatherer gatherer = {gather_by_callback, by};
+    door d = {.call = "weft_group_create_from",
+              .who = "weft_group_create_from",
+              .rank = rank,
+              .size = size,
+              .fd = -1,
+              .gatherer = &gatherer};
+
+    return enter(&d, NULL, group, error);
+}
 
 weft_status weft_enter_gathered(weft_allgather_fn allgather, void *context, int rank, int size,
                                 weft_group **group, weft_error_text *error)
 {
-    offer mine = {.rank = rank, .size = size};
+    offer mine = {.node = weft_nodes_name(), .rank = rank, .size = size};
+    callback by = {allgather, context};
+    bool spread = false;
     offer *all = calloc((size_t)size, sizeof(*all));
     weft_status status = WEFT_OK;
 
@@ -414,8 +506,7 @@ weft_status weft_enter_gathered(weft_allgather_fn allgather, void *context, int 
         mine.status = (int32_t)weft_enter_make_id(&mine.id, error);
     if (!all)
         return weft_error_set(error, WEFT_ERR_MEMORY, "out of memory for the ids of %d ranks", size);
-    if (allgather(context, &mine, sizeof(mine), all) != 0)
-        status = weft_error_set(error, WEFT_ERR_PEER, "weft_group_create_from: the all-gather failed");
+    status = gather_by_callback(&by, &mine, sizeof(mine), all, error);
     for (int peer = 0; status == WEFT_OK && peer < size; peer++)
         if (all[peer].rank != peer || all[peer].size != size)
             status =
@@ -425,8 +516,11 @@ weft_status weft_enter_gathered(weft_allgather_fn allgather, void *context, int 
     if (status == WEFT_OK && all[0].status != WEFT_OK)
         status = weft_error_set(error, (weft_status)all[0].status,
                                 "weft_group_create_from: rank 0 could not make an id");
+    for (int peer = 0; status == WEFT_OK && peer < size; peer++)
+        spread = spread || all[peer].node != all[0].node;
     if (status == WEFT_OK)
-        status = weft_enter_id(&all[0].id, rank, size, group, error);
+        status = spread ? enter_spread(&by, rank, size, group, error)
+                        : weft_enter_id(&all[0].id, rank, size, group, error);
     free(all);
     return status;
 }

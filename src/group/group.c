@@ -10,6 +10,7 @@
 
 #include "core/clock.h"
 #include "core/env.h"
+#include "group/far.h"
 
 enum { RADIX_SMALL = 8, RADIX_LARGE = 4, POISON_WRITE_NS = 20000000 };
 
@@ -106,11 +107,16 @@ weft_status weft_group_open(weft_world *world, int window, int rank, int size, c
     for (int peer = 0; peer < size; peer++)
         group->seats[peer] = (weft_seat){
             .world_rank = members[peer],
+            .far = weft_world_far(world, members[peer]),
             .left = 1, /* as in a world; a split says otherwise */
             .control = weft_segment_control(&world->segment, members[peer], window),
         };
+    for (int peer = 0; peer < size; peer++)
+        group->spread = group->spread || group->seats[peer].far;
+    if (group->spread)
+        group->radix = size > group->radix ? size : group->radix; /* see weft_group_sync */
     weft_group_count_cores(group);
-    group->poison = &group->seats[0].control->poison;
+    group->poison = &group->seats[group->spread ? rank : 0].control->poison;
     group->next_watched = rank;
     group->guest.orphan = orphan;
     weft_world_hold(world, &group->guest);
@@ -163,10 +169,12 @@ void weft_group_leave(weft_group *group)
     group->poison = world->foreign ? &of_a_fork : &of_a_freed;
     if (world->foreign)
         return;
+    weft_far_leave(group);
     if (group->window == 0) {
         weft_segment_set_left(&world->segment, own->world_rank);
     } else {
-        depart(group);
+        if (!group->spread) /* else a rank gives back its own when it takes the window again */
+            depart(group);
         vacate(group);
     }
     /* Partner: weft_seat_empty. */
@@ -228,26 +236,33 @@ static void list_members(const weft_group *group, char *text, size_t bytes)
     }
 }
 
-static void claim_poison(weft_group *group, weft_status status, const char *format, va_list arguments)
+bool weft_poison_write(weft_poison *poison, weft_status status, const char *text)
 {
-    weft_poison *poison = group->poison;
     uint32_t none = 0;
-    char members[128];
-    int used;
 
     /* Partner: weft_group_failed. */
     if (!atomic_compare_exchange_strong_explicit(&poison->state, &none, 1, memory_order_relaxed,
                                                  memory_order_relaxed))
-        return;
+        return false;
     poison->status = (int32_t)status;
-    used = vsnprintf(poison->text, sizeof(poison->text), format, arguments);
-    if (group->window != 0 && used >= 0 && (size_t)used < sizeof(poison->text)) {
-        list_members(group, members, sizeof(members));
-        snprintf(poison->text + used, sizeof(poison->text) - (size_t)used,
-                 " (ranks are those of a sub-group: 0 to %d are %s of the world)", group->size - 1, members);
-    }
+    snprintf(poison->text, sizeof(poison->text), "%s", text);
     /* Partner: the acquire in read_poison. */
     atomic_store_explicit(&poison->state, 2, memory_order_release);
+    return true;
+}
+
+static void claim_poison(weft_group *group, weft_status status, const char *format, va_list arguments)
+{
+    char text[WEFT_ERROR_TEXT_BYTES], members[128];
+    int used = vsnprintf(text, sizeof(text), format, arguments);
+
+    if (group->window != 0 && used >= 0 && (size_t)used < sizeof(text)) {
+        list_members(group, members, sizeof(members));
+        snprintf(text + used, sizeof(text) - (size_t)used,
+                 " (ranks are those of a sub-group: 0 to %d are %s of the world)", group->size - 1, members);
+    }
+    if (weft_poison_write(group->poison, status, text))
+        weft_far_poison(group);
 }
 
 weft_status weft_group_poison(weft_group *group, weft_status status, const char *format, ...)
@@ -293,6 +308,8 @@ bool weft_group_dead(const weft_group *group, int rank)
     const weft_segment *segment = &group->world->segment;
     int world_rank = group->seats[rank].world_rank;
 
+    if (group->seats[rank].far)
+        return weft_net_lost(group->world->net, world_rank);
     /* A rank that has come holds its lock before its state says so, and a rank that leaves sets its state
      * before its lock goes: so the state is read both before and after. */
     return group->world->processes && rank != group->rank && weft_segment_came(segment, world_rank) &&

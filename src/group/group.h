@@ -42,8 +42,10 @@ typedef struct weft_control {
     _Atomic uint32_t departed; /* ranks that have freed the group */
     /* What the rank shows the others in a sync, doubled by parity: sync s + 2 may overwrite it because
      * whoever takes part in s + 1 has read what was shown in s. */
-    _Alignas(WEFT_LINE_BYTES) unsigned char board[2][WEFT_BOARD_BYTES];
-    uint32_t rejected[2]; /* not 0: the rank rejected its arguments, and its board is the sentence */
+    struct weft_shown {
+        _Alignas(WEFT_LINE_BYTES) uint64_t rejected; /* not 0: its arguments, and `board` is the sentence */
+        unsigned char board[WEFT_BOARD_BYTES];
+    } shown[2];
 } weft_control;
 
 _Static_assert(sizeof(weft_control) <= WEFT_CONTROL_BYTES, "a control block is there as a whole");
@@ -58,14 +60,18 @@ struct weft_group {
     int rank;
     int size;
     int window;
-    int radix;  /* how many ranks meet in one round of a sync */
-    bool alone; /* every rank has a core, so spinning takes nobody's time */
-    int cores;  /* that each rank may count on, at least 1 */
-    bool freed; /* by the user; only what `holders` count keeps the handle */
+    int radix;   /* how many ranks meet in one round of a sync */
+    bool spread; /* some members are on other nodes */
+    bool alone;  /* every rank has a core, so spinning takes nobody's time */
+    int cores;   /* that each rank may count on, at least 1 */
+    bool freed;  /* by the user; only what `holders` count keeps the handle */
     int64_t enter_ns;
     int64_t progress_ns;
-    uint64_t sync;       /* how many syncs this rank has begun */
-    weft_poison *poison; /* where the group's state stands; of a dead handle, why it is dead */
+    uint64_t sync; /* how many syncs this rank has begun */
+    /* Where the group's state stands: in the control block of its rank 0, or, when it is spread, in every
+     * rank's own, to which it is told. Of a dead handle: why it is dead. */
+    weft_poison *poison;
+    uint64_t progress_shown; /* to far members */
     weft_world *world;
     weft_guest guest;
     weft_seat *seats;         /* by group rank */
@@ -105,6 +111,9 @@ static inline weft_member *weft_group_member(const weft_group *group)
  * which this returns, with the sentence in group->error. */
 weft_status weft_group_poison(weft_group *group, weft_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Writes it into one rank's block, if nothing stands there. False: something does. */
+bool weft_poison_write(weft_poison *poison, weft_status status, const char *text);
 
 /* The same from any thread: group->error stays as it is. */
 void weft_group_end(weft_group *group, weft_status status, const char *why);

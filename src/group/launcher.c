@@ -8,6 +8,8 @@
 
 #include "core/hash.h"
 
+enum { PORTS = 8 }; /* that rank 0 of another launcher's job tries */
+
 /* One way of being started. A launcher is present when `rank` and `size` are both set. */
 typedef struct dialect {
     const char *name;
@@ -123,33 +125,51 @@ static uint64_t job_key(const dialect *how)
     return known || strcmp(how->name, "torchrun") == 0 ? key : manager_key(key);
 }
 
-static weft_status all_here(const dialect *how, int size, weft_error_text *error)
+/* Whether the launcher has put ranks on other machines, or says so of this rank's node. */
+static weft_status on_nodes(const dialect *how, int size, bool *nodes, weft_error_text *error)
 {
     weft_status status;
     long number;
 
+    *nodes = value_of("WEFT_NODE") != NULL;
     if (value_of(how->local_size)) {
         status = read_whole(how, how->local_size, 1, WEFT_RANKS_MAX, &number, error);
         if (status != WEFT_OK)
             return status;
-        if (number < size)
-            return weft_error_set(
-                error, WEFT_ERR_LAUNCH,
-                "%s announces %d ranks, of which only %ld are on this machine (%s); weft needs all "
-                "ranks of a group on one machine",
-                how->name, size, number, how->local_size);
+        *nodes = *nodes || number < size;
     }
     if (value_of(how->nodes)) {
         status = read_whole(how, how->nodes, 1, 1 << 20, &number, error);
         if (status != WEFT_OK)
             return status;
-        if (number > 1)
-            return weft_error_set(
-                error, WEFT_ERR_LAUNCH,
-                "%s announces %d ranks on %ld machines (%s); weft needs all ranks of a group on "
-                "one machine",
-                how->name, size, number, how->nodes);
+        *nodes = *nodes || number > 1;
     }
+    return WEFT_OK;
+}
+
+/* Where ranks of several nodes meet. Of torchrun's own port the first behind it is taken. */
+static weft_status find_master(const dialect *how, weft_launch *launch, weft_error_text *error)
+{
+    bool torch = strcmp(how->name, "torchrun") == 0;
+    weft_status status;
+    long port;
+
+    launch->master = value_of("MASTER_ADDR");
+    launch->secret = value_of("WEFT_SECRET");
+    if (!launch->master || !value_of("MASTER_PORT") || !launch->secret)
+        return weft_error_set(
+            error, WEFT_ERR_LAUNCH,
+            "%s announces %d ranks on several nodes; set MASTER_ADDR and MASTER_PORT to the "
+            "host of rank 0 and a free port there, and WEFT_SECRET to any secret, on all of "
+            "them (%s%s%s missing)",
+            how->name, launch->size, launch->master ? "" : " MASTER_ADDR",
+            value_of("MASTER_PORT") ? "" : " MASTER_PORT", launch->secret ? "" : " WEFT_SECRET");
+    status = read_whole(how, "MASTER_PORT", 1, 65535 - PORTS, &port, error);
+    if (status != WEFT_OK)
+        return status;
+    launch->port = (int)port + torch;
+    launch->ports = how == &dialects[0] ? 1 : PORTS;
+    launch->nodes = true;
     return WEFT_OK;
 }
 
@@ -179,6 +199,7 @@ weft_status weft_launcher_find(weft_launch *launch, weft_error_text *error)
     const dialect *how = NULL;
     long rank, size;
     weft_status status;
+    bool nodes;
 
     for (size_t i = 0; i < sizeof(dialects) / sizeof(dialects[0]) && !how; i++)
         if (value_of(dialects[i].rank) && value_of(dialects[i].size))
@@ -191,16 +212,16 @@ weft_status weft_launcher_find(weft_launch *launch, weft_error_text *error)
     if (status == WEFT_OK)
         status = read_whole(how, how->rank, 0, size - 1, &rank, error);
     if (status == WEFT_OK)
-        status = all_here(how, (int)size, error);
+        status = on_nodes(how, (int)size, &nodes, error);
     if (status != WEFT_OK)
         return status;
     launch->launcher = how->name;
     launch->rank = (int)rank;
     launch->size = (int)size;
-    if (how == &dialects[0])
-        return inherited(launch, error);
     launch->key = job_key(how);
-    return WEFT_OK;
+    if (nodes && size > 1)
+        return find_master(how, launch, error);
+    return how == &dialects[0] ? inherited(launch, error) : WEFT_OK;
 }
 
 weft_meeting weft_launcher_meeting(const weft_launch *launch, int world)
@@ -229,4 +250,14 @@ bool weft_launcher_announce(const weft_segment *segment, int rank)
            set_number("WEFT_SIZE", "%llu", (unsigned long long)segment->header->size) &&
            set_number("WEFT_FD", "%llu", (unsigned long long)segment->fd) &&
            set_number("WEFT_NONCE", "%llx", segment->header->nonce);
+}
+
+bool weft_launcher_announce_node(int rank, int size, const char *node, const char *master, int port,
+                                 const char *secret)
+{
+    return set_number("WEFT_RANK", "%llu", (unsigned long long)rank) &&
+           set_number("WEFT_SIZE", "%llu", (unsigned long long)size) && setenv("WEFT_NODE", node, 1) == 0 &&
+           setenv("MASTER_ADDR", master, 1) == 0 &&
+           set_number("MASTER_PORT", "%llu", (unsigned long long)port) &&
+           setenv("WEFT_SECRET", secret, 1) == 0;
 }

@@ -72,7 +72,7 @@ static int64_t heap_within_limit(int size)
     return most;
 }
 
-static weft_status heap_size(int size, uint64_t *heap_bytes, weft_error_text *error)
+weft_status weft_segment_heap(int size, uint64_t *heap_bytes, weft_error_text *error)
 {
     int64_t bytes;
     weft_status status = weft_env_bytes(WEFT_ENV_HEAP, &bytes, error);
@@ -177,6 +177,19 @@ weft_status weft_segment_map(weft_segment *segment, int window, weft_error_text 
     return WEFT_OK;
 }
 
+static bool cast(void *memory, uint64_t bytes, int access)
+{
+    return mmap(memory, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) !=
+               MAP_FAILED &&
+           madvise(memory, bytes, MADV_DONTDUMP) == 0;
+}
+
+bool weft_segment_cast(const weft_segment *segment, int rank, int window)
+{
+    return cast(weft_segment_control(segment, rank, window), WEFT_HUGE_BYTES, PROT_READ | PROT_WRITE) &&
+           cast(weft_segment_slot(segment, rank, window), segment->header->stride, PROT_NONE);
+}
+
 /* The pages that memory lies on. */
 static uint64_t whole_pages(char **memory, uint64_t bytes)
 {
@@ -231,12 +244,13 @@ static weft_status make_file(weft_segment *segment, uint64_t bytes, weft_error_t
     return WEFT_OK;
 }
 
+/* With the heap size that stands in the header, or the one that fits here. */
 static weft_status lay_out(int size, weft_segment_header *header, weft_error_text *error)
 {
     weft_status status = weft_env_check(error);
 
-    if (status == WEFT_OK)
-        status = heap_size(size, &header->heap_bytes, error);
+    if (status == WEFT_OK && header->heap_bytes == 0)
+        status = weft_segment_heap(size, &header->heap_bytes, error);
     if (status != WEFT_OK)
         return status;
     header->magic = SEGMENT_MAGIC;
@@ -258,9 +272,10 @@ static weft_status lay_out(int size, weft_segment_header *header, weft_error_tex
     return WEFT_OK;
 }
 
-weft_status weft_segment_create(int size, bool threads, weft_segment *segment, weft_error_text *error)
+static weft_status create(int size, uint64_t heap_bytes, bool threads, weft_segment *segment,
+                          weft_error_text *error)
 {
-    weft_segment_header header = {0};
+    weft_segment_header header = {.heap_bytes = heap_bytes};
     weft_status status = lay_out(size, &header, error);
 
     if (status != WEFT_OK)
@@ -286,6 +301,17 @@ weft_status weft_segment_create(int size, bool threads, weft_segment *segment, w
     }
     *segment->header = header;
     return WEFT_OK;
+}
+
+weft_status weft_segment_create(int size, bool threads, weft_segment *segment, weft_error_text *error)
+{
+    return create(size, 0, threads, segment, error);
+}
+
+weft_status weft_segment_create_sized(int size, uint64_t heap_bytes, weft_segment *segment,
+                                      weft_error_text *error)
+{
+    return create(size, heap_bytes, false, segment, error);
 }
 
 /* Whether the parts that a header speaks of lie within its file. */

@@ -91,6 +91,12 @@ typedef struct weft_life {
  * memory. */
 weft_status weft_segment_create(int size, bool threads, weft_segment *segment, weft_error_text *error);
 
+/* The same for ranks that are processes, with heaps of a size that the nodes of a world have agreed on; and
+ * the size that this machine would take. */
+weft_status weft_segment_create_sized(int size, uint64_t heap_bytes, weft_segment *segment,
+                                      weft_error_text *error);
+weft_status weft_segment_heap(int size, uint64_t *heap_bytes, weft_error_text *error);
+
 /* Maps the segment behind `fd`, which it takes over on success. The nonce must be the expected one. */
 weft_status weft_segment_attach(int fd, uint64_t nonce, weft_segment *segment, weft_error_text *error);
 
@@ -128,6 +134,10 @@ static inline bool weft_segment_came(const weft_segment *segment, int rank)
 /* Maps a window unless it is: its control blocks with access, its slots without. Not for two threads at once.
  */
 weft_status weft_segment_map(weft_segment *segment, int window, weft_error_text *error);
+
+/* Puts memory of this process alone in the place of a rank's control block and, without access, of its slot:
+ * a shadow, of a rank on another node. False when the system refuses. */
+bool weft_segment_cast(const weft_segment *segment, int rank, int window);
 
 /* Gives this process access to memory of a slot. Where memory is accounted, that may be refused. */
 bool weft_segment_grant(void *memory, uint64_t bytes);

@@ -116,6 +116,9 @@ static weft_status open_sub(weft_group *parent, const place *places, int size, u
         atomic_load_explicit(&weft_seat_entry(parent->world, seat)->left[window], memory_order_relaxed) + 1;
     /* All who could still read the block of a former group here have left that group. */
     memset((void *)seat->control, 0, sizeof(*seat->control));
+    for (int i = 0; i < size; i++) /* nobody shows anything in the new one before all have come to `settle` */
+        if ((*sub)->seats[i].far)
+            memset((void *)(*sub)->seats[i].control, 0, sizeof(*seat->control));
     (*sub)->enter_ns = parent->enter_ns;
     (*sub)->progress_ns = parent->progress_ns;
     if (!remember_ancestors(parent, *sub))

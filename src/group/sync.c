@@ -6,12 +6,17 @@
  * it has reached and waits for the words of the ranks at distances j * radix^i before it. A barrier of two
  * ranks is therefore one store and one load that misses.
  *
+ * Ranks of several nodes meet in one round: what a rank shows reaches each of the others by itself, and only
+ * its own word says that it is there.
+ *
  * The word also names the call. Of two ranks in the same sync, at least one finds the other still in it
  * (the first to leave has seen the other there), so different calls are always noticed.
  */
 #include "group/sync.h"
 
 #include <string.h>
+
+#include "group/far.h"
 
 static weft_status fail_call(weft_group *group, weft_call call, int peer, unsigned theirs)
 {
@@ -24,8 +29,10 @@ static weft_status fail_call(weft_group *group, weft_call call, int peer, unsign
         weft_call_name(first ? theirs : call), (unsigned long long)group->sync);
 }
 
-weft_status weft_group_sync(weft_group *group, weft_call call)
+/* The sync, `board_bytes` of the rank's board being shown in it; SIZE_MAX: nothing. */
+static weft_status meet(weft_group *group, weft_call call, size_t board_bytes)
 {
+    weft_control *own = group->seats[group->rank].control;
     weft_wait_note note = {.op = weft_call_name(call), .task = -1, .kind = WEFT_WAIT_ENTER};
     uint64_t word, distance = 1;
     weft_status status = weft_group_check(group);
@@ -35,7 +42,10 @@ weft_status weft_group_sync(weft_group *group, weft_call call)
     word = ++group->sync << 16 | call;
     note.epoch = group->sync;
     for (; distance < (uint64_t)group->size; distance *= (uint64_t)group->radix, word += 1 << 8) {
-        weft_signal_store(&group->seats[group->rank].control->arrived, word);
+        weft_signal_store(&own->arrived, word);
+        weft_far_show(group, &own->shown[group->sync & 1],
+                      board_bytes == SIZE_MAX ? 0 : offsetof(struct weft_shown, board) + board_bytes,
+                      &own->arrived);
         for (int step = 1; step < group->radix && step * distance < (uint64_t)group->size; step++) {
             int peer = (int)((uint64_t)group->rank + (uint64_t)group->size - step * distance) % group->size;
             weft_signal *arrived = &group->seats[peer].control->arrived;
@@ -54,6 +64,11 @@ weft_status weft_group_sync(weft_group *group, weft_call call)
     return WEFT_OK;
 }
 
+weft_status weft_group_sync(weft_group *group, weft_call call)
+{
+    return meet(group, call, SIZE_MAX);
+}
+
 weft_status weft_group_barrier(weft_group *group)
 {
     return weft_group_sync(group, WEFT_CALL_BARRIER);
@@ -68,9 +83,9 @@ static weft_status show(weft_group *group, weft_call call, const void *mine, siz
 
     if (status != WEFT_OK)
         return status;
-    memcpy(own->board[parity], mine, bytes);
-    own->rejected[parity] = rejected;
-    return weft_group_sync(group, call);
+    memcpy(own->shown[parity].board, mine, bytes);
+    own->shown[parity].rejected = rejected;
+    return meet(group, call, bytes);
 }
 
 weft_status weft_group_exchange(weft_group *group, weft_call call, const void *mine, size_t bytes)
@@ -78,7 +93,7 @@ weft_status weft_group_exchange(weft_group *group, weft_call call, const void *m
     weft_status status = show(group, call, mine, bytes, false);
 
     for (int rank = 0; status == WEFT_OK && rank < group->size; rank++)
-        if (group->seats[rank].control->rejected[group->sync & 1])
+        if (group->seats[rank].control->shown[group->sync & 1].rejected)
             status = weft_error_set(&group->error, WEFT_ERR_PEER, "rank %d rejected its arguments: %.450s",
                                     rank, (const char *)weft_group_board(group, rank));
     return status;
@@ -94,7 +109,7 @@ weft_status weft_group_reject(weft_group *group, weft_call call)
 
 const void *weft_group_board(const weft_group *group, int rank)
 {
-    return group->seats[rank].control->board[group->sync & 1];
+    return group->seats[rank].control->shown[group->sync & 1].board;
 }
 
 typedef struct broadcast_piece {

@@ -7,6 +7,7 @@
 
 #include "core/clock.h"
 #include "group/call.h"
+#include "group/far.h"
 #include "group/group.h"
 
 enum {
@@ -78,9 +79,16 @@ static bool is_stopped(int pid)
 
 static weft_status fail_dead(const waiter *wait, int dead)
 {
+    const weft_world *world = wait->group->world;
+    int world_rank = wait->group->seats[dead].world_rank;
     char what[160];
 
     describe(wait, what, sizeof(what));
+    if (wait->group->seats[dead].far)
+        return weft_group_poison(wait->group, WEFT_ERR_PEER_DIED,
+                                 "rank %d (process %d on %s) is lost (%s); rank %d waited%s", dead,
+                                 weft_group_pid(wait->group, dead), world->hosts[world_rank],
+                                 weft_net_why(world->net, world_rank), wait->group->rank, what);
     return weft_group_poison(wait->group, WEFT_ERR_PEER_DIED,
                              "rank %d (process %d) died while rank %d waited%s", dead,
                              weft_group_pid(wait->group, dead), wait->group->rank, what);
@@ -107,7 +115,7 @@ static weft_status fail_late(const waiter *wait, int64_t waited_ns)
     for (int rank = 0; rank < group->size && stopped < 0; rank++) {
         int pid = weft_group_pid(group, rank);
 
-        if (pid && rank != group->rank && is_stopped(pid))
+        if (pid && rank != group->rank && !group->seats[rank].far && is_stopped(pid))
             stopped = rank;
     }
     if (stopped >= 0)
@@ -130,13 +138,13 @@ static void tell_awaited(const waiter *wait)
     _Atomic uint64_t *awaits = &group->seats[group->rank].control->awaits;
     uint64_t looks = (atomic_load_explicit(awaits, memory_order_relaxed) >> 16) + 1;
 
-    if (!wait->ready)
+    if (!wait->ready && !group->seats[wait->note->peer].far)
         /* Partner: awaits_us on the peer. */
         atomic_store_explicit(awaits, looks << 16 | (uint64_t)(1 + wait->note->peer), memory_order_release);
 }
 
 /* Whether the peer has gone on waiting for us since we wait for it: its second look after one that we saw
- * came after all that we have done. */
+ * came after all that we have done. A far one may not have heard of it yet, however often it looks. */
 static bool awaits_us(waiter *wait)
 {
     const weft_group *group = wait->group;
@@ -144,7 +152,7 @@ static bool awaits_us(waiter *wait)
     uint64_t word =
         atomic_load_explicit(&group->seats[wait->note->peer].control->awaits, memory_order_acquire);
 
-    if ((word & 0xffff) != (uint64_t)(1 + group->rank))
+    if ((word & 0xffff) != (uint64_t)(1 + group->rank) || group->seats[wait->note->peer].far)
         return false;
     if (!wait->peer_looks)
         wait->peer_looks = word >> 16;
@@ -253,6 +261,8 @@ static void rest(const waiter *wait, int64_t elapsed, int64_t *sleep_ns)
         sched_yield();
         return;
     }
+    if (wait->group->spread)
+        weft_net_rest(wait->group->world->net);
     if (wait->signal) {
         uint64_t seen = weft_signal_load(wait->signal);
 
@@ -281,6 +291,8 @@ static weft_status wait_slowly(waiter *wait)
                 return WEFT_OK;
             weft_pause();
         }
+        if (wait->group->spread)
+            weft_net_poll(wait->group->world->net);
         now = weft_clock_ns();
         status = look_around(wait, now);
         if (status != WEFT_OK)

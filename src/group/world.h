@@ -19,10 +19,14 @@
 #include "group/segment.h"
 
 struct weft_control;
+struct weft_net;
+
+enum { WEFT_HOST_BYTES = 64 };
 
 /* One member of a group. */
 typedef struct weft_seat {
     int world_rank;
+    bool far;      /* on another node: its control block here is a shadow (net/net.h) */
     uint32_t left; /* what its count of groups left in the window becomes when it leaves this one */
     struct weft_control *control;
 } weft_seat;
@@ -53,6 +57,9 @@ typedef struct weft_world {
     bool foreign;   /* this process is a child of the one that made it */
     int rank;       /* of this handle, when `processes` */
     weft_life life;
+    struct weft_net *net;           /* NULL: all ranks are on this node */
+    int *domain;                    /* by rank, when there is a net: the number of its node */
+    char (*hosts)[WEFT_HOST_BYTES]; /* likewise: the name of its machine */
     _Atomic int references;
     weft_member *members; /* by world rank; of process ranks only the own entry is used */
     weft_guest *guests;
@@ -70,6 +77,19 @@ void weft_world_hold(weft_world *world, weft_guest *guest);
 
 /* Takes the guest out; NULL: the first reference. The last one unmaps the segment. */
 void weft_world_drop(weft_world *world, weft_guest *guest);
+
+/* From here on ranks of other nodes hear when this process ends. Called once the net's libraries are loaded,
+ * so that it comes before they end. */
+void weft_world_watch_exit(void);
+
+/* Calls for every group of the world. */
+void weft_world_each_guest(weft_world *world, void (*call)(weft_guest *guest));
+
+/* Whether a rank is on another node than the one of this handle. */
+static inline bool weft_world_far(const weft_world *world, int rank)
+{
+    return world->net && world->domain[rank] != world->domain[world->rank];
+}
 
 static inline weft_rank_entry *weft_seat_entry(const weft_world *world, const weft_seat *seat)
 {

@@ -37,7 +37,7 @@ typedef struct wire_post {
 typedef struct message {
     uint64_t key;
     uint64_t number; /* of the messages from this rank to that, from 0 */
-    uint64_t offset; /* in the slot */
+    uint64_t offset; /* its name in the slot */
     uint64_t rows, row_bytes;
     int64_t pitch;
     int32_t from, slot;
@@ -81,6 +81,7 @@ struct weft_net {
     int wake; /* an eventfd that ends the thread's sleep */
     _Atomic bool stop;
     _Atomic int64_t polled; /* when a waiter made progress last; 0: none does */
+    bool silent;            /* good-bye has been said */
     int size;
     peer *peers;
 };
@@ -106,12 +107,11 @@ static void on_lost(void *context, int number, const char *why)
 }
 
 /* The address of `bytes` bytes in the slot of this rank or the sender; NULL: they are not there. */
-static char *locate(const weft_net *net, const message *m, int slot, uint64_t offset, uint64_t bytes)
+static char *locate(const weft_net *net, const message *m, int slot, uint64_t name, uint64_t bytes)
 {
-    if ((slot != net->world.rank && slot != m->from) || offset > net->world.stride ||
-        bytes > net->world.stride - offset)
+    if (slot != net->world.rank && slot != m->from)
         return NULL;
-    return net->world.slots + (uint64_t)slot * net->world.stride + offset;
+    return net->world.hooks.locate(net->world.hooks.context, slot, name, bytes);
 }
 
 /* From the first byte of the first row to the last of the last; false: no such place exists. */
@@ -146,7 +146,7 @@ static bool is_sound(const weft_net *net, const message *m, size_t bytes)
     if (m->kind != KIND_PUT)
         return m->kind <= KIND_GOODBYE && m->post_count == 0;
     for (uint32_t i = 0; i < m->post_count; i++)
-        if (m->posts[i].offset % sizeof(uint64_t) ||
+        if (m->posts[i].offset % (m->effect == WEFT_NET_COUNT ? sizeof(uint32_t) : sizeof(uint64_t)) ||
             !locate(net, m, m->posts[i].slot, m->posts[i].offset, sizeof(weft_signal)))
             return false;
     return span_of(m, &span) && (bytes == 0 || locate(net, m, m->slot, m->offset, span));
@@ -264,7 +264,7 @@ static void depart(weft_net *net, int to, departure *d, const void *data, size_t
 {
     peer *p = &net->peers[to];
 
-    if (atomic_load_explicit(&p->state, memory_order_relaxed) != PEER_WELL) {
+    if (net->silent || atomic_load_explicit(&p->state, memory_order_relaxed) != PEER_WELL) {
         on_sent(d, false);
         return;
     }
@@ -275,18 +275,16 @@ static void depart(weft_net *net, int to, departure *d, const void *data, size_t
     net->engine->send(net->handle, to, &d->head, sizeof(d->head), data, bytes, on_sent, d);
 }
 
-/* Where in which slot an address lies: the receiver's or this rank's own. */
-static int slot_of(const weft_net *net, int to, const void *address, uint64_t *offset)
+/* In which slot an address lies, the receiver's or this rank's own, and its name there. An address of neither
+ * is refused by the receiver. */
+static int slot_of(const weft_net *net, int to, const void *address, uint64_t *name)
 {
-    const char *theirs = net->world.slots + (uint64_t)to * net->world.stride;
-    uint64_t from_theirs = (uint64_t)((const char *)address - theirs);
+    const weft_net_hooks *hooks = &net->world.hooks;
 
-    if ((const char *)address >= theirs && from_theirs < net->world.stride) {
-        *offset = from_theirs;
+    *name = UINT64_MAX;
+    if (hooks->name(hooks->context, to, address, name))
         return to;
-    }
-    *offset = (uint64_t)((const char *)address -
-                         (net->world.slots + (uint64_t)net->world.rank * net->world.stride));
+    hooks->name(hooks->context, net->world.rank, address, name);
     return net->world.rank;
 }
 
@@ -521,19 +519,41 @@ weft_status weft_net_begin(weft_net *net, const weft_net_world *world, const voi
     return WEFT_OK;
 }
 
-void weft_net_close(weft_net *net)
+static void stop_thread(weft_net *net)
 {
     uint64_t one = 1;
 
-    if (net->running) {
-        atomic_store_explicit(&net->stop, true, memory_order_relaxed);
-        if (write(net->wake, &one, sizeof(one)) < 0) /* then the thread looks within LOOK_NS */
-            (void)one;
-        pthread_join(net->thread, NULL);
-        for (int number = 0; number < net->size; number++)
-            send_plain(net, number, KIND_GOODBYE);
-    }
-    net->engine->close(net->handle, net->running ? LINGER_NS : 0);
+    if (!net->running)
+        return;
+    atomic_store_explicit(&net->stop, true, memory_order_relaxed);
+    if (write(net->wake, &one, sizeof(one)) < 0) /* then the thread looks within LOOK_NS */
+        (void)one;
+    pthread_join(net->thread, NULL);
+    net->running = false;
+}
+
+void weft_net_goodbye(weft_net *net)
+{
+    stop_thread(net);
+    pthread_mutex_lock(&net->lock);
+    for (int number = 0; number < net->size; number++)
+        send_plain(net, number, KIND_GOODBYE);
+    for (int turn = 0; turn < TURNS; turn++)
+        net->engine->progress(net->handle);
+    net->silent = true;
+    pthread_mutex_unlock(&net->lock);
+}
+
+void weft_net_close(weft_net *net)
+{
+    bool begun = net->running;
+
+    stop_thread(net);
+    for (int number = 0; begun && number < net->size; number++)
+        send_plain(net, number, KIND_GOODBYE);
+    net->world.hooks.note = NULL; /* the world is about to go; its memory goes last */
+    net->world.hooks.gone = NULL;
+    net->engine->close(net->handle, begun ? LINGER_NS : 0);
     for (int number = 0; number < net->size; number++)
         for (arrival *a = net->peers[number].waiting, *next; a; a = next) {
             next = a->next;

@@ -60,13 +60,15 @@ typedef struct weft_net_hooks {
     void (*note)(void *context, int from, const void *data, size_t bytes);
     void (*gone)(void *context, int peer); /* it has said good-bye */
     void (*beat)(void *context);           /* now and then, by the net's thread; this one may put */
+    /* Memory of a rank has a name that is the same in every process: from a name to the address that `bytes`
+     * bytes have here (NULL: there is no such memory), and back (false: it is not that rank's). */
+    char *(*locate)(void *context, int rank, uint64_t name, uint64_t bytes);
+    bool (*name)(void *context, int rank, const void *address, uint64_t *name);
 } weft_net_hooks;
 
 typedef struct weft_net_world {
     int rank, size;
     uint64_t key; /* that only ranks of this world know */
-    char *slots;  /* of rank 0 */
-    uint64_t stride;
     int64_t silence_ns;
     weft_net_hooks hooks;
 } weft_net_world;
@@ -79,6 +81,9 @@ const void *weft_net_address(const weft_net *net, size_t *bytes);
  */
 weft_status weft_net_begin(weft_net *net, const weft_net_world *world, const void *const *addresses,
                            weft_error_text *error);
+
+/* Says good-bye and does no more: the process is about to end. */
+void weft_net_goodbye(weft_net *net);
 
 /* Says good-bye, lets what was sent leave (for at most a second) and closes. */
 void weft_net_close(weft_net *net);

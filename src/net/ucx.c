@@ -54,11 +54,23 @@ static struct {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* The library stays loaded: it starts threads and handlers that outlive a closed context. */
+/* The library stays loaded. It reads its settings when it is loaded; those of its user have precedence, but
+ * by itself it neither takes signals nor prints: errors come back as values here. */
 static void load(void)
 {
-    void *library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
+    static const char *const quiet[][2] = {{"UCX_HANDLE_ERRORS", "none"}, {"UCX_LOG_LEVEL", "fatal"}};
+    bool set[2];
+    void *library;
 
+    for (int i = 0; i < 2; i++) {
+        set[i] = !getenv(quiet[i][0]);
+        if (set[i])
+            setenv(quiet[i][0], quiet[i][1], 0);
+    }
+    library = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);
+    for (int i = 0; i < 2; i++)
+        if (set[i])
+            unsetenv(quiet[i][0]);
     if (!library) {
         snprintf(ucx.why, sizeof(ucx.why), "%s", dlerror());
         return;

@@ -26,6 +26,9 @@ weft_status weft_session_of(weft_group *group, weft_session **session)
         *session = s;
         return WEFT_OK;
     }
+    if (group->spread)
+        return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
+                              "collectives and products need a group on one node; this one is on several");
     status = weft_symm_alloc(group, sizeof(weft_run_control), WEFT_RUN_ALIGNMENT, &control);
     if (status != WEFT_OK)
         return status;

@@ -1,12 +1,14 @@
 /*
  * A message passes through the sender's outbox, a chunk at a time in two slots. The sender counts chunks in
  * the receiver's mailbox, the receiver counts those it has taken in the sender's; each waits on its own. A
- * send ends when all is taken, so between messages the two counts are equal, and need not be kept elsewhere.
+ * send ends when all is taken, so between messages the two counts are equal. A receiver on another node sees
+ * the outbox in its shadow, to which each chunk is shown.
  */
 #include "symm/message.h"
 
 #include <string.h>
 
+#include "group/far.h"
 #include "symm/room.h"
 
 enum { CHUNK_BYTES = 256 << 10 };
@@ -14,6 +16,7 @@ enum { CHUNK_BYTES = 256 << 10 };
 typedef struct mailbox {
     weft_signal posted[WEFT_RANKS_MAX]; /* chunks that have come from a rank; only it stores */
     weft_signal taken[WEFT_RANKS_MAX];  /* chunks for a rank that it has read; only it stores */
+    uint64_t received[WEFT_RANKS_MAX];  /* chunks that this rank has taken from a rank; only it reads */
     uint64_t bytes[WEFT_RANKS_MAX];     /* of the message that a rank sends; written before its first chunk */
     _Alignas(WEFT_LINE_BYTES) char outbox[2][CHUNK_BYTES];
 } mailbox;
@@ -32,6 +35,7 @@ static bool populate_words(const weft_group *group, int of, int with)
 
     return weft_segment_populate(segment, &box->posted[with], sizeof(box->posted[0])) &&
            weft_segment_populate(segment, &box->taken[with], sizeof(box->taken[0])) &&
+           weft_segment_populate(segment, &box->received[with], sizeof(box->received[0])) &&
            weft_segment_populate(segment, &box->bytes[with], sizeof(box->bytes[0]));
 }
 
@@ -70,6 +74,27 @@ static uint64_t chunks_of(size_t bytes)
     return bytes ? (bytes + CHUNK_BYTES - 1) / CHUNK_BYTES : 1;
 }
 
+/* Sets a word, and then a signal, in the mailbox of another rank. */
+static void set_there(weft_group *group, int rank, uint64_t *word, uint64_t value, weft_signal *signal,
+                      uint64_t count)
+{
+    weft_net_put put = {.into = word,
+                        .from = &value,
+                        .rows = word != NULL,
+                        .row_bytes = sizeof(value),
+                        .effect = WEFT_NET_STORE,
+                        .post_count = 1,
+                        .posts = {{signal, count}}};
+
+    if (weft_group_far(group, rank)) {
+        weft_net_send(group->world->net, group->seats[rank].world_rank, &put, NULL);
+        return;
+    }
+    if (word)
+        *word = value;
+    weft_signal_store(signal, count);
+}
+
 weft_status weft_message_send(weft_group *group, const void *data, size_t bytes, int to)
 {
     mailbox *mine = mailbox_of(group, group->rank), *theirs = mailbox_of(group, to);
@@ -89,10 +114,11 @@ weft_status weft_message_send(weft_group *group, const void *data, size_t bytes,
             return status;
         if (bytes)
             memcpy(mine->outbox[i & 1], (const char *)data + i * CHUNK_BYTES, chunk_of(bytes, i));
-        if (i == 0)
-            theirs->bytes[group->rank] = bytes;
+        if (weft_group_far(group, to))
+            weft_far_show_to(group, to, mine->outbox[i & 1], bytes ? chunk_of(bytes, i) : 0, NULL);
         /* Partner: the waits in weft_message_recv. */
-        weft_signal_store(&theirs->posted[group->rank], before + i + 1);
+        set_there(group, to, i == 0 ? &theirs->bytes[group->rank] : NULL, bytes, &theirs->posted[group->rank],
+                  before + i + 1);
     }
     return status == WEFT_OK ? weft_signal_wait(group, &mine->taken[to], before + chunks, &note) : status;
 }
@@ -108,7 +134,7 @@ weft_status weft_message_recv(weft_group *group, void *data, size_t bytes, int f
         status = prepare(group, from, false);
     if (status != WEFT_OK)
         return status;
-    note.epoch = before = weft_signal_load(&theirs->taken[group->rank]);
+    note.epoch = before = mine->received[from];
     for (uint64_t i = 0; status == WEFT_OK && i < chunks_of(bytes); i++) {
         status = weft_signal_wait(group, &mine->posted[from], before + i + 1, &note);
         if (status != WEFT_OK)
@@ -119,8 +145,9 @@ weft_status weft_message_recv(weft_group *group, void *data, size_t bytes, int f
                 from, (unsigned long long)mine->bytes[from], group->rank, (unsigned long long)bytes);
         if (bytes)
             memcpy((char *)data + i * CHUNK_BYTES, theirs->outbox[i & 1], chunk_of(bytes, i));
+        mine->received[from] = before + i + 1;
         /* Partner: the waits in weft_message_send. */
-        weft_signal_store(&theirs->taken[group->rank], before + i + 1);
+        set_there(group, from, NULL, 0, &theirs->taken[group->rank], before + i + 1);
     }
     return status;
 }

@@ -6,13 +6,15 @@
  * of it. Whoever makes the count complete may clear the memory and then adds one more, which settles it. Rank
  * 0 decides when a settled place is free again: it names such places when the ranks meet for an allocation,
  * so that all heaps change in the same step. Who finds no room meets once more, for by then every rank has
- * come and what they freed before is there to see.
+ * come and what they freed before is there to see. A far rank counts by a message, and does not learn what it
+ * makes the count: there nobody clears, and all having let go settles it.
  */
 #include "symm/symm.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "group/far.h"
 #include "symm/room.h"
 
 enum {
@@ -175,10 +177,29 @@ static void remember(weft_symm *symm, int zone, uint64_t offset)
     symm->gone[symm->gone_count++] = (place){(uint32_t)zone, offset};
 }
 
+static bool let_go_far(weft_group *group, int zone, uint64_t offset)
+{
+    uint32_t *tag = weft_heap_tag(group->symm->heaps[zone], offset);
+    weft_net_put put = {
+        .effect = WEFT_NET_COUNT, .post_count = 1, .posts = {{(void *)lease_word(group, *tag), 1}}};
+
+    if (weft_group_far(group, 0))
+        weft_net_send(group->world->net, group->seats[0].world_rank, &put, NULL);
+    else
+        /* Partner: name_settled. */
+        atomic_fetch_add_explicit(lease_word(group, *tag), 1, memory_order_acq_rel);
+    *tag |= LET_GO;
+    if (group->rank == 0)
+        remember(group->symm, zone, offset);
+    return false;
+}
+
 bool weft_symm_let_go(weft_group *group, int zone, uint64_t offset)
 {
     uint32_t *tag = weft_heap_tag(group->symm->heaps[zone], offset), before;
 
+    if (group->spread)
+        return let_go_far(group, zone, offset);
     /* Partners: the same on the other ranks. What each did with the memory is before its count. */
     before = atomic_fetch_add_explicit(lease_word(group, *tag), 1, memory_order_acq_rel);
     *tag |= LET_GO;
@@ -216,7 +237,7 @@ static void name_settled(weft_group *group, request *mine)
 
         /* Partner: weft_symm_settle. */
         if (mine->place_count < PLACES &&
-            atomic_load_explicit(word, memory_order_acquire) == (uint32_t)group->size + 1) {
+            atomic_load_explicit(word, memory_order_acquire) == (uint32_t)group->size + !group->spread) {
             atomic_store_explicit(word, 0, memory_order_relaxed); /* told to the others by the exchange */
             mine->places[mine->place_count++] = at;
         } else

@@ -2,8 +2,10 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "core/env.h"
+#include "group/far.h"
 #include "symm/room.h"
 
 /* Blocks from this size are given back to the system when freed and come back as fresh pages; smaller ones
@@ -204,6 +206,22 @@ static void shape(uint64_t *bytes, uint64_t *alignment)
         *alignment = least;
 }
 
+/* Nothing of an object that lay here before is seen in the new one: what a far rank shows of it comes after
+ * its own part is ready, and that after this. Pages that were never shown are not touched. */
+static void clear_shadow(char *memory, uint64_t bytes)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)memory, end = begin + bytes;
+    uintptr_t first = (begin + page - 1) / page * page, last = end / page * page;
+
+    if (first >= last) {
+        memset(memory, 0, bytes);
+        return;
+    }
+    memset(memory, 0, first - begin);
+    madvise((void *)first, last - first, MADV_DONTNEED);
+    memset((void *)last, 0, end - last);
+}
+
 /* Second half of an allocation: every rank says whether its part is ready. */
 static weft_status confirm(weft_group *group, uint64_t bytes, bool ready)
 {
@@ -253,6 +271,9 @@ static weft_status allocate(weft_group *group, size_t bytes, size_t alignment, b
     b = (block){ask.zone, ask.offset, ask.zone_bytes};
     ready = ask.taken && open_zone(group, b.zone, b.offset + b.bytes) &&
             prepare(group, block_begin(group, &b), b.bytes);
+    for (int rank = 0; ready && group->spread && rank < group->size; rank++)
+        if (weft_group_far(group, rank))
+            clear_shadow(weft_symm_peer(group, block_begin(group, &b), rank), b.bytes);
     status = confirm(group, bytes, ready);
     if (status != WEFT_OK) {
         if (ask.taken)

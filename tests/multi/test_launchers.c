@@ -160,13 +160,16 @@ static void refusals(void)
         setenv(elsewhere[i][0], "1", 1);
         setenv(elsewhere[i][1], "8", 1);
         setenv(elsewhere[i][2], "4", 1);
-        expect_refusal("announces 8 ranks, of which only 4 are on this machine");
+        expect_refusal("announces 8 ranks on several nodes; set MASTER_ADDR and MASTER_PORT");
     }
     clear();
     setenv("SLURM_PROCID", "0", 1);
     setenv("SLURM_NTASKS", "8", 1);
     setenv("SLURM_NNODES", "2", 1);
-    expect_refusal("8 ranks on 2 machines");
+    expect_refusal("8 ranks on several nodes");
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", "29500", 1);
+    expect_refusal("( WEFT_SECRET missing)");
     clear();
     setenv("RANK", "4", 1);
     setenv("WORLD_SIZE", "4", 1);

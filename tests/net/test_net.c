@@ -33,6 +33,18 @@ static void on_gone(void *context, int from)
     ((node *)context)->gone++;
 }
 
+static char *locate(void *context, int rank, uint64_t at, uint64_t bytes)
+{
+    return at <= STRIDE && bytes <= STRIDE - at ? ((node *)context)->slots + rank * (size_t)STRIDE + at
+                                                : NULL;
+}
+
+static bool name(void *context, int rank, const void *address, uint64_t *at)
+{
+    *at = (uint64_t)((const char *)address - ((node *)context)->slots) - rank * (uint64_t)STRIDE;
+    return *at < STRIDE;
+}
+
 static int wait_for(const weft_signal *signal, uint64_t value)
 {
     int64_t until = weft_clock_ns() + 20000000000;
@@ -59,13 +71,13 @@ static bool open_pair(node nodes[RANKS], const uint64_t keys[RANKS], int64_t sil
         }
     }
     for (int rank = 0; rank < RANKS; rank++) {
-        weft_net_world world = {.rank = rank,
-                                .size = RANKS,
-                                .key = keys[rank],
-                                .slots = nodes[rank].slots,
-                                .stride = STRIDE,
-                                .silence_ns = silence_ns,
-                                .hooks = {.context = &nodes[rank], .note = on_note, .gone = on_gone}};
+        weft_net_world world = {
+            .rank = rank,
+            .size = RANKS,
+            .key = keys[rank],
+            .silence_ns = silence_ns,
+            .hooks = {
+                .context = &nodes[rank], .note = on_note, .gone = on_gone, .locate = locate, .name = name}};
 
         addresses[rank][1 - rank] = weft_net_address(nodes[1 - rank].net, &bytes);
         CHECK_INT(weft_net_begin(nodes[rank].net, &world, addresses[rank], &error), WEFT_OK);

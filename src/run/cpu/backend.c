@@ -18,7 +18,9 @@ static void cpu_describe(char *text, size_t bytes)
 
 static void *cpu_peer(const weft_group *group, const void *pointer, int rank)
 {
-    return weft_symm_contains(group, pointer, 1) ? weft_symm_reach(group, pointer, rank) : NULL;
+    if (!weft_symm_contains(group, pointer, 1) || group->seats[rank].far)
+        return NULL;
+    return weft_symm_reach(group, pointer, rank);
 }
 
 static weft_status cpu_copy(weft_group *group, void *to, const void *from, size_t bytes)

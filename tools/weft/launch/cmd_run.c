@@ -11,11 +11,15 @@
 #include "launch/launch.h"
 
 static const char help[] =
-    "usage: weft run -n RANKS [--bind auto|none|core|numa] [--output merge|prefix] [--] PROGRAM [ARGUMENTS]\n"
+    "usage: weft run -n RANKS [--nodes N] [--bind auto|none|core|numa] [--output merge|prefix] [--] PROGRAM\n"
+    "                [ARGUMENTS]\n"
     "\n"
     "Starts RANKS processes of PROGRAM that find each other in weft_init.\n"
     "\n"
     "  -n, --ranks N      how many\n"
+    "  --nodes N          as if they were on N nodes: ranks of different ones share no memory, and reach "
+    "each\n"
+    "                     other over the network of this machine\n"
     "  --bind core        each rank its own share of the cores; numa: the cores of one memory node;\n"
     "                     none: wherever the system likes; auto (default): core where there are enough\n"
     "  --output prefix    put \"[rank] \" before each line; merge (default): ranks write as they are\n"
@@ -73,6 +77,14 @@ static int take_flag(launch_job *job, const char *flag, const char *value)
         job->size = (int)size;
         return 0;
     }
+    if (strcmp(flag, "--nodes") == 0) {
+        long nodes = strtol(value, &end, 10);
+
+        if (end == value || *end || nodes < 1 || nodes > WEFT_RANKS_MAX)
+            return wrong("--nodes takes a number of nodes from 1 to 1024, not \"%s\"", value);
+        job->nodes = (int)nodes;
+        return 0;
+    }
     chosen = choose(value, strcmp(flag, "--bind") == 0 ? binds : outputs);
     if (strcmp(flag, "--bind") == 0) {
         if (chosen < 0)
@@ -88,7 +100,7 @@ static int take_flag(launch_job *job, const char *flag, const char *value)
 
 int cmd_run(int argc, char **argv)
 {
-    static const char *const flags[] = {"-n", "--ranks", "--bind", "--output", NULL};
+    static const char *const flags[] = {"-n", "--ranks", "--nodes", "--bind", "--output", NULL};
     launch_job job = {.who = "weft run", .body = be_program};
     int at = 0;
 
@@ -117,6 +129,8 @@ int cmd_run(int argc, char **argv)
     }
     if (job.size == 0)
         return wrong("%s", "-n says how many ranks to start; it is missing");
+    if (job.nodes > job.size)
+        return wrong("%s", "there are fewer ranks than --nodes");
     if (at >= argc)
         return wrong("%s", "the program to start is missing");
     if (!launch_finds(argv[at])) /* said once, before there are ranks to fail one by one */

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -13,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +25,7 @@
 #include "group/segment.h"
 #include "launch/family.h"
 #include "launch/output.h"
+#include "net/secret.h"
 
 enum {
     CPUS_MAX = 4096,
@@ -49,6 +52,8 @@ typedef struct warden {
     struct sigaction on_sigpipe; /* likewise */
     weft_topo_cpu *cpus;
     int cpu_count;
+    int port; /* where ranks of several nodes meet, and the secret that they ask each other for */
+    char secret[40];
 } warden;
 
 __attribute__((format(printf, 2, 3))) static void fail(const launch_job *job, const char *format, ...)
@@ -109,11 +114,45 @@ static void bind_rank(const warden *w, launch_bind bind, int rank)
     CPU_FREE(set);
 }
 
+/* ---- nodes ---------------------------------------------------------------------------------------- */
+
+static int node_of(const launch_job *job, int rank)
+{
+    int node = 0;
+
+    while (rank >=
+           weft_part(job->size, job->nodes, node).begin + weft_part(job->size, job->nodes, node).count)
+        node++;
+    return node;
+}
+
+/* A port that is free now. Whoever takes it before rank 0 does makes the job fail, with a sentence. */
+static bool find_meeting(warden *w)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t bytes = sizeof(at);
+    uint64_t random[2];
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool found = fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof(at)) == 0 &&
+                 getsockname(fd, (struct sockaddr *)&at, &bytes) == 0 && weft_random(random, sizeof(random));
+
+    if (fd >= 0)
+        close(fd);
+    if (!found)
+        return false;
+    w->port = ntohs(at.sin_port);
+    snprintf(w->secret, sizeof(w->secret), "%016llx%016llx", (unsigned long long)random[0],
+             (unsigned long long)random[1]);
+    return true;
+}
+
 /* ---- starting ------------------------------------------------------------------------------------- */
 
 static void be_rank(warden *w, launch_bind bind, int rank, int out[2], int err[2], pid_t parent)
 {
     sigset_t none;
+    char node[16];
+    bool announced;
     int null;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -140,7 +179,13 @@ static void be_rank(warden *w, launch_bind bind, int rank, int out[2], int err[2
     }
     if (bind != LAUNCH_BIND_NONE)
         bind_rank(w, bind, rank);
-    if (!weft_launcher_announce(&w->segment, rank)) {
+    if (w->job->nodes > 1) {
+        snprintf(node, sizeof(node), "%d", node_of(w->job, rank));
+        announced = weft_launcher_announce_node(rank, w->job->size, node, "127.0.0.1", w->port, w->secret);
+    } else {
+        announced = weft_launcher_announce(&w->segment, rank);
+    }
+    if (!announced) {
         fail(w->job, "cannot set the environment of rank %d", rank);
         _exit(1);
     }
@@ -341,6 +386,10 @@ static int be_warden(const launch_job *job, weft_segment segment, weft_topo_cpu 
     w.signals = signalfd(-1, watched, SFD_CLOEXEC);
     if (!w.pids || !w.streams || w.signals < 0) {
         fail(job, "cannot prepare to start ranks: %s", strerror(errno));
+        w.status = 1;
+    }
+    if (w.status == 0 && job->nodes > 1 && !find_meeting(&w)) {
+        fail(job, "cannot find a port for the ranks to meet at: %s", strerror(errno));
         w.status = 1;
     }
     for (int rank = 0; rank < job->size && w.status == 0; rank++)

@@ -27,6 +27,7 @@ typedef enum launch_output {
 typedef struct launch_job {
     const char *who; /* begins error lines: "weft run" */
     int size;
+    int nodes; /* as if the ranks were on so many, connected by this machine's network; 0 and 1: on one */
     launch_bind bind;
     launch_output output;
     /* What a rank does, in its own process, its environment set so that weft_init works. Its result is

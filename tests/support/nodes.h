@@ -1,0 +1,72 @@
+/*
+ * Runs a function once per rank, with ranks as forked processes on virtual nodes: ranks of different ones
+ * share no memory and reach each other over loopback. A placement names the node of each rank by a letter:
+ * "aabb".
+ */
+#ifndef WEFT_TESTS_SUPPORT_NODES_H
+#define WEFT_TESTS_SUPPORT_NODES_H
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "net/engine.h"
+#include "support/procs.h"
+
+/* Says in one line why the test is skipped, where there is no engine. */
+static inline bool nodes_possible(const char *name)
+{
+    const weft_engine *engine;
+    weft_error_text error;
+
+    if (weft_engine_find(&engine, &error) == WEFT_OK)
+        return true;
+    printf("%s: skipped: %s\n", name, error.text);
+    return false;
+}
+
+/* A port that was free a moment ago. */
+static inline int nodes_port(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t bytes = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    CHECK(bind(fd, (struct sockaddr *)&at, sizeof(at)) == 0);
+    CHECK(getsockname(fd, (struct sockaddr *)&at, &bytes) == 0);
+    close(fd);
+    return ntohs(at.sin_port);
+}
+
+static inline procs nodes_start(const char *placement, procs_body body, void *argument)
+{
+    procs all = {.size = (int)strlen(placement)};
+    int port = nodes_port();
+
+    fflush(NULL);
+    for (int rank = 0; rank < all.size; rank++) {
+        all.pids[rank] = fork();
+        if (all.pids[rank] == 0) {
+            char node[2] = {placement[rank], 0};
+
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            leaks_are_elsewhere = 1;
+            check_failures = 0;
+            setenv("WEFT_HEAP", "64M", 0);
+            if (!weft_launcher_announce_node(rank, all.size, node, "127.0.0.1", port, "secret"))
+                _exit(1);
+            body(rank, argument);
+            exit(check_failures ? 1 : 0);
+        }
+    }
+    return all;
+}
+
+static inline void nodes_run(const char *placement, procs_body body, void *argument)
+{
+    procs all = nodes_start(placement, body, argument);
+
+    for (int rank = 0; rank < all.size; rank++)
+        CHECK_INT(procs_wait(&all, rank), 0);
+}
+
+#endif
