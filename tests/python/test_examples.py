@@ -69,5 +69,16 @@ class Examples(unittest.TestCase):
         self.assertEqual(len(losses[0]), 3)
         self.assertEqual(losses[0], losses[1])
 
+    def test_serving(self) -> None:
+        self.assertEqual(self.lines("serving"), ["the adapters give what gloo gives, on 2 ranks"])
+
+    def test_strategies(self) -> None:
+        lines = self.lines("strategies", "--tokens", "8", "--hidden", "32", "--inter", "48", "--iterations", "1")
+        self.assertEqual(len(lines), 11)
+
+    def test_moe_layer(self) -> None:
+        sizes = ["--tokens", "6", "--hidden", "32", "--inter", "16", "--experts", "4", "--topk", "2", "--iterations", "1"]
+        self.assertEqual(self.lines("moe_layer", *sizes)[-1].split()[0], "6")
+
 
 support.main()
