@@ -315,7 +315,7 @@ typedef enum weft_schedule {
 
 /* Which dimension of the result a rank owns: `rows` unless the problem says otherwise. */
 typedef enum weft_layout {
-    WEFT_LAYOUT_DEFAULT = 0, /* ag_gemm gathers A; gemm_rs scatters rows */
+    WEFT_LAYOUT_DEFAULT = 0, /* ag_gemm gathers A; gemm_rs scatters rows; RotatingB and TilingB the other */
     WEFT_LAYOUT_GATHER_A,
     WEFT_LAYOUT_GATHER_B,
     WEFT_LAYOUT_SCATTER_ROWS,

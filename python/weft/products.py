@@ -302,6 +302,8 @@ def product(
     right = None if packed else _arrays.matrix_of(b, "b")
     k_b, n_b = (packed.k, packed.n) if packed else (right.rows, right.cols)  # type: ignore[union-attr]
     shape_b = (k_b, _columns(act, n_b))
+    if layout == "default":  # two schedules mean the other layout
+        layout = {"allgather_rotating_b": "gather_b", "reducescatter_tiling_b": "scatter_cols"}.get(schedule, layout)
     s = _Shapes(op, group, left, shape_b, layout, {"m": m, "n": n, "k": k})
     if out is None:
         kind = (

@@ -49,6 +49,12 @@ class Products(unittest.TestCase):
         np.testing.assert_array_equal(
             group.gemm_rs(cut(a, 1, group), cut(b, 0, group), k=14, layout="scatter_cols"), cut(d, 1, group)
         )
+        np.testing.assert_array_equal(  # the schedule alone says which dimension a rank keeps
+            group.gemm_rs(cut(a, 1, group), cut(b, 0, group), k=14, schedule="reducescatter_tiling_b"), cut(d, 1, group)
+        )
+        np.testing.assert_array_equal(
+            group.ag_gemm(cut(a, 0, group), cut(b, 1, group), m=23, n=31, schedule="allgather_rotating_b"), cut(d, 0, group)
+        )
         np.testing.assert_array_equal(
             group.gemm_ar(cut(a, 1, group), cut(b, 0, group), k=14, alpha=2.0, beta=3.0, c=c), 2 * d + 3 * c
         )
