@@ -7,7 +7,9 @@
  * - rotating: copy lanes fetch the peers' shards piece by piece, and a task starts when its piece is there;
  *   with many copiers they fetch every piece together, in chunks of k, and a tile goes on with its sum as the
  *   chunks come.
- * - unfused: everything is fetched first, then multiplied.
+ * - unfused: everything is fetched first, then multiplied. Few rows of A are multiplied all at once: what
+ *   their product takes is reading B, which for each shard by itself would be read as often as there are
+ *   ranks.
  *
  * The own shard comes first, then the peers' in rotation. No sum crosses ranks: the order of every sum is
  * that of the local GEMM.
@@ -503,25 +505,45 @@ static void rotating(ag_gemm *ag)
         weft_builder_expect(gen->builder, ag->signal + (uint32_t)i, ag->fetched[i]);
 }
 
+/* All rows of A, fetched, whoever they came from. */
+static void multiply_rows(ag_gemm *ag)
+{
+    const weft_problem *p = ag->gen.problem;
+    weft_span cols = weft_whole(local_extent(ag)), k = ag->gen.local_k;
+    int64_t down = weft_cut_count(p->m, p->tuning.tile_m), tiles = p->l * cut_count(ag) * down;
+
+    for (int64_t i = 0; i < tiles; i++) {
+        int64_t batch = i / down / cut_count(ag), across = i / down % cut_count(ag);
+        ag_tile t = {0, batch, weft_cut(weft_whole(p->m), p->tuning.tile_m, i % down),
+                     weft_cut_columns(cols, p->tuning.tile_n, p->tuning.grain_n, across)};
+
+        multiply(ag, weft_gemm_lane(&ag->gen), &t, in_gathered(ag, 0, batch, t.piece, k), k, true, true, 0,
+                 0);
+    }
+}
+
 /*
  * A plain own shard is used where it lies, as after an in-place all-gather. Where B travels and is packed in
- * the run, fetching packs it, the own shard included.
+ * the run, fetching packs it, the own shard included; few rows of A are fetched with it too.
  */
 static void unfused(ag_gemm *ag)
 {
     weft_gemm_gen *gen = &ag->gen;
     uint32_t fetched = weft_builder_signals(gen->builder, 1);
     bool pack_b = declare_gathered(ag);
+    bool at_once = weft_ag_gemm_at_once(gen->problem, gen->world);
     int64_t tasks = 0;
 
-    for (int step = !pack_b; step < gen->world && local_extent(ag); step++)
+    for (int step = !pack_b && !at_once; step < gen->world && local_extent(ag); step++)
         tasks += fetch_shard(ag, weft_rotate(gen->me, step, gen->world), fetched);
     if (gen->lanes > 1) {
         weft_builder_expect(gen->builder, fetched, tasks);
         weft_builder_gate(gen->builder, fetched, tasks);
     }
     weft_gemm_pack(gen);
-    for (int step = 0; step < gen->world; step++)
+    if (at_once)
+        multiply_rows(ag);
+    for (int step = 0; step < gen->world && !at_once; step++)
         multiply_shard(ag, weft_rotate(gen->me, step, gen->world), pack_b || step > 0, 0, 0);
 }
 

@@ -75,6 +75,17 @@ static inline weft_span weft_whole(int64_t extent)
     return (weft_span){0, extent};
 }
 
+/* Up to so many rows, what a product takes is reading B. */
+enum { WEFT_FEW_ROWS = 32 };
+
+/* Whether an ag_gemm multiplies all rows of A together, once they are there, and not each rank's by itself.
+ */
+static inline bool weft_ag_gemm_at_once(const weft_problem *problem, int world)
+{
+    return problem->op == WEFT_OP_AG_GEMM && problem->schedule == WEFT_SCHEDULE_UNFUSED &&
+           problem->layout == WEFT_LAYOUT_GATHER_A && world > 1 && problem->m <= WEFT_FEW_ROWS;
+}
+
 static inline int weft_compute_lanes(const weft_problem *problem)
 {
     return problem->tuning.workers > 0 ? problem->tuning.workers : 1;

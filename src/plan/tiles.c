@@ -3,6 +3,7 @@
 
 #include "core/dtype.h"
 #include "core/round.h"
+#include "plan/generate.h"
 
 #include <math.h>
 
@@ -48,6 +49,8 @@ static extents extents_of(const weft_problem *p, int world)
         if (weft_layout_gathers_k(p->layout))
             return p->layout == WEFT_LAYOUT_GATHER_A_K ? (extents){1, p->m, part_n, p->k, false}
                                                        : (extents){1, part_m, p->n, p->k, false};
+        if (weft_ag_gemm_at_once(p, world))
+            return (extents){1, p->m, part_n, p->k, false};
         return (extents){(double)least(by_rows ? p->m : p->n, world), part_m, part_n, p->k, false};
     case WEFT_OP_GEMM_RS:
         if (p->schedule == WEFT_SCHEDULE_UNFUSED) /* the whole product, then the scattering */

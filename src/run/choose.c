@@ -3,6 +3,7 @@
 #include "core/dtype.h"
 #include "core/pool.h"
 #include "gemm/gemm.h"
+#include "plan/generate.h"
 #include "plan/tiles.h"
 #include "sim/sim.h"
 
@@ -47,8 +48,9 @@ static weft_schedule usual_schedule(const weft_problem *p, int world)
         return (f32 && p->k > LONG_K) || (!weft_problem_only_rounds(p) && p->k > EPILOGUE_K)
                    ? WEFT_SCHEDULE_UNFUSED
                    : WEFT_SCHEDULE_ALL_SCATTER;
-    default:
-        return WEFT_SCHEDULE_DIRECT;
+    default: /* each shard by itself would read B once more */
+        return p->layout == WEFT_LAYOUT_GATHER_A && p->m <= WEFT_FEW_ROWS ? WEFT_SCHEDULE_UNFUSED
+                                                                          : WEFT_SCHEDULE_DIRECT;
     }
 }
 

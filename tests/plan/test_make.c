@@ -90,6 +90,35 @@ static void every_kind_in_any_world(void)
     }
 }
 
+/* Few rows of A that are gathered first meet each column of B once, whatever number of ranks they come from.
+ */
+static void few_gathered_rows_read_b_once(void)
+{
+    for (int world = 2; world <= 5; world++) {
+        weft_plan_part part;
+        weft_error_text error;
+        weft_problem problem;
+        int64_t cols = 0;
+
+        weft_problem_init(&problem, WEFT_OP_AG_GEMM);
+        problem.schedule = WEFT_SCHEDULE_UNFUSED;
+        problem.m = 3 + world;
+        problem.n = problem.k = 120;
+        problem.tuning.tile_n = 16;
+        CHECK_INT(weft_plan_make(&problem, world, 1, &part, &error), WEFT_OK);
+        for (uint32_t i = 0; i < part.task_count; i++) {
+            const weft_task *task = &part.tasks[i];
+
+            if (task->kind == WEFT_TASK_GEMM) {
+                cols += part.regions[task->region0].cols;
+                CHECK_INT(part.regions[task->region0].rows, problem.m);
+            }
+        }
+        CHECK_INT(cols, 120 / world);
+        weft_plan_part_free(&part);
+    }
+}
+
 static void impossible_problems_are_refused(void)
 {
     weft_error_text error = {0};
@@ -122,6 +151,7 @@ static void impossible_problems_are_refused(void)
 int main(void)
 {
     every_kind_in_any_world();
+    few_gathered_rows_read_b_once();
     impossible_problems_are_refused();
     return check_report("test_plan_make");
 }
