@@ -26,14 +26,6 @@ enum {
     WIDE_K = 40             /* for each byte of an element: a longer k waits for B more than it gains */
 };
 
-int64_t weft_job_cut_evenly(int64_t length, int64_t most, int64_t step)
-{
-    int64_t count = (length + most - 1) / most;
-
-    return count <= 1 ? weft_round_up(length > 0 ? length : 1, step)
-                      : weft_round_up((length + count - 1) / count, step);
-}
-
 /* Rows and columns for stretches of this length: mc * kc elements of A and kc * nc of B fit their caches. */
 static int64_t rows_for(const weft_binding *bind, int64_t stretch)
 {
@@ -113,7 +105,7 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
         streamed = aligned_bytes(weft_pack_k(kernel, k) * kernel->mr, size) + WEFT_STREAM_BYTES +
                    aligned_bytes(min64(m, kernel->mr) * n, 4);
     if (!packed_b && kernel->keep) {
-        size_t pieces = weft_pieces_bytes(bind, m, n, k);
+        size_t pieces = weft_few_rows_bytes(bind, m, n, k);
 
         bytes = bytes > pieces ? bytes : pieces;
     }
@@ -395,8 +387,8 @@ static void run_tile(const weft_gemm_tile *tile, char *workspace)
         run_streamed(tile, stream, workspace);
         return;
     }
-    if (weft_pieces_suit(tile)) {
-        weft_pieces_run(tile, workspace);
+    if (weft_few_rows_suit(tile)) {
+        weft_few_rows_run(tile, workspace);
         return;
     }
     gemm_job job = make_job(tile, workspace);

@@ -30,7 +30,7 @@ typedef struct pieces {
     char *part, *kept, *sums; /* sums: rows of n */
 } pieces;
 
-bool weft_pieces_suit(const weft_gemm_tile *tile)
+bool weft_few_rows_suit(const weft_gemm_tile *tile)
 {
     const weft_kernel *kernel = tile->bind->kernel;
 
@@ -38,7 +38,7 @@ bool weft_pieces_suit(const weft_gemm_tile *tile)
            tile->m <= ROWS_MOST && tile->b_cs == 1;
 }
 
-size_t weft_pieces_bytes(const weft_binding *bind, int64_t m, int64_t n, int64_t k)
+size_t weft_few_rows_bytes(const weft_binding *bind, int64_t m, int64_t n, int64_t k)
 {
     const weft_kernel *kernel = bind->kernel;
     int64_t rows = weft_round_up(min64(m, ROWS_MOST), kernel->mr);
@@ -118,7 +118,7 @@ static void run_columns(const pieces *s, int64_t j0, int64_t cols)
     }
 }
 
-void weft_pieces_run(const weft_gemm_tile *tile, char *workspace)
+void weft_few_rows_run(const weft_gemm_tile *tile, char *workspace)
 {
     const weft_kernel *kernel = tile->bind->kernel;
     weft_pack_side side = weft_pack_side_a(tile->bind, kernel->mr);

@@ -63,7 +63,13 @@ static inline size_t aligned_bytes(int64_t elements, size_t size)
 }
 
 /* The length of equal blocks of at most `most`, a multiple of `step`; `length` itself if it fits. */
-int64_t weft_job_cut_evenly(int64_t length, int64_t most, int64_t step);
+static inline int64_t weft_job_cut_evenly(int64_t length, int64_t most, int64_t step)
+{
+    int64_t count = (length + most - 1) / most;
+
+    return count <= 1 ? weft_round_up(length > 0 ? length : 1, step)
+                      : weft_round_up((length + count - 1) / count, step);
+}
 
 static inline char *d_at(const weft_gemm_tile *tile, int which, int64_t i, int64_t j, size_t size)
 {
@@ -127,11 +133,11 @@ void weft_job_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0
 void weft_chain_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0, int64_t rows);
 void weft_chain_empty(const gemm_job *job);
 
-/* Few rows against a row-major B, packed a piece at a time (few_rows.c); what weft_pieces_run needs to work
+/* Few rows against a row-major B, packed a piece at a time (few_rows.c); what weft_few_rows_run needs to work
  * in.
  */
-bool weft_pieces_suit(const weft_gemm_tile *tile);
-size_t weft_pieces_bytes(const weft_binding *bind, int64_t m, int64_t n, int64_t k);
-void weft_pieces_run(const weft_gemm_tile *tile, char *workspace);
+bool weft_few_rows_suit(const weft_gemm_tile *tile);
+size_t weft_few_rows_bytes(const weft_binding *bind, int64_t m, int64_t n, int64_t k);
+void weft_few_rows_run(const weft_gemm_tile *tile, char *workspace);
 
 #endif

@@ -87,25 +87,6 @@ static weft_status fused_give(weft_moe_lane *lane, const void *results, const in
     return WEFT_OK;
 }
 
-/* Whether all results of token t are here, without waiting. */
-static bool token_back(const weft_moe_lane *lane, int64_t t)
-{
-    const weft_moe_term *term = lane->out.term + t * lane->moe->shape.terms_per_token;
-
-    for (int32_t i = 0; i < lane->out.terms[t]; i++)
-        if (!weft_signal_reached(&lane->done[term[i].rank], weft_moe_word(lane, term[i].row + 1)))
-            return false;
-    return true;
-}
-
-int64_t weft_moe_take_ready(weft_moe_lane *lane, int64_t t, void *y)
-{
-    for (; t < lane->out.tokens && (lane->summed[t] || token_back(lane, t)); t++)
-        if (!lane->summed[t])
-            weft_moe_sum_token(lane, t, y);
-    return t;
-}
-
 /* The rest, waiting for it. */
 static weft_status take_from(weft_moe_lane *lane, int64_t t, void *y)
 {

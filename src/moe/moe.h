@@ -247,6 +247,9 @@ void weft_moe_return_from(weft_moe_lane *lane, int64_t i, const char *results, c
 /* y of token t from its slots, in slot order. */
 void weft_moe_sum_token(weft_moe_lane *lane, int64_t t, void *y);
 
+/* Sums the own tokens from `t` on whose results are here; returns the first that is not. */
+int64_t weft_moe_take_ready(weft_moe_lane *lane, int64_t t, void *y);
+
 /* ---- blocks.c: experts over received rows -------------------------------------------------------------- */
 
 /* Runs the expert over received rows [begin, end) and returns their results to their owners. */
@@ -273,10 +276,5 @@ weft_status weft_moe_run_by_expert(weft_moe_lane *lane, const weft_moe_expert *e
 
 /* How many rows the next call of an expert takes that has `left` rows left. */
 int64_t weft_moe_next_call(int64_t expert_rows, int64_t left);
-
-/* ---- fused.c ------------------------------------------------------------------------------------------- */
-
-/* Sums the own tokens from `t` on whose results are here; returns the first that is not. */
-int64_t weft_moe_take_ready(weft_moe_lane *lane, int64_t t, void *y);
 
 #endif

@@ -210,5 +210,5 @@ void weft_moe_scale_sum_fp16(weft_dtype dtype, void *out, const void *x, const f
         return;
     if (!fast || !scale_checked(out, x, &s, factors, NULL, elements))
         weft_moe_kernels_neon.scale_sum(dtype, out, x, factor, weight, factors, NULL, elements);
-    weft_moe_add_other(&weft_moe_kernels_fp16, dtype, out, other, elements);
+    weft_moe_add_other(weft_moe_sum_fp16, dtype, out, other, elements);
 }

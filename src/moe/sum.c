@@ -61,10 +61,15 @@ static void scale_sum(weft_dtype dtype, void *out, const void *x, const float *f
             total += weight[j] * rounded(dtype, value * factor[j]);
         store(dtype, out, i, total);
     }
-    weft_moe_add_other(&weft_moe_kernels_portable, dtype, out, other, elements);
+    weft_moe_add_other(sum, dtype, out, other, elements);
 }
 
 const weft_moe_kernels weft_moe_kernels_portable = {sum, scale, scale_sum};
+
+#if defined(__aarch64__)
+const weft_moe_kernels weft_moe_kernels_fp16 = {weft_moe_sum_fp16, weft_moe_scale_fp16,
+                                                weft_moe_scale_sum_fp16};
+#endif
 
 static const weft_moe_kernels *kernels(void)
 {

@@ -110,7 +110,7 @@ static void scale_sum(weft_dtype dtype, void *out, const void *x, const float *f
         sum_any(WEFT_BF16, out, NULL, x, factor, weight, factors, elements);
     else
         sum_any(WEFT_F32, out, NULL, x, factor, weight, factors, elements);
-    weft_moe_add_other(&KERNELS, dtype, out, other, elements);
+    weft_moe_add_other(sum, dtype, out, other, elements);
 }
 
 const weft_moe_kernels KERNELS = {sum, scale, scale_sum};

@@ -77,13 +77,11 @@ bool weft_moe_adds_fp16(weft_dtype dtype, const float *weight, int64_t rows)
     return dtype == WEFT_F16 && (rows == 1 || rows == 2) && weight[0] == 1 && weight[rows - 1] == 1;
 }
 
-static void sum(weft_dtype dtype, void *out, const void *const *row, const float *weight, int64_t rows,
-                int64_t elements)
+void weft_moe_sum_fp16(weft_dtype dtype, void *out, const void *const *row, const float *weight, int64_t rows,
+                       int64_t elements)
 {
     if (weft_moe_adds_fp16(dtype, weight, rows))
         weft_moe_add_fp16(out, row, rows, elements);
     else
         weft_moe_kernels_neon.sum(dtype, out, row, weight, rows, elements);
 }
-
-const weft_moe_kernels weft_moe_kernels_fp16 = {sum, weft_moe_scale_fp16, weft_moe_scale_sum_fp16};

@@ -134,3 +134,22 @@ void weft_moe_sum_token(weft_moe_lane *lane, int64_t t, void *y)
     weft_moe_sum(moe->config.dtype, (char *)y + t * moe->result_bytes, lane->block_in, lane->block_weight,
                  lane->out.terms[t], moe->config.hidden);
 }
+
+/* Whether all results of token t are here, without waiting. */
+static bool token_back(const weft_moe_lane *lane, int64_t t)
+{
+    const weft_moe_term *term = lane->out.term + t * lane->moe->shape.terms_per_token;
+
+    for (int32_t i = 0; i < lane->out.terms[t]; i++)
+        if (!weft_signal_reached(&lane->done[term[i].rank], weft_moe_word(lane, term[i].row + 1)))
+            return false;
+    return true;
+}
+
+int64_t weft_moe_take_ready(weft_moe_lane *lane, int64_t t, void *y)
+{
+    for (; t < lane->out.tokens && (lane->summed[t] || token_back(lane, t)); t++)
+        if (!lane->summed[t])
+            weft_moe_sum_token(lane, t, y);
+    return t;
+}

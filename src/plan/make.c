@@ -151,16 +151,3 @@ weft_status weft_plan_make_all(const weft_problem *problem, const int32_t *domai
         weft_plan_part_free(&parts[rank]);
     return status;
 }
-
-void weft_plan_part_free(weft_plan_part *part)
-{
-    free(part->domain);
-    free(part->operands);
-    free(part->lanes);
-    free(part->tasks);
-    free(part->regions);
-    free(part->waits);
-    free(part->posts);
-    free(part->signal_posts);
-    *part = (weft_plan_part){0};
-}

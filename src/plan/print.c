@@ -9,7 +9,7 @@
  */
 #include "plan/print.h"
 #include "core/dtype.h"
-#include "plan/words.h"
+#include "plan/fields.h"
 
 #include <inttypes.h>
 

@@ -5,7 +5,7 @@
 #include "plan/read.h"
 #include "core/dtype.h"
 #include "plan/print.h"
-#include "plan/words.h"
+#include "plan/fields.h"
 
 #include <ctype.h>
 #include <errno.h>

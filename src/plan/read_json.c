@@ -3,7 +3,7 @@
  * text that stands for it, so that there is one reader of plans.
  */
 #include "plan/read.h"
-#include "plan/words.h"
+#include "plan/fields.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -13,6 +13,9 @@ typedef struct weft_given {
     int64_t batch;
 } weft_given;
 
+/* Once a plan's part is there: which operands the user gives, and which of them peers touch. */
+void weft_given_note(struct weft_plan *plan);
+
 weft_given weft_given_of(const struct weft_plan *plan, int operand, const weft_operands *operands);
 
 static inline bool weft_given_empty(const weft_given *given)

@@ -62,27 +62,6 @@ void weft_program_destroy(weft_plan *plan)
     free(plan);
 }
 
-void weft_program_note_operands(weft_plan *plan)
-{
-    const weft_plan_part *part = &plan->part;
-
-    for (int role = 0; role < WEFT_ROLE_COUNT; role++)
-        plan->operand_of_role[role] = -1;
-    for (uint32_t i = 0; i < part->operand_count; i++)
-        if (part->operands[i].place == WEFT_PLACE_USER)
-            plan->operand_of_role[part->operands[i].role] = (int)i;
-    for (uint32_t i = 0; i < part->region_count; i++) {
-        const weft_operand *operand = &part->operands[part->regions[i].operand];
-
-        if (operand->place != WEFT_PLACE_USER)
-            continue;
-        if (part->regions[i].rank == part->rank)
-            plan->used |= 1u << operand->role;
-        else
-            plan->touched |= 1u << operand->role;
-    }
-}
-
 weft_status weft_program_cached(weft_session *s, const weft_problem *problem, weft_plan **plan)
 {
     weft_status status;

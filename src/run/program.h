@@ -38,7 +38,4 @@ void weft_program_destroy(struct weft_plan *plan);
 weft_status weft_program_cached(weft_session *session, const weft_problem *problem, struct weft_plan **plan);
 void weft_program_drop_cached(weft_session *session);
 
-/* For backends, once the part is there: which operands the user gives, and which of them peers touch. */
-void weft_program_note_operands(struct weft_plan *plan);
-
 #endif

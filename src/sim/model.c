@@ -139,3 +139,9 @@ void model_free(model *m)
     free(m->lanes);
     memset(m, 0, sizeof(*m));
 }
+
+void weft_sim_result_free(weft_sim_result *result)
+{
+    free(result->events);
+    memset(result, 0, sizeof(*result));
+}

@@ -11,12 +11,6 @@ const char *weft_bound_name(weft_bound bound)
     return (unsigned)bound < WEFT_BOUND_COUNT ? names[bound] : "invalid";
 }
 
-void weft_sim_result_free(weft_sim_result *result)
-{
-    free(result->events);
-    memset(result, 0, sizeof(*result));
-}
-
 weft_status weft_sim_run(const weft_machine *machine, const weft_sim_source *source, weft_sim_mode mode,
                          bool want_events, weft_sim_result *result, weft_error_text *error)
 {

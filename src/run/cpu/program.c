@@ -3,6 +3,7 @@
 #include "core/dtype.h"
 #include "core/round.h"
 #include "run/choose.h"
+#include "run/given.h"
 #include "run/cpu/reduce.h"
 
 #include <stdio.h>
@@ -208,7 +209,7 @@ static weft_status prepare(weft_plan *plan, const weft_problem *resolved, weft_p
     for (uint32_t i = 0; i < plan->part.operand_count; i++)
         lay_operand(plan, &plan->part.operands[i], &program->operands[i]);
     program->workers = resolved->tuning.workers > 0 ? resolved->tuning.workers : 1;
-    weft_program_note_operands(plan);
+    weft_given_note(plan);
     size_workspace(plan);
     lay_out(plan);
     return make_local_room(plan);

@@ -1,7 +1,6 @@
 /* Putting a group on GPUs, and its symmetric memory there. See group.h. */
 #include "run/cuda/group.h"
 
-#include "core/clock.h"
 #include "group/pass.h"
 #include "run/cuda/prove.h"
 #include "symm/symm.h"
@@ -9,14 +8,11 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
     PIECE_BYTES = 32 << 20, /* memory is added in pieces of at least this */
     DEVICES_MAX = 64,
-    DRAIN_SPIN_NS = 200000,
-    DRAIN_SLEEP_NS = 20000,
 };
 
 /* ---- GPUs of this process, opened once ------------------------------------------------------------ */
@@ -84,50 +80,6 @@ void weft_cuda_pop(const weft_cuda_group *g)
     if (--inside.depth == 0)
         g->device->cu->cuThreadExchangeStreamCaptureMode(&inside.mode);
     g->device->cu->cuCtxPopCurrent(&left);
-}
-
-/* ---- agreement and waiting ------------------------------------------------------------------------ */
-
-typedef struct verdict {
-    int32_t status;
-    char text[WEFT_ERROR_TEXT_BYTES];
-} verdict;
-
-weft_status weft_cuda_agree(weft_group *group, weft_call call, weft_status mine)
-{
-    verdict own = {.status = (int32_t)mine};
-    weft_status status;
-
-    if (mine != WEFT_OK)
-        memcpy(own.text, group->error.text, sizeof(own.text));
-    status = weft_group_exchange(group, call, &own, sizeof(own));
-    for (int rank = 0; status == WEFT_OK && rank < group->size; rank++) {
-        const verdict *theirs = weft_group_board(group, rank);
-
-        if (theirs->status != WEFT_OK)
-            status = weft_error_set(&group->error, (weft_status)theirs->status, "%.511s", theirs->text);
-    }
-    return status;
-}
-
-weft_status weft_cuda_drain(const weft_cuda_group *g, CUstream stream, int64_t limit_ns,
-                            weft_error_text *error)
-{
-    const weft_cuda_driver *cu = g->device->cu;
-    int64_t begun = weft_clock_ns();
-
-    for (;;) {
-        CUresult result = cu->cuStreamQuery(stream);
-        int64_t waited = weft_clock_ns() - begun;
-
-        if (result != CUDA_ERROR_NOT_READY)
-            return weft_cuda_check(cu, result, "cuStreamQuery", error);
-        if (waited > limit_ns)
-            return weft_error_set(error, WEFT_ERR_TIMEOUT, "the GPU did not finish within %.3g s",
-                                  (double)limit_ns * 1e-9);
-        if (waited > DRAIN_SPIN_NS)
-            nanosleep(&(struct timespec){0, DRAIN_SLEEP_NS}, NULL);
-    }
 }
 
 /* ---- memory --------------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include "core/round.h"
 #include "run/cuda/choose.h"
 #include "run/cuda/done.h"
+#include "run/given.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -128,7 +129,7 @@ static weft_status prepare(weft_plan *plan, const weft_problem *problem)
     if (!weft_cuda_plan_of(plan)->offsets || !weft_cuda_plan_of(plan)->lds)
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u operands",
                               plan->part.operand_count);
-    weft_program_note_operands(plan);
+    weft_given_note(plan);
     return resolved.op >= WEFT_OP_ALL_REDUCE ? count_done(plan) : WEFT_OK;
 }
 

@@ -2,8 +2,8 @@
  * The words of plans that are written down: kinds, places, and every field of a problem by its name in
  * weft.h. Printing and reading, text and JSON, go by these tables.
  */
-#ifndef WEFT_PLAN_WORDS_H
-#define WEFT_PLAN_WORDS_H
+#ifndef WEFT_PLAN_FIELDS_H
+#define WEFT_PLAN_FIELDS_H
 
 #include "plan/plan.h"
 

@@ -1,4 +1,4 @@
-#include "plan/words.h"
+#include "plan/fields.h"
 #include "core/dtype.h"
 
 #include <errno.h>

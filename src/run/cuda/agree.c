@@ -1,0 +1,53 @@
+/* Ranks on GPUs agree on an outcome, and wait for a stream. See group.h. */
+#include "core/clock.h"
+#include "run/cuda/group.h"
+
+#include <string.h>
+#include <time.h>
+
+enum {
+    DRAIN_SPIN_NS = 200000,
+    DRAIN_SLEEP_NS = 20000,
+};
+
+typedef struct verdict {
+    int32_t status;
+    char text[WEFT_ERROR_TEXT_BYTES];
+} verdict;
+
+weft_status weft_cuda_agree(weft_group *group, weft_call call, weft_status mine)
+{
+    verdict own = {.status = (int32_t)mine};
+    weft_status status;
+
+    if (mine != WEFT_OK)
+        memcpy(own.text, group->error.text, sizeof(own.text));
+    status = weft_group_exchange(group, call, &own, sizeof(own));
+    for (int rank = 0; status == WEFT_OK && rank < group->size; rank++) {
+        const verdict *theirs = weft_group_board(group, rank);
+
+        if (theirs->status != WEFT_OK)
+            status = weft_error_set(&group->error, (weft_status)theirs->status, "%.511s", theirs->text);
+    }
+    return status;
+}
+
+weft_status weft_cuda_drain(const weft_cuda_group *g, CUstream stream, int64_t limit_ns,
+                            weft_error_text *error)
+{
+    const weft_cuda_driver *cu = g->device->cu;
+    int64_t begun = weft_clock_ns();
+
+    for (;;) {
+        CUresult result = cu->cuStreamQuery(stream);
+        int64_t waited = weft_clock_ns() - begun;
+
+        if (result != CUDA_ERROR_NOT_READY)
+            return weft_cuda_check(cu, result, "cuStreamQuery", error);
+        if (waited > limit_ns)
+            return weft_error_set(error, WEFT_ERR_TIMEOUT, "the GPU did not finish within %.3g s",
+                                  (double)limit_ns * 1e-9);
+        if (waited > DRAIN_SPIN_NS)
+            nanosleep(&(struct timespec){0, DRAIN_SLEEP_NS}, NULL);
+    }
+}
