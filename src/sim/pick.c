@@ -183,14 +183,15 @@ static void remember(uint64_t key, weft_schedule schedule)
     pthread_mutex_unlock(&memory_lock);
 }
 
-static bool can_run(const weft_machine *machine, weft_problem *candidate, int world)
+/* Otherwise `why` says why not. */
+static bool can_run(const weft_machine *machine, weft_problem *candidate, int world, weft_error_text *why)
 {
-    weft_error_text ignored;
-
     if (candidate->schedule == WEFT_SCHEDULE_MULTIMEM && machine->kind == WEFT_MACHINE_GPU &&
-        !machine->multicast)
+        !machine->multicast) {
+        weft_error_set(why, WEFT_ERR_UNSUPPORTED, "it has no multicast");
         return false;
-    return weft_problem_resolve(candidate, world, candidate, &ignored) == WEFT_OK;
+    }
+    return weft_problem_resolve(candidate, world, candidate, why) == WEFT_OK;
 }
 
 /* A fused schedule that stores results elsewhere must promise this much. What is predicted closer than that
@@ -204,6 +205,7 @@ weft_status weft_sim_pick(const weft_machine *machine, const weft_problem *probl
     weft_schedule best = WEFT_SCHEDULE_AUTO;
     const weft_schedule *list;
     double best_us = 0, unfused_us = INFINITY;
+    weft_error_text why = {0};
     int count;
 
     if (recall(key, schedule))
@@ -217,7 +219,7 @@ weft_status weft_sim_pick(const weft_machine *machine, const weft_problem *probl
 
         candidate.schedule = list[i];
         weft_sim_tune(machine, world, &candidate);
-        if (!can_run(machine, &candidate, world))
+        if (!can_run(machine, &candidate, world, &why))
             continue;
         status = weft_sim_run(machine, &source, WEFT_SIM_ALL, false, &result, error);
         if (status)
@@ -232,8 +234,9 @@ weft_status weft_sim_pick(const weft_machine *machine, const weft_problem *probl
     if (problem->op != WEFT_OP_AG_GEMM && best_us > worth_it * unfused_us)
         best = WEFT_SCHEDULE_UNFUSED;
     if (best == WEFT_SCHEDULE_AUTO)
-        return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "no schedule of %s can run on %s",
-                              weft_op_name(problem->op), machine->name);
+        return weft_error_set(error, why.status == WEFT_OK ? WEFT_ERR_UNSUPPORTED : why.status,
+                              "no schedule of %s can run on %s: %.300s", weft_op_name(problem->op),
+                              machine->name, why.text);
     remember(key, best);
     *schedule = best;
     return WEFT_OK;

@@ -59,6 +59,9 @@ fi
 
 # What no machine holds.
 one_line 2 "at most 1024 ranks" "$weft" bench ag_gemm 64 64 64 -n 2000
+one_line 2 "at most 1024 ranks" "$weft" plan ag_gemm 64 64 64 -n 1025
+one_line 2 "choose larger ones" "$weft" plan ag_gemm 2147483648 16 16 -n 2 --schedule direct --BLOCK_SIZE_M 64
+one_line 2 "choose larger ones" "$weft" plan gemm_rs 2147483648 1024 16 -n 2 --check
 one_line 2 "at most 2^46 elements" "$weft" bench gemm 1099511627776 1099511627776 1099511627776
 one_line 2 "at most 2^46 elements" "$weft" plan ag_gemm 1099511627776 1099511627776 1099511627776
 one_line 2 "choose larger ones" "$weft" plan ag_gemm 1000000 1000000 64 --BLOCK_SIZE_M 1 --BLOCK_SIZE_N 1

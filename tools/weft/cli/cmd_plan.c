@@ -10,6 +10,7 @@
 #include "cli/options.h"
 
 #include "core/dtype.h"
+#include "group/segment.h"
 #include "plan/check.h"
 #include "plan/print.h"
 #include "sim/sim.h"
@@ -255,6 +256,9 @@ static int plan(int argc, char **argv)
     if (rank_asked >= 0 && (check_asked || options.svg || options.trace))
         return options_error("plan", "--rank is for printing: what is checked or drawn is every rank's part");
     world = given.parts ? given.world : (int)options.ranks;
+    if (world > WEFT_RANKS_MAX)
+        return options_error("plan", "-n %d: a group has at most %d ranks (weft sim takes more)", world,
+                             WEFT_RANKS_MAX);
     if (rank_asked >= world)
         return options_error("plan", "--rank %lld: there are ranks 0 to %d", (long long)rank_asked,
                              world - 1);
