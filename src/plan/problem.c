@@ -99,7 +99,7 @@ static double pieces(int64_t extent, int64_t tile)
  * as to succeed: what no memory holds is refused before. */
 static weft_status check_tiles(double tiles, weft_error_text *error)
 {
-    const double most = 1 << 22;
+    const double most = 1 << 26;
 
     if (tiles <= most)
         return WEFT_OK;

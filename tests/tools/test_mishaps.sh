@@ -54,14 +54,15 @@ limited()
 }
 if limited 8000000 "$weft" info >/dev/null 2>&1; then
     limited 8000000 "$weft" bench barrier -n 4 --peer none --iters 5 >/dev/null || fail "no world within 8 GB of address space"
-    one_line 2 "address space" quietly limited 500000 "$weft" bench barrier -n 4 --peer none --iters 5
+    one_line 1 "address space" quietly limited 130000 "$weft" bench barrier -n 4 --peer none --iters 5
 fi
 
 # What no machine holds.
 one_line 2 "at most 1024 ranks" "$weft" bench ag_gemm 64 64 64 -n 2000
 one_line 2 "at most 1024 ranks" "$weft" plan ag_gemm 64 64 64 -n 1025
 one_line 2 "choose larger ones" "$weft" plan ag_gemm 2147483648 16 16 -n 2 --schedule direct --BLOCK_SIZE_M 64
-one_line 2 "choose larger ones" "$weft" plan gemm_rs 2147483648 1024 16 -n 2 --check
+one_line 2 "choose larger ones" "$weft" plan gemm_rs 2147483648 1024 16 -n 2 --schedule direct --check
+one_line 2 "choose larger ones" "$weft" plan ag_gemm 2147483648 16 16 -n 2
 one_line 2 "at most 2^46 elements" "$weft" bench gemm 1099511627776 1099511627776 1099511627776
 one_line 2 "at most 2^46 elements" "$weft" plan ag_gemm 1099511627776 1099511627776 1099511627776
 one_line 2 "choose larger ones" "$weft" plan ag_gemm 1000000 1000000 64 --BLOCK_SIZE_M 1 --BLOCK_SIZE_N 1

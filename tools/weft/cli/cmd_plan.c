@@ -75,6 +75,22 @@ static int64_t count_of(const weft_options *options)
     return count > 0 ? count : 1;
 }
 
+/* What is printed, checked or drawn by the tile should end while somebody waits for it. */
+static weft_status check_tiles(const weft_problem *p, weft_error_text *error)
+{
+    const double most = 1 << 22;
+    double tiles = p->op >= WEFT_OP_ALL_REDUCE
+                       ? 1
+                       : (double)p->m / (double)(p->tuning.tile_m ? p->tuning.tile_m : p->m) * (double)p->n /
+                             (double)(p->tuning.tile_n ? p->tuning.tile_n : p->n) * (double)p->l;
+
+    if (!(tiles > most)) /* no number where an extent is 0 */
+        return WEFT_OK;
+    return weft_error_set(
+        error, WEFT_ERR_ARGUMENT,
+        "the plan would have %.3g tiles, and at most %.3g are made here: choose larger ones", tiles, most);
+}
+
 static weft_status complete(const weft_machine *machine, const weft_options *options, weft_problem *problem,
                             weft_error_text *error)
 {
@@ -87,12 +103,20 @@ static weft_status complete(const weft_machine *machine, const weft_options *opt
     if (options->threads)
         problem->tuning.workers = (int)options->threads;
     status = weft_problem_resolve(problem, world, problem, error);
+    if (!status && problem->schedule == WEFT_SCHEDULE_AUTO && problem->op < WEFT_OP_ALL_REDUCE) {
+        weft_problem tiled = *problem; /* choosing would take as long */
+
+        tiled.schedule = WEFT_SCHEDULE_UNFUSED;
+        weft_sim_tune(machine, world, &tiled);
+        status = check_tiles(&tiled, error);
+    }
     if (!status && problem->schedule == WEFT_SCHEDULE_AUTO)
         status = weft_sim_pick(machine, problem, world, &problem->schedule, error);
     if (status)
         return status;
     weft_sim_tune(machine, world, problem);
-    return weft_problem_resolve(problem, world, problem, error);
+    status = weft_problem_resolve(problem, world, problem, error);
+    return status ? status : check_tiles(problem, error);
 }
 
 static void report_check(const weft_problem *problem, int world, const weft_check_report *report, bool json)
