@@ -151,7 +151,7 @@ static bool overlap_is_safe(const weft_plan *plan, const weft_given *send, const
 
     if (send->data + send_bytes <= recv->data || recv->data + recv_bytes <= send->data)
         return true;
-    if (plan->loaded)
+    if (plan->loaded || plan->part.domain)
         return false;
     switch (p->op) {
     case WEFT_OP_ALL_REDUCE:

@@ -1,6 +1,7 @@
 #include "run/session.h"
 
 #include "core/dtype.h"
+#include "group/far.h"
 #include "symm/symm.h"
 
 #include <stdio.h>
@@ -26,9 +27,6 @@ weft_status weft_session_of(weft_group *group, weft_session **session)
         *session = s;
         return WEFT_OK;
     }
-    if (group->spread)
-        return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
-                              "collectives and products need a group on one node; this one is on several");
     status = weft_symm_alloc(group, sizeof(weft_run_control), WEFT_RUN_ALIGNMENT, &control);
     if (status != WEFT_OK)
         return status;
@@ -80,8 +78,11 @@ weft_record *weft_session_begin(weft_session *s, weft_call_kind kind, uint64_t h
 
 void weft_session_publish(weft_session *s)
 {
+    weft_record *record = weft_session_record(s, s->rank);
+
     /* Partner: weft_session_seen on the peers. */
-    weft_signal_store(&weft_session_record(s, s->rank)->sequence, s->sequence);
+    weft_signal_store(&record->sequence, s->sequence);
+    weft_far_show(s->group, &record->hash, sizeof(*record) - offsetof(weft_record, hash), &record->sequence);
 }
 
 /* Operands of the peer may lie where this process had no access so far. */

@@ -212,6 +212,9 @@ weft_status weft_counted_run(weft_group *group, const weft_counted_job *job)
     weft_view *sources;
     weft_status status = weft_executor_of(group, &x);
 
+    if (status == WEFT_OK && group->spread)
+        return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
+                              "%s needs a group on one node; this one is on several", job->call);
     if (status == WEFT_OK)
         status = prepare(x);
     if (status != WEFT_OK)

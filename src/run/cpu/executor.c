@@ -10,6 +10,15 @@
 
 void (*weft_run_before_task)(int rank, uint32_t task);
 
+bool weft_lanes_sending(const weft_executor *x)
+{
+    for (uint32_t lane = 0; x->lanes && x->departed && lane < x->lane_capacity; lane++)
+        if (!weft_signal_reached(&x->departed[lane],
+                                 atomic_load_explicit(&x->lanes[lane].sent, memory_order_relaxed)))
+            return true;
+    return false;
+}
+
 static void executor_free(weft_executor *x)
 {
     if (!x)
@@ -21,6 +30,8 @@ static void executor_free(weft_executor *x)
     free(x->places);
     free((void *)x->bound);
     free((void *)x->binding);
+    if (!weft_lanes_sending(x))
+        free(x->departed);
     free(x->lanes);
     free(x);
 }
@@ -131,9 +142,16 @@ static bool grow_lists(weft_executor *x, uint32_t lanes, size_t places)
     }
     memory = x->lanes;
     if (lanes > x->lane_capacity) {
-        if (!replace(&memory, 64, lanes * sizeof(*x->lanes)))
+        void *departed = weft_lanes_sending(x) ? NULL : x->departed; /* what messages will post to stays */
+
+        if (!replace(&departed, WEFT_LINE_BYTES, lanes * sizeof(*x->departed)))
             return false;
-        x->lanes = memory;
+        x->departed = memset(departed, 0, lanes * sizeof(*x->departed));
+        if (!replace(&memory, 64, lanes * sizeof(*x->lanes))) {
+            x->lane_capacity = 0;
+            return false;
+        }
+        x->lanes = memset(memory, 0, lanes * sizeof(*x->lanes));
         x->lane_capacity = lanes;
     }
     return true;

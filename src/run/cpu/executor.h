@@ -24,6 +24,9 @@ typedef struct weft_place {
 typedef struct weft_lane_state {
     _Alignas(64) _Atomic uint32_t taken; /* a try-lock; acquire and release pair with each other */
     _Atomic uint32_t next;               /* written under the lock; relaxed peeks outside it */
+    _Atomic uint64_t sent;               /* messages to other nodes in all runs; written like `next` */
+    _Atomic int sent_to;                 /* the rank that those still under way go to; -1: several */
+    _Atomic bool sent_inputs;            /* all of them are read from inputs, which nobody overwrites */
 } weft_lane_state;
 
 /* What of an epilogue belongs to the run rather than to the plan. */
@@ -60,6 +63,7 @@ typedef struct weft_executor {
     _Atomic uint32_t *binding; /* per rank: a try-lock around filling it */
     size_t place_count;
     weft_lane_state *lanes;
+    weft_signal *departed; /* by lane: how many of its messages have left their source; not symmetric */
     uint32_t lane_capacity;
 
     weft_pool *pool;    /* worker threads besides the caller's; NULL when no plan wants any */
@@ -80,6 +84,9 @@ weft_status weft_executor_grow_local(weft_executor *executor, uint32_t signals, 
 /* Makes the symmetric arenas large enough (collective; every rank gives the same sizes), after the local part
  * of every rank was. */
 weft_status weft_executor_grow(weft_executor *executor, size_t scratch_bytes, uint32_t signals);
+
+/* Whether messages to other nodes are still read from their source. */
+bool weft_lanes_sending(const weft_executor *executor);
 
 /* From now on tasks and waits of this rank are recorded, worker w in traces[w]; NULL ends it. */
 void weft_executor_trace(weft_executor *executor, weft_trace *traces, int count);

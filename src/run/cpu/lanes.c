@@ -4,12 +4,19 @@
  * Worker w begins with lane w. A worker whose lane is blocked runs one task of another lane and looks again
  * at its own; a lane is run by whoever holds its try-lock, so nothing is reordered within it. With every lane
  * blocked a worker waits. In a run that does not have to sleep nothing is allocated and no system call made.
+ *
+ * A crossing COPY is started, and its lane goes on when its source may be overwritten. The next one of the
+ * lane need not wait for that where nothing that it causes can overwrite the source: when it goes to the same
+ * rank, which then has the first before anything of the second, or when the source is an input.
  */
 #include "core/clock.h"
 #include "run/cpu/operands.h"
 #include "run/cpu/task.h"
 
 #include <string.h>
+#include <time.h>
+
+enum { LEAVE_NS = 1000000000 };
 
 typedef struct worker {
     weft_executor *x;
@@ -70,6 +77,57 @@ static weft_event_kind event_of(const weft_task *task)
     return kinds[task->kind];
 }
 
+/* The messages of the lane have left their sources. */
+static bool has_sent(const weft_executor *x, uint32_t lane)
+{
+    return !x->plan->part.domain ||
+           weft_signal_reached(&x->departed[lane],
+                               atomic_load_explicit(&x->lanes[lane].sent, memory_order_relaxed));
+}
+
+/* Whether the lane's next task has to wait for its messages. */
+static bool awaits_sent(const weft_executor *x, uint32_t lane, const weft_task *task)
+{
+    const weft_plan_part *part = &x->plan->part;
+    const weft_lane_state *state = &x->lanes[lane];
+
+    if (has_sent(x, lane))
+        return false;
+    return !weft_task_crosses(part, task) ||
+           (!state->sent_inputs && state->sent_to != part->regions[task->region0].rank);
+}
+
+/* Under the lane's lock. */
+static void send_across(weft_executor *x, uint32_t lane, const weft_task *task)
+{
+    const weft_plan_part *part = &x->plan->part;
+    weft_lane_state *state = &x->lanes[lane];
+    const weft_region *to = &part->regions[task->region0];
+    const weft_operand *from = &part->operands[to[1].operand];
+    bool input = to->rows == 0 || (from->place == WEFT_PLACE_USER && !from->output), idle = has_sent(x, lane);
+
+    state->sent_to = idle || state->sent_to == to->rank ? to->rank : -1;
+    state->sent_inputs = input && (idle || state->sent_inputs);
+    atomic_store_explicit(&state->sent, atomic_load_explicit(&state->sent, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+    weft_task_send(x, task, &x->departed[lane]);
+}
+
+/* What is near: by the task itself, then by its posts. */
+static void run_near(weft_executor *x, const weft_task *task, char *workspace)
+{
+    const weft_plan_part *part = &x->plan->part;
+
+    weft_task_run(x, task, workspace);
+    for (uint32_t i = 0; i < task->post_count; i++) {
+        const weft_post *post = &part->posts[task->post0 + i];
+
+        /* Posting ENTER is publishing the record, which was done before the lanes began. */
+        if (post->signal >= (uint32_t)x->world)
+            weft_signal_post((weft_signal *)((char *)&x->signals[post->signal] + x->delta[post->rank]), 1);
+    }
+}
+
 static void run_task(worker *w, uint32_t lane, uint32_t index)
 {
     weft_executor *x = w->x;
@@ -79,14 +137,10 @@ static void run_task(worker *w, uint32_t lane, uint32_t index)
 
     if (__builtin_expect(weft_run_before_task != NULL, 0))
         weft_run_before_task(x->rank, index);
-    weft_task_run(x, task, w->workspace);
-    for (uint32_t i = 0; i < task->post_count; i++) {
-        const weft_post *post = &part->posts[task->post0 + i];
-
-        /* Posting ENTER is publishing the record, which was done before the lanes began. */
-        if (post->signal >= (uint32_t)x->world)
-            weft_signal_post((weft_signal *)((char *)&x->signals[post->signal] + x->delta[post->rank]), 1);
-    }
+    if (weft_task_crosses(part, task))
+        send_across(x, lane, task);
+    else
+        run_near(x, task, w->workspace);
     if (task->kind != WEFT_TASK_ENTER && task->kind != WEFT_TASK_EXIT) /* which take no time */
         weft_group_progress(x->group, x->program->workers == 1);
     if (w->trace)
@@ -107,7 +161,7 @@ static bool run_lane(worker *w, uint32_t lane, uint32_t most)
     next = atomic_load_explicit(&state->next, memory_order_relaxed);
     /* Looking at the waits may find a record that does not agree: then nothing more is touched. */
     while (done < most && next < list->task_count && !blocking(x, &x->plan->part.tasks[list->task0 + next]) &&
-           !stopped(x)) {
+           !awaits_sent(x, lane, &x->plan->part.tasks[list->task0 + next]) && !stopped(x)) {
         run_task(w, lane, list->task0 + next);
         atomic_store_explicit(&state->next, ++next, memory_order_relaxed);
         done++;
@@ -121,7 +175,8 @@ static bool all_finished(const weft_executor *x)
     const weft_plan_part *part = &x->plan->part;
 
     for (uint32_t lane = 0; lane < part->lane_count; lane++)
-        if (atomic_load_explicit(&x->lanes[lane].next, memory_order_relaxed) < part->lanes[lane].task_count)
+        if (atomic_load_explicit(&x->lanes[lane].next, memory_order_relaxed) < part->lanes[lane].task_count ||
+            !has_sent(x, lane))
             return false;
     return true;
 }
@@ -148,11 +203,13 @@ static bool may_go_on(void *argument)
     for (uint32_t lane = 0; lane < part->lane_count; lane++) {
         uint32_t next = atomic_load_explicit(&x->lanes[lane].next, memory_order_relaxed);
 
-        if (next == part->lanes[lane].task_count)
+        if (next == part->lanes[lane].task_count && has_sent(x, lane))
             continue;
         finished = false;
-        if (!atomic_load_explicit(&x->lanes[lane].taken, memory_order_relaxed) &&
-            !blocking(x, &part->tasks[part->lanes[lane].task0 + next]))
+        if (next < part->lanes[lane].task_count &&
+            !atomic_load_explicit(&x->lanes[lane].taken, memory_order_relaxed) &&
+            !blocking(x, &part->tasks[part->lanes[lane].task0 + next]) &&
+            !awaits_sent(x, lane, &part->tasks[part->lanes[lane].task0 + next]))
             return true;
     }
     if (++w->polls % WEFT_WAIT_LOOKS == 0)
@@ -178,8 +235,12 @@ static weft_status wait_for_work(worker *w)
 
         lane = (w->first_lane + i) % part->lane_count;
         next = atomic_load_explicit(&x->lanes[lane].next, memory_order_relaxed);
-        if (next == part->lanes[lane].task_count)
+        if (next == part->lanes[lane].task_count ||
+            awaits_sent(x, lane, &part->tasks[part->lanes[lane].task0 + next])) {
+            if (!has_sent(x, lane))
+                signal = &x->departed[lane];
             continue;
+        }
         wait = blocking(x, &part->tasks[part->lanes[lane].task0 + next]);
         if (wait) {
             signal = signal_of(x, wait);
@@ -221,6 +282,16 @@ static void work(void *argument, int index)
         if (wait_for_work(&w) != WEFT_OK)
             stop(x);
     }
+}
+
+/* After a failed run the caller's buffers are its own again as soon as nothing reads them, which a peer that
+ * is gone, or a link that is cut, can delay for ever. */
+static void let_messages_leave(const weft_executor *x)
+{
+    int64_t until = weft_clock_ns() + LEAVE_NS;
+
+    while (weft_lanes_sending(x) && weft_clock_ns() < until)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
 }
 
 /* Every lane has ended on this rank. */
@@ -285,6 +356,8 @@ weft_status weft_cpu_run(weft_plan *plan, const weft_operands *operands)
     }
     weft_session_publish(x->session);
     weft_pool_run(x->pool, program->workers, work, x);
+    if (stopped(x) && plan->part.domain)
+        let_messages_leave(x);
     status = stopped(x) ? weft_group_check(x->group) : weft_session_meet(x->session);
     if (stopped(x) && weft_group_check(x->group) == WEFT_OK)
         return weft_session_resync(x->session, false);

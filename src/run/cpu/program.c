@@ -175,6 +175,25 @@ static weft_status make_local_room(const weft_plan *plan)
     return WEFT_OK;
 }
 
+/* In which node each rank is; NULL: there is one. A plan that was given must be for the same. */
+static weft_status find_domains(const weft_group *group, const weft_plan_part *given, int32_t *room,
+                                const int32_t **domain, weft_error_text *error)
+{
+    bool same = true;
+
+    *domain = group->spread ? room : NULL;
+    for (int rank = 0; group->spread && rank < group->size; rank++)
+        room[rank] = group->world->domain[group->seats[rank].world_rank];
+    if (!given)
+        return WEFT_OK;
+    for (int rank = 0; rank < group->size && same; rank++)
+        for (int other = 0; other < rank && same; other++)
+            same = weft_domains_differ(given, rank, other) == (group->spread && room[rank] != room[other]);
+    return same ? WEFT_OK
+                : weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                                 "the plan is for ranks on other nodes than those of this group");
+}
+
 /* What needs no peer: the part, made or given (and then taken over), and its layout. */
 static weft_status prepare(weft_plan *plan, const weft_problem *resolved, weft_plan_part *given)
 {
@@ -182,8 +201,12 @@ static weft_status prepare(weft_plan *plan, const weft_problem *resolved, weft_p
     weft_executor *x = program->executor;
     weft_error_text *error = &x->group->error;
     const weft_core *core;
-    weft_status status;
+    int32_t room[WEFT_RANKS_MAX];
+    const int32_t *domain;
+    weft_status status = find_domains(x->group, given, room, &domain, error);
 
+    if (status != WEFT_OK)
+        return status;
     if (resolved->op < WEFT_OP_ALL_REDUCE) {
         status = weft_core_current(&core, error);
         if (status != WEFT_OK)
@@ -198,7 +221,7 @@ static weft_status prepare(weft_plan *plan, const weft_problem *resolved, weft_p
         *given = (weft_plan_part){0};
         status = plan->bind ? check_panels(plan, error) : WEFT_OK;
     } else {
-        status = weft_plan_make(resolved, x->world, x->rank, &plan->part, error);
+        status = weft_plan_make_over(resolved, domain, x->world, x->rank, &plan->part, error);
     }
     if (status != WEFT_OK)
         return status;

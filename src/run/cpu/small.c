@@ -13,6 +13,7 @@
 #include "run/cpu/small.h"
 
 #include "core/dtype.h"
+#include "group/far.h"
 #include "run/cpu/reduce.h"
 
 #include <string.h>
@@ -124,6 +125,10 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
                (size_t)(p->count * send_shares(x->world, p->op)) * weft_dtype_size(p->dtype));
     /* Partner: arrived on the peers. */
     weft_signal_store(&own->sequence, x->session->sequence);
+    weft_far_show(x->group, &own->hash,
+                  sizeof(own->hash) +
+                      (size_t)(p->count * send_shares(x->world, p->op)) * weft_dtype_size(p->dtype),
+                  &own->sequence);
     for (int rank = 0; rank < x->world && status == WEFT_OK; rank++)
         if (rank != x->rank)
             status = wait_for(x, rank, p->op, hash);

@@ -1,9 +1,11 @@
 #include "run/cpu/task.h"
 
 #include "core/dtype.h"
+#include "group/far.h"
 #include "gemm/epilogue.h"
 #include "run/cpu/reduce.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 void weft_task_bind(weft_executor *x, int rank)
@@ -430,6 +432,81 @@ static void run_reduce(weft_executor *x, const weft_task *task, const weft_regio
         dtype, x->plan->part.problem.op >= WEFT_OP_ALL_REDUCE ? x->plan->part.problem.reduction : WEFT_SUM,
         swap ? regions->cols * width : regions->rows, swap ? regions->rows : regions->cols * width, sources,
         source_count, to, destinations, task->destinations);
+}
+
+/* The posts of a message, as many as fit; returns how many. */
+static int list_posts(weft_executor *x, const weft_task *task, uint32_t first, weft_net_put *put)
+{
+    put->post_count = 0;
+    for (uint32_t i = first; i < task->post_count && put->post_count < WEFT_NET_POSTS; i++) {
+        const weft_post *post = &x->plan->part.posts[task->post0 + i];
+
+        put->posts[put->post_count++] =
+            (weft_net_post){(char *)&x->signals[post->signal] + x->delta[post->rank], 1};
+    }
+    return put->post_count;
+}
+
+/* A source that has another type or order than the destination is changed here, on its way. */
+static bool convert(weft_executor *x, const weft_region *to, const weft_region *from, weft_net_put *put)
+{
+    located destination = locate(x, to), source = locate(x, from);
+    size_t element_bytes = weft_dtype_size(destination.operand->dtype);
+    int64_t width = weft_operand_width(source.operand), cols = to->cols * width;
+    bool swap = destination.operand->transposed;
+    weft_view out_of = view_of(&source), into = {malloc(put->rows * put->row_bytes), swap ? to->rows : cols};
+
+    if (!into.data)
+        return false;
+    if (destination.operand->dtype != source.operand->dtype)
+        weft_reduce_rows(source.operand->dtype, WEFT_SUM, swap ? cols : to->rows, swap ? to->rows : cols,
+                         &out_of, 1, destination.operand->dtype, &into, 1);
+    else
+        weft_copy_transposed(element_bytes, swap ? cols : to->rows, swap ? to->rows : cols, into, out_of);
+    put->from = into.data;
+    put->from_pitch = (ptrdiff_t)put->row_bytes;
+    return true;
+}
+
+void weft_task_send(weft_executor *x, const weft_task *task, weft_signal *departed)
+{
+    const weft_region *to = &x->plan->part.regions[task->region0], *from = to + 1;
+    int there = x->group->seats[to->rank].world_rank;
+    weft_net_put put = {.effect = WEFT_NET_ADD};
+    uint32_t posted = (uint32_t)list_posts(x, task, 0, &put);
+    bool converted = false;
+
+    if (to->rows > 0 && to->cols > 0) {
+        located destination = locate(x, to), source = locate(x, from);
+        size_t element_bytes = weft_dtype_size(destination.operand->dtype);
+        int64_t cols = to->cols * weft_operand_width(source.operand);
+        bool swap = destination.operand->transposed;
+
+        put.into = destination.data;
+        put.from = source.data;
+        put.rows = (size_t)(swap ? cols : to->rows);
+        put.row_bytes = (size_t)(swap ? to->rows : cols) * element_bytes;
+        put.into_pitch = (swap ? destination.col_stride : destination.row_stride) * (ptrdiff_t)element_bytes;
+        put.from_pitch = (swap ? source.col_stride : source.row_stride) * (ptrdiff_t)element_bytes;
+        if (destination.operand->dtype != source.operand->dtype || swap != source.operand->transposed) {
+            converted = convert(x, to, from, &put);
+            if (!converted) {
+                weft_group_end(x->group, WEFT_ERR_MEMORY, "a rank has no memory for a message");
+                weft_signal_post(departed, 1);
+                return;
+            }
+        }
+    }
+    weft_net_send(x->group->world->net, there, &put, converted ? NULL : departed);
+    if (converted) {
+        free((void *)(uintptr_t)put.from);
+        weft_signal_post(departed, 1);
+    }
+    while (posted < task->post_count) {
+        put = (weft_net_put){.effect = WEFT_NET_ADD};
+        posted += (uint32_t)list_posts(x, task, posted, &put);
+        weft_net_send(x->group->world->net, there, &put, NULL);
+    }
 }
 
 void weft_task_run(weft_executor *x, const weft_task *task, char *workspace)

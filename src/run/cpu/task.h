@@ -4,6 +4,10 @@
 
 #include "run/cpu/program.h"
 
+/* Starts a crossing COPY (plan.h): its posts are made where it lands, and `departed` gets one when its source
+ * may be overwritten. */
+void weft_task_send(weft_executor *executor, const weft_task *task, weft_signal *departed);
+
 /* Points the running plan's peer operands at where `rank` says they are. Its record must have been seen or
  * follow from what was seen. */
 void weft_task_bind(weft_executor *executor, int rank);

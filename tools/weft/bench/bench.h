@@ -49,6 +49,7 @@ typedef struct bench_context {
     const blas_library *blas; /* OpenBLAS, NULL when it is not installed, or --peer none */
     uint64_t random;          /* a generator that is in the same state on every rank */
     bench_board *board;       /* symmetric; see bench_share */
+    bool spread;              /* some ranks are on other nodes; known once there is a board */
     unsigned shares;
 } bench_context;
 

@@ -4,6 +4,7 @@
  * The command reads the flags, so that a wrong call ends here, starts the ranks (start.c) and passes
  * on what rank 0 prints. A rank reads the same flags again and runs the operation's function.
  */
+#include "cli/nodes.h"
 #include "bench/bench.h"
 #include "bench/cuda/bench_cuda.h"
 #include "bench/start.h"
@@ -71,6 +72,8 @@ static int check_torch(const weft_options *options)
     return 0;
 }
 
+static const char *nodes_asked;
+
 static const options_flag bench_flags[] = {
     {"--peer", "WHICH", OPTIONS_CALL, NULL, read_peer, 0, 0, NULL,
      "competitors in the same run: auto (whatever is installed), mpi, none"},
@@ -78,6 +81,8 @@ static const options_flag bench_flags[] = {
      "with --backend cuda: one rank in the loop, its peers behind an emulated link, such as 450GB/s,2us"},
     {"--processes", NULL, OPTIONS_SWITCH, &processes, NULL, 0, 0, "products collectives",
      "with --backend cuda: a process for each rank, on this machine's GPUs in turn; collectives always"},
+    {"--nodes", "N", OPTIONS_TEXT, &nodes_asked, NULL, 0, 0, "products collectives barrier",
+     "as if the ranks were on N nodes, in blocks, or on nodes of 3 and 5 (3+5): over this machine's network"},
     {"--torch", "PYTHON", OPTIONS_TEXT, &torch_python, NULL, 0, 0, "products gemm",
      "a Python that has PyTorch, as one more peer of the products (also WEFT_TORCH_PYTHON)"},
     {0},
@@ -312,14 +317,26 @@ int cmd_bench(int argc, char **argv)
         return bench_cuda_refuses(&options, NULL, true) || bench_cuda_ready() ||
                        (!collective && bench_cuda_refuses_dtype(&options))
                    ? 2
-                   : bench_launch(&options, argc, argv, false);
+                   : bench_launch(&options, argc, argv, NULL, false);
     status = check_torch(&options);
     if (status)
         return status;
     if (find_entry(options.op_name)->alone)
         return bench_run_rank(argc, argv, NULL);
+    if (nodes_asked) {
+        static int32_t domain[WEFT_RANKS_MAX];
+        const char *wrong = nodes_parse(nodes_asked, (int)options.ranks, domain);
+
+        if (wrong)
+            return options_error("bench", "--nodes '%s': it should be %s", nodes_asked, wrong);
+        if (options.svg || options.trace)
+            return options_error("bench", "--svg and --trace draw the ranks of one node: leave --nodes out");
+        if (strcmp(peer_choice, "mpi") == 0)
+            return options_error("bench", "--peer mpi measures the ranks of one node: leave --nodes out");
+        return bench_launch(&options, argc, argv, nodes_asked, false);
+    }
     if (strcmp(peer_choice, "mpi") == 0 && !bench_has_mpi())
         return options_error("bench",
                              "--peer mpi: this build has no MPI helper, or mpirun is not in the path");
-    return bench_launch(&options, argc, argv, strcmp(peer_choice, "none") != 0);
+    return bench_launch(&options, argc, argv, NULL, strcmp(peer_choice, "none") != 0);
 }

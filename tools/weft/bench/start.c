@@ -316,7 +316,8 @@ static void keep(char **words, pid_t command, const char *directory)
 }
 
 /* The words that start the ranks: mpirun with the helper, or `weft run` with this command. */
-static int compose(char **words, const weft_options *options, int argc, char **argv, bool with_mpi)
+static int compose(char **words, const weft_options *options, int argc, char **argv, const char *nodes,
+                   bool with_mpi)
 {
     static char own[PATH_BYTES], helper[PATH_BYTES], ranks[24], seed[40], mapping[32];
     int count = 0, threads = options_threads(options);
@@ -343,7 +344,15 @@ static int compose(char **words, const weft_options *options, int argc, char **a
         }
         words[count++] = helper;
     } else {
-        char *const start[] = {own, "run", "-n", ranks, "--", own, "bench"};
+        char *const start[] = {own,
+                               "run",
+                               "-n",
+                               ranks,
+                               nodes ? "--nodes" : "--bind",
+                               nodes ? (char *)(uintptr_t)nodes : "auto",
+                               "--",
+                               own,
+                               "bench"};
         memcpy(words, start, sizeof start);
         count = (int)(sizeof start / sizeof start[0]);
     }
@@ -354,13 +363,13 @@ static int compose(char **words, const weft_options *options, int argc, char **a
     return 0;
 }
 
-int bench_launch(const weft_options *options, int argc, char **argv, bool with_mpi)
+int bench_launch(const weft_options *options, int argc, char **argv, const char *nodes, bool with_mpi)
 {
     char *words[MOST_ARGUMENTS], shared[SHARED_BYTES] = "";
     output_pipes pipes;
 
     with_mpi = with_mpi && bench_has_mpi();
-    if (!open_output(&pipes, !with_mpi) || compose(words, options, argc, argv, with_mpi) != 0) {
+    if (!open_output(&pipes, !with_mpi) || compose(words, options, argc, argv, nodes, with_mpi) != 0) {
         fprintf(stderr, "weft bench: cannot prepare to start ranks: %s\n", strerror(errno));
         return 1;
     }

@@ -10,9 +10,9 @@ bool bench_is_rank(void);
 /* Whether ranks can be started with an MPI library in them. */
 bool bench_has_mpi(void);
 
-/* Starts the ranks with the same arguments, in processes with MPI when `with_mpi` and there is one, copies
- * what rank 0 prints to standard output, and returns its exit status. */
-int bench_launch(const weft_options *options, int argc, char **argv, bool with_mpi);
+/* Starts the ranks with the same arguments, as if on several `nodes` (NULL: one), in processes with MPI when
+ * `with_mpi` and there is one, copies what rank 0 prints to standard output, and returns its exit status. */
+int bench_launch(const weft_options *options, int argc, char **argv, const char *nodes, bool with_mpi);
 
 /* In a rank: whether the command that started it takes the output and status of rank 0. */
 bool bench_has_output(void);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli/commands.h"
+#include "cli/nodes.h"
 #include "cli/options.h"
 #include "group/segment.h"
 #include "launch/launch.h"
@@ -17,15 +18,17 @@ static const char help[] =
     "Starts RANKS processes of PROGRAM that find each other in weft_init.\n"
     "\n"
     "  -n, --ranks N      how many\n"
-    "  --nodes N          as if they were on N nodes: ranks of different ones share no memory, and reach "
-    "each\n"
-    "                     other over the network of this machine\n"
+    "  --nodes N          as if they were on N nodes, in blocks (or on nodes of 3 and 5: --nodes 3+5): ranks "
+    "of\n"
+    "                     different ones share no memory, and talk over this machine's network\n"
     "  --bind core        each rank its own share of the cores; numa: the cores of one memory node;\n"
     "                     none: wherever the system likes; auto (default): core where there are enough\n"
     "  --output prefix    put \"[rank] \" before each line; merge (default): ranks write as they are\n"
     "\n"
     "When a rank fails the others are ended, and the exit status is that of the rank: its own, or 128 + the\n"
     "signal that ended it. Signals are passed on to the ranks. Standard input goes to rank 0.\n";
+
+static const char *nodes_asked;
 
 static int wrong(const char *format, const char *what)
 {
@@ -78,11 +81,7 @@ static int take_flag(launch_job *job, const char *flag, const char *value)
         return 0;
     }
     if (strcmp(flag, "--nodes") == 0) {
-        long nodes = strtol(value, &end, 10);
-
-        if (end == value || *end || nodes < 1 || nodes > WEFT_RANKS_MAX)
-            return wrong("--nodes takes a number of nodes from 1 to 1024, not \"%s\"", value);
-        job->nodes = (int)nodes;
+        nodes_asked = value;
         return 0;
     }
     chosen = choose(value, strcmp(flag, "--bind") == 0 ? binds : outputs);
@@ -101,6 +100,7 @@ static int take_flag(launch_job *job, const char *flag, const char *value)
 int cmd_run(int argc, char **argv)
 {
     static const char *const flags[] = {"-n", "--ranks", "--nodes", "--bind", "--output", NULL};
+    static int32_t domain[WEFT_RANKS_MAX];
     launch_job job = {.who = "weft run", .body = be_program};
     int at = 0;
 
@@ -129,8 +129,12 @@ int cmd_run(int argc, char **argv)
     }
     if (job.size == 0)
         return wrong("%s", "-n says how many ranks to start; it is missing");
-    if (job.nodes > job.size)
-        return wrong("%s", "there are fewer ranks than --nodes");
+    if (nodes_parse(nodes_asked, job.size, domain))
+        return wrong(
+            "--nodes takes a number of nodes up to that of ranks, or the ranks of each as in 3+5, not \"%s\"",
+            nodes_asked);
+    for (int rank = 1; rank < job.size; rank++)
+        job.domain = domain[rank] != domain[0] ? domain : job.domain;
     if (at >= argc)
         return wrong("%s", "the program to start is missing");
     if (!launch_finds(argv[at])) /* said once, before there are ranks to fail one by one */

@@ -116,16 +116,6 @@ static void bind_rank(const warden *w, launch_bind bind, int rank)
 
 /* ---- nodes ---------------------------------------------------------------------------------------- */
 
-static int node_of(const launch_job *job, int rank)
-{
-    int node = 0;
-
-    while (rank >=
-           weft_part(job->size, job->nodes, node).begin + weft_part(job->size, job->nodes, node).count)
-        node++;
-    return node;
-}
-
 /* A port that is free now. Whoever takes it before rank 0 does makes the job fail, with a sentence. */
 static bool find_meeting(warden *w)
 {
@@ -179,8 +169,8 @@ static void be_rank(warden *w, launch_bind bind, int rank, int out[2], int err[2
     }
     if (bind != LAUNCH_BIND_NONE)
         bind_rank(w, bind, rank);
-    if (w->job->nodes > 1) {
-        snprintf(node, sizeof(node), "%d", node_of(w->job, rank));
+    if (w->job->domain) {
+        snprintf(node, sizeof(node), "%d", (int)w->job->domain[rank]);
         announced = weft_launcher_announce_node(rank, w->job->size, node, "127.0.0.1", w->port, w->secret);
     } else {
         announced = weft_launcher_announce(&w->segment, rank);
@@ -388,7 +378,7 @@ static int be_warden(const launch_job *job, weft_segment segment, weft_topo_cpu 
         fail(job, "cannot prepare to start ranks: %s", strerror(errno));
         w.status = 1;
     }
-    if (w.status == 0 && job->nodes > 1 && !find_meeting(&w)) {
+    if (w.status == 0 && job->domain && !find_meeting(&w)) {
         fail(job, "cannot find a port for the ranks to meet at: %s", strerror(errno));
         w.status = 1;
     }

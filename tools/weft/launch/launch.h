@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef enum launch_bind {
     LAUNCH_BIND_AUTO, /* core where there are enough, else none */
@@ -27,7 +28,9 @@ typedef enum launch_output {
 typedef struct launch_job {
     const char *who; /* begins error lines: "weft run" */
     int size;
-    int nodes; /* as if the ranks were on so many, connected by this machine's network; 0 and 1: on one */
+    /* By rank: a number of its node, as if there were several, connected by this machine's network; NULL:
+     * one. */
+    const int32_t *domain;
     launch_bind bind;
     launch_output output;
     /* What a rank does, in its own process, its environment set so that weft_init works. Its result is

@@ -1,0 +1,301 @@
+/*
+ * Plans and collectives over several nodes, exactly: every collective and product, its schedules, types and
+ * sizes, again and again without a barrier between; and what comes of ranks that ask for different things or
+ * die.
+ */
+#include "core/dtype.h"
+#include "group/group.h"
+#include "run/tp_case.h"
+#include "support/nodes.h"
+
+static const char *placement;
+
+static double element(int rank, int64_t i, int round)
+{
+    return (double)((rank * 7 + i * 3 + round) % 13) - 6;
+}
+
+/* ---- collectives ---------------------------------------------------------------------------------- */
+
+static int64_t shares(weft_op op, bool send, int world)
+{
+    if (op == WEFT_OP_REDUCE_SCATTER)
+        return send ? world : 1;
+    if (op == WEFT_OP_ALL_GATHER)
+        return send ? 1 : world;
+    return op == WEFT_OP_ALL_TO_ALL ? world : 1;
+}
+
+static double expected(const weft_problem *p, int world, int rank, int64_t i, int round)
+{
+    int64_t count = p->count, block = count ? i / count : 0, at = count ? i % count : 0;
+    double sum = 0;
+
+    switch (p->op) {
+    case WEFT_OP_ALL_REDUCE:
+        for (int source = 0; source < world; source++)
+            sum += element(source, i, round);
+        return sum;
+    case WEFT_OP_REDUCE_SCATTER:
+        for (int source = 0; source < world; source++)
+            sum += element(source, rank * count + i, round);
+        return sum;
+    case WEFT_OP_ALL_GATHER:
+        return element((int)block, at, round);
+    case WEFT_OP_ALL_TO_ALL:
+        return element((int)block, rank * count + at, round);
+    default:
+        return element(p->root, i, round);
+    }
+}
+
+static void check_collective(weft_group *group, const weft_problem *p, bool symmetric)
+{
+    int world = weft_size(group), rank = weft_rank(group);
+    int64_t sent = p->count * shares(p->op, true, world), got = p->count * shares(p->op, false, world);
+    size_t size = weft_dtype_size(p->dtype), bytes = (size_t)(sent + got + 2) * size;
+    char *memory = NULL;
+    weft_plan *plan = NULL;
+    weft_operands operands = {.size = sizeof(operands)};
+    int64_t wrong = 0;
+
+    if (symmetric)
+        CHECK_INT(weft_alloc(group, bytes, 0, (void **)&memory), WEFT_OK);
+    else
+        memory = malloc(bytes);
+    operands.send = memory;
+    operands.recv = memory + (size_t)sent * size;
+    CHECK_INT(weft_plan_create(group, p, &plan), WEFT_OK);
+    if (!plan)
+        fprintf(stderr, "rank %d: op %d schedule %d: %s\n", rank, (int)p->op, (int)p->schedule,
+                weft_error(group));
+    for (int round = 0; plan && round < 4; round++) {
+        for (int64_t i = 0; i < sent; i++)
+            weft_element_set(p->dtype, memory, (size_t)i, element(rank, i, round));
+        memset(operands.recv, 0xa5, (size_t)got * size);
+        CHECK_INT(weft_run(plan, &operands), WEFT_OK);
+        for (int64_t i = 0; i < got; i++)
+            wrong +=
+                weft_element_get(p->dtype, operands.recv, (size_t)i) != expected(p, world, rank, i, round);
+    }
+    if (wrong)
+        fprintf(stderr, "rank %d of %s: op %d schedule %d count %lld dtype %d symmetric %d\n", rank,
+                placement, (int)p->op, (int)p->schedule, (long long)p->count, (int)p->dtype, symmetric);
+    CHECK_INT(wrong, 0);
+    weft_plan_destroy(plan);
+    if (symmetric)
+        CHECK_INT(weft_free(group, memory), WEFT_OK);
+    else
+        free(memory);
+}
+
+static void check_collectives(weft_group *group)
+{
+    static const struct {
+        weft_op op;
+        weft_schedule schedule;
+    } kinds[] = {
+        {WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_ONE_SHOT}, {WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_TWO_SHOT},
+        {WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_MULTIMEM}, {WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_AUTO},
+        {WEFT_OP_ALL_GATHER, WEFT_SCHEDULE_PULL},     {WEFT_OP_ALL_GATHER, WEFT_SCHEDULE_PUSH},
+        {WEFT_OP_REDUCE_SCATTER, WEFT_SCHEDULE_PULL}, {WEFT_OP_REDUCE_SCATTER, WEFT_SCHEDULE_PUSH},
+        {WEFT_OP_ALL_TO_ALL, WEFT_SCHEDULE_PULL},     {WEFT_OP_ALL_TO_ALL, WEFT_SCHEDULE_PUSH},
+        {WEFT_OP_BROADCAST, WEFT_SCHEDULE_PULL},      {WEFT_OP_BROADCAST, WEFT_SCHEDULE_PUSH},
+        {WEFT_OP_BROADCAST, WEFT_SCHEDULE_AUTO},
+    };
+    static const int64_t counts[] = {0, 5, 1000, 150000};
+    static const weft_dtype dtypes[] = {WEFT_F32, WEFT_I32, WEFT_BF16};
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        for (int j = 0; j < 4; j++) {
+            weft_problem p;
+
+            weft_problem_init(&p, kinds[i].op);
+            p.schedule = kinds[i].schedule;
+            p.count = counts[j];
+            p.dtype = dtypes[(i + (size_t)j) % 3];
+            p.root = (int)(i + (size_t)j) % weft_size(group);
+            check_collective(group, &p, (i + (size_t)j) % 2);
+        }
+}
+
+/* The calls without a plan: small ones have a path of their own, those with counts stay on one node. */
+static void check_calls(weft_group *group)
+{
+    enum { MOST = 16 };
+    int world = weft_size(group), rank = weft_rank(group);
+    float *send = malloc(sizeof(float) * MOST * 2), *recv = malloc(sizeof(float) * MOST * 8);
+    int64_t counts[16], wrong = 0;
+
+    for (int round = 0; round < 30; round++) {
+        for (int i = 0; i < 16; i++)
+            send[i] = (float)element(rank, i, round);
+        CHECK_INT(weft_all_reduce(group, send, recv, 16, WEFT_F32, WEFT_SUM), WEFT_OK);
+        for (int i = 0; i < 16; i++) {
+            double sum = 0;
+
+            for (int source = 0; source < world; source++)
+                sum += element(source, i, round);
+            wrong += recv[i] != sum;
+        }
+    }
+    CHECK_INT(wrong, 0);
+    for (int peer = 0; peer < world; peer++)
+        counts[peer] = 1;
+    CHECK_INT(weft_all_to_all_v(group, send, counts, recv, counts, WEFT_F32),
+              group->spread ? WEFT_ERR_UNSUPPORTED : WEFT_OK);
+    free(send);
+    free(recv);
+}
+
+/* ---- products ------------------------------------------------------------------------------------- */
+
+static void check_product(weft_group *group, const tp_case *t)
+{
+    int world = weft_size(group), rank = weft_rank(group);
+    tp_instance s[TP_OPERANDS];
+    weft_operands operands;
+    weft_problem planned = tp_planned(t);
+    weft_plan *plan = NULL;
+    int64_t wrong = 0;
+
+    tp_place(t, world, rank, NULL, s);
+    for (int which = 0; which < TP_OPERANDS; which++)
+        tp_fill(t, which, &s[which]);
+    operands = tp_operands(s);
+    CHECK_INT(weft_plan_create(group, &planned, &plan), WEFT_OK);
+    for (int round = 0; plan && round < 3; round++) {
+        tp_fill(t, TP_D, &s[TP_D]);
+        CHECK_INT(weft_run(plan, &operands), WEFT_OK);
+        wrong += tp_wrong(t, world, &s[TP_D]);
+    }
+    if (wrong || !plan) {
+        fprintf(stderr, "%s\n", plan ? "" : weft_error(group));
+        tp_print(t, world, rank);
+    }
+    CHECK_INT(wrong, 0);
+    weft_plan_destroy(plan);
+    tp_release(s);
+}
+
+static void check_products(weft_group *group)
+{
+    static const struct {
+        weft_op op;
+        weft_schedule schedule;
+    } kinds[] = {
+        {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A},
+        {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_B},
+        {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT},
+        {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_UNFUSED},
+        {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO},
+        {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A},
+        {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_B},
+        {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_DIRECT},
+        {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_UNFUSED},
+        {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_AUTO},
+        {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_ONE_SHOT},
+        {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT},
+        {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED},
+        {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_AUTO},
+        {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_ALL_SCATTER},
+        {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_UNFUSED},
+    };
+    static const weft_dtype dtypes[] = {WEFT_F32, WEFT_BF16, WEFT_I8};
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        for (int shape = 0; shape < 2; shape++) {
+            tp_case t = {.seed = 11 + i, .integers = true, .slack = shape};
+            weft_problem *p = &t.problem;
+
+            weft_problem_init(p, kinds[i].op);
+            p->schedule = kinds[i].schedule;
+            p->dtype = dtypes[(i + (size_t)shape) % 3];
+            p->d_dtype = p->dtype == WEFT_I8 ? WEFT_I32 : WEFT_F32;
+            p->m = shape ? 67 : 13;
+            p->n = shape ? 130 : 7;
+            p->k = shape ? 96 : 31;
+            p->l = 1;
+            p->transa = shape && i % 2;
+            p->transb = i % 3 == 0;
+            p->bias = (int)i % 2;
+            p->beta = p->dtype == WEFT_I8 ? 0 : (float)(i % 2);
+            p->tuning.tile_m = shape ? 16 : 0;
+            p->tuning.tile_n = shape ? 32 : 0;
+            check_product(group, &t);
+        }
+}
+
+static void be_well(int rank, void *argument)
+{
+    weft_group *group = NULL, *sub = NULL;
+
+    (void)argument;
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    if (!group) {
+        fprintf(stderr, "rank %d: %s\n", rank, weft_error(NULL));
+        return;
+    }
+    check_calls(group);
+    check_collectives(group);
+    check_products(group);
+    /* Sub-groups: one across the nodes, one that may be inside one. */
+    CHECK_INT(weft_group_split(group, rank % 2, 0, &sub), WEFT_OK);
+    check_calls(sub);
+    weft_group_free(sub);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    CHECK_INT(weft_finalize(group), WEFT_OK);
+}
+
+/* ---- errors --------------------------------------------------------------------------------------- */
+
+/* Ranks that ask for different things hear of it, and the group goes on; then one dies in the middle of runs.
+ */
+static void be_bad(int rank, void *argument)
+{
+    enum { COUNT = 200000 };
+    int bad = (int)strlen(placement) - 1;
+    weft_group *group = NULL;
+    float *send = calloc(COUNT, sizeof(*send)), *recv = calloc(COUNT, sizeof(*recv));
+    weft_status status = WEFT_OK;
+    char sentence[24];
+
+    (void)argument;
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    if (!group)
+        return;
+    for (int i = 0; i < 3; i++) {
+        CHECK_INT(weft_all_reduce(group, send, recv, rank == bad ? COUNT - 1 : COUNT, WEFT_F32, WEFT_SUM),
+                  WEFT_ERR_MISMATCH);
+        CHECK_INT(weft_all_reduce(group, send, recv, COUNT, WEFT_F32, WEFT_SUM), WEFT_OK);
+    }
+    for (int i = 0; status == WEFT_OK && i < 100000; i++) {
+        if (rank == bad && i == 5)
+            kill(getpid(), SIGKILL);
+        status = weft_all_reduce(group, send, recv, COUNT, WEFT_F32, WEFT_SUM);
+    }
+    CHECK_INT(status, WEFT_ERR_PEER_DIED);
+    snprintf(sentence, sizeof(sentence), "rank %d", bad);
+    CHECK_HAS(weft_error(group), sentence);
+    CHECK_INT(weft_finalize(group), WEFT_OK);
+    free(send);
+    free(recv);
+}
+
+int main(void)
+{
+    static const char *const placements[] = {"aabb", "abcab"};
+    procs all;
+
+    if (!nodes_possible("test_nodes_run"))
+        return 0;
+    for (int i = 0; i < 2; i++) {
+        placement = placements[i];
+        nodes_run(placement, be_well, NULL);
+    }
+    placement = "abab";
+    all = nodes_start(placement, be_bad, NULL);
+    for (int rank = 0; rank < all.size; rank++)
+        CHECK_INT(procs_wait(&all, rank), rank == all.size - 1 ? 128 + SIGKILL : 0);
+    return check_report("test_nodes_run");
+}
