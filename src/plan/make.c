@@ -1,6 +1,7 @@
 /* From a problem to one rank's part, or all parts: picks the generator, closes the part, frees it. */
 #include "plan/generate.h"
 #include "plan/lower.h"
+#include "plan/two_level.h"
 
 #include <stdlib.h>
 
@@ -38,13 +39,15 @@ static weft_status no_such_rank(int world, int rank, weft_error_text *error)
                           world - 1);
 }
 
-/* Of a resolved problem, as if all memory were one. */
-static weft_status make_flat(const weft_problem *resolved, int world, int rank, weft_plan_part *part,
-                             weft_error_text *error)
+/* Of a resolved problem, as if all memory were one; over domains only schedules that know them. */
+static weft_status make_part(const weft_problem *resolved, const int32_t *domain, int world, int rank,
+                             weft_plan_part *part, weft_error_text *error)
 {
-    weft_builder builder = weft_builder_begin(resolved, NULL, world, rank);
+    weft_builder builder = weft_builder_begin(resolved, domain, world, rank);
 
-    if (resolved->schedule == WEFT_SCHEDULE_PACKETS)
+    if (resolved->schedule == WEFT_SCHEDULE_TWO_LEVEL)
+        weft_generate_two_level(&builder);
+    else if (resolved->schedule == WEFT_SCHEDULE_PACKETS)
         weft_generate_packets(&builder);
     else if (world == 1 && resolved->op <= WEFT_OP_GEMM_AS && resolved->tuning.chunk_k > 0)
         weft_generate_local(&builder);
@@ -65,7 +68,7 @@ weft_status weft_plan_make(const weft_problem *problem, int world, int rank, wef
         return status;
     if (rank < 0 || rank >= world)
         return no_such_rank(world, rank, error);
-    return make_flat(&resolved, world, rank, part, error);
+    return make_part(&resolved, NULL, world, rank, part, error);
 }
 
 /* ---- over domains -------------------------------------------------------------------------------- */
@@ -97,7 +100,7 @@ static weft_status make_lowered(const weft_problem *resolved, const int32_t *dom
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for the plans of %d ranks", world);
     plain.tuning.sums_stay = 0; /* the ranks of other domains cannot add to them where they lie */
     for (int rank = 0; rank < world && status == WEFT_OK; rank++)
-        status = make_flat(&plain, world, rank, &flat[rank], error);
+        status = make_part(&plain, NULL, world, rank, &flat[rank], error);
     if (status == WEFT_OK)
         status = weft_plan_lower(resolved, flat, domain, world, only, parts, error);
     for (int rank = 0; rank < world; rank++)
@@ -122,11 +125,12 @@ static weft_status make_over(const weft_problem *problem, const int32_t *domain,
             return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for the domains of %d ranks", world);
         domains = number_domains(domain, world, numbered);
     }
-    if (domains > 1)
+    if (domains > 1 && resolved.schedule != WEFT_SCHEDULE_TWO_LEVEL)
         status = make_lowered(&resolved, numbered, world, only, parts, error);
     else
         for (int rank = only < 0 ? 0 : only; rank < (only < 0 ? world : only + 1) && !status; rank++)
-            status = make_flat(&resolved, world, rank, &parts[only < 0 ? rank : 0], error);
+            status = make_part(&resolved, domains > 1 ? numbered : NULL, world, rank,
+                               &parts[only < 0 ? rank : 0], error);
     free(numbered);
     return status;
 }

@@ -155,7 +155,8 @@ static bool overlap_is_safe(const weft_plan *plan, const weft_given *send, const
         return false;
     switch (p->op) {
     case WEFT_OP_ALL_REDUCE:
-        return p->schedule != WEFT_SCHEDULE_ONE_SHOT && send->data == recv->data;
+        return p->schedule != WEFT_SCHEDULE_ONE_SHOT && send->data == recv->data &&
+               !(p->schedule == WEFT_SCHEDULE_PACKETS && plan->part.domain); /* sent by another lane */
     case WEFT_OP_ALL_GATHER:
         return send->data == recv->data + share;
     case WEFT_OP_REDUCE_SCATTER:

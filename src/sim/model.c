@@ -93,6 +93,62 @@ static weft_status check_fits(const weft_machine *machine, int world, weft_error
     return WEFT_OK;
 }
 
+/* One part after another, none kept. */
+static weft_status add_parts(model *m, const weft_sim_source *source, const int32_t *node,
+                             weft_error_text *error)
+{
+    weft_status status = WEFT_OK;
+
+    for (int rank = 0; rank < source->world && !status; rank++) {
+        weft_plan_part part;
+
+        status = source->make ? source->make(source->arg, rank, &part, error)
+                              : weft_plan_make_over(source->problem, node, source->world, rank, &part, error);
+        if (status)
+            break;
+        status = add_part(m, &part, error);
+        weft_plan_part_free(&part);
+    }
+    return status;
+}
+
+/* All of them at once, as lowering needs them. */
+static weft_status add_lowered(model *m, const weft_sim_source *source, const int32_t *node,
+                               weft_error_text *error)
+{
+    weft_plan_part *parts = calloc((size_t)source->world, sizeof(*parts));
+    weft_status status;
+
+    if (!parts)
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for the plans of %d ranks", source->world);
+    status = weft_plan_make_all(source->problem, node, source->world, parts, error);
+    for (int rank = 0; rank < source->world && !status; rank++)
+        status = add_part(m, &parts[rank], error);
+    for (int rank = 0; rank < source->world; rank++)
+        weft_plan_part_free(&parts[rank]);
+    free(parts);
+    return status;
+}
+
+static weft_status add_over_nodes(model *m, const weft_sim_source *source, weft_error_text *error)
+{
+    int32_t *node = malloc((size_t)source->world * sizeof(*node));
+    weft_status status;
+
+    if (!node)
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for the nodes of %d ranks", source->world);
+    for (int rank = 0; rank < source->world; rank++)
+        node[rank] = model_node(m, rank);
+    if (source->problem->schedule == WEFT_SCHEDULE_TWO_LEVEL)
+        status = add_parts(m, source, node, error);
+    else if (source->world <= WEFT_SIM_LOWERED)
+        status = add_lowered(m, source, node, error);
+    else
+        status = add_parts(m, source, NULL, error);
+    free(node);
+    return status;
+}
+
 weft_status model_load(model *m, const weft_machine *machine, const weft_sim_source *source,
                        weft_sim_mode mode, weft_error_text *error)
 {
@@ -113,18 +169,10 @@ weft_status model_load(model *m, const weft_machine *machine, const weft_sim_sou
     m->launch_ns = 1e3 * (mode == WEFT_SIM_GEMM_ONLY ? 0
                           : fused                    ? machine->launch_fused_us
                                                      : machine->launch_unfused_us);
-    for (int rank = 0; rank < source->world; rank++) {
-        weft_plan_part part;
-
-        status = source->make ? source->make(source->arg, rank, &part, error)
-                              : weft_plan_make(source->problem, source->world, rank, &part, error);
-        if (status)
-            break;
-        status = add_part(m, &part, error);
-        weft_plan_part_free(&part);
-        if (status)
-            break;
-    }
+    if (!weft_sim_can_run(machine, source->problem, source->world, error))
+        return WEFT_ERR_UNSUPPORTED;
+    status = source->make || source->world <= m->ranks_per_node ? add_parts(m, source, NULL, error)
+                                                                : add_over_nodes(m, source, error);
     if (status)
         model_free(m);
     return status;

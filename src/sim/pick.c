@@ -18,6 +18,7 @@
 enum {
     GPU_COLLECTIVE_LANES = 32,       /* multiprocessors that saturate a link with plain loads and stores */
     GPU_COLLECTIVE_BYTES = 64 << 10, /* smallest chunk worth a task */
+    TWO_LEVEL_LANES = 8,             /* with whose transfers in flight a link is busy */
     FEW_LANES = 32,                  /* that still keep all links of a rank busy */
     LANE_TASKS = 48,                 /* of a lane, at least, so that their size changes no result by 1 % */
     BEYOND = 8,                      /* times as many regions as asked for, before that is given up */
@@ -84,11 +85,38 @@ static void coarsen_gpu(int world, int64_t regions, weft_problem *p)
     }
 }
 
+/*
+ * A unit is cut so that what is inside a node overlaps with what is across: many nodes are many units anyway.
+ * A broadcast is a pipeline as deep as there are nodes, and wants as many chunks at least.
+ */
+static void tune_two_level(const weft_machine *machine, int world, int64_t regions, weft_problem *p)
+{
+    int64_t ranks = machine->ranks_per_node > 0 ? least(machine->ranks_per_node, world) : world;
+    int64_t nodes = weft_divide_up(world, ranks),
+            smallest = GPU_COLLECTIVE_BYTES / (int64_t)weft_dtype_size(p->dtype);
+    int64_t unit = p->op == WEFT_OP_ALL_REDUCE  ? p->count / world
+                   : p->op == WEFT_OP_BROADCAST ? p->count / ranks
+                                                : p->count;
+    int64_t chunks = p->op == WEFT_OP_BROADCAST ? most(32, nodes) : most(1, 64 / nodes);
+    int64_t lanes = TWO_LEVEL_LANES;
+
+    while (lanes > 1 && lanes * world * world > regions)
+        lanes /= 2;
+    if (!p->tuning.workers)
+        p->tuning.workers = (int)lanes;
+    if (!p->tuning.tile_n)
+        p->tuning.tile_n = most(most(1, smallest), weft_divide_up(unit, chunks));
+}
+
 static void tune_gpu_collective(const weft_machine *machine, int world, int64_t regions, weft_problem *p)
 {
     bool whole = p->schedule == WEFT_SCHEDULE_ONE_SHOT || p->op == WEFT_OP_BROADCAST;
     int64_t lanes = least(GPU_COLLECTIVE_LANES, machine->units), smallest, even;
 
+    if (p->schedule == WEFT_SCHEDULE_TWO_LEVEL) {
+        tune_two_level(machine, world, regions, p);
+        return;
+    }
     while (lanes > 1 && lanes * world * world > regions)
         lanes /= 2;
     if (!p->tuning.workers)
@@ -183,15 +211,69 @@ static void remember(uint64_t key, weft_schedule schedule)
     pthread_mutex_unlock(&memory_lock);
 }
 
-/* Otherwise `why` says why not. */
-static bool can_run(const weft_machine *machine, weft_problem *candidate, int world, weft_error_text *why)
+static bool several_nodes(const weft_machine *machine, int world)
 {
-    if (candidate->schedule == WEFT_SCHEDULE_MULTIMEM && machine->kind == WEFT_MACHINE_GPU &&
-        !machine->multicast) {
-        weft_error_set(why, WEFT_ERR_UNSUPPORTED, "it has no multicast");
-        return false;
+    return machine->ranks_per_node > 0 && world > machine->ranks_per_node;
+}
+
+bool weft_sim_can_run(const weft_machine *machine, const weft_problem *problem, int world,
+                      weft_error_text *error)
+{
+    if (problem->schedule != WEFT_SCHEDULE_MULTIMEM || machine->kind != WEFT_MACHINE_GPU)
+        return true;
+    if (!machine->multicast)
+        weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                       "multimem needs a link that adds and spreads by itself; "
+                       "that of %s does not",
+                       machine->name);
+    else if (several_nodes(machine, world))
+        weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                       "multimem ends at a node's switch, and %d ranks take several nodes of %s", world,
+                       machine->name);
+    else
+        return true;
+    return false;
+}
+
+weft_sim_limits weft_sim_limits_of(const weft_machine *machine, const weft_problem *p, int world)
+{
+    double ranks = world, near = machine->ranks_per_node > 0 ? fmin(machine->ranks_per_node, ranks) : ranks;
+    double bytes = (double)p->count * (double)weft_dtype_size(p->dtype), across, inside;
+
+    if (machine->kind != WEFT_MACHINE_GPU || !is_collective(p))
+        return (weft_sim_limits){0};
+    switch (p->op) {
+    case WEFT_OP_BROADCAST: /* every node hears it once, over all of its links */
+        across = ranks > near ? bytes / near : 0;
+        inside = bytes - bytes / near;
+        break;
+    case WEFT_OP_ALL_TO_ALL:
+        across = bytes * (ranks - near);
+        inside = bytes * (near - 1);
+        break;
+    default: /* what every rank must hear, less what comes to it from the network */
+        if (p->op == WEFT_OP_ALL_REDUCE)
+            bytes *= 2 / ranks; /* of a slice, there and back */
+        across = bytes * (ranks - near) / near;
+        inside = bytes * (ranks - 1) - across;
+        break;
     }
-    return weft_problem_resolve(candidate, world, candidate, why) == WEFT_OK;
+    return (weft_sim_limits){across > 0 ? across / machine->network_gbs * 1e-3 : 0,
+                             inside / machine->link_gbs * 1e-3};
+}
+
+/* On several nodes, and on many ranks only what knows nodes; on one, that is the same as the others.
+ * Where a schedule cannot run, `why` says why not. */
+static bool worth_trying(const weft_machine *machine, weft_problem *candidate, int world,
+                         weft_error_text *why)
+{
+    bool knows = candidate->schedule == WEFT_SCHEDULE_TWO_LEVEL;
+
+    if (knows ? !several_nodes(machine, world)
+              : is_collective(candidate) && several_nodes(machine, world) && world > WEFT_SIM_LOWERED)
+        return false;
+    return weft_sim_can_run(machine, candidate, world, why) &&
+           weft_problem_resolve(candidate, world, candidate, why) == WEFT_OK;
 }
 
 /* A fused schedule that stores results elsewhere must promise this much. What is predicted closer than that
@@ -204,13 +286,27 @@ weft_status weft_sim_pick(const weft_machine *machine, const weft_problem *probl
     uint64_t key = weft_problem_hash(problem, world) ^ machine->id;
     weft_schedule best = WEFT_SCHEDULE_AUTO;
     const weft_schedule *list;
+    weft_schedule only = WEFT_SCHEDULE_AUTO;
     double best_us = 0, unfused_us = INFINITY;
     weft_error_text why = {0};
-    int count;
+    int count, tries = 0;
 
     if (recall(key, schedule))
         return WEFT_OK;
     list = weft_schedule_list(problem->op, problem->layout, &count);
+    for (int i = 0; i < count; i++) {
+        weft_problem candidate = *problem;
+
+        candidate.schedule = list[i];
+        if (worth_trying(machine, &candidate, world, &why)) {
+            only = list[i];
+            tries++;
+        }
+    }
+    if (tries == 1) { /* nothing to compare it with */
+        *schedule = only;
+        return WEFT_OK;
+    }
     for (int i = 0; i < count; i++) {
         weft_problem candidate = *problem;
         weft_sim_source source = {.problem = &candidate, .world = world};
@@ -219,7 +315,7 @@ weft_status weft_sim_pick(const weft_machine *machine, const weft_problem *probl
 
         candidate.schedule = list[i];
         weft_sim_tune(machine, world, &candidate);
-        if (!can_run(machine, &candidate, world, &why))
+        if (!worth_trying(machine, &candidate, world, &why))
             continue;
         status = weft_sim_run(machine, &source, WEFT_SIM_ALL, false, &result, error);
         if (status)

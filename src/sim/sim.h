@@ -38,7 +38,13 @@ typedef struct weft_sim_result {
     size_t event_count;
 } weft_sim_result;
 
-/* Where parts come from; `make` is called once per rank, in order. NULL = weft_plan_make(problem). */
+/*
+ * Where parts come from; `make` is called once per rank, in order. NULL: those of the problem, over the
+ * machine's nodes where it takes several. Only schedules that know nodes are made for more than
+ * WEFT_SIM_LOWERED ranks on several: the others are then simulated as if they could load and store across.
+ */
+enum { WEFT_SIM_LOWERED = 64 };
+
 typedef struct weft_sim_source {
     const weft_problem *problem; /* resolved and tuned */
     int world;
@@ -52,6 +58,20 @@ void weft_sim_tune(const weft_machine *machine, int world, weft_problem *problem
 weft_status weft_sim_run(const weft_machine *machine, const weft_sim_source *source, weft_sim_mode mode,
                          bool want_events, weft_sim_result *result, weft_error_text *error);
 void weft_sim_result_free(weft_sim_result *result);
+
+/* Can the machine run this schedule at all? Where not, why not is in `error`. */
+bool weft_sim_can_run(const weft_machine *machine, const weft_problem *problem, int world,
+                      weft_error_text *error);
+
+/*
+ * What no schedule of a collective can be faster than, on GPUs: what must pass each rank's link to the
+ * network, and its link inside the node, when every rank bears the same. 0 where that says nothing.
+ */
+typedef struct weft_sim_limits {
+    double network_us, node_us;
+} weft_sim_limits;
+
+weft_sim_limits weft_sim_limits_of(const weft_machine *machine, const weft_problem *problem, int world);
 
 /*
  * The fastest schedule of a resolved problem whose schedule is AUTO, among those that give the layout asked

@@ -56,7 +56,7 @@ static double time_of(const weft_machine *machine, int world, weft_problem probl
     weft_sim_result result = {0};
 
     problem.schedule = schedule;
-    if (schedule == WEFT_SCHEDULE_MULTIMEM && machine->kind == WEFT_MACHINE_GPU && !machine->multicast)
+    if (!weft_sim_can_run(machine, &problem, world, &error))
         return -1;
     sim_tune_within(machine, world, regions, &problem);
     if (weft_problem_resolve(&problem, world, &problem, &error) != WEFT_OK)

@@ -57,6 +57,8 @@ static const report_column collective_columns[] = {
     {"bytes", "bytes", REPORT_PLAIN, 10},
     {"impl", "shown_impl", REPORT_PLAIN, 14},
     {"time µs", "us", REPORT_TIME, 12},
+    {"network ≥ µs", "network_limit_us", REPORT_TIME, 12},
+    {"node ≥ µs", "node_limit_us", REPORT_TIME, 9},
     {"bus GB/s", "busbw_gbs", REPORT_RATE, 8},
     {"bound by", "bound", REPORT_PLAIN, 8},
     {"of path", "bound_pct", REPORT_PERCENT, 7},
@@ -288,6 +290,8 @@ static int show_collective(simulation *s, int64_t bytes)
     weft_schedule chosen;
     report *r = &s->report;
     bool asked_auto = !s->options->schedule_all && problem.schedule == WEFT_SCHEDULE_AUTO;
+    weft_sim_limits limits;
+    weft_error_text ignored;
     int count, status;
 
     problem.count = count_for(&problem, s->world, bytes);
@@ -295,7 +299,8 @@ static int show_collective(simulation *s, int64_t bytes)
     if (count < 0)
         return -count;
     for (int i = 0; i < count; i++) {
-        if (list[i] == WEFT_SCHEDULE_MULTIMEM && s->machine.kind == WEFT_MACHINE_GPU && !s->machine.multicast)
+        problem.schedule = list[i];
+        if (s->options->schedule_all && !weft_sim_can_run(&s->machine, &problem, s->world, &ignored))
             continue;
         if ((status = simulate(s, &problem, list[i], WEFT_SIM_ALL, &result)))
             return status;
@@ -306,6 +311,9 @@ static int show_collective(simulation *s, int64_t bytes)
         report_shown(r, "shown_impl", "%s%s", asked_auto ? "auto " : "",
                      weft_schedule_name(problem.op, list[i]));
         report_real(r, "us", result.us);
+        limits = weft_sim_limits_of(&s->machine, &problem, s->world);
+        report_real(r, "network_limit_us", limits.network_us > 0 ? limits.network_us : NAN);
+        report_real(r, "node_limit_us", limits.node_us > 0 ? limits.node_us : NAN);
         report_real(r, "busbw_gbs", bus_bytes(&problem, s->world, bytes) / result.us * 1e-3);
         add_bound(s, &result);
         report_row(r);
@@ -403,8 +411,9 @@ static int sim(int argc, char **argv)
     report_note(
         &s.report,
         options.problem.op >= WEFT_OP_ALL_REDUCE
-            ? "bus GB/s: bytes that cross a rank's border over the time; bound by: what most of the "
-              "critical path is spent on"
+            ? "bus GB/s: bytes that cross a rank's border over the time; network ≥, node ≥: what must pass "
+              "each rank's link to\nthe network, and inside its node, takes at least this; bound by: what "
+              "most of the critical path is spent on"
             : "hidden: the share of the communication that costs no time (– where there is none, slower "
               "where fused loses);\nbound by: what most of the critical path is spent on");
     if (options.problem.op >= WEFT_OP_ALL_REDUCE)

@@ -1,0 +1,370 @@
+/* The phases of exchanges over nodes; see two_level.h. */
+#include "plan/two_level.h"
+
+#include <stdlib.h>
+
+static int node_of(const weft_builder *b, int rank)
+{
+    return b->domain ? b->domain[rank] : 0;
+}
+
+int weft_two_level_nodes(const weft_builder *b)
+{
+    int nodes = 1;
+
+    for (int rank = 0; rank < b->world && b->domain; rank++)
+        nodes = b->domain[rank] >= nodes ? b->domain[rank] + 1 : nodes;
+    return nodes;
+}
+
+weft_two_level weft_two_level_begin(weft_builder *b, weft_two_level_map map)
+{
+    weft_two_level t = {.builder = b,
+                        .map = map,
+                        .nodes = weft_two_level_nodes(b),
+                        .me = b->rank,
+                        .lanes = weft_compute_lanes(b->problem)};
+    int at = 0, most = 1;
+
+    t.members = malloc((size_t)b->world * sizeof(int));
+    t.local = malloc((size_t)b->world * sizeof(int));
+    t.first = malloc(((size_t)t.nodes + 1) * sizeof(int));
+    t.told = calloc((size_t)b->world, sizeof(int64_t));
+    if (!t.members || !t.local || !t.first || !t.told) {
+        b->failed = true;
+        return t;
+    }
+    for (int node = 0; node < t.nodes; node++) {
+        t.first[node] = at;
+        for (int rank = 0; rank < b->world; rank++) {
+            if (node_of(b, rank) != node)
+                continue;
+            t.local[rank] = at - t.first[node];
+            t.members[at++] = rank;
+        }
+        most = at - t.first[node] > most ? at - t.first[node] : most;
+    }
+    t.first[t.nodes] = at;
+    if (t.nodes > 1) {
+        t.relay = weft_builder_lanes(b, WEFT_LANE_COPY, 1);
+        t.wire = weft_builder_lanes(b, WEFT_LANE_COPY, 1);
+        t.shared = weft_builder_signals(b, most);
+        t.ready = weft_builder_signals(b, t.lanes);
+    }
+    t.summed = weft_builder_signals(b, (int64_t)most * t.lanes);
+    return t;
+}
+
+void weft_two_level_end(weft_two_level *t)
+{
+    free(t->members);
+    free(t->local);
+    free(t->first);
+    free(t->told);
+}
+
+int weft_two_level_size(const weft_two_level *t, int node)
+{
+    return t->first[node + 1] - t->first[node];
+}
+
+int weft_two_level_node(const weft_two_level *t, int rank)
+{
+    return node_of(t->builder, rank);
+}
+
+int weft_two_level_keeper(const weft_two_level *t, int node, int owner)
+{
+    return node == node_of(t->builder, owner)
+               ? owner
+               : t->members[t->first[node] + t->local[owner] % weft_two_level_size(t, node)];
+}
+
+int weft_two_level_slots(const weft_builder *b)
+{
+    int nodes = weft_two_level_nodes(b), slots = 0;
+    int *sizes = calloc((size_t)nodes, sizeof(int));
+
+    for (int rank = 0; rank < b->world && sizes; rank++)
+        sizes[node_of(b, rank)]++;
+    /* The first rank of a node keeps most: of each other node, every owner whose number the size divides. */
+    for (int node = 0; node < nodes && sizes; node++) {
+        int kept = 0;
+
+        for (int other = 0; other < nodes; other++)
+            kept += other == node ? 0 : (sizes[other] + sizes[node] - 1) / sizes[node];
+        slots = kept > slots ? kept : slots;
+    }
+    free(sizes);
+    return slots;
+}
+
+/* The node `step` places before mine: what it sends in its step comes to mine. */
+int weft_two_level_sender(const weft_two_level *t, int step)
+{
+    return (node_of(t->builder, t->me) - step + t->nodes) % t->nodes;
+}
+
+int weft_two_level_receiver(const weft_two_level *t, int step)
+{
+    return (node_of(t->builder, t->me) + step) % t->nodes;
+}
+
+int weft_two_level_lane(weft_two_level *t)
+{
+    return (int)(t->dealt++ % t->lanes);
+}
+
+/* The open task is one that the wire lane waits for; returns what for. */
+weft_wait weft_two_level_tell_wire(weft_two_level *t, int lane)
+{
+    uint32_t signal = t->ready + (uint32_t)lane;
+
+    weft_builder_post(t->builder, signal, t->me);
+    return (weft_wait){signal, (uint32_t)weft_builder_expect_more(t->builder, signal)};
+}
+
+void weft_two_level_send(weft_two_level *t, weft_region to, weft_region from, weft_wait after)
+{
+    weft_builder_task(t->builder, t->wire, WEFT_TASK_COPY, 0);
+    weft_builder_to(t->builder, to);
+    weft_builder_from(t->builder, from);
+    weft_builder_wait(t->builder, after.signal, after.count);
+    weft_builder_end(t->builder);
+}
+
+void weft_two_level_tell(weft_two_level *t, uint32_t signal)
+{
+    int node = node_of(t->builder, t->me);
+
+    for (int i = 1; i < weft_two_level_size(t, node); i++)
+        weft_builder_post(t->builder, signal,
+                          t->members[t->first[node] + (t->local[t->me] + i) % weft_two_level_size(t, node)]);
+}
+
+/* ---- sums ---------------------------------------------------------------------------------------- */
+
+static void add_parts(weft_two_level *t, int owner, int64_t unit)
+{
+    int node = node_of(t->builder, t->me);
+
+    for (int i = t->first[node]; i < t->first[node + 1]; i++)
+        weft_builder_from(t->builder, t->map.part(t->map.context, t->members[i], owner, unit));
+}
+
+/* This node's part of the sums of an owner elsewhere. */
+static void sum_for(weft_two_level *t, int owner, int slot)
+{
+    weft_builder *b = t->builder;
+
+    for (int64_t unit = 0; unit < t->map.units(t->map.context, owner); unit++) {
+        int lane = weft_two_level_lane(t);
+        weft_region kept = t->map.kept(t->map.context, t->me, slot, unit);
+        weft_region like = t->map.part(t->map.context, t->me, owner, unit);
+        weft_wait after;
+
+        kept.rows = like.rows;
+        kept.cols = like.cols;
+        weft_builder_task(b, lane, WEFT_TASK_REDUCE, 0);
+        weft_builder_to(b, kept);
+        add_parts(t, owner, unit);
+        after = weft_two_level_tell_wire(t, lane);
+        weft_builder_end(b);
+        like = t->map.inbox(t->map.context, owner, node_of(b, t->me), unit);
+        like.rows = kept.rows;
+        like.cols = kept.cols;
+        weft_two_level_send(t, like, kept, after);
+    }
+}
+
+void weft_two_level_sum(weft_two_level *t)
+{
+    weft_builder *b = t->builder;
+    int mine = node_of(b, t->me), slot = 0;
+    int64_t units = t->map.units(t->map.context, t->me);
+    int64_t *landed = calloc((size_t)t->nodes, sizeof(int64_t));
+
+    t->sums = true;
+    if (!landed || b->failed) {
+        b->failed = true;
+        free(landed);
+        return;
+    }
+    for (int step = 1; step < t->nodes; step++) {
+        int node = weft_two_level_receiver(t, step);
+
+        for (int i = t->first[node]; i < t->first[node + 1]; i++) {
+            if (weft_two_level_keeper(t, mine, t->members[i]) == t->me)
+                sum_for(t, t->members[i], slot++);
+        }
+    }
+    for (int64_t unit = 0; unit < units; unit++) {
+        weft_region to = t->map.origin(t->map.context, t->me, unit);
+        int lane = (int)(unit % t->lanes);
+
+        weft_builder_task(b, lane, WEFT_TASK_REDUCE, 0);
+        weft_builder_to(b, to);
+        for (int node = 0; node < t->nodes; node++) {
+            weft_region from;
+
+            if (node == mine) {
+                add_parts(t, t->me, unit);
+                continue;
+            }
+            from = t->map.inbox(t->map.context, t->me, node, unit);
+            from.rows = to.rows;
+            from.cols = to.cols;
+            weft_builder_from(b, from);
+        }
+        for (int node = 0; node < t->nodes; node++) {
+            int from = weft_two_level_keeper(t, node, t->me);
+
+            if (node == mine)
+                continue;
+            landed[node] = weft_builder_lands(b, from);
+            weft_builder_wait(b, WEFT_SIGNAL_LANDED(b->world, from), landed[node]);
+        }
+        if (t->map.result) { /* they are spread next */
+            weft_two_level_tell(t, weft_two_level_summed(t, t->me, lane));
+            if (t->nodes > 1)
+                weft_two_level_tell_wire(t, lane);
+        }
+        weft_builder_end(b);
+    }
+    free(landed);
+}
+
+/* ---- spreading ----------------------------------------------------------------------------------- */
+
+static void spread_own(weft_two_level *t, int64_t *ready)
+{
+    int64_t units = t->map.units(t->map.context, t->me);
+
+    for (int step = 1; step < t->nodes; step++) {
+        int keeper = weft_two_level_keeper(t, weft_two_level_receiver(t, step), t->me);
+
+        for (int64_t unit = 0; unit < units; unit++) {
+            int lane = (int)(unit % t->lanes);
+            weft_wait after = {t->ready + (uint32_t)lane, 0};
+
+            if (t->sums)
+                after.count = (uint32_t)(ready[lane] + unit / t->lanes + 1);
+            weft_two_level_send(t, t->map.result(t->map.context, keeper, t->me, unit),
+                                t->map.origin(t->map.context, t->me, unit), after);
+        }
+    }
+}
+
+static void fetch_near(weft_two_level *t, int owner)
+{
+    weft_builder *b = t->builder;
+    int64_t units = t->map.units(t->map.context, owner);
+
+    for (int lane = 0; lane < t->lanes && t->sums && owner != t->me; lane++)
+        weft_builder_expect(b, weft_two_level_summed(t, owner, lane),
+                            (units + t->lanes - 1 - lane) / t->lanes);
+    for (int64_t unit = 0; unit < units; unit++) {
+        int lane = (int)(unit % t->lanes);
+
+        if (owner == t->me && t->sums)
+            return;
+        weft_builder_task(b, t->sums ? lane : weft_two_level_lane(t), WEFT_TASK_COPY, 0);
+        weft_builder_to(b, t->map.result(t->map.context, t->me, owner, unit));
+        weft_builder_from(b, t->map.origin(t->map.context, owner, unit));
+        if (t->sums)
+            weft_builder_wait(b, weft_two_level_summed(t, owner, lane), unit / t->lanes + 1);
+        weft_builder_end(b);
+    }
+}
+
+int64_t weft_two_level_relay(weft_two_level *t, int from)
+{
+    weft_builder *b = t->builder;
+    int64_t number = weft_builder_lands(b, from);
+
+    if (weft_two_level_size(t, node_of(b, t->me)) == 1)
+        return number;
+    weft_builder_task(b, t->relay, WEFT_TASK_COPY, 0);
+    weft_builder_to(b, (weft_region){.rank = t->me});
+    weft_builder_from(b, (weft_region){.rank = t->me});
+    weft_builder_wait(b, WEFT_SIGNAL_LANDED(b->world, from), number);
+    weft_two_level_tell(t, t->shared + (uint32_t)t->local[t->me]);
+    weft_builder_end(b);
+    return number;
+}
+
+weft_wait weft_two_level_told(weft_two_level *t, int keeper)
+{
+    uint32_t signal = t->shared + (uint32_t)t->local[keeper];
+
+    weft_builder_expect(t->builder, signal, ++t->told[keeper]);
+    return (weft_wait){signal, (uint32_t)t->told[keeper]};
+}
+
+static void fetch_far(weft_two_level *t, int owner, int64_t unit)
+{
+    weft_builder *b = t->builder;
+    int keeper = weft_two_level_keeper(t, node_of(b, t->me), owner);
+    weft_wait told;
+
+    if (keeper == t->me) {
+        weft_two_level_relay(t, owner);
+        return;
+    }
+    weft_builder_task(b, weft_two_level_lane(t), WEFT_TASK_COPY, 0);
+    weft_builder_to(b, t->map.result(t->map.context, t->me, owner, unit));
+    weft_builder_from(b, t->map.result(t->map.context, keeper, owner, unit));
+    told = weft_two_level_told(t, keeper);
+    weft_builder_wait(b, told.signal, told.count);
+    weft_builder_end(b);
+}
+
+/*
+ * What a node sends in one step, in the order in which it lands: its ranks send at the same time. Ranks begin
+ * with different keepers; of one keeper all of them, and its relay, have the same order.
+ */
+static void fetch_node(weft_two_level *t, int node)
+{
+    int mine = node_of(t->builder, t->me), keepers = weft_two_level_size(t, mine);
+    int64_t units = 0;
+
+    for (int i = t->first[node]; i < t->first[node + 1]; i++) {
+        int64_t its = t->map.units(t->map.context, t->members[i]);
+
+        units = its > units ? its : units;
+    }
+    for (int64_t unit = 0; unit < units; unit++) {
+        for (int i = 0; i < keepers; i++) {
+            for (int j = (t->local[t->me] + i) % keepers; j < weft_two_level_size(t, node); j += keepers) {
+                int owner = t->members[t->first[node] + j];
+
+                if (unit < t->map.units(t->map.context, owner))
+                    fetch_far(t, owner, unit);
+            }
+        }
+    }
+}
+
+void weft_two_level_spread(weft_two_level *t)
+{
+    weft_builder *b = t->builder;
+    int mine = node_of(b, t->me);
+    int64_t *ready = calloc((size_t)t->lanes, sizeof(int64_t)), units;
+
+    if (!ready || b->failed) {
+        b->failed = true;
+        free(ready);
+        return;
+    }
+    /* The owner's sums were the last that each lane told of. */
+    units = t->map.units(t->map.context, t->me);
+    for (int lane = 0; lane < t->lanes && t->sums && t->nodes > 1; lane++)
+        ready[lane] = (int64_t)b->part.signal_posts[t->ready + (uint32_t)lane] -
+                      (units + t->lanes - 1 - lane) / t->lanes;
+    spread_own(t, ready);
+    free(ready);
+    for (int i = 0; i < weft_two_level_size(t, mine); i++)
+        fetch_near(t, t->members[t->first[mine] + (t->local[t->me] + i) % weft_two_level_size(t, mine)]);
+    for (int step = 1; step < t->nodes; step++)
+        fetch_node(t, weft_two_level_sender(t, step));
+}

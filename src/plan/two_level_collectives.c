@@ -1,0 +1,362 @@
+/*
+ * The collectives over nodes, as phases of two_level.h: all_gather spreads, reduce_scatter sums, all_reduce
+ * does both with a slice a rank. In an all_to_all a rank's rows for a node travel together to their keeper
+ * there, from whom each rank of the node fetches its own. A broadcast goes down strands: each is a share of
+ * the buffer that passes through one rank of every node, from node to node as a pipeline or, where there are
+ * fewer chunks than nodes, down a tree; the others of a node fetch it from that rank.
+ */
+#include "plan/two_level.h"
+
+#include <stdlib.h>
+
+typedef struct across {
+    weft_collective c;
+    weft_builder *b;
+    uint32_t kept, inbox; /* operands: nodes' sums, at their keepers and at their owners */
+    int slots, nodes;
+} across;
+
+static weft_span unit_cols(const across *x, int owner, int64_t unit)
+{
+    int64_t count = x->b->problem->count;
+    weft_span whole =
+        x->b->problem->op == WEFT_OP_ALL_REDUCE ? weft_part(count, x->b->world, owner) : weft_whole(count);
+
+    return weft_cut(whole, x->c.tile, unit);
+}
+
+static int64_t units(void *context, int owner)
+{
+    const across *x = context;
+    int64_t count = x->b->problem->count;
+
+    return weft_cut_count(x->b->problem->op == WEFT_OP_ALL_REDUCE ? weft_part(count, x->b->world, owner).count
+                                                                  : count,
+                          x->c.tile);
+}
+
+static weft_region part(void *context, int rank, int owner, int64_t unit)
+{
+    const across *x = context;
+
+    return weft_row(x->c.send, rank, x->b->problem->op == WEFT_OP_ALL_REDUCE ? 0 : owner,
+                    unit_cols(x, owner, unit));
+}
+
+/* In scratch memory a unit lies at its number, whichever slice it is of. */
+static weft_region scratch(const across *x, uint32_t operand, int rank, int row, int64_t unit)
+{
+    return (weft_region){operand, rank, 0, row, 1, x->c.tile > 0 ? unit * x->c.tile : 0, 0};
+}
+
+static weft_region kept(void *context, int rank, int slot, int64_t unit)
+{
+    const across *x = context;
+
+    return scratch(x, x->kept, rank, slot, unit);
+}
+
+static weft_region inbox(void *context, int owner, int node, int64_t unit)
+{
+    const across *x = context;
+
+    return scratch(x, x->inbox, owner, node, unit);
+}
+
+static weft_region origin(void *context, int owner, int64_t unit)
+{
+    const across *x = context;
+    bool sent = x->b->problem->op == WEFT_OP_ALL_GATHER;
+
+    return weft_row(sent ? x->c.send : x->c.recv, owner, 0, unit_cols(x, owner, unit));
+}
+
+static weft_region result(void *context, int rank, int owner, int64_t unit)
+{
+    const across *x = context;
+
+    return weft_row(x->c.recv, rank, x->b->problem->op == WEFT_OP_ALL_REDUCE ? 0 : owner,
+                    unit_cols(x, owner, unit));
+}
+
+static uint32_t declare_scratch(across *x, const char *name, int64_t rows, int64_t cols)
+{
+    weft_operand operand = {
+        .place = WEFT_PLACE_STAGING, .dtype = x->b->problem->dtype, .rows = rows, .cols = cols, .batch = 1};
+
+    for (int i = 0; name[i]; i++)
+        operand.name[i] = name[i];
+    return weft_builder_operand(x->b, operand);
+}
+
+static void sum_and_spread(across *x)
+{
+    weft_op op = x->b->problem->op;
+    weft_two_level_map map = {units, part, kept, inbox, origin, op == WEFT_OP_REDUCE_SCATTER ? NULL : result,
+                              x};
+    int64_t longest = op == WEFT_OP_ALL_REDUCE ? weft_part(x->b->problem->count, x->b->world, 0).count
+                                               : x->b->problem->count;
+    weft_two_level t;
+
+    if (op != WEFT_OP_ALL_GATHER && x->nodes > 1) {
+        x->kept = declare_scratch(x, "nodesums", x->slots, longest);
+        x->inbox = declare_scratch(x, "inbox", x->nodes, longest);
+    }
+    t = weft_two_level_begin(x->b, map);
+    if (op != WEFT_OP_ALL_GATHER)
+        weft_two_level_sum(&t);
+    if (op != WEFT_OP_REDUCE_SCATTER)
+        weft_two_level_spread(&t);
+    weft_two_level_end(&t);
+}
+
+static void copy_when(weft_two_level *t, int lane, weft_region to, weft_region from, weft_wait when)
+{
+    weft_builder_task(t->builder, lane, WEFT_TASK_COPY, 0);
+    weft_builder_to(t->builder, to);
+    weft_builder_from(t->builder, from);
+    weft_builder_wait(t->builder, when.signal, when.count);
+    weft_builder_end(t->builder);
+}
+
+/* ---- all_to_all ---------------------------------------------------------------------------------- */
+
+/* The slot of an owner's rows at its keeper on `node`: those that keeper has of nodes before, and of its own.
+ */
+static int slot_at(const weft_two_level *t, int node, int owner)
+{
+    int size = weft_two_level_size(t, node), mine = t->local[owner] % size, slot = t->local[owner] / size;
+
+    for (int other = 0; other < weft_two_level_node(t, owner); other++)
+        slot += other == node ? 0 : (weft_two_level_size(t, other) + size - 1 - mine) / size;
+    return slot;
+}
+
+/* Ranks of a node that follow each other from its `at`-th on: their rows are one region. */
+static int run_at(const weft_two_level *t, int node, int at)
+{
+    const int *members = &t->members[t->first[node]];
+    int end = at + 1;
+
+    while (end < weft_two_level_size(t, node) && members[end] == members[end - 1] + 1)
+        end++;
+    return end - at;
+}
+
+static int run_count(const weft_two_level *t, int node)
+{
+    int runs = 0;
+
+    for (int at = 0; at < weft_two_level_size(t, node); at += run_at(t, node, at))
+        runs++;
+    return runs;
+}
+
+static void send_rows(const across *x, weft_two_level *t, int node, int most, weft_span cols)
+{
+    int keeper = weft_two_level_keeper(t, node, t->me), slot = slot_at(t, node, t->me);
+
+    for (int at = 0; at < weft_two_level_size(t, node); at += run_at(t, node, at)) {
+        weft_span rows = {t->members[t->first[node] + at], run_at(t, node, at)};
+        weft_span there = {(int64_t)slot * most + at, rows.count};
+
+        weft_two_level_send(t, weft_region_make(x->inbox, keeper, 0, there, cols),
+                            weft_region_make(x->c.send, t->me, 0, rows, cols), (weft_wait){0});
+    }
+}
+
+static void fetch_rows(const across *x, weft_two_level *t, int owner, int most, weft_span cols)
+{
+    int mine = weft_two_level_node(t, t->me), keeper = weft_two_level_keeper(t, mine, owner);
+    weft_wait when = {WEFT_SIGNAL_LANDED(x->b->world, owner), 0};
+
+    for (int run = 0; run < run_count(t, mine); run++) {
+        if (keeper == t->me)
+            when.count = (uint32_t)weft_two_level_relay(t, owner);
+        else
+            when = weft_two_level_told(t, keeper);
+    }
+    copy_when(t, weft_two_level_lane(t), weft_row(x->c.recv, t->me, owner, cols),
+              weft_row(x->inbox, keeper, (int64_t)slot_at(t, mine, owner) * most + t->local[t->me], cols),
+              when);
+}
+
+static void all_to_all(across *x)
+{
+    int64_t count = x->b->problem->count, chunks = weft_cut_count(count, x->c.tile);
+    int most = 0, mine;
+    weft_two_level t;
+
+    t = weft_two_level_begin(x->b, (weft_two_level_map){0});
+    for (int node = 0; node < x->nodes && !x->b->failed; node++)
+        most = weft_two_level_size(&t, node) > most ? weft_two_level_size(&t, node) : most;
+    if (x->nodes > 1)
+        x->inbox = declare_scratch(x, "inbox", (int64_t)x->slots * most, count);
+    for (int step = 1; step < x->nodes && !x->b->failed; step++) {
+        for (int64_t i = 0; i < chunks; i++)
+            send_rows(x, &t, weft_two_level_receiver(&t, step), most,
+                      weft_cut(weft_whole(count), x->c.tile, i));
+    }
+    mine = x->b->domain ? x->b->domain[t.me] : 0;
+    for (int step = 0; step < x->nodes && !x->b->failed; step++) {
+        int node = weft_two_level_sender(&t, step), size = weft_two_level_size(&t, node);
+
+        for (int i = 0; i < size; i++) {
+            int from = t.members[t.first[node] + (t.local[t.me] + i) % size];
+
+            from = node == mine ? from : t.members[t.first[node] + i];
+            for (int64_t j = 0; j < chunks; j++) {
+                weft_span cols = weft_cut(weft_whole(count), x->c.tile, j);
+
+                if (node == mine)
+                    weft_builder_copy(x->b, weft_two_level_lane(&t), weft_row(x->c.recv, t.me, from, cols),
+                                      weft_row(x->c.send, from, t.me, cols));
+                else
+                    fetch_rows(x, &t, from, most, cols);
+            }
+        }
+    }
+    weft_two_level_end(&t);
+}
+
+/* ---- broadcast ----------------------------------------------------------------------------------- */
+
+typedef struct strands {
+    across *x;
+    weft_two_level t;
+    int root, mine; /* the root's node, this rank's */
+    int count;      /* of strands: the ranks of the smallest node */
+    bool tree;
+} strands;
+
+static weft_span strand_chunk(const strands *s, int strand, int64_t chunk)
+{
+    return weft_cut(weft_part(s->x->b->problem->count, s->count, strand), s->x->c.tile, chunk);
+}
+
+static int64_t strand_chunks(const strands *s, int strand)
+{
+    return weft_cut_count(weft_part(s->x->b->problem->count, s->count, strand).count, s->x->c.tile);
+}
+
+/* The rank of a node that a strand passes through. */
+static int holder(const strands *s, int node, int strand)
+{
+    return s->t.members[s->t.first[node] + strand];
+}
+
+/* The node that a node hears from, and the `child`-th that it sends to, or -1. Places are counted from the
+ * root's node. */
+static int parent_node(const strands *s, int node)
+{
+    int place = (node - s->root + s->t.nodes) % s->t.nodes;
+
+    return (s->root + (s->tree ? (place - 1) / 2 : place - 1)) % s->t.nodes;
+}
+
+static int child_node(const strands *s, int node, int child)
+{
+    int place = (node - s->root + s->t.nodes) % s->t.nodes;
+    int below = s->tree ? 2 * place + 1 + child : place + 1;
+
+    return below < s->t.nodes && (s->tree || !child) ? (s->root + below) % s->t.nodes : -1;
+}
+
+static void pass_down(strands *s, int strand, weft_region from, weft_span cols, weft_wait after)
+{
+    for (int child = 0; child < 2; child++) {
+        int node = child_node(s, s->mine, child);
+
+        if (node >= 0)
+            weft_two_level_send(&s->t, weft_row(s->x->c.recv, holder(s, node, strand), 0, cols), from, after);
+    }
+}
+
+/* This rank holds a strand: it gets a chunk, passes it down, and tells its node. */
+static void hold(strands *s, int strand, int64_t chunk)
+{
+    weft_two_level *t = &s->t;
+    weft_builder *b = s->x->b;
+    int root = b->problem->root, lane = (int)(chunk % t->lanes), from;
+    weft_span cols = strand_chunk(s, strand, chunk);
+    weft_region here = weft_row(s->x->c.recv, t->me, 0, cols);
+    weft_wait after = {0};
+
+    if (s->mine != s->root) {
+        from = holder(s, parent_node(s, s->mine), strand);
+        after = (weft_wait){WEFT_SIGNAL_LANDED(b->world, from), (uint32_t)weft_two_level_relay(t, from)};
+    } else if (t->me == root) {
+        here = weft_row(s->x->c.send, root, 0, cols);
+    } else {
+        weft_builder_task(b, lane, WEFT_TASK_COPY, 0);
+        weft_builder_to(b, here);
+        weft_builder_from(b, weft_row(s->x->c.send, root, 0, cols));
+        weft_two_level_tell(t, weft_two_level_summed(t, t->me, lane));
+        if (t->nodes > 1)
+            after = weft_two_level_tell_wire(t, lane);
+        weft_builder_end(b);
+    }
+    pass_down(s, strand, here, cols, after);
+}
+
+/* A chunk of a strand from the rank of the node that holds it. */
+static void fetch_strand(strands *s, int strand, int64_t chunk)
+{
+    weft_two_level *t = &s->t;
+    int from = holder(s, s->mine, strand), root = s->x->b->problem->root, lane = (int)(chunk % t->lanes);
+    bool sent = t->me == root || (s->mine == s->root && from == root);
+    int64_t chunks = strand_chunks(s, strand);
+    weft_span cols = strand_chunk(s, strand, chunk);
+    weft_wait when = {weft_two_level_summed(t, from, lane), 0};
+
+    if (s->mine != s->root) {
+        when = weft_two_level_told(t, from);
+    } else if (from != root) {
+        weft_builder_expect(s->x->b, when.signal, (chunks + t->lanes - 1 - lane) / t->lanes);
+        when.count = sent ? 0 : (uint32_t)(chunk / t->lanes + 1);
+    }
+    copy_when(t, sent ? weft_two_level_lane(t) : lane, weft_row(s->x->c.recv, t->me, 0, cols),
+              sent ? weft_row(s->x->c.send, root, 0, cols) : weft_row(s->x->c.recv, from, 0, cols), when);
+}
+
+static void broadcast(across *x)
+{
+    strands s = {.x = x, .count = x->b->world};
+    int root = x->b->problem->root, strand;
+
+    s.t = weft_two_level_begin(x->b, (weft_two_level_map){0});
+    if (x->b->failed) {
+        weft_two_level_end(&s.t);
+        return;
+    }
+    s.root = weft_two_level_node(&s.t, root);
+    s.mine = weft_two_level_node(&s.t, s.t.me);
+    for (int node = 0; node < s.t.nodes; node++)
+        s.count = weft_two_level_size(&s.t, node) < s.count ? weft_two_level_size(&s.t, node) : s.count;
+    s.tree = strand_chunks(&s, 0) < s.t.nodes;
+    strand = s.t.local[s.t.me];
+    for (int64_t chunk = 0; chunk < strand_chunks(&s, 0); chunk++) {
+        if (strand < s.count && chunk < strand_chunks(&s, strand))
+            hold(&s, strand, chunk);
+        for (int i = 0; i < s.count; i++) {
+            int other = (strand + i) % s.count;
+
+            if ((other != strand || s.t.me == root) && chunk < strand_chunks(&s, other))
+                fetch_strand(&s, other, chunk);
+        }
+    }
+    weft_two_level_end(&s.t);
+}
+
+void weft_generate_two_level(weft_builder *b)
+{
+    across x = {.b = b, .slots = weft_two_level_slots(b), .nodes = weft_two_level_nodes(b)};
+
+    x.c = weft_collective_begin(b);
+    if (b->problem->op == WEFT_OP_ALL_TO_ALL)
+        all_to_all(&x);
+    else if (b->problem->op == WEFT_OP_BROADCAST)
+        broadcast(&x);
+    else
+        sum_and_spread(&x);
+}

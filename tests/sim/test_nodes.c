@@ -1,0 +1,121 @@
+/*
+ * Collectives over nodes: close to what links allow, no slower with more ranks a node, and never by a switch
+ * that ends at the node.
+ */
+#include "sim/sim.h"
+
+#include "support/check.h"
+
+#include <math.h>
+
+static const weft_op sums_and_gathers[] = {WEFT_OP_ALL_GATHER, WEFT_OP_REDUCE_SCATTER, WEFT_OP_ALL_REDUCE};
+
+static weft_problem collective(weft_op op, int world, int64_t bytes)
+{
+    int64_t floats = bytes / 4;
+
+    return (weft_problem){.op = op,
+                          .schedule = WEFT_SCHEDULE_TWO_LEVEL,
+                          .count =
+                              op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_BROADCAST ? floats : floats / world,
+                          .dtype = WEFT_F32};
+}
+
+static double predict(const weft_machine *machine, weft_problem *problem, int world)
+{
+    weft_sim_source source = {.problem = problem, .world = world};
+    weft_sim_result result = {0};
+    weft_error_text error = {0};
+
+    weft_sim_tune(machine, world, problem);
+    CHECK_INT(weft_problem_resolve(problem, world, problem, &error), WEFT_OK);
+    if (weft_sim_run(machine, &source, WEFT_SIM_ALL, false, &result, &error) != WEFT_OK) {
+        fprintf(stderr, "%s\n", error.text);
+        CHECK(!"simulated");
+        return NAN;
+    }
+    return result.us;
+}
+
+static void near_the_limit(void)
+{
+    static const int worlds[] = {16, 64, 256};
+    weft_error_text error;
+    weft_machine machine;
+
+    CHECK_INT(weft_machine_find("h100x1024", &machine, &error), WEFT_OK);
+    for (size_t i = 0; i < 3; i++) {
+        for (size_t w = 0; w < 3; w++) {
+            weft_problem p = collective(sums_and_gathers[i], worlds[w], 1 << 30);
+            weft_sim_limits limits = weft_sim_limits_of(&machine, &p, worlds[w]);
+            double us = predict(&machine, &p, worlds[w]), limit = fmax(limits.network_us, limits.node_us);
+
+            if (!(us >= limit && us <= 1.3 * limit))
+                fprintf(stderr, "%s over %d ranks: %g us, network %g, node %g\n", weft_op_name(p.op),
+                        worlds[w], us, limits.network_us, limits.node_us);
+            CHECK(us >= limit && us <= 1.3 * limit);
+        }
+    }
+}
+
+/* Four nodes with the same bytes each, over one to eight ranks. */
+static void more_ranks_a_node(void)
+{
+    for (size_t i = 0; i < 3; i++) {
+        double before = INFINITY;
+
+        for (int ranks = 1; ranks <= 8; ranks *= 2) {
+            weft_problem p = collective(sums_and_gathers[i], 4 * ranks, 256 << 20);
+            weft_machine machine;
+            weft_error_text error;
+            char text[200];
+            double us;
+
+            snprintf(text, sizeof(text),
+                     "like h100x8\nname four\nnodes 4\nranks_per_node %d\nnetwork_gbs 46\n"
+                     "network_us 5\n",
+                     ranks);
+            CHECK_INT(weft_machine_parse(text, "here", &machine, &error), WEFT_OK);
+            us = predict(&machine, &p, 4 * ranks);
+            if (!(us <= before))
+                fprintf(stderr, "%s with %d ranks a node: %g us, with half as many %g\n", weft_op_name(p.op),
+                        ranks, us, before);
+            CHECK(us <= before);
+            before = us;
+        }
+    }
+}
+
+static void no_switch_across(void)
+{
+    weft_problem p = collective(WEFT_OP_ALL_REDUCE, 16, 1 << 20);
+    weft_sim_source source = {.problem = &p, .world = 16};
+    weft_schedule picked;
+    weft_sim_result result;
+    weft_machine machine;
+    weft_error_text error;
+
+    CHECK_INT(weft_machine_find("h100x16", &machine, &error), WEFT_OK);
+    p.schedule = WEFT_SCHEDULE_MULTIMEM;
+    weft_sim_tune(&machine, 16, &p);
+    CHECK_INT(weft_sim_run(&machine, &source, WEFT_SIM_ALL, false, &result, &error), WEFT_ERR_UNSUPPORTED);
+    CHECK_HAS(error.text, "several nodes");
+    p.schedule = WEFT_SCHEDULE_AUTO;
+    CHECK_INT(weft_problem_resolve(&p, 16, &p, &error), WEFT_OK);
+    CHECK_INT(weft_sim_pick(&machine, &p, 16, &picked, &error), WEFT_OK);
+    CHECK(picked != WEFT_SCHEDULE_MULTIMEM);
+    p = collective(WEFT_OP_ALL_REDUCE, 256, 1 << 30);
+    p.schedule = WEFT_SCHEDULE_AUTO;
+    CHECK_INT(weft_machine_find("h100x1024", &machine, &error), WEFT_OK);
+    CHECK_INT(weft_problem_resolve(&p, 256, &p, &error), WEFT_OK);
+    CHECK_INT(weft_sim_pick(&machine, &p, 256, &picked, &error), WEFT_OK);
+    CHECK_INT(picked, WEFT_SCHEDULE_TWO_LEVEL);
+}
+
+int main(void)
+{
+    near_the_limit();
+    more_ranks_a_node();
+    no_switch_across();
+    return check_report("test_sim_nodes");
+}
