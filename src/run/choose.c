@@ -33,6 +33,12 @@ static weft_schedule choose_collective(const weft_problem *p, int world)
     }
 }
 
+/* Over nodes: what crosses once, but for rows that each go to one rank anyway. */
+static weft_schedule choose_across(const weft_problem *p)
+{
+    return p->op == WEFT_OP_ALL_TO_ALL ? WEFT_SCHEDULE_PUSH : WEFT_SCHEDULE_TWO_LEVEL;
+}
+
 /* Where nobody has calibrated the machine: what measured fastest on shared memory. Few rows are over before
  * hiding the little they send could pay. */
 static weft_schedule usual_schedule(const weft_problem *p, int world)
@@ -94,7 +100,7 @@ weft_status weft_run_choose(weft_group *group, const weft_problem *problem, int 
         p.tuning.workers = weft_pool_threads() ? weft_pool_threads() : group->cores;
     if (p.op >= WEFT_OP_ALL_REDUCE) {
         if (p.schedule == WEFT_SCHEDULE_AUTO)
-            p.schedule = choose_collective(&p, world);
+            p.schedule = group->spread ? choose_across(&p) : choose_collective(&p, world);
         if (!p.tuning.tile_n)
             p.tuning.tile_n = weft_plan_chunk(&p, world);
     } else {
