@@ -263,18 +263,18 @@ WEFT_API weft_status weft_atomic_add(weft_group *group, int64_t *word, int64_t a
  *
  * On GPUs: products of float16 and bfloat16 (weft_plan_create, weft_run, weft_ag_gemm and its kin), whose
  * operands that peers touch must come from weft_alloc, while the others may be any memory the GPU can use;
- * and the collectives, of any such memory. weft_gemm and mixture of experts work on the CPU, with memory of
- * the CPU.
+ * the collectives, and mixture of experts, of any such memory. weft_gemm works on the CPU, with memory of the
+ * CPU.
  */
 WEFT_API weft_status weft_group_use_gpu(weft_group *group, int device);
 
 /*
- * For groups on GPUs, not collective: with `ordered` not 0, products in one call and collectives of this
- * handle go on `stream` from here on, as weft_run_on puts a run there: they return when they are on it, may
- * be captured into CUDA graphs once a call with such operands has been made, and a rejected argument puts
- * nothing on the stream. `stream` is a CUstream of this rank's GPU, NULL the group's own; CU_STREAM_LEGACY is
- * the default stream. With 0, as at first, they return when they are done. What a capture holds is kept:
- * capture on every rank.
+ * For groups on GPUs, not collective: with `ordered` not 0, products in one call, collectives and rounds of
+ * mixture of experts of this handle go on `stream` from here on, as weft_run_on puts a run there: they return
+ * when they are on it, may be captured into CUDA graphs once a call with such operands has been made, and a
+ * rejected argument puts nothing on the stream. `stream` is a CUstream of this rank's GPU, NULL the group's
+ * own; CU_STREAM_LEGACY is the default stream. With 0, as at first, they return when they are done. What a
+ * capture holds is kept: capture on every rank.
  */
 WEFT_API weft_status weft_group_set_stream(weft_group *group, int ordered, void *stream);
 
@@ -425,6 +425,15 @@ WEFT_API void weft_problem_init_sized(weft_problem *problem, size_t size, weft_o
  * WEFT_ERR_PEER in the same round, and the next round works. A call out of order returns WEFT_ERR_STATE, one
  * with a wrong lane or NULL for results or y WEFT_ERR_ARGUMENT: it changes nothing and can be made again,
  * which the others wait for.
+ *
+ * On a group of GPUs (weft_group_use_gpu) the same calls put kernels on the group's stream, and every array
+ * they are given or show is memory of the GPU: tokens, experts, weights, results, y, `start` and `rows` of a
+ * layout, and the arrays of a view but `expert`. Routing, placement and sums are made there, so that calls
+ * ordered on a stream (weft_group_set_stream) never wait for it and a captured round may be replayed with
+ * other routings; view.rows is then -1. A routing that cannot be right is told by weft_group_wait, and the
+ * round does nothing; a layout that is too narrow likewise: rows of that expert are left out and count as
+ * zeros. Experts are the caller's kernels between dispatch and combine: weft_moe_forward and weft_moe_ffn are
+ * for CPUs, and so are the rungs below fused and the bytes of weft_moe_bytes.
  */
 typedef struct weft_moe weft_moe;
 

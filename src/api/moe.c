@@ -1,9 +1,11 @@
 /* Mixture of experts: the doors of weft.h. */
 #include "api/hold.h"
 #include "api/least.h"
+#include "api/moe_gpu.h"
 #include "core/part.h"
 #include "moe/ffn.h"
 #include "moe/moe.h"
+#include "run/backend.h"
 
 #include <string.h>
 
@@ -54,6 +56,8 @@ weft_status weft_moe_bytes(const weft_moe_config *config, int ranks, size_t *sym
 weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, weft_moe **moe)
 {
     weft_moe_config read;
+    weft_moe *made;
+    bool on_device;
     weft_status status;
 
     if (!group)
@@ -68,20 +72,29 @@ weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, we
     if (group->spread)
         return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
                               "weft_moe_create: experts need a group on one node; this one is on several");
-    status = weft_moe_open(group, &read, moe);
-    if (status == WEFT_OK)
-        weft_hold(group);
-    return status;
+    on_device = weft_backend_of(group)->moe != NULL;
+    status = weft_moe_open(group, &read, on_device, &made);
+    if (status == WEFT_OK && on_device) {
+        status = weft_moe_gpu_open(made);
+        if (status != WEFT_OK)
+            weft_moe_close(made);
+    }
+    if (status != WEFT_OK)
+        return status;
+    weft_hold(group);
+    *moe = made;
+    return WEFT_OK;
 }
 
 weft_status weft_moe_free(weft_moe *moe)
 {
     weft_group *group = moe ? moe->group : NULL;
-    weft_status status = moe ? weft_moe_close(moe) : WEFT_OK;
+    weft_status status = moe ? weft_moe_gpu_close(moe) : WEFT_OK,
+                closed = moe ? weft_moe_close(moe) : WEFT_OK;
 
     if (group)
         weft_hold_drop(group);
-    return status;
+    return status ? status : closed;
 }
 
 int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert)
@@ -91,6 +104,15 @@ int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert)
     if (expert)
         *expert = moe->local;
     return moe->experts_here;
+}
+
+static weft_status not_on_gpus(const weft_moe *moe, const char *call)
+{
+    return weft_error_set(
+        &moe->group->error, WEFT_ERR_UNSUPPORTED,
+        "%s: the group is on GPUs, where experts are the caller's kernels between dispatch and "
+        "combine",
+        call);
 }
 
 /* What is wrong with the size of an input that is given, or NULL. */
@@ -108,7 +130,10 @@ weft_status weft_moe_dispatch_send(weft_moe *moe, int lane, const weft_moe_input
     weft_moe_input read;
     const char *fault = read_input(input, &read);
 
-    return at ? weft_moe_begin(at, input ? &read : NULL, fault) : WEFT_ERR_ARGUMENT;
+    if (!at)
+        return WEFT_ERR_ARGUMENT;
+    return moe->gpu ? weft_moe_gpu_send(at, input ? &read : NULL, fault)
+                    : weft_moe_begin(at, input ? &read : NULL, fault);
 }
 
 weft_status weft_moe_dispatch_recv(weft_moe *moe, int lane, weft_moe_view *view)
@@ -119,6 +144,8 @@ weft_status weft_moe_dispatch_recv(weft_moe *moe, int lane, weft_moe_view *view)
     if (at && view && !weft_sized_fits(view, WEFT_MOE_VIEW_LEAST))
         return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
                               "weft_moe_dispatch_recv: view->size is not that of weft_moe_view");
+    if (at && moe->gpu)
+        return weft_moe_gpu_receive(at, view);
     status = at ? weft_moe_await(at) : WEFT_ERR_ARGUMENT;
     if (!status && view) {
         weft_moe_view seen = {.rows = at->in.rows,
@@ -170,6 +197,8 @@ weft_status weft_moe_layout(weft_moe *moe, int lane, int64_t alignment, int64_t 
                               "weft_moe_layout: alignment is %lld and must be 1 to 2^31 - 1, or the negative "
                               "of that; start and rows must not be NULL",
                               (long long)alignment);
+    if (moe->gpu)
+        return weft_moe_gpu_layout(at, alignment, start, rows);
     for (int e = 0; e < moe->experts_here; e++) {
         int64_t count = at->in.offset[e + 1] - at->in.offset[e];
 
@@ -191,8 +220,10 @@ weft_status weft_moe_gather(weft_moe *moe, int lane, const int64_t *start, void 
 
     if (!at)
         return status;
-    if (at->in.entries && !packed)
+    if ((moe->gpu ? moe->experts_here > 0 : at->in.entries > 0) && !packed)
         return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT, "weft_moe_gather: packed is NULL");
+    if (moe->gpu)
+        return weft_moe_gpu_gather(at, start, packed);
     for (int e = 0; e < moe->experts_here; e++)
         for (int64_t i = at->in.offset[e]; i < at->in.offset[e + 1]; i++)
             memcpy((char *)packed + ((start ? start[e] - at->in.offset[e] : 0) + i) * moe->row_bytes,
@@ -204,14 +235,18 @@ weft_status weft_moe_combine_send(weft_moe *moe, int lane, const void *results, 
 {
     weft_moe_lane *at = lane_of(moe, lane, "weft_moe_combine_send");
 
-    return at ? weft_moe_give(at, results, start) : WEFT_ERR_ARGUMENT;
+    if (!at)
+        return WEFT_ERR_ARGUMENT;
+    return moe->gpu ? weft_moe_gpu_give(at, results, start) : weft_moe_give(at, results, start);
 }
 
 weft_status weft_moe_combine_recv(weft_moe *moe, int lane, void *y)
 {
     weft_moe_lane *at = lane_of(moe, lane, "weft_moe_combine_recv");
 
-    return at ? weft_moe_finish(at, y) : WEFT_ERR_ARGUMENT;
+    if (!at)
+        return WEFT_ERR_ARGUMENT;
+    return moe->gpu ? weft_moe_gpu_take(at, y) : weft_moe_finish(at, y);
 }
 
 weft_status weft_moe_combine(weft_moe *moe, int lane, const void *results, const int64_t *start, void *y)
@@ -229,6 +264,8 @@ weft_status weft_moe_forward(weft_moe *moe, int lane, const weft_moe_input *inpu
     weft_moe_expert called = {0};
     const char *fault = read_input(input, &read);
 
+    if (at && moe->gpu)
+        return not_on_gpus(moe, "weft_moe_forward");
     if (!fault && !weft_sized_read(&called, sizeof(called), expert, WEFT_MOE_EXPERT_LEAST))
         fault = expert ? "expert->size is not that of weft_moe_expert" : "expert is NULL";
     return at ? weft_moe_round(at, input ? &read : NULL, &called, y, fault) : WEFT_ERR_ARGUMENT;
@@ -240,6 +277,12 @@ weft_status weft_moe_get_stats(const weft_moe *moe, int lane, weft_moe_stats *st
 
     if (!at)
         return WEFT_ERR_ARGUMENT;
+    if (moe->gpu) {
+        weft_status status = weft_moe_gpu_stats(at, &at->stats);
+
+        if (status != WEFT_OK)
+            return status;
+    }
     if (!stats || !weft_sized_write(stats, &at->stats, sizeof(at->stats), WEFT_MOE_STATS_LEAST))
         return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
                               "weft_moe_get_stats: stats is NULL or its size is not set");
@@ -251,6 +294,8 @@ weft_status weft_moe_ffn_create(weft_moe *moe, int64_t inter, const void *const 
 {
     if (!moe)
         return no_layer("weft_moe_ffn_create");
+    if (moe->gpu)
+        return not_on_gpus(moe, "weft_moe_ffn_create");
     if (inter < 1 || !weft_extents_fit(moe->config.hidden, inter, moe->experts_here) || !ffn)
         return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
                               "weft_moe_ffn_create: inter is %lld and must be at least 1, the weights fewer "

@@ -263,6 +263,20 @@ static weft_status agree(weft_group *group, const weft_moe_config *c)
     return weft_group_agree(group, "the mixture-of-experts layer", hash, text);
 }
 
+/* On GPUs: what the host knows of lanes. */
+static weft_status allocate_lanes(weft_moe *moe)
+{
+    moe->lanes = calloc((size_t)moe->config.lanes, sizeof(*moe->lanes));
+    if (!moe->lanes)
+        return weft_group_poison(moe->group, WEFT_ERR_MEMORY, "moe: no memory for %d lanes",
+                                 moe->config.lanes);
+    for (int i = 0; i < moe->config.lanes; i++) {
+        moe->lanes[i].moe = moe;
+        moe->lanes[i].index = i;
+    }
+    return WEFT_OK;
+}
+
 /* Private memory, then symmetric memory: a rank that lacks the first still takes part in the second. */
 static weft_status allocate(weft_moe *moe)
 {
@@ -308,7 +322,7 @@ static void discard(weft_moe *moe)
     free(moe);
 }
 
-weft_status weft_moe_open(weft_group *group, const weft_moe_config *config, weft_moe **result)
+weft_status weft_moe_open(weft_group *group, const weft_moe_config *config, bool on_device, weft_moe **result)
 {
     weft_status status = check_config(config, group->size, &group->error);
     weft_moe *moe;
@@ -322,7 +336,7 @@ weft_status weft_moe_open(weft_group *group, const weft_moe_config *config, weft
                                    config->experts);
     if (!status) {
         moe->group = group;
-        status = allocate(moe);
+        status = on_device ? allocate_lanes(moe) : allocate(moe);
     }
     if (status) {
         if (moe)
@@ -335,7 +349,7 @@ weft_status weft_moe_open(weft_group *group, const weft_moe_config *config, weft
 
 weft_status weft_moe_close(weft_moe *moe)
 {
-    weft_status status = weft_symm_free(moe->group, moe->symmetric);
+    weft_status status = moe->symmetric ? weft_symm_free(moe->group, moe->symmetric) : WEFT_OK;
 
     discard(moe);
     return status;

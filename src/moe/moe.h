@@ -151,14 +151,17 @@ struct weft_moe {
     int experts_here, experts_most;
     void *symmetric;
     weft_moe_lane *lanes;
-    void *memory; /* everything private */
+    void *memory;             /* everything private */
+    struct weft_gpu_moe *gpu; /* on a group of GPUs: in place of all memory, and of all of a lane but its
+                                 state and the tokens of `out` */
 };
 
 /* ---- layer.c: making one ----------------------------------------------------------------------------- */
 
 weft_status weft_moe_measure(const weft_moe_config *config, int ranks, size_t *symmetric_bytes,
                              size_t *private_bytes, weft_error_text *error);
-weft_status weft_moe_open(weft_group *group, const weft_moe_config *config, weft_moe **moe);
+/* `on_device`: without memory, which a backend has. */
+weft_status weft_moe_open(weft_group *group, const weft_moe_config *config, bool on_device, weft_moe **moe);
 weft_status weft_moe_close(weft_moe *moe);
 
 /* Makes lane->scratch hold at least `bytes`; failing poisons the group, since the peers are in the round. */
@@ -174,6 +177,11 @@ weft_status weft_moe_give(weft_moe_lane *lane, const void *results, const int64_
 weft_status weft_moe_finish(weft_moe_lane *lane, void *y);
 weft_status weft_moe_round(weft_moe_lane *lane, const weft_moe_input *input, const weft_moe_expert *expert,
                            void *y, const char *fault);
+
+/* What any backend says of a call out of order, and of input that is wrong by itself. */
+weft_status weft_moe_out_of_order(const weft_moe_lane *lane, const char *call);
+weft_status weft_moe_check_input(const weft_moe_lane *lane, const weft_moe_input *input, const char *fault);
+weft_status weft_moe_refuse_repeat(int64_t had, int64_t tokens, weft_error_text *error);
 
 /* Rows can be read: notes what was received, and the time. */
 void weft_moe_note_received(weft_moe_lane *lane);
@@ -194,6 +202,8 @@ static inline uint64_t weft_moe_word(const weft_moe_lane *lane, int64_t count)
 
 /* Tells every rank how many rows it will get, from lane->out; or, when rejected, that it will get none. */
 void weft_moe_post_counts(weft_moe_lane *lane, bool rejected);
+
+weft_status weft_moe_refuse_peer(int rank, uint64_t epoch, int lane, weft_error_text *error);
 
 /* Waits for the words of every rank; WEFT_ERR_PEER when one rejected its input. */
 weft_status weft_moe_await_counts(weft_moe_lane *lane);

@@ -2,7 +2,7 @@
 #include "core/clock.h"
 #include "moe/moe.h"
 
-static weft_status out_of_order(const weft_moe_lane *lane, const char *call)
+weft_status weft_moe_out_of_order(const weft_moe_lane *lane, const char *call)
 {
     static const char *const after[] = {
         [WEFT_MOE_IDLE] = "a dispatch must be sent first",
@@ -15,24 +15,37 @@ static weft_status out_of_order(const weft_moe_lane *lane, const char *call)
                           call, lane->index, after[lane->state]);
 }
 
-/* The routing of this input, or the error that rejects it. */
-static weft_status prepare(weft_moe_lane *lane, const weft_moe_input *input, const char *fault)
+weft_status weft_moe_refuse_repeat(int64_t had, int64_t tokens, weft_error_text *error)
 {
-    weft_moe *moe = lane->moe;
-    weft_error_text *error = &moe->group->error;
-    weft_status status;
+    return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                          "moe: expert is NULL, which repeats a routing of %lld tokens, but there are %lld",
+                          (long long)had, (long long)tokens);
+}
+
+weft_status weft_moe_check_input(const weft_moe_lane *lane, const weft_moe_input *input, const char *fault)
+{
+    weft_error_text *error = &lane->moe->group->error;
 
     if (!input || fault)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "moe: %s", input ? fault : "input is NULL");
     if (input->tokens > 0 && !input->x)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "moe: %lld tokens, but x is NULL",
                               (long long)input->tokens);
+    return WEFT_OK;
+}
+
+/* The routing of this input, or the error that rejects it. */
+static weft_status prepare(weft_moe_lane *lane, const weft_moe_input *input, const char *fault)
+{
+    weft_moe *moe = lane->moe;
+    weft_error_text *error = &moe->group->error;
+    weft_status status = weft_moe_check_input(lane, input, fault);
+
+    if (status)
+        return status;
     if (!input->expert && input->tokens != 0) {
         if (!lane->routing || lane->out.tokens != input->tokens)
-            return weft_error_set(
-                error, WEFT_ERR_ARGUMENT,
-                "moe: expert is NULL, which repeats a routing of %lld tokens, but there are %lld",
-                (long long)(lane->routing ? lane->out.tokens : 0), (long long)input->tokens);
+            return weft_moe_refuse_repeat(lane->routing ? lane->out.tokens : 0, input->tokens, error);
         if (input->weight) {
             weft_moe_reweigh(&moe->shape, input->weight, &lane->out);
             lane->generation++;
@@ -60,7 +73,7 @@ weft_status weft_moe_begin(weft_moe_lane *lane, const weft_moe_input *input, con
     if (status)
         return status;
     if (lane->state != WEFT_MOE_IDLE)
-        return out_of_order(lane, "dispatch");
+        return weft_moe_out_of_order(lane, "dispatch");
     if (lane->undrained) {
         status = weft_moe_await_counts(lane);
         if (status && status != WEFT_ERR_PEER)
@@ -110,7 +123,7 @@ weft_status weft_moe_await(weft_moe_lane *lane)
     weft_status status;
 
     if (lane->state != WEFT_MOE_SENT)
-        return out_of_order(lane, "receiving a dispatch");
+        return weft_moe_out_of_order(lane, "receiving a dispatch");
     status = settle_counts(lane);
     if (!status)
         status = lane->moe->rung->receive(lane);
@@ -126,7 +139,7 @@ weft_status weft_moe_give(weft_moe_lane *lane, const void *results, const int64_
     weft_status status;
 
     if (lane->state != WEFT_MOE_RECEIVED)
-        return out_of_order(lane, "combine");
+        return weft_moe_out_of_order(lane, "combine");
     if (lane->in.entries && !results)
         return weft_error_set(&lane->moe->group->error, WEFT_ERR_ARGUMENT,
                               "moe: results is NULL, but there are %lld rows to return",
@@ -143,7 +156,7 @@ weft_status weft_moe_finish(weft_moe_lane *lane, void *y)
     weft_status status;
 
     if (lane->state != WEFT_MOE_GIVEN)
-        return out_of_order(lane, "receiving a combine");
+        return weft_moe_out_of_order(lane, "receiving a combine");
     if (lane->out.tokens && !y)
         return weft_error_set(&lane->moe->group->error, WEFT_ERR_ARGUMENT,
                               "moe: y is NULL, but there are %lld tokens", (long long)lane->out.tokens);

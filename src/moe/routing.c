@@ -24,22 +24,43 @@ static int token_order(const int32_t *expert, int topk, uint64_t *order)
     return count;
 }
 
+weft_status weft_moe_refuse_range(const weft_moe_shape *shape, int64_t token, int expert, int position,
+                                  weft_error_text *error)
+{
+    return weft_error_set(
+        error, WEFT_ERR_ARGUMENT,
+        "moe: token %lld asks for expert %d in position %d; experts are 0 to %d, or -1 for none",
+        (long long)token, expert, position, shape->experts - 1);
+}
+
+weft_status weft_moe_refuse_twice(int64_t token, int expert, int first, int second, weft_error_text *error)
+{
+    return weft_error_set(
+        error, WEFT_ERR_ARGUMENT,
+        "moe: token %lld names expert %d twice (positions %d and %d); a token's experts are distinct",
+        (long long)token, expert, first, second);
+}
+
+weft_status weft_moe_check_tokens(const weft_moe_shape *shape, int64_t tokens, weft_error_text *error)
+{
+    if (tokens < 0 || tokens > shape->capacity)
+        return weft_error_set(
+            error, WEFT_ERR_ARGUMENT,
+            "moe: %lld tokens, but the layer was made for at most %lld a rank; make it for %lld",
+            (long long)tokens, (long long)shape->capacity, (long long)tokens);
+    return WEFT_OK;
+}
+
 static weft_status token_check(const weft_moe_shape *shape, int64_t token, const int32_t *expert,
                                const uint64_t *order, int count, weft_error_text *error)
 {
     for (int k = 0; k < shape->topk; k++)
         if (expert[k] < -1 || expert[k] >= shape->experts)
-            return weft_error_set(
-                error, WEFT_ERR_ARGUMENT,
-                "moe: token %lld asks for expert %d in position %d; experts are 0 to %d, or -1 for none",
-                (long long)token, expert[k], k, shape->experts - 1);
+            return weft_moe_refuse_range(shape, token, expert[k], k, error);
     for (int i = 1; i < count; i++)
         if (order[i] >> 32 == order[i - 1] >> 32)
-            return weft_error_set(
-                error, WEFT_ERR_ARGUMENT,
-                "moe: token %lld names expert %d twice (positions %d and %d); a token's experts are distinct",
-                (long long)token, (int)(order[i] >> 32), (int)(uint32_t)order[i - 1],
-                (int)(uint32_t)order[i]);
+            return weft_moe_refuse_twice(token, (int)(order[i] >> 32), (int)(uint32_t)order[i - 1],
+                                         (int)(uint32_t)order[i], error);
     return WEFT_OK;
 }
 
@@ -122,14 +143,10 @@ static void place_token(const weft_moe_shape *shape, int64_t t, const float *wei
 weft_status weft_moe_route(const weft_moe_shape *shape, int64_t tokens, const int32_t *expert,
                            const float *weight, weft_moe_routing *routing, weft_error_text *error)
 {
-    weft_status status;
+    weft_status status = weft_moe_check_tokens(shape, tokens, error);
 
-    if (tokens < 0 || tokens > shape->capacity)
-        return weft_error_set(
-            error, WEFT_ERR_ARGUMENT,
-            "moe: %lld tokens, but the layer was made for at most %lld a rank; make it for %lld",
-            (long long)tokens, (long long)shape->capacity, (long long)tokens);
-    status = count_rows(shape, tokens, expert, routing, error);
+    if (!status)
+        status = count_rows(shape, tokens, expert, routing, error);
     if (status)
         return status;
     routing->tokens = tokens;

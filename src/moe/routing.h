@@ -78,6 +78,12 @@ typedef struct weft_moe_routing {
 weft_status weft_moe_route(const weft_moe_shape *shape, int64_t tokens, const int32_t *expert,
                            const float *weight, weft_moe_routing *routing, weft_error_text *error);
 
+/* The sentences that reject a token, and a number of tokens that the layer has no room for. */
+weft_status weft_moe_refuse_range(const weft_moe_shape *shape, int64_t token, int expert, int position,
+                                  weft_error_text *error);
+weft_status weft_moe_refuse_twice(int64_t token, int expert, int first, int second, weft_error_text *error);
+weft_status weft_moe_check_tokens(const weft_moe_shape *shape, int64_t tokens, weft_error_text *error);
+
 /* Puts other weights (tokens x topk) on a routing. */
 void weft_moe_reweigh(const weft_moe_shape *shape, const float *weight, weft_moe_routing *routing);
 

@@ -21,6 +21,13 @@ void weft_moe_post_counts(weft_moe_lane *lane, bool rejected)
     }
 }
 
+weft_status weft_moe_refuse_peer(int rank, uint64_t epoch, int lane, weft_error_text *error)
+{
+    return weft_error_set(error, WEFT_ERR_PEER,
+                          "moe: rank %d rejected its input in round %llu of lane %d; its own error says why",
+                          rank, (unsigned long long)epoch, lane);
+}
+
 weft_status weft_moe_await_counts(weft_moe_lane *lane)
 {
     weft_group *group = lane->moe->group;
@@ -42,10 +49,7 @@ weft_status weft_moe_await_counts(weft_moe_lane *lane)
             rejected = source;
     }
     if (rejected >= 0)
-        return weft_error_set(
-            &group->error, WEFT_ERR_PEER,
-            "moe: rank %d rejected its input in round %llu of lane %d; its own error says why", rejected,
-            (unsigned long long)lane->epoch, lane->index);
+        return weft_moe_refuse_peer(rejected, lane->epoch, lane->index, &group->error);
     return WEFT_OK;
 }
 

@@ -10,6 +10,7 @@
 #include "run/session.h"
 
 struct weft_counted_job;
+struct weft_gpu_moe_calls;
 
 typedef struct weft_backend {
     const char *name;
@@ -56,6 +57,8 @@ typedef struct weft_backend {
     weft_status (*counted)(weft_group *group, const struct weft_counted_job *job);
     weft_status (*send)(weft_group *group, const void *data, size_t bytes, int to);
     weft_status (*recv)(weft_group *group, void *data, size_t bytes, int from);
+    /* Mixture of experts in the backend's memory (experts.h). NULL: in host memory, by src/moe. */
+    const struct weft_gpu_moe_calls *moe;
 } weft_backend;
 
 /* The backends of this build: the CPU, then others; NULL beyond the last. */

@@ -159,6 +159,11 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
         fake_gpu_repitch(parameters[0]);
         return CUDA_SUCCESS;
     }
+    if ((uintptr_t)function >= 6)
+        return fake_gpu_moe(parameters[0], parameters[1], (weft_gpu_moe_kernel)((uintptr_t)function - 6),
+                            config->gridDimX, config->hStream)
+                   ? CUDA_SUCCESS
+                   : CUDA_ERROR_OUT_OF_MEMORY;
     return fake_gpu_launch(args, config->gridDimX / (hopper && args->tile_m > 128 ? 2 : 1), hopper,
                            config->numAttrs > 0, config->hStream)
                ? CUDA_SUCCESS
@@ -501,6 +506,8 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
         device.packets[i] = (CUfunction)(uintptr_t)4;
     }
     device.repitch = (CUfunction)(uintptr_t)5;
+    for (int i = 0; i < WEFT_CUDA_MOE_KERNELS; i++)
+        device.moe[i] = (CUfunction)(uintptr_t)(6 + i);
     fake_gpu_seed(seed);
     return device;
 }

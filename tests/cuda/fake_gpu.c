@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 #include "core/dtype.h"
+#include "fake_moe.h"
 #include "run/cpu/reduce.h"
 
 #include <math.h>
@@ -16,11 +17,14 @@ typedef struct fake_lane {
     float *product;        /* of task `loaded - 1`, when it is a GEMM */
 } fake_lane;
 
-typedef enum fake_kind { PRODUCT, COLLECTIVE, PACKETS } fake_kind;
+typedef enum fake_kind { PRODUCT, COLLECTIVE, PACKETS, EXPERTS } fake_kind;
 
 typedef struct fake_launch {
-    weft_cuda_args args; /* PACKETS: only what waiting needs */
+    weft_cuda_args args; /* PACKETS, EXPERTS: only what waiting needs */
     weft_cuda_packets packets;
+    weft_cuda_moe moe;
+    weft_cuda_moe_call call;
+    weft_gpu_moe_kernel kernel;
     fake_kind kind;
     weft_reduction reduction;
     uint32_t lane_count;
@@ -469,10 +473,40 @@ static bool step_packets(fake_launch *launch)
     return moved;
 }
 
-/* Whom a launch of packets waits for; -1: nobody. */
-static int awaited(const fake_launch *launch)
+/* ---- mixture of experts -------------------------------------------------------------------------------- */
+
+/* CTAs in any order. */
+static bool step_experts(fake_launch *launch)
+{
+    bool moved = false, over = true;
+    if (!launch->started) {
+        launch->lanes = calloc(launch->lane_count, sizeof(*launch->lanes));
+        launch->started = true;
+    }
+    for (uint32_t i = 0; i < launch->lane_count; i++) {
+        uint32_t cta = (uint32_t)draw(launch->lane_count);
+        uint64_t round;
+        if (launch->lanes[cta].done || fake_moe_awaits(&launch->moe, launch->kernel, cta, &round) >= 0)
+            continue;
+        fake_moe_run(&launch->moe, &launch->call, launch->kernel, cta, launch->lane_count);
+        launch->lanes[cta].done = 1;
+        moved = true;
+    }
+    for (uint32_t i = 0; i < launch->lane_count; i++)
+        over &= launch->lanes[i].done;
+    if (over)
+        launch_end(launch);
+    return moved;
+}
+
+/* Whom a launch of packets or of experts waits for; -1: nobody. */
+static int awaited(const fake_launch *launch, uint64_t *round)
 {
     const weft_cuda_packets *p = &launch->packets;
+    *round = launch->kind == PACKETS ? p->epochs[0] : 0;
+    for (uint32_t i = 0; launch->kind == EXPERTS && launch->started && i < launch->lane_count; i++)
+        if (!launch->lanes[i].done)
+            return fake_moe_awaits(&launch->moe, launch->kernel, i, round);
     for (uint32_t i = 0; launch->kind == PACKETS && launch->started && i < launch->lane_count; i++) {
         int64_t first = i * p->chunk_packets, end = first + p->chunk_packets, total = packets_in(p);
         int from = missing_from(p, first, end < total ? end : total, p->epochs[i * WEFT_CUDA_LINE_WORDS] + 1);
@@ -508,22 +542,27 @@ static const weft_cuda_wait *open_wait(const fake_launch *launch)
 static void give_up(fake_launch *launch, int64_t now)
 {
     weft_cuda_args *g = &launch->args;
-    weft_cuda_wait packet = {.number = (uint32_t)awaited(launch)};
-    const weft_cuda_wait *wait = launch->kind != PACKETS       ? open_wait(launch)
-                                 : packet.number == UINT32_MAX ? NULL
-                                                               : &packet;
+    uint64_t round = 0;
+    bool planned = launch->kind == PRODUCT || launch->kind == COLLECTIVE;
+    weft_cuda_wait packet = {.number = planned ? 0 : (uint32_t)awaited(launch, &round)};
+    const weft_cuda_wait *wait = planned ? open_wait(launch) : packet.number == UINT32_MAX ? NULL : &packet;
     uint64_t limit = wait && wait->number < g->ranks_enter ? g->enter_deadline_ns : g->progress_deadline_ns;
     if (g->stop && __atomic_load_n(g->stop, __ATOMIC_ACQUIRE))
         __atomic_store_n(&g->control->abort, 1, __ATOMIC_RELEASE);
     if (!__atomic_load_n(&g->control->abort, __ATOMIC_ACQUIRE)) {
         if (!wait || (uint64_t)(now - launch->moved_ns) < limit)
             return;
-        g->control->record =
-            (weft_cuda_record){.set = 2,
-                               .signal = wait->number,
-                               .run = launch->kind == PACKETS ? launch->packets.epochs[0] : g->control->run};
+        g->control->record = (weft_cuda_record){.set = 2,
+                                                .signal = wait->number,
+                                                .plan_task = launch->kind == EXPERTS ? launch->kernel : 0,
+                                                .run = planned ? g->control->run : round};
         for (int r = 0; r < g->world; r++)
-            __atomic_store_n(&g->peers[r]->abort, 1, __ATOMIC_RELEASE);
+            __atomic_store_n(launch->kind == EXPERTS
+                                 ? &((weft_cuda_control *)((char *)launch->moe.control +
+                                                           (r - launch->moe.rank) * launch->moe.stride))
+                                        ->abort
+                                 : &g->peers[r]->abort,
+                             1, __ATOMIC_RELEASE);
     }
     launch_end(launch);
 }
@@ -543,7 +582,9 @@ static bool advance(CUstream stream, bool *moved)
         busy[at] = true;
         if (!launch->moved_ns)
             launch->moved_ns = now;
-        if (launch->kind == PACKETS ? step_packets(launch) : step_launch(launch)) {
+        if (launch->kind == PACKETS   ? step_packets(launch)
+            : launch->kind == EXPERTS ? step_experts(launch)
+                                      : step_launch(launch)) {
             launch->moved_ns = now;
             *moved = true;
         } else {
@@ -631,6 +672,24 @@ bool fake_gpu_packets(const weft_cuda_packets *packets, uint32_t ctas, CUstream 
     launch.args.stop = packets->stop;
     launch.args.enter_deadline_ns = packets->deadline_ns;
     launch.args.ranks_enter = (uint32_t)packets->world;
+    return enqueue(&launch);
+}
+
+bool fake_gpu_moe(const weft_cuda_moe *lane, const weft_cuda_moe_call *call, weft_gpu_moe_kernel kernel,
+                  uint32_t ctas, CUstream stream)
+{
+    fake_launch launch = {.moe = *lane,
+                          .call = *call,
+                          .kernel = kernel,
+                          .kind = EXPERTS,
+                          .lane_count = ctas,
+                          .stream = stream,
+                          .active = true};
+    launch.args.control = lane->control;
+    launch.args.world = lane->world;
+    launch.args.stop = lane->stop;
+    launch.args.enter_deadline_ns = lane->deadline_ns;
+    launch.args.ranks_enter = (uint32_t)lane->world;
     return enqueue(&launch);
 }
 

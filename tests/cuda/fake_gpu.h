@@ -13,6 +13,7 @@
 
 #include "run/cuda/collective.h"
 #include "run/cuda/driver.h"
+#include "run/cuda/moe.h"
 
 /* A device with `crews` crews. `hopper` chooses which walker it stands for. */
 weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed);
@@ -51,6 +52,8 @@ void fake_gpu_repitch(const weft_cuda_repitch *copy); /* at once: no run changes
 bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, bool early, CUstream stream);
 bool fake_gpu_collective(const weft_cuda_args *args, uint32_t lanes, int32_t reduction, CUstream stream);
 bool fake_gpu_packets(const weft_cuda_packets *packets, uint32_t ctas, CUstream stream);
+bool fake_gpu_moe(const weft_cuda_moe *lane, const weft_cuda_moe_call *call, weft_gpu_moe_kernel kernel,
+                  uint32_t ctas, CUstream stream);
 bool fake_gpu_busy(CUstream stream);   /* lets everything advance a little */
 void fake_gpu_finish(CUstream stream); /* until the stream is through */
 

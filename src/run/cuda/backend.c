@@ -2,6 +2,7 @@
 
 #include "core/dtype.h"
 #include "run/cuda/group.h"
+#include "run/cuda/moe.h"
 
 static weft_status attach(weft_group *group, int device)
 {
@@ -60,6 +61,21 @@ static bool reduces(weft_dtype dtype, weft_reduction reduction)
            reduction != WEFT_AVERAGE;
 }
 
+static bool is_ordered(const weft_group *group)
+{
+    return weft_cuda_of(group)->issue_ordered;
+}
+
+static const weft_gpu_moe_calls moe_calls = {
+    .create = weft_cuda_moe_create,
+    .destroy = weft_cuda_moe_destroy,
+    .launch = weft_cuda_moe_run,
+    .ordered = is_ordered,
+    .wait = weft_cuda_moe_wait,
+    .view = weft_cuda_moe_view,
+    .check = weft_cuda_check_memory,
+};
+
 const weft_backend weft_cuda_backend = {
     .name = "cuda",
     .describe = weft_cuda_describe,
@@ -78,4 +94,5 @@ const weft_backend weft_cuda_backend = {
     .settle = weft_cuda_settle,
     .set_stream = set_stream,
     .reduces = reduces,
+    .moe = &moe_calls,
 };

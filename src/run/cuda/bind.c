@@ -5,34 +5,44 @@
 #include "core/dtype.h"
 #include "run/given.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- the caller's operands ------------------------------------------------------------------------ */
 
 /* Memory of another GPU is refused: nothing says that this one may touch it. */
-static weft_status check_owner(const weft_plan *plan, const weft_operand *o, unsigned type, CUdeviceptr at)
+weft_status weft_cuda_check_memory(weft_group *group, const char *what, const void *pointer, size_t bytes)
 {
-    const weft_cuda_device *device = weft_cuda_of(plan->group)->device;
+    const weft_cuda_device *device = weft_cuda_of(group)->device;
+    const weft_cuda_driver *cu = device->cu;
+    CUdeviceptr first = (CUdeviceptr)(uintptr_t)pointer, last = first + bytes - 1;
+    unsigned type = 0;
     int owner = device->device;
 
+    if (bytes == 0)
+        return WEFT_OK;
+    if (cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, first) != CUDA_SUCCESS)
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                              "%s is at %p, which is not memory that a GPU can use", what, pointer);
+    if (cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, last) != CUDA_SUCCESS)
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                              "%s begins at %p and has %zu bytes, which reach beyond the memory there", what,
+                              pointer, bytes);
     if (type == CU_MEMORYTYPE_DEVICE &&
-        device->cu->cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at) == CUDA_SUCCESS &&
+        cu->cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, first) == CUDA_SUCCESS &&
         owner != device->device)
-        return weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
-                              "operand %s of %s is at %p, which is memory of GPU %d; rank %d runs on GPU %d",
-                              o->name, weft_op_name(plan->part.problem.op), (void *)(uintptr_t)at, owner,
-                              plan->group->rank, device->device);
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                              "%s is at %p, which is memory of GPU %d; rank %d runs on GPU %d", what, pointer,
+                              owner, group->rank, device->device);
     return WEFT_OK;
 }
 
 static weft_status check_place(const weft_plan *plan, int operand, const weft_given *given)
 {
-    const weft_cuda_driver *cu = weft_cuda_of(plan->group)->device->cu;
     const weft_operand *o = &plan->part.operands[operand];
     size_t bytes = weft_given_span(plan, operand, given);
-    CUdeviceptr first = (CUdeviceptr)(uintptr_t)given->data, last = first + bytes - 1;
-    unsigned type = 0;
+    char what[64];
 
     if (bytes == 0 || !weft_given_needed(plan, o->role))
         return WEFT_OK;
@@ -46,16 +56,8 @@ static weft_status check_place(const weft_plan *plan, int operand, const weft_gi
                 "GPUs what peers touch must come from weft_alloc",
                 o->name, weft_op_name(plan->part.problem.op), (void *)given->data);
     }
-    if (cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, first) != CUDA_SUCCESS)
-        return weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
-                              "operand %s of %s is at %p, which is not memory that a GPU can use", o->name,
-                              weft_op_name(plan->part.problem.op), (void *)given->data);
-    if (cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, last) != CUDA_SUCCESS)
-        return weft_error_set(
-            &plan->group->error, WEFT_ERR_ARGUMENT,
-            "operand %s of %s begins at %p and has %zu bytes, which reach beyond the memory there", o->name,
-            weft_op_name(plan->part.problem.op), (void *)given->data, bytes);
-    return check_owner(plan, o, type, first);
+    snprintf(what, sizeof(what), "operand %s of %s", o->name, weft_op_name(plan->part.problem.op));
+    return weft_cuda_check_memory(plan->group, what, given->data, bytes);
 }
 
 static weft_status check_operands(const weft_plan *plan, const weft_operands *operands)

@@ -147,7 +147,7 @@ static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
                              : status;
 }
 
-/* Modules: for any GPU, the Hopper walkers, then these two. */
+/* Modules: for any GPU, the Hopper walkers, then these three. */
 enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS };
 
 static weft_status load_collectives(weft_cuda_device *device, weft_error_text *error)
@@ -167,6 +167,22 @@ static weft_status load_collectives(weft_cuda_device *device, weft_error_text *e
         if (status == WEFT_OK)
             status = load_kernel(cu, device->modules[COLLECTIVES + 1], sends, 0, &device->packets[i], error);
     }
+    return status;
+}
+
+static weft_status load_moe(weft_cuda_device *device, weft_error_text *error)
+{
+    static const char *const names[WEFT_CUDA_MOE_KERNELS] = {"weft_experts_send",   "weft_experts_receive",
+                                                             "weft_experts_give",   "weft_experts_take",
+                                                             "weft_experts_layout", "weft_experts_gather"};
+    const weft_cuda_driver *cu = device->cu;
+    weft_status status = WEFT_OK;
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES + 2], weft_cuda_kernels_moe));
+    for (int i = 0; i < WEFT_CUDA_MOE_KERNELS && status == WEFT_OK; i++)
+        status = load_kernel(cu, device->modules[COLLECTIVES + 2], names[i], 0, &device->moe[i], error);
+    if (status == WEFT_OK)
+        status = load_kernel(cu, device->modules[COLLECTIVES + 2], "weft_experts_link", 0, &device->moe_link,
+                             error);
     return status;
 }
 
@@ -247,6 +263,8 @@ weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_erro
         status = load_any(&opened, error);
     if (status == WEFT_OK)
         status = load_collectives(&opened, error);
+    if (status == WEFT_OK)
+        status = load_moe(&opened, error);
     if (status == WEFT_OK && opened.hopper)
         status = load_hopper(&opened, error);
     if (status != WEFT_OK) {

@@ -110,6 +110,8 @@ weft_status weft_cuda_check(const weft_cuda_driver *cu, CUresult result, const c
             return status_;                                                                                  \
     } while (0)
 
+enum { WEFT_CUDA_MOE_KERNELS = 6 };
+
 typedef struct weft_cuda_device {
     const weft_cuda_driver *cu;
     CUdevice device;
@@ -119,11 +121,13 @@ typedef struct weft_cuda_device {
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
-    CUmodule modules[3 + 2 * WEFT_CUDA_WALKERS];
+    CUmodule modules[4 + 2 * WEFT_CUDA_WALKERS];
     CUfunction any[2], walkers[2][WEFT_CUDA_WALKERS][4]; /* by dtype (bf16, f16); the latter for Hopper, also
                                                             by shape and transposes (none, B, A, both) */
     CUfunction rehearse, repitch;
     CUfunction collective[WEFT_BYTE + 1], packets[WEFT_BYTE + 1]; /* by what is reduced; movement takes any */
+    CUfunction moe[WEFT_CUDA_MOE_KERNELS];                        /* in the order of run/experts.h */
+    CUfunction moe_link;
     bool hopper;
     int crews; /* that fit at once: clusters of WEFT_CUDA_PAIR CTAs on Hopper, else CTAs */
 } weft_cuda_device;

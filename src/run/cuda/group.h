@@ -31,6 +31,7 @@ typedef struct weft_cuda_group {
     uint32_t *met;         /* and where a rehearsal says how it went */
     struct weft_cuda_plan *plans;
     uint32_t plans_made;
+    struct weft_gpu_moe *layers;
 } weft_cuda_group;
 
 enum { WEFT_CUDA_PINNED_BYTES = 4096 };
@@ -47,6 +48,9 @@ void weft_cuda_pop(const weft_cuda_group *g);
 
 /* Whether [pointer, pointer + bytes) is symmetric memory of this rank. */
 bool weft_cuda_contains(const weft_group *group, const void *pointer, size_t bytes);
+
+/* Whether this rank's GPU can use [pointer, pointer + bytes); `what` begins the sentence of an error. */
+weft_status weft_cuda_check_memory(weft_group *group, const char *what, const void *pointer, size_t bytes);
 
 /* Collective, as weft_alloc. `what` begins the sentence of an error. */
 weft_status weft_cuda_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer);
@@ -75,5 +79,12 @@ void weft_cuda_plan_destroy(struct weft_plan *plan);
 weft_status weft_cuda_plan_run(struct weft_plan *plan, const weft_operands *operands, void *stream);
 weft_status weft_cuda_plan_wait(struct weft_plan *plan, void *stream);
 weft_status weft_cuda_settle(weft_group *group);
+
+/* Until the stream has passed everything, or the group is lost and the kernels have been stopped. */
+weft_status weft_cuda_pass(weft_group *group, CUstream stream);
+
+/* A kernel gave up: poisons the group with the sentence, or, for WEFT_ERR_PEER, with that of the peer whose
+ * kernel was the first. */
+weft_status weft_cuda_lost(weft_group *group, weft_status status, const char *why);
 
 #endif

@@ -25,3 +25,4 @@ EMBED(weft_cuda_kernels_f16_few, "f16_few");
 EMBED(weft_cuda_kernels_any, "any");
 EMBED(weft_cuda_kernels_collective, "collective");
 EMBED(weft_cuda_kernels_packets, "packets");
+EMBED(weft_cuda_kernels_moe, "moe");

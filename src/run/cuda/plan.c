@@ -6,6 +6,7 @@
 #include "core/round.h"
 #include "run/cuda/choose.h"
 #include "run/cuda/done.h"
+#include "run/cuda/moe.h"
 #include "run/given.h"
 
 #include <stdlib.h>
@@ -295,8 +296,7 @@ static weft_status look(weft_group *group)
     return WEFT_OK;
 }
 
-/* Until the stream has passed everything, or the group is lost and the kernels have been stopped. */
-static weft_status pass(weft_group *group, CUstream stream)
+weft_status weft_cuda_pass(weft_group *group, CUstream stream)
 {
     weft_cuda_group *g = weft_cuda_of(group);
     const weft_cuda_driver *cu = g->device->cu;
@@ -328,27 +328,28 @@ static weft_status pass(weft_group *group, CUstream stream)
     }
 }
 
-/* How the runs ended. A kernel that gave up has stopped its peers' kernels; this tells their hosts why. */
-static weft_status outcome_of(weft_plan *plan, const weft_cuda_executor *executor)
+weft_status weft_cuda_lost(weft_group *group, weft_status status, const char *why)
 {
-    weft_group *group = plan->group;
-    weft_cuda_group *g = weft_cuda_of(group);
-    weft_error_text why = {0};
-    weft_status status = weft_cuda_executor_outcome(executor, g->device->uploads, NULL,
-                                                    &why); /* the stream has passed: no wait */
+    bool queues = status == WEFT_ERR_TIMEOUT && !group->world->processes && strstr(why, " to enter ");
 
-    if (status == WEFT_OK)
-        return WEFT_OK;
     for (int64_t begun = weft_clock_ns(); status == WEFT_ERR_PEER && weft_clock_ns() - begun < SENTENCE_NS &&
                                           weft_group_check(group) == WEFT_OK;)
         nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
-    bool queues =
-        status == WEFT_ERR_TIMEOUT && !group->world->processes && strstr(why.text, " to enter run ");
-    return weft_group_poison(group, status, "%.380s%s", why.text,
+    return weft_group_poison(group, status, "%.380s%s", why,
                              queues
                                  ? " (if it was called there: kernels of one process that wait for each "
                                    "other need a queue of the driver each, see CUDA_DEVICE_MAX_CONNECTIONS)"
                                  : "");
+}
+
+/* How the runs ended. A kernel that gave up has stopped its peers' kernels; this tells their hosts why. */
+static weft_status outcome_of(weft_plan *plan, const weft_cuda_executor *executor)
+{
+    weft_error_text why = {0};
+    weft_status status = weft_cuda_executor_outcome(executor, weft_cuda_of(plan->group)->device->uploads,
+                                                    NULL, &why); /* the stream has passed: no wait */
+
+    return status == WEFT_OK ? WEFT_OK : weft_cuda_lost(plan->group, status, why.text);
 }
 
 weft_status weft_cuda_plan_wait(weft_plan *plan, void *stream)
@@ -358,7 +359,7 @@ weft_status weft_cuda_plan_wait(weft_plan *plan, void *stream)
     weft_status status;
 
     weft_cuda_push(g);
-    status = pass(plan->group, stream ? stream : g->stream);
+    status = weft_cuda_pass(plan->group, stream ? stream : g->stream);
     if (status == WEFT_OK && p->bound_count > 0)
         status = outcome_of(plan, &p->bound[0].executor);
     weft_cuda_pop(g);
@@ -370,17 +371,20 @@ weft_status weft_cuda_settle(weft_group *group)
     weft_cuda_group *g = weft_cuda_of(group);
     weft_status status = weft_group_check(group);
 
-    if (status != WEFT_OK || !group->session)
+    if (status != WEFT_OK)
         return status;
     weft_cuda_push(g);
-    status = pass(group, g->issue_stream ? g->issue_stream : g->stream);
-    for (weft_plan *plan = group->session->cached; plan && status == WEFT_OK; plan = plan->next) {
+    status = weft_cuda_pass(group, g->issue_stream ? g->issue_stream : g->stream);
+    for (weft_plan *plan = group->session ? group->session->cached : NULL; plan && status == WEFT_OK;
+         plan = plan->next) {
         weft_cuda_plan *p = weft_cuda_plan_of(plan);
 
         if (p->bound_count > 0 && (p->issued || plan->captured))
             status = outcome_of(plan, &p->bound[0].executor);
         p->issued = false;
     }
+    if (status == WEFT_OK)
+        status = weft_cuda_moe_settle(group);
     weft_cuda_pop(g);
     return status;
 }

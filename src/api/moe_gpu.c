@@ -1,0 +1,260 @@
+/*
+ * Mixture of experts on GPUs: state and arguments are checked here, then a kernel goes on the group's stream.
+ * Whether a routing can be right is found out by the kernels. A group whose calls return when they are done
+ * hears of it at once; one whose calls are ordered on a stream in weft_group_wait, and until then the kernels
+ * of a rejected round do nothing.
+ */
+#include "api/moe_gpu.h"
+
+#include "api/least.h"
+#include "core/sized.h"
+#include "run/backend.h"
+#include "run/experts.h"
+
+static const weft_gpu_moe_calls *calls_of(const weft_moe *moe)
+{
+    return weft_backend_of(moe->group)->moe;
+}
+
+static weft_status launch(const weft_moe_lane *lane, weft_gpu_moe_kernel kernel, weft_gpu_moe_call call)
+{
+    return calls_of(lane->moe)->launch(lane->moe->gpu, lane->index, kernel, &call);
+}
+
+/* Launches, and waits unless the group's calls are ordered on a stream. */
+static weft_status run(const weft_moe_lane *lane, weft_gpu_moe_kernel kernel, weft_gpu_moe_call call)
+{
+    weft_status status = launch(lane, kernel, call);
+
+    if (status != WEFT_OK || calls_of(lane->moe)->ordered(lane->moe->group))
+        return status;
+    return calls_of(lane->moe)->wait(lane->moe->gpu);
+}
+
+/* ---- what the kernels find wrong ------------------------------------------------------------------------
+ */
+
+/* A round that was rejected is over; if it has only been sent, the peers' part of it is read. */
+static void end_round(weft_moe_lane *lane)
+{
+    if (lane->state == WEFT_MOE_SENT)
+        launch(lane, WEFT_GPU_MOE_RECEIVE, (weft_gpu_moe_call){0});
+    lane->state = WEFT_MOE_IDLE;
+}
+
+static weft_status refuse(void *context, const weft_gpu_moe_fault *f, weft_error_text *error)
+{
+    weft_moe *moe = context;
+
+    if (f->last && f->kind != WEFT_GPU_MOE_OVERFLOW)
+        end_round(&moe->lanes[f->lane]);
+    switch (f->kind) {
+    case WEFT_GPU_MOE_OUT_OF_RANGE:
+        return weft_moe_refuse_range(&moe->shape, f->token, f->expert, f->first, error);
+    case WEFT_GPU_MOE_NAMED_TWICE:
+        return weft_moe_refuse_twice(f->token, f->expert, f->first, f->second, error);
+    case WEFT_GPU_MOE_NOT_REPEATED:
+        return weft_moe_refuse_repeat(f->expert, f->first, error);
+    case WEFT_GPU_MOE_PEER_REJECTED:
+        return weft_moe_refuse_peer(f->rank, f->round, f->lane, error);
+    case WEFT_GPU_MOE_OVERFLOW:
+        break;
+    }
+    return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                          "weft_moe_layout: expert %d received %lld rows, but is padded to %lld",
+                          moe->local[f->expert], (long long)f->count, (long long)f->padded);
+}
+
+/* ---- making and freeing ---------------------------------------------------------------------------------
+ */
+
+weft_status weft_moe_gpu_open(weft_moe *moe)
+{
+    weft_gpu_moe_shape shape = {.experts = moe->shape.experts,
+                                .topk = moe->shape.topk,
+                                .terms_per_token = moe->shape.terms_per_token,
+                                .lanes = moe->config.lanes,
+                                .capacity = moe->shape.capacity,
+                                .hidden = moe->config.hidden,
+                                .row_bytes = moe->row_bytes,
+                                .dtype = moe->config.dtype,
+                                .reduced = moe->shape.one_result_per_row,
+                                .owner = moe->owner,
+                                .local_index = moe->local_index,
+                                .experts_here = moe->experts_here,
+                                .experts_most = moe->experts_most,
+                                .refuse = refuse,
+                                .context = moe};
+
+    if (moe->config.impl != WEFT_MOE_FUSED)
+        return weft_error_set(&moe->group->error, WEFT_ERR_UNSUPPORTED,
+                              "moe: on GPUs there is fused alone, not %s", moe->rung->name);
+    return calls_of(moe)->create(moe->group, &shape, &moe->gpu);
+}
+
+weft_status weft_moe_gpu_close(weft_moe *moe)
+{
+    return moe->gpu ? calls_of(moe)->destroy(moe->gpu) : WEFT_OK;
+}
+
+/* ---- a round --------------------------------------------------------------------------------------------
+ */
+
+static weft_status check_memory(const weft_moe_lane *lane, const char *what, const void *pointer,
+                                int64_t bytes)
+{
+    return pointer ? calls_of(lane->moe)->check(lane->moe->group, what, pointer, (size_t)bytes) : WEFT_OK;
+}
+
+static weft_status check(const weft_moe_lane *lane, const weft_moe_input *input, const char *fault)
+{
+    const weft_moe *moe = lane->moe;
+    weft_status status = weft_moe_check_input(lane, input, fault);
+    int64_t pairs;
+
+    if (!status)
+        status = weft_moe_check_tokens(&moe->shape, input->tokens, &moe->group->error);
+    if (status)
+        return status;
+    pairs = input->tokens * moe->shape.topk;
+    status = check_memory(lane, "moe: x", input->x, input->tokens * moe->row_bytes);
+    if (!status)
+        status = check_memory(lane, "moe: expert", input->expert, pairs * (int64_t)sizeof(*input->expert));
+    if (!status)
+        status = check_memory(lane, "moe: weight", input->weight, pairs * (int64_t)sizeof(*input->weight));
+    return status;
+}
+
+weft_status weft_moe_gpu_send(weft_moe_lane *lane, const weft_moe_input *input, const char *fault)
+{
+    weft_group *group = lane->moe->group;
+    weft_status status = weft_group_check(group), told;
+    weft_error_text why;
+
+    if (status)
+        return status;
+    if (lane->state != WEFT_MOE_IDLE)
+        return weft_moe_out_of_order(lane, "dispatch");
+    status = check(lane, input, fault);
+    if (status) {
+        why = group->error;
+        lane->state = WEFT_MOE_SENT;
+        told = launch(lane, WEFT_GPU_MOE_SEND, (weft_gpu_moe_call){.reject = true});
+        end_round(lane);
+        if (!told)
+            group->error = why;
+        return told ? told : status;
+    }
+    lane->state = WEFT_MOE_SENT;
+    lane->out.tokens = input->tokens;
+    return run(lane, WEFT_GPU_MOE_SEND,
+               (weft_gpu_moe_call){
+                   .x = input->x, .expert = input->expert, .weight = input->weight, .tokens = input->tokens});
+}
+
+weft_status weft_moe_gpu_receive(weft_moe_lane *lane, weft_moe_view *view)
+{
+    const weft_moe *moe = lane->moe;
+    bool ordered = calls_of(moe)->ordered(moe->group);
+    weft_gpu_moe_view there;
+    weft_moe_view seen;
+    weft_status status;
+
+    if (lane->state != WEFT_MOE_SENT)
+        return weft_moe_out_of_order(lane, "receiving a dispatch");
+    lane->state = WEFT_MOE_RECEIVED;
+    status = run(lane, WEFT_GPU_MOE_RECEIVE, (weft_gpu_moe_call){0});
+    if (!status && view)
+        status = calls_of(moe)->view(moe->gpu, lane->index, !ordered, &there);
+    if (status || !view)
+        return status;
+    seen = (weft_moe_view){.rows = there.rows,
+                           .row = there.row,
+                           .source = there.source,
+                           .token = there.token,
+                           .experts = moe->experts_here,
+                           .expert = moe->local,
+                           .offset = there.offset,
+                           .entry_row = there.entry_row,
+                           .entry_weight = there.entry_weight};
+    weft_sized_write(view, &seen, sizeof(seen), WEFT_MOE_VIEW_LEAST);
+    return WEFT_OK;
+}
+
+weft_status weft_moe_gpu_layout(weft_moe_lane *lane, int64_t alignment, int64_t *start, int64_t *rows)
+{
+    weft_status status = check_memory(lane, "weft_moe_layout: start", start,
+                                      lane->moe->experts_here * (int64_t)sizeof(*start));
+
+    if (!status)
+        status = check_memory(lane, "weft_moe_layout: rows", rows, sizeof(*rows));
+    return status ? status
+                  : run(lane, WEFT_GPU_MOE_LAYOUT,
+                        (weft_gpu_moe_call){.out = start, .rows = rows, .alignment = alignment});
+}
+
+weft_status weft_moe_gpu_gather(weft_moe_lane *lane, const int64_t *start, void *packed)
+{
+    weft_status status = check_memory(lane, "weft_moe_gather: packed", packed, 1);
+
+    if (!status)
+        status = check_memory(lane, "weft_moe_gather: start", start,
+                              lane->moe->experts_here * (int64_t)sizeof(*start));
+    return status ? status
+                  : run(lane, WEFT_GPU_MOE_GATHER, (weft_gpu_moe_call){.start = start, .out = packed});
+}
+
+weft_status weft_moe_gpu_give(weft_moe_lane *lane, const void *results, const int64_t *start)
+{
+    weft_status status;
+
+    if (lane->state != WEFT_MOE_RECEIVED)
+        return weft_moe_out_of_order(lane, "combine");
+    if (!results && lane->moe->experts_here)
+        return weft_error_set(&lane->moe->group->error, WEFT_ERR_ARGUMENT,
+                              "moe: results is NULL, but there may be rows to return");
+    status = check_memory(lane, "moe: results", results, 1);
+    if (!status)
+        status = check_memory(lane, "moe: start", start, lane->moe->experts_here * (int64_t)sizeof(*start));
+    if (status)
+        return status;
+    lane->state = WEFT_MOE_GIVEN;
+    return run(lane, WEFT_GPU_MOE_GIVE, (weft_gpu_moe_call){.x = results, .start = start});
+}
+
+weft_status weft_moe_gpu_take(weft_moe_lane *lane, void *y)
+{
+    weft_status status;
+
+    if (lane->state != WEFT_MOE_GIVEN)
+        return weft_moe_out_of_order(lane, "receiving a combine");
+    if (lane->out.tokens && !y)
+        return weft_error_set(&lane->moe->group->error, WEFT_ERR_ARGUMENT,
+                              "moe: y is NULL, but there are %lld tokens", (long long)lane->out.tokens);
+    status = check_memory(lane, "moe: y", y, lane->out.tokens * lane->moe->result_bytes);
+    if (status)
+        return status;
+    lane->state = WEFT_MOE_IDLE;
+    return run(lane, WEFT_GPU_MOE_TAKE, (weft_gpu_moe_call){.out = y});
+}
+
+weft_status weft_moe_gpu_stats(weft_moe_lane *lane, weft_moe_stats *stats)
+{
+    const weft_moe *moe = lane->moe;
+    weft_gpu_moe_view there;
+    weft_status status = calls_of(moe)->view(moe->gpu, lane->index, true, &there);
+    int64_t results = moe->shape.one_result_per_row ? there.rows : there.entries;
+
+    if (status)
+        return status;
+    *stats = (weft_moe_stats){.tokens = there.tokens,
+                              .rows_sent = there.rows_sent,
+                              .results_sent = results,
+                              .rows_received = there.rows,
+                              .entries = there.entries,
+                              .dispatch_bytes = there.rows_sent * moe->row_bytes,
+                              .combine_bytes = results * moe->result_bytes,
+                              .dispatch_us = there.dispatch_us,
+                              .combine_us = there.combine_us};
+    return WEFT_OK;
+}

@@ -1,0 +1,146 @@
+/*
+ * What the kernels of a mixture-of-experts layer are given, for one lane. Included by C and by CUDA.
+ *
+ * A round is four kernels on the rank's stream: send and receive (dispatch), give and take (combine).
+ * Whatever depends on the routing is made by them, so a captured round may be replayed with other routings.
+ *
+ * Memory. Rows are pushed. What rank s sends to rank d lies in d's memory under s, row and list of experts of
+ * token t at place t: so no count decides a place, and no routing overflows a receiver. Results come back to
+ * the token owner's `slot`, one place for each term of a token's sum, in the order in which it is summed.
+ *
+ * Protocol. Nothing is reset, and there is no barrier between rounds.
+ *   send     every CTA pushes its tokens, then adds one to `arrived` of every rank, also when it sent that
+ * rank nothing. Before that it writes `rejected` there if a token of its own cannot be right. receive  waits
+ * for all CTAs of all ranks. A rejection by anybody ends the round for everybody: the kernels that follow do
+ * nothing. give     every CTA pushes results, then adds one to `returned` of every rank. take     waits for
+ * all CTAs of all ranks, and sums. The lists, `tokens` and `rejected` are doubled by the parity of the round:
+ * rank s may send round e + 1 while d still reads what s sent in e, if d got no rows of s; not e + 2, for
+ * which s must have received e + 1 from d. Rows and slots are single: s overwrites a row of d after d has
+ * given its results, and d a slot of s after s has sent again.
+ */
+#ifndef WEFT_RUN_CUDA_MOE_DEVICE_H
+#define WEFT_RUN_CUDA_MOE_DEVICE_H
+
+#include "task.h"
+
+enum {
+    WEFT_CUDA_MOE_THREADS = 256, /* of a CTA: two fit an SM */
+    WEFT_CUDA_MOE_RANKS = 256,   /* a CTA has a thread for every rank */
+    WEFT_CUDA_MOE_TOPK = 1024    /* what a CTA keeps of a token in shared memory */
+};
+
+/* The kernels, in the order of a round. */
+enum {
+    WEFT_CUDA_MOE_SEND,
+    WEFT_CUDA_MOE_RECEIVE,
+    WEFT_CUDA_MOE_GIVE,
+    WEFT_CUDA_MOE_TAKE,
+    WEFT_CUDA_MOE_PHASES
+};
+
+/* What is wrong with a token. */
+enum {
+    WEFT_CUDA_MOE_RANGE = 1, /* position `first` names `expert` */
+    WEFT_CUDA_MOE_TWICE,     /* positions `first` and `second` name `expert` */
+    WEFT_CUDA_MOE_REPEAT     /* `first` tokens repeat a routing of `expert` */
+};
+
+typedef struct weft_cuda_moe_fault {
+    int32_t kind, expert, first, second;
+} weft_cuda_moe_fault;
+
+/* One expert of a row that was sent. */
+typedef struct weft_cuda_moe_entry {
+    int32_t slot; /* of the sender, for the result */
+    float weight;
+} weft_cuda_moe_entry;
+
+/* What the kernels leave for each other and for the host. Faults keep the first round that had one, until the
+ * host has read them: ~0 = none. */
+typedef struct weft_cuda_moe_state {
+    int32_t skipped;        /* the last dispatch was rejected, here or elsewhere */
+    int32_t kept;           /* which instance of the kept routing is the one before */
+    int32_t fresh;          /* the last send has put a new one beside it */
+    int32_t parity;         /* of the last dispatch */
+    int64_t kept_tokens[2]; /* 1 + tokens; 0 = none yet */
+    int64_t rows, entries;  /* received */
+    int64_t tokens, rows_sent, rows_sent_before, rows_sent_total;
+    uint64_t sent;       /* rounds */
+    uint64_t fault;      /* round << 24 | token */
+    uint64_t peer_fault; /* round << 24 | rank */
+    uint64_t overflow;   /* layout: local expert << 32 | its rows */
+    int64_t overflow_padded;
+    /* When a phase of the last round began, its number, and when the last CTA had finished it; and what the
+     * rounds before took, together. */
+    uint64_t began_ns[WEFT_CUDA_MOE_PHASES], round[WEFT_CUDA_MOE_PHASES], ended_ns[WEFT_CUDA_MOE_PHASES];
+    uint64_t dispatch_ns, combine_ns;
+} weft_cuda_moe_state;
+
+/* The posts of ranks that do not run, made when an emulated link would have delivered what they send. */
+typedef struct weft_cuda_moe_link {
+    uint64_t *signals; /* of the world; this rank makes its own posts */
+    weft_cuda_moe_state *state;
+    uint64_t *runs; /* of this kernel */
+    int32_t world, rank, phase, pad;
+    uint64_t posts, delay_ns; /* after the phase began */
+} weft_cuda_moe_link;
+
+typedef struct weft_cuda_moe {
+    int64_t stride; /* bytes from a rank's memory to the next one's */
+    int32_t world, rank;
+    int32_t experts, experts_here, topk;
+    int32_t terms; /* places of a token in `slot` */
+    int32_t keys;  /* places of a row in `key` and `entry` */
+    int32_t dtype, reduced;
+    uint32_t grid[WEFT_CUDA_MOE_PHASES]; /* CTAs: what a rank waits for from each */
+    int64_t capacity, hidden;
+    int64_t row_bytes, row_stride, result_bytes, slot_stride;
+
+    /* symmetric, at this rank's addresses; [2]: by parity of the round; [world]: by the rank that writes */
+    uint64_t *arrived, *returned; /* [world], a signal's line apart */
+    uint64_t *rejected;           /* [2][world]: the round that was */
+    int64_t *tokens;              /* [2][world] */
+    int32_t *key;                 /* [2][world][capacity][keys]: local experts, -1 ends them */
+    weft_cuda_moe_entry *entry;   /* likewise */
+    char *row;                    /* [world][capacity] */
+    char *slot;                   /* [capacity * terms] */
+    weft_cuda_control *control;
+
+    /* private */
+    const int32_t *owner, *local; /* of an expert: its rank, and its number there */
+    uint64_t *runs;               /* [phases][grid of a phase]: rounds each CTA has finished, a line apart */
+    uint32_t run0[WEFT_CUDA_MOE_PHASES];
+    weft_cuda_moe_state *state;
+    weft_cuda_moe_fault *fault; /* [capacity] */
+    int32_t *terms_of;          /* [capacity] */
+    float *term_weight;         /* [capacity * terms] */
+    int32_t *kept_expert;       /* [2][capacity * topk] */
+    float *kept_weight;         /* likewise */
+    int32_t *place;             /* [world * capacity * keys]: of a list's expert in the order of experts */
+
+    /* what was received */
+    const void **view_row;
+    int32_t *source, *token;
+    int64_t *offset; /* [experts_here + 1] */
+    int32_t *entry_row, *entry_expert;
+    float *entry_weight;
+    char **entry_to; /* where the result goes */
+
+    const uint32_t *stop; /* a word of host memory: not zero ends the run */
+    uint64_t deadline_ns;
+} weft_cuda_moe;
+
+/* What changes from call to call. */
+typedef struct weft_cuda_moe_call {
+    const void *x; /* send: tokens. give: results. gather: unused */
+    const int32_t *expert;
+    const float *weight;
+    int64_t tokens;
+    int32_t reject;       /* send: the host has rejected the input */
+    const int64_t *start; /* gather, give */
+    void *out;            /* take: y. gather: packed. layout: start */
+    int64_t *rows;        /* layout */
+    int64_t alignment;
+} weft_cuda_moe_call;
+
+#endif

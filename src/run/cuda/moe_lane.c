@@ -1,0 +1,187 @@
+/* A lane's memory and kernels. See moe.h. */
+#include "run/cuda/moe.h"
+
+#include "core/dtype.h"
+
+#include <string.h>
+
+enum { LINE = WEFT_CUDA_LINE_WORDS * (int)sizeof(uint64_t) };
+
+/* ---- where things lie -----------------------------------------------------------------------------------
+ */
+
+/* Hands out pieces of a block; with base NULL it only measures. */
+typedef struct carver {
+    char *base;
+    size_t used;
+} carver;
+
+static void *carve(carver *c, int64_t count, size_t size)
+{
+    size_t at = c->used;
+
+    c->used += ((size_t)count * size + LINE - 1) / LINE * LINE;
+    return c->base ? c->base + at : NULL;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint32_t grid_of(int64_t units, int ctas)
+{
+    return (uint32_t)(units < 1 ? 1 : least(units, ctas));
+}
+
+static void carve_symmetric(weft_cuda_moe *l, carver *c)
+{
+    int64_t lists = 2 * (int64_t)l->world * l->capacity;
+
+    l->control = carve(c, 1, sizeof(*l->control));
+    l->arrived = carve(c, l->world, LINE);
+    l->returned = carve(c, l->world, LINE);
+    l->rejected = carve(c, 2 * l->world, sizeof(*l->rejected));
+    l->tokens = carve(c, 2 * l->world, sizeof(*l->tokens));
+    l->key = carve(c, lists * l->keys, sizeof(*l->key));
+    l->entry = carve(c, lists * l->keys, sizeof(*l->entry));
+    l->row = carve(c, l->world * l->capacity, (size_t)l->row_stride);
+    l->slot = carve(c, l->capacity * l->terms, (size_t)l->slot_stride);
+}
+
+static void carve_private(weft_cuda_moe *l, carver *c)
+{
+    int64_t rows = l->world * l->capacity, entries = rows * l->keys;
+    uint32_t runs = 0;
+
+    for (int phase = 0; phase < WEFT_CUDA_MOE_PHASES; phase++) {
+        l->run0[phase] = runs;
+        runs += l->grid[phase];
+    }
+    l->state = carve(c, 1, sizeof(*l->state));
+    l->runs = carve(c, runs, LINE);
+    l->fault = carve(c, l->capacity, sizeof(*l->fault));
+    l->terms_of = carve(c, l->capacity, sizeof(*l->terms_of));
+    l->term_weight = carve(c, l->capacity * l->terms, sizeof(*l->term_weight));
+    l->kept_expert = carve(c, 2 * l->capacity * l->topk, sizeof(*l->kept_expert));
+    l->kept_weight = carve(c, 2 * l->capacity * l->topk, sizeof(*l->kept_weight));
+    l->place = carve(c, entries, sizeof(*l->place));
+    l->view_row = carve(c, rows, sizeof(*l->view_row));
+    l->source = carve(c, rows, sizeof(*l->source));
+    l->token = carve(c, rows, sizeof(*l->token));
+    l->offset = carve(c, l->experts_here + 1, sizeof(*l->offset));
+    l->entry_row = carve(c, entries, sizeof(*l->entry_row));
+    l->entry_expert = carve(c, entries, sizeof(*l->entry_expert));
+    l->entry_weight = carve(c, entries, sizeof(*l->entry_weight));
+    l->entry_to = carve(c, entries, sizeof(*l->entry_to));
+}
+
+static weft_cuda_moe facts(const weft_gpu_moe_shape *s, int world, weft_cuda_moe_room room)
+{
+    int64_t result_bytes = s->hidden * (int64_t)weft_dtype_size(s->dtype);
+    weft_cuda_moe l = {.world = world,
+                       .experts = s->experts,
+                       .experts_here = s->experts_here,
+                       .topk = s->topk,
+                       .terms = s->terms_per_token,
+                       .keys = (int32_t)least(s->topk, s->experts_most),
+                       .dtype = (int32_t)s->dtype,
+                       .reduced = s->reduced,
+                       .capacity = s->capacity,
+                       .hidden = s->hidden,
+                       .row_bytes = s->row_bytes,
+                       .row_stride = (s->row_bytes + LINE - 1) / LINE * LINE,
+                       .result_bytes = result_bytes,
+                       .slot_stride = (result_bytes + LINE - 1) / LINE * LINE};
+
+    l.grid[WEFT_CUDA_MOE_SEND] = grid_of(l.capacity, room.ctas);
+    l.grid[WEFT_CUDA_MOE_RECEIVE] = grid_of(l.experts_here, room.waiting);
+    l.grid[WEFT_CUDA_MOE_GIVE] = grid_of(l.world * l.capacity * (l.reduced ? 1 : l.keys), room.ctas);
+    l.grid[WEFT_CUDA_MOE_TAKE] = grid_of(l.capacity, room.waiting);
+    return l;
+}
+
+void weft_cuda_moe_measure(const weft_gpu_moe_shape *shape, int world, weft_cuda_moe_room room,
+                           size_t *symmetric, size_t *private_bytes)
+{
+    weft_cuda_moe lane = facts(shape, world, room);
+    carver shared = {NULL, 0}, own = {NULL, 0};
+
+    carve_symmetric(&lane, &shared);
+    carve_private(&lane, &own);
+    *symmetric = shared.used;
+    *private_bytes = own.used;
+}
+
+weft_cuda_moe weft_cuda_moe_lay_out(const weft_gpu_moe_shape *shape, int world, int rank,
+                                    weft_cuda_moe_room room, char *symmetric, int64_t stride,
+                                    char *private_memory, const int32_t *owner, const int32_t *local)
+{
+    weft_cuda_moe lane = facts(shape, world, room);
+    carver shared = {symmetric, 0}, own = {private_memory, 0};
+
+    carve_symmetric(&lane, &shared);
+    carve_private(&lane, &own);
+    lane.rank = rank;
+    lane.stride = stride;
+    lane.owner = owner;
+    lane.local = local;
+    return lane;
+}
+
+/* ---- kernels --------------------------------------------------------------------------------------------
+ */
+
+static CUdeviceptr at(const void *pointer)
+{
+    return (CUdeviceptr)(uintptr_t)pointer;
+}
+
+weft_status weft_cuda_moe_clear(const weft_cuda_device *device, const weft_cuda_moe *lane,
+                                char *private_memory, size_t bytes, CUstream stream, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = device->cu;
+    weft_cuda_moe_state *state = lane->state;
+
+    WEFT_CUDA_TRY(cuMemsetD8Async(at(private_memory), 0, bytes, stream));
+    WEFT_CUDA_TRY(cuMemsetD8Async(at(&state->fault), 0xff, sizeof(state->fault), stream));
+    WEFT_CUDA_TRY(cuMemsetD8Async(at(&state->peer_fault), 0xff, sizeof(state->peer_fault), stream));
+    WEFT_CUDA_TRY(cuMemsetD8Async(at(&state->overflow), 0xff, sizeof(state->overflow), stream));
+    WEFT_CUDA_TRY(cuStreamSynchronize(stream));
+    return WEFT_OK;
+}
+
+weft_status weft_cuda_moe_launch(const weft_cuda_device *device, const weft_cuda_moe *lane,
+                                 weft_gpu_moe_kernel kernel, const weft_gpu_moe_call *call, bool early,
+                                 CUstream stream, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = device->cu;
+    weft_cuda_moe p = *lane;
+    weft_cuda_moe_call c = {.x = call->x,
+                            .expert = call->expert,
+                            .weight = call->weight,
+                            .tokens = call->reject ? 0 : call->tokens,
+                            .reject = call->reject,
+                            .start = call->start,
+                            .out = call->out,
+                            .rows = call->rows,
+                            .alignment = call->alignment};
+    void *parameters[] = {&p, &c};
+    unsigned grid = kernel == WEFT_GPU_MOE_LAYOUT   ? 1
+                    : kernel == WEFT_GPU_MOE_GATHER ? lane->grid[WEFT_CUDA_MOE_GIVE]
+                                                    : lane->grid[kernel];
+    CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+                                   .value.programmaticStreamSerializationAllowed = 1};
+    CUlaunchConfig config = {.gridDimX = grid,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = WEFT_CUDA_MOE_THREADS,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .hStream = stream,
+                             .attrs = &attribute,
+                             .numAttrs = early};
+
+    WEFT_CUDA_TRY(cuLaunchKernelEx(&config, device->moe[kernel], parameters, NULL));
+    return WEFT_OK;
+}

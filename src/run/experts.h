@@ -1,0 +1,94 @@
+/*
+ * Mixture of experts on a backend that has memory of its own: what a layer is, what its kernels are given,
+ * and what they find wrong. Which calls are in order, and what is said of input that is wrong, is decided
+ * above (src/api/moe_gpu.c).
+ */
+#ifndef WEFT_RUN_EXPERTS_H
+#define WEFT_RUN_EXPERTS_H
+
+#include "group/group.h"
+
+#include <weft/weft.h>
+
+typedef struct weft_gpu_moe weft_gpu_moe;
+
+typedef enum weft_gpu_moe_kernel {
+    WEFT_GPU_MOE_SEND, /* the phases of a round, in order */
+    WEFT_GPU_MOE_RECEIVE,
+    WEFT_GPU_MOE_GIVE,
+    WEFT_GPU_MOE_TAKE,
+    WEFT_GPU_MOE_LAYOUT,
+    WEFT_GPU_MOE_GATHER,
+    WEFT_GPU_MOE_KERNELS
+} weft_gpu_moe_kernel;
+
+typedef enum weft_gpu_moe_wrong {
+    WEFT_GPU_MOE_OUT_OF_RANGE = 1, /* position `first` of `token` names `expert` */
+    WEFT_GPU_MOE_NAMED_TWICE,      /* positions `first` and `second` do */
+    WEFT_GPU_MOE_NOT_REPEATED,     /* `first` tokens repeat a routing of `expert` */
+    WEFT_GPU_MOE_PEER_REJECTED,    /* `rank` rejected its input in `round` */
+    WEFT_GPU_MOE_OVERFLOW          /* the local expert `expert` has `count` rows, padded to `padded` */
+} weft_gpu_moe_wrong;
+
+typedef struct weft_gpu_moe_fault {
+    weft_gpu_moe_wrong kind;
+    int lane;
+    int64_t token, count, padded;
+    int expert, first, second, rank;
+    uint64_t round;
+    bool last; /* the lane has sent no round since */
+} weft_gpu_moe_fault;
+
+typedef struct weft_gpu_moe_shape {
+    int experts, topk, terms_per_token, lanes;
+    int64_t capacity, hidden, row_bytes;
+    weft_dtype dtype;
+    bool reduced;
+    const int32_t *owner, *local_index; /* of an expert */
+    int experts_here, experts_most;
+    /* Says what is wrong. Also called from weft_group_wait. */
+    weft_status (*refuse)(void *context, const weft_gpu_moe_fault *fault, weft_error_text *error);
+    void *context;
+} weft_gpu_moe_shape;
+
+/* What changes from call to call; unused members are zero. */
+typedef struct weft_gpu_moe_call {
+    const void *x; /* SEND: tokens; GIVE: results */
+    const int32_t *expert;
+    const float *weight;
+    int64_t tokens;
+    bool reject; /* SEND: only tells the others that there is nothing */
+    const int64_t *start;
+    void *out; /* TAKE: y; GATHER: packed; LAYOUT: start */
+    int64_t *rows;
+    int64_t alignment;
+} weft_gpu_moe_call;
+
+/* Where on the GPU a lane has what it received; and on the host, once the stream has passed it, how much. */
+typedef struct weft_gpu_moe_view {
+    const void *const *row;
+    const int32_t *source, *token, *entry_row;
+    const int64_t *offset;
+    const float *entry_weight;
+    int64_t tokens, rows, entries, rows_sent;
+    double dispatch_us, combine_us; /* of the last round */
+} weft_gpu_moe_view;
+
+typedef struct weft_gpu_moe_calls {
+    /* Collective. What is shared by all ranks is given back by destroy when all have. */
+    weft_status (*create)(weft_group *group, const weft_gpu_moe_shape *shape, weft_gpu_moe **moe);
+    weft_status (*destroy)(weft_gpu_moe *moe);
+    /* Puts a kernel on the stream of the group's calls. */
+    weft_status (*launch)(weft_gpu_moe *moe, int lane, weft_gpu_moe_kernel kernel,
+                          const weft_gpu_moe_call *call);
+    /* Whether calls return when they are on that stream, not when they are done. */
+    bool (*ordered)(const weft_group *group);
+    /* Waits for that stream; what went wrong with this layer since it was last asked. */
+    weft_status (*wait)(weft_gpu_moe *moe);
+    /* `counts`: also how much, of what the stream has passed. */
+    weft_status (*view)(weft_gpu_moe *moe, int lane, bool counts, weft_gpu_moe_view *view);
+    /* Whether the device can use [pointer, pointer + bytes); the sentence begins with `what`. */
+    weft_status (*check)(weft_group *group, const char *what, const void *pointer, size_t bytes);
+} weft_gpu_moe_calls;
+
+#endif

@@ -1,0 +1,14 @@
+/* The kernels of mixture of experts on the fake GPU, CTA by CTA: the same arrays and the same protocol as
+ * src/run/cuda/moe.cu, in plain loops. */
+#ifndef WEFT_TESTS_CUDA_FAKE_MOE_H
+#define WEFT_TESTS_CUDA_FAKE_MOE_H
+
+#include "run/cuda/moe.h"
+
+/* The first rank whose posts a CTA of the kernel waits for; -1: it can run. `round`: which it is. */
+int fake_moe_awaits(const weft_cuda_moe *lane, weft_gpu_moe_kernel kernel, uint32_t cta, uint64_t *round);
+
+void fake_moe_run(const weft_cuda_moe *lane, const weft_cuda_moe_call *call, weft_gpu_moe_kernel kernel,
+                  uint32_t cta, uint32_t ctas);
+
+#endif

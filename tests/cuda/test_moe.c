@@ -1,0 +1,60 @@
+/* Mixture of experts of weft.h on groups of fake GPUs: results, streams, errors, and a rank that is lost. */
+#include "fake_gpu.h"
+#include "moe_cases.h"
+#include "support/procs.h"
+#include "support/ranks.h"
+
+static void shapes(weft_group *group, void *argument)
+{
+    moe_rank r;
+
+    (void)argument;
+    if (moe_begin(group, &r)) {
+        moe_shapes(&r);
+        moe_back_to_back(&r, 60, WEFT_MOE_EXACT);
+        moe_back_to_back(&r, 60, WEFT_MOE_REDUCED);
+    }
+    moe_end(&r);
+}
+
+static void shapes_process(int rank, void *argument)
+{
+    weft_group *group;
+
+    (void)rank;
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    shapes(group, argument);
+    weft_finalize(group);
+}
+
+static void errors(weft_group *group, void *argument)
+{
+    moe_rank r;
+
+    (void)argument;
+    if (moe_begin(group, &r))
+        moe_errors(&r);
+    moe_end(&r);
+}
+
+int main(void)
+{
+    bool no = false, yes = true;
+
+    fake_gpu_install(1, 16, true);
+    procs all = procs_start(3, moe_killed_rank, NULL);
+    CHECK_INT(procs_wait(&all, 1), 128 + SIGKILL);
+    procs_join(&all);
+    procs both = procs_start(2, shapes_process, NULL);
+    procs_join(&both);
+    for (int ranks = 1; ranks <= 8; ranks += ranks == 1 ? 2 : 5)
+        ranks_run(ranks, shapes, NULL);
+    fake_gpu_install(3, 4, false);
+    ranks_run(3, shapes, NULL);
+    fake_gpu_install(1, 16, true);
+    ranks_run(2, errors, NULL);
+    ranks_run(3, errors, NULL);
+    ranks_run(3, moe_missing_rank, &no);
+    ranks_run(3, moe_missing_rank, &yes);
+    return check_report("test_cuda_moe");
+}

@@ -1,0 +1,152 @@
+/* Mixture of experts of weft.h on the real GPU: ranks as threads and as processes that share it. */
+#include "device_parts.h"
+#include "moe_cases.h"
+#include "run/cuda/driver.h"
+#include "support/procs.h"
+#include "support/ranks.h"
+
+static int many = 1000;
+
+static void moe_body(weft_group *group, void *argument)
+{
+    int rounds = *(int *)argument;
+    moe_rank r;
+
+    if (moe_begin(group, &r)) {
+        moe_shapes(&r);
+        moe_back_to_back(&r, rounds, WEFT_MOE_EXACT);
+        moe_back_to_back(&r, rounds, WEFT_MOE_REDUCED);
+        if (weft_size(group) > 1)
+            moe_errors(&r);
+    }
+    moe_end(&r);
+}
+
+static void threads_of(int world)
+{
+    ranks_run(world, moe_body, &many);
+}
+
+static void small_of(int world)
+{
+    int few = 20;
+
+    ranks_run(world, moe_body, &few);
+}
+
+static void process_rank(int rank, void *argument)
+{
+    weft_group *group;
+
+    (void)rank;
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    moe_body(group, argument);
+    weft_finalize(group);
+}
+
+static void processes_of(int world)
+{
+    int rounds = 100;
+
+    procs_run(world, process_rank, &rounds);
+}
+
+/* One round captured on the caller's stream and replayed with the routings of many: only the memory that the
+ * graph reads changes between replays, on the stream. */
+static void graph_rank(weft_group *group, void *argument)
+{
+    enum { REPLAYS = 300 };
+    moe_case c = {11, 3, 24, 6, 0, WEFT_F32, WEFT_MOE_EXACT, true, 0, 8, REPLAYS, 77};
+    const weft_cuda_driver *cu = weft_cuda_driver_open(weft_error_thread());
+    size_t pairs = (size_t)(c.tokens * c.topk), y_bytes = (size_t)(c.tokens * moe_row_bytes(&c));
+    CUcontext context;
+    CUstream stream;
+    CUgraph graph;
+    CUgraphExec replay;
+    moe_queue q;
+    moe_rank r;
+
+    (void)argument;
+    if (!moe_begin(group, &r))
+        return;
+    moe_queue_make(&r, &c, &q);
+    CHECK_INT(cu->cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+    CHECK_INT(cu->cuCtxSetCurrent(context), CUDA_SUCCESS);
+    CHECK_INT(cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    CHECK_INT(weft_group_set_stream(group, 1, stream), WEFT_OK);
+    int32_t *none = malloc(pairs * sizeof(*none));
+    memset(none, 0xff, pairs * sizeof(*none));
+    weft_moe_input fixed = {.size = sizeof(fixed),
+                            .tokens = c.tokens,
+                            .x = moe_take(&r, y_bytes),
+                            .expert = moe_up(&r, none, pairs * sizeof(*none)),
+                            .weight = moe_take(&r, pairs * sizeof(float))};
+    char *y = moe_take(&r, y_bytes);
+
+    CHECK_INT(moe_queue_round(&q, &fixed, y), WEFT_OK);
+    CHECK_INT(weft_group_wait(group), WEFT_OK);
+    CHECK_INT(cu->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    CHECK_INT(moe_queue_round(&q, &fixed, y), WEFT_OK);
+    CHECK_INT(cu->cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    CHECK_INT(cu->cuGraphInstantiate(&replay, graph, 0), CUDA_SUCCESS);
+    for (int i = 0; i < REPLAYS; i++) {
+        const void *from[4] = {q.input[i].x, q.input[i].expert, q.input[i].weight, y},
+                   *to[4] = {fixed.x, fixed.expert, fixed.weight, q.y[i]};
+        size_t bytes[4] = {y_bytes, pairs * sizeof(int32_t), pairs * sizeof(float), y_bytes};
+
+        for (int j = 0; j < 4; j++) {
+            if (j == 3)
+                CHECK_INT(cu->cuGraphLaunch(replay, stream), CUDA_SUCCESS);
+            CHECK_INT(cu->cuMemcpyAsync((CUdeviceptr)(uintptr_t)to[j], (CUdeviceptr)(uintptr_t)from[j],
+                                        bytes[j], stream),
+                      CUDA_SUCCESS);
+        }
+    }
+    CHECK_INT(weft_group_wait(group), WEFT_OK);
+    for (int i = 0; i < REPLAYS; i++)
+        moe_queue_check(&r, &q, i, q.y[i], c.tokens, true);
+    free(none);
+    cu->cuGraphExecDestroy(replay);
+    cu->cuGraphDestroy(graph);
+    CHECK_INT(weft_group_set_stream(group, 0, NULL), WEFT_OK);
+    moe_queue_free(&q);
+    moe_end(&r);
+    cu->cuStreamDestroy(stream);
+    cu->cuDevicePrimaryCtxRelease(0);
+}
+
+static void graph_of(int world)
+{
+    ranks_run(world, graph_rank, NULL);
+}
+
+static void missing_of(int world)
+{
+    bool combines = false;
+
+    ranks_run(world, moe_missing_rank, &combines);
+    combines = true;
+    ranks_run(world, moe_missing_rank, &combines);
+}
+
+static void killed_of(int world)
+{
+    procs all = procs_start(world, moe_killed_rank, NULL);
+
+    CHECK_INT(procs_wait(&all, 1), 128 + SIGKILL);
+    procs_join(&all);
+}
+
+int main(int argc, char **argv)
+{
+    static const device_part parts[] = {
+        {"threads", threads_of, 1},     {"threads", threads_of, 2}, {"threads", threads_of, 3},
+        {"threads", threads_of, 4},     {"threads", threads_of, 5}, {"threads", threads_of, 6},
+        {"threads", threads_of, 7},     {"threads", threads_of, 8}, {"graph", graph_of, 1},
+        {"graph", graph_of, 2},         {"graph", graph_of, 4},     {"processes", processes_of, 2},
+        {"processes", processes_of, 4}, {"missing", missing_of, 3}, {"killed", killed_of, 3},
+        {"small", small_of, 1}};
+
+    device_parts_run(parts, (int)(sizeof(parts) / sizeof(parts[0])), argc, argv);
+    return device_parts_report("test_cuda_moe_device");
+}
