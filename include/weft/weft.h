@@ -660,9 +660,10 @@ WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
 /* ---- tensor-parallel products in one call --------------------------------------------------------- */
 
 /*
- * Collective. Plans are kept by problem in the group, so that a call costs no more than a run; on the CPU
- * another alpha or beta is no other problem. `problem` may
- * leave its op open; the function sets it. What rank r holds, and what it gets:
+ * Collective. Plans are kept by problem in the group, so that a call of a known one costs no more than a run;
+ * on the CPU another alpha or beta is no other problem. Kept are the 64 that were used last, and of those (on
+ * the CPU) as many as have 64 MiB together, counted on the rank whose parts are largest. `problem` may leave
+ * its op open; the function sets it. What rank r holds, and what it gets:
  * - ag_gemm: A rows part r, B columns part r; D = A B, columns (with GATHER_B rows) part r.
  *   With GATHER_A_K: A columns part r, B columns part r; columns part r. With GATHER_B_K: A rows part r, B
  * rows part r; rows part r. B is plain in both, and they run on the CPU.

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-enum { CACHE_PLANS = 64 };
+enum { CACHE_PLANS = 64, CACHE_BYTES = 64 << 20 };
 
 /* The ranks ask for the same; then a plan for the backend to fill. */
 static weft_status open_plan(weft_session *s, uint64_t hash, const weft_problem *problem, weft_plan **out)
@@ -62,16 +62,37 @@ void weft_program_destroy(weft_plan *plan)
     free(plan);
 }
 
+/* Drops what was used longest ago, beyond so many plans and so many bytes; never the first. Ranks make the
+ * same calls in the same order and agreed on the bytes, so all drop the same plans. */
+static void trim_cached(weft_session *s)
+{
+    size_t bytes = 0;
+    int count = 0;
+
+    for (weft_plan **at = &s->cached; *at;) {
+        weft_plan *plan = *at;
+
+        if (plan == s->cached || plan->captured ||
+            (count < CACHE_PLANS && bytes + plan->bytes <= CACHE_BYTES)) {
+            bytes += plan->bytes;
+            count++;
+            at = &plan->next;
+            continue;
+        }
+        *at = plan->next;
+        weft_program_destroy(plan);
+    }
+}
+
 weft_status weft_program_cached(weft_session *s, const weft_problem *problem, weft_plan **plan)
 {
     weft_status status;
-    int count = 0;
 
     if (s->failures != s->cached_failures) { /* the ranks' lists may differ since */
         weft_program_drop_cached(s);
         s->cached_failures = s->failures;
     }
-    for (weft_plan **at = &s->cached; *at; at = &(*at)->next, count++) {
+    for (weft_plan **at = &s->cached; *at; at = &(*at)->next) {
         weft_plan *found = *at;
 
         if (weft_problem_same(&found->asked, problem)) {
@@ -81,17 +102,12 @@ weft_status weft_program_cached(weft_session *s, const weft_problem *problem, we
             *plan = found;
             return WEFT_OK;
         }
-        /* Ranks make the same calls in the same order, so all drop the same plan here. */
-        if (count >= CACHE_PLANS - 1 && !found->captured) {
-            *at = NULL;
-            weft_program_destroy(found);
-            break;
-        }
     }
     status = weft_program_create(s, problem, plan);
     if (status == WEFT_OK) {
         (*plan)->next = s->cached;
         s->cached = *plan;
+        trim_cached(s);
     }
     return status;
 }

@@ -19,6 +19,7 @@ struct weft_plan {
     uint32_t touched;                     /* roles that some rank touches on a peer */
     uint32_t used;                        /* roles whose own instance this rank touches */
     const weft_binding *bind;             /* how operands are packed; NULL: none is */
+    size_t bytes;                         /* of the largest rank's part, as the ranks agreed */
     bool captured;                        /* a graph may run it at any time: the cache keeps it */
     bool loaded; /* somebody's own: what its schedule is called says nothing about it */
 
@@ -37,5 +38,16 @@ void weft_program_destroy(struct weft_plan *plan);
  */
 weft_status weft_program_cached(weft_session *session, const weft_problem *problem, struct weft_plan **plan);
 void weft_program_drop_cached(weft_session *session);
+
+/* What this rank's part takes in memory. */
+static inline size_t weft_program_bytes(const struct weft_plan *plan)
+{
+    const weft_plan_part *p = &plan->part;
+
+    return sizeof(*plan) + p->operand_count * sizeof(*p->operands) + p->lane_count * sizeof(*p->lanes) +
+           p->task_count * sizeof(*p->tasks) + p->region_count * sizeof(*p->regions) +
+           p->wait_count * sizeof(*p->waits) + p->post_count * sizeof(*p->posts) +
+           p->signal_count * sizeof(*p->signal_posts);
+}
 
 #endif

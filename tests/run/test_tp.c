@@ -210,6 +210,38 @@ static void values_of_the_run(weft_group *group, void *argument)
     weft_plan_destroy(plan);
 }
 
+/* Plans are kept up to a number, and up to bytes. */
+static void kept_within_bounds(weft_group *group, void *argument)
+{
+    enum { MOST = 64, BYTES = 64 << 20, COLS = 640 };
+    weft_session *session;
+    weft_plan *plan;
+    weft_problem p;
+    int count = 0, large = 0;
+    size_t bytes = 0;
+
+    (void)argument;
+    CHECK_INT(weft_session_of(group, &session), WEFT_OK);
+    weft_problem_init(&p, WEFT_OP_GEMM_AR);
+    p.schedule = WEFT_SCHEDULE_ONE_SHOT;
+    p.b_form = WEFT_B_PLAIN;
+    p.n = p.k = 2;
+    for (p.m = 1; p.m <= MOST + 9; p.m++)
+        CHECK_INT(weft_program_cached(session, &p, &plan), WEFT_OK);
+    for (const weft_plan *at = session->cached; at; at = at->next)
+        count++;
+    CHECK_INT(count, MOST);
+    p.tuning.tile_m = p.tuning.tile_n = 1;
+    p.m = 500;
+    for (p.n = COLS - 40; p.n <= COLS; p.n++)
+        CHECK_INT(weft_program_cached(session, &p, &plan), WEFT_OK);
+    for (const weft_plan *at = session->cached; at; at = at->next) {
+        bytes += at->bytes;
+        large += at->bytes > 1 << 20;
+    }
+    CHECK(bytes <= BYTES && bytes > BYTES / 2 && large > 4 && large < 41);
+}
+
 static void every_schedule(weft_group *group, void *argument)
 {
     static const weft_layout layouts[] = {
@@ -254,5 +286,7 @@ int main(void)
         ranks_run(world, alpha_zero, NULL);
     for (int world = 1; world <= 3; world++)
         ranks_run(world, values_of_the_run, NULL);
+    for (int world = 1; world <= 2; world++)
+        ranks_run(world, kept_within_bounds, NULL);
     return check_report("test_run_tp");
 }

@@ -332,13 +332,17 @@ weft_status weft_cpu_run(weft_plan *plan, const weft_operands *operands)
     weft_executor *x = program->executor;
     weft_status status = weft_group_check(plan->group);
     weft_record *record;
-    bool has_c;
+    bool has_c = true;
 
     if (status != WEFT_OK)
         return status;
-    has_c = take_values(x, plan, operands);
-    record = weft_session_begin(x->session, WEFT_CALLED_RUN, plan->part.hash + values_hash(&x->values),
-                                &plan->part.problem);
+    if (plan->part.problem.op >= WEFT_OP_ALL_REDUCE) { /* have none: every nanosecond counts */
+        record = weft_session_begin(x->session, WEFT_CALLED_RUN, plan->part.hash, &plan->part.problem);
+    } else {
+        has_c = take_values(x, plan, operands);
+        record = weft_session_begin(x->session, WEFT_CALLED_RUN, plan->part.hash + values_hash(&x->values),
+                                    &plan->part.problem);
+    }
     x->plan = plan;
     x->program = program;
     status = has_c ? weft_operands_enter(plan, operands, record)

@@ -242,17 +242,18 @@ static weft_status prepare(weft_plan *plan, const weft_problem *resolved, weft_p
 typedef struct outcome {
     int32_t status;
     uint32_t touched;
+    uint64_t bytes;  /* of the part */
     char kernel[40]; /* whose order it would leave sums in; "" when in rows */
     char text[256];
 } outcome;
 
-/* Every rank learns whether all parts were made, what is touched anywhere, and whether sums may be handed on
- * in the order of a kernel: only where all ranks have the same. */
+/* Every rank learns whether all parts were made, how large they are, what is touched anywhere, and whether
+ * sums may be handed on in the order of a kernel: only where all ranks have the same. */
 static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
 {
     weft_program *program = weft_program_of(plan);
     weft_group *group = plan->group;
-    outcome out = {.status = (int32_t)mine, .touched = plan->touched};
+    outcome out = {.status = (int32_t)mine, .touched = plan->touched, .bytes = weft_program_bytes(plan)};
     weft_status status;
 
     if (mine != WEFT_OK)
@@ -264,6 +265,7 @@ static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
         const outcome *theirs = weft_group_board(group, rank);
 
         plan->touched |= theirs->touched;
+        plan->bytes = theirs->bytes > plan->bytes ? theirs->bytes : plan->bytes;
         if (strcmp(theirs->kernel, out.kernel) != 0)
             program->order = 0;
         if (theirs->status != WEFT_OK)
