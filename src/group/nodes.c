@@ -244,6 +244,12 @@ weft_status weft_nodes_attach(weft_nodes *nodes, weft_world *world, weft_error_t
     world->net = nodes->net;
     nodes->domain = NULL;
     nodes->net = NULL;
+    /* The first window was mapped before it was known who is far. */
+    for (int rank = 0; rank < nodes->size; rank++)
+        if (weft_world_far(world, rank) && world->segment.windows[0] &&
+            !weft_segment_cast(&world->segment, rank, 0))
+            return weft_error_set(error, WEFT_ERR_MEMORY, "cannot map room for what other nodes show: %s",
+                                  strerror(errno));
     weft_world_watch_exit();
     return weft_net_begin(world->net, &seen, addresses, error);
 }

@@ -48,6 +48,24 @@ static void check_memory(weft_group *group, int rank, int size)
     }
 }
 
+/* What a far rank shows is seen by its receiver alone: ranks of a node do not tell each other. */
+static void check_shadows(weft_group *group, int rank, int size)
+{
+    int64_t *word = NULL;
+
+    CHECK_INT(weft_symm_alloc(group, sizeof(*word), 128, (void **)&word), WEFT_OK);
+    *word = 1 + rank;
+    for (int peer = 0; peer < size; peer++)
+        if (peer != rank && !is_near(rank, peer) && peer % 2 == 0)
+            weft_far_show_to(group, peer, word, sizeof(*word), NULL);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    for (int peer = 0; peer < size; peer++)
+        if (!is_near(rank, peer))
+            CHECK_INT(*(int64_t *)weft_symm_peer(group, word, peer), rank % 2 == 0 ? 1 + peer : 0);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    CHECK_INT(weft_free(group, word), WEFT_OK);
+}
+
 /* put-with-signal to the next rank, wherever it is. */
 static void check_put(weft_group *group, int rank, int size)
 {
@@ -161,6 +179,7 @@ static void be_well(int rank, void *argument)
     CHECK_INT(weft_size(group), size);
     check_agreement(group, rank, size);
     check_memory(group, rank, size);
+    check_shadows(group, rank, size);
     check_put(group, rank, size);
     if (size % 2 == 0)
         check_messages(group, rank, size);
