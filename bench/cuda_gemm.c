@@ -1,9 +1,10 @@
 /*
  * One rank's bf16 product on a GPU beside cuBLASLt: row-major D[m,n] = A[m,k] B[k,n], over the shapes of
- * layers and a few hard ones. Each shape is first run on small integers, where weft and cuBLASLt must give
- * the same bits; then both are timed on random data by replaying graphs of several runs, in turns. cuBLASLt
- * is the fastest of its candidates. Operands stay the same from run to run, so that small ones stay in L2,
- * for both.
+ * layers and a few hard ones. Each shape is first run on small integers, where all must give the same bits;
+ * then they are timed on random data by replaying graphs of several runs, in turns: cuBLASLt by the fastest
+ * of its candidates, weft's own walker, and weft with cuBLASLt (`unfused`), which takes the first candidate
+ * that adds up in order. `auto` is one of the two latter; the row says which. Operands stay the same from run
+ * to run, so that small ones stay in L2, for all.
  *
  * usage: cuda_gemm [--tune] [M N K]...
  *   --tune  also every walker, its tiles whole and divided along k, beside what the model says
@@ -141,32 +142,50 @@ static int by_value(const void *x, const void *y)
     return (*(const double *)x > *(const double *)y) - (*(const double *)x < *(const double *)y);
 }
 
-/* Medians of weft's and, unless `product` is NULL, of cuBLASLt's time, in turns. */
-static void time_both(bench *b, weft_cuda_world *w, cublas_product *product, double us[2])
+/* The fastest of cuBLASLt's candidates. */
+static CUgraphExec capture_fastest(bench *b, weft_cuda_world *w, cublas_product *product)
 {
     const weft_cuda_driver *cu = b->device.cu;
-    CUgraphExec graphs[2] = {capture(b, w, NULL, 0), NULL};
-    double samples[2][ROUNDS], best = INFINITY;
+    CUgraphExec fastest = NULL;
+    double best = INFINITY;
 
-    for (int i = 0; product && i < product->count; i++) {
-        CUgraphExec graph = capture(b, w, product, i);
+    for (int i = 0; i < product->count; i++) {
+        CUgraphExec graph = capture(b, w, product, i), worse = graph;
         double first = time_graph(b, w, graph), then = time_graph(b, w, graph);
 
         (void)first;
         if (graph && then < best) {
             best = then;
-            if (graphs[1])
-                cu->cuGraphExecDestroy(graphs[1]);
-            graphs[1] = graph;
-        } else if (graph) {
-            cu->cuGraphExecDestroy(graph);
+            worse = fastest;
+            fastest = graph;
         }
+        if (worse)
+            cu->cuGraphExecDestroy(worse);
     }
-    time_graph(b, w, graphs[0]);
+    return fastest;
+}
+
+enum { PEER, OWN, LIBRARY, CONTENDERS };
+
+/* Medians of each, in turns: cuBLASLt's unless `product` is NULL, and of the worlds there are. */
+static void time_all(bench *b, weft_cuda_world *worlds[CONTENDERS], cublas_product *product,
+                     double us[CONTENDERS])
+{
+    const weft_cuda_driver *cu = b->device.cu;
+    CUgraphExec graphs[CONTENDERS] = {0};
+    double samples[CONTENDERS][ROUNDS];
+
+    for (int i = 0; i < CONTENDERS; i++)
+        if (i == PEER && product)
+            graphs[i] = capture_fastest(b, worlds[OWN], product);
+        else if (i != PEER && worlds[i]) {
+            graphs[i] = capture(b, worlds[i], NULL, 0);
+            time_graph(b, worlds[i], graphs[i]);
+        }
     for (int round = 0; round < ROUNDS; round++)
-        for (int i = 0; i < 2; i++)
-            samples[i][round] = i && !product ? NAN : time_graph(b, w, graphs[i]);
-    for (int i = 0; i < 2; i++) {
+        for (int i = 0; i < CONTENDERS; i++)
+            samples[i][round] = time_graph(b, worlds[OWN], graphs[i]);
+    for (int i = 0; i < CONTENDERS; i++) {
         qsort(samples[i], ROUNDS, sizeof(double), by_value);
         us[i] = samples[i][ROUNDS / 2];
         if (graphs[i])
@@ -228,7 +247,8 @@ static void tune(bench *b, const shape *s, const cublas_product *product)
             weft_problem p = problem_of(s);
             weft_cuda_world w;
             weft_cuda_way way;
-            double us[2];
+            weft_cuda_world *only[CONTENDERS] = {[OWN] = &w};
+            double us[CONTENDERS];
             int64_t wrong;
 
             if (!weft_cuda_cost(&asked, walker, divided, &way))
@@ -243,37 +263,63 @@ static void tune(bench *b, const shape *s, const cublas_product *product)
                 continue;
             wrong = count_wrong(b, &w, s, product);
             fill_all(b, &w, s, b->reals);
-            time_both(b, &w, NULL, us);
+            time_all(b, only, NULL, us);
             printf("   walker %d %s workers %3d chunk %5d  %8.1f µs  model %8.1f%s\n", walker,
-                   divided ? "divided" : "whole  ", way.workers, (int)way.chunk_k, us[0], way.ns * 1e-3,
+                   divided ? "divided" : "whole  ", way.workers, (int)way.chunk_k, us[OWN], way.ns * 1e-3,
                    wrong ? "  WRONG" : "");
             weft_cuda_world_free(&w);
         }
 }
 
-static int bench_shape(bench *b, const shape *s, bool tunes, double *ratio)
+/* Whether `auto` leaves the product to cuBLASLt. */
+static bool is_left(bench *b, const shape *s)
 {
     weft_problem p = problem_of(s);
-    weft_cuda_world w;
-    cublas_product product;
-    double us[2];
-    int64_t wrong;
+    weft_cuda_world w = {0};
+    bool left = make_world(b, &p, &w) == 0 && w.executors[0].library.lt;
 
+    if (w.device)
+        weft_cuda_world_free(&w);
+    return left;
+}
+
+/* cuBLASLt's time over that of `auto`, and of weft's own walker. */
+typedef struct ratios {
+    double chosen, own;
+} ratios;
+
+static int bench_shape(bench *b, const shape *s, bool tunes, ratios *r)
+{
+    weft_problem own = problem_of(s), library = own;
+    weft_cuda_world worlds[CONTENDERS] = {0}, *timed[CONTENDERS] = {NULL, &worlds[OWN], &worlds[LIBRARY]};
+    cublas_product product;
+    double us[CONTENDERS];
+    int64_t wrong = 0;
+    bool left = is_left(b, s);
+
+    own.schedule = WEFT_SCHEDULE_DIRECT;
+    library.schedule = WEFT_SCHEDULE_UNFUSED;
     if (cublas_product_make(&b->peer, s->m, s->n, s->k, &product))
         return fail(b, "cuBLASLt has no product of this shape");
-    if (make_world(b, &p, &w))
+    if (make_world(b, &own, &worlds[OWN]) || make_world(b, &library, &worlds[LIBRARY]))
         return 1;
-    wrong = count_wrong(b, &w, s, &product);
-    fill_all(b, &w, s, b->reals);
-    time_both(b, &w, &product, us);
-    const weft_problem *chosen = &w.parts[0].problem;
-    *ratio = us[1] / us[0];
-    printf("%6d %6d %6d  %8.1f %8.1f  %6.3f  %4dx%-4d chunk %5d workers %3d%s%s\n", (int)s->m, (int)s->n,
-           (int)s->k, us[1], us[0], *ratio, (int)chosen->tuning.tile_m, (int)chosen->tuning.tile_n,
-           (int)chosen->tuning.chunk_k, chosen->tuning.workers, w.executors[0].hopper ? "" : "  any strides",
-           wrong ? "  WRONG" : "");
+    for (int i = OWN; i <= LIBRARY; i++) {
+        wrong += count_wrong(b, &worlds[i], s, &product) != 0;
+        fill_all(b, &worlds[i], s, b->reals);
+    }
+    if (!worlds[LIBRARY].executors[0].library.lt)
+        timed[LIBRARY] = NULL;
+    time_all(b, timed, &product, us);
+    const weft_problem *chosen = &worlds[OWN].parts[0].problem;
+    *r = (ratios){us[PEER] / us[left ? LIBRARY : OWN], us[PEER] / us[OWN]};
+    printf("%6d %6d %6d  %8.1f %8.1f %8.1f  %-8s %6.3f %6.3f  %4dx%-4d chunk %5d workers %3d%s%s\n",
+           (int)s->m, (int)s->n, (int)s->k, us[PEER], us[LIBRARY], us[OWN], left ? "cuBLASLt" : "weft",
+           r->chosen, r->own, (int)chosen->tuning.tile_m, (int)chosen->tuning.tile_n,
+           (int)chosen->tuning.chunk_k, chosen->tuning.workers,
+           worlds[OWN].executors[0].hopper ? "" : "  any strides", wrong ? "  WRONG" : "");
     fflush(stdout);
-    weft_cuda_world_free(&w);
+    for (int i = OWN; i <= LIBRARY; i++)
+        weft_cuda_world_free(&worlds[i]);
     if (tunes)
         tune(b, s, &product);
     return wrong != 0;
@@ -285,7 +331,7 @@ int main(int argc, char **argv)
     bool tunes = argc > 1 && strcmp(argv[1], "--tune") == 0;
     int first = 1 + tunes,
         count = argc > first ? (argc - first) / 3 : (int)(sizeof(shapes) / sizeof(shapes[0]));
-    double sum = 0, least = INFINITY;
+    ratios sum = {0, 0}, least = {INFINITY, INFINITY};
     int failed = 0;
 
     if (weft_cuda_device_open(0, &b.device, &b.error) != WEFT_OK)
@@ -297,21 +343,24 @@ int main(int argc, char **argv)
         cu->cuMemAlloc(&b.result, (size_t)256 << 20) != CUDA_SUCCESS ||
         cu->cuEventCreate(&b.begin, 0) != CUDA_SUCCESS || cu->cuEventCreate(&b.end, 0) != CUDA_SUCCESS)
         return fail(&b, "no memory on the GPU");
-    printf("%s, cuBLASLt %zu, bf16, µs\n     M      N      K  cuBLASLt     weft   ratio  tile\n",
+    printf("%s, cuBLASLt %zu, bf16, µs; ratios are cuBLASLt's fastest ÷ weft\n"
+           "     M      N      K  cuBLASLt  unfused      own  auto is   ratio    own  tile of own\n",
            b.device.name, b.peer.version);
     for (int i = 0; i < count; i++) {
         shape s = shapes[i % (int)(sizeof(shapes) / sizeof(shapes[0]))];
-        double ratio = NAN;
+        ratios r = {NAN, NAN};
 
         if (argc > first)
             s = (shape){atoll(argv[first + 3 * i]), atoll(argv[first + 3 * i + 1]),
                         atoll(argv[first + 3 * i + 2])};
-        failed |= bench_shape(&b, &s, tunes, &ratio);
-        sum += log(ratio);
-        least = fmin(least, ratio);
+        failed |= bench_shape(&b, &s, tunes, &r);
+        sum.chosen += log(r.chosen);
+        sum.own += log(r.own);
+        least.chosen = fmin(least.chosen, r.chosen);
+        least.own = fmin(least.own, r.own);
     }
-    printf("cuBLASLt ÷ weft over %d shapes: geometric mean %.3f, least %.3f\n", count, exp(sum / count),
-           least);
+    printf("cuBLASLt ÷ weft over %d shapes: auto: geometric mean %.3f, least %.3f; own walker: %.3f, %.3f\n",
+           count, exp(sum.chosen / count), least.chosen, exp(sum.own / count), least.own);
     weft_cuda_device_close(&b.device);
     return failed;
 }

@@ -25,6 +25,7 @@
       "a name for the node of this rank; ranks of one machine with different names are on different nodes")  \
     X(SECRET, WORD, "", "what ranks of several nodes prove to each other that they know when they meet")     \
     X(LINK_TIMEOUT, SECONDS, "5", "after this long without a word from a rank of another node it is lost")   \
+    X(CUBLASLT, WORD, "auto", "cuBLASLt for products on GPUs: auto, off, or the path of the library")        \
     X(MACHINE, WORD, "", "machine description for `auto`: a name or a path; default: what calibrate wrote")
 
 typedef enum weft_env_kind { WEFT_ENV_BYTES, WEFT_ENV_SECONDS, WEFT_ENV_WORD } weft_env_kind;

@@ -271,6 +271,10 @@ weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_pr
     if (result.tuning.crew < 0 || result.tuning.crew > 2)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "a crew of %d: there are crews of 1 and 2",
                               result.tuning.crew);
+    if (result.tuning.library < 0 || result.tuning.library > 2)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "library %d: it is 0, 1 (cuBLASLt) or 2 (weft's own kernels)",
+                              result.tuning.library);
     status = resolve_layout(&result, error);
     if (status == WEFT_OK)
         status = check_schedule(&result, error);
@@ -305,7 +309,7 @@ static uint64_t bits(float value)
     return word;
 }
 
-enum { FIELDS = 30 };
+enum { FIELDS = 31 };
 
 /* Everything that is asked, without the holes between the fields of the struct. */
 static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
@@ -341,6 +345,7 @@ static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
         (uint64_t)p->tuning.sums_stay,
         (uint64_t)p->tuning.grain_n,
         (uint64_t)p->tuning.crew,
+        (uint64_t)p->tuning.library,
     };
 
     _Static_assert(sizeof(list) == FIELDS * sizeof(*list), "every field has its place");

@@ -1,4 +1,5 @@
 /* The fake GPU's driver calls. See fake_gpu.h. */
+#include "fake_cublaslt.h"
 #include "fake_gpu.h"
 
 #include "core/clock.h"
@@ -508,6 +509,7 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
     device.repitch = (CUfunction)(uintptr_t)5;
     for (int i = 0; i < WEFT_CUDA_MOE_KERNELS; i++)
         device.moe[i] = (CUfunction)(uintptr_t)(6 + i);
+    weft_cublaslt_source = fake_cublaslt;
     fake_gpu_seed(seed);
     return device;
 }

@@ -1,6 +1,8 @@
 /* All cases on the fake GPU: what the host side makes of a plan, and whether its waits are enough. */
 #include "cases.h"
+#include "fake_cublaslt.h"
 #include "fake_gpu.h"
+#include "run/cuda/choose.h"
 #include "run/cuda/maps.h"
 #include "run/cuda/timeline.h"
 
@@ -133,6 +135,94 @@ static void test_maps_are_placed_once(void)
     free(many);
 }
 
+/* One rank's product goes to cuBLASLt where it makes the same thing: those, and no others. */
+static void test_cublaslt_makes_what_it_can(void)
+{
+    weft_problem p = problem_of(WEFT_OP_GEMM_RS, WEFT_SCHEDULE_UNFUSED, 72, 40, 104), other;
+    weft_cuda_world_options dense = plain;
+
+    dense.dense = true;
+    device = fake_gpu(16, true, 19);
+    fake_cublaslt_install(true);
+    for (int form = 0; form < 8; form++) {
+        p.transa = form & 1;
+        p.transb = form >> 1 & 1;
+        p.dtype = form & 4 ? WEFT_F16 : WEFT_BF16;
+        p.d_dtype = form == 3 ? WEFT_F32 : p.dtype;
+        p.alpha = form & 2 ? 2 : 1;
+        p.beta = form & 1 ? 3 : 0;
+        p.bias = form > 4;
+        p.act = form == 6 ? WEFT_ACT_RELU : WEFT_ACT_NONE;
+        try("cublaslt", &p, 1, &plain, 2);
+        CHECK_INT(fake_cublaslt_take_products(), 2);
+    }
+    p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, 16, 264, 136);
+    try("cublaslt by auto", &p, 1, &plain, 2);
+    CHECK_INT(fake_cublaslt_take_products(), 2);
+    try("of two ranks", &p, 2, &plain, 1);
+    other = p, other.l = 3;
+    try("a batch", &other, 1, &plain, 1);
+    other = p, other.alpha = 0, other.beta = 1;
+    try("alpha = 0", &other, 1, &plain, 1);
+    other = p, other.k = 0;
+    try("no k", &other, 1, &plain, 1);
+    other = p, other.tuning.tile_n = 128;
+    try("tiles asked for", &other, 1, &plain, 1);
+    other = p, other.tuning.library = 2;
+    try("weft asked for", &other, 1, &plain, 1);
+    other = p, other.schedule = WEFT_SCHEDULE_DIRECT;
+    try("another schedule", &other, 1, &plain, 1);
+    other = p, other.k = 131;
+    try("odd strides", &other, 1, &dense, 1);
+    CHECK_INT(fake_cublaslt_take_products(), 0);
+    fake_cublaslt_install(false);
+    try("without it", &p, 1, &plain, 1);
+    CHECK_INT(fake_cublaslt_take_products(), 0);
+    CHECK_INT(fake_cublaslt_objects(), 0);
+}
+
+static void test_cublaslt_has_no_timeline(void)
+{
+    weft_problem p = problem_of(WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED, 64, 64, 64);
+    weft_error_text error = {0};
+    weft_event *events = NULL;
+    size_t count = 0;
+    weft_cuda_world w;
+
+    device = fake_gpu(16, true, 21);
+    fake_cublaslt_install(true);
+    CHECK_INT(weft_cuda_world_make(&device, &p, 1, &plain, &w, &error), WEFT_OK);
+    CHECK_INT(weft_cuda_timeline(&w, &events, &count, &error), WEFT_ERR_UNSUPPORTED);
+    CHECK_HAS(error.text, "cuBLASLt makes this product");
+    weft_cuda_world_free(&w);
+    fake_cublaslt_install(false);
+    CHECK_INT(fake_cublaslt_objects(), 0);
+}
+
+/* Where tiles of 224 columns fill the rounds weft's own walker is faster, by measurement. */
+static void test_who_makes_a_product(void)
+{
+    static const struct {
+        int64_t m, n, k;
+        int library;
+    } cases[] = {{1, 8192, 8192, 1},    {128, 7168, 8192, 1},  {1024, 1024, 1024, 1}, {4096, 4096, 4096, 1},
+                 {5000, 5000, 5000, 1}, {4096, 1792, 4096, 2}, {2048, 3584, 4096, 2}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
+
+        weft_cuda_choose(&p, 1, 66, true);
+        CHECK_INT(p.tuning.library, cases[i].library);
+        CHECK_INT(p.schedule == WEFT_SCHEDULE_UNFUSED, cases[i].library == 1);
+        p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
+        weft_cuda_choose(&p, 1, 132, false);
+        CHECK_INT(p.tuning.library, 1);
+        p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
+        weft_cuda_choose(&p, 2, 33, true);
+        CHECK_INT(p.tuning.library, 2);
+    }
+}
+
 int main(void)
 {
     thorough = check_repeat(0, 1);
@@ -142,5 +232,8 @@ int main(void)
     test_refusals();
     test_timeline();
     test_maps_are_placed_once();
+    test_cublaslt_makes_what_it_can();
+    test_cublaslt_has_no_timeline();
+    test_who_makes_a_product();
     return check_report("test_cuda_fake");
 }

@@ -1,8 +1,24 @@
 #include "run/cuda/backend.h"
 
 #include "core/dtype.h"
+#include "run/cuda/cublaslt.h"
 #include "run/cuda/group.h"
 #include "run/cuda/moe.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void describe(char *text, size_t bytes)
+{
+    size_t used;
+
+    if (!weft_cuda_describe(text, bytes))
+        return;
+    used = strlen(text);
+    snprintf(text + used, bytes - used, "; ");
+    used = strlen(text);
+    weft_cublaslt_describe(text + used, bytes - used);
+}
 
 static weft_status attach(weft_group *group, int device)
 {
@@ -78,7 +94,7 @@ static const weft_gpu_moe_calls moe_calls = {
 
 const weft_backend weft_cuda_backend = {
     .name = "cuda",
-    .describe = weft_cuda_describe,
+    .describe = describe,
     .attach = attach,
     .detach = detach,
     .alloc = weft_cuda_alloc,

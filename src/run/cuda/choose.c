@@ -14,6 +14,7 @@ enum {
     CREW_CTAS = 2,
     NARROW_N = 224, /* narrower tiles of crews of two: see walker.h */
     HALF_N = 128,
+    OWN_ROWS = 2048,
     LINK_K = 878 /* 790 TFLOP/s beside 450 GB/s */
 };
 
@@ -81,6 +82,36 @@ static int even_crews(int64_t tiles, int crews)
     return rounds > 0 ? (int)((tiles + rounds - 1) / rounds) : crews;
 }
 
+/* Nothing is asked about tiles and lanes. */
+static bool all_open(const weft_tuning *t)
+{
+    return !t->tile_m && !t->tile_n && !t->tile_k && !t->workers && !t->chunk_k && !t->crew;
+}
+
+/*
+ * Whether weft's own walker beats cuBLASLt on aligned operands: where tiles of 224 columns, which cuBLASLt
+ * has not, fill rounds that those of 256 leave half empty, and lines begin on whole sectors.
+ */
+static bool own_wins(const weft_problem *p, int crews)
+{
+    weft_cuda_shape shape = {p->m, p->n, p->k, p->l, crews};
+    weft_cuda_way way = weft_cuda_cost_least(&shape, false);
+
+    return way.walker == WEFT_CUDA_PAIR_224 && way.chunk_k == 0 && p->m >= OWN_ROWS &&
+           p->n % WEFT_CUDA_TILE_K == 0 && p->k % WEFT_CUDA_TILE_K == 0;
+}
+
+/* Who makes the product of a rank alone. `unfused` then is cuBLASLt's. */
+static void choose_library(weft_problem *p, int world, int crews, bool hopper)
+{
+    bool open = p->tuning.library == 0 && world == 1 && all_open(&p->tuning);
+
+    if (open && p->schedule == WEFT_SCHEDULE_AUTO && !(hopper && own_wins(p, crews)))
+        p->schedule = WEFT_SCHEDULE_UNFUSED;
+    if (p->tuning.library == 0)
+        p->tuning.library = open && p->schedule == WEFT_SCHEDULE_UNFUSED ? 1 : 2;
+}
+
 /* One rank has its product to itself: the fastest walker and division of k, by the model. */
 static void choose_alone(weft_problem *p, int crews)
 {
@@ -97,6 +128,7 @@ static void choose_alone(weft_problem *p, int crews)
 void weft_cuda_choose(weft_problem *p, int world, int crews, bool hopper)
 {
     bool fetches;
+    choose_library(p, world, crews, hopper);
     if (p->schedule == WEFT_SCHEDULE_AUTO)
         p->schedule = usual_schedule(p);
     if (hopper && world == 1 && !p->tuning.tile_m && !p->tuning.tile_n && !p->tuning.workers &&

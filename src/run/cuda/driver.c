@@ -310,17 +310,18 @@ void weft_cuda_device_close(weft_cuda_device *device)
     *device = (weft_cuda_device){0};
 }
 
-void weft_cuda_describe(char *text, size_t bytes)
+bool weft_cuda_describe(char *text, size_t bytes)
 {
     weft_error_text error = {0};
     weft_cuda_device device = {.cu = weft_cuda_driver_open(&error)};
     if (!device.cu || read_device(0, &device, &error) != WEFT_OK) {
         snprintf(text, bytes, "built in, but unusable here: %s", error.text);
-        return;
+        return false;
     }
     snprintf(text, bytes, "%s, compute capability %d.%d, %d SMs, %zu MiB L2, driver CUDA %d.%d, %s, %s",
              device.name, device.major, device.minor, device.sm_count, device.l2_bytes >> 20,
              device.driver_version / 1000, device.driver_version % 1000 / 10,
              device.vmm_fd ? "shares memory by descriptor" : "no shared memory",
              device.multicast ? "multicast" : "no multicast");
+    return true;
 }

@@ -165,7 +165,7 @@ enum {
     WEFT_CUDA_THREADS = 384
 }; /* of a CTA of the Hopper walker */
 
-/* One line: the GPU that was found, or why the backend cannot be used here. */
-void weft_cuda_describe(char *text, size_t bytes);
+/* One line: the GPU that was found; false: why the backend cannot be used here. */
+bool weft_cuda_describe(char *text, size_t bytes);
 
 #endif

@@ -203,9 +203,19 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
                                                  : WEFT_CUDA_COLLECTIVE,
                                .reduction = (int32_t)part->problem.reduction};
     weft_cuda_program program = {0};
-    weft_status status =
-        packets ? weft_cuda_packets_make(part, binding, &made.packets, error)
-                : lower(device, part, binding, product && device->hopper, &made.repitched, &program, error);
+    weft_status status = product && part->problem.tuning.library == 1
+                             ? weft_cublaslt_product_make(device, part, binding->places, &made.library, error)
+                             : WEFT_OK;
+    if (status != WEFT_OK)
+        return status;
+    if (made.library.lt) {
+        made.args.control = controls[part->rank];
+        *executor = made;
+        return WEFT_OK;
+    }
+    status = packets
+                 ? weft_cuda_packets_make(part, binding, &made.packets, error)
+                 : lower(device, part, binding, product && device->hopper, &made.repitched, &program, error);
     if (status != WEFT_OK)
         return status;
     made.hopper = program.hopper;
@@ -255,6 +265,7 @@ void weft_cuda_executor_free(weft_cuda_executor *executor)
         executor->device->cu->cuMemFreeAsync(executor->tables, executor->device->uploads);
     if (executor->device)
         weft_cuda_repitched_free(executor->device, &executor->repitched);
+    weft_cublaslt_product_free(executor->device, &executor->library);
     *executor = (weft_cuda_executor){0};
 }
 
@@ -283,6 +294,8 @@ weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstre
      * early; but not where that could take the SMs of another rank's kernel that a predecessor waits for. */
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value.programmaticStreamSerializationAllowed = 1};
+    if (executor->library.lt)
+        return weft_cublaslt_product_launch(&executor->library, stream, error);
     if (!executor->grid)
         return WEFT_OK;
     packets.stop = args.stop;

@@ -1,11 +1,12 @@
 /*
- * Runs lowered plans on a GPU: a rank's run is the walker's kernel, after kernels that copy unaligned
- * operands where there are some, and nothing else on the stream, so that it can be captured into a graph and
- * replayed.
+ * Runs lowered plans on a GPU. A rank's run is a list of launches: kernels that copy unaligned operands where
+ * there are some, then the walker's; or cuBLASLt's where the plan leaves the product to it. Nothing else goes
+ * on the stream, so that it can be captured into a graph and replayed.
  */
 #ifndef WEFT_RUN_CUDA_EXECUTOR_H
 #define WEFT_RUN_CUDA_EXECUTOR_H
 
+#include "run/cuda/cublaslt.h"
 #include "run/cuda/driver.h"
 #include "run/cuda/packets.h"
 #include "run/cuda/program.h"
@@ -26,7 +27,8 @@ typedef struct weft_cuda_executor {
     bool early;     /* of collectives: may come in while the kernel before it ends */
     CUdeviceptr tables;
     weft_cuda_repitched repitched;
-    unsigned grid; /* 0: nothing to launch */
+    weft_cublaslt_product library; /* in place of the walker, where it is made */
+    unsigned grid;                 /* 0: nothing to launch */
     bool hopper;
     int rank;
     int64_t link_bytes;

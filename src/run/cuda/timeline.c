@@ -114,9 +114,14 @@ weft_status weft_cuda_timeline(weft_cuda_world *w, weft_event **events, size_t *
     size_t room = 1;
     weft_status status;
 
+    *count = 0;
+    *events = NULL;
+    if (w->executors[0].library.lt)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "cuBLASLt makes this product, and what it does when is not recorded; another "
+                              "schedule than unfused is weft's own");
     for (int r = 0; r < w->running; r++)
         room += words_of(&w->parts[r]);
-    *count = 0;
     *events = malloc(room * sizeof(**events));
     if (!*events)
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for the events of %d ranks", w->running);

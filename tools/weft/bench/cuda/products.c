@@ -8,7 +8,7 @@
  * GEMM only is the fastest cuBLAS has for a rank's product; with virtual ranks, times the ranks, because the
  * one GPU does the work of all of them. Unfused is cuBLAS and the collective one after the other (the latter
  * over the same link); where cuBLAS or that collective cannot be had, it is weft's own unfused schedule,
- * which JSON rows also carry by itself.
+ * which JSON rows also carry by itself. "product by" says who multiplies in the row's own run.
  */
 #include "bench/cuda/bench_cuda.h"
 
@@ -32,6 +32,7 @@ const report_column bench_cuda_columns[] = {
     {"N", "n", REPORT_PLAIN, 6},
     {"K", "k", REPORT_PLAIN, 6},
     {"schedule", "schedule", REPORT_PLAIN, 34},
+    {"product by", "product", REPORT_PLAIN, 10},
     {"GEMM only", "gemm_us", REPORT_TIME, 13},
     {"comm only", "comm_us", REPORT_TIME, 13},
     {"unfused", "unfused_us", REPORT_TIME, 13},
@@ -249,6 +250,7 @@ static void print_row(gpu_bench *bench, const weft_problem *p, int world, conten
 
     bench_cuda_describe(r, p, world,
                         alone ? "one rank in the loop, emulated link" : "virtual ranks on one GPU");
+    report_text(r, "product", "%s", contenders[FUSED].world->executors[0].library.lt ? "cuBLASLt" : "weft");
     report_time(r, "gemm_us", gemm);
     report_time(r, "comm_us", comm);
     report_time(r, "unfused_us", unfused);

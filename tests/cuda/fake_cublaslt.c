@@ -1,0 +1,250 @@
+/* See fake_cublaslt.h. */
+#include "fake_cublaslt.h"
+#include "fake_gpu.h"
+
+#include "core/dtype.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SCHEME_AT = 0, TRUE_SCHEME = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, WORKSPACE_BYTES = 4096 };
+
+typedef struct fake_desc {
+    cublasOperation_t transa, transb;
+    cublasLtEpilogue_t epilogue;
+    const void *bias;
+} fake_desc;
+
+typedef struct fake_layout {
+    cudaDataType_t type;
+    uint64_t rows, cols;
+    int64_t ld;
+} fake_layout;
+
+typedef struct fake_preference {
+    uint32_t schemes, alignment[4];
+} fake_preference;
+
+static _Atomic long products, objects;
+static _Atomic bool wrong;
+
+static void *make(size_t bytes)
+{
+    objects++;
+    return calloc(1, bytes);
+}
+
+static cublasStatus_t drop(void *object)
+{
+    objects--;
+    free(object);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t create(cublasLtHandle_t *handle)
+{
+    *handle = make(1);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t destroy(cublasLtHandle_t handle)
+{
+    return drop(handle);
+}
+
+static size_t version(void)
+{
+    return 130100;
+}
+
+static cublasStatus_t desc_create(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
+                                  cudaDataType_t scale)
+{
+    *desc = make(sizeof(fake_desc));
+    return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS
+                                                                : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+static cublasStatus_t desc_destroy(cublasLtMatmulDesc_t desc)
+{
+    return drop(desc);
+}
+
+static cublasStatus_t desc_set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
+                               const void *value, size_t bytes)
+{
+    fake_desc *d = (fake_desc *)desc;
+    void *to = attribute == CUBLASLT_MATMUL_DESC_TRANSA         ? (void *)&d->transa
+               : attribute == CUBLASLT_MATMUL_DESC_TRANSB       ? (void *)&d->transb
+               : attribute == CUBLASLT_MATMUL_DESC_EPILOGUE     ? (void *)&d->epilogue
+               : attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? (void *)&d->bias
+                                                                : NULL;
+
+    if (!to)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(to, value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t layout_create(cublasLtMatrixLayout_t *layout, cudaDataType type, uint64_t rows,
+                                    uint64_t cols, int64_t ld)
+{
+    fake_layout *made = make(sizeof(*made));
+
+    *made = (fake_layout){type, rows, cols, ld};
+    *layout = (cublasLtMatrixLayout_t)made;
+    return ld >= (int64_t)rows ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+static cublasStatus_t layout_destroy(cublasLtMatrixLayout_t layout)
+{
+    return drop(layout);
+}
+
+static cublasStatus_t preference_create(cublasLtMatmulPreference_t *preference)
+{
+    *preference = make(sizeof(fake_preference));
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t preference_destroy(cublasLtMatmulPreference_t preference)
+{
+    return drop(preference);
+}
+
+static cublasStatus_t preference_set(cublasLtMatmulPreference_t preference,
+                                     cublasLtMatmulPreferenceAttributes_t attribute, const void *value,
+                                     size_t bytes)
+{
+    fake_preference *p = (fake_preference *)preference;
+
+    if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK)
+        memcpy(&p->schemes, value, bytes);
+    else if (attribute >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES &&
+             attribute <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES)
+        memcpy(&p->alignment[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, bytes);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* An algorithm is its scheme and the alignments it was promised. */
+static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
+                                cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                cublasLtMatmulPreference_t preference, int asked,
+                                cublasLtMatmulHeuristicResult_t *found, int *count)
+{
+    static const uint32_t schemes[] = {CUBLASLT_REDUCTION_SCHEME_INPLACE,
+                                       CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, TRUE_SCHEME};
+    const fake_preference *p = (const fake_preference *)preference;
+
+    (void)handle, (void)desc, (void)a, (void)b, (void)c, (void)d;
+    wrong = wrong || p->schemes != TRUE_SCHEME;
+    for (*count = 0; *count < 3 && *count < asked; (*count)++) {
+        found[*count] = (cublasLtMatmulHeuristicResult_t){.workspaceSize = WORKSPACE_BYTES};
+        found[*count].algo.data[SCHEME_AT] = schemes[*count];
+        for (int i = 0; i < 4; i++)
+            found[*count].algo.data[1 + i] = p->alignment[i];
+    }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t config(const cublasLtMatmulAlgo_t *algorithm,
+                             cublasLtMatmulAlgoConfigAttributes_t attribute, void *value, size_t bytes,
+                             size_t *written)
+{
+    if (attribute != CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME || bytes != sizeof(uint32_t))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    *(uint32_t *)value = (uint32_t)algorithm->data[SCHEME_AT];
+    *written = bytes;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static weft_dtype dtype_of(const fake_layout *layout)
+{
+    return layout->type == CUDA_R_16F ? WEFT_F16 : layout->type == CUDA_R_16BF ? WEFT_BF16 : WEFT_F32;
+}
+
+static double get(const fake_layout *layout, const void *at, uint64_t row, uint64_t col)
+{
+    return weft_element_get(dtype_of(layout), at, (size_t)(row + col * (uint64_t)layout->ld));
+}
+
+static bool aligned(const void *at, uint64_t promised)
+{
+    return promised > 0 && (uintptr_t)at % promised == 0;
+}
+
+static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
+                             const void *a_at, cublasLtMatrixLayout_t a_layout, const void *b_at,
+                             cublasLtMatrixLayout_t b_layout, const void *beta, const void *c_at,
+                             cublasLtMatrixLayout_t c_layout, void *d_at, cublasLtMatrixLayout_t d_layout,
+                             const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t workspace_bytes,
+                             cudaStream_t stream)
+{
+    const fake_desc *e = (const fake_desc *)desc;
+    const fake_layout *a = (const fake_layout *)a_layout, *b = (const fake_layout *)b_layout,
+                      *c = (const fake_layout *)c_layout, *d = (const fake_layout *)d_layout;
+    uint64_t depth = e->transa == CUBLAS_OP_T ? a->rows : a->cols;
+
+    (void)handle;
+    wrong = wrong || algorithm->data[SCHEME_AT] != TRUE_SCHEME || !workspace ||
+            workspace_bytes < WORKSPACE_BYTES || !aligned(a_at, algorithm->data[1]) ||
+            !aligned(b_at, algorithm->data[2]) || !aligned(c_at, algorithm->data[3]) ||
+            !aligned(d_at, algorithm->data[4]);
+    products++;
+    fake_gpu_finish((CUstream)stream);
+    for (uint64_t col = 0; col < d->cols; col++)
+        for (uint64_t row = 0; row < d->rows; row++) {
+            double sum = 0;
+
+            for (uint64_t k = 0; k < depth; k++)
+                sum += (e->transa == CUBLAS_OP_T ? get(a, a_at, k, row) : get(a, a_at, row, k)) *
+                       (e->transb == CUBLAS_OP_T ? get(b, b_at, col, k) : get(b, b_at, k, col));
+            sum *= *(const float *)alpha;
+            if (*(const float *)beta != 0)
+                sum += *(const float *)beta * get(c, c_at, row, col);
+            if (e->epilogue & CUBLASLT_EPILOGUE_BIAS)
+                sum += weft_element_get(dtype_of(d), e->bias, (size_t)row);
+            if (e->epilogue & CUBLASLT_EPILOGUE_RELU && sum < 0)
+                sum = 0;
+            weft_element_set(dtype_of(d), d_at, (size_t)(row + col * (uint64_t)d->ld), sum);
+        }
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static _Atomic bool present;
+
+const weft_cublaslt *fake_cublaslt(void)
+{
+    static const weft_cublaslt calls = {create,
+                                        destroy,
+                                        version,
+                                        matmul,
+                                        desc_create,
+                                        desc_destroy,
+                                        desc_set,
+                                        layout_create,
+                                        layout_destroy,
+                                        preference_create,
+                                        preference_destroy,
+                                        preference_set,
+                                        heuristic,
+                                        config};
+
+    return present ? &calls : NULL;
+}
+
+void fake_cublaslt_install(bool found)
+{
+    present = found;
+}
+
+long fake_cublaslt_take_products(void)
+{
+    return atomic_exchange(&wrong, false) ? -1 : atomic_exchange(&products, 0);
+}
+
+long fake_cublaslt_objects(void)
+{
+    return objects;
+}
