@@ -111,7 +111,7 @@ static CUgraphExec capture(bench *b, weft_cuda_world *w, const cublas_product *p
     CUgraphExec made = NULL;
     CUgraph graph = NULL;
 
-    cu->cuStreamBeginCapture(w->streams[0], CU_STREAM_CAPTURE_MODE_RELAXED);
+    cu->cuStreamBeginCapture(w->streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL);
     for (int i = 0; i < RUNS; i++)
         enqueue(b, w, product, candidate);
     if (cu->cuStreamEndCapture(w->streams[0], &graph) == CUDA_SUCCESS)

@@ -5,7 +5,7 @@
  *
  * One line puts the group on GPUs; from there on weft_alloc gives GPU memory and plans run as kernels. Ranks
  * take the machine's GPUs in turn, and share them when there are more ranks than GPUs. A program that has
- * CUDA streams of its own passes one to weft_run_on; NULL is the group's own.
+ * CUDA streams of its own passes one to weft_run_on.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -71,9 +71,10 @@ int main(void)
         return fail(group);
     for (int i = 0; i < 10;
          i++) /* only the first meets the peers on the host; the rest just go on the stream */
-        if (weft_run_on(plan, &operands, NULL) != WEFT_OK)
+        if (weft_run_on(plan, &operands, WEFT_STREAM_OWN) != WEFT_OK)
             return fail(group);
-    if (weft_run_wait(plan, NULL) != WEFT_OK || weft_memcpy(group, host, d, 2u * m * cols) != WEFT_OK)
+    if (weft_run_wait(plan, WEFT_STREAM_OWN) != WEFT_OK ||
+        weft_memcpy(group, host, d, 2u * m * cols) != WEFT_OK)
         return fail(group);
     printf("rank %d of %d: D[0][0] = %g, D[m-1][0] = %g\n", weft_rank(group), ranks,
            (double)value_of(host[0]), (double)value_of(host[(m - 1) * cols]));

@@ -272,10 +272,10 @@ WEFT_API weft_status weft_group_use_gpu(weft_group *group, int device);
  * For groups on GPUs, not collective: with `ordered` not 0, products in one call, collectives and rounds of
  * mixture of experts of this handle go on `stream` from here on, as weft_run_on puts a run there: they return
  * when they are on it, may be captured into CUDA graphs once a call with such operands has been made, and a
- * rejected argument puts nothing on the stream. `stream` is a CUstream of this rank's GPU, NULL the group's
- * own; CU_STREAM_LEGACY is the default stream. With 0, as at first, they return when they are done. What a
- * capture holds is kept: capture on every rank.
+ * rejected argument puts nothing on the stream. `stream` is as of weft_run_on. With 0, as at first, they
+ * return when they are done. What a capture holds is kept: capture on every rank.
  */
+#define WEFT_STREAM_OWN ((void *)(intptr_t)-1) /* the group's own stream */
 WEFT_API weft_status weft_group_set_stream(weft_group *group, int ordered, void *stream);
 
 /* Waits until that stream has passed everything that is on it; how the calls went. */
@@ -634,9 +634,10 @@ WEFT_API weft_status weft_run(weft_plan *plan, const weft_operands *operands);
 
 /*
  * One run in the order of a stream. `stream` is a CUstream (cudaStream_t) of this rank's GPU, NULL the
- * group's own stream; ranks that are threads use different streams. Returns when the run is on the stream:
- * when the stream has passed it, results are complete and inputs may be overwritten. Runs of one rank follow
- * each other: they are on one stream, or on streams that wait for one another.
+ * default stream, as everywhere in CUDA, WEFT_STREAM_OWN the group's own. Ranks that are threads on one GPU
+ * use different streams, not the default one. Returns when the run is on the stream: when the stream has
+ * passed it, results are complete and inputs may be overwritten. Runs of one rank follow each other: they are
+ * on one stream, or on streams that wait for one another.
  *
  * It is collective. Operands that peers touch are told to them on the host when they are new to the plan, in
  * the same call on every rank; otherwise a kernel is put on the stream and nothing else happens, so that a
@@ -645,7 +646,7 @@ WEFT_API weft_status weft_run(weft_plan *plan, const weft_operands *operands);
  * belong together: a run in which ranks mix those of different calls ends with WEFT_ERR_MISMATCH.
  *
  * What goes wrong in the run (a rank that dies, a wait that expires) is told by weft_run_wait, and by every
- * call after it. On the CPU, where stream must be NULL, this is weft_run.
+ * call after it. On the CPU, where stream must be NULL or WEFT_STREAM_OWN, this is weft_run.
  */
 WEFT_API weft_status weft_run_on(weft_plan *plan, const weft_operands *operands, void *stream);
 

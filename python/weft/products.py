@@ -418,16 +418,11 @@ class Plan:
         if stream is None:
             self.group._call_on(lib.weft_run, self._plan, C.byref(operands))
         else:
-            self.group._call_on(lib.weft_run_on, self._plan, C.byref(operands), _stream(stream))
+            self.group._call_on(lib.weft_run_on, self._plan, C.byref(operands), stream)
 
     def wait(self, stream: int = 0) -> None:
         """Waits until a CUDA stream has passed everything on it; raises what went wrong in the plan's runs."""
-        self.group._call_on(lib.weft_run_wait, self._plan, _stream(stream))
-
-
-def _stream(handle: int) -> int:
-    """CUDA's default stream has the handle 0, which the library takes for the group's own; its other name is 1."""
-    return handle or 1
+        self.group._call_on(lib.weft_run_wait, self._plan, stream)
 
 
 __all__ = ["gemm", "gate_up", "Packed", "Plan", "part", "SCHEDULES", "LAYOUTS", "ACTIVATIONS", "OPS"]

@@ -36,7 +36,7 @@ typedef struct weft_backend {
     /* Frees what the two above made, also when they failed half-way. */
     void (*plan_destroy)(struct weft_plan *plan);
 
-    /* Runs: to its end; on a stream (NULL: the group's own); as the calls that keep their plans do. */
+    /* Runs: to its end; on a stream as weft.h has it; as the calls that keep their plans do. */
     weft_status (*run)(struct weft_plan *plan, const weft_operands *operands);
     weft_status (*run_on)(struct weft_plan *plan, const weft_operands *operands, void *stream);
     weft_status (*issue)(struct weft_plan *plan, const weft_operands *operands);

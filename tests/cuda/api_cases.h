@@ -71,9 +71,9 @@ static inline weft_status api_product(weft_group *gpu, weft_plan *plan, const we
     weft_status status = WEFT_OK;
 
     for (int i = 0; i < runs && status == WEFT_OK; i++)
-        status = weft_run_on(plan, operands, NULL);
+        status = weft_run_on(plan, operands, WEFT_STREAM_OWN);
     if (status == WEFT_OK)
-        status = weft_run_wait(plan, NULL);
+        status = weft_run_wait(plan, WEFT_STREAM_OWN);
     return status == WEFT_OK ? weft_memcpy(gpu, out, d->data, d->bytes) : status;
 }
 

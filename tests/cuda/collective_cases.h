@@ -99,9 +99,9 @@ static inline weft_status coll_on_gpu(weft_group *gpu, const coll_job *j, const 
         operands.send = NULL;
     status = weft_plan_create(gpu, &problem, &plan);
     for (int i = 0; i < j->runs && status == WEFT_OK; i++)
-        status = weft_run_on(plan, &operands, NULL);
+        status = weft_run_on(plan, &operands, WEFT_STREAM_OWN);
     if (status == WEFT_OK)
-        status = weft_run_wait(plan, NULL);
+        status = weft_run_wait(plan, WEFT_STREAM_OWN);
     weft_plan_destroy(plan);
     return status;
 }
@@ -223,7 +223,7 @@ static inline void coll_stream(const coll_rank *r, int rounds, int64_t most)
 
             j.count = check_random(&shared) % 4 ? few : many;
             if (i == 20) /* by now plans are kept; all of this rank's go on the stream */
-                CHECK_INT(on_cpu ? WEFT_OK : weft_group_set_stream(r->gpu, 1, NULL), WEFT_OK);
+                CHECK_INT(on_cpu ? WEFT_OK : weft_group_set_stream(r->gpu, 1, WEFT_STREAM_OWN), WEFT_OK);
             status = coll_call(on_cpu ? r->cpu : r->gpu, &j, from, j.op == WEFT_OP_BROADCAST ? from : to);
             if (status != WEFT_OK) {
                 coll_tell(r, &j, on_cpu ? "cpu" : "gpu", weft_error(on_cpu ? r->cpu : r->gpu));

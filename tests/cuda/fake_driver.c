@@ -137,6 +137,13 @@ static void fake_rehearse(const weft_cuda_rehearsal *r)
     *r->met = met;
 }
 
+static _Atomic uint64_t streams_used;
+
+uint64_t fake_gpu_take_streams(void)
+{
+    return atomic_exchange(&streams_used, 0);
+}
+
 static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction function, void **parameters,
                                    void **extra)
 {
@@ -144,6 +151,7 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
     const weft_cuda_args *args = parameters[0];
     (void)extra;
     BREAK(cuLaunchKernelEx);
+    streams_used |= (uint64_t)1 << ((uintptr_t)config->hStream % STREAMS_MAX);
     if (function == (CUfunction)(uintptr_t)2) {
         fake_rehearse(parameters[0]);
         return CUDA_SUCCESS;
@@ -372,7 +380,7 @@ static CUresult fake_memset(CUdeviceptr at, unsigned char value, size_t bytes, C
 static CUresult fake_stream_create(CUstream *stream, unsigned flags)
 {
     (void)flags;
-    *stream = (CUstream)(uintptr_t)(1 + fake.streams++ % (STREAMS_MAX - 1));
+    *stream = (CUstream)(uintptr_t)(2 + fake.streams++ % (STREAMS_MAX - 2)); /* 1: CU_STREAM_LEGACY */
     return CUDA_SUCCESS;
 }
 

@@ -29,6 +29,9 @@ void fake_gpu_break(const char *call, int uses);
  * said that they know what they do (cuThreadExchangeStreamCaptureMode). */
 void fake_gpu_capture(bool capturing);
 
+/* The streams that kernels went on since the last call, a bit each: 1 is CU_STREAM_LEGACY. */
+uint64_t fake_gpu_take_streams(void);
+
 /* From now on all memory is said to be on that GPU; -1 ends it. */
 void fake_gpu_own(int device);
 

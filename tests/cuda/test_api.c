@@ -117,9 +117,9 @@ static void plans_rank(weft_group *group, void *argument)
     CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
     for (int i = 0; i < 280; i++) {
         operands.d = (char *)block + 2 * 16384 + 16 * (i % 140);
-        CHECK_INT(weft_run_on(plan, &operands, NULL), WEFT_OK);
+        CHECK_INT(weft_run_on(plan, &operands, WEFT_STREAM_OWN), WEFT_OK);
     }
-    CHECK_INT(weft_run_wait(plan, NULL), WEFT_OK);
+    CHECK_INT(weft_run_wait(plan, WEFT_STREAM_OWN), WEFT_OK);
     weft_plan_destroy(plan);
 }
 
@@ -158,22 +158,46 @@ static void errors_rank(weft_group *group, void *argument)
     /* Peers do not touch B, and know the rest: rank 1 is told alone, and its next call is the run. */
     operands.b = on_host;
     if (me == 1) {
-        CHECK_INT(weft_run_on(plan, &operands, NULL), WEFT_ERR_ARGUMENT);
+        CHECK_INT(weft_run_on(plan, &operands, WEFT_STREAM_OWN), WEFT_ERR_ARGUMENT);
         CHECK_HAS(weft_error(group), "not memory that a GPU can use");
         operands = operands_in(block);
         operands.ldb = (int64_t)1 << 33;
-        CHECK_INT(weft_run_on(plan, &operands, NULL), WEFT_ERR_ARGUMENT);
+        CHECK_INT(weft_run_on(plan, &operands, WEFT_STREAM_OWN), WEFT_ERR_ARGUMENT);
         CHECK_HAS(weft_error(group), "reach beyond the memory there");
         fake_gpu_own(1);
         operands = operands_in(block);
         operands.ldb = 40;
-        CHECK_INT(weft_run_on(plan, &operands, NULL), WEFT_ERR_ARGUMENT);
+        CHECK_INT(weft_run_on(plan, &operands, WEFT_STREAM_OWN), WEFT_ERR_ARGUMENT);
         CHECK_HAS(weft_error(group), "which is memory of GPU 1; rank 1 runs on GPU 0");
         fake_gpu_own(-1);
     }
     operands = operands_in(block);
+    CHECK_INT(weft_run_on(plan, &operands, NULL), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(group), "cannot share its default stream");
+    CHECK_INT(weft_run_on(plan, &operands, WEFT_STREAM_OWN), WEFT_OK);
+    CHECK_INT(weft_run_wait(plan, WEFT_STREAM_OWN), WEFT_OK);
+    weft_plan_destroy(plan);
+}
+
+/* NULL is the default stream: a rank that has its GPU to itself may use it. */
+static void default_stream_rank(weft_group *group, void *argument)
+{
+    weft_problem p = product(64, 64, 32);
+    weft_operands operands;
+    weft_plan *plan = NULL;
+    void *block;
+
+    (void)argument;
+    CHECK_INT(weft_group_use_gpu(group, weft_rank(group)), WEFT_OK);
+    CHECK_INT(weft_alloc(group, BLOCK_BYTES, 0, &block), WEFT_OK);
+    operands = operands_in(block);
+    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
+    fake_gpu_take_streams();
     CHECK_INT(weft_run_on(plan, &operands, NULL), WEFT_OK);
     CHECK_INT(weft_run_wait(plan, NULL), WEFT_OK);
+    CHECK(fake_gpu_take_streams() & 1u << 1);
+    CHECK_INT(weft_run(plan, &operands), WEFT_OK);
+    CHECK(!(fake_gpu_take_streams() & 1u << 1));
     weft_plan_destroy(plan);
 }
 
@@ -191,8 +215,8 @@ static void mixed_rank(weft_group *group, void *argument)
     CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
     weft_operands sets[] = {operands_in(block), operands_in((char *)block + BLOCK_BYTES)};
     for (int i = 0; i < 6; i++)
-        CHECK_INT(weft_run_on(plan, &sets[i % 2], NULL), WEFT_OK);
-    CHECK_INT(weft_run_wait(plan, NULL), WEFT_OK);
+        CHECK_INT(weft_run_on(plan, &sets[i % 2], WEFT_STREAM_OWN), WEFT_OK);
+    CHECK_INT(weft_run_wait(plan, WEFT_STREAM_OWN), WEFT_OK);
     CHECK_INT(weft_run(plan, &sets[weft_rank(group) == 1]), WEFT_ERR_MISMATCH);
     CHECK_HAS(weft_error(group), "may change only in the same call on all ranks");
     CHECK_INT(weft_run(plan, &sets[0]), WEFT_ERR_MISMATCH);
@@ -319,6 +343,7 @@ int main(void)
     fake_gpu_install(2, 16, true);
     ranks_run(1, memory_rank, NULL);
     ranks_run(3, memory_rank, NULL);
+    ranks_run(1, default_stream_rank, NULL);
     fake_gpu_install(1, 16, true);
     ranks_run(2, plans_rank, NULL);
     ranks_run(2, errors_rank, NULL);

@@ -146,8 +146,8 @@ static void first_run(weft_group *group, void *argument)
     (void)argument;
     weft_set_deadlines(group, 5, 5);
     for (int i = 0; i < 2; i++)
-        CHECK_INT(weft_run_on(plan, &operands, NULL), WEFT_OK);
-    CHECK_INT(weft_run_wait(plan, NULL), WEFT_OK);
+        CHECK_INT(weft_run_on(plan, &operands, WEFT_STREAM_OWN), WEFT_OK);
+    CHECK_INT(weft_run_wait(plan, WEFT_STREAM_OWN), WEFT_OK);
     weft_plan_destroy(plan);
 }
 
@@ -192,7 +192,7 @@ static void killed_rank(int rank, void *argument)
     weft_plan *plan = ready(group, &operands);
     if (rank == 1) {
         if (amid)
-            CHECK_INT(weft_run_on(plan, &operands, NULL), WEFT_OK);
+            CHECK_INT(weft_run_on(plan, &operands, WEFT_STREAM_OWN), WEFT_OK);
         nanosleep(&(struct timespec){0, 50000000}, NULL);
         raise(SIGKILL);
     }
@@ -252,10 +252,10 @@ static void chained_rank(weft_group *group, void *argument)
                              .a = block + (size_t)(i % 2) * CHAIN_BYTES,
                              .b = b,
                              .d = block + (size_t)((i + 1) % 2) * CHAIN_BYTES};
-        CHECK_INT(weft_run_on(plans[i % 2], &way, NULL), WEFT_OK);
+        CHECK_INT(weft_run_on(plans[i % 2], &way, WEFT_STREAM_OWN), WEFT_OK);
     }
     for (int i = 0; i < 2; i++)
-        CHECK_INT(weft_run_wait(plans[i], NULL), WEFT_OK);
+        CHECK_INT(weft_run_wait(plans[i], WEFT_STREAM_OWN), WEFT_OK);
     CHECK_INT(weft_memcpy(group, last, block + (size_t)(many % 2) * CHAIN_BYTES, CHAIN_BYTES), WEFT_OK);
     for (int i = 0; i < CHAIN_ROWS; i++)
         for (int j = 0; j < CHAIN_COLS; j++)

@@ -37,7 +37,7 @@ static void kernels_rank(weft_group *group, void *argument)
 
     (void)argument;
     if (coll_begin(group, &r)) {
-        CHECK_INT(weft_group_set_stream(group, 1, NULL), WEFT_OK);
+        CHECK_INT(weft_group_set_stream(group, 1, WEFT_STREAM_OWN), WEFT_OK);
         for (int i = 0; i < 40; i++)
             CHECK_INT(weft_all_reduce(group, r.memory[i % 2] + 64 * i, r.memory[i % 2] + 64 * i, 100,
                                       WEFT_F32, WEFT_SUM),
@@ -58,7 +58,7 @@ static void errors_rank(weft_group *group, void *argument)
     coll_rank r;
 
     (void)argument;
-    CHECK_INT(weft_group_set_stream(group, 1, NULL), WEFT_ERR_STATE);
+    CHECK_INT(weft_group_set_stream(group, 1, WEFT_STREAM_OWN), WEFT_ERR_STATE);
     CHECK_HAS(weft_error(group), "on the CPU");
     if (!coll_begin(group, &r)) {
         coll_end(&r);
@@ -100,7 +100,7 @@ static void missing_rank(weft_group *group, void *argument)
     if (weft_rank(group) == 1) {
         CHECK_INT(weft_barrier(group), WEFT_ERR_TIMEOUT);
     } else {
-        CHECK_INT(weft_group_set_stream(group, 1, NULL), WEFT_OK);
+        CHECK_INT(weft_group_set_stream(group, 1, WEFT_STREAM_OWN), WEFT_OK);
         CHECK_INT(weft_all_reduce(group, memory, memory, count, WEFT_F32, WEFT_SUM), WEFT_OK);
         CHECK_INT(weft_group_wait(group), WEFT_ERR_TIMEOUT);
     }

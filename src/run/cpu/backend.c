@@ -33,7 +33,7 @@ static weft_status cpu_copy(weft_group *group, void *to, const void *from, size_
 
 static weft_status cpu_run_on(weft_plan *plan, const weft_operands *operands, void *stream)
 {
-    if (!stream)
+    if (!stream || stream == WEFT_STREAM_OWN)
         return weft_cpu_run(plan, operands);
     weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
                    "weft_run_on: stream is %p, but the group is on the CPU, which has no streams", stream);

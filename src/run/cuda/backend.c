@@ -51,8 +51,8 @@ static weft_status run(weft_plan *plan, const weft_operands *operands)
     weft_status status = weft_group_check(plan->group);
 
     if (status == WEFT_OK)
-        status = run_on(plan, operands, NULL);
-    return status == WEFT_OK ? weft_cuda_plan_wait(plan, NULL) : status;
+        status = run_on(plan, operands, WEFT_STREAM_OWN);
+    return status == WEFT_OK ? weft_cuda_plan_wait(plan, WEFT_STREAM_OWN) : status;
 }
 
 static weft_status issue(weft_plan *plan, const weft_operands *operands)
@@ -67,7 +67,7 @@ static weft_status set_stream(weft_group *group, bool ordered, void *stream)
     weft_cuda_group *g = weft_cuda_of(group);
 
     g->issue_ordered = ordered;
-    g->issue_stream = ordered ? stream : NULL;
+    g->issue_stream = ordered ? stream : WEFT_STREAM_OWN;
     return WEFT_OK;
 }
 

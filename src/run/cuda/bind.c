@@ -383,6 +383,11 @@ weft_status weft_cuda_plan_run(weft_plan *plan, const weft_operands *operands, v
     weft_cuda_bound *bound = NULL;
     weft_status status = weft_group_check(plan->group);
 
+    if (status == WEFT_OK && g->crowded && weft_cuda_stream(g, stream) == CU_STREAM_LEGACY)
+        status = weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
+                                "ranks that are threads on one GPU cannot share its default stream, where "
+                                "their kernels would wait for one another: give each a stream, or "
+                                "WEFT_STREAM_OWN");
     if (status != WEFT_OK)
         return status;
     if (by_packets(plan) && p->bound_count > 0)
@@ -396,7 +401,7 @@ weft_status weft_cuda_plan_run(weft_plan *plan, const weft_operands *operands, v
     if (status == WEFT_OK && by_packets(plan))
         status = bind_packets(plan, operands, &bound->executor);
     if (status == WEFT_OK)
-        status = launch(plan, bound, stream ? stream : g->stream);
+        status = launch(plan, bound, weft_cuda_stream(g, stream));
     weft_cuda_pop(g);
     return status;
 }

@@ -239,6 +239,7 @@ weft_status weft_cuda_copy(weft_group *group, void *to, const void *from, size_t
 
 typedef struct greeting {
     int32_t status, crews, adds;
+    uint64_t process; /* the same for ranks of one process, and for no others */
     CUuuid uuid;
     uint64_t bytes, grain;
     char text[WEFT_ERROR_TEXT_BYTES];
@@ -287,6 +288,7 @@ static weft_status describe(weft_cuda_group *g, greeting *mine, weft_error_text 
     memset(g->pinned, 0, WEFT_CUDA_PINNED_BYTES);
     g->stop = (uint32_t *)((char *)g->pinned + WEFT_CUDA_PINNED_BYTES / 2);
     g->met = g->stop + 32;
+    mine->process = (uint64_t)getpid() << 32 ^ (uint64_t)(uintptr_t)&opened;
     mine->bytes = bytes;
     mine->grain = grain;
     mine->crews = g->device->crews;
@@ -313,6 +315,8 @@ static weft_status meet(weft_group *group, const greeting *mine, size_t *bytes, 
             sharers += memcmp(&((const greeting *)weft_group_board(group, other))->uuid, &theirs->uuid,
                               sizeof(theirs->uuid)) == 0;
         together &= sharers == group->size;
+        g->crowded |= rank != group->rank && theirs->process == mine->process &&
+                      memcmp(&theirs->uuid, &mine->uuid, sizeof(mine->uuid)) == 0;
         adds &= theirs->adds != 0;
         g->crews = theirs->crews / sharers < g->crews ? theirs->crews / sharers : g->crews;
         *bytes = theirs->bytes > *bytes ? theirs->bytes : *bytes;
@@ -401,6 +405,7 @@ weft_status weft_cuda_attach(weft_group *group, int index)
     if (!group->world->processes && group->size > 1)
         weft_cuda_driver_widen();
     group->device = g;
+    g->issue_stream = WEFT_STREAM_OWN;
     status = build(group, index);
     if (status != WEFT_OK) {
         why = group->error;

@@ -20,15 +20,16 @@ typedef struct weft_cuda_group {
     weft_cuda_device *device;
     weft_cuda_heap heap;
     weft_heap *offsets;
-    size_t committed;      /* bytes at the beginning of every slot that have memory */
-    int crews;             /* that a rank may use; the least over all ranks */
-    bool adds;             /* bulk stores may add in any rank's memory */
-    CUstream stream;       /* the rank's own */
-    bool issue_ordered;    /* calls that keep their plans go on `issue_stream` and return at once */
-    CUstream issue_stream; /* NULL: the rank's own */
-    void *pinned;          /* host memory of WEFT_CUDA_PINNED_BYTES, for words that are copied */
-    uint32_t *stop;        /* in it: the word that kernels which wait look at */
-    uint32_t *met;         /* and where a rehearsal says how it went */
+    size_t committed;   /* bytes at the beginning of every slot that have memory */
+    int crews;          /* that a rank may use; the least over all ranks */
+    bool adds;          /* bulk stores may add in any rank's memory */
+    bool crowded;       /* other ranks of the group are threads of this process on the same GPU */
+    CUstream stream;    /* the rank's own */
+    bool issue_ordered; /* calls that keep their plans go on `issue_stream` and return at once */
+    void *issue_stream; /* as weft.h has it */
+    void *pinned;       /* host memory of WEFT_CUDA_PINNED_BYTES, for words that are copied */
+    uint32_t *stop;     /* in it: the word that kernels which wait look at */
+    uint32_t *met;      /* and where a rehearsal says how it went */
     struct weft_cuda_plan *plans;
     uint32_t plans_made;
     struct weft_gpu_moe *layers;
@@ -39,6 +40,13 @@ enum { WEFT_CUDA_PINNED_BYTES = 4096 };
 static inline weft_cuda_group *weft_cuda_of(const weft_group *group)
 {
     return group->device;
+}
+
+/* The stream that weft.h's callers mean. The default stream goes by its name: NULL would be another one in
+ * programs that are built for a default stream of every thread. */
+static inline CUstream weft_cuda_stream(const weft_cuda_group *g, void *given)
+{
+    return given == WEFT_STREAM_OWN ? g->stream : given ? (CUstream)given : CU_STREAM_LEGACY;
 }
 
 /* Calls of the driver stand between these two: the caller's thread keeps the context it had, and while it, or

@@ -359,7 +359,7 @@ weft_status weft_cuda_plan_wait(weft_plan *plan, void *stream)
     weft_status status;
 
     weft_cuda_push(g);
-    status = weft_cuda_pass(plan->group, stream ? stream : g->stream);
+    status = weft_cuda_pass(plan->group, weft_cuda_stream(g, stream));
     if (status == WEFT_OK && p->bound_count > 0)
         status = outcome_of(plan, &p->bound[0].executor);
     weft_cuda_pop(g);
@@ -374,7 +374,7 @@ weft_status weft_cuda_settle(weft_group *group)
     if (status != WEFT_OK)
         return status;
     weft_cuda_push(g);
-    status = weft_cuda_pass(group, g->issue_stream ? g->issue_stream : g->stream);
+    status = weft_cuda_pass(group, weft_cuda_stream(g, g->issue_stream));
     for (weft_plan *plan = group->session ? group->session->cached : NULL; plan && status == WEFT_OK;
          plan = plan->next) {
         weft_cuda_plan *p = weft_cuda_plan_of(plan);

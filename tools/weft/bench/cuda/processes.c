@@ -199,9 +199,9 @@ static int run_often(void *argument, int iteration)
 
     (void)iteration;
     for (int i = 0; i < CALLS && status == WEFT_OK; i++)
-        status = weft_run_on(product->plan, &product->operands, NULL);
+        status = weft_run_on(product->plan, &product->operands, WEFT_STREAM_OWN);
     if (status == WEFT_OK)
-        status = weft_run_wait(product->plan, NULL);
+        status = weft_run_wait(product->plan, WEFT_STREAM_OWN);
     return status == WEFT_OK ? 0 : fail(product, "a run");
 }
 
