@@ -522,28 +522,48 @@ static void multiply_rows(ag_gemm *ag)
     }
 }
 
+/* One task of all that was gathered, for a library. */
+static void multiply_at_once(ag_gemm *ag, int64_t batch)
+{
+    weft_gemm_gen *gen = &ag->gen;
+    bool by_rows = gathers_a(ag);
+    weft_span all = weft_whole(by_rows ? gen->problem->m : gen->problem->n),
+              own = weft_whole(local_extent(ag)), rows = by_rows ? all : own, cols = by_rows ? own : all;
+
+    weft_gemm_open(gen, 0, WEFT_TASK_GEMM, true, false);
+    weft_builder_to(gen->builder, weft_region_make(gen->d, gen->me, batch, rows, cols));
+    weft_builder_from(gen->builder,
+                      weft_region_make(by_rows ? ag->gathered : gen->a, gen->me, batch, rows, gen->local_k));
+    weft_builder_from(gen->builder, weft_region_make(by_rows ? gen->b_source : ag->gathered, gen->me, batch,
+                                                     gen->local_k, cols));
+    weft_gemm_close(gen, true, batch, rows, cols);
+}
+
 /*
  * A plain own shard is used where it lies, as after an in-place all-gather. Where B travels and is packed in
- * the run, fetching packs it, the own shard included; few rows of A are fetched with it too.
+ * the run, fetching packs it, the own shard included; few rows of A are fetched with it too, and a library
+ * wants all of it in one piece.
  */
 static void unfused(ag_gemm *ag)
 {
     weft_gemm_gen *gen = &ag->gen;
     uint32_t fetched = weft_builder_signals(gen->builder, 1);
-    bool pack_b = declare_gathered(ag);
-    bool at_once = weft_ag_gemm_at_once(gen->problem, gen->world);
+    bool pack_b = declare_gathered(ag), library = !pack_b && weft_gemm_by_library(gen);
+    bool at_once = !library && weft_ag_gemm_at_once(gen->problem, gen->world);
     int64_t tasks = 0;
 
-    for (int step = !pack_b && !at_once; step < gen->world && local_extent(ag); step++)
+    for (int step = !pack_b && !at_once && !library; step < gen->world && local_extent(ag); step++)
         tasks += fetch_shard(ag, weft_rotate(gen->me, step, gen->world), fetched);
     if (gen->lanes > 1) {
         weft_builder_expect(gen->builder, fetched, tasks);
         weft_builder_gate(gen->builder, fetched, tasks);
     }
     weft_gemm_pack(gen);
+    for (int64_t batch = 0; library && batch < gen->problem->l && local_extent(ag); batch++)
+        multiply_at_once(ag, batch);
     if (at_once)
         multiply_rows(ag);
-    for (int step = 0; step < gen->world && !at_once; step++)
+    for (int step = 0; step < gen->world && !at_once && !library; step++)
         multiply_shard(ag, weft_rotate(gen->me, step, gen->world), pack_b || step > 0, 0, 0);
 }
 

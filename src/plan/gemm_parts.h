@@ -27,6 +27,12 @@ static inline int weft_gemm_lane(weft_gemm_gen *gen)
     return (int)(gen->dealt++ % gen->lanes);
 }
 
+/* The whole local product is one task, which a library makes (`library` of a tuning). */
+static inline bool weft_gemm_by_library(const weft_gemm_gen *gen)
+{
+    return gen->problem->tuning.library == 1 && gen->world > 1 && gen->problem->b_form == WEFT_B_PLAIN;
+}
+
 /* Scratch for partial sums that travel. */
 uint32_t weft_gemm_staging(weft_gemm_gen *gen, const char *name, int64_t rows, int64_t cols, int64_t batch);
 

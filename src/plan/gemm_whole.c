@@ -3,10 +3,32 @@
 
 weft_gemm_whole weft_gemm_whole_begin(weft_gemm_gen *gen, int64_t cols)
 {
-    weft_gemm_whole whole = {.gen = gen, .stream = weft_stream_k_begin(gen, cols, 1)};
+    const weft_problem *p = gen->problem;
+    weft_gemm_whole whole = {.gen = gen, .cols = cols};
 
+    if (weft_gemm_by_library(gen)) {
+        whole.tasks = p->m && cols ? p->l : 0;
+    } else {
+        whole.stream = weft_stream_k_begin(gen, cols, 1);
+        whole.tasks = whole.stream.tiles;
+    }
     whole.finished = weft_builder_signals(gen->builder, 1);
     return whole;
+}
+
+static void multiply_at_once(weft_gemm_whole *whole, int64_t batch)
+{
+    weft_gemm_gen *gen = whole->gen;
+    weft_span rows = weft_whole(gen->problem->m), cols = {whole->target_col, whole->cols};
+
+    weft_gemm_open(gen, 0, WEFT_TASK_GEMM, whole->epilogue, false);
+    weft_builder_to(gen->builder, weft_region_make(whole->target, gen->me, batch, rows, cols));
+    weft_builder_from(gen->builder, weft_region_make(gen->a, gen->me, batch, rows, gen->local_k));
+    weft_builder_from(gen->builder,
+                      weft_region_make(gen->b_source, gen->me, batch, gen->local_k, weft_whole(whole->cols)));
+    if (gen->lanes > 1)
+        weft_builder_post(gen->builder, whole->finished, gen->me);
+    weft_gemm_close(gen, whole->epilogue, batch, rows, cols);
 }
 
 static void emit_tile(void *context, int lane, int64_t number, const weft_slices *slices)
@@ -33,10 +55,14 @@ void weft_gemm_whole_run(weft_gemm_whole *whole, uint32_t ready)
     weft_builder *b = gen->builder;
     weft_region nothing = {.rank = gen->me};
 
-    weft_stream_k_run(&whole->stream, NULL, emit_tile, whole);
+    if (weft_gemm_by_library(gen))
+        for (int64_t batch = 0; batch < whole->tasks; batch++)
+            multiply_at_once(whole, batch);
+    else
+        weft_stream_k_run(&whole->stream, NULL, emit_tile, whole);
     if (gen->lanes > 1) {
-        weft_builder_expect(b, whole->finished, whole->stream.tiles);
-        weft_builder_gate(b, whole->finished, whole->stream.tiles);
+        weft_builder_expect(b, whole->finished, whole->tasks);
+        weft_builder_gate(b, whole->finished, whole->tasks);
     }
     if (gen->world == 1)
         return;

@@ -1,6 +1,6 @@
 /*
- * The unfused half of the operations that multiply first: the whole local product (Stream-K), then one
- * announcement to all peers that it is there.
+ * The unfused half of the operations that multiply first: the whole local product (Stream-K, or one task
+ * where a library makes it), then one announcement to all peers that it is there.
  */
 #ifndef WEFT_PLAN_GEMM_WHOLE_H
 #define WEFT_PLAN_GEMM_WHOLE_H
@@ -9,9 +9,10 @@
 
 typedef struct weft_gemm_whole {
     weft_gemm_gen *gen;
-    weft_stream_k stream;
-    uint32_t target;    /* operand of this rank that receives the product */
-    int64_t target_col; /* where its first column lies there */
+    weft_stream_k stream; /* not where a library multiplies */
+    int64_t cols, tasks;  /* that finish a piece of the product */
+    uint32_t target;      /* operand of this rank that receives the product */
+    int64_t target_col;   /* where its first column lies there */
     bool epilogue;
     uint32_t finished; /* counts tiles */
 } weft_gemm_whole;

@@ -174,17 +174,47 @@ static bool aligned(const void *at, uint64_t promised)
     return promised > 0 && (uintptr_t)at % promised == 0;
 }
 
+typedef struct fake_product {
+    fake_desc desc;
+    fake_layout a, b, c, d;
+    const void *a_at, *b_at, *c_at;
+    void *d_at;
+    float alpha, beta;
+} fake_product;
+
+static void multiply(void *argument)
+{
+    fake_product *p = argument;
+    bool ta = p->desc.transa == CUBLAS_OP_T, tb = p->desc.transb == CUBLAS_OP_T;
+    uint64_t depth = ta ? p->a.rows : p->a.cols;
+
+    for (uint64_t col = 0; col < p->d.cols; col++)
+        for (uint64_t row = 0; row < p->d.rows; row++) {
+            double sum = 0;
+
+            for (uint64_t k = 0; k < depth; k++)
+                sum += (ta ? get(&p->a, p->a_at, k, row) : get(&p->a, p->a_at, row, k)) *
+                       (tb ? get(&p->b, p->b_at, col, k) : get(&p->b, p->b_at, k, col));
+            sum *= p->alpha;
+            if (p->beta != 0)
+                sum += p->beta * get(&p->c, p->c_at, row, col);
+            if (p->desc.epilogue & CUBLASLT_EPILOGUE_BIAS)
+                sum += weft_element_get(dtype_of(&p->d), p->desc.bias, (size_t)row);
+            if (p->desc.epilogue & CUBLASLT_EPILOGUE_RELU && sum < 0)
+                sum = 0;
+            weft_element_set(dtype_of(&p->d), p->d_at, (size_t)(row + col * (uint64_t)p->d.ld), sum);
+        }
+    free(p);
+}
+
 static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
-                             const void *a_at, cublasLtMatrixLayout_t a_layout, const void *b_at,
-                             cublasLtMatrixLayout_t b_layout, const void *beta, const void *c_at,
-                             cublasLtMatrixLayout_t c_layout, void *d_at, cublasLtMatrixLayout_t d_layout,
+                             const void *a_at, cublasLtMatrixLayout_t a, const void *b_at,
+                             cublasLtMatrixLayout_t b, const void *beta, const void *c_at,
+                             cublasLtMatrixLayout_t c, void *d_at, cublasLtMatrixLayout_t d,
                              const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t workspace_bytes,
                              cudaStream_t stream)
 {
-    const fake_desc *e = (const fake_desc *)desc;
-    const fake_layout *a = (const fake_layout *)a_layout, *b = (const fake_layout *)b_layout,
-                      *c = (const fake_layout *)c_layout, *d = (const fake_layout *)d_layout;
-    uint64_t depth = e->transa == CUBLAS_OP_T ? a->rows : a->cols;
+    fake_product *p = malloc(sizeof(*p));
 
     (void)handle;
     wrong = wrong || algorithm->data[SCHEME_AT] != TRUE_SCHEME || !workspace ||
@@ -192,24 +222,18 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
             !aligned(b_at, algorithm->data[2]) || !aligned(c_at, algorithm->data[3]) ||
             !aligned(d_at, algorithm->data[4]);
     products++;
-    fake_gpu_finish((CUstream)stream);
-    for (uint64_t col = 0; col < d->cols; col++)
-        for (uint64_t row = 0; row < d->rows; row++) {
-            double sum = 0;
-
-            for (uint64_t k = 0; k < depth; k++)
-                sum += (e->transa == CUBLAS_OP_T ? get(a, a_at, k, row) : get(a, a_at, row, k)) *
-                       (e->transb == CUBLAS_OP_T ? get(b, b_at, col, k) : get(b, b_at, k, col));
-            sum *= *(const float *)alpha;
-            if (*(const float *)beta != 0)
-                sum += *(const float *)beta * get(c, c_at, row, col);
-            if (e->epilogue & CUBLASLT_EPILOGUE_BIAS)
-                sum += weft_element_get(dtype_of(d), e->bias, (size_t)row);
-            if (e->epilogue & CUBLASLT_EPILOGUE_RELU && sum < 0)
-                sum = 0;
-            weft_element_set(dtype_of(d), d_at, (size_t)(row + col * (uint64_t)d->ld), sum);
-        }
-    return CUBLAS_STATUS_SUCCESS;
+    *p = (fake_product){*(const fake_desc *)desc,
+                        *(const fake_layout *)a,
+                        *(const fake_layout *)b,
+                        *(const fake_layout *)c,
+                        *(const fake_layout *)d,
+                        a_at,
+                        b_at,
+                        c_at,
+                        d_at,
+                        *(const float *)alpha,
+                        *(const float *)beta};
+    return fake_gpu_call(multiply, p, (CUstream)stream) ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
 }
 
 static _Atomic bool present;

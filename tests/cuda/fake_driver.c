@@ -116,6 +116,13 @@ static CUresult fake_p2p(int *value, CUdevice_P2PAttribute attribute, CUdevice f
     return CUDA_SUCCESS;
 }
 
+static CUresult fake_can_access(int *can, CUdevice from, CUdevice to)
+{
+    (void)from, (void)to;
+    *can = !breaks("peer access");
+    return CUDA_SUCCESS;
+}
+
 static CUresult fake_total(size_t *bytes, CUdevice device)
 {
     (void)device;
@@ -469,6 +476,7 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
         .cuDeviceGetCount = fake_device_count,
         .cuDeviceGetUuid = fake_uuid,
         .cuDeviceGetP2PAttribute = fake_p2p,
+        .cuDeviceCanAccessPeer = fake_can_access,
         .cuDeviceTotalMem = fake_total,
         .cuLaunchKernelEx = fake_launch_kernel,
         .cuMemAlloc = fake_alloc,

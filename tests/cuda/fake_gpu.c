@@ -17,7 +17,7 @@ typedef struct fake_lane {
     float *product;        /* of task `loaded - 1`, when it is a GEMM */
 } fake_lane;
 
-typedef enum fake_kind { PRODUCT, COLLECTIVE, PACKETS, EXPERTS } fake_kind;
+typedef enum fake_kind { PRODUCT, COLLECTIVE, PACKETS, EXPERTS, CALL } fake_kind;
 
 typedef struct fake_launch {
     weft_cuda_args args; /* PACKETS, EXPERTS: only what waiting needs */
@@ -29,6 +29,8 @@ typedef struct fake_launch {
     weft_reduction reduction;
     uint32_t lane_count;
     bool hopper;
+    void (*host)(void *argument); /* CALL: all there is */
+    void *argument;
     CUstream stream;
     fake_lane *lanes;
     bool started, entered, active;
@@ -499,6 +501,13 @@ static bool step_experts(fake_launch *launch)
     return moved;
 }
 
+static bool step_call(fake_launch *launch)
+{
+    launch->host(launch->argument);
+    launch_end(launch);
+    return true;
+}
+
 /* Whom a launch of packets or of experts waits for; -1: nobody. */
 static int awaited(const fake_launch *launch, uint64_t *round)
 {
@@ -582,7 +591,8 @@ static bool advance(CUstream stream, bool *moved)
         busy[at] = true;
         if (!launch->moved_ns)
             launch->moved_ns = now;
-        if (launch->kind == PACKETS   ? step_packets(launch)
+        if (launch->kind == CALL      ? step_call(launch)
+            : launch->kind == PACKETS ? step_packets(launch)
             : launch->kind == EXPERTS ? step_experts(launch)
                                       : step_launch(launch)) {
             launch->moved_ns = now;
@@ -644,6 +654,12 @@ bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, bo
     pthread_mutex_lock(&gpu.lock);
     gpu.counts.early += early;
     pthread_mutex_unlock(&gpu.lock);
+    return enqueue(&launch);
+}
+
+bool fake_gpu_call(void (*call)(void *argument), void *argument, CUstream stream)
+{
+    fake_launch launch = {.kind = CALL, .host = call, .argument = argument, .stream = stream, .active = true};
     return enqueue(&launch);
 }
 

@@ -22,7 +22,8 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed);
 void fake_gpu_install(int count, int crews, bool hopper);
 
 /* Makes the driver call of that name fail from its n-th use on with CUDA_ERROR_UNKNOWN; NULL ends it. "all
- * meetings": kernels that are to meet before the first run do not; "some meetings": the first n do not. */
+ * meetings": kernels that are to meet before the first run do not; "some meetings": the first n do not. "peer
+ * access": from the n-th question on GPUs cannot address one another. */
 void fake_gpu_break(const char *call, int uses);
 
 /* Somebody captures a graph, or does no more: meanwhile allocating and waiting fail in threads that have not
@@ -57,6 +58,7 @@ bool fake_gpu_collective(const weft_cuda_args *args, uint32_t lanes, int32_t red
 bool fake_gpu_packets(const weft_cuda_packets *packets, uint32_t ctas, CUstream stream);
 bool fake_gpu_moe(const weft_cuda_moe *lane, const weft_cuda_moe_call *call, weft_gpu_moe_kernel kernel,
                   uint32_t ctas, CUstream stream);
+bool fake_gpu_call(void (*call)(void *argument), void *argument, CUstream stream); /* in the stream's order */
 bool fake_gpu_busy(CUstream stream);   /* lets everything advance a little */
 void fake_gpu_finish(CUstream stream); /* until the stream is through */
 

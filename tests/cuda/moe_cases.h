@@ -389,7 +389,7 @@ static inline void moe_back_to_back(moe_rank *r, int rounds, weft_moe_mode mode)
     moe_queue q;
 
     moe_queue_make(r, &c, &q);
-    CHECK_INT(weft_group_set_stream(r->gpu, 1, NULL), WEFT_OK);
+    CHECK_INT(weft_group_set_stream(r->gpu, 1, WEFT_STREAM_OWN), WEFT_OK);
     for (int i = 0; i < rounds; i++)
         CHECK_INT(moe_queue_round(&q, &q.input[i], q.y[i]), WEFT_OK);
     CHECK_INT(weft_group_wait(r->gpu), WEFT_OK);
@@ -492,7 +492,7 @@ static inline void moe_rejected_on_stream(moe_rank *r, moe_queue *q)
     bad.tokens = 1;
     if (mine)
         bad.expert = moe_up(r, wrong, sizeof(wrong));
-    CHECK_INT(weft_group_set_stream(r->gpu, 1, NULL), WEFT_OK);
+    CHECK_INT(weft_group_set_stream(r->gpu, 1, WEFT_STREAM_OWN), WEFT_OK);
     CHECK_INT(moe_queue_round(q, &q->input[3], y[0]), WEFT_OK);
     CHECK_INT(moe_queue_round(q, &bad, y[1]), WEFT_OK);
     CHECK_INT(moe_queue_round(q, &q->input[4], y[2]), WEFT_OK);
@@ -621,7 +621,7 @@ static inline void moe_missing_rank(weft_group *group, void *argument)
     if (missing) {
         CHECK_INT(weft_barrier(group), WEFT_ERR_TIMEOUT);
     } else {
-        CHECK_INT(weft_group_set_stream(group, 1, NULL), WEFT_OK);
+        CHECK_INT(weft_group_set_stream(group, 1, WEFT_STREAM_OWN), WEFT_OK);
         CHECK_INT(combines ? weft_moe_combine(q.gpu, 0, q.packed, NULL, q.y[0])
                            : moe_queue_round(&q, &q.input[1], q.y[1]),
                   WEFT_OK);

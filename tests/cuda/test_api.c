@@ -333,6 +333,28 @@ static void test_rehearsal(void)
     fake_gpu_break(NULL, 0);
 }
 
+/* GPUs that cannot address one another are found before anything is mapped; on one of them it is no matter.
+ */
+static void apart_rank(weft_group *group, void *argument)
+{
+    int *same = argument;
+    weft_status status = weft_group_use_gpu(group, *same ? 0 : weft_rank(group));
+
+    CHECK_INT(status, *same ? WEFT_OK : WEFT_ERR_UNSUPPORTED);
+    if (!*same)
+        CHECK_HAS(weft_error(group), "no peer access between them");
+}
+
+static void test_peer_access(void)
+{
+    fake_gpu_install(2, 16, true);
+    fake_gpu_break("peer access", 0);
+    for (int same = 0; same < 2; same++)
+        ranks_run(2, apart_rank, &same);
+    fake_gpu_break(NULL, 0);
+    fake_gpu_install(1, 16, true);
+}
+
 int main(void)
 {
     fake_gpu_install(1, 16, true);
@@ -353,5 +375,6 @@ int main(void)
     test_broken();
     test_rehearsal();
     test_capture();
+    test_peer_access();
     return check_report("test_cuda_api");
 }

@@ -52,13 +52,19 @@ static void test_right_results_pass(void)
 static void test_alone(void)
 {
     static const weft_cuda_world_options alone = {.alone = true, .limits = {10, 5}};
-    weft_problem p = problem_of(WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A, 128, 128, 256);
-    weft_cuda_world w = run(p, 4, &alone);
-    gpu_verdict verdict;
+    static const weft_schedule schedules[] = {WEFT_SCHEDULE_REDUCESCATTER_TILING_A, WEFT_SCHEDULE_UNFUSED};
 
-    CHECK(gpu_data_check(&w, &verdict));
-    CHECK(verdict.error == 0);
-    weft_cuda_world_free(&w);
+    for (int i = 0; i < 2; i++) {
+        weft_problem p = problem_of(WEFT_OP_GEMM_RS, schedules[i], 128, 128, 256);
+
+        p.layout = WEFT_LAYOUT_SCATTER_ROWS;
+        weft_cuda_world w = run(p, 4, &alone);
+        gpu_verdict verdict;
+
+        CHECK(gpu_data_check(&w, &verdict));
+        CHECK(verdict.error == 0);
+        weft_cuda_world_free(&w);
+    }
 }
 
 /* The worst element is named: one that was not written, and one that is off by a little everywhere. */

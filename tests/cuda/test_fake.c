@@ -159,7 +159,6 @@ static void test_cublaslt_makes_what_it_can(void)
     p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, 16, 264, 136);
     try("cublaslt by auto", &p, 1, &plain, 2);
     CHECK_INT(fake_cublaslt_take_products(), 2);
-    try("of two ranks", &p, 2, &plain, 1);
     other = p, other.l = 3;
     try("a batch", &other, 1, &plain, 1);
     other = p, other.alpha = 0, other.beta = 1;
@@ -178,6 +177,47 @@ static void test_cublaslt_makes_what_it_can(void)
     fake_cublaslt_install(false);
     try("without it", &p, 1, &plain, 1);
     CHECK_INT(fake_cublaslt_take_products(), 0);
+    CHECK_INT(fake_cublaslt_objects(), 0);
+}
+
+/* Of several ranks the product of an unfused plan is one launch, before or after the kernel that
+ * communicates; making a plan tries it once on every rank. */
+static void test_cublaslt_among_ranks(void)
+{
+    static const weft_layout layouts[] = {WEFT_LAYOUT_GATHER_A,     WEFT_LAYOUT_GATHER_B,
+                                          WEFT_LAYOUT_SCATTER_ROWS, WEFT_LAYOUT_SCATTER_COLS,
+                                          WEFT_LAYOUT_DEFAULT,      WEFT_LAYOUT_DEFAULT};
+    static const weft_op ops[] = {WEFT_OP_AG_GEMM, WEFT_OP_AG_GEMM, WEFT_OP_GEMM_RS,
+                                  WEFT_OP_GEMM_RS, WEFT_OP_GEMM_AR, WEFT_OP_GEMM_AS};
+
+    device = fake_gpu(160, true, 23);
+    fake_cublaslt_install(true);
+    fake_cublaslt_take_products();
+    for (int i = 0; i < 12; i++) {
+        weft_problem p =
+            problem_of(ops[i % 6], i % 2 ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_AUTO, 30, 96, 56);
+
+        p.layout = layouts[i % 6];
+        p.transa = i % 3 == 1;
+        p.transb = i % 4 == 1;
+        p.beta = i % 5 == 2 ? 2 : 0;
+        p.bias = i % 2 && (p.op == WEFT_OP_GEMM_RS || p.op == WEFT_OP_GEMM_AR);
+        p.act = i % 3 == 0 ? WEFT_ACT_RELU : WEFT_ACT_NONE;
+        p.alpha = i > 6 ? 2 : 1;
+        p.wire_dtype = i > 8 ? WEFT_BF16 : WEFT_F32;
+        try("cublaslt among ranks", &p, 2 + i % 3, &plain, 3);
+        CHECK_INT(fake_cublaslt_take_products(), (2 + i % 3) * (1 + 3));
+    }
+    weft_problem many = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, 1024, 256, 64);
+    try("many rows", &many, 2, &plain, 1);
+    many.schedule = WEFT_SCHEDULE_UNFUSED;
+    many.tuning.tile_n = 128;
+    try("tiles asked for", &many, 2, &plain, 1);
+    many.tuning.tile_n = 0;
+    many.bias = 1;
+    try("a bias", &many, 2, &plain, 1);
+    CHECK_INT(fake_cublaslt_take_products(), 0);
+    fake_cublaslt_install(false);
     CHECK_INT(fake_cublaslt_objects(), 0);
 }
 
@@ -211,15 +251,22 @@ static void test_who_makes_a_product(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
 
-        weft_cuda_choose(&p, 1, 66, true);
+        weft_cuda_choose(&p, 1, 66, true, true);
         CHECK_INT(p.tuning.library, cases[i].library);
         CHECK_INT(p.schedule == WEFT_SCHEDULE_UNFUSED, cases[i].library == 1);
         p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
-        weft_cuda_choose(&p, 1, 132, false);
+        weft_cuda_choose(&p, 1, 132, false, true);
         CHECK_INT(p.tuning.library, 1);
         p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
-        weft_cuda_choose(&p, 2, 33, true);
+        weft_cuda_choose(&p, 2, 33, true, true);
+        CHECK_INT(p.tuning.library, cases[i].m <= 256 ? 1 : 2);
+        p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
+        weft_cuda_choose(&p, 8, 8, true, true);
         CHECK_INT(p.tuning.library, 2);
+        p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
+        weft_cuda_choose(&p, 1, 66, true, false);
+        CHECK_INT(p.tuning.library, 2);
+        CHECK(p.schedule != WEFT_SCHEDULE_UNFUSED);
     }
 }
 
@@ -233,6 +280,7 @@ int main(void)
     test_timeline();
     test_maps_are_placed_once();
     test_cublaslt_makes_what_it_can();
+    test_cublaslt_among_ranks();
     test_cublaslt_has_no_timeline();
     test_who_makes_a_product();
     return check_report("test_cuda_fake");

@@ -46,7 +46,8 @@ static void every_world_and_shape(const interpret_kind *kind)
                                         .tuning.copiers = workers == 3 ? 3 : 0,
                                         .tuning.chunk_k = workers == 3 ? 2 : 0,
                                         .tuning.raster = workers == 3 ? 2 : 0,
-                                        .tuning.sums_stay = workers == 3};
+                                        .tuning.sums_stay = workers == 3,
+                                        .tuning.library = workers == 2};
 
                 check_accepts(&problem, world);
             }

@@ -6,6 +6,7 @@
 #include "core/round.h"
 #include "run/cuda/collective.h"
 #include "run/cuda/cost.h"
+#include "run/cuda/cublaslt.h"
 
 enum {
     PANELS_SIDE_BY_SIDE = 8, /* 8 x 8 tiles are about a round of the crews: least traffic for the product */
@@ -15,7 +16,8 @@ enum {
     NARROW_N = 224, /* narrower tiles of crews of two: see walker.h */
     HALF_N = 128,
     OWN_ROWS = 2048,
-    LINK_K = 878 /* 790 TFLOP/s beside 450 GB/s */
+    HALF_A_GPU = 33, /* crews of an H200 */
+    LINK_K = 878     /* 790 TFLOP/s beside 450 GB/s */
 };
 
 static weft_schedule usual_schedule(const weft_problem *p)
@@ -101,15 +103,31 @@ static bool own_wins(const weft_problem *p, int crews)
            p->n % WEFT_CUDA_TILE_K == 0 && p->k % WEFT_CUDA_TILE_K == 0;
 }
 
-/* Who makes the product of a rank alone. `unfused` then is cuBLASLt's. */
-static void choose_library(weft_problem *p, int world, int crews, bool hopper)
+/*
+ * Few rows: tiles of a fused product leave most SMs without work for all of k, which costs more than the
+ * communication that they hide. Not where many ranks share a GPU, and with it the time of its products.
+ */
+static bool few_rows(const weft_problem *p, int crews)
 {
-    bool open = p->tuning.library == 0 && world == 1 && all_open(&p->tuning);
+    int64_t few = p->op == WEFT_OP_GEMM_AS ? 32 : p->op == WEFT_OP_GEMM_AR ? 128 : 256;
 
-    if (open && p->schedule == WEFT_SCHEDULE_AUTO && !(hopper && own_wins(p, crews)))
+    return p->m <= few && crews >= HALF_A_GPU;
+}
+
+/* Who multiplies. `unfused` is cuBLASLt's; `auto` is unfused where that is faster. */
+static void choose_library(weft_problem *p, int world, int crews, bool hopper, bool library)
+{
+    bool open = p->tuning.library == 0 && all_open(&p->tuning), left;
+
+    library = library && weft_cublaslt_makes(p, world);
+    left = world > 1 ? library && few_rows(p, crews) : library && !(hopper && own_wins(p, crews));
+    if (p->schedule == WEFT_SCHEDULE_AUTO && ((open && left) || (library && p->tuning.library == 1)))
         p->schedule = WEFT_SCHEDULE_UNFUSED;
-    if (p->tuning.library == 0)
-        p->tuning.library = open && p->schedule == WEFT_SCHEDULE_UNFUSED ? 1 : 2;
+    if (p->tuning.library != 2)
+        p->tuning.library =
+            library && (open || p->tuning.library) && p->schedule == WEFT_SCHEDULE_UNFUSED ? 1 : 2;
+    if (world > 1 && p->tuning.library == 1 && !p->tuning.tile_n)
+        p->tuning.tile_n = HALF_N; /* of what is added up */
 }
 
 /* One rank has its product to itself: the fastest walker and division of k, by the model. */
@@ -125,10 +143,10 @@ static void choose_alone(weft_problem *p, int crews)
     p->tuning.crew = weft_cuda_walkers[way.walker].ctas;
 }
 
-void weft_cuda_choose(weft_problem *p, int world, int crews, bool hopper)
+void weft_cuda_choose(weft_problem *p, int world, int crews, bool hopper, bool library)
 {
     bool fetches;
-    choose_library(p, world, crews, hopper);
+    choose_library(p, world, crews, hopper, library);
     if (p->schedule == WEFT_SCHEDULE_AUTO)
         p->schedule = usual_schedule(p);
     if (hopper && world == 1 && !p->tuning.tile_m && !p->tuning.tile_n && !p->tuning.workers &&

@@ -4,8 +4,9 @@
 
 #include "plan/plan.h"
 
-/* A pure function, so that ranks with the same number of crews agree without talking. */
-void weft_cuda_choose(weft_problem *problem, int world, int crews, bool hopper);
+/* A pure function, so that ranks with the same number of crews agree without talking. `library`: all ranks
+ * have cuBLASLt. */
+void weft_cuda_choose(weft_problem *problem, int world, int crews, bool hopper, bool library);
 
 /* The same for collectives, of which a rank can have 2 * `ctas` CTAs resident. */
 void weft_cuda_choose_collective(weft_problem *problem, int world, int ctas);

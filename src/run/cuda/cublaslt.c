@@ -1,6 +1,7 @@
 /* See cublaslt.h. */
 #include "run/cuda/cublaslt.h"
 
+#include "core/dtype.h"
 #include "core/env.h"
 
 #include <dlfcn.h>
@@ -67,10 +68,9 @@ void weft_cublaslt_describe(char *text, size_t bytes)
     const char *asked = weft_env_word(WEFT_ENV_CUBLASLT);
 
     if (lt)
-        snprintf(
-            text, bytes,
-            "cuBLASLt %zu.%zu.%zu makes the product of one rank under unfused, and under auto where it wins",
-            version / 10000, version / 100 % 100, version % 100);
+        snprintf(text, bytes,
+                 "cuBLASLt %zu.%zu.%zu makes the products of unfused plans, and under auto where it wins",
+                 version / 10000, version / 100 % 100, version % 100);
     else if (strcmp(asked, "auto") == 0 || strcmp(asked, "off") == 0)
         snprintf(text, bytes, "%s",
                  strcmp(asked, "off") == 0 ? "cuBLASLt turned off by WEFT_CUBLASLT" : "no cuBLASLt");
@@ -80,7 +80,7 @@ void weft_cublaslt_describe(char *text, size_t bytes)
 
 /* ---- a product --------------------------------------------------------------------------------------- */
 
-enum { CANDIDATES = 8, ALIGNMENT_MOST = 256 };
+enum { CANDIDATES = 8, ALIGNMENT_MOST = 256, VECTOR = 8 /* elements of 16 bytes */ };
 static const size_t WORKSPACE_MOST = (size_t)32 << 20;
 
 static cudaDataType_t type_of(weft_dtype dtype)
@@ -88,66 +88,154 @@ static cudaDataType_t type_of(weft_dtype dtype)
     return dtype == WEFT_F16 ? CUDA_R_16F : dtype == WEFT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/* What cuBLASLt makes of it is what weft would. With alpha = 0 it may still read A and B. */
-static bool makes(const weft_problem *p)
+/* Whether every rank has something to multiply. */
+static bool multiplies_everywhere(const weft_problem *p, int world)
 {
-    return p->op < WEFT_OP_ALL_REDUCE && (p->dtype == WEFT_F16 || p->dtype == WEFT_BF16) &&
-           (p->d_dtype == p->dtype || p->d_dtype == WEFT_F32) && p->l == 1 && p->m > 0 && p->n > 0 &&
-           p->k > 0 && p->m <= INT32_MAX && p->n <= INT32_MAX && p->k <= INT32_MAX && p->alpha != 0 &&
-           (p->act == WEFT_ACT_NONE || p->act == WEFT_ACT_RELU);
+    bool gathers_b = p->op == WEFT_OP_AG_GEMM && p->layout == WEFT_LAYOUT_GATHER_B,
+         sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
+
+    return p->m >= (gathers_b ? world : 1) && p->n >= (gathers_b || sums ? 1 : world) &&
+           p->k >= (sums ? world : 1);
 }
 
-static weft_cuda_place place_of(const weft_plan_part *part, const weft_cuda_place *places,
-                                weft_operand_role role)
+/* With alpha = 0 cuBLASLt may still read A and B. It takes a bias to lie on 16 bytes, which nobody knows
+ * before a run, and columns of D in the middle of lines are slow; so of several ranks it is given neither. */
+bool weft_cublaslt_makes(const weft_problem *p, int world)
+{
+    bool sums = world > 1 && (p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR);
+    weft_dtype out = sums ? p->wire_dtype : p->d_dtype;
+
+    return p->op < WEFT_OP_ALL_REDUCE && (p->dtype == WEFT_F16 || p->dtype == WEFT_BF16) &&
+           (out == p->dtype || out == WEFT_F32) && p->l == 1 && multiplies_everywhere(p, world) &&
+           p->m <= INT32_MAX && p->n <= INT32_MAX && p->k <= INT32_MAX && p->alpha != 0 &&
+           (sums || p->act == WEFT_ACT_NONE || p->act == WEFT_ACT_RELU) && (sums || world == 1 || !p->bias) &&
+           (world == 1 || p->op != WEFT_OP_GEMM_AS || p->n % (VECTOR * world) == 0);
+}
+
+/* A matrix of the product, where it lies. */
+typedef struct matrix {
+    char *at;
+    int64_t ld;
+    weft_dtype dtype;
+    bool transposed;
+} matrix;
+
+/* D[m, n] = A[m, k] B[k, n] with what the epilogue adds; `c` and `bias` have no address where it does not. */
+typedef struct ask {
+    uint64_t m, n, k;
+    matrix a, b, c, d, bias;
+    float alpha, beta;
+    bool relu;
+} ask;
+
+static matrix matrix_of(const weft_plan_part *part, const weft_cuda_place *places, const weft_region *region)
+{
+    const weft_operand *o = &part->operands[region->operand];
+    const weft_cuda_place *place = &places[region->operand * (uint32_t)part->world + (uint32_t)region->rank];
+    int64_t elements =
+        o->transposed ? region->col0 * place->ld + region->row0 : region->row0 * place->ld + region->col0;
+
+    return (matrix){(char *)place->base + elements * (int64_t)weft_dtype_size(o->dtype), place->ld, o->dtype,
+                    o->transposed};
+}
+
+/* All of a rank's own operand. */
+static matrix matrix_in_role(const weft_plan_part *part, const weft_cuda_place *places,
+                             weft_operand_role role)
 {
     for (uint32_t i = 0; i < part->operand_count; i++)
         if (part->operands[i].place == WEFT_PLACE_USER && part->operands[i].role == role)
-            return places[i * (uint32_t)part->world + (uint32_t)part->rank];
-    return (weft_cuda_place){0};
+            return matrix_of(part, places, &(weft_region){.operand = i, .rank = part->rank});
+    return (matrix){0};
+}
+
+static ask ask_alone(const weft_plan_part *part, const weft_cuda_place *places)
+{
+    const weft_problem *p = &part->problem;
+    ask asked = {.m = (uint64_t)p->m,
+                 .n = (uint64_t)p->n,
+                 .k = (uint64_t)p->k,
+                 .a = matrix_in_role(part, places, WEFT_ROLE_A),
+                 .b = matrix_in_role(part, places, WEFT_ROLE_B),
+                 .d = matrix_in_role(part, places, WEFT_ROLE_D),
+                 .alpha = p->alpha,
+                 .beta = p->beta,
+                 .relu = p->act == WEFT_ACT_RELU};
+
+    if (p->beta != 0)
+        asked.c = matrix_in_role(part, places, WEFT_ROLE_C);
+    if (p->bias)
+        asked.bias = matrix_in_role(part, places, WEFT_ROLE_BIAS);
+    return asked;
+}
+
+/* The regions of a GEMM task: D, A, B, then C and bias as flagged. */
+static ask ask_of_task(const weft_plan_part *part, const weft_cuda_place *places, const weft_task *task)
+{
+    const weft_problem *p = &part->problem;
+    const weft_region *r = &part->regions[task->region0];
+    bool finished = task->flags & WEFT_TASK_EPILOGUE;
+    ask asked = {.m = (uint64_t)r[0].rows,
+                 .n = (uint64_t)r[0].cols,
+                 .k = (uint64_t)r[1].cols,
+                 .d = matrix_of(part, places, &r[0]),
+                 .a = matrix_of(part, places, &r[1]),
+                 .b = matrix_of(part, places, &r[2]),
+                 .alpha = finished ? p->alpha : 1,
+                 .beta = task->flags & WEFT_TASK_HAS_C ? p->beta : 0,
+                 .relu = finished && p->act == WEFT_ACT_RELU};
+
+    if (task->flags & WEFT_TASK_HAS_C)
+        asked.c = matrix_of(part, places, &r[3]);
+    if (task->flags & WEFT_TASK_HAS_BIAS)
+        asked.bias = matrix_of(part, places, &r[task->region_count - 1]);
+    return asked;
 }
 
 /* Lines that do not begin on 16 bytes are slow there; weft copies them first. */
-static bool on_vectors(const weft_cuda_place *place)
+static bool on_vectors(const matrix *x)
 {
-    return (uintptr_t)place->base % 16 == 0 && place->ld % 8 == 0;
+    return (uintptr_t)x->at % 16 == 0 && x->ld % VECTOR == 0;
 }
 
-static uint32_t alignment_of(const weft_cuda_place *place, size_t element)
+static uint32_t alignment_of(const matrix *x)
 {
-    uintptr_t bits = (uintptr_t)place->base | (uintptr_t)((size_t)place->ld * element) | ALIGNMENT_MOST;
+    uintptr_t bits =
+        (uintptr_t)x->at | (uintptr_t)x->ld * (uintptr_t)weft_dtype_size(x->dtype) | ALIGNMENT_MOST;
 
     return (uint32_t)(bits & -bits);
 }
 
 /* cuBLASLt counts by columns: the row-major product is B transposed times A transposed. */
-static bool describe(const weft_problem *p, const weft_cuda_place at[], weft_cublaslt_product *made)
+static bool describe(const ask *q, weft_cublaslt_product *made)
 {
     const weft_cublaslt *lt = made->lt;
-    cublasOperation_t left = p->transb ? CUBLAS_OP_T : CUBLAS_OP_N,
-                      right = p->transa ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasLtEpilogue_t epilogue = p->act == WEFT_ACT_RELU
-                                      ? (p->bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU)
-                                      : (p->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT);
-    const weft_cuda_place *a = &at[WEFT_ROLE_A], *b = &at[WEFT_ROLE_B], *d = &at[WEFT_ROLE_D],
-                          *c = p->beta != 0 ? &at[WEFT_ROLE_C] : d;
-    const void *bias = at[WEFT_ROLE_BIAS].base;
-    cudaDataType_t in = type_of(p->dtype), out = type_of(p->d_dtype);
-    uint64_t m = (uint64_t)p->m, n = (uint64_t)p->n, k = (uint64_t)p->k;
+    cublasOperation_t left = q->b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+                      right = q->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasLtEpilogue_t epilogue = q->relu
+                                      ? (q->bias.at ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU)
+                                      : (q->bias.at ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT);
+    const matrix *c = q->c.at ? &q->c : &q->d;
+    const void *bias = q->bias.at;
+    cudaDataType_t in = type_of(q->a.dtype), out = type_of(q->d.dtype);
 
-    made->left_at = b->base;
-    made->right_at = a->base;
-    made->c_at = c->base;
-    made->d_at = d->base;
-    made->alpha = p->alpha;
-    made->beta = p->beta;
+    made->left_at = q->b.at;
+    made->right_at = q->a.at;
+    made->c_at = c->at;
+    made->d_at = q->d.at;
+    made->alpha = q->alpha;
+    made->beta = q->beta;
     return !lt->desc_create(&made->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) &&
            !lt->desc_set(made->desc, CUBLASLT_MATMUL_DESC_TRANSA, &left, sizeof(left)) &&
            !lt->desc_set(made->desc, CUBLASLT_MATMUL_DESC_TRANSB, &right, sizeof(right)) &&
            !lt->desc_set(made->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)) &&
-           (!p->bias || !lt->desc_set(made->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias))) &&
-           !lt->layout_create(&made->left, in, p->transb ? k : n, p->transb ? n : k, b->ld) &&
-           !lt->layout_create(&made->right, in, p->transa ? m : k, p->transa ? k : m, a->ld) &&
-           !lt->layout_create(&made->c, out, n, m, c->ld) && !lt->layout_create(&made->d, out, n, m, d->ld);
+           (!bias || !lt->desc_set(made->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias))) &&
+           !lt->layout_create(&made->left, in, q->b.transposed ? q->k : q->n, q->b.transposed ? q->n : q->k,
+                              q->b.ld) &&
+           !lt->layout_create(&made->right, in, q->a.transposed ? q->m : q->k, q->a.transposed ? q->k : q->m,
+                              q->a.ld) &&
+           !lt->layout_create(&made->c, out, q->n, q->m, c->ld) &&
+           !lt->layout_create(&made->d, out, q->n, q->m, q->d.ld);
 }
 
 /* Sums stay in float32 and are added in a fixed order. */
@@ -160,13 +248,12 @@ static bool adds_in_order(const weft_cublaslt *lt, const cublasLtMatmulAlgo_t *a
            (scheme == CUBLASLT_REDUCTION_SCHEME_NONE || scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 }
 
-static bool pick_algorithm(const weft_problem *p, const weft_cuda_place at[], weft_cublaslt_product *made)
+static bool pick_algorithm(const ask *q, weft_cublaslt_product *made)
 {
     const weft_cublaslt *lt = made->lt;
-    size_t in = 2, out = p->d_dtype == WEFT_F32 ? 4 : 2, most = WORKSPACE_MOST;
-    uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, left = alignment_of(&at[WEFT_ROLE_B], in),
-             right = alignment_of(&at[WEFT_ROLE_A], in), d = alignment_of(&at[WEFT_ROLE_D], out),
-             c = p->beta != 0 ? alignment_of(&at[WEFT_ROLE_C], out) : d;
+    size_t most = WORKSPACE_MOST;
+    uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, left = alignment_of(&q->b),
+             right = alignment_of(&q->a), d = alignment_of(&q->d), c = q->c.at ? alignment_of(&q->c) : d;
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     cublasLtMatmulPreference_t preference = NULL;
     int count = 0;
@@ -193,33 +280,61 @@ static bool pick_algorithm(const weft_problem *p, const weft_cuda_place at[], we
     return false;
 }
 
-weft_status weft_cublaslt_product_make(weft_cuda_device *device, const weft_plan_part *part,
-                                       const weft_cuda_place *places, weft_cublaslt_product *product,
-                                       weft_error_text *error)
+static weft_status try_once(weft_cuda_device *device, const weft_cublaslt_product *made, size_t d_bytes,
+                            weft_error_text *error)
 {
     const weft_cuda_driver *cu = device->cu;
-    const weft_problem *p = &part->problem;
-    weft_cublaslt_product made = {.lt = part->world == 1 && makes(p) ? weft_cublaslt_source() : NULL};
-    weft_cuda_place at[WEFT_ROLE_COUNT] = {{0}};
-    weft_status status = WEFT_OK;
+    weft_cublaslt_product aside = *made;
+    CUdeviceptr room = 0;
+    weft_status status;
+
+    WEFT_CUDA_TRY(cuMemAllocAsync(&room, d_bytes, device->uploads));
+    aside.d_at = (void *)(uintptr_t)room;
+    if (aside.beta == 0)
+        aside.c_at = aside.d_at;
+    status = weft_cublaslt_product_launch(&aside, device->uploads, error);
+    if (status == WEFT_OK)
+        status = weft_cuda_check(cu, cu->cuStreamSynchronize(device->uploads), "cuStreamSynchronize", error);
+    cu->cuMemFreeAsync(room, device->uploads);
+    return status;
+}
+
+/* Its workspace. Of several ranks it also runs once, to no avail: the driver loads kernels when they are
+ * first launched, and may then wait for every kernel of the context, also for a peer's that waits for this
+ * rank. */
+static weft_status make_ready(weft_cuda_device *device, const ask *q, bool shared,
+                              weft_cublaslt_product *made, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = device->cu;
+
+    if (made->workspace_bytes)
+        WEFT_CUDA_TRY(cuMemAllocAsync(&made->workspace, made->workspace_bytes, device->uploads));
+    WEFT_CUDA_TRY(cuStreamSynchronize(device->uploads));
+    return shared ? try_once(device, made, q->m * (uint64_t)q->d.ld * weft_dtype_size(q->d.dtype), error)
+                  : WEFT_OK;
+}
+
+weft_status weft_cublaslt_product_make(weft_cuda_device *device, const weft_plan_part *part,
+                                       const weft_cuda_place *places, const weft_task *task,
+                                       weft_cublaslt_product *product, weft_error_text *error)
+{
+    bool alone = part->world == 1;
+    weft_cublaslt_product made = {
+        .lt = weft_cublaslt_makes(&part->problem, part->world) ? weft_cublaslt_source() : NULL};
+    weft_status status;
+    ask q;
 
     *product = (weft_cublaslt_product){0};
     if (!made.lt)
         return WEFT_OK;
-    for (int role = WEFT_ROLE_A; role <= WEFT_ROLE_D; role++)
-        at[role] = place_of(part, places, (weft_operand_role)role);
-    if (!on_vectors(&at[WEFT_ROLE_A]) || !on_vectors(&at[WEFT_ROLE_B]))
+    q = alone ? ask_alone(part, places) : ask_of_task(part, places, task);
+    if (alone && (!on_vectors(&q.a) || !on_vectors(&q.b) || (uintptr_t)q.bias.at % 16))
         return WEFT_OK;
-    if (made.lt->create(&made.handle) || !describe(p, at, &made) || !pick_algorithm(p, at, &made)) {
+    if (made.lt->create(&made.handle) || !describe(&q, &made) || !pick_algorithm(&q, &made)) {
         weft_cublaslt_product_free(device, &made);
         return WEFT_OK;
     }
-    if (made.workspace_bytes)
-        status =
-            weft_cuda_check(cu, cu->cuMemAllocAsync(&made.workspace, made.workspace_bytes, device->uploads),
-                            "cuMemAllocAsync", error);
-    if (status == WEFT_OK)
-        status = weft_cuda_check(cu, cu->cuStreamSynchronize(device->uploads), "cuStreamSynchronize", error);
+    status = make_ready(device, &q, !alone, &made, error);
     if (status != WEFT_OK) {
         weft_cublaslt_product_free(device, &made);
         return status;

@@ -1,7 +1,7 @@
 /*
  * cuBLASLt, loaded at run time where it is installed: nothing of it is linked, and weft is whole without it.
- * A rank's own product goes to it where the plan says so (`library` of a problem's tuning) and where it makes
- * the same thing: one product of 16-bit types, without activation or with relu.
+ * A rank's own product goes to it where the plan says so (`library` of a problem's tuning): that of a rank
+ * alone, or the one GEMM task of an unfused plan, before or after the kernel that does the rest.
  *
  * The same bits every run: the algorithm is the first of cuBLASLt's own list that does not add up in place or
  * in a short type, so it depends on the shape, the strides and the version alone, and never on times. The
@@ -59,13 +59,19 @@ typedef struct weft_cublaslt_product {
     float alpha, beta;
 } weft_cublaslt_product;
 
+/* Whether the product of a rank of `world` is one that cuBLASLt makes as weft does: 16-bit types, no batch,
+ * no activation but relu and of several ranks no bias (gemm_rs and gemm_ar: any, weft applies them to the
+ * sums). */
+bool weft_cublaslt_makes(const weft_problem *problem, int world);
+
 /*
- * The product of a rank that has it to itself, where cuBLASLt can make it; else `product->lt` is NULL, which
- * is no error.
+ * The product of a part whose problem says so, of several ranks that of its GEMM task. `product->lt` is NULL,
+ * which is no error, where cuBLASLt is not there or not as good: operands of a rank alone that are not
+ * aligned.
  */
 weft_status weft_cublaslt_product_make(weft_cuda_device *device, const weft_plan_part *part,
-                                       const weft_cuda_place *places, weft_cublaslt_product *product,
-                                       weft_error_text *error);
+                                       const weft_cuda_place *places, const weft_task *task,
+                                       weft_cublaslt_product *product, weft_error_text *error);
 void weft_cublaslt_product_free(weft_cuda_device *device, weft_cublaslt_product *product);
 
 /* Enqueues it. */

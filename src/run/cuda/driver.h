@@ -23,6 +23,7 @@
     X(cuDeviceGetAttribute)                                                                                  \
     X(cuDeviceGetUuid)                                                                                       \
     X(cuDeviceGetP2PAttribute)                                                                               \
+    X(cuDeviceCanAccessPeer)                                                                                 \
     X(cuDeviceTotalMem)                                                                                      \
     X(cuDevicePrimaryCtxRetain)                                                                              \
     X(cuDevicePrimaryCtxRelease)                                                                             \

@@ -189,49 +189,33 @@ static weft_status lower(weft_cuda_device *device, const weft_plan_part *part,
     return status;
 }
 
-weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_part *part,
-                                    const weft_cuda_binding *binding, weft_cuda_control *const *controls,
-                                    int crews, const weft_cuda_limits *limits, weft_cuda_executor *executor,
-                                    weft_error_text *error)
+/* Loads what the walker or the collectives' kernels do. */
+static weft_status make_kernel(const weft_plan_part *part, const weft_cuda_binding *binding,
+                               weft_cuda_control *const *controls, int crews, const weft_cuda_limits *limits,
+                               weft_cuda_executor *made, weft_error_text *error)
 {
-    bool product = part->problem.op < WEFT_OP_ALL_REDUCE,
-         packets = part->problem.schedule == WEFT_SCHEDULE_PACKETS;
-    weft_cuda_executor made = {.device = device,
-                               .rank = part->rank,
-                               .kind = product   ? WEFT_CUDA_PRODUCT
-                                       : packets ? WEFT_CUDA_PACKETS
-                                                 : WEFT_CUDA_COLLECTIVE,
-                               .reduction = (int32_t)part->problem.reduction};
+    weft_cuda_device *device = made->device;
+    bool product = made->kind == WEFT_CUDA_PRODUCT, packets = made->kind == WEFT_CUDA_PACKETS;
     weft_cuda_program program = {0};
-    weft_status status = product && part->problem.tuning.library == 1
-                             ? weft_cublaslt_product_make(device, part, binding->places, &made.library, error)
-                             : WEFT_OK;
+    weft_status status =
+        packets ? weft_cuda_packets_make(part, binding, &made->packets, error)
+                : lower(device, part, binding, product && device->hopper, &made->repitched, &program, error);
     if (status != WEFT_OK)
         return status;
-    if (made.library.lt) {
-        made.args.control = controls[part->rank];
-        *executor = made;
-        return WEFT_OK;
-    }
-    status = packets
-                 ? weft_cuda_packets_make(part, binding, &made.packets, error)
-                 : lower(device, part, binding, product && device->hopper, &made.repitched, &program, error);
-    if (status != WEFT_OK)
-        return status;
-    made.hopper = program.hopper;
-    uint32_t lanes = packets ? weft_cuda_packets_grid(&made.packets) : program.lane_count;
-    made.grid = lanes * (program.hopper ? (unsigned)weft_cuda_walkers[program.walker].ctas : 1);
-    made.link_bytes = program.link_bytes;
-    fill_args(&made.args, part, &program, binding, controls[part->rank], limits);
-    made.args.signals = binding->signals[part->rank];
-    made.args.alone = program.hopper && crews >= device->crews;
+    made->hopper = program.hopper;
+    uint32_t lanes = packets ? weft_cuda_packets_grid(&made->packets) : program.lane_count;
+    made->grid = lanes * (program.hopper ? (unsigned)weft_cuda_walkers[program.walker].ctas : 1);
+    made->link_bytes = program.link_bytes;
+    fill_args(&made->args, part, &program, binding, controls[part->rank], limits);
+    made->args.signals = binding->signals[part->rank];
+    made->args.alone = program.hopper && crews >= device->crews;
     if (!product) {
         bool alone = crews >= device->crews;
         crews = weft_cuda_ctas(device, crews);
-        made.early = device->hopper && (alone || 2 * (int)lanes <= crews);
+        made->early = device->hopper && (alone || 2 * (int)lanes <= crews);
         crews *= 2; /* of them fit an SM */
-        made.runs = binding->signals[part->rank] +
-                    (size_t)(part->signal_count + program.private_signals) * WEFT_CUDA_LINE_WORDS;
+        made->runs = binding->signals[part->rank] +
+                     (size_t)(part->signal_count + program.private_signals) * WEFT_CUDA_LINE_WORDS;
         status = check_collective(part, &program, lanes, error);
     }
     if (program.hopper)
@@ -245,11 +229,91 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
             "use fewer workers or ranks",
             part->rank, lanes, crews, device->name);
     if (status == WEFT_OK)
-        status = upload(&made, &program, controls, part->world, error);
-    made.walk = pick_kernel(&made, &part->problem, program.walker);
-    made.packets.control = made.args.control;
-    made.packets.controls = made.args.peers;
+        status = upload(made, &program, controls, part->world, error);
+    made->walk = pick_kernel(made, &part->problem, program.walker);
+    made->packets.control = made->args.control;
+    made->packets.controls = made->args.peers;
     weft_cuda_program_free(&program);
+    return status;
+}
+
+/* A part without its product: that task only waits and posts. Its tasks and regions are the caller's to free.
+ */
+static weft_status part_without(const weft_plan_part *part, uint32_t product, weft_plan_part *rest,
+                                weft_error_text *error)
+{
+    weft_task *tasks = malloc(part->task_count * sizeof(*tasks)), *task;
+    weft_region *regions = calloc(part->region_count + 2, sizeof(*regions));
+
+    if (!tasks || !regions) {
+        free(tasks);
+        free(regions);
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u tasks", part->task_count);
+    }
+    memcpy(tasks, part->tasks, part->task_count * sizeof(*tasks));
+    memcpy(regions, part->regions, part->region_count * sizeof(*regions));
+    regions[part->region_count].rank = regions[part->region_count + 1].rank = part->rank;
+    task = &tasks[product];
+    task->kind = WEFT_TASK_COPY;
+    task->flags = 0;
+    task->destinations = 1;
+    task->region0 = part->region_count;
+    task->region_count = 2;
+    *rest = *part;
+    rest->tasks = tasks;
+    rest->regions = regions;
+    rest->region_count += 2;
+    return WEFT_OK;
+}
+
+/* The library's part of the run, and what remains of the plan where it has several ranks. */
+static weft_status leave_product(const weft_plan_part *part, const weft_cuda_binding *binding,
+                                 weft_cuda_executor *made, weft_plan_part *rest, weft_error_text *error)
+{
+    uint32_t at = 0;
+    weft_status status;
+
+    while (at < part->task_count && part->tasks[at].kind != WEFT_TASK_GEMM)
+        at++;
+    if (at == part->task_count) /* a rank with nothing to multiply */
+        return WEFT_OK;
+    status = weft_cublaslt_product_make(made->device, part, binding->places, &part->tasks[at], &made->library,
+                                        error);
+    if (status != WEFT_OK || part->world == 1)
+        return status;
+    if (!made->library.lt)
+        return weft_error_set(
+            error, WEFT_ERR_UNSUPPORTED,
+            "cuBLASLt does not make the product of this rank; with library = 2 of the tuning "
+            "weft's kernels do");
+    made->library_last = part->problem.op == WEFT_OP_AG_GEMM;
+    return part_without(part, at, rest, error);
+}
+
+weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_part *part,
+                                    const weft_cuda_binding *binding, weft_cuda_control *const *controls,
+                                    int crews, const weft_cuda_limits *limits, weft_cuda_executor *executor,
+                                    weft_error_text *error)
+{
+    bool product = part->problem.op < WEFT_OP_ALL_REDUCE,
+         packets = part->problem.schedule == WEFT_SCHEDULE_PACKETS;
+    weft_cuda_executor made = {.device = device,
+                               .rank = part->rank,
+                               .kind = product   ? WEFT_CUDA_PRODUCT
+                                       : packets ? WEFT_CUDA_PACKETS
+                                                 : WEFT_CUDA_COLLECTIVE,
+                               .reduction = (int32_t)part->problem.reduction};
+    weft_plan_part rest = {0};
+    weft_status status = product && part->problem.tuning.library == 1
+                             ? leave_product(part, binding, &made, &rest, error)
+                             : WEFT_OK;
+
+    if (status == WEFT_OK && made.library.lt && part->world == 1)
+        made.args.control = controls[part->rank];
+    else if (status == WEFT_OK)
+        status = make_kernel(rest.tasks ? &rest : part, binding, controls, crews, limits, &made, error);
+    free(rest.tasks);
+    free(rest.regions);
     if (status != WEFT_OK) {
         weft_cuda_executor_free(&made);
         return status;
@@ -269,8 +333,7 @@ void weft_cuda_executor_free(weft_cuda_executor *executor)
     *executor = (weft_cuda_executor){0};
 }
 
-weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstream stream,
-                                      weft_error_text *error)
+static weft_status launch_kernel(const weft_cuda_executor *executor, CUstream stream, weft_error_text *error)
 {
     const weft_cuda_driver *cu = executor->device->cu;
     weft_cuda_args args = executor->args;
@@ -294,10 +357,6 @@ weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstre
      * early; but not where that could take the SMs of another rank's kernel that a predecessor waits for. */
     CUlaunchAttribute early = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                .value.programmaticStreamSerializationAllowed = 1};
-    if (executor->library.lt)
-        return weft_cublaslt_product_launch(&executor->library, stream, error);
-    if (!executor->grid)
-        return WEFT_OK;
     packets.stop = args.stop;
     packets.deadline_ns = args.enter_deadline_ns;
     if (args.alone || executor->early) {
@@ -309,6 +368,21 @@ weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstre
         return status;
     WEFT_CUDA_TRY(cuLaunchKernelEx(&config, executor->walk, parameters, NULL));
     return WEFT_OK;
+}
+
+weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstream stream,
+                                      weft_error_text *error)
+{
+    bool library = executor->library.lt != NULL;
+    weft_status status = WEFT_OK;
+
+    if (library && !executor->library_last)
+        status = weft_cublaslt_product_launch(&executor->library, stream, error);
+    if (status == WEFT_OK && executor->grid)
+        status = launch_kernel(executor, stream, error);
+    if (status == WEFT_OK && library && executor->library_last)
+        status = weft_cublaslt_product_launch(&executor->library, stream, error);
+    return status;
 }
 
 weft_status weft_cuda_executor_outcome(const weft_cuda_executor *executor, CUstream stream,

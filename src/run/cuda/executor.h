@@ -1,7 +1,8 @@
 /*
  * Runs lowered plans on a GPU. A rank's run is a list of launches: kernels that copy unaligned operands where
- * there are some, then the walker's; or cuBLASLt's where the plan leaves the product to it. Nothing else goes
- * on the stream, so that it can be captured into a graph and replayed.
+ * there are some, then the walker's; where the plan leaves the product to cuBLASLt that in place of the
+ * walker, or before or after it. Nothing else goes on the stream, so that it can be captured into a graph and
+ * replayed.
  */
 #ifndef WEFT_RUN_CUDA_EXECUTOR_H
 #define WEFT_RUN_CUDA_EXECUTOR_H
@@ -27,7 +28,8 @@ typedef struct weft_cuda_executor {
     bool early;     /* of collectives: may come in while the kernel before it ends */
     CUdeviceptr tables;
     weft_cuda_repitched repitched;
-    weft_cublaslt_product library; /* in place of the walker, where it is made */
+    weft_cublaslt_product library; /* of what cuBLASLt multiplies */
+    bool library_last;             /* after the walker's kernel, else before it */
     unsigned grid;                 /* 0: nothing to launch */
     bool hopper;
     int rank;

@@ -238,7 +238,7 @@ weft_status weft_cuda_copy(weft_group *group, void *to, const void *from, size_t
 /* ---- attaching ------------------------------------------------------------------------------------ */
 
 typedef struct greeting {
-    int32_t status, crews, adds;
+    int32_t status, crews, adds, library;
     uint64_t process; /* the same for ranks of one process, and for no others */
     CUuuid uuid;
     uint64_t bytes, grain;
@@ -292,6 +292,7 @@ static weft_status describe(weft_cuda_group *g, greeting *mine, weft_error_text 
     mine->bytes = bytes;
     mine->grain = grain;
     mine->crews = g->device->crews;
+    mine->library = weft_cublaslt_source() != NULL;
     return see_atomics(g, &mine->adds, error);
 }
 
@@ -303,6 +304,7 @@ static weft_status meet(weft_group *group, const greeting *mine, size_t *bytes, 
     bool together = true, adds = true;
 
     *bytes = *grain = 0;
+    g->library = true;
     g->crews = INT32_MAX;
     for (int rank = 0; status == WEFT_OK && rank < group->size; rank++) {
         const greeting *theirs = weft_group_board(group, rank);
@@ -318,6 +320,7 @@ static weft_status meet(weft_group *group, const greeting *mine, size_t *bytes, 
         g->crowded |= rank != group->rank && theirs->process == mine->process &&
                       memcmp(&theirs->uuid, &mine->uuid, sizeof(mine->uuid)) == 0;
         adds &= theirs->adds != 0;
+        g->library &= theirs->library != 0;
         g->crews = theirs->crews / sharers < g->crews ? theirs->crews / sharers : g->crews;
         *bytes = theirs->bytes > *bytes ? theirs->bytes : *bytes;
         *grain = theirs->grain > *grain ? theirs->grain : *grain;
@@ -328,6 +331,37 @@ static weft_status meet(weft_group *group, const greeting *mine, size_t *bytes, 
     }
     g->adds = together || adds;
     return status;
+}
+
+/* Of every other GPU that this process sees and a rank is on: whether this one can address its memory. Of
+ * those it does not see only the proof of memory can tell. */
+static weft_status see_peers(weft_group *group)
+{
+    const weft_cuda_device *device = weft_cuda_of(group)->device;
+    const weft_cuda_driver *cu = device->cu;
+    weft_error_text *error = &group->error;
+    int count = 0;
+
+    WEFT_CUDA_TRY(cuDeviceGetCount(&count));
+    for (int i = 0; i < count; i++) {
+        CUdevice other;
+        CUuuid uuid;
+        int reaches = 0;
+
+        WEFT_CUDA_TRY(cuDeviceGet(&other, i));
+        if (other == device->device)
+            continue;
+        WEFT_CUDA_TRY(cuDeviceGetUuid(&uuid, other));
+        WEFT_CUDA_TRY(cuDeviceCanAccessPeer(&reaches, device->device, other));
+        for (int rank = 0; !reaches && rank < group->size; rank++)
+            if (memcmp(&((const greeting *)weft_group_board(group, rank))->uuid, &uuid, sizeof(uuid)) == 0)
+                return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                                      "GPU %d of rank %d cannot address the memory of GPU %d, where rank %d "
+                                      "is: there is no peer "
+                                      "access between them (cuDeviceCanAccessPeer)",
+                                      device->device, group->rank, other, rank);
+    }
+    return WEFT_OK;
 }
 
 static weft_status build(weft_group *group, int index)
@@ -350,7 +384,9 @@ static weft_status build(weft_group *group, int index)
     if (status != WEFT_OK)
         return status;
     weft_cuda_push(g);
-    status = weft_cuda_heap_reserve(g->device, group->size, bytes, grain, &g->heap, &group->error);
+    status = see_peers(group);
+    if (status == WEFT_OK)
+        status = weft_cuda_heap_reserve(g->device, group->size, bytes, grain, &g->heap, &group->error);
     if (status == WEFT_OK) {
         g->offsets = weft_heap_create(g->heap.stride);
         if (!g->offsets || !weft_symm_add_zone(group, g->offsets))

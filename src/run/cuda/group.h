@@ -23,6 +23,7 @@ typedef struct weft_cuda_group {
     size_t committed;   /* bytes at the beginning of every slot that have memory */
     int crews;          /* that a rank may use; the least over all ranks */
     bool adds;          /* bulk stores may add in any rank's memory */
+    bool library;       /* every rank has cuBLASLt */
     bool crowded;       /* other ranks of the group are threads of this process on the same GPU */
     CUstream stream;    /* the rank's own */
     bool issue_ordered; /* calls that keep their plans go on `issue_stream` and return at once */

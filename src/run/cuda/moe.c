@@ -175,7 +175,7 @@ static weft_status launch(weft_gpu_moe *moe, int lane, weft_gpu_moe_kernel kerne
     weft_cuda_group *g = weft_cuda_of(moe->group);
     const weft_cuda_driver *cu = g->device->cu;
     weft_error_text *error = &moe->group->error;
-    CUstream stream = g->issue_stream ? g->issue_stream : g->stream;
+    CUstream stream = weft_cuda_stream(g, g->issue_stream);
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     weft_cuda_moe *l = &moe->lanes[lane];
     weft_status status;
@@ -319,7 +319,7 @@ weft_status weft_cuda_moe_wait(weft_gpu_moe *moe)
     weft_status status;
 
     weft_cuda_push(g);
-    status = weft_cuda_pass(moe->group, g->issue_stream ? g->issue_stream : g->stream);
+    status = weft_cuda_pass(moe->group, weft_cuda_stream(g, g->issue_stream));
     if (status == WEFT_OK)
         status = look(moe);
     weft_cuda_pop(g);

@@ -118,7 +118,7 @@ static weft_status prepare(weft_plan *plan, const weft_problem *problem)
     if (resolved.op >= WEFT_OP_ALL_REDUCE)
         weft_cuda_choose_collective(&resolved, world, weft_cuda_ctas(g->device, g->crews));
     else
-        weft_cuda_choose(&resolved, world, g->crews, g->device->hopper);
+        weft_cuda_choose(&resolved, world, g->crews, g->device->hopper, g->library);
     resolved.tuning.sums_stay &= g->adds;
     status = weft_plan_make(&resolved, world, plan->group->rank, &plan->part, error);
     if (status != WEFT_OK)

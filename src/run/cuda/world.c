@@ -4,6 +4,7 @@
 #include "core/dtype.h"
 #include "core/round.h"
 #include "run/cuda/choose.h"
+#include "run/cuda/cublaslt.h"
 
 #include <stdlib.h>
 
@@ -94,7 +95,7 @@ static weft_status make_all(weft_cuda_world *w, weft_problem problem, const weft
     uint64_t *signals[WEFT_CUDA_WORLD_MAX] = {0};
     int crews = w->device->crews / w->running;
     weft_status status = WEFT_OK;
-    weft_cuda_choose(&problem, w->world, crews, w->device->hopper);
+    weft_cuda_choose(&problem, w->world, crews, w->device->hopper, weft_cublaslt_source() != NULL);
     for (int r = 0; r < w->world && status == WEFT_OK; r++)
         status = weft_plan_make(&problem, w->world, r, &w->parts[r], error);
     if (status != WEFT_OK)

@@ -237,7 +237,8 @@ static void print_row(bench_context *context, const gpu_product *fused, const be
     shown.schedule = weft_plan_problem(fused->plan)->schedule;
     bench_cuda_describe(r, &shown, context->size, "a process for each rank");
     if (context->size > 1)
-        report_text(r, "product", "weft");
+        report_text(r, "product", "%s",
+                    weft_plan_problem(fused->plan)->tuning.library == 1 ? "cuBLASLt" : "weft");
     report_time(r, "gemm_us", times[0].stats);
     report_time(r, "comm_us", report_missing());
     report_time(r, "unfused_us", times[1].stats);

@@ -417,7 +417,8 @@ static int bench_schedules(gpu_bench *bench, const weft_problem *problem, int wo
         if (p.schedule == WEFT_SCHEDULE_AUTO) {
             weft_problem chosen = p;
 
-            weft_cuda_choose(&chosen, world, bench->device.crews, bench->device.hopper);
+            weft_cuda_choose(&chosen, world, bench->device.crews, bench->device.hopper,
+                             weft_cublaslt_source() != NULL);
             p.schedule = chosen.schedule;
         }
         return bench_shape(bench, &p, world);
