@@ -130,6 +130,105 @@ static CUresult fake_total(size_t *bytes, CUdevice device)
     return CUDA_SUCCESS;
 }
 
+/* ---- graphs: kernels of mixture of experts alone, each again on the stream it was captured on ---------- */
+
+enum { NODES_MAX = 1024 };
+
+typedef struct fake_node {
+    CUfunction function;
+    unsigned grid;
+    CUstream stream;
+    weft_cuda_moe lane;
+    weft_cuda_moe_call call;
+    weft_cuda_moe_link link;
+} fake_node;
+
+typedef struct fake_graph {
+    int count;
+    fake_node nodes[NODES_MAX];
+} fake_graph;
+
+static fake_graph *capturing[STREAMS_MAX]; /* by stream; those of one thread */
+
+static size_t number_of(CUstream stream)
+{
+    return (size_t)(uintptr_t)stream;
+}
+
+static CUresult fake_node_run(const fake_node *node)
+{
+    uintptr_t kernel = (uintptr_t)node->function - 6;
+    bool room =
+        kernel == WEFT_CUDA_MOE_KERNELS
+            ? fake_gpu_moe_link(&node->link, node->stream)
+            : fake_gpu_moe(&node->lane, &node->call, (weft_gpu_moe_kernel)kernel, node->grid, node->stream);
+    return room ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult fake_moe_launch(const CUlaunchConfig *config, CUfunction function, void **parameters)
+{
+    fake_graph *graph = capturing[number_of(config->hStream)];
+    fake_node node = {.function = function, .grid = config->gridDimX, .stream = config->hStream};
+    if ((uintptr_t)function - 6 == WEFT_CUDA_MOE_KERNELS) {
+        node.link = *(weft_cuda_moe_link *)parameters[0];
+    } else {
+        node.lane = *(weft_cuda_moe *)parameters[0];
+        node.call = *(weft_cuda_moe_call *)parameters[1];
+    }
+    if (!graph)
+        return fake_node_run(&node);
+    if (graph->count == NODES_MAX)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    graph->nodes[graph->count++] = node;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_begin_capture(CUstream stream, CUstreamCaptureMode mode)
+{
+    (void)mode;
+    capturing[number_of(stream)] = calloc(1, sizeof(fake_graph));
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_end_capture(CUstream stream, CUgraph *graph)
+{
+    fake_graph *made = capturing[number_of(stream)];
+    for (int i = 0; i < STREAMS_MAX; i++)
+        if (capturing[i] == made)
+            capturing[i] = NULL;
+    *graph = (CUgraph)made;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
+{
+    (void)flags;
+    *exec = (CUgraphExec)graph;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_graph_launch(CUgraphExec exec, CUstream stream)
+{
+    const fake_graph *graph = (const fake_graph *)exec;
+    CUresult result = CUDA_SUCCESS;
+    (void)stream;
+    for (int i = 0; i < graph->count && result == CUDA_SUCCESS; i++)
+        result = fake_node_run(&graph->nodes[i]);
+    return result;
+}
+
+static CUresult fake_exec_destroy(CUgraphExec exec)
+{
+    (void)exec;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_graph_destroy(CUgraph graph)
+{
+    free(graph);
+    return CUDA_SUCCESS;
+}
+
 /* At once, in the calling thread. Broken, it comes and does not wait: always, or the first times. */
 static void fake_rehearse(const weft_cuda_rehearsal *r)
 {
@@ -176,10 +275,7 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
         return CUDA_SUCCESS;
     }
     if ((uintptr_t)function >= 6)
-        return fake_gpu_moe(parameters[0], parameters[1], (weft_gpu_moe_kernel)((uintptr_t)function - 6),
-                            config->gridDimX, config->hStream)
-                   ? CUDA_SUCCESS
-                   : CUDA_ERROR_OUT_OF_MEMORY;
+        return fake_moe_launch(config, function, parameters);
     return fake_gpu_launch(args, config->gridDimX / (hopper && args->tile_m > 128 ? 2 : 1), hopper,
                            config->numAttrs > 0, config->hStream)
                ? CUDA_SUCCESS
@@ -207,6 +303,11 @@ static CUresult fake_free_async(CUdeviceptr at, CUstream stream)
     (void)stream;
     free((void *)(uintptr_t)at);
     return CUDA_SUCCESS;
+}
+
+static CUresult fake_free(CUdeviceptr at)
+{
+    return fake_free_async(at, NULL);
 }
 
 static CUresult fake_alloc_host(void **at, size_t bytes)
@@ -411,16 +512,20 @@ static CUresult fake_stream_query(CUstream stream)
 
 static CUresult fake_capturing(CUstream stream, CUstreamCaptureStatus *status)
 {
-    (void)stream;
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    *status = capturing[number_of(stream)] ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
     return CUDA_SUCCESS;
 }
 
 /* An event remembers its stream: it has happened when the stream is through. */
+typedef struct fake_event {
+    CUstream stream;
+    int64_t ns;
+} fake_event;
+
 static CUresult fake_event_create(CUevent *event, unsigned flags)
 {
     (void)flags;
-    *event = calloc(1, sizeof(CUstream));
+    *event = calloc(1, sizeof(fake_event));
     return *event ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -432,20 +537,30 @@ static CUresult fake_event_destroy(CUevent event)
 
 static CUresult fake_event_record(CUevent event, CUstream stream)
 {
-    *(CUstream *)event = stream;
+    *(fake_event *)event = (fake_event){stream, weft_clock_ns()};
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_event_query(CUevent event)
 {
-    return fake_stream_query(*(CUstream *)event);
+    return fake_stream_query(((fake_event *)event)->stream);
 }
 
 /* What a stream waits for is finished at once: nothing that is launched later may be needed for it. */
 static CUresult fake_stream_wait(CUstream stream, CUevent event, unsigned flags)
 {
-    (void)stream, (void)flags;
-    fake_gpu_finish(*(CUstream *)event);
+    CUstream other = ((fake_event *)event)->stream;
+    (void)flags;
+    if (capturing[number_of(other)])
+        capturing[number_of(stream)] = capturing[number_of(other)];
+    else
+        fake_gpu_finish(other);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_elapsed(float *ms, CUevent begin, CUevent end)
+{
+    *ms = (float)(((fake_event *)end)->ns - ((fake_event *)begin)->ns) * 1e-6f;
     return CUDA_SUCCESS;
 }
 
@@ -505,6 +620,14 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
         .cuStreamQuery = fake_stream_query,
         .cuStreamIsCapturing = fake_capturing,
         .cuThreadExchangeStreamCaptureMode = fake_exchange_mode,
+        .cuStreamBeginCapture = fake_begin_capture,
+        .cuStreamEndCapture = fake_end_capture,
+        .cuGraphInstantiate = fake_instantiate,
+        .cuGraphLaunch = fake_graph_launch,
+        .cuGraphExecDestroy = fake_exec_destroy,
+        .cuGraphDestroy = fake_graph_destroy,
+        .cuEventElapsedTime = fake_elapsed,
+        .cuMemFree = fake_free,
         .cuStreamWaitEvent = fake_stream_wait,
         .cuEventCreate = fake_event_create,
         .cuEventDestroy = fake_event_destroy,
@@ -512,8 +635,12 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
         .cuEventQuery = fake_event_query,
         .cuTensorMapEncodeTiled = fake_encode,
     };
-    weft_cuda_device device = {
-        .cu = &calls, .name = "a fake GPU", .hopper = hopper, .crews = crews, .vmm_fd = 1};
+    weft_cuda_device device = {.cu = &calls,
+                               .name = "a fake GPU",
+                               .hopper = hopper,
+                               .crews = crews,
+                               .vmm_fd = 1,
+                               .sm_count = hopper ? 2 * crews : crews};
     CUfunction *walkers = &device.walkers[0][0][0];
     for (size_t i = 0; i < sizeof(device.walkers) / sizeof(*walkers); i++)
         walkers[i] = (CUfunction)(uintptr_t)1;
@@ -526,6 +653,7 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
     for (int i = 0; i < WEFT_CUDA_MOE_KERNELS; i++)
         device.moe[i] = (CUfunction)(uintptr_t)(6 + i);
     weft_cublaslt_source = fake_cublaslt;
+    device.moe_link = (CUfunction)(uintptr_t)(6 + WEFT_CUDA_MOE_KERNELS);
     fake_gpu_seed(seed);
     return device;
 }

@@ -17,7 +17,7 @@ typedef struct fake_lane {
     float *product;        /* of task `loaded - 1`, when it is a GEMM */
 } fake_lane;
 
-typedef enum fake_kind { PRODUCT, COLLECTIVE, PACKETS, EXPERTS, CALL } fake_kind;
+typedef enum fake_kind { PRODUCT, COLLECTIVE, PACKETS, EXPERTS, CALL, LINK } fake_kind;
 
 typedef struct fake_launch {
     weft_cuda_args args; /* PACKETS, EXPERTS: only what waiting needs */
@@ -25,6 +25,7 @@ typedef struct fake_launch {
     weft_cuda_moe moe;
     weft_cuda_moe_call call;
     weft_gpu_moe_kernel kernel;
+    weft_cuda_moe_link link;
     fake_kind kind;
     weft_reduction reduction;
     uint32_t lane_count;
@@ -508,6 +509,20 @@ static bool step_call(fake_launch *launch)
     return true;
 }
 
+/* The posts of ranks that do not run; no time passes on this link. */
+static bool step_link(fake_launch *launch)
+{
+    const weft_cuda_moe_link *l = &launch->link;
+    if (l->state->round[l->phase] <= *l->runs)
+        return false;
+    for (int r = 0; r < l->world; r++)
+        if (r != l->rank)
+            l->signals[r * WEFT_CUDA_LINE_WORDS] += l->posts;
+    ++*l->runs;
+    launch_end(launch);
+    return true;
+}
+
 /* Whom a launch of packets or of experts waits for; -1: nobody. */
 static int awaited(const fake_launch *launch, uint64_t *round)
 {
@@ -594,10 +609,11 @@ static bool advance(CUstream stream, bool *moved)
         if (launch->kind == CALL      ? step_call(launch)
             : launch->kind == PACKETS ? step_packets(launch)
             : launch->kind == EXPERTS ? step_experts(launch)
+            : launch->kind == LINK    ? step_link(launch)
                                       : step_launch(launch)) {
             launch->moved_ns = now;
             *moved = true;
-        } else {
+        } else if (launch->kind != LINK) {
             give_up(launch, now);
         }
     }
@@ -706,6 +722,12 @@ bool fake_gpu_moe(const weft_cuda_moe *lane, const weft_cuda_moe_call *call, wef
     launch.args.stop = lane->stop;
     launch.args.enter_deadline_ns = lane->deadline_ns;
     launch.args.ranks_enter = (uint32_t)lane->world;
+    return enqueue(&launch);
+}
+
+bool fake_gpu_moe_link(const weft_cuda_moe_link *link, CUstream stream)
+{
+    fake_launch launch = {.link = *link, .kind = LINK, .stream = stream, .active = true};
     return enqueue(&launch);
 }
 

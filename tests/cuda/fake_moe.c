@@ -1,6 +1,7 @@
 /* See fake_moe.h. */
 #include "fake_moe.h"
 
+#include "core/clock.h"
 #include "core/dtype.h"
 
 #include <stdlib.h>
@@ -112,6 +113,15 @@ static bool send_token(const weft_cuda_moe *l, const void *x, const int32_t *exp
     l->terms_of[token] = terms;
     free(order);
     return right;
+}
+
+/* What note_begin does there. */
+static void begin(const weft_cuda_moe *l, weft_gpu_moe_kernel phase, uint32_t cta, uint64_t round)
+{
+    if (cta != 0)
+        return;
+    l->state->began_ns[phase] = (uint64_t)weft_clock_ns();
+    l->state->round[phase] = round;
 }
 
 static void send(const weft_cuda_moe *l, const weft_cuda_moe_call *call, uint32_t cta, uint32_t ctas,
@@ -332,6 +342,7 @@ void fake_moe_run(const weft_cuda_moe *l, const weft_cuda_moe_call *call, weft_g
         return;
     switch (kernel) {
     case WEFT_GPU_MOE_SEND:
+        begin(l, kernel, cta, round);
         send(l, call, cta, ctas, round);
         break;
     case WEFT_GPU_MOE_RECEIVE:
@@ -344,6 +355,8 @@ void fake_moe_run(const weft_cuda_moe *l, const weft_cuda_moe_call *call, weft_g
         gather(l, call, cta, ctas);
         break;
     default:
+        if (kernel == WEFT_GPU_MOE_GIVE)
+            begin(l, kernel, cta, round);
         combine(l, call, kernel == WEFT_GPU_MOE_GIVE, cta, ctas);
         if (kernel == WEFT_GPU_MOE_GIVE)
             post_everywhere(l, l->returned);

@@ -2,6 +2,7 @@
  * sets beside them, and ranks as processes. */
 #include "bench/cuda/bench_cuda.h"
 #include "bench/cuda/baseline.h"
+#include "cli/commands.h"
 #include "bench/cuda/data.h"
 #include "core/dtype.h"
 #include "fake_gpu.h"
@@ -9,8 +10,10 @@
 #include "support/check.h"
 #include "support/procs.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static weft_cuda_device device;
 
@@ -175,6 +178,45 @@ static void test_ranks_as_processes(void)
         procs_run(2 + (int)i % 2, bench_rank, (void *)(uintptr_t)ops[i]);
 }
 
+/* The rows of a call of the command; -1 when it failed. */
+static int rows_of(int argc, char **argv)
+{
+    FILE *kept = tmpfile();
+    int before = dup(STDOUT_FILENO), errors = dup(STDERR_FILENO), nowhere = open("/dev/null", O_WRONLY);
+    int rows = 0, status;
+
+    fflush(stdout);
+    dup2(fileno(kept), STDOUT_FILENO);
+    dup2(nowhere, STDERR_FILENO); /* why not, where it refuses */
+    status = cmd_bench(argc, argv);
+    fflush(stdout);
+    dup2(before, STDOUT_FILENO);
+    dup2(errors, STDERR_FILENO);
+    close(before);
+    close(errors);
+    close(nowhere);
+    rewind(kept);
+    for (int c; (c = getc(kept)) != EOF;)
+        rows += c == '\n';
+    fclose(kept);
+    return status ? -1 : rows;
+}
+
+/* Both modes, all ranks in graphs of their own, and one rank over a link. */
+static void test_moe_rounds(void)
+{
+    char *all[] = {"moe",    "--backend", "cuda",     "-n", "3",        "--experts", "10",
+                   "--topk", "3",         "--hidden", "40", "--tokens", "6",         "--json"},
+         *one[] = {"moe", "--backend", "cuda", "-n",       "4", "--experts", "10",     "--topk",
+                   "3",   "--hidden",  "40",   "--tokens", "6", "--json",    "--link", "450GB/s,2us"},
+         *wrong[] = {"moe", "--backend", "cuda", "--inter", "64"};
+
+    fake_gpu_install(1, 12, true);
+    CHECK_INT(rows_of((int)(sizeof(all) / sizeof(*all)), all), 2);
+    CHECK_INT(rows_of((int)(sizeof(one) / sizeof(*one)), one), 2);
+    CHECK_INT(rows_of((int)(sizeof(wrong) / sizeof(*wrong)), wrong), -1);
+}
+
 int main(void)
 {
     device = fake_gpu(12, true, 21);
@@ -184,5 +226,6 @@ int main(void)
     test_baseline_moves_the_same();
     test_baseline_of_virtual_ranks();
     test_ranks_as_processes();
+    test_moe_rounds();
     return check_report("test_cuda_bench");
 }

@@ -77,7 +77,7 @@ static const char *nodes_asked;
 static const options_flag bench_flags[] = {
     {"--peer", "WHICH", OPTIONS_CALL, NULL, read_peer, 0, 0, NULL,
      "competitors in the same run: auto (whatever is installed), mpi, none"},
-    {"--link", "RATE,LATENCY", OPTIONS_CALL, &link_choice, bench_read_link, 0, 0, "products",
+    {"--link", "RATE,LATENCY", OPTIONS_CALL, &link_choice, bench_read_link, 0, 0, "products moe",
      "with --backend cuda: one rank in the loop, its peers behind an emulated link, such as 450GB/s,2us"},
     {"--processes", NULL, OPTIONS_SWITCH, &processes, NULL, 0, 0, "products collectives",
      "with --backend cuda: a process for each rank, on this machine's GPUs in turn; collectives always"},
@@ -311,6 +311,8 @@ int cmd_bench(int argc, char **argv)
                              WEFT_RANKS_MAX);
     if (options.cuda && options.html)
         return options_error("bench", "--html draws the CPU's rows; --backend cuda has --svg and --trace");
+    if (options.cuda && strcmp(options.op_name, "moe") == 0)
+        return bench_cuda_moe(&options, &link_choice);
     if (options.cuda && !processes && (!collective || link_choice.bytes_per_ns > 0))
         return bench_cuda(&options, &link_choice);
     if (options.cuda)

@@ -285,7 +285,7 @@ int options_problem_flags(weft_options *o, const char *command, options_flag *fl
          "allowed error; 0: the derived bound (default)"},
         {"--seed", "S", OPTIONS_CALL, &o->seed, read_seed, 0, 0, NULL,
          "of the random data (default: the clock)"},
-        {"--backend", "NAME", OPTIONS_CALL, o, read_backend, 0, 0, "products collectives",
+        {"--backend", "NAME", OPTIONS_CALL, o, read_backend, 0, 0, "products collectives moe",
          "cpu (default) or cuda"},
     };
     int count = append(flags, 0, table, sizeof table);

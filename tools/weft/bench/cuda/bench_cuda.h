@@ -16,6 +16,12 @@ const char *bench_read_link(void *target, const char *value);
  * GPU to run on. */
 int bench_cuda(const weft_options *options, const bench_link *link);
 
+/* Mixture of experts: all ranks in this process, or one of them over a link. */
+int bench_cuda_moe(const weft_options *options, const bench_link *link);
+
+/* Whether the control process of MPS runs here. */
+bool bench_cuda_has_mps(void);
+
 /* In a process of its own for each rank, on the machine's GPUs in turn. */
 bench_operation bench_cuda_ranks;
 

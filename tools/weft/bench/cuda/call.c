@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const char *bench_read_link(void *target, const char *value)
 {
@@ -20,13 +21,22 @@ const char *bench_read_link(void *target, const char *value)
     return NULL;
 }
 
+bool bench_cuda_has_mps(void)
+{
+    const char *place = getenv("CUDA_MPS_PIPE_DIRECTORY");
+    char control[4096];
+
+    snprintf(control, sizeof control, "%s/control", place && *place ? place : "/tmp/nvidia-mps");
+    return access(control, F_OK) == 0;
+}
+
 /* One line for what is not measured, NULL for what is. */
 static const char *refusal(const weft_options *o, const bench_link *link)
 {
     const weft_problem *p = &o->problem;
 
     if (!o->is_plan_op)
-        return "--backend cuda measures ag_gemm, gemm_rs, gemm_ar, gemm_as and the collectives, not ";
+        return "--backend cuda measures ag_gemm, gemm_rs, gemm_ar, gemm_as, the collectives and moe, not ";
     if (p->op > WEFT_OP_GEMM_AS)
         return link ? "--link: ag_gemm and gemm_rs can run as one rank in the loop, not " : NULL;
     if (p->beta != 0 || p->bias || p->act != WEFT_ACT_NONE || p->alpha != 1 || p->l != 1)
@@ -73,6 +83,12 @@ int bench_cuda_ready(void)
 }
 
 int bench_cuda(const weft_options *options, const bench_link *link)
+{
+    (void)options, (void)link;
+    return bench_cuda_ready();
+}
+
+int bench_cuda_moe(const weft_options *options, const bench_link *link)
 {
     (void)options, (void)link;
     return bench_cuda_ready();

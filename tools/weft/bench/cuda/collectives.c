@@ -189,6 +189,7 @@ static void print_row(gpu_collective *c, const gpu_runner *runner, const bench_c
                       int64_t bytes)
 {
     report *r = &c->context->report;
+    const char *impl = weft_schedule_name(c->problem.op, weft_plan_problem(runner->plan)->schedule);
     double w = c->context->size, us = times->stats.median, wrong = bench_max(c->context, runner->wrong);
     double crosses = c->problem.op == WEFT_OP_ALL_REDUCE  ? 2 * (w - 1) / w
                      : c->problem.op == WEFT_OP_BROADCAST ? 1
@@ -199,8 +200,8 @@ static void print_row(gpu_collective *c, const gpu_runner *runner, const bench_c
     report_int(r, "ranks", c->context->size);
     report_text(r, "dtype", "%s", weft_dtype_name(c->problem.dtype));
     report_int(r, "bytes", bytes);
-    report_text(r, "impl", "%s",
-                weft_schedule_name(c->problem.op, weft_plan_problem(runner->plan)->schedule));
+    report_text(r, "impl", "%s", impl);
+    report_shown(r, "shown_impl", "%s", impl);
     report_time(r, "us", times->stats);
     report_real(r, "busbw_gbs", crosses * (double)bytes / us * 1e-3);
     report_bool(r, "ok", wrong == 0);
@@ -279,9 +280,9 @@ int bench_cuda_collectives(bench_context *context)
     report_note(&context->report, "%s of %s, %d processes on %d GPU%s, in graphs", options->op_name,
                 weft_dtype_name(c.problem.dtype), context->size, gpus < context->size ? gpus : context->size,
                 gpus == 1 ? "" : "s");
-    if (context->size > gpus)
-        report_note(&context->report,
-                    "ranks share a GPU: without MPS they take turns, and times say little about kernels");
+    if (context->size > gpus && !bench_cuda_has_mps())
+        report_note(&context->report, "ranks share a GPU: MPS does not run here, so they take turns, and "
+                                      "times say little about kernels");
     status = open_gpu(&c, gpus);
     for (int64_t bytes = first; bytes <= last && !status; bytes *= 2)
         status = measure_size(&c, schedules, count, bytes);

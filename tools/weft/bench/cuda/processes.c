@@ -341,9 +341,9 @@ int bench_cuda_ranks(bench_context *context)
     report_note(&context->report, "%s of %s, %d processes on %d GPU%s", options->op_name,
                 weft_dtype_name(problem.dtype), context->size, gpus < context->size ? gpus : context->size,
                 gpus == 1 ? "" : "s");
-    if (context->size > gpus)
-        report_note(&context->report,
-                    "ranks share a GPU: without MPS they take turns, and times say little about kernels");
+    if (context->size > gpus && !bench_cuda_has_mps())
+        report_note(&context->report, "ranks share a GPU: MPS does not run here, so they take turns, and "
+                                      "times say little about kernels");
     status = groups_open(&ranks, gpus);
     for (int i = 0; i < count && !status; i++) {
         problem.m = shapes[i].m;

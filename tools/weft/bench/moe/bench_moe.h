@@ -10,6 +10,17 @@
  * Their tokens' values are some sets in turn, which together are more than the caches hold. */
 enum { MOE_DRAWS = 48, MOE_SETS_OF_TOKENS = 16 };
 
+/* What is asked for, read from the flags. */
+typedef struct bench_moe_choice {
+    weft_contest_shape shape[WEFT_CONTEST_BENCHES];
+    int shapes;
+    bool exact, reduced;
+    weft_dtype dtype;
+} bench_moe_choice;
+
+/* What GPUs can be asked for: 0, or 2 after a line on standard error. */
+int bench_moe_choose(const weft_options *options, bench_moe_choice *choice);
+
 /* One shape on one rank, with the data all contenders use. */
 typedef struct moe_subject {
     bench_context *context;

@@ -453,6 +453,30 @@ static void find_fault(const weft_options *options, const weft_contest_shape *sh
         snprintf(text, bytes, "--set %s: the set of shapes for moe is contest", options->set);
 }
 
+int bench_moe_choose(const weft_options *options, bench_moe_choice *choice)
+{
+    weft_contest_shape shape = {asked.experts ? (int)asked.experts : 256, asked.topk ? (int)asked.topk : 8,
+                                asked.hidden ? asked.hidden : 7168, asked.tokens ? asked.tokens : 256};
+    const char *mode = asked.mode ? asked.mode : "both";
+    char fault[256];
+
+    *choice = (bench_moe_choice){.shape = {shape},
+                                 .shapes = 1,
+                                 .exact = strcmp(mode, "reduced") != 0,
+                                 .reduced = strcmp(mode, "exact") != 0,
+                                 .dtype = options->dtype_given ? options->problem.dtype : WEFT_F16};
+    find_fault(options, &shape, choice->dtype, fault, sizeof fault);
+    if (!fault[0] && (asked.inter || asked.skew > 0 || (options->impl && strcmp(options->impl, "fused"))))
+        snprintf(fault, sizeof fault,
+                 "--backend cuda measures fused rounds of moe, without --inter and --skew");
+    if (fault[0])
+        return options_error("bench", "%s", fault);
+    for (int i = 0; options->set && i < WEFT_CONTEST_BENCHES; i++)
+        choice->shape[i] = weft_contest_benches[i];
+    choice->shapes = options->set ? WEFT_CONTEST_BENCHES : 1;
+    return 0;
+}
+
 int bench_moe(bench_context *context)
 {
     const weft_options *options = context->options;

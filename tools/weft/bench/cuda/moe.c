@@ -1,0 +1,579 @@
+/*
+ * `weft bench moe --backend cuda`: rounds of dispatch and combine on one GPU, in this process. Either all
+ * ranks run, each on its share of the SMs (virtual ranks: not the times of a fabric); or, with --link, one
+ * rank runs with the whole GPU and its peers are their memory: what they send has been there since two rounds
+ * that all ranks made, and their posts come when the link would have delivered it. Experts are identity, and
+ * not timed.
+ *
+ * The kernels note when phases begin and end; graphs of many rounds are replayed, and a time is a graph's
+ * mean. Before that every element of a round is compared with sums in double.
+ */
+#include "bench/cuda/bench_cuda.h"
+#include "bench/moe/bench_moe.h"
+
+#include "core/dtype.h"
+#include "core/part.h"
+#include "run/cuda/moe.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS_MOST = 8, ROUNDS = 40, GRAPHS = 15 };
+
+/* One rank: its lane, and its buffers on the GPU. */
+typedef struct gpu_rank {
+    weft_cuda_moe lane;
+    CUstream stream;
+    weft_contest_data data; /* on the host */
+    CUdeviceptr x, expert, weight, packed, y, own;
+    int experts_here;
+    CUgraph graph;
+    CUgraphExec replay;
+} gpu_rank;
+
+typedef struct gpu_experts {
+    const bench_link *link; /* NULL: all ranks run */
+    weft_cuda_device device;
+    report report;
+    weft_error_text error;
+    weft_contest_shape shape;
+    weft_dtype dtype;
+    bool reduced;
+    int world;
+    int32_t *owner, *local;
+    int64_t row_bytes;
+    CUdeviceptr symmetric, tables, link_runs;
+    size_t stride;
+    gpu_rank ranks[RANKS_MOST];
+    CUstream side; /* of the link */
+    CUevent begin, end, fork;
+    double copy_bytes_per_us;
+} gpu_experts;
+
+static const report_column columns[] = {{"E", "experts", REPORT_PLAIN, 4},
+                                        {"K", "topk", REPORT_PLAIN, 3},
+                                        {"H", "hidden", REPORT_PLAIN, 6},
+                                        {"T", "tokens", REPORT_PLAIN, 5},
+                                        {"mode", "mode", REPORT_PLAIN, 8},
+                                        {"dispatch µs", "dispatch_us", REPORT_TIME, 16},
+                                        {"bound", "dispatch_bound_us", REPORT_RATE, 7},
+                                        {"combine µs", "combine_us", REPORT_TIME, 16},
+                                        {"bound", "combine_bound_us", REPORT_RATE, 7},
+                                        {"total µs", "total_us", REPORT_TIME, 16},
+                                        {"÷ bound", "over_bound", REPORT_RATIO, 8},
+                                        {"ok", "ok", REPORT_PLAIN, 3},
+                                        {NULL, NULL, REPORT_PLAIN, 0}};
+
+#define TRY(call)                                                                                            \
+    do {                                                                                                     \
+        CUresult result_ = b->device.cu->call;                                                               \
+        if (result_ != CUDA_SUCCESS)                                                                         \
+            return fail(b, weft_cuda_check(b->device.cu, result_, #call, &b->error));                        \
+    } while (0)
+
+static int fail(const gpu_experts *b, weft_status status)
+{
+    if (status != WEFT_OK)
+        fprintf(stderr, "weft bench: %s\n", b->error.text);
+    return status != WEFT_OK;
+}
+
+static void *at(CUdeviceptr pointer)
+{
+    return (void *)(uintptr_t)pointer;
+}
+
+/* ---- a layer ------------------------------------------------------------------------------------------- */
+
+static weft_gpu_moe_shape shape_of(const gpu_experts *b, int rank)
+{
+    int most = 0;
+
+    for (int r = 0; r < b->world; r++)
+        most = b->ranks[r].experts_here > most ? b->ranks[r].experts_here : most;
+    return (weft_gpu_moe_shape){.experts = b->shape.experts,
+                                .topk = b->shape.topk,
+                                .terms_per_token =
+                                    !b->reduced || b->shape.topk < b->world ? b->shape.topk : b->world,
+                                .lanes = 1,
+                                .capacity = b->shape.tokens,
+                                .hidden = b->shape.hidden,
+                                .row_bytes = b->row_bytes,
+                                .dtype = b->dtype,
+                                .reduced = b->reduced,
+                                .owner = b->owner,
+                                .local_index = b->local,
+                                .experts_here = b->ranks[rank].experts_here,
+                                .experts_most = most};
+}
+
+static int upload(gpu_experts *b, CUdeviceptr *to, const void *from, size_t bytes)
+{
+    TRY(cuMemAlloc(to, bytes + 256));
+    TRY(cuMemcpyHtoDAsync(*to, from, bytes, b->device.uploads));
+    TRY(cuStreamSynchronize(b->device.uploads));
+    return 0;
+}
+
+static int make_data(gpu_experts *b, int rank, uint64_t seed)
+{
+    gpu_rank *r = &b->ranks[rank];
+    size_t pairs = (size_t)(b->shape.tokens * b->shape.topk), rows = (size_t)b->shape.tokens;
+    size_t most = (size_t)(b->world * b->shape.tokens) * (size_t)b->shape.topk;
+
+    r->data = (weft_contest_data){.expert = malloc(pairs * sizeof(int32_t)),
+                                  .weight = malloc(pairs * sizeof(float)),
+                                  .x = malloc(rows * (size_t)b->row_bytes)};
+    if (!r->data.expert || !r->data.weight || !r->data.x)
+        return fail(b, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for tokens"));
+    weft_contest_fill(&b->shape, b->dtype, seed, rank, b->shape.tokens, 0, &r->data);
+    if (upload(b, &r->x, r->data.x, rows * (size_t)b->row_bytes) ||
+        upload(b, &r->expert, r->data.expert, pairs * sizeof(int32_t)) ||
+        upload(b, &r->weight, r->data.weight, pairs * sizeof(float)))
+        return 1;
+    TRY(cuMemAlloc(&r->packed, most * (size_t)b->row_bytes));
+    TRY(cuMemAlloc(&r->y, rows * (size_t)b->row_bytes));
+    TRY(cuMemsetD8Async(r->y, 0xff, rows * (size_t)b->row_bytes, b->device.uploads));
+    TRY(cuStreamSynchronize(b->device.uploads));
+    return 0;
+}
+
+static int make_ranks(gpu_experts *b, uint64_t seed)
+{
+    int sms = b->device.sm_count / (b->link ? 1 : b->world);
+    weft_cuda_moe_room room = weft_cuda_moe_room_of(sms, b->link || b->world == 1);
+    size_t table = (size_t)b->shape.experts * sizeof(int32_t), shared = 0, own;
+
+    for (int e = 0; e < b->shape.experts; e++) {
+        b->owner[e] = (int32_t)weft_part_of(b->shape.experts, b->world, e);
+        b->local[e] = b->ranks[b->owner[e]].experts_here++;
+    }
+    if (upload(b, &b->tables, b->owner, table))
+        return 1;
+    CUdeviceptr local;
+    if (upload(b, &local, b->local, table))
+        return 1;
+    weft_gpu_moe_shape first = shape_of(b, 0);
+    weft_cuda_moe_measure(&first, b->world, room, &shared, &own);
+    b->stride = (shared + 4095) / 4096 * 4096;
+    TRY(cuMemAlloc(&b->symmetric, (size_t)b->world * b->stride));
+    TRY(cuMemsetD8Async(b->symmetric, 0, (size_t)b->world * b->stride, b->device.uploads));
+    for (int i = 0; i < b->world; i++) {
+        gpu_rank *r = &b->ranks[i];
+        weft_gpu_moe_shape shape = shape_of(b, i);
+
+        weft_cuda_moe_measure(&shape, b->world, room, &shared, &own);
+        TRY(cuMemAlloc(&r->own, own));
+        r->lane =
+            weft_cuda_moe_lay_out(&shape, b->world, i, room, (char *)at(b->symmetric) + (size_t)i * b->stride,
+                                  (int64_t)b->stride, at(r->own), at(b->tables), at(local));
+        r->lane.deadline_ns = 5000000000u;
+        if (fail(b, weft_cuda_moe_clear(&b->device, &r->lane, at(r->own), own, b->device.uploads, &b->error)))
+            return 1;
+        if (b->link && i > 0)
+            r->stream = b->ranks[0].stream; /* they take part in the first rounds only */
+        else
+            TRY(cuStreamCreate(&r->stream, CU_STREAM_NON_BLOCKING));
+        if (make_data(b, i, seed))
+            return 1;
+    }
+    return 0;
+}
+
+static void free_ranks(gpu_experts *b)
+{
+    const weft_cuda_driver *cu = b->device.cu;
+
+    for (int i = 0; i < b->world; i++) {
+        gpu_rank *r = &b->ranks[i];
+        CUdeviceptr all[] = {r->x, r->expert, r->weight, r->packed, r->y, r->own};
+
+        for (size_t j = 0; j < sizeof(all) / sizeof(*all); j++)
+            if (all[j])
+                cu->cuMemFree(all[j]);
+        if (r->replay)
+            cu->cuGraphExecDestroy(r->replay);
+        if (r->graph)
+            cu->cuGraphDestroy(r->graph);
+        if (r->stream && (i == 0 || !b->link))
+            cu->cuStreamDestroy(r->stream);
+        free(r->data.expert);
+        free(r->data.weight);
+        free(r->data.x);
+        *r = (gpu_rank){0};
+    }
+    if (b->symmetric)
+        cu->cuMemFree(b->symmetric);
+    if (b->tables)
+        cu->cuMemFree(b->tables);
+    if (b->link_runs)
+        cu->cuMemFree(b->link_runs);
+    b->symmetric = b->tables = b->link_runs = 0;
+}
+
+/* ---- rounds -------------------------------------------------------------------------------------------- */
+
+static int put(gpu_experts *b, gpu_rank *r, weft_gpu_moe_kernel kernel)
+{
+    bool early = b->device.hopper && (b->link || b->world == 1);
+    weft_gpu_moe_call call = {0};
+
+    if (kernel == WEFT_GPU_MOE_SEND)
+        call = (weft_gpu_moe_call){
+            .x = at(r->x), .expert = at(r->expert), .weight = at(r->weight), .tokens = r->data.tokens};
+    else if (kernel == WEFT_GPU_MOE_GATHER || kernel == WEFT_GPU_MOE_GIVE)
+        call = (weft_gpu_moe_call){.x = at(r->packed), .out = at(r->packed)};
+    else if (kernel == WEFT_GPU_MOE_TAKE)
+        call.out = at(r->y);
+    return fail(b, weft_cuda_moe_launch(&b->device, &r->lane, kernel, &call, early, r->stream, &b->error));
+}
+
+/* A round of all ranks, phase by phase. */
+static int round_of_all(gpu_experts *b)
+{
+    static const weft_gpu_moe_kernel kernels[] = {WEFT_GPU_MOE_SEND, WEFT_GPU_MOE_RECEIVE,
+                                                  WEFT_GPU_MOE_GATHER, WEFT_GPU_MOE_GIVE, WEFT_GPU_MOE_TAKE};
+
+    for (size_t k = 0; k < sizeof(kernels) / sizeof(*kernels); k++)
+        for (int i = 0; i < b->world; i++)
+            if (put(b, &b->ranks[i], kernels[k]))
+                return 1;
+    for (int i = 0; i < b->world; i++)
+        TRY(cuStreamSynchronize(b->ranks[i].stream));
+    return 0;
+}
+
+/* Every element of y against the sum in double. */
+static int check(gpu_experts *b, bool *ok)
+{
+    double unit = b->dtype == WEFT_F16 ? 0x1p-11 : b->dtype == WEFT_BF16 ? 0x1p-8 : 0x1p-20;
+    size_t bytes = (size_t)(b->shape.tokens * b->row_bytes);
+    char *y = malloc(bytes);
+
+    for (int i = 0; i < b->world && y; i++) {
+        const weft_contest_data *d = &b->ranks[i].data;
+
+        TRY(cuMemcpyDtoHAsync(y, b->ranks[i].y, bytes, b->device.uploads));
+        TRY(cuStreamSynchronize(b->device.uploads));
+        for (int64_t j = 0; j < d->tokens * b->shape.hidden; j++) {
+            double x = weft_element_get(b->dtype, d->x, (size_t)j), sum = 0, size = 0;
+
+            for (int k = 0; k < b->shape.topk; k++) {
+                double w = d->weight[j / b->shape.hidden * b->shape.topk + k];
+
+                sum += w * x;
+                size += fabs(w * x);
+            }
+            *ok &= fabs(weft_element_get(b->dtype, y, (size_t)j) - sum) <= 3 * unit * size + 1e-6;
+        }
+    }
+    *ok &= y != NULL;
+    free(y);
+    return 0;
+}
+
+/* The link's kernel beside a phase of rank 0: its peers' posts, so much later. */
+static int put_link(gpu_experts *b, int phase, double bytes)
+{
+    const weft_cuda_moe *lane = &b->ranks[0].lane;
+    weft_cuda_moe_link link = {.signals = phase == WEFT_CUDA_MOE_SEND ? lane->arrived : lane->returned,
+                               .state = lane->state,
+                               .runs = (uint64_t *)at(b->link_runs) + (phase == WEFT_CUDA_MOE_SEND ? 0 : 1),
+                               .world = b->world,
+                               .phase = phase,
+                               .posts = lane->grid[phase],
+                               .delay_ns = (uint64_t)(b->link->latency_ns + bytes / b->link->bytes_per_ns)};
+    void *parameters[] = {&link};
+    CUlaunchConfig config = {.gridDimX = 1,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = 1,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .hStream = b->side};
+
+    TRY(cuLaunchKernelEx(&config, b->device.moe_link, parameters, NULL));
+    return 0;
+}
+
+/* What crosses rank 0's link in each half, in the direction that has more, and what its memory moves. */
+typedef struct traffic {
+    double dispatch, combine, dispatch_memory, combine_memory;
+} traffic;
+
+static traffic count_traffic(const gpu_experts *b)
+{
+    double out = 0, in = 0, entries_out = 0, entries_in = 0, rows_here = 0, entries_here = 0;
+    double row = (double)b->row_bytes, tokens = (double)b->ranks[0].data.tokens;
+
+    for (int s = 0; s < b->world; s++)
+        for (int64_t t = 0; t < b->ranks[s].data.tokens; t++) {
+            bool seen[RANKS_MOST] = {false};
+
+            for (int k = 0; k < b->shape.topk; k++) {
+                int to = b->owner[b->ranks[s].data.expert[t * b->shape.topk + k]];
+                bool first = !seen[to];
+
+                seen[to] = true;
+                rows_here += to == 0 && first;
+                entries_here += to == 0;
+                out += s == 0 && to != 0 && first;
+                in += s != 0 && to == 0 && first;
+                entries_out += s == 0 && to != 0;
+                entries_in += s != 0 && to == 0;
+            }
+        }
+    if (b->reduced)
+        entries_out = out, entries_in = in;
+    return (traffic){.dispatch = fmax(out, in) * row,
+                     .combine = fmax(entries_out, entries_in) * row,
+                     .dispatch_memory = (tokens + rows_here) * row,
+                     /* results are read here, come back, are read again, and y is written */
+                     .combine_memory =
+                         (entries_here + 2 * (b->reduced ? out + tokens : tokens * b->shape.topk) + tokens) *
+                         row};
+}
+
+static int capture(gpu_experts *b, int rank, const traffic *bytes)
+{
+    gpu_rank *r = &b->ranks[rank];
+
+    TRY(cuStreamBeginCapture(r->stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    if (b->link) {
+        TRY(cuEventRecord(b->fork, r->stream));
+        TRY(cuStreamWaitEvent(b->side, b->fork, 0));
+    }
+    for (int i = 0; i < ROUNDS; i++)
+        for (int phase = 0; phase < WEFT_CUDA_MOE_PHASES; phase++) {
+            if (b->link && phase % 2 == 0 &&
+                put_link(b, phase, phase == WEFT_CUDA_MOE_SEND ? bytes->dispatch : bytes->combine))
+                return 1;
+            if (put(b, r, (weft_gpu_moe_kernel)phase))
+                return 1;
+        }
+    if (b->link) {
+        TRY(cuEventRecord(b->fork, b->side));
+        TRY(cuStreamWaitEvent(r->stream, b->fork, 0));
+    }
+    TRY(cuStreamEndCapture(r->stream, &r->graph));
+    TRY(cuGraphInstantiate(&r->replay, r->graph, 0));
+    return 0;
+}
+
+/* Nanoseconds that rounds have taken so far, the mean of the ranks that run. */
+static int read_totals(gpu_experts *b, int running, double totals[2])
+{
+    totals[0] = totals[1] = 0;
+    for (int i = 0; i < running; i++) {
+        weft_cuda_moe_state state;
+
+        TRY(cuMemcpyDtoHAsync(&state, (CUdeviceptr)(uintptr_t)b->ranks[i].lane.state, sizeof(state),
+                              b->device.uploads));
+        TRY(cuStreamSynchronize(b->device.uploads));
+        totals[0] += (double)state.dispatch_ns / running;
+        totals[1] += (double)state.combine_ns / running;
+    }
+    return 0;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static report_stats stats_of(double samples[GRAPHS])
+{
+    qsort(samples, GRAPHS, sizeof(*samples), by_size);
+    return (report_stats){samples[GRAPHS / 2], samples[GRAPHS / 10], samples[GRAPHS - 1 - GRAPHS / 10]};
+}
+
+/* Replays the graphs; the first launches are not counted. */
+static int replay(gpu_experts *b, int running, report_stats *dispatch, report_stats *combine,
+                  report_stats *total)
+{
+    double samples[3][GRAPHS], before[2], after[2];
+
+    for (int n = -2; n < GRAPHS; n++) {
+        float ms = 0;
+
+        if (read_totals(b, running, before))
+            return 1;
+        TRY(cuEventRecord(b->begin, b->ranks[0].stream));
+        for (int i = 0; i < running; i++)
+            TRY(cuGraphLaunch(b->ranks[i].replay, b->ranks[i].stream));
+        TRY(cuEventRecord(b->end, b->ranks[0].stream));
+        for (int i = 0; i < running; i++)
+            TRY(cuStreamSynchronize(b->ranks[i].stream));
+        TRY(cuEventElapsedTime(&ms, b->begin, b->end));
+        if (read_totals(b, running, after))
+            return 1;
+        if (n < 0)
+            continue;
+        samples[0][n] = (after[0] - before[0]) / ROUNDS * 1e-3;
+        samples[1][n] = (after[1] - before[1]) / ROUNDS * 1e-3;
+        samples[2][n] = (double)ms * 1e3 / ROUNDS;
+    }
+    *dispatch = stats_of(samples[0]);
+    *combine = stats_of(samples[1]);
+    *total = stats_of(samples[2]);
+    return 0;
+}
+
+/* A rank that gave up has stopped the others. */
+static int check_controls(gpu_experts *b, bool *ok)
+{
+    for (int i = 0; i < b->world; i++) {
+        weft_cuda_control control;
+
+        TRY(cuMemcpyDtoHAsync(&control, (CUdeviceptr)(uintptr_t)b->ranks[i].lane.control, sizeof(control),
+                              b->device.uploads));
+        TRY(cuStreamSynchronize(b->device.uploads));
+        *ok &= !control.abort;
+    }
+    return 0;
+}
+
+static void print_row(gpu_experts *b, const traffic *bytes, report_stats dispatch, report_stats combine,
+                      report_stats total, bool ok)
+{
+    report *r = &b->report;
+    double memory[2] = {bytes->dispatch_memory / b->copy_bytes_per_us,
+                        bytes->combine_memory / b->copy_bytes_per_us};
+    double bound[2] = {NAN, NAN};
+
+    if (b->link) {
+        bound[0] =
+            b->link->latency_ns * 1e-3 + fmax(bytes->dispatch / b->link->bytes_per_ns * 1e-3, memory[0]);
+        bound[1] =
+            b->link->latency_ns * 1e-3 + fmax(bytes->combine / b->link->bytes_per_ns * 1e-3, memory[1]);
+    } else { /* one memory for all ranks */
+        bound[0] = b->world * memory[0];
+        bound[1] = b->world * memory[1];
+    }
+    report_text(r, "op", "moe");
+    report_text(r, "backend", "cuda");
+    report_int(r, "ranks", b->world);
+    report_text(r, "how", "%s", b->link ? "link" : "virtual");
+    report_text(r, "dtype", "%s", weft_dtype_name(b->dtype));
+    report_text(r, "impl", "fused");
+    report_int(r, "experts", b->shape.experts);
+    report_int(r, "topk", b->shape.topk);
+    report_int(r, "hidden", b->shape.hidden);
+    report_int(r, "tokens", b->shape.tokens);
+    report_text(r, "mode", "%s", b->reduced ? "reduced" : "exact");
+    report_time(r, "dispatch_us", dispatch);
+    report_real(r, "dispatch_bound_us", bound[0]);
+    report_time(r, "combine_us", combine);
+    report_real(r, "combine_bound_us", bound[1]);
+    report_time(r, "total_us", total);
+    report_real(r, "over_bound", (dispatch.median + combine.median) / (bound[0] + bound[1]));
+    report_bool(r, "ok", ok);
+    report_row(r);
+}
+
+static int bench_shape(gpu_experts *b)
+{
+    int running = b->link ? 1 : b->world, status = 1;
+    report_stats dispatch, combine, total;
+    uint64_t began[2] = {2, 2};
+    traffic bytes;
+    bool ok = true;
+
+    b->row_bytes = b->shape.hidden * (int64_t)weft_dtype_size(b->dtype);
+    b->owner = calloc((size_t)b->shape.experts, sizeof(int32_t));
+    b->local = calloc((size_t)b->shape.experts, sizeof(int32_t));
+    if (b->owner && b->local && !make_ranks(b, 20) && !round_of_all(b) && !round_of_all(b) &&
+        !check(b, &ok) && !upload(b, &b->link_runs, began, sizeof(began))) {
+        status = 0;
+        bytes = count_traffic(b);
+        for (int i = 0; i < running && !status; i++)
+            status = capture(b, i, &bytes);
+        if (!status)
+            status = replay(b, running, &dispatch, &combine, &total);
+        if (!status)
+            status = check(b, &ok) || check_controls(b, &ok);
+        if (!status)
+            print_row(b, &bytes, dispatch, combine, total, ok);
+    }
+    free_ranks(b);
+    free(b->owner);
+    free(b->local);
+    return status;
+}
+
+/* What a copy inside the GPU's memory reaches, reading and writing. */
+static int measure_copy(gpu_experts *b)
+{
+    enum { BYTES = 256 << 20, COPIES = 10 };
+    CUstream stream = b->device.uploads;
+    CUdeviceptr memory;
+    float ms = 0;
+
+    TRY(cuMemAlloc(&memory, 2 * (size_t)BYTES));
+    for (int i = -2; i < COPIES; i++) {
+        if (i == 0)
+            TRY(cuEventRecord(b->begin, stream));
+        TRY(cuMemcpyAsync(memory + BYTES, memory, BYTES, stream));
+    }
+    TRY(cuEventRecord(b->end, stream));
+    TRY(cuStreamSynchronize(stream));
+    TRY(cuEventElapsedTime(&ms, b->begin, b->end));
+    TRY(cuMemFree(memory));
+    b->copy_bytes_per_us = 2.0 * BYTES * COPIES / ((double)ms * 1e3);
+    return 0;
+}
+
+static int measure(gpu_experts *b, const bench_moe_choice *choice)
+{
+    int status;
+
+    TRY(cuEventCreate(&b->begin, CU_EVENT_DEFAULT));
+    TRY(cuEventCreate(&b->end, CU_EVENT_DEFAULT));
+    TRY(cuEventCreate(&b->fork, CU_EVENT_DISABLE_TIMING));
+    TRY(cuStreamCreate(&b->side, CU_STREAM_NON_BLOCKING));
+    status = measure_copy(b);
+    if (b->link)
+        report_note(&b->report,
+                    "moe of %s, one rank of %d in the loop over an emulated link of %g GB/s and %g µs on %s",
+                    weft_dtype_name(b->dtype), b->world, b->link->bytes_per_ns, b->link->latency_ns * 1e-3,
+                    b->device.name);
+    else
+        report_note(&b->report, "moe of %s, %d virtual ranks (not the times of a fabric) on %s",
+                    weft_dtype_name(b->dtype), b->world, b->device.name);
+    report_note(&b->report, "every rank has T tokens; a copy in memory moves %.0f GB/s",
+                b->copy_bytes_per_us * 1e-3);
+    for (int i = 0; i < choice->shapes && !status; i++)
+        for (int reduced = 0; reduced < 2 && !status; reduced++) {
+            b->shape = choice->shape[i];
+            b->reduced = reduced;
+            if (reduced ? choice->reduced : choice->exact)
+                status = bench_shape(b);
+        }
+    return status;
+}
+
+int bench_cuda_moe(const weft_options *options, const bench_link *link)
+{
+    gpu_experts b = {.link = link->bytes_per_ns > 0 ? link : NULL, .world = (int)options->ranks};
+    bench_moe_choice choice;
+    int status = bench_moe_choose(options, &choice), closed;
+
+    if (status)
+        return status;
+    if (b.world > RANKS_MOST)
+        return options_error("bench", "--backend cuda: %d ranks on one GPU: there may be 1 to %d", b.world,
+                             RANKS_MOST);
+    b.dtype = choice.dtype;
+    weft_cuda_driver_widen();
+    if (weft_cuda_gpus.open(0, &b.device, &b.error) != WEFT_OK)
+        return options_error("bench", "--backend cuda: %s", b.error.text);
+    b.device.cu->cuCtxSetCurrent(b.device.context);
+    report_open(&b.report, stdout, options->json, columns);
+    status = measure(&b, &choice);
+    closed = report_close(&b.report);
+    weft_cuda_device_close(&b.device);
+    return status ? status : closed;
+}
