@@ -83,6 +83,25 @@ static weft_status add_part(model *m, const weft_plan_part *part, weft_error_tex
     return WEFT_OK;
 }
 
+bool weft_sim_can_run(const weft_machine *machine, const weft_problem *problem, int world,
+                      weft_error_text *error)
+{
+    if (problem->schedule != WEFT_SCHEDULE_MULTIMEM || machine->kind != WEFT_MACHINE_GPU)
+        return true;
+    if (!machine->multicast)
+        weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                       "multimem needs a link that adds and spreads by itself; "
+                       "that of %s does not",
+                       machine->name);
+    else if (machine->ranks_per_node > 0 && world > machine->ranks_per_node)
+        weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                       "multimem ends at a node's switch, and %d ranks take several nodes of %s", world,
+                       machine->name);
+    else
+        return true;
+    return false;
+}
+
 static weft_status check_fits(const weft_machine *machine, int world, weft_error_text *error)
 {
     int64_t most = (int64_t)machine->nodes * machine->ranks_per_node;

@@ -217,25 +217,6 @@ static bool several_nodes(const weft_machine *machine, int world)
     return machine->ranks_per_node > 0 && world > machine->ranks_per_node;
 }
 
-bool weft_sim_can_run(const weft_machine *machine, const weft_problem *problem, int world,
-                      weft_error_text *error)
-{
-    if (problem->schedule != WEFT_SCHEDULE_MULTIMEM || machine->kind != WEFT_MACHINE_GPU)
-        return true;
-    if (!machine->multicast)
-        weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                       "multimem needs a link that adds and spreads by itself; "
-                       "that of %s does not",
-                       machine->name);
-    else if (several_nodes(machine, world))
-        weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                       "multimem ends at a node's switch, and %d ranks take several nodes of %s", world,
-                       machine->name);
-    else
-        return true;
-    return false;
-}
-
 weft_sim_limits weft_sim_limits_of(const weft_machine *machine, const weft_problem *p, int world)
 {
     double ranks = world, near = machine->ranks_per_node > 0 ? fmin(machine->ranks_per_node, ranks) : ranks;
