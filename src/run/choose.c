@@ -70,10 +70,24 @@ static bool epilogue_is_last(const weft_problem *p, int world, const weft_bindin
            weft_gemm_order(bind, p->m, weft_part(p->k, world, 0).count, p->op == WEFT_OP_GEMM_AR) <= 1;
 }
 
+/* Few rows change with every call of a server, and simulating takes as long as some of them take to multiply:
+ * what is chosen for the next power of two serves them all. */
+static weft_problem alike(const weft_problem *p)
+{
+    enum { MOST_ROWS = 256 };
+    weft_problem like = *p;
+
+    if (p->m > 0 && p->m <= MOST_ROWS)
+        for (like.m = 1; like.m < p->m;)
+            like.m *= 2;
+    return like;
+}
+
 static weft_status choose_gemm(const weft_problem *p, int world, const weft_binding *bind,
                                weft_schedule *schedule, weft_error_text *error)
 {
     weft_machine machine;
+    weft_problem like = alike(p);
     weft_status status = weft_machine_find(NULL, &machine, error);
 
     if (status != WEFT_OK)
@@ -85,7 +99,7 @@ static weft_status choose_gemm(const weft_problem *p, int world, const weft_bind
     }
     if (machine.kind != WEFT_MACHINE_CPU || strcmp(machine.name, generic_machine) == 0)
         return WEFT_OK;
-    return weft_sim_pick(&machine, p, world, schedule, error);
+    return weft_sim_pick(&machine, &like, world, schedule, error);
 }
 
 weft_status weft_run_choose(weft_group *group, const weft_problem *problem, int world, weft_problem *resolved,

@@ -22,7 +22,6 @@ enum {
     FEW_LANES = 32,                  /* that still keep all links of a rank busy */
     LANE_TASKS = 48,                 /* of a lane, at least, so that their size changes no result by 1 % */
     BEYOND = 8,                      /* times as many regions as asked for, before that is given up */
-    FEW_ROWS = 256,                  /* up to so many, one choice serves all m up to a power of two */
     REMEMBERED = 512
 };
 
@@ -262,23 +261,9 @@ static bool worth_trying(const weft_machine *machine, weft_problem *candidate, i
  * is a guess, and `unfused` is what the caller would have had anyway. */
 static const double worth_it = 0.99;
 
-/* Few rows change with every call of a server, and simulating takes as long as some of them take to multiply:
- * what is chosen for the next power of two serves them all. */
-static weft_problem rounded(const weft_problem *asked)
-{
-    weft_problem p = *asked;
-
-    if (is_collective(&p) || p.m > FEW_ROWS)
-        return p;
-    for (p.m = asked->m > 0 ? 1 : 0; p.m < asked->m;)
-        p.m *= 2;
-    return p;
-}
-
-weft_status weft_sim_pick(const weft_machine *machine, const weft_problem *asked, int world,
+weft_status weft_sim_pick(const weft_machine *machine, const weft_problem *problem, int world,
                           weft_schedule *schedule, weft_error_text *error)
 {
-    weft_problem like = rounded(asked), *problem = &like;
     uint64_t key = weft_problem_hash(problem, world) ^ machine->id;
     weft_schedule best = WEFT_SCHEDULE_AUTO;
     const weft_schedule *list;
