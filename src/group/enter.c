@@ -18,6 +18,7 @@
 
 enum {
     ENTER_POLL_NS = 200000,
+    ENTER_POLL_RANK_NS = 50000,
     ENTER_POLL_MS = 1,
     TELL_NS = 2000000000, /* how long a rank 0 that failed stays to tell those who have not come yet */
 };
@@ -150,7 +151,9 @@ static int rest(weft_group *group, const door *d, int *pid)
 
     if (d->host)
         return weft_host_serve(d->host, &group->world->segment, NULL, ENTER_POLL_MS, pid);
-    nanosleep(&(struct timespec){0, ENTER_POLL_NS}, NULL);
+    /* Every rank that waits looks at all: the more there are, the less often, or those who are still to come
+     * get no core. */
+    nanosleep(&(struct timespec){0, ENTER_POLL_NS + group->size * ENTER_POLL_RANK_NS}, NULL);
     dead = weft_group_find_dead(group, 0);
     if (dead >= 0)
         *pid = weft_group_pid(group, dead);
