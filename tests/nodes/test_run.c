@@ -121,13 +121,13 @@ static void check_collectives(weft_group *group)
         }
 }
 
-/* The calls without a plan: small ones have a path of their own, those with counts stay on one node. */
+/* The calls without a plan: small ones have a path of their own. */
 static void check_calls(weft_group *group)
 {
     enum { MOST = 16 };
     int world = weft_size(group), rank = weft_rank(group);
     float *send = malloc(sizeof(float) * MOST * 2), *recv = malloc(sizeof(float) * MOST * 8);
-    int64_t counts[16], wrong = 0;
+    int64_t wrong = 0;
 
     for (int round = 0; round < 30; round++) {
         for (int i = 0; i < 16; i++)
@@ -142,12 +142,78 @@ static void check_calls(weft_group *group)
         }
     }
     CHECK_INT(wrong, 0);
-    for (int peer = 0; peer < world; peer++)
-        counts[peer] = 1;
-    CHECK_INT(weft_all_to_all_v(group, send, counts, recv, counts, WEFT_F32),
-              group->spread ? WEFT_ERR_UNSUPPORTED : WEFT_OK);
     free(send);
     free(recv);
+}
+
+/* What rank `from` has for rank `to` in an exchange with counts. */
+static int64_t share(int from, int to, int64_t scale)
+{
+    return (from + 2 * to) % 3 * scale;
+}
+
+static int64_t sum_of_ranks(int world, int64_t i, int round)
+{
+    int64_t sum = 0;
+
+    for (int source = 0; source < world; source++)
+        sum += (int64_t)element(source, i, round);
+    return sum;
+}
+
+/* Counts that differ, and none; a root; more than goes through at once. */
+static void check_counted(weft_group *group)
+{
+    static const int64_t scales[] = {1, 700, 90000};
+    int world = weft_size(group), rank = weft_rank(group), root = world - 1;
+    int64_t counts[16], there[16], here[16], wrong = 0;
+
+    for (int round = 0; round < 3; round++) {
+        int64_t scale = scales[round], total = 0, mine, first = 0, at;
+        int32_t *send, *recv;
+
+        for (int peer = 0; peer < world; peer++) {
+            first = peer == rank ? total : first;
+            total += counts[peer] = (peer * 3 + 1) % 4 * scale;
+            there[peer] = share(rank, peer, scale);
+            here[peer] = share(peer, rank, scale);
+        }
+        mine = counts[rank];
+        send = calloc((size_t)(3 * world * scale + total + 1), sizeof(*send));
+        recv = calloc((size_t)(3 * world * scale + total + 1), sizeof(*recv));
+        for (int64_t i = 0; i < 3 * world * scale + total; i++)
+            send[i] = (int32_t)element(rank, i, round);
+        CHECK_INT(weft_all_gather_v(group, send, recv, counts, WEFT_I32), WEFT_OK);
+        at = 0;
+        for (int peer = 0; peer < world; peer++)
+            for (int64_t i = 0; i < counts[peer]; i++)
+                wrong += recv[at++] != (int32_t)element(peer, i, round);
+        CHECK_INT(weft_reduce_scatter_v(group, send, recv, counts, WEFT_I32, WEFT_SUM), WEFT_OK);
+        for (int64_t i = 0; i < mine; i++)
+            wrong += recv[i] != sum_of_ranks(world, first + i, round);
+        CHECK_INT(weft_all_to_all_v(group, send, there, recv, here, WEFT_I32), WEFT_OK);
+        at = 0;
+        for (int peer = 0; peer < world; peer++) {
+            int64_t begin = 0;
+
+            for (int before = 0; before < rank; before++)
+                begin += share(peer, before, scale);
+            for (int64_t i = 0; i < here[peer]; i++)
+                wrong += recv[at++] != (int32_t)element(peer, begin + i, round);
+        }
+        CHECK_INT(weft_gather(group, send, recv, scale, WEFT_I32, root), WEFT_OK);
+        for (int64_t i = 0; rank == root && i < world * scale; i++)
+            wrong += recv[i] != (int32_t)element((int)(i / scale), i % scale, round);
+        CHECK_INT(weft_scatter(group, send, recv, scale, WEFT_I32, root), WEFT_OK);
+        for (int64_t i = 0; i < scale; i++)
+            wrong += recv[i] != (int32_t)element(root, rank * scale + i, round);
+        CHECK_INT(weft_reduce(group, send, recv, scale, WEFT_I32, WEFT_SUM, root), WEFT_OK);
+        for (int64_t i = 0; rank == root && i < scale; i++)
+            wrong += recv[i] != sum_of_ranks(world, i, round);
+        free(send);
+        free(recv);
+    }
+    CHECK_INT(wrong, 0);
 }
 
 /* ---- products ------------------------------------------------------------------------------------- */
@@ -239,6 +305,7 @@ static void be_well(int rank, void *argument)
         return;
     }
     check_calls(group);
+    check_counted(group);
     check_collectives(group);
     check_products(group);
     /* Sub-groups: one across the nodes, one that may be inside one. */

@@ -2,13 +2,15 @@
  * Receivers pull. A stream that lies in symmetric memory is read in place; another passes through the rank's
  * stage, a piece of STAGE_BYTES at a time: all write theirs, meet, read what they need of the others', and
  * meet again. What goes to whom stands in a table beside the stage, written before the first meeting, and
- * every rank compares all of it, so that different counts are the same error everywhere.
+ * every rank compares all of it, so that different counts are the same error everywhere. To a rank on another
+ * node the table is shown, and of each piece what that rank will read; in place nothing is read then.
  */
 #include "run/cpu/counted.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "group/far.h"
 #include "run/cpu/reduce.h"
 #include "symm/symm.h"
 
@@ -67,8 +69,9 @@ static notice fill(weft_executor *x, const weft_counted_job *job)
         with->recv_bytes = job->recv_count[rank] * element;
         begin += with->send_bytes;
     }
+    weft_far_show(x->group, x->counted->with, (size_t)x->world * sizeof(dealing), NULL);
     mine.bytes = job->shared ? x->counted->with[0].send_bytes : begin;
-    if (mine.bytes && weft_symm_contains(x->group, job->send, (size_t)mine.bytes))
+    if (mine.bytes && !x->group->spread && weft_symm_contains(x->group, job->send, (size_t)mine.bytes))
         mine.in_place = weft_symm_place_of(x->group, job->send);
     return mine;
 }
@@ -174,9 +177,19 @@ static void stage(const weft_executor *x, const weft_counted_job *job, const not
 {
     int64_t begin = round * STAGE_BYTES, bytes = mine->bytes - begin;
 
-    if (mine->in_place == INT64_MIN && bytes > 0)
-        memcpy(x->counted->stage, (const char *)job->send + begin,
-               (size_t)(bytes < STAGE_BYTES ? bytes : STAGE_BYTES));
+    if (mine->in_place != INT64_MIN || bytes <= 0)
+        return;
+    bytes = bytes < STAGE_BYTES ? bytes : STAGE_BYTES;
+    memcpy(x->counted->stage, (const char *)job->send + begin, (size_t)bytes);
+    for (int rank = 0; x->group->spread && rank < x->world; rank++) {
+        const dealing *with = &x->counted->with[rank];
+        int64_t low = with->send_begin > begin ? with->send_begin : begin;
+        int64_t high = with->send_begin + with->send_bytes;
+
+        high = high < begin + bytes ? high : begin + bytes;
+        if (low < high && weft_group_far(x->group, rank))
+            weft_far_show_to(x->group, rank, x->counted->stage + (low - begin), (size_t)(high - low), NULL);
+    }
 }
 
 static weft_status move(weft_executor *x, const weft_counted_job *job, weft_view *sources)
@@ -212,9 +225,6 @@ weft_status weft_counted_run(weft_group *group, const weft_counted_job *job)
     weft_view *sources;
     weft_status status = weft_executor_of(group, &x);
 
-    if (status == WEFT_OK && group->spread)
-        return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
-                              "%s needs a group on one node; this one is on several", job->call);
     if (status == WEFT_OK)
         status = prepare(x);
     if (status != WEFT_OK)
