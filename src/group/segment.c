@@ -478,5 +478,5 @@ void weft_segment_clear(const weft_segment *segment, int rank, int window)
     if (segment->fd >= 0)
         (void)punch(segment, slot, bytes);
     else
-        mmap(slot, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        (void)mmap(slot, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
