@@ -73,6 +73,10 @@ for part in "${@:-build}"; do
         need clang-format-14 clang-format-14
         need clang-tidy clang-tidy
         need python3 python3
+        # Where a browser is a plain package (Ubuntu has a stub that asks for snap): the pages are opened in it.
+        if ! command -v google-chrome >/dev/null 2>&1 && grep -qx 'ID=debian' /etc/os-release 2>/dev/null; then
+            need chromium chromium
+        fi
         if [ "$(uname -m)" = aarch64 ]; then
             need gcc-x86-64-linux-gnu x86_64-linux-gnu-gcc
             need qemu-user qemu-x86_64

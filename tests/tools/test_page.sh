@@ -47,9 +47,16 @@ if [ -n "$browser" ]; then
     grep -q 'data-ready="yes"' "$scratch/dom" || fail "the page's script did not come to its end"
     [ "$(grep -o '<svg class="chart"' "$scratch/dom" | wc -l)" = 5 ] || fail "expected 5 charts: $(grep -o '<svg class="chart"' "$scratch/dom" | wc -l)"
     grep -q '<img alt="Timeline of row ' "$scratch/dom" || fail "no timeline after a click"
+    # By keyboard: what can be used has a tab stop of its own accord, and says what it is.
+    grep -oE '<[a-z]+[^>]*(onclick|tabindex="-)[^>]*>' "$scratch/dom" && fail "something is for the mouse alone"
+    grep -qE '<button type="button" aria-expanded="(true|false)">' "$scratch/dom" || fail "the timelines are not behind buttons"
+    # On paper: in light colours, with every table open.
+    timeout 120 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$scratch/profile" --virtual-time-budget=5000 \
+        --no-pdf-header-footer --print-to-pdf="$scratch/all.pdf" "file://$scratch/all.html" >/dev/null 2>&1
+    [ "$(head -c 5 "$scratch/all.pdf")" = "%PDF-" ] || fail "the page does not print"
     # Every number of the rows stands in a cell, as JSON has it.
     grep -oE '": -?[0-9][0-9.]*[,}]' "$scratch/all.json" | tr -d '":,} ' | sort -u | while read -r number; do
-        grep -qF ">$number</td>" "$scratch/dom" || echo "$number"
+        grep -qE ">$(printf %s "$number" | sed 's/[.]/[.]/')</(td|dd)>" "$scratch/dom" || echo "$number"
     done >"$scratch/missing"
     [ -s "$scratch/missing" ] && fail "numbers that the page does not show: $(head -n 5 "$scratch/missing" | tr '\n' ' ')"
 fi

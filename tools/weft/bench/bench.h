@@ -72,11 +72,13 @@ extern const options_flag bench_moe_flags[];
  * kernel. The text lives until the next call. */
 const char *bench_team(const bench_context *context, weft_dtype dtype, bool products);
 
-/* Collective: one run of the plan, recorded and drawn into the files of --trace and --svg. */
-int bench_trace(bench_context *context, weft_plan *plan, const weft_operands *operands);
+/* Collective: a run of the plan that takes about `typical_us`, the row's median, recorded and drawn into the
+ * files of --trace and --svg. */
+int bench_trace(bench_context *context, weft_plan *plan, const weft_operands *operands, double typical_us);
 
 /* Collective: the same, drawn into the page of --html beside this row. */
-int bench_trace_row(bench_context *context, weft_plan *plan, const weft_operands *operands, int row);
+int bench_trace_row(bench_context *context, weft_plan *plan, const weft_operands *operands, double typical_us,
+                    int row);
 
 /* The Python of --torch or WEFT_TORCH_PYTHON; NULL when none was named. */
 const char *bench_torch_python(void);

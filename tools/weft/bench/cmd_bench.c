@@ -279,6 +279,22 @@ int bench_run_rank(int argc, char **argv, const bench_mpi *mpi)
     return status;
 }
 
+/* Virtual ranks: all of them in this process, on one GPU. */
+static int bench_one_gpu(const weft_options *options, int argc, char **argv)
+{
+    bool experts = strcmp(options->op_name, "moe") == 0;
+    report_page page = {0}, *drawn = options->html ? &page : NULL;
+
+    if (drawn && !report_page_open(drawn, options->html, "bench", argc, argv))
+        return options_error("bench", "no memory for %s", options->html);
+    int status =
+        experts ? bench_cuda_moe(options, &link_choice, drawn) : bench_cuda(options, &link_choice, drawn);
+
+    if (drawn && !status && report_page_close(drawn, "bench") == 0 && !options->json)
+        printf("page: %s\n", options->html);
+    return status;
+}
+
 int cmd_bench(int argc, char **argv)
 {
     weft_options options;
@@ -309,12 +325,9 @@ int cmd_bench(int argc, char **argv)
     if (options.ranks > WEFT_RANKS_MAX)
         return options_error("bench", "-n %lld: a group has at most %d ranks", (long long)options.ranks,
                              WEFT_RANKS_MAX);
-    if (options.cuda && options.html)
-        return options_error("bench", "--html draws the CPU's rows; --backend cuda has --svg and --trace");
-    if (options.cuda && strcmp(options.op_name, "moe") == 0)
-        return bench_cuda_moe(&options, &link_choice);
-    if (options.cuda && !processes && (!collective || link_choice.bytes_per_ns > 0))
-        return bench_cuda(&options, &link_choice);
+    if (options.cuda && (strcmp(options.op_name, "moe") == 0 ||
+                         (!processes && (!collective || link_choice.bytes_per_ns > 0))))
+        return bench_one_gpu(&options, argc, argv);
     if (options.cuda)
         return bench_cuda_refuses(&options, NULL, true) || bench_cuda_ready() ||
                        (!collective && bench_cuda_refuses_dtype(&options))

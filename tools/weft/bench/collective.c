@@ -397,7 +397,7 @@ static int print_rows(collective *c, const bench_contender *contenders, int64_t 
 }
 
 /* A picture of the first contender, as a plan. */
-static int trace_last(collective *c)
+static int trace_last(collective *c, double typical_us)
 {
     weft_operands operands = {.size = sizeof operands, .send = c->send, .recv = c->recv};
     weft_plan *plan;
@@ -405,7 +405,7 @@ static int trace_last(collective *c)
     c->problem.schedule = c->runners[0].schedule;
     if (weft_plan_create(c->context->group, &c->problem, &plan) != WEFT_OK)
         return bench_fail(c->context, "tracing");
-    int status = bench_trace(c->context, plan, &operands);
+    int status = bench_trace(c->context, plan, &operands, typical_us);
     weft_plan_destroy(plan);
     return status;
 }
@@ -464,7 +464,7 @@ static int measure_size(collective *c, int64_t bytes, bool last)
     if (!status)
         status = print_rows(c, contenders, bytes);
     if (!status && last && (c->context->options->svg || c->context->options->trace))
-        status = trace_last(c);
+        status = trace_last(c, contenders[0].stats.median);
     for (int i = 0; i < c->runner_count; i++)
         weft_plan_destroy(c->runners[i].plan);
     close_buffers(c);
@@ -519,8 +519,8 @@ int bench_collective(bench_context *context)
     report_note(&context->report, "%s of %s over %d ranks, %s%s%s", options->op_name,
                 weft_dtype_name(c.problem.dtype), context->size, bench_team(context, c.problem.dtype, false),
                 mpi_can(&c) ? ", beside " : "", mpi_can(&c) ? context->mpi->name : "");
-    report_note(&context->report,
-                "medians in µs ± half the width of the middle 80 %%; bus GB/s: bytes that "
+    report_note(&context->report, REPORT_TIME_LEGEND
+                "; bus GB/s: bytes that "
                 "cross a rank's border over the time;\nauto is the library's call and what it "
                 "comes to (small: one exchange without a plan)");
     for (int64_t bytes = first; bytes <= last && !status; bytes *= 2)

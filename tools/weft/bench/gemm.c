@@ -557,6 +557,12 @@ int bench_gemm(bench_context *context)
     int threads = weft_pool_members(options->threads ? (int)options->threads : 1);
 
     context->report.columns = columns;
+    report_note(
+        &context->report,
+        "products of one process; " REPORT_TIME_LEGEND " of one call, operands not in a cache\n"
+        "packed: B was packed beforehand; of ceiling: beside the micro-kernel on data in L1; of memory: "
+        "beside plain\nreads of B (few rows); threads x: beside one thread; vs peer: the peer's time "
+        "over weft's");
     if (!options->sizes_given)
         return bench_usual(context, options->dtype_given, p.dtype, threads);
     p.m = p.m ? p.m : 1024;

@@ -173,15 +173,14 @@ static int draw_last(simulation *s, const char *svg, const char *trace)
 /* The run of the row just printed, into the page. */
 static int draw_row(simulation *s)
 {
-    char path[] = "/tmp/weft-XXXXXX";
-    int file = mkstemp(path), status;
+    char path[REPORT_PAGE_PATH];
+    int status;
 
-    if (file < 0)
+    if (!report_page_scratch(path))
         return options_error("sim", "cannot make a file in /tmp for a picture");
     status = draw_last(s, path, NULL);
     if (!status)
         report_page_picture(&s->page, s->page.count - 1, path);
-    close(file);
     unlink(path);
     return status;
 }

@@ -33,6 +33,17 @@ bool report_page_open(report_page *page, const char *path, const char *command, 
     return page->rows && page->pictures;
 }
 
+bool report_page_scratch(char path[REPORT_PAGE_PATH])
+{
+    int file;
+
+    snprintf(path, REPORT_PAGE_PATH, "/tmp/weft-XXXXXX");
+    file = mkstemp(path);
+    if (file >= 0)
+        close(file);
+    return file >= 0;
+}
+
 void report_page_picture(report_page *page, int row, const char *svg)
 {
     FILE *file = fopen(svg, "re");

@@ -92,6 +92,9 @@ report_stats report_exact(double us);
 /* Prints the row made since the last one. A value `ok` = false is remembered for report_close. */
 void report_row(report *r);
 
+/* What a REPORT_TIME is, for the legend above a table. */
+#define REPORT_TIME_LEGEND "medians in µs ± half the width of the middle 80 %%"
+
 /* A sentence for people; with --json nothing. */
 void report_note(report *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

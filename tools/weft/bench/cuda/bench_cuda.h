@@ -13,11 +13,11 @@ typedef struct bench_link {
 const char *bench_read_link(void *target, const char *value);
 
 /* All ranks in this process, on its first GPU. Returns the exit status; 2 where this build or machine has no
- * GPU to run on. */
-int bench_cuda(const weft_options *options, const bench_link *link);
+ * GPU to run on. The rows go to the page too, where there is one. */
+int bench_cuda(const weft_options *options, const bench_link *link, report_page *page);
 
 /* Mixture of experts: all ranks in this process, or one of them over a link. */
-int bench_cuda_moe(const weft_options *options, const bench_link *link);
+int bench_cuda_moe(const weft_options *options, const bench_link *link, report_page *page);
 
 /* Whether the control process of MPS runs here. */
 bool bench_cuda_has_mps(void);

@@ -82,15 +82,15 @@ int bench_cuda_ready(void)
         "--backend cuda: this build has no CUDA backend (it was made without nvcc, or with WEFT_CUDA=OFF)");
 }
 
-int bench_cuda(const weft_options *options, const bench_link *link)
+int bench_cuda(const weft_options *options, const bench_link *link, report_page *page)
 {
-    (void)options, (void)link;
+    (void)options, (void)link, (void)page;
     return bench_cuda_ready();
 }
 
-int bench_cuda_moe(const weft_options *options, const bench_link *link)
+int bench_cuda_moe(const weft_options *options, const bench_link *link, report_page *page)
 {
-    (void)options, (void)link;
+    (void)options, (void)link, (void)page;
     return bench_cuda_ready();
 }
 

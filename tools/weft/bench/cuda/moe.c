@@ -555,7 +555,7 @@ static int measure(gpu_experts *b, const bench_moe_choice *choice)
     return status;
 }
 
-int bench_cuda_moe(const weft_options *options, const bench_link *link)
+int bench_cuda_moe(const weft_options *options, const bench_link *link, report_page *page)
 {
     gpu_experts b = {.link = link->bytes_per_ns > 0 ? link : NULL, .world = (int)options->ranks};
     bench_moe_choice choice;
@@ -572,6 +572,7 @@ int bench_cuda_moe(const weft_options *options, const bench_link *link)
         return options_error("bench", "--backend cuda: %s", b.error.text);
     b.device.cu->cuCtxSetCurrent(b.device.context);
     report_open(&b.report, stdout, options->json, columns);
+    b.report.page = page;
     status = measure(&b, &choice);
     closed = report_close(&b.report);
     weft_cuda_device_close(&b.device);

@@ -24,6 +24,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { ROUNDS = 15 };
 
@@ -274,10 +275,9 @@ static void print_row(gpu_bench *bench, const weft_problem *p, int world, conten
         report_note(r, "  the link above reached %.0f GB/s of its %.0f", link, bench->link.bytes_per_ns);
 }
 
-/* One recorded run, drawn as on the CPU. */
-static int draw_timeline(gpu_bench *bench, weft_cuda_world *w)
+/* One recorded run, drawn as on the CPU: into the files that were asked for, or one of them. */
+static int draw_timeline(gpu_bench *bench, weft_cuda_world *w, const char *svg, const char *trace)
 {
-    const weft_options *options = bench->options;
     weft_event *events = NULL;
     size_t count = 0;
     weft_status status = weft_cuda_timeline(w, &events, &count, &bench->error);
@@ -286,12 +286,38 @@ static int draw_timeline(gpu_bench *bench, weft_cuda_world *w)
         status = draw_run(&w->parts[0].problem, w->world,
                           w->running < w->world ? "one GPU, one of them in the loop, measured"
                                                 : "one GPU, measured",
-                          events, count, options->svg, options->trace, &bench->error);
+                          events, count, svg, trace, &bench->error);
     free(events);
     if (status != WEFT_OK) {
         fprintf(stderr, "weft bench: %s\n", bench->error.text);
         return 1;
     }
+    return 0;
+}
+
+/* The pictures of --svg and --trace, and that of the row just printed for --html. */
+static int draw_row(gpu_bench *bench, weft_cuda_world *w)
+{
+    const weft_options *options = bench->options;
+    report_page *page = bench->report.page;
+    char path[REPORT_PAGE_PATH];
+    int status = 0;
+
+    if (page) {
+        if (!report_page_scratch(path)) {
+            fprintf(stderr, "weft bench: cannot make a file in /tmp for a picture\n");
+            return 1;
+        }
+        status = draw_timeline(bench, w, path, NULL);
+        if (!status)
+            report_page_picture(page, page->count - 1, path);
+        unlink(path);
+    }
+    if (status || (!options->svg && !options->trace))
+        return status;
+    status = draw_timeline(bench, w, options->svg, options->trace);
+    if (status)
+        return status;
     if (options->svg)
         report_note(&bench->report, "picture of one run: %s", options->svg);
     if (options->trace)
@@ -370,8 +396,7 @@ static int bench_shape(gpu_bench *bench, const weft_problem *problem, int world)
     if (status == 0) {
         measure(bench, contenders);
         print_row(bench, problem, world, contenders, &verdict);
-        if (bench->options->trace || bench->options->svg)
-            status = draw_timeline(bench, &worlds[0]);
+        status = draw_row(bench, &worlds[0]);
     }
     for (int i = 0; i < 3; i++)
         if (worlds[i].device)
@@ -446,7 +471,7 @@ static void heading(gpu_bench *bench, const weft_problem *p)
         report_note(&bench->report, "sums travel as %s", weft_dtype_name(p->wire_dtype));
 }
 
-int bench_cuda(const weft_options *options, const bench_link *link)
+int bench_cuda(const weft_options *options, const bench_link *link, report_page *page)
 {
     gpu_bench bench = {.options = options, .link = *link};
     weft_problem problem;
@@ -464,6 +489,7 @@ int bench_cuda(const weft_options *options, const bench_link *link)
     cu->cuEventCreate(&bench.end, CU_EVENT_DEFAULT);
     cu->cuEventCreate(&bench.join, CU_EVENT_DISABLE_TIMING);
     report_open(&bench.report, stdout, options->json, bench_cuda_columns);
+    bench.report.page = page;
     heading(&bench, &problem);
     if (!bench.has_peer)
         report_note(&bench.report, "no cuBLAS found here: GEMM only is left out, unfused is weft's own");

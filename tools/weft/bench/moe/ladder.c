@@ -494,6 +494,16 @@ int bench_moe(bench_context *context)
     if (asked.inter)
         return bench_moe_experts(context, asked.experts ? asked.experts : 8, shape.hidden, asked.inter,
                                  asked.rows, dtype);
+    report_note(&context->report, "moe of %s over %d ranks, %s%s%s", weft_dtype_name(dtype), context->size,
+                bench_team(context, dtype, false), context->mpi ? ", beside " : "",
+                context->mpi ? context->mpi->name : "");
+    report_note(
+        &context->report,
+        "E experts, K of them a token, H elements a row, T tokens a rank; " REPORT_TIME_LEGEND "\n"
+        "dispatch, combine: each half on the rank where it takes longest; total: a round, from the last "
+        "rank's start to\nthe last rank's end; memcpy: the bytes that the mode must move, copied plainly; "
+        "load: "
+        "rows of the busiest rank over\nthe mean");
     for (int i = 0; i < (contest ? WEFT_CONTEST_BENCHES : 1) && !status; i++)
         status = bench_shape(context, contest ? weft_contest_benches[i] : shape, dtype, contest, &log_speedup,
                              &log_count);

@@ -283,11 +283,13 @@ static int measure_shape(bench_context *context, const weft_problem *problem)
                         bench->torch_us, bench->torch_us / bench->contenders[AT_FUSED].stats.median);
         for (int i = 0; i < bench->fused_count && !status && context->options->html; i++) {
             weft_operands operands = operands_of(&bench->data, 0);
-            status = bench_trace_row(context, bench->fused[i].plan, &operands, first_row + i);
+            status = bench_trace_row(context, bench->fused[i].plan, &operands,
+                                     bench->contenders[AT_FUSED + i].stats.median, first_row + i);
         }
         if (!status && (context->options->svg || context->options->trace)) {
             weft_operands operands = operands_of(&bench->data, 0);
-            status = bench_trace(context, bench->fused[0].plan, &operands);
+            status = bench_trace(context, bench->fused[0].plan, &operands,
+                                 bench->contenders[AT_FUSED].stats.median);
         }
     }
     close_shape(bench);
@@ -377,8 +379,8 @@ int bench_tp(bench_context *context)
                 tp_peer_can(context, &problem) ? context->blas->name : "",
                 tp_peer_can(context, &problem) ? " + " : "",
                 tp_peer_can(context, &problem) ? context->mpi->name : "");
-    report_note(&context->report,
-                "medians in µs ± half the width of the middle 80 %%; hidden: the share of the "
+    report_note(&context->report, REPORT_TIME_LEGEND
+                "; hidden: the share of the "
                 "communication that costs no time,\n– where there is too little of it to "
                 "tell, slower where fused loses; error: the largest, and the bound it must "
                 "keep");
