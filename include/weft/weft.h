@@ -311,7 +311,7 @@ typedef enum weft_schedule {
     WEFT_SCHEDULE_PUSH,     /* all_reduce: as multimem, by plain stores */
     WEFT_SCHEDULE_PACKETS,  /* collectives: through the peers' inboxes in one hop; for small messages */
     WEFT_SCHEDULE_CUSTOM,   /* somebody's own, from a file: weft_plan_load */
-    WEFT_SCHEDULE_TWO_LEVEL /* collectives over nodes: inside, across, inside; data crosses to a node once */
+    WEFT_SCHEDULE_TWO_LEVEL /* over nodes: inside, across, inside; data crosses to a node once */
 } weft_schedule;
 
 /* Which dimension of the result a rank owns: `rows` unless the problem says otherwise. */

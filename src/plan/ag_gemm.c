@@ -7,6 +7,8 @@
  * - rotating: copy lanes fetch the peers' shards piece by piece, and a task starts when its piece is there;
  *   with many copiers they fetch every piece together, in chunks of k, and a tile goes on with its sum as the
  *   chunks come.
+ * - two_level: over nodes; see two_level.h. A shard goes to one rank of each other node, piece by piece, and
+ *   all of that node read it there, those of the own node where they are.
  * - unfused: everything is fetched first, then multiplied. Few rows of A are multiplied all at once: what
  *   their product takes is reading B, which for each shard by itself would be read as often as there are
  *   ranks.
@@ -14,19 +16,23 @@
  * The own shard comes first, then the peers' in rotation. No sum crosses ranks: the order of every sum is
  * that of the local GEMM.
  */
-#include "plan/gemm_parts.h"
 #include "core/dtype.h"
+#include "plan/gemm_parts.h"
+#include "plan/two_level.h"
+
+#include <stdio.h>
 
 typedef struct ag_gemm {
     weft_gemm_gen gen;
-    uint32_t gathered;  /* operand the peers' shards are fetched into, plain or packed */
-    int64_t slot;       /* columns between shards in a packed one; 0: shards lie at their global place */
-    int copy_lanes;     /* lane gen.lanes is the first */
-    uint32_t signal;    /* rotating: one per copy lane; unfused: the first */
-    int64_t fetched[2]; /* by each copy lane so far */
-    int64_t chunks;     /* of k, in which pieces come when all copy lanes fetch them together */
-    uint32_t carry;     /* operand for a lane's sum between chunks */
-    int64_t bands;      /* copy tasks dealt to the copy lanes so far */
+    uint32_t gathered;     /* operand the peers' shards are fetched into, plain or packed */
+    int64_t slot;          /* columns between shards in a packed one; 0: shards lie at their global place */
+    int copy_lanes;        /* lane gen.lanes is the first */
+    uint32_t signal;       /* rotating: one per copy lane; unfused: the first */
+    int64_t fetched[2];    /* by each copy lane so far */
+    int64_t chunks;        /* of k, in which pieces come when all copy lanes fetch them together */
+    uint32_t carry;        /* operand for a lane's sum between chunks */
+    int64_t bands;         /* copy tasks dealt to the copy lanes so far */
+    weft_two_level *level; /* two_level: where shards of other nodes are gathered */
 } ag_gemm;
 
 enum { COPY_LANES_USUAL = 2 };
@@ -75,9 +81,18 @@ static weft_span piece_of(const ag_gemm *ag, int64_t extent, int64_t index)
  */
 static weft_region in_gathered(const ag_gemm *ag, int rank, int64_t batch, weft_span piece, weft_span k)
 {
-    piece.begin += ag->slot ? rank * ag->slot : shard(ag, rank).begin;
-    return gathers_a(ag) ? weft_region_make(ag->gathered, ag->gen.me, batch, piece, k)
-                         : weft_region_make(ag->gathered, ag->gen.me, batch, k, piece);
+    int holder = ag->gen.me;
+
+    if (ag->level) {
+        int node = weft_two_level_node(ag->level, holder);
+
+        holder = weft_two_level_keeper(ag->level, node, rank);
+        piece.begin += weft_two_level_slot(ag->level, node, rank) * shard(ag, 0).count;
+    } else {
+        piece.begin += ag->slot ? rank * ag->slot : shard(ag, rank).begin;
+    }
+    return gathers_a(ag) ? weft_region_make(ag->gathered, holder, batch, piece, k)
+                         : weft_region_make(ag->gathered, holder, batch, k, piece);
 }
 
 /* The same piece in its owner's memory. */
@@ -505,6 +520,101 @@ static void rotating(ag_gemm *ag)
         weft_builder_expect(gen->builder, ag->signal + (uint32_t)i, ag->fetched[i]);
 }
 
+/* ---- over nodes --------------------------------------------------------------------------------------- */
+
+/* Units of two_level.h are pieces of a shard, batch by batch. */
+static int64_t shard_units(void *context, int owner)
+{
+    const ag_gemm *ag = context;
+
+    return ag->gen.local_k.count ? ag->gen.problem->l * piece_count(ag, shard(ag, owner).count) : 0;
+}
+
+static weft_region unit_origin(void *context, int owner, int64_t unit)
+{
+    const ag_gemm *ag = context;
+    int64_t extent = shard(ag, owner).count, pieces = piece_count(ag, extent);
+
+    return in_place(ag, owner, unit / pieces, piece_of(ag, extent, unit % pieces), ag->gen.local_k);
+}
+
+/* Where it lands at its keeper on the node of `rank`. */
+static weft_region unit_result(void *context, int rank, int owner, int64_t unit)
+{
+    ag_gemm there = *(const ag_gemm *)context;
+    int64_t extent = shard(&there, owner).count, pieces = piece_count(&there, extent);
+
+    there.gen.me = rank;
+    return in_gathered(&there, owner, unit / pieces, piece_of(&there, extent, unit % pieces),
+                       there.gen.local_k);
+}
+
+/* A piece from another node is used when its keeper here has it. */
+static void multiply_unit(void *context, int owner, int64_t unit)
+{
+    ag_gemm *ag = context;
+    int64_t pieces = piece_count(ag, shard(ag, owner).count);
+    int keeper = weft_two_level_keeper(ag->level, weft_two_level_node(ag->level, ag->gen.me), owner);
+    weft_wait when;
+
+    if (keeper == ag->gen.me)
+        when = (weft_wait){WEFT_SIGNAL_LANDED(ag->gen.world, owner),
+                           (uint32_t)weft_two_level_relay(ag->level, owner)};
+    else
+        when = weft_two_level_told(ag->level, keeper);
+    multiply_group(ag, owner, unit / pieces, (weft_span){unit % pieces, 1}, true, when.signal, when.count);
+}
+
+static void declare_slots(ag_gemm *ag)
+{
+    const weft_problem *p = ag->gen.problem;
+    int64_t extent = weft_two_level_slots(ag->gen.builder) * shard(ag, 0).count;
+    weft_operand operand = {.place = WEFT_PLACE_STAGING,
+                            .dtype = p->dtype,
+                            .rows = gathers_a(ag) ? extent : p->k,
+                            .cols = gathers_a(ag) ? p->k : extent,
+                            .transposed = gathers_a(ag) ? p->transa : p->transb,
+                            .paired = !gathers_a(ag) && weft_problem_is_gated(p),
+                            .batch = p->l};
+
+    snprintf(operand.name, sizeof(operand.name), "gathered%c", gathers_a(ag) ? 'A' : 'B');
+    ag->gathered = weft_builder_operand(ag->gen.builder, operand);
+}
+
+static void two_level(ag_gemm *ag)
+{
+    weft_gemm_gen *gen = &ag->gen;
+    weft_two_level_map map = {
+        .units = shard_units, .origin = unit_origin, .result = unit_result, .context = ag};
+    weft_two_level level;
+    int mine, size;
+
+    if (gathers_a(ag))
+        weft_gemm_declare_packed(gen);
+    if (weft_two_level_nodes(gen->builder) > 1)
+        declare_slots(ag);
+    level = weft_two_level_begin(gen->builder, map);
+    ag->level = &level;
+    if (!gen->builder->failed) {
+        mine = weft_two_level_node(&level, gen->me);
+        size = weft_two_level_size(&level, mine);
+        weft_two_level_send_own(&level);
+        weft_gemm_pack(gen);
+        for (int i = 0; i < size; i++)
+            multiply_shard(ag, level.members[level.first[mine] + (level.local[gen->me] + i) % size], false, 0,
+                           0);
+        for (int step = 1; step < level.nodes; step++) {
+            int node = weft_two_level_sender(&level, step);
+
+            weft_two_level_for_node(&level, node, multiply_unit, ag);
+            for (int i = level.first[node]; i < level.first[node + 1] && !gen->local_k.count; i++)
+                multiply_shard(ag, level.members[i], true, 0, 0); /* k is 0: nothing travels */
+        }
+    }
+    weft_two_level_end(&level);
+    ag->level = NULL;
+}
+
 /* All rows of A, fetched, whoever they came from. */
 static void multiply_rows(ag_gemm *ag)
 {
@@ -575,6 +685,8 @@ void weft_generate_ag_gemm(weft_builder *builder)
         direct(&ag);
     else if (builder->problem->schedule == WEFT_SCHEDULE_UNFUSED)
         unfused(&ag);
+    else if (builder->problem->schedule == WEFT_SCHEDULE_TWO_LEVEL)
+        two_level(&ag);
     else
         rotating(&ag);
 }

@@ -45,8 +45,12 @@ static weft_status make_part(const weft_problem *resolved, const int32_t *domain
 {
     weft_builder builder = weft_builder_begin(resolved, domain, world, rank);
 
-    if (resolved->schedule == WEFT_SCHEDULE_TWO_LEVEL)
+    bool two_level = resolved->schedule == WEFT_SCHEDULE_TWO_LEVEL;
+
+    if (two_level && resolved->op >= WEFT_OP_ALL_REDUCE)
         weft_generate_two_level(&builder);
+    else if (two_level && resolved->op != WEFT_OP_AG_GEMM)
+        weft_generate_two_level_gemm(&builder);
     else if (resolved->schedule == WEFT_SCHEDULE_PACKETS)
         weft_generate_packets(&builder);
     else if (world == 1 && resolved->op <= WEFT_OP_GEMM_AS && resolved->tuning.chunk_k > 0)

@@ -7,10 +7,10 @@ static int64_t at_most(int64_t tile, int64_t extent)
     return tile == 0 || tile > extent ? extent : tile;
 }
 
-/* The width of tiles so that there are `wanted` of them, if that can be without making them too narrow. */
-static int64_t narrowed(int64_t tile, int64_t grain, int64_t cols, int64_t rows_of_tiles, int64_t wanted)
+int64_t weft_stream_k_width(const weft_problem *p, int64_t cols, int64_t wanted)
 {
-    int64_t across, width;
+    int64_t tile = p->tuning.tile_n, grain = p->tuning.grain_n, across, width;
+    int64_t rows_of_tiles = p->l * weft_cut_count(p->m, p->tuning.tile_m);
 
     if (!rows_of_tiles || weft_cut_columns_count(cols, tile, grain) * rows_of_tiles >= wanted)
         return tile;
@@ -68,8 +68,7 @@ static weft_stream_k begin(weft_gemm_gen *gen, int64_t cols, int64_t tiles_wante
         .rows = weft_whole(p->m),
         .cols = weft_whole(cols),
         .tile_m = p->tuning.tile_m,
-        .tile_n = narrowed(p->tuning.tile_n, p->tuning.grain_n, longest,
-                           p->l * weft_cut_count(p->m, p->tuning.tile_m), tiles_wanted),
+        .tile_n = weft_stream_k_width(p, longest, tiles_wanted),
         .grain_n = p->tuning.grain_n,
         .step = step,
         .banded = banded,

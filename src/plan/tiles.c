@@ -40,6 +40,7 @@ static int64_t least(int64_t a, int64_t b)
 
 static extents extents_of(const weft_problem *p, int world)
 {
+    bool stream_k = p->schedule != WEFT_SCHEDULE_TWO_LEVEL;
     bool by_rows = p->layout == WEFT_LAYOUT_GATHER_A || p->layout == WEFT_LAYOUT_SCATTER_ROWS;
     int64_t part_m = weft_divide_up(p->m, world), part_n = weft_divide_up(p->n, world),
             part_k = weft_divide_up(p->k, world);
@@ -58,9 +59,9 @@ static extents extents_of(const weft_problem *p, int world)
         return by_rows ? (extents){(double)least(p->m, world), part_m, p->n, part_k, false}
                        : (extents){(double)least(p->n, world), p->m, part_n, part_k, false};
     case WEFT_OP_GEMM_AR:
-        return (extents){1, p->m, p->n, part_k, true};
+        return (extents){1, p->m, p->n, part_k, stream_k};
     default:
-        return (extents){1, p->m, part_n, p->k, true};
+        return (extents){1, p->m, part_n, p->k, stream_k};
     }
 }
 
@@ -195,7 +196,9 @@ void weft_plan_tiles(weft_problem *p, int world, const weft_gemm_steps *steps)
     extents e = extents_of(p, world);
 
     if (open && p->tuning.workers > 1 && e.rows > 0 && e.cols > 0 && e.k > 0) {
-        int64_t wanted = p->schedule == WEFT_SCHEDULE_TWO_SHOT ? 2 * (int64_t)world : 1;
+        bool owned = p->schedule == WEFT_SCHEDULE_TWO_SHOT ||
+                     (p->schedule == WEFT_SCHEDULE_TWO_LEVEL && p->op == WEFT_OP_GEMM_AR);
+        int64_t wanted = owned ? 2 * (int64_t)world : 1;
         grid best = cut_rows_and_columns(p, &e, steps, wanted);
 
         if (e.stream_k && !p->tuning.tile_k && best.uneven > even_enough)

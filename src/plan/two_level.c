@@ -80,6 +80,15 @@ int weft_two_level_keeper(const weft_two_level *t, int node, int owner)
                : t->members[t->first[node] + t->local[owner] % weft_two_level_size(t, node)];
 }
 
+int weft_two_level_slot(const weft_two_level *t, int node, int owner)
+{
+    int size = weft_two_level_size(t, node), mine = t->local[owner] % size, slot = t->local[owner] / size;
+
+    for (int other = 0; other < weft_two_level_node(t, owner); other++)
+        slot += other == node ? 0 : (weft_two_level_size(t, other) + size - 1 - mine) / size;
+    return slot;
+}
+
 int weft_two_level_slots(const weft_builder *b)
 {
     int nodes = weft_two_level_nodes(b), slots = 0;
@@ -113,6 +122,18 @@ int weft_two_level_receiver(const weft_two_level *t, int step)
 int weft_two_level_lane(weft_two_level *t)
 {
     return (int)(t->dealt++ % t->lanes);
+}
+
+int weft_two_level_unit_lane(const weft_two_level *t, int owner, int64_t unit)
+{
+    return (int)((unit + (t->map.turn ? t->map.turn(t->map.context, owner) : 0)) % t->lanes);
+}
+
+int64_t weft_two_level_lane_units(const weft_two_level *t, int owner, int lane)
+{
+    int64_t later = (lane + t->lanes - weft_two_level_unit_lane(t, owner, 0)) % t->lanes;
+
+    return (t->map.units(t->map.context, owner) + t->lanes - 1 - later) / t->lanes;
 }
 
 /* The open task is one that the wire lane waits for; returns what for. */
@@ -200,7 +221,7 @@ void weft_two_level_sum(weft_two_level *t)
     }
     for (int64_t unit = 0; unit < units; unit++) {
         weft_region to = t->map.origin(t->map.context, t->me, unit);
-        int lane = (int)(unit % t->lanes);
+        int lane = weft_two_level_unit_lane(t, t->me, unit);
 
         weft_builder_task(b, lane, WEFT_TASK_REDUCE, 0);
         weft_builder_to(b, to);
@@ -236,7 +257,7 @@ void weft_two_level_sum(weft_two_level *t)
 
 /* ---- spreading ----------------------------------------------------------------------------------- */
 
-static void spread_own(weft_two_level *t, int64_t *ready)
+void weft_two_level_send_own(weft_two_level *t)
 {
     int64_t units = t->map.units(t->map.context, t->me);
 
@@ -244,11 +265,12 @@ static void spread_own(weft_two_level *t, int64_t *ready)
         int keeper = weft_two_level_keeper(t, weft_two_level_receiver(t, step), t->me);
 
         for (int64_t unit = 0; unit < units; unit++) {
-            int lane = (int)(unit % t->lanes);
+            int lane = weft_two_level_unit_lane(t, t->me, unit);
             weft_wait after = {t->ready + (uint32_t)lane, 0};
 
-            if (t->sums)
-                after.count = (uint32_t)(ready[lane] + unit / t->lanes + 1);
+            if (t->sums) /* they were the last that the lane told of */
+                after.count = t->builder->part.signal_posts[after.signal] -
+                              (uint32_t)(weft_two_level_lane_units(t, t->me, lane) - unit / t->lanes - 1);
             weft_two_level_send(t, t->map.result(t->map.context, keeper, t->me, unit),
                                 t->map.origin(t->map.context, t->me, unit), after);
         }
@@ -262,9 +284,9 @@ static void fetch_near(weft_two_level *t, int owner)
 
     for (int lane = 0; lane < t->lanes && t->sums && owner != t->me; lane++)
         weft_builder_expect(b, weft_two_level_summed(t, owner, lane),
-                            (units + t->lanes - 1 - lane) / t->lanes);
+                            weft_two_level_lane_units(t, owner, lane));
     for (int64_t unit = 0; unit < units; unit++) {
-        int lane = (int)(unit % t->lanes);
+        int lane = weft_two_level_unit_lane(t, owner, unit);
 
         if (owner == t->me && t->sums)
             return;
@@ -301,8 +323,9 @@ weft_wait weft_two_level_told(weft_two_level *t, int keeper)
     return (weft_wait){signal, (uint32_t)t->told[keeper]};
 }
 
-static void fetch_far(weft_two_level *t, int owner, int64_t unit)
+static void fetch_far(void *level, int owner, int64_t unit)
 {
+    weft_two_level *t = level;
     weft_builder *b = t->builder;
     int keeper = weft_two_level_keeper(t, node_of(b, t->me), owner);
     weft_wait told;
@@ -323,7 +346,7 @@ static void fetch_far(weft_two_level *t, int owner, int64_t unit)
  * What a node sends in one step, in the order in which it lands: its ranks send at the same time. Ranks begin
  * with different keepers; of one keeper all of them, and its relay, have the same order.
  */
-static void fetch_node(weft_two_level *t, int node)
+void weft_two_level_for_node(weft_two_level *t, int node, weft_two_level_visit visit, void *context)
 {
     int mine = node_of(t->builder, t->me), keepers = weft_two_level_size(t, mine);
     int64_t units = 0;
@@ -339,7 +362,7 @@ static void fetch_node(weft_two_level *t, int node)
                 int owner = t->members[t->first[node] + j];
 
                 if (unit < t->map.units(t->map.context, owner))
-                    fetch_far(t, owner, unit);
+                    visit(context, owner, unit);
             }
         }
     }
@@ -347,24 +370,13 @@ static void fetch_node(weft_two_level *t, int node)
 
 void weft_two_level_spread(weft_two_level *t)
 {
-    weft_builder *b = t->builder;
-    int mine = node_of(b, t->me);
-    int64_t *ready = calloc((size_t)t->lanes, sizeof(int64_t)), units;
+    int mine = node_of(t->builder, t->me);
 
-    if (!ready || b->failed) {
-        b->failed = true;
-        free(ready);
+    if (t->builder->failed)
         return;
-    }
-    /* The owner's sums were the last that each lane told of. */
-    units = t->map.units(t->map.context, t->me);
-    for (int lane = 0; lane < t->lanes && t->sums && t->nodes > 1; lane++)
-        ready[lane] = (int64_t)b->part.signal_posts[t->ready + (uint32_t)lane] -
-                      (units + t->lanes - 1 - lane) / t->lanes;
-    spread_own(t, ready);
-    free(ready);
-    for (int i = 0; i < weft_two_level_size(t, mine); i++)
+    weft_two_level_send_own(t);
+    for (int i = 0; i < weft_two_level_size(t, mine) && !t->map.stored; i++)
         fetch_near(t, t->members[t->first[mine] + (t->local[t->me] + i) % weft_two_level_size(t, mine)]);
     for (int step = 1; step < t->nodes; step++)
-        fetch_node(t, weft_two_level_sender(t, step));
+        weft_two_level_for_node(t, weft_two_level_sender(t, step), fetch_far, t);
 }

@@ -26,6 +26,8 @@ typedef struct weft_two_level_map {
     weft_region (*inbox)(void *context, int owner, int node, int64_t unit);  /* the same at the owner */
     weft_region (*origin)(void *context, int owner, int64_t unit);           /* what is spread */
     weft_region (*result)(void *context, int rank, int owner, int64_t unit); /* where to, on every rank */
+    int64_t (*turn)(void *context, int owner); /* how many lanes later its first unit is dealt; NULL: none */
+    bool stored;                               /* the owner has stored them to its own node */
     void *context;
 } weft_two_level_map;
 
@@ -79,6 +81,22 @@ int weft_two_level_sender(const weft_two_level *level, int step);
 /* A message, sent when `after` holds (a count of 0: at once). */
 void weft_two_level_send(weft_two_level *level, weft_region to, weft_region from, weft_wait after);
 
+/* The lane that makes a unit at its owner, where the owner makes them, and how many of an owner a lane makes:
+ * units are dealt in turn. */
+int weft_two_level_unit_lane(const weft_two_level *level, int owner, int64_t unit);
+int64_t weft_two_level_lane_units(const weft_two_level *level, int owner, int lane);
+
+/* The slot of an owner's units at its keeper on `node`: those that keeper has of nodes before, and of its
+ * own. */
+int weft_two_level_slot(const weft_two_level *level, int node, int owner);
+
+/* Every unit of this rank is sent to its keepers; where the owner makes them, when it has. */
+void weft_two_level_send_own(weft_two_level *level);
+
+/* The units of a node's ranks in the order in which they land here. */
+typedef void (*weft_two_level_visit)(void *context, int owner, int64_t unit);
+void weft_two_level_for_node(weft_two_level *level, int node, weft_two_level_visit visit, void *context);
+
 /* The open task of a compute lane is one that the wire lane waits for: returns what for. */
 weft_wait weft_two_level_tell_wire(weft_two_level *level, int lane);
 
@@ -91,6 +109,7 @@ int64_t weft_two_level_relay(weft_two_level *level, int from);
 /* What says that the next message the keeper relays is there. */
 weft_wait weft_two_level_told(weft_two_level *level, int keeper);
 
-void weft_generate_two_level(weft_builder *builder); /* any collective */
+void weft_generate_two_level(weft_builder *builder);      /* any collective */
+void weft_generate_two_level_gemm(weft_builder *builder); /* gemm_rs, gemm_ar, gemm_as */
 
 #endif

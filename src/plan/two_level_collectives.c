@@ -92,8 +92,13 @@ static uint32_t declare_scratch(across *x, const char *name, int64_t rows, int64
 static void sum_and_spread(across *x)
 {
     weft_op op = x->b->problem->op;
-    weft_two_level_map map = {units, part, kept, inbox, origin, op == WEFT_OP_REDUCE_SCATTER ? NULL : result,
-                              x};
+    weft_two_level_map map = {.units = units,
+                              .part = part,
+                              .kept = kept,
+                              .inbox = inbox,
+                              .origin = origin,
+                              .result = op == WEFT_OP_REDUCE_SCATTER ? NULL : result,
+                              .context = x};
     int64_t longest = op == WEFT_OP_ALL_REDUCE ? weft_part(x->b->problem->count, x->b->world, 0).count
                                                : x->b->problem->count;
     weft_two_level t;
@@ -121,17 +126,6 @@ static void copy_when(weft_two_level *t, int lane, weft_region to, weft_region f
 
 /* ---- all_to_all ---------------------------------------------------------------------------------- */
 
-/* The slot of an owner's rows at its keeper on `node`: those that keeper has of nodes before, and of its own.
- */
-static int slot_at(const weft_two_level *t, int node, int owner)
-{
-    int size = weft_two_level_size(t, node), mine = t->local[owner] % size, slot = t->local[owner] / size;
-
-    for (int other = 0; other < weft_two_level_node(t, owner); other++)
-        slot += other == node ? 0 : (weft_two_level_size(t, other) + size - 1 - mine) / size;
-    return slot;
-}
-
 /* Ranks of a node that follow each other from its `at`-th on: their rows are one region. */
 static int run_at(const weft_two_level *t, int node, int at)
 {
@@ -154,7 +148,7 @@ static int run_count(const weft_two_level *t, int node)
 
 static void send_rows(const across *x, weft_two_level *t, int node, int most, weft_span cols)
 {
-    int keeper = weft_two_level_keeper(t, node, t->me), slot = slot_at(t, node, t->me);
+    int keeper = weft_two_level_keeper(t, node, t->me), slot = weft_two_level_slot(t, node, t->me);
 
     for (int at = 0; at < weft_two_level_size(t, node); at += run_at(t, node, at)) {
         weft_span rows = {t->members[t->first[node] + at], run_at(t, node, at)};
@@ -177,7 +171,8 @@ static void fetch_rows(const across *x, weft_two_level *t, int owner, int most, 
             when = weft_two_level_told(t, keeper);
     }
     copy_when(t, weft_two_level_lane(t), weft_row(x->c.recv, t->me, owner, cols),
-              weft_row(x->inbox, keeper, (int64_t)slot_at(t, mine, owner) * most + t->local[t->me], cols),
+              weft_row(x->inbox, keeper,
+                       (int64_t)weft_two_level_slot(t, mine, owner) * most + t->local[t->me], cols),
               when);
 }
 

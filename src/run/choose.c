@@ -33,10 +33,20 @@ static weft_schedule choose_collective(const weft_problem *p, int world)
     }
 }
 
-/* Over nodes: what crosses once, but for rows that each go to one rank anyway. */
+/*
+ * Over nodes: what crosses once, but for rows that each go to one rank anyway. Few rows of A are gathered
+ * first, so that B is read once; parts of k are read where they lie.
+ */
 static weft_schedule choose_across(const weft_problem *p)
 {
-    return p->op == WEFT_OP_ALL_TO_ALL ? WEFT_SCHEDULE_PUSH : WEFT_SCHEDULE_TWO_LEVEL;
+    if (p->op == WEFT_OP_ALL_TO_ALL)
+        return WEFT_SCHEDULE_PUSH;
+    if (p->op == WEFT_OP_AG_GEMM && (weft_layout_gathers_k(p->layout) || p->b_form == WEFT_B_PREPACKED) &&
+        p->layout != WEFT_LAYOUT_GATHER_A)
+        return WEFT_SCHEDULE_DIRECT;
+    if (p->op == WEFT_OP_AG_GEMM && p->layout == WEFT_LAYOUT_GATHER_A && p->m <= WEFT_FEW_ROWS)
+        return WEFT_SCHEDULE_UNFUSED;
+    return WEFT_SCHEDULE_TWO_LEVEL;
 }
 
 /* Where nobody has calibrated the machine: what measured fastest on shared memory. Few rows are over before
@@ -126,7 +136,9 @@ weft_status weft_run_choose(weft_group *group, const weft_problem *problem, int 
         if (status != WEFT_OK)
             return status;
         bind = weft_core_binding(core, p.dtype, false);
-        if (p.schedule == WEFT_SCHEDULE_AUTO)
+        if (p.schedule == WEFT_SCHEDULE_AUTO && group->spread)
+            p.schedule = choose_across(&p);
+        else if (p.schedule == WEFT_SCHEDULE_AUTO)
             status = choose_gemm(&p, world, bind, &p.schedule, error);
         if (status != WEFT_OK)
             return status;

@@ -268,6 +268,11 @@ static void check_products(weft_group *group)
         {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_AUTO},
         {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_ALL_SCATTER},
         {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_UNFUSED},
+        {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_TWO_LEVEL},
+        {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_TWO_LEVEL},
+        {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_LEVEL},
+        {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_TWO_LEVEL},
+        {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_AUTO},
     };
     static const weft_dtype dtypes[] = {WEFT_F32, WEFT_BF16, WEFT_I8};
 
@@ -288,6 +293,11 @@ static void check_products(weft_group *group)
             p->transb = i % 3 == 0;
             p->bias = (int)i % 2;
             p->beta = p->dtype == WEFT_I8 ? 0 : (float)(i % 2);
+            p->layout = shape && p->schedule == WEFT_SCHEDULE_TWO_LEVEL && p->op == WEFT_OP_AG_GEMM
+                            ? WEFT_LAYOUT_GATHER_B
+                        : shape && p->schedule == WEFT_SCHEDULE_TWO_LEVEL && p->op == WEFT_OP_GEMM_RS
+                            ? WEFT_LAYOUT_SCATTER_COLS
+                            : p->layout;
             p->tuning.tile_m = shape ? 16 : 0;
             p->tuning.tile_n = shape ? 32 : 0;
             check_product(group, &t);

@@ -1,0 +1,342 @@
+/*
+ * The products over nodes whose results travel, in two levels (two_level.h). A result is cut into units, each
+ * with an owner: tiles of the owner's block in a gemm_rs, of the columns that it multiplies in a gemm_as,
+ * every W-th tile in a gemm_ar.
+ *
+ *   gemm_rs   The sum of a unit over a node is a chain: it begins at the rank after the unit's keeper there
+ * and goes from rank to rank, each product starting from the sums of the one before, to the keeper. The
+ * keeper's sum travels to the owner, who adds up the nodes' sums and applies the epilogue. Units of other
+ * nodes come first, those of the node after it before others; the own node's, which wait for no wire, last.
+ * Order of a sum: nodes in order; of a node, from the rank after its keeper around to the keeper. With one
+ * node the owner's product ends the chain. gemm_ar   The same, and the owner stores what it has finished to
+ * its node and sends it to its keepers elsewhere, from whom the other ranks fetch it. gemm_as   The owner
+ * multiplies alone, and its tiles go the same way.
+ */
+#include "plan/stream_k.h"
+#include "plan/two_level.h"
+
+typedef struct across {
+    weft_gemm_gen gen;
+    weft_two_level t;
+    weft_op op;
+    bool by_rows; /* a block is some of the rows */
+    int64_t tile_m, tile_n, grain_n;
+    int64_t most;                 /* units of an owner */
+    int64_t slot_rows, slot_cols; /* of a unit kept somewhere */
+    uint32_t partial, own, kept,
+        inbox;        /* operands: a chain's sums; a node's at its end, and at their owner */
+    uint32_t arrived; /* [lane] sums of the predecessor in the chain */
+} across;
+
+/* A unit: where it is in the product of this rank's A and B, and in D. */
+typedef struct unit {
+    int64_t batch;
+    weft_span rows, cols;
+    weft_span d_rows, d_cols;
+} unit;
+
+static weft_span block_of(const across *x, int owner)
+{
+    const weft_problem *p = x->gen.problem;
+
+    if (x->op == WEFT_OP_GEMM_AR)
+        return weft_whole(p->n);
+    return weft_part(x->by_rows ? p->m : p->n, x->gen.world, owner);
+}
+
+static weft_span grid_rows(const across *x, int owner)
+{
+    return weft_whole(x->by_rows ? block_of(x, owner).count : x->gen.problem->m);
+}
+
+static weft_span grid_cols(const across *x, int owner)
+{
+    return weft_whole(x->by_rows ? x->gen.problem->n : block_of(x, owner).count);
+}
+
+static int64_t units(void *context, int owner)
+{
+    const across *x = context;
+    int64_t tiles = x->gen.problem->l * weft_cut_count(grid_rows(x, owner).count, x->tile_m) *
+                    weft_cut_columns_count(grid_cols(x, owner).count, x->tile_n, x->grain_n);
+
+    return x->op == WEFT_OP_GEMM_AR ? (tiles + x->gen.world - 1 - owner) / x->gen.world : tiles;
+}
+
+static unit unit_at(const across *x, int owner, int64_t number)
+{
+    weft_span rows = grid_rows(x, owner), cols = grid_cols(x, owner), block = block_of(x, owner);
+    int64_t tile = x->op == WEFT_OP_GEMM_AR ? number * x->gen.world + owner : number;
+    int64_t wide = weft_cut_columns_count(cols.count, x->tile_n, x->grain_n);
+    int64_t inside = weft_cut_count(rows.count, x->tile_m) * wide;
+    unit u = {.batch = tile / inside,
+              .d_rows = weft_cut(rows, x->tile_m, tile % inside / wide),
+              .d_cols = weft_cut_columns(cols, x->tile_n, x->grain_n, tile % inside % wide)};
+
+    u.rows = u.d_rows;
+    u.cols = u.d_cols;
+    if (x->op == WEFT_OP_GEMM_AS)
+        u.d_cols.begin += block.begin;
+    else if (x->by_rows)
+        u.rows.begin += block.begin;
+    else
+        u.cols.begin += block.begin;
+    return u;
+}
+
+/* So that owners with few units do not all begin with the same lane. */
+static int64_t turn(void *context, int owner)
+{
+    return owner * units(context, owner);
+}
+
+static weft_region in_result(const across *x, int rank, const unit *u)
+{
+    return weft_region_make(x->gen.d, rank, u->batch, u->d_rows, u->d_cols);
+}
+
+static weft_region origin(void *context, int owner, int64_t number)
+{
+    const across *x = context;
+    unit u = unit_at(x, owner, number);
+
+    return in_result(x, owner, &u);
+}
+
+static weft_region result(void *context, int rank, int owner, int64_t number)
+{
+    const across *x = context;
+    unit u = unit_at(x, owner, number);
+
+    return in_result(x, rank, &u);
+}
+
+/* Unit `number` of slot `slot` of scratch memory: units lie one below the other. */
+static weft_region in_slot(const across *x, uint32_t operand, int rank, int64_t slot, int64_t number,
+                           const unit *u)
+{
+    weft_span rows = {(slot * x->most + number) * x->slot_rows, u->rows.count};
+
+    return weft_region_make(operand, rank, 0, rows, weft_whole(u->cols.count));
+}
+
+static uint32_t declare_slots(across *x, const char *name, int64_t slots)
+{
+    return weft_gemm_staging(&x->gen, name, slots * x->most * x->slot_rows, x->slot_cols, 1);
+}
+
+static void add_product(across *x, const unit *u)
+{
+    weft_gemm_gen *gen = &x->gen;
+
+    weft_builder_from(gen->builder, weft_region_make(gen->a, gen->me, u->batch, u->rows, gen->local_k));
+    weft_builder_from(gen->builder,
+                      weft_region_make(gen->b_source, gen->me, u->batch, gen->local_k, u->cols));
+}
+
+/* The destinations of a finished unit: D, of a result that all have everyone's in the node. */
+static void to_result(across *x, const unit *u)
+{
+    weft_two_level *t = &x->t;
+    int node = weft_two_level_node(t, t->me), size = weft_two_level_size(t, node);
+
+    for (int i = 0; i < (x->op == WEFT_OP_GEMM_RS ? 1 : size); i++) {
+        int rank = t->members[t->first[node] + (t->local[t->me] + i) % size];
+
+        weft_builder_to(x->gen.builder, in_result(x, rank, u));
+    }
+}
+
+/* A finished unit that travels on. */
+static void tell_of_result(across *x, int lane)
+{
+    if (x->op != WEFT_OP_GEMM_RS && x->t.nodes > 1)
+        weft_two_level_tell_wire(&x->t, lane);
+}
+
+/* ---- sums ---------------------------------------------------------------------------------------- */
+
+/* A slot of the inbox of ranks of node `mine` for the sums of `node`. */
+static int inbox_slot(int mine, int node)
+{
+    return node < mine ? node : node - 1;
+}
+
+/*
+ * Place `place` in the chains of one owner's units. The predecessor goes through the owners in the same
+ * order, one place behind, and has a unit in the same lane: so signal `arrived` of a lane says how many of
+ * them are here.
+ */
+static void chain(across *x, int owner, int place, int slot)
+{
+    weft_gemm_gen *gen = &x->gen;
+    weft_two_level *t = &x->t;
+    weft_builder *b = gen->builder;
+    int mine = weft_two_level_node(t, t->me), size = weft_two_level_size(t, mine);
+    int next = t->members[t->first[mine] + (t->local[t->me] + 1) % size];
+    bool last = place == size - 1, finish = last && t->nodes == 1;
+
+    for (int64_t i = 0; i < units(x, owner); i++) {
+        unit u = unit_at(x, owner, i);
+        int lane = weft_two_level_unit_lane(t, owner, i);
+        weft_region kept =
+            owner == t->me ? in_slot(x, x->own, t->me, 0, i, &u) : in_slot(x, x->kept, t->me, slot, i, &u);
+        weft_wait after = {0};
+
+        weft_gemm_open(gen, lane, WEFT_TASK_GEMM, finish, place > 0);
+        if (finish)
+            to_result(x, &u);
+        else
+            weft_builder_to(b, last ? kept : in_slot(x, x->partial, next, owner, i, &u));
+        add_product(x, &u);
+        if (place > 0) {
+            uint32_t signal = x->arrived + (uint32_t)lane;
+
+            weft_builder_from(b, in_slot(x, x->partial, t->me, owner, i, &u));
+            weft_builder_wait(b, signal, weft_builder_expect_more(b, signal));
+        }
+        if (!last)
+            weft_builder_post(b, x->arrived + (uint32_t)lane, next);
+        else if (!finish && owner != t->me)
+            after = weft_two_level_tell_wire(t, lane);
+        weft_gemm_close(gen, finish, u.batch, u.d_rows, u.d_cols);
+        if (after.count)
+            weft_two_level_send(
+                t, in_slot(x, x->inbox, owner, inbox_slot(weft_two_level_node(t, owner), mine), i, &u), kept,
+                after);
+    }
+}
+
+/* The chains of all units of a node's ranks. */
+static void chain_node(across *x, int node, int *slot)
+{
+    weft_two_level *t = &x->t;
+    int size = weft_two_level_size(t, weft_two_level_node(t, t->me));
+
+    for (int place = 0; place < size; place++) {
+        int keeper = (t->local[t->me] + 2 * size - 1 - place) % size;
+
+        for (int i = keeper; i < weft_two_level_size(t, node); i += size) {
+            int owner = t->members[t->first[node] + i];
+
+            chain(x, owner, place, *slot);
+            *slot += place == size - 1 && owner != t->me;
+        }
+    }
+}
+
+/* The owner adds up the nodes' sums. */
+static void add_nodes(across *x)
+{
+    weft_gemm_gen *gen = &x->gen;
+    weft_two_level *t = &x->t;
+    weft_builder *b = gen->builder;
+    int mine = weft_two_level_node(t, t->me);
+
+    for (int64_t i = 0; i < units(x, t->me); i++) {
+        unit u = unit_at(x, t->me, i);
+        int lane = weft_two_level_unit_lane(t, t->me, i);
+
+        weft_gemm_open(gen, lane, WEFT_TASK_REDUCE, true, false);
+        to_result(x, &u);
+        for (int node = 0; node < t->nodes; node++)
+            weft_builder_from(b, node == mine ? in_slot(x, x->own, t->me, 0, i, &u)
+                                              : in_slot(x, x->inbox, t->me, inbox_slot(mine, node), i, &u));
+        for (int node = 0; node < t->nodes; node++) {
+            int from = weft_two_level_keeper(t, node, t->me);
+
+            if (node != mine)
+                weft_builder_wait(b, WEFT_SIGNAL_LANDED(b->world, from), weft_builder_lands(b, from));
+        }
+        tell_of_result(x, lane);
+        weft_gemm_close(gen, true, u.batch, u.d_rows, u.d_cols);
+    }
+}
+
+static void declare_sums(across *x)
+{
+    const weft_problem *p = x->gen.problem;
+
+    if (x->gen.world > 1) {
+        x->partial = declare_slots(x, "partial", x->gen.world);
+        if (x->by_rows || x->op == WEFT_OP_GEMM_AR) /* other blocks begin where panels of B do not */
+            weft_gemm_hand_on(&x->gen, x->partial);
+    }
+    if (weft_two_level_nodes(x->gen.builder) == 1)
+        return;
+    x->kept = declare_slots(x, "nodesums", weft_two_level_slots(x->gen.builder));
+    x->inbox = declare_slots(x, "inbox", weft_two_level_nodes(x->gen.builder) - 1);
+    x->own =
+        weft_builder_operand(x->gen.builder, (weft_operand){.name = "own", /* of the type it is added to */
+                                                            .place = WEFT_PLACE_PRIVATE,
+                                                            .dtype = p->wire_dtype,
+                                                            .rows = x->most * x->slot_rows,
+                                                            .cols = x->slot_cols,
+                                                            .batch = 1});
+}
+
+static void sum(across *x)
+{
+    int slot = 0;
+
+    for (int step = 1; step <= x->t.nodes; step++)
+        chain_node(x, weft_two_level_receiver(&x->t, step), &slot);
+    if (x->t.nodes > 1)
+        add_nodes(x);
+}
+
+/* ---- what needs no sum --------------------------------------------------------------------------- */
+
+static void multiply_own(across *x)
+{
+    weft_gemm_gen *gen = &x->gen;
+
+    for (int64_t i = 0; i < units(x, gen->me); i++) {
+        unit u = unit_at(x, gen->me, i);
+        int lane = weft_two_level_unit_lane(&x->t, gen->me, i);
+
+        weft_gemm_open(gen, lane, WEFT_TASK_GEMM, true, false);
+        to_result(x, &u);
+        add_product(x, &u);
+        tell_of_result(x, lane);
+        weft_gemm_close(gen, true, u.batch, u.d_rows, u.d_cols);
+    }
+}
+
+void weft_generate_two_level_gemm(weft_builder *builder)
+{
+    const weft_problem *p = builder->problem;
+    across x = {.gen = weft_gemm_begin(builder),
+                .op = p->op,
+                .by_rows = p->op == WEFT_OP_GEMM_RS && p->layout == WEFT_LAYOUT_SCATTER_ROWS,
+                .tile_m = p->tuning.tile_m,
+                .tile_n = p->tuning.tile_n,
+                .grain_n = p->tuning.grain_n};
+
+    if (x.op == WEFT_OP_GEMM_AR)
+        x.tile_n = weft_stream_k_width(p, p->n, 2 * (int64_t)builder->world);
+    x.most = units(&x, 0);
+    x.slot_rows = weft_cut(grid_rows(&x, 0), x.tile_m, 0).count;
+    x.slot_cols = grid_cols(&x, 0).count;
+    if (x.tile_n && weft_widest(x.tile_n, x.grain_n) < x.slot_cols)
+        x.slot_cols = weft_widest(x.tile_n, x.grain_n);
+    weft_gemm_declare_packed(&x.gen);
+    if (x.op != WEFT_OP_GEMM_AS)
+        declare_sums(&x);
+    x.arrived = weft_builder_signals(builder, x.gen.lanes);
+    x.t = weft_two_level_begin(
+        builder,
+        (weft_two_level_map){
+            .units = units, .turn = turn, .origin = origin, .result = result, .stored = true, .context = &x});
+    if (!builder->failed) {
+        weft_gemm_pack(&x.gen);
+        if (x.op == WEFT_OP_GEMM_AS)
+            multiply_own(&x);
+        else
+            sum(&x);
+        x.t.sums = true;
+        if (x.op != WEFT_OP_GEMM_RS)
+            weft_two_level_spread(&x.t);
+    }
+    weft_two_level_end(&x.t);
+}
