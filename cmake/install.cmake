@@ -1,11 +1,11 @@
-# What `make install` lays down: the command, both libraries, the header, machine descriptions, and the
+# What `make install` lays down: the command, both libraries, the headers, machine descriptions, and the
 # files by which other builds find weft (pkg-config and CMake).
 include(CMakePackageConfigHelpers)
 
 install(TARGETS weft weft_static EXPORT weftTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(FILES include/weft/weft.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft)
+install(FILES include/weft/weft.h include/weft/device.cuh DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft)
 install(EXPORT weftTargets NAMESPACE weft:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
 configure_package_config_file(cmake/weftConfig.cmake.in ${PROJECT_BINARY_DIR}/weftConfig.cmake
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/weft)

@@ -281,6 +281,56 @@ WEFT_API weft_status weft_group_set_stream(weft_group *group, int ordered, void 
 /* Waits until that stream has passed everything that is on it; how the calls went. */
 WEFT_API weft_status weft_group_wait(weft_group *group);
 
+/*
+ * For kernels of one's own on a group's GPU memory, in CUDA C++ (weft/device.cuh), Triton or CuPy. Groups on
+ * the CPU: WEFT_ERR_UNSUPPORTED.
+ *
+ * Not collective: `table` gets the address of as many addresses as the group has ranks, in the memory of this
+ * rank's GPU: where each rank has what this rank has at `pointer`, as weft_peer says, in rank order. It lives
+ * as long as the group, and is the same for the same pointer.
+ */
+WEFT_API weft_status weft_peer_table(weft_group *group, const void *pointer, void *const **table);
+
+/* How a wait on the device ended that did not get what it waited for. */
+typedef struct weft_signal_record {
+    uint32_t ended; /* not 0: on some rank a wait was given up, and all others end too */
+    uint32_t set;   /* 2: on this rank, and the rest says which */
+    uint32_t signal;
+    uint32_t reserved;
+    uint64_t have, want;
+} weft_signal_record;
+
+/*
+ * Signals that kernels post and wait for, passed to them by value. They are 64-bit counts, which begin at 0
+ * and only grow, one every WEFT_SIGNAL_BYTES; that of another rank is `stride` bytes further for every rank
+ * between them, as all symmetric memory is.
+ *
+ * Order, in PTX: a post is red.release.sys, after a barrier of the threads whose stores it stands for; a wait
+ * is ld.acquire.sys until the count is there, then a barrier of the threads that go on. So what follows a
+ * wait comes after everything that came before the posts it waited for, on any rank. A kernel that waits ends
+ * when `record->ended` or `*stop` is not 0, or `deadline_ns` have passed, and then writes the record and
+ * raises `ended` on every rank, as weft/device.cuh does: nothing hangs. Kernels that wait for others' must be
+ * on the GPU with them: of ranks that share one, each has at most its share of the SMs.
+ */
+typedef struct weft_signal_pad {
+    size_t size; /* sizeof(weft_signal_pad), set by the caller */
+    int32_t rank, ranks;
+    int64_t stride;
+    uint64_t *signals; /* this rank's, symmetric memory: weft_free gives the pad back */
+    uint32_t count, reserved;
+    weft_signal_record *record; /* this rank's, symmetric too */
+    const uint32_t *stop;       /* the host's word: the group is lost */
+    uint64_t deadline_ns;       /* that for a peer to enter a call; may be changed */
+} weft_signal_pad;
+
+/* Collective: `count` signals on every rank. */
+WEFT_API weft_status weft_signal_pad_create(weft_group *group, uint32_t count, weft_signal_pad *pad);
+
+/* Waits until the stream (as of weft_run_on) has passed everything that is on it, looking after the peers
+ * meanwhile: when one dies or the group is aborted, the kernels' waits end. How the pad's waits went: one
+ * that was given up is WEFT_ERR_TIMEOUT on every rank that asks, and the group is lost. */
+WEFT_API weft_status weft_signal_pad_wait(weft_group *group, const weft_signal_pad *pad, void *stream);
+
 /* ---- problems ------------------------------------------------------------------------------------- */
 
 typedef enum weft_op {

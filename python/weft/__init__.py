@@ -18,7 +18,7 @@ from .errors import Error
 from .group import REDUCTIONS, Group, create, from_mpi, from_store, init, new_id, run_threads, threads
 from .moe import FeedForward, MoE, Received
 from .products import ACTIVATIONS, LAYOUTS, SCHEDULES, Packed, Plan, gate_up, gemm, part
-from .tensor import Tensor, empty
+from .tensor import SignalPad, Tensor, empty, signal_pad
 
 __version__: str = _version()
 
@@ -35,6 +35,7 @@ __all__ = [
     "REDUCTIONS",
     "Received",
     "SCHEDULES",
+    "SignalPad",
     "Tensor",
     "create",
     "empty",
@@ -47,5 +48,6 @@ __all__ = [
     "new_id",
     "part",
     "run_threads",
+    "signal_pad",
     "threads",
 ]

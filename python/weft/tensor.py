@@ -10,7 +10,7 @@ import ctypes as C
 from typing import Any, List, Optional, Sequence, Tuple, Union
 
 from . import _arrays, _dlpack
-from ._library import lib
+from ._library import lib, structs
 from .dtypes import DType, dtype_of, numpy_dtype, torch_dtype
 from .errors import ArgumentError, UnsupportedError
 from .group import Group, init
@@ -21,9 +21,9 @@ Shape = Union[int, Sequence[int]]
 class _Memory:
     """The local end of an allocation; every view of it holds this."""
 
-    def __init__(self, group: Group, size: int) -> None:
+    def __init__(self, group: Group, pointer: int) -> None:
         self.group = group
-        self.pointer = group._alloc(max(size, 1))
+        self.pointer = pointer
         native = group._native
         self.finalizer = group._keep(self, self.pointer, lambda pointer: lib.weft_free(native.value, pointer))
 
@@ -77,6 +77,13 @@ class Tensor:
     def pointers(self) -> List[int]:
         """The object's address on every rank, in rank order: what a kernel of one's own needs."""
         return [self.peer(rank).pointer for rank in range(self.group.size)]
+
+    def peer_table(self) -> "Tensor":
+        """The same addresses as int64 in the memory of this rank's GPU, for kernels (Triton, CuPy). For groups on GPUs."""
+        table = C.c_void_p()
+        mine = self.pointer if self.rank == self.group.rank else self._memory.pointer
+        self.group._call(lib.weft_peer_table, mine, C.byref(table))
+        return Tensor(self._memory, table.value or 0, (self.group.size,), dtype_of("int64"), self.group.rank)
 
     def reshape(self, *shape: int) -> "Tensor":
         """The same memory in another shape of as many elements."""
@@ -144,8 +151,42 @@ def empty(shape: Shape, dtype: Any = "float32", group: Optional[Group] = None) -
     size = kind.size
     for extent in extents:
         size *= extent
-    memory = _Memory(group, size)
+    memory = _Memory(group, group._alloc(max(size, 1)))
     return Tensor(memory, memory.pointer, extents, kind, group.rank)
 
 
-__all__ = ["Tensor", "empty"]
+class SignalPad:
+    """Counts in symmetric memory that kernels on GPUs post and wait for; made by :func:`weft.signal_pad`.
+
+    ``weft.h`` says, at ``weft_signal_pad``, which order a post and a wait promise, and how a wait ends that does not get what
+    it waits for.
+    """
+
+    def __init__(self, group: Group, count: int) -> None:
+        self.native: Any = structs["weft_signal_pad"](size=C.sizeof(structs["weft_signal_pad"]))
+        """The ``weft_signal_pad`` of ``weft.h``: what kernels that include ``weft/device.cuh`` take."""
+        group._call(lib.weft_signal_pad_create, count, C.byref(self.native))
+        memory = _Memory(group, self.native.signals)
+        self.group = group
+        self.count = count
+        self.signals = Tensor(memory, self.native.signals, (count, 16), dtype_of("int64"), group.rank)
+        """This rank's: signal i is the first of row i."""
+        self.record = Tensor(memory, self.native.record, (8,), dtype_of("int32"), group.rank)
+        """``weft_signal_record``; right behind the signals, on every rank. Its first word ends waits."""
+
+    def peer_table(self) -> Tensor:
+        """Where every rank has its signals, as :meth:`Tensor.peer_table`."""
+        return self.signals.peer_table()
+
+    def wait(self, stream: int = 0) -> None:
+        """Waits until a CUDA stream (the default one unless given) has passed everything on it, looking after the peers;
+        raises what went wrong in the kernels' waits."""
+        self.group._call(lib.weft_signal_pad_wait, C.byref(self.native), stream)
+
+
+def signal_pad(count: int, group: Optional[Group] = None) -> SignalPad:
+    """Collective: ``count`` signals on every rank of a group on GPUs, all 0."""
+    return SignalPad(group or init(), count)
+
+
+__all__ = ["SignalPad", "Tensor", "empty", "signal_pad"]

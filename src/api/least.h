@@ -16,6 +16,7 @@
 #define WEFT_MOE_INPUT_LEAST WEFT_SIZE_TO(weft_moe_input, weight)
 #define WEFT_MOE_VIEW_LEAST WEFT_SIZE_TO(weft_moe_view, entry_weight)
 #define WEFT_MOE_EXPERT_LEAST WEFT_SIZE_TO(weft_moe_expert, expert_rows)
+#define WEFT_SIGNAL_PAD_LEAST WEFT_SIZE_TO(weft_signal_pad, deadline_ns)
 #define WEFT_MOE_STATS_LEAST WEFT_SIZE_TO(weft_moe_stats, combine_us)
 
 #endif

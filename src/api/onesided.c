@@ -2,6 +2,7 @@
  * Put, get, signals and atomics of programs: the doors of weft.h. A peer's memory is an address, so that a
  * put is a copy; all memory order is that of core/signal.h.
  */
+#include "api/least.h"
 #include "run/backend.h"
 #include "symm/symm.h"
 
@@ -123,4 +124,64 @@ weft_status weft_atomic_add(weft_group *group, int64_t *word, int64_t add, int r
     if (before)
         *before = add;
     return WEFT_OK;
+}
+
+/* ---- kernels of programs -------------------------------------------------------------------------- */
+
+static weft_status check_kernels(weft_group *group, const char *call)
+{
+    weft_status status;
+
+    if (!group)
+        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", call);
+    status = weft_group_check(group);
+    if (status == WEFT_OK && !weft_backend_of(group)->peer_table)
+        return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
+                              "%s: the group is on the CPU, where programs have no kernels", call);
+    return status;
+}
+
+weft_status weft_peer_table(weft_group *group, const void *pointer, void *const **table)
+{
+    weft_status status = check_kernels(group, "weft_peer_table");
+
+    if (status != WEFT_OK)
+        return status;
+    if (!table)
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                              "weft_peer_table: table is NULL; it receives the address");
+    return weft_backend_of(group)->peer_table(group, pointer, table);
+}
+
+weft_status weft_signal_pad_create(weft_group *group, uint32_t count, weft_signal_pad *pad)
+{
+    weft_status status = check_kernels(group, "weft_signal_pad_create");
+    weft_signal_pad made;
+
+    if (status != WEFT_OK)
+        return status;
+    if (!pad || !weft_sized_fits(pad, WEFT_SIGNAL_PAD_LEAST) || count < 1) {
+        weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                       !pad    ? "weft_signal_pad_create: pad is NULL; it receives the pad"
+                       : count ? "weft_signal_pad_create: the pad's size is not set"
+                               : "weft_signal_pad_create: a pad of no signals");
+        return weft_group_reject(group, WEFT_CALL_ALLOC);
+    }
+    status = weft_backend_of(group)->pad_create(group, count, &made);
+    if (status == WEFT_OK)
+        weft_sized_write(pad, &made, sizeof(made), WEFT_SIGNAL_PAD_LEAST);
+    return status;
+}
+
+weft_status weft_signal_pad_wait(weft_group *group, const weft_signal_pad *pad, void *stream)
+{
+    weft_status status = check_kernels(group, "weft_signal_pad_wait");
+    weft_signal_pad given;
+
+    if (status != WEFT_OK)
+        return status;
+    if (!pad || !weft_sized_read(&given, sizeof(given), pad, WEFT_SIGNAL_PAD_LEAST))
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                              "weft_signal_pad_wait: pad is NULL, or not one of weft_signal_pad_create");
+    return weft_backend_of(group)->pad_wait(group, &given, stream);
 }

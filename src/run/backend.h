@@ -28,6 +28,10 @@ typedef struct weft_backend {
     void *(*peer)(const weft_group *group, const void *pointer, int rank);
     weft_status (*copy)(weft_group *group, void *to, const void *from, size_t bytes);
     bool host_memory; /* symmetric memory is what symm/ gave: programs put, get and signal in it */
+    /* For kernels of programs; the second is collective. NULL: programs have none here. */
+    weft_status (*peer_table)(weft_group *group, const void *pointer, void *const **table);
+    weft_status (*pad_create)(weft_group *group, uint32_t count, weft_signal_pad *pad);
+    weft_status (*pad_wait)(weft_group *group, const weft_signal_pad *pad, void *stream);
 
     /* Collective, after the ranks have agreed that they ask for the same: fills a plan that has its group,
      * session and problem. `load` takes over a part that was checked; NULL: files do not run here. */

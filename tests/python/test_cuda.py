@@ -1,10 +1,14 @@
 """CUDA tensors: operators, modules, graphs and the backend over processes on the GPUs that are there, by small integers exactly
 equal to one process."""
 
+import contextlib
 import datetime
+import importlib.util
+import io
 import os
 import sys
 import unittest
+from pathlib import Path
 from typing import Any, List
 
 import support
@@ -188,7 +192,36 @@ def backend(rank: int) -> None:
     dist.destroy_process_group()
 
 
+def own_kernels(rank: int) -> None:
+    """The Triton example, and a wait that nobody answers."""
+    source = Path(os.environ["WEFT_SOURCE"]) / "examples" / "python" / "triton_kernels.py"
+    spec: Any = importlib.util.spec_from_file_location("triton_kernels", source)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        module.main(["--M", "512", "--N", "1024", "--K", "256", "--bytes", "100002", "--iterations", "3"])
+    lines = printed.getvalue().splitlines()
+    assert len(lines) == (4 if rank == 0 else 0), lines
+    group = weft.init()
+    pad = weft.signal_pad(2, group)
+    assert pad.peer_table().torch().tolist() == [pad.signals.peer(r).pointer for r in range(group.size)]
+    try:
+        group.barrier()
+        if rank == 0:
+            group.abort("enough")
+        while True:
+            pad.wait(torch.cuda.current_stream().cuda_stream)
+    except weft.errors.AbortedError as error:
+        assert "enough" in str(error), str(error)
+
+
 class Cuda(unittest.TestCase):
+    @unittest.skipUnless(importlib.util.find_spec("triton"), "no triton")
+    def test_own_kernels(self) -> None:
+        for size in SIZES:
+            support.ranks(size, own_kernels)
+
     def test_products(self) -> None:
         for size in SIZES:
             support.ranks(size, products)

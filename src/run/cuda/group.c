@@ -418,6 +418,7 @@ void weft_cuda_detach(weft_group *group)
             cu->cuStreamDestroy(g->stream);
         if (g->pinned)
             cu->cuMemFreeHost(g->pinned);
+        weft_cuda_tables_free(g);
         weft_cuda_heap_free(&g->heap);
         weft_cuda_pop(g);
         device_give(g->device);

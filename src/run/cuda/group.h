@@ -34,6 +34,7 @@ typedef struct weft_cuda_group {
     struct weft_cuda_plan *plans;
     uint32_t plans_made;
     struct weft_gpu_moe *layers;
+    struct weft_cuda_table *tables; /* pad.c */
 } weft_cuda_group;
 
 enum { WEFT_CUDA_PINNED_BYTES = 4096 };
@@ -67,6 +68,9 @@ weft_status weft_cuda_alloc(weft_group *group, size_t bytes, size_t alignment, v
 /* Gives memory back without asking anybody: every rank does so at the same point of its calls. */
 void weft_cuda_give(weft_group *group, void *pointer);
 
+/* Before the group goes: what weft_cuda_peer_table made. */
+void weft_cuda_tables_free(weft_cuda_group *g);
+
 /* Waits at most that long until the stream has passed everything; WEFT_ERR_TIMEOUT when it has not. */
 weft_status weft_cuda_drain(const weft_cuda_group *g, CUstream stream, int64_t limit_ns,
                             weft_error_text *error);
@@ -83,6 +87,9 @@ void weft_cuda_detach(weft_group *group);
 weft_status weft_cuda_release(weft_group *group, void *pointer);
 void *weft_cuda_peer(const weft_group *group, const void *pointer, int rank);
 weft_status weft_cuda_copy(weft_group *group, void *to, const void *from, size_t bytes);
+weft_status weft_cuda_peer_table(weft_group *group, const void *pointer, void *const **table);
+weft_status weft_cuda_pad_create(weft_group *group, uint32_t count, weft_signal_pad *pad);
+weft_status weft_cuda_pad_wait(weft_group *group, const weft_signal_pad *pad, void *stream);
 weft_status weft_cuda_plan_create(struct weft_plan *plan);
 void weft_cuda_plan_destroy(struct weft_plan *plan);
 weft_status weft_cuda_plan_run(struct weft_plan *plan, const weft_operands *operands, void *stream);
