@@ -72,7 +72,7 @@ def _binaries(settings: Settings) -> Tuple[Path, Path]:
         flags = ([cmake] if isinstance(cmake, str) else list(cmake)) + shlex.split(os.environ.get("CMAKE_ARGS", ""))
         jobs = str(len(os.sched_getaffinity(0)))
         subprocess.run(
-            ["cmake", "-S", ROOT, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DWEFT_TESTS=OFF", *flags], check=True
+            ["cmake", "-S", ROOT, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DWEFT_TESTS=OFF", "-DWEFT_PORTABLE=ON", *flags], check=True
         )
         subprocess.run(["cmake", "--build", build, "-j", jobs, "--target", "weft", "weft_command"], check=True)
     library, command = (build / "libweft.so").resolve(), build / "weft"
@@ -83,9 +83,9 @@ def _binaries(settings: Settings) -> Tuple[Path, Path]:
 
 
 def _tag(binaries: List[Path]) -> str:
-    """manylinux_2_X: the newest symbol version of glibc that any of them asks for."""
+    """manylinux_2_X: the newest symbol version of glibc that any of them asks for, 2.28 at least."""
     asked = {int(v) for b in binaries for v in re.findall(rb"\0GLIBC_2\.(\d+)(?=[\0.])", b.read_bytes())}
-    return f"py3-none-manylinux_2_{max(asked | {17})}_{platform.machine()}"
+    return f"py3-none-manylinux_2_{max(asked | {28})}_{platform.machine()}"
 
 
 class _Wheel:
