@@ -69,9 +69,6 @@ weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, we
                                : "config->size is not that of weft_moe_config; weft_moe_config_init sets it");
         return weft_group_reject(group, WEFT_CALL_AGREE);
     }
-    if (group->spread)
-        return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
-                              "weft_moe_create: experts need a group on one node; this one is on several");
     on_device = weft_backend_of(group)->moe != NULL;
     status = weft_moe_open(group, &read, on_device, &made);
     if (status == WEFT_OK && on_device) {

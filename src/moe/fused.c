@@ -23,16 +23,19 @@ static weft_status fused_send(weft_moe_lane *lane, const void *x)
                              .entry_base = lane->out.entry_base[d],
                              .entries = lane->out.entry_base[d + 1] - lane->out.entry_base[d]};
     weft_moe_post_counts(lane, false);
-    for (int64_t t = 0; t < tokens && !in_place; t += chunk) {
-        int64_t end = t + chunk < tokens ? t + chunk : tokens;
-
-        for (int64_t i = t; i < end; i++)
-            memcpy(lane->stage + i * moe->stage_stride, (const char *)x + i * moe->row_bytes,
-                   (size_t)moe->row_bytes);
-        weft_moe_post_staged(lane, end);
-    }
     if (in_place)
         weft_moe_post_staged(lane, tokens);
+    weft_moe_relay_begin(lane);
+    for (int64_t t = 0; t < tokens; t += chunk) {
+        int64_t end = t + chunk < tokens ? t + chunk : tokens;
+
+        for (int64_t i = t; i < end && !in_place; i++)
+            memcpy(lane->stage + i * moe->stage_stride, (const char *)x + i * moe->row_bytes,
+                   (size_t)moe->row_bytes);
+        if (!in_place)
+            weft_moe_post_staged(lane, end);
+        weft_moe_relay(lane, x, moe->row_bytes, t, end);
+    }
     return WEFT_OK;
 }
 

@@ -64,7 +64,7 @@ static weft_status prepare(weft_moe_lane *lane)
 /* How many tokens of a source can be read; of one that has no rows here, none matter. */
 static int64_t tokens_staged(weft_moe_lane *lane, int source)
 {
-    uint64_t word = weft_signal_load(weft_moe_at(lane, lane->staged, source));
+    uint64_t word = weft_signal_load(weft_moe_staged_word(lane, source));
 
     if (!lane->counts[source] || !weft_signal_passed(word, weft_moe_word(lane, 0)))
         return 0;
@@ -186,8 +186,7 @@ static weft_status await_more(weft_moe_lane *lane)
            (!lane->counts[late] || in->token[in->rank_base[late + 1] - 1] < lane->tokens_seen[late]))
         late++;
     note.peer = late;
-    return weft_wait_beside(lane->moe->group, weft_moe_at(lane, lane->staged, late), more_staged, lane,
-                            &note);
+    return weft_wait_beside(lane->moe->group, weft_moe_staged_word(lane, late), more_staged, lane, &note);
 }
 
 weft_status weft_moe_run_by_expert(weft_moe_lane *lane, const weft_moe_expert *expert, void *y,

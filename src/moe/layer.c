@@ -120,6 +120,7 @@ static void unsettle(weft_moe *moe)
     free(moe->owner);
     free(moe->local_index);
     free(moe->local);
+    free(moe->nodes.node);
 }
 
 /* ---- where things lie -----------------------------------------------------------------------------------
@@ -158,6 +159,11 @@ static void carve_symmetric(const weft_moe *moe, weft_moe_lane *lane, carver *c)
     lane->weight_copy = carve(c, moe->rung->input_copy ? pairs * sizeof(float) : 0);
     lane->stage = carve(c, (moe->rung->stage_once ? tokens : pairs) * (size_t)moe->stage_stride);
     lane->slot = carve(c, tokens * (size_t)moe->shape.terms_per_token * (size_t)moe->slot_stride);
+    lane->settled = carve(c, moe->nodes.count ? 2 * ranks * sizeof(weft_signal) : 0);
+    if (moe->rung->one_row_per_rank) {
+        lane->relayed = carve(c, (size_t)moe->nodes.slots * sizeof(weft_signal));
+        lane->relay = carve(c, (size_t)moe->nodes.slots * tokens * (size_t)moe->row_bytes);
+    }
 }
 
 static void carve_private(const weft_moe *moe, weft_moe_lane *lane, carver *c)
@@ -198,6 +204,9 @@ static void carve_private(const weft_moe *moe, weft_moe_lane *lane, carver *c)
     lane->row_left = carve(c, rows * sizeof(int32_t));
     lane->tokens_seen = carve(c, ranks * sizeof(int64_t));
     lane->rows_back = carve(c, ranks * sizeof(int64_t));
+    lane->shown = carve(c, ranks * sizeof(int64_t));
+    lane->returned = carve(c, ranks * sizeof(int64_t));
+    lane->marks = carve(c, (size_t)moe->nodes.count * tokens);
     lane->run_in = carve(c, block * sizeof(void *));
     lane->run_out = carve(c, block * sizeof(void *));
     lane->block_in = carve(c, block * sizeof(void *));
@@ -306,6 +315,7 @@ static weft_status allocate(weft_moe *moe)
         lanes[i].moe = moe;
         lanes[i].index = i;
         memset(lanes[i].seen, 0xff, (size_t)moe->shape.ranks * sizeof(*lanes[i].seen));
+        memset(lanes[i].shown, 0xff, (size_t)moe->shape.ranks * sizeof(*lanes[i].shown));
     }
     return WEFT_OK;
 }
@@ -331,13 +341,13 @@ weft_status weft_moe_open(weft_group *group, const weft_moe_config *config, bool
         return weft_group_reject(group, WEFT_CALL_AGREE);
     moe = calloc(1, sizeof(*moe));
     status = agree(group, config);
-    if (!status && (!moe || !settle(moe, config, group->size, group->rank)))
+    if (moe)
+        moe->group = group;
+    if (!status && (!moe || !settle(moe, config, group->size, group->rank) || !weft_moe_find_nodes(moe)))
         status = weft_group_poison(group, WEFT_ERR_MEMORY, "moe: no memory for a table of %d experts",
                                    config->experts);
-    if (!status) {
-        moe->group = group;
+    if (!status)
         status = on_device ? allocate_lanes(moe) : allocate(moe);
-    }
     if (status) {
         if (moe)
             discard(moe);

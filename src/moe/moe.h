@@ -98,6 +98,7 @@ struct weft_moe_lane {
     weft_moe_state state;
     uint64_t epoch;
     bool undrained;     /* this epoch was rejected here, and the peers' words have not been read */
+    bool spoiled;       /* over nodes: what was sent in the last epoch, which was rejected, may still land */
     int64_t routing;    /* how many routings were made; 0 = none yet */
     int64_t generation; /* changes with the routing and with its weights */
     int64_t *seen;      /* per source: generation of the routing in `in`, -1 = none */
@@ -112,6 +113,9 @@ struct weft_moe_lane {
     int32_t *index_copy; /* reference: the input as it was given */
     float *weight_copy;
     char *stage, *slot;
+    weft_signal *settled; /* over nodes: [2][ranks], written by that rank; partner: weft_moe_far_settle */
+    weft_signal *relayed; /* over nodes: [slots], as `staged` of an owner elsewhere, written by it */
+    char *relay;          /* [slots][tokens] rows, dense */
 
     weft_moe_routing out;
     weft_moe_received in;
@@ -130,14 +134,27 @@ struct weft_moe_lane {
     int32_t *row_left;    /* per received row: entries that are not done */
     int64_t *tokens_seen; /* per source: tokens that had been staged */
     int64_t *rows_back;   /* per source: rows that went back */
+    int64_t *shown;       /* over nodes, per rank: the generation that it has been shown, -1 = none */
+    int64_t *returned;    /* over nodes, per source: rows whose results were sent */
+    uint8_t *marks;       /* over nodes: [nodes][tokens] */
     const void **run_in;  /* pointers to the rows of a call */
     void **run_out;
     weft_moe_stats stats;
     int64_t begin_ns;
 };
 
+/* Where the ranks are; all 0 on one node. */
+typedef struct weft_moe_nodes {
+    int count;              /* of nodes */
+    int slots;              /* the most owners elsewhere whose rows one rank keeps */
+    int32_t *node;          /* [rank] */
+    int32_t *keeper, *slot; /* [rank] who keeps its rows on this node, and where */
+    int32_t *to, *to_slot;  /* [node] the same of this rank's rows there */
+} weft_moe_nodes;
+
 struct weft_moe {
     weft_group *group;
+    weft_moe_nodes nodes;
     const weft_moe_rung *rung;
     weft_moe_config config; /* expert_rank unused: see owner */
     weft_moe_shape shape;
@@ -236,6 +253,46 @@ static inline weft_moe_board *weft_moe_board_for(weft_moe_lane *lane, int receiv
 static inline const weft_moe_board *weft_moe_board_of(weft_moe_lane *lane, int source)
 {
     return weft_moe_at(lane, weft_moe_board_for(lane, lane->moe->group->rank), source);
+}
+
+/* ---- nodes.c: what crosses to ranks on other nodes ----------------------------------------------------- */
+
+/* Fills moe->nodes. Returns whether memory sufficed. */
+bool weft_moe_find_nodes(weft_moe *moe);
+
+static inline bool weft_moe_is_far(const weft_moe_lane *lane, int rank)
+{
+    const weft_moe_nodes *nodes = &lane->moe->nodes;
+
+    return nodes->count && nodes->node[rank] != nodes->node[lane->moe->group->rank];
+}
+
+/* The word for a far rank, behind all that it looks at when it has it. */
+void weft_moe_far_count(weft_moe_lane *lane, int to, weft_signal *word, int64_t count);
+
+/* A row, at the address it has here, with its flag: staged here, or in the shadow of its owner's slots. */
+void weft_moe_far_row(weft_moe_lane *lane, int to, void *row, int64_t bytes, _Atomic uint64_t *flag);
+
+/* Sends tokens [begin, end) of this epoch to the nodes that have experts for them; relay_begin comes first.
+ */
+void weft_moe_relay_begin(weft_moe_lane *lane);
+void weft_moe_relay(weft_moe_lane *lane, const char *rows, int64_t stride, int64_t begin, int64_t end);
+
+/* Where those of a far source are, and the word that says how many. */
+weft_signal *weft_moe_relayed_word(const weft_moe_lane *lane, int source);
+const char *weft_moe_relayed_rows(const weft_moe_lane *lane, int source);
+
+/* The results of the first `rows` rows of a far source, but for those sent before, and `done`. */
+void weft_moe_far_done(weft_moe_lane *lane, int source, int64_t rows);
+
+/* After an epoch that was rejected: waits until all that far ranks sent in it has landed everywhere. */
+weft_status weft_moe_far_settle(weft_moe_lane *lane);
+
+/* How far a source is whose tokens are staged once. */
+static inline weft_signal *weft_moe_staged_word(const weft_moe_lane *lane, int source)
+{
+    return weft_moe_is_far(lane, source) ? weft_moe_relayed_word(lane, source)
+                                         : weft_moe_at(lane, lane->staged, source);
 }
 
 /* ---- view.c: what was received ------------------------------------------------------------------------ */

@@ -80,12 +80,19 @@ weft_status weft_moe_begin(weft_moe_lane *lane, const weft_moe_input *input, con
             return status;
         lane->undrained = false;
     }
+    if (lane->spoiled) {
+        status = weft_moe_far_settle(lane);
+        if (status)
+            return status;
+        lane->spoiled = false;
+    }
     lane->begin_ns = weft_clock_ns();
     lane->epoch++;
     status = prepare(lane, input, fault);
     if (status) {
         weft_moe_post_counts(lane, true);
         lane->undrained = true;
+        lane->spoiled = lane->moe->nodes.count > 0;
         return status;
     }
     lane->state = WEFT_MOE_SENT;
@@ -97,8 +104,10 @@ static weft_status settle_counts(weft_moe_lane *lane)
 {
     weft_status status = weft_moe_await_counts(lane);
 
-    if (status)
+    if (status) {
         lane->state = WEFT_MOE_IDLE;
+        lane->spoiled = lane->moe->nodes.count > 0;
+    }
     return status;
 }
 

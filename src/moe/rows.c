@@ -49,11 +49,16 @@ static weft_status rows_send(weft_moe_lane *lane, const void *x)
                              .entry_base = lane->out.entry_base[d],
                              .entries = lane->out.entry_base[d + 1] - lane->out.entry_base[d]};
     weft_moe_post_counts(lane, false);
-    for (int64_t i = 0; i < lane->out.rows; i++) {
-        memcpy(lane->stage + i * moe->stage_stride, (const char *)x + lane->out.row[i].token * moe->row_bytes,
-               (size_t)moe->row_bytes);
-        raise(&lane->row_flag[i], lane->epoch);
-    }
+    for (int d = 0; d < moe->shape.ranks; d++)
+        for (int64_t i = lane->out.row_base[d]; i < lane->out.row_base[d + 1]; i++) {
+            char *row = lane->stage + i * moe->stage_stride;
+
+            memcpy(row, (const char *)x + lane->out.row[i].token * moe->row_bytes, (size_t)moe->row_bytes);
+            if (weft_moe_is_far(lane, d))
+                weft_moe_far_row(lane, d, row, moe->row_bytes, &lane->row_flag[i]);
+            else
+                raise(&lane->row_flag[i], lane->epoch);
+        }
     return WEFT_OK;
 }
 
@@ -80,10 +85,16 @@ static weft_status rows_give(weft_moe_lane *lane, const void *results, const int
     weft_moe_received *in = &lane->in;
 
     for (int64_t i = 0; i < in->rows; i++) {
-        _Atomic uint64_t *flags = weft_moe_at(lane, lane->result_flag, in->source[i]);
+        int32_t slot = in->entry[in->entry_base[i]].slot;
+        _Atomic uint64_t *flag =
+            (_Atomic uint64_t *)weft_moe_at(lane, lane->result_flag, in->source[i]) + slot;
 
         weft_moe_return_from(lane, i, results, start);
-        raise(flags + in->entry[in->entry_base[i]].slot, lane->epoch);
+        if (weft_moe_is_far(lane, in->source[i]))
+            weft_moe_far_row(lane, in->source[i], weft_moe_slot_at(lane, in->source[i], slot),
+                             lane->moe->result_bytes, flag);
+        else
+            raise(flag, lane->epoch);
     }
     return WEFT_OK;
 }

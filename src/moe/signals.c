@@ -16,6 +16,10 @@ void weft_moe_post_counts(weft_moe_lane *lane, bool rejected)
         int to = (me + i) % ranks;
         int64_t count = rejected ? WEFT_MOE_REJECTED : lane->out.row_base[to + 1] - lane->out.row_base[to];
 
+        if (weft_moe_is_far(lane, to)) {
+            weft_moe_far_count(lane, to, weft_moe_at(lane, mine, to), count);
+            continue;
+        }
         /* Release: board, wire rows and entries before it. Partner: the wait in weft_moe_await_counts. */
         weft_signal_store(weft_moe_at(lane, mine, to), weft_moe_word(lane, count));
     }
@@ -45,6 +49,7 @@ weft_status weft_moe_await_counts(weft_moe_lane *lane)
         if (status)
             return status;
         lane->counts[source] = (int32_t)(weft_signal_load(word) & WEFT_MOE_REJECTED);
+        lane->returned[source] = 0;
         if (lane->counts[source] == WEFT_MOE_REJECTED && rejected < 0)
             rejected = source;
     }
@@ -61,7 +66,7 @@ void weft_moe_post_staged(weft_moe_lane *lane, int64_t tokens)
 
 weft_status weft_moe_await_staged(weft_moe_lane *lane, int source, int64_t tokens)
 {
-    weft_signal *word = weft_moe_at(lane, lane->staged, source);
+    weft_signal *word = weft_moe_staged_word(lane, source);
     weft_wait_note note = {.op = "moe dispatch",
                            .peer = source,
                            .task = lane->index,
@@ -75,6 +80,10 @@ weft_status weft_moe_await_staged(weft_moe_lane *lane, int source, int64_t token
 
 void weft_moe_post_done(weft_moe_lane *lane, int source, int64_t rows)
 {
+    if (weft_moe_is_far(lane, source)) {
+        weft_moe_far_done(lane, source, rows);
+        return;
+    }
     /* Partner: weft_moe_await_done on the source. */
     weft_signal_store(weft_moe_at(lane, &lane->done[lane->moe->group->rank], source),
                       weft_moe_word(lane, rows));

@@ -25,10 +25,14 @@ static void point_at_tokens(weft_moe_lane *lane)
         const weft_moe_board *board = weft_moe_board_of(lane, s);
         const char *x = (const char *)weft_moe_at(lane, lane->stage, s) + board->x_shift;
         bool by_token = lane->moe->rung->stage_once;
+        int64_t stride = board->x_stride;
 
+        if (by_token && weft_moe_is_far(lane, s)) {
+            x = weft_moe_relayed_rows(lane, s);
+            stride = lane->moe->row_bytes;
+        }
         for (int32_t i = in->rank_base[s]; i < in->rank_base[s + 1]; i++)
-            in->row[i] =
-                x + board->x_stride * (by_token ? in->token[i] : board->row_base + i - in->rank_base[s]);
+            in->row[i] = x + stride * (by_token ? in->token[i] : board->row_base + i - in->rank_base[s]);
     }
 }
 

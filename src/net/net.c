@@ -162,6 +162,8 @@ static void make_posts(const weft_net *net, const message *m)
             weft_signal_store(at, post->value);
         else if (m->effect == WEFT_NET_ADD)
             weft_signal_post(at, post->value);
+        else if (m->effect == WEFT_NET_MARK) /* partners: those who look at the mark */
+            atomic_store_explicit((_Atomic uint64_t *)at, post->value, memory_order_release);
         else /* partners: those who count on this node */
             atomic_fetch_add_explicit((_Atomic uint32_t *)at, (uint32_t)post->value, memory_order_acq_rel);
     }

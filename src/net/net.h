@@ -36,6 +36,7 @@ typedef enum weft_net_effect {
     WEFT_NET_ADD,   /* to a weft_signal */
     WEFT_NET_STORE, /* into a weft_signal that only the sender writes */
     WEFT_NET_COUNT, /* to an _Atomic uint32_t */
+    WEFT_NET_MARK,  /* into an _Atomic uint64_t that only the sender writes */
 } weft_net_effect;
 
 typedef struct weft_net_post {

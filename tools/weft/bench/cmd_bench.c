@@ -81,7 +81,7 @@ static const options_flag bench_flags[] = {
      "with --backend cuda: one rank in the loop, its peers behind an emulated link, such as 450GB/s,2us"},
     {"--processes", NULL, OPTIONS_SWITCH, &processes, NULL, 0, 0, "products collectives",
      "with --backend cuda: a process for each rank, on this machine's GPUs in turn; collectives always"},
-    {"--nodes", "N", OPTIONS_TEXT, &nodes_asked, NULL, 0, 0, "products collectives barrier",
+    {"--nodes", "N", OPTIONS_TEXT, &nodes_asked, NULL, 0, 0, "products collectives moe barrier",
      "as if the ranks were on N nodes, in blocks, or on nodes of 3 and 5 (3+5): over this machine's network"},
     {"--torch", "PYTHON", OPTIONS_TEXT, &torch_python, NULL, 0, 0, "products gemm",
      "a Python that has PyTorch, as one more peer of the products (also WEFT_TORCH_PYTHON)"},

@@ -270,6 +270,14 @@ void moe_copy_close(moe_copy *c)
     free(c);
 }
 
+/* A rank on another node has no memory here: what goes there is copied inside this one. */
+static char *memory_of(const moe_subject *it, char *mine, int rank)
+{
+    char *theirs = weft_peer(it->context->group, mine, rank);
+
+    return theirs ? theirs : mine;
+}
+
 /* Every row is written to its rank, then every result is read from there; each row once. */
 static int run_copy(void *argument, int iteration)
 {
@@ -281,14 +289,14 @@ static int run_copy(void *argument, int iteration)
 
     for (int64_t i = 0; i < c->rows[draw]; i++) {
         const int32_t *to = c->to[draw] + i * COPY_FIELDS;
-        char *there = weft_peer(it->context->group, c->there, to[1]);
+        char *there = memory_of(it, c->there, to[1]);
 
         memcpy(there + ((size_t)me * (size_t)it->shape.tokens + (size_t)to[0]) * row,
                (const char *)data->x + (size_t)to[0] * row, row);
     }
     for (int64_t i = 0; i < c->rows[draw]; i++) {
         const int32_t *to = c->to[draw] + i * COPY_FIELDS;
-        const char *out = weft_peer(it->context->group, c->out, to[1]);
+        const char *out = memory_of(it, c->out, to[1]);
 
         for (int32_t j = 0; j < to[2]; j++, result++)
             memcpy(c->back + result * row, out + result * row, row);
