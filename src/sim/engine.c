@@ -7,7 +7,8 @@
  * - A lane has at most one event in the heap, and a task at most one more, for posts that follow later: the
  *   heap never holds more than there are lanes and tasks.
  * - A lane that moves bytes over a link goes on with the next bytes while the last ones are on their way: the
- *   latency of a link delays what waits for the bytes, not what is sent after them.
+ *   latency of a link delays what waits for the bytes, not what is sent after them. One that sends messages
+ * to other nodes does not wait for their bytes either.
  * - A lane is in exactly one place: in the heap, in one signal's list of waiters, in one pool's queue, or
  *   finished. An empty heap with unfinished lanes is a plan that cannot end, and is reported as such.
  * - A post is counted when its task ends, and is visible one flag latency later. A wait that a post
@@ -200,32 +201,61 @@ static bool goes_on(const engine *e, uint32_t lane)
     return head + 1 < e->m->lanes[lane].task_end && task[1].event == task->event && task[1].transfer_count;
 }
 
+/* Messages to other nodes are handed to the network, however many there are. */
+static bool is_message(const engine *e, const model_task *task)
+{
+    const model_transfer *transfer = &e->m->transfers[task->transfer0];
+
+    return task->event == WEFT_EVENT_COPY && task->transfer_count && transfer->from >= 0 &&
+           transfer->to >= 0 && model_node(e->m, transfer->from) != model_node(e->m, transfer->to);
+}
+
+/*
+ * Sends what the head moves over links; when the last byte is there, and the latency in that. What it stores
+ * elsewhere follows what it has computed or loaded; of a task of several waves of tiles, the last one's
+ * follows the end of its work.
+ */
+static double send(engine *e, uint32_t lane, double work_end, double *in_flight)
+{
+    const model_task *task = &e->m->tasks[e->lanes[lane].head];
+    double work = task->work_ns - task->overhead_ns, linked = 0;
+
+    *in_flight = 0;
+    for (uint32_t i = 0; i < task->transfer_count; i++) {
+        const model_transfer *transfer = &e->m->transfers[task->transfer0 + i];
+        bool stores = task->stores_ns > 0 && transfer->from == e->m->lanes[lane].rank;
+        double begin = e->now + task->overhead_ns + (stores ? task->stores_ns : 0), latency;
+        double there = links_send(&e->links, transfer, begin, &latency);
+
+        if (stores && task->event == WEFT_EVENT_COMPUTE)
+            there = fmax(there, work_end + latency +
+                                    transfer->bytes / e->m->machine->link_gbs * task->stores_ns / work);
+        if (there > linked) {
+            linked = there;
+            *in_flight = latency;
+        }
+    }
+    return linked;
+}
+
 /* The head holds everything it needs: run it. */
 static void start_task(engine *e, uint32_t lane)
 {
     lane_state *ls = &e->lanes[lane];
     const model_task *task = &e->m->tasks[ls->head];
-    double work_end = e->now + task->work_ns, linked = 0, in_flight = 0, end;
+    double work_end = e->now + task->work_ns, linked, in_flight, end;
 
     if (e->cores)
         work_end += core_switch_ns(e, lane);
-    for (uint32_t i = 0; i < task->transfer_count; i++) {
-        double latency, there = links_send(&e->links, &e->m->transfers[task->transfer0 + i],
-                                           e->now + task->overhead_ns, &latency);
-
-        if (there > linked) {
-            linked = there;
-            in_flight = latency;
-        }
-    }
+    linked = send(e, lane, work_end, &in_flight);
     end = fmax(work_end, linked);
     e->tasks[ls->head] = (task_state){e->now, end, ls->cause, (float)fmax(0, linked - work_end)};
     record(e, lane, WEFT_EVENT_WAIT, ls->idle_ns, e->now, ls->head);
     ls->running = true;
-    ls->ahead = goes_on(e, lane) && linked - in_flight < end;
+    ls->ahead = goes_on(e, lane) && (linked - in_flight < end || is_message(e, task));
     if (ls->ahead) {
         heap_push(e, end, lane, ls->head);
-        end = fmax(work_end, linked - in_flight);
+        end = is_message(e, task) ? work_end : fmax(work_end, linked - in_flight);
     }
     record(e, lane, (weft_event_kind)task->event, e->now, end, ls->head);
     heap_push(e, end, lane, NONE);

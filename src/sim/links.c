@@ -61,6 +61,8 @@ double links_send(links *l, const model_transfer *transfer, double now, double *
 
     *latency = machine->link_us * 1e3;
     ns = transfer->bytes / machine->link_gbs;
+    if ((transfer->from < 0 || transfer->to < 0) && machine->multicast_gbs > 0)
+        ns = transfer->bytes / machine->multicast_gbs;
     if (transfer->from < 0 || transfer->to < 0)
         return pass(&l->inside[transfer->to < 0 ? 2 * from : 2 * to + 1], now, ns) + *latency;
     if (model_node(m, transfer->from) != model_node(m, transfer->to)) {

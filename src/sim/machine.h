@@ -60,8 +60,15 @@ typedef struct weft_machine {
     double network_gbs, network_us; /* between nodes: of each rank, each direction; first byte */
 
     double launch_unfused_us, launch_fused_us; /* before the first task of a run */
-    double gemm_us, copy_us, reduce_us;        /* each task, beside its work */
-    double flag_us;                            /* from a post to a wait that sees it, inside a node */
+    double launch_graph_us;                    /* gpu: the same where the run is captured in a graph */
+
+    /* gpu: what a vendor's libraries reach (sim/library.h) */
+    double launch_library_us; /* a kernel of theirs, launched by the host */
+    double library_gbs;       /* of a large collective inside a node, as bus bandwidth; 0 = all links */
+    double multicast_gbs, multicast_us; /* what passes a rank's port where the switch adds; beside that */
+
+    double gemm_us, copy_us, reduce_us; /* each task, beside its work */
+    double flag_us;                     /* from a post to a wait that sees it, inside a node */
 
     /* cpu only */
     double switch_us;                          /* a core turning from one rank to another */

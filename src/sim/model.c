@@ -185,9 +185,10 @@ weft_status model_load(model *m, const weft_machine *machine, const weft_sim_sou
     m->all = m->threads * (source->world < m->ranks_per_node ? source->world : m->ranks_per_node) >
              (cores + 1) / 2;
     m->mode = mode;
-    m->launch_ns = 1e3 * (mode == WEFT_SIM_GEMM_ONLY ? 0
-                          : fused                    ? machine->launch_fused_us
-                                                     : machine->launch_unfused_us);
+    m->launch_ns = 1e3 * (mode == WEFT_SIM_GEMM_ONLY                           ? 0
+                          : source->graph && machine->kind == WEFT_MACHINE_GPU ? machine->launch_graph_us
+                          : fused                                              ? machine->launch_fused_us
+                                                                               : machine->launch_unfused_us);
     if (!weft_sim_can_run(machine, source->problem, source->world, error))
         return WEFT_ERR_UNSUPPORTED;
     status = source->make || source->world <= m->ranks_per_node ? add_parts(m, source, NULL, error)

@@ -34,6 +34,7 @@ typedef struct model_transfer {
 typedef struct model_task {
     float work_ns;     /* on its unit or core, with the fixed cost of a task of its kind */
     float overhead_ns; /* the fixed cost alone */
+    float stores_ns;   /* gpu: from its start until it has something to store elsewhere */
     uint8_t event;     /* weft_event_kind */
     uint8_t bound;     /* weft_bound of its work */
     uint16_t wait_count, post_count, transfer_count;

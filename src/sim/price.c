@@ -141,7 +141,7 @@ static double unit_share(const model *m)
 }
 
 static double gpu_gemm_ns(const model *m, const model_products *products, int64_t rows, int64_t cols,
-                          int64_t kk, double bytes, double gflops, uint8_t *bound)
+                          int64_t kk, double bytes, double gflops, model_task *out)
 {
     const weft_machine *machine = m->machine;
     double down = tiles_along(m, rows, machine->tile_m), across = tiles_along(m, cols, machine->tile_n);
@@ -157,7 +157,8 @@ static double gpu_gemm_ns(const model *m, const model_products *products, int64_
               padded(kk, machine->step_k) / gflops;
     memory = bytes / (machine->memory_gbs *
                       fmin(1 / products->lanes, unit_share(m) * fmin(floor(units), down * across)));
-    *bound = memory > compute ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;
+    out->bound = memory > compute ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;
+    out->stores_ns = (float)(fmax(compute, memory) / fmax(1, ceil(down * across / floor(units))));
     return fmax(compute, memory);
 }
 
@@ -241,9 +242,9 @@ static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_t
         return WEFT_OK;
     out->overhead_ns = (float)(m->machine->gemm_us * 1e3);
     if (m->machine->kind == WEFT_MACHINE_GPU)
-        out->work_ns = (float)gpu_gemm_ns(m, products, regions->rows, regions->cols, a->cols,
-                                          operands.local * products->reuse + read.local + written.local,
-                                          gflops, &out->bound);
+        out->work_ns =
+            (float)gpu_gemm_ns(m, products, regions->rows, regions->cols, a->cols,
+                               operands.local * products->reuse + read.local + written.local, gflops, out);
     else
         out->work_ns = (float)cpu_gemm_ns(m, part, task, read.local + read.remote, gflops, &out->bound);
     out->work_ns += out->overhead_ns;
@@ -328,6 +329,8 @@ static void price_move(model *m, const weft_plan_part *part, const weft_task *ta
         price_multicast(m, part, task);
     }
     out->overhead_ns = (float)(1e3 * (reduces ? machine->reduce_us : machine->copy_us));
+    if (machine->kind == WEFT_MACHINE_GPU && reduces && from.remote > 0)
+        out->stores_ns = (float)(1e3 * machine->link_us);
     out->work_ns = out->overhead_ns;
     if (machine->kind == WEFT_MACHINE_CPU)
         out->work_ns += (float)cpu_move_ns(m, part, task, from, to);

@@ -50,6 +50,7 @@ typedef struct weft_sim_source {
     int world;
     weft_status (*make)(void *arg, int rank, weft_plan_part *part, weft_error_text *error);
     void *arg;
+    bool graph; /* on a GPU: launched from a graph, not by the host */
 } weft_sim_source;
 
 /* Fills what the problem leaves open and the machine decides: tiles and workers of a rank. */

@@ -5,6 +5,7 @@
  */
 #include "support/check.h"
 #include "core/dtype.h"
+#include "sim/library.h"
 #include "sim/model.h"
 
 #include <math.h>
@@ -182,6 +183,40 @@ static void check_growth(const weft_machine *machine, int world, const weft_prob
     }
 }
 
+static double library_us(const weft_machine *machine, int world, const weft_problem *p)
+{
+    return p->op < WEFT_OP_ALL_REDUCE
+               ? weft_library_unfused_us(machine, p, world, false)
+               : weft_library_collective_us(machine, p, world, WEFT_LIBRARY_FASTEST, false);
+}
+
+/* What libraries take grows with everything, too, and has its bounds; on CPUs there are none. */
+static void check_library(const weft_machine *machine, int world, const weft_problem *problem)
+{
+    double once = library_us(machine, world, problem), compute;
+    bool product = problem->op < WEFT_OP_ALL_REDUCE;
+
+    if (machine->kind == WEFT_MACHINE_CPU) {
+        CHECK(once == 0);
+        return;
+    }
+    for (int what = 0; what < (product ? 3 : 1); what++) {
+        weft_problem more = *problem;
+
+        if (product)
+            *(what == 0 ? &more.m : what == 1 ? &more.n : &more.k) *= 2;
+        else
+            more.count *= 2;
+        expect(library_us(machine, world, &more) >= 0.999 * once, "twice as much is faster with libraries",
+               describe(machine, world, problem, WEFT_SCHEDULE_UNFUSED));
+    }
+    compute = product ? 2e-3 * (double)problem->m * (double)problem->n * (double)problem->k /
+                            machine->gflops[problem->dtype] / machine->units / world
+                      : 0;
+    expect(once > 0 && once >= 0.999 * compute, "libraries are below their bounds",
+           describe(machine, world, problem, WEFT_SCHEDULE_UNFUSED));
+}
+
 /* A product with some hundred thousand tiles, as it is, and with tasks of many tiles each. */
 static void check_coarsening(const char *name, int world, weft_op op, int64_t m, int64_t n, int64_t regions)
 {
@@ -237,6 +272,7 @@ int main(void)
             int world = random_world(&machine, &seed);
 
             check_auto(&machine, world, &problem);
+            check_library(&machine, world, &problem);
             if (j % 4 == 0)
                 check_growth(&machine, world, &problem);
         }

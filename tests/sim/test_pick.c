@@ -98,11 +98,13 @@ int main(void)
     picks_the_fastest("cpu", ag_gemm(1024, 1024, 1024, WEFT_LAYOUT_GATHER_A));
 
     weighs_the_promise();
-    /* A fused kernel's launch costs more than a tiny problem's communication. */
+    /* Where a fused kernel's launch costs more than a tiny problem's communication, it is not taken. */
     {
         weft_machine h100 = find("h100x8");
         weft_problem problem = ag_gemm(64, 8 * 128, 512, WEFT_LAYOUT_GATHER_A);
 
+        h100.launch_fused_us += 50;
+        h100.id += 2;
         CHECK_INT(weft_sim_pick(&h100, &problem, 8, &tiny, &error), WEFT_OK);
         CHECK_INT(tiny, WEFT_SCHEDULE_UNFUSED);
     }
