@@ -4,14 +4,13 @@
  */
 #include "cli/commands.h"
 #include "cli/given_plan.h"
-#include "report/draw.h"
-#include "cli/options.h"
-#include "report/page.h"
-#include "report/report.h"
 #include "cli/sets.h"
+#include "cli/sim.h"
+#include "report/draw.h"
 
 #include "core/dtype.h"
-#include "sim/sim.h"
+#include "sim/library.h"
+#include "sim/trust.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -20,7 +19,17 @@
 #include <unistd.h>
 
 static const char *machine_name, *plan_path;
+static bool from_graph;
+static sim_sweep swept;
 static given_plan given;
+
+static const char *read_launch(void *target, const char *value)
+{
+    if (strcmp(value, "eager") != 0 && strcmp(value, "graph") != 0)
+        return "eager or graph";
+    *(bool *)target = strcmp(value, "graph") == 0;
+    return NULL;
+}
 
 static const options_flag sim_flags[] = {
     {.names = "--machine",
@@ -28,6 +37,20 @@ static const options_flag sim_flags[] = {
      .kind = OPTIONS_TEXT,
      .target = &machine_name,
      .help = "a description by name or path; default: this machine, as calibrated"},
+    {.names = "--launch",
+     .value = "eager|graph",
+     .kind = OPTIONS_CALL,
+     .target = &from_graph,
+     .read = read_launch,
+     .help = "on GPUs: kernels are launched by the host (default), or captured in a graph"},
+    {.names = "--sweep",
+     .value = "NAME=A:B",
+     .kind = OPTIONS_CALL,
+     .target = &swept,
+     .read = sim_sweep_read,
+     .help = "a row for A, 2 A, 4 A ... up to B of ranks, m, n, k or bytes: where the time goes, and what a "
+             "faster "
+             "link would buy; --svg and --html draw it"},
     {.names = "--plan",
      .value = "FILE",
      .kind = OPTIONS_TEXT,
@@ -57,6 +80,7 @@ static const report_column collective_columns[] = {
     {"bytes", "bytes", REPORT_PLAIN, 10},
     {"impl", "shown_impl", REPORT_PLAIN, 14},
     {"time µs", "us", REPORT_TIME, 12},
+    {"library µs", "peer_us", REPORT_TIME, 10},
     {"network ≥ µs", "network_limit_us", REPORT_TIME, 12},
     {"node ≥ µs", "node_limit_us", REPORT_TIME, 9},
     {"bus GB/s", "busbw_gbs", REPORT_RATE, 8},
@@ -65,26 +89,17 @@ static const report_column collective_columns[] = {
     {0},
 };
 
-typedef struct simulation {
-    const weft_options *options;
-    weft_machine machine;
-    int world;
-    report report;
-    weft_problem last; /* what --svg and --trace draw */
-    report_page page;  /* of --html */
-} simulation;
-
-static int fail(const weft_error_text *error, weft_status status)
+int sim_fail(const weft_error_text *error, weft_status status)
 {
     fprintf(stderr, "weft sim: %s\n", error->text);
     return status == WEFT_ERR_ARGUMENT || status == WEFT_ERR_UNSUPPORTED ? 2 : 1;
 }
 
-static int simulate(simulation *s, const weft_problem *asked, weft_schedule schedule, weft_sim_mode mode,
-                    weft_sim_result *result)
+int sim_simulate(simulation *s, const weft_problem *asked, weft_schedule schedule, weft_sim_mode mode,
+                 weft_sim_result *result)
 {
     weft_problem problem = *asked;
-    weft_sim_source source = {.problem = &problem, .world = s->world};
+    weft_sim_source source = {.problem = &problem, .world = s->world, .graph = s->graph};
     weft_error_text error = {0};
     weft_status status;
 
@@ -101,7 +116,7 @@ static int simulate(simulation *s, const weft_problem *asked, weft_schedule sche
     if (!status)
         status = weft_sim_run(&s->machine, &source, mode, false, result, &error);
     if (status)
-        return fail(&error, status);
+        return sim_fail(&error, status);
     if (mode == WEFT_SIM_ALL)
         s->last = problem;
     return 0;
@@ -126,7 +141,7 @@ static int choose(simulation *s, weft_problem *problem, weft_schedule *chosen, c
     if (!status && problem->schedule == WEFT_SCHEDULE_AUTO)
         status = weft_sim_pick(&s->machine, problem, s->world, chosen, &error);
     if (status)
-        return -fail(&error, status);
+        return -sim_fail(&error, status);
     return 1;
 }
 
@@ -143,6 +158,26 @@ static void add_bound(simulation *s, const weft_sim_result *result)
     report_bool(&s->report, "ok", true);
 }
 
+void sim_add_trust(simulation *s, const weft_problem *problem)
+{
+    const weft_trust *trust = weft_trust_of(weft_trust_kind_of(&s->machine, problem, s->world, false));
+
+    report_text(&s->report, "error_class", "%s", trust->what);
+    report_int(&s->report, "error_rows", trust->rows);
+    report_real(&s->report, "error_median_pct", trust->median_pct);
+    report_real(&s->report, "error_worst_pct", trust->worst_pct);
+}
+
+/* What rows like these have shown, in words. */
+static void note_trust(simulation *s, bool library)
+{
+    const weft_problem *problem = &s->options->problem;
+    const weft_trust *trust = weft_trust_of(weft_trust_kind_of(&s->machine, problem, s->world, library));
+
+    report_note(&s->report, "error so far: %s, median %.0f %%, at most %.0f %% of %d rows", trust->what,
+                trust->median_pct, trust->worst_pct, trust->rows);
+}
+
 static void add_head(simulation *s, const weft_problem *problem)
 {
     report_text(&s->report, "op", "%s", weft_op_name(problem->op));
@@ -152,7 +187,7 @@ static void add_head(simulation *s, const weft_problem *problem)
 
 static int draw_last(simulation *s, const char *svg, const char *trace)
 {
-    weft_sim_source source = {.problem = &s->last, .world = s->world};
+    weft_sim_source source = {.problem = &s->last, .world = s->world, .graph = s->graph};
     weft_error_text error = {0};
     weft_sim_result result = {0};
     char where[80];
@@ -167,7 +202,7 @@ static int draw_last(simulation *s, const char *svg, const char *trace)
     if (!status)
         status = draw_run(&s->last, s->world, where, result.events, result.event_count, svg, trace, &error);
     weft_sim_result_free(&result);
-    return status ? fail(&error, status) : 0;
+    return status ? sim_fail(&error, status) : 0;
 }
 
 /* The run of the row just printed, into the page. */
@@ -188,6 +223,7 @@ static int draw_row(simulation *s)
 static int show_product(simulation *s, weft_problem problem)
 {
     weft_sim_result gemm, comm, unfused, fused;
+    double baseline;
     const weft_schedule *list;
     weft_schedule chosen;
     bool asked_auto = !s->options->schedule_all && problem.schedule == WEFT_SCHEDULE_AUTO;
@@ -196,14 +232,17 @@ static int show_product(simulation *s, weft_problem problem)
 
     if (count < 0)
         return -count;
-    if ((status = simulate(s, &problem, WEFT_SCHEDULE_UNFUSED, WEFT_SIM_GEMM_ONLY, &gemm)) ||
-        (status = simulate(s, &problem, WEFT_SCHEDULE_UNFUSED, WEFT_SIM_COMM_ONLY, &comm)) ||
-        (status = simulate(s, &problem, WEFT_SCHEDULE_UNFUSED, WEFT_SIM_ALL, &unfused)))
+    if ((status = sim_simulate(s, &problem, WEFT_SCHEDULE_UNFUSED, WEFT_SIM_GEMM_ONLY, &gemm)) ||
+        (status = sim_simulate(s, &problem, WEFT_SCHEDULE_UNFUSED, WEFT_SIM_COMM_ONLY, &comm)) ||
+        (status = sim_simulate(s, &problem, WEFT_SCHEDULE_UNFUSED, WEFT_SIM_ALL, &unfused)))
         return status;
+    baseline = weft_library_unfused_us(&s->machine, &problem, s->world, s->graph);
+    if (!(baseline > 0))
+        baseline = unfused.us;
     for (int i = 0; i < count; i++) {
         fused = unfused;
         if (list[i] != WEFT_SCHEDULE_UNFUSED &&
-            (status = simulate(s, &problem, list[i], WEFT_SIM_ALL, &fused)))
+            (status = sim_simulate(s, &problem, list[i], WEFT_SIM_ALL, &fused)))
             return status;
         add_head(s, &problem);
         report_int(r, "m", problem.m);
@@ -214,11 +253,11 @@ static int show_product(simulation *s, weft_problem problem)
         report_text(r, "schedule", "%s", weft_schedule_name(problem.op, list[i]));
         report_real(r, "gemm_us", gemm.us);
         report_real(r, "comm_us", comm.us);
-        report_real(r, "unfused_us", unfused.us);
+        report_real(r, "unfused_us", baseline);
         report_real(r, "fused_us", fused.us);
-        report_real(r, "speedup", unfused.us / fused.us);
+        report_real(r, "speedup", baseline / fused.us);
         report_real(r, "fused_over_gemm", fused.us / gemm.us);
-        report_hidden(r, report_exact(gemm.us), report_exact(unfused.us), report_exact(fused.us));
+        report_hidden(r, report_exact(gemm.us), report_exact(baseline), report_exact(fused.us));
         report_int(r, "workers", s->last.tuning.workers);
         report_int(r, "tile_m", s->last.tuning.tile_m);
         report_int(r, "tile_n", s->last.tuning.tile_n);
@@ -229,6 +268,7 @@ static int show_product(simulation *s, weft_problem problem)
                      s->last.tuning.workers);
         report_real(r, "max_err", NAN);
         report_real(r, "err_bound", NAN);
+        sim_add_trust(s, &problem);
         add_bound(s, &fused);
         report_row(r);
         if (s->report.page && (status = draw_row(s)))
@@ -262,8 +302,7 @@ static int show_products(simulation *s)
     return status;
 }
 
-/* Elements of one rank's share (or of the buffer) for a message of this many bytes, as bench counts them. */
-static int64_t count_for(const weft_problem *problem, int world, int64_t bytes)
+int64_t sim_count_for(const weft_problem *problem, int world, int64_t bytes)
 {
     bool shared = problem->op == WEFT_OP_ALL_GATHER || problem->op == WEFT_OP_REDUCE_SCATTER ||
                   problem->op == WEFT_OP_ALL_TO_ALL;
@@ -290,10 +329,11 @@ static int show_collective(simulation *s, int64_t bytes)
     report *r = &s->report;
     bool asked_auto = !s->options->schedule_all && problem.schedule == WEFT_SCHEDULE_AUTO;
     weft_sim_limits limits;
+    double library;
     weft_error_text ignored;
     int count, status;
 
-    problem.count = count_for(&problem, s->world, bytes);
+    problem.count = sim_count_for(&problem, s->world, bytes);
     count = choose(s, &problem, &chosen, &list);
     if (count < 0)
         return -count;
@@ -301,7 +341,7 @@ static int show_collective(simulation *s, int64_t bytes)
         problem.schedule = list[i];
         if (s->options->schedule_all && !weft_sim_can_run(&s->machine, &problem, s->world, &ignored))
             continue;
-        if ((status = simulate(s, &problem, list[i], WEFT_SIM_ALL, &result)))
+        if ((status = sim_simulate(s, &problem, list[i], WEFT_SIM_ALL, &result)))
             return status;
         add_head(s, &problem);
         report_text(r, "dtype", "%s", weft_dtype_name(problem.dtype));
@@ -310,10 +350,15 @@ static int show_collective(simulation *s, int64_t bytes)
         report_shown(r, "shown_impl", "%s%s", asked_auto ? "auto " : "",
                      weft_schedule_name(problem.op, list[i]));
         report_real(r, "us", result.us);
+        library = weft_library_collective_us(&s->machine, &problem, s->world, WEFT_LIBRARY_FASTEST, s->graph);
+        if (library > 0)
+            report_text(r, "peer", "the vendor's library, predicted");
+        report_real(r, "peer_us", library > 0 ? library : NAN);
         limits = weft_sim_limits_of(&s->machine, &problem, s->world);
         report_real(r, "network_limit_us", limits.network_us > 0 ? limits.network_us : NAN);
         report_real(r, "node_limit_us", limits.node_us > 0 ? limits.node_us : NAN);
         report_real(r, "busbw_gbs", bus_bytes(&problem, s->world, bytes) / result.us * 1e-3);
+        sim_add_trust(s, &problem);
         add_bound(s, &result);
         report_row(r);
     }
@@ -339,6 +384,39 @@ static int draw(simulation *s)
     return draw_last(s, s->options->svg, s->options->trace);
 }
 
+/* What the columns mean, and how far they were off where somebody measured. */
+static void explain(simulation *s)
+{
+    bool gpu = s->machine.kind == WEFT_MACHINE_GPU;
+
+    if (swept.name)
+        report_note(&s->report,
+                    "compute, link, memory, latency: what the critical path is spent on; libraries: NCCL "
+                    "(RCCL) and cuBLAS "
+                    "(hipBLASLt), one\nafter the other; 2× link: with links and networks of twice the rate");
+    else if (s->options->problem.op >= WEFT_OP_ALL_REDUCE)
+        report_note(&s->report, "library: NCCL (RCCL on AMD) on the same machine; bus GB/s: bytes that cross "
+                                "a rank's border over the "
+                                "time; network ≥,\nnode ≥: what must pass each rank's link to the network, "
+                                "and inside its node, takes "
+                                "at least this; bound by: what\nmost of the critical path is spent on");
+    else
+        report_note(
+            &s->report,
+            "%shidden: the share of the communication that costs no time (– where there is none, slower "
+            "where fused loses);\nbound by: what most of the critical path is spent on",
+            gpu ? "unfused: NCCL (RCCL) and cuBLAS (hipBLASLt), one after the other; " : "");
+    note_trust(s, false);
+    if (gpu)
+        note_trust(s, true);
+    if (gpu && !weft_trust_has_rows(&s->machine))
+        report_note(
+            &s->report,
+            "none of these rows is of %s: its description has datasheet rates at the shares that others "
+            "reach",
+            s->machine.name);
+}
+
 static int help(void)
 {
     puts("usage: weft sim OP [flags]\n"
@@ -360,7 +438,9 @@ static int help(void)
          "  weft sim ag_gemm --set llama3 --dtype bf16 -n 8 --machine h100x8 --schedule all\n"
          "  weft sim all_reduce --bytes 4K:16M -n 8 --machine mi300x8 --schedule all\n"
          "  weft sim ag_gemm 131072 53248 16384 --dtype bf16 -n 1024 --machine h100x1024\n"
-         "  weft sim gemm_rs 4096 8192 28672 -n 2 --svg run.svg           a picture of the run");
+         "  weft sim gemm_rs 4096 8192 28672 -n 2 --svg run.svg           a picture of the run\n"
+         "  weft sim ag_gemm 16384 53248 16384 --dtype bf16 --machine h100x1024 --sweep ranks=8:1024 --svg "
+         "sweep.svg");
     return 0;
 }
 
@@ -394,32 +474,38 @@ static int sim(int argc, char **argv)
             p->count * (int64_t)weft_dtype_size(p->dtype) * (shared ? given.world : 1);
     } else if (options.problem.op < WEFT_OP_ALL_REDUCE && !options.sizes_given && !options.set)
         return options_error("sim", "%s needs its sizes: three numbers m n k, or --set", options.op_name);
+    if (swept.name && (given.parts || options.set || options.schedule_all || options.trace))
+        return options_error(
+            "sim", "--sweep goes over sizes or ranks of one problem and schedule, without --plan, --set "
+                   "and --trace");
     s.options = &options;
     s.world = (int)options.ranks;
+    s.graph = from_graph;
     found = weft_machine_find(machine_name, &s.machine, &error);
     if (found)
-        return fail(&error, found);
+        return sim_fail(&error, found);
+    if (swept.name && (status = sim_sweep_check(&s, &swept)))
+        return status;
     report_open(&s.report, stdout, options.json, NULL);
     if (options.html) {
         if (!report_page_open(&s.page, options.html, "sim", argc, argv))
             return options_error("sim", "no memory for %s", options.html);
         s.report.page = &s.page;
     }
-    report_note(&s.report, "%s of %s over %d ranks, predicted for %s: %s", options.op_name,
-                weft_dtype_name(options.problem.dtype), s.world, s.machine.name, s.machine.about);
-    report_note(
-        &s.report,
-        options.problem.op >= WEFT_OP_ALL_REDUCE
-            ? "bus GB/s: bytes that cross a rank's border over the time; network ≥, node ≥: what must pass "
-              "each rank's link to\nthe network, and inside its node, takes at least this; bound by: what "
-              "most of the critical path is spent on"
-            : "hidden: the share of the communication that costs no time (– where there is none, slower "
-              "where fused loses);\nbound by: what most of the critical path is spent on");
-    if (options.problem.op >= WEFT_OP_ALL_REDUCE)
+    if (swept.name && strcmp(swept.name, "ranks") == 0)
+        report_note(&s.report, "%s of %s, predicted for %s: %s", options.op_name,
+                    weft_dtype_name(options.problem.dtype), s.machine.name, s.machine.about);
+    else
+        report_note(&s.report, "%s of %s over %d ranks, predicted for %s: %s", options.op_name,
+                    weft_dtype_name(options.problem.dtype), s.world, s.machine.name, s.machine.about);
+    explain(&s);
+    if (swept.name)
+        status = sim_sweep_show(&s, &swept);
+    else if (options.problem.op >= WEFT_OP_ALL_REDUCE)
         status = show_collectives(&s);
     else
         status = show_products(&s);
-    if (!status)
+    if (!status && !swept.name)
         status = draw(&s);
     closed = report_close(&s.report);
     if (s.report.page && !status) {

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# The planner's view of `weft sim`: what libraries take beside weft, sweeps, launches from graphs, and what every prediction
+# says about its own error.
+# usage: test_sim.sh path/to/weft
+. "$(dirname "$0")/../support/command.sh"
+weft=$1
+
+# value FILE ROW KEY: a number of a row of JSON
+value()
+{
+    sed -n "$2p" "$scratch/$1" | grep -oE "\"$3\": [-0-9.e+]+" | sed 's/.*: //'
+}
+
+# less A B: or the test fails
+less()
+{
+    awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && b != "" && a < b) }' || fail "$3: $1 is not less than $2"
+}
+
+run()
+{
+    ends "$2" 0 "$weft" $2 --json >"$scratch/$1"
+}
+
+run eager "sim all_reduce --bytes 64K:64K -n 8 --machine h100x8 --dtype bf16"
+run graph "sim all_reduce --bytes 64K:64K -n 8 --machine h100x8 --dtype bf16 --launch graph"
+less "$(value graph 1 us)" "$(value eager 1 us)" "a graph's launch"
+less "$(value graph 1 peer_us)" "$(value eager 1 peer_us)" "a graph's launch of a library's kernel"
+less "$(value eager 1 us)" "$(value eager 1 peer_us)" "a small all_reduce, weft's and a library's"
+
+run ranks "sim ag_gemm 4096 8192 4096 --dtype bf16 --machine h100x16 --sweep ranks=2:16"
+[ "$(wc -l <"$scratch/ranks")" = 4 ] || fail "a sweep from 2 to 16 has not four rows"
+[ "$(value ranks 4 ranks)" = 16 ] || fail "the last row is not of 16 ranks"
+for row in 1 2 3 4; do
+    parts=$(for part in compute link memory latency; do value ranks $row ${part}_us; done | awk '{ s += $1 } END { print s }')
+    awk -v a="$parts" -v b="$(value ranks $row us)" 'BEGIN { exit !(a > 0.999 * b && a < 1.001 * b) }' ||
+        fail "the parts of the path, $parts, are not the time $(value ranks $row us)"
+    [ "$(value ranks $row error_rows)" -gt 0 ] || fail "a row does not say its error"
+done
+run bytes "sim all_gather -n 8 --machine mi300x8 --sweep bytes=1M:4M --svg $scratch/sweep.svg --html $scratch/sweep.html"
+less "$(value bytes 3 faster_link_us)" "$(value bytes 3 us)" "links of twice the rate"
+grep -q 'where the time goes, by bytes' "$scratch/sweep.svg" || fail "the sweep has no chart"
+[ "$(grep -c '<rect' "$scratch/sweep.svg")" -ge 12 ] || fail "the chart has no columns"
+grep -q 'where the time goes' "$scratch/sweep.html" || fail "the page has no chart"
+
+ends "a table" 0 "$weft" sim all_gather -n 8 --machine b200x8 --bytes 1M:1M >"$scratch/out"
+says out "error so far: collectives of libraries"
+says out "none of these rows is of b200x8"
+
+for bad in "ag_gemm 64 64 64 --sweep bytes=1:2" "all_gather --sweep m=1:2" "ag_gemm 64 64 64 --sweep ranks=4:2" \
+    "ag_gemm 64 64 64 --sweep ranks" "ag_gemm 64 64 64 --sweep ranks=8:16 --machine h100x8" \
+    "ag_gemm --set llama3 --sweep ranks=2:4 --machine h100x8" "ag_gemm 64 64 64 --launch never"; do
+    ends "$bad" 2 "$weft" sim $bad >"$scratch/out"
+    [ -s "$scratch/out" ] && fail "$bad: said something before it was refused"
+    [ "$(wc -l <"$scratch/err")" = 1 ] || fail "$bad: not one line: $(cat "$scratch/err")"
+done
+[ $failures = 0 ]
