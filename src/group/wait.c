@@ -12,11 +12,12 @@
 
 enum {
     POLLS = 32,             /* looks at the signal between two looks at the clock */
-    SPIN_NS = 200000,       /* spin this long when every rank has a core */
-    YIELD_NS = 400000,      /* until then yield; after that sleep */
+    SPIN_NS = 200000,       /* spin this long, at most, when every rank has a core */
     CROWDED_SPIN_NS = 1000, /* the same with fewer cores than ranks: whoever we wait for needs this core */
-    CROWDED_YIELD_NS = 400000,
-    SLEEP_FIRST_NS = 50000,     /* sleeps without a futex double from this to … */
+    YIELD_NS = 400000,      /* until then yield; after that sleep */
+    AT_ONCE_NS = 2000,      /* a yield that takes no longer found nobody else on this core … */
+    SLICE_NS = 1000000,     /* … and one that takes this long somebody who does not wait for us */
+    SLEEP_FIRST_NS = 50000, /* sleeps without a futex double from this to … */
     SLEEP_POLL_MAX_NS = 500000, /* … this */
     LIVENESS_NS = 5000000,
     PROGRESS_LOOKS = 8, /* at the peers' progress within the deadline for it */
@@ -39,6 +40,9 @@ typedef struct waiter {
     int elsewhere;         /* looks in a row that found the peer in another call */
     uint64_t peer_looks;   /* that the peer had made in waits for us when we first saw one; 0: we have not */
 } waiter;
+
+/* Where every rank could have a core. */
+static _Thread_local int64_t spin_ns = SPIN_NS;
 
 static bool satisfied(const waiter *wait)
 {
@@ -251,14 +255,27 @@ static weft_status look_around(waiter *wait, int64_t now)
     return WEFT_OK;
 }
 
-static void rest(const waiter *wait, int64_t elapsed, int64_t *sleep_ns)
+int64_t weft_wait_spin(int64_t before_ns, int64_t yield_ns, bool brought)
 {
-    bool alone = wait->group->alone;
+    if (yield_ns >= SLICE_NS)
+        return SPIN_NS;
+    if (yield_ns <= AT_ONCE_NS)
+        return before_ns < SPIN_NS / 2 ? 2 * before_ns : SPIN_NS;
+    if (!brought)
+        return before_ns;
+    return before_ns > 8 * CROWDED_SPIN_NS ? before_ns / 8 : CROWDED_SPIN_NS;
+}
 
-    if (elapsed < (alone ? SPIN_NS : CROWDED_SPIN_NS))
+static void rest(const waiter *wait, int64_t now, int64_t *sleep_ns)
+{
+    int64_t elapsed = now - wait->start;
+
+    if (elapsed < (wait->group->alone ? spin_ns : CROWDED_SPIN_NS))
         return;
-    if (elapsed < (alone ? YIELD_NS : CROWDED_YIELD_NS)) {
+    if (elapsed < YIELD_NS) {
         sched_yield();
+        if (wait->group->alone)
+            spin_ns = weft_wait_spin(spin_ns, weft_clock_ns() - now, satisfied(wait));
         return;
     }
     if (wait->group->spread)
@@ -297,7 +314,7 @@ static weft_status wait_slowly(waiter *wait)
         status = look_around(wait, now);
         if (status != WEFT_OK)
             return status;
-        rest(wait, now - wait->start, &sleep_ns);
+        rest(wait, now, &sleep_ns);
     }
 }
 

@@ -43,4 +43,13 @@ weft_status weft_wait_until(weft_group *group, bool (*ready)(void *argument), vo
 weft_status weft_wait_beside(weft_group *group, weft_signal *signal, bool (*ready)(void *argument),
                              void *argument, const weft_wait_note *note);
 
+/*
+ * How long to spin before the first yield, after a wait that spun for `before_ns` yielded for `yield_ns`,
+ * which brought what was waited for or did not. Not every rank that could have a core has one: when other
+ * processes keep cores busy, the one that we wait for may stand behind us on ours. A yield that brings what
+ * we wait for says that we were in the way; one that ends at once, that nobody else is here; and one that
+ * costs a slice, that a stranger is, who gets the core no sooner than before.
+ */
+int64_t weft_wait_spin(int64_t before_ns, int64_t yield_ns, bool brought);
+
 #endif

@@ -131,11 +131,29 @@ static void wraps(void)
     CHECK(!weft_signal_passed(UINT64_MAX - 2, 2));
 }
 
+/* Beside a rank on the same core a thread soon spins hardly at all; alone, or beside a stranger, as long as
+ * ever. */
+static void spins_as_it_pays(void)
+{
+    int64_t longest = weft_wait_spin(0, INT64_MAX / 2, false), spin = longest;
+
+    for (int wait = 0; wait < 3; wait++)
+        spin = weft_wait_spin(spin, 10000, true);
+    CHECK(spin * 50 <= longest);
+    CHECK(weft_wait_spin(spin, 10000, true) > 0);
+    CHECK_INT(weft_wait_spin(spin, 10000, false), spin);
+    CHECK_INT(weft_wait_spin(spin, 5000000, true), longest);
+    for (int wait = 0; wait < 10; wait++)
+        spin = weft_wait_spin(spin, 300, wait % 2);
+    CHECK_INT(spin, longest);
+}
+
 int main(void)
 {
     weft_group *groups[2];
 
     wraps();
+    spins_as_it_pays();
     ranks_run(4, post_wakes, NULL);
     ranks_run(3, deadline_names, NULL);
     ranks_run(3, deadline_names, "until");
