@@ -146,7 +146,7 @@ kill $front
 wait $front 2>/dev/null
 
 # A bench that is killed leaves no shared memory of the MPI it was compared with (where there is one), nor does
-# one whose keeper is killed, the process between it and mpirun.
+# one whose keeper is killed, the process between it and mpirun. Once MPI has started not even killing both does.
 shared_by()
 {
     local keeper launcher
@@ -156,19 +156,24 @@ shared_by()
         done
     done 2>/dev/null
 }
-for victim in front keeper; do
+for victim in front keeper both; do
     "$weft" bench ag_gemm 512 512 512 --iters 1000000 >/dev/null 2>&1 &
     front=$!
     for try in $(seq 60); do
         directory=$(shared_by $front)
-        [ -n "$directory" ] && [ -n "$(ls "$directory")" ] && break
+        [ -n "$directory" ] && break
         sleep 0.05
     done
-    if [ $victim = keeper ]; then
-        kill -9 $(cat /proc/$front/task/$front/children)
-    else
-        kill -9 $front
-    fi
+    keeper=$(cat /proc/$front/task/$front/children)
+    for try in $(seq 600); do
+        [ $victim = both ] && [ -n "$directory" ] && [ -e "$directory" ] || break
+        sleep 0.05
+    done
+    case $victim in
+    front) kill -9 $front ;;
+    keeper) kill -9 $keeper ;;
+    both) kill -9 $front $keeper ;;
+    esac
     wait $front 2>/dev/null && fail "a bench whose $victim was killed ends with 0"
     if [ -n "$directory" ]; then
         for try in $(seq 200); do

@@ -30,6 +30,7 @@
 
 static const char OUTPUT_VARIABLE[] = "WEFT_BENCH_OUTPUT";
 static const char TERMINAL_VARIABLE[] = "WEFT_BENCH_TERMINAL";
+static const char SHARED_VARIABLE[] = "WEFT_BENCH_SHARED";
 
 enum {
     PATH_BYTES = 4096,
@@ -244,10 +245,11 @@ static int follow(const output_pipes *pipes, pid_t launcher, bool with_mpi)
 
 /*
  * Open MPI's ranks share memory through files, and when they are ended by a signal the files stay. So mpirun
- * gets a directory of its own for those files and runs under a keeper, which removes that when mpirun has
- * ended. The keeper is in a process group of its own, so that it outlives what ends the others; it passes on
- * what it is asked, also by the end of the command, however that comes. If it is the keeper that is killed,
- * the command ends what is left below it and removes the directory.
+ * gets a directory of its own for those files, which the ranks remove as soon as all have opened them: from
+ * then on nothing has a name, whoever is killed. Until then, while MPI starts, mpirun runs under a keeper,
+ * which removes the directory when mpirun has ended. The keeper is in a process group of its own, so that it
+ * outlives what ends the others; it passes on what it is asked, also by the end of the command, however that
+ * comes. If it is the keeper that is killed, the command ends what is left below it and removes the directory.
  */
 /* The directory's name into `path`, told to Open MPI; "" where there is none to be had. */
 static void make_directory(char path[static SHARED_BYTES])
@@ -257,6 +259,7 @@ static void make_directory(char path[static SHARED_BYTES])
         path[0] = 0;
         return;
     }
+    setenv(SHARED_VARIABLE, path, 1);
     setenv("OMPI_MCA_btl_vader_backing_directory", path, 0); /* Open MPI 4 */
     setenv("OMPI_MCA_btl_sm_backing_directory", path, 0);    /* Open MPI 5 */
 }
@@ -271,6 +274,14 @@ static void remove_directory(const char *path)
         closedir(directory);
     if (*path)
         rmdir(path);
+}
+
+void bench_shared_forget(void)
+{
+    const char *path = getenv(SHARED_VARIABLE);
+
+    if (path)
+        remove_directory(path);
 }
 
 static void start(char **words, pid_t parent)

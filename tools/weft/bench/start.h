@@ -24,4 +24,8 @@ void bench_output_close(FILE *out, int status);
 /* In a rank: says what went wrong, by the command that takes the output or on standard error. */
 void bench_output_say(const char *line);
 
+/* For ranks beside MPI, when all have opened the files through which it shares memory: takes their names
+ * away. */
+void bench_shared_forget(void);
+
 #endif
