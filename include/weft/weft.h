@@ -114,7 +114,8 @@ WEFT_API weft_span weft_part(int64_t extent, int64_t parts, int64_t index);
  * srun), or a group of one when there is no launcher. Returns when every rank has come. Ranks that were
  * announced and cannot be met are WEFT_ERR_LAUNCH. weft_error(NULL) has the sentence of a failure. After
  * weft_finalize the ranks may call it again, for a new world. Who may come: processes of the same effective
- * user that were told the same job by their launcher.
+ * user that were told the same job by their launcher. A rank that passes NULL comes to tell the others, who
+ * get WEFT_ERR_PEER, as those of the two calls below do.
  */
 WEFT_API weft_status weft_init(weft_group **group);
 
@@ -125,8 +126,10 @@ WEFT_API weft_status weft_finalize(weft_group *group);
 /*
  * A group without a launcher. One rank makes an id, the program carries its bytes to the other members by its
  * own means (a store, a file, MPI), and each member, and nobody else, calls weft_group_create with it, once;
- * a thread calls it for itself. It returns when all have come. An id is a secret: whoever has it, and runs as
- * the same user on this machine, may join. It serves for one group.
+ * a thread calls it for itself. It returns when all have come, or when one came with another size or version.
+ * An id is a secret: whoever has it, and runs as the same user on this machine, may join. It serves for one
+ * group. A rank that has no id, or a wrong one, or no number in the group, finds nobody to tell: the others
+ * wait for it until their deadline.
  */
 typedef struct weft_id {
     unsigned char bytes[128];

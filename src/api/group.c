@@ -12,13 +12,25 @@ static weft_status no_group(const char *call)
     return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", call);
 }
 
+/* For a rank that is to have no handle: `nothing` in its place, and why. */
+static const weft_error_text *without_handle(const char *call, weft_group **nothing, weft_group ***group,
+                                             weft_error_text *why)
+{
+    if (*group)
+        return NULL;
+    *group = nothing;
+    weft_error_set(why, WEFT_ERR_ARGUMENT, "%s: group is NULL; it receives the handle", call);
+    *weft_error_thread() = *why;
+    return why;
+}
+
 weft_status weft_init(weft_group **group)
 {
-    weft_error_text *error = weft_error_thread();
+    weft_group *nothing;
+    weft_error_text why;
+    const weft_error_text *refusal = without_handle("weft_init", &nothing, &group, &why);
 
-    if (!group)
-        return weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_init: group is NULL; it receives the handle");
-    return weft_enter_launched(group, error);
+    return weft_enter_launched(refusal, group, weft_error_thread());
 }
 
 weft_status weft_group_threads(int size, weft_group **groups)
@@ -42,13 +54,12 @@ weft_status weft_id_create(weft_id *id)
               : weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_id_create: id is NULL; it receives the id");
 }
 
-static weft_status check_member(const char *call, const void *given, int rank, int size, weft_group **group)
+static weft_status check_member(const char *call, const void *given, int rank, int size)
 {
     weft_error_text *error = weft_error_thread();
 
-    if (!given || !group)
-        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s: %s is NULL", call,
-                              group ? "how the ranks meet" : "group, which receives the handle,");
+    if (!given)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s: how the ranks meet is NULL", call);
     if (size < 1 || size > WEFT_RANKS_MAX || rank < 0 || rank >= size)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "%s: rank %d of %d; a group has 1 to %d ranks, counted from 0", call, rank,
@@ -58,19 +69,32 @@ static weft_status check_member(const char *call, const void *given, int rank, i
 
 weft_status weft_group_create(const weft_id *id, int rank, int size, weft_group **group)
 {
-    weft_status status = check_member("weft_group_create", id, rank, size, group);
+    weft_status status = check_member("weft_group_create", id, rank, size);
+    const weft_error_text *refusal;
+    weft_group *nothing;
+    weft_error_text why;
 
-    return status == WEFT_OK ? weft_enter_id(id, rank, size, group, weft_error_thread()) : status;
+    if (status != WEFT_OK)
+        return status;
+    refusal = without_handle("weft_group_create", &nothing, &group, &why);
+    return weft_enter_id(id, rank, size, refusal, group, weft_error_thread());
 }
 
 weft_status weft_group_create_from(weft_allgather_fn allgather, void *context, int rank, int size,
                                    weft_group **group)
 {
-    weft_status status =
-        check_member("weft_group_create_from", allgather ? &allgather : NULL, rank, size, group);
+    const char *call = "weft_group_create_from";
+    weft_status status = check_member(call, allgather ? &allgather : NULL, rank, size);
+    weft_error_text why = *weft_error_thread();
+    const weft_error_text *refusal = status == WEFT_OK ? NULL : &why;
+    weft_group *nothing;
 
-    return status == WEFT_OK ? weft_enter_gathered(allgather, context, rank, size, group, weft_error_thread())
-                             : status;
+    /* A rank that says wrongly which it is can still be heard. */
+    if (status != WEFT_OK && (!allgather || size < 1 || size > WEFT_RANKS_MAX))
+        return status;
+    if (!refusal)
+        refusal = without_handle(call, &nothing, &group, &why);
+    return weft_enter_gathered(allgather, context, rank, size, refusal, group, weft_error_thread());
 }
 
 void weft_group_free(weft_group *group)

@@ -32,7 +32,8 @@ typedef struct door {
     const char *call; /* that the ranks make */
     const char *who;  /* announced them */
     int rank, size;
-    int fd; /* memory that was inherited, or -1: the ranks meet */
+    const weft_error_text *refusal; /* NULL, or why this rank comes only to tell the others */
+    int fd;                         /* memory that was inherited, or -1: the ranks meet */
     uint64_t nonce;
     weft_meeting meeting;
     int leader, near;              /* the rank that makes the memory of this node, and how many share it */
@@ -178,6 +179,8 @@ static weft_status gather(weft_group *group, const door *d)
         if (dead >= 0)
             return weft_group_poison(group, WEFT_ERR_PEER_DIED, "rank %d (process %d) died during %s", dead,
                                      pid, d->call);
+        if (d->host && weft_host_misfit(d->host))
+            return weft_group_poison(group, WEFT_ERR_LAUNCH, "%s", weft_host_misfit(d->host));
         for (int rank = 0; rank < group->size; rank++)
             if (weft_group_absent(group, rank))
                 return weft_group_poison(group, WEFT_ERR_PEER_DIED,
@@ -215,6 +218,14 @@ static weft_status obtain(door *d, weft_segment *segment, weft_error_text *error
     return status;
 }
 
+/* Ends the world that this rank has come into, with the reason for the others and its own for the caller. */
+static weft_status refuse(weft_group *group, const door *d)
+{
+    weft_group_poison(group, WEFT_ERR_PEER, "rank %d rejected its arguments: %s", d->rank, d->refusal->text);
+    group->error = *d->refusal;
+    return d->refusal->status;
+}
+
 static weft_status come_in(door *d, weft_world *world, weft_group **group, weft_error_text *error)
 {
     int members[WEFT_RANKS_MAX];
@@ -243,7 +254,7 @@ static weft_status come_in(door *d, weft_world *world, weft_group **group, weft_
         weft_segment_set_left(&world->segment, world->rank);
         return status;
     }
-    status = gather(*group, d);
+    status = d->refusal ? refuse(*group, d) : gather(*group, d);
     weft_group_count_cores(*group);
     if (status != WEFT_OK) {
         *error = (*group)->error;
@@ -294,6 +305,10 @@ static weft_status enter_here(door *d, weft_world **world_out, weft_group **grou
             return status;
     }
     status = read_settings(d, error);
+    if (status == WEFT_OK && d->refusal && d->host) {
+        *error = *d->refusal;
+        status = error->status;
+    }
     if (status == WEFT_OK)
         status = obtain(d, &segment, error);
     if (status == WEFT_OK && segment.header->size != d->size) {
@@ -359,7 +374,7 @@ static weft_status gather_by_tcp(void *context, const void *mine, size_t bytes, 
     return weft_meet_gather(meet, mine, bytes, all, error);
 }
 
-weft_status weft_enter_launched(weft_group **group, weft_error_text *error)
+weft_status weft_enter_launched(const weft_error_text *refusal, weft_group **group, weft_error_text *error)
 {
     weft_meet meet;
     weft_gatherer gatherer = {gather_by_tcp, &meet};
@@ -372,7 +387,7 @@ weft_status weft_enter_launched(weft_group **group, weft_error_text *error)
     if (status != WEFT_OK)
         return status;
     if (!launch.launcher)
-        return weft_enter_threads(1, group, error);
+        return refusal ? refusal->status : weft_enter_threads(1, group, error);
     if (before && !before->foreign)
         return weft_error_set(error, WEFT_ERR_STATE,
                               "weft_init was called before in this process, and its group is not finalized");
@@ -381,6 +396,7 @@ weft_status weft_enter_launched(weft_group **group, weft_error_text *error)
                .who = launch.launcher,
                .rank = launch.rank,
                .size = launch.size,
+               .refusal = refusal,
                .fd = number == 0 ? launch.fd : -1,
                .nonce = launch.nonce,
                .gatherer = launch.nodes ? &gatherer : NULL,
@@ -441,9 +457,15 @@ weft_status weft_enter_make_id(weft_id *id, weft_error_text *error)
     return WEFT_OK;
 }
 
-weft_status weft_enter_id(const weft_id *id, int rank, int size, weft_group **group, weft_error_text *error)
+weft_status weft_enter_id(const weft_id *id, int rank, int size, const weft_error_text *refusal,
+                          weft_group **group, weft_error_text *error)
 {
-    door d = {.call = "weft_group_create", .who = "weft_group_create", .rank = rank, .size = size, .fd = -1};
+    door d = {.call = "weft_group_create",
+              .who = "weft_group_create",
+              .rank = rank,
+              .size = size,
+              .refusal = refusal,
+              .fd = -1};
     id_form form;
     int used;
 
@@ -452,7 +474,7 @@ weft_status weft_enter_id(const weft_id *id, int rank, int size, weft_group **gr
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "weft_group_create: these bytes are no id; weft_id_create makes one");
     if (size == 1)
-        return weft_enter_threads(1, group, error);
+        return refusal ? refusal->status : weft_enter_threads(1, group, error);
     used = snprintf(d.meeting.name, sizeof(d.meeting.name), "weft-");
     for (size_t i = 0; i < sizeof(form.name); i++)
         used += snprintf(d.meeting.name + used, sizeof(d.meeting.name) - (size_t)used, "%02x", form.name[i]);
@@ -497,7 +519,7 @@ static weft_status enter_spread(callback *by, int rank, int size, weft_group **g
 }
 
 weft_status weft_enter_gathered(weft_allgather_fn allgather, void *context, int rank, int size,
-                                weft_group **group, weft_error_text *error)
+                                const weft_error_text *refusal, weft_group **group, weft_error_text *error)
 {
     offer mine = {.node = weft_nodes_name(), .rank = rank, .size = size};
     callback by = {allgather, context};
@@ -505,11 +527,21 @@ weft_status weft_enter_gathered(weft_allgather_fn allgather, void *context, int 
     offer *all = calloc((size_t)size, sizeof(*all));
     weft_status status = WEFT_OK;
 
-    if (rank == 0)
+    if (refusal)
+        mine.status = (int32_t)refusal->status;
+    else if (rank == 0)
         mine.status = (int32_t)weft_enter_make_id(&mine.id, error);
     if (!all)
         return weft_error_set(error, WEFT_ERR_MEMORY, "out of memory for the ids of %d ranks", size);
     status = gather_by_callback(&by, &mine, sizeof(mine), all, error);
+    if (refusal) {
+        *error = *refusal;
+        status = refusal->status;
+    }
+    for (int peer = 0; status == WEFT_OK && peer < size; peer++)
+        if (all[peer].status == WEFT_ERR_ARGUMENT)
+            status = weft_error_set(error, WEFT_ERR_PEER,
+                                    "rank %d rejected its arguments for weft_group_create_from", peer);
     for (int peer = 0; status == WEFT_OK && peer < size; peer++)
         if (all[peer].rank != peer || all[peer].size != size)
             status =
@@ -523,7 +555,7 @@ weft_status weft_enter_gathered(weft_allgather_fn allgather, void *context, int 
         spread = spread || all[peer].node != all[0].node;
     if (status == WEFT_OK)
         status = spread ? enter_spread(&by, rank, size, group, error)
-                        : weft_enter_id(&all[0].id, rank, size, group, error);
+                        : weft_enter_id(&all[0].id, rank, size, NULL, group, error);
     free(all);
     return status;
 }

@@ -46,6 +46,7 @@ struct weft_host {
     weft_meeting meeting;
     int listener;
     int size, answered;
+    weft_error_text misfit; /* why one that knew the token can never be in; status WEFT_OK: there was none */
     int count, room;
     struct pollfd *polled; /* the listener, then the visitors */
     visitor *visitors;
@@ -247,7 +248,8 @@ static bool answer_one(weft_host *host, visitor *who, const weft_segment *segmen
     if (got != (ssize_t)sizeof(asked) || asked.magic != REQUEST_MAGIC ||
         memcmp(asked.token, host->meeting.token, sizeof(asked.token)) != 0)
         return false;
-    judge(host, &asked, &why);
+    if (judge(host, &asked, &why) != WEFT_OK)
+        host->misfit = why;
     if (why.status == WEFT_OK && failure)
         why = *failure;
     reply.status = (int32_t)why.status;
@@ -300,6 +302,11 @@ int weft_host_serve(weft_host *host, const weft_segment *segment, const weft_err
     if (host->polled[0].revents)
         accept_all(host);
     return lost;
+}
+
+const char *weft_host_misfit(const weft_host *host)
+{
+    return host->misfit.status == WEFT_OK ? NULL : host->misfit.text;
 }
 
 int weft_host_answered(const weft_host *host)

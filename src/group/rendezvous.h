@@ -43,6 +43,10 @@ weft_status weft_host_open(const weft_meeting *meeting, int size, weft_host **ho
 int weft_host_serve(weft_host *host, const weft_segment *segment, const weft_error_text *failure, int wait_ms,
                     int *pid);
 
+/* Why one that came, of this world by its token, cannot be in it (another version, another size): then it
+ * will never be whole. NULL: nobody did. */
+const char *weft_host_misfit(const weft_host *host);
+
 /* How many ranks have been answered. */
 int weft_host_answered(const weft_host *host);
 

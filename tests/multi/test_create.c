@@ -203,7 +203,8 @@ static void refusals(void)
     CHECK_INT(weft_id_create(&id), WEFT_OK);
     CHECK_INT(weft_group_create(&id, 2, 2, &group), WEFT_ERR_ARGUMENT);
     CHECK_INT(weft_group_create(&id, 0, 0, &group), WEFT_ERR_ARGUMENT);
-    CHECK_INT(weft_group_create(&id, 0, 2, NULL), WEFT_ERR_ARGUMENT);
+    CHECK_INT(weft_group_create(&id, 0, 1, NULL), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(NULL), "weft_group_create: group is NULL");
     CHECK_INT(weft_group_create_from(NULL, NULL, 0, 2, &group), WEFT_ERR_ARGUMENT);
     CHECK_INT(weft_group_create_from(gather_nothing, NULL, 0, 2, &group), WEFT_ERR_PEER);
     CHECK_HAS(weft_error(NULL), "the all-gather failed");
@@ -218,10 +219,48 @@ static void of_two_sizes(int rank)
 {
     weft_group *group = NULL;
 
-    setenv("WEFT_ENTER_TIMEOUT", "1", 1);
     CHECK_INT(weft_group_create(&shared->ids[0], rank, rank ? 3 : 2, &group), WEFT_ERR_LAUNCH);
-    if (rank)
-        CHECK_HAS(weft_error(NULL), "rank 1 was told of 3 ranks, rank 0 of 2");
+    CHECK_HAS(weft_error(NULL), "rank 1 was told of 3 ranks, rank 0 of 2");
+}
+
+/* A rank without a place for its handle: the others learn it at once, and not by its death. */
+static void one_has_no_place(int rank, int which)
+{
+    weft_group *group = NULL;
+    weft_status status = weft_group_create(&shared->ids[0], rank, 3, rank == which ? NULL : &group);
+
+    CHECK_INT(status, rank == which ? WEFT_ERR_ARGUMENT : WEFT_ERR_PEER);
+    CHECK_HAS(weft_error(NULL), "weft_group_create: group is NULL");
+    CHECK(!group);
+}
+
+static void first_has_no_place(int rank)
+{
+    one_has_no_place(rank, 0);
+}
+
+static void last_has_no_place(int rank)
+{
+    one_has_no_place(rank, 2);
+}
+
+/* Where the ranks gather, one that says wrongly which it is can be heard too. */
+static void gathers_without_place(int rank)
+{
+    weft_group *group = NULL;
+
+    CHECK_INT(weft_group_create_from(gather_here, &rank, rank, 3, rank == 1 ? NULL : &group),
+              rank == 1 ? WEFT_ERR_ARGUMENT : WEFT_ERR_PEER);
+    CHECK_HAS(weft_error(NULL), rank == 1 ? "group is NULL" : "rank 1 rejected its arguments");
+}
+
+static void gathers_as_nobody(int rank)
+{
+    weft_group *group = NULL;
+
+    CHECK_INT(weft_group_create_from(gather_here, &rank, rank == 2 ? 3 : rank, 3, &group),
+              rank == 2 ? WEFT_ERR_ARGUMENT : WEFT_ERR_PEER);
+    CHECK_HAS(weft_error(NULL), rank == 2 ? "rank 3 of 3" : "rank 2 rejected its arguments");
 }
 
 static void first_fails(int rank)
@@ -494,6 +533,10 @@ int main(void)
     processes(1, threads_only);
     processes(3, by_gathering);
     processes(2, of_two_sizes);
+    processes(3, first_has_no_place);
+    processes(3, last_has_no_place);
+    processes(3, gathers_without_place);
+    processes(3, gathers_as_nobody);
     processes(3, first_fails);
     for (int i = 0; i < 3; i++)
         processes(4, one_dies_coming);

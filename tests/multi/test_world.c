@@ -51,6 +51,19 @@ static void of_another_size(int rank, void *argument)
         CHECK_HAS(weft_error(NULL), "the inherited memory is for 3");
 }
 
+/* A rank without a place for its handle: the others learn it at once, and all may come to the next world. */
+static void without_place(int rank, void *argument)
+{
+    int which = *(int *)argument;
+    weft_group *group = NULL;
+
+    CHECK_INT(weft_init(rank == which ? NULL : &group), rank == which ? WEFT_ERR_ARGUMENT : WEFT_ERR_PEER);
+    CHECK_HAS(weft_error(NULL), "weft_init: group is NULL");
+    CHECK(group == NULL);
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    CHECK_INT(weft_finalize(group), WEFT_OK);
+}
+
 static void mismatched(int rank, void *argument)
 {
     weft_group *group = enter(rank);
@@ -98,6 +111,8 @@ int main(void)
         procs_run(sizes[i], meets, &sizes[i]);
     procs_run(3, of_another_size, "2");
     procs_run(3, of_another_size, "5");
+    procs_run(3, without_place, &(int){0});
+    procs_run(3, without_place, &(int){2});
     procs_run(3, mismatched, NULL);
     procs_run(8, barriers, &few);
     for (int i = 0; i < 20; i++)
