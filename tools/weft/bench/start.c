@@ -249,7 +249,8 @@ static int follow(const output_pipes *pipes, pid_t launcher, bool with_mpi)
  * then on nothing has a name, whoever is killed. Until then, while MPI starts, mpirun runs under a keeper,
  * which removes the directory when mpirun has ended. The keeper is in a process group of its own, so that it
  * outlives what ends the others; it passes on what it is asked, also by the end of the command, however that
- * comes. If it is the keeper that is killed, the command ends what is left below it and removes the directory.
+ * comes. If it is the keeper that is killed, the command ends what is left below it and removes the
+ * directory.
  */
 /* The directory's name into `path`, told to Open MPI; "" where there is none to be had. */
 static void make_directory(char path[static SHARED_BYTES])
