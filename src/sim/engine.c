@@ -168,9 +168,12 @@ static void record(engine *e, uint32_t lane, weft_event_kind kind, double start_
     if (!e->want_events || end_ns <= start_ns)
         return;
     event = &e->result->events[e->result->event_count++];
-    *event = (weft_event){
-        (int64_t)llround(start_ns),       (int64_t)llround(end_ns), ml->rank, ml->index, (uint8_t)kind,
-        task - ml->task0 + ml->part_task0};
+    *event = (weft_event){.start_ns = (int64_t)llround(start_ns),
+                          .end_ns = (int64_t)llround(end_ns),
+                          .rank = ml->rank,
+                          .lane = ml->index,
+                          .kind = (uint8_t)kind,
+                          .task = task == NONE ? WEFT_EVENT_NO_TASK : task - ml->task0 + ml->part_task0};
 }
 
 static double core_switch_ns(engine *e, uint32_t lane)
@@ -464,6 +467,10 @@ static weft_status run_events(engine *e, weft_error_text *error)
     weft_status status;
 
     e->now = e->m->launch_ns;
+    for (uint32_t i = 0; i < e->m->lanes_count; i++) {
+        record(e, i, WEFT_EVENT_LAUNCH, 0, e->now, NONE);
+        e->lanes[i].idle_ns = e->now;
+    }
     for (uint32_t i = 0; i < e->m->lanes_count; i++)
         look(e, i);
     while (e->heap_count) {
@@ -528,7 +535,7 @@ weft_status model_run(const model *m, bool want_events, weft_sim_result *result,
     e.cores = cpu ? calloc((size_t)nodes, sizeof(*e.cores)) : NULL;
     e.core_rank = cpu ? calloc((size_t)nodes * (size_t)m->machine->units, sizeof(*e.core_rank)) : NULL;
     if (want_events)
-        result->events = malloc((2 * m->tasks_count + 1) * sizeof(*result->events));
+        result->events = malloc((2 * m->tasks_count + m->lanes_count + 1) * sizeof(*result->events));
     missing = !e.signals || !e.lanes || !e.tasks || !e.heap || !e.pools ||
               (cpu && (!e.cores || !e.core_rank)) || (want_events && !result->events);
     if (missing) {

@@ -70,9 +70,11 @@ weft_status weft_timeline_write_json(const weft_timeline *timeline, const char *
         weft_timeline_event_name(timeline, event, name, sizeof(name));
         fprintf(file, "{\"name\":");
         put_string(file, name);
-        fprintf(file, ",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%lld.%03d,\"dur\":%lld.%03d,\"pid\":%d,\"tid\":%u",
-                weft_event_kind_name(event->kind), (long long)(event->start_ns / 1000),
-                (int)(event->start_ns % 1000), (long long)((event->end_ns - event->start_ns) / 1000),
+        fprintf(file,
+                ",\"cat\":\"%s%s\",\"ph\":\"X\",\"ts\":%lld.%03d,\"dur\":%lld.%03d,\"pid\":%d,\"tid\":%u",
+                weft_event_kind_name(event->kind), event->link ? ",link" : "",
+                (long long)(event->start_ns / 1000), (int)(event->start_ns % 1000),
+                (long long)((event->end_ns - event->start_ns) / 1000),
                 (int)((event->end_ns - event->start_ns) % 1000), event->rank, event->lane);
         if (event->task != WEFT_EVENT_NO_TASK)
             fprintf(file, ",\"args\":{\"task\":%u}", event->task);

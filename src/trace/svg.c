@@ -2,10 +2,10 @@
  * The SVG writer: a picture that stands on its own (no script, no font file, no style sheet).
  *
  * One row per lane, rows of a rank together on a tinted block, a time axis below, a legend with each
- * kind's share of all lane time, and beside each row how much of the time it worked. Rows get thinner as
- * there are more of them, and labels go where they no longer fit. Events too narrow to see are drawn
- * together with their neighbours of the same kind, so that the size of the file follows the picture and
- * not the number of events.
+ * kind's share of all lane time and that of what reaches peers, and beside each row how much of the time it
+ * worked. Rows get thinner as there are more of them, and labels go where they no longer fit. Events too
+ * narrow to see are drawn together with their neighbours of the same kind, so that the size of the file
+ * follows the picture and not the number of events.
  */
 #include "trace/timeline.h"
 
@@ -26,9 +26,14 @@ typedef struct kind_style {
 /* Colours that stay apart for colour-blind readers; waits are thin, so that work stands out. */
 static const kind_style styles[WEFT_EVENT_KIND_COUNT] = {
     [WEFT_EVENT_COMPUTE] = {"#2a6fb0", "#ffffff", 1.0}, [WEFT_EVENT_COPY] = {"#e8a020", "#3a2800", 1.0},
-    [WEFT_EVENT_REDUCE] = {"#1f9e78", "#ffffff", 1.0},  [WEFT_EVENT_WAIT] = {"#d3a6b4", "#5a2036", 0.34},
-    [WEFT_EVENT_ENTER] = {"#6b5fa8", "#ffffff", 1.0},   [WEFT_EVENT_EXIT] = {"#9a92c4", "#ffffff", 0.6},
+    [WEFT_EVENT_PACK] = {"#b98a5e", "#ffffff", 1.0},    [WEFT_EVENT_REDUCE] = {"#1f9e78", "#ffffff", 1.0},
+    [WEFT_EVENT_WAIT] = {"#d3a6b4", "#5a2036", 0.34},   [WEFT_EVENT_ENTER] = {"#6b5fa8", "#ffffff", 1.0},
+    [WEFT_EVENT_EXIT] = {"#9a92c4", "#ffffff", 0.6},    [WEFT_EVENT_LAUNCH] = {"#7d8590", "#ffffff", 0.6},
 };
+
+/* What reaches a peer's memory, whatever kind it is, has this along its foot. */
+static const char *const link_fill = "#d1242f";
+static const double link_height = 0.22;
 
 typedef struct picture {
     FILE *file;
@@ -122,9 +127,24 @@ static void put_axis(const picture *pic)
             bottom + 36, unit_name);
 }
 
+/* An entry of the legend; returns how wide it is. */
+static double put_key(FILE *file, double x, double height, const char *fill, const char *name, double share)
+{
+    double tall = 11 * height;
+
+    fprintf(file, "<rect x='%.1f' y='%.1f' width='18' height='%.1f' rx='1.5' fill='%s'/>\n", x,
+            63 + (11 - tall) / 2, tall, fill);
+    fprintf(file, "<text x='%.1f' y='73' class='key'>%s ", x + 24, name);
+    if (share >= 0.001)
+        fprintf(file, "%.3g %%</text>\n", 100 * share);
+    else
+        fprintf(file, "&lt; 0.1 %%</text>\n");
+    return 86 + 7 * (double)strlen(name);
+}
+
 static void put_header(const picture *pic)
 {
-    double spent[WEFT_EVENT_KIND_COUNT] = {0},
+    double spent[WEFT_EVENT_KIND_COUNT] = {0}, linked = 0,
            all = (double)pic->layout->end_ns * (double)pic->layout->row_count;
     const char *unit_name;
     double unit = time_unit((double)pic->layout->end_ns, &unit_name), x = LEFT;
@@ -135,6 +155,8 @@ static void put_header(const picture *pic)
 
         if (event->kind < WEFT_EVENT_KIND_COUNT)
             spent[event->kind] += (double)(event->end_ns - event->start_ns);
+        if (event->link)
+            linked += (double)(event->end_ns - event->start_ns);
     }
     fprintf(file, "<text x='%d' y='30' class='title'>", LEFT);
     put_text(file, pic->timeline->title ? pic->timeline->title : "weft");
@@ -145,21 +167,22 @@ static void put_header(const picture *pic)
         put_text(file, pic->timeline->subtitle);
         fprintf(file, "</text>\n");
     }
-    for (int kind = 0; kind < WEFT_EVENT_KIND_COUNT; kind++) {
-        double tall = 11 * styles[kind].height;
-
-        if (spent[kind] <= 0)
-            continue;
-        fprintf(file, "<rect x='%.1f' y='%.1f' width='18' height='%.1f' rx='1.5' fill='%s'/>\n", x,
-                63 + (11 - tall) / 2, tall, styles[kind].fill);
-        fprintf(file, "<text x='%.1f' y='73' class='key'>%s ", x + 24, weft_event_kind_name(kind));
-        if (spent[kind] >= 0.001 * all)
-            fprintf(file, "%.3g %%</text>\n", 100 * spent[kind] / all);
-        else
-            fprintf(file, "&lt; 0.1 %%</text>\n");
-        x += 150;
-    }
+    for (int kind = 0; kind < WEFT_EVENT_KIND_COUNT; kind++)
+        if (spent[kind] > 0)
+            x += put_key(file, x, styles[kind].height, styles[kind].fill, weft_event_kind_name(kind),
+                         spent[kind] / all);
+    if (linked > 0)
+        put_key(file, x, link_height, link_fill, "of it over links", linked / all);
     fprintf(file, "<text x='%d' y='73' text-anchor='end' class='tick'>busy</text>\n", WIDTH - 12);
+}
+
+static void put_link(const picture *pic, const weft_event *event, double x, double width, double y)
+{
+    double tall = pic->row_height * link_height;
+
+    if (event->link)
+        fprintf(pic->file, "<rect x='%.2f' y='%.1f' width='%.2f' height='%.1f' fill='%s'/>\n", x,
+                y + pic->row_height - tall, width, tall, link_fill);
 }
 
 static void put_event(const picture *pic, const weft_event *event, double x, double width, double y)
@@ -173,6 +196,7 @@ static void put_event(const picture *pic, const weft_event *event, double x, dou
             y + (pic->row_height - tall) / 2, width - seam, tall, style->fill);
     if (!pic->tooltips) {
         fprintf(file, "/>\n");
+        put_link(pic, event, x, width - seam, y);
         return;
     }
     weft_timeline_event_name(pic->timeline, event, name, sizeof(name));
@@ -180,6 +204,7 @@ static void put_event(const picture *pic, const weft_event *event, double x, dou
     put_text(file, name);
     fprintf(file, "&#10;%.3f µs + %.3f µs</title></rect>\n", (double)event->start_ns / 1e3,
             (double)(event->end_ns - event->start_ns) / 1e3);
+    put_link(pic, event, x, width - seam, y);
     if (pic->row_height >= 16 && style->height == 1.0 && width > 5.4 * (double)strlen(name) + 8) {
         fprintf(file, "<text x='%.1f' y='%.1f' class='in' style='fill:%s'>", x + 4,
                 y + pic->row_height / 2 + 3.2, style->ink);
@@ -200,6 +225,7 @@ static void put_row(const picture *pic, const weft_timeline_row *row, double y)
         size_t next = i + 1;
 
         while (next < row->event_count && events[next].kind == joined.kind &&
+               events[next].link == joined.link &&
                (double)(joined.end_ns - joined.start_ns) * pic->px_per_ns < narrow_px &&
                (double)(events[next].end_ns - events[next].start_ns) * pic->px_per_ns < narrow_px &&
                (double)(events[next].start_ns - joined.end_ns) * pic->px_per_ns < narrow_px)

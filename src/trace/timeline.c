@@ -7,8 +7,8 @@
 
 const char *weft_event_kind_name(weft_event_kind kind)
 {
-    static const char *const names[WEFT_EVENT_KIND_COUNT] = {"compute", "copy",  "reduce",
-                                                             "wait",    "enter", "exit"};
+    static const char *const names[WEFT_EVENT_KIND_COUNT] = {"compute", "copy",  "pack", "reduce",
+                                                             "wait",    "enter", "exit", "launch"};
 
     return (unsigned)kind < WEFT_EVENT_KIND_COUNT ? names[kind] : "invalid";
 }
@@ -66,6 +66,10 @@ weft_status weft_timeline_arrange(const weft_timeline *timeline, weft_timeline_l
         events[i] = timeline->events[i];
         if (events[i].start_ns < origin)
             origin = events[i].start_ns;
+    }
+    if (timeline->end_ns > timeline->begin_ns) {
+        origin = timeline->begin_ns;
+        layout->end_ns = timeline->end_ns - origin;
     }
     for (size_t i = 0; i < count; i++) {
         events[i].start_ns -= origin;

@@ -20,10 +20,12 @@
 typedef enum weft_event_kind {
     WEFT_EVENT_COMPUTE = 0,
     WEFT_EVENT_COPY,
+    WEFT_EVENT_PACK, /* a copy into the layout of the GEMM engine */
     WEFT_EVENT_REDUCE,
-    WEFT_EVENT_WAIT,  /* blocked on a signal */
-    WEFT_EVENT_ENTER, /* publishing this rank's operands */
-    WEFT_EVENT_EXIT,  /* waiting until the peers are done with this rank's memory */
+    WEFT_EVENT_WAIT,   /* blocked on a signal */
+    WEFT_EVENT_ENTER,  /* publishing this rank's operands */
+    WEFT_EVENT_EXIT,   /* waiting until the peers are done with this rank's memory */
+    WEFT_EVENT_LAUNCH, /* from the call until the ranks run */
     WEFT_EVENT_KIND_COUNT
 } weft_event_kind;
 
@@ -35,6 +37,7 @@ typedef struct weft_event {
     uint16_t lane;
     uint8_t kind;  /* weft_event_kind */
     uint32_t task; /* index in the rank's part, or WEFT_EVENT_NO_TASK */
+    uint8_t link;  /* it reaches a peer's memory: 0 while recording, known from the plan when drawn */
 } weft_event;
 
 /* ---- recording ------------------------------------------------------------------------------------ */
@@ -87,8 +90,9 @@ typedef struct weft_timeline {
     const char *title;    /* "ag_gemm AllGather1D_TilingCD_RotatingA" */
     const char *subtitle; /* "m=4096 n=28672 k=8192 bfloat16, 8 ranks, h100x8 (simulated)"; NULL = none */
     const weft_event *events;
-    size_t event_count; /* in any order */
-    void *arg;          /* for the two callbacks, either of which may be NULL */
+    size_t event_count;       /* in any order */
+    int64_t begin_ns, end_ns; /* of the whole run, where the events are not all of it; both 0: theirs */
+    void *arg;                /* for the two callbacks, either of which may be NULL */
     /* A short name for a lane ("compute 0", "copy"); default "lane N". */
     void (*lane_name)(void *arg, int rank, uint32_t lane, char *text, size_t bytes);
     /* What an event did ("GEMM D[0:128, 0:256]"); default the name of its kind. */

@@ -24,6 +24,15 @@ expect_rows "sim ag_gemm 512 512 512 -n 2 --machine h100x8 --dtype bf16" sim
 [ "$(grep -c 'class="timeline-source"' "$scratch/products.html")" = "$(wc -l <"$scratch/products.json")" ] || fail "not every product has its timeline"
 grep -q 'class="timeline-source"' "$scratch/sim.html" || fail "a simulated product has no timeline"
 
+# A picture shows the whole run of its row, though not all of its lanes; the launch, and what goes over links.
+ends "a picture" 0 "$weft" sim ag_gemm 4096 4096 4096 -n 4 --dtype bf16 --machine h100x8 --schedule AllGather1D_TilingCD_RotatingA \
+    --json --svg "$scratch/sim.svg" >"$scratch/one.json"
+took=$(sed -E 's/.*"fused_us": ([0-9.]*).*/\1/' "$scratch/one.json")
+grep -qF ">$(printf %.4g "$took") µs<" "$scratch/sim.svg" || fail "the table says $took µs, the picture $(grep -o "class='total'>[^<]*" "$scratch/sim.svg")"
+for key in launch "of it over links"; do
+    grep -qF "class='key'>$key " "$scratch/sim.svg" || fail "the picture has no $key"
+done
+
 ends "merging" 0 "$weft" report --output "$scratch/all.html" "$scratch"/{products,collectives,moe,sim}.html >/dev/null
 [ "$(grep -c '^<section>$' "$scratch/all.html")" = 4 ] || fail "merged pages have other sections"
 cat "$scratch"/{products,collectives,moe,sim}.json >"$scratch/all.json"

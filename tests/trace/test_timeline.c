@@ -101,12 +101,9 @@ static void writers_draw_every_event(int ranks, int lanes, const char *path)
     for (int r = ranks - 1; r >= 0; r--)
         for (int l = 0; l < lanes; l++)
             for (int i = 0; i < PER_LANE; i++, at++)
-                events[at] = (weft_event){5000000000 + 1000 * i,
-                                          5000000000 + 1000 * i + 900,
-                                          r,
-                                          (uint16_t)l,
-                                          (uint8_t)(i % 4),
-                                          (uint32_t)i};
+                events[at] = (weft_event){
+                    5000000000 + 1000 * i, 5000000000 + 1000 * i + 900, r, (uint16_t)l, (uint8_t)(i % 5),
+                    (uint32_t)i,           i % 5 == WEFT_EVENT_COPY};
     timeline.event_name = name_event;
 
     CHECK_INT(weft_timeline_write_json(&timeline, path, &error), WEFT_OK);
@@ -135,6 +132,7 @@ static void writers_draw_every_event(int ranks, int lanes, const char *path)
     CHECK_INT(count_of(text, ">time, µs<"), 1);
     CHECK_INT(count_of(text, "class='key'>compute"), 1);
     CHECK_INT(count_of(text, "class='key'>wait"), 1);
+    CHECK_INT(count_of(text, "class='key'>of it over links"), 1);
     free(text);
     free(events);
 }
@@ -148,12 +146,19 @@ static void narrow_events_are_joined(const char *path)
     char *text;
 
     for (int i = 0; i < COUNT; i++)
-        events[i] = (weft_event){100 * i, 100 * i + 100, 0, 0, WEFT_EVENT_COMPUTE, (uint32_t)i};
+        events[i] = (weft_event){100 * i, 100 * i + 100, 0, 0, WEFT_EVENT_COMPUTE, (uint32_t)i, 0};
     CHECK_INT(weft_timeline_write_svg(&timeline, path, &error), WEFT_OK);
     text = read_file(path);
     CHECK(count_of(text, "<rect") < 4000);
     CHECK(count_of(text, "<rect") > 1000);
     CHECK_HAS(text, ">100 %<");
+    free(text);
+    /* Where they are not the whole run, its length is what the picture shows. */
+    timeline.end_ns = 100 * COUNT * 4;
+    CHECK_INT(weft_timeline_write_svg(&timeline, path, &error), WEFT_OK);
+    text = read_file(path);
+    CHECK_HAS(text, ">25 %<");
+    CHECK_HAS(text, ">6 ms<");
     free(text);
     free(events);
 }

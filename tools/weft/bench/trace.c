@@ -87,6 +87,7 @@ static int record(bench_context *context, weft_plan *plan, const weft_operands *
 static int draw(bench_context *context, const weft_problem *problem, recording *mine, int workers,
                 double typical_us, const char *svg, const char *trace)
 {
+    weft_sim_source source = {.problem = problem, .world = context->size};
     char where[96];
     weft_event *events;
     size_t count = 0;
@@ -111,7 +112,7 @@ static int draw(bench_context *context, const weft_problem *problem, recording *
     }
     snprintf(where, sizeof where, "CPU ranks, one run of those with a median of %.*f µs",
              typical_us < 100 ? 2 : 0, typical_us);
-    weft_status status = draw_run(problem, context->size, where, events, count, svg, trace, &error);
+    weft_status status = draw_run(&source, where, events, count, svg, trace, &error);
     free(events);
     return status == WEFT_OK ? 0 : bench_say(context, "%s", error.text);
 }

@@ -228,8 +228,8 @@ static int draw(const weft_machine *machine, const weft_problem *problem, int wo
     status = weft_sim_run(machine, &source, WEFT_SIM_ALL, true, &result, &error);
     snprintf(where, sizeof(where), "%s (simulated)", machine->name);
     if (!status)
-        status = draw_run(problem, source.world, where, result.events, result.event_count, options->svg,
-                          options->trace, &error);
+        status =
+            draw_run(&source, where, result.events, result.event_count, options->svg, options->trace, &error);
     weft_sim_result_free(&result);
     return status ? fail(&error, status) : 0;
 }

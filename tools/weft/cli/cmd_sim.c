@@ -200,7 +200,7 @@ static int draw_last(simulation *s, const char *svg, const char *trace)
     snprintf(where, sizeof(where), "%s (simulated)", s->machine.name);
     status = weft_sim_run(&s->machine, &source, WEFT_SIM_ALL, true, &result, &error);
     if (!status)
-        status = draw_run(&s->last, s->world, where, result.events, result.event_count, svg, trace, &error);
+        status = draw_run(&source, where, result.events, result.event_count, svg, trace, &error);
     weft_sim_result_free(&result);
     return status ? sim_fail(&error, status) : 0;
 }

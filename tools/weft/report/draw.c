@@ -12,22 +12,25 @@ enum { LANES_SHOWN = 4, COPIES_SHOWN = 8 };
 
 /* The part of the rank last asked about: the writers go rank by rank. */
 typedef struct naming {
-    const weft_problem *problem;
-    int world;
+    const weft_sim_source *source;
     int rank; /* of `part`, or -1 */
     weft_plan_part part;
 } naming;
 
 static const weft_plan_part *part_of(naming *names, int rank)
 {
+    const weft_sim_source *source = names->source;
     weft_error_text ignored;
+    weft_status status;
 
     if (names->rank == rank)
         return &names->part;
     if (names->rank >= 0)
         weft_plan_part_free(&names->part);
     names->rank = -1;
-    if (weft_plan_make(names->problem, names->world, rank, &names->part, &ignored) != WEFT_OK)
+    status = source->make ? source->make(source->arg, rank, &names->part, &ignored)
+                          : weft_plan_make(source->problem, source->world, rank, &names->part, &ignored);
+    if (status != WEFT_OK)
         return NULL;
     names->rank = rank;
     return &names->part;
@@ -67,7 +70,7 @@ static void name_event(void *arg, const weft_event *event, char *text, size_t by
     const weft_region *regions;
     int used;
 
-    if (!task || event->kind == WEFT_EVENT_WAIT) {
+    if (!task || event->kind == WEFT_EVENT_WAIT || event->kind == WEFT_EVENT_LAUNCH) {
         snprintf(text, bytes, "%s", weft_event_kind_name(event->kind));
         return;
     }
@@ -81,6 +84,23 @@ static void name_event(void *arg, const weft_event *event, char *text, size_t by
         if ((size_t)used < bytes)
             name_region(part, regions + 1, text + used, bytes - (size_t)used);
     }
+}
+
+/* What the plan knows of an event and a recorder does not: whether it reaches a peer, whether a copy packs.
+ */
+static weft_event refine(naming *names, weft_event event)
+{
+    const weft_plan_part *part = part_of(names, event.rank);
+    const weft_task *task = part && event.task < part->task_count ? &part->tasks[event.task] : NULL;
+
+    if (!task || event.kind > WEFT_EVENT_REDUCE)
+        return event;
+    const weft_region *regions = weft_task_regions(part, task);
+    if (event.kind == WEFT_EVENT_COPY && part->operands[regions->operand].packed)
+        event.kind = WEFT_EVENT_PACK;
+    for (uint32_t i = 0; i < task->region_count; i++)
+        event.link |= regions[i].rank != part->rank;
+    return event;
 }
 
 /* Compute lanes come first, then those that copy. */
@@ -98,17 +118,20 @@ static lane_counts count_lanes(const weft_problem *problem, const weft_event *ev
     return lanes;
 }
 
+static bool is_shown(lane_counts lanes, const weft_event *event)
+{
+    return event->lane < lanes.compute ? event->lane < LANES_SHOWN
+                                       : event->lane - lanes.compute < COPIES_SHOWN;
+}
+
 /* Keeps the first lanes of either kind; returns how many events are left. */
-static size_t keep_shown(lane_counts lanes, const weft_event *events, size_t count, weft_event *kept)
+static size_t keep_shown(lane_counts lanes, weft_event *events, size_t count)
 {
     size_t used = 0;
 
-    for (size_t i = 0; i < count; i++) {
-        bool computes = events[i].lane < lanes.compute;
-
-        if (computes ? events[i].lane < LANES_SHOWN : events[i].lane - lanes.compute < COPIES_SHOWN)
-            kept[used++] = events[i];
-    }
+    for (size_t i = 0; i < count; i++)
+        if (is_shown(lanes, &events[i]))
+            events[used++] = events[i];
     return used;
 }
 
@@ -135,43 +158,51 @@ static void describe(const weft_problem *p, int world, char *text, size_t bytes)
                  (long long)p->k, weft_dtype_name(p->dtype), world);
 }
 
-weft_status draw_run(const weft_problem *problem, int world, const char *where, const weft_event *events,
+weft_status draw_run(const weft_sim_source *source, const char *where, const weft_event *events,
                      size_t event_count, const char *svg, const char *trace, weft_error_text *error)
 {
-    naming names = {.problem = problem, .world = world, .rank = -1};
+    const weft_problem *problem = source->problem;
+    naming names = {.source = source, .rank = -1};
     lane_counts lanes = count_lanes(problem, events, event_count);
     char title[128], what[128], subtitle[320];
+    int64_t begin_ns = event_count ? INT64_MAX : 0, end_ns = 0;
+    weft_status status = WEFT_OK;
+
+    for (size_t i = 0; i < event_count; i++) {
+        begin_ns = events[i].start_ns < begin_ns ? events[i].start_ns : begin_ns;
+        end_ns = events[i].end_ns > end_ns ? events[i].end_ns : end_ns;
+    }
+    weft_event *all = malloc((event_count + 1) * sizeof(*all));
     weft_timeline timeline = {.title = title,
                               .subtitle = subtitle,
-                              .events = events,
+                              .events = all,
                               .event_count = event_count,
+                              .begin_ns = begin_ns,
+                              .end_ns = end_ns,
                               .arg = &names,
                               .lane_name = name_lane,
                               .event_name = name_event};
-    weft_status status = WEFT_OK;
-    weft_event *kept = NULL;
 
+    if (!all)
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory to draw %zu events", event_count);
+    for (size_t i = 0; i < event_count; i++)
+        all[i] = refine(&names, events[i]);
     snprintf(title, sizeof(title), "%s · %s", weft_op_name(problem->op),
              weft_schedule_name(problem->op, problem->schedule));
-    describe(problem, world, what, sizeof(what));
+    describe(problem, source->world, what, sizeof(what));
     snprintf(subtitle, sizeof(subtitle), "%s, on %s", what, where);
     if (trace)
         status = weft_timeline_write_json(&timeline, trace, error);
     if (svg && !status && (lanes.compute > LANES_SHOWN || lanes.copy > COPIES_SHOWN)) {
         char shown[128];
 
-        kept = malloc((event_count + 1) * sizeof(*kept));
-        if (!kept)
-            status = weft_error_set(error, WEFT_ERR_MEMORY, "no memory to draw %zu events", event_count);
-        else
-            timeline.event_count = keep_shown(lanes, events, event_count, kept);
-        timeline.events = kept;
+        timeline.event_count = keep_shown(lanes, all, event_count);
         tell_shown(lanes, shown, sizeof(shown));
         snprintf(subtitle, sizeof(subtitle), "%s, on %s%s", what, where, shown);
     }
     if (svg && !status)
         status = weft_timeline_write_svg(&timeline, svg, error);
-    free(kept);
+    free(all);
     if (names.rank >= 0)
         weft_plan_part_free(&names.part);
     return status;

@@ -278,12 +278,13 @@ static void print_row(gpu_bench *bench, const weft_problem *p, int world, conten
 /* One recorded run, drawn as on the CPU: into the files that were asked for, or one of them. */
 static int draw_timeline(gpu_bench *bench, weft_cuda_world *w, const char *svg, const char *trace)
 {
+    weft_sim_source source = {.problem = &w->parts[0].problem, .world = w->world};
     weft_event *events = NULL;
     size_t count = 0;
     weft_status status = weft_cuda_timeline(w, &events, &count, &bench->error);
 
     if (status == WEFT_OK)
-        status = draw_run(&w->parts[0].problem, w->world,
+        status = draw_run(&source,
                           w->running < w->world ? "one GPU, one of them in the loop, measured"
                                                 : "one GPU, measured",
                           events, count, svg, trace, &bench->error);
