@@ -349,7 +349,8 @@ typedef enum weft_op {
 } weft_op;
 
 typedef enum weft_schedule {
-    WEFT_SCHEDULE_AUTO = 0, /* the fastest by simulation once `weft calibrate` has run, else by a rule */
+    WEFT_SCHEDULE_AUTO = 0, /* what `weft tune` kept for the problem; else the fastest by simulation once
+                               `weft calibrate` has run; else by a rule */
     WEFT_SCHEDULE_UNFUSED,  /* collective, then GEMM; or GEMM, then collective */
     WEFT_SCHEDULE_DIRECT,   /* read a peer's operand in place; push partial tiles to their owner */
     WEFT_SCHEDULE_ALLGATHER_ROTATING_A,

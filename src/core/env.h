@@ -26,7 +26,9 @@
     X(SECRET, WORD, "", "what ranks of several nodes prove to each other that they know when they meet")     \
     X(LINK_TIMEOUT, SECONDS, "5", "after this long without a word from a rank of another node it is lost")   \
     X(CUBLASLT, WORD, "auto", "cuBLASLt for products on GPUs: auto, off, or the path of the library")        \
-    X(MACHINE, WORD, "", "machine description for `auto`: a name or a path; default: what calibrate wrote")
+    X(MACHINE, WORD, "", "machine description for `auto`: a name or a path; default: what calibrate wrote")  \
+    X(TUNE, WORD, "",                                                                                        \
+      "the file of `weft tune`, which `auto` goes by first, or off; default: ~/.cache/weft/tuned")
 
 typedef enum weft_env_kind { WEFT_ENV_BYTES, WEFT_ENV_SECONDS, WEFT_ENV_WORD } weft_env_kind;
 

@@ -6,6 +6,7 @@
 #include "plan/generate.h"
 #include "plan/tiles.h"
 #include "sim/sim.h"
+#include "sim/tuned.h"
 
 #include <string.h>
 
@@ -112,16 +113,41 @@ static weft_status choose_gemm(const weft_problem *p, int world, const weft_bind
     return weft_sim_pick(&machine, &like, world, schedule, error);
 }
 
+/* What was tuned is taken whole, or not at all; workers are what a rank has. */
+static bool leaves_all_open(const weft_problem *p)
+{
+    weft_tuning rest = p->tuning;
+
+    rest.workers = 0;
+    return memcmp(&rest, &(weft_tuning){0}, sizeof(rest)) == 0;
+}
+
 weft_status weft_run_choose(weft_group *group, const weft_problem *problem, int world, weft_problem *resolved,
                             weft_error_text *error)
 {
+    int cores = problem->tuning.workers > 0 ? problem->tuning.workers
+                : weft_pool_threads()       ? weft_pool_threads()
+                                            : group->cores;
     weft_problem p = *problem;
+    weft_tuned tuned;
+    bool found;
     weft_status status = weft_problem_resolve(problem, world, &p, error);
 
     if (status != WEFT_OK)
         return status;
+    if (p.schedule == WEFT_SCHEDULE_AUTO && leaves_all_open(problem) && !group->spread) {
+        status = weft_tuned_find(weft_tuned_this(cores), &p, world, &tuned, &found, error);
+        if (status != WEFT_OK)
+            return status;
+        if (found) {
+            p.schedule = tuned.schedule;
+            p.tuning = tuned.tuning;
+            if (problem->tuning.workers > 0)
+                p.tuning.workers = problem->tuning.workers;
+        }
+    }
     if (!p.tuning.workers)
-        p.tuning.workers = weft_pool_threads() ? weft_pool_threads() : group->cores;
+        p.tuning.workers = cores;
     if (p.op >= WEFT_OP_ALL_REDUCE) {
         if (p.schedule == WEFT_SCHEDULE_AUTO)
             p.schedule = group->spread ? choose_across(&p) : choose_collective(&p, world);

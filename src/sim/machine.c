@@ -210,8 +210,11 @@ static weft_status read_line(const reader *in, char *line)
         words[i] = strtok_r(i ? NULL : line, " \t\r", &rest);
         if (!words[i])
             break;
-        if (strcmp(words[0], "about") == 0) {
-            snprintf(in->machine->about, sizeof(in->machine->about), "%s", rest ? rest : "");
+        if (strcmp(words[0], "about") == 0 || strcmp(words[0], "cpu") == 0) {
+            bool cpu = words[0][0] == 'c';
+
+            snprintf(cpu ? in->machine->cpu : in->machine->about,
+                     cpu ? sizeof(in->machine->cpu) : sizeof(in->machine->about), "%s", rest ? rest : "");
             return WEFT_OK;
         }
     }
@@ -368,16 +371,22 @@ static weft_status find_this(weft_machine *machine, weft_error_text *error)
 {
     const char *chosen = weft_env_word(WEFT_ENV_MACHINE);
     weft_status status;
-    char path[1024];
+    char path[1024], measured[sizeof(machine->cpu)] = "";
     FILE *probe;
 
     if (*chosen && strcmp(chosen, "this") != 0)
         return weft_machine_find(chosen, machine, error);
     if (!weft_machine_user_path(path, sizeof(path), error) && (probe = fopen(path, "r"))) {
         fclose(probe);
-        return load_path(path, machine, error);
+        status = load_path(path, machine, error);
+        if (status || !machine->cpu[0] || strcmp(machine->cpu, weft_cpu_name()) == 0)
+            return status;
+        snprintf(measured, sizeof(measured), "%s", machine->cpu);
     }
     status = find_builtin("cpu", machine, error);
+    if (!status && *measured)
+        snprintf(machine->about, sizeof(machine->about),
+                 "a CPU that has not been calibrated (the calibration is of %s)", measured);
     if (!status) {
         machine->units = weft_cpu_count();
         machine->id += (uint64_t)machine->units;

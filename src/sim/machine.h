@@ -42,7 +42,8 @@ typedef struct weft_curve {
 typedef struct weft_machine {
     char name[48];
     char about[128];
-    uint64_t id; /* of the text it was read from: tells machines apart */
+    uint64_t id;  /* of the text it was read from: tells machines apart */
+    char cpu[80]; /* cpu: the one that was measured; empty: none in particular */
     weft_machine_kind kind;
     int nodes;
     int ranks_per_node; /* cpu: 0 = as many as there are */

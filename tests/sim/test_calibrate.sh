@@ -9,12 +9,18 @@ unset WEFT_MACHINE
 
 "$weft" calibrate | grep -q "wrote $folder/weft/machine"
 file="$folder/weft/machine"
-if grep -v '^#' "$file" | grep -Ev '^(about|name|kind) ' | grep -v '#'; then
+if grep -v '^#' "$file" | grep -Ev '^(about|name|kind|cpu) ' | grep -v '#'; then
     echo "these numbers have no source" >&2
     exit 1
 fi
 "$weft" sim ag_gemm 512 512 512 --dtype bf16 --json | grep -q '"machine": "this"'
 "$weft" sim all_reduce --bytes 64K --json | grep -q '"ok": true'
+# Another CPU's calibration is not used, and that is said.
+sed 's/^cpu .*/cpu Some Other CPU/' "$file" >"$file.other"
+mv "$file.other" "$file"
+"$weft" sim all_reduce --bytes 64K --json | grep -q '"machine": "cpu"'
+"$weft" sim all_reduce --bytes 64K | grep -q 'the calibration is of Some Other CPU'
+"$weft" info | grep -q 'Some Other CPU'
 # A place nobody may write to is an error, not a crash.
 if "$weft" calibrate --output /proc/nowhere/machine 2>"$folder/error"; then
     echo "writing to /proc succeeded" >&2

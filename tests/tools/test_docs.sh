@@ -4,7 +4,7 @@
 . "$(dirname "$0")/../support/command.sh"
 source=$(cd "$1" && pwd)
 build=$(cd "$2" && pwd)
-export XDG_CONFIG_HOME=$scratch/config
+export XDG_CONFIG_HOME=$scratch/config XDG_CACHE_HOME=$scratch/cache
 
 # The command lines of a page, without comments.
 lines()

@@ -42,6 +42,7 @@ static void put_machine(FILE *file, const weft_machine *m)
     fprintf(file, "# Curves: bytes handled, GB/s of one core alone, GB/s of each when all work.\n");
     fprintf(file, "about %s, %d cores, calibrated %s\nname this\nkind cpu\n", weft_cpu_name(), m->units,
             date);
+    fprintf(file, "cpu %s\n", weft_cpu_name());
     fprintf(file, "units %d # CPUs the process may use\n", m->units);
     put_type(file, "gflops", m->gflops);
     put_type(file, "pack_a_gbs", m->pack_a_gbs);

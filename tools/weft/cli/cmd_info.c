@@ -19,6 +19,7 @@
 #include "launch/launch.h"
 #include "run/backend.h"
 #include "sim/machine.h"
+#include "sim/tuned.h"
 
 enum { CPUS_MAX = 4096 };
 
@@ -140,10 +141,26 @@ static void show_calibration(void)
     else {
         tell_age(about.st_mtime, age, sizeof(age));
         snprintf(text, sizeof(text), "%s, measured %s", path, age);
+        if (weft_machine_find(NULL, &machine, &error) == WEFT_OK && strcmp(machine.name, "cpu") == 0)
+            snprintf(text, sizeof(text), "%s is not used: %s", path, machine.about);
     }
     if (weft_machine_find(NULL, &machine, &error) != WEFT_OK)
         snprintf(text, sizeof(text), "%.400s", error.text);
     line("calibration", text);
+}
+
+static void show_tuned(void)
+{
+    char path[4096];
+    weft_error_text error = {0};
+    struct stat about;
+
+    if (weft_tuned_path(path, sizeof(path), &error) != WEFT_OK)
+        line("tuned", error.text);
+    else
+        line("tuned", !*path                    ? "none is read"
+                      : stat(path, &about) == 0 ? path
+                                                : "nothing yet: weft tune finds what is fastest");
 }
 
 /* Whether the dynamic linker finds the first of these libraries; its name into `text`. */
@@ -205,6 +222,7 @@ int cmd_info(int argc, char **argv)
     show_memory();
     show_workers();
     show_calibration();
+    show_tuned();
     show_others();
     show_settings();
     return 0;

@@ -11,6 +11,7 @@
 #include "core/dtype.h"
 #include "sim/library.h"
 #include "sim/trust.h"
+#include "sim/tuned.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -127,6 +128,7 @@ static int choose(simulation *s, weft_problem *problem, weft_schedule *chosen, c
 {
     weft_error_text error = {0};
     weft_status status;
+    weft_tuned kept;
     int count = 1;
 
     if (s->options->schedule_all)
@@ -138,7 +140,14 @@ static int choose(simulation *s, weft_problem *problem, weft_schedule *chosen, c
     }
     *chosen = problem->schedule;
     *list = chosen;
-    if (!status && problem->schedule == WEFT_SCHEDULE_AUTO)
+    s->tuned = false;
+    if (!status && problem->schedule == WEFT_SCHEDULE_AUTO && !problem->tuning.tile_m &&
+        !problem->tuning.tile_n && !problem->tuning.tile_k && !problem->tuning.workers)
+        status = weft_tuned_find(s->machine.id, problem, s->world, &kept, &s->tuned, &error);
+    if (s->tuned) {
+        *chosen = kept.schedule;
+        s->tuning = kept.tuning;
+    } else if (!status && problem->schedule == WEFT_SCHEDULE_AUTO)
         status = weft_sim_pick(&s->machine, problem, s->world, chosen, &error);
     if (status)
         return -sim_fail(&error, status);
@@ -241,7 +250,9 @@ static int show_product(simulation *s, weft_problem problem)
         baseline = unfused.us;
     for (int i = 0; i < count; i++) {
         fused = unfused;
-        if (list[i] != WEFT_SCHEDULE_UNFUSED &&
+        if (s->tuned)
+            problem.tuning = s->tuning;
+        if ((s->tuned || list[i] != WEFT_SCHEDULE_UNFUSED) &&
             (status = sim_simulate(s, &problem, list[i], WEFT_SIM_ALL, &fused)))
             return status;
         add_head(s, &problem);
@@ -263,9 +274,11 @@ static int show_product(simulation *s, weft_problem problem)
         report_int(r, "tile_n", s->last.tuning.tile_n);
         report_int(r, "tile_k", s->last.tuning.tile_k);
         report_shown(r, "shown_schedule", "%s%s, tiles %" PRId64 " x %" PRId64 " x %" PRId64 ", %d workers",
-                     asked_auto ? "auto " : "", weft_schedule_name(problem.op, list[i]),
-                     s->last.tuning.tile_m, s->last.tuning.tile_n, s->last.tuning.tile_k,
-                     s->last.tuning.workers);
+                     s->tuned     ? "tuned "
+                     : asked_auto ? "auto "
+                                  : "",
+                     weft_schedule_name(problem.op, list[i]), s->last.tuning.tile_m, s->last.tuning.tile_n,
+                     s->last.tuning.tile_k, s->last.tuning.workers);
         report_real(r, "max_err", NAN);
         report_real(r, "err_bound", NAN);
         sim_add_trust(s, &problem);
@@ -341,13 +354,18 @@ static int show_collective(simulation *s, int64_t bytes)
         problem.schedule = list[i];
         if (s->options->schedule_all && !weft_sim_can_run(&s->machine, &problem, s->world, &ignored))
             continue;
+        if (s->tuned)
+            problem.tuning = s->tuning;
         if ((status = sim_simulate(s, &problem, list[i], WEFT_SIM_ALL, &result)))
             return status;
         add_head(s, &problem);
         report_text(r, "dtype", "%s", weft_dtype_name(problem.dtype));
         report_int(r, "bytes", bytes);
         report_text(r, "impl", "%s", weft_schedule_name(problem.op, list[i]));
-        report_shown(r, "shown_impl", "%s%s", asked_auto ? "auto " : "",
+        report_shown(r, "shown_impl", "%s%s",
+                     s->tuned     ? "tuned "
+                     : asked_auto ? "auto "
+                                  : "",
                      weft_schedule_name(problem.op, list[i]));
         report_real(r, "us", result.us);
         library = weft_library_collective_us(&s->machine, &problem, s->world, WEFT_LIBRARY_FASTEST, s->graph);

@@ -14,6 +14,7 @@ typedef struct weft_command {
 weft_command_run cmd_bench;
 weft_command_run cmd_plan;
 weft_command_run cmd_sim;
+weft_command_run cmd_tune;
 weft_command_run cmd_calibrate;
 weft_command_run cmd_run;
 weft_command_run cmd_report;

@@ -14,6 +14,7 @@ static const weft_command commands[] = {
     {"bench", cmd_bench, "measure an operation beside its competitors, and check it"},
     {"plan", cmd_plan, "print, check or draw the plan of an operation"},
     {"sim", cmd_sim, "predict how long an operation takes on a described machine"},
+    {"tune", cmd_tune, "try schedules, tiles and workers, and keep what wins for `auto`"},
     {"calibrate", cmd_calibrate, "measure this machine and write its description"},
     {"run", cmd_run, "start ranks on this machine: weft run -n 4 -- ./program args"},
     {"report", cmd_report, "a short selection of benches as one page, or pages merged"},

@@ -14,6 +14,8 @@ typedef struct simulation {
     int world;
     bool graph; /* kernels are launched from a graph */
     report report;
+    bool tuned; /* what follows is what `weft tune` kept for the problem */
+    weft_tuning tuning;
     weft_problem last; /* what --svg and --trace draw */
     report_page page;  /* of --html */
 } simulation;

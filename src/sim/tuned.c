@@ -1,0 +1,232 @@
+#include "sim/tuned.h"
+
+#include "core/cpu.h"
+#include "core/env.h"
+#include "core/hash.h"
+#include "gemm/gemm.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 1024, LINE_BYTES = 512, MOST_LINES = 65536 };
+
+typedef struct entry {
+    uint64_t machine, problem;
+    char version[32];
+    weft_tuned tuned;
+} entry;
+
+/* The file as last read; read again when it is another one. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static entry *entries;
+static int entry_count;
+static char read_path[PATH_BYTES];
+static struct timespec read_at;
+static off_t read_bytes;
+
+uint64_t weft_tuned_this(int cores)
+{
+    uint32_t features = weft_cpu_features();
+    uint64_t hash = weft_hash(WEFT_HASH_START, weft_cpu_name(), strlen(weft_cpu_name()));
+
+    hash = weft_hash(hash, &features, sizeof(features));
+    return weft_hash(hash, &cores, sizeof(cores));
+}
+
+weft_status weft_tuned_path(char *path, size_t bytes, weft_error_text *error)
+{
+    const char *chosen = weft_env_word(WEFT_ENV_TUNE), *base = getenv("XDG_CACHE_HOME"),
+               *home = getenv("HOME");
+    int length = 0;
+
+    path[0] = 0;
+    if (strcmp(chosen, "off") == 0)
+        return WEFT_OK;
+    if (*chosen)
+        length = snprintf(path, bytes, "%s", chosen);
+    else if (base && *base)
+        length = snprintf(path, bytes, "%s/weft/tuned", base);
+    else if (home && *home)
+        length = snprintf(path, bytes, "%s/.cache/weft/tuned", home);
+    if (length < 0 || (size_t)length >= bytes)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "the path of the file of weft tune is too long");
+    return WEFT_OK;
+}
+
+/* Its schedule and tiles are open in the key, whatever they are in the problem. */
+static uint64_t key_of(const weft_problem *problem, int world)
+{
+    weft_problem open = *problem;
+
+    open.schedule = WEFT_SCHEDULE_AUTO;
+    memset(&open.tuning, 0, sizeof(open.tuning));
+    return weft_problem_hash(&open, world);
+}
+
+static bool read_entry(const char *line, entry *e)
+{
+    char schedule[64];
+    int end = 0;
+
+    memset(e, 0, sizeof(*e));
+    if (sscanf(line, "%" SCNx64 " %31s %" SCNx64 " %63s %" SCNd64 " %" SCNd64 " %" SCNd64 " %d %lf %n",
+               &e->machine, e->version, &e->problem, schedule, &e->tuned.tuning.tile_m,
+               &e->tuned.tuning.tile_n, &e->tuned.tuning.tile_k, &e->tuned.tuning.workers, &e->tuned.us,
+               &end) != 9)
+        return false;
+    return (line[end] == '#' || line[end] == '\n' || !line[end]) &&
+           weft_schedule_parse(schedule, &e->tuned.schedule) == 0 &&
+           e->tuned.schedule != WEFT_SCHEDULE_AUTO && e->tuned.tuning.tile_m >= 0 &&
+           e->tuned.tuning.tile_n >= 0 && e->tuned.tuning.tile_k >= 0 && e->tuned.tuning.workers >= 0 &&
+           e->tuned.tuning.workers <= WEFT_MACHINE_MOST;
+}
+
+/* The lines of a file that is open; they replace what is known. */
+static weft_status read_lines(FILE *file, const char *path, weft_error_text *error)
+{
+    char line[LINE_BYTES];
+
+    entry_count = 0;
+    for (int at = 1; fgets(line, sizeof(line), file); at++) {
+        entry *grown;
+
+        if (line[0] == '#' || line[0] == '\n')
+            continue;
+        if (entry_count % 64 == 0) {
+            grown = entry_count < MOST_LINES ? realloc(entries, (size_t)(entry_count + 64) * sizeof(*entries))
+                                             : NULL;
+            if (!grown)
+                return weft_error_set(error, WEFT_ERR_MEMORY, "no memory to read %.300s", path);
+            entries = grown;
+        }
+        if (!read_entry(line, &entries[entry_count]))
+            return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                                  "%.300s:%d: not a line that weft tune wrote; delete it, or the file", path,
+                                  at);
+        entry_count++;
+    }
+    return WEFT_OK;
+}
+
+/* With the lock. A file that is not there has no entries. */
+static weft_status read_file(const char *path, weft_error_text *error)
+{
+    weft_status status = WEFT_OK;
+    struct stat now;
+    FILE *file;
+
+    if (!*path || stat(path, &now) != 0) {
+        entry_count = 0;
+        read_path[0] = 0;
+        return WEFT_OK;
+    }
+    if (strcmp(path, read_path) == 0 && now.st_mtim.tv_sec == read_at.tv_sec &&
+        now.st_mtim.tv_nsec == read_at.tv_nsec && now.st_size == read_bytes)
+        return WEFT_OK;
+    read_path[0] = 0;
+    file = fopen(path, "r");
+    if (!file)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "cannot read %.300s: %s", path, strerror(errno));
+    status = read_lines(file, path, error);
+    fclose(file);
+    if (status == WEFT_OK) {
+        snprintf(read_path, sizeof(read_path), "%s", path);
+        read_at = now.st_mtim;
+        read_bytes = now.st_size;
+    }
+    return status;
+}
+
+weft_status weft_tuned_find(uint64_t machine, const weft_problem *problem, int world, weft_tuned *tuned,
+                            bool *found, weft_error_text *error)
+{
+    char path[PATH_BYTES];
+    weft_status status = weft_tuned_path(path, sizeof(path), error);
+    uint64_t key;
+
+    *found = false;
+    if (status != WEFT_OK || !*path)
+        return status;
+    key = key_of(problem, world);
+    pthread_mutex_lock(&lock);
+    status = read_file(path, error);
+    for (int i = 0; status == WEFT_OK && i < entry_count && !*found; i++)
+        if (entries[i].machine == machine && entries[i].problem == key &&
+            strcmp(entries[i].version, weft_version()) == 0) {
+            *tuned = entries[i].tuned;
+            *found = true;
+        }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+static void make_folders(const char *path)
+{
+    char folder[PATH_BYTES];
+
+    snprintf(folder, sizeof(folder), "%s", path);
+    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        mkdir(folder, 0777);
+        *slash = '/';
+    }
+}
+
+/* What else the file had, comments included, goes over into the new one. */
+static void copy_others(const char *path, uint64_t machine, uint64_t key, FILE *to)
+{
+    FILE *from = fopen(path, "r");
+    char line[LINE_BYTES];
+    entry e;
+
+    if (!from) {
+        fputs("# Written by weft tune: machine, version, problem; schedule, tile_m, tile_n, tile_k, workers, "
+              "us.\n",
+              to);
+        return;
+    }
+    while (fgets(line, sizeof(line), from))
+        if (!read_entry(line, &e) || e.machine != machine || e.problem != key ||
+            strcmp(e.version, weft_version()) != 0)
+            fputs(line, to);
+    fclose(from);
+}
+
+weft_status weft_tuned_keep(uint64_t machine, const weft_problem *problem, int world, const weft_tuned *tuned,
+                            const char *what, weft_error_text *error)
+{
+    char path[PATH_BYTES], next[PATH_BYTES + 32];
+    weft_status status = weft_tuned_path(path, sizeof(path), error);
+    const weft_tuning *t = &tuned->tuning;
+    bool failed;
+    FILE *file;
+
+    if (status != WEFT_OK)
+        return status;
+    if (!*path)
+        return weft_error_set(
+            error, WEFT_ERR_ARGUMENT,
+            "there is no place for what weft tune found: WEFT_TUNE is off, or HOME is not set");
+    make_folders(path);
+    snprintf(next, sizeof(next), "%s.%d", path, (int)getpid());
+    file = fopen(next, "w");
+    if (!file)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "cannot write %.300s: %s", next, strerror(errno));
+    copy_others(path, machine, key_of(problem, world), file);
+    fprintf(file, "%016" PRIx64 " %s %016" PRIx64 " %s %" PRId64 " %" PRId64 " %" PRId64 " %d %.6g # %s\n",
+            machine, weft_version(), key_of(problem, world), weft_schedule_name(problem->op, tuned->schedule),
+            t->tile_m, t->tile_n, t->tile_k, t->workers, tuned->us, what);
+    failed = fflush(file) != 0 || ferror(file);
+    failed |= fclose(file) != 0;
+    /* Others read either the old file or the new one. */
+    if (failed || rename(next, path) != 0) {
+        status = weft_error_set(error, WEFT_ERR_ARGUMENT, "cannot write %.300s: %s", path, strerror(errno));
+        unlink(next);
+    }
+    return status;
+}

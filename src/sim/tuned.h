@@ -1,0 +1,37 @@
+/*
+ * What `weft tune` found fastest, kept in a file: a line for a machine, a version of weft and a problem.
+ * `auto` takes it before it asks the simulator or a rule.
+ *
+ * The file is $WEFT_TUNE, or $XDG_CACHE_HOME/weft/tuned, or ~/.cache/weft/tuned; WEFT_TUNE=off keeps and
+ * reads none. A file that has a line which is none is an error, as a description is: what it says must not be
+ * ignored without a word.
+ */
+#ifndef WEFT_SIM_TUNED_H
+#define WEFT_SIM_TUNED_H
+
+#include "plan/plan.h"
+#include "sim/machine.h"
+
+typedef struct weft_tuned {
+    weft_schedule schedule;
+    weft_tuning tuning; /* tiles and workers */
+    double us;          /* when it was tuned */
+} weft_tuned;
+
+/* Of this machine's CPU ranks that have so many cores each. */
+uint64_t weft_tuned_this(int cores);
+
+/* Where the file is; an empty path where there is none to be. */
+weft_status weft_tuned_path(char *path, size_t bytes, weft_error_text *error);
+
+/* What was found for a resolved problem whose schedule is AUTO and whose tuning is open; *found says whether.
+ */
+weft_status weft_tuned_find(uint64_t machine, const weft_problem *problem, int world, weft_tuned *tuned,
+                            bool *found, weft_error_text *error);
+
+/* Keeps it, in place of what was there for the same machine, version and problem. `what` is a line for
+ * people. */
+weft_status weft_tuned_keep(uint64_t machine, const weft_problem *problem, int world, const weft_tuned *tuned,
+                            const char *what, weft_error_text *error);
+
+#endif

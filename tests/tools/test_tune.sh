@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# `weft tune` keeps what won in a file, a line for a machine, a version and a problem; `auto` goes by it, and by nothing else in it.
+# usage: test_tune.sh path/to/weft
+. "$(dirname "$0")/../support/command.sh"
+weft=$1
+export XDG_CACHE_HOME="$scratch/cache"
+unset WEFT_TUNE
+file="$scratch/cache/weft/tuned"
+
+ends "measured" 0 "$weft" tune gemm_rs 24 40 56 -n 2 --seconds 0.01 --json >"$scratch/tries"
+[ "$(grep -c '"won": true' "$scratch/tries")" = 1 ] || fail "not one try won"
+[ "$(grep -vc '^#' "$file")" = 1 ] || fail "not one line was kept: $(cat "$file")"
+ends "again" 0 "$weft" tune gemm_rs 24 40 56 -n 2 --seconds 0.01 >"$scratch/table"
+[ "$(grep -vc '^#' "$file")" = 1 ] || fail "the line was not replaced: $(cat "$file")"
+says table "kept in $file for auto"
+ends "another" 0 "$weft" tune all_reduce --bytes 256K -n 2 --seconds 0.01 >/dev/null
+[ "$(grep -vc '^#' "$file")" = 2 ] || fail "the second problem is not beside the first"
+
+# What the file says is what auto takes: here, something that was never the fastest.
+takes()
+{
+    ends "$1" 0 "$weft" bench $1 -n 2 --iters 2 --peer none --json >"$scratch/row"
+    grep -q "\"$2\": \"$3\"" "$scratch/row" || fail "$1 did not take $3: $(cat "$scratch/row")"
+}
+sed -i -E '/ all_reduce /s/^([0-9a-f]+ [^ ]+ [0-9a-f]+) [^ ]+ 0 [0-9]+/\1 two_shot 0 1024/; / gemm_rs /s/^([0-9a-f]+ [^ ]+ [0-9a-f]+) [^ ]+/\1 direct/' "$file"
+takes "all_reduce --bytes 256K" chosen two_shot
+takes "gemm_rs 24 40 56" chosen direct
+takes "all_reduce --bytes 512K" chosen multimem # a problem that nobody tuned
+WEFT_TUNE=off takes "all_reduce --bytes 256K" chosen multimem
+sed 's/^[0-9a-f]* /0000000000000001 /' "$file" >"$scratch/other"
+WEFT_TUNE=$scratch/other takes "all_reduce --bytes 256K" chosen multimem # another CPU
+sed 's/^\([0-9a-f]* \)[^ ]* /\10.0.1 /' "$file" >"$scratch/older"
+WEFT_TUNE=$scratch/older takes "all_reduce --bytes 256K" chosen multimem # another version
+"$weft" info | grep -qF "$file" || fail "weft info does not say where it is"
+
+# A file that weft tune did not write is refused, not ignored.
+echo "nonsense" >"$scratch/bad"
+ends "a bad file" 1 env WEFT_TUNE="$scratch/bad" "$weft" bench all_reduce --bytes 256K -n 2 --iters 2 --peer none >/dev/null
+says err "$scratch/bad:1: not a line that weft tune wrote"
+
+# Another machine, by simulation; weft sim goes by it, on that machine alone.
+ends "simulated" 0 "$weft" tune ag_gemm 2048 4096 2048 --dtype bf16 -n 8 --machine h100x8 >/dev/null
+sed -i -E '/ h100x8$/s/^([0-9a-f]+ [^ ]+ [0-9a-f]+) [^ ]+ [0-9]+ [0-9]+/\1 direct 256 64/' "$file"
+ends "tuned" 0 "$weft" sim ag_gemm 2048 4096 2048 --dtype bf16 -n 8 --machine h100x8 >"$scratch/out"
+says out "tuned direct, tiles 256 x 64"
+ends "not tuned" 0 "$weft" sim ag_gemm 2048 4096 2048 --dtype bf16 -n 8 --machine h200x8 >"$scratch/out"
+says out "auto "
+
+for bad in "gemm_rs 24 40 56 --schedule direct" "all_reduce" "ag_gemm" "moe" "gemm_rs 8 8 8 --machine nowhere"; do
+    ends "$bad" 2 "$weft" tune $bad
+    [ "$(wc -l <"$scratch/err")" = 1 ] || fail "$bad: not one line: $(cat "$scratch/err")"
+done
+[ $failures = 0 ]
