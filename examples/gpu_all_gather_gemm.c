@@ -46,7 +46,7 @@ int main(void)
     if (m % ranks || n % ranks) /* any number works: the first m mod ranks of them then have one row more */
         return fprintf(stderr, "this example wants a number of ranks that divides %d and %d\n", m, n), 1;
 
-    /* Peers read A: it must be symmetric memory. B and D could come from cudaMalloc. */
+    /* Peers read A: in symmetric memory it is read in place. All three could come from cudaMalloc. */
     if (weft_alloc(group, 2u * rows * k, 0, &a) != WEFT_OK ||
         weft_alloc(group, 2u * k * cols, 0, &b) != WEFT_OK ||
         weft_alloc(group, 2u * m * cols, 0, &d) != WEFT_OK)

@@ -265,9 +265,9 @@ WEFT_API weft_status weft_atomic_add(weft_group *group, int64_t *word, int64_t a
  * turns, with the same results but slowly.
  *
  * On GPUs: products of float16 and bfloat16 (weft_plan_create, weft_run, weft_ag_gemm and its kin), whose
- * operands that peers touch must come from weft_alloc, while the others may be any memory the GPU can use;
- * the collectives, and mixture of experts, of any such memory. weft_gemm works on the CPU, with memory of the
- * CPU.
+ * operands may be any memory the GPU can use; those that peers touch, where they do not come from weft_alloc,
+ * are copied on the stream through memory that the group keeps. The collectives, and mixture of experts, of
+ * any such memory too. weft_gemm works on the CPU, with memory of the CPU.
  */
 WEFT_API weft_status weft_group_use_gpu(weft_group *group, int device);
 

@@ -13,9 +13,10 @@
 #include <string.h>
 
 typedef struct api_run {
-    bool small; /* the fake GPU: small tiles and shapes */
-    int runs;   /* back to back, for each case */
-    int shapes; /* at most so many */
+    bool small;     /* the fake GPU: small tiles and shapes */
+    int runs;       /* back to back, for each case */
+    int shapes;     /* at most so many */
+    bool elsewhere; /* operands in memory that peers cannot reach */
 } api_run;
 
 static const struct {
@@ -44,9 +45,9 @@ static inline void api_tell(const tp_case *t, weft_group *group, const char *wha
     tp_print(t, weft_size(group), weft_rank(group));
 }
 
-/* One block of symmetric GPU memory with this rank's instances, D poisoned like the host's. */
-static inline weft_status api_upload(const tp_case *t, weft_group *gpu, const tp_instance hosts[],
-                                     tp_instance devices[], void **block)
+/* One block of GPU memory of the group `memory` with this rank's instances, D poisoned like the host's. */
+static inline weft_status api_upload(const tp_case *t, weft_group *gpu, weft_group *memory,
+                                     const tp_instance hosts[], tp_instance devices[], void **block)
 {
     size_t bytes = 0, at[TP_OPERANDS];
     weft_status status;
@@ -55,7 +56,7 @@ static inline weft_status api_upload(const tp_case *t, weft_group *gpu, const tp
         at[which] = bytes;
         bytes += (tp_largest(t, which, weft_size(gpu)) + 255) / 256 * 256;
     }
-    status = weft_alloc(gpu, bytes, 0, block);
+    status = weft_alloc(memory, bytes, 0, block);
     for (int which = 0; which < TP_OPERANDS && status == WEFT_OK; which++) {
         devices[which] = hosts[which];
         devices[which].data = (char *)*block + at[which];
@@ -88,7 +89,7 @@ static inline long api_differ(const tp_instance *d, const char *got)
     return differ;
 }
 
-static inline void api_try(weft_group *gpu, weft_group *cpu, const tp_case *t, int runs)
+static inline void api_try(weft_group *gpu, weft_group *cpu, weft_group *memory, const tp_case *t, int runs)
 {
     tp_instance hosts[TP_OPERANDS], devices[TP_OPERANDS];
     weft_plan *on_cpu = NULL, *on_gpu = NULL;
@@ -102,7 +103,7 @@ static inline void api_try(weft_group *gpu, weft_group *cpu, const tp_case *t, i
         tp_fill(t, which, &hosts[which]);
     got = malloc(hosts[TP_D].bytes + 1);
     again = malloc(hosts[TP_D].bytes + 1);
-    status = api_upload(t, gpu, hosts, devices, &block);
+    status = api_upload(t, gpu, memory, hosts, devices, &block);
     if (status == WEFT_OK)
         status = weft_plan_create(gpu, &t->problem, &on_gpu);
     if (status == WEFT_OK) {
@@ -135,7 +136,7 @@ static inline void api_try(weft_group *gpu, weft_group *cpu, const tp_case *t, i
     weft_plan_destroy(on_cpu);
     weft_plan_destroy(on_gpu);
     if (block)
-        CHECK_INT(weft_free(gpu, block), WEFT_OK);
+        CHECK_INT(weft_free(memory, block), WEFT_OK);
     free(got);
     free(again);
     tp_release(hosts);
@@ -158,7 +159,7 @@ static inline tp_case api_case(const api_run *run, int kind, int64_t m, int64_t 
 }
 
 /* Every operation and schedule, with shapes that divide evenly and that do not. */
-static inline void api_all(weft_group *gpu, weft_group *cpu, const api_run *run)
+static inline void api_all(weft_group *gpu, weft_group *cpu, weft_group *memory, const api_run *run)
 {
     static const int64_t large[][3] = {{520, 392, 600}, {301, 275, 131}, {1024, 512, 256}},
                          small[][3] = {{72, 88, 40}, {61, 47, 33}, {64, 64, 32}};
@@ -170,12 +171,12 @@ static inline void api_all(weft_group *gpu, weft_group *cpu, const api_run *run)
 
             t.problem.bias = s != 2;
             t.problem.beta = s == 0;
-            api_try(gpu, cpu, &t, run->runs);
+            api_try(gpu, cpu, memory, &t, run->runs);
         }
 }
 
 /* Epilogues, transposes, strides, dtypes and batches, over all operations in turn. */
-static inline void api_forms(weft_group *gpu, weft_group *cpu, const api_run *run)
+static inline void api_forms(weft_group *gpu, weft_group *cpu, weft_group *memory, const api_run *run)
 {
     int64_t m = run->small ? 56 : 333, n = run->small ? 40 : 304, k = run->small ? 48 : 208;
 
@@ -192,11 +193,11 @@ static inline void api_forms(weft_group *gpu, weft_group *cpu, const api_run *ru
         t.problem.act = i % 3 == 2 ? WEFT_ACT_RELU : WEFT_ACT_NONE;
         t.problem.l = i % 7 == 6 ? 3 : 1;
         t.slack = (const int[]){0, 8, 3, 16}[i % 4]; /* 3: rows the copy engine cannot address */
-        api_try(gpu, cpu, &t, 2);
+        api_try(gpu, cpu, memory, &t, 2);
     }
 }
 
-static inline void api_reals(weft_group *gpu, weft_group *cpu, const api_run *run)
+static inline void api_reals(weft_group *gpu, weft_group *cpu, weft_group *memory, const api_run *run)
 {
     static const weft_act acts[] = {WEFT_ACT_NONE, WEFT_ACT_GELU, WEFT_ACT_SILU};
     int64_t m = run->small ? 48 : 200, n = run->small ? 56 : 152, k = run->small ? 40 : 328;
@@ -210,7 +211,7 @@ static inline void api_reals(weft_group *gpu, weft_group *cpu, const api_run *ru
         t.problem.beta = kind % 3 ? 0 : 1;
         t.problem.bias = 1;
         t.problem.act = acts[kind % 3];
-        api_try(gpu, cpu, &t, 1);
+        api_try(gpu, cpu, memory, &t, 1);
     }
 }
 
@@ -229,13 +230,19 @@ static inline bool api_groups(weft_group *group, weft_group **cpu)
 static inline void api_rank(weft_group *group, void *argument)
 {
     const api_run *run = argument;
-    weft_group *cpu = NULL;
+    weft_group *cpu = NULL, *memory = group;
 
     if (api_groups(group, &cpu)) {
-        api_all(group, cpu, run);
-        api_forms(group, cpu, run);
-        api_reals(group, cpu, run);
+        if (run->elsewhere) {
+            CHECK_INT(weft_group_split(cpu, 0, weft_rank(group), &memory), WEFT_OK);
+            CHECK_INT(weft_group_use_gpu(memory, 0), WEFT_OK);
+        }
+        api_all(group, cpu, memory, run);
+        api_forms(group, cpu, memory, run);
+        api_reals(group, cpu, memory, run);
     }
+    if (memory != group)
+        weft_group_free(memory);
     weft_group_free(cpu);
 }
 

@@ -464,6 +464,18 @@ static CUresult fake_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstre
     return CUDA_SUCCESS;
 }
 
+static CUresult fake_copy_lines(const CUDA_MEMCPY2D *c, CUstream stream)
+{
+    BREAK(cuMemcpy2DAsync);
+    fake_gpu_finish(stream);
+    if (c->srcPitch < c->WidthInBytes || c->dstPitch < c->WidthInBytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < c->Height; i++)
+        memcpy((char *)(uintptr_t)c->dstDevice + i * c->dstPitch,
+               (const char *)(uintptr_t)c->srcDevice + i * c->srcPitch, c->WidthInBytes);
+    return CUDA_SUCCESS;
+}
+
 static CUresult fake_to_device(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
 {
     fake_gpu_finish(stream);
@@ -611,6 +623,7 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
         .cuMemExportToShareableHandle = fake_export,
         .cuMemImportFromShareableHandle = fake_import,
         .cuMemcpyAsync = fake_copy,
+        .cuMemcpy2DAsync = fake_copy_lines,
         .cuMemcpyHtoDAsync = fake_to_device,
         .cuMemcpyDtoHAsync = fake_to_host,
         .cuMemsetD8Async = fake_memset,

@@ -1,5 +1,6 @@
 /* weft.h on groups of GPUs, with fake GPUs: results, errors, and what happens when a rank is lost. */
 #include "api_cases.h"
+#include "core/clock.h"
 #include "fake_gpu.h"
 #include "support/procs.h"
 #include "support/ranks.h"
@@ -20,12 +21,14 @@ static void run_process(int rank, void *argument)
 
 static void test_results(void)
 {
-    api_run all = {.small = true, .runs = 2, .shapes = 2}, few = {.small = true, .runs = 2, .shapes = 1};
+    api_run all = {.small = true, .runs = 2, .shapes = 2}, few = {.small = true, .runs = 2, .shapes = 1},
+            elsewhere = {.small = true, .runs = 2, .shapes = 1, .elsewhere = true};
 
     fake_gpu_install(1, 16, true);
     for (int world = 1; world <= 4; world++)
         ranks_run(world, api_rank, world == 3 ? &all : &few);
     procs_run(2, run_process, &few);
+    ranks_run(3, api_rank, &elsewhere);
     fake_gpu_install(1, 16, false);
     ranks_run(2, api_rank, &few);
 }
@@ -139,6 +142,26 @@ static void own_kernels_rank(weft_group *group, void *argument)
     CHECK_INT(weft_signal_pad_create(group, 4, &pad), WEFT_ERR_TIMEOUT);
 }
 
+/* A rank that gives up ends the kernels' waits on every rank, though nobody waits in weft. */
+static void given_up_rank(weft_group *group, void *argument)
+{
+    weft_signal_pad pad = {.size = sizeof(pad)};
+    int64_t begun;
+
+    (void)argument;
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_signal_pad_create(group, 1, &pad), WEFT_OK);
+    CHECK_INT(*pad.stop, 0);
+    weft_barrier(group); /* a rank may still be in it when it is over */
+    begun = weft_clock_ns();
+    if (weft_rank(group) == 1)
+        CHECK_INT(weft_group_abort(group, "enough"), WEFT_OK);
+    while (!__atomic_load_n(pad.stop, __ATOMIC_ACQUIRE) && weft_clock_ns() - begun < 20000000000)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    CHECK_INT(*pad.stop, 1);
+    CHECK_INT(weft_signal_pad_wait(group, &pad, WEFT_STREAM_OWN), WEFT_ERR_ABORTED);
+}
+
 /* Plans that all ranks have destroyed give their memory back when the next one is made. */
 static void plans_rank(weft_group *group, void *argument)
 {
@@ -203,7 +226,7 @@ static void errors_rank(weft_group *group, void *argument)
     if (me == 1)
         operands.a = on_host;
     CHECK_INT(weft_run(plan, &operands), me == 1 ? WEFT_ERR_ARGUMENT : WEFT_ERR_PEER);
-    CHECK_HAS(weft_error(group), me == 1 ? "must come from weft_alloc" : "rank 1 rejected");
+    CHECK_HAS(weft_error(group), me == 1 ? "not memory that a GPU can use" : "rank 1 rejected");
     operands = operands_in(block);
     CHECK_INT(weft_run(plan, &operands), WEFT_OK);
     /* Peers do not touch B, and know the rest: rank 1 is told alone, and its next call is the run. */
@@ -418,6 +441,7 @@ int main(void)
     ranks_run(3, memory_rank, NULL);
     ranks_run(1, default_stream_rank, NULL);
     ranks_run(3, own_kernels_rank, NULL);
+    ranks_run(3, given_up_rank, NULL);
     fake_gpu_install(1, 16, true);
     ranks_run(2, plans_rank, NULL);
     ranks_run(2, errors_rank, NULL);

@@ -19,6 +19,14 @@ static void threads_of(int world)
     ranks_run(world, api_rank, &run);
 }
 
+/* Operands that peers cannot reach. */
+static void elsewhere_of(int world)
+{
+    api_run run = {.runs = 3, .shapes = 2, .elsewhere = true};
+
+    ranks_run(world, api_rank, &run);
+}
+
 /* For tools that slow everything down. */
 static void small_of(int world)
 {
@@ -56,7 +64,7 @@ static void many_rank(weft_group *group, void *argument)
         for (int kind = 0; kind < API_KINDS; kind++) {
             tp_case t = api_case(&run, kind, 512, 384, 320);
 
-            api_try(group, cpu, &t, many);
+            api_try(group, cpu, group, &t, many);
         }
     weft_group_free(cpu);
 }
@@ -135,6 +143,40 @@ static void missing_of(int world)
 {
     ranks_run(world, missing_rank, NULL);
     ranks_run(2, alone, NULL); /* the GPU still works, in this very process */
+}
+
+/* A rank gives up: the other's kernel ends, though its host waits for the stream alone. */
+static void given_up_rank(weft_group *group, void *argument)
+{
+    const weft_cuda_driver *cu = weft_cuda_driver_open(weft_error_thread());
+    weft_operands operands;
+    weft_plan *plan = ready(group, &operands);
+    CUcontext context;
+    CUstream stream;
+    double begun = now();
+
+    (void)argument;
+    if (weft_rank(group) == 1) {
+        nanosleep(&(struct timespec){0, 100000000}, NULL);
+        CHECK_INT(weft_group_abort(group, "enough"), WEFT_OK);
+    } else {
+        CHECK_INT(cu->cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+        CHECK_INT(cu->cuCtxSetCurrent(context), CUDA_SUCCESS);
+        CHECK_INT(cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+        CHECK_INT(weft_run_on(plan, &operands, stream), WEFT_OK);
+        CHECK_INT(cu->cuStreamSynchronize(stream), CUDA_SUCCESS);
+        CHECK(now() - begun < 5);
+        CHECK_INT(weft_run_wait(plan, stream), WEFT_ERR_ABORTED);
+        cu->cuStreamDestroy(stream);
+        cu->cuDevicePrimaryCtxRelease(0);
+    }
+    weft_plan_destroy(plan);
+}
+
+static void given_up_of(int world)
+{
+    ranks_run(world, given_up_rank, NULL);
+    ranks_run(2, alone, NULL);
 }
 
 /* The first runs on a GPU that was just opened: see weft_cuda_rehearse. */
@@ -318,8 +360,9 @@ int main(int argc, char **argv)
         {"threads", threads_of, 7},     {"threads", threads_of, 8},     {"many", many_of, 4},
         {"chained", chained_of, 1},     {"graph", graph_of, 1},         {"graph", graph_of, 2},
         {"opened", opened_of, 8},       {"mixed", mixed_of, 3},         {"missing", missing_of, 2},
-        {"processes", processes_of, 2}, {"processes", processes_of, 4}, {"killed idle", killed_of, 2},
-        {"killed amid", killed_of, -3}, {"small", small_of, 2}};
+        {"given up", given_up_of, 2},   {"elsewhere", elsewhere_of, 3}, {"processes", processes_of, 2},
+        {"processes", processes_of, 4}, {"killed idle", killed_of, 2},  {"killed amid", killed_of, -3},
+        {"small", small_of, 2}};
     many = (int)check_repeat(200, 1000);
     device_parts_run(parts, (int)(sizeof(parts) / sizeof(parts[0])), argc, argv);
     return device_parts_report("test_cuda_api_device");

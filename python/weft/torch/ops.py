@@ -68,9 +68,6 @@ class _Call:
                 f"weft::{op}: a is {a.dtype}, b is {b.dtype}{'' if bias is None else f', bias is {bias.dtype}'}"
             )
         self.function = getattr(lib, "weft_" + op)
-        spread = m if op == "ag_gemm" and m >= 0 else a.shape[0]
-        even = spread == a.shape[0] and op != "gemm_rs"
-        self.most = a.shape[0] if even else part(spread, group.size, 0)[1]  # rows that peers touch, on the largest rank
         self.shape = _shape(op, a, b, m, group)
         rows, cols, inner = a.shape[0], b.shape[1], a.shape[1]
         if op == "ag_gemm":
@@ -108,8 +105,6 @@ _calls: Dict[Tuple[Any, ...], _Call] = {}
 
 def _product(op: str, a: Tensor, b: Tensor, bias: Optional[Tensor], m: int, name: str) -> Tensor:
     group = _group(name, a)
-    if a.is_cuda and op == "ag_gemm":
-        a = a.contiguous()
     dtypes = a.dtype, b.dtype, None if bias is None else bias.dtype
     key = (op, group.rank, group.size, a.shape, a.stride(), b.shape, b.stride(), dtypes, m)
     call = _calls.get(key)
@@ -121,12 +116,7 @@ def _product(op: str, a: Tensor, b: Tensor, bias: Optional[Tensor], m: int, name
         if len(_calls) > 4096:
             _calls.clear()
         call = _calls[key] = _Call(op, group, a, b, bias, m)
-    if not a.is_cuda or group.size == 1:
-        return call.run(group, a, b, bias, a.new_empty(call.shape))
-    if op == "ag_gemm":
-        a = _cuda.symmetric(group, "a", (a.shape[0], a.shape[1]), call.most, a).copy_(a)
-        return call.run(group, a, b, bias, a.new_empty(call.shape))
-    return call.run(group, a, b, bias, _cuda.symmetric(group, "d", call.shape, call.most, a)).clone()
+    return call.run(group, a, b, bias, a.new_empty(call.shape))
 
 
 def _check2(op: str, a: Any, b: Any) -> None:

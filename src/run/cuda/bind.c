@@ -46,16 +46,9 @@ static weft_status check_place(const weft_plan *plan, int operand, const weft_gi
 
     if (bytes == 0 || !weft_given_needed(plan, o->role))
         return WEFT_OK;
-    if (plan->part.world > 1 && plan->touched & 1u << o->role) {
-        if (weft_cuda_contains(plan->group, given->data, bytes))
-            return WEFT_OK;
-        if (plan->part.problem.op < WEFT_OP_ALL_REDUCE)
-            return weft_error_set(
-                &plan->group->error, WEFT_ERR_ARGUMENT,
-                "operand %s of %s is at %p, which is not symmetric memory of this group; on "
-                "GPUs what peers touch must come from weft_alloc",
-                o->name, weft_op_name(plan->part.problem.op), (void *)given->data);
-    }
+    if (plan->part.world > 1 && plan->touched & 1u << o->role &&
+        weft_cuda_contains(plan->group, given->data, bytes))
+        return WEFT_OK;
     snprintf(what, sizeof(what), "operand %s of %s", o->name, weft_op_name(plan->part.problem.op));
     return weft_cuda_check_memory(plan->group, what, given->data, bytes);
 }
@@ -104,8 +97,11 @@ static weft_cuda_spot own_spot(const weft_plan *plan, int role, const weft_opera
     const char *slot = weft_cuda_heap_slot(&weft_cuda_of(plan->group)->heap, plan->group->rank);
     weft_cuda_spot spot = {is_touched(plan, role) ? given.data - slot : 0, given.ld, given.stride};
 
-    if (weft_cuda_is_staged(plan, role, operands))
-        spot.offset = WEFT_CUDA_STAGED;
+    if (weft_cuda_is_staged(plan, role, operands)) {
+        weft_given staged = weft_cuda_staged(plan, role);
+
+        spot = (weft_cuda_spot){WEFT_CUDA_STAGED, staged.ld, staged.stride};
+    }
     return spot;
 }
 
@@ -177,7 +173,7 @@ static weft_status hold_meeting(weft_plan *plan, const weft_operands *operands, 
             staged |= spot->offset == WEFT_CUDA_STAGED;
         }
     if (staged && !weft_cuda_plan_of(plan)->staging)
-        status = weft_cuda_staging_make(plan);
+        status = weft_cuda_staging_take(plan);
     if (status != WEFT_OK) {
         free(meeting);
         return status;
@@ -211,19 +207,18 @@ static void fill_places(const weft_plan *plan, const weft_operands *operands,
             } else if (rank != me && is_touched(plan, (int)o->role)) {
                 weft_cuda_spot spot = meeting->spots[(int)o->role * world + rank];
                 char *base = spot.offset == WEFT_CUDA_STAGED
-                                 ? weft_cuda_plan_of(plan)->staging + distance +
-                                       weft_cuda_plan_of(plan)->staging_at[o->role]
+                                 ? weft_cuda_staging_at(plan, (int)o->role) + distance
                                  : weft_cuda_heap_slot(&g->heap, rank) + spot.offset;
 
                 at[rank] = (weft_cuda_place){base, spot.ld, spot.stride, false};
             }
         }
         if (o->place == WEFT_PLACE_USER) {
-            weft_given given = weft_given_of(plan, (int)i, operands);
+            weft_given given = weft_cuda_is_staged(plan, (int)o->role, operands)
+                                   ? weft_cuda_staged(plan, (int)o->role)
+                                   : weft_given_of(plan, (int)i, operands);
 
             at[me] = (weft_cuda_place){given.data, given.ld, given.stride, false};
-            if (weft_cuda_is_staged(plan, (int)o->role, operands))
-                at[me].base = weft_cuda_plan_of(plan)->staging + weft_cuda_plan_of(plan)->staging_at[o->role];
         }
     }
 }
@@ -300,7 +295,26 @@ static weft_status make_room(weft_plan *plan, weft_cuda_bound **room)
     return WEFT_OK;
 }
 
-static weft_status bind(weft_plan *plan, const weft_operands *operands, weft_cuda_bound **bound)
+/* The operands that a program is made for: without those that are staged, which it does not know. */
+static weft_operands known_operands(const weft_plan *plan, const weft_operands *operands)
+{
+    weft_operands known = *operands;
+
+    if (weft_cuda_is_staged(plan, WEFT_ROLE_A, operands))
+        known.a = NULL, known.lda = known.stride_a = 0;
+    if (weft_cuda_is_staged(plan, WEFT_ROLE_B, operands))
+        known.b = NULL, known.ldb = known.stride_b = 0;
+    if (weft_cuda_is_staged(plan, WEFT_ROLE_D, operands))
+        known.d = NULL, known.ldd = known.stride_d = 0;
+    if (weft_cuda_is_staged(plan, WEFT_ROLE_SEND, operands))
+        known.send = NULL;
+    if (weft_cuda_is_staged(plan, WEFT_ROLE_RECV, operands))
+        known.recv = NULL;
+    return known;
+}
+
+static weft_status bind(weft_plan *plan, const weft_operands *operands, const weft_operands *known,
+                        weft_cuda_bound **bound)
 {
     weft_cuda_executor executor = {0};
     weft_cuda_meeting *meeting = NULL;
@@ -325,31 +339,33 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, weft_cud
         weft_cuda_executor_free(&executor);
         return status;
     }
-    room->operands = *operands;
+    room->operands = *known;
     room->executor = executor;
-    weft_cuda_stage_bind(plan, operands, room);
     *bound = room;
     return WEFT_OK;
 }
 
 /* ---- running -------------------------------------------------------------------------------------- */
 
-static weft_status launch(weft_plan *plan, weft_cuda_bound *bound, CUstream stream)
+static weft_status launch(weft_plan *plan, weft_cuda_bound *bound, const weft_operands *operands,
+                          CUstream stream)
 {
     const weft_cuda_driver *cu = weft_cuda_of(plan->group)->device->cu;
     weft_error_text *error = &plan->group->error;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    weft_cuda_stages stages;
     weft_status status;
 
     bound->executor.args.stop = weft_cuda_of(plan->group)->stop;
     bound->executor.args.enter_deadline_ns = (uint64_t)plan->group->enter_ns;
     bound->executor.args.progress_deadline_ns = (uint64_t)plan->group->progress_ns;
     WEFT_CUDA_TRY(cuStreamIsCapturing(stream, &capture));
-    status = weft_cuda_stage_run(plan, &bound->in, stream);
+    weft_cuda_stage_bind(plan, operands, &stages);
+    status = weft_cuda_stage_run(plan, &stages, false, stream);
     if (status == WEFT_OK)
         status = weft_cuda_executor_launch(&bound->executor, stream, error);
     if (status == WEFT_OK)
-        status = weft_cuda_stage_run(plan, &bound->out, stream);
+        status = weft_cuda_stage_run(plan, &stages, true, stream);
     if (status != WEFT_OK)
         return status;
     weft_cuda_plan_of(plan)->issued = true;
@@ -381,6 +397,7 @@ weft_status weft_cuda_plan_run(weft_plan *plan, const weft_operands *operands, v
     weft_cuda_group *g = weft_cuda_of(plan->group);
     weft_cuda_plan *p = weft_cuda_plan_of(plan);
     weft_cuda_bound *bound = NULL;
+    weft_operands known = known_operands(plan, operands);
     weft_status status = weft_group_check(plan->group);
 
     if (status == WEFT_OK && g->crowded && weft_cuda_stream(g, stream) == CU_STREAM_LEGACY)
@@ -393,15 +410,17 @@ weft_status weft_cuda_plan_run(weft_plan *plan, const weft_operands *operands, v
     if (by_packets(plan) && p->bound_count > 0)
         bound = &p->bound[0];
     for (int i = 0; i < p->bound_count && !bound; i++)
-        if (memcmp(&p->bound[i].operands, operands, sizeof(*operands)) == 0)
+        if (memcmp(&p->bound[i].operands, &known, sizeof(known)) == 0)
             bound = &p->bound[i];
     weft_cuda_push(g);
     if (!bound)
-        status = bind(plan, operands, &bound);
+        status = bind(plan, operands, &known, &bound);
+    else if (memcmp(&known, operands, sizeof(known)) != 0)
+        status = check_operands(plan, operands);
     if (status == WEFT_OK && by_packets(plan))
         status = bind_packets(plan, operands, &bound->executor);
     if (status == WEFT_OK)
-        status = launch(plan, bound, weft_cuda_stream(g, stream));
+        status = launch(plan, bound, operands, weft_cuda_stream(g, stream));
     weft_cuda_pop(g);
     return status;
 }

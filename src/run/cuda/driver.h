@@ -56,6 +56,7 @@
     X(cuMemExportToShareableHandle)                                                                          \
     X(cuMemImportFromShareableHandle)                                                                        \
     X(cuMemcpyAsync)                                                                                         \
+    X(cuMemcpy2DAsync)                                                                                       \
     X(cuMemcpyHtoDAsync)                                                                                     \
     X(cuMemcpyDtoHAsync)                                                                                     \
     X(cuMemsetD8Async)                                                                                       \

@@ -3,6 +3,7 @@
 
 #include "group/pass.h"
 #include "run/cuda/prove.h"
+#include "run/cuda/watch.h"
 #include "symm/symm.h"
 
 #include <pthread.h>
@@ -395,6 +396,8 @@ static weft_status build(weft_group *group, int index)
     status = weft_cuda_agree(group, WEFT_CALL_GPU, status);
     if (status == WEFT_OK)
         status = weft_cuda_alloc(group, (size_t)(group->size + 1) * 8, 0, &proofs);
+    if (status == WEFT_OK && group->size > 1)
+        weft_cuda_watch(group);
     if (status == WEFT_OK) {
         size_t at = (size_t)((char *)proofs - weft_cuda_heap_slot(&g->heap, group->rank));
 
@@ -413,6 +416,7 @@ void weft_cuda_detach(weft_group *group)
     if (g->device) {
         const weft_cuda_driver *cu = g->device->cu;
 
+        weft_cuda_unwatch(group);
         weft_cuda_push(g);
         if (g->stream)
             cu->cuStreamDestroy(g->stream);
@@ -427,6 +431,7 @@ void weft_cuda_detach(weft_group *group)
         weft_symm_add_zone(group, NULL);
         weft_heap_destroy(g->offsets);
     }
+    weft_cuda_plans_free(g);
     free(g);
     group->device = NULL;
 }

@@ -34,7 +34,9 @@ typedef struct weft_cuda_group {
     struct weft_cuda_plan *plans;
     uint32_t plans_made;
     struct weft_gpu_moe *layers;
-    struct weft_cuda_table *tables; /* pad.c */
+    weft_group *watched_next;          /* watch.c */
+    struct weft_cuda_table *tables;    /* pad.c */
+    struct weft_cuda_staging *staging; /* stage.c; the newest, which is the largest, first */
 } weft_cuda_group;
 
 enum { WEFT_CUDA_PINNED_BYTES = 4096 };
@@ -68,8 +70,9 @@ weft_status weft_cuda_alloc(weft_group *group, size_t bytes, size_t alignment, v
 /* Gives memory back without asking anybody: every rank does so at the same point of its calls. */
 void weft_cuda_give(weft_group *group, void *pointer);
 
-/* Before the group goes: what weft_cuda_peer_table made. */
+/* Before the group goes: what weft_cuda_peer_table made, and what is left of plans, all of them destroyed. */
 void weft_cuda_tables_free(weft_cuda_group *g);
+void weft_cuda_plans_free(weft_cuda_group *g);
 
 /* Waits at most that long until the stream has passed everything; WEFT_ERR_TIMEOUT when it has not. */
 weft_status weft_cuda_drain(const weft_cuda_group *g, CUstream stream, int64_t limit_ns,

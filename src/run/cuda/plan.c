@@ -172,12 +172,23 @@ static void give_retired(weft_group *group)
             *at = p->next;
             weft_cuda_give(group, p->block);
             if (p->staging)
-                weft_cuda_give(group, p->staging);
+                weft_cuda_staging_leave(group, p->staging);
             free(p);
         } else {
             at = &p->next;
         }
     }
+}
+
+void weft_cuda_plans_free(weft_cuda_group *g)
+{
+    while (g->plans) {
+        weft_cuda_plan *next = g->plans->next;
+
+        free(g->plans);
+        g->plans = next;
+    }
+    weft_cuda_staging_free(g);
 }
 
 static weft_status compare_outcomes(weft_plan *plan, weft_status mine)

@@ -10,6 +10,7 @@
 #define WEFT_RUN_CUDA_PLAN_H
 
 #include "run/cuda/group.h"
+#include "run/given.h"
 
 enum { WEFT_CUDA_BOUND_MAX = 128 }; /* a model has 80 layers and more */
 #define WEFT_CUDA_STAGED INT64_MIN
@@ -27,20 +28,26 @@ typedef struct weft_cuda_meeting {
     weft_cuda_spot spots[];
 } weft_cuda_meeting;
 
-/* A copy on the stream before or after the kernel, of an operand of a collective that peers cannot reach
- * where the caller has it, or that they would still read there when it changes. */
+/* A copy on the stream before the kernel, or back after it, of an operand that peers cannot reach where the
+ * caller has it, or would still read there when it changes. Its program knows only where it is staged: the
+ * caller's address may be another in every run. */
 typedef struct weft_cuda_stage {
-    const void *from;
-    void *to;
-    size_t bytes; /* 0: none */
+    char *user, *staged;
+    bool back;
+    size_t line_bytes, lines, batch;
+    size_t user_pitch, staged_pitch, user_stride, staged_stride; /* bytes */
 } weft_cuda_stage;
+
+typedef struct weft_cuda_stages {
+    weft_cuda_stage of[WEFT_ROLE_COUNT];
+    int count;
+} weft_cuda_stages;
 
 /* A set of operands and its program. */
 typedef struct weft_cuda_bound {
-    weft_operands operands;
+    weft_operands operands; /* without those that are staged */
     weft_cuda_executor executor;
     uint64_t used; /* when it last ran */
-    weft_cuda_stage in, out;
     CUevent last;  /* behind its last run; made with the plan: see weft_cuda_rehearse */
     bool captured; /* a graph may run it at any time: it stays as long as the plan */
 } weft_cuda_bound;
@@ -54,7 +61,7 @@ typedef struct weft_cuda_plan {
     int64_t *lds;
     uint32_t *done_posts; /* collectives: see done.h */
     size_t signals_at, control_at;
-    char *staging; /* NULL until a rank needs it: symmetric memory for SEND and RECV */
+    struct weft_cuda_staging *staging; /* NULL until a rank needs it */
     size_t staging_at[WEFT_ROLE_COUNT];
     weft_cuda_meeting *meetings;
     weft_cuda_bound bound[WEFT_CUDA_BOUND_MAX];
@@ -66,18 +73,34 @@ typedef struct weft_cuda_plan {
 /* Frees a program once the GPU is done with it; false when it was not within the group's deadline. */
 bool weft_cuda_bound_free(weft_group *group, weft_cuda_bound *bound);
 
-/* Whether an operand of a collective goes through staging memory on its way: see weft_cuda_stage. */
+/* Whether an operand goes through staging memory on its way: see weft_cuda_stage. */
 bool weft_cuda_is_staged(const struct weft_plan *plan, int role, const weft_operands *operands);
 
-/* Collective, in the meeting where a rank first needs it: the memory. */
-weft_status weft_cuda_staging_make(struct weft_plan *plan);
+/*
+ * Symmetric memory for what is staged. Runs of a rank follow each other, so that a group's plans share it;
+ * one that needs more than there is gets new memory for all that come later, and the old goes with its last
+ * plan. `take` is collective, in the meeting where a rank first needs it; `leave` is made by all ranks at the
+ * same point of their calls.
+ */
+weft_status weft_cuda_staging_take(struct weft_plan *plan);
+void weft_cuda_staging_leave(weft_group *group, struct weft_cuda_staging *staging);
+
+/* Before the group goes: without giving the memory back, which goes with the group. */
+void weft_cuda_staging_free(weft_cuda_group *g);
+
+/* This rank's, where a role's instance begins. */
+char *weft_cuda_staging_at(const struct weft_plan *plan, int role);
+
+/* Where this rank's instance lies when it is staged, and in which form. */
+weft_given weft_cuda_staged(const struct weft_plan *plan, int role);
 
 /* The copies of a set of operands. */
 void weft_cuda_stage_bind(const struct weft_plan *plan, const weft_operands *operands,
-                          weft_cuda_bound *bound);
+                          weft_cuda_stages *stages);
 
-/* On the stream. */
-weft_status weft_cuda_stage_run(const struct weft_plan *plan, const weft_cuda_stage *stage, CUstream stream);
+/* On the stream: those to staging memory, or those back. */
+weft_status weft_cuda_stage_run(const struct weft_plan *plan, const weft_cuda_stages *stages, bool back,
+                                CUstream stream);
 
 static inline weft_cuda_plan *weft_cuda_plan_of(const struct weft_plan *plan)
 {

@@ -1,7 +1,16 @@
-/* Operands of collectives that go through symmetric memory of the plan. See weft_cuda_stage in plan.h. */
+/* Operands that go through symmetric memory of the plan. See weft_cuda_stage in plan.h. */
 #include "run/cuda/plan.h"
 
+#include "core/dtype.h"
+#include "core/round.h"
 #include "run/given.h"
+
+#include <stdlib.h>
+
+static bool is_collective(const weft_plan *plan)
+{
+    return plan->part.problem.op >= WEFT_OP_ALL_REDUCE;
+}
 
 bool weft_cuda_is_staged(const weft_plan *plan, int role, const weft_operands *operands)
 {
@@ -9,66 +18,186 @@ bool weft_cuda_is_staged(const weft_plan *plan, int role, const weft_operands *o
     weft_given given, recv;
     size_t bytes;
 
-    if (operand < 0 || plan->part.problem.op < WEFT_OP_ALL_REDUCE)
+    if (operand < 0 || plan->part.world == 1)
         return false;
     given = weft_given_of(plan, operand, operands);
     bytes = weft_given_span(plan, operand, &given);
-    recv = weft_given_of(plan, plan->operand_of_role[WEFT_ROLE_RECV], operands);
-    if (plan->part.problem.op == WEFT_OP_ALL_TO_ALL && plan->part.problem.schedule == WEFT_SCHEDULE_PACKETS &&
-        given.data == recv.data)
-        return false; /* a thread has sent what it overwrites */
+    if (is_collective(plan)) {
+        recv = weft_given_of(plan, plan->operand_of_role[WEFT_ROLE_RECV], operands);
+        if (plan->part.problem.op == WEFT_OP_ALL_TO_ALL &&
+            plan->part.problem.schedule == WEFT_SCHEDULE_PACKETS && given.data == recv.data)
+            return false; /* a thread has sent what it overwrites */
+    }
     return weft_given_must_move(plan, operand, &given, operands,
                                 weft_cuda_contains(plan->group, given.data, bytes));
 }
 
-weft_status weft_cuda_staging_make(weft_plan *plan)
+/* How an operand lies in staging memory: on every rank as on the one that has most of it, lines of a product
+ * as the copy engine wants them. */
+static weft_given staged_form(const weft_plan *plan, int operand)
 {
-    weft_cuda_plan *p = weft_cuda_plan_of(plan);
+    const weft_operand *o = &plan->part.operands[operand];
     weft_operands none = {.size = sizeof(none)};
+    weft_given form = weft_given_of(plan, operand, &none);
+    int64_t rows, cols;
+
+    if (is_collective(plan)) /* as large on every rank */
+        return form;
+    rows = o->rows_parted ? (o->rows + plan->part.world - 1) / plan->part.world : o->rows;
+    cols = o->cols_parted ? (o->cols + plan->part.world - 1) / plan->part.world : o->cols;
+    form.rows = o->transposed ? cols : rows;
+    form.cols = o->transposed ? rows : cols;
+    form.ld = (int64_t)weft_round_up_bytes((size_t)form.cols, 8); /* 16 bytes of 16-bit elements */
+    form.stride = form.rows * form.ld;
+    return form;
+}
+
+weft_given weft_cuda_staged(const weft_plan *plan, int role)
+{
+    weft_given form = staged_form(plan, plan->operand_of_role[role]);
+
+    form.data = weft_cuda_plan_of(plan)->staging ? weft_cuda_staging_at(plan, role) : NULL;
+    return form;
+}
+
+/* What peers touch, and a collective's SEND, which may have to move for RECV's sake. */
+static bool may_be_staged(const weft_plan *plan, int role)
+{
+    return plan->operand_of_role[role] >= 0 && (is_collective(plan) || plan->touched & 1u << role);
+}
+
+typedef struct weft_cuda_staging {
+    struct weft_cuda_staging *next;
+    char *memory;
+    size_t bytes;
+    int plans;
+} weft_cuda_staging;
+
+char *weft_cuda_staging_at(const weft_plan *plan, int role)
+{
+    const weft_cuda_plan *p = weft_cuda_plan_of(plan);
+
+    return p->staging->memory + p->staging_at[role];
+}
+
+weft_status weft_cuda_staging_take(weft_plan *plan)
+{
+    weft_cuda_group *g = weft_cuda_of(plan->group);
+    weft_cuda_plan *p = weft_cuda_plan_of(plan);
+    weft_cuda_staging *staging = g->staging;
     size_t at = 0;
     void *memory = NULL;
     weft_status status;
 
-    for (int role = WEFT_ROLE_SEND; role <= WEFT_ROLE_RECV; role++) {
-        int operand = plan->operand_of_role[role];
-        weft_given given = weft_given_of(plan, operand, &none); /* collectives: as large on every rank */
+    for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++) {
+        weft_given form;
 
+        if (!may_be_staged(plan, role))
+            continue;
+        form = staged_form(plan, plan->operand_of_role[role]);
         p->staging_at[role] = at;
-        at += (weft_given_span(plan, operand, &given) + 255) / 256 * 256;
+        at += weft_round_up_bytes(weft_given_span(plan, plan->operand_of_role[role], &form), 1024);
     }
-    status = weft_cuda_alloc(plan->group, at, 256, &memory);
-    if (status == WEFT_OK)
-        p->staging = memory;
-    return status;
+    if (!staging || staging->bytes < at) {
+        status = weft_cuda_alloc(plan->group, at, 1024, &memory);
+        if (status != WEFT_OK)
+            return status;
+        staging = calloc(1, sizeof(*staging));
+        if (!staging)
+            return weft_group_poison(plan->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan",
+                                     plan->group->rank);
+        *staging = (weft_cuda_staging){g->staging, memory, at, 0};
+        g->staging = staging;
+    }
+    staging->plans++;
+    p->staging = staging;
+    return WEFT_OK;
 }
 
-void weft_cuda_stage_bind(const weft_plan *plan, const weft_operands *operands, weft_cuda_bound *bound)
+void weft_cuda_staging_leave(weft_group *group, weft_cuda_staging *staging)
 {
-    const weft_cuda_plan *p = weft_cuda_plan_of(plan);
+    weft_cuda_staging **at = &weft_cuda_of(group)->staging;
 
-    bound->in = bound->out = (weft_cuda_stage){0};
-    for (int role = WEFT_ROLE_SEND; role <= WEFT_ROLE_RECV && p->staging; role++) {
+    if (--staging->plans > 0)
+        return;
+    while (*at != staging)
+        at = &(*at)->next;
+    *at = staging->next;
+    weft_cuda_give(group, staging->memory);
+    free(staging);
+}
+
+void weft_cuda_staging_free(weft_cuda_group *g)
+{
+    while (g->staging) {
+        weft_cuda_staging *next = g->staging->next;
+
+        free(g->staging);
+        g->staging = next;
+    }
+}
+
+void weft_cuda_stage_bind(const weft_plan *plan, const weft_operands *operands, weft_cuda_stages *stages)
+{
+    *stages = (weft_cuda_stages){0};
+    for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT && weft_cuda_plan_of(plan)->staging; role++) {
         int operand = plan->operand_of_role[role];
-        char *staged = p->staging + p->staging_at[role];
-        weft_given given;
+        weft_given user, staged;
+        int64_t element;
 
         if (!weft_cuda_is_staged(plan, role, operands))
             continue;
-        given = weft_given_of(plan, operand, operands);
-        if (role == WEFT_ROLE_SEND)
-            bound->in = (weft_cuda_stage){given.data, staged, weft_given_span(plan, operand, &given)};
-        else
-            bound->out = (weft_cuda_stage){staged, given.data, weft_given_span(plan, operand, &given)};
+        user = weft_given_of(plan, operand, operands);
+        staged = weft_cuda_staged(plan, role);
+        element = (int64_t)weft_dtype_size(plan->part.operands[operand].dtype);
+        stages->of[stages->count++] = (weft_cuda_stage){
+            .user = user.data,
+            .staged = staged.data,
+            .back = role == WEFT_ROLE_D || role == WEFT_ROLE_RECV,
+            .line_bytes = (size_t)(user.cols * element),
+            .lines = (size_t)user.rows,
+            .batch = (size_t)user.batch,
+            .user_pitch = (size_t)(user.ld * element),
+            .staged_pitch = (size_t)(staged.ld * element),
+            .user_stride = (size_t)(user.stride * element),
+            .staged_stride = (size_t)(staged.stride * element),
+        };
     }
 }
 
-weft_status weft_cuda_stage_run(const weft_plan *plan, const weft_cuda_stage *stage, CUstream stream)
+/* One matrix of the batch: in one piece where neither side has gaps. */
+static weft_status copy(const weft_cuda_driver *cu, const weft_cuda_stage *s, size_t index, CUstream stream,
+                        weft_error_text *error)
+{
+    CUdeviceptr user = (CUdeviceptr)(uintptr_t)s->user + index * s->user_stride,
+                staged = (CUdeviceptr)(uintptr_t)s->staged + index * s->staged_stride;
+    CUDA_MEMCPY2D lines = {
+        .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+        .srcDevice = s->back ? staged : user,
+        .srcPitch = s->back ? s->staged_pitch : s->user_pitch,
+        .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+        .dstDevice = s->back ? user : staged,
+        .dstPitch = s->back ? s->user_pitch : s->staged_pitch,
+        .WidthInBytes = s->line_bytes,
+        .Height = s->lines,
+    };
+
+    if (s->lines == 1 || (s->user_pitch == s->line_bytes && s->staged_pitch == s->line_bytes))
+        WEFT_CUDA_TRY(cuMemcpyAsync(lines.dstDevice, lines.srcDevice, s->line_bytes * s->lines, stream));
+    else
+        WEFT_CUDA_TRY(cuMemcpy2DAsync(&lines, stream));
+    return WEFT_OK;
+}
+
+weft_status weft_cuda_stage_run(const weft_plan *plan, const weft_cuda_stages *stages, bool back,
+                                CUstream stream)
 {
     const weft_cuda_driver *cu = weft_cuda_of(plan->group)->device->cu;
-    weft_error_text *error = &plan->group->error;
+    weft_status status = WEFT_OK;
 
-    if (stage->bytes)
-        WEFT_CUDA_TRY(cuMemcpyAsync((CUdeviceptr)(uintptr_t)stage->to, (CUdeviceptr)(uintptr_t)stage->from,
-                                    stage->bytes, stream));
-    return WEFT_OK;
+    for (int i = 0; i < stages->count; i++)
+        for (size_t index = 0; stages->of[i].back == back && index < stages->of[i].batch; index++)
+            if (status == WEFT_OK)
+                status = copy(cu, &stages->of[i], index, stream, &plan->group->error);
+    return status;
 }
