@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 import triton
@@ -127,21 +127,23 @@ class Kernels:
         sharing = -(-group.size // torch.cuda.device_count())
         self.programs = torch.cuda.get_device_properties(0).multi_processor_count // sharing
         self.pads = [weft.signal_pad(max(self.programs, group.size + 1), group) for _ in range(2)]
+        self.tensors = [(pad.peer_table().torch(), pad.signals.torch(), pad.count) for pad in self.pads]
         self.runs = [0, 0]
 
-    def _signals(self, which: int) -> List[Any]:
-        pad = self.pads[which]
+    def _signals(self, which: int) -> Tuple[Any, ...]:
         self.runs[which] += 1
-        return [pad.peer_table().torch(), pad.signals.torch(), pad.count, self.runs[which] - 1]
+        return (*self.tensors[which], self.runs[which] - 1)
 
-    def all_reduce(self, x: weft.Tensor, out: torch.Tensor) -> None:
+    def all_reduce(self, x: torch.Tensor, out: torch.Tensor) -> None:
+        """``x`` is the peer table of the input."""
         all_reduce_kernel[(self.programs,)](
-            x.peer_table().torch(), out, out.numel(), *self._signals(0), RANKS=self.group.size, BLOCK=2048
+            x, out, out.numel(), *self._signals(0), RANKS=self.group.size, BLOCK=2048
         )
 
-    def all_gather_matmul(self, a: weft.Tensor, b: torch.Tensor, d: torch.Tensor) -> None:
+    def all_gather_matmul(self, a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) -> None:
+        """``a`` is the peer table of this rank's rows."""
         all_gather_matmul_kernel[(self.programs,)](
-            a.peer_table().torch(), b, d, a.shape[0], b.shape[1], b.shape[0], *self._signals(1), self.group.rank,
+            a, b, d, d.shape[0] // self.group.size, b.shape[1], b.shape[0], *self._signals(1), self.group.rank,
             RANKS=self.group.size, BM=128, BN=128, BK=64, num_warps=8, num_stages=3,
         )  # fmt: skip
 
@@ -157,15 +159,17 @@ def whole(*shape: int, seed: int) -> torch.Tensor:
 
 
 def median_us(group: weft.Group, call: Callable[[], Any], iterations: int) -> float:
+    """Microseconds of one call of ten on the stream, so that the launches are hidden."""
     times = []
     for _ in range(iterations):
         group.barrier()
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
-        call()
+        for _ in range(10):
+            call()
         end.record()
         end.synchronize()
-        times.append(begin.elapsed_time(end) * 1e3)
+        times.append(begin.elapsed_time(end) * 1e2)
     return statistics.median(times)
 
 
@@ -187,10 +191,11 @@ def main(arguments: Optional[List[str]] = None) -> None:
     kernels = Kernels(group)
 
     x = weft.empty(options.bytes // 2, "bfloat16", group)
+    x_table = x.peer_table().torch()
     out = torch.empty(options.bytes // 2, dtype=torch.bfloat16, device="cuda")
     for run in range(3):
         x.torch().copy_(whole(out.numel(), seed=10 * run + rank))
-        kernels.all_reduce(x, out)
+        kernels.all_reduce(x_table, out)
         want = sum(whole(out.numel(), seed=10 * run + r).float() for r in range(size))
         assert torch.equal(out.float(), want), "all_reduce: wrong sum"
     kernels.check()
@@ -198,18 +203,19 @@ def main(arguments: Optional[List[str]] = None) -> None:
     a, b = whole(options.M, options.K, seed=1), whole(options.K, options.N, seed=2)
     rows, cols = options.M // size, options.N // size
     mine, weight = weft.empty((rows, options.K), "bfloat16", group), b[:, rank * cols : (rank + 1) * cols].contiguous()
+    a_table = mine.peer_table().torch()
     d = torch.empty(options.M, cols, dtype=torch.bfloat16, device="cuda")
     for run in range(3):
         mine.torch().copy_(a[rank * rows : (rank + 1) * rows] * (run + 1))
-        kernels.all_gather_matmul(mine, weight, d.fill_(float("nan")))
+        kernels.all_gather_matmul(a_table, weight, d.fill_(float("nan")))
         assert torch.equal(d, ((a * (run + 1)).float() @ weight.float()).to(d.dtype)), "all_gather_matmul: wrong"
     kernels.check()
 
     rows_of: List[Any] = [
-        ("all_reduce", lambda: kernels.all_reduce(x, out), lambda: torch.ops.weft.all_reduce(out, "sum", name)),
+        ("all_reduce", lambda: kernels.all_reduce(x_table, out), lambda: torch.ops.weft.all_reduce(out, "sum", name)),
         (
             "all_gather_matmul",
-            lambda: kernels.all_gather_matmul(mine, weight, d),
+            lambda: kernels.all_gather_matmul(a_table, weight, d),
             lambda: torch.ops.weft.ag_gemm(mine.torch(), weight, None, options.M, name),
         ),
     ]
