@@ -1,8 +1,11 @@
 /*
  * Plans and collectives over several nodes, exactly: every collective and product, its schedules, types and
  * sizes, again and again without a barrier between; and what comes of ranks that ask for different things or
- * die.
+ * die. With an argument it is one rank of a job that somebody else started (hosts.sh): `well` does the same,
+ * `skew` runs many operations with random pauses, `loop` runs until an error, which it prints with the time.
  */
+#include <time.h>
+
 #include "core/dtype.h"
 #include "group/group.h"
 #include "run/tp_case.h"
@@ -314,6 +317,7 @@ static void be_well(int rank, void *argument)
         fprintf(stderr, "rank %d: %s\n", rank, weft_error(NULL));
         return;
     }
+    rank = weft_rank(group);
     check_calls(group);
     check_counted(group);
     check_collectives(group);
@@ -361,11 +365,86 @@ static void be_bad(int rank, void *argument)
     free(recv);
 }
 
-int main(void)
+/* ---- as a rank of somebody's job ------------------------------------------------------------------ */
+
+/* Collectives and products in an order that all ranks draw alike, each rank pausing when it likes. */
+static void be_skewed(long operations)
+{
+    weft_group *group = NULL;
+    uint64_t shared = 1, own = (uint64_t)getpid();
+
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    for (long i = 0; group && i < operations && !check_failures; i++) {
+        weft_op op = (weft_op)(check_random(&shared) % (WEFT_OP_BROADCAST + 1));
+        int count;
+        const weft_schedule *list = weft_schedule_list(op, WEFT_LAYOUT_DEFAULT, &count);
+
+        if (check_random(&own) % 16 == 0)
+            usleep((useconds_t)(check_random(&own) % 2000));
+        if (op <= WEFT_OP_GEMM_AS) {
+            tp_case t = {.seed = (uint64_t)i, .integers = true};
+
+            weft_problem_init(&t.problem, op);
+            t.problem.d_dtype = WEFT_F32;
+            t.problem.schedule = list[check_random(&shared) % (uint64_t)count];
+            t.problem.m = 1 + (int64_t)(check_random(&shared) % 40);
+            t.problem.n = 1 + (int64_t)(check_random(&shared) % 40);
+            t.problem.k = 1 + (int64_t)(check_random(&shared) % 40);
+            t.problem.l = 1;
+            check_product(group, &t);
+        } else {
+            weft_problem p;
+
+            weft_problem_init(&p, op);
+            do
+                p.schedule = list[check_random(&shared) % (uint64_t)count];
+            while (p.schedule == WEFT_SCHEDULE_PACKETS);
+            p.count = (int64_t)(check_random(&shared) % 5000);
+            p.root = (int)(check_random(&shared) % (uint64_t)weft_size(group));
+            check_collective(group, &p, check_random(&shared) % 2);
+        }
+    }
+    CHECK_INT(weft_finalize(group), WEFT_OK);
+}
+
+static int be_looping(void)
+{
+    enum { COUNT = 20000 };
+    static float send[COUNT], recv[COUNT];
+    weft_group *group = NULL;
+    weft_status status = weft_init(&group);
+    struct timespec now;
+
+    for (long i = 0; status == WEFT_OK; i++) {
+        status = weft_all_reduce(group, send, recv, COUNT, WEFT_F32, WEFT_SUM);
+        if (i == 20 && weft_rank(group) == 0) {
+            puts("running");
+            fflush(stdout);
+        }
+    }
+    clock_gettime(CLOCK_REALTIME, &now);
+    printf("%lld rank %d: %s\n", (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000,
+           group ? weft_rank(group) : -1, weft_error(group));
+    fflush(stdout);
+    weft_finalize(group);
+    return 3;
+}
+
+int main(int argc, char **argv)
 {
     static const char *const placements[] = {"aabb", "abcab"};
     procs all;
 
+    if (argc > 1) {
+        placement = "hosts";
+        if (strcmp(argv[1], "loop") == 0)
+            return be_looping();
+        if (strcmp(argv[1], "skew") == 0)
+            be_skewed(argc > 2 ? atol(argv[2]) : 100);
+        else
+            be_well(0, NULL);
+        return check_report("test_nodes_run");
+    }
     if (!nodes_possible("test_nodes_run"))
         return 0;
     for (int i = 0; i < 2; i++) {

@@ -1,4 +1,4 @@
-/* weft run: starts ranks on this machine, as torchrun or mpirun would. */
+/* weft run: starts ranks on this machine, or on several, as torchrun or mpirun would. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,11 +9,14 @@
 #include "cli/nodes.h"
 #include "cli/options.h"
 #include "group/segment.h"
-#include "launch/launch.h"
+#include "launch/hosts.h"
 
 static const char help[] =
     "usage: weft run -n RANKS [--nodes N] [--bind auto|none|core|numa] [--output merge|prefix] [--] PROGRAM\n"
     "                [ARGUMENTS]\n"
+    "       weft run --hosts A:RANKS,B:RANKS [--agent COMMAND] [--master ADDRESS] [--bind …] [--output …] "
+    "[--]\n"
+    "                PROGRAM [ARGUMENTS]\n"
     "\n"
     "Starts RANKS processes of PROGRAM that find each other in weft_init.\n"
     "\n"
@@ -21,14 +24,23 @@ static const char help[] =
     "  --nodes N          as if they were on N nodes, in blocks (or on nodes of 3 and 5: --nodes 3+5): ranks "
     "of\n"
     "                     different ones share no memory, and talk over this machine's network\n"
+    "  --hosts A:4,B:4    four on host A, four on host B, by an agent that starts weft there: the same "
+    "program\n"
+    "                     in the same directory, with what is set here of WEFT_*, UCX_* and OMP_*\n"
+    "  --agent COMMAND    runs a command on a host: COMMAND HOST weft … (default: ssh -o BatchMode=yes;\n"
+    "                     network namespaces are hosts for 'ip netns exec')\n"
+    "  --master ADDRESS   where the other hosts find the first one (default: by its name in --hosts)\n"
     "  --bind core        each rank its own share of the cores; numa: the cores of one memory node;\n"
     "                     none: wherever the system likes; auto (default): core where there are enough\n"
     "  --output prefix    put \"[rank] \" before each line; merge (default): ranks write as they are\n"
     "\n"
     "When a rank fails the others are ended, and the exit status is that of the rank: its own, or 128 + the\n"
-    "signal that ended it. Signals are passed on to the ranks. Standard input goes to rank 0.\n";
+    "signal that ended it. Signals are passed on to the ranks. Standard input goes to rank 0, with --hosts "
+    "to\n"
+    "none. When weft run ends, however it does, so does everything that it started, on every host.\n";
 
 static const char *nodes_asked;
+static launch_hosts hosts;
 
 static int wrong(const char *format, const char *what)
 {
@@ -84,6 +96,18 @@ static int take_flag(launch_job *job, const char *flag, const char *value)
         nodes_asked = value;
         return 0;
     }
+    if (strcmp(flag, "--hosts") == 0)
+        return launch_hosts_parse(strdup(value), &hosts)
+                   ? 0
+                   : wrong("--hosts takes hosts with their ranks as in a:4,b:4, not \"%s\"", value);
+    if (strcmp(flag, "--agent") == 0)
+        return launch_hosts_agent(strdup(value), &hosts)
+                   ? 0
+                   : wrong("--agent takes a command such as ssh, not \"%s\"", value);
+    if (strcmp(flag, "--master") == 0) {
+        hosts.master = value;
+        return 0;
+    }
     chosen = choose(value, strcmp(flag, "--bind") == 0 ? binds : outputs);
     if (strcmp(flag, "--bind") == 0) {
         if (chosen < 0)
@@ -97,13 +121,29 @@ static int take_flag(launch_job *job, const char *flag, const char *value)
     return 0;
 }
 
+static int run_on_hosts(const launch_job *job, char **argv)
+{
+    static char ssh[] = "ssh -o BatchMode=yes";
+
+    if (job->size || nodes_asked)
+        return wrong("--hosts says where how many ranks are: leave %s out", job->size ? "-n" : "--nodes");
+    if (!hosts.agent[0])
+        launch_hosts_agent(ssh, &hosts);
+    if (!argv[0])
+        return wrong("%s", "the program to start is missing");
+    return launch_over_hosts(job, &hosts, argv);
+}
+
 int cmd_run(int argc, char **argv)
 {
-    static const char *const flags[] = {"-n", "--ranks", "--nodes", "--bind", "--output", NULL};
+    static const char *const flags[] = {"-n",      "--ranks", "--nodes",  "--bind", "--output",
+                                        "--hosts", "--agent", "--master", NULL};
     static int32_t domain[WEFT_RANKS_MAX];
     launch_job job = {.who = "weft run", .body = be_program};
     int at = 0;
 
+    if (argc == 1 && strcmp(argv[0], "--member") == 0)
+        return launch_member();
     while (at < argc && argv[at][0] == '-') {
         char flag[16];
         const char *equals = strchr(argv[at], '=');
@@ -127,6 +167,10 @@ int cmd_run(int argc, char **argv)
             return status;
         at += equals ? 1 : 2;
     }
+    if (hosts.count)
+        return run_on_hosts(&job, &argv[at]);
+    if (hosts.agent[0] || hosts.master)
+        return wrong("%s belongs to --hosts, which is missing", hosts.agent[0] ? "--agent" : "--master");
     if (job.size == 0)
         return wrong("%s", "-n says how many ranks to start; it is missing");
     if (nodes_parse(nodes_asked, job.size, domain))

@@ -160,7 +160,7 @@ static void be_rank(warden *w, launch_bind bind, int rank, int out[2], int err[2
         close(out[1]);
         close(err[1]);
     }
-    if (rank > 0) { /* standard input goes to rank 0 */
+    if (rank > 0 || w->job->total) { /* standard input goes to rank 0 */
         null = open("/dev/null", O_RDONLY);
         if (null > 0) {
             dup2(null, STDIN_FILENO);
@@ -169,7 +169,10 @@ static void be_rank(warden *w, launch_bind bind, int rank, int out[2], int err[2
     }
     if (bind != LAUNCH_BIND_NONE)
         bind_rank(w, bind, rank);
-    if (w->job->domain) {
+    if (w->job->total) {
+        announced = weft_launcher_announce_node(w->job->first + rank, w->job->total, w->job->host,
+                                                w->job->master, w->job->port, w->job->secret);
+    } else if (w->job->domain) {
         snprintf(node, sizeof(node), "%d", (int)w->job->domain[rank]);
         announced = weft_launcher_announce_node(rank, w->job->size, node, "127.0.0.1", w->port, w->secret);
     } else {
@@ -209,8 +212,10 @@ static bool start_rank(warden *w, launch_bind bind, int rank)
     if (out[0] >= 0) {
         close(out[1]);
         close(err[1]);
-        w->streams[w->stream_count++] = (launch_stream){.from = out[0], .to = STDOUT_FILENO, .rank = rank};
-        w->streams[w->stream_count++] = (launch_stream){.from = err[0], .to = STDERR_FILENO, .rank = rank};
+        w->streams[w->stream_count++] =
+            (launch_stream){.from = out[0], .to = STDOUT_FILENO, .rank = w->job->first + rank};
+        w->streams[w->stream_count++] =
+            (launch_stream){.from = err[0], .to = STDERR_FILENO, .rank = w->job->first + rank};
     }
     return true;
 }
@@ -246,6 +251,7 @@ static void step_ending(warden *w)
 static void rank_ended(warden *w, int rank, int wait_status)
 {
     bool entered = weft_segment_came(&w->segment, rank);
+    char where[300];
 
     w->running--;
     if (!entered) /* whoever waits for it in weft_init need not wait any longer */
@@ -254,14 +260,15 @@ static void rank_ended(warden *w, int rank, int wait_status)
         w->pids[rank] = 0;
         return;
     }
+    snprintf(where, sizeof(where), w->job->total ? " on %s" : "%s", w->job->total ? w->job->host : "");
     if (WIFSIGNALED(wait_status)) {
-        fail(w->job, "rank %d (process %d) was ended by signal %d (%s)%s", rank, (int)w->pids[rank],
-             WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)),
+        fail(w->job, "rank %d%s (process %d) was ended by signal %d (%s)%s", w->job->first + rank, where,
+             (int)w->pids[rank], WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)),
              w->running ? "; ending the others" : "");
         begin_ending(w, 128 + WTERMSIG(wait_status), 0, GRACE_MS, SIGTERM);
     } else {
-        fail(w->job, "rank %d (process %d) ended with status %d%s", rank, (int)w->pids[rank],
-             WEXITSTATUS(wait_status), w->running ? "; ending the others" : "");
+        fail(w->job, "rank %d%s (process %d) ended with status %d%s", w->job->first + rank, where,
+             (int)w->pids[rank], WEXITSTATUS(wait_status), w->running ? "; ending the others" : "");
         begin_ending(w, WEXITSTATUS(wait_status), 0, GRACE_MS, SIGTERM);
     }
     w->pids[rank] = 0;
@@ -280,34 +287,50 @@ static void reap(warden *w)
 
 /* A signal that was sent to us is passed on; one from the terminal has reached the ranks already. The second
  * one means at once. */
-static void take_signal(warden *w)
+static void pass_on(warden *w, int signal, bool reached)
 {
-    struct signalfd_siginfo info;
-    int signal;
+    int status = 128 + signal;
 
-    if (read(w->signals, &info, sizeof(info)) != (ssize_t)sizeof(info))
-        return;
-    signal = (int)info.ssi_signo;
     switch (signal) {
-    case SIGCHLD:
-        reap(w);
-        break;
     case SIGINT:
     case SIGTERM:
     case SIGHUP:
     case SIGQUIT:
         if (w->asked)
             signal = SIGKILL;
-        else if (info.ssi_code == SI_KERNEL)
+        else if (reached)
             signal = 0;
         w->asked = true;
-        begin_ending(w, 128 + (int)info.ssi_signo, signal, TERM_MS, SIGKILL);
+        begin_ending(w, status, signal, TERM_MS, SIGKILL);
         break;
     default: /* not for what the ranks started */
         for (int rank = 0; rank < w->job->size; rank++)
-            if (w->pids[rank] > 0 && info.ssi_code != SI_KERNEL)
+            if (w->pids[rank] > 0 && !reached)
                 kill(w->pids[rank], signal);
     }
+}
+
+static void take_signal(warden *w)
+{
+    struct signalfd_siginfo info;
+
+    if (read(w->signals, &info, sizeof(info)) != (ssize_t)sizeof(info))
+        return;
+    if (info.ssi_signo == SIGCHLD)
+        reap(w);
+    else
+        pass_on(w, (int)info.ssi_signo, info.ssi_code == SI_KERNEL);
+}
+
+/* What another host sends; false when it is gone. */
+static bool take_command(warden *w)
+{
+    unsigned char byte;
+    ssize_t got = read(w->job->commands, &byte, 1);
+
+    if (got == 1 && byte > 0 && byte < 32)
+        pass_on(w, byte, false);
+    return got == 1 || (got < 0 && errno == EINTR);
 }
 
 /* The output of the ranks cannot be written. A reader that is gone ends the job, as it would end one process;
@@ -326,36 +349,38 @@ static void output_lost(warden *w, int why)
 /* Passes output on and watches until every rank and every stream has ended. */
 static void watch(warden *w)
 {
-    struct pollfd *polled = calloc((size_t)w->stream_count + 2, sizeof(*polled));
+    enum { SIGNALS, LIFELINE, COMMANDS, FIXED };
+    struct pollfd *polled = calloc((size_t)w->stream_count + FIXED, sizeof(*polled));
 
     if (!polled) {
         fail(w->job, "out of memory");
         begin_ending(w, 1, SIGKILL, 0, SIGKILL);
         return;
     }
-    polled[0] = (struct pollfd){.fd = w->signals, .events = POLLIN};
-    polled[1] = (struct pollfd){.fd = w->lifeline, .events = POLLIN};
+    polled[SIGNALS] = (struct pollfd){.fd = w->signals, .events = POLLIN};
+    polled[LIFELINE] = (struct pollfd){.fd = w->lifeline, .events = POLLIN};
+    polled[COMMANDS] = (struct pollfd){.fd = w->job->total ? w->job->commands : -1, .events = POLLIN};
     for (;;) {
         int open = 0;
 
         for (int i = 0; i < w->stream_count; i++) {
-            polled[2 + i] = (struct pollfd){.fd = w->streams[i].from, .events = POLLIN};
+            polled[FIXED + i] = (struct pollfd){.fd = w->streams[i].from, .events = POLLIN};
             open += w->streams[i].from >= 0;
         }
         if (w->running == 0 && open == 0)
             break;
         /* When the ranks are gone, output still in the pipes is read; what others hold open is not waited
          * for. */
-        if (poll(polled, (nfds_t)w->stream_count + 2, w->running ? 100 : 0) == 0 && w->running == 0)
+        if (poll(polled, (nfds_t)w->stream_count + FIXED, w->running ? 100 : 0) == 0 && w->running == 0)
             break;
-        if (polled[1].revents) { /* the front is gone */
+        if (polled[LIFELINE].revents || (polled[COMMANDS].revents && !take_command(w))) { /* it is gone */
             w->status = 1;
             break;
         }
         for (int i = 0; i < w->stream_count; i++)
-            if (w->streams[i].from >= 0 && polled[2 + i].revents && !launch_stream_pump(&w->streams[i]))
+            if (w->streams[i].from >= 0 && polled[FIXED + i].revents && !launch_stream_pump(&w->streams[i]))
                 output_lost(w, errno);
-        if (polled[0].revents)
+        if (polled[SIGNALS].revents)
             take_signal(w);
         step_ending(w);
     }

@@ -31,6 +31,12 @@ typedef struct launch_job {
     /* By rank: a number of its node, as if there were several, connected by this machine's network; NULL:
      * one. */
     const int32_t *domain;
+    /* Of a job on several hosts (hosts.h): this one has ranks from `first` on, of `total`, who meet at the
+     * port of `master`. `commands` is a descriptor from which signals for the ranks come, as bytes; its end
+     * ends them. total 0: all ranks are here. */
+    int first, total;
+    const char *host, *master, *secret;
+    int port, commands;
     launch_bind bind;
     launch_output output;
     /* What a rank does, in its own process, its environment set so that weft_init works. Its result is

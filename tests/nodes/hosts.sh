@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# weft run --hosts: by an agent that behaves like ssh, and with network namespaces as hosts where that is possible.
+# usage: hosts.sh WEFT TEST_NODES_RUN TEST_NODES_MOE; WEFT_SOAK=1 for the long form
+set -u
+weft=$1 run=$2 moe=$3
+work=$(mktemp -d)
+mark=hosts-$$
+failed=0
+spaces=()
+
+tidy() {
+    for i in "${!spaces[@]}"; do ip netns del "${spaces[$i]}" 2>/dev/null; done
+    [ -z "${bridge:-}" ] || ip link del "$bridge" 2>/dev/null
+    rm -rf "$work"
+}
+trap tidy EXIT
+
+fail() {
+    echo "hosts.sh: $*" >&2
+    failed=1
+}
+
+# Waits until nothing is left that has the mark in its command line; each must be gone by itself.
+nothing_left() {
+    for _ in $(seq 1 100); do
+        pgrep -f "$mark" >/dev/null || return 0
+        sleep 0.05
+    done
+    fail "$1: left behind: $(pgrep -af "$mark" | tr '\n' ';')"
+    pgrep -f "$mark" | xargs -r kill -9
+}
+
+# ---- an agent like ssh: another directory, no environment, words joined for a shell -----------------------
+cat >"$work/agent" <<'END'
+#!/bin/sh
+[ "$1" != nowhere ] || { echo "no route to $1" >&2; exit 255; }
+shift
+cd / && exec env -i PATH="$PATH" sh -c "$*"
+END
+chmod +x "$work/agent"
+here=(--agent "$work/agent" --master 127.0.0.1)
+cd "$work" || exit 1
+export WEFT_LINK_TIMEOUT=60
+
+if ! "$weft" info | grep -q 'ucx  *libucp'; then
+    echo "test_nodes_hosts: skipped: no UCX"
+    exit 0
+fi
+got=$(WEFT_HEAP=32M "$weft" run --hosts a:2,b "${here[@]}" -- sh -c 'echo "$WEFT_RANK $WEFT_NODE $WEFT_HEAP $(pwd) $0"' "two  words" | sort)
+want=$(printf '%s\n' "0 a 32M $work two  words" "1 a 32M $work two  words" "2 b 32M $work two  words")
+[ "$got" = "$want" ] || fail "ranks saw: $got"
+"$weft" run --hosts a:2,b:2 "${here[@]}" -- "$run" skew 20 "$mark" || fail "skewed operations"
+got=$("$weft" run --hosts a:2,b:2 "${here[@]}" -- sh -c '[ "$WEFT_RANK" != 3 ] || exit 5; sleep 30' "$mark" 2>&1)
+[ $? = 5 ] || fail "the status of a rank is not that of the job"
+[[ $got == *"rank 3 on b "*"ended with status 5"* ]] || fail "the rank that failed is not named: $got"
+nothing_left "a rank that failed"
+got=$("$weft" run --hosts a:1,nowhere:2 "${here[@]}" -- sleep 30 2>&1)
+[ $? = 255 ] || fail "an agent that fails"
+[[ $got == *"no route"*"host nowhere (ranks 1 to 2)"*"status 255"* ]] || fail "the host is not named: $got"
+"$weft" run --hosts a:1,b:1 "${here[@]}" -- sh -c 'trap "exit 9" TERM; echo up; sleep 30 & wait' "$mark" >"$work/out" &
+pid=$!
+for _ in $(seq 1 200); do [ "$(grep -c up "$work/out")" = 2 ] && break; sleep 0.05; done
+kill -TERM $pid
+wait $pid
+[ $? = 143 ] || fail "a signal"
+nothing_left "a signal"
+"$weft" run --hosts a:2,b:2 "${here[@]}" -- sleep 30.0$$ &
+pid=$!
+for _ in $(seq 1 200); do [ "$(pgrep -fc "^sleep 30.0$$")" = 4 ] && break; sleep 0.05; done
+kill -KILL $pid
+wait $pid 2>/dev/null
+for _ in $(seq 1 100); do pgrep -f "^sleep 30.0$$" >/dev/null || break; sleep 0.05; done
+pgrep -f "^sleep 30.0$$" >/dev/null && fail "ranks outlive a launcher that was killed"
+
+# ---- network namespaces -----------------------------------------------------------------------------------
+bridge=wt$$b
+if [ "$(id -u)" != 0 ] || ! ip link add "$bridge" type bridge 2>/dev/null; then
+    bridge=
+    echo "test_nodes_hosts: network namespaces skipped: they need root and a kernel that has them"
+    exit $failed
+fi
+net=10.$((64 + $$ % 128)).$(($$ / 128 % 250))
+ip link set "$bridge" up
+for i in 1 2 3; do
+    ip netns add "wt$$n$i" && spaces+=("wt$$n$i")
+    ip link add "wt$$v$i" type veth peer name eth0 netns "wt$$n$i"
+    ip link set "wt$$v$i" master "$bridge" up
+    ip -n "wt$$n$i" addr add "$net.$i/24" dev eth0
+    ip -n "wt$$n$i" link set eth0 up
+    ip -n "wt$$n$i" link set lo up
+done
+
+# usage: over "2 1" COMMAND...: so many ranks on each
+over() {
+    local list='' i=0 ranks
+    for ranks in $1; do
+        list+=${list:+,}${spaces[$i]}:$ranks
+        i=$((i + 1))
+    done
+    shift
+    "$weft" run --hosts "$list" --agent 'ip netns exec' --master "$net.1" -- "$@"
+}
+
+silence=2
+[ -z "${WEFT_SOAK:-}" ] || silence=5
+
+# usage: mishap "2 1" WHAT: does it in the middle of operations; all others must print an error that names a rank,
+# within so many ms in the long form
+mishap() {
+    local ranks=$1 what=$2 most=$3 pid began lines
+    WEFT_LINK_TIMEOUT=$silence over "$ranks" "$run" loop "$mark" >"$work/out" 2>"$work/err" &
+    pid=$!
+    for _ in $(seq 1 400); do grep -q running "$work/out" && break; sleep 0.05; done
+    began=$(date +%s%3N)
+    case $what in
+    rank) kill -KILL "$(pgrep -f "^$run loop $mark" | tail -1)" ;;
+    member) kill -KILL "$(pgrep -P "$(pgrep -P $pid)" | tail -1)" ;;
+    link) ip link set "wt$$v2" down ;;
+    esac
+    wait $pid && fail "$what: the job ends with 0"
+    [ "$what" != link ] || ip link set "wt$$v2" up
+    lines=$(grep -c 'rank .*: .*rank [0-9]' "$work/out")
+    [ "$lines" -ge 1 ] || fail "$what: no error that names a rank: $(cat "$work/out" "$work/err")"
+    [ -z "${WEFT_SOAK:-}" ] || while read -r when _ rest; do
+        [ $((when - began)) -le "$most" ] || fail "$what: $((when - began)) ms until rank $rest"
+    done < <(grep ' rank ' "$work/out")
+    nothing_left "$what"
+}
+
+over "2 1" "$moe" well "$mark" || fail "experts over two namespaces"
+over "1 2 1" "$run" skew 60 "$mark" || fail "operations over three namespaces"
+mishap "2 2" rank 1000
+mishap "2 1" member 1000
+mishap "1 1" link 6000
+if [ -n "${WEFT_SOAK:-}" ]; then
+    for ranks in "1 1" "2 1" "2 2" "1 3 1" "2 2 2" "3 4" "2 3 3"; do
+        over "$ranks" "$run" well "$mark" || fail "$ranks: collectives and products"
+        over "$ranks" "$moe" well "$mark" || fail "$ranks: experts"
+    done
+    over "2 2 1" "$run" skew 10000 "$mark" || fail "10 000 operations under skew"
+    for i in $(seq 1 17); do
+        mishap "2 2" rank 1000
+        mishap "1 2 1" member 1000
+        mishap "2 1 1" link 6000
+    done
+fi
+nothing_left "the end"
+exit $failed

@@ -1,0 +1,479 @@
+#include "launch/hosts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "group/segment.h"
+#include "net/secret.h"
+
+extern char **environ;
+
+enum {
+    GRACE_MS = 1000, /* after a host failed the others may end by themselves … */
+    TERM_MS = 4000, /* … then they are asked to; after this long their members are cut off, then the agents */
+    LEAST_PORT = 20000,
+    PORTS = 12000, /* from there on: below those that systems give to whoever connects */
+    MOST_STRINGS = 1 << 16,
+    MOST_BYTES = 1 << 20,
+};
+
+static const uint32_t MAGIC = 0x77667431;
+
+/* ---- what is asked for ---------------------------------------------------------------------------- */
+
+bool launch_hosts_parse(char *text, launch_hosts *hosts)
+{
+    char *rest = text, *name;
+
+    while ((name = strsep(&rest, ","))) {
+        char *colon = strrchr(name, ':'), *end;
+        long ranks = colon ? strtol(colon + 1, &end, 10) : 1;
+
+        if (colon && (end == colon + 1 || *end))
+            return false;
+        if (colon)
+            *colon = 0;
+        if (!*name || *name == '-' || strpbrk(name, " \t\n'\"\\$`;&|<>()") || ranks < 1 ||
+            ranks > WEFT_RANKS_MAX - hosts->ranks || hosts->count == LAUNCH_HOSTS_MAX)
+            return false;
+        hosts->host[hosts->count++] = (launch_host){name, hosts->ranks, (int)ranks};
+        hosts->ranks += (int)ranks;
+    }
+    return hosts->count > 0;
+}
+
+bool launch_hosts_agent(char *text, launch_hosts *hosts)
+{
+    int words = 0;
+    char *rest = text, *word;
+
+    while ((word = strsep(&rest, " \t")))
+        if (*word) {
+            if (words == LAUNCH_AGENT_WORDS)
+                return false;
+            hosts->agent[words++] = word;
+        }
+    hosts->agent[words] = NULL;
+    return words > 0;
+}
+
+/* ---- what a member is told ------------------------------------------------------------------------ */
+
+/* Strings one after another, each behind its length. */
+typedef struct letter {
+    char *data;
+    size_t used, room;
+    bool failed;
+} letter;
+
+static void add_bytes(letter *l, const void *data, size_t bytes)
+{
+    if (l->used + bytes > l->room) {
+        size_t room = 2 * (l->used + bytes) + 4096;
+        char *more = realloc(l->data, room);
+
+        l->failed |= !more;
+        if (!more)
+            return;
+        l->data = more;
+        l->room = room;
+    }
+    memcpy(l->data + l->used, data, bytes);
+    l->used += bytes;
+}
+
+static void add_number(letter *l, uint32_t number)
+{
+    add_bytes(l, &number, sizeof(number));
+}
+
+static void add_text(letter *l, const char *text)
+{
+    add_number(l, (uint32_t)strlen(text));
+    add_bytes(l, text, strlen(text));
+}
+
+/* What is set for weft and what it uses goes along; agents such as ssh bring no environment. */
+static bool goes_along(const char *variable)
+{
+    static const char *const prefixes[] = {"WEFT_", "UCX_", "OMP_"};
+    static const char *const own[] = {
+        "WEFT_RANK=", "WEFT_SIZE=", "WEFT_FD=", "WEFT_NONCE=", "WEFT_NODE=", "WEFT_SECRET="};
+
+    for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+        if (strncmp(variable, own[i], strlen(own[i])) == 0)
+            return false;
+    for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
+        if (strncmp(variable, prefixes[i], strlen(prefixes[i])) == 0)
+            return true;
+    return false;
+}
+
+typedef struct meeting {
+    char master[256], secret[40], directory[4096];
+    uint32_t port;
+} meeting;
+
+static letter write_letter(const launch_job *job, const launch_hosts *hosts, int index, const meeting *at,
+                           char **argv)
+{
+    const launch_host *host = &hosts->host[index];
+    letter l = {0};
+    uint32_t count = 0;
+
+    add_number(&l, MAGIC);
+    add_number(&l, (uint32_t)host->first);
+    add_number(&l, (uint32_t)host->ranks);
+    add_number(&l, (uint32_t)hosts->ranks);
+    add_number(&l, at->port);
+    add_number(&l, (uint32_t)job->bind);
+    add_number(&l, (uint32_t)job->output);
+    add_text(&l, host->name);
+    add_text(&l, at->master);
+    add_text(&l, at->secret);
+    add_text(&l, at->directory);
+    for (char **variable = environ; *variable; variable++)
+        count += goes_along(*variable);
+    add_number(&l, count);
+    for (char **variable = environ; *variable; variable++)
+        if (goes_along(*variable))
+            add_text(&l, *variable);
+    for (count = 0; argv[count]; count++)
+        ;
+    add_number(&l, count);
+    for (uint32_t i = 0; i < count; i++)
+        add_text(&l, argv[i]);
+    return l;
+}
+
+/* ---- the side that starts agents ------------------------------------------------------------------ */
+
+typedef struct agents {
+    const launch_job *job;
+    const launch_hosts *hosts;
+    pid_t *pids; /* 0 once it has ended */
+    int *pipes;  /* -1: closed */
+    int running, status;
+    bool ending, asked;
+    int step; /* of ending: what comes next */
+    int64_t next_step_ns;
+} agents;
+
+static void say(const launch_job *job, const launch_hosts *hosts, int index, const char *what, int number)
+{
+    fprintf(stderr, "%s: host %s (ranks %d to %d): %s %s %d\n", job->who, hosts->host[index].name,
+            hosts->host[index].first, hosts->host[index].first + hosts->host[index].ranks - 1,
+            hosts->agent[0], what, number);
+}
+
+static bool write_all(int fd, const char *data, size_t bytes)
+{
+    while (bytes > 0) {
+        ssize_t written = write(fd, data, bytes);
+
+        if (written < 0 && errno != EINTR)
+            return false;
+        data += written > 0 ? written : 0;
+        bytes -= written > 0 ? (size_t)written : 0;
+    }
+    return true;
+}
+
+static void tell(agents *a, int signal)
+{
+    char byte = (char)signal;
+
+    for (int i = 0; i < a->hosts->count; i++)
+        if (a->pipes[i] >= 0 && a->pids[i])
+            write_all(a->pipes[i], &byte, 1); /* one that is gone is noticed elsewhere */
+}
+
+static void cut_off(agents *a)
+{
+    for (int i = 0; i < a->hosts->count; i++) {
+        if (a->pipes[i] >= 0)
+            close(a->pipes[i]);
+        a->pipes[i] = -1;
+    }
+}
+
+static void begin_ending(agents *a, int status, int ms, int step)
+{
+    if (!a->ending)
+        a->status = status;
+    a->ending = true;
+    a->step = step;
+    a->next_step_ns = weft_clock_ns() + (int64_t)ms * 1000000;
+}
+
+enum { STEP_ASK, STEP_CUT, STEP_KILL };
+
+static void step_ending(agents *a)
+{
+    if (!a->ending || weft_clock_ns() < a->next_step_ns)
+        return;
+    if (a->step == STEP_ASK)
+        tell(a, SIGTERM);
+    else if (a->step == STEP_CUT)
+        cut_off(a);
+    for (int i = 0; i < a->hosts->count && a->step >= STEP_KILL; i++)
+        if (a->pids[i])
+            kill(a->pids[i], SIGKILL);
+    a->step++;
+    a->next_step_ns = weft_clock_ns() + (int64_t)TERM_MS * 1000000;
+}
+
+static void start_agent(agents *a, int index, const char *weft, const letter *l, const sigset_t *before)
+{
+    char *words[LAUNCH_AGENT_WORDS + 5];
+    int used = 0, pipe[2];
+    pid_t self = getpid();
+
+    for (; a->hosts->agent[used]; used++)
+        words[used] = a->hosts->agent[used];
+    words[used++] = a->hosts->host[index].name;
+    words[used++] = (char *)(uintptr_t)weft;
+    words[used++] = (char *)(uintptr_t) "run";
+    words[used++] = (char *)(uintptr_t) "--member";
+    words[used] = NULL;
+    if (pipe2(pipe, O_CLOEXEC) != 0) {
+        fprintf(stderr, "%s: cannot make a pipe: %s\n", a->job->who, strerror(errno));
+        begin_ending(a, 1, 0, STEP_CUT);
+        return;
+    }
+    a->pids[index] = fork();
+    if (a->pids[index] == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != self)
+            _exit(1);
+        setpgid(0, 0); /* what a terminal sends comes from the front, in order */
+        dup2(pipe[0], STDIN_FILENO);
+        sigprocmask(SIG_SETMASK, before, NULL);
+        sigaction(SIGPIPE, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+        execvp(words[0], words);
+        fprintf(stderr, "%s: cannot start %s: %s\n", a->job->who, words[0], strerror(errno));
+        _exit(errno == ENOENT ? 127 : 126);
+    }
+    close(pipe[0]);
+    a->pipes[index] = pipe[1];
+    if (a->pids[index] < 0) {
+        fprintf(stderr, "%s: cannot start a process: %s\n", a->job->who, strerror(errno));
+        a->pids[index] = 0;
+        begin_ending(a, 1, 0, STEP_CUT);
+        return;
+    }
+    a->running++;
+    write_all(pipe[1], l->data, l->used);
+}
+
+static void agent_ended(agents *a, int index, int status)
+{
+    a->running--;
+    a->pids[index] = 0;
+    if (a->pipes[index] >= 0)
+        close(a->pipes[index]);
+    a->pipes[index] = -1;
+    if (status == 0 || a->ending)
+        return;
+    if (WIFSIGNALED(status)) {
+        say(a->job, a->hosts, index, "was ended by signal", WTERMSIG(status));
+        begin_ending(a, 128 + WTERMSIG(status), GRACE_MS, STEP_ASK);
+    } else {
+        say(a->job, a->hosts, index, "ended with status", WEXITSTATUS(status));
+        begin_ending(a, WEXITSTATUS(status), GRACE_MS, STEP_ASK);
+    }
+}
+
+static void watch(agents *a, const sigset_t *watched)
+{
+    while (a->running) {
+        struct timespec wait = {0, 50000000};
+        siginfo_t info;
+        int signal = sigtimedwait(watched, &info, &wait), status;
+        pid_t pid;
+
+        while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
+            for (int i = 0; i < a->hosts->count; i++)
+                if (a->pids[i] == pid)
+                    agent_ended(a, i, status);
+        if (signal > 0 && signal != SIGCHLD)
+            tell(a, signal);
+        if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT) {
+            if (a->asked)
+                cut_off(a);
+            a->asked = true;
+            begin_ending(a, 128 + signal, TERM_MS, STEP_CUT);
+        }
+        step_ending(a);
+    }
+}
+
+/* The port is not known to be free there; rank 0 says so if it is not. */
+static bool find_meeting(const launch_hosts *hosts, meeting *at)
+{
+    const char *name = hosts->master ? hosts->master : hosts->host[0].name, *user = strrchr(name, '@');
+    uint64_t random[3];
+
+    if (!weft_random(random, sizeof(random)) || !getcwd(at->directory, sizeof(at->directory)))
+        return false;
+    snprintf(at->master, sizeof(at->master), "%s", user ? user + 1 : name);
+    snprintf(at->secret, sizeof(at->secret), "%016llx%016llx", (unsigned long long)random[0],
+             (unsigned long long)random[1]);
+    at->port = LEAST_PORT + (uint32_t)(random[2] % PORTS);
+    return true;
+}
+
+int launch_over_hosts(const launch_job *job, const launch_hosts *hosts, char **argv)
+{
+    static const int forwarded[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+    agents a = {.job = job,
+                .hosts = hosts,
+                .pids = calloc((size_t)hosts->count, sizeof(pid_t)),
+                .pipes = malloc((size_t)hosts->count * sizeof(int))};
+    char weft[4096];
+    sigset_t watched, before;
+    meeting at;
+
+    if (!a.pids || !a.pipes || !find_meeting(hosts, &at) || !launch_own_path(weft, sizeof(weft))) {
+        fprintf(stderr, "%s: cannot prepare to start ranks: %s\n", job->who, strerror(errno));
+        free(a.pids);
+        free(a.pipes);
+        return 1;
+    }
+    sigemptyset(&watched);
+    for (size_t i = 0; i < sizeof(forwarded) / sizeof(forwarded[0]); i++)
+        sigaddset(&watched, forwarded[i]);
+    sigprocmask(SIG_BLOCK, &watched, &before);
+    sigaction(SIGPIPE, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
+    for (int i = 0; i < hosts->count; i++)
+        a.pipes[i] = -1;
+    for (int i = 0; i < hosts->count && !a.ending; i++) {
+        letter l = write_letter(job, hosts, i, &at, argv);
+
+        if (l.failed) {
+            fprintf(stderr, "%s: out of memory\n", job->who);
+            begin_ending(&a, 1, 0, STEP_CUT);
+        } else {
+            start_agent(&a, i, weft, &l, &before);
+        }
+        free(l.data);
+    }
+    watch(&a, &watched);
+    cut_off(&a);
+    free(a.pids);
+    free(a.pipes);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return a.status;
+}
+
+/* ---- the member ----------------------------------------------------------------------------------- */
+
+static bool read_all(void *data, size_t bytes)
+{
+    char *into = data;
+
+    while (bytes > 0) {
+        ssize_t got = read(STDIN_FILENO, into, bytes);
+
+        if (got == 0 || (got < 0 && errno != EINTR))
+            return false;
+        into += got > 0 ? got : 0;
+        bytes -= got > 0 ? (size_t)got : 0;
+    }
+    return true;
+}
+
+static bool read_number(uint32_t *number, uint32_t most)
+{
+    return read_all(number, sizeof(*number)) && *number <= most;
+}
+
+static char *read_text(void)
+{
+    uint32_t bytes;
+    char *text;
+
+    if (!read_number(&bytes, MOST_BYTES))
+        return NULL;
+    text = malloc((size_t)bytes + 1);
+    if (text && read_all(text, bytes)) {
+        text[bytes] = 0;
+        return text;
+    }
+    free(text);
+    return NULL;
+}
+
+/* NULL at the end; whatever of it was read stays, since the process ends soon. */
+static char **read_texts(void)
+{
+    uint32_t count;
+    char **texts;
+
+    if (!read_number(&count, MOST_STRINGS))
+        return NULL;
+    texts = calloc((size_t)count + 1, sizeof(*texts));
+    for (uint32_t i = 0; texts && i < count; i++) {
+        texts[i] = read_text();
+        if (!texts[i])
+            return NULL;
+    }
+    return texts;
+}
+
+static int be_program(int rank, void *argument)
+{
+    char **argv = argument;
+    int why;
+
+    (void)rank;
+    execvp(argv[0], argv);
+    why = errno;
+    fprintf(stderr, "weft run: cannot start %s: %s\n", argv[0], strerror(why));
+    return why == ENOENT ? 127 : 126;
+}
+
+int launch_member(void)
+{
+    uint32_t magic, first, ranks, total, port, bind, output;
+    launch_job job = {.who = "weft run", .body = be_program, .commands = -1};
+    char *directory = NULL, **variables = NULL, **argv = NULL;
+
+    if (!read_number(&magic, UINT32_MAX) || magic != MAGIC || !read_number(&first, WEFT_RANKS_MAX) ||
+        !read_number(&ranks, WEFT_RANKS_MAX) || !read_number(&total, WEFT_RANKS_MAX) ||
+        !read_number(&port, 65535) || !read_number(&bind, LAUNCH_BIND_NUMA) ||
+        !read_number(&output, LAUNCH_OUTPUT_PREFIX) || !(job.host = read_text()) ||
+        !(job.master = read_text()) || !(job.secret = read_text()) || !(directory = read_text()) ||
+        !(variables = read_texts()) || !(argv = read_texts()) || !argv[0]) {
+        fprintf(stderr, "weft run: --member is what --hosts starts on each of them\n");
+        return 2;
+    }
+    for (char **variable = variables; *variable; variable++)
+        putenv(*variable);
+    if (chdir(directory) != 0) {
+        fprintf(stderr, "weft run: host %s has no directory %s: %s\n", job.host, directory, strerror(errno));
+        return 2;
+    }
+    if (!launch_finds(argv[0])) {
+        fprintf(stderr, "weft run: host %s: cannot start %s: %s\n", job.host, argv[0], strerror(errno));
+        return errno == ENOENT ? 127 : 126;
+    }
+    job.size = (int)ranks;
+    job.first = (int)first;
+    job.total = (int)total;
+    job.port = (int)port;
+    job.bind = (launch_bind)bind;
+    job.output = (launch_output)output;
+    job.commands = STDIN_FILENO;
+    job.argument = argv;
+    return launch_ranks(&job);
+}
