@@ -33,4 +33,15 @@ sed '0,/GEMM D\[.*gathered/s/ wait [0-9>=]*//' "$dir/ring.plan" >"$dir/wrong.pla
 if "$weft" sim --plan "$dir/wrong.plan" >"$dir/said" 2>&1; then fail "a wrong plan was simulated"; fi
 grep -q 'race: .* of rank 0' "$dir/said" || fail "of a wrong plan it says: $(cat "$dir/said")"
 
+# It is measured beside weft's own, and both results are checked; a wrong one never starts.
+"$weft" bench --plan "$dir/ring.plan" --iters 2 --warmup 0 --peer none --json >"$dir/rows"
+[ "$(grep -c '"m": 37, "n": 22, "k": 8.*"ok": true' "$dir/rows")" = 2 ] || fail "bench says: $(cat "$dir/rows")"
+sed -n 2p "$dir/rows" | grep -q '"schedule": "custom"' || fail "the plan was not measured: $(cat "$dir/rows")"
+if "$weft" bench --plan "$dir/wrong.plan" >"$dir/said" 2>&1; then fail "a wrong plan was run"; fi
+grep -q 'race: .* of rank 0' "$dir/said" || fail "of a wrong plan bench says: $(cat "$dir/said")"
+for wrong in "-n 2" "--dtype bf16" "8 8 8" "--schedule direct"; do
+    if "$weft" bench --plan "$dir/ring.plan" $wrong >"$dir/said" 2>&1; then fail "$wrong was taken"; fi
+    [ "$(wc -l <"$dir/said")" = 1 ] || fail "$wrong: $(cat "$dir/said")"
+done
+
 "$test" "$dir/ring.plan"

@@ -9,6 +9,7 @@
 #include "bench/cuda/bench_cuda.h"
 #include "bench/start.h"
 #include "cli/commands.h"
+#include "cli/given_plan.h"
 
 #include "core/env.h"
 #include "gemm/gemm.h"
@@ -74,6 +75,13 @@ static int check_torch(const weft_options *options)
 
 static const char *nodes_asked;
 
+static const char *plan_path;
+
+const char *bench_plan_path(void)
+{
+    return plan_path;
+}
+
 static const options_flag bench_flags[] = {
     {"--peer", "WHICH", OPTIONS_CALL, NULL, read_peer, 0, 0, NULL,
      "competitors in the same run: auto (whatever is installed), mpi, none"},
@@ -83,6 +91,8 @@ static const options_flag bench_flags[] = {
      "with --backend cuda: a process for each rank, on this machine's GPUs in turn; collectives always"},
     {"--nodes", "N", OPTIONS_TEXT, &nodes_asked, NULL, 0, 0, "products collectives moe barrier",
      "as if the ranks were on N nodes, in blocks, or on nodes of 3 and 5 (3+5): over this machine's network"},
+    {"--plan", "FILE", OPTIONS_TEXT, &plan_path, NULL, 0, 0, "products",
+     "the plan in this file, which says of what sizes and ranks it is, beside what auto takes"},
     {"--torch", "PYTHON", OPTIONS_TEXT, &torch_python, NULL, 0, 0, "products gemm",
      "a Python that has PyTorch, as one more peer of the products (also WEFT_TORCH_PYTHON)"},
     {0},
@@ -161,7 +171,27 @@ static int help(const options_flag *flags)
          "  weft bench all_reduce -n 4 --bytes 4K:1M --json         for a program\n"
          "  weft bench moe --set contest --impl all                 the ladder on the contest's shapes\n"
          "  weft bench -n 4 -c all_reduce                           GEMM + all-reduce on four ranks\n"
-         "  weft run -n 2 -- weft bench ag_gemm                     on ranks that are there already");
+         "  weft run -n 2 -- weft bench ag_gemm                     on ranks that are there already\n"
+         "  weft bench --plan ring.plan                             somebody's own schedule, beside weft's");
+    return 0;
+}
+
+/* The problem that a plan from a file is of, and as many ranks. Ranks check it when they load it. */
+static int take_plan(weft_options *options, const given_plan *given)
+{
+    if (options->sizes_given || options->set || options->schedule_given || options->dtype_given)
+        return options_error("bench", "--plan: the file says of what sizes, type and schedule the plan is");
+    if (options->ranks_given && options->ranks != given->world)
+        return options_error("bench", "-n %lld: the plan in %s is of %d ranks", (long long)options->ranks,
+                             plan_path, given->world);
+    if (options->cuda)
+        return options_error("bench", "--plan: plans from files run on CPU ranks, not with --backend cuda");
+    if (!bench_is_rank() && given_plan_check(given, "bench"))
+        return 1;
+    options->problem = given->parts[0].problem;
+    options->problem.schedule = WEFT_SCHEDULE_AUTO;
+    memset(&options->problem.tuning, 0, sizeof(options->problem.tuning));
+    options->ranks = given->world;
     return 0;
 }
 
@@ -169,9 +199,16 @@ static int read_options(weft_options *options, int argc, char **argv)
 {
     options_flag flags[MOST_BENCH_FLAGS];
     const char *ops[ENTRIES + 1];
+    given_plan given;
+    int status = given_plan_open(&given, "bench", "--plan", argc, argv);
 
+    if (status)
+        return status;
     gather_tables(flags, ops);
-    int status = options_parse(options, "bench", ops, flags, argc, argv);
+    status = options_parse(options, "bench", ops, flags, given.argc, given.argv);
+    if (status == 0 && !options->help && given.parts)
+        status = take_plan(options, &given);
+    given_plan_close(&given);
     if (status == 0 && options->help)
         help(flags);
     else if (status == 0 && !find_entry(options->op_name))

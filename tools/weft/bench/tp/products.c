@@ -124,6 +124,16 @@ static int fused_open(tp_fused *fused, tp_data *data, weft_schedule schedule)
     return 0;
 }
 
+/* The plan of --plan, of the problem that the operands are of. */
+static int fused_load(tp_fused *fused, tp_data *data)
+{
+    fused->data = data;
+    if (weft_plan_load(data->context->group, bench_plan_path(), &fused->plan) != WEFT_OK)
+        return bench_fail(data->context, bench_plan_path());
+    fused->schedule = weft_plan_problem(fused->plan)->schedule;
+    return 0;
+}
+
 /* ---- one shape ------------------------------------------------------------------------------------ */
 
 static void add(tp_bench *bench, const char *name, void *argument, int (*prepare)(void *, int),
@@ -161,6 +171,14 @@ static int open_shape(tp_bench *bench, const weft_problem *problem)
         if (fused_open(&bench->fused[i], data, wanted[i]))
             return 1;
         add(bench, weft_schedule_name(problem->op, wanted[i]), &bench->fused[i], fused_prepare, fused_run,
+            fused_check);
+    }
+    if (bench_plan_path()) {
+        tp_fused *loaded = &bench->fused[bench->fused_count++];
+
+        if (fused_load(loaded, data))
+            return 1;
+        add(bench, weft_schedule_name(problem->op, loaded->schedule), loaded, fused_prepare, fused_run,
             fused_check);
     }
     bench->has_peer = tp_peer_can(bench->context, problem);
@@ -250,9 +268,12 @@ static void print_row(tp_bench *bench, int index, double worst, double wrong)
     report_int(r, "tile_m", done->tuning.tile_m);
     report_int(r, "tile_n", done->tuning.tile_n);
     report_int(r, "tile_k", done->tuning.tile_k);
-    report_shown(r, "shown_schedule", "%s%s, tiles %" PRId64 " x %" PRId64 " x %" PRId64 ", %d worker%s",
-                 strcmp(asked, "auto") ? "" : "auto ", chosen, done->tuning.tile_m, done->tuning.tile_n,
-                 done->tuning.tile_k, done->tuning.workers, done->tuning.workers == 1 ? "" : "s");
+    if (done->schedule == WEFT_SCHEDULE_CUSTOM)
+        report_shown(r, "shown_schedule", "custom");
+    else
+        report_shown(r, "shown_schedule", "%s%s, tiles %" PRId64 " x %" PRId64 " x %" PRId64 ", %d worker%s",
+                     strcmp(asked, "auto") ? "" : "auto ", chosen, done->tuning.tile_m, done->tuning.tile_n,
+                     done->tuning.tile_k, done->tuning.workers, done->tuning.workers == 1 ? "" : "s");
     report_row(r);
 }
 
