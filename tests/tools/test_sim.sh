@@ -47,7 +47,14 @@ ends "a table" 0 "$weft" sim all_gather -n 8 --machine b200x8 --bytes 1M:1M >"$s
 says out "error so far: collectives of libraries"
 says out "none of these rows is of b200x8"
 
-for bad in "ag_gemm 64 64 64 --sweep bytes=1:2" "all_gather --sweep m=1:2" "ag_gemm 64 64 64 --sweep ranks=4:2" \
+run moe "sim moe --experts 64 --topk 4 --hidden 2048 --tokens 64 --inter 1024 -n 16 --machine h100x16"
+[ "$(wc -l <"$scratch/moe")" = 2 ] || fail "moe has not two ways to combine"
+less "$(value moe 2 combine_us)" "$(value moe 1 combine_us)" "reduced combine"
+less "$(value moe 1 experts_us)" "$(value moe 1 total_us)" "the experts' part"
+run skewed "sim moe --experts 64 --topk 4 --hidden 2048 --tokens 64 --inter 1024 -n 16 --machine h100x16 --skew 0.5 --mode exact"
+less "$(value moe 1 total_us)" "$(value skewed 1 total_us)" "a skewed round"
+
+for bad in "moe --topk 300" "moe --sweep ranks=2:4" "moe --set contest" "moe -n 9 --machine h100x8" "ag_gemm --topk 2 8 8 8" "ag_gemm 64 64 64 --sweep bytes=1:2" "all_gather --sweep m=1:2" "ag_gemm 64 64 64 --sweep ranks=4:2" \
     "ag_gemm 64 64 64 --sweep ranks" "ag_gemm 64 64 64 --sweep ranks=8:16 --machine h100x8" \
     "ag_gemm --set llama3 --sweep ranks=2:4 --machine h100x8" "ag_gemm 64 64 64 --launch never"; do
     ends "$bad" 2 "$weft" sim $bad >"$scratch/out"

@@ -49,6 +49,7 @@ static const options_flag sim_flags[] = {
      .kind = OPTIONS_CALL,
      .target = &swept,
      .read = sim_sweep_read,
+     .ops = "products collectives",
      .help = "a row for A, 2 A, 4 A ... up to B of ranks, m, n, k or bytes: where the time goes, and what a "
              "faster "
              "link would buy; --svg and --html draw it"},
@@ -435,7 +436,21 @@ static void explain(simulation *s)
             s->machine.name);
 }
 
-static int help(void)
+enum { MOST_SIM_FLAGS = 24 };
+
+/* The command's own flags and those of moe. */
+static void gather_flags(options_flag flags[MOST_SIM_FLAGS])
+{
+    int count = 0;
+
+    for (const options_flag *flag = sim_flags; flag->names; flag++)
+        flags[count++] = *flag;
+    for (const options_flag *flag = sim_moe_flags; flag->names && count + 1 < MOST_SIM_FLAGS; flag++)
+        flags[count++] = *flag;
+    flags[count] = (options_flag){0};
+}
+
+static int help(const options_flag *flags)
 {
     puts("usage: weft sim OP [flags]\n"
          "       weft sim --plan FILE [flags]\n\n"
@@ -450,16 +465,36 @@ static int help(void)
             printf("  %-10s  %s\n", machine.name, machine.about);
     }
     puts("  this        the machine weft runs on (weft calibrate measures it)\n\nflags");
-    options_print_help(stdout, "sim", sim_flags);
+    options_print_help(stdout, "sim", flags);
     puts("\nexamples\n"
          "  weft sim ag_gemm 8192 28672 8192 --dtype bf16 -n 8 --machine h100x8\n"
          "  weft sim ag_gemm --set llama3 --dtype bf16 -n 8 --machine h100x8 --schedule all\n"
          "  weft sim all_reduce --bytes 4K:16M -n 8 --machine mi300x8 --schedule all\n"
          "  weft sim ag_gemm 131072 53248 16384 --dtype bf16 -n 1024 --machine h100x1024\n"
          "  weft sim gemm_rs 4096 8192 28672 -n 2 --svg run.svg           a picture of the run\n"
+         "  weft sim moe --experts 256 --topk 8 --hidden 7168 --inter 2048 -n 16 --machine h100x16\n"
          "  weft sim ag_gemm 16384 53248 16384 --dtype bf16 --machine h100x1024 --sweep ranks=8:1024 --svg "
          "sweep.svg");
     return 0;
+}
+
+static int sim_moe(const weft_options *options)
+{
+    simulation s = {.options = options, .world = (int)options->ranks, .graph = from_graph};
+    weft_error_text error = {0};
+    weft_status found;
+    int status, closed;
+
+    if (options->set || options->impl || options->html)
+        return options_error("sim",
+                             "moe is one shape: --experts, --topk, --hidden, --tokens, --mode, and no page");
+    found = weft_machine_find(machine_name, &s.machine, &error);
+    if (found)
+        return sim_fail(&error, found);
+    report_open(&s.report, stdout, options->json, NULL);
+    status = sim_moe_show(&s);
+    closed = report_close(&s.report);
+    return status ? status : closed;
 }
 
 static int sim(int argc, char **argv)
@@ -468,15 +503,18 @@ static int sim(int argc, char **argv)
     simulation s = {0};
     weft_options options;
     weft_status found;
-    int status = options_parse(&options, "sim", NULL, sim_flags, argc, argv), closed;
+    static const char *const others[] = {"moe", NULL};
+    options_flag flags[MOST_SIM_FLAGS];
+    int status, closed;
 
+    gather_flags(flags);
+    status = options_parse(&options, "sim", others, flags, argc, argv);
     if (status)
         return status;
     if (options.help)
-        return help();
+        return help(flags);
     if (!options.is_plan_op)
-        return options_error("sim", "%s has no plan to simulate",
-                             options.op_name ? options.op_name : "nothing");
+        return sim_moe(&options);
     if (given.parts && (options.sizes_given || options.set || options.bytes_first || options.schedule_given))
         return options_error("sim", "--plan: the file says of what sizes and schedule the plan is");
     if (given.parts && given_plan_check(&given, "sim"))

@@ -49,4 +49,8 @@ int sim_sweep_check(const simulation *s, const sim_sweep *sweep);
 /* A row a value, and a chart of where the time goes in --svg and --html; 0 or the exit status. */
 int sim_sweep_show(simulation *s, const sim_sweep *sweep);
 
+/* Mixture of experts: its flags (ended by NULL names), and a row for each way to combine. */
+extern const options_flag sim_moe_flags[];
+int sim_moe_show(simulation *s);
+
 #endif

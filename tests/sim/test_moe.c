@@ -1,0 +1,148 @@
+/*
+ * A round of mixture of experts, predicted: against weft's own times on one H200 behind an emulated link
+ * (docs/performance.md, microseconds; nothing is fitted to them), and what must hold on every shipped
+ * machine.
+ */
+#include "support/check.h"
+#include "sim/moe.h"
+
+#include <math.h>
+
+static const struct {
+    int experts, topk;
+    int64_t hidden, tokens;
+    double link_gbs, dispatch_us, exact_us, reduced_us;
+} table[] = {
+    {8, 2, 6144, 16, 450, 8.3, 6.2, 7.4},         {64, 6, 2048, 32, 450, 8.8, 6.6, 6.6},
+    {128, 4, 2880, 128, 450, 13.8, 11.0, 9.9},    {128, 8, 4096, 256, 450, 41.6, 44.7, 32.1},
+    {256, 8, 7168, 256, 450, 64.4, 74.9, 53.2},   {256, 8, 7168, 128, 450, 30.3, 42.1, 30.2},
+    {256, 8, 7168, 128, 48, 189.0, 285.0, 189.0},
+};
+
+enum { ROWS = sizeof(table) / sizeof(table[0]) };
+
+static weft_machine find(const char *name)
+{
+    weft_error_text error = {0};
+    weft_machine machine;
+
+    CHECK_INT(weft_machine_find(name, &machine, &error), WEFT_OK);
+    return machine;
+}
+
+static weft_moe_time predict(const weft_machine *machine, const weft_moe_shape *shape, bool graph)
+{
+    weft_error_text error = {0};
+    weft_moe_time time = {0};
+
+    CHECK_INT(weft_sim_moe(machine, shape, graph, &time, &error), WEFT_OK);
+    CHECK(time.dispatch_us > 0 && time.combine_us > 0 &&
+          isfinite(time.dispatch_us + time.combine_us + time.experts_us));
+    return time;
+}
+
+static double round_us(const weft_machine *machine, const weft_moe_shape *shape)
+{
+    weft_moe_time time = predict(machine, shape, false);
+
+    return time.dispatch_us + time.experts_us + time.combine_us;
+}
+
+static void measured_rounds(void)
+{
+    weft_machine machine = find("h200_link");
+    double errors[3 * ROWS];
+    int count = 0;
+
+    for (int i = 0; i < ROWS; i++) {
+        weft_moe_shape shape = {.experts = table[i].experts,
+                                .topk = table[i].topk,
+                                .ranks = 8,
+                                .hidden = table[i].hidden,
+                                .tokens = table[i].tokens,
+                                .dtype = WEFT_F16};
+        weft_moe_time exact, reduced;
+
+        machine.link_gbs = table[i].link_gbs;
+        exact = predict(&machine, &shape, true);
+        shape.reduced = true;
+        reduced = predict(&machine, &shape, true);
+        errors[count++] = fabs(exact.dispatch_us / table[i].dispatch_us - 1);
+        errors[count++] = fabs(exact.combine_us / table[i].exact_us - 1);
+        errors[count++] = fabs(reduced.combine_us / table[i].reduced_us - 1);
+    }
+    for (int i = 1; i < count; i++)
+        for (int j = i; j > 0 && errors[j] < errors[j - 1]; j--) {
+            double swap = errors[j];
+
+            errors[j] = errors[j - 1];
+            errors[j - 1] = swap;
+        }
+    CHECK(errors[count / 2] <= 0.05);
+    CHECK(errors[count - 1] <= 0.25);
+}
+
+/* More of anything takes no less; so do skew, exact sums, and a second node. */
+static void what_must_hold(const weft_machine *machine)
+{
+    weft_moe_shape shape = {.experts = 64,
+                            .topk = 4,
+                            .ranks = 8,
+                            .hidden = 2048,
+                            .tokens = 128,
+                            .inter = 1024,
+                            .dtype = WEFT_BF16};
+    double once = round_us(machine, &shape);
+    weft_moe_shape more = shape;
+
+    more.tokens *= 2;
+    CHECK(round_us(machine, &more) >= once);
+    more = shape;
+    more.hidden *= 2;
+    CHECK(round_us(machine, &more) >= once);
+    more = shape;
+    more.topk *= 2;
+    CHECK(round_us(machine, &more) >= once);
+    more = shape;
+    more.inter *= 2;
+    CHECK(round_us(machine, &more) >= once);
+    more = shape;
+    more.skew = 0.5;
+    CHECK(round_us(machine, &more) >= once);
+    more = shape;
+    more.reduced = true;
+    CHECK(round_us(machine, &more) <= once);
+    more = shape;
+    more.tokens = 65536; /* no faster than the arithmetic */
+    if (machine->kind == WEFT_MACHINE_GPU)
+        CHECK(predict(machine, &more, false).experts_us >=
+              6e-3 * 65536.0 * 8 * 4 / 8 * 2048 * 1024 / machine->gflops[WEFT_BF16] / machine->units);
+}
+
+int main(void)
+{
+    weft_machine two = find("h100x16");
+    weft_moe_shape shape = {
+        .experts = 256, .topk = 8, .ranks = 8, .hidden = 7168, .tokens = 128, .dtype = WEFT_BF16};
+    weft_error_text error = {0};
+    weft_moe_time time;
+    double one_node = predict(&two, &shape, false).dispatch_us;
+
+    measured_rounds();
+    for (int i = 0; weft_machine_builtin_name(i); i++) {
+        weft_machine machine = find(weft_machine_builtin_name(i));
+
+        what_must_hold(&machine);
+    }
+    shape.ranks = 16;
+    time = predict(&two, &shape, false);
+    CHECK(time.dispatch_us > one_node && time.network_bytes > 0);
+    CHECK(time.dispatch_us >= time.network_bytes / two.network_gbs * 1e-3);
+    shape.ranks = 17;
+    CHECK_INT(weft_sim_moe(&two, &shape, false, &time, &error), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(error.text, "do not fit");
+    shape.ranks = 8;
+    shape.topk = 257;
+    CHECK_INT(weft_sim_moe(&two, &shape, false, &time, &error), WEFT_ERR_ARGUMENT);
+    return check_report("sim moe");
+}
