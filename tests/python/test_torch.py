@@ -50,6 +50,41 @@ class Ops(unittest.TestCase):
                 with self.subTest(op=str(op)):
                     torch.library.opcheck(op.default, arguments)
 
+    def test_opcheck_of_experts(self) -> None:
+        support.ranks(1, lambda rank: self.check_experts())  # what it leaves behind in torch, a fork does not survive
+
+    def check_experts(self) -> None:
+        with weft.threads(1)[0] as group:
+            moe = weft.MoE(group, 3, 2, 4, 6, "float32")
+            layer = weft.torch.layer_name(moe)
+            x = whole(5, 4).requires_grad_()
+            expert = torch.tensor([[0, 1], [2, -1], [1, 2], [0, 2], [-1, -1]], dtype=torch.int32)
+            weight = whole(5, 2, seed=2).requires_grad_()
+            rows, counts, entry_weight, round = ops.moe_dispatch(x, expert, weight, None, layer)
+            self.assertEqual(counts.tolist(), [2, 2, 3])
+            results = rows.detach().clone().requires_grad_()
+            packed = weft.FeedForward(moe, *([whole(4, 4, seed=s).contiguous() for _ in range(3)] for s in range(3)))
+            cases = [
+                (ops.moe_dispatch, (x, expert, weight, torch.tensor(4), layer)),
+                (ops.moe_combine, (results, expert, weight, entry_weight, round, layer)),
+                (ops.moe_forward, (x.detach(), expert, weight.detach(), weft.torch.experts_name(packed), layer)),
+            ]
+            for op, arguments in cases:
+                with self.subTest(op=str(op)):
+                    torch.library.opcheck(op.default, arguments)
+            # In any order: rounds of two inputs one inside the other, and one that is never combined.
+            first = ops.moe_dispatch(x, expert, weight, None, layer)
+            second = ops.moe_dispatch(2 * x, expert, weight, None, layer)
+            ops.moe_dispatch(3 * x, expert, weight, None, layer)
+            y = [ops.moe_combine(d[0], expert, weight, *d[2:], layer) for d in (first, second)]
+            self.assertTrue(torch.equal(y[1], 2 * y[0]))
+            sums = (weight * (expert >= 0)).sum(1, keepdim=True)
+            self.assertTrue(torch.equal(y[0], x * sums))
+            y[0].sum().backward()
+            self.assertTrue(torch.equal(x.grad, sums.expand_as(x)))
+            with self.assertRaisesRegex(ValueError, "no layer is named 'nobody'"):
+                ops.moe_dispatch(x, expert, weight, None, "nobody")
+
     def check_products(self, group: weft.Group) -> None:
         """Outputs and gradients of the four products, by small integers exactly those of one process."""
         name = weft.torch.name_of(group)

@@ -10,6 +10,18 @@ y = mlp(x)
 from . import backend, ops
 from ._groups import group_of, name_of
 from .moe import MoELayer
+from .moe_ops import experts_name, layer_name
 from .nn import ColumnParallelLinear, RowParallelLinear, SwiGLU
 
-__all__ = ["ColumnParallelLinear", "MoELayer", "RowParallelLinear", "SwiGLU", "backend", "group_of", "name_of", "ops"]
+__all__ = [
+    "ColumnParallelLinear",
+    "MoELayer",
+    "RowParallelLinear",
+    "SwiGLU",
+    "backend",
+    "experts_name",
+    "group_of",
+    "layer_name",
+    "name_of",
+    "ops",
+]

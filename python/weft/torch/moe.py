@@ -13,56 +13,10 @@ from torch import Tensor, nn
 from ..errors import ArgumentError
 from ..moe import FeedForward, MoE
 from ._groups import group_of, name_of
+from .moe_ops import experts_name, layer_name
 
 
-class _Round:
-    """One round of a layer: its routing, and what arrived here."""
-
-    def __init__(self, layer: "MoELayer", expert: Tensor, weight: Tensor) -> None:
-        self.layer, self.expert, self.weight = layer, expert, weight
-        self.start: List[int] = []
-        self.counts: List[int] = []
-        self.entry_weight = torch.empty(0)
-
-    def send(self, x: Tensor, weight: Tensor) -> Tensor:
-        """x to the experts: their rows, expert by expert."""
-        moe = self.layer.moe
-        received = moe.dispatch(x.contiguous(), self.expert, weight)
-        rows, self.start = moe.gather(x)
-        self.counts = [b - a for a, b in zip(received.offset, received.offset[1:])]
-        self.entry_weight = torch.tensor(received.entry_weight, dtype=torch.float32)
-        return rows[: received.offset[-1]]
-
-    def bring(self, results: Tensor) -> Tensor:
-        """The weighted sums of results, back at their tokens."""
-        return self.layer.moe.combine(results.contiguous(), self.start)
-
-
-class _Dispatch(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, round: _Round) -> Tensor:  # type: ignore[override]
-        ctx.round = round
-        return round.send(x.detach(), round.weight.detach())
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
-        return ctx.round.bring(grad), None  # the second half of the round that _Combine.backward began
-
-
-class _Combine(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, results: Tensor, weight: Tensor, round: _Round) -> Tensor:  # type: ignore[override]
-        ctx.round = round
-        ctx.save_for_backward(results, round.entry_weight)
-        return round.bring(results.detach())
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
-        results, entry_weight = ctx.saved_tensors
-        round = ctx.round
-        grads = round.send(grad, torch.ones_like(round.weight))
-        along = (grads.float() * results.float()).sum(1)
-        return (grads * entry_weight[:, None].to(grads.dtype)), round.layer._weights_back(round, along), None
+_ops = torch.ops.weft
 
 
 class _Expert(nn.Module):
@@ -110,7 +64,7 @@ class MoELayer(nn.Module):
         self.hidden, self.topk = hidden, topk
         kind = dtype or torch.get_default_dtype()
         self.moe = MoE(self._group_alive, experts, topk, hidden, max_tokens, kind)
-        self._weights: Optional[MoE] = None
+        self._layer = layer_name(self.moe)
         self.gate = nn.Linear(hidden, experts, bias=False, dtype=kind)
         self.experts = _Experts({str(e): _Expert(hidden, inter, kind) for e in self.moe.local_experts})
         self._packed: Optional[FeedForward] = None
@@ -138,32 +92,12 @@ class MoELayer(nn.Module):
             raise ArgumentError(f"{flat.shape[0]} tokens in one call; the layer was made for {self.moe.tokens}")
         expert, weight = self.route(flat)
         if self._packed is not None and not torch.is_grad_enabled():
-            y = self.moe.forward(flat.contiguous(), expert, weight.contiguous(), self._packed)
+            y = _ops.moe_forward(flat, expert, weight, experts_name(self._packed), self._layer)
         else:
-            round = _Round(self, expert.contiguous(), weight.contiguous())
-            rows = _Dispatch.apply(flat, round)
-            parts = (
-                [e(part) for e, part in zip(self.experts.values(), rows.split(round.counts))]
-                if round.counts
-                else [rows]
-            )
-            y = _Combine.apply(torch.cat(parts), weight, round)
+            rows, counts, entry_weight, round = _ops.moe_dispatch(flat, expert, weight, None, self._layer)
+            parts = [e(part) for e, part in zip(self.experts.values(), rows.split(counts.tolist()))]
+            y = _ops.moe_combine(torch.cat(parts or [rows]), expert, weight, entry_weight, round, self._layer)
         return y.view(x.shape)
-
-    def _weights_back(self, round: _Round, along: Tensor) -> Tensor:
-        """What backward found for each entry, at the expert's rank, brought to its token and place: in a row with a column
-        for every expert."""
-        if self._weights is None:
-            own = self.moe
-            self._weights = MoE(self._group_alive, own.experts, own.topk, own.experts, own.tokens, "float32")
-        small = self._weights
-        small.dispatch(torch.zeros(round.expert.shape[0], small.hidden), round.expert, torch.ones_like(round.weight))
-        rows = torch.zeros(along.shape[0], small.hidden)
-        ids = torch.tensor(self.moe.local_experts, dtype=torch.int64).repeat_interleave(
-            torch.tensor(round.counts, dtype=torch.int64)
-        )
-        rows[torch.arange(along.shape[0]), ids] = along
-        return small.combine(rows, round.start).gather(1, round.expert.long().clamp(min=0))
 
 
 __all__ = ["MoELayer"]

@@ -252,15 +252,18 @@ _OPS: Dict[str, Tuple[str, Any, Any]] = {
     "all_to_all": ("(Tensor x, str group) -> Tensor", _all_to_all, _same),
     "broadcast": ("(Tensor x, int root, str group) -> Tensor", _broadcast, _same),
 }
-for _name, (_schema, _kernel, _fake) in _OPS.items():
-    _library.define(_name + _schema)
-    for _device in ("CPU", "CUDA"):
-        _library.impl(_name, _kernel, _device)
-    torch.library.register_fake(f"weft::{_name}", _fake, lib=_library)
-_library.define("all_reduce_(Tensor(a!) x, str op, str group) -> ()")
-for _device in ("CPU", "CUDA"):
-    _library.impl("all_reduce_", _all_reduce_, _device)
-torch.library.register_fake("weft::all_reduce_", lambda x, op, group: None, lib=_library)
+
+
+def _define(name: str, schema: str, kernel: Any, fake: Any, devices: Tuple[str, ...] = ("CPU", "CUDA")) -> None:
+    _library.define(name + schema)
+    for device in devices:
+        _library.impl(name, kernel, device)
+    torch.library.register_fake(f"weft::{name}", fake, lib=_library)
+
+
+for _name, _parts in _OPS.items():
+    _define(_name, *_parts)
+_define("all_reduce_", "(Tensor(a!) x, str op, str group) -> ()", _all_reduce_, lambda x, op, group: None)
 
 # ---- gradients ----------------------------------------------------------------------------------------------
 
@@ -270,10 +273,10 @@ _modes = torch._C._len_torch_dispatch_stack  # type: ignore[attr-defined]
 _transforms = torch._C._functorch.peek_interpreter_stack  # type: ignore[attr-defined]
 
 
-def _differentiable(name: str, setup: Any, backward: Any) -> None:
+def _differentiable(name: str, kernel: Any, setup: Any, backward: Any) -> None:
     """Gives an operator its gradient. Where none is asked for, and nobody looks on (a mode, a transform, a subclass),
     the kernel is called from here: a second pass through torch's dispatcher costs more than a small product."""
-    op, kernel = getattr(_ops, name).default, _OPS[name][1]
+    op = getattr(_ops, name).default
 
     class Gradient(torch.autograd.Function):
         @staticmethod
@@ -373,7 +376,7 @@ def _gemm_columns_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ..
 
 
 for _name in ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_as", "gemm", "gemm_columns"):
-    _differentiable(_name, _keep, globals()[f"_{_name}_backward"])
+    _differentiable(_name, _OPS[_name][1], _keep, globals()[f"_{_name}_backward"])
 
 
 def _keep_op(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
@@ -409,4 +412,4 @@ def _broadcast_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
 
 
 for _name in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"):
-    _differentiable(_name, _keep_op, globals()[f"_{_name}_backward"])
+    _differentiable(_name, _OPS[_name][1], _keep_op, globals()[f"_{_name}_backward"])
