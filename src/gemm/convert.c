@@ -2,6 +2,7 @@
 #include "core/cpu.h"
 #include "core/dtype.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 static inline uint32_t bits_of(float value)
@@ -20,11 +21,25 @@ static inline float float_of(uint32_t bits)
     return value;
 }
 
+#if defined(__x86_64__)
+static bool has_f16c(void)
+{
+    const uint32_t need = WEFT_CPU_AVX2 | WEFT_CPU_F16C;
+
+    return (weft_cpu_features() & need) == need;
+}
+#endif
+
 static void bf16_from_f32(uint16_t *restrict dst, const float *restrict src, int64_t n)
 {
 #if defined(__aarch64__)
     if (weft_cpu_features() & WEFT_CPU_BF16) {
         weft_convert_bf16_bfcvt(dst, src, n);
+        return;
+    }
+#elif defined(__x86_64__)
+    if (has_f16c()) {
+        weft_convert_bf16_avx2(dst, src, n);
         return;
     }
 #endif
@@ -67,6 +82,12 @@ static void f32_from_f16(float *restrict dst, const uint16_t *restrict src, int6
 /* Branch-free forms of weft_f32_to_f16 and back, so that the compiler can vectorize them. */
 static void f16_from_f32(uint16_t *restrict dst, const float *restrict src, int64_t n)
 {
+#if defined(__x86_64__)
+    if (has_f16c()) {
+        weft_convert_f16_f16c(dst, src, n);
+        return;
+    }
+#endif
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits = bits_of(src[i]);
         uint32_t sign = (bits >> 16) & 0x8000u;
@@ -83,6 +104,12 @@ static void f16_from_f32(uint16_t *restrict dst, const float *restrict src, int6
 
 static void f32_from_f16(float *restrict dst, const uint16_t *restrict src, int64_t n)
 {
+#if defined(__x86_64__)
+    if (has_f16c()) {
+        weft_convert_f32_f16c(dst, src, n);
+        return;
+    }
+#endif
     for (int64_t i = 0; i < n; i++) {
         uint32_t sign = (uint32_t)(src[i] & 0x8000u) << 16;
         uint32_t rest = (uint32_t)(src[i] & 0x7fffu);

@@ -10,4 +10,9 @@ void weft_convert_row(weft_dtype to, void *dst, weft_dtype from, const void *src
 /* bf16 from fp32 by the CPU's own instruction; kernels/aarch64/convert_bf16.c, needs WEFT_CPU_BF16. */
 void weft_convert_bf16_bfcvt(uint16_t *dst, const float *src, int64_t n);
 
+/* By vectors; kernels/x86/convert_f16c.c, need WEFT_CPU_AVX2 and WEFT_CPU_F16C. */
+void weft_convert_f16_f16c(uint16_t *dst, const float *src, int64_t n);
+void weft_convert_bf16_avx2(uint16_t *dst, const float *src, int64_t n);
+void weft_convert_f32_f16c(float *dst, const uint16_t *src, int64_t n);
+
 #endif

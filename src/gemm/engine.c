@@ -15,7 +15,8 @@
 #include <string.h>
 
 enum {
-    ROWS_MIN = 96,        /* packed rows of A that make it worth reading a panel of B */
+    PANELS_MIN = 12,      /* packed panels of A that make it worth reading a panel of B */
+    M_TILE_MOST = 512,    /* rows of a tile of a plan: more are cut too coarsely */
     SUMS_BYTES = 4 << 20, /* of sums kept in the workspace between stretches */
     SPREAD_LINES = 3,     /* of a row of D that make it worth writing two places at once */
     L1_BYTES = 64 << 10,
@@ -45,7 +46,7 @@ static blocks cut_blocks(const weft_binding *bind, int64_t m, int64_t n, int64_t
                          bool sums_in_d)
 {
     const weft_kernel *kernel = bind->kernel;
-    int64_t fewest = min64(weft_round_up(m > 0 ? m : 1, kernel->mr), ROWS_MIN);
+    int64_t fewest = min64(weft_round_up(m > 0 ? m : 1, kernel->mr), PANELS_MIN * kernel->mr);
     int64_t longest = bind->kc * (bind->mc > fewest ? bind->mc / fewest : 1);
     blocks cut = {.k = weft_job_cut_evenly(k, bind->kc, kernel->k_step)};
 
@@ -120,7 +121,7 @@ weft_gemm_steps weft_gemm_steps_of(const weft_binding *bind)
         .mr = kernel->mr,
         .nr = kernel->nr,
         .k_step = kernel->k_step,
-        .m_tile = (int)weft_round_up(bind->mc, kernel->mr),
+        .m_tile = (int)weft_round_up(min64(bind->mc, M_TILE_MOST), kernel->mr),
         .n_tile = (int)weft_round_up(512, kernel->nr),
         .k_tile = (int)weft_pack_k(kernel, bind->kc),
     };
@@ -379,14 +380,8 @@ static weft_gemm_tile in_rows(const weft_gemm_tile *tile)
     return plain;
 }
 
-static void run_tile(const weft_gemm_tile *tile, char *workspace)
+static void run_packed(const weft_gemm_tile *tile, char *workspace)
 {
-    const weft_stream *stream = tile->acc_in_order || tile->d_in_order ? NULL : stream_of(tile);
-
-    if (stream && tile->k > 0) {
-        run_streamed(tile, stream, workspace);
-        return;
-    }
     if (weft_few_rows_suit(tile)) {
         weft_few_rows_run(tile, workspace);
         return;
@@ -414,6 +409,22 @@ static void run_tile(const weft_gemm_tile *tile, char *workspace)
             }
         }
     }
+}
+
+static void run_tile(const weft_gemm_tile *tile, char *workspace)
+{
+    const weft_kernel *kernel = tile->bind->kernel;
+    const weft_stream *stream = tile->acc_in_order || tile->d_in_order ? NULL : stream_of(tile);
+
+    if (stream && tile->k > 0) {
+        run_streamed(tile, stream, workspace);
+        return;
+    }
+    if (kernel->prepare)
+        kernel->prepare();
+    run_packed(tile, workspace);
+    if (kernel->release)
+        kernel->release();
 }
 
 void weft_gemm_run_tile(const weft_gemm_tile *tile, void *workspace)

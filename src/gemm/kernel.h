@@ -107,6 +107,9 @@ typedef struct weft_kernel {
     int a_kr, b_kr;
     int k_step;  /* a multiple of a_kr and b_kr */
     bool a_flip; /* int8 A is packed as value + 128 */
+
+    /* Optional: called by the thread before and after any of what follows: registers that are set up once. */
+    void (*prepare)(void), (*release)(void);
     weft_microkernel run;
     weft_keeper keep;     /* optional; with it: */
     int keep_block;       /* 1 or 2 */

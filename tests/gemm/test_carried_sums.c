@@ -160,7 +160,7 @@ int main(void)
             for (int64_t panel = 6 << 10; panel <= 12 << 10 && t < 2; panel *= 2) {
                 c = (chain_case){.bind = c.bind, .dtype = types[t], .packed = true, .destinations = 2};
                 c.m = steps.m_tile;
-                c.n = (3 << 20) / 4 / c.m + 5;
+                c.n = (3 << 19) / 4 / c.m + 5;
                 c.k = panel / steps.nr / (int64_t)weft_dtype_size(types[t]) / steps.k_step * steps.k_step;
                 if (strcmp(core->name, "portable") != 0)
                     test_chain(&c, &seed);

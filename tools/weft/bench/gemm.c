@@ -258,8 +258,12 @@ static void ceiling_work(void *argument, int member)
     double tiles =
         (double)it->m / kernel->mr * (double)it->n / kernel->nr * (double)it->k / it->bind->kc / members;
 
+    if (kernel->prepare)
+        kernel->prepare();
     for (int64_t i = 0; i < (int64_t)(tiles * it->calls) + 1; i++)
         kernel->run(it->bind->kc, own, own + panel * (size_t)kernel->mr, own + HUGE_PAGE / 2, kernel->nr, 0);
+    if (kernel->release)
+        kernel->release();
 }
 
 static double ceiling_flops(const subject *it)

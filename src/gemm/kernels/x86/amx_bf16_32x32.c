@@ -2,59 +2,104 @@
  * bf16 with fp32 sums, AMX.
  *
  * Tile 32x32 as 2x2 tiles of 16x16. Per 32 of k: 2 tile loads of A, 2 of B, 4 TDPBF16PS of 16 cycles each, so
- * loads take half of what the products take and any level of cache down to L2 feeds it.
+ * loads take half of what the products take.
  * Few rows: 4x32 by VDPBF16PS over the same B, because a tile with 4 of 16 rows would waste the unit.
  */
-#include "gemm/kernels/x86/kernels.h"
-#include "gemm/kernels/x86/pack.h"
+#define VECTOR_BYTES 64
 #include "gemm/kernels/x86/amx_tile.h"
 #include "gemm/kernels/x86/avx512_bf16.h"
 
-enum { MR = WEFT_AMX_MR, NR = WEFT_AMX_NR, A_KR = 32, B_KR = 2, FEW = 4 };
+enum { A_KR = 32, B_KR = 2, FEW = 4 };
 
-static void run(int64_t k, const void *a_panel, const void *b_panel, void *c_tile, int64_t c_ld, int add)
+INLINE void add_block(float *c, int64_t c_ld, const char *sums)
 {
-    const uint16_t *a = a_panel;
-    const uint16_t *b = b_panel;
+    for (int i = 0; i < MR; i++) {
+        for (int j = 0; j < NR; j += LANES)
+            vec_store(c + i * c_ld + j,
+                      vec_add(vec_load(c + i * c_ld + j), vec_load((const float *)sums + i * NR + j)));
+    }
+}
+
+AMX_KERNEL(_tile_dpbf16ps, A_KR)
+
+INLINE void finish_as(weft_dtype type, int64_t k, const void *a, const weft_panels *b,
+                      const weft_places *places)
+{
+    const int64_t size = type == WEFT_F32 ? 4 : 2;
+    char sums[MR * NR * 4] __attribute__((aligned(64)));
+
+    for (int64_t g = 0; g < b->count; g++) {
+        for (int64_t at = 0; at < b->slice && g < b->ahead_count; at += CACHE_LINE)
+            _mm_prefetch(b->ahead + g * b->bytes + at, _MM_HINT_T1);
+        begin_tiles(places->start ? places->start + g * MR * NR * 4 : NULL);
+        AMX_PRODUCTS(_tile_dpbf16ps, k / A_KR, a, b->first + g * b->bytes);
+        store_tiles(sums, NR);
+        for (int i = 0; i < MR; i++) {
+            for (int j = 0; j < NR; j += LANES) {
+                vec sum = vec_load((const float *)sums + i * NR + j);
+
+                if (places->acc)
+                    sum =
+                        vec_add(vec_load((const float *)places->acc + i * places->acc_ld + g * NR + j), sum);
+                vec_put(type, places->d[0] + (i * places->d_ld[0] + g * NR + j) * size, sum);
+                if (places->d[1])
+                    vec_put(type, places->d[1] + (i * places->d_ld[1] + g * NR + j) * size, sum);
+            }
+        }
+    }
+}
+
+static void finish(int64_t k, const void *a, const weft_panels *b, const weft_places *places)
+{
+    finish_as(WEFT_BF16, k, a, b, places);
+}
+
+static void settle(int64_t k, const void *a, const weft_panels *b, const weft_places *places)
+{
+    finish_as(WEFT_F32, k, a, b, places);
+}
+
+static void run_few(int64_t k, const void *a, const void *b, void *c_tile, int64_t c_ld, int add)
+{
+    vec sum[FEW][2];
     float *c = c_tile;
 
-    _tile_loadconfig(&weft_amx_square);
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (int64_t p = 0; p < k; p += A_KR) {
-        _tile_loadd(4, a, 64);
-        _tile_loadd(6, b, NR * B_KR * 2);
-        _tile_loadd(7, b + 16 * B_KR, NR * B_KR * 2);
-        _tile_loadd(5, a + 16 * A_KR, 64);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-        a += MR * A_KR;
-        b += A_KR * NR;
-    }
-    if (add) {
-        float sums[MR * NR] __attribute__((aligned(64)));
+    for (int i = 0; i < FEW; i++)
+        sum[i][0] = sum[i][1] = vec_zero();
+    bf16_products(FEW, A_KR, k, a, b, sum);
+#pragma GCC unroll 8
+    for (int i = 0; i < 2 * FEW; i++) {
+        float *to = c + i / 2 * c_ld + i % 2 * LANES;
 
-        weft_amx_store(sums, NR);
-        for (int i = 0; i < MR; i++) {
-            for (int j = 0; j < NR; j += 16)
-                _mm512_storeu_ps(c + i * c_ld + j, _mm512_add_ps(_mm512_loadu_ps(c + i * c_ld + j),
-                                                                 _mm512_load_ps(sums + i * NR + j)));
-        }
-    } else {
-        weft_amx_store(c, c_ld);
+        vec_store(to, add ? vec_add(vec_load(to), sum[i / 2][i % 2]) : sum[i / 2][i % 2]);
     }
 }
 
-static void run_few(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
+static void pack_a_along(void *panel, const void *source, int64_t ld, int64_t k)
 {
-    weft_avx512_bf16_tile(FEW, A_KR, k, a, b, c, c_ld, add);
+    pack_steps(panel, source, ld * 2, k * 2);
 }
 
-WEFT_DEFINE_PACKERS(uint16_t, A_KR, B_KR, 0)
+static void pack_b_along(void *panel, const void *source, int64_t ld, int64_t k)
+{
+    pack_words(panel, source, ld * 2, k * 2, NR, 0);
+}
+
+static void pack_a_across(void *panel, const void *source, int64_t ld, int64_t k)
+{
+    weft_pack_across_uint16_t(panel, source, ld, k, MR, A_KR, 0);
+}
+
+static void pack_b_across(void *panel, const void *source, int64_t ld, int64_t k)
+{
+    pack_wide_halves(panel, 0, source, ld * 2, k, 1);
+}
+
+static void pack_b_wide(void *panels, int64_t panel_bytes, const void *source, int64_t ld, int64_t k,
+                        int64_t count)
+{
+    pack_wide_halves(panels, panel_bytes, source, ld * 2, k, count);
+}
 
 const weft_kernel weft_kernel_amx_bf16_32x32 = {
     .name = "amx_bf16_32x32",
@@ -64,7 +109,16 @@ const weft_kernel weft_kernel_amx_bf16_32x32 = {
     .a_kr = A_KR,
     .b_kr = B_KR,
     .k_step = A_KR,
+    .prepare = prepare,
+    .release = release,
     .run = run,
+    .keep = keep,
+    .keep_block = 1,
+    .finish = finish,
+    .settle = settle,
     .few = (const weft_few[]){{FEW, run_few}, {0}},
+    .along = weft_avx512_bf16_amx_along,
+    .across = weft_avx512_bf16_amx_across,
     WEFT_PACKERS,
+    .pack_b_wide = pack_b_wide,
 };

@@ -3,50 +3,47 @@
  *
  * Tile 32x32 as 2x2 tiles of 16x16. Per 64 of k: 2 tile loads of A, 2 of B, 4 TDPBSSD of 16 cycles each.
  */
-#include "gemm/kernels/x86/kernels.h"
-#include "gemm/kernels/x86/pack.h"
+#define VECTOR_BYTES 64
 #include "gemm/kernels/x86/amx_tile.h"
 
-enum { MR = WEFT_AMX_MR, NR = WEFT_AMX_NR, A_KR = 64, B_KR = 4 };
+enum { A_KR = 64, B_KR = 4 };
 
-static void run(int64_t k, const void *a_panel, const void *b_panel, void *c_tile, int64_t c_ld, int add)
+INLINE void add_block(int32_t *c, int64_t c_ld, const char *sums)
 {
-    const int8_t *a = a_panel;
-    const int8_t *b = b_panel;
-    int32_t *c = c_tile;
-
-    _tile_loadconfig(&weft_amx_square);
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    for (int64_t p = 0; p < k; p += A_KR) {
-        _tile_loadd(4, a, 64);
-        _tile_loadd(6, b, NR * B_KR);
-        _tile_loadd(7, b + 16 * B_KR, NR * B_KR);
-        _tile_loadd(5, a + 16 * A_KR, 64);
-        _tile_dpbssd(0, 4, 6);
-        _tile_dpbssd(1, 4, 7);
-        _tile_dpbssd(2, 5, 6);
-        _tile_dpbssd(3, 5, 7);
-        a += MR * A_KR;
-        b += A_KR * NR;
-    }
-    if (add) {
-        int32_t sums[MR * NR] __attribute__((aligned(64)));
-
-        weft_amx_store(sums, NR);
-        for (int i = 0; i < MR; i++) {
-            for (int j = 0; j < NR; j += 16)
-                _mm512_storeu_si512(c + i * c_ld + j, _mm512_add_epi32(_mm512_loadu_si512(c + i * c_ld + j),
-                                                                       _mm512_load_si512(sums + i * NR + j)));
-        }
-    } else {
-        weft_amx_store(c, c_ld);
+    for (int i = 0; i < MR; i++) {
+        for (int j = 0; j < NR; j += LANES)
+            words_store(c + i * c_ld + j,
+                        _mm512_add_epi32(words_load(c + i * c_ld + j), words_load(sums + (i * NR + j) * 4)));
     }
 }
 
-WEFT_DEFINE_PACKERS(uint8_t, A_KR, B_KR, 0)
+AMX_KERNEL(_tile_dpbssd, A_KR)
+
+static void pack_a_along(void *panel, const void *source, int64_t ld, int64_t k)
+{
+    pack_steps(panel, source, ld, k);
+}
+
+static void pack_b_along(void *panel, const void *source, int64_t ld, int64_t k)
+{
+    pack_words(panel, source, ld, k, NR, 0);
+}
+
+static void pack_a_across(void *panel, const void *source, int64_t ld, int64_t k)
+{
+    weft_pack_across_uint8_t(panel, source, ld, k, MR, A_KR, 0);
+}
+
+static void pack_b_across(void *panel, const void *source, int64_t ld, int64_t k)
+{
+    pack_wide_bytes(panel, 0, source, ld, k, 1);
+}
+
+static void pack_b_wide(void *panels, int64_t panel_bytes, const void *source, int64_t ld, int64_t k,
+                        int64_t count)
+{
+    pack_wide_bytes(panels, panel_bytes, source, ld, k, count);
+}
 
 const weft_kernel weft_kernel_amx_i8_32x32 = {
     .name = "amx_i8_32x32",
@@ -56,6 +53,13 @@ const weft_kernel weft_kernel_amx_i8_32x32 = {
     .a_kr = A_KR,
     .b_kr = B_KR,
     .k_step = A_KR,
+    .prepare = prepare,
+    .release = release,
     .run = run,
+    .keep = keep,
+    .keep_block = 1,
+    .along = weft_avx512_i8_amx_along,
+    .across = weft_avx512_i8_amx_across,
     WEFT_PACKERS,
+    .pack_b_wide = pack_b_wide,
 };

@@ -6,13 +6,9 @@
 #ifndef WEFT_GEMM_KERNELS_X86_AVX512_BF16_H
 #define WEFT_GEMM_KERNELS_X86_AVX512_BF16_H
 
-#include <immintrin.h>
-#include <stdint.h>
-#include <string.h>
+#include "gemm/kernels/x86/vector.h"
 
-enum { WEFT_AVX512_BF16_ROWS_MAX = 12 };
-
-static inline __attribute__((always_inline)) __m512bh weft_avx512_pair(const uint16_t *pair)
+INLINE __m512bh bf16_pair(const uint16_t *pair)
 {
     int32_t both;
 
@@ -20,22 +16,16 @@ static inline __attribute__((always_inline)) __m512bh weft_avx512_pair(const uin
     return (__m512bh)_mm512_set1_epi32(both);
 }
 
-static inline __attribute__((always_inline)) void weft_avx512_bf16_tile(int rows, int a_kr, int64_t k,
-                                                                        const uint16_t *a, const uint16_t *b,
-                                                                        float *c, int64_t c_ld, int add)
+INLINE void bf16_products(int rows, int a_kr, int64_t k, const uint16_t *a, const uint16_t *b, vec sum[][2])
 {
-    __m512 sum[WEFT_AVX512_BF16_ROWS_MAX][2];
-
-    for (int i = 0; i < rows; i++)
-        sum[i][0] = sum[i][1] = _mm512_setzero_ps();
     for (int64_t p = 0; p < k; p += a_kr) {
         for (int q = 0; q < a_kr; q += 2) {
-            __m512bh b0 = (__m512bh)_mm512_loadu_si512(b);
-            __m512bh b1 = (__m512bh)_mm512_loadu_si512(b + 32);
+            __m512bh b0 = (__m512bh)words_load(b);
+            __m512bh b1 = (__m512bh)words_load(b + 32);
 
 #pragma GCC unroll 12
             for (int i = 0; i < rows; i++) {
-                __m512bh x = weft_avx512_pair(a + i * a_kr + q);
+                __m512bh x = bf16_pair(a + i * a_kr + q);
 
                 sum[i][0] = _mm512_dpbf16_ps(sum[i][0], x, b0);
                 sum[i][1] = _mm512_dpbf16_ps(sum[i][1], x, b1);
@@ -43,17 +33,6 @@ static inline __attribute__((always_inline)) void weft_avx512_bf16_tile(int rows
             b += 64;
         }
         a += rows * a_kr;
-    }
-#pragma GCC unroll 12
-    for (int i = 0; i < rows; i++) {
-        float *row = c + i * c_ld;
-
-        if (add) {
-            sum[i][0] = _mm512_add_ps(_mm512_loadu_ps(row), sum[i][0]);
-            sum[i][1] = _mm512_add_ps(_mm512_loadu_ps(row + 16), sum[i][1]);
-        }
-        _mm512_storeu_ps(row, sum[i][0]);
-        _mm512_storeu_ps(row + 16, sum[i][1]);
     }
 }
 

@@ -5,24 +5,22 @@
  * Tile 12x32, k in fours: 24 accumulators of 16, 2 for the correction, 2 for B, 1 constant, A by broadcast.
  * Per four of k: 2 loads of B, 12 broadcasts, 26 VPDPBUSD, of which 24 are the product.
  */
+#define VECTOR_BYTES 64
 #include "gemm/kernels/x86/kernels.h"
 #include "gemm/kernels/x86/pack.h"
-#include "gemm/kernels/x86/avx512_i8.h"
+#include "gemm/kernels/x86/pack_vectors.h"
 
-#include <string.h>
+enum { MR = 12, NR = 32, FEW = 4 };
 
-enum { MR = 12, NR = 32 };
-
-static void run(int64_t k, const void *a_panel, const void *b_panel, void *c_tile, int64_t c_ld, int add)
+/* C (rows x 32) = what it starts from, if anything, + A * B. */
+INLINE void tile(int rows, int64_t k, const uint8_t *a, const int8_t *b, const int32_t *start, int32_t *c,
+                 int64_t c_ld)
 {
-    const uint8_t *a = a_panel;
-    const int8_t *b = b_panel;
-    int32_t *c = c_tile;
     const __m512i offset = _mm512_set1_epi8((char)128);
     __m512i excess0 = _mm512_setzero_si512(), excess1 = _mm512_setzero_si512();
     __m512i sum[MR][2];
 
-    for (int i = 0; i < MR; i++)
+    for (int i = 0; i < rows; i++)
         sum[i][0] = sum[i][1] = _mm512_setzero_si512();
     for (int64_t p = 0; p < k; p += 4) {
         __m512i b0 = _mm512_loadu_si512(b);
@@ -31,7 +29,7 @@ static void run(int64_t k, const void *a_panel, const void *b_panel, void *c_til
         excess0 = _mm512_dpbusd_epi32(excess0, offset, b0);
         excess1 = _mm512_dpbusd_epi32(excess1, offset, b1);
 #pragma GCC unroll 12
-        for (int i = 0; i < MR; i++) {
+        for (int i = 0; i < rows; i++) {
             int32_t four;
             __m512i x;
 
@@ -40,16 +38,62 @@ static void run(int64_t k, const void *a_panel, const void *b_panel, void *c_til
             sum[i][0] = _mm512_dpbusd_epi32(sum[i][0], x, b0);
             sum[i][1] = _mm512_dpbusd_epi32(sum[i][1], x, b1);
         }
-        a += 4 * MR;
+        a += 4 * rows;
         b += 4 * NR;
     }
 #pragma GCC unroll 12
-    for (int i = 0; i < MR; i++)
-        weft_avx512_store_i32(_mm512_sub_epi32(sum[i][0], excess0), _mm512_sub_epi32(sum[i][1], excess1),
-                              c + i * c_ld, add);
+    for (int i = 0; i < rows; i++) {
+        __m512i first = _mm512_sub_epi32(sum[i][0], excess0), second = _mm512_sub_epi32(sum[i][1], excess1);
+
+        if (start) {
+            first = _mm512_add_epi32(first, _mm512_loadu_si512(start + i * c_ld));
+            second = _mm512_add_epi32(second, _mm512_loadu_si512(start + i * c_ld + 16));
+        }
+        _mm512_storeu_si512(c + i * c_ld, first);
+        _mm512_storeu_si512(c + i * c_ld + 16, second);
+    }
 }
 
-WEFT_DEFINE_PACKERS(uint8_t, 4, 4, 0x80)
+static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
+{
+    tile(MR, k, a, b, add ? c : NULL, c, c_ld);
+}
+
+static void run_few(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
+{
+    tile(FEW, k, a, b, add ? c : NULL, c, c_ld);
+}
+
+static void keep(int64_t k, const void *a, const void *b, const void *start, void *to)
+{
+    tile(MR, k, a, b, start, to, NR);
+}
+
+static void pack_a_along(void *panel, const void *source, int64_t ld, int64_t k)
+{
+    pack_words(panel, source, ld, k, MR, 0x80808080);
+}
+
+static void pack_b_along(void *panel, const void *source, int64_t ld, int64_t k)
+{
+    pack_words(panel, source, ld, k, NR, 0);
+}
+
+static void pack_a_across(void *panel, const void *source, int64_t ld, int64_t k)
+{
+    weft_pack_across_uint8_t(panel, source, ld, k, MR, 4, 0x80);
+}
+
+static void pack_b_across(void *panel, const void *source, int64_t ld, int64_t k)
+{
+    pack_wide_bytes(panel, 0, source, ld, k, 1);
+}
+
+static void pack_b_wide(void *panels, int64_t panel_bytes, const void *source, int64_t ld, int64_t k,
+                        int64_t count)
+{
+    pack_wide_bytes(panels, panel_bytes, source, ld, k, count);
+}
 
 const weft_kernel weft_kernel_avx512_i8_12x32_dpbusd = {
     .name = "avx512_i8_12x32_dpbusd",
@@ -61,5 +105,11 @@ const weft_kernel weft_kernel_avx512_i8_12x32_dpbusd = {
     .k_step = 4,
     .a_flip = true,
     .run = run,
+    .keep = keep,
+    .keep_block = 1,
+    .few = (const weft_few[]){{FEW, run_few}, {0}},
+    .along = weft_avx512_i8_along,
+    .across = weft_avx512_i8_across,
     WEFT_PACKERS,
+    .pack_b_wide = pack_b_wide,
 };

@@ -6,7 +6,8 @@
  */
 #include "gemm/kernels/x86/kernels.h"
 #include "gemm/kernels/x86/pack.h"
-#include "gemm/kernels/x86/avx512_i8.h"
+
+#include <immintrin.h>
 
 enum { MR = 12, NR = 32 };
 
@@ -35,8 +36,16 @@ static void run(int64_t k, const void *a_panel, const void *b_panel, void *c_til
         b += 2 * NR;
     }
 #pragma GCC unroll 12
-    for (int i = 0; i < MR; i++)
-        weft_avx512_store_i32(sum[i][0], sum[i][1], c + i * c_ld, add);
+    for (int i = 0; i < MR; i++) {
+        int32_t *row = c + i * c_ld;
+
+        if (add) {
+            sum[i][0] = _mm512_add_epi32(_mm512_loadu_si512(row), sum[i][0]);
+            sum[i][1] = _mm512_add_epi32(_mm512_loadu_si512(row + 16), sum[i][1]);
+        }
+        _mm512_storeu_si512(row, sum[i][0]);
+        _mm512_storeu_si512(row + 16, sum[i][1]);
+    }
 }
 
 WEFT_DEFINE_PACKERS(uint8_t, 2, 2, 0)

@@ -2,35 +2,33 @@
  * x86-64 cores, best first. Where a core has no instruction for a type, the fp32 kernel does it: fp16 and
  * bf16 widen to fp32 exactly while they are packed, and what else is given is rounded to them.
  *
- * Blocks: mc x kc of A stays in L2 (a third of it at most), kc x nr of B in L1, kc x nc of B in L3.
+ * Blocks: mc x kc of A stays in L2 (half of it at most), kc x nr of B in L1, kc x nc of B in L3. An AMX unit
+ * is so fast that what is read again from L3 decides: hence its large blocks of A.
  */
 #include "core/cpu.h"
 #include "gemm/kernels/x86/kernels.h"
 
-#define AVX2 (WEFT_CPU_AVX2 | WEFT_CPU_FMA)
+#define AVX2 (WEFT_CPU_AVX2 | WEFT_CPU_FMA | WEFT_CPU_F16C)
 #define AVX512 (AVX2 | WEFT_CPU_AVX512F | WEFT_CPU_AVX512BW | WEFT_CPU_AVX512VL | WEFT_CPU_AVX512DQ)
 #define AVX512_VNNI (AVX512 | WEFT_CPU_AVX512VNNI)
 #define AVX512_BF16 (AVX512_VNNI | WEFT_CPU_AVX512BF16)
 #define AMX (AVX512_BF16 | WEFT_CPU_AMX_TILE | WEFT_CPU_AMX_BF16 | WEFT_CPU_AMX_INT8)
 
-#define F32_AVX2(type)                                                                                       \
-    {                                                                                                        \
-        &weft_kernel_avx2_f32_6x16, 144, 256, 4080, type                                                     \
-    }
-#define F32_AVX512(type)                                                                                     \
-    {                                                                                                        \
-        &weft_kernel_avx512_f32_12x32, 480, 384, 3072, type                                                  \
-    }
+#define AVX2_F32 &weft_kernel_avx2_f32_6x16, 144, 256, 4080
+#define AVX512_F32 &weft_kernel_avx512_f32_12x32, 720, 256, 3072
+#define WIDENED(isa, type, name)                                                                             \
+    .narrow = WEFT_##type, .finish = weft_##isa##_finish_##name, .along = weft_##isa##_##name##_along,       \
+    .across = weft_##isa##_##name##_across
 
 static const weft_core core_avx2 = {
     .name = "avx2",
     .needs = AVX2,
     .bind =
         {
-            [WEFT_COMPUTE_F32] = F32_AVX2(WEFT_F32),
-            [WEFT_COMPUTE_F16] = F32_AVX2(WEFT_F16),
-            [WEFT_COMPUTE_F16_FAST] = F32_AVX2(WEFT_F16),
-            [WEFT_COMPUTE_BF16] = F32_AVX2(WEFT_BF16),
+            [WEFT_COMPUTE_F32] = {AVX2_F32},
+            [WEFT_COMPUTE_F16] = {AVX2_F32, WIDENED(avx2, F16, f16)},
+            [WEFT_COMPUTE_F16_FAST] = {AVX2_F32, WIDENED(avx2, F16, f16)},
+            [WEFT_COMPUTE_BF16] = {AVX2_F32, WIDENED(avx2, BF16, bf16)},
             [WEFT_COMPUTE_I8] = {&weft_kernel_avx2_i8_6x16_pmaddwd, 144, 1024, 4080},
         },
 };
@@ -40,10 +38,10 @@ static const weft_core core_avx512 = {
     .needs = AVX512,
     .bind =
         {
-            [WEFT_COMPUTE_F32] = F32_AVX512(WEFT_F32),
-            [WEFT_COMPUTE_F16] = F32_AVX512(WEFT_F16),
-            [WEFT_COMPUTE_F16_FAST] = F32_AVX512(WEFT_F16),
-            [WEFT_COMPUTE_BF16] = F32_AVX512(WEFT_BF16),
+            [WEFT_COMPUTE_F32] = {AVX512_F32},
+            [WEFT_COMPUTE_F16] = {AVX512_F32, WIDENED(avx512, F16, f16)},
+            [WEFT_COMPUTE_F16_FAST] = {AVX512_F32, WIDENED(avx512, F16, f16)},
+            [WEFT_COMPUTE_BF16] = {AVX512_F32, WIDENED(avx512, BF16, bf16)},
             [WEFT_COMPUTE_I8] = {&weft_kernel_avx512_i8_12x32_pmaddwd, 480, 1024, 3072},
         },
 };
@@ -53,10 +51,10 @@ static const weft_core core_avx512_vnni = {
     .needs = AVX512_VNNI,
     .bind =
         {
-            [WEFT_COMPUTE_F32] = F32_AVX512(WEFT_F32),
-            [WEFT_COMPUTE_F16] = F32_AVX512(WEFT_F16),
-            [WEFT_COMPUTE_F16_FAST] = F32_AVX512(WEFT_F16),
-            [WEFT_COMPUTE_BF16] = F32_AVX512(WEFT_BF16),
+            [WEFT_COMPUTE_F32] = {AVX512_F32},
+            [WEFT_COMPUTE_F16] = {AVX512_F32, WIDENED(avx512, F16, f16)},
+            [WEFT_COMPUTE_F16_FAST] = {AVX512_F32, WIDENED(avx512, F16, f16)},
+            [WEFT_COMPUTE_BF16] = {AVX512_F32, WIDENED(avx512, BF16, bf16)},
             [WEFT_COMPUTE_I8] = {&weft_kernel_avx512_i8_12x32_dpbusd, 480, 1024, 3072},
         },
 };
@@ -66,9 +64,9 @@ static const weft_core core_avx512_bf16 = {
     .needs = AVX512_BF16,
     .bind =
         {
-            [WEFT_COMPUTE_F32] = F32_AVX512(WEFT_F32),
-            [WEFT_COMPUTE_F16] = F32_AVX512(WEFT_F16),
-            [WEFT_COMPUTE_F16_FAST] = F32_AVX512(WEFT_F16),
+            [WEFT_COMPUTE_F32] = {AVX512_F32},
+            [WEFT_COMPUTE_F16] = {AVX512_F32, WIDENED(avx512, F16, f16)},
+            [WEFT_COMPUTE_F16_FAST] = {AVX512_F32, WIDENED(avx512, F16, f16)},
             [WEFT_COMPUTE_BF16] = {&weft_kernel_avx512_bf16_12x32_dpbf16, 480, 640, 3072},
             [WEFT_COMPUTE_I8] = {&weft_kernel_avx512_i8_12x32_dpbusd, 480, 1024, 3072},
         },
@@ -80,8 +78,8 @@ static const weft_core core_avx512_fp16 = {
     .needs = AVX512_BF16 | WEFT_CPU_AVX512FP16,
     .bind =
         {
-            [WEFT_COMPUTE_F32] = F32_AVX512(WEFT_F32),
-            [WEFT_COMPUTE_F16] = F32_AVX512(WEFT_F16),
+            [WEFT_COMPUTE_F32] = {AVX512_F32},
+            [WEFT_COMPUTE_F16] = {AVX512_F32, WIDENED(avx512, F16, f16)},
             [WEFT_COMPUTE_F16_FAST] = {&weft_kernel_avx512_f16_12x64_fmaph, 480, 384, 3072},
             [WEFT_COMPUTE_BF16] = {&weft_kernel_avx512_bf16_12x32_dpbf16, 480, 640, 3072},
             [WEFT_COMPUTE_I8] = {&weft_kernel_avx512_i8_12x32_dpbusd, 480, 1024, 3072},
@@ -99,15 +97,15 @@ static const weft_core core_amx = {
 #endif
     .bind =
         {
-            [WEFT_COMPUTE_F32] = F32_AVX512(WEFT_F32),
-            [WEFT_COMPUTE_F16] = F32_AVX512(WEFT_F16),
+            [WEFT_COMPUTE_F32] = {AVX512_F32},
+            [WEFT_COMPUTE_F16] = {AVX512_F32, WIDENED(avx512, F16, f16)},
 #ifdef WEFT_HAVE_AVX512FP16
             [WEFT_COMPUTE_F16_FAST] = {&weft_kernel_avx512_f16_12x64_fmaph, 480, 384, 3072},
 #else
-            [WEFT_COMPUTE_F16_FAST] = F32_AVX512(WEFT_F16),
+            [WEFT_COMPUTE_F16_FAST] = {AVX512_F32, WIDENED(avx512, F16, f16)},
 #endif
-            [WEFT_COMPUTE_BF16] = {&weft_kernel_amx_bf16_32x32, 512, 768, 4096},
-            [WEFT_COMPUTE_I8] = {&weft_kernel_amx_i8_32x32, 512, 1536, 4096},
+            [WEFT_COMPUTE_BF16] = {&weft_kernel_amx_bf16_32x32, 1536, 320, 4096},
+            [WEFT_COMPUTE_I8] = {&weft_kernel_amx_i8_32x32, 1536, 640, 4096},
         },
 };
 

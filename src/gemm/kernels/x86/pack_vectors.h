@@ -1,0 +1,127 @@
+/*
+ * Packers by whole vectors, for kernels whose groups of k are words of four bytes: one fp32, two halves, four
+ * int8. A line whose k run along memory is then a line of words, and packing is transposing them.
+ */
+#ifndef WEFT_GEMM_KERNELS_X86_PACK_VECTORS_H
+#define WEFT_GEMM_KERNELS_X86_PACK_VECTORS_H
+
+#include "gemm/kernels/x86/vector.h"
+
+enum { PACK_LINES = 8 }; /* of a row-major B that are read at a time: as hardware likes to fetch them */
+
+/* weft_panel_packer for `lines` lines; sizes in bytes. `flip` is xor-ed into every word. */
+INLINE void pack_words(char *panel, const char *source, int64_t ld, int64_t k, int lines, uint32_t flip)
+{
+    int64_t p = 0;
+
+    for (; p + VECTOR_BYTES <= k; p += VECTOR_BYTES, panel += LANES * lines * 4) {
+#pragma GCC unroll 4
+        for (int i = 0; i < lines; i += LANES) {
+            const int count = lines - i < LANES ? lines - i : LANES;
+            words t[LANES];
+
+#pragma GCC unroll 16
+            for (int x = 0; x < LANES; x++)
+                t[x] = words_load(source + (i + (x < count ? x : 0)) * ld + p);
+            words_transpose(t);
+#pragma GCC unroll 16
+            for (int w = 0; w < LANES; w++) {
+                if (count == LANES)
+                    words_store(panel + (w * lines + i) * 4, words_flip(t[w], flip));
+                else
+                    words_store_some(panel + (w * lines + i) * 4, words_flip(t[w], flip), count);
+            }
+        }
+    }
+    for (; p < k; p += 4) {
+        for (int i = 0; i < lines; i++, panel += 4) {
+            uint32_t word;
+
+            memcpy(&word, source + i * ld + p, 4);
+            word ^= flip;
+            memcpy(panel, &word, 4);
+        }
+    }
+}
+
+/* weft_wide_packer for one element of k in a word: `line` bytes of each panel. */
+INLINE void pack_wide_words(char *panels, int64_t panel_bytes, const char *source, int64_t ld, int64_t k,
+                            int64_t count, int line)
+{
+    for (int64_t p = 0; p < k; p += PACK_LINES) {
+        int64_t lines = k - p < PACK_LINES ? k - p : PACK_LINES;
+
+        for (int64_t c = 0; c < count; c++) {
+            char *to = panels + c * panel_bytes + p * line;
+
+            for (int64_t q = 0; q < lines; q++) {
+                for (int at = 0; at < line; at += VECTOR_BYTES)
+                    words_store(to + q * line + at, words_load(source + (p + q) * ld + c * line + at));
+            }
+        }
+    }
+}
+
+#if VECTOR_BYTES == 64
+
+/* Two lines of 32 halves become 32 pairs. */
+INLINE void interleave_halves(char *to, words a, words b)
+{
+    words lo = _mm512_unpacklo_epi16(a, b), hi = _mm512_unpackhi_epi16(a, b);
+
+    words_store(to, _mm512_permutex2var_epi64(lo, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), hi));
+    words_store(to + 64, _mm512_permutex2var_epi64(lo, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), hi));
+}
+
+/* weft_wide_packer for panels of 32 columns of halves, an even k. */
+INLINE void pack_wide_halves(char *panels, int64_t panel_bytes, const char *source, int64_t ld, int64_t k,
+                             int64_t count)
+{
+    for (int64_t p = 0; p < k; p += PACK_LINES) {
+        int64_t lines = k - p < PACK_LINES ? k - p : PACK_LINES;
+
+        for (int64_t c = 0; c < count; c++) {
+            for (int64_t q = p; q < p + lines; q += 2)
+                interleave_halves(panels + c * panel_bytes + q * 64, words_load(source + q * ld + c * 64),
+                                  words_load(source + (q + 1) * ld + c * 64));
+        }
+    }
+}
+
+INLINE void store_lanes(char *to, __m256i a, __m256i b, __m256i c, __m256i d)
+{
+    words ab = _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
+    words cd = _mm512_inserti64x4(_mm512_castsi256_si512(c), d, 1);
+
+    words_store(to, _mm512_shuffle_i32x4(ab, cd, 0x88));
+    words_store(to + 64, _mm512_shuffle_i32x4(ab, cd, 0xdd));
+}
+
+/* weft_wide_packer for panels of 32 columns of bytes, k in fours. */
+INLINE void pack_wide_bytes(char *panels, int64_t panel_bytes, const char *source, int64_t ld, int64_t k,
+                            int64_t count)
+{
+    for (int64_t p = 0; p < k; p += PACK_LINES) {
+        int64_t lines = k - p < PACK_LINES ? k - p : PACK_LINES;
+
+        for (int64_t c = 0; c < count; c++) {
+            for (int64_t q = p; q < p + lines; q += 4) {
+                const char *from = source + q * ld + c * 32;
+                __m256i l0 = _mm256_loadu_si256((const __m256i *)from);
+                __m256i l1 = _mm256_loadu_si256((const __m256i *)(from + ld));
+                __m256i l2 = _mm256_loadu_si256((const __m256i *)(from + 2 * ld));
+                __m256i l3 = _mm256_loadu_si256((const __m256i *)(from + 3 * ld));
+                __m256i lo01 = _mm256_unpacklo_epi8(l0, l1), hi01 = _mm256_unpackhi_epi8(l0, l1);
+                __m256i lo23 = _mm256_unpacklo_epi8(l2, l3), hi23 = _mm256_unpackhi_epi8(l2, l3);
+
+                store_lanes(panels + c * panel_bytes + q * 32, _mm256_unpacklo_epi16(lo01, lo23),
+                            _mm256_unpackhi_epi16(lo01, lo23), _mm256_unpacklo_epi16(hi01, hi23),
+                            _mm256_unpackhi_epi16(hi01, hi23));
+            }
+        }
+    }
+}
+
+#endif
+
+#endif
