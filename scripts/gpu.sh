@@ -1,34 +1,46 @@
 #!/usr/bin/env bash
-# Builds, tests and measures the CUDA backend on a machine with an NVIDIA GPU, in one go, past failures, and prints a
-# short table. Logs and JSON rows stay in build-gpu/report.
-# usage: scripts/gpu.sh [--quick] [--sanitize] [--no-bench] [--build DIR]
-#   --quick     fewer repetitions and shapes
+# Builds, tests and measures the CUDA backend on a machine with 1 to 8 NVIDIA GPUs, in about ten minutes, past failures. Prints a
+# short table, and leaves one file to send back: BUILD/weft-gpu-report.tar.gz (what the machine is, logs, tables, rows as JSON).
+# Needs the driver, nvcc, CMake and a C compiler; nothing is installed, no setting of a GPU is changed.
+# usage: scripts/gpu.sh [--full] [--sanitize] [--no-bench] [--minutes N] [--build DIR]
+#   --full      more repetitions and shapes, and no limit on time
 #   --sanitize  also small cases under compute-sanitizer (memcheck, racecheck, synccheck)
 #   --no-bench  tests only
+#   --minutes   what has not begun after so many (10) is left out
 #   --build     a build folder to use instead of build-gpu
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
-usage() { echo "usage: scripts/gpu.sh [--quick] [--sanitize] [--no-bench] [--build DIR]" >&2; exit 2; }
-sanitize=0 quick=0 bench=1 build=build-gpu
+usage() { echo "usage: scripts/gpu.sh [--full] [--sanitize] [--no-bench] [--minutes N] [--build DIR]" >&2; exit 2; }
+sanitize=0 full=0 bench=1 build=build-gpu minutes=10
 while [ $# -gt 0 ]; do
     case $1 in
     --sanitize) sanitize=1 ;;
-    --quick) quick=1 ;;
+    --full) full=1 minutes=1000 ;;
     --no-bench) bench=0 ;;
+    --minutes) [ $# -gt 1 ] || usage; minutes=$2; shift ;;
     --build) [ $# -gt 1 ] || usage; build=$2; shift ;;
     *) usage ;;
     esac
     shift
 done
+[[ $minutes =~ ^[0-9]+$ ]] || usage
 report=$build/report
 rm -rf "$report"
 mkdir -p "$report"
 failed=0 table=""
 
+left() { echo $((minutes * 60 - SECONDS)); }
+
+note() { table+=$(printf '%-34s %s' "$1" "$2")$'\n'; }
+
 # step NAME SECONDS COMMAND...: runs it into a log of its own; its outcome goes into the table.
 step() {
     local name=$1 limit=$2 begun=$SECONDS outcome log
     shift 2
+    if [ "$(left)" -le 0 ]; then
+        note "$name" "left out: the $minutes minutes are over"
+        return
+    fi
     log=$report/${name// /_}.log
     if timeout -k 5 "$limit" "$@" >"$log" 2>&1; then
         outcome=ok
@@ -37,42 +49,93 @@ step() {
         failed=1
         tail -n 20 "$log"
     fi
-    table+=$(printf '%-34s %-12s %4d s' "$name" "$outcome" $((SECONDS - begun)))$'\n'
+    note "$name" "$(printf '%-12s %4d s' "$outcome" $((SECONDS - begun)))"
 }
+
+# finish: the table, and the one file.
+finish() {
+    {
+        echo "weft $(git describe --always --dirty 2>/dev/null) on $(date -u +%Y-%m-%d)"
+        printf '%s' "$table"
+    } | tee "$report/table.txt"
+    tar czf "$build/weft-gpu-report.tar.gz" -C "$build" report
+    echo "to send back: $build/weft-gpu-report.tar.gz"
+    exit $failed
+}
+
+command -v nvidia-smi >/dev/null || { echo "scripts/gpu.sh: there is no nvidia-smi here, so no NVIDIA driver" >&2; exit 1; }
+gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
+[ "$gpus" -gt 0 ] || { echo "scripts/gpu.sh: nvidia-smi finds no GPU: $(nvidia-smi -L 2>&1 | head -1)" >&2; exit 1; }
+{
+    nvidia-smi
+    nvidia-smi topo -m
+    nvidia-smi topo -p2p n
+    lscpu
+    nvcc --version || /usr/local/cuda/bin/nvcc --version
+    cmake --version
+} >"$report/machine.txt" 2>&1
+echo "$gpus GPU(s): $(nvidia-smi --query-gpu=name --format=csv,noheader | sort | uniq -c | sed 's/^ *//' | paste -sd, -)"
 
 step configure 60 cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DWEFT_CUDA=ON
 step build 900 cmake --build "$build" -j"$(nproc)" --target weft_command cuda_tests
-[ $failed = 0 ] || { printf '%s' "$table"; exit 1; }
+[ $failed = 0 ] || finish
 weft=$build/weft tests=$build/tests/cuda
-"$weft" info | sed -n '1,3p'
-[ $quick = 1 ] || export WEFT_SOAK=1
+"$weft" info >"$report/info.txt" 2>&1
+sed -n '1,3p' "$report/info.txt"
+[ $full = 0 ] || export WEFT_SOAK=1
 
-step "fake GPU" 300 "$tests/test_cuda_fake"
-step "fake GPU, weft.h" 300 "$tests/test_cuda_api"
-step "fake GPU, collectives" 300 "$tests/test_cuda_collective"
-step "fake GPU, bench" 300 "$tests/test_cuda_bench"
+# ---- tests -------------------------------------------------------------------------------------------------------------
+
+if [ $full = 1 ]; then
+    step "fake GPU" 300 "$tests/test_cuda_fake"
+    step "fake GPU, weft.h" 300 "$tests/test_cuda_api"
+    step "fake GPU, collectives" 300 "$tests/test_cuda_collective"
+    step "fake GPU, experts" 300 "$tests/test_cuda_moe"
+    step "fake GPU, bench" 300 "$tests/test_cuda_bench"
+fi
 step "GPU, virtual ranks" 300 "$tests/test_cuda_device"
 step "GPU, weft.h" 600 "$tests/test_cuda_api_device"
-grep -E ' ranks +(ok|FAILED|stuck)' "$report/GPU,_weft.h.log" | sed 's/^/  /'
 step "GPU, collectives" 600 "$tests/test_cuda_collective_device"
-grep -E ' ranks +(ok|FAILED|stuck)' "$report/GPU,_collectives.log" | sed 's/^/  /'
-step "example, two processes" 60 "$weft" run -n 2 -- "$build/examples/gpu_all_gather_gemm"
+step "GPU, experts" 600 "$tests/test_cuda_moe_device"
+for log in "$report"/GPU,_*.log; do
+    grep -hE ' ranks +(FAILED|stuck)' "$log" | sed 's/^/  /'
+done
 
-# The same processes side by side on the SMs instead of in turns.
-if command -v nvidia-cuda-mps-control >/dev/null; then
+# Ranks that are processes: each on its own GPU, as many as there are; on one GPU side by side under MPS, where there is one.
+examples() {
+    step "example, $1 processes$2" 60 "$weft" run -n "$1" -- "$build/examples/gpu_all_gather_gemm"
+    [ ! -x "$build/examples/own_all_reduce" ] ||
+        step "own kernel, $1 processes$2" 60 "$weft" run -n "$1" -- "$build/examples/own_all_reduce"
+}
+worlds=""
+for ranks in 2 4 8; do
+    [ "$ranks" -gt "$gpus" ] || worlds+=" $ranks"
+done
+for ranks in $worlds; do
+    examples "$ranks" ", $ranks GPUs"
+done
+[ -n "$worlds" ] || examples 2 ", 1 GPU"
+
+mps=""
+start_mps() {
+    command -v nvidia-cuda-mps-control >/dev/null || { note "under MPS" "left out: no nvidia-cuda-mps-control"; return 1; }
     mps=$(mktemp -d)
     export CUDA_MPS_PIPE_DIRECTORY=$mps/pipe CUDA_MPS_LOG_DIRECTORY=$mps/log
     mkdir "$mps/pipe" "$mps/log"
-    if nvidia-cuda-mps-control -d >/dev/null 2>&1; then
-        step "processes under MPS" 200 "$tests/test_cuda_api_device" processes idle
-        step "collectives under MPS" 200 "$tests/test_cuda_collective_device" processes killed
-        step "bench, processes under MPS" 60 "$weft" bench ag_gemm 4096 4096 4096 -n 4 --dtype bf16 --backend cuda --processes
-        echo quit | timeout 20 nvidia-cuda-mps-control >/dev/null 2>&1
-    fi
+    nvidia-cuda-mps-control -d >/dev/null 2>&1 && return 0
+    note "under MPS" "left out: nvidia-cuda-mps-control does not start"
+    stop_mps
+    return 1
+}
+stop_mps() {
+    echo quit | timeout 20 nvidia-cuda-mps-control >/dev/null 2>&1
     unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
     rm -rf "$mps"
-else
-    table+="processes under MPS                left out: no nvidia-cuda-mps-control"$'\n'
+}
+if [ "$gpus" = 1 ] && start_mps; then
+    step "processes under MPS" 200 "$tests/test_cuda_api_device" processes idle
+    step "collectives under MPS" 200 "$tests/test_cuda_collective_device" processes killed
+    stop_mps
 fi
 
 if [ $sanitize = 1 ]; then
@@ -84,12 +147,15 @@ if [ $sanitize = 1 ]; then
     step "memcheck, collectives" 300 compute-sanitizer --tool memcheck --target-processes all --error-exitcode 1 \
         "$tests/test_cuda_collective_device" small
 fi
+[ $bench = 1 ] || finish
+
+# ---- measurements ------------------------------------------------------------------------------------------------------
 
 # mean WHAT AIM FILES...: the geometric mean of fused÷GEMM over the rows of some benches.
 mean() {
     local what=$1 aim=$2
     shift 2
-    python3 - "$what" "$aim" "$@" <<'PYTHON'
+    python3 - "$what" "$aim" "$@" <<'PYTHON' | tee -a "$report/tables.txt"
 import json, math, sys
 rows = [json.loads(line) for name in sys.argv[3:] for line in open(name)]
 ratios = [r["fused_over_gemm"] for r in rows if isinstance(r.get("fused_over_gemm"), (int, float))]
@@ -100,64 +166,108 @@ if ratios:
 PYTHON
 }
 
+title() { echo "$1" | tee -a "$report/tables.txt"; }
+
 # row NAME ARGUMENTS...: a bench, its table shown, its rows kept as JSON.
 row() {
     local name=$1
     shift
-    "$weft" bench "$@" --dtype bf16 --backend cuda --json >"$report/$name.json" 2>"$report/$name.err" || failed=1
+    if [ "$(left)" -le 0 ]; then
+        note "$name" "left out: the $minutes minutes are over"
+        return
+    fi
+    if ! timeout -k 5 120 "$weft" bench "$@" --dtype bf16 --backend cuda --json >"$report/$name.json" 2>"$report/$name.err"; then
+        failed=1
+        note "$name" "FAILED"
+    fi
     cat "$report/$name.err"
-    python3 - "$report/$name.json" <<'PYTHON' || cat "$report/$name.json"
+    python3 - "$report/$name.json" <<'PYTHON' | tee -a "$report/tables.txt" || cat "$report/$name.json"
 import json, sys
 for line in open(sys.argv[1]):
     r = json.loads(line)
     def number(key, form):
         return format(r[key], form) if isinstance(r.get(key), (int, float)) else "-"
-    print("  %-8s %-34s W %d  %6d %6d %6d  GEMM %8s  unfused %8s  fused %8s µs  fused÷GEMM %5s  %s" % (
-        r["op"], r["schedule"], r["ranks"], r["m"], r["n"], r["k"], number("gemm_us", ".1f"), number("unfused_us", ".1f"),
-        number("fused_us", ".1f"), number("fused_over_gemm", ".3f"), "ok" if r["ok"] else "WRONG"))
+    if "bytes" in r:
+        print("  %-14s %-12s W %d  %10d bytes  %8s µs  busbw %7s GB/s  %s" % (
+            r["op"], r.get("impl", ""), r["ranks"], r["bytes"], number("us", ".1f"), number("busbw_gbs", ".1f"),
+            "ok" if r["ok"] else "WRONG"))
+    else:
+        print("  %-8s %-34s W %d  %6d %6d %6d  GEMM %8s  unfused %8s  fused %8s µs  fused÷GEMM %5s  %s" % (
+            r["op"], r["schedule"], r["ranks"], r["m"], r["n"], r["k"], number("gemm_us", ".1f"),
+            number("unfused_us", ".1f"), number("fused_us", ".1f"), number("fused_over_gemm", ".3f"),
+            "ok" if r["ok"] else "WRONG"))
 PYTHON
 }
 
-if [ $bench = 1 ]; then
-    echo "GEMM alone beside cuBLAS (fused = weft, GEMM only = cuBLAS), µs"
-    shapes="4096,1792,4096 4096,3584,8192 4096,4096,4096"
-    [ $quick = 1 ] || shapes="4096,1792,4096 8192,1792,4096 16384,1792,4096 4096,3584,8192 8192,3584,8192
-        16384,3584,8192 4096,6656,16384 8192,6656,16384 16384,6656,16384 4096,4096,4096 8192,8192,8192"
+# measured WORDS RANKS: the four products and the collectives of processes.
+measured() {
+    title "$1: $2 ranks, a process each"
+    local shapes="4096,4096,4096 64,8192,8192"
+    [ $full = 0 ] || shapes="4096,4096,4096 512,8192,8192 64,8192,8192 4096,14336,4096 16384,28672,8192"
     for shape in $shapes; do
-        # shellcheck disable=SC2086
-        row "gemm_$shape" ag_gemm --schedule direct ${shape//,/ } -n 1
-    done
-    mean "weft ÷ cuBLAS" "1.05, at most 1.11 each" "$report"/gemm_[0-9]*.json
-    echo "one rank of eight in the loop over an emulated link of 450 GB/s and 2 µs"
-    link="-n 8 --link 450GB/s,2us"
-    if [ $quick = 1 ]; then
-        # shellcheck disable=SC2086
-        row link ag_gemm 4096 14336 4096 $link
-        down=4096,4096,14336
-    else
-        # shellcheck disable=SC2086
-        row link ag_gemm --set llama3 --scale 1 $link
-        down="4096,4096,14336 8192,4096,14336 16384,4096,14336 4096,8192,28672 8192,8192,28672 16384,8192,28672
-            4096,16384,53248 8192,16384,53248 16384,16384,53248"
-    fi
-    for shape in $down; do
-        for wire in f32 bf16; do
+        for op in ag_gemm gemm_rs gemm_ar gemm_as; do
             # shellcheck disable=SC2086
-            row "link_rs_${shape}_$wire" gemm_rs ${shape//,/ } --wire $wire $link
+            row "${op}_${2}_$shape" $op ${shape//,/ } -n "$2" --processes
         done
     done
-    mean "ag_gemm, fused ÷ GEMM" 1.10 "$report/link.json"
-    mean "gemm_rs, float32 on the wire" 1.25 "$report"/link_rs_*_f32.json
-    mean "gemm_rs, bfloat16 on the wire" 1.12 "$report"/link_rs_*_bf16.json
-    echo "virtual ranks on one GPU (not NVLink times)"
+    for op in all_reduce all_gather; do
+        row "${op}_$2" $op -n "$2" --bytes "$([ $full = 1 ] && echo 1K:64M || echo 16K:16M)"
+    done
+}
+
+if [ -n "$worlds" ]; then
+    for ranks in $worlds; do
+        measured "real links between $ranks GPUs" "$ranks"
+    done
+else
+    note "real links" "left out: one GPU; its ranks share it, and their times are not those of links"
+    if start_mps; then
+        for ranks in 2 4; do
+            measured "one GPU, shared (not link times)" $ranks
+        done
+        stop_mps
+    fi
+fi
+
+title "GEMM alone beside cuBLAS (fused = weft, GEMM only = cuBLAS), µs"
+shapes="4096,1792,4096 4096,3584,8192 4096,4096,4096"
+[ $full = 0 ] || shapes="4096,1792,4096 8192,1792,4096 16384,1792,4096 4096,3584,8192 8192,3584,8192
+    16384,3584,8192 4096,6656,16384 8192,6656,16384 16384,6656,16384 4096,4096,4096 8192,8192,8192"
+for shape in $shapes; do
+    # shellcheck disable=SC2086
+    row "gemm_$shape" ag_gemm --schedule direct ${shape//,/ } -n 1
+done
+mean "weft ÷ cuBLAS" "1.05, at most 1.11 each" "$report"/gemm_[0-9]*.json
+title "one rank of eight in the loop over an emulated link of 450 GB/s and 2 µs"
+link="-n 8 --link 450GB/s,2us"
+if [ $full = 0 ]; then
+    # shellcheck disable=SC2086
+    row link ag_gemm 4096 14336 4096 $link
+    down=4096,4096,14336
+else
+    # shellcheck disable=SC2086
+    row link ag_gemm --set llama3 --scale 1 $link
+    down="4096,4096,14336 8192,4096,14336 16384,4096,14336 4096,8192,28672 8192,8192,28672 16384,8192,28672
+        4096,16384,53248 8192,16384,53248 16384,16384,53248"
+fi
+for shape in $down; do
+    for wire in f32 bf16; do
+        # shellcheck disable=SC2086
+        row "link_rs_${shape}_$wire" gemm_rs ${shape//,/ } --wire $wire $link
+    done
+done
+mean "ag_gemm, fused ÷ GEMM" 1.10 "$report/link.json"
+mean "gemm_rs, float32 on the wire" 1.25 "$report"/link_rs_*_f32.json
+mean "gemm_rs, bfloat16 on the wire" 1.12 "$report"/link_rs_*_bf16.json
+if [ $full = 1 ]; then
+    title "virtual ranks on one GPU (not link times)"
     for ranks in 2 4 8; do
         for op in ag_gemm gemm_rs gemm_ar gemm_as; do
             row "virtual_${op}_$ranks" $op 4096 4096 4096 -n $ranks
         done
     done
-    step "timeline" 60 "$weft" bench ag_gemm 4096 4096 4096 -n 4 --dtype bf16 --backend cuda --iters 7 \
-        --trace "$report/timeline.json" --svg "$report/timeline.svg"
 fi
+step "timeline" 60 "$weft" bench ag_gemm 4096 4096 4096 -n 4 --dtype bf16 --backend cuda --iters 7 \
+    --trace "$report/timeline.json" --svg "$report/timeline.svg"
 echo
-printf '%s' "$table"
-exit $failed
+finish
