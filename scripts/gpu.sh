@@ -55,7 +55,7 @@ step() {
 # finish: the table, and the one file.
 finish() {
     {
-        echo "weft $(git describe --always --dirty 2>/dev/null) on $(date -u +%Y-%m-%d)"
+        echo "$("$build/weft" --version 2>/dev/null || echo weft) $(git describe --always --dirty 2>/dev/null) on $(date -u +%Y-%m-%d)"
         printf '%s' "$table"
     } | tee "$report/table.txt"
     tar czf "$build/weft-gpu-report.tar.gz" -C "$build" report
@@ -97,9 +97,7 @@ step "GPU, virtual ranks" 300 "$tests/test_cuda_device"
 step "GPU, weft.h" 600 "$tests/test_cuda_api_device"
 step "GPU, collectives" 600 "$tests/test_cuda_collective_device"
 step "GPU, experts" 600 "$tests/test_cuda_moe_device"
-for log in "$report"/GPU,_*.log; do
-    grep -hE ' ranks +(FAILED|stuck)' "$log" | sed 's/^/  /'
-done
+grep -hE ' ranks +(FAILED|stuck)' "$report"/GPU,_*.log 2>/dev/null | sed 's/^/  /'
 
 # Ranks that are processes: each on its own GPU, as many as there are; on one GPU side by side under MPS, where there is one.
 examples() {

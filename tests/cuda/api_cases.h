@@ -17,6 +17,7 @@ typedef struct api_run {
     int runs;       /* back to back, for each case */
     int shapes;     /* at most so many */
     bool elsewhere; /* operands in memory that peers cannot reach */
+    bool apart;     /* the GPUs in turn, not all on the first */
 } api_run;
 
 static const struct {
@@ -215,11 +216,11 @@ static inline void api_reals(weft_group *gpu, weft_group *cpu, weft_group *memor
     }
 }
 
-/* A group on GPU 0 and, of the same ranks, one on the CPU. False when there is no GPU to use. */
-static inline bool api_groups(weft_group *group, weft_group **cpu)
+/* A group on GPU 0 (or apart) and, of the same ranks, one on the CPU. False when there is no GPU to use. */
+static inline bool api_groups(weft_group *group, bool apart, weft_group **cpu)
 {
     CHECK_INT(weft_group_split(group, 0, weft_rank(group), cpu), WEFT_OK);
-    weft_status status = weft_group_use_gpu(group, 0);
+    weft_status status = weft_group_use_gpu(group, apart ? -1 : 0);
     CHECK_INT(status, WEFT_OK);
     if (status != WEFT_OK)
         fprintf(stderr, "rank %d: %s\n", weft_rank(group), weft_error(group));
@@ -232,10 +233,10 @@ static inline void api_rank(weft_group *group, void *argument)
     const api_run *run = argument;
     weft_group *cpu = NULL, *memory = group;
 
-    if (api_groups(group, &cpu)) {
+    if (api_groups(group, run->apart, &cpu)) {
         if (run->elsewhere) {
             CHECK_INT(weft_group_split(cpu, 0, weft_rank(group), &memory), WEFT_OK);
-            CHECK_INT(weft_group_use_gpu(memory, 0), WEFT_OK);
+            CHECK_INT(weft_group_use_gpu(memory, run->apart ? -1 : 0), WEFT_OK);
         }
         api_all(group, cpu, memory, run);
         api_forms(group, cpu, memory, run);

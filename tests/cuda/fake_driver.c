@@ -4,7 +4,9 @@
 
 #include "core/clock.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -17,7 +19,7 @@ static struct {
     const char *broken;
     _Atomic int uses;
     int devices, crews;
-    bool hopper;
+    bool hopper, atomics;
     _Atomic bool capturing;
 } fake;
 
@@ -70,16 +72,39 @@ static CUresult fake_error_string(CUresult code, const char **text)
     return CUDA_SUCCESS;
 }
 
-static CUresult fake_context(CUcontext context)
+/* The context of GPU i is i + 1; that of a device outside any group NULL. */
+enum { CONTEXTS_MAX = 16 };
+static _Thread_local struct {
+    CUcontext stack[CONTEXTS_MAX];
+    int depth;
+} contexts;
+
+static CUresult fake_push(CUcontext context)
 {
-    (void)context;
+    if (contexts.depth == CONTEXTS_MAX)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    contexts.stack[contexts.depth++] = context;
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_pop(CUcontext *context)
 {
-    *context = NULL;
+    if (contexts.depth == 0)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    *context = contexts.stack[--contexts.depth];
     return CUDA_SUCCESS;
+}
+
+static CUresult fake_set_context(CUcontext context)
+{
+    if (contexts.depth > 0)
+        contexts.depth--;
+    return fake_push(context);
+}
+
+int fake_gpu_current(void)
+{
+    return contexts.depth > 0 ? (int)(uintptr_t)contexts.stack[contexts.depth - 1] - 1 : -1;
 }
 
 static CUresult fake_release_context(CUdevice device)
@@ -108,12 +133,16 @@ static CUresult fake_device(CUdevice *device, int ordinal)
     return CUDA_SUCCESS;
 }
 
-/* No atomics between GPUs, so that the ranks on several of them pass sums on. */
 static CUresult fake_p2p(int *value, CUdevice_P2PAttribute attribute, CUdevice from, CUdevice to)
 {
     (void)attribute, (void)from, (void)to;
-    *value = 0;
+    *value = fake.atomics;
     return CUDA_SUCCESS;
+}
+
+void fake_gpu_atomics(bool native)
+{
+    fake.atomics = native;
 }
 
 static CUresult fake_can_access(int *can, CUdevice from, CUdevice to)
@@ -329,8 +358,41 @@ static struct {
     size_t bytes;
 } ranges[RANGES_MAX];
 
-static int owner =
-    -1; /* the GPU that memory is said to be on; -1: that of whoever asks, which nothing says */
+static int owner = -1; /* the GPU that all memory is said to be on; -1: each is where it was made */
+
+/* What is mapped where: the GPU that has the memory, and those that were given access. */
+enum { MAPPINGS_MAX = 4096 };
+static struct {
+    pthread_mutex_t lock;
+    struct mapping {
+        char *begin;
+        size_t bytes;
+        int owner;
+        uint32_t access;
+    } all[MAPPINGS_MAX];
+    int count;
+} mapped = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The mapping that an address is in: a copy, of 0 bytes when there is none. */
+static struct mapping mapping_at(const void *at)
+{
+    struct mapping found = {0};
+    pthread_mutex_lock(&mapped.lock);
+    for (int i = 0; i < mapped.count && !found.bytes; i++)
+        if ((const char *)at >= mapped.all[i].begin &&
+            (const char *)at < mapped.all[i].begin + mapped.all[i].bytes)
+            found = mapped.all[i];
+    pthread_mutex_unlock(&mapped.lock);
+    return found;
+}
+
+bool fake_gpu_reaches(int device, const void *at, bool adds)
+{
+    struct mapping m = mapping_at(at);
+    if (!m.bytes || device < 0)
+        return true;
+    return m.access & 1u << device && (!adds || m.owner == device || fake.atomics);
+}
 
 void fake_gpu_own(int device)
 {
@@ -343,8 +405,11 @@ static CUresult fake_pointer(void *value, CUpointer_attribute attribute, CUdevic
         *(unsigned long long *)value = 1;
         return CUDA_SUCCESS;
     }
-    if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL && owner < 0)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL && owner < 0) {
+        struct mapping m = mapping_at((void *)(uintptr_t)at);
+        *(int *)value = m.owner;
+        return m.bytes ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+    }
     for (int i = 0; i < RANGES_MAX; i++) {
         char *begin = ranges[i].begin;
         if (begin && (char *)(uintptr_t)at >= begin && (char *)(uintptr_t)at < begin + ranges[i].bytes) {
@@ -393,13 +458,16 @@ static CUresult fake_release_range(CUdeviceptr at, size_t bytes)
     return CUDA_SUCCESS;
 }
 
-/* A handle is a memory file. */
+/* A handle is a memory file; its name says on which GPU, in any process. */
 static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
                             const CUmemAllocationProp *prop, unsigned long long flags)
 {
-    int fd = memfd_create("fake_gpu", MFD_CLOEXEC);
-    (void)prop, (void)flags;
+    char name[32];
+    int fd;
+    (void)flags;
     BREAK(cuMemCreate);
+    snprintf(name, sizeof(name), "fake_gpu_%d", prop->location.id);
+    fd = memfd_create(name, MFD_CLOEXEC);
     if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *handle = (CUmemGenericAllocationHandle)fd;
@@ -433,16 +501,30 @@ static CUresult fake_release(CUmemGenericAllocationHandle handle)
 static CUresult fake_map_memory(CUdeviceptr at, size_t bytes, size_t offset,
                                 CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
+    char link[64], name[64] = {0};
+    int device = -1;
     (void)flags;
     BREAK(cuMemMap);
-    return mmap((void *)(uintptr_t)at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int)handle,
-                (off_t)offset) == MAP_FAILED
-               ? CUDA_ERROR_INVALID_VALUE
-               : CUDA_SUCCESS;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", (int)handle);
+    if (readlink(link, name, sizeof(name) - 1) < 0 || sscanf(name, "/memfd:fake_gpu_%d", &device) != 1 ||
+        mapped.count == MAPPINGS_MAX)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (mmap((void *)(uintptr_t)at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int)handle,
+             (off_t)offset) == MAP_FAILED)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&mapped.lock);
+    mapped.all[mapped.count++] = (struct mapping){(char *)(uintptr_t)at, bytes, device, 0};
+    pthread_mutex_unlock(&mapped.lock);
+    return CUDA_SUCCESS;
 }
 
 static CUresult fake_unmap(CUdeviceptr at, size_t bytes)
 {
+    pthread_mutex_lock(&mapped.lock);
+    for (int i = 0; i < mapped.count; i++)
+        if (mapped.all[i].begin == (char *)(uintptr_t)at)
+            mapped.all[i--] = mapped.all[--mapped.count];
+    pthread_mutex_unlock(&mapped.lock);
     mmap((void *)(uintptr_t)at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
          0);
     return CUDA_SUCCESS;
@@ -450,7 +532,12 @@ static CUresult fake_unmap(CUdeviceptr at, size_t bytes)
 
 static CUresult fake_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t count)
 {
-    (void)at, (void)bytes, (void)access, (void)count;
+    pthread_mutex_lock(&mapped.lock);
+    for (int i = 0; i < mapped.count; i++)
+        for (size_t j = 0; j < count && mapped.all[i].begin == (char *)(uintptr_t)at; j++)
+            mapped.all[i].access |= 1u << access[j].location.id;
+    pthread_mutex_unlock(&mapped.lock);
+    (void)bytes;
     return CUDA_SUCCESS;
 }
 
@@ -595,8 +682,8 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
     static const weft_cuda_driver calls = {
         .cuGetErrorName = fake_error_name,
         .cuGetErrorString = fake_error_string,
-        .cuCtxSetCurrent = fake_context,
-        .cuCtxPushCurrent = fake_context,
+        .cuCtxSetCurrent = fake_set_context,
+        .cuCtxPushCurrent = fake_push,
         .cuCtxPopCurrent = fake_pop,
         .cuDevicePrimaryCtxRelease = fake_release_context,
         .cuDeviceGet = fake_device,
@@ -683,6 +770,7 @@ static weft_status fake_open(int index, weft_cuda_device *device, weft_error_tex
     (void)error;
     *device = fake_gpu(fake.crews, fake.hopper, 11);
     device->device = index;
+    device->context = (CUcontext)(uintptr_t)(index + 1);
     device->cu->cuStreamCreate(&device->uploads, 0);
     return WEFT_OK;
 }

@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -33,6 +34,7 @@ typedef struct fake_launch {
     void (*host)(void *argument); /* CALL: all there is */
     void *argument;
     CUstream stream;
+    int device;
     fake_lane *lanes;
     bool started, entered, active;
     int64_t moved_ns; /* when it last made progress */
@@ -76,10 +78,33 @@ static bool reached(const fake_launch *launch, uint32_t wait0, uint32_t count)
     return true;
 }
 
+/* A GPU that touches what it was not given access to stops, and so does the test. */
+static void must_reach(const fake_launch *launch, const void *at, bool adds)
+{
+    if (fake_gpu_reaches(launch->device, at, adds))
+        return;
+    fprintf(stderr, "fake GPU %d %s %p, which it cannot\n", launch->device, adds ? "adds at" : "touches", at);
+    abort();
+}
+
 static void post(const fake_launch *launch, uint32_t post0, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
+        must_reach(launch, launch->args.posts[post0 + i], false);
         __atomic_fetch_add(launch->args.posts[post0 + i], 1, __ATOMIC_RELEASE);
+    }
+}
+
+static void must_reach_views(const fake_launch *launch, const weft_cuda_task *t)
+{
+    const weft_cuda_view *v = &launch->args.views[t->view0];
+    int count = t->destinations + (t->kind == WEFT_CUDA_REDUCE ? t->sources
+                                   : t->kind == WEFT_CUDA_GEMM ? 2
+                                                               : 1);
+    for (int i = 0; i < count; i++)
+        must_reach(launch, v[i].ptr, i < t->destinations && t->flags & WEFT_CUDA_ADD);
+    if (t->acc >= 0)
+        must_reach(launch, v[t->acc].ptr, false);
 }
 
 static double get(const weft_cuda_view *v, int64_t row, int64_t col)
@@ -305,6 +330,7 @@ static bool step_lane(fake_launch *launch, uint32_t index)
     float *product = lane->product;
     lane->product = NULL;
     stamp(launch, t->plan_task, 0);
+    must_reach_views(launch, t);
     consume(launch, t, product);
     stamp(launch, t->plan_task, 1);
     free(product);
@@ -654,8 +680,10 @@ static bool enqueue(const fake_launch *launch)
     room = gpu.count < LAUNCHES_MAX;
     gpu.counts.collectives += launch->kind == COLLECTIVE;
     gpu.counts.packets += launch->kind == PACKETS;
-    if (room)
-        gpu.launches[gpu.count++] = *launch;
+    if (room) {
+        gpu.launches[gpu.count] = *launch;
+        gpu.launches[gpu.count++].device = fake_gpu_current();
+    }
     pthread_mutex_unlock(&gpu.lock);
     return room;
 }

@@ -36,6 +36,9 @@ uint64_t fake_gpu_take_streams(void);
 /* From now on all memory is said to be on that GPU; -1 ends it. */
 void fake_gpu_own(int device);
 
+/* Whether GPUs can add in one another's memory: not at first, so that ranks on several pass sums on. */
+void fake_gpu_atomics(bool native);
+
 /* How many GEMM tasks went through tensor maps and how many with A and B exchanged, how many copies through
  * bulk lanes, and how many kernels may have begun before the one before them ended, since the last call. */
 typedef struct fake_gpu_counts {
@@ -51,6 +54,9 @@ typedef struct fake_map { /* stands in for a CUtensorMap */
     uint32_t box_inner, box_outer;
 } fake_map;
 
+int fake_gpu_current(void); /* the calling thread's; -1: of no group */
+/* Whether a GPU was given access to an address of symmetric memory, and can add there. */
+bool fake_gpu_reaches(int device, const void *at, bool adds);
 void fake_gpu_seed(uint64_t seed);
 void fake_gpu_repitch(const weft_cuda_repitch *copy); /* at once: no run changes what it reads */
 bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, bool early, CUstream stream);

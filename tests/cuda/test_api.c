@@ -429,6 +429,22 @@ static void test_peer_access(void)
     fake_gpu_install(1, 16, true);
 }
 
+/* Ranks on several GPUs, fewer and more than there are, with and without atomics between them. */
+static void test_apart(void)
+{
+    api_run few = {.small = true, .runs = 2, .shapes = 1, .apart = true}, elsewhere = few;
+
+    elsewhere.elsewhere = true;
+    fake_gpu_install(2, 16, true);
+    ranks_run(2, api_rank, &few);
+    ranks_run(3, api_rank, &elsewhere);
+    fake_gpu_atomics(true);
+    ranks_run(3, api_rank, &few);
+    procs_run(2, run_process, &few);
+    fake_gpu_atomics(false);
+    fake_gpu_install(1, 16, true);
+}
+
 int main(void)
 {
     fake_gpu_install(1, 16, true);
@@ -436,6 +452,7 @@ int main(void)
     CHECK_INT(procs_wait(&all, 1), 128 + SIGKILL);
     procs_join(&all);
     test_results();
+    test_apart();
     fake_gpu_install(2, 16, true);
     ranks_run(1, memory_rank, NULL);
     ranks_run(3, memory_rank, NULL);

@@ -60,7 +60,7 @@ static void many_rank(weft_group *group, void *argument)
     weft_group *cpu = NULL;
 
     (void)argument;
-    if (api_groups(group, &cpu))
+    if (api_groups(group, false, &cpu))
         for (int kind = 0; kind < API_KINDS; kind++) {
             tp_case t = api_case(&run, kind, 512, 384, 320);
 
