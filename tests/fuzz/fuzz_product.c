@@ -1,7 +1,7 @@
 /*
  * Products nobody thought of, against float64 under the derived bound: weft_gemm, and the four products over
  * ranks that are threads, with any type, layout, transpose, gap, batch, epilogue, schedule, tile, copiers,
- * chunk, workers and form of B. Every buffer that is not symmetric lies between guard pages.
+ * chunk, workers and form of B. Every buffer lies between guard pages, in symmetric memory too.
  *
  * usage: test_fuzz_product [seed]   runs that one problem
  */
@@ -322,8 +322,7 @@ static void run_ranks(weft_group *group, void *argument)
         weft_operands operands;
         weft_problem planned;
         weft_plan *plan = NULL;
-        guarded scales;
-        void *packed = NULL;
+        guarded scales, packed = {0};
         weft_status status;
         int64_t wrong = 0;
 
@@ -331,8 +330,10 @@ static void run_ranks(weft_group *group, void *argument)
         for (int which = 0; which < TP_OPERANDS; which++)
             tp_fill(&t, which, &s[which]);
         operands = tp_operands(s);
-        if (t.problem.b_form == WEFT_B_PREPACKED)
-            operands.b = packed = tp_pack(&t, &s[TP_B]);
+        if (t.problem.b_form == WEFT_B_PREPACKED) {
+            packed = tp_pack(&t, &s[TP_B]);
+            operands.b = packed.data;
+        }
         planned = tp_planned(&t);
         scales = guarded_make((size_t)(s[TP_D].rows.count + 2 * s[TP_D].cols.count) * sizeof(float));
         tp_values(&t, &s[TP_D], scales.data, &operands);
@@ -349,7 +350,7 @@ static void run_ranks(weft_group *group, void *argument)
             tp_print(&t, world, rank);
         }
         weft_plan_destroy(plan);
-        free(packed);
+        guarded_drop(&packed);
         guarded_drop(&scales);
         tp_release(s);
     }

@@ -85,15 +85,17 @@ static void check_case(weft_group *group, const tp_case *t, char *symmetric)
     weft_operands operands;
     weft_plan *plan = NULL;
     weft_status status;
-    void *packed = NULL;
+    guarded packed = {0};
     char *first;
 
     tp_place(t, world, rank, symmetric, s);
     for (int which = 0; which < TP_OPERANDS; which++)
         tp_fill(t, which, &s[which]);
     operands = tp_operands(s);
-    if (t->problem.b_form == WEFT_B_PREPACKED)
-        operands.b = packed = tp_pack(t, &s[TP_B]);
+    if (t->problem.b_form == WEFT_B_PREPACKED) {
+        packed = tp_pack(t, &s[TP_B]);
+        operands.b = packed.data;
+    }
     status = weft_plan_create(group, &t->problem, &plan);
     if (status == WEFT_OK)
         status = weft_run(plan, &operands);
@@ -115,7 +117,7 @@ static void check_case(weft_group *group, const tp_case *t, char *symmetric)
         tp_print(t, world, rank);
     }
     weft_plan_destroy(plan);
-    free(packed);
+    guarded_drop(&packed);
     tp_release(s);
 }
 

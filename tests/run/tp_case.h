@@ -70,7 +70,7 @@ typedef struct tp_instance {
     int64_t ld, stride; /* elements */
     size_t bytes;
     char *data;
-    guarded memory; /* where the data is not symmetric */
+    guarded memory;
 } tp_instance;
 
 /* Columns of B that make one of D. */
@@ -279,23 +279,20 @@ static inline void tp_print(const tp_case *t, int world, int rank)
         (unsigned long long)t->seed);
 }
 
-/* Memory for this rank's instances, in a block of symmetric memory (`symmetric`, cut in order) or
- * between guard pages. */
+/* Memory between guard pages for this rank's instances, in a block of symmetric memory (`symmetric`, cut in
+ * order) or outside. */
 static inline void tp_place(const tp_case *t, int world, int rank, char *symmetric, tp_instance instances[])
 {
-    size_t used = 0;
-
     for (int which = 0; which < TP_OPERANDS; which++) {
         tp_instance *s = &instances[which];
 
         *s = tp_shape(t, which, world, rank);
         if (which == TP_D && t->in_place) {
             s->data = instances[TP_C].data;
-        } else if (t->symmetric >> which & 1) {
-            s->data = symmetric + used;
-            used += (tp_largest(t, which, world) + 127) / 128 * 128;
         } else {
-            s->memory = guarded_make(s->bytes);
+            bool within = symmetric && t->symmetric >> which & 1;
+
+            s->memory = within ? guarded_cut(&symmetric, s->bytes) : guarded_make(s->bytes);
             s->data = s->memory.data;
         }
     }
@@ -349,22 +346,22 @@ static inline void tp_values(const tp_case *t, const tp_instance *d, float *memo
     operands->beta = t->run_values ? &t->problem.beta : NULL;
 }
 
-/* This rank's B packed beforehand, for WEFT_B_PREPACKED; free it. */
-static inline void *tp_pack(const tp_case *t, const tp_instance *b)
+/* This rank's B packed beforehand, for WEFT_B_PREPACKED. */
+static inline guarded tp_pack(const tp_case *t, const tp_instance *b)
 {
     const weft_core *core;
     const weft_binding *bind;
     size_t bytes;
-    char *memory;
+    guarded memory;
 
     if (weft_core_current(&core, weft_error_thread()) != WEFT_OK)
         abort();
     bind = weft_core_binding(core, t->problem.dtype, false);
     bytes = (weft_packed_bytes(bind, b->rows.count, b->cols.count) + 127) / 128 * 128;
-    memory = aligned_alloc(128, bytes * (size_t)t->problem.l);
+    memory = guarded_make(bytes * (size_t)t->problem.l);
     for (int64_t batch = 0; batch < t->problem.l; batch++) {
-        weft_packed *packed =
-            weft_packed_begin(bind, b->rows.count, b->cols.count, memory + (size_t)batch * bytes);
+        weft_packed *packed = weft_packed_begin(bind, b->rows.count, b->cols.count,
+                                                (char *)memory.data + (size_t)batch * bytes);
 
         weft_packed_fill(bind, packed, b->data + (size_t)(batch * b->stride) * weft_dtype_size(b->dtype),
                          b->dtype, b->transposed ? 1 : b->ld, b->transposed ? b->ld : 1, 0, b->rows.count, 0,
