@@ -157,7 +157,7 @@ WEFT_API weft_status weft_group_threads(int size, weft_group **groups);
  * returns when all of them have returned. Bodies that run one after another are right too, only slower. Ranks
  * that are threads, and weft_gemm from several threads, call `run` at the same time. `threads` is how many it
  * has: the number of workers where nobody asks for another. NULL gives weft its own threads back. For the
- * whole process; not while another call of weft is under way.
+ * whole process; not while another call of weft is under way; by the ranks of a group between the same calls.
  */
 typedef void (*weft_parallel)(void *context, int count, void (*body)(void *argument, int index),
                               void *argument);
@@ -719,8 +719,11 @@ WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
 /*
  * Collective. Plans are kept by problem in the group, so that a call of a known one costs no more than a run;
  * on the CPU another alpha or beta is no other problem. Kept are the 64 that were used last, and of those (on
- * the CPU) as many as have 64 MiB together, counted on the rank whose parts are largest. `problem` may leave
- * its op open; the function sets it. What rank r holds, and what it gets:
+ * the CPU) as many as have 64 MiB together. For a new one, another m, each rank plans by itself, and they
+ * exchange nothing but what a run does: on the CPUs of one node, after the first, unless it needs more
+ * memory than all before it, ranks have different CPUs, calibrations or numbers of workers, or there is a
+ * file of `weft tune`. `problem` may leave its op open; the function sets it. What rank r holds, and what it
+ * gets:
  * - ag_gemm: A rows part r, B columns part r; D = A B, columns (with GATHER_B rows) part r.
  *   With GATHER_A_K: A columns part r, B columns part r; columns part r. With GATHER_B_K: A rows part r, B
  * rows part r; rows part r. B is plain in both, and they run on the CPU.

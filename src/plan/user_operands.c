@@ -110,3 +110,35 @@ int weft_user_operands(const weft_problem *problem, int world, weft_operand oper
     return problem->op <= WEFT_OP_GEMM_AS ? of_product(problem, operands)
                                           : of_collective(problem, world, operands);
 }
+
+static uint32_t touched_by_collective(const weft_problem *p)
+{
+    const uint32_t send = 1u << WEFT_ROLE_SEND, recv = 1u << WEFT_ROLE_RECV;
+
+    if (p->schedule == WEFT_SCHEDULE_PACKETS)
+        return 0;
+    if (p->op == WEFT_OP_ALL_REDUCE)
+        return p->schedule == WEFT_SCHEDULE_ONE_SHOT ? send : send | recv;
+    if (p->op == WEFT_OP_BROADCAST && p->schedule == WEFT_SCHEDULE_TWO_LEVEL)
+        return send | recv;
+    if (p->schedule != WEFT_SCHEDULE_PUSH)
+        return send;
+    return p->op == WEFT_OP_REDUCE_SCATTER ? 0 : recv;
+}
+
+uint32_t weft_user_operands_touched(const weft_problem *p)
+{
+    switch (p->op) {
+    case WEFT_OP_AG_GEMM:
+        return p->layout == WEFT_LAYOUT_GATHER_B || p->layout == WEFT_LAYOUT_GATHER_B_K ? 1u << WEFT_ROLE_B
+                                                                                        : 1u << WEFT_ROLE_A;
+    case WEFT_OP_GEMM_RS: /* sums travel through staging */
+        return 0;
+    case WEFT_OP_GEMM_AR:
+        return p->schedule == WEFT_SCHEDULE_ONE_SHOT ? 0 : 1u << WEFT_ROLE_D;
+    case WEFT_OP_GEMM_AS:
+        return 1u << WEFT_ROLE_D;
+    default:
+        return touched_by_collective(p);
+    }
+}

@@ -13,4 +13,8 @@ enum { WEFT_USER_OPERANDS_MAX = 5 };
 /* Fills in the operands of a resolved problem: A, B, C, bias, D or send, recv. Returns how many there are. */
 int weft_user_operands(const weft_problem *problem, int world, weft_operand operands[WEFT_USER_OPERANDS_MAX]);
 
+/* The roles that some rank touches on a peer, as bits, in any plan of the resolved problem for ranks that
+ * share memory: so each knows without asking which of its operands its peers must be able to reach. */
+uint32_t weft_user_operands_touched(const weft_problem *problem);
+
 #endif

@@ -37,7 +37,10 @@ typedef struct weft_backend {
      * session and problem. `load` takes over a part that was checked; NULL: files do not run here. */
     weft_status (*plan_create)(struct weft_plan *plan);
     weft_status (*plan_load)(struct weft_plan *plan, weft_plan_part *part);
-    /* Frees what the two above made, also when they failed half-way. */
+    /* Not collective: the same, where every rank can know by itself that all can, and what they decide.
+     * False: they have to meet; or there is no way on this rank, and `*status` says so. NULL: never. */
+    bool (*plan_alone)(struct weft_plan *plan, weft_status *status);
+    /* Frees what these made, also when they failed half-way. */
     void (*plan_destroy)(struct weft_plan *plan);
 
     /* Runs: to its end; on a stream as weft.h has it; as the calls that keep their plans do. */

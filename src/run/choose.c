@@ -1,6 +1,7 @@
 #include "run/choose.h"
 
 #include "core/dtype.h"
+#include "core/hash.h"
 #include "core/pool.h"
 #include "gemm/gemm.h"
 #include "plan/generate.h"
@@ -9,6 +10,7 @@
 #include "sim/tuned.h"
 
 #include <string.h>
+#include <unistd.h>
 
 static const char generic_machine[] = "cpu"; /* a description of no machine in particular */
 
@@ -94,23 +96,20 @@ static weft_problem alike(const weft_problem *p)
     return like;
 }
 
-static weft_status choose_gemm(const weft_problem *p, int world, const weft_binding *bind,
-                               weft_schedule *schedule, weft_error_text *error)
+static weft_status choose_gemm(const weft_basis *basis, const weft_problem *p, int world,
+                               const weft_binding *bind, weft_schedule *schedule, weft_error_text *error)
 {
-    weft_machine machine;
+    const weft_machine *machine = &basis->machine;
     weft_problem like = alike(p);
-    weft_status status = weft_machine_find(NULL, &machine, error);
 
-    if (status != WEFT_OK)
-        return status;
     *schedule = usual_schedule(p, world);
     if (epilogue_is_last(p, world, bind)) {
         *schedule = WEFT_SCHEDULE_UNFUSED;
         return WEFT_OK;
     }
-    if (machine.kind != WEFT_MACHINE_CPU || strcmp(machine.name, generic_machine) == 0)
+    if (machine->kind != WEFT_MACHINE_CPU || strcmp(machine->name, generic_machine) == 0)
         return WEFT_OK;
-    return weft_sim_pick(&machine, &like, world, schedule, error);
+    return weft_sim_pick(machine, &like, world, schedule, error);
 }
 
 /* What was tuned is taken whole, or not at all; workers are what a rank has. */
@@ -122,12 +121,54 @@ static bool leaves_all_open(const weft_problem *p)
     return memcmp(&rest, &(weft_tuning){0}, sizeof(rest)) == 0;
 }
 
-weft_status weft_run_choose(weft_group *group, const weft_problem *problem, int world, weft_problem *resolved,
-                            weft_error_text *error)
+static int workers_here(const weft_group *group)
 {
-    int cores = problem->tuning.workers > 0 ? problem->tuning.workers
-                : weft_pool_threads()       ? weft_pool_threads()
-                                            : group->cores;
+    return weft_pool_threads() ? weft_pool_threads() : group->cores;
+}
+
+static bool is_tuned(void)
+{
+    weft_error_text ignored;
+    char path[1024];
+
+    return weft_tuned_path(path, sizeof(path), &ignored) != WEFT_OK || (*path && access(path, F_OK) == 0);
+}
+
+void weft_basis_find(const weft_group *group, weft_basis *basis)
+{
+    basis->workers = workers_here(group);
+    basis->spread = group->spread;
+    basis->tuned = is_tuned();
+    basis->core = NULL;
+    basis->why.status = weft_core_current(&basis->core, &basis->why);
+    if (basis->why.status == WEFT_OK)
+        basis->why.status = weft_machine_find(NULL, &basis->machine, &basis->why);
+}
+
+uint64_t weft_basis_hash(const weft_basis *basis)
+{
+    uint64_t hash;
+
+    if (basis->why.status != WEFT_OK || basis->tuned)
+        return 0;
+    hash = weft_hash(WEFT_HASH_START, basis->core->name, strlen(basis->core->name));
+    hash = weft_hash(hash, &basis->machine.id, sizeof(basis->machine.id));
+    return weft_hash(hash, &basis->workers, sizeof(basis->workers));
+}
+
+bool weft_basis_holds(const weft_basis *basis, const weft_group *group)
+{
+    weft_error_text ignored;
+    const weft_core *core;
+
+    return workers_here(group) == basis->workers && weft_core_current(&core, &ignored) == WEFT_OK &&
+           core == basis->core;
+}
+
+weft_status weft_run_choose(const weft_basis *basis, const weft_problem *problem, int world,
+                            weft_problem *resolved, weft_error_text *error)
+{
+    int cores = problem->tuning.workers > 0 ? problem->tuning.workers : basis->workers;
     weft_problem p = *problem;
     weft_tuned tuned;
     bool found;
@@ -135,7 +176,7 @@ weft_status weft_run_choose(weft_group *group, const weft_problem *problem, int 
 
     if (status != WEFT_OK)
         return status;
-    if (p.schedule == WEFT_SCHEDULE_AUTO && leaves_all_open(problem) && !group->spread) {
+    if (basis->tuned && p.schedule == WEFT_SCHEDULE_AUTO && leaves_all_open(problem) && !basis->spread) {
         status = weft_tuned_find(weft_tuned_this(cores), &p, world, &tuned, &found, error);
         if (status != WEFT_OK)
             return status;
@@ -150,22 +191,22 @@ weft_status weft_run_choose(weft_group *group, const weft_problem *problem, int 
         p.tuning.workers = cores;
     if (p.op >= WEFT_OP_ALL_REDUCE) {
         if (p.schedule == WEFT_SCHEDULE_AUTO)
-            p.schedule = group->spread ? choose_across(&p) : choose_collective(&p, world);
+            p.schedule = basis->spread ? choose_across(&p) : choose_collective(&p, world);
         if (!p.tuning.tile_n)
             p.tuning.tile_n = weft_plan_chunk(&p, world);
     } else {
-        const weft_core *core;
         const weft_binding *bind;
         weft_gemm_steps steps;
 
-        status = weft_core_current(&core, error);
-        if (status != WEFT_OK)
-            return status;
-        bind = weft_core_binding(core, p.dtype, false);
-        if (p.schedule == WEFT_SCHEDULE_AUTO && group->spread)
+        if (basis->why.status != WEFT_OK && (!basis->core || p.schedule == WEFT_SCHEDULE_AUTO)) {
+            *error = basis->why;
+            return error->status;
+        }
+        bind = weft_core_binding(basis->core, p.dtype, false);
+        if (p.schedule == WEFT_SCHEDULE_AUTO && basis->spread)
             p.schedule = choose_across(&p);
         else if (p.schedule == WEFT_SCHEDULE_AUTO)
-            status = choose_gemm(&p, world, bind, &p.schedule, error);
+            status = choose_gemm(basis, &p, world, bind, &p.schedule, error);
         if (status != WEFT_OK)
             return status;
         steps = weft_gemm_steps_of(bind);

@@ -1,11 +1,34 @@
-/* Decides what a problem leaves open on CPU ranks: schedule, tiles, workers, how B is given. */
+/*
+ * Decides what a problem leaves open on CPU ranks: schedule, tiles, workers, how B is given. What it is
+ * decided by, beside the problem, is a basis: found on a rank, and kept by all where they have found that
+ * theirs are the same. From then on each decides by itself what the others decide.
+ */
 #ifndef WEFT_RUN_CHOOSE_H
 #define WEFT_RUN_CHOOSE_H
 
 #include "group/group.h"
+#include "gemm/gemm.h"
 #include "plan/plan.h"
+#include "sim/machine.h"
 
-weft_status weft_run_choose(weft_group *group, const weft_problem *problem, int world, weft_problem *resolved,
-                            weft_error_text *error);
+typedef struct weft_basis {
+    weft_error_text why; /* status not WEFT_OK: what the next two lack, and so some products or all */
+    weft_machine machine;
+    const weft_core *core; /* whose kernels this process takes; or NULL */
+    int workers;           /* of a rank where nobody asks for another number */
+    bool spread;           /* the ranks are on several nodes */
+    bool tuned;            /* there is a file of weft tune, which may change: ranks meet for every plan */
+} weft_basis;
+
+void weft_basis_find(const weft_group *group, weft_basis *basis);
+
+/* What ranks compare; 0: nothing that could be the same. */
+uint64_t weft_basis_hash(const weft_basis *basis);
+
+/* Whether what can change in a process is still what it was. */
+bool weft_basis_holds(const weft_basis *basis, const weft_group *group);
+
+weft_status weft_run_choose(const weft_basis *basis, const weft_problem *problem, int world,
+                            weft_problem *resolved, weft_error_text *error);
 
 #endif

@@ -4,6 +4,18 @@
 
 enum { CACHE_PLANS = 64, CACHE_BYTES = 64 << 20 };
 
+static weft_plan *new_plan(weft_session *s, const weft_problem *problem)
+{
+    weft_plan *plan = calloc(1, sizeof(*plan));
+
+    if (!plan)
+        return NULL;
+    plan->group = s->group;
+    plan->session = s;
+    plan->asked = *problem;
+    return plan;
+}
+
 /* The ranks ask for the same; then a plan for the backend to fill. */
 static weft_status open_plan(weft_session *s, uint64_t hash, const weft_problem *problem, weft_plan **out)
 {
@@ -15,12 +27,9 @@ static weft_status open_plan(weft_session *s, uint64_t hash, const weft_problem 
     status = weft_session_meet(s);
     if (status != WEFT_OK)
         return atomic_load(&s->fault) ? weft_session_resync(s, false) : status;
-    plan = calloc(1, sizeof(*plan));
+    plan = new_plan(s, problem);
     if (!plan)
         return weft_group_poison(s->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", s->rank);
-    plan->group = s->group;
-    plan->session = s;
-    plan->asked = *problem;
     *out = plan;
     return WEFT_OK;
 }
@@ -62,8 +71,31 @@ void weft_program_destroy(weft_plan *plan)
     free(plan);
 }
 
-/* Drops what was used longest ago, beyond so many plans and so many bytes; never the first. Ranks make the
- * same calls in the same order and agreed on the bytes, so all drop the same plans. */
+/*
+ * A plan of this rank alone: what the others ask for is compared when it runs. WEFT_OK and none in `*out`:
+ * the ranks have to meet. A rank that fails tells the others, who are in the run.
+ */
+static weft_status make_alone(weft_session *s, const weft_problem *problem, weft_plan **out)
+{
+    const weft_backend *backend = weft_backend_of(s->group);
+    weft_status status = WEFT_OK;
+    weft_plan *plan;
+    bool made;
+
+    *out = NULL;
+    plan = backend->plan_alone ? new_plan(s, problem) : NULL;
+    if (!plan)
+        return WEFT_OK;
+    made = backend->plan_alone(plan, &status);
+    if (made)
+        *out = plan;
+    else
+        weft_program_destroy(plan);
+    return status == WEFT_OK ? WEFT_OK : weft_session_reject(s->group, problem, status);
+}
+
+/* Drops what was used longest ago, beyond so many plans and so many bytes; never the first. Ranks that met
+ * for a plan agreed on its bytes, so all drop the same ones; what each made alone it can make again. */
 static void trim_cached(weft_session *s)
 {
     size_t bytes = 0;
@@ -103,7 +135,9 @@ weft_status weft_program_cached(weft_session *s, const weft_problem *problem, we
             return WEFT_OK;
         }
     }
-    status = weft_program_create(s, problem, plan);
+    status = make_alone(s, problem, plan);
+    if (status == WEFT_OK && !*plan)
+        status = weft_program_create(s, problem, plan);
     if (status == WEFT_OK) {
         (*plan)->next = s->cached;
         s->cached = *plan;

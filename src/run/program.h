@@ -34,8 +34,8 @@ weft_status weft_program_create(weft_session *session, const weft_problem *probl
 weft_status weft_program_load(weft_session *session, weft_plan_part *part, struct weft_plan **plan);
 void weft_program_destroy(struct weft_plan *plan);
 
-/* The cached plan of a problem, made if it is not there (collective like the above). It belongs to the cache.
- */
+/* The cached plan of a problem, made if it is not there: by this rank alone where the ranks need not meet for
+ * it, else collectively like the above. It belongs to the cache. */
 weft_status weft_program_cached(weft_session *session, const weft_problem *problem, struct weft_plan **plan);
 void weft_program_drop_cached(weft_session *session);
 

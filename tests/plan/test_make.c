@@ -4,6 +4,7 @@
  */
 #include "interpret.h"
 
+#include "plan/user_operands.h"
 #include "support/check.h"
 
 static void check_part(const weft_plan_part *part)
@@ -39,6 +40,27 @@ static void check_part(const weft_plan_part *part)
     }
 }
 
+/* What the problem says of what is touched holds, and says no more where nothing is empty. */
+static void check_touched(const weft_problem *p, const weft_plan_part *parts, int world)
+{
+    bool whole = p->op < WEFT_OP_ALL_REDUCE ? p->m >= world && p->n >= world && p->k >= world && p->l > 0
+                                            : p->count >= world;
+    uint32_t touched = 0, expected = weft_user_operands_touched(p);
+
+    for (int rank = 0; rank < world; rank++) {
+        for (uint32_t i = 0; i < parts[rank].region_count; i++) {
+            const weft_region *region = &parts[rank].regions[i];
+            const weft_operand *operand = &parts[rank].operands[region->operand];
+
+            if (operand->place == WEFT_PLACE_USER && region->rank != rank)
+                touched |= 1u << operand->role;
+        }
+    }
+    CHECK_INT(touched & ~expected, 0);
+    if (whole && world > 1 && p->schedule != WEFT_SCHEDULE_TWO_LEVEL)
+        CHECK_INT(touched, expected);
+}
+
 static int described;
 
 static void check_problem(weft_problem problem, int world)
@@ -70,6 +92,7 @@ static void check_problem(weft_problem problem, int world)
             CHECK_INT(made[i], parts[rank].signal_posts[i]);
         free(made);
     }
+    check_touched(&problem, parts, world);
     for (int rank = 0; rank < world; rank++)
         weft_plan_part_free(&parts[rank]);
     if (check_failures && !described++)

@@ -76,6 +76,7 @@ const weft_backend weft_cpu_backend = {
     .host_memory = true,
     .plan_create = weft_cpu_plan_create,
     .plan_load = weft_cpu_plan_load,
+    .plan_alone = weft_cpu_plan_alone,
     .plan_destroy = weft_cpu_plan_destroy,
     .run = weft_cpu_run,
     .run_on = cpu_run_on,

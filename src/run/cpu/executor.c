@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+enum { AMPLE_BYTES = 64 << 20 };
+
 void (*weft_run_before_task)(int rank, uint32_t task);
 
 bool weft_lanes_sending(const weft_executor *x)
@@ -25,6 +27,7 @@ static void executor_free(weft_executor *x)
         return;
     if (!x->group || !x->group->world->foreign) /* a child of fork has no such threads */
         weft_pool_destroy(x->pool);
+    free(x->basis);
     free(x->base);
     free(x->private_memory);
     free(x->places);
@@ -40,7 +43,7 @@ static void rebase(weft_group *group)
 {
     weft_executor *x = group->device;
 
-    for (uint32_t signal = 0; signal < x->signal_count; signal++)
+    for (uint32_t signal = 0; signal < x->signal_count && signal < x->base_count; signal++)
         x->base[signal] = weft_signal_load(&x->signals[signal]);
     x->small_count = 0;
 }
@@ -196,10 +199,25 @@ static weft_status grow_symmetric(weft_executor *x, void **memory, size_t *held,
     return status;
 }
 
+/* More than is wanted where there is room, so that sizes which rise step by step seldom make the ranks meet.
+ */
+static weft_status grow_amply(weft_executor *x, void **memory, size_t *held, size_t bytes)
+{
+    size_t twice = *held < AMPLE_BYTES ? 2 * *held : *held + AMPLE_BYTES;
+    weft_status status;
+
+    if (twice <= bytes)
+        return grow_symmetric(x, memory, held, bytes);
+    status = grow_symmetric(x, memory, held, twice);
+    return status == WEFT_ERR_MEMORY && weft_group_check(x->group) == WEFT_OK
+               ? grow_symmetric(x, memory, held, bytes)
+               : status;
+}
+
 static weft_status grow_scratch(weft_executor *x, size_t bytes)
 {
     void *memory = x->scratch;
-    weft_status status = grow_symmetric(x, &memory, &x->scratch_bytes, bytes);
+    weft_status status = grow_amply(x, &memory, &x->scratch_bytes, bytes);
 
     x->scratch = memory;
     return status;
@@ -209,7 +227,7 @@ static weft_status grow_signals(weft_executor *x, uint32_t signals)
 {
     size_t bytes = x->signal_count * sizeof(weft_signal);
     void *memory = x->signals;
-    weft_status status = grow_symmetric(x, &memory, &bytes, (size_t)signals * sizeof(weft_signal));
+    weft_status status = grow_amply(x, &memory, &bytes, (size_t)signals * sizeof(weft_signal));
 
     x->signals = memory;
     x->signal_count = (uint32_t)(bytes / sizeof(weft_signal));

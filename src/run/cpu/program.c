@@ -2,6 +2,7 @@
 
 #include "core/dtype.h"
 #include "core/round.h"
+#include "plan/user_operands.h"
 #include "run/choose.h"
 #include "run/given.h"
 #include "run/cpu/reduce.h"
@@ -243,19 +244,26 @@ typedef struct outcome {
     int32_t status;
     uint32_t touched;
     uint64_t bytes;  /* of the part */
+    uint64_t basis;  /* hash of what it chooses by; 0: none */
     char kernel[40]; /* whose order it would leave sums in; "" when in rows */
     char text[256];
 } outcome;
 
-/* Every rank learns whether all parts were made, how large they are, what is touched anywhere, and whether
- * sums may be handed on in the order of a kernel: only where all ranks have the same. */
+/* Every rank learns whether all parts were made, how large they are, what is touched anywhere, whether sums
+ * may be handed on in the order of a kernel (only where all ranks have the same), and whether all choose by
+ * the same. */
 static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
 {
     weft_program *program = weft_program_of(plan);
+    weft_executor *x = program->executor;
     weft_group *group = plan->group;
     outcome out = {.status = (int32_t)mine, .touched = plan->touched, .bytes = weft_program_bytes(plan)};
     weft_status status;
 
+    if (x->basis)
+        out.basis = weft_basis_hash(x->basis);
+    x->alike = out.basis != 0;
+    x->alike_failures = x->session->failures;
     if (mine != WEFT_OK)
         memcpy(out.text, group->error.text, sizeof(out.text) - 1);
     if (program->order)
@@ -268,15 +276,28 @@ static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
         plan->bytes = theirs->bytes > plan->bytes ? theirs->bytes : plan->bytes;
         if (strcmp(theirs->kernel, out.kernel) != 0)
             program->order = 0;
+        x->alike = x->alike && theirs->basis == out.basis;
         if (theirs->status != WEFT_OK)
             status = weft_error_set(&group->error, (weft_status)theirs->status, "%.255s", theirs->text);
     }
     return status;
 }
 
-/* Rank 0 decides what the problem left open, for all. */
-static weft_status resolve(weft_session *s, const weft_problem *problem, weft_problem *resolved)
+/* Looks anew for what this rank would choose by. */
+static weft_status find_basis(weft_executor *x)
 {
+    if (!x->basis)
+        x->basis = calloc(1, sizeof(*x->basis));
+    if (!x->basis)
+        return weft_group_poison(x->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", x->rank);
+    weft_basis_find(x->group, x->basis);
+    return WEFT_OK;
+}
+
+/* Rank 0 decides what the problem left open, for all. */
+static weft_status resolve(weft_executor *x, const weft_problem *problem, weft_problem *resolved)
+{
+    weft_session *s = x->session;
     struct {
         weft_problem problem;
         int32_t status;
@@ -287,7 +308,7 @@ static weft_status resolve(weft_session *s, const weft_problem *problem, weft_pr
     memset(&decision, 0, sizeof(decision));
     if (s->rank == 0) {
         decision.status =
-            (int32_t)weft_run_choose(s->group, problem, s->world, &decision.problem, &s->group->error);
+            (int32_t)weft_run_choose(x->basis, problem, s->world, &decision.problem, &s->group->error);
         if (decision.status != WEFT_OK)
             memcpy(decision.text, s->group->error.text, sizeof(decision.text) - 1);
     }
@@ -300,38 +321,76 @@ static weft_status resolve(weft_session *s, const weft_problem *problem, weft_pr
     return WEFT_OK;
 }
 
-/* The part, compared with the others', and memory for it. */
-static weft_status finish(weft_plan *plan, const weft_problem *resolved, weft_plan_part *given)
+static weft_status new_program(weft_plan *plan)
 {
     weft_program *program = calloc(1, sizeof(*program));
-    weft_status status;
 
     plan->lowered = program;
     if (!program)
         return weft_group_poison(plan->group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan",
                                  plan->group->rank);
-    status = weft_executor_of(plan->group, &program->executor);
-    if (status != WEFT_OK)
-        return status;
-    status = compare_outcomes(plan, prepare(plan, resolved, given));
-    if (status != WEFT_OK)
-        return status;
-    return weft_executor_grow(program->executor,
-                              program->scratch_bytes > SCRATCH_MIN ? program->scratch_bytes : SCRATCH_MIN,
-                              signals_of(plan));
+    return weft_executor_of(plan->group, &program->executor);
+}
+
+static size_t scratch_of(const weft_program *program)
+{
+    return program->scratch_bytes > SCRATCH_MIN ? program->scratch_bytes : SCRATCH_MIN;
+}
+
+/* The part, compared with the others', and memory for it. */
+static weft_status finish(weft_plan *plan, const weft_problem *resolved, weft_plan_part *given)
+{
+    weft_program *program = weft_program_of(plan);
+    weft_status status = compare_outcomes(plan, prepare(plan, resolved, given));
+
+    return status == WEFT_OK ? weft_executor_grow(program->executor, scratch_of(program), signals_of(plan))
+                             : status;
 }
 
 weft_status weft_cpu_plan_create(weft_plan *plan)
 {
     weft_problem resolved;
-    weft_status status = resolve(plan->session, &plan->asked, &resolved);
+    weft_status status = new_program(plan);
 
+    if (status == WEFT_OK)
+        status = find_basis(weft_program_of(plan)->executor);
+    if (status == WEFT_OK)
+        status = resolve(weft_program_of(plan)->executor, &plan->asked, &resolved);
     return status == WEFT_OK ? finish(plan, &resolved, NULL) : status;
+}
+
+/* What of a plan the ranks compare when they meet follows from the problem where no extent is 0. */
+static bool is_whole(const weft_problem *p)
+{
+    return p->op < WEFT_OP_ALL_REDUCE ? p->m > 0 && p->n > 0 && p->k > 0 && p->l > 0 : p->count > 0;
+}
+
+bool weft_cpu_plan_alone(weft_plan *plan, weft_status *status)
+{
+    weft_executor *x = plan->group->device;
+    weft_problem resolved;
+    weft_program *program;
+
+    if (!x || !x->alike || x->alike_failures != x->session->failures || x->basis->spread ||
+        !is_whole(&plan->asked) || !weft_basis_holds(x->basis, x->group) ||
+        weft_run_choose(x->basis, &plan->asked, x->world, &resolved, &x->group->error) != WEFT_OK)
+        return false; /* also what all ranks refuse: they say so together */
+    *status = new_program(plan);
+    if (*status == WEFT_OK)
+        *status = prepare(plan, &resolved, NULL);
+    if (*status != WEFT_OK)
+        return false;
+    program = weft_program_of(plan);
+    plan->touched |= weft_user_operands_touched(&resolved);
+    plan->bytes = weft_program_bytes(plan);
+    return scratch_of(program) <= x->scratch_bytes && signals_of(plan) <= x->signal_count;
 }
 
 weft_status weft_cpu_plan_load(weft_plan *plan, weft_plan_part *part)
 {
-    return finish(plan, &plan->asked, part);
+    weft_status status = new_program(plan);
+
+    return status == WEFT_OK ? finish(plan, &plan->asked, part) : status;
 }
 
 void weft_cpu_plan_destroy(weft_plan *plan)

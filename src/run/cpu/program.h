@@ -33,8 +33,13 @@ static inline weft_program *weft_program_of(const struct weft_plan *plan)
     return plan->lowered;
 }
 
-/* The backend's calls (run/backend.h). Making: choice of what was left open by rank 0, memory. */
+/*
+ * The backend's calls (run/backend.h). Making: choice of what was left open, by rank 0; memory. Ranks that
+ * met once for it also compare what they choose by, and where that is the same each makes its next plans
+ * alone, until one needs more symmetric memory than there is.
+ */
 weft_status weft_cpu_plan_create(struct weft_plan *plan);
+bool weft_cpu_plan_alone(struct weft_plan *plan, weft_status *status);
 weft_status weft_cpu_plan_load(struct weft_plan *plan, weft_plan_part *part);
 void weft_cpu_plan_destroy(struct weft_plan *plan);
 weft_status weft_cpu_run(struct weft_plan *plan, const weft_operands *operands);
