@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -70,6 +71,32 @@ static void many_callers(void)
     }
 }
 
+/* Signals are the program's: its own threads take them. */
+static void look_at_signals(void *argument, int member)
+{
+    sigset_t blocked;
+
+    if (member > 0 && pthread_sigmask(SIG_BLOCK, NULL, &blocked) == 0 &&
+        sigismember(&blocked, SIGTERM) == 1 && sigismember(&blocked, SIGALRM) == 1 &&
+        sigismember(&blocked, SIGUSR1) == 1)
+        work(argument, member);
+}
+
+static void workers_take_no_signals(void)
+{
+    weft_pool *pool = weft_pool_create();
+    job it = {.members = MOST};
+    sigset_t blocked;
+
+    CHECK_INT(weft_pool_reserve(pool, MOST), MOST);
+    weft_pool_run(pool, MOST, look_at_signals, &it);
+    for (int member = 1; member < MOST; member++)
+        CHECK_INT(it.turns[member], 1);
+    CHECK_INT(pthread_sigmask(SIG_BLOCK, NULL, &blocked), 0);
+    CHECK_INT(sigismember(&blocked, SIGTERM), 0);
+    weft_pool_destroy(pool);
+}
+
 static int thread_count(void)
 {
     DIR *folder = opendir("/proc/self/task");
@@ -121,6 +148,7 @@ static void own_pool(void)
 int main(void)
 {
     own_pool();
+    workers_take_no_signals();
     many_callers();
     return check_report("test_core_pool");
 }

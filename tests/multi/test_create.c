@@ -342,6 +342,53 @@ static void beside_strangers(int rank)
     close(fd);
 }
 
+/* One that has another version of weft says so when it asks for the memory (struct request of rendezvous.c):
+ * then the group will never be whole, and rank 0 does not wait for it. */
+static void another_version(int rank)
+{
+    struct {
+        uint64_t magic;
+        char version[WEFT_VERSION_BYTES];
+        unsigned char token[WEFT_TOKEN_BYTES];
+        int32_t rank, size;
+    } asked = {.magic = 0x7766742d6a6f696eu, .version = "0.0.1", .rank = 1, .size = 2};
+    weft_meeting meeting = meeting_of(&shared->ids[0]);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(meeting.name));
+    char answer[4096] = "";
+    weft_group *group = NULL;
+    int fd;
+
+    if (rank == 0) {
+        CHECK_INT(weft_group_create(&shared->ids[0], 0, 2, &group), WEFT_ERR_LAUNCH);
+        CHECK_HAS(weft_error(NULL), "rank 1 has weft 0.0.1, and rank 0 has weft");
+        return;
+    }
+    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    memcpy(asked.token, meeting.token, sizeof(asked.token));
+    memcpy(address.sun_path + 1, meeting.name, strlen(meeting.name));
+    while (connect(fd, (struct sockaddr *)&address, bytes) != 0)
+        usleep(1000);
+    CHECK_INT(send(fd, &asked, sizeof(asked), 0), sizeof(asked));
+    CHECK(recv(fd, answer, sizeof(answer) - 1, 0) > 12);
+    CHECK_HAS(answer + 12, "all ranks need the same");
+    close(fd);
+}
+
+/* Nobody runs what lies in symmetric memory, and a system that demands such a promise gets it. */
+static void no_programs(int rank)
+{
+    weft_group *group = create(&shared->ids[0], rank, 2);
+    int fd = memfd_create("can", MFD_CLOEXEC | 8u /* MFD_NOEXEC_SEAL, since Linux 6.3 */);
+
+    if (fd >= 0) {
+        CHECK_INT(fcntl(group->world->segment.fd, F_GET_SEALS) & 0x20, 0x20); /* F_SEAL_EXEC */
+        close(fd);
+    }
+    use(group);
+    weft_group_free(group);
+}
+
 /* Another user, even with the id. */
 static void another_user(int rank)
 {
@@ -541,6 +588,8 @@ int main(void)
     for (int i = 0; i < 3; i++)
         processes(4, one_dies_coming);
     processes(2, beside_strangers);
+    processes(2, another_version);
+    processes(2, no_programs);
     if (geteuid() == 0)
         processes(2, another_user);
     for (int i = 0; i < 3; i++)

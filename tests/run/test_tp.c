@@ -277,6 +277,32 @@ static void every_schedule(weft_group *group, void *argument)
     }
 }
 
+/* Kernels that take k in pairs or fours, chunks of it that are no multiple of that, and packed panels. */
+static void chunks_inside_a_step(weft_group *group, void *argument)
+{
+    void *symmetric = NULL;
+    uint64_t seed = 1;
+
+    (void)argument;
+    CHECK_INT(weft_alloc(group, SYMMETRIC_BYTES, 0, &symmetric), WEFT_OK);
+    for (weft_dtype dtype = WEFT_F16; dtype <= WEFT_I8; dtype++)
+        for (int chunk = 1; chunk <= 7; chunk += 2)
+            for (int form = WEFT_B_PLAIN; form <= WEFT_B_PREPACKED; form++) {
+                tp_case t = {.integers = true, .symmetric = 31, .seed = seed++};
+
+                weft_problem_init(&t.problem, WEFT_OP_AG_GEMM);
+                t.problem.schedule = WEFT_SCHEDULE_ALLGATHER_ROTATING_A;
+                t.problem.dtype = dtype;
+                t.problem.d_dtype = dtype == WEFT_I8 ? WEFT_I32 : WEFT_F32;
+                t.problem.b_form = (weft_b_form)form;
+                t.problem.m = t.problem.n = t.problem.k = 2 * chunk;
+                t.problem.tuning.copiers = 1;
+                t.problem.tuning.chunk_k = chunk;
+                check_case(group, &t, symmetric);
+            }
+    weft_free(group, symmetric);
+}
+
 int main(void)
 {
     static const int worlds[] = {1, 2, 3, 4, 5, 8};
@@ -284,6 +310,8 @@ int main(void)
 
     for (size_t i = 0; i < sizeof(worlds) / sizeof(*worlds); i++)
         ranks_run(worlds[i], every_schedule, &repeat);
+    for (int world = 2; world <= 3; world++)
+        ranks_run(world, chunks_inside_a_step, NULL);
     for (int world = 1; world <= 3; world++)
         ranks_run(world, alpha_zero, NULL);
     for (int world = 1; world <= 3; world++)

@@ -33,7 +33,7 @@ quietly()
 if [ -c /dev/full ]; then
     one_line 1 "cannot write to standard output" nowhere "$weft" info
     one_line 1 "cannot write to standard output" nowhere "$weft" plan ag_gemm 64 64 64
-    one_line 1 "cannot write to standard output" nowhere "$weft" bench barrier --iters 5 --json
+    one_line 1 "cannot write to standard output: No space left" nowhere "$weft" bench barrier --iters 5 --json
 fi
 one_line 1 "cannot write to standard output" closed "$weft" info
 one_line 1 "cannot write to standard output" closed "$weft" bench barrier --iters 5 --json

@@ -280,6 +280,7 @@ static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
         if (theirs->status != WEFT_OK)
             status = weft_error_set(&group->error, (weft_status)theirs->status, "%.255s", theirs->text);
     }
+    x->alike = x->alike && status == WEFT_OK; /* else not all have been looked at */
     return status;
 }
 

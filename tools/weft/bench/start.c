@@ -184,6 +184,8 @@ void bench_output_close(FILE *out, int status)
     }
 }
 
+static int write_error; /* of standard output, the first */
+
 /* Copies what has come of rank 0's text to standard output; returns false when nothing has. `status` becomes
  * rank 0's, once it has sent it; `zero` remembers that it comes next. */
 static bool copy_output(int fd, bool *zero, int *status)
@@ -201,7 +203,8 @@ static bool copy_output(int fd, bool *zero, int *status)
         else
             *zero = true;
     }
-    fflush(stdout);
+    if (fflush(stdout) != 0 && write_error == 0)
+        write_error = errno;
     return true;
 }
 
@@ -408,5 +411,6 @@ int bench_launch(const weft_options *options, int argc, char **argv, const char 
         launch_family_end(NULL, 0);
         remove_directory(shared);
     }
+    errno = write_error; /* for whoever finds that standard output has failed */
     return status;
 }
