@@ -80,6 +80,13 @@ static void work_grid(void *argument, int member)
     }
 }
 
+/* Few rows read such a B where it lies, in lines as long as a task has columns: the longer, the more of what
+ * hardware fetches ahead is wanted. */
+static bool lies_row_major(const weft_gemm_tile *tile)
+{
+    return !tile->packed_b && tile->b_cs == 1 && tile->m <= tile->bind->kernel->mr;
+}
+
 /*
  * Cuts rows first, columns when rows alone do not make enough tasks. Less than mr rows are no task of their
  * own beside others: a kernel for few rows may sum in another order, and what is left depends on the members.
@@ -87,8 +94,10 @@ static void work_grid(void *argument, int member)
 static void cut_grid(grid *g, int members)
 {
     weft_gemm_steps steps = weft_gemm_steps_of(g->tile->bind);
-    int64_t wanted = (int64_t)members * TASKS_PER_MEMBER, m = g->tile->m, n = g->tile->n;
+    int64_t wanted = members, m = g->tile->m, n = g->tile->n;
 
+    if (!lies_row_major(g->tile))
+        wanted *= TASKS_PER_MEMBER;
     g->rows = weft_round_up((m + wanted - 1) / wanted, steps.mr);
     if (g->rows < steps.m_tile)
         g->rows = min64(steps.m_tile, weft_round_up(m, steps.mr));
