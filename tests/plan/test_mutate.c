@@ -1,8 +1,9 @@
 /*
  * Mutants of every generator's plans: a wait or a post dropped or moved, two tasks swapped, a region shrunk
  * or moved, a task cut in two, two destinations made one, another order of addition, an operand that is
- * declared something else; half of them over several domains. The interpreter says whether a mutant's meaning
- * changed (a wrong result or a hang under some random schedule).
+ * declared something else, data pushed to another peer or in another's stead; half of them over several
+ * domains. The interpreter says whether a mutant's meaning changed (a wrong result or a hang under some
+ * random schedule).
  *
  * Whatever the checker accepts must compute exactly. The mutants it accepts are those it has proved
  * equivalent: a wait that another one implies, two tasks of a lane that do not depend on each other.
@@ -27,13 +28,15 @@ typedef enum mutation {
     CARRY_ON,     /* a flag that says nobody else reads it */
     CHANGE_TYPE,
     CHANGE_OPERAND,
+    REDIRECT,    /* what is pushed to a peer goes to another one, and so does the word of it */
+    SWAP_PUSHES, /* two that a rank pushes elsewhere bring each other's data */
     MUTATIONS
 } mutation;
 
-static const char *const mutation_names[] = {"drop wait",     "drop post",     "forget post", "swap tasks",
-                                             "shrink region", "shrink task",   "move region", "post earlier",
-                                             "swap sources",  "join regions",  "cut task",    "carry on",
-                                             "change type",   "change operand"};
+static const char *const mutation_names[] = {"drop wait",     "drop post",      "forget post", "swap tasks",
+                                             "shrink region", "shrink task",    "move region", "post earlier",
+                                             "swap sources",  "join regions",   "cut task",    "carry on",
+                                             "change type",   "change operand", "redirect",    "swap pushes"};
 
 typedef struct tally {
     long made, changed, caught, equivalent, cautious;
@@ -351,6 +354,62 @@ static bool change_operand(weft_plan_part *parts, int world, bool type, uint64_t
     return true;
 }
 
+/* A COPY that this rank pushes to a peer: over nodes, a message. */
+static weft_task *pick_push(weft_plan_part *part, uint64_t *seed)
+{
+    for (int tries = 0; tries < 50; tries++) {
+        weft_task *task = &part->tasks[pick(seed, part->task_count)];
+
+        if (task->kind == WEFT_TASK_COPY && task->region_count &&
+            part->regions[task->region0].rank != part->rank)
+            return task;
+    }
+    return NULL;
+}
+
+/* The counts of posts move along, so that they still add up. */
+static bool redirect(weft_plan_part *parts, int world, int rank, uint64_t *seed)
+{
+    weft_plan_part *part = &parts[rank];
+    weft_task *task = pick_push(part, seed);
+    int from, to = (int)pick(seed, (uint32_t)world);
+
+    if (!task)
+        return false;
+    from = part->regions[task->region0].rank;
+    if (to == rank || to == from)
+        return false;
+    part->regions[task->region0].rank = to;
+    for (uint32_t i = 0; i < task->post_count; i++) {
+        weft_post *post = &part->posts[task->post0 + i];
+
+        if (post->rank != from)
+            continue;
+        parts[from].signal_posts[post->signal]--;
+        parts[to].signal_posts[post->signal]++;
+        post->rank = to;
+    }
+    return true;
+}
+
+static bool swap_pushes(weft_plan_part *part, uint64_t *seed)
+{
+    weft_task *one = pick_push(part, seed), *other = one ? pick_push(part, seed) : NULL;
+    weft_region *a, *b, swap;
+
+    if (!other || other == one)
+        return false;
+    a = &part->regions[one->region0 + 1];
+    b = &part->regions[other->region0 + 1];
+    if (memcmp(a, b, sizeof(*a)) == 0 || a->rows != b->rows || a->cols != b->cols ||
+        part->operands[a->operand].dtype != part->operands[b->operand].dtype)
+        return false;
+    swap = *a;
+    *a = *b;
+    *b = swap;
+    return true;
+}
+
 static bool mutate(weft_plan_part *parts, int world, mutation kind, uint64_t *seed)
 {
     int rank = (int)pick(seed, (uint32_t)world);
@@ -390,6 +449,10 @@ static bool mutate(weft_plan_part *parts, int world, mutation kind, uint64_t *se
             return false;
         task->flags ^= WEFT_TASK_CARRY;
         return true;
+    case REDIRECT:
+        return redirect(parts, world, rank, seed);
+    case SWAP_PUSHES:
+        return swap_pushes(part, seed);
     case CHANGE_TYPE:
     case CHANGE_OPERAND:
         return change_operand(parts, world, kind == CHANGE_TYPE, seed);
