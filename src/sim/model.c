@@ -168,10 +168,26 @@ static weft_status add_over_nodes(model *m, const weft_sim_source *source, weft_
     return status;
 }
 
+/* `unfused` is two launches on a GPU: a library's product, and the kernel that communicates. */
+static double launch_us(const weft_machine *machine, const weft_sim_source *source, weft_sim_mode mode)
+{
+    bool product = source->problem->op <= WEFT_OP_GEMM_AS;
+    bool fused = product && source->problem->schedule != WEFT_SCHEDULE_UNFUSED;
+    bool graph = source->graph && machine->kind == WEFT_MACHINE_GPU;
+    double own = graph   ? machine->launch_graph_us
+                 : fused ? machine->launch_fused_us
+                         : machine->launch_unfused_us;
+
+    if (mode == WEFT_SIM_GEMM_ONLY)
+        return 0;
+    if (machine->kind != WEFT_MACHINE_GPU || !product || fused)
+        return own;
+    return own + (graph ? machine->launch_graph_us : machine->launch_library_us);
+}
+
 weft_status model_load(model *m, const weft_machine *machine, const weft_sim_source *source,
                        weft_sim_mode mode, weft_error_text *error)
 {
-    bool fused = source->problem->op <= WEFT_OP_GEMM_AS && source->problem->schedule != WEFT_SCHEDULE_UNFUSED;
     weft_status status = check_fits(machine, source->world, error);
     int cores = machine->units;
 
@@ -185,10 +201,7 @@ weft_status model_load(model *m, const weft_machine *machine, const weft_sim_sou
     m->all = m->threads * (source->world < m->ranks_per_node ? source->world : m->ranks_per_node) >
              (cores + 1) / 2;
     m->mode = mode;
-    m->launch_ns = 1e3 * (mode == WEFT_SIM_GEMM_ONLY                           ? 0
-                          : source->graph && machine->kind == WEFT_MACHINE_GPU ? machine->launch_graph_us
-                          : fused                                              ? machine->launch_fused_us
-                                                                               : machine->launch_unfused_us);
+    m->launch_ns = 1e3 * launch_us(machine, source, mode);
     if (!weft_sim_can_run(machine, source->problem, source->world, error))
         return WEFT_ERR_UNSUPPORTED;
     status = source->make || source->world <= m->ranks_per_node ? add_parts(m, source, NULL, error)

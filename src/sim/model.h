@@ -89,6 +89,7 @@ typedef struct model_products {
     double
         reuse; /* of the operand bytes that GEMM tasks name, what really comes from memory: each byte once */
     double lanes; /* that have products: the memory is shared by those */
+    double idle;  /* gpu, where a library makes the product: units that each tile may have along k; else 1 */
 } model_products;
 
 model_products model_products_of(const model *m, const weft_plan_part *part);

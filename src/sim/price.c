@@ -91,8 +91,8 @@ static double padded(int64_t value, int64_t step)
 
 model_products model_products_of(const model *m, const weft_plan_part *part)
 {
-    model_products products = {.reuse = 1};
-    double named = 0, once = 0;
+    model_products products = {.reuse = 1, .idle = 1};
+    double named = 0, once = 0, tiles = 0;
     int32_t last = -1; /* tasks are listed lane by lane */
 
     if (m->machine->kind != WEFT_MACHINE_GPU)
@@ -103,6 +103,7 @@ model_products model_products_of(const model *m, const weft_plan_part *part)
         if (task->kind != WEFT_TASK_GEMM)
             continue;
         products.lanes += task->lane != last;
+        tiles++;
         last = task->lane;
         for (uint32_t r = task->destinations; r < (uint32_t)task->destinations + 2; r++)
             named += region_bytes(part, &part->regions[task->region0 + r]);
@@ -115,6 +116,8 @@ model_products model_products_of(const model *m, const weft_plan_part *part)
         else if (operand->role == WEFT_ROLE_B)
             once += instance_bytes(part, i, part->rank);
     }
+    if (part->problem.schedule == WEFT_SCHEDULE_UNFUSED && tiles > 0)
+        products.idle = fmax(1, floor(m->machine->units / tiles));
     if (named > once)
         products.reuse = once / named;
     return products;
@@ -140,12 +143,19 @@ static double unit_share(const model *m)
     return fmin(1, 4.0 / m->machine->units);
 }
 
+/* The least k of a slice, where a library's product with few tiles is split over the units that have none. */
+static const double split_k = 512;
+
 static double gpu_gemm_ns(const model *m, const model_products *products, int64_t rows, int64_t cols,
                           int64_t kk, double bytes, double gflops, model_task *out)
 {
     const weft_machine *machine = m->machine;
     double down = tiles_along(m, rows, machine->tile_m), across = tiles_along(m, cols, machine->tile_n);
     double units = lane_units(m), waves = ceil(down * across / floor(units)), compute, memory;
+    double slices = units < 2 ? fmax(1, fmin(products->idle, (double)kk / split_k)) : 1;
+
+    if (slices > 1) /* their sums are written and read again, in float32 */
+        bytes += 8 * slices * (double)rows * (double)cols;
 
     if (units >= 2) /* no unit idles because the lanes do not divide them evenly */
         waves *= floor(units) / units;
@@ -154,9 +164,9 @@ static double gpu_gemm_ns(const model *m, const model_products *products, int64_
     if (across > 1)
         cols = machine->tile_n;
     compute = waves * 2 * padded(rows, machine->step_m) * padded(cols, machine->step_n) *
-              padded(kk, machine->step_k) / gflops;
+              padded(kk, machine->step_k) / slices / gflops;
     memory = bytes / (machine->memory_gbs *
-                      fmin(1 / products->lanes, unit_share(m) * fmin(floor(units), down * across)));
+                      fmin(1 / products->lanes, unit_share(m) * slices * fmin(floor(units), down * across)));
     out->bound = memory > compute ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;
     out->stores_ns = (float)(fmax(compute, memory) / fmax(1, ceil(down * across / floor(units))));
     return fmax(compute, memory);
