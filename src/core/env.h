@@ -24,7 +24,7 @@
     X(NODE, WORD, "",                                                                                        \
       "a name for the node of this rank; ranks of one machine with different names are on different nodes")  \
     X(SECRET, WORD, "", "what ranks of several nodes prove to each other that they know when they meet")     \
-    X(LINK_TIMEOUT, SECONDS, "5", "after this long without a word from a rank of another node it is lost")   \
+    X(LINK_TIMEOUT, SECONDS, "4", "after this long without a word from a rank of another node it is lost")   \
     X(CUBLASLT, WORD, "auto", "cuBLASLt for products on GPUs: auto, off, or the path of the library")        \
     X(MACHINE, WORD, "", "machine description for `auto`: a name or a path; default: what calibrate wrote")  \
     X(TUNE, WORD, "",                                                                                        \

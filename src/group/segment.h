@@ -76,9 +76,10 @@ typedef struct weft_segment_header {
 
 typedef struct weft_segment {
     weft_segment_header *header;
-    char *windows[WEFT_WINDOWS_MAX]; /* NULL: not mapped */
-    int fd;                          /* -1: memory of this process alone */
-    uint64_t file[2];                /* device and inode behind `fd`, should the process have closed that */
+    /* NULL: not mapped. The net's thread looks while another maps one. */
+    _Atomic(char *) windows[WEFT_WINDOWS_MAX];
+    int fd;           /* -1: memory of this process alone */
+    uint64_t file[2]; /* device and inode behind `fd`, should the process have closed that */
 } weft_segment;
 
 /* What keeps a rank's lock: gone with the process. */

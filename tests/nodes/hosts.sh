@@ -102,7 +102,7 @@ over() {
 }
 
 silence=2
-[ -z "${WEFT_SOAK:-}" ] || silence=5
+[ -z "${WEFT_SOAK:-}" ] || silence=4
 
 # usage: mishap "2 1" WHAT: does it in the middle of operations; all others must print an error that names a rank,
 # within so many ms in the long form
@@ -131,7 +131,7 @@ over "2 1" "$moe" well "$mark" || fail "experts over two namespaces"
 over "1 2 1" "$run" skew 60 "$mark" || fail "operations over three namespaces"
 mishap "2 2" rank 1000
 mishap "2 1" member 1000
-mishap "1 1" link 6000
+mishap "1 1" link 5000
 if [ -n "${WEFT_SOAK:-}" ]; then
     for ranks in "1 1" "2 1" "2 2" "1 3 1" "2 2 2" "3 4" "2 3 3"; do
         over "$ranks" "$run" well "$mark" || fail "$ranks: collectives and products"
@@ -141,7 +141,7 @@ if [ -n "${WEFT_SOAK:-}" ]; then
     for i in $(seq 1 17); do
         mishap "2 2" rank 1000
         mishap "1 2 1" member 1000
-        mishap "2 1 1" link 6000
+        mishap "2 1 1" link 5000
     done
 fi
 nothing_left "the end"

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { LEAVE_NS = 1000000000 };
+enum { LEAVE_NS = 500000000 };
 
 typedef struct worker {
     weft_executor *x;
