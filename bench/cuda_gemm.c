@@ -2,7 +2,7 @@
  * One rank's bf16 product on a GPU beside cuBLASLt: row-major D[m,n] = A[m,k] B[k,n], over the shapes of
  * layers and a few hard ones. Each shape is first run on small integers, where all must give the same bits;
  * then they are timed on random data by replaying graphs of several runs, in turns: cuBLASLt by the fastest
- * of its candidates, weft's own walker, and weft with cuBLASLt (`unfused`), which takes the first candidate
+ * of its candidates, weft's own kernels, and weft with cuBLASLt (`unfused`), which takes the first candidate
  * that adds up in order. `auto` is one of the two latter; the row says which. Operands stay the same from run
  * to run, so that small ones stay in L2, for all.
  *
@@ -283,7 +283,7 @@ static bool is_left(bench *b, const shape *s)
     return left;
 }
 
-/* cuBLASLt's time over that of `auto`, and of weft's own walker. */
+/* cuBLASLt's time over that of `auto`, and of weft's own kernels. */
 typedef struct ratios {
     double chosen, own;
 } ratios;
@@ -316,7 +316,10 @@ static int bench_shape(bench *b, const shape *s, bool tunes, ratios *r)
            (int)s->m, (int)s->n, (int)s->k, us[PEER], us[LIBRARY], us[OWN], left ? "cuBLASLt" : "weft",
            r->chosen, r->own, (int)chosen->tuning.tile_m, (int)chosen->tuning.tile_n,
            (int)chosen->tuning.chunk_k, chosen->tuning.workers,
-           worlds[OWN].executors[0].hopper ? "" : "  any strides", wrong ? "  WRONG" : "");
+           worlds[OWN].executors[0].splitk.kernel ? "  by itself"
+           : worlds[OWN].executors[0].hopper      ? ""
+                                                  : "  any strides",
+           wrong ? "  WRONG" : "");
     fflush(stdout);
     for (int i = OWN; i <= LIBRARY; i++)
         weft_cuda_world_free(&worlds[i]);
@@ -359,7 +362,7 @@ int main(int argc, char **argv)
         least.chosen = fmin(least.chosen, r.chosen);
         least.own = fmin(least.own, r.own);
     }
-    printf("cuBLASLt ÷ weft over %d shapes: auto: geometric mean %.3f, least %.3f; own walker: %.3f, %.3f\n",
+    printf("cuBLASLt ÷ weft over %d shapes: auto: geometric mean %.3f, least %.3f; own kernels: %.3f, %.3f\n",
            count, exp(sum.chosen / count), least.chosen, exp(sum.own / count), least.own);
     weft_cuda_device_close(&b.device);
     return failed;

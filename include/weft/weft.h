@@ -433,8 +433,8 @@ typedef struct weft_tuning {
     int grain_n; /* columns are divided evenly over their tiles, in multiples of this; 0 = all tiles but the
                     last have tile_n */
     int crew;    /* GPUs: SMs that make a tile together, 1 or 2; 0 = chosen for the machine */
-    int library; /* GPUs: 1 = cuBLASLt makes the rank's own product where it is installed and can, 2 = weft's
-                    kernels always do; 0 = chosen for schedule, shape and machine */
+    int library; /* GPUs: who makes the rank's own product. 1 = cuBLASLt where it is installed and can, 2 =
+                    weft's walkers, 3 = weft's kernel for products by themselves; 0 = chosen for the case */
     int32_t reserved[6]; /* zero */
 } weft_tuning;
 

@@ -27,10 +27,11 @@ static inline int weft_gemm_lane(weft_gemm_gen *gen)
     return (int)(gen->dealt++ % gen->lanes);
 }
 
-/* The whole local product is one task, which a library makes (`library` of a tuning). */
+/* The whole local product is one task, which a library or a kernel of its own makes (1 and 3: `library` of a
+ * tuning). */
 static inline bool weft_gemm_by_library(const weft_gemm_gen *gen)
 {
-    return gen->problem->tuning.library == 1 && gen->world > 1 && gen->problem->b_form == WEFT_B_PLAIN;
+    return gen->problem->tuning.library % 2 == 1 && gen->world > 1 && gen->problem->b_form == WEFT_B_PLAIN;
 }
 
 /* Scratch for partial sums that travel. */

@@ -271,10 +271,11 @@ weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_pr
     if (result.tuning.crew < 0 || result.tuning.crew > 2)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "a crew of %d: there are crews of 1 and 2",
                               result.tuning.crew);
-    if (result.tuning.library < 0 || result.tuning.library > 2)
-        return weft_error_set(error, WEFT_ERR_ARGUMENT,
-                              "library %d: it is 0, 1 (cuBLASLt) or 2 (weft's own kernels)",
-                              result.tuning.library);
+    if (result.tuning.library < 0 || result.tuning.library > 3)
+        return weft_error_set(
+            error, WEFT_ERR_ARGUMENT,
+            "library %d: it is 0, 1 (cuBLASLt), 2 (weft's walkers) or 3 (weft's product kernel)",
+            result.tuning.library);
     status = resolve_layout(&result, error);
     if (status == WEFT_OK)
         status = check_schedule(&result, error);

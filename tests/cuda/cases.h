@@ -57,7 +57,8 @@ static void try(const char *name, const weft_problem *problem, int world,
     CHECK(status == WEFT_OK && wrong == 0);
 }
 
-static void test_gemm_alone(void)
+/* By the walkers, or by the kernel for products by themselves where it can. */
+static void test_gemm_alone_by(int library)
 {
     static const int64_t shapes[][3] = {{256, 256, 64},   {256, 256, 512},  {512, 768, 320},
                                         {1000, 520, 200}, {130, 264, 1000}, {77, 1032, 72},
@@ -68,10 +69,12 @@ static void test_gemm_alone(void)
                 problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, shapes[i][0], shapes[i][1], shapes[i][2]);
             p.transa = form & 1;
             p.transb = form >> 1;
+            p.tuning.library = library;
             try("gemm", &p, 1, &plain, 1);
         }
     weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, 700, 520, 328);
     p.dtype = p.d_dtype = WEFT_F16;
+    p.tuning.library = library;
     for (int form = 0; form < 4; form++) {
         p.transa = form & 1;
         p.transb = form >> 1;
@@ -88,6 +91,42 @@ static void test_gemm_alone(void)
     try("gemm epilogue", &p, 1, &plain, 1);
     p.l = 3;
     try("gemm batch", &p, 1, &plain, 2);
+}
+
+static void test_gemm_alone(void)
+{
+    test_gemm_alone_by(2);
+    if (thorough)
+        test_gemm_alone_by(3);
+}
+
+/* Few rows and few tiles, where every tile of the kernel for products by themselves, slices, groups and
+ * sharing come in; D, C and bias that do not lie on vectors; the next run finds all as the first did. */
+static void test_products_by_themselves(void)
+{
+    static const int64_t shapes[][3] = {{1, 1280, 1024}, {2, 264, 4096},  {8, 64, 64},
+                                        {16, 520, 512},  {31, 200, 1000}, {64, 128, 2048},
+                                        {100, 768, 128}, {256, 64, 6144}, {130, 72, 6144}};
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++)
+        for (int form = 0; form < 2; form++) {
+            weft_problem p =
+                problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, shapes[i][0], shapes[i][1], shapes[i][2]);
+            p.transb = form;
+            p.tuning.library = 3;
+            p.bias = i % 2;
+            p.beta = form ? 2 : 0;
+            try("product by itself", &p, 1, &plain, 2);
+        }
+    weft_cuda_world_options dense = plain;
+    dense.dense = true;
+    weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, 9, 301, 1000);
+    p.transb = 1;
+    p.tuning.library = 3;
+    p.beta = 1;
+    p.bias = 1;
+    try("odd D by itself", &p, 1, &dense, 2);
+    p.transb = 0; /* which the walker makes: B's lines are not aligned */
+    try("odd B by itself", &p, 1, &dense, 2);
 }
 
 static void test_any_strides(void)

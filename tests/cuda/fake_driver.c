@@ -162,6 +162,7 @@ static CUresult fake_total(size_t *bytes, CUdevice device)
 /* ---- graphs: kernels of mixture of experts alone, each again on the stream it was captured on ---------- */
 
 enum { NODES_MAX = 1024 };
+enum { SPLITK_KERNELS = 1000 }; /* the first of them, as functions */
 
 typedef struct fake_node {
     CUfunction function;
@@ -302,6 +303,13 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
     if (function == (CUfunction)(uintptr_t)5) {
         fake_gpu_repitch(parameters[0]);
         return CUDA_SUCCESS;
+    }
+    if ((uintptr_t)function >= SPLITK_KERNELS) {
+        int kernel = (int)((uintptr_t)function - SPLITK_KERNELS);
+        return fake_gpu_splitk(parameters[0], kernel / 2, kernel % 2, config->gridDimX,
+                               config->attrs[0].value.clusterDim.x, config->numAttrs > 1, config->hStream)
+                   ? CUDA_SUCCESS
+                   : CUDA_ERROR_OUT_OF_MEMORY;
     }
     if ((uintptr_t)function >= 6)
         return fake_moe_launch(config, function, parameters);
@@ -669,8 +677,14 @@ static CUresult fake_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32
                             CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
                             CUtensorMapFloatOOBfill fill)
 {
-    (void)type, (void)rank, (void)steps, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
-    fake_map made = {base, extents[0], extents[1], pitch[0], box[0], box[1]};
+    (void)rank, (void)steps, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
+    fake_map made = {base,
+                     extents[0],
+                     extents[1],
+                     pitch[0],
+                     box[0],
+                     box[1],
+                     type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 ? WEFT_F16 : WEFT_BF16};
     if ((uintptr_t)base % 16 || pitch[0] % 16 || box[0] > 256 || box[1] > 256)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(map, &made, sizeof(made));
@@ -749,6 +763,9 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
         device.collective[i] = (CUfunction)(uintptr_t)3;
         device.packets[i] = (CUfunction)(uintptr_t)4;
     }
+    for (int i = 0; i < 2 * 2 * WEFT_CUDA_SPLITK_TILE_COUNT; i++)
+        device.splitk[i / 2 / WEFT_CUDA_SPLITK_TILE_COUNT][i / 2 % WEFT_CUDA_SPLITK_TILE_COUNT][i % 2] =
+            (CUfunction)(uintptr_t)(SPLITK_KERNELS + i % (2 * WEFT_CUDA_SPLITK_TILE_COUNT));
     device.repitch = (CUfunction)(uintptr_t)5;
     for (int i = 0; i < WEFT_CUDA_MOE_KERNELS; i++)
         device.moe[i] = (CUfunction)(uintptr_t)(6 + i);

@@ -173,6 +173,20 @@ static float *multiply(const fake_launch *launch, const weft_cuda_task *task)
     return product;
 }
 
+static double activate(int32_t act, double x)
+{
+    switch (act) {
+    case WEFT_ACT_RELU:
+        return x < 0 ? 0 : x;
+    case WEFT_ACT_GELU:
+        return 0.5 * x * (1 + erf(x * 0.70710678118654752));
+    case WEFT_ACT_SILU:
+        return x / (1 + exp(-x));
+    default:
+        return x;
+    }
+}
+
 static double finish(const fake_launch *launch, const weft_cuda_task *t, const weft_cuda_view *v, double x,
                      int i, int j)
 {
@@ -183,16 +197,7 @@ static double finish(const fake_launch *launch, const weft_cuda_task *t, const w
         x += launch->args.beta * get(&v[t->c], i, j);
     if (t->bias >= 0)
         x += get(&v[t->bias], 0, j);
-    switch (launch->args.act) {
-    case WEFT_ACT_RELU:
-        return x < 0 ? 0 : x;
-    case WEFT_ACT_GELU:
-        return 0.5 * x * (1 + erf(x * 0.70710678118654752));
-    case WEFT_ACT_SILU:
-        return x / (1 + exp(-x));
-    default:
-        return x;
-    }
+    return activate(launch->args.act, x);
 }
 
 static void store(const fake_launch *launch, const weft_cuda_task *t, const weft_cuda_view *v, double x,
@@ -699,6 +704,121 @@ bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, bo
     gpu.counts.early += early;
     pthread_mutex_unlock(&gpu.lock);
     return enqueue(&launch);
+}
+
+/* ---- products by themselves -------------------------------------------------------------------------- */
+
+typedef struct fake_splitk {
+    weft_cuda_splitk args;
+    fake_map weights, tokens;
+    int tile_tokens, tile_cols, form;
+    uint32_t ctas, cluster;
+} fake_splitk;
+
+/* `lines` of an operand, all of k side by side, as the copy engine brings it: nothing beyond its end. */
+static float *splitk_lines(const fake_map *map, bool along_k, int lines, int64_t k)
+{
+    float *all = malloc((size_t)(lines * k) * sizeof(*all) + 1);
+
+    for (int64_t i = 0; all && i < lines * k; i++)
+        all[i] = (float)through_map(map, map->dtype, (uint64_t)(along_k ? i % k : i / k),
+                                    (uint64_t)(along_k ? i / k : i % k));
+    return all;
+}
+
+/* The sum over all slices of k, in their order. */
+static float splitk_sum(const weft_cuda_splitk *p, const float *x, const float *y)
+{
+    int parts = p->slices * p->groups;
+    float sum = 0;
+
+    for (int part = 0; part < parts; part++) {
+        int64_t begin = (int64_t)p->steps * part / parts * WEFT_CUDA_SPLITK_STEP,
+                end = (int64_t)p->steps * (part + 1) / parts * WEFT_CUDA_SPLITK_STEP;
+        float slice = 0;
+
+        for (int64_t k = begin; k < end; k++)
+            slice += x[k] * y[k];
+        sum += slice;
+    }
+    return sum;
+}
+
+static double splitk_finish(const weft_cuda_splitk *p, float sum, int64_t row, int64_t col)
+{
+    double x = (double)p->alpha * (double)sum;
+
+    if (p->c)
+        x += (double)p->beta * weft_element_get((weft_dtype)p->dtype, p->c, (size_t)(row * p->c_ld + col));
+    if (p->bias)
+        x += weft_element_get((weft_dtype)p->dtype, p->bias, (size_t)col);
+    return activate(p->act, x);
+}
+
+/* Tile by tile, as the CTAs of the grid find theirs; one that is left out keeps what was in D. */
+static void splitk_run(void *argument)
+{
+    fake_splitk *f = argument;
+    const weft_cuda_splitk *p = &f->args;
+    int64_t depth = (int64_t)p->steps * WEFT_CUDA_SPLITK_STEP;
+    float *x = splitk_lines(&f->tokens, true, p->m, depth),
+          *y = splitk_lines(&f->weights, f->form, p->n, depth);
+    int sets = (int)(f->ctas / f->cluster) / p->groups;
+    bool sound = x && y && f->cluster == (uint32_t)(p->slices * p->sharers) && f->ctas % f->cluster == 0 &&
+                 p->steps >= p->slices * p->groups && f->tokens.box_inner == WEFT_CUDA_SPLITK_STEP &&
+                 f->tokens.box_outer == (uint32_t)(f->tile_tokens / p->sharers) &&
+                 f->weights.box_inner == WEFT_CUDA_SPLITK_STEP &&
+                 f->weights.box_outer == (uint32_t)(f->form ? f->tile_cols : WEFT_CUDA_SPLITK_STEP);
+
+    for (int tile = 0; sound && tile < sets * p->sharers; tile++) {
+        int set = tile / p->sharers, row0 = set % p->m_tiles * f->tile_tokens,
+            col0 = (set / p->m_tiles * p->sharers + tile % p->sharers) * f->tile_cols;
+
+        for (int row = row0; row < row0 + f->tile_tokens && row < p->m; row++)
+            for (int col = col0; col < col0 + f->tile_cols && col < p->n; col++) {
+                float sum = splitk_sum(p, x + row * depth, y + col * depth);
+
+                weft_element_set((weft_dtype)p->dtype, p->d, (size_t)(row * p->d_ld + col),
+                                 splitk_finish(p, sum, row, col));
+            }
+        /* the memory of groups is there, and the counts are zero between runs */
+        for (int i = 0; p->groups > 1 && i < p->slices; i++)
+            if (p->arrived[tile * p->slices + i] != 0)
+                weft_element_set((weft_dtype)p->dtype, p->d, 0, NAN);
+        if (p->groups > 1)
+            memset(p->sums + (int64_t)tile * p->groups * f->tile_tokens * f->tile_cols, 0xff,
+                   (size_t)(p->groups * f->tile_tokens * f->tile_cols) * sizeof(float));
+    }
+    free(x);
+    free(y);
+    free(f);
+}
+
+bool fake_gpu_splitk(const weft_cuda_splitk *args, int tile, int form, uint32_t ctas, uint32_t cluster,
+                     bool early, CUstream stream)
+{
+    static const int shapes[][2] = {
+#define SHAPE(tokens, cols, ctas) {tokens, cols},
+        WEFT_CUDA_SPLITK_TILES(SHAPE)
+#undef SHAPE
+    };
+    fake_splitk *f = malloc(sizeof(*f));
+
+    if (!f)
+        return false;
+    *f = (fake_splitk){.args = *args,
+                       .tile_tokens = shapes[tile][0],
+                       .tile_cols = shapes[tile][1],
+                       .form = form,
+                       .ctas = ctas,
+                       .cluster = cluster};
+    memcpy(&f->weights, &args->weights, sizeof(f->weights));
+    memcpy(&f->tokens, &args->tokens, sizeof(f->tokens));
+    pthread_mutex_lock(&gpu.lock);
+    gpu.counts.splitk++;
+    gpu.counts.early += early;
+    pthread_mutex_unlock(&gpu.lock);
+    return fake_gpu_call(splitk_run, f, stream);
 }
 
 bool fake_gpu_call(void (*call)(void *argument), void *argument, CUstream stream)

@@ -42,7 +42,8 @@ void fake_gpu_atomics(bool native);
 /* How many GEMM tasks went through tensor maps and how many with A and B exchanged, how many copies through
  * bulk lanes, and how many kernels may have begun before the one before them ended, since the last call. */
 typedef struct fake_gpu_counts {
-    long maps, bulk, gemms, early, exchanged, repitched, collectives, packets; /* the last three: launches */
+    long maps, bulk, gemms, early, exchanged;
+    long repitched, collectives, packets, splitk; /* launches */
 } fake_gpu_counts;
 fake_gpu_counts fake_gpu_take_counts(void);
 
@@ -52,12 +53,16 @@ typedef struct fake_map { /* stands in for a CUtensorMap */
     char *base;
     uint64_t inner, outer, pitch;
     uint32_t box_inner, box_outer;
+    weft_dtype dtype;
 } fake_map;
 
 int fake_gpu_current(void); /* the calling thread's; -1: of no group */
 /* Whether a GPU was given access to an address of symmetric memory, and can add there. */
 bool fake_gpu_reaches(int device, const void *at, bool adds);
 void fake_gpu_seed(uint64_t seed);
+/* A product by itself, by the kernel of a tile; `form`: whether B is transposed. */
+bool fake_gpu_splitk(const weft_cuda_splitk *args, int tile, int form, uint32_t ctas, uint32_t cluster,
+                     bool early, CUstream stream);
 void fake_gpu_repitch(const weft_cuda_repitch *copy); /* at once: no run changes what it reads */
 bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, bool early, CUstream stream);
 bool fake_gpu_collective(const weft_cuda_args *args, uint32_t lanes, int32_t reduction, CUstream stream);

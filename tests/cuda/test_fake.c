@@ -10,6 +10,9 @@ static void run_all(int crews, bool hopper, uint64_t seed)
 {
     device = fake_gpu(crews, hopper, seed);
     test_gemm_alone();
+    fake_gpu_take_counts();
+    test_products_by_themselves();
+    CHECK_INT(fake_gpu_take_counts().splitk, hopper ? (9 * 2 + 1) * 2 : 0);
     test_any_strides();
     test_operations();
     test_ring_widths();
@@ -117,6 +120,7 @@ static void test_maps_are_placed_once(void)
     weft_cuda_world w;
 
     device = fake_gpu(4, true, 13);
+    p.tuning.library = 2;
     for (int i = 0; i < 2; i++) {
         CHECK_INT(weft_cuda_world_make(&device, &p, 1, &plain, &w, &error), WEFT_OK);
         CHECK_INT(w.executors[0].args.maps_reused, 0);
@@ -221,6 +225,32 @@ static void test_cublaslt_among_ranks(void)
     CHECK_INT(fake_cublaslt_objects(), 0);
 }
 
+/* The product of an unfused plan by the kernel for products by themselves, before or after the one that
+ * communicates. */
+static void test_splitk_among_ranks(void)
+{
+    static const weft_op ops[] = {WEFT_OP_AG_GEMM, WEFT_OP_GEMM_RS, WEFT_OP_GEMM_AR, WEFT_OP_GEMM_AS};
+
+    device = fake_gpu(160, true, 24);
+    fake_cublaslt_install(true);
+    fake_cublaslt_take_products();
+    fake_gpu_take_counts();
+    for (int i = 0; i < 8; i++) {
+        weft_problem p =
+            problem_of(ops[i % 4], i < 4 ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_AUTO, 30, 128, 192);
+
+        p.transb = i % 3 == 1;
+        p.alpha = i > 4 ? 2 : 1;
+        p.act = i % 3 == 0 ? WEFT_ACT_RELU : WEFT_ACT_NONE;
+        p.wire_dtype = i > 4 ? WEFT_BF16 : WEFT_F32;
+        p.tuning.library = 3;
+        try("splitk among ranks", &p, i % 3 ? 2 : 4, &plain, 3);
+        CHECK_INT(fake_gpu_take_counts().splitk, (i % 3 ? 2 : 4) * 3);
+        CHECK_INT(fake_cublaslt_take_products(), 0);
+    }
+    fake_cublaslt_install(false);
+}
+
 static void test_cublaslt_has_no_timeline(void)
 {
     weft_problem p = problem_of(WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED, 64, 64, 64);
@@ -237,16 +267,23 @@ static void test_cublaslt_has_no_timeline(void)
     weft_cuda_world_free(&w);
     fake_cublaslt_install(false);
     CHECK_INT(fake_cublaslt_objects(), 0);
+    p.tuning.library = 3;
+    CHECK_INT(weft_cuda_world_make(&device, &p, 1, &plain, &w, &error), WEFT_OK);
+    CHECK_INT(weft_cuda_timeline(&w, &events, &count, &error), WEFT_ERR_UNSUPPORTED);
+    CHECK_HAS(error.text, "a kernel for products by themselves makes this one");
+    weft_cuda_world_free(&w);
 }
 
-/* Where tiles of 224 columns fill the rounds weft's own walker is faster, by measurement. */
+/* With very few rows and where tiles of 224 columns fill the rounds weft's own kernels are faster, by
+ * measurement. */
 static void test_who_makes_a_product(void)
 {
     static const struct {
         int64_t m, n, k;
-        int library;
-    } cases[] = {{1, 8192, 8192, 1},    {128, 7168, 8192, 1},  {1024, 1024, 1024, 1}, {4096, 4096, 4096, 1},
-                 {5000, 5000, 5000, 1}, {4096, 1792, 4096, 2}, {2048, 3584, 4096, 2}};
+        int library, without; /* without: cuBLASLt is not there */
+    } cases[] = {{1, 8192, 8192, 3, 3},    {128, 7168, 8192, 1, 3},  {1024, 1024, 1024, 1, 3},
+                 {4096, 4096, 4096, 1, 2}, {5000, 5000, 5000, 1, 2}, {4096, 1792, 4096, 2, 2},
+                 {2048, 3584, 4096, 2, 2}};
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
@@ -265,7 +302,7 @@ static void test_who_makes_a_product(void)
         CHECK_INT(p.tuning.library, 2);
         p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
         weft_cuda_choose(&p, 1, 66, true, false);
-        CHECK_INT(p.tuning.library, 2);
+        CHECK_INT(p.tuning.library, cases[i].without);
         CHECK(p.schedule != WEFT_SCHEDULE_UNFUSED);
     }
 }
@@ -281,6 +318,7 @@ int main(void)
     test_maps_are_placed_once();
     test_cublaslt_makes_what_it_can();
     test_cublaslt_among_ranks();
+    test_splitk_among_ranks();
     test_cublaslt_has_no_timeline();
     test_who_makes_a_product();
     return check_report("test_cuda_fake");

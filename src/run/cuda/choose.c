@@ -7,6 +7,7 @@
 #include "run/cuda/collective.h"
 #include "run/cuda/cost.h"
 #include "run/cuda/cublaslt.h"
+#include "run/cuda/splitk_product.h"
 
 enum {
     PANELS_SIDE_BY_SIDE = 8, /* 8 x 8 tiles are about a round of the crews: least traffic for the product */
@@ -16,8 +17,10 @@ enum {
     NARROW_N = 224, /* narrower tiles of crews of two: see walker.h */
     HALF_N = 128,
     OWN_ROWS = 2048,
-    HALF_A_GPU = 33, /* crews of an H200 */
-    LINK_K = 878     /* 790 TFLOP/s beside 450 GB/s */
+    HALF_A_GPU = 33,  /* crews of an H200 */
+    LINK_K = 878,     /* 790 TFLOP/s beside 450 GB/s */
+    SPLITK_ROWS = 8,  /* up to which the kernel for products by themselves is faster than cuBLASLt, */
+    SPLITK_COLS = 192 /* if all its tiles fit the GPU at once: so many columns to an SM */
 };
 
 static weft_schedule usual_schedule(const weft_problem *p)
@@ -91,16 +94,28 @@ static bool all_open(const weft_tuning *t)
 }
 
 /*
- * Whether weft's own walker beats cuBLASLt on aligned operands: where tiles of 224 columns, which cuBLASLt
- * has not, fill rounds that those of 256 leave half empty, and lines begin on whole sectors.
+ * Whether weft's own kernels beat cuBLASLt on aligned operands: with very few rows, and where tiles of 224
+ * columns, which cuBLASLt has not, fill rounds that those of 256 leave half empty, and lines begin on whole
+ * sectors.
  */
 static bool own_wins(const weft_problem *p, int crews)
 {
     weft_cuda_shape shape = {p->m, p->n, p->k, p->l, crews};
     weft_cuda_way way = weft_cuda_cost_least(&shape, false);
 
-    return way.walker == WEFT_CUDA_PAIR_224 && way.chunk_k == 0 && p->m >= OWN_ROWS &&
-           p->n % WEFT_CUDA_TILE_K == 0 && p->k % WEFT_CUDA_TILE_K == 0;
+    return (p->m <= SPLITK_ROWS && p->n <= (int64_t)SPLITK_COLS * CREW_CTAS * crews &&
+            weft_splitk_makes(p, 1)) ||
+           (way.walker == WEFT_CUDA_PAIR_224 && way.chunk_k == 0 && p->m >= OWN_ROWS &&
+            p->n % WEFT_CUDA_TILE_K == 0 && p->k % WEFT_CUDA_TILE_K == 0);
+}
+
+/* Whether a rank alone does without a walker, by the models. */
+static bool splitk_wins(const weft_problem *p, int crews)
+{
+    weft_cuda_shape shape = {p->m, p->n, p->k, p->l, crews};
+
+    return weft_splitk_makes(p, 1) && weft_splitk_fastest(p->m, p->n, p->k, CREW_CTAS * crews).ns <
+                                          weft_cuda_cost_least(&shape, false).ns;
 }
 
 /*
@@ -114,11 +129,29 @@ static bool few_rows(const weft_problem *p, int crews)
     return p->m <= few && crews >= HALF_A_GPU;
 }
 
+/* The kernel for products by themselves was asked for, and can. Of several ranks cuBLASLt makes those whose
+ * operands turn out not to be aligned. */
+static bool takes_splitk(const weft_problem *p, int world, bool hopper, bool library)
+{
+    return p->tuning.library == 3 && hopper && weft_splitk_makes(p, world) &&
+           (world == 1 || (library && weft_cublaslt_makes(p, world) &&
+                           (p->schedule == WEFT_SCHEDULE_AUTO || p->schedule == WEFT_SCHEDULE_UNFUSED)));
+}
+
 /* Who multiplies. `unfused` is cuBLASLt's; `auto` is unfused where that is faster. */
 static void choose_library(weft_problem *p, int world, int crews, bool hopper, bool library)
 {
     bool open = p->tuning.library == 0 && all_open(&p->tuning), left;
 
+    if (takes_splitk(p, world, hopper, library)) {
+        if (world > 1)
+            p->schedule = WEFT_SCHEDULE_UNFUSED;
+        if (world > 1 && !p->tuning.tile_n)
+            p->tuning.tile_n = HALF_N;
+        return;
+    }
+    if (p->tuning.library == 3)
+        p->tuning.library = 2;
     library = library && weft_cublaslt_makes(p, world);
     left = world > 1 ? library && few_rows(p, crews) : library && !(hopper && own_wins(p, crews));
     if (p->schedule == WEFT_SCHEDULE_AUTO && ((open && left) || (library && p->tuning.library == 1)))
@@ -126,6 +159,8 @@ static void choose_library(weft_problem *p, int world, int crews, bool hopper, b
     if (p->tuning.library != 2)
         p->tuning.library =
             library && (open || p->tuning.library) && p->schedule == WEFT_SCHEDULE_UNFUSED ? 1 : 2;
+    if (world == 1 && open && p->tuning.library == 2 && hopper && splitk_wins(p, crews))
+        p->tuning.library = 3;
     if (world > 1 && p->tuning.library == 1 && !p->tuning.tile_n)
         p->tuning.tile_n = HALF_N; /* of what is added up */
 }

@@ -3,6 +3,7 @@
 
 #include "core/dtype.h"
 #include "core/env.h"
+#include "run/cuda/asked.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -88,16 +89,6 @@ static cudaDataType_t type_of(weft_dtype dtype)
     return dtype == WEFT_F16 ? CUDA_R_16F : dtype == WEFT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/* Whether every rank has something to multiply. */
-static bool multiplies_everywhere(const weft_problem *p, int world)
-{
-    bool gathers_b = p->op == WEFT_OP_AG_GEMM && p->layout == WEFT_LAYOUT_GATHER_B,
-         sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
-
-    return p->m >= (gathers_b ? world : 1) && p->n >= (gathers_b || sums ? 1 : world) &&
-           p->k >= (sums ? world : 1);
-}
-
 /* With alpha = 0 cuBLASLt may still read A and B. It takes a bias to lie on 16 bytes, which nobody knows
  * before a run, and columns of D in the middle of lines are slow; so of several ranks it is given neither. */
 bool weft_cublaslt_makes(const weft_problem *p, int world)
@@ -106,99 +97,13 @@ bool weft_cublaslt_makes(const weft_problem *p, int world)
     weft_dtype out = sums ? p->wire_dtype : p->d_dtype;
 
     return p->op < WEFT_OP_ALL_REDUCE && (p->dtype == WEFT_F16 || p->dtype == WEFT_BF16) &&
-           (out == p->dtype || out == WEFT_F32) && p->l == 1 && multiplies_everywhere(p, world) &&
+           (out == p->dtype || out == WEFT_F32) && p->l == 1 && weft_cuda_multiplies_everywhere(p, world) &&
            p->m <= INT32_MAX && p->n <= INT32_MAX && p->k <= INT32_MAX && p->alpha != 0 &&
            (sums || p->act == WEFT_ACT_NONE || p->act == WEFT_ACT_RELU) && (sums || world == 1 || !p->bias) &&
            (world == 1 || p->op != WEFT_OP_GEMM_AS || p->n % (VECTOR * world) == 0);
 }
 
-/* A matrix of the product, where it lies. */
-typedef struct matrix {
-    char *at;
-    int64_t ld;
-    weft_dtype dtype;
-    bool transposed;
-} matrix;
-
-/* D[m, n] = A[m, k] B[k, n] with what the epilogue adds; `c` and `bias` have no address where it does not. */
-typedef struct ask {
-    uint64_t m, n, k;
-    matrix a, b, c, d, bias;
-    float alpha, beta;
-    bool relu;
-} ask;
-
-static matrix matrix_of(const weft_plan_part *part, const weft_cuda_place *places, const weft_region *region)
-{
-    const weft_operand *o = &part->operands[region->operand];
-    const weft_cuda_place *place = &places[region->operand * (uint32_t)part->world + (uint32_t)region->rank];
-    int64_t elements =
-        o->transposed ? region->col0 * place->ld + region->row0 : region->row0 * place->ld + region->col0;
-
-    return (matrix){(char *)place->base + elements * (int64_t)weft_dtype_size(o->dtype), place->ld, o->dtype,
-                    o->transposed};
-}
-
-/* All of a rank's own operand. */
-static matrix matrix_in_role(const weft_plan_part *part, const weft_cuda_place *places,
-                             weft_operand_role role)
-{
-    for (uint32_t i = 0; i < part->operand_count; i++)
-        if (part->operands[i].place == WEFT_PLACE_USER && part->operands[i].role == role)
-            return matrix_of(part, places, &(weft_region){.operand = i, .rank = part->rank});
-    return (matrix){0};
-}
-
-static ask ask_alone(const weft_plan_part *part, const weft_cuda_place *places)
-{
-    const weft_problem *p = &part->problem;
-    ask asked = {.m = (uint64_t)p->m,
-                 .n = (uint64_t)p->n,
-                 .k = (uint64_t)p->k,
-                 .a = matrix_in_role(part, places, WEFT_ROLE_A),
-                 .b = matrix_in_role(part, places, WEFT_ROLE_B),
-                 .d = matrix_in_role(part, places, WEFT_ROLE_D),
-                 .alpha = p->alpha,
-                 .beta = p->beta,
-                 .relu = p->act == WEFT_ACT_RELU};
-
-    if (p->beta != 0)
-        asked.c = matrix_in_role(part, places, WEFT_ROLE_C);
-    if (p->bias)
-        asked.bias = matrix_in_role(part, places, WEFT_ROLE_BIAS);
-    return asked;
-}
-
-/* The regions of a GEMM task: D, A, B, then C and bias as flagged. */
-static ask ask_of_task(const weft_plan_part *part, const weft_cuda_place *places, const weft_task *task)
-{
-    const weft_problem *p = &part->problem;
-    const weft_region *r = &part->regions[task->region0];
-    bool finished = task->flags & WEFT_TASK_EPILOGUE;
-    ask asked = {.m = (uint64_t)r[0].rows,
-                 .n = (uint64_t)r[0].cols,
-                 .k = (uint64_t)r[1].cols,
-                 .d = matrix_of(part, places, &r[0]),
-                 .a = matrix_of(part, places, &r[1]),
-                 .b = matrix_of(part, places, &r[2]),
-                 .alpha = finished ? p->alpha : 1,
-                 .beta = task->flags & WEFT_TASK_HAS_C ? p->beta : 0,
-                 .relu = finished && p->act == WEFT_ACT_RELU};
-
-    if (task->flags & WEFT_TASK_HAS_C)
-        asked.c = matrix_of(part, places, &r[3]);
-    if (task->flags & WEFT_TASK_HAS_BIAS)
-        asked.bias = matrix_of(part, places, &r[task->region_count - 1]);
-    return asked;
-}
-
-/* Lines that do not begin on 16 bytes are slow there; weft copies them first. */
-static bool on_vectors(const matrix *x)
-{
-    return (uintptr_t)x->at % 16 == 0 && x->ld % VECTOR == 0;
-}
-
-static uint32_t alignment_of(const matrix *x)
+static uint32_t alignment_of(const weft_cuda_matrix *x)
 {
     uintptr_t bits =
         (uintptr_t)x->at | (uintptr_t)x->ld * (uintptr_t)weft_dtype_size(x->dtype) | ALIGNMENT_MOST;
@@ -207,15 +112,15 @@ static uint32_t alignment_of(const matrix *x)
 }
 
 /* cuBLASLt counts by columns: the row-major product is B transposed times A transposed. */
-static bool describe(const ask *q, weft_cublaslt_product *made)
+static bool describe(const weft_cuda_asked *q, weft_cublaslt_product *made)
 {
     const weft_cublaslt *lt = made->lt;
     cublasOperation_t left = q->b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
                       right = q->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-    cublasLtEpilogue_t epilogue = q->relu
+    cublasLtEpilogue_t epilogue = q->act == WEFT_ACT_RELU
                                       ? (q->bias.at ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU)
                                       : (q->bias.at ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT);
-    const matrix *c = q->c.at ? &q->c : &q->d;
+    const weft_cuda_matrix *c = q->c.at ? &q->c : &q->d;
     const void *bias = q->bias.at;
     cudaDataType_t in = type_of(q->a.dtype), out = type_of(q->d.dtype);
 
@@ -230,12 +135,12 @@ static bool describe(const ask *q, weft_cublaslt_product *made)
            !lt->desc_set(made->desc, CUBLASLT_MATMUL_DESC_TRANSB, &right, sizeof(right)) &&
            !lt->desc_set(made->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)) &&
            (!bias || !lt->desc_set(made->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias))) &&
-           !lt->layout_create(&made->left, in, q->b.transposed ? q->k : q->n, q->b.transposed ? q->n : q->k,
-                              q->b.ld) &&
-           !lt->layout_create(&made->right, in, q->a.transposed ? q->m : q->k, q->a.transposed ? q->k : q->m,
-                              q->a.ld) &&
-           !lt->layout_create(&made->c, out, q->n, q->m, c->ld) &&
-           !lt->layout_create(&made->d, out, q->n, q->m, q->d.ld);
+           !lt->layout_create(&made->left, in, (uint64_t)(q->b.transposed ? q->k : q->n),
+                              (uint64_t)(q->b.transposed ? q->n : q->k), q->b.ld) &&
+           !lt->layout_create(&made->right, in, (uint64_t)(q->a.transposed ? q->m : q->k),
+                              (uint64_t)(q->a.transposed ? q->k : q->m), q->a.ld) &&
+           !lt->layout_create(&made->c, out, (uint64_t)q->n, (uint64_t)q->m, c->ld) &&
+           !lt->layout_create(&made->d, out, (uint64_t)q->n, (uint64_t)q->m, q->d.ld);
 }
 
 /* Sums stay in float32 and are added in a fixed order. */
@@ -248,7 +153,7 @@ static bool adds_in_order(const weft_cublaslt *lt, const cublasLtMatmulAlgo_t *a
            (scheme == CUBLASLT_REDUCTION_SCHEME_NONE || scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 }
 
-static bool pick_algorithm(const ask *q, weft_cublaslt_product *made)
+static bool pick_algorithm(const weft_cuda_asked *q, weft_cublaslt_product *made)
 {
     const weft_cublaslt *lt = made->lt;
     size_t most = WORKSPACE_MOST;
@@ -302,7 +207,7 @@ static weft_status try_once(weft_cuda_device *device, const weft_cublaslt_produc
 /* Its workspace. Of several ranks it also runs once, to no avail: the driver loads kernels when they are
  * first launched, and may then wait for every kernel of the context, also for a peer's that waits for this
  * rank. */
-static weft_status make_ready(weft_cuda_device *device, const ask *q, bool shared,
+static weft_status make_ready(weft_cuda_device *device, const weft_cuda_asked *q, bool shared,
                               weft_cublaslt_product *made, weft_error_text *error)
 {
     const weft_cuda_driver *cu = device->cu;
@@ -310,7 +215,7 @@ static weft_status make_ready(weft_cuda_device *device, const ask *q, bool share
     if (made->workspace_bytes)
         WEFT_CUDA_TRY(cuMemAllocAsync(&made->workspace, made->workspace_bytes, device->uploads));
     WEFT_CUDA_TRY(cuStreamSynchronize(device->uploads));
-    return shared ? try_once(device, made, q->m * (uint64_t)q->d.ld * weft_dtype_size(q->d.dtype), error)
+    return shared ? try_once(device, made, (uint64_t)(q->m * q->d.ld) * weft_dtype_size(q->d.dtype), error)
                   : WEFT_OK;
 }
 
@@ -322,13 +227,14 @@ weft_status weft_cublaslt_product_make(weft_cuda_device *device, const weft_plan
     weft_cublaslt_product made = {
         .lt = weft_cublaslt_makes(&part->problem, part->world) ? weft_cublaslt_source() : NULL};
     weft_status status;
-    ask q;
+    weft_cuda_asked q;
 
     *product = (weft_cublaslt_product){0};
     if (!made.lt)
         return WEFT_OK;
-    q = alone ? ask_alone(part, places) : ask_of_task(part, places, task);
-    if (alone && (!on_vectors(&q.a) || !on_vectors(&q.b) || (uintptr_t)q.bias.at % 16))
+    q = weft_cuda_asked_of(part, places, task);
+    if (alone && (!weft_cuda_matrix_on_vectors(&q.a) || !weft_cuda_matrix_on_vectors(&q.b) ||
+                  (uintptr_t)q.bias.at % 16))
         return WEFT_OK;
     if (made.lt->create(&made.handle) || !describe(&q, &made) || !pick_algorithm(&q, &made)) {
         weft_cublaslt_product_free(device, &made);

@@ -147,8 +147,8 @@ static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
                              : status;
 }
 
-/* Modules: for any GPU, the Hopper walkers, then these three. */
-enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS };
+/* Modules: for any GPU, the Hopper walkers, then these three, then products by themselves. */
+enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 3 };
 
 static weft_status load_collectives(weft_cuda_device *device, weft_error_text *error)
 {
@@ -184,6 +184,33 @@ static weft_status load_moe(weft_cuda_device *device, weft_error_text *error)
         status = load_kernel(cu, device->modules[COLLECTIVES + 2], "weft_experts_link", 0, &device->moe_link,
                              error);
     return status;
+}
+
+static weft_status load_splitk(weft_cuda_device *device, weft_error_text *error)
+{
+    static const struct {
+        const char *names[2];
+        int shared_bytes;
+    } tiles[] = {
+#define TILE(tokens, cols, ctas)                                                                             \
+    {{"weft_splitk_" #tokens "x" #cols "_n", "weft_splitk_" #tokens "x" #cols "_t"},                         \
+     WEFT_CUDA_SPLITK_SHARED_BYTES(tokens, cols, ctas)},
+        WEFT_CUDA_SPLITK_TILES(TILE)
+#undef TILE
+    };
+    const void *images[2] = {weft_cuda_kernels_bf16_splitk, weft_cuda_kernels_f16_splitk};
+    const weft_cuda_driver *cu = device->cu;
+    for (int f16 = 0; f16 < 2; f16++) {
+        CUmodule *module = &device->modules[SPLITK + f16];
+        weft_status status = WEFT_OK;
+        WEFT_CUDA_TRY(cuModuleLoadData(module, images[f16]));
+        for (int i = 0; i < 2 * WEFT_CUDA_SPLITK_TILE_COUNT && status == WEFT_OK; i++)
+            status = load_kernel(cu, *module, tiles[i / 2].names[i % 2], tiles[i / 2].shared_bytes,
+                                 &device->splitk[f16][i / 2][i % 2], error);
+        if (status != WEFT_OK)
+            return status;
+    }
+    return WEFT_OK;
 }
 
 static weft_status load_hopper(weft_cuda_device *device, weft_error_text *error)
@@ -267,6 +294,8 @@ weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_erro
         status = load_moe(&opened, error);
     if (status == WEFT_OK && opened.hopper)
         status = load_hopper(&opened, error);
+    if (status == WEFT_OK && opened.hopper)
+        status = load_splitk(&opened, error);
     if (status != WEFT_OK) {
         weft_cuda_device_close(&opened);
         return status;

@@ -6,6 +6,7 @@
 #define WEFT_RUN_CUDA_DRIVER_H
 
 #include "core/status.h"
+#include "run/cuda/splitk.h"
 #include "run/cuda/task.h"
 #include "run/cuda/walker.h"
 
@@ -123,9 +124,10 @@ typedef struct weft_cuda_device {
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
-    CUmodule modules[4 + 2 * WEFT_CUDA_WALKERS];
-    CUfunction any[2], walkers[2][WEFT_CUDA_WALKERS][4]; /* by dtype (bf16, f16); the latter for Hopper, also
-                                                            by shape and transposes (none, B, A, both) */
+    CUmodule modules[6 + 2 * WEFT_CUDA_WALKERS];
+    CUfunction any[2], walkers[2][WEFT_CUDA_WALKERS][4];  /* by dtype (bf16, f16); the latter for Hopper, also
+                                                             by shape and transposes (none, B, A, both) */
+    CUfunction splitk[2][WEFT_CUDA_SPLITK_TILE_COUNT][2]; /* by dtype, tile and whether B is transposed */
     CUfunction rehearse, repitch;
     CUfunction collective[WEFT_BYTE + 1], packets[WEFT_BYTE + 1]; /* by what is reduced; movement takes any */
     CUfunction moe[WEFT_CUDA_MOE_KERNELS];                        /* in the order of run/experts.h */

@@ -266,27 +266,37 @@ static weft_status part_without(const weft_plan_part *part, uint32_t product, we
     return WEFT_OK;
 }
 
-/* The library's part of the run, and what remains of the plan where it has several ranks. */
-static weft_status leave_product(const weft_plan_part *part, const weft_cuda_binding *binding,
+static bool has_product(const weft_cuda_executor *executor)
+{
+    return executor->library.lt || executor->splitk.kernel;
+}
+
+/* What makes the product by itself, and what remains of the plan where it has several ranks. */
+static weft_status leave_product(const weft_plan_part *part, const weft_cuda_binding *binding, int crews,
                                  weft_cuda_executor *made, weft_plan_part *rest, weft_error_text *error)
 {
+    weft_cuda_device *device = made->device;
     uint32_t at = 0;
-    weft_status status;
+    weft_status status = WEFT_OK;
 
     while (at < part->task_count && part->tasks[at].kind != WEFT_TASK_GEMM)
         at++;
     if (at == part->task_count) /* a rank with nothing to multiply */
         return WEFT_OK;
-    status = weft_cublaslt_product_make(made->device, part, binding->places, &part->tasks[at], &made->library,
-                                        error);
+    if (part->problem.tuning.library == 3)
+        status = weft_splitk_product_make(device, part, binding->places, &part->tasks[at],
+                                          crews >= device->crews, &made->splitk, error);
+    if (status == WEFT_OK && !made->splitk.kernel && (part->problem.tuning.library == 1 || part->world > 1))
+        status = weft_cublaslt_product_make(device, part, binding->places, &part->tasks[at], &made->library,
+                                            error);
     if (status != WEFT_OK || part->world == 1)
         return status;
-    if (!made->library.lt)
-        return weft_error_set(
-            error, WEFT_ERR_UNSUPPORTED,
-            "cuBLASLt does not make the product of this rank; with library = 2 of the tuning "
-            "weft's kernels do");
-    made->library_last = part->problem.op == WEFT_OP_AG_GEMM;
+    if (!has_product(made))
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "neither weft's kernel for products by themselves nor cuBLASLt makes the "
+                              "product of this rank; with "
+                              "library = 2 of the tuning weft's walkers do");
+    made->product_last = part->problem.op == WEFT_OP_AG_GEMM;
     return part_without(part, at, rest, error);
 }
 
@@ -304,11 +314,11 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
                                                  : WEFT_CUDA_COLLECTIVE,
                                .reduction = (int32_t)part->problem.reduction};
     weft_plan_part rest = {0};
-    weft_status status = product && part->problem.tuning.library == 1
-                             ? leave_product(part, binding, &made, &rest, error)
+    weft_status status = product && part->problem.tuning.library != 2
+                             ? leave_product(part, binding, crews, &made, &rest, error)
                              : WEFT_OK;
 
-    if (status == WEFT_OK && made.library.lt && part->world == 1)
+    if (status == WEFT_OK && has_product(&made) && part->world == 1)
         made.args.control = controls[part->rank];
     else if (status == WEFT_OK)
         status = make_kernel(rest.tasks ? &rest : part, binding, controls, crews, limits, &made, error);
@@ -330,6 +340,7 @@ void weft_cuda_executor_free(weft_cuda_executor *executor)
     if (executor->device)
         weft_cuda_repitched_free(executor->device, &executor->repitched);
     weft_cublaslt_product_free(executor->device, &executor->library);
+    weft_splitk_product_free(executor->device, &executor->splitk);
     *executor = (weft_cuda_executor){0};
 }
 
@@ -370,18 +381,22 @@ static weft_status launch_kernel(const weft_cuda_executor *executor, CUstream st
     return WEFT_OK;
 }
 
+static weft_status launch_product(const weft_cuda_executor *executor, CUstream stream, weft_error_text *error)
+{
+    if (executor->splitk.kernel)
+        return weft_splitk_product_launch(executor->device, &executor->splitk, stream, error);
+    return executor->library.lt ? weft_cublaslt_product_launch(&executor->library, stream, error) : WEFT_OK;
+}
+
 weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstream stream,
                                       weft_error_text *error)
 {
-    bool library = executor->library.lt != NULL;
-    weft_status status = WEFT_OK;
+    weft_status status = executor->product_last ? WEFT_OK : launch_product(executor, stream, error);
 
-    if (library && !executor->library_last)
-        status = weft_cublaslt_product_launch(&executor->library, stream, error);
     if (status == WEFT_OK && executor->grid)
         status = launch_kernel(executor, stream, error);
-    if (status == WEFT_OK && library && executor->library_last)
-        status = weft_cublaslt_product_launch(&executor->library, stream, error);
+    if (status == WEFT_OK && executor->product_last)
+        status = launch_product(executor, stream, error);
     return status;
 }
 

@@ -1,6 +1,7 @@
 /*
  * Runs lowered plans on a GPU. A rank's run is a list of launches: kernels that copy unaligned operands where
- * there are some, then the walker's; where the plan leaves the product to cuBLASLt that in place of the
+ * there are some, then the walker's; where the plan leaves the product to cuBLASLt or to a
+ * kernel for products by themselves that in place of the
  * walker, or before or after it. Nothing else goes on the stream, so that it can be captured into a graph and
  * replayed.
  */
@@ -12,6 +13,7 @@
 #include "run/cuda/packets.h"
 #include "run/cuda/program.h"
 #include "run/cuda/repitch.h"
+#include "run/cuda/splitk_product.h"
 
 /* Which kernels run it: products, collectives from task arrays, collectives by packets. */
 typedef enum weft_cuda_kind { WEFT_CUDA_PRODUCT, WEFT_CUDA_COLLECTIVE, WEFT_CUDA_PACKETS } weft_cuda_kind;
@@ -29,7 +31,8 @@ typedef struct weft_cuda_executor {
     CUdeviceptr tables;
     weft_cuda_repitched repitched;
     weft_cublaslt_product library; /* of what cuBLASLt multiplies */
-    bool library_last;             /* after the walker's kernel, else before it */
+    weft_splitk_product splitk;    /* or a kernel of weft's own */
+    bool product_last;             /* after the walker's kernel, else before it */
     unsigned grid;                 /* 0: nothing to launch */
     bool hopper;
     int rank;

@@ -22,6 +22,8 @@ EMBED(weft_cuda_kernels_bf16_few, "bf16_few");
 EMBED(weft_cuda_kernels_f16_one256, "f16_one256");
 EMBED(weft_cuda_kernels_f16_one128, "f16_one128");
 EMBED(weft_cuda_kernels_f16_few, "f16_few");
+EMBED(weft_cuda_kernels_bf16_splitk, "bf16_splitk");
+EMBED(weft_cuda_kernels_f16_splitk, "f16_splitk");
 EMBED(weft_cuda_kernels_any, "any");
 EMBED(weft_cuda_kernels_collective, "collective");
 EMBED(weft_cuda_kernels_packets, "packets");

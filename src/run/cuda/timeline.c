@@ -120,6 +120,11 @@ weft_status weft_cuda_timeline(weft_cuda_world *w, weft_event **events, size_t *
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "cuBLASLt makes this product, and what it does when is not recorded; another "
                               "schedule than unfused is weft's own");
+    if (w->executors[0].splitk.kernel)
+        return weft_error_set(
+            error, WEFT_ERR_UNSUPPORTED,
+            "a kernel for products by themselves makes this one, and what it does when is not "
+            "recorded; with library = 2 of the tuning a walker makes it");
     for (int r = 0; r < w->running; r++)
         room += words_of(&w->parts[r]);
     *events = malloc(room * sizeof(**events));

@@ -1,0 +1,62 @@
+/*
+ * A product by itself, k divided: what the kernels weft_splitk_* are given. Included by C and by CUDA.
+ *
+ * Where a product has few rows, or few tiles, a plan's kernel takes longer to begin and to finish than to
+ * multiply. These kernels know nothing of plans, tasks and signals. The weights (B) are on the tensor cores'
+ * 64-row axis and the rows of A, the tokens, on the other. A cluster makes a tile: each of its CTAs, which
+ * is a slice, multiplies its share of k, then adds up its share of the tile out of the shared memory of all,
+ * in the order of k. Where a cluster is not enough, several groups of slices make a tile: each writes its
+ * sums to memory, and the last to come adds them up, in the order of k too. So the bits are the same every
+ * run, and no CTA ever waits for one outside its cluster.
+ */
+#ifndef WEFT_RUN_CUDA_SPLITK_H
+#define WEFT_RUN_CUDA_SPLITK_H
+
+#include <stdint.h>
+
+enum {
+    WEFT_CUDA_SPLITK_STEP = 64,  /* of k */
+    WEFT_CUDA_SPLITK_SLICES = 8, /* of a cluster, and CTAs of it in all */
+};
+
+/* The tiles that the kernels are compiled in: tokens, columns, and how many CTAs are to fit an SM. */
+#define WEFT_CUDA_SPLITK_TILES(X)                                                                            \
+    X(8, 64, 3) X(16, 64, 3) X(32, 64, 3) X(64, 64, 2) X(64, 128, 1) X(128, 64, 1) X(128, 128, 1)
+enum { WEFT_CUDA_SPLITK_TILE_COUNT = 7 };
+
+#define WEFT_CUDA_SPLITK_STAGE_BYTES(tokens, cols) (((tokens) + (cols)) * 2 * WEFT_CUDA_SPLITK_STEP)
+#define WEFT_CUDA_SPLITK_STAGES(tokens, cols, ctas)                                                          \
+    (((ctas) == 1 ? 204 : (ctas) == 2 ? 100 : 68) * 1024 / WEFT_CUDA_SPLITK_STAGE_BYTES(tokens, cols))
+#define WEFT_CUDA_SPLITK_SHARED_BYTES(tokens, cols, ctas)                                                    \
+    (1024 +                                                                                                  \
+     WEFT_CUDA_SPLITK_STAGES(tokens, cols, ctas) * (WEFT_CUDA_SPLITK_STAGE_BYTES(tokens, cols) + 16) + 16)
+#define WEFT_CUDA_SPLITK_THREADS(cols) ((cols)*2 + 32)
+
+/* Stands for a CUtensorMap, which must lie on 64 bytes. */
+typedef struct weft_cuda_splitk_map {
+#ifdef __cplusplus
+    alignas(64)
+#else
+    _Alignas(64)
+#endif
+        uint64_t words[16];
+} weft_cuda_splitk_map;
+
+typedef struct weft_cuda_splitk {
+    weft_cuda_splitk_map weights, tokens;
+    int32_t m, n, steps; /* of D; of k, in WEFT_CUDA_SPLITK_STEP */
+    int32_t m_tiles, slices, groups;
+    int32_t sharers; /* tiles side by side whose CTAs bring their tokens to one another */
+    void *d;
+    const void *c, *bias; /* NULL: none */
+    int64_t d_ld, c_ld;
+    int32_t dtype;   /* weft_dtype of the three */
+    int32_t wide;    /* they allow accesses of 16 bytes, every 8 columns */
+    int32_t changes; /* the epilogue does more than store */
+    float alpha, beta;
+    int32_t act;
+    float *sums;       /* of groups: [tile][group][token][column] */
+    uint32_t *arrived; /* groups of a tile's share that are there: [tile][slice], zero between runs */
+} weft_cuda_splitk;
+
+#endif

@@ -1,0 +1,48 @@
+/*
+ * Products that the kernels weft_splitk_* make (splitk.h): which there are, how such a one is divided, and a
+ * rank's own ready to run. It is the product of a rank alone, or the one GEMM task of an unfused plan, as
+ * with cuBLASLt; a problem's tuning says so (`library` = 3).
+ */
+#ifndef WEFT_RUN_CUDA_SPLITK_PRODUCT_H
+#define WEFT_RUN_CUDA_SPLITK_PRODUCT_H
+
+#include "run/cuda/driver.h"
+#include "run/cuda/program.h"
+#include "run/cuda/splitk.h"
+
+/* How a product is divided: see splitk.h. */
+typedef struct weft_splitk_way {
+    int tile; /* of WEFT_CUDA_SPLITK_TILES */
+    int sharers, slices, groups;
+    double ns;
+} weft_splitk_way;
+
+/* Whether the product of a rank of `world` is one that the kernels make: 16-bit types, A by rows, no batch.
+ */
+bool weft_splitk_makes(const weft_problem *problem, int world);
+
+/* The fastest way for m x n x k on a GPU with that many SMs, by rules that were measured, and how long it
+ * takes by a model. */
+weft_splitk_way weft_splitk_fastest(int64_t m, int64_t n, int64_t k, int sms);
+
+/* A product that is ready to run; `kernel` NULL: none. */
+typedef struct weft_splitk_product {
+    CUfunction kernel;
+    weft_cuda_splitk args;
+    unsigned grid, cluster, threads, shared_bytes;
+    CUdeviceptr memory; /* of groups of slices */
+    bool early;         /* may come in while the kernel before it ends */
+} weft_splitk_product;
+
+/* The product of a part whose problem says so, of several ranks that of its GEMM task. `product->kernel` is
+ * NULL, which is no error, where the operands are not aligned. `early`: the rank has the GPU to itself. */
+weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_part *part,
+                                     const weft_cuda_place *places, const weft_task *task, bool early,
+                                     weft_splitk_product *product, weft_error_text *error);
+void weft_splitk_product_free(weft_cuda_device *device, weft_splitk_product *product);
+
+/* Enqueues it. */
+weft_status weft_splitk_product_launch(weft_cuda_device *device, const weft_splitk_product *product,
+                                       CUstream stream, weft_error_text *error);
+
+#endif

@@ -1,0 +1,442 @@
+/*
+ * Products by themselves, with few rows or few tiles: see splitk.h.
+ *
+ * Card: a CTA has a warpgroup for each 64 columns of its tile and one warp that feeds the stages, each of 64
+ * of k: 7, 6 and 5 stages of 9, 10 and 12 KiB with 8, 16 and 32 tokens, where three CTAs fit an SM, so that
+ * some stream while others begin or end; 6 of 16 KiB with 64, where two do; else 6 to 8 of 24 or 32 KiB. The
+ * sums leave through the stages' memory, transposed to whole rows of D. Out of memory 3.9 to 4.4 TB/s with up
+ * to 16 tokens, and 2.2 us a launch. Beside cuBLASLt (docs/performance.md): 0.88 to 1.6 with up to 16 tokens,
+ * 0.78 to 1.03 with 64, 0.74 to 1.0 with 128.
+ */
+#include "splitk.h"
+
+#include "early.cuh"
+#include "hopper.cuh"
+#include "plain.cuh"
+
+/* clang-format off */
+#define WEFT_SUMS_4 "%0, %1, %2, %3"
+#define WEFT_SUMS_8 WEFT_SUMS_4 ", %4, %5, %6, %7"
+#define WEFT_SUMS_16 WEFT_SUMS_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define WEFT_SUM_OPERANDS_4 "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+#define WEFT_SUM_OPERANDS_8 WEFT_SUM_OPERANDS_4, "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
+#define WEFT_SUM_OPERANDS_16 WEFT_SUM_OPERANDS_8, \
+          "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+#define WEFT_AFTER_4(i) WEFT_AFTER_4_##i
+#define WEFT_AFTER_4_0 "%4"
+#define WEFT_AFTER_4_1 "%5"
+#define WEFT_AFTER_4_2 "%6"
+#define WEFT_AFTER_4_3 "%7"
+#define WEFT_AFTER_4_4 "%8"
+#define WEFT_AFTER_8(i) WEFT_AFTER_8_##i
+#define WEFT_AFTER_8_0 "%8"
+#define WEFT_AFTER_8_1 "%9"
+#define WEFT_AFTER_8_2 "%10"
+#define WEFT_AFTER_8_3 "%11"
+#define WEFT_AFTER_8_4 "%12"
+#define WEFT_AFTER_16(i) WEFT_AFTER_16_##i
+#define WEFT_AFTER_16_0 "%16"
+#define WEFT_AFTER_16_1 "%17"
+#define WEFT_AFTER_16_2 "%18"
+#define WEFT_AFTER_16_3 "%19"
+#define WEFT_AFTER_16_4 "%20"
+/* clang-format on */
+
+template <bool BF16, int TRANS_A, int TRANS_B>
+static __device__ __forceinline__ void wgmma(float (&d)[4], uint64_t a, uint64_t b, int keep)
+{
+    if constexpr (BF16)
+        WEFT_WGMMA("bf16", "8", WEFT_SUMS_4, WEFT_SUM_OPERANDS_4, WEFT_AFTER_4);
+    else
+        WEFT_WGMMA("f16", "8", WEFT_SUMS_4, WEFT_SUM_OPERANDS_4, WEFT_AFTER_4);
+}
+
+template <bool BF16, int TRANS_A, int TRANS_B>
+static __device__ __forceinline__ void wgmma(float (&d)[8], uint64_t a, uint64_t b, int keep)
+{
+    if constexpr (BF16)
+        WEFT_WGMMA("bf16", "16", WEFT_SUMS_8, WEFT_SUM_OPERANDS_8, WEFT_AFTER_8);
+    else
+        WEFT_WGMMA("f16", "16", WEFT_SUMS_8, WEFT_SUM_OPERANDS_8, WEFT_AFTER_8);
+}
+
+template <bool BF16, int TRANS_A, int TRANS_B>
+static __device__ __forceinline__ void wgmma(float (&d)[16], uint64_t a, uint64_t b, int keep)
+{
+    if constexpr (BF16)
+        WEFT_WGMMA("bf16", "32", WEFT_SUMS_16, WEFT_SUM_OPERANDS_16, WEFT_AFTER_16);
+    else
+        WEFT_WGMMA("f16", "32", WEFT_SUMS_16, WEFT_SUM_OPERANDS_16, WEFT_AFTER_16);
+}
+
+namespace
+{
+
+constexpr int STEP = WEFT_CUDA_SPLITK_STEP, BOX_BYTES = 8192;
+constexpr int SLICES = WEFT_CUDA_SPLITK_SLICES;
+constexpr int WIDTH = 8; /* columns of a row that a thread adds up together */
+
+/* Compiled once for each dtype, so that the two can be built beside each other. */
+#ifdef WEFT_CUDA_F16
+constexpr bool BF16 = false;
+constexpr int NARROW = DTYPE_F16;
+#else
+constexpr bool BF16 = true;
+constexpr int NARROW = DTYPE_BF16;
+#endif
+
+/* The shape of a tile, and where its parts are in shared memory, from a multiple of 1024 on. */
+template <int TOKENS_, int COLS_, int CTAS> struct Tile {
+    static constexpr int TOKENS = TOKENS_, COLS = COLS_, GROUPS = COLS / 64, SUMS = TOKENS / 2;
+    static constexpr int WEIGHT_BYTES = COLS * 2 * STEP,
+                         STAGE_BYTES = WEFT_CUDA_SPLITK_STAGE_BYTES(TOKENS, COLS);
+    static constexpr int STAGES = WEFT_CUDA_SPLITK_STAGES(TOKENS, COLS, CTAS);
+    static constexpr int CONSUMERS = 128 * GROUPS;
+    static constexpr int LINE = COLS + 4; /* floats; the columns of four tokens fall on all banks */
+    static constexpr int full = STAGES * STAGE_BYTES, empty = full + 8 * STAGES, last = empty + 8 * STAGES;
+    static_assert(4 * LINE * TOKENS <= STAGES * STAGE_BYTES, "the sums go where the stages were");
+    static_assert(last + 16 + 1024 <= WEFT_CUDA_SPLITK_SHARED_BYTES(TOKENS, COLS, CTAS), "shared memory");
+};
+
+/* A barrier of the cluster that orders no memory: what was read from others has come. With cluster_sync
+ * every CTA would wait until its stores are written. */
+__device__ __forceinline__ void cluster_meet()
+{
+    asm volatile("barrier.cluster.arrive.relaxed;\nbarrier.cluster.wait;\n" ::: "memory");
+}
+
+/* A barrier of the CTA's consumers. */
+template <int THREADS> __device__ __forceinline__ void consumers_sync()
+{
+    asm volatile("bar.sync 1, %0;" ::"n"(THREADS) : "memory");
+}
+
+/* Four sums of the CTA `from` of the cluster; `own`: it is this one, whose memory is nearer. */
+__device__ __forceinline__ float4 slice_get(uint32_t address, int from, bool own)
+{
+    float4 x;
+    if (own) {
+        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                     : "r"(address)
+                     : "memory");
+        return x;
+    }
+    asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %4, %5;\n"
+                 "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n}\n"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(address), "r"(from)
+                 : "memory");
+    return x;
+}
+
+__device__ __forceinline__ void put(float (&sum)[WIDTH], const float4 (&x)[2])
+{
+    sum[0] = x[0].x, sum[1] = x[0].y, sum[2] = x[0].z, sum[3] = x[0].w;
+    sum[4] = x[1].x, sum[5] = x[1].y, sum[6] = x[1].z, sum[7] = x[1].w;
+}
+
+__device__ __forceinline__ void add(float (&sum)[WIDTH], const float4 (&x)[2])
+{
+    sum[0] += x[0].x, sum[1] += x[0].y, sum[2] += x[0].z, sum[3] += x[0].w;
+    sum[4] += x[1].x, sum[5] += x[1].y, sum[6] += x[1].z, sum[7] += x[1].w;
+}
+
+/* What a CTA does: a tile's share of k. CTAs of a cluster that are side by side share their tokens. */
+struct Work {
+    int tile, group, slice, peer; /* peer: which of the sharers it is */
+    int token0, col0;
+    int step, end;
+};
+
+template <class T> __device__ __forceinline__ Work work_of(const weft_cuda_splitk &p)
+{
+    int rank = (int)cluster_rank(), slice = rank / p.sharers, peer = rank % p.sharers,
+        rest = (int)blockIdx.x / (p.slices * p.sharers), group = rest % p.groups, set = rest / p.groups,
+        part = group * p.slices + slice, parts = p.slices * p.groups;
+    return {set * p.sharers + peer,
+            group,
+            slice,
+            peer,
+            set % p.m_tiles * T::TOKENS,
+            (set / p.m_tiles * p.sharers + peer) * T::COLS,
+            (int)((int64_t)p.steps * part / parts),
+            (int)((int64_t)p.steps * (part + 1) / parts)};
+}
+
+/* One thread: keeps the stages full. ALONG_K: k is contiguous in the weights' memory. */
+template <class T, bool ALONG_K>
+__device__ __forceinline__ void produce(const weft_cuda_splitk &p, const Work &w, uint32_t smem)
+{
+    uint32_t stage = 0, phase = 1;
+    int rows = T::TOKENS / p.sharers; /* of the tokens, that this CTA brings to all sharers */
+    uint16_t mask = (uint16_t)(((1 << p.sharers) - 1) << w.slice * p.sharers);
+    for (int s = w.step; s < w.end; s++) {
+        uint32_t at = smem + stage * T::STAGE_BYTES, full = smem + T::full + 8 * stage;
+        bar_wait(smem + T::empty + 8 * stage, phase);
+        bar_expect(full, T::STAGE_BYTES);
+        if constexpr (ALONG_K) {
+            tile_load(at, &p.weights, full, s * STEP, w.col0);
+        } else {
+#pragma unroll
+            for (int c = 0; c < T::COLS; c += 64)
+                tile_load(at + c * (2 * STEP), &p.weights, full, w.col0 + c, s * STEP);
+        }
+        at += T::WEIGHT_BYTES + w.peer * rows * (2 * STEP);
+        if (p.sharers == 1)
+            tile_load(at, &p.tokens, full, s * STEP, w.token0);
+        else
+            tile_load_shared(at, &p.tokens, full, s * STEP, w.token0 + w.peer * rows, mask);
+        if (++stage == T::STAGES) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+}
+
+/* A warpgroup: the products of its 64 columns. */
+template <class T, bool ALONG_K>
+__device__ __forceinline__ void consume(const weft_cuda_splitk &p, const Work &w, uint32_t smem,
+                                        float (&d)[T::SUMS])
+{
+    constexpr uint32_t WEIGHT_STEP = ALONG_K ? 32 : 2048;
+    uint32_t stage = 0, phase = 0, last = 0, group = threadIdx.x / 128;
+    for (int s = w.step; s < w.end; s++) {
+        uint32_t at = smem + stage * T::STAGE_BYTES;
+        bar_wait(smem + T::full + 8 * stage, phase);
+        uint64_t a = operand(at + group * BOX_BYTES, BOX_BYTES, 1024),
+                 b = operand(at + T::WEIGHT_BYTES, BOX_BYTES, 1024);
+        wgmma_begin();
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            wgmma<BF16, !ALONG_K, 0>(d, a + k * (WEIGHT_STEP >> 4), b + k * (32 >> 4), (s - w.step) | k);
+        wgmma_commit();
+        if (s > w.step) { /* the step before has been read */
+            wgmma_wait<1>();
+            if ((int)threadIdx.x % 128 < p.sharers)
+                bar_arrive_at(last, w.slice * p.sharers + threadIdx.x % 128);
+        }
+        last = smem + T::empty + 8 * stage;
+        if (++stage == T::STAGES) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+    wgmma_wait<0>();
+}
+
+/* A thread's sums, to [token][column]. */
+template <class T> __device__ __forceinline__ void put_sums(const float (&d)[T::SUMS], uint32_t smem)
+{
+    int lane = threadIdx.x % 32, col = threadIdx.x / 32 * 16 + lane / 4;
+    uint32_t at = smem + 4 * (lane % 4 * 2 * T::LINE + col);
+#pragma unroll
+    for (int j = 0; j < T::SUMS / 4; j++, at += 4 * 8 * T::LINE) {
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(d[4 * j]) : "memory");
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + 4 * T::LINE), "f"(d[4 * j + 1]) : "memory");
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + 32), "f"(d[4 * j + 2]) : "memory");
+        asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + 4 * T::LINE + 32), "f"(d[4 * j + 3]) : "memory");
+    }
+}
+
+/* WIDTH sums of a row of D, from column `col` on, which it may not all have. */
+__device__ void finish_some(const weft_cuda_splitk &p, int row, int col, const float (&x)[WIDTH])
+{
+    for (int i = 0; i < WIDTH && col + i < p.n; i++) {
+        float v = p.alpha * x[i];
+        if (p.c)
+            v = fmaf(p.beta, element_get(p.c, row * p.c_ld + col + i, p.dtype), v);
+        if (p.bias)
+            v += element_get(p.bias, col + i, p.dtype);
+        element_set(p.d, row * p.d_ld + col + i, activate(v, p.act), p.dtype);
+    }
+}
+
+__device__ __forceinline__ void get_wide(const void *base, int64_t at, int dtype, float (&x)[WIDTH])
+{
+#pragma unroll
+    for (int i = 0; i < WIDTH; i += 4) {
+        float4 y = load4(base, at + i, dtype);
+        x[i] = y.x, x[i + 1] = y.y, x[i + 2] = y.z, x[i + 3] = y.w;
+    }
+}
+
+/* All WIDTH of them, and D, C and bias allow accesses of 16 bytes. */
+__device__ __forceinline__ void finish_wide(const weft_cuda_splitk &p, int row, int col, float (&x)[WIDTH])
+{
+    int64_t at = row * p.d_ld + col;
+    if (p.changes) {
+        float y[WIDTH];
+#pragma unroll
+        for (int i = 0; i < WIDTH; i++)
+            x[i] *= p.alpha;
+        if (p.c) {
+            get_wide(p.c, row * p.c_ld + col, p.dtype, y);
+#pragma unroll
+            for (int i = 0; i < WIDTH; i++)
+                x[i] = fmaf(p.beta, y[i], x[i]);
+        }
+        if (p.bias) {
+            get_wide(p.bias, col, p.dtype, y);
+#pragma unroll
+            for (int i = 0; i < WIDTH; i++)
+                x[i] += y[i];
+        }
+#pragma unroll
+        for (int i = 0; i < WIDTH; i++)
+            x[i] = activate(x[i], p.act);
+    }
+    if (p.dtype == DTYPE_F32) {
+        ((float4 *)((float *)p.d + at))[0] = make_float4(x[0], x[1], x[2], x[3]);
+        ((float4 *)((float *)p.d + at))[1] = make_float4(x[4], x[5], x[6], x[7]);
+    } else {
+        *(uint4 *)((uint16_t *)p.d + at) =
+            make_uint4(narrow2(x[0], x[1], NARROW), narrow2(x[2], x[3], NARROW), narrow2(x[4], x[5], NARROW),
+                       narrow2(x[6], x[7], NARROW));
+    }
+}
+
+__device__ __forceinline__ void finish(const weft_cuda_splitk &p, int row, int col, float (&x)[WIDTH])
+{
+    if (p.wide && col + WIDTH <= p.n)
+        finish_wide(p, row, col, x);
+    else
+        finish_some(p, row, col, x);
+}
+
+/* WIDTH sums over a tile's slices, in their order, all on their way together. */
+__device__ __forceinline__ void sum_slices(const weft_cuda_splitk &p, const Work &w, uint32_t at,
+                                           float (&sum)[WIDTH])
+{
+    float4 x[SLICES][2];
+#pragma unroll
+    for (int slice = 0; slice < SLICES; slice++)
+        if (slice < p.slices) {
+            x[slice][0] = slice_get(at, slice * p.sharers + w.peer, slice == w.slice);
+            x[slice][1] = slice_get(at + 16, slice * p.sharers + w.peer, slice == w.slice);
+        }
+    put(sum, x[0]);
+#pragma unroll
+    for (int slice = 1; slice < SLICES; slice++)
+        if (slice < p.slices)
+            add(sum, x[slice]);
+}
+
+/* The same over the groups of a tile, `step` apart in memory. */
+__device__ __forceinline__ void sum_groups(const float *at, int64_t step, int groups, float (&sum)[WIDTH])
+{
+    float4 x[2] = {__ldcg((const float4 *)at), __ldcg((const float4 *)at + 1)};
+    put(sum, x);
+#pragma unroll 4
+    for (int group = 1; group < groups; group++) {
+        const float4 *next = (const float4 *)(at + group * step);
+        x[0] = __ldcg(next);
+        x[1] = __ldcg(next + 1);
+        add(sum, x);
+    }
+}
+
+/* True for the CTA whose group is the last one of its share to have written its sums: it sees the others'.
+ * The count is its own partner; it is zero again for the next run, which begins after this one's end. */
+template <class T>
+__device__ __forceinline__ bool is_last(const weft_cuda_splitk &p, const Work &w, uint32_t smem)
+{
+    uint32_t *arrived = p.arrived + w.tile * p.slices + w.slice;
+    consumers_sync<T::CONSUMERS>();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        uint32_t before = atomicAdd(arrived, 1u), last = before == (uint32_t)p.groups - 1;
+        if (last)
+            *arrived = 0;
+        __threadfence();
+        asm volatile("st.shared.u32 [%0], %1;" ::"r"(smem + T::last), "r"(last) : "memory");
+    }
+    consumers_sync<T::CONSUMERS>();
+    return shared_word(smem + T::last);
+}
+
+/* A consumer's share of the tile's sums: out of all slices' shared memory, and on. */
+template <class T>
+__device__ __forceinline__ void add_up(const weft_cuda_splitk &p, const Work &w, uint32_t smem)
+{
+    constexpr int ACROSS = T::COLS / WIDTH, TILE = T::TOKENS * T::COLS;
+    int total = min(T::TOKENS, p.m - w.token0) * ACROSS, first = w.slice * T::CONSUMERS + (int)threadIdx.x,
+        step = p.slices * T::CONSUMERS;
+    float *sums = p.sums + (int64_t)w.tile * p.groups * TILE, sum[WIDTH];
+#pragma unroll 1
+    for (int at = first; at < total; at += step) {
+        int token = at / ACROSS, col = at % ACROSS * WIDTH;
+        sum_slices(p, w, smem + 4 * (token * T::LINE + col), sum);
+        if (p.groups > 1) {
+            float4 *to = (float4 *)(sums + w.group * TILE + at * WIDTH);
+            __stcg(to, make_float4(sum[0], sum[1], sum[2], sum[3]));
+            __stcg(to + 1, make_float4(sum[4], sum[5], sum[6], sum[7]));
+        } else {
+            finish(p, w.token0 + token, w.col0 + col, sum);
+        }
+    }
+    if (p.groups == 1 || !is_last<T>(p, w, smem))
+        return;
+#pragma unroll 1
+    for (int at = first; at < total; at += step) {
+        sum_groups(sums + at * WIDTH, TILE, p.groups, sum);
+        finish(p, w.token0 + at / ACROSS, w.col0 + at % ACROSS * WIDTH, sum);
+    }
+}
+
+template <class T, bool ALONG_K> __device__ __forceinline__ void multiply(const weft_cuda_splitk &p)
+{
+    extern __shared__ char raw[];
+    uint32_t smem = (smem_address(raw) + 1023) & ~1023u;
+    bool feeds = threadIdx.x >= T::CONSUMERS;
+    Work w = work_of<T>(p);
+    if (threadIdx.x == T::CONSUMERS) {
+        map_prefetch(&p.weights);
+        map_prefetch(&p.tokens);
+        for (int s = 0; s < T::STAGES; s++) {
+            bar_init(smem + T::full + 8 * s, 1);
+            bar_init(smem + T::empty + 8 * s, T::GROUPS * p.sharers);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    if (p.sharers > 1) /* they write into each other's stages */
+        cluster_sync();
+    else
+        __syncthreads();
+    wait_for_stream();
+    if (feeds) {
+        if (threadIdx.x == T::CONSUMERS)
+            produce<T, ALONG_K>(p, w, smem);
+        __syncwarp();
+    } else {
+        float d[T::SUMS];
+        consume<T, ALONG_K>(p, w, smem, d);
+        consumers_sync<T::CONSUMERS>(); /* of all stages */
+        put_sums<T>(d, smem);
+    }
+    if (p.slices * p.sharers > 1)
+        cluster_sync();
+    else
+        __syncthreads();
+    if (!feeds)
+        add_up<T>(p, w, smem);
+    __syncwarp();
+    if (p.slices * p.sharers > 1)
+        cluster_meet(); /* nobody reads this CTA's memory any more */
+}
+
+} // namespace
+
+/* By whether k is contiguous in the weights' memory. */
+#define WEFT_SPLITK_AS(TOKENS, COLS, CTAS, FORM, ALONG_K)                                                    \
+    extern "C" __global__ void __launch_bounds__(WEFT_CUDA_SPLITK_THREADS(COLS), CTAS)                       \
+        weft_splitk_##TOKENS##x##COLS##_##FORM(const __grid_constant__ weft_cuda_splitk p)                   \
+    {                                                                                                        \
+        multiply<Tile<TOKENS, COLS, CTAS>, ALONG_K>(p);                                                      \
+    }
+
+#define WEFT_SPLITK(TOKENS, COLS, CTAS)                                                                      \
+    WEFT_SPLITK_AS(TOKENS, COLS, CTAS, n, false)                                                             \
+    WEFT_SPLITK_AS(TOKENS, COLS, CTAS, t, true)
+
+WEFT_CUDA_SPLITK_TILES(WEFT_SPLITK)
