@@ -53,6 +53,11 @@ def numbers(rank: int, *shape: int, dtype: torch.dtype = torch.float32) -> torch
 TYPES = (torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.uint8, torch.int8, torch.bool)
 
 
+def newest(module: Any, name: str, before: str) -> Any:
+    """A function that torch has renamed."""
+    return getattr(module, name, None) or getattr(module, before)
+
+
 def collectives(rank: int) -> List[torch.Tensor]:
     """The results of every collective; what one backend returns another must."""
     size, got = dist.get_world_size(), []
@@ -83,7 +88,7 @@ def collectives(rank: int) -> List[torch.Tensor]:
         keep(x)
     x = numbers(rank, 2, 3)
     out = torch.empty(2 * size, 3)
-    dist.all_gather_into_tensor(out, x)
+    newest(dist, "all_gather_single", "all_gather_into_tensor")(out, x)
     keep(out)
     share = torch.empty(2, 3)
     dist.reduce_scatter_tensor(share, numbers(rank, 2 * size, 3))
@@ -125,8 +130,8 @@ def collectives(rank: int) -> List[torch.Tensor]:
     dist.all_reduce(x, group=halves[rank % 2])
     keep(x)
     keep(functional.all_reduce(numbers(rank, 3), "sum", dist.group.WORLD))
-    keep(functional.all_gather_tensor(numbers(rank, 2, 2), 0, dist.group.WORLD))
-    keep(functional.reduce_scatter_tensor(numbers(rank, 2 * size, 2), "sum", 0, dist.group.WORLD))
+    keep(newest(functional, "all_gather_single", "all_gather_tensor")(numbers(rank, 2, 2), 0, dist.group.WORLD))
+    keep(newest(functional, "reduce_scatter_single", "reduce_scatter_tensor")(numbers(rank, 2 * size, 2), "sum", 0, dist.group.WORLD))
     return got
 
 

@@ -261,6 +261,11 @@ class ProcessGroupWeft(dist.ProcessGroup):
     def group_desc(self) -> str:
         return self._desc
 
+    def _get_backend(self, device: Any) -> Any:
+        return self
+
+    supports_coalescing = False
+
     def get_group_store(self) -> Any:
         return self._store
 
@@ -601,6 +606,14 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
         return self._make(opts, inputs, call)
 
+    def gather_single(self, output: Tensor, input: Tensor, opts: Any) -> Work:
+        root = self._rank == opts.rootRank
+        if root and (output.dtype != input.dtype or output.numel() != input.numel() * self._size):
+            raise ValueError(
+                f"gather: {input.numel()} elements of {input.dtype} from {self._size} ranks do not fit {output.numel()} of {output.dtype}"
+            )
+        return self.gather([list(output.view(self._size, *input.shape))] if root else [], [input], opts)
+
     def scatter(self, outputs: Any, inputs: Any, opts: Any, **_: Any) -> Work:
         outputs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
         lists = list(inputs)
@@ -656,6 +669,13 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
     def recv_anysource(self, tensors: List[Tensor], tag: int = 0) -> Work:
         raise UnsupportedError("the backend weft receives from a rank that is named")
+
+    # What torch calls them from 2.15 on.
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+    all_to_all_single = alltoall_base
 
     def __repr__(self) -> str:
         return f"<ProcessGroupWeft '{self._name}', rank {self._rank} of {self._size}>"
