@@ -407,8 +407,32 @@ void fake_gpu_own(int device)
     owner = device;
 }
 
+static struct {
+    CUdeviceptr begin;
+    size_t bytes;
+} allocation;
+
+void fake_gpu_allocation(const void *begin, size_t bytes)
+{
+    allocation.begin = (CUdeviceptr)(uintptr_t)begin;
+    allocation.bytes = bytes;
+}
+
 static CUresult fake_pointer(void *value, CUpointer_attribute attribute, CUdeviceptr at)
 {
+    bool inside = at >= allocation.begin && at - allocation.begin < allocation.bytes;
+    if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE) {
+        *(unsigned *)value = inside;
+        return CUDA_SUCCESS;
+    }
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) {
+        *(CUdeviceptr *)value = allocation.begin;
+        return CUDA_SUCCESS;
+    }
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) {
+        *(size_t *)value = allocation.bytes;
+        return CUDA_SUCCESS;
+    }
     if (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID) { /* asked of what is never freed */
         *(unsigned long long *)value = 1;
         return CUDA_SUCCESS;

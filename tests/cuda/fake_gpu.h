@@ -36,6 +36,9 @@ uint64_t fake_gpu_take_streams(void);
 /* From now on all memory is said to be on that GPU; -1 ends it. */
 void fake_gpu_own(int device);
 
+/* These bytes are one allocation of cudaMalloc; 0 of them end it. */
+void fake_gpu_allocation(const void *begin, size_t bytes);
+
 /* Whether GPUs can add in one another's memory: not at first, so that ranks on several pass sums on. */
 void fake_gpu_atomics(bool native);
 

@@ -238,6 +238,12 @@ static void errors_rank(weft_group *group, void *argument)
         operands.ldb = (int64_t)1 << 33;
         CHECK_INT(weft_run_on(plan, &operands, WEFT_STREAM_OWN), WEFT_ERR_ARGUMENT);
         CHECK_HAS(weft_error(group), "reach beyond the memory there");
+        operands = operands_in(block);
+        operands.ldb = 72;
+        fake_gpu_allocation(operands.b, 1000); /* and the next begins right behind it */
+        CHECK_INT(weft_run_on(plan, &operands, WEFT_STREAM_OWN), WEFT_ERR_ARGUMENT);
+        CHECK_HAS(weft_error(group), "reach beyond the memory there");
+        fake_gpu_allocation(NULL, 0);
         fake_gpu_own(1);
         operands = operands_in(block);
         operands.ldb = 40;
@@ -327,6 +333,33 @@ static void missing_rank(weft_group *group, void *argument)
     CHECK_HAS(weft_error(group), "CUDA_DEVICE_MAX_CONNECTIONS");
     CHECK_INT(weft_run(plan, &operands), WEFT_ERR_TIMEOUT);
     weft_plan_destroy(plan);
+}
+
+/* The same with a second group on the rank's GPU: the sentence says what may have kept the rank out. */
+static void two_groups_rank(weft_group *group, void *argument)
+{
+    weft_problem p = product(64, 64, 32);
+    weft_operands operands;
+    weft_group *other;
+    weft_plan *plan;
+    void *block;
+
+    (void)argument;
+    CHECK_INT(weft_group_split(group, 0, 0, &other), WEFT_OK);
+    CHECK_INT(weft_group_use_gpu(group, -1), WEFT_OK);
+    CHECK_INT(weft_group_use_gpu(other, -1), WEFT_OK);
+    CHECK_INT(weft_set_deadlines(group, weft_rank(group) == 1 ? 20 : 0.3, 20), WEFT_OK);
+    CHECK_INT(weft_alloc(group, BLOCK_BYTES, 0, &block), WEFT_OK);
+    operands = operands_in(block);
+    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
+    CHECK_INT(weft_run(plan, &operands), WEFT_OK);
+    if (weft_rank(group) == 1)
+        CHECK_INT(weft_barrier(group), WEFT_ERR_TIMEOUT);
+    else
+        CHECK_INT(weft_run(plan, &operands), WEFT_ERR_TIMEOUT);
+    CHECK_HAS(weft_error(group), "several groups on its GPU");
+    weft_plan_destroy(plan);
+    weft_group_free(other);
 }
 
 static void alone(weft_group *group, void *argument)
@@ -459,6 +492,7 @@ int main(void)
     ranks_run(1, default_stream_rank, NULL);
     ranks_run(3, own_kernels_rank, NULL);
     ranks_run(3, given_up_rank, NULL);
+    ranks_run(2, two_groups_rank, NULL);
     fake_gpu_install(1, 16, true);
     ranks_run(2, plans_rank, NULL);
     ranks_run(2, errors_rank, NULL);

@@ -11,12 +11,30 @@
 
 /* ---- the caller's operands ------------------------------------------------------------------------ */
 
+/* Where the allocation ends that an address is in, of those that cudaMalloc makes: what lies behind it is
+ * another one's. 0 for other memory: a tensor may span several mappings. */
+static CUdeviceptr allocation_end(const weft_cuda_driver *cu, CUdeviceptr at)
+{
+    unsigned whole = 0;
+    CUdeviceptr begin = 0;
+    size_t bytes = 0;
+
+    if (cu->cuPointerGetAttribute(&whole, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, at) !=
+            CUDA_SUCCESS ||
+        !whole ||
+        cu->cuPointerGetAttribute(&begin, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at) != CUDA_SUCCESS ||
+        cu->cuPointerGetAttribute(&bytes, CU_POINTER_ATTRIBUTE_RANGE_SIZE, at) != CUDA_SUCCESS)
+        return 0;
+    return begin + bytes;
+}
+
 /* Memory of another GPU is refused: nothing says that this one may touch it. */
 weft_status weft_cuda_check_memory(weft_group *group, const char *what, const void *pointer, size_t bytes)
 {
     const weft_cuda_device *device = weft_cuda_of(group)->device;
     const weft_cuda_driver *cu = device->cu;
     CUdeviceptr first = (CUdeviceptr)(uintptr_t)pointer, last = first + bytes - 1;
+    CUdeviceptr end;
     unsigned type = 0;
     int owner = device->device;
 
@@ -25,7 +43,9 @@ weft_status weft_cuda_check_memory(weft_group *group, const char *what, const vo
     if (cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, first) != CUDA_SUCCESS)
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                               "%s is at %p, which is not memory that a GPU can use", what, pointer);
-    if (cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, last) != CUDA_SUCCESS)
+    end = allocation_end(cu, first);
+    if ((end && last >= end) ||
+        cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, last) != CUDA_SUCCESS)
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                               "%s begins at %p and has %zu bytes, which reach beyond the memory there", what,
                               pointer, bytes);

@@ -60,6 +60,16 @@ static void device_give(weft_cuda_device *device)
     pthread_mutex_unlock(&opened.lock);
 }
 
+int weft_cuda_sharers(const weft_cuda_group *g)
+{
+    int sharers;
+
+    pthread_mutex_lock(&opened.lock);
+    sharers = opened.references[g->device - opened.devices];
+    pthread_mutex_unlock(&opened.lock);
+    return sharers;
+}
+
 static _Thread_local struct {
     int depth;
     CUstreamCaptureMode mode; /* the caller's */

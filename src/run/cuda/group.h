@@ -102,6 +102,9 @@ weft_status weft_cuda_settle(weft_group *group);
 /* Until the stream has passed everything, or the group is lost and the kernels have been stopped. */
 weft_status weft_cuda_pass(weft_group *group, CUstream stream);
 
+/* How many ranks of this process's groups are on the same GPU, this one among them. */
+int weft_cuda_sharers(const weft_cuda_group *g);
+
 /* A kernel gave up: poisons the group with the sentence, or, for WEFT_ERR_PEER, with that of the peer whose
  * kernel was the first. */
 weft_status weft_cuda_lost(weft_group *group, weft_status status, const char *why);

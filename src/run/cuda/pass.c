@@ -63,14 +63,19 @@ weft_status weft_cuda_pass(weft_group *group, CUstream stream)
 
 weft_status weft_cuda_lost(weft_group *group, weft_status status, const char *why)
 {
-    bool queues = status == WEFT_ERR_TIMEOUT && !group->world->processes && strstr(why, " to enter ");
+    const weft_cuda_group *g = weft_cuda_of(group);
+    bool enter = status == WEFT_ERR_TIMEOUT && strstr(why, " to enter ");
+    const char *hint = "";
 
     for (int64_t begun = weft_clock_ns(); status == WEFT_ERR_PEER && weft_clock_ns() - begun < SENTENCE_NS &&
                                           weft_group_check(group) == WEFT_OK;)
         nanosleep(&(struct timespec){0, SLEEP_NS}, NULL);
-    return weft_group_poison(group, status, "%.380s%s", why,
-                             queues
-                                 ? " (if it was called there: kernels of one process that wait for each "
-                                   "other need a queue of the driver each, see CUDA_DEVICE_MAX_CONNECTIONS)"
-                                 : "");
+    if (enter && !g->crowded && weft_cuda_sharers(g) > 1)
+        hint = " (this process has several groups on its GPU: their calls must come in the same order on all "
+               "ranks, else their kernels keep each other out)";
+    else if (enter && !group->world->processes)
+        hint =
+            " (if it was called there: kernels of one process that wait for each other need a queue of the "
+            "driver each, see CUDA_DEVICE_MAX_CONNECTIONS)";
+    return weft_group_poison(group, status, "%.340s%s", why, hint);
 }
