@@ -31,8 +31,11 @@ static weft_status attach(weft_group *group, int device)
 
 static void detach(weft_group *group)
 {
-    if (!group->world->foreign) /* a driver does not work in a child of fork */
-        weft_cuda_detach(group);
+    if (group->world->foreign) /* a driver does not work in a child of fork */
+        return;
+    weft_cuda_tables_free(weft_cuda_of(group));
+    weft_cuda_plans_free(weft_cuda_of(group));
+    weft_cuda_detach(group);
 }
 
 static weft_status run_on(weft_plan *plan, const weft_operands *operands, void *stream)

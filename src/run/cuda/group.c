@@ -432,7 +432,6 @@ void weft_cuda_detach(weft_group *group)
             cu->cuStreamDestroy(g->stream);
         if (g->pinned)
             cu->cuMemFreeHost(g->pinned);
-        weft_cuda_tables_free(g);
         weft_cuda_heap_free(&g->heap);
         weft_cuda_pop(g);
         device_give(g->device);
@@ -441,7 +440,6 @@ void weft_cuda_detach(weft_group *group)
         weft_symm_add_zone(group, NULL);
         weft_heap_destroy(g->offsets);
     }
-    weft_cuda_plans_free(g);
     free(g);
     group->device = NULL;
 }

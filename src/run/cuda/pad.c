@@ -61,6 +61,7 @@ void weft_cuda_tables_free(weft_cuda_group *g)
 {
     const weft_cuda_driver *cu = g->device->cu;
 
+    weft_cuda_push(g);
     while (g->tables) {
         weft_cuda_table *next = g->tables->next;
 
@@ -69,6 +70,7 @@ void weft_cuda_tables_free(weft_cuda_group *g)
         free(g->tables);
         g->tables = next;
     }
+    weft_cuda_pop(g);
 }
 
 weft_status weft_cuda_pad_create(weft_group *group, uint32_t count, weft_signal_pad *pad)
