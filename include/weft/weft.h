@@ -267,7 +267,7 @@ WEFT_API weft_status weft_atomic_add(weft_group *group, int64_t *word, int64_t a
  * On GPUs: products of float16 and bfloat16 (weft_plan_create, weft_run, weft_ag_gemm and its kin), whose
  * operands may be any memory the GPU can use; those that peers touch, where they do not come from weft_alloc,
  * are copied on the stream through memory that the group keeps. The collectives, and mixture of experts, of
- * any such memory too. weft_gemm works on the CPU, with memory of the CPU.
+ * any such memory too, and weft_grouped_gemm. weft_gemm works on the CPU, with memory of the CPU.
  */
 WEFT_API weft_status weft_group_use_gpu(weft_group *group, int device);
 
@@ -845,6 +845,48 @@ WEFT_API weft_status weft_gemm(const weft_gemm_args *args);
  */
 WEFT_API size_t weft_pack_bytes(const weft_gemm_args *args);
 WEFT_API weft_status weft_pack(const weft_gemm_args *args, void *memory, const weft_packed **packed);
+
+/*
+ * Products of many experts in one call: for each expert e, D = act(alpha * row_scale[i] * col_scale[e][j] * A
+ * * B[e] + bias[e][j]) over its rows. Those of A and D lie together, expert after expert: offset[e + 1] -
+ * offset[e] of them from row start[e] on, or from row offset[e] where start is NULL: what weft_moe_dispatch
+ * shows, and weft_moe_layout gives. The other rows of D stay as they are. `size` is
+ * sizeof(weft_grouped_args); fill it with weft_grouped_args_init, then change what differs. A gated act is as
+ * above: B, bias and col_scale of an expert have 2 n columns.
+ *
+ * Not collective. With NULL or a group on the CPU each product is weft_gemm's, to the bit. With a group on
+ * GPUs everything is memory of its GPU, also offset and start, which the kernel reads there: so the call goes
+ * on the stream of the group's calls (weft_group_set_stream), waits for nobody, and may be captured into a
+ * CUDA graph and replayed with other offsets. There it takes float16 and bfloat16 (a_dtype and b_dtype are
+ * dtype, d_dtype that or float32), on Hopper GPUs, with A and B on 16-byte boundaries, also row by row and
+ * matrix by matrix; others are WEFT_ERR_UNSUPPORTED. Offsets that do not rise, and rows beyond `rows`, are
+ * WEFT_ERR_ARGUMENT on the CPU; on a GPU such rows are left out. Calls of a group on a GPU follow each other.
+ */
+typedef struct weft_grouped_args {
+    size_t size;
+    int experts;
+    int64_t rows; /* of A and D: so many may be read and written */
+    int64_t n, k;
+    weft_dtype dtype, a_dtype, b_dtype, d_dtype; /* as of weft_gemm; d_dtype of D and bias */
+    int transb;                                  /* a matrix of B is stored n x k */
+    const int64_t *offset;                       /* experts + 1 */
+    const int64_t *start;                        /* experts; NULL = offset */
+    const void *a, *b;                           /* b: the experts' matrices, stride_b elements apart */
+    const weft_packed *const *packed_b; /* used instead of b: what weft_pack made of each; CPU only */
+    const void *bias;                   /* experts x n; NULL = none */
+    const float *row_scale, *col_scale; /* `rows`, and experts x n; NULL = 1 */
+    void *d;
+    int64_t lda, ldb, ldd, stride_b; /* elements; 0 = no gap */
+    float alpha;
+    weft_act act;
+    int f16_fast, threads; /* as of weft_gemm; CPU only */
+} weft_grouped_args;
+
+#define weft_grouped_args_init(args, dtype, experts, rows, n, k)                                             \
+    weft_grouped_args_init_sized((args), sizeof(*(args)), (dtype), (experts), (rows), (n), (k))
+WEFT_API void weft_grouped_args_init_sized(weft_grouped_args *args, size_t size, weft_dtype dtype,
+                                           int experts, int64_t rows, int64_t n, int64_t k);
+WEFT_API weft_status weft_grouped_gemm(weft_group *group, const weft_grouped_args *args);
 
 #ifdef __cplusplus
 }

@@ -66,6 +66,9 @@ typedef struct weft_backend {
     weft_status (*recv)(weft_group *group, void *data, size_t bytes, int from);
     /* Mixture of experts in the backend's memory (experts.h). NULL: in host memory, by src/moe. */
     const struct weft_gpu_moe_calls *moe;
+    /* Products of many experts (weft_grouped_gemm), whose sizes have been checked, in the order of the calls
+     * that keep their plans. NULL: in host memory, by src/gemm. */
+    weft_status (*grouped)(weft_group *group, const weft_grouped_args *args);
 } weft_backend;
 
 /* The backends of this build: the CPU, then others; NULL beyond the last. */

@@ -1,6 +1,7 @@
 /* The fake GPU's driver calls. See fake_gpu.h. */
 #include "fake_cublaslt.h"
 #include "fake_gpu.h"
+#include "fake_grouped.h"
 
 #include "core/clock.h"
 
@@ -159,7 +160,7 @@ static CUresult fake_total(size_t *bytes, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-/* ---- graphs: kernels of mixture of experts alone, each again on the stream it was captured on ---------- */
+/* ---- graphs: kernels of mixture of experts and grouped products, each again on its stream -------------- */
 
 enum { NODES_MAX = 1024 };
 enum { SPLITK_KERNELS = 1000 }; /* the first of them, as functions */
@@ -171,6 +172,7 @@ typedef struct fake_node {
     weft_cuda_moe lane;
     weft_cuda_moe_call call;
     weft_cuda_moe_link link;
+    weft_cuda_grouped_launch grouped;
 } fake_node;
 
 typedef struct fake_graph {
@@ -189,7 +191,8 @@ static CUresult fake_node_run(const fake_node *node)
 {
     uintptr_t kernel = (uintptr_t)node->function - 6;
     bool room =
-        kernel == WEFT_CUDA_MOE_KERNELS
+        kernel > WEFT_CUDA_MOE_KERNELS ? fake_grouped(&node->grouped, node->stream)
+        : kernel == WEFT_CUDA_MOE_KERNELS
             ? fake_gpu_moe_link(&node->link, node->stream)
             : fake_gpu_moe(&node->lane, &node->call, (weft_gpu_moe_kernel)kernel, node->grid, node->stream);
     return room ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -199,7 +202,13 @@ static CUresult fake_moe_launch(const CUlaunchConfig *config, CUfunction functio
 {
     fake_graph *graph = capturing[number_of(config->hStream)];
     fake_node node = {.function = function, .grid = config->gridDimX, .stream = config->hStream};
-    if ((uintptr_t)function - 6 == WEFT_CUDA_MOE_KERNELS) {
+    if ((uintptr_t)function - 6 > WEFT_CUDA_MOE_KERNELS) {
+        node.grouped = (weft_cuda_grouped_launch){.grouped = *(weft_cuda_grouped *)parameters[0],
+                                                  .b_map = *(CUtensorMap *)parameters[1],
+                                                  .few_map = *(CUtensorMap *)parameters[2],
+                                                  .many_map = *(CUtensorMap *)parameters[3],
+                                                  .clusters = (int)config->gridDimX / WEFT_CUDA_PAIR};
+    } else if ((uintptr_t)function - 6 == WEFT_CUDA_MOE_KERNELS) {
         node.link = *(weft_cuda_moe_link *)parameters[0];
     } else {
         node.lane = *(weft_cuda_moe *)parameters[0];
@@ -795,6 +804,8 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
         device.moe[i] = (CUfunction)(uintptr_t)(6 + i);
     weft_cublaslt_source = fake_cublaslt;
     device.moe_link = (CUfunction)(uintptr_t)(6 + WEFT_CUDA_MOE_KERNELS);
+    for (int i = 0; i < 4; i++)
+        device.grouped[i / 2][i % 2] = (CUfunction)(uintptr_t)(7 + WEFT_CUDA_MOE_KERNELS + i);
     fake_gpu_seed(seed);
     return device;
 }

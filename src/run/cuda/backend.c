@@ -3,6 +3,7 @@
 #include "core/dtype.h"
 #include "run/cuda/cublaslt.h"
 #include "run/cuda/group.h"
+#include "run/cuda/grouped.h"
 #include "run/cuda/moe.h"
 
 #include <stdio.h>
@@ -117,4 +118,5 @@ const weft_backend weft_cuda_backend = {
     .set_stream = set_stream,
     .reduces = reduces,
     .moe = &moe_calls,
+    .grouped = weft_cuda_grouped_run,
 };

@@ -1,5 +1,6 @@
 /* Loads libcuda.so.1 on first use, and opens GPUs. */
 #include "run/cuda/driver.h"
+#include "run/cuda/grouped_device.h"
 #include "run/cuda/kernels.h"
 
 #include <dlfcn.h>
@@ -147,8 +148,9 @@ static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
                              : status;
 }
 
-/* Modules: for any GPU, the Hopper walkers, then these three, then products by themselves. */
-enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 3 };
+/* Modules: for any GPU, the Hopper walkers, then these three, then products by themselves, and grouped ones.
+ */
+enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 3, GROUPED = SPLITK + 2 };
 
 static weft_status load_collectives(weft_cuda_device *device, weft_error_text *error)
 {
@@ -238,6 +240,20 @@ static weft_status load_hopper(weft_cuda_device *device, weft_error_text *error)
     return count_crews(device, error);
 }
 
+static weft_status load_grouped(weft_cuda_device *device, weft_error_text *error)
+{
+    static const char *const names[2][2] = {{"weft_grouped_bf16_n", "weft_grouped_bf16_t"},
+                                            {"weft_grouped_f16_n", "weft_grouped_f16_t"}};
+    const weft_cuda_driver *cu = device->cu;
+    CUmodule *module = &device->modules[GROUPED];
+    weft_status status = WEFT_OK;
+    WEFT_CUDA_TRY(cuModuleLoadData(module, weft_cuda_kernels_grouped));
+    for (int i = 0; i < 4 && status == WEFT_OK; i++)
+        status = load_kernel(cu, *module, names[i / 2][i % 2], WEFT_CUDA_GROUPED_SHARED,
+                             &device->grouped[i / 2][i % 2], error);
+    return status;
+}
+
 static weft_status read_device(int index, weft_cuda_device *device, weft_error_text *error)
 {
     const weft_cuda_driver *cu = device->cu;
@@ -296,6 +312,8 @@ weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_erro
         status = load_hopper(&opened, error);
     if (status == WEFT_OK && opened.hopper)
         status = load_splitk(&opened, error);
+    if (status == WEFT_OK && opened.hopper)
+        status = load_grouped(&opened, error);
     if (status != WEFT_OK) {
         weft_cuda_device_close(&opened);
         return status;

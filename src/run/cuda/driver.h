@@ -124,7 +124,7 @@ typedef struct weft_cuda_device {
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
-    CUmodule modules[6 + 2 * WEFT_CUDA_WALKERS];
+    CUmodule modules[7 + 2 * WEFT_CUDA_WALKERS];
     CUfunction any[2], walkers[2][WEFT_CUDA_WALKERS][4];  /* by dtype (bf16, f16); the latter for Hopper, also
                                                              by shape and transposes (none, B, A, both) */
     CUfunction splitk[2][WEFT_CUDA_SPLITK_TILE_COUNT][2]; /* by dtype, tile and whether B is transposed */
@@ -132,6 +132,7 @@ typedef struct weft_cuda_device {
     CUfunction collective[WEFT_BYTE + 1], packets[WEFT_BYTE + 1]; /* by what is reduced; movement takes any */
     CUfunction moe[WEFT_CUDA_MOE_KERNELS];                        /* in the order of run/experts.h */
     CUfunction moe_link;
+    CUfunction grouped[2][2]; /* Hopper: by dtype, and whether B is transposed */
     bool hopper;
     int crews; /* that fit at once: clusters of WEFT_CUDA_PAIR CTAs on Hopper, else CTAs */
 } weft_cuda_device;

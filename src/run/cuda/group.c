@@ -428,6 +428,8 @@ void weft_cuda_detach(weft_group *group)
 
         weft_cuda_unwatch(group);
         weft_cuda_push(g);
+        if (g->tiles)
+            cu->cuMemFreeAsync(g->tiles, g->device->uploads);
         if (g->stream)
             cu->cuStreamDestroy(g->stream);
         if (g->pinned)

@@ -26,6 +26,7 @@ typedef struct weft_cuda_group {
     bool library;       /* every rank has cuBLASLt */
     bool crowded;       /* other ranks of the group are threads of this process on the same GPU */
     CUstream stream;    /* the rank's own */
+    CUdeviceptr tiles;  /* what grouped products count in (grouped.c); 0 = none yet */
     bool issue_ordered; /* calls that keep their plans go on `issue_stream` and return at once */
     void *issue_stream; /* as weft.h has it */
     void *pinned;       /* host memory of WEFT_CUDA_PINNED_BYTES, for words that are copied */

@@ -28,3 +28,4 @@ EMBED(weft_cuda_kernels_any, "any");
 EMBED(weft_cuda_kernels_collective, "collective");
 EMBED(weft_cuda_kernels_packets, "packets");
 EMBED(weft_cuda_kernels_moe, "moe");
+EMBED(weft_cuda_kernels_grouped, "grouped");

@@ -1,0 +1,38 @@
+/*
+ * What the grouped-GEMM kernel is given, beside the tensor maps of A and B. Included by C and by CUDA.
+ *
+ * How many rows an expert has is read by the kernel: what the host knows is only how many there may be. Tiles
+ * are numbered by the kernel, expert by expert, those with most rows first, and handed out by a counter;
+ * which cluster makes a tile changes nothing in it.
+ */
+#ifndef WEFT_RUN_CUDA_GROUPED_DEVICE_H
+#define WEFT_RUN_CUDA_GROUPED_DEVICE_H
+
+#include <stdint.h>
+
+enum {
+    WEFT_CUDA_GROUPED_COLS = 256,     /* of B in a tile: 128 a CTA */
+    WEFT_CUDA_GROUPED_ROWS = 256,     /* of A in a tile, at most */
+    WEFT_CUDA_GROUPED_EXPERTS = 1024, /* what a CTA has tables for */
+    WEFT_CUDA_GROUPED_FEW = 8,        /* rows of A in a box of the one map, and of the other */
+    WEFT_CUDA_GROUPED_MANY = 32,
+    WEFT_CUDA_GROUPED_SHARED = 226560 /* bytes of a CTA */
+};
+
+typedef struct weft_cuda_grouped {
+    int64_t rows, cols; /* of A and D; of an expert's B: twice the columns of D where `gated` */
+    int64_t lda, ldb, stride_b, ldd;
+    const int64_t *offset, *start;
+    const void *a, *b;
+    void *d;
+    const void *bias;
+    const float *row_scale, *col_scale;
+    uint32_t *counter; /* tiles handed out, clusters that found none left; 0 between launches */
+    int32_t experts, k, transb;
+    int32_t dtype, d_dtype, act, gated;
+    int32_t bare;    /* D is the sums, rounded: nothing of the epilogue is asked for */
+    int32_t aligned; /* D allows stores of 16 bytes */
+    float alpha;
+} weft_cuda_grouped;
+
+#endif

@@ -1,0 +1,546 @@
+/*
+ * Grouped GEMM for Hopper: the products of many experts, whose numbers of rows are read from memory.
+ *
+ * The weights are on the tensor cores' 64-row axis and the tokens on the other, so that few rows of an expert
+ * cost no more than reading its weights, and many fill the tensor cores: the same kernel takes tiles of 16 to
+ * 256 tokens, each as its expert needs it.
+ *
+ * Card: persistent clusters of two CTAs; a CTA makes 128 columns of D for N = 16, 32, 64, 128, 192 or 256
+ * rows, by two consumer warpgroups of 64 columns (N / 2 sums a thread). Four stages of 48 KiB: a step of 64
+ * in k for up to 256 rows (16 KiB of weights, 32 of tokens), of 128 in k for up to 64 rows, so that 128 KiB
+ * of weights are on their way to each SM. Each CTA loads its own weights and half of the tokens, which are
+ * multicast to both. One warp loads, one (of the cluster's first CTA) hands out tiles; a tile is taken when
+ * the one before is almost loaded. Figures: docs/performance.md.
+ */
+#include "grouped_device.h"
+#include "grouped_wgmma.cuh"
+#include "plain.cuh"
+
+namespace
+{
+
+constexpr int THREADS = 384, CTAS = 2, STAGES = 4, STAGE_BYTES = 49152, CTA_COLS = 128, GROUP_COLS = 64;
+constexpr int TILE_K = 64, FEW_ROWS = 64, BLOCK_BYTES = 16384; /* weights of a CTA and 64 of k */
+constexpr int STAGING_BYTES = 8192;                            /* of a consumer's sums on their way out */
+constexpr int REGISTERS_FEW = 56, REGISTERS_MANY = 224, TAKE_AHEAD = 6;
+static_assert(128 * REGISTERS_FEW + 256 * REGISTERS_MANY <= THREADS * 168, "registers of a CTA");
+
+struct Layout { /* offsets from the 1024-aligned start of shared memory */
+    static constexpr int staging = STAGES * STAGE_BYTES;
+    static constexpr int full = staging + 2 * STAGING_BYTES;
+    static constexpr int empty = full + 8 * STAGES;
+    static constexpr int taken = empty + 8 * STAGES; /* the tile below is the next one */
+    static constexpr int read = taken + 8;           /* CTA 0: and everybody has read it */
+    static constexpr int tile = read + 8;
+    static constexpr int table = tile + 16; /* CTA 0: [expert in the order of tiles]: first tile, expert */
+    static constexpr int counts = table + 8 * WEFT_CUDA_GROUPED_EXPERTS;
+    static constexpr int bytes = counts + 4 * WEFT_CUDA_GROUPED_EXPERTS;
+};
+static_assert(Layout::tile % 16 == 0, "a tile is read and written as a whole");
+static_assert(Layout::bytes + 1024 <= WEFT_CUDA_GROUPED_SHARED, "shared memory of a CTA");
+
+struct alignas(64) TensorMap {
+    char bytes[128];
+};
+
+struct Ring {
+    uint32_t stage = 0, phase = 0;
+    __device__ void next()
+    {
+        if (++stage == STAGES) {
+            stage = 0;
+            phase ^= 1;
+        }
+    }
+};
+
+/* Columns of D (of B) from `col` on, `rows` rows of A and D from `row` on, by a tile of `width` rows. */
+struct Tile {
+    int expert, col, row, rows, width;
+};
+
+/* ---- handing out tiles --------------------------------------------------------------------------------- */
+
+/* The tile's width for so many rows of an expert: divided evenly over tiles of 256, rounded up. */
+__device__ __forceinline__ int width_of(int rows)
+{
+    int tiles = (rows + WEFT_CUDA_GROUPED_ROWS - 1) / WEFT_CUDA_GROUPED_ROWS;
+    int most = tiles ? (rows + tiles - 1) / tiles : 0;
+    return most > 192 ? 256 : most > 128 ? 192 : most > 64 ? 128 : most > 32 ? 64 : most > 16 ? 32 : 16;
+}
+
+__device__ __forceinline__ int first_row(const weft_cuda_grouped &g, int e)
+{
+    return (int)(g.start ? g.start[e] : g.offset[e]);
+}
+
+/* Rows of an expert, without those that would lie outside A and D. */
+__device__ __forceinline__ int rows_of(const weft_cuda_grouped &g, int e)
+{
+    int64_t first = g.start ? g.start[e] : g.offset[e], rows = g.offset[e + 1] - g.offset[e];
+    if (first < 0 || first >= g.rows || rows < 0)
+        return 0;
+    return (int)min(rows, g.rows - first);
+}
+
+__device__ __forceinline__ void put(uint32_t address, int value)
+{
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
+/* One warp: the experts that have rows, widest tiles first, and where their tiles begin. Returns how many
+ * tiles there are, and in `experts` how many of those experts. */
+__device__ int lay_out_tiles(const weft_cuda_grouped &g, uint32_t smem, int column_tiles, int &experts)
+{
+    int lane = threadIdx.x % 32, tiles = 0, placed = 0;
+    for (int e = lane; e < g.experts; e += 32)
+        put(smem + Layout::counts + 4 * e, rows_of(g, e));
+    __syncwarp();
+    for (int w = 0; w < 6; w++) {
+        int width = w < 2 ? 256 - 64 * w : 256 >> (w - 1); /* 256, 192, 128, 64, 32, 16 */
+        for (int base = 0; base < g.experts; base += 32) {
+            int e = base + lane, rows = e < g.experts ? (int)shared_word(smem + Layout::counts + 4 * e) : 0;
+            bool mine = rows > 0 && width_of(rows) == width;
+            int count =
+                mine ? (rows + WEFT_CUDA_GROUPED_ROWS - 1) / WEFT_CUDA_GROUPED_ROWS * column_tiles : 0;
+            int before = count;
+#pragma unroll
+            for (int step = 1; step < 32; step *= 2) {
+                int other = __shfl_up_sync(~0u, before, step);
+                before += lane >= step ? other : 0;
+            }
+            uint32_t who = __ballot_sync(~0u, mine);
+            if (mine) {
+                uint32_t at = smem + Layout::table + 8 * (placed + __popc(who & ((1u << lane) - 1)));
+                put(at, tiles + before - count);
+                put(at + 4, e);
+            }
+            tiles += __shfl_sync(~0u, before, 31);
+            placed += __popc(who);
+        }
+    }
+    __syncwarp();
+    experts = placed;
+    return tiles;
+}
+
+/* Tile number t. Those of the same weights follow each other, so that these are read from memory once. */
+__device__ Tile tile_at(const weft_cuda_grouped &g, uint32_t smem, int experts, int t)
+{
+    int low = 0, high = experts; /* the last entry that begins at or before t */
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if ((int)shared_word(smem + Layout::table + 8 * middle) <= t)
+            low = middle;
+        else
+            high = middle;
+    }
+    int e = (int)shared_word(smem + Layout::table + 8 * low + 4);
+    int in = t - (int)shared_word(smem + Layout::table + 8 * low);
+    int rows = (int)shared_word(smem + Layout::counts + 4 * e);
+    int row_tiles = (rows + WEFT_CUDA_GROUPED_ROWS - 1) / WEFT_CUDA_GROUPED_ROWS;
+    int each = (rows + row_tiles - 1) / row_tiles, at = in % row_tiles * each;
+    return {e, in / row_tiles * WEFT_CUDA_GROUPED_COLS, first_row(g, e) + at, min(each, rows - at),
+            width_of(rows)};
+}
+
+/* Into both CTAs; partner: await_tile. */
+__device__ __forceinline__ void tell_tile(uint32_t smem, const Tile &t)
+{
+#pragma unroll
+    for (int cta = 0; cta < CTAS; cta++)
+        asm volatile(
+            "{\n.reg .b32 at;\n"
+            "mapa.shared::cluster.u32 at, %0, %2;\n"
+            "st.shared::cluster.v4.u32 [at], {%3, %4, %5, %6};\n"
+            "mapa.shared::cluster.u32 at, %1, %2;\n"
+            "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [at];\n}\n" ::"r"(smem + Layout::tile),
+            "r"(smem + Layout::taken), "r"(cta), "r"(t.expert), "r"(t.col), "r"(t.row),
+            "r"(t.rows | t.width << 16)
+            : "memory");
+}
+
+__device__ __forceinline__ Tile await_tile(uint32_t smem, uint32_t &phase)
+{
+    Tile t;
+    int sizes;
+    asm volatile("{\n.reg .pred p;\nagain:\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n"
+                 "@p bra done;\nbra again;\ndone:\n}\n" ::"r"(smem + Layout::taken),
+                 "r"(phase)
+                 : "memory");
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(t.expert), "=r"(t.col), "=r"(t.row), "=r"(sizes)
+                 : "r"(smem + Layout::tile)
+                 : "memory");
+    phase ^= 1;
+    t.rows = sizes & 0xffff;
+    t.width = sizes >> 16;
+    return t;
+}
+
+__device__ void hand_out(const weft_cuda_grouped &g, uint32_t smem)
+{
+    int column_tiles = (int)((g.cols + WEFT_CUDA_GROUPED_COLS - 1) / WEFT_CUDA_GROUPED_COLS), experts;
+    int tiles = lay_out_tiles(g, smem, column_tiles, experts), clusters = (int)gridDim.x / CTAS;
+    int t = (int)blockIdx.x / CTAS;
+    if (threadIdx.x % 32)
+        return;
+    for (uint32_t phase = 0;; phase ^= 1) {
+        tell_tile(smem, t < tiles ? tile_at(g, smem, experts, t) : Tile{-1, 0, 0, 0, 0});
+        if (t >= tiles)
+            break;
+        bar_wait(smem + Layout::read, phase);
+        t = clusters + (int)atomicAdd(&g.counter[0], 1);
+    }
+    if (atomicAdd(&g.counter[1], 1) ==
+        (unsigned)clusters - 1) { /* nobody asks again before the next launch */
+        g.counter[0] = 0;
+        g.counter[1] = 0;
+    }
+}
+
+/* ---- loading ------------------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ void load_weights(uint32_t dst, const void *map, uint32_t bar, int x, int y, int e)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, "
+                 "{%3, %4, %5}], [%2];" ::"r"(dst),
+                 "l"(map), "r"(bar), "r"(x), "r"(y), "r"(e)
+                 : "memory");
+}
+
+/* One thread keeps the stages full. */
+template <bool TRANS_B>
+__device__ void produce(const weft_cuda_grouped &g, const TensorMap &b_map, const TensorMap &few_map,
+                        const TensorMap &many_map, uint32_t smem, uint32_t rank)
+{
+    Ring ring;
+    uint32_t phase = 0;
+    for (;;) {
+        Tile t = await_tile(smem, phase);
+        if (t.expert < 0)
+            return;
+        bool few = t.width <= FEW_ROWS;
+        int blocks = few ? 2 : 1, steps = (g.k + TILE_K * blocks - 1) / (TILE_K * blocks);
+        int half = t.width / CTAS,
+            box = half < WEFT_CUDA_GROUPED_MANY ? WEFT_CUDA_GROUPED_FEW : WEFT_CUDA_GROUPED_MANY;
+        const void *map = box == WEFT_CUDA_GROUPED_FEW ? &few_map : &many_map;
+        uint32_t bytes = (uint32_t)(blocks * (BLOCK_BYTES + t.width * 2 * TILE_K));
+        int col = t.col + (int)rank * CTA_COLS, row = t.row + (int)rank * half,
+            told = max(0, steps - TAKE_AHEAD);
+        for (int s = 0; s < steps; s++, ring.next()) {
+            uint32_t full = smem + Layout::full + 8 * ring.stage, at = smem + ring.stage * STAGE_BYTES;
+            if (s == told)
+                bar_arrive_at(smem + Layout::read, 0);
+            bar_wait(smem + Layout::empty + 8 * ring.stage, ring.phase ^ 1);
+            bar_expect(full, bytes);
+            for (int b = 0; b < blocks; b++) {
+                int k = (s * blocks + b) * TILE_K;
+                uint32_t weights = at + b * BLOCK_BYTES;
+                uint32_t tokens = at + blocks * BLOCK_BYTES + b * (FEW_ROWS * 2 * TILE_K) + rank * half * 128;
+                if constexpr (TRANS_B) {
+                    load_weights(weights, &b_map, full, k, col, t.expert);
+                } else {
+                    load_weights(weights, &b_map, full, col, k, t.expert);
+                    load_weights(weights + BLOCK_BYTES / 2, &b_map, full, col + GROUP_COLS, k, t.expert);
+                }
+                for (int r = 0; r < half; r += box)
+                    tile_load_shared(tokens + r * 128, map, full, k, row + r, (1 << CTAS) - 1);
+            }
+        }
+        if (steps == 0)
+            bar_arrive_at(smem + Layout::read, 0);
+    }
+}
+
+/* ---- sums ---------------------------------------------------------------------------------------------- */
+
+__device__ __forceinline__ void matrices_store_turned(uint32_t address, uint32_t a, uint32_t b, uint32_t c,
+                                                      uint32_t d)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+                 "r"(a), "r"(b), "r"(c), "r"(d)
+                 : "memory");
+}
+
+/* Chunks of a tile go out by the same registers and the same code, into which the others move: an epilogue
+ * runs once in many steps, and short code is worth more than saved moves. */
+template <int BY, int SUMS> __device__ __forceinline__ void move_down(float (&d)[SUMS])
+{
+#pragma unroll
+    for (int i = 0; i + BY < SUMS; i++)
+        d[i] = d[i + BY];
+}
+
+/* The sums as they are, rounded: 64 tokens at a time through rows of 128 bytes in shared memory, swizzled. */
+template <int DTYPE, int SUMS>
+__device__ __forceinline__ void store_bare(const weft_cuda_grouped &g, const Tile &t, float (&d)[SUMS],
+                                           int col, uint32_t staging, uint32_t consumer)
+{
+    constexpr int WIDTH = 2 * SUMS, CHUNK = WIDTH < 64 ? WIDTH : 64;
+    int thread = threadIdx.x % 128, lane = thread % 32, part = thread / 32 * 2 + (lane / 8 & 1);
+#pragma unroll 1
+    for (int c = 0; c < t.rows; c += CHUNK) {
+        group_sync(consumer); /* the chunk before has been read */
+#pragma unroll
+        for (int j = 0; j < CHUNK / 8; j += 2) {
+            int token = 8 * (j + lane / 16) + lane % 8;
+            const float *x = d + 4 * j;
+            matrices_store_turned(staging + token * 128 + ((part ^ (token & 7)) << 4),
+                                  narrow2(x[0], x[1], DTYPE), narrow2(x[2], x[3], DTYPE),
+                                  narrow2(x[4], x[5], DTYPE), narrow2(x[6], x[7], DTYPE));
+        }
+        group_sync(consumer);
+#pragma unroll
+        for (int i = 0; i < CHUNK * 8 / 128; i++) {
+            int token = (thread + 128 * i) / 8, at = thread % 8, column = col + 8 * at;
+            uint4 x;
+            asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                         : "r"(staging + token * 128 + ((at ^ (token & 7)) << 4))
+                         : "memory");
+            uint16_t *to = (uint16_t *)g.d + (int64_t)(t.row + c + token) * g.ldd + column;
+            if (c + token >= t.rows || column >= g.cols)
+                continue;
+            if (g.aligned && column + 8 <= g.cols) {
+                *(uint4 *)to = x;
+            } else {
+                const uint32_t words[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+                for (int e = 0; e < 8; e++)
+                    if (column + e < g.cols)
+                        to[e] = (uint16_t)(words[e / 2] >> (e % 2 * 16));
+            }
+        }
+        move_down<CHUNK / 2>(d);
+    }
+}
+
+/* As the CPU has it: NaN and -0 pass through relu. */
+__device__ __forceinline__ float apply(float x, int act)
+{
+    return act == ACT_RELU ? (x < 0.0f ? 0.0f : x) : activate(x, act);
+}
+
+/* Eight columns of B: their epilogue. Returns how many columns of D they are. */
+__device__ __forceinline__ int finish_run(const weft_cuda_grouped &g, const Tile &t, float (&x)[8], int row,
+                                          int column)
+{
+    float scale = g.row_scale ? g.alpha * g.row_scale[row] : g.alpha;
+    int64_t at = (int64_t)t.expert * g.cols + column;
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+        if (column + e >= g.cols)
+            break;
+        float s = g.col_scale ? scale * g.col_scale[at + e] : scale;
+        x[e] = g.bias ? fmaf(s, x[e], element_get(g.bias, at + e, g.d_dtype)) : s * x[e];
+    }
+    if (!g.gated) {
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            x[e] = apply(x[e], g.act);
+        return 8;
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e++)
+        x[e] = apply(x[2 * e], g.act) * x[2 * e + 1];
+    return 4;
+}
+
+__device__ __forceinline__ void store_run(const weft_cuda_grouped &g, const float (&x)[8], int count, int row,
+                                          int column)
+{
+    int64_t cols = g.gated ? g.cols / 2 : g.cols, at = (int64_t)row * g.ldd + column;
+    if (!g.aligned || column + count > cols) {
+#pragma unroll
+        for (int e = 0; e < 8; e++)
+            if (e < count && column + e < cols)
+                element_set(g.d, at + e, x[e], g.d_dtype);
+    } else if (g.d_dtype == DTYPE_F32) {
+        *(float4 *)((float *)g.d + at) = make_float4(x[0], x[1], x[2], x[3]);
+        if (count == 8)
+            *(float4 *)((float *)g.d + at + 4) = make_float4(x[4], x[5], x[6], x[7]);
+    } else {
+        uint2 low = {narrow2(x[0], x[1], g.d_dtype), narrow2(x[2], x[3], g.d_dtype)};
+        if (count == 4) {
+            *(uint2 *)((uint16_t *)g.d + at) = low;
+            return;
+        }
+        *(uint4 *)((uint16_t *)g.d + at) =
+            make_uint4(low.x, low.y, narrow2(x[4], x[5], g.d_dtype), narrow2(x[6], x[7], g.d_dtype));
+    }
+}
+
+/* The sums with their epilogue: 32 tokens at a time, turned round as float32. */
+template <int SUMS>
+__device__ __forceinline__ void store_finished(const weft_cuda_grouped &g, const Tile &t, float (&d)[SUMS],
+                                               int col, uint32_t staging, uint32_t consumer)
+{
+    constexpr int WIDTH = 2 * SUMS, CHUNK = WIDTH < 32 ? WIDTH : 32;
+    int thread = threadIdx.x % 128, n = thread / 32 * 16 + thread % 32 / 4, m = thread % 4 * 2;
+    auto spot = [&](int row, int column) {
+        return staging + 4 * (row * GROUP_COLS + (column ^ (row >> 1 & 3) << 3));
+    };
+#pragma unroll 1
+    for (int c = 0; c < t.rows; c += CHUNK) {
+        group_sync(consumer);
+#pragma unroll
+        for (int i = 0; i < CHUNK / 2; i++)
+            asm volatile(
+                "st.shared.f32 [%0], %1;" ::"r"(spot((i >> 2) * 8 + m + (i & 1), n + (i >> 1 & 1) * 8)),
+                "f"(d[i])
+                : "memory");
+        group_sync(consumer);
+#pragma unroll 1
+        for (int i = thread; i < CHUNK * 8; i += 128) {
+            int token = i / 8, at = i % 8 * 8, row = t.row + c + token, column = col + at;
+            float x[8];
+            if (c + token >= t.rows || column >= g.cols)
+                continue;
+#pragma unroll
+            for (int e = 0; e < 8; e += 4)
+                asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                             : "=f"(x[e]), "=f"(x[e + 1]), "=f"(x[e + 2]), "=f"(x[e + 3])
+                             : "r"(spot(token, at + e))
+                             : "memory");
+            int count = finish_run(g, t, x, row, column);
+            store_run(g, x, count, row, g.gated ? column / 2 : column);
+        }
+        move_down<CHUNK / 2>(d);
+    }
+}
+
+/* One warpgroup's part of a tile: 64 columns of N rows. */
+template <bool BF16, bool TRANS_B, int N>
+__device__ __forceinline__ void make_tile(const weft_cuda_grouped &g, const Tile &t, uint32_t smem,
+                                          uint32_t rank, uint32_t consumer, Ring &ring)
+{
+    constexpr int BLOCKS = N <= FEW_ROWS ? 2 : 1;
+    constexpr uint32_t A_STEP = TRANS_B ? 32 : 2048;
+    int thread = threadIdx.x % 128, steps = (g.k + TILE_K * BLOCKS - 1) / (TILE_K * BLOCKS);
+    uint32_t last = 0;
+    float d[N / 2];
+    if (steps == 0) {
+#pragma unroll
+        for (int j = 0; j < N / 2; j++)
+            d[j] = 0;
+    }
+    for (int s = 0; s < steps; s++) {
+        uint32_t at = smem + ring.stage * STAGE_BYTES;
+        bar_wait(smem + Layout::full + 8 * ring.stage, ring.phase);
+        wgmma_begin();
+#pragma unroll
+        for (int block = 0; block < BLOCKS; block++) {
+            uint64_t a = operand(at + block * BLOCK_BYTES + consumer * (BLOCK_BYTES / 2), 8192, 1024);
+            uint64_t b = operand(at + BLOCKS * BLOCK_BYTES + block * (FEW_ROWS * 2 * TILE_K), 8192, 1024);
+#pragma unroll
+            for (int kk = 0; kk < 4; kk++)
+                wgmma<BF16, !TRANS_B, 0>(d, a + kk * (A_STEP >> 4), b + kk * (32 >> 4), s | block | kk);
+        }
+        wgmma_commit();
+        if (s) { /* the step before has been read: give its stage back to both CTAs' producers */
+            wgmma_wait<1>();
+            if (thread < CTAS)
+                bar_arrive_at(last, thread);
+        }
+        last = smem + Layout::empty + 8 * ring.stage;
+        ring.next();
+    }
+    wgmma_wait<0>();
+    if (steps && thread < CTAS)
+        bar_arrive_at(last, thread);
+    int col = t.col + (int)rank * CTA_COLS + (int)consumer * GROUP_COLS;
+    uint32_t staging = smem + Layout::staging + consumer * STAGING_BYTES;
+    if (g.bare)
+        store_bare<BF16 ? DTYPE_BF16 : DTYPE_F16>(g, t, d, col, staging, consumer);
+    else
+        store_finished(g, t, d, col, staging, consumer);
+}
+
+template <bool BF16, bool TRANS_B>
+__device__ void consume(const weft_cuda_grouped &g, uint32_t smem, uint32_t rank, uint32_t consumer)
+{
+    Ring ring;
+    uint32_t phase = 0;
+    for (;;) {
+        Tile t = await_tile(smem, phase);
+        if (t.expert < 0)
+            return;
+        group_sync(consumer); /* all of the warpgroup have read the tile */
+        if (threadIdx.x % 128 == 0)
+            bar_arrive_at(smem + Layout::read, 0);
+        switch (t.width) {
+        case 16:
+            make_tile<BF16, TRANS_B, 16>(g, t, smem, rank, consumer, ring);
+            break;
+        case 32:
+            make_tile<BF16, TRANS_B, 32>(g, t, smem, rank, consumer, ring);
+            break;
+        case 64:
+            make_tile<BF16, TRANS_B, 64>(g, t, smem, rank, consumer, ring);
+            break;
+        case 128:
+            make_tile<BF16, TRANS_B, 128>(g, t, smem, rank, consumer, ring);
+            break;
+        case 192:
+            make_tile<BF16, TRANS_B, 192>(g, t, smem, rank, consumer, ring);
+            break;
+        default:
+            make_tile<BF16, TRANS_B, 256>(g, t, smem, rank, consumer, ring);
+            break;
+        }
+    }
+}
+
+template <bool BF16, bool TRANS_B>
+__device__ __forceinline__ void multiply(const weft_cuda_grouped &g, const TensorMap &b_map,
+                                         const TensorMap &few_map, const TensorMap &many_map)
+{
+    extern __shared__ char raw[];
+    uint32_t smem = (smem_address(raw) + 1023) & ~1023u, rank = cluster_rank();
+    int group = threadIdx.x / 128, warp = threadIdx.x / 32;
+    if (threadIdx.x == 0) {
+        for (int s = 0; s < STAGES; s++) {
+            bar_init(smem + Layout::full + 8 * s, 1);
+            bar_init(smem + Layout::empty + 8 * s, 2 * CTAS);
+        }
+        bar_init(smem + Layout::taken, 1);
+        bar_init(smem + Layout::read, 3 * CTAS); /* a loader and two consumers of each */
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        map_prefetch(&b_map);
+        map_prefetch(&few_map);
+        map_prefetch(&many_map);
+    }
+    cluster_sync();
+    grid_wait();
+    grid_began();
+    if (group == 0) {
+        registers_shrink<REGISTERS_FEW>();
+        if (threadIdx.x == 0)
+            produce<TRANS_B>(g, b_map, few_map, many_map, smem, rank);
+        else if (warp == 1 && rank == 0)
+            hand_out(g, smem);
+    } else {
+        registers_grow<REGISTERS_MANY>();
+        consume<BF16, TRANS_B>(g, smem, rank, group - 1);
+    }
+    __syncwarp();
+    cluster_sync(); /* what one CTA tells the other must find it there */
+}
+
+} // namespace
+
+#define WEFT_GROUPED(NAME, BF16, TRANS_B)                                                                    \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CTAS, 1, 1)                    \
+        weft_grouped_##NAME(                                                                                 \
+            const __grid_constant__ weft_cuda_grouped g, const __grid_constant__ TensorMap b_map,            \
+            const __grid_constant__ TensorMap few_map, const __grid_constant__ TensorMap many_map)           \
+    {                                                                                                        \
+        multiply<BF16, TRANS_B>(g, b_map, few_map, many_map);                                                \
+    }
+
+WEFT_GROUPED(bf16_n, true, false)
+WEFT_GROUPED(bf16_t, true, true)
+WEFT_GROUPED(f16_n, false, false)
+WEFT_GROUPED(f16_t, false, true)
