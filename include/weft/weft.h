@@ -488,8 +488,8 @@ WEFT_API void weft_problem_init_sized(weft_problem *problem, size_t size, weft_o
  * ordered on a stream (weft_group_set_stream) never wait for it and a captured round may be replayed with
  * other routings; view.rows is then -1. A routing that cannot be right is told by weft_group_wait, and the
  * round does nothing; a layout that is too narrow likewise: rows of that expert are left out and count as
- * zeros. Experts are the caller's kernels between dispatch and combine: weft_moe_forward and weft_moe_ffn are
- * for CPUs, and so are the rungs below fused and the bytes of weft_moe_bytes.
+ * zeros. Experts are the caller's kernels between dispatch and combine, or weft_moe_forward with the
+ * feed-forward expert, and with it alone. The rungs below fused and the bytes of weft_moe_bytes are for CPUs.
  */
 typedef struct weft_moe weft_moe;
 
@@ -627,6 +627,11 @@ WEFT_API weft_status weft_moe_get_stats(const weft_moe *moe, int lane, weft_moe_
  * The feed-forward expert: down(silu(x gate) * (x up)), weights packed once for the GEMM engine, as an expert
  * for weft_moe_forward. For each expert that lives here, in ascending id: gate and up are hidden x inter,
  * down is inter x hidden, row-major, of the layer's dtype. They may be freed after the call.
+ *
+ * On GPUs the matrices are memory of the GPU, their products weft_grouped_gemm's: float16 and bfloat16,
+ * hidden and inter multiples of 8, one Hopper GPU or several. What lies between the two products is rounded
+ * to dtype. It keeps room for all rows that a round can bring: ranks x tokens x topk (or experts here, if
+ * fewer) of hidden + inter elements. Not collective.
  */
 typedef struct weft_moe_ffn weft_moe_ffn;
 

@@ -103,15 +103,6 @@ int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert)
     return moe->experts_here;
 }
 
-static weft_status not_on_gpus(const weft_moe *moe, const char *call)
-{
-    return weft_error_set(
-        &moe->group->error, WEFT_ERR_UNSUPPORTED,
-        "%s: the group is on GPUs, where experts are the caller's kernels between dispatch and "
-        "combine",
-        call);
-}
-
 /* What is wrong with the size of an input that is given, or NULL. */
 static const char *read_input(const weft_moe_input *input, weft_moe_input *read)
 {
@@ -261,10 +252,12 @@ weft_status weft_moe_forward(weft_moe *moe, int lane, const weft_moe_input *inpu
     weft_moe_expert called = {0};
     const char *fault = read_input(input, &read);
 
-    if (at && moe->gpu)
-        return not_on_gpus(moe, "weft_moe_forward");
     if (!fault && !weft_sized_read(&called, sizeof(called), expert, WEFT_MOE_EXPERT_LEAST))
         fault = expert ? "expert->size is not that of weft_moe_expert" : "expert is NULL";
+    if (at && moe->gpu)
+        return weft_moe_gpu_forward(at, input ? &read : NULL, &called, y, fault);
+    if (!fault && weft_moe_ffn_wrapped(&called))
+        fault = "the feed-forward expert was made for a layer on GPUs";
     return at ? weft_moe_round(at, input ? &read : NULL, &called, y, fault) : WEFT_ERR_ARGUMENT;
 }
 
@@ -291,8 +284,6 @@ weft_status weft_moe_ffn_create(weft_moe *moe, int64_t inter, const void *const 
 {
     if (!moe)
         return no_layer("weft_moe_ffn_create");
-    if (moe->gpu)
-        return not_on_gpus(moe, "weft_moe_ffn_create");
     if (inter < 1 || !weft_extents_fit(moe->config.hidden, inter, moe->experts_here) || !ffn)
         return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
                               "weft_moe_ffn_create: inter is %lld and must be at least 1, the weights fewer "
@@ -302,7 +293,8 @@ weft_status weft_moe_ffn_create(weft_moe *moe, int64_t inter, const void *const 
         if (!gate || !up || !down || !gate[e] || !up[e] || !down[e])
             return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
                                   "weft_moe_ffn_create: a weight matrix of expert %d is NULL", moe->local[e]);
-    return weft_moe_ffn_open(moe, inter, gate, up, down, ffn);
+    return moe->gpu ? weft_moe_gpu_ffn_create(moe, inter, gate, up, down, ffn)
+                    : weft_moe_ffn_open(moe, inter, gate, up, down, ffn);
 }
 
 weft_status weft_moe_ffn_expert(weft_moe_ffn *ffn, weft_moe_expert *expert)
@@ -317,5 +309,7 @@ weft_status weft_moe_ffn_expert(weft_moe_ffn *ffn, weft_moe_expert *expert)
 
 void weft_moe_ffn_free(weft_moe_ffn *ffn)
 {
+    if (weft_moe_ffn_other(ffn))
+        weft_moe_gpu_ffn_free(weft_moe_ffn_other(ffn));
     weft_moe_ffn_close(ffn);
 }

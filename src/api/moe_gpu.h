@@ -16,6 +16,13 @@ weft_status weft_moe_gpu_gather(weft_moe_lane *lane, const int64_t *start, void 
 weft_status weft_moe_gpu_give(weft_moe_lane *lane, const void *results, const int64_t *start);
 weft_status weft_moe_gpu_take(weft_moe_lane *lane, void *y);
 
+/* The feed-forward expert (moe_gpu_ffn.c), whose pointers have been checked, and a whole round with it. */
+weft_status weft_moe_gpu_ffn_create(weft_moe *moe, int64_t inter, const void *const *gate,
+                                    const void *const *up, const void *const *down, weft_moe_ffn **ffn);
+void weft_moe_gpu_ffn_free(void *wrapped);
+weft_status weft_moe_gpu_forward(weft_moe_lane *lane, const weft_moe_input *input,
+                                 const weft_moe_expert *expert, void *y, const char *fault);
+
 weft_status weft_moe_gpu_stats(weft_moe_lane *lane, weft_moe_stats *stats);
 
 #endif

@@ -23,6 +23,7 @@ enum {
 };
 
 struct weft_moe_ffn {
+    void *other; /* on a GPU: there is nothing else then */
     weft_moe *moe;
     const weft_binding *bind;
     int64_t inter;
@@ -222,4 +223,25 @@ weft_moe_expert weft_moe_ffn_callbacks(weft_moe_ffn *ffn)
                              .context = ffn,
                              .block = ffn_block,
                              .expert_rows = ROWS_WORTH_A_CALL};
+}
+
+weft_status weft_moe_ffn_wrap(void *other, weft_moe_ffn **ffn)
+{
+    weft_moe_ffn *made = calloc(1, sizeof(*made));
+
+    if (!made)
+        return weft_error_set(weft_error_thread(), WEFT_ERR_MEMORY, "moe: no memory for an expert");
+    made->other = other;
+    *ffn = made;
+    return WEFT_OK;
+}
+
+void *weft_moe_ffn_other(const weft_moe_ffn *ffn)
+{
+    return ffn ? ffn->other : NULL;
+}
+
+void *weft_moe_ffn_wrapped(const weft_moe_expert *expert)
+{
+    return expert->block == ffn_block ? weft_moe_ffn_other(expert->context) : NULL;
 }

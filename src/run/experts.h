@@ -89,6 +89,10 @@ typedef struct weft_gpu_moe_calls {
     weft_status (*view)(weft_gpu_moe *moe, int lane, bool counts, weft_gpu_moe_view *view);
     /* Whether the device can use [pointer, pointer + bytes); the sentence begins with `what`. */
     weft_status (*check)(weft_group *group, const char *what, const void *pointer, size_t bytes);
+    /* Memory of the device for this rank alone; given back once the stream of the group's calls has passed
+     * what uses it. NULL is fine. */
+    weft_status (*memory)(weft_group *group, size_t bytes, void **memory);
+    void (*discard)(weft_group *group, void *memory);
 } weft_gpu_moe_calls;
 
 #endif

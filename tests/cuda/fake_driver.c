@@ -330,12 +330,48 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
 
 /* ---- memory ------------------------------------------------------------------------------------------ */
 
+/* The ranges of addresses that were reserved or allocated: what lies outside them is host memory to this
+ * driver. */
+enum { RANGES_MAX = 1024 };
+static struct {
+    _Atomic(char *) begin;
+    size_t bytes;
+} ranges[RANGES_MAX];
+
+static int owner = -1; /* the GPU that all memory is said to be on; -1: each is where it was made */
+
+void fake_gpu_own(int device)
+{
+    owner = device;
+}
+
+static void note_range(void *range, size_t bytes)
+{
+    for (int i = 0; i < RANGES_MAX; i++) {
+        char *none = NULL;
+        if (atomic_compare_exchange_strong(&ranges[i].begin, &none, range)) {
+            ranges[i].bytes = bytes;
+            return;
+        }
+    }
+}
+
+static void forget_range(void *range)
+{
+    for (int i = 0; i < RANGES_MAX; i++) {
+        char *begin = range;
+        atomic_compare_exchange_strong(&ranges[i].begin, &begin, NULL);
+    }
+}
+
 static CUresult fake_alloc_async(CUdeviceptr *at, size_t bytes, CUstream stream)
 {
     (void)stream;
     BREAK(cuMemAllocAsync);
     NOT_IN_CAPTURE();
     *at = (CUdeviceptr)(uintptr_t)aligned_alloc(1024, (bytes + 1023) / 1024 * 1024);
+    if (*at)
+        note_range((void *)(uintptr_t)*at, bytes);
     return *at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -347,6 +383,7 @@ static CUresult fake_alloc(CUdeviceptr *at, size_t bytes)
 static CUresult fake_free_async(CUdeviceptr at, CUstream stream)
 {
     (void)stream;
+    forget_range((void *)(uintptr_t)at);
     free((void *)(uintptr_t)at);
     return CUDA_SUCCESS;
 }
@@ -367,15 +404,6 @@ static CUresult fake_free_host(void *at)
     free(at);
     return CUDA_SUCCESS;
 }
-
-/* The ranges of addresses that were reserved: what lies outside them is host memory to this driver. */
-enum { RANGES_MAX = 64 };
-static struct {
-    _Atomic(char *) begin;
-    size_t bytes;
-} ranges[RANGES_MAX];
-
-static int owner = -1; /* the GPU that all memory is said to be on; -1: each is where it was made */
 
 /* What is mapped where: the GPU that has the memory, and those that were given access. */
 enum { MAPPINGS_MAX = 4096 };
@@ -409,11 +437,6 @@ bool fake_gpu_reaches(int device, const void *at, bool adds)
     if (!m.bytes || device < 0)
         return true;
     return m.access & 1u << device && (!adds || m.owner == device || fake.atomics);
-}
-
-void fake_gpu_own(int device)
-{
-    owner = device;
 }
 
 static struct {
@@ -478,23 +501,14 @@ static CUresult fake_reserve(CUdeviceptr *at, size_t bytes, size_t alignment, CU
     BREAK(cuMemAddressReserve);
     if (range == MAP_FAILED)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    for (int i = 0; i < RANGES_MAX; i++) {
-        char *none = NULL;
-        if (atomic_compare_exchange_strong(&ranges[i].begin, &none, range)) {
-            ranges[i].bytes = bytes;
-            break;
-        }
-    }
+    note_range(range, bytes);
     *at = (CUdeviceptr)(uintptr_t)range;
     return CUDA_SUCCESS;
 }
 
 static CUresult fake_release_range(CUdeviceptr at, size_t bytes)
 {
-    for (int i = 0; i < RANGES_MAX; i++) {
-        char *begin = (char *)(uintptr_t)at;
-        atomic_compare_exchange_strong(&ranges[i].begin, &begin, NULL);
-    }
+    forget_range((void *)(uintptr_t)at);
     munmap((void *)(uintptr_t)at, bytes);
     return CUDA_SUCCESS;
 }

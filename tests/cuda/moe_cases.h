@@ -269,6 +269,118 @@ static inline void moe_shapes(moe_rank *r)
         moe_layer(r, cases[i]);
 }
 
+/* ---- the feed-forward expert --------------------------------------------------------------------------- */
+
+/* Weights for which everything is exact: gates and ups pick one element of a row each, so that a gate is so
+ * large that its activation is itself, and the product of both has one significant bit. */
+typedef struct moe_weights {
+    int64_t inter;
+    void *cpu[3][64], *gpu[3][64]; /* gate, up, down of each local expert */
+} moe_weights;
+
+static inline void moe_weights_make(moe_rank *r, const moe_case *c, weft_moe *cpu, moe_weights *w)
+{
+    const int32_t *here;
+    int experts = weft_moe_local_experts(cpu, &here);
+    size_t bytes = (size_t)(c->hidden * w->inter) * weft_dtype_size(c->dtype);
+
+    for (int e = 0; e < experts; e++) {
+        for (int i = 0; i < 3; i++)
+            w->cpu[i][e] = calloc(1, bytes);
+        for (int64_t j = 0; j < w->inter; j++) {
+            int64_t gate = (j * 5 + here[e]) % c->hidden, up = (j * 3 + here[e] * 7) % c->hidden;
+
+            weft_element_set(c->dtype, w->cpu[0][e], (size_t)(gate * w->inter + j), 64);
+            weft_element_set(c->dtype, w->cpu[1][e], (size_t)(up * w->inter + j),
+                             (double)((j + here[e]) % 4) - 1);
+        }
+        for (int64_t j = 0; j < w->inter * c->hidden; j++)
+            weft_element_set(c->dtype, w->cpu[2][e], (size_t)j, (double)((j * 7 + here[e]) % 3) - 1);
+        for (int i = 0; i < 3; i++)
+            w->gpu[i][e] = moe_up(r, w->cpu[i][e], bytes);
+    }
+}
+
+/* Whole rounds on both, each in a call; on a stream too, several before the first is waited for. */
+static inline void moe_forward_rounds(moe_rank *r, moe_case c, weft_moe *cpu, weft_moe *gpu,
+                                      const weft_moe_expert *expert, const weft_moe_expert *there,
+                                      bool ordered)
+{
+    enum { ROUNDS = MOE_KINDS };
+    size_t y_bytes = (size_t)(c.tokens * moe_row_bytes(&c)), mark = r->used;
+    char *y[ROUNDS], *there_y[ROUNDS];
+
+    CHECK_INT(weft_group_set_stream(r->gpu, ordered, WEFT_STREAM_OWN), WEFT_OK);
+    for (int i = 0; i < ROUNDS; i++) {
+        c.kind = i;
+        moe_tokens t = moe_tokens_make(&c, weft_rank(r->gpu), i);
+
+        for (int64_t j = 0; j < c.tokens * c.hidden; j++)
+            weft_element_set(c.dtype, t.x, (size_t)j, (double)(1 + (j * 3 + i + weft_rank(r->gpu)) % 7 / 4));
+        weft_moe_input input = {
+            .size = sizeof(input), .tokens = t.count, .x = t.x, .expert = t.expert, .weight = t.weight};
+
+        y[i] = calloc(1, y_bytes);
+        there_y[i] = moe_up(r, y[i], y_bytes);
+        weft_moe_input up = moe_input_up(r, &c, &t);
+        CHECK_INT(weft_moe_forward(cpu, 0, &input, expert, y[i]), WEFT_OK);
+        CHECK_INT(weft_moe_forward(gpu, 0, &up, there, there_y[i]), WEFT_OK);
+        moe_tokens_free(&t);
+    }
+    CHECK_INT(weft_group_wait(r->gpu), WEFT_OK);
+    for (int i = 0; i < ROUNDS; i++) {
+        moe_same(r, there_y[i], y[i], y_bytes, "results of the feed-forward expert");
+        free(y[i]);
+    }
+    CHECK_INT(weft_group_set_stream(r->gpu, 0, NULL), WEFT_OK);
+    r->used = mark;
+}
+
+/* `works`: the GPU has the products. */
+static inline void moe_ffn(moe_rank *r, bool works)
+{
+    static const moe_case cases[] = {{7, 3, 64, 9, 0, WEFT_F16, WEFT_MOE_EXACT, false, 0, 1, 0, 21},
+                                     {10, 4, 40, 7, 0, WEFT_BF16, WEFT_MOE_REDUCED, true, 0, 1, 0, 22}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        const moe_case *c = &cases[i];
+        int table[64];
+        weft_moe *cpu = NULL, *gpu = NULL;
+        weft_moe_config config;
+        moe_weights w = {.inter = 32};
+        weft_moe_ffn *ffn = NULL, *there = NULL;
+        weft_moe_expert expert = {.size = sizeof(expert)}, its = {.size = sizeof(its)};
+
+        r->used = 0;
+        moe_configure(c, weft_size(r->gpu), table, &config);
+        CHECK_INT(weft_moe_create(r->cpu, &config, &cpu), WEFT_OK);
+        CHECK_INT(weft_moe_create(r->gpu, &config, &gpu), WEFT_OK);
+        moe_weights_make(r, c, cpu, &w);
+        CHECK_INT(weft_moe_ffn_create(cpu, w.inter, (const void *const *)w.cpu[0],
+                                      (const void *const *)w.cpu[1], (const void *const *)w.cpu[2], &ffn),
+                  WEFT_OK);
+        CHECK_INT(weft_moe_ffn_create(gpu, w.inter, (const void *const *)w.gpu[0],
+                                      (const void *const *)w.gpu[1], (const void *const *)w.gpu[2], &there),
+                  works ? WEFT_OK : WEFT_ERR_UNSUPPORTED);
+        CHECK_INT(weft_moe_ffn_expert(ffn, &expert), WEFT_OK);
+        if (works) {
+            CHECK_INT(weft_moe_ffn_expert(there, &its), WEFT_OK);
+            moe_forward_rounds(r, *c, cpu, gpu, &expert, &its, false);
+            moe_forward_rounds(r, *c, cpu, gpu, &expert, &its, true);
+        }
+        for (int e = 0; e < weft_moe_local_experts(cpu, NULL); e++)
+            for (int j = 0; j < 3; j++)
+                free(w.cpu[j][e]);
+        weft_moe_ffn_free(ffn);
+        CHECK_INT(weft_moe_free(cpu), WEFT_OK);
+        if (i % 2)
+            weft_moe_ffn_free(there);
+        CHECK_INT(weft_moe_free(gpu), WEFT_OK);
+        if (i % 2 == 0)
+            weft_moe_ffn_free(there);
+    }
+}
+
 /* ---- rounds back to back ------------------------------------------------------------------------------- */
 
 /* Rounds with identity experts, each with its own routing, prepared in GPU memory: what one round reads and
@@ -528,6 +640,7 @@ static inline void moe_other_errors(moe_rank *r, moe_queue *q)
     weft_moe_input one = q->input[3]; /* all to one expert, which lives on one rank */
     int64_t host[16];
     const int32_t *here;
+    const void *weights[16];
     bool has = false;
 
     for (int i = weft_moe_local_experts(q->gpu, &here); i-- > 0;)
@@ -547,9 +660,12 @@ static inline void moe_other_errors(moe_rank *r, moe_queue *q)
     CHECK_INT(weft_moe_gather(q->gpu, 0, q->start, q->packed), WEFT_OK);
     CHECK_INT(weft_moe_combine_recv(q->gpu, 0, q->y[3]), WEFT_ERR_STATE);
     CHECK_INT(weft_moe_combine(q->gpu, 0, q->packed, q->start, q->y[3]), WEFT_OK);
-    CHECK_INT(weft_moe_forward(q->gpu, 0, &one, &expert, q->y[3]), WEFT_ERR_UNSUPPORTED);
-    CHECK_INT(weft_moe_ffn_create(q->gpu, 8, NULL, NULL, NULL, &ffn), WEFT_ERR_UNSUPPORTED);
-    CHECK_HAS(weft_error(r->gpu), "on GPUs");
+    CHECK_INT(weft_moe_forward(q->gpu, 0, &one, &expert, q->y[3]), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(r->gpu), "the feed-forward expert of its layer");
+    for (int i = 0; i < 16; i++)
+        weights[i] = q->packed;
+    CHECK_INT(weft_moe_ffn_create(q->gpu, 8, weights, weights, weights, &ffn), WEFT_ERR_UNSUPPORTED);
+    CHECK_HAS(weft_error(r->gpu), "is of float16 or bfloat16");
     moe_configure(&q->c, weft_size(r->gpu), table, &config);
     config.mode = WEFT_MOE_EXACT;
     config.impl = WEFT_MOE_SORTED;

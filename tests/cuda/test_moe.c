@@ -8,9 +8,9 @@ static void shapes(weft_group *group, void *argument)
 {
     moe_rank r;
 
-    (void)argument;
     if (moe_begin(group, &r)) {
         moe_shapes(&r);
+        moe_ffn(&r, !argument); /* NULL: on Hopper */
         moe_back_to_back(&r, 60, WEFT_MOE_EXACT);
         moe_back_to_back(&r, 60, WEFT_MOE_REDUCED);
     }
@@ -50,7 +50,7 @@ int main(void)
     for (int ranks = 1; ranks <= 8; ranks += ranks == 1 ? 2 : 5)
         ranks_run(ranks, shapes, NULL);
     fake_gpu_install(3, 4, false);
-    ranks_run(3, shapes, NULL);
+    ranks_run(3, shapes, &no);
     fake_gpu_install(1, 16, true);
     ranks_run(2, errors, NULL);
     ranks_run(3, errors, NULL);

@@ -14,6 +14,7 @@ static void moe_body(weft_group *group, void *argument)
 
     if (moe_begin(group, &r)) {
         moe_shapes(&r);
+        moe_ffn(&r, true);
         moe_back_to_back(&r, rounds, WEFT_MOE_EXACT);
         moe_back_to_back(&r, rounds, WEFT_MOE_REDUCED);
         if (weft_size(group) > 1)

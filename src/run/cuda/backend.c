@@ -94,6 +94,8 @@ static const weft_gpu_moe_calls moe_calls = {
     .wait = weft_cuda_moe_wait,
     .view = weft_cuda_moe_view,
     .check = weft_cuda_check_memory,
+    .memory = weft_cuda_moe_memory,
+    .discard = weft_cuda_moe_discard,
 };
 
 const weft_backend weft_cuda_backend = {

@@ -4,7 +4,7 @@
 #include "core/dtype.h"
 #include "run/cuda/group.h"
 
-#include <string.h>
+#include <stdio.h>
 
 enum { WORD = 2 /* bytes of an element that is multiplied */, VECTOR = 16, K_BOX = 64 };
 
@@ -191,9 +191,9 @@ static weft_status check_memory(weft_group *group, const weft_grouped_args *a, b
     weft_status status = WEFT_OK;
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]) && status == WEFT_OK; i++) {
-        char what[64] = "weft_grouped_gemm: ";
+        char what[64];
 
-        strcat(what, all[i].name);
+        snprintf(what, sizeof(what), "weft_grouped_gemm: %s", all[i].name);
         if (all[i].needed && !all[i].pointer)
             return weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "%s is NULL", what);
         if (all[i].pointer && (reads || (i != 0 && i != 1)))

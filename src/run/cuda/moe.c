@@ -368,3 +368,39 @@ weft_status weft_cuda_moe_view(weft_gpu_moe *moe, int lane, bool counts, weft_gp
                                 .combine_us = phase_us(&state, WEFT_CUDA_MOE_GIVE)};
     return status;
 }
+
+/* ---- memory of experts ----------------------------------------------------------------------------------
+ */
+
+weft_status weft_cuda_moe_memory(weft_group *group, size_t bytes, void **memory)
+{
+    weft_cuda_group *g = weft_cuda_of(group);
+    const weft_cuda_driver *cu = g->device->cu;
+    CUdeviceptr at = 0;
+    weft_status status;
+
+    weft_cuda_push(g);
+    status = weft_cuda_check(cu, cu->cuMemAllocAsync(&at, bytes ? bytes : 1, g->device->uploads),
+                             "cuMemAllocAsync", &group->error);
+    if (status == WEFT_OK)
+        status = weft_cuda_check(cu, cu->cuStreamSynchronize(g->device->uploads), "cuStreamSynchronize",
+                                 &group->error);
+    weft_cuda_pop(g);
+    if (status == WEFT_OK)
+        *memory = (void *)(uintptr_t)at;
+    return status;
+}
+
+void weft_cuda_moe_discard(weft_group *group, void *memory)
+{
+    weft_cuda_group *g = weft_cuda_of(group);
+    weft_error_text why;
+
+    if (!memory || group->world->foreign) /* a driver does not work in a child of fork */
+        return;
+    weft_cuda_push(g);
+    /* better lost than freed under a kernel */
+    if (weft_cuda_drain(g, weft_cuda_stream(g, g->issue_stream), group->progress_ns, &why) == WEFT_OK)
+        g->device->cu->cuMemFreeAsync((CUdeviceptr)(uintptr_t)memory, g->device->uploads);
+    weft_cuda_pop(g);
+}

@@ -49,6 +49,8 @@ weft_status weft_cuda_moe_run(weft_gpu_moe *moe, int lane, weft_gpu_moe_kernel k
                               const weft_gpu_moe_call *call);
 weft_status weft_cuda_moe_wait(weft_gpu_moe *moe);
 weft_status weft_cuda_moe_view(weft_gpu_moe *moe, int lane, bool counts, weft_gpu_moe_view *view);
+weft_status weft_cuda_moe_memory(weft_group *group, size_t bytes, void **memory);
+void weft_cuda_moe_discard(weft_group *group, void *memory);
 
 /* What went wrong in the layers of a group, after its stream has passed. */
 weft_status weft_cuda_moe_settle(weft_group *group);

@@ -1,0 +1,210 @@
+/*
+ * The feed-forward expert on GPUs: between dispatch and combine two grouped products of all local experts,
+ * gate and up with the gated activation, then down. How many rows each expert has is read on the GPU, so that
+ * a round needs nothing from the host and can be captured.
+ *
+ * Weights are copied when the expert is made, gate and up woven into one matrix. Rows lie together by expert;
+ * results take the place of the rows, which nobody reads after the first product.
+ */
+#include "api/hold.h"
+#include "api/moe_gpu.h"
+#include "core/dtype.h"
+#include "moe/ffn.h"
+#include "run/backend.h"
+#include "run/experts.h"
+
+#include <stdlib.h>
+
+typedef struct gpu_ffn {
+    weft_group *group;
+    weft_moe *moe;
+    int64_t inter, rows;   /* the most that experts here may get in a round, together */
+    void *gate_up, *down;  /* of all local experts */
+    void *packed, *middle; /* rows x hidden, rows x inter */
+} gpu_ffn;
+
+static const weft_gpu_moe_calls *calls_of(const weft_group *group)
+{
+    return weft_backend_of(group)->moe;
+}
+
+void weft_moe_gpu_ffn_free(void *given)
+{
+    gpu_ffn *ffn = given;
+    weft_group *group = ffn->group;
+
+    calls_of(group)->discard(group, ffn->gate_up);
+    calls_of(group)->discard(group, ffn->down);
+    calls_of(group)->discard(group, ffn->packed);
+    calls_of(group)->discard(group, ffn->middle);
+    free(ffn);
+    weft_hold_drop(group);
+}
+
+/* Whether the GPU has such products at all, by one of no rows: not to be found out in the midst of a round.
+ */
+static weft_status check_products(const weft_moe *moe, int64_t inter)
+{
+    int64_t none = 0;
+    weft_grouped_args args;
+
+    weft_grouped_args_init(&args, moe->config.dtype, moe->experts_here, 0, inter, moe->config.hidden);
+    args.offset = &none;
+    return weft_grouped_gemm(moe->group, &args);
+}
+
+static weft_status check(const weft_moe *moe, int64_t inter)
+{
+    weft_error_text *error = &moe->group->error;
+
+    if (moe->row_bytes != moe->result_bytes)
+        return weft_error_set(
+            error, WEFT_ERR_ARGUMENT,
+            "moe: tokens are dispatched as %lld bytes; the feed-forward expert reads %lld elements of %s",
+            (long long)moe->row_bytes, (long long)moe->config.hidden, weft_dtype_name(moe->config.dtype));
+    if ((moe->config.dtype != WEFT_F16 && moe->config.dtype != WEFT_BF16) || moe->config.hidden % 8 ||
+        inter % 8)
+        return weft_error_set(
+            error, WEFT_ERR_UNSUPPORTED,
+            "moe: on GPUs the feed-forward expert is of float16 or bfloat16, and hidden and "
+            "inter are multiples of 8; this one is of %s, %lld and %lld",
+            weft_dtype_name(moe->config.dtype), (long long)moe->config.hidden, (long long)inter);
+    return check_products(moe, inter);
+}
+
+static weft_status allocate(gpu_ffn *ffn)
+{
+    const weft_moe *moe = ffn->moe;
+    const weft_gpu_moe_calls *calls = calls_of(ffn->group);
+    size_t matrix = (size_t)(moe->config.hidden * ffn->inter) * 2, experts = (size_t)moe->experts_here;
+    weft_status status = calls->memory(ffn->group, 2 * experts * matrix, &ffn->gate_up);
+
+    if (!status)
+        status = calls->memory(ffn->group, experts * matrix, &ffn->down);
+    if (!status)
+        status = calls->memory(ffn->group, (size_t)(ffn->rows * moe->config.hidden) * 2, &ffn->packed);
+    if (!status)
+        status = calls->memory(ffn->group, (size_t)(ffn->rows * ffn->inter) * 2, &ffn->middle);
+    return status;
+}
+
+/* The weights of one expert. They are woven on the host: once for the life of a layer. */
+static weft_status load_expert(const gpu_ffn *ffn, int e, const void *gate, const void *up, const void *down,
+                               char *host)
+{
+    const weft_backend *backend = weft_backend_of(ffn->group);
+    int64_t hidden = ffn->moe->config.hidden, bytes = hidden * ffn->inter * 2;
+    weft_status status = backend->copy(ffn->group, host, gate, (size_t)bytes);
+
+    if (!status)
+        status = backend->copy(ffn->group, host + bytes, up, (size_t)bytes);
+    if (!status)
+        status = weft_gate_up(ffn->moe->config.dtype, 0, hidden, ffn->inter, host, 0, host + bytes, 0,
+                              host + 2 * bytes, 0);
+    if (!status)
+        status = backend->copy(ffn->group, (char *)ffn->gate_up + e * 2 * bytes, host + 2 * bytes,
+                               (size_t)(2 * bytes));
+    if (!status)
+        status = backend->copy(ffn->group, (char *)ffn->down + e * bytes, down, (size_t)bytes);
+    return status;
+}
+
+weft_status weft_moe_gpu_ffn_create(weft_moe *moe, int64_t inter, const void *const *gate,
+                                    const void *const *up, const void *const *down, weft_moe_ffn **result)
+{
+    weft_group *group = moe->group;
+    int64_t keys = moe->shape.topk < moe->experts_here ? moe->shape.topk : moe->experts_here;
+    weft_status status = check(moe, inter);
+    gpu_ffn *ffn;
+    char *host;
+
+    if (status)
+        return status;
+    ffn = calloc(1, sizeof(*ffn));
+    host = malloc((size_t)(4 * moe->config.hidden * inter) * 2);
+    if (!ffn || !host) {
+        free(ffn);
+        free(host);
+        return weft_error_set(&group->error, WEFT_ERR_MEMORY, "moe: no memory for an expert's weights");
+    }
+    *ffn = (gpu_ffn){
+        .group = group, .moe = moe, .inter = inter, .rows = moe->shape.ranks * moe->config.tokens * keys};
+    weft_hold(group);
+    status = allocate(ffn);
+    for (int e = 0; e < moe->experts_here && !status; e++)
+        status = load_expert(ffn, e, gate[e], up[e], down[e], host);
+    free(host);
+    if (!status)
+        status = weft_moe_ffn_wrap(ffn, result);
+    if (status)
+        weft_moe_gpu_ffn_free(ffn);
+    return status;
+}
+
+/* The two products, by rows that lie together by expert. */
+static weft_status multiply(const gpu_ffn *ffn, const int64_t *offset)
+{
+    const weft_moe *moe = ffn->moe;
+    weft_grouped_args args;
+    weft_status status;
+
+    weft_grouped_args_init(&args, moe->config.dtype, moe->experts_here, ffn->rows, ffn->inter,
+                           moe->config.hidden);
+    args.offset = offset;
+    args.a = ffn->packed;
+    args.b = ffn->gate_up;
+    args.d = ffn->middle;
+    args.act = WEFT_ACT_SILU_GATED;
+    status = weft_grouped_gemm(ffn->group, &args);
+    if (status)
+        return status;
+    weft_grouped_args_init(&args, moe->config.dtype, moe->experts_here, ffn->rows, moe->config.hidden,
+                           ffn->inter);
+    args.offset = offset;
+    args.a = ffn->middle;
+    args.b = ffn->down;
+    args.d = ffn->packed;
+    return weft_grouped_gemm(ffn->group, &args);
+}
+
+/* What is wrong with a call before anything is sent; NULL: nothing. */
+static const char *fault_of(const weft_moe_lane *lane, const weft_moe_input *input, const gpu_ffn *ffn,
+                            const void *y, weft_error_text *text)
+{
+    weft_group *group = lane->moe->group;
+
+    if (!ffn || ffn->moe != lane->moe)
+        return "on GPUs weft_moe_forward takes the feed-forward expert of its layer (weft_moe_ffn_create) "
+               "alone";
+    if (!input || !input->tokens)
+        return NULL;
+    if (!y)
+        return "y is NULL, but there are tokens";
+    if (calls_of(group)->check(group, "y", y, (size_t)(input->tokens * lane->moe->result_bytes)) == WEFT_OK)
+        return NULL;
+    *text = group->error;
+    return text->text;
+}
+
+weft_status weft_moe_gpu_forward(weft_moe_lane *lane, const weft_moe_input *input,
+                                 const weft_moe_expert *expert, void *y, const char *fault)
+{
+    const weft_moe *moe = lane->moe;
+    const gpu_ffn *ffn = weft_moe_ffn_wrapped(expert);
+    weft_gpu_moe_view there;
+    weft_error_text text;
+    weft_status status = weft_moe_gpu_send(lane, input, fault ? fault : fault_of(lane, input, ffn, y, &text));
+
+    if (!status)
+        status = weft_moe_gpu_receive(lane, NULL);
+    if (!status)
+        status = calls_of(moe->group)->view(moe->gpu, lane->index, false, &there);
+    if (!status && moe->experts_here) {
+        status = weft_moe_gpu_gather(lane, NULL, ffn->packed);
+        if (!status)
+            status = multiply(ffn, there.offset);
+    }
+    if (!status)
+        status = weft_moe_gpu_give(lane, ffn->packed, NULL);
+    return status ? status : weft_moe_gpu_take(lane, y);
+}
