@@ -60,8 +60,8 @@ static void make_row(const weft_cuda_grouped *g, int e, int64_t row)
     int64_t width = g->gated ? 2 : 1;
 
     for (int64_t j = 0; j < g->cols / width; j++) {
-        float x =
-            g->bare ? sum_of(g, e, row, j) : weft_act_apply((weft_act)g->act, scaled(g, e, row, width * j));
+        float x = g->bare && !g->gated ? sum_of(g, e, row, j)
+                                       : weft_act_apply((weft_act)g->act, scaled(g, e, row, width * j));
 
         if (g->gated)
             x *= scaled(g, e, row, 2 * j + 1);

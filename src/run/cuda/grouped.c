@@ -131,8 +131,8 @@ weft_status weft_cuda_grouped_prepare(const weft_cuda_device *device, const weft
     *launch = (weft_cuda_grouped_launch){.grouped = g};
     if (status != WEFT_OK || g.experts == 0 || g.rows == 0 || g.cols == 0)
         return status;
-    g.bare = args->alpha == 1 && !args->bias && !args->row_scale && !args->col_scale &&
-             args->act == WEFT_ACT_NONE && args->d_dtype == args->dtype;
+    g.bare = !args->bias && !args->row_scale && !args->col_scale && args->d_dtype == args->dtype &&
+             (gated || (args->alpha == 1 && args->act == WEFT_ACT_NONE));
     g.aligned =
         (uintptr_t)args->d % VECTOR == 0 && args->ldd * (int64_t)weft_dtype_size(args->d_dtype) % VECTOR == 0;
     launch->grouped = g;

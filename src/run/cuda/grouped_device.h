@@ -30,7 +30,7 @@ typedef struct weft_cuda_grouped {
     uint32_t *counter; /* tiles handed out, clusters that found none left; 0 between launches */
     int32_t experts, k, transb;
     int32_t dtype, d_dtype, act, gated;
-    int32_t bare;    /* D is the sums, rounded: nothing of the epilogue is asked for */
+    int32_t bare;    /* D is the sums, rounded, or their gated activation: nothing else is asked for */
     int32_t aligned; /* D allows stores of 16 bytes */
     float alpha;
 } weft_cuda_grouped;

@@ -147,17 +147,28 @@ __device__ Tile tile_at(const weft_cuda_grouped &g, uint32_t smem, int experts, 
 /* Into both CTAs; partner: await_tile. */
 __device__ __forceinline__ void tell_tile(uint32_t smem, const Tile &t)
 {
-#pragma unroll
-    for (int cta = 0; cta < CTAS; cta++)
-        asm volatile(
-            "{\n.reg .b32 at;\n"
-            "mapa.shared::cluster.u32 at, %0, %2;\n"
-            "st.shared::cluster.v4.u32 [at], {%3, %4, %5, %6};\n"
-            "mapa.shared::cluster.u32 at, %1, %2;\n"
-            "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [at];\n}\n" ::"r"(smem + Layout::tile),
-            "r"(smem + Layout::taken), "r"(cta), "r"(t.expert), "r"(t.col), "r"(t.row),
-            "r"(t.rows | t.width << 16)
-            : "memory");
+    uint32_t sizes = (uint32_t)(t.rows | t.width << 16);
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(smem + Layout::tile), "r"(t.expert),
+                 "r"(t.col), "r"(t.row), "r"(sizes)
+                 : "memory");
+    bar_arrive(smem + Layout::taken);
+    asm volatile(
+        "{\n.reg .b32 at;\n"
+        "mapa.shared::cluster.u32 at, %0, 1;\n"
+        "st.shared::cluster.v4.u32 [at], {%2, %3, %4, %5};\n"
+        "mapa.shared::cluster.u32 at, %1, 1;\n"
+        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [at];\n}\n" ::"r"(smem + Layout::tile),
+        "r"(smem + Layout::taken), "r"(t.expert), "r"(t.col), "r"(t.row), "r"(sizes)
+        : "memory");
+}
+
+/* The tile has been read; partner: hand_out's wait. */
+__device__ __forceinline__ void tile_read(uint32_t smem, uint32_t rank)
+{
+    if (rank == 0)
+        bar_arrive(smem + Layout::read);
+    else
+        bar_arrive_at(smem + Layout::read, 0);
 }
 
 __device__ __forceinline__ Tile await_tile(uint32_t smem, uint32_t &phase)
@@ -232,7 +243,7 @@ __device__ void produce(const weft_cuda_grouped &g, const TensorMap &b_map, cons
         for (int s = 0; s < steps; s++, ring.next()) {
             uint32_t full = smem + Layout::full + 8 * ring.stage, at = smem + ring.stage * STAGE_BYTES;
             if (s == told)
-                bar_arrive_at(smem + Layout::read, 0);
+                tile_read(smem, rank);
             bar_wait(smem + Layout::empty + 8 * ring.stage, ring.phase ^ 1);
             bar_expect(full, bytes);
             for (int b = 0; b < blocks; b++) {
@@ -250,7 +261,7 @@ __device__ void produce(const weft_cuda_grouped &g, const TensorMap &b_map, cons
             }
         }
         if (steps == 0)
-            bar_arrive_at(smem + Layout::read, 0);
+            tile_read(smem, rank);
     }
 }
 
@@ -271,6 +282,21 @@ template <int BY, int SUMS> __device__ __forceinline__ void move_down(float (&d)
 #pragma unroll
     for (int i = 0; i + BY < SUMS; i++)
         d[i] = d[i + BY];
+}
+
+/* Eight columns of D, of which some may be beyond the last. */
+__device__ __forceinline__ void store_eight(const weft_cuda_grouped &g, uint16_t *to, uint4 x, int column,
+                                            int64_t cols)
+{
+    if (g.aligned && column + 8 <= cols) {
+        *(uint4 *)to = x;
+        return;
+    }
+    const uint32_t words[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+    for (int e = 0; e < 8; e++)
+        if (column + e < cols)
+            to[e] = (uint16_t)(words[e / 2] >> (e % 2 * 16));
 }
 
 /* The sums as they are, rounded: 64 tokens at a time through rows of 128 bytes in shared memory, swizzled. */
@@ -300,18 +326,9 @@ __device__ __forceinline__ void store_bare(const weft_cuda_grouped &g, const Til
                          : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
                          : "r"(staging + token * 128 + ((at ^ (token & 7)) << 4))
                          : "memory");
-            uint16_t *to = (uint16_t *)g.d + (int64_t)(t.row + c + token) * g.ldd + column;
-            if (c + token >= t.rows || column >= g.cols)
-                continue;
-            if (g.aligned && column + 8 <= g.cols) {
-                *(uint4 *)to = x;
-            } else {
-                const uint32_t words[4] = {x.x, x.y, x.z, x.w};
-#pragma unroll
-                for (int e = 0; e < 8; e++)
-                    if (column + e < g.cols)
-                        to[e] = (uint16_t)(words[e / 2] >> (e % 2 * 16));
-            }
+            if (c + token < t.rows)
+                store_eight(g, (uint16_t *)g.d + (int64_t)(t.row + c + token) * g.ldd + column, x, column,
+                            g.cols);
         }
         move_down<CHUNK / 2>(d);
     }
@@ -321,6 +338,48 @@ __device__ __forceinline__ void store_bare(const weft_cuda_grouped &g, const Til
 __device__ __forceinline__ float apply(float x, int act)
 {
     return act == ACT_RELU ? (x < 0.0f ? 0.0f : x) : activate(x, act);
+}
+
+/*
+ * A gated activation and nothing else: gates and ups are in lanes side by side (a column of B is a row of the
+ * sums, four lanes wide). Of two tokens each lane of such a pair finishes one: it gives the other's half away
+ * and gets its own. Then out by rows of 64 bytes, 80 apart in shared memory so that no banks meet.
+ */
+template <int DTYPE, int SUMS>
+__device__ __forceinline__ void store_gated(const weft_cuda_grouped &g, const Tile &t, float (&d)[SUMS],
+                                            int col, uint32_t staging, uint32_t consumer)
+{
+    constexpr int WIDTH = 2 * SUMS, CHUNK = WIDTH < 64 ? WIDTH : 64, PITCH = 80;
+    int thread = threadIdx.x % 128, lane = thread % 32, odd = lane >> 2 & 1;
+    int64_t cols = g.cols / 2;
+    uint32_t spot = staging + (lane % 4 * 2 + odd) * PITCH + (thread / 32 * 8 + lane / 8) * 2;
+#pragma unroll 1
+    for (int c = 0; c < t.rows; c += CHUNK) {
+        group_sync(consumer); /* the chunk before has been read */
+#pragma unroll
+        for (int i = 0; i < CHUNK / 4; i++) {
+            float mine = g.alpha * (odd ? d[2 * i + 1] : d[2 * i]);
+            float other = __shfl_xor_sync(~0u, g.alpha * (odd ? d[2 * i] : d[2 * i + 1]), 4);
+            float x = apply(odd ? other : mine, g.act) * (odd ? mine : other);
+            asm volatile("st.shared.u16 [%0], %1;" ::"r"(spot + (i >> 1) * (8 * PITCH) + (i & 1) * 8),
+                         "h"(narrow(x, DTYPE))
+                         : "memory");
+        }
+        group_sync(consumer);
+#pragma unroll
+        for (int at = thread; at < CHUNK * 4; at += 128) {
+            int token = at / 4, column = col / 2 + at % 4 * 8;
+            uint4 x;
+            asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                         : "r"(staging + token * PITCH + at % 4 * 16)
+                         : "memory");
+            if (c + token < t.rows)
+                store_eight(g, (uint16_t *)g.d + (int64_t)(t.row + c + token) * g.ldd + column, x, column,
+                            cols);
+        }
+        move_down<CHUNK / 2>(d);
+    }
 }
 
 /* Eight columns of B: their epilogue. Returns how many columns of D they are. */
@@ -452,8 +511,11 @@ __device__ __forceinline__ void make_tile(const weft_cuda_grouped &g, const Tile
         bar_arrive_at(last, thread);
     int col = t.col + (int)rank * CTA_COLS + (int)consumer * GROUP_COLS;
     uint32_t staging = smem + Layout::staging + consumer * STAGING_BYTES;
-    if (g.bare)
-        store_bare<BF16 ? DTYPE_BF16 : DTYPE_F16>(g, t, d, col, staging, consumer);
+    constexpr int NARROW = BF16 ? DTYPE_BF16 : DTYPE_F16;
+    if (g.bare && g.gated)
+        store_gated<NARROW>(g, t, d, col, staging, consumer);
+    else if (g.bare)
+        store_bare<NARROW>(g, t, d, col, staging, consumer);
     else
         store_finished(g, t, d, col, staging, consumer);
 }
@@ -469,7 +531,7 @@ __device__ void consume(const weft_cuda_grouped &g, uint32_t smem, uint32_t rank
             return;
         group_sync(consumer); /* all of the warpgroup have read the tile */
         if (threadIdx.x % 128 == 0)
-            bar_arrive_at(smem + Layout::read, 0);
+            tile_read(smem, rank);
         switch (t.width) {
         case 16:
             make_tile<BF16, TRANS_B, 16>(g, t, smem, rank, consumer, ring);
