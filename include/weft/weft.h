@@ -753,10 +753,9 @@ WEFT_API weft_status weft_gemm_as(weft_group *group, const weft_problem *problem
  * of elements of the buffer (all_reduce, broadcast) or of one rank's share (the others). Every rank gets the
  * same bits. recv may be send; all_gather and reduce_scatter: the rank's own share of the larger one.
  *
- * On GPUs: reductions of float32, float16, bfloat16, int32 and int64, without the average; buffers are any
- * memory the GPU can use; large ones that do not come from weft_alloc are copied on their way. A rank that
- * rejects its arguments is told alone, and the others wait for its next call; so they do for a rank that
- * makes another call that all have made before: until the deadline.
+ * On GPUs buffers are any memory the GPU can use; large ones that do not come from weft_alloc are copied on
+ * their way. A rank that rejects its arguments is told alone, and the others wait for its next call; so they
+ * do for a rank that makes another call that all have made before: until the deadline.
  */
 WEFT_API weft_status weft_all_reduce(weft_group *group, const void *send, void *recv, int64_t count,
                                      weft_dtype dtype, weft_reduction reduction);

@@ -156,6 +156,14 @@ static inline void coll_try(const coll_rank *r, const coll_job *j)
     CHECK_INT(memcmp(r->got, r->want, (size_t)bytes), 0);
 }
 
+/* One of those that the dtype has. */
+static inline weft_reduction coll_reduction(weft_dtype dtype, uint64_t seed)
+{
+    weft_reduction reduction = (weft_reduction)(seed % 5);
+
+    return weft_dtype_reduces(dtype, reduction) ? reduction : WEFT_SUM;
+}
+
 /* Every operation, schedule and dtype; counts around every boundary, in and out of place, aligned or not. */
 static inline void coll_all(const coll_rank *r, const int64_t *counts, int count_count)
 {
@@ -172,13 +180,13 @@ static inline void coll_all(const coll_rank *r, const int64_t *counts, int count
                 (op == WEFT_OP_ALL_REDUCE && schedules[s] == WEFT_SCHEDULE_PULL))
                 continue;
             for (int c = 0; c < count_count; c++)
-                for (weft_dtype dtype = WEFT_F32; dtype <= WEFT_BYTE; dtype++, seed++) {
-                    if (coll_reduces(op) && (dtype == WEFT_I8 || dtype == WEFT_BYTE))
+                for (weft_dtype dtype = WEFT_F32; dtype <= WEFT_BOOL; dtype++, seed++) {
+                    if (coll_reduces(op) && dtype == WEFT_BYTE)
                         continue;
                     coll_job j = {.op = op,
                                   .schedule = schedules[s],
                                   .dtype = dtype,
-                                  .reduction = coll_reduces(op) ? (weft_reduction)(seed % 4) : WEFT_SUM,
+                                  .reduction = coll_reduces(op) ? coll_reduction(dtype, seed) : WEFT_SUM,
                                   .count = counts[c],
                                   .root = (int)(seed % (uint64_t)weft_size(r->gpu)),
                                   .runs = 1 + (int)(seed % 3),

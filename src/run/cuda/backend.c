@@ -77,8 +77,7 @@ static weft_status set_stream(weft_group *group, bool ordered, void *stream)
 
 static bool reduces(weft_dtype dtype, weft_reduction reduction)
 {
-    return weft_dtype_reduces(dtype, reduction) && dtype <= WEFT_I64 && dtype != WEFT_I8 &&
-           reduction != WEFT_AVERAGE;
+    return weft_dtype_reduces(dtype, reduction);
 }
 
 static bool is_ordered(const weft_group *group)

@@ -76,6 +76,8 @@ __device__ __forceinline__ void reduce_elements(const Fetched &t, char *const *v
 #pragma unroll 1
         for (int s = 1; s < (int)t.sources; s++)
             sum.template with<SUM_ONLY>(reduction, ((const Stored *)v[t.destinations + s])[at]);
+        if (!SUM_ONLY)
+            sum.end(reduction, (int)t.sources);
 #pragma unroll 1
         for (int d = 0; d < (int)t.destinations; d++)
             ((Stored *)v[d])[at] = sum.word();
@@ -116,6 +118,8 @@ __device__ __forceinline__ void reduce_words(const Fetched &t, char *const *v, i
     }
 #pragma unroll
     for (int j = 0; j < DEPTH; j++) {
+        if (!SUM_ONLY)
+            sum[j].end(reduction, (int)t.sources);
         uint4 word = sum[j].word();
 #pragma unroll 1
         for (int d = 0; d < (int)t.destinations; d++)
@@ -267,3 +271,6 @@ WEFT_COLLECTIVE(f16, WEFT_F16)
 WEFT_COLLECTIVE(bf16, WEFT_BF16)
 WEFT_COLLECTIVE(i32, WEFT_I32)
 WEFT_COLLECTIVE(i64, WEFT_I64)
+WEFT_COLLECTIVE(f64, WEFT_F64)
+WEFT_COLLECTIVE(i8, WEFT_I8)
+WEFT_COLLECTIVE(u8, WEFT_U8)

@@ -13,6 +13,8 @@
 
 #include "task.h"
 
+#include <weft/weft.h>
+
 enum {
     WEFT_CUDA_COLLECTIVE_THREADS = 256, /* of a CTA, with at most 128 registers: two fit an SM */
     WEFT_CUDA_PACKET_BYTES = 16,
@@ -43,5 +45,15 @@ typedef struct weft_cuda_packets {
     const uint32_t *stop;               /* NULL, or a word of host memory: not zero ends the run */
     uint64_t deadline_ns;
 } weft_cuda_packets;
+
+/* How the kernels reduce: a bool is a byte for them, whose "or" is the larger one and "and" the smaller. */
+static inline int32_t weft_cuda_reduction_of(const weft_problem *problem)
+{
+    if (problem->dtype != WEFT_BOOL)
+        return (int32_t)problem->reduction;
+    return problem->reduction == WEFT_SUM       ? (int32_t)WEFT_MAX
+           : problem->reduction == WEFT_PRODUCT ? (int32_t)WEFT_MIN
+                                                : (int32_t)problem->reduction;
+}
 
 #endif

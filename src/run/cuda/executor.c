@@ -312,7 +312,7 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
                                .kind = product   ? WEFT_CUDA_PRODUCT
                                        : packets ? WEFT_CUDA_PACKETS
                                                  : WEFT_CUDA_COLLECTIVE,
-                               .reduction = (int32_t)part->problem.reduction};
+                               .reduction = weft_cuda_reduction_of(&part->problem)};
     weft_plan_part rest = {0};
     weft_status status = product && part->problem.tuning.library != 2
                              ? leave_product(part, binding, crews, &made, &rest, error)

@@ -33,7 +33,7 @@ weft_status weft_cuda_packets_make(const weft_plan_part *part, const weft_cuda_b
                               .rank = part->rank,
                               .bytes = share_bytes(part),
                               .dtype = (int32_t)part->problem.dtype,
-                              .reduction = (int32_t)part->problem.reduction};
+                              .reduction = weft_cuda_reduction_of(&part->problem)};
 
     if (part->world > WEFT_CUDA_PACKET_RANKS)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "packets on GPUs are for at most %d ranks, not %d",

@@ -198,8 +198,10 @@ __device__ __forceinline__ void receive(const weft_cuda_packets &p, Watch &watch
             }
         }
     }
-    if (p.reduces && !watch.lost)
+    if (p.reduces && !watch.lost) {
+        sum.end(p.reduction, p.world);
         row_set(p, p.peer[0].recv, s.at, sum.word());
+    }
 }
 
 /* Parameters come from memory, too: this has them here before the stream has come. */
@@ -248,3 +250,6 @@ WEFT_PACKETS(f16, WEFT_F16)
 WEFT_PACKETS(bf16, WEFT_BF16)
 WEFT_PACKETS(i32, WEFT_I32)
 WEFT_PACKETS(i64, WEFT_I64)
+WEFT_PACKETS(f64, WEFT_F64)
+WEFT_PACKETS(i8, WEFT_I8)
+WEFT_PACKETS(u8, WEFT_U8)

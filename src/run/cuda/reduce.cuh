@@ -49,8 +49,34 @@ template <> struct Type<WEFT_I64> {
     static __device__ __forceinline__ Stored narrow(Sum x) { return x; }
 };
 
+template <> struct Type<WEFT_F64> {
+    typedef double Stored;
+    typedef double Sum;
+    static __device__ __forceinline__ Sum widen(Stored x) { return x; }
+    static __device__ __forceinline__ Stored narrow(Sum x) { return x; }
+};
+
+template <> struct Type<WEFT_I8> {
+    typedef int8_t Stored;
+    typedef int32_t Sum;
+    static __device__ __forceinline__ Sum widen(Stored x) { return x; }
+    static __device__ __forceinline__ Stored narrow(Sum x) { return (int8_t)(uint8_t)x; }
+};
+
+template <> struct Type<WEFT_U8> {
+    typedef uint8_t Stored;
+    typedef int32_t Sum;
+    static __device__ __forceinline__ Sum widen(Stored x) { return x; }
+    static __device__ __forceinline__ Stored narrow(Sum x) { return (uint8_t)x; }
+};
+
 /* Sums and products of integers wrap. */
 static __device__ __forceinline__ float add(float a, float b)
+{
+    return a + b;
+}
+
+static __device__ __forceinline__ double add(double a, double b)
 {
     return a + b;
 }
@@ -70,6 +96,11 @@ static __device__ __forceinline__ float multiply(float a, float b)
     return a * b;
 }
 
+static __device__ __forceinline__ double multiply(double a, double b)
+{
+    return a * b;
+}
+
 static __device__ __forceinline__ int32_t multiply(int32_t a, int32_t b)
 {
     return (int32_t)((uint32_t)a * (uint32_t)b);
@@ -83,7 +114,7 @@ static __device__ __forceinline__ int64_t multiply(int64_t a, int64_t b)
 /* `sum_only` leaves the test of the reduction to the compiler. */
 template <bool SUM_ONLY, class T> static __device__ __forceinline__ T combine(int reduction, T a, T b)
 {
-    if (SUM_ONLY || reduction == WEFT_SUM)
+    if (SUM_ONLY || reduction == WEFT_SUM || reduction == WEFT_AVERAGE)
         return add(a, b);
     if (reduction == WEFT_PRODUCT)
         return multiply(a, b);
@@ -113,6 +144,17 @@ template <int DTYPE, class Word> struct Elements {
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
             sum[i] = combine<SUM_ONLY>(reduction, sum[i], Type<DTYPE>::widen(x[i]));
+    }
+
+    /* When all `count` have been combined: an average is divided, of floats alone. */
+    __device__ __forceinline__ void end(int reduction, int count)
+    {
+        typedef typename Type<DTYPE>::Sum Sum;
+        if constexpr (Sum(0.5) != Sum(0)) {
+#pragma unroll
+            for (int i = 0; i < COUNT && reduction == WEFT_AVERAGE; i++)
+                sum[i] = sum[i] / Sum(count);
+        }
     }
 
     __device__ __forceinline__ Word word() const
