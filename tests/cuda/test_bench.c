@@ -202,6 +202,22 @@ static int rows_of(int argc, char **argv)
     return status ? -1 : rows;
 }
 
+/* The experts' products; in a process of its own, because flags stay set. */
+static void test_moe_experts(void)
+{
+    char *experts[] = {"moe", "--backend", "cuda", "--experts", "3", "--hidden",
+                       "32",  "--inter",   "24",   "--rows",    "5", "--json"};
+    int status = -1;
+    pid_t child;
+
+    fake_gpu_install(1, 12, true);
+    child = fork();
+    if (child == 0)
+        _exit(rows_of((int)(sizeof(experts) / sizeof(*experts)), experts) != 2);
+    waitpid(child, &status, 0);
+    CHECK_INT(status, 0);
+}
+
 /* Both modes, all ranks in graphs of their own, and one rank over a link. */
 static void test_moe_rounds(void)
 {
@@ -209,7 +225,7 @@ static void test_moe_rounds(void)
                    "--topk", "3",         "--hidden", "40", "--tokens", "6",         "--json"},
          *one[] = {"moe", "--backend", "cuda", "-n",       "4", "--experts", "10",     "--topk",
                    "3",   "--hidden",  "40",   "--tokens", "6", "--json",    "--link", "450GB/s,2us"},
-         *wrong[] = {"moe", "--backend", "cuda", "--inter", "64"};
+         *wrong[] = {"moe", "--backend", "cuda", "--skew", "1"};
 
     fake_gpu_install(1, 12, true);
     CHECK_INT(rows_of((int)(sizeof(all) / sizeof(*all)), all), 2);
@@ -226,6 +242,7 @@ int main(void)
     test_baseline_moves_the_same();
     test_baseline_of_virtual_ranks();
     test_ranks_as_processes();
+    test_moe_experts();
     test_moe_rounds();
     return check_report("test_cuda_bench");
 }

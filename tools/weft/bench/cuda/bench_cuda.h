@@ -19,6 +19,10 @@ int bench_cuda(const weft_options *options, const bench_link *link, report_page 
 /* Mixture of experts: all ranks in this process, or one of them over a link. */
 int bench_cuda_moe(const weft_options *options, const bench_link *link, report_page *page);
 
+/* The experts of one rank; `choice` is a bench_moe_choice. */
+struct bench_moe_choice;
+int bench_cuda_experts(const weft_options *options, const struct bench_moe_choice *choice, report_page *page);
+
 /* Whether the control process of MPS runs here. */
 bool bench_cuda_has_mps(void);
 

@@ -16,6 +16,8 @@ typedef struct bench_moe_choice {
     int shapes;
     bool exact, reduced;
     weft_dtype dtype;
+    int experts;         /* with inter: of a rank */
+    int64_t inter, rows; /* 0: rounds; 0: several numbers of rows */
 } bench_moe_choice;
 
 /* What GPUs can be asked for: 0, or 2 after a line on standard error. */

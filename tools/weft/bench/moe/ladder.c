@@ -44,9 +44,9 @@ const options_flag bench_moe_flags[] = {
      "exact (same bits for any number of ranks), reduced (one row per token and rank) or both (default)"},
     {"--inter", "I", OPTIONS_INT, &asked.inter, NULL, 1, 1 << 24, "moe",
      "measure the experts' grouped GEMM instead: gate and up H x I, down I x H, --experts of them (default "
-     "8) on each rank"},
+     "8) on each rank; with --backend cuda: of one rank, on the whole GPU, beside cuBLAS"},
     {"--rows", "R", OPTIONS_INT, &asked.rows, NULL, 1, 1 << 20, "moe",
-     "rows of each expert, with --inter (default 8 to 512)"},
+     "rows of each expert, with --inter (default 8 to 512, on a GPU 16 to 1024)"},
     {0},
 };
 
@@ -464,11 +464,15 @@ int bench_moe_choose(const weft_options *options, bench_moe_choice *choice)
                                  .shapes = 1,
                                  .exact = strcmp(mode, "reduced") != 0,
                                  .reduced = strcmp(mode, "exact") != 0,
-                                 .dtype = options->dtype_given ? options->problem.dtype : WEFT_F16};
+                                 .dtype = options->dtype_given ? options->problem.dtype
+                                          : asked.inter        ? WEFT_BF16
+                                                               : WEFT_F16,
+                                 .experts = asked.experts ? (int)asked.experts : 8,
+                                 .inter = asked.inter,
+                                 .rows = asked.rows};
     find_fault(options, &shape, choice->dtype, fault, sizeof fault);
-    if (!fault[0] && (asked.inter || asked.skew > 0 || (options->impl && strcmp(options->impl, "fused"))))
-        snprintf(fault, sizeof fault,
-                 "--backend cuda measures fused rounds of moe, without --inter and --skew");
+    if (!fault[0] && (asked.skew > 0 || (options->impl && strcmp(options->impl, "fused"))))
+        snprintf(fault, sizeof fault, "--backend cuda measures fused rounds of moe, without --skew");
     if (fault[0])
         return options_error("bench", "%s", fault);
     for (int i = 0; options->set && i < WEFT_CONTEST_BENCHES; i++)

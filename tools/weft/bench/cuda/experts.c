@@ -1,0 +1,414 @@
+/*
+ * `weft bench moe --backend cuda --inter I`: the feed-forward experts of one rank on the whole GPU, gate and
+ * up with the gated activation, then down, each one grouped product; beside cuBLAS in a loop over the
+ * experts, without the activation. In graphs of several calls, in turn; the weights are more than the caches
+ * hold. The bound is what must go through memory at the rate of a copy: few rows can come near it, many
+ * cannot.
+ *
+ * Outputs are poisoned first; every element must have been written, and some of each expert are compared with
+ * sums in double.
+ */
+#include "bench/cuda/cublas_peer.h"
+#include "bench/cuda/bench_cuda.h"
+#include "bench/moe/bench_moe.h"
+
+#include "core/dtype.h"
+#include "run/cuda/grouped.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CALLS = 4, GRAPHS = 15, EXPERTS_MOST = 1024, SHIFT = 64, SAMPLES = 3 };
+
+/* One product of all experts: D = A B, rows of A by expert. */
+typedef struct product {
+    const char *name;
+    CUdeviceptr a, b, d;
+    const char *host_a, *host_b; /* B of expert e begins e * SHIFT elements into host_b */
+    int64_t n, k;                /* of B: n counts gates and ups */
+    bool gated;
+} product;
+
+typedef struct expert_bench {
+    weft_cuda_device device;
+    weft_error_text error;
+    report report;
+    int experts;
+    int64_t hidden, inter, rows; /* rows: of each expert */
+    weft_dtype dtype;
+    CUstream stream;
+    CUevent begin, end;
+    CUdeviceptr offset, counter, loop_d;
+    cublas_peer peer;
+    bool has_peer;
+    double copy_bytes_per_us;
+    char *pool; /* random elements on the host */
+} expert_bench;
+
+static const report_column columns[] = {{"experts", "experts", REPORT_PLAIN, 8},
+                                        {"H", "hidden", REPORT_PLAIN, 6},
+                                        {"inter", "inter", REPORT_PLAIN, 6},
+                                        {"rows", "rows", REPORT_PLAIN, 5},
+                                        {"product", "impl", REPORT_PLAIN, 8},
+                                        {"grouped µs", "us", REPORT_TIME, 16},
+                                        {"memory µs", "bound_us", REPORT_RATE, 9},
+                                        {"TFLOP/s", "tflops", REPORT_RATE, 8},
+                                        {"cuBLAS loop µs", "peer_us", REPORT_TIME, 16},
+                                        {"ratio", "peer_over_weft", REPORT_RATIO, 6},
+                                        {"ok", "ok", REPORT_PLAIN, 3},
+                                        {NULL, NULL, REPORT_PLAIN, 0}};
+
+#define TRY(call)                                                                                            \
+    do {                                                                                                     \
+        CUresult result_ = b->device.cu->call;                                                               \
+        if (result_ != CUDA_SUCCESS)                                                                         \
+            return fail(b, weft_cuda_check(b->device.cu, result_, #call, &b->error));                        \
+    } while (0)
+
+static int fail(const expert_bench *b, weft_status status)
+{
+    if (status != WEFT_OK)
+        fprintf(stderr, "weft bench: %s\n", b->error.text);
+    return status != WEFT_OK;
+}
+
+/* ---- what is timed ------------------------------------------------------------------------------------- */
+
+static int run_grouped(expert_bench *b, const product *p)
+{
+    weft_grouped_args args;
+    weft_cuda_grouped_launch launch;
+    int64_t n = p->gated ? p->n / 2 : p->n;
+    weft_status status;
+
+    weft_grouped_args_init(&args, b->dtype, b->experts, b->experts * b->rows, n, p->k);
+    args.offset = (const int64_t *)(uintptr_t)b->offset;
+    args.a = (const void *)(uintptr_t)p->a;
+    args.b = (const void *)(uintptr_t)p->b;
+    args.d = (void *)(uintptr_t)p->d;
+    args.lda = p->k;
+    args.ldb = p->n;
+    args.ldd = n;
+    args.stride_b = p->n * p->k;
+    args.act = p->gated ? WEFT_ACT_SILU_GATED : WEFT_ACT_NONE;
+    status = weft_cuda_grouped_prepare(&b->device, &args, (uint32_t *)(uintptr_t)b->counter, b->device.crews,
+                                       &launch, &b->error);
+    if (status == WEFT_OK)
+        status = weft_cuda_grouped_start(&b->device, &launch, true, b->stream, &b->error);
+    return fail(b, status);
+}
+
+static int run_loop(expert_bench *b, const product *p, const cublas_product *one, int candidate)
+{
+    for (int64_t e = 0; e < b->experts; e++)
+        if (cublas_product_run(
+                &b->peer, one, candidate, (void *)(uintptr_t)(p->a + (size_t)(e * b->rows * p->k) * 2),
+                (void *)(uintptr_t)(p->b + (size_t)(e * p->n * p->k) * 2),
+                (void *)(uintptr_t)(b->loop_d + (size_t)(e * b->rows * p->n) * 2), b->stream)) {
+            fprintf(stderr, "weft bench: cuBLAS refused a product\n");
+            return 1;
+        }
+    return 0;
+}
+
+/* Calls in a graph; `one` NULL: the grouped product. */
+static int capture(expert_bench *b, const product *p, const cublas_product *one, CUgraph *graph,
+                   CUgraphExec *replay)
+{
+    int status = 0;
+
+    TRY(cuStreamBeginCapture(b->stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    for (int i = 0; i < CALLS && !status; i++)
+        status = one ? run_loop(b, p, one, one->best) : run_grouped(b, p);
+    TRY(cuStreamEndCapture(b->stream, graph));
+    if (!status)
+        TRY(cuGraphInstantiate(replay, *graph, 0));
+    return status;
+}
+
+static int time_graph(expert_bench *b, CUgraphExec replay, double *us)
+{
+    float ms = 0;
+
+    TRY(cuEventRecord(b->begin, b->stream));
+    TRY(cuGraphLaunch(replay, b->stream));
+    TRY(cuEventRecord(b->end, b->stream));
+    TRY(cuStreamSynchronize(b->stream));
+    TRY(cuEventElapsedTime(&ms, b->begin, b->end));
+    *us = (double)ms * 1e3 / CALLS;
+    return 0;
+}
+
+/* The best of cuBLAS's own candidates, by one loop of each after another. */
+static int choose_candidate(expert_bench *b, const product *p, cublas_product *one)
+{
+    double least = INFINITY;
+
+    for (int i = 0; i < 2 * one->count; i++) {
+        float ms = 0;
+
+        TRY(cuEventRecord(b->begin, b->stream));
+        if (run_loop(b, p, one, i % one->count))
+            return 1;
+        TRY(cuEventRecord(b->end, b->stream));
+        TRY(cuStreamSynchronize(b->stream));
+        TRY(cuEventElapsedTime(&ms, b->begin, b->end));
+        if (i >= one->count && (double)ms < least) {
+            least = (double)ms;
+            one->best = i % one->count;
+        }
+    }
+    return 0;
+}
+
+/* ---- results ------------------------------------------------------------------------------------------- */
+
+static double sum_of(const expert_bench *b, const product *p, int64_t row, int64_t column)
+{
+    int64_t e = row / b->rows;
+    double sum = 0;
+
+    for (int64_t i = 0; i < p->k; i++)
+        sum += weft_element_get(b->dtype, p->host_a, (size_t)(row * p->k + i)) *
+               weft_element_get(b->dtype, p->host_b, (size_t)(e * SHIFT + i * p->n + column));
+    return sum;
+}
+
+static int check(expert_bench *b, const product *p, bool *ok)
+{
+    int64_t n = p->gated ? p->n / 2 : p->n, rows = b->experts * b->rows;
+    size_t bytes = (size_t)(rows * n) * 2;
+    char *d = malloc(bytes);
+    double tolerance = b->dtype == WEFT_F16 ? 0x1p-9 : 0x1p-6;
+
+    if (!d)
+        return 1;
+    TRY(cuMemsetD8Async(p->d, 0xff, bytes, b->stream)); /* not a number */
+    if (run_grouped(b, p)) {
+        free(d);
+        return 1;
+    }
+    TRY(cuStreamSynchronize(b->stream));
+    TRY(cuMemcpyDtoHAsync(d, p->d, bytes, b->stream));
+    TRY(cuStreamSynchronize(b->stream));
+    for (int64_t i = 0; i < rows * n; i++)
+        *ok &= !isnan(weft_element_get(b->dtype, d, (size_t)i));
+    for (int64_t i = 0; i < b->experts * SAMPLES; i++) {
+        int64_t row = i / SAMPLES * b->rows + i * 31 % b->rows, column = i * 7919 % n;
+        double want = p->gated ? sum_of(b, p, row, 2 * column) : sum_of(b, p, row, column), got;
+
+        if (p->gated)
+            want = want / (1 + exp(-want)) * sum_of(b, p, row, 2 * column + 1);
+        got = weft_element_get(b->dtype, d, (size_t)(row * n + column));
+        *ok &= fabs(got - want) <= tolerance * (fabs(want) + 1); /* sums are about 1 */
+    }
+    free(d);
+    return 0;
+}
+
+static void print_row(expert_bench *b, const product *p, report_stats weft, report_stats loop, bool ok)
+{
+    report *r = &b->report;
+    double rows = (double)b->experts * (double)b->rows, n = (double)p->n, k = (double)p->k;
+    double bytes = 2 * (b->experts * n * k + rows * k + rows * (p->gated ? n / 2 : n));
+
+    report_text(r, "op", "moe");
+    report_text(r, "backend", "cuda");
+    report_int(r, "ranks", 1);
+    report_text(r, "dtype", "%s", weft_dtype_name(b->dtype));
+    report_int(r, "experts", b->experts);
+    report_int(r, "hidden", b->hidden);
+    report_int(r, "inter", b->inter);
+    report_int(r, "rows", b->rows);
+    report_text(r, "impl", "%s", p->name);
+    report_time(r, "us", weft);
+    report_real(r, "bound_us", bytes / b->copy_bytes_per_us);
+    report_real(r, "tflops", 2 * rows * n * k / weft.median * 1e-6);
+    if (b->has_peer)
+        report_text(r, "peer", "cuBLASLt %zu", b->peer.version);
+    report_time(r, "peer_us", loop);
+    report_real(r, "peer_over_weft", loop.median / weft.median);
+    report_bool(r, "ok", ok);
+    report_row(r);
+}
+
+static int measure_product(expert_bench *b, const product *p)
+{
+    double samples[2][GRAPHS];
+    CUgraph graph[2] = {0};
+    CUgraphExec replay[2] = {0};
+    cublas_product one;
+    bool ok = true;
+    int sides = 1, status = check(b, p, &ok);
+
+    if (!status && b->has_peer && cublas_product_make(&b->peer, b->rows, p->n, p->k, &one) == 0) {
+        sides = 2;
+        status = choose_candidate(b, p, &one);
+    }
+    for (int i = 0; i < sides && !status; i++)
+        status = capture(b, p, i ? &one : NULL, &graph[i], &replay[i]);
+    for (int n = -2; n < GRAPHS && !status; n++)
+        for (int i = 0; i < sides && !status; i++)
+            status = time_graph(b, replay[i], &samples[i][n < 0 ? 0 : n]);
+    if (!status)
+        print_row(b, p, report_summarise(samples[0], GRAPHS),
+                  sides == 2 ? report_summarise(samples[1], GRAPHS) : report_missing(), ok);
+    for (int i = 0; i < sides; i++) {
+        if (replay[i])
+            b->device.cu->cuGraphExecDestroy(replay[i]);
+        if (graph[i])
+            b->device.cu->cuGraphDestroy(graph[i]);
+    }
+    return status;
+}
+
+/* ---- data ---------------------------------------------------------------------------------------------- */
+
+static int upload(expert_bench *b, CUdeviceptr to, const void *from, size_t bytes)
+{
+    TRY(cuMemcpyHtoDAsync(to, from, bytes, b->stream));
+    TRY(cuStreamSynchronize(b->stream));
+    return 0;
+}
+
+/* Weights of every expert: the pool, from another place on for each. */
+static int upload_weights(expert_bench *b, CUdeviceptr to)
+{
+    int64_t count = 2 * b->hidden * b->inter;
+
+    for (int64_t e = 0; e < b->experts; e++)
+        if (upload(b, to + (size_t)(e * count) * 2, b->pool + e * SHIFT * 2, (size_t)count * 2))
+            return 1;
+    return 0;
+}
+
+static int measure_rows(expert_bench *b, CUdeviceptr weights, char *x)
+{
+    int64_t offset[EXPERTS_MOST + 1], total = b->experts * b->rows;
+    int64_t widest = b->hidden > b->inter ? b->hidden : b->inter;
+    CUdeviceptr a, d;
+    int status;
+
+    for (int e = 0; e <= b->experts; e++)
+        offset[e] = e * b->rows;
+    TRY(cuMemAlloc(&a, (size_t)(total * widest) * 2));
+    TRY(cuMemAlloc(&d, (size_t)(total * widest) * 2));
+    TRY(cuMemAlloc(&b->loop_d, (size_t)(total * 2 * widest) * 2));
+    const product products[2] = {
+        {"gate+up", a, weights, d, x, b->pool, 2 * b->inter, b->hidden, true},
+        {"down", a, weights, d, x, b->pool, b->hidden, b->inter, false},
+    };
+    status = upload(b, a, x, (size_t)(total * widest) * 2) ||
+             upload(b, b->offset, offset, ((size_t)b->experts + 1) * sizeof(offset[0]));
+    for (int i = 0; i < 2 && !status; i++) {
+        if (i == 1) /* its matrices are half as large: packed anew */
+            for (int64_t e = 0; e < b->experts && !status; e++)
+                status = upload(b, weights + (size_t)(e * b->hidden * b->inter) * 2, b->pool + e * SHIFT * 2,
+                                (size_t)(b->hidden * b->inter) * 2);
+        if (!status)
+            status = measure_product(b, &products[i]);
+    }
+    if (!status)
+        status = upload_weights(b, weights);
+    TRY(cuMemFree(a));
+    TRY(cuMemFree(d));
+    TRY(cuMemFree(b->loop_d));
+    return status;
+}
+
+/* What a copy inside the GPU's memory reaches, reading and writing. */
+static int measure_copy(expert_bench *b, CUdeviceptr memory, size_t bytes)
+{
+    enum { COPIES = 10 };
+    float ms = 0;
+
+    for (int i = -2; i < COPIES; i++) {
+        if (i == 0)
+            TRY(cuEventRecord(b->begin, b->stream));
+        TRY(cuMemcpyAsync(memory + bytes / 2, memory, bytes / 2, b->stream));
+    }
+    TRY(cuEventRecord(b->end, b->stream));
+    TRY(cuStreamSynchronize(b->stream));
+    TRY(cuEventElapsedTime(&ms, b->begin, b->end));
+    b->copy_bytes_per_us = (double)bytes * COPIES / ((double)ms * 1e3);
+    return 0;
+}
+
+static int measure(expert_bench *b, int64_t rows)
+{
+    static const int64_t usual[] = {16, 64, 256, 1024};
+    int64_t weights_each = 2 * b->hidden * b->inter, count = weights_each + b->experts * SHIFT;
+    int64_t widest = b->hidden > b->inter ? b->hidden : b->inter, most = rows ? rows : usual[3];
+    int64_t x_count = b->experts * most * widest;
+    double scale = 2 / sqrt((double)widest);
+    char *x = malloc((size_t)x_count * 2);
+    uint64_t state = 88172645463325252u;
+    CUdeviceptr weights;
+    int status;
+
+    b->pool = malloc((size_t)count * 2);
+    if (!b->pool || !x) {
+        free(x);
+        fprintf(stderr, "weft bench: no memory for the weights\n");
+        return 1;
+    }
+    for (int64_t i = 0; i < count + x_count; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        double value = ((double)(state >> 40) * 0x1p-24 - 0.5) * 2;
+
+        if (i < count)
+            weft_element_set(b->dtype, b->pool, (size_t)i, value * scale);
+        else
+            weft_element_set(b->dtype, x, (size_t)(i - count), value);
+    }
+    TRY(cuStreamCreate(&b->stream, CU_STREAM_NON_BLOCKING));
+    TRY(cuEventCreate(&b->begin, CU_EVENT_DEFAULT));
+    TRY(cuEventCreate(&b->end, CU_EVENT_DEFAULT));
+    TRY(cuMemAlloc(&weights, (size_t)(b->experts * weights_each) * 2));
+    TRY(cuMemAlloc(&b->offset, (EXPERTS_MOST + 1) * sizeof(int64_t)));
+    TRY(cuMemAlloc(&b->counter, 2 * sizeof(uint32_t)));
+    TRY(cuMemsetD8Async(b->counter, 0, 2 * sizeof(uint32_t), b->stream));
+    status = measure_copy(b, weights, (size_t)(b->experts * weights_each) * 2);
+    report_note(&b->report,
+                "experts of %s, one rank with the whole GPU, on %s; a copy in memory moves %.0f GB/s",
+                weft_dtype_name(b->dtype), b->device.name, b->copy_bytes_per_us * 1e-3);
+    if (!status)
+        status = upload_weights(b, weights);
+    for (int i = 0; i < (rows ? 1 : 4) && !status; i++) {
+        b->rows = rows ? rows : usual[i];
+        status = measure_rows(b, weights, x);
+    }
+    free(x);
+    free(b->pool);
+    return status;
+}
+
+int bench_cuda_experts(const weft_options *options, const bench_moe_choice *choice, report_page *page)
+{
+    expert_bench b = {.experts = choice->experts,
+                      .hidden = choice->shape[0].hidden,
+                      .inter = choice->inter,
+                      .dtype = choice->dtype};
+    weft_error_text none;
+    int status, closed;
+
+    if (options->ranks_given && options->ranks != 1)
+        return options_error("bench",
+                             "--inter with --backend cuda measures the experts of one rank, not of %lld",
+                             (long long)options->ranks);
+    if (b.experts > EXPERTS_MOST || (b.dtype != WEFT_F16 && b.dtype != WEFT_BF16))
+        return options_error(
+            "bench", "--inter with --backend cuda: at most %d experts of float16 or bfloat16", EXPERTS_MOST);
+    if (weft_cuda_gpus.open(0, &b.device, &b.error) != WEFT_OK)
+        return options_error("bench", "--backend cuda: %s", b.error.text);
+    b.device.cu->cuCtxSetCurrent(b.device.context);
+    b.has_peer = b.dtype == WEFT_BF16 && b.device.cu == weft_cuda_driver_open(&none) &&
+                 cublas_peer_open(&b.peer, b.device.cu) == 0;
+    report_open(&b.report, stdout, options->json, columns);
+    b.report.page = page;
+    status = measure(&b, choice->rows);
+    closed = report_close(&b.report);
+    weft_cuda_device_close(&b.device);
+    return status ? status : closed;
+}
