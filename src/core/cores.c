@@ -118,19 +118,10 @@ double weft_cores_quota(const char *list, const char *root, uint64_t *control)
 bool weft_cores_allowed(uint64_t cpus[WEFT_CORES_WORDS])
 {
     const size_t bytes = WEFT_CORES_WORDS * sizeof(cpus[0]);
-    cpu_set_t *set = CPU_ALLOC(64 * WEFT_CORES_WORDS);
-    bool said;
 
+    _Static_assert(sizeof(__cpu_mask) == sizeof(uint64_t), "a set of CPUs is words of 64");
     memset(cpus, 0, bytes);
-    if (!set)
-        return false;
-    CPU_ZERO_S(bytes, set);
-    said = sched_getaffinity(0, bytes, set) == 0;
-    for (int cpu = 0; said && cpu < 64 * WEFT_CORES_WORDS; cpu++)
-        if (CPU_ISSET_S(cpu, bytes, set))
-            cpus[cpu / 64] |= (uint64_t)1 << cpu % 64;
-    CPU_FREE(set);
-    return said;
+    return sched_getaffinity(0, bytes, (cpu_set_t *)cpus) == 0;
 }
 
 void weft_cores_here(weft_cores *cores)
