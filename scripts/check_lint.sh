@@ -4,7 +4,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 skip='/kernels/|/mpi/|_avx2\.c'
-grep -q 'run/cuda/driver.c' "$1/compile_commands.json" || skip="$skip|src/run/cuda/|/bench/cuda/(products|baseline|data|processes|verdict|cublas_peer)\.c" # built without nvcc
+# Only what this build compiles: without nvcc the CUDA backend is not there.
 git ls-files 'src/*.c' 'tools/*.c' | grep -vE "$skip" |
+    while read -r file; do ! grep -qF "/$file\"" "$1/compile_commands.json" || echo "$file"; done |
     xargs -P "$(nproc)" -n 4 clang-tidy -p "$1" --quiet --warnings-as-errors='*' 2>/dev/null
 echo "check_lint: clean"

@@ -334,12 +334,6 @@ __device__ __forceinline__ void store_bare(const weft_cuda_grouped &g, const Til
     }
 }
 
-/* As the CPU has it: NaN and -0 pass through relu. */
-__device__ __forceinline__ float apply(float x, int act)
-{
-    return act == ACT_RELU ? (x < 0.0f ? 0.0f : x) : activate(x, act);
-}
-
 /*
  * A gated activation and nothing else: gates and ups are in lanes side by side (a column of B is a row of the
  * sums, four lanes wide). Of two tokens each lane of such a pair finishes one: it gives the other's half away
@@ -360,7 +354,7 @@ __device__ __forceinline__ void store_gated(const weft_cuda_grouped &g, const Ti
         for (int i = 0; i < CHUNK / 4; i++) {
             float mine = g.alpha * (odd ? d[2 * i + 1] : d[2 * i]);
             float other = __shfl_xor_sync(~0u, g.alpha * (odd ? d[2 * i] : d[2 * i + 1]), 4);
-            float x = apply(odd ? other : mine, g.act) * (odd ? mine : other);
+            float x = activate(odd ? other : mine, g.act) * (odd ? mine : other);
             asm volatile("st.shared.u16 [%0], %1;" ::"r"(spot + (i >> 1) * (8 * PITCH) + (i & 1) * 8),
                          "h"(narrow(x, DTYPE))
                          : "memory");
@@ -398,12 +392,12 @@ __device__ __forceinline__ int finish_run(const weft_cuda_grouped &g, const Tile
     if (!g.gated) {
 #pragma unroll
         for (int e = 0; e < 8; e++)
-            x[e] = apply(x[e], g.act);
+            x[e] = activate(x[e], g.act);
         return 8;
     }
 #pragma unroll
     for (int e = 0; e < 4; e++)
-        x[e] = apply(x[2 * e], g.act) * x[2 * e + 1];
+        x[e] = activate(x[2 * e], g.act) * x[2 * e + 1];
     return 4;
 }
 

@@ -66,8 +66,8 @@ static __device__ __forceinline__ float erf_smooth(float x)
 
 static __device__ __forceinline__ float activate(float x, int act)
 {
-    if (act == ACT_RELU)
-        return x > 0.0f ? x : 0.0f;
+    if (act == ACT_RELU) /* as on the CPU: NaN and -0 pass */
+        return x < 0.0f ? 0.0f : x;
     if (act == ACT_GELU)
         return 0.5f * x * (1.0f + erf_smooth(x * 0.70710678118654752f));
     if (act == ACT_SILU)
