@@ -3,6 +3,7 @@
  */
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -313,23 +314,32 @@ static void one_dies_coming(int rank)
     CHECK_HAS(weft_error(NULL), "died during weft_group_create");
 }
 
+/* A connection to rank 0, as soon as it listens. */
+static int knock(const weft_meeting *meeting)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(meeting->name));
+
+    memcpy(address.sun_path + 1, meeting->name, strlen(meeting->name));
+    while (connect(fd, (struct sockaddr *)&address, bytes) != 0)
+        usleep(1000);
+    return fd;
+}
+
 /* A connection that says nothing, and one that does not know the token. */
 static void beside_strangers(int rank)
 {
     weft_meeting meeting = meeting_of(&shared->ids[0]);
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(meeting.name));
     weft_group *group;
+    int fd = -1;
 
-    memcpy(address.sun_path + 1, meeting.name, strlen(meeting.name));
     if (rank == 1) {
         weft_error_text error;
         uint64_t nonce;
         int got, connection;
 
-        while (connect(fd, (struct sockaddr *)&address, bytes) != 0)
-            usleep(1000);
+        fd = knock(&meeting);
         meeting.token[3] ^= 1;
         CHECK_INT(weft_rendezvous_join(&meeting, 1, 2, weft_clock_ns() + 10000000000, &got, &nonce,
                                        &connection, &error),
@@ -339,7 +349,8 @@ static void beside_strangers(int rank)
     group = create(&shared->ids[0], rank, 2);
     use(group);
     weft_group_free(group);
-    close(fd);
+    if (fd >= 0)
+        close(fd);
 }
 
 /* One that has another version of weft says so when it asks for the memory (struct request of rendezvous.c):
@@ -353,8 +364,6 @@ static void another_version(int rank)
         int32_t rank, size;
     } asked = {.magic = 0x7766742d6a6f696eu, .version = "0.0.1", .rank = 1, .size = 2};
     weft_meeting meeting = meeting_of(&shared->ids[0]);
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(meeting.name));
     char answer[4096] = "";
     weft_group *group = NULL;
     int fd;
@@ -364,14 +373,57 @@ static void another_version(int rank)
         CHECK_HAS(weft_error(NULL), "rank 1 has weft 0.0.1, and rank 0 has weft");
         return;
     }
-    fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    fd = knock(&meeting);
     memcpy(asked.token, meeting.token, sizeof(asked.token));
-    memcpy(address.sun_path + 1, meeting.name, strlen(meeting.name));
-    while (connect(fd, (struct sockaddr *)&address, bytes) != 0)
-        usleep(1000);
     CHECK_INT(send(fd, &asked, sizeof(asked), 0), sizeof(asked));
     CHECK(recv(fd, answer, sizeof(answer) - 1, 0) > 12);
     CHECK_HAS(answer + 12, "all ranks need the same");
+    close(fd);
+}
+
+static void meets(int rank)
+{
+    weft_group *group = create(&shared->ids[0], rank, 2);
+
+    use(group);
+    weft_group_free(group);
+}
+
+static void gives_up(int rank)
+{
+    weft_group *group = NULL;
+
+    if (rank == 1)
+        setenv("WEFT_ENTER_TIMEOUT", "0.3", 1);
+    CHECK_INT(weft_group_create(&shared->ids[0], rank, 2, &group),
+              rank ? WEFT_ERR_LAUNCH : WEFT_ERR_PEER_DIED);
+    CHECK_HAS(weft_error(NULL), rank ? "rank 0 is there but has not answered rank 1" : "rank 1 (process ");
+}
+
+/* Rank 0 is stopped while rank 1 asks: for as long as rank 1's deadline says, and no shorter, that is only
+ * late. `run` ends as it should when it goes on after `stop_us`, or, with 0, when rank 1 has given up. */
+static void first_is_stopped(body run, useconds_t stop_us)
+{
+    weft_meeting meeting;
+    pid_t first, second;
+    int fd, status = 0;
+
+    fresh_table();
+    meeting = meeting_of(&shared->ids[0]);
+    first = start(run, 0);
+    fd = knock(&meeting);
+    CHECK_INT(kill(first, SIGSTOP), 0);
+    CHECK_INT(waitpid(first, &status, WUNTRACED), first);
+    CHECK(WIFSTOPPED(status));
+    second = start(run, 1);
+    if (stop_us)
+        usleep(stop_us);
+    else
+        join(second);
+    CHECK_INT(kill(first, SIGCONT), 0);
+    if (stop_us)
+        join(second);
+    join(first);
     close(fd);
 }
 
@@ -589,6 +641,8 @@ int main(void)
         processes(4, one_dies_coming);
     processes(2, beside_strangers);
     processes(2, another_version);
+    first_is_stopped(gives_up, 0);
+    first_is_stopped(meets, (useconds_t)check_repeat(1000000, 12000000));
     processes(2, no_programs);
     if (geteuid() == 0)
         processes(2, another_user);
