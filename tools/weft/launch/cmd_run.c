@@ -27,7 +27,7 @@ static const char help[] =
     "  --hosts A:4,B:4    four on host A, four on host B, by an agent that starts weft there: the same "
     "program\n"
     "                     in the same directory, with what is set here of WEFT_*, UCX_* and OMP_*\n"
-    "  --agent COMMAND    runs a command on a host: COMMAND HOST weft … (default: ssh -o BatchMode=yes;\n"
+    "  --agent COMMAND    runs a command on a host: COMMAND HOST weft … (default: ssh, without questions;\n"
     "                     network namespaces are hosts for 'ip netns exec')\n"
     "  --master ADDRESS   where the other hosts find the first one (default: by its name in --hosts)\n"
     "  --bind core        each rank its own share of the cores; numa: the cores of one memory node;\n"
@@ -123,7 +123,7 @@ static int take_flag(launch_job *job, const char *flag, const char *value)
 
 static int run_on_hosts(const launch_job *job, char **argv)
 {
-    static char ssh[] = "ssh -o BatchMode=yes";
+    static char ssh[] = "ssh -o BatchMode=yes -o ConnectTimeout=10";
 
     if (job->size || nodes_asked)
         return wrong("--hosts says where how many ranks are: leave %s out", job->size ? "-n" : "--nodes");
