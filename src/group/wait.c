@@ -23,6 +23,9 @@ enum {
     PROGRESS_LOOKS = 8, /* at the peers' progress within the deadline for it */
     /* Between these the condition has been asked often enough to have seen all that the peer did before. */
     ELSEWHERE_LOOKS = 2 + WEFT_WAIT_LOOKS / POLLS,
+    /* That a far rank left is heard by one process of a node for all; why, by each for itself, and maybe
+       later. */
+    ABSENT_LOOKS = 20,
 };
 
 typedef struct waiter {
@@ -38,6 +41,7 @@ typedef struct waiter {
     uint64_t progress;     /* what the peers had done at the last look */
     int64_t progress_at;   /* when that was new */
     int elsewhere;         /* looks in a row that found the peer in another call */
+    int absent;            /* looks in a row that found it gone */
     uint64_t peer_looks;   /* that the peer had made in waits for us when we first saw one; 0: we have not */
 } waiter;
 
@@ -226,6 +230,14 @@ static int64_t idle_since(waiter *wait, int64_t now)
     return wait->progress_at;
 }
 
+static bool is_absent(const waiter *wait)
+{
+    const weft_group *group = wait->group;
+    int peer = wait->note->peer;
+
+    return peer >= 0 && peer != group->rank && weft_group_absent(group, peer) && !satisfied(wait);
+}
+
 /* The looks that are not for every turn: poison, then the dead and the gone, then the deadline. A rank that
  * was stopped itself finds the poison before it looks at the clock. */
 static weft_status look_around(waiter *wait, int64_t now)
@@ -243,8 +255,8 @@ static weft_status look_around(waiter *wait, int64_t now)
         if (dead >= 0)
             return fail_dead(wait, dead);
         /* What a rank posted before it left is visible to whoever sees that it left. */
-        if (wait->note->peer >= 0 && wait->note->peer != group->rank &&
-            weft_group_absent(group, wait->note->peer) && !satisfied(wait))
+        wait->absent = is_absent(wait) ? wait->absent + 1 : 0;
+        if (wait->absent && (!group->seats[wait->note->peer].far || wait->absent == ABSENT_LOOKS))
             return fail_absent(wait);
         wait->elsewhere = is_elsewhere(wait) ? wait->elsewhere + 1 : 0;
         if (wait->elsewhere == ELSEWHERE_LOOKS)
