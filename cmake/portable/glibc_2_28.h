@@ -19,7 +19,9 @@
 #define WEFT_GLIBC_OLD(name, version) __asm__(".symver " #name "," #name "@" version)
 
 WEFT_GLIBC_OLD(exp, WEFT_GLIBC_FIRST);
+WEFT_GLIBC_OLD(exp2, WEFT_GLIBC_FIRST);
 WEFT_GLIBC_OLD(log, WEFT_GLIBC_FIRST);
+WEFT_GLIBC_OLD(log2, WEFT_GLIBC_FIRST);
 WEFT_GLIBC_OLD(pow, WEFT_GLIBC_FIRST);
 WEFT_GLIBC_OLD(dlopen, WEFT_GLIBC_FIRST);
 WEFT_GLIBC_OLD(dlclose, WEFT_GLIBC_FIRST);
@@ -33,6 +35,9 @@ WEFT_GLIBC_OLD(pthread_once, WEFT_GLIBC_FIRST);
 WEFT_GLIBC_OLD(pthread_kill, WEFT_GLIBC_FIRST);
 WEFT_GLIBC_OLD(pthread_sigmask, WEFT_GLIBC_FIRST);
 WEFT_GLIBC_OLD(pthread_mutex_trylock, WEFT_GLIBC_FIRST);
+WEFT_GLIBC_OLD(pthread_barrier_init, WEFT_GLIBC_FIRST);
+WEFT_GLIBC_OLD(pthread_barrier_wait, WEFT_GLIBC_FIRST);
+WEFT_GLIBC_OLD(pthread_barrier_destroy, WEFT_GLIBC_FIRST);
 WEFT_GLIBC_OLD(pthread_key_create, WEFT_GLIBC_FIRST);
 WEFT_GLIBC_OLD(pthread_getspecific, WEFT_GLIBC_FIRST);
 WEFT_GLIBC_OLD(pthread_setspecific, WEFT_GLIBC_FIRST);
