@@ -106,7 +106,7 @@ static void different_sizes(weft_group *group, void *argument)
     int64_t large = 6000;
 
     (void)argument;
-    CHECK_INT(weft_alloc(group, 8 * SYMMETRIC_BYTES, 0, &symmetric), WEFT_OK);
+    CHECK_INT(weft_alloc(group, 4 * SYMMETRIC_BYTES, 0, &symmetric), WEFT_OK);
     CHECK_INT(multiply(group, symmetric, WEFT_OP_GEMM_RS, MOST), WEFT_OK);
     for (int i = 0; i < 3; i++) {
         bool odd = weft_rank(group) == 1;
