@@ -241,12 +241,11 @@ static int draw_chart(const simulation *s, const sim_sweep *sweep, const point *
 
 static int draw_into_page(simulation *s, const sim_sweep *sweep, const point *points, int count)
 {
-    char path[] = "/tmp/weft-XXXXXX";
-    int file = mkstemp(path), status;
+    char path[REPORT_PAGE_PATH];
+    int status;
 
-    if (file < 0)
+    if (!report_page_scratch(path))
         return options_error("sim", "cannot make a file in /tmp for a picture");
-    close(file);
     status = draw_chart(s, sweep, points, count, path);
     if (!status)
         report_page_picture(&s->page, s->page.count - 1, path);
