@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Dependencies point downward only: tools -> api -> moe, run -> sim -> plan -> symm, gemm -> group -> net -> core.
+# Dependencies point downward only: tools -> api -> moe, run -> choose -> sim -> plan -> symm, gemm -> group -> net -> core.
 # trace stands on core and may be used by sim, run, moe and tools.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,9 +12,10 @@ declare -A may=(
     [gemm]="gemm group core"
     [plan]="plan symm gemm group core"
     [sim]="sim plan symm gemm group core trace"
-    [run]="run sim plan symm gemm group net core trace"
+    [choose]="choose sim plan symm gemm group core trace"
+    [run]="run choose sim plan symm gemm group net core trace"
     [moe]="moe sim plan symm gemm group net core trace"
-    [api]="api moe run sim plan symm gemm group core trace"
+    [api]="api moe run choose sim plan symm gemm group core trace"
 )
 bad=0
 while IFS=: read -r file line text; do

@@ -1,4 +1,4 @@
-/* Chooses the kernels of combine for this CPU, and holds the portable ones, which are also the definition. */
+/* Chooses the kernel of combine for this CPU, and holds the portable one, which is also the definition. */
 #include "moe/sum.h"
 
 #include "core/cpu.h"
@@ -24,17 +24,8 @@ static void store(weft_dtype dtype, void *base, int64_t i, float value)
         ((float *)base)[i] = value;
 }
 
-/* What a value becomes when it is stored and loaded again. */
-static float rounded(weft_dtype dtype, float value)
-{
-    float memory;
-
-    store(dtype, &memory, 0, value);
-    return load(dtype, &memory, 0);
-}
-
-static void sum(weft_dtype dtype, void *out, const void *const *row, const float *weight, int64_t rows,
-                int64_t elements)
+void weft_moe_sum_portable(weft_dtype dtype, void *out, const void *const *row, const float *weight,
+                           int64_t rows, int64_t elements)
 {
     for (int64_t i = 0; i < elements; i++) {
         float total = 0;
@@ -45,62 +36,25 @@ static void sum(weft_dtype dtype, void *out, const void *const *row, const float
     }
 }
 
-static void scale(weft_dtype dtype, void *out, const void *x, float factor, int64_t elements)
-{
-    for (int64_t i = 0; i < elements; i++)
-        store(dtype, out, i, load(dtype, x, i) * factor);
-}
-
-static void scale_sum(weft_dtype dtype, void *out, const void *x, const float *factor, const float *weight,
-                      int64_t factors, const void *other, int64_t elements)
-{
-    for (int64_t i = 0; i < elements; i++) {
-        float value = load(dtype, x, i), total = 0;
-
-        for (int64_t j = 0; j < factors; j++)
-            total += weight[j] * rounded(dtype, value * factor[j]);
-        store(dtype, out, i, total);
-    }
-    weft_moe_add_other(sum, dtype, out, other, elements);
-}
-
-const weft_moe_kernels weft_moe_kernels_portable = {sum, scale, scale_sum};
-
-#if defined(__aarch64__)
-const weft_moe_kernels weft_moe_kernels_fp16 = {weft_moe_sum_fp16, weft_moe_scale_fp16,
-                                                weft_moe_scale_sum_fp16};
-#endif
-
-static const weft_moe_kernels *kernels(void)
+static weft_moe_sum_kernel *kernel(void)
 {
 #if defined(__aarch64__)
     uint32_t has = weft_cpu_features();
 
     if (!(has & WEFT_CPU_FP16))
-        return &weft_moe_kernels_neon;
-    return has & WEFT_CPU_FHM ? &weft_moe_kernels_fhm : &weft_moe_kernels_fp16;
+        return weft_moe_sum_neon;
+    return has & WEFT_CPU_FHM ? weft_moe_sum_fhm : weft_moe_sum_fp16;
 #elif defined(__x86_64__)
     const uint32_t need = WEFT_CPU_AVX2 | WEFT_CPU_FMA | WEFT_CPU_F16C;
 
-    return (weft_cpu_features() & need) == need ? &weft_moe_kernels_avx2 : &weft_moe_kernels_portable;
+    return (weft_cpu_features() & need) == need ? weft_moe_sum_avx2 : weft_moe_sum_portable;
 #else
-    return &weft_moe_kernels_portable;
+    return weft_moe_sum_portable;
 #endif
 }
 
 void weft_moe_sum(weft_dtype dtype, void *out, const void *const *row, const float *weight, int64_t rows,
                   int64_t elements)
 {
-    kernels()->sum(dtype, out, row, weight, rows, elements);
-}
-
-void weft_moe_scale(weft_dtype dtype, void *out, const void *x, float factor, int64_t elements)
-{
-    kernels()->scale(dtype, out, x, factor, elements);
-}
-
-void weft_moe_scale_sum(weft_dtype dtype, void *out, const void *x, const float *factor, const float *weight,
-                        int64_t factors, const void *other, int64_t elements)
-{
-    kernels()->scale_sum(dtype, out, x, factor, weight, factors, other, elements);
+    kernel()(dtype, out, row, weight, rows, elements);
 }

@@ -131,16 +131,16 @@ static void sum_checked(weft_dtype dtype, void *out, const void *const *row, con
 
     sum_all(out, row, parts, rows, elements, true);
     if (!weft_fpsr_clean(before))
-        weft_moe_kernels_neon.sum(dtype, out, row, weight, rows, elements);
+        weft_moe_sum_neon(dtype, out, row, weight, rows, elements);
 }
 
-static void sum(weft_dtype dtype, void *out, const void *const *row, const float *weight, int64_t rows,
-                int64_t elements)
+void weft_moe_sum_fhm(weft_dtype dtype, void *out, const void *const *row, const float *weight, int64_t rows,
+                      int64_t elements)
 {
     split parts;
 
     if (dtype != WEFT_F16 || !split_weights(&parts, weight, rows))
-        weft_moe_kernels_neon.sum(dtype, out, row, weight, rows, elements);
+        weft_moe_sum_neon(dtype, out, row, weight, rows, elements);
     else if (weft_moe_adds_fp16(dtype, weight, rows))
         weft_moe_add_fp16(out, row, rows, elements);
     else if (parts.any_low)
@@ -148,5 +148,3 @@ static void sum(weft_dtype dtype, void *out, const void *const *row, const float
     else
         sum_all(out, row, &parts, rows, elements, false);
 }
-
-const weft_moe_kernels weft_moe_kernels_fhm = {sum, weft_moe_scale_fp16, weft_moe_scale_sum_fp16};

@@ -83,5 +83,5 @@ void weft_moe_sum_fp16(weft_dtype dtype, void *out, const void *const *row, cons
     if (weft_moe_adds_fp16(dtype, weight, rows))
         weft_moe_add_fp16(out, row, rows, elements);
     else
-        weft_moe_kernels_neon.sum(dtype, out, row, weight, rows, elements);
+        weft_moe_sum_neon(dtype, out, row, weight, rows, elements);
 }

@@ -2,84 +2,12 @@
  * Combine on aarch64: 64 columns at a time, so that sixteen fp32 accumulators hide the latency of the
  * multiply-adds while the rows stream by once.
  */
-#include <arm_neon.h>
-#include <string.h>
-
-#include "core/dtype.h"
+#include "moe/eight_neon.h"
 #include "moe/sum_kernels.h"
+#include "moe/sum_rows.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
-typedef struct pair {
-    float32x4_t low, high;
-} pair;
-
-/* Eight elements as fp32. */
-INLINE pair load8(weft_dtype dtype, const void *base, int64_t i)
+void weft_moe_sum_neon(weft_dtype dtype, void *out, const void *const *row, const float *weight, int64_t rows,
+                       int64_t elements)
 {
-    if (dtype == WEFT_F16) {
-        float16x8_t v = vreinterpretq_f16_u16(vld1q_u16((const uint16_t *)base + i));
-
-        return (pair){vcvt_f32_f16(vget_low_f16(v)), vcvt_high_f32_f16(v)};
-    }
-    if (dtype == WEFT_BF16) {
-        uint16x8_t v = vld1q_u16((const uint16_t *)base + i);
-
-        return (pair){vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(v), 16)),
-                      vreinterpretq_f32_u32(vshll_high_n_u16(v, 16))};
-    }
-    return (pair){vld1q_f32((const float *)base + i), vld1q_f32((const float *)base + i + 4)};
+    sum_by_type(dtype, out, row, weight, rows, elements);
 }
-
-/* The upper halves of fp32, rounded to nearest even; a NaN keeps its upper bits and is made quiet. */
-INLINE uint16x4_t to_bf16(float32x4_t v)
-{
-    uint32x4_t bits = vreinterpretq_u32_f32(v);
-    uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
-    uint32x4_t round = vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff)));
-    uint32x4_t quiet = vorrq_u32(bits, vdupq_n_u32(0x400000));
-
-    return vshrn_n_u32(vbslq_u32(vceqq_f32(v, v), round, quiet), 16);
-}
-
-INLINE void store8(weft_dtype dtype, void *base, int64_t i, pair v)
-{
-    if (dtype == WEFT_F16)
-        vst1q_u16((uint16_t *)base + i,
-                  vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(v.low), v.high)));
-    else if (dtype == WEFT_BF16)
-        vst1q_u16((uint16_t *)base + i, vcombine_u16(to_bf16(v.low), to_bf16(v.high)));
-    else {
-        vst1q_f32((float *)base + i, v.low);
-        vst1q_f32((float *)base + i + 4, v.high);
-    }
-}
-
-/* round(x * factor) of eight elements, as fp32. */
-INLINE pair scaled8(weft_dtype dtype, const void *x, int64_t i, float factor)
-{
-    pair v = load8(dtype, x, i);
-
-    v = (pair){vmulq_n_f32(v.low, factor), vmulq_n_f32(v.high, factor)};
-    if (dtype == WEFT_F16)
-        return (pair){vcvt_f32_f16(vcvt_f16_f32(v.low)), vcvt_f32_f16(vcvt_f16_f32(v.high))};
-    if (dtype == WEFT_BF16)
-        return (pair){vreinterpretq_f32_u32(vshll_n_u16(to_bf16(v.low), 16)),
-                      vreinterpretq_f32_u32(vshll_n_u16(to_bf16(v.high), 16))};
-    return v;
-}
-
-INLINE pair zero8(void)
-{
-    return (pair){vdupq_n_f32(0), vdupq_n_f32(0)};
-}
-
-/* sum + v * weight */
-INLINE pair add8(pair sum, pair v, float weight)
-{
-    return (pair){vfmaq_n_f32(sum.low, v.low, weight), vfmaq_n_f32(sum.high, v.high, weight)};
-}
-
-#define EIGHT pair
-#define KERNELS weft_moe_kernels_neon
-#include "moe/sum_by_type.h"

@@ -78,12 +78,6 @@ weft_status model_load(model *m, const weft_machine *machine, const weft_sim_sou
                        weft_sim_mode mode, weft_error_text *error);
 void model_free(model *m);
 
-/* What a simulation of seconds can hold: regions of all ranks. */
-enum { SIM_REGIONS = 3000000 };
-
-/* weft_sim_tune with about this many regions at most. */
-void sim_tune_within(const weft_machine *machine, int world, int64_t regions, weft_problem *problem);
-
 /* What the products of a part have in common. */
 typedef struct model_products {
     double

@@ -53,9 +53,6 @@ typedef struct weft_sim_source {
     bool graph; /* on a GPU: launched from a graph, not by the host */
 } weft_sim_source;
 
-/* Fills what the problem leaves open and the machine decides: tiles and workers of a rank. */
-void weft_sim_tune(const weft_machine *machine, int world, weft_problem *problem);
-
 weft_status weft_sim_run(const weft_machine *machine, const weft_sim_source *source, weft_sim_mode mode,
                          bool want_events, weft_sim_result *result, weft_error_text *error);
 void weft_sim_result_free(weft_sim_result *result);
@@ -73,13 +70,5 @@ typedef struct weft_sim_limits {
 } weft_sim_limits;
 
 weft_sim_limits weft_sim_limits_of(const weft_machine *machine, const weft_problem *problem, int world);
-
-/*
- * The fastest schedule of a resolved problem whose schedule is AUTO, among those that give the layout asked
- * for, unfused included: each is simulated as weft_sim_run would simulate it alone. Answers are remembered
- * per machine and problem.
- */
-weft_status weft_sim_pick(const weft_machine *machine, const weft_problem *problem, int world,
-                          weft_schedule *schedule, weft_error_text *error);
 
 #endif

@@ -7,6 +7,7 @@
  */
 #include "support/check.h"
 
+#include "choose/machine.h"
 #include "sim/sim.h"
 
 #include <dirent.h>
@@ -141,11 +142,11 @@ static void simulate(uint64_t *state, const weft_machine *machine)
     if (weft_problem_resolve(&problem, world, &resolved, &error) != WEFT_OK)
         return;
     if (resolved.schedule == WEFT_SCHEDULE_AUTO &&
-        weft_sim_pick(machine, &resolved, world, &resolved.schedule, &error) != WEFT_OK) {
+        weft_choose_schedule(machine, &resolved, world, &resolved.schedule, &error) != WEFT_OK) {
         CHECK(error.text[0] && !strchr(error.text, '\n'));
         return;
     }
-    weft_sim_tune(machine, world, &resolved);
+    weft_choose_tiles(machine, world, &resolved);
     weft_sim_source source = {.problem = &resolved, .world = world};
     if (weft_sim_run(machine, &source, WEFT_SIM_ALL, false, &result, &error) != WEFT_OK) {
         CHECK(error.text[0] && !strchr(error.text, '\n'));

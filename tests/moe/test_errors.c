@@ -3,7 +3,9 @@
  * the next correct round works.
  */
 #include "core/dtype.h"
-#include "moe/contest.h"
+#include "bench/standin/scale.h"
+#include "bench/standin/standin.h"
+#include "moe/moe.h"
 #include "support/check.h"
 #include "support/ranks.h"
 
@@ -194,8 +196,8 @@ static void wrong_order(weft_group *group, void *argument)
     }
     for (int e = 0; e < view.experts; e++)
         for (int64_t i = view.offset[e]; i < view.offset[e + 1]; i++)
-            weft_moe_scale(WEFT_F32, results + i * HIDDEN, view.row[view.entry_row[i]],
-                           (float)(1 + view.expert[e]), HIDDEN);
+            weft_standin_scale(WEFT_F32, results + i * HIDDEN, view.row[view.entry_row[i]],
+                               (float)(1 + view.expert[e]), HIDDEN);
     CHECK_INT(weft_moe_combine(l.moe, 0, results, NULL, l.y), WEFT_OK);
     CHECK_INT(weft_moe_dispatch(l.moe, 1, &l.input, &view), WEFT_ERR_ARGUMENT);
     CHECK_HAS(weft_error(group), "lane is 1; the layer has lanes 0 to 0");

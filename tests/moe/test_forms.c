@@ -2,7 +2,7 @@
  * What dispatch shows: rows ordered by source and token, packed and padded forms, rows of bytes that are not
  * numbers, two lanes in flight, a routing used again with other weights, and the numbers of a round.
  */
-#include "moe/contest.h"
+#include "moe/moe.h"
 #include "support/check.h"
 #include "support/ranks.h"
 

@@ -7,7 +7,9 @@
 #include <math.h>
 
 #include "core/dtype.h"
-#include "moe/contest.h"
+#include "bench/standin/contest.h"
+#include "bench/standin/standin.h"
+#include "moe/moe.h"
 #include "support/check.h"
 #include "support/ranks.h"
 

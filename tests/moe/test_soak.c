@@ -8,7 +8,9 @@
 #include <time.h>
 
 #include "core/dtype.h"
-#include "moe/contest.h"
+#include "bench/standin/scale.h"
+#include "bench/standin/standin.h"
+#include "moe/moe.h"
 #include "support/check.h"
 #include "support/procs.h"
 #include "support/ranks.h"
@@ -95,8 +97,8 @@ static weft_status by_parts(weft_moe *moe, int lane, const weft_moe_input *input
     results = malloc(most * size);
     for (int e = 0; e < view.experts; e++)
         for (int64_t i = view.offset[e]; i < view.offset[e + 1]; i++)
-            weft_moe_scale(s->dtype, results + (size_t)(i * HIDDEN) * size, view.row[view.entry_row[i]],
-                           (float)(1 + view.expert[e]), HIDDEN);
+            weft_standin_scale(s->dtype, results + (size_t)(i * HIDDEN) * size, view.row[view.entry_row[i]],
+                               (float)(1 + view.expert[e]), HIDDEN);
     pause_sometimes(state);
     status = weft_moe_combine_send(moe, lane, results, NULL);
     free(results);

@@ -1,3 +1,4 @@
+#include "choose/machine.h"
 #include "sim/published.h"
 
 #include "core/dtype.h"
@@ -120,7 +121,7 @@ static double simulated_us(const weft_machine *machine, const published_row *row
         fprintf(stderr, "%s %s: %s\n", row->source, row->how, error.text);
         return NAN;
     }
-    weft_sim_tune(machine, row->ranks, &problem);
+    weft_choose_tiles(machine, row->ranks, &problem);
     if (weft_sim_run(machine, &source, WEFT_SIM_ALL, false, &result, &error)) {
         fprintf(stderr, "%s: %s\n", row->source, error.text);
         return NAN;

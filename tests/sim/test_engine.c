@@ -4,6 +4,7 @@
  */
 #include "support/check.h"
 #include "plan/builder.h"
+#include "choose/machine.h"
 #include "sim/sim.h"
 
 #include <math.h>
@@ -291,7 +292,7 @@ static void many_ranks(void)
 
     CHECK_INT(weft_machine_find("h100x1024", &machine, &error), WEFT_OK);
     CHECK_INT(weft_problem_resolve(&problem, world, &problem, &error), WEFT_OK);
-    weft_sim_tune(&machine, world, &problem);
+    weft_choose_tiles(&machine, world, &problem);
     CHECK_INT(weft_sim_run(&machine, &source, WEFT_SIM_ALL, false, &r, &error), WEFT_OK);
     CHECK_INT(r.bound, WEFT_BOUND_LINK);
     CHECK(r.us > link_us && r.us < 1.5 * link_us);

@@ -5,6 +5,7 @@
  */
 #include "support/check.h"
 #include "core/dtype.h"
+#include "choose/machine.h"
 #include "sim/library.h"
 #include "sim/model.h"
 
@@ -59,7 +60,7 @@ static double time_of(const weft_machine *machine, int world, weft_problem probl
     problem.schedule = schedule;
     if (!weft_sim_can_run(machine, &problem, world, &error))
         return -1;
-    sim_tune_within(machine, world, regions, &problem);
+    weft_choose_tiles_within(machine, world, regions, &problem);
     if (weft_problem_resolve(&problem, world, &problem, &error) != WEFT_OK)
         return -1;
     CHECK_INT(weft_sim_run(machine, &source, WEFT_SIM_ALL, false, &result, &error), WEFT_OK);
@@ -142,10 +143,10 @@ static void check_auto(const weft_machine *machine, int world, const weft_proble
     int count;
 
     CHECK_INT(weft_problem_resolve(problem, world, &resolved, &error), WEFT_OK);
-    CHECK_INT(weft_sim_pick(machine, &resolved, world, &picked, &error), WEFT_OK);
+    CHECK_INT(weft_choose_schedule(machine, &resolved, world, &picked, &error), WEFT_OK);
     list = weft_schedule_list(resolved.op, resolved.layout, &count);
     for (int i = 0; i < count; i++) {
-        double us = time_of(machine, world, resolved, list[i], SIM_REGIONS);
+        double us = time_of(machine, world, resolved, list[i], WEFT_CHOOSE_REGIONS);
 
         if (us < 0)
             continue;
@@ -154,7 +155,7 @@ static void check_auto(const weft_machine *machine, int world, const weft_proble
         expect(us >= 0.999 * least_us(machine, world, &resolved, list[i]), "below its bounds",
                describe(machine, world, &resolved, list[i]));
     }
-    taken = time_of(machine, world, resolved, picked, SIM_REGIONS);
+    taken = time_of(machine, world, resolved, picked, WEFT_CHOOSE_REGIONS);
     expect(taken > 0 && taken <= 1.02 * best, "auto is not the best",
            describe(machine, world, &resolved, picked));
 }
@@ -168,7 +169,7 @@ static void check_growth(const weft_machine *machine, int world, const weft_prob
 
     list = weft_schedule_list(problem->op, problem->layout, &count);
     for (int i = 0; i < count; i++) {
-        double once = time_of(machine, world, *problem, list[i], SIM_REGIONS);
+        double once = time_of(machine, world, *problem, list[i], WEFT_CHOOSE_REGIONS);
 
         for (int what = 0; once >= 0 && what < (product ? 3 : 1); what++) {
             weft_problem more = *problem;
@@ -177,7 +178,7 @@ static void check_growth(const weft_machine *machine, int world, const weft_prob
                 *(what == 0 ? &more.m : what == 1 ? &more.n : &more.k) *= 2;
             else
                 more.count *= 2;
-            expect(time_of(machine, world, more, list[i], SIM_REGIONS) >= 0.999 * once,
+            expect(time_of(machine, world, more, list[i], WEFT_CHOOSE_REGIONS) >= 0.999 * once,
                    "twice as much is faster", describe(machine, world, problem, list[i]));
         }
     }
@@ -232,7 +233,7 @@ static void check_coarsening(const char *name, int world, weft_op op, int64_t m,
     CHECK_INT(weft_problem_resolve(&p, world, &p, &error), WEFT_OK);
     grown = p;
     list = weft_schedule_list(op, p.layout, &count);
-    sim_tune_within(&machine, world, regions, &grown);
+    weft_choose_tiles_within(&machine, world, regions, &grown);
     CHECK(grown.tuning.tile_n >= 4 * machine.tile_n);
     for (int i = 0; i < count; i++) {
         double fine = time_of(&machine, world, p, list[i], INT64_MAX),
@@ -255,7 +256,7 @@ static void the_largest_product(void)
     p.dtype = p.d_dtype = WEFT_BF16;
     CHECK_INT(weft_machine_find("h100x8", &machine, &error), WEFT_OK);
     CHECK_INT(weft_problem_resolve(&p, 8, &p, &error), WEFT_OK);
-    CHECK_INT(weft_sim_pick(&machine, &p, 8, &picked, &error), WEFT_OK);
+    CHECK_INT(weft_choose_schedule(&machine, &p, 8, &picked, &error), WEFT_OK);
     CHECK_INT(picked, WEFT_SCHEDULE_ALLGATHER_ROTATING_A);
 }
 

@@ -2,6 +2,7 @@
  * Collectives over nodes: close to what links allow, no slower with more ranks a node, and never by a switch
  * that ends at the node.
  */
+#include "choose/machine.h"
 #include "sim/sim.h"
 
 #include "support/check.h"
@@ -27,7 +28,7 @@ static double predict(const weft_machine *machine, weft_problem *problem, int wo
     weft_sim_result result = {0};
     weft_error_text error = {0};
 
-    weft_sim_tune(machine, world, problem);
+    weft_choose_tiles(machine, world, problem);
     CHECK_INT(weft_problem_resolve(problem, world, problem, &error), WEFT_OK);
     if (weft_sim_run(machine, &source, WEFT_SIM_ALL, false, &result, &error) != WEFT_OK) {
         fprintf(stderr, "%s\n", error.text);
@@ -97,18 +98,18 @@ static void no_switch_across(void)
 
     CHECK_INT(weft_machine_find("h100x16", &machine, &error), WEFT_OK);
     p.schedule = WEFT_SCHEDULE_MULTIMEM;
-    weft_sim_tune(&machine, 16, &p);
+    weft_choose_tiles(&machine, 16, &p);
     CHECK_INT(weft_sim_run(&machine, &source, WEFT_SIM_ALL, false, &result, &error), WEFT_ERR_UNSUPPORTED);
     CHECK_HAS(error.text, "several nodes");
     p.schedule = WEFT_SCHEDULE_AUTO;
     CHECK_INT(weft_problem_resolve(&p, 16, &p, &error), WEFT_OK);
-    CHECK_INT(weft_sim_pick(&machine, &p, 16, &picked, &error), WEFT_OK);
+    CHECK_INT(weft_choose_schedule(&machine, &p, 16, &picked, &error), WEFT_OK);
     CHECK(picked != WEFT_SCHEDULE_MULTIMEM);
     p = collective(WEFT_OP_ALL_REDUCE, 256, 1 << 30);
     p.schedule = WEFT_SCHEDULE_AUTO;
     CHECK_INT(weft_machine_find("h100x1024", &machine, &error), WEFT_OK);
     CHECK_INT(weft_problem_resolve(&p, 256, &p, &error), WEFT_OK);
-    CHECK_INT(weft_sim_pick(&machine, &p, 256, &picked, &error), WEFT_OK);
+    CHECK_INT(weft_choose_schedule(&machine, &p, 256, &picked, &error), WEFT_OK);
     CHECK_INT(picked, WEFT_SCHEDULE_TWO_LEVEL);
 }
 

@@ -3,7 +3,7 @@
 #include "core/dtype.h"
 #include "core/round.h"
 #include "plan/user_operands.h"
-#include "run/choose.h"
+#include "choose/choose.h"
 #include "run/given.h"
 #include "run/cpu/reduce.h"
 
@@ -309,7 +309,7 @@ static weft_status resolve(weft_executor *x, const weft_problem *problem, weft_p
     memset(&decision, 0, sizeof(decision));
     if (s->rank == 0) {
         decision.status =
-            (int32_t)weft_run_choose(x->basis, problem, s->world, &decision.problem, &s->group->error);
+            (int32_t)weft_choose_cpu(x->basis, problem, s->world, &decision.problem, &s->group->error);
         if (decision.status != WEFT_OK)
             memcpy(decision.text, s->group->error.text, sizeof(decision.text) - 1);
     }
@@ -374,7 +374,7 @@ bool weft_cpu_plan_alone(weft_plan *plan, weft_status *status)
 
     if (!x || !x->alike || x->alike_failures != x->session->failures || x->basis->spread ||
         !is_whole(&plan->asked) || !weft_basis_holds(x->basis, x->group) ||
-        weft_run_choose(x->basis, &plan->asked, x->world, &resolved, &x->group->error) != WEFT_OK)
+        weft_choose_cpu(x->basis, &plan->asked, x->world, &resolved, &x->group->error) != WEFT_OK)
         return false; /* also what all ranks refuse: they say so together */
     *status = new_program(plan);
     if (*status == WEFT_OK)

@@ -19,7 +19,7 @@
 #include "launch/launch.h"
 #include "run/backend.h"
 #include "sim/machine.h"
-#include "sim/tuned.h"
+#include "choose/tuned.h"
 
 enum { CPUS_MAX = 4096 };
 

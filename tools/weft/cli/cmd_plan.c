@@ -13,6 +13,7 @@
 #include "group/segment.h"
 #include "plan/check.h"
 #include "plan/print.h"
+#include "choose/machine.h"
 #include "sim/sim.h"
 
 #include <stdlib.h>
@@ -107,14 +108,14 @@ static weft_status complete(const weft_machine *machine, const weft_options *opt
         weft_problem tiled = *problem; /* choosing would take as long */
 
         tiled.schedule = WEFT_SCHEDULE_UNFUSED;
-        weft_sim_tune(machine, world, &tiled);
+        weft_choose_tiles(machine, world, &tiled);
         status = check_tiles(&tiled, error);
     }
     if (!status && problem->schedule == WEFT_SCHEDULE_AUTO)
-        status = weft_sim_pick(machine, problem, world, &problem->schedule, error);
+        status = weft_choose_schedule(machine, problem, world, &problem->schedule, error);
     if (status)
         return status;
-    weft_sim_tune(machine, world, problem);
+    weft_choose_tiles(machine, world, problem);
     status = weft_problem_resolve(problem, world, problem, error);
     return status ? status : check_tiles(problem, error);
 }

@@ -9,9 +9,10 @@
 #include "report/draw.h"
 
 #include "core/dtype.h"
+#include "choose/machine.h"
 #include "sim/library.h"
 #include "sim/trust.h"
-#include "sim/tuned.h"
+#include "choose/tuned.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -112,7 +113,7 @@ int sim_simulate(simulation *s, const weft_problem *asked, weft_schedule schedul
     } else {
         if (given.parts) /* weft's own is tuned as weft would */
             memset(&problem.tuning, 0, sizeof(problem.tuning));
-        weft_sim_tune(&s->machine, s->world, &problem);
+        weft_choose_tiles(&s->machine, s->world, &problem);
     }
     status = weft_problem_resolve(&problem, s->world, &problem, &error);
     if (!status)
@@ -149,7 +150,7 @@ static int choose(simulation *s, weft_problem *problem, weft_schedule *chosen, c
         *chosen = kept.schedule;
         s->tuning = kept.tuning;
     } else if (!status && problem->schedule == WEFT_SCHEDULE_AUTO)
-        status = weft_sim_pick(&s->machine, problem, s->world, chosen, &error);
+        status = weft_choose_schedule(&s->machine, problem, s->world, chosen, &error);
     if (status)
         return -sim_fail(&error, status);
     return 1;

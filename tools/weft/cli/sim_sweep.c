@@ -7,6 +7,7 @@
 #include "cli/sim.h"
 
 #include "core/dtype.h"
+#include "choose/machine.h"
 #include "sim/library.h"
 
 #include <errno.h>
@@ -106,7 +107,7 @@ static int simulate_point(simulation *s, const weft_problem *asked, point *p)
 
     p->schedule = problem.schedule;
     if (!status && problem.schedule == WEFT_SCHEDULE_AUTO)
-        status = weft_sim_pick(&s->machine, &problem, s->world, &p->schedule, &error);
+        status = weft_choose_schedule(&s->machine, &problem, s->world, &p->schedule, &error);
     if (status)
         return sim_fail(&error, status);
     failed = sim_simulate(s, &problem, p->schedule, WEFT_SIM_ALL, &p->result);

@@ -5,6 +5,7 @@
  */
 #include "tune/tune.h"
 
+#include "choose/machine.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "report/report.h"
@@ -82,7 +83,7 @@ static void simulate(tuning *t)
         weft_error_text ignored;
 
         t->tries[i].us = INFINITY;
-        weft_sim_tune(&t->machine, t->world, &problem);
+        weft_choose_tiles(&t->machine, t->world, &problem);
         if (weft_sim_can_run(&t->machine, &problem, t->world, &ignored) &&
             weft_problem_resolve(&problem, t->world, &problem, &ignored) == WEFT_OK &&
             weft_sim_run(&t->machine, &source, WEFT_SIM_ALL, false, &result, &ignored) == WEFT_OK) {
@@ -123,7 +124,7 @@ static int try_schedules(tuning *t)
         weft_schedule picked = WEFT_SCHEDULE_AUTO;
         weft_error_text error = {0};
 
-        if (weft_sim_pick(&t->machine, &t->asked, t->world, &picked, &error))
+        if (weft_choose_schedule(&t->machine, &t->asked, t->world, &picked, &error))
             return options_error("tune", "%s", error.text);
         add_try(t, picked, (weft_tuning){0});
     }

@@ -3,7 +3,7 @@
 #define WEFT_TOOLS_TUNE_TUNE_H
 
 #include "sim/sim.h"
-#include "sim/tuned.h"
+#include "choose/tuned.h"
 
 enum { TUNE_MOST_TRIES = 32 };
 

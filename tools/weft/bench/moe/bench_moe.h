@@ -4,7 +4,9 @@
 
 #include "bench/bench.h"
 
-#include "moe/contest.h"
+#include "bench/standin/contest.h"
+#include "bench/standin/standin.h"
+#include "moe/moe.h"
 
 /* Ranks draw 1 to T - 1 tokens, and how evenly they did decides how a round compares with a copy: many draws.
  * Their tokens' values are some sets in turn, which together are more than the caches hold. */

@@ -8,9 +8,9 @@
  */
 #include "bench/moe/bench_moe.h"
 
+#include "bench/standin/scale_kernels.h"
 #include "core/dtype.h"
 #include "core/part.h"
-#include "moe/sum_kernels.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -72,9 +72,9 @@ static int expect(moe_subject *it, int draw)
         for (int k = 0; k < topk; k++) {
             double weight = data->weight[t * topk + k];
 
-            weft_moe_kernels_portable.scale(it->dtype, scaled, (const char *)data->x + t * it->row_bytes,
-                                            weft_standin_factor(&it->standin, data->expert[t * topk + k]),
-                                            hidden);
+            weft_standin_kernels_portable.scale(it->dtype, scaled, (const char *)data->x + t * it->row_bytes,
+                                                weft_standin_factor(&it->standin, data->expert[t * topk + k]),
+                                                hidden);
             for (int64_t i = 0; i < hidden; i++) {
                 double term = weight * weft_element_get(it->dtype, scaled, (size_t)i);
 
@@ -153,8 +153,9 @@ int moe_check(moe_subject *it, int iteration, bool reduced)
     int topk = it->shape.topk;
     double unit = rounding(it->dtype), sums = ((reduced ? 2 : 1) * topk + 3) * 0x1p-22;
 
-    /* fp32 sums, in reduced mode what moe/scale_fp16.c puts in their place, and one rounding to the type; in
-     * reduced mode every rank's part is rounded once more. Last, steps where float16 has no smaller ones. */
+    /* fp32 sums, in reduced mode what standin/scale_fp16.c puts in their place, and one rounding to the type;
+     * in reduced mode every rank's part is rounded once more. Last, steps where float16 has no smaller ones.
+     */
     for (int64_t i = 0; i < elements; i++) {
         double value = weft_element_get(it->dtype, it->y, (size_t)i), right = it->expected[draw][i];
         double bound = it->magnitude[draw][i] * (sums + (reduced ? 2 * unit : 0)) +

@@ -6,6 +6,8 @@
  */
 #include "bench/moe/bench_moe.h"
 
+#include "bench/standin/scale.h"
+
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,8 +137,8 @@ static void run_experts(moe_peer *p)
     for (int r = 0; r < p->ranks; r++)
         for (int e = 0; e < p->most_here; e++)
             for (int i = 0; i < p->recv_counts[r * p->most_here + e]; i++, row += it->row_bytes)
-                weft_moe_scale(it->dtype, row, row, weft_standin_factor(&it->standin, first + e),
-                               it->shape.hidden);
+                weft_standin_scale(it->dtype, row, row, weft_standin_factor(&it->standin, first + e),
+                                   it->shape.hidden);
 }
 
 /* Each token's rows again, in ascending expert id. */

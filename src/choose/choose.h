@@ -3,8 +3,8 @@
  * decided by, beside the problem, is a basis: found on a rank, and kept by all where they have found that
  * theirs are the same. From then on each decides by itself what the others decide.
  */
-#ifndef WEFT_RUN_CHOOSE_H
-#define WEFT_RUN_CHOOSE_H
+#ifndef WEFT_CHOOSE_CHOOSE_H
+#define WEFT_CHOOSE_CHOOSE_H
 
 #include "group/group.h"
 #include "gemm/gemm.h"
@@ -28,7 +28,7 @@ uint64_t weft_basis_hash(const weft_basis *basis);
 /* Whether what can change in a process is still what it was. */
 bool weft_basis_holds(const weft_basis *basis, const weft_group *group);
 
-weft_status weft_run_choose(const weft_basis *basis, const weft_problem *problem, int world,
+weft_status weft_choose_cpu(const weft_basis *basis, const weft_problem *problem, int world,
                             weft_problem *resolved, weft_error_text *error);
 
 #endif

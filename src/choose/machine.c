@@ -1,15 +1,15 @@
 /*
- * Choices that need a machine: tiles and workers of a problem, and the schedule behind `auto`.
- *
  * Tiles. On a GPU a compute lane is one multiprocessor and a GEMM task one tile of the description; a
  * collective uses as many lanes as saturate a link. On a CPU a compute lane is a thread; its tiles are
  * those of plan/tiles.h, as the executor takes them.
  */
-#include "sim/model.h"
+#include "choose/machine.h"
+
 #include "core/dtype.h"
 #include "core/round.h"
 #include "gemm/gemm.h"
 #include "plan/tiles.h"
+#include "sim/sim.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -166,7 +166,7 @@ static void tune_cpu(const weft_machine *machine, int world, weft_problem *p)
     weft_plan_tiles(p, world, &steps);
 }
 
-void sim_tune_within(const weft_machine *machine, int world, int64_t regions, weft_problem *problem)
+void weft_choose_tiles_within(const weft_machine *machine, int world, int64_t regions, weft_problem *problem)
 {
     if (machine->kind == WEFT_MACHINE_GPU)
         tune_gpu(machine, world, regions, problem);
@@ -174,9 +174,9 @@ void sim_tune_within(const weft_machine *machine, int world, int64_t regions, we
         tune_cpu(machine, world, problem);
 }
 
-void weft_sim_tune(const weft_machine *machine, int world, weft_problem *problem)
+void weft_choose_tiles(const weft_machine *machine, int world, weft_problem *problem)
 {
-    sim_tune_within(machine, world, SIM_REGIONS, problem);
+    weft_choose_tiles_within(machine, world, WEFT_CHOOSE_REGIONS, problem);
 }
 
 /* ---- auto ----------------------------------------------------------------------------------------- */
@@ -216,33 +216,6 @@ static bool several_nodes(const weft_machine *machine, int world)
     return machine->ranks_per_node > 0 && world > machine->ranks_per_node;
 }
 
-weft_sim_limits weft_sim_limits_of(const weft_machine *machine, const weft_problem *p, int world)
-{
-    double ranks = world, near = machine->ranks_per_node > 0 ? fmin(machine->ranks_per_node, ranks) : ranks;
-    double bytes = (double)p->count * (double)weft_dtype_size(p->dtype), across, inside;
-
-    if (machine->kind != WEFT_MACHINE_GPU || !is_collective(p))
-        return (weft_sim_limits){0};
-    switch (p->op) {
-    case WEFT_OP_BROADCAST: /* every node hears it once, over all of its links */
-        across = ranks > near ? bytes / near : 0;
-        inside = bytes - bytes / near;
-        break;
-    case WEFT_OP_ALL_TO_ALL:
-        across = bytes * (ranks - near);
-        inside = bytes * (near - 1);
-        break;
-    default: /* what every rank must hear, less what comes to it from the network */
-        if (p->op == WEFT_OP_ALL_REDUCE)
-            bytes *= 2 / ranks; /* of a slice, there and back */
-        across = bytes * (ranks - near) / near;
-        inside = bytes * (ranks - 1) - across;
-        break;
-    }
-    return (weft_sim_limits){across > 0 ? across / machine->network_gbs * 1e-3 : 0,
-                             inside / machine->link_gbs * 1e-3};
-}
-
 /* On several nodes, and on many ranks only what knows nodes; on one, that is the same as the others.
  * Where a schedule cannot run, `why` says why not. */
 static bool worth_trying(const weft_machine *machine, weft_problem *candidate, int world,
@@ -261,8 +234,8 @@ static bool worth_trying(const weft_machine *machine, weft_problem *candidate, i
  * is a guess, and `unfused` is what the caller would have had anyway. */
 static const double worth_it = 0.99;
 
-weft_status weft_sim_pick(const weft_machine *machine, const weft_problem *problem, int world,
-                          weft_schedule *schedule, weft_error_text *error)
+weft_status weft_choose_schedule(const weft_machine *machine, const weft_problem *problem, int world,
+                                 weft_schedule *schedule, weft_error_text *error)
 {
     uint64_t key = weft_problem_hash(problem, world) ^ machine->id;
     weft_schedule best = WEFT_SCHEDULE_AUTO;
@@ -295,7 +268,7 @@ weft_status weft_sim_pick(const weft_machine *machine, const weft_problem *probl
         weft_status status;
 
         candidate.schedule = list[i];
-        weft_sim_tune(machine, world, &candidate);
+        weft_choose_tiles(machine, world, &candidate);
         if (!worth_trying(machine, &candidate, world, &why))
             continue;
         status = weft_sim_run(machine, &source, WEFT_SIM_ALL, false, &result, error);

@@ -1,6 +1,7 @@
-#include "moe/contest.h"
+#include "bench/standin/contest.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 #include "core/dtype.h"
 
@@ -83,38 +84,4 @@ void weft_contest_fill(const weft_contest_shape *shape, weft_dtype dtype, uint64
         if (i + 1 < data->tokens * shape->hidden)
             weft_element_set(dtype, data->x, (size_t)i + 1, radius * sin(angle));
     }
-}
-
-float weft_standin_factor(const weft_standin *standin, int expert)
-{
-    return (float)(1 + (standin->owner ? standin->owner[expert] : expert));
-}
-
-static void standin_block(void *context, int expert, int64_t rows, const void *const *in, void *const *out)
-{
-    const weft_standin *standin = context;
-
-    for (int64_t i = 0; i < rows; i++)
-        weft_moe_scale(standin->dtype, out[i], in[i], weft_standin_factor(standin, expert), standin->hidden);
-}
-
-enum { STANDIN_ROW_MOST = 64 };
-
-static void standin_row(void *context, int64_t experts, const int32_t *expert, const float *weight,
-                        const void *in, const void *other, void *out)
-{
-    const weft_standin *standin = context;
-    float factor[STANDIN_ROW_MOST];
-
-    for (int64_t i = 0; i < experts; i++)
-        factor[i] = weft_standin_factor(standin, expert[i]);
-    weft_moe_scale_sum(standin->dtype, out, in, factor, weight, experts, other, standin->hidden);
-}
-
-weft_moe_expert weft_standin_expert(weft_standin *standin)
-{
-    return (weft_moe_expert){.size = sizeof(weft_moe_expert),
-                             .context = standin,
-                             .block = standin_block,
-                             .row = standin->topk <= STANDIN_ROW_MOST ? standin_row : NULL};
 }

@@ -1,16 +1,8 @@
-/*
- * The public contest's contract: its shapes, its data, and its stand-in expert. Shared by tests and the
- * bench.
- *
- * The contest's expert multiplies by 1 + the rank that owns it, which does not notice a wrong expert inside a
- * rank; `by_expert` multiplies by 1 + the expert's id instead. Either is exact before rounding to the dtype.
- */
-#ifndef WEFT_MOE_CONTEST_H
-#define WEFT_MOE_CONTEST_H
+/* The public contest's contract: its shapes and its data. Shared by the bench and the tests. */
+#ifndef WEFT_TOOLS_BENCH_STANDIN_CONTEST_H
+#define WEFT_TOOLS_BENCH_STANDIN_CONTEST_H
 
-#include <stdbool.h>
-
-#include "moe/moe.h"
+#include <weft/weft.h>
 
 typedef struct weft_contest_shape {
     int experts, topk;
@@ -42,16 +34,5 @@ void weft_contest_fill(const weft_contest_shape *shape, weft_dtype dtype, uint64
 /* The same without x. Returns the generator's state. */
 uint64_t weft_contest_draw(const weft_contest_shape *shape, uint64_t seed, int rank, int64_t tokens,
                            double skew, weft_contest_data *data);
-
-/* The context of the stand-in expert. */
-typedef struct weft_standin {
-    weft_dtype dtype;
-    int64_t hidden;
-    int topk;
-    const int32_t *owner; /* expert -> rank; NULL: by expert */
-} weft_standin;
-
-float weft_standin_factor(const weft_standin *standin, int expert);
-weft_moe_expert weft_standin_expert(weft_standin *standin);
 
 #endif

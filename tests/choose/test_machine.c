@@ -1,6 +1,7 @@
 /* `auto`: the fastest by simulation, of the layout asked for, remembered, and never one that cannot run. */
-#include "support/check.h"
+#include "choose/machine.h"
 #include "sim/sim.h"
+#include "support/check.h"
 
 static weft_machine find(const char *name)
 {
@@ -36,7 +37,7 @@ static double time_of(const weft_machine *machine, weft_problem problem, weft_sc
     weft_sim_result result = {0};
 
     problem.schedule = schedule;
-    weft_sim_tune(machine, 8, &problem);
+    weft_choose_tiles(machine, 8, &problem);
     CHECK_INT(weft_sim_run(machine, &source, WEFT_SIM_ALL, false, &result, &error), WEFT_OK);
     return result.us;
 }
@@ -50,8 +51,8 @@ static void picks_the_fastest(const char *name, weft_problem problem)
     bool listed = false;
     int count;
 
-    CHECK_INT(weft_sim_pick(&machine, &problem, 8, &picked, &error), WEFT_OK);
-    CHECK_INT(weft_sim_pick(&machine, &problem, 8, &again, &error), WEFT_OK);
+    CHECK_INT(weft_choose_schedule(&machine, &problem, 8, &picked, &error), WEFT_OK);
+    CHECK_INT(weft_choose_schedule(&machine, &problem, 8, &again, &error), WEFT_OK);
     CHECK_INT(again, picked);
     list = weft_schedule_list(problem.op, problem.layout, &count);
     for (int i = 0; i < count; i++) {
@@ -73,7 +74,7 @@ static void weighs_the_promise(void)
         double fused, unfused;
 
         problem.op = WEFT_OP_GEMM_AS;
-        CHECK_INT(weft_sim_pick(&machine, &problem, 8, &picked, &error), WEFT_OK);
+        CHECK_INT(weft_choose_schedule(&machine, &problem, 8, &picked, &error), WEFT_OK);
         fused = time_of(&machine, problem, WEFT_SCHEDULE_ALL_SCATTER);
         unfused = time_of(&machine, problem, WEFT_SCHEDULE_UNFUSED);
         CHECK(fused < unfused);
@@ -105,11 +106,11 @@ int main(void)
 
         h100.launch_fused_us += 50;
         h100.id += 2;
-        CHECK_INT(weft_sim_pick(&h100, &problem, 8, &tiny, &error), WEFT_OK);
+        CHECK_INT(weft_choose_schedule(&h100, &problem, 8, &tiny, &error), WEFT_OK);
         CHECK_INT(tiny, WEFT_SCHEDULE_UNFUSED);
     }
     CHECK_INT(weft_problem_resolve(&reduce, 8, &reduce, &error), WEFT_OK);
-    CHECK_INT(weft_sim_pick(&machine, &reduce, 8, &picked, &error), WEFT_OK);
+    CHECK_INT(weft_choose_schedule(&machine, &reduce, 8, &picked, &error), WEFT_OK);
     CHECK(picked != WEFT_SCHEDULE_MULTIMEM);
     machine = find("h100x8");
     reduce.op = (weft_op)77;
@@ -118,7 +119,7 @@ int main(void)
     {
         weft_problem problem = ag_gemm(64, 1024, 512, WEFT_LAYOUT_GATHER_A);
 
-        CHECK_INT(weft_sim_pick(&machine, &problem, 8, &picked, &error), WEFT_ERR_ARGUMENT);
+        CHECK_INT(weft_choose_schedule(&machine, &problem, 8, &picked, &error), WEFT_ERR_ARGUMENT);
         CHECK_HAS(error.text, "no rate for bfloat16");
     }
     return check_report("sim pick");

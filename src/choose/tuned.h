@@ -6,8 +6,8 @@
  * reads none. A file that has a line which is none is an error, as a description is: what it says must not be
  * ignored without a word.
  */
-#ifndef WEFT_SIM_TUNED_H
-#define WEFT_SIM_TUNED_H
+#ifndef WEFT_CHOOSE_TUNED_H
+#define WEFT_CHOOSE_TUNED_H
 
 #include "plan/plan.h"
 #include "sim/machine.h"

@@ -1,13 +1,13 @@
-#include "run/choose.h"
+#include "choose/choose.h"
 
+#include "choose/machine.h"
+#include "choose/tuned.h"
 #include "core/dtype.h"
 #include "core/hash.h"
 #include "core/pool.h"
 #include "gemm/gemm.h"
 #include "plan/generate.h"
 #include "plan/tiles.h"
-#include "sim/sim.h"
-#include "sim/tuned.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -109,7 +109,7 @@ static weft_status choose_gemm(const weft_basis *basis, const weft_problem *p, i
     }
     if (machine->kind != WEFT_MACHINE_CPU || strcmp(machine->name, generic_machine) == 0)
         return WEFT_OK;
-    return weft_sim_pick(machine, &like, world, schedule, error);
+    return weft_choose_schedule(machine, &like, world, schedule, error);
 }
 
 /* What was tuned is taken whole, or not at all; workers are what a rank has. */
@@ -165,7 +165,7 @@ bool weft_basis_holds(const weft_basis *basis, const weft_group *group)
            core == basis->core;
 }
 
-weft_status weft_run_choose(const weft_basis *basis, const weft_problem *problem, int world,
+weft_status weft_choose_cpu(const weft_basis *basis, const weft_problem *problem, int world,
                             weft_problem *resolved, weft_error_text *error)
 {
     int cores = problem->tuning.workers > 0 ? problem->tuning.workers : basis->workers;

@@ -1,4 +1,4 @@
-#include "sim/tuned.h"
+#include "choose/tuned.h"
 
 #include "core/cpu.h"
 #include "core/env.h"

@@ -1,7 +1,6 @@
 /*
  * The stand-in expert of float16 rows, alone and fused into its weighted sum, on CPUs with fp16 arithmetic
- * (part of the sets of sum_fp16.c and sum_fhm.c, built with the flags of the former). Other types go to the
- * baseline kernels.
+ * (built with -march=armv8.2-a+fp16). Other types go to the baseline kernels.
  *
  * The sum is that of w * r over the experts, r = fp16(x f). Conversions between fp16 and fp32 are slow on
  * Neoverse cores, and fp32 sums take twice the registers and additions; so there is no fp32 here. With
@@ -29,8 +28,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "bench/standin/scale_kernels.h"
 #include "moe/fpsr.h"
-#include "moe/sum_kernels.h"
 
 enum { LANES = 8, GROUPS = 8, HALF = 4, FACTORS_MAX = 8 };
 
@@ -61,7 +60,7 @@ INLINE float16x8_t zero(void)
     return v;
 }
 
-void weft_moe_scale_fp16(weft_dtype dtype, void *out, const void *x, float factor, int64_t elements)
+static void scale(weft_dtype dtype, void *out, const void *x, float factor, int64_t elements)
 {
     int64_t vectors = dtype == WEFT_F16 ? elements / LANES * LANES : 0;
 
@@ -69,8 +68,8 @@ void weft_moe_scale_fp16(weft_dtype dtype, void *out, const void *x, float facto
     for (int64_t i = 0; i < vectors; i += LANES)
         store8(out, i, vmulq_n_f16(load8(x, i), (__fp16)factor));
     if (vectors < elements)
-        weft_moe_kernels_neon.scale(dtype, (uint16_t *)out + vectors, (const uint16_t *)x + vectors, factor,
-                                    elements - vectors);
+        weft_standin_kernels_neon.scale(dtype, (uint16_t *)out + vectors, (const uint16_t *)x + vectors,
+                                        factor, elements - vectors);
 }
 
 /* A factor and a weight in each lane; c in two, what fp16 holds of it and the rest. */
@@ -199,16 +198,18 @@ static bool scale_checked(void *out, const void *x, const scales *s, int64_t fac
     return weft_fpsr_clean(before);
 }
 
-void weft_moe_scale_sum_fp16(weft_dtype dtype, void *out, const void *x, const float *factor,
-                             const float *weight, int64_t factors, const void *other, int64_t elements)
+static void scale_sum(weft_dtype dtype, void *out, const void *x, const float *factor, const float *weight,
+                      int64_t factors, const void *other, int64_t elements)
 {
     scales s;
     bool fast = dtype == WEFT_F16 && split_scales(&s, factor, weight, factors);
 
-    /* Added at once, -0 and -0 would give -0; weft_moe_add_other gives 0. */
+    /* Added at once, -0 and -0 would give -0; weft_standin_add_other gives 0. */
     if (fast && other && s.sure && scale_checked(out, x, &s, factors, other, elements))
         return;
     if (!fast || !scale_checked(out, x, &s, factors, NULL, elements))
-        weft_moe_kernels_neon.scale_sum(dtype, out, x, factor, weight, factors, NULL, elements);
-    weft_moe_add_other(weft_moe_sum_fp16, dtype, out, other, elements);
+        weft_standin_kernels_neon.scale_sum(dtype, out, x, factor, weight, factors, NULL, elements);
+    weft_standin_add_other(dtype, out, other, elements);
 }
+
+const weft_standin_kernels weft_standin_kernels_fp16 = {scale, scale_sum};

@@ -1,0 +1,27 @@
+/*
+ * Choices for a machine that one has a description of, this or another: tiles and workers of a problem, and
+ * the schedule behind `auto`.
+ */
+#ifndef WEFT_CHOOSE_MACHINE_H
+#define WEFT_CHOOSE_MACHINE_H
+
+#include "plan/plan.h"
+#include "sim/machine.h"
+
+/* What a simulation of seconds can hold: regions of all ranks. */
+enum { WEFT_CHOOSE_REGIONS = 3000000 };
+
+/* Fills what the problem leaves open and the machine decides: tiles and workers of a rank. The second, with
+ * about so many regions at most. */
+void weft_choose_tiles(const weft_machine *machine, int world, weft_problem *problem);
+void weft_choose_tiles_within(const weft_machine *machine, int world, int64_t regions, weft_problem *problem);
+
+/*
+ * The fastest schedule of a resolved problem whose schedule is AUTO, among those that give the layout asked
+ * for, unfused included: each is simulated as weft_sim_run would simulate it alone. Answers are remembered
+ * per machine and problem.
+ */
+weft_status weft_choose_schedule(const weft_machine *machine, const weft_problem *problem, int world,
+                                 weft_schedule *schedule, weft_error_text *error);
+
+#endif
