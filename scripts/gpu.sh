@@ -91,12 +91,14 @@ if [ $full = 1 ]; then
     step "fake GPU, weft.h" 300 "$tests/test_cuda_api"
     step "fake GPU, collectives" 300 "$tests/test_cuda_collective"
     step "fake GPU, experts" 300 "$tests/test_cuda_moe"
+    step "fake GPU, grouped" 300 "$tests/test_cuda_grouped"
     step "fake GPU, bench" 300 "$tests/test_cuda_bench"
 fi
 step "GPU, virtual ranks" 300 "$tests/test_cuda_device"
 step "GPU, weft.h" 600 "$tests/test_cuda_api_device"
 step "GPU, collectives" 600 "$tests/test_cuda_collective_device"
 step "GPU, experts" 600 "$tests/test_cuda_moe_device"
+step "GPU, grouped" 300 "$tests/test_cuda_grouped_device"
 grep -hE ' ranks +(FAILED|stuck)' "$report"/GPU,_*.log 2>/dev/null | sed 's/^/  /'
 
 # Ranks that are processes: each on its own GPU, as many as there are; on one GPU side by side under MPS, where there is one.
@@ -133,6 +135,7 @@ stop_mps() {
 if [ "$gpus" = 1 ] && start_mps; then
     step "processes under MPS" 200 "$tests/test_cuda_api_device" processes idle
     step "collectives under MPS" 200 "$tests/test_cuda_collective_device" processes killed
+    step "experts under MPS" 200 "$tests/test_cuda_moe_device" processes
     stop_mps
 fi
 
@@ -144,6 +147,10 @@ if [ $sanitize = 1 ]; then
         "$tests/test_cuda_api_device" small
     step "memcheck, collectives" 300 compute-sanitizer --tool memcheck --target-processes all --error-exitcode 1 \
         "$tests/test_cuda_collective_device" small
+    step "memcheck, experts" 300 compute-sanitizer --tool memcheck --target-processes all --error-exitcode 1 \
+        "$tests/test_cuda_moe_device" small
+    step "memcheck, grouped" 300 compute-sanitizer --tool memcheck --target-processes all --error-exitcode 1 \
+        "$tests/test_cuda_grouped_device" small
 fi
 [ $bench = 1 ] || finish
 

@@ -8,6 +8,7 @@
 #define WEFT_TESTS_CUDA_MOE_CASES_H
 
 #include "core/dtype.h"
+#include "run/cuda/driver.h"
 #include "support/check.h"
 
 #include <signal.h>
@@ -263,6 +264,10 @@ static inline void moe_shapes(moe_rank *r)
         {3, 1, 40, 5, 37, WEFT_F32, WEFT_MOE_REDUCED, true, 0, 1, 6, 6},
         {40, 33, 16, 3, 0, WEFT_F16, WEFT_MOE_EXACT, false, 0, 8, 6, 7},
         {300, 8, 264, 40, 0, WEFT_F16, WEFT_MOE_EXACT, false, 0, 1, 6, 8},
+        {24, 6, 16, 1100, 0, WEFT_BF16, WEFT_MOE_REDUCED, true, 0, 1, 3,
+         9},                                                              /* lists that are looked at twice */
+        {6, 2, 4104, 3, 0, WEFT_F16, WEFT_MOE_EXACT, false, 0, 1, 3, 10}, /* sums in pieces */
+        {4, 2, 2063, 2, 0, WEFT_F32, WEFT_MOE_REDUCED, false, 0, 1, 3, 11},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
@@ -301,6 +306,16 @@ static inline void moe_weights_make(moe_rank *r, const moe_case *c, weft_moe *cp
     }
 }
 
+/* Tokens for which the weights above are exact. */
+static inline moe_tokens moe_ffn_tokens(const moe_case *c, int rank, int round)
+{
+    moe_tokens t = moe_tokens_make(c, rank, round);
+
+    for (int64_t j = 0; j < c->tokens * c->hidden; j++)
+        weft_element_set(c->dtype, t.x, (size_t)j, (double)(1 + (j * 3 + round + rank) % 7 / 4));
+    return t;
+}
+
 /* Whole rounds on both, each in a call; on a stream too, several before the first is waited for. */
 static inline void moe_forward_rounds(moe_rank *r, moe_case c, weft_moe *cpu, weft_moe *gpu,
                                       const weft_moe_expert *expert, const weft_moe_expert *there,
@@ -313,10 +328,7 @@ static inline void moe_forward_rounds(moe_rank *r, moe_case c, weft_moe *cpu, we
     CHECK_INT(weft_group_set_stream(r->gpu, ordered, WEFT_STREAM_OWN), WEFT_OK);
     for (int i = 0; i < ROUNDS; i++) {
         c.kind = i;
-        moe_tokens t = moe_tokens_make(&c, weft_rank(r->gpu), i);
-
-        for (int64_t j = 0; j < c.tokens * c.hidden; j++)
-            weft_element_set(c.dtype, t.x, (size_t)j, (double)(1 + (j * 3 + i + weft_rank(r->gpu)) % 7 / 4));
+        moe_tokens t = moe_ffn_tokens(&c, weft_rank(r->gpu), i);
         weft_moe_input input = {
             .size = sizeof(input), .tokens = t.count, .x = t.x, .expert = t.expert, .weight = t.weight};
 
@@ -336,8 +348,57 @@ static inline void moe_forward_rounds(moe_rank *r, moe_case c, weft_moe *cpu, we
     r->used = mark;
 }
 
-/* `works`: the GPU has the products. */
-static inline void moe_ffn(moe_rank *r, bool works)
+/* A whole round captured, and replayed with other routings: only the memory that the graph reads changes. */
+static inline void moe_forward_graph(moe_rank *r, moe_case c, weft_moe *cpu, weft_moe *gpu,
+                                     const weft_moe_expert *expert, const weft_moe_expert *there,
+                                     const weft_cuda_driver *cu)
+{
+    size_t y_bytes = (size_t)(c.tokens * moe_row_bytes(&c)), pairs = (size_t)(c.tokens * c.topk),
+           mark = r->used;
+    char *y = calloc(1, y_bytes), *there_y = moe_up(r, y, y_bytes);
+    moe_tokens none = moe_ffn_tokens(&c, 0, 0);
+    weft_moe_input up = moe_input_up(r, &c, &none);
+    CUstream stream;
+    CUgraph graph;
+    CUgraphExec replay;
+
+    moe_tokens_free(&none);
+    up.tokens = c.tokens;
+    CHECK_INT(cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    CHECK_INT(weft_group_set_stream(r->gpu, 1, stream), WEFT_OK);
+    CHECK_INT(cu->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+    CHECK_INT(weft_moe_forward(gpu, 0, &up, there, there_y), WEFT_OK);
+    CHECK_INT(cu->cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    CHECK_INT(cu->cuGraphInstantiate(&replay, graph, 0), CUDA_SUCCESS);
+    for (int i = 0; i < 2 * MOE_KINDS; i++) {
+        c.kind = i % MOE_KINDS;
+        moe_tokens t = moe_ffn_tokens(&c, weft_rank(r->gpu), i);
+        weft_moe_input input = {
+            .size = sizeof(input), .tokens = c.tokens, .x = t.x, .expert = t.expert, .weight = t.weight};
+
+        for (int64_t j = t.count * c.topk; j < c.tokens * c.topk; j++)
+            t.expert[j] = -1;
+        CHECK_INT(weft_memcpy(r->solo, (void *)(uintptr_t)up.x, t.x, y_bytes), WEFT_OK);
+        CHECK_INT(weft_memcpy(r->solo, (void *)(uintptr_t)up.expert, t.expert, pairs * sizeof(*t.expert)),
+                  WEFT_OK);
+        CHECK_INT(weft_memcpy(r->solo, (void *)(uintptr_t)up.weight, t.weight, pairs * sizeof(*t.weight)),
+                  WEFT_OK);
+        CHECK_INT(cu->cuGraphLaunch(replay, stream), CUDA_SUCCESS);
+        CHECK_INT(weft_group_wait(r->gpu), WEFT_OK);
+        CHECK_INT(weft_moe_forward(cpu, 0, &input, expert, y), WEFT_OK);
+        moe_same(r, there_y, y, y_bytes, "results of a replayed round");
+        moe_tokens_free(&t);
+    }
+    CHECK_INT(weft_group_set_stream(r->gpu, 0, NULL), WEFT_OK);
+    cu->cuGraphExecDestroy(replay);
+    cu->cuGraphDestroy(graph);
+    cu->cuStreamDestroy(stream);
+    free(y);
+    r->used = mark;
+}
+
+/* `works`: the GPU has the products. `cu`: its driver, with the calling thread's context. */
+static inline void moe_ffn(moe_rank *r, bool works, const weft_cuda_driver *cu)
 {
     static const moe_case cases[] = {{7, 3, 64, 9, 0, WEFT_F16, WEFT_MOE_EXACT, false, 0, 1, 0, 21},
                                      {10, 4, 40, 7, 0, WEFT_BF16, WEFT_MOE_REDUCED, true, 0, 1, 0, 22}};
@@ -367,6 +428,7 @@ static inline void moe_ffn(moe_rank *r, bool works)
             CHECK_INT(weft_moe_ffn_expert(there, &its), WEFT_OK);
             moe_forward_rounds(r, *c, cpu, gpu, &expert, &its, false);
             moe_forward_rounds(r, *c, cpu, gpu, &expert, &its, true);
+            moe_forward_graph(r, *c, cpu, gpu, &expert, &its, cu);
         }
         for (int e = 0; e < weft_moe_local_experts(cpu, NULL); e++)
             for (int j = 0; j < 3; j++)

@@ -4,13 +4,15 @@
 #include "support/procs.h"
 #include "support/ranks.h"
 
+static const weft_cuda_driver *driver;
+
 static void shapes(weft_group *group, void *argument)
 {
     moe_rank r;
 
     if (moe_begin(group, &r)) {
         moe_shapes(&r);
-        moe_ffn(&r, !argument); /* NULL: on Hopper */
+        moe_ffn(&r, !argument, driver); /* NULL: on Hopper */
         moe_back_to_back(&r, 60, WEFT_MOE_EXACT);
         moe_back_to_back(&r, 60, WEFT_MOE_REDUCED);
     }
@@ -41,6 +43,7 @@ int main(void)
 {
     bool no = false, yes = true;
 
+    driver = fake_gpu(1, true, 1).cu;
     fake_gpu_install(1, 16, true);
     procs all = procs_start(3, moe_killed_rank, NULL);
     CHECK_INT(procs_wait(&all, 1), 128 + SIGKILL);

@@ -7,14 +7,33 @@
 
 static int many = 1000;
 
+/* The driver, with the GPU's context in this thread; context_drop gives that back. */
+static const weft_cuda_driver *context_take(void)
+{
+    const weft_cuda_driver *cu = weft_cuda_driver_open(weft_error_thread());
+    CUcontext context;
+
+    CHECK_INT(cu->cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+    CHECK_INT(cu->cuCtxSetCurrent(context), CUDA_SUCCESS);
+    return cu;
+}
+
+static void context_drop(const weft_cuda_driver *cu)
+{
+    cu->cuDevicePrimaryCtxRelease(0);
+}
+
 static void moe_body(weft_group *group, void *argument)
 {
     int rounds = *(int *)argument;
     moe_rank r;
 
     if (moe_begin(group, &r)) {
+        const weft_cuda_driver *cu = context_take();
+
         moe_shapes(&r);
-        moe_ffn(&r, true);
+        moe_ffn(&r, true, cu);
+        context_drop(cu);
         moe_back_to_back(&r, rounds, WEFT_MOE_EXACT);
         moe_back_to_back(&r, rounds, WEFT_MOE_REDUCED);
         if (weft_size(group) > 1)
@@ -58,9 +77,8 @@ static void graph_rank(weft_group *group, void *argument)
 {
     enum { REPLAYS = 300 };
     moe_case c = {11, 3, 24, 6, 0, WEFT_F32, WEFT_MOE_EXACT, true, 0, 8, REPLAYS, 77};
-    const weft_cuda_driver *cu = weft_cuda_driver_open(weft_error_thread());
+    const weft_cuda_driver *cu;
     size_t pairs = (size_t)(c.tokens * c.topk), y_bytes = (size_t)(c.tokens * moe_row_bytes(&c));
-    CUcontext context;
     CUstream stream;
     CUgraph graph;
     CUgraphExec replay;
@@ -71,8 +89,7 @@ static void graph_rank(weft_group *group, void *argument)
     if (!moe_begin(group, &r))
         return;
     moe_queue_make(&r, &c, &q);
-    CHECK_INT(cu->cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
-    CHECK_INT(cu->cuCtxSetCurrent(context), CUDA_SUCCESS);
+    cu = context_take();
     CHECK_INT(cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
     CHECK_INT(weft_group_set_stream(group, 1, stream), WEFT_OK);
     int32_t *none = malloc(pairs * sizeof(*none));
@@ -113,7 +130,7 @@ static void graph_rank(weft_group *group, void *argument)
     moe_queue_free(&q);
     moe_end(&r);
     cu->cuStreamDestroy(stream);
-    cu->cuDevicePrimaryCtxRelease(0);
+    context_drop(cu);
 }
 
 static void graph_of(int world)

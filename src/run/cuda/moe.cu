@@ -2,9 +2,10 @@
  * Mixture of experts on the device: the four kernels of a round and what lies between its halves. The
  * protocol stands in moe_device.h.
  *
- * Card: 256 threads, at most 128 registers, 18 KiB of shared memory at most: two CTAs fit an SM. A CTA has a
- * token, an entry or a row at a time, its threads 16 bytes each of it; pushing has 4 loads in flight a
- * thread, summing as many.
+ * Card: 256 threads, at most 64 registers, 18 KiB of shared memory at most. Two CTAs of a kernel are on an
+ * SM, and there is room for the two of the next one, which comes in early. A CTA has a token, an entry or a
+ * row at a time, its threads 16 bytes each of it; pushing, summing and looking through lists have 4 loads in
+ * flight a thread. Where tokens are fewer than CTAs, several CTAs sum a token.
  */
 #include "early.cuh"
 #include "moe_device.h"
@@ -14,7 +15,7 @@
 namespace
 {
 
-enum { THREADS = WEFT_CUDA_MOE_THREADS, WARPS = THREADS / 32, DEPTH = 4, TOGETHER = 4 };
+enum { THREADS = WEFT_CUDA_MOE_THREADS, WARPS = THREADS / 32, DEPTH = 4, TOGETHER = 4, AHEAD = 4 };
 
 template <class T> __device__ __forceinline__ T *at_rank(const weft_cuda_moe &p, T *mine, int rank)
 {
@@ -127,6 +128,26 @@ __device__ __forceinline__ void count_run(const weft_cuda_moe &p, int phase, uin
 
 /* ---- rows ---------------------------------------------------------------------------------------------- */
 
+/* A word past L1, or zero. Without a branch: a load inside one is waited for where the branch ends. */
+template <class Word> __device__ __forceinline__ Word load_if(bool wanted, const Word *from)
+{
+    return wanted ? __ldcg(from) : Word();
+}
+
+template <> __device__ __forceinline__ uint4 load_if<uint4>(bool wanted, const uint4 *from)
+{
+    uint4 x = {0, 0, 0, 0};
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "setp.ne.u32 p, %5, 0;\n"
+                 "@p ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];\n"
+                 "}"
+                 : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w)
+                 : "l"(from), "r"((unsigned)wanted)
+                 : "memory");
+    return x;
+}
+
 /* A row to several places. */
 template <class Word>
 __device__ __forceinline__ void push_words(char *const *to, int places, const char *from, int64_t bytes)
@@ -137,8 +158,7 @@ __device__ __forceinline__ void push_words(char *const *to, int places, const ch
         Word x[DEPTH];
 #pragma unroll
         for (int j = 0; j < DEPTH; j++)
-            if (base + j * THREADS < total)
-                x[j] = __ldcg((const Word *)from + base + j * THREADS);
+            x[j] = load_if(base + j * THREADS < total, (const Word *)from + base + j * THREADS);
 #pragma unroll 1
         for (int i = 0; i < places; i++) {
             Word *row = (Word *)to[i];
@@ -166,12 +186,24 @@ __device__ __forceinline__ void push_row(char *const *to, int places, const char
         push_words<unsigned char>(to, places, from, bytes);
 }
 
-/* Rows to be added up, and with what weights. */
+/* Rows to be added up, and with what weights; NULL with weight 0: nothing. */
 struct Terms {
     const char *from[WEFT_CUDA_MOE_TOPK];
     float weight[WEFT_CUDA_MOE_TOPK];
-    int count;
+    int count; /* a multiple of TOGETHER, which are under way at a time */
 };
+
+/* Fills up the last ones of `count`. */
+__device__ __forceinline__ void end_terms(Terms &s, int count)
+{
+    int whole = (count + TOGETHER - 1) / TOGETHER * TOGETHER;
+    for (int i = count + (int)threadIdx.x; i < whole; i += THREADS) {
+        s.from[i] = nullptr;
+        s.weight[i] = 0;
+    }
+    if (threadIdx.x == 0)
+        s.count = whole;
+}
 
 /* to = sum of weight * row, in the order given, in fp32, rounded once. */
 template <int DTYPE, class Word>
@@ -188,16 +220,17 @@ __device__ __forceinline__ void sum_words(const Terms &s, char *to, int64_t byte
             sum[c] = 0;
 #pragma unroll 1
         for (int i0 = 0; i0 < s.count; i0 += TOGETHER) {
+            const Word *from[TOGETHER];
             Word x[TOGETHER];
 #pragma unroll
             for (int i = 0; i < TOGETHER; i++)
-                if (i0 + i < s.count)
-                    x[i] = __ldcg((const Word *)s.from[i0 + i] + at);
+                from[i] = (const Word *)s.from[i0 + i];
+#pragma unroll
+            for (int i = 0; i < TOGETHER; i++)
+                x[i] = load_if(from[i] != nullptr, from[i] + at);
 #pragma unroll
             for (int i = 0; i < TOGETHER; i++) {
                 Stored y[COUNT];
-                if (i0 + i >= s.count)
-                    break;
                 memcpy(y, &x[i], sizeof(y));
 #pragma unroll
                 for (int c = 0; c < COUNT; c++)
@@ -215,23 +248,24 @@ __device__ __forceinline__ void sum_words(const Terms &s, char *to, int64_t byte
 }
 
 template <int DTYPE>
-__device__ __forceinline__ void sum_rows(const weft_cuda_moe &p, const Terms &s, char *to, uintptr_t ends)
+__device__ __forceinline__ void sum_rows(const Terms &s, char *to, int64_t bytes, uintptr_t ends)
 {
-    ends |= (uintptr_t)to | (uintptr_t)p.result_bytes;
+    ends |= (uintptr_t)to | (uintptr_t)bytes;
     if (ends % 16 == 0)
-        sum_words<DTYPE, uint4>(s, to, p.result_bytes);
+        sum_words<DTYPE, uint4>(s, to, bytes);
     else
-        sum_words<DTYPE, typename Type<DTYPE>::Stored>(s, to, p.result_bytes);
+        sum_words<DTYPE, typename Type<DTYPE>::Stored>(s, to, bytes);
 }
 
-__device__ __forceinline__ void sum_any(const weft_cuda_moe &p, const Terms &s, char *to, uintptr_t ends)
+__device__ __forceinline__ void sum_any(const weft_cuda_moe &p, const Terms &s, char *to, int64_t bytes,
+                                        uintptr_t ends)
 {
     if (p.dtype == WEFT_F16)
-        sum_rows<WEFT_F16>(p, s, to, ends);
+        sum_rows<WEFT_F16>(s, to, bytes, ends);
     else if (p.dtype == WEFT_BF16)
-        sum_rows<WEFT_BF16>(p, s, to, ends);
+        sum_rows<WEFT_BF16>(s, to, bytes, ends);
     else
-        sum_rows<WEFT_F32>(p, s, to, ends);
+        sum_rows<WEFT_F32>(s, to, bytes, ends);
 }
 
 /* ---- send ---------------------------------------------------------------------------------------------- */
@@ -359,7 +393,7 @@ __device__ __forceinline__ void keep_token(const weft_cuda_moe &p, const Token &
 
 } // namespace
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
     weft_experts_send(const __grid_constant__ weft_cuda_moe p,
                       const __grid_constant__ weft_cuda_moe_call call)
 {
@@ -424,46 +458,91 @@ struct Found {
 struct Look {
     bool present;
     int less, at;
+    weft_cuda_moe_entry entry; /* of `at` */
 };
 
-__device__ __forceinline__ Look look_at(const weft_cuda_moe &p, uint64_t round, const int64_t *tokens,
-                                        int list, int lists, int expert)
+/* Four experts of a list from the `j`th on; false when the rest of it cannot matter. */
+__device__ __forceinline__ bool look_at_four(Look &look, int4 four, int j, int expert)
 {
-    Look look = {false, 0, -1};
-    if (list >= lists)
-        return look;
-    int from = list / (int)p.capacity, token = list - from * (int)p.capacity;
-    const int32_t *key = p.key + list_at(p, round, from, token);
-    if (token >= tokens[from])
-        return look;
-    for (int j = 0; j < p.keys; j++) {
-        int k = key[j];
-        look.present |= j == 0 && k >= 0;
-        if (k < 0 || k > expert)
-            break;
-        if (k == expert) {
-            look.at = j;
-            break;
+    const int k[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if (k[i] < 0 || k[i] > expert)
+            return false;
+        if (k[i] == expert) {
+            look.at = j + i;
+            return false;
         }
         look.less++;
     }
-    return look;
+    return true;
+}
+
+/* The beginning of a list, as load_if does it, but through L1: the rest is beside it. */
+__device__ __forceinline__ int4 list_if(bool wanted, const int4 *from)
+{
+    int4 x = {-1, -1, -1, -1};
+    asm volatile("{\n"
+                 ".reg .pred p;\n"
+                 "setp.ne.u32 p, %5, 0;\n"
+                 "@p ld.global.v4.s32 {%0, %1, %2, %3}, [%4];\n"
+                 "}"
+                 : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w)
+                 : "l"(from), "r"((unsigned)wanted)
+                 : "memory");
+    return x;
+}
+
+/* AHEAD lists of every thread of a warp, 32 apart, from `first` on: all are under way before one is looked
+ * at. */
+__device__ __forceinline__ void look_ahead(const weft_cuda_moe &p, uint64_t round, const int64_t *tokens,
+                                           int first, int end, int expert, Look (&look)[AHEAD])
+{
+    const int4 *list[AHEAD];
+    int4 four[AHEAD];
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) {
+        unsigned at = (unsigned)(first + i * 32 + threadIdx.x % 32), from = at / (unsigned)p.capacity;
+        int64_t token = at - from * p.capacity;
+        list[i] = (const int4 *)(p.key + list_at(p, round, (int)from, token));
+        look[i] = {(int)at < end && token < tokens[min((int)from, p.world - 1)], 0, -1, {0, 0}};
+        four[i] = list_if(look[i].present, list[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) {
+        if (!look[i].present)
+            continue;
+        look[i].present = four[i].x >= 0;
+        for (int j = 0; look_at_four(look[i], four[i], j, expert) && j + 4 < p.keys; j += 4)
+            four[i] = list[i][j / 4 + 1];
+        if (look[i].at >= 0) {
+            int64_t place = (const int32_t *)list[i] - p.key + look[i].at;
+            look[i].entry = p.entry[place];
+        }
+    }
 }
 
 /* All rows, of which those of one local expert: counted by every warp over its part of the lists, then placed
- * from the sums of the warps before it. No other CTA is needed for that. */
+ * from the sums of the warps before it. No other CTA is needed for that. A warp that sees its part at one
+ * look, as it does while tokens are few, places from what it saw; else it looks again. */
 __device__ void receive_expert(const weft_cuda_moe &p, uint64_t round, const int64_t *tokens, Found *found,
                                int expert, bool lists_rows)
 {
+    enum { STEP = 32 * AHEAD };
     int lists = p.world * (int)p.capacity, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int part = (lists + THREADS - 1) / THREADS * 32, begin = warp * part, end = min(lists, begin + part);
+    int part = (lists + THREADS - 1) / THREADS * 32, begin = min(lists, warp * part),
+        end = min(lists, begin + part);
     uint32_t before = (1u << lane) - 1;
     Found mine = {0, 0, 0}, base = {0, 0, 0}, all = {0, 0, 0};
-    for (int first = begin; first < end; first += 32) {
-        Look look = look_at(p, round, tokens, first + lane, end, expert);
-        mine.rows += __popc(__ballot_sync(~0u, look.present));
-        mine.equal += __popc(__ballot_sync(~0u, look.at >= 0));
-        mine.less += look.less;
+    Look look[AHEAD];
+    for (int first = begin; first < end; first += STEP) {
+        look_ahead(p, round, tokens, first, end, expert, look);
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            mine.rows += __popc(__ballot_sync(~0u, look[i].present));
+            mine.equal += __popc(__ballot_sync(~0u, look[i].at >= 0));
+            mine.less += look[i].less;
+        }
     }
     mine.less = (int)__reduce_add_sync(~0u, (unsigned)mine.less);
     __syncthreads(); /* the expert before it is through */
@@ -475,26 +554,30 @@ __device__ void receive_expert(const weft_cuda_moe &p, uint64_t round, const int
             base = all;
         all = {all.rows + found[w].rows, all.equal + found[w].equal, all.less + found[w].less};
     }
-    for (int first = begin; first < end; first += 32) {
-        int list = first + lane, from = list / (int)p.capacity, token = list - from * (int)p.capacity;
-        Look look = look_at(p, round, tokens, list, end, expert);
-        uint32_t rows = __ballot_sync(~0u, look.present), equal = __ballot_sync(~0u, look.at >= 0);
-        int row = base.rows + __popc(rows & before), place = all.less + base.equal + __popc(equal & before);
-        if (look.present && lists_rows) {
-            p.view_row[row] = p.row + list * p.row_stride;
-            p.source[row] = from;
-            p.token[row] = token;
+    for (int first = begin; first < end; first += STEP) {
+        if (part > STEP)
+            look_ahead(p, round, tokens, first, end, expert, look);
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            int list = first + i * 32 + lane, from = list / (int)p.capacity;
+            uint32_t rows = __ballot_sync(~0u, look[i].present), equal = __ballot_sync(~0u, look[i].at >= 0);
+            int row = base.rows + __popc(rows & before),
+                place = all.less + base.equal + __popc(equal & before);
+            if (look[i].present && lists_rows) {
+                p.view_row[row] = p.row + list * p.row_stride;
+                p.source[row] = from;
+                p.token[row] = list - from * (int)p.capacity;
+            }
+            if (look[i].at >= 0) {
+                p.entry_row[place] = row;
+                p.entry_expert[place] = expert;
+                p.entry_weight[place] = look[i].entry.weight;
+                p.entry_to[place] = at_rank(p, p.slot, from) + look[i].entry.slot * p.slot_stride;
+                p.place[(int64_t)list * p.keys + look[i].at] = place;
+            }
+            base.rows += __popc(rows);
+            base.equal += __popc(equal);
         }
-        if (look.at >= 0) {
-            weft_cuda_moe_entry entry = p.entry[list_at(p, round, from, token) + look.at];
-            p.entry_row[place] = row;
-            p.entry_expert[place] = expert;
-            p.entry_weight[place] = entry.weight;
-            p.entry_to[place] = at_rank(p, p.slot, from) + entry.slot * p.slot_stride;
-            p.place[(int64_t)list * p.keys + look.at] = place;
-        }
-        base.rows += __popc(rows);
-        base.equal += __popc(equal);
     }
     if (threadIdx.x == 0) {
         p.offset[expert] = all.less;
@@ -544,7 +627,7 @@ __device__ void note_round(const weft_cuda_moe &p, uint64_t round, int rejecting
 
 } // namespace
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
     weft_experts_receive(const __grid_constant__ weft_cuda_moe p)
 {
     __shared__ int64_t tokens[WEFT_CUDA_MOE_RANKS];
@@ -570,7 +653,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
 /* ---- between dispatch and combine ---------------------------------------------------------------------- */
 
 /* One CTA. An expert that has more rows than it is padded to gets no place. */
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
     weft_experts_layout(const __grid_constant__ weft_cuda_moe p,
                         const __grid_constant__ weft_cuda_moe_call call)
 {
@@ -620,7 +703,7 @@ __device__ __forceinline__ int64_t packed_place(const weft_cuda_moe &p, const in
 
 } // namespace
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
     weft_experts_gather(const __grid_constant__ weft_cuda_moe p,
                         const __grid_constant__ weft_cuda_moe_call call)
 {
@@ -646,23 +729,31 @@ namespace
 /* The results of a received row, summed in the order of its experts. */
 __device__ void give_sum(const weft_cuda_moe &p, const weft_cuda_moe_call &call, Terms &s, int64_t row)
 {
-    int from = p.source[row];
-    int64_t list = list_at(p, (uint64_t)p.state->parity, from, p.token[row]);
-    const int32_t *place = p.place + ((int64_t)from * p.capacity + p.token[row]) * p.keys;
-    __syncthreads();
-    if (threadIdx.x == 0) {
+    int from = p.source[row], token = p.token[row];
+    int64_t list = list_at(p, (uint64_t)p.state->parity, from, token);
+    const int32_t *place = p.place + ((int64_t)from * p.capacity + token) * p.keys;
+    __syncthreads(); /* the row before it is through */
+    if (threadIdx.x < 32) {
         int count = 0;
-        for (int j = 0; j < p.keys && p.key[list + j] >= 0; j++) {
-            int64_t at = packed_place(p, call.start, place[j]);
-            if (at < 0)
-                continue;
-            s.from[count] = (const char *)call.x + at * p.result_bytes;
-            s.weight[count++] = p.entry[list + j].weight;
+        for (int n = 32;
+             n == 32 && count < p.keys;) { /* until -1: after it there is what older rounds left */
+            int j = count + (int)threadIdx.x;
+            bool is = j < p.keys;
+            int64_t at = is ? packed_place(p, call.start, place[j]) : -1;
+            float weight = is ? p.entry[list + j].weight : 0;
+            uint32_t found = __ballot_sync(~0u, is && p.key[list + j] >= 0);
+            n = found == ~0u ? 32 : __ffs((int)~found) - 1;
+            if ((int)threadIdx.x < n) {
+                s.from[j] = at < 0 ? nullptr : (const char *)call.x + at * p.result_bytes;
+                s.weight[j] = at < 0 ? 0 : weight;
+            }
+            count += n;
         }
-        s.count = count;
+        end_terms(s, count);
     }
     __syncthreads();
-    sum_any(p, s, at_rank(p, p.slot, from) + p.entry[list].slot * p.slot_stride, (uintptr_t)call.x);
+    sum_any(p, s, at_rank(p, p.slot, from) + p.entry[list].slot * p.slot_stride, p.result_bytes,
+            (uintptr_t)call.x);
 }
 
 __device__ __forceinline__ void give_row(const weft_cuda_moe &p, const weft_cuda_moe_call &call, char **to,
@@ -681,7 +772,7 @@ __device__ __forceinline__ void give_row(const weft_cuda_moe &p, const weft_cuda
 
 } // namespace
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
     weft_experts_give(const __grid_constant__ weft_cuda_moe p,
                       const __grid_constant__ weft_cuda_moe_call call)
 {
@@ -703,7 +794,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     count_run(p, WEFT_CUDA_MOE_GIVE, runs, round);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
     weft_experts_take(const __grid_constant__ weft_cuda_moe p,
                       const __grid_constant__ weft_cuda_moe_call call)
 {
@@ -714,17 +805,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     int64_t tokens = p.state->tokens;
     if (p.state->skipped || !await_all(p, p.returned, WEFT_CUDA_MOE_TAKE, round))
         return;
-    for (int64_t token = blockIdx.x; token < tokens; token += gridDim.x) {
+    for (int64_t unit = blockIdx.x; unit < tokens * p.pieces; unit += gridDim.x) {
+        int64_t token = unit / p.pieces, begin = unit % p.pieces * p.piece_bytes;
         int count = p.terms_of[token];
         __syncthreads();
         for (int i = threadIdx.x; i < count; i += THREADS) {
-            s.from[i] = p.slot + (token * p.terms + i) * p.slot_stride;
+            s.from[i] = p.slot + (token * p.terms + i) * p.slot_stride + begin;
             s.weight[i] = p.term_weight[token * p.terms + i];
         }
-        if (threadIdx.x == 0)
-            s.count = count;
+        end_terms(s, count);
         __syncthreads();
-        sum_any(p, s, (char *)call.out + token * p.result_bytes, 0);
+        sum_any(p, s, (char *)call.out + token * p.result_bytes + begin,
+                min(p.piece_bytes, p.result_bytes - begin), 0);
     }
     count_run(p, WEFT_CUDA_MOE_TAKE, runs, round);
 }

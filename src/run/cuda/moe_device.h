@@ -24,7 +24,7 @@
 #include "task.h"
 
 enum {
-    WEFT_CUDA_MOE_THREADS = 256, /* of a CTA: two fit an SM */
+    WEFT_CUDA_MOE_THREADS = 256, /* of a CTA: four fit an SM */
     WEFT_CUDA_MOE_RANKS = 256,   /* a CTA has a thread for every rank */
     WEFT_CUDA_MOE_TOPK = 1024    /* what a CTA keeps of a token in shared memory */
 };
@@ -90,11 +90,12 @@ typedef struct weft_cuda_moe {
     int32_t world, rank;
     int32_t experts, experts_here, topk;
     int32_t terms; /* places of a token in `slot` */
-    int32_t keys;  /* places of a row in `key` and `entry` */
+    int32_t keys;  /* places of a row in `key` and `entry`: a multiple of 4, which are read together */
     int32_t dtype, reduced;
     uint32_t grid[WEFT_CUDA_MOE_PHASES]; /* CTAs: what a rank waits for from each */
     int64_t capacity, hidden;
     int64_t row_bytes, row_stride, result_bytes, slot_stride;
+    int64_t pieces, piece_bytes; /* of a token's sum: a CTA of take has one at a time */
 
     /* symmetric, at this rank's addresses; [2]: by parity of the round; [world]: by the rank that writes */
     uint64_t *arrived, *returned; /* [world], a signal's line apart */

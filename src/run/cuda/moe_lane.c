@@ -76,6 +76,18 @@ static void carve_private(weft_cuda_moe *l, carver *c)
     l->entry_to = carve(c, entries, sizeof(*l->entry_to));
 }
 
+/* As many pieces of a token as CTAs would be idle otherwise, none smaller than what a CTA reads at a time. */
+static void divide_sums(weft_cuda_moe *l, int ctas)
+{
+    enum { READ = 16 * WEFT_CUDA_MOE_THREADS };
+    int64_t most = l->result_bytes / READ, pieces = l->capacity > 0 ? ctas / l->capacity : 1;
+
+    pieces = pieces > most ? most : pieces;
+    pieces = pieces < 1 ? 1 : pieces;
+    l->piece_bytes = (l->result_bytes + 16 * pieces - 1) / (16 * pieces) * 16;
+    l->pieces = l->piece_bytes ? (l->result_bytes + l->piece_bytes - 1) / l->piece_bytes : 1;
+}
+
 static weft_cuda_moe facts(const weft_gpu_moe_shape *s, int world, weft_cuda_moe_room room)
 {
     int64_t result_bytes = s->hidden * (int64_t)weft_dtype_size(s->dtype);
@@ -84,7 +96,7 @@ static weft_cuda_moe facts(const weft_gpu_moe_shape *s, int world, weft_cuda_moe
                        .experts_here = s->experts_here,
                        .topk = s->topk,
                        .terms = s->terms_per_token,
-                       .keys = (int32_t)least(s->topk, s->experts_most),
+                       .keys = (int32_t)((least(s->topk, s->experts_most) + 3) / 4 * 4),
                        .dtype = (int32_t)s->dtype,
                        .reduced = s->reduced,
                        .capacity = s->capacity,
@@ -97,7 +109,8 @@ static weft_cuda_moe facts(const weft_gpu_moe_shape *s, int world, weft_cuda_moe
     l.grid[WEFT_CUDA_MOE_SEND] = grid_of(l.capacity, room.ctas);
     l.grid[WEFT_CUDA_MOE_RECEIVE] = grid_of(l.experts_here, room.waiting);
     l.grid[WEFT_CUDA_MOE_GIVE] = grid_of(l.world * l.capacity * (l.reduced ? 1 : l.keys), room.ctas);
-    l.grid[WEFT_CUDA_MOE_TAKE] = grid_of(l.capacity, room.waiting);
+    divide_sums(&l, room.waiting);
+    l.grid[WEFT_CUDA_MOE_TAKE] = grid_of(l.capacity * l.pieces, room.waiting);
     return l;
 }
 
