@@ -143,30 +143,48 @@ static void test_baseline_of_virtual_ranks(void)
 }
 
 /* One rank of a bench whose ranks are processes; rank 0 reads its own report. */
-static void bench_rank(int rank, void *argument)
+static void bench_as_rank(int rank, bench_operation *operation, const char *const *ops,
+                          const options_flag *flags, int argc, char **words, const char *says)
 {
-    char *words[] = {(char *)argument, "64", "48",     "96",        "--dtype", "bf16", "--iters", "2",
-                     "--warmup",       "1",  "--json", "--backend", "cuda",    NULL};
     weft_options options;
     bench_context context = {.options = &options, .rank = rank, .random = 5, .threads = 1};
     char *text = NULL;
     size_t bytes = 0;
     FILE *out = open_memstream(&text, &bytes);
 
-    CHECK_INT(options_parse(&options, "bench", NULL, NULL, 13, words), 0);
+    CHECK_INT(options_parse(&options, "bench", ops, flags, argc, words), 0);
     CHECK_INT(weft_init(&context.group), WEFT_OK);
     context.size = weft_size(context.group);
     report_open(&context.report, rank == 0 ? out : NULL, true, NULL);
-    CHECK_INT(bench_cuda_ranks(&context), 0);
+    CHECK_INT(operation(&context), 0);
     CHECK_INT(report_close(&context.report), 0);
     fclose(out);
     if (rank == 0) {
         CHECK_HAS(text, "\"how\": \"a process for each rank\"");
-        CHECK_HAS(text, "\"max_err\": 0");
+        CHECK_HAS(text, says);
         CHECK_HAS(text, "\"ok\": true");
     }
     free(text);
     weft_finalize(context.group);
+}
+
+static void bench_rank(int rank, void *argument)
+{
+    char *words[] = {(char *)argument, "64", "48",     "96",        "--dtype", "bf16", "--iters", "2",
+                     "--warmup",       "1",  "--json", "--backend", "cuda",    NULL};
+
+    bench_as_rank(rank, bench_cuda_ranks, NULL, NULL, 13, words, "\"max_err\": 0");
+}
+
+static void bench_moe_rank(int rank, void *argument)
+{
+    static const char *const ops[] = {"moe", NULL};
+    char *words[] = {"moe", "--backend", "cuda", "--experts", "10", "--topk",
+                     "3",   "--hidden",  "40",   "--tokens",  "6",  "--iters",
+                     "2",   "--warmup",  "1",    "--json",    NULL};
+
+    (void)argument;
+    bench_as_rank(rank, bench_cuda_moe_ranks, ops, bench_moe_flags, 16, words, "\"mode\": \"reduced\"");
 }
 
 static void test_ranks_as_processes(void)
@@ -176,6 +194,8 @@ static void test_ranks_as_processes(void)
     fake_gpu_install(2, 16, true);
     for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
         procs_run(2 + (int)i % 2, bench_rank, (void *)(uintptr_t)ops[i]);
+    fake_gpu_install(1, 12, true);
+    procs_run(3, bench_moe_rank, NULL);
 }
 
 /* The rows of a call of the command; -1 when it failed. */

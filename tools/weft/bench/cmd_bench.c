@@ -87,7 +87,7 @@ static const options_flag bench_flags[] = {
      "competitors in the same run: auto (whatever is installed), mpi, none"},
     {"--link", "RATE,LATENCY", OPTIONS_CALL, &link_choice, bench_read_link, 0, 0, "products moe",
      "with --backend cuda: one rank in the loop, its peers behind an emulated link, such as 450GB/s,2us"},
-    {"--processes", NULL, OPTIONS_SWITCH, &processes, NULL, 0, 0, "products collectives",
+    {"--processes", NULL, OPTIONS_SWITCH, &processes, NULL, 0, 0, "products collectives moe",
      "with --backend cuda: a process for each rank, on this machine's GPUs in turn; collectives always"},
     {"--nodes", "N", OPTIONS_TEXT, &nodes_asked, NULL, 0, 0, "products collectives moe barrier",
      "as if the ranks were on N nodes, in blocks, or on nodes of 3 and 5 (3+5): over this machine's network"},
@@ -362,9 +362,10 @@ int cmd_bench(int argc, char **argv)
     if (options.ranks > WEFT_RANKS_MAX)
         return options_error("bench", "-n %lld: a group has at most %d ranks", (long long)options.ranks,
                              WEFT_RANKS_MAX);
-    if (options.cuda && (strcmp(options.op_name, "moe") == 0 ||
-                         (!processes && (!collective || link_choice.bytes_per_ns > 0))))
+    if (options.cuda && !processes && (!collective || link_choice.bytes_per_ns > 0))
         return bench_one_gpu(&options, argc, argv);
+    if (options.cuda && strcmp(options.op_name, "moe") == 0)
+        return bench_cuda_ready() ? 2 : bench_launch(&options, argc, argv, NULL, false);
     if (options.cuda)
         return bench_cuda_refuses(&options, NULL, true) || bench_cuda_ready() ||
                        (!collective && bench_cuda_refuses_dtype(&options))

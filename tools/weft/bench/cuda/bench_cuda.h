@@ -29,6 +29,9 @@ bool bench_cuda_has_mps(void);
 /* In a process of its own for each rank, on the machine's GPUs in turn. */
 bench_operation bench_cuda_ranks;
 
+/* Mixture of experts, likewise. */
+bench_operation bench_cuda_moe_ranks;
+
 /* The collectives, likewise; and the table of all collectives. */
 bench_operation bench_cuda_collectives;
 extern const report_column bench_collective_columns[];

@@ -104,4 +104,9 @@ int bench_cuda_collectives(bench_context *context)
     return context->rank ? 2 : bench_cuda_ready();
 }
 
+int bench_cuda_moe_ranks(bench_context *context)
+{
+    return context->rank ? 2 : bench_cuda_ready();
+}
+
 #endif

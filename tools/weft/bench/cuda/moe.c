@@ -6,8 +6,10 @@
  * not timed.
  *
  * The kernels note when phases begin and end; graphs of many rounds are replayed, and a time is a graph's
- * mean. Before that every element of a round is compared with sums in double.
+ * mean. Before that the results of a round are compared with sums in double.
  */
+#include "bench/cuda/moe.h"
+
 #include "bench/cuda/bench_cuda.h"
 #include "bench/moe/bench_moe.h"
 
@@ -19,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS_MOST = 8, ROUNDS = 40, GRAPHS = 15 };
+enum { RANKS_MOST = 8, ROUNDS = CUDA_MOE_ROUNDS, GRAPHS = CUDA_MOE_GRAPHS };
 
 /* One rank: its lane, and its buffers on the GPU. */
 typedef struct gpu_rank {
@@ -51,19 +53,19 @@ typedef struct gpu_experts {
     double copy_bytes_per_us;
 } gpu_experts;
 
-static const report_column columns[] = {{"E", "experts", REPORT_PLAIN, 4},
-                                        {"K", "topk", REPORT_PLAIN, 3},
-                                        {"H", "hidden", REPORT_PLAIN, 6},
-                                        {"T", "tokens", REPORT_PLAIN, 5},
-                                        {"mode", "mode", REPORT_PLAIN, 8},
-                                        {"dispatch µs", "dispatch_us", REPORT_TIME, 16},
-                                        {"bound", "dispatch_bound_us", REPORT_RATE, 7},
-                                        {"combine µs", "combine_us", REPORT_TIME, 16},
-                                        {"bound", "combine_bound_us", REPORT_RATE, 7},
-                                        {"total µs", "total_us", REPORT_TIME, 16},
-                                        {"÷ bound", "over_bound", REPORT_RATIO, 8},
-                                        {"ok", "ok", REPORT_PLAIN, 3},
-                                        {NULL, NULL, REPORT_PLAIN, 0}};
+const report_column cuda_moe_columns[] = {{"E", "experts", REPORT_PLAIN, 4},
+                                          {"K", "topk", REPORT_PLAIN, 3},
+                                          {"H", "hidden", REPORT_PLAIN, 6},
+                                          {"T", "tokens", REPORT_PLAIN, 5},
+                                          {"mode", "mode", REPORT_PLAIN, 8},
+                                          {"dispatch µs", "dispatch_us", REPORT_TIME, 16},
+                                          {"bound", "dispatch_bound_us", REPORT_RATE, 7},
+                                          {"combine µs", "combine_us", REPORT_TIME, 16},
+                                          {"bound", "combine_bound_us", REPORT_RATE, 7},
+                                          {"total µs", "total_us", REPORT_TIME, 16},
+                                          {"÷ bound", "over_bound", REPORT_RATIO, 8},
+                                          {"ok", "ok", REPORT_PLAIN, 3},
+                                          {NULL, NULL, REPORT_PLAIN, 0}};
 
 #define TRY(call)                                                                                            \
     do {                                                                                                     \
@@ -244,29 +246,37 @@ static int round_of_all(gpu_experts *b)
     return 0;
 }
 
-/* Every element of y against the sum in double. */
-static int check(gpu_experts *b, bool *ok)
+bool cuda_moe_right(const weft_contest_shape *shape, weft_dtype dtype, const weft_contest_data *data,
+                    const void *y)
 {
-    double unit = b->dtype == WEFT_F16 ? 0x1p-11 : b->dtype == WEFT_BF16 ? 0x1p-8 : 0x1p-20;
-    size_t bytes = (size_t)(b->shape.tokens * b->row_bytes);
-    char *y = malloc(bytes);
+    double unit = dtype == WEFT_F16 ? 0x1p-11 : dtype == WEFT_BF16 ? 0x1p-8 : 0x1p-20;
+    int64_t step = 1 + data->tokens / 400;
 
-    for (int i = 0; i < b->world && y; i++) {
-        const weft_contest_data *d = &b->ranks[i].data;
+    for (int64_t t = 0; t < data->tokens; t += step)
+        for (int64_t j = t * shape->hidden; j < (t + 1) * shape->hidden; j++) {
+            double x = weft_element_get(dtype, data->x, (size_t)j), sum = 0, size = 0;
 
-        TRY(cuMemcpyDtoHAsync(y, b->ranks[i].y, bytes, b->device.uploads));
-        TRY(cuStreamSynchronize(b->device.uploads));
-        for (int64_t j = 0; j < d->tokens * b->shape.hidden; j++) {
-            double x = weft_element_get(b->dtype, d->x, (size_t)j), sum = 0, size = 0;
-
-            for (int k = 0; k < b->shape.topk; k++) {
-                double w = d->weight[j / b->shape.hidden * b->shape.topk + k];
+            for (int k = 0; k < shape->topk; k++) {
+                double w = data->weight[t * shape->topk + k];
 
                 sum += w * x;
                 size += fabs(w * x);
             }
-            *ok &= fabs(weft_element_get(b->dtype, y, (size_t)j) - sum) <= 3 * unit * size + 1e-6;
+            if (!(fabs(weft_element_get(dtype, y, (size_t)j) - sum) <= 3 * unit * size + 1e-6))
+                return false;
         }
+    return true;
+}
+
+static int check(gpu_experts *b, bool *ok)
+{
+    size_t bytes = (size_t)(b->shape.tokens * b->row_bytes);
+    char *y = malloc(bytes);
+
+    for (int i = 0; i < b->world && y; i++) {
+        TRY(cuMemcpyDtoHAsync(y, b->ranks[i].y, bytes, b->device.uploads));
+        TRY(cuStreamSynchronize(b->device.uploads));
+        *ok &= cuda_moe_right(&b->shape, b->dtype, &b->ranks[i].data, y);
     }
     *ok &= y != NULL;
     free(y);
@@ -384,7 +394,7 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static report_stats stats_of(double samples[GRAPHS])
+report_stats cuda_moe_stats(double samples[GRAPHS])
 {
     qsort(samples, GRAPHS, sizeof(*samples), by_size);
     return (report_stats){samples[GRAPHS / 2], samples[GRAPHS / 10], samples[GRAPHS - 1 - GRAPHS / 10]};
@@ -416,9 +426,9 @@ static int replay(gpu_experts *b, int running, report_stats *dispatch, report_st
         samples[1][n] = (after[1] - before[1]) / ROUNDS * 1e-3;
         samples[2][n] = (double)ms * 1e3 / ROUNDS;
     }
-    *dispatch = stats_of(samples[0]);
-    *combine = stats_of(samples[1]);
-    *total = stats_of(samples[2]);
+    *dispatch = cuda_moe_stats(samples[0]);
+    *combine = cuda_moe_stats(samples[1]);
+    *total = cuda_moe_stats(samples[2]);
     return 0;
 }
 
@@ -436,48 +446,56 @@ static int check_controls(gpu_experts *b, bool *ok)
     return 0;
 }
 
+void cuda_moe_describe(report *r, const weft_contest_shape *shape, weft_dtype dtype, bool reduced, int world,
+                       const char *how)
+{
+    report_text(r, "op", "moe");
+    report_text(r, "backend", "cuda");
+    report_int(r, "ranks", world);
+    report_text(r, "how", "%s", how);
+    report_text(r, "dtype", "%s", weft_dtype_name(dtype));
+    report_text(r, "impl", "fused");
+    report_int(r, "experts", shape->experts);
+    report_int(r, "topk", shape->topk);
+    report_int(r, "hidden", shape->hidden);
+    report_int(r, "tokens", shape->tokens);
+    report_text(r, "mode", "%s", reduced ? "reduced" : "exact");
+}
+
+void cuda_moe_print(report *r, report_stats dispatch, report_stats combine, report_stats total,
+                    const double bound_us[2], bool ok)
+{
+    report_time(r, "dispatch_us", dispatch);
+    report_real(r, "dispatch_bound_us", bound_us[0]);
+    report_time(r, "combine_us", combine);
+    report_real(r, "combine_bound_us", bound_us[1]);
+    report_time(r, "total_us", total);
+    report_real(r, "over_bound", (dispatch.median + combine.median) / (bound_us[0] + bound_us[1]));
+    report_bool(r, "ok", ok);
+    report_row(r);
+}
+
 static void print_row(gpu_experts *b, const traffic *bytes, report_stats dispatch, report_stats combine,
                       report_stats total, bool ok)
 {
-    report *r = &b->report;
     double memory[2] = {bytes->dispatch_memory / b->copy_bytes_per_us,
                         bytes->combine_memory / b->copy_bytes_per_us};
-    double bound[2] = {NAN, NAN};
+    double bound[2] = {b->world * memory[0], b->world * memory[1]}; /* one memory for all ranks */
 
     if (b->link) {
         bound[0] =
             b->link->latency_ns * 1e-3 + fmax(bytes->dispatch / b->link->bytes_per_ns * 1e-3, memory[0]);
         bound[1] =
             b->link->latency_ns * 1e-3 + fmax(bytes->combine / b->link->bytes_per_ns * 1e-3, memory[1]);
-    } else { /* one memory for all ranks */
-        bound[0] = b->world * memory[0];
-        bound[1] = b->world * memory[1];
     }
-    report_text(r, "op", "moe");
-    report_text(r, "backend", "cuda");
-    report_int(r, "ranks", b->world);
-    report_text(r, "how", "%s", b->link ? "link" : "virtual");
-    report_text(r, "dtype", "%s", weft_dtype_name(b->dtype));
-    report_text(r, "impl", "fused");
-    report_int(r, "experts", b->shape.experts);
-    report_int(r, "topk", b->shape.topk);
-    report_int(r, "hidden", b->shape.hidden);
-    report_int(r, "tokens", b->shape.tokens);
-    report_text(r, "mode", "%s", b->reduced ? "reduced" : "exact");
-    report_time(r, "dispatch_us", dispatch);
-    report_real(r, "dispatch_bound_us", bound[0]);
-    report_time(r, "combine_us", combine);
-    report_real(r, "combine_bound_us", bound[1]);
-    report_time(r, "total_us", total);
-    report_real(r, "over_bound", (dispatch.median + combine.median) / (bound[0] + bound[1]));
-    report_bool(r, "ok", ok);
-    report_row(r);
+    cuda_moe_describe(&b->report, &b->shape, b->dtype, b->reduced, b->world, b->link ? "link" : "virtual");
+    cuda_moe_print(&b->report, dispatch, combine, total, bound, ok);
 }
 
 static int bench_shape(gpu_experts *b)
 {
     int running = b->link ? 1 : b->world, status = 1;
-    report_stats dispatch, combine, total;
+    report_stats dispatch = {0}, combine = {0}, total = {0};
     uint64_t began[2] = {2, 2};
     traffic bytes;
     bool ok = true;
@@ -504,26 +522,30 @@ static int bench_shape(gpu_experts *b)
     return status;
 }
 
-/* What a copy inside the GPU's memory reaches, reading and writing. */
-static int measure_copy(gpu_experts *b)
+weft_status cuda_moe_copy_rate(const weft_cuda_driver *cu, CUstream stream, double *bytes_per_us,
+                               weft_error_text *error)
 {
     enum { BYTES = 256 << 20, COPIES = 10 };
-    CUstream stream = b->device.uploads;
     CUdeviceptr memory;
+    CUevent begin, end;
     float ms = 0;
 
-    TRY(cuMemAlloc(&memory, 2 * (size_t)BYTES));
+    WEFT_CUDA_TRY(cuEventCreate(&begin, CU_EVENT_DEFAULT));
+    WEFT_CUDA_TRY(cuEventCreate(&end, CU_EVENT_DEFAULT));
+    WEFT_CUDA_TRY(cuMemAlloc(&memory, 2 * (size_t)BYTES));
     for (int i = -2; i < COPIES; i++) {
         if (i == 0)
-            TRY(cuEventRecord(b->begin, stream));
-        TRY(cuMemcpyAsync(memory + BYTES, memory, BYTES, stream));
+            WEFT_CUDA_TRY(cuEventRecord(begin, stream));
+        WEFT_CUDA_TRY(cuMemcpyAsync(memory + BYTES, memory, BYTES, stream));
     }
-    TRY(cuEventRecord(b->end, stream));
-    TRY(cuStreamSynchronize(stream));
-    TRY(cuEventElapsedTime(&ms, b->begin, b->end));
-    TRY(cuMemFree(memory));
-    b->copy_bytes_per_us = 2.0 * BYTES * COPIES / ((double)ms * 1e3);
-    return 0;
+    WEFT_CUDA_TRY(cuEventRecord(end, stream));
+    WEFT_CUDA_TRY(cuStreamSynchronize(stream));
+    WEFT_CUDA_TRY(cuEventElapsedTime(&ms, begin, end));
+    WEFT_CUDA_TRY(cuMemFree(memory));
+    WEFT_CUDA_TRY(cuEventDestroy(begin));
+    WEFT_CUDA_TRY(cuEventDestroy(end));
+    *bytes_per_us = 2.0 * BYTES * COPIES / ((double)ms * 1e3);
+    return WEFT_OK;
 }
 
 static int measure(gpu_experts *b, const bench_moe_choice *choice)
@@ -534,7 +556,7 @@ static int measure(gpu_experts *b, const bench_moe_choice *choice)
     TRY(cuEventCreate(&b->end, CU_EVENT_DEFAULT));
     TRY(cuEventCreate(&b->fork, CU_EVENT_DISABLE_TIMING));
     TRY(cuStreamCreate(&b->side, CU_STREAM_NON_BLOCKING));
-    status = measure_copy(b);
+    status = fail(b, cuda_moe_copy_rate(b->device.cu, b->device.uploads, &b->copy_bytes_per_us, &b->error));
     if (b->link)
         report_note(&b->report,
                     "moe of %s, one rank of %d in the loop over an emulated link of %g GB/s and %g µs on %s",
@@ -573,7 +595,7 @@ int bench_cuda_moe(const weft_options *options, const bench_link *link, report_p
     if (weft_cuda_gpus.open(0, &b.device, &b.error) != WEFT_OK)
         return options_error("bench", "--backend cuda: %s", b.error.text);
     b.device.cu->cuCtxSetCurrent(b.device.context);
-    report_open(&b.report, stdout, options->json, columns);
+    report_open(&b.report, stdout, options->json, cuda_moe_columns);
     b.report.page = page;
     status = measure(&b, &choice);
     closed = report_close(&b.report);

@@ -8,6 +8,7 @@
  */
 #include "bench/moe/bench_moe.h"
 
+#include "bench/cuda/bench_cuda.h"
 #include "bench/standin/scale_kernels.h"
 #include "core/dtype.h"
 #include "core/part.h"
@@ -493,6 +494,8 @@ int bench_moe(bench_context *context)
     char fault[256];
     int status = 0;
 
+    if (options->cuda)
+        return bench_cuda_moe_ranks(context);
     find_fault(options, &shape, dtype, fault, sizeof fault);
     if (fault[0])
         return context->rank ? 2 : options_error("bench", "%s", fault);
