@@ -162,6 +162,10 @@ class Group:
         if handle:
             check(lib.weft_group_abort(handle, why.encode() if why else None), handle)
 
+    def wait(self) -> None:
+        """On GPUs: returns when the stream of this rank's calls has passed them all; raises what went wrong there."""
+        self._call(lib.weft_group_wait)
+
     def barrier(self) -> None:
         """Collective: returns when every rank has called it."""
         self._call(lib.weft_barrier)

@@ -1,4 +1,8 @@
-"""Mixture of experts: tokens go to the ranks that have their experts, and the weighted sums of results come back."""
+"""Mixture of experts: tokens go to the ranks that have their experts, and the weighted sums of results come back.
+
+In a group on GPUs arrays are CUDA tensors. :meth:`MoE.dispatch` and :meth:`MoE.gather` wait there, because what they return has as
+many rows as came; :meth:`MoE.combine` and :meth:`MoE.forward` wait for nothing where calls are ordered on a stream.
+"""
 
 from __future__ import annotations
 
@@ -103,37 +107,61 @@ class MoE:
                 setattr(given, name, view.pointer)
         return given, tokens
 
-    def dispatch(self, x: Any, expert: Any = None, weight: Any = None, lane: int = 0) -> Received:
-        """Collective: sends tokens to their experts' ranks; what came here. ``expert`` is tokens x topk of int32
-        (-1 is none; None is the routing before), ``weight`` the same of float32."""
+    def _dispatch(self, x: Any, expert: Any, weight: Any, lane: int) -> Any:
+        """The library's view of a round. On GPUs its arrays are there, and complete."""
         given, tokens = self._input(x, expert, weight)
         view = _View(size=C.sizeof(_View))
         self.group._call_on(lib.weft_moe_dispatch, self._moe, lane, C.byref(given), C.byref(view))
+        if self.group.on_gpu:
+            self.group.wait()
         self._sent[lane] = (tokens, x)
-        entries = _read(view.offset, C.c_int64, view.experts + 1)
+        return view
+
+    def _read(self, address: Optional[int], kind: Any, count: int) -> List[Any]:
+        array = (kind * count)()
+        if address and count:
+            self.group._call(lib.weft_memcpy, array, address, C.sizeof(array))
+        return list(array)
+
+    def dispatch(self, x: Any, expert: Any = None, weight: Any = None, lane: int = 0) -> Received:
+        """Collective: sends tokens to their experts' ranks; what came here. ``expert`` is tokens x topk of int32
+        (-1 is none; None is the routing before), ``weight`` the same of float32."""
+        view = self._dispatch(x, expert, weight, lane)
+        rows = int(self.stats(lane)["rows_received"]) if view.rows < 0 else view.rows
+        offset = self._read(view.offset, C.c_int64, view.experts + 1)
         return Received(
-            view.rows,
-            _read(view.source, C.c_int32, view.rows),
-            _read(view.token, C.c_int32, view.rows),
-            _read(view.expert, C.c_int32, view.experts),
-            entries,
-            _read(view.entry_row, C.c_int32, entries[-1]),
-            _read(view.entry_weight, C.c_float, entries[-1]),
+            rows,
+            self._read(view.source, C.c_int32, rows),
+            self._read(view.token, C.c_int32, rows),
+            list(self.local_experts),
+            offset,
+            self._read(view.entry_row, C.c_int32, offset[-1]),
+            self._read(view.entry_weight, C.c_float, offset[-1]),
         )
 
-    def gather(self, like: Any, alignment: int = 1, lane: int = 0) -> Tuple[Any, List[int]]:
+    def gather(self, like: Any, alignment: int = 1, lane: int = 0) -> Tuple[Any, Any]:
         """The received rows, expert by expert, in an array of the library of ``like`` (rows x hidden), and where each
-        local expert's rows start. Experts start at multiples of ``alignment``; a negative one gives each expert so
-        many rows."""
-        start = (C.c_int64 * max(len(self.local_experts), 1))()
-        rows = C.c_int64()
-        self.group._call_on(lib.weft_moe_layout, self._moe, lane, alignment, start, C.byref(rows))
+        local expert's rows start (on GPUs an array there). Experts start at multiples of ``alignment``; a negative one gives each
+        expert so many rows."""
+        here = len(self.local_experts)
         kind: DType = _arrays.view_of(like).dtype
-        packed = _arrays.new_like(like, (rows.value, self.row_bytes // kind.size), kind)
-        self.group._call_on(lib.weft_moe_gather, self._moe, lane, start, _arrays.view_of(packed).pointer)
-        return packed, list(start)[: len(self.local_experts)]
+        if self.group.on_gpu:
+            start = _arrays.new_like(like, (here + 1,), dtype_of("int64"))  # one more: the number of rows
+            places = _arrays.view_of(start).pointer
+            self.group._call_on(lib.weft_moe_layout, self._moe, lane, alignment, places, places + 8 * here)
+            self.group.wait()
+            (rows,) = self._read(places + 8 * here, C.c_int64, 1)
+            start = start[:here]
+        else:
+            places, counted = (C.c_int64 * max(here, 1))(), C.c_int64()
+            self.group._call_on(lib.weft_moe_layout, self._moe, lane, alignment, places, C.byref(counted))
+            start, rows = list(places)[:here], counted.value
+        packed = _arrays.new_like(like, (rows, self.row_bytes // kind.size), kind)
+        if rows:
+            self.group._call_on(lib.weft_moe_gather, self._moe, lane, places, _arrays.view_of(packed).pointer)
+        return packed, start
 
-    def combine(self, results: Any, start: Optional[Sequence[int]] = None, out: Any = None, lane: int = 0) -> Any:
+    def combine(self, results: Any, start: Any = None, out: Any = None, lane: int = 0) -> Any:
         """Collective: brings results back. They are rows of ``hidden`` elements where :meth:`gather` put their inputs
         (``start``), or entry after entry; y is tokens x hidden."""
         view = _arrays.flat(results, "results")
@@ -144,7 +172,12 @@ class MoE:
         tokens, given = self._sent.get(lane, (0, results))
         out = _arrays.new_like(results, (tokens, self.hidden), self.dtype) if out is None else out
         y = self._output(out, tokens)
-        places = (C.c_int64 * max(len(start), 1))(*start) if start is not None else None
+        places: Any = None
+        if start is not None:
+            on_gpu = self.group.on_gpu
+            places = _arrays.flat(start, "start").pointer if on_gpu else (C.c_int64 * max(len(start), 1))(*start)
+        if not view.elements and self.group.on_gpu:  # how many rows there are only the GPU knows
+            view = _arrays.flat(_arrays.new_like(results, (1, self.hidden), self.dtype), "results")
         self.group._call_on(lib.weft_moe_combine, self._moe, lane, view.pointer, places, y)
         del given  # in symmetric memory the tokens were read in place until here
         self._sent.pop(lane, None)
@@ -178,12 +211,8 @@ class MoE:
         self.group._give_back(self._finalizer, self._moe)
 
 
-def _read(address: Optional[int], kind: Any, count: int) -> List[Any]:
-    return list((kind * count).from_address(address)) if address and count else []
-
-
 class FeedForward:
-    """The experts of this rank as down(silu(x gate) * (x up)), with weights packed for the GEMM engine.
+    """The experts of this rank as down(silu(x gate) * (x up)), with weights packed for the GEMM engine or woven for the GPU's.
 
     For each expert in ``moe.local_experts``: gate and up are hidden x inter, down is inter x hidden, row-major, of the
     layer's type. The arrays may be freed after.
@@ -195,7 +224,7 @@ class FeedForward:
             raise ArgumentError(
                 f"this rank has {count} experts; gate, up and down have {len(gate)}, {len(up)} and {len(down)}"
             )
-        inter = _arrays.view_of(gate[0]).shape[1] if count else 1
+        inter = _arrays.view_of(gate[0]).shape[1] if count else 8
         lists = []
         for name, arrays, shape in (
             ("gate", gate, (moe.hidden, inter)),

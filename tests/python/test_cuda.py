@@ -128,6 +128,89 @@ def graph(rank: int) -> None:
     torch.cuda.synchronize()
 
 
+def routing(experts: int, topk: int, tokens: int, seed: int) -> Any:
+    """Distinct experts, some of them none, and weights that keep sums exact."""
+    source = torch.Generator().manual_seed(seed)
+    expert = torch.stack([torch.randperm(experts, generator=source)[:topk] for _ in range(tokens)]).to(torch.int32)
+    expert[torch.rand(expert.shape, generator=source) < 0.2] = -1
+    return expert.cuda(), whole(tokens, topk, seed=seed, dtype=torch.float32)
+
+
+def experts(rank: int) -> None:
+    group, _ = on_gpu(rank)
+    count, topk, hidden, most = 5, 3, 64, 9
+    for dtype in (torch.float32, torch.bfloat16):
+        moe = weft.MoE(group, count, topk, hidden, most, dtype)
+        layer = weft.torch.layer_name(moe)
+        for tokens in (most, rank % 2, 4):  # one round has ranks without tokens
+            expert, weight = routing(count, topk, most, seed=7 * rank + tokens)
+            expert, weight = expert[:tokens].contiguous(), weight[:tokens].contiguous().requires_grad_()
+            x = whole(tokens, hidden, seed=rank, dtype=dtype).requires_grad_()
+            grad = whole(tokens, hidden, seed=rank + 9, dtype=dtype)
+            rows, counts, entry_weight, round = ops.moe_dispatch(x, expert, weight, None, layer)
+            scale = torch.tensor(moe.local_experts).repeat_interleave(counts).cuda() + 1
+            y = ops.moe_combine(rows * scale[:, None].to(dtype), expert, weight, entry_weight, round, layer)
+            factor = torch.where(expert >= 0, expert + 1, 0)
+            sums = (weight.detach() * factor).sum(1, keepdim=True)
+            same(y.detach(), (x.detach() * sums).to(dtype), f"moe of {tokens} tokens, {dtype}")
+            y.backward(grad)
+            same(x.grad, (grad * sums).to(dtype), f"gradient of tokens, {dtype}")
+            same(weight.grad, factor * (x.detach().float() * grad.float()).sum(1, keepdim=True), "gradient of weights")
+        received = moe.dispatch(x.detach(), expert, weight.detach())
+        packed, start = moe.gather(x.detach(), alignment=4)
+        assert start.tolist() == [sum(-(b - a) // 4 * -4 for a, b in zip(received.offset[:j], received.offset[1:])) for j in
+                                  range(len(moe.local_experts))], start  # fmt: skip
+        same(moe.combine(packed, start), (x.detach() * (weight.detach() * (expert >= 0)).sum(1, keepdim=True)).to(dtype), "aligned")
+        bad = torch.full_like(expert, count)
+        try:
+            ops.moe_dispatch(x.detach(), bad if rank == 0 else expert, weight.detach(), None, layer)
+            raise AssertionError("a wrong expert was taken")
+        except (weft.errors.ArgumentError if rank == 0 else weft.errors.PeerError) as error:
+            assert ("asks for expert 5" if rank == 0 else "rank 0 rejected") in str(error), str(error)
+        torch.cuda.synchronize()
+    expert_layer(rank, group)
+
+
+def expert_layer(rank: int, group: Any) -> None:
+    """The layer beside one process; its packed experts in a graph, replayed with other tokens and so other routings."""
+    torch.manual_seed(4)
+    (alone,) = weft.threads(1)
+    shape = 64, 96, 5, 2, 8
+    ordinary = weft.torch.MoELayer(*shape, alone)  # all experts on one rank, on the CPU
+    layer = weft.torch.MoELayer(*shape, group, device="cuda")
+    layer.load_state_dict(ordinary.state_dict())
+    x = torch.randn(group.size, 8, 64)[rank]
+    here, there = x.clone().requires_grad_(), x.cuda().requires_grad_()
+    want, y = ordinary(here), layer(there)
+    torch.testing.assert_close(y.detach().cpu(), want.detach(), rtol=1e-4, atol=1e-4)
+    want.sum().backward()
+    y.sum().backward()
+    torch.testing.assert_close(there.grad.cpu(), here.grad, rtol=1e-4, atol=1e-4)
+    half = weft.torch.MoELayer(*shape, group, dtype=torch.bfloat16, device="cuda")
+    half.load_state_dict(ordinary.state_dict())
+    stream, fixed = torch.cuda.Stream(), x.cuda().bfloat16()
+    with torch.no_grad():
+        plain = half(fixed)
+        packed = half.prepack()
+        torch.testing.assert_close(packed(fixed), plain, rtol=0.03, atol=0.03)
+        torch.cuda.synchronize()
+        recorded = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(stream):
+            packed(fixed)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(recorded, stream=stream):
+            out = packed(fixed)
+        for round in range(20):
+            tokens = torch.randn(8, 64, generator=torch.Generator().manual_seed(100 * rank + round)).cuda().bfloat16()
+            fixed.copy_(tokens)
+            recorded.replay()
+            got = out.clone()
+            torch.cuda.synchronize()
+            same(got, packed(tokens), f"replay {round}")
+    group.wait()
+    torch.cuda.synchronize()
+
+
 def backend(rank: int) -> None:
     torch.cuda.set_device(rank % torch.cuda.device_count())
     dist.init_process_group("weft", timeout=datetime.timedelta(seconds=60))
@@ -233,6 +316,10 @@ class Cuda(unittest.TestCase):
     def test_graph(self) -> None:
         for size in SIZES:
             support.ranks(size, graph)
+
+    def test_experts(self) -> None:
+        for size in SIZES:
+            support.ranks(size, experts)
 
     def test_backend(self) -> None:
         for size in SIZES:

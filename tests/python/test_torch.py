@@ -58,10 +58,10 @@ class Ops(unittest.TestCase):
             moe = weft.MoE(group, 3, 2, 4, 6, "float32")
             layer = weft.torch.layer_name(moe)
             x = whole(5, 4).requires_grad_()
-            expert = torch.tensor([[0, 1], [2, -1], [1, 2], [0, 2], [-1, -1]], dtype=torch.int32)
+            expert = torch.tensor([[0, 1], [-1, 0], [1, 2], [2, -1], [-1, -1]], dtype=torch.int32)
             weight = whole(5, 2, seed=2).requires_grad_()
             rows, counts, entry_weight, round = ops.moe_dispatch(x, expert, weight, None, layer)
-            self.assertEqual(counts.tolist(), [2, 2, 3])
+            self.assertEqual(counts.tolist(), [2, 2, 2])
             results = rows.detach().clone().requires_grad_()
             packed = weft.FeedForward(moe, *([whole(4, 4, seed=s).contiguous() for _ in range(3)] for s in range(3)))
             cases = [
@@ -82,6 +82,7 @@ class Ops(unittest.TestCase):
             self.assertTrue(torch.equal(y[0], x * sums))
             y[0].sum().backward()
             self.assertTrue(torch.equal(x.grad, sums.expand_as(x)))
+            self.assertTrue(torch.equal(weight.grad, (expert >= 0) * x.detach().sum(1, keepdim=True)))
             with self.assertRaisesRegex(ValueError, "no layer is named 'nobody'"):
                 ops.moe_dispatch(x, expert, weight, None, "nobody")
 

@@ -22,11 +22,11 @@ _ops = torch.ops.weft
 class _Expert(nn.Module):
     """One expert: w2(silu(w1 x) * w3 x), by the names of Mixtral's weights."""
 
-    def __init__(self, hidden: int, inter: int, dtype: Optional[torch.dtype]) -> None:
+    def __init__(self, hidden: int, inter: int, **kind: Any) -> None:
         super().__init__()
-        self.w1 = nn.Linear(hidden, inter, bias=False, dtype=dtype)
-        self.w2 = nn.Linear(inter, hidden, bias=False, dtype=dtype)
-        self.w3 = nn.Linear(hidden, inter, bias=False, dtype=dtype)
+        self.w1 = nn.Linear(hidden, inter, bias=False, **kind)
+        self.w2 = nn.Linear(inter, hidden, bias=False, **kind)
+        self.w3 = nn.Linear(hidden, inter, bias=False, **kind)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.w2(nn.functional.silu(self.w1(x)) * self.w3(x))
@@ -56,26 +56,31 @@ class MoELayer(nn.Module):
         max_tokens: int,
         group: Any = None,
         dtype: Optional[torch.dtype] = None,
+        device: Any = None,
     ) -> None:
-        """Collective. ``max_tokens`` is the most that a rank gives in one call."""
+        """Collective. ``max_tokens`` is the most that a rank gives in one call. CUDA tensors need a group on GPUs: a
+        ``weft.Group`` after ``use_gpu``, or a process group and ``device``, where the weights are made."""
         super().__init__()
         self.group = name_of(group)
-        self._group_alive = group_of(self.group)
+        self._group_alive = group_of(self.group, None if device is None else torch.device(device))
         self.hidden, self.topk = hidden, topk
         kind = dtype or torch.get_default_dtype()
         self.moe = MoE(self._group_alive, experts, topk, hidden, max_tokens, kind)
         self._layer = layer_name(self.moe)
-        self.gate = nn.Linear(hidden, experts, bias=False, dtype=kind)
-        self.experts = _Experts({str(e): _Expert(hidden, inter, kind) for e in self.moe.local_experts})
+        where: Any = {"dtype": kind, "device": device}
+        self.gate = nn.Linear(hidden, experts, bias=False, **where)
+        self.experts = _Experts({str(e): _Expert(hidden, inter, **where) for e in self.moe.local_experts})
         self._packed: Optional[FeedForward] = None
 
     def prepack(self) -> "MoELayer":
-        """Packs this rank's experts for the CPU's kernels; used under ``torch.no_grad()``. Weights that change later must be
-        packed again."""
+        """Packs this rank's experts for weft's kernels (on GPUs float16 and bfloat16); used under ``torch.no_grad()``, on GPUs
+        without a wait. Weights that change later must be packed again."""
         local: List[_Expert] = list(self.experts.values())  # type: ignore[arg-type]
         w1, w3, w2 = (
             [m.weight.detach().t().contiguous() for m in (getattr(e, n) for e in local)] for n in ("w1", "w3", "w2")
         )
+        if self.gate.weight.is_cuda:
+            torch.cuda.current_stream(self.gate.weight.device).synchronize()  # what was made there is copied from here
         self._packed = FeedForward(self.moe, w1, w3, w2)
         return self
 

@@ -1,4 +1,8 @@
-"""Operators of mixture of experts: ``torch.ops.weft.moe_dispatch``, ``moe_combine``, ``moe_forward``, on CPU tensors.
+"""Operators of mixture of experts: ``torch.ops.weft.moe_dispatch``, ``moe_combine``, ``moe_forward``.
+
+On CPU tensors, and on CUDA tensors for a layer of a group on GPUs, in torch's current stream. There ``moe_dispatch`` waits for the
+round, because it returns as many rows as came. ``moe_forward`` waits for nothing and can be captured in CUDA graphs; a routing that
+cannot be right is raised by the layer's next dispatch, or by ``group.wait()``.
 
 Each takes the name of its layer last (:func:`layer_name`), and every rank calls them in the same order::
 
@@ -6,13 +10,14 @@ Each takes the name of its layer last (:func:`layer_name`), and every rank calls
     results = torch.cat([f(part) for f, part in zip(experts, rows.split(counts.tolist()))])
     y = ops.moe_combine(results, expert, weight, entry_weight, round, layer)
 
-``rows`` are what came here, expert by expert; ``y[t]`` is the sum of ``weight[t, k]`` times the result of expert
+``rows`` are what came here, expert by expert, as many of each as ``counts`` says, which is on the CPU; ``y[t]`` is the sum of ``weight[t, k]`` times the result of expert
 ``expert[t, k]``. The two are each other's gradients. They are functions of their arguments: a combine whose dispatch is the
 layer's last one ends that round, any other sends the routing again first.
 """
 
 from __future__ import annotations
 
+import ctypes as C
 import itertools
 import weakref
 from typing import Any, List, Optional, Tuple
@@ -20,8 +25,10 @@ from typing import Any, List, Optional, Tuple
 import torch
 from torch import Tensor
 
+from .._library import lib
 from ..errors import ArgumentError
 from ..moe import FeedForward, MoE
+from . import _cuda
 from .ops import _define, _differentiable, _ops
 
 _layers: "weakref.WeakValueDictionary[str, _Layer]" = weakref.WeakValueDictionary()
@@ -37,30 +44,44 @@ class _Layer:
         self.moe: Any = weakref.proxy(moe)
         self.last = 0  # number of the last round; backward's own are odd
         self.open: Optional[int] = None
-        self.start: List[int] = []
+        self.offset: List[int] = []  # of the local experts' entries
         self.tokens = 0
+        self.device = torch.device("cpu")
         self.weights: Optional[MoE] = None
+
+    def on(self, x: Tensor) -> Any:
+        """The layer, for calls on this tensor."""
+        if x.is_cuda:
+            _cuda.ready(self.moe.group, x)
+        elif self.moe.group.on_gpu:
+            raise ArgumentError(f"a tensor is on {x.device}, and the layer's group on GPUs")
+        return self.moe
 
     def send(self, x: Tensor, expert: Tensor, weight: Optional[Tensor], number: int) -> Any:
         self.close()
-        unit = torch.ones(expert.shape, dtype=torch.float32) if weight is None else weight.contiguous()
-        received = self.moe.dispatch(x.contiguous(), expert.contiguous(), unit)
-        self.open, self.tokens = number, x.shape[0]
-        return received
+        unit = torch.ones_like(expert, dtype=torch.float32) if weight is None else weight
+        moe = self.on(x)
+        view = moe._dispatch(x.contiguous(), expert.contiguous(), unit.contiguous(), 0)
+        self.offset = moe._read(view.offset, C.c_int64, view.experts + 1)
+        self.open, self.tokens, self.device = number, x.shape[0], x.device
+        return view
 
     def gather(self, like: Tensor) -> Tensor:
-        rows, self.start = self.moe.gather(like)
+        """The rows that came, entry after entry."""
+        rows = like.new_empty(self.offset[-1], like.shape[1])
+        if rows.shape[0]:
+            self.moe.group._call_on(lib.weft_moe_gather, self.moe._moe, 0, None, rows.data_ptr())
         return rows
 
     def bring(self, results: Tensor) -> Tensor:
+        moe = self.on(results)
         self.open = None
-        return self.moe.combine(results.contiguous(), self.start)
+        return moe.combine(results.contiguous())
 
     def close(self) -> None:
         """Ends a round that nobody combined. Every rank has it open, or none."""
         if self.open is not None:
-            entries = self.gather(torch.empty(0, self.moe.hidden, dtype=_dtype(self.moe)))
-            self.bring(torch.zeros_like(entries))
+            self.bring(torch.zeros(self.offset[-1], self.moe.hidden, dtype=_dtype(self.moe), device=self.device))
 
 
 def _dtype(moe: MoE) -> torch.dtype:
@@ -103,20 +124,22 @@ def _dispatch(
     if round is None:
         it.last += 2
         round = torch.tensor(it.last)
-    received = it.send(x, expert, weight, int(round))
-    rows = it.gather(x)[: received.offset[-1]]
-    counts = torch.tensor([b - a for a, b in zip(received.offset, received.offset[1:])], dtype=torch.int64)
-    return rows, counts, torch.tensor(received.entry_weight, dtype=torch.float32), round.clone()
+    view = it.send(x, expert, weight, int(round))
+    counts = torch.tensor([b - a for a, b in zip(it.offset, it.offset[1:])], dtype=torch.int64)
+    entry_weight = x.new_empty(it.offset[-1], dtype=torch.float32)
+    if it.offset[-1]:
+        it.moe.group._call(lib.weft_memcpy, entry_weight.data_ptr(), view.entry_weight, 4 * it.offset[-1])
+    return it.gather(x), counts, entry_weight, round.clone()
 
 
 def _dispatch_fake(x: Any, expert: Any, weight: Any, round: Any, layer: str) -> Any:
     rows = torch.library.get_ctx().new_dynamic_size()
-    counts = x.new_empty(len(_layer(layer).moe.local_experts), dtype=torch.int64)
+    counts = len(_layer(layer).moe.local_experts)
     return (
         x.new_empty(rows, x.shape[1]),
-        counts,
+        torch.empty(counts, dtype=torch.int64, device="cpu"),
         x.new_empty(rows, dtype=torch.float32),
-        x.new_empty((), dtype=torch.int64),
+        torch.empty((), dtype=torch.int64, device="cpu"),
     )
 
 
@@ -125,8 +148,7 @@ def _combine(
 ) -> Tensor:
     it = _layer(layer)
     if it.open != int(round):
-        it.send(torch.zeros(expert.shape[0], it.moe.hidden, dtype=results.dtype), expert, weight, int(round))
-        it.gather(results)
+        it.send(results.new_zeros(expert.shape[0], it.moe.hidden), expert, weight, int(round))
     elif it.tokens != expert.shape[0]:
         raise ArgumentError(f"weft::moe_combine: {expert.shape[0]} tokens; {it.tokens} were dispatched")
     return it.bring(results)
@@ -143,13 +165,16 @@ def _weights_back(along: Tensor, expert: Tensor, counts: Tensor, layer: str) -> 
     own = it.moe
     if it.weights is None:
         it.weights = MoE(own.group, own.experts, own.topk, own.experts, own.tokens, "float32")
-    back = it.weights
-    back.dispatch(torch.zeros(expert.shape[0], back.hidden), expert.contiguous(), torch.ones(expert.shape))
-    rows = torch.zeros(along.shape[0], back.hidden)
-    ids = torch.tensor(own.local_experts, dtype=torch.int64).repeat_interleave(counts)
-    rows[torch.arange(along.shape[0]), ids] = along
-    _, start = back.gather(rows)
-    return back.combine(rows, start).gather(1, expert.long().clamp(min=0))
+    back, device = it.weights, along.device
+    it.on(along)
+    back.dispatch(
+        torch.zeros(expert.shape[0], back.hidden, device=device), expert.contiguous(), torch.ones(expert.shape, device=device)
+    )
+    rows = torch.zeros(along.shape[0], back.hidden, device=device)
+    ids = torch.tensor(own.local_experts, dtype=torch.int64).repeat_interleave(counts).to(device)
+    rows[torch.arange(along.shape[0], device=device), ids] = along
+    found = back.combine(rows).gather(1, expert.long().clamp(min=0))
+    return torch.where(expert >= 0, found, 0)
 
 
 def _forward(x: Tensor, expert: Tensor, weight: Tensor, experts: str, layer: str) -> Tensor:
@@ -159,7 +184,7 @@ def _forward(x: Tensor, expert: Tensor, weight: Tensor, experts: str, layer: str
             f"no experts are named '{experts}'; weft.torch.experts_name(experts) names some, while they live"
         )
     it.close()
-    return it.moe.forward(x.contiguous(), expert.contiguous(), weight.contiguous(), packed)
+    return it.on(x).forward(x.contiguous(), expert.contiguous(), weight.contiguous(), packed)
 
 
 _define(
@@ -167,28 +192,24 @@ _define(
     "(Tensor x, Tensor expert, Tensor? weight, Tensor? round, str layer) -> (Tensor, Tensor, Tensor, Tensor)",
     _dispatch,
     _dispatch_fake,
-    ("CPU",),
 )
 _define(
     "moe_combine",
     "(Tensor results, Tensor expert, Tensor? weight, Tensor entry_weight, Tensor round, str layer) -> Tensor",
     _combine,
     _combine_fake,
-    ("CPU",),
 )
 _define(
     "_moe_weights_back",
     "(Tensor along, Tensor expert, Tensor counts, str layer) -> Tensor",
     _weights_back,
     lambda along, expert, counts, layer: along.new_empty(expert.shape, dtype=torch.float32),
-    ("CPU",),
 )
 _define(
     "moe_forward",
     "(Tensor x, Tensor expert, Tensor weight, str experts, str layer) -> Tensor",
     _forward,
     lambda x, expert, weight, experts, layer: torch.empty_like(x, memory_format=torch.contiguous_format),
-    ("CPU",),
 )
 
 # ---- gradients ----------------------------------------------------------------------------------------------
