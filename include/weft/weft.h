@@ -56,8 +56,18 @@ typedef enum weft_dtype {
     WEFT_BYTE, /* opaque bytes: movement only */
     WEFT_F64,  /* these three: collectives only */
     WEFT_U8,
-    WEFT_BOOL /* a byte, 0 or 1; its sum is "or", its product "and" */
+    WEFT_BOOL,     /* a byte, 0 or 1; its sum is "or", its product "and" */
+    WEFT_FP8_E4M3, /* products and movement; no reductions */
+    WEFT_FP8_E5M2
 } weft_dtype;
+
+/*
+ * fp8: a sign, 4 bits of exponent and 3 of fraction (bias 7, up to 448, no infinities, what torch calls
+ * float8_e4m3fn), or 5 and 2 (bias 15, up to 57344). A product of them multiplies their values exactly and
+ * adds up in float32; the scales that belong to them are the product's alpha (of a whole matrix), row_scale
+ * and col_scale. Stored results are rounded to nearest even; what is beyond the largest number, infinities
+ * too, becomes that number with its sign; NaN stays NaN.
+ */
 
 typedef struct weft_group weft_group;
 
@@ -448,10 +458,11 @@ typedef struct weft_problem {
     weft_op op;
     weft_schedule schedule;
     weft_layout layout;
-    int64_t m, n, k;       /* D is m x n */
-    int64_t l;             /* batch: this many products; 0 are none */
-    weft_dtype dtype;      /* of A and B; of the buffers of a collective */
-    weft_dtype d_dtype;    /* of C, D and bias; by default dtype, for int8 int32 */
+    int64_t m, n, k;    /* D is m x n */
+    int64_t l;          /* batch: this many products; 0 are none */
+    weft_dtype dtype;   /* of A and B; of the buffers of a collective */
+    weft_dtype d_dtype; /* of C, D and bias; by default dtype, for int8 int32, for fp8 bfloat16; D of fp8 is
+                           for products of fp8 */
     weft_dtype wire_dtype; /* of partial sums that travel; by default float32, for int8 always int32 */
     int transa, transb;
     weft_b_form b_form;
@@ -818,9 +829,12 @@ typedef struct weft_gemm_args {
     size_t size;
     int64_t m, n, k;
     int64_t l;                          /* batch: this many products, the strides apart; 0 are none */
-    weft_dtype dtype;                   /* F32, F16, BF16 or I8: what is multiplied */
-    weft_dtype a_dtype, b_dtype;        /* F32, F16 and BF16 are rounded to dtype; I8 is not */
-    weft_dtype d_dtype;                 /* of C, D and bias: F32, F16, BF16; for I8 products also I32, I8 */
+    weft_dtype dtype;                   /* F32, F16, BF16, I8, FP8_E4M3 or FP8_E5M2: what is multiplied */
+    weft_dtype a_dtype, b_dtype;        /* F32, F16 and BF16 are rounded to dtype; I8 is not. Either fp8 can
+                                           be read, exactly, by products of fp8, F32, F16 and BF16; a product
+                                           of fp8 reads fp8 alone */
+    weft_dtype d_dtype;                 /* of C, D and bias: F32, F16, BF16; for I8 products also I32, I8; for
+                                           fp8 ones (BF16 unless set) also either fp8 */
     int transa, transb;                 /* A is stored k x m; B is stored n x k */
     const void *a, *b;                  /* b may be NULL when packed_b is given */
     const weft_packed *packed_b;        /* from weft_pack; used instead of b, for every l */

@@ -34,7 +34,7 @@ _Deleter = C.CFUNCTYPE(None, C.POINTER(_Managed))
 _Managed._fields_ = [("tensor", _DLTensor), ("context", C.c_void_p), ("deleter", _Deleter)]
 
 _CPU, _CUDA = 1, 2
-_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
+_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6, "float8_e4m3fn": 10, "float8_e5m2": 12}
 _lent: Dict[int, Tuple[Any, ...]] = {}  # what consumers still hold, by the address of its managed tensor
 
 
@@ -78,7 +78,8 @@ def capsule_of(tensor: Any) -> Any:
     managed.tensor.data = view.pointer
     managed.tensor.device = _Device(*device_of(tensor))
     managed.tensor.ndim = len(view.shape)
-    managed.tensor.dtype = _Type(_CODES[name.rstrip("0123456789")], view.dtype.size * 8, 1)
+    code = _CODES[name] if name in _CODES else _CODES[name.rstrip("0123456789")]
+    managed.tensor.dtype = _Type(code, view.dtype.size * 8, 1)
     managed.tensor.shape, managed.tensor.strides = shape, strides
     managed.deleter = _give_back
     _lent[C.addressof(managed)] = (managed, shape, strides, tensor._memory)

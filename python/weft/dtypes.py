@@ -27,11 +27,22 @@ _KNOWN = [
     ("uint8", "WEFT_U8", 1),
     ("bool", "WEFT_BOOL", 1),
     ("byte", "WEFT_BYTE", 1),
+    ("float8_e4m3fn", "WEFT_FP8_E4M3", 1),
+    ("float8_e5m2", "WEFT_FP8_E5M2", 1),
 ]
 BY_NAME: Dict[str, DType] = {name: DType(name, constants[c], size) for name, c, size in _KNOWN if c in constants}
 BY_NAME.setdefault("uint8", BY_NAME["byte"])
 BY_CODE: Dict[int, DType] = {d.code: d for d in BY_NAME.values()}
-_SHORT = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "i8": "int8", "i32": "int32", "i64": "int64"}
+_SHORT = {
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "i8": "int8",
+    "i32": "int32",
+    "i64": "int64",
+    "fp8_e4m3": "float8_e4m3fn",
+    "fp8_e5m2": "float8_e5m2",
+}
 
 
 def dtype_of(what: Any) -> DType:
@@ -49,13 +60,23 @@ def dtype_of(what: Any) -> DType:
         raise TypeError(f"weft knows no element type '{name}'; it knows {', '.join(BY_NAME)}") from None
 
 
+def result_dtype(dtype: DType) -> DType:
+    """What a product of this type gives where nobody says: int32 of int8, bfloat16 of fp8, else itself."""
+    if dtype.name == "int8":
+        return BY_NAME["int32"]
+    return BY_NAME["bfloat16"] if dtype.name.startswith("float8") else dtype
+
+
 def numpy_dtype(dtype: DType) -> Any:
-    """The numpy dtype. bfloat16 is ml_dtypes' where that is loaded, else the bits as uint16."""
+    """The numpy dtype. bfloat16 and fp8 are ml_dtypes' where that is loaded, else the bits as uint16 or uint8."""
     import numpy
 
     if dtype.name == "bfloat16":
         ml_dtypes = sys.modules.get("ml_dtypes")
         return numpy.dtype(ml_dtypes.bfloat16 if ml_dtypes else numpy.uint16)
+    if dtype.name.startswith("float8"):
+        ml_dtypes = sys.modules.get("ml_dtypes")
+        return numpy.dtype(getattr(ml_dtypes, dtype.name) if ml_dtypes else numpy.uint8)
     return numpy.dtype("uint8" if dtype.name == "byte" else dtype.name)
 
 

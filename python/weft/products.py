@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from . import _arrays
 from ._library import check, constants, lib, structs
-from .dtypes import BY_CODE, DType, dtype_of
+from .dtypes import BY_CODE, DType, dtype_of, result_dtype
 from .errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def gemm(
     """D = act(alpha row_scale[i] col_scale[j] A B + beta C + bias), by the threads of this process.
 
     ``b`` may be a :class:`Packed`. ``dtype`` is what is multiplied (that of a unless given), ``out_dtype`` that
-    of D, C and bias (that of a; int32 for int8 products). ``threads`` 0 means all CPUs this thread may use.
+    of D, C and bias (that of a; int32 for int8 products, bfloat16 for fp8). ``threads`` 0 means all CPUs this thread may use.
     Gated activations ("silu_gated" and so on) take b as :func:`gate_up` makes it, and D has half its columns.
     """
     left = _arrays.matrix_of(a, "a")
@@ -157,9 +157,7 @@ def gemm(
         args.b_dtype, args.b, args.ldb, args.transb = right.dtype.code, right.pointer, right.ld, right.trans
         args.stride_b = right.stride
     if out is None:
-        result = (
-            dtype_of(out_dtype) if out_dtype is not None else dtype_of("int32") if kind.name == "int8" else left.dtype
-        )
+        result = dtype_of(out_dtype) if out_dtype is not None else result_dtype(left.dtype)
         out = _arrays.new_like(
             a, ((batch,) if left.batch > 1 or len(_arrays.view_of(a).shape) == 3 else ()) + (left.rows, n), result
         )
@@ -306,13 +304,7 @@ def product(
         layout = {"allgather_rotating_b": "gather_b", "reducescatter_tiling_b": "scatter_cols"}.get(schedule, layout)
     s = _Shapes(op, group, left, shape_b, layout, {"m": m, "n": n, "k": k})
     if out is None:
-        kind = (
-            dtype_of(out_dtype)
-            if out_dtype is not None
-            else dtype_of("int32")
-            if left.dtype.name == "int8"
-            else left.dtype
-        )
+        kind = dtype_of(out_dtype) if out_dtype is not None else result_dtype(left.dtype)
         batch = (left.batch,) if len(_arrays.view_of(a).shape) == 3 else ()
         out = _arrays.new_like(a, batch + (s.rows, s.cols), kind)
     d = _arrays.matrix_of(out, "out")

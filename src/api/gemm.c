@@ -18,7 +18,7 @@ void weft_gemm_args_init_sized(weft_gemm_args *args, size_t size, weft_dtype dty
         .dtype = dtype,
         .a_dtype = dtype,
         .b_dtype = dtype,
-        .d_dtype = dtype == WEFT_I8 ? WEFT_I32 : dtype,
+        .d_dtype = weft_dtype_result(dtype),
         .alpha = 1,
     };
 
@@ -57,8 +57,25 @@ static weft_status find_binding(const weft_gemm_args *given, const char *call, w
     *bind = weft_core_binding(core, args->dtype, args->f16_fast != 0);
     if (!*bind)
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
-                              "%s: there is no product of %s; f32, f16, bf16 and i8 have one", call,
+                              "%s: there is no product of %s; f32, f16, bf16, i8 and fp8 have one", call,
                               weft_dtype_name(args->dtype));
+    return WEFT_OK;
+}
+
+/* What is multiplied as fp8 is fp8, and only its results are. */
+static weft_status check_fp8(const weft_gemm_args *args, const char *call)
+{
+    bool fp8 = weft_dtype_is_fp8(args->dtype);
+
+    if (fp8 && (!weft_dtype_is_fp8(args->a_dtype) || !weft_dtype_is_fp8(args->b_dtype)))
+        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT,
+                              "%s: a product of %s reads A and B of fp8, not %s and %s", call,
+                              weft_dtype_name(args->dtype), weft_dtype_name(args->a_dtype),
+                              weft_dtype_name(args->b_dtype));
+    if (!fp8 && weft_dtype_is_fp8(args->d_dtype))
+        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT,
+                              "%s: D of a product of %s cannot be %s; of fp8 it can", call,
+                              weft_dtype_name(args->dtype), weft_dtype_name(args->d_dtype));
     return WEFT_OK;
 }
 
@@ -159,6 +176,9 @@ weft_status weft_gemm(const weft_gemm_args *given)
 
     if (status)
         return status;
+    status = check_fp8(args, "weft_gemm");
+    if (status)
+        return status;
     if (args->beta != 0 && !args->c)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_gemm: beta is %g but c is NULL", args->beta);
     product = (weft_product){
@@ -209,7 +229,10 @@ weft_status weft_pack(const weft_gemm_args *given, void *memory, const weft_pack
     args->packed_b = NULL; /* one B as it lies in memory */
     args->l = 1;
     status = place_b(args, "weft_pack", &tile, &stride);
-    if (!status && tile.b_dtype != args->dtype && (tile.b_dtype > WEFT_BF16 || args->dtype == WEFT_I8))
+    if (!status)
+        status = check_fp8(args, "weft_pack");
+    if (!status && tile.b_dtype != args->dtype && !weft_dtype_is_fp8(tile.b_dtype) &&
+        (tile.b_dtype > WEFT_BF16 || args->dtype == WEFT_I8))
         status =
             weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_pack: b is %s, which a %s product cannot read",
                            weft_dtype_name(tile.b_dtype), weft_dtype_name(args->dtype));
@@ -251,7 +274,8 @@ weft_status weft_gate_up(weft_dtype dtype, int trans, int64_t k, int64_t n, cons
     place from_gate, from_up, to;
     weft_status status;
 
-    if (dtype != WEFT_F32 && dtype != WEFT_F16 && dtype != WEFT_BF16 && dtype != WEFT_I8)
+    if (dtype != WEFT_F32 && dtype != WEFT_F16 && dtype != WEFT_BF16 && dtype != WEFT_I8 &&
+        !weft_dtype_is_fp8(dtype))
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_gate_up: there is no product of %s",
                               weft_dtype_name(dtype));
     if (k < 0 || n < 0 || !weft_extents_fit(k, 2 * (n < INT64_MAX / 2 ? n : 0), 1))

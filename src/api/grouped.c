@@ -19,7 +19,7 @@ void weft_grouped_args_init_sized(weft_grouped_args *args, size_t size, weft_dty
         .dtype = dtype,
         .a_dtype = dtype,
         .b_dtype = dtype,
-        .d_dtype = dtype == WEFT_I8 ? WEFT_I32 : dtype,
+        .d_dtype = weft_dtype_result(dtype),
         .alpha = 1,
     };
 

@@ -8,11 +8,18 @@ static const struct {
     const char *name;
     const char *alias;
 } dtype_table[] = {
-    [WEFT_F32] = {4, "float32", "f32"},    [WEFT_F16] = {2, "float16", "f16"},
-    [WEFT_BF16] = {2, "bfloat16", "bf16"}, [WEFT_I8] = {1, "int8", "i8"},
-    [WEFT_I32] = {4, "int32", "i32"},      [WEFT_I64] = {8, "int64", "i64"},
-    [WEFT_BYTE] = {1, "byte", "raw"},      [WEFT_F64] = {8, "float64", "f64"},
-    [WEFT_U8] = {1, "uint8", "u8"},        [WEFT_BOOL] = {1, "bool", "b8"},
+    [WEFT_F32] = {4, "float32", "f32"},
+    [WEFT_F16] = {2, "float16", "f16"},
+    [WEFT_BF16] = {2, "bfloat16", "bf16"},
+    [WEFT_I8] = {1, "int8", "i8"},
+    [WEFT_I32] = {4, "int32", "i32"},
+    [WEFT_I64] = {8, "int64", "i64"},
+    [WEFT_BYTE] = {1, "byte", "raw"},
+    [WEFT_F64] = {8, "float64", "f64"},
+    [WEFT_U8] = {1, "uint8", "u8"},
+    [WEFT_BOOL] = {1, "bool", "b8"},
+    [WEFT_FP8_E4M3] = {1, "float8_e4m3fn", "fp8_e4m3"},
+    [WEFT_FP8_E5M2] = {1, "float8_e5m2", "fp8_e5m2"},
 };
 
 enum { DTYPE_COUNT = sizeof(dtype_table) / sizeof(dtype_table[0]) };
@@ -109,6 +116,52 @@ uint16_t weft_f32_to_f16(float value)
     return (uint16_t)(sign | ((magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13));
 }
 
+/* What tells the two formats apart; both keep the order of magnitudes in the order of codes. */
+typedef struct fp8_format {
+    int fraction;      /* bits */
+    uint32_t rebias;   /* what float32's exponent is more than theirs */
+    float step;        /* between numbers below the smallest normal one */
+    float shift;       /* a float32 whose last bit is worth as much */
+    uint32_t infinity; /* codes from here on are no numbers */
+    uint32_t largest;
+} fp8_format;
+
+static fp8_format fp8_format_of(weft_dtype dtype)
+{
+    return dtype == WEFT_FP8_E4M3 ? (fp8_format){3, 120, 0x1p-9f, 0x1p14f, 0x7f, 0x7e}
+                                  : (fp8_format){2, 112, 0x1p-16f, 0x1p7f, 0x7c, 0x7b};
+}
+
+float weft_fp8_to_f32(weft_dtype dtype, uint8_t code)
+{
+    fp8_format f = fp8_format_of(dtype);
+    uint32_t sign = (uint32_t)(code & 0x80u) << 24, rest = code & 0x7fu;
+
+    if (rest >= f.infinity)
+        return bits_float(sign | (rest == 0x7cu ? 0x7f800000u : 0x7fc00000u));
+    if (rest >> f.fraction == 0) {
+        float magnitude = (float)rest * f.step;
+
+        return sign ? -magnitude : magnitude;
+    }
+    return bits_float(sign | ((rest << (23 - f.fraction)) + (f.rebias << 23)));
+}
+
+uint8_t weft_f32_to_fp8(weft_dtype dtype, float value)
+{
+    fp8_format f = fp8_format_of(dtype);
+    uint32_t bits = float_bits(value), sign = (bits >> 24) & 0x80u, magnitude = bits & 0x7fffffffu, code;
+    int drop = 23 - f.fraction;
+
+    if (magnitude > 0x7f800000u)
+        return (uint8_t)(sign | 0x7fu);
+    if (magnitude < (f.rebias + 1) << 23)
+        code = float_bits(bits_float(magnitude) + f.shift) - float_bits(f.shift);
+    else
+        code = (magnitude - (f.rebias << 23) + (1u << (drop - 1)) - 1 + ((magnitude >> drop) & 1u)) >> drop;
+    return (uint8_t)(sign | (code < f.largest ? code : f.largest));
+}
+
 double weft_element_get(weft_dtype dtype, const void *base, size_t index)
 {
     switch (dtype) {
@@ -130,6 +183,9 @@ double weft_element_get(weft_dtype dtype, const void *base, size_t index)
         return ((const uint8_t *)base)[index];
     case WEFT_F64:
         return ((const double *)base)[index];
+    case WEFT_FP8_E4M3:
+    case WEFT_FP8_E5M2:
+        return weft_fp8_to_f32(dtype, ((const uint8_t *)base)[index]);
     case WEFT_DTYPE_DEFAULT:
         break;
     }
@@ -168,6 +224,10 @@ void weft_element_set(weft_dtype dtype, void *base, size_t index, double value)
         break;
     case WEFT_F64:
         ((double *)base)[index] = value;
+        break;
+    case WEFT_FP8_E4M3:
+    case WEFT_FP8_E5M2:
+        ((uint8_t *)base)[index] = weft_f32_to_fp8(dtype, (float)value);
         break;
     case WEFT_BOOL:
         ((uint8_t *)base)[index] = value != 0;

@@ -11,18 +11,41 @@ int weft_dtype_parse(const char *name, weft_dtype *dtype);
 /* The type partial sums of products of this type are kept in: int32 for int8, else float32. */
 weft_dtype weft_dtype_accumulator(weft_dtype dtype);
 
-/* Whether elements of this type can be combined so: bytes cannot, and integers have no average. */
+static inline int weft_dtype_is_fp8(weft_dtype dtype)
+{
+    return dtype == WEFT_FP8_E4M3 || dtype == WEFT_FP8_E5M2;
+}
+
+/* What results of a product of this type have where nobody says. */
+static inline weft_dtype weft_dtype_result(weft_dtype dtype)
+{
+    return dtype == WEFT_I8 ? WEFT_I32 : weft_dtype_is_fp8(dtype) ? WEFT_BF16 : dtype;
+}
+
+/* Whether D of a product of `dtype` can be of type `d`. */
+static inline int weft_dtype_stores(weft_dtype dtype, weft_dtype d)
+{
+    return d == WEFT_F32 || d == WEFT_F16 || d == WEFT_BF16 ||
+           (dtype == WEFT_I8 && (d == WEFT_I32 || d == WEFT_I8)) ||
+           (weft_dtype_is_fp8(dtype) && weft_dtype_is_fp8(d));
+}
+
+/* Whether elements of this type can be combined so: bytes and fp8 cannot, and integers have no average. */
 static inline int weft_dtype_reduces(weft_dtype dtype, weft_reduction reduction)
 {
     return reduction == WEFT_AVERAGE
                ? dtype == WEFT_F32 || dtype == WEFT_F16 || dtype == WEFT_BF16 || dtype == WEFT_F64
-               : dtype != WEFT_BYTE;
+               : dtype != WEFT_BYTE && !weft_dtype_is_fp8(dtype);
 }
 
 float weft_f16_to_f32(uint16_t half);
 uint16_t weft_f32_to_f16(float value);
 float weft_bf16_to_f32(uint16_t brain);
 uint16_t weft_f32_to_bf16(float value);
+
+/* To fp8 saturates: what is beyond the largest number, infinities too, becomes it. */
+float weft_fp8_to_f32(weft_dtype dtype, uint8_t code);
+uint8_t weft_f32_to_fp8(weft_dtype dtype, float value);
 
 /* One element as a double and back (back: rounded to nearest even; integers saturate). */
 double weft_element_get(weft_dtype dtype, const void *base, size_t index);

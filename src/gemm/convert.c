@@ -124,9 +124,52 @@ static void f32_from_f16(float *restrict dst, const uint16_t *restrict src, int6
 
 #endif
 
+/* Branch-free forms of weft_fp8_to_f32 and back; called with constants. */
+static inline __attribute__((always_inline)) void f32_from_fp8(float *restrict dst,
+                                                               const uint8_t *restrict src, int64_t n,
+                                                               int fraction, uint32_t rebias, float step,
+                                                               uint32_t infinity)
+{
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t sign = (uint32_t)(src[i] & 0x80u) << 24;
+        uint32_t rest = src[i] & 0x7fu;
+        uint32_t normal = (rest << (23 - fraction)) + (rebias << 23);
+        uint32_t tiny = bits_of((float)(int32_t)rest * step);
+        uint32_t bits = rest >> fraction ? normal : tiny;
+        uint32_t special = rest == 0x7cu ? 0x7f800000u : 0x7fc00000u;
+
+        dst[i] = float_of(sign | (rest >= infinity ? special : bits));
+    }
+}
+
+static inline __attribute__((always_inline)) void fp8_from_f32(uint8_t *restrict dst,
+                                                               const float *restrict src, int64_t n,
+                                                               int fraction, uint32_t rebias, float shift,
+                                                               uint32_t largest)
+{
+    const int drop = 23 - fraction;
+
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = bits_of(src[i]);
+        uint32_t sign = (bits >> 24) & 0x80u;
+        uint32_t magnitude = bits & 0x7fffffffu;
+        uint32_t tiny = bits_of(float_of(magnitude) + shift) - bits_of(shift);
+        uint32_t normal =
+            (magnitude - (rebias << 23) + (1u << (drop - 1)) - 1 + ((magnitude >> drop) & 1u)) >> drop;
+        uint32_t code = magnitude < (rebias + 1) << 23 ? tiny : normal;
+
+        code = code < largest ? code : largest;
+        dst[i] = (uint8_t)(sign | (magnitude > 0x7f800000u ? 0x7fu : code));
+    }
+}
+
 static void to_f32(float *dst, weft_dtype from, const void *src, int64_t n)
 {
-    if (from == WEFT_F16)
+    if (from == WEFT_FP8_E4M3)
+        f32_from_fp8(dst, src, n, 3, 120, 0x1p-9f, 0x7f);
+    else if (from == WEFT_FP8_E5M2)
+        f32_from_fp8(dst, src, n, 2, 112, 0x1p-16f, 0x7c);
+    else if (from == WEFT_F16)
         f32_from_f16(dst, src, n);
     else
         f32_from_bf16(dst, src, n);
@@ -134,7 +177,11 @@ static void to_f32(float *dst, weft_dtype from, const void *src, int64_t n)
 
 static void from_f32(weft_dtype to, void *dst, const float *src, int64_t n)
 {
-    if (to == WEFT_F16)
+    if (to == WEFT_FP8_E4M3)
+        fp8_from_f32(dst, src, n, 3, 120, 0x1p14f, 0x7e);
+    else if (to == WEFT_FP8_E5M2)
+        fp8_from_f32(dst, src, n, 2, 112, 0x1p7f, 0x7b);
+    else if (to == WEFT_F16)
         f16_from_f32(dst, src, n);
     else
         bf16_from_f32(dst, src, n);
@@ -142,6 +189,7 @@ static void from_f32(weft_dtype to, void *dst, const float *src, int64_t n)
 
 void weft_convert_row(weft_dtype to, void *dst, weft_dtype from, const void *src, int64_t n)
 {
+    int64_t from_bytes = (int64_t)weft_dtype_size(from), to_bytes = (int64_t)weft_dtype_size(to);
     float part[64];
 
     if (to == from) {
@@ -159,7 +207,7 @@ void weft_convert_row(weft_dtype to, void *dst, weft_dtype from, const void *src
     for (int64_t i = 0; i < n; i += 64) {
         int64_t count = n - i < 64 ? n - i : 64;
 
-        to_f32(part, from, (const uint16_t *)src + i, count);
-        from_f32(to, (uint16_t *)dst + i, part, count);
+        to_f32(part, from, (const char *)src + i * from_bytes, count);
+        from_f32(to, (char *)dst + i * to_bytes, part, count);
     }
 }

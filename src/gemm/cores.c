@@ -97,6 +97,8 @@ const weft_binding *weft_core_binding(const weft_core *core, weft_dtype dtype, b
     case WEFT_F16:
         return &core->bind[f16_fast ? WEFT_COMPUTE_F16_FAST : WEFT_COMPUTE_F16];
     case WEFT_BF16:
+    case WEFT_FP8_E4M3: /* converted while it is packed: a bfloat16 holds both kinds */
+    case WEFT_FP8_E5M2:
         return &core->bind[WEFT_COMPUTE_BF16];
     case WEFT_I8:
         return &core->bind[WEFT_COMPUTE_I8];

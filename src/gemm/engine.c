@@ -192,7 +192,7 @@ weft_gemm_tile weft_gemm_tile_init(const weft_binding *bind, weft_dtype dtype)
         .b_dtype = dtype,
         .order = 1,
         .alpha = 1,
-        .d_dtype = dtype == WEFT_I8 ? WEFT_I32 : dtype,
+        .d_dtype = weft_dtype_result(dtype),
         .d_count = 1,
     };
 }

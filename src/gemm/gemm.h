@@ -43,7 +43,7 @@ weft_status weft_core_find(const char *name, const weft_core **core, weft_error_
 const weft_core *weft_core_at(int index);
 bool weft_core_available(const weft_core *core);
 
-/* The binding for products of `dtype` (F32, F16, BF16, I8); NULL for other types. */
+/* The binding for products of `dtype` (F32, F16, BF16, I8, fp8); NULL for other types. */
 const weft_binding *weft_core_binding(const weft_core *core, weft_dtype dtype, bool f16_fast);
 
 /* What a scheduler should cut at: micro-kernel steps, and tiles that run at full speed. */
@@ -96,7 +96,8 @@ typedef struct weft_gemm_tile {
 
     const void *a; /* element (i, p) at a[i * a_rs + p * a_cs]; one of the strides is 1 */
     int64_t a_rs, a_cs;
-    weft_dtype a_dtype; /* converted to the type of the product while packing: F32, F16, BF16; I8 for I8 */
+    weft_dtype a_dtype; /* converted to the type of the product while packing: F32, F16, BF16, fp8; I8 for I8
+                         */
 
     const void *b; /* element (p, j) at b[p * b_rs + j * b_cs]; ignored when packed_b is set */
     int64_t b_rs, b_cs;

@@ -111,7 +111,7 @@ static void convert(const weft_kernel *kernel, weft_dtype narrow, void *to, weft
 {
     uint16_t half[WIDE_LINES];
 
-    if (narrow == WEFT_F32 || narrow == dtype) {
+    if (narrow == WEFT_F32 || narrow == dtype || weft_dtype_is_fp8(dtype)) { /* every type holds fp8 */
         weft_convert_row(kernel->type, to, dtype, from, count);
         return;
     }

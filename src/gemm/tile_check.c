@@ -5,7 +5,7 @@
 
 static bool is_real(weft_dtype dtype)
 {
-    return dtype == WEFT_F32 || dtype == WEFT_F16 || dtype == WEFT_BF16;
+    return dtype == WEFT_F32 || dtype == WEFT_F16 || dtype == WEFT_BF16 || weft_dtype_is_fp8(dtype);
 }
 
 static weft_status check_source(const char *name, const void *source, weft_dtype dtype, int64_t rs,
@@ -52,7 +52,8 @@ static weft_status check_destinations(const weft_gemm_tile *tile, weft_error_tex
     bool integer = tile->bind->kernel->type == WEFT_I8, gated = !tile->raw && weft_act_is_gated(tile->act);
     int64_t cols = gated ? tile->n / 2 : tile->n;
 
-    if (gated && (tile->n % 2 || !is_real(tile->d_dtype) || tile->beta != 0 || tile->acc_in_order))
+    if (gated && (tile->n % 2 || !is_real(tile->d_dtype) || weft_dtype_is_fp8(tile->d_dtype) ||
+                  tile->beta != 0 || tile->acc_in_order))
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "a gated activation takes pairs of columns to a D of float32, float16 or "
                               "bfloat16, with beta = 0");

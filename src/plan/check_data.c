@@ -509,7 +509,8 @@ static bool promises_equal_bits(const weft_problem *p)
 {
     bool whole = p->op == WEFT_OP_GEMM_AR || p->op == WEFT_OP_GEMM_AS || p->op == WEFT_OP_ALL_REDUCE;
 
-    return whole && (p->dtype == WEFT_F32 || p->dtype == WEFT_F16 || p->dtype == WEFT_BF16);
+    return whole && (p->dtype == WEFT_F32 || p->dtype == WEFT_F16 || p->dtype == WEFT_BF16 ||
+                     weft_dtype_is_fp8(p->dtype));
 }
 
 static void compare_orders(data_state *s, uint32_t operand, int rank, int64_t batch)

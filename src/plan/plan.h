@@ -284,7 +284,7 @@ weft_status weft_plan_make_all(const weft_problem *problem, const int32_t *domai
 weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_problem *resolved,
                                  weft_error_text *error);
 
-/* The epilogue does nothing but round to D, and that to the type of A and B. */
+/* The epilogue does nothing but round to D, and that to the type of A and B (fp8: bfloat16). */
 bool weft_problem_only_rounds(const weft_problem *problem);
 
 uint64_t weft_problem_hash(const weft_problem *problem, int world);

@@ -145,14 +145,14 @@ static weft_status resolve_gemm(weft_problem *problem, weft_error_text *error)
     if (check_extents(problem, error) != WEFT_OK)
         return error->status;
     if (problem->dtype != WEFT_F32 && problem->dtype != WEFT_F16 && problem->dtype != WEFT_BF16 &&
-        problem->dtype != WEFT_I8)
-        return weft_error_set(error, WEFT_ERR_ARGUMENT,
-                              "a GEMM of %s is not possible; dtypes are float32, float16, bfloat16 and int8",
-                              weft_dtype_name(problem->dtype));
+        problem->dtype != WEFT_I8 && !weft_dtype_is_fp8(problem->dtype))
+        return weft_error_set(
+            error, WEFT_ERR_ARGUMENT,
+            "a GEMM of %s is not possible; dtypes are float32, float16, bfloat16, int8 and fp8",
+            weft_dtype_name(problem->dtype));
     if (problem->d_dtype == WEFT_DTYPE_DEFAULT)
-        problem->d_dtype = accumulator == WEFT_I32 ? WEFT_I32 : problem->dtype;
-    if (problem->d_dtype != WEFT_F32 && problem->d_dtype != WEFT_F16 && problem->d_dtype != WEFT_BF16 &&
-        !(accumulator == WEFT_I32 && (problem->d_dtype == WEFT_I32 || problem->d_dtype == WEFT_I8)))
+        problem->d_dtype = weft_dtype_result(problem->dtype);
+    if (!weft_dtype_stores(problem->dtype, problem->d_dtype))
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "D of a product of %s cannot be %s",
                               weft_dtype_name(problem->dtype), weft_dtype_name(problem->d_dtype));
     if (problem->wire_dtype == WEFT_DTYPE_DEFAULT || accumulator == WEFT_I32)
@@ -167,7 +167,7 @@ static weft_status resolve_gemm(weft_problem *problem, weft_error_text *error)
                               (int)problem->b_form, (int)problem->act);
     if (weft_problem_is_gated(problem) &&
         (problem->op == WEFT_OP_GEMM_RS || problem->op == WEFT_OP_GEMM_AR || problem->beta != 0 ||
-         problem->d_dtype == WEFT_I32 || problem->d_dtype == WEFT_I8))
+         weft_dtype_size(problem->d_dtype) == 1 || problem->d_dtype == WEFT_I32))
         return weft_error_set(error, WEFT_ERR_ARGUMENT,
                               "%s with beta = %g and D of %s cannot have a gated activation: ag_gemm and "
                               "gemm_as can, without C, for a D of float32, float16 or bfloat16",
@@ -367,7 +367,9 @@ bool weft_problem_same(const weft_problem *one, const weft_problem *other)
 
 bool weft_problem_only_rounds(const weft_problem *p)
 {
-    return p->alpha == 1 && p->beta == 0 && !p->bias && p->act == WEFT_ACT_NONE && p->d_dtype == p->dtype;
+    weft_dtype multiplied = weft_dtype_is_fp8(p->dtype) ? WEFT_BF16 : p->dtype;
+
+    return p->alpha == 1 && p->beta == 0 && !p->bias && p->act == WEFT_ACT_NONE && p->d_dtype == multiplied;
 }
 
 uint64_t weft_problem_hash(const weft_problem *p, int world)

@@ -13,6 +13,10 @@ double weft_bound_unit(weft_dtype dtype)
         return 0x1p-11;
     case WEFT_BF16:
         return 0x1p-8;
+    case WEFT_FP8_E4M3:
+        return 0x1p-4;
+    case WEFT_FP8_E5M2:
+        return 0x1p-3;
     default:
         return 0;
     }
@@ -21,7 +25,18 @@ double weft_bound_unit(weft_dtype dtype)
 /* The smallest normal number: below it errors are absolute. */
 static double smallest(weft_dtype dtype)
 {
-    return dtype == WEFT_F16 ? 0x1p-14 : dtype == WEFT_I8 || dtype == WEFT_I32 ? 0 : 0x1p-126;
+    switch (dtype) {
+    case WEFT_F16:
+    case WEFT_FP8_E5M2:
+        return 0x1p-14;
+    case WEFT_FP8_E4M3:
+        return 0x1p-6;
+    case WEFT_I8:
+    case WEFT_I32:
+        return 0;
+    default:
+        return 0x1p-126;
+    }
 }
 
 /* Of a sum before the activation. */

@@ -273,6 +273,19 @@ static weft_status check_complete(const weft_machine *machine, const char *where
     return WEFT_OK;
 }
 
+/* A description without figures for fp8: it is multiplied as bfloat16, which is what CPUs do. */
+static void complete_fp8(weft_machine *m)
+{
+    for (weft_dtype dtype = WEFT_FP8_E4M3; dtype <= WEFT_FP8_E5M2; dtype++) {
+        double *rates[] = {m->gflops,    m->pack_a_gbs, m->pack_b_gbs, m->acc_gbs,
+                           m->twice_gbs, m->stream_gbs, m->finish_ns};
+
+        for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++)
+            if (rates[i][dtype] <= 0)
+                rates[i][dtype] = rates[i][WEFT_BF16];
+    }
+}
+
 weft_status weft_machine_parse(const char *text, const char *where, weft_machine *machine,
                                weft_error_text *error)
 {
@@ -288,6 +301,7 @@ weft_status weft_machine_parse(const char *text, const char *where, weft_machine
         status = read_line(&in, line);
     }
     free(copy);
+    complete_fp8(&read);
     if (!status)
         status = check_complete(&read, where, error);
     if (status)

@@ -19,7 +19,7 @@
 #include <stdio.h>
 
 enum {
-    WEFT_MACHINE_DTYPES = WEFT_BOOL + 1,
+    WEFT_MACHINE_DTYPES = WEFT_FP8_E5M2 + 1,
     WEFT_CURVE_POINTS = 16,
     WEFT_MACHINE_MOST = 65536, /* of anything that is counted, and of a tile's extents */
 };

@@ -806,7 +806,7 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
     for (size_t i = 0; i < sizeof(device.walkers) / sizeof(*walkers); i++)
         walkers[i] = (CUfunction)(uintptr_t)1;
     device.rehearse = (CUfunction)(uintptr_t)2;
-    for (int i = 0; i <= WEFT_BOOL; i++) {
+    for (int i = 0; i <= WEFT_FP8_E5M2; i++) {
         device.collective[i] = (CUfunction)(uintptr_t)3;
         device.packets[i] = (CUfunction)(uintptr_t)4;
     }

@@ -91,6 +91,8 @@ static double operand(const matrix *a, weft_dtype dtype, int64_t b, int64_t i, i
 {
     uint64_t slot = 0;
 
+    if (weft_dtype_is_fp8(a->dtype)) /* read as it is */
+        return get(a, b, i, j);
     weft_element_set(dtype, &slot, 0, get(a, b, i, j));
     return weft_element_get(dtype, &slot, 0);
 }
@@ -107,20 +109,33 @@ static weft_dtype pick_real(uint64_t *s)
     return (weft_dtype)pick(s, 3);
 }
 
+static weft_dtype pick_fp8(uint64_t *s)
+{
+    return pick(s, 2) ? WEFT_FP8_E4M3 : WEFT_FP8_E5M2;
+}
+
+static weft_dtype pick_multiplied(uint64_t *s)
+{
+    return pick(s, 5) == 0 ? pick_fp8(s) : (weft_dtype)pick(s, 4);
+}
+
 static void make_local(uint64_t *s, local_case *t)
 {
     weft_gemm_args *g = &t->args;
-    weft_dtype dtype = (weft_dtype)pick(s, 4);
+    weft_dtype dtype = pick_multiplied(s);
+    bool fp8 = weft_dtype_is_fp8(dtype);
     int64_t m, n, k, l;
 
     pick_extents(s, &m, &n, &k, &l);
     weft_gemm_args_init(g, dtype, m, n, k);
     g->l = l;
     if (dtype != WEFT_I8 && pick(s, 3) == 0) {
-        g->a_dtype = pick_real(s);
-        g->b_dtype = pick_real(s);
+        g->a_dtype = fp8 || pick(s, 4) == 0 ? pick_fp8(s) : pick_real(s);
+        g->b_dtype = fp8 || pick(s, 4) == 0 ? pick_fp8(s) : pick_real(s);
     }
-    g->d_dtype = dtype == WEFT_I8 && pick(s, 2) ? (pick(s, 2) ? WEFT_I8 : WEFT_I32) : pick_real(s);
+    g->d_dtype = dtype == WEFT_I8 && pick(s, 2) ? (pick(s, 2) ? WEFT_I8 : WEFT_I32)
+                 : fp8 && pick(s, 2)            ? pick_fp8(s)
+                                                : pick_real(s);
     g->transa = (int)pick(s, 2);
     g->transb = (int)pick(s, 2);
     g->threads = (int)pick(s, 3);
@@ -191,6 +206,11 @@ static bool element_is_right(const local_case *t, const matrix *before, int64_t 
     p.act = g->act;
     if (g->d_dtype == WEFT_I8)
         exact = exact > 127 ? 127 : exact < -128 ? -128 : exact;
+    if (weft_dtype_is_fp8(g->d_dtype)) {
+        double most = g->d_dtype == WEFT_FP8_E4M3 ? 448 : 57344;
+
+        exact = exact > most ? most : exact < -most ? -most : exact;
+    }
     bound = weft_bound_gemm(&p, 1, magnitude, exact);
     if (g->f16_fast) /* sums of float16 inside a block of k */
         bound += 2 * (double)g->k * 0x1p-11 * magnitude + 0x1p-14;
@@ -262,7 +282,7 @@ static tp_case make_ranks(uint64_t seed)
     p->layout = p->op <= WEFT_OP_GEMM_RS ? layouts[2 * p->op + pick(s, 2)] : WEFT_LAYOUT_DEFAULT;
     list = weft_schedule_list(p->op, p->layout, &count);
     p->schedule = pick(s, 5) ? list[pick(s, (uint64_t)count)] : WEFT_SCHEDULE_AUTO;
-    p->dtype = (weft_dtype)pick(s, 4);
+    p->dtype = pick_multiplied(s);
     p->d_dtype = p->dtype == WEFT_I8 ? (pick(s, 2) ? WEFT_I32 : pick_real(s)) : pick_real(s);
     pick_extents(s, &p->m, &p->n, &p->k, &p->l);
     if (t.integers && p->d_dtype != WEFT_I32) /* whose sums must be exact */

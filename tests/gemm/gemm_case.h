@@ -114,7 +114,7 @@ static inline gemm_case gemm_case_plain(const weft_core *core, weft_dtype dtype,
         .dtype = dtype,
         .a_dtype = dtype,
         .b_dtype = dtype,
-        .d_dtype = dtype == WEFT_I8 ? WEFT_I32 : dtype,
+        .d_dtype = weft_dtype_result(dtype),
         .m = m,
         .n = n,
         .k = k,
@@ -147,7 +147,21 @@ static double act_exact(weft_act act, double x)
 
 static double unit_of(weft_dtype dtype)
 {
-    return dtype == WEFT_F16 ? 0x1p-11 : dtype == WEFT_BF16 ? 0x1p-8 : dtype == WEFT_F32 ? 0x1p-24 : 0;
+    return dtype == WEFT_F16        ? 0x1p-11
+           : dtype == WEFT_BF16     ? 0x1p-8
+           : dtype == WEFT_F32      ? 0x1p-24
+           : dtype == WEFT_FP8_E4M3 ? 0x1p-4
+           : dtype == WEFT_FP8_E5M2 ? 0x1p-3
+                                    : 0;
+}
+
+/* Half of the step between numbers that are too small to be normal. */
+static double least_of(weft_dtype dtype)
+{
+    return dtype == WEFT_F16        ? 0x1p-25
+           : dtype == WEFT_FP8_E4M3 ? 0x1p-10
+           : dtype == WEFT_FP8_E5M2 ? 0x1p-17
+                                    : 1e-37;
 }
 
 static double rounded(weft_dtype dtype, double value)
@@ -166,15 +180,15 @@ static double rounded(weft_dtype dtype, double value)
 static double bound_of(const gemm_case *c, double magnitude, double rest, double exact)
 {
     weft_dtype sums = c->f16_fast ? WEFT_F16 : WEFT_F32;
-    double unit = c->dtype == WEFT_I8 ? 0 : unit_of(sums) * (c->dtype == WEFT_BF16 ? 4 : 2);
-    double conversions =
-        (c->a_dtype != c->dtype ? unit_of(c->dtype) : 0) + (c->b_dtype != c->dtype ? unit_of(c->dtype) : 0);
+    bool fp8 = weft_dtype_is_fp8(c->dtype);
+    double unit = c->dtype == WEFT_I8 ? 0 : unit_of(sums) * (c->dtype == WEFT_BF16 || fp8 ? 4 : 2);
+    double conversions = (c->a_dtype != c->dtype && !weft_dtype_is_fp8(c->a_dtype) ? unit_of(c->dtype) : 0) +
+                         (c->b_dtype != c->dtype && !weft_dtype_is_fp8(c->b_dtype) ? unit_of(c->dtype) : 0);
     double bound = magnitude * (((double)c->k + 8) * unit + 1.01 * conversions) + rest * 8 * 0x1p-24;
 
     if (c->act == WEFT_ACT_GELU || c->act == WEFT_ACT_SILU)
         bound = 1.2 * bound + 1e-6 * fabs(exact) + 1e-7 * rest;
-    bound += (fabs(exact) + bound) * (c->raw ? 0 : unit_of(c->d_dtype)) +
-             (c->d_dtype == WEFT_F16 ? 0x1p-25 : 1e-37);
+    bound += (fabs(exact) + bound) * (c->raw ? 0 : unit_of(c->d_dtype)) + least_of(c->d_dtype);
     if (!c->raw && c->d_dtype == WEFT_I8)
         bound += 0.5;
     if (!c->raw && c->d_dtype == WEFT_I32 && (c->row_scale || c->col_scale || c->act >= WEFT_ACT_GELU))

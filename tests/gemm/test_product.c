@@ -242,7 +242,14 @@ static void check_errors(void)
     CHECK_INT(weft_gemm(&args), WEFT_ERR_ARGUMENT);
     CHECK_HAS(weft_error(NULL), "int64");
     CHECK_INT(weft_pack_bytes(&args), 0);
+    args.dtype = WEFT_FP8_E4M3; /* reads fp8 alone, and only such a product gives it */
+    CHECK_INT(weft_gemm(&args), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(NULL), "reads A and B of fp8, not float32 and float32");
     args.dtype = WEFT_F32;
+    args.d_dtype = WEFT_FP8_E5M2;
+    CHECK_INT(weft_gemm(&args), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(weft_error(NULL), "cannot be float8_e5m2");
+    args.d_dtype = WEFT_F32;
     CHECK_INT(weft_pack(&args, (char *)data + 1, &packed), WEFT_ERR_ARGUMENT);
     args.size = 3;
     CHECK_INT(weft_gemm(&args), WEFT_ERR_ARGUMENT);
@@ -314,7 +321,7 @@ static void check_extremes(void)
 
 int main(void)
 {
-    static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I8};
+    static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I8, WEFT_FP8_E4M3, WEFT_FP8_E5M2};
     static const shape shapes[] = {{1, 1, 1, 1},     {5, 300, 70, 1},    {1, 1000, 200, 1},
                                    {130, 97, 61, 2}, {400, 40, 90, 1},   {37, 53, 0, 1},
                                    {0, 5, 5, 1},     {210, 250, 300, 1}, {300, 1, 70, 2}};
@@ -336,7 +343,12 @@ int main(void)
     check_alone();
     check_errors();
     check_extremes();
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 6; i++)
         check_alpha_zero(types[i]);
+    for (size_t i = 0; i < 18; i++)
+        check_case(types[4 + i % 2], shapes[i / 2], i >> 1 & 1, i >> 2 & 1, i >> 3 & 1, (int)(i % 3), i);
+    for (size_t i = 0; i < 6; i++)
+        check_threads(types[4 + i % 2], (shape){rows[3 * i], rows[3 * i] < 32 ? 1301 : 101, 61, 1}, i & 1,
+                      i >> 1 & 1, i);
     return check_report("gemm product");
 }

@@ -4,7 +4,7 @@
  */
 #include "gemm/gemm_case.h"
 
-static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I8};
+static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I8, WEFT_FP8_E4M3, WEFT_FP8_E5M2};
 
 /* Draws the options of a case; every pair of values turns up among a few hundred draws. */
 static void draw_options(gemm_case *c, uint64_t *seed)
@@ -35,15 +35,21 @@ static void draw_options(gemm_case *c, uint64_t *seed)
             c->alpha = c->alpha == 0.5f ? 2 : c->alpha; /* keep the exact result an integer */
         if (c->d_dtype == WEFT_I32 || c->d_dtype == WEFT_I8)
             c->beta = c->beta == 0.5f ? 2 : c->beta;
+    } else if (weft_dtype_is_fp8(c->dtype)) {
+        static const weft_dtype outputs[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_FP8_E4M3, WEFT_FP8_E5M2};
+
+        c->d_dtype = outputs[(r >> 30) % 5];
+        c->a_dtype = outputs[3 + (r >> 36) % 2];
+        c->b_dtype = outputs[3 + (r >> 38) % 2];
     } else {
-        static const weft_dtype reals[] = {WEFT_F32, WEFT_F16, WEFT_BF16};
+        static const weft_dtype reals[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_FP8_E4M3, WEFT_FP8_E5M2};
 
         if ((r >> 30) % 2)
             c->d_dtype = reals[(r >> 33) % 3];
         if ((r >> 36) % 4 == 0)
-            c->a_dtype = reals[(r >> 38) % 3];
+            c->a_dtype = reals[(r >> 38) % 5];
         if ((r >> 41) % 4 == 0)
-            c->b_dtype = reals[(r >> 43) % 3];
+            c->b_dtype = reals[(r >> 43) % 5];
         c->f16_fast = c->dtype == WEFT_F16 && r >> 46 & 1;
     }
     if (c->packed_b && (r >> 48) % 2) {
@@ -57,7 +63,7 @@ static void draw_options(gemm_case *c, uint64_t *seed)
 static void test_small_sizes(const weft_core *core, weft_dtype dtype)
 {
     uint64_t seed = 1000 + (uint64_t)dtype;
-    long rounds = check_repeat(2, 20);
+    long rounds = check_repeat(weft_dtype_is_fp8(dtype) ? 1 : 2, 20);
 
     for (long round = 0; round < rounds; round++) {
         for (int64_t m = 1; m <= 67; m++) {

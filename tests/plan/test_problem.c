@@ -41,14 +41,13 @@ static void types_follow(void)
 {
     static const struct {
         weft_dtype dtype, d_dtype, wire_dtype;
-    } defaults[] = {{WEFT_F32, WEFT_F32, WEFT_F32},
-                    {WEFT_F16, WEFT_F16, WEFT_F32},
-                    {WEFT_BF16, WEFT_BF16, WEFT_F32},
-                    {WEFT_I8, WEFT_I32, WEFT_I32}};
+    } defaults[] = {{WEFT_F32, WEFT_F32, WEFT_F32},       {WEFT_F16, WEFT_F16, WEFT_F32},
+                    {WEFT_BF16, WEFT_BF16, WEFT_F32},     {WEFT_I8, WEFT_I32, WEFT_I32},
+                    {WEFT_FP8_E4M3, WEFT_BF16, WEFT_F32}, {WEFT_FP8_E5M2, WEFT_BF16, WEFT_F32}};
     weft_error_text error;
     weft_problem p;
 
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         weft_problem_init(&p, WEFT_OP_GEMM_RS);
         p.m = p.n = p.k = 4;
         p.dtype = defaults[i].dtype;
@@ -57,9 +56,12 @@ static void types_follow(void)
         CHECK_INT(p.wire_dtype, defaults[i].wire_dtype);
     }
     for (weft_op op = WEFT_OP_AG_GEMM; op <= WEFT_OP_GEMM_AS; op++)
-        for (weft_dtype dtype = WEFT_F32; dtype <= WEFT_I8; dtype++)
-            for (weft_dtype d = WEFT_F32; d <= WEFT_BYTE; d++) {
-                bool possible = d <= WEFT_BF16 || (dtype == WEFT_I8 && (d == WEFT_I8 || d == WEFT_I32));
+        for (weft_dtype dtype = WEFT_F32; dtype <= WEFT_FP8_E5M2; dtype++)
+            for (weft_dtype d = WEFT_F32; d <= WEFT_FP8_E5M2; d++) {
+                bool fp8 = dtype >= WEFT_FP8_E4M3;
+                bool possible = (dtype <= WEFT_I8 || fp8) &&
+                                (d <= WEFT_BF16 || (dtype == WEFT_I8 && (d == WEFT_I8 || d == WEFT_I32)) ||
+                                 (fp8 && d >= WEFT_FP8_E4M3));
 
                 weft_problem_init(&p, op);
                 p.m = p.n = p.k = 4;
@@ -67,6 +69,29 @@ static void types_follow(void)
                 p.d_dtype = d;
                 CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), possible ? WEFT_OK : WEFT_ERR_ARGUMENT);
             }
+}
+
+/* fp8 is moved and multiplied, never added up as it is. */
+static void fp8_is_not_reduced(void)
+{
+    weft_error_text error;
+    weft_problem p;
+
+    for (weft_op op = WEFT_OP_ALL_REDUCE; op <= WEFT_OP_BROADCAST; op++) {
+        bool reduces = op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_REDUCE_SCATTER;
+
+        weft_problem_init(&p, op);
+        p.dtype = WEFT_FP8_E4M3;
+        p.count = 4;
+        CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), reduces ? WEFT_ERR_ARGUMENT : WEFT_OK);
+        if (reduces)
+            CHECK_HAS(error.text, "cannot reduce float8_e4m3fn");
+    }
+    weft_problem_init(&p, WEFT_OP_GEMM_RS);
+    p.m = p.n = p.k = 4;
+    p.dtype = p.wire_dtype = WEFT_FP8_E5M2;
+    CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(error.text, "cannot travel as float8_e5m2");
 }
 
 /* What a later weft may give a meaning is not ignored. */
@@ -127,6 +152,7 @@ int main(void)
     CHECK(weft_problem_hash(&one, 2) != weft_problem_hash(&one, 3));
     what_no_machine_holds_is_refused();
     types_follow();
+    fp8_is_not_reduced();
     reserved_is_refused();
     extremes_are_plain();
     return check_report("test_plan_problem");

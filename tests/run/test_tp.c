@@ -31,6 +31,8 @@ static tp_case make_case(weft_op op, weft_schedule schedule, weft_layout layout,
     p->layout = layout;
     p->dtype = dtype;
     p->d_dtype = dtype == WEFT_I8 ? (pick(&s, 2) ? WEFT_I32 : WEFT_F32) : pick(&s, 2) ? dtype : WEFT_F32;
+    if (weft_dtype_is_fp8(dtype) && pick(&s, 3) == 0)
+        p->d_dtype = WEFT_BF16;
     p->m = extents[pick(&s, 11)];
     p->n = extents[pick(&s, 11)];
     p->k = extents[pick(&s, 11)];
@@ -72,7 +74,7 @@ static tp_case make_case(weft_op op, weft_schedule schedule, weft_layout layout,
     if ((op == WEFT_OP_AG_GEMM || op == WEFT_OP_GEMM_AS) && pick(&s, 4) == 0) {
         p->act = t.integers ? WEFT_ACT_RELU_GATED : (weft_act)(WEFT_ACT_RELU_GATED + pick(&s, 3));
         p->beta = 0;
-        p->d_dtype = p->d_dtype == WEFT_I32 ? WEFT_F32 : p->d_dtype;
+        p->d_dtype = p->d_dtype == WEFT_I32 || weft_dtype_is_fp8(p->d_dtype) ? WEFT_F32 : p->d_dtype;
     }
     t.in_place = p->beta != 0 && pick(&s, 2);
     return t;
@@ -263,8 +265,9 @@ static void every_schedule(weft_group *group, void *argument)
             const weft_schedule *list = weft_schedule_list(op, layouts[l], &count);
 
             for (int i = -1; i < count; i++)
-                for (weft_dtype dtype = WEFT_F32; dtype <= WEFT_I8; dtype++)
-                    for (int r = 0; r < repeat; r++) {
+                for (weft_dtype dtype = WEFT_F32; dtype <= WEFT_FP8_E5M2;
+                     dtype += dtype == WEFT_I8 ? WEFT_FP8_E4M3 - WEFT_I8 : 1)
+                    for (int r = 0; r < (dtype > WEFT_I8 ? (repeat + 2) / 3 : repeat); r++) {
                         tp_case t = make_case(op, i < 0 ? WEFT_SCHEDULE_AUTO : list[i], layouts[l], dtype,
                                               weft_size(group), seed++);
 

@@ -400,7 +400,7 @@ static bool epilogue_is_plain(const weft_executor *x, const weft_task *task)
 
     return !(task->flags & (WEFT_TASK_HAS_C | WEFT_TASK_HAS_BIAS)) && x->values.alpha == 1.0f &&
            !x->values.row_scale && !x->values.col_scale && problem->act == WEFT_ACT_NONE &&
-           problem->dtype != WEFT_I8;
+           problem->dtype != WEFT_I8 && !weft_dtype_is_fp8(problem->d_dtype);
 }
 
 static void run_reduce(weft_executor *x, const weft_task *task, const weft_region *regions, space room)

@@ -154,7 +154,7 @@ enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 3, GROUPE
 
 static weft_status load_collectives(weft_cuda_device *device, weft_error_text *error)
 {
-    static const char *const types[WEFT_BOOL + 1] = {
+    static const char *const types[WEFT_FP8_E5M2 + 1] = {
         [WEFT_F32] = "f32", [WEFT_F16] = "f16", [WEFT_BF16] = "bf16", [WEFT_I32] = "i32", [WEFT_I64] = "i64",
         [WEFT_F64] = "f64", [WEFT_I8] = "i8",   [WEFT_U8] = "u8",     [WEFT_BOOL] = "u8",
     };
@@ -162,7 +162,7 @@ static weft_status load_collectives(weft_cuda_device *device, weft_error_text *e
     weft_status status = WEFT_OK;
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES], weft_cuda_kernels_collective));
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES + 1], weft_cuda_kernels_packets));
-    for (int i = 0; i <= WEFT_BOOL && status == WEFT_OK; i++) {
+    for (int i = 0; i <= WEFT_FP8_E5M2 && status == WEFT_OK; i++) {
         char walks[32], sends[32];
         snprintf(walks, sizeof(walks), "weft_collective_%s", types[types[i] ? i : WEFT_F32]);
         snprintf(sends, sizeof(sends), "weft_packets_%s", types[types[i] ? i : WEFT_F32]);

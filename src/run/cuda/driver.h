@@ -129,8 +129,9 @@ typedef struct weft_cuda_device {
                                                              by shape and transposes (none, B, A, both) */
     CUfunction splitk[2][WEFT_CUDA_SPLITK_TILE_COUNT][2]; /* by dtype, tile and whether B is transposed */
     CUfunction rehearse, repitch;
-    CUfunction collective[WEFT_BOOL + 1], packets[WEFT_BOOL + 1]; /* by what is reduced; movement takes any */
-    CUfunction moe[WEFT_CUDA_MOE_KERNELS];                        /* in the order of run/experts.h */
+    CUfunction collective[WEFT_FP8_E5M2 + 1],
+        packets[WEFT_FP8_E5M2 + 1];        /* by what is reduced; movement takes any */
+    CUfunction moe[WEFT_CUDA_MOE_KERNELS]; /* in the order of run/experts.h */
     CUfunction moe_link;
     CUfunction grouped[2][2]; /* Hopper: by dtype, and whether B is transposed */
     bool hopper;

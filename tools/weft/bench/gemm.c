@@ -85,11 +85,17 @@ static double unit_of(weft_dtype dtype)
     return dtype == WEFT_F16 ? 0x1p-11 : dtype == WEFT_BF16 ? 0x1p-8 : dtype == WEFT_F32 ? 0x1p-24 : 0;
 }
 
+/* Of an addition. fp8 is multiplied as bfloat16, whose instruction may round to odd. */
+static double sum_unit(weft_dtype dtype)
+{
+    return dtype == WEFT_I8 ? 0 : (dtype == WEFT_BF16 || weft_dtype_is_fp8(dtype) ? 4 : 2) * 0x1p-24;
+}
+
 /* What D * t must be and by how much it may differ: A * (B * t), and the same of magnitudes. */
 static int expect(subject *it, set *s)
 {
     double *bt = malloc(sizeof(double) * (size_t)it->k), *size = malloc(sizeof(double) * (size_t)it->k);
-    double unit = it->dtype == WEFT_I8 ? 0 : (it->dtype == WEFT_BF16 ? 4 : 2) * 0x1p-24;
+    double unit = sum_unit(it->dtype);
 
     s->expected = malloc(sizeof(double) * (size_t)it->m);
     s->bound = malloc(sizeof(double) * (size_t)it->m);
@@ -155,7 +161,7 @@ static int poison(void *argument, int iteration)
 /* Some elements against their own sum in float64: sharper than the whole row's bound. */
 static void check_samples(subject *it, const set *s)
 {
-    double unit = it->dtype == WEFT_I8 ? 0 : (it->dtype == WEFT_BF16 ? 4 : 2) * 0x1p-24;
+    double unit = sum_unit(it->dtype);
 
     for (int x = 0; x < SAMPLES; x++) {
         int64_t i = (int64_t)(bench_random(it->context) % (uint64_t)it->m);
@@ -377,7 +383,7 @@ static int make_subject(subject *it)
     if (weft_core_current(&core, &error) != WEFT_OK)
         return bench_say(it->context, "%s", error.text);
     it->bind = weft_core_binding(core, it->dtype, false);
-    it->d_dtype = it->dtype == WEFT_I8 ? WEFT_I32 : it->dtype;
+    it->d_dtype = weft_dtype_result(it->dtype);
     it->sets = it->m <= FEW_ROWS ? (int)fmin(SETS_MOST, ceil(set_bytes_least / b_bytes)) : 3;
     bytes = it->sets * ((it->packed ? 2 : 1) * b_bytes + a_bytes) + (double)it->m * (double)it->n * 4;
     if (bytes > 0.75 * (double)weft_topo_memory_bytes())
@@ -496,13 +502,13 @@ static int bench_row(bench_context *context, int64_t m, int64_t n, int64_t k, we
 static int bench_shape(bench_context *context, int64_t m, int64_t n, int64_t k, weft_dtype dtype, int threads)
 {
     const blas_library *peers[] = {context->blas, context->blas ? blas_blis() : NULL};
-    const char *python = dtype == WEFT_I8 ? NULL : bench_torch_python();
+    bool peerless = dtype == WEFT_I8 || weft_dtype_is_fp8(dtype);
+    const char *python = peerless ? NULL : bench_torch_python();
     int status = bench_row(context, m, n, k, dtype, true, threads, NULL, NULL), compared = 0;
 
-    if (dtype == WEFT_I8 && bench_torch_python())
-        fprintf(stderr,
-                "weft bench: PyTorch is left out of %lld x %lld x %lld int8: it has no such product\n",
-                (long long)m, (long long)n, (long long)k);
+    if (peerless && bench_torch_python())
+        fprintf(stderr, "weft bench: PyTorch is left out of %lld x %lld x %lld %s: it has no such product\n",
+                (long long)m, (long long)n, (long long)k, weft_dtype_name(dtype));
 
     for (int i = 0; i < 2 && status == 0 && dtype == WEFT_F32; i++) {
         if (peers[i]) {
@@ -519,12 +525,12 @@ static int bench_shape(bench_context *context, int64_t m, int64_t n, int64_t k, 
  * best. */
 static int bench_usual(bench_context *context, bool asked, weft_dtype dtype, int threads)
 {
-    static const weft_dtype types[] = {WEFT_F32, WEFT_BF16, WEFT_F16, WEFT_I8};
+    static const weft_dtype types[] = {WEFT_F32, WEFT_BF16, WEFT_F16, WEFT_I8, WEFT_FP8_E4M3, WEFT_FP8_E5M2};
     weft_dtype large = asked ? dtype : WEFT_F32, few = asked ? dtype : WEFT_BF16;
     int team = weft_pool_members(0), status = 0;
 
-    for (int t = 0; t < 4 && status == 0; t++) {
-        if (!asked || types[t] == dtype)
+    for (int t = 0; t < 6 && status == 0; t++) {
+        if (asked ? types[t] == dtype : types[t] <= WEFT_I8)
             status = bench_shape(context, 1024, 1024, 1024, types[t], threads);
     }
     if (status == 0)

@@ -213,10 +213,10 @@ static int settle_problem(weft_options *o, const char *command)
     if (!op_has_schedule(p->op, p->schedule))
         return options_error(command, "%s has no schedule %s (weft %s --help lists them)", o->op_name,
                              weft_schedule_name(p->op, p->schedule), command);
-    if (gemm && p->dtype > WEFT_I8)
-        return options_error(command, "--dtype %s: %s multiplies float32, bfloat16, float16 or int8",
+    if (gemm && p->dtype > WEFT_I8 && !weft_dtype_is_fp8(p->dtype))
+        return options_error(command, "--dtype %s: %s multiplies float32, bfloat16, float16, int8 or fp8",
                              weft_dtype_name(p->dtype), o->op_name);
-    p->d_dtype = p->dtype == WEFT_I8 ? WEFT_I32 : p->dtype;
+    p->d_dtype = weft_dtype_result(p->dtype);
     p->wire_dtype = o->wire_given ? o->wire_dtype : weft_dtype_accumulator(p->dtype);
     p->tuning.workers = (int)o->threads;
     if (!p->m)

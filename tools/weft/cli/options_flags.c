@@ -20,8 +20,8 @@ static const char *read_dtype(void *target, const char *value)
     weft_dtype dtype;
 
     if (weft_dtype_parse(value, &dtype) != 0)
-        return "one of float32 (f32), bfloat16 (bf16), float16 (f16), int8 (i8); collectives also int32, "
-               "int64";
+        return "one of float32 (f32), bfloat16 (bf16), float16 (f16), int8 (i8), float8_e4m3fn (fp8_e4m3), "
+               "float8_e5m2 (fp8_e5m2); collectives also int32, int64";
     options->problem.dtype = dtype;
     options->dtype_given = true;
     return NULL;
@@ -226,7 +226,7 @@ int options_problem_flags(weft_options *o, const char *command, options_flag *fl
         {"--l|--L", "L", OPTIONS_INT, &p->l, NULL, 1, extent, "products",
          "batch: that many products (default 1)"},
         {"--dtype", "TYPE", OPTIONS_CALL, o, read_dtype, 0, 0, "products gemm collectives moe",
-         "float32, bfloat16, float16, int8 (f32 bf16 f16 i8; default f32)"},
+         "float32, bfloat16, float16, int8 (f32 bf16 f16 i8; default f32), fp8_e4m3, fp8_e5m2"},
         {"--wire", "TYPE", OPTIONS_CALL, o, read_wire, 0, 0, "gemm_rs gemm_ar",
          "of the partial sums that travel: f32 (default), bf16, f16"},
         {"--schedule|--impl", "NAME", OPTIONS_CALL, o, read_schedule, 0, 0, "products collectives moe",

@@ -64,6 +64,9 @@ static inline float rounded(float value, weft_dtype dtype)
         return weft_f16_to_f32(weft_f32_to_f16(value));
     case WEFT_BF16:
         return weft_bf16_to_f32(weft_f32_to_bf16(value));
+    case WEFT_FP8_E4M3:
+    case WEFT_FP8_E5M2:
+        return weft_fp8_to_f32(dtype, weft_f32_to_fp8(dtype, value));
     case WEFT_I8:
     case WEFT_I32:
         return rintf(value * 100.0f);
@@ -142,7 +145,7 @@ static double act_of(weft_act act, double x)
 static double sum_bound(const tp_data *data, double magnitude)
 {
     const weft_problem *p = &data->problem;
-    double unit = p->dtype == WEFT_BF16 ? 0x1p-23 : 0x1p-24;
+    double unit = p->dtype == WEFT_BF16 || weft_dtype_is_fp8(p->dtype) ? 0x1p-23 : 0x1p-24;
 
     if (p->dtype == WEFT_I8)
         return p->alpha == 1 && p->beta == 0 ? 0 : 0.5;

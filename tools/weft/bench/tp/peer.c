@@ -19,7 +19,7 @@ static bool countable(const weft_problem *p)
 bool tp_peer_can(const bench_context *context, const weft_problem *p)
 {
     return countable(p) && context->blas && context->mpi && p->l == 1 && p->beta == 0 && !p->bias &&
-           p->act == WEFT_ACT_NONE && p->dtype != WEFT_I8;
+           p->act == WEFT_ACT_NONE && p->dtype <= WEFT_BF16;
 }
 
 static size_t elements(tp_block block)

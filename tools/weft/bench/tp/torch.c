@@ -52,7 +52,7 @@ static const char script[] =
 static bool torch_can(const weft_problem *p, int world)
 {
     bool plain = p->l == 1 && p->beta == 0 && p->alpha == 1 && !p->bias && p->act == WEFT_ACT_NONE &&
-                 !p->transa && !p->transb && p->dtype != WEFT_I8;
+                 !p->transa && !p->transb && p->dtype <= WEFT_BF16;
 
     /* gloo gathers equal parts only */
     return plain && p->m % world == 0 && p->n % world == 0 && p->k % world == 0 &&
