@@ -73,6 +73,17 @@ class Products(unittest.TestCase):
         self.assertEqual(i8.dtype, np.int32)
         np.testing.assert_array_equal(i8, group.size * whole(6, 5, 8, "int32") @ whole(7, 8, 9, "int32"))
 
+    def test_fp8(self) -> None:
+        def check(group: weft.Group) -> None:
+            codes = {0: 0x00, 1: 0x38, 2: 0x40, 3: 0x44, -1: 0xB8, -2: 0xC0, -3: 0xC4}  # of float8_e4m3fn
+            a, b = (weft.empty(shape, "fp8_e4m3", group) for shape in ((5, 8), (8, 9)))
+            left, right = whole(6, 5, 8, "int32"), whole(7, 8, 9, "int32")
+            a.numpy()[:], b.numpy()[:] = np.vectorize(codes.get)(left), np.vectorize(codes.get)(right)
+            out = group.gemm_ar(a, b, out_dtype="float32", out=weft.empty((5, 9), "float32", group))
+            np.testing.assert_array_equal(out.numpy(), group.size * left @ right)
+
+        weft.run_threads(2, check)
+
     def test_threads(self) -> None:
         for size in (1, 3):
             weft.run_threads(size, self.check_products)

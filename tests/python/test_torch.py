@@ -171,6 +171,15 @@ class Ops(unittest.TestCase):
             del x
             self.assertEqual(float(t.sum()), 24)
 
+    def test_fp8(self) -> None:
+        for kind in (torch.float8_e4m3fn, torch.float8_e5m2):
+            a, b = whole(5, 24), whole(24, 7)
+            d = weft.gemm(a.to(kind), b.to(kind))
+            self.assertEqual(d.dtype, torch.bfloat16)
+            self.assertTrue(torch.equal(d.float(), (a.double() @ b.double()).bfloat16().float()))
+            narrow = weft.gemm(a.to(kind), b.to(kind), alpha=0.25, out_dtype=kind)
+            self.assertTrue(torch.equal(narrow.float(), ((a @ b) * 0.25).to(kind).float()))
+
     def test_wrong_arguments(self) -> None:
         with weft.threads(1)[0] as group:
             name = weft.torch.name_of(group)
