@@ -193,6 +193,7 @@ static void cut_k(const weft_problem *p, const extents *e, const weft_gemm_steps
 void weft_plan_tiles(weft_problem *p, int world, const weft_gemm_steps *steps)
 {
     bool open = !p->tuning.tile_m && !p->tuning.tile_n && !p->tuning.grain_n;
+    int64_t rows_once = p->tuning.tile_m ? p->tuning.tile_m : steps->m_tile;
     extents e = extents_of(p, world);
 
     if (open && p->tuning.workers > 1 && e.rows > 0 && e.cols > 0 && e.k > 0) {
@@ -220,8 +221,9 @@ void weft_plan_tiles(weft_problem *p, int world, const weft_gemm_steps *steps)
                                                       : 1,
                                      steps->k_step);
     p->tuning.chunk_k = weft_round_up(p->tuning.chunk_k, steps->k_step);
-    /* A B that only one tile of rows uses is better packed in the cache, block by block, or streamed. */
-    if (p->b_form == WEFT_B_PACK_IN_RUN && (p->op != WEFT_OP_AG_GEMM || world == 1) && p->m <= steps->m_tile)
+    /* A B that only one tile of rows uses is better packed in the cache, block by block, or streamed; so is
+     * one whose rows were cut here only to have a tile for every worker. */
+    if (p->b_form == WEFT_B_PACK_IN_RUN && (p->op != WEFT_OP_AG_GEMM || world == 1) && p->m <= rows_once)
         p->b_form = WEFT_B_PLAIN;
 }
 

@@ -9,6 +9,7 @@
 #include "plan/tiles.h"
 #include "sim/sim.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,6 +49,7 @@ static weft_problem problem_of(weft_op op, weft_schedule schedule, const layer *
                       .m = m,
                       .n = of->n,
                       .k = of->k,
+                      .l = 1,
                       .dtype = WEFT_BF16,
                       .d_dtype = WEFT_BF16,
                       .b_form = WEFT_B_PREPACKED,
@@ -113,7 +115,9 @@ static void all_workers_work(const weft_problem *p, const layer *of, int world, 
 {
     weft_error_text error = {0};
     weft_plan_part part = {0};
-    double work[LANES_MAX], sum, busiest = 0, limit = p->m == 1 ? 1.3 : 1.15;
+    /* Where k is not cut a worker has whole micro-tiles, of which some are narrower than others. */
+    double each = micro_tiles(p, world) / p->tuning.workers, quantum = 1.01 * ceil(each) / each;
+    double work[LANES_MAX], sum, busiest = 0, limit = p->m == 1 ? 1.3 : fmax(1.15, quantum);
     int idle = 0;
 
     CHECK_INT(weft_plan_make(p, world, rank, &part, &error), WEFT_OK);
@@ -237,6 +241,21 @@ static void one_worker_is_left_alone(void)
     CHECK_INT(p.tuning.grain_n, 0);
 }
 
+/* Tiles that the caller cut share a B that is packed once; a single tile of rows packs it as it goes. */
+static void cut_rows_share_a_packed_b(void)
+{
+    const layer small = {"small", false, 1024, 1024};
+
+    for (int cut = 0; cut < 2; cut++) {
+        weft_problem p = problem_of(WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT, &small, steps.m_tile, 2, 1);
+
+        p.b_form = WEFT_B_PACK_IN_RUN;
+        p.tuning.tile_m = cut ? 2 * steps.mr : 0;
+        weft_plan_tiles(&p, 2, &steps);
+        CHECK_INT(p.b_form, cut ? WEFT_B_PACK_IN_RUN : WEFT_B_PLAIN);
+    }
+}
+
 /* Collectives from 16 KB to 32 MB: every lane of a rank moves about as much as another. */
 static void collectives_use_the_team(void)
 {
@@ -281,6 +300,7 @@ int main(void)
     machine.units = 8 * 64; /* a core for every worker */
     steps = weft_gemm_steps_of(weft_core_binding(core, WEFT_BF16, false));
     one_worker_is_left_alone();
+    cut_rows_share_a_packed_b();
     collectives_use_the_team();
     llama_layers();
     return check_report("test_sim_tiles");
