@@ -2,6 +2,23 @@
 
 #include "core/dtype.h"
 #include "core/part.h"
+#include "core/round.h"
+
+static weft_given dense(const weft_plan *plan, const weft_operand *o)
+{
+    int64_t rows = weft_operand_rows(o, plan->part.world, plan->part.rank);
+    int64_t cols = weft_operand_cols(o, plan->part.world, plan->part.rank) * weft_operand_width(o);
+    weft_given out = {.rows = o->transposed ? cols : rows,
+                      .cols = o->transposed ? rows : cols,
+                      .batch = o->batch > 0 ? o->batch : 1,
+                      .element_bytes = (int64_t)weft_dtype_size(o->dtype)};
+
+    out.ld = out.cols;
+    if (o->packed)
+        out.stride =
+            (int64_t)weft_round_up_bytes(weft_packed_bytes(plan->bind, rows, cols), WEFT_RUN_ALIGNMENT);
+    return out;
+}
 
 void weft_given_note(weft_plan *plan)
 {
@@ -9,9 +26,14 @@ void weft_given_note(weft_plan *plan)
 
     for (int role = 0; role < WEFT_ROLE_COUNT; role++)
         plan->operand_of_role[role] = -1;
-    for (uint32_t i = 0; i < part->operand_count; i++)
-        if (part->operands[i].place == WEFT_PLACE_USER)
-            plan->operand_of_role[part->operands[i].role] = (int)i;
+    for (uint32_t i = 0; i < part->operand_count; i++) {
+        const weft_operand *o = &part->operands[i];
+
+        if (o->place == WEFT_PLACE_USER) {
+            plan->operand_of_role[o->role] = (int)i;
+            plan->dense_of_role[o->role] = dense(plan, o);
+        }
+    }
     for (uint32_t i = 0; i < part->region_count; i++) {
         const weft_operand *operand = &part->operands[part->regions[i].operand];
 
@@ -27,35 +49,32 @@ void weft_given_note(weft_plan *plan)
 weft_given weft_given_of(const weft_plan *plan, int operand, const weft_operands *in)
 {
     const weft_operand *o = &plan->part.operands[operand];
-    int64_t rows = weft_operand_rows(o, plan->part.world, plan->part.rank);
-    int64_t cols = weft_operand_cols(o, plan->part.world, plan->part.rank) * weft_operand_width(o);
-    weft_given out = {.rows = o->transposed ? cols : rows,
-                      .cols = o->transposed ? rows : cols,
-                      .batch = o->batch > 0 ? o->batch : 1};
+    weft_given out = plan->dense_of_role[o->role];
+    int64_t ld = 0, stride = 0;
 
     switch (o->role) {
     case WEFT_ROLE_A:
         out.data = (char *)(uintptr_t)in->a;
-        out.ld = in->lda;
-        out.stride = in->stride_a;
+        ld = in->lda;
+        stride = in->stride_a;
         break;
     case WEFT_ROLE_B:
         out.data = (char *)(uintptr_t)in->b;
-        out.ld = in->ldb;
-        out.stride = in->stride_b;
+        ld = in->ldb;
+        stride = in->stride_b;
         break;
     case WEFT_ROLE_C:
         out.data = (char *)(uintptr_t)in->c;
-        out.ld = in->ldc;
-        out.stride = in->stride_c;
+        ld = in->ldc;
+        stride = in->stride_c;
         break;
     case WEFT_ROLE_BIAS:
         out.data = (char *)(uintptr_t)in->bias;
         break;
     case WEFT_ROLE_D:
         out.data = in->d;
-        out.ld = in->ldd;
-        out.stride = in->stride_d;
+        ld = in->ldd;
+        stride = in->stride_d;
         break;
     case WEFT_ROLE_SEND:
         out.data = (char *)(uintptr_t)in->send;
@@ -66,25 +85,23 @@ weft_given weft_given_of(const weft_plan *plan, int operand, const weft_operands
     default:
         break;
     }
-    if (out.ld == 0)
-        out.ld = out.cols;
+    if (ld != 0)
+        out.ld = ld;
     if (o->packed)
-        out.stride = (int64_t)(weft_packed_bytes(plan->bind, rows, cols) + WEFT_RUN_ALIGNMENT - 1) /
-                     WEFT_RUN_ALIGNMENT * WEFT_RUN_ALIGNMENT;
-    else if (out.stride == 0 && __builtin_mul_overflow(out.rows, out.ld, &out.stride))
+        return out;
+    out.stride = stride;
+    if (stride == 0 && __builtin_mul_overflow(out.rows, out.ld, &out.stride))
         out.stride = INT64_MAX; /* which the check refuses */
     return out;
 }
 
 size_t weft_given_span(const weft_plan *plan, int operand, const weft_given *g)
 {
-    int64_t element_bytes = (int64_t)weft_dtype_size(plan->part.operands[operand].dtype);
-
     if (weft_given_empty(g))
         return 0;
     if (plan->part.operands[operand].packed)
         return (size_t)(g->stride * g->batch);
-    return (size_t)(((g->batch - 1) * g->stride + (g->rows - 1) * g->ld + g->cols) * element_bytes);
+    return (size_t)(((g->batch - 1) * g->stride + (g->rows - 1) * g->ld + g->cols) * g->element_bytes);
 }
 
 /* Only the root's SEND counts in a broadcast. */
@@ -106,7 +123,7 @@ weft_status weft_given_check(const weft_plan *plan, int operand, const weft_give
         return weft_error_set(
             error, WEFT_ERR_ARGUMENT, "operand %s of %s is NULL; rank %d has %lld x %lld of it", o->name,
             weft_op_name(plan->part.problem.op), plan->part.rank, (long long)g->rows, (long long)g->cols);
-    if ((uintptr_t)g->data % weft_dtype_size(o->dtype))
+    if ((uintptr_t)g->data % (uintptr_t)g->element_bytes)
         return weft_error_set(
             error, WEFT_ERR_ARGUMENT, "operand %s of %s is at %p, which is not aligned for %s", o->name,
             weft_op_name(plan->part.problem.op), (void *)g->data, weft_dtype_name(o->dtype));

@@ -4,16 +4,8 @@
 
 #include "run/program.h"
 
-/* One of the caller's buffers, seen as its operand: stored rows of `cols` elements. */
-typedef struct weft_given {
-    char *data;
-    int64_t ld;
-    int64_t stride; /* elements between batch elements; bytes when packed */
-    int64_t rows, cols;
-    int64_t batch;
-} weft_given;
-
-/* Once a plan's part is there: which operands the user gives, and which of them peers touch. */
+/* Once a plan's part is there: which operands the user gives and how large they are, and which of them peers
+ * touch. */
 void weft_given_note(struct weft_plan *plan);
 
 weft_given weft_given_of(const struct weft_plan *plan, int operand, const weft_operands *operands);

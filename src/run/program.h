@@ -8,6 +8,16 @@
 #include "gemm/gemm.h"
 #include "run/backend.h"
 
+/* One of the caller's buffers, seen as its operand: stored rows of `cols` elements. */
+typedef struct weft_given {
+    char *data;
+    int64_t ld;
+    int64_t stride; /* elements between batch elements; bytes when packed */
+    int64_t rows, cols;
+    int64_t batch;
+    int64_t element_bytes;
+} weft_given;
+
 struct weft_plan {
     weft_group *group;
     weft_session *session;
@@ -15,12 +25,13 @@ struct weft_plan {
     struct weft_plan *next;
 
     weft_plan_part part;
-    int operand_of_role[WEFT_ROLE_COUNT]; /* or -1 */
-    uint32_t touched;                     /* roles that some rank touches on a peer */
-    uint32_t used;                        /* roles whose own instance this rank touches */
-    const weft_binding *bind;             /* how operands are packed; NULL: none is */
-    size_t bytes;                         /* of the largest rank's part, as the ranks agreed */
-    bool captured;                        /* a graph may run it at any time: the cache keeps it */
+    int operand_of_role[WEFT_ROLE_COUNT];      /* or -1 */
+    weft_given dense_of_role[WEFT_ROLE_COUNT]; /* a buffer for it that has no gaps: all but `data` */
+    uint32_t touched;                          /* roles that some rank touches on a peer */
+    uint32_t used;                             /* roles whose own instance this rank touches */
+    const weft_binding *bind;                  /* how operands are packed; NULL: none is */
+    size_t bytes;                              /* of the largest rank's part, as the ranks agreed */
+    bool captured;                             /* a graph may run it at any time: the cache keeps it */
     bool loaded; /* somebody's own: what its schedule is called says nothing about it */
 
     void *lowered; /* the backend's own */

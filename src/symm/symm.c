@@ -96,15 +96,16 @@ static int window_of(const weft_group *group, const void *pointer, size_t bytes)
 {
     const weft_seat *own = &group->seats[group->rank];
     uint64_t stride = group->world->segment.header->stride;
+    uint64_t offset = (uint64_t)((const char *)pointer - slot_of(group, group->rank, group->window));
 
-    for (int i = -1; i < group->ancestor_count; i++) {
-        int window = i < 0 ? group->window : group->ancestors[i].window;
-        uint64_t offset = (uint64_t)((const char *)pointer - slot_of(group, group->rank, window));
-        weft_seat seat = {.world_rank = own->world_rank,
-                          .left = i < 0 ? own->left : group->ancestors[i].left};
+    if (offset < stride && bytes <= stride - offset)
+        return group->window;
+    for (int i = 0; i < group->ancestor_count; i++) {
+        int window = group->ancestors[i].window;
+        weft_seat seat = {.world_rank = own->world_rank, .left = group->ancestors[i].left};
 
-        if (offset < stride && bytes <= stride - offset &&
-            (i < 0 || !weft_seat_empty(group->world, window, &seat)))
+        offset = (uint64_t)((const char *)pointer - slot_of(group, group->rank, window));
+        if (offset < stride && bytes <= stride - offset && !weft_seat_empty(group->world, window, &seat))
             return window;
     }
     return -1;
@@ -115,13 +116,15 @@ bool weft_symm_contains(const weft_group *group, const void *pointer, size_t byt
     return window_of(group, pointer, bytes) >= 0;
 }
 
-weft_symm_place weft_symm_place_of(const weft_group *group, const void *pointer)
+bool weft_symm_find(const weft_group *group, const void *pointer, size_t bytes, weft_symm_place *place)
 {
-    int window = window_of(group, pointer, 0);
+    int window = window_of(group, pointer, bytes);
 
     if (window < 0)
-        return 0;
-    return (int64_t)((const char *)pointer - slot_of(group, group->rank, window)) * WEFT_WINDOWS_MAX + window;
+        return false;
+    *place =
+        (int64_t)((const char *)pointer - slot_of(group, group->rank, window)) * WEFT_WINDOWS_MAX + window;
+    return true;
 }
 
 /* Whoever has a mapping of its own needs access to every member's memory, threads each give theirs. */

@@ -47,9 +47,10 @@ uint64_t weft_symm_own_size(const weft_group *group);
 /* Gives this process access to as much of a peer's. False when the system refuses. */
 bool weft_symm_open_own(const weft_group *group, int rank, uint64_t bytes);
 
-/* Where memory of a rank lies that weft_symm_contains, in a word that its peers in the group understand. */
+/* Where memory of a rank lies that weft_symm_contains, in a word that its peers in the group understand.
+ * False, with `place` as it was: it does not contain it. */
 typedef int64_t weft_symm_place;
-weft_symm_place weft_symm_place_of(const weft_group *group, const void *pointer);
+bool weft_symm_find(const weft_group *group, const void *pointer, size_t bytes, weft_symm_place *place);
 void *weft_symm_at(const weft_group *group, int rank, weft_symm_place place);
 
 /* Collective: room for an object at the same place on every rank, in the first of `zones` zones that has

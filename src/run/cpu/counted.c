@@ -71,8 +71,8 @@ static notice fill(weft_executor *x, const weft_counted_job *job)
     }
     weft_far_show(x->group, x->counted->with, (size_t)x->world * sizeof(dealing), NULL);
     mine.bytes = job->shared ? x->counted->with[0].send_bytes : begin;
-    if (mine.bytes && !x->group->spread && weft_symm_contains(x->group, job->send, (size_t)mine.bytes))
-        mine.in_place = weft_symm_place_of(x->group, job->send);
+    if (mine.bytes && !x->group->spread)
+        weft_symm_find(x->group, job->send, (size_t)mine.bytes, &mine.in_place);
     return mine;
 }
 

@@ -1,5 +1,6 @@
 #include "run/cpu/executor.h"
 
+#include "core/round.h"
 #include "core/topo.h"
 #include "symm/symm.h"
 
@@ -109,12 +110,13 @@ static bool grow_private(weft_executor *x, size_t bytes)
 
     if (bytes <= x->private_bytes)
         return true;
+    bytes = weft_round_up_bytes(bytes, unit); /* a page of which a part is wished for large stays small */
     /* Where the system promises more than it has, it would end the process when the memory is used. */
     if (bytes > (size_t)weft_topo_memory_bytes() || !replace(&memory, unit, bytes))
         return false;
     madvise(memory, bytes, MADV_HUGEPAGE);
     x->private_memory = memory;
-    x->private_bytes = (bytes + unit - 1) / unit * unit;
+    x->private_bytes = bytes;
     return true;
 }
 

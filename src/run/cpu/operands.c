@@ -75,8 +75,9 @@ weft_status weft_operands_enter(weft_plan *plan, const weft_operands *in, weft_r
         weft_program_operand *lain;
         weft_place *place;
         weft_status status;
+        weft_symm_place where = 0;
+        bool shared = true;
         weft_given g;
-        bool shared;
 
         if (operand < 0)
             continue;
@@ -90,18 +91,18 @@ weft_status weft_operands_enter(weft_plan *plan, const weft_operands *in, weft_r
         *place = (weft_place){
             g.data, g.ld, plan->part.operands[operand].packed ? g.stride : g.stride * lain->element_bytes};
         /* Where an operand lies matters only when peers touch it. */
-        shared = !(plan->touched & 1u << role) ||
-                 weft_symm_contains(plan->group, g.data, weft_given_span(plan, operand, &g));
+        if (plan->touched & 1u << role)
+            shared = weft_symm_find(plan->group, g.data, weft_given_span(plan, operand, &g), &where);
         if (weft_given_must_move(plan, operand, &g, in, shared)) {
             status = bounce(plan, lain, &bounced);
             if (status != WEFT_OK)
                 return status;
             *place = (weft_place){lain->bounce, lain->ld, lain->stride_bytes};
+            weft_symm_find(plan->group, lain->bounce, 0, &where);
             if (!plan->part.operands[operand].output)
                 copy_instance(plan, operand, &g, false);
         }
-        record->place[weft_record_slot((weft_operand_role)role)] =
-            weft_symm_place_of(plan->group, place->base);
+        record->place[weft_record_slot((weft_operand_role)role)] = where;
         if (role <= WEFT_ROLE_D) {
             record->ld[role] = place->ld;
             record->stride[role] = place->stride_bytes;

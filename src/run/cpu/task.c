@@ -29,7 +29,7 @@ void weft_task_bind(weft_executor *x, int rank)
             int operand = plan->operand_of_role[role];
             weft_place *place;
 
-            if (operand < 0)
+            if (operand < 0 || !(plan->touched & 1u << role))
                 continue;
             place = &x->places[(size_t)operand * (size_t)x->world + (size_t)rank];
             place->base =
