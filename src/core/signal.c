@@ -19,7 +19,7 @@ void weft_signal_wake(weft_signal *signal)
 
 void weft_signal_sleep(weft_signal *signal, uint64_t seen, int64_t limit_ns)
 {
-    struct timespec timeout = {0, limit_ns < WEFT_SLEEP_MAX_NS ? (long)limit_ns : WEFT_SLEEP_MAX_NS};
+    struct timespec timeout = {0, (long)limit_ns};
 
     /* Partner: the load in weft_signal_rouse. */
     atomic_fetch_add_explicit(&signal->sleepers, 1, memory_order_seq_cst);

@@ -9,8 +9,8 @@
  * Sleeping. A waiter that has spun long enough announces itself in `sleepers` and sleeps on the low half of
  * the counter; a poster that sees a sleeper wakes it. The poster does not put a full fence between its add
  * and its look at `sleepers`, so it may look just before the sleeper's announcement becomes visible while
- * the sleeper checks just before the add does. That wake-up is lost, but not for long: sleeps last at
- * most WEFT_SLEEP_MAX_NS, after which the waiter looks again. The kernel compares the counter once more
+ * the sleeper checks just before the add does. That wake-up is lost, but not for long: sleeps have a limit
+ * (weft_wait_sleep), after which the waiter looks again. The kernel compares the counter once more
  * before it sleeps, so the window is a few nanoseconds, and no poster ever pays for waiters that spin.
  */
 #ifndef WEFT_CORE_SIGNAL_H
@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { WEFT_LINE_BYTES = 128, WEFT_SLEEP_MAX_NS = 2000000 };
+enum { WEFT_LINE_BYTES = 128 };
 
 /* The litmus tests build variants with weaker orders, to show that these are needed. */
 #ifndef WEFT_ORDER_RELEASE
@@ -41,8 +41,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "sleepers watch the lo
 /* Wakes every thread, of any process, that sleeps on the signal. */
 void weft_signal_wake(weft_signal *signal);
 
-/* Sleeps until the counter differs from `seen`, somebody wakes, or `limit_ns` (at most
- * WEFT_SLEEP_MAX_NS) have passed. */
+/* Sleeps until the counter differs from `seen`, somebody wakes, or `limit_ns` (less than a second) have
+ * passed. */
 void weft_signal_sleep(weft_signal *signal, uint64_t seen, int64_t limit_ns);
 
 static inline void weft_signal_rouse(weft_signal *signal)

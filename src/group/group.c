@@ -75,6 +75,7 @@ void weft_group_count_cores(weft_group *group)
     }
     /* A share of three thirds is one core. */
     group->alone = least > 1 - 1e-6;
+    group->share = least;
     group->cores = least > 2 - 1e-6 ? (int)(least + 1e-6) : 1;
 }
 

@@ -60,11 +60,12 @@ struct weft_group {
     int rank;
     int size;
     int window;
-    int radix;   /* how many ranks meet in one round of a sync */
-    bool spread; /* some members are on other nodes */
-    bool alone;  /* every rank has a core, so spinning takes nobody's time */
-    int cores;   /* that each rank may count on, at least 1 */
-    bool freed;  /* by the user; only what `holders` count keeps the handle */
+    int radix;    /* how many ranks meet in one round of a sync */
+    bool spread;  /* some members are on other nodes */
+    bool alone;   /* every rank has a core, so spinning takes nobody's time */
+    int cores;    /* that each rank may count on, at least 1 */
+    double share; /* of a core that each rank has, at least */
+    bool freed;   /* by the user; only what `holders` count keeps the handle */
     int64_t enter_ns;
     int64_t progress_ns;
     uint64_t sync; /* how many syncs this rank has begun */

@@ -403,6 +403,7 @@ weft_status weft_rendezvous_join(const weft_meeting *meeting, int rank, int size
     struct cmsghdr *header;
     int connection = -1;
     ssize_t moved;
+    int64_t begun = weft_clock_ns();
     weft_status status = connect_until(meeting, rank, deadline_ns, &connection, error);
 
     if (status != WEFT_OK)
@@ -412,7 +413,9 @@ weft_status weft_rendezvous_join(const weft_meeting *meeting, int rank, int size
     RETRIED(moved, send(connection, &asked, sizeof(asked), MSG_NOSIGNAL));
     if (moved == (ssize_t)sizeof(asked) && !await_answer(connection, deadline_ns)) {
         close(connection);
-        return weft_error_set(error, WEFT_ERR_LAUNCH, "rank 0 is there but has not answered rank %d", rank);
+        return weft_error_set(error, WEFT_ERR_LAUNCH,
+                              "rank %d waited %.1f s for rank 0, which is there but has not answered", rank,
+                              (double)(weft_clock_ns() - begun) * 1e-9);
     }
     if (moved == (ssize_t)sizeof(asked))
         RETRIED(moved, recvmsg(connection, &message, MSG_CMSG_CLOEXEC));

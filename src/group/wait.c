@@ -1,5 +1,6 @@
 #include "group/wait.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +20,9 @@ enum {
     SLICE_NS = 1000000,     /* … and one that takes this long somebody who does not wait for us */
     SLEEP_FIRST_NS = 50000, /* sleeps without a futex double from this to … */
     SLEEP_POLL_MAX_NS = 500000, /* … this */
+    SLEEP_NS = 2000000,         /* a sleep with a futex, which is woken; in a crowd up to … */
+    SLEEP_CROWD_NS = 40000000,  /* … this, so that a death is told within 100 ms */
+    CROWD = 8,                  /* ranks a core from which on it is one */
     LIVENESS_NS = 5000000,
     PROGRESS_LOOKS = 8, /* at the peers' progress within the deadline for it */
     /* Between these the condition has been asked often enough to have seen all that the peer did before. */
@@ -278,6 +282,11 @@ int64_t weft_wait_spin(int64_t before_ns, int64_t yield_ns, bool brought)
     return before_ns > 8 * CROWDED_SPIN_NS ? before_ns / 8 : CROWDED_SPIN_NS;
 }
 
+int64_t weft_wait_sleep(double core)
+{
+    return (int64_t)fmax(SLEEP_NS, fmin(SLEEP_CROWD_NS, SLEEP_NS / (CROWD * core)));
+}
+
 static void rest(const waiter *wait, int64_t now, int64_t *sleep_ns)
 {
     int64_t elapsed = now - wait->start;
@@ -297,7 +306,8 @@ static void rest(const waiter *wait, int64_t now, int64_t *sleep_ns)
 
         /* Another signal may end a wait for a condition, so that one sleeps in shorter slices. */
         if (!satisfied(wait))
-            weft_signal_sleep(wait->signal, seen, wait->ready ? SLEEP_POLL_MAX_NS : WEFT_SLEEP_MAX_NS);
+            weft_signal_sleep(wait->signal, seen,
+                              wait->ready ? SLEEP_POLL_MAX_NS : weft_wait_sleep(wait->group->share));
         return;
     }
     nanosleep(&(struct timespec){0, *sleep_ns}, NULL);

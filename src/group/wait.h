@@ -52,4 +52,8 @@ weft_status weft_wait_beside(weft_group *group, weft_signal *signal, bool (*read
  */
 int64_t weft_wait_spin(int64_t before_ns, int64_t yield_ns, bool brought);
 
+/* How long to sleep between two looks, of a rank that may count on so much of a core: what all who wait take
+ * of the cores to look around must not grow with their number. */
+int64_t weft_wait_sleep(double core);
+
 #endif

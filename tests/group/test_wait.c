@@ -148,12 +148,28 @@ static void spins_as_it_pays(void)
     CHECK_INT(spin, longest);
 }
 
+/* However many wait for one, they leave it more than half of a core; and none sleeps long enough to miss a
+ * death for 100 ms. */
+static void crowds_sleep(void)
+{
+    const int64_t look_ns = 10000;
+
+    CHECK_INT(weft_wait_sleep(1), weft_wait_sleep(0.5));
+    for (int ranks = 1; ranks <= 1024; ranks *= 2) {
+        int64_t sleep_ns = weft_wait_sleep(1.0 / ranks);
+
+        CHECK(ranks * look_ns <= sleep_ns / 2);
+        CHECK(2 * sleep_ns < 100000000);
+    }
+}
+
 int main(void)
 {
     weft_group *groups[2];
 
     wraps();
     spins_as_it_pays();
+    crowds_sleep();
     ranks_run(4, post_wakes, NULL);
     ranks_run(3, deadline_names, NULL);
     ranks_run(3, deadline_names, "until");

@@ -397,7 +397,10 @@ static void gives_up(int rank)
         setenv("WEFT_ENTER_TIMEOUT", "0.3", 1);
     CHECK_INT(weft_group_create(&shared->ids[0], rank, 2, &group),
               rank ? WEFT_ERR_LAUNCH : WEFT_ERR_PEER_DIED);
-    CHECK_HAS(weft_error(NULL), rank ? "rank 0 is there but has not answered rank 1" : "rank 1 (process ");
+    CHECK_HAS(weft_error(NULL),
+              rank ? "s for rank 0, which is there but has not answered" : "rank 1 (process ");
+    if (rank)
+        CHECK_HAS(weft_error(NULL), "rank 1 waited ");
 }
 
 /* Rank 0 is stopped while rank 1 asks: for as long as rank 1's deadline says, and no shorter, that is only
