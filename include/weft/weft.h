@@ -205,7 +205,9 @@ WEFT_API weft_status weft_barrier(weft_group *group);
 /* ---- symmetric memory ----------------------------------------------------------------------------- */
 
 /* Collective, with the same size and alignment everywhere: an object that every rank has, zeroed; weft_peer
- * finds it on the others. `alignment` is a power of two up to 2 MiB; 0 means 128. */
+ * finds it on the others. `alignment` is a power of two up to 2 MiB; 0 means 128. A rank may have so much as
+ * WEFT_HEAP says. The memory is there when this returns: where a rank may not have it, or its system has
+ * none, all get WEFT_ERR_MEMORY, never a signal later, and go on. */
 WEFT_API weft_status weft_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer);
 
 /* Not collective: this rank lets go of what weft_alloc of the same group gave. Its peers may use it, here

@@ -47,7 +47,8 @@ static tried_command commands[] = {
     {.name = "plan",
      .ops = {"ag_gemm", "gemm_rs", "gemm_ar", "gemm_as", "all_reduce", "all_gather", "all_to_all"}},
     {.name = "sim",
-     .ops = {"ag_gemm", "gemm_rs", "gemm_ar", "gemm_as", "all_reduce", "broadcast", "reduce_scatter"}},
+     .ops = {"ag_gemm", "gemm_rs", "gemm_ar", "gemm_as", "all_reduce", "broadcast", "reduce_scatter", "moe"}},
+    {.name = "tune", .ops = {"ag_gemm", "gemm_rs", "gemm_ar", "gemm_as", "all_reduce", "broadcast"}},
     {.name = "run"},
     {.name = "info"},
 };
@@ -343,7 +344,7 @@ static int keep_short(uint64_t *state, const char *op, char **words)
 
 static int make_up(uint64_t *state, const tried_command *command, char **words)
 {
-    bool bench = strcmp(command->name, "bench") == 0;
+    bool bench = strcmp(command->name, "bench") == 0, tune = strcmp(command->name, "tune") == 0;
     int count = 0, ops = 0;
 
     words[count++] = (char *)weft;
@@ -354,7 +355,7 @@ static int make_up(uint64_t *state, const tried_command *command, char **words)
         const char *op = command->ops[below(state, ops)];
 
         words[count++] = (char *)op;
-        if (bench || below(state, 3) == 0)
+        if (bench || tune || below(state, 3) == 0)
             count += keep_short(state, op, words + count);
     }
     for (int flags = below(state, 6); flags > 0 && command->flag_count; flags--) {
@@ -374,6 +375,11 @@ static int make_up(uint64_t *state, const tried_command *command, char **words)
         words[count++] = "--iters=1";
         words[count++] = "--warmup=0";
         words[count++] = "--peer=none";
+    }
+    if (tune) {
+        words[count++] = "--seconds=0.001";
+        if (below(state, 2))
+            words[count++] = "--machine=h100x8";
     }
     if (strcmp(command->name, "run") == 0) {
         words[count++] = "--";
