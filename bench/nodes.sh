@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # weft beside Open MPI over network namespaces as hosts, in the same processes: shared memory inside a host, TCP
 # between, for both. Needs root. usage: bench/nodes.sh BUILD RANKS_A+RANKS_B tcp|ucx OP [flags of weft bench]
-#   bench/nodes.sh build 2+2 tcp all_reduce --bytes 4K,64K,1M,16M
+#   bench/nodes.sh build 2+2 tcp all_reduce --bytes 4K:16M
 set -eu
 build=$(realpath "$1") split=$2 transport=$3
 shift 3
@@ -44,6 +44,8 @@ if [ "$transport" = ucx ]; then
 else
     mca="--mca pml ob1 --mca btl self,vader,tcp --mca btl_tcp_if_include eth0"
 fi
+# Where ranks outnumber cores, MPI gives its core up while it waits.
+[ "$total" -le "$(nproc)" ] || mca+=" --mca mpi_yield_when_idle 1"
 # shellcheck disable=SC2086
 "$work/agent" "${names[0]}" mpirun --allow-run-as-root --oversubscribe --bind-to none --mca plm_rsh_agent "$work/agent" \
     --mca oob_tcp_if_include eth0 $mca -x MASTER_ADDR=10.203.7.1 -x MASTER_PORT=29500 -x WEFT_SECRET="$mark" \
