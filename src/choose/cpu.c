@@ -16,6 +16,8 @@ static const char generic_machine[] = "cpu"; /* a description of no machine in p
 
 enum {
     ONE_SHOT_BYTES = 4 << 10,
+    ACROSS_LEAST_BYTES = 64 << 10,
+    ACROSS_MOST_BYTES = 256 << 10,
     /* Of a product: beyond, hiding the copy of what an epilogue made gains nothing; float32 sums wait in
      * memory, and two places take more than they save. */
     EPILOGUE_K = 256,
@@ -34,6 +36,15 @@ static weft_schedule choose_collective(const weft_problem *p, int world)
     default:
         return WEFT_SCHEDULE_PULL;
     }
+}
+
+/* What is inside a node overlaps with what is across chunk by chunk; a message costs as much as 64 KiB. */
+static int64_t chunk_across(const weft_problem *p, int world)
+{
+    int64_t size = (int64_t)weft_dtype_size(p->dtype), chunk = weft_plan_chunk(p, world);
+    int64_t least = ACROSS_LEAST_BYTES / size, most = ACROSS_MOST_BYTES / size;
+
+    return chunk < least ? least : chunk < most ? chunk : most;
 }
 
 /*
@@ -193,7 +204,7 @@ weft_status weft_choose_cpu(const weft_basis *basis, const weft_problem *problem
         if (p.schedule == WEFT_SCHEDULE_AUTO)
             p.schedule = basis->spread ? choose_across(&p) : choose_collective(&p, world);
         if (!p.tuning.tile_n)
-            p.tuning.tile_n = weft_plan_chunk(&p, world);
+            p.tuning.tile_n = basis->spread ? chunk_across(&p, world) : weft_plan_chunk(&p, world);
     } else {
         const weft_binding *bind;
         weft_gemm_steps steps;

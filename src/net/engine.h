@@ -42,6 +42,8 @@ typedef struct weft_engine {
     /* Header and payload stay as they are until `sent`, which may come before this returns. */
     void (*send)(void *engine, int peer, const void *header, size_t header_bytes, const void *data,
                  size_t bytes, weft_engine_sent sent, void *argument);
+    /* The most bytes that travel well as one message: whoever has more sends several. */
+    size_t (*piece)(const void *engine);
     /* Whether anything happened. */
     bool (*progress)(void *engine);
     /* A descriptor that becomes readable when there is progress to be made after `arm` said true; false:

@@ -25,7 +25,7 @@ enum {
     TURNS = 64,          /* of progress by one poll */
 };
 
-enum { KIND_PUT = 1, KIND_NOTE, KIND_BEAT, KIND_GOODBYE };
+enum { KIND_PUT = 1, KIND_NOTE, KIND_BEAT, KIND_GOODBYE, KIND_EARLY };
 
 enum { PEER_NONE, PEER_WELL, PEER_GONE, PEER_LOST };
 
@@ -34,6 +34,12 @@ typedef struct wire_post {
     int32_t slot, unused;
 } wire_post;
 
+typedef struct wire_early {
+    weft_net_call call;
+    uint64_t what[WEFT_NET_WORDS];
+} wire_early;
+
+/* Behind its last byte there may be another message and its payload, which takes effect before it. */
 typedef struct message {
     uint64_t key;
     uint64_t number; /* of the messages from this rank to that, from 0 */
@@ -43,7 +49,10 @@ typedef struct message {
     int32_t from, slot;
     uint16_t kind, effect;
     uint32_t post_count;
-    wire_post posts[WEFT_NET_POSTS];
+    union {
+        wire_post posts[WEFT_NET_POSTS];
+        wire_early early;
+    };
 } message;
 
 /* A message that has come, until its turn. */
@@ -52,14 +61,23 @@ typedef struct arrival {
     struct weft_net *net;
     message head;
     bool landed;
-    char payload[]; /* of notes, and of rows that are not one piece */
+    bool placed;    /* the payload is where it belongs */
+    char payload[]; /* else: of notes, of rows that are not one piece, of what has come too early */
 } arrival;
+
+/* What leaves in pieces; under the lock. */
+typedef struct journey {
+    size_t left; /* pieces that have not arrived at the engine's hands */
+    weft_signal *finished;
+} journey;
 
 /* A message that leaves. */
 typedef struct departure {
-    message head;
     weft_signal *finished;
-    char payload[];
+    journey *whole; /* it is a piece; NULL: it is all */
+    size_t before;  /* bytes of the message that travels with it */
+    message head;
+    char payload[]; /* behind that message */
 } departure;
 
 typedef struct peer {
@@ -83,6 +101,8 @@ struct weft_net {
     _Atomic int64_t polled; /* when a waiter made progress last; 0: none does */
     bool silent;            /* good-bye has been said */
     int size;
+    weft_net_run *runs;        /* open; under the lock, as those below */
+    arrival *held, **held_end; /* early messages, in the order in which they came */
     peer *peers;
 };
 
@@ -144,7 +164,7 @@ static bool is_sound(const weft_net *net, const message *m, size_t bytes)
         __builtin_mul_overflow(m->rows, m->row_bytes, &payload) || payload != bytes)
         return false;
     if (m->kind != KIND_PUT)
-        return m->kind <= KIND_GOODBYE && m->post_count == 0;
+        return m->kind <= KIND_EARLY && m->post_count == 0;
     for (uint32_t i = 0; i < m->post_count; i++)
         if (m->posts[i].offset % (m->effect == WEFT_NET_COUNT ? sizeof(uint32_t) : sizeof(uint64_t)) ||
             !locate(net, m, m->posts[i].slot, m->posts[i].offset, sizeof(weft_signal)))
@@ -169,14 +189,72 @@ static void make_posts(const weft_net *net, const message *m)
     }
 }
 
+static void scatter(const message *m, const char *payload, char *into, ptrdiff_t pitch)
+{
+    for (uint64_t row = 0; row < m->rows; row++)
+        memcpy(into + (ptrdiff_t)row * pitch, payload + row * m->row_bytes, m->row_bytes);
+}
+
+/* The open run of the call that an early message is for, or of a later one of its group; NULL: it has not
+ * begun. */
+static weft_net_run *run_for(const weft_net *net, const message *m)
+{
+    weft_net_run *run = net->runs;
+
+    while (run && (run->call.channel != m->early.call.channel || run->call.sequence < m->early.call.sequence))
+        run = run->next;
+    return run;
+}
+
+/* Ranks that ask for different things find it in their records; what they send each other is dropped. */
+static bool is_of(const weft_net_run *run, const message *m)
+{
+    return run->call.sequence == m->early.call.sequence && run->call.hash == m->early.call.hash;
+}
+
+static void deliver(weft_net *net, const weft_net_run *run, const arrival *a)
+{
+    const message *m = &a->head;
+    ptrdiff_t pitch = 0;
+    char *into = NULL;
+
+    if (!is_of(run, m))
+        return;
+    if (!a->placed && m->rows && m->row_bytes) {
+        into = run->place(run->context, m->early.what, m->rows, m->row_bytes, &pitch);
+        if (!into) {
+            lose(net, m->from, "it sent a message that cannot be");
+            return;
+        }
+        scatter(m, a->payload, into, pitch);
+    }
+    run->landed(run->context, m->early.what);
+}
+
+static void hold(weft_net *net, arrival *a)
+{
+    a->next = NULL;
+    *net->held_end = a;
+    net->held_end = &a->next;
+}
+
 /* The turn of a message has come. */
-static void take_effect(weft_net *net, const arrival *a)
+static void take_effect(weft_net *net, arrival *a)
 {
     const weft_net_hooks *hooks = &net->world.hooks;
+    const weft_net_run *run;
 
     switch (a->head.kind) {
     case KIND_PUT:
         make_posts(net, &a->head);
+        break;
+    case KIND_EARLY:
+        run = run_for(net, &a->head);
+        if (!run) {
+            hold(net, a);
+            return;
+        }
+        deliver(net, run, a);
         break;
     case KIND_NOTE:
         if (hooks->note)
@@ -191,39 +269,50 @@ static void take_effect(weft_net *net, const arrival *a)
     default:
         break;
     }
+    free(a);
 }
 
-static void *on_place(void *context, const void *header, size_t header_bytes, size_t bytes, void **token)
+/* Where the payload of a message belongs, if that is known now and it is one piece there. */
+static char *place_of(weft_net *net, const message *m, size_t bytes)
 {
-    weft_net *net = context;
-    arrival *a, **link;
-    message m;
-    bool apart;
+    const weft_net_run *run;
+    ptrdiff_t pitch = 0;
+    char *into;
 
-    if (header_bytes != sizeof(m))
+    if (m->kind == KIND_PUT)
+        return is_one_piece(m) && bytes ? locate(net, m, m->slot, m->offset, 0) : NULL;
+    run = m->kind == KIND_EARLY && bytes ? run_for(net, m) : NULL;
+    if (!run || !is_of(run, m))
         return NULL;
-    memcpy(&m, header, sizeof(m));
-    if (!is_ours(net, &m))
-        return NULL;
-    if (!is_sound(net, &m, bytes)) {
-        lose(net, m.from, "it sent a message that cannot be");
+    into = run->place(run->context, m->early.what, m->rows, m->row_bytes, &pitch);
+    return m->rows == 1 || (uint64_t)pitch == m->row_bytes ? into : NULL;
+}
+
+/* Takes a message in; NULL: it is not for us. */
+static void *accept_message(weft_net *net, const message *m, size_t bytes, void **token)
+{
+    arrival *a, **link;
+    char *into;
+
+    if (!is_sound(net, m, bytes)) {
+        lose(net, m->from, "it sent a message that cannot be");
         return NULL;
     }
-    for (link = &net->peers[m.from].waiting; *link && (*link)->head.number < m.number; link = &(*link)->next)
+    for (link = &net->peers[m->from].waiting; *link && (*link)->head.number < m->number;
+         link = &(*link)->next)
         ;
-    if (*link && (*link)->head.number == m.number)
+    if (*link && (*link)->head.number == m->number)
         return NULL;
-    apart = m.kind != KIND_PUT || !is_one_piece(&m);
-    a = malloc(sizeof(*a) + (apart ? bytes : 0));
+    into = place_of(net, m, bytes);
+    a = malloc(sizeof(*a) + (into ? 0 : bytes));
     if (!a) {
-        lose(net, m.from, "this rank has no memory for its messages");
+        lose(net, m->from, "this rank has no memory for its messages");
         return NULL;
     }
-    *a = (arrival){.next = *link, .net = net, .head = m};
+    *a = (arrival){.next = *link, .net = net, .head = *m, .placed = into != NULL};
     *link = a;
-    atomic_store_explicit(&net->peers[m.from].heard, weft_clock_ns(), memory_order_relaxed);
     *token = a;
-    return apart || bytes == 0 ? a->payload : locate(net, &m, m.slot, m.offset, 0);
+    return into ? into : a->payload;
 }
 
 static void on_landed(void *token, bool whole)
@@ -234,10 +323,8 @@ static void on_landed(void *token, bool whole)
 
     if (!whole) /* its turn never comes */
         lose(net, a->head.from, "a message broke off");
-    if (whole && a->head.kind == KIND_PUT && !is_one_piece(&a->head))
-        for (uint64_t row = 0; row < a->head.rows; row++)
-            memcpy(locate(net, &a->head, a->head.slot, a->head.offset, 0) + row * (uint64_t)a->head.pitch,
-                   a->payload + row * a->head.row_bytes, a->head.row_bytes);
+    if (whole && a->head.kind == KIND_PUT && !a->placed && a->head.rows && a->head.row_bytes)
+        scatter(&a->head, a->payload, locate(net, &a->head, a->head.slot, a->head.offset, 0), a->head.pitch);
     a->landed = whole;
     while (p->waiting && p->waiting->landed && p->waiting->head.number == p->next) {
         arrival *first = p->waiting;
@@ -245,8 +332,43 @@ static void on_landed(void *token, bool whole)
         p->waiting = first->next;
         p->next++;
         take_effect(net, first);
-        free(first);
     }
+}
+
+/* A message that travelled with another, its payload behind it. */
+static void take_whole(weft_net *net, const message *m, const void *payload, size_t bytes)
+{
+    void *token, *into = accept_message(net, m, bytes, &token);
+
+    if (!into)
+        return;
+    memcpy(into, payload, bytes);
+    on_landed(token, true);
+}
+
+static void *on_place(void *context, const void *header, size_t header_bytes, size_t bytes, void **token)
+{
+    weft_net *net = context;
+    message m, first;
+
+    if (header_bytes < sizeof(m))
+        return NULL;
+    memcpy(&m, header, sizeof(m));
+    if (!is_ours(net, &m))
+        return NULL;
+    atomic_store_explicit(&net->peers[m.from].heard, weft_clock_ns(), memory_order_relaxed);
+    if (header_bytes > sizeof(m)) {
+        size_t rest = header_bytes - sizeof(m);
+
+        if (rest >= sizeof(first))
+            memcpy(&first, (const char *)header + sizeof(m), sizeof(first));
+        if (rest < sizeof(first) || first.key != m.key || first.from != m.from) {
+            lose(net, m.from, "it sent a message that cannot be");
+            return NULL;
+        }
+        take_whole(net, &first, (const char *)header + sizeof(m) + sizeof(first), rest - sizeof(first));
+    }
+    return accept_message(net, &m, bytes, token);
 }
 
 /* ---- sending -------------------------------------------------------------------------------------- */
@@ -258,6 +380,10 @@ static void on_sent(void *argument, bool whole)
     (void)whole; /* a peer that is lost is told by the engine */
     if (d->finished)
         weft_signal_post(d->finished, 1);
+    if (d->whole && --d->whole->left == 0) {
+        weft_signal_post(d->whole->finished, 1);
+        free(d->whole);
+    }
     free(d);
 }
 
@@ -272,9 +398,16 @@ static void depart(weft_net *net, int to, departure *d, const void *data, size_t
     }
     d->head.key = net->world.key;
     d->head.from = net->world.rank;
+    if (d->before) {
+        message *first = (message *)(void *)d->payload;
+
+        first->key = net->world.key;
+        first->from = net->world.rank;
+        first->number = p->sent++;
+    }
     d->head.number = p->sent++;
     atomic_store_explicit(&p->spoken, weft_clock_ns(), memory_order_relaxed);
-    net->engine->send(net->handle, to, &d->head, sizeof(d->head), data, bytes, on_sent, d);
+    net->engine->send(net->handle, to, &d->head, sizeof(d->head) + d->before, data, bytes, on_sent, d);
 }
 
 /* In which slot an address lies, the receiver's or this rank's own, and its name there. An address of neither
@@ -303,39 +436,176 @@ static departure *new_departure(weft_net *net, int to, size_t payload)
     }
     d->head = (message){0};
     d->finished = NULL;
+    d->whole = NULL;
+    d->before = 0;
     return d;
+}
+
+static void write_put(const weft_net *net, int to, const weft_net_put *put, message *m)
+{
+    m->kind = KIND_PUT;
+    m->effect = (uint16_t)put->effect;
+    m->rows = put->rows;
+    m->row_bytes = put->row_bytes;
+    m->pitch = put->into_pitch;
+    if (put->rows * put->row_bytes > 0)
+        m->slot = slot_of(net, to, put->into, &m->offset);
+    m->post_count = (uint32_t)put->post_count;
+    for (int i = 0; i < put->post_count; i++) {
+        m->posts[i].value = put->posts[i].value;
+        m->posts[i].slot = slot_of(net, to, put->posts[i].at, &m->posts[i].offset);
+    }
+}
+
+static void gather(char *into, const void *from, size_t rows, size_t row_bytes, ptrdiff_t pitch)
+{
+    for (size_t row = 0; row < rows; row++)
+        memcpy(into + row * row_bytes, (const char *)from + (ptrdiff_t)row * pitch, row_bytes);
+}
+
+/* One run of bytes on both sides leaves in pieces, the last of which posts. */
+static void send_pieces(weft_net *net, int to, const weft_net_put *put, size_t piece, weft_signal *finished)
+{
+    size_t bytes = put->rows * put->row_bytes;
+    journey *whole = malloc(sizeof(*whole));
+
+    if (whole)
+        *whole = (journey){1, finished};
+    for (size_t at = 0; at < bytes; at += piece) {
+        weft_net_put part = *put;
+        departure *d = whole ? new_departure(net, to, 0) : NULL;
+
+        part.into = (char *)put->into + at;
+        part.from = (const char *)put->from + at;
+        part.rows = 1;
+        part.row_bytes = bytes - at < piece ? bytes - at : piece;
+        part.post_count = bytes - at <= piece ? put->post_count : 0;
+        pthread_mutex_lock(&net->lock);
+        if (d) {
+            write_put(net, to, &part, &d->head);
+            d->whole = whole;
+            whole->left++;
+            depart(net, to, d, part.from, part.row_bytes);
+        } else {
+            lose(net, to, "this rank has no memory for a message to it");
+        }
+        pthread_mutex_unlock(&net->lock);
+    }
+    pthread_mutex_lock(&net->lock);
+    if (!whole || --whole->left == 0) {
+        weft_signal_post(finished, 1);
+        free(whole);
+    }
+    pthread_mutex_unlock(&net->lock);
 }
 
 void weft_net_send(weft_net *net, int to, const weft_net_put *put, weft_signal *finished)
 {
-    size_t bytes = put->rows * put->row_bytes;
+    size_t bytes = put->rows * put->row_bytes, piece = net->engine->piece(net->handle);
     bool dense = put->rows <= 1 || (size_t)put->from_pitch == put->row_bytes;
     bool copied = bytes > 0 && (!finished || !dense);
-    departure *d = new_departure(net, to, copied ? bytes : 0);
+    departure *d;
+
+    if (finished && dense && bytes > piece && (put->rows <= 1 || (size_t)put->into_pitch == put->row_bytes)) {
+        send_pieces(net, to, put, piece, finished);
+        return;
+    }
+    d = new_departure(net, to, copied ? bytes : 0);
+    if (!d) {
+        if (finished)
+            weft_signal_post(finished, 1);
+        return;
+    }
+    write_put(net, to, put, &d->head);
+    d->finished = finished;
+    if (copied)
+        gather(d->payload, put->from, put->rows, put->row_bytes, put->from_pitch);
+    pthread_mutex_lock(&net->lock);
+    depart(net, to, d, copied ? d->payload : put->from, bytes);
+    pthread_mutex_unlock(&net->lock);
+}
+
+void weft_net_send_early(weft_net *net, int to, const weft_net_early *early, const weft_net_put *before,
+                         weft_signal *finished)
+{
+    size_t bytes = early->rows * early->row_bytes;
+    bool dense = early->rows <= 1 || (size_t)early->from_pitch == early->row_bytes;
+    bool copied = bytes > 0 && (!finished || !dense);
+    size_t ahead = before ? sizeof(message) + before->row_bytes : 0;
+    departure *d = new_departure(net, to, ahead + (copied ? bytes : 0));
 
     if (!d) {
         if (finished)
             weft_signal_post(finished, 1);
         return;
     }
-    d->head.kind = KIND_PUT;
-    d->head.effect = (uint16_t)put->effect;
-    d->head.rows = put->rows;
-    d->head.row_bytes = put->row_bytes;
-    d->head.pitch = put->into_pitch;
-    if (bytes)
-        d->head.slot = slot_of(net, to, put->into, &d->head.offset);
-    d->head.post_count = (uint32_t)put->post_count;
-    for (int i = 0; i < put->post_count; i++) {
-        d->head.posts[i].value = put->posts[i].value;
-        d->head.posts[i].slot = slot_of(net, to, put->posts[i].at, &d->head.posts[i].offset);
+    if (before) {
+        message *first = (message *)(void *)d->payload;
+
+        *first = (message){0};
+        write_put(net, to, before, first);
+        memcpy(first + 1, before->from, before->row_bytes);
+        d->before = ahead;
     }
+    d->head.kind = KIND_EARLY;
+    d->head.rows = early->rows;
+    d->head.row_bytes = early->row_bytes;
+    d->head.early.call = early->call;
+    memcpy(d->head.early.what, early->what, sizeof(early->what));
     d->finished = finished;
-    for (size_t row = 0; copied && row < put->rows; row++)
-        memcpy(d->payload + row * put->row_bytes, (const char *)put->from + (ptrdiff_t)row * put->from_pitch,
-               put->row_bytes);
+    if (copied)
+        gather(d->payload + ahead, early->from, early->rows, early->row_bytes, early->from_pitch);
     pthread_mutex_lock(&net->lock);
-    depart(net, to, d, copied ? d->payload : put->from, bytes);
+    depart(net, to, d, copied ? d->payload + ahead : early->from, bytes);
+    pthread_mutex_unlock(&net->lock);
+}
+
+/* Takes the messages of a channel up to a call out of those held; `run`: they are delivered if they are its.
+ * Under the lock. */
+static void release_held(weft_net *net, uint64_t channel, uint64_t sequence, const weft_net_run *run)
+{
+    arrival **link = &net->held;
+
+    while (*link) {
+        arrival *a = *link;
+
+        if (a->head.early.call.channel != channel || a->head.early.call.sequence > sequence) {
+            link = &a->next;
+            continue;
+        }
+        *link = a->next;
+        if (run)
+            deliver(net, run, a);
+        free(a);
+    }
+    net->held_end = link;
+}
+
+void weft_net_open_run(weft_net *net, weft_net_run *run)
+{
+    pthread_mutex_lock(&net->lock);
+    run->next = net->runs;
+    net->runs = run;
+    release_held(net, run->call.channel, run->call.sequence, run);
+    pthread_mutex_unlock(&net->lock);
+}
+
+void weft_net_close_run(weft_net *net, weft_net_run *run)
+{
+    weft_net_run **link = &net->runs;
+
+    pthread_mutex_lock(&net->lock);
+    while (*link && *link != run)
+        link = &(*link)->next;
+    if (*link)
+        *link = run->next;
+    pthread_mutex_unlock(&net->lock);
+}
+
+void weft_net_drop_early(weft_net *net, uint64_t channel)
+{
+    pthread_mutex_lock(&net->lock);
+    release_held(net, channel, UINT64_MAX, NULL);
     pthread_mutex_unlock(&net->lock);
 }
 
@@ -365,6 +635,8 @@ static void send_plain(weft_net *net, int to, uint16_t kind)
         return;
     d->head = (message){.kind = kind};
     d->finished = NULL;
+    d->whole = NULL;
+    d->before = 0;
     depart(net, to, d, NULL, 0);
 }
 
@@ -473,6 +745,7 @@ weft_status weft_net_open(int size, weft_net **net_out, weft_error_text *error)
         return weft_error_set(error, WEFT_ERR_MEMORY, "out of memory for connections to %d ranks", size);
     }
     net->size = size;
+    net->held_end = &net->held;
     pthread_mutex_init(&net->lock, NULL);
     net->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (net->wake < 0)
@@ -561,6 +834,10 @@ void weft_net_close(weft_net *net)
             next = a->next;
             free(a);
         }
+    for (arrival *a = net->held, *next; a; a = next) {
+        next = a->next;
+        free(a);
+    }
     close(net->wake);
     pthread_mutex_destroy(&net->lock);
     free(net->peers);

@@ -11,6 +11,8 @@
  * What always holds
  * - Posts of one rank at another are made in the order of its calls, each after all bytes of its own put and
  *   of those before it have landed.
+ * - An early message (below) is for a call that its receiver may not have begun. It waits there for the run
+ * of that call to open, and takes effect then; those of one rank in their order.
  * - A message that does not carry the world's key is dropped. A peer whose message would write anywhere else
  * is lost.
  * - A peer is lost when the engine says so, or when nothing has come from it for `silence_ns`: every rank
@@ -55,6 +57,33 @@ typedef struct weft_net_put {
     weft_net_post posts[WEFT_NET_POSTS];
 } weft_net_put;
 
+/* A call of a group, the same on both sides: which group, the number of the call, what it asks for. */
+typedef struct weft_net_call {
+    uint64_t channel, sequence, hash;
+} weft_net_call;
+
+enum { WEFT_NET_WORDS = 6 };
+
+/* A message for a call: the receiver's run of it understands `what`. */
+typedef struct weft_net_early {
+    weft_net_call call;
+    uint64_t what[WEFT_NET_WORDS];
+    const void *from;
+    size_t rows, row_bytes;
+    ptrdiff_t from_pitch;
+} weft_net_early;
+
+/* A call that this rank is in. The functions are called by whoever makes progress, one at a time. */
+typedef struct weft_net_run {
+    weft_net_call call;
+    void *context;
+    /* Where the rows of a message go, and how many bytes apart; NULL: there is no such place. */
+    char *(*place)(void *context, const uint64_t what[WEFT_NET_WORDS], uint64_t rows, uint64_t row_bytes,
+                   ptrdiff_t *pitch);
+    void (*landed)(void *context, const uint64_t what[WEFT_NET_WORDS]);
+    struct weft_net_run *next; /* of the open ones */
+} weft_net_run;
+
 /* Called by whoever makes progress, one at a time; they may not put. */
 typedef struct weft_net_hooks {
     void *context;
@@ -95,6 +124,19 @@ void weft_net_close(weft_net *net);
  * error here.
  */
 void weft_net_send(weft_net *net, int to, const weft_net_put *put, weft_signal *finished);
+
+/* The same for an early message. `before` (or NULL) is a put of one row without `finished` that travels with
+ * it and takes effect first. */
+void weft_net_send_early(weft_net *net, int to, const weft_net_early *early, const weft_net_put *before,
+                         weft_signal *finished);
+
+/* Begins to take the early messages of a call, first those that have come already; older ones of the channel
+ * are dropped. Until it is closed `run` stays where it is. */
+void weft_net_open_run(weft_net *net, weft_net_run *run);
+void weft_net_close_run(weft_net *net, weft_net_run *run);
+
+/* Drops what has come early for a channel. */
+void weft_net_drop_early(weft_net *net, uint64_t channel);
 
 /* Gives `bytes` to the receiver's note hook, in order with the puts. */
 void weft_net_tell(weft_net *net, int to, const void *data, size_t bytes);

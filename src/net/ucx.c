@@ -6,11 +6,16 @@
  * that spares the posted receives; a large payload goes the same way, by rendezvous into its place.
  * Endpoints report the failure of their peer (UCP_ERR_HANDLING_MODE_PEER).
  *
+ * Over TCP a rendezvous costs a trip and spares one copy out of a buffer that the cache holds. So where there
+ * is no InfiniBand there are none, but messages as large as the receive buffer of a connection, which is made
+ * large for that. What the user has set (UCX_*) stays.
+ *
  * Shared memory is left out of the transports unless UCX_TLS says otherwise: ranks that could use it are in
  * one node and do so without UCX.
  */
 #include "net/engine.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -20,7 +25,11 @@
 
 #include "core/clock.h"
 
-enum { AM_ID = 0x77 };
+enum {
+    AM_ID = 0x77,
+    HEADER_ROOM = 4096,       /* of a segment, for headers */
+    BUFFERED_PEERS_MAX = 256, /* more do without large buffers: each has its own */
+};
 
 #define FUNCTIONS(X)                                                                                         \
     X(ucp_init_version)                                                                                      \
@@ -99,6 +108,7 @@ typedef struct ucx_engine {
     ucp_address_t *address;
     size_t address_bytes;
     int fd;
+    bool tcp; /* set up for it */
     bool closing;
     int peer_count;
     ucx_peer peers[];
@@ -296,6 +306,45 @@ static void ucx_close(void *handle, int64_t linger_ns)
     free(engine);
 }
 
+static bool has_infiniband(void)
+{
+    DIR *devices = opendir("/sys/class/infiniband");
+    const struct dirent *entry;
+    bool found = false;
+
+    while (devices && (entry = readdir(devices)))
+        found = found || entry->d_name[0] != '.';
+    if (devices)
+        closedir(devices);
+    return found;
+}
+
+/* Sizes of TCP's buffers are read from the environment alone, when context and worker are made. */
+static const char *const tcp_settings[][2] = {{"UCX_RNDV_THRESH", "inf"}, {"UCX_TCP_RX_SEG_SIZE", "256k"}};
+
+enum { TCP_SETTINGS = sizeof(tcp_settings) / sizeof(tcp_settings[0]) };
+
+static void set_up_for_tcp(bool set[TCP_SETTINGS])
+{
+    for (int i = 0; i < TCP_SETTINGS; i++) {
+        set[i] = !getenv(tcp_settings[i][0]);
+        if (set[i])
+            setenv(tcp_settings[i][0], tcp_settings[i][1], 0);
+    }
+}
+
+static void restore(const bool set[TCP_SETTINGS])
+{
+    for (int i = 0; i < TCP_SETTINGS; i++)
+        if (set[i])
+            unsetenv(tcp_settings[i][0]);
+}
+
+static size_t ucx_piece(const void *handle)
+{
+    return ((const ucx_engine *)handle)->tcp ? (256 << 10) - HEADER_ROOM : SIZE_MAX;
+}
+
 static ucs_status_t open_context(ucp_context_h *context)
 {
     ucp_params_t parameters = {
@@ -348,6 +397,7 @@ static weft_status ucx_open(int peers, const weft_engine_events *events, void **
                             weft_error_text *error)
 {
     ucx_engine *engine = calloc(1, sizeof(*engine) + sizeof(ucx_peer) * (size_t)peers);
+    bool set[TCP_SETTINGS] = {false};
     ucs_status_t status;
 
     if (!engine)
@@ -356,12 +406,17 @@ static weft_status ucx_open(int peers, const weft_engine_events *events, void **
     engine->peer_count = peers;
     for (int peer = 0; peer < peers; peer++)
         engine->peers[peer] = (ucx_peer){.engine = engine, .number = peer};
+    engine->tcp = peers <= BUFFERED_PEERS_MAX && !has_infiniband();
+    if (engine->tcp)
+        set_up_for_tcp(set);
     status = open_context(&engine->context);
     if (status == UCS_OK) {
         status = open_worker(engine);
         if (status != UCS_OK)
             ucx.ucp_cleanup(engine->context);
     }
+    if (engine->tcp)
+        restore(set);
     if (status != UCS_OK) {
         free(engine);
         return weft_error_set(error, WEFT_ERR_SYSTEM, "UCX cannot start: %s", ucx.ucs_status_string(status));
@@ -378,6 +433,7 @@ weft_status weft_engine_find(const weft_engine **engine, weft_error_text *error)
         .address = ucx_address,
         .connect = ucx_connect,
         .send = ucx_send,
+        .piece = ucx_piece,
         .progress = ucx_progress,
         .descriptor = ucx_descriptor,
         .arm = ucx_arm,

@@ -38,7 +38,9 @@
  *   of that pair, counted in the order of the source's task list) names the message on both sides.
  * - It starts when its waits hold, like any task; among them, or before it in its lane, is the wait for the
  *   destination's ENTER of this run, the credit that receives are posted and memory may be written. So ENTER
- *   says also that its rank has posted the receives of the run's messages, or will take them in any order.
+ *   says also that its rank has posted the receives of the run's messages, or will take them in any order. An
+ *   executor that keeps a message at its destination until that rank has entered may send it before: for the
+ *   plan it lands after.
  * - For its lane it is finished when its source may be overwritten. That says nothing about the destination.
  * - At the destination: bytes may land in any order, also those of one lane. The posts of a message are made
  *   when its bytes are there, and the messages of one lane of one rank to one rank make theirs in the order

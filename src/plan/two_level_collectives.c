@@ -1,13 +1,18 @@
 /*
  * The collectives over nodes, as phases of two_level.h: all_gather spreads, reduce_scatter sums, all_reduce
- * does both with a slice a rank. In an all_to_all a rank's rows for a node travel together to their keeper
- * there, from whom each rank of the node fetches its own. A broadcast goes down strands: each is a share of
- * the buffer that passes through one rank of every node, from node to node as a pipeline or, where there are
- * fewer chunks than nodes, down a tree; the others of a node fetch it from that rank.
+ * does both with a slice a rank; or, where that sends no more (two nodes) or little (few bytes), and the
+ * nodes are of one size, it takes one trip instead of two: the ranks with the same number in their nodes
+ * exchange their nodes' sums of a slice, and each adds up all of them, in the order of the nodes. In an
+ * all_to_all a rank's rows for a node travel together to their keeper there, from whom each rank of the node
+ * fetches its own. A broadcast goes down strands: each is a share of the buffer that passes through one rank
+ * of every node, from node to node as a pipeline or, where there are fewer chunks than nodes, down a tree;
+ * the others of a node fetch it from that rank.
  */
 #include "plan/two_level.h"
 
 #include <stdlib.h>
+
+#include "core/dtype.h"
 
 typedef struct across {
     weft_collective c;
@@ -122,6 +127,156 @@ static void copy_when(weft_two_level *t, int lane, weft_region to, weft_region f
     weft_builder_from(t->builder, from);
     weft_builder_wait(t->builder, when.signal, when.count);
     weft_builder_end(t->builder);
+}
+
+/* ---- all_reduce in one trip ----------------------------------------------------------------------- */
+
+enum { ONE_TRIP_BYTES = 64 << 10, ONE_TRIP_NODES = 8 };
+
+static bool takes_one_trip(const across *x)
+{
+    const weft_problem *p = x->b->problem;
+    int64_t bytes = p->count * (int64_t)weft_dtype_size(p->dtype);
+
+    if (p->op != WEFT_OP_ALL_REDUCE || x->nodes < 2 || x->b->world % x->nodes ||
+        (x->nodes > 2 && (bytes > ONE_TRIP_BYTES || x->nodes > ONE_TRIP_NODES)))
+        return false;
+    for (int node = 0; node < x->nodes; node++) {
+        int size = 0;
+
+        for (int rank = 0; rank < x->b->world; rank++)
+            size += x->b->domain[rank] == node;
+        if (size != x->b->world / x->nodes)
+            return false;
+    }
+    return true;
+}
+
+typedef struct trip {
+    across *x;
+    weft_two_level t;
+    int mine, size; /* this rank's node; ranks of every node */
+} trip;
+
+/* Slices belong to the numbers that ranks have in their nodes. */
+static weft_span slice_unit(const trip *r, int number, int64_t unit)
+{
+    return weft_cut(weft_part(r->x->b->problem->count, r->size, number), r->x->c.tile, unit);
+}
+
+static int64_t slice_units(const trip *r, int number)
+{
+    return weft_cut_count(weft_part(r->x->b->problem->count, r->size, number).count, r->x->c.tile);
+}
+
+static int64_t lane_units(const trip *r, int number, int lane)
+{
+    return (slice_units(r, number) + r->t.lanes - 1 - lane) / r->t.lanes;
+}
+
+static int node_rank(const trip *r, int node, int number)
+{
+    return r->t.members[r->t.first[node] + number];
+}
+
+/* This node's sum of a unit, which is the rank's own part where it is alone there. */
+static weft_region node_sum(const trip *r, int64_t unit, weft_span cols)
+{
+    weft_region kept = scratch(r->x, r->x->kept, r->t.me, 0, unit);
+
+    if (r->size == 1)
+        return weft_row(r->x->c.send, r->t.me, 0, cols);
+    kept.cols = cols.count;
+    return kept;
+}
+
+static void send_sum(trip *r, int64_t unit)
+{
+    weft_builder *b = r->x->b;
+    int number = r->t.local[r->t.me], lane = (int)(unit % r->t.lanes);
+    weft_span cols = slice_unit(r, number, unit);
+    weft_region sum = node_sum(r, unit, cols);
+    weft_wait after = {0};
+
+    if (r->size > 1) {
+        weft_builder_task(b, lane, WEFT_TASK_REDUCE, 0);
+        weft_builder_to(b, sum);
+        for (int i = 0; i < r->size; i++)
+            weft_builder_from(b, weft_row(r->x->c.send, node_rank(r, r->mine, i), 0, cols));
+        after = weft_two_level_tell_wire(&r->t, lane);
+        weft_builder_end(b);
+    }
+    for (int step = 1; step < r->t.nodes; step++) {
+        int there = node_rank(r, weft_two_level_receiver(&r->t, step), number);
+        weft_region to = scratch(r->x, r->x->inbox, there, r->mine, unit);
+
+        to.cols = cols.count;
+        weft_two_level_send(&r->t, to, sum, after);
+    }
+}
+
+static void add_sums(trip *r, int64_t unit)
+{
+    weft_builder *b = r->x->b;
+    int number = r->t.local[r->t.me], lane = (int)(unit % r->t.lanes);
+    weft_span cols = slice_unit(r, number, unit);
+
+    weft_builder_task(b, lane, WEFT_TASK_REDUCE, 0);
+    weft_builder_to(b, weft_row(r->x->c.recv, r->t.me, 0, cols));
+    for (int node = 0; node < r->t.nodes; node++) {
+        weft_region from =
+            node == r->mine ? node_sum(r, unit, cols) : scratch(r->x, r->x->inbox, r->t.me, node, unit);
+
+        from.cols = cols.count;
+        weft_builder_from(b, from);
+    }
+    for (int node = 0; node < r->t.nodes; node++) {
+        int from = node_rank(r, node, number);
+
+        if (node != r->mine)
+            weft_builder_wait(b, WEFT_SIGNAL_LANDED(b->world, from), weft_builder_lands(b, from));
+    }
+    weft_two_level_tell(&r->t, weft_two_level_summed(&r->t, r->t.me, lane));
+    weft_builder_end(b);
+}
+
+static void fetch_slice(trip *r, int number)
+{
+    int from = node_rank(r, r->mine, number);
+
+    for (int lane = 0; lane < r->t.lanes; lane++)
+        weft_builder_expect(r->x->b, weft_two_level_summed(&r->t, from, lane), lane_units(r, number, lane));
+    for (int64_t unit = 0; unit < slice_units(r, number); unit++) {
+        int lane = (int)(unit % r->t.lanes);
+        weft_span cols = slice_unit(r, number, unit);
+
+        copy_when(&r->t, lane, weft_row(r->x->c.recv, r->t.me, 0, cols),
+                  weft_row(r->x->c.recv, from, 0, cols),
+                  (weft_wait){weft_two_level_summed(&r->t, from, lane), (uint32_t)(unit / r->t.lanes + 1)});
+    }
+}
+
+static void one_trip(across *x)
+{
+    trip r = {.x = x, .size = x->b->world / x->nodes};
+    int64_t longest = weft_part(x->b->problem->count, r.size, 0).count;
+    int number;
+
+    if (r.size > 1)
+        x->kept = declare_scratch(x, "nodesums", 1, longest);
+    x->inbox = declare_scratch(x, "inbox", x->nodes, longest);
+    r.t = weft_two_level_begin(x->b, (weft_two_level_map){0});
+    if (!x->b->failed) {
+        r.mine = weft_two_level_node(&r.t, r.t.me);
+        number = r.t.local[r.t.me];
+        for (int64_t unit = 0; unit < slice_units(&r, number); unit++)
+            send_sum(&r, unit);
+        for (int64_t unit = 0; unit < slice_units(&r, number); unit++)
+            add_sums(&r, unit);
+        for (int i = 1; i < r.size; i++)
+            fetch_slice(&r, (number + i) % r.size);
+    }
+    weft_two_level_end(&r.t);
 }
 
 /* ---- all_to_all ---------------------------------------------------------------------------------- */
@@ -352,6 +507,8 @@ void weft_generate_two_level(weft_builder *b)
         all_to_all(&x);
     else if (b->problem->op == WEFT_OP_BROADCAST)
         broadcast(&x);
+    else if (takes_one_trip(&x))
+        one_trip(&x);
     else
         sum_and_spread(&x);
 }

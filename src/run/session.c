@@ -14,6 +14,7 @@ static void session_free(weft_session *s)
         return;
     free(s->delta);
     free((void *)s->opened);
+    free(s->shown);
     free(s);
 }
 
@@ -34,8 +35,9 @@ weft_status weft_session_of(weft_group *group, weft_session **session)
     if (s) {
         s->delta = calloc((size_t)group->size, sizeof(*s->delta));
         s->opened = calloc((size_t)group->size, sizeof(*s->opened));
+        s->shown = calloc((size_t)group->size, sizeof(*s->shown));
     }
-    if (!s || !s->delta || !s->opened) {
+    if (!s || !s->delta || !s->opened || !s->shown) {
         session_free(s);
         return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for its plans", group->rank);
     }
@@ -76,13 +78,45 @@ weft_record *weft_session_begin(weft_session *s, weft_call_kind kind, uint64_t h
     return record;
 }
 
-void weft_session_publish(weft_session *s)
+void weft_session_publish_near(weft_session *s)
+{
+    /* Partner: weft_session_seen on the peers. */
+    weft_signal_store(&weft_session_record(s, s->rank)->sequence, s->sequence);
+}
+
+bool weft_session_take_along(weft_session *s, int rank, weft_net_put *put)
 {
     weft_record *record = weft_session_record(s, s->rank);
 
-    /* Partner: weft_session_seen on the peers. */
-    weft_signal_store(&record->sequence, s->sequence);
-    weft_far_show(s->group, &record->hash, sizeof(*record) - offsetof(weft_record, hash), &record->sequence);
+    if (s->shown[rank] == s->sequence)
+        return false;
+    s->shown[rank] = s->sequence;
+    *put = (weft_net_put){.into = &record->hash,
+                          .from = &record->hash,
+                          .rows = 1,
+                          .row_bytes = sizeof(*record) - offsetof(weft_record, hash),
+                          .effect = WEFT_NET_STORE,
+                          .post_count = 1,
+                          .posts = {{&record->sequence, s->sequence}}};
+    return true;
+}
+
+void weft_session_publish_far(weft_session *s)
+{
+    weft_net_put put;
+
+    for (int step = 1; s->group->spread && step < s->world; step++) {
+        int rank = (s->rank + step) % s->world;
+
+        if (weft_group_far(s->group, rank) && weft_session_take_along(s, rank, &put))
+            weft_net_send(s->group->world->net, s->group->seats[rank].world_rank, &put, NULL);
+    }
+}
+
+void weft_session_publish(weft_session *s)
+{
+    weft_session_publish_near(s);
+    weft_session_publish_far(s);
 }
 
 /* Operands of the peer may lie where this process had no access so far. */

@@ -19,6 +19,7 @@
 
 #include "core/signal.h"
 #include "group/sync.h"
+#include "net/net.h"
 #include "plan/plan.h"
 #include "symm/symm.h"
 
@@ -89,6 +90,7 @@ typedef struct weft_session {
     _Atomic uint64_t *opened; /* per rank: of its own zone, what this process has access to */
     weft_run_control *control;
     uint64_t sequence; /* of the current or last call */
+    uint64_t *shown;   /* per far rank: the last call whose record went there */
     _Atomic int fault; /* 0, or 1 + the rank whose record does not agree; or W + 1: stop */
 
     void (*rebase)(
@@ -109,6 +111,13 @@ void weft_session_free(weft_group *group);
 weft_record *weft_session_begin(weft_session *session, weft_call_kind kind, uint64_t hash,
                                 const weft_problem *problem);
 void weft_session_publish(weft_session *session);
+
+/* The two halves of it: for the ranks of this node, and for those of others that have not got it already. */
+void weft_session_publish_near(weft_session *session);
+void weft_session_publish_far(weft_session *session);
+
+/* What shows the record to a far rank, for a message that takes it along; false: it has been shown. */
+bool weft_session_take_along(weft_session *session, int rank, weft_net_put *put);
 
 static inline weft_record *weft_session_record(const weft_session *session, int rank)
 {

@@ -1,5 +1,5 @@
-/* Puts between two "nodes" of this process over loopback: bytes, rows, order of posts, good-bye, loss,
- * strangers. */
+/* Puts between two "nodes" of this process over loopback: bytes, rows, order of posts, what comes before its
+ * call, good-bye, loss, strangers. */
 #include "net/net.h"
 
 #include <pthread.h>
@@ -174,6 +174,100 @@ static void check_words(node nodes[RANKS])
     CHECK(strcmp(nodes[0].note, "a note") == 0);
 }
 
+/* ---- early messages -------------------------------------------------------------------------------- */
+
+typedef struct taken {
+    char memory[8][64];
+    _Atomic int count;
+    int order[8];
+} taken;
+
+static char *place_early(void *context, const uint64_t *what, uint64_t rows, uint64_t row_bytes,
+                         ptrdiff_t *pitch)
+{
+    *pitch = 16;
+    return what[0] < 8 && rows * 16 <= 64 && row_bytes <= 16 ? ((taken *)context)->memory[what[0]] : NULL;
+}
+
+static void landed_early(void *context, const uint64_t *what)
+{
+    taken *t = context;
+
+    t->order[t->count] = (int)what[0];
+    t->count++;
+}
+
+static bool wait_taken(const taken *t, int count)
+{
+    for (int i = 0; i < 2000 && t->count < count; i++)
+        nanosleep(&(struct timespec){0, 10000000}, NULL);
+    return t->count == count;
+}
+
+static void send_early(node nodes[RANKS], weft_net_call call, uint64_t number, const weft_net_put *before)
+{
+    static char rows[4][20];
+    weft_net_early early = {
+        .call = call, .what = {number}, .from = rows, .rows = 4, .row_bytes = 8, .from_pitch = 20};
+
+    for (int row = 0; row < 4; row++)
+        memset(rows[row], (int)(16 * number) + row, sizeof(rows[row]));
+    weft_net_send_early(nodes[1].net, 0, &early, before, NULL);
+}
+
+/* What comes before its call waits for it, in order; what is of an earlier call or asks for something else is
+ * dropped; what travels along is there at once. */
+static void check_early(node nodes[RANKS])
+{
+    static taken t;
+    weft_net_call call = {.channel = 7, .sequence = 5, .hash = 99};
+    weft_net_call last = {7, 4, 99}, next = {7, 6, 99}, other = {7, 5, 98}, elsewhere = {8, 5, 99};
+    weft_net_run run = {.call = call, .context = &t, .place = place_early, .landed = landed_early};
+    weft_net_put along = {.into = nodes[1].slots + 8192,
+                          .from = "along",
+                          .rows = 1,
+                          .row_bytes = 6,
+                          .effect = WEFT_NET_STORE,
+                          .post_count = 1,
+                          .posts = {{nodes[1].slots + 640, 9}}};
+
+    send_early(nodes, last, 0, NULL);
+    send_early(nodes, call, 1, NULL);
+    send_early(nodes, next, 2, NULL);
+    send_early(nodes, other, 3, NULL);
+    send_early(nodes, elsewhere, 4, NULL);
+    send_early(nodes, call, 5, &along);
+    CHECK(wait_for((weft_signal *)(nodes[0].slots + 640), 9));
+    CHECK(strcmp(nodes[0].slots + 8192, "along") == 0);
+    /* Another message has come, so that all of those have. */
+    along.posts[0].value = 10;
+    weft_net_send(nodes[1].net, 0, &along, NULL);
+    CHECK(wait_for((weft_signal *)(nodes[0].slots + 640), 10));
+    CHECK_INT(t.count, 0);
+    weft_net_open_run(nodes[0].net, &run);
+    CHECK_INT(t.count, 2);
+    CHECK_INT(t.order[0], 1);
+    CHECK_INT(t.order[1], 5);
+    send_early(nodes, call, 6, NULL); /* into the open run */
+    CHECK(wait_taken(&t, 3));
+    weft_net_close_run(nodes[0].net, &run);
+    for (int row = 0; row < 4; row++) {
+        CHECK_INT(t.memory[1][16 * row + 7], 16 + row);
+        CHECK_INT(t.memory[6][16 * row], 96 + row);
+        CHECK_INT(t.memory[6][16 * row + 8], 0);
+    }
+    weft_net_drop_early(nodes[0].net, 8);
+    run.call = elsewhere;
+    weft_net_open_run(nodes[0].net, &run);
+    CHECK_INT(t.count, 3);
+    weft_net_close_run(nodes[0].net, &run);
+    run.call = next;
+    weft_net_open_run(nodes[0].net, &run);
+    CHECK_INT(t.count, 4);
+    CHECK_INT(t.order[3], 2);
+    weft_net_close_run(nodes[0].net, &run);
+}
+
 /* Beyond the slot: not written, and its sender is no peer any more. */
 static void check_bounds(void)
 {
@@ -231,6 +325,7 @@ int main(void)
     check_order(nodes);
     check_rows(nodes);
     check_words(nodes);
+    check_early(nodes);
     check_goodbye(nodes);
     close_pair(nodes);
     check_stranger();

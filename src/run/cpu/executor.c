@@ -34,6 +34,7 @@ static void executor_free(weft_executor *x)
     free(x->places);
     free((void *)x->bound);
     free((void *)x->binding);
+    free((void *)x->early_bytes);
     if (!weft_lanes_sending(x))
         free(x->departed);
     free(x->lanes);
@@ -67,13 +68,17 @@ weft_status weft_executor_of(weft_group *group, weft_executor **executor)
     if (x) {
         x->bound = calloc(world, sizeof(*x->bound));
         x->binding = calloc(world, sizeof(*x->binding));
+        x->early_bytes = calloc(world, sizeof(*x->early_bytes));
     }
-    if (!x || !x->bound || !x->binding) {
+    if (!x || !x->bound || !x->binding || !x->early_bytes) {
         executor_free(x);
         return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for its executor",
                                  group->rank);
     }
     x->group = group;
+    /* The window of the group and, since windows are used again, the how manieth time by its first rank. */
+    x->early.call.channel = (uint64_t)group->window | (uint64_t)group->seats[0].world_rank << 16 |
+                            (uint64_t)group->seats[0].left << 32;
     x->rank = group->rank;
     x->world = group->size;
     x->session = session;
@@ -87,6 +92,8 @@ weft_status weft_executor_of(weft_group *group, weft_executor **executor)
 
 void weft_executor_detach(weft_group *group)
 {
+    if (group->device && group->spread && !group->world->foreign)
+        weft_net_drop_early(group->world->net, ((weft_executor *)group->device)->early.call.channel);
     executor_free(group->device);
     group->device = NULL;
 }

@@ -11,6 +11,7 @@
 
 #include "core/pool.h"
 #include "gemm/gemm.h"
+#include "net/net.h"
 #include "run/session.h"
 #include "trace/trace.h"
 
@@ -66,6 +67,8 @@ typedef struct weft_executor {
     _Atomic uint32_t *binding; /* per rank: a try-lock around filling it */
     size_t place_count;
     weft_lane_state *lanes;
+    weft_net_run early;           /* what of it may come before it begins; see lanes.c */
+    _Atomic int64_t *early_bytes; /* per rank: how much more may go there before it has entered */
     weft_signal *departed; /* by lane: how many of its messages have left their source; not symmetric */
     uint32_t lane_capacity;
 

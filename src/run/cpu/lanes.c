@@ -8,6 +8,10 @@
  * A crossing COPY is started, and its lane goes on when its source may be overwritten. The next one of the
  * lane need not wait for that where nothing that it causes can overwrite the source: when it goes to the same
  * rank, which then has the first before anything of the second, or when the source is an input.
+ *
+ * A crossing COPY waits for its destination to enter, but the first EARLY_BYTES of a run to a rank do not:
+ * where that rank has not entered yet, its net keeps them until it does. So a small exchange takes one trip,
+ * not two. What can leave at once takes the rank's record along.
  */
 #include "core/clock.h"
 #include "run/cpu/operands.h"
@@ -16,7 +20,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { LEAVE_NS = 500000000 };
+enum { LEAVE_NS = 500000000, EARLY_BYTES = 128 << 10, LONG_BYTES = 64 << 10 };
 
 typedef struct worker {
     weft_executor *x;
@@ -35,15 +39,38 @@ static bool wait_holds(weft_executor *x, const weft_wait *wait)
     return weft_signal_reached(&x->signals[wait->signal], x->base[wait->signal] + wait->count);
 }
 
-/* The first wait of a task that does not hold yet, or NULL. */
-static const weft_wait *blocking(weft_executor *x, const weft_task *task)
+static int64_t task_bytes(const weft_executor *x, const weft_task *task)
 {
-    const weft_wait *waits = &x->plan->part.waits[task->wait0];
+    const weft_region *to = &x->plan->part.regions[task->region0];
 
-    for (uint32_t i = 0; i < task->wait_count; i++)
-        if (!wait_holds(x, &waits[i]))
-            return &waits[i];
-    return NULL;
+    return to->rows * to->cols * x->program->operands[to->operand].element_bytes;
+}
+
+/* Whether a crossing COPY need not wait for its destination. */
+static bool is_early(const weft_executor *x, const weft_task *task)
+{
+    int to = x->plan->part.regions[task->region0].rank;
+
+    return task_bytes(x, task) <= atomic_load_explicit(&x->early_bytes[to], memory_order_relaxed) &&
+           weft_task_may_be_early(x, task);
+}
+
+/* Whether a wait of the task, or for its destination, does not hold yet: which. */
+static bool is_blocked(weft_executor *x, const weft_task *task, weft_wait *by)
+{
+    const weft_plan_part *part = &x->plan->part;
+    const weft_wait *waits = &part->waits[task->wait0];
+    uint32_t to = UINT32_MAX;
+
+    if (part->domain && weft_task_crosses(part, task))
+        to = (uint32_t)part->regions[task->region0].rank;
+    for (uint32_t i = 0; i < task->wait_count; i++) {
+        *by = waits[i];
+        if (by->signal != to && !wait_holds(x, by))
+            return true;
+    }
+    *by = (weft_wait){.signal = to};
+    return to != UINT32_MAX && !wait_holds(x, by) && !is_early(x, task);
 }
 
 static weft_signal *signal_of(weft_executor *x, const weft_wait *wait)
@@ -110,7 +137,12 @@ static void send_across(weft_executor *x, uint32_t lane, const weft_task *task)
     state->sent_inputs = input && (idle || state->sent_inputs);
     atomic_store_explicit(&state->sent, atomic_load_explicit(&state->sent, memory_order_relaxed) + 1,
                           memory_order_relaxed);
-    weft_task_send(x, task, &x->departed[lane]);
+    if (weft_session_seen(x->session, to->rank)) {
+        weft_task_send(x, task, &x->departed[lane]);
+        return;
+    }
+    atomic_fetch_sub_explicit(&x->early_bytes[to->rank], task_bytes(x, task), memory_order_relaxed);
+    weft_task_send_early(x, task, &x->departed[lane]);
 }
 
 /* What is near: by the task itself, then by its posts. */
@@ -147,6 +179,16 @@ static void run_task(worker *w, uint32_t lane, uint32_t index)
         weft_trace_add(w->trace, event_of(task), x->rank, lane, index, start, weft_clock_ns());
 }
 
+/* So long that messages may have come meanwhile, which nobody else takes in. */
+static bool takes_long(const weft_executor *x, uint32_t index)
+{
+    const weft_task *task = &x->plan->part.tasks[index];
+
+    return task->kind == WEFT_TASK_GEMM ||
+           ((task->kind == WEFT_TASK_COPY || task->kind == WEFT_TASK_REDUCE) &&
+            task_bytes(x, task) >= LONG_BYTES);
+}
+
 /* Runs ready tasks of a lane, at most `most`. False when there was none or another worker has the lane. */
 static bool run_lane(worker *w, uint32_t lane, uint32_t most)
 {
@@ -154,15 +196,19 @@ static bool run_lane(worker *w, uint32_t lane, uint32_t most)
     const weft_lane *list = &x->plan->part.lanes[lane];
     weft_lane_state *state = &x->lanes[lane];
     uint32_t next = atomic_load_explicit(&state->next, memory_order_relaxed), done = 0;
+    weft_wait by;
 
     if (next == list->task_count || atomic_load_explicit(&state->taken, memory_order_relaxed) ||
         atomic_exchange_explicit(&state->taken, 1, memory_order_acquire))
         return false;
     next = atomic_load_explicit(&state->next, memory_order_relaxed);
     /* Looking at the waits may find a record that does not agree: then nothing more is touched. */
-    while (done < most && next < list->task_count && !blocking(x, &x->plan->part.tasks[list->task0 + next]) &&
+    while (done < most && next < list->task_count &&
+           !is_blocked(x, &x->plan->part.tasks[list->task0 + next], &by) &&
            !awaits_sent(x, lane, &x->plan->part.tasks[list->task0 + next]) && !stopped(x)) {
         run_task(w, lane, list->task0 + next);
+        if (x->plan->part.domain && takes_long(x, list->task0 + next))
+            weft_net_poll(x->group->world->net);
         atomic_store_explicit(&state->next, ++next, memory_order_relaxed);
         done++;
     }
@@ -205,10 +251,12 @@ static bool may_go_on(void *argument)
 
         if (next == part->lanes[lane].task_count && has_sent(x, lane))
             continue;
+        weft_wait by;
+
         finished = false;
         if (next < part->lanes[lane].task_count &&
             !atomic_load_explicit(&x->lanes[lane].taken, memory_order_relaxed) &&
-            !blocking(x, &part->tasks[part->lanes[lane].task0 + next]) &&
+            !is_blocked(x, &part->tasks[part->lanes[lane].task0 + next], &by) &&
             !awaits_sent(x, lane, &part->tasks[part->lanes[lane].task0 + next]))
             return true;
     }
@@ -231,7 +279,7 @@ static weft_status wait_for_work(worker *w)
 
     for (uint32_t i = 0; i < part->lane_count && !signal; i++) {
         uint32_t next;
-        const weft_wait *wait;
+        weft_wait wait;
 
         lane = (w->first_lane + i) % part->lane_count;
         next = atomic_load_explicit(&x->lanes[lane].next, memory_order_relaxed);
@@ -241,11 +289,10 @@ static weft_status wait_for_work(worker *w)
                 signal = &x->departed[lane];
             continue;
         }
-        wait = blocking(x, &part->tasks[part->lanes[lane].task0 + next]);
-        if (wait) {
-            signal = signal_of(x, wait);
+        if (is_blocked(x, &part->tasks[part->lanes[lane].task0 + next], &wait)) {
+            signal = signal_of(x, &wait);
             note.task = part->lanes[lane].task0 + next;
-            note.peer = wait->signal < (uint32_t)x->world ? (int)wait->signal : -1;
+            note.peer = wait.signal < (uint32_t)x->world ? (int)wait.signal : -1;
         }
     }
     note.kind = all_entered(x) ? WEFT_WAIT_PROGRESS : WEFT_WAIT_ENTER;
@@ -292,6 +339,38 @@ static void let_messages_leave(const weft_executor *x)
 
     while (weft_lanes_sending(x) && weft_clock_ns() < until)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
+static bool sends_next(const weft_executor *x, uint32_t lane)
+{
+    const weft_lane *list = &x->plan->part.lanes[lane];
+    uint32_t next = atomic_load_explicit(&x->lanes[lane].next, memory_order_relaxed);
+
+    return next < list->task_count &&
+           weft_task_crosses(&x->plan->part, &x->plan->part.tasks[list->task0 + next]);
+}
+
+/* Messages that have come early are taken in before peers are told that this rank has entered: those that
+ * they send then come after. Lanes that send run until they have to wait, then the peers are told who have
+ * not got the record with a message. */
+static void begin_far(weft_executor *x, uint64_t hash)
+{
+    const weft_plan_part *part = &x->plan->part;
+    worker w = {.x = x, .workspace = x->private_memory + x->program->workspace_offset};
+
+    w.trace = x->trace_count > 0 ? x->traces : NULL;
+    for (int rank = 0; rank < x->world; rank++)
+        atomic_store_explicit(&x->early_bytes[rank], EARLY_BYTES, memory_order_relaxed);
+    x->early.call.sequence = x->session->sequence;
+    x->early.call.hash = hash;
+    x->early.context = x;
+    x->early.place = weft_task_place_early;
+    x->early.landed = weft_task_landed_early;
+    weft_net_open_run(x->group->world->net, &x->early);
+    for (uint32_t lane = 0; lane < part->lane_count; lane++)
+        while (sends_next(x, lane) && run_lane(&w, lane, 1))
+            ;
+    weft_session_publish_far(x->session);
 }
 
 /* Every lane has ended on this rank. */
@@ -358,11 +437,15 @@ weft_status weft_cpu_run(weft_plan *plan, const weft_operands *operands)
         atomic_store_explicit(&x->lanes[lane].next, 0, memory_order_relaxed);
         atomic_store_explicit(&x->lanes[lane].taken, 0, memory_order_relaxed);
     }
-    weft_session_publish(x->session);
+    weft_session_publish_near(x->session);
+    if (plan->part.domain)
+        begin_far(x, record->hash);
     weft_pool_run(x->pool, program->workers, work, x);
     if (stopped(x) && plan->part.domain)
         let_messages_leave(x);
     status = stopped(x) ? weft_group_check(x->group) : weft_session_meet(x->session);
+    if (plan->part.domain)
+        weft_net_close_run(x->group->world->net, &x->early);
     if (stopped(x) && weft_group_check(x->group) == WEFT_OK)
         return weft_session_resync(x->session, false);
     if (status != WEFT_OK)

@@ -509,6 +509,108 @@ void weft_task_send(weft_executor *x, const weft_task *task, weft_signal *depart
     }
 }
 
+/* ---- before the destination has entered ------------------------------------------------------------- */
+
+/* What an early message says: where its rows go in an operand of the receiver, and which two signals to post
+ * there, by number + 1. */
+enum { WHAT_OPERAND, WHAT_ROWS, WHAT_ROW0, WHAT_COLS, WHAT_COL0, WHAT_POSTS };
+
+bool weft_task_may_be_early(const weft_executor *x, const weft_task *task)
+{
+    const weft_region *to = &x->plan->part.regions[task->region0];
+    const weft_operand *into = &x->plan->part.operands[to->operand],
+                       *out_of = &x->plan->part.operands[to[1].operand];
+
+    if (task->post_count > 2)
+        return false;
+    if (to->rows == 0 || to->cols == 0)
+        return true;
+    return into->dtype == out_of->dtype && !into->transposed && !out_of->transposed && !into->packed &&
+           !in_order(x, into);
+}
+
+static size_t region_bytes(const weft_executor *x, const weft_region *region)
+{
+    const weft_operand *operand = &x->plan->part.operands[region->operand];
+
+    return (size_t)(region->cols * weft_operand_width(operand)) * weft_dtype_size(operand->dtype);
+}
+
+void weft_task_send_early(weft_executor *x, const weft_task *task, weft_signal *departed)
+{
+    const weft_plan_part *part = &x->plan->part;
+    const weft_region *to = &part->regions[task->region0], *from = to + 1;
+    weft_net_early early = {.call = x->early.call};
+    weft_net_put record;
+    bool along = weft_session_take_along(x->session, to->rank, &record);
+
+    if (to->rows > 0 && to->cols > 0) {
+        located source = locate(x, from);
+
+        early.from = source.data;
+        early.rows = (size_t)to->rows;
+        early.row_bytes = region_bytes(x, to);
+        early.from_pitch = source.row_stride * (ptrdiff_t)weft_dtype_size(source.operand->dtype);
+    }
+    early.what[WHAT_OPERAND] = (uint64_t)to->operand << 32 | (uint32_t)to->batch;
+    early.what[WHAT_ROWS] = (uint64_t)to->rows;
+    early.what[WHAT_ROW0] = (uint64_t)to->row0;
+    early.what[WHAT_COLS] = (uint64_t)to->cols;
+    early.what[WHAT_COL0] = (uint64_t)to->col0;
+    for (uint32_t i = 0; i < task->post_count; i++)
+        early.what[WHAT_POSTS] |= ((uint64_t)part->posts[task->post0 + i].signal + 1) << 32 * i;
+    weft_net_send_early(x->group->world->net, x->group->seats[to->rank].world_rank, &early,
+                        along ? &record : NULL, departed);
+}
+
+/* `count` from `first` on lie within `all`. */
+static bool within(uint64_t first, uint64_t count, int64_t all)
+{
+    return all >= 0 && count <= (uint64_t)all && first <= (uint64_t)all - count;
+}
+
+char *weft_task_place_early(void *executor, const uint64_t what[WEFT_NET_WORDS], uint64_t rows,
+                            uint64_t row_bytes, ptrdiff_t *pitch)
+{
+    weft_executor *x = executor;
+    uint64_t operand = what[WHAT_OPERAND] >> 32, batch = what[WHAT_OPERAND] & UINT32_MAX;
+    const weft_operand *into;
+    weft_region region;
+    located at;
+
+    if (operand >= x->plan->part.operand_count)
+        return NULL;
+    into = &x->plan->part.operands[operand];
+    if (into->transposed || into->packed || in_order(x, into) || !within(batch, 1, into->batch) ||
+        !within(what[WHAT_ROW0], what[WHAT_ROWS], weft_operand_rows(into, x->world, x->rank)) ||
+        !within(what[WHAT_COL0], what[WHAT_COLS], weft_operand_cols(into, x->world, x->rank)))
+        return NULL;
+    region = (weft_region){.operand = (uint32_t)operand,
+                           .rank = x->rank,
+                           .batch = (int64_t)batch,
+                           .row0 = (int64_t)what[WHAT_ROW0],
+                           .rows = (int64_t)what[WHAT_ROWS],
+                           .col0 = (int64_t)what[WHAT_COL0],
+                           .cols = (int64_t)what[WHAT_COLS]};
+    if (rows != what[WHAT_ROWS] || row_bytes != region_bytes(x, &region))
+        return NULL;
+    at = locate(x, &region);
+    *pitch = at.row_stride * (ptrdiff_t)weft_dtype_size(into->dtype);
+    return at.data;
+}
+
+void weft_task_landed_early(void *executor, const uint64_t what[WEFT_NET_WORDS])
+{
+    weft_executor *x = executor;
+
+    for (int i = 0; i < 2; i++) {
+        uint32_t signal = (uint32_t)(what[WHAT_POSTS] >> 32 * i);
+
+        if (signal && signal <= x->plan->part.signal_count)
+            weft_signal_post(&x->signals[signal - 1], 1);
+    }
+}
+
 void weft_task_run(weft_executor *x, const weft_task *task, char *workspace)
 {
     const weft_region *regions = weft_task_regions(&x->plan->part, task);
