@@ -14,7 +14,7 @@ const weft_cublaslt *fake_cublaslt(void);
 void fake_cublaslt_install(bool present);
 
 /* Its products since the last call; -1 when one was asked for with a wrong algorithm, workspace or
- * alignment. */
+ * alignment, or first while kernels ran that did not end. */
 long fake_cublaslt_take_products(void);
 
 /* Objects that were made and not destroyed. */

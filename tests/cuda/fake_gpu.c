@@ -678,6 +678,23 @@ void fake_gpu_finish(CUstream stream)
     }
 }
 
+bool fake_gpu_settle(int64_t limit_ns)
+{
+    for (int64_t begun = weft_clock_ns(); weft_clock_ns() - begun < limit_ns;) {
+        bool moved, running;
+
+        pthread_mutex_lock(&gpu.lock);
+        advance(NULL, &moved);
+        running = gpu.count > 0;
+        pthread_mutex_unlock(&gpu.lock);
+        if (!running)
+            return true;
+        if (!moved)
+            nanosleep(&(struct timespec){0, 20000}, NULL);
+    }
+    return false;
+}
+
 static bool enqueue(const fake_launch *launch)
 {
     bool room;

@@ -1,6 +1,7 @@
 /* weft.h on groups of GPUs, with fake GPUs: results, errors, and what happens when a rank is lost. */
 #include "api_cases.h"
 #include "core/clock.h"
+#include "fake_cublaslt.h"
 #include "fake_gpu.h"
 #include "support/procs.h"
 #include "support/ranks.h"
@@ -478,6 +479,36 @@ static void test_apart(void)
     fake_gpu_install(1, 16, true);
 }
 
+/* A rank that comes late loads kernels of the library while its peers' could wait for it already: the parts
+ * of k differ, and so do the kernels. */
+static void late_rank(weft_group *group, void *argument)
+{
+    weft_problem p = product(48, 64, 63);
+    weft_operands operands;
+    weft_plan *plan = NULL;
+    void *block;
+
+    (void)argument;
+    p.op = WEFT_OP_GEMM_RS;
+    p.schedule = WEFT_SCHEDULE_UNFUSED;
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_alloc(group, BLOCK_BYTES, 0, &block), WEFT_OK);
+    operands = operands_in(block);
+    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
+    if (weft_rank(group) == 1)
+        nanosleep(&(struct timespec){0, 100000000}, NULL);
+    CHECK_INT(weft_run(plan, &operands), WEFT_OK);
+    weft_plan_destroy(plan);
+}
+
+static void test_library(void)
+{
+    fake_cublaslt_install(true);
+    ranks_run(2, late_rank, NULL);
+    CHECK(fake_cublaslt_take_products() > 0);
+    fake_cublaslt_install(false);
+}
+
 int main(void)
 {
     fake_gpu_install(1, 16, true);
@@ -503,5 +534,6 @@ int main(void)
     test_rehearsal();
     test_capture();
     test_peer_access();
+    test_library();
     return check_report("test_cuda_api");
 }

@@ -333,6 +333,15 @@ static weft_operands known_operands(const weft_plan *plan, const weft_operands *
     return known;
 }
 
+/* Where no peer touches a rank's operands nobody waits for it before its kernels begin. But making the first
+ * program may load kernels of the library, which on some drivers waits for all that run: also for those of a
+ * peer that is through with it, and waits for this rank. So the first is made by all before any runs. */
+static bool makes_together(const weft_plan *plan)
+{
+    return plan->part.world > 1 && plan->part.problem.op < WEFT_OP_ALL_REDUCE &&
+           weft_cuda_plan_of(plan)->bound_count == 0;
+}
+
 static weft_status bind(weft_plan *plan, const weft_operands *operands, const weft_operands *known,
                         weft_cuda_bound **bound)
 {
@@ -347,11 +356,12 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, const we
     meeting = touched ? find_meeting(plan, operands) : NULL;
     met = touched && !meeting;
     status = met ? hold_meeting(plan, operands, &meeting) : check_operands(plan, operands);
-    if (status != WEFT_OK)
+    if (status != WEFT_OK && (met || !makes_together(plan)))
         return status;
-    status = lower(plan, operands, meeting, &executor);
+    if (status == WEFT_OK)
+        status = lower(plan, operands, meeting, &executor);
     executor.args.meeting = meeting ? meeting->number : 0;
-    if (met)
+    if (met || makes_together(plan))
         status = weft_cuda_agree(plan->group, WEFT_CALL_AGREE, status);
     if (status == WEFT_OK)
         status = make_room(plan, &room);
