@@ -160,26 +160,25 @@ weft_status weft_given_check(const weft_plan *plan, int operand, const weft_give
  * that reads the elements of SEND that lie there, and has read them: a slice reduced and stored in one pass,
  * or a block that stays where it is.
  */
-static bool overlap_is_safe(const weft_plan *plan, const weft_given *send, const weft_given *recv,
-                            size_t recv_bytes, size_t send_bytes)
+static bool overlap_is_safe(const weft_plan *plan, const char *send, size_t send_bytes, const char *recv,
+                            size_t recv_bytes)
 {
     const weft_problem *p = &plan->part.problem;
     ptrdiff_t share = (ptrdiff_t)p->count * (ptrdiff_t)weft_dtype_size(p->dtype) * plan->part.rank;
 
-    if (send->data + send_bytes <= recv->data || recv->data + recv_bytes <= send->data)
+    if (send + send_bytes <= recv || recv + recv_bytes <= send)
         return true;
     if (plan->loaded || plan->part.domain)
         return false;
     switch (p->op) {
     case WEFT_OP_ALL_REDUCE:
-        return p->schedule != WEFT_SCHEDULE_ONE_SHOT && send->data == recv->data &&
-               !(p->schedule == WEFT_SCHEDULE_PACKETS && plan->part.domain); /* sent by another lane */
+        return p->schedule != WEFT_SCHEDULE_ONE_SHOT && send == recv;
     case WEFT_OP_ALL_GATHER:
-        return send->data == recv->data + share;
+        return send == recv + share;
     case WEFT_OP_REDUCE_SCATTER:
-        return recv->data == send->data + share;
+        return recv == send + share;
     case WEFT_OP_BROADCAST:
-        return send->data == recv->data;
+        return send == recv;
     default:
         return false;
     }
@@ -196,10 +195,10 @@ bool weft_given_must_move(const weft_plan *plan, int operand, const weft_given *
     if (plan->touched & 1u << role && !shared)
         return true;
     if (role == WEFT_ROLE_SEND && plan->operand_of_role[WEFT_ROLE_RECV] >= 0) {
-        weft_given recv = weft_given_of(plan, plan->operand_of_role[WEFT_ROLE_RECV], in);
+        size_t recv_bytes = weft_given_span(plan, plan->operand_of_role[WEFT_ROLE_RECV],
+                                            &plan->dense_of_role[WEFT_ROLE_RECV]);
 
-        return !overlap_is_safe(plan, g, &recv,
-                                weft_given_span(plan, plan->operand_of_role[WEFT_ROLE_RECV], &recv), bytes);
+        return !overlap_is_safe(plan, g->data, bytes, in->recv, recv_bytes);
     }
     return false;
 }

@@ -246,7 +246,8 @@ static void reduce_row(weft_dtype dtype, weft_reduction reduction, int64_t cols,
                        const weft_view *sources, int source_count, weft_dtype to,
                        const weft_view *destinations, int destination_count)
 {
-    int64_t from_bytes = (int64_t)weft_dtype_size(dtype), to_bytes = (int64_t)weft_dtype_size(to);
+    int64_t from_bytes = (int64_t)weft_dtype_size(dtype);
+    int64_t to_bytes = to == dtype ? from_bytes : (int64_t)weft_dtype_size(to);
     bool average = reduction == WEFT_AVERAGE;
     accumulators sum;
 

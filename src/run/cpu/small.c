@@ -84,9 +84,9 @@ static weft_status wait_for(weft_executor *x, int rank, weft_op op, uint64_t has
     return WEFT_OK;
 }
 
-static void finish(weft_executor *x, const weft_problem *p, void *recv)
+/* `bytes`: of a share. */
+static void finish(weft_executor *x, const weft_problem *p, size_t bytes, void *recv)
 {
-    size_t bytes = (size_t)p->count * weft_dtype_size(p->dtype);
     bool mine = p->op == WEFT_OP_REDUCE_SCATTER || p->op == WEFT_OP_ALL_TO_ALL;
     size_t offset = mine ? bytes * (size_t)x->rank : 0;
     weft_view sources[WEFT_RANKS_MAX], into = {recv, p->count};
@@ -111,6 +111,8 @@ static void finish(weft_executor *x, const weft_problem *p, void *recv)
 
 weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *send, void *recv)
 {
+    size_t bytes = (size_t)p->count * weft_dtype_size(p->dtype),
+           sent = bytes * (size_t)send_shares(x->world, p->op);
     uint64_t hash = hash_of(p);
     weft_small *own = slot_of(x, x->rank);
     weft_status status = weft_group_check(x->group);
@@ -121,14 +123,11 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
     weft_session_publish(x->session);
     own->hash = hash;
     if (p->count && (p->op != WEFT_OP_BROADCAST || x->rank == p->root))
-        memcpy(own->payload, send,
-               (size_t)(p->count * send_shares(x->world, p->op)) * weft_dtype_size(p->dtype));
+        memcpy(own->payload, send, sent);
     /* Partner: arrived on the peers. */
     weft_signal_store(&own->sequence, x->session->sequence);
-    weft_far_show(x->group, &own->hash,
-                  sizeof(own->hash) +
-                      (size_t)(p->count * send_shares(x->world, p->op)) * weft_dtype_size(p->dtype),
-                  &own->sequence);
+    if (x->group->spread)
+        weft_far_show(x->group, &own->hash, sizeof(own->hash) + sent, &own->sequence);
     for (int rank = 0; rank < x->world && status == WEFT_OK; rank++)
         if (rank != x->rank)
             status = wait_for(x, rank, p->op, hash);
@@ -137,7 +136,7 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
     if (__builtin_expect(weft_run_before_task != NULL, 0))
         weft_run_before_task(x->rank, 0);
     if (p->count) /* buffers of nothing may be NULL */
-        finish(x, p, recv);
+        finish(x, p, bytes, recv);
     x->small_count++;
     return WEFT_OK;
 }
