@@ -18,10 +18,18 @@ static weft_status reject(weft_group *group, const char *call, const weft_proble
     return weft_session_reject(group, p, WEFT_ERR_ARGUMENT);
 }
 
+/* Apart, so that small messages do not clear what they do not need. */
+static weft_status __attribute__((noinline))
+issue(const weft_backend *backend, weft_plan *plan, const void *send, void *recv)
+{
+    weft_operands operands = {.size = sizeof(operands), .send = send, .recv = recv};
+
+    return backend->issue(plan, &operands);
+}
+
 static weft_status run(weft_group *group, const char *call, const weft_problem *p, const void *send,
                        void *recv)
 {
-    weft_operands operands = {.size = sizeof(operands), .send = send, .recv = recv};
     const weft_backend *backend;
     weft_session *session;
     weft_plan *plan;
@@ -52,7 +60,7 @@ static weft_status run(weft_group *group, const char *call, const weft_problem *
     if (status != WEFT_OK)
         return status;
     status = weft_program_cached(session, p, &plan);
-    return status == WEFT_OK ? backend->issue(plan, &operands) : status;
+    return status == WEFT_OK ? issue(backend, plan, send, recv) : status;
 }
 
 /* The plan of the call before, if this is the same once more. Plans of collectives that are kept come from
@@ -75,11 +83,8 @@ static weft_status collective(weft_group *group, const char *call, const void *s
     weft_plan *last = repeated(group, op, count, dtype, reduction, root);
     weft_problem p;
 
-    if (last) {
-        weft_operands operands = {.size = sizeof(operands), .send = send, .recv = recv};
-
-        return weft_backend_of(group)->issue(last, &operands);
-    }
+    if (last)
+        return issue(weft_backend_of(group), last, send, recv);
     weft_problem_init(&p, op);
     p.count = count;
     p.dtype = dtype;
