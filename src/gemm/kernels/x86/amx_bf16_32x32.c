@@ -3,7 +3,7 @@
  *
  * Tile 32x32 as 2x2 tiles of 16x16. Per 32 of k: 2 tile loads of A, 2 of B, 4 TDPBF16PS of 16 cycles each, so
  * loads take half of what the products take.
- * Few rows: 4x32 by VDPBF16PS over the same B, because a tile with 4 of 16 rows would waste the unit.
+ * Few rows: 1x32 or 4x32 by VDPBF16PS over the same B, because a tile with 4 of 16 rows would waste the unit.
  */
 #define VECTOR_BYTES 64
 #include "gemm/kernels/x86/amx_tile.h"
@@ -32,7 +32,7 @@ INLINE void finish_as(weft_dtype type, int64_t k, const void *a, const weft_pane
         for (int64_t at = 0; at < b->slice && g < b->ahead_count; at += CACHE_LINE)
             _mm_prefetch(b->ahead + g * b->bytes + at, _MM_HINT_T1);
         begin_tiles(places->start ? places->start + g * MR * NR * 4 : NULL);
-        AMX_PRODUCTS(_tile_dpbf16ps, k / A_KR, a, b->first + g * b->bytes);
+        AMX_PRODUCTS(_tile_dpbf16ps, k / A_KR, a, b->first + g * b->bytes, false);
         store_tiles(sums, NR);
         for (int i = 0; i < MR; i++) {
             for (int j = 0; j < NR; j += LANES) {
@@ -59,20 +59,30 @@ static void settle(int64_t k, const void *a, const weft_panels *b, const weft_pl
     finish_as(WEFT_F32, k, a, b, places);
 }
 
-static void run_few(int64_t k, const void *a, const void *b, void *c_tile, int64_t c_ld, int add)
+INLINE void run_few(int rows, int64_t k, const void *a, const void *b, void *c_tile, int64_t c_ld, int add)
 {
     vec sum[FEW][2];
     float *c = c_tile;
 
-    for (int i = 0; i < FEW; i++)
+    for (int i = 0; i < rows; i++)
         sum[i][0] = sum[i][1] = vec_zero();
-    bf16_products(FEW, A_KR, k, a, b, sum);
+    bf16_products(rows, A_KR, k, a, b, sum);
 #pragma GCC unroll 8
-    for (int i = 0; i < 2 * FEW; i++) {
+    for (int i = 0; i < 2 * rows; i++) {
         float *to = c + i / 2 * c_ld + i % 2 * LANES;
 
         vec_store(to, add ? vec_add(vec_load(to), sum[i / 2][i % 2]) : sum[i / 2][i % 2]);
     }
+}
+
+static void run_1(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
+{
+    run_few(1, k, a, b, c, c_ld, add);
+}
+
+static void run_4(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
+{
+    run_few(FEW, k, a, b, c, c_ld, add);
 }
 
 static void pack_a_along(void *panel, const void *source, int64_t ld, int64_t k)
@@ -112,11 +122,12 @@ const weft_kernel weft_kernel_amx_bf16_32x32 = {
     .prepare = prepare,
     .release = release,
     .run = run,
+    .run_ahead = run_ahead,
     .keep = keep,
     .keep_block = 1,
     .finish = finish,
     .settle = settle,
-    .few = (const weft_few[]){{FEW, run_few}, {0}},
+    .few = (const weft_few[]){{1, run_1}, {FEW, run_4}, {0}},
     .along = weft_avx512_bf16_amx_along,
     .across = weft_avx512_bf16_amx_across,
     WEFT_PACKERS,

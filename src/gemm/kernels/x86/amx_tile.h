@@ -6,10 +6,10 @@
  * loaded once for a tile of D (`prepare`), since tile state belongs to whoever ran last on this thread; it is
  * released at the end (`release`), so that a context switch need not save 8 KiB.
  *
- * A panel of B stays in L1 while panels of A pass by from L2 at 32 bytes a cycle: 256 of k (bf16) leave room
- * for both; some more make fewer sums to add. With 256 TDPBF16PS runs at 0.83 of what it does on registers
- * alone, with 384 of k at 0.7, with 512 at 0.6. All four loads of a step come first; fetching A ahead by hand
- * gained nothing.
+ * Both panels come from L2: a k block that fits L1 (256 of bf16) runs hardly faster than one of 2048, and its
+ * sums have to be added eight times as often. A core of a busy machine may run this loop at a fifth of its
+ * rate for most of the time, whichever cache the panels lie in; then more loads (16x64 as 1x4 tiles) or
+ * fetching A ahead by hand make it slower still. All four loads of a step come first.
  */
 #ifndef WEFT_GEMM_KERNELS_X86_AMX_TILE_H
 #define WEFT_GEMM_KERNELS_X86_AMX_TILE_H
@@ -19,6 +19,7 @@
 #include "gemm/kernels/x86/pack_vectors.h"
 
 enum { MR = 32, NR = 32, STEP_BYTES = 32 * 64, CACHE_LINE = 64 };
+enum { AHEAD_BYTES = 16 * STEP_BYTES }; /* of a B that is used once: what arrives from memory meanwhile */
 
 typedef struct amx_config {
     uint8_t palette, start_row, reserved[14];
@@ -91,8 +92,15 @@ INLINE void pack_steps(char *panel, const char *source, int64_t ld, int64_t k)
     }
 }
 
-/* Tiles 0..3 += a panel of A * a panel of B; `multiply` is TDPBF16PS or TDPBSSD. */
-#define AMX_PRODUCTS(multiply, steps, panel_a, panel_b)                                                      \
+INLINE void fetch_step(const char *at)
+{
+    for (int i = 0; i < STEP_BYTES; i += CACHE_LINE)
+        _mm_prefetch(at + i, _MM_HINT_T1);
+}
+
+/* Tiles 0..3 += a panel of A * a panel of B, which, `ahead`, comes from memory; `multiply` is TDPBF16PS or
+ * TDPBSSD. */
+#define AMX_PRODUCTS(multiply, steps, panel_a, panel_b, ahead)                                               \
     do {                                                                                                     \
         const char *a_ = (panel_a), *b_ = (panel_b);                                                         \
                                                                                                              \
@@ -101,6 +109,8 @@ INLINE void pack_steps(char *panel, const char *source, int64_t ld, int64_t k)
             _tile_loadd(6, b_, 128);                                                                         \
             _tile_loadd(7, b_ + 64, 128);                                                                    \
             _tile_loadd(5, a_ + 1024, 64);                                                                   \
+            if (ahead)                                                                                       \
+                fetch_step(b_ + AHEAD_BYTES);                                                                \
             multiply(0, 4, 6);                                                                               \
             multiply(1, 4, 7);                                                                               \
             multiply(2, 5, 6);                                                                               \
@@ -115,20 +125,31 @@ INLINE void pack_steps(char *panel, const char *source, int64_t ld, int64_t k)
     static void keep(int64_t k, const void *a, const void *b, const void *start, void *to)                   \
     {                                                                                                        \
         begin_tiles(start);                                                                                  \
-        AMX_PRODUCTS(multiply, k / (K), a, b);                                                               \
+        AMX_PRODUCTS(multiply, k / (K), a, b, false);                                                        \
         store_tiles(to, NR);                                                                                 \
     }                                                                                                        \
                                                                                                              \
-    static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)                 \
+    INLINE void run_from(bool ahead, int64_t k, const void *a, const void *b, void *c, int64_t c_ld,         \
+                         int add)                                                                            \
     {                                                                                                        \
         char sums[MR * NR * 4] __attribute__((aligned(64)));                                                 \
                                                                                                              \
         fetch_block(c, c_ld);                                                                                \
         begin_tiles(NULL);                                                                                   \
-        AMX_PRODUCTS(multiply, k / (K), a, b);                                                               \
+        AMX_PRODUCTS(multiply, k / (K), a, b, ahead);                                                        \
         store_tiles(add ? sums : c, add ? NR : c_ld);                                                        \
         if (add)                                                                                             \
             add_block(c, c_ld, sums);                                                                        \
+    }                                                                                                        \
+                                                                                                             \
+    static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)                 \
+    {                                                                                                        \
+        run_from(false, k, a, b, c, c_ld, add);                                                              \
+    }                                                                                                        \
+                                                                                                             \
+    static void run_ahead(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)           \
+    {                                                                                                        \
+        run_from(true, k, a, b, c, c_ld, add);                                                               \
     }
 
 #endif

@@ -2,8 +2,8 @@
  * x86-64 cores, best first. Where a core has no instruction for a type, the fp32 kernel does it: fp16 and
  * bf16 widen to fp32 exactly while they are packed, and what else is given is rounded to them.
  *
- * Blocks: mc x kc of A stays in L2 (half of it at most), kc x nr of B in L1, kc x nc of B in L3. An AMX unit
- * is so fast that what is read again from L3 decides: hence its large blocks of A.
+ * Blocks: mc x kc of A stays in L2 (half of it), kc x nr of B in L1, kc x nc of B in L3. An AMX unit is so
+ * fast that adding to sums in memory costs more than reading B from L2: hence its long blocks of k.
  */
 #include "core/cpu.h"
 #include "gemm/kernels/x86/kernels.h"
@@ -104,8 +104,8 @@ static const weft_core core_amx = {
 #else
             [WEFT_COMPUTE_F16_FAST] = {AVX512_F32, WIDENED(avx512, F16, f16)},
 #endif
-            [WEFT_COMPUTE_BF16] = {&weft_kernel_amx_bf16_32x32, 1536, 320, 4096},
-            [WEFT_COMPUTE_I8] = {&weft_kernel_amx_i8_32x32, 1536, 640, 4096},
+            [WEFT_COMPUTE_BF16] = {&weft_kernel_amx_bf16_32x32, 256, 2048, 4096},
+            [WEFT_COMPUTE_I8] = {&weft_kernel_amx_i8_32x32, 384, 4096, 4096},
         },
 };
 

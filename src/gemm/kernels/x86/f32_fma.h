@@ -10,6 +10,8 @@
 #include "gemm/kernels/x86/pack_vectors.h"
 #include "gemm/kernels/x86/sums.h"
 
+enum { AHEAD_BYTES = 4096 }; /* of B: few rows wait for it, and it comes from memory */
+
 INLINE void products(int rows, int64_t k, const void *panel_a, const void *panel_b, vec sum[][2])
 {
     const float *a = panel_a, *b = panel_b;
@@ -17,6 +19,8 @@ INLINE void products(int rows, int64_t k, const void *panel_a, const void *panel
     for (int64_t p = 0; p < k; p++) {
         vec b0 = vec_load(b), b1 = vec_load(b + LANES);
 
+        for (int at = 0; rows <= 4 && at < NR * 4; at += CACHE_LINE)
+            _mm_prefetch((const char *)b + AHEAD_BYTES + at, _MM_HINT_T0);
 #pragma GCC unroll 12
         for (int i = 0; i < rows; i++) {
             vec x = vec_one(a[i]);
