@@ -531,8 +531,9 @@ typedef struct weft_moe_config {
     weft_moe_mode mode;
     weft_moe_impl impl;
     int lanes;
-    int threads; /* that share each product of the feed-forward expert; 1 = the caller's alone (default), 0 =
-                    all CPUs it may run on. They belong to the process: not for ranks that are threads. */
+    int threads; /* on CPUs, that share the rows which a round copies and sums, and each product of the
+                    feed-forward expert; 1 = the caller's alone (default), 0 = all CPUs it may run on. They
+                    belong to the process: not for ranks that are threads. */
 } weft_moe_config;
 
 #define weft_moe_config_init(config) weft_moe_config_init_sized((config), sizeof(*(config)))

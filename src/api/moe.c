@@ -201,6 +201,30 @@ weft_status weft_moe_layout(weft_moe *moe, int lane, int64_t alignment, int64_t 
     return WEFT_OK;
 }
 
+typedef struct packing {
+    const weft_moe_lane *lane;
+    const int64_t *start;
+    char *packed;
+} packing;
+
+/* Entries [begin, end) of the view, expert by expert. */
+static void pack_entries(void *context, int64_t begin, int64_t end)
+{
+    const packing *p = context;
+    const weft_moe *moe = p->lane->moe;
+    const weft_moe_received *in = &p->lane->in;
+
+    for (int e = 0; e < moe->experts_here; e++) {
+        int64_t first = in->offset[e] > begin ? in->offset[e] : begin;
+        int64_t last = in->offset[e + 1] < end ? in->offset[e + 1] : end;
+        int64_t shift = p->start ? p->start[e] - in->offset[e] : 0;
+
+        for (int64_t i = first; i < last; i++)
+            memcpy(p->packed + (shift + i) * moe->row_bytes, in->row[in->expert_row[i]],
+                   (size_t)moe->row_bytes);
+    }
+}
+
 weft_status weft_moe_gather(weft_moe *moe, int lane, const int64_t *start, void *packed)
 {
     weft_status status;
@@ -212,10 +236,7 @@ weft_status weft_moe_gather(weft_moe *moe, int lane, const int64_t *start, void 
         return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT, "weft_moe_gather: packed is NULL");
     if (moe->gpu)
         return weft_moe_gpu_gather(at, start, packed);
-    for (int e = 0; e < moe->experts_here; e++)
-        for (int64_t i = at->in.offset[e]; i < at->in.offset[e + 1]; i++)
-            memcpy((char *)packed + ((start ? start[e] - at->in.offset[e] : 0) + i) * moe->row_bytes,
-                   at->in.row[at->in.expert_row[i]], (size_t)moe->row_bytes);
+    weft_moe_share(moe, 0, at->in.entries, moe->row_bytes, pack_entries, &(packing){at, start, packed});
     return WEFT_OK;
 }
 

@@ -67,12 +67,36 @@ static void group_block(weft_moe_lane *lane, int64_t begin, int64_t end)
         }
 }
 
+typedef struct block {
+    weft_moe_lane *lane;
+    int32_t first; /* entry */
+} block;
+
+/* Rows of a block whose experts are done: one weighted sum each goes back. */
+static void return_sums(void *context, int64_t begin, int64_t end)
+{
+    const block *b = context;
+    weft_moe_lane *lane = b->lane;
+    const weft_moe_received *in = &lane->in;
+
+    for (int64_t i = begin; i < end; i++) {
+        int32_t from = in->entry_base[i] - b->first, to = in->entry_base[i + 1] - b->first;
+
+        for (int32_t j = from; j < to; j++) {
+            lane->block_in[j] = lane->block_out[lane->block_place[j]];
+            lane->block_weight[j] = in->entry[b->first + j].weight;
+        }
+        weft_moe_return_row(lane, i, lane->block_in + from, lane->block_weight + from);
+    }
+}
+
 weft_status weft_moe_run_block(weft_moe_lane *lane, const weft_moe_expert *expert, int64_t begin, int64_t end)
 {
     const weft_moe *moe = lane->moe;
     weft_moe_received *in = &lane->in;
     int32_t first = in->entry_base[begin];
     int64_t done = 0;
+    block sums = {lane, first};
 
     if (weft_moe_by_row(lane, expert)) {
         for (int64_t i = begin; i < end; i++)
@@ -95,15 +119,7 @@ weft_status weft_moe_run_block(weft_moe_lane *lane, const weft_moe_expert *exper
         done = in->next[e];
         weft_group_progress(moe->group, true);
     }
-    for (int64_t i = begin; moe->shape.one_result_per_row && i < end; i++) {
-        int32_t from = in->entry_base[i];
-        int32_t entries = in->entry_base[i + 1] - from;
-
-        for (int32_t j = 0; j < entries; j++) {
-            lane->block_in[j] = lane->block_out[lane->block_place[from - first + j]];
-            lane->block_weight[j] = in->entry[from + j].weight;
-        }
-        weft_moe_return_row(lane, i, lane->block_in, lane->block_weight);
-    }
+    if (moe->shape.one_result_per_row)
+        weft_moe_share(moe, begin, end, moe->result_bytes, return_sums, &sums);
     return WEFT_OK;
 }

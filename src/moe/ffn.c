@@ -132,10 +132,41 @@ static void run_product(weft_moe_ffn *ffn, const weft_gemm_tile *tile)
         weft_gemm_run_tile(tile, ffn->workspace);
 }
 
+typedef struct ffn_rows {
+    weft_moe_ffn *ffn;
+    const void *const *in;
+    void *const *out;
+} ffn_rows;
+
+static void gather_rows(void *context, int64_t begin, int64_t end)
+{
+    const ffn_rows *r = context;
+    int64_t bytes = r->ffn->moe->result_bytes;
+
+    for (int64_t i = begin; i < end; i++)
+        memcpy(r->ffn->rows + i * bytes, r->in[i], (size_t)bytes);
+}
+
+static void scatter_rows(void *context, int64_t begin, int64_t end)
+{
+    const ffn_rows *r = context;
+    int64_t bytes = r->ffn->moe->result_bytes;
+
+    for (int64_t i = begin; i < end; i++)
+        memcpy(r->out[i], r->ffn->results + i * bytes, (size_t)bytes);
+}
+
+static void gate_rows(void *context, int64_t begin, int64_t end)
+{
+    weft_moe_ffn *ffn = context;
+
+    for (int64_t i = begin * ffn->inter; i < end * ffn->inter; i++)
+        ffn->gated[i] *= ffn->raised[i];
+}
+
 /* gated = silu(rows gate) * (rows up) */
 static void rise(weft_moe_ffn *ffn, int local, int64_t rows)
 {
-    int64_t count = rows * ffn->inter;
     weft_gemm_tile tile = weft_gemm_tile_init(ffn->bind, ffn->moe->config.dtype);
 
     tile.m = rows;
@@ -154,8 +185,7 @@ static void rise(weft_moe_ffn *ffn, int local, int64_t rows)
     tile.d[0] = ffn->raised;
     tile.act = WEFT_ACT_NONE;
     run_product(ffn, &tile);
-    for (int64_t i = 0; i < count; i++)
-        ffn->gated[i] *= ffn->raised[i];
+    weft_moe_share(ffn->moe, 0, rows, ffn->inter * (int64_t)sizeof(float), gate_rows, ffn);
 }
 
 /* results = gated down, written `stride` elements apart */
@@ -191,17 +221,16 @@ static void run_piece(weft_moe_ffn *ffn, int local, int64_t rows, const void *co
 {
     int64_t hidden = ffn->moe->config.hidden, bytes = ffn->moe->result_bytes;
     int64_t size = (int64_t)weft_dtype_size(ffn->moe->config.dtype), stride = even_stride(out, rows);
+    ffn_rows copies = {ffn, in, out};
 
-    for (int64_t i = 0; i < rows; i++)
-        memcpy(ffn->rows + i * bytes, in[i], (size_t)bytes);
+    weft_moe_share(ffn->moe, 0, rows, bytes, gather_rows, &copies);
     rise(ffn, local, rows);
     if (stride >= bytes && stride % size == 0) {
         fall(ffn, local, rows, out[0], stride / size);
         return;
     }
     fall(ffn, local, rows, ffn->results, hidden);
-    for (int64_t i = 0; i < rows; i++)
-        memcpy(out[i], ffn->results + i * bytes, (size_t)bytes);
+    weft_moe_share(ffn->moe, 0, rows, bytes, scatter_rows, &copies);
 }
 
 /* Many rows are cut evenly: a row's bits are the same in every piece that is not very small (see gemm.h). */

@@ -6,12 +6,32 @@
 
 #include "moe/moe.h"
 
-enum { CHUNK_BYTES = 128 << 10 };
+enum { CHUNK_BYTES = 128 << 10 }; /* of a thread, from one word to the other ranks to the next */
+
+static int64_t chunk_of(const weft_moe *moe, int64_t row_bytes)
+{
+    return (CHUNK_BYTES / row_bytes + 1) * weft_moe_members(moe);
+}
+
+typedef struct staging {
+    weft_moe_lane *lane;
+    const char *x;
+} staging;
+
+static void stage_tokens(void *context, int64_t begin, int64_t end)
+{
+    const staging *s = context;
+    const weft_moe *moe = s->lane->moe;
+
+    for (int64_t i = begin; i < end; i++)
+        memcpy(s->lane->stage + i * moe->stage_stride, s->x + i * moe->row_bytes, (size_t)moe->row_bytes);
+}
 
 static weft_status fused_send(weft_moe_lane *lane, const void *x)
 {
     weft_moe *moe = lane->moe;
-    int64_t tokens = lane->out.tokens, chunk = CHUNK_BYTES / moe->row_bytes + 1;
+    int64_t tokens = lane->out.tokens, chunk = chunk_of(moe, moe->row_bytes);
+    staging copy = {lane, x};
     bool in_place = tokens && weft_symm_contains(moe->group, x, (size_t)(tokens * moe->row_bytes));
 
     for (int d = 0; d < moe->shape.ranks; d++)
@@ -29,11 +49,10 @@ static weft_status fused_send(weft_moe_lane *lane, const void *x)
     for (int64_t t = 0; t < tokens; t += chunk) {
         int64_t end = t + chunk < tokens ? t + chunk : tokens;
 
-        for (int64_t i = t; i < end && !in_place; i++)
-            memcpy(lane->stage + i * moe->stage_stride, (const char *)x + i * moe->row_bytes,
-                   (size_t)moe->row_bytes);
-        if (!in_place)
+        if (!in_place) {
+            weft_moe_share(moe, t, end, moe->row_bytes, stage_tokens, &copy);
             weft_moe_post_staged(lane, end);
+        }
         weft_moe_relay(lane, x, moe->row_bytes, t, end);
     }
     return WEFT_OK;
@@ -78,35 +97,45 @@ static weft_status fused_receive(weft_moe_lane *lane)
 
 static weft_status fused_give(weft_moe_lane *lane, const void *results, const int64_t *start)
 {
-    int64_t chunk = CHUNK_BYTES / lane->moe->result_bytes + 1, rows = lane->in.rows;
+    int64_t chunk = chunk_of(lane->moe, lane->moe->result_bytes), rows = lane->in.rows;
 
     for (int64_t i = 0; i < rows; i += chunk) {
         int64_t end = i + chunk < rows ? i + chunk : rows;
 
-        for (int64_t j = i; j < end; j++)
-            weft_moe_return_from(lane, j, results, start);
+        weft_moe_return_from(lane, i, end, results, start);
         post_rows(lane, i, end);
     }
     return WEFT_OK;
 }
 
-/* The rest, waiting for it. */
+/* Waits for the results of token t. */
+static weft_status await_token(weft_moe_lane *lane, int64_t t)
+{
+    const weft_moe_routing *out = &lane->out;
+    const weft_moe_term *term = out->term + t * lane->moe->shape.terms_per_token;
+    weft_status status = WEFT_OK;
+
+    for (int32_t i = 0; i < out->terms[t] && !lane->summed[t] && !status; i++)
+        status = weft_moe_await_done(lane, term[i].rank, term[i].row + 1);
+    return status;
+}
+
+/* The rest, waiting for it: by one thread token for token, by several as many as are worth sharing. */
 static weft_status take_from(weft_moe_lane *lane, int64_t t, void *y)
 {
-    weft_moe_routing *out = &lane->out;
+    int64_t chunk = weft_moe_members(lane->moe) > 1 ? chunk_of(lane->moe, lane->moe->result_bytes) : 1;
 
-    for (; t < out->tokens; t++) {
-        const weft_moe_term *term = out->term + t * lane->moe->shape.terms_per_token;
+    while (t < lane->out.tokens) {
+        int64_t end = t + chunk < lane->out.tokens ? t + chunk : lane->out.tokens;
 
-        if (lane->summed[t])
-            continue;
-        for (int32_t i = 0; i < out->terms[t]; i++) {
-            weft_status status = weft_moe_await_done(lane, term[i].rank, term[i].row + 1);
+        for (int64_t i = t; i < end; i++) {
+            weft_status status = await_token(lane, i);
 
             if (status)
                 return status;
         }
-        weft_moe_sum_token(lane, t, y);
+        weft_moe_sum_tokens(lane, t, end, y);
+        t = end;
     }
     return WEFT_OK;
 }

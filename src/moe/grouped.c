@@ -110,22 +110,31 @@ static int64_t waiting(weft_moe_lane *lane, int e)
     return rows;
 }
 
-/* One more entry of received row i is done. */
-static void row_done(weft_moe_lane *lane, int64_t i)
+/* Received rows block_place[begin .. end), whose last entry is done: one weighted sum each goes back. */
+static void return_sums(void *context, int64_t begin, int64_t end)
+{
+    weft_moe_lane *lane = context;
+    const weft_moe_received *in = &lane->in;
+
+    for (int64_t at = begin; at < end; at++) {
+        int64_t i = lane->block_place[at];
+        int32_t first = in->entry_base[i];
+
+        for (int32_t j = first; j < in->entry_base[i + 1]; j++) {
+            lane->run_in[j] = lane->block_out[in->place[j]];
+            lane->block_weight[j] = in->entry[j].weight;
+        }
+        weft_moe_return_row(lane, i, lane->run_in + first, lane->block_weight + first);
+    }
+}
+
+/* All results of received row i have gone back. */
+static void row_back(weft_moe_lane *lane, int64_t i)
 {
     const weft_moe_received *in = &lane->in;
     int source = in->source[i];
     int64_t *back = &lane->rows_back[source], before = *back;
 
-    if (--lane->row_left[i])
-        return;
-    if (lane->moe->shape.one_result_per_row) {
-        for (int32_t j = in->entry_base[i]; j < in->entry_base[i + 1]; j++) {
-            lane->run_in[j - in->entry_base[i]] = lane->block_out[in->place[j]];
-            lane->block_weight[j - in->entry_base[i]] = in->entry[j].weight;
-        }
-        weft_moe_return_row(lane, i, lane->run_in, lane->block_weight);
-    }
     while (in->rank_base[source] + *back < in->rank_base[source + 1] &&
            !lane->row_left[in->rank_base[source] + *back])
         ++*back;
@@ -137,7 +146,7 @@ static void row_done(weft_moe_lane *lane, int64_t i)
 static void call(weft_moe_lane *lane, const weft_moe_expert *expert, int e, int64_t rows)
 {
     const weft_moe_received *in = &lane->in;
-    int64_t count = 0;
+    int64_t count = 0, whole = 0;
 
     for (int s = 0; s < lane->moe->shape.ranks; s++)
         for (weft_moe_span *span = span_of(lane, e, s); span->begin < span->arrived && count < rows;
@@ -152,7 +161,12 @@ static void call(weft_moe_lane *lane, const weft_moe_expert *expert, int e, int6
     weft_group_progress(lane->moe->group, true);
     in->next[e] += rows;
     for (int64_t i = 0; i < rows; i++)
-        row_done(lane, lane->block_place[i]);
+        if (!--lane->row_left[lane->block_place[i]])
+            lane->block_place[whole++] = lane->block_place[i];
+    if (lane->moe->shape.one_result_per_row)
+        weft_moe_share(lane->moe, 0, whole, lane->moe->result_bytes, return_sums, lane);
+    for (int64_t i = 0; i < whole; i++)
+        row_back(lane, lane->block_place[i]);
 }
 
 /* Runs what has arrived and makes a call; returns how many entries that were. */

@@ -126,7 +126,8 @@ struct weft_moe_lane {
     char *scratch; /* forward: results on their way */
     size_t scratch_bytes;
     bool *summed;          /* forward: own tokens whose y is written */
-    const void **block_in; /* forward: pointers to the entries of a block, by expert */
+    const void **block_in; /* pointers to the entries of a block by expert, of a row, or of a token: the
+                              last two at the place of the row's or the token's, so that threads may share */
     void **block_out;
     int32_t *block_place; /* entry of the block -> its position there */
     float *block_weight;
@@ -183,6 +184,17 @@ weft_status weft_moe_close(weft_moe *moe);
 
 /* Makes lane->scratch hold at least `bytes`; failing poisons the group, since the peers are in the round. */
 weft_status weft_moe_scratch(weft_moe_lane *lane, size_t bytes);
+
+/* ---- share.c: work that threads share ------------------------------------------------------------------ */
+
+/* Threads of a round. */
+int weft_moe_members(const weft_moe *moe);
+
+/* Calls piece(context, b, e) for parts [b, e) that make up [begin, end), by threads where the items, of so
+ * many bytes each, are worth it. Items do not depend on each other. */
+typedef void (*weft_moe_piece)(void *context, int64_t begin, int64_t end);
+void weft_moe_share(const weft_moe *moe, int64_t begin, int64_t end, int64_t item_bytes, weft_moe_piece piece,
+                    void *context);
 
 /* ---- round.c: the calls of a round, each an error when out of order ----------------------------------- */
 
@@ -308,11 +320,12 @@ void weft_moe_group_by_expert(weft_moe_lane *lane);
  * `weight` run over the entries of the row. */
 void weft_moe_return_row(weft_moe_lane *lane, int64_t i, const void *const *result, const float *weight);
 
-/* The same from results in the layout of `start` (NULL: entry order). */
-void weft_moe_return_from(weft_moe_lane *lane, int64_t i, const char *results, const int64_t *start);
+/* The same of rows [begin, end), from results in the layout of `start` (NULL: entry order). */
+void weft_moe_return_from(weft_moe_lane *lane, int64_t begin, int64_t end, const char *results,
+                          const int64_t *start);
 
-/* y of token t from its slots, in slot order. */
-void weft_moe_sum_token(weft_moe_lane *lane, int64_t t, void *y);
+/* y of tokens [begin, end) that are not `summed` yet, from their slots, in slot order. */
+void weft_moe_sum_tokens(weft_moe_lane *lane, int64_t begin, int64_t end, void *y);
 
 /* Sums the own tokens from `t` on whose results are here; returns the first that is not. */
 int64_t weft_moe_take_ready(weft_moe_lane *lane, int64_t t, void *y);

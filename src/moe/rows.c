@@ -89,7 +89,7 @@ static weft_status rows_give(weft_moe_lane *lane, const void *results, const int
         _Atomic uint64_t *flag =
             (_Atomic uint64_t *)weft_moe_at(lane, lane->result_flag, in->source[i]) + slot;
 
-        weft_moe_return_from(lane, i, results, start);
+        weft_moe_return_from(lane, i, i + 1, results, start);
         if (weft_moe_is_far(lane, in->source[i]))
             weft_moe_far_row(lane, in->source[i], weft_moe_slot_at(lane, in->source[i], slot),
                              lane->moe->result_bytes, flag);
@@ -103,6 +103,7 @@ static weft_status rows_take(weft_moe_lane *lane, void *y)
 {
     weft_moe_routing *out = &lane->out;
 
+    memset(lane->summed, 0, (size_t)out->tokens);
     for (int64_t t = 0; t < out->tokens; t++) {
         const weft_moe_term *term = out->term + t * lane->moe->shape.terms_per_token;
 
@@ -113,7 +114,7 @@ static weft_status rows_take(weft_moe_lane *lane, void *y)
             if (status)
                 return status;
         }
-        weft_moe_sum_token(lane, t, y);
+        weft_moe_sum_tokens(lane, t, t + 1, y);
     }
     return WEFT_OK;
 }

@@ -106,8 +106,7 @@ static weft_status sorted_receive(weft_moe_lane *lane)
 
 static weft_status sorted_give(weft_moe_lane *lane, const void *results, const int64_t *start)
 {
-    for (int64_t i = 0; i < lane->in.rows; i++)
-        weft_moe_return_from(lane, i, results, start);
+    weft_moe_return_from(lane, 0, lane->in.rows, results, start);
     for (int s = 0; s < lane->moe->shape.ranks; s++)
         weft_moe_post_done(lane, s, lane->counts[s]);
     return WEFT_OK;

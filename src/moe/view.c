@@ -111,32 +111,72 @@ void weft_moe_return_row(weft_moe_lane *lane, int64_t i, const void *const *resu
         memcpy(weft_moe_slot_at(lane, source, entry[j].slot), result[j], (size_t)moe->result_bytes);
 }
 
-void weft_moe_return_from(weft_moe_lane *lane, int64_t i, const char *results, const int64_t *start)
+typedef struct returns {
+    weft_moe_lane *lane;
+    const char *results;
+    const int64_t *start;
+} returns;
+
+static void return_rows(void *context, int64_t begin_row, int64_t end_row)
 {
+    const returns *r = context;
+    weft_moe_lane *lane = r->lane;
     weft_moe_received *in = &lane->in;
-    int32_t begin = in->entry_base[i], end = in->entry_base[i + 1];
 
-    for (int32_t j = begin; j < end; j++) {
-        int local = lane->moe->local_index[in->entry[j].expert];
-        int64_t place = start ? start[local] + in->place[j] - in->offset[local] : in->place[j];
+    for (int64_t i = begin_row; i < end_row; i++) {
+        int32_t begin = in->entry_base[i];
 
-        lane->block_in[j - begin] = results + place * lane->moe->result_bytes;
-        lane->block_weight[j - begin] = in->entry[j].weight;
+        for (int32_t j = begin; j < in->entry_base[i + 1]; j++) {
+            int local = lane->moe->local_index[in->entry[j].expert];
+            int64_t place = r->start ? r->start[local] + in->place[j] - in->offset[local] : in->place[j];
+
+            lane->block_in[j] = r->results + place * lane->moe->result_bytes;
+            lane->block_weight[j] = in->entry[j].weight;
+        }
+        weft_moe_return_row(lane, i, lane->block_in + begin, lane->block_weight + begin);
     }
-    weft_moe_return_row(lane, i, lane->block_in, lane->block_weight);
 }
 
-void weft_moe_sum_token(weft_moe_lane *lane, int64_t t, void *y)
+void weft_moe_return_from(weft_moe_lane *lane, int64_t begin, int64_t end, const char *results,
+                          const int64_t *start)
 {
-    const weft_moe *moe = lane->moe;
-    const weft_moe_term *term = lane->out.term + t * moe->shape.terms_per_token;
+    returns r = {lane, results, start};
 
-    for (int32_t i = 0; i < lane->out.terms[t]; i++) {
-        lane->block_in[i] = lane->slot + term[i].slot * moe->slot_stride;
-        lane->block_weight[i] = term[i].weight;
+    weft_moe_share(lane->moe, begin, end, lane->moe->result_bytes, return_rows, &r);
+}
+
+typedef struct sums {
+    weft_moe_lane *lane;
+    char *y;
+} sums;
+
+static void sum_tokens(void *context, int64_t begin, int64_t end)
+{
+    const sums *s = context;
+    weft_moe_lane *lane = s->lane;
+    const weft_moe *moe = lane->moe;
+
+    for (int64_t t = begin; t < end; t++) {
+        const weft_moe_term *term = lane->out.term + t * moe->shape.terms_per_token;
+        const void **row = lane->block_in + t * moe->shape.terms_per_token;
+        float *weight = lane->block_weight + t * moe->shape.terms_per_token;
+
+        if (lane->summed[t])
+            continue;
+        for (int32_t i = 0; i < lane->out.terms[t]; i++) {
+            row[i] = lane->slot + term[i].slot * moe->slot_stride;
+            weight[i] = term[i].weight;
+        }
+        weft_moe_sum(moe->config.dtype, s->y + t * moe->result_bytes, row, weight, lane->out.terms[t],
+                     moe->config.hidden);
     }
-    weft_moe_sum(moe->config.dtype, (char *)y + t * moe->result_bytes, lane->block_in, lane->block_weight,
-                 lane->out.terms[t], moe->config.hidden);
+}
+
+void weft_moe_sum_tokens(weft_moe_lane *lane, int64_t begin, int64_t end, void *y)
+{
+    sums s = {lane, y};
+
+    weft_moe_share(lane->moe, begin, end, lane->moe->result_bytes, sum_tokens, &s);
 }
 
 /* Whether all results of token t are here, without waiting. */
@@ -152,8 +192,10 @@ static bool token_back(const weft_moe_lane *lane, int64_t t)
 
 int64_t weft_moe_take_ready(weft_moe_lane *lane, int64_t t, void *y)
 {
-    for (; t < lane->out.tokens && (lane->summed[t] || token_back(lane, t)); t++)
-        if (!lane->summed[t])
-            weft_moe_sum_token(lane, t, y);
-    return t;
+    int64_t end = t;
+
+    while (end < lane->out.tokens && (lane->summed[end] || token_back(lane, end)))
+        end++;
+    weft_moe_sum_tokens(lane, t, end, y);
+    return end;
 }
