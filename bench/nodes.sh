@@ -11,11 +11,15 @@ mark=wb$$
 names=()
 
 tidy() {
-    for name in "${names[@]}"; do ip netns del "$name" 2>/dev/null || true; done
+    for name in "${names[@]}"; do # what still runs there would wait for ever
+        ip netns pids "$name" 2>/dev/null | xargs -r kill -9 2>/dev/null || true
+        ip netns del "$name" 2>/dev/null || true
+    done
     ip link del "${mark}b" 2>/dev/null || true
     rm -rf "$work"
 }
 trap tidy EXIT
+trap 'exit 143' TERM INT
 # A host has a name of its own, by which MPI tells hosts apart.
 cat >"$work/agent" <<'END'
 #!/bin/sh
