@@ -192,7 +192,12 @@ for line in open(sys.argv[1]):
     r = json.loads(line)
     def number(key, form):
         return format(r[key], form) if isinstance(r.get(key), (int, float)) else "-"
-    if "bytes" in r:
+    if r["op"] == "moe":
+        print("  moe %-8s W %d  E %3d K %d H %5d T %4d  dispatch %7s (bound %6s)  combine %7s (bound %6s) µs  %s" % (
+            r["mode"], r["ranks"], r["experts"], r["topk"], r["hidden"], r["tokens"], number("dispatch_us", ".1f"),
+            number("dispatch_bound_us", ".1f"), number("combine_us", ".1f"), number("combine_bound_us", ".1f"),
+            "ok" if r["ok"] else "WRONG"))
+    elif "bytes" in r:
         print("  %-14s %-12s W %d  %10d bytes  %8s µs  busbw %7s GB/s  %s" % (
             r["op"], r.get("impl", ""), r["ranks"], r["bytes"], number("us", ".1f"), number("busbw_gbs", ".1f"),
             "ok" if r["ok"] else "WRONG"))
@@ -264,6 +269,10 @@ done
 mean "ag_gemm, fused ÷ GEMM" 1.10 "$report/link.json"
 mean "gemm_rs, float32 on the wire" 1.25 "$report"/link_rs_*_f32.json
 mean "gemm_rs, bfloat16 on the wire" 1.12 "$report"/link_rs_*_bf16.json
+# shellcheck disable=SC2086
+row link_moe moe --set contest $link
+# shellcheck disable=SC2086
+row link_moe_decode moe --tokens 128 $link
 if [ $full = 1 ]; then
     title "virtual ranks on one GPU (not link times)"
     for ranks in 2 4 8; do

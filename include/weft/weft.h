@@ -502,7 +502,7 @@ WEFT_API void weft_problem_init_sized(weft_problem *problem, size_t size, weft_o
  * other routings; view.rows is then -1. A routing that cannot be right is told by weft_group_wait, and the
  * round does nothing; a layout that is too narrow likewise: rows of that expert are left out and count as
  * zeros. Experts are the caller's kernels between dispatch and combine, or weft_moe_forward with the
- * feed-forward expert, and with it alone. The rungs below fused and the bytes of weft_moe_bytes are for CPUs.
+ * feed-forward expert, and with it alone. The rungs below fused are for CPUs.
  */
 typedef struct weft_moe weft_moe;
 
@@ -539,9 +539,14 @@ typedef struct weft_moe_config {
 #define weft_moe_config_init(config) weft_moe_config_init_sized((config), sizeof(*(config)))
 WEFT_API void weft_moe_config_init_sized(weft_moe_config *config, size_t size);
 
-/* Bytes of symmetric memory and of private memory a rank of `ranks` will need. */
+/* Bytes of symmetric memory and of private memory a rank of `ranks` will need, on CPUs. */
 WEFT_API weft_status weft_moe_bytes(const weft_moe_config *config, int ranks, size_t *symmetric_bytes,
                                     size_t *private_bytes);
+
+/* Not collective: the same for this rank of a group, whatever it works on; on GPUs both are the GPU's memory.
+ */
+WEFT_API weft_status weft_moe_group_bytes(weft_group *group, const weft_moe_config *config,
+                                          size_t *symmetric_bytes, size_t *private_bytes);
 
 /* Collective. Ranks that disagree on the configuration all get WEFT_ERR_MISMATCH. */
 WEFT_API weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, weft_moe **moe);

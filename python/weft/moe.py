@@ -145,6 +145,8 @@ class MoE:
         expert so many rows."""
         here = len(self.local_experts)
         kind: DType = _arrays.view_of(like).dtype
+        start: Any
+        places: Any
         if self.group.on_gpu:
             start = _arrays.new_like(like, (here + 1,), dtype_of("int64"))  # one more: the number of rows
             places = _arrays.view_of(start).pointer

@@ -53,6 +53,23 @@ weft_status weft_moe_bytes(const weft_moe_config *config, int ranks, size_t *sym
     return weft_moe_measure(&read, ranks, symmetric_bytes, private_bytes, error);
 }
 
+weft_status weft_moe_group_bytes(weft_group *group, const weft_moe_config *config, size_t *symmetric_bytes,
+                                 size_t *private_bytes)
+{
+    weft_moe_config read;
+
+    if (!group)
+        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "weft_moe_group_bytes: group is NULL");
+    if (!weft_sized_read(&read, sizeof(read), config, WEFT_MOE_CONFIG_LEAST) || !symmetric_bytes ||
+        !private_bytes)
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                              "weft_moe_group_bytes: config must be set by weft_moe_config_init, and neither "
+                              "result be NULL");
+    return weft_backend_of(group)->moe
+               ? weft_moe_gpu_bytes(group, &read, symmetric_bytes, private_bytes)
+               : weft_moe_measure(&read, group->size, symmetric_bytes, private_bytes, &group->error);
+}
+
 weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, weft_moe **moe)
 {
     weft_moe_config read;

@@ -68,9 +68,9 @@ static weft_status refuse(void *context, const weft_gpu_moe_fault *f, weft_error
 /* ---- making and freeing ---------------------------------------------------------------------------------
  */
 
-weft_status weft_moe_gpu_open(weft_moe *moe)
+static weft_gpu_moe_shape shape_of(weft_moe *moe)
 {
-    weft_gpu_moe_shape shape = {.experts = moe->shape.experts,
+    return (weft_gpu_moe_shape){.experts = moe->shape.experts,
                                 .topk = moe->shape.topk,
                                 .terms_per_token = moe->shape.terms_per_token,
                                 .lanes = moe->config.lanes,
@@ -85,6 +85,26 @@ weft_status weft_moe_gpu_open(weft_moe *moe)
                                 .experts_most = moe->experts_most,
                                 .refuse = refuse,
                                 .context = moe};
+}
+
+weft_status weft_moe_gpu_bytes(weft_group *group, const weft_moe_config *config, size_t *symmetric_bytes,
+                               size_t *private_bytes)
+{
+    weft_gpu_moe_shape shape;
+    weft_moe moe;
+    weft_status status = weft_moe_imagine(config, group->size, group->rank, &moe, &group->error);
+
+    if (status)
+        return status;
+    shape = shape_of(&moe);
+    weft_backend_of(group)->moe->measure(group, &shape, symmetric_bytes, private_bytes);
+    weft_moe_forget(&moe);
+    return WEFT_OK;
+}
+
+weft_status weft_moe_gpu_open(weft_moe *moe)
+{
+    weft_gpu_moe_shape shape = shape_of(moe);
 
     if (moe->config.impl != WEFT_MOE_FUSED)
         return weft_error_set(&moe->group->error, WEFT_ERR_UNSUPPORTED,

@@ -4,6 +4,10 @@
 
 #include "moe/moe.h"
 
+/* See weft_moe_group_bytes. */
+weft_status weft_moe_gpu_bytes(weft_group *group, const weft_moe_config *config, size_t *symmetric_bytes,
+                               size_t *private_bytes);
+
 /* Collective: the GPU's part of a layer that weft_moe_open has made. */
 weft_status weft_moe_gpu_open(weft_moe *moe);
 weft_status weft_moe_gpu_close(weft_moe *moe);

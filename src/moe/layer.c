@@ -223,26 +223,41 @@ static void carve_all(weft_moe *moe, weft_moe_lane *lanes, carver *symmetric, ca
     }
 }
 
+weft_status weft_moe_imagine(const weft_moe_config *config, int ranks, int rank, weft_moe *moe,
+                             weft_error_text *error)
+{
+    weft_status status = check_config(config, ranks, error);
+
+    *moe = (weft_moe){0};
+    if (status)
+        return status;
+    if (settle(moe, config, ranks, rank))
+        return WEFT_OK;
+    unsettle(moe);
+    return weft_error_set(error, WEFT_ERR_MEMORY, "moe: no memory for a table of %d experts",
+                          config->experts);
+}
+
+void weft_moe_forget(weft_moe *moe)
+{
+    unsettle(moe);
+}
+
 weft_status weft_moe_measure(const weft_moe_config *config, int ranks, size_t *symmetric_bytes,
                              size_t *private_bytes, weft_error_text *error)
 {
-    weft_status status = check_config(config, ranks, error);
     carver symmetric = {NULL, 0}, private = {NULL, 0};
     weft_moe_lane lane;
-    weft_moe moe = {0};
+    weft_moe moe;
+    weft_status status = weft_moe_imagine(config, ranks, 0, &moe, error);
 
     if (status)
         return status;
-    if (!settle(&moe, config, ranks, 0))
-        status = weft_error_set(error, WEFT_ERR_MEMORY, "moe: no memory for a table of %d experts",
-                                config->experts);
-    for (int i = 0; !status && i < config->lanes; i++) {
+    for (int i = 0; i < config->lanes; i++) {
         carve_symmetric(&moe, &lane, &symmetric);
         carve_private(&moe, &lane, &private);
     }
-    unsettle(&moe);
-    if (status)
-        return status;
+    weft_moe_forget(&moe);
     *symmetric_bytes = symmetric.used;
     *private_bytes = private.used + (size_t)config->lanes * sizeof(weft_moe_lane) + sizeof(weft_moe) +
                      3 * (size_t)config->experts * sizeof(int32_t);

@@ -178,6 +178,11 @@ struct weft_moe {
 
 weft_status weft_moe_measure(const weft_moe_config *config, int ranks, size_t *symmetric_bytes,
                              size_t *private_bytes, weft_error_text *error);
+/* What a layer would be on a rank, without memory, lanes or a group; weft_moe_forget gives its tables back.
+ */
+weft_status weft_moe_imagine(const weft_moe_config *config, int ranks, int rank, weft_moe *moe,
+                             weft_error_text *error);
+void weft_moe_forget(weft_moe *moe);
 /* `on_device`: without memory, which a backend has. */
 weft_status weft_moe_open(weft_group *group, const weft_moe_config *config, bool on_device, weft_moe **moe);
 weft_status weft_moe_close(weft_moe *moe);

@@ -75,6 +75,9 @@ typedef struct weft_gpu_moe_view {
 } weft_gpu_moe_view;
 
 typedef struct weft_gpu_moe_calls {
+    /* Bytes that a layer takes of symmetric memory and of this rank's own. */
+    void (*measure)(weft_group *group, const weft_gpu_moe_shape *shape, size_t *symmetric,
+                    size_t *private_bytes);
     /* Collective. What is shared by all ranks is given back by destroy when all have. */
     weft_status (*create)(weft_group *group, const weft_gpu_moe_shape *shape, weft_gpu_moe **moe);
     weft_status (*destroy)(weft_gpu_moe *moe);

@@ -234,6 +234,20 @@ static inline void moe_round(moe_rank *r, const moe_case *c, weft_moe *cpu, weft
     moe_tokens_free(&t);
 }
 
+/* What is told beforehand: room for what comes and what returns at least, on GPUs as on CPUs. */
+static inline void moe_bytes(moe_rank *r, const weft_moe_config *config)
+{
+    size_t symmetric = 0, own = 0, cpu[2] = {0, 0}, same[2] = {0, 0}, row = (size_t)config->row_bytes;
+
+    CHECK_INT(weft_moe_group_bytes(r->gpu, config, &symmetric, &own), WEFT_OK);
+    row = row ? row : (size_t)config->hidden * weft_dtype_size(config->dtype);
+    CHECK(symmetric >= (size_t)weft_size(r->gpu) * (size_t)config->tokens * row);
+    CHECK(own >= (size_t)config->tokens * (size_t)config->topk * sizeof(int32_t));
+    CHECK_INT(weft_moe_group_bytes(r->cpu, config, &cpu[0], &cpu[1]), WEFT_OK);
+    CHECK_INT(weft_moe_bytes(config, weft_size(r->cpu), &same[0], &same[1]), WEFT_OK);
+    CHECK(cpu[0] == same[0] && cpu[1] == same[1]);
+}
+
 /* Every kind of routing through one layer. */
 static inline void moe_layer(moe_rank *r, moe_case c)
 {
@@ -243,6 +257,7 @@ static inline void moe_layer(moe_rank *r, moe_case c)
 
     moe_configure(&c, weft_size(r->gpu), table, &config);
     CHECK_INT(weft_moe_create(r->cpu, &config, &cpu), WEFT_OK);
+    moe_bytes(r, &config);
     CHECK_INT(weft_moe_create(r->gpu, &config, &gpu), WEFT_OK);
     for (int i = 0; i < c.rounds && cpu && gpu; i++) {
         c.kind = i % MOE_KINDS;
@@ -453,7 +468,7 @@ typedef struct moe_queue {
     weft_moe_input *input;
     char **y;
     int64_t *start, *rows;
-    char *packed;
+    char *packed, *packed_of[2]; /* by lane */
 } moe_queue;
 
 enum { MOE_X = 4 }; /* different tokens; they are used in turn */
@@ -469,6 +484,7 @@ static inline void moe_queue_make(moe_rank *r, const moe_case *c, moe_queue *q)
                      .input = calloc((size_t)c->rounds, sizeof(*q->input)),
                      .y = calloc((size_t)c->rounds, sizeof(*q->y))};
     moe_configure(c, weft_size(r->gpu), table, &config);
+    config.lanes = 2;
     CHECK_INT(weft_moe_create(r->gpu, &config, &q->gpu), WEFT_OK);
     free(table);
     r->used = 0;
@@ -497,8 +513,10 @@ static inline void moe_queue_make(moe_rank *r, const moe_case *c, moe_queue *q)
     }
     q->start = moe_take(r, (size_t)c->experts * sizeof(int64_t));
     q->rows = moe_take(r, sizeof(int64_t));
-    q->packed = moe_take(r, (size_t)(weft_size(r->gpu) * c->tokens * c->topk + 8 * c->experts) *
-                                (size_t)moe_row_bytes(c));
+    for (int i = 0; i < 2; i++)
+        q->packed_of[i] = moe_take(r, (size_t)(weft_size(r->gpu) * c->tokens * c->topk + 8 * c->experts) *
+                                          (size_t)moe_row_bytes(c));
+    q->packed = q->packed_of[0];
     free(poison);
 }
 
@@ -569,6 +587,36 @@ static inline void moe_back_to_back(moe_rank *r, int rounds, weft_moe_mode mode)
     CHECK_INT(weft_group_wait(r->gpu), WEFT_OK);
     CHECK_INT(weft_group_set_stream(r->gpu, 0, NULL), WEFT_OK);
     for (int i = 0; i < rounds; i++)
+        moe_queue_check(r, &q, i, q.y[i], q.input[i].tokens, true);
+    moe_queue_free(&q);
+}
+
+/* Two rounds in flight, each half a call; which lane goes first differs from rank to rank. */
+static inline void moe_two_lanes(moe_rank *r, int rounds)
+{
+    enum { SEND, RECEIVE, GIVE, TAKE, HALVES };
+    moe_case c = {11, 3, 24, 6, 0, WEFT_F32, WEFT_MOE_REDUCED, true, 0, 8, rounds, 43};
+    moe_queue q;
+
+    moe_queue_make(r, &c, &q);
+    CHECK_INT(weft_group_set_stream(r->gpu, 1, WEFT_STREAM_OWN), WEFT_OK);
+    for (int i = 0; i + 1 < rounds; i += 2)
+        for (int half = 0; half < HALVES; half++)
+            for (int j = 0; j < 2; j++) {
+                int lane = (weft_rank(r->gpu) + i / 2 + half + j) % 2, round = i + lane;
+                weft_status status = half == SEND      ? weft_moe_dispatch_send(q.gpu, lane, &q.input[round])
+                                     : half == RECEIVE ? weft_moe_dispatch_recv(q.gpu, lane, NULL)
+                                     : half == GIVE
+                                         ? weft_moe_combine_send(q.gpu, lane, q.packed_of[lane], NULL)
+                                         : weft_moe_combine_recv(q.gpu, lane, q.y[round]);
+
+                CHECK_INT(status, WEFT_OK);
+                if (half == RECEIVE)
+                    CHECK_INT(weft_moe_gather(q.gpu, lane, NULL, q.packed_of[lane]), WEFT_OK);
+            }
+    CHECK_INT(weft_group_wait(r->gpu), WEFT_OK);
+    CHECK_INT(weft_group_set_stream(r->gpu, 0, NULL), WEFT_OK);
+    for (int i = 0; i + 1 < rounds; i++)
         moe_queue_check(r, &q, i, q.y[i], q.input[i].tokens, true);
     moe_queue_free(&q);
 }
@@ -710,7 +758,7 @@ static inline void moe_other_errors(moe_rank *r, moe_queue *q)
     CHECK_INT(weft_moe_dispatch_recv(q->gpu, 0, NULL), WEFT_ERR_STATE);
     CHECK_HAS(weft_error(r->gpu), "a dispatch must be sent first");
     CHECK_INT(weft_moe_gather(q->gpu, 0, NULL, q->packed), WEFT_ERR_STATE);
-    CHECK_INT(weft_moe_dispatch(q->gpu, 1, &one, NULL), WEFT_ERR_ARGUMENT);
+    CHECK_INT(weft_moe_dispatch(q->gpu, 2, &one, NULL), WEFT_ERR_ARGUMENT);
     one.tokens = q->c.tokens;
     CHECK_INT(weft_moe_dispatch(q->gpu, 0, &one, NULL), WEFT_OK);
     CHECK_INT(weft_moe_dispatch(q->gpu, 0, &one, NULL), WEFT_ERR_STATE);

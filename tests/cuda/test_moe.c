@@ -15,6 +15,7 @@ static void shapes(weft_group *group, void *argument)
         moe_ffn(&r, !argument, driver); /* NULL: on Hopper */
         moe_back_to_back(&r, 60, WEFT_MOE_EXACT);
         moe_back_to_back(&r, 60, WEFT_MOE_REDUCED);
+        moe_two_lanes(&r, 24);
     }
     moe_end(&r);
 }

@@ -36,6 +36,7 @@ static void moe_body(weft_group *group, void *argument)
         context_drop(cu);
         moe_back_to_back(&r, rounds, WEFT_MOE_EXACT);
         moe_back_to_back(&r, rounds, WEFT_MOE_REDUCED);
+        moe_two_lanes(&r, rounds);
         if (weft_size(group) > 1)
             moe_errors(&r);
     }

@@ -158,14 +158,15 @@ def experts(rank: int) -> None:
             same(weight.grad, factor * (x.detach().float() * grad.float()).sum(1, keepdim=True), "gradient of weights")
         received = moe.dispatch(x.detach(), expert, weight.detach())
         packed, start = moe.gather(x.detach(), alignment=4)
-        assert start.tolist() == [sum(-(b - a) // 4 * -4 for a, b in zip(received.offset[:j], received.offset[1:])) for j in
-                                  range(len(moe.local_experts))], start  # fmt: skip
-        same(moe.combine(packed, start), (x.detach() * (weight.detach() * (expert >= 0)).sum(1, keepdim=True)).to(dtype), "aligned")
-        bad = torch.full_like(expert, count)
+        sizes = [(b - a + 3) // 4 * 4 for a, b in zip(received.offset, received.offset[1:])]
+        assert start.tolist() == [sum(sizes[:j]) for j in range(len(sizes))], start
+        sums = (weight.detach() * (expert >= 0)).sum(1, keepdim=True)
+        same(moe.combine(packed, start), (x.detach() * sums).to(dtype), "aligned")
+        wrong = torch.full_like(expert, count) if rank == 0 else expert
         try:
-            ops.moe_dispatch(x.detach(), bad if rank == 0 else expert, weight.detach(), None, layer)
+            ops.moe_dispatch(x.detach(), wrong, weight.detach(), None, layer)
             raise AssertionError("a wrong expert was taken")
-        except (weft.errors.ArgumentError if rank == 0 else weft.errors.PeerError) as error:
+        except (weft.errors.ArgumentError, weft.errors.PeerError) as error:
             assert ("asks for expert 5" if rank == 0 else "rank 0 rejected") in str(error), str(error)
         torch.cuda.synchronize()
     expert_layer(rank, group)

@@ -168,7 +168,9 @@ def _weights_back(along: Tensor, expert: Tensor, counts: Tensor, layer: str) -> 
     back, device = it.weights, along.device
     it.on(along)
     back.dispatch(
-        torch.zeros(expert.shape[0], back.hidden, device=device), expert.contiguous(), torch.ones(expert.shape, device=device)
+        torch.zeros(expert.shape[0], back.hidden, device=device),
+        expert.contiguous(),
+        torch.ones(expert.shape, device=device),
     )
     rows = torch.zeros(along.shape[0], back.hidden, device=device)
     ids = torch.tensor(own.local_experts, dtype=torch.int64).repeat_interleave(counts).to(device)

@@ -86,6 +86,7 @@ static bool is_ordered(const weft_group *group)
 }
 
 static const weft_gpu_moe_calls moe_calls = {
+    .measure = weft_cuda_moe_bytes,
     .create = weft_cuda_moe_create,
     .destroy = weft_cuda_moe_destroy,
     .launch = weft_cuda_moe_run,

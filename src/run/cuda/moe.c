@@ -101,11 +101,30 @@ static void discard(weft_gpu_moe *moe)
     free(moe);
 }
 
+static bool is_alone(const weft_cuda_group *g)
+{
+    return g->crews >= g->device->crews;
+}
+
+static weft_cuda_moe_room room_of(const weft_cuda_group *g)
+{
+    return weft_cuda_moe_room_of(weft_cuda_ctas(g->device, g->crews), is_alone(g));
+}
+
+void weft_cuda_moe_bytes(weft_group *group, const weft_gpu_moe_shape *shape, size_t *symmetric,
+                         size_t *private_bytes)
+{
+    size_t shared, own;
+
+    weft_cuda_moe_measure(shape, group->size, room_of(weft_cuda_of(group)), &shared, &own);
+    *symmetric = (size_t)shape->lanes * shared;
+    *private_bytes = 2 * table_bytes(shape) + (size_t)shape->lanes * own;
+}
+
 weft_status weft_cuda_moe_create(weft_group *group, const weft_gpu_moe_shape *shape, weft_gpu_moe **out)
 {
     weft_cuda_group *g = weft_cuda_of(group);
-    bool alone = g->crews >= g->device->crews;
-    weft_cuda_moe_room room = weft_cuda_moe_room_of(weft_cuda_ctas(g->device, g->crews), alone);
+    weft_cuda_moe_room room = room_of(g);
     weft_gpu_moe *moe = calloc(1, sizeof(*moe) + (size_t)shape->lanes * sizeof(moe->lanes[0]));
     size_t symmetric, own;
     weft_status status;
@@ -114,7 +133,7 @@ weft_status weft_cuda_moe_create(weft_group *group, const weft_gpu_moe_shape *sh
         return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for a layer", group->rank);
     moe->group = group;
     moe->shape = *shape;
-    moe->early = g->device->hopper && alone;
+    moe->early = g->device->hopper && is_alone(g);
     weft_cuda_moe_measure(shape, group->size, room, &symmetric, &own);
     weft_cuda_push(g);
     status = make_private(moe, 2 * table_bytes(shape) + (size_t)shape->lanes * own);

@@ -43,6 +43,8 @@ weft_status weft_cuda_moe_launch(const weft_cuda_device *device, const weft_cuda
                                  CUstream stream, weft_error_text *error);
 
 /* run/experts.h: layers of groups */
+void weft_cuda_moe_bytes(weft_group *group, const weft_gpu_moe_shape *shape, size_t *symmetric,
+                         size_t *private_bytes);
 weft_status weft_cuda_moe_create(weft_group *group, const weft_gpu_moe_shape *shape, weft_gpu_moe **moe);
 weft_status weft_cuda_moe_destroy(weft_gpu_moe *moe);
 weft_status weft_cuda_moe_run(weft_gpu_moe *moe, int lane, weft_gpu_moe_kernel kernel,
