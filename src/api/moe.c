@@ -1,6 +1,7 @@
 /* Mixture of experts: the doors of weft.h. */
 #include "api/hold.h"
 #include "api/least.h"
+#include "api/moe_calls.h"
 #include "api/moe_gpu.h"
 #include "core/part.h"
 #include "moe/ffn.h"
@@ -8,6 +9,18 @@
 #include "run/backend.h"
 
 #include <string.h>
+
+static const weft_moe_calls on_gpus = {
+    .send = weft_moe_gpu_send,
+    .receive = weft_moe_gpu_receive,
+    .layout = weft_moe_gpu_layout,
+    .gather = weft_moe_gpu_gather,
+    .give = weft_moe_gpu_give,
+    .take = weft_moe_gpu_take,
+    .forward = weft_moe_gpu_forward,
+    .stats = weft_moe_gpu_stats,
+    .ffn_create = weft_moe_gpu_ffn_create,
+};
 
 static weft_status no_layer(const char *call)
 {
@@ -95,6 +108,7 @@ weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, we
     }
     if (status != WEFT_OK)
         return status;
+    made->calls = on_device ? &on_gpus : &weft_moe_on_cpu;
     weft_hold(group);
     *moe = made;
     return WEFT_OK;
@@ -137,35 +151,19 @@ weft_status weft_moe_dispatch_send(weft_moe *moe, int lane, const weft_moe_input
 
     if (!at)
         return WEFT_ERR_ARGUMENT;
-    return moe->gpu ? weft_moe_gpu_send(at, input ? &read : NULL, fault)
-                    : weft_moe_begin(at, input ? &read : NULL, fault);
+    return moe->calls->send(at, input ? &read : NULL, fault);
 }
 
 weft_status weft_moe_dispatch_recv(weft_moe *moe, int lane, weft_moe_view *view)
 {
     weft_moe_lane *at = lane_of(moe, lane, "weft_moe_dispatch_recv");
-    weft_status status;
 
-    if (at && view && !weft_sized_fits(view, WEFT_MOE_VIEW_LEAST))
+    if (!at)
+        return WEFT_ERR_ARGUMENT;
+    if (view && !weft_sized_fits(view, WEFT_MOE_VIEW_LEAST))
         return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
                               "weft_moe_dispatch_recv: view->size is not that of weft_moe_view");
-    if (at && moe->gpu)
-        return weft_moe_gpu_receive(at, view);
-    status = at ? weft_moe_await(at) : WEFT_ERR_ARGUMENT;
-    if (!status && view) {
-        weft_moe_view seen = {.rows = at->in.rows,
-                              .row = at->in.row,
-                              .source = at->in.source,
-                              .token = at->in.token,
-                              .experts = moe->experts_here,
-                              .expert = moe->local,
-                              .offset = at->in.offset,
-                              .entry_row = at->in.expert_row,
-                              .entry_weight = at->in.expert_weight};
-
-        weft_sized_write(view, &seen, sizeof(seen), WEFT_MOE_VIEW_LEAST);
-    }
-    return status;
+    return moe->calls->receive(at, view);
 }
 
 weft_status weft_moe_dispatch(weft_moe *moe, int lane, const weft_moe_input *input, weft_moe_view *view)
@@ -193,7 +191,6 @@ weft_status weft_moe_layout(weft_moe *moe, int lane, int64_t alignment, int64_t 
 {
     weft_status status;
     weft_moe_lane *at = received_lane(moe, lane, "weft_moe_layout", &status);
-    int64_t next = 0;
 
     if (!at)
         return status;
@@ -202,44 +199,7 @@ weft_status weft_moe_layout(weft_moe *moe, int lane, int64_t alignment, int64_t 
                               "weft_moe_layout: alignment is %lld and must be 1 to 2^31 - 1, or the negative "
                               "of that; start and rows must not be NULL",
                               (long long)alignment);
-    if (moe->gpu)
-        return weft_moe_gpu_layout(at, alignment, start, rows);
-    for (int e = 0; e < moe->experts_here; e++) {
-        int64_t count = at->in.offset[e + 1] - at->in.offset[e];
-
-        if (alignment < 0 && count > -alignment)
-            return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
-                                  "weft_moe_layout: expert %d received %lld rows, but is padded to %lld",
-                                  moe->local[e], (long long)count, (long long)-alignment);
-        start[e] = next;
-        next += alignment < 0 ? -alignment : (count + alignment - 1) / alignment * alignment;
-    }
-    *rows = next;
-    return WEFT_OK;
-}
-
-typedef struct packing {
-    const weft_moe_lane *lane;
-    const int64_t *start;
-    char *packed;
-} packing;
-
-/* Entries [begin, end) of the view, expert by expert. */
-static void pack_entries(void *context, int64_t begin, int64_t end)
-{
-    const packing *p = context;
-    const weft_moe *moe = p->lane->moe;
-    const weft_moe_received *in = &p->lane->in;
-
-    for (int e = 0; e < moe->experts_here; e++) {
-        int64_t first = in->offset[e] > begin ? in->offset[e] : begin;
-        int64_t last = in->offset[e + 1] < end ? in->offset[e + 1] : end;
-        int64_t shift = p->start ? p->start[e] - in->offset[e] : 0;
-
-        for (int64_t i = first; i < last; i++)
-            memcpy(p->packed + (shift + i) * moe->row_bytes, in->row[in->expert_row[i]],
-                   (size_t)moe->row_bytes);
-    }
+    return moe->calls->layout(at, alignment, start, rows);
 }
 
 weft_status weft_moe_gather(weft_moe *moe, int lane, const int64_t *start, void *packed)
@@ -247,14 +207,7 @@ weft_status weft_moe_gather(weft_moe *moe, int lane, const int64_t *start, void 
     weft_status status;
     weft_moe_lane *at = received_lane(moe, lane, "weft_moe_gather", &status);
 
-    if (!at)
-        return status;
-    if ((moe->gpu ? moe->experts_here > 0 : at->in.entries > 0) && !packed)
-        return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT, "weft_moe_gather: packed is NULL");
-    if (moe->gpu)
-        return weft_moe_gpu_gather(at, start, packed);
-    weft_moe_share(moe, 0, at->in.entries, moe->row_bytes, pack_entries, &(packing){at, start, packed});
-    return WEFT_OK;
+    return at ? moe->calls->gather(at, start, packed) : status;
 }
 
 weft_status weft_moe_combine_send(weft_moe *moe, int lane, const void *results, const int64_t *start)
@@ -263,7 +216,7 @@ weft_status weft_moe_combine_send(weft_moe *moe, int lane, const void *results, 
 
     if (!at)
         return WEFT_ERR_ARGUMENT;
-    return moe->gpu ? weft_moe_gpu_give(at, results, start) : weft_moe_give(at, results, start);
+    return moe->calls->give(at, results, start);
 }
 
 weft_status weft_moe_combine_recv(weft_moe *moe, int lane, void *y)
@@ -272,7 +225,7 @@ weft_status weft_moe_combine_recv(weft_moe *moe, int lane, void *y)
 
     if (!at)
         return WEFT_ERR_ARGUMENT;
-    return moe->gpu ? weft_moe_gpu_take(at, y) : weft_moe_finish(at, y);
+    return moe->calls->take(at, y);
 }
 
 weft_status weft_moe_combine(weft_moe *moe, int lane, const void *results, const int64_t *start, void *y)
@@ -292,25 +245,16 @@ weft_status weft_moe_forward(weft_moe *moe, int lane, const weft_moe_input *inpu
 
     if (!fault && !weft_sized_read(&called, sizeof(called), expert, WEFT_MOE_EXPERT_LEAST))
         fault = expert ? "expert->size is not that of weft_moe_expert" : "expert is NULL";
-    if (at && moe->gpu)
-        return weft_moe_gpu_forward(at, input ? &read : NULL, &called, y, fault);
-    if (!fault && weft_moe_ffn_wrapped(&called))
-        fault = "the feed-forward expert was made for a layer on GPUs";
-    return at ? weft_moe_round(at, input ? &read : NULL, &called, y, fault) : WEFT_ERR_ARGUMENT;
+    return at ? moe->calls->forward(at, input ? &read : NULL, &called, y, fault) : WEFT_ERR_ARGUMENT;
 }
 
 weft_status weft_moe_get_stats(const weft_moe *moe, int lane, weft_moe_stats *stats)
 {
     weft_moe_lane *at = lane_of(moe, lane, "weft_moe_get_stats");
+    weft_status status = at ? moe->calls->stats(at, &at->stats) : WEFT_ERR_ARGUMENT;
 
-    if (!at)
-        return WEFT_ERR_ARGUMENT;
-    if (moe->gpu) {
-        weft_status status = weft_moe_gpu_stats(at, &at->stats);
-
-        if (status != WEFT_OK)
-            return status;
-    }
+    if (status != WEFT_OK)
+        return status;
     if (!stats || !weft_sized_write(stats, &at->stats, sizeof(at->stats), WEFT_MOE_STATS_LEAST))
         return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
                               "weft_moe_get_stats: stats is NULL or its size is not set");
@@ -331,8 +275,7 @@ weft_status weft_moe_ffn_create(weft_moe *moe, int64_t inter, const void *const 
         if (!gate || !up || !down || !gate[e] || !up[e] || !down[e])
             return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
                                   "weft_moe_ffn_create: a weight matrix of expert %d is NULL", moe->local[e]);
-    return moe->gpu ? weft_moe_gpu_ffn_create(moe, inter, gate, up, down, ffn)
-                    : weft_moe_ffn_open(moe, inter, gate, up, down, ffn);
+    return moe->calls->ffn_create(moe, inter, gate, up, down, ffn);
 }
 
 weft_status weft_moe_ffn_expert(weft_moe_ffn *ffn, weft_moe_expert *expert)

@@ -215,8 +215,11 @@ weft_status weft_moe_gpu_layout(weft_moe_lane *lane, int64_t alignment, int64_t 
 
 weft_status weft_moe_gpu_gather(weft_moe_lane *lane, const int64_t *start, void *packed)
 {
-    weft_status status = check_memory(lane, "weft_moe_gather: packed", packed, 1);
+    weft_status status;
 
+    if (lane->moe->experts_here > 0 && !packed)
+        return weft_error_set(&lane->moe->group->error, WEFT_ERR_ARGUMENT, "weft_moe_gather: packed is NULL");
+    status = check_memory(lane, "weft_moe_gather: packed", packed, 1);
     if (!status)
         status = check_memory(lane, "weft_moe_gather: start", start,
                               lane->moe->experts_here * (int64_t)sizeof(*start));

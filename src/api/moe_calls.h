@@ -1,0 +1,29 @@
+/* What the calls of weft.h about mixture of experts do once their lane is known: a table for layers on the
+ * CPU (moe_cpu.c), another for those on GPUs (moe_gpu.h). A layer has one of them from when it is made. */
+#ifndef WEFT_API_MOE_CALLS_H
+#define WEFT_API_MOE_CALLS_H
+
+#include "moe/moe.h"
+
+typedef struct weft_moe_calls {
+    /* In the order of a round; each an error when out of order. `fault`: why the input is rejected, or NULL.
+     */
+    weft_status (*send)(weft_moe_lane *lane, const weft_moe_input *input, const char *fault);
+    weft_status (*receive)(weft_moe_lane *lane, weft_moe_view *view);
+    weft_status (*layout)(weft_moe_lane *lane, int64_t alignment, int64_t *start, int64_t *rows);
+    weft_status (*gather)(weft_moe_lane *lane, const int64_t *start, void *packed);
+    weft_status (*give)(weft_moe_lane *lane, const void *results, const int64_t *start);
+    weft_status (*take)(weft_moe_lane *lane, void *y);
+    /* All of them, with experts that are called. */
+    weft_status (*forward)(weft_moe_lane *lane, const weft_moe_input *input, const weft_moe_expert *expert,
+                           void *y, const char *fault);
+    /* Brings the lane's figures up to date. */
+    weft_status (*stats)(weft_moe_lane *lane, weft_moe_stats *stats);
+    /* The feed-forward expert, whose pointers have been checked. */
+    weft_status (*ffn_create)(weft_moe *moe, int64_t inter, const void *const *gate, const void *const *up,
+                              const void *const *down, weft_moe_ffn **ffn);
+} weft_moe_calls;
+
+extern const weft_moe_calls weft_moe_on_cpu;
+
+#endif
