@@ -702,7 +702,7 @@ WEFT_API weft_status weft_plan_create(weft_group *group, const weft_problem *pro
  * Collective: the plan in a file, as `weft plan` writes it, as text or JSON, with the parts of as many ranks
  * as the group has; docs/plans.md says how to write one. Every rank checks all of it: a plan that is not
  * right is WEFT_ERR_ARGUMENT with what is wrong, by rank, task and region, and never runs. So are files that
- * differ between the ranks, as WEFT_ERR_MISMATCH. Groups on GPUs cannot: WEFT_ERR_UNSUPPORTED.
+ * differ between the ranks, as WEFT_ERR_MISMATCH. Groups on GPUs load those of products alone.
  */
 WEFT_API weft_status weft_plan_load(weft_group *group, const char *path, weft_plan **plan);
 

@@ -75,9 +75,6 @@ static weft_status read_plan(weft_group *group, const char *path, weft_plan_part
     weft_status status;
     int world = 0;
 
-    if (!weft_backend_of(group)->plan_load)
-        return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
-                              "weft_plan_load: plans from files run on CPU ranks, not on GPUs");
     status = weft_plan_read_file(path, parts, &world, &group->error);
     if (status != WEFT_OK)
         return status;

@@ -3,11 +3,14 @@
 #include "core/clock.h"
 #include "fake_cublaslt.h"
 #include "fake_gpu.h"
+#include "plan/plan.h"
+#include "plan/print.h"
 #include "support/procs.h"
 #include "support/ranks.h"
 
 #include <signal.h>
 #include <time.h>
+#include <unistd.h>
 
 static void run_process(int rank, void *argument)
 {
@@ -479,6 +482,143 @@ static void test_apart(void)
     fake_gpu_install(1, 16, true);
 }
 
+/* ---- plans from files -------------------------------------------------------------------------------- */
+
+/* The plan of a problem for so many ranks, in a new file. */
+static void write_plan(char path[32], const weft_problem *asked, int world)
+{
+    weft_error_text error;
+    weft_problem problem;
+    FILE *file;
+
+    strcpy(path, "/tmp/weft-plan-XXXXXX");
+    file = fdopen(mkstemp(path), "w");
+    CHECK_INT(weft_problem_resolve(asked, world, &problem, &error), WEFT_OK);
+    for (int rank = 0; rank < world; rank++) {
+        weft_plan_part part;
+
+        CHECK_INT(weft_plan_make(&problem, world, rank, &part, &error), WEFT_OK);
+        weft_plan_print_text(&part, file);
+        weft_plan_part_free(&part);
+    }
+    fclose(file);
+}
+
+static weft_problem tiled(int kind, int64_t n)
+{
+    weft_problem p = product(64, n, 48);
+
+    p.op = api_kinds[kind].op;
+    p.schedule = api_kinds[kind].schedule;
+    p.b_form = WEFT_B_PLAIN;
+    p.tuning.tile_m = p.tuning.tile_n = 32, p.tuning.tile_k = 16;
+    p.tuning.workers = 2;
+    p.tuning.copiers = p.op == WEFT_OP_AG_GEMM && p.schedule != WEFT_SCHEDULE_DIRECT;
+    return p;
+}
+
+/* D after a run of a plan, on operands that every call makes alike. */
+static void run_given(weft_group *group, weft_plan *plan, char *block, uint16_t d[64 * 64])
+{
+    enum { NUMBERS = BLOCK_BYTES / 2 };
+    uint16_t *numbers = malloc(BLOCK_BYTES);
+    uint64_t seed = 5 + (uint64_t)weft_rank(group);
+    weft_operands operands = operands_in(block);
+
+    for (int i = 0; i < NUMBERS; i++) /* small integers of bfloat16 */
+        numbers[i] = (const uint16_t[]){0, 0x3f80, 0x4000, 0xbf80}[check_random(&seed) % 4];
+    CHECK_INT(weft_memcpy(group, block, numbers, BLOCK_BYTES), WEFT_OK);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    CHECK_INT(weft_run(plan, &operands), WEFT_OK);
+    CHECK_INT(weft_memcpy(group, d, operands.d, 64 * 64 * sizeof(*d)), WEFT_OK);
+    free(numbers);
+}
+
+typedef struct given_plans {
+    char right[API_KINDS][32], large[32], packed[32], odd[32], collective[32];
+} given_plans;
+
+static void refused(weft_group *group, const char *path, const char *why)
+{
+    weft_plan *plan = NULL;
+
+    CHECK_INT(weft_plan_load(group, path, &plan), WEFT_ERR_UNSUPPORTED);
+    CHECK_HAS(weft_error(group), why);
+}
+
+static void given_rank(weft_group *group, void *argument)
+{
+    const given_plans *plans = argument;
+    uint16_t own[64 * 64], given[64 * 64];
+    void *block;
+
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_alloc(group, BLOCK_BYTES, 0, &block), WEFT_OK);
+    for (int kind = 0; kind < API_KINDS; kind++) {
+        weft_problem p = tiled(kind, 48);
+        weft_plan *plan = NULL, *loaded = NULL;
+
+        CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
+        CHECK_INT(weft_plan_load(group, plans->right[kind], &loaded), WEFT_OK);
+        if (!loaded) {
+            fprintf(stderr, "kind %d: %s\n", kind, weft_error(group));
+            continue;
+        }
+        for (int run = 0; run < 2; run++) {
+            run_given(group, plan, block, own);
+            run_given(group, loaded, block, given);
+            CHECK(memcmp(own, given, sizeof(own)) == 0);
+        }
+        weft_plan_destroy(plan);
+        weft_plan_destroy(loaded);
+    }
+    weft_plan *odd = NULL;
+    weft_operands operands = operands_in(block);
+    CHECK_INT(weft_plan_load(group, plans->odd, &odd), WEFT_OK);
+    CHECK_INT(weft_run(odd, &operands), WEFT_ERR_UNSUPPORTED);
+    CHECK_HAS(weft_error(group), "begin and end on 16 bytes");
+    weft_plan_destroy(odd);
+    refused(group, plans->large, "at most 256 x 256");
+    refused(group, plans->packed, "is packed as CPU kernels read it");
+    refused(group, plans->collective, "a plan of all_reduce from a file runs on CPU ranks");
+}
+
+static void test_given(void)
+{
+    enum { WORLD = 3 };
+    given_plans plans;
+    weft_problem p = product(768, 300, 16);
+
+    for (int kind = 0; kind < API_KINDS; kind++) {
+        weft_problem fits = tiled(kind, 48);
+
+        write_plan(plans.right[kind], &fits, WORLD);
+    }
+    p.b_form = WEFT_B_PLAIN;
+    p.tuning.tile_m = p.tuning.tile_n = 512, p.tuning.tile_k = 16;
+    p.op = WEFT_OP_GEMM_AR;
+    p.schedule = WEFT_SCHEDULE_ONE_SHOT;
+    write_plan(plans.large, &p, WORLD);
+    p = tiled(1, 56); /* B's columns are 19, 19 and 18 */
+    write_plan(plans.odd, &p, WORLD);
+    p = tiled(0, 48);
+    p.b_form = WEFT_B_PACK_IN_RUN;
+    p.tuning.copiers = 0;
+    p.schedule = WEFT_SCHEDULE_DIRECT;
+    write_plan(plans.packed, &p, WORLD);
+    weft_problem_init(&p, WEFT_OP_ALL_REDUCE);
+    p.schedule = WEFT_SCHEDULE_ONE_SHOT;
+    p.count = 64;
+    write_plan(plans.collective, &p, WORLD);
+    ranks_run(WORLD, given_rank, &plans);
+    for (int kind = 0; kind < API_KINDS; kind++)
+        unlink(plans.right[kind]);
+    unlink(plans.large);
+    unlink(plans.packed);
+    unlink(plans.odd);
+    unlink(plans.collective);
+}
+
 /* A rank that comes late loads kernels of the library while its peers' could wait for it already: the parts
  * of k differ, and so do the kernels. */
 static void late_rank(weft_group *group, void *argument)
@@ -535,5 +675,6 @@ int main(void)
     test_capture();
     test_peer_access();
     test_library();
+    test_given();
     return check_report("test_cuda_api");
 }

@@ -111,6 +111,7 @@ const weft_backend weft_cuda_backend = {
     .pad_create = weft_cuda_pad_create,
     .pad_wait = weft_cuda_pad_wait,
     .plan_create = weft_cuda_plan_create,
+    .plan_load = weft_cuda_plan_load,
     .plan_destroy = weft_cuda_plan_destroy,
     .run = run,
     .run_on = run_on,

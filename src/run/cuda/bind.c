@@ -267,11 +267,13 @@ static weft_status lower(weft_plan *plan, const weft_operands *operands, const w
             signals[rank] = (uint64_t *)(block + weft_cuda_plan_of(plan)->signals_at);
             controls[rank] = (weft_cuda_control *)(block + weft_cuda_plan_of(plan)->control_at);
         }
-        status = weft_cuda_executor_make(
-            g->device, &plan->part,
-            &(weft_cuda_binding){
-                .places = places, .signals = signals, .done_posts = weft_cuda_plan_of(plan)->done_posts},
-            controls, g->crews, &limits, executor, error);
+        status =
+            weft_cuda_executor_make(g->device, &plan->part,
+                                    &(weft_cuda_binding){.places = places,
+                                                         .signals = signals,
+                                                         .done_posts = weft_cuda_plan_of(plan)->done_posts,
+                                                         .given = plan->loaded},
+                                    controls, g->crews, &limits, executor, error);
     }
     free(places);
     free(signals);

@@ -95,6 +95,7 @@ weft_status weft_cuda_peer_table(weft_group *group, const void *pointer, void *c
 weft_status weft_cuda_pad_create(weft_group *group, uint32_t count, weft_signal_pad *pad);
 weft_status weft_cuda_pad_wait(weft_group *group, const weft_signal_pad *pad, void *stream);
 weft_status weft_cuda_plan_create(struct weft_plan *plan);
+weft_status weft_cuda_plan_load(struct weft_plan *plan, struct weft_plan_part *part);
 void weft_cuda_plan_destroy(struct weft_plan *plan);
 weft_status weft_cuda_plan_run(struct weft_plan *plan, const weft_operands *operands, void *stream);
 weft_status weft_cuda_plan_wait(struct weft_plan *plan, void *stream);

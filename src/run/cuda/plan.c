@@ -78,8 +78,34 @@ static weft_status count_done(weft_plan *plan)
     return status;
 }
 
-/* What needs no peer. */
-static weft_status prepare(weft_plan *plan, const weft_problem *problem)
+/* Whether the kernels make such results at all. */
+static weft_status check_problem(const weft_cuda_group *g, const weft_problem *p, weft_error_text *error)
+{
+    if (p->op == WEFT_OP_ALL_REDUCE && p->schedule == WEFT_SCHEDULE_MULTIMEM)
+        return weft_error_set(
+            error, WEFT_ERR_UNSUPPORTED,
+            "all_reduce by multimem on GPUs needs multicast in the fabric (%s): %s; push does the "
+            "same by plain stores",
+            "CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED",
+            g->device->multicast ? "this backend does not use it yet" : "there is none here");
+    if (p->b_form == WEFT_B_PREPACKED)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "B packed by weft_pack is for CPU kernels; on GPUs give B as it is");
+    if (weft_layout_gathers_k(p->layout))
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "the cuda backend does not gather along k; the CPU does");
+    if (weft_problem_is_gated(p))
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "the cuda backend has no gated activations; they are applied on the CPU");
+    if (p->op < WEFT_OP_ALL_REDUCE && p->dtype != WEFT_F16 && p->dtype != WEFT_BF16)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "the cuda backend multiplies float16 and bfloat16, not %s",
+                              weft_dtype_name(p->dtype));
+    return WEFT_OK;
+}
+
+/* The part of a problem, as this backend chooses. */
+static weft_status make_part(weft_plan *plan, const weft_problem *problem)
 {
     const weft_cuda_group *g = weft_cuda_of(plan->group);
     weft_error_text *error = &plan->group->error;
@@ -87,36 +113,71 @@ static weft_status prepare(weft_plan *plan, const weft_problem *problem)
     weft_problem resolved;
     weft_status status = weft_problem_resolve(problem, world, &resolved, error);
 
+    if (status == WEFT_OK)
+        status = check_problem(g, &resolved, error);
     if (status != WEFT_OK)
         return status;
-    if (resolved.op == WEFT_OP_ALL_REDUCE && resolved.schedule == WEFT_SCHEDULE_MULTIMEM)
-        return weft_error_set(
-            error, WEFT_ERR_UNSUPPORTED,
-            "all_reduce by multimem on GPUs needs multicast in the fabric (%s): %s; push does the "
-            "same by plain stores",
-            "CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED",
-            g->device->multicast ? "this backend does not use it yet" : "there is none here");
-    if (resolved.b_form == WEFT_B_PREPACKED)
-        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                              "B packed by weft_pack is for CPU kernels; on GPUs give B as it is");
-    if (weft_layout_gathers_k(resolved.layout))
-        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                              "the cuda backend does not gather along k; the CPU does");
-    if (weft_problem_is_gated(&resolved))
-        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                              "the cuda backend has no gated activations; they are applied on the CPU");
-    if (resolved.op < WEFT_OP_ALL_REDUCE && resolved.dtype != WEFT_F16 && resolved.dtype != WEFT_BF16)
-        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                              "the cuda backend multiplies float16 and bfloat16, not %s",
-                              weft_dtype_name(resolved.dtype));
     if (resolved.op >= WEFT_OP_ALL_REDUCE)
         weft_cuda_choose_collective(&resolved, world, weft_cuda_ctas(g->device, g->crews));
     else
         weft_cuda_choose(&resolved, world, g->crews, g->device->hopper, g->library);
     resolved.tuning.sums_stay &= g->adds;
-    status = weft_plan_make(&resolved, world, plan->group->rank, &plan->part, error);
+    return weft_plan_make(&resolved, world, plan->group->rank, &plan->part, error);
+}
+
+/* What of a part that somebody wrote the kernels cannot do. */
+static weft_status check_given(const weft_cuda_group *g, const weft_plan_part *part, weft_error_text *error)
+{
+    weft_status status = check_problem(g, &part->problem, error);
+
+    if (status == WEFT_OK && part->problem.op >= WEFT_OP_ALL_REDUCE)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "a plan of %s from a file runs on CPU ranks; on GPUs those of products do",
+                              weft_op_name(part->problem.op));
+    if (status == WEFT_OK && part->domain)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "a plan over several nodes runs on CPU ranks");
+    for (uint32_t i = 0; i < part->operand_count && status == WEFT_OK; i++)
+        if (part->operands[i].packed)
+            status = weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                                    "%s is packed as CPU kernels read it; on GPUs it is plain",
+                                    part->operands[i].name);
+    for (uint32_t i = 0; i < part->task_count && status == WEFT_OK; i++) {
+        const weft_task *task = &part->tasks[i];
+        const weft_region *d = weft_task_regions(part, task), *acc;
+
+        if (task->kind != WEFT_TASK_GEMM)
+            continue;
+        acc = task->flags & WEFT_TASK_HAS_ACC ? d + weft_task_roles_of(task).acc : NULL;
+        if (d->rows > WEFT_CUDA_TILE_M || d->cols > WEFT_CUDA_TILE_N)
+            status = weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                                    "task %u of rank %d multiplies a tile of %lld x %lld: on GPUs tiles have "
+                                    "at most %d x %d",
+                                    i, part->rank, (long long)d->rows, (long long)d->cols, WEFT_CUDA_TILE_M,
+                                    WEFT_CUDA_TILE_N);
+        else if (acc && acc->rank != part->rank && !g->adds)
+            status = weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                                    "task %u of rank %d adds to memory of rank %d, and these GPUs cannot add "
+                                    "in one another's memory",
+                                    i, part->rank, acc->rank);
+    }
+    return status;
+}
+
+/* What needs no peer: the part, made or given (and then taken over), and its tables. */
+static weft_status prepare(weft_plan *plan, weft_plan_part *given)
+{
+    weft_error_text *error = &plan->group->error;
+    weft_status status =
+        given ? check_given(weft_cuda_of(plan->group), given, error) : make_part(plan, &plan->asked);
+
     if (status != WEFT_OK)
         return status;
+    if (given) {
+        plan->part = *given;
+        *given = (weft_plan_part){0};
+        plan->part.problem.tuning.crew = 0;
+        plan->part.problem.tuning.library = 2; /* the tasks are the product */
+    }
     weft_cuda_plan_of(plan)->offsets =
         calloc(plan->part.operand_count + 1, sizeof(*weft_cuda_plan_of(plan)->offsets));
     weft_cuda_plan_of(plan)->lds =
@@ -125,7 +186,7 @@ static weft_status prepare(weft_plan *plan, const weft_problem *problem)
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u operands",
                               plan->part.operand_count);
     weft_given_note(plan);
-    return resolved.op >= WEFT_OP_ALL_REDUCE ? count_done(plan) : WEFT_OK;
+    return plan->part.problem.op >= WEFT_OP_ALL_REDUCE ? count_done(plan) : WEFT_OK;
 }
 
 /* What a rank tells the others when a plan is made. */
@@ -230,6 +291,11 @@ static weft_status make_events(weft_plan *plan)
 
 weft_status weft_cuda_plan_create(weft_plan *plan)
 {
+    return weft_cuda_plan_load(plan, NULL);
+}
+
+weft_status weft_cuda_plan_load(weft_plan *plan, weft_plan_part *part)
+{
     weft_group *group = plan->group;
     weft_cuda_group *g = weft_cuda_of(group);
     weft_cuda_plan *p = calloc(1, sizeof(*p));
@@ -239,7 +305,7 @@ weft_status weft_cuda_plan_create(weft_plan *plan)
     if (!p)
         return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", group->rank);
     plan->lowered = p;
-    status = prepare(plan, &plan->asked);
+    status = prepare(plan, part);
     if (status == WEFT_OK)
         status = make_events(plan);
     status = compare_outcomes(plan, status);

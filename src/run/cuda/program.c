@@ -351,7 +351,12 @@ weft_status weft_cuda_program_make(const weft_plan_part *part, const weft_cuda_b
     if (made.lane_count == 0)
         made.lane_count = 1; /* an empty lane still does ENTER and EXIT */
     if (made.copy_count && !(made.hopper && low.bulk))
-        status = fold_copies(&low);
+        status =
+            binding->given
+                ? weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                                 "the copy lanes of a plan from a file take operands whose rows, and what "
+                                 "is copied of them, begin and end on 16 bytes")
+                : fold_copies(&low);
     if (status != WEFT_OK) {
         weft_cuda_program_free(&made);
         return status;

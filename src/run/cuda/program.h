@@ -31,6 +31,7 @@ typedef struct weft_cuda_binding {
     const weft_plan_part *peers;
     /* NULL, or by rank how many lanes of it touch this rank: the lanes say DONE themselves, see done.h. */
     const uint32_t *done_posts;
+    bool given; /* somebody else's plan: nothing is known of its copies but what the checker proves */
 } weft_cuda_binding;
 
 typedef struct weft_cuda_map {
