@@ -95,6 +95,10 @@ typedef struct weft_span {
 
 WEFT_API weft_span weft_part(int64_t extent, int64_t parts, int64_t index);
 
+/* The same in whole granules, of which the extent's last may be shorter: parts differ by at most one of them.
+ * 0 and 1 are weft_part. */
+WEFT_API weft_span weft_part_granular(int64_t extent, int64_t granule, int64_t parts, int64_t index);
+
 /* ---- groups --------------------------------------------------------------------------------------- */
 
 /*
@@ -451,7 +455,7 @@ typedef struct weft_tuning {
 } weft_tuning;
 
 /*
- * What is to be computed. Sizes are global; part(x, W, r) of them lies on rank r. `size` is
+ * What is to be computed. Sizes are global; weft_part(x, W, r) of them lies on rank r. `size` is
  * sizeof(weft_problem), so that the struct can grow. Fill it with weft_problem_init, then change what
  * differs. Fields a given op does not use are ignored.
  */
@@ -476,6 +480,10 @@ typedef struct weft_problem {
     weft_reduction reduction;
     int root;
     weft_tuning tuning;
+    /* m, n and k are divided over the ranks in multiples of these (weft_part_granular), where they are
+     * divided: an attention head's columns stay together with granule_n = its size in the product that makes
+     * them and granule_k = it in the one that takes them. 0 = 1. On the CPU. */
+    int64_t granule_m, granule_n, granule_k;
 } weft_problem;
 
 /* Fills every field with its default: float32, l = 1, alpha = 1, schedule AUTO, layout and tiles chosen by

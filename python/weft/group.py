@@ -209,6 +209,7 @@ class Group:
         - ``m``, ``n``, ``k``: global extents; one that is spread over ranks is only needed when parts differ;
         - ``bias``, ``act`` ("relu", "gelu", "silu"), ``alpha``, ``beta``, ``c``: the epilogue, distributed like D;
           in ag_gemm and gemm_as also "silu_gated" and so on, with a b of :func:`weft.gate_up`;
+        - ``granule_m``, ``granule_n``, ``granule_k``: parts are multiples of these (:func:`weft.part`), so that heads stay whole;
         - ``schedule`` (a name in ``weft.SCHEDULES``), ``layout``, ``workers``, ``out_dtype``.
 
         ``b`` may be a :class:`weft.Packed`; ``out`` is allocated when it is not given.

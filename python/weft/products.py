@@ -51,10 +51,14 @@ def _named(table: Dict[Any, int], what: str, name: Any) -> int:
         raise ArgumentError(f"there is no {what} '{name}'; there are {', '.join(str(n) for n in table if n)}") from None
 
 
-def part(extent: int, size: int, rank: int) -> Tuple[int, int]:
-    """Where rank's part of an extent begins, and how long it is: parts differ by at most one."""
-    each, longer = divmod(extent, size)
-    return rank * each + min(rank, longer), each + (rank < longer)
+def part(extent: int, size: int, rank: int, granule: int = 1) -> Tuple[int, int]:
+    """Where rank's part of an extent begins, and how long it is: parts differ by at most one, or one ``granule``."""
+    each, longer = divmod(-(-extent // granule), size)
+    begin, count = (rank * each + min(rank, longer)) * granule, (each + (rank < longer)) * granule
+    if granule > 1:  # the last one may be shorter
+        begin = min(begin, extent)
+        count = min(count, extent - begin)
+    return begin, count
 
 
 # ---- on one rank ------------------------------------------------------------------------------------------
@@ -217,13 +221,12 @@ def _problem(op: str, **fields: Any) -> Any:
     return problem
 
 
-def _whole(given: Optional[int], mine: int, group: Group, what: str) -> int:
+def _whole(given: Optional[int], mine: int, group: Group, what: str, granules: Dict[str, int]) -> int:
     """A global extent: as given, else the same on every rank."""
     whole = mine * group.size if given is None else given
-    if part(whole, group.size, group.rank)[1] != mine:
-        raise ArgumentError(
-            f"rank {group.rank} of {group.size} holds {part(whole, group.size, group.rank)[1]} of {what} = {whole}, not {mine}"
-        )
+    has = part(whole, group.size, group.rank, granules[what])[1]
+    if has != mine:
+        raise ArgumentError(f"rank {group.rank} of {group.size} holds {has} of {what} = {whole}, not {mine}")
     return whole
 
 
@@ -238,35 +241,36 @@ class _Shapes:
         b_shape: Tuple[int, int],
         layout: str,
         sizes: Dict[str, Optional[int]],
+        granules: Dict[str, int],
     ) -> None:
         k_b, n_b = b_shape
         w, r = group.size, group.rank
         if op == "ag_gemm" and layout == "gather_a_k":
-            self.m, self.n = a.rows, _whole(sizes["n"], n_b, group, "n")
-            self.k = _whole(sizes["k"] if sizes["k"] is not None else k_b, a.cols, group, "k")
+            self.m, self.n = a.rows, _whole(sizes["n"], n_b, group, "n", granules)
+            self.k = _whole(sizes["k"] if sizes["k"] is not None else k_b, a.cols, group, "k", granules)
             same = self.k == k_b
             self.rows, self.cols = a.rows, n_b
         elif op == "ag_gemm" and layout == "gather_b_k":
-            self.m, self.n = _whole(sizes["m"], a.rows, group, "m"), n_b
-            self.k = _whole(sizes["k"] if sizes["k"] is not None else a.cols, k_b, group, "k")
+            self.m, self.n = _whole(sizes["m"], a.rows, group, "m", granules), n_b
+            self.k = _whole(sizes["k"] if sizes["k"] is not None else a.cols, k_b, group, "k", granules)
             same = self.k == a.cols
             self.rows, self.cols = a.rows, n_b
         elif op == "ag_gemm":
-            self.m, self.n = _whole(sizes["m"], a.rows, group, "m"), _whole(sizes["n"], n_b, group, "n")
+            self.m, self.n = _whole(sizes["m"], a.rows, group, "m", granules), _whole(sizes["n"], n_b, group, "n", granules)
             self.k, same = a.cols, a.cols == k_b
             self.rows, self.cols = (a.rows, self.n) if layout == "gather_b" else (self.m, n_b)
         elif op == "gemm_as":
-            self.m, self.n, self.k = a.rows, _whole(sizes["n"], n_b, group, "n"), a.cols
+            self.m, self.n, self.k = a.rows, _whole(sizes["n"], n_b, group, "n", granules), a.cols
             same = a.cols == k_b
             self.rows, self.cols = self.m, self.n
         else:
-            self.m, self.n, self.k = a.rows, n_b, _whole(sizes["k"], k_b, group, "k")
+            self.m, self.n, self.k = a.rows, n_b, _whole(sizes["k"], k_b, group, "k", granules)
             same = a.cols == k_b
             self.rows, self.cols = self.m, self.n
             if op == "gemm_rs" and layout == "scatter_cols":
-                self.cols = part(self.n, w, r)[1]
+                self.cols = part(self.n, w, r, granules["n"])[1]
             elif op == "gemm_rs":
-                self.rows = part(self.m, w, r)[1]
+                self.rows = part(self.m, w, r, granules["m"])[1]
         if not same:
             raise ArgumentError(f"{op}: a is {a.rows} x {a.cols}, b is {k_b} x {n_b}")
 
@@ -293,6 +297,9 @@ def product(
     layout: str = "default",
     out_dtype: Any = None,
     workers: int = 0,
+    granule_m: int = 1,
+    granule_n: int = 1,
+    granule_k: int = 1,
 ) -> Any:
     """One of the four products, see the methods of :class:`weft.Group`."""
     left = _arrays.matrix_of(a, "a")
@@ -302,7 +309,7 @@ def product(
     shape_b = (k_b, _columns(act, n_b))
     if layout == "default":  # two schedules mean the other layout
         layout = {"allgather_rotating_b": "gather_b", "reducescatter_tiling_b": "scatter_cols"}.get(schedule, layout)
-    s = _Shapes(op, group, left, shape_b, layout, {"m": m, "n": n, "k": k})
+    s = _Shapes(op, group, left, shape_b, layout, {"m": m, "n": n, "k": k}, {"m": granule_m, "n": granule_n, "k": granule_k})
     if out is None:
         kind = dtype_of(out_dtype) if out_dtype is not None else result_dtype(left.dtype)
         batch = (left.batch,) if len(_arrays.view_of(a).shape) == 3 else ()
@@ -315,7 +322,7 @@ def product(
     problem = _problem(
         op, m=s.m, n=s.n, k=s.k, l=left.batch, dtype=left.dtype, d_dtype=d.dtype, transa=left.trans,
         transb=0 if packed else right.trans, alpha=alpha, beta=beta, bias=int(bias is not None), act=act,  # type: ignore[union-attr]
-        schedule=schedule, layout=layout, workers=workers,
+        schedule=schedule, layout=layout, workers=workers, granule_m=granule_m, granule_n=granule_n, granule_k=granule_k,
     )  # fmt: skip
     operands = _Operands(size=C.sizeof(_Operands))
     operands.a, operands.lda, operands.stride_a = left.pointer, left.ld, left.stride

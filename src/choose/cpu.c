@@ -91,7 +91,7 @@ static bool epilogue_is_last(const weft_problem *p, int world, const weft_bindin
     if ((p->op != WEFT_OP_GEMM_RS && p->op != WEFT_OP_GEMM_AR) || weft_problem_only_rounds(p))
         return false;
     return p->act == WEFT_ACT_GELU || p->act == WEFT_ACT_SILU ||
-           weft_gemm_order(bind, p->m, weft_part(p->k, world, 0).count, p->op == WEFT_OP_GEMM_AR) <= 1;
+           weft_gemm_order(bind, p->m, weft_problem_part_k(p, world, 0).count, p->op == WEFT_OP_GEMM_AR) <= 1;
 }
 
 /* Few rows change with every call of a server, and simulating takes as long as some of them take to multiply:

@@ -14,6 +14,21 @@ weft_span weft_part(int64_t extent, int64_t parts, int64_t index)
     };
 }
 
+weft_span weft_part_granular(int64_t extent, int64_t granule, int64_t parts, int64_t index)
+{
+    weft_span units;
+    int64_t whole, begin, end;
+
+    if (granule <= 1 || extent < 0)
+        return weft_part(extent, parts, index);
+    whole = extent / granule;
+    units = weft_part(whole + (extent % granule != 0), parts, index);
+    end = units.begin + units.count;
+    begin = units.begin <= whole ? units.begin * granule : extent;
+    end = end <= whole ? end * granule : extent;
+    return (weft_span){begin, end - begin};
+}
+
 int64_t weft_part_of(int64_t extent, int64_t parts, int64_t position)
 {
     int64_t base = extent / parts;

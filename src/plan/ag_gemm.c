@@ -47,7 +47,8 @@ static weft_span shard(const ag_gemm *ag, int rank)
 {
     const weft_problem *p = ag->gen.problem;
 
-    return weft_part(gathers_a(ag) ? p->m : p->n, ag->gen.world, rank);
+    return gathers_a(ag) ? weft_problem_part_m(p, ag->gen.world, rank)
+                         : weft_problem_part_n(p, ag->gen.world, rank);
 }
 
 /* The local extent of the other operand: columns of B, or rows of A. */
@@ -55,7 +56,9 @@ static int64_t local_extent(const ag_gemm *ag)
 {
     const weft_problem *p = ag->gen.problem;
 
-    return weft_part(gathers_a(ag) ? p->n : p->m, ag->gen.world, ag->gen.me).count;
+    return (gathers_a(ag) ? weft_problem_part_n(p, ag->gen.world, ag->gen.me)
+                          : weft_problem_part_m(p, ag->gen.world, ag->gen.me))
+        .count;
 }
 
 static int64_t gathered_tile(const ag_gemm *ag)

@@ -29,7 +29,7 @@ typedef struct k_tile {
 
 static weft_span k_of(const ag_gemm_k *ag, int rank)
 {
-    return weft_part(ag->gen.problem->k, ag->gen.world, rank);
+    return weft_problem_part_k(ag->gen.problem, ag->gen.world, rank);
 }
 
 /* `k` of a tile's rows of A, or columns of B, where `rank` has them; `k` counts from where its part begins.
@@ -187,9 +187,9 @@ void weft_generate_ag_gemm_k(weft_builder *builder)
                     .cols = p->n};
 
     if (ag.of_a)
-        ag.cols = weft_part(p->n, builder->world, builder->rank).count;
+        ag.cols = weft_problem_part_n(p, builder->world, builder->rank).count;
     else
-        ag.rows = weft_part(p->m, builder->world, builder->rank).count;
+        ag.rows = weft_problem_part_m(p, builder->world, builder->rank).count;
     if (p->schedule == WEFT_SCHEDULE_DIRECT)
         direct(&ag);
     else

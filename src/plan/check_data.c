@@ -81,10 +81,8 @@ static weft_value input_value(const data_state *s, const weft_operand *o, const 
 {
     weft_value value = {.batch = r->batch};
 
-    if (o->rows_parted)
-        value.row = weft_part(o->rows, s->checker->world, r->rank).begin;
-    if (o->cols_parted)
-        value.col = weft_part(o->cols, s->checker->world, r->rank).begin;
+    value.row = weft_operand_row_span(o, s->checker->world, r->rank).begin;
+    value.col = weft_operand_col_span(o, s->checker->world, r->rank).begin;
     switch (o->role) {
     case WEFT_ROLE_A:
         value.kind = WEFT_VALUE_A;
@@ -287,8 +285,8 @@ static void finish_value(data_state *s, const weft_task *task, const weft_region
     }
     if (!sum->set) { /* k is 0: the zero of the element that is written */
         sum->batch = to->batch;
-        sum->row = to->row0 + (o->rows_parted ? weft_part(o->rows, s->checker->world, to->rank).begin : 0);
-        sum->col = to->col0 + (o->cols_parted ? weft_part(o->cols, s->checker->world, to->rank).begin : 0);
+        sum->row = to->row0 + weft_operand_row_span(o, s->checker->world, to->rank).begin;
+        sum->col = to->col0 + weft_operand_col_span(o, s->checker->world, to->rank).begin;
     }
     sum->kind = WEFT_VALUE_FINAL;
     if (has_c != (p->beta != 0) || has_bias != (p->bias != 0)) {
@@ -462,8 +460,8 @@ static bool piece_is_right(data_state *s, const weft_operand *o, int rank, int64
 
     if (is_gemm(s))
         return v->kind == WEFT_VALUE_FINAL && v->batch == batch &&
-               v->row == (o->rows_parted ? weft_part(o->rows, s->checker->world, rank).begin : 0) &&
-               v->col == (o->cols_parted ? weft_part(o->cols, s->checker->world, rank).begin : 0);
+               v->row == weft_operand_row_span(o, s->checker->world, rank).begin &&
+               v->col == weft_operand_col_span(o, s->checker->world, rank).begin;
     for (int64_t row = piece->row0; row < piece->row1; row++) {
         weft_value want = collective_result(s, rank, row);
 

@@ -13,7 +13,8 @@ static bool same_operand(const weft_operand *a, const weft_operand *b)
 {
     return !strcmp(a->name, b->name) && a->place == b->place && a->role == b->role && a->dtype == b->dtype &&
            a->rows == b->rows && a->cols == b->cols && a->rows_parted == b->rows_parted &&
-           a->cols_parted == b->cols_parted && a->transposed == b->transposed && a->packed == b->packed &&
+           a->cols_parted == b->cols_parted && a->row_granule == b->row_granule &&
+           a->col_granule == b->col_granule && a->transposed == b->transposed && a->packed == b->packed &&
            a->handed_on == b->handed_on && a->paired == b->paired && a->output == b->output &&
            a->batch == b->batch;
 }

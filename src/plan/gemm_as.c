@@ -50,7 +50,7 @@ static void unfused(gemm_as *as)
     weft_gemm_whole_run(&whole, ready + (uint32_t)gen->me);
     for (int step = 1; step < gen->world; step++) {
         int from = weft_rotate(gen->me, step, gen->world);
-        weft_span cols = weft_part(p->n, gen->world, from);
+        weft_span cols = weft_problem_part_n(p, gen->world, from);
         weft_shares shares;
 
         weft_builder_expect(gen->builder, ready + (uint32_t)from, 1);
@@ -73,7 +73,7 @@ static void unfused(gemm_as *as)
 void weft_generate_gemm_as(weft_builder *builder)
 {
     gemm_as as = {.gen = weft_gemm_begin(builder),
-                  .columns = weft_part(builder->problem->n, builder->world, builder->rank)};
+                  .columns = weft_problem_part_n(builder->problem, builder->world, builder->rank)};
 
     weft_gemm_declare_packed(&as.gen);
     if (builder->problem->schedule == WEFT_SCHEDULE_UNFUSED)

@@ -30,10 +30,17 @@ typedef struct unit {
     weft_span d_rows, d_cols;
 } unit;
 
+/* What of D a rank keeps. */
+static weft_span block_of(const gemm_rs *rs, int owner)
+{
+    return rs->by_rows ? weft_problem_part_m(rs->gen.problem, rs->gen.world, owner)
+                       : weft_problem_part_n(rs->gen.problem, rs->gen.world, owner);
+}
+
 static int64_t unit_count(const gemm_rs *rs, int owner)
 {
     const weft_problem *p = rs->gen.problem;
-    weft_span block = weft_part(rs->by_rows ? p->m : p->n, rs->gen.world, owner);
+    weft_span block = block_of(rs, owner);
 
     return p->l * weft_cut_count(rs->by_rows ? block.count : p->m, p->tuning.tile_m) *
            weft_cut_columns_count(rs->by_rows ? p->n : block.count, p->tuning.tile_n, p->tuning.grain_n);
@@ -42,7 +49,7 @@ static int64_t unit_count(const gemm_rs *rs, int owner)
 static unit unit_at(const gemm_rs *rs, int owner, int64_t number)
 {
     const weft_problem *p = rs->gen.problem;
-    weft_span block = weft_part(rs->by_rows ? p->m : p->n, rs->gen.world, owner);
+    weft_span block = block_of(rs, owner);
     weft_span rows = weft_whole(rs->by_rows ? block.count : p->m);
     weft_span cols = weft_whole(rs->by_rows ? p->n : block.count);
     int64_t raster = p->tuning.raster > 0 ? p->tuning.raster : 1;
@@ -244,7 +251,7 @@ static void unfused(gemm_rs *rs)
     weft_builder *b = gen->builder;
     const weft_problem *p = gen->problem;
     uint32_t sums = weft_gemm_whole_sums(gen);
-    weft_span block = weft_part(rs->by_rows ? p->m : p->n, gen->world, gen->me);
+    weft_span block = block_of(rs, gen->me);
     weft_shares shares =
         weft_shares_of(p, rs->by_rows ? block : weft_whole(p->m), rs->by_rows ? weft_whole(p->n) : block,
                        p->tuning.tile_m, p->tuning.tile_n);
@@ -269,7 +276,7 @@ void weft_generate_gemm_rs(weft_builder *builder)
     const weft_problem *p = builder->problem;
     gemm_rs rs = {.gen = weft_gemm_begin(builder), .by_rows = p->layout == WEFT_LAYOUT_SCATTER_ROWS};
 
-    rs.slot = weft_part(rs.by_rows ? p->m : p->n, builder->world, 0).count;
+    rs.slot = block_of(&rs, 0).count;
     weft_gemm_declare_packed(&rs.gen);
     if (p->schedule == WEFT_SCHEDULE_DIRECT)
         direct(&rs);

@@ -84,7 +84,8 @@ typedef enum weft_operand_role {
 
 /*
  * A matrix (per batch element) that every rank has its own instance of. An extent that is `parted` is
- * divided over the ranks: the instance of rank r has part(extent, W, r) of it. Regions count rows and
+ * divided over the ranks, in multiples of its granule: the instance of rank r has weft_part_granular(extent,
+ * granule, W, r) of it. Regions count rows and
  * columns from the start of the instance, not of the global matrix.
  */
 typedef struct weft_operand {
@@ -94,14 +95,15 @@ typedef struct weft_operand {
     weft_dtype dtype;
     int64_t rows, cols; /* global when parted, else of each instance */
     bool rows_parted, cols_parted;
-    bool transposed; /* stored column by column */
-    bool packed;     /* stored in the GEMM engine's layout for B; only COPY writes it, only GEMM reads it */
-    bool handed_on;  /* partial sums in the GEMM engine's own order, tile by tile: a GEMM writes a region as
-                        bare sums, its only destination, and another starts from that very region */
-    bool paired;   /* a column is two numbers side by side, a gate and an up: of a gated activation's B, bias
-                      and sums; regions count pairs */
-    bool output;   /* the caller gets it back: every element must be written exactly once in a run */
-    int64_t batch; /* matrices in an instance, one after another */
+    int64_t row_granule, col_granule; /* of an extent that is parted; 0 = 1 */
+    bool transposed;                  /* stored column by column */
+    bool packed;    /* stored in the GEMM engine's layout for B; only COPY writes it, only GEMM reads it */
+    bool handed_on; /* partial sums in the GEMM engine's own order, tile by tile: a GEMM writes a region as
+                       bare sums, its only destination, and another starts from that very region */
+    bool paired;    /* a column is two numbers side by side, a gate and an up: of a gated activation's B, bias
+                       and sums; regions count pairs */
+    bool output;    /* the caller gets it back: every element must be written exactly once in a run */
+    int64_t batch;  /* matrices in an instance, one after another */
 } weft_operand;
 
 typedef struct weft_region {
@@ -314,15 +316,43 @@ static inline int64_t weft_operand_width(const weft_operand *operand)
     return operand->paired ? 2 : 1;
 }
 
-/* Shape of rank `rank`'s instance of an operand. */
+/* What of the extents of a problem, where they are divided, lies on rank `rank`. Rank 0 has the most. */
+static inline weft_span weft_problem_part_m(const weft_problem *problem, int world, int rank)
+{
+    return weft_part_granular(problem->m, problem->granule_m, world, rank);
+}
+
+static inline weft_span weft_problem_part_n(const weft_problem *problem, int world, int rank)
+{
+    return weft_part_granular(problem->n, problem->granule_n, world, rank);
+}
+
+static inline weft_span weft_problem_part_k(const weft_problem *problem, int world, int rank)
+{
+    return weft_part_granular(problem->k, problem->granule_k, world, rank);
+}
+
+/* Which rows and columns of an operand rank `rank`'s instance has. Rank 0 has the most. */
+static inline weft_span weft_operand_row_span(const weft_operand *operand, int world, int rank)
+{
+    return operand->rows_parted ? weft_part_granular(operand->rows, operand->row_granule, world, rank)
+                                : (weft_span){0, operand->rows};
+}
+
+static inline weft_span weft_operand_col_span(const weft_operand *operand, int world, int rank)
+{
+    return operand->cols_parted ? weft_part_granular(operand->cols, operand->col_granule, world, rank)
+                                : (weft_span){0, operand->cols};
+}
+
 static inline int64_t weft_operand_rows(const weft_operand *operand, int world, int rank)
 {
-    return operand->rows_parted ? weft_part(operand->rows, world, rank).count : operand->rows;
+    return weft_operand_row_span(operand, world, rank).count;
 }
 
 static inline int64_t weft_operand_cols(const weft_operand *operand, int world, int rank)
 {
-    return operand->cols_parted ? weft_part(operand->cols, world, rank).count : operand->cols;
+    return weft_operand_col_span(operand, world, rank).count;
 }
 
 /* Do two ranks have memory that the other cannot load and store? */

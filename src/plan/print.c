@@ -24,9 +24,9 @@ static uint64_t mix(uint64_t hash, int64_t value)
 
 static uint64_t mix_operand(uint64_t hash, const weft_operand *o)
 {
-    const int64_t fields[] = {o->place,       o->role,        o->dtype,      o->rows,   o->cols,
-                              o->rows_parted, o->cols_parted, o->transposed, o->packed, o->handed_on,
-                              o->paired,      o->output,      o->batch};
+    const int64_t fields[] = {o->place,       o->role,        o->dtype,      o->rows,        o->cols,
+                              o->rows_parted, o->cols_parted, o->transposed, o->packed,      o->handed_on,
+                              o->paired,      o->output,      o->batch,      o->row_granule, o->col_granule};
 
     for (size_t i = 0; i < sizeof(o->name) && o->name[i]; i++)
         hash = mix(hash, o->name[i]);
@@ -182,6 +182,10 @@ void weft_plan_print_text(const weft_plan_part *part, FILE *file)
                 weft_dtype_name(o->dtype), o->rows, o->cols);
         if (o->batch > 1)
             fprintf(file, " batch %" PRId64, o->batch);
+        if (o->row_granule)
+            fprintf(file, " row-granule %" PRId64, o->row_granule);
+        if (o->col_granule)
+            fprintf(file, " col-granule %" PRId64, o->col_granule);
         fprintf(file, "%s%s%s%s%s%s%s\n", o->rows_parted ? " rows-parted" : "",
                 o->cols_parted ? " cols-parted" : "", o->transposed ? " transposed" : "",
                 o->packed ? " packed" : "", o->handed_on ? " handed-on" : "", o->paired ? " paired" : "",
@@ -277,11 +281,16 @@ void weft_plan_print_json(const weft_plan_part *part, FILE *file)
         fprintf(file,
                 "%s{\"name\":\"%s\",\"place\":\"%s\",\"dtype\":\"%s\",\"rows\":%" PRId64 ",\"cols\":%" PRId64
                 ",\"batch\":%" PRId64 ",\"rows_parted\":%s,\"cols_parted\":%s,\"transposed\":%s,\"packed\":%"
-                "s,\"handed_on\":%s,\"paired\":%s,\"output\":%s}",
+                "s,\"handed_on\":%s,\"paired\":%s,\"output\":%s",
                 i ? "," : "", o->name, weft_place_name(o->place), weft_dtype_name(o->dtype), o->rows, o->cols,
                 o->batch, o->rows_parted ? "true" : "false", o->cols_parted ? "true" : "false",
                 o->transposed ? "true" : "false", o->packed ? "true" : "false",
                 o->handed_on ? "true" : "false", o->paired ? "true" : "false", o->output ? "true" : "false");
+        if (o->row_granule)
+            fprintf(file, ",\"row_granule\":%" PRId64, o->row_granule);
+        if (o->col_granule)
+            fprintf(file, ",\"col_granule\":%" PRId64, o->col_granule);
+        fputc('}', file);
     }
     fputs("],\"lanes\":[", file);
     for (uint32_t i = 0; i < part->lane_count; i++)

@@ -115,6 +115,14 @@ static int64_t clamp_tile(int64_t tile, int64_t extent)
     return tile < extent ? tile : extent;
 }
 
+/* One element is no granule, and more than the extent is all of it. */
+static int64_t canonical_granule(int64_t granule, int64_t extent)
+{
+    int64_t within = clamp_tile(granule, extent);
+
+    return within > 1 ? within : 0;
+}
+
 static weft_status check_extents(const weft_problem *p, weft_error_text *error)
 {
     if (!weft_extents_fit(p->m, p->n, p->l) || !weft_extents_fit(p->m, p->k, p->l) ||
@@ -144,6 +152,14 @@ static weft_status resolve_gemm(weft_problem *problem, weft_error_text *error)
     }
     if (check_extents(problem, error) != WEFT_OK)
         return error->status;
+    if (problem->granule_m < 0 || problem->granule_n < 0 || problem->granule_k < 0)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "parts in multiples of %lld, %lld and %lld: granules cannot be negative",
+                              (long long)problem->granule_m, (long long)problem->granule_n,
+                              (long long)problem->granule_k);
+    problem->granule_m = canonical_granule(problem->granule_m, problem->m);
+    problem->granule_n = canonical_granule(problem->granule_n, problem->n);
+    problem->granule_k = canonical_granule(problem->granule_k, problem->k);
     if (problem->dtype != WEFT_F32 && problem->dtype != WEFT_F16 && problem->dtype != WEFT_BF16 &&
         problem->dtype != WEFT_I8 && !weft_dtype_is_fp8(problem->dtype))
         return weft_error_set(
@@ -223,6 +239,7 @@ static weft_status resolve_collective(weft_problem *problem, int world, weft_err
     if (!reduces(problem->op))
         problem->reduction = WEFT_SUM;
     problem->m = problem->n = problem->k = 0;
+    problem->granule_m = problem->granule_n = problem->granule_k = 0;
     problem->l = 1;
     problem->d_dtype = problem->wire_dtype = problem->dtype;
     problem->transa = problem->transb = problem->bias = 0;
@@ -310,7 +327,7 @@ static uint64_t bits(float value)
     return word;
 }
 
-enum { FIELDS = 31 };
+enum { FIELDS = 34 };
 
 /* Everything that is asked, without the holes between the fields of the struct. */
 static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
@@ -347,6 +364,9 @@ static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
         (uint64_t)p->tuning.grain_n,
         (uint64_t)p->tuning.crew,
         (uint64_t)p->tuning.library,
+        (uint64_t)p->granule_m,
+        (uint64_t)p->granule_n,
+        (uint64_t)p->granule_k,
     };
 
     _Static_assert(sizeof(list) == FIELDS * sizeof(*list), "every field has its place");

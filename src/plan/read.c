@@ -406,6 +406,10 @@ static void read_operand(reader *r)
     o.cols = number(r, 0, most, "columns");
     if (!r->failed && take_word(r, "batch"))
         o.batch = number(r, 0, most, "the batch");
+    if (!r->failed && take_word(r, "row-granule"))
+        o.row_granule = number(r, 0, most, "the granule");
+    if (!r->failed && take_word(r, "col-granule"))
+        o.col_granule = number(r, 0, most, "the granule");
     while (!r->failed && !at_line_end(r)) {
         size_t i = 0;
 

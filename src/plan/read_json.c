@@ -267,6 +267,10 @@ static void write_operand(const node *operand, FILE *file)
     fprintf(file, "operand %s %s %s %s x %s batch %s", text_of(operand, "name"), text_of(operand, "place"),
             text_of(operand, "dtype"), text_of(operand, "rows"), text_of(operand, "cols"),
             get(operand, "batch") ? text_of(operand, "batch") : "1");
+    if (get(operand, "row_granule"))
+        fprintf(file, " row-granule %s", text_of(operand, "row_granule"));
+    if (get(operand, "col_granule"))
+        fprintf(file, " col-granule %s", text_of(operand, "col_granule"));
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
         if (is_true(operand, flags[i][0]))
             fprintf(file, " %s", flags[i][1]);

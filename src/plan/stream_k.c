@@ -44,13 +44,17 @@ static void count_on(weft_stream_k *stream, int rank)
                     weft_cut_columns_count(cols, stream->tile_n, stream->grain_n);
 }
 
-/* Whether some rank cuts a tile: all declare the same. Extents differ by one, the first rank having more. */
+/* Whether some rank cuts a tile: all declare the same. Extents differ by one, the first rank having more;
+ * with granules one of the ranks may have a shorter one besides. */
 static bool any_cuts(const weft_stream_k *stream)
 {
-    for (int last = 0; last < 2; last++) {
+    const weft_problem *p = stream->gen->problem;
+    int last = stream->gen->world - 1, step = p->granule_n || p->granule_k || !last ? 1 : last;
+
+    for (int rank = 0; rank <= last; rank += step) {
         weft_stream_k theirs = *stream;
 
-        count_on(&theirs, last ? stream->gen->world - 1 : 0);
+        count_on(&theirs, rank);
         for (int64_t i = 0; i < theirs.tiles % theirs.gen->lanes; i++)
             if (shares_of(&theirs, i).count > 1)
                 return true;

@@ -42,8 +42,8 @@ static extents extents_of(const weft_problem *p, int world)
 {
     bool stream_k = p->schedule != WEFT_SCHEDULE_TWO_LEVEL;
     bool by_rows = p->layout == WEFT_LAYOUT_GATHER_A || p->layout == WEFT_LAYOUT_SCATTER_ROWS;
-    int64_t part_m = weft_divide_up(p->m, world), part_n = weft_divide_up(p->n, world),
-            part_k = weft_divide_up(p->k, world);
+    int64_t part_m = weft_problem_part_m(p, world, 0).count, part_n = weft_problem_part_n(p, world, 0).count,
+            part_k = weft_problem_part_k(p, world, 0).count;
 
     switch (p->op) {
     case WEFT_OP_AG_GEMM:

@@ -41,7 +41,8 @@ static weft_span block_of(const across *x, int owner)
 
     if (x->op == WEFT_OP_GEMM_AR)
         return weft_whole(p->n);
-    return weft_part(x->by_rows ? p->m : p->n, x->gen.world, owner);
+    return x->by_rows ? weft_problem_part_m(p, x->gen.world, owner)
+                      : weft_problem_part_n(p, x->gen.world, owner);
 }
 
 static weft_span grid_rows(const across *x, int owner)

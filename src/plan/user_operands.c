@@ -41,6 +41,8 @@ static int of_product(const weft_problem *p, weft_operand *operands)
                       .cols = p->n,
                       .rows_parted = div.d_rows,
                       .cols_parted = div.d_cols,
+                      .row_granule = div.d_rows ? p->granule_m : 0,
+                      .col_granule = div.d_cols ? p->granule_n : 0,
                       .batch = p->l};
     int count = 0;
 
@@ -51,6 +53,8 @@ static int of_product(const weft_problem *p, weft_operand *operands)
                                        .cols = p->k,
                                        .rows_parted = div.a_rows,
                                        .cols_parted = div.a_cols,
+                                       .row_granule = div.a_rows ? p->granule_m : 0,
+                                       .col_granule = div.a_cols ? p->granule_k : 0,
                                        .transposed = p->transa,
                                        .batch = p->l};
     operands[count++] = (weft_operand){.name = "B",
@@ -60,6 +64,8 @@ static int of_product(const weft_problem *p, weft_operand *operands)
                                        .cols = p->n,
                                        .rows_parted = div.b_rows,
                                        .cols_parted = div.b_cols,
+                                       .row_granule = div.b_rows ? p->granule_k : 0,
+                                       .col_granule = div.b_cols ? p->granule_n : 0,
                                        .transposed = p->transb,
                                        .packed = p->b_form == WEFT_B_PREPACKED,
                                        .paired = weft_problem_is_gated(p),
@@ -73,6 +79,7 @@ static int of_product(const weft_problem *p, weft_operand *operands)
                                            .rows = 1,
                                            .cols = p->n,
                                            .cols_parted = div.d_cols,
+                                           .col_granule = div.d_cols ? p->granule_n : 0,
                                            .paired = weft_problem_is_gated(p),
                                            .batch = 1};
     operands[count] = c;

@@ -1,4 +1,5 @@
-/* Parts cover the extent without gap or overlap, differ by at most one, and weft_part_of inverts them. */
+/* Parts cover the extent without gap or overlap, differ by at most one element or granule, and weft_part_of
+ * inverts those of elements. */
 #include "core/part.h"
 #include "support/check.h"
 
@@ -20,6 +21,26 @@ int main(void)
             CHECK_INT(next, extent);
         }
     }
+    for (int64_t extent = 0; extent < 50; extent++) {
+        for (int64_t granule = 0; granule < 60; granule += granule < 8 ? 1 : 17) {
+            int64_t parts = 1 + extent % 7, step = granule > 1 ? granule : 1, next = 0;
+
+            for (int64_t i = 0; i < parts; i++) {
+                weft_span span = weft_part_granular(extent, granule, parts, i);
+
+                CHECK_INT(span.begin, next);
+                next += span.count;
+                CHECK(next % step == 0 || next == extent);
+                CHECK(span.count <= weft_part_granular(extent, granule, parts, 0).count);
+                CHECK(span.count + step > weft_part_granular(extent, granule, parts, 0).count - step);
+            }
+            CHECK_INT(next, extent);
+        }
+    }
+    CHECK_INT(weft_part_granular(100, 32, 2, 1).begin, 64);
+    CHECK_INT(weft_part_granular(100, 32, 2, 1).count, 36);
+    CHECK_INT(weft_part_granular(INT64_MAX, INT64_MAX - 1, 2, 1).count, 1);
+    CHECK_INT(weft_part_granular(100, 32, 2, 2).count, 0);
     CHECK_INT(weft_part((int64_t)5 << 40, 3, 2).count, ((int64_t)5 << 40) / 3);
     return check_report("part");
 }

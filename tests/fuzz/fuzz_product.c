@@ -289,6 +289,11 @@ static tp_case make_ranks(uint64_t seed)
         p->d_dtype = WEFT_F32;
     p->transa = (int)pick(s, 2);
     p->transb = (int)pick(s, 2);
+    if (pick(s, 3) == 0) {
+        p->granule_m = (int64_t)pick(s, 20);
+        p->granule_n = (int64_t)pick(s, 40);
+        p->granule_k = (int64_t)pick(s, 40);
+    }
     p->b_form = (weft_b_form)pick(s, 3);
     if (p->layout == WEFT_LAYOUT_GATHER_B && p->schedule != WEFT_SCHEDULE_DIRECT &&
         p->b_form == WEFT_B_PREPACKED)

@@ -42,14 +42,18 @@ static void names(void)
     expect(WEFT_VERSION_MAJOR == 0 && WEFT_VERSION_MINOR == 2, "the header is that of 0.2");
     expect(strcmp(weft_status_name(WEFT_ERR_TIMEOUT), "WEFT_ERR_TIMEOUT") == 0, "a status has its name");
     expect(weft_dtype_size(WEFT_BF16) == 2 && strcmp(weft_dtype_name(WEFT_I8), "int8") == 0, "dtypes");
-    expect(weft_part(7, 3, 0).count == 3 && weft_part(7, 3, 2).begin == 5, "parts");
+    expect(weft_part(7, 3, 0).count == 3 && weft_part(7, 3, 2).begin == 5 &&
+               weft_part_granular(7, 2, 3, 1).begin == 4 && weft_part_granular(7, 2, 3, 2).count == 1,
+           "parts");
     expect(weft_schedule_list(WEFT_OP_GEMM_AR, WEFT_LAYOUT_DEFAULT, &count) && count >= 3, "schedules");
 }
 
 static void one_rank(void)
 {
     float a[SIDE * SIDE], b[SIDE * SIDE], d[SIDE * SIDE];
+    const int64_t offset[EXPERTS + 1] = {0, 3, SIDE};
     GUARDED(weft_gemm_args, args);
+    GUARDED(weft_grouped_args, grouped);
 
     for (int i = 0; i < SIDE * SIDE; i++)
         a[i] = b[i] = 1;
@@ -59,6 +63,13 @@ static void one_rank(void)
     args.it.b = b;
     args.it.d = d;
     expect(weft_gemm(&args.it) == WEFT_OK && d[SIDE] == SIDE, "weft_gemm");
+    weft_grouped_args_init(&grouped.it, WEFT_F32, EXPERTS, SIDE, SIDE, SIDE / 2);
+    expect(untouched(grouped.behind), "weft_grouped_args_init stays inside");
+    grouped.it.offset = offset;
+    grouped.it.a = a;
+    grouped.it.b = b;
+    grouped.it.d = d;
+    expect(weft_grouped_gemm(NULL, &grouped.it) == WEFT_OK && d[SIDE] == SIDE / 2, "weft_grouped_gemm");
 }
 
 static void twice(void *context, int expert, int64_t rows, const void *const *in, void *const *out)
@@ -101,6 +112,18 @@ static void layer(weft_group *group)
     expect(weft_moe_free(moe) == WEFT_OK, "weft_moe_free");
 }
 
+static void symmetric(weft_group *group)
+{
+    int64_t *words = NULL, sent = weft_rank(group) + 5;
+    int peer = (weft_rank(group) + 1) % weft_size(group);
+
+    expect(weft_alloc(group, 2 * WEFT_SIGNAL_BYTES, 0, (void **)&words) == WEFT_OK, "weft_alloc");
+    expect(weft_put_signal(group, words + 16, &sent, sizeof(sent), words, 1, peer) == WEFT_OK &&
+               weft_wait_signal(group, words, 1, -1) == WEFT_OK && words[16] == 6 - weft_rank(group),
+           "weft_put_signal");
+    expect(weft_barrier(group) == WEFT_OK && weft_free(group, words) == WEFT_OK, "weft_free");
+}
+
 static void *rank_main(void *argument)
 {
     weft_group *group = argument;
@@ -117,6 +140,10 @@ static void *rank_main(void *argument)
     problem.it.m = problem.it.n = problem.it.k = SIDE;
     problem.it.tuning.tile_m = 4;
     expect(weft_ag_gemm(group, &problem.it, &operands) == WEFT_OK && d[rows] == SIDE, "weft_ag_gemm");
+    problem.it.granule_n = SIDE;
+    expect(weft_ag_gemm(group, &problem.it, &operands) == WEFT_OK, "weft_ag_gemm, one granule");
+    problem.it.granule_n = 0;
+    symmetric(group);
     problem.it.op = WEFT_OP_GEMM_AR;
     expect(weft_plan_create(group, &problem.it, &plan) == WEFT_OK, "weft_plan_create");
     expect(weft_run(plan, &operands) == WEFT_OK && d[SIDE + 1] == SIDE, "weft_run");

@@ -100,10 +100,8 @@ static double instance_value(const world_state *w, const weft_operand *o, int ra
 {
     if (o->role == WEFT_ROLE_SEND)
         return input_value(w, o->role, rank, run, batch, row, col);
-    if (o->rows_parted)
-        row += weft_part(o->rows, w->world, rank).begin;
-    if (o->cols_parted)
-        col += weft_part(o->cols, w->world, rank).begin;
+    row += weft_operand_row_span(o, w->world, rank).begin;
+    col += weft_operand_col_span(o, w->world, rank).begin;
     return global_value(w, o->role, run, batch, row, col);
 }
 
@@ -181,10 +179,8 @@ static double expected(const world_state *w, const weft_operand *o, int rank, in
     default:
         break;
     }
-    if (o->rows_parted)
-        row += weft_part(o->rows, w->world, rank).begin;
-    if (o->cols_parted)
-        col += weft_part(o->cols, w->world, rank).begin;
+    row += weft_operand_row_span(o, w->world, rank).begin;
+    col += weft_operand_col_span(o, w->world, rank).begin;
     for (int64_t k = 0; k < p->k; k++)
         sum += global_value(w, WEFT_ROLE_A, run, batch, row, k) *
                global_value(w, WEFT_ROLE_B, run, batch, k, col);
@@ -601,6 +597,7 @@ static bool takes_what_is_given(const weft_plan_part *part)
             taken = o->place == WEFT_PLACE_USER && o->role == given[i].role && o->dtype == given[i].dtype &&
                     o->rows == given[i].rows && o->cols == given[i].cols && o->batch == given[i].batch &&
                     o->rows_parted == given[i].rows_parted && o->cols_parted == given[i].cols_parted &&
+                    o->row_granule == given[i].row_granule && o->col_granule == given[i].col_granule &&
                     o->transposed == given[i].transposed && o->packed == given[i].packed &&
                     o->output == given[i].output && !o->handed_on;
         }
@@ -750,12 +747,13 @@ const char *interpret_describe(const weft_problem *p, int world)
     snprintf(text, sizeof(text),
              "%s %s layout %d W=%d m=%lld n=%lld k=%lld l=%lld count=%lld tile %lldx%lldx%lld grain %lld "
              "b_form %d workers %d "
-             "beta %g bias %d act %d reduction %d root %d",
+             "beta %g bias %d act %d reduction %d root %d granules %lld %lld %lld",
              weft_op_name(p->op), weft_schedule_name(p->op, p->schedule), (int)p->layout, world,
              (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->l, (long long)p->count,
              (long long)p->tuning.tile_m, (long long)p->tuning.tile_n, (long long)p->tuning.tile_k,
              (long long)p->tuning.grain_n, (int)p->b_form, p->tuning.workers, p->beta, p->bias, (int)p->act,
-             (int)p->reduction, p->root);
+             (int)p->reduction, p->root, (long long)p->granule_m, (long long)p->granule_n,
+             (long long)p->granule_k);
     return text;
 }
 
@@ -773,6 +771,9 @@ weft_problem interpret_random(weft_op op, weft_schedule schedule, weft_layout la
     p.n = pick(seed, most);
     p.k = pick(seed, most);
     p.l = 1 + (pick(seed, 4) == 0);
+    p.granule_m = pick(seed, 3) ? 0 : pick(seed, 6);
+    p.granule_n = pick(seed, 3) ? 0 : pick(seed, 6);
+    p.granule_k = pick(seed, 3) ? 0 : pick(seed, 6);
     p.count = pick(seed, 40);
     p.reduction = (weft_reduction)pick(seed, 4);
     p.tuning.tile_m = pick(seed, 9);

@@ -132,7 +132,7 @@ static void extremes_are_plain(void)
 int main(void)
 {
     const size_t hole = offsetof(weft_problem, m) - offsetof(weft_problem, layout) - sizeof(weft_layout) +
-                        sizeof(weft_problem) - offsetof(weft_problem, tuning.reserved);
+                        offsetof(weft_problem, granule_m) - offsetof(weft_problem, tuning.reserved);
     weft_problem one, other;
     size_t ignored = 0;
 

@@ -22,8 +22,8 @@ def whole(seed: int, rows: int, cols: int, dtype: str = "float32") -> np.ndarray
     return np.random.default_rng(seed).integers(-3, 4, (rows, cols)).astype(dtype)
 
 
-def cut(array: np.ndarray, axis: int, group: weft.Group) -> np.ndarray:
-    begin, count = weft.part(array.shape[axis], group.size, group.rank)
+def cut(array: np.ndarray, axis: int, group: weft.Group, granule: int = 1) -> np.ndarray:
+    begin, count = weft.part(array.shape[axis], group.size, group.rank, granule)
     return array[(slice(None),) * axis + (slice(begin, begin + count),)]
 
 
@@ -54,6 +54,12 @@ class Products(unittest.TestCase):
         )
         np.testing.assert_array_equal(
             group.ag_gemm(cut(a, 0, group), cut(b, 1, group), m=23, n=31, schedule="allgather_rotating_b"), cut(d, 0, group)
+        )
+        np.testing.assert_array_equal(  # heads of 4 columns stay whole, in the product that makes them and the next
+            group.ag_gemm(cut(a, 0, group), cut(b, 1, group, 4), m=23, n=31, granule_n=4), cut(d, 1, group, 4)
+        )
+        np.testing.assert_array_equal(
+            group.gemm_rs(cut(a, 1, group, 4), cut(b, 0, group, 4), k=14, granule_k=4), cut(d, 0, group)
         )
         np.testing.assert_array_equal(
             group.gemm_ar(cut(a, 1, group), cut(b, 0, group), k=14, alpha=2.0, beta=3.0, c=c), 2 * d + 3 * c

@@ -158,6 +158,19 @@ static weft_status product_scale(rank_state *s, int64_t count)
     return product(s, count, 1, WEFT_ACT_NONE, 0, 1, s->odd);
 }
 
+static weft_status product_granule(rank_state *s, int64_t count)
+{
+    weft_operands operands = {.size = sizeof(operands), .a = from, .b = from, .d = s->to};
+    weft_problem p;
+
+    weft_problem_init(&p, WEFT_OP_GEMM_AR);
+    p.m = count < 64 ? count : 64;
+    p.n = 30;
+    p.k = 60;
+    p.granule_k = s->odd ? 8 : 4;
+    return weft_gemm_ar(s->group, &p, &operands);
+}
+
 static weft_status layer(rank_state *s, int topk, weft_moe_mode mode, const int *expert_rank)
 {
     weft_moe_config config;
@@ -222,6 +235,7 @@ static const struct {
     {product_trans, "gemm_ar, transb"},
     {product_workers, "gemm_ar, workers"},
     {product_scale, "gemm_ar, row_scale"},
+    {product_granule, "gemm_ar, granule_k"},
     {layer_topk, "moe, topk"},
     {layer_mode, "moe, mode"},
     {layer_places, "moe, expert_rank"},

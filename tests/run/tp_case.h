@@ -83,8 +83,9 @@ static inline tp_instance tp_shape(const tp_case *t, int which, int world, int r
 {
     const weft_problem *p = &t->problem;
     weft_span m = {0, p->m}, n = {0, p->n}, k = {0, p->k};
-    weft_span mr = weft_part(p->m, world, rank), nr = weft_part(p->n, world, rank),
-              kr = weft_part(p->k, world, rank);
+    weft_span mr = weft_part_granular(p->m, p->granule_m, world, rank),
+              nr = weft_part_granular(p->n, p->granule_n, world, rank),
+              kr = weft_part_granular(p->k, p->granule_k, world, rank);
     bool gather_b = p->layout == WEFT_LAYOUT_GATHER_B || p->schedule == WEFT_SCHEDULE_ALLGATHER_ROTATING_B;
     bool scatter_cols =
         p->layout == WEFT_LAYOUT_SCATTER_COLS || p->schedule == WEFT_SCHEDULE_REDUCESCATTER_TILING_B;
@@ -269,13 +270,14 @@ static inline void tp_print(const tp_case *t, int world, int rank)
         stderr,
         "op %d schedule %d layout %d m %lld n %lld k %lld l %lld dtype %d d %d wire %d trans %d%d b_form %d "
         "alpha %g beta %g "
-        "bias %d act %d tiles %lld %lld %lld workers %d copiers %d chunk_k %lld raster %lld slack %d "
-        "symmetric %x ranks %d rank %d seed %llu\n",
+        "bias %d act %d tiles %lld %lld %lld workers %d copiers %d chunk_k %lld raster %lld granules %lld "
+        "%lld %lld slack %d symmetric %x ranks %d rank %d seed %llu\n",
         (int)p->op, (int)p->schedule, (int)p->layout, (long long)p->m, (long long)p->n, (long long)p->k,
         (long long)p->l, (int)p->dtype, (int)p->d_dtype, (int)p->wire_dtype, p->transa, p->transb,
         (int)p->b_form, (double)p->alpha, (double)p->beta, p->bias, (int)p->act, (long long)p->tuning.tile_m,
         (long long)p->tuning.tile_n, (long long)p->tuning.tile_k, p->tuning.workers, p->tuning.copiers,
-        (long long)p->tuning.chunk_k, (long long)p->tuning.raster, t->slack, t->symmetric, world, rank,
+        (long long)p->tuning.chunk_k, (long long)p->tuning.raster, (long long)p->granule_m,
+        (long long)p->granule_n, (long long)p->granule_k, t->slack, t->symmetric, world, rank,
         (unsigned long long)t->seed);
 }
 

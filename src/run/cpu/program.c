@@ -17,11 +17,6 @@ enum {
     SUMS_BYTES = 64 << 10, /* a REDUCE with an epilogue sums blocks of this size */
 };
 
-static int64_t longest(int64_t extent, bool parted, int world)
-{
-    return parted ? (extent + world - 1) / world : extent;
-}
-
 /* Rows of scratch that are whole pages apart would fall into the same few sets of a cache; rows that are an
  * odd number of lines apart use all of them. Short rows stay dense. */
 static int64_t pad_row(int64_t elements, int64_t element_bytes)
@@ -34,9 +29,8 @@ static int64_t pad_row(int64_t elements, int64_t element_bytes)
 /* Shapes of one operand's memory, equal on all ranks. */
 static void lay_operand(const weft_plan *plan, const weft_operand *operand, weft_program_operand *lain)
 {
-    int64_t rows = longest(operand->rows, operand->rows_parted, plan->part.world);
-    int64_t cols =
-        longest(operand->cols, operand->cols_parted, plan->part.world) * weft_operand_width(operand);
+    int64_t rows = weft_operand_rows(operand, plan->part.world, 0);
+    int64_t cols = weft_operand_cols(operand, plan->part.world, 0) * weft_operand_width(operand);
     int64_t batch = operand->batch > 0 ? operand->batch : 1;
 
     lain->element_bytes = (int64_t)weft_dtype_size(operand->dtype);
@@ -214,8 +208,9 @@ static weft_status prepare(weft_plan *plan, const weft_problem *resolved, weft_p
             return status;
         plan->bind = weft_core_binding(core, resolved->dtype, false);
         /* The longest part of k decides, so that all ranks agree. */
-        program->order = weft_gemm_order(plan->bind, resolved->m, weft_part(resolved->k, x->world, 0).count,
-                                         resolved->op == WEFT_OP_GEMM_AR);
+        program->order =
+            weft_gemm_order(plan->bind, resolved->m, weft_problem_part_k(resolved, x->world, 0).count,
+                            resolved->op == WEFT_OP_GEMM_AR);
     }
     if (given) {
         plan->part = *given;

@@ -18,11 +18,6 @@ enum {
 
 /* ---- making --------------------------------------------------------------------------------------- */
 
-static int64_t longest(int64_t extent, bool parted, int world)
-{
-    return parted ? (extent + world - 1) / world : extent;
-}
-
 /* Scratch operands, signals and control block, at the same offsets on all ranks. Returns the block's size. */
 static size_t lay_out(weft_plan *plan)
 {
@@ -32,8 +27,8 @@ static size_t lay_out(weft_plan *plan)
 
     for (uint32_t i = 0; i < part->operand_count; i++) {
         const weft_operand *o = &part->operands[i];
-        int64_t rows = longest(o->rows, o->rows_parted, part->world),
-                cols = longest(o->cols, o->cols_parted, part->world), line = o->transposed ? rows : cols;
+        int64_t rows = weft_operand_rows(o, part->world, 0), cols = weft_operand_cols(o, part->world, 0),
+                line = o->transposed ? rows : cols;
 
         if (o->place == WEFT_PLACE_USER)
             continue;
@@ -94,6 +89,9 @@ static weft_status check_problem(const weft_cuda_group *g, const weft_problem *p
     if (weft_layout_gathers_k(p->layout))
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "the cuda backend does not gather along k; the CPU does");
+    if (p->granule_m || p->granule_n || p->granule_k)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "the cuda backend divides m, n and k by elements; granules are for the CPU");
     if (weft_problem_is_gated(p))
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "the cuda backend has no gated activations; they are applied on the CPU");

@@ -43,8 +43,8 @@ static weft_given staged_form(const weft_plan *plan, int operand)
 
     if (is_collective(plan)) /* as large on every rank */
         return form;
-    rows = o->rows_parted ? (o->rows + plan->part.world - 1) / plan->part.world : o->rows;
-    cols = o->cols_parted ? (o->cols + plan->part.world - 1) / plan->part.world : o->cols;
+    rows = weft_operand_rows(o, plan->part.world, 0);
+    cols = weft_operand_cols(o, plan->part.world, 0);
     form.rows = o->transposed ? cols : rows;
     form.cols = o->transposed ? rows : cols;
     form.ld = (int64_t)weft_round_up_bytes((size_t)form.cols, 8); /* 16 bytes of 16-bit elements */

@@ -18,8 +18,8 @@ static tp_block block_of(weft_span rows, weft_span cols)
 tp_layout tp_layout_of(const weft_problem *p, int world, int rank)
 {
     weft_span m = {0, p->m}, n = {0, p->n}, k = {0, p->k};
-    weft_span part_m = weft_part(p->m, world, rank), part_n = weft_part(p->n, world, rank);
-    weft_span part_k = weft_part(p->k, world, rank);
+    weft_span part_m = weft_problem_part_m(p, world, rank), part_n = weft_problem_part_n(p, world, rank);
+    weft_span part_k = weft_problem_part_k(p, world, rank);
 
     switch (p->op) {
     case WEFT_OP_AG_GEMM:

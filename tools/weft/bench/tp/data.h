@@ -18,6 +18,7 @@
 #include "bench/bench.h"
 
 #include "core/part.h"
+#include "plan/plan.h"
 
 /* What of a global matrix a rank has. */
 typedef struct tp_block {

@@ -211,14 +211,14 @@ static void run_as(tp_peer *peer, const float *a, const float *b)
 
     product(peer, mine.a, a, mine.b, b, columns, mine.b.cols);
     for (int r = 0; r < world; r++) {
-        peer->counts[r] = (int)(p->m * weft_part(p->n, world, r).count);
+        peer->counts[r] = (int)(p->m * weft_problem_part_n(p, world, r).count);
         peer->offsets[r] = at;
         at += peer->counts[r];
     }
     peer->data->context->mpi->all_gather_v(columns, peer->scratch, peer->counts, peer->offsets, WEFT_F32);
     for (int64_t i = 0; i < p->m; i++) {
         for (int r = 0; r < world; r++) {
-            weft_span span = weft_part(p->n, world, r);
+            weft_span span = weft_problem_part_n(p, world, r);
             memcpy(peer->d + i * p->n + span.begin, peer->scratch + peer->offsets[r] + i * span.count,
                    (size_t)span.count * sizeof(float));
         }
