@@ -6,10 +6,12 @@
  * that adds up in order. `auto` is one of the two latter; the row says which. Operands stay the same from run
  * to run, so that small ones stay in L2, for all.
  *
- * usage: cuda_gemm [--tune] [M N K]...
+ * usage: cuda_gemm [--fp8] [--tune] [M N K]...
+ *   --fp8   e4m3 into bf16 instead, of a B that is stored n x k, which cuBLASLt and the tensor cores need
  *   --tune  also every walker, its tiles whole and divided along k, beside what the model says
  */
 #include "bench/cuda/cublas_peer.h"
+#include "core/dtype.h"
 #include "run/cuda/choose.h"
 #include "run/cuda/cost.h"
 #include "run/cuda/world.h"
@@ -50,6 +52,7 @@ typedef struct bench {
     CUdeviceptr integers, reals, result; /* the two pools of operands; D of cuBLASLt */
     CUevent begin, end;
     weft_error_text error;
+    bool fp8;
 } bench;
 
 static int fail(const bench *b, const char *what)
@@ -58,19 +61,17 @@ static int fail(const bench *b, const char *what)
     return 1;
 }
 
-static bool make_pool(const weft_cuda_driver *cu, bool integers, CUdeviceptr *pool)
+static bool make_pool(const weft_cuda_driver *cu, weft_dtype dtype, bool integers, CUdeviceptr *pool)
 {
-    uint16_t *words = malloc(POOL_BYTES);
+    void *words = malloc(POOL_BYTES);
     uint64_t x = 88172645463325252u;
     bool good;
 
-    for (size_t i = 0; words && i < POOL_BYTES / 2; i++) {
+    for (size_t i = 0; words && i < POOL_BYTES / weft_dtype_size(dtype); i++) {
         x ^= x << 13, x ^= x >> 7, x ^= x << 17;
         float value = integers ? (float)((int)(x % 5) - 2) : (float)(int32_t)x * 0x1p-31f;
-        uint32_t bits;
 
-        memcpy(&bits, &value, sizeof(bits));
-        words[i] = (uint16_t)(bits >> 16);
+        weft_element_set(dtype, words, i, value);
     }
     good = words && cu->cuMemAlloc(pool, POOL_BYTES) == CUDA_SUCCESS &&
            cu->cuMemcpyHtoDAsync(*pool, words, POOL_BYTES, NULL) == CUDA_SUCCESS &&
@@ -90,8 +91,10 @@ static void fill(bench *b, const weft_cuda_world *w, weft_operand_role role, siz
 
 static void fill_all(bench *b, const weft_cuda_world *w, const shape *s, CUdeviceptr pool)
 {
-    fill(b, w, WEFT_ROLE_A, (size_t)(s->m * s->k) * 2, pool);
-    fill(b, w, WEFT_ROLE_B, (size_t)(s->k * s->n) * 2, pool);
+    size_t bytes = b->fp8 ? 1 : 2;
+
+    fill(b, w, WEFT_ROLE_A, (size_t)(s->m * s->k) * bytes, pool);
+    fill(b, w, WEFT_ROLE_B, (size_t)(s->k * s->n) * bytes, pool);
     b->device.cu->cuStreamSynchronize(NULL);
 }
 
@@ -220,14 +223,16 @@ static int64_t count_wrong(bench *b, weft_cuda_world *w, const shape *s, const c
     return wrong;
 }
 
-static weft_problem problem_of(const shape *s)
+static weft_problem problem_of(const bench *b, const shape *s)
 {
     weft_problem p;
 
     weft_problem_init(&p, WEFT_OP_AG_GEMM);
     p.layout = WEFT_LAYOUT_GATHER_A;
     p.m = s->m, p.n = s->n, p.k = s->k;
-    p.dtype = p.d_dtype = WEFT_BF16;
+    p.dtype = b->fp8 ? WEFT_FP8_E4M3 : WEFT_BF16;
+    p.d_dtype = WEFT_BF16;
+    p.transb = b->fp8;
     return p;
 }
 
@@ -240,24 +245,27 @@ static int make_world(bench *b, const weft_problem *p, weft_cuda_world *w)
 
 static void tune(bench *b, const shape *s, const cublas_product *product)
 {
-    weft_cuda_shape asked = {s->m, s->n, s->k, 1, b->device.crews};
+    int twice = b->fp8 ? 2 : 1; /* the k of a step */
+    weft_cuda_shape asked = {s->m, s->n, s->k / twice, 1, b->device.crews};
 
     for (int walker = 0; walker < WEFT_CUDA_WALKERS; walker++)
         for (int divided = 0; divided < 2; divided++) {
-            weft_problem p = problem_of(s);
+            weft_problem p = problem_of(b, s);
             weft_cuda_world w;
             weft_cuda_way way;
             weft_cuda_world *only[CONTENDERS] = {[OWN] = &w};
             double us[CONTENDERS];
             int64_t wrong;
 
-            if (!weft_cuda_cost(&asked, walker, divided, &way))
+            if ((b->fp8 &&
+                 (weft_cuda_walkers[walker].tile_n != 128 || weft_cuda_walkers[walker].exchanged)) ||
+                !weft_cuda_cost(&asked, walker, divided, &way))
                 continue;
             p.schedule = WEFT_SCHEDULE_DIRECT;
             p.tuning.crew = weft_cuda_walkers[walker].ctas;
             p.tuning.tile_m = weft_cuda_walkers[walker].tile_m;
             p.tuning.tile_n = weft_cuda_walkers[walker].tile_n;
-            p.tuning.chunk_k = way.chunk_k;
+            p.tuning.chunk_k = twice * way.chunk_k;
             p.tuning.workers = way.workers;
             if (make_world(b, &p, &w))
                 continue;
@@ -274,7 +282,7 @@ static void tune(bench *b, const shape *s, const cublas_product *product)
 /* Whether `auto` leaves the product to cuBLASLt. */
 static bool is_left(bench *b, const shape *s)
 {
-    weft_problem p = problem_of(s);
+    weft_problem p = problem_of(b, s);
     weft_cuda_world w = {0};
     bool left = make_world(b, &p, &w) == 0 && w.executors[0].library.lt;
 
@@ -290,7 +298,7 @@ typedef struct ratios {
 
 static int bench_shape(bench *b, const shape *s, bool tunes, ratios *r)
 {
-    weft_problem own = problem_of(s), library = own;
+    weft_problem own = problem_of(b, s), library = own;
     weft_cuda_world worlds[CONTENDERS] = {0}, *timed[CONTENDERS] = {NULL, &worlds[OWN], &worlds[LIBRARY]};
     cublas_product product;
     double us[CONTENDERS];
@@ -299,7 +307,7 @@ static int bench_shape(bench *b, const shape *s, bool tunes, ratios *r)
 
     own.schedule = WEFT_SCHEDULE_DIRECT;
     library.schedule = WEFT_SCHEDULE_UNFUSED;
-    if (cublas_product_make(&b->peer, s->m, s->n, s->k, &product))
+    if ((b->fp8 ? cublas_product_make_fp8 : cublas_product_make)(&b->peer, s->m, s->n, s->k, &product))
         return fail(b, "cuBLASLt has no product of this shape");
     if (make_world(b, &own, &worlds[OWN]) || make_world(b, &library, &worlds[LIBRARY]))
         return 1;
@@ -331,8 +339,10 @@ static int bench_shape(bench *b, const shape *s, bool tunes, ratios *r)
 int main(int argc, char **argv)
 {
     bench b = {0};
-    bool tunes = argc > 1 && strcmp(argv[1], "--tune") == 0;
-    int first = 1 + tunes,
+    bool fp8 = argc > 1 && strcmp(argv[1], "--fp8") == 0;
+    bool tunes = argc > 1 + fp8 && strcmp(argv[1 + fp8], "--tune") == 0;
+    weft_dtype dtype = fp8 ? WEFT_FP8_E4M3 : WEFT_BF16;
+    int first = 1 + fp8 + tunes,
         count = argc > first ? (argc - first) / 3 : (int)(sizeof(shapes) / sizeof(shapes[0]));
     ratios sum = {0, 0}, least = {INFINITY, INFINITY};
     int failed = 0;
@@ -342,13 +352,14 @@ int main(int argc, char **argv)
     const weft_cuda_driver *cu = b.device.cu;
     if (cublas_peer_open(&b.peer, cu))
         return fail(&b, "cuBLASLt was not found");
-    if (!make_pool(cu, true, &b.integers) || !make_pool(cu, false, &b.reals) ||
+    b.fp8 = fp8;
+    if (!make_pool(cu, dtype, true, &b.integers) || !make_pool(cu, dtype, false, &b.reals) ||
         cu->cuMemAlloc(&b.result, (size_t)256 << 20) != CUDA_SUCCESS ||
         cu->cuEventCreate(&b.begin, 0) != CUDA_SUCCESS || cu->cuEventCreate(&b.end, 0) != CUDA_SUCCESS)
         return fail(&b, "no memory on the GPU");
-    printf("%s, cuBLASLt %zu, bf16, µs; ratios are cuBLASLt's fastest ÷ weft\n"
+    printf("%s, cuBLASLt %zu, %s, µs; ratios are cuBLASLt's fastest ÷ weft\n"
            "     M      N      K  cuBLASLt  unfused      own  auto is   ratio    own  tile of own\n",
-           b.device.name, b.peer.version);
+           b.device.name, b.peer.version, fp8 ? "fp8 (e4m3) to bf16" : "bf16");
     for (int i = 0; i < count; i++) {
         shape s = shapes[i % (int)(sizeof(shapes) / sizeof(shapes[0]))];
         ratios r = {NAN, NAN};

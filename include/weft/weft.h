@@ -67,6 +67,11 @@ typedef enum weft_dtype {
  * adds up in float32; the scales that belong to them are the product's alpha (of a whole matrix), row_scale
  * and col_scale. Stored results are rounded to nearest even; what is beyond the largest number, infinities
  * too, becomes that number with its sign; NaN stays NaN.
+ *
+ * Hopper GPUs have tensor cores for it, which take both matrices along k: A as it is and B transposed, on
+ * 16-byte boundaries, also row by row, and k a multiple of 16. They add up with about 14 bits, so their sums
+ * are added to others in float32 every 128 of k. Other matrices there, and other GPUs, convert as they
+ * multiply: that is right too, and several times slower.
  */
 
 typedef struct weft_group weft_group;
@@ -280,10 +285,10 @@ WEFT_API weft_status weft_atomic_add(weft_group *group, int64_t *word, int64_t a
  * wait for each other are there at once. Processes on one GPU should run under MPS; without it they take
  * turns, with the same results but slowly.
  *
- * On GPUs: products of float16 and bfloat16 (weft_plan_create, weft_run, weft_ag_gemm and its kin), whose
- * operands may be any memory the GPU can use; those that peers touch, where they do not come from weft_alloc,
- * are copied on the stream through memory that the group keeps. The collectives, and mixture of experts, of
- * any such memory too, and weft_grouped_gemm. weft_gemm works on the CPU, with memory of the CPU.
+ * On GPUs: products of float16, bfloat16 and fp8 (weft_plan_create, weft_run, weft_ag_gemm and its kin),
+ * whose operands may be any memory the GPU can use; those that peers touch, where they do not come from
+ * weft_alloc, are copied on the stream through memory that the group keeps. The collectives, and mixture of
+ * experts, of any such memory too, and weft_grouped_gemm. weft_gemm works on the CPU, with memory of the CPU.
  */
 WEFT_API weft_status weft_group_use_gpu(weft_group *group, int device);
 

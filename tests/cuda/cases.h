@@ -235,6 +235,58 @@ static void test_every_walker(void)
             }
 }
 
+/* fp8 of both kinds: along k, as the tensor cores take it, and the other ways, which are converted; every
+ * type of D, epilogues, k that ends inside a step; then over ranks, where it travels as it is. */
+static void test_fp8(void)
+{
+    static const int64_t large[][3] = {{256, 128, 128}, {200, 392, 976}, {64, 256, 4096}, {1000, 136, 272}};
+    static const int64_t small[][3] = {{72, 136, 128}, {40, 72, 272}, {24, 64, 400}, {130, 40, 144}};
+    static const weft_dtype outputs[] = {WEFT_BF16, WEFT_F16, WEFT_F32, WEFT_FP8_E4M3, WEFT_FP8_E5M2};
+    static const struct {
+        weft_op op;
+        weft_schedule schedule;
+    } over[] = {{WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A},
+                {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT},
+                {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_UNFUSED},
+                {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A},
+                {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_UNFUSED},
+                {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT},
+                {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_ONE_SHOT},
+                {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_ALL_SCATTER}};
+
+    for (int i = 0; i < 40; i++) {
+        const int64_t *s = (thorough ? large : small)[i % 4];
+        weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, s[0], s[1], s[2]);
+
+        p.dtype = i / 20 ? WEFT_FP8_E5M2 : WEFT_FP8_E4M3;
+        p.d_dtype = outputs[i % 5];
+        p.transb = i % 3 != 2;
+        p.transa = i % 7 == 6;
+        p.tuning.library = 2;
+        p.bias = i % 6 == 1;
+        p.beta = i % 6 == 3 ? 2 : 0;
+        p.alpha = i % 6 == 5 ? 0.25f : 1;
+        p.l = i % 11 == 10 ? 2 : 1;
+        if (i % 8 == 7)
+            p.tuning.crew = 1, p.tuning.tile_m = p.tuning.tile_n = 128, p.tuning.workers = 5;
+        try("fp8", &p, 1, &plain, 2);
+    }
+    for (size_t i = 0; i < 2 * sizeof(over) / sizeof(over[0]); i++) {
+        weft_problem p = problem_of(over[i / 2].op, over[i / 2].schedule, thorough ? 1030 : 70,
+                                    thorough ? 656 : 80, thorough ? 784 : 304);
+
+        p.dtype = i % 2 ? WEFT_FP8_E5M2 : WEFT_FP8_E4M3;
+        p.d_dtype = i % 4 == 3 ? p.dtype : WEFT_BF16;
+        p.transb = 1;
+        try("fp8 over ranks", &p, i % 4 ? 3 : 2, &plain, 2);
+    }
+    weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_UNFUSED, 64, 48, 96); /* cuBLASLt's */
+    p.dtype = WEFT_FP8_E4M3;
+    p.d_dtype = WEFT_BF16;
+    p.transb = 1;
+    try("fp8 unfused", &p, 1, &plain, 2);
+}
+
 /* What is chosen for one rank, over sizes that lead to every walker. */
 static void test_chosen(void)
 {

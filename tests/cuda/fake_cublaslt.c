@@ -164,7 +164,10 @@ static cublasStatus_t config(const cublasLtMatmulAlgo_t *algorithm,
 
 static weft_dtype dtype_of(const fake_layout *layout)
 {
-    return layout->type == CUDA_R_16F ? WEFT_F16 : layout->type == CUDA_R_16BF ? WEFT_BF16 : WEFT_F32;
+    return layout->type == CUDA_R_16F       ? WEFT_F16
+           : layout->type == CUDA_R_16BF    ? WEFT_BF16
+           : layout->type == CUDA_R_8F_E4M3 ? WEFT_FP8_E4M3
+                                            : WEFT_F32;
 }
 
 static double get(const fake_layout *layout, const void *at, uint64_t row, uint64_t col)

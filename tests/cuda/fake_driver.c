@@ -731,7 +731,9 @@ static CUresult fake_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32
                      pitch[0],
                      box[0],
                      box[1],
-                     type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 ? WEFT_F16 : WEFT_BF16};
+                     type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 ? WEFT_F16
+                     : type == CU_TENSOR_MAP_DATA_TYPE_UINT8 ? WEFT_FP8_E4M3
+                                                             : WEFT_BF16};
     if ((uintptr_t)base % 16 || pitch[0] % 16 || box[0] > 256 || box[1] > 256)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(map, &made, sizeof(made));
@@ -805,6 +807,8 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
     CUfunction *walkers = &device.walkers[0][0][0];
     for (size_t i = 0; i < sizeof(device.walkers) / sizeof(*walkers); i++)
         walkers[i] = (CUfunction)(uintptr_t)1;
+    for (int i = 0; i < 4; i++)
+        device.fp8[i / 2][i % 2] = (CUfunction)(uintptr_t)1;
     device.rehearse = (CUfunction)(uintptr_t)2;
     for (int i = 0; i <= WEFT_FP8_E5M2; i++) {
         device.collective[i] = (CUfunction)(uintptr_t)3;

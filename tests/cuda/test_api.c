@@ -220,7 +220,7 @@ static void errors_rank(weft_group *group, void *argument)
     CHECK_INT(weft_alloc(group, BLOCK_BYTES, 0, &block), WEFT_OK);
     p.dtype = p.d_dtype = WEFT_F32;
     CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_ERR_UNSUPPORTED);
-    CHECK_HAS(weft_error(group), "float16 and bfloat16, not float32");
+    CHECK_HAS(weft_error(group), "float16, bfloat16 and fp8, not float32");
     p.dtype = p.d_dtype = WEFT_BF16;
     p.k = me == 1 ? 48 : 32;
     CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_ERR_MISMATCH);

@@ -83,11 +83,17 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } groups[] = {{"gemm", test_gemm_alone},      {"splitk", test_products_by_themselves},
-                  {"strides", test_any_strides},  {"ops", test_operations},
-                  {"widths", test_ring_widths},   {"walkers", test_every_walker},
-                  {"chosen", test_chosen},        {"collectives", test_collectives},
-                  {"missing", test_missing_rank}, {"graph", test_graph},
+    } groups[] = {{"gemm", test_gemm_alone},
+                  {"splitk", test_products_by_themselves},
+                  {"strides", test_any_strides},
+                  {"ops", test_operations},
+                  {"widths", test_ring_widths},
+                  {"walkers", test_every_walker},
+                  {"fp8", test_fp8},
+                  {"chosen", test_chosen},
+                  {"collectives", test_collectives},
+                  {"missing", test_missing_rank},
+                  {"graph", test_graph},
                   {"small", test_small}};
     for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
         if (!*only || strstr(only, groups[i].name))

@@ -17,6 +17,7 @@ static void run_all(int crews, bool hopper, uint64_t seed)
     test_operations();
     test_ring_widths();
     test_every_walker();
+    test_fp8();
     test_chosen();
     test_collectives();
     test_missing_rank();
@@ -56,7 +57,7 @@ static void test_refusals(void)
     device = fake_gpu(4, true, 5);
     p.dtype = p.d_dtype = WEFT_F32;
     CHECK_INT(weft_cuda_world_make(&device, &p, 1, &plain, &w, &error), WEFT_ERR_UNSUPPORTED);
-    CHECK_HAS(error.text, "float16 and bfloat16, not float32");
+    CHECK_HAS(error.text, "float16, bfloat16 and fp8, not float32");
     p.dtype = WEFT_BF16;
     p.d_dtype = WEFT_F16;
     CHECK_INT(weft_cuda_world_make(&device, &p, 1, &plain, &w, &error), WEFT_ERR_UNSUPPORTED);

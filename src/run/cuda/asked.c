@@ -3,8 +3,6 @@
 
 #include "core/dtype.h"
 
-enum { VECTOR = 8 }; /* elements of 16 bytes */
-
 bool weft_cuda_multiplies_everywhere(const weft_problem *p, int world)
 {
     bool gathers_b = p->op == WEFT_OP_AG_GEMM && p->layout == WEFT_LAYOUT_GATHER_B,
@@ -88,5 +86,5 @@ weft_cuda_asked weft_cuda_asked_of(const weft_plan_part *part, const weft_cuda_p
 
 bool weft_cuda_matrix_on_vectors(const weft_cuda_matrix *x)
 {
-    return (uintptr_t)x->at % 16 == 0 && x->ld % VECTOR == 0;
+    return (uintptr_t)x->at % 16 == 0 && x->ld * (int64_t)weft_dtype_size(x->dtype) % 16 == 0;
 }

@@ -103,6 +103,8 @@ static bool own_wins(const weft_problem *p, int crews)
     weft_cuda_shape shape = {p->m, p->n, p->k, p->l, crews};
     weft_cuda_way way = weft_cuda_cost_least(&shape, false);
 
+    if (weft_dtype_is_fp8(p->dtype))
+        return false;
     return (p->m <= SPLITK_ROWS && p->n <= (int64_t)SPLITK_COLS * CREW_CTAS * crews &&
             weft_splitk_makes(p, 1)) ||
            (way.walker == WEFT_CUDA_PAIR_224 && way.chunk_k == 0 && p->m >= OWN_ROWS &&
@@ -165,6 +167,23 @@ static void choose_library(weft_problem *p, int world, int crews, bool hopper, b
         p->tuning.tile_n = HALF_N; /* of what is added up */
 }
 
+/* The same for fp8, which has two walkers; their steps take twice the k of 16 bits in the same time. */
+static void choose_fp8_alone(weft_problem *p, int crews)
+{
+    static const int walkers[] = {WEFT_CUDA_PAIR_128, WEFT_CUDA_ONE_128};
+    weft_cuda_shape shape = {p->m, p->n, weft_divide_up(p->k, 2), p->l, crews};
+    weft_cuda_way best = {0}, way;
+
+    for (int i = 0; i < 4; i++)
+        if (weft_cuda_cost(&shape, walkers[i / 2], i % 2, &way) && (best.workers == 0 || way.ns < best.ns))
+            best = way;
+    p->tuning.tile_m = weft_cuda_walkers[best.walker].tile_m;
+    p->tuning.tile_n = weft_cuda_walkers[best.walker].tile_n;
+    p->tuning.chunk_k = 2 * best.chunk_k;
+    p->tuning.workers = best.workers;
+    p->tuning.crew = weft_cuda_walkers[best.walker].ctas;
+}
+
 /* One rank has its product to itself: the fastest walker and division of k, by the model. */
 static void choose_alone(weft_problem *p, int crews)
 {
@@ -180,24 +199,30 @@ static void choose_alone(weft_problem *p, int crews)
 
 void weft_cuda_choose(weft_problem *p, int world, int crews, bool hopper, bool library)
 {
-    bool fetches;
+    bool fetches, fp8 = weft_dtype_is_fp8(p->dtype);
     choose_library(p, world, crews, hopper, library);
     if (p->schedule == WEFT_SCHEDULE_AUTO)
         p->schedule = usual_schedule(p);
     if (hopper && world == 1 && !p->tuning.tile_m && !p->tuning.tile_n && !p->tuning.workers &&
-        !p->tuning.chunk_k)
-        choose_alone(p, crews);
+        !p->tuning.chunk_k) {
+        if (fp8)
+            choose_fp8_alone(p, crews);
+        else
+            choose_alone(p, crews);
+    }
     if (!p->tuning.tile_m)
         p->tuning.tile_m = WEFT_CUDA_TILE_M;
     /* the copy engine adds in memory: the crews need not read what they add to */
     p->tuning.sums_stay = hopper && p->op == WEFT_OP_GEMM_RS && p->schedule != WEFT_SCHEDULE_DIRECT &&
                           p->schedule != WEFT_SCHEDULE_UNFUSED;
-    if (!p->tuning.tile_n && p->tuning.sums_stay && world > 1 && narrow_ring(p, world, crews))
+    if (!p->tuning.tile_n && fp8)
+        p->tuning.tile_n = WEFT_CUDA_FP8_N;
+    else if (!p->tuning.tile_n && p->tuning.sums_stay && world > 1 && narrow_ring(p, world, crews))
         p->tuning.tile_n = HALF_N;
     else if (!p->tuning.tile_n)
         p->tuning.tile_n = hopper ? usual_width(p, world, crews) : WEFT_CUDA_TILE_N;
     if (!p->tuning.tile_k)
-        p->tuning.tile_k = WEFT_CUDA_TILE_K;
+        p->tuning.tile_k = fp8 ? WEFT_CUDA_FP8_K : WEFT_CUDA_TILE_K;
     if (!p->tuning.raster)
         p->tuning.raster = PANELS_SIDE_BY_SIDE;
     fetches = world > 1 && p->op == WEFT_OP_AG_GEMM && p->schedule != WEFT_SCHEDULE_DIRECT &&
@@ -207,7 +232,7 @@ void weft_cuda_choose(weft_problem *p, int world, int crews, bool hopper, bool l
     else if (!p->tuning.copiers)
         p->tuning.copiers = hopper ? crews * CREW_CTAS * WEFT_CUDA_CTA_COPIERS : COPIERS;
     if (fetches && !p->tuning.chunk_k)
-        p->tuning.chunk_k = CHUNK_K;
+        p->tuning.chunk_k = fp8 ? 2 * CHUNK_K : CHUNK_K;
     /* the storers of Hopper crews copy beside their own work; elsewhere a copy lane is a CTA */
     if (!p->tuning.workers && hopper && (fetches || p->tuning.sums_stay))
         p->tuning.workers = even_crews(tiles_of(p, world, p->tuning.tile_n), crews);

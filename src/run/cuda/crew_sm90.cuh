@@ -16,6 +16,11 @@
 #ifndef WEFT_CTAS /* of a crew: a cluster of 2, or 1 */
 #define WEFT_CTAS 2
 #endif
+#ifdef WEFT_CUDA_FP8 /* A and B have elements of one byte, both along k; 128 columns */
+#define WEFT_ELEMENT 1
+#else
+#define WEFT_ELEMENT 2
+#endif
 #ifndef WEFT_EXCHANGED /* 1: the tile is that of the transposed product, see epilogue_sm90.cuh */
 #define WEFT_EXCHANGED 0
 #endif
@@ -25,12 +30,14 @@ namespace
 
 constexpr int CTAS = WEFT_CTAS;
 constexpr bool EXCHANGED = WEFT_EXCHANGED;
-constexpr int CTA_M = 128, GROUP_M = 64, TILE_N = WEFT_TILE_N, TILE_K = 64, SUMS = TILE_N / 2;
+constexpr int LINE = 128; /* bytes of A and B along k that a step takes */
+constexpr int CTA_M = 128, GROUP_M = 64, TILE_N = WEFT_TILE_N, TILE_K = LINE / WEFT_ELEMENT,
+              SUMS = TILE_N / 2;
 /* B is kept in boxes of 64 columns, the last one half used when the tile is 224 wide. Each CTA of a crew
  * loads its share, in boxes of SHARE_BOX columns where k is contiguous */
 constexpr int B_COLS = (TILE_N + 64 * CTAS - 1) / (64 * CTAS) * (64 * CTAS), SHARE_COLS = B_COLS / CTAS;
 constexpr int SHARE_BOX = SHARE_COLS < 128 ? SHARE_COLS : 128;
-constexpr int A_BYTES = CTA_M * TILE_K * 2, B_BYTES = B_COLS * TILE_K * 2, STAGE_BYTES = A_BYTES + B_BYTES;
+constexpr int A_BYTES = CTA_M * LINE, B_BYTES = B_COLS * LINE, STAGE_BYTES = A_BYTES + B_BYTES;
 constexpr int STAGES = 4 * 49152 / STAGE_BYTES;
 constexpr int BOX_BYTES = 8192; /* 64 rows of 128 bytes */
 constexpr int THREADS = 384;

@@ -86,7 +86,26 @@ static const size_t WORKSPACE_MOST = (size_t)32 << 20;
 
 static cudaDataType_t type_of(weft_dtype dtype)
 {
-    return dtype == WEFT_F16 ? CUDA_R_16F : dtype == WEFT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    switch (dtype) {
+    case WEFT_F16:
+        return CUDA_R_16F;
+    case WEFT_BF16:
+        return CUDA_R_16BF;
+    case WEFT_FP8_E4M3:
+        return CUDA_R_8F_E4M3;
+    default:
+        return CUDA_R_32F;
+    }
+}
+
+/* Of fp8 it has products along k of both, in whole vectors, and not of two e5m2. By default it promotes sums
+ * to float32 on the way, as weft does. */
+static bool takes_fp8(const weft_problem *p, int world, weft_dtype out)
+{
+    int64_t vector = 16 * (int64_t)world;
+
+    return p->dtype == WEFT_FP8_E4M3 && !p->transa && p->transb && !p->bias && p->n % vector == 0 &&
+           p->k % vector == 0 && (out == WEFT_F32 || out == WEFT_F16 || out == WEFT_BF16);
 }
 
 /* With alpha = 0 cuBLASLt may still read A and B. It takes a bias to lie on 16 bytes, which nobody knows
@@ -96,9 +115,11 @@ bool weft_cublaslt_makes(const weft_problem *p, int world)
     bool sums = world > 1 && (p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR);
     weft_dtype out = sums ? p->wire_dtype : p->d_dtype;
 
-    return p->op < WEFT_OP_ALL_REDUCE && (p->dtype == WEFT_F16 || p->dtype == WEFT_BF16) &&
-           (out == p->dtype || out == WEFT_F32) && p->l == 1 && weft_cuda_multiplies_everywhere(p, world) &&
-           p->m <= INT32_MAX && p->n <= INT32_MAX && p->k <= INT32_MAX && p->alpha != 0 &&
+    bool halves = (p->dtype == WEFT_F16 || p->dtype == WEFT_BF16) && (out == p->dtype || out == WEFT_F32);
+
+    return p->op < WEFT_OP_ALL_REDUCE && (halves || takes_fp8(p, world, out)) && p->l == 1 &&
+           weft_cuda_multiplies_everywhere(p, world) && p->m <= INT32_MAX && p->n <= INT32_MAX &&
+           p->k <= INT32_MAX && p->alpha != 0 &&
            (sums || p->act == WEFT_ACT_NONE || p->act == WEFT_ACT_RELU) && (sums || world == 1 || !p->bias) &&
            (world == 1 || p->op != WEFT_OP_GEMM_AS || p->n % (VECTOR * world) == 0);
 }

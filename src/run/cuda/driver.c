@@ -132,6 +132,11 @@ static weft_status load_kernel(const weft_cuda_driver *cu, CUmodule module, cons
     return WEFT_OK;
 }
 
+/* Modules: for any GPU, the Hopper walkers, then these three, then products by themselves, grouped
+ * ones, and those of fp8. */
+enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 3, GROUPED = SPLITK + 2 };
+enum { ANY_FP8 = GROUPED + 1, FP8 };
+
 static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
 {
     const weft_cuda_driver *cu = device->cu;
@@ -144,13 +149,12 @@ static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
         status = load_kernel(cu, device->modules[0], "weft_rehearse", 0, &device->rehearse, error);
     if (status == WEFT_OK)
         status = load_kernel(cu, device->modules[0], "weft_repitch", 0, &device->repitch, error);
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[ANY_FP8], weft_cuda_kernels_any_fp8));
+    if (status == WEFT_OK)
+        status = load_kernel(cu, device->modules[ANY_FP8], "weft_walk_any_fp8", 0, &device->any_fp8, error);
     return status == WEFT_OK ? weft_cuda_rehearse(device, device->uploads, (weft_cuda_rehearsal){0}, error)
                              : status;
 }
-
-/* Modules: for any GPU, the Hopper walkers, then these three, then products by themselves, and grouped ones.
- */
-enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 3, GROUPED = SPLITK + 2 };
 
 static weft_status load_collectives(weft_cuda_device *device, weft_error_text *error)
 {
@@ -241,6 +245,23 @@ static weft_status load_hopper(weft_cuda_device *device, weft_error_text *error)
     return count_crews(device, error);
 }
 
+static weft_status load_fp8(weft_cuda_device *device, weft_error_text *error)
+{
+    const void *images[2] = {weft_cuda_kernels_fp8, weft_cuda_kernels_fp8_one};
+    const weft_cuda_driver *cu = device->cu;
+    weft_status status = WEFT_OK;
+    for (int one = 0; one < 2 && status == WEFT_OK; one++) {
+        CUmodule *module = &device->modules[FP8 + one];
+        WEFT_CUDA_TRY(cuModuleLoadData(module, images[one]));
+        status =
+            load_kernel(cu, *module, "weft_walk_e4m3", WEFT_CUDA_SHARED_BYTES, &device->fp8[0][one], error);
+        if (status == WEFT_OK)
+            status = load_kernel(cu, *module, "weft_walk_e5m2", WEFT_CUDA_SHARED_BYTES, &device->fp8[1][one],
+                                 error);
+    }
+    return status;
+}
+
 static weft_status load_grouped(weft_cuda_device *device, weft_error_text *error)
 {
     static const char *const names[2][2] = {{"weft_grouped_bf16_n", "weft_grouped_bf16_t"},
@@ -315,6 +336,8 @@ weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_erro
         status = load_splitk(&opened, error);
     if (status == WEFT_OK && opened.hopper)
         status = load_grouped(&opened, error);
+    if (status == WEFT_OK && opened.hopper)
+        status = load_fp8(&opened, error);
     if (status != WEFT_OK) {
         weft_cuda_device_close(&opened);
         return status;

@@ -124,9 +124,10 @@ typedef struct weft_cuda_device {
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
-    CUmodule modules[7 + 2 * WEFT_CUDA_WALKERS];
-    CUfunction any[2], walkers[2][WEFT_CUDA_WALKERS][4];  /* by dtype (bf16, f16); the latter for Hopper, also
-                                                             by shape and transposes (none, B, A, both) */
+    CUmodule modules[10 + 2 * WEFT_CUDA_WALKERS];
+    CUfunction any[2], walkers[2][WEFT_CUDA_WALKERS][4]; /* by dtype (bf16, f16); the latter for Hopper, also
+                                                            by shape and transposes (none, B, A, both) */
+    CUfunction any_fp8, fp8[2][2]; /* fp8: any GPU; Hopper, by dtype (e4m3, e5m2) and crew (two CTAs, one) */
     CUfunction splitk[2][WEFT_CUDA_SPLITK_TILE_COUNT][2]; /* by dtype, tile and whether B is transposed */
     CUfunction rehearse, repitch;
     CUfunction collective[WEFT_FP8_E5M2 + 1],

@@ -12,6 +12,14 @@
 namespace
 {
 
+/* Products of fp8 have 16-bit matrices of either type: each says which. */
+constexpr int ANY_NARROW = -1;
+
+template <int NARROW> __device__ __forceinline__ int narrow_of(const weft_cuda_view &view)
+{
+    return NARROW == ANY_NARROW ? view.dtype : NARROW;
+}
+
 /*
  * A thread's share of 8 * PAIRS / 2 columns is PAIRS pairs (column groups of 8, 2 rows). Fetches the pairs of
  * a matrix, all loads issued before the first use.
@@ -40,7 +48,7 @@ __device__ __forceinline__ void fetch_pairs(const weft_cuda_task &t, const weft_
     }
 #pragma unroll
     for (int i = 0; i < PAIRS; i++)
-        x[i] = widen2(__float_as_uint(x[i].x), NARROW);
+        x[i] = widen2(__float_as_uint(x[i].x), narrow_of<NARROW>(m));
 }
 
 template <int NARROW, int PAIRS>
@@ -112,17 +120,16 @@ struct Boxes {
     }
 
     /* 32 columns of 16 bits, from column `col` of the box on. */
-    template <int NARROW>
-    __device__ __forceinline__ void put_narrow(const float *d, uint32_t box, int col) const
+    __device__ __forceinline__ void put_narrow(const float *d, uint32_t box, int col, int kind) const
     {
         int lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
         uint32_t at = base + (box & 1) * BOX_BYTES + row * 128;
 #pragma unroll
         for (int j = 0; j < 4; j += 2)
-            matrices_store(
-                at + (((col / 8 + j + lane / 16) ^ (row & 7)) << 4), narrow2(d[4 * j], d[4 * j + 1], NARROW),
-                narrow2(d[4 * j + 2], d[4 * j + 3], NARROW), narrow2(d[4 * j + 4], d[4 * j + 5], NARROW),
-                narrow2(d[4 * j + 6], d[4 * j + 7], NARROW));
+            matrices_store(at + (((col / 8 + j + lane / 16) ^ (row & 7)) << 4),
+                           narrow2(d[4 * j], d[4 * j + 1], kind), narrow2(d[4 * j + 2], d[4 * j + 3], kind),
+                           narrow2(d[4 * j + 4], d[4 * j + 5], kind),
+                           narrow2(d[4 * j + 6], d[4 * j + 7], kind));
     }
 
     /* 32 columns of float32: a whole box. */
@@ -143,8 +150,8 @@ struct Boxes {
 };
 
 /* A box that is not filled is stored all the same: the tensor map cuts off what is beside it. */
-template <int NARROW>
-__device__ __forceinline__ void bare_sums(const float (&d)[SUMS], bool wide, const Boxes &to, uint32_t &boxes)
+__device__ __forceinline__ void bare_sums(const float (&d)[SUMS], bool wide, int kind, const Boxes &to,
+                                          uint32_t &boxes)
 {
     if (wide) {
 #pragma unroll
@@ -159,7 +166,7 @@ __device__ __forceinline__ void bare_sums(const float (&d)[SUMS], bool wide, con
     for (int b = 0; b < TILE_N / 32; b++) {
         if (b % 2 == 0)
             to.take(boxes);
-        to.put_narrow<NARROW>(d + 16 * b, boxes, b % 2 * 32);
+        to.put_narrow(d + 16 * b, boxes, b % 2 * 32, kind);
         if (b % 2 || b == TILE_N / 32 - 1)
             to.give(boxes++);
     }
@@ -234,7 +241,7 @@ __device__ __forceinline__ void add_fetched(const weft_cuda_args &g, const weft_
             if constexpr (WIDE)
                 x = shared_pair(at + (((2 * j + lane % 4 / 2) ^ (row & 7)) << 4) + (lane & 1) * 8);
             else
-                x = widen2(shared_word(at + ((j ^ (row & 7)) << 4) + lane % 4 * 4), NARROW);
+                x = widen2(shared_word(at + ((j ^ (row & 7)) << 4) + lane % 4 * 4), narrow_of<NARROW>(acc));
             float *sum = d + b * (WIDTH / 2) + 2 * i;
             sum[0] = x.x + sum[0];
             sum[1] = x.y + sum[1];
@@ -258,6 +265,7 @@ __device__ __forceinline__ void finished_sums(const weft_cuda_args &g, const wef
 {
     const weft_cuda_view *v = &g.views[t.view0];
     bool wide = t.flags & WEFT_CUDA_WIDE_D;
+    int kind = narrow_of<NARROW>(v[0]);
 #pragma unroll 1
     for (int b = 0; b < TILE_N / 32; b++) {
         if (t.acc >= 0)
@@ -269,7 +277,7 @@ __device__ __forceinline__ void finished_sums(const weft_cuda_args &g, const wef
         if (wide)
             to.put_wide(d, boxes);
         else
-            to.put_narrow<NARROW>(d, boxes, b % 2 * 32);
+            to.put_narrow(d, boxes, b % 2 * 32, kind);
         if (wide || b % 2 || b == TILE_N / 32 - 1)
             to.give(boxes++);
 #pragma unroll
@@ -336,7 +344,7 @@ __device__ __forceinline__ void finish_sums(const weft_cuda_args &g, const weft_
             add_fetched<NARROW, true>(g, v[t.acc], d, row0, smem, consumer, to, boxes, fetched);
         else if (adds)
             add_fetched<NARROW, false>(g, v[t.acc], d, row0, smem, consumer, to, boxes, fetched);
-        bare_sums<NARROW>(d, t.flags & WEFT_CUDA_WIDE_D, to, boxes);
+        bare_sums(d, t.flags & WEFT_CUDA_WIDE_D, narrow_of<NARROW>(v[0]), to, boxes);
         return;
     }
     to.take(boxes);

@@ -1,6 +1,7 @@
 /* Loads programs, launches them, reads back how they ended. */
 #include "run/cuda/executor.h"
 
+#include "core/dtype.h"
 #include "run/cuda/maps.h"
 
 #include <stdlib.h>
@@ -11,9 +12,10 @@
 static weft_status encode_map(const weft_cuda_driver *cu, const weft_cuda_map *map, CUtensorMap *out,
                               weft_error_text *error)
 {
-    CUtensorMapDataType type = map->dtype == WEFT_F32   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
-                               : map->dtype == WEFT_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                                        : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    CUtensorMapDataType type = map->dtype == WEFT_F32    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+                               : map->dtype == WEFT_F16  ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                               : map->dtype == WEFT_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                         : CU_TENSOR_MAP_DATA_TYPE_UINT8;
     cuuint64_t extents[2] = {map->inner, map->outer}, pitch[1] = {map->pitch_bytes};
     cuuint32_t box[2] = {map->box_inner, map->box_outer}, steps[2] = {1, 1};
     WEFT_CUDA_TRY(cuTensorMapEncodeTiled(
@@ -114,6 +116,10 @@ static CUfunction pick_kernel(const weft_cuda_executor *executor, const weft_pro
     if (executor->kind != WEFT_CUDA_PRODUCT)
         return executor->kind == WEFT_CUDA_PACKETS ? device->packets[problem->dtype]
                                                    : device->collective[problem->dtype];
+    if (weft_dtype_is_fp8(problem->dtype))
+        return executor->hopper
+                   ? device->fp8[problem->dtype == WEFT_FP8_E5M2][weft_cuda_walkers[walker].ctas == 1]
+                   : device->any_fp8;
     if (!executor->hopper)
         return device->any[f16];
     return device->walkers[f16][walker][weft_cuda_walker_form(&weft_cuda_walkers[walker], problem->transa,

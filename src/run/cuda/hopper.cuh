@@ -351,6 +351,23 @@ static __device__ __forceinline__ void wgmma(float (&d)[32], uint64_t a, uint64_
         WEFT_WGMMA("f16", "64", WEFT_SUMS_32, WEFT_SUM_OPERANDS_32, WEFT_AFTER_32);
 }
 
+/* One step of 64 x 128 x 32 of fp8; both operands have k along memory. */
+#define WEFT_WGMMA_FP8(TYPE)                                                                                 \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                \
+                 "wgmma.mma_async.sync.aligned.m64n128k32.f32." TYPE "." TYPE " {" WEFT_SUMS_64              \
+                 "}, %64, %65, p, 1, 1;\n}\n"                                                                \
+                 : WEFT_SUM_OPERANDS_64                                                                      \
+                 : "l"(a), "l"(b), "r"(keep))
+
+template <bool E5M2>
+static __device__ __forceinline__ void wgmma_fp8(float (&d)[64], uint64_t a, uint64_t b, int keep)
+{
+    if constexpr (E5M2)
+        WEFT_WGMMA_FP8("e5m2");
+    else
+        WEFT_WGMMA_FP8("e4m3");
+}
+
 static __device__ __forceinline__ void matrices_store(uint32_t address, uint32_t a, uint32_t b, uint32_t c,
                                                       uint32_t d)
 {

@@ -126,23 +126,33 @@ static int32_t map_of(weft_lowering *low, const weft_region *region, bool cut_ro
     return (int32_t)program->map_count++;
 }
 
-/* A and B of a GEMM for the Hopper walker. */
+int64_t weft_lower_step_k(const weft_lowering *low)
+{
+    return weft_dtype_is_fp8(low->part->problem.dtype) ? WEFT_CUDA_FP8_K : WEFT_CUDA_TILE_K;
+}
+
+/* A and B of a GEMM for the Hopper walker, whose tensor cores take fp8 along k alone. */
 static weft_status bind_operands(weft_lowering *low, const weft_region *a, const weft_region *b,
                                  weft_cuda_task *task)
 {
     bool ta = operand_of(low, a)->transposed, tb = operand_of(low, b)->transposed;
     /* a is cut along k (its columns), b along k (its rows); a k-range that ends on a step needs no cut */
-    bool cut = a->cols % WEFT_CUDA_TILE_K != 0;
+    uint32_t along_k = (uint32_t)weft_lower_step_k(low);
+    bool cut = a->cols % along_k != 0, fp8 = along_k == WEFT_CUDA_FP8_K;
     /* the walker loads 128 or 256 columns of B: those beyond the tile need not come from memory */
     const weft_cuda_walker *walker = &weft_cuda_walkers[low->program->walker];
     bool cut_n = walker->tile_n % 128 != 0 && (tb || (b->col0 + b->cols) % 8 == 0);
     uint32_t right = weft_cuda_walker_box(walker), left = 128;
+    if (fp8 && (ta || !tb)) {
+        low->program->hopper = false;
+        return WEFT_OK;
+    }
     if (task->k == 0) {
         task->a_map = task->b_map = 0;
         return WEFT_OK;
     }
-    task->a_map = map_of(low, a, false, cut, 64, ta ? 64 : walker->exchanged ? right : left);
-    task->b_map = map_of(low, b, cut, cut_n, 64, !tb ? 64 : walker->exchanged ? left : right);
+    task->a_map = map_of(low, a, false, cut, along_k, ta ? 64 : walker->exchanged ? right : left);
+    task->b_map = map_of(low, b, cut, cut_n, along_k, !tb ? 64 : walker->exchanged ? left : right);
     if (task->a_map == -2 || task->b_map == -2)
         return weft_error_set(low->error, WEFT_ERR_MEMORY, "no memory for the tensor maps of a plan");
     if (task->a_map < 0 || task->b_map < 0)
@@ -163,7 +173,7 @@ static weft_status bind_operands(weft_lowering *low, const weft_region *a, const
 static weft_status bind_boxes(weft_lowering *low, const weft_region *d, bool cut_rows, bool cut_cols,
                               weft_cuda_view *view)
 {
-    if (operand_of(low, d)->transposed)
+    if (operand_of(low, d)->transposed || weft_dtype_is_fp8(operand_of(low, d)->dtype))
         return WEFT_OK;
     view->map = map_of(low, d, cut_rows, cut_cols, operand_of(low, d)->dtype != WEFT_F32 ? 64 : 32, 64);
     if (view->map == -2)
@@ -291,17 +301,21 @@ static weft_status check_gemm(const weft_lowering *low, const weft_task *task, c
 {
     const weft_region *d = weft_task_regions(low->part, task);
     weft_dtype dtype = operand_of(low, a)->dtype;
-    if (dtype != WEFT_F16 && dtype != WEFT_BF16)
+    bool fp8 = weft_dtype_is_fp8(dtype);
+    int widest = fp8 ? WEFT_CUDA_FP8_N : WEFT_CUDA_TILE_N;
+    if (dtype != WEFT_F16 && dtype != WEFT_BF16 && !fp8)
         return weft_error_set(low->error, WEFT_ERR_UNSUPPORTED,
-                              "the cuda backend multiplies float16 and bfloat16, not %s",
+                              "the cuda backend multiplies float16, bfloat16 and fp8, not %s",
                               weft_dtype_name(dtype));
-    if (d->rows > WEFT_CUDA_TILE_M || d->cols > WEFT_CUDA_TILE_N)
+    if (d->rows > WEFT_CUDA_TILE_M || d->cols > widest)
         return weft_error_set(
             low->error, WEFT_ERR_ARGUMENT,
             "tiles of the cuda backend are at most %d x %d, and the plan has one of %lld x %lld",
-            WEFT_CUDA_TILE_M, WEFT_CUDA_TILE_N, (long long)d->rows, (long long)d->cols);
+            WEFT_CUDA_TILE_M, widest, (long long)d->rows, (long long)d->cols);
     for (uint32_t i = 0; i < task->region_count; i++) {
         weft_dtype other = operand_of(low, d + i)->dtype;
+        if (fp8 && (weft_dtype_is_fp8(other) || weft_dtype_size(other) == 2))
+            continue;
         if (other != WEFT_F32 && other != dtype)
             return weft_error_set(low->error, WEFT_ERR_UNSUPPORTED,
                                   "the cuda backend takes C, D, bias and sums in float32 or %s, not %s",
@@ -387,7 +401,8 @@ weft_status weft_lower_gemm(weft_lowering *low, const weft_task *first, const we
             status = bind_destination(low, regions + i, &view);
             bulk &= view.map >= 0 && view.dtype == (int32_t)operand_of(low, regions)->dtype;
         } else if (i >= task->destinations + 2) {
-            bulk &= aligned(&view, 2 * (int64_t)weft_dtype_size((weft_dtype)view.dtype));
+            bulk &= aligned(&view, 2 * (int64_t)weft_dtype_size((weft_dtype)view.dtype)) &&
+                    !weft_dtype_is_fp8((weft_dtype)view.dtype);
             if (i == out->acc) /* what is read beside the region is not stored */
                 status = bind_boxes(low, regions + i, false, false, &view);
         }
@@ -431,7 +446,7 @@ weft_status weft_lower_plain(weft_lowering *low, const weft_task *task, weft_cud
             out->rows = (int32_t)regions->cols;
             out->cols = (int32_t)regions->rows;
         }
-        if (copy && size != 2 && size != 4 && low->part->problem.op < WEFT_OP_ALL_REDUCE)
+        if (copy && size > 4 && low->part->problem.op < WEFT_OP_ALL_REDUCE)
             return weft_error_set(low->error, WEFT_ERR_UNSUPPORTED, "the cuda backend does not move %s",
                                   weft_dtype_name((weft_dtype)view.dtype));
         if (low->part->problem.op >=

@@ -9,16 +9,60 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#ifdef WEFT_CUDA_FP8
+#include <cuda_fp8.h>
+#endif
 
-enum { DTYPE_F32 = 0, DTYPE_F16 = 1, DTYPE_BF16 = 2 };          /* weft_dtype's first three */
+enum { DTYPE_F32 = 0, DTYPE_F16 = 1, DTYPE_BF16 = 2 }; /* weft_dtype's first three */
+enum { DTYPE_E4M3 = 10, DTYPE_E5M2 = 11 };             /* and its last two, where WEFT_CUDA_FP8 is defined */
 enum { COPY_DEPTH = 16, REDUCE_DEPTH = 4, REDUCE_SOURCES = 4 }; /* loads of 16 bytes in flight a thread */
 enum { REDUCE_FEW = 8 }; /* vectors a thread: fewer are added by the shorter code */
 enum { ACT_NONE = 0, ACT_RELU = 1, ACT_GELU = 2, ACT_SILU = 3 };
+
+#ifdef WEFT_CUDA_FP8
+static __device__ __forceinline__ bool is_fp8(int dtype)
+{
+    return dtype >= DTYPE_E4M3;
+}
+
+static __device__ __forceinline__ __nv_fp8_interpretation_t fp8_kind(int dtype)
+{
+    return dtype == DTYPE_E4M3 ? __NV_E4M3 : __NV_E5M2;
+}
+
+/* The value as a float16, which holds it exactly. */
+static __device__ __forceinline__ uint16_t fp8_widen(uint8_t code, int dtype)
+{
+    return __nv_cvt_fp8_to_halfraw(code, fp8_kind(dtype)).x;
+}
+
+static __device__ __forceinline__ uint8_t fp8_narrow(float value, int dtype)
+{
+    return __nv_cvt_float_to_fp8(value, __NV_SATFINITE, fp8_kind(dtype));
+}
+#else
+static __device__ __forceinline__ constexpr bool is_fp8(int)
+{
+    return false;
+}
+
+static __device__ __forceinline__ uint16_t fp8_widen(uint8_t, int)
+{
+    return 0;
+}
+
+static __device__ __forceinline__ uint8_t fp8_narrow(float, int)
+{
+    return 0;
+}
+#endif
 
 static __device__ __forceinline__ float element_get(const void *base, int64_t i, int dtype)
 {
     if (dtype == DTYPE_F32)
         return __ldcg((const float *)base + i);
+    if (is_fp8(dtype))
+        return __half2float(__ushort_as_half(fp8_widen(__ldcg((const unsigned char *)base + i), dtype)));
     uint16_t bits = __ldcg((const unsigned short *)base + i);
     return dtype == DTYPE_F16 ? __half2float(__ushort_as_half(bits)) : __uint_as_float((uint32_t)bits << 16);
 }
@@ -43,6 +87,8 @@ static __device__ __forceinline__ void element_set(void *base, int64_t i, float 
 {
     if (dtype == DTYPE_F32)
         ((float *)base)[i] = value;
+    else if (is_fp8(dtype))
+        ((uint8_t *)base)[i] = fp8_narrow(value, dtype);
     else
         ((uint16_t *)base)[i] = narrow(value, dtype);
 }
@@ -77,7 +123,7 @@ static __device__ __forceinline__ float activate(float x, int act)
 
 static __device__ __forceinline__ int element_bytes(int dtype)
 {
-    return dtype == DTYPE_F32 ? 4 : 2;
+    return dtype == DTYPE_F32 ? 4 : is_fp8(dtype) ? 1 : 2;
 }
 
 /* A COPY by threads first, first+step, ...: COPY_DEPTH loads in flight a thread. */
@@ -111,6 +157,8 @@ static __device__ void copy(const weft_cuda_task &t, const weft_cuda_view *v, in
                 from = row * v[1].rs + col * v[1].cs;
         if (size == 4)
             ((uint32_t *)v[0].ptr)[to] = __ldcg((const uint32_t *)v[1].ptr + from);
+        else if (size == 1)
+            ((uint8_t *)v[0].ptr)[to] = __ldcg((const unsigned char *)v[1].ptr + from);
         else
             ((uint16_t *)v[0].ptr)[to] = __ldcg((const unsigned short *)v[1].ptr + from);
     }
@@ -133,6 +181,9 @@ static __device__ __forceinline__ void store4(void *base, int64_t i, float4 x, i
 {
     if (dtype == DTYPE_F32)
         *(float4 *)((float *)base + i) = x;
+    else if (is_fp8(dtype))
+        *(uchar4 *)((uint8_t *)base + i) = make_uchar4(fp8_narrow(x.x, dtype), fp8_narrow(x.y, dtype),
+                                                       fp8_narrow(x.z, dtype), fp8_narrow(x.w, dtype));
     else
         *(uint2 *)((uint16_t *)base + i) = make_uint2(narrow2(x.x, x.y, dtype), narrow2(x.z, x.w, dtype));
 }

@@ -95,9 +95,10 @@ static weft_status check_problem(const weft_cuda_group *g, const weft_problem *p
     if (weft_problem_is_gated(p))
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "the cuda backend has no gated activations; they are applied on the CPU");
-    if (p->op < WEFT_OP_ALL_REDUCE && p->dtype != WEFT_F16 && p->dtype != WEFT_BF16)
+    if (p->op < WEFT_OP_ALL_REDUCE && p->dtype != WEFT_F16 && p->dtype != WEFT_BF16 &&
+        !weft_dtype_is_fp8(p->dtype))
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                              "the cuda backend multiplies float16 and bfloat16, not %s",
+                              "the cuda backend multiplies float16, bfloat16 and fp8, not %s",
                               weft_dtype_name(p->dtype));
     return WEFT_OK;
 }

@@ -1,6 +1,7 @@
 /* Lowers a plan part to device arrays, lane by lane. See program.h. */
 #include "run/cuda/lower.h"
 
+#include "core/dtype.h"
 #include "run/cuda/done.h"
 
 #include <stdlib.h>
@@ -110,6 +111,7 @@ static weft_status lower_task(weft_lowering *low, const weft_lane *lane, uint32_
     const weft_task *tasks = &low->part->tasks[lane->task0], *task = &tasks[at];
     const weft_region *d = weft_task_regions(low->part, task);
     const weft_task *first = task->kind == WEFT_TASK_GEMM ? weft_lower_chain(low, lane, at) : task;
+    int64_t step_k = weft_lower_step_k(low);
     uint32_t waits = 0, posts;
     weft_status status;
     *out = (weft_cuda_task){.destinations = (uint16_t)destinations_of(task),
@@ -128,11 +130,11 @@ static weft_status lower_task(weft_lowering *low, const weft_lane *lane, uint32_
     for (const weft_task *link = first; link <= task && status == WEFT_OK; link++) {
         int64_t k0 =
             first == task ? 0 : weft_lower_region_a(low, link)->col0 - weft_lower_region_a(low, first)->col0;
-        status = k0 % WEFT_CUDA_TILE_K
+        status = k0 % step_k
                      ? weft_error_set(low->error, WEFT_ERR_UNSUPPORTED,
                                       "the cuda backend takes k in chunks of multiples of %d, not of %lld",
-                                      WEFT_CUDA_TILE_K, (long long)k0)
-                     : weft_lower_waits(low, link, k0 / WEFT_CUDA_TILE_K, &waits);
+                                      (int)step_k, (long long)k0)
+                     : weft_lower_waits(low, link, k0 / step_k, &waits);
     }
     for (uint32_t j = 0; j < at && status == WEFT_OK; j++)
         if (order->signal[j] && depends(low->part, task, &tasks[j])) {
@@ -304,7 +306,8 @@ static int walker_of(const weft_plan_part *part)
     for (uint32_t i = 0; i < part->task_count; i++)
         if (part->tasks[i].kind == WEFT_TASK_GEMM && part->regions[part->tasks[i].region0].cols > widest)
             widest = part->regions[part->tasks[i].region0].cols;
-    return weft_cuda_walker_for(part->problem.tuning.crew, part->problem.tuning.tile_m, widest);
+    return weft_cuda_walker_for(part->problem.tuning.crew, part->problem.tuning.tile_m, widest,
+                                weft_dtype_is_fp8(part->problem.dtype));
 }
 
 weft_status weft_cuda_program_make(const weft_plan_part *part, const weft_cuda_binding *binding, bool hopper,

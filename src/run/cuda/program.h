@@ -60,7 +60,7 @@ typedef struct weft_cuda_program {
 
 /*
  * `hopper` asks for the Hopper walker; the program says whether it is possible (strides the copy engine
- * refuses make it false). Fails for what no walker can do: dtypes other than float16 and bfloat16 products,
+ * refuses make it false). Fails for what no walker can do: dtypes other than float16, bfloat16 and fp8,
  * tiles larger than WEFT_CUDA_TILE_M x WEFT_CUDA_TILE_N.
  */
 weft_status weft_cuda_program_make(const weft_plan_part *part, const weft_cuda_binding *binding, bool hopper,

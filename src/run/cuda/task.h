@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 enum { WEFT_CUDA_TILE_M = 256, WEFT_CUDA_TILE_N = 256, WEFT_CUDA_TILE_K = 64 };
+enum { WEFT_CUDA_FP8_N = 128, WEFT_CUDA_FP8_K = 128 }; /* the same of fp8, whose tiles are narrower */
 enum { WEFT_CUDA_CTA_COPIERS = 2 }; /* copy lanes that a CTA of the Hopper walker runs beside its crew's */
 
 enum { WEFT_CUDA_LINE_WORDS = 16 }; /* a signal has a line of 128 bytes to itself */
@@ -64,7 +65,7 @@ typedef struct weft_cuda_wait {
     const uint64_t *signal;
     uint32_t count, total; /* total: posts the signal gets in a run */
     uint32_t number;       /* the plan's number of the signal, for messages */
-    int32_t step;          /* GEMM: before which step of WEFT_CUDA_TILE_K; waits are sorted by it */
+    int32_t step;          /* GEMM: before which step of WEFT_CUDA_TILE_K (_FP8_K); waits are sorted by it */
 } weft_cuda_wait;
 
 typedef struct weft_cuda_lane {

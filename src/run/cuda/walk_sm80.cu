@@ -4,7 +4,7 @@
  * crew and makes the whole post.
  *
  * Card: 128 x 128 x 32 inside a task's tile, 8 warps of 32 x 64 (64 sums a thread), one buffer with the next
- * step's elements held in registers meanwhile.
+ * step's elements held in registers meanwhile. fp8 is made float16, which holds it, when it is loaded.
  */
 #include "order.cuh"
 #include "plain.cuh"
@@ -31,15 +31,20 @@ struct Place {
     }
 };
 
-__device__ __forceinline__ void fetch(uint16_t (&x)[SHARE], const void *base, int64_t line_stride,
+__device__ __forceinline__ uint16_t element_bits(const void *base, int64_t i, int dtype)
+{
+    return is_fp8(dtype) ? fp8_widen(__ldcg((const unsigned char *)base + i), dtype)
+                         : __ldcg((const unsigned short *)base + i);
+}
+
+__device__ __forceinline__ void fetch(uint16_t (&x)[SHARE], const void *base, int dtype, int64_t line_stride,
                                       int64_t k_stride, int lines, int k0, int k)
 {
 #pragma unroll
     for (int i = 0; i < SHARE; i++) {
         Place p(i, k_stride == 1);
         bool inside = p.line < lines && k0 + p.k < k;
-        x[i] =
-            inside ? __ldcg((const unsigned short *)base + p.line * line_stride + (k0 + p.k) * k_stride) : 0;
+        x[i] = inside ? element_bits(base, p.line * line_stride + (k0 + p.k) * k_stride, dtype) : 0;
     }
 }
 
@@ -75,22 +80,22 @@ __device__ void block(const weft_cuda_args &g, const weft_cuda_task &t, const we
                       int row0, int col0)
 {
     const weft_cuda_view &a = v[t.destinations], &b = v[t.destinations + 1];
-    const uint16_t *a_at = (const uint16_t *)a.ptr + row0 * a.rs,
-                   *b_at = (const uint16_t *)b.ptr + col0 * b.cs;
+    const void *a_at = (const char *)a.ptr + row0 * a.rs * element_bytes(a.dtype),
+               *b_at = (const char *)b.ptr + col0 * b.cs * element_bytes(b.dtype);
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, q = lane % 4, r = lane / 4;
     int warp_m = warp / 2 * 32, warp_n = warp % 2 * 64;
     float d[2][8][4] = {};
     uint16_t next_a[SHARE], next_b[SHARE];
-    fetch(next_a, a_at, a.rs, a.cs, t.rows - row0, 0, t.k);
-    fetch(next_b, b_at, b.cs, b.rs, t.cols - col0, 0, t.k);
+    fetch(next_a, a_at, a.dtype, a.rs, a.cs, t.rows - row0, 0, t.k);
+    fetch(next_b, b_at, b.dtype, b.cs, b.rs, t.cols - col0, 0, t.k);
     for (int k0 = 0; k0 < t.k; k0 += STEP_K) {
         __syncthreads();
         keep(tiles.a, next_a, a.cs == 1);
         keep(tiles.b, next_b, b.rs == 1);
         __syncthreads();
         if (k0 + STEP_K < t.k) {
-            fetch(next_a, a_at, a.rs, a.cs, t.rows - row0, k0 + STEP_K, t.k);
-            fetch(next_b, b_at, b.cs, b.rs, t.cols - col0, k0 + STEP_K, t.k);
+            fetch(next_a, a_at, a.dtype, a.rs, a.cs, t.rows - row0, k0 + STEP_K, t.k);
+            fetch(next_b, b_at, b.dtype, b.cs, b.rs, t.cols - col0, k0 + STEP_K, t.k);
         }
 #pragma unroll
         for (int kk = 0; kk < STEP_K; kk += 16) {
@@ -163,6 +168,15 @@ template <bool BF16> __device__ __forceinline__ void walk(const weft_cuda_args &
 
 } // namespace
 
+/* Compiled once more for fp8, so that the others know nothing of it. */
+#ifdef WEFT_CUDA_FP8
+extern "C" __global__ void __launch_bounds__(THREADS)
+    weft_walk_any_fp8(const __grid_constant__ weft_cuda_args g)
+{
+    walk<false>(g);
+}
+#else
+
 extern "C" __global__ void __launch_bounds__(THREADS)
     weft_walk_any_bf16(const __grid_constant__ weft_cuda_args g)
 {
@@ -224,3 +238,4 @@ extern "C" __global__ void weft_rehearse(weft_cuda_rehearsal r)
     *r.met = words[met];
     __threadfence_system();
 }
+#endif

@@ -11,6 +11,9 @@
  * written, so neither waits nor stores hold up the tensor cores; between tiles the same warps run the plan's
  * copy lanes. A spare warp holds posts for an emulated link; that of the first CTA does ENTER and EXIT.
  *
+ * Products of fp8 have the same bytes in a stage and twice the k, tiles of 128 columns, and both operands
+ * along k; see sum_fp8.
+ *
  * A crew has a member for each consumer, each storing its own 64 rows; the last one to finish a task posts.
  */
 #include "copy_sm90.cuh"
@@ -132,11 +135,11 @@ __device__ void produce(const weft_cuda_args &g, const weft_cuda_lane &lane, uin
                 if constexpr (TRANS_B) {
 #pragma unroll
                     for (int c = 0; c < SHARE_COLS; c += SHARE_BOX)
-                        load_b(b_at + c * (2 * TILE_K), b_map, full, b_k, b_n + c);
+                        load_b(b_at + c * LINE, b_map, full, b_k, b_n + c);
                 } else {
 #pragma unroll
                     for (int c = 0; c < SHARE_COLS; c += 64)
-                        load_b(b_at + c * (2 * TILE_K), b_map, full, b_n + c, b_k);
+                        load_b(b_at + c * LINE, b_map, full, b_n + c, b_k);
                 }
             }
             __syncwarp();
@@ -165,16 +168,46 @@ struct Place {
     uint32_t boxes = 0, grants = 0, fetched = 0;
 };
 
-/* One warpgroup's part of a GEMM: the products of its 64 rows, then their epilogue. */
-template <bool BF16, bool TRANS_A, bool TRANS_B>
-__device__ __forceinline__ void gemm_task(const weft_cuda_args &g, uint32_t word, uint32_t i, uint32_t smem,
-                                          uint32_t rank, uint32_t consumer, uint64_t run, Place &place)
+/*
+ * The products of fp8. Tensor cores add them up with about 14 bits, so what a step has summed, 128 of k, is
+ * added to sums in float32; the other warpgroup multiplies meanwhile.
+ */
+template <bool E5M2>
+__device__ __forceinline__ void sum_fp8(float (&d)[SUMS], int steps, uint32_t smem, uint32_t consumer,
+                                        Place &place)
 {
-    constexpr int NARROW = BF16 ? DTYPE_BF16 : DTYPE_F16; /* every 16-bit matrix of a problem has its dtype */
+    int thread = threadIdx.x % 128;
+#pragma unroll
+    for (int j = 0; j < SUMS; j++)
+        d[j] = 0;
+    for (int s = 0; s < steps; s++, place.ring.next()) {
+        uint32_t a_at = smem + Layout::a + place.ring.stage * A_BYTES + consumer * (A_BYTES / 2);
+        uint32_t b_at = smem + Layout::b + place.ring.stage * B_BYTES;
+        float part[SUMS];
+        bar_wait(smem + Layout::full + 8 * place.ring.stage, place.ring.phase);
+        uint64_t a = operand(a_at, BOX_BYTES, 1024), b = operand(b_at, BOX_BYTES, 1024);
+        wgmma_begin();
+#pragma unroll
+        for (int kk = 0; kk < 4; kk++)
+            wgmma_fp8<E5M2>(part, a + 2 * kk, b + 2 * kk, kk);
+        wgmma_commit();
+        wgmma_wait<0>();
+        if (thread < CTAS)
+            bar_arrive_at(smem + Layout::empty + 8 * place.ring.stage, thread);
+#pragma unroll
+        for (int j = 0; j < SUMS; j++)
+            d[j] += part[j];
+    }
+}
+
+/* Those of 16 bits: all of k in the tensor cores' float32. */
+template <bool BF16, bool TRANS_A, bool TRANS_B>
+__device__ __forceinline__ void sum_halves(float (&d)[SUMS], int steps, uint32_t smem, uint32_t consumer,
+                                           Place &place)
+{
     constexpr uint32_t A_STEP = TRANS_A ? 2048 : 32, B_STEP = TRANS_B ? 32 : 2048;
-    int thread = threadIdx.x % 128, steps = ((int)WEFT_FIELD(k) + TILE_K - 1) / TILE_K;
+    int thread = threadIdx.x % 128;
     uint32_t last = 0;
-    float d[SUMS];
     if (steps == 0) {
 #pragma unroll
         for (int j = 0; j < SUMS; j++)
@@ -201,6 +234,21 @@ __device__ __forceinline__ void gemm_task(const weft_cuda_args &g, uint32_t word
     wgmma_wait<0>();
     if (steps && thread < CTAS)
         bar_arrive_at(last, thread);
+}
+
+/* One warpgroup's part of a GEMM: the products of its 64 rows, then their epilogue. */
+template <int KIND, bool TRANS_A, bool TRANS_B>
+__device__ __forceinline__ void gemm_task(const weft_cuda_args &g, uint32_t word, uint32_t i, uint32_t smem,
+                                          uint32_t rank, uint32_t consumer, uint64_t run, Place &place)
+{
+    /* every 16-bit matrix of a problem has its dtype; that of fp8 any, which they themselves say */
+    constexpr int NARROW = KIND >= DTYPE_E4M3 ? ANY_NARROW : KIND;
+    int steps = ((int)WEFT_FIELD(k) + TILE_K - 1) / TILE_K;
+    float d[SUMS];
+    if constexpr (KIND >= DTYPE_E4M3)
+        sum_fp8<KIND == DTYPE_E5M2>(d, steps, smem, consumer, place);
+    else
+        sum_halves<KIND == DTYPE_BF16, TRANS_A, TRANS_B>(d, steps, smem, consumer, place);
     const weft_cuda_task t = gemm_fields(word);
     consumer_waits(g, t, false, i, smem, consumer, run);
     bar_wait(smem + Layout::granted + 8 * consumer, place.grants++ & 1);
@@ -209,7 +257,7 @@ __device__ __forceinline__ void gemm_task(const weft_cuda_args &g, uint32_t word
 }
 
 /* One warpgroup: every task of the lane in order. */
-template <bool BF16, bool TRANS_A, bool TRANS_B>
+template <int KIND, bool TRANS_A, bool TRANS_B>
 __device__ void consume(const weft_cuda_args &g, const weft_cuda_lane &lane, uint32_t smem, uint32_t rank,
                         uint32_t consumer)
 {
@@ -222,7 +270,7 @@ __device__ void consume(const weft_cuda_args &g, const weft_cuda_lane &lane, uin
         next_word = task_word(g, lane.task0 + i + 1); /* fetched while the products are summed */
         const weft_cuda_task &t = g.tasks[lane.task0 + i];
         if ((head & 0xff) == WEFT_CUDA_GEMM) {
-            gemm_task<BF16, TRANS_A, TRANS_B>(g, word, i, smem, rank, consumer, run, place);
+            gemm_task<KIND, TRANS_A, TRANS_B>(g, word, i, smem, rank, consumer, run, place);
             if (head >> 8 & WEFT_CUDA_BULK)
                 continue; /* store_boxes posts */
         } else {
@@ -246,7 +294,7 @@ __device__ void consume(const weft_cuda_args &g, const weft_cuda_lane &lane, uin
     }
 }
 
-template <bool BF16, bool TRANS_A, bool TRANS_B> __device__ __forceinline__ void walk(const weft_cuda_args &g)
+template <int KIND, bool TRANS_A, bool TRANS_B> __device__ __forceinline__ void walk(const weft_cuda_args &g)
 {
     extern __shared__ char raw[];
     uint32_t smem = (smem_address(raw) + 1023) & ~1023u;
@@ -302,7 +350,7 @@ template <bool BF16, bool TRANS_A, bool TRANS_B> __device__ __forceinline__ void
         }
     } else {
         registers_grow<REGISTERS_MANY>();
-        consume<BF16, TRANS_A, TRANS_B>(g, lane, smem, rank, group - 1);
+        consume<KIND, TRANS_A, TRANS_B>(g, lane, smem, rank, group - 1);
     }
     __syncwarp();
     cluster_sync();
@@ -312,22 +360,25 @@ template <bool BF16, bool TRANS_A, bool TRANS_B> __device__ __forceinline__ void
 
 } // namespace
 
-#define WEFT_WALK(NAME, BF16, TRANS_A, TRANS_B)                                                              \
+#define WEFT_WALK(NAME, KIND, TRANS_A, TRANS_B)                                                              \
     extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CTAS, 1, 1)                    \
         weft_walk_##NAME(const __grid_constant__ weft_cuda_args g)                                           \
     {                                                                                                        \
-        walk<BF16, TRANS_A, TRANS_B>(g);                                                                     \
+        walk<KIND, TRANS_A, TRANS_B>(g);                                                                     \
     }
 
 /* Compiled once for each dtype, so that the two can be built beside each other. */
-#ifdef WEFT_CUDA_F16
-WEFT_WALK(f16_nn, false, false, false)
-WEFT_WALK(f16_nt, false, false, true)
-WEFT_WALK(f16_tn, false, true, false)
-WEFT_WALK(f16_tt, false, true, true)
+#if defined(WEFT_CUDA_FP8)
+WEFT_WALK(e4m3, DTYPE_E4M3, false, true)
+WEFT_WALK(e5m2, DTYPE_E5M2, false, true)
+#elif defined(WEFT_CUDA_F16)
+WEFT_WALK(f16_nn, DTYPE_F16, false, false)
+WEFT_WALK(f16_nt, DTYPE_F16, false, true)
+WEFT_WALK(f16_tn, DTYPE_F16, true, false)
+WEFT_WALK(f16_tt, DTYPE_F16, true, true)
 #else
-WEFT_WALK(bf16_nn, true, false, false)
-WEFT_WALK(bf16_nt, true, false, true)
-WEFT_WALK(bf16_tn, true, true, false)
-WEFT_WALK(bf16_tt, true, true, true)
+WEFT_WALK(bf16_nn, DTYPE_BF16, false, false)
+WEFT_WALK(bf16_nt, DTYPE_BF16, false, true)
+WEFT_WALK(bf16_tn, DTYPE_BF16, true, false)
+WEFT_WALK(bf16_tt, DTYPE_BF16, true, true)
 #endif

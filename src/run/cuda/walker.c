@@ -7,8 +7,10 @@ const weft_cuda_walker weft_cuda_walkers[WEFT_CUDA_WALKERS] = {
     [WEFT_CUDA_ONE_128] = {1, 128, 128, false},  [WEFT_CUDA_FEW_ROWS] = {1, 64, 128, true},
 };
 
-int weft_cuda_walker_for(int ctas, int64_t rows, int64_t cols)
+int weft_cuda_walker_for(int ctas, int64_t rows, int64_t cols, bool fp8)
 {
+    if (fp8)
+        return ctas == 1 ? WEFT_CUDA_ONE_128 : WEFT_CUDA_PAIR_128;
     if (ctas != 1)
         return cols > 224 ? WEFT_CUDA_PAIR_256 : cols > 128 ? WEFT_CUDA_PAIR_224 : WEFT_CUDA_PAIR_128;
     if (cols > 128)

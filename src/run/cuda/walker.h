@@ -29,8 +29,9 @@ enum {
 
 extern const weft_cuda_walker weft_cuda_walkers[WEFT_CUDA_WALKERS];
 
-/* The walker for a plan: of crews of `ctas` (0 = two) and tiles of at most `rows` x `cols`. */
-int weft_cuda_walker_for(int ctas, int64_t rows, int64_t cols);
+/* The walker for a plan: of crews of `ctas` (0 = two) and tiles of at most `rows` x `cols`. fp8 has two, with
+ * 128 columns. */
+int weft_cuda_walker_for(int ctas, int64_t rows, int64_t cols, bool fp8);
 
 /* Columns of the tensor cores' B in one box, where k is contiguous. */
 uint32_t weft_cuda_walker_box(const weft_cuda_walker *walker);

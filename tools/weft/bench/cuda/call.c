@@ -1,6 +1,8 @@
 /* Calls of `weft bench … --backend cuda`: what is read and refused, in builds without CUDA too. */
 #include "bench/cuda/bench_cuda.h"
 
+#include "core/dtype.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -65,9 +67,11 @@ bool bench_cuda_refuses_dtype(const weft_options *options)
 {
     weft_dtype dtype = options->problem.dtype;
 
-    if (dtype == WEFT_F16 || dtype == WEFT_BF16)
+    if (dtype == WEFT_F16 || dtype == WEFT_BF16 || weft_dtype_is_fp8(dtype))
         return false;
-    options_error("bench", "--backend cuda multiplies float16 and bfloat16: give --dtype f16 or bf16");
+    options_error("bench",
+                  "--backend cuda multiplies float16, bfloat16 and fp8: give --dtype f16, bf16, fp8_e4m3 or "
+                  "fp8_e5m2");
     return true;
 }
 

@@ -30,11 +30,12 @@ int cublas_peer_open(cublas_peer *peer, const weft_cuda_driver *cu)
     *(void **)&opened.get_version = dlsym(opened.library, "cublasLtGetVersion");
     *(void **)&opened.matmul = dlsym(opened.library, "cublasLtMatmul");
     *(void **)&opened.desc_create = dlsym(opened.library, "cublasLtMatmulDescCreate");
+    *(void **)&opened.desc_set = dlsym(opened.library, "cublasLtMatmulDescSetAttribute");
     *(void **)&opened.layout_create = dlsym(opened.library, "cublasLtMatrixLayoutCreate");
     *(void **)&opened.preference_create = dlsym(opened.library, "cublasLtMatmulPreferenceCreate");
     *(void **)&opened.preference_set = dlsym(opened.library, "cublasLtMatmulPreferenceSetAttribute");
     *(void **)&opened.heuristic = dlsym(opened.library, "cublasLtMatmulAlgoGetHeuristic");
-    if (!opened.create || !opened.get_version || !opened.matmul || !opened.desc_create ||
+    if (!opened.create || !opened.get_version || !opened.matmul || !opened.desc_create || !opened.desc_set ||
         !opened.layout_create || !opened.preference_create || !opened.preference_set || !opened.heuristic ||
         opened.create(&opened.handle))
         return -1;
@@ -46,13 +47,17 @@ int cublas_peer_open(cublas_peer *peer, const weft_cuda_driver *cu)
 }
 
 /* cuBLAS counts by columns: the row-major product is B transposed times A transposed. */
-int cublas_product_make(cublas_peer *peer, int64_t m, int64_t n, int64_t k, cublas_product *product)
+static int make_product(cublas_peer *peer, int64_t m, int64_t n, int64_t k, cudaDataType_t type, bool along_k,
+                        cublas_product *product)
 {
     cublas_product made = {0};
     cublasLtMatmulPreference_t preference;
+    cublasOperation_t turn = along_k ? CUBLAS_OP_T : CUBLAS_OP_N;
     if (peer->desc_create(&made.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) ||
-        peer->layout_create(&made.a, CUDA_R_16BF, (uint64_t)k, (uint64_t)m, k) ||
-        peer->layout_create(&made.b, CUDA_R_16BF, (uint64_t)n, (uint64_t)k, n) ||
+        peer->desc_set(made.desc, CUBLASLT_MATMUL_DESC_TRANSA, &turn, sizeof(turn)) ||
+        peer->layout_create(&made.a, type, (uint64_t)k, (uint64_t)m, k) ||
+        peer->layout_create(&made.b, type, (uint64_t)(along_k ? k : n), (uint64_t)(along_k ? n : k),
+                            along_k ? k : n) ||
         peer->layout_create(&made.c, CUDA_R_16BF, (uint64_t)n, (uint64_t)m, n) ||
         peer->preference_create(&preference) ||
         peer->preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &peer->workspace_bytes,
@@ -63,6 +68,16 @@ int cublas_product_make(cublas_peer *peer, int64_t m, int64_t n, int64_t k, cubl
         return -1;
     *product = made;
     return 0;
+}
+
+int cublas_product_make(cublas_peer *peer, int64_t m, int64_t n, int64_t k, cublas_product *product)
+{
+    return make_product(peer, m, n, k, CUDA_R_16BF, false, product);
+}
+
+int cublas_product_make_fp8(cublas_peer *peer, int64_t m, int64_t n, int64_t k, cublas_product *product)
+{
+    return make_product(peer, m, n, k, CUDA_R_8F_E4M3, true, product);
 }
 
 int cublas_product_run(cublas_peer *peer, const cublas_product *product, int candidate, const void *a,

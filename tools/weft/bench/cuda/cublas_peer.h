@@ -24,6 +24,7 @@ typedef struct cublas_peer {
                              const void *, cublasLtMatrixLayout_t, void *, cublasLtMatrixLayout_t,
                              const cublasLtMatmulAlgo_t *, void *, size_t, CUstream);
     cublasStatus_t (*desc_create)(cublasLtMatmulDesc_t *, cublasComputeType_t, cudaDataType_t);
+    cublasStatus_t (*desc_set)(cublasLtMatmulDesc_t, cublasLtMatmulDescAttributes_t, const void *, size_t);
     cublasStatus_t (*layout_create)(cublasLtMatrixLayout_t *, cudaDataType, uint64_t, uint64_t, int64_t);
     cublasStatus_t (*preference_create)(cublasLtMatmulPreference_t *);
     cublasStatus_t (*preference_set)(cublasLtMatmulPreference_t, cublasLtMatmulPreferenceAttributes_t,
@@ -43,6 +44,9 @@ typedef struct cublas_product {
 
 /* 0, or -1 where cuBLAS cannot be loaded. */
 int cublas_peer_open(cublas_peer *peer, const weft_cuda_driver *cu);
+/* The same of e4m3, for a B that is stored n x k; C is bfloat16. Sums are promoted on the way, its default.
+ */
+int cublas_product_make_fp8(cublas_peer *peer, int64_t m, int64_t n, int64_t k, cublas_product *product);
 int cublas_product_make(cublas_peer *peer, int64_t m, int64_t n, int64_t k, cublas_product *product);
 int cublas_product_run(cublas_peer *peer, const cublas_product *product, int candidate, const void *a,
                        const void *b, void *c, CUstream stream);
