@@ -1,6 +1,7 @@
 /* Written so that the compiler vectorizes every loop: no branches inside, one pass per step, rows in pieces.
  */
 #include "gemm/epilogue.h"
+#include "core/cpu.h"
 #include "core/dtype.h"
 #include "gemm/convert.h"
 
@@ -181,20 +182,10 @@ static void copy_rows(char *to, size_t to_stride, const char *from, size_t from_
 #undef COPY_ROWS
 }
 
-/* A row of an integer epilogue, or a part of one, from int32 to int32. */
-typedef struct integer_row {
-    int64_t n;
-    const int32_t *acc, *c, *bias; /* those that count; c and bias may be NULL */
-    double alpha, row_scale, beta;
-    const float *col_scale; /* or NULL */
-    weft_act act;
-    int32_t *d; /* may be acc or c */
-} integer_row;
-
 /* At most PIECE columns from column j. */
-static integer_row piece_of(const integer_row *row, int64_t j)
+static weft_integer_row piece_of(const weft_integer_row *row, int64_t j)
 {
-    integer_row piece = *row;
+    weft_integer_row piece = *row;
 
     piece.n = row->n - j < PIECE ? row->n - j : PIECE;
     piece.acc += j;
@@ -213,12 +204,12 @@ static integer_row piece_of(const integer_row *row, int64_t j)
  */
 
 /* Whether sums are only added to, and cut at zero: then integers give what doubles would. */
-static bool stays_integer(const integer_row *row)
+static bool stays_integer(const weft_integer_row *row)
 {
     return row->alpha == 1 && row->row_scale == 1 && !row->col_scale && !(row->c && row->beta != 1);
 }
 
-static void add_fours(const integer_row *row, int64_t n)
+static void add_fours(const weft_integer_row *row, int64_t n)
 {
     const int32_t *acc = row->acc, *c = row->c, *bias = row->bias, *term = c ? c : bias;
     int32x4_t least = vdupq_n_s32(row->act == WEFT_ACT_RELU ? 0 : INT32_MIN);
@@ -253,8 +244,8 @@ static inline four load_four(const int32_t *from)
 }
 
 /* The flags are constants where this is called: a loop for each. */
-static inline __attribute__((always_inline)) void scale_fours(const integer_row *row, int64_t n, bool scales,
-                                                              bool adds_c, bool adds_bias, bool cuts)
+static inline __attribute__((always_inline)) void
+scale_fours(const weft_integer_row *row, int64_t n, bool scales, bool adds_c, bool adds_bias, bool cuts)
 {
     const double scale = row->alpha == 1 ? row->row_scale : row->alpha, beta = row->beta;
     const double row_scale = row->alpha == 1 ? 1 : row->row_scale;
@@ -292,7 +283,7 @@ static inline __attribute__((always_inline)) void scale_fours(const integer_row 
 }
 
 /* Returns how many are done. */
-static int64_t fours(const integer_row *row)
+static int64_t fours(const weft_integer_row *row)
 {
     bool scales = row->col_scale || (row->alpha != 1 && row->row_scale != 1);
     int64_t n = row->n - row->n % 4;
@@ -318,16 +309,21 @@ static int64_t fours(const integer_row *row)
 
 #else
 
-static int64_t fours(const integer_row *row)
+static int64_t fours(const weft_integer_row *row)
 {
+#if defined(__x86_64__)
+    if (weft_cpu_features() & WEFT_CPU_AVX2)
+        return weft_integer_fours_avx2(row);
+#else
     (void)row;
+#endif
     return 0;
 }
 
 #endif
 
 /* A double holds every int32, and its product with a float scale. */
-static void integer_piece(const integer_row *row)
+static void integer_piece(const weft_integer_row *row)
 {
     const int32_t *acc = row->acc, *c = row->c, *bias = row->bias;
     const float *col_scale = row->col_scale;
@@ -369,7 +365,7 @@ static void finish_integers(const weft_epilogue *e, int64_t rows, int64_t cols, 
                             int64_t acc_ld, int32_t *d, int64_t d_ld)
 {
     for (int64_t r = 0; r < rows; r++) {
-        integer_row row = {
+        weft_integer_row row = {
             .n = cols,
             .acc = acc + r * acc_ld,
             .c = e->c && e->beta != 0 ? (const int32_t *)e->c + r * e->c_ld : NULL,
@@ -383,7 +379,7 @@ static void finish_integers(const weft_epilogue *e, int64_t rows, int64_t cols, 
         };
 
         for (int64_t j = fours(&row); j < cols; j += PIECE) {
-            integer_row piece = piece_of(&row, j);
+            weft_integer_row piece = piece_of(&row, j);
 
             integer_piece(&piece);
         }

@@ -48,4 +48,19 @@ void weft_epilogue_block(const weft_epilogue *epilogue, int64_t rows, int64_t co
 /* The activation of one value, as the blocks above apply it. */
 float weft_act_apply(weft_act act, float x);
 
+/* A row of an integer epilogue, or a part of one, from int32 to int32. */
+typedef struct weft_integer_row {
+    int64_t n;
+    const int32_t *acc, *c, *bias; /* those that count; c and bias may be NULL */
+    double alpha, row_scale, beta;
+    const float *col_scale; /* or NULL */
+    weft_act act;
+    int32_t *d; /* may be acc or c */
+} weft_integer_row;
+
+/* Does the first fours of a row's columns, by vectors; returns how many columns are done: 0 where another
+ * activation than ReLU or an alpha of 0 asks for more. The same integers as one column at a time.
+ * kernels/x86/epilogue_avx2.c, needs WEFT_CPU_AVX2. */
+int64_t weft_integer_fours_avx2(const weft_integer_row *row);
+
 #endif
