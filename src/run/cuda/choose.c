@@ -17,7 +17,8 @@ enum {
     NARROW_N = 224, /* narrower tiles of crews of two: see walker.h */
     HALF_N = 128,
     OWN_ROWS = 2048,
-    HALF_A_GPU = 33,  /* crews of an H200 */
+    HALF_A_GPU = 33, /* crews of an H200 */
+    A_QUARTER = 16,
     LINK_K = 878,     /* 790 TFLOP/s beside 450 GB/s */
     SPLITK_ROWS = 8,  /* up to which the kernel for products by themselves is faster than cuBLASLt, */
     SPLITK_COLS = 192 /* if all its tiles fit the GPU at once: so many columns to an SM */
@@ -122,13 +123,14 @@ static bool splitk_wins(const weft_problem *p, int crews)
 
 /*
  * Few rows: tiles of a fused product leave most SMs without work for all of k, which costs more than the
- * communication that they hide. Not where many ranks share a GPU, and with it the time of its products.
+ * communication that they hide. Not where many ranks share a GPU, and with it the time of its products: of
+ * gemm_rs, whose ring takes a step for every rank, not for more than four.
  */
 static bool few_rows(const weft_problem *p, int crews)
 {
     int64_t few = p->op == WEFT_OP_GEMM_AS ? 32 : p->op == WEFT_OP_GEMM_AR ? 128 : 256;
 
-    return p->m <= few && crews >= HALF_A_GPU;
+    return p->m <= few && crews >= (p->op == WEFT_OP_GEMM_RS ? A_QUARTER : HALF_A_GPU);
 }
 
 /* The kernel for products by themselves was asked for, and can. Of several ranks cuBLASLt makes those whose
