@@ -114,6 +114,17 @@ static void poison_stays_inside(weft_group *group, void *argument)
     CHECK_INT(weft_barrier(sub), weft_rank(group) < 2 ? WEFT_ERR_PEER : WEFT_OK);
     weft_group_free(sub);
     CHECK_INT(weft_barrier(group), WEFT_OK);
+    CHECK_INT(weft_group_split(group, weft_rank(group) == 0, 0, &sub), WEFT_OK);
+    if (weft_rank(group) == 3)
+        weft_group_poison(sub, WEFT_ERR_PEER, "rank 2 is tired");
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    if (weft_rank(group) > 0) { /* whose rank 2 it is has to be said */
+        CHECK_INT(weft_barrier(sub), WEFT_ERR_PEER);
+        CHECK_HAS(weft_error(sub),
+                  "rank 2 is tired (ranks are those of a sub-group: 0 to 2 are 1-3 of the world)");
+    }
+    weft_group_free(sub);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
     CHECK_INT(weft_group_split(group, 0, 0, &sub), WEFT_OK);
     CHECK_INT(weft_barrier(sub), WEFT_OK);
     weft_group_free(sub);

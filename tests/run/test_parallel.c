@@ -158,6 +158,58 @@ static void products_at_once(void)
     }
 }
 
+/* ---- callers that ask for one thread ---------------------------------------------------------------- */
+
+static _Atomic bool long_begun, long_ended;
+
+static void multiply_alone(int64_t m, int64_t k)
+{
+    weft_gemm_args args;
+    float *a = calloc((size_t)(m * k), sizeof(*a)), *b = calloc((size_t)(m * k), sizeof(*b)),
+          *d = malloc((size_t)(m * m) * sizeof(*d));
+
+    weft_gemm_args_init(&args, WEFT_F32, m, m, k);
+    args.threads = 1;
+    args.a = a;
+    args.b = b;
+    args.d = d;
+    CHECK_INT(weft_gemm(&args), WEFT_OK);
+    free(a);
+    free(b);
+    free(d);
+}
+
+static void *multiply_long(void *nobody)
+{
+    atomic_store(&long_begun, true);
+    multiply_alone(256, 40000);
+    atomic_store(&long_ended, true);
+    return nobody;
+}
+
+/* Products of other threads do not wait for one that takes long. Now and then this thread may get no CPU. */
+static void side_by_side(void)
+{
+    enum { TIMES = 5, ENOUGH = 2, SHORT = 20 };
+    int overtook = 0;
+
+    for (int time = 0; time < TIMES && overtook < ENOUGH; time++) {
+        pthread_t other;
+
+        atomic_store(&long_begun, false);
+        atomic_store(&long_ended, false);
+        CHECK_INT(pthread_create(&other, NULL, multiply_long, NULL), 0);
+        while (!atomic_load(&long_begun))
+            nanosleep(&(struct timespec){0, 100000}, NULL);
+        nanosleep(&(struct timespec){0, 5000000}, NULL);
+        for (int i = 0; i < SHORT; i++)
+            multiply_alone(8, 8);
+        overtook += !atomic_load(&long_ended);
+        pthread_join(other, NULL);
+    }
+    CHECK(overtook >= ENOUGH);
+}
+
 int main(void)
 {
     static const weft_parallel kinds[] = {with_threads, in_turn};
@@ -182,5 +234,6 @@ int main(void)
     CHECK(no_more_threads(before));
     CHECK_INT(weft_set_parallel(NULL, NULL, 0), WEFT_OK);
     products_at_once();
+    side_by_side();
     return check_report("test_run_parallel");
 }
