@@ -126,6 +126,8 @@ static int time_once(bench_context *context, const bench_contender *contender, i
     int64_t start = weft_clock_ns();
     int status = contender->run(contender->argument, iteration);
     int64_t end = weft_clock_ns();
+    if (context->mpi && context->spread)
+        context->mpi->barrier(); /* it may have more to send to other nodes, and does so only when called */
     /* Nanoseconds since boot are exact in a double for a hundred days, and within 2 ns for the next. */
     double mine[3] = {(double)start, (double)end, status};
     if (bench_share(context, mine, 3, all) != 0)
