@@ -192,6 +192,21 @@ static void stage(const weft_executor *x, const weft_counted_job *job, const not
     }
 }
 
+/* Counts that differ do so for every rank: the tables are written again when all have read them. */
+static weft_status compare_all(weft_executor *x, const char *call, int64_t *rounds)
+{
+    weft_status status = compare(x, call, rounds), met;
+    weft_error_text why = x->group->error;
+
+    if (status == WEFT_OK)
+        return WEFT_OK;
+    met = weft_group_sync(x->group, WEFT_CALL_COUNTED);
+    if (met != WEFT_OK)
+        return met;
+    x->group->error = why;
+    return status;
+}
+
 static weft_status move(weft_executor *x, const weft_counted_job *job, weft_view *sources)
 {
     notice mine = fill(x, job);
@@ -201,7 +216,7 @@ static weft_status move(weft_executor *x, const weft_counted_job *job, weft_view
     stage(x, job, &mine, 0);
     status = weft_group_exchange(x->group, WEFT_CALL_COUNTED, &mine, sizeof(mine));
     if (status == WEFT_OK)
-        status = compare(x, job->call, &rounds);
+        status = compare_all(x, job->call, &rounds);
     /* What was shown stays through the syncs that follow only for one of them: it is shown again. */
     for (int64_t round = 0; status == WEFT_OK; round++) {
         if (job->reduces)
