@@ -116,25 +116,9 @@ uint16_t weft_f32_to_f16(float value)
     return (uint16_t)(sign | ((magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13));
 }
 
-/* What tells the two formats apart; both keep the order of magnitudes in the order of codes. */
-typedef struct fp8_format {
-    int fraction;      /* bits */
-    uint32_t rebias;   /* what float32's exponent is more than theirs */
-    float step;        /* between numbers below the smallest normal one */
-    float shift;       /* a float32 whose last bit is worth as much */
-    uint32_t infinity; /* codes from here on are no numbers */
-    uint32_t largest;
-} fp8_format;
-
-static fp8_format fp8_format_of(weft_dtype dtype)
-{
-    return dtype == WEFT_FP8_E4M3 ? (fp8_format){3, 120, 0x1p-9f, 0x1p14f, 0x7f, 0x7e}
-                                  : (fp8_format){2, 112, 0x1p-16f, 0x1p7f, 0x7c, 0x7b};
-}
-
 float weft_fp8_to_f32(weft_dtype dtype, uint8_t code)
 {
-    fp8_format f = fp8_format_of(dtype);
+    weft_fp8_format f = weft_fp8_format_of(dtype);
     uint32_t sign = (uint32_t)(code & 0x80u) << 24, rest = code & 0x7fu;
 
     if (rest >= f.infinity)
@@ -149,7 +133,7 @@ float weft_fp8_to_f32(weft_dtype dtype, uint8_t code)
 
 uint8_t weft_f32_to_fp8(weft_dtype dtype, float value)
 {
-    fp8_format f = fp8_format_of(dtype);
+    weft_fp8_format f = weft_fp8_format_of(dtype);
     uint32_t bits = float_bits(value), sign = (bits >> 24) & 0x80u, magnitude = bits & 0x7fffffffu, code;
     int drop = 23 - f.fraction;
 

@@ -16,6 +16,22 @@ static inline int weft_dtype_is_fp8(weft_dtype dtype)
     return dtype == WEFT_FP8_E4M3 || dtype == WEFT_FP8_E5M2;
 }
 
+/* What tells the two kinds of fp8 apart; both keep the order of magnitudes in the order of codes. */
+typedef struct weft_fp8_format {
+    int fraction;      /* bits */
+    uint32_t rebias;   /* what float32's exponent is more than theirs */
+    float step;        /* between numbers below the smallest normal one */
+    float shift;       /* a float32 whose last bit is worth as much */
+    uint32_t infinity; /* codes from here on are no numbers */
+    uint32_t largest;
+} weft_fp8_format;
+
+static inline weft_fp8_format weft_fp8_format_of(weft_dtype dtype)
+{
+    return dtype == WEFT_FP8_E4M3 ? (weft_fp8_format){3, 120, 0x1p-9f, 0x1p14f, 0x7f, 0x7e}
+                                  : (weft_fp8_format){2, 112, 0x1p-16f, 0x1p7f, 0x7c, 0x7b};
+}
+
 /* What results of a product of this type have where nobody says. */
 static inline weft_dtype weft_dtype_result(weft_dtype dtype)
 {

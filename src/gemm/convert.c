@@ -125,40 +125,36 @@ static void f32_from_f16(float *restrict dst, const uint16_t *restrict src, int6
 #endif
 
 /* Branch-free forms of weft_fp8_to_f32 and back; called with constants. */
-static inline __attribute__((always_inline)) void f32_from_fp8(float *restrict dst,
-                                                               const uint8_t *restrict src, int64_t n,
-                                                               int fraction, uint32_t rebias, float step,
-                                                               uint32_t infinity)
+static inline __attribute__((always_inline)) void
+f32_from_fp8(float *restrict dst, const uint8_t *restrict src, int64_t n, weft_fp8_format f)
 {
     for (int64_t i = 0; i < n; i++) {
         uint32_t sign = (uint32_t)(src[i] & 0x80u) << 24;
         uint32_t rest = src[i] & 0x7fu;
-        uint32_t normal = (rest << (23 - fraction)) + (rebias << 23);
-        uint32_t tiny = bits_of((float)(int32_t)rest * step);
-        uint32_t bits = rest >> fraction ? normal : tiny;
+        uint32_t normal = (rest << (23 - f.fraction)) + (f.rebias << 23);
+        uint32_t tiny = bits_of((float)(int32_t)rest * f.step);
+        uint32_t bits = rest >> f.fraction ? normal : tiny;
         uint32_t special = rest == 0x7cu ? 0x7f800000u : 0x7fc00000u;
 
-        dst[i] = float_of(sign | (rest >= infinity ? special : bits));
+        dst[i] = float_of(sign | (rest >= f.infinity ? special : bits));
     }
 }
 
-static inline __attribute__((always_inline)) void fp8_from_f32(uint8_t *restrict dst,
-                                                               const float *restrict src, int64_t n,
-                                                               int fraction, uint32_t rebias, float shift,
-                                                               uint32_t largest)
+static inline __attribute__((always_inline)) void
+fp8_from_f32(uint8_t *restrict dst, const float *restrict src, int64_t n, weft_fp8_format f)
 {
-    const int drop = 23 - fraction;
+    const int drop = 23 - f.fraction;
 
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits = bits_of(src[i]);
         uint32_t sign = (bits >> 24) & 0x80u;
         uint32_t magnitude = bits & 0x7fffffffu;
-        uint32_t tiny = bits_of(float_of(magnitude) + shift) - bits_of(shift);
+        uint32_t tiny = bits_of(float_of(magnitude) + f.shift) - bits_of(f.shift);
         uint32_t normal =
-            (magnitude - (rebias << 23) + (1u << (drop - 1)) - 1 + ((magnitude >> drop) & 1u)) >> drop;
-        uint32_t code = magnitude < (rebias + 1) << 23 ? tiny : normal;
+            (magnitude - (f.rebias << 23) + (1u << (drop - 1)) - 1 + ((magnitude >> drop) & 1u)) >> drop;
+        uint32_t code = magnitude < (f.rebias + 1) << 23 ? tiny : normal;
 
-        code = code < largest ? code : largest;
+        code = code < f.largest ? code : f.largest;
         dst[i] = (uint8_t)(sign | (magnitude > 0x7f800000u ? 0x7fu : code));
     }
 }
@@ -166,9 +162,9 @@ static inline __attribute__((always_inline)) void fp8_from_f32(uint8_t *restrict
 static void to_f32(float *dst, weft_dtype from, const void *src, int64_t n)
 {
     if (from == WEFT_FP8_E4M3)
-        f32_from_fp8(dst, src, n, 3, 120, 0x1p-9f, 0x7f);
+        f32_from_fp8(dst, src, n, weft_fp8_format_of(WEFT_FP8_E4M3));
     else if (from == WEFT_FP8_E5M2)
-        f32_from_fp8(dst, src, n, 2, 112, 0x1p-16f, 0x7c);
+        f32_from_fp8(dst, src, n, weft_fp8_format_of(WEFT_FP8_E5M2));
     else if (from == WEFT_F16)
         f32_from_f16(dst, src, n);
     else
@@ -178,9 +174,9 @@ static void to_f32(float *dst, weft_dtype from, const void *src, int64_t n)
 static void from_f32(weft_dtype to, void *dst, const float *src, int64_t n)
 {
     if (to == WEFT_FP8_E4M3)
-        fp8_from_f32(dst, src, n, 3, 120, 0x1p14f, 0x7e);
+        fp8_from_f32(dst, src, n, weft_fp8_format_of(WEFT_FP8_E4M3));
     else if (to == WEFT_FP8_E5M2)
-        fp8_from_f32(dst, src, n, 2, 112, 0x1p7f, 0x7b);
+        fp8_from_f32(dst, src, n, weft_fp8_format_of(WEFT_FP8_E5M2));
     else if (to == WEFT_F16)
         f16_from_f32(dst, src, n);
     else
