@@ -126,6 +126,11 @@ static int32_t map_of(weft_lowering *low, const weft_region *region, bool cut_ro
     return (int32_t)program->map_count++;
 }
 
+int weft_cuda_widest(weft_dtype dtype)
+{
+    return weft_dtype_is_fp8(dtype) ? WEFT_CUDA_FP8_N : WEFT_CUDA_TILE_N;
+}
+
 int64_t weft_lower_step_k(const weft_lowering *low)
 {
     return weft_dtype_is_fp8(low->part->problem.dtype) ? WEFT_CUDA_FP8_K : WEFT_CUDA_TILE_K;
@@ -302,7 +307,7 @@ static weft_status check_gemm(const weft_lowering *low, const weft_task *task, c
     const weft_region *d = weft_task_regions(low->part, task);
     weft_dtype dtype = operand_of(low, a)->dtype;
     bool fp8 = weft_dtype_is_fp8(dtype);
-    int widest = fp8 ? WEFT_CUDA_FP8_N : WEFT_CUDA_TILE_N;
+    int widest = weft_cuda_widest(dtype);
     if (dtype != WEFT_F16 && dtype != WEFT_BF16 && !fp8)
         return weft_error_set(low->error, WEFT_ERR_UNSUPPORTED,
                               "the cuda backend multiplies float16, bfloat16 and fp8, not %s",

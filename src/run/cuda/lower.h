@@ -29,6 +29,9 @@ weft_status weft_lower_posts(weft_lowering *low, const weft_task *task, uint32_t
 /* The first task of the chain whose last one is `last` of the lane: see lower.c. */
 const weft_task *weft_lower_chain(const weft_lowering *low, const weft_lane *lane, uint32_t last);
 
+/* Columns of the widest tile that the walkers make of a product. */
+int weft_cuda_widest(weft_dtype dtype);
+
 /* How much of k a step of the Hopper walker takes. */
 int64_t weft_lower_step_k(const weft_lowering *low);
 

@@ -5,6 +5,7 @@
 #include "core/round.h"
 #include "run/cuda/choose.h"
 #include "run/cuda/done.h"
+#include "run/cuda/lower.h"
 #include "run/cuda/moe.h"
 #include "run/given.h"
 
@@ -128,6 +129,7 @@ static weft_status make_part(weft_plan *plan, const weft_problem *problem)
 static weft_status check_given(const weft_cuda_group *g, const weft_plan_part *part, weft_error_text *error)
 {
     weft_status status = check_problem(g, &part->problem, error);
+    int widest = weft_cuda_widest(part->problem.dtype);
 
     if (status == WEFT_OK && part->problem.op >= WEFT_OP_ALL_REDUCE)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
@@ -147,12 +149,12 @@ static weft_status check_given(const weft_cuda_group *g, const weft_plan_part *p
         if (task->kind != WEFT_TASK_GEMM)
             continue;
         acc = task->flags & WEFT_TASK_HAS_ACC ? d + weft_task_roles_of(task).acc : NULL;
-        if (d->rows > WEFT_CUDA_TILE_M || d->cols > WEFT_CUDA_TILE_N)
+        if (d->rows > WEFT_CUDA_TILE_M || d->cols > widest)
             status = weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                                     "task %u of rank %d multiplies a tile of %lld x %lld: on GPUs tiles have "
                                     "at most %d x %d",
                                     i, part->rank, (long long)d->rows, (long long)d->cols, WEFT_CUDA_TILE_M,
-                                    WEFT_CUDA_TILE_N);
+                                    widest);
         else if (acc && acc->rank != part->rank && !g->adds)
             status = weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                                     "task %u of rank %d adds to memory of rank %d, and these GPUs cannot add "
@@ -288,12 +290,8 @@ static weft_status make_events(weft_plan *plan)
     return status;
 }
 
-weft_status weft_cuda_plan_create(weft_plan *plan)
-{
-    return weft_cuda_plan_load(plan, NULL);
-}
-
-weft_status weft_cuda_plan_load(weft_plan *plan, weft_plan_part *part)
+/* With the part that is given, or one made of the problem. */
+static weft_status open_plan(weft_plan *plan, weft_plan_part *given)
 {
     weft_group *group = plan->group;
     weft_cuda_group *g = weft_cuda_of(group);
@@ -304,7 +302,7 @@ weft_status weft_cuda_plan_load(weft_plan *plan, weft_plan_part *part)
     if (!p)
         return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", group->rank);
     plan->lowered = p;
-    status = prepare(plan, part);
+    status = prepare(plan, given);
     if (status == WEFT_OK)
         status = make_events(plan);
     status = compare_outcomes(plan, status);
@@ -317,6 +315,16 @@ weft_status weft_cuda_plan_load(weft_plan *plan, weft_plan_part *part)
     p->next = g->plans;
     g->plans = p;
     return WEFT_OK;
+}
+
+weft_status weft_cuda_plan_create(weft_plan *plan)
+{
+    return open_plan(plan, NULL);
+}
+
+weft_status weft_cuda_plan_load(weft_plan *plan, weft_plan_part *part)
+{
+    return open_plan(plan, part);
 }
 
 void weft_cuda_plan_destroy(weft_plan *plan)
