@@ -67,6 +67,11 @@ typedef enum weft_dtype {
  * adds up in float32; the scales that belong to them are the product's alpha (of a whole matrix), row_scale
  * and col_scale. Stored results are rounded to nearest even; what is beyond the largest number, infinities
  * too, becomes that number with its sign; NaN stays NaN.
+ *
+ * Hopper GPUs have tensor cores for it, which take both matrices along k: A as it is and B transposed, on
+ * 16-byte boundaries, also row by row, and k a multiple of 16. They add up with about 14 bits, so their sums
+ * are added to others in float32 every 128 of k. Other matrices there, and other GPUs, convert as they
+ * multiply: that is right too, and several times slower.
  */
 
 typedef struct weft_group weft_group;
@@ -280,10 +285,10 @@ WEFT_API weft_status weft_atomic_add(weft_group *group, int64_t *word, int64_t a
  * wait for each other are there at once. Processes on one GPU should run under MPS; without it they take
  * turns, with the same results but slowly.
  *
- * On GPUs: products of float16 and bfloat16 (weft_plan_create, weft_run, weft_ag_gemm and its kin), whose
- * operands may be any memory the GPU can use; those that peers touch, where they do not come from weft_alloc,
- * are copied on the stream through memory that the group keeps. The collectives, and mixture of experts, of
- * any such memory too, and weft_grouped_gemm. weft_gemm works on the CPU, with memory of the CPU.
+ * On GPUs: products of float16, bfloat16 and fp8 (weft_plan_create, weft_run, weft_ag_gemm and its kin),
+ * whose operands may be any memory the GPU can use; those that peers touch, where they do not come from
+ * weft_alloc, are copied on the stream through memory that the group keeps. The collectives, and mixture of
+ * experts, of any such memory too, and weft_grouped_gemm. weft_gemm works on the CPU, with memory of the CPU.
  */
 WEFT_API weft_status weft_group_use_gpu(weft_group *group, int device);
 
@@ -510,7 +515,7 @@ WEFT_API void weft_problem_init_sized(weft_problem *problem, size_t size, weft_o
  * other routings; view.rows is then -1. A routing that cannot be right is told by weft_group_wait, and the
  * round does nothing; a layout that is too narrow likewise: rows of that expert are left out and count as
  * zeros. Experts are the caller's kernels between dispatch and combine, or weft_moe_forward with the
- * feed-forward expert, and with it alone. The rungs below fused and the bytes of weft_moe_bytes are for CPUs.
+ * feed-forward expert, and with it alone. The rungs below fused are for CPUs.
  */
 typedef struct weft_moe weft_moe;
 
@@ -539,16 +544,22 @@ typedef struct weft_moe_config {
     weft_moe_mode mode;
     weft_moe_impl impl;
     int lanes;
-    int threads; /* that share each product of the feed-forward expert; 1 = the caller's alone (default), 0 =
-                    all CPUs it may run on. They belong to the process: not for ranks that are threads. */
+    int threads; /* on CPUs, that share the rows which a round copies and sums, and each product of the
+                    feed-forward expert; 1 = the caller's alone (default), 0 = all CPUs it may run on. They
+                    belong to the process: not for ranks that are threads. */
 } weft_moe_config;
 
 #define weft_moe_config_init(config) weft_moe_config_init_sized((config), sizeof(*(config)))
 WEFT_API void weft_moe_config_init_sized(weft_moe_config *config, size_t size);
 
-/* Bytes of symmetric memory and of private memory a rank of `ranks` will need. */
+/* Bytes of symmetric memory and of private memory a rank of `ranks` will need, on CPUs. */
 WEFT_API weft_status weft_moe_bytes(const weft_moe_config *config, int ranks, size_t *symmetric_bytes,
                                     size_t *private_bytes);
+
+/* Not collective: the same for this rank of a group, whatever it works on; on GPUs both are the GPU's memory.
+ */
+WEFT_API weft_status weft_moe_group_bytes(weft_group *group, const weft_moe_config *config,
+                                          size_t *symmetric_bytes, size_t *private_bytes);
 
 /* Collective. Ranks that disagree on the configuration all get WEFT_ERR_MISMATCH. */
 WEFT_API weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, weft_moe **moe);
@@ -704,7 +715,7 @@ WEFT_API weft_status weft_plan_create(weft_group *group, const weft_problem *pro
  * Collective: the plan in a file, as `weft plan` writes it, as text or JSON, with the parts of as many ranks
  * as the group has; docs/plans.md says how to write one. Every rank checks all of it: a plan that is not
  * right is WEFT_ERR_ARGUMENT with what is wrong, by rank, task and region, and never runs. So are files that
- * differ between the ranks, as WEFT_ERR_MISMATCH. Groups on GPUs cannot: WEFT_ERR_UNSUPPORTED.
+ * differ between the ranks, as WEFT_ERR_MISMATCH. Groups on GPUs load those of products alone.
  */
 WEFT_API weft_status weft_plan_load(weft_group *group, const char *path, weft_plan **plan);
 
