@@ -281,6 +281,7 @@ if [ $full = 1 ]; then
         done
     done
 fi
+step "calibrate" 120 "$weft" calibrate --backend cuda --output "$report/gpu.machine"
 step "timeline" 60 "$weft" bench ag_gemm 4096 4096 4096 -n 4 --dtype bf16 --backend cuda --iters 7 \
     --trace "$report/timeline.json" --svg "$report/timeline.svg"
 echo

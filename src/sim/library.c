@@ -173,7 +173,10 @@ double weft_library_gemm_us(const weft_machine *machine, weft_dtype dtype, int64
 double weft_library_unfused_us(const weft_machine *machine, const weft_problem *problem, int world,
                                bool graph)
 {
-    weft_problem moved = {.size = sizeof(moved), .dtype = problem->dtype};
+    weft_dtype result =
+        problem->d_dtype == WEFT_DTYPE_DEFAULT ? weft_dtype_result(problem->dtype) : problem->d_dtype;
+    weft_problem moved = {.size = sizeof(moved),
+                          .dtype = problem->op == WEFT_OP_AG_GEMM ? problem->dtype : result};
     int64_t m = problem->m, n = problem->n, k = problem->k;
     double gemm, launch = graph ? machine->launch_graph_us : machine->launch_library_us;
 

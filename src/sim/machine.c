@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_WORDS = 6 };
 
@@ -77,7 +78,9 @@ static const key_row keys[] = {
     {"reduce_shared", FORM_CURVE, AT(reduce_shared), 0},
 };
 
-static weft_status find_builtin(const char *name, weft_machine *machine, weft_error_text *error);
+static weft_status find_builtin(const char *name, const char **text, weft_error_text *error);
+static weft_status read_text(const char *text, const char *where, weft_machine *machine,
+                             weft_error_text *error);
 
 typedef struct reader {
     const char *where;
@@ -184,7 +187,11 @@ static weft_status read_choice(const reader *in, char **words, bool *known)
         return complain(in, "link", "switch, mesh or ring");
     } else if (strcmp(words[0], "like") == 0) {
         weft_error_text why;
-        weft_status status = find_builtin(value, machine, &why);
+        const char *text;
+        weft_status status = find_builtin(value, &text, &why);
+
+        if (!status)
+            status = read_text(text, value, machine, &why);
 
         return status ? weft_error_set(in->error, status, "%s:%d: %s", in->where, in->line, why.text)
                       : WEFT_OK;
@@ -286,8 +293,9 @@ static void complete_fp8(weft_machine *m)
     }
 }
 
-weft_status weft_machine_parse(const char *text, const char *where, weft_machine *machine,
-                               weft_error_text *error)
+/* What the text says, on top of what `like` names; nothing of it is completed or judged yet. */
+static weft_status read_text(const char *text, const char *where, weft_machine *machine,
+                             weft_error_text *error)
 {
     weft_machine read = {.nodes = 1, .step_m = 1, .step_n = 1, .step_k = 1};
     reader in = {where, 0, &read, error};
@@ -301,9 +309,21 @@ weft_status weft_machine_parse(const char *text, const char *where, weft_machine
         status = read_line(&in, line);
     }
     free(copy);
-    complete_fp8(&read);
     if (!status)
-        status = check_complete(&read, where, error);
+        *machine = read;
+    return status;
+}
+
+weft_status weft_machine_parse(const char *text, const char *where, weft_machine *machine,
+                               weft_error_text *error)
+{
+    weft_machine read;
+    weft_status status = read_text(text, where, &read, error);
+
+    if (status)
+        return status;
+    complete_fp8(&read);
+    status = check_complete(&read, where, error);
     if (status)
         return status;
     if (!read.name[0])
@@ -347,15 +367,15 @@ static weft_status load_path(const char *path, weft_machine *machine, weft_error
     return status;
 }
 
-weft_status weft_machine_user_path(char *path, size_t bytes, weft_error_text *error)
+static weft_status user_file(const char *name, char *path, size_t bytes, weft_error_text *error)
 {
     const char *base = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     int length;
 
     if (base && *base)
-        length = snprintf(path, bytes, "%s/weft/machine", base);
+        length = snprintf(path, bytes, "%s/weft/%s", base, name);
     else if (home && *home)
-        length = snprintf(path, bytes, "%s/.config/weft/machine", home);
+        length = snprintf(path, bytes, "%s/.config/weft/%s", home, name);
     else
         return weft_error_set(
             error, WEFT_ERR_ARGUMENT,
@@ -365,20 +385,40 @@ weft_status weft_machine_user_path(char *path, size_t bytes, weft_error_text *er
     return WEFT_OK;
 }
 
-static weft_status find_builtin(const char *name, weft_machine *machine, weft_error_text *error)
+weft_status weft_machine_user_path(char *path, size_t bytes, weft_error_text *error)
+{
+    return user_file("machine", path, bytes, error);
+}
+
+weft_status weft_machine_gpu_path(char *path, size_t bytes, weft_error_text *error)
+{
+    return user_file("gpu.machine", path, bytes, error);
+}
+
+static weft_status find_builtin(const char *name, const char **text, weft_error_text *error)
 {
     char known[256] = "";
 
     for (int i = 0; i < weft_machine_builtin_count; i++) {
         size_t used = strlen(known);
 
-        if (strcmp(weft_machine_builtins[i].name, name) == 0)
-            return weft_machine_parse(weft_machine_builtins[i].text, name, machine, error);
+        if (strcmp(weft_machine_builtins[i].name, name) == 0) {
+            *text = weft_machine_builtins[i].text;
+            return WEFT_OK;
+        }
         snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "", weft_machine_builtins[i].name);
     }
     return weft_error_set(error, WEFT_ERR_ARGUMENT,
-                          "no machine is called '%s'; there are %s, 'this', or a path to a file", name,
-                          known);
+                          "no machine is called '%s'; there are %s, 'this', 'this_gpu', or a path to a file",
+                          name, known);
+}
+
+static weft_status load_builtin(const char *name, weft_machine *machine, weft_error_text *error)
+{
+    const char *text;
+    weft_status status = find_builtin(name, &text, error);
+
+    return status ? status : weft_machine_parse(text, name, machine, error);
 }
 
 static weft_status find_this(weft_machine *machine, weft_error_text *error)
@@ -397,7 +437,7 @@ static weft_status find_this(weft_machine *machine, weft_error_text *error)
             return status;
         snprintf(measured, sizeof(measured), "%s", machine->cpu);
     }
-    status = find_builtin("cpu", machine, error);
+    status = load_builtin("cpu", machine, error);
     if (!status && *measured)
         snprintf(machine->about, sizeof(machine->about),
                  "a CPU that has not been calibrated (the calibration is of %s)", measured);
@@ -408,16 +448,31 @@ static weft_status find_this(weft_machine *machine, weft_error_text *error)
     return status;
 }
 
+static weft_status find_this_gpu(weft_machine *machine, weft_error_text *error)
+{
+    char path[1024];
+    weft_status status = weft_machine_gpu_path(path, sizeof(path), error);
+
+    if (status)
+        return status;
+    if (access(path, F_OK) != 0)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "no GPU was calibrated here: weft calibrate --backend cuda writes %s", path);
+    return load_path(path, machine, error);
+}
+
 weft_status weft_machine_find(const char *name, weft_machine *machine, weft_error_text *error)
 {
     size_t length;
 
     if (!name || strcmp(name, "this") == 0)
         return find_this(machine, error);
+    if (strcmp(name, "this_gpu") == 0)
+        return find_this_gpu(machine, error);
     length = strlen(name);
     if (strchr(name, '/') || (length > 8 && strcmp(name + length - 8, ".machine") == 0))
         return load_path(name, machine, error);
-    return find_builtin(name, machine, error);
+    return load_builtin(name, machine, error);
 }
 
 double weft_curve_rate(const weft_curve *curve, double bytes, bool all)

@@ -94,11 +94,14 @@ weft_status weft_machine_parse(const char *text, const char *where, weft_machine
 /*
  * By name (a description compiled in), by path (anything with a '/' or ending in .machine), or for NULL
  * and "this" the machine weft runs on: WEFT_MACHINE, else what `weft calibrate` wrote, else generic.
+ * "this_gpu" is what `weft calibrate --backend cuda` wrote.
  */
 weft_status weft_machine_find(const char *name, weft_machine *machine, weft_error_text *error);
 
-/* Where `weft calibrate` writes: $XDG_CONFIG_HOME/weft/machine, or ~/.config/weft/machine. */
+/* Where `weft calibrate` writes: $XDG_CONFIG_HOME/weft/machine, or ~/.config/weft/machine; and with --backend
+ * cuda: gpu.machine beside it. */
 weft_status weft_machine_user_path(char *path, size_t bytes, weft_error_text *error);
+weft_status weft_machine_gpu_path(char *path, size_t bytes, weft_error_text *error);
 
 /* The names compiled in: index 0, 1, ...; NULL past the last. */
 const char *weft_machine_builtin_name(int index);

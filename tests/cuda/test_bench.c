@@ -4,15 +4,18 @@
 #include "bench/cuda/baseline.h"
 #include "cli/commands.h"
 #include "bench/cuda/data.h"
+#include "calibrate/calibrate.h"
 #include "core/dtype.h"
 #include "fake_gpu.h"
 #include "matrices.h"
+#include "plan/print.h"
 #include "support/check.h"
 #include "support/procs.h"
 
 #include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static weft_cuda_device device;
@@ -187,6 +190,51 @@ static void bench_moe_rank(int rank, void *argument)
     bench_as_rank(rank, bench_cuda_moe_ranks, ops, bench_moe_flags, 16, words, "\"mode\": \"reduced\"");
 }
 
+/* A plan from a file, beside what auto takes. */
+static void bench_plan_rank(int rank, void *argument)
+{
+    char *words[] = {"--plan", (char *)argument, "--backend", "cuda",  "--iters",
+                     "2",      "--warmup",       "1",         "--json"};
+    char text[4096] = "";
+    FILE *kept = tmpfile();
+
+    if (rank == 0)
+        dup2(fileno(kept), STDOUT_FILENO);
+    CHECK_INT(bench_run_rank(9, words, NULL), 0);
+    fflush(stdout);
+    if (rank == 0) {
+        rewind(kept);
+        CHECK(fread(text, 1, sizeof(text) - 1, kept) > 0);
+        CHECK_HAS(text, "\"schedule\": \"custom\"");
+        CHECK_HAS(text, "\"ok\": true}\n{");
+        CHECK(strstr(text, "\"ok\": false") == NULL);
+    }
+    fclose(kept);
+}
+
+static void test_plan_from_a_file(void)
+{
+    weft_problem asked = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, 64, 48, 96), p;
+    char path[] = "/tmp/weft-bench-XXXXXX";
+    FILE *file = fdopen(mkstemp(path), "w");
+    weft_error_text error = {0};
+
+    CHECK_INT(weft_problem_resolve(&asked, 2, &p, &error), WEFT_OK);
+    p.tuning.tile_m = p.tuning.tile_n = 16, p.tuning.tile_k = 32;
+    for (int rank = 0; rank < 2; rank++) {
+        weft_plan_part part;
+
+        CHECK_INT(weft_plan_make(&p, 2, rank, &part, &error), WEFT_OK);
+        part.problem.schedule = WEFT_SCHEDULE_CUSTOM;
+        weft_plan_print_text(&part, file);
+        weft_plan_part_free(&part);
+    }
+    fclose(file);
+    fake_gpu_install(2, 16, true);
+    procs_run(2, bench_plan_rank, path);
+    unlink(path);
+}
+
 static void test_ranks_as_processes(void)
 {
     static const char *const ops[] = {"ag_gemm", "gemm_rs", "gemm_ar", "gemm_as"};
@@ -253,6 +301,34 @@ static void test_moe_rounds(void)
     CHECK_INT(rows_of((int)(sizeof(wrong) / sizeof(*wrong)), wrong), -1);
 }
 
+static void say_nothing(const char *what)
+{
+    (void)what;
+}
+
+/* On one GPU all but the links is measured, on several these too; no time is judged. */
+static void test_calibration(void)
+{
+    for (int gpus = 1; gpus <= 3; gpus += 2) {
+        weft_machine machine, base;
+        weft_error_text error = {0};
+        calibrate_gpu gpu;
+
+        fake_gpu_install(gpus, 12, true);
+        CHECK_INT(calibrate_gpus(64, say_nothing, &machine, &gpu), 0);
+        CHECK_INT(gpu.gpus, gpus);
+        CHECK_INT(weft_machine_find(gpu.like, &base, &error), WEFT_OK);
+        CHECK(machine.units != base.units);
+        CHECK(machine.gflops[WEFT_BF16] > 0 && machine.gflops[WEFT_BF16] != base.gflops[WEFT_BF16]);
+        CHECK(machine.gflops[WEFT_FP8_E5M2] > 0 &&
+              machine.gflops[WEFT_FP8_E5M2] != base.gflops[WEFT_FP8_E5M2]);
+        CHECK(machine.memory_gbs > 0 && machine.memory_gbs != base.memory_gbs);
+        CHECK(machine.launch_graph_us > 0 && machine.launch_graph_us != base.launch_graph_us);
+        CHECK((machine.link_gbs != base.link_gbs) == (gpus > 1));
+        CHECK(machine.link_gbs > 0 && machine.flag_us > 0);
+    }
+}
+
 int main(void)
 {
     device = fake_gpu(12, true, 21);
@@ -262,7 +338,9 @@ int main(void)
     test_baseline_moves_the_same();
     test_baseline_of_virtual_ranks();
     test_ranks_as_processes();
+    test_plan_from_a_file();
     test_moe_experts();
     test_moe_rounds();
+    test_calibration();
     return check_report("test_cuda_bench");
 }

@@ -27,3 +27,17 @@ if "$weft" calibrate --output /proc/nowhere/machine 2>"$folder/error"; then
     exit 1
 fi
 grep -q '/proc/nowhere/machine' "$folder/error"
+# A backend that nobody has, and one that needs what may not be there: one line each.
+if "$weft" calibrate --backend tpu --output - 2>"$folder/error"; then
+    echo "calibrating a tpu succeeded" >&2
+    exit 1
+fi
+grep -q 'cpu or cuda' "$folder/error"
+if ! command -v nvidia-smi >/dev/null; then
+    if "$weft" calibrate --backend cuda --output - 2>"$folder/error"; then
+        echo "calibrating GPUs succeeded without any" >&2
+        exit 1
+    fi
+    test "$(wc -l <"$folder/error")" = 1
+    grep -q -- '--backend cuda: ' "$folder/error"
+fi

@@ -5,6 +5,7 @@
 #include "support/check.h"
 #include "plan/builder.h"
 #include "choose/machine.h"
+#include "sim/library.h"
 #include "sim/sim.h"
 
 #include <math.h>
@@ -301,8 +302,27 @@ static void many_ranks(void)
     CHECK_HAS(error.text, "do not fit on h100x8");
 }
 
+/* Libraries reduce what products leave: of fp8 that is bfloat16, twice the bytes of the operands. */
+static void libraries_reduce_results(void)
+{
+    weft_problem problem, moved;
+    weft_machine machine;
+    weft_error_text error = {0};
+
+    CHECK_INT(weft_machine_find("h100x8", &machine, &error), WEFT_OK);
+    weft_problem_init(&problem, WEFT_OP_GEMM_RS);
+    problem.dtype = WEFT_FP8_E4M3;
+    problem.m = problem.n = 8192, problem.k = 512;
+    weft_problem_init(&moved, WEFT_OP_REDUCE_SCATTER);
+    moved.dtype = WEFT_BF16;
+    moved.count = problem.m * problem.n / 8;
+    CHECK(weft_library_unfused_us(&machine, &problem, 8, false) >
+          weft_library_collective_us(&machine, &moved, 8, WEFT_LIBRARY_FASTEST, false));
+}
+
 int main(void)
 {
+    libraries_reduce_results();
     gpu_times();
     cpu_times();
     events_tell_the_run();

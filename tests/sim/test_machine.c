@@ -49,6 +49,20 @@ static void shipped_descriptions_are_whole(void)
     CHECK_INT(machine.units, 132);
 }
 
+/* fp8 without a rate of its own is multiplied as bfloat16: at the rate that the description ends with. */
+static void fp8_has_a_rate(void)
+{
+    weft_error_text error = {0};
+    weft_machine machine;
+
+    CHECK_INT(weft_machine_parse("like cpu\ngflops bf16 500\n", "here", &machine, &error), WEFT_OK);
+    CHECK(machine.gflops[WEFT_FP8_E4M3] == 500 && machine.gflops[WEFT_FP8_E5M2] == 500);
+    for (int i = 0; weft_machine_builtin_name(i); i++) {
+        CHECK_INT(weft_machine_find(weft_machine_builtin_name(i), &machine, &error), WEFT_OK);
+        CHECK(machine.gflops[WEFT_FP8_E4M3] >= machine.gflops[WEFT_BF16]);
+    }
+}
+
 static void refuses(const char *text, const char *sentence)
 {
     weft_error_text error = {0};
@@ -101,7 +115,7 @@ static void values_are_read(void)
 
 static void this_machine_is_found_in_order(void)
 {
-    char folder[] = "/tmp/weft_machine_XXXXXX", path[256];
+    char folder[] = "/tmp/weft_machine_XXXXXX", path[256], other[256];
     weft_error_text error = {0};
     weft_machine machine;
     FILE *file;
@@ -131,6 +145,12 @@ static void this_machine_is_found_in_order(void)
     }
     CHECK_INT(weft_machine_find("this", &machine, &error), WEFT_OK);
     CHECK(strcmp(machine.name, "g") == 0);
+    CHECK_INT(weft_machine_find("this_gpu", &machine, &error), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(error.text, "weft calibrate --backend cuda");
+    CHECK_INT(weft_machine_gpu_path(other, sizeof(other), &error), WEFT_OK);
+    CHECK_INT(rename(path, other), 0);
+    CHECK_INT(weft_machine_find("this_gpu", &machine, &error), WEFT_OK);
+    CHECK(strcmp(machine.name, "g") == 0);
     setenv("WEFT_MACHINE", "l20x8", 1);
     CHECK_INT(weft_machine_find(NULL, &machine, &error), WEFT_OK);
     CHECK(strcmp(machine.name, "l20x8") == 0);
@@ -139,7 +159,7 @@ static void this_machine_is_found_in_order(void)
     CHECK_HAS(error.text, "/nowhere/x");
     CHECK_INT(weft_machine_find("h200", &machine, &error), WEFT_ERR_ARGUMENT);
     CHECK_HAS(error.text, "h100x8");
-    unlink(path);
+    unlink(other);
     *strrchr(path, '/') = 0;
     rmdir(path);
     rmdir(folder);
@@ -150,6 +170,7 @@ int main(void)
     shipped_descriptions_are_whole();
     mistakes_are_named();
     values_are_read();
+    fp8_has_a_rate();
     this_machine_is_found_in_order();
     return check_report("sim machine");
 }

@@ -92,7 +92,9 @@ static const options_flag bench_flags[] = {
     {"--nodes", "N", OPTIONS_TEXT, &nodes_asked, NULL, 0, 0, "products collectives moe barrier",
      "as if the ranks were on N nodes, in blocks, or on nodes of 3 and 5 (3+5): over this machine's network"},
     {"--plan", "FILE", OPTIONS_TEXT, &plan_path, NULL, 0, 0, "products",
-     "the plan in this file, which says of what sizes and ranks it is, beside what auto takes"},
+     "the plan in this file, which says of what sizes and ranks it is, beside what auto takes; with "
+     "--backend "
+     "cuda a process for each rank"},
     {"--torch", "PYTHON", OPTIONS_TEXT, &torch_python, NULL, 0, 0, "products gemm",
      "a Python that has PyTorch, as one more peer of the products (also WEFT_TORCH_PYTHON)"},
     {0},
@@ -184,10 +186,11 @@ static int take_plan(weft_options *options, const given_plan *given)
     if (options->ranks_given && options->ranks != given->world)
         return options_error("bench", "-n %lld: the plan in %s is of %d ranks", (long long)options->ranks,
                              plan_path, given->world);
-    if (options->cuda)
-        return options_error("bench", "--plan: plans from files run on CPU ranks, not with --backend cuda");
+    if (options->cuda && link_choice.bytes_per_ns > 0)
+        return options_error("bench", "--plan: plans from files run on all their ranks: leave --link out");
     if (!bench_is_rank() && given_plan_check(given, "bench"))
         return 1;
+    processes |= options->cuda;
     options->problem = given->parts[0].problem;
     options->problem.schedule = WEFT_SCHEDULE_AUTO;
     memset(&options->problem.tuning, 0, sizeof(options->problem.tuning));

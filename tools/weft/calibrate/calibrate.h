@@ -7,7 +7,7 @@
 
 #include "sim/machine.h"
 
-enum { CALIBRATE_MOST_CORES = 256 };
+enum { CALIBRATE_MOST_CORES = 256, CALIBRATE_MOST_GPUS = 8 };
 
 /* One thread's piece of a measurement. */
 typedef struct calibrate_job {
@@ -28,5 +28,19 @@ double calibrate_time(int cores, const calibrate_job *job);
 int calibrate_memory(int cores, weft_machine *machine);
 int calibrate_products(int cores, weft_machine *machine);
 int calibrate_runs(int cores, weft_machine *machine);
+
+/* What the GPUs are, beside what was measured of them. */
+typedef struct calibrate_gpu {
+    int gpus;         /* with one, links are those of `like` */
+    const char *like; /* the shipped description that says what cannot be measured */
+    char name[128];
+} calibrate_gpu;
+
+/* Says what comes next. */
+typedef void calibrate_said(const char *what);
+
+/* The GPUs of this machine, with products of `extent` rows, columns and k. 0, or the exit status after a line
+ * on standard error. */
+int calibrate_gpus(int64_t extent, calibrate_said *say, weft_machine *machine, calibrate_gpu *gpu);
 
 #endif

@@ -16,6 +16,8 @@
 
 static const int64_t QUIET_NS = 5000000000;
 
+enum { LARGE_PRODUCT = 8192 };
+
 static void put_curve(FILE *file, const char *key, const char *type, const weft_curve *curve)
 {
     for (int i = 0; i < curve->count; i++)
@@ -31,13 +33,8 @@ static void put_type(FILE *file, const char *key, const double *values)
                     weft_dtype_name((weft_dtype)type), values[type]);
 }
 
-static void put_machine(FILE *file, const weft_machine *m)
+static void put_machine(FILE *file, const weft_machine *m, const char *date)
 {
-    char date[32];
-    time_t now = time(NULL);
-    struct tm local;
-
-    strftime(date, sizeof(date), "%Y-%m-%d", localtime_r(&now, &local));
     fprintf(file, "# Measured by weft calibrate (weft %s) on %s.\n", weft_version(), date);
     fprintf(file, "# Curves: bytes handled, GB/s of one core alone, GB/s of each when all work.\n");
     fprintf(file, "about %s, %d cores, calibrated %s\nname this\nkind cpu\n", weft_cpu_name(), m->units,
@@ -69,6 +66,36 @@ static void put_machine(FILE *file, const weft_machine *m)
     put_curve(file, "reduce_shared", "", &m->reduce_shared);
     for (int type = 0; type < WEFT_MACHINE_DTYPES; type++)
         put_curve(file, "reduce", weft_dtype_name((weft_dtype)type), &m->reduce[type]);
+}
+
+static void put_gpus(FILE *file, const weft_machine *m, const calibrate_gpu *gpu, const char *date)
+{
+    static const weft_dtype types[] = {WEFT_BF16, WEFT_F16, WEFT_FP8_E4M3, WEFT_FP8_E5M2};
+
+    fprintf(file, "# Measured by weft calibrate --backend cuda (weft %s) on %s.\n", weft_version(), date);
+    fprintf(file, "# What is not here is that of %s%s.\n", gpu->like,
+            gpu->gpus > 1 ? "" : "; so are links, which one GPU cannot tell");
+    fprintf(file, "like %s\n", gpu->like);
+    if (gpu->gpus > 1)
+        fprintf(file, "about %dx %s, calibrated %s\nranks_per_node %d # GPUs of this machine\n", gpu->gpus,
+                gpu->name, date, gpu->gpus);
+    else
+        fprintf(file, "about %s, calibrated %s, behind the links of %s\n", gpu->name, date, gpu->like);
+    fprintf(file, "name this_gpu\nunits %d # multiprocessors\n", m->units);
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+        fprintf(file, "gflops %s %.4g # measured: a large product as auto makes it, of a unit\n",
+                weft_dtype_name(types[i]), m->gflops[types[i]]);
+    fprintf(file, "memory_gbs %.4g # measured: a copy, read and written\n", m->memory_gbs);
+    fprintf(file, "launch_fused_us %.4g # measured: the smallest product, many in a row\n",
+            m->launch_fused_us);
+    fprintf(file, "launch_unfused_us %.4g # as launch_fused_us\n", m->launch_unfused_us);
+    fprintf(file, "launch_graph_us %.4g # measured: the smallest product, many in a graph\n",
+            m->launch_graph_us);
+    if (gpu->gpus > 1) {
+        fprintf(file, "link_gbs %.4g # measured: all_gather on all GPUs\n", m->link_gbs);
+        fprintf(file, "link_us %.4g # measured: the smallest all_reduce beyond a launch\n", m->link_us);
+        fprintf(file, "flag_us %.4g # as link_us\n", m->flag_us);
+    }
 }
 
 /* The folders above the file. */
@@ -103,18 +130,32 @@ static bool can_write(const char *path)
     return true;
 }
 
-static int write_machine(const char *path, const weft_machine *machine)
+/* `gpu`: NULL = a CPU was measured. */
+static void put_description(FILE *file, const weft_machine *machine, const calibrate_gpu *gpu)
+{
+    char date[32];
+    time_t now = time(NULL);
+    struct tm local;
+
+    strftime(date, sizeof(date), "%Y-%m-%d", localtime_r(&now, &local));
+    if (gpu)
+        put_gpus(file, machine, gpu, date);
+    else
+        put_machine(file, machine, date);
+}
+
+static int write_machine(const char *path, const weft_machine *machine, const calibrate_gpu *gpu)
 {
     bool failed = false;
     FILE *file;
 
     if (strcmp(path, "-") == 0) {
-        put_machine(stdout, machine);
+        put_description(stdout, machine, gpu);
         return 0;
     }
     file = fopen(path, "w");
     if (file) {
-        put_machine(file, machine);
+        put_description(file, machine, gpu);
         failed = fflush(file) != 0 || ferror(file);
     }
     if (!file || fclose(file) != 0 || failed) {
@@ -140,22 +181,44 @@ static void say(const char *what)
 
 static int help(void)
 {
-    puts("usage: weft calibrate [--output FILE]\n\n"
+    puts("usage: weft calibrate [--backend cuda] [--output FILE]\n\n"
          "Measures how fast this machine copies, adds, multiplies and signals, and writes its description, "
          "which\n"
          "schedule auto and weft sim then use. Takes about half a minute; nothing else should run "
          "meanwhile.\n\n"
+         "  --backend cuda  the GPUs of this machine instead of its CPU, for weft sim --machine this_gpu:\n"
+         "                  products, memory, launches, and the links where there are several\n"
          "  --output FILE   where to; - is standard output. Default: $XDG_CONFIG_HOME/weft/machine, or\n"
-         "                  ~/.config/weft/machine");
+         "                  ~/.config/weft/machine; gpu.machine beside it for GPUs");
     return 0;
+}
+
+static int calibrate_cpu(weft_machine *machine)
+{
+    int cores = weft_cpu_count();
+
+    *machine = (weft_machine){.kind = WEFT_MACHINE_CPU, .nodes = 1, .step_m = 1, .step_n = 1, .step_k = 1};
+    machine->units = cores;
+    if (cores > CALIBRATE_MOST_CORES)
+        cores = CALIBRATE_MOST_CORES;
+    say("copying and adding");
+    if (calibrate_memory(cores, machine))
+        return 1;
+    say("multiplying");
+    if (calibrate_products(cores, machine))
+        return 1;
+    say("running small plans");
+    return calibrate_runs(cores, machine);
 }
 
 int cmd_calibrate(int argc, char **argv)
 {
-    weft_machine machine = {.kind = WEFT_MACHINE_CPU, .nodes = 1, .step_m = 1, .step_n = 1, .step_k = 1};
+    weft_machine machine;
+    calibrate_gpu gpu;
     weft_error_text error = {0};
     char path[1024] = "";
-    int cores = weft_cpu_count();
+    const char *backend = "cpu";
+    int status;
 
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
@@ -164,24 +227,33 @@ int cmd_calibrate(int argc, char **argv)
             snprintf(path, sizeof(path), "%s", argv[i] + 9);
         else if ((strcmp(argv[i], "--output") == 0 || strcmp(argv[i], "-o") == 0) && i + 1 < argc)
             snprintf(path, sizeof(path), "%s", argv[++i]);
+        else if (strncmp(argv[i], "--backend=", 10) == 0)
+            backend = argv[i] + 10;
+        else if (strcmp(argv[i], "--backend") == 0 && i + 1 < argc)
+            backend = argv[++i];
         else
-            return options_error("calibrate", "%s: it takes --output FILE and nothing else", argv[i]);
+            return options_error("calibrate", "%s: it takes --backend cuda and --output FILE, nothing else",
+                                 argv[i]);
     }
-    if (!*path && weft_machine_user_path(path, sizeof(path), &error))
+    bool gpus = strcmp(backend, "cuda") == 0;
+    if (!gpus && strcmp(backend, "cpu") != 0)
+        return options_error("calibrate", "--backend %s: it should be cpu or cuda", backend);
+    if (!*path && (gpus ? weft_machine_gpu_path : weft_machine_user_path)(path, sizeof(path), &error))
         return options_error("calibrate", "%s", error.text);
     if (strcmp(path, "-") != 0 && !can_write(path))
         return 1;
-    machine.units = cores;
-    if (cores > CALIBRATE_MOST_CORES)
-        cores = CALIBRATE_MOST_CORES;
-    say("copying and adding");
-    if (calibrate_memory(cores, &machine))
-        return 1;
-    say("multiplying");
-    if (calibrate_products(cores, &machine))
-        return 1;
-    say("running small plans");
-    if (calibrate_runs(cores, &machine))
-        return 1;
-    return write_machine(path, &machine);
+    if (gpus)
+        status = calibrate_gpus(LARGE_PRODUCT, say, &machine, &gpu);
+    else
+        status = calibrate_cpu(&machine);
+    return status ? status : write_machine(path, &machine, gpus ? &gpu : NULL);
 }
+
+#ifndef WEFT_HAVE_CUDA
+int calibrate_gpus(int64_t extent, calibrate_said *saying, weft_machine *machine, calibrate_gpu *gpu)
+{
+    (void)extent, (void)saying, (void)machine, (void)gpu;
+    return options_error("calibrate", "--backend cuda: this build has no CUDA backend (it was made without "
+                                      "nvcc, or with WEFT_CUDA=OFF)");
+}
+#endif

@@ -99,7 +99,9 @@ static size_t most_bytes(const weft_problem *p, int world, tp_operand operand)
     return most + 1;
 }
 
-static int product_open(gpu_product *product, weft_group *group, const weft_problem *problem)
+/* `path`: a plan from a file; NULL = weft's own of the problem. */
+static int product_open(gpu_product *product, weft_group *group, const weft_problem *problem,
+                        const char *path)
 {
     int world = weft_size(group);
     void *a, *b, *d;
@@ -113,8 +115,9 @@ static int product_open(gpu_product *product, weft_group *group, const weft_prob
         weft_alloc(group, most_bytes(problem, world, TP_C), 0, &d) != WEFT_OK)
         return fail(product, "allocating");
     product->operands = (weft_operands){.size = sizeof product->operands, .a = a, .b = b, .d = d};
-    if (weft_plan_create(group, problem, &product->plan) != WEFT_OK)
-        return fail(product, weft_schedule_name(problem->op, problem->schedule));
+    if ((path ? weft_plan_load(group, path, &product->plan)
+              : weft_plan_create(group, problem, &product->plan)) != WEFT_OK)
+        return fail(product, path ? path : weft_schedule_name(problem->op, problem->schedule));
     return 0;
 }
 
@@ -253,7 +256,7 @@ static void print_row(bench_context *context, const gpu_product *fused, const be
     report_row(r);
 }
 
-static int measure_shape(const gpu_ranks *ranks, const weft_problem *problem)
+static int measure_shape(const gpu_ranks *ranks, const weft_problem *problem, const char *path)
 {
     bench_context *context = ranks->context;
     gpu_product fused, unfused = {0}, local = {0};
@@ -261,7 +264,7 @@ static int measure_shape(const gpu_ranks *ranks, const weft_problem *problem)
     bench_contender times[3] = {{.name = "GEMM only", .argument = &local, .run = run_often},
                                 {.name = "unfused", .argument = &unfused, .run = run_often},
                                 {.name = "fused", .argument = &fused, .run = run_often}};
-    int status = product_open(&fused, ranks->all, problem) || check(ranks, &fused, &verdict);
+    int status = product_open(&fused, ranks->all, problem, path) || check(ranks, &fused, &verdict);
 
     if (!status) {
         weft_problem own = local_problem(&fused);
@@ -271,7 +274,7 @@ static int measure_shape(const gpu_ranks *ranks, const weft_problem *problem)
         unfused.problem.schedule = WEFT_SCHEDULE_UNFUSED;
         if (weft_plan_create(ranks->all, &unfused.problem, &unfused.plan) != WEFT_OK)
             status = fail(&unfused, "unfused");
-        status = status || product_open(&local, ranks->alone, &own) || fill(ranks, &local, false) ||
+        status = status || product_open(&local, ranks->alone, &own, NULL) || fill(ranks, &local, false) ||
                  fill(ranks, &fused, false) ||
                  bench_measure(context, times, 3, CALLS, SECONDS_PER_SHAPE, weft_op_name(problem->op));
     }
@@ -280,6 +283,8 @@ static int measure_shape(const gpu_ranks *ranks, const weft_problem *problem)
         double error = bench_max(context, verdict.error), bound = bench_max(context, verdict.bound);
 
         print_row(context, &fused, times, error, bound, wrong == 0);
+        if (path)
+            report_note(&context->report, "  the row above is the plan of %s", path);
     }
     product_close(&local, true);
     product_close(&unfused, false);
@@ -292,12 +297,14 @@ static int measure_schedules(const gpu_ranks *ranks, weft_problem problem)
     int count = 0, status = 0;
     const weft_schedule *list = weft_schedule_list(problem.op, problem.layout, &count);
 
+    if (bench_plan_path())
+        return measure_shape(ranks, &problem, NULL) || measure_shape(ranks, &problem, bench_plan_path());
     if (!ranks->context->options->schedule_all)
-        return measure_shape(ranks, &problem);
+        return measure_shape(ranks, &problem, NULL);
     for (int i = 0; i < count && !status; i++) {
         problem.schedule = list[i];
         if (list[i] != WEFT_SCHEDULE_UNFUSED && list[i] != WEFT_SCHEDULE_MULTIMEM)
-            status = measure_shape(ranks, &problem);
+            status = measure_shape(ranks, &problem, NULL);
     }
     return status;
 }
