@@ -14,7 +14,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-typedef enum gemm_values { GEMM_SMALL_INTEGERS, GEMM_REALS } gemm_values;
+/* Fading ones have products that are zero in float32, of either sign. */
+typedef enum gemm_values { GEMM_SMALL_INTEGERS, GEMM_REALS, GEMM_FADING } gemm_values;
 
 typedef struct gemm_case {
     const weft_core *core;
@@ -95,6 +96,8 @@ static void matrix_fill(matrix *m, gemm_values values, uint64_t *seed)
 
             if (m->dtype == WEFT_I8 && values == GEMM_REALS)
                 value = (double)(r % 255) - 127;
+            if (values == GEMM_FADING)
+                value *= 0x1p-76;
             weft_element_set(m->dtype, m->data, (size_t)(i * m->rs + j * m->cs), value);
         }
     }

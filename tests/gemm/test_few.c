@@ -1,6 +1,7 @@
 /*
  * Few rows, where kernels stream B: every edge of rows, columns and k, packed and as it lies, exact on small
- * integers; NaN stays in its row or column; float32 gives the same bits however B lies.
+ * integers; NaN stays in its row or column; float32 gives the same bits however B lies, halves that are
+ * widened too from 3 rows on.
  */
 #include "gemm/gemm_case.h"
 
@@ -87,15 +88,17 @@ static void test_nan(const weft_core *core, weft_dtype dtype, int layout, int64_
     free_operands(&c, &o);
 }
 
-static void test_same_bits(const weft_core *core, int64_t m)
+/* `values` that fade leave zeros, whose sign is part of the bits. Whole blocks of k, and what does not fill
+ * what a kernel takes at a time. */
+static void test_same_bits(const weft_core *core, weft_dtype dtype, int64_t m, gemm_values values, int64_t k)
 {
-    const weft_binding *bind = weft_core_binding(core, WEFT_F32, false);
+    const weft_binding *bind = weft_core_binding(core, dtype, false);
     operands o[LAYOUTS];
 
     for (int layout = 0; layout < LAYOUTS; layout++) {
-        gemm_case c = case_of(core, WEFT_F32, layout, m, 61, bind->kc + 39);
+        gemm_case c = case_of(core, dtype, layout, m, 61, k);
 
-        c.values = GEMM_REALS;
+        c.values = values;
         make_operands(&c, bind, &o[layout]);
         weft_gemm_tile tile = make_tile(&c, bind, &o[layout]);
 
@@ -103,7 +106,7 @@ static void test_same_bits(const weft_core *core, int64_t m)
         CHECK(!memcmp(o[0].d[0].data, o[layout].d[0].data, o[0].d[0].bytes));
     }
     for (int layout = 0; layout < LAYOUTS; layout++) {
-        gemm_case c = case_of(core, WEFT_F32, layout, m, 61, bind->kc + 39);
+        gemm_case c = case_of(core, dtype, layout, m, 61, k);
 
         free_operands(&c, &o[layout]);
     }
@@ -124,8 +127,16 @@ int main(void)
                     test_nan(core, types[t], x / 2, m, x % 2);
             }
         }
-        for (int64_t m = 1; m <= 17; m++)
-            test_same_bits(core, m);
+        for (int64_t m = 1; m <= 17; m++) {
+            int64_t block = weft_core_binding(core, WEFT_F32, false)->kc;
+
+            test_same_bits(core, WEFT_F32, m, GEMM_REALS, block + 39);
+            for (int64_t k = 1; k < 12; k += 5)
+                test_same_bits(core, WEFT_F32, m, GEMM_FADING, k);
+            test_same_bits(core, WEFT_F32, m, GEMM_FADING, block + 11);
+            if (m > 2 && weft_core_binding(core, WEFT_BF16, false)->kernel->type == WEFT_F32)
+                test_same_bits(core, WEFT_BF16, m, GEMM_FADING, 11);
+        }
     }
     return check_report("gemm few");
 }

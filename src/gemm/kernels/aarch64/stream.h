@@ -49,10 +49,12 @@ static inline void fill_edge(ELEMENT *edge, int64_t all, int64_t width, const EL
         memcpy(edge + i * width, from + i * ld, (size_t)count * sizeof(ELEMENT));
 }
 
-/* The same for `count` elements of A, of `width`. */
+/* The same for `count` elements of A, of `width`. A zero behind is negative where there are such (float):
+ * times the zeros of B it adds nothing to any sum, not even to the sign of one that is zero. */
 static inline void fill_edge_a(ELEMENT_A *edge, int64_t width, const ELEMENT_A *from, int64_t count)
 {
-    memset(edge, 0, (size_t)width * sizeof(ELEMENT_A));
+    for (int64_t i = count; i < width; i++)
+        edge[i] = (ELEMENT_A)-0.0f;
     memcpy(edge, from, (size_t)count * sizeof(ELEMENT_A));
 }
 

@@ -37,7 +37,8 @@ INLINE size_t size_of(weft_dtype type)
     return type == WEFT_F32 ? 4 : 2;
 }
 
-/* k [p, p + k) of the panel of A, as fp32, with zeros up to `padded`. */
+/* k [p, p + k) of the panel of A, as fp32, with zeros up to `padded`: negative ones, which times the zeros of
+ * B add nothing to any sum, not even to the sign of one that is zero. */
 INLINE void lay_a(few_a form, int rows, const void *panel, int64_t p, int64_t k, int64_t padded, float *to)
 {
     if (form.type == WEFT_F32) {
@@ -53,7 +54,8 @@ INLINE void lay_a(few_a form, int rows, const void *panel, int64_t p, int64_t k,
             }
         }
     }
-    memset(to + k * rows, 0, (size_t)((padded - k) * rows) * 4);
+    for (int64_t i = k * rows; i < padded * rows; i++)
+        to[i] = -0.0f;
 }
 
 /* ---- B as k lines of n ---------------------------------------------------------------------------- */
