@@ -216,15 +216,16 @@ static bool several_nodes(const weft_machine *machine, int world)
     return machine->ranks_per_node > 0 && world > machine->ranks_per_node;
 }
 
-/* On several nodes, and on many ranks only what knows nodes; on one, that is the same as the others.
- * Where a schedule cannot run, `why` says why not. */
+/* On many ranks of several nodes only what knows nodes; on one, that is the same as others for the products
+ * that gather or scatter. Where a schedule cannot run, `why` says why not. */
 static bool worth_trying(const weft_machine *machine, weft_problem *candidate, int world,
                          weft_error_text *why)
 {
-    bool knows = candidate->schedule == WEFT_SCHEDULE_TWO_LEVEL;
+    bool knows = candidate->schedule == WEFT_SCHEDULE_TWO_LEVEL, several = several_nodes(machine, world);
 
-    if (knows ? !several_nodes(machine, world)
-              : is_collective(candidate) && several_nodes(machine, world) && world > WEFT_SIM_LOWERED)
+    if (knows && !several && (candidate->op == WEFT_OP_AG_GEMM || candidate->op == WEFT_OP_GEMM_RS))
+        return false;
+    if (!knows && several && is_collective(candidate) && world > WEFT_SIM_LOWERED)
         return false;
     return weft_sim_can_run(machine, candidate, world, why) &&
            weft_problem_resolve(candidate, world, candidate, why) == WEFT_OK;

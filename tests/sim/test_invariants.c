@@ -139,7 +139,6 @@ static void check_auto(const weft_machine *machine, int world, const weft_proble
     weft_schedule picked = WEFT_SCHEDULE_AUTO;
     const weft_schedule *list;
     double taken, best = INFINITY;
-    bool nodes = machine->ranks_per_node > 0 && world > machine->ranks_per_node;
     int count;
 
     CHECK_INT(weft_problem_resolve(problem, world, &resolved, &error), WEFT_OK);
@@ -150,8 +149,7 @@ static void check_auto(const weft_machine *machine, int world, const weft_proble
 
         if (us < 0)
             continue;
-        if (nodes || list[i] != WEFT_SCHEDULE_TWO_LEVEL) /* not taken on one */
-            best = fmin(best, us);
+        best = fmin(best, us);
         expect(us >= 0.999 * least_us(machine, world, &resolved, list[i]), "below its bounds",
                describe(machine, world, &resolved, list[i]));
     }
