@@ -867,8 +867,8 @@ typedef struct weft_gemm_args {
     float alpha, beta;
     weft_act act;
     int f16_fast; /* F16: sum in fp16 inside a block of k; twice as fast, less exact */
-    int threads;  /* 0 = all CPUs this thread may run on, or those of weft_set_parallel; 1 = the caller alone
-                   */
+    int threads;  /* 0 = all CPUs this thread may run on, as far as a container's quota goes, or those of
+                     weft_set_parallel; 1 = the caller alone */
 } weft_gemm_args;
 
 #define weft_gemm_args_init(args, dtype, m, n, k)                                                            \

@@ -156,3 +156,14 @@ double weft_cores_share(const weft_cores *const *ranks, int count, int rank)
         share = quota / sharers;
     return share;
 }
+
+int weft_cores_whole(const weft_cores *cores)
+{
+    int count = 0;
+
+    for (int word = 0; word < WEFT_CORES_WORDS; word++)
+        count += __builtin_popcountll(cores->cpus[word]);
+    if (cores->quota > 0 && cores->quota < count)
+        count = (int)cores->quota;
+    return count > 0 ? count : 1;
+}

@@ -29,6 +29,9 @@ void weft_cores_here(weft_cores *cores);
 /* The cores rank `rank` of `count` may count on: not a whole number where some are shared. */
 double weft_cores_share(const weft_cores *const *ranks, int count, int rank);
 
+/* The whole cores of one that has them to itself, at least 1: its CPUs, or what its quota is good for. */
+int weft_cores_whole(const weft_cores *cores);
+
 /* CPUs' worth of time the control group of a process gets: the least of its groups up to the root, and a name
  * of the one that says so. 0 without a quota. The process's list of groups is read from `list`
  * (/proc/self/cgroup), their files under `root` (/sys/fs/cgroup). */

@@ -175,13 +175,23 @@ void weft_cpu_feature_list(uint32_t features, char *text, size_t bytes)
     }
 }
 
+/* Read once: files are slow, and what runs in a container keeps its quota. */
+static pthread_once_t quota_once = PTHREAD_ONCE_INIT;
+static double quota;
+
+static void read_quota(void)
+{
+    uint64_t control;
+
+    quota = weft_cores_quota("/proc/self/cgroup", "/sys/fs/cgroup", &control);
+}
+
 int weft_cpu_count(void)
 {
-    uint64_t cpus[WEFT_CORES_WORDS];
-    int count = 0;
+    weft_cores cores = {0};
 
-    weft_cores_allowed(cpus);
-    for (int word = 0; word < WEFT_CORES_WORDS; word++)
-        count += __builtin_popcountll(cpus[word]);
-    return count > 0 ? count : 1;
+    pthread_once(&quota_once, read_quota);
+    cores.quota = quota;
+    weft_cores_allowed(cores.cpus);
+    return weft_cores_whole(&cores);
 }

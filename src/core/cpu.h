@@ -48,7 +48,8 @@ void weft_cpu_feature_list(uint32_t features, char *text, size_t bytes);
 /* "Neoverse V1", a brand string, or the architecture's name. Never NULL. */
 const char *weft_cpu_name(void);
 
-/* CPUs in this thread's affinity mask (asked anew each time), at least 1. */
+/* CPUs in this thread's affinity mask (asked anew each time), or as many as the process's quota is good for;
+ * at least 1. */
 int weft_cpu_count(void);
 
 #endif

@@ -55,6 +55,11 @@ static void quotas_count(void)
     CHECK(near(weft_cores_share(ranks, 3, 2), 6));
     a.quota = b.quota = 100;
     CHECK(near(weft_cores_share(ranks, 3, 0), 8));
+    CHECK_INT(weft_cores_whole(&a), 16);
+    a.quota = 2.5;
+    CHECK_INT(weft_cores_whole(&a), 2);
+    a.quota = 0.5;
+    CHECK_INT(weft_cores_whole(&a), 1);
 }
 
 static void put(const char *path, const char *text)
@@ -141,10 +146,11 @@ static void many_cpus(void)
     weft_topo_cpu *cpus = calloc(1500, sizeof(*cpus));
 
     large = 1;
-    CHECK_INT(weft_cpu_count(), 1400);
     CHECK_INT(weft_topo_cpus(cpus, 1500), 1400);
     weft_cores_here(&here);
+    CHECK_INT(weft_cpu_count(), weft_cores_whole(&here));
     here.quota = 0;
+    CHECK_INT(weft_cores_whole(&here), 1400);
     here.control = 0;
     CHECK(near(weft_cores_share(two, 1, 0), 1400));
     CHECK(near(weft_cores_share(two, 2, 0), 700));
@@ -169,7 +175,8 @@ int main(void)
     char full[4096];
 
     weft_cores_here(&here);
-    CHECK(weft_cores_share(alone, 1, 0) <= weft_cpu_count() && weft_cores_share(alone, 1, 0) > 0);
+    CHECK_INT(weft_cpu_count(), weft_cores_whole(&here));
+    CHECK(weft_cores_share(alone, 1, 0) > 0);
     CHECK(here.quota > 0 || near(weft_cores_share(alone, 1, 0), weft_cpu_count()));
     many_cpus();
     cpus_are_divided();

@@ -79,14 +79,17 @@ static void show_workers(void)
     char text[512], quota[64] = "";
     size_t used = 0;
     double share;
+    weft_cores unbounded;
 
     weft_cores_here(&here);
     share = weft_cores_share(alone, 1, 0);
+    unbounded = here;
+    unbounded.quota = 0;
     if (here.quota > 0)
         snprintf(quota, sizeof(quota), ", with a quota of %.3g CPUs", here.quota);
     snprintf(text, sizeof(text),
              "%d for one rank alone, bound to %d of %ld CPUs%s; ranks that share them divide",
-             share < 2 ? 1 : (int)share, weft_cpu_count(), online, quota);
+             share < 2 ? 1 : (int)share, weft_cores_whole(&unbounded), online, quota);
     line("workers", text);
     if (weft_core_current(&core, &error) != WEFT_OK) {
         line("gemm kernels", error.text);
