@@ -1,8 +1,13 @@
 /* Ranks started by others: found by their variables, met over a private socket, refused when they cannot all
  * be here. */
+#include <signal.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "group/launcher.h"
 #include "support/check.h"
 #include "support/leaks.h"
 #include <weft/weft.h>
@@ -146,6 +151,78 @@ static void all_meet(void)
         }
 }
 
+/* Listens under the first `count` names that the job's ranks would meet at, as another user, until it is
+ * ended. */
+static pid_t occupy(int count)
+{
+    weft_launch launch = {0};
+    weft_error_text error;
+    weft_meeting meeting;
+    int ready[2];
+    pid_t child;
+    char byte;
+
+    CHECK_INT(weft_launcher_find(&launch, &error), WEFT_OK);
+    meeting = weft_launcher_meeting(&launch, 0);
+    CHECK_INT(pipe(ready), 0);
+    child = fork();
+    if (child == 0) {
+        int failed = seteuid(65534) != 0;
+
+        leaks_are_elsewhere = 1;
+        for (int number = 0; number < count; number++) {
+            struct sockaddr_un address = {.sun_family = AF_UNIX};
+            int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0), length;
+
+            length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, number ? "%s.%d" : "%s",
+                              meeting.name, number);
+            failed |= bind(fd, (struct sockaddr *)&address,
+                           (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)) != 0;
+            failed |= listen(fd, 8) != 0;
+        }
+        if (failed || write(ready[1], "", 1) != 1)
+            _exit(1);
+        pause();
+    }
+    close(ready[1]);
+    CHECK_INT(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    return child;
+}
+
+static void find_no_name(int rank, int size)
+{
+    (void)size;
+    setenv("WEFT_ENTER_TIMEOUT", "0.3", 1);
+    CHECK_INT(weft_init(&(weft_group *){NULL}), WEFT_ERR_LAUNCH);
+    CHECK_HAS(weft_error(NULL),
+              rank ? "another user listens there" : "other users occupy all names of this job");
+}
+
+/* A job's names can be guessed. Another user who takes one is passed over; one who takes all of them is
+ * named. */
+static void names_are_taken(void)
+{
+    static const int taken[] = {1, 3, WEFT_MEETING_NAMES};
+
+    for (int i = 0; i < 3 && geteuid() == 0; i++) {
+        pid_t children[2], other;
+        int status;
+
+        clear();
+        set_job(&launchers[1], 6);
+        set_rank(&launchers[1], 0, 2);
+        other = occupy(taken[i]);
+        for (int rank = 0; rank < 2; rank++) {
+            set_rank(&launchers[1], rank, 2);
+            children[rank] = start(i < 2 ? be_rank : find_no_name, rank, 2);
+        }
+        join(children, 2);
+        CHECK_INT(kill(other, SIGKILL), 0);
+        CHECK_INT(waitpid(other, &status, 0), other);
+    }
+}
+
 static void expect_refusal(const char *part)
 {
     weft_group *group = NULL;
@@ -240,6 +317,7 @@ static void nobody(void)
 
 int main(void)
 {
+    names_are_taken(); /* while this process has entered no world, as its children number theirs */
     nobody();
     refusals();
     all_meet();
