@@ -185,9 +185,9 @@ static void from_f32(weft_dtype to, void *dst, const float *src, int64_t n)
 
 void weft_convert_row(weft_dtype to, void *dst, weft_dtype from, const void *src, int64_t n)
 {
-    int64_t from_bytes = (int64_t)weft_dtype_size(from), to_bytes = (int64_t)weft_dtype_size(to);
     float part[64];
 
+    /* Rows are short: what most of them do not need is not looked up. */
     if (to == from) {
         memcpy(dst, src, (size_t)n * weft_dtype_size(to));
         return;
@@ -203,7 +203,7 @@ void weft_convert_row(weft_dtype to, void *dst, weft_dtype from, const void *src
     for (int64_t i = 0; i < n; i += 64) {
         int64_t count = n - i < 64 ? n - i : 64;
 
-        to_f32(part, from, (const char *)src + i * from_bytes, count);
-        from_f32(to, (char *)dst + i * to_bytes, part, count);
+        to_f32(part, from, (const char *)src + i * (int64_t)weft_dtype_size(from), count);
+        from_f32(to, (char *)dst + i * (int64_t)weft_dtype_size(to), part, count);
     }
 }
