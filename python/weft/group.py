@@ -12,7 +12,6 @@ import os
 import threading
 import weakref
 from collections import deque
-from threading import get_ident
 from typing import Any, Callable, Deque, Dict, List, Optional
 
 from . import _arrays, _interrupt, products
@@ -84,13 +83,14 @@ class Group:
         self.rank: int = lib.weft_rank(handle)
         self.size: int = lib.weft_size(handle)
         self.on_gpu = False
+        self._lane: Any = None  # of calls that others make in this group; the next one waits for them
         self._finalizer = weakref.finalize(self, _dropped, self._native)
         _interrupt.install()
 
     # ---- calls -----------------------------------------------------------------------------------------
 
     def _call(self, function: Callable[..., int], *arguments: Any) -> None:
-        """A call into the library with this rank's handle first."""
+        """A call into the library with this rank's handle first. Ctrl-C ends it (:mod:`weft._interrupt`)."""
         native = self._native
         with self._lock:
             if native.trash:
@@ -98,14 +98,7 @@ class Group:
             handle = native.value
             if not handle:
                 raise StateError("the group is closed")
-            watched = get_ident() == _interrupt.main
-            if watched:
-                _interrupt.waiting = (self,)
-            try:
-                status = function(handle, *arguments)
-            finally:
-                if watched:
-                    _interrupt.waiting = None
+            status = function(handle, *arguments)
             if status:
                 raise error_of(status, handle)
 
@@ -285,6 +278,9 @@ class Group:
         if not view.shape or view.shape[0] % self.size:
             raise ArgumentError(f"the first dimension of {view.shape} does not divide over {self.size} ranks")
         return _arrays.new_like(send, (view.shape[0] // self.size, *view.shape[1:]), view.dtype)
+
+
+_interrupt.calls.add(Group._call.__code__)
 
 
 def _pair(send: Any, recv: Any, more: int, less: int) -> Any:

@@ -86,6 +86,49 @@ class Ops(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, "no layer is named 'nobody'"):
                 ops.moe_dispatch(x, expert, weight, None, "nobody")
 
+    def test_functions_are_the_operators(self) -> None:
+        """A function that skips the dispatcher does so only where nobody looks on."""
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        seen: list = []
+
+        class Watch(TorchDispatchMode):
+            def __torch_dispatch__(self, op, types, arguments=(), options=None):  # type: ignore[no-untyped-def]
+                seen.append(op)
+                return op(*arguments, **(options or {}))
+
+        with weft.threads(1)[0] as group:
+            name = weft.torch.name_of(group)
+            a, b = whole(6, 4), whole(4, 5)
+            want = a @ b
+            for x in (a, a.t().contiguous().t(), torch.stack([a, a], 2)[:, :, 0]):
+                self.assertTrue(torch.equal(weft.torch.ops.gemm_ar(x, b, None, name), want))
+                self.assertTrue(torch.equal(weft.torch.ops.gemm(x, b, b[0].clone()), want + b[0]))
+            with Watch():
+                weft.torch.ops.gemm_ar(a, b, None, name)
+                weft.torch.ops.all_reduce(a, "sum", name)
+            self.assertIn(ops.gemm_ar.default, seen)
+            self.assertIn(ops.all_reduce.default, seen)
+            x = a.clone().requires_grad_()
+            weft.torch.ops.gemm_ar(x, b, None, name).sum().backward()
+            self.assertTrue(torch.equal(x.grad, b.sum(1).expand(6, 4)))
+            graphs: list = []
+
+            def keep(graph, inputs):  # type: ignore[no-untyped-def]
+                graphs.append(graph)
+                return graph
+
+            compiled = torch.compile(lambda x: weft.torch.ops.gemm_ar(x, b, None, name) + 1, backend=keep, fullgraph=True)
+            self.assertTrue(torch.equal(compiled(a), want + 1))
+            self.assertIn("weft.gemm_ar", str(graphs[0].graph))
+            wrong = ((TypeError, "a is torch.float32, b is torch.float64", (a, b.double(), None)),
+                     (ValueError, "bias has the shape", (a, b, whole(4))))  # fmt: skip
+            for kind, text, arguments in wrong:
+                with self.assertRaisesRegex(kind, text):
+                    weft.torch.ops.gemm_ar(*arguments, name)
+        with self.assertRaisesRegex(RuntimeError, "the group is closed"):
+            weft.torch.ops.gemm_ar(a, b, None, name)
+
     def check_products(self, group: weft.Group) -> None:
         """Outputs and gradients of the four products, by small integers exactly those of one process."""
         name = weft.torch.name_of(group)

@@ -29,7 +29,8 @@ def ready(group: Group, x: Tensor) -> Group:
     state = group.__dict__.get("_torch_state")
     if state is None:
         state = group.__dict__["_torch_state"] = _State()
-    stream = torch.cuda.current_stream(x.device).cuda_stream or 1  # the default stream has another name in the library
+    # The default stream has another name in the library.
+    stream = torch._C._cuda_getCurrentRawStream(x.get_device()) or 1  # type: ignore[attr-defined]
     if stream != state.stream:
         group._call(lib.weft_group_set_stream, 1, stream)
         state.stream = stream

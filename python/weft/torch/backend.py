@@ -221,7 +221,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
         self.group: Group = self._meet("world", rank, size)
         """The library's group."""
         self._gpu: Optional[Group] = None
-        self._lane = _Lane("weft")
+        self._lane = self.group._lane = _Lane("weft")
         self._channels: Dict[Tuple[int, int, int], Tuple[_Lane, List[Group]]] = {}
         self._closed = False
 

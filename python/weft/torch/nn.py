@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from .. import products
 from ..errors import ArgumentError
 from ..products import Packed
+from . import ops as _ops
 from ._groups import group_of, name_of
-
-_ops = torch.ops.weft
 
 
 def _mine(whole: Tensor, dim: int, group: str) -> Tensor:

@@ -13,21 +13,19 @@ rank, as if one process had computed it. The collectives follow torch's own conv
 
 from __future__ import annotations
 
-import ctypes as C
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import torch
 from torch import Tensor
 
-from .. import products
-from .._library import lib, structs
+from .._library import lib
 from ..dtypes import dtype_of
 from ..group import Group, reduction_of
 from ..products import part
 from . import _cuda
+from ._forms import check2, on_one_rank, over_ranks, shape_of
 from ._groups import group_of
 
-_Operands = structs["weft_operands"]
 _library = torch.library.Library("weft", "DEF")
 
 # ---- calls --------------------------------------------------------------------------------------------------
@@ -42,131 +40,31 @@ def _code(dtype: torch.dtype) -> int:
     return code
 
 
-def _plain(x: Tensor) -> Tensor:
-    """The tensor, copied if neither it nor its transpose is row-major."""
-    (rows, cols), (down, right) = x.shape, x.stride()
-    if (right == 1 or cols == 1) and (down >= cols or rows == 1):
-        return x
-    if (down == 1 or rows == 1) and (right >= rows or cols == 1):
-        return x
-    return x.contiguous()
-
-
 def _group(name: str, x: Tensor) -> Group:
     """The group of a name, for calls on this tensor."""
     group = group_of(name, x.device)
     return _cuda.ready(group, x) if x.is_cuda else group
 
 
-class _Call:
-    """A product of one form: everything about the call that does not depend on addresses."""
-
-    def __init__(self, op: str, group: Group, a: Tensor, b: Tensor, bias: Optional[Tensor], m: int) -> None:
-        _check2(op, a, b)
-        if a.dtype != b.dtype or (bias is not None and bias.dtype != a.dtype):
-            raise TypeError(
-                f"weft::{op}: a is {a.dtype}, b is {b.dtype}{'' if bias is None else f', bias is {bias.dtype}'}"
-            )
-        self.function = getattr(lib, "weft_" + op)
-        self.shape = _shape(op, a, b, m, group)
-        rows, cols, inner = a.shape[0], b.shape[1], a.shape[1]
-        if op == "ag_gemm":
-            rows, cols = self.shape[0], cols * group.size
-        elif op == "gemm_as":
-            cols = self.shape[1]
-        else:
-            inner *= group.size
-        code = _code(a.dtype)
-        self.problem = products._problem(
-            op, m=rows, n=cols, k=inner, dtype=code, d_dtype=code, bias=int(bias is not None)
-        )
-        self.operands = _Operands(size=C.sizeof(_Operands))
-        for name, x in (("a", a), ("b", b)):
-            trans = not (x.stride(1) == 1 or x.shape[1] == 1)
-            setattr(self.problem, "trans" + name, int(trans))
-            stored, width = (x.shape[1], x.shape[0]) if trans else tuple(x.shape)
-            step = x.stride(1) if trans else x.stride(0)
-            setattr(self.operands, "ld" + name, step if stored > 1 else width)
-        self.pointer = C.byref(self.problem)
-        self.spare: List[Any] = []  # operands that no call has in use, for threads may share a form
-
-    def run(self, group: Group, a: Tensor, b: Tensor, bias: Optional[Tensor], out: Tensor) -> Tensor:
-        operands = self.spare.pop() if self.spare else _Operands.from_buffer_copy(self.operands)
-        operands.a, operands.b, operands.d = a.data_ptr(), b.data_ptr(), out.data_ptr()
-        if bias is not None:
-            operands.bias = bias.data_ptr()
-        group._call(self.function, self.pointer, C.byref(operands))
-        self.spare.append(operands)
-        return out
-
-
-_calls: Dict[Tuple[Any, ...], _Call] = {}
-
-
-def _product(op: str, a: Tensor, b: Tensor, bias: Optional[Tensor], m: int, name: str) -> Tensor:
-    group = _group(name, a)
-    dtypes = a.dtype, b.dtype, None if bias is None else bias.dtype
-    key = (op, group.rank, group.size, a.shape, a.stride(), b.shape, b.stride(), dtypes, m)
-    call = _calls.get(key)
-    if call is None:
-        if a.dim() == 2 and b.dim() == 2:
-            plain = _plain(a), _plain(b)
-            if plain[0] is not a or plain[1] is not b:
-                return _product(op, *plain, bias, m, name)
-        if len(_calls) > 4096:
-            _calls.clear()
-        call = _calls[key] = _Call(op, group, a, b, bias, m)
-    return call.run(group, a, b, bias, a.new_empty(call.shape))
-
-
-def _check2(op: str, a: Any, b: Any) -> None:
-    torch._check(
-        a.dim() == 2 and b.dim() == 2,
-        lambda: f"weft::{op}: a and b are matrices, not {a.dim()} and {b.dim()} dimensions",
-    )
-    torch._check(a.shape[1] == b.shape[0], lambda: f"weft::{op}: a is {tuple(a.shape)}, b is {tuple(b.shape)}")
-
-
 # ---- the products -------------------------------------------------------------------------------------------
-
-
-def _shape(op: str, a: Any, b: Any, m: Any, group: Group) -> Tuple[Any, Any]:
-    """Of the result on this rank, for real and for symbolic sizes. ``m`` < 0: every rank has as many rows."""
-    rows, cols = a.shape[0], b.shape[1]
-    if op == "ag_gemm":
-        return rows * group.size if m < 0 else m, cols
-    if op == "gemm_rs":
-        return (rows + group.size - 1 - group.rank) // group.size, cols
-    return rows, cols * group.size if op == "gemm_as" else cols
 
 
 def _kernels(op: str) -> Tuple[Any, Any]:
     """The kernel of a product and its fake."""
 
-    def kernel(a: Tensor, b: Tensor, bias: Optional[Tensor], *rest: Any) -> Tensor:
-        return _product(op, a, b, bias, rest[0] if len(rest) == 2 else -1, rest[-1])
-
     def fake(a: Any, b: Any, bias: Any, *rest: Any) -> Any:
-        _check2(op, a, b)
-        return a.new_empty(_shape(op, a, b, rest[0] if len(rest) == 2 else -1, group_of(rest[-1])))
+        check2(op, a, b)
+        return a.new_empty(shape_of(op, a, b, rest[0] if len(rest) == 2 else -1, group_of(rest[-1])))
 
-    return kernel, fake
+    return over_ranks(op), fake
 
 
-def _gemm(a: Tensor, b: Tensor, bias: Optional[Tensor]) -> Tensor:
-    _check2("gemm", a, b)
-    if a.is_cuda:
-        return a @ b if bias is None else torch.addmm(bias, a, b)
-    return products.gemm(_plain(a.detach()), _plain(b.detach()), bias=bias if bias is None else bias.detach())
+_gemm = on_one_rank()
 
 
 def _gemm_fake(a: Any, b: Any, bias: Any) -> Any:
-    _check2("gemm", a, b)
+    check2("gemm", a, b)
     return a.new_empty((a.shape[0], b.shape[1]))
-
-
-def _gemm_columns(a: Tensor, b: Tensor, bias: Optional[Tensor], group: str) -> Tensor:
-    return _gemm(a, b, bias)
 
 
 def _gemm_columns_fake(a: Any, b: Any, bias: Any, group: str) -> Any:
@@ -245,7 +143,7 @@ _OPS: Dict[str, Tuple[str, Any, Any]] = {
     "gemm_ar": ("(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor", *_kernels("gemm_ar")),
     "gemm_as": ("(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor", *_kernels("gemm_as")),
     "gemm": ("(Tensor a, Tensor b, Tensor? bias) -> Tensor", _gemm, _gemm_fake),
-    "gemm_columns": ("(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor", _gemm_columns, _gemm_columns_fake),
+    "gemm_columns": ("(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor", _gemm, _gemm_columns_fake),
     "all_reduce": ("(Tensor x, str op, str group) -> Tensor", _all_reduce, _same),
     "all_gather": ("(Tensor x, str group) -> Tensor", _all_gather, _all_gather_fake),
     "reduce_scatter": ("(Tensor x, str op, str group) -> Tensor", _reduce_scatter, _reduce_scatter_fake),
@@ -270,13 +168,20 @@ _define("all_reduce_", "(Tensor(a!) x, str op, str group) -> ()", _all_reduce_, 
 _ops = torch.ops.weft
 _PLAIN = (Tensor, torch.nn.Parameter)
 _modes = torch._C._len_torch_dispatch_stack  # type: ignore[attr-defined]
+_function_modes = torch._C._len_torch_function_stack  # type: ignore[attr-defined]
+_grads = torch.is_grad_enabled
+compiling = torch.compiler.is_compiling
 _transforms = torch._C._functorch.peek_interpreter_stack  # type: ignore[attr-defined]
 
 
-def _differentiable(name: str, kernel: Any, setup: Any, backward: Any) -> None:
-    """Gives an operator its gradient. Where none is asked for, and nobody looks on (a mode, a transform, a subclass),
-    the kernel is called from here: a second pass through torch's dispatcher costs more than a small product."""
-    op = getattr(_ops, name).default
+def _differentiable(name: str, kernel: Any, setup: Any, backward: Any) -> Any:
+    """Gives an operator its gradient; returns it as a function.
+
+    Where no gradient is asked for, and nobody looks on (a compiler, a mode, a transform, a subclass), both call the kernel from
+    here: a pass through torch's dispatcher costs more than a small product, and the function needs none.
+    """
+    packet = getattr(_ops, name)
+    op = packet.default
 
     class Gradient(torch.autograd.Function):
         @staticmethod
@@ -289,20 +194,59 @@ def _differentiable(name: str, kernel: Any, setup: Any, backward: Any) -> None:
     Gradient.backward = staticmethod(backward)  # type: ignore[assignment]
     Gradient.__name__ = f"weft_{name}"
 
-    def call(*inputs: Any) -> Any:
-        plain = not _modes() and _transforms() is None
-        needed = torch.is_grad_enabled()
-        for x in inputs[:3] if needed or plain else ():
-            if isinstance(x, Tensor):
-                if needed and x.requires_grad:
-                    return Gradient.apply(*inputs)
-                plain = plain and type(x) in _PLAIN and (x.is_cpu or x.is_cuda)
-        if plain:
-            return kernel(*inputs)
+    def slowly(*inputs: Any) -> Any:
+        if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs[:3]):
+            return Gradient.apply(*inputs)
         with torch._C._AutoDispatchBelowAutograd():
             return op(*inputs)
 
-    _library.impl(name, call, "Autograd")
+    shortcut = _of_two if str(op._schema.arguments[1].type) == "Tensor" else _of_one
+    _library.impl(name, shortcut(kernel, slowly), "Autograd")
+    quick = shortcut(kernel, packet)
+
+    def function(*inputs: Any) -> Any:
+        return packet(*inputs) if compiling() or _function_modes() else quick(*inputs)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"``torch.ops.weft.{name}``, without a way through torch's dispatcher where that is nobody's loss."
+    return function
+
+
+def _of_two(kernel: Any, otherwise: Any) -> Any:
+    """The kernel of an operator that begins with two tensors and perhaps a third, where it alone is asked for."""
+
+    def call(a: Any, b: Any, c: Any, *rest: Any) -> Any:
+        if (
+            type(a) in _PLAIN
+            and type(b) in _PLAIN
+            and (a.is_cpu or a.is_cuda)
+            and (b.is_cpu or b.is_cuda)
+            and (c is None or (type(c) in _PLAIN and (c.is_cpu or c.is_cuda)))
+            and not _modes()
+            and _transforms() is None
+            and not ((a.requires_grad or b.requires_grad or (c is not None and c.requires_grad)) and _grads())
+        ):
+            return kernel(a, b, c, *rest)
+        return otherwise(a, b, c, *rest)
+
+    return call
+
+
+def _of_one(kernel: Any, otherwise: Any) -> Any:
+    """The same for one that begins with one tensor."""
+
+    def call(x: Any, *rest: Any) -> Any:
+        if (
+            type(x) in _PLAIN
+            and (x.is_cpu or x.is_cuda)
+            and not _modes()
+            and _transforms() is None
+            and not (x.requires_grad and _grads())
+        ):
+            return kernel(x, *rest)
+        return otherwise(x, *rest)
+
+    return call
 
 
 def _keep(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
@@ -376,7 +320,7 @@ def _gemm_columns_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ..
 
 
 for _name in ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_as", "gemm", "gemm_columns"):
-    _differentiable(_name, _OPS[_name][1], _keep, globals()[f"_{_name}_backward"])
+    globals()[_name] = _differentiable(_name, _OPS[_name][1], _keep, globals()[f"_{_name}_backward"])
 
 
 def _keep_op(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
@@ -412,4 +356,4 @@ def _broadcast_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
 
 
 for _name in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"):
-    _differentiable(_name, _OPS[_name][1], _keep_op, globals()[f"_{_name}_backward"])
+    globals()[_name] = _differentiable(_name, _OPS[_name][1], _keep_op, globals()[f"_{_name}_backward"])
