@@ -50,7 +50,7 @@ for part in "${@:-build}"; do
         need make make
         need cmake cmake
         need pkg-config pkg-config
-        # Only where they can be installed: weft builds without UCX, and then stays on one node.
+        # Only where they can be installed: weft builds without UCX, and then knows TCP alone.
         if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
             need_header libucx-dev ucp/api/ucp.h
         fi

@@ -24,6 +24,8 @@
     X(NODE, WORD, "",                                                                                        \
       "a name for the node of this rank; ranks of one machine with different names are on different nodes")  \
     X(SECRET, WORD, "", "what ranks of several nodes prove to each other that they know when they meet")     \
+    X(NET, WORD, "auto",                                                                                     \
+      "what carries messages between nodes: tcp, ucx or auto, which is ucx where there is InfiniBand")       \
     X(LINK_TIMEOUT, SECONDS, "4", "after this long without a word from a rank of another node it is lost")   \
     X(CUBLASLT, WORD, "auto", "cuBLASLt for products on GPUs: auto, off, or the path of the library")        \
     X(MACHINE, WORD, "", "machine description for `auto`: a name or a path; default: what calibrate wrote")  \

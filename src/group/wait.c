@@ -13,6 +13,7 @@
 
 enum {
     POLLS = 32,             /* looks at the signal between two looks at the clock */
+    FAR_POLLS = 2,          /* the same where the net may bring it, which is asked as often */
     SPIN_NS = 200000,       /* spin this long, at most, when every rank has a core */
     CROWDED_SPIN_NS = 1000, /* the same with fewer cores than ranks: whoever we wait for needs this core */
     YIELD_NS = 400000,      /* until then yield; after that sleep */
@@ -27,9 +28,9 @@ enum {
     PROGRESS_LOOKS = 8, /* at the peers' progress within the deadline for it */
     /* Between these the condition has been asked often enough to have seen all that the peer did before. */
     ELSEWHERE_LOOKS = 2 + WEFT_WAIT_LOOKS / POLLS,
-    /* That a far rank left is heard by one process of a node for all; why, by each for itself, and maybe
-       later. */
-    ABSENT_LOOKS = 20,
+    /* What a far rank has shown is heard by one process of a node for all; that it left or is elsewhere, by
+       each for itself, and maybe sooner. */
+    FAR_LOOKS = 100,
 };
 
 typedef struct waiter {
@@ -242,6 +243,11 @@ static bool is_absent(const waiter *wait)
     return peer >= 0 && peer != group->rank && weft_group_absent(group, peer) && !satisfied(wait);
 }
 
+static int looks_for(const waiter *wait)
+{
+    return wait->group->seats[wait->note->peer].far ? FAR_LOOKS : ELSEWHERE_LOOKS;
+}
+
 /* The looks that are not for every turn: poison, then the dead and the gone, then the deadline. A rank that
  * was stopped itself finds the poison before it looks at the clock. */
 static weft_status look_around(waiter *wait, int64_t now)
@@ -260,10 +266,10 @@ static weft_status look_around(waiter *wait, int64_t now)
             return fail_dead(wait, dead);
         /* What a rank posted before it left is visible to whoever sees that it left. */
         wait->absent = is_absent(wait) ? wait->absent + 1 : 0;
-        if (wait->absent && (!group->seats[wait->note->peer].far || wait->absent == ABSENT_LOOKS))
+        if (wait->absent && (!group->seats[wait->note->peer].far || wait->absent == FAR_LOOKS))
             return fail_absent(wait);
         wait->elsewhere = is_elsewhere(wait) ? wait->elsewhere + 1 : 0;
-        if (wait->elsewhere == ELSEWHERE_LOOKS)
+        if (wait->elsewhere && wait->elsewhere == looks_for(wait))
             return fail_elsewhere(wait);
     }
     if (now - idle_since(wait, now) >= limit && !satisfied(wait))
@@ -318,6 +324,7 @@ static void rest(const waiter *wait, int64_t now, int64_t *sleep_ns)
 static weft_status wait_slowly(waiter *wait)
 {
     int64_t sleep_ns = SLEEP_FIRST_NS;
+    int polls = wait->group->spread ? FAR_POLLS : POLLS;
 
     wait->start = weft_clock_ns();
     wait->next_liveness = wait->start + LIVENESS_NS;
@@ -325,7 +332,7 @@ static weft_status wait_slowly(waiter *wait)
         int64_t now;
         weft_status status;
 
-        for (int poll = 0; poll < POLLS; poll++) {
+        for (int poll = 0; poll < polls; poll++) {
             if (satisfied(wait))
                 return WEFT_OK;
             weft_pause();

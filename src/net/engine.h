@@ -1,6 +1,6 @@
 /*
- * What moves messages between nodes: one small table, so that all of weft but one file is free of the library
- * behind it (ucx.c).
+ * What moves messages between nodes: one small table, so that all of weft but two files is free of what is
+ * behind it: UCX (ucx.c) or connections of weft's own (tcp.c).
  *
  * A message is a short header and, often, a payload. Nobody posts receives: when a message has come, `place`
  * reads its header and says where the payload goes, and `landed` is told when it is there. A payload that
@@ -44,7 +44,7 @@ typedef struct weft_engine {
                  size_t bytes, weft_engine_sent sent, void *argument);
     /* The most bytes that travel well as one message: whoever has more sends several. */
     size_t (*piece)(const void *engine);
-    /* Whether anything happened. */
+    /* Whether there may be more to do at once. */
     bool (*progress)(void *engine);
     /* A descriptor that becomes readable when there is progress to be made after `arm` said true; false:
      * there is some already. */
@@ -54,8 +54,5 @@ typedef struct weft_engine {
      * by then is told so from within. */
     void (*close)(void *engine, int64_t linger_ns);
 } weft_engine;
-
-/* The engine of this build and machine: WEFT_ERR_UNSUPPORTED, with a sentence, where there is none. */
-weft_status weft_engine_find(const weft_engine **engine, weft_error_text *error);
 
 #endif

@@ -13,7 +13,7 @@
 
 #include "core/clock.h"
 #include "core/thread.h"
-#include "net/engine.h"
+#include "net/find.h"
 
 enum {
     BEAT_NS = 500000000, /* the longest silence of a rank that is well */
@@ -89,9 +89,13 @@ typedef struct peer {
     char why[96];           /* it is lost; written before the state says so */
 } peer;
 
+enum { ENGINE_NAME = 8 };
+
 struct weft_net {
     const weft_engine *engine;
     void *handle;
+    char *address; /* the name of the engine, then what it says of itself */
+    size_t address_bytes;
     weft_net_world world;
     pthread_mutex_t lock; /* around the engine */
     pthread_t thread;
@@ -525,13 +529,45 @@ void weft_net_send(weft_net *net, int to, const weft_net_put *put, weft_signal *
     pthread_mutex_unlock(&net->lock);
 }
 
+static size_t bytes_ahead(const weft_net_put *before)
+{
+    return before ? sizeof(message) + before->row_bytes : 0;
+}
+
+static void write_before(const weft_net *net, int to, const weft_net_put *before, departure *d)
+{
+    message *first = (message *)(void *)d->payload;
+
+    if (!before)
+        return;
+    *first = (message){0};
+    write_put(net, to, before, first);
+    memcpy(first + 1, before->from, before->row_bytes);
+    d->before = bytes_ahead(before);
+}
+
+void weft_net_send_behind(weft_net *net, int to, const weft_net_put *put, const weft_net_put *before)
+{
+    size_t ahead = bytes_ahead(before);
+    departure *d = new_departure(net, to, ahead + put->row_bytes);
+
+    if (!d)
+        return;
+    write_before(net, to, before, d);
+    write_put(net, to, put, &d->head);
+    memcpy(d->payload + ahead, put->from, put->row_bytes);
+    pthread_mutex_lock(&net->lock);
+    depart(net, to, d, d->payload + ahead, put->row_bytes);
+    pthread_mutex_unlock(&net->lock);
+}
+
 void weft_net_send_early(weft_net *net, int to, const weft_net_early *early, const weft_net_put *before,
                          weft_signal *finished)
 {
     size_t bytes = early->rows * early->row_bytes;
     bool dense = early->rows <= 1 || (size_t)early->from_pitch == early->row_bytes;
     bool copied = bytes > 0 && (!finished || !dense);
-    size_t ahead = before ? sizeof(message) + before->row_bytes : 0;
+    size_t ahead = bytes_ahead(before);
     departure *d = new_departure(net, to, ahead + (copied ? bytes : 0));
 
     if (!d) {
@@ -539,14 +575,7 @@ void weft_net_send_early(weft_net *net, int to, const weft_net_early *early, con
             weft_signal_post(finished, 1);
         return;
     }
-    if (before) {
-        message *first = (message *)(void *)d->payload;
-
-        *first = (message){0};
-        write_put(net, to, before, first);
-        memcpy(first + 1, before->from, before->row_bytes);
-        d->before = ahead;
-    }
+    write_before(net, to, before, d);
     d->head.kind = KIND_EARLY;
     d->head.rows = early->rows;
     d->head.row_bytes = early->row_bytes;
@@ -732,6 +761,20 @@ const char *weft_net_why(const weft_net *net, int number)
 
 /* ---- opening and closing -------------------------------------------------------------------------- */
 
+static bool write_address(weft_net *net)
+{
+    size_t bytes;
+    const void *said = net->engine->address(net->handle, &bytes);
+
+    net->address = calloc(1, ENGINE_NAME + bytes);
+    if (!net->address)
+        return false;
+    snprintf(net->address, ENGINE_NAME, "%s", net->engine->name);
+    memcpy(net->address + ENGINE_NAME, said, bytes);
+    net->address_bytes = ENGINE_NAME + bytes;
+    return true;
+}
+
 weft_status weft_net_open(int size, weft_net **net_out, weft_error_text *error)
 {
     weft_net *net = calloc(1, sizeof(*net));
@@ -754,6 +797,10 @@ weft_status weft_net_open(int size, weft_net **net_out, weft_error_text *error)
         status = weft_engine_find(&net->engine, error);
     if (status == WEFT_OK)
         status = net->engine->open(size, &events, &net->handle, error);
+    if (status == WEFT_OK && !write_address(net)) {
+        net->engine->close(net->handle, 0);
+        status = weft_error_set(error, WEFT_ERR_MEMORY, "out of memory for an address");
+    }
     if (status != WEFT_OK) {
         if (net->wake >= 0)
             close(net->wake);
@@ -767,7 +814,8 @@ weft_status weft_net_open(int size, weft_net **net_out, weft_error_text *error)
 
 const void *weft_net_address(const weft_net *net, size_t *bytes)
 {
-    return net->engine->address(net->handle, bytes);
+    *bytes = net->address_bytes;
+    return net->address;
 }
 
 weft_status weft_net_begin(weft_net *net, const weft_net_world *world, const void *const *addresses,
@@ -777,13 +825,19 @@ weft_status weft_net_begin(weft_net *net, const weft_net_world *world, const voi
 
     net->world = *world;
     for (int number = 0; number < world->size; number++) {
+        const char *address = addresses[number];
         weft_status status;
 
-        if (!addresses[number])
+        if (!address)
             continue;
+        if (memcmp(address, net->address, ENGINE_NAME) != 0)
+            return weft_error_set(error, WEFT_ERR_MISMATCH,
+                                  "rank %d is reached by %.8s, and rank %d by %s: WEFT_NET=tcp on all ranks "
+                                  "makes them meet",
+                                  number, address, world->rank, net->address);
         net->peers[number].heard = now;
         net->peers[number].state = PEER_WELL;
-        status = net->engine->connect(net->handle, number, addresses[number], error);
+        status = net->engine->connect(net->handle, number, address + ENGINE_NAME, error);
         if (status != WEFT_OK)
             return status;
     }
@@ -840,6 +894,7 @@ void weft_net_close(weft_net *net)
     }
     close(net->wake);
     pthread_mutex_destroy(&net->lock);
+    free(net->address);
     free(net->peers);
     free(net);
 }

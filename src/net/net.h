@@ -125,6 +125,10 @@ void weft_net_close(weft_net *net);
  */
 void weft_net_send(weft_net *net, int to, const weft_net_put *put, weft_signal *finished);
 
+/* The same without `finished`, of one row; `before` (or NULL) is such a put too, which travels with it and
+ * takes effect first. */
+void weft_net_send_behind(weft_net *net, int to, const weft_net_put *put, const weft_net_put *before);
+
 /* The same for an early message. `before` (or NULL) is a put of one row without `finished` that travels with
  * it and takes effect first. */
 void weft_net_send_early(weft_net *net, int to, const weft_net_early *early, const weft_net_put *before,

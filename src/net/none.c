@@ -1,10 +1,10 @@
-/* The engine of a build that found no headers of UCX. */
-#include "net/engine.h"
+/* Instead of UCX in a build that found no headers of it. */
+#include "net/ucx.h"
 
-weft_status weft_engine_find(const weft_engine **engine, weft_error_text *error)
+weft_status weft_engine_ucx(const weft_engine **engine, weft_error_text *error)
 {
     (void)engine;
     return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                          "ranks on several nodes need UCX, and this weft was built without its headers "
-                          "(Debian: libucx-dev)");
+                          "messages between nodes go by UCX here, and this weft was built without its "
+                          "headers (Debian: libucx-dev)");
 }

@@ -13,9 +13,8 @@
  * Shared memory is left out of the transports unless UCX_TLS says otherwise: ranks that could use it are in
  * one node and do so without UCX.
  */
-#include "net/engine.h"
+#include "net/ucx.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -24,6 +23,7 @@
 #include <ucp/api/ucp.h>
 
 #include "core/clock.h"
+#include "net/fabric.h"
 
 enum {
     AM_ID = 0x77,
@@ -306,19 +306,6 @@ static void ucx_close(void *handle, int64_t linger_ns)
     free(engine);
 }
 
-static bool has_infiniband(void)
-{
-    DIR *devices = opendir("/sys/class/infiniband");
-    const struct dirent *entry;
-    bool found = false;
-
-    while (devices && (entry = readdir(devices)))
-        found = found || entry->d_name[0] != '.';
-    if (devices)
-        closedir(devices);
-    return found;
-}
-
 /* Sizes of TCP's buffers are read from the environment alone, when context and worker are made. */
 static const char *const tcp_settings[][2] = {{"UCX_RNDV_THRESH", "inf"}, {"UCX_TCP_RX_SEG_SIZE", "256k"}};
 
@@ -406,7 +393,7 @@ static weft_status ucx_open(int peers, const weft_engine_events *events, void **
     engine->peer_count = peers;
     for (int peer = 0; peer < peers; peer++)
         engine->peers[peer] = (ucx_peer){.engine = engine, .number = peer};
-    engine->tcp = peers <= BUFFERED_PEERS_MAX && !has_infiniband();
+    engine->tcp = peers <= BUFFERED_PEERS_MAX && !weft_fabric_infiniband();
     if (engine->tcp)
         set_up_for_tcp(set);
     status = open_context(&engine->context);
@@ -425,7 +412,7 @@ static weft_status ucx_open(int peers, const weft_engine_events *events, void **
     return WEFT_OK;
 }
 
-weft_status weft_engine_find(const weft_engine **engine, weft_error_text *error)
+weft_status weft_engine_ucx(const weft_engine **engine, weft_error_text *error)
 {
     static const weft_engine table = {
         .name = "UCX",
@@ -444,7 +431,7 @@ weft_status weft_engine_find(const weft_engine **engine, weft_error_text *error)
     if (ucx.why[0])
         return weft_error_set(
             error, WEFT_ERR_UNSUPPORTED,
-            "ranks on several nodes need UCX, which cannot be loaded here (%s; Debian: libucx0)", ucx.why);
+            "messages between nodes go by UCX here, which cannot be loaded (%s; Debian: libucx0)", ucx.why);
     *engine = &table;
     return WEFT_OK;
 }

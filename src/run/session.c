@@ -13,31 +13,118 @@ static void session_free(weft_session *s)
     if (!s)
         return;
     free(s->delta);
+    free(s->of);
     free((void *)s->opened);
-    free(s->shown);
+    free(s->listeners);
     free(s);
+}
+
+/* Where every rank of a group sits: on which of its nodes, as which one there. */
+typedef struct seating {
+    int node_count;
+    int node[WEFT_RANKS_MAX], place[WEFT_RANKS_MAX]; /* by rank */
+    int first[WEFT_RANKS_MAX], size[WEFT_RANKS_MAX]; /* by node, in the order of their first ranks */
+} seating;
+
+static void seat_all(const weft_group *group, seating *s)
+{
+    const weft_world *world = group->world;
+
+    s->node_count = 0;
+    for (int rank = 0; rank < group->size; rank++) {
+        int node = 0;
+
+        while (node < s->node_count && world->domain[group->seats[rank].world_rank] !=
+                                           world->domain[group->seats[s->first[node]].world_rank])
+            node++;
+        if (node == s->node_count) {
+            s->node_count++;
+            s->first[node] = rank;
+            s->size[node] = 0;
+        }
+        s->node[rank] = node;
+        s->place[rank] = s->size[node]++;
+    }
+}
+
+/* Whether `rank` is shown what `far`, of another node, shows. */
+static bool listens(const seating *s, int rank, int far)
+{
+    return s->node[rank] != s->node[far] && s->place[far] % s->size[s->node[rank]] == s->place[rank];
+}
+
+/* How many far ranks a rank listens to before `far`. */
+static int count_heard(const seating *s, int rank, int far)
+{
+    int count = 0;
+
+    for (int other = 0; other < far; other++)
+        count += listens(s, rank, other);
+    return count;
+}
+
+static int most_heard(const seating *s, int world)
+{
+    int most = 0;
+
+    for (int rank = 0; rank < world; rank++) {
+        int count = count_heard(s, rank, world);
+
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
+static void find_controls(weft_session *s, const seating *seats)
+{
+    const weft_group *group = s->group;
+
+    for (int rank = 0; rank < s->world; rank++) {
+        s->of[rank] = weft_symm_peer(group, s->control, rank);
+        s->delta[rank] = (char *)s->of[rank] - (char *)s->control;
+    }
+    for (int step = 1; group->spread && step < s->world; step++) {
+        int far = (s->rank + step) % s->world;
+
+        if (seats->node[far] == seats->node[s->rank])
+            continue;
+        if (listens(seats, far, s->rank))
+            s->listeners[s->listener_count++] =
+                (weft_listener){.rank = far, .there = s->of[far] + 1 + count_heard(seats, far, s->rank)};
+    }
+    for (int rank = 0; group->spread && rank < s->world; rank++)
+        for (int far = 0; seats->node[rank] == seats->node[s->rank] && far < s->world; far++)
+            if (listens(seats, rank, far))
+                s->of[far] = s->of[rank] + 1 + count_heard(seats, rank, far);
 }
 
 weft_status weft_session_of(weft_group *group, weft_session **session)
 {
     weft_session *s = group->session;
+    size_t controls = 1;
     weft_status status;
+    seating seats;
     void *control;
 
     if (s) {
         *session = s;
         return WEFT_OK;
     }
-    status = weft_symm_alloc(group, sizeof(weft_run_control), WEFT_RUN_ALIGNMENT, &control);
+    if (group->spread) {
+        seat_all(group, &seats);
+        controls += (size_t)most_heard(&seats, group->size);
+    }
+    status = weft_symm_alloc(group, controls * sizeof(weft_run_control), WEFT_RUN_ALIGNMENT, &control);
     if (status != WEFT_OK)
         return status;
     s = calloc(1, sizeof(*s));
     if (s) {
         s->delta = calloc((size_t)group->size, sizeof(*s->delta));
+        s->of = calloc((size_t)group->size, sizeof(weft_run_control *));
         s->opened = calloc((size_t)group->size, sizeof(*s->opened));
-        s->shown = calloc((size_t)group->size, sizeof(*s->shown));
+        s->listeners = calloc((size_t)group->size, sizeof(*s->listeners));
     }
-    if (!s || !s->delta || !s->opened || !s->shown) {
+    if (!s || !s->delta || !s->of || !s->opened || !s->listeners) {
         session_free(s);
         return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for its plans", group->rank);
     }
@@ -45,8 +132,7 @@ weft_status weft_session_of(weft_group *group, weft_session **session)
     s->rank = group->rank;
     s->world = group->size;
     s->control = control;
-    for (int rank = 0; rank < group->size; rank++)
-        s->delta[rank] = (char *)weft_symm_peer(group, control, rank) - (char *)control;
+    find_controls(s, &seats);
     group->session = s;
     *session = s;
     return WEFT_OK;
@@ -84,33 +170,39 @@ void weft_session_publish_near(weft_session *s)
     weft_signal_store(&weft_session_record(s, s->rank)->sequence, s->sequence);
 }
 
-bool weft_session_take_along(weft_session *s, int rank, weft_net_put *put)
+static bool show(weft_session *s, weft_listener *listener, weft_net_put *put)
 {
-    weft_record *record = weft_session_record(s, s->rank);
+    const weft_record *record = weft_session_record(s, s->rank);
+    weft_record *there = &listener->there->records[s->sequence & 1];
 
-    if (s->shown[rank] == s->sequence)
+    if (listener->shown == s->sequence)
         return false;
-    s->shown[rank] = s->sequence;
-    *put = (weft_net_put){.into = &record->hash,
+    listener->shown = s->sequence;
+    *put = (weft_net_put){.into = &there->hash,
                           .from = &record->hash,
                           .rows = 1,
                           .row_bytes = sizeof(*record) - offsetof(weft_record, hash),
                           .effect = WEFT_NET_STORE,
                           .post_count = 1,
-                          .posts = {{&record->sequence, s->sequence}}};
+                          .posts = {{&there->sequence, s->sequence}}};
     return true;
+}
+
+bool weft_session_take_along(weft_session *s, int rank, weft_net_put *put)
+{
+    for (int i = 0; i < s->listener_count; i++)
+        if (s->listeners[i].rank == rank)
+            return show(s, &s->listeners[i], put);
+    return false;
 }
 
 void weft_session_publish_far(weft_session *s)
 {
     weft_net_put put;
 
-    for (int step = 1; s->group->spread && step < s->world; step++) {
-        int rank = (s->rank + step) % s->world;
-
-        if (weft_group_far(s->group, rank) && weft_session_take_along(s, rank, &put))
-            weft_net_send(s->group->world->net, s->group->seats[rank].world_rank, &put, NULL);
-    }
+    for (int i = 0; i < s->listener_count; i++)
+        if (show(s, &s->listeners[i], &put))
+            weft_net_send(s->group->world->net, s->group->seats[s->listeners[i].rank].world_rank, &put, NULL);
 }
 
 void weft_session_publish(weft_session *s)

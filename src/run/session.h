@@ -77,21 +77,30 @@ typedef struct weft_small {
     };
 } weft_small;
 
-/* Symmetric, one per rank; each rank writes only its own. */
+/* Symmetric; each rank writes only its own. Behind its own a rank has those of the far ranks that it listens
+ * to, for all of its node to see: a rank shows what it shows to one rank of every other node. */
 typedef struct weft_run_control {
     weft_record records[2];
     weft_small small[2];
 } weft_run_control;
 
+typedef struct weft_listener {
+    int rank;
+    weft_run_control *there; /* as this rank's control is called in its memory */
+    uint64_t shown;          /* the last call whose record went there */
+} weft_listener;
+
 typedef struct weft_session {
     weft_group *group;
     int rank, world;
     ptrdiff_t *delta;         /* from this rank's slot to a peer's, in bytes */
+    weft_run_control **of;    /* per rank: where its control is seen from here */
     _Atomic uint64_t *opened; /* per rank: of its own zone, what this process has access to */
     weft_run_control *control;
-    uint64_t sequence; /* of the current or last call */
-    uint64_t *shown;   /* per far rank: the last call whose record went there */
-    _Atomic int fault; /* 0, or 1 + the rank whose record does not agree; or W + 1: stop */
+    uint64_t sequence;        /* of the current or last call */
+    int listener_count;       /* far ranks that listen to this one, a rank of every other node */
+    weft_listener *listeners; /* first those of the nodes behind this one */
+    _Atomic int fault;        /* 0, or 1 + the rank whose record does not agree; or W + 1: stop */
 
     void (*rebase)(
         weft_group *group); /* the backend's, while all ranks stand still after a failed call, or NULL */
@@ -116,13 +125,13 @@ void weft_session_publish(weft_session *session);
 void weft_session_publish_near(weft_session *session);
 void weft_session_publish_far(weft_session *session);
 
-/* What shows the record to a far rank, for a message that takes it along; false: it has been shown. */
+/* What shows the record to a far rank, for a message that takes it along; false: it has been shown, or is
+ * shown to another rank of that node. */
 bool weft_session_take_along(weft_session *session, int rank, weft_net_put *put);
 
 static inline weft_record *weft_session_record(const weft_session *session, int rank)
 {
-    return &((weft_run_control *)((char *)session->control + session->delta[rank]))
-                ->records[session->sequence & 1];
+    return &session->of[rank]->records[session->sequence & 1];
 }
 
 /* Has `rank` published its record of this call? Notes a fault when the record does not agree with ours. */

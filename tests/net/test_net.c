@@ -1,9 +1,13 @@
-/* Puts between two "nodes" of this process over loopback: bytes, rows, order of posts, what comes before its
- * call, good-bye, loss, strangers. */
+/* Puts between two "nodes" of this process, by each engine: bytes, rows, order of posts, what comes before
+ * its call, what travels with another, good-bye, loss, strangers. */
 #include "net/net.h"
 
+#include <netinet/in.h>
 #include <pthread.h>
+#include <stdlib.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "core/clock.h"
 #include "support/check.h"
@@ -54,12 +58,9 @@ static int wait_for(const weft_signal *signal, uint64_t value)
     return weft_signal_reached(signal, value);
 }
 
-/* Ranks 0 and 1 of a world whose key is `keys[rank]`. */
-static bool open_pair(node nodes[RANKS], const uint64_t keys[RANKS], int64_t silence_ns)
+static bool open_nets(node nodes[RANKS])
 {
-    const void *addresses[RANKS][RANKS] = {{NULL}};
     weft_error_text error;
-    size_t bytes;
 
     for (int rank = 0; rank < RANKS; rank++) {
         nodes[rank] = (node){.slots = aligned_alloc(4096, (size_t)STRIDE * RANKS)};
@@ -67,9 +68,19 @@ static bool open_pair(node nodes[RANKS], const uint64_t keys[RANKS], int64_t sil
         if (weft_net_open(RANKS, &nodes[rank].net, &error) != WEFT_OK) {
             CHECK_INT(error.status, WEFT_ERR_UNSUPPORTED);
             printf("test_net: skipped: %s\n", error.text);
+            free(nodes[rank].slots);
             return false;
         }
     }
+    return true;
+}
+
+static void begin_nets(node nodes[RANKS], const uint64_t keys[RANKS], int64_t silence_ns)
+{
+    const void *addresses[RANKS][RANKS] = {{NULL}};
+    weft_error_text error;
+    size_t bytes;
+
     for (int rank = 0; rank < RANKS; rank++) {
         weft_net_world world = {
             .rank = rank,
@@ -82,6 +93,14 @@ static bool open_pair(node nodes[RANKS], const uint64_t keys[RANKS], int64_t sil
         addresses[rank][1 - rank] = weft_net_address(nodes[1 - rank].net, &bytes);
         CHECK_INT(weft_net_begin(nodes[rank].net, &world, addresses[rank], &error), WEFT_OK);
     }
+}
+
+/* Ranks 0 and 1 of a world whose key is `keys[rank]`. */
+static bool open_pair(node nodes[RANKS], const uint64_t keys[RANKS], int64_t silence_ns)
+{
+    if (!open_nets(nodes))
+        return false;
+    begin_nets(nodes, keys, silence_ns);
     return true;
 }
 
@@ -163,6 +182,32 @@ static void check_rows(node nodes[RANKS])
     CHECK_INT(weft_signal_load((weft_signal *)(nodes[1].slots + STRIDE + 512)), 0);
 }
 
+/* Two puts in one message: the first has taken effect when the second does. */
+static void check_behind(node nodes[RANKS])
+{
+    weft_net_put puts[2];
+    weft_signal *there[2];
+
+    for (int i = 0; i < 2; i++) {
+        there[i] = (weft_signal *)(nodes[0].slots + 1024 + 128 * i);
+        puts[i] = (weft_net_put){.into = nodes[1].slots + 12288 + 64 * i,
+                                 .from = i ? "behind" : "before",
+                                 .rows = 1,
+                                 .row_bytes = 7,
+                                 .effect = WEFT_NET_STORE,
+                                 .post_count = 1,
+                                 .posts = {{nodes[1].slots + 1024 + 128 * i, 3 + (uint64_t)i}}};
+    }
+    weft_net_send_behind(nodes[1].net, 0, &puts[1], &puts[0]);
+    CHECK(wait_for(there[1], 4));
+    CHECK(weft_signal_reached(there[0], 3));
+    CHECK(strcmp(nodes[0].slots + 12288, "before") == 0);
+    CHECK(strcmp(nodes[0].slots + 12288 + 64, "behind") == 0);
+    puts[1].posts[0].value = 5;
+    weft_net_send_behind(nodes[1].net, 0, &puts[1], NULL);
+    CHECK(wait_for(there[1], 5));
+}
+
 static void check_words(node nodes[RANKS])
 {
     weft_net_put last = {.post_count = 1, .posts = {{nodes[1].slots + 256, 1}}};
@@ -231,6 +276,7 @@ static void check_early(node nodes[RANKS])
                           .post_count = 1,
                           .posts = {{nodes[1].slots + 640, 9}}};
 
+    memset(&t, 0, sizeof(t));
     send_early(nodes, last, 0, NULL);
     send_early(nodes, call, 1, NULL);
     send_early(nodes, next, 2, NULL);
@@ -315,20 +361,96 @@ static void check_stranger(void)
     close_pair(nodes);
 }
 
-int main(void)
+/* Descriptors of this process that listen, up to `most`; returns how many there are. */
+static int list_listeners(int fds[], int most)
+{
+    int count = 0;
+
+    for (int fd = 0; fd < 256; fd++) {
+        int listens = 0;
+        socklen_t bytes = sizeof(listens);
+
+        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) == 0 && listens && count++ < most)
+            fds[count - 1] = fd;
+    }
+    return count;
+}
+
+/* A stranger that connects before the ranks do. */
+static int come_uninvited(int listener)
+{
+    struct sockaddr_in6 name;
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(name);
+    char garbage[200];
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    CHECK(getsockname(listener, (struct sockaddr *)&name, &bytes) == 0);
+    to.sin_port = name.sin6_port; /* at the same place in both kinds of names */
+    CHECK(connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0);
+    memset(garbage, 0x5a, sizeof(garbage));
+    CHECK(send(fd, garbage, sizeof(garbage), MSG_NOSIGNAL) == (ssize_t)sizeof(garbage));
+    return fd;
+}
+
+/* Connections of weft's own: strangers are shown the door, and it is closed once the ranks have met. */
+static void check_door(void)
+{
+    static const uint64_t keys[RANKS] = {42, 42};
+    weft_net_put put = {.effect = WEFT_NET_STORE, .post_count = 1};
+    node nodes[RANKS];
+    int listeners[RANKS], strangers[RANKS];
+    char byte;
+
+    CHECK_INT(list_listeners(listeners, RANKS), 0);
+    CHECK(open_nets(nodes));
+    CHECK_INT(list_listeners(listeners, RANKS), RANKS);
+    for (int i = 0; i < RANKS; i++)
+        strangers[i] = come_uninvited(listeners[i]);
+    begin_nets(nodes, keys, 60000000000);
+    put.posts[0] = (weft_net_post){nodes[1].slots + 256, 1};
+    weft_net_send(nodes[1].net, 0, &put, NULL);
+    CHECK(wait_for((weft_signal *)(nodes[0].slots + 256), 1));
+    put.posts[0] = (weft_net_post){nodes[0].slots + STRIDE + 256, 1};
+    weft_net_send(nodes[0].net, 1, &put, NULL);
+    CHECK(wait_for((weft_signal *)(nodes[1].slots + STRIDE + 256), 1));
+    CHECK_INT(list_listeners(listeners, RANKS), 0);
+    for (int i = 0; i < RANKS; i++) {
+        CHECK(recv(strangers[i], &byte, 1, 0) <= 0);
+        close(strangers[i]);
+    }
+    close_pair(nodes);
+}
+
+static void check_engine(const char *name)
 {
     static const uint64_t keys[RANKS] = {42, 42};
     node nodes[RANKS];
 
+    setenv("WEFT_NET", name, 1);
     if (!open_pair(nodes, keys, 60000000000))
-        return 0;
+        return;
     check_order(nodes);
     check_rows(nodes);
     check_words(nodes);
+    check_behind(nodes);
     check_early(nodes);
     check_goodbye(nodes);
     close_pair(nodes);
     check_stranger();
     check_bounds();
+}
+
+int main(void)
+{
+    weft_error_text error;
+    weft_net *net;
+
+    check_engine("tcp");
+    check_door();
+    check_engine("ucx");
+    setenv("WEFT_NET", "pigeons", 1);
+    CHECK_INT(weft_net_open(RANKS, &net, &error), WEFT_ERR_ARGUMENT);
+    CHECK_HAS(error.text, "pigeons");
     return check_report("test_net");
 }

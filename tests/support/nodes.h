@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-#include "net/engine.h"
+#include "net/find.h"
 #include "support/procs.h"
 
 /* Says in one line why the test is skipped, where there is no engine. A rank that got no core for a while, as

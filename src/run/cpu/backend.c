@@ -54,7 +54,7 @@ static bool cpu_reduces(weft_dtype dtype, weft_reduction reduction)
 
 static bool cpu_small_fits(const weft_group *group, const weft_problem *problem)
 {
-    return weft_small_fits(group->size, problem);
+    return weft_small_fits(group, problem);
 }
 
 static weft_status cpu_small_run(weft_group *group, const weft_problem *problem, const void *send, void *recv)

@@ -83,7 +83,6 @@ weft_status weft_executor_of(weft_group *group, weft_executor **executor)
     x->world = group->size;
     x->session = session;
     x->delta = session->delta;
-    x->control = session->control;
     session->rebase = rebase;
     group->device = x;
     *executor = x;

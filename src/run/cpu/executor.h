@@ -40,8 +40,7 @@ typedef struct weft_executor {
     weft_group *group;
     int rank, world;
     weft_session *session;
-    ptrdiff_t *delta; /* the session's, as `control` */
-    weft_run_control *control;
+    ptrdiff_t *delta;     /* the session's */
     uint64_t small_count; /* small collectives since the last resync: their slots alternate */
 
     weft_signal *signals; /* symmetric; NULL until a plan needs some */

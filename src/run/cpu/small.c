@@ -13,7 +13,6 @@
 #include "run/cpu/small.h"
 
 #include "core/dtype.h"
-#include "group/far.h"
 #include "run/cpu/reduce.h"
 
 #include <string.h>
@@ -29,9 +28,10 @@ static int64_t send_shares(int world, weft_op op)
     return op == WEFT_OP_REDUCE_SCATTER || op == WEFT_OP_ALL_TO_ALL ? world : 1;
 }
 
-bool weft_small_fits(int world, const weft_problem *p)
+bool weft_small_fits(const weft_group *group, const weft_problem *p)
 {
-    int64_t most = world == 2 ? PAIR_BYTES : WEFT_SMALL_BYTES;
+    int world = group->size;
+    int64_t most = world == 2 && !group->spread ? PAIR_BYTES : WEFT_SMALL_BYTES;
 
     return p->count <= most &&
            p->count * (int64_t)weft_dtype_size(p->dtype) * send_shares(world, p->op) <= most;
@@ -47,9 +47,7 @@ static uint64_t hash_of(const weft_problem *p)
 
 static weft_small *slot_of(const weft_executor *x, int rank)
 {
-    weft_run_control *control = (weft_run_control *)((char *)x->control + x->delta[rank]);
-
-    return &control->small[x->small_count & 1];
+    return &x->session->of[rank]->small[x->small_count & 1];
 }
 
 typedef struct arrival {
@@ -109,6 +107,27 @@ static void finish(weft_executor *x, const weft_problem *p, size_t bytes, void *
     }
 }
 
+/* To one rank of every other node, with the record. */
+static void show_far(const weft_executor *x, const weft_small *own, size_t bytes)
+{
+    weft_session *s = x->session;
+
+    for (int i = 0; i < s->listener_count; i++) {
+        weft_small *there = &s->listeners[i].there->small[x->small_count & 1];
+        weft_net_put record, put = {.into = &there->hash,
+                                    .from = &own->hash,
+                                    .rows = 1,
+                                    .row_bytes = sizeof(own->hash) + bytes,
+                                    .effect = WEFT_NET_STORE,
+                                    .post_count = 1,
+                                    .posts = {{&there->sequence, s->sequence}}};
+        bool along = weft_session_take_along(s, s->listeners[i].rank, &record);
+
+        weft_net_send_behind(x->group->world->net, x->group->seats[s->listeners[i].rank].world_rank, &put,
+                             along ? &record : NULL);
+    }
+}
+
 weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *send, void *recv)
 {
     size_t bytes = (size_t)p->count * weft_dtype_size(p->dtype),
@@ -120,14 +139,13 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
     if (status != WEFT_OK)
         return status;
     weft_session_begin(x->session, WEFT_CALLED_SMALL, hash, p);
-    weft_session_publish(x->session);
+    weft_session_publish_near(x->session);
     own->hash = hash;
     if (p->count && (p->op != WEFT_OP_BROADCAST || x->rank == p->root))
         memcpy(own->payload, send, sent);
     /* Partner: arrived on the peers. */
     weft_signal_store(&own->sequence, x->session->sequence);
-    if (x->group->spread)
-        weft_far_show(x->group, &own->hash, sizeof(own->hash) + sent, &own->sequence);
+    show_far(x, own, sent);
     for (int rank = 0; rank < x->world && status == WEFT_OK; rank++)
         if (rank != x->rank)
             status = wait_for(x, rank, p->op, hash);

@@ -7,7 +7,7 @@
 #include "run/cpu/executor.h"
 
 /* Whether weft_small_run takes this collective. The same on every rank. */
-bool weft_small_fits(int world, const weft_problem *problem);
+bool weft_small_fits(const weft_group *group, const weft_problem *problem);
 
 weft_status weft_small_run(weft_executor *executor, const weft_problem *problem, const void *send,
                            void *recv);

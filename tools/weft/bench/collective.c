@@ -418,7 +418,7 @@ static int find_chosen(collective *c, collective_runner *runner)
     runner->chosen = weft_schedule_name(c->problem.op, runner->schedule);
     if (runner->kind != RUNNER_CALL)
         return 0;
-    if (weft_small_fits(weft_size(c->context->group), &c->problem)) {
+    if (weft_small_fits(c->context->group, &c->problem)) {
         runner->chosen = "small";
         return 0;
     }
