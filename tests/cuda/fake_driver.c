@@ -160,7 +160,8 @@ static CUresult fake_total(size_t *bytes, CUdevice device)
     return CUDA_SUCCESS;
 }
 
-/* ---- graphs: kernels of mixture of experts and grouped products, each again on its stream -------------- */
+/* ---- graphs: kernels of collectives, of mixture of experts and grouped products, each again on its stream
+ */
 
 enum { NODES_MAX = 1024 };
 enum { SPLITK_KERNELS = 1000 }; /* the first of them, as functions */
@@ -173,6 +174,9 @@ typedef struct fake_node {
     weft_cuda_moe_call call;
     weft_cuda_moe_link link;
     weft_cuda_grouped_launch grouped;
+    weft_cuda_args collective;
+    int32_t reduction;
+    weft_cuda_packets packets;
 } fake_node;
 
 typedef struct fake_graph {
@@ -187,22 +191,33 @@ static size_t number_of(CUstream stream)
     return (size_t)(uintptr_t)stream;
 }
 
+enum { COLLECTIVE_KERNEL = 3, PACKETS_KERNEL = 4, PEERS_KERNEL = 900 };
+
 static CUresult fake_node_run(const fake_node *node)
 {
     uintptr_t kernel = (uintptr_t)node->function - 6;
     bool room =
-        kernel > WEFT_CUDA_MOE_KERNELS ? fake_grouped(&node->grouped, node->stream)
+        (uintptr_t)node->function == COLLECTIVE_KERNEL
+            ? fake_gpu_collective(&node->collective, node->grid, node->reduction, node->stream)
+        : (uintptr_t)node->function == PACKETS_KERNEL
+            ? fake_gpu_packets(&node->packets, node->grid, node->stream)
+        : kernel > WEFT_CUDA_MOE_KERNELS ? fake_grouped(&node->grouped, node->stream)
         : kernel == WEFT_CUDA_MOE_KERNELS
             ? fake_gpu_moe_link(&node->link, node->stream)
             : fake_gpu_moe(&node->lane, &node->call, (weft_gpu_moe_kernel)kernel, node->grid, node->stream);
     return room ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-static CUresult fake_moe_launch(const CUlaunchConfig *config, CUfunction function, void **parameters)
+static CUresult fake_captured_launch(const CUlaunchConfig *config, CUfunction function, void **parameters)
 {
     fake_graph *graph = capturing[number_of(config->hStream)];
     fake_node node = {.function = function, .grid = config->gridDimX, .stream = config->hStream};
-    if ((uintptr_t)function - 6 > WEFT_CUDA_MOE_KERNELS) {
+    if ((uintptr_t)function == COLLECTIVE_KERNEL) {
+        node.collective = *(weft_cuda_args *)parameters[0];
+        node.reduction = *(int32_t *)parameters[1];
+    } else if ((uintptr_t)function == PACKETS_KERNEL) {
+        node.packets = *(weft_cuda_packets *)parameters[0];
+    } else if ((uintptr_t)function - 6 > WEFT_CUDA_MOE_KERNELS) {
         node.grouped = (weft_cuda_grouped_launch){.grouped = *(weft_cuda_grouped *)parameters[0],
                                                   .b_map = *(CUtensorMap *)parameters[1],
                                                   .few_map = *(CUtensorMap *)parameters[2],
@@ -301,14 +316,13 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
         fake_rehearse(parameters[0]);
         return CUDA_SUCCESS;
     }
-    if (function == (CUfunction)(uintptr_t)3)
-        return fake_gpu_collective(parameters[0], config->gridDimX, *(int32_t *)parameters[1],
-                                   config->hStream)
+    if ((uintptr_t)function == COLLECTIVE_KERNEL || (uintptr_t)function == PACKETS_KERNEL)
+        return fake_captured_launch(config, function, parameters);
+    if ((uintptr_t)function == PEERS_KERNEL || (uintptr_t)function == PEERS_KERNEL + 1)
+        return fake_gpu_peers(parameters[0], (uintptr_t)function == PEERS_KERNEL + 1, config->gridDimX,
+                              config->hStream)
                    ? CUDA_SUCCESS
                    : CUDA_ERROR_OUT_OF_MEMORY;
-    if (function == (CUfunction)(uintptr_t)4)
-        return fake_gpu_packets(parameters[0], config->gridDimX, config->hStream) ? CUDA_SUCCESS
-                                                                                  : CUDA_ERROR_OUT_OF_MEMORY;
     if (function == (CUfunction)(uintptr_t)5) {
         fake_gpu_repitch(parameters[0]);
         return CUDA_SUCCESS;
@@ -321,7 +335,7 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
                    : CUDA_ERROR_OUT_OF_MEMORY;
     }
     if ((uintptr_t)function >= 6)
-        return fake_moe_launch(config, function, parameters);
+        return fake_captured_launch(config, function, parameters);
     return fake_gpu_launch(args, config->gridDimX / (hopper && args->tile_m > 128 ? 2 : 1), hopper,
                            config->numAttrs > 0, config->hStream)
                ? CUDA_SUCCESS
@@ -824,6 +838,8 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
     device.moe_link = (CUfunction)(uintptr_t)(6 + WEFT_CUDA_MOE_KERNELS);
     for (int i = 0; i < 4; i++)
         device.grouped[i / 2][i % 2] = (CUfunction)(uintptr_t)(7 + WEFT_CUDA_MOE_KERNELS + i);
+    for (int i = 0; i < 2; i++)
+        device.link[i] = (CUfunction)(uintptr_t)(PEERS_KERNEL + i);
     fake_gpu_seed(seed);
     return device;
 }

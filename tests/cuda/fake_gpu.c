@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 #include "core/dtype.h"
+#include "fake_link.h"
 #include "fake_moe.h"
 #include "run/cpu/reduce.h"
 
@@ -18,7 +19,7 @@ typedef struct fake_lane {
     float *product;        /* of task `loaded - 1`, when it is a GEMM */
 } fake_lane;
 
-typedef enum fake_kind { PRODUCT, COLLECTIVE, PACKETS, EXPERTS, CALL, LINK } fake_kind;
+typedef enum fake_kind { PRODUCT, COLLECTIVE, PACKETS, EXPERTS, CALL, LINK, PEERS } fake_kind;
 
 typedef struct fake_launch {
     weft_cuda_args args; /* PACKETS, EXPERTS: only what waiting needs */
@@ -27,6 +28,9 @@ typedef struct fake_launch {
     weft_cuda_moe_call call;
     weft_gpu_moe_kernel kernel;
     weft_cuda_moe_link link;
+    weft_cuda_link peers;
+    bool by_packets;   /* PEERS */
+    uint64_t answered; /* by each of its CTAs in the end */
     fake_kind kind;
     weft_reduction reduction;
     uint32_t lane_count;
@@ -554,6 +558,22 @@ static bool step_link(fake_launch *launch)
     return true;
 }
 
+/* The peers of a rank in the loop, their CTAs in any order. */
+static bool step_peers(fake_launch *launch)
+{
+    bool moved = false, over = true;
+    for (uint32_t i = 0; i < launch->lane_count; i++) {
+        uint32_t cta = (uint32_t)draw(launch->lane_count);
+        if (fake_link_answered(&launch->peers, cta) < launch->answered)
+            moved |= fake_link_step(&launch->peers, launch->by_packets, cta);
+    }
+    for (uint32_t i = 0; i < launch->lane_count; i++)
+        over &= fake_link_answered(&launch->peers, i) == launch->answered;
+    if (over)
+        launch_end(launch);
+    return moved || over;
+}
+
 /* Whom a launch of packets or of experts waits for; -1: nobody. */
 static int awaited(const fake_launch *launch, uint64_t *round)
 {
@@ -641,10 +661,11 @@ static bool advance(CUstream stream, bool *moved)
             : launch->kind == PACKETS ? step_packets(launch)
             : launch->kind == EXPERTS ? step_experts(launch)
             : launch->kind == LINK    ? step_link(launch)
+            : launch->kind == PEERS   ? step_peers(launch)
                                       : step_launch(launch)) {
             launch->moved_ns = now;
             *moved = true;
-        } else if (launch->kind != LINK) {
+        } else if (launch->kind != LINK && launch->kind != PEERS) {
             give_up(launch, now);
         }
     }
@@ -893,6 +914,19 @@ bool fake_gpu_moe(const weft_cuda_moe *lane, const weft_cuda_moe_call *call, wef
 bool fake_gpu_moe_link(const weft_cuda_moe_link *link, CUstream stream)
 {
     fake_launch launch = {.link = *link, .kind = LINK, .stream = stream, .active = true};
+    return enqueue(&launch);
+}
+
+bool fake_gpu_peers(const weft_cuda_link *link, bool packets, uint32_t ctas, CUstream stream)
+{
+    fake_launch launch = {.peers = *link,
+                          .by_packets = packets,
+                          .answered = fake_link_answered(link, 0) + link->runs,
+                          .kind = PEERS,
+                          .lane_count = ctas,
+                          .stream = stream,
+                          .active = true};
+    *link->up = ctas;
     return enqueue(&launch);
 }
 

@@ -13,6 +13,7 @@
 
 #include "run/cuda/collective.h"
 #include "run/cuda/driver.h"
+#include "run/cuda/link.h"
 #include "run/cuda/moe.h"
 
 /* A device with `crews` crews. `hopper` chooses which walker it stands for. */
@@ -75,6 +76,7 @@ bool fake_gpu_moe(const weft_cuda_moe *lane, const weft_cuda_moe_call *call, wef
 bool fake_gpu_settle(int64_t limit_ns); /* until nothing runs in this process; false when time is up */
 bool fake_gpu_call(void (*call)(void *argument), void *argument, CUstream stream); /* in the stream's order */
 bool fake_gpu_moe_link(const weft_cuda_moe_link *link, CUstream stream);
+bool fake_gpu_peers(const weft_cuda_link *link, bool packets, uint32_t ctas, CUstream stream);
 bool fake_gpu_busy(CUstream stream);   /* lets everything advance a little */
 void fake_gpu_finish(CUstream stream); /* until the stream is through */
 

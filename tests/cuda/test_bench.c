@@ -16,6 +16,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static weft_cuda_device device;
@@ -235,6 +236,30 @@ static void test_plan_from_a_file(void)
     unlink(path);
 }
 
+/* An interpreter that is not one: two numbers, and none for what is not there. */
+static void bench_sum_rank(int rank, void *argument)
+{
+    char *words[] = {"all_reduce", "--backend", "cuda", "--bytes", "4096", "--dtype",
+                     "bf16",       "--iters",   "2",    "--json",  NULL};
+
+    setenv("WEFT_TORCH_PYTHON", argument, 1);
+    bench_as_rank(rank, bench_cuda_collectives, NULL, NULL, 10, words, "\"peer_us\": 4,");
+}
+
+static void test_torch_beside_all_reduce(void)
+{
+    char path[] = "/tmp/weft-python-XXXXXX";
+    int file = mkstemp(path);
+
+    CHECK(file >= 0);
+    dprintf(file, "#!/bin/sh\necho ready 9.9\nwhile read size calls rounds; do echo 5 4 nan; done\n");
+    fchmod(file, 0700);
+    close(file);
+    fake_gpu_install(1, 12, true);
+    procs_run(2, bench_sum_rank, path);
+    unlink(path);
+}
+
 static void test_ranks_as_processes(void)
 {
     static const char *const ops[] = {"ag_gemm", "gemm_rs", "gemm_ar", "gemm_as"};
@@ -329,6 +354,28 @@ static void test_calibration(void)
     }
 }
 
+/* One rank over a link: every schedule that can, results right also where shares do not end on 16 bytes. */
+static void test_collectives_over_a_link(void)
+{
+    static const char *const ops[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
+    static const int rows[] = {4, 4, 3, 4}; /* auto and every other */
+
+    fake_gpu_install(1, 12, true);
+    for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++) {
+        char *all[] = {(char *)ops[i], "--backend",  "cuda",    "-n",      "5",    "--link",
+                       "450GB/s,2us",  "--schedule", "all",     "--bytes", "1190", "--dtype",
+                       "bf16",         "--json",     "--iters", "3"};
+
+        CHECK_INT(rows_of((int)(sizeof(all) / sizeof(*all)), all), rows[i]);
+    }
+    char *two[] = {"all_reduce",  "--backend",  "cuda",     "-n",      "4",   "--link",
+                   "450GB/s,2us", "--schedule", "two_shot", "--bytes", "4096"},
+         *root[] = {"broadcast", "--backend", "cuda", "-n", "4", "--link", "450GB/s,2us"};
+
+    CHECK_INT(rows_of((int)(sizeof(two) / sizeof(*two)), two), -1);
+    CHECK_INT(rows_of((int)(sizeof(root) / sizeof(*root)), root), -1);
+}
+
 int main(void)
 {
     device = fake_gpu(12, true, 21);
@@ -339,8 +386,10 @@ int main(void)
     test_baseline_of_virtual_ranks();
     test_ranks_as_processes();
     test_plan_from_a_file();
+    test_torch_beside_all_reduce();
     test_moe_experts();
     test_moe_rounds();
     test_calibration();
+    test_collectives_over_a_link();
     return check_report("test_cuda_bench");
 }

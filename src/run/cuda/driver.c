@@ -133,9 +133,9 @@ static weft_status load_kernel(const weft_cuda_driver *cu, CUmodule module, cons
 }
 
 /* Modules: for any GPU, the Hopper walkers, then these three, then products by themselves, grouped
- * ones, and those of fp8. */
+ * ones, those of fp8, and what stands for peers. */
 enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 3, GROUPED = SPLITK + 2 };
-enum { ANY_FP8 = GROUPED + 1, FP8 };
+enum { ANY_FP8 = GROUPED + 1, FP8, LINK = FP8 + 2 };
 
 static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
 {
@@ -174,6 +174,17 @@ static weft_status load_collectives(weft_cuda_device *device, weft_error_text *e
         if (status == WEFT_OK)
             status = load_kernel(cu, device->modules[COLLECTIVES + 1], sends, 0, &device->packets[i], error);
     }
+    return status;
+}
+
+static weft_status load_link(weft_cuda_device *device, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = device->cu;
+    weft_status status;
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[LINK], weft_cuda_kernels_link));
+    status = load_kernel(cu, device->modules[LINK], "weft_link_signals", 0, &device->link[0], error);
+    if (status == WEFT_OK)
+        status = load_kernel(cu, device->modules[LINK], "weft_link_packets", 0, &device->link[1], error);
     return status;
 }
 
@@ -330,6 +341,8 @@ weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_erro
         status = load_collectives(&opened, error);
     if (status == WEFT_OK)
         status = load_moe(&opened, error);
+    if (status == WEFT_OK)
+        status = load_link(&opened, error);
     if (status == WEFT_OK && opened.hopper)
         status = load_hopper(&opened, error);
     if (status == WEFT_OK && opened.hopper)

@@ -124,7 +124,7 @@ typedef struct weft_cuda_device {
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
-    CUmodule modules[10 + 2 * WEFT_CUDA_WALKERS];
+    CUmodule modules[11 + 2 * WEFT_CUDA_WALKERS];
     CUfunction any[2], walkers[2][WEFT_CUDA_WALKERS][4]; /* by dtype (bf16, f16); the latter for Hopper, also
                                                             by shape and transposes (none, B, A, both) */
     CUfunction any_fp8, fp8[2][2]; /* fp8: any GPU; Hopper, by dtype (e4m3, e5m2) and crew (two CTAs, one) */
@@ -134,6 +134,7 @@ typedef struct weft_cuda_device {
         packets[WEFT_FP8_E5M2 + 1];        /* by what is reduced; movement takes any */
     CUfunction moe[WEFT_CUDA_MOE_KERNELS]; /* in the order of run/experts.h */
     CUfunction moe_link;
+    CUfunction link[2];       /* peers of a rank in the loop: by signals, by packets */
     CUfunction grouped[2][2]; /* Hopper: by dtype, and whether B is transposed */
     bool hopper;
     int crews; /* that fit at once: clusters of WEFT_CUDA_PAIR CTAs on Hopper, else CTAs */

@@ -31,4 +31,5 @@ EMBED(weft_cuda_kernels_fp8_one, "fp8_one");
 EMBED(weft_cuda_kernels_collective, "collective");
 EMBED(weft_cuda_kernels_packets, "packets");
 EMBED(weft_cuda_kernels_moe, "moe");
+EMBED(weft_cuda_kernels_link, "link");
 EMBED(weft_cuda_kernels_grouped, "grouped");

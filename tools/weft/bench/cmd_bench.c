@@ -53,9 +53,12 @@ static int check_torch(const weft_options *options)
     char *const words[] = {(char *)bench_torch_python(), "-c", "import torch.distributed", NULL};
     int status = 1;
     pid_t pid;
+    bool collective = options->is_plan_op && options->problem.op > WEFT_OP_GEMM_AS;
 
-    if (!words[0] || (strcmp(options->op_name, "gemm") &&
-                      !(options->is_plan_op && options->problem.op <= WEFT_OP_GEMM_AS)))
+    if (torch_python && collective && !options->cuda)
+        return options_error("bench", "--torch measures collectives beside those of --backend cuda");
+    if (!words[0] || (strcmp(options->op_name, "gemm") && !options->is_plan_op) ||
+        (collective && !options->cuda))
         return 0;
     pid = fork();
     if (pid == 0) {
@@ -85,7 +88,7 @@ const char *bench_plan_path(void)
 static const options_flag bench_flags[] = {
     {"--peer", "WHICH", OPTIONS_CALL, NULL, read_peer, 0, 0, NULL,
      "competitors in the same run: auto (whatever is installed), mpi, none"},
-    {"--link", "RATE,LATENCY", OPTIONS_CALL, &link_choice, bench_read_link, 0, 0, "products moe",
+    {"--link", "RATE,LATENCY", OPTIONS_CALL, &link_choice, bench_read_link, 0, 0, "products collectives moe",
      "with --backend cuda: one rank in the loop, its peers behind an emulated link, such as 450GB/s,2us"},
     {"--processes", NULL, OPTIONS_SWITCH, &processes, NULL, 0, 0, "products collectives moe",
      "with --backend cuda: a process for each rank, on this machine's GPUs in turn; collectives always"},
@@ -95,8 +98,9 @@ static const options_flag bench_flags[] = {
      "the plan in this file, which says of what sizes and ranks it is, beside what auto takes; with "
      "--backend "
      "cuda a process for each rank"},
-    {"--torch", "PYTHON", OPTIONS_TEXT, &torch_python, NULL, 0, 0, "products gemm",
-     "a Python that has PyTorch, as one more peer of the products (also WEFT_TORCH_PYTHON)"},
+    {"--torch", "PYTHON", OPTIONS_TEXT, &torch_python, NULL, 0, 0, "products collectives gemm",
+     "a Python that has PyTorch, as one more peer of the products, or of all_reduce with --backend cuda "
+     "(also WEFT_TORCH_PYTHON)"},
     {0},
 };
 
@@ -322,13 +326,15 @@ int bench_run_rank(int argc, char **argv, const bench_mpi *mpi)
 /* Virtual ranks: all of them in this process, on one GPU. */
 static int bench_one_gpu(const weft_options *options, int argc, char **argv)
 {
-    bool experts = strcmp(options->op_name, "moe") == 0;
+    bool experts = strcmp(options->op_name, "moe") == 0,
+         collective = options->is_plan_op && options->problem.op > WEFT_OP_GEMM_AS;
     report_page page = {0}, *drawn = options->html ? &page : NULL;
 
     if (drawn && !report_page_open(drawn, options->html, "bench", argc, argv))
         return options_error("bench", "no memory for %s", options->html);
-    int status =
-        experts ? bench_cuda_moe(options, &link_choice, drawn) : bench_cuda(options, &link_choice, drawn);
+    int status = experts      ? bench_cuda_moe(options, &link_choice, drawn)
+                 : collective ? bench_cuda_collective_link(options, &link_choice, drawn)
+                              : bench_cuda(options, &link_choice, drawn);
 
     if (drawn && !status && report_page_close(drawn, "bench") == 0 && !options->json)
         printf("page: %s\n", options->html);
@@ -371,7 +377,7 @@ int cmd_bench(int argc, char **argv)
         return bench_cuda_ready() ? 2 : bench_launch(&options, argc, argv, NULL, false);
     if (options.cuda)
         return bench_cuda_refuses(&options, NULL, true) || bench_cuda_ready() ||
-                       (!collective && bench_cuda_refuses_dtype(&options))
+                       (collective ? check_torch(&options) : bench_cuda_refuses_dtype(&options))
                    ? 2
                    : bench_launch(&options, argc, argv, NULL, false);
     status = check_torch(&options);

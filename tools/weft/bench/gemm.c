@@ -45,7 +45,7 @@ typedef struct subject {
     const weft_binding *bind;
     char *panels; /* one A and one B panel per thread, for the ceiling */
     const blas_library *blas;
-    gemm_torch torch;
+    interpreter torch;
     double max_err, err_bound;
     bool ok;
     _Atomic uint64_t sink;
@@ -493,7 +493,7 @@ static int bench_row(bench_context *context, int64_t m, int64_t n, int64_t k, we
         status = bench_measure(context, contenders, count, it.calls, row_seconds, label);
     if (status == 0)
         print_row(&it, contenders, count);
-    gemm_torch_close(&it.torch);
+    interpreter_close(&it.torch);
     free_subject(&it);
     return status;
 }

@@ -7,11 +7,7 @@
 
 #include "core/dtype.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 /* Arguments: m n k dtype threads sets. */
 static const char script[] = "import sys,torch\n"
@@ -25,45 +21,12 @@ static const char script[] = "import sys,torch\n"
                              "    torch.matmul(*s[i%c]); i+=1\n"
                              "  print('done',flush=True)\n";
 
-static pid_t start(char *const argv[], int *to, int *from)
-{
-    int in[2], out[2];
-    pid_t pid = -1;
-
-    if (pipe(in))
-        return -1;
-    if (pipe(out) == 0) {
-        pid = fork();
-        if (pid == 0) {
-            dup2(in[0], 0);
-            dup2(out[1], 1);
-            close(in[0]);
-            close(in[1]);
-            close(out[0]);
-            close(out[1]);
-            execvp(argv[0], argv);
-            fprintf(stderr, "weft bench: %s: %s\n", argv[0], strerror(errno));
-            _exit(127);
-        }
-        close(out[1]);
-        if (pid < 0)
-            close(out[0]);
-        *from = out[0];
-    }
-    close(in[0]);
-    if (pid < 0)
-        close(in[1]);
-    *to = in[1];
-    return pid;
-}
-
-int gemm_torch_open(gemm_torch *peer, const char *python, int64_t m, int64_t n, int64_t k, weft_dtype dtype,
+int gemm_torch_open(interpreter *peer, const char *python, int64_t m, int64_t n, int64_t k, weft_dtype dtype,
                     int threads, int sets)
 {
-    char number[5][24], version[40];
+    char number[5][24];
     char *argv[] = {(char *)python, "-c", (char *)script, number[0], number[1],
                     number[2],      NULL, number[3],      number[4], NULL};
-    int to, from;
 
     memset(peer, 0, sizeof *peer);
     if (dtype == WEFT_I8)
@@ -74,23 +37,10 @@ int gemm_torch_open(gemm_torch *peer, const char *python, int64_t m, int64_t n, 
     snprintf(number[3], sizeof number[3], "%d", threads);
     snprintf(number[4], sizeof number[4], "%d", sets);
     argv[6] = (char *)weft_dtype_name(dtype);
-    signal(SIGPIPE, SIG_IGN); /* an interpreter that died is seen when it is asked */
-    peer->pid = start(argv, &to, &from);
-    if (peer->pid < 0) {
-        peer->pid = 0;
-        return 1;
-    }
-    peer->ask = fdopen(to, "w");
-    peer->answer = fdopen(from, "r");
-    if (!peer->ask || !peer->answer || fscanf(peer->answer, "ready %39s", version) != 1) {
-        gemm_torch_close(peer);
-        return 1;
-    }
-    snprintf(peer->name, sizeof peer->name, "PyTorch %s", version);
-    return 0;
+    return interpreter_open(peer, argv);
 }
 
-int gemm_torch_run(gemm_torch *peer, int calls)
+int gemm_torch_run(interpreter *peer, int calls)
 {
     char word[8];
 
@@ -100,17 +50,4 @@ int gemm_torch_run(gemm_torch *peer, int calls)
         return 1;
     }
     return 0;
-}
-
-void gemm_torch_close(gemm_torch *peer)
-{
-    if (!peer->pid)
-        return;
-    if (peer->ask)
-        fclose(peer->ask); /* the end of its input ends it */
-    if (peer->answer)
-        fclose(peer->answer);
-    while (waitpid(peer->pid, NULL, 0) < 0 && errno == EINTR)
-        ;
-    peer->pid = 0;
 }

@@ -3,24 +3,15 @@
 #ifndef WEFT_TOOLS_BENCH_GEMM_TORCH_H
 #define WEFT_TOOLS_BENCH_GEMM_TORCH_H
 
+#include "bench/interpreter.h"
+
 #include <weft/weft.h>
 
-#include <stdio.h>
-#include <sys/types.h>
-
-typedef struct gemm_torch {
-    pid_t pid; /* 0 = none */
-    FILE *ask, *answer;
-    char name[64]; /* "PyTorch 2.1.0" */
-} gemm_torch;
-
 /* Starts `python`, which makes `sets` random pairs of matrices. 1 when it has no torch that can do this. */
-int gemm_torch_open(gemm_torch *peer, const char *python, int64_t m, int64_t n, int64_t k, weft_dtype dtype,
+int gemm_torch_open(interpreter *peer, const char *python, int64_t m, int64_t n, int64_t k, weft_dtype dtype,
                     int threads, int sets);
 
 /* `calls` products, over the pairs in turn; returns when they are done. */
-int gemm_torch_run(gemm_torch *peer, int calls);
-
-void gemm_torch_close(gemm_torch *peer);
+int gemm_torch_run(interpreter *peer, int calls);
 
 #endif

@@ -19,6 +19,13 @@ int bench_cuda(const weft_options *options, const bench_link *link, report_page 
 /* Mixture of experts: all ranks in this process, or one of them over a link. */
 int bench_cuda_moe(const weft_options *options, const bench_link *link, report_page *page);
 
+/* A collective as one rank of several over a link. */
+int bench_cuda_collective_link(const weft_options *options, const bench_link *link, report_page *page);
+
+/* The schedules of a collective that a call asks for, at most 8; `alone`: without those that --link cannot.
+ */
+int bench_cuda_schedules(const weft_options *options, bool alone, weft_schedule *schedules);
+
 /* The experts of one rank; `choice` is a bench_moe_choice. */
 struct bench_moe_choice;
 int bench_cuda_experts(const weft_options *options, const struct bench_moe_choice *choice, report_page *page);

@@ -39,8 +39,10 @@ static const char *refusal(const weft_options *o, const bench_link *link)
 
     if (!o->is_plan_op)
         return "--backend cuda measures ag_gemm, gemm_rs, gemm_ar, gemm_as, the collectives and moe, not ";
+    if (p->op == WEFT_OP_BROADCAST && link)
+        return "--link: ranks that all do the same can run as one in the loop, not those of ";
     if (p->op > WEFT_OP_GEMM_AS)
-        return link ? "--link: ag_gemm and gemm_rs can run as one rank in the loop, not " : NULL;
+        return NULL;
     if (p->beta != 0 || p->bias || p->act != WEFT_ACT_NONE || p->alpha != 1 || p->l != 1)
         return "--backend cuda measures plain products: alpha 1, beta 0, no bias, act or batch, for ";
     if (o->set && strcmp(o->set, "overlap") == 0)
@@ -48,7 +50,7 @@ static const char *refusal(const weft_options *o, const bench_link *link)
     if (o->pack_given)
         return "--pack is for the cpu backend: kernels on GPUs read B as it lies, for ";
     if (link && p->op != WEFT_OP_AG_GEMM && p->op != WEFT_OP_GEMM_RS)
-        return "--link: ag_gemm and gemm_rs can run as one rank in the loop, not ";
+        return "--link: ag_gemm, gemm_rs and collectives can run as one rank in the loop, not ";
     if (link && p->op == WEFT_OP_GEMM_RS && (p->m % o->ranks || p->n % o->ranks))
         return "--link: the ranks must divide m and n evenly for ";
     return NULL;
@@ -87,6 +89,12 @@ int bench_cuda_ready(void)
 }
 
 int bench_cuda(const weft_options *options, const bench_link *link, report_page *page)
+{
+    (void)options, (void)link, (void)page;
+    return bench_cuda_ready();
+}
+
+int bench_cuda_collective_link(const weft_options *options, const bench_link *link, report_page *page)
 {
     (void)options, (void)link, (void)page;
     return bench_cuda_ready();

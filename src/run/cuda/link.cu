@@ -1,0 +1,168 @@
+/*
+ * The peers of a rank in the loop: see link.h.
+ *
+ * Card: 256 threads, few registers, no shared memory to speak of: they fit beside the kernel that they
+ * answer, and stay for as many of its runs as they were launched for.
+ */
+#include "collective.h"
+#include "link.h"
+#include "order.cuh"
+
+namespace
+{
+
+enum { THREADS = WEFT_CUDA_LINK_THREADS };
+
+struct Packet {
+    uint64_t payload, epoch;
+};
+
+/* Partner: packet_put of packets.cu. */
+__device__ __forceinline__ Packet packet_get(const char *from)
+{
+    Packet p;
+    asm volatile("{ .reg .b128 p; ld.relaxed.sys.global.b128 p, [%2]; mov.b128 {%0, %1}, p; }"
+                 : "=l"(p.payload), "=l"(p.epoch)
+                 : "l"(from)
+                 : "memory");
+    return p;
+}
+
+/* Partner: packet_get of packets.cu. */
+__device__ __forceinline__ void packet_put(char *to, uint64_t payload, uint64_t epoch)
+{
+    asm volatile("{ .reg .b128 p; mov.b128 p, {%1, %2}; st.relaxed.sys.global.b128 [%0], p; }" ::"l"(to),
+                 "l"(payload), "l"(epoch)
+                 : "memory");
+}
+
+/* Says that this CTA is there, and how many runs it has answered. */
+__device__ __forceinline__ uint64_t begin(const weft_cuda_link &p)
+{
+    uint64_t run = p.answered[blockIdx.x * WEFT_CUDA_LINE_WORDS];
+    __syncthreads();
+    if (threadIdx.x == 0)
+        atomicAdd(p.up, 1u);
+    return run;
+}
+
+/* When the link has carried this, too: transfers follow one another. */
+__device__ __forceinline__ uint64_t carry(const weft_cuda_link &p, int64_t busy_ns)
+{
+    unsigned long long *free = (unsigned long long *)p.free_ns;
+    atomicMax(free, (unsigned long long)now_ns());
+    return atomicAdd(free, (unsigned long long)busy_ns) + (uint64_t)busy_ns;
+}
+
+__device__ __forceinline__ void sleep_until(uint64_t due)
+{
+    while (now_ns() < due)
+        ;
+}
+
+/* The rank's posts at a peer; partner: add_release there. False when nothing came for too long: then the rank
+ * has given up, and says why. */
+__device__ __forceinline__ bool watch(const weft_cuda_link &p, const uint64_t *signal, uint64_t want)
+{
+    uint64_t until = now_ns() + p.deadline_ns;
+    while ((int64_t)(load_acquire(signal) - want) < 0)
+        if (now_ns() > until)
+            return false;
+    return true;
+}
+
+__device__ __forceinline__ bool answer_enter(const weft_cuda_link &p, uint64_t run)
+{
+    int peer = 1 + (int)threadIdx.x;
+    if (peer >= p.world)
+        return true;
+    const uint64_t *theirs = p.signals + peer * p.stride;
+    uint64_t *mine = p.signals + peer * WEFT_CUDA_LINE_WORDS;
+    if (!watch(p, theirs, run + 1))
+        return false;
+    sleep_until(now_ns() + (uint64_t)p.latency_ns);
+    mine[1 + run % 2] = theirs[1 + run % 2];
+    add_release(mine); /* partner: wait_for of the rank */
+    return true;
+}
+
+__device__ __forceinline__ void store(const weft_cuda_link_store &s)
+{
+    bool wide = ((uintptr_t)s.from | (uintptr_t)s.to) % 16 == 0;
+    int64_t words = wide ? s.bytes / 16 : 0;
+    for (int64_t i = threadIdx.x; i < words; i += THREADS)
+        ((uint4 *)s.to)[i] = __ldg((const uint4 *)s.from + i);
+    for (int64_t i = words * 16 + threadIdx.x; i < s.bytes; i += THREADS)
+        s.to[i] = s.from[i];
+}
+
+__device__ __forceinline__ bool answer_done(const weft_cuda_link &p, uint32_t lane, uint64_t run)
+{
+    weft_cuda_link_lane l = p.lanes[lane];
+    int peer = 1 + (int)threadIdx.x;
+    bool lost = false;
+    if (peer < p.world)
+        lost = !watch(p, p.signals + peer * p.stride + p.world * WEFT_CUDA_LINE_WORDS,
+                      run * p.sent[peer] + min(lane + 1, p.sent[peer]));
+    if (__syncthreads_or(lost))
+        return false;
+    if (threadIdx.x == 0)
+        sleep_until(carry(p, l.busy_ns) + (uint64_t)l.latency_ns);
+    __syncthreads();
+    for (uint32_t i = 0; i < l.store_count; i++)
+        store(p.stores[l.store0 + i]);
+    __syncthreads();
+    if (peer < p.world && lane < p.heard[peer])
+        add_release(p.signals + (p.world + peer) * WEFT_CUDA_LINE_WORDS); /* partner: wait_for of the rank */
+    return true;
+}
+
+/* A thread's packet of a chunk, of every peer. */
+__device__ __forceinline__ bool answer_packets(const weft_cuda_link &p, int64_t first, uint64_t epoch)
+{
+    int64_t at = first + threadIdx.x, end = min(p.packets, (blockIdx.x + 1) * p.chunk_packets),
+            parity = (int64_t)(epoch & 1) * p.parity_bytes;
+    uint64_t until = now_ns() + p.deadline_ns;
+    bool here = at < end, lost = false;
+    while (here && !lost &&
+           (int64_t)(packet_get(p.watched + parity + at * WEFT_CUDA_PACKET_BYTES).epoch - epoch) < 0)
+        lost = now_ns() > until;
+    if (__syncthreads_or(lost))
+        return false;
+    if (threadIdx.x == 0)
+        sleep_until(carry(p, (min(end, first + THREADS) - first) * p.busy_ps / 1000) +
+                    (uint64_t)p.latency_ns);
+    __syncthreads();
+    for (int peer = 1; peer < p.world && here; peer++)
+        packet_put(p.inbox + parity + peer * p.row_bytes + at * WEFT_CUDA_PACKET_BYTES,
+                   p.payload[peer * p.packets + at], epoch);
+    return true;
+}
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    weft_link_signals(const __grid_constant__ weft_cuda_link p)
+{
+    uint64_t run = begin(p), end = run + p.runs;
+    bool goes_on = true;
+    for (; run < end && goes_on; run++)
+        goes_on = blockIdx.x == 0 ? answer_enter(p, run) : answer_done(p, blockIdx.x - 1, run);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        p.answered[blockIdx.x * WEFT_CUDA_LINE_WORDS] = end;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    weft_link_packets(const __grid_constant__ weft_cuda_link p)
+{
+    uint64_t run = begin(p), end = run + p.runs;
+    bool goes_on = true;
+    for (; run < end && goes_on; run++)
+        for (int64_t first = blockIdx.x * p.chunk_packets;
+             first < min(p.packets, (blockIdx.x + 1) * p.chunk_packets) && goes_on; first += THREADS)
+            goes_on = answer_packets(p, first, run + 1);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        p.answered[blockIdx.x * WEFT_CUDA_LINE_WORDS] = end;
+}

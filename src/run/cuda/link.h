@@ -1,0 +1,56 @@
+/*
+ * One rank of a collective in the loop: its peers are their memory, and beside it a kernel does what they
+ * would do, when an emulated link would have brought it. All ranks of a collective do the same at the same
+ * time, so what the rank says to a peer is what that peer says to it: the kernel watches what arrives there,
+ * and answers in kind. Included by C and by CUDA; used by benchmarks alone.
+ *
+ * weft_link_signals stands for peers whose plans go by signals. Its first CTA answers ENTER one latency
+ * later. Each of the others waits for one more DONE of the rank at its peers, lets the link carry what a lane
+ * moves in one direction, stores what such a lane of every peer stores at this rank, and says DONE.
+ * weft_link_packets stands for those whose plans go by packets: a chunk of every peer's packets comes when
+ * the rank's own has arrived there and the link has carried them.
+ */
+#ifndef WEFT_RUN_CUDA_LINK_H
+#define WEFT_RUN_CUDA_LINK_H
+
+#include "task.h"
+
+enum { WEFT_CUDA_LINK_THREADS = 256 };
+
+/* What peers store at the rank, out of a copy of what it is to have in the end. */
+typedef struct weft_cuda_link_store {
+    const char *from;
+    char *to;
+    int64_t bytes;
+} weft_cuda_link_store;
+
+typedef struct weft_cuda_link_lane {
+    uint32_t store0, store_count;
+    int64_t busy_ns; /* the link carries what the lane moves */
+    int64_t
+        latency_ns; /* from there until its DONE is here: once for what is stored, once for what is read */
+} weft_cuda_link_lane;
+
+typedef struct weft_cuda_link {
+    int32_t world;
+    uint32_t runs;      /* to answer */
+    uint64_t *answered; /* runs before, of each CTA: a signal's line apart */
+    uint64_t *free_ns;  /* when the link has carried all that it was given */
+    uint32_t *up;       /* CTAs that have begun */
+    uint64_t deadline_ns;
+    int64_t latency_ns;
+    /* signals: those of the rank, number 0, which lie `stride` words apart from those of the next */
+    uint64_t *signals;
+    int64_t stride;
+    const weft_cuda_link_lane *lanes; /* of CTA 1 and on */
+    const weft_cuda_link_store *stores;
+    const uint32_t *sent, *heard; /* by peer: DONE that it gets of the rank in a run, and the rank of it */
+    /* packets */
+    const uint64_t *payload; /* [peer * packets + at] */
+    const char *watched;     /* where peer 1 has those of the rank */
+    char *inbox;
+    int64_t packets, chunk_packets, row_bytes, parity_bytes;
+    int64_t busy_ps; /* the link carries a packet of every peer */
+} weft_cuda_link;
+
+#endif

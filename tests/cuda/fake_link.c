@@ -1,0 +1,83 @@
+/* See fake_link.h, and run/cuda/link.cu for what it stands in for. */
+#include "fake_link.h"
+
+#include "run/cuda/collective.h"
+
+#include <string.h>
+
+uint64_t fake_link_answered(const weft_cuda_link *p, uint32_t cta)
+{
+    return p->answered[(size_t)cta * WEFT_CUDA_LINE_WORDS];
+}
+
+/* Partner: the posts of the rank's launch. */
+static bool at_least(const uint64_t *signal, uint64_t want)
+{
+    return (int64_t)(__atomic_load_n(signal, __ATOMIC_ACQUIRE) - want) >= 0;
+}
+
+static bool answer_enter(const weft_cuda_link *p, uint64_t run)
+{
+    for (int peer = 1; peer < p->world; peer++)
+        if (!at_least(p->signals + peer * p->stride, run + 1))
+            return false;
+    for (int peer = 1; peer < p->world; peer++) {
+        uint64_t *mine = p->signals + peer * WEFT_CUDA_LINE_WORDS;
+
+        mine[1 + run % 2] = p->signals[peer * p->stride + 1 + (int64_t)(run % 2)];
+        __atomic_fetch_add(mine, 1, __ATOMIC_RELEASE);
+    }
+    return true;
+}
+
+static bool answer_done(const weft_cuda_link *p, uint32_t lane, uint64_t run)
+{
+    const weft_cuda_link_lane *l = &p->lanes[lane];
+
+    for (int peer = 1; peer < p->world; peer++) {
+        uint64_t want = lane + 1 < p->sent[peer] ? lane + 1 : p->sent[peer];
+
+        if (!at_least(p->signals + peer * p->stride + p->world * WEFT_CUDA_LINE_WORDS,
+                      run * p->sent[peer] + want))
+            return false;
+    }
+    for (uint32_t i = 0; i < l->store_count; i++)
+        memcpy(p->stores[l->store0 + i].to, p->stores[l->store0 + i].from,
+               (size_t)p->stores[l->store0 + i].bytes);
+    for (int peer = 1; peer < p->world; peer++)
+        if (lane < p->heard[peer])
+            __atomic_fetch_add(p->signals + (p->world + peer) * WEFT_CUDA_LINE_WORDS, 1, __ATOMIC_RELEASE);
+    return true;
+}
+
+static bool answer_packets(const weft_cuda_link *p, uint32_t cta, uint64_t epoch)
+{
+    int64_t first = cta * p->chunk_packets, end = first + p->chunk_packets,
+            parity = (int64_t)(epoch & 1) * p->parity_bytes;
+
+    end = end < p->packets ? end : p->packets;
+    for (int64_t at = first; at < end; at++)
+        if (!at_least((const uint64_t *)(p->watched + parity + at * WEFT_CUDA_PACKET_BYTES) + 1, epoch))
+            return false;
+    for (int peer = 1; peer < p->world; peer++)
+        for (int64_t at = first; at < end; at++) {
+            uint64_t *packet =
+                (uint64_t *)(p->inbox + parity + peer * p->row_bytes + at * WEFT_CUDA_PACKET_BYTES);
+
+            packet[0] = p->payload[peer * p->packets + at];
+            __atomic_store_n(&packet[1], epoch, __ATOMIC_RELEASE);
+        }
+    return true;
+}
+
+bool fake_link_step(const weft_cuda_link *p, bool packets, uint32_t cta)
+{
+    uint64_t run = fake_link_answered(p, cta);
+
+    if (packets    ? !answer_packets(p, cta, run + 1)
+        : cta == 0 ? !answer_enter(p, run)
+                   : !answer_done(p, cta - 1, run))
+        return false;
+    p->answered[(size_t)cta * WEFT_CUDA_LINE_WORDS] = run + 1;
+    return true;
+}

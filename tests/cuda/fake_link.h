@@ -1,0 +1,15 @@
+/* What stands for the peers of a rank in the loop, on the fake GPU: no time passes on its link. */
+#ifndef WEFT_TESTS_CUDA_FAKE_LINK_H
+#define WEFT_TESTS_CUDA_FAKE_LINK_H
+
+#include "run/cuda/link.h"
+
+#include <stdbool.h>
+
+/* A CTA answers one run, if the rank has come so far: whether it did. */
+bool fake_link_step(const weft_cuda_link *link, bool packets, uint32_t cta);
+
+/* How many runs a CTA has answered. */
+uint64_t fake_link_answered(const weft_cuda_link *link, uint32_t cta);
+
+#endif
