@@ -8,7 +8,8 @@
  * have cuBLASLt. */
 void weft_cuda_choose(weft_problem *problem, int world, int crews, bool hopper, bool library);
 
-/* The same for collectives, of which a rank can have 2 * `ctas` CTAs resident. */
-void weft_cuda_choose_collective(weft_problem *problem, int world, int ctas);
+/* The same for collectives, of which a rank can have 2 * `ctas` CTAs resident; `whole`: no two ranks share a
+ * GPU, so that what goes to peers takes a link's time, and memory's is a rank's own. */
+void weft_cuda_choose_collective(weft_problem *problem, int world, int ctas, bool whole);
 
 #endif

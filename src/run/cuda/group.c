@@ -315,7 +315,7 @@ static weft_status meet(weft_group *group, const greeting *mine, size_t *bytes, 
     bool together = true, adds = true;
 
     *bytes = *grain = 0;
-    g->library = true;
+    g->library = g->whole = true;
     g->crews = INT32_MAX;
     for (int rank = 0; status == WEFT_OK && rank < group->size; rank++) {
         const greeting *theirs = weft_group_board(group, rank);
@@ -328,6 +328,7 @@ static weft_status meet(weft_group *group, const greeting *mine, size_t *bytes, 
             sharers += memcmp(&((const greeting *)weft_group_board(group, other))->uuid, &theirs->uuid,
                               sizeof(theirs->uuid)) == 0;
         together &= sharers == group->size;
+        g->whole &= sharers == 1;
         g->crowded |= rank != group->rank && theirs->process == mine->process &&
                       memcmp(&theirs->uuid, &mine->uuid, sizeof(mine->uuid)) == 0;
         adds &= theirs->adds != 0;

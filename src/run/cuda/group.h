@@ -22,6 +22,7 @@ typedef struct weft_cuda_group {
     weft_heap *offsets;
     size_t committed;   /* bytes at the beginning of every slot that have memory */
     int crews;          /* that a rank may use; the least over all ranks */
+    bool whole;         /* every rank has a GPU to itself */
     bool adds;          /* bulk stores may add in any rank's memory */
     bool library;       /* every rank has cuBLASLt */
     bool crowded;       /* other ranks of the group are threads of this process on the same GPU */

@@ -11,7 +11,7 @@
 namespace
 {
 
-enum { THREADS = WEFT_CUDA_LINK_THREADS };
+enum { THREADS = WEFT_CUDA_LINK_THREADS, DEPTH = 8, PEERS = WEFT_CUDA_LINK_PEERS };
 
 struct Packet {
     uint64_t payload, epoch;
@@ -46,11 +46,17 @@ __device__ __forceinline__ uint64_t begin(const weft_cuda_link &p)
     return run;
 }
 
+/* When the rank made the post or the packet that has just been seen. */
+__device__ __forceinline__ uint64_t noticed(const weft_cuda_link &p)
+{
+    return now_ns() - (uint64_t)p.notice_ns;
+}
+
 /* When the link has carried this, too: transfers follow one another. */
 __device__ __forceinline__ uint64_t carry(const weft_cuda_link &p, int64_t busy_ns)
 {
     unsigned long long *free = (unsigned long long *)p.free_ns;
-    atomicMax(free, (unsigned long long)now_ns());
+    atomicMax(free, (unsigned long long)noticed(p));
     return atomicAdd(free, (unsigned long long)busy_ns) + (uint64_t)busy_ns;
 }
 
@@ -80,18 +86,29 @@ __device__ __forceinline__ bool answer_enter(const weft_cuda_link &p, uint64_t r
     uint64_t *mine = p.signals + peer * WEFT_CUDA_LINE_WORDS;
     if (!watch(p, theirs, run + 1))
         return false;
-    sleep_until(now_ns() + (uint64_t)p.latency_ns);
+    sleep_until(noticed(p) + (uint64_t)p.latency_ns);
     mine[1 + run % 2] = theirs[1 + run % 2];
     add_release(mine); /* partner: wait_for of the rank */
     return true;
 }
 
+/* With many loads in flight: that a link's bytes come out of this memory first must not show. */
 __device__ __forceinline__ void store(const weft_cuda_link_store &s)
 {
     bool wide = ((uintptr_t)s.from | (uintptr_t)s.to) % 16 == 0;
     int64_t words = wide ? s.bytes / 16 : 0;
-    for (int64_t i = threadIdx.x; i < words; i += THREADS)
-        ((uint4 *)s.to)[i] = __ldg((const uint4 *)s.from + i);
+#pragma unroll 1
+    for (int64_t base = threadIdx.x; base < words; base += THREADS * DEPTH) {
+        uint4 x[DEPTH];
+#pragma unroll
+        for (int j = 0; j < DEPTH; j++)
+            if (base + j * THREADS < words)
+                x[j] = __ldg((const uint4 *)s.from + base + j * THREADS);
+#pragma unroll
+        for (int j = 0; j < DEPTH; j++)
+            if (base + j * THREADS < words)
+                ((uint4 *)s.to)[base + j * THREADS] = x[j];
+    }
     for (int64_t i = words * 16 + threadIdx.x; i < s.bytes; i += THREADS)
         s.to[i] = s.from[i];
 }
@@ -124,6 +141,11 @@ __device__ __forceinline__ bool answer_packets(const weft_cuda_link &p, int64_t 
             parity = (int64_t)(epoch & 1) * p.parity_bytes;
     uint64_t until = now_ns() + p.deadline_ns;
     bool here = at < end, lost = false;
+    uint64_t payload[PEERS];
+#pragma unroll
+    for (int i = 0; i < PEERS; i++)
+        if (here && i + 1 < p.world)
+            payload[i] = p.payload[(i + 1) * p.packets + at];
     while (here && !lost &&
            (int64_t)(packet_get(p.watched + parity + at * WEFT_CUDA_PACKET_BYTES).epoch - epoch) < 0)
         lost = now_ns() > until;
@@ -133,9 +155,11 @@ __device__ __forceinline__ bool answer_packets(const weft_cuda_link &p, int64_t 
         sleep_until(carry(p, (min(end, first + THREADS) - first) * p.busy_ps / 1000) +
                     (uint64_t)p.latency_ns);
     __syncthreads();
-    for (int peer = 1; peer < p.world && here; peer++)
-        packet_put(p.inbox + parity + peer * p.row_bytes + at * WEFT_CUDA_PACKET_BYTES,
-                   p.payload[peer * p.packets + at], epoch);
+#pragma unroll
+    for (int i = 0; i < PEERS; i++)
+        if (here && i + 1 < p.world)
+            packet_put(p.inbox + parity + (i + 1) * p.row_bytes + at * WEFT_CUDA_PACKET_BYTES, payload[i],
+                       epoch);
     return true;
 }
 

@@ -15,7 +15,13 @@
 
 #include "task.h"
 
-enum { WEFT_CUDA_LINK_THREADS = 256 };
+enum {
+    WEFT_CUDA_LINK_THREADS = 256,
+    WEFT_CUDA_LINK_PEERS = 7,
+    /* Half of what a flag takes from one kernel of a GPU to another and back, 1.9 us: this long ago the rank
+     * made what is seen here, and an emulated link counts from then. */
+    WEFT_CUDA_LINK_NOTICE_NS = 950
+};
 
 /* What peers store at the rank, out of a copy of what it is to have in the end. */
 typedef struct weft_cuda_link_store {
@@ -38,7 +44,7 @@ typedef struct weft_cuda_link {
     uint64_t *free_ns;  /* when the link has carried all that it was given */
     uint32_t *up;       /* CTAs that have begun */
     uint64_t deadline_ns;
-    int64_t latency_ns;
+    int64_t latency_ns, notice_ns;
     /* signals: those of the rank, number 0, which lie `stride` words apart from those of the next */
     uint64_t *signals;
     int64_t stride;

@@ -118,7 +118,7 @@ static weft_status make_part(weft_plan *plan, const weft_problem *problem)
     if (status != WEFT_OK)
         return status;
     if (resolved.op >= WEFT_OP_ALL_REDUCE)
-        weft_cuda_choose_collective(&resolved, world, weft_cuda_ctas(g->device, g->crews));
+        weft_cuda_choose_collective(&resolved, world, weft_cuda_ctas(g->device, g->crews), g->whole);
     else
         weft_cuda_choose(&resolved, world, g->crews, g->device->hopper, g->library);
     resolved.tuning.sums_stay &= g->adds;

@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS_MOST = 8, GRAPHS = 15, SCHEDULES_MOST = 8, ANSWER_SECONDS = 8 };
+enum { RANKS_MOST = 1 + WEFT_CUDA_LINK_PEERS, GRAPHS = 15, SCHEDULES_MOST = 8, ANSWER_SECONDS = 8 };
 
 static const report_column columns[] = {{"bytes", "bytes", REPORT_PLAIN, 9},
                                         {"impl", "impl", REPORT_PLAIN, 13},
@@ -94,7 +94,7 @@ static int make_parts(link_bench *b, loop *l)
 
     if (fail(b, weft_problem_resolve(&b->data.problem, b->data.world, &resolved, &b->error)))
         return 1;
-    weft_cuda_choose_collective(&resolved, b->data.world, weft_cuda_ctas(&b->device, b->device.crews));
+    weft_cuda_choose_collective(&resolved, b->data.world, weft_cuda_ctas(&b->device, b->device.crews), true);
     for (int r = 0; r < b->data.world; r++)
         if (fail(b, weft_plan_make(&resolved, b->data.world, r, &l->parts[r], &b->error)))
             return 1;
@@ -372,6 +372,7 @@ static int make_loop(link_bench *b, loop *l)
                                &l->executor.packets);
     l->peers.world = b->data.world;
     l->peers.latency_ns = (int64_t)b->link->latency_ns;
+    l->peers.notice_ns = WEFT_CUDA_LINK_NOTICE_NS;
     l->peers.deadline_ns = (uint64_t)ANSWER_SECONDS * 1000000000u;
     return l->executor.kind == WEFT_CUDA_PACKETS ? make_packet_peers(b, l) : make_signal_peers(b, l);
 }

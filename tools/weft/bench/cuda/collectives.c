@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_SCHEDULES = 8 };
+enum { MOST_SCHEDULES = 8, MOST_SIZES = 64 };
 
 static const double SECONDS_PER_SIZE = 1.5;
 
@@ -26,7 +26,10 @@ typedef struct gpu_collective {
     const weft_cuda_driver *cu;
     CUstream stream;
     collective_data data;
-    interpreter torch;
+    char torch_name[64];
+    symmetric_times torch[MOST_SIZES];
+    int64_t torch_bytes[MOST_SIZES];
+    int torch_count;
     void *send, *recv;
     char *host; /* of the larger of both */
 } gpu_collective;
@@ -153,7 +156,7 @@ static void print_row(gpu_collective *c, const gpu_runner *runner, const bench_c
     report_time(r, "us", times->stats);
     report_real(r, "busbw_gbs", crosses * (double)bytes / us * 1e-3);
     if (torch) {
-        report_text(r, "peer", "%s", c->torch.name);
+        report_text(r, "peer", "%s", c->torch_name);
         report_time(r, "peer_us", report_exact(symmetric_best(torch)));
         report_real(r, "peer_one_shot_us", torch->one_shot);
         report_real(r, "peer_two_shot_us", torch->two_shot);
@@ -168,8 +171,7 @@ static int measure_size(gpu_collective *c, const weft_schedule *schedules, int c
 {
     gpu_runner runners[MOST_SCHEDULES] = {0};
     bench_contender times[MOST_SCHEDULES];
-    symmetric_times torch;
-    bool peer;
+    const symmetric_times *torch = NULL;
     int status;
 
     bytes = collective_data_size(&c->data, bytes);
@@ -182,9 +184,11 @@ static int measure_size(gpu_collective *c, const weft_schedule *schedules, int c
     if (!status)
         status = bench_measure(c->context, times, count, c->data.calls, SECONDS_PER_SIZE,
                                weft_op_name(c->data.problem.op));
-    peer = !status && symmetric_measure(c->context, &c->torch, bytes, c->data.calls, &torch);
+    for (int i = 0; i < c->torch_count; i++)
+        if (c->torch_bytes[i] == bytes)
+            torch = &c->torch[i];
     for (int i = 0; i < count && !status; i++)
-        print_row(c, &runners[i], &times[i], bytes, peer ? &torch : NULL);
+        print_row(c, &runners[i], &times[i], bytes, torch);
     for (int i = 0; i < count; i++)
         if (runners[i].c)
             runner_close(&runners[i]);
@@ -228,6 +232,26 @@ static int open_gpu(gpu_collective *c)
     return 0;
 }
 
+/* PyTorch has the GPUs first, and to itself: with twice the processes on one, neither would have the time it
+ * takes alone. */
+static void measure_torch(gpu_collective *c, int64_t first, int64_t last)
+{
+    interpreter python;
+    bool goes_on = true;
+
+    symmetric_open(c->context, &c->data.problem, &python);
+    snprintf(c->torch_name, sizeof c->torch_name, "%s", python.name);
+    for (int64_t bytes = first; bytes <= last && goes_on && c->torch_count < MOST_SIZES; bytes *= 2) {
+        int64_t size = collective_data_size(&c->data, bytes);
+
+        goes_on = symmetric_measure(c->context, &python, size, c->data.calls, &c->torch[c->torch_count]);
+        c->torch_bytes[c->torch_count] = size;
+        c->torch_count += goes_on;
+    }
+    if (c->context->rank == 0)
+        interpreter_close(&python);
+}
+
 int bench_cuda_collectives(bench_context *context)
 {
     const weft_options *options = context->options;
@@ -247,13 +271,10 @@ int bench_cuda_collectives(bench_context *context)
     if (context->size > gpus && !bench_cuda_has_mps())
         report_note(&context->report, "ranks share a GPU: MPS does not run here, so they take turns, and "
                                       "times say little about kernels");
+    measure_torch(&c, first, last);
     status = open_gpu(&c);
-    if (!status)
-        symmetric_open(context, &c.data.problem, &c.torch);
     for (int64_t bytes = first; bytes <= last && !status; bytes *= 2)
         status = measure_size(&c, schedules, count, bytes);
-    if (context->rank == 0)
-        interpreter_close(&c.torch);
     if (c.stream)
         c.cu->cuStreamDestroy(c.stream);
     weft_group_free(c.group);
