@@ -18,6 +18,7 @@
 enum {
     GPU_COLLECTIVE_LANES = 32,       /* multiprocessors that saturate a link with plain loads and stores */
     GPU_COLLECTIVE_BYTES = 64 << 10, /* smallest chunk worth a task */
+    GPU_COPIERS = 2,                 /* where every tile would read its rows over a link by itself */
     TWO_LEVEL_LANES = 8,             /* with whose transfers in flight a link is busy */
     FEW_LANES = 32,                  /* that still keep all links of a rank busy */
     LANE_TASKS = 48,                 /* of a lane, at least, so that their size changes no result by 1 % */
@@ -140,6 +141,8 @@ static void tune_gpu(const weft_machine *machine, int world, int64_t regions, we
     p->tuning.tile_n = p->tuning.tile_n ? p->tuning.tile_n : machine->tile_n;
     p->tuning.tile_k = p->tuning.tile_k ? p->tuning.tile_k : machine->tile_k;
     p->b_form = p->b_form == WEFT_B_PACK_IN_RUN ? WEFT_B_PLAIN : p->b_form;
+    if (p->op == WEFT_OP_AG_GEMM && p->schedule == WEFT_SCHEDULE_TWO_LEVEL && !p->tuning.copiers)
+        p->tuning.copiers = GPU_COPIERS;
     if (open && p->tuning.tile_m && p->tuning.tile_n)
         coarsen_gpu(world, regions, p);
 }

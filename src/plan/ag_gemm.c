@@ -8,7 +8,8 @@
  *   with many copiers they fetch every piece together, in chunks of k, and a tile goes on with its sum as the
  *   chunks come.
  * - two_level: over nodes; see two_level.h. A shard goes to one rank of each other node, piece by piece, and
- *   all of that node read it there, those of the own node where they are.
+ *   all of that node read it there, those of the own node where they are; with copiers, copy lanes fetch both
+ *   first, for machines where what is read again and again had better be near.
  * - unfused: everything is fetched first, then multiplied. Few rows of A are multiplied all at once: what
  *   their product takes is reading B, which for each shard by itself would be read as often as there are
  *   ranks.
@@ -33,6 +34,7 @@ typedef struct ag_gemm {
     uint32_t carry;        /* operand for a lane's sum between chunks */
     int64_t bands;         /* copy tasks dealt to the copy lanes so far */
     weft_two_level *level; /* two_level: where shards of other nodes are gathered */
+    uint32_t near;         /* two_level with copiers: operand for what peers of the node hold */
 } ag_gemm;
 
 enum { COPY_LANES_USUAL = 2 };
@@ -105,6 +107,17 @@ static weft_region in_place(const ag_gemm *ag, int rank, int64_t batch, weft_spa
                          : weft_region_make(ag->gen.b, rank, batch, k, piece);
 }
 
+/* And in the operand for what peers of the node hold. */
+static weft_region in_near(const ag_gemm *ag, int rank, int64_t batch, weft_span piece, weft_span k)
+{
+    piece.begin += shard(ag, rank).begin;
+    return gathers_a(ag) ? weft_region_make(ag->near, ag->gen.me, batch, piece, k)
+                         : weft_region_make(ag->near, ag->gen.me, batch, k, piece);
+}
+
+/* Where a shard is read. */
+typedef enum ag_source { FROM_PLACE, FROM_GATHERED, FROM_NEAR } ag_source;
+
 /* A tile of the result: a piece of a shard with a cut of the other operand. */
 typedef struct ag_tile {
     int rank;
@@ -174,25 +187,26 @@ static void multiply(ag_gemm *ag, int lane, const ag_tile *t, weft_region source
 }
 
 /* All tiles of one group, each a task that waits for `count` posts of `signal` when count is not 0. */
-static void multiply_group(ag_gemm *ag, int rank, int64_t batch, weft_span group, bool gathered,
+static void multiply_group(ag_gemm *ag, int rank, int64_t batch, weft_span group, ag_source from,
                            uint32_t signal, int64_t count)
 {
     weft_span k = ag->gen.local_k;
 
     for (int64_t i = 0; i < group.count * cut_count(ag); i++) {
         ag_tile t = tile_of(ag, rank, batch, group, i);
-        weft_region source =
-            gathered ? in_gathered(ag, rank, batch, t.piece, k) : in_place(ag, rank, batch, t.piece, k);
+        weft_region source = from == FROM_GATHERED ? in_gathered(ag, rank, batch, t.piece, k)
+                             : from == FROM_NEAR   ? in_near(ag, rank, batch, t.piece, k)
+                                                   : in_place(ag, rank, batch, t.piece, k);
 
         multiply(ag, weft_gemm_lane(&ag->gen), &t, source, k, true, true, signal, count);
     }
 }
 
-static void multiply_shard(ag_gemm *ag, int rank, bool gathered, uint32_t signal, int64_t count)
+static void multiply_shard(ag_gemm *ag, int rank, ag_source from, uint32_t signal, int64_t count)
 {
     for (int64_t batch = 0; batch < ag->gen.problem->l; batch++)
         for (int64_t i = 0; i < group_count(ag, rank); i++)
-            multiply_group(ag, rank, batch, group_of(ag, rank, i), gathered, signal, count);
+            multiply_group(ag, rank, batch, group_of(ag, rank, i), from, signal, count);
 }
 
 /*
@@ -290,7 +304,7 @@ static void direct(ag_gemm *ag)
             tasks = 0;
         if (tasks)
             weft_builder_expect(gen->builder, fetched + (uint32_t)step, tasks);
-        multiply_shard(ag, rank, pack, fetched + (uint32_t)step, tasks);
+        multiply_shard(ag, rank, pack ? FROM_GATHERED : FROM_PLACE, fetched + (uint32_t)step, tasks);
     }
 }
 
@@ -311,7 +325,7 @@ static void rotate_shard(ag_gemm *ag, int rank, int copy)
             weft_builder_from(b, in_place(ag, rank, batch, piece, gen->local_k));
             weft_builder_post(b, signal, gen->me);
             weft_builder_end(b);
-            multiply_group(ag, rank, batch, (weft_span){i, 1}, true, signal, ++ag->fetched[copy]);
+            multiply_group(ag, rank, batch, (weft_span){i, 1}, FROM_GATHERED, signal, ++ag->fetched[copy]);
         }
     }
 }
@@ -511,10 +525,10 @@ static void rotating(ag_gemm *ag)
     if (gen->lanes == 1)
         tasks = 0;
     weft_builder_expect(gen->builder, own, tasks);
-    multiply_shard(ag, gen->me, pack_b, own, tasks);
+    multiply_shard(ag, gen->me, pack_b ? FROM_GATHERED : FROM_PLACE, own, tasks);
     /* Nothing to fetch when k is 0, nobody to use it when this rank's part of D is empty. */
     for (int step = 1; step < gen->world && !(gen->local_k.count && local_extent(ag)); step++)
-        multiply_shard(ag, weft_rotate(gen->me, step, gen->world), true, 0, 0);
+        multiply_shard(ag, weft_rotate(gen->me, step, gen->world), FROM_GATHERED, 0, 0);
     for (int step = 1; step < gen->world && !share && gen->local_k.count && local_extent(ag); step++)
         rotate_shard(ag, weft_rotate(gen->me, step, gen->world), (step - 1) % ag->copy_lanes);
     if (share && gen->local_k.count && local_extent(ag))
@@ -552,6 +566,44 @@ static weft_region unit_result(void *context, int rank, int owner, int64_t unit)
                        there.gen.local_k);
 }
 
+/* A copy lane fetches a piece that a peer of this node holds at `source`; then it is multiplied. */
+static void fetch_and_multiply(ag_gemm *ag, int owner, int64_t batch, int64_t index, weft_region source,
+                               weft_wait when)
+{
+    weft_gemm_gen *gen = &ag->gen;
+    weft_builder *b = gen->builder;
+    int copy = (int)(ag->bands++ % ag->copy_lanes);
+    uint32_t signal = ag->signal + (uint32_t)copy;
+    weft_span piece = piece_of(ag, shard(ag, owner).count, index);
+
+    if (!local_extent(ag))
+        return;
+    weft_builder_task(b, gen->lanes + copy, WEFT_TASK_COPY, 0);
+    weft_builder_to(b, in_near(ag, owner, batch, piece, gen->local_k));
+    weft_builder_from(b, source);
+    weft_builder_wait(b, when.signal, when.count);
+    weft_builder_post(b, signal, gen->me);
+    weft_builder_end(b);
+    weft_builder_expect(b, signal, ++ag->fetched[copy]);
+    multiply_group(ag, owner, batch, (weft_span){index, 1}, FROM_NEAR, signal, ag->fetched[copy]);
+}
+
+/* The shard of a peer of this node. */
+static void multiply_peer(ag_gemm *ag, int owner)
+{
+    int64_t extent = shard(ag, owner).count;
+
+    if (!ag->copy_lanes || owner == ag->gen.me || !ag->gen.local_k.count) {
+        multiply_shard(ag, owner, FROM_PLACE, 0, 0);
+        return;
+    }
+    for (int64_t batch = 0; batch < ag->gen.problem->l; batch++)
+        for (int64_t i = 0; i < piece_count(ag, extent); i++)
+            fetch_and_multiply(ag, owner, batch, i,
+                               in_place(ag, owner, batch, piece_of(ag, extent, i), ag->gen.local_k),
+                               (weft_wait){0, 0});
+}
+
 /* A piece from another node is used when its keeper here has it. */
 static void multiply_unit(void *context, int owner, int64_t unit)
 {
@@ -565,7 +617,12 @@ static void multiply_unit(void *context, int owner, int64_t unit)
                            (uint32_t)weft_two_level_relay(ag->level, owner)};
     else
         when = weft_two_level_told(ag->level, keeper);
-    multiply_group(ag, owner, unit / pieces, (weft_span){unit % pieces, 1}, true, when.signal, when.count);
+    if (ag->copy_lanes && keeper != ag->gen.me)
+        fetch_and_multiply(ag, owner, unit / pieces, unit % pieces, unit_result(ag, ag->gen.me, owner, unit),
+                           when);
+    else
+        multiply_group(ag, owner, unit / pieces, (weft_span){unit % pieces, 1}, FROM_GATHERED, when.signal,
+                       when.count);
 }
 
 static void declare_slots(ag_gemm *ag)
@@ -584,6 +641,18 @@ static void declare_slots(ag_gemm *ag)
     ag->gathered = weft_builder_operand(ag->gen.builder, operand);
 }
 
+static void declare_near(ag_gemm *ag)
+{
+    const weft_problem *p = ag->gen.problem;
+    bool by_rows = gathers_a(ag);
+
+    ag->copy_lanes = p->tuning.copiers < COPY_LANES_USUAL ? p->tuning.copiers : COPY_LANES_USUAL;
+    weft_builder_lanes(ag->gen.builder, WEFT_LANE_COPY, ag->copy_lanes);
+    ag->signal = weft_builder_signals(ag->gen.builder, ag->copy_lanes);
+    ag->near =
+        private_operand(ag, by_rows ? "nearA" : "nearB", by_rows ? p->m : p->k, by_rows ? p->k : p->n, false);
+}
+
 static void two_level(ag_gemm *ag)
 {
     weft_gemm_gen *gen = &ag->gen;
@@ -596,6 +665,8 @@ static void two_level(ag_gemm *ag)
         weft_gemm_declare_packed(gen);
     if (weft_two_level_nodes(gen->builder) > 1)
         declare_slots(ag);
+    if (gen->problem->tuning.copiers && gen->world > 1)
+        declare_near(ag);
     level = weft_two_level_begin(gen->builder, map);
     ag->level = &level;
     if (!gen->builder->failed) {
@@ -604,14 +675,13 @@ static void two_level(ag_gemm *ag)
         weft_two_level_send_own(&level);
         weft_gemm_pack(gen);
         for (int i = 0; i < size; i++)
-            multiply_shard(ag, level.members[level.first[mine] + (level.local[gen->me] + i) % size], false, 0,
-                           0);
+            multiply_peer(ag, level.members[level.first[mine] + (level.local[gen->me] + i) % size]);
         for (int step = 1; step < level.nodes; step++) {
             int node = weft_two_level_sender(&level, step);
 
             weft_two_level_for_node(&level, node, multiply_unit, ag);
             for (int i = level.first[node]; i < level.first[node + 1] && !gen->local_k.count; i++)
-                multiply_shard(ag, level.members[i], true, 0, 0); /* k is 0: nothing travels */
+                multiply_shard(ag, level.members[i], FROM_GATHERED, 0, 0); /* k is 0: nothing travels */
         }
     }
     weft_two_level_end(&level);
@@ -677,7 +747,8 @@ static void unfused(ag_gemm *ag)
     if (at_once)
         multiply_rows(ag);
     for (int step = 0; step < gen->world && !at_once && !library; step++)
-        multiply_shard(ag, weft_rotate(gen->me, step, gen->world), pack_b || step > 0, 0, 0);
+        multiply_shard(ag, weft_rotate(gen->me, step, gen->world),
+                       pack_b || step > 0 ? FROM_GATHERED : FROM_PLACE, 0, 0);
 }
 
 void weft_generate_ag_gemm(weft_builder *builder)
