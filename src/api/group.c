@@ -130,7 +130,7 @@ weft_status weft_group_split(weft_group *parent, int colour, int key, weft_group
     if (!sub) {
         weft_error_set(&parent->error, WEFT_ERR_ARGUMENT,
                        "weft_group_split: sub is NULL; it receives the handle");
-        return weft_group_reject(parent, WEFT_CALL_SPLIT);
+        return weft_group_reject(parent, WEFT_SYNC_SPLIT);
     }
     return weft_group_divide(parent, colour, key, sub);
 }

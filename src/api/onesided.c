@@ -165,7 +165,7 @@ weft_status weft_signal_pad_create(weft_group *group, uint32_t count, weft_signa
                        !pad    ? "weft_signal_pad_create: pad is NULL; it receives the pad"
                        : count ? "weft_signal_pad_create: the pad's size is not set"
                                : "weft_signal_pad_create: a pad of no signals");
-        return weft_group_reject(group, WEFT_CALL_ALLOC);
+        return weft_group_reject(group, WEFT_SYNC_ALLOC);
     }
     status = weft_backend_of(group)->pad_create(group, count, &made);
     if (status == WEFT_OK)

@@ -12,7 +12,7 @@ weft_status weft_alloc(weft_group *group, size_t bytes, size_t alignment, void *
         return no_group("weft_alloc");
     if (!pointer) {
         weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_alloc: pointer is NULL");
-        return weft_group_reject(group, WEFT_CALL_ALLOC);
+        return weft_group_reject(group, WEFT_SYNC_ALLOC);
     }
     return weft_backend_of(group)->alloc(group, bytes, alignment, pointer);
 }

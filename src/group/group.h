@@ -32,7 +32,7 @@ typedef struct weft_poison {
 } weft_poison;
 
 typedef struct weft_control {
-    weft_signal arrived; /* sync << 16 | round << 8 | weft_call; only its owner writes */
+    weft_signal arrived; /* sync << 16 | round << 8 | weft_sync_kind; only its owner writes */
     /* Looks << 16 | 1 + the rank that is waited for, to enter a call; grows with every look around in such a
      * wait. Only its owner writes; partner: awaits_us in wait.c. */
     _Alignas(WEFT_LINE_BYTES) _Atomic uint64_t awaits;

@@ -157,11 +157,11 @@ static weft_status swap(weft_group *group, int socket_fd, int fd, int *fds)
     return WEFT_OK;
 }
 
-weft_status weft_group_pass(weft_group *group, weft_call call, int fd, int *fds)
+weft_status weft_group_pass(weft_group *group, weft_sync_kind kind, int fd, int *fds)
 {
     address mine;
     int socket_fd = open_socket(&mine);
-    weft_status status = weft_group_exchange(group, call, &mine, sizeof(mine));
+    weft_status status = weft_group_exchange(group, kind, &mine, sizeof(mine));
 
     for (int rank = 0; rank < group->size; rank++)
         fds[rank] = -1;

@@ -9,6 +9,6 @@
  * The received ones are the caller's to close; the given one stays the caller's too. A failure poisons the
  * group, for a rank that cannot pass on its descriptor leaves its peers without it.
  */
-weft_status weft_group_pass(weft_group *group, weft_call call, int fd, int *fds);
+weft_status weft_group_pass(weft_group *group, weft_sync_kind kind, int fd, int *fds);
 
 #endif

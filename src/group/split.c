@@ -134,7 +134,7 @@ static weft_status settle(weft_group *parent, const place *places, weft_group *s
 
     if (own != WEFT_OK)
         snprintf(mine.text, sizeof(mine.text), "%.255s", parent->error.text);
-    status = weft_group_exchange(parent, WEFT_CALL_SPLIT, &mine, sizeof(mine));
+    status = weft_group_exchange(parent, WEFT_SYNC_SPLIT, &mine, sizeof(mine));
     if (status != WEFT_OK)
         return status;
     for (int rank = 0; rank < parent->size; rank++) {
@@ -160,7 +160,7 @@ weft_status weft_group_divide(weft_group *parent, int colour, int key, weft_grou
 
     reclaim(parent);
     mine.windows = weft_group_member(parent)->windows;
-    status = weft_group_exchange(parent, WEFT_CALL_SPLIT, &mine, sizeof(mine));
+    status = weft_group_exchange(parent, WEFT_SYNC_SPLIT, &mine, sizeof(mine));
     if (status != WEFT_OK)
         return status;
     if (colour >= 0) {

@@ -18,28 +18,28 @@
 
 #include "group/far.h"
 
-static weft_status fail_call(weft_group *group, weft_call call, int peer, unsigned theirs)
+static weft_status fail_call(weft_group *group, weft_sync_kind kind, int peer, unsigned theirs)
 {
     bool first = group->rank < peer;
 
     return weft_group_poison(
         group, WEFT_ERR_MISMATCH,
         "the ranks made different calls: rank %d %s, rank %d %s (collective call %llu of the group)",
-        first ? group->rank : peer, weft_call_name(first ? call : theirs), first ? peer : group->rank,
-        weft_call_name(first ? theirs : call), (unsigned long long)group->sync);
+        first ? group->rank : peer, weft_sync_name(first ? kind : theirs), first ? peer : group->rank,
+        weft_sync_name(first ? theirs : kind), (unsigned long long)group->sync);
 }
 
 /* The sync, `board_bytes` of the rank's board being shown in it; SIZE_MAX: nothing. */
-static weft_status meet(weft_group *group, weft_call call, size_t board_bytes)
+static weft_status meet(weft_group *group, weft_sync_kind kind, size_t board_bytes)
 {
     weft_control *own = group->seats[group->rank].control;
-    weft_wait_note note = {.op = weft_call_name(call), .task = -1, .kind = WEFT_WAIT_ENTER};
+    weft_wait_note note = {.op = weft_sync_name(kind), .task = -1, .kind = WEFT_WAIT_ENTER};
     uint64_t word, distance = 1;
     weft_status status = weft_group_check(group);
 
     if (status != WEFT_OK)
         return status;
-    word = ++group->sync << 16 | call;
+    word = ++group->sync << 16 | kind;
     note.epoch = group->sync;
     for (; distance < (uint64_t)group->size; distance *= (uint64_t)group->radix, word += 1 << 8) {
         weft_signal_store(&own->arrived, word);
@@ -52,29 +52,29 @@ static weft_status meet(weft_group *group, weft_call call, size_t board_bytes)
             uint64_t theirs;
 
             note.peer = peer;
-            /* Only sync and round are waited for; the call in the low bits is compared below. */
+            /* Only sync and round are waited for; the kind in the low bits is compared below. */
             status = weft_signal_wait(group, arrived, word & ~(uint64_t)0xff, &note);
             if (status != WEFT_OK)
                 return status;
             theirs = weft_signal_load(arrived);
-            if (theirs >> 16 == group->sync && (theirs & 0xff) != call)
-                return fail_call(group, call, peer, theirs & 0xff);
+            if (theirs >> 16 == group->sync && (theirs & 0xff) != kind)
+                return fail_call(group, kind, peer, theirs & 0xff);
         }
     }
     return WEFT_OK;
 }
 
-weft_status weft_group_sync(weft_group *group, weft_call call)
+weft_status weft_group_sync(weft_group *group, weft_sync_kind kind)
 {
-    return meet(group, call, SIZE_MAX);
+    return meet(group, kind, SIZE_MAX);
 }
 
 weft_status weft_group_barrier(weft_group *group)
 {
-    return weft_group_sync(group, WEFT_CALL_BARRIER);
+    return weft_group_sync(group, WEFT_SYNC_BARRIER);
 }
 
-static weft_status show(weft_group *group, weft_call call, const void *mine, size_t bytes, bool rejected)
+static weft_status show(weft_group *group, weft_sync_kind kind, const void *mine, size_t bytes, bool rejected)
 {
     weft_control *own = group->seats[group->rank].control;
     unsigned parity = (group->sync + 1) & 1;
@@ -85,12 +85,12 @@ static weft_status show(weft_group *group, weft_call call, const void *mine, siz
         return status;
     memcpy(own->shown[parity].board, mine, bytes);
     own->shown[parity].rejected = rejected;
-    return meet(group, call, bytes);
+    return meet(group, kind, bytes);
 }
 
-weft_status weft_group_exchange(weft_group *group, weft_call call, const void *mine, size_t bytes)
+weft_status weft_group_exchange(weft_group *group, weft_sync_kind kind, const void *mine, size_t bytes)
 {
-    weft_status status = show(group, call, mine, bytes, false);
+    weft_status status = show(group, kind, mine, bytes, false);
 
     for (int rank = 0; status == WEFT_OK && rank < group->size; rank++)
         if (group->seats[rank].control->shown[group->sync & 1].rejected)
@@ -99,10 +99,10 @@ weft_status weft_group_exchange(weft_group *group, weft_call call, const void *m
     return status;
 }
 
-weft_status weft_group_reject(weft_group *group, weft_call call)
+weft_status weft_group_reject(weft_group *group, weft_sync_kind kind)
 {
     weft_error_text own = group->error;
-    weft_status status = show(group, call, own.text, sizeof(own.text), true);
+    weft_status status = show(group, kind, own.text, sizeof(own.text), true);
 
     return status == WEFT_OK ? own.status : status;
 }
@@ -131,7 +131,7 @@ weft_status weft_group_broadcast(weft_group *group, int root, void *data, size_t
 
         if (group->rank == root)
             memcpy(piece.data, cursor, part);
-        status = weft_group_exchange(group, WEFT_CALL_BROADCAST, &piece,
+        status = weft_group_exchange(group, WEFT_SYNC_BROADCAST, &piece,
                                      offsetof(broadcast_piece, data) + (group->rank == root ? part : 0));
         if (status != WEFT_OK)
             return status;
@@ -176,7 +176,7 @@ weft_status weft_group_agree(weft_group *group, const char *what, uint64_t hash,
 
     copy_text(mine.what, sizeof(mine.what), what);
     copy_text(mine.described, sizeof(mine.described), described);
-    status = weft_group_exchange(group, WEFT_CALL_AGREE, &mine, sizeof(mine));
+    status = weft_group_exchange(group, WEFT_SYNC_AGREE, &mine, sizeof(mine));
     if (status != WEFT_OK)
         return status;
     first = weft_group_board(group, 0);

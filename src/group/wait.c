@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "core/clock.h"
-#include "group/call.h"
+#include "group/sync_kind.h"
 #include "group/far.h"
 #include "group/group.h"
 
@@ -198,7 +198,7 @@ static weft_status fail_elsewhere(const waiter *wait)
     const weft_group *group = wait->group;
     int peer = wait->note->peer;
     unsigned theirs = weft_signal_load(&group->seats[peer].control->arrived) & 0xff;
-    const char *call = in_later_sync(wait) ? weft_call_name(theirs) : "another that waits for it";
+    const char *call = in_later_sync(wait) ? weft_sync_name(theirs) : "another that waits for it";
     char what[160];
 
     describe(wait, what, sizeof(what));

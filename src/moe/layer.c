@@ -353,7 +353,7 @@ weft_status weft_moe_open(weft_group *group, const weft_moe_config *config, bool
     weft_moe *moe;
 
     if (status)
-        return weft_group_reject(group, WEFT_CALL_AGREE);
+        return weft_group_reject(group, WEFT_SYNC_AGREE);
     moe = calloc(1, sizeof(*moe));
     status = agree(group, config);
     if (moe)

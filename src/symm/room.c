@@ -340,7 +340,7 @@ weft_status weft_symm_find_room(weft_group *group, weft_symm_ask *ask)
             return status;
         if (group->rank == 0)
             name_settled(group, &mine);
-        status = weft_group_exchange(group, WEFT_CALL_ALLOC, &mine,
+        status = weft_group_exchange(group, WEFT_SYNC_ALLOC, &mine,
                                      offsetof(request, places) + mine.place_count * sizeof(place));
         if (status != WEFT_OK)
             return status;

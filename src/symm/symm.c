@@ -229,7 +229,7 @@ static void clear_shadow(char *memory, uint64_t bytes)
 static weft_status confirm(weft_group *group, uint64_t bytes, bool ready)
 {
     uint32_t mine = ready;
-    weft_status status = weft_group_exchange(group, WEFT_CALL_ALLOC, &mine, sizeof(mine));
+    weft_status status = weft_group_exchange(group, WEFT_SYNC_ALLOC, &mine, sizeof(mine));
 
     for (int rank = 0; status == WEFT_OK && rank < group->size; rank++)
         if (!*(const uint32_t *)weft_group_board(group, rank))

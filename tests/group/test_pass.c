@@ -20,7 +20,7 @@ static void pass_rounds(weft_group *group, void *argument)
         int mine[2] = {weft_rank(group), round}, fd = memfd_create("passed", MFD_CLOEXEC);
 
         CHECK_INT(pwrite(fd, mine, sizeof(mine), 0), sizeof(mine));
-        CHECK_INT(weft_group_pass(group, WEFT_CALL_ALLOC, fd, fds), WEFT_OK);
+        CHECK_INT(weft_group_pass(group, WEFT_SYNC_ALLOC, fd, fds), WEFT_OK);
         close(fd);
         for (int rank = 0; rank < weft_size(group); rank++) {
             int theirs[2] = {-1, -1};
@@ -56,11 +56,11 @@ static void die_before_sending(int rank, void *argument)
     (void)argument;
     CHECK_INT(weft_init(&group), WEFT_OK);
     if (rank == 1) {
-        weft_group_exchange(group, WEFT_CALL_ALLOC, &nowhere, sizeof(nowhere));
+        weft_group_exchange(group, WEFT_SYNC_ALLOC, &nowhere, sizeof(nowhere));
         kill(getpid(), SIGKILL);
     }
     int fd = memfd_create("passed", MFD_CLOEXEC);
-    CHECK_INT(weft_group_pass(group, WEFT_CALL_ALLOC, fd, fds), WEFT_ERR_PEER_DIED);
+    CHECK_INT(weft_group_pass(group, WEFT_SYNC_ALLOC, fd, fds), WEFT_ERR_PEER_DIED);
     CHECK_HAS(weft_error(group), "rank 1");
     weft_group_free(group);
     close(fd);

@@ -27,7 +27,7 @@ static void exchange_shows(weft_group *group, void *argument)
     for (int round = 0; round < 200; round++) {
         int mine[2] = {weft_rank(group), round};
 
-        CHECK_INT(weft_group_exchange(group, WEFT_CALL_AGREE, mine, sizeof(mine)), WEFT_OK);
+        CHECK_INT(weft_group_exchange(group, WEFT_SYNC_AGREE, mine, sizeof(mine)), WEFT_OK);
         for (int rank = 0; rank < weft_size(group); rank++) {
             const int *theirs = weft_group_board(group, rank);
 

@@ -213,7 +213,7 @@ static void be_bad(int rank, void *argument)
         if (how == LATE)
             nanosleep(&(struct timespec){3, 0}, NULL);
         if (how == ELSEWHERE)
-            CHECK_INT(weft_group_sync(group, WEFT_CALL_ALLOC), WEFT_ERR_MISMATCH);
+            CHECK_INT(weft_group_sync(group, WEFT_SYNC_ALLOC), WEFT_ERR_MISMATCH);
         if (how == ELSEWHERE)
             CHECK_INT(weft_finalize(group), WEFT_OK);
         return;

@@ -200,7 +200,7 @@ static weft_status compare_all(weft_executor *x, const char *call, int64_t *roun
 
     if (status == WEFT_OK)
         return WEFT_OK;
-    met = weft_group_sync(x->group, WEFT_CALL_COUNTED);
+    met = weft_group_sync(x->group, WEFT_SYNC_COUNTED);
     if (met != WEFT_OK)
         return met;
     x->group->error = why;
@@ -214,7 +214,7 @@ static weft_status move(weft_executor *x, const weft_counted_job *job, weft_view
     weft_status status;
 
     stage(x, job, &mine, 0);
-    status = weft_group_exchange(x->group, WEFT_CALL_COUNTED, &mine, sizeof(mine));
+    status = weft_group_exchange(x->group, WEFT_SYNC_COUNTED, &mine, sizeof(mine));
     if (status == WEFT_OK)
         status = compare_all(x, job->call, &rounds);
     /* What was shown stays through the syncs that follow only for one of them: it is shown again. */
@@ -224,11 +224,11 @@ static weft_status move(weft_executor *x, const weft_counted_job *job, weft_view
         else
             pull(x, job, round);
         weft_group_progress(x->group, true);
-        status = weft_group_sync(x->group, WEFT_CALL_COUNTED); /* all have read */
+        status = weft_group_sync(x->group, WEFT_SYNC_COUNTED); /* all have read */
         if (status != WEFT_OK || round + 1 >= rounds)
             return status;
         stage(x, job, &mine, round + 1);
-        status = weft_group_exchange(x->group, WEFT_CALL_COUNTED, &mine, sizeof(mine));
+        status = weft_group_exchange(x->group, WEFT_SYNC_COUNTED, &mine, sizeof(mine));
     }
     return status;
 }
@@ -246,7 +246,7 @@ weft_status weft_counted_run(weft_group *group, const weft_counted_job *job)
         return status;
     if (!job->send_count) {
         group->error = own;
-        return weft_group_reject(group, WEFT_CALL_COUNTED);
+        return weft_group_reject(group, WEFT_SYNC_COUNTED);
     }
     sources = malloc((size_t)x->world * sizeof(*sources));
     if (!sources)

@@ -55,22 +55,33 @@ static bool is_early(const weft_executor *x, const weft_task *task)
            weft_task_may_be_early(x, task);
 }
 
-/* Whether a wait of the task, or for its destination, does not hold yet: which. */
+/* Whether a wait of the task, but for `except` to enter, does not hold yet: which. */
+static inline bool is_blocked_by(weft_executor *x, const weft_task *task, uint32_t except, weft_wait *by)
+{
+    const weft_wait *waits = &x->plan->part.waits[task->wait0];
+
+    for (uint32_t i = 0; i < task->wait_count; i++) {
+        if (waits[i].signal != except && !wait_holds(x, &waits[i])) {
+            *by = waits[i];
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The same, or for the destination of a message. */
 static bool is_blocked(weft_executor *x, const weft_task *task, weft_wait *by)
 {
     const weft_plan_part *part = &x->plan->part;
-    const weft_wait *waits = &part->waits[task->wait0];
-    uint32_t to = UINT32_MAX;
+    uint32_t to;
 
-    if (part->domain && weft_task_crosses(part, task))
-        to = (uint32_t)part->regions[task->region0].rank;
-    for (uint32_t i = 0; i < task->wait_count; i++) {
-        *by = waits[i];
-        if (by->signal != to && !wait_holds(x, by))
-            return true;
-    }
+    if (!part->domain || !weft_task_crosses(part, task))
+        return is_blocked_by(x, task, UINT32_MAX, by);
+    to = (uint32_t)part->regions[task->region0].rank;
+    if (is_blocked_by(x, task, to, by))
+        return true;
     *by = (weft_wait){.signal = to};
-    return to != UINT32_MAX && !wait_holds(x, by) && !is_early(x, task);
+    return !wait_holds(x, by) && !is_early(x, task);
 }
 
 static weft_signal *signal_of(weft_executor *x, const weft_wait *wait)

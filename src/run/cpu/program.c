@@ -263,7 +263,7 @@ static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
         memcpy(out.text, group->error.text, sizeof(out.text) - 1);
     if (program->order)
         snprintf(out.kernel, sizeof(out.kernel), "%s", plan->bind->kernel->name);
-    status = weft_group_exchange(group, WEFT_CALL_AGREE, &out, sizeof(out));
+    status = weft_group_exchange(group, WEFT_SYNC_AGREE, &out, sizeof(out));
     for (int rank = 0; status == WEFT_OK && rank < group->size; rank++) {
         const outcome *theirs = weft_group_board(group, rank);
 

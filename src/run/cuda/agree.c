@@ -15,14 +15,14 @@ typedef struct verdict {
     char text[WEFT_ERROR_TEXT_BYTES];
 } verdict;
 
-weft_status weft_cuda_agree(weft_group *group, weft_call call, weft_status mine)
+weft_status weft_cuda_agree(weft_group *group, weft_sync_kind kind, weft_status mine)
 {
     verdict own = {.status = (int32_t)mine};
     weft_status status;
 
     if (mine != WEFT_OK)
         memcpy(own.text, group->error.text, sizeof(own.text));
-    status = weft_group_exchange(group, call, &own, sizeof(own));
+    status = weft_group_exchange(group, kind, &own, sizeof(own));
     for (int rank = 0; status == WEFT_OK && rank < group->size; rank++) {
         const verdict *theirs = weft_group_board(group, rank);
 

@@ -364,7 +364,7 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, const we
         status = lower(plan, operands, meeting, &executor);
     executor.args.meeting = meeting ? meeting->number : 0;
     if (met || makes_together(plan))
-        status = weft_cuda_agree(plan->group, WEFT_CALL_AGREE, status);
+        status = weft_cuda_agree(plan->group, WEFT_SYNC_AGREE, status);
     if (status == WEFT_OK)
         status = make_room(plan, &room);
     if (status != WEFT_OK) {

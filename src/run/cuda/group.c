@@ -122,11 +122,11 @@ static weft_status extend(weft_group *group, size_t needed)
     bytes = bytes < left ? bytes : left;
     status = weft_cuda_heap_create(&g->heap, group->rank, g->committed, bytes, group->size > 1 ? &fd : NULL,
                                    &group->error);
-    status = weft_cuda_agree(group, WEFT_CALL_ALLOC, status);
+    status = weft_cuda_agree(group, WEFT_SYNC_ALLOC, status);
     if (status == WEFT_OK && group->size > 1) {
-        status = weft_group_pass(group, WEFT_CALL_ALLOC, fd, fds);
+        status = weft_group_pass(group, WEFT_SYNC_ALLOC, fd, fds);
         if (status == WEFT_OK)
-            status = weft_cuda_agree(group, WEFT_CALL_ALLOC,
+            status = weft_cuda_agree(group, WEFT_SYNC_ALLOC,
                                      import_all(g, group->rank, bytes, fds, &group->error));
     }
     if (fd >= 0)
@@ -189,7 +189,7 @@ weft_status weft_cuda_alloc(weft_group *group, size_t bytes, size_t alignment, v
         status = extend(group, ask.offset + ask.zone_bytes);
     if (status == WEFT_OK)
         status = weft_cuda_agree(
-            group, WEFT_CALL_ALLOC,
+            group, WEFT_SYNC_ALLOC,
             clear(g, weft_cuda_heap_slot(&g->heap, group->rank) + ask.offset, ask.zone_bytes, &group->error));
     weft_cuda_pop(g);
     if (status != WEFT_OK) {
@@ -311,7 +311,7 @@ static weft_status describe(weft_cuda_group *g, greeting *mine, weft_error_text 
 static weft_status meet(weft_group *group, const greeting *mine, size_t *bytes, size_t *grain)
 {
     weft_cuda_group *g = weft_cuda_of(group);
-    weft_status status = weft_group_exchange(group, WEFT_CALL_GPU, mine, sizeof(*mine));
+    weft_status status = weft_group_exchange(group, WEFT_SYNC_GPU, mine, sizeof(*mine));
     bool together = true, adds = true;
 
     *bytes = *grain = 0;
@@ -404,7 +404,7 @@ static weft_status build(weft_group *group, int index)
         if (!g->offsets || !weft_symm_add_zone(group, g->offsets))
             status = weft_error_set(&group->error, WEFT_ERR_MEMORY, "no memory for the heap's bookkeeping");
     }
-    status = weft_cuda_agree(group, WEFT_CALL_GPU, status);
+    status = weft_cuda_agree(group, WEFT_SYNC_GPU, status);
     if (status == WEFT_OK)
         status = weft_cuda_alloc(group, (size_t)(group->size + 1) * 8, 0, &proofs);
     if (status == WEFT_OK && group->size > 1)

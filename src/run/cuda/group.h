@@ -83,7 +83,7 @@ weft_status weft_cuda_drain(const weft_cuda_group *g, CUstream stream, int64_t l
 /* Collective: WEFT_OK when every rank says so; otherwise the first failing rank's status and sentence, on
  * all.
  */
-weft_status weft_cuda_agree(weft_group *group, weft_call call, weft_status mine);
+weft_status weft_cuda_agree(weft_group *group, weft_sync_kind kind, weft_status mine);
 
 /* The backend's calls (run/backend.h): group.c, plan.c, bind.c. `attach` leaves it to the table to take the
  * group over. */

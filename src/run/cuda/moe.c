@@ -137,13 +137,13 @@ weft_status weft_cuda_moe_create(weft_group *group, const weft_gpu_moe_shape *sh
     weft_cuda_moe_measure(shape, group->size, room, &symmetric, &own);
     weft_cuda_push(g);
     status = make_private(moe, 2 * table_bytes(shape) + (size_t)shape->lanes * own);
-    status = weft_cuda_agree(group, WEFT_CALL_AGREE, status);
+    status = weft_cuda_agree(group, WEFT_SYNC_AGREE, status);
     if (status == WEFT_OK)
         status = agree_on_grid(group, room.ctas);
     if (status == WEFT_OK)
         status = weft_cuda_alloc(group, (size_t)shape->lanes * symmetric, 256, &moe->symmetric);
     if (status == WEFT_OK) {
-        status = weft_cuda_agree(group, WEFT_CALL_AGREE, lay_out(moe, room, symmetric, own));
+        status = weft_cuda_agree(group, WEFT_SYNC_AGREE, lay_out(moe, room, symmetric, own));
         if (status != WEFT_OK)
             weft_cuda_give(group, moe->symmetric);
     }

@@ -262,7 +262,7 @@ static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
     if (mine != WEFT_OK)
         memcpy(own.text, group->error.text, sizeof(own.text));
     list_retired(weft_cuda_of(group), &own);
-    status = weft_group_exchange(group, WEFT_CALL_AGREE, &own, sizeof(own));
+    status = weft_group_exchange(group, WEFT_SYNC_AGREE, &own, sizeof(own));
     for (int rank = 0; status == WEFT_OK && rank < group->size; rank++) {
         const outcome *theirs = weft_group_board(group, rank);
 

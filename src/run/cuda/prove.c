@@ -49,7 +49,7 @@ weft_status weft_cuda_prove_memory(weft_group *group, size_t at)
         weft_error_set(error, status, "rank %d cannot write the GPU memory of rank %d: %.400s", group->rank,
                        peer - 1, why.text);
     }
-    status = weft_cuda_agree(group, WEFT_CALL_GPU, status);
+    status = weft_cuda_agree(group, WEFT_SYNC_GPU, status);
     for (peer = 0; peer < group->size && status == WEFT_OK; peer++) {
         uint64_t here = 0, there = 0;
 
@@ -63,7 +63,7 @@ weft_status weft_cuda_prove_memory(weft_group *group, size_t at)
                                     "by one did not reach the other",
                                     group->rank, peer);
     }
-    return weft_cuda_agree(group, WEFT_CALL_GPU, status);
+    return weft_cuda_agree(group, WEFT_SYNC_GPU, status);
 }
 
 /* ---- kernels -------------------------------------------------------------------------------------- */
@@ -101,7 +101,7 @@ static weft_status meet_once(weft_group *group, size_t at, int round)
                            "the kernels of the ranks do not run at the same time: rank %d's waited %.2g s "
                            "for the others (see CUDA_DEVICE_MAX_CONNECTIONS)",
                            group->rank, MEET_NS * 1e-9);
-    return weft_cuda_agree(group, WEFT_CALL_GPU, status);
+    return weft_cuda_agree(group, WEFT_SYNC_GPU, status);
 }
 
 weft_status weft_cuda_prove_kernels(weft_group *group, size_t at)

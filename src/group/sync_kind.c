@@ -1,21 +1,21 @@
-#include "group/call.h"
+#include "group/sync_kind.h"
 
-const char *weft_call_name(unsigned call)
+const char *weft_sync_name(unsigned kind)
 {
-    switch (call) {
-    case WEFT_CALL_BARRIER:
+    switch (kind) {
+    case WEFT_SYNC_BARRIER:
         return "barrier";
-    case WEFT_CALL_AGREE:
+    case WEFT_SYNC_AGREE:
         return "agreement";
-    case WEFT_CALL_BROADCAST:
+    case WEFT_SYNC_BROADCAST:
         return "broadcast";
-    case WEFT_CALL_SPLIT:
+    case WEFT_SYNC_SPLIT:
         return "weft_group_split";
-    case WEFT_CALL_ALLOC:
+    case WEFT_SYNC_ALLOC:
         return "weft_alloc";
-    case WEFT_CALL_GPU:
+    case WEFT_SYNC_GPU:
         return "weft_group_use_gpu";
-    case WEFT_CALL_COUNTED:
+    case WEFT_SYNC_COUNTED:
         return "a collective with counts or a root";
     default:
         return "another call";
