@@ -36,16 +36,19 @@ static const char *fault_of(const weft_group *group, const weft_counted_job *job
     return NULL;
 }
 
+static weft_status no_group(const char *call)
+{
+    return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", call);
+}
+
 static weft_status run(weft_group *group, weft_counted_job *job)
 {
     const char *fault;
 
-    if (!group)
-        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", job->call);
     if (!weft_backend_of(group)->counted) {
         weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
                        "%s: a group on GPUs has no collectives with counts", job->call);
-        return weft_group_reject(group, WEFT_CALL_COUNTED);
+        return weft_group_reject(group, WEFT_SYNC_COUNTED);
     }
     fault = fault_of(group, job);
     if (fault) {
@@ -66,32 +69,37 @@ weft_status weft_all_gather_v(weft_group *group, const void *send, void *recv, c
                             .send_count = counts,
                             .recv_count = counts};
 
-    return run(group, &job);
+    return group ? run(group, &job) : no_group(job.call);
 }
 
 /* `count` for each rank where `all`, else for rank `one` alone. NULL without memory. */
 static int64_t *count_for(const weft_group *group, bool all, int one, int64_t count)
 {
-    int64_t *counts = calloc(group ? (size_t)group->size : 1, sizeof(*counts));
+    int64_t *counts = calloc((size_t)group->size, sizeof(*counts));
 
-    for (int rank = 0; counts && group && rank < group->size; rank++)
+    for (int rank = 0; counts && rank < group->size; rank++)
         counts[rank] = all || rank == one ? count : 0;
     return counts;
 }
 
-/* A job that has a root: what goes to and comes from whom follows from it. Without memory for the counts, or
+/* A job of `count` elements of each rank to (`gathers`) or from a root. Without memory for the counts, or
  * with a root that is none, they are NULL, which is rejected. */
-static weft_status run_rooted(weft_group *group, weft_counted_job *job, int64_t *send_count,
-                              int64_t *recv_count, int root)
+static weft_status run_rooted(weft_group *group, weft_counted_job *job, bool gathers, int64_t count, int root)
 {
-    bool sound = group && root >= 0 && root < group->size;
+    int64_t *of_rank, *of_root;
+    bool sound;
     weft_status status;
 
-    job->send_count = sound ? send_count : NULL;
-    job->recv_count = sound ? recv_count : NULL;
+    if (!group)
+        return no_group(job->call);
+    sound = root >= 0 && root < group->size;
+    of_rank = sound ? count_for(group, false, root, count) : NULL;
+    of_root = sound ? count_for(group, group->rank == root, -1, count) : NULL;
+    job->send_count = gathers ? of_rank : of_root;
+    job->recv_count = gathers ? of_root : of_rank;
     status = run(group, job);
-    free(send_count);
-    free(recv_count);
+    free(of_rank);
+    free(of_root);
     return status;
 }
 
@@ -104,9 +112,12 @@ weft_status weft_reduce_scatter_v(weft_group *group, const void *send, void *rec
                             .dtype = dtype,
                             .reduces = true,
                             .reduction = reduction};
-    int64_t *mine = counts ? count_for(group, true, 0, group ? counts[group->rank] : 0) : NULL;
+    int64_t *mine;
     weft_status status;
 
+    if (!group)
+        return no_group(job.call);
+    mine = counts ? count_for(group, true, 0, counts[group->rank]) : NULL;
     job.send_count = counts;
     job.recv_count = mine;
     status = run(group, &job);
@@ -124,27 +135,23 @@ weft_status weft_all_to_all_v(weft_group *group, const void *send, const int64_t
                             .send_count = send_counts,
                             .recv_count = recv_counts};
 
-    return run(group, &job);
+    return group ? run(group, &job) : no_group(job.call);
 }
 
 weft_status weft_gather(weft_group *group, const void *send, void *recv, int64_t count, weft_dtype dtype,
                         int root)
 {
     weft_counted_job job = {.call = "weft_gather", .send = send, .recv = recv, .dtype = dtype};
-    bool here = group && group->rank == root;
 
-    return run_rooted(group, &job, count_for(group, false, root, count), count_for(group, here, -1, count),
-                      root);
+    return run_rooted(group, &job, true, count, root);
 }
 
 weft_status weft_scatter(weft_group *group, const void *send, void *recv, int64_t count, weft_dtype dtype,
                          int root)
 {
     weft_counted_job job = {.call = "weft_scatter", .send = send, .recv = recv, .dtype = dtype};
-    bool here = group && group->rank == root;
 
-    return run_rooted(group, &job, count_for(group, here, -1, count), count_for(group, false, root, count),
-                      root);
+    return run_rooted(group, &job, false, count, root);
 }
 
 weft_status weft_reduce(weft_group *group, const void *send, void *recv, int64_t count, weft_dtype dtype,
@@ -156,8 +163,6 @@ weft_status weft_reduce(weft_group *group, const void *send, void *recv, int64_t
                             .dtype = dtype,
                             .reduces = true,
                             .reduction = reduction};
-    bool here = group && group->rank == root;
 
-    return run_rooted(group, &job, count_for(group, false, root, count), count_for(group, here, -1, count),
-                      root);
+    return run_rooted(group, &job, true, count, root);
 }

@@ -2,7 +2,6 @@
 #include "api/hold.h"
 #include "api/least.h"
 #include "api/moe_calls.h"
-#include "api/moe_gpu.h"
 #include "core/part.h"
 #include "moe/ffn.h"
 #include "moe/moe.h"
@@ -10,17 +9,11 @@
 
 #include <string.h>
 
-static const weft_moe_calls on_gpus = {
-    .send = weft_moe_gpu_send,
-    .receive = weft_moe_gpu_receive,
-    .layout = weft_moe_gpu_layout,
-    .gather = weft_moe_gpu_gather,
-    .give = weft_moe_gpu_give,
-    .take = weft_moe_gpu_take,
-    .forward = weft_moe_gpu_forward,
-    .stats = weft_moe_gpu_stats,
-    .ffn_create = weft_moe_gpu_ffn_create,
-};
+/* A backend that brings kernels for experts has layers of its own. */
+static const weft_moe_calls *calls_for(const weft_group *group)
+{
+    return weft_backend_of(group)->moe ? &weft_moe_on_gpus : &weft_moe_on_cpu;
+}
 
 static weft_status no_layer(const char *call)
 {
@@ -78,16 +71,13 @@ weft_status weft_moe_group_bytes(weft_group *group, const weft_moe_config *confi
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                               "weft_moe_group_bytes: config must be set by weft_moe_config_init, and neither "
                               "result be NULL");
-    return weft_backend_of(group)->moe
-               ? weft_moe_gpu_bytes(group, &read, symmetric_bytes, private_bytes)
-               : weft_moe_measure(&read, group->size, symmetric_bytes, private_bytes, &group->error);
+    return calls_for(group)->measure(group, &read, symmetric_bytes, private_bytes);
 }
 
 weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, weft_moe **moe)
 {
     weft_moe_config read;
     weft_moe *made;
-    bool on_device;
     weft_status status;
 
     if (!group)
@@ -97,18 +87,12 @@ weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, we
                        !config ? "config is NULL"
                        : !moe  ? "moe is NULL"
                                : "config->size is not that of weft_moe_config; weft_moe_config_init sets it");
-        return weft_group_reject(group, WEFT_CALL_AGREE);
+        return weft_group_reject(group, WEFT_SYNC_AGREE);
     }
-    on_device = weft_backend_of(group)->moe != NULL;
-    status = weft_moe_open(group, &read, on_device, &made);
-    if (status == WEFT_OK && on_device) {
-        status = weft_moe_gpu_open(made);
-        if (status != WEFT_OK)
-            weft_moe_close(made);
-    }
+    status = calls_for(group)->open(group, &read, &made);
     if (status != WEFT_OK)
         return status;
-    made->calls = on_device ? &on_gpus : &weft_moe_on_cpu;
+    made->calls = calls_for(group);
     weft_hold(group);
     *moe = made;
     return WEFT_OK;
@@ -117,12 +101,11 @@ weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, we
 weft_status weft_moe_free(weft_moe *moe)
 {
     weft_group *group = moe ? moe->group : NULL;
-    weft_status status = moe ? weft_moe_gpu_close(moe) : WEFT_OK,
-                closed = moe ? weft_moe_close(moe) : WEFT_OK;
+    weft_status status = moe ? moe->calls->close(moe) : WEFT_OK;
 
     if (group)
         weft_hold_drop(group);
-    return status ? status : closed;
+    return status;
 }
 
 int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert)
@@ -290,7 +273,5 @@ weft_status weft_moe_ffn_expert(weft_moe_ffn *ffn, weft_moe_expert *expert)
 
 void weft_moe_ffn_free(weft_moe_ffn *ffn)
 {
-    if (weft_moe_ffn_other(ffn))
-        weft_moe_gpu_ffn_free(weft_moe_ffn_other(ffn));
     weft_moe_ffn_close(ffn);
 }

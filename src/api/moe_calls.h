@@ -1,11 +1,17 @@
-/* What the calls of weft.h about mixture of experts do once their lane is known: a table for layers on the
- * CPU (moe_cpu.c), another for those on GPUs (moe_gpu.h). A layer has one of them from when it is made. */
+/* What the calls of weft.h about mixture of experts do: a table for layers on the CPU (moe_cpu.c), another
+ * for those on GPUs (moe_gpu_calls.c). A layer has one of them from when it is made. */
 #ifndef WEFT_API_MOE_CALLS_H
 #define WEFT_API_MOE_CALLS_H
 
 #include "moe/moe.h"
 
 typedef struct weft_moe_calls {
+    /* See weft_moe_group_bytes. */
+    weft_status (*measure)(weft_group *group, const weft_moe_config *config, size_t *symmetric_bytes,
+                           size_t *private_bytes);
+    /* Collective. */
+    weft_status (*open)(weft_group *group, const weft_moe_config *config, weft_moe **moe);
+    weft_status (*close)(weft_moe *moe);
     /* In the order of a round; each an error when out of order. `fault`: why the input is rejected, or NULL.
      */
     weft_status (*send)(weft_moe_lane *lane, const weft_moe_input *input, const char *fault);
@@ -24,6 +30,6 @@ typedef struct weft_moe_calls {
                               const void *const *down, weft_moe_ffn **ffn);
 } weft_moe_calls;
 
-extern const weft_moe_calls weft_moe_on_cpu;
+extern const weft_moe_calls weft_moe_on_cpu, weft_moe_on_gpus;
 
 #endif

@@ -92,7 +92,21 @@ static weft_status stats_of(weft_moe_lane *lane, weft_moe_stats *stats)
     return WEFT_OK;
 }
 
+static weft_status measure(weft_group *group, const weft_moe_config *config, size_t *symmetric_bytes,
+                           size_t *private_bytes)
+{
+    return weft_moe_measure(config, group->size, symmetric_bytes, private_bytes, &group->error);
+}
+
+static weft_status open_layer(weft_group *group, const weft_moe_config *config, weft_moe **moe)
+{
+    return weft_moe_open(group, config, false, moe);
+}
+
 const weft_moe_calls weft_moe_on_cpu = {
+    .measure = measure,
+    .open = open_layer,
+    .close = weft_moe_close,
     .send = weft_moe_begin,
     .receive = receive,
     .layout = layout,

@@ -87,8 +87,8 @@ static weft_gpu_moe_shape shape_of(weft_moe *moe)
                                 .context = moe};
 }
 
-weft_status weft_moe_gpu_bytes(weft_group *group, const weft_moe_config *config, size_t *symmetric_bytes,
-                               size_t *private_bytes)
+weft_status weft_moe_gpu_measure(weft_group *group, const weft_moe_config *config, size_t *symmetric_bytes,
+                                 size_t *private_bytes)
 {
     weft_gpu_moe_shape shape;
     weft_moe moe;
@@ -102,7 +102,15 @@ weft_status weft_moe_gpu_bytes(weft_group *group, const weft_moe_config *config,
     return WEFT_OK;
 }
 
-weft_status weft_moe_gpu_open(weft_moe *moe)
+weft_status weft_moe_gpu_close(weft_moe *moe)
+{
+    weft_status status = moe->gpu ? calls_of(moe)->destroy(moe->gpu) : WEFT_OK, closed = weft_moe_close(moe);
+
+    return status ? status : closed;
+}
+
+/* The GPU's part of a layer that weft_moe_open has made. */
+static weft_status open_there(weft_moe *moe)
 {
     weft_gpu_moe_shape shape = shape_of(moe);
 
@@ -112,9 +120,16 @@ weft_status weft_moe_gpu_open(weft_moe *moe)
     return calls_of(moe)->create(moe->group, &shape, &moe->gpu);
 }
 
-weft_status weft_moe_gpu_close(weft_moe *moe)
+weft_status weft_moe_gpu_open(weft_group *group, const weft_moe_config *config, weft_moe **moe)
 {
-    return moe->gpu ? calls_of(moe)->destroy(moe->gpu) : WEFT_OK;
+    weft_status status = weft_moe_open(group, config, true, moe);
+
+    if (status != WEFT_OK)
+        return status;
+    status = open_there(*moe);
+    if (status != WEFT_OK)
+        weft_moe_close(*moe);
+    return status;
 }
 
 /* ---- a round --------------------------------------------------------------------------------------------

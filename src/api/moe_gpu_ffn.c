@@ -28,7 +28,7 @@ static const weft_gpu_moe_calls *calls_of(const weft_group *group)
     return weft_backend_of(group)->moe;
 }
 
-void weft_moe_gpu_ffn_free(void *given)
+static void free_there(void *given)
 {
     gpu_ffn *ffn = given;
     weft_group *group = ffn->group;
@@ -135,9 +135,9 @@ weft_status weft_moe_gpu_ffn_create(weft_moe *moe, int64_t inter, const void *co
         status = load_expert(ffn, e, gate[e], up[e], down[e], host);
     free(host);
     if (!status)
-        status = weft_moe_ffn_wrap(ffn, result);
+        status = weft_moe_ffn_wrap(ffn, free_there, result);
     if (status)
-        weft_moe_gpu_ffn_free(ffn);
+        free_there(ffn);
     return status;
 }
 

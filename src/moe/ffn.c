@@ -23,7 +23,8 @@ enum {
 };
 
 struct weft_moe_ffn {
-    void *other; /* on a GPU: there is nothing else then */
+    void *other; /* on a GPU: there is nothing else then, but what frees it */
+    void (*release)(void *other);
     weft_moe *moe;
     const weft_binding *bind;
     int64_t inter;
@@ -112,6 +113,8 @@ void weft_moe_ffn_close(weft_moe_ffn *ffn)
 {
     if (!ffn)
         return;
+    if (ffn->other)
+        ffn->release(ffn->other);
     free(ffn->gate);
     free(ffn->weights);
     free(ffn->rows);
@@ -254,23 +257,21 @@ weft_moe_expert weft_moe_ffn_callbacks(weft_moe_ffn *ffn)
                              .expert_rows = ROWS_WORTH_A_CALL};
 }
 
-weft_status weft_moe_ffn_wrap(void *other, weft_moe_ffn **ffn)
+weft_status weft_moe_ffn_wrap(void *other, void (*release)(void *other), weft_moe_ffn **ffn)
 {
     weft_moe_ffn *made = calloc(1, sizeof(*made));
 
     if (!made)
         return weft_error_set(weft_error_thread(), WEFT_ERR_MEMORY, "moe: no memory for an expert");
     made->other = other;
+    made->release = release;
     *ffn = made;
     return WEFT_OK;
 }
 
-void *weft_moe_ffn_other(const weft_moe_ffn *ffn)
-{
-    return ffn ? ffn->other : NULL;
-}
-
 void *weft_moe_ffn_wrapped(const weft_moe_expert *expert)
 {
-    return expert->block == ffn_block ? weft_moe_ffn_other(expert->context) : NULL;
+    const weft_moe_ffn *ffn = expert->block == ffn_block ? expert->context : NULL;
+
+    return ffn ? ffn->other : NULL;
 }

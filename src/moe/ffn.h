@@ -10,10 +10,9 @@ weft_status weft_moe_ffn_open(weft_moe *moe, int64_t inter, const void *const *g
 void weft_moe_ffn_close(weft_moe_ffn *ffn);
 weft_moe_expert weft_moe_ffn_callbacks(weft_moe_ffn *ffn);
 
-/* One whose work is done elsewhere, by who made `other`; and that, or NULL where there is none. */
-weft_status weft_moe_ffn_wrap(void *other, weft_moe_ffn **ffn);
-void *weft_moe_ffn_other(const weft_moe_ffn *ffn);
-/* The same of an expert; NULL also where it is somebody's own. */
+/* One whose work is done elsewhere, by who made `other`, which `release` frees with it. */
+weft_status weft_moe_ffn_wrap(void *other, void (*release)(void *other), weft_moe_ffn **ffn);
+/* The `other` of an expert; NULL where there is none, and where it is somebody's own. */
 void *weft_moe_ffn_wrapped(const weft_moe_expert *expert);
 
 #endif
