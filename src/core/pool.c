@@ -290,7 +290,7 @@ weft_status weft_pool_borrow(int members, size_t scratch_bytes, weft_loan *loan,
             lent->pool = weft_pool_create();
         if (!lent || !lent->pool) {
             free(lent);
-            return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a team of %d threads", members);
+            return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a pool of %d threads", members);
         }
     }
     if (!make_scratch(lent, scratch_bytes)) {

@@ -1,5 +1,5 @@
 /*
- * Tiles whose sums come from another tile of the engine, or stay for one: a chain of products.
+ * Tiles whose sums come from another tile of the engine, or stay for one.
  *
  * Such sums are nobody else's business, so they lie as the micro-kernel has them in registers, one micro-tile
  * after another: leaving them is storing whole cache lines in sequence, continuing is starting from loads
@@ -236,7 +236,7 @@ static void run_rest(const link *l, int64_t whole)
     }
 }
 
-void weft_chain_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0, int64_t rows)
+void weft_carried_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0, int64_t rows)
 {
     const weft_gemm_tile *tile = job->tile;
     const weft_kernel *kernel = job->kernel;
@@ -278,7 +278,7 @@ void weft_chain_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t 
     }
 }
 
-void weft_chain_empty(const gemm_job *job)
+void weft_carried_empty(const gemm_job *job)
 {
     const weft_gemm_tile *tile = job->tile;
     int64_t mr = job->kernel->mr, nr = job->kernel->nr;

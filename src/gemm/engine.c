@@ -217,7 +217,7 @@ static void run_stripe(const gemm_job *job, const block_b *b, int64_t s0, int64_
                              tile->a_cs, rows, k);
             to += weft_round_up(rows, job->side_a.lines) / job->side_a.lines * panel_bytes;
         }
-        (job->chain ? weft_chain_rows : weft_job_rows)(job, b, s0, i, rows);
+        (job->carried ? weft_carried_rows : weft_job_rows)(job, b, s0, i, rows);
     }
 }
 
@@ -312,7 +312,7 @@ static int64_t group_of(const gemm_job *job)
 {
     int64_t count;
 
-    if (job->chain)
+    if (job->carried)
         return job->tile->order;
     if (job->cut.k_count > 1 || job->streams)
         return 1;
@@ -332,8 +332,8 @@ static weft_finisher finisher_of(const weft_binding *bind, weft_dtype d_dtype)
 static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
 {
     const weft_kernel *kernel = tile->bind->kernel;
-    bool chain = kernel->finish && (tile->acc_in_order || tile->d_in_order);
-    const weft_few *few = chain ? NULL : few_of(kernel, tile->m);
+    bool carried = kernel->finish && (tile->acc_in_order || tile->d_in_order);
+    const weft_few *few = carried ? NULL : few_of(kernel, tile->m);
     bool packed = tile->packed_b != NULL;
     weft_dtype d_dtype = tile->raw ? weft_dtype_accumulator(kernel->type) : tile->d_dtype;
     bool d_holds_sums = d_dtype == weft_dtype_accumulator(kernel->type) &&
@@ -344,19 +344,19 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
         .run = few ? few->run : kernel->run,
         .side_a = weft_pack_side_a(tile->bind, few ? few->rows : kernel->mr),
         .cut = cut_blocks(tile->bind, tile->m, tile->n, tile->k, packed, d_holds_sums),
-        .chain = chain,
+        .carried = carried,
         .type_bytes = weft_dtype_size(kernel->type),
         .d_bytes = weft_dtype_size(d_dtype),
     };
 
-    job.streams = few || (!chain && kernel->run_ahead && tile->m <= WEFT_GEMM_STREAM_ROWS);
+    job.streams = few || (!carried && kernel->run_ahead && tile->m <= WEFT_GEMM_STREAM_ROWS);
     job.first = job.streams && !few ? kernel->run_ahead : job.run;
     if (!job.streams && weft_job_only_rounds(tile))
         job.finish = finisher_of(tile->bind, d_dtype);
-    job.direct = !chain && weft_job_is_identity(tile) && (tile->d_count == 1 || job.finish);
+    job.direct = !carried && weft_job_is_identity(tile) && (tile->d_count == 1 || job.finish);
     job.sums_in_d = d_holds_sums && job.cut.waits;
     job.group = group_of(&job);
-    if (chain && job.cut.n < tile->n) /* blocks of columns are whole groups of the order */
+    if (carried && job.cut.n < tile->n) /* blocks of columns are whole groups of the order */
         job.cut.n = job.cut.n / (job.group * kernel->nr) * job.group * kernel->nr;
     job.spreads =
         job.finish && tile->d_count > 1 && job.group * kernel->nr * (int64_t)job.d_bytes < SPREAD_LINES * 64;
@@ -389,7 +389,7 @@ static void run_packed(const weft_gemm_tile *tile, char *workspace)
     gemm_job job = make_job(tile, workspace);
 
     if (tile->k == 0) {
-        (job.chain ? weft_chain_empty : run_empty)(&job);
+        (job.carried ? weft_carried_empty : run_empty)(&job);
         return;
     }
     for (int64_t j = 0; j < tile->n; j += job.cut.n) {

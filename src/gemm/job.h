@@ -34,7 +34,7 @@ typedef struct gemm_job {
     bool streams;               /* the micro-kernel itself prefetches B */
     weft_finisher finish;       /* or NULL: writes D from registers, for whole micro-tiles */
     int64_t group;              /* panels of B that pass a panel of A at a time */
-    bool chain;                 /* sums come or stay in the order of weft_keeper */
+    bool carried;               /* sums come or stay in the order of weft_keeper */
     bool spreads;               /* D[1] is copied from D[0], some columns at a time */
     bool direct;                /* D[0] takes the micro-kernel's output as it is */
     bool sums_in_d;             /* D[0] holds the sums between stretches */
@@ -129,9 +129,9 @@ bool weft_job_is_identity(const weft_gemm_tile *tile);
 /* Packed rows [i0, i0 + rows) of A, in the stripe that starts at s0, against one block of B. */
 void weft_job_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0, int64_t rows);
 
-/* The same for a chain; and for one without products: sums that came go through the epilogue, or stay. */
-void weft_chain_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0, int64_t rows);
-void weft_chain_empty(const gemm_job *job);
+/* The same where sums are carried; and without products: sums that came go through the epilogue, or stay. */
+void weft_carried_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0, int64_t rows);
+void weft_carried_empty(const gemm_job *job);
 
 /* Few rows against a row-major B, packed a piece at a time (few_rows.c); what weft_few_rows_run needs to work
  * in.

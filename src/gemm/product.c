@@ -23,7 +23,7 @@ typedef struct grid {
     int64_t tasks;
     char *workspace;
     size_t workspace_bytes; /* of one member */
-    _Atomic int64_t next;   /* taken by fetch_add; the team's start and end order the data */
+    _Atomic int64_t next;   /* taken by fetch_add; the pool's start and end order the data */
 } grid;
 
 static int64_t min64(int64_t a, int64_t b)

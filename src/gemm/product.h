@@ -1,7 +1,7 @@
 /*
- * A whole product on one rank: tiles over a team of threads.
+ * A whole product on one rank: tiles over the threads of a pool.
  *
- * B is packed once by the whole team (unless it comes packed), then rows, or rows and columns, are dealt out
+ * B is packed once by all of them (unless it comes packed), then rows, or rows and columns, are dealt out
  * as tiles. The bits of the result do not depend on the number of threads or on who computes what.
  */
 #ifndef WEFT_GEMM_PRODUCT_H
@@ -19,7 +19,7 @@ typedef struct weft_product {
 /* The tile has been checked. */
 weft_status weft_product_run(const weft_product *product, weft_error_text *error);
 
-/* Packs all of B by a team; `packed` has been begun. */
+/* Packs all of B, by the pool; `packed` has been begun. */
 weft_status weft_product_pack(const weft_binding *bind, weft_packed *packed, const void *b,
                               weft_dtype b_dtype, int64_t b_rs, int64_t b_cs, int threads,
                               weft_error_text *error);

@@ -58,7 +58,7 @@ typedef struct guest {
     int64_t since;
     size_t have;
     uint64_t number[2]; /* its own */
-    char *words;        /* challenge, hello, block */
+    char *transcript;   /* challenge, hello, block */
 } guest;
 
 typedef struct host {
@@ -78,10 +78,10 @@ static void set_nodelay(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 }
 
-static uint64_t code_of(const weft_secret *secret, const void *words, size_t before, size_t after,
+static uint64_t code_of(const weft_secret *secret, const void *transcript, size_t before, size_t after,
                         const void *block, size_t block_bytes)
 {
-    uint64_t parts[3] = {weft_secret_code(secret, words, before),
+    uint64_t parts[3] = {weft_secret_code(secret, transcript, before),
                          weft_secret_code(secret, block, block_bytes), after};
 
     return weft_secret_code(secret, parts, sizeof(parts));
@@ -125,7 +125,7 @@ static weft_status listen_somewhere(host *h, weft_error_text *error)
 static void dismiss(host *h, int index)
 {
     close(h->guests[index].fd);
-    free(h->guests[index].words);
+    free(h->guests[index].transcript);
     h->guests[index] = h->guests[--h->count];
 }
 
@@ -151,27 +151,27 @@ static void accept_one(host *h)
         dismiss(h, oldest);
     g = &h->guests[h->count];
     *g = (guest){.fd = fd, .rank = -1, .since = weft_clock_ns()};
-    g->words = h->count < h->room ? malloc(sizeof(challenge) + expected(h)) : NULL;
-    if (!g->words || !weft_random(mine.number, sizeof(mine.number)) ||
+    g->transcript = h->count < h->room ? malloc(sizeof(challenge) + expected(h)) : NULL;
+    if (!g->transcript || !weft_random(mine.number, sizeof(mine.number)) ||
         send(fd, &mine, sizeof(mine), MSG_NOSIGNAL) != (ssize_t)sizeof(mine)) {
-        free(g->words);
+        free(g->transcript);
         close(fd);
         return;
     }
     set_nodelay(fd);
-    memcpy(g->words, &mine, sizeof(mine));
+    memcpy(g->transcript, &mine, sizeof(mine));
     h->count++;
 }
 
 /* A whole hello with its block: is it one of ours? Errors that ranks are to hear of are in `error`. */
 static weft_status judge(host *h, guest *g, bool *stranger, weft_error_text *error)
 {
-    const char *block = g->words + sizeof(challenge) + sizeof(hello);
+    const char *block = g->transcript + sizeof(challenge) + sizeof(hello);
     hello said;
 
-    memcpy(&said, g->words + sizeof(challenge), sizeof(said));
+    memcpy(&said, g->transcript + sizeof(challenge), sizeof(said));
     *stranger = said.magic != MEET_MAGIC || said.bytes != h->bytes ||
-                said.code != code_of(&h->secret, g->words, sizeof(challenge) + offsetof(hello, code), 1,
+                said.code != code_of(&h->secret, g->transcript, sizeof(challenge) + offsetof(hello, code), 1,
                                      block, h->bytes);
     if (*stranger)
         return WEFT_OK;
@@ -208,12 +208,12 @@ static bool listen_to(host *h, guest *g, weft_error_text *error)
         weft_error_set(error, WEFT_ERR_PEER_DIED, "rank %d went away while the ranks met", g->rank);
         return false;
     }
-    got = recv(g->fd, g->words + sizeof(challenge) + g->have, expected(h) - g->have, 0);
+    got = recv(g->fd, g->transcript + sizeof(challenge) + g->have, expected(h) - g->have, 0);
     if (got <= 0)
         return got < 0 && (errno == EAGAIN || errno == EINTR);
     g->have += (size_t)got;
     if (g->have >= sizeof(uint64_t) &&
-        memcmp(g->words + sizeof(challenge), &(uint64_t){MEET_MAGIC}, sizeof(uint64_t)) != 0)
+        memcmp(g->transcript + sizeof(challenge), &(uint64_t){MEET_MAGIC}, sizeof(uint64_t)) != 0)
         return false;
     if (g->have < expected(h))
         return true;
@@ -295,7 +295,7 @@ static weft_status answer_all(host *h, weft_status status, weft_error_text *erro
     struct {
         uint64_t number[2];
         verdict last;
-    } words;
+    } transcript;
 
     for (int i = 0; i < h->count; i++) {
         guest *g = &h->guests[i];
@@ -303,15 +303,16 @@ static weft_status answer_all(host *h, weft_status status, weft_error_text *erro
 
         if (g->rank < 0)
             continue;
-        memset(&words, 0, sizeof(words));
-        memcpy(words.number, g->number, sizeof(words.number));
-        words.last.magic = MEET_MAGIC;
-        words.last.status = (int32_t)status;
+        memset(&transcript, 0, sizeof(transcript));
+        memcpy(transcript.number, g->number, sizeof(transcript.number));
+        transcript.last.magic = MEET_MAGIC;
+        transcript.last.status = (int32_t)status;
         if (status != WEFT_OK)
-            memcpy(words.last.text, error->text, sizeof(words.last.text));
-        words.last.code =
-            code_of(&h->secret, &words, sizeof(words.number) + offsetof(verdict, code), 2, h->all, all_bytes);
-        if ((!send_whole(g->fd, &words.last, sizeof(words.last), h->meet->deadline_ns) ||
+            memcpy(transcript.last.text, error->text, sizeof(transcript.last.text));
+        transcript.last.code =
+            code_of(&h->secret, &transcript, sizeof(transcript.number) + offsetof(verdict, code), 2, h->all,
+                    all_bytes);
+        if ((!send_whole(g->fd, &transcript.last, sizeof(transcript.last), h->meet->deadline_ns) ||
              !send_whole(g->fd, h->all, all_bytes, h->meet->deadline_ns)) &&
             status == WEFT_OK) {
             /* Those after it are told why; those before it find out when they meet. */
@@ -413,32 +414,33 @@ static weft_status ask(const weft_meet *meet, int fd, const void *mine, size_t b
     struct {
         challenge first;
         hello answer;
-    } words;
+    } transcript;
     struct {
         uint64_t number[2];
         verdict last;
     } heard;
 
-    memset(&words, 0, sizeof(words));
+    memset(&transcript, 0, sizeof(transcript));
     *said = false;
-    if (!read_whole(fd, &words.first, sizeof(words.first),
+    if (!read_whole(fd, &transcript.first, sizeof(transcript.first),
                     shy < meet->deadline_ns ? shy : meet->deadline_ns) ||
-        words.first.magic != MEET_MAGIC)
+        transcript.first.magic != MEET_MAGIC)
         return WEFT_OK;
-    words.answer.magic = MEET_MAGIC;
-    snprintf(words.answer.version, sizeof(words.answer.version), "%s", weft_version());
-    words.answer.rank = meet->rank;
-    words.answer.size = meet->size;
-    words.answer.bytes = bytes;
-    if (!weft_random(words.answer.number, sizeof(words.answer.number)))
+    transcript.answer.magic = MEET_MAGIC;
+    snprintf(transcript.answer.version, sizeof(transcript.answer.version), "%s", weft_version());
+    transcript.answer.rank = meet->rank;
+    transcript.answer.size = meet->size;
+    transcript.answer.bytes = bytes;
+    if (!weft_random(transcript.answer.number, sizeof(transcript.answer.number)))
         return weft_error_set(error, WEFT_ERR_SYSTEM, "cannot get random bytes: %s", strerror(errno));
-    words.answer.code = code_of(&secret, &words, sizeof(challenge) + offsetof(hello, code), 1, mine, bytes);
-    if (!send_whole(fd, &words.answer, sizeof(words.answer), meet->deadline_ns) ||
+    transcript.answer.code =
+        code_of(&secret, &transcript, sizeof(challenge) + offsetof(hello, code), 1, mine, bytes);
+    if (!send_whole(fd, &transcript.answer, sizeof(transcript.answer), meet->deadline_ns) ||
         !send_whole(fd, mine, bytes, meet->deadline_ns))
         return WEFT_OK;
     *said = true;
     memset(&heard, 0, sizeof(heard));
-    memcpy(heard.number, words.answer.number, sizeof(heard.number));
+    memcpy(heard.number, transcript.answer.number, sizeof(heard.number));
     if (!read_whole(fd, &heard.last, sizeof(heard.last), meet->deadline_ns))
         return weft_error_set(error, WEFT_ERR_LAUNCH,
                               "rank 0 at %s did not accept rank %d: WEFT_SECRET differs, or rank 0 has ended",

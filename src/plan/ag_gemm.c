@@ -436,7 +436,7 @@ static void fetch_group(ag_gemm *ag, const ag_place *at, int64_t chunk)
 }
 
 /* The tiles of one group, each going on from chunk to chunk. */
-static void chain_group(ag_gemm *ag, const ag_place *at)
+static void carry_group(ag_gemm *ag, const ag_place *at)
 {
     int rank = place_rank(ag, at);
     weft_span group = group_of(ag, rank, at->group);
@@ -479,7 +479,7 @@ static void share_all(ag_gemm *ag)
         }
         for (ag_place use = from; use.step != at.step || use.batch != at.batch || use.group != at.group;
              place_next(ag, &use))
-            chain_group(ag, &use);
+            carry_group(ag, &use);
         from = at;
     }
 }

@@ -59,7 +59,7 @@ static void multiply(ag_gemm_k *ag, const k_tile *t, weft_region source, weft_sp
 }
 
 /* From rank to rank; those that have nothing of k are left out, but for the own. */
-static void chain_tile(ag_gemm_k *ag, const k_tile *t)
+static void carry_tile(ag_gemm_k *ag, const k_tile *t)
 {
     weft_gemm_gen *gen = &ag->gen;
     int last = 0;
@@ -118,7 +118,7 @@ static void direct(ag_gemm_k *ag)
 
     if (ag->gen.world > 1)
         ag->sums = weft_builder_operand(ag->gen.builder, sums);
-    every_tile(ag, chain_tile);
+    every_tile(ag, carry_tile);
 }
 
 /* What `rank` has of k, fetched by the compute lanes; returns by how many tasks. */

@@ -4,7 +4,7 @@
  *
  *   rotating C  The sum for the block of rank o starts at rank o+1 and travels o+2, o+3, ... to o. Each hop
  *               starts its accumulators from the partial sum that its predecessor stored here; the owner's
- *               own product ends the chain with the epilogue. No pass only adds.
+ *               own product is the last, with the epilogue. No pass only adds.
  *               Order of the sum: o+1, o+2, ..., o.
  *               With sums_stay they do not travel: the ranks add to them in the owner's memory, in the same
  *               order, each when its predecessor says that it has. For memory that adds by itself.
