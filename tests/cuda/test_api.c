@@ -4,7 +4,7 @@
 #include "fake_cublaslt.h"
 #include "fake_gpu.h"
 #include "plan/plan.h"
-#include "plan/print.h"
+#include "support/plan_file.h"
 #include "support/procs.h"
 #include "support/ranks.h"
 
@@ -484,26 +484,6 @@ static void test_apart(void)
 
 /* ---- plans from files -------------------------------------------------------------------------------- */
 
-/* The plan of a problem for so many ranks, in a new file. */
-static void write_plan(char path[32], const weft_problem *asked, int world)
-{
-    weft_error_text error;
-    weft_problem problem;
-    FILE *file;
-
-    strcpy(path, "/tmp/weft-plan-XXXXXX");
-    file = fdopen(mkstemp(path), "w");
-    CHECK_INT(weft_problem_resolve(asked, world, &problem, &error), WEFT_OK);
-    for (int rank = 0; rank < world; rank++) {
-        weft_plan_part part;
-
-        CHECK_INT(weft_plan_make(&problem, world, rank, &part, &error), WEFT_OK);
-        weft_plan_print_text(&part, file);
-        weft_plan_part_free(&part);
-    }
-    fclose(file);
-}
-
 static weft_problem tiled(int kind, int64_t n)
 {
     weft_problem p = product(64, n, 48);
@@ -592,24 +572,24 @@ static void test_given(void)
     for (int kind = 0; kind < API_KINDS; kind++) {
         weft_problem fits = tiled(kind, 48);
 
-        write_plan(plans.right[kind], &fits, WORLD);
+        plan_file_write(plans.right[kind], &fits, WORLD, NULL, NULL);
     }
     p.b_form = WEFT_B_PLAIN;
     p.tuning.tile_m = p.tuning.tile_n = 512, p.tuning.tile_k = 16;
     p.op = WEFT_OP_GEMM_AR;
     p.schedule = WEFT_SCHEDULE_ONE_SHOT;
-    write_plan(plans.large, &p, WORLD);
+    plan_file_write(plans.large, &p, WORLD, NULL, NULL);
     p = tiled(1, 56); /* B's columns are 19, 19 and 18 */
-    write_plan(plans.odd, &p, WORLD);
+    plan_file_write(plans.odd, &p, WORLD, NULL, NULL);
     p = tiled(0, 48);
     p.b_form = WEFT_B_PACK_IN_RUN;
     p.tuning.copiers = 0;
     p.schedule = WEFT_SCHEDULE_DIRECT;
-    write_plan(plans.packed, &p, WORLD);
+    plan_file_write(plans.packed, &p, WORLD, NULL, NULL);
     weft_problem_init(&p, WEFT_OP_ALL_REDUCE);
     p.schedule = WEFT_SCHEDULE_ONE_SHOT;
     p.count = 64;
-    write_plan(plans.collective, &p, WORLD);
+    plan_file_write(plans.collective, &p, WORLD, NULL, NULL);
     ranks_run(WORLD, given_rank, &plans);
     for (int kind = 0; kind < API_KINDS; kind++)
         unlink(plans.right[kind]);

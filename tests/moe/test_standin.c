@@ -6,24 +6,10 @@
 #include "bench/standin/scale.h"
 #include "bench/standin/scale_kernels.h"
 #include "core/dtype.h"
+#include "moe/sums.h"
 #include "support/check.h"
 
 enum { MOST = 1200 };
-
-static double rounding(weft_dtype dtype)
-{
-    return dtype == WEFT_F16 ? 0x1p-11 : dtype == WEFT_BF16 ? 0x1p-8 : 0x1p-24;
-}
-
-static double smallest(weft_dtype dtype)
-{
-    return dtype == WEFT_F16 ? 0x1p-24 : 0x1p-126;
-}
-
-static double random_value(uint64_t *state)
-{
-    return ((double)(check_random(state) >> 11) * 0x1p-52 - 1) * 4;
-}
 
 /* How far a sum of experts may be from that in double, before it is rounded: fp32 sums, or for float16 what
  * scale_fp16.c derives. */

@@ -6,24 +6,10 @@
 #include "core/dtype.h"
 #include "moe/sum.h"
 #include "moe/sum_kernels.h"
+#include "moe/sums.h"
 #include "support/check.h"
 
 enum { ROWS = 70, MOST = 1200 };
-
-static double rounding(weft_dtype dtype)
-{
-    return dtype == WEFT_F16 ? 0x1p-11 : dtype == WEFT_BF16 ? 0x1p-8 : 0x1p-24;
-}
-
-static double smallest(weft_dtype dtype)
-{
-    return dtype == WEFT_F16 ? 0x1p-24 : 0x1p-126;
-}
-
-static double random_value(uint64_t *state)
-{
-    return ((double)(check_random(state) >> 11) * 0x1p-52 - 1) * 4;
-}
 
 static void check_sum(weft_dtype dtype, int64_t rows, int64_t elements, float weight_size, uint64_t *state)
 {

@@ -201,7 +201,6 @@ static void be_bad(int rank, void *argument)
 int main(int argc, char **argv)
 {
     static const char *const placements[] = {"aabb", "abcab", "aaab"};
-    procs all;
 
     (void)argv;
     if (argc > 1) {
@@ -217,8 +216,6 @@ int main(int argc, char **argv)
         nodes_run(placement, be_well, NULL);
     }
     placement = "abab";
-    all = nodes_start(placement, be_bad, NULL);
-    for (int rank = 0; rank < all.size; rank++)
-        CHECK_INT(procs_wait(&all, rank), rank == all.size - 1 ? 128 + SIGKILL : 0);
+    nodes_lose_last(placement, be_bad);
     return check_report("test_nodes_moe");
 }

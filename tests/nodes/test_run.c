@@ -433,7 +433,6 @@ static int be_looping(void)
 int main(int argc, char **argv)
 {
     static const char *const placements[] = {"aabb", "abcab"};
-    procs all;
 
     if (argc > 1) {
         placement = "hosts";
@@ -452,8 +451,6 @@ int main(int argc, char **argv)
         nodes_run(placement, be_well, NULL);
     }
     placement = "abab";
-    all = nodes_start(placement, be_bad, NULL);
-    for (int rank = 0; rank < all.size; rank++)
-        CHECK_INT(procs_wait(&all, rank), rank == all.size - 1 ? 128 + SIGKILL : 0);
+    nodes_lose_last(placement, be_bad);
     return check_report("test_nodes_run");
 }

@@ -4,8 +4,8 @@
  * says why on every rank; so do ranks with different files.
  */
 #include "plan/plan.h"
-#include "plan/print.h"
 #include "support/check.h"
+#include "support/plan_file.h"
 #include "support/ranks.h"
 
 #include <unistd.h>
@@ -17,40 +17,6 @@ typedef struct files {
     const char *ring;
     weft_problem problem;
 } files;
-
-/* The plan of all ranks, with the first `from` replaced where that is given. */
-static void write_plan(char *path, const weft_problem *problem, const char *from, const char *to)
-{
-    FILE *file, *lines;
-    char *text = NULL, *at;
-    size_t bytes;
-    int handle;
-
-    strcpy(path, "/tmp/weft-plan-XXXXXX");
-    handle = mkstemp(path);
-    CHECK(handle >= 0);
-    lines = open_memstream(&text, &bytes);
-    for (int rank = 0; rank < RANKS; rank++) {
-        weft_error_text error;
-        weft_plan_part part;
-
-        CHECK_INT(weft_plan_make(problem, RANKS, rank, &part, &error), WEFT_OK);
-        weft_plan_print_text(&part, lines);
-        weft_plan_part_free(&part);
-    }
-    fclose(lines);
-    for (at = text; from && (at = strstr(at, ", hash ")) != NULL;) /* it would not be that of this any more */
-        memset(at, ' ', strlen(", hash 0123456789abcdef"));
-    at = from ? strstr(text, from) : NULL;
-    CHECK(!from || at);
-    file = fdopen(handle, "w");
-    if (at)
-        fprintf(file, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
-    else
-        fputs(text, file);
-    fclose(file);
-    free(text);
-}
 
 static float *numbers(size_t count, uint64_t seed)
 {
@@ -141,8 +107,8 @@ int main(int argc, char **argv)
     f.problem.tuning.tile_n = 192;
     f.problem.tuning.tile_k = 192;
     f.problem.tuning.workers = 2;
-    write_plan(f.own, &f.problem, NULL, NULL);
-    write_plan(f.wrong, &f.problem, " epilogue", "");
+    plan_file_write(f.own, &f.problem, RANKS, NULL, NULL);
+    plan_file_write(f.wrong, &f.problem, RANKS, " epilogue", "");
     ranks_run(RANKS, body, &f);
     unlink(f.own);
     unlink(f.wrong);

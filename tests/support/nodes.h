@@ -72,4 +72,13 @@ static inline void nodes_run(const char *placement, procs_body body, void *argum
         CHECK_INT(procs_wait(&all, rank), 0);
 }
 
+/* The same where the last rank is killed and the others live. */
+static inline void nodes_lose_last(const char *placement, procs_body body)
+{
+    procs all = nodes_start(placement, body, NULL);
+
+    for (int rank = 0; rank < all.size; rank++)
+        CHECK_INT(procs_wait(&all, rank), rank == all.size - 1 ? 128 + SIGKILL : 0);
+}
+
 #endif

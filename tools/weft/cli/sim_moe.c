@@ -4,44 +4,19 @@
  */
 #include "cli/sim.h"
 
+#include "cli/moe_flags.h"
 #include "core/dtype.h"
 #include "sim/moe.h"
 
 #include <math.h>
 #include <string.h>
 
-static struct {
-    int64_t experts, topk, hidden, tokens, inter;
-    double skew;
-    int mode; /* 0 both, 1 exact, 2 reduced */
-} asked = {.experts = 256, .topk = 8, .hidden = 7168, .tokens = 256};
-
-static const char *read_mode(void *target, const char *value)
-{
-    static const char *const names[] = {"both", "exact", "reduced"};
-
-    for (int i = 0; i < 3; i++)
-        if (strcmp(value, names[i]) == 0) {
-            *(int *)target = i;
-            return NULL;
-        }
-    return "exact, reduced or both";
-}
+static moe_asked asked = {.experts = 256, .topk = 8, .hidden = 7168, .tokens = 256, .mode = "both"};
 
 const options_flag sim_moe_flags[] = {
-    {"--experts", "E", OPTIONS_INT, &asked.experts, NULL, 1, 1 << 20, "moe",
-     "experts over all ranks (default 256)"},
-    {"--topk", "K", OPTIONS_INT, &asked.topk, NULL, 1, 1 << 16, "moe", "experts of a token (default 8)"},
-    {"--hidden", "H", OPTIONS_INT, &asked.hidden, NULL, 1, 1 << 24, "moe",
-     "elements of a token (default 7168)"},
-    {"--tokens", "T", OPTIONS_INT, &asked.tokens, NULL, 1, 1 << 20, "moe",
-     "tokens of each rank (default 256)"},
-    {"--skew", "X", OPTIONS_REAL, &asked.skew, NULL, 0, 1, "moe",
-     "part of the tokens that all want experts 0 to K - 1 (default 0)"},
-    {"--inter", "I", OPTIONS_INT, &asked.inter, NULL, 1, 1 << 24, "moe",
-     "the experts' feed-forward in between: gate and up H x I, down I x H (default: none)"},
-    {"--mode", "NAME", OPTIONS_CALL, &asked.mode, read_mode, 0, 0, "moe",
-     "combine: exact (a row for every expert), reduced (a row for every rank) or both (default)"},
+    MOE_FLAGS(asked, "", " (default 0)",
+              "combine: exact (a row for every expert), reduced (a row for every rank) or both (default)",
+              "the experts' feed-forward in between: gate and up H x I, down I x H (default: none)"),
     {0},
 };
 
@@ -138,9 +113,9 @@ int sim_moe_show(simulation *s)
                 "combine; the experts' products were not compared",
                 s->world, s->machine.name, s->machine.about);
     s->report.columns = columns;
-    if (asked.mode != 2)
+    if (strcmp(asked.mode, "reduced") != 0)
         show(s, false);
-    if (asked.mode != 1)
+    if (strcmp(asked.mode, "exact") != 0)
         show(s, true);
     return 0;
 }

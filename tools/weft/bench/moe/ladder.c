@@ -10,6 +10,7 @@
 
 #include "bench/cuda/bench_cuda.h"
 #include "bench/standin/scale_kernels.h"
+#include "cli/moe_flags.h"
 #include "core/dtype.h"
 #include "core/part.h"
 
@@ -17,36 +18,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct {
-    int64_t experts, topk, hidden, tokens, inter, rows;
-    double skew;
-    const char *mode;
-} asked;
-
-static const char *read_mode(void *target, const char *value)
-{
-    if (strcmp(value, "exact") && strcmp(value, "reduced") && strcmp(value, "both"))
-        return "exact, reduced or both";
-    *(const char **)target = value;
-    return NULL;
-}
+static moe_asked asked;
+static int64_t asked_rows;
 
 const options_flag bench_moe_flags[] = {
-    {"--experts", "E", OPTIONS_INT, &asked.experts, NULL, 1, 1 << 20, "moe",
-     "experts over all ranks (default 256)"},
-    {"--topk", "K", OPTIONS_INT, &asked.topk, NULL, 1, 1 << 16, "moe", "experts of a token (default 8)"},
-    {"--hidden", "H", OPTIONS_INT, &asked.hidden, NULL, 1, 1 << 24, "moe",
-     "elements of a token (default 7168)"},
-    {"--tokens", "T", OPTIONS_INT, &asked.tokens, NULL, 1, 1 << 20, "moe",
-     "tokens of each rank (default 256); in the contest's set each rank draws 1 to T - 1"},
-    {"--skew", "X", OPTIONS_REAL, &asked.skew, NULL, 0, 1, "moe",
-     "part of the tokens that all want experts 0 to K - 1; 1 with --topk 1: all tokens to one expert"},
-    {"--mode", "NAME", OPTIONS_CALL, &asked.mode, read_mode, 0, 0, "moe",
-     "exact (same bits for any number of ranks), reduced (one row per token and rank) or both (default)"},
-    {"--inter", "I", OPTIONS_INT, &asked.inter, NULL, 1, 1 << 24, "moe",
-     "measure the experts' grouped GEMM instead: gate and up H x I, down I x H, --experts of them (default "
-     "8) on each rank; with --backend cuda: of one rank, on the whole GPU, beside cuBLAS"},
-    {"--rows", "R", OPTIONS_INT, &asked.rows, NULL, 1, 1 << 20, "moe",
+    MOE_FLAGS(
+        asked, "; in the contest's set each rank draws 1 to T - 1",
+        "; 1 with --topk 1: all tokens to one expert",
+        "exact (same bits for any number of ranks), reduced (one row per token and rank) or both (default)",
+        "measure the experts' grouped GEMM instead: gate and up H x I, down I x H, --experts of them "
+        "(default 8) on each rank; with --backend cuda: of one rank, on the whole GPU, beside cuBLAS"),
+    {"--rows", "R", OPTIONS_INT, &asked_rows, NULL, 1, 1 << 20, "moe",
      "rows of each expert, with --inter (default 8 to 512, on a GPU 16 to 1024)"},
     {0},
 };
@@ -448,9 +430,9 @@ static void find_fault(const weft_options *options, const weft_contest_shape *sh
             text, bytes,
             "--threads %lld: a round runs on one thread of a rank; threads share the products of --inter",
             (long long)options->threads);
-    else if (asked.rows && !asked.inter)
+    else if (asked_rows && !asked.inter)
         snprintf(text, bytes, "--rows %lld: the rows of an expert count with --inter only",
-                 (long long)asked.rows);
+                 (long long)asked_rows);
     else if (options->set && strcmp(options->set, "contest"))
         snprintf(text, bytes, "--set %s: the set of shapes for moe is contest", options->set);
 }
@@ -471,7 +453,7 @@ int bench_moe_choose(const weft_options *options, bench_moe_choice *choice)
                                                                : WEFT_F16,
                                  .experts = asked.experts ? (int)asked.experts : 8,
                                  .inter = asked.inter,
-                                 .rows = asked.rows};
+                                 .rows = asked_rows};
     find_fault(options, &shape, choice->dtype, fault, sizeof fault);
     if (!fault[0] && (asked.skew > 0 || (options->impl && strcmp(options->impl, "fused"))))
         snprintf(fault, sizeof fault, "--backend cuda measures fused rounds of moe, without --skew");
@@ -501,7 +483,7 @@ int bench_moe(bench_context *context)
         return context->rank ? 2 : options_error("bench", "%s", fault);
     if (asked.inter)
         return bench_moe_experts(context, asked.experts ? asked.experts : 8, shape.hidden, asked.inter,
-                                 asked.rows, dtype);
+                                 asked_rows, dtype);
     report_note(&context->report, "moe of %s over %d ranks, %s%s%s", weft_dtype_name(dtype), context->size,
                 bench_team(context, dtype, false), context->mpi ? ", beside " : "",
                 context->mpi ? context->mpi->name : "");
