@@ -3,7 +3,7 @@
 # check (ci), on Debian and Ubuntu. Elsewhere, or without the right to install, it says exactly what to
 # install and stops. With nothing missing it is silent and takes no network.
 #
-# `python` is different: it makes a private environment in build/python with numpy and torch from PyPI, for the
+# `python` is different: it makes a private environment in build/python with numpy, torch and expecttest (which torch's own tests need) from PyPI, for the
 # tests of the package. Where they cannot be had it says so in one line, and those tests are skipped.
 # WEFT_TORCH names another torch (WEFT_TORCH=torch==2.11.0); WEFT_TORCH=none leaves it out.
 #
@@ -100,16 +100,16 @@ python_environment()
     here=$(cd "$(dirname "$0")/.." && pwd)/build/python
     log=$here.log
     [ "$torch" = none ] && torch=
-    [ -f "$here/.asked" ] && [ "$(cat "$here/.asked")" = "numpy $torch" ] && return 0
+    [ -f "$here/.asked" ] && [ "$(cat "$here/.asked")" = "numpy expecttest $torch" ] && return 0
     mkdir -p "$here"
     echo "setup: numpy and torch for the tests of the Python package, into build/python"
     if python3 -m venv "$here" >"$log" 2>&1 &&
-        timeout "${WEFT_SETUP_TIMEOUT:-900}" "$here/bin/pip" install -q --disable-pip-version-check numpy $torch >>"$log" 2>&1; then
+        timeout "${WEFT_SETUP_TIMEOUT:-900}" "$here/bin/pip" install -q --disable-pip-version-check numpy expecttest $torch >>"$log" 2>&1; then
         rm -f "$log"
     else
         echo "setup: not to be had (build/python.log says why); tests of the Python package that need them are skipped"
     fi
-    echo "numpy $torch" >"$here/.asked"
+    echo "numpy expecttest $torch" >"$here/.asked"
 }
 
 if [ ${#missing[@]} -eq 0 ]; then

@@ -241,6 +241,12 @@ class Own(unittest.TestCase):
             dist.all_reduce(x.t()[1:4])  # a view with gaps: its elements and no others
             assert x[:, 1:4].equal(2 * torch.arange(24.0).view(4, 6)[:, 1:4])
             assert x[:, 4:].equal(torch.arange(24.0).view(4, 6)[:, 4:])
+            for dtype in TYPES:  # in pieces, and a rest
+                one = torch.arange(270_001) % 5
+                for op, want in ((dist.ReduceOp.SUM, 2 * one + 1), (dist.ReduceOp.MAX, one + 1)):
+                    x = (one + rank).to(dtype)
+                    dist.all_reduce(x, op)
+                    assert x.equal(want.to(dtype)), f"{dtype} {op}"
             work = dist.all_reduce(torch.ones(100000), async_op=True)
             y = torch.ops.weft.gemm_ar(torch.ones(2, 3), torch.ones(3, 2), None, dist.group.WORLD.group_name)
             assert y.tolist() == [[6.0, 6.0]] * 2, y

@@ -31,8 +31,12 @@ from .._library import constants, lib
 from ..dtypes import dtype_of
 from ..errors import Error, UnsupportedError
 from ..group import Group, from_store
+from ..products import Plan
 from . import _cuda, _groups
 
+_all_reduce = lib.weft_all_reduce
+_PIECE_BYTES = 256 << 10  # of long reductions between two ranks
+_FEW = _PIECE_BYTES // 8  # elements that are less than a piece, whatever they are
 _BYTE = constants["WEFT_BYTE"]
 _SUM, _AVG = dist.ReduceOp.SUM, dist.ReduceOp.AVG
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -123,6 +127,10 @@ class Work(c10d.Work):
                 if self.is_completed():
                     self._settle(self._future)
         return self._future
+
+
+_DONE = Work([], done=True)
+"""Of calls that were waited for: the caller has the tensors, and nobody keeps it."""
 
 
 class _Lane:
@@ -223,6 +231,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
         self._gpu: Optional[Group] = None
         self._lane = self.group._lane = _Lane("weft")
         self._channels: Dict[Tuple[int, int, int], Tuple[_Lane, List[Group]]] = {}
+        self._plans: Dict[Tuple[int, int], Plan] = {}  # of pieces between two ranks, by type and reduction
         self._closed = False
 
     def _meet(self, key: str, rank: int, size: int) -> Group:
@@ -330,12 +339,33 @@ class ProcessGroupWeft(dist.ProcessGroup):
         call()
         return Work(tensors, done=True)
 
+    def _reduce_on_cpu(self, x: Tensor, codes: Tuple[int, int]) -> None:
+        """torch's memory is no peer's to read: what peers need of it is copied to where they can. Between two ranks least is
+        copied by packets, a piece at a time, so that it is still in a cache when the peer reads it."""
+        at, left, size = x.data_ptr(), x.numel(), x.element_size()
+        piece = _PIECE_BYTES // size
+        while self._size == 2 and left >= piece:
+            self._pair_plan(piece, codes).run_at(at, at)
+            at, left = at + _PIECE_BYTES, left - piece
+        if left:
+            self.group._call(_all_reduce, at, at, left, *codes)
+
+    def _pair_plan(self, count: int, codes: Tuple[int, int]) -> Plan:
+        plan = self._plans.get(codes)
+        if plan is None:
+            fields = dict(schedule="packets", count=count, dtype=codes[0], reduction=codes[1])
+            plan = self._plans[codes] = Plan(self.group, "all_reduce", **fields)
+        return plan
+
     def _reduce_dense(self, x: Tensor, op: Any) -> Tensor:
         """The reduction over ranks of memory without gaps, in place."""
         codes = _codes(x, op)
         if codes is not None:
-            pointer = x.data_ptr()
-            self._of(x)._call(lib.weft_all_reduce, pointer, pointer, x.numel(), *codes)
+            if x.is_cpu:
+                self._reduce_on_cpu(x, codes)
+            else:
+                pointer = x.data_ptr()
+                self._of(x)._call(lib.weft_all_reduce, pointer, pointer, x.numel(), *codes)
             return x
         if op not in _LOCAL:
             raise UnsupportedError(f"the backend weft has no reduction {op}")
@@ -371,14 +401,18 @@ class ProcessGroupWeft(dist.ProcessGroup):
     # ---- collectives -----------------------------------------------------------------------------------------
 
     def allreduce(self, tensors: Any, opts: Any = None, **_: Any) -> Work:
-        if opts is not None and len(tensors) == 1 and not self._lane.pending:
-            # The case that must be fast: one plain tensor, waited for at once.
+        if opts is not None and not self._lane.pending and len(tensors) == 1:
+            # The case that must be fast: one plain tensor, waited for at once. The hash of an operation is its number.
             x = tensors[0]
-            codes = _REDUCTIONS.get((x.dtype, int(opts.reduceOp.op)))
+            codes = _REDUCTIONS.get((x.dtype, hash(opts.reduceOp)))
             if codes is not None and x.is_contiguous() and x.is_cpu and not opts.asyncOp:
-                pointer = x.data_ptr()
-                self.group._call(lib.weft_all_reduce, pointer, pointer, x.numel(), *codes)
-                return Work(tensors, done=True)
+                count = x.numel()
+                if count >= _FEW:
+                    self._reduce_on_cpu(x, codes)
+                else:
+                    pointer = x.data_ptr()
+                    self.group._call(_all_reduce, pointer, pointer, count, *codes)
+                return _DONE
         tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
         opts = (
             opts if hasattr(opts, "reduceOp") else _options(c10d.AllreduceOptions, reduceOp=opts or dist.ReduceOp.SUM)
