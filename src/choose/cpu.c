@@ -163,6 +163,11 @@ uint64_t weft_basis_hash(const weft_basis *basis)
     if (basis->why.status != WEFT_OK || basis->tuned)
         return 0;
     hash = weft_hash(WEFT_HASH_START, basis->core->name, strlen(basis->core->name));
+    for (int c = 0; c < WEFT_COMPUTE_COUNT; c++) { /* from caches: tiles and the order of sums follow them */
+        const int blocks[] = {basis->core->bind[c].mc, basis->core->bind[c].kc};
+
+        hash = weft_hash(hash, blocks, sizeof(blocks));
+    }
     hash = weft_hash(hash, &basis->machine.id, sizeof(basis->machine.id));
     return weft_hash(hash, &basis->workers, sizeof(basis->workers));
 }

@@ -7,6 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 enum { CPUS_MAX = 1 << 16, NODES_MAX = 1 << 10 };
 
 /* The first line of a file; false when there is none. */
@@ -113,29 +117,66 @@ int weft_topo_cpus(weft_topo_cpu *cpus, int most)
     return count;
 }
 
+#if defined(__x86_64__)
+
+/* For systems that show no /sys: what the CPU that this runs on says of itself. */
+static int64_t cache_by_cpuid(int level)
+{
+    enum { CACHES_OF_INTEL = 4, CACHES_OF_AMD = 0x8000001d, INSTRUCTIONS = 2 };
+    static const uint32_t leaves[] = {CACHES_OF_INTEL, CACHES_OF_AMD};
+    uint32_t eax, ebx, ecx, edx;
+
+    for (size_t i = 0; i < sizeof(leaves) / sizeof(*leaves); i++) {
+        for (uint32_t index = 0;
+             index < 8 && __get_cpuid_count(leaves[i], index, &eax, &ebx, &ecx, &edx) && (eax & 0x1f);
+             index++) {
+            if ((eax & 0x1f) != INSTRUCTIONS && (int)(eax >> 5 & 7) == level)
+                return (int64_t)((ebx >> 22) + 1) * ((ebx >> 12 & 0x3ff) + 1) * ((ebx & 0xfff) + 1) *
+                       ((int64_t)ecx + 1);
+        }
+    }
+    return 0;
+}
+
+#else
+
+static int64_t cache_by_cpuid(int level)
+{
+    (void)level;
+    return 0;
+}
+
+#endif
+
 int64_t weft_topo_cache_bytes(int level)
 {
     weft_topo_cpu first = {0};
-    char path[96], line[32];
 
     weft_topo_cpus(&first, 1);
+    return weft_topo_cache_bytes_of(first.cpu, level);
+}
+
+int64_t weft_topo_cache_bytes_of(int cpu, int level)
+{
+    char path[96], line[32];
+
     for (int index = 0; index < 8; index++) {
         char *unit;
         long long size;
 
-        snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/cache/index%d/level", first.cpu, index);
+        snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/cache/index%d/level", cpu, index);
         if (read_number(path) != level)
             continue;
-        snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/cache/index%d/type", first.cpu, index);
+        snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/cache/index%d/type", cpu, index);
         if (!read_line(path, line, sizeof(line)) || strncmp(line, "Instruction", 11) == 0)
             continue;
-        snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/cache/index%d/size", first.cpu, index);
+        snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/cache/index%d/size", cpu, index);
         if (!read_line(path, line, sizeof(line)))
             continue;
         size = strtoll(line, &unit, 10);
         return size << (*unit == 'K' ? 10 : *unit == 'M' ? 20 : *unit == 'G' ? 30 : 0);
     }
-    return 0;
+    return cache_by_cpuid(level);
 }
 
 /* The least limit in a group's folder and those above it, up to `root`. */

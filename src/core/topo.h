@@ -15,8 +15,10 @@ typedef struct weft_topo_cpu {
  * many there are; writes at most `most` of them. */
 int weft_topo_cpus(weft_topo_cpu *cpus, int most);
 
-/* Bytes of the data or unified cache of a level (1 to 3) as the first allowed CPU sees it; 0 if unknown. */
+/* Bytes of the data or unified cache of a level (1 to 3) as the first allowed CPU sees it, and as a given one
+ * does; 0 if unknown. */
 int64_t weft_topo_cache_bytes(int level);
+int64_t weft_topo_cache_bytes_of(int cpu, int level);
 
 /* Bytes of memory this process may use: the machine's, or what its control groups allow when that is less. */
 int64_t weft_topo_memory_bytes(void);

@@ -1,21 +1,47 @@
-/* Which core's kernels this process uses: the best the CPU has, or the one WEFT_ISA names. */
+/*
+ * Which core's kernels this process uses: the best the CPU has, or the one WEFT_ISA names; with blocks for
+ * the caches of the machine's first CPU, so that all its processes agree, wherever they are bound.
+ */
 #include "core/cpu.h"
 #include "core/env.h"
+#include "core/topo.h"
 #include "gemm/gemm.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
+enum { CORES_MOST = 16 };
+
+static pthread_once_t fit_once = PTHREAD_ONCE_INIT;
+static weft_core fitted[CORES_MOST];
+
 static pthread_once_t current_once = PTHREAD_ONCE_INIT;
 static const weft_core *current_core;
 static weft_error_text current_error;
 
+static void fit_all(void)
+{
+    const weft_caches here = {.l1 = weft_topo_cache_bytes_of(0, 1),
+                              .l2 = weft_topo_cache_bytes_of(0, 2),
+                              .l3 = weft_topo_cache_bytes_of(0, 3)};
+
+    for (int i = 0; i <= weft_cores_of_arch_count && i < CORES_MOST; i++) {
+        weft_core *core = &fitted[i];
+
+        *core = i < weft_cores_of_arch_count ? *weft_cores_of_arch[i] : weft_core_portable;
+        for (int c = 0; c < WEFT_COMPUTE_COUNT; c++)
+            core->bind[c] = weft_binding_fit(&core->bind[c], &core->caches, &here);
+        core->caches = (weft_caches){.l1 = here.l1 > 0 ? here.l1 : core->caches.l1,
+                                     .l2 = here.l2 > 0 ? here.l2 : core->caches.l2,
+                                     .l3 = here.l3 > 0 ? here.l3 : core->caches.l3};
+    }
+}
+
 const weft_core *weft_core_at(int index)
 {
-    if (index >= 0 && index < weft_cores_of_arch_count)
-        return weft_cores_of_arch[index];
-    return index == weft_cores_of_arch_count ? &weft_core_portable : NULL;
+    pthread_once(&fit_once, fit_all);
+    return index >= 0 && index <= weft_cores_of_arch_count && index < CORES_MOST ? &fitted[index] : NULL;
 }
 
 bool weft_core_available(const weft_core *core)

@@ -15,12 +15,10 @@
 #include <string.h>
 
 enum {
-    PANELS_MIN = 12,      /* packed panels of A that make it worth reading a panel of B */
-    M_TILE_MOST = 512,    /* rows of a tile of a plan: more are cut too coarsely */
-    SUMS_BYTES = 4 << 20, /* of sums kept in the workspace between stretches */
-    SPREAD_LINES = 3,     /* of a row of D that make it worth writing two places at once */
-    L1_BYTES = 64 << 10,
-    GROUP_BYTES = 32 << 10, /* of the panels of a group: half of L1 */
+    PANELS_MIN = 12,        /* packed panels of A that make it worth reading a panel of B */
+    M_TILE_MOST = 512,      /* rows of a tile of a plan: more are cut too coarsely */
+    SUMS_BYTES = 4 << 20,   /* of sums kept in the workspace between stretches */
+    SPREAD_LINES = 3,       /* of a row of D that make it worth writing two places at once */
     GROUP_FEWEST = 4,       /* panels that are worth a group */
     WIDE_COLUMNS = 1536,    /* of a wide group, at most: a block of columns, nc / 2 or more, has one */
     WIDE_BYTES = 192 << 10, /* of its panels, which stay in L2 */
@@ -42,12 +40,18 @@ static int64_t columns_for(const weft_binding *bind, int64_t stretch)
     return cols > bind->nc ? bind->nc : cols > bind->kernel->nr ? cols : bind->kernel->nr;
 }
 
+/* Where a panel of B over a k block does not stay in L1, nothing is gained by several blocks in a row. */
+static bool panel_is_in_l1(const weft_binding *bind)
+{
+    return bind->kc * bind->kernel->nr * (int64_t)weft_dtype_size(bind->kernel->type) < bind->l1_bytes;
+}
+
 static blocks cut_blocks(const weft_binding *bind, int64_t m, int64_t n, int64_t k, bool packed,
                          bool sums_in_d)
 {
     const weft_kernel *kernel = bind->kernel;
     int64_t fewest = min64(weft_round_up(m > 0 ? m : 1, kernel->mr), PANELS_MIN * kernel->mr);
-    int64_t longest = bind->kc * (bind->mc > fewest ? bind->mc / fewest : 1);
+    int64_t longest = bind->kc * (bind->mc > fewest && panel_is_in_l1(bind) ? bind->mc / fewest : 1);
     blocks cut = {.k = weft_job_cut_evenly(k, bind->kc, kernel->k_step)};
 
     cut.k_count = (k + cut.k - 1) / cut.k;
@@ -127,13 +131,14 @@ weft_gemm_steps weft_gemm_steps_of(const weft_binding *bind)
     };
 }
 
-/* As many panels of B over k as leave room in L1. */
-static int64_t panels_in_l1(const weft_kernel *kernel, int64_t k)
+/* As many panels of B over k as take half of L1. */
+static int64_t panels_in_l1(const weft_binding *bind, int64_t k)
 {
+    const weft_kernel *kernel = bind->kernel;
     int64_t panel = weft_pack_k(kernel, k) * kernel->nr * (int64_t)weft_dtype_size(kernel->type);
     int64_t count = GROUP_COLUMNS / kernel->nr;
 
-    while (count > 1 && count * panel > GROUP_BYTES)
+    while (count > 1 && count * panel > bind->l1_bytes / 2)
         count /= 2;
     return count;
 }
@@ -150,26 +155,28 @@ static int64_t panels_in_l2(const weft_kernel *kernel, int64_t k)
  * For results that go to two places, in rows of some lines at least. A product of four-byte elements takes so
  * long that B may come from L2 meanwhile, which leaves long rows; one of shorter elements does not.
  */
-static int64_t panels_for_two(const weft_kernel *kernel, int64_t k)
+static int64_t panels_for_two(const weft_binding *bind, int64_t k)
 {
+    const weft_kernel *kernel = bind->kernel;
     int64_t size = (int64_t)weft_dtype_size(kernel->type), panel = weft_pack_k(kernel, k) * kernel->nr * size;
-    int64_t few = SPREAD_LINES * 64 / (kernel->nr * size), count = panels_in_l1(kernel, k);
+    int64_t few = SPREAD_LINES * 64 / (kernel->nr * size), count = panels_in_l1(bind, k);
 
     if (size >= 4) {
         count = panels_in_l2(kernel, k);
         return count > 3 * few ? count : 3 * few;
     }
-    return count < few && few * panel <= L1_BYTES ? few : count;
+    return count < few && few * panel <= bind->l1_bytes ? few : count;
 }
 
 /* For sums that another core has: so many that each of their pages is visited once, if k is short. */
-static int64_t panels_in_order(const weft_kernel *kernel, int64_t k, bool two)
+static int64_t panels_in_order(const weft_binding *bind, int64_t k, bool two)
 {
+    const weft_kernel *kernel = bind->kernel;
     int64_t size = (int64_t)weft_dtype_size(kernel->type);
 
     if (k <= WIDE_K * size)
         return panels_in_l2(kernel, k);
-    return two && size >= 4 ? 2 * SPREAD_LINES * 64 / (kernel->nr * size) : panels_in_l1(kernel, k);
+    return two && size >= 4 ? 2 * SPREAD_LINES * 64 / (kernel->nr * size) : panels_in_l1(bind, k);
 }
 
 int weft_gemm_order(const weft_binding *bind, int64_t m, int64_t k, bool two)
@@ -178,7 +185,7 @@ int weft_gemm_order(const weft_binding *bind, int64_t m, int64_t k, bool two)
 
     if (!bind->kernel->finish || m <= WEFT_GEMM_STREAM_ROWS)
         return 0;
-    panels = k > 0 && k <= bind->kc ? panels_in_order(bind->kernel, k, two) : 1;
+    panels = k > 0 && k <= bind->kc ? panels_in_order(bind, k, two) : 1;
     return panels < GROUP_FEWEST ? 1 : (int)panels;
 }
 
@@ -316,7 +323,8 @@ static int64_t group_of(const gemm_job *job)
         return job->tile->order;
     if (job->cut.k_count > 1 || job->streams)
         return 1;
-    count = (job->finish && job->tile->d_count > 1 ? panels_for_two : panels_in_l1)(job->kernel, job->cut.k);
+    count =
+        (job->finish && job->tile->d_count > 1 ? panels_for_two : panels_in_l1)(job->tile->bind, job->cut.k);
     /* Two panels pay only where rows of another core are read. */
     return count < GROUP_FEWEST && !job->tile->acc ? 1 : count;
 }
@@ -353,8 +361,10 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
     job.first = job.streams && !few ? kernel->run_ahead : job.run;
     if (!job.streams && weft_job_only_rounds(tile))
         job.finish = finisher_of(tile->bind, d_dtype);
-    job.direct = !carried && weft_job_is_identity(tile) && (tile->d_count == 1 || job.finish);
-    job.sums_in_d = d_holds_sums && job.cut.waits;
+    job.gathers = job.finish && !carried && job.cut.stretch > job.cut.k && weft_job_is_identity(tile) &&
+                  d_dtype == kernel->type && tile->d_count == 1;
+    job.direct = !carried && !job.gathers && weft_job_is_identity(tile) && (tile->d_count == 1 || job.finish);
+    job.sums_in_d = d_holds_sums && job.cut.waits && !job.gathers;
     job.group = group_of(&job);
     if (carried && job.cut.n < tile->n) /* blocks of columns are whole groups of the order */
         job.cut.n = job.cut.n / (job.group * kernel->nr) * job.group * kernel->nr;
@@ -363,7 +373,7 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
     job.a_block = workspace;
     job.b_block = job.a_block + a_block_bytes(kernel, &job.cut);
     job.sums = job.b_block + (packed ? 0 : b_block_bytes(kernel, &job.cut));
-    job.sums_ld = job.cut.waits ? job.cut.n : job.group * kernel->nr;
+    job.sums_ld = job.cut.waits && !job.gathers ? job.cut.n : job.group * kernel->nr;
     return job;
 }
 

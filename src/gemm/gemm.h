@@ -10,12 +10,11 @@
  *
  * Order of the sum, hence the bits of the result: k is cut into ceil(k / kc) blocks of equal length (rounded
  * up to k_step, the last one shorter); each block is summed by the micro-kernel from zero and added to the
- * accumulator, blocks in ascending k, starting from `acc`. It depends on k, the core and the compute type
- * alone: not on m, n, the place of the tile, whether B was packed, or the number of threads.
- * A tile that starts from sums in order, or leaves them so, adds one product after another to them instead,
- * where the kernel has an order of its own (carried_sums.c).
- * One exception: half products of few rows may use another kernel (see kernel.h), with the same order of
- * blocks.
+ * accumulator, blocks in ascending k, starting from `acc`. It depends on k, the core, its caches
+ * and the compute type alone: not on m, n, the place of the tile, whether B was packed, or the number of
+ * threads. A tile that starts from sums in order, or leaves them so, adds one product after another to them
+ * instead, where the kernel has an order of its own (carried_sums.c). One exception: half products of few
+ * rows may use another kernel (see kernel.h), with the same order of blocks.
  */
 #ifndef WEFT_GEMM_GEMM_H
 #define WEFT_GEMM_GEMM_H
@@ -42,6 +41,9 @@ weft_status weft_core_find(const char *name, const weft_core **core, weft_error_
 /* The `index`-th core of this build, best first, portable last; NULL past the end. */
 const weft_core *weft_core_at(int index);
 bool weft_core_available(const weft_core *core);
+
+/* Blocks measured with some caches, for those of another core. */
+weft_binding weft_binding_fit(const weft_binding *bind, const weft_caches *measured, const weft_caches *here);
 
 /* The binding for products of `dtype` (F32, F16, BF16, I8, fp8); NULL for other types. */
 const weft_binding *weft_core_binding(const weft_core *core, weft_dtype dtype, bool f16_fast);

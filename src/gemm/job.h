@@ -38,6 +38,7 @@ typedef struct gemm_job {
     bool spreads;               /* D[1] is copied from D[0], some columns at a time */
     bool direct;                /* D[0] takes the micro-kernel's output as it is */
     bool sums_in_d;             /* D[0] holds the sums between stretches */
+    bool gathers;               /* D[0] likewise, but sums of one stretch are gathered in the workspace */
     size_t type_bytes, d_bytes; /* of an element */
     char *a_block, *b_block, *sums;
     int64_t sums_ld;

@@ -138,8 +138,15 @@ typedef enum weft_compute {
     WEFT_COMPUTE_COUNT
 } weft_compute;
 
+/* Bytes of the caches of a core; 0 is unknown. */
+typedef struct weft_caches {
+    int64_t l1, l2, l3;
+} weft_caches;
+
 /*
  * A kernel with the cache blocks it wants on one core: mc rows of A and kc of k per block, nc columns of B.
+ * A core's table has those that were measured best with the caches it names; weft_core_at gives those for the
+ * caches that are there (blocks.c).
  * An fp32 kernel may stand in for a half type: `narrow` is that type, to which everything is rounded while it
  * is packed, so that a product has the same operands on every core; F32 (0) otherwise. Then `along` and
  * `across` take the place of the kernel's: they read a B of that type, and an A as the kernel has it; and
@@ -151,12 +158,14 @@ typedef struct weft_binding {
     weft_dtype narrow;
     weft_finisher finish;              /* optional */
     const weft_stream *along, *across; /* optional */
+    int l1_bytes;                      /* of the core; 0 in a core's table */
 } weft_binding;
 
 /* All kernels of one kind of core. `needs` are weft_cpu_feature bits. */
 typedef struct weft_core {
     const char *name; /* what WEFT_ISA accepts */
     uint32_t needs;
+    weft_caches caches; /* that its blocks are for */
     weft_binding bind[WEFT_COMPUTE_COUNT];
 } weft_core;
 

@@ -9,7 +9,9 @@
  *
  * Whole micro-tiles whose epilogue only rounds go from registers to D, with the incoming sums added on the
  * way. Others leave their sums in a strip: one panel of A by one group, in L1, from where the epilogue takes
- * them. With several k blocks a group is one panel and its sums, over all packed rows, wait for all blocks.
+ * them. With several k blocks a group is one panel and its sums, over all packed rows, wait for all blocks:
+ * dense, in the strip, also where D could hold them, whose rows may share a set of every cache. Then each
+ * stretch of k reads D once, in its first block, and writes it once, in its last.
  */
 #include "core/dtype.h"
 #include "gemm/epilogue.h"
@@ -33,7 +35,9 @@ typedef struct pass {
     char *sums;               /* kept between k blocks, or for the epilogue; D where it can hold them */
     int64_t ld;
     bool in_d;
-    bool begins, ends; /* the k of the tile */
+    bool begins, ends; /* the k of the tile; of the stretch where sums of a stretch are kept apart from D */
+    const char *acc;   /* sums to begin from, at (i, j), or NULL */
+    int64_t acc_ld;
 
     /* What is needed soon, brought closer a piece at a time: the next group of B, the next sums. */
     const char *next_b;
@@ -212,7 +216,7 @@ static void sweep_to_d(const pass *s, int64_t rows, int64_t panels)
 {
     const gemm_job *job = s->job;
     const weft_gemm_tile *tile = job->tile;
-    bool incoming = s->begins && tile->acc, twice = s->ends && tile->d_count > 1 && !job->spreads;
+    bool aside = job->gathers && !s->ends, twice = s->ends && tile->d_count > 1 && !job->spreads;
     int64_t lines = job->side_a.lines;
     const char *panel_a = s->panel_a;
     weft_panels b = {
@@ -224,13 +228,11 @@ static void sweep_to_d(const pass *s, int64_t rows, int64_t panels)
         .slice = s->slice,
     };
     weft_places to = {
-        .acc = incoming    ? acc_at(tile, s->i, s->j)
-               : s->begins ? NULL
-                           : s->sums,
-        .acc_ld = incoming ? tile->acc_ld : s->ld,
-        .d = {d_at(tile, 0, s->i, s->j, job->d_bytes),
+        .acc = s->begins ? s->acc : s->sums,
+        .acc_ld = s->begins ? s->acc_ld : s->ld,
+        .d = {aside ? s->sums : d_at(tile, 0, s->i, s->j, job->d_bytes),
               twice ? d_at(tile, 1, s->i, s->j, job->d_bytes) : NULL},
-        .d_ld = {tile->d_ld[0], tile->d_ld[1]},
+        .d_ld = {aside ? s->ld : tile->d_ld[0], tile->d_ld[1]},
     };
 
     for (int64_t i = 0; i < rows; i += lines) {
@@ -248,16 +250,14 @@ static void sweep_to_d(const pass *s, int64_t rows, int64_t panels)
 static void pass_to_sums(const pass *s, int64_t first)
 {
     const gemm_job *job = s->job;
-    const weft_gemm_tile *tile = job->tile;
     int64_t nr = job->kernel->nr;
-    bool incoming = s->begins && tile->acc, add = incoming || !s->begins;
+    bool add = s->acc || !s->begins;
     bool low = s->in_d && s->rows < job->side_a.lines;
     const char *panel_b = s->panel_b + first * s->panel_bytes;
     char *sums = s->sums + first * nr * 4;
 
-    if (incoming)
-        weft_job_copy(sums, s->ld, acc_at(tile, s->i, s->j + first * nr), tile->acc_ld, s->rows,
-                      s->cols - first * nr);
+    if (s->acc)
+        weft_job_copy(sums, s->ld, s->acc + first * nr * 4, s->acc_ld, s->rows, s->cols - first * nr);
     for (int64_t g = first; g < s->panels; g++, panel_b += s->panel_bytes, sums += nr * 4) {
         int64_t cols = min64(nr, s->cols - g * nr);
 
@@ -290,14 +290,14 @@ static void finish_edges(const pass *s, int64_t first)
     const gemm_job *job = s->job;
     const weft_gemm_tile *tile = job->tile;
     int64_t nr = job->kernel->nr;
-    weft_places to = {.acc = tile->acc ? before : NULL, .acc_ld = nr, .d = {aside}, .d_ld = {nr}};
+    weft_places to = {.acc = s->acc ? before : NULL, .acc_ld = nr, .d = {aside}, .d_ld = {nr}};
 
     for (int64_t g = first; g < s->panels; g++) {
         int64_t cols = min64(nr, s->cols - g * nr), j = s->j + g * nr;
 
-        if (tile->acc) {
+        if (s->acc) {
             memset(before, 0, (size_t)(job->kernel->mr * nr) * 4);
-            weft_job_copy(before, nr, acc_at(tile, s->i, j), tile->acc_ld, s->rows, cols);
+            weft_job_copy(before, nr, s->acc + g * nr * 4, s->acc_ld, s->rows, cols);
         }
         job->finish(s->k, s->panel_a, &(weft_panels){.first = s->panel_b + g * s->panel_bytes, .count = 1},
                     &to);
@@ -338,6 +338,10 @@ static void set_next_acc(pass *s, const block_b *b, int64_t i0, int64_t rows, in
 static char *sums_at(const gemm_job *job, const block_b *b, int64_t s0, int64_t i0, int64_t j, int64_t *row)
 {
     *row = 0;
+    if (job->gathers) {
+        *row = job->sums_ld;
+        return job->sums;
+    }
     if (job->direct || job->sums_in_d) {
         *row = job->tile->d_ld[0];
         return d_at(job->tile, 0, i0, b->j0 + j, 4);
@@ -345,6 +349,18 @@ static char *sums_at(const gemm_job *job, const block_b *b, int64_t s0, int64_t 
     if (job->cut.waits || job->cut.k_count > 1)
         *row = job->sums_ld;
     return job->sums + (job->cut.waits ? (size_t)((i0 - s0) * job->sums_ld + j) * 4 : 0);
+}
+
+/* What the first block of a stretch begins from, or NULL: sums that came in, or what D has of the stretches
+ * before. */
+static const char *begins_from(const gemm_job *job, const block_b *b, int64_t i, int64_t j, int64_t *ld)
+{
+    const weft_gemm_tile *tile = job->tile;
+
+    *ld = b->first ? tile->acc_ld : tile->d_ld[0];
+    if (!b->first)
+        return d_at(tile, 0, i, j, 4);
+    return tile->acc ? acc_at(tile, i, j) : NULL;
 }
 
 /* Columns [j, j + cols) of the block: a group of panels. */
@@ -370,11 +386,12 @@ static void run_group(const gemm_job *job, const block_b *b, int64_t s0, int64_t
 
     for (int64_t p = 0; p < b->k; p += job->cut.k) {
         int64_t whole = 0; /* panels done by a sweep, in whole panels of A */
-        bool incoming, finishes;
+        bool finishes;
 
         s.k = weft_pack_k(job->kernel, min64(job->cut.k, b->k - p));
-        s.begins = b->first && p == 0;
-        s.ends = b->last && p + job->cut.k >= b->k;
+        s.begins = p == 0 && (b->first || job->gathers);
+        s.ends = p + job->cut.k >= b->k && (b->last || job->gathers);
+        s.acc = s.begins ? begins_from(job, b, i0, s.j, &s.acc_ld) : NULL;
         s.panel_a = job->a_block + p * slices * lines * type;
         s.panel_b = b->panels + j / nr * b->panel_bytes + p * nr * type;
         s.next_b = s.panel_b + job->group * b->panel_bytes;
@@ -382,12 +399,11 @@ static void run_group(const gemm_job *job, const block_b *b, int64_t s0, int64_t
         s.multiply = job->first;
         s.sums = sums;
         s.i = i0;
-        incoming = s.begins && tile->acc;
-        finishes = job->finish && (s.ends || (s.in_d && incoming)) &&
-                   !(job->direct && tile->d_count == 1 && !incoming);
+        finishes = job->finish && (s.ends || ((s.in_d || job->gathers) && s.acc)) &&
+                   !(job->direct && tile->d_count == 1 && !s.acc);
         if (finishes)
             sweep_to_d(&s, rows - rows % lines, whole = cols / nr);
-        else if (!incoming && (job->direct || !s.ends))
+        else if (!s.acc && (job->direct || !s.ends))
             sweep_to_sums(&s, rows - rows % lines, whole = cols / nr);
         if (whole == s.panels && rows % lines == 0 && tile->d_count <= 2)
             continue;
@@ -395,7 +411,7 @@ static void run_group(const gemm_job *job, const block_b *b, int64_t s0, int64_t
             s.i = i0 + i;
             s.rows = min64(lines, rows - i);
             s.next_acc = NULL;
-            if (incoming)
+            if (s.acc && b->first)
                 set_next_acc(&s, b, i0, rows, i, j);
             if (finishes && s.begins && s.ends)
                 finish_edges(&s, s.rows < lines ? 0 : whole);
@@ -405,6 +421,7 @@ static void run_group(const gemm_job *job, const block_b *b, int64_t s0, int64_t
             s.panel_a += s.k * lines * type;
             s.next_b += s.slice;
             s.sums += sums_row * lines * 4;
+            s.acc = s.acc ? s.acc + s.acc_ld * lines * 4 : NULL;
         }
     }
 }

@@ -244,7 +244,7 @@ static void test_names(void)
     weft_error_text error;
 
     CHECK_INT(weft_core_find("portable", &core, &error), WEFT_OK);
-    CHECK(core == &weft_core_portable);
+    CHECK(strcmp(core->name, weft_core_portable.name) == 0);
     CHECK_INT(weft_core_find("mmx", &core, &error), WEFT_ERR_ARGUMENT);
     CHECK_HAS(error.text, "mmx");
     CHECK_HAS(error.text, "portable");

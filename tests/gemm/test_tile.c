@@ -95,9 +95,11 @@ static void test_block_boundaries(const weft_core *core, weft_dtype dtype, bool 
             {bind->kernel->mr + 1, bind->kernel->nr - 1, 3 * bind->kc + delta},
             {bind->kernel->mr, 97 + bind->kernel->nr, 2 * bind->kc + delta},
             {1, 7, bind->kc + delta},
+            {WEFT_GEMM_STREAM_ROWS + bind->kernel->mr + 3, 2 * bind->kernel->nr + 5, 5 * bind->kc + delta},
         };
+        size_t count = sizeof(sizes) / sizeof(sizes[0]) - (dtype != WEFT_F32); /* whose D holds sums */
 
-        for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+        for (size_t s = 0; s < count; s++) {
             for (int plain = 0; plain < 2; plain++) {
                 gemm_case c = gemm_case_plain(core, dtype, sizes[s][0], sizes[s][1], sizes[s][2]);
 

@@ -94,6 +94,7 @@ static const weft_kernel kernel_i8 = KERNEL("i8", WEFT_I8, run_i8);
 const weft_core weft_core_portable = {
     .name = "portable",
     .needs = 0,
+    .caches = {.l1 = 32 << 10, .l2 = 256 << 10, .l3 = 4 << 20},
     .bind =
         {
             [WEFT_COMPUTE_F32] = {&kernel_f32, .mc = 64, .kc = 256, .nc = 1024},

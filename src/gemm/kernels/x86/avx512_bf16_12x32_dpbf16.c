@@ -4,7 +4,7 @@
  * Tile 12x32, k in pairs: 24 accumulators of 16, 2 for B, A by broadcast of a pair.
  * Per pair of k: 2 loads of B, 12 broadcasts, 24 VDPBF16PS. Few rows: 4x32.
  */
-enum { MR = 12, FEW = 4 };
+enum { MR = 12, FEW = 4, TYPE_BYTES = 2 };
 #define VECTOR_BYTES 64
 #include "gemm/kernels/x86/kernels.h"
 #include "gemm/kernels/x86/pack.h"

@@ -2,9 +2,10 @@
  * fp32, AVX-512.
  *
  * Tile 12x32: 24 accumulators of 16, 2 for B, broadcasts of A: 27 of 32 registers. The FMA units (2 a cycle)
- * are the limit: 12 cycles for each k, in which 14 loads have room for 24.
+ * are the limit: 12 cycles for each k, in which 14 loads and 3 fetches have room for 24. Panels come from L2:
+ * what a long k saves in sums that are added in memory is more than that costs, once both are fetched ahead.
  */
-enum { MR = 12 };
+enum { MR = 12, TYPE_BYTES = 4, A_AHEAD = 512, B_AHEAD = 1024 };
 #define VECTOR_BYTES 64
 #include "gemm/kernels/x86/f32_fma.h"
 

@@ -2,8 +2,9 @@
  * x86-64 cores, best first. Where a core has no instruction for a type, the fp32 kernel does it: fp16 and
  * bf16 widen to fp32 exactly while they are packed, and what else is given is rounded to them.
  *
- * Blocks: mc x kc of A stays in L2 (half of it), kc x nr of B in L1, kc x nc of B in L3. An AMX unit is so
- * fast that adding to sums in memory costs more than reading B from L2: hence its long blocks of k.
+ * Blocks: mc x kc of A stays in L2 (half of it), kc x nr of B in L1, kc x nc of B in L3; gemm/blocks.c fits
+ * them to the caches that are there. Where adding to sums in memory costs more than reading B from L2, blocks
+ * of k are longer than L1 allows: an AMX unit is so fast, and the fp32 kernel of AVX-512 fetches ahead.
  */
 #include "core/cpu.h"
 #include "gemm/kernels/x86/kernels.h"
@@ -14,8 +15,9 @@
 #define AVX512_BF16 (AVX512_VNNI | WEFT_CPU_AVX512BF16)
 #define AMX (AVX512_BF16 | WEFT_CPU_AMX_TILE | WEFT_CPU_AMX_BF16 | WEFT_CPU_AMX_INT8)
 
+#define SERVER .caches = {.l1 = 48 << 10, .l2 = 2 << 20, .l3 = 32 << 20}
 #define AVX2_F32 &weft_kernel_avx2_f32_6x16, 144, 256, 4080
-#define AVX512_F32 &weft_kernel_avx512_f32_12x32, 720, 256, 3072
+#define AVX512_F32 &weft_kernel_avx512_f32_12x32, 360, 512, 3072
 #define WIDENED(isa, type, name)                                                                             \
     .narrow = WEFT_##type, .finish = weft_##isa##_finish_##name, .along = weft_##isa##_##name##_along,       \
     .across = weft_##isa##_##name##_across
@@ -23,6 +25,7 @@
 static const weft_core core_avx2 = {
     .name = "avx2",
     .needs = AVX2,
+    .caches = {.l1 = 32 << 10, .l2 = 256 << 10, .l3 = 8 << 20},
     .bind =
         {
             [WEFT_COMPUTE_F32] = {AVX2_F32},
@@ -36,6 +39,7 @@ static const weft_core core_avx2 = {
 static const weft_core core_avx512 = {
     .name = "avx512",
     .needs = AVX512,
+    SERVER,
     .bind =
         {
             [WEFT_COMPUTE_F32] = {AVX512_F32},
@@ -49,6 +53,7 @@ static const weft_core core_avx512 = {
 static const weft_core core_avx512_vnni = {
     .name = "avx512_vnni",
     .needs = AVX512_VNNI,
+    SERVER,
     .bind =
         {
             [WEFT_COMPUTE_F32] = {AVX512_F32},
@@ -62,6 +67,7 @@ static const weft_core core_avx512_vnni = {
 static const weft_core core_avx512_bf16 = {
     .name = "avx512_bf16",
     .needs = AVX512_BF16,
+    SERVER,
     .bind =
         {
             [WEFT_COMPUTE_F32] = {AVX512_F32},
@@ -76,6 +82,7 @@ static const weft_core core_avx512_bf16 = {
 static const weft_core core_avx512_fp16 = {
     .name = "avx512_fp16",
     .needs = AVX512_BF16 | WEFT_CPU_AVX512FP16,
+    SERVER,
     .bind =
         {
             [WEFT_COMPUTE_F32] = {AVX512_F32},
@@ -95,6 +102,7 @@ static const weft_core core_amx = {
 #else
     .needs = AMX,
 #endif
+    SERVER,
     .bind =
         {
             [WEFT_COMPUTE_F32] = {AVX512_F32},

@@ -1,6 +1,7 @@
 /*
  * fp32 by FMA, MR rows of two vectors: the body of the AVX2 and of the AVX-512 kernel. Per k: 2 loads of B,
- * MR broadcasts of A, 2 MR FMA. The including file defines VECTOR_BYTES and MR.
+ * MR broadcasts of A, 2 MR FMA. The including file defines VECTOR_BYTES, MR, and how many bytes ahead panels
+ * are fetched, or 0: A_AHEAD, B_AHEAD.
  */
 #ifndef WEFT_GEMM_KERNELS_X86_F32_FMA_H
 #define WEFT_GEMM_KERNELS_X86_F32_FMA_H
@@ -10,17 +11,20 @@
 #include "gemm/kernels/x86/pack_vectors.h"
 #include "gemm/kernels/x86/sums.h"
 
-enum { AHEAD_BYTES = 4096 }; /* of B: few rows wait for it, and it comes from memory */
+enum { FEW_AHEAD = 4096 }; /* bytes of B: few rows wait for it, and it comes from memory */
 
 INLINE void products(int rows, int64_t k, const void *panel_a, const void *panel_b, vec sum[][2])
 {
     const float *a = panel_a, *b = panel_b;
+    const int b_ahead = rows <= 4 ? FEW_AHEAD : B_AHEAD;
 
     for (int64_t p = 0; p < k; p++) {
         vec b0 = vec_load(b), b1 = vec_load(b + LANES);
 
-        for (int at = 0; rows <= 4 && at < NR * 4; at += CACHE_LINE)
-            _mm_prefetch((const char *)b + AHEAD_BYTES + at, _MM_HINT_T0);
+        for (int at = 0; b_ahead && at < NR * 4; at += CACHE_LINE)
+            _mm_prefetch((const char *)b + b_ahead + at, _MM_HINT_T0);
+        if (A_AHEAD && rows > 4)
+            _mm_prefetch((const char *)a + A_AHEAD, _MM_HINT_T0);
 #pragma GCC unroll 12
         for (int i = 0; i < rows; i++) {
             vec x = vec_one(a[i]);

@@ -1,6 +1,7 @@
 /*
  * What becomes of the fp32 sums of a micro-tile, for kernels of MR rows and two vectors of columns: into C,
- * rounded into D, or left for a later call (kernel.h). The including file defines MR and
+ * rounded into D, or left for a later call (kernel.h). The including file defines MR, TYPE_BYTES (of an
+ * element of a panel) and
  *
  *     products(rows, k, a, b, sum)    sum += panel of A (`rows` rows) * panel of B
  */
@@ -9,7 +10,11 @@
 
 #include "gemm/kernels/x86/vector.h"
 
-enum { NR = 2 * LANES, CACHE_LINE = 64 };
+enum {
+    NR = 2 * LANES,
+    CACHE_LINE = 64,
+    LATE = 64 /* of k: long enough for L3 to answer, too short for a line to be driven out of L1 again */
+};
 
 INLINE void products(int rows, int64_t k, const void *a, const void *b, vec sum[][2]);
 
@@ -43,23 +48,48 @@ INLINE void put_sums(int rows, vec sum[][2], weft_dtype type, char *to, int64_t 
     }
 }
 
-/* Rows of C may share a set of every cache, and then come from far: asked for before they are needed. */
-INLINE void fetch_rows(int rows, const float *c, int64_t ld)
+/* `bytes` of each row, to be read or (`writes`) written. */
+INLINE void fetch_rows(int rows, const char *first, int64_t stride, int bytes, const int writes)
 {
 #pragma GCC unroll 12
     for (int i = 0; i < rows; i++) {
-        for (int at = 0; at < NR * 4; at += CACHE_LINE)
-            _mm_prefetch((const char *)(c + i * ld) + at, _MM_HINT_T0);
+        for (int at = 0; at < bytes; at += CACHE_LINE)
+            __builtin_prefetch(first + i * stride + at, writes, 3);
     }
+}
+
+/* Rows of sums and of D: NULL, or where they begin and bytes between them. */
+typedef struct rows_near {
+    const char *acc, *d;
+    int64_t acc_stride, d_stride;
+    int d_bytes; /* of a row */
+} rows_near;
+
+/*
+ * Products, and what their sums go to asked for before it is needed: rows may share a set of every cache, and
+ * then come from far. Not long before, since then they would drive the panels out of that set.
+ */
+INLINE void products_near(int rows, int64_t k, const char *a, const char *b, vec sum[][2],
+                          const rows_near *near)
+{
+    int64_t early = k > 2 * LATE ? k - LATE : 0;
+
+    if (early)
+        products(rows, early, a, b, sum);
+    if (near->acc)
+        fetch_rows(rows, near->acc, near->acc_stride, NR * 4, 0);
+    if (near->d)
+        fetch_rows(rows, near->d, near->d_stride, near->d_bytes, 1);
+    products(rows, k - early, a + early * rows * TYPE_BYTES, b + early * NR * TYPE_BYTES, sum);
 }
 
 INLINE void run_rows(int rows, int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
 {
     vec sum[MR][2];
+    rows_near near = {.d = c, .d_stride = c_ld * 4, .d_bytes = NR * 4};
 
-    fetch_rows(rows, c, c_ld);
     begin_sums(rows, sum, NULL);
-    products(rows, k, a, b, sum);
+    products_near(rows, k, a, b, sum, &near);
     if (add)
         add_sums(rows, sum, c, c_ld);
     put_sums(rows, sum, WEFT_F32, c, c_ld);
@@ -73,6 +103,11 @@ INLINE void finish_rows(weft_dtype type, int64_t k, const void *a, const weft_pa
 
     for (int64_t g = 0; g < b->count; g++) {
         vec sum[MR][2];
+        rows_near near = {.acc = places->acc ? places->acc + g * NR * 4 : NULL,
+                          .acc_stride = places->acc_ld * 4,
+                          .d = places->d[0] + g * NR * size,
+                          .d_stride = places->d_ld[0] * size,
+                          .d_bytes = (int)(NR * size)};
 
         for (int64_t at = 0; at < b->slice && g < b->ahead_count; at += CACHE_LINE)
             _mm_prefetch(b->ahead + g * b->bytes + at, _MM_HINT_T1);
@@ -81,7 +116,7 @@ INLINE void finish_rows(weft_dtype type, int64_t k, const void *a, const weft_pa
                 _mm_prefetch(places->acc + i * places->acc_ld * 4 + g * NR * 4 + at, _MM_HINT_T0);
         }
         begin_sums(MR, sum, places->start ? places->start + g * MR * NR * 4 : NULL);
-        products(MR, k, a, b->first + g * b->bytes, sum);
+        products_near(MR, k, a, b->first + g * b->bytes, sum, &near);
         if (places->acc)
             add_sums(MR, sum, (const float *)places->acc + g * NR, places->acc_ld);
         put_sums(MR, sum, type, places->d[0] + g * NR * size, places->d_ld[0]);
