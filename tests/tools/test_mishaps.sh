@@ -147,6 +147,14 @@ wait $front 2>/dev/null
 
 # A bench that is killed leaves no shared memory of the MPI it was compared with (where there is one), nor does
 # one whose keeper is killed, the process between it and mpirun. Once MPI has started not even killing both does.
+# And an mpirun that has lost its keeper late has the time to take its own files away.
+launcher_of()
+{
+    local keeper
+    for keeper in $(cat /proc/$1/task/$1/children); do
+        cat /proc/$keeper/task/$keeper/children
+    done 2>/dev/null
+}
 shared_by()
 {
     local keeper launcher
@@ -156,7 +164,7 @@ shared_by()
         done
     done 2>/dev/null
 }
-for victim in front keeper both; do
+for victim in front keeper both late; do
     "$weft" bench ag_gemm 512 512 512 --iters 1000000 >/dev/null 2>&1 &
     front=$!
     for try in $(seq 60); do
@@ -165,13 +173,15 @@ for victim in front keeper both; do
         sleep 0.05
     done
     keeper=$(cat /proc/$front/task/$front/children)
+    launcher=$(launcher_of $front | tr -d " ")
     for try in $(seq 600); do
-        [ $victim = both ] && [ -n "$directory" ] && [ -e "$directory" ] || break
+        [ $victim = both ] || [ $victim = late ] || break
+        [ -n "$directory" ] && [ -e "$directory" ] || break
         sleep 0.05
     done
     case $victim in
     front) kill -9 $front ;;
-    keeper) kill -9 $keeper ;;
+    keeper | late) kill -9 $keeper ;;
     both) kill -9 $front $keeper ;;
     esac
     wait $front 2>/dev/null && fail "a bench whose $victim was killed ends with 0"
@@ -181,6 +191,8 @@ for victim in front keeper both; do
             sleep 0.1
         done
         [ -e "$directory" ] && fail "a killed $victim left $directory: $(ls "$directory")"
+        [ $victim = late ] && ls -d "${TMPDIR:-/tmp}"/ompi.*/pid."$launcher" >"$scratch/left" 2>/dev/null &&
+            fail "a killed keeper left files of mpirun: $(cat "$scratch/left")"
     fi
 done
 

@@ -14,6 +14,7 @@
 #include "launch/family.h"
 #include "launch/launch.h"
 
+#include "core/clock.h"
 #include "group/launcher.h"
 
 #include <dirent.h>
@@ -26,6 +27,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static const char OUTPUT_VARIABLE[] = "WEFT_BENCH_OUTPUT";
@@ -38,6 +40,8 @@ enum {
     SHARED_BYTES = 32,
     LINE_BYTES = 1024, /* of what a rank says; a pipe takes it in one piece */
 };
+
+#define ENDING_NS INT64_C(5000000000) /* that mpirun may take to end its ranks */
 
 bool bench_is_rank(void)
 {
@@ -378,6 +382,22 @@ static int compose(char **words, const weft_options *options, int argc, char **a
     return 0;
 }
 
+/* An mpirun whose keeper was killed has been asked to end, and takes its own files away if it gets the time.
+ */
+static void let_end(void)
+{
+    int64_t begun_ns = weft_clock_ns();
+
+    while (weft_clock_ns() - begun_ns < ENDING_NS) {
+        pid_t ended = waitpid(-1, NULL, WNOHANG);
+
+        if (ended < 0 && errno == ECHILD)
+            return;
+        if (ended == 0)
+            nanosleep(&(struct timespec){0, 10000000}, NULL);
+    }
+}
+
 int bench_launch(const weft_options *options, int argc, char **argv, const char *nodes, bool with_mpi)
 {
     char *words[MOST_ARGUMENTS], shared[SHARED_BYTES] = "";
@@ -408,6 +428,7 @@ int bench_launch(const weft_options *options, int argc, char **argv, const char 
     }
     int status = follow(&pipes, launcher, with_mpi);
     if (with_mpi) {
+        let_end();
         launch_family_end(NULL, 0);
         remove_directory(shared);
     }
