@@ -246,15 +246,23 @@ static void bench_sum_rank(int rank, void *argument)
     bench_as_rank(rank, bench_cuda_collectives, NULL, NULL, 10, words, "\"peer_us\": 4,");
 }
 
-static void test_torch_beside_all_reduce(void)
+/* `path`: as for mkstemp. It also says yes when it is asked whether it can import torch. */
+static void make_no_python(char *path)
 {
-    char path[] = "/tmp/weft-python-XXXXXX";
     int file = mkstemp(path);
 
     CHECK(file >= 0);
-    dprintf(file, "#!/bin/sh\necho ready 9.9\nwhile read size calls rounds; do echo 5 4 nan; done\n");
+    dprintf(file, "#!/bin/sh\n[ \"$2\" = \"import torch.distributed\" ] && exit\n"
+                  "echo ready 9.9\nwhile read size; do echo 5 4 nan; done\n");
     fchmod(file, 0700);
     close(file);
+}
+
+static void test_torch_beside_all_reduce(void)
+{
+    char path[] = "/tmp/weft-python-XXXXXX";
+
+    make_no_python(path);
     fake_gpu_install(1, 12, true);
     procs_run(2, bench_sum_rank, path);
     unlink(path);
@@ -295,20 +303,32 @@ static int rows_of(int argc, char **argv)
     return status ? -1 : rows;
 }
 
-/* The experts' products; in a process of its own, because flags stay set. */
+/* The experts' products, PyTorch beside them, and where it cannot stand; in processes of their own, because
+ * flags stay set. */
 static void test_moe_experts(void)
 {
-    char *experts[] = {"moe", "--backend", "cuda", "--experts", "3", "--hidden",
-                       "32",  "--inter",   "24",   "--rows",    "5", "--json"};
-    int status = -1;
-    pid_t child;
+    char path[] = "/tmp/weft-python-XXXXXX";
+    char *experts[] = {"moe",     "--backend", "cuda",   "--experts", "3",      "--hidden", "32",
+                       "--inter", "24",        "--rows", "5",         "--json", "--torch",  path},
+         *rounds[] = {"moe", "--backend", "cuda", "--torch", path},
+         *products[] = {"ag_gemm", "8", "8", "8", "--dtype", "bf16", "--backend", "cuda", "--torch", path};
+    const struct {
+        char **words;
+        int count, rows;
+    } calls[] = {{experts, 14, 2}, {rounds, 5, -1}, {products, 10, -1}};
 
+    make_no_python(path);
     fake_gpu_install(1, 12, true);
-    child = fork();
-    if (child == 0)
-        _exit(rows_of((int)(sizeof(experts) / sizeof(*experts)), experts) != 2);
-    waitpid(child, &status, 0);
-    CHECK_INT(status, 0);
+    for (int i = 0; i < 3; i++) {
+        int status = -1;
+        pid_t child = fork();
+
+        if (child == 0)
+            _exit(rows_of(calls[i].count, calls[i].words) != calls[i].rows);
+        waitpid(child, &status, 0);
+        CHECK_INT(status, 0);
+    }
+    unlink(path);
 }
 
 /* Both modes, all ranks in graphs of their own, and one rank over a link. */
@@ -359,15 +379,21 @@ static void test_collectives_over_a_link(void)
 {
     static const char *const ops[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
     static const int rows[] = {4, 4, 3, 4}; /* auto and every other */
+    char path[] = "/tmp/weft-page-XXXXXX", text[1 << 16] = "";
+    FILE *page = fdopen(mkstemp(path), "r");
 
     fake_gpu_install(1, 12, true);
     for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++) {
-        char *all[] = {(char *)ops[i], "--backend",  "cuda",    "-n",      "5",    "--link",
-                       "450GB/s,2us",  "--schedule", "all",     "--bytes", "1190", "--dtype",
-                       "bf16",         "--json",     "--iters", "3"};
+        char *all[] = {(char *)ops[i], "--backend",  "cuda",    "-n",      "5",      "--link",
+                       "450GB/s,2us",  "--schedule", "all",     "--bytes", "1190",   "--dtype",
+                       "bf16",         "--json",     "--iters", "3",       "--html", path};
 
         CHECK_INT(rows_of((int)(sizeof(all) / sizeof(*all)), all), rows[i]);
     }
+    CHECK(fread(text, 1, sizeof(text) - 1, page) > 0);
+    CHECK_HAS(text, "\"bound_us\"");
+    fclose(page);
+    unlink(path);
     char *two[] = {"all_reduce",  "--backend",  "cuda",     "-n",      "4",   "--link",
                    "450GB/s,2us", "--schedule", "two_shot", "--bytes", "4096"},
          *root[] = {"broadcast", "--backend", "cuda", "-n", "4", "--link", "450GB/s,2us"};

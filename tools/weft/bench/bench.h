@@ -83,6 +83,9 @@ int bench_trace_row(bench_context *context, weft_plan *plan, const weft_operands
 /* The Python of --torch or WEFT_TORCH_PYTHON; NULL when none was named. */
 const char *bench_torch_python(void);
 
+/* Whether it was --torch that named it. */
+bool bench_torch_asked(void);
+
 /* The file of --plan; NULL when none was given. */
 const char *bench_plan_path(void);
 

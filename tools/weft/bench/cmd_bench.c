@@ -47,18 +47,33 @@ const char *bench_torch_python(void)
     return python && *python ? python : NULL;
 }
 
+bool bench_torch_asked(void)
+{
+    return torch_python != NULL;
+}
+
+/* Whether PyTorch is measured beside this. */
+static bool torch_stands_beside(const weft_options *options)
+{
+    bool collective = options->is_plan_op && options->problem.op > WEFT_OP_GEMM_AS;
+
+    if (!options->cuda)
+        return strcmp(options->op_name, "gemm") == 0 || (options->is_plan_op && !collective);
+    return link_choice.bytes_per_ns == 0 &&
+           (collective || (strcmp(options->op_name, "moe") == 0 && !processes));
+}
+
 /* Whether the Python of --torch can do what it is asked for; said before anything is measured. */
 static int check_torch(const weft_options *options)
 {
     char *const words[] = {(char *)bench_torch_python(), "-c", "import torch.distributed", NULL};
     int status = 1;
     pid_t pid;
-    bool collective = options->is_plan_op && options->problem.op > WEFT_OP_GEMM_AS;
 
-    if (torch_python && collective && !options->cuda)
-        return options_error("bench", "--torch measures collectives beside those of --backend cuda");
-    if (!words[0] || (strcmp(options->op_name, "gemm") && !options->is_plan_op) ||
-        (collective && !options->cuda))
+    if (torch_python && !torch_stands_beside(options))
+        return options_error("bench", "--torch stands beside products of the cpu backend, and with --backend "
+                                      "cuda beside all_reduce and the experts of moe, without --link");
+    if (!words[0] || !torch_stands_beside(options))
         return 0;
     pid = fork();
     if (pid == 0) {
@@ -98,9 +113,9 @@ static const options_flag bench_flags[] = {
      "the plan in this file, which says of what sizes and ranks it is, beside what auto takes; with "
      "--backend "
      "cuda a process for each rank"},
-    {"--torch", "PYTHON", OPTIONS_TEXT, &torch_python, NULL, 0, 0, "products collectives gemm",
-     "a Python that has PyTorch, as one more peer of the products, or of all_reduce with --backend cuda "
-     "(also WEFT_TORCH_PYTHON)"},
+    {"--torch", "PYTHON", OPTIONS_TEXT, &torch_python, NULL, 0, 0, "products collectives gemm moe",
+     "a Python that has PyTorch, as one more peer of the products; with --backend cuda of all_reduce, or of "
+     "experts (also WEFT_TORCH_PYTHON)"},
     {0},
 };
 
@@ -365,6 +380,9 @@ int cmd_bench(int argc, char **argv)
         return options_error(
             "bench", collective ? "--svg and --trace draw collectives of the cpu backend"
                                 : "--svg and --trace draw the ranks of one process: leave --processes out");
+    status = check_torch(&options);
+    if (status)
+        return status;
     /* Said here once, not by every rank. */
     if (weft_env_check(&error) != WEFT_OK || weft_core_current(&core, &error) != WEFT_OK)
         return options_error("bench", "%s", error.text);
@@ -377,12 +395,9 @@ int cmd_bench(int argc, char **argv)
         return bench_cuda_ready() ? 2 : bench_launch(&options, argc, argv, NULL, false);
     if (options.cuda)
         return bench_cuda_refuses(&options, NULL, true) || bench_cuda_ready() ||
-                       (collective ? check_torch(&options) : bench_cuda_refuses_dtype(&options))
+                       (!collective && bench_cuda_refuses_dtype(&options))
                    ? 2
                    : bench_launch(&options, argc, argv, NULL, false);
-    status = check_torch(&options);
-    if (status)
-        return status;
     if (find_entry(options.op_name)->alone)
         return bench_run_rank(argc, argv, NULL);
     if (nodes_asked) {

@@ -2,14 +2,15 @@
  * `weft bench moe --backend cuda --inter I`: the feed-forward experts of one rank on the whole GPU, gate and
  * up with the gated activation, then down, each one grouped product; beside cuBLAS in a loop over the
  * experts, without the activation. In graphs of several calls, in turn; the weights are more than the caches
- * hold. The bound is what must go through memory at the rate of a copy: few rows can come near it, many
- * cannot.
+ * hold. With --torch also beside torch._grouped_mm, in a process of its own, after them, on weights n x k.
+ * The bound is what must go through memory at the rate of a copy: few rows can come near it, many cannot.
  *
  * Outputs are poisoned first; every element must have been written, and some of each expert are compared with
  * sums in double.
  */
 #include "bench/cuda/cublas_peer.h"
 #include "bench/cuda/bench_cuda.h"
+#include "bench/interpreter.h"
 #include "bench/moe/bench_moe.h"
 
 #include "core/dtype.h"
@@ -42,6 +43,7 @@ typedef struct expert_bench {
     CUdeviceptr offset, counter, loop_d;
     cublas_peer peer;
     bool has_peer;
+    interpreter torch;
     double copy_bytes_per_us;
     char *pool; /* random elements on the host */
 } expert_bench;
@@ -56,6 +58,8 @@ static const report_column columns[] = {{"experts", "experts", REPORT_PLAIN, 8},
                                         {"TFLOP/s", "tflops", REPORT_RATE, 8},
                                         {"cuBLAS loop µs", "peer_us", REPORT_TIME, 16},
                                         {"ratio", "peer_over_weft", REPORT_RATIO, 6},
+                                        {"torch µs", "torch_us", REPORT_TIME, 9},
+                                        {"ratio", "torch_over_weft", REPORT_RATIO, 6},
                                         {"ok", "ok", REPORT_PLAIN, 3},
                                         {NULL, NULL, REPORT_PLAIN, 0}};
 
@@ -207,7 +211,47 @@ static int check(expert_bench *b, const product *p, bool *ok)
     return 0;
 }
 
-static void print_row(expert_bench *b, const product *p, report_stats weft, report_stats loop, bool ok)
+/* Rank 0 of nobody: answers "experts rows n k calls rounds" with the median of a graph's calls. */
+static const char script[] =
+    "import sys,statistics,torch\n"
+    "t=getattr(torch,sys.argv[1]); torch.cuda.set_device(0)\n"
+    "print('ready',torch.__version__,flush=True)\n"
+    "for line in sys.stdin:\n"
+    "  E,m,n,k,calls,rounds=map(int,line.split())\n"
+    "  a=torch.randn(E*m,k,device='cuda').to(t); b=torch.empty(E,n,k,device='cuda',dtype=t)\n"
+    "  for e in range(E): b[e]=torch.randn(n,k,device='cuda')*k**-0.5\n"
+    "  ends=torch.arange(m,E*m+1,m,device='cuda',dtype=torch.int32); w=b.transpose(-2,-1)\n"
+    "  op=lambda: torch._grouped_mm(a,w,offs=ends); stream=torch.cuda.Stream()\n"
+    "  with torch.cuda.stream(stream): op()\n"
+    "  torch.cuda.synchronize(); graph=torch.cuda.CUDAGraph(); times=[]\n"
+    "  with torch.cuda.graph(graph,stream=stream):\n"
+    "    for _ in range(calls): op()\n"
+    "  for _ in range(rounds+2):\n"
+    "    x,y=(torch.cuda.Event(enable_timing=True) for _ in range(2))\n"
+    "    x.record(); graph.replay(); y.record(); y.synchronize()\n"
+    "    times.append(x.elapsed_time(y)*1e3/calls)\n"
+    "  print(statistics.median(times[2:]),flush=True)\n"
+    "  del a,b,w,graph,op; torch.cuda.empty_cache()\n";
+
+/* What torch._grouped_mm takes for the same product; NaN: not measured. */
+static double ask_torch(expert_bench *b, const product *p)
+{
+    double us = NAN;
+
+    if (!b->torch.pid)
+        return NAN;
+    if (fprintf(b->torch.ask, "%d %lld %lld %lld %d %d\n", b->experts, (long long)b->rows, (long long)p->n,
+                (long long)p->k, CALLS, GRAPHS) < 0 ||
+        fflush(b->torch.ask) || fscanf(b->torch.answer, "%lf", &us) != 1) {
+        fprintf(stderr, "weft bench: PyTorch is left out: torch._grouped_mm failed\n");
+        interpreter_close(&b->torch);
+        return NAN;
+    }
+    return us;
+}
+
+static void print_row(expert_bench *b, const product *p, report_stats weft, report_stats loop,
+                      double torch_us, bool ok)
 {
     report *r = &b->report;
     double rows = (double)b->experts * (double)b->rows, n = (double)p->n, k = (double)p->k;
@@ -229,6 +273,10 @@ static void print_row(expert_bench *b, const product *p, report_stats weft, repo
         report_text(r, "peer", "cuBLASLt %zu", b->peer.version);
     report_time(r, "peer_us", loop);
     report_real(r, "peer_over_weft", loop.median / weft.median);
+    if (isfinite(torch_us))
+        report_text(r, "torch", "%s", b->torch.name);
+    report_time(r, "torch_us", report_exact(torch_us));
+    report_real(r, "torch_over_weft", torch_us / weft.median);
     report_bool(r, "ok", ok);
     report_row(r);
 }
@@ -253,7 +301,7 @@ static int measure_product(expert_bench *b, const product *p)
             status = time_graph(b, replay[i], &samples[i][n < 0 ? 0 : n]);
     if (!status)
         print_row(b, p, report_summarise(samples[0], GRAPHS),
-                  sides == 2 ? report_summarise(samples[1], GRAPHS) : report_missing(), ok);
+                  sides == 2 ? report_summarise(samples[1], GRAPHS) : report_missing(), ask_torch(b, p), ok);
     for (int i = 0; i < sides; i++) {
         if (replay[i])
             b->device.cu->cuGraphExecDestroy(replay[i]);
@@ -405,9 +453,17 @@ int bench_cuda_experts(const weft_options *options, const bench_moe_choice *choi
     b.device.cu->cuCtxSetCurrent(b.device.context);
     b.has_peer = b.dtype == WEFT_BF16 && b.device.cu == weft_cuda_driver_open(&none) &&
                  cublas_peer_open(&b.peer, b.device.cu) == 0;
+    if (bench_torch_python()) {
+        char *argv[] = {(char *)bench_torch_python(), "-c", (char *)script, (char *)weft_dtype_name(b.dtype),
+                        NULL};
+
+        if (interpreter_open(&b.torch, argv))
+            fprintf(stderr, "weft bench: PyTorch is left out: it does not start on this GPU\n");
+    }
     report_open(&b.report, stdout, options->json, columns);
     b.report.page = page;
     status = measure(&b, choice->rows);
+    interpreter_close(&b.torch);
     closed = report_close(&b.report);
     weft_cuda_device_close(&b.device);
     return status ? status : closed;

@@ -587,6 +587,8 @@ int bench_cuda_moe(const weft_options *options, const bench_link *link, report_p
         return status;
     if (choice.inter)
         return bench_cuda_experts(options, &choice, page);
+    if (bench_torch_asked())
+        return options_error("bench", "--torch stands beside experts on GPUs: give --inter");
     if (b.world > RANKS_MOST)
         return options_error("bench", "--backend cuda: %d ranks on one GPU: there may be 1 to %d", b.world,
                              RANKS_MOST);
