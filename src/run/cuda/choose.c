@@ -259,8 +259,9 @@ enum {
 
 /* Measured on one rank of eight over an emulated link of 450 GB/s and 2 us. */
 enum {
-    LINK_PACKETS_BYTES = 1 << 20, /* that a rank sends as packets: beyond, two more hops take less */
+    LINK_PACKETS_BYTES = 2 << 20, /* that a rank sends as packets: beyond, two more hops take less */
     LINK_CTA_BYTES = 2 << 10,
+    LINK_CTAS = 64, /* have more bytes under way than a link carries in its latency */
 };
 
 static weft_schedule schedule_over_links(const weft_problem *p, int world, int64_t bytes)
@@ -315,9 +316,10 @@ void weft_cuda_choose_collective(weft_problem *p, int world, int ctas, bool whol
         return;
     }
     if (!p->tuning.workers)
-        p->tuning.workers =
-            (int)at_most((work + least - 1) / least,
-                         whole || work > (int64_t)MOST_BYTES * (ctas / 2) || ctas < 2 ? 2 * ctas : ctas / 2);
+        p->tuning.workers = (int)at_most((work + least - 1) / least,
+                                         whole ? at_most(LINK_CTAS, 2 * ctas)
+                                         : work > (int64_t)MOST_BYTES * (ctas / 2) || ctas < 2 ? 2 * ctas
+                                                                                               : ctas / 2);
     if (!p->tuning.workers)
         p->tuning.workers = 1;
     if (!p->tuning.tile_n) {

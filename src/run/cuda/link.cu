@@ -1,8 +1,9 @@
 /*
  * The peers of a rank in the loop: see link.h.
  *
- * Card: 256 threads, few registers, no shared memory to speak of: they fit beside the kernel that they
- * answer, and stay for as many of its runs as they were launched for.
+ * Card: 256 threads, at most 64 registers, no shared memory: a CTA fits beside one of the kernel that it
+ * answers, and stays for as many of its runs as it was launched for. More than some 66 of each on a GPU of
+ * 132 SMs get into each other's way.
  */
 #include "collective.h"
 #include "link.h"
@@ -165,7 +166,7 @@ __device__ __forceinline__ bool answer_packets(const weft_cuda_link &p, int64_t 
 
 } // namespace
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
     weft_link_signals(const __grid_constant__ weft_cuda_link p)
 {
     uint64_t run = begin(p), end = run + p.runs;
@@ -177,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         p.answered[blockIdx.x * WEFT_CUDA_LINE_WORDS] = end;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
     weft_link_packets(const __grid_constant__ weft_cuda_link p)
 {
     uint64_t run = begin(p), end = run + p.runs;

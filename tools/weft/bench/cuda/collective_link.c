@@ -54,6 +54,7 @@ typedef struct loop {
     weft_cuda_executor executor;
     weft_cuda_link peers;
     unsigned peers_grid;
+    double link_bytes;            /* that the link carries in a run, in one direction */
     CUdeviceptr tables, expected; /* what recv is to be in the end */
     char *results;                /* the same on the host */
     CUgraph graph;
@@ -179,7 +180,8 @@ typedef struct peer_tables {
     weft_cuda_link_lane *lanes;
     weft_cuda_link_store *stores;
     uint32_t lane_count, store_count;
-    double *bytes; /* of a lane, in one direction */
+    double bytes; /* in one direction */
+    bool reads;
 } peer_tables;
 
 static double region_bytes(const link_bench *b, const weft_region *region)
@@ -187,33 +189,40 @@ static double region_bytes(const link_bench *b, const weft_region *region)
     return (double)(region->rows * region->cols) * (double)b->data.element;
 }
 
-/* What a lane of rank `part->rank` moves towards rank 0: what it stores there, or reads elsewhere when it is
- * rank 0's own. */
-static void add_lane(const link_bench *b, const loop *l, const weft_plan_part *part, uint32_t lane,
-                     uint32_t index, peer_tables *t)
+/* What rank 0 reads of its peers. */
+static void add_reads(const link_bench *b, const weft_plan_part *part, peer_tables *t)
+{
+    for (uint32_t i = 0; i < part->task_count; i++) {
+        const weft_task *task = &part->tasks[i];
+        const weft_region *regions = weft_task_regions(part, task);
+
+        for (uint32_t j = task->destinations; j < task->region_count; j++)
+            if (regions[j].rank != 0 && region_bytes(b, &regions[j]) > 0) {
+                t->bytes += region_bytes(b, &regions[j]);
+                t->reads = true;
+            }
+    }
+}
+
+/* What a lane of a peer stores at rank 0. */
+static void add_stores(const link_bench *b, const loop *l, const weft_plan_part *part, uint32_t lane,
+                       peer_tables *t)
 {
     for (uint32_t i = 0; i < part->lanes[lane].task_count; i++) {
         const weft_task *task = &part->tasks[part->lanes[lane].task0 + i];
         const weft_region *regions = weft_task_regions(part, task);
 
-        for (uint32_t j = 0; j < task->region_count; j++) {
-            const weft_region *region = &regions[j];
-            const weft_cuda_place *place = &l->places[region->operand * (uint32_t)part->world];
-            bool stored = j < task->destinations;
-            int64_t at = (region->row0 * place->ld + region->col0) * (int64_t)b->data.element;
+        for (uint32_t j = 0; j < task->destinations; j++) {
+            const weft_cuda_place *place = &l->places[regions[j].operand * (uint32_t)part->world];
+            int64_t at = (regions[j].row0 * place->ld + regions[j].col0) * (int64_t)b->data.element;
 
-            if (region->rows * region->cols == 0)
+            if (regions[j].rank != 0 || region_bytes(b, &regions[j]) <= 0)
                 continue;
-            if (part->rank == 0 && region->rank != 0 && !stored) {
-                t->bytes[index] += region_bytes(b, region);
-                t->lanes[index].latency_ns = (int64_t)(2 * b->link->latency_ns);
-            } else if (part->rank != 0 && region->rank == 0 && stored) {
-                t->bytes[index] += region_bytes(b, region);
-                t->stores[t->store_count++] =
-                    (weft_cuda_link_store){.from = (const char *)(uintptr_t)l->expected + at,
-                                           .to = (char *)place->base + at,
-                                           .bytes = (int64_t)region_bytes(b, region)};
-            }
+            t->bytes += region_bytes(b, &regions[j]);
+            t->stores[t->store_count++] =
+                (weft_cuda_link_store){.from = (const char *)(uintptr_t)l->expected + at,
+                                       .to = (char *)place->base + at,
+                                       .bytes = (int64_t)region_bytes(b, &regions[j])};
         }
     }
 }
@@ -230,23 +239,25 @@ static bool touches(const weft_plan_part *part, uint32_t lane, int rank)
     return false;
 }
 
-/* Lane by lane: rank 0's, and those of its peers that touch it, each peer's first ones first. */
+/* Lane by lane, each peer's first ones first. What the link carries is divided evenly among them: which lane
+ * of rank 0 has said DONE is not known, only how many. */
 static void gather_lanes(const link_bench *b, const loop *l, peer_tables *t)
 {
+    add_reads(b, &l->parts[0], t);
     for (uint32_t index = 0; index < t->lane_count; index++) {
         t->lanes[index].store0 = t->store_count;
-        t->lanes[index].latency_ns = (int64_t)b->link->latency_ns;
-        if (index < l->parts[0].lane_count)
-            add_lane(b, l, &l->parts[0], index, index, t);
         for (int r = 1; r < b->data.world; r++) {
             uint32_t seen = 0;
 
             for (uint32_t lane = 0; lane < l->parts[r].lane_count; lane++)
                 if (touches(&l->parts[r], lane, 0) && seen++ == index)
-                    add_lane(b, l, &l->parts[r], lane, index, t);
+                    add_stores(b, l, &l->parts[r], lane, t);
         }
         t->lanes[index].store_count = t->store_count - t->lanes[index].store0;
-        t->lanes[index].busy_ns = (int64_t)(t->bytes[index] / b->link->bytes_per_ns + 0.5);
+    }
+    for (uint32_t index = 0; index < t->lane_count; index++) {
+        t->lanes[index].busy_ns = (int64_t)(t->bytes / t->lane_count / b->link->bytes_per_ns + 0.5);
+        t->lanes[index].latency_ns = (int64_t)((t->reads ? 2 : 1) * b->link->latency_ns);
     }
 }
 
@@ -295,15 +306,15 @@ static int make_signal_peers(link_bench *b, loop *l)
     }
     t.lanes = calloc(t.lane_count, sizeof(*t.lanes));
     t.stores = calloc(regions + 1, sizeof(*t.stores));
-    t.bytes = calloc(t.lane_count, sizeof(*t.bytes));
     status =
-        t.lanes && t.stores && t.bytes
+        t.lanes && t.stores
             ? 0
             : fail(b, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for %u lanes", t.lane_count));
     if (!status) {
         void *at[4] = {0};
 
         gather_lanes(b, l, &t);
+        l->link_bytes = t.bytes;
         l->peers_grid = t.lane_count + 1;
         status = load_peers(b, l, (const void *[]){t.lanes, t.stores, l->sent, l->heard},
                             (size_t[]){t.lane_count * sizeof(*t.lanes), t.store_count * sizeof(*t.stores),
@@ -316,7 +327,6 @@ static int make_signal_peers(link_bench *b, loop *l)
     }
     free(t.lanes);
     free(t.stores);
-    free(t.bytes);
     l->peers.signals = l->signals[0];
     l->peers.stride = (int64_t)(l->heap.stride / sizeof(uint64_t));
     return status;
@@ -343,6 +353,7 @@ static int make_packet_peers(link_bench *b, loop *l)
     free(payload);
     if (status)
         return status;
+    l->link_bytes = (double)((b->data.world - 1) * packets * WEFT_CUDA_PACKET_BYTES);
     l->peers.payload = at[0];
     l->peers.watched = p->peer[1].to;
     l->peers.inbox = (char *)(uintptr_t)p->inbox;
@@ -515,6 +526,7 @@ static void print_row(link_bench *b, const loop *l, int64_t bytes, report_stats 
     report_time(&b->report, "us", stats);
     report_real(&b->report, "bound_us", bound * 1e-3);
     report_real(&b->report, "over_bound", stats.median / (bound * 1e-3));
+    report_int(&b->report, "link_bytes", (int64_t)l->link_bytes);
     report_real(&b->report, "busbw_gbs", (sums ? 2 : 1) * shared / stats.median * 1e-3);
     report_bool(&b->report, "ok", ok);
     report_row(&b->report);

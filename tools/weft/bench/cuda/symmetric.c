@@ -16,7 +16,7 @@ enum { ROUNDS = 30 };
  */
 static const char script[] =
     "import os,sys,time,socket,statistics\n"
-    "W=int(sys.argv[1]); r=0\n"
+    "W=int(sys.argv[1]); r=0; os.sched_setaffinity(0,range(os.cpu_count()))\n" /* not only a rank's CPUs */
     "s=socket.socket(); s.bind(('127.0.0.1',0)); port=s.getsockname()[1]; s.close()\n"
     "os.environ.update(MASTER_ADDR='127.0.0.1',MASTER_PORT=str(port),WORLD_SIZE=str(W),\n"
     "  TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES='1')\n"
