@@ -289,6 +289,10 @@ WEFT_API weft_status weft_atomic_add(weft_group *group, int64_t *word, int64_t a
  * whose operands may be any memory the GPU can use; those that peers touch, where they do not come from
  * weft_alloc, are copied on the stream through memory that the group keeps. The collectives, and mixture of
  * experts, of any such memory too, and weft_grouped_gemm. weft_gemm works on the CPU, with memory of the CPU.
+ *
+ * Ranks on several nodes have collectives and the four products, with the types of the CPU, staged through
+ * the host (docs/nodes.md): calls return when their results are there. weft_alloc gives memory that only its
+ * rank can address; mixture of experts and weft_grouped_gemm are WEFT_ERR_UNSUPPORTED.
  */
 WEFT_API weft_status weft_group_use_gpu(weft_group *group, int device);
 

@@ -148,9 +148,6 @@ weft_status weft_group_use_gpu(weft_group *group, int device)
         return weft_error_set(&group->error, WEFT_ERR_STATE,
                               "weft_group_use_gpu: the group %s; it comes before plans and collectives",
                               group->backend ? "is on GPUs already" : "has been used on the CPU");
-    if (group->spread)
-        return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
-                              "weft_group_use_gpu: the ranks are on several nodes, and GPUs need one");
     return weft_backend_attach(group, device);
 }
 

@@ -59,6 +59,13 @@ weft_status weft_moe_bytes(const weft_moe_config *config, int ranks, size_t *sym
     return weft_moe_measure(&read, ranks, symmetric_bytes, private_bytes, error);
 }
 
+static const char no_experts[] = "mixture of experts of GPUs needs them on one node";
+
+static bool has_experts(const weft_group *group)
+{
+    return weft_backend_of(group)->host_memory || weft_backend_of(group)->moe;
+}
+
 weft_status weft_moe_group_bytes(weft_group *group, const weft_moe_config *config, size_t *symmetric_bytes,
                                  size_t *private_bytes)
 {
@@ -71,6 +78,8 @@ weft_status weft_moe_group_bytes(weft_group *group, const weft_moe_config *confi
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                               "weft_moe_group_bytes: config must be set by weft_moe_config_init, and neither "
                               "result be NULL");
+    if (!has_experts(group))
+        return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED, "weft_moe_group_bytes: %s", no_experts);
     return calls_for(group)->measure(group, &read, symmetric_bytes, private_bytes);
 }
 
@@ -89,6 +98,8 @@ weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, we
                                : "config->size is not that of weft_moe_config; weft_moe_config_init sets it");
         return weft_group_reject(group, WEFT_SYNC_AGREE);
     }
+    if (!has_experts(group))
+        return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED, "weft_moe_create: %s", no_experts);
     status = calls_for(group)->open(group, &read, &made);
     if (status != WEFT_OK)
         return status;

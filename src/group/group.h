@@ -84,6 +84,7 @@ struct weft_group {
     struct weft_session *session;       /* owned by src/run, as the two below */
     const struct weft_backend *backend; /* what plans run on; NULL: the CPU */
     void *device;                       /* what the backend keeps */
+    void *beside;                       /* and what it keeps beside that, where it runs plans on the CPU */
     atomic_flag writing;                /* the poison into `error` */
     weft_error_text error;
 };

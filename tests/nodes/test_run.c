@@ -29,6 +29,11 @@ static int64_t shares(weft_op op, bool send, int world)
     return op == WEFT_OP_ALL_TO_ALL ? world : 1;
 }
 
+static double reduced(const weft_problem *p, double sum, int world)
+{
+    return p->reduction == WEFT_AVERAGE ? (double)((float)sum / (float)world) : sum;
+}
+
 static double expected(const weft_problem *p, int world, int rank, int64_t i, int round)
 {
     int64_t count = p->count, block = count ? i / count : 0, at = count ? i % count : 0;
@@ -38,11 +43,11 @@ static double expected(const weft_problem *p, int world, int rank, int64_t i, in
     case WEFT_OP_ALL_REDUCE:
         for (int source = 0; source < world; source++)
             sum += element(source, i, round);
-        return sum;
+        return reduced(p, sum, world);
     case WEFT_OP_REDUCE_SCATTER:
         for (int source = 0; source < world; source++)
             sum += element(source, rank * count + i, round);
-        return sum;
+        return reduced(p, sum, world);
     case WEFT_OP_ALL_GATHER:
         return element((int)block, at, round);
     case WEFT_OP_ALL_TO_ALL:
@@ -120,6 +125,8 @@ static void check_collectives(weft_group *group)
             p.count = counts[j];
             p.dtype = dtypes[(i + (size_t)j) % 3];
             p.root = (int)(i + (size_t)j) % weft_size(group);
+            if (p.dtype == WEFT_F32 && shares(p.op, false, 2) == 1 && p.op != WEFT_OP_BROADCAST)
+                p.reduction = WEFT_AVERAGE;
             check_collective(group, &p, (i + (size_t)j) % 2);
         }
 }

@@ -242,20 +242,18 @@ static void divide(weft_dtype dtype, accumulators *sum, int count, int64_t n)
             sum->f[i] /= (float)count;
 }
 
-static void reduce_row(weft_dtype dtype, weft_reduction reduction, int64_t cols, int64_t row,
+/* `over` > 0: an average. */
+static void reduce_row(weft_dtype dtype, weft_reduction reduction, int over, int64_t cols, int64_t row,
                        const weft_view *sources, int source_count, weft_dtype to,
                        const weft_view *destinations, int destination_count)
 {
     int64_t from_bytes = (int64_t)weft_dtype_size(dtype);
     int64_t to_bytes = to == dtype ? from_bytes : (int64_t)weft_dtype_size(to);
-    bool average = reduction == WEFT_AVERAGE;
     accumulators sum;
-
-    reduction = average ? WEFT_SUM : reduction;
 
 #define SOURCE(index) (sources[index].data + (row * sources[index].ld + col) * from_bytes)
 #define DESTINATION(index) (destinations[index].data + (row * destinations[index].ld + col) * to_bytes)
-    if (source_count == 2 && destination_count <= 2 && dtype == to && !average) {
+    if (source_count == 2 && destination_count <= 2 && dtype == to && !over) {
         int64_t col = 0;
 
         pair(dtype, reduction, DESTINATION(0), destination_count == 2 ? DESTINATION(1) : NULL, SOURCE(0),
@@ -268,8 +266,8 @@ static void reduce_row(weft_dtype dtype, weft_reduction reduction, int64_t cols,
         start(dtype, &sum, SOURCE(0), n);
         for (int source = 1; source < source_count; source++)
             take(dtype, reduction, &sum, SOURCE(source), n);
-        if (average)
-            divide(dtype, &sum, source_count, n);
+        if (over)
+            divide(dtype, &sum, over, n);
         for (int destination = 0; destination < destination_count; destination++)
             finish(dtype, to, DESTINATION(destination), &sum, n);
     }
@@ -277,16 +275,30 @@ static void reduce_row(weft_dtype dtype, weft_reduction reduction, int64_t cols,
 #undef DESTINATION
 }
 
+void weft_average_rows(weft_dtype dtype, int over, int64_t rows, int64_t cols, const weft_view *sources,
+                       int source_count, weft_dtype to, const weft_view *destinations, int destination_count)
+{
+    for (int64_t row = 0; row < rows; row++)
+        reduce_row(dtype, WEFT_SUM, over, cols, row, sources, source_count, to, destinations,
+                   destination_count);
+}
+
 void weft_reduce_rows(weft_dtype dtype, weft_reduction reduction, int64_t rows, int64_t cols,
                       const weft_view *sources, int source_count, weft_dtype to,
                       const weft_view *destinations, int destination_count)
 {
+    if (reduction == WEFT_AVERAGE) {
+        weft_average_rows(dtype, source_count, rows, cols, sources, source_count, to, destinations,
+                          destination_count);
+        return;
+    }
     if (dtype == WEFT_BOOL) { /* of bytes that are 0 or 1 */
         reduction = reduction == WEFT_SUM ? WEFT_MAX : reduction == WEFT_PRODUCT ? WEFT_MIN : reduction;
         dtype = to = WEFT_U8;
     }
     for (int64_t row = 0; row < rows; row++)
-        reduce_row(dtype, reduction, cols, row, sources, source_count, to, destinations, destination_count);
+        reduce_row(dtype, reduction, 0, cols, row, sources, source_count, to, destinations,
+                   destination_count);
 }
 
 void weft_copy(size_t element_bytes, int64_t rows, int64_t cols, weft_view destination, weft_view source)

@@ -24,6 +24,10 @@ void weft_reduce_rows(weft_dtype dtype, weft_reduction reduction, int64_t rows, 
                       const weft_view *sources, int source_count, weft_dtype to,
                       const weft_view *destinations, int destination_count);
 
+/* The same with the sum of the sources divided by `over`: some of them may be sums themselves. */
+void weft_average_rows(weft_dtype dtype, int over, int64_t rows, int64_t cols, const weft_view *sources,
+                       int source_count, weft_dtype to, const weft_view *destinations, int destination_count);
+
 /* Destination ← source, of elements of `bytes` bytes; the two must not overlap unless they are the same. */
 void weft_copy(size_t element_bytes, int64_t rows, int64_t cols, weft_view destination, weft_view source);
 

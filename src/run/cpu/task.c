@@ -409,6 +409,9 @@ static void run_reduce(weft_executor *x, const weft_task *task, const weft_regio
     weft_view *sources = room.views, *destinations = room.more_views;
     weft_dtype dtype = WEFT_F32, to = WEFT_F32;
     int64_t width = weft_operand_width(&x->plan->part.operands[regions->operand]);
+    weft_reduction reduction =
+        x->plan->part.problem.op >= WEFT_OP_ALL_REDUCE ? x->plan->part.problem.reduction : WEFT_SUM;
+    int64_t rows, cols;
     bool swap = false;
 
     for (int i = 0; i < source_count; i++) {
@@ -428,10 +431,17 @@ static void run_reduce(weft_executor *x, const weft_task *task, const weft_regio
         to = at.operand->dtype;
         swap = at.operand->transposed;
     }
-    weft_reduce_rows(
-        dtype, x->plan->part.problem.op >= WEFT_OP_ALL_REDUCE ? x->plan->part.problem.reduction : WEFT_SUM,
-        swap ? regions->cols * width : regions->rows, swap ? regions->rows : regions->cols * width, sources,
-        source_count, to, destinations, task->destinations);
+    rows = swap ? regions->cols * width : regions->rows;
+    cols = swap ? regions->rows : regions->cols * width;
+    if (reduction != WEFT_AVERAGE)
+        weft_reduce_rows(dtype, reduction, rows, cols, sources, source_count, to, destinations,
+                         task->destinations);
+    else if (x->plan->part.operands[regions->operand].output)
+        weft_average_rows(dtype, x->world, rows, cols, sources, source_count, to, destinations,
+                          task->destinations);
+    else /* a sum of some ranks, on its way */
+        weft_reduce_rows(dtype, WEFT_SUM, rows, cols, sources, source_count, to, destinations,
+                         task->destinations);
 }
 
 /* The posts of a message, as many as fit; returns how many. */

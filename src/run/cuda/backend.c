@@ -5,6 +5,7 @@
 #include "run/cuda/group.h"
 #include "run/cuda/grouped.h"
 #include "run/cuda/moe.h"
+#include "run/cuda/nodes.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +24,11 @@ static void describe(char *text, size_t bytes)
 
 static weft_status attach(weft_group *group, int device)
 {
-    weft_status status = weft_cuda_attach(group, device);
+    weft_status status;
+
+    if (group->spread)
+        return weft_cuda_nodes_backend.attach(group, device);
+    status = weft_cuda_attach(group, device);
 
     if (status == WEFT_OK)
         group->backend = &weft_cuda_backend;

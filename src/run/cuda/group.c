@@ -24,8 +24,7 @@ static struct {
     int references[DEVICES_MAX];
 } opened = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* A negative index takes the GPUs in turn. */
-static weft_status device_take(int index, int rank, weft_cuda_device **device, weft_error_text *error)
+weft_status weft_cuda_device_take(int index, int rank, weft_cuda_device **device, weft_error_text *error)
 {
     int count = 0;
     weft_status status = weft_cuda_gpus.count(&count, error);
@@ -50,7 +49,7 @@ static weft_status device_take(int index, int rank, weft_cuda_device **device, w
     return status;
 }
 
-static void device_give(weft_cuda_device *device)
+void weft_cuda_device_give(weft_cuda_device *device)
 {
     int index = (int)(device - opened.devices);
 
@@ -382,7 +381,7 @@ static weft_status build(weft_group *group, int index)
     greeting mine = {0};
     size_t bytes, grain;
     void *proofs = NULL;
-    weft_status status = device_take(index, group->rank, &g->device, &group->error);
+    weft_status status = weft_cuda_device_take(index, group->rank, &g->device, &group->error);
 
     if (status == WEFT_OK) {
         weft_cuda_push(g);
@@ -437,7 +436,7 @@ void weft_cuda_detach(weft_group *group)
             cu->cuMemFreeHost(g->pinned);
         weft_cuda_heap_free(&g->heap);
         weft_cuda_pop(g);
-        device_give(g->device);
+        weft_cuda_device_give(g->device);
     }
     if (g->offsets) {
         weft_symm_add_zone(group, NULL);

@@ -55,6 +55,10 @@ static inline CUstream weft_cuda_stream(const weft_cuda_group *g, void *given)
     return given == WEFT_STREAM_OWN ? g->stream : given ? (CUstream)given : CU_STREAM_LEGACY;
 }
 
+/* A GPU of this process, open as long as somebody has it. A negative index takes the GPUs in turn. */
+weft_status weft_cuda_device_take(int index, int rank, weft_cuda_device **device, weft_error_text *error);
+void weft_cuda_device_give(weft_cuda_device *device);
+
 /* Calls of the driver stand between these two: the caller's thread keeps the context it had, and while it, or
  * anybody else, captures a graph, what weft allocates and waits for beside the capture is allowed. */
 void weft_cuda_push(const weft_cuda_group *g);

@@ -1,0 +1,417 @@
+#include "run/cuda/nodes.h"
+
+#include "core/dtype.h"
+#include "run/cpu/program.h"
+#include "run/cuda/group.h"
+#include "run/cuda/prove.h"
+#include "run/given.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Memory of the GPU that a program was given. */
+typedef struct object {
+    struct object *next;
+    char *memory;
+    size_t bytes;
+} object;
+
+/* What stands in for an operand on the host. */
+typedef struct stand_in {
+    void *memory; /* pinned */
+    size_t bytes;
+} stand_in;
+
+typedef struct weft_cuda_nodes {
+    weft_cuda_group gpu; /* its device and stream alone */
+    object *objects;
+    stand_in of[WEFT_ROLE_COUNT];
+} weft_cuda_nodes;
+
+static weft_cuda_nodes *nodes_of(const weft_group *group)
+{
+    return group->beside;
+}
+
+/* ---- attaching ------------------------------------------------------------------------------------ */
+
+static void nodes_detach(weft_group *group)
+{
+    weft_cuda_nodes *nodes = nodes_of(group);
+    weft_cuda_group *g = &nodes->gpu;
+
+    weft_executor_detach(group);
+    if (g->device && !group->world->foreign) { /* a driver does not work in a child of fork */
+        const weft_cuda_driver *cu = g->device->cu;
+
+        weft_cuda_push(g);
+        for (int role = 0; role < WEFT_ROLE_COUNT; role++)
+            if (nodes->of[role].memory)
+                cu->cuMemFreeHost(nodes->of[role].memory);
+        for (const object *o = nodes->objects; o; o = o->next)
+            cu->cuMemFree((CUdeviceptr)(uintptr_t)o->memory);
+        if (g->stream)
+            cu->cuStreamDestroy(g->stream);
+        weft_cuda_pop(g);
+        weft_cuda_device_give(g->device);
+    }
+    while (nodes->objects) {
+        object *next = nodes->objects->next;
+
+        free(nodes->objects);
+        nodes->objects = next;
+    }
+    free(nodes);
+    group->beside = NULL;
+}
+
+static weft_status nodes_attach(weft_group *group, int index)
+{
+    weft_cuda_nodes *nodes = calloc(1, sizeof(*nodes));
+    weft_error_text why;
+    weft_status status;
+
+    if (!nodes)
+        return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for its GPU", group->rank);
+    nodes->gpu.issue_stream = WEFT_STREAM_OWN;
+    group->beside = nodes;
+    status = weft_cuda_device_take(index, group->rank, &nodes->gpu.device, &group->error);
+    if (status == WEFT_OK) {
+        weft_cuda_push(&nodes->gpu);
+        status = weft_cuda_stream_renew(&nodes->gpu, &group->error);
+        weft_cuda_pop(&nodes->gpu);
+    }
+    status = weft_cuda_agree(group, WEFT_SYNC_GPU, status);
+    if (status == WEFT_OK) {
+        group->backend = &weft_cuda_nodes_backend;
+        return WEFT_OK;
+    }
+    why = group->error;
+    nodes_detach(group);
+    group->error = why;
+    return status;
+}
+
+/* ---- memory --------------------------------------------------------------------------------------- */
+
+static weft_status take_memory(weft_cuda_nodes *nodes, size_t bytes, object **made, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = nodes->gpu.device->cu;
+    object *o = calloc(1, sizeof(*o));
+    CUdeviceptr memory = 0;
+    weft_status status;
+
+    *made = o;
+    if (!o)
+        return weft_error_set(error, WEFT_ERR_MEMORY, "out of memory");
+    o->bytes = bytes ? bytes : 1;
+    status = weft_cuda_check(cu, cu->cuMemAlloc(&memory, o->bytes), "cuMemAlloc", error);
+    if (status != WEFT_OK)
+        return status;
+    o->memory = (char *)(uintptr_t)memory;
+    WEFT_CUDA_TRY(cuMemsetD8Async(memory, 0, o->bytes, nodes->gpu.device->uploads));
+    WEFT_CUDA_TRY(cuStreamSynchronize(nodes->gpu.device->uploads));
+    return WEFT_OK;
+}
+
+static void give_memory(const weft_cuda_nodes *nodes, object *o)
+{
+    if (o && o->memory)
+        nodes->gpu.device->cu->cuMemFree((CUdeviceptr)(uintptr_t)o->memory);
+    free(o);
+}
+
+/* Collective, though only the rank itself can address it. The driver aligns to 256 bytes. */
+static weft_status nodes_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer)
+{
+    weft_cuda_nodes *nodes = nodes_of(group);
+    object *o = NULL;
+    weft_status status =
+        alignment > 256
+            ? weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
+                             "weft_alloc: alignment is %zu; on GPUs of several nodes it is at most 256",
+                             alignment)
+            : WEFT_OK;
+
+    weft_cuda_push(&nodes->gpu);
+    if (status == WEFT_OK)
+        status = take_memory(nodes, bytes, &o, &group->error);
+    status = weft_cuda_agree(group, WEFT_SYNC_ALLOC, status);
+    if (status != WEFT_OK)
+        give_memory(nodes, o);
+    weft_cuda_pop(&nodes->gpu);
+    if (status != WEFT_OK)
+        return status;
+    o->next = nodes->objects;
+    nodes->objects = o;
+    *pointer = o->memory;
+    return WEFT_OK;
+}
+
+static weft_status nodes_release(weft_group *group, void *pointer)
+{
+    weft_cuda_nodes *nodes = nodes_of(group);
+    object **at = &nodes->objects, *o;
+
+    if (!pointer || group->world->foreign)
+        return WEFT_OK;
+    while (*at && (*at)->memory != pointer)
+        at = &(*at)->next;
+    o = *at;
+    if (!o)
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                              "weft_free: %p is not the beginning of an object of this group, or was freed",
+                              pointer);
+    *at = o->next;
+    weft_cuda_push(&nodes->gpu);
+    give_memory(nodes, o);
+    weft_cuda_pop(&nodes->gpu);
+    return WEFT_OK;
+}
+
+static void *nodes_peer(const weft_group *group, const void *pointer, int rank)
+{
+    const char *at = pointer;
+
+    for (const object *o = nodes_of(group)->objects; o && rank == group->rank; o = o->next)
+        if (at >= o->memory && at < o->memory + o->bytes)
+            return (void *)(uintptr_t)pointer;
+    return NULL;
+}
+
+static weft_status copy_now(const weft_cuda_group *g, void *to, const void *from, size_t bytes,
+                            weft_error_text *error)
+{
+    const weft_cuda_driver *cu = g->device->cu;
+
+    WEFT_CUDA_TRY(
+        cuMemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes, g->device->uploads));
+    WEFT_CUDA_TRY(cuStreamSynchronize(g->device->uploads));
+    return WEFT_OK;
+}
+
+static weft_status nodes_copy(weft_group *group, void *to, const void *from, size_t bytes)
+{
+    const weft_cuda_group *g = &nodes_of(group)->gpu;
+    weft_status status;
+
+    weft_cuda_push(g);
+    status = bytes ? copy_now(g, to, from, bytes, &group->error) : WEFT_OK;
+    weft_cuda_pop(g);
+    return status;
+}
+
+/* ---- running -------------------------------------------------------------------------------------- */
+
+/* Where an operand of a run is given. */
+static void give(weft_operands *host, weft_operand_role role, void *memory)
+{
+    switch (role) {
+    case WEFT_ROLE_A:
+        host->a = memory;
+        break;
+    case WEFT_ROLE_B:
+        host->b = memory;
+        break;
+    case WEFT_ROLE_C:
+        host->c = memory;
+        break;
+    case WEFT_ROLE_BIAS:
+        host->bias = memory;
+        break;
+    case WEFT_ROLE_D:
+        host->d = memory;
+        break;
+    case WEFT_ROLE_SEND:
+        host->send = memory;
+        break;
+    case WEFT_ROLE_RECV:
+        host->recv = memory;
+        break;
+    default:
+        break;
+    }
+}
+
+static weft_status grow(const weft_cuda_group *g, stand_in *s, size_t bytes, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = g->device->cu;
+
+    if (bytes <= s->bytes)
+        return WEFT_OK;
+    if (s->memory)
+        cu->cuMemFreeHost(s->memory);
+    *s = (stand_in){0};
+    WEFT_CUDA_TRY(cuMemAllocHost(&s->memory, bytes));
+    s->bytes = bytes;
+    return WEFT_OK;
+}
+
+/* Between the caller's matrices and those on the host, which have no gaps. */
+static weft_status copy_operand(const weft_cuda_group *g, const weft_given *user, const weft_given *host,
+                                bool back, CUstream stream, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = g->device->cu;
+    size_t element = (size_t)user->element_bytes, line = (size_t)user->cols * element;
+
+    for (int64_t i = 0; i < user->batch; i++) {
+        CUdeviceptr theirs = (CUdeviceptr)(uintptr_t)(user->data + i * user->stride * user->element_bytes),
+                    ours = (CUdeviceptr)(uintptr_t)(host->data + i * host->stride * host->element_bytes);
+        CUDA_MEMCPY2D lines = {
+            .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+            .srcDevice = back ? ours : theirs,
+            .srcPitch = back ? line : (size_t)user->ld * element,
+            .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+            .dstDevice = back ? theirs : ours,
+            .dstPitch = back ? (size_t)user->ld * element : line,
+            .WidthInBytes = line,
+            .Height = (size_t)user->rows,
+        };
+
+        if (user->rows == 1 || user->ld == user->cols)
+            WEFT_CUDA_TRY(cuMemcpyAsync(lines.dstDevice, lines.srcDevice, line * (size_t)user->rows, stream));
+        else
+            WEFT_CUDA_TRY(cuMemcpy2DAsync(&lines, stream));
+    }
+    return WEFT_OK;
+}
+
+/* All operands, in the direction of their use; `host` gets those that are taken in. */
+static weft_status copy_all(weft_plan *plan, const weft_operands *user, weft_operands *host, bool back,
+                            CUstream stream)
+{
+    weft_cuda_nodes *nodes = nodes_of(plan->group);
+    weft_error_text *error = &plan->group->error;
+    const weft_cuda_driver *cu = nodes->gpu.device->cu;
+    weft_status status = WEFT_OK;
+
+    for (int role = WEFT_ROLE_A; status == WEFT_OK && role < WEFT_ROLE_COUNT; role++) {
+        int operand = plan->operand_of_role[role];
+        weft_operands none = {.size = sizeof(none)};
+        weft_given theirs, ours;
+
+        if (operand < 0)
+            continue;
+        theirs = weft_given_of(plan, operand, user);
+        ours = weft_given_of(plan, operand, &none);
+        if (!back)
+            status = weft_given_check(plan, operand, &theirs);
+        if (status == WEFT_OK && !back)
+            status = grow(&nodes->gpu, &nodes->of[role], weft_given_span(plan, operand, &ours), error);
+        ours.data = nodes->of[role].memory;
+        if (!back)
+            give(host, (weft_operand_role)role, ours.data);
+        if (status == WEFT_OK && !weft_given_empty(&theirs) && theirs.data &&
+            weft_given_needed(plan, (weft_operand_role)role) && plan->part.operands[operand].output == back)
+            status = copy_operand(&nodes->gpu, &theirs, &ours, back, stream, error);
+    }
+    if (status != WEFT_OK)
+        return status;
+    WEFT_CUDA_TRY(cuStreamSynchronize(stream));
+    return WEFT_OK;
+}
+
+static weft_status take_in(weft_plan *plan, const weft_operands *user, weft_operands *host, CUstream stream)
+{
+    const weft_cuda_driver *cu = nodes_of(plan->group)->gpu.device->cu;
+    weft_error_text *error = &plan->group->error;
+    CUstreamCaptureStatus captured = CU_STREAM_CAPTURE_STATUS_NONE;
+
+    if (user->row_scale || user->col_scale)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "on GPUs a run has no scales");
+    WEFT_CUDA_TRY(cuStreamIsCapturing(stream, &captured));
+    if (captured != CU_STREAM_CAPTURE_STATUS_NONE)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "a run of GPUs on several nodes goes through the host: no graph can have it");
+    return copy_all(plan, user, host, false, stream);
+}
+
+static weft_status nodes_run_on(weft_plan *plan, const weft_operands *operands, void *given)
+{
+    weft_group *group = plan->group;
+    const weft_cuda_group *g = &nodes_of(group)->gpu;
+    CUstream stream = weft_cuda_stream(g, given);
+    weft_operands host = {.size = sizeof(host), .alpha = operands->alpha, .beta = operands->beta};
+    weft_status status = weft_group_check(group);
+
+    if (status != WEFT_OK)
+        return status;
+    weft_cuda_push(g);
+    status = take_in(plan, operands, &host, stream);
+    weft_cuda_pop(g);
+    if (status != WEFT_OK)
+        return weft_session_reject(group, &plan->part.problem, status);
+    status = weft_cpu_run(plan, &host);
+    if (status != WEFT_OK)
+        return status;
+    weft_cuda_push(g);
+    status = copy_all(plan, operands, &host, true, stream);
+    weft_cuda_pop(g);
+    if (status == WEFT_OK)
+        return WEFT_OK;
+    return weft_group_poison(group, status, "rank %d could not copy its results to its GPU: %.400s",
+                             group->rank, group->error.text);
+}
+
+static weft_status nodes_run(weft_plan *plan, const weft_operands *operands)
+{
+    return nodes_run_on(plan, operands, WEFT_STREAM_OWN);
+}
+
+static weft_status nodes_issue(weft_plan *plan, const weft_operands *operands)
+{
+    return nodes_run_on(plan, operands, nodes_of(plan->group)->gpu.issue_stream);
+}
+
+/* Runs are over when they return. */
+static weft_status nodes_wait(weft_plan *plan, void *stream)
+{
+    (void)stream;
+    return weft_group_check(plan->group);
+}
+
+static weft_status nodes_set_stream(weft_group *group, bool ordered, void *stream)
+{
+    weft_cuda_group *g = &nodes_of(group)->gpu;
+
+    g->issue_ordered = ordered;
+    g->issue_stream = ordered ? stream : WEFT_STREAM_OWN;
+    return WEFT_OK;
+}
+
+static bool nodes_reduces(weft_dtype dtype, weft_reduction reduction)
+{
+    return weft_dtype_reduces(dtype, reduction);
+}
+
+static weft_status nodes_grouped(weft_group *group, const weft_grouped_args *args)
+{
+    (void)args;
+    return weft_error_set(
+        &group->error, WEFT_ERR_UNSUPPORTED,
+        "weft_grouped_gemm: the GPUs of this group are on several nodes; a sub-group of one "
+        "node has it");
+}
+
+const weft_backend weft_cuda_nodes_backend = {
+    .name = "cuda",
+    .attach = nodes_attach,
+    .detach = nodes_detach,
+    .alloc = nodes_alloc,
+    .release = nodes_release,
+    .peer = nodes_peer,
+    .copy = nodes_copy,
+    .plan_create = weft_cpu_plan_create,
+    .plan_load = weft_cpu_plan_load,
+    .plan_alone = weft_cpu_plan_alone,
+    .plan_destroy = weft_cpu_plan_destroy,
+    .run = nodes_run,
+    .run_on = nodes_run_on,
+    .issue = nodes_issue,
+    .run_has_values = true,
+    .wait = nodes_wait,
+    .settle = weft_group_check,
+    .set_stream = nodes_set_stream,
+    .reduces = nodes_reduces,
+    .grouped = nodes_grouped,
+};
