@@ -228,7 +228,7 @@ static bool worth_trying(const weft_machine *machine, weft_problem *candidate, i
 
     if (knows && !several && (candidate->op == WEFT_OP_AG_GEMM || candidate->op == WEFT_OP_GEMM_RS))
         return false;
-    if (!knows && several && is_collective(candidate) && world > WEFT_SIM_LOWERED)
+    if (!knows && several && world > WEFT_SIM_LOWERED)
         return false;
     return weft_sim_can_run(machine, candidate, world, why) &&
            weft_problem_resolve(candidate, world, candidate, why) == WEFT_OK;

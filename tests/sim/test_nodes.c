@@ -3,6 +3,7 @@
  * that ends at the node.
  */
 #include "choose/machine.h"
+#include "sim/library.h"
 #include "sim/sim.h"
 
 #include "support/check.h"
@@ -113,8 +114,30 @@ static void no_switch_across(void)
     CHECK_INT(picked, WEFT_SCHEDULE_TWO_LEVEL);
 }
 
+/* A shard is fetched once, not by every tile that reads it: two levels stay ahead of one after the other. */
+static void products_fetch_once(void)
+{
+    weft_problem p;
+    weft_machine machine;
+    weft_error_text error = {0};
+    weft_sim_source source = {.problem = &p, .world = 16};
+    weft_sim_result result = {0};
+
+    weft_problem_init(&p, WEFT_OP_AG_GEMM);
+    p.dtype = WEFT_BF16;
+    p.m = p.n = 16384, p.k = 8192;
+    p.schedule = WEFT_SCHEDULE_TWO_LEVEL;
+    CHECK_INT(weft_machine_find("h100x16", &machine, &error), WEFT_OK);
+    weft_choose_tiles(&machine, 16, &p);
+    CHECK_INT(weft_problem_resolve(&p, 16, &p, &error), WEFT_OK);
+    CHECK_INT(weft_sim_run(&machine, &source, WEFT_SIM_ALL, false, &result, &error), WEFT_OK);
+    CHECK(result.us < weft_library_unfused_us(&machine, &p, 16, false));
+    weft_sim_result_free(&result);
+}
+
 int main(void)
 {
+    products_fetch_once();
     near_the_limit();
     more_ranks_a_node();
     no_switch_across();
