@@ -49,18 +49,21 @@ static int64_t chunk_across(const weft_problem *p, int world)
 
 /*
  * Over nodes: what crosses once, but for rows that each go to one rank anyway. Few rows of A are gathered
- * first, so that B is read once; parts of k are read where they lie.
+ * first, so that B is read once; parts of k are read where they lie. Two ranks have nothing to share inside a
+ * node, and what the system does for the wire takes the cores that multiply: sums of whole matrices and rows
+ * of A then travel by themselves.
  */
-static weft_schedule choose_across(const weft_problem *p)
+static weft_schedule choose_across(const weft_problem *p, int world)
 {
     if (p->op == WEFT_OP_ALL_TO_ALL)
         return WEFT_SCHEDULE_PUSH;
     if (p->op == WEFT_OP_AG_GEMM && (weft_layout_gathers_k(p->layout) || p->b_form == WEFT_B_PREPACKED) &&
         p->layout != WEFT_LAYOUT_GATHER_A)
         return WEFT_SCHEDULE_DIRECT;
-    if (p->op == WEFT_OP_AG_GEMM && p->layout == WEFT_LAYOUT_GATHER_A && p->m <= WEFT_FEW_ROWS)
+    if (p->op == WEFT_OP_AG_GEMM && p->layout == WEFT_LAYOUT_GATHER_A &&
+        (p->m <= WEFT_FEW_ROWS || world == 2))
         return WEFT_SCHEDULE_UNFUSED;
-    return WEFT_SCHEDULE_TWO_LEVEL;
+    return p->op == WEFT_OP_GEMM_AR && world == 2 ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_TWO_LEVEL;
 }
 
 /* Where nobody has calibrated the machine: what measured fastest on shared memory. Few rows are over before
@@ -207,7 +210,7 @@ weft_status weft_choose_cpu(const weft_basis *basis, const weft_problem *problem
         p.tuning.workers = cores;
     if (p.op >= WEFT_OP_ALL_REDUCE) {
         if (p.schedule == WEFT_SCHEDULE_AUTO)
-            p.schedule = basis->spread ? choose_across(&p) : choose_collective(&p, world);
+            p.schedule = basis->spread ? choose_across(&p, world) : choose_collective(&p, world);
         if (!p.tuning.tile_n)
             p.tuning.tile_n = basis->spread ? chunk_across(&p, world) : weft_plan_chunk(&p, world);
     } else {
@@ -220,7 +223,7 @@ weft_status weft_choose_cpu(const weft_basis *basis, const weft_problem *problem
         }
         bind = weft_core_binding(basis->core, p.dtype, false);
         if (p.schedule == WEFT_SCHEDULE_AUTO && basis->spread)
-            p.schedule = choose_across(&p);
+            p.schedule = choose_across(&p, world);
         else if (p.schedule == WEFT_SCHEDULE_AUTO)
             status = choose_gemm(basis, &p, world, bind, &p.schedule, error);
         if (status != WEFT_OK)
