@@ -673,6 +673,29 @@ typedef struct weft_moe_ffn weft_moe_ffn;
 
 WEFT_API weft_status weft_moe_ffn_create(weft_moe *moe, int64_t inter, const void *const *gate,
                                          const void *const *up, const void *const *down, weft_moe_ffn **ffn);
+
+/*
+ * The same with weights as a model stores them, on the CPU: of any type that a product of the layer's type
+ * reads (weft_gemm_args), so also int8 and fp8, which are converted exactly while they are packed. A list of
+ * scales has for each expert that lives here a factor for every column of its matrix (inter of gate and up,
+ * hidden of down), by which products are multiplied; NULL, the list or one of it, is 1. Everything may be
+ * freed after the call. `size` is sizeof(weft_moe_weights). On GPUs weights have the layer's type and no
+ * scales; others are WEFT_ERR_UNSUPPORTED.
+ */
+typedef struct weft_moe_weights {
+    size_t size;
+    int64_t inter;
+    weft_dtype dtype;
+    const void *const *gate;
+    const void *const *up;
+    const void *const *down;
+    const float *const *gate_scale;
+    const float *const *up_scale;
+    const float *const *down_scale;
+} weft_moe_weights;
+
+WEFT_API weft_status weft_moe_ffn_create_stored(weft_moe *moe, const weft_moe_weights *weights,
+                                                weft_moe_ffn **ffn);
 /* Fills an expert whose size is set. */
 WEFT_API weft_status weft_moe_ffn_expert(weft_moe_ffn *ffn, weft_moe_expert *expert);
 WEFT_API void weft_moe_ffn_free(weft_moe_ffn *ffn);
@@ -855,9 +878,9 @@ typedef struct weft_gemm_args {
     int64_t m, n, k;
     int64_t l;                          /* batch: this many products, the strides apart; 0 are none */
     weft_dtype dtype;                   /* F32, F16, BF16, I8, FP8_E4M3 or FP8_E5M2: what is multiplied */
-    weft_dtype a_dtype, b_dtype;        /* F32, F16 and BF16 are rounded to dtype; I8 is not. Either fp8 can
-                                           be read, exactly, by products of fp8, F32, F16 and BF16; a product
-                                           of fp8 reads fp8 alone */
+    weft_dtype a_dtype, b_dtype;        /* F32, F16 and BF16 are rounded to dtype. I8 and either fp8 are read,
+                                           exactly, by products of F32, F16 and BF16: weights stored so, with
+                                           col_scale. A product of I8 reads I8 alone, one of fp8 fp8 alone */
     weft_dtype d_dtype;                 /* of C, D and bias: F32, F16, BF16; for I8 products also I32, I8; for
                                            fp8 ones (BF16 unless set) also either fp8 */
     int transa, transb;                 /* A is stored k x m; B is stored n x k */

@@ -211,6 +211,13 @@ size_t weft_pack_bytes(const weft_gemm_args *given)
                : weft_packed_bytes(bind, args.k, args.n * weft_act_width(args.act));
 }
 
+/* By products that convert what they read. */
+static bool is_readable(weft_dtype dtype)
+{
+    return dtype == WEFT_F32 || dtype == WEFT_F16 || dtype == WEFT_BF16 || dtype == WEFT_I8 ||
+           weft_dtype_is_fp8(dtype);
+}
+
 weft_status weft_pack(const weft_gemm_args *given, void *memory, const weft_packed **packed)
 {
     weft_error_text *error = weft_error_thread();
@@ -231,8 +238,7 @@ weft_status weft_pack(const weft_gemm_args *given, void *memory, const weft_pack
     status = place_b(args, "weft_pack", &tile, &stride);
     if (!status)
         status = check_fp8(args, "weft_pack");
-    if (!status && tile.b_dtype != args->dtype && !weft_dtype_is_fp8(tile.b_dtype) &&
-        (tile.b_dtype > WEFT_BF16 || args->dtype == WEFT_I8))
+    if (!status && tile.b_dtype != args->dtype && (args->dtype == WEFT_I8 || !is_readable(tile.b_dtype)))
         status =
             weft_error_set(error, WEFT_ERR_ARGUMENT, "weft_pack: b is %s, which a %s product cannot read",
                            weft_dtype_name(tile.b_dtype), weft_dtype_name(args->dtype));

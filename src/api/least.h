@@ -18,6 +18,7 @@
 #define WEFT_MOE_VIEW_LEAST WEFT_SIZE_TO(weft_moe_view, entry_weight)
 #define WEFT_MOE_EXPERT_LEAST WEFT_SIZE_TO(weft_moe_expert, expert_rows)
 #define WEFT_SIGNAL_PAD_LEAST WEFT_SIZE_TO(weft_signal_pad, deadline_ns)
+#define WEFT_MOE_WEIGHTS_LEAST WEFT_SIZE_TO(weft_moe_weights, down_scale)
 #define WEFT_MOE_STATS_LEAST WEFT_SIZE_TO(weft_moe_stats, combine_us)
 
 #endif

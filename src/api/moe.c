@@ -2,6 +2,7 @@
 #include "api/hold.h"
 #include "api/least.h"
 #include "api/moe_calls.h"
+#include "core/dtype.h"
 #include "core/part.h"
 #include "moe/ffn.h"
 #include "moe/moe.h"
@@ -255,21 +256,53 @@ weft_status weft_moe_get_stats(const weft_moe *moe, int lane, weft_moe_stats *st
     return WEFT_OK;
 }
 
+static weft_status check_weights(const weft_moe *moe, const char *call, const weft_moe_weights *w,
+                                 weft_moe_ffn **ffn)
+{
+    if (w->inter < 1 || !weft_extents_fit(moe->config.hidden, w->inter, moe->experts_here) || !ffn)
+        return weft_error_set(
+            &moe->group->error, WEFT_ERR_ARGUMENT,
+            "%s: inter is %lld and must be at least 1, the weights fewer than 2^46; ffn must "
+            "not be NULL",
+            call, (long long)w->inter);
+    for (int e = 0; e < moe->experts_here; e++)
+        if (!w->gate || !w->up || !w->down || !w->gate[e] || !w->up[e] || !w->down[e])
+            return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
+                                  "%s: a weight matrix of expert %d is NULL", call, moe->local[e]);
+    return WEFT_OK;
+}
+
 weft_status weft_moe_ffn_create(weft_moe *moe, int64_t inter, const void *const *gate, const void *const *up,
                                 const void *const *down, weft_moe_ffn **ffn)
 {
+    weft_moe_weights weights = {.inter = inter, .gate = gate, .up = up, .down = down};
+    weft_status status;
+
     if (!moe)
         return no_layer("weft_moe_ffn_create");
-    if (inter < 1 || !weft_extents_fit(moe->config.hidden, inter, moe->experts_here) || !ffn)
+    weights.dtype = moe->config.dtype;
+    status = check_weights(moe, "weft_moe_ffn_create", &weights, ffn);
+    return status ? status : moe->calls->ffn_create(moe, &weights, ffn);
+}
+
+weft_status weft_moe_ffn_create_stored(weft_moe *moe, const weft_moe_weights *weights, weft_moe_ffn **ffn)
+{
+    weft_moe_weights read;
+    weft_status status;
+
+    if (!moe)
+        return no_layer("weft_moe_ffn_create_stored");
+    if (!weft_sized_read(&read, sizeof(read), weights, WEFT_MOE_WEIGHTS_LEAST))
         return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
-                              "weft_moe_ffn_create: inter is %lld and must be at least 1, the weights fewer "
-                              "than 2^46; ffn must not be NULL",
-                              (long long)inter);
-    for (int e = 0; e < moe->experts_here; e++)
-        if (!gate || !up || !down || !gate[e] || !up[e] || !down[e])
-            return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
-                                  "weft_moe_ffn_create: a weight matrix of expert %d is NULL", moe->local[e]);
-    return moe->calls->ffn_create(moe, inter, gate, up, down, ffn);
+                              "weft_moe_ffn_create_stored: weights is NULL, or its size is not that of "
+                              "weft_moe_weights");
+    if (read.dtype != WEFT_F32 && read.dtype != WEFT_F16 && read.dtype != WEFT_BF16 &&
+        read.dtype != WEFT_I8 && !weft_dtype_is_fp8(read.dtype))
+        return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
+                              "weft_moe_ffn_create_stored: weights are %s, which a product of %s cannot read",
+                              weft_dtype_name(read.dtype), weft_dtype_name(moe->config.dtype));
+    status = check_weights(moe, "weft_moe_ffn_create_stored", &read, ffn);
+    return status ? status : moe->calls->ffn_create(moe, &read, ffn);
 }
 
 weft_status weft_moe_ffn_expert(weft_moe_ffn *ffn, weft_moe_expert *expert)

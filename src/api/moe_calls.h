@@ -26,8 +26,7 @@ typedef struct weft_moe_calls {
     /* Brings the lane's figures up to date. */
     weft_status (*stats)(weft_moe_lane *lane, weft_moe_stats *stats);
     /* The feed-forward expert, whose pointers have been checked. */
-    weft_status (*ffn_create)(weft_moe *moe, int64_t inter, const void *const *gate, const void *const *up,
-                              const void *const *down, weft_moe_ffn **ffn);
+    weft_status (*ffn_create)(weft_moe *moe, const weft_moe_weights *weights, weft_moe_ffn **ffn);
 } weft_moe_calls;
 
 extern const weft_moe_calls weft_moe_on_cpu, weft_moe_on_gpus;

@@ -20,8 +20,7 @@ weft_status weft_moe_gpu_give(weft_moe_lane *lane, const void *results, const in
 weft_status weft_moe_gpu_take(weft_moe_lane *lane, void *y);
 
 /* The feed-forward expert (moe_gpu_ffn.c), whose pointers have been checked, and a whole round with it. */
-weft_status weft_moe_gpu_ffn_create(weft_moe *moe, int64_t inter, const void *const *gate,
-                                    const void *const *up, const void *const *down, weft_moe_ffn **ffn);
+weft_status weft_moe_gpu_ffn_create(weft_moe *moe, const weft_moe_weights *weights, weft_moe_ffn **ffn);
 weft_status weft_moe_gpu_forward(weft_moe_lane *lane, const weft_moe_input *input,
                                  const weft_moe_expert *expert, void *y, const char *fault);
 

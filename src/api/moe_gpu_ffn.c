@@ -109,15 +109,21 @@ static weft_status load_expert(const gpu_ffn *ffn, int e, const void *gate, cons
     return status;
 }
 
-weft_status weft_moe_gpu_ffn_create(weft_moe *moe, int64_t inter, const void *const *gate,
-                                    const void *const *up, const void *const *down, weft_moe_ffn **result)
+weft_status weft_moe_gpu_ffn_create(weft_moe *moe, const weft_moe_weights *weights, weft_moe_ffn **result)
 {
     weft_group *group = moe->group;
+    int64_t inter = weights->inter;
     int64_t keys = moe->shape.topk < moe->experts_here ? moe->shape.topk : moe->experts_here;
     weft_status status = check(moe, inter);
     gpu_ffn *ffn;
     char *host;
 
+    if (!status && (weights->dtype != moe->config.dtype || weights->gate_scale || weights->up_scale ||
+                    weights->down_scale))
+        status =
+            weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
+                           "moe: on GPUs the weights of experts have the layer's type, %s, and no scales",
+                           weft_dtype_name(moe->config.dtype));
     if (status)
         return status;
     ffn = calloc(1, sizeof(*ffn));
@@ -132,7 +138,7 @@ weft_status weft_moe_gpu_ffn_create(weft_moe *moe, int64_t inter, const void *co
     weft_hold(group);
     status = allocate(ffn);
     for (int e = 0; e < moe->experts_here && !status; e++)
-        status = load_expert(ffn, e, gate[e], up[e], down[e], host);
+        status = load_expert(ffn, e, weights->gate[e], weights->up[e], weights->down[e], host);
     free(host);
     if (!status)
         status = weft_moe_ffn_wrap(ffn, free_there, result);

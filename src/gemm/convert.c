@@ -159,12 +159,20 @@ fp8_from_f32(uint8_t *restrict dst, const float *restrict src, int64_t n, weft_f
     }
 }
 
+static void f32_from_i8(float *restrict dst, const int8_t *restrict src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = src[i];
+}
+
 static void to_f32(float *dst, weft_dtype from, const void *src, int64_t n)
 {
     if (from == WEFT_FP8_E4M3)
         f32_from_fp8(dst, src, n, weft_fp8_format_of(WEFT_FP8_E4M3));
     else if (from == WEFT_FP8_E5M2)
         f32_from_fp8(dst, src, n, weft_fp8_format_of(WEFT_FP8_E5M2));
+    else if (from == WEFT_I8)
+        f32_from_i8(dst, src, n);
     else if (from == WEFT_F16)
         f32_from_f16(dst, src, n);
     else

@@ -98,8 +98,8 @@ typedef struct weft_gemm_tile {
 
     const void *a; /* element (i, p) at a[i * a_rs + p * a_cs]; one of the strides is 1 */
     int64_t a_rs, a_cs;
-    weft_dtype a_dtype; /* converted to the type of the product while packing: F32, F16, BF16, fp8; I8 for I8
-                         */
+    weft_dtype a_dtype; /* converted to the type of the product while packing: F32, F16, BF16, fp8, I8; only
+                           I8 for I8 */
 
     const void *b; /* element (p, j) at b[p * b_rs + j * b_cs]; ignored when packed_b is set */
     int64_t b_rs, b_cs;

@@ -111,7 +111,8 @@ static void convert(const weft_kernel *kernel, weft_dtype narrow, void *to, weft
 {
     uint16_t half[WIDE_LINES];
 
-    if (narrow == WEFT_F32 || narrow == dtype || weft_dtype_is_fp8(dtype)) { /* every type holds fp8 */
+    /* Every type holds fp8 and int8. */
+    if (narrow == WEFT_F32 || narrow == dtype || weft_dtype_is_fp8(dtype) || dtype == WEFT_I8) {
         weft_convert_row(kernel->type, to, dtype, from, count);
         return;
     }

@@ -8,12 +8,18 @@ static bool is_real(weft_dtype dtype)
     return dtype == WEFT_F32 || dtype == WEFT_F16 || dtype == WEFT_BF16 || weft_dtype_is_fp8(dtype);
 }
 
+/* Halves and float32 hold every int8. */
+static bool reads(weft_dtype type, weft_dtype dtype)
+{
+    return dtype == type || (is_real(type) && (is_real(dtype) || dtype == WEFT_I8));
+}
+
 static weft_status check_source(const char *name, const void *source, weft_dtype dtype, int64_t rs,
                                 int64_t cs, weft_dtype type, weft_error_text *error)
 {
     if (!source)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s is NULL", name);
-    if (dtype != type && !(is_real(dtype) && is_real(type)))
+    if (!reads(type, dtype))
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s is %s, which a %s product cannot read", name,
                               weft_dtype_name(dtype), weft_dtype_name(type));
     if (rs != 1 && cs != 1)

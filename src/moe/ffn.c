@@ -30,6 +30,7 @@ struct weft_moe_ffn {
     int64_t inter;
     weft_packed **gate, **up, **down; /* per local expert */
     char *weights;
+    float *scales;         /* per local expert: 2 * inter of gate and up, hidden of down; NULL are 1 */
     char *rows, *results;  /* ROWS_MOST x hidden */
     float *gated, *raised; /* ROWS_MOST x inter */
     void *workspace;
@@ -40,16 +41,35 @@ static size_t rounded(size_t bytes)
     return (bytes + WEFT_GEMM_ALIGNMENT - 1) / WEFT_GEMM_ALIGNMENT * WEFT_GEMM_ALIGNMENT;
 }
 
-static weft_packed *pack(const weft_moe_ffn *ffn, const void *weights, int64_t k, int64_t n, char **memory)
+static weft_packed *pack(const weft_moe_ffn *ffn, const void *weights, weft_dtype dtype, int64_t k, int64_t n,
+                         char **memory)
 {
     weft_packed *packed = weft_packed_begin(ffn->bind, k, n, *memory);
 
-    weft_packed_fill(ffn->bind, packed, weights, ffn->moe->config.dtype, n, 1, 0, k, 0, n);
+    weft_packed_fill(ffn->bind, packed, weights, dtype, n, 1, 0, k, 0, n);
     *memory += rounded(weft_packed_bytes(ffn->bind, k, n));
     return packed;
 }
 
-static bool allocate(weft_moe_ffn *ffn)
+static bool has_scales(const weft_moe_weights *w)
+{
+    return w->gate_scale || w->up_scale || w->down_scale;
+}
+
+/* Factors of a matrix's columns; returns where the next ones go. */
+static float *keep_scale(float *to, const float *const *list, int e, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = list && list[e] ? list[e][i] : 1;
+    return to + count;
+}
+
+static const float *scales_of(const weft_moe_ffn *ffn, int local, int64_t at)
+{
+    return ffn->scales ? ffn->scales + local * (2 * ffn->inter + ffn->moe->config.hidden) + at : NULL;
+}
+
+static bool allocate(weft_moe_ffn *ffn, bool scales)
 {
     int64_t hidden = ffn->moe->config.hidden, inter = ffn->inter;
     size_t experts = (size_t)ffn->moe->experts_here, size = weft_dtype_size(ffn->moe->config.dtype);
@@ -66,19 +86,22 @@ static bool allocate(weft_moe_ffn *ffn)
     ffn->gated = aligned_alloc(WEFT_GEMM_ALIGNMENT, rounded(ROWS_MOST * mid));
     ffn->raised = aligned_alloc(WEFT_GEMM_ALIGNMENT, rounded(ROWS_MOST * mid));
     ffn->workspace = aligned_alloc(WEFT_GEMM_ALIGNMENT, rounded(first > second ? first : second));
+    if (scales)
+        ffn->scales = malloc(experts * (size_t)(2 * inter + hidden) * sizeof(float) + 1);
     return ffn->gate && ffn->weights && ffn->rows && ffn->results && ffn->gated && ffn->raised &&
-           ffn->workspace;
+           ffn->workspace && (ffn->scales || !scales);
 }
 
-weft_status weft_moe_ffn_open(weft_moe *moe, int64_t inter, const void *const *gate, const void *const *up,
-                              const void *const *down, weft_moe_ffn **result)
+weft_status weft_moe_ffn_open(weft_moe *moe, const weft_moe_weights *w, weft_moe_ffn **result)
 {
+    int64_t hidden = moe->config.hidden, inter = w->inter;
     weft_error_text *error = &moe->group->error;
     int experts = moe->experts_here;
     const weft_core *core;
     weft_status status = weft_core_current(&core, error);
     weft_moe_ffn *ffn;
     char *memory;
+    float *scales;
 
     if (status)
         return status;
@@ -91,7 +114,7 @@ weft_status weft_moe_ffn_open(weft_moe *moe, int64_t inter, const void *const *g
     if (ffn)
         *ffn = (weft_moe_ffn){
             .moe = moe, .inter = inter, .bind = weft_core_binding(core, moe->config.dtype, false)};
-    if (!ffn || !allocate(ffn)) {
+    if (!ffn || !allocate(ffn, has_scales(w))) {
         weft_moe_ffn_close(ffn);
         return weft_error_set(error, WEFT_ERR_MEMORY,
                               "moe: no memory for the weights of %d experts of %lld x %lld", experts,
@@ -100,10 +123,16 @@ weft_status weft_moe_ffn_open(weft_moe *moe, int64_t inter, const void *const *g
     ffn->up = ffn->gate + experts;
     ffn->down = ffn->up + experts;
     memory = ffn->weights;
+    scales = ffn->scales;
     for (int e = 0; e < experts; e++) {
-        ffn->gate[e] = pack(ffn, gate[e], moe->config.hidden, inter, &memory);
-        ffn->up[e] = pack(ffn, up[e], moe->config.hidden, inter, &memory);
-        ffn->down[e] = pack(ffn, down[e], inter, moe->config.hidden, &memory);
+        ffn->gate[e] = pack(ffn, w->gate[e], w->dtype, hidden, inter, &memory);
+        ffn->up[e] = pack(ffn, w->up[e], w->dtype, hidden, inter, &memory);
+        ffn->down[e] = pack(ffn, w->down[e], w->dtype, inter, hidden, &memory);
+        if (scales) {
+            scales = keep_scale(scales, w->gate_scale, e, inter);
+            scales = keep_scale(scales, w->up_scale, e, inter);
+            scales = keep_scale(scales, w->down_scale, e, hidden);
+        }
     }
     *result = ffn;
     return WEFT_OK;
@@ -117,6 +146,7 @@ void weft_moe_ffn_close(weft_moe_ffn *ffn)
         ffn->release(ffn->other);
     free(ffn->gate);
     free(ffn->weights);
+    free(ffn->scales);
     free(ffn->rows);
     free(ffn->results);
     free(ffn->gated);
@@ -181,10 +211,12 @@ static void rise(weft_moe_ffn *ffn, int local, int64_t rows)
     tile.d_dtype = WEFT_F32;
     tile.d_ld[0] = ffn->inter;
     tile.packed_b = ffn->gate[local];
+    tile.col_scale = scales_of(ffn, local, 0);
     tile.d[0] = ffn->gated;
     tile.act = WEFT_ACT_SILU;
     run_product(ffn, &tile);
     tile.packed_b = ffn->up[local];
+    tile.col_scale = scales_of(ffn, local, ffn->inter);
     tile.d[0] = ffn->raised;
     tile.act = WEFT_ACT_NONE;
     run_product(ffn, &tile);
@@ -204,6 +236,7 @@ static void fall(weft_moe_ffn *ffn, int local, int64_t rows, void *results, int6
     tile.a_cs = 1;
     tile.a_dtype = WEFT_F32;
     tile.packed_b = ffn->down[local];
+    tile.col_scale = scales_of(ffn, local, 2 * ffn->inter);
     tile.d[0] = results;
     tile.d_ld[0] = stride;
     run_product(ffn, &tile);

@@ -4,9 +4,8 @@
 
 #include "core/status.h"
 
-/* gate, up and down have one matrix for each local expert of the layer. */
-weft_status weft_moe_ffn_open(weft_moe *moe, int64_t inter, const void *const *gate, const void *const *up,
-                              const void *const *down, weft_moe_ffn **ffn);
+/* Every list that is not NULL has an entry for each local expert of the layer. */
+weft_status weft_moe_ffn_open(weft_moe *moe, const weft_moe_weights *weights, weft_moe_ffn **ffn);
 void weft_moe_ffn_close(weft_moe_ffn *ffn);
 weft_moe_expert weft_moe_ffn_callbacks(weft_moe_ffn *ffn);
 

@@ -14,7 +14,7 @@
 enum { EXPERTS_MOST = 6 };
 
 typedef struct grouped_case {
-    weft_dtype dtype, d_dtype;
+    weft_dtype dtype, b_dtype, d_dtype;
     weft_act act;
     int experts;
     int64_t n, k;
@@ -63,10 +63,11 @@ static void run_each(const weft_grouped_args *g, char *d)
         weft_gemm_args one;
 
         weft_gemm_args_init(&one, g->dtype, g->offset[e + 1] - g->offset[e], g->n, g->k);
+        one.b_dtype = g->b_dtype;
         one.d_dtype = g->d_dtype;
         one.transb = g->transb;
         one.a = at(g->a, first * g->lda, g->dtype);
-        one.b = at(g->b, e * g->stride_b, g->dtype);
+        one.b = at(g->b, e * g->stride_b, g->b_dtype);
         one.bias = g->bias ? at(g->bias, e * n, g->d_dtype) : NULL;
         one.row_scale = g->row_scale ? g->row_scale + first : NULL;
         one.col_scale = g->col_scale ? g->col_scale + e * n : NULL;
@@ -86,7 +87,8 @@ static void pack_all(const weft_grouped_args *g, char **memory, const weft_packe
         weft_gemm_args one;
 
         weft_gemm_args_init(&one, g->dtype, 1, g->n, g->k);
-        one.b = at(g->b, e * g->stride_b, g->dtype);
+        one.b_dtype = g->b_dtype;
+        one.b = at(g->b, e * g->stride_b, g->b_dtype);
         one.transb = g->transb;
         one.ldb = g->ldb;
         one.act = g->act;
@@ -102,7 +104,7 @@ static void run_case(const grouped_case *c)
     int64_t n = c->act >= WEFT_ACT_RELU_GATED ? 2 * c->n : c->n, lda = c->k + 3, ldd = c->n + 5;
     int64_t ldb = (c->transb ? c->k : n) + 2, stride = (c->transb ? n : c->k) * ldb + 7;
     char *a = random_matrix(c->dtype, rows * lda, &seed),
-         *b = random_matrix(c->dtype, c->experts * stride, &seed);
+         *b = random_matrix(c->b_dtype, c->experts * stride, &seed);
     char *bias = random_matrix(c->d_dtype, c->experts * n, &seed);
     char *d = random_matrix(c->d_dtype, rows * ldd, &seed);
     float *row_scale = random_matrix(WEFT_F32, rows, &seed),
@@ -114,6 +116,7 @@ static void run_case(const grouped_case *c)
 
     memcpy(want, d, bytes);
     weft_grouped_args_init(&g, c->dtype, c->experts, rows, c->n, c->k);
+    g.b_dtype = c->b_dtype;
     g.d_dtype = c->d_dtype;
     g.transb = c->transb;
     g.offset = offset;
@@ -150,16 +153,21 @@ static void run_case(const grouped_case *c)
 
 static void test_bits(void)
 {
-    static const weft_dtype types[][2] = {{WEFT_F32, WEFT_F32},  {WEFT_F16, WEFT_F16}, {WEFT_BF16, WEFT_BF16},
-                                          {WEFT_BF16, WEFT_F32}, {WEFT_I8, WEFT_I32},  {WEFT_I8, WEFT_F32}};
+    static const weft_dtype types[][3] = {
+        {WEFT_F32, WEFT_F32, WEFT_F32},       {WEFT_F16, WEFT_F16, WEFT_F16},
+        {WEFT_BF16, WEFT_BF16, WEFT_BF16},    {WEFT_BF16, WEFT_F32, WEFT_BF16},
+        {WEFT_I8, WEFT_I32, WEFT_I8},         {WEFT_I8, WEFT_F32, WEFT_I8},
+        {WEFT_BF16, WEFT_BF16, WEFT_I8},      {WEFT_F16, WEFT_F16, WEFT_I8},
+        {WEFT_BF16, WEFT_BF16, WEFT_FP8_E4M3}};
     static const weft_act acts[] = {WEFT_ACT_NONE, WEFT_ACT_SILU, WEFT_ACT_SILU_GATED};
     uint64_t seed = 7;
 
     for (int i = 0; i < 120; i++) {
         uint64_t draw = check_random(&seed);
-        int type = (int)(draw % 6);
+        int type = (int)(draw % 9);
         grouped_case c = {.dtype = types[type][0],
                           .d_dtype = types[type][1],
+                          .b_dtype = types[type][2],
                           .act = acts[types[type][1] == WEFT_I32 ? 0
                                       : draw >> 8 & 1            ? 0
                                                                  : 1 + (draw >> 9 & 1)],
@@ -176,6 +184,40 @@ static void test_bits(void)
         c.experts = c.experts < 0 ? -c.experts : c.experts;
         run_case(&c);
     }
+}
+
+/* Weights stored as int8 or fp8 give the bits of the same ones stored as bfloat16, which holds them. */
+static void test_stored(weft_dtype stored)
+{
+    enum { ROWS = 9, N = 21, K = 70 };
+    uint16_t a[ROWS * K], d[2][ROWS * N], b[K * N];
+    uint8_t small[K * N];
+    float scale[N];
+    int64_t offset[2] = {0, ROWS};
+    uint64_t seed = 5;
+
+    for (int i = 0; i < ROWS * K; i++)
+        weft_element_set(WEFT_BF16, a, (size_t)i, (double)(check_random(&seed) % 255) / 64 - 2);
+    for (int i = 0; i < K * N; i++) {
+        weft_element_set(stored, small, (size_t)i,
+                         (double)(check_random(&seed) % 256) - 128); /* every int8; fp8 rounds */
+        weft_element_set(WEFT_BF16, b, (size_t)i, weft_element_get(stored, small, (size_t)i));
+    }
+    for (int j = 0; j < N; j++)
+        scale[j] = (float)(j + 1) / 64;
+    for (int i = 0; i < 2; i++) {
+        weft_grouped_args g;
+
+        weft_grouped_args_init(&g, WEFT_BF16, 1, ROWS, N, K);
+        g.b_dtype = i ? stored : WEFT_BF16;
+        g.offset = offset;
+        g.a = a;
+        g.b = i ? (const void *)small : b;
+        g.col_scale = scale;
+        g.d = d[i];
+        CHECK_INT(weft_grouped_gemm(NULL, &g), WEFT_OK);
+    }
+    CHECK_INT(memcmp(d[0], d[1], sizeof(d[0])), 0);
 }
 
 static void test_refused(void)
@@ -219,6 +261,9 @@ static void test_refused(void)
 int main(void)
 {
     test_bits();
+    test_stored(WEFT_I8);
+    test_stored(WEFT_FP8_E4M3);
+    test_stored(WEFT_FP8_E5M2);
     test_refused();
     return check_report("gemm grouped");
 }

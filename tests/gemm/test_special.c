@@ -72,9 +72,9 @@ static void test_illegal(const weft_core *core)
     CHECK_INT(weft_gemm_tile_check(&bad, &error), WEFT_ERR_ARGUMENT);
     CHECK_HAS(error.text, "strides 2 and 2");
     bad = good;
-    bad.b_dtype = WEFT_I8;
+    bad.b_dtype = WEFT_I32;
     CHECK_INT(weft_gemm_tile_check(&bad, &error), WEFT_ERR_ARGUMENT);
-    CHECK_HAS(error.text, "B is int8");
+    CHECK_HAS(error.text, "B is int32");
     bad = good;
     bad.d_ld[0] = 1;
     CHECK_INT(weft_gemm_tile_check(&bad, &error), WEFT_ERR_ARGUMENT);

@@ -42,14 +42,15 @@ static void draw_options(gemm_case *c, uint64_t *seed)
         c->a_dtype = outputs[3 + (r >> 36) % 2];
         c->b_dtype = outputs[3 + (r >> 38) % 2];
     } else {
-        static const weft_dtype reals[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_FP8_E4M3, WEFT_FP8_E5M2};
+        static const weft_dtype sources[] = {WEFT_F32,      WEFT_F16,      WEFT_BF16,
+                                             WEFT_FP8_E4M3, WEFT_FP8_E5M2, WEFT_I8};
 
         if ((r >> 30) % 2)
-            c->d_dtype = reals[(r >> 33) % 3];
+            c->d_dtype = sources[(r >> 33) % 3];
         if ((r >> 36) % 4 == 0)
-            c->a_dtype = reals[(r >> 38) % 5];
+            c->a_dtype = sources[(r >> 38) % 6];
         if ((r >> 41) % 4 == 0)
-            c->b_dtype = reals[(r >> 43) % 5];
+            c->b_dtype = sources[(r >> 43) % 6];
         c->f16_fast = c->dtype == WEFT_F16 && r >> 46 & 1;
     }
     if (c->packed_b && (r >> 48) % 2) {

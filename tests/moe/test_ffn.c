@@ -1,4 +1,5 @@
-/* The feed-forward expert against loops in double: every type, rungs and modes, one to four ranks. */
+/* The feed-forward expert against loops in double: every type, rungs and modes, one to four ranks; weights of
+ * the layer's type, and stored as int8 with scales. */
 #include <math.h>
 
 #include "core/dtype.h"
@@ -11,6 +12,7 @@ typedef struct ffn_case {
     weft_dtype dtype;
     weft_moe_mode mode;
     weft_moe_impl impl;
+    weft_dtype stored; /* of the weights; not the layer's: with scales */
 } ffn_case;
 
 /* Element (i, j) of matrix `which` of an expert: the same on every rank. */
@@ -21,13 +23,48 @@ static double weight_at(int expert, int which, int64_t index)
     return ((double)(check_random(&state) % 65) - 32) / 128;
 }
 
-static void *weights(weft_dtype dtype, int expert, int which)
+/* Of column j: powers of two, so that weights divided by them are whole numbers. */
+static double scale_at(int64_t j)
 {
+    return j % 3 ? 0x1p-7 : 0x1p-8;
+}
+
+static void *weights(const ffn_case *c, int expert, int which)
+{
+    int64_t cols = which == 2 ? HIDDEN : INTER;
     void *matrix = malloc((size_t)HIDDEN * INTER * 4);
 
     for (int64_t i = 0; i < HIDDEN * INTER; i++)
-        weft_element_set(dtype, matrix, (size_t)i, weight_at(expert, which, i));
+        weft_element_set(c->stored, matrix, (size_t)i,
+                         weight_at(expert, which, i) / (c->stored == c->dtype ? 1 : scale_at(i % cols)));
     return matrix;
+}
+
+static weft_status create(weft_moe *moe, const ffn_case *c, int64_t inter, void *const *matrix[3],
+                          weft_moe_ffn **ffn)
+{
+    const float *list[EXPERTS];
+    float scale[HIDDEN > INTER ? HIDDEN : INTER];
+    weft_moe_weights weights = {.size = sizeof(weights),
+                                .inter = inter,
+                                .dtype = c->stored,
+                                .gate = (const void *const *)matrix[0],
+                                .up = (const void *const *)matrix[1],
+                                .down = (const void *const *)matrix[2],
+                                .gate_scale = list,
+                                .up_scale = list,
+                                .down_scale = list};
+
+    if (c->stored == c->dtype)
+        return weft_moe_ffn_create(moe, inter, weights.gate, weights.up, weights.down, ffn);
+    for (size_t j = 0; j < sizeof(scale) / sizeof(*scale); j++)
+        scale[j] = (float)scale_at((int64_t)j);
+    for (int e = 0; e < EXPERTS; e++)
+        list[e] = scale;
+    weights.dtype = WEFT_I64;
+    CHECK_INT(weft_moe_ffn_create_stored(moe, &weights, ffn), WEFT_ERR_ARGUMENT);
+    weights.dtype = c->stored;
+    return weft_moe_ffn_create_stored(moe, &weights, ffn);
 }
 
 static void expected(const double *x, int expert, double *y)
@@ -99,16 +136,12 @@ static void run(weft_group *group, void *argument)
     CHECK_INT(weft_moe_create(group, &config, &moe), WEFT_OK);
     here = weft_moe_local_experts(moe, &local);
     for (int e = 0; e < here; e++) {
-        gate[e] = weights(c->dtype, local[e], 0);
-        up[e] = weights(c->dtype, local[e], 1);
-        down[e] = weights(c->dtype, local[e], 2);
+        gate[e] = weights(c, local[e], 0);
+        up[e] = weights(c, local[e], 1);
+        down[e] = weights(c, local[e], 2);
     }
-    CHECK_INT(weft_moe_ffn_create(moe, 0, (const void *const *)gate, (const void *const *)up,
-                                  (const void *const *)down, &ffn),
-              WEFT_ERR_ARGUMENT);
-    CHECK_INT(weft_moe_ffn_create(moe, INTER, (const void *const *)gate, (const void *const *)up,
-                                  (const void *const *)down, &ffn),
-              WEFT_OK);
+    CHECK_INT(create(moe, c, 0, (void *const *[]){gate, up, down}, &ffn), WEFT_ERR_ARGUMENT);
+    CHECK_INT(create(moe, c, INTER, (void *const *[]){gate, up, down}, &ffn), WEFT_OK);
     for (int e = 0; e < here; e++) {
         free(gate[e]);
         free(up[e]);
@@ -146,9 +179,12 @@ int main(void)
         for (int variant = 0; variant < 5; variant++)
             for (int ranks = 1; ranks <= 4; ranks += 1 + variant % 2) {
                 ffn_case c = {types[d], variant == 4 ? WEFT_MOE_REDUCED : WEFT_MOE_EXACT,
-                              (weft_moe_impl)(variant % 4)};
+                              (weft_moe_impl)(variant % 4), types[d]};
 
                 ranks_run(ranks, run, &c);
             }
+    ranks_run(2, run, &(ffn_case){WEFT_BF16, WEFT_MOE_EXACT, WEFT_MOE_FUSED, WEFT_I8});
+    ranks_run(2, run, &(ffn_case){WEFT_F16, WEFT_MOE_EXACT, WEFT_MOE_FUSED, WEFT_I8});
+    ranks_run(1, run, &(ffn_case){WEFT_F32, WEFT_MOE_REDUCED, WEFT_MOE_FUSED, WEFT_I8});
     return check_report("test_moe_ffn");
 }
