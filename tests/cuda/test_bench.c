@@ -331,6 +331,15 @@ static void test_moe_experts(void)
         waitpid(child, &status, 0);
         CHECK_INT(status, 0);
     }
+    /* As a table it says what its columns are. */
+    pid_t child = fork();
+    int status = -1;
+
+    if (child == 0)
+        _exit(rows_of(11, experts) < 0 ||
+              !strstr(said, "; memory: what must pass it, at the rate of a copy"));
+    waitpid(child, &status, 0);
+    CHECK_INT(status, 0);
     unlink(path);
 }
 

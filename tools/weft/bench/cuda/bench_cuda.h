@@ -46,6 +46,7 @@ extern const report_column bench_collective_columns[];
 /* The table of both, and what their rows say first: the problem, its schedule, how its ranks run. */
 extern const report_column bench_cuda_columns[];
 void bench_cuda_describe(report *r, const weft_problem *problem, int world, const char *how);
+void bench_cuda_legend(report *r);
 
 /* Whether a call asks for something that is not measured on GPUs; says so when `tells`. `link`: NULL = none.
  */

@@ -27,7 +27,7 @@ enum { RANKS_MOST = 1 + WEFT_CUDA_LINK_PEERS, GRAPHS = 15, SCHEDULES_MOST = 8, A
 static const report_column columns[] = {{"bytes", "bytes", REPORT_PLAIN, 9},
                                         {"impl", "impl", REPORT_PLAIN, 13},
                                         {"time µs", "us", REPORT_TIME, 14},
-                                        {"bound", "bound_us", REPORT_RATE, 8},
+                                        {"bound µs", "bound_us", REPORT_RATE, 8},
                                         {"÷ bound", "over_bound", REPORT_RATIO, 8},
                                         {"bus GB/s", "busbw_gbs", REPORT_RATE, 8},
                                         {"ok", "ok", REPORT_PLAIN, 3},
@@ -571,6 +571,10 @@ static int run(link_bench *b, const weft_options *options)
         "%s of %s, one rank of %d in the loop over an emulated link of %g GB/s and %g µs on %s, in graphs",
         options->op_name, weft_dtype_name(b->data.problem.dtype), b->data.world, b->link->bytes_per_ns,
         b->link->latency_ns * 1e-3, b->device.name);
+    report_note(&b->report,
+                REPORT_TIME_LEGEND "; bound: what the best schedule must move over the link at its rate, and "
+                                   "a latency for\neach of its hops; bus GB/s: bytes that cross the "
+                                   "rank's border over the time");
     for (int64_t bytes = first; bytes <= last && !status; bytes *= 2)
         for (int i = 0; i < count && !status; i++)
             status = measure_schedule(b, schedules[i], size_of(b, options, bytes));

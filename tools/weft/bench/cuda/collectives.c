@@ -268,6 +268,10 @@ int bench_cuda_collectives(bench_context *context)
     report_note(&context->report, "%s of %s, %d processes on %d GPU%s, in graphs", options->op_name,
                 weft_dtype_name(c.data.problem.dtype), context->size,
                 gpus < context->size ? gpus : context->size, gpus == 1 ? "" : "s");
+    report_note(
+        &context->report, REPORT_TIME_LEGEND
+        "; bus GB/s: bytes that cross a rank's border over the time;\nauto is the library's call and what it "
+        "comes to; peer: PyTorch's symmetric memory, the better of its two ways");
     if (context->size > gpus && !bench_cuda_has_mps())
         report_note(&context->report, "ranks share a GPU: MPS does not run here, so they take turns, and "
                                       "times say little about kernels");

@@ -421,6 +421,12 @@ static int measure(expert_bench *b, int64_t rows)
     report_note(&b->report,
                 "experts of %s, one rank with the whole GPU, on %s; a copy in memory moves %.0f GB/s",
                 weft_dtype_name(b->dtype), b->device.name, b->copy_bytes_per_us * 1e-3);
+    report_note(
+        &b->report, REPORT_TIME_LEGEND
+        "; H elements a row, inter of them between the products, rows of each expert; grouped: all\nexperts "
+        "in one call; memory: what must pass it, at the rate of a copy; cuBLAS loop: one expert after "
+        "another;\n"
+        "ratio: the time before it ÷ grouped");
     if (!status)
         status = upload_weights(b, weights);
     for (int i = 0; i < (rows ? 1 : 4) && !status; i++) {

@@ -59,9 +59,9 @@ const report_column cuda_moe_columns[] = {{"E", "experts", REPORT_PLAIN, 4},
                                           {"T", "tokens", REPORT_PLAIN, 5},
                                           {"mode", "mode", REPORT_PLAIN, 8},
                                           {"dispatch µs", "dispatch_us", REPORT_TIME, 16},
-                                          {"bound", "dispatch_bound_us", REPORT_RATE, 7},
+                                          {"bound µs", "dispatch_bound_us", REPORT_RATE, 8},
                                           {"combine µs", "combine_us", REPORT_TIME, 16},
-                                          {"bound", "combine_bound_us", REPORT_RATE, 7},
+                                          {"bound µs", "combine_bound_us", REPORT_RATE, 8},
                                           {"total µs", "total_us", REPORT_TIME, 16},
                                           {"÷ bound", "over_bound", REPORT_RATIO, 8},
                                           {"ok", "ok", REPORT_PLAIN, 3},
@@ -462,6 +462,16 @@ void cuda_moe_describe(report *r, const weft_contest_shape *shape, weft_dtype dt
     report_text(r, "mode", "%s", reduced ? "reduced" : "exact");
 }
 
+void cuda_moe_legend(report *r, double copy_bytes_per_us)
+{
+    report_note(
+        r,
+        "E experts, K of them a token, H elements a row, T tokens on every rank; " REPORT_TIME_LEGEND
+        "\nbound: what must pass memory at the rate of a copy (%.0f GB/s) or the link, whichever takes "
+        "longer, and its latency",
+        copy_bytes_per_us * 1e-3);
+}
+
 void cuda_moe_print(report *r, report_stats dispatch, report_stats combine, report_stats total,
                     const double bound_us[2], bool ok)
 {
@@ -565,8 +575,7 @@ static int measure(gpu_experts *b, const bench_moe_choice *choice)
     else
         report_note(&b->report, "moe of %s, %d virtual ranks (not the times of a fabric) on %s",
                     weft_dtype_name(b->dtype), b->world, b->device.name);
-    report_note(&b->report, "every rank has T tokens; a copy in memory moves %.0f GB/s",
-                b->copy_bytes_per_us * 1e-3);
+    cuda_moe_legend(&b->report, b->copy_bytes_per_us);
     for (int i = 0; i < choice->shapes && !status; i++)
         for (int reduced = 0; reduced < 2 && !status; reduced++) {
             b->shape = choice->shape[i];

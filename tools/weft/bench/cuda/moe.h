@@ -11,6 +11,9 @@ enum { CUDA_MOE_ROUNDS = 40, CUDA_MOE_GRAPHS = 15 };
 
 extern const report_column cuda_moe_columns[];
 
+/* What the columns are, and the rate of a copy, by which bounds go. */
+void cuda_moe_legend(report *r, double copy_bytes_per_us);
+
 /* What a row says first: how its ranks run, of what type. */
 void cuda_moe_describe(report *r, const weft_contest_shape *shape, weft_dtype dtype, bool reduced, int world,
                        const char *how);

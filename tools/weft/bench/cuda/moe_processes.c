@@ -255,9 +255,9 @@ int bench_cuda_moe_ranks(bench_context *context)
     l.dtype = choice.dtype;
     context->report.columns = cuda_moe_columns;
     status = open_gpu(&l);
-    report_note(&context->report, "moe of %s, %d processes on %d GPU%s, in graphs; every rank has T tokens",
-                weft_dtype_name(l.dtype), context->size, l.gpus, l.gpus == 1 ? "" : "s");
-    report_note(&context->report, "a copy in memory moves %.0f GB/s", l.copy_bytes_per_us * 1e-3);
+    report_note(&context->report, "moe of %s, %d processes on %d GPU%s, in graphs", weft_dtype_name(l.dtype),
+                context->size, l.gpus, l.gpus == 1 ? "" : "s");
+    cuda_moe_legend(&context->report, l.copy_bytes_per_us);
     if (context->size > l.gpus && !bench_cuda_has_mps())
         report_note(&context->report, "ranks share a GPU: MPS does not run here, so they take turns, and "
                                       "times say little about kernels");

@@ -248,7 +248,7 @@ static void print_row(bench_context *context, const gpu_product *fused, const be
     report_time(r, "fused_us", times[2].stats);
     report_real(r, "speedup", unfused / us);
     report_real(r, "fused_over_gemm", us / gemm);
-    report_real(r, "hidden_pct", unfused > gemm ? 100 * (unfused - us) / (unfused - gemm) : NAN);
+    report_hidden(r, times[0].stats, times[1].stats, times[2].stats);
     report_real(r, "link_gbs", NAN);
     report_real(r, "max_err", error);
     report_real(r, "err_bound", bound);
@@ -348,6 +348,7 @@ int bench_cuda_ranks(bench_context *context)
     report_note(&context->report, "%s of %s, %d processes on %d GPU%s", options->op_name,
                 weft_dtype_name(problem.dtype), context->size, gpus < context->size ? gpus : context->size,
                 gpus == 1 ? "" : "s");
+    bench_cuda_legend(&context->report);
     if (context->size > gpus && !bench_cuda_has_mps())
         report_note(&context->report, "ranks share a GPU: MPS does not run here, so they take turns, and "
                                       "times say little about kernels");

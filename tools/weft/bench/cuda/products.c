@@ -34,13 +34,13 @@ const report_column bench_cuda_columns[] = {
     {"K", "k", REPORT_PLAIN, 6},
     {"schedule", "schedule", REPORT_PLAIN, 34},
     {"product by", "product", REPORT_PLAIN, 10},
-    {"GEMM only", "gemm_us", REPORT_TIME, 13},
-    {"comm only", "comm_us", REPORT_TIME, 13},
-    {"unfused", "unfused_us", REPORT_TIME, 13},
+    {"GEMM only µs", "gemm_us", REPORT_TIME, 13},
+    {"comm only µs", "comm_us", REPORT_TIME, 13},
+    {"unfused µs", "unfused_us", REPORT_TIME, 13},
     {"fused µs", "fused_us", REPORT_TIME, 13},
     {"speedup", "speedup", REPORT_RATIO, 7},
     {"fused÷GEMM", "fused_over_gemm", REPORT_RATIO, 10},
-    {"hidden", "hidden_pct", REPORT_PERCENT, 6},
+    {"hidden", "hidden", REPORT_PLAIN, 6},
     {"link GB/s", "link_gbs", REPORT_RATE, 9},
     {"error", "max_err", REPORT_ERROR, 7},
     {"ok", "ok", REPORT_PLAIN, 3},
@@ -63,6 +63,16 @@ void bench_cuda_describe(report *r, const weft_problem *p, int world, const char
     if (sums)
         report_text(r, "wire", "%s", weft_dtype_name(p->wire_dtype));
     report_text(r, "schedule", "%s", weft_schedule_name(p->op, p->schedule));
+}
+
+void bench_cuda_legend(report *r)
+{
+    report_note(r, REPORT_TIME_LEGEND
+                "; GEMM only: a rank's product, by cuBLAS; comm only: the collective; "
+                "unfused: one after the other;\n"
+                "speedup: unfused ÷ fused; hidden: the share of the communication that costs no "
+                "time, – where there is too little of it\nto tell, slower where fused loses; "
+                "link: what it carried; error: the largest");
 }
 
 typedef struct gpu_bench {
@@ -259,7 +269,7 @@ static void print_row(gpu_bench *bench, const weft_problem *p, int world, conten
     report_time(r, "fused_us", fused);
     report_real(r, "speedup", unfused.median / fused.median);
     report_real(r, "fused_over_gemm", fused.median / gemm.median);
-    report_real(r, "hidden_pct", 100 * (unfused.median - fused.median) / (unfused.median - gemm.median));
+    report_hidden(r, gemm, unfused, fused);
     report_real(r, "link_gbs", link);
     if (alone)
         report_real(r, "link_asked_gbs", bench->link.bytes_per_ns);
@@ -492,6 +502,7 @@ int bench_cuda(const weft_options *options, const bench_link *link, report_page 
     report_open(&bench.report, stdout, options->json, bench_cuda_columns);
     bench.report.page = page;
     heading(&bench, &problem);
+    bench_cuda_legend(&bench.report);
     if (!bench.has_peer)
         report_note(&bench.report, "no cuBLAS found here: GEMM only is left out, unfused is weft's own");
     for (int i = 0; i < count && status == 0; i++) {
