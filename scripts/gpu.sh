@@ -270,6 +270,8 @@ mean "ag_gemm, fused ÷ GEMM" 1.10 "$report/link.json"
 mean "gemm_rs, float32 on the wire" 1.25 "$report"/link_rs_*_f32.json
 mean "gemm_rs, bfloat16 on the wire" 1.12 "$report"/link_rs_*_bf16.json
 # shellcheck disable=SC2086
+row link_all_reduce all_reduce --bytes 1K:16M $link
+# shellcheck disable=SC2086
 row link_moe moe --set contest $link
 # shellcheck disable=SC2086
 row link_moe_decode moe --tokens 128 $link

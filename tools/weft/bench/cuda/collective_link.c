@@ -22,7 +22,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS_MOST = 1 + WEFT_CUDA_LINK_PEERS, GRAPHS = 15, SCHEDULES_MOST = 8, ANSWER_SECONDS = 8 };
+enum {
+    RANKS_MOST = 1 + WEFT_CUDA_LINK_PEERS,
+    GRAPHS = 15,
+    SCHEDULES_MOST = 8,
+    OPERANDS_MOST = 4,
+    ANSWER_SECONDS = 8
+};
 
 static const report_column columns[] = {{"bytes", "bytes", REPORT_PLAIN, 9},
                                         {"impl", "impl", REPORT_PLAIN, 13},
@@ -111,8 +117,11 @@ static int make_parts(link_bench *b, loop *l)
 static int make_memory(link_bench *b, loop *l)
 {
     const weft_plan_part *part = &l->parts[0];
-    size_t world = (size_t)b->data.world, at = 0, grain, signal_bytes;
+    size_t world = (size_t)b->data.world, at = 0, offset[OPERANDS_MOST] = {0}, grain, signal_bytes;
 
+    if (part->operand_count > OPERANDS_MOST)
+        return fail(
+            b, weft_error_set(&b->error, WEFT_ERR_UNSUPPORTED, "a plan of %u operands", part->operand_count));
     l->places = calloc(part->operand_count * world, sizeof(*l->places));
     if (!l->places)
         return fail(b, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for %zu ranks", world));
@@ -121,8 +130,9 @@ static int make_memory(link_bench *b, loop *l)
         int64_t rows = weft_operand_rows(&part->operands[o], part->world, 0),
                 cols = weft_operand_cols(&part->operands[o], part->world, 0);
 
+        offset[o] = at;
         for (size_t r = 0; r < world; r++)
-            l->places[o * world + r] = (weft_cuda_place){.base = (char *)NULL + at, .ld = cols};
+            l->places[o * world + r].ld = cols;
         at = weft_round_up_bytes(
             at + (inbox ? weft_cuda_inbox_bytes(part) : (size_t)(rows * cols) * b->data.element), 1024);
     }
@@ -136,11 +146,8 @@ static int make_memory(link_bench *b, loop *l)
 
         if (fail(b, weft_cuda_heap_create(&l->heap, r, 0, l->heap.stride, NULL, &b->error)))
             return 1;
-        for (uint32_t o = 0; o < part->operand_count; o++) {
-            weft_cuda_place *place = &l->places[o * world + (size_t)r];
-
-            place->base = slot + (size_t)((char *)place->base - (char *)NULL);
-        }
+        for (uint32_t o = 0; o < part->operand_count; o++)
+            l->places[o * world + (size_t)r].base = slot + offset[o];
         l->signals[r] = (uint64_t *)(slot + at);
         l->controls[r] = (weft_cuda_control *)(slot + at + signal_bytes);
     }

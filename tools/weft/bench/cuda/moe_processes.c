@@ -222,14 +222,14 @@ static int open_gpu(gpu_layer *l)
     if (weft_group_use_gpu(l->group, -1) != WEFT_OK)
         return context->rank ? 2 : options_error("bench", "--backend cuda: %s", weft_error(l->group));
     if (weft_cuda_gpus.open(context->rank % l->gpus, &l->device, &l->error) != WEFT_OK)
-        return bench_say(context, l->error.text);
+        return bench_say(context, "%s", l->error.text);
     l->device.cu->cuCtxSetCurrent(l->device.context);
     if (l->device.cu->cuStreamCreate(&l->stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS ||
         weft_group_set_stream(l->group, 1, l->stream) != WEFT_OK)
         return bench_say(context, "no stream on the GPU");
     if (context->rank == 0 &&
         cuda_moe_copy_rate(l->device.cu, l->device.uploads, &rate, &l->error) != WEFT_OK)
-        return bench_say(context, l->error.text);
+        return bench_say(context, "%s", l->error.text);
     if (bench_share(context, &rate, 1, rates))
         return 1;
     l->copy_bytes_per_us = rates[0];
