@@ -1,26 +1,16 @@
 /* Growing a part, and closing it: DONE posts, the join of several lanes, EXIT, tasks sorted by lane. */
 #include "plan/builder.h"
 
+#include "core/grow.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 /* Doubles an array; on failure the builder is marked and the old array stays. */
 static bool grow(weft_builder *builder, void **array, uint32_t count, uint32_t *room, size_t bytes)
 {
-    uint32_t wanted;
-    void *bigger;
-
-    if (count < *room)
-        return true;
-    wanted = *room ? *room * 2 : 64;
-    bigger = realloc(*array, wanted * bytes);
-    if (!bigger) {
-        builder->failed = true;
-        return false;
-    }
-    *array = bigger;
-    *room = wanted;
-    return true;
+    builder->failed = builder->failed || !weft_grow(array, count, room, bytes);
+    return !builder->failed;
 }
 
 /* Declarations are few: these arrays grow one by one. */

@@ -4,12 +4,13 @@
  */
 #include "plan/read.h"
 #include "core/dtype.h"
+#include "core/grow.h"
 #include "plan/print.h"
 #include "plan/fields.h"
+#include "plan/scan.h"
 
 #include <ctype.h>
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +18,7 @@
 enum { MOST_SIGNALS = 1 << 26, MOST_RANKS = 16384 };
 
 typedef struct reader {
-    const char *at, *line_end, *end;
-    const char *where;
-    long line;
-    weft_error_text *error;
-    bool failed;
+    weft_scanner scan;
 
     weft_plan_part *parts;
     int count, world; /* parts begun; of how many */
@@ -31,40 +28,13 @@ typedef struct reader {
     uint32_t operand_room, lane_room, task_room, region_room, wait_room, post_room;
 } reader;
 
-static void fail(reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void fail(reader *r, const char *format, ...)
-{
-    char text[300];
-    va_list arguments;
-
-    if (r->failed)
-        return;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
-    va_end(arguments);
-    r->failed = true;
-    weft_error_set(r->error, WEFT_ERR_ARGUMENT, "%s, line %ld: %s", r->where, r->line, text);
-}
-
 static bool grow(reader *r, void **array, uint32_t count, uint32_t *room, size_t bytes)
 {
-    uint32_t wanted = *room ? 2 * *room : 16;
-    void *more;
-
-    if (r->failed)
-        return false;
-    if (count < *room)
-        return true;
-    more = wanted > *room ? realloc(*array, wanted * bytes) : NULL;
-    if (!more) {
-        r->failed = true;
-        weft_error_set(r->error, WEFT_ERR_MEMORY, "no memory for the plan in %s", r->where);
-        return false;
-    }
-    *array = more;
-    *room = wanted;
-    return true;
+    if (r->scan.failed || weft_grow(array, count, room, bytes))
+        return !r->scan.failed;
+    r->scan.failed = true;
+    weft_error_set(r->scan.error, WEFT_ERR_MEMORY, "no memory for the plan in %s", r->scan.where);
+    return false;
 }
 
 #define ADD(r, name, room, value)                                                                            \
@@ -74,101 +44,22 @@ static bool grow(reader *r, void **array, uint32_t count, uint32_t *room, size_t
             (r)->part->name##s[(r)->part->name##_count++] = (value);                                         \
     } while (0)
 
-/* ---- a line -------------------------------------------------------------------------------------- */
-
-static void skip_blanks(reader *r)
-{
-    while (r->at < r->line_end && (*r->at == ' ' || *r->at == '\t' || *r->at == '\r'))
-        r->at++;
-}
-
-static bool at_line_end(reader *r)
-{
-    skip_blanks(r);
-    return r->at >= r->line_end;
-}
-
-static bool take(reader *r, char c)
-{
-    skip_blanks(r);
-    if (r->at < r->line_end && *r->at == c) {
-        r->at++;
-        return true;
-    }
-    return false;
-}
-
-static void expect(reader *r, char c)
-{
-    if (!take(r, c))
-        fail(r, "there should be a '%c' before '%.*s'", c,
-             (int)(r->line_end - r->at < 20 ? r->line_end - r->at : 20), r->at);
-}
-
-/* What stands up to the next blank. */
-static void word(reader *r, char text[WEFT_WORD_BYTES])
-{
-    size_t used = 0;
-
-    skip_blanks(r);
-    while (r->at < r->line_end && *r->at != ' ' && *r->at != '\t' && *r->at != '\r' &&
-           used < WEFT_WORD_BYTES - 1)
-        text[used++] = *r->at++;
-    text[used] = 0;
-    if (!used)
-        fail(r, "the line ends too early");
-    else if (used == WEFT_WORD_BYTES - 1)
-        fail(r, "'%s...' is too long for a word", text);
-}
-
-static bool is_name_char(char c)
-{
-    return isalnum((unsigned char)c) || c == '_';
-}
-
-/* A word of letters if that is the next, else nothing is taken. */
-static bool take_word(reader *r, const char *wanted)
-{
-    size_t length = strlen(wanted);
-
-    skip_blanks(r);
-    if ((size_t)(r->line_end - r->at) < length || memcmp(r->at, wanted, length) != 0)
-        return false;
-    if (r->at + length < r->line_end && r->at[length] != ' ' && r->at[length] != '\r')
-        return false;
-    r->at += length;
-    return true;
-}
-
 /* `nothing`, which may have a place. */
 static bool take_nothing(reader *r)
 {
     static const char placed[] = "nothing@";
     size_t length = sizeof(placed) - 1;
 
-    skip_blanks(r);
-    if ((size_t)(r->line_end - r->at) < length || memcmp(r->at, placed, length) != 0)
-        return take_word(r, "nothing");
-    r->at += length - 1;
+    weft_scan_skip_blanks(&r->scan);
+    if ((size_t)(r->scan.line_end - r->scan.at) < length || memcmp(r->scan.at, placed, length) != 0)
+        return weft_scan_take_word(&r->scan, "nothing");
+    r->scan.at += length - 1;
     return true;
 }
 
-static int64_t number(reader *r, int64_t least, int64_t most, const char *what)
+static bool is_name_char(char c)
 {
-    char digits[24];
-    size_t used = 0;
-    int64_t value = 0;
-
-    skip_blanks(r);
-    while (r->at < r->line_end && used < sizeof(digits) - 1 &&
-           (isdigit((unsigned char)*r->at) || (*r->at == '-' && !used)))
-        digits[used++] = *r->at++;
-    digits[used] = 0;
-    if (!weft_number_parse(digits, &value) || value < least || value > most) {
-        fail(r, "%s '%s' is not a number from %lld to %lld", what, digits, (long long)least, (long long)most);
-        return least;
-    }
-    return value;
+    return isalnum((unsigned char)c) || c == '_';
 }
 
 /* ---- regions ------------------------------------------------------------------------------------- */
@@ -180,7 +71,7 @@ static uint32_t operand_named(reader *r, const char *name, size_t length)
             memcmp(r->part->operands[i].name, name, length) == 0)
             return i;
     }
-    fail(r, "there is no operand '%.*s'", (int)(length < 40 ? length : 40), name);
+    weft_scan_fail(&r->scan, "there is no operand '%.*s'", (int)(length < 40 ? length : 40), name);
     return 0;
 }
 
@@ -188,9 +79,9 @@ static void span(reader *r, int64_t *begin, int64_t *count)
 {
     const int64_t most = INT64_C(1) << 46;
 
-    *begin = number(r, 0, most, "the start");
-    expect(r, ':');
-    *count = number(r, *begin, most, "the end") - *begin;
+    *begin = weft_scan_number(&r->scan, 0, most, "the start");
+    weft_scan_expect(&r->scan, ':');
+    *count = weft_scan_number(&r->scan, *begin, most, "the end") - *begin;
 }
 
 /* operand@rank#batch[rows, cols] */
@@ -199,31 +90,31 @@ static void region(reader *r)
     weft_region region = {.rank = r->part->rank};
     const char *name;
 
-    skip_blanks(r);
-    name = r->at;
-    while (r->at < r->line_end && is_name_char(*r->at))
-        r->at++;
-    region.operand = operand_named(r, name, (size_t)(r->at - name));
-    if (!r->failed && r->at < r->line_end && *r->at == '@') {
-        r->at++;
-        region.rank = (int32_t)number(r, 0, r->world - 1, "the rank");
+    weft_scan_skip_blanks(&r->scan);
+    name = r->scan.at;
+    while (r->scan.at < r->scan.line_end && is_name_char(*r->scan.at))
+        r->scan.at++;
+    region.operand = operand_named(r, name, (size_t)(r->scan.at - name));
+    if (!r->scan.failed && r->scan.at < r->scan.line_end && *r->scan.at == '@') {
+        r->scan.at++;
+        region.rank = (int32_t)weft_scan_number(&r->scan, 0, r->world - 1, "the rank");
     }
-    if (!r->failed && r->at < r->line_end && *r->at == '#') {
-        r->at++;
-        region.batch = number(r, 0, INT64_C(1) << 46, "the batch");
+    if (!r->scan.failed && r->scan.at < r->scan.line_end && *r->scan.at == '#') {
+        r->scan.at++;
+        region.batch = weft_scan_number(&r->scan, 0, INT64_C(1) << 46, "the batch");
     }
-    expect(r, '[');
+    weft_scan_expect(&r->scan, '[');
     span(r, &region.row0, &region.rows);
-    expect(r, ',');
+    weft_scan_expect(&r->scan, ',');
     span(r, &region.col0, &region.cols);
-    expect(r, ']');
+    weft_scan_expect(&r->scan, ']');
     ADD(r, region, region_room, region);
 }
 
 static void count_region(reader *r, weft_task *task)
 {
     if (task->region_count == UINT16_MAX)
-        fail(r, "a task has at most %d regions", UINT16_MAX);
+        weft_scan_fail(&r->scan, "a task has at most %d regions", UINT16_MAX);
     else
         task->region_count++;
 }
@@ -235,7 +126,7 @@ static void extras(reader *r, weft_task *task)
         const weft_operand *operand;
 
         region(r);
-        if (r->failed)
+        if (r->scan.failed)
             return;
         count_region(r, task);
         operand = &r->part->operands[r->part->regions[r->part->region_count - 1].operand];
@@ -244,8 +135,8 @@ static void extras(reader *r, weft_task *task)
         else if (operand->role == WEFT_ROLE_BIAS && !(task->flags & WEFT_TASK_HAS_BIAS))
             task->flags |= WEFT_TASK_HAS_BIAS;
         else
-            fail(r, "an epilogue takes C, then bias, not %s", operand->name);
-    } while (!r->failed && take(r, ','));
+            weft_scan_fail(&r->scan, "an epilogue takes C, then bias, not %s", operand->name);
+    } while (!r->scan.failed && weft_scan_take(&r->scan, ','));
 }
 
 static void expression(reader *r, weft_task *task)
@@ -256,25 +147,25 @@ static void expression(reader *r, weft_task *task)
         region(r);
         count_region(r, task);
         task->destinations++;
-    } while (!r->failed && take(r, ','));
-    expect(r, '=');
+    } while (!r->scan.failed && weft_scan_take(&r->scan, ','));
+    weft_scan_expect(&r->scan, '=');
     region(r);
     count_region(r, task);
     if (product) {
-        expect(r, '*');
+        weft_scan_expect(&r->scan, '*');
         region(r);
         count_region(r, task);
     }
-    while (!r->failed && take(r, '+')) {
+    while (!r->scan.failed && weft_scan_take(&r->scan, '+')) {
         if (product && task->flags & WEFT_TASK_HAS_ACC)
-            fail(r, "a product starts from one sum");
+            weft_scan_fail(&r->scan, "a product starts from one sum");
         task->flags |= product ? WEFT_TASK_HAS_ACC : 0;
         region(r);
         count_region(r, task);
     }
-    if (!r->failed && take_word(r, "epilogue")) {
+    if (!r->scan.failed && weft_scan_take_word(&r->scan, "epilogue")) {
         task->flags |= WEFT_TASK_EPILOGUE;
-        if (take_word(r, "with"))
+        if (weft_scan_take_word(&r->scan, "with"))
             extras(r, task);
     }
 }
@@ -286,15 +177,15 @@ static void waits(reader *r, weft_task *task)
     do {
         weft_wait wait;
 
-        wait.signal = (uint32_t)number(r, 0, MOST_SIGNALS, "the signal");
-        expect(r, '>');
-        expect(r, '=');
-        wait.count = (uint32_t)number(r, 0, UINT32_MAX, "the count");
+        wait.signal = (uint32_t)weft_scan_number(&r->scan, 0, MOST_SIGNALS, "the signal");
+        weft_scan_expect(&r->scan, '>');
+        weft_scan_expect(&r->scan, '=');
+        wait.count = (uint32_t)weft_scan_number(&r->scan, 0, UINT32_MAX, "the count");
         ADD(r, wait, wait_room, wait);
         if (task->wait_count++ == UINT16_MAX)
-            fail(r, "a task has at most %d waits", UINT16_MAX);
-        skip_blanks(r);
-    } while (!r->failed && r->at < r->line_end && isdigit((unsigned char)*r->at));
+            weft_scan_fail(&r->scan, "a task has at most %d waits", UINT16_MAX);
+        weft_scan_skip_blanks(&r->scan);
+    } while (!r->scan.failed && r->scan.at < r->scan.line_end && isdigit((unsigned char)*r->scan.at));
 }
 
 static void posts(reader *r, weft_task *task)
@@ -302,14 +193,14 @@ static void posts(reader *r, weft_task *task)
     do {
         weft_post post;
 
-        post.signal = (uint32_t)number(r, 0, MOST_SIGNALS, "the signal");
-        expect(r, '@');
-        post.rank = (int32_t)number(r, 0, r->world - 1, "the rank");
+        post.signal = (uint32_t)weft_scan_number(&r->scan, 0, MOST_SIGNALS, "the signal");
+        weft_scan_expect(&r->scan, '@');
+        post.rank = (int32_t)weft_scan_number(&r->scan, 0, r->world - 1, "the rank");
         ADD(r, post, post_room, post);
         if (task->post_count++ == UINT16_MAX)
-            fail(r, "a task has at most %d posts", UINT16_MAX);
-        skip_blanks(r);
-    } while (!r->failed && r->at < r->line_end && isdigit((unsigned char)*r->at));
+            weft_scan_fail(&r->scan, "a task has at most %d posts", UINT16_MAX);
+        weft_scan_skip_blanks(&r->scan);
+    } while (!r->scan.failed && r->scan.at < r->scan.line_end && isdigit((unsigned char)*r->scan.at));
 }
 
 /* r1 lane 0 task 7 KIND ... */
@@ -318,34 +209,37 @@ static void read_task(reader *r)
     weft_plan_part *part = r->part;
     char kind[WEFT_WORD_BYTES];
     weft_task task = {0};
-    int64_t rank = number(r, 0, MOST_RANKS, "the rank"), index;
+    int64_t rank = weft_scan_number(&r->scan, 0, MOST_RANKS, "the rank"), index;
 
-    if (!r->failed && rank != part->rank)
-        fail(r, "a task of rank %lld among those of rank %d", (long long)rank, part->rank);
-    if (!r->failed && !take_word(r, "lane"))
-        fail(r, "a task says its lane after its rank");
-    task.lane = (uint16_t)number(r, 0, part->lane_count ? (int64_t)part->lane_count - 1 : 0, "the lane");
-    if (!r->failed && !take_word(r, "task"))
-        fail(r, "a task says its number after its lane");
-    index = number(r, 0, UINT32_MAX, "the task");
-    if (!r->failed && index != part->task_count)
-        fail(r, "task %lld comes where task %u should", (long long)index, part->task_count);
-    if (!r->failed &&
+    if (!r->scan.failed && rank != part->rank)
+        weft_scan_fail(&r->scan, "a task of rank %lld among those of rank %d", (long long)rank, part->rank);
+    if (!r->scan.failed && !weft_scan_take_word(&r->scan, "lane"))
+        weft_scan_fail(&r->scan, "a task says its lane after its rank");
+    task.lane = (uint16_t)weft_scan_number(&r->scan, 0, part->lane_count ? (int64_t)part->lane_count - 1 : 0,
+                                           "the lane");
+    if (!r->scan.failed && !weft_scan_take_word(&r->scan, "task"))
+        weft_scan_fail(&r->scan, "a task says its number after its lane");
+    index = weft_scan_number(&r->scan, 0, UINT32_MAX, "the task");
+    if (!r->scan.failed && index != part->task_count)
+        weft_scan_fail(&r->scan, "task %lld comes where task %u should", (long long)index, part->task_count);
+    if (!r->scan.failed &&
         (!part->lane_count || (part->task_count && part->tasks[part->task_count - 1].lane > task.lane)))
-        fail(r, "tasks come lane by lane, after the lines of the lanes");
-    if (r->failed)
+        weft_scan_fail(&r->scan, "tasks come lane by lane, after the lines of the lanes");
+    if (r->scan.failed)
         return;
-    word(r, kind);
-    if (!r->failed && weft_task_kind_parse(kind) < 0)
-        fail(r, "'%s' is no kind of task", kind);
-    if (r->failed)
+    weft_scan_word(&r->scan, kind);
+    if (!r->scan.failed && weft_task_kind_parse(kind) < 0)
+        weft_scan_fail(&r->scan, "'%s' is no kind of task", kind);
+    if (r->scan.failed)
         return;
     task.kind = (uint8_t)weft_task_kind_parse(kind);
     task.region0 = part->region_count;
     task.wait0 = part->wait_count;
     task.post0 = part->post_count;
     if (task.kind == WEFT_TASK_COPY && take_nothing(r)) {
-        int32_t to = take(r, '@') ? (int32_t)number(r, 0, r->world - 1, "the rank") : part->rank;
+        int32_t to = weft_scan_take(&r->scan, '@')
+                         ? (int32_t)weft_scan_number(&r->scan, 0, r->world - 1, "the rank")
+                         : part->rank;
 
         ADD(r, region, region_room, ((weft_region){.rank = to}));
         ADD(r, region, region_room, ((weft_region){.rank = part->rank}));
@@ -354,14 +248,16 @@ static void read_task(reader *r)
     } else if (task.kind != WEFT_TASK_ENTER && task.kind != WEFT_TASK_EXIT) {
         expression(r, &task);
     }
-    if (!r->failed && take_word(r, "carry"))
+    if (!r->scan.failed && weft_scan_take_word(&r->scan, "carry"))
         task.flags |= WEFT_TASK_CARRY;
-    if (!r->failed && take_word(r, "wait"))
+    if (!r->scan.failed && weft_scan_take_word(&r->scan, "wait"))
         waits(r, &task);
-    if (!r->failed && take_word(r, "post"))
+    if (!r->scan.failed && weft_scan_take_word(&r->scan, "post"))
         posts(r, &task);
-    if (!r->failed && !at_line_end(r))
-        fail(r, "'%.*s' is too much", (int)(r->line_end - r->at < 40 ? r->line_end - r->at : 40), r->at);
+    if (!r->scan.failed && !weft_scan_at_end(&r->scan))
+        weft_scan_fail(&r->scan, "'%.*s' is too much",
+                       (int)(r->scan.line_end - r->scan.at < 40 ? r->scan.line_end - r->scan.at : 40),
+                       r->scan.at);
     part->lanes[task.lane].task_count++;
     ADD(r, task, task_room, task);
 }
@@ -376,48 +272,48 @@ static void read_operand(reader *r)
     char text[WEFT_WORD_BYTES];
     const int64_t most = INT64_C(1) << 46;
 
-    word(r, text);
-    if (!r->failed && strlen(text) >= sizeof(o.name))
-        fail(r, "the name %s has more than %zu letters", text, sizeof(o.name) - 1);
-    for (size_t i = 0; !r->failed && text[i]; i++) {
+    weft_scan_word(&r->scan, text);
+    if (!r->scan.failed && strlen(text) >= sizeof(o.name))
+        weft_scan_fail(&r->scan, "the name %s has more than %zu letters", text, sizeof(o.name) - 1);
+    for (size_t i = 0; !r->scan.failed && text[i]; i++) {
         o.name[i] = text[i];
         if (!is_name_char(text[i]))
-            fail(r, "the name '%s' has more than letters, digits and _", text);
+            weft_scan_fail(&r->scan, "the name '%s' has more than letters, digits and _", text);
     }
-    for (uint32_t i = 0; !r->failed && i < r->part->operand_count; i++) {
+    for (uint32_t i = 0; !r->scan.failed && i < r->part->operand_count; i++) {
         if (strcmp(r->part->operands[i].name, o.name) == 0)
-            fail(r, "there are two operands %s", o.name);
+            weft_scan_fail(&r->scan, "there are two operands %s", o.name);
     }
-    word(r, text);
-    if (!r->failed && weft_place_parse(text) < 0)
-        fail(r, "'%s' is no place; user, staging and private are", text);
-    if (!r->failed)
+    weft_scan_word(&r->scan, text);
+    if (!r->scan.failed && weft_place_parse(text) < 0)
+        weft_scan_fail(&r->scan, "'%s' is no place; user, staging and private are", text);
+    if (!r->scan.failed)
         o.place = (weft_operand_place)weft_place_parse(text);
-    if (!r->failed && o.place == WEFT_PLACE_USER) {
+    if (!r->scan.failed && o.place == WEFT_PLACE_USER) {
         o.role = weft_role_parse(o.name);
         if (o.role == WEFT_ROLE_NONE)
-            fail(r, "a caller has no operand %s", o.name);
+            weft_scan_fail(&r->scan, "a caller has no operand %s", o.name);
     }
-    word(r, text);
-    if (!r->failed && weft_dtype_parse(text, &o.dtype) != 0)
-        fail(r, "'%s' is no type", text);
-    o.rows = number(r, 0, most, "rows");
-    expect(r, 'x');
-    o.cols = number(r, 0, most, "columns");
-    if (!r->failed && take_word(r, "batch"))
-        o.batch = number(r, 0, most, "the batch");
-    if (!r->failed && take_word(r, "row-granule"))
-        o.row_granule = number(r, 0, most, "the granule");
-    if (!r->failed && take_word(r, "col-granule"))
-        o.col_granule = number(r, 0, most, "the granule");
-    while (!r->failed && !at_line_end(r)) {
+    weft_scan_word(&r->scan, text);
+    if (!r->scan.failed && weft_dtype_parse(text, &o.dtype) != 0)
+        weft_scan_fail(&r->scan, "'%s' is no type", text);
+    o.rows = weft_scan_number(&r->scan, 0, most, "rows");
+    weft_scan_expect(&r->scan, 'x');
+    o.cols = weft_scan_number(&r->scan, 0, most, "columns");
+    if (!r->scan.failed && weft_scan_take_word(&r->scan, "batch"))
+        o.batch = weft_scan_number(&r->scan, 0, most, "the batch");
+    if (!r->scan.failed && weft_scan_take_word(&r->scan, "row-granule"))
+        o.row_granule = weft_scan_number(&r->scan, 0, most, "the granule");
+    if (!r->scan.failed && weft_scan_take_word(&r->scan, "col-granule"))
+        o.col_granule = weft_scan_number(&r->scan, 0, most, "the granule");
+    while (!r->scan.failed && !weft_scan_at_end(&r->scan)) {
         size_t i = 0;
 
-        word(r, text);
+        weft_scan_word(&r->scan, text);
         while (i < sizeof(flags) / sizeof(flags[0]) && strcmp(flags[i], text) != 0)
             i++;
         if (i == sizeof(flags) / sizeof(flags[0]))
-            fail(r, "an operand cannot be '%s'", text);
+            weft_scan_fail(&r->scan, "an operand cannot be '%s'", text);
         else
             *set[i] = true;
     }
@@ -427,42 +323,43 @@ static void read_operand(reader *r)
 static void read_lane(reader *r)
 {
     char kind[WEFT_WORD_BYTES];
-    int64_t index = number(r, 0, UINT16_MAX, "the lane");
+    int64_t index = weft_scan_number(&r->scan, 0, UINT16_MAX, "the lane");
     weft_lane lane = {0};
 
-    if (!r->failed && index != r->part->lane_count)
-        fail(r, "lane %lld comes where lane %u should", (long long)index, r->part->lane_count);
-    if (r->failed)
+    if (!r->scan.failed && index != r->part->lane_count)
+        weft_scan_fail(&r->scan, "lane %lld comes where lane %u should", (long long)index,
+                       r->part->lane_count);
+    if (r->scan.failed)
         return;
-    word(r, kind);
-    if (!r->failed && weft_lane_kind_parse(kind) < 0)
-        fail(r, "'%s' is no kind of lane; compute and copy are", kind);
-    if (r->failed)
+    weft_scan_word(&r->scan, kind);
+    if (!r->scan.failed && weft_lane_kind_parse(kind) < 0)
+        weft_scan_fail(&r->scan, "'%s' is no kind of lane; compute and copy are", kind);
+    if (r->scan.failed)
         return;
     lane.kind = (weft_lane_kind)weft_lane_kind_parse(kind);
-    if (!at_line_end(r)) { /* how many tasks: for people */
-        number(r, 0, UINT32_MAX, "the number of tasks");
-        if (!r->failed && (!take_word(r, "tasks") || !at_line_end(r)))
-            fail(r, "a lane has 'N tasks'");
+    if (!weft_scan_at_end(&r->scan)) { /* how many tasks: for people */
+        weft_scan_number(&r->scan, 0, UINT32_MAX, "the number of tasks");
+        if (!r->scan.failed && (!weft_scan_take_word(&r->scan, "tasks") || !weft_scan_at_end(&r->scan)))
+            weft_scan_fail(&r->scan, "a lane has 'N tasks'");
     }
     ADD(r, lane, lane_room, lane);
 }
 
 static void read_problem(reader *r)
 {
-    while (!r->failed && !at_line_end(r)) {
+    while (!r->scan.failed && !weft_scan_at_end(&r->scan)) {
         char name[WEFT_WORD_BYTES], value[WEFT_WORD_BYTES];
         int field;
 
-        word(r, name);
-        if (r->failed)
+        weft_scan_word(&r->scan, name);
+        if (r->scan.failed)
             return;
         field = weft_field_find(name);
         if (field < 0)
-            fail(r, "a problem has no '%s'", name);
-        word(r, value);
-        if (!r->failed && !weft_field_set(field, &r->part->problem, value))
-            fail(r, "%s cannot be '%s'", name, value);
+            weft_scan_fail(&r->scan, "a problem has no '%s'", name);
+        weft_scan_word(&r->scan, value);
+        if (!r->scan.failed && !weft_field_set(field, &r->part->problem, value))
+            weft_scan_fail(&r->scan, "%s cannot be '%s'", name, value);
     }
 }
 
@@ -473,22 +370,22 @@ static void read_domains(reader *r)
     int64_t most = -1;
 
     if (part->domain) {
-        fail(r, "the domains of rank %d come twice", part->rank);
+        weft_scan_fail(&r->scan, "the domains of rank %d come twice", part->rank);
         return;
     }
     part->domain = calloc((size_t)r->world, sizeof(*part->domain));
     if (!part->domain) {
-        r->failed = true;
-        weft_error_set(r->error, WEFT_ERR_MEMORY, "no memory for a plan of %d ranks", r->world);
+        r->scan.failed = true;
+        weft_error_set(r->scan.error, WEFT_ERR_MEMORY, "no memory for a plan of %d ranks", r->world);
     }
-    for (int rank = 0; rank < r->world && !r->failed; rank++) {
-        int64_t domain = number(r, 0, most + 1, "the domain");
+    for (int rank = 0; rank < r->world && !r->scan.failed; rank++) {
+        int64_t domain = weft_scan_number(&r->scan, 0, most + 1, "the domain");
 
         part->domain[rank] = (int32_t)domain;
         most = domain > most ? domain : most;
     }
-    if (!r->failed && most == 0)
-        fail(r, "one domain is said by no line of domains");
+    if (!r->scan.failed && most == 0)
+        weft_scan_fail(&r->scan, "one domain is said by no line of domains");
 }
 
 /* ---- parts --------------------------------------------------------------------------------------- */
@@ -500,21 +397,22 @@ static void close_part(reader *r)
     weft_error_text error = {0};
     uint32_t next = 0;
 
-    if (!part || r->failed)
+    if (!part || r->scan.failed)
         return;
     for (uint32_t i = 0; i < part->lane_count; i++) {
         part->lanes[i].task0 = next;
         next += part->lanes[i].task_count;
     }
     if (weft_problem_resolve(&part->problem, r->world, &part->problem, &error) != WEFT_OK)
-        fail(r, "the problem of rank %d: %s", part->rank, error.text);
+        weft_scan_fail(&r->scan, "the problem of rank %d: %s", part->rank, error.text);
     else if (part->problem.schedule == WEFT_SCHEDULE_AUTO)
-        fail(r, "a plan has a schedule, or custom; auto is none");
+        weft_scan_fail(&r->scan, "a plan has a schedule, or custom; auto is none");
     else if (r->has_hash && r->stated_hash != weft_plan_part_hash(part))
-        fail(r,
-             "what stands here of rank %d has the hash %016llx, not %016llx; a plan that was "
-             "changed goes without",
-             part->rank, (unsigned long long)weft_plan_part_hash(part), (unsigned long long)r->stated_hash);
+        weft_scan_fail(&r->scan,
+                       "what stands here of rank %d has the hash %016llx, not %016llx; a plan that was "
+                       "changed goes without",
+                       part->rank, (unsigned long long)weft_plan_part_hash(part),
+                       (unsigned long long)r->stated_hash);
 }
 
 /* plan OP SCHEDULE rank R of W, hash H */
@@ -529,44 +427,44 @@ static void open_part(reader *r)
     int64_t rank, world;
 
     close_part(r);
-    word(r, op);
-    if (!r->failed)
-        word(r, schedule);
-    if (!r->failed && weft_op_parse(op, &problem.op) != 0)
-        fail(r, "'%s' is no operation", op);
-    if (!r->failed && weft_schedule_parse(schedule, &problem.schedule) != 0)
-        fail(r, "'%s' is no schedule; of one's own, it is custom", schedule);
-    if (!r->failed && !take_word(r, "rank"))
-        fail(r, "a plan says 'rank R of W'");
-    rank = number(r, 0, MOST_RANKS - 1, "the rank");
-    if (!r->failed && !take_word(r, "of"))
-        fail(r, "a plan says 'rank R of W'");
-    world = number(r, 1, MOST_RANKS, "the number of ranks");
-    r->has_hash = !r->failed && take(r, ',');
+    weft_scan_word(&r->scan, op);
+    if (!r->scan.failed)
+        weft_scan_word(&r->scan, schedule);
+    if (!r->scan.failed && weft_op_parse(op, &problem.op) != 0)
+        weft_scan_fail(&r->scan, "'%s' is no operation", op);
+    if (!r->scan.failed && weft_schedule_parse(schedule, &problem.schedule) != 0)
+        weft_scan_fail(&r->scan, "'%s' is no schedule; of one's own, it is custom", schedule);
+    if (!r->scan.failed && !weft_scan_take_word(&r->scan, "rank"))
+        weft_scan_fail(&r->scan, "a plan says 'rank R of W'");
+    rank = weft_scan_number(&r->scan, 0, MOST_RANKS - 1, "the rank");
+    if (!r->scan.failed && !weft_scan_take_word(&r->scan, "of"))
+        weft_scan_fail(&r->scan, "a plan says 'rank R of W'");
+    world = weft_scan_number(&r->scan, 1, MOST_RANKS, "the number of ranks");
+    r->has_hash = !r->scan.failed && weft_scan_take(&r->scan, ',');
     if (r->has_hash) {
         char *end;
 
-        if (!take_word(r, "hash"))
-            fail(r, "after the comma comes 'hash H'");
+        if (!weft_scan_take_word(&r->scan, "hash"))
+            weft_scan_fail(&r->scan, "after the comma comes 'hash H'");
         else
-            word(r, hash);
-        if (!r->failed) {
+            weft_scan_word(&r->scan, hash);
+        if (!r->scan.failed) {
             r->stated_hash = strtoull(hash, &end, 16);
             if (*end)
-                fail(r, "'%s' is no hash", hash);
+                weft_scan_fail(&r->scan, "'%s' is no hash", hash);
         }
     }
-    if (!r->failed && (rank != r->count || (r->count && world != r->world)))
-        fail(r, "the part of rank %lld of %lld comes where rank %d of %d should", (long long)rank,
-             (long long)world, r->count, r->count ? r->world : (int)world);
-    if (r->failed)
+    if (!r->scan.failed && (rank != r->count || (r->count && world != r->world)))
+        weft_scan_fail(&r->scan, "the part of rank %lld of %lld comes where rank %d of %d should",
+                       (long long)rank, (long long)world, r->count, r->count ? r->world : (int)world);
+    if (r->scan.failed)
         return;
     if (!r->parts) {
         r->world = (int)world;
         r->parts = calloc((size_t)world, sizeof(*r->parts));
         if (!r->parts) {
-            r->failed = true;
-            weft_error_set(r->error, WEFT_ERR_MEMORY, "no memory for a plan of %d ranks", r->world);
+            r->scan.failed = true;
+            weft_error_set(r->scan.error, WEFT_ERR_MEMORY, "no memory for a plan of %d ranks", r->world);
             return;
         }
     }
@@ -579,27 +477,29 @@ static void open_part(reader *r)
 
 static void read_line(reader *r)
 {
-    if (at_line_end(r) || *r->at == '#')
+    if (weft_scan_at_end(&r->scan) || *r->scan.at == '#')
         return;
-    if (take_word(r, "plan"))
+    if (weft_scan_take_word(&r->scan, "plan"))
         open_part(r);
     else if (!r->part)
-        fail(r, "a plan begins with 'plan OP SCHEDULE rank 0 of W'");
-    else if (take_word(r, "problem"))
+        weft_scan_fail(&r->scan, "a plan begins with 'plan OP SCHEDULE rank 0 of W'");
+    else if (weft_scan_take_word(&r->scan, "problem"))
         read_problem(r);
-    else if (take_word(r, "domains"))
+    else if (weft_scan_take_word(&r->scan, "domains"))
         read_domains(r);
-    else if (take_word(r, "operand"))
+    else if (weft_scan_take_word(&r->scan, "operand"))
         read_operand(r);
-    else if (take_word(r, "signals"))
-        r->part->signal_count = (uint32_t)number(r, 0, MOST_SIGNALS, "the number of signals");
-    else if (take_word(r, "lane"))
+    else if (weft_scan_take_word(&r->scan, "signals"))
+        r->part->signal_count =
+            (uint32_t)weft_scan_number(&r->scan, 0, MOST_SIGNALS, "the number of signals");
+    else if (weft_scan_take_word(&r->scan, "lane"))
         read_lane(r);
-    else if (take(r, 'r'))
+    else if (weft_scan_take(&r->scan, 'r'))
         read_task(r);
     else
-        fail(r, "'%.*s' begins no line of a plan", (int)(r->line_end - r->at < 40 ? r->line_end - r->at : 40),
-             r->at);
+        weft_scan_fail(&r->scan, "'%.*s' begins no line of a plan",
+                       (int)(r->scan.line_end - r->scan.at < 40 ? r->scan.line_end - r->scan.at : 40),
+                       r->scan.at);
 }
 
 /* The posts every signal gets follow from all parts; so does what the ranks compare before a run. */
@@ -608,19 +508,21 @@ static void close_plan(reader *r)
     uint64_t hash = 0;
 
     close_part(r);
-    if (!r->failed && !r->count)
-        fail(r, "there is no plan");
-    if (!r->failed && r->count != r->world)
-        fail(r, "the plan is of %d ranks, and the file ends after rank %d", r->world, r->count - 1);
-    for (int i = 0; i < r->world && !r->failed; i++) {
+    if (!r->scan.failed && !r->count)
+        weft_scan_fail(&r->scan, "there is no plan");
+    if (!r->scan.failed && r->count != r->world)
+        weft_scan_fail(&r->scan, "the plan is of %d ranks, and the file ends after rank %d", r->world,
+                       r->count - 1);
+    for (int i = 0; i < r->world && !r->scan.failed; i++) {
         hash = (hash ^ weft_plan_part_hash(&r->parts[i])) * 0x9e3779b97f4a7c15u + 1;
         r->parts[i].signal_posts = calloc((size_t)r->parts[i].signal_count + 1, sizeof(uint32_t));
         if (!r->parts[i].signal_posts) {
-            r->failed = true;
-            weft_error_set(r->error, WEFT_ERR_MEMORY, "no memory for %u signals", r->parts[i].signal_count);
+            r->scan.failed = true;
+            weft_error_set(r->scan.error, WEFT_ERR_MEMORY, "no memory for %u signals",
+                           r->parts[i].signal_count);
         }
     }
-    for (int i = 0; i < r->world && !r->failed; i++) {
+    for (int i = 0; i < r->world && !r->scan.failed; i++) {
         r->parts[i].hash = hash;
         for (uint32_t j = 0; j < r->parts[i].post_count; j++) {
             const weft_post *post = &r->parts[i].posts[j];
@@ -634,23 +536,25 @@ static void close_plan(reader *r)
 static weft_status read_text(const char *text, size_t bytes, const char *where, weft_plan_part **parts,
                              int *world, weft_error_text *error)
 {
-    reader r = {.at = text, .end = text + bytes, .where = where, .error = error};
+    reader r = {.scan = {.at = text, .end = text + bytes, .where = where}};
     weft_error_text found = {0};
 
-    r.error = &found;
-    while (r.at < r.end && !r.failed) {
-        const char *line_end = memchr(r.at, '\n', (size_t)(r.end - r.at));
+    r.scan.error = &found;
+    while (r.scan.at < r.scan.end && !r.scan.failed) {
+        const char *line_end = memchr(r.scan.at, '\n', (size_t)(r.scan.end - r.scan.at));
 
-        r.line++;
-        r.line_end = line_end ? line_end : r.end;
+        r.scan.line++;
+        r.scan.line_end = line_end ? line_end : r.scan.end;
         read_line(&r);
-        if (!r.failed && !at_line_end(&r) && *r.at != '#')
-            fail(&r, "'%.*s' is too much", (int)(r.line_end - r.at < 40 ? r.line_end - r.at : 40), r.at);
-        r.at = r.line_end < r.end ? r.line_end + 1 : r.end;
+        if (!r.scan.failed && !weft_scan_at_end(&r.scan) && *r.scan.at != '#')
+            weft_scan_fail(&r.scan, "'%.*s' is too much",
+                           (int)(r.scan.line_end - r.scan.at < 40 ? r.scan.line_end - r.scan.at : 40),
+                           r.scan.at);
+        r.scan.at = r.scan.line_end < r.scan.end ? r.scan.line_end + 1 : r.scan.end;
     }
-    r.line_end = r.end;
+    r.scan.line_end = r.scan.end;
     close_plan(&r);
-    if (r.failed) {
+    if (r.scan.failed) {
         weft_plan_parts_free(r.parts, r.world);
         *error = found;
         return found.status;
