@@ -219,6 +219,9 @@ static bool several_nodes(const weft_machine *machine, int world)
     return machine->ranks_per_node > 0 && world > machine->ranks_per_node;
 }
 
+/* Others were never the best beyond, and lowering them takes a minute for 64 ranks. */
+enum { LOWERED_TRIED = 16 };
+
 /* On many ranks of several nodes only what knows nodes; on one, that is the same as others for the products
  * that gather or scatter. Where a schedule cannot run, `why` says why not. */
 static bool worth_trying(const weft_machine *machine, weft_problem *candidate, int world,
@@ -228,7 +231,7 @@ static bool worth_trying(const weft_machine *machine, weft_problem *candidate, i
 
     if (knows && !several && (candidate->op == WEFT_OP_AG_GEMM || candidate->op == WEFT_OP_GEMM_RS))
         return false;
-    if (!knows && several && world > WEFT_SIM_LOWERED)
+    if (!knows && several && world > LOWERED_TRIED)
         return false;
     return weft_sim_can_run(machine, candidate, world, why) &&
            weft_problem_resolve(candidate, world, candidate, why) == WEFT_OK;
