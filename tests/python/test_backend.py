@@ -321,11 +321,38 @@ class Own(unittest.TestCase):
 
         support.ranks(2, inside("weft", body))
 
+    def test_messages_from_any_rank(self) -> None:
+        def body(rank: int) -> None:
+            x = torch.zeros(1)
+            if rank == 0:
+                seen = []
+                for i in range(8):  # two of each rank with tag 5; those with tag 6 are left for later, by name
+                    source = dist.recv(x, tag=5) if i < 6 else dist.recv(x, src=i - 5, tag=6)
+                    assert int(x) == 100 * source + (5 if i < 6 else 6), (source, x)
+                    seen.append(source)
+                assert sorted(seen[:6]) == [1, 1, 2, 2, 3, 3] and seen[6:] == [1, 2], seen
+            else:
+                sent = [dist.isend(torch.full((1,), 100.0 * rank + tag), 0, tag=tag) for tag in ((6, 5, 5) if rank < 3 else (5, 5))]
+                for work in sent:
+                    work.wait()
+
+        support.ranks(4, inside("weft", body))
+
+    def test_sparse_tensors_are_added(self) -> None:
+        def body(rank: int) -> None:
+            whole = torch.zeros(5, 2)
+            whole[: rank + 1] = rank + 1.0
+            x = whole.to_sparse(1)
+            dist.all_reduce(x)
+            assert x.to_dense().equal(torch.tensor([3.0, 2.0, 0.0, 0.0, 0.0])[:, None].expand(5, 2)), x
+
+        support.ranks(2, inside("weft", body))
+
     def test_what_it_cannot_do_says_so(self) -> None:
         def body(rank: int) -> None:
             for call, text in (
-                (lambda: dist.recv(torch.ones(1)), "named"),
-                (lambda: dist.all_reduce(torch.ones(2).to_sparse()), "dense"),
+                (lambda: dist.recv(torch.ones(1), tag=1000), "tags below 64"),
+                (lambda: dist.all_reduce(torch.ones(2).to_sparse(), dist.ReduceOp.MAX), "adds sparse tensors"),
             ):
                 try:
                     call()

@@ -8,12 +8,14 @@ import io
 import os
 import sys
 import unittest
+import warnings
 from pathlib import Path
 from typing import Any, List
 
 import support
 
 support.need("torch")
+os.environ["TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"] = "1"  # torch's own symmetric memory, for comparison
 os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # asking must not start CUDA: ranks are forked
 
 import torch  # noqa: E402
@@ -93,7 +95,9 @@ def layers(rank: int) -> None:
         want = exact(hidden.clamp(-4, 4), second.weight.data.cuda().t())
         same(y.detach(), cut(want, 0, group) if sequence else want, f"layers, sequence_parallel {sequence}")
         grad = whole(64, 128, seed=8)
-        y.backward(cut(grad, 0, group) if sequence else grad)
+        with warnings.catch_warnings(record=True) as said:
+            y.backward(cut(grad, 0, group) if sequence else grad)
+        assert not said, f"backward complains: {said[0].message}"
         wide = torch.where((hidden >= -4) & (hidden <= 4), exact(grad, second.weight.data.cuda()), 0)
         dx = exact(wide, first.weight.data.cuda())
         same(mine.grad, cut(dx, 0, group) if sequence else dx, f"gradient, sequence_parallel {sequence}")
@@ -126,6 +130,64 @@ def graph(rank: int) -> None:
         total = sum(whole(1000, seed=r + round, dtype=torch.float32) for r in range(group.size))
         same(out[1], total, f"all_reduce in replay {round}")
     torch.cuda.synchronize()
+
+
+def modules(rank: int) -> None:
+    """Modules in a graph, beside one process and beside torch's symmetric memory on the same matrices."""
+    import torch.distributed._symmetric_memory as symmetric
+
+    group, _ = on_gpu(rank)
+    dist.init_process_group("gloo")
+    world = dist.group.WORLD.group_name
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # needed up to torch 2.10
+        symmetric.enable_symm_mem_for_group(world)
+    m, hidden, inter = 256, 512, 1024
+    x, up_weight, down_weight = whole(m, hidden, seed=1), whole(inter, hidden, seed=2), whole(hidden, inter, seed=3)
+    options = dict(bias=False, group=group, sequence_parallel=True, dtype=torch.bfloat16)
+    up = weft.torch.ColumnParallelLinear(hidden, inter, **options)
+    down = weft.torch.RowParallelLinear(inter, hidden, **options)
+    up.load_state_dict({"weight": up_weight.cpu()})
+    down.load_state_dict({"weight": down_weight.cpu()})
+    mlp = weft.torch.SwiGLU(hidden, inter, group, True, dtype=torch.bfloat16)
+    mlp.load_state_dict(
+        {"gate_proj.weight": up_weight.cpu(), "up_proj.weight": up_weight.cpu() / 4, "down_proj.weight": down_weight.cpu() / 8}
+    )
+    up, down, mlp, mine, stream = up.cuda(), down.cuda(), mlp.cuda(), cut(x, 0, group), torch.cuda.Stream()
+
+    def step() -> List[torch.Tensor]:
+        wide = up(mine)
+        return [wide, down(wide.clamp(-4, 4)), mlp(mine)]
+
+    with torch.no_grad():
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                step()
+        torch.cuda.synchronize()
+        recorded = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(recorded, stream=stream):
+            out = step()
+        for round in range(5):
+            tokens = x + round % 3
+            mine.copy_(cut(tokens, 0, group))
+            recorded.replay()
+            torch.cuda.synchronize()
+            wide = exact(tokens, up_weight.t())
+            same(out[0], cut(wide, 1, group), f"column parallel, replay {round}")
+            total = exact(wide.clamp(-4, 4), down_weight.t())
+            same(out[1], cut(total, 0, group), f"row parallel, replay {round}")
+            gated = nn.functional.silu(wide) * exact(tokens, up_weight.t() / 4)
+            whole_mlp = cut(gated.float() @ down_weight.float().t() / 8, 0, group)
+            spread = (gated.float().abs() @ down_weight.float().abs().t() / 8).max() * 2**-7
+            assert float((out[2].float() - whole_mlp).abs().max()) <= float(spread), "SwiGLU"
+        gathered, theirs = torch.ops.symm_mem.fused_all_gather_matmul(mine, [up.weight.t()], 0, world)
+        same(theirs[0], out[0], "torch's fused_all_gather_matmul")
+        del gathered
+        theirs = torch.ops.symm_mem.fused_matmul_reduce_scatter(out[0].clamp(-4, 4), down.weight.t(), "sum", 0, world)
+        torch.testing.assert_close(theirs, out[1], rtol=2**-6, atol=4)  # its sums travel as bfloat16
+    group.wait()
+    torch.cuda.synchronize()
+    dist.barrier()
 
 
 def routing(experts: int, topk: int, tokens: int, seed: int) -> Any:
@@ -317,6 +379,10 @@ class Cuda(unittest.TestCase):
     def test_graph(self) -> None:
         for size in SIZES:
             support.ranks(size, graph)
+
+    def test_modules(self) -> None:
+        for size in SIZES:
+            support.ranks(size, modules)
 
     def test_experts(self) -> None:
         for size in SIZES:

@@ -7,6 +7,8 @@ the same sizes has made that memory.
 
 from __future__ import annotations
 
+import threading
+
 import torch
 from torch import Tensor
 
@@ -20,6 +22,19 @@ class _State:
 
     def __init__(self) -> None:
         self.stream = -1
+
+
+_threads = threading.local()
+
+
+def bind(x: Tensor) -> None:
+    """Gives this thread the CUDA context of a tensor's device, once. Threads of autograd have none before their first call of
+    CUDA's runtime, and torch's products, which are no such call, complain."""
+    bound = _threads.__dict__.setdefault("bound", set())
+    device = x.get_device()
+    if device not in bound:
+        torch.cuda.mem_get_info(device)
+        bound.add(device)
 
 
 def ready(group: Group, x: Tensor) -> Group:

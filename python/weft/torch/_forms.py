@@ -163,6 +163,7 @@ def on_one_rank() -> Callable[..., Tensor]:
     def kernel(a: Tensor, b: Tensor, bias: Optional[Tensor], *_: Any) -> Tensor:
         if not a.is_cpu or not b.is_cpu:
             check2("gemm", a, b)
+            _cuda.bind(a)
             return a @ b if bias is None else torch.addmm(bias, a, b)
         key: Any = a.shape, a.stride(), b.shape, b.stride(), a.dtype, b.dtype
         if bias is not None:

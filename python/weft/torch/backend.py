@@ -19,6 +19,7 @@ import ctypes as C
 import datetime
 import queue
 import threading
+import time
 import weakref
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -29,14 +30,16 @@ from torch._C import _distributed_c10d as c10d
 
 from .._library import constants, lib
 from ..dtypes import dtype_of
-from ..errors import Error, UnsupportedError
+from ..errors import AbortedError, Error, TimeoutError, UnsupportedError
 from ..group import Group, from_store
 from ..products import Plan
+from ..tensor import empty
 from . import _cuda, _groups
 
 _all_reduce = lib.weft_all_reduce
 _PIECE_BYTES = 256 << 10  # of long reductions between two ranks
 _FEW = _PIECE_BYTES // 8  # elements that are less than a piece, whatever they are
+_TAGS = 64  # below which a message can be received from any rank
 _BYTE = constants["WEFT_BYTE"]
 _SUM, _AVG = dist.ReduceOp.SUM, dist.ReduceOp.AVG
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -72,6 +75,7 @@ class Work(c10d.Work):
 
     _error: Optional[BaseException] = None
     _future: Optional[torch.futures.Future] = None
+    _source = -1  # the rank that a message came from
 
     def __init__(self, tensors: Sequence[Tensor], done: bool) -> None:
         super().__init__()
@@ -103,6 +107,9 @@ class Work(c10d.Work):
         if self._error is not None:
             raise self._error
         return True
+
+    def _source_rank(self) -> int:
+        return self._source
 
     def synchronize(self) -> None:
         self.wait()
@@ -232,7 +239,14 @@ class ProcessGroupWeft(dist.ProcessGroup):
         self._lane = self.group._lane = _Lane("weft")
         self._channels: Dict[Tuple[int, int, int], Tuple[_Lane, List[Group]]] = {}
         self._plans: Dict[Tuple[int, int], Plan] = {}  # of pieces between two ranks, by type and reduction
-        self._closed = False
+        self._mail = empty((size, _TAGS), "int64", self.group)
+        C.memset(self._mail.pointer, 0, 8 * size * _TAGS)
+        self.group.barrier()
+        self._mail_lock = threading.Lock()
+        self._sent: Dict[Tuple[int, int], int] = {}  # to a rank, with a tag
+        self._received: Dict[Tuple[int, int], int] = {}  # from a rank, with a tag
+        self._any = _Lane("weft from any")
+        self._aborted = self._closed = False
 
     def _meet(self, key: str, rank: int, size: int) -> Group:
         """A group of those who name the same key in this group's store."""
@@ -288,6 +302,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
     def abort(self) -> None:
         """Ends every wait of every rank of the group, from any thread."""
+        self._aborted = True
         for group in [self.group, *filter(None, [self._gpu]), *(g for _, made in self._channels.values() for g in made)]:
             group.abort("the process group was aborted")
 
@@ -327,7 +342,23 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
     # ---- how a call is made ------------------------------------------------------------------------------------
 
+    def _late(self, error: TimeoutError) -> TimeoutError:
+        """What a wait raises that took too long: also how long it may take."""
+        told = TimeoutError(f"{error} (a timeout of {self._timeout.total_seconds():g} s is the process group's)")
+        told.status = error.status
+        return told
+
+    def _timed(self, call: Callable[[], None]) -> Callable[[], None]:
+        def within() -> None:
+            try:
+                call()
+            except TimeoutError as error:
+                raise self._late(error) from None
+
+        return within
+
     def _make(self, opts: Any, tensors: Sequence[Tensor], call: Callable[[], None]) -> Work:
+        call = self._timed(call)
         kinds = {x.device.type for x in tensors}
         if kinds - {"cpu", "cuda"} or len(kinds) > 1:
             raise UnsupportedError(f"the backend weft takes CPU or CUDA tensors in a call; these are on {kinds}")
@@ -385,8 +416,8 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
     def _check_op(self, op: Any, x: Tensor) -> Any:
         kind = op.op if hasattr(op, "op") else op
-        if x.is_sparse:
-            raise UnsupportedError("the backend weft takes dense tensors only")
+        if x.is_sparse and kind != _SUM:
+            raise UnsupportedError("the backend weft adds sparse tensors; other reductions are for dense ones")
         if x.is_complex() and kind not in (_SUM, _AVG):
             raise ValueError(f"all_reduce does not support {op} on complex tensors")
         return kind
@@ -407,11 +438,14 @@ class ProcessGroupWeft(dist.ProcessGroup):
             codes = _REDUCTIONS.get((x.dtype, hash(opts.reduceOp)))
             if codes is not None and x.is_contiguous() and x.is_cpu and not opts.asyncOp:
                 count = x.numel()
-                if count >= _FEW:
-                    self._reduce_on_cpu(x, codes)
-                else:
-                    pointer = x.data_ptr()
-                    self.group._call(_all_reduce, pointer, pointer, count, *codes)
+                try:
+                    if count >= _FEW:
+                        self._reduce_on_cpu(x, codes)
+                    else:
+                        pointer = x.data_ptr()
+                        self.group._call(_all_reduce, pointer, pointer, count, *codes)
+                except TimeoutError as error:
+                    raise self._late(error) from None
                 return _DONE
         tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
         opts = (
@@ -421,9 +455,25 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
         def call() -> None:
             for x, op in zip(tensors, ops):
-                self._back(self._reduce_dense(_dense(x), op), x)
+                if x.is_sparse:
+                    self._add_sparse(x)
+                else:
+                    self._back(self._reduce_dense(_dense(x), op), x)
 
         return self._make(opts, tensors, call)
+
+    def _add_sparse(self, x: Tensor) -> None:
+        """Every rank's entries, as one tensor of them all."""
+        own = x.detach().coalesce()
+        indices, values = own.indices().t().contiguous(), own.values()
+        counts = self._gather_dense(torch.tensor(own._nnz(), dtype=torch.int64, device=x.device)).tolist()
+        where = [indices.new_empty((count, indices.shape[1])) for count in counts]
+        what = [values.new_empty((count, *values.shape[1:])) for count in counts]
+        self._gather_into(where, indices)
+        self._gather_into(what, values)
+        total = torch.sparse_coo_tensor(torch.cat(where).t(), torch.cat(what), x.shape)
+        with torch.no_grad():
+            x.copy_(total.coalesce())
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Work:
         return self.allreduce(tensors, opts)
@@ -694,15 +744,51 @@ class ProcessGroupWeft(dist.ProcessGroup):
         return lane.submit(tensors, call)
 
     def send(self, tensors: List[Tensor], dstRank: int, tag: int = 0) -> Work:
-        return self._channel(self._rank, dstRank, tag, list(tensors))
+        work = self._channel(self._rank, dstRank, tag, list(tensors))
+        if tag < _TAGS:
+            with self._mail_lock:
+                self._sent[dstRank, tag] = count = self._sent.get((dstRank, tag), 0) + 1
+                self._letters(dstRank)[self._rank * _TAGS + tag] = count
+        return work
 
     def recv(self, tensors: List[Tensor], srcRank: int, tag: int = 0) -> Work:
+        with self._mail_lock:
+            self._received[srcRank, tag] = self._received.get((srcRank, tag), 0) + 1
         work = self._channel(srcRank, self._rank, tag, list(tensors))
-        work._source = srcRank  # type: ignore[attr-defined]
+        work._source = srcRank
         return work
 
     def recv_anysource(self, tensors: List[Tensor], tag: int = 0) -> Work:
-        raise UnsupportedError("the backend weft receives from a rank that is named")
+        if not 0 <= tag < _TAGS:
+            raise UnsupportedError(f"the backend weft receives from any rank with tags below {_TAGS}, not {tag}")
+
+        def call() -> None:
+            source = self._sender(tag)
+            self._channel(source, self._rank, tag, list(tensors)).wait()
+            work._source = source
+
+        work = self._any.submit(tensors, self._timed(call))
+        return work
+
+    def _letters(self, rank: int) -> Any:
+        """A rank's counts of what was sent to it, by sender and tag: each written by its sender alone, a word at a time."""
+        return (C.c_int64 * (self._size * _TAGS)).from_address(self._mail.peer(rank).pointer)
+
+    def _sender(self, tag: int) -> int:
+        """Waits for a rank that has sent what nobody has taken, and takes it."""
+        letters, patience = self._letters(self._rank), time.monotonic() + self._timeout.total_seconds()
+        while True:
+            with self._mail_lock:
+                for source in range(self._size):
+                    taken = self._received.get((source, tag), 0)
+                    if letters[source * _TAGS + tag] > taken:
+                        self._received[source, tag] = taken + 1
+                        return source
+            if self._aborted or self._closed:
+                raise AbortedError(f"the process group was {'aborted' if self._aborted else 'left'}")
+            if time.monotonic() > patience:
+                raise TimeoutError(f"no rank has sent with tag {tag}")
+            time.sleep(50e-6)
 
     # What torch calls them from 2.15 on.
     all_gather_single = _allgather_base
