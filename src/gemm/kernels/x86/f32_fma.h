@@ -23,7 +23,7 @@ INLINE void products(int rows, int64_t k, const void *panel_a, const void *panel
 
         for (int at = 0; b_ahead && at < NR * 4; at += CACHE_LINE)
             _mm_prefetch((const char *)b + b_ahead + at, _MM_HINT_T0);
-        if (A_AHEAD && rows > 4)
+        if (A_AHEAD > 0 && rows > 4)
             _mm_prefetch((const char *)a + A_AHEAD, _MM_HINT_T0);
 #pragma GCC unroll 12
         for (int i = 0; i < rows; i++) {

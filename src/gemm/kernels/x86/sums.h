@@ -49,12 +49,16 @@ INLINE void put_sums(int rows, vec sum[][2], weft_dtype type, char *to, int64_t 
 }
 
 /* `bytes` of each row, to be read or (`writes`) written. */
-INLINE void fetch_rows(int rows, const char *first, int64_t stride, int bytes, const int writes)
+INLINE void fetch_rows(int rows, const char *first, int64_t stride, int bytes, bool writes)
 {
 #pragma GCC unroll 12
     for (int i = 0; i < rows; i++) {
-        for (int at = 0; at < bytes; at += CACHE_LINE)
-            __builtin_prefetch(first + i * stride + at, writes, 3);
+        for (int at = 0; at < bytes; at += CACHE_LINE) {
+            if (writes)
+                __builtin_prefetch(first + i * stride + at, 1, 3);
+            else
+                __builtin_prefetch(first + i * stride + at, 0, 3);
+        }
     }
 }
 
@@ -77,9 +81,9 @@ INLINE void products_near(int rows, int64_t k, const char *a, const char *b, vec
     if (early)
         products(rows, early, a, b, sum);
     if (near->acc)
-        fetch_rows(rows, near->acc, near->acc_stride, NR * 4, 0);
+        fetch_rows(rows, near->acc, near->acc_stride, NR * 4, false);
     if (near->d)
-        fetch_rows(rows, near->d, near->d_stride, near->d_bytes, 1);
+        fetch_rows(rows, near->d, near->d_stride, near->d_bytes, true);
     products(rows, k - early, a + early * rows * TYPE_BYTES, b + early * NR * TYPE_BYTES, sum);
 }
 

@@ -6,6 +6,7 @@
 #define WEFT_GEMM_KERNELS_X86_VECTOR_H
 
 #include <immintrin.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
