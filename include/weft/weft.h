@@ -460,7 +460,10 @@ typedef struct weft_tuning {
     int crew;    /* GPUs: SMs that make a tile together, 1 or 2; 0 = chosen for the machine */
     int library; /* GPUs: who makes the rank's own product. 1 = cuBLASLt where it is installed and can, 2 =
                     weft's walkers, 3 = weft's kernel for products by themselves; 0 = chosen for the case */
-    int32_t reserved[6]; /* zero */
+    int packets; /* unfused gemm_rs and gemm_ar: sums are stored into the memory of the ranks that add them
+                    up. 1 = of the rank that owns them, and in a gemm_ar of every rank; 2 = in a gemm_ar only
+                    of the owner of their rows, who then stores the result to all; 0 = ranks fetch them */
+    int32_t reserved[5]; /* zero */
 } weft_tuning;
 
 /*

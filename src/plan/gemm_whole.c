@@ -49,11 +49,10 @@ static void emit_tile(void *context, int lane, int64_t number, const weft_slices
     weft_gemm_close(gen, whole->epilogue, tile.batch, tile.rows, cols);
 }
 
-void weft_gemm_whole_run(weft_gemm_whole *whole, uint32_t ready)
+void weft_gemm_whole_multiply(weft_gemm_whole *whole)
 {
     weft_gemm_gen *gen = whole->gen;
     weft_builder *b = gen->builder;
-    weft_region nothing = {.rank = gen->me};
 
     if (weft_gemm_by_library(gen))
         for (int64_t batch = 0; batch < whole->tasks; batch++)
@@ -64,6 +63,15 @@ void weft_gemm_whole_run(weft_gemm_whole *whole, uint32_t ready)
         weft_builder_expect(b, whole->finished, whole->tasks);
         weft_builder_gate(b, whole->finished, whole->tasks);
     }
+}
+
+void weft_gemm_whole_run(weft_gemm_whole *whole, uint32_t ready)
+{
+    weft_gemm_gen *gen = whole->gen;
+    weft_builder *b = gen->builder;
+    weft_region nothing = {.rank = gen->me};
+
+    weft_gemm_whole_multiply(whole);
     if (gen->world == 1)
         return;
     weft_builder_task(b, 0, WEFT_TASK_COPY, 0);

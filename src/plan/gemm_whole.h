@@ -20,7 +20,10 @@ typedef struct weft_gemm_whole {
 /* Declares what is needed; `cols` of the local B take part. */
 weft_gemm_whole weft_gemm_whole_begin(weft_gemm_gen *gen, int64_t cols);
 
-/* Multiplies, gates all lanes behind it, and posts `ready` once at every peer. */
+/* Multiplies, and gates all lanes behind it. */
+void weft_gemm_whole_multiply(weft_gemm_whole *whole);
+
+/* The same, then posts `ready` once at every peer. */
 void weft_gemm_whole_run(weft_gemm_whole *whole, uint32_t ready);
 
 /* The product of the whole local A and B as sums that every rank reads, all lanes gated behind those of all

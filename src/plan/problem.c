@@ -293,6 +293,9 @@ weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_pr
             error, WEFT_ERR_ARGUMENT,
             "library %d: it is 0, 1 (cuBLASLt), 2 (weft's walkers) or 3 (weft's product kernel)",
             result.tuning.library);
+    if (result.tuning.packets < 0 || result.tuning.packets > 2)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "packets %d: they take 1 or 2 hops, or 0 for none",
+                              result.tuning.packets);
     status = resolve_layout(&result, error);
     if (status == WEFT_OK)
         status = check_schedule(&result, error);
@@ -327,7 +330,7 @@ static uint64_t bits(float value)
     return word;
 }
 
-enum { FIELDS = 34 };
+enum { FIELDS = 35 };
 
 /* Everything that is asked, without the holes between the fields of the struct. */
 static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
@@ -367,6 +370,7 @@ static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
         (uint64_t)p->granule_m,
         (uint64_t)p->granule_n,
         (uint64_t)p->granule_k,
+        (uint64_t)p->tuning.packets,
     };
 
     _Static_assert(sizeof(list) == FIELDS * sizeof(*list), "every field has its place");

@@ -47,7 +47,8 @@ static void every_world_and_shape(const interpret_kind *kind)
                                         .tuning.chunk_k = workers == 3 ? 2 : 0,
                                         .tuning.raster = workers == 3 ? 2 : 0,
                                         .tuning.sums_stay = workers == 3,
-                                        .tuning.library = workers == 2};
+                                        .tuning.library = workers == 2,
+                                        .tuning.packets = workers - 1};
 
                 check_accepts(&problem, world);
             }

@@ -48,7 +48,8 @@ static void every_world_and_shape(const interpret_kind *kind)
                                         .tuning.copiers = workers == 3 ? 3 : 0,
                                         .tuning.chunk_k = workers == 3 ? 2 : 0,
                                         .tuning.raster = workers == 3 ? 2 : 0,
-                                        .tuning.sums_stay = workers == 3};
+                                        .tuning.sums_stay = workers == 3,
+                                        .tuning.packets = workers - 1};
 
                 check_exact(&problem, world, i + 1);
             }

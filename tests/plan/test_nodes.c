@@ -95,7 +95,8 @@ static void every_partition(const interpret_kind *kind)
                                     .tuning.copiers = workers == 3 ? 3 : 0,
                                     .tuning.chunk_k = workers == 3 ? 2 : 0,
                                     .tuning.raster = workers == 3 ? 2 : 0,
-                                    .tuning.sums_stay = workers == 3};
+                                    .tuning.sums_stay = workers == 3,
+                                    .tuning.packets = workers - 1};
 
             check_right(&problem, partitions[i], worlds[i], i + 1);
         }
