@@ -455,14 +455,16 @@ typedef struct weft_tuning {
                        workers idle are divided over them along k, at multiples of this; 0 = they are not */
     int64_t raster; /* tiles of the divided extent that are walked side by side; 0 = 1 */
     int sums_stay;  /* gemm_rs, rotating C: sums stay at their owner and ranks add to them; 0 = they travel */
-    int grain_n; /* columns are divided evenly over their tiles, in multiples of this; 0 = all tiles but the
-                    last have tile_n */
-    int crew;    /* GPUs: SMs that make a tile together, 1 or 2; 0 = chosen for the machine */
-    int library; /* GPUs: who makes the rank's own product. 1 = cuBLASLt where it is installed and can, 2 =
-                    weft's walkers, 3 = weft's kernel for products by themselves; 0 = chosen for the case */
-    int packets; /* unfused gemm_rs and gemm_ar: sums are stored into the memory of the ranks that add them
-                    up. 1 = of the rank that owns them, and in a gemm_ar of every rank; 2 = in a gemm_ar only
-                    of the owner of their rows, who then stores the result to all; 0 = ranks fetch them */
+    int grain_n;  /* columns are divided evenly over their tiles, in multiples of this; 0 = all tiles but the
+                     last have tile_n */
+    int crew;     /* GPUs: SMs that make a tile together, 1 or 2; 0 = chosen for the machine */
+    int library;  /* GPUs: who makes the rank's own product. 1 = cuBLASLt where it is installed and can, 2 =
+                     weft's walkers, 3 = weft's kernel for products by themselves; 0 = chosen for the case */
+    int exchange; /* unfused products of several ranks: how they get what they share. 1 = gemm_rs, gemm_ar:
+                     sums are stored into the memory of the rank that owns them, in a gemm_ar of every rank; 2
+                     = gemm_ar: of the owner of their rows, who stores the result to all; 3 = GPUs: by the
+                     collective of the same bytes as a launch of its own, where it can; 0 = fetched by the
+                     ranks that need it, or chosen for the case */
     int32_t reserved[5]; /* zero */
 } weft_tuning;
 

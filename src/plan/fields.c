@@ -80,6 +80,7 @@ static const field fields[] = {
     TUNING(raster, FIELD_LONG),
     TUNING(sums_stay, FIELD_INT),
     TUNING(grain_n, FIELD_INT),
+    TUNING(exchange, FIELD_INT),
 };
 
 enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };

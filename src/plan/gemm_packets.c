@@ -1,5 +1,5 @@
 /*
- * Unfused gemm_rs and gemm_ar whose sums are stored to where they are added up (`packets` of a tuning): for
+ * Unfused gemm_rs and gemm_ar whose sums are stored to where they are added up (`exchange` of a tuning): for
  * few rows, whose time is latency. A rank owns its part of the rows (gemm_rs: or of the columns).
  *
  *   1  The whole product; then each rank's block of it into that rank's inbox, in a gemm_ar all of it into
@@ -27,9 +27,9 @@ static weft_shares block_of(const gemm_packets *x, int rank)
     weft_span rows = weft_whole(p->m), cols = weft_whole(p->n);
 
     if (!x->everywhere && x->by_rows)
-        rows = weft_part(p->m, x->gen.world, rank);
+        rows = weft_problem_part_m(p, x->gen.world, rank);
     else if (!x->everywhere)
-        cols = weft_part(p->n, x->gen.world, rank);
+        cols = weft_problem_part_n(p, x->gen.world, rank);
     return weft_shares_of(p, rows, cols, p->tuning.tile_m, p->tuning.tile_n);
 }
 
@@ -138,7 +138,9 @@ static void declare(gemm_packets *x)
     const weft_problem *p = gen->problem;
     weft_shares mine = block_of(x, gen->me);
 
-    x->slot = x->everywhere ? p->m : weft_part(x->by_rows ? p->m : p->n, gen->world, 0).count;
+    x->slot = x->everywhere ? p->m
+              : x->by_rows  ? weft_problem_part_m(p, gen->world, 0).count
+                            : weft_problem_part_n(p, gen->world, 0).count;
     x->whole = weft_gemm_whole_begin(gen, p->n);
     x->arrived = weft_builder_signals(b, gen->world);
     x->told = x->returns ? weft_builder_signals(b, gen->world) : 0;
@@ -174,8 +176,8 @@ void weft_generate_gemm_packets(weft_builder *builder)
     bool reduces = p->op == WEFT_OP_GEMM_AR;
     gemm_packets x = {.gen = weft_gemm_begin(builder),
                       .by_rows = reduces || p->layout == WEFT_LAYOUT_SCATTER_ROWS,
-                      .everywhere = reduces && p->tuning.packets == 1,
-                      .returns = reduces && p->tuning.packets == 2};
+                      .everywhere = reduces && p->tuning.exchange == 1,
+                      .returns = reduces && p->tuning.exchange == 2};
 
     weft_gemm_declare_packed(&x.gen);
     declare(&x);

@@ -15,8 +15,8 @@ void weft_generate_ag_gemm_k(weft_builder *builder); /* ag_gemm, where k is gath
 void weft_generate_gemm_rs(weft_builder *builder);
 void weft_generate_gemm_ar(weft_builder *builder);
 void weft_generate_gemm_as(weft_builder *builder);
-void weft_generate_gemm_packets(weft_builder *builder); /* gemm_rs and gemm_ar, unfused, with `packets` */
-void weft_generate_local(weft_builder *builder); /* any of them on one rank, with chunk_k */
+void weft_generate_gemm_packets(weft_builder *builder); /* gemm_rs and gemm_ar, unfused, with `exchange` */
+void weft_generate_local(weft_builder *builder);        /* any of them on one rank, with chunk_k */
 void weft_generate_all_reduce(weft_builder *builder);
 void weft_generate_all_gather(weft_builder *builder);
 void weft_generate_reduce_scatter(weft_builder *builder);

@@ -53,8 +53,7 @@ static weft_status make_part(const weft_problem *resolved, const int32_t *domain
         weft_generate_two_level_gemm(&builder);
     else if (resolved->schedule == WEFT_SCHEDULE_PACKETS)
         weft_generate_packets(&builder);
-    else if (world > 1 && resolved->schedule == WEFT_SCHEDULE_UNFUSED && resolved->tuning.packets &&
-             (resolved->op == WEFT_OP_GEMM_RS || resolved->op == WEFT_OP_GEMM_AR))
+    else if (world > 1 && weft_problem_stores_sums(resolved))
         weft_generate_gemm_packets(&builder);
     else if (world == 1 && resolved->op <= WEFT_OP_GEMM_AS && resolved->tuning.chunk_k > 0)
         weft_generate_local(&builder);

@@ -316,6 +316,14 @@ static inline int64_t weft_operand_width(const weft_operand *operand)
     return operand->paired ? 2 : 1;
 }
 
+/* Whether sums are stored to where they are added up: see src/plan/gemm_packets.c. */
+static inline bool weft_problem_stores_sums(const weft_problem *problem)
+{
+    return (problem->op == WEFT_OP_GEMM_RS || problem->op == WEFT_OP_GEMM_AR) &&
+           problem->schedule == WEFT_SCHEDULE_UNFUSED &&
+           (problem->tuning.exchange == 1 || problem->tuning.exchange == 2);
+}
+
 /* What of the extents of a problem, where they are divided, lies on rank `rank`. Rank 0 has the most. */
 static inline weft_span weft_problem_part_m(const weft_problem *problem, int world, int rank)
 {

@@ -249,6 +249,7 @@ static weft_status resolve_collective(weft_problem *problem, int world, weft_err
     problem->act = WEFT_ACT_NONE;
     problem->tuning.tile_n = clamp_tile(problem->tuning.tile_n, problem->count);
     problem->tuning.tile_m = problem->tuning.tile_k = problem->tuning.grain_n = 0;
+    problem->tuning.exchange = 0;
     return WEFT_OK;
 }
 
@@ -293,9 +294,11 @@ weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_pr
             error, WEFT_ERR_ARGUMENT,
             "library %d: it is 0, 1 (cuBLASLt), 2 (weft's walkers) or 3 (weft's product kernel)",
             result.tuning.library);
-    if (result.tuning.packets < 0 || result.tuning.packets > 2)
-        return weft_error_set(error, WEFT_ERR_ARGUMENT, "packets %d: they take 1 or 2 hops, or 0 for none",
-                              result.tuning.packets);
+    if (result.tuning.exchange < 0 || result.tuning.exchange > 3)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "exchange %d: it is 0 (fetched), 1 or 2 (stored, in so many hops) or 3 (a "
+                              "collective by itself)",
+                              result.tuning.exchange);
     status = resolve_layout(&result, error);
     if (status == WEFT_OK)
         status = check_schedule(&result, error);
@@ -370,7 +373,7 @@ static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
         (uint64_t)p->granule_m,
         (uint64_t)p->granule_n,
         (uint64_t)p->granule_k,
-        (uint64_t)p->tuning.packets,
+        (uint64_t)p->tuning.exchange,
     };
 
     _Static_assert(sizeof(list) == FIELDS * sizeof(*list), "every field has its place");

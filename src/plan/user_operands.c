@@ -142,7 +142,7 @@ uint32_t weft_user_operands_touched(const weft_problem *p)
     case WEFT_OP_GEMM_RS: /* sums travel through staging */
         return 0;
     case WEFT_OP_GEMM_AR:
-        return p->schedule == WEFT_SCHEDULE_ONE_SHOT ? 0 : 1u << WEFT_ROLE_D;
+        return p->schedule == WEFT_SCHEDULE_ONE_SHOT || weft_problem_stores_sums(p) ? 0 : 1u << WEFT_ROLE_D;
     case WEFT_OP_GEMM_AS:
         return 1u << WEFT_ROLE_D;
     default:

@@ -198,6 +198,47 @@ static inline void api_forms(weft_group *gpu, weft_group *cpu, weft_group *memor
     }
 }
 
+/* Unfused products whose other half is a collective by itself: small ones by packets, others by the kernel of
+ * the arrays, with lines that have gaps; and some that no collective can do. */
+static inline void api_halves(weft_group *gpu, weft_group *cpu, weft_group *memory, const api_run *run)
+{
+    static const weft_op ops[] = {WEFT_OP_AG_GEMM, WEFT_OP_GEMM_RS, WEFT_OP_GEMM_AR};
+    int world = weft_size(gpu);
+
+    for (int i = 0; i < 15; i++) {
+        weft_op op = ops[i % 3];
+        bool big = i / 3 % 3 == 2, uneven = i >= 9 && i < 12;
+        int64_t m = (big ? 24 : 2) * world + (uneven && op != WEFT_OP_GEMM_AR),
+                n = uneven && op == WEFT_OP_GEMM_AR ? 68
+                                                    : (run->small ? 64
+                                                       : big      ? 4096
+                                                                  : 256) *
+                                                          world,
+                k = 16 * world;
+        tp_case t = api_case(run, 0, m, n, k);
+
+        weft_problem_init(&t.problem, op);
+        t.problem.schedule = i % 2 ? WEFT_SCHEDULE_AUTO : WEFT_SCHEDULE_UNFUSED;
+        t.problem.m = m;
+        t.problem.n = n;
+        t.problem.k = k;
+        t.problem.dtype = t.problem.d_dtype = t.problem.wire_dtype = i % 4 ? WEFT_BF16 : WEFT_F16;
+        t.problem.tuning.library = i % 2 ? 0 : 1;
+        t.problem.transb = i % 5 == 0;
+        t.slack = i >= 12 ? 8 : 0;
+        t.integers = i % 7 != 6;
+        api_try(gpu, cpu, memory, &t, 3);
+        if (world > 1 && i % 2 == 0) {
+            weft_plan *plan = NULL;
+
+            CHECK_INT(weft_plan_create(gpu, &t.problem, &plan), WEFT_OK);
+            if (plan && weft_plan_problem(plan)->tuning.library == 1)
+                CHECK_INT(weft_plan_problem(plan)->tuning.exchange, uneven ? 0 : 3);
+            weft_plan_destroy(plan);
+        }
+    }
+}
+
 static inline void api_reals(weft_group *gpu, weft_group *cpu, weft_group *memory, const api_run *run)
 {
     static const weft_act acts[] = {WEFT_ACT_NONE, WEFT_ACT_GELU, WEFT_ACT_SILU};
@@ -241,6 +282,7 @@ static inline void api_rank(weft_group *group, void *argument)
         api_all(group, cpu, memory, run);
         api_forms(group, cpu, memory, run);
         api_reals(group, cpu, memory, run);
+        api_halves(group, cpu, memory, run);
     }
     if (memory != group)
         weft_group_free(memory);

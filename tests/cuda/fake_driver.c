@@ -164,7 +164,12 @@ static CUresult fake_total(size_t *bytes, CUdevice device)
  */
 
 enum { NODES_MAX = 1024 };
-enum { SPLITK_KERNELS = 1000 }; /* the first of them, as functions */
+enum {
+    SUMS_KERNEL = 910,
+    EXCHANGE_KERNEL,
+    SPLITK_KERNELS = 1000,
+    SPLITK_SEND_KERNELS = 2000
+}; /* the first of them, as functions */
 
 typedef struct fake_node {
     CUfunction function;
@@ -323,14 +328,21 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
                               config->hStream)
                    ? CUDA_SUCCESS
                    : CUDA_ERROR_OUT_OF_MEMORY;
+    if (function == (CUfunction)(uintptr_t)SUMS_KERNEL)
+        return fake_gpu_sums(args, config->gridDimX, config->hStream) ? CUDA_SUCCESS
+                                                                      : CUDA_ERROR_OUT_OF_MEMORY;
     if (function == (CUfunction)(uintptr_t)5) {
         fake_gpu_repitch(parameters[0]);
         return CUDA_SUCCESS;
     }
+    if (function == (CUfunction)(uintptr_t)EXCHANGE_KERNEL)
+        return fake_gpu_exchange(parameters[0], config->hStream) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     if ((uintptr_t)function >= SPLITK_KERNELS) {
-        int kernel = (int)((uintptr_t)function - SPLITK_KERNELS);
-        return fake_gpu_splitk(parameters[0], kernel / 2, kernel % 2, config->gridDimX,
-                               config->attrs[0].value.clusterDim.x, config->numAttrs > 1, config->hStream)
+        bool sends = (uintptr_t)function >= SPLITK_SEND_KERNELS;
+        int kernel = (int)((uintptr_t)function - (sends ? SPLITK_SEND_KERNELS : SPLITK_KERNELS));
+        return fake_gpu_splitk(parameters[0], sends ? parameters[1] : NULL, kernel / 2, kernel % 2,
+                               config->gridDimX, config->attrs[0].value.clusterDim.x, config->numAttrs > 1,
+                               config->hStream)
                    ? CUDA_SUCCESS
                    : CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -831,7 +843,14 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
     for (int i = 0; i < 2 * 2 * WEFT_CUDA_SPLITK_TILE_COUNT; i++)
         device.splitk[i / 2 / WEFT_CUDA_SPLITK_TILE_COUNT][i / 2 % WEFT_CUDA_SPLITK_TILE_COUNT][i % 2] =
             (CUfunction)(uintptr_t)(SPLITK_KERNELS + i % (2 * WEFT_CUDA_SPLITK_TILE_COUNT));
+    for (int i = 0; i < 2 * 2 * WEFT_CUDA_SPLITK_TILE_COUNT; i++)
+        device.splitk_send[i / 2 / WEFT_CUDA_SPLITK_TILE_COUNT][i / 2 % WEFT_CUDA_SPLITK_TILE_COUNT][i % 2] =
+            (CUfunction)(uintptr_t)(SPLITK_SEND_KERNELS + i % (2 * WEFT_CUDA_SPLITK_TILE_COUNT));
+    device.exchange = device.exchange_link = (CUfunction)(uintptr_t)EXCHANGE_KERNEL;
     device.repitch = (CUfunction)(uintptr_t)5;
+    device.sums = device.sums_link = (CUfunction)(uintptr_t)SUMS_KERNEL;
+    for (int i = 0; i <= WEFT_BF16; i++)
+        device.collective_link[i] = device.collective[i];
     for (int i = 0; i < WEFT_CUDA_MOE_KERNELS; i++)
         device.moe[i] = (CUfunction)(uintptr_t)(6 + i);
     weft_cublaslt_source = fake_cublaslt;

@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 #include "core/dtype.h"
+#include "core/part.h"
 #include "fake_link.h"
 #include "fake_moe.h"
 #include "run/cpu/reduce.h"
@@ -19,11 +20,12 @@ typedef struct fake_lane {
     float *product;        /* of task `loaded - 1`, when it is a GEMM */
 } fake_lane;
 
-typedef enum fake_kind { PRODUCT, COLLECTIVE, PACKETS, EXPERTS, CALL, LINK, PEERS } fake_kind;
+typedef enum fake_kind { PRODUCT, COLLECTIVE, PACKETS, EXCHANGE, EXPERTS, CALL, LINK, PEERS } fake_kind;
 
 typedef struct fake_launch {
     weft_cuda_args args; /* PACKETS, EXPERTS: only what waiting needs */
     weft_cuda_packets packets;
+    weft_cuda_exchange exchange;
     weft_cuda_moe moe;
     weft_cuda_moe_call call;
     weft_gpu_moe_kernel kernel;
@@ -511,6 +513,167 @@ static bool step_packets(fake_launch *launch)
     return moved;
 }
 
+/* ---- sums of products as packets --------------------------------------------------------------------- */
+
+static char *exchange_packet(const weft_cuda_exchange *x, char *inbox, int64_t parity_bytes, int dtype,
+                             int64_t row, int64_t col, uint64_t epoch)
+{
+    int64_t each = 8 / (int64_t)weft_dtype_size((weft_dtype)dtype);
+
+    return inbox + (int64_t)(epoch & 1) * parity_bytes + (row * x->n + col) / each * 16;
+}
+
+/* `width` columns, which are whole packets. */
+static void exchange_put(const weft_cuda_exchange *x, char *inbox, int64_t parity_bytes, int dtype,
+                         int64_t row, int64_t col, const double *values, uint64_t epoch)
+{
+    int each = 8 / (int)weft_dtype_size((weft_dtype)dtype);
+
+    for (int i = 0; i < WEFT_CUDA_EXCHANGE_WIDTH; i += each) {
+        char *packet = exchange_packet(x, inbox, parity_bytes, dtype, row, col + i, epoch);
+
+        for (int j = 0; j < each; j++)
+            weft_element_set((weft_dtype)dtype, packet, (size_t)j, values[i + j]);
+        __atomic_store_n((uint64_t *)packet + 1, epoch, __ATOMIC_RELEASE); /* partner: exchange_get */
+    }
+}
+
+/* False when they are not there. */
+static bool exchange_get(const weft_cuda_exchange *x, const char *inbox, int64_t parity_bytes, int dtype,
+                         int64_t row, int64_t col, double *values, uint64_t epoch)
+{
+    int each = 8 / (int)weft_dtype_size((weft_dtype)dtype);
+
+    for (int i = 0; i < WEFT_CUDA_EXCHANGE_WIDTH; i++) {
+        const char *packet =
+            exchange_packet(x, (char *)(uintptr_t)inbox, parity_bytes, dtype, row, col + i, epoch);
+
+        if (__atomic_load_n((const uint64_t *)packet + 1, __ATOMIC_ACQUIRE) != epoch)
+            return false;
+        values[i] = weft_element_get((weft_dtype)dtype, packet, (size_t)(i % each));
+    }
+    return true;
+}
+
+static void exchange_send(const weft_cuda_exchange *x, int64_t row, int64_t col, const double *values)
+{
+    uint64_t epoch = x->control->run + 1;
+
+    for (int r = 0; r < x->world; r++) {
+        weft_span rows = x->scattered ? weft_part(x->m, x->world, r) : (weft_span){0, x->m};
+
+        if (row >= rows.begin && row < rows.begin + rows.count)
+            exchange_put(x, x->to[r], x->inbox_bytes, x->wire, row - rows.begin, col, values, epoch);
+    }
+}
+
+static void exchange_send_all(const weft_cuda_exchange *x)
+{
+    for (int64_t row = 0; row < x->m; row++)
+        for (int64_t col = 0; col < x->n; col += WEFT_CUDA_EXCHANGE_WIDTH) {
+            double values[WEFT_CUDA_EXCHANGE_WIDTH];
+
+            for (int i = 0; i < WEFT_CUDA_EXCHANGE_WIDTH; i++)
+                values[i] =
+                    weft_element_get((weft_dtype)x->wire, x->sums, (size_t)(row * x->sums_ld + col + i));
+            exchange_send(x, row, col, values);
+        }
+}
+
+static void exchange_store(const weft_cuda_exchange *x, int64_t row, int64_t col, const double *values)
+{
+    for (int i = 0; i < WEFT_CUDA_EXCHANGE_WIDTH; i++)
+        weft_element_set((weft_dtype)x->dtype, x->d, (size_t)(row * x->d_ld + col + i), values[i]);
+}
+
+static double exchange_finish(const weft_cuda_exchange *x, double sum, int64_t row, int64_t col)
+{
+    double value = (double)x->alpha * sum;
+
+    if (x->c)
+        value +=
+            (double)x->beta * weft_element_get((weft_dtype)x->dtype, x->c, (size_t)(row * x->c_ld + col));
+    if (x->bias)
+        value += weft_element_get((weft_dtype)x->dtype, x->bias, (size_t)col);
+    return x->changes ? activate(x->act, value) : sum;
+}
+
+/* The rank that has not sent all its sums of this rank's rows, or -1. */
+static int exchange_awaits(const weft_cuda_exchange *x)
+{
+    double values[WEFT_CUDA_EXCHANGE_WIDTH];
+
+    for (int r = 0; r < x->world; r++)
+        for (int64_t row = 0; row < x->rows; row++)
+            for (int64_t col = 0; col < x->n; col += WEFT_CUDA_EXCHANGE_WIDTH)
+                if (!exchange_get(x, x->inbox + r * x->row_bytes, x->inbox_bytes, x->wire, row, col, values,
+                                  x->control->run + 1))
+                    return r;
+    return -1;
+}
+
+static void exchange_add_up(const weft_cuda_exchange *x)
+{
+    uint64_t epoch = x->control->run + 1;
+
+    for (int64_t row = x->row0; row < x->row0 + x->rows; row++)
+        for (int64_t col = 0; col < x->n; col += WEFT_CUDA_EXCHANGE_WIDTH) {
+            double sum[WEFT_CUDA_EXCHANGE_WIDTH] = {0}, values[WEFT_CUDA_EXCHANGE_WIDTH];
+
+            for (int r = 0; r < x->world; r++) {
+                exchange_get(x, x->inbox + r * x->row_bytes, x->inbox_bytes, x->wire, row - x->row0, col,
+                             values, epoch);
+                for (int i = 0; i < WEFT_CUDA_EXCHANGE_WIDTH; i++)
+                    sum[i] = (float)(sum[i] + values[i]);
+            }
+            for (int i = 0; i < WEFT_CUDA_EXCHANGE_WIDTH; i++)
+                sum[i] = exchange_finish(x, sum[i], row - x->d_from_row, col + i);
+            for (int r = 0; r < x->world && x->returns; r++)
+                if (r != x->rank)
+                    exchange_put(x, x->results[r], x->results_bytes, x->dtype, row, col, sum, epoch);
+            exchange_store(x, row - x->d_from_row, col, sum);
+        }
+}
+
+/* Takes the rows that others finish. The rank that has not sent all of its own, or -1. */
+static int exchange_take(const weft_cuda_exchange *x)
+{
+    uint64_t epoch = x->control->run + 1;
+
+    for (int64_t row = 0; row < x->m && x->returns; row++)
+        for (int64_t col = 0; col < x->n && (row < x->row0 || row >= x->row0 + x->rows);
+             col += WEFT_CUDA_EXCHANGE_WIDTH) {
+            double values[WEFT_CUDA_EXCHANGE_WIDTH];
+
+            if (!exchange_get(x, x->results[x->rank], x->results_bytes, x->dtype, row, col, values, epoch))
+                return (int)weft_part_of(x->m, x->world, row);
+            exchange_store(x, row, col, values);
+        }
+    return -1;
+}
+
+static bool step_exchange(fake_launch *launch)
+{
+    const weft_cuda_exchange *x = &launch->exchange;
+
+    if (!launch->started) {
+        launch->started = true;
+        if (x->sums)
+            exchange_send_all(x);
+        return true;
+    }
+    if (!launch->entered && exchange_awaits(x) < 0) {
+        exchange_add_up(x);
+        launch->entered = true;
+        return true;
+    }
+    if (!launch->entered || exchange_take(x) >= 0)
+        return false;
+    x->control->run++;
+    launch_end(launch);
+    return true;
+}
+
 /* ---- mixture of experts -------------------------------------------------------------------------------- */
 
 /* CTAs in any order. */
@@ -579,6 +742,10 @@ static int awaited(const fake_launch *launch, uint64_t *round)
 {
     const weft_cuda_packets *p = &launch->packets;
     *round = launch->kind == PACKETS ? p->epochs[0] : 0;
+    if (launch->kind == EXCHANGE) {
+        *round = launch->exchange.control->run;
+        return launch->entered ? exchange_take(&launch->exchange) : exchange_awaits(&launch->exchange);
+    }
     for (uint32_t i = 0; launch->kind == EXPERTS && launch->started && i < launch->lane_count; i++)
         if (!launch->lanes[i].done)
             return fake_moe_awaits(&launch->moe, launch->kernel, i, round);
@@ -657,12 +824,13 @@ static bool advance(CUstream stream, bool *moved)
         busy[at] = true;
         if (!launch->moved_ns)
             launch->moved_ns = now;
-        if (launch->kind == CALL      ? step_call(launch)
-            : launch->kind == PACKETS ? step_packets(launch)
-            : launch->kind == EXPERTS ? step_experts(launch)
-            : launch->kind == LINK    ? step_link(launch)
-            : launch->kind == PEERS   ? step_peers(launch)
-                                      : step_launch(launch)) {
+        if (launch->kind == CALL       ? step_call(launch)
+            : launch->kind == PACKETS  ? step_packets(launch)
+            : launch->kind == EXCHANGE ? step_exchange(launch)
+            : launch->kind == EXPERTS  ? step_experts(launch)
+            : launch->kind == LINK     ? step_link(launch)
+            : launch->kind == PEERS    ? step_peers(launch)
+                                       : step_launch(launch)) {
             launch->moved_ns = now;
             *moved = true;
         } else if (launch->kind != LINK && launch->kind != PEERS) {
@@ -748,6 +916,8 @@ bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, bo
 
 typedef struct fake_splitk {
     weft_cuda_splitk args;
+    weft_cuda_exchange exchange; /* where it sends */
+    bool sends;
     fake_map weights, tokens;
     int tile_tokens, tile_cols, form;
     uint32_t ctas, cluster;
@@ -802,6 +972,7 @@ static void splitk_run(void *argument)
     float *x = splitk_lines(&f->tokens, true, p->m, depth),
           *y = splitk_lines(&f->weights, f->form, p->n, depth);
     int sets = (int)(f->ctas / f->cluster) / p->groups;
+    double sent[WEFT_CUDA_EXCHANGE_WIDTH];
     bool sound = x && y && f->cluster == (uint32_t)(p->slices * p->sharers) && f->ctas % f->cluster == 0 &&
                  p->steps >= p->slices * p->groups && f->tokens.box_inner == WEFT_CUDA_SPLITK_STEP &&
                  f->tokens.box_outer == (uint32_t)(f->tile_tokens / p->sharers) &&
@@ -816,6 +987,11 @@ static void splitk_run(void *argument)
             for (int col = col0; col < col0 + f->tile_cols && col < p->n; col++) {
                 float sum = splitk_sum(p, x + row * depth, y + col * depth);
 
+                sent[col % WEFT_CUDA_EXCHANGE_WIDTH] = (double)sum;
+                if (f->sends && col % WEFT_CUDA_EXCHANGE_WIDTH == WEFT_CUDA_EXCHANGE_WIDTH - 1)
+                    exchange_send(&f->exchange, row, col - WEFT_CUDA_EXCHANGE_WIDTH + 1, sent);
+                if (f->sends)
+                    continue;
                 weft_element_set((weft_dtype)p->dtype, p->d, (size_t)(row * p->d_ld + col),
                                  splitk_finish(p, sum, row, col));
             }
@@ -832,8 +1008,24 @@ static void splitk_run(void *argument)
     free(f);
 }
 
-bool fake_gpu_splitk(const weft_cuda_splitk *args, int tile, int form, uint32_t ctas, uint32_t cluster,
-                     bool early, CUstream stream)
+bool fake_gpu_exchange(const weft_cuda_exchange *exchange, CUstream stream)
+{
+    fake_launch launch = {.exchange = *exchange, .kind = EXCHANGE, .stream = stream, .active = true};
+
+    pthread_mutex_lock(&gpu.lock);
+    gpu.counts.exchanges++;
+    pthread_mutex_unlock(&gpu.lock);
+    launch.args.control = exchange->control;
+    launch.args.peers = exchange->controls;
+    launch.args.world = exchange->world;
+    launch.args.stop = exchange->stop;
+    launch.args.enter_deadline_ns = exchange->deadline_ns;
+    launch.args.ranks_enter = (uint32_t)exchange->world;
+    return enqueue(&launch);
+}
+
+bool fake_gpu_splitk(const weft_cuda_splitk *args, const weft_cuda_exchange *exchange, int tile, int form,
+                     uint32_t ctas, uint32_t cluster, bool early, CUstream stream)
 {
     static const int shapes[][2] = {
 #define SHAPE(tokens, cols, ctas) {tokens, cols},
@@ -845,6 +1037,7 @@ bool fake_gpu_splitk(const weft_cuda_splitk *args, int tile, int form, uint32_t 
     if (!f)
         return false;
     *f = (fake_splitk){.args = *args,
+                       .sends = exchange != NULL,
                        .tile_tokens = shapes[tile][0],
                        .tile_cols = shapes[tile][1],
                        .form = form,
@@ -852,17 +1045,29 @@ bool fake_gpu_splitk(const weft_cuda_splitk *args, int tile, int form, uint32_t 
                        .cluster = cluster};
     memcpy(&f->weights, &args->weights, sizeof(f->weights));
     memcpy(&f->tokens, &args->tokens, sizeof(f->tokens));
+    if (exchange)
+        f->exchange = *exchange;
     pthread_mutex_lock(&gpu.lock);
     gpu.counts.splitk++;
     gpu.counts.early += early;
     pthread_mutex_unlock(&gpu.lock);
-    return fake_gpu_call(splitk_run, f, stream);
+    /* what waits in the same kernel does so behind it */
+    return fake_gpu_call(splitk_run, f, stream) &&
+           (!exchange || !exchange->receives || fake_gpu_exchange(exchange, stream));
 }
 
 bool fake_gpu_call(void (*call)(void *argument), void *argument, CUstream stream)
 {
     fake_launch launch = {.kind = CALL, .host = call, .argument = argument, .stream = stream, .active = true};
     return enqueue(&launch);
+}
+
+bool fake_gpu_sums(const weft_cuda_args *args, uint32_t lanes, CUstream stream)
+{
+    pthread_mutex_lock(&gpu.lock);
+    gpu.counts.sums++;
+    pthread_mutex_unlock(&gpu.lock);
+    return fake_gpu_launch(args, lanes, false, false, stream);
 }
 
 bool fake_gpu_collective(const weft_cuda_args *args, uint32_t lanes, int32_t reduction, CUstream stream)

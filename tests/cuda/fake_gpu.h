@@ -13,6 +13,7 @@
 
 #include "run/cuda/collective.h"
 #include "run/cuda/driver.h"
+#include "run/cuda/exchange.h"
 #include "run/cuda/link.h"
 #include "run/cuda/moe.h"
 
@@ -47,7 +48,7 @@ void fake_gpu_atomics(bool native);
  * bulk lanes, and how many kernels may have begun before the one before them ended, since the last call. */
 typedef struct fake_gpu_counts {
     long maps, bulk, gemms, early, exchanged;
-    long repitched, collectives, packets, splitk; /* launches */
+    long repitched, collectives, packets, splitk, sums, exchanges; /* launches */
 } fake_gpu_counts;
 fake_gpu_counts fake_gpu_take_counts(void);
 
@@ -65,10 +66,12 @@ int fake_gpu_current(void); /* the calling thread's; -1: of no group */
 bool fake_gpu_reaches(int device, const void *at, bool adds);
 void fake_gpu_seed(uint64_t seed);
 /* A product by itself, by the kernel of a tile; `form`: whether B is transposed. */
-bool fake_gpu_splitk(const weft_cuda_splitk *args, int tile, int form, uint32_t ctas, uint32_t cluster,
-                     bool early, CUstream stream);
+bool fake_gpu_exchange(const weft_cuda_exchange *exchange, CUstream stream);
+bool fake_gpu_splitk(const weft_cuda_splitk *args, const weft_cuda_exchange *exchange, int tile, int form,
+                     uint32_t ctas, uint32_t cluster, bool early, CUstream stream);
 void fake_gpu_repitch(const weft_cuda_repitch *copy); /* at once: no run changes what it reads */
 bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, bool early, CUstream stream);
+bool fake_gpu_sums(const weft_cuda_args *args, uint32_t lanes, CUstream stream);
 bool fake_gpu_collective(const weft_cuda_args *args, uint32_t lanes, int32_t reduction, CUstream stream);
 bool fake_gpu_packets(const weft_cuda_packets *packets, uint32_t ctas, CUstream stream);
 bool fake_gpu_moe(const weft_cuda_moe *lane, const weft_cuda_moe_call *call, weft_gpu_moe_kernel kernel,

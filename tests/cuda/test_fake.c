@@ -252,6 +252,77 @@ static void test_splitk_among_ranks(void)
     fake_cublaslt_install(false);
 }
 
+/* Sums as packets, in one hop and in two, sent by the kernel that multiplies or, behind cuBLASLt, by the one
+ * that adds up; where no kernel can, as the plan says. */
+static void test_sums_as_packets(void)
+{
+    static const struct {
+        weft_op op;
+        int64_t m, n;
+        int hops, library, world;
+    } cases[] = {{WEFT_OP_GEMM_RS, 30, 128, 1, 3, 4},  {WEFT_OP_GEMM_RS, 4, 72, 1, 1, 3},
+                 {WEFT_OP_GEMM_AR, 30, 128, 1, 3, 4},  {WEFT_OP_GEMM_AR, 1, 64, 1, 1, 2},
+                 {WEFT_OP_GEMM_AR, 30, 128, 2, 3, 4},  {WEFT_OP_GEMM_AR, 7, 200, 2, 1, 3},
+                 {WEFT_OP_GEMM_AR, 200, 640, 2, 3, 2}, {WEFT_OP_GEMM_RS, 2, 64, 1, 3, 4},
+                 {WEFT_OP_GEMM_AR, 9, 68, 1, 3, 2}};
+
+    fake_cublaslt_install(true);
+    for (int i = 0; i < 18; i++) {
+        int at = i % 9;
+        bool kernels = at < 7;
+        weft_problem p = problem_of(cases[at].op, WEFT_SCHEDULE_UNFUSED, cases[at].m, cases[at].n, 192);
+
+        device = fake_gpu(i % 2 ? 160 : 12, true, 25);
+        fake_gpu_take_counts();
+        p.transb = i % 3 == 1;
+        p.alpha = i % 4 == 1 ? 2 : 1;
+        p.beta = i % 4 == 2 ? 1 : 0;
+        p.bias = i % 4 == 3;
+        p.act = i % 3 == 0 ? WEFT_ACT_RELU : WEFT_ACT_NONE;
+        p.wire_dtype = i > 8 ? WEFT_BF16 : WEFT_F32;
+        p.tuning.library = cases[at].library;
+        p.tuning.exchange = cases[at].hops;
+        try("sums as packets", &p, cases[at].world, &plain, 3);
+        CHECK_INT(fake_gpu_take_counts().exchanges, kernels ? cases[at].world * 3 : 0);
+    }
+    fake_cublaslt_install(false);
+}
+
+/* A collective by itself beside the product, by packets where it is small; a rank in the loop too. */
+static void test_halves(void)
+{
+    static const struct {
+        weft_op op;
+        int64_t m;
+        int world, packets;
+    } cases[] = {{WEFT_OP_GEMM_RS, 8, 4, 1},   {WEFT_OP_GEMM_AR, 5, 3, 1},   {WEFT_OP_AG_GEMM, 8, 2, 1},
+                 {WEFT_OP_GEMM_RS, 600, 5, 0}, {WEFT_OP_GEMM_AR, 600, 2, 0}, {WEFT_OP_AG_GEMM, 600, 5, 0}};
+
+    fake_cublaslt_install(true);
+    for (int i = 0; i < 6; i++) {
+        weft_problem p = problem_of(cases[i].op, WEFT_SCHEDULE_UNFUSED, cases[i].m, 160, 160);
+        weft_error_text error = {0};
+        weft_cuda_world_options loop = {.alone = true, .dense = true, .limits = {5, 5}};
+        weft_cuda_world w;
+
+        device = fake_gpu(16, true, 27);
+        p.wire_dtype = p.d_dtype;
+        p.tuning.tile_m = p.tuning.tile_n = p.tuning.tile_k = 0;
+        p.tuning.workers = 0;
+        fake_gpu_take_counts();
+        try("halves", &p, cases[i].world, &plain, 3);
+        CHECK_INT(fake_gpu_take_counts().packets, cases[i].packets * cases[i].world * 3);
+        CHECK_INT(weft_cuda_world_make(&device, &p, cases[i].world, &loop, &w, &error), WEFT_OK);
+        CHECK_INT(w.parts[0].problem.tuning.exchange, 3);
+        for (int run = 0; run < 3; run++)
+            CHECK_INT(weft_cuda_world_launch(&w, &error), WEFT_OK);
+        CHECK_INT(weft_cuda_world_finish(&w, &error), WEFT_OK);
+        weft_cuda_world_free(&w);
+    }
+    fake_cublaslt_install(false);
+    CHECK_INT(fake_cublaslt_objects(), 0);
+}
+
 static void test_cublaslt_has_no_timeline(void)
 {
     weft_problem p = problem_of(WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED, 64, 64, 64);
@@ -300,7 +371,7 @@ static void test_who_makes_a_product(void)
         CHECK_INT(p.tuning.library, cases[i].m <= 256 ? 1 : 2);
         p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
         weft_cuda_choose(&p, 8, 8, true, true);
-        CHECK_INT(p.tuning.library, 2);
+        CHECK_INT(p.tuning.library, cases[i].m <= 256 ? 1 : 2);
         p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
         weft_cuda_choose(&p, 1, 66, true, false);
         CHECK_INT(p.tuning.library, cases[i].without);
@@ -320,6 +391,8 @@ int main(void)
     test_cublaslt_makes_what_it_can();
     test_cublaslt_among_ranks();
     test_splitk_among_ranks();
+    test_sums_as_packets();
+    test_halves();
     test_cublaslt_has_no_timeline();
     test_who_makes_a_product();
     return check_report("test_cuda_fake");

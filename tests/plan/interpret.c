@@ -785,7 +785,7 @@ weft_problem interpret_random(weft_op op, weft_schedule schedule, weft_layout la
     p.tuning.raster = pick(seed, 4);
     p.tuning.grain_n = pick(seed, 2) ? pick(seed, 6) : 0;
     p.tuning.sums_stay = (int)pick(seed, 2);
-    p.tuning.packets = (int)pick(seed, 3);
+    p.tuning.exchange = (int)pick(seed, 4);
     p.alpha = (float)(1 + pick(seed, 2));
     p.beta = (float)pick(seed, 3);
     p.bias = (int)pick(seed, 2);

@@ -71,7 +71,7 @@ static tp_case make_case(weft_op op, weft_schedule schedule, weft_layout layout,
     if (pick(&s, 3) == 0 && dtype != WEFT_I8)
         p->wire_dtype = t.integers || pick(&s, 2) ? WEFT_F16 : WEFT_BF16;
     p->tuning.sums_stay = (int)pick(&s, 2);
-    p->tuning.packets = (int)pick(&s, 3);
+    p->tuning.exchange = (int)pick(&s, 4);
     if ((op == WEFT_OP_AG_GEMM || op == WEFT_OP_GEMM_AS) && pick(&s, 4) == 0) {
         p->act = t.integers ? WEFT_ACT_RELU_GATED : (weft_act)(WEFT_ACT_RELU_GATED + pick(&s, 3));
         p->beta = 0;

@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 #include "core/dtype.h"
+#include "run/cuda/halves.h"
 #include "run/given.h"
 
 #include <stdio.h>
@@ -104,11 +105,13 @@ static bool is_touched(const weft_plan *plan, int role)
     return plan->part.world > 1 && plan->touched & 1u << role && plan->operand_of_role[role] >= 0;
 }
 
-/* What a meeting tells of: also whether a SEND is staged that only its own rank touches. */
+/* What a meeting tells of: also whether a SEND is staged that only its own rank touches, or a D. */
 static bool is_told(const weft_plan *plan, int role)
 {
-    return is_touched(plan, role) ||
-           (role == WEFT_ROLE_SEND && plan->part.world > 1 && plan->operand_of_role[role] >= 0);
+    bool alone = role == WEFT_ROLE_SEND || (weft_cuda_plan_of(plan)->collective.world &&
+                                            role == weft_cuda_halves_role(&plan->part.problem));
+
+    return is_touched(plan, role) || (alone && plan->part.world > 1 && plan->operand_of_role[role] >= 0);
 }
 
 static weft_cuda_spot own_spot(const weft_plan *plan, int role, const weft_operands *operands)
@@ -252,9 +255,11 @@ static weft_status lower(weft_plan *plan, const weft_operands *operands, const w
     weft_cuda_place *places = calloc((size_t)plan->part.operand_count * (size_t)world, sizeof(*places));
     uint64_t **signals = calloc((size_t)world, sizeof(*signals));
     weft_cuda_control **controls = calloc((size_t)world, sizeof(*controls));
+    char **inboxes = calloc((size_t)world, sizeof(*inboxes));
+    const weft_plan_part *collective = &weft_cuda_plan_of(plan)->collective;
     weft_cuda_limits limits = {(double)plan->group->enter_ns * 1e-9, (double)plan->group->progress_ns * 1e-9};
     weft_status status =
-        places && signals && controls
+        places && signals && controls && inboxes
             ? WEFT_OK
             : weft_error_set(error, WEFT_ERR_MEMORY, "no memory to bind the operands of a run");
 
@@ -264,6 +269,7 @@ static weft_status lower(weft_plan *plan, const weft_operands *operands, const w
             char *block = weft_cuda_plan_of(plan)->block +
                           (ptrdiff_t)(rank - plan->part.rank) * (ptrdiff_t)g->heap.stride;
 
+            inboxes[rank] = block + weft_cuda_plan_of(plan)->inboxes_at;
             signals[rank] = (uint64_t *)(block + weft_cuda_plan_of(plan)->signals_at);
             controls[rank] = (weft_cuda_control *)(block + weft_cuda_plan_of(plan)->control_at);
         }
@@ -272,12 +278,15 @@ static weft_status lower(weft_plan *plan, const weft_operands *operands, const w
                                     &(weft_cuda_binding){.places = places,
                                                          .signals = signals,
                                                          .done_posts = weft_cuda_plan_of(plan)->done_posts,
+                                                         .collective = collective->world ? collective : NULL,
+                                                         .inboxes = inboxes,
                                                          .given = plan->loaded},
                                     controls, g->crews, &limits, executor, error);
     }
     free(places);
     free(signals);
     free(controls);
+    free(inboxes);
     return status;
 }
 

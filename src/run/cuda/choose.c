@@ -7,6 +7,8 @@
 #include "run/cuda/collective.h"
 #include "run/cuda/cost.h"
 #include "run/cuda/cublaslt.h"
+#include "run/cuda/exchanged.h"
+#include "run/cuda/halves.h"
 #include "run/cuda/splitk_product.h"
 
 enum {
@@ -17,11 +19,15 @@ enum {
     NARROW_N = 224, /* narrower tiles of crews of two: see walker.h */
     HALF_N = 128,
     OWN_ROWS = 2048,
-    HALF_A_GPU = 33, /* crews of an H200 */
+    LINK_K = 878,      /* 790 TFLOP/s beside 450 GB/s */
+    SPLITK_ROWS = 8,   /* up to which the kernel for products by themselves is faster than cuBLASLt, */
+    SPLITK_COLS = 192, /* if all its tiles fit the GPU at once: so many columns to an SM */
+    HALF_A_GPU = 33,   /* crews of an H200 */
     A_QUARTER = 16,
-    LINK_K = 878,     /* 790 TFLOP/s beside 450 GB/s */
-    SPLITK_ROWS = 8,  /* up to which the kernel for products by themselves is faster than cuBLASLt, */
-    SPLITK_COLS = 192 /* if all its tiles fit the GPU at once: so many columns to an SM */
+    SHARED_ROWS = 1024,    /* of a gemm_rs */
+    SEND_ROWS = 32,        /* up to which the product's kernel sends its sums faster than a collective does */
+    SUM_ROWS = 32,         /* of what is added up at once */
+    MOVED_BYTES = 16 << 10 /* of A, at once */
 };
 
 static weft_schedule usual_schedule(const weft_problem *p)
@@ -123,14 +129,63 @@ static bool splitk_wins(const weft_problem *p, int crews)
 
 /*
  * Few rows: tiles of a fused product leave most SMs without work for all of k, which costs more than the
- * communication that they hide. Not where many ranks share a GPU, and with it the time of its products: of
- * gemm_rs, whose ring takes a step for every rank, not for more than four.
+ * communication that they hide. Not of gemm_as where many ranks share a GPU. Where ranks share one, what is
+ * fused takes memory's time as well: a collective by itself adds up faster, of a gemm_ar any number of rows.
  */
-static bool few_rows(const weft_problem *p, int crews)
+static bool few_rows(const weft_problem *p, int world, int crews)
 {
     int64_t few = p->op == WEFT_OP_GEMM_AS ? 32 : p->op == WEFT_OP_GEMM_AR ? 128 : 256;
+    weft_problem unfused = *p;
 
-    return p->m <= few && crews >= (p->op == WEFT_OP_GEMM_RS ? A_QUARTER : HALF_A_GPU);
+    unfused.schedule = WEFT_SCHEDULE_UNFUSED;
+    if (crews <= HALF_A_GPU && weft_cuda_halves(&unfused, world) && p->op != WEFT_OP_AG_GEMM)
+        return p->op == WEFT_OP_GEMM_AR || p->m <= SHARED_ROWS;
+    return p->m <= few && (p->op != WEFT_OP_GEMM_AS || crews >= HALF_A_GPU);
+}
+
+/* In how many hops the product's kernel sends its sums, where that is faster than a collective behind it; 0:
+ * nowhere. */
+static int hops_of(const weft_problem *p, int world)
+{
+    bool faster = p->op == WEFT_OP_GEMM_RS ? (world > 4) == (p->m <= 8)
+                  : world > 4              ? p->m <= 4
+                                           : world == 2 && p->m > 8;
+
+    return faster && p->m <= SEND_ROWS && weft_splitk_makes(p, world) && weft_cuda_exchanges(p, world, 1);
+}
+
+/* Whether the kernel for products by themselves is faster than cuBLASLt beside others like it on one GPU: of
+ * sums, where many ranks share it and each has little of k. */
+static bool splits_beside(const weft_problem *p, int world, int crews)
+{
+    return (p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR) && world > 4 && crews <= A_QUARTER &&
+           p->m <= 2 * SEND_ROWS && weft_splitk_makes(p, world);
+}
+
+/* Rows of A that are moved at once. */
+static int64_t moved_rows(const weft_problem *p)
+{
+    int64_t rows = MOVED_BYTES / (p->k * (int64_t)weft_dtype_size(p->dtype) + 1);
+
+    return rows > 1 ? rows : 1;
+}
+
+/* Unfused, of several ranks: who multiplies is decided, how the ranks get what they share is not. A
+ * collective is the fastest way unless tiles are asked for, which it does not know. */
+static void choose_exchange(weft_problem *p, int world, int crews)
+{
+    bool open = !p->tuning.tile_m && !p->tuning.tile_n && !p->tuning.workers;
+
+    if (p->tuning.exchange == 3 || (p->tuning.exchange == 0 && open))
+        p->tuning.exchange = weft_cuda_halves(p, world) ? 3 : 0;
+    if (!p->tuning.tile_n)
+        p->tuning.tile_n = HALF_N;
+    if (!p->tuning.tile_m && p->op != WEFT_OP_AG_GEMM)
+        p->tuning.tile_m = SUM_ROWS;
+    else if (!p->tuning.tile_m && p->layout != WEFT_LAYOUT_GATHER_B)
+        p->tuning.tile_m = moved_rows(p);
+    if (!p->tuning.workers)
+        p->tuning.workers = CREW_CTAS * crews < WEFT_CUDA_CREWS_MAX ? CREW_CTAS * crews : WEFT_CUDA_CREWS_MAX;
 }
 
 /* The kernel for products by themselves was asked for, and can. Of several ranks cuBLASLt makes those whose
@@ -147,17 +202,32 @@ static void choose_library(weft_problem *p, int world, int crews, bool hopper, b
 {
     bool open = p->tuning.library == 0 && all_open(&p->tuning), left;
 
+    if (weft_problem_stores_sums(p) && !weft_cuda_exchanges(p, world, p->tuning.exchange))
+        p->tuning.library = 2; /* as any plan */
     if (takes_splitk(p, world, hopper, library)) {
-        if (world > 1)
+        if (world > 1) {
             p->schedule = WEFT_SCHEDULE_UNFUSED;
-        if (world > 1 && !p->tuning.tile_n)
-            p->tuning.tile_n = HALF_N;
+            choose_exchange(p, world, hopper ? crews : crews / CREW_CTAS);
+        }
         return;
     }
     if (p->tuning.library == 3)
         p->tuning.library = 2;
     library = library && weft_cublaslt_makes(p, world);
-    left = world > 1 ? library && few_rows(p, crews) : library && !(hopper && own_wins(p, crews));
+    left = world > 1 ? library && few_rows(p, world, crews) : library && !(hopper && own_wins(p, crews));
+    if (p->schedule == WEFT_SCHEDULE_AUTO && open && left && world > 1 && hopper && hops_of(p, world)) {
+        p->schedule = WEFT_SCHEDULE_UNFUSED;
+        p->tuning.exchange = hops_of(p, world);
+        p->tuning.library = 3;
+        choose_exchange(p, world, crews);
+        return;
+    }
+    if (p->schedule == WEFT_SCHEDULE_AUTO && open && left && hopper && splits_beside(p, world, crews)) {
+        p->schedule = WEFT_SCHEDULE_UNFUSED;
+        p->tuning.library = 3;
+        choose_exchange(p, world, crews);
+        return;
+    }
     if (p->schedule == WEFT_SCHEDULE_AUTO && ((open && left) || (library && p->tuning.library == 1)))
         p->schedule = WEFT_SCHEDULE_UNFUSED;
     if (p->tuning.library != 2)
@@ -165,8 +235,8 @@ static void choose_library(weft_problem *p, int world, int crews, bool hopper, b
             library && (open || p->tuning.library) && p->schedule == WEFT_SCHEDULE_UNFUSED ? 1 : 2;
     if (world == 1 && open && p->tuning.library == 2 && hopper && splitk_wins(p, crews))
         p->tuning.library = 3;
-    if (world > 1 && p->tuning.library == 1 && !p->tuning.tile_n)
-        p->tuning.tile_n = HALF_N; /* of what is added up */
+    if (world > 1 && p->tuning.library == 1)
+        choose_exchange(p, world, hopper ? crews : crews / CREW_CTAS);
 }
 
 /* The same for fp8, which has two walkers; their steps take twice the k of 16 bits in the same time. */

@@ -1,31 +1,16 @@
 /*
- * Walks plans of collectives: a lane is a CTA, tasks are COPY and REDUCE on rows of bytes, with at most as
- * many waits, posts and regions as a CTA has threads. What a task needs is loaded while the one before it
- * runs.
+ * Walks plans of collectives: tasks are COPY and REDUCE on rows of bytes, of any type (see lanes.cuh).
  *
- * Card: 256 threads, at most 128 registers, 2 KiB of shared memory: two CTAs fit an SM. REDUCE has 8 loads of
- * 16 bytes in flight a thread, COPY too.
+ * Card: 256 threads, at most 128 registers, 28 KiB of shared memory: two CTAs fit an SM. REDUCE has 8 loads
+ * of 16 bytes in flight a thread, COPY too.
  */
-#include "collective.h"
-#include "early.cuh"
-#include "order.cuh"
+#include "lanes.cuh"
 #include "reduce.cuh"
 
 namespace
 {
 
-enum { THREADS = WEFT_CUDA_COLLECTIVE_THREADS, DEPTH = 4, COPY_DEPTH = 8 };
-
-/* A task as a thread needs it, loaded ahead: its own wait, post and view of the first THREADS of each. */
-struct Fetched {
-    uint32_t kind, flags, destinations, sources, wait_count, post_count, plan_task;
-    int32_t rows, cols, copy_bytes;
-    char *to;
-    const char *from;
-    weft_cuda_wait wait;
-    uint64_t *post;
-    char *view;
-};
+enum { DEPTH = 4, COPY_DEPTH = 8 };
 
 /* ---- tasks ------------------------------------------------------------------------------------------- */
 
@@ -156,115 +141,29 @@ template <int DTYPE> __device__ __forceinline__ void reduce(const Fetched &t, ch
         reduce_row<DTYPE, false>(t, v, reduction);
 }
 
-/* ---- order ------------------------------------------------------------------------------------------- */
+template <int DTYPE> struct Collective {
+    int reduction;
 
-__device__ __forceinline__ Fetched fetch(const weft_cuda_args &g, uint32_t index)
-{
-    const weft_cuda_task &t = g.tasks[index];
-    Fetched f = {t.kind,       t.flags,      t.destinations,    t.sources,
-                 t.wait_count, t.post_count, t.plan_task,       t.rows,
-                 t.cols,       t.copy_bytes, (char *)t.copy_to, (const char *)t.copy_from};
-    if (threadIdx.x < f.wait_count)
-        f.wait = g.waits[t.wait0 + threadIdx.x];
-    if (threadIdx.x < f.post_count)
-        f.post = g.posts[t.post0 + threadIdx.x];
-    if (threadIdx.x < f.destinations + f.sources)
-        f.view = (char *)g.views[t.view0 + threadIdx.x].ptr;
-    return f;
-}
-
-/* enter_run of order.cuh, a thread for each peer. */
-__device__ __forceinline__ bool enter_together(const weft_cuda_args &g, uint64_t *post, uint64_t run)
-{
-    bool lost = false;
-    if (threadIdx.x < g.enter_posts) {
-        post[1 + run % 2] = g.meeting;
-        add_release(post);
+    __device__ __forceinline__ void operator()(const Fetched &f, char *const *views) const
+    {
+        if (f.kind == WEFT_CUDA_REDUCE)
+            reduce<DTYPE>(f, views, reduction);
+        else if (f.rows > 0)
+            copy_row(f.to, f.from, f.copy_bytes);
     }
-    if (threadIdx.x < g.world && threadIdx.x != g.rank) {
-        uint32_t r = threadIdx.x;
-        weft_cuda_wait enter = {g.signals + r * WEFT_CUDA_LINE_WORDS, 1, 1, r};
-        lost = !wait_for(g, enter, 0, run);
-        uint64_t theirs = lost ? g.meeting : load_acquire(enter.signal + 1 + run % 2);
-        if (theirs != g.meeting) {
-            give_up(g, r, WEFT_CUDA_OTHER_MEETING, run, theirs, g.meeting);
-            lost = true;
-        }
-    }
-    lost = __syncthreads_or(lost);
-    if (threadIdx.x == 0 && !lost)
-        atomicExch(&g.control->entered, (uint32_t)run + 1); /* partner: the load in wait_for */
-    return !lost;
-}
-
-/* A thread for each wait and post, since each is a round trip; barriers hand their order on. False when the
- * run is given up. */
-template <int DTYPE>
-__device__ __forceinline__ bool run_task(const weft_cuda_args &g, int reduction, const Fetched &f,
-                                         uint32_t next, bool more, Fetched *later, uint64_t run)
-{
-    __shared__ char *views[THREADS];
-    bool lost = false;
-    Fetched ahead;
-    if (more)
-        ahead = fetch(g, next);
-    if (threadIdx.x < f.destinations + f.sources)
-        views[threadIdx.x] = f.view;
-    if (threadIdx.x < f.wait_count)
-        lost = !wait_for(g, f.wait, f.plan_task, run);
-    if (more)
-        *later = ahead;
-    if (__syncthreads_or(lost))
-        return false;
-    if (f.kind == WEFT_CUDA_REDUCE)
-        reduce<DTYPE>(f, views, reduction);
-    else if (f.rows > 0)
-        copy_row(f.to, f.from, f.copy_bytes);
-    __syncthreads();
-    if (threadIdx.x < f.post_count)
-        add_release(f.post); /* partner: wait_for; the barrier before brought the others' stores */
-    return true;
-}
-
-/* `runs`: how often each CTA has run, a signal's line apart. The tables of a plan do not change, so they are
- * read before the stream has come here. */
-template <int DTYPE>
-__device__ __forceinline__ void walk(const weft_cuda_args &g, int reduction, uint64_t *runs)
-{
-    weft_cuda_lane lane = g.lanes[blockIdx.x];
-    uint64_t *mine = runs + blockIdx.x * WEFT_CUDA_LINE_WORDS, *enter = NULL;
-    __shared__ Fetched later[THREADS]; /* a thread's own: its registers are for the task that runs */
-    bool goes_on = true;
-    Fetched f;
-    if (blockIdx.x == 0 && threadIdx.x < g.enter_posts)
-        enter = g.posts[g.enter_post0 + threadIdx.x];
-    if (lane.task_count)
-        f = fetch(g, lane.task0);
-    wait_for_stream();
-    uint64_t run = __ldcg(mine);
-    if (blockIdx.x == 0)
-        goes_on = enter_together(g, enter, run);
-    for (uint32_t i = 0; i < lane.task_count && goes_on; i++) {
-        goes_on = run_task<DTYPE>(g, reduction, f, lane.task0 + i + 1, i + 1 < lane.task_count,
-                                  &later[threadIdx.x], run);
-        f = later[threadIdx.x];
-    }
-    if (blockIdx.x == 0 && threadIdx.x < g.exit_waits && goes_on)
-        wait_for(g, g.waits[g.exit_wait0 + threadIdx.x], ~0u, run);
-    __syncthreads();
-    if (threadIdx.x == 0)
-        *mine = run + 1;
-}
+};
 
 } // namespace
 
 /* By what is reduced, so that a kernel has the registers of one type; movement takes any. */
-#define WEFT_COLLECTIVE(name, dtype)                                                                         \
+#define WEFT_COLLECTIVE_AS(name, dtype, link)                                                                \
     extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                 \
         weft_collective_##name(const __grid_constant__ weft_cuda_args g, int reduction, uint64_t *runs)      \
     {                                                                                                        \
-        walk<dtype>(g, reduction, runs);                                                                     \
+        walk<link>(g, Collective<dtype>{reduction}, runs);                                                   \
     }
+
+#define WEFT_COLLECTIVE(name, dtype) WEFT_COLLECTIVE_AS(name, dtype, false)
 
 WEFT_COLLECTIVE(f32, WEFT_F32)
 WEFT_COLLECTIVE(f16, WEFT_F16)
@@ -274,3 +173,8 @@ WEFT_COLLECTIVE(i64, WEFT_I64)
 WEFT_COLLECTIVE(f64, WEFT_F64)
 WEFT_COLLECTIVE(i8, WEFT_I8)
 WEFT_COLLECTIVE(u8, WEFT_U8)
+
+/* For measurements, of what products send. */
+WEFT_COLLECTIVE_AS(link_f32, WEFT_F32, true)
+WEFT_COLLECTIVE_AS(link_f16, WEFT_F16, true)
+WEFT_COLLECTIVE_AS(link_bf16, WEFT_BF16, true)

@@ -132,9 +132,9 @@ static weft_status load_kernel(const weft_cuda_driver *cu, CUmodule module, cons
     return WEFT_OK;
 }
 
-/* Modules: for any GPU, the Hopper walkers, then these three, then products by themselves, grouped
- * ones, those of fp8, and what stands for peers. */
-enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 3, GROUPED = SPLITK + 2 };
+/* Modules: for any GPU, the Hopper walkers, then these five, then products by themselves, those that send
+ * their sums, grouped ones, those of fp8, and what stands for peers. */
+enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 5, GROUPED = SPLITK + 4 };
 enum { ANY_FP8 = GROUPED + 1, FP8, LINK = FP8 + 2 };
 
 static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
@@ -174,6 +174,25 @@ static weft_status load_collectives(weft_cuda_device *device, weft_error_text *e
         if (status == WEFT_OK)
             status = load_kernel(cu, device->modules[COLLECTIVES + 1], sends, 0, &device->packets[i], error);
     }
+    for (int i = 0; i <= WEFT_BF16 && status == WEFT_OK; i++) {
+        char walks[32];
+        snprintf(walks, sizeof(walks), "weft_collective_link_%s", types[i]);
+        status = load_kernel(cu, device->modules[COLLECTIVES], walks, 0, &device->collective_link[i], error);
+    }
+    if (status != WEFT_OK)
+        return status;
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES + 3], weft_cuda_kernels_sums));
+    status = load_kernel(cu, device->modules[COLLECTIVES + 3], "weft_sums", 0, &device->sums, error);
+    if (status == WEFT_OK)
+        status =
+            load_kernel(cu, device->modules[COLLECTIVES + 3], "weft_sums_link", 0, &device->sums_link, error);
+    if (status != WEFT_OK)
+        return status;
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES + 4], weft_cuda_kernels_exchange));
+    status = load_kernel(cu, device->modules[COLLECTIVES + 4], "weft_exchange", 0, &device->exchange, error);
+    if (status == WEFT_OK)
+        status = load_kernel(cu, device->modules[COLLECTIVES + 4], "weft_exchange_link", 0,
+                             &device->exchange_link, error);
     return status;
 }
 
@@ -207,24 +226,30 @@ static weft_status load_moe(weft_cuda_device *device, weft_error_text *error)
 static weft_status load_splitk(weft_cuda_device *device, weft_error_text *error)
 {
     static const struct {
-        const char *names[2];
+        const char *names[4]; /* those that send behind those that do not */
         int shared_bytes;
     } tiles[] = {
 #define TILE(tokens, cols, ctas)                                                                             \
-    {{"weft_splitk_" #tokens "x" #cols "_n", "weft_splitk_" #tokens "x" #cols "_t"},                         \
+    {{"weft_splitk_" #tokens "x" #cols "_n", "weft_splitk_" #tokens "x" #cols "_t",                          \
+      "weft_splitk_send_" #tokens "x" #cols "_n", "weft_splitk_send_" #tokens "x" #cols "_t"},               \
      WEFT_CUDA_SPLITK_SHARED_BYTES(tokens, cols, ctas)},
         WEFT_CUDA_SPLITK_TILES(TILE)
 #undef TILE
     };
-    const void *images[2] = {weft_cuda_kernels_bf16_splitk, weft_cuda_kernels_f16_splitk};
+    const void *images[4] = {weft_cuda_kernels_bf16_splitk, weft_cuda_kernels_f16_splitk,
+                             weft_cuda_kernels_bf16_splitk_send, weft_cuda_kernels_f16_splitk_send};
     const weft_cuda_driver *cu = device->cu;
-    for (int f16 = 0; f16 < 2; f16++) {
-        CUmodule *module = &device->modules[SPLITK + f16];
+    for (int image = 0; image < 4; image++) {
+        CUmodule *module = &device->modules[SPLITK + image];
+        bool sends = image >= 2;
         weft_status status = WEFT_OK;
-        WEFT_CUDA_TRY(cuModuleLoadData(module, images[f16]));
+        WEFT_CUDA_TRY(cuModuleLoadData(module, images[image]));
         for (int i = 0; i < 2 * WEFT_CUDA_SPLITK_TILE_COUNT && status == WEFT_OK; i++)
-            status = load_kernel(cu, *module, tiles[i / 2].names[i % 2], tiles[i / 2].shared_bytes,
-                                 &device->splitk[f16][i / 2][i % 2], error);
+            status =
+                load_kernel(cu, *module, tiles[i / 2].names[i % 2 + 2 * sends], tiles[i / 2].shared_bytes,
+                            sends ? &device->splitk_send[image % 2][i / 2][i % 2]
+                                  : &device->splitk[image % 2][i / 2][i % 2],
+                            error);
         if (status != WEFT_OK)
             return status;
     }

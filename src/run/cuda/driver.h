@@ -124,15 +124,19 @@ typedef struct weft_cuda_device {
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
-    CUmodule modules[11 + 2 * WEFT_CUDA_WALKERS];
+    CUmodule modules[15 + 2 * WEFT_CUDA_WALKERS];
     CUfunction any[2], walkers[2][WEFT_CUDA_WALKERS][4]; /* by dtype (bf16, f16); the latter for Hopper, also
                                                             by shape and transposes (none, B, A, both) */
     CUfunction any_fp8, fp8[2][2]; /* fp8: any GPU; Hopper, by dtype (e4m3, e5m2) and crew (two CTAs, one) */
     CUfunction splitk[2][WEFT_CUDA_SPLITK_TILE_COUNT][2]; /* by dtype, tile and whether B is transposed */
     CUfunction rehearse, repitch;
     CUfunction collective[WEFT_FP8_E5M2 + 1],
-        packets[WEFT_FP8_E5M2 + 1];        /* by what is reduced; movement takes any */
-    CUfunction moe[WEFT_CUDA_MOE_KERNELS]; /* in the order of run/experts.h */
+        packets[WEFT_FP8_E5M2 + 1];                            /* by what is reduced; movement takes any */
+    CUfunction collective_link[WEFT_BF16 + 1];                 /* over an emulated link: for measurements */
+    CUfunction sums, sums_link;                                /* of matrices, with the epilogue; likewise */
+    CUfunction exchange, exchange_link;                        /* of sums that go as packets; likewise */
+    CUfunction splitk_send[2][WEFT_CUDA_SPLITK_TILE_COUNT][2]; /* as splitk: those that send packets */
+    CUfunction moe[WEFT_CUDA_MOE_KERNELS];                     /* in the order of run/experts.h */
     CUfunction moe_link;
     CUfunction link[2];       /* peers of a rank in the loop: by signals, by packets */
     CUfunction grouped[2][2]; /* Hopper: by dtype, and whether B is transposed */

@@ -2,6 +2,7 @@
 #include "run/cuda/executor.h"
 
 #include "core/dtype.h"
+#include "run/cuda/halves.h"
 #include "run/cuda/maps.h"
 
 #include <stdlib.h>
@@ -113,8 +114,13 @@ static CUfunction pick_kernel(const weft_cuda_executor *executor, const weft_pro
 {
     const weft_cuda_device *device = executor->device;
     int f16 = problem->dtype == WEFT_F16;
-    if (executor->kind != WEFT_CUDA_PRODUCT)
-        return executor->kind == WEFT_CUDA_PACKETS ? device->packets[problem->dtype]
+    bool link = executor->args.link;
+    if (executor->kind == WEFT_CUDA_PACKETS)
+        return device->packets[problem->dtype];
+    if (executor->kind == WEFT_CUDA_SUMS)
+        return link ? device->sums_link : device->sums;
+    if (executor->kind == WEFT_CUDA_COLLECTIVE)
+        return link && problem->dtype <= WEFT_BF16 ? device->collective_link[problem->dtype]
                                                    : device->collective[problem->dtype];
     if (weft_dtype_is_fp8(problem->dtype))
         return executor->hopper
@@ -243,32 +249,140 @@ static weft_status make_kernel(const weft_plan_part *part, const weft_cuda_bindi
     return status;
 }
 
-/* A part without its product: that task only waits and posts. Its tasks and regions are the caller's to free.
+/* The other half of a product, by itself. */
+static weft_status make_collective(const weft_plan_part *part, const weft_cuda_binding *binding,
+                                   weft_cuda_control *const *controls, int crews,
+                                   const weft_cuda_limits *limits, weft_cuda_executor *made,
+                                   weft_error_text *error)
+{
+    const weft_plan_part *collective = binding->collective;
+    weft_cuda_place *places =
+        calloc((size_t)collective->operand_count * (size_t)part->world + 1, sizeof(*places));
+    weft_cuda_binding bound = *binding;
+    weft_status status;
+
+    if (!places)
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u operands",
+                              part->operand_count);
+    weft_cuda_halves_places(part, binding->places, collective, binding->inboxes, places);
+    bound.places = places;
+    made->reduction = weft_cuda_reduction_of(&collective->problem);
+    made->kind =
+        collective->problem.schedule == WEFT_SCHEDULE_PACKETS ? WEFT_CUDA_PACKETS : WEFT_CUDA_COLLECTIVE;
+    status = make_kernel(collective, &bound, controls, crews, limits, made, error);
+    if (status == WEFT_OK && made->kind == WEFT_CUDA_PACKETS)
+        weft_cuda_packets_bind(collective, places[part->rank].base, places[part->world + part->rank].base,
+                               &made->packets);
+    free(places);
+    return status;
+}
+
+/* Sums that go as packets: a kernel behind the product's, or none where that one can wait for them. */
+static weft_status make_exchange(const weft_plan_part *part, const weft_cuda_binding *binding,
+                                 weft_cuda_control *const *controls, int crews,
+                                 const weft_cuda_limits *limits, weft_cuda_executor *made,
+                                 weft_error_text *error)
+{
+    weft_cuda_device *device = made->device;
+    weft_cuda_program nothing = {0};
+    bool sent = made->splitk.kernel != NULL, link = binding->link_bytes_per_ns > 0;
+    weft_status status;
+
+    weft_cuda_exchange_make(part, binding, sent, &made->exchange);
+    fill_args(&made->args, part, &nothing, binding, controls[part->rank], limits);
+    made->link_bytes = weft_cuda_exchange_sent(part);
+    made->exchange.receives = sent && made->splitk.fits && !link;
+    made->early = device->hopper && crews >= device->crews;
+    made->walk = link ? device->exchange_link : device->exchange;
+    if (!made->exchange.receives)
+        made->grid = weft_cuda_exchange_grid(&made->exchange, weft_cuda_ctas(device, crews));
+    status = upload(made, &nothing, controls, part->world, error);
+    made->exchange.control = made->args.control;
+    made->exchange.controls = made->args.peers;
+    return status;
+}
+
+/* What is left of a part whose product is a launch of its own: its arrays are the caller's to free. */
+typedef struct leftover {
+    weft_plan_part part;
+    weft_task *tasks;
+    weft_region *regions;
+    weft_wait *waits;
+    weft_post *posts;
+} leftover;
+
+static void leftover_free(leftover *rest)
+{
+    free(rest->tasks);
+    free(rest->regions);
+    free(rest->waits);
+    free(rest->posts);
+}
+
+/* Whether a signal only says that a rank's product is there: the product's own task posts it, or the task
+ * that tells the peers, which moves nothing. */
+static bool tells_of_product(const weft_plan_part *part, uint32_t product, uint32_t signal)
+{
+    if (signal < WEFT_SIGNAL_DONE((uint32_t)part->world, (uint32_t)part->world))
+        return false;
+    for (uint32_t i = 0; i < part->task_count; i++) {
+        const weft_task *task = &part->tasks[i];
+        bool empty = task->kind == WEFT_TASK_COPY && part->regions[task->region0].rows == 0;
+
+        for (uint32_t j = 0; j < task->post_count && (i == product || empty); j++)
+            if (part->posts[task->post0 + j].signal == signal &&
+                (i == product || part->posts[task->post0 + j].rank != part->rank))
+                return true;
+    }
+    return false;
+}
+
+/*
+ * A part without its product, whose task does nothing. Sums that are made first are there before their rank
+ * enters the run, and nobody touches a rank's memory before that: so nothing else need say that they are.
  */
-static weft_status part_without(const weft_plan_part *part, uint32_t product, weft_plan_part *rest,
+static weft_status part_without(const weft_plan_part *part, uint32_t product, leftover *rest,
                                 weft_error_text *error)
 {
-    weft_task *tasks = malloc(part->task_count * sizeof(*tasks)), *task;
-    weft_region *regions = calloc(part->region_count + 2, sizeof(*regions));
+    bool sums = part->problem.op == WEFT_OP_GEMM_RS || part->problem.op == WEFT_OP_GEMM_AR;
+    weft_task *task;
 
-    if (!tasks || !regions) {
-        free(tasks);
-        free(regions);
+    *rest = (leftover){.part = *part,
+                       .tasks = malloc((part->task_count + 1) * sizeof(*rest->tasks)),
+                       .regions = calloc(part->region_count + 2, sizeof(*rest->regions)),
+                       .waits = malloc((part->wait_count + 1) * sizeof(*rest->waits)),
+                       .posts = malloc((part->post_count + 1) * sizeof(*rest->posts))};
+    if (!rest->tasks || !rest->regions || !rest->waits || !rest->posts)
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u tasks", part->task_count);
+    memcpy(rest->tasks, part->tasks, part->task_count * sizeof(*rest->tasks));
+    memcpy(rest->regions, part->regions, part->region_count * sizeof(*rest->regions));
+    memcpy(rest->waits, part->waits, part->wait_count * sizeof(*rest->waits));
+    memcpy(rest->posts, part->posts, part->post_count * sizeof(*rest->posts));
+    rest->regions[part->region_count].rank = rest->regions[part->region_count + 1].rank = part->rank;
+    for (uint32_t i = 0; i < part->task_count && sums; i++) {
+        uint16_t waits = 0, posts = 0;
+
+        task = &rest->tasks[i];
+        for (uint32_t j = 0; j < task->wait_count; j++)
+            if (!tells_of_product(part, product, part->waits[task->wait0 + j].signal))
+                rest->waits[task->wait0 + waits++] = part->waits[task->wait0 + j];
+        for (uint32_t j = 0; j < task->post_count; j++)
+            if (!tells_of_product(part, product, part->posts[task->post0 + j].signal))
+                rest->posts[task->post0 + posts++] = part->posts[task->post0 + j];
+        task->wait_count = waits;
+        task->post_count = posts;
     }
-    memcpy(tasks, part->tasks, part->task_count * sizeof(*tasks));
-    memcpy(regions, part->regions, part->region_count * sizeof(*regions));
-    regions[part->region_count].rank = regions[part->region_count + 1].rank = part->rank;
-    task = &tasks[product];
+    task = &rest->tasks[product];
     task->kind = WEFT_TASK_COPY;
     task->flags = 0;
     task->destinations = 1;
     task->region0 = part->region_count;
     task->region_count = 2;
-    *rest = *part;
-    rest->tasks = tasks;
-    rest->regions = regions;
-    rest->region_count += 2;
+    rest->part.tasks = rest->tasks;
+    rest->part.regions = rest->regions;
+    rest->part.waits = rest->waits;
+    rest->part.posts = rest->posts;
+    rest->part.region_count += 2;
     return WEFT_OK;
 }
 
@@ -279,7 +393,7 @@ static bool has_product(const weft_cuda_executor *executor)
 
 /* What makes the product by itself, and what remains of the plan where it has several ranks. */
 static weft_status leave_product(const weft_plan_part *part, const weft_cuda_binding *binding, int crews,
-                                 weft_cuda_executor *made, weft_plan_part *rest, weft_error_text *error)
+                                 weft_cuda_executor *made, leftover *rest, weft_error_text *error)
 {
     weft_cuda_device *device = made->device;
     uint32_t at = 0;
@@ -290,8 +404,8 @@ static weft_status leave_product(const weft_plan_part *part, const weft_cuda_bin
     if (at == part->task_count) /* a rank with nothing to multiply */
         return WEFT_OK;
     if (part->problem.tuning.library == 3)
-        status = weft_splitk_product_make(device, part, binding->places, &part->tasks[at],
-                                          crews >= device->crews, &made->splitk, error);
+        status = weft_splitk_product_make(device, part, binding->places, &part->tasks[at], crews,
+                                          &made->splitk, error);
     if (status == WEFT_OK && !made->splitk.kernel && (part->problem.tuning.library == 1 || part->world > 1))
         status = weft_cublaslt_product_make(device, part, binding->places, &part->tasks[at], &made->library,
                                             error);
@@ -303,7 +417,10 @@ static weft_status leave_product(const weft_plan_part *part, const weft_cuda_bin
                               "product of this rank; with "
                               "library = 2 of the tuning weft's walkers do");
     made->product_last = part->problem.op == WEFT_OP_AG_GEMM;
-    return part_without(part, at, rest, error);
+    if (binding->collective)
+        return WEFT_OK;
+    made->kind = weft_cuda_is_exchanged(part) ? WEFT_CUDA_EXCHANGE : WEFT_CUDA_SUMS;
+    return made->kind == WEFT_CUDA_EXCHANGE ? WEFT_OK : part_without(part, at, rest, error);
 }
 
 weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_part *part,
@@ -319,17 +436,20 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
                                        : packets ? WEFT_CUDA_PACKETS
                                                  : WEFT_CUDA_COLLECTIVE,
                                .reduction = weft_cuda_reduction_of(&part->problem)};
-    weft_plan_part rest = {0};
+    leftover rest = {0};
     weft_status status = product && part->problem.tuning.library != 2
                              ? leave_product(part, binding, crews, &made, &rest, error)
                              : WEFT_OK;
 
     if (status == WEFT_OK && has_product(&made) && part->world == 1)
         made.args.control = controls[part->rank];
+    else if (status == WEFT_OK && binding->collective)
+        status = make_collective(part, binding, controls, crews, limits, &made, error);
+    else if (status == WEFT_OK && made.kind == WEFT_CUDA_EXCHANGE)
+        status = make_exchange(part, binding, controls, crews, limits, &made, error);
     else if (status == WEFT_OK)
-        status = make_kernel(rest.tasks ? &rest : part, binding, controls, crews, limits, &made, error);
-    free(rest.tasks);
-    free(rest.regions);
+        status = make_kernel(rest.tasks ? &rest.part : part, binding, controls, crews, limits, &made, error);
+    leftover_free(&rest);
     if (status != WEFT_OK) {
         weft_cuda_executor_free(&made);
         return status;
@@ -350,6 +470,16 @@ void weft_cuda_executor_free(weft_cuda_executor *executor)
     *executor = (weft_cuda_executor){0};
 }
 
+/* With what changes from run to run. */
+static weft_cuda_exchange exchange_of(const weft_cuda_executor *executor)
+{
+    weft_cuda_exchange exchange = executor->exchange;
+
+    exchange.stop = executor->args.stop;
+    exchange.deadline_ns = executor->args.enter_deadline_ns;
+    return exchange;
+}
+
 static weft_status launch_kernel(const weft_cuda_executor *executor, CUstream stream, weft_error_text *error)
 {
     const weft_cuda_driver *cu = executor->device->cu;
@@ -358,7 +488,11 @@ static weft_status launch_kernel(const weft_cuda_executor *executor, CUstream st
     int32_t reduction = executor->reduction;
     uint64_t *runs = executor->runs;
     bool by_packets = executor->kind == WEFT_CUDA_PACKETS;
-    void *parameters[] = {by_packets ? (void *)&packets : &args, &reduction, &runs};
+    weft_cuda_exchange exchange = exchange_of(executor);
+    void *parameters[] = {by_packets                             ? (void *)&packets
+                          : executor->kind == WEFT_CUDA_EXCHANGE ? (void *)&exchange
+                                                                 : &args,
+                          &reduction, &runs};
     CUlaunchConfig config = {.gridDimX = executor->grid,
                              .gridDimY = 1,
                              .gridDimZ = 1,
@@ -389,8 +523,10 @@ static weft_status launch_kernel(const weft_cuda_executor *executor, CUstream st
 
 static weft_status launch_product(const weft_cuda_executor *executor, CUstream stream, weft_error_text *error)
 {
+    weft_cuda_exchange exchange = exchange_of(executor);
+
     if (executor->splitk.kernel)
-        return weft_splitk_product_launch(executor->device, &executor->splitk, stream, error);
+        return weft_splitk_product_launch(executor->device, &executor->splitk, &exchange, stream, error);
     return executor->library.lt ? weft_cublaslt_product_launch(&executor->library, stream, error) : WEFT_OK;
 }
 

@@ -10,24 +10,33 @@
 
 #include "run/cuda/cublaslt.h"
 #include "run/cuda/driver.h"
+#include "run/cuda/exchanged.h"
 #include "run/cuda/packets.h"
 #include "run/cuda/program.h"
 #include "run/cuda/repitch.h"
 #include "run/cuda/splitk_product.h"
 
-/* Which kernels run it: products, collectives from task arrays, collectives by packets. */
-typedef enum weft_cuda_kind { WEFT_CUDA_PRODUCT, WEFT_CUDA_COLLECTIVE, WEFT_CUDA_PACKETS } weft_cuda_kind;
+/* Which kernels run it: products, collectives from task arrays, collectives by packets, what is left of a
+ * plan whose product is a launch of its own, and that by packets. */
+typedef enum weft_cuda_kind {
+    WEFT_CUDA_PRODUCT,
+    WEFT_CUDA_COLLECTIVE,
+    WEFT_CUDA_PACKETS,
+    WEFT_CUDA_SUMS,
+    WEFT_CUDA_EXCHANGE
+} weft_cuda_kind;
 
 /* A program on its GPU, ready to run any number of times. */
 typedef struct weft_cuda_executor {
     weft_cuda_device *device;
     weft_cuda_args args;
     CUfunction walk;
-    weft_cuda_packets packets; /* of a plan that goes by packets, in place of what args has of tasks */
+    weft_cuda_packets packets;   /* of a plan that goes by packets, in place of what args has of tasks */
+    weft_cuda_exchange exchange; /* EXCHANGE: in their place too */
     weft_cuda_kind kind;
     int32_t reduction;
-    uint64_t *runs; /* COLLECTIVE: how often each CTA has run, a signal's line apart */
-    bool early;     /* of collectives: may come in while the kernel before it ends */
+    uint64_t *runs; /* COLLECTIVE, SUMS: how often each CTA has run, a signal's line apart */
+    bool early;     /* of those: may come in while the kernel before it ends */
     CUdeviceptr tables;
     weft_cuda_repitched repitched;
     weft_cublaslt_product library; /* of what cuBLASLt multiplies */

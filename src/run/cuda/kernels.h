@@ -9,11 +9,12 @@ WEFT_CUDA_EMBEDDED weft_cuda_kernels_bf16[], weft_cuda_kernels_bf16_224[], weft_
     weft_cuda_kernels_bf16_few[]; /* Hopper, in the order of walker.h */
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_f16[], weft_cuda_kernels_f16_224[], weft_cuda_kernels_f16_128[],
     weft_cuda_kernels_f16_one256[], weft_cuda_kernels_f16_one128[], weft_cuda_kernels_f16_few[];
-WEFT_CUDA_EMBEDDED weft_cuda_kernels_bf16_splitk[], weft_cuda_kernels_f16_splitk[];
+WEFT_CUDA_EMBEDDED weft_cuda_kernels_bf16_splitk[], weft_cuda_kernels_f16_splitk[],
+    weft_cuda_kernels_bf16_splitk_send[], weft_cuda_kernels_f16_splitk_send[];
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_fp8[], weft_cuda_kernels_fp8_one[]; /* Hopper */
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_any[], weft_cuda_kernels_any_fp8[]; /* any GPU from sm_80 on */
-WEFT_CUDA_EMBEDDED weft_cuda_kernels_collective[], weft_cuda_kernels_packets[], weft_cuda_kernels_moe[],
-    weft_cuda_kernels_link[];                   /* likewise */
-WEFT_CUDA_EMBEDDED weft_cuda_kernels_grouped[]; /* Hopper */
+WEFT_CUDA_EMBEDDED weft_cuda_kernels_collective[], weft_cuda_kernels_packets[], weft_cuda_kernels_sums[],
+    weft_cuda_kernels_exchange[], weft_cuda_kernels_moe[], weft_cuda_kernels_link[]; /* likewise */
+WEFT_CUDA_EMBEDDED weft_cuda_kernels_grouped[];                                      /* Hopper */
 
 #endif

@@ -51,8 +51,8 @@ weft_status weft_cuda_packets_make(const weft_plan_part *part, const weft_cuda_b
 
             if (r == part->rank)
                 made.inbox = inbox;
-            else
-                made.peer[r].to = inbox + part->rank * made.row_bytes;
+            else /* a rank in the loop sends to itself what stands for a peer's */
+                made.peer[r].to = inbox + (binding->peers ? r : part->rank) * made.row_bytes;
         }
     for (uint32_t i = 0; i < part->task_count; i++)
         made.reduces |= part->tasks[i].kind == WEFT_TASK_REDUCE;

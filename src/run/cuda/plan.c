@@ -5,6 +5,8 @@
 #include "core/round.h"
 #include "run/cuda/choose.h"
 #include "run/cuda/done.h"
+#include "run/cuda/exchanged.h"
+#include "run/cuda/halves.h"
 #include "run/cuda/lower.h"
 #include "run/cuda/moe.h"
 #include "run/given.h"
@@ -25,6 +27,7 @@ static size_t lay_out(weft_plan *plan)
     weft_cuda_plan *p = weft_cuda_plan_of(plan);
     const weft_plan_part *part = &plan->part;
     size_t at = 0;
+    uint32_t signals;
 
     for (uint32_t i = 0; i < part->operand_count; i++) {
         const weft_operand *o = &part->operands[i];
@@ -38,13 +41,17 @@ static size_t lay_out(weft_plan *plan)
         p->offsets[i] = at;
         if (part->problem.schedule == WEFT_SCHEDULE_PACKETS)
             at = weft_round_up_bytes(at + weft_cuda_inbox_bytes(part), 1024);
+        else if (weft_cuda_exchange_bytes(part, i))
+            at = weft_round_up_bytes(at + weft_cuda_exchange_bytes(part, i), 1024);
         else
             at = weft_round_up_bytes(at + (size_t)(o->batch * (o->transposed ? cols : rows) * p->lds[i]) *
                                               weft_dtype_size(o->dtype),
                                      1024);
     }
-    p->signals_at = at;
-    at += (part->signal_count + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_LINE_WORDS;
+    p->inboxes_at = at;
+    p->signals_at = weft_round_up_bytes(at + weft_cuda_halves_bytes(&p->collective), 1024);
+    signals = p->collective.world ? p->collective.signal_count : part->signal_count;
+    at = p->signals_at + (signals + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_LINE_WORDS;
     p->control_at = at;
     return at + CONTROL_BYTES;
 }
@@ -52,7 +59,8 @@ static size_t lay_out(weft_plan *plan)
 /* How often each peer will say DONE to this rank: as its part of the plan has it. */
 static weft_status count_done(weft_plan *plan)
 {
-    const weft_plan_part *part = &plan->part;
+    const weft_plan_part *collective = &weft_cuda_plan_of(plan)->collective,
+                         *part = collective->world ? collective : &plan->part;
     weft_error_text *error = &plan->group->error;
     weft_status status = WEFT_OK;
 
@@ -72,6 +80,12 @@ static weft_status count_done(weft_plan *plan)
         weft_plan_part_free(&theirs);
     }
     return status;
+}
+
+/* Of a kernel without a product: a collective's, or the one beside a product that is a launch of its own. */
+static bool lanes_say_done(const weft_plan_part *part)
+{
+    return part->problem.op >= WEFT_OP_ALL_REDUCE || (part->world > 1 && part->problem.tuning.library != 2);
 }
 
 /* Whether the kernels make such results at all. */
@@ -167,9 +181,9 @@ static weft_status check_given(const weft_cuda_group *g, const weft_plan_part *p
 /* What needs no peer: the part, made or given (and then taken over), and its tables. */
 static weft_status prepare(weft_plan *plan, weft_plan_part *given)
 {
+    const weft_cuda_group *g = weft_cuda_of(plan->group);
     weft_error_text *error = &plan->group->error;
-    weft_status status =
-        given ? check_given(weft_cuda_of(plan->group), given, error) : make_part(plan, &plan->asked);
+    weft_status status = given ? check_given(g, given, error) : make_part(plan, &plan->asked);
 
     if (status != WEFT_OK)
         return status;
@@ -187,7 +201,11 @@ static weft_status prepare(weft_plan *plan, weft_plan_part *given)
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u operands",
                               plan->part.operand_count);
     weft_given_note(plan);
-    return plan->part.problem.op >= WEFT_OP_ALL_REDUCE ? count_done(plan) : WEFT_OK;
+    status = weft_cuda_halves_make(&plan->part, weft_cuda_ctas(g->device, g->crews), g->whole, true,
+                                   &weft_cuda_plan_of(plan)->collective, error);
+    if (status != WEFT_OK)
+        return status;
+    return lanes_say_done(&plan->part) ? count_done(plan) : WEFT_OK;
 }
 
 /* What a rank tells the others when a plan is made. */
@@ -350,6 +368,7 @@ void weft_cuda_plan_destroy(weft_plan *plan)
     free(p->offsets);
     free(p->lds);
     free(p->done_posts);
+    weft_plan_part_free(&p->collective);
     p->bound_count = 0;
     p->retired = true;
     if (!p->block) /* it never came into the group's list, where others wait for their peers */

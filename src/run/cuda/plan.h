@@ -59,7 +59,9 @@ typedef struct weft_cuda_plan {
     char *block;
     size_t *offsets; /* by operand: of scratch operands in the block */
     int64_t *lds;
-    uint32_t *done_posts; /* collectives: see done.h */
+    uint32_t *done_posts;      /* collectives: see done.h */
+    weft_plan_part collective; /* of a product whose other half it is; without ranks where there is none */
+    size_t inboxes_at;         /* of that */
     size_t signals_at, control_at;
     struct weft_cuda_staging *staging; /* NULL until a rank needs it */
     size_t staging_at[WEFT_ROLE_COUNT];

@@ -31,6 +31,10 @@ typedef struct weft_cuda_binding {
     const weft_plan_part *peers;
     /* NULL, or by rank how many lanes of it touch this rank: the lanes say DONE themselves, see done.h. */
     const uint32_t *done_posts;
+    /* NULL, or the collective that is the other half of an unfused product, and each rank's inboxes of it:
+     * see halves.h. */
+    const weft_plan_part *collective;
+    char *const *inboxes;
     bool given; /* somebody else's plan: nothing is known of its copies but what the checker proves */
 } weft_cuda_binding;
 

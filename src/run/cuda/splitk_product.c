@@ -4,6 +4,7 @@
 #include "core/dtype.h"
 #include "core/round.h"
 #include "run/cuda/asked.h"
+#include "run/cuda/exchanged.h"
 
 #include <math.h>
 #include <string.h>
@@ -53,12 +54,20 @@ static double larger(double x, double y)
     return x > y ? x : y;
 }
 
+/* Clusters that are on so many SMs at once. */
+static int64_t clusters_on(const weft_splitk_way *way, int sms)
+{
+    int cluster = way->sharers * way->slices;
+
+    return (int64_t)(sms * tiles[way->tile].ctas * USABLE[cluster - 1] / cluster);
+}
+
 /* Rounds of all clusters that fit at once. Where several CTAs fit an SM, a round begins while the one before
  * it ends. */
 static double rounds_of(const weft_splitk_way *way, int64_t clusters, int sms)
 {
-    int ctas = tiles[way->tile].ctas, cluster = way->sharers * way->slices;
-    double fit = (double)(int64_t)(sms * ctas * USABLE[cluster - 1] / cluster), x, whole;
+    int ctas = tiles[way->tile].ctas;
+    double fit = (double)clusters_on(way, sms), x, whole;
 
     if (fit < 1)
         return INFINITY;
@@ -231,10 +240,11 @@ static weft_status give_memory(weft_cuda_device *device, int64_t tile_count, int
 }
 
 weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_part *part,
-                                     const weft_cuda_place *places, const weft_task *task, bool early,
+                                     const weft_cuda_place *places, const weft_task *task, int crews,
                                      weft_splitk_product *product, weft_error_text *error)
 {
-    weft_splitk_product made = {.early = early};
+    bool alone = crews >= device->crews;
+    weft_splitk_product made = {.early = alone, .sends = weft_cuda_is_exchanged(part)};
     weft_cuda_asked q;
     weft_splitk_way way;
     weft_status status;
@@ -268,8 +278,12 @@ weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_p
                                    .alpha = q.alpha,
                                    .beta = q.beta,
                                    .act = (int32_t)q.act};
-    made.kernel = device->splitk[q.a.dtype == WEFT_F16][way.tile][q.b.transposed];
+    made.kernel = made.sends ? device->splitk_send[q.a.dtype == WEFT_F16][way.tile][q.b.transposed]
+                             : device->splitk[q.a.dtype == WEFT_F16][way.tile][q.b.transposed];
     made.cluster = (unsigned)(way.sharers * way.slices);
+    /* clusters of several ranks could keep each other from places that only one of them can take */
+    made.fits = (alone || made.cluster == 1) &&
+                down * across * way.groups <= clusters_on(&way, weft_cuda_ctas(device, crews));
     made.grid = (unsigned)(down * across) * made.cluster * (unsigned)way.groups;
     made.threads = (unsigned)WEFT_CUDA_SPLITK_THREADS(cols);
     made.shared_bytes = (unsigned)WEFT_CUDA_SPLITK_SHARED_BYTES(tokens, cols, ctas);
@@ -296,11 +310,13 @@ void weft_splitk_product_free(weft_cuda_device *device, weft_splitk_product *pro
 }
 
 weft_status weft_splitk_product_launch(weft_cuda_device *device, const weft_splitk_product *product,
-                                       CUstream stream, weft_error_text *error)
+                                       const weft_cuda_exchange *exchange, CUstream stream,
+                                       weft_error_text *error)
 {
     const weft_cuda_driver *cu = device->cu;
     weft_cuda_splitk args = product->args;
-    void *parameters[] = {&args};
+    weft_cuda_exchange sent = *exchange;
+    void *parameters[] = {&args, &sent};
     CUlaunchAttribute attributes[] = {
         {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {product->cluster, 1, 1}},
         {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,

@@ -7,6 +7,7 @@
 #define WEFT_RUN_CUDA_SPLITK_PRODUCT_H
 
 #include "run/cuda/driver.h"
+#include "run/cuda/exchange.h"
 #include "run/cuda/program.h"
 #include "run/cuda/splitk.h"
 
@@ -32,17 +33,20 @@ typedef struct weft_splitk_product {
     unsigned grid, cluster, threads, shared_bytes;
     CUdeviceptr memory; /* of groups of slices */
     bool early;         /* may come in while the kernel before it ends */
+    bool sends;         /* its sums, as packets, and does not store them */
+    bool fits;          /* all of it is on the GPU at once: it may wait for other ranks' */
 } weft_splitk_product;
 
 /* The product of a part whose problem says so, of several ranks that of its GEMM task. `product->kernel` is
- * NULL, which is no error, where the operands are not aligned. `early`: the rank has the GPU to itself. */
+ * NULL, which is no error, where the operands are not aligned. `crews`: the rank's share of the GPU's. */
 weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_part *part,
-                                     const weft_cuda_place *places, const weft_task *task, bool early,
+                                     const weft_cuda_place *places, const weft_task *task, int crews,
                                      weft_splitk_product *product, weft_error_text *error);
 void weft_splitk_product_free(weft_cuda_device *device, weft_splitk_product *product);
 
-/* Enqueues it. */
+/* Enqueues it; where it sends, with `exchange`. */
 weft_status weft_splitk_product_launch(weft_cuda_device *device, const weft_splitk_product *product,
-                                       CUstream stream, weft_error_text *error);
+                                       const weft_cuda_exchange *exchange, CUstream stream,
+                                       weft_error_text *error);
 
 #endif

@@ -13,6 +13,9 @@
 #include "early.cuh"
 #include "hopper.cuh"
 #include "plain.cuh"
+#ifdef WEFT_CUDA_SENDS
+#include "exchange.cuh"
+#endif
 
 /* clang-format off */
 #define WEFT_SUMS_4 "%0, %1, %2, %3"
@@ -79,10 +82,10 @@ constexpr int WIDTH = 8; /* columns of a row that a thread adds up together */
 /* Compiled once for each dtype, so that the two can be built beside each other. */
 #ifdef WEFT_CUDA_F16
 constexpr bool BF16 = false;
-constexpr int NARROW = DTYPE_F16;
+[[maybe_unused]] constexpr int NARROW = DTYPE_F16;
 #else
 constexpr bool BF16 = true;
-constexpr int NARROW = DTYPE_BF16;
+[[maybe_unused]] constexpr int NARROW = DTYPE_BF16;
 #endif
 
 /* The shape of a tile, and where its parts are in shared memory, from a multiple of 1024 on. */
@@ -239,6 +242,53 @@ template <class T> __device__ __forceinline__ void put_sums(const float (&d)[T::
     }
 }
 
+/* Where a tile's sums go, and what comes of them. */
+#ifdef WEFT_CUDA_SENDS
+/* As packets to the ranks that add them up: n is a multiple of WIDTH there. */
+struct Out {
+    const weft_cuda_exchange &x;
+    uint64_t epoch;
+
+    __device__ __forceinline__ void begin() { epoch = *(volatile uint64_t *)&x.control->run + 1; }
+
+    __device__ __forceinline__ void operator()(const weft_cuda_splitk &p, int row, int col,
+                                               float (&sum)[WIDTH]) const
+    {
+        static_assert(WIDTH == EXCHANGE_WIDTH, "of one thread");
+        if (col < p.n)
+            send_sums(x, epoch, row, col, sum);
+    }
+
+    __device__ __forceinline__ bool receives() const { return x.receives; }
+
+    /* The same share of what all ranks sent: adds up rows that are this rank's, then takes those that others
+     * have added up, where they send them. */
+    template <class T> __device__ __forceinline__ void receive(const Work &w, int slices) const
+    {
+        constexpr int ACROSS = T::COLS / WIDTH;
+        int total = min(T::TOKENS, x.m - w.token0) * ACROSS,
+            first = w.slice * T::CONSUMERS + (int)threadIdx.x, step = slices * T::CONSUMERS;
+        Watch watch = {0, 0, false};
+#pragma unroll 1
+        for (int at = first; at < total && !watch.lost; at += step) {
+            int row = w.token0 + at / ACROSS, col = w.col0 + at % ACROSS * WIDTH;
+            if (col < x.n && owns(x, row))
+                receive_sums(x, watch, epoch, row, col);
+        }
+#pragma unroll 1
+        for (int at = first; at < total && x.returns && !watch.lost; at += step) {
+            int row = w.token0 + at / ACROSS, col = w.col0 + at % ACROSS * WIDTH;
+            if (col < x.n && !owns(x, row))
+                receive_results(x, watch, epoch, row, col);
+        }
+    }
+
+    __device__ __forceinline__ void end() const
+    {
+        count_run(x);
+    }
+};
+#else
 /* WIDTH sums of a row of D, from column `col` on, which it may not all have. */
 __device__ void finish_some(const weft_cuda_splitk &p, int row, int col, const float (&x)[WIDTH])
 {
@@ -304,6 +354,24 @@ __device__ __forceinline__ void finish(const weft_cuda_splitk &p, int row, int c
         finish_some(p, row, col, x);
 }
 
+/* To D, and that is all. */
+struct Out {
+    __device__ __forceinline__ void begin() const {}
+
+    __device__ __forceinline__ void operator()(const weft_cuda_splitk &p, int row, int col,
+                                               float (&sum)[WIDTH]) const
+    {
+        finish(p, row, col, sum);
+    }
+
+    __device__ __forceinline__ bool receives() const { return false; }
+
+    template <class T> __device__ __forceinline__ void receive(const Work &, int) const {}
+
+    __device__ __forceinline__ void end() const {}
+};
+#endif
+
 /* WIDTH sums over a tile's slices, in their order, all on their way together. */
 __device__ __forceinline__ void sum_slices(const weft_cuda_splitk &p, const Work &w, uint32_t at,
                                            float (&sum)[WIDTH])
@@ -355,9 +423,10 @@ __device__ __forceinline__ bool is_last(const weft_cuda_splitk &p, const Work &w
     return shared_word(smem + T::last);
 }
 
-/* A consumer's share of the tile's sums: out of all slices' shared memory, and on. */
+/* A consumer's share of the tile's sums: out of all slices' shared memory, and on. False where another CTA
+ * will do it, the last of a tile's groups. */
 template <class T>
-__device__ __forceinline__ void add_up(const weft_cuda_splitk &p, const Work &w, uint32_t smem)
+__device__ __forceinline__ bool add_up(const weft_cuda_splitk &p, const Work &w, uint32_t smem, Out out)
 {
     constexpr int ACROSS = T::COLS / WIDTH, TILE = T::TOKENS * T::COLS;
     int total = min(T::TOKENS, p.m - w.token0) * ACROSS, first = w.slice * T::CONSUMERS + (int)threadIdx.x,
@@ -372,19 +441,22 @@ __device__ __forceinline__ void add_up(const weft_cuda_splitk &p, const Work &w,
             __stcg(to, make_float4(sum[0], sum[1], sum[2], sum[3]));
             __stcg(to + 1, make_float4(sum[4], sum[5], sum[6], sum[7]));
         } else {
-            finish(p, w.token0 + token, w.col0 + col, sum);
+            out(p, w.token0 + token, w.col0 + col, sum);
         }
     }
-    if (p.groups == 1 || !is_last<T>(p, w, smem))
-        return;
+    if (p.groups == 1)
+        return true;
+    if (!is_last<T>(p, w, smem))
+        return false;
 #pragma unroll 1
     for (int at = first; at < total; at += step) {
         sum_groups(sums + at * WIDTH, TILE, p.groups, sum);
-        finish(p, w.token0 + at / ACROSS, w.col0 + at % ACROSS * WIDTH, sum);
+        out(p, w.token0 + at / ACROSS, w.col0 + at % ACROSS * WIDTH, sum);
     }
+    return true;
 }
 
-template <class T, bool ALONG_K> __device__ __forceinline__ void multiply(const weft_cuda_splitk &p)
+template <class T, bool ALONG_K> __device__ __forceinline__ void multiply(const weft_cuda_splitk &p, Out out)
 {
     extern __shared__ char raw[];
     uint32_t smem = (smem_address(raw) + 1023) & ~1023u;
@@ -418,22 +490,42 @@ template <class T, bool ALONG_K> __device__ __forceinline__ void multiply(const 
         cluster_sync();
     else
         __syncthreads();
-    if (!feeds)
-        add_up<T>(p, w, smem);
+    bool mine = false;
+    if (!feeds) {
+        out.begin();
+        mine = add_up<T>(p, w, smem, out);
+    }
     __syncwarp();
     if (p.slices * p.sharers > 1)
         cluster_meet(); /* nobody reads this CTA's memory any more */
+    if (feeds || !out.receives())
+        return;
+    if (mine)
+        out.template receive<T>(w, p.slices);
+    consumers_sync<T::CONSUMERS>();
+    if (threadIdx.x == 0)
+        out.end();
 }
 
 } // namespace
 
-/* By whether k is contiguous in the weights' memory. */
+/* By whether k is contiguous in the weights' memory; and in another binary, those that send. */
+#ifdef WEFT_CUDA_SENDS
+#define WEFT_SPLITK_AS(TOKENS, COLS, CTAS, FORM, ALONG_K)                                                    \
+    extern "C" __global__ void __launch_bounds__(WEFT_CUDA_SPLITK_THREADS(COLS), CTAS)                       \
+        weft_splitk_send_##TOKENS##x##COLS##_##FORM(const __grid_constant__ weft_cuda_splitk p,              \
+                                                    const __grid_constant__ weft_cuda_exchange x)            \
+    {                                                                                                        \
+        multiply<Tile<TOKENS, COLS, CTAS>, ALONG_K>(p, Out{x, 0});                                           \
+    }
+#else
 #define WEFT_SPLITK_AS(TOKENS, COLS, CTAS, FORM, ALONG_K)                                                    \
     extern "C" __global__ void __launch_bounds__(WEFT_CUDA_SPLITK_THREADS(COLS), CTAS)                       \
         weft_splitk_##TOKENS##x##COLS##_##FORM(const __grid_constant__ weft_cuda_splitk p)                   \
     {                                                                                                        \
-        multiply<Tile<TOKENS, COLS, CTAS>, ALONG_K>(p);                                                      \
+        multiply<Tile<TOKENS, COLS, CTAS>, ALONG_K>(p, Out{});                                               \
     }
+#endif
 
 #define WEFT_SPLITK(TOKENS, COLS, CTAS)                                                                      \
     WEFT_SPLITK_AS(TOKENS, COLS, CTAS, n, false)                                                             \

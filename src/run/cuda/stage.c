@@ -3,6 +3,7 @@
 
 #include "core/dtype.h"
 #include "core/round.h"
+#include "run/cuda/halves.h"
 #include "run/given.h"
 
 #include <stdlib.h>
@@ -10,6 +11,12 @@
 static bool is_collective(const weft_plan *plan)
 {
     return plan->part.problem.op >= WEFT_OP_ALL_REDUCE;
+}
+
+/* What the collective beside a product moves: it knows no gaps between lines. */
+static bool is_halved(const weft_plan *plan, int role)
+{
+    return weft_cuda_plan_of(plan)->collective.world && role == weft_cuda_halves_role(&plan->part.problem);
 }
 
 bool weft_cuda_is_staged(const weft_plan *plan, int role, const weft_operands *operands)
@@ -28,6 +35,8 @@ bool weft_cuda_is_staged(const weft_plan *plan, int role, const weft_operands *o
             plan->part.problem.schedule == WEFT_SCHEDULE_PACKETS && given.data == recv.data)
             return false; /* a thread has sent what it overwrites */
     }
+    if (is_halved(plan, role) && given.rows > 1 && given.ld != given.cols)
+        return true;
     return weft_given_must_move(plan, operand, &given, operands,
                                 weft_cuda_contains(plan->group, given.data, bytes));
 }
@@ -63,7 +72,8 @@ weft_given weft_cuda_staged(const weft_plan *plan, int role)
 /* What peers touch, and a collective's SEND, which may have to move for RECV's sake. */
 static bool may_be_staged(const weft_plan *plan, int role)
 {
-    return plan->operand_of_role[role] >= 0 && (is_collective(plan) || plan->touched & 1u << role);
+    return plan->operand_of_role[role] >= 0 &&
+           (is_collective(plan) || is_halved(plan, role) || plan->touched & 1u << role);
 }
 
 typedef struct weft_cuda_staging {

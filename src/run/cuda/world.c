@@ -5,6 +5,9 @@
 #include "core/round.h"
 #include "run/cuda/choose.h"
 #include "run/cuda/cublaslt.h"
+#include "run/cuda/done.h"
+#include "run/cuda/exchanged.h"
+#include "run/cuda/halves.h"
 
 #include <stdlib.h>
 
@@ -32,6 +35,10 @@ static size_t lay_out(weft_cuda_world *w, bool dense, size_t *offsets)
             w->places[o * (uint32_t)w->world + (uint32_t)r].ld = ld;
             most = bytes > most ? bytes : most;
         }
+        if (weft_cuda_exchange_bytes(part, o))
+            most = weft_cuda_exchange_bytes(part, o);
+        if (part->problem.schedule == WEFT_SCHEDULE_PACKETS && operand->place != WEFT_PLACE_USER)
+            most = weft_cuda_inbox_bytes(part);
         offsets[o] = at;
         at = weft_round_up_bytes(at + most, 1024);
     }
@@ -39,15 +46,17 @@ static size_t lay_out(weft_cuda_world *w, bool dense, size_t *offsets)
 }
 
 static weft_status give_memory(weft_cuda_world *w, const weft_cuda_world_options *options, uint64_t **signals,
-                               weft_error_text *error)
+                               char **inboxes, weft_error_text *error)
 {
-    const weft_plan_part *part = &w->parts[0];
-    size_t offsets[64] = {0}, data, signal_bytes, grain;
+    const weft_plan_part *part = &w->parts[0], *collective = &w->collectives[0];
+    size_t offsets[64] = {0}, data, inboxes_at, signal_bytes, grain;
+    uint32_t signal_count = collective->world ? collective->signal_count : part->signal_count;
     weft_status status;
     if (part->operand_count > 64)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "a plan of %u operands", part->operand_count);
-    data = lay_out(w, options->dense, offsets);
-    signal_bytes = (part->signal_count + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_LINE_WORDS;
+    inboxes_at = lay_out(w, options->dense, offsets);
+    data = weft_round_up_bytes(inboxes_at + weft_cuda_halves_bytes(collective), 1024);
+    signal_bytes = (signal_count + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_LINE_WORDS;
     status = weft_cuda_heap_grain(w->device, &grain, error);
     if (status == WEFT_OK)
         status =
@@ -57,6 +66,7 @@ static weft_status give_memory(weft_cuda_world *w, const weft_cuda_world_options
         status = weft_cuda_heap_create(&w->heap, r, 0, w->heap.stride, NULL, error);
         for (uint32_t o = 0; o < part->operand_count; o++)
             w->places[o * (uint32_t)w->world + (uint32_t)r].base = slot + offsets[o];
+        inboxes[r] = (options->alone ? weft_cuda_heap_slot(&w->heap, 0) : slot) + inboxes_at;
         signals[r] = (uint64_t *)(slot + data);
         w->controls[r] = (weft_cuda_control *)(slot + data + signal_bytes);
     }
@@ -88,32 +98,69 @@ static void loop_back(weft_cuda_world *w)
             w->places[o * (uint32_t)w->world + (uint32_t)r] = w->places[o * (uint32_t)w->world];
 }
 
+/* Who says DONE to a rank, and how often: see done.h. */
+static void count_done(const weft_cuda_world *w, int rank, uint32_t *posts)
+{
+    for (int r = 0; r < w->world; r++)
+        posts[r] =
+            r == rank
+                ? 0
+                : weft_cuda_done_lanes(w->collectives[0].world ? &w->collectives[r] : &w->parts[r], rank);
+}
+
+/* Collectives are chosen as asked for; what stands beside products is made here. */
+static weft_status make_parts(weft_cuda_world *w, weft_problem problem, int crews, bool link,
+                              weft_error_text *error)
+{
+    int ctas = weft_cuda_ctas(w->device, crews);
+    bool whole = w->running == 1;
+    weft_status status = WEFT_OK;
+
+    if (problem.op >= WEFT_OP_ALL_REDUCE)
+        weft_cuda_choose_collective(&problem, w->world, ctas, whole);
+    else
+        weft_cuda_choose(&problem, w->world, crews, w->device->hopper, weft_cublaslt_source() != NULL);
+    for (int r = 0; r < w->world && status == WEFT_OK; r++) {
+        status = weft_plan_make(&problem, w->world, r, &w->parts[r], error);
+        if (status == WEFT_OK)
+            status = weft_cuda_halves_make(&w->parts[r], ctas, whole, !link, &w->collectives[r], error);
+    }
+    return status;
+}
+
 static weft_status make_all(weft_cuda_world *w, weft_problem problem, const weft_cuda_world_options *options,
                             weft_error_text *error)
 {
     const weft_cuda_driver *cu = w->device->cu;
     uint64_t *signals[WEFT_CUDA_WORLD_MAX] = {0};
+    char *inboxes[WEFT_CUDA_WORLD_MAX] = {0};
     int crews = w->device->crews / w->running;
-    weft_status status = WEFT_OK;
-    weft_cuda_choose(&problem, w->world, crews, w->device->hopper, weft_cublaslt_source() != NULL);
-    for (int r = 0; r < w->world && status == WEFT_OK; r++)
-        status = weft_plan_make(&problem, w->world, r, &w->parts[r], error);
+    weft_status status =
+        make_parts(w, problem, crews, options->alone && options->link_bytes_per_ns > 0, error);
+    bool lanes_say_done;
     if (status != WEFT_OK)
         return status;
     w->places = calloc((size_t)w->parts[0].operand_count * (size_t)w->world, sizeof(*w->places));
     if (!w->places)
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for the operands of %d ranks", w->world);
-    status = give_memory(w, options, signals, error);
+    lanes_say_done = w->parts[0].problem.op >= WEFT_OP_ALL_REDUCE ||
+                     (w->world > 1 && w->parts[0].problem.tuning.library != 2);
+    status = give_memory(w, options, signals, inboxes, error);
     if (status == WEFT_OK && options->alone)
         status = enter_peers(w, signals[0], error);
     if (options->alone)
         loop_back(w);
     for (int r = 0; r < w->running && status == WEFT_OK; r++) {
+        uint32_t done_posts[WEFT_CUDA_WORLD_MAX];
         weft_cuda_binding binding = {.places = w->places,
                                      .signals = signals,
                                      .link_bytes_per_ns = options->alone ? options->link_bytes_per_ns : 0,
                                      .link_latency_ns = options->link_latency_ns,
-                                     .peers = options->alone ? w->parts : NULL};
+                                     .peers = options->alone ? w->parts : NULL,
+                                     .done_posts = lanes_say_done ? done_posts : NULL,
+                                     .collective = w->collectives[r].world ? &w->collectives[r] : NULL,
+                                     .inboxes = inboxes};
+        count_done(w, r, done_posts);
         status = weft_cuda_executor_make(w->device, &w->parts[r], &binding, w->controls, crews,
                                          &options->limits, &w->executors[r], error);
         if (status == WEFT_OK)
@@ -147,6 +194,7 @@ void weft_cuda_world_free(weft_cuda_world *w)
         if (w->streams[r])
             w->device->cu->cuStreamDestroy(w->streams[r]);
         weft_plan_part_free(&w->parts[r]);
+        weft_plan_part_free(&w->collectives[r]);
     }
     weft_cuda_heap_free(&w->heap);
     free(w->places);

@@ -23,6 +23,7 @@ typedef struct weft_cuda_world {
     weft_cuda_device *device;
     int world, running; /* ranks that run: all of them, or 1 */
     weft_plan_part parts[WEFT_CUDA_WORLD_MAX];
+    weft_plan_part collectives[WEFT_CUDA_WORLD_MAX]; /* beside products: see halves.h */
     weft_cuda_executor executors[WEFT_CUDA_WORLD_MAX];
     CUstream streams[WEFT_CUDA_WORLD_MAX];
     weft_cuda_control *controls[WEFT_CUDA_WORLD_MAX];

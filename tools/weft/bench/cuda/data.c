@@ -106,7 +106,7 @@ static int global_value(const weft_cuda_world *w, const weft_operand *operand, i
 }
 
 /* See gpu_result. A rank alone that scatters adds up what it sends instead of what its peers would: the same
- * place of every rank's block of its own product; under unfused what it fetches, its own block as often. */
+ * place of every rank's block of its own product; where it fetches them, its own block as often. */
 static double exact_value(const void *source, int rank, int64_t row, int64_t col, double *magnitude)
 {
     const weft_cuda_world *w = source;
@@ -122,7 +122,7 @@ static double exact_value(const void *source, int rank, int64_t row, int64_t col
     *magnitude = 0;
     for (int block = 0; block < (looped ? w->world : 1); block++) {
         bool rows = p->layout == WEFT_LAYOUT_SCATTER_ROWS,
-             others = looped && p->schedule != WEFT_SCHEDULE_UNFUSED;
+             others = looped && (p->schedule != WEFT_SCHEDULE_UNFUSED || weft_problem_stores_sums(p));
         int64_t i = row + (others && rows ? weft_part(p->m, w->world, block).begin : 0);
         int64_t j = col + (others && !rows ? weft_part(p->n, w->world, block).begin : 0);
 

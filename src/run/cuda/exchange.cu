@@ -1,0 +1,87 @@
+/*
+ * Sums of a product as packets, behind the kernel that multiplies: see exchange.h. Where that one has sent
+ * them, this needs to wait for nothing but packets, and comes in while it runs; where it could not (cuBLASLt
+ * made the product), they are sent from memory first.
+ *
+ * Card: 256 threads, no shared memory; 8 columns a thread, whose packets of 4 ranks are in flight together.
+ */
+#include "early.cuh"
+#include "exchange.cuh"
+
+namespace
+{
+
+constexpr int THREADS = WEFT_CUDA_EXCHANGE_THREADS;
+
+__device__ __forceinline__ void send_all(const weft_cuda_exchange &x, uint64_t epoch, int across, int begin,
+                                         int step)
+{
+#pragma unroll 1
+    for (int at = begin; at < x.m * across; at += step) {
+        int row = at / across, col = at % across * EXCHANGE_WIDTH;
+        float v[EXCHANGE_WIDTH];
+#pragma unroll
+        for (int i = 0; i < EXCHANGE_WIDTH; i += 4) {
+            float4 y = load4(x.sums, row * x.sums_ld + col + i, x.wire);
+            v[i] = y.x, v[i + 1] = y.y, v[i + 2] = y.z, v[i + 3] = y.w;
+        }
+        send_sums(x, epoch, row, col, v);
+    }
+}
+
+/* For measurements: nothing is there before the link would have delivered all of it. */
+__device__ __forceinline__ void hold(const weft_cuda_exchange &x)
+{
+    unsigned long long now = now_ns(),
+                       first = atomicCAS((unsigned long long *)&x.control->link_began_ns, 0ull, now);
+    unsigned long long due = (first ? first : now) + (unsigned long long)x.link_ns;
+    while (now_ns() < due)
+        __nanosleep(100);
+    atomicMax((unsigned long long *)&x.control->link_due_ns, due);
+    atomicMax((unsigned long long *)&x.control->link_made_ns, (unsigned long long)now_ns());
+}
+
+template <bool LINK> __device__ __forceinline__ void exchange(const weft_cuda_exchange &x)
+{
+    int across = x.n / EXCHANGE_WIDTH, begin = (int)(blockIdx.x * THREADS + threadIdx.x),
+        step = (int)(gridDim.x * THREADS);
+    Watch watch = {0, 0, false};
+    if (x.sums)
+        wait_for_stream();
+    /* the kernel before this one let it in after the last run was counted */
+    uint64_t epoch = *(volatile uint64_t *)&x.control->run + 1;
+    if (x.sums)
+        send_all(x, epoch, across, begin, step);
+    if (LINK)
+        hold(x);
+#pragma unroll 1
+    for (int at = begin; at < x.rows * across && !watch.lost; at += step)
+        receive_sums(x, watch, epoch, x.row0 + at / across, at % across * EXCHANGE_WIDTH);
+    if (LINK && x.returns) /* the same once more: as many bytes */
+        __nanosleep((unsigned)min(x.link_ns, (int64_t)1000000));
+#pragma unroll 1
+    for (int at = begin; at < (x.m - x.rows) * across && x.returns && !watch.lost; at += step) {
+        int row = at / across;
+        receive_results(x, watch, epoch, row < x.row0 ? row : row + x.rows, at % across * EXCHANGE_WIDTH);
+    }
+    if (!x.sums)
+        wait_for_stream(); /* what follows may rely on the product's kernel having ended */
+    if (!__syncthreads_or(watch.lost) && threadIdx.x == 0) {
+        __threadfence();
+        count_run(x);
+    }
+}
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    weft_exchange(const __grid_constant__ weft_cuda_exchange x)
+{
+    exchange<false>(x);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+    weft_exchange_link(const __grid_constant__ weft_cuda_exchange x)
+{
+    exchange<true>(x);
+}

@@ -1,0 +1,166 @@
+/* See exchanged.h. */
+#include "run/cuda/exchanged.h"
+
+#include "core/dtype.h"
+
+#include <string.h>
+
+enum { PACKET_BYTES = 16, PACKET_PAYLOAD = 8 };
+
+bool weft_cuda_exchanges(const weft_problem *p, int world, int hops)
+{
+    bool rows = p->op == WEFT_OP_GEMM_RS ? p->layout != WEFT_LAYOUT_SCATTER_COLS : p->op == WEFT_OP_GEMM_AR,
+         divided = p->op == WEFT_OP_GEMM_RS || hops == 2;
+
+    return rows && world > 1 && world <= WEFT_CUDA_EXCHANGE_RANKS && hops <= (divided ? 2 : 1) && p->l == 1 &&
+           p->m >= (divided ? world : 1) && p->n > 0 && p->n % WEFT_CUDA_EXCHANGE_WIDTH == 0 &&
+           p->wire_dtype <= WEFT_BF16 && p->d_dtype <= WEFT_BF16 && p->m <= INT32_MAX / 2 &&
+           p->m * p->n <= INT32_MAX;
+}
+
+bool weft_cuda_is_exchanged(const weft_plan_part *part)
+{
+    const weft_problem *p = &part->problem;
+
+    return part->world > 1 && weft_problem_stores_sums(p) && p->tuning.library != 2;
+}
+
+/* Of `rows` of the product, as elements of a type. */
+static int64_t packet_bytes(const weft_plan_part *part, int64_t rows, weft_dtype dtype)
+{
+    return rows * part->problem.n * (int64_t)weft_dtype_size(dtype) / PACKET_PAYLOAD * PACKET_BYTES;
+}
+
+/* The longest block of rows that a rank adds up. */
+static int64_t longest(const weft_plan_part *part)
+{
+    bool whole = part->problem.op == WEFT_OP_GEMM_AR && part->problem.tuning.exchange == 1;
+
+    return whole ? part->problem.m : weft_part(part->problem.m, part->world, 0).count;
+}
+
+static bool is_named(const weft_plan_part *part, uint32_t operand, const char *name)
+{
+    return part->operands[operand].place != WEFT_PLACE_USER &&
+           strcmp(part->operands[operand].name, name) == 0;
+}
+
+size_t weft_cuda_exchange_bytes(const weft_plan_part *part, uint32_t operand)
+{
+    const weft_problem *p = &part->problem;
+
+    if (!weft_cuda_is_exchanged(part))
+        return 0;
+    if (is_named(part, operand, "inbox"))
+        return (size_t)(2 * part->world * packet_bytes(part, longest(part), p->wire_dtype));
+    return is_named(part, operand, "results") ? (size_t)(2 * packet_bytes(part, p->m, p->d_dtype)) : 0;
+}
+
+static const weft_cuda_place *place_of(const weft_plan_part *part, const weft_cuda_binding *binding,
+                                       uint32_t operand, int rank)
+{
+    return &binding->places[operand * (uint32_t)part->world + (uint32_t)rank];
+}
+
+/* This rank's D, C or bias. */
+static const void *user_place(const weft_plan_part *part, const weft_cuda_binding *binding,
+                              weft_operand_role role, int64_t *ld)
+{
+    for (uint32_t o = 0; o < part->operand_count; o++)
+        if (part->operands[o].place == WEFT_PLACE_USER && part->operands[o].role == role) {
+            *ld = place_of(part, binding, o, part->rank)->ld;
+            return place_of(part, binding, o, part->rank)->base;
+        }
+    return NULL;
+}
+
+/* Inboxes. A rank in the loop sends to itself what stands for a peer's: see weft_cuda_binding. */
+static void bind_inboxes(const weft_plan_part *part, const weft_cuda_binding *binding, weft_cuda_exchange *x)
+{
+    for (uint32_t o = 0; o < part->operand_count; o++)
+        for (int r = 0; r < part->world; r++) {
+            char *there = place_of(part, binding, o, r)->base;
+
+            if (is_named(part, o, "inbox")) {
+                x->to[r] = there + (binding->peers ? r : part->rank) * x->row_bytes;
+                if (r == part->rank)
+                    x->inbox = there;
+            } else if (is_named(part, o, "results")) {
+                int64_t ahead =
+                    binding->peers ? weft_part(part->problem.m, part->world, r).begin - (int64_t)x->row0 : 0;
+
+                x->results[r] = there + packet_bytes(part, ahead, part->problem.d_dtype);
+            } else if (is_named(part, o, "sums") && r == part->rank) {
+                x->sums = there;
+                x->sums_ld = place_of(part, binding, o, r)->ld;
+            }
+        }
+}
+
+int64_t weft_cuda_exchange_sent(const weft_plan_part *part)
+{
+    int64_t rows = part->problem.op == WEFT_OP_GEMM_AR && part->problem.tuning.exchange == 1
+                       ? part->problem.m * (part->world - 1)
+                       : part->problem.m * (part->world - 1) / part->world;
+
+    return packet_bytes(part, rows, part->problem.wire_dtype);
+}
+
+/* How long the emulated link takes for that. */
+static int64_t link_time(const weft_plan_part *part, const weft_cuda_binding *binding)
+{
+    return binding->link_bytes_per_ns > 0
+               ? (int64_t)(binding->link_latency_ns +
+                           (double)weft_cuda_exchange_sent(part) / binding->link_bytes_per_ns)
+               : 0;
+}
+
+void weft_cuda_exchange_make(const weft_plan_part *part, const weft_cuda_binding *binding, bool sent,
+                             weft_cuda_exchange *exchange)
+{
+    const weft_problem *p = &part->problem;
+    bool whole = p->op == WEFT_OP_GEMM_AR && p->tuning.exchange == 1;
+    weft_span rows = whole ? (weft_span){0, p->m} : weft_part(p->m, part->world, part->rank);
+    weft_cuda_exchange x = {.m = (int32_t)p->m,
+                            .n = (int32_t)p->n,
+                            .world = part->world,
+                            .rank = part->rank,
+                            .row0 = (int32_t)rows.begin,
+                            .rows = (int32_t)rows.count,
+                            .scattered = !whole,
+                            .returns = p->op == WEFT_OP_GEMM_AR && !whole,
+                            .wire = (int32_t)p->wire_dtype,
+                            .dtype = (int32_t)p->d_dtype,
+                            .row_bytes = packet_bytes(part, longest(part), p->wire_dtype),
+                            .results_bytes = packet_bytes(part, p->m, p->d_dtype),
+                            .d_from_row = p->op == WEFT_OP_GEMM_RS ? (int32_t)rows.begin : 0,
+                            .alpha = p->alpha,
+                            .beta = p->beta,
+                            .act = (int32_t)p->act,
+                            .link_ns = link_time(part, binding)};
+    int64_t unused;
+    uintptr_t ends;
+
+    x.inbox_bytes = x.row_bytes * part->world;
+    bind_inboxes(part, binding, &x);
+    if (sent)
+        x.sums = NULL;
+    x.d = (void *)(uintptr_t)user_place(part, binding, WEFT_ROLE_D, &x.d_ld);
+    if (p->beta != 0)
+        x.c = user_place(part, binding, WEFT_ROLE_C, &x.c_ld);
+    if (p->bias)
+        x.bias = user_place(part, binding, WEFT_ROLE_BIAS, &unused);
+    x.changes = p->alpha != 1 || x.c || x.bias || p->act != WEFT_ACT_NONE;
+    ends = (uintptr_t)x.d;
+    x.wide = ends % 16 == 0 && x.d_ld % WEFT_CUDA_EXCHANGE_WIDTH == 0;
+    *exchange = x;
+}
+
+unsigned weft_cuda_exchange_grid(const weft_cuda_exchange *x, int most)
+{
+    int64_t rows = x->returns && x->m - x->rows > x->rows ? x->m - x->rows : x->rows,
+            units = (x->sums ? x->m : rows) * (x->n / WEFT_CUDA_EXCHANGE_WIDTH),
+            ctas = (units + WEFT_CUDA_EXCHANGE_THREADS - 1) / WEFT_CUDA_EXCHANGE_THREADS;
+
+    return (unsigned)(ctas < 1 ? 1 : ctas > most ? most : ctas);
+}

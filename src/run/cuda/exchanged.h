@@ -1,0 +1,30 @@
+/*
+ * Plans whose sums go as packets, for the kernels of exchange.h: their parameters instead of the arrays of
+ * task.h.
+ */
+#ifndef WEFT_RUN_CUDA_EXCHANGED_H
+#define WEFT_RUN_CUDA_EXCHANGED_H
+
+#include "run/cuda/exchange.h"
+#include "run/cuda/program.h"
+
+/* Whether the kernels can do it: 1 or 2 hops, as `exchange` of a tuning. */
+bool weft_cuda_exchanges(const weft_problem *problem, int world, int hops);
+
+/* Whether a plan's sums go so. */
+bool weft_cuda_is_exchanged(const weft_plan_part *part);
+
+/* Bytes that an operand of such a plan needs where packets are stored into it; 0 for the others. */
+size_t weft_cuda_exchange_bytes(const weft_plan_part *part, uint32_t operand);
+
+/* Bytes of packets that a rank sends to others, of sums. */
+int64_t weft_cuda_exchange_sent(const weft_plan_part *part);
+
+/* `sent`: the kernel that multiplies stores the packets. */
+void weft_cuda_exchange_make(const weft_plan_part *part, const weft_cuda_binding *binding, bool sent,
+                             weft_cuda_exchange *exchange);
+
+/* CTAs of weft_exchange, of at most `most`. */
+unsigned weft_cuda_exchange_grid(const weft_cuda_exchange *exchange, int most);
+
+#endif

@@ -1,0 +1,104 @@
+/* See halves.h. */
+#include "run/cuda/halves.h"
+
+#include "core/dtype.h"
+#include "run/cuda/choose.h"
+#include "run/cuda/packets.h"
+
+enum { VECTOR = 8 }; /* lines of staged operands are padded to so many elements */
+
+bool weft_cuda_halves(const weft_problem *p, int world)
+{
+    bool sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
+
+    if (world == 1 || p->l != 1 || p->schedule != WEFT_SCHEDULE_UNFUSED)
+        return false;
+    if (p->op == WEFT_OP_AG_GEMM)
+        return p->layout != WEFT_LAYOUT_GATHER_B && !weft_layout_gathers_k(p->layout) && !p->transa &&
+               p->m % world == 0 && p->k % VECTOR == 0;
+    return sums &&
+           (p->op == WEFT_OP_GEMM_AR || (p->layout != WEFT_LAYOUT_SCATTER_COLS && p->m % world == 0)) &&
+           p->n % VECTOR == 0 && p->wire_dtype == p->d_dtype && p->alpha == 1 && p->beta == 0 && !p->bias &&
+           p->act == WEFT_ACT_NONE;
+}
+
+weft_status weft_cuda_halves_make(const weft_plan_part *part, int ctas, bool whole, bool packets,
+                                  weft_plan_part *collective, weft_error_text *error)
+{
+    const weft_problem *p = &part->problem;
+    weft_problem asked, resolved;
+    weft_status status;
+
+    *collective = (weft_plan_part){0};
+    if (p->tuning.exchange != 3 || p->tuning.library == 2 || !weft_cuda_halves(p, part->world))
+        return WEFT_OK;
+    weft_problem_init(&asked, p->op == WEFT_OP_AG_GEMM   ? WEFT_OP_ALL_GATHER
+                              : p->op == WEFT_OP_GEMM_RS ? WEFT_OP_REDUCE_SCATTER
+                                                         : WEFT_OP_ALL_REDUCE);
+    asked.dtype = p->op == WEFT_OP_AG_GEMM ? p->dtype : p->wire_dtype;
+    asked.count = p->op == WEFT_OP_AG_GEMM   ? p->m / part->world * p->k
+                  : p->op == WEFT_OP_GEMM_RS ? p->m / part->world * p->n
+                                             : p->m * p->n;
+    status = weft_problem_resolve(&asked, part->world, &resolved, error);
+    if (status != WEFT_OK)
+        return status;
+    if (!packets)
+        resolved.schedule = p->op == WEFT_OP_GEMM_AR ? WEFT_SCHEDULE_PUSH : WEFT_SCHEDULE_PULL;
+    weft_cuda_choose_collective(&resolved, part->world, ctas, whole);
+    return weft_plan_make(&resolved, part->world, part->rank, collective, error);
+}
+
+int weft_cuda_halves_role(const weft_problem *p)
+{
+    return p->op == WEFT_OP_AG_GEMM ? WEFT_ROLE_A : WEFT_ROLE_D;
+}
+
+size_t weft_cuda_halves_bytes(const weft_plan_part *collective)
+{
+    return collective->world && collective->problem.schedule == WEFT_SCHEDULE_PACKETS
+               ? weft_cuda_inbox_bytes(collective)
+               : 0;
+}
+
+/* The operand that the product reads, gathered, or leaves its sums in. */
+static uint32_t inner_operand(const weft_plan_part *part)
+{
+    for (uint32_t i = 0; i < part->task_count; i++)
+        if (part->tasks[i].kind == WEFT_TASK_GEMM) {
+            const weft_region *d = weft_task_regions(part, &part->tasks[i]);
+
+            return part->problem.op == WEFT_OP_AG_GEMM ? d[part->tasks[i].destinations].operand : d->operand;
+        }
+    return 0; /* not reached: every rank multiplies where cuBLASLt does */
+}
+
+static uint32_t outer_operand(const weft_plan_part *part)
+{
+    for (uint32_t o = 0; o < part->operand_count; o++)
+        if (part->operands[o].place == WEFT_PLACE_USER &&
+            (int)part->operands[o].role == weft_cuda_halves_role(&part->problem))
+            return o;
+    return 0; /* not reached: every product has them */
+}
+
+void weft_cuda_halves_places(const weft_plan_part *part, const weft_cuda_place *places,
+                             const weft_plan_part *collective, char *const *inboxes, weft_cuda_place *out)
+{
+    uint32_t world = (uint32_t)part->world, inner = inner_operand(part), outer = outer_operand(part);
+    uint32_t send = part->problem.op == WEFT_OP_AG_GEMM ? outer : inner,
+             recv = part->problem.op == WEFT_OP_AG_GEMM ? inner : outer;
+
+    for (uint32_t o = 0; o < collective->operand_count; o++)
+        for (uint32_t r = 0; r < world; r++) {
+            const weft_operand *operand = &collective->operands[o];
+            weft_cuda_place *to = &out[o * world + r];
+
+            if (operand->place != WEFT_PLACE_USER)
+                to->base = inboxes[r];
+            else
+                to->base = places[(operand->role == WEFT_ROLE_SEND ? send : recv) * world + r].base;
+            to->ld = operand->cols; /* rows of shares, one behind the other */
+            to->stride = 0;
+            to->padded = false;
+        }
+}

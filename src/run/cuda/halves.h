@@ -1,0 +1,31 @@
+/*
+ * Unfused products whose other half is a collective by itself (3 as `exchange` of a tuning): all_reduce,
+ * reduce_scatter or all_gather of the same bytes, by the kernel and the schedule that `auto` takes for it.
+ * Its plan stands beside the product's, in the same block of memory, with signals and control in place of
+ * those of the tasks that it replaces. What it moves lies without gaps: other operands are staged.
+ */
+#ifndef WEFT_RUN_CUDA_HALVES_H
+#define WEFT_RUN_CUDA_HALVES_H
+
+#include "run/cuda/program.h"
+
+/* Whether a collective does it: equal shares of a plain matrix, sums in the type of the result and without an
+ * epilogue. */
+bool weft_cuda_halves(const weft_problem *problem, int world);
+
+/* The part of the collective that stands beside `part`; without ranks (world 0) where none does. `ctas` and
+ * `whole` as in choose.h; `packets`: small ones may go so. */
+weft_status weft_cuda_halves_make(const weft_plan_part *part, int ctas, bool whole, bool packets,
+                                  weft_plan_part *collective, weft_error_text *error);
+
+/* Which of the caller's operands a collective reads or writes as one row: D, or A of an ag_gemm. */
+int weft_cuda_halves_role(const weft_problem *problem);
+
+/* The bytes of its inboxes on every rank; 0: it has none. */
+size_t weft_cuda_halves_bytes(const weft_plan_part *collective);
+
+/* Where its operands lie, [operand * world + rank]: the product's own, and inboxes[rank]. */
+void weft_cuda_halves_places(const weft_plan_part *part, const weft_cuda_place *places,
+                             const weft_plan_part *collective, char *const *inboxes, weft_cuda_place *out);
+
+#endif

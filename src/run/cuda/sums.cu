@@ -1,0 +1,44 @@
+/*
+ * Walks what is left of a plan when its product is a launch of its own: COPY and REDUCE of matrices, with the
+ * epilogue (see lanes.cuh). The walkers of products do that too, but a kernel of theirs takes all of an SM's
+ * shared memory, and longer to begin and to end than a few rows take to be added.
+ *
+ * Card: 256 threads, at most 128 registers, 28 KiB of shared memory: two CTAs fit an SM. REDUCE has 16 loads
+ * of 16 bytes in flight a thread, or 8 where there is little to add; COPY 16.
+ */
+#include "lanes.cuh"
+#include "plain.cuh"
+
+namespace
+{
+
+struct Matrices {
+    const weft_cuda_args &g;
+
+    __device__ __forceinline__ void operator()(const Fetched &f, char *const *) const
+    {
+        const weft_cuda_task &t = g.tasks[f.index];
+        const weft_cuda_view *v = g.views + t.view0;
+        if (f.kind == WEFT_CUDA_REDUCE)
+            reduce(g, t, v, (int)threadIdx.x, THREADS);
+        else if (f.rows > 0)
+            copy(t, v, (int)threadIdx.x, THREADS);
+    }
+};
+
+} // namespace
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    weft_sums(const __grid_constant__ weft_cuda_args g, int reduction, uint64_t *runs)
+{
+    (void)reduction; /* as the kernels of collectives have it */
+    walk<false>(g, Matrices{g}, runs);
+}
+
+/* For measurements. */
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    weft_sums_link(const __grid_constant__ weft_cuda_args g, int reduction, uint64_t *runs)
+{
+    (void)reduction;
+    walk<true>(g, Matrices{g}, runs);
+}
