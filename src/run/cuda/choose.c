@@ -8,7 +8,6 @@
 #include "run/cuda/cost.h"
 #include "run/cuda/cublaslt.h"
 #include "run/cuda/exchanged.h"
-#include "run/cuda/halves.h"
 #include "run/cuda/splitk_product.h"
 
 enum {
@@ -26,6 +25,7 @@ enum {
     A_QUARTER = 16,
     SHARED_ROWS = 1024,    /* of a gemm_rs */
     SEND_ROWS = 32,        /* up to which the product's kernel sends its sums faster than a collective does */
+    PADDED = 8,            /* elements, to which lines of staged operands are padded */
     SUM_ROWS = 32,         /* of what is added up at once */
     MOVED_BYTES = 16 << 10 /* of A, at once */
 };
@@ -125,6 +125,21 @@ static bool splitk_wins(const weft_problem *p, int crews)
 
     return weft_splitk_makes(p, 1) && weft_splitk_fastest(p->m, p->n, p->k, CREW_CTAS * crews).ns <
                                           weft_cuda_cost_least(&shape, false).ns;
+}
+
+bool weft_cuda_halves(const weft_problem *p, int world)
+{
+    bool sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
+
+    if (world == 1 || p->l != 1 || p->schedule != WEFT_SCHEDULE_UNFUSED)
+        return false;
+    if (p->op == WEFT_OP_AG_GEMM)
+        return p->layout != WEFT_LAYOUT_GATHER_B && !weft_layout_gathers_k(p->layout) && !p->transa &&
+               p->m % world == 0 && p->k % PADDED == 0;
+    return sums &&
+           (p->op == WEFT_OP_GEMM_AR || (p->layout != WEFT_LAYOUT_SCATTER_COLS && p->m % world == 0)) &&
+           p->n % PADDED == 0 && p->wire_dtype == p->d_dtype && p->alpha == 1 && p->beta == 0 && !p->bias &&
+           p->act == WEFT_ACT_NONE;
 }
 
 /*

@@ -12,4 +12,8 @@ void weft_cuda_choose(weft_problem *problem, int world, int crews, bool hopper, 
  * GPU, so that what goes to peers takes a link's time, and memory's is a rank's own. */
 void weft_cuda_choose_collective(weft_problem *problem, int world, int ctas, bool whole);
 
+/* Whether a collective by itself is the other half of an unfused product (halves.h): equal shares of a plain
+ * matrix, sums in the type of the result and without an epilogue. */
+bool weft_cuda_halves(const weft_problem *problem, int world);
+
 #endif

@@ -1,40 +1,22 @@
 /* See halves.h. */
 #include "run/cuda/halves.h"
 
-#include "core/dtype.h"
 #include "run/cuda/choose.h"
 #include "run/cuda/packets.h"
-
-enum { VECTOR = 8 }; /* lines of staged operands are padded to so many elements */
-
-bool weft_cuda_halves(const weft_problem *p, int world)
-{
-    bool sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
-
-    if (world == 1 || p->l != 1 || p->schedule != WEFT_SCHEDULE_UNFUSED)
-        return false;
-    if (p->op == WEFT_OP_AG_GEMM)
-        return p->layout != WEFT_LAYOUT_GATHER_B && !weft_layout_gathers_k(p->layout) && !p->transa &&
-               p->m % world == 0 && p->k % VECTOR == 0;
-    return sums &&
-           (p->op == WEFT_OP_GEMM_AR || (p->layout != WEFT_LAYOUT_SCATTER_COLS && p->m % world == 0)) &&
-           p->n % VECTOR == 0 && p->wire_dtype == p->d_dtype && p->alpha == 1 && p->beta == 0 && !p->bias &&
-           p->act == WEFT_ACT_NONE;
-}
 
 weft_status weft_cuda_halves_make(const weft_plan_part *part, int ctas, bool whole, bool packets,
                                   weft_plan_part *collective, weft_error_text *error)
 {
     const weft_problem *p = &part->problem;
-    weft_problem asked, resolved;
+    weft_problem asked = {.size = sizeof(asked), .l = 1, .alpha = 1}, resolved;
     weft_status status;
 
     *collective = (weft_plan_part){0};
     if (p->tuning.exchange != 3 || p->tuning.library == 2 || !weft_cuda_halves(p, part->world))
         return WEFT_OK;
-    weft_problem_init(&asked, p->op == WEFT_OP_AG_GEMM   ? WEFT_OP_ALL_GATHER
-                              : p->op == WEFT_OP_GEMM_RS ? WEFT_OP_REDUCE_SCATTER
-                                                         : WEFT_OP_ALL_REDUCE);
+    asked.op = p->op == WEFT_OP_AG_GEMM   ? WEFT_OP_ALL_GATHER
+               : p->op == WEFT_OP_GEMM_RS ? WEFT_OP_REDUCE_SCATTER
+                                          : WEFT_OP_ALL_REDUCE;
     asked.dtype = p->op == WEFT_OP_AG_GEMM ? p->dtype : p->wire_dtype;
     asked.count = p->op == WEFT_OP_AG_GEMM   ? p->m / part->world * p->k
                   : p->op == WEFT_OP_GEMM_RS ? p->m / part->world * p->n

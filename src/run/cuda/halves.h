@@ -9,10 +9,6 @@
 
 #include "run/cuda/program.h"
 
-/* Whether a collective does it: equal shares of a plain matrix, sums in the type of the result and without an
- * epilogue. */
-bool weft_cuda_halves(const weft_problem *problem, int world);
-
 /* The part of the collective that stands beside `part`; without ranks (world 0) where none does. `ctas` and
  * `whole` as in choose.h; `packets`: small ones may go so. */
 weft_status weft_cuda_halves_make(const weft_plan_part *part, int ctas, bool whole, bool packets,
