@@ -23,6 +23,7 @@ enum {
     FEW_LANES = 32,                  /* that still keep all links of a rank busy */
     LANE_TASKS = 48,                 /* of a lane, at least, so that their size changes no result by 1 % */
     BEYOND = 8,                      /* times as many regions as asked for, before that is given up */
+    LOWERED_BYTES = 16 << 20,        /* that schedules which do not know nodes are tried for */
     REMEMBERED = 512
 };
 
@@ -219,11 +220,19 @@ static bool several_nodes(const weft_machine *machine, int world)
     return machine->ranks_per_node > 0 && world > machine->ranks_per_node;
 }
 
-/* Others were never the best beyond, and lowering them takes a minute for 64 ranks. */
-enum { LOWERED_TRIED = 16 };
+/* What is summed over nodes by a schedule that does not know them: lowering takes long where it is much, and
+ * then what travels decides, of which two levels need least. */
+static bool sums_much(const weft_problem *p)
+{
+    double elements = is_collective(p) ? (double)p->count : (double)p->m * (double)p->n;
 
-/* On many ranks of several nodes only what knows nodes; on one, that is the same as others for the products
- * that gather or scatter. Where a schedule cannot run, `why` says why not. */
+    if (p->op == WEFT_OP_REDUCE_SCATTER || p->op == WEFT_OP_ALL_REDUCE)
+        return elements * (double)weft_dtype_size(p->dtype) > LOWERED_BYTES;
+    return (p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR) && elements * 4 > LOWERED_BYTES;
+}
+
+/* Much on several nodes only by what knows nodes; on one, that is the same as others for the products that
+ * gather or scatter. Where a schedule cannot run, `why` says why not. */
 static bool worth_trying(const weft_machine *machine, weft_problem *candidate, int world,
                          weft_error_text *why)
 {
@@ -231,7 +240,7 @@ static bool worth_trying(const weft_machine *machine, weft_problem *candidate, i
 
     if (knows && !several && (candidate->op == WEFT_OP_AG_GEMM || candidate->op == WEFT_OP_GEMM_RS))
         return false;
-    if (!knows && several && world > LOWERED_TRIED)
+    if (!knows && several && sums_much(candidate))
         return false;
     return weft_sim_can_run(machine, candidate, world, why) &&
            weft_problem_resolve(candidate, world, candidate, why) == WEFT_OK;

@@ -86,6 +86,15 @@ static weft_status add_part(model *m, const weft_plan_part *part, weft_error_tex
 bool weft_sim_can_run(const weft_machine *machine, const weft_problem *problem, int world,
                       weft_error_text *error)
 {
+    bool several = machine->ranks_per_node > 0 && world > machine->ranks_per_node;
+
+    if (several && world > WEFT_SIM_LOWERED && problem->schedule != WEFT_SCHEDULE_TWO_LEVEL &&
+        problem->schedule != WEFT_SCHEDULE_CUSTOM) {
+        weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                       "over several nodes %s is simulated on at most %d ranks; two_level takes %d",
+                       weft_schedule_name(problem->op, problem->schedule), WEFT_SIM_LOWERED, world);
+        return false;
+    }
     if (problem->schedule != WEFT_SCHEDULE_MULTIMEM || machine->kind != WEFT_MACHINE_GPU)
         return true;
     if (!machine->multicast)
@@ -93,7 +102,7 @@ bool weft_sim_can_run(const weft_machine *machine, const weft_problem *problem, 
                        "multimem needs a link that adds and spreads by itself; "
                        "that of %s does not",
                        machine->name);
-    else if (machine->ranks_per_node > 0 && world > machine->ranks_per_node)
+    else if (several)
         weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                        "multimem ends at a node's switch, and %d ranks take several nodes of %s", world,
                        machine->name);
@@ -160,10 +169,8 @@ static weft_status add_over_nodes(model *m, const weft_sim_source *source, weft_
         node[rank] = model_node(m, rank);
     if (source->problem->schedule == WEFT_SCHEDULE_TWO_LEVEL)
         status = add_parts(m, source, node, error);
-    else if (source->world <= WEFT_SIM_LOWERED)
-        status = add_lowered(m, source, node, error);
     else
-        status = add_parts(m, source, NULL, error);
+        status = add_lowered(m, source, node, error);
     free(node);
     return status;
 }

@@ -41,7 +41,7 @@ typedef struct weft_sim_result {
 /*
  * Where parts come from; `make` is called once per rank, in order. NULL: those of the problem, over the
  * machine's nodes where it takes several. Only schedules that know nodes are made for more than
- * WEFT_SIM_LOWERED ranks on several: the others are then simulated as if they could load and store across.
+ * WEFT_SIM_LOWERED ranks on several.
  */
 enum { WEFT_SIM_LOWERED = 64 };
 

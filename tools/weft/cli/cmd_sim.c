@@ -233,8 +233,11 @@ static int draw_row(simulation *s)
 
 static int show_product(simulation *s, weft_problem problem)
 {
-    weft_sim_result gemm, comm, unfused, fused;
+    bool several = s->machine.ranks_per_node > 0 && s->world > s->machine.ranks_per_node;
+    weft_schedule parts = several ? WEFT_SCHEDULE_TWO_LEVEL : WEFT_SCHEDULE_UNFUSED; /* lowering takes long */
+    weft_sim_result gemm, comm, fused;
     double baseline;
+    weft_error_text ignored;
     const weft_schedule *list;
     weft_schedule chosen;
     bool asked_auto = !s->options->schedule_all && problem.schedule == WEFT_SCHEDULE_AUTO;
@@ -243,19 +246,26 @@ static int show_product(simulation *s, weft_problem problem)
 
     if (count < 0)
         return -count;
-    if ((status = sim_simulate(s, &problem, WEFT_SCHEDULE_UNFUSED, WEFT_SIM_GEMM_ONLY, &gemm)) ||
-        (status = sim_simulate(s, &problem, WEFT_SCHEDULE_UNFUSED, WEFT_SIM_COMM_ONLY, &comm)) ||
-        (status = sim_simulate(s, &problem, WEFT_SCHEDULE_UNFUSED, WEFT_SIM_ALL, &unfused)))
+    if ((status = sim_simulate(s, &problem, parts, WEFT_SIM_GEMM_ONLY, &gemm)) ||
+        (status = sim_simulate(s, &problem, parts, WEFT_SIM_COMM_ONLY, &comm)))
         return status;
     baseline = weft_library_unfused_us(&s->machine, &problem, s->world, s->graph);
-    if (!(baseline > 0))
-        baseline = unfused.us;
+    if (!(baseline > 0)) {
+        problem.schedule = WEFT_SCHEDULE_UNFUSED;
+        baseline = NAN;
+        if (weft_sim_can_run(&s->machine, &problem, s->world, &ignored)) {
+            if ((status = sim_simulate(s, &problem, WEFT_SCHEDULE_UNFUSED, WEFT_SIM_ALL, &fused)))
+                return status;
+            baseline = fused.us;
+        }
+    }
     for (int i = 0; i < count; i++) {
-        fused = unfused;
+        problem.schedule = list[i];
+        if (s->options->schedule_all && !weft_sim_can_run(&s->machine, &problem, s->world, &ignored))
+            continue;
         if (s->tuned)
             problem.tuning = s->tuning;
-        if ((s->tuned || list[i] != WEFT_SCHEDULE_UNFUSED) &&
-            (status = sim_simulate(s, &problem, list[i], WEFT_SIM_ALL, &fused)))
+        if ((status = sim_simulate(s, &problem, list[i], WEFT_SIM_ALL, &fused)))
             return status;
         add_head(s, &problem);
         report_int(r, "m", problem.m);
