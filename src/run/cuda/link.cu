@@ -7,35 +7,12 @@
  */
 #include "collective.h"
 #include "link.h"
-#include "order.cuh"
+#include "packet.cuh"
 
 namespace
 {
 
 enum { THREADS = WEFT_CUDA_LINK_THREADS, DEPTH = 8, PEERS = WEFT_CUDA_LINK_PEERS };
-
-struct Packet {
-    uint64_t payload, epoch;
-};
-
-/* Partner: packet_put of packets.cu. */
-__device__ __forceinline__ Packet packet_get(const char *from)
-{
-    Packet p;
-    asm volatile("{ .reg .b128 p; ld.relaxed.sys.global.b128 p, [%2]; mov.b128 {%0, %1}, p; }"
-                 : "=l"(p.payload), "=l"(p.epoch)
-                 : "l"(from)
-                 : "memory");
-    return p;
-}
-
-/* Partner: packet_get of packets.cu. */
-__device__ __forceinline__ void packet_put(char *to, uint64_t payload, uint64_t epoch)
-{
-    asm volatile("{ .reg .b128 p; mov.b128 p, {%1, %2}; st.relaxed.sys.global.b128 [%0], p; }" ::"l"(to),
-                 "l"(payload), "l"(epoch)
-                 : "memory");
-}
 
 /* Says that this CTA is there, and how many runs it has answered. */
 __device__ __forceinline__ uint64_t begin(const weft_cuda_link &p)
