@@ -346,6 +346,16 @@ static void test_cublaslt_has_no_timeline(void)
     weft_cuda_world_free(&w);
 }
 
+static weft_problem chosen(const weft_problem *asked, int world, int crews, bool hopper, bool library)
+{
+    weft_cuda_basis basis = {
+        .world = world, .crews = crews, .hopper = hopper, .library = library, .adds = true};
+    weft_problem before = *asked, decided = weft_cuda_choose(&basis, asked);
+
+    CHECK(memcmp(&before, asked, sizeof(before)) == 0);
+    return decided;
+}
+
 /* With very few rows and where tiles of 224 columns fill the rounds weft's own kernels are faster, by
  * measurement. */
 static void test_who_makes_a_product(void)
@@ -360,20 +370,20 @@ static void test_who_makes_a_product(void)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
 
-        weft_cuda_choose(&p, 1, 66, true, true);
+        p = chosen(&p, 1, 66, true, true);
         CHECK_INT(p.tuning.library, cases[i].library);
         CHECK_INT(p.schedule == WEFT_SCHEDULE_UNFUSED, cases[i].library == 1);
         p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
-        weft_cuda_choose(&p, 1, 132, false, true);
+        p = chosen(&p, 1, 132, false, true);
         CHECK_INT(p.tuning.library, 1);
         p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
-        weft_cuda_choose(&p, 2, 33, true, true);
+        p = chosen(&p, 2, 33, true, true);
         CHECK_INT(p.tuning.library, cases[i].m <= 256 ? 1 : 2);
         p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
-        weft_cuda_choose(&p, 8, 8, true, true);
+        p = chosen(&p, 8, 8, true, true);
         CHECK_INT(p.tuning.library, cases[i].m <= 256 ? 1 : 2);
         p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
-        weft_cuda_choose(&p, 1, 66, true, false);
+        p = chosen(&p, 1, 66, true, false);
         CHECK_INT(p.tuning.library, cases[i].without);
         CHECK(p.schedule != WEFT_SCHEDULE_UNFUSED);
     }

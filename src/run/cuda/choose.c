@@ -1,4 +1,8 @@
-/* What measured fastest. See choose.h. */
+/*
+ * What measured fastest. See choose.h. A problem as asked goes one way: who multiplies, in which schedule and
+ * how ranks exchange (choose_maker); what that wants of tiles and lanes (begin_tuning); what is still open of
+ * them (choose_tuning). Nothing that was decided is decided again.
+ */
 #include "run/cuda/choose.h"
 
 #include "core/dtype.h"
@@ -46,19 +50,19 @@ static weft_schedule usual_schedule(const weft_problem *p)
     }
 }
 
-/* Panels of 256 rows and columns of tiles that a rank computes. */
-static int64_t tiles_of(const weft_problem *p, int world, int64_t tile_n)
+/* Panels of rows and columns of tiles that a rank computes. */
+static int64_t tiles_of(const weft_problem *p, int world, int64_t tile_m, int64_t tile_n)
 {
     bool ag = p->op == WEFT_OP_AG_GEMM, gather_a = p->layout == WEFT_LAYOUT_GATHER_A;
     int64_t down = 0, across = 0;
     for (int r = 0; r < world; r++) {
-        down += (weft_part(p->m, world, r).count + p->tuning.tile_m - 1) / p->tuning.tile_m;
-        across += (weft_part(p->n, world, r).count + tile_n - 1) / tile_n;
+        down += weft_divide_up(weft_part(p->m, world, r).count, tile_m);
+        across += weft_divide_up(weft_part(p->n, world, r).count, tile_n);
     }
     if (ag && gather_a)
-        across = (weft_part(p->n, world, 0).count + tile_n - 1) / tile_n;
+        across = weft_divide_up(weft_part(p->n, world, 0).count, tile_n);
     else if (ag)
-        down = (weft_part(p->m, world, 0).count + p->tuning.tile_m - 1) / p->tuning.tile_m;
+        down = weft_divide_up(weft_part(p->m, world, 0).count, tile_m);
     return down * across * p->l;
 }
 
@@ -68,18 +72,18 @@ static int64_t tiles_of(const weft_problem *p, int world, int64_t tile_n)
  * another that began when it did. A link takes as long for an element as the product for LINK_K times its
  * bytes in k.
  */
-static bool narrow_ring(const weft_problem *p, int world, int crews)
+static bool narrow_ring(const weft_problem *p, int world, int crews, int64_t tile_m)
 {
     int64_t k = weft_part(p->k, world, 0).count, wire = (int64_t)weft_dtype_size(p->wire_dtype);
-    return k < LINK_K * wire || tiles_of(p, world, WEFT_CUDA_TILE_N) * 2 <= (int64_t)crews * world;
+    return k < LINK_K * wire || tiles_of(p, world, tile_m, WEFT_CUDA_TILE_N) * 2 <= (int64_t)crews * world;
 }
 
 /* The width with which the crews' rounds take less time: a round lasts as long as its tiles are wide. Wider
  * tiles load less for the same product, so they win a tie. Stream-K divides the last round anyway. */
-static int64_t usual_width(const weft_problem *p, int world, int crews)
+static int64_t usual_width(const weft_problem *p, int world, int crews, int64_t tile_m)
 {
-    int64_t wide = (tiles_of(p, world, WEFT_CUDA_TILE_N) + crews - 1) / crews * WEFT_CUDA_TILE_N;
-    int64_t narrow = (tiles_of(p, world, NARROW_N) + crews - 1) / crews * NARROW_N;
+    int64_t wide = weft_divide_up(tiles_of(p, world, tile_m, WEFT_CUDA_TILE_N), crews) * WEFT_CUDA_TILE_N;
+    int64_t narrow = weft_divide_up(tiles_of(p, world, tile_m, NARROW_N), crews) * NARROW_N;
     if (p->op == WEFT_OP_GEMM_AS || p->op == WEFT_OP_GEMM_AR)
         return WEFT_CUDA_TILE_N;
     return narrow < wide ? NARROW_N : WEFT_CUDA_TILE_N;
@@ -127,11 +131,12 @@ static bool splitk_wins(const weft_problem *p, int crews)
                                           weft_cuda_cost_least(&shape, false).ns;
 }
 
-bool weft_cuda_halves(const weft_problem *p, int world)
+/* Whether unfused it has halves: see choose.h. */
+static bool has_halves(const weft_problem *p, int world)
 {
     bool sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
 
-    if (world == 1 || p->l != 1 || p->schedule != WEFT_SCHEDULE_UNFUSED)
+    if (world == 1 || p->l != 1)
         return false;
     if (p->op == WEFT_OP_AG_GEMM)
         return p->layout != WEFT_LAYOUT_GATHER_B && !weft_layout_gathers_k(p->layout) && !p->transa &&
@@ -142,6 +147,11 @@ bool weft_cuda_halves(const weft_problem *p, int world)
            p->act == WEFT_ACT_NONE;
 }
 
+bool weft_cuda_halves(const weft_problem *p, int world)
+{
+    return p->schedule == WEFT_SCHEDULE_UNFUSED && has_halves(p, world);
+}
+
 /*
  * Few rows: tiles of a fused product leave most SMs without work for all of k, which costs more than the
  * communication that they hide. Not of gemm_as where many ranks share a GPU. Where ranks share one, what is
@@ -150,10 +160,8 @@ bool weft_cuda_halves(const weft_problem *p, int world)
 static bool few_rows(const weft_problem *p, int world, int crews)
 {
     int64_t few = p->op == WEFT_OP_GEMM_AS ? 32 : p->op == WEFT_OP_GEMM_AR ? 128 : 256;
-    weft_problem unfused = *p;
 
-    unfused.schedule = WEFT_SCHEDULE_UNFUSED;
-    if (crews <= HALF_A_GPU && weft_cuda_halves(&unfused, world) && p->op != WEFT_OP_AG_GEMM)
+    if (crews <= HALF_A_GPU && has_halves(p, world) && p->op != WEFT_OP_AG_GEMM)
         return p->op == WEFT_OP_GEMM_AR || p->m <= SHARED_ROWS;
     return p->m <= few && (p->op != WEFT_OP_GEMM_AS || crews >= HALF_A_GPU);
 }
@@ -185,77 +193,70 @@ static int64_t moved_rows(const weft_problem *p)
     return rows > 1 ? rows : 1;
 }
 
-/* Unfused, of several ranks: who multiplies is decided, how the ranks get what they share is not. A
- * collective is the fastest way unless tiles are asked for, which it does not know. */
-static void choose_exchange(weft_problem *p, int world, int crews)
-{
-    bool open = !p->tuning.tile_m && !p->tuning.tile_n && !p->tuning.workers;
-
-    if (p->tuning.exchange == 3 || (p->tuning.exchange == 0 && open))
-        p->tuning.exchange = weft_cuda_halves(p, world) ? 3 : 0;
-    if (!p->tuning.tile_n)
-        p->tuning.tile_n = HALF_N;
-    if (!p->tuning.tile_m && p->op != WEFT_OP_AG_GEMM)
-        p->tuning.tile_m = SUM_ROWS;
-    else if (!p->tuning.tile_m && p->layout != WEFT_LAYOUT_GATHER_B)
-        p->tuning.tile_m = moved_rows(p);
-    if (!p->tuning.workers)
-        p->tuning.workers = CREW_CTAS * crews < WEFT_CUDA_CREWS_MAX ? CREW_CTAS * crews : WEFT_CUDA_CREWS_MAX;
-}
+/* What is decided first. */
+typedef struct maker {
+    weft_schedule schedule;
+    int library, exchange; /* as of a tuning; exchange is asked for, or what the schedule and library need */
+} maker;
 
 /* The kernel for products by themselves was asked for, and can. Of several ranks cuBLASLt makes those whose
  * operands turn out not to be aligned. */
-static bool takes_splitk(const weft_problem *p, int world, bool hopper, bool library)
+static bool takes_splitk(const weft_problem *p, const weft_cuda_basis *b)
 {
-    return p->tuning.library == 3 && hopper && weft_splitk_makes(p, world) &&
-           (world == 1 || (library && weft_cublaslt_makes(p, world) &&
-                           (p->schedule == WEFT_SCHEDULE_AUTO || p->schedule == WEFT_SCHEDULE_UNFUSED)));
+    return p->tuning.library == 3 && b->hopper && weft_splitk_makes(p, b->world) &&
+           (b->world == 1 || (b->library && weft_cublaslt_makes(p, b->world) &&
+                              (p->schedule == WEFT_SCHEDULE_AUTO || p->schedule == WEFT_SCHEDULE_UNFUSED)));
 }
 
 /* Who multiplies. `unfused` is cuBLASLt's; `auto` is unfused where that is faster. */
-static void choose_library(weft_problem *p, int world, int crews, bool hopper, bool library)
+static maker choose_maker(const weft_problem *p, const weft_cuda_basis *b)
 {
-    bool open = p->tuning.library == 0 && all_open(&p->tuning), left;
+    int world = b->world, crews = b->crews, asked = p->tuning.library, exchange = p->tuning.exchange, library;
+    bool open = asked == 0 && all_open(&p->tuning), automatic = p->schedule == WEFT_SCHEDULE_AUTO;
+    bool can = b->library && weft_cublaslt_makes(p, world);
+    bool left = can && (world > 1 ? few_rows(p, world, crews) : !(b->hopper && own_wins(p, crews)));
+    weft_schedule schedule, usual = automatic ? usual_schedule(p) : p->schedule;
 
-    if (weft_problem_stores_sums(p) && !weft_cuda_exchanges(p, world, p->tuning.exchange))
-        p->tuning.library = 2; /* as any plan */
-    if (takes_splitk(p, world, hopper, library)) {
-        if (world > 1) {
-            p->schedule = WEFT_SCHEDULE_UNFUSED;
-            choose_exchange(p, world, hopper ? crews : crews / CREW_CTAS);
-        }
-        return;
-    }
-    if (p->tuning.library == 3)
-        p->tuning.library = 2;
-    library = library && weft_cublaslt_makes(p, world);
-    left = world > 1 ? library && few_rows(p, world, crews) : library && !(hopper && own_wins(p, crews));
-    if (p->schedule == WEFT_SCHEDULE_AUTO && open && left && world > 1 && hopper && hops_of(p, world)) {
-        p->schedule = WEFT_SCHEDULE_UNFUSED;
-        p->tuning.exchange = hops_of(p, world);
-        p->tuning.library = 3;
-        choose_exchange(p, world, crews);
-        return;
-    }
-    if (p->schedule == WEFT_SCHEDULE_AUTO && open && left && hopper && splits_beside(p, world, crews)) {
-        p->schedule = WEFT_SCHEDULE_UNFUSED;
-        p->tuning.library = 3;
-        choose_exchange(p, world, crews);
-        return;
-    }
-    if (p->schedule == WEFT_SCHEDULE_AUTO && ((open && left) || (library && p->tuning.library == 1)))
-        p->schedule = WEFT_SCHEDULE_UNFUSED;
-    if (p->tuning.library != 2)
-        p->tuning.library =
-            library && (open || p->tuning.library) && p->schedule == WEFT_SCHEDULE_UNFUSED ? 1 : 2;
-    if (world == 1 && open && p->tuning.library == 2 && hopper && splitk_wins(p, crews))
-        p->tuning.library = 3;
-    if (world > 1 && p->tuning.library == 1)
-        choose_exchange(p, world, hopper ? crews : crews / CREW_CTAS);
+    if (weft_problem_stores_sums(p) && !weft_cuda_exchanges(p, world, exchange))
+        asked = 2; /* as any plan */
+    else if (takes_splitk(p, b))
+        return (maker){world > 1 ? WEFT_SCHEDULE_UNFUSED : usual, 3, exchange};
+    else if (asked == 3)
+        asked = 2;
+    if (automatic && open && left && world > 1 && b->hopper && hops_of(p, world))
+        return (maker){WEFT_SCHEDULE_UNFUSED, 3, hops_of(p, world)};
+    if (automatic && open && left && b->hopper && splits_beside(p, world, crews))
+        return (maker){WEFT_SCHEDULE_UNFUSED, 3, exchange};
+    schedule = automatic && ((open && left) || (can && asked == 1)) ? WEFT_SCHEDULE_UNFUSED : usual;
+    library = can && asked != 2 && (open || asked) && schedule == WEFT_SCHEDULE_UNFUSED ? 1 : 2;
+    if (world == 1 && open && library == 2 && b->hopper && splitk_wins(p, crews))
+        library = 3;
+    return (maker){schedule, library, exchange};
 }
 
-/* The same for fp8, which has two walkers; their steps take twice the k of 16 bits in the same time. */
-static void choose_fp8_alone(weft_problem *p, int crews)
+/* Unfused, of several ranks: how they get what they share. A collective is the fastest way unless tiles are
+ * asked for, which it does not know. */
+static weft_tuning tune_exchange(const weft_problem *p, const weft_cuda_basis *b, const maker *m)
+{
+    weft_tuning t = p->tuning;
+    bool open = !t.tile_m && !t.tile_n && !t.workers;
+    int ctas = b->hopper ? CREW_CTAS * b->crews : b->crews / CREW_CTAS * CREW_CTAS;
+
+    t.exchange = m->exchange == 3 || (m->exchange == 0 && open) ? 3 * has_halves(p, b->world) : m->exchange;
+    if (!t.tile_n)
+        t.tile_n = HALF_N;
+    if (!t.tile_m && p->op != WEFT_OP_AG_GEMM)
+        t.tile_m = SUM_ROWS;
+    else if (!t.tile_m && p->layout != WEFT_LAYOUT_GATHER_B)
+        t.tile_m = moved_rows(p);
+    if (!t.workers)
+        t.workers = ctas < WEFT_CUDA_CREWS_MAX ? ctas : WEFT_CUDA_CREWS_MAX;
+    return t;
+}
+
+/* The fastest way for fp8, which has two walkers; their steps take twice the k of 16 bits in the same time.
+ */
+static weft_cuda_way fp8_least(const weft_problem *p, int crews)
 {
     static const int walkers[] = {WEFT_CUDA_PAIR_128, WEFT_CUDA_ONE_128};
     weft_cuda_shape shape = {p->m, p->n, weft_divide_up(p->k, 2), p->l, crews};
@@ -264,68 +265,87 @@ static void choose_fp8_alone(weft_problem *p, int crews)
     for (int i = 0; i < 4; i++)
         if (weft_cuda_cost(&shape, walkers[i / 2], i % 2, &way) && (best.workers == 0 || way.ns < best.ns))
             best = way;
-    p->tuning.tile_m = weft_cuda_walkers[best.walker].tile_m;
-    p->tuning.tile_n = weft_cuda_walkers[best.walker].tile_n;
-    p->tuning.chunk_k = 2 * best.chunk_k;
-    p->tuning.workers = best.workers;
-    p->tuning.crew = weft_cuda_walkers[best.walker].ctas;
+    best.chunk_k *= 2;
+    return best;
 }
 
 /* One rank has its product to itself: the fastest walker and division of k, by the model. */
-static void choose_alone(weft_problem *p, int crews)
+static weft_tuning tune_alone(const weft_problem *p, const weft_cuda_basis *b)
 {
-    weft_cuda_shape shape = {p->m, p->n, p->k, p->l, crews};
-    weft_cuda_way way = weft_cuda_cost_least(&shape, false);
+    weft_cuda_shape shape = {p->m, p->n, p->k, p->l, b->crews};
+    weft_cuda_way way =
+        weft_dtype_is_fp8(p->dtype) ? fp8_least(p, b->crews) : weft_cuda_cost_least(&shape, false);
+    weft_tuning t = p->tuning;
 
-    p->tuning.tile_m = weft_cuda_walkers[way.walker].tile_m;
-    p->tuning.tile_n = weft_cuda_walkers[way.walker].tile_n;
-    p->tuning.chunk_k = way.chunk_k;
-    p->tuning.workers = way.workers;
-    p->tuning.crew = weft_cuda_walkers[way.walker].ctas;
+    t.tile_m = weft_cuda_walkers[way.walker].tile_m;
+    t.tile_n = weft_cuda_walkers[way.walker].tile_n;
+    t.chunk_k = way.chunk_k;
+    t.workers = way.workers;
+    t.crew = weft_cuda_walkers[way.walker].ctas;
+    return t;
 }
 
-void weft_cuda_choose(weft_problem *p, int world, int crews, bool hopper, bool library)
+/* What who multiplies decides of the rest. */
+static weft_tuning begin_tuning(const weft_problem *p, const weft_cuda_basis *b, const maker *m)
 {
-    bool fetches, fp8 = weft_dtype_is_fp8(p->dtype);
-    choose_library(p, world, crews, hopper, library);
-    if (p->schedule == WEFT_SCHEDULE_AUTO)
-        p->schedule = usual_schedule(p);
-    if (hopper && world == 1 && !p->tuning.tile_m && !p->tuning.tile_n && !p->tuning.workers &&
-        !p->tuning.chunk_k) {
-        if (fp8)
-            choose_fp8_alone(p, crews);
-        else
-            choose_alone(p, crews);
-    }
-    if (!p->tuning.tile_m)
-        p->tuning.tile_m = WEFT_CUDA_TILE_M;
+    const weft_tuning *asked = &p->tuning;
+    bool untouched = !asked->tile_m && !asked->tile_n && !asked->workers && !asked->chunk_k;
+
+    if (b->world > 1 && m->library != 2)
+        return tune_exchange(p, b, m);
+    return b->world == 1 && b->hopper && untouched ? tune_alone(p, b) : *asked;
+}
+
+static int64_t choose_width(const weft_problem *p, const weft_cuda_basis *b, const weft_tuning *t)
+{
+    if (weft_dtype_is_fp8(p->dtype))
+        return WEFT_CUDA_FP8_N;
+    if (t->sums_stay && b->world > 1 && narrow_ring(p, b->world, b->crews, t->tile_m))
+        return HALF_N;
+    return b->hopper ? usual_width(p, b->world, b->crews, t->tile_m) : WEFT_CUDA_TILE_N;
+}
+
+static weft_tuning choose_tuning(const weft_problem *p, const weft_cuda_basis *b, const maker *m)
+{
+    weft_tuning t = begin_tuning(p, b, m);
+    bool fp8 = weft_dtype_is_fp8(p->dtype),
+         fused = m->schedule != WEFT_SCHEDULE_DIRECT && m->schedule != WEFT_SCHEDULE_UNFUSED,
+         fetches = b->world > 1 && p->op == WEFT_OP_AG_GEMM && fused;
+
+    t.library = m->library;
+    if (!t.tile_m)
+        t.tile_m = WEFT_CUDA_TILE_M;
     /* the copy engine adds in memory: the crews need not read what they add to */
-    p->tuning.sums_stay = hopper && p->op == WEFT_OP_GEMM_RS && p->schedule != WEFT_SCHEDULE_DIRECT &&
-                          p->schedule != WEFT_SCHEDULE_UNFUSED;
-    if (!p->tuning.tile_n && fp8)
-        p->tuning.tile_n = WEFT_CUDA_FP8_N;
-    else if (!p->tuning.tile_n && p->tuning.sums_stay && world > 1 && narrow_ring(p, world, crews))
-        p->tuning.tile_n = HALF_N;
-    else if (!p->tuning.tile_n)
-        p->tuning.tile_n = hopper ? usual_width(p, world, crews) : WEFT_CUDA_TILE_N;
-    if (!p->tuning.tile_k)
-        p->tuning.tile_k = fp8 ? WEFT_CUDA_FP8_K : WEFT_CUDA_TILE_K;
-    if (!p->tuning.raster)
-        p->tuning.raster = PANELS_SIDE_BY_SIDE;
-    fetches = world > 1 && p->op == WEFT_OP_AG_GEMM && p->schedule != WEFT_SCHEDULE_DIRECT &&
-              p->schedule != WEFT_SCHEDULE_UNFUSED;
+    t.sums_stay = b->hopper && b->adds && p->op == WEFT_OP_GEMM_RS && fused;
+    if (!t.tile_n)
+        t.tile_n = choose_width(p, b, &t);
+    if (!t.tile_k)
+        t.tile_k = fp8 ? WEFT_CUDA_FP8_K : WEFT_CUDA_TILE_K;
+    if (!t.raster)
+        t.raster = PANELS_SIDE_BY_SIDE;
     if (!fetches)
-        p->tuning.copiers = 0;
-    else if (!p->tuning.copiers)
-        p->tuning.copiers = hopper ? crews * CREW_CTAS * WEFT_CUDA_CTA_COPIERS : COPIERS;
-    if (fetches && !p->tuning.chunk_k)
-        p->tuning.chunk_k = fp8 ? 2 * CHUNK_K : CHUNK_K;
+        t.copiers = 0;
+    else if (!t.copiers)
+        t.copiers = b->hopper ? b->crews * CREW_CTAS * WEFT_CUDA_CTA_COPIERS : COPIERS;
+    if (fetches && !t.chunk_k)
+        t.chunk_k = fp8 ? 2 * CHUNK_K : CHUNK_K;
     /* the storers of Hopper crews copy beside their own work; elsewhere a copy lane is a CTA */
-    if (!p->tuning.workers && hopper && (fetches || p->tuning.sums_stay))
-        p->tuning.workers = even_crews(tiles_of(p, world, p->tuning.tile_n), crews);
-    else if (!p->tuning.workers)
-        p->tuning.workers = hopper || crews <= p->tuning.copiers ? crews : crews - p->tuning.copiers;
-    p->b_form = WEFT_B_PLAIN;
+    if (!t.workers && b->hopper && (fetches || t.sums_stay))
+        t.workers = even_crews(tiles_of(p, b->world, t.tile_m, t.tile_n), b->crews);
+    else if (!t.workers)
+        t.workers = b->hopper || b->crews <= t.copiers ? b->crews : b->crews - t.copiers;
+    return t;
+}
+
+static weft_problem choose_product(const weft_problem *asked, const weft_cuda_basis *b)
+{
+    weft_problem decided = *asked;
+    maker m = choose_maker(asked, b);
+
+    decided.schedule = m.schedule;
+    decided.tuning = choose_tuning(asked, b, &m);
+    decided.b_form = WEFT_B_PLAIN;
+    return decided;
 }
 
 /* ---- collectives ------------------------------------------------------------------------------------- */
@@ -376,43 +396,64 @@ static int64_t at_most(int64_t value, int64_t most)
     return value < most ? value : most;
 }
 
-void weft_cuda_choose_collective(weft_problem *p, int world, int ctas, bool whole)
+/* A chunk is a CTA, so that both are decided together. */
+static weft_tuning tune_packets(const weft_problem *p, int ctas)
 {
-    int64_t size = (int64_t)weft_dtype_size(p->dtype), bytes = p->count * size, granule = 16 / size, work,
-            cut, least = whole ? LINK_CTA_BYTES : CTA_BYTES;
-    if (2 * ctas > WEFT_CUDA_CREWS_MAX)
-        ctas = WEFT_CUDA_CREWS_MAX / 2;
-    if (p->schedule == WEFT_SCHEDULE_AUTO)
-        p->schedule = whole ? schedule_over_links(p, world, bytes) : collective_schedule(p, world, bytes);
+    int64_t size = (int64_t)weft_dtype_size(p->dtype);
+    int64_t packets = weft_divide_up(p->count * size, WEFT_CUDA_PACKET_PAYLOAD);
+    int64_t chunks = at_most(weft_divide_up(packets, CTA_PACKETS), ctas);
+    weft_tuning t = p->tuning;
+
+    t.tile_n = chunks ? weft_round_up(weft_divide_up(p->count, chunks), 16 / size) : 0;
+    t.workers = t.tile_n ? (int)weft_divide_up(p->count, t.tile_n) : 1;
+    return t;
+}
+
+static weft_tuning tune_lanes(const weft_problem *p, const weft_cuda_basis *b, weft_schedule schedule,
+                              int ctas)
+{
+    int64_t size = (int64_t)weft_dtype_size(p->dtype), granule = 16 / size;
+    bool slices = p->op == WEFT_OP_ALL_REDUCE && schedule != WEFT_SCHEDULE_ONE_SHOT;
     /* what a rank's lanes have in all, and what they cut */
-    cut = p->op == WEFT_OP_ALL_REDUCE && p->schedule != WEFT_SCHEDULE_ONE_SHOT &&
-                  p->schedule != WEFT_SCHEDULE_PACKETS
-              ? (p->count + world - 1) / world
-              : p->count;
-    work = p->op == WEFT_OP_ALL_REDUCE ? cut * size : bytes * world;
-    if (p->schedule == WEFT_SCHEDULE_PACKETS) {
-        int64_t packets = (bytes + WEFT_CUDA_PACKET_PAYLOAD - 1) / WEFT_CUDA_PACKET_PAYLOAD;
-        int64_t chunks = at_most((packets + CTA_PACKETS - 1) / CTA_PACKETS, ctas);
+    int64_t cut = slices ? weft_divide_up(p->count, b->world) : p->count;
+    int64_t work = p->op == WEFT_OP_ALL_REDUCE ? cut * size : p->count * size * b->world;
+    int64_t most = b->whole                                              ? at_most(LINK_CTAS, 2 * ctas)
+                   : work > (int64_t)MOST_BYTES * (ctas / 2) || ctas < 2 ? 2 * ctas
+                                                                         : ctas / 2;
+    weft_tuning t = p->tuning;
 
-        /* a chunk is a CTA, so both are decided here */
-        p->tuning.tile_n = chunks ? weft_round_up((p->count + chunks - 1) / chunks, granule) : 0;
-        p->tuning.workers =
-            p->tuning.tile_n ? (int)((p->count + p->tuning.tile_n - 1) / p->tuning.tile_n) : 1;
-        return;
-    }
-    if (!p->tuning.workers)
-        p->tuning.workers = (int)at_most((work + least - 1) / least,
-                                         whole ? at_most(LINK_CTAS, 2 * ctas)
-                                         : work > (int64_t)MOST_BYTES * (ctas / 2) || ctas < 2 ? 2 * ctas
-                                                                                               : ctas / 2);
-    if (!p->tuning.workers)
-        p->tuning.workers = 1;
-    if (!p->tuning.tile_n) {
-        int64_t rows =
-            cut ? (work + cut * size - 1) / (cut * size) : 1; /* lanes are dealt chunks of every row */
-        int64_t pieces = (p->tuning.workers + rows - 1) / rows;
+    if (!t.workers)
+        t.workers = (int)at_most(weft_divide_up(work, b->whole ? LINK_CTA_BYTES : CTA_BYTES), most);
+    if (!t.workers)
+        t.workers = 1;
+    if (!t.tile_n && cut) {
+        int64_t rows = weft_divide_up(work, cut * size); /* lanes are dealt chunks of every row */
+        int64_t pieces = weft_divide_up(t.workers, rows);
 
-        p->tuning.tile_n = cut ? weft_round_up((cut + pieces - 1) / pieces, granule) : granule;
+        t.tile_n = weft_round_up(weft_divide_up(cut, pieces), granule);
+    } else if (!t.tile_n) {
+        t.tile_n = granule;
     }
-    p->tuning.tile_n = at_most(p->tuning.tile_n, CHUNK_BYTES / size);
+    t.tile_n = at_most(t.tile_n, CHUNK_BYTES / size);
+    return t;
+}
+
+static weft_problem choose_collective(const weft_problem *asked, const weft_cuda_basis *b)
+{
+    int64_t bytes = asked->count * (int64_t)weft_dtype_size(asked->dtype);
+    /* SMs; a rank can have two CTAs on each */
+    int ctas = (int)at_most(b->hopper ? CREW_CTAS * b->crews : b->crews, WEFT_CUDA_CREWS_MAX / 2);
+    weft_problem decided = *asked;
+
+    if (asked->schedule == WEFT_SCHEDULE_AUTO)
+        decided.schedule = b->whole ? schedule_over_links(asked, b->world, bytes)
+                                    : collective_schedule(asked, b->world, bytes);
+    decided.tuning = decided.schedule == WEFT_SCHEDULE_PACKETS ? tune_packets(asked, ctas)
+                                                               : tune_lanes(asked, b, decided.schedule, ctas);
+    return decided;
+}
+
+weft_problem weft_cuda_choose(const weft_cuda_basis *basis, const weft_problem *asked)
+{
+    return asked->op >= WEFT_OP_ALL_REDUCE ? choose_collective(asked, basis) : choose_product(asked, basis);
 }

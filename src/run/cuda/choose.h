@@ -4,13 +4,19 @@
 
 #include "plan/plan.h"
 
-/* A pure function, so that ranks with the same number of crews agree without talking. `library`: all ranks
- * have cuBLASLt. */
-void weft_cuda_choose(weft_problem *problem, int world, int crews, bool hopper, bool library);
+/* What it is decided by beside the problem: the same on all ranks. */
+typedef struct weft_cuda_basis {
+    int world;
+    int crews;    /* of two SMs each on Hopper, else SMs: that a rank has */
+    bool hopper;  /* the GPUs have the Hopper walkers */
+    bool library; /* all ranks have cuBLASLt */
+    bool whole;   /* no two ranks share a GPU: what goes to peers takes a link's time */
+    bool adds;    /* bulk stores may add in any rank's memory */
+} weft_cuda_basis;
 
-/* The same for collectives, of which a rank can have 2 * `ctas` CTAs resident; `whole`: no two ranks share a
- * GPU, so that what goes to peers takes a link's time, and memory's is a rank's own. */
-void weft_cuda_choose_collective(weft_problem *problem, int world, int ctas, bool whole);
+/* Everything decided, of a resolved problem. A pure function, so that ranks with the same basis agree without
+ * talking. */
+weft_problem weft_cuda_choose(const weft_cuda_basis *basis, const weft_problem *asked);
 
 /* Whether a collective by itself is the other half of an unfused product (halves.h): equal shares of a plain
  * matrix, sums in the type of the result and without an epilogue. */

@@ -1,14 +1,13 @@
 /* See halves.h. */
 #include "run/cuda/halves.h"
 
-#include "run/cuda/choose.h"
 #include "run/cuda/packets.h"
 
-weft_status weft_cuda_halves_make(const weft_plan_part *part, int ctas, bool whole, bool packets,
+weft_status weft_cuda_halves_make(const weft_plan_part *part, const weft_cuda_basis *basis, bool packets,
                                   weft_plan_part *collective, weft_error_text *error)
 {
     const weft_problem *p = &part->problem;
-    weft_problem asked = {.size = sizeof(asked), .l = 1, .alpha = 1}, resolved;
+    weft_problem asked = {.size = sizeof(asked), .l = 1, .alpha = 1}, resolved, decided;
     weft_status status;
 
     *collective = (weft_plan_part){0};
@@ -21,13 +20,13 @@ weft_status weft_cuda_halves_make(const weft_plan_part *part, int ctas, bool who
     asked.count = p->op == WEFT_OP_AG_GEMM   ? p->m / part->world * p->k
                   : p->op == WEFT_OP_GEMM_RS ? p->m / part->world * p->n
                                              : p->m * p->n;
+    if (!packets)
+        asked.schedule = p->op == WEFT_OP_GEMM_AR ? WEFT_SCHEDULE_PUSH : WEFT_SCHEDULE_PULL;
     status = weft_problem_resolve(&asked, part->world, &resolved, error);
     if (status != WEFT_OK)
         return status;
-    if (!packets)
-        resolved.schedule = p->op == WEFT_OP_GEMM_AR ? WEFT_SCHEDULE_PUSH : WEFT_SCHEDULE_PULL;
-    weft_cuda_choose_collective(&resolved, part->world, ctas, whole);
-    return weft_plan_make(&resolved, part->world, part->rank, collective, error);
+    decided = weft_cuda_choose(basis, &resolved);
+    return weft_plan_make(&decided, part->world, part->rank, collective, error);
 }
 
 int weft_cuda_halves_role(const weft_problem *p)

@@ -7,11 +7,12 @@
 #ifndef WEFT_RUN_CUDA_HALVES_H
 #define WEFT_RUN_CUDA_HALVES_H
 
+#include "run/cuda/choose.h"
 #include "run/cuda/program.h"
 
-/* The part of the collective that stands beside `part`; without ranks (world 0) where none does. `ctas` and
- * `whole` as in choose.h; `packets`: small ones may go so. */
-weft_status weft_cuda_halves_make(const weft_plan_part *part, int ctas, bool whole, bool packets,
+/* The part of the collective that stands beside `part`; without ranks (world 0) where none does. `packets`:
+ * small ones may go so. */
+weft_status weft_cuda_halves_make(const weft_plan_part *part, const weft_cuda_basis *basis, bool packets,
                                   weft_plan_part *collective, weft_error_text *error);
 
 /* Which of the caller's operands a collective reads or writes as one row: D, or A of an ag_gemm. */

@@ -118,25 +118,34 @@ static weft_status check_problem(const weft_cuda_group *g, const weft_problem *p
     return WEFT_OK;
 }
 
+static weft_cuda_basis basis_of(const weft_group *group)
+{
+    const weft_cuda_group *g = weft_cuda_of(group);
+
+    return (weft_cuda_basis){.world = group->size,
+                             .crews = g->crews,
+                             .hopper = g->device->hopper,
+                             .library = g->library,
+                             .whole = g->whole,
+                             .adds = g->adds};
+}
+
 /* The part of a problem, as this backend chooses. */
 static weft_status make_part(weft_plan *plan, const weft_problem *problem)
 {
     const weft_cuda_group *g = weft_cuda_of(plan->group);
     weft_error_text *error = &plan->group->error;
     int world = plan->group->size;
-    weft_problem resolved;
+    weft_problem resolved, decided;
+    weft_cuda_basis basis = basis_of(plan->group);
     weft_status status = weft_problem_resolve(problem, world, &resolved, error);
 
     if (status == WEFT_OK)
         status = check_problem(g, &resolved, error);
     if (status != WEFT_OK)
         return status;
-    if (resolved.op >= WEFT_OP_ALL_REDUCE)
-        weft_cuda_choose_collective(&resolved, world, weft_cuda_ctas(g->device, g->crews), g->whole);
-    else
-        weft_cuda_choose(&resolved, world, g->crews, g->device->hopper, g->library);
-    resolved.tuning.sums_stay &= g->adds;
-    return weft_plan_make(&resolved, world, plan->group->rank, &plan->part, error);
+    decided = weft_cuda_choose(&basis, &resolved);
+    return weft_plan_make(&decided, world, plan->group->rank, &plan->part, error);
 }
 
 /* What of a part that somebody wrote the kernels cannot do. */
@@ -183,6 +192,7 @@ static weft_status prepare(weft_plan *plan, weft_plan_part *given)
 {
     const weft_cuda_group *g = weft_cuda_of(plan->group);
     weft_error_text *error = &plan->group->error;
+    weft_cuda_basis basis = basis_of(plan->group);
     weft_status status = given ? check_given(g, given, error) : make_part(plan, &plan->asked);
 
     if (status != WEFT_OK)
@@ -201,8 +211,7 @@ static weft_status prepare(weft_plan *plan, weft_plan_part *given)
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u operands",
                               plan->part.operand_count);
     weft_given_note(plan);
-    status = weft_cuda_halves_make(&plan->part, weft_cuda_ctas(g->device, g->crews), g->whole, true,
-                                   &weft_cuda_plan_of(plan)->collective, error);
+    status = weft_cuda_halves_make(&plan->part, &basis, true, &weft_cuda_plan_of(plan)->collective, error);
     if (status != WEFT_OK)
         return status;
     return lanes_say_done(&plan->part) ? count_done(plan) : WEFT_OK;

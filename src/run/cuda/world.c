@@ -109,27 +109,28 @@ static void count_done(const weft_cuda_world *w, int rank, uint32_t *posts)
 }
 
 /* Collectives are chosen as asked for; what stands beside products is made here. */
-static weft_status make_parts(weft_cuda_world *w, weft_problem problem, int crews, bool link,
+static weft_status make_parts(weft_cuda_world *w, const weft_problem *problem, int crews, bool link,
                               weft_error_text *error)
 {
-    int ctas = weft_cuda_ctas(w->device, crews);
-    bool whole = w->running == 1;
+    weft_cuda_basis basis = {.world = w->world,
+                             .crews = crews,
+                             .hopper = w->device->hopper,
+                             .library = weft_cublaslt_source() != NULL,
+                             .whole = w->running == 1,
+                             .adds = true};
+    weft_problem decided = weft_cuda_choose(&basis, problem);
     weft_status status = WEFT_OK;
 
-    if (problem.op >= WEFT_OP_ALL_REDUCE)
-        weft_cuda_choose_collective(&problem, w->world, ctas, whole);
-    else
-        weft_cuda_choose(&problem, w->world, crews, w->device->hopper, weft_cublaslt_source() != NULL);
     for (int r = 0; r < w->world && status == WEFT_OK; r++) {
-        status = weft_plan_make(&problem, w->world, r, &w->parts[r], error);
+        status = weft_plan_make(&decided, w->world, r, &w->parts[r], error);
         if (status == WEFT_OK)
-            status = weft_cuda_halves_make(&w->parts[r], ctas, whole, !link, &w->collectives[r], error);
+            status = weft_cuda_halves_make(&w->parts[r], &basis, !link, &w->collectives[r], error);
     }
     return status;
 }
 
-static weft_status make_all(weft_cuda_world *w, weft_problem problem, const weft_cuda_world_options *options,
-                            weft_error_text *error)
+static weft_status make_all(weft_cuda_world *w, const weft_problem *problem,
+                            const weft_cuda_world_options *options, weft_error_text *error)
 {
     const weft_cuda_driver *cu = w->device->cu;
     uint64_t *signals[WEFT_CUDA_WORLD_MAX] = {0};
@@ -178,7 +179,7 @@ weft_status weft_cuda_world_make(weft_cuda_device *device, const weft_problem *p
     if (world < 1 || world > WEFT_CUDA_WORLD_MAX)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "%d ranks on one GPU: there may be 1 to %d", world,
                               WEFT_CUDA_WORLD_MAX);
-    status = make_all(&w, *problem, options, error);
+    status = make_all(&w, problem, options, error);
     if (status != WEFT_OK) {
         weft_cuda_world_free(&w);
         return status;

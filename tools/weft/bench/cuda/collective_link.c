@@ -97,11 +97,16 @@ static CUdeviceptr device_at(const void *pointer)
 
 static int make_parts(link_bench *b, loop *l)
 {
-    weft_problem resolved;
+    weft_cuda_basis basis = {.world = b->data.world,
+                             .crews = b->device.crews,
+                             .hopper = b->device.hopper,
+                             .whole = true,
+                             .adds = true};
+    weft_problem asked, resolved;
 
-    if (fail(b, weft_problem_resolve(&b->data.problem, b->data.world, &resolved, &b->error)))
+    if (fail(b, weft_problem_resolve(&b->data.problem, b->data.world, &asked, &b->error)))
         return 1;
-    weft_cuda_choose_collective(&resolved, b->data.world, weft_cuda_ctas(&b->device, b->device.crews), true);
+    resolved = weft_cuda_choose(&basis, &asked);
     for (int r = 0; r < b->data.world; r++)
         if (fail(b, weft_plan_make(&resolved, b->data.world, r, &l->parts[r], &b->error)))
             return 1;

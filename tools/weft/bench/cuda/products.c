@@ -451,11 +451,13 @@ static int bench_schedules(gpu_bench *bench, const weft_problem *problem, int wo
 
     if (!bench->options->schedule_all) {
         if (p.schedule == WEFT_SCHEDULE_AUTO) {
-            weft_problem chosen = p;
+            weft_cuda_basis basis = {.world = world,
+                                     .crews = bench->device.crews,
+                                     .hopper = bench->device.hopper,
+                                     .library = weft_cublaslt_source() != NULL,
+                                     .adds = true};
 
-            weft_cuda_choose(&chosen, world, bench->device.crews, bench->device.hopper,
-                             weft_cublaslt_source() != NULL);
-            p.schedule = chosen.schedule;
+            p.schedule = weft_cuda_choose(&basis, problem).schedule;
         }
         return bench_shape(bench, &p, world);
     }
