@@ -2,21 +2,21 @@
 
     PYTHONPATH=python taskset -c 1 python3 bench/torch_overhead.py
 
-Each row: the call by ctypes with everything made beforehand, then what the function (weft.torch.ops) and the operator
-(torch.ops.weft) take more, the tensor they return included. Nine rounds of 3000 calls, the least.
+Each row: the call by ctypes with everything made beforehand, then what the operator (torch.ops.weft.OP, and OP.default, which
+compiled graphs call) takes more, the tensor it returns included. Nine rounds of 3000 calls, the least.
 """
 
 from __future__ import annotations
 
+import ctypes as C
 import time
-from typing import Any, Callable
+from typing import Any, Callable, List, Tuple
 
 import torch
 
 import weft
 import weft.torch
 from weft._library import lib
-from weft.torch import _forms, ops
 
 
 def least(call: Callable[[], Any], calls: int = 3000) -> float:
@@ -30,30 +30,64 @@ def least(call: Callable[[], Any], calls: int = 3000) -> float:
     return min(rounds[1:])
 
 
+def product(op: str, group: weft.Group, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor) -> Callable[[], Any]:
+    """The library's call of a product."""
+    kernel = weft.torch.ops._KERNELS[op]
+    alone = op in ("gemm", "gemm_columns")
+    form = kernel.form(kernel.op, a, b, None, -1, None if alone else group)
+    operands, pointer = form.operands()
+    operands.a, operands.b, operands.d = a.data_ptr(), b.data_ptr(), out.data_ptr()
+    function, given = form.function, (pointer,) if alone else (group.handle, form.pointer, pointer)
+
+    def call(keep: Any = (form, operands)) -> Any:
+        return function(*given)
+
+    return call
+
+
+def experts(group: weft.Group) -> Tuple[Callable[[], Any], Tuple[Any, ...], Any]:
+    """The library's call of a round of experts, and what the operator takes."""
+    moe = weft.MoE(group, 2, 1, 16, 4, "float32")
+    ffn = weft.FeedForward(moe, *([torch.randn(16, 16) for _ in range(2)] for _ in range(3)))
+    x, expert, weight = torch.randn(1, 16), torch.zeros(1, 1, dtype=torch.int32), torch.ones(1, 1)
+    given, _ = moe._input(x, expert, weight)
+    out, function = torch.empty(1, 16), lib.weft_moe_forward
+    arguments = (moe._moe, 0, C.byref(given), C.byref(ffn._expert), out.data_ptr())
+    inputs = (x, expert, weight, weft.torch.experts_name(ffn), weft.torch.layer_name(moe))
+    return lambda: function(*arguments), inputs, (moe, ffn, given, out)
+
+
 def main() -> None:
     """Prints the table."""
     torch.set_num_threads(1)
     group = weft.init()
     name, handle = weft.torch.name_of(group), group.handle
     a, b, x = torch.randn(1, 16), torch.randn(16, 16), torch.randn(16)
-    out, torch_ops = torch.empty(1, 16), torch.ops.weft
-    print(f"{'':12} {'ctypes':>7} {'function':>9} {'operator':>9}")
-    for op in ("gemm_ar", "gemm"):
-        form = _forms._Form(op, a, b, None, -1, group if op == "gemm_ar" else None)
-        operands, pointer = form.operands()
-        operands.a, operands.b, operands.d = a.data_ptr(), b.data_ptr(), out.data_ptr()
-        given = (handle, form.pointer, pointer) if op == "gemm_ar" else (pointer,)
-        rest = (name,) if op == "gemm_ar" else ()
-        call, function, operator = form.function, getattr(ops, op), getattr(torch_ops, op)
-        bare = least(lambda: call(*given))
-        more = least(lambda: function(a, b, None, *rest)) - bare, least(lambda: operator(a, b, None, *rest)) - bare
-        print(f"{op:12} {bare:7.1f} {more[0]:+9.1f} {more[1]:+9.1f}")
-    at = x.data_ptr()
-    bare = least(lambda: lib.weft_all_reduce(handle, at, at, 16, 0, 0))
-    more = least(lambda: ops.all_reduce(x, "sum", name)) - bare, least(lambda: torch_ops.all_reduce(x, "sum", name)) - bare
-    print(f"{'all_reduce':12} {bare:7.1f} {more[0]:+9.1f} {more[1]:+9.1f}")
-    print(f"{'all_reduce_':12} {bare:7.1f} {'':9} {least(lambda: torch_ops.all_reduce_(x, 'sum', name)) - bare:+9.1f}")
-    print(f"{'add_':12} {'':7} {'':9} {least(lambda: x.add_(1)):+9.1f}   (torch's own, for comparison)")
+    out = torch.empty(1, 16)
+    at, to = x.data_ptr(), out.data_ptr()
+    rows: List[Tuple[str, Callable[[], Any], Tuple[Any, ...]]] = []
+    for op in ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_as", "gemm_columns"):
+        rows.append((op, product(op, group, a, b, out), (a, b, None, -1, name) if op == "ag_gemm" else (a, b, None, name)))
+    rows.append(("gemm", product("gemm", group, a, b, out), (a, b, None)))
+    rows += [
+        ("all_reduce", lambda: lib.weft_all_reduce(handle, at, to, 16, 0, 0), (x, "sum", name)),
+        ("all_reduce_", lambda: lib.weft_all_reduce(handle, at, at, 16, 0, 0), (x, "sum", name)),
+        ("all_gather", lambda: lib.weft_all_gather(handle, at, to, 16, 0), (x, name)),
+        ("reduce_scatter", lambda: lib.weft_reduce_scatter(handle, at, to, 16, 0, 0), (x, "sum", name)),
+        ("all_to_all", lambda: lib.weft_all_to_all(handle, at, to, 16, 0), (x, name)),
+        ("broadcast", lambda: lib.weft_broadcast(handle, at, 16, 0, 0), (x, 0, name)),
+    ]
+    call, inputs, keep = experts(group)
+    rows.append(("moe_forward", call, inputs))
+    print(f"{'':15} {'ctypes':>7} {'operator':>9} {'default':>9}")
+    for op, call, inputs in rows:
+        packet = getattr(torch.ops.weft, op)
+        default = packet.default
+        bare = least(call)
+        more = least(lambda: packet(*inputs)) - bare, least(lambda: default(*inputs)) - bare
+        print(f"{op:15} {bare:7.1f} {more[0]:+9.1f} {more[1]:+9.1f}")
+    print(f"{'add_':15} {'':7} {least(lambda: x.add_(1)):+9.1f}   (torch's own, for comparison)")
+    del keep
 
 
 if __name__ == "__main__":

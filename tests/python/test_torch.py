@@ -2,6 +2,9 @@
 
 import threading
 import unittest
+import unittest.mock
+import warnings
+from typing import Any
 
 import support
 
@@ -128,6 +131,61 @@ class Ops(unittest.TestCase):
                     weft.torch.ops.gemm_ar(*arguments, name)
         with self.assertRaisesRegex(RuntimeError, "the group is closed"):
             weft.torch.ops.gemm_ar(a, b, None, name)
+
+    def test_remembered_calls(self) -> None:
+        """A call like one before it passes the dispatcher by; any other does not."""
+        with weft.threads(1)[0] as group:
+            name = weft.torch.name_of(group)
+            a, b, v = whole(6, 4), whole(4, 5), whole(5)
+            calls = {
+                "gemm_ar": lambda x: ops.gemm_ar(x, b, None, name),
+                "gemm": lambda x: ops.gemm.default(x, b, v),
+                "ag_gemm": lambda x: ops.ag_gemm(x, b, v, 6, name),
+                "all_reduce": lambda x: ops.all_reduce(x, "sum", name),
+                "broadcast": lambda x: ops.broadcast(x, 0, name),
+                "all_reduce_": lambda x: ops.all_reduce_(x, "sum", name),
+            }
+            for op, call in calls.items():
+                kernel = weft.torch.ops._KERNELS[op]
+                want = a @ b if "gemm" in op else None if op[-1] == "_" else a
+                want = want + v if op in ("gemm", "ag_gemm") else want
+
+                def passes(x: torch.Tensor, told: bool, want: Any = want) -> Any:
+                    kind = type(kernel)
+                    watched = unittest.mock.patch.object(kind, "__call__", autospec=True, side_effect=kind.__call__)
+                    with watched as through:
+                        got = call(x)
+                    self.assertEqual(bool(through.call_count), told, op)
+                    self.assertTrue(got is want if want is None else torch.equal(got, want), op)
+
+                with self.subTest(op=op):
+                    call(a)
+                    passes(a, False)
+                    passes(a.clone(), False)
+                    with torch.no_grad():
+                        passes(a, False)
+                    if op != "all_reduce_":
+                        passes(torch.stack([a, a], 2)[:, :, 0], True)
+                        passes(torch._neg_view(-a), True)
+                    with torch.autograd.profiler.profile() as profile:
+                        passes(a, True)
+                    self.assertIn(f"weft::{op}", [event.key for event in profile.key_averages()])
+                    with torch.inference_mode():
+                        for told in (True, False):
+                            x = a.clone()
+                            passes(x, told)
+                    if op != "all_reduce_":
+                        x = a.clone().requires_grad_()
+                        self.assertIsNotNone(call(x).grad_fn)
+                        with torch.no_grad():
+                            self.assertIsNone(call(x).grad_fn)
+                        with warnings.catch_warnings():
+                            warnings.simplefilter("ignore")  # from 2.15 on it is said to be old
+                            traced = torch.jit.trace(call, a)
+                        self.assertIn(f"weft::{op}", str(traced.graph))
+                    with self.assertRaisesRegex(RuntimeError, "missing value for argument"):
+                        getattr(ops, op)()
+            self.assertTrue(torch.equal(ops.gemm(a=a, b=b, bias=None), a @ b))
 
     def check_products(self, group: weft.Group) -> None:
         """Outputs and gradients of the four products, by small integers exactly those of one process."""

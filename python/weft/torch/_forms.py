@@ -1,28 +1,31 @@
-"""Products of one form: everything about a call that does not depend on addresses, made once.
+"""Calls of one form: everything about a product or a collective that does not depend on addresses, made once.
 
-A form is found by shapes, strides and types, so that a call that was made before costs a look into a table, three addresses and
-the call itself.
+A form is found by shapes, strides and types, so that a call that was made before costs a look into a table, a few addresses and
+the call itself. Operators remember forms, too, and find them sooner (:mod:`weft.torch._quick`).
 """
 
 from __future__ import annotations
 
 import ctypes as C
 import weakref
+from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
+from torch._C._dynamo.guards import _empty_strided_cpu  # type: ignore[import-not-found]
 
 from .. import products
+from .._arrays import dense_strides
 from .._library import check, lib, structs
 from ..dtypes import dtype_of
-from ..group import Group
+from ..errors import StateError
+from ..group import Group, reduction_of
 from . import _cuda
 from ._groups import group_of
 
 _Operands = structs["weft_operands"]
-empty_like = torch.empty_like
-_MOST = 4096  # forms that an operator keeps
+MOST = 4096  # forms that an operator keeps
 
 
 def check2(op: str, a: Any, b: Any) -> None:
@@ -62,18 +65,45 @@ def _stored(x: Tensor) -> Tuple[int, int]:
     return int(trans), step if stored > 1 else width
 
 
-class _Form:
+def maker(shape: Tuple[int, ...], like: Tensor) -> Callable[[], Tensor]:
+    """What makes tensors of a shape, in the quickest way there is: on a GPU, like one that has the shape with memory for one
+    element, unless it is a vector, whose strides would not be those of memory without gaps."""
+    if like.is_cpu:
+        return partial(_empty_strided_cpu, shape, dense_strides(shape), like.dtype)
+    few = len(shape) != 2 or min(shape) < 2
+    return partial(torch.empty_like, torch.empty(shape if few else (), dtype=like.dtype, device=like.device).expand(shape))
+
+
+class Form:
+    """What forms share: their group, and the calls of which operators remember that they are of this form."""
+
+    def __init__(self, function: Any, group: Optional[Group], like: Tensor) -> None:
+        self.function = function
+        self.group: Any = weakref.ref(group) if group is not None else None
+        self.cuda = like.is_cuda
+        self.calls: List[Any] = []
+
+    def ready(self) -> Any:
+        """The group, with no call of others under way in it; None if it has ended, and its name may have a new one."""
+        group = self.group()
+        if group is None or not group._native.value:
+            return None
+        if group._lane is not None:
+            group._lane.settle()
+        return group
+
+
+class _Product(Form):
     """A product of operands of one type on one device, each with rows or columns without gaps."""
 
     def __init__(self, op: str, a: Tensor, b: Tensor, bias: Optional[Tensor], m: int, group: Optional[Group]) -> None:
+        super().__init__(getattr(lib, "weft_" + op), group, a)
         self.shape: Tuple[int, int] = (a.shape[0], b.shape[1])
-        self.function = getattr(lib, "weft_" + op)
         (transa, lda), (transb, ldb), dtype = _stored(a), _stored(b), dtype_of(a.dtype)
         if group is None:
             self.first: Any = products._gemm_args(dtype, *self.shape, a.shape[1])
             self.first.transa, self.first.transb = transa, transb
         else:
-            self.group = weakref.ref(group)
             self.shape = shape_of(op, a, b, m, group)
             rows, cols, inner = a.shape[0], b.shape[1], a.shape[1]
             if op == "ag_gemm":
@@ -91,10 +121,7 @@ class _Form:
         self.first.lda, self.first.ldb = lda, ldb
         if bias is not None and tuple(bias.shape) != self.shape[1:]:
             raise ValueError(f"weft::{op}: bias has the shape {tuple(bias.shape)}; the result has {self.shape[1]} columns")
-        # A result is made like this, which is the quickest way there is: the shape, with memory for one element unless it is a
-        # vector, whose strides would not be those of memory without gaps.
-        few = min(self.shape) < 2
-        self.like = torch.empty(self.shape if few else (), dtype=a.dtype, device=a.device).expand(self.shape)
+        self.new = maker(self.shape, a)
         self.spare: List[Any] = []  # operands that no call has in use, for threads may share a form
 
     def operands(self) -> Tuple[Any, Any]:
@@ -102,87 +129,202 @@ class _Form:
         own = type(self.first).from_buffer_copy(self.first)
         return own, C.byref(own)
 
-
-def _make(
-    op: str, forms: Dict[Any, _Form], key: Any, a: Tensor, b: Tensor, bias: Optional[Tensor], m: int, name: Optional[str]
-) -> Tuple[_Form, Tensor, Tensor]:
-    """A form that is not in the table, and the operands in it: copies where theirs have gaps."""
-    check2(op, a, b)
-    for what, x in (("b", b), ("bias", bias)):
-        if x is not None and x.dtype != a.dtype:
-            raise TypeError(f"weft::{op}: a is {a.dtype}, {what} is {x.dtype}")
-        if x is not None and x.device != a.device:
-            raise TypeError(f"weft::{op}: a is on {a.device}, {what} on {x.device}")
-    if bias is not None and not bias.is_contiguous():
-        raise ValueError(f"weft::{op}: bias must be contiguous")
-    x, y = _plain(a), _plain(b)
-    form = _Form(op, x, y, bias, m, None if name is None else group_of(name, a.device))
-    if x is a and y is b:
-        if len(forms) >= _MOST:
-            forms.clear()
-        forms[key] = form
-    return form, x, y
-
-
-def over_ranks(op: str) -> Callable[..., Tensor]:
-    """The kernel of a product over the ranks of a group."""
-    forms: Dict[Any, _Form] = {}
-
-    def kernel(a: Tensor, b: Tensor, bias: Optional[Tensor], *rest: Any) -> Tensor:
-        key: Any = rest, a.shape, a.stride(), b.shape, b.stride(), a.dtype, b.dtype
-        cuda = a.is_cuda or b.is_cuda
-        if bias is not None or cuda:
-            key += (a.device, b.device, None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.device))
-        form = forms.get(key)
-        group = None if form is None else form.group()
-        if form is None or group is None or not group._native.value:  # a group that ended; its name may have a new one
-            form, a, b = _make(op, forms, key, a, b, bias, rest[0] if len(rest) == 2 else -1, rest[-1])
-            group = group_of(rest[-1], a.device)
-        if group._lane is not None:
-            group._lane.settle()
-        if cuda:
+    def run(self, group: Any, a: Tensor, b: Tensor, bias: Optional[Tensor]) -> Tensor:
+        """The product."""
+        if self.cuda:
             _cuda.ready(group, a)
-        both = form.spare.pop() if form.spare else form.operands()
-        operands = both[0]
-        operands.a, operands.b = a.data_ptr(), b.data_ptr()
+        both = self.spare.pop() if self.spare else self.operands()
+        operands, out = both[0], self.new()
+        operands.a, operands.b, operands.d = a.data_ptr(), b.data_ptr(), out.data_ptr()
         if bias is not None:
             operands.bias = bias.data_ptr()
-        out = empty_like(form.like)
-        operands.d = out.data_ptr()
-        group._call(form.function, form.pointer, both[1])
-        form.spare.append(both)
+        self.call(group, both[1])
+        self.spare.append(both)
         return out
 
-    return kernel
+    def call(self, group: Any, operands: Any) -> None:
+        group._call(self.function, self.pointer, operands)
 
 
-def on_one_rank() -> Callable[..., Tensor]:
-    """The kernel of a product that needs no peer: torch's own on GPUs."""
-    forms: Dict[Any, _Form] = {}
+class _Alone(_Product):
+    """A product that needs no peer."""
 
-    def kernel(a: Tensor, b: Tensor, bias: Optional[Tensor], *_: Any) -> Tensor:
-        if not a.is_cpu or not b.is_cpu:
-            check2("gemm", a, b)
-            _cuda.bind(a)
-            return a @ b if bias is None else torch.addmm(bias, a, b)
-        key: Any = a.shape, a.stride(), b.shape, b.stride(), a.dtype, b.dtype
-        if bias is not None:
-            key += (bias.shape, bias.stride(), bias.dtype)
-        form = forms.get(key)
-        if form is None:
-            form, a, b = _make("gemm", forms, key, a, b, bias, -1, None)
-        both = form.spare.pop() if form.spare else form.operands()
-        args = both[0]
-        args.a, args.b = a.data_ptr(), b.data_ptr()
-        if bias is not None:
-            args.bias = bias.data_ptr()
-        out = empty_like(form.like)
-        args.d = out.data_ptr()
-        check(form.function(both[1]))
-        form.spare.append(both)
+    def ready(self) -> Any:
+        return self
+
+    def call(self, group: Any, operands: Any) -> None:
+        check(self.function(operands))
+
+
+class Product:
+    """The kernel of a product over the ranks of a group: ``(a, b, bias, [m,] group)``."""
+
+    tensors = 0
+    form = _Product
+
+    def __init__(self, op: str, arguments: int) -> None:
+        self.op, self.arguments = op, arguments
+        self.forms: Dict[Any, Any] = {}
+
+    def key(self, a: Tensor, b: Tensor, bias: Optional[Tensor], rest: Tuple[Any, ...]) -> Any:
+        key: Any = rest, a.shape, a.stride(), b.shape, b.stride(), a.dtype, b.dtype
+        if bias is not None or not a.is_cpu or not b.is_cpu:
+            key += (a.device, b.device, None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.device))
+        return key
+
+    def form_of(self, a: Tensor, b: Tensor, bias: Optional[Tensor], *rest: Any) -> Any:
+        """The form of a call that was made; None for one whose operands had to be copied."""
+        return self.forms.get(self.key(a, b, bias, rest))
+
+    def group(self, a: Tensor, rest: Tuple[Any, ...]) -> Optional[Group]:
+        return group_of(rest[-1], a.device)
+
+    def __call__(self, a: Tensor, b: Tensor, bias: Optional[Tensor], *rest: Any) -> Tensor:
+        key = self.key(a, b, bias, rest)
+        form = self.forms.get(key)
+        group = None if form is None else form.ready()
+        if form is None or group is None:
+            form, a, b = self.make(key, a, b, bias, rest)
+            group = form.ready()
+            if group is None:
+                raise StateError("the group is closed")
+        return form.run(group, a, b, bias)
+
+    def make(self, key: Any, a: Tensor, b: Tensor, bias: Optional[Tensor], rest: Tuple[Any, ...]) -> Tuple[Any, Tensor, Tensor]:
+        """A form that is not in the table, and the operands in it: copies where theirs have gaps."""
+        check2(self.op, a, b)
+        for what, x in (("b", b), ("bias", bias)):
+            if x is not None and x.dtype != a.dtype:
+                raise TypeError(f"weft::{self.op}: a is {a.dtype}, {what} is {x.dtype}")
+            if x is not None and x.device != a.device:
+                raise TypeError(f"weft::{self.op}: a is on {a.device}, {what} on {x.device}")
+        if bias is not None and not bias.is_contiguous():
+            raise ValueError(f"weft::{self.op}: bias must be contiguous")
+        x, y = _plain(a), _plain(b)
+        form = self.form(self.op, x, y, bias, rest[0] if len(rest) == 2 else -1, self.group(a, rest))
+        if x is a and y is b:
+            if len(self.forms) >= MOST:
+                self.forms.clear()
+            self.forms[key] = form
+        return form, x, y
+
+
+class Gemm(Product):
+    """The kernel of a product that needs no peer, ``(a, b, bias[, group])``: torch's own on GPUs."""
+
+    form = _Alone
+
+    def group(self, a: Tensor, rest: Tuple[Any, ...]) -> None:
+        return None
+
+    def __call__(self, a: Tensor, b: Tensor, bias: Optional[Tensor], *rest: Any) -> Tensor:
+        if a.is_cpu and b.is_cpu:
+            return super().__call__(a, b, bias, *rest)
+        check2("gemm", a, b)
+        _cuda.bind(a)
+        return a @ b if bias is None else torch.addmm(bias, a, b)
+
+
+# ---- collectives --------------------------------------------------------------------------------------------
+
+
+class _Exchange(Form):
+    """A collective on tensors without gaps, of one shape and type."""
+
+    def __init__(self, kernel: "Collective", x: Tensor, group: Group, rest: Tuple[Any, ...]) -> None:
+        super().__init__(getattr(lib, "weft_" + kernel.op.rstrip("_")), group, x)
+        count = x.numel()
+        self.new = maker(kernel.shape(tuple(x.shape), group.size), x)
+        self.tail = (count // group.size if kernel.per_rank else count, dtype_of(x.dtype).code, *kernel.tail(rest))
+
+    def run(self, group: Group, x: Tensor) -> Optional[Tensor]:
+        """The collective."""
+        if self.cuda:
+            _cuda.ready(group, x)
+        out = self.new()
+        group._call(self.function, x.data_ptr(), out.data_ptr(), *self.tail)
         return out
 
-    return kernel
+
+class _InPlace(_Exchange):
+    """One whose result replaces what was sent."""
+
+    def run(self, group: Group, x: Tensor) -> None:
+        if self.cuda:
+            _cuda.ready(group, x)
+        pointer = x.data_ptr()
+        group._call(self.function, pointer, pointer, *self.tail)
 
 
-__all__ = ["check2", "on_one_rank", "over_ranks", "shape_of"]
+class _FromRoot(_Exchange):
+    """A broadcast: in place, in a tensor of its own, which only the root fills."""
+
+    def run(self, group: Group, x: Tensor) -> Tensor:
+        out = self.new()
+        pointer = out.data_ptr()
+        if self.cuda:
+            _cuda.ready(group, x)
+        if group.rank == self.tail[-1]:
+            if self.cuda:
+                out.copy_(x)
+            else:
+                C.memmove(pointer, x.data_ptr(), x.nbytes)
+        group._call(self.function, pointer, *self.tail)
+        return out
+
+
+class Collective:
+    """The kernel of a collective: ``(x, …, group)``."""
+
+    tensors = 1
+
+    def __init__(
+        self, op: str, arguments: int, *, scale: str = "", reduces: bool = False, per_rank: bool = False, form: Any = _Exchange
+    ) -> None:
+        self.op, self.arguments, self.scale, self.reduces = op, arguments, scale, reduces
+        self.per_rank, self.form = per_rank, form
+        self.forms: Dict[Any, Any] = {}
+
+    @property
+    def in_place(self) -> bool:
+        return self.form is _InPlace
+
+    def shape(self, shape: Tuple[Any, ...], size: int) -> Tuple[Any, ...]:
+        """Of the result, for real and for symbolic sizes."""
+        if self.scale == "gathers":
+            return (shape[0] * size, *shape[1:])
+        return (shape[0] // size, *shape[1:]) if self.scale == "scatters" else shape
+
+    def tail(self, rest: Tuple[Any, ...]) -> Tuple[int, ...]:
+        """What the library's function takes after a count and a type: a reduction, or a root."""
+        return (reduction_of(rest[0]),) if self.reduces else tuple(rest[:-1])
+
+    def form_of(self, x: Tensor, *rest: Any) -> Any:
+        """The form of a call that was made; None for one whose tensor has gaps."""
+        return self.forms.get((x.shape, x.dtype, x.device, rest)) if x.is_contiguous() else None
+
+    def __call__(self, x: Tensor, *rest: Any) -> Optional[Tensor]:
+        key = x.shape, x.dtype, x.device, rest
+        form = self.forms.get(key)
+        group = None if form is None else form.ready()
+        if not x.is_contiguous():
+            if self.in_place:
+                raise ValueError(f"weft::{self.op}: the tensor must be contiguous")
+            x = x.contiguous()
+        if form is None or group is None:
+            group = group_of(rest[-1], x.device)
+            if self.per_rank:
+                torch._check(
+                    x.shape[0] % group.size == 0,
+                    lambda: f"weft::{self.op}: {x.shape[0]} rows do not divide over {group.size} ranks",
+                )
+            if len(self.forms) >= MOST:
+                self.forms.clear()
+            form = self.forms[key] = self.form(self, x, group, rest)
+        return form.run(group, x)
+
+
+AllReduceInPlace = partial(Collective, form=_InPlace)
+Broadcast = partial(Collective, form=_FromRoot)
+
+__all__ = ["AllReduceInPlace", "Broadcast", "Collective", "Form", "Gemm", "MOST", "Product", "check2", "maker", "shape_of"]

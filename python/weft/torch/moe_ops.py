@@ -20,7 +20,7 @@ from __future__ import annotations
 import ctypes as C
 import itertools
 import weakref
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
@@ -29,6 +29,8 @@ from .._library import lib
 from ..errors import ArgumentError
 from ..moe import FeedForward, MoE
 from . import _cuda
+from ._forms import MOST, Form, maker
+from ._quick import quicken
 from .ops import _define, _differentiable, _ops
 
 _layers: "weakref.WeakValueDictionary[str, _Layer]" = weakref.WeakValueDictionary()
@@ -179,14 +181,78 @@ def _weights_back(along: Tensor, expert: Tensor, counts: Tensor, layer: str) -> 
     return torch.where(expert >= 0, found, 0)
 
 
-def _forward(x: Tensor, expert: Tensor, weight: Tensor, experts: str, layer: str) -> Tensor:
-    it, packed = _layer(layer), _experts.get(experts)
-    if packed is None:
-        raise ArgumentError(
-            f"no experts are named '{experts}'; weft.torch.experts_name(experts) names some, while they live"
-        )
-    it.close()
-    return it.on(x).forward(x.contiguous(), expert.contiguous(), weight.contiguous(), packed)
+class _Forward(Form):
+    """A round of so many tokens, through the experts of a layer."""
+
+    def __init__(self, it: _Layer, packed: FeedForward, x: Tensor, expert: Tensor, weight: Tensor) -> None:
+        super().__init__(lib.weft_moe_forward, it.moe.group, x)
+        self.layer, self.experts = weakref.ref(it), weakref.ref(packed)
+        self.first, tokens = it.moe._input(x, expert, weight)
+        self.new = maker((tokens, it.moe.hidden), x)
+        function, moe, pointer = self.function, it.moe._moe, C.byref(packed._expert)
+        self.moe = moe
+        self.call: Any = lambda _, given, out: function(moe, 0, given, pointer, out)
+        self.spare: List[Any] = []  # as products have them
+
+    def ready(self) -> Any:
+        it, group = self.layer(), self.group()
+        if it is None or group is None or self.moe not in group._native.made or self.experts() is None:
+            return None
+        if it.open is not None:
+            it.close()
+        if group._lane is not None:
+            group._lane.settle()
+        return group
+
+    def run(self, group: Any, x: Tensor, expert: Tensor, weight: Tensor) -> Tensor:
+        """The round."""
+        if self.cuda:
+            _cuda.ready(group, x)
+        packed = self.experts()  # nobody gives them back while the call lasts
+        both = self.spare.pop() if self.spare else self.input()
+        given, out = both[0], self.new()
+        given.x, given.expert, given.weight = x.data_ptr(), expert.data_ptr(), weight.data_ptr()
+        group._call(self.call, both[1], out.data_ptr())
+        self.spare.append(both)
+        del packed
+        return out
+
+    def input(self) -> Tuple[Any, Any]:
+        own = type(self.first).from_buffer_copy(self.first)
+        return own, C.byref(own)
+
+
+class _ForwardKernel:
+    """The kernel of ``moe_forward``."""
+
+    arguments, tensors = 5, 3
+
+    def __init__(self) -> None:
+        self.forms: Dict[Any, _Forward] = {}
+
+    def form_of(self, x: Tensor, expert: Tensor, weight: Tensor, experts: str, layer: str) -> Any:
+        """The form of a call that was made; None for one with tensors that have gaps."""
+        it, packed = _layers.get(layer), _experts.get(experts)
+        if it is None or packed is None or not all(t.is_contiguous() for t in (x, expert, weight)):
+            return None
+        if x.dtype != _dtype(it.moe):
+            return None
+        key = x.shape, experts, layer
+        form = self.forms.get(key)
+        if form is None:
+            if len(self.forms) >= MOST:
+                self.forms.clear()
+            form = self.forms[key] = _Forward(it, packed, x, expert, weight)
+        return form
+
+    def __call__(self, x: Tensor, expert: Tensor, weight: Tensor, experts: str, layer: str) -> Tensor:
+        it, packed = _layer(layer), _experts.get(experts)
+        if packed is None:
+            raise ArgumentError(
+                f"no experts are named '{experts}'; weft.torch.experts_name(experts) names some, while they live"
+            )
+        it.close()
+        return it.on(x).forward(x.contiguous(), expert.contiguous(), weight.contiguous(), packed)
 
 
 _define(
@@ -207,12 +273,14 @@ _define(
     _weights_back,
     lambda along, expert, counts, layer: along.new_empty(expert.shape, dtype=torch.float32),
 )
+_FORWARD = _ForwardKernel()
 _define(
     "moe_forward",
     "(Tensor x, Tensor expert, Tensor weight, str experts, str layer) -> Tensor",
-    _forward,
+    _FORWARD,
     lambda x, expert, weight, experts, layer: torch.empty_like(x, memory_format=torch.contiguous_format),
 )
+quicken(_ops.moe_forward, _FORWARD)
 
 # ---- gradients ----------------------------------------------------------------------------------------------
 

@@ -18,137 +18,62 @@ from typing import Any, Dict, Optional, Tuple
 import torch
 from torch import Tensor
 
-from .._library import lib
-from ..dtypes import dtype_of
-from ..group import Group, reduction_of
 from ..products import part
-from . import _cuda
-from ._forms import check2, on_one_rank, over_ranks, shape_of
+from ._forms import AllReduceInPlace, Broadcast, Collective, Gemm, Product, check2, shape_of
 from ._groups import group_of
+from ._quick import PLAIN, quicken
 
 _library = torch.library.Library("weft", "DEF")
 
-# ---- calls --------------------------------------------------------------------------------------------------
+# ---- kernels ------------------------------------------------------------------------------------------------
 
-_codes: Dict[torch.dtype, int] = {}
-
-
-def _code(dtype: torch.dtype) -> int:
-    code = _codes.get(dtype)
-    if code is None:
-        code = _codes[dtype] = dtype_of(dtype).code
-    return code
-
-
-def _group(name: str, x: Tensor) -> Group:
-    """The group of a name, for calls on this tensor."""
-    group = group_of(name, x.device)
-    return _cuda.ready(group, x) if x.is_cuda else group
-
-
-# ---- the products -------------------------------------------------------------------------------------------
+_KERNELS: Dict[str, Any] = {
+    "ag_gemm": Product("ag_gemm", 5),
+    "gemm_rs": Product("gemm_rs", 4),
+    "gemm_ar": Product("gemm_ar", 4),
+    "gemm_as": Product("gemm_as", 4),
+    "gemm": Gemm("gemm", 3),
+    "gemm_columns": Gemm("gemm", 4),
+    "all_reduce": Collective("all_reduce", 3, reduces=True),
+    "all_reduce_": AllReduceInPlace("all_reduce_", 3, reduces=True),
+    "all_gather": Collective("all_gather", 2, scale="gathers"),
+    "reduce_scatter": Collective("reduce_scatter", 3, scale="scatters", reduces=True, per_rank=True),
+    "all_to_all": Collective("all_to_all", 2, per_rank=True),
+    "broadcast": Broadcast("broadcast", 3),
+}
 
 
-def _kernels(op: str) -> Tuple[Any, Any]:
-    """The kernel of a product and its fake."""
+def _fake(name: str) -> Any:
+    """The fake kernel of an operator."""
+    kernel = _KERNELS[name]
 
-    def fake(a: Any, b: Any, bias: Any, *rest: Any) -> Any:
-        check2(op, a, b)
-        return a.new_empty(shape_of(op, a, b, rest[0] if len(rest) == 2 else -1, group_of(rest[-1])))
+    def of_product(a: Any, b: Any, bias: Any, *rest: Any) -> Any:
+        check2(name, a, b)
+        if isinstance(kernel, Gemm):
+            return a.new_empty((a.shape[0], b.shape[1]))
+        return a.new_empty(shape_of(name, a, b, rest[0] if len(rest) == 2 else -1, group_of(rest[-1])))
 
-    return over_ranks(op), fake
+    def of_collective(x: Any, *rest: Any) -> Any:
+        return None if kernel.in_place else x.new_empty(kernel.shape(tuple(x.shape), group_of(rest[-1]).size))
 
-
-_gemm = on_one_rank()
-
-
-def _gemm_fake(a: Any, b: Any, bias: Any) -> Any:
-    check2("gemm", a, b)
-    return a.new_empty((a.shape[0], b.shape[1]))
-
-
-def _gemm_columns_fake(a: Any, b: Any, bias: Any, group: str) -> Any:
-    return _gemm_fake(a, b, bias)
-
-
-# ---- the collectives ----------------------------------------------------------------------------------------
-
-
-def _all_reduce_(x: Tensor, op: str, group: str) -> None:
-    if not x.is_contiguous():
-        raise ValueError("weft::all_reduce_: the tensor must be contiguous")
-    pointer = x.data_ptr()
-    _group(group, x)._call(lib.weft_all_reduce, pointer, pointer, x.numel(), _code(x.dtype), reduction_of(op))
-
-
-def _all_reduce(x: Tensor, op: str, group: str) -> Tensor:
-    x = x.contiguous()
-    out = torch.empty_like(x)
-    _group(group, x)._call(
-        lib.weft_all_reduce, x.data_ptr(), out.data_ptr(), x.numel(), _code(x.dtype), reduction_of(op)
-    )
-    return out
-
-
-def _all_gather(x: Tensor, group: str) -> Tensor:
-    g, x = _group(group, x), x.contiguous()
-    out = x.new_empty((x.shape[0] * g.size, *x.shape[1:]))
-    g._call(lib.weft_all_gather, x.data_ptr(), out.data_ptr(), x.numel(), _code(x.dtype))
-    return out
-
-
-def _all_gather_fake(x: Any, group: str) -> Any:
-    return x.new_empty((x.shape[0] * group_of(group).size, *x.shape[1:]))
-
-
-def _reduce_scatter(x: Tensor, op: str, group: str) -> Tensor:
-    g, x = _group(group, x), x.contiguous()
-    torch._check(
-        x.shape[0] % g.size == 0, lambda: f"weft::reduce_scatter: {x.shape[0]} rows do not divide over {g.size} ranks"
-    )
-    out = x.new_empty((x.shape[0] // g.size, *x.shape[1:]))
-    g._call(lib.weft_reduce_scatter, x.data_ptr(), out.data_ptr(), out.numel(), _code(x.dtype), reduction_of(op))
-    return out
-
-
-def _reduce_scatter_fake(x: Any, op: str, group: str) -> Any:
-    return x.new_empty((x.shape[0] // group_of(group).size, *x.shape[1:]))
-
-
-def _all_to_all(x: Tensor, group: str) -> Tensor:
-    g, x = _group(group, x), x.contiguous()
-    torch._check(
-        x.shape[0] % g.size == 0, lambda: f"weft::all_to_all: {x.shape[0]} rows do not divide over {g.size} ranks"
-    )
-    out = torch.empty_like(x)
-    g._call(lib.weft_all_to_all, x.data_ptr(), out.data_ptr(), x.numel() // g.size, _code(x.dtype))
-    return out
-
-
-def _broadcast(x: Tensor, root: int, group: str) -> Tensor:
-    out = x.contiguous().clone()
-    _group(group, x)._call(lib.weft_broadcast, out.data_ptr(), out.numel(), _code(out.dtype), root)
-    return out
-
-
-def _same(x: Any, *_: Any) -> Any:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
+    return of_collective if kernel.tensors else of_product
 
 
 # ---- definitions --------------------------------------------------------------------------------------------
 
-_OPS: Dict[str, Tuple[str, Any, Any]] = {
-    "ag_gemm": ("(Tensor a, Tensor b, Tensor? bias, SymInt m, str group) -> Tensor", *_kernels("ag_gemm")),
-    "gemm_rs": ("(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor", *_kernels("gemm_rs")),
-    "gemm_ar": ("(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor", *_kernels("gemm_ar")),
-    "gemm_as": ("(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor", *_kernels("gemm_as")),
-    "gemm": ("(Tensor a, Tensor b, Tensor? bias) -> Tensor", _gemm, _gemm_fake),
-    "gemm_columns": ("(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor", _gemm, _gemm_columns_fake),
-    "all_reduce": ("(Tensor x, str op, str group) -> Tensor", _all_reduce, _same),
-    "all_gather": ("(Tensor x, str group) -> Tensor", _all_gather, _all_gather_fake),
-    "reduce_scatter": ("(Tensor x, str op, str group) -> Tensor", _reduce_scatter, _reduce_scatter_fake),
-    "all_to_all": ("(Tensor x, str group) -> Tensor", _all_to_all, _same),
-    "broadcast": ("(Tensor x, int root, str group) -> Tensor", _broadcast, _same),
+_SCHEMAS: Dict[str, str] = {
+    "ag_gemm": "(Tensor a, Tensor b, Tensor? bias, SymInt m, str group) -> Tensor",
+    "gemm_rs": "(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor",
+    "gemm_ar": "(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor",
+    "gemm_as": "(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor",
+    "gemm": "(Tensor a, Tensor b, Tensor? bias) -> Tensor",
+    "gemm_columns": "(Tensor a, Tensor b, Tensor? bias, str group) -> Tensor",
+    "all_reduce": "(Tensor x, str op, str group) -> Tensor",
+    "all_reduce_": "(Tensor(a!) x, str op, str group) -> ()",
+    "all_gather": "(Tensor x, str group) -> Tensor",
+    "reduce_scatter": "(Tensor x, str op, str group) -> Tensor",
+    "all_to_all": "(Tensor x, str group) -> Tensor",
+    "broadcast": "(Tensor x, int root, str group) -> Tensor",
 }
 
 
@@ -159,29 +84,29 @@ def _define(name: str, schema: str, kernel: Any, fake: Any, devices: Tuple[str, 
     torch.library.register_fake(f"weft::{name}", fake, lib=_library)
 
 
-for _name, _parts in _OPS.items():
-    _define(_name, *_parts)
-_define("all_reduce_", "(Tensor(a!) x, str op, str group) -> ()", _all_reduce_, lambda x, op, group: None)
+for _name, _schema in _SCHEMAS.items():
+    _define(_name, _schema, _KERNELS[_name], _fake(_name))
+    quicken(getattr(torch.ops.weft, _name), _KERNELS[_name])
 
 # ---- gradients ----------------------------------------------------------------------------------------------
 
 _ops = torch.ops.weft
-_PLAIN = (Tensor, torch.nn.Parameter)
 _modes = torch._C._len_torch_dispatch_stack  # type: ignore[attr-defined]
-_function_modes = torch._C._len_torch_function_stack  # type: ignore[attr-defined]
-_grads = torch.is_grad_enabled
-compiling = torch.compiler.is_compiling
 _transforms = torch._C._functorch.peek_interpreter_stack  # type: ignore[attr-defined]
 
 
-def _differentiable(name: str, kernel: Any, setup: Any, backward: Any) -> Any:
-    """Gives an operator its gradient; returns it as a function.
+def _bare(x: Any) -> bool:
+    """Whether nothing but a kernel has to see a tensor, or what stands in its place."""
+    return not isinstance(x, Tensor) or (type(x) in PLAIN and (x.is_cpu or x.is_cuda) and not x.is_neg())
 
-    Where no gradient is asked for, and nobody looks on (a compiler, a mode, a transform, a subclass), both call the kernel from
-    here: a pass through torch's dispatcher costs more than a small product, and the function needs none.
+
+def _differentiable(name: str, kernel: Any, setup: Any, backward: Any) -> None:
+    """Gives an operator its gradient.
+
+    Where none is asked for, and nobody looks on (a mode, a transform, a subclass), the kernel is called from here: a second pass
+    through torch's dispatcher costs more than a small product.
     """
-    packet = getattr(_ops, name)
-    op = packet.default
+    op = getattr(_ops, name).default
 
     class Gradient(torch.autograd.Function):
         @staticmethod
@@ -194,59 +119,15 @@ def _differentiable(name: str, kernel: Any, setup: Any, backward: Any) -> Any:
     Gradient.backward = staticmethod(backward)  # type: ignore[assignment]
     Gradient.__name__ = f"weft_{name}"
 
-    def slowly(*inputs: Any) -> Any:
+    def at_autograd(*inputs: Any) -> Any:
         if torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in inputs[:3]):
             return Gradient.apply(*inputs)
+        if not _modes() and _transforms() is None and all(map(_bare, inputs[:3])):
+            return kernel(*inputs)
         with torch._C._AutoDispatchBelowAutograd():
             return op(*inputs)
 
-    shortcut = _of_two if str(op._schema.arguments[1].type) == "Tensor" else _of_one
-    _library.impl(name, shortcut(kernel, slowly), "Autograd")
-    quick = shortcut(kernel, packet)
-
-    def function(*inputs: Any) -> Any:
-        return packet(*inputs) if compiling() or _function_modes() else quick(*inputs)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"``torch.ops.weft.{name}``, without a way through torch's dispatcher where that is nobody's loss."
-    return function
-
-
-def _of_two(kernel: Any, otherwise: Any) -> Any:
-    """The kernel of an operator that begins with two tensors and perhaps a third, where it alone is asked for."""
-
-    def call(a: Any, b: Any, c: Any, *rest: Any) -> Any:
-        if (
-            type(a) in _PLAIN
-            and type(b) in _PLAIN
-            and (a.is_cpu or a.is_cuda)
-            and (b.is_cpu or b.is_cuda)
-            and (c is None or (type(c) in _PLAIN and (c.is_cpu or c.is_cuda)))
-            and not _modes()
-            and _transforms() is None
-            and not ((a.requires_grad or b.requires_grad or (c is not None and c.requires_grad)) and _grads())
-        ):
-            return kernel(a, b, c, *rest)
-        return otherwise(a, b, c, *rest)
-
-    return call
-
-
-def _of_one(kernel: Any, otherwise: Any) -> Any:
-    """The same for one that begins with one tensor."""
-
-    def call(x: Any, *rest: Any) -> Any:
-        if (
-            type(x) in _PLAIN
-            and (x.is_cpu or x.is_cuda)
-            and not _modes()
-            and _transforms() is None
-            and not (x.requires_grad and _grads())
-        ):
-            return kernel(x, *rest)
-        return otherwise(x, *rest)
-
-    return call
+    _library.impl(name, at_autograd, "Autograd")
 
 
 def _keep(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
@@ -320,7 +201,7 @@ def _gemm_columns_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ..
 
 
 for _name in ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_as", "gemm", "gemm_columns"):
-    globals()[_name] = _differentiable(_name, _OPS[_name][1], _keep, globals()[f"_{_name}_backward"])
+    _differentiable(_name, _KERNELS[_name], _keep, globals()[f"_{_name}_backward"])
 
 
 def _keep_op(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
@@ -356,4 +237,11 @@ def _broadcast_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
 
 
 for _name in ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast"):
-    globals()[_name] = _differentiable(_name, _OPS[_name][1], _keep_op, globals()[f"_{_name}_backward"])
+    _differentiable(_name, _KERNELS[_name], _keep_op, globals()[f"_{_name}_backward"])
+
+# ---- the operators as functions -----------------------------------------------------------------------------
+
+ag_gemm, gemm_rs, gemm_ar, gemm_as = _ops.ag_gemm, _ops.gemm_rs, _ops.gemm_ar, _ops.gemm_as
+gemm, gemm_columns = _ops.gemm, _ops.gemm_columns
+all_reduce, all_reduce_, broadcast = _ops.all_reduce, _ops.all_reduce_, _ops.broadcast
+all_gather, reduce_scatter, all_to_all = _ops.all_gather, _ops.reduce_scatter, _ops.all_to_all
