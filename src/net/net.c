@@ -31,7 +31,8 @@ enum { PEER_NONE, PEER_WELL, PEER_GONE, PEER_LOST };
 
 typedef struct wire_post {
     uint64_t offset, value;
-    int32_t slot, unused;
+    int32_t slot;
+    uint32_t marks;
 } wire_post;
 
 typedef struct wire_early {
@@ -170,7 +171,8 @@ static bool is_sound(const weft_net *net, const message *m, size_t bytes)
     if (m->kind != KIND_PUT)
         return m->kind <= KIND_EARLY && m->post_count == 0;
     for (uint32_t i = 0; i < m->post_count; i++)
-        if (m->posts[i].offset % (m->effect == WEFT_NET_COUNT ? sizeof(uint32_t) : sizeof(uint64_t)) ||
+        if (m->posts[i].offset %
+                (m->effect == WEFT_NET_COUNT && !m->posts[i].marks ? sizeof(uint32_t) : sizeof(uint64_t)) ||
             !locate(net, m, m->posts[i].slot, m->posts[i].offset, sizeof(weft_signal)))
             return false;
     return span_of(m, &span) && (bytes == 0 || locate(net, m, m->slot, m->offset, span));
@@ -182,12 +184,12 @@ static void make_posts(const weft_net *net, const message *m)
         const wire_post *post = &m->posts[i];
         void *at = locate(net, m, post->slot, post->offset, 0);
 
-        if (m->effect == WEFT_NET_STORE)
+        if (m->effect == WEFT_NET_MARK || post->marks) /* partners: those who look at the mark */
+            atomic_store_explicit((_Atomic uint64_t *)at, post->value, memory_order_release);
+        else if (m->effect == WEFT_NET_STORE)
             weft_signal_store(at, post->value);
         else if (m->effect == WEFT_NET_ADD)
             weft_signal_post(at, post->value);
-        else if (m->effect == WEFT_NET_MARK) /* partners: those who look at the mark */
-            atomic_store_explicit((_Atomic uint64_t *)at, post->value, memory_order_release);
         else /* partners: those who count on this node */
             atomic_fetch_add_explicit((_Atomic uint32_t *)at, (uint32_t)post->value, memory_order_acq_rel);
     }
@@ -457,6 +459,7 @@ static void write_put(const weft_net *net, int to, const weft_net_put *put, mess
     m->post_count = (uint32_t)put->post_count;
     for (int i = 0; i < put->post_count; i++) {
         m->posts[i].value = put->posts[i].value;
+        m->posts[i].marks = i < put->mark_count;
         m->posts[i].slot = slot_of(net, to, put->posts[i].at, &m->posts[i].offset);
     }
 }
@@ -544,21 +547,6 @@ static void write_before(const weft_net *net, int to, const weft_net_put *before
     write_put(net, to, before, first);
     memcpy(first + 1, before->from, before->row_bytes);
     d->before = bytes_ahead(before);
-}
-
-void weft_net_send_behind(weft_net *net, int to, const weft_net_put *put, const weft_net_put *before)
-{
-    size_t ahead = bytes_ahead(before);
-    departure *d = new_departure(net, to, ahead + put->row_bytes);
-
-    if (!d)
-        return;
-    write_before(net, to, before, d);
-    write_put(net, to, put, &d->head);
-    memcpy(d->payload + ahead, put->from, put->row_bytes);
-    pthread_mutex_lock(&net->lock);
-    depart(net, to, d, d->payload + ahead, put->row_bytes);
-    pthread_mutex_unlock(&net->lock);
 }
 
 void weft_net_send_early(weft_net *net, int to, const weft_net_early *early, const weft_net_put *before,

@@ -53,7 +53,7 @@ typedef struct weft_net_put {
     size_t rows, row_bytes;
     ptrdiff_t into_pitch, from_pitch; /* bytes from row to row; of one row they do not matter */
     weft_net_effect effect;
-    int post_count;
+    int post_count, mark_count; /* so many of the posts, the first, are marks whatever the effect */
     weft_net_post posts[WEFT_NET_POSTS];
 } weft_net_put;
 
@@ -124,10 +124,6 @@ void weft_net_close(weft_net *net);
  * error here.
  */
 void weft_net_send(weft_net *net, int to, const weft_net_put *put, weft_signal *finished);
-
-/* The same without `finished`, of one row; `before` (or NULL) is such a put too, which travels with it and
- * takes effect first. */
-void weft_net_send_behind(weft_net *net, int to, const weft_net_put *put, const weft_net_put *before);
 
 /* The same for an early message. `before` (or NULL) is a put of one row without `finished` that travels with
  * it and takes effect first. */

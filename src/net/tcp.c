@@ -5,6 +5,9 @@
  * call. The receiver reads into a small buffer; once it has the header it knows the place of the payload, and
  * reads what has not come yet straight into it. Messages of one peer do not overtake one another here.
  *
+ * A large payload is lent: its pages go to the connection through a pipe, without being copied. They may be
+ * read there, on this host or another, until the receiver says that it has read them; then it was sent.
+ *
  * Everyone listens until all its peers are connected, and not after. Of two peers the one with the lesser id
  * connects. What an address says (an id, a proof, where to connect) goes through the meeting of the ranks
  * alone: whoever connects has to show the proof of the one it wants, and gets that of its own back. So a
@@ -13,11 +16,14 @@
 #include "net/tcp.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,13 +36,15 @@
 #include "net/secret.h"
 
 enum {
-    BUFFER_BYTES = 64 << 10,
-    HEADER_MAX = 16 << 10,
-    FEW_BYTES = 8 << 10,   /* are written in one piece, which is quicker */
-    WRITE_MAX = 256 << 10, /* by one call: between two, what has come is read while caches hold it */
-    CANDIDATES = 16,       /* addresses of a host */
-    STRANGERS = 64,        /* who have connected and not yet said who they are */
-    DIRECT = 1,            /* so few connections are read without asking which have something */
+    BUFFER_BYTES = 8 << 10, /* more of a payload than this is worth a call that reads it in its place */
+    HEADER_MAX = 4 << 10,
+    FEW_BYTES = 8 << 10,    /* are written in one piece, which is quicker */
+    WRITE_MAX = 1 << 20,    /* by one call: between two, what has come is read while caches hold it */
+    LEND_BYTES = 256 << 10, /* from here on, copying costs more than being told */
+    PIPE_BYTES = 1 << 20,   /* more is not for everybody */
+    CANDIDATES = 16,        /* addresses of a host */
+    STRANGERS = 64,         /* who have connected and not yet said who they are */
+    DIRECT = 1,             /* so few connections are read without asking which have something */
     EVENTS = 16,
     NEAR_US = 2000,         /* the round trip between hosts of one room, when it is new */
     ATTEMPT_NS = 700000000, /* for a connection to be made; then the next address is tried */
@@ -62,11 +70,18 @@ typedef struct greeting {
     unsigned char id[16], proof[16]; /* the sender's; the receiver's */
 } greeting;
 
+typedef enum frame_kind {
+    FRAME_MESSAGE,
+    FRAME_LENT, /* a message; the receiver tells when it has read it */
+    FRAME_READ, /* the first lent message that it has not told of yet */
+} frame_kind;
+
 typedef struct frame {
-    uint64_t header_bytes, bytes;
+    uint32_t header_bytes, kind;
+    uint64_t bytes;
 } frame;
 
-/* A message that has not left whole. */
+/* A message that has not left whole, or has been lent and not been read. */
 typedef struct outgoing {
     struct outgoing *next;
     frame head;
@@ -89,11 +104,15 @@ typedef struct tcp_peer {
     int64_t until;        /* for this attempt */
 
     outgoing *first, **last;
+    outgoing *lent, **last_lent; /* have left */
+    int pipe[2];                 /* made for the first; -1: there is none */
+    size_t piped;                /* bytes of the first message that are in it */
+    bool copies;                 /* the system lends nothing */
 
     char *buffer;
     size_t begin, end; /* what has been read and not been understood */
     size_t left;       /* of a payload that comes */
-    bool wanted;
+    bool wanted, borrowed;
     char *into;
     void *token;
 } tcp_peer;
@@ -138,17 +157,24 @@ static void watch_writes(tcp_peer *p)
     }
 }
 
-static void drop_outgoing(tcp_peer *p)
+static void drop_list(outgoing **first, outgoing ***last)
 {
-    while (p->first) {
-        outgoing *o = p->first;
+    while (*first) {
+        outgoing *o = *first;
 
-        p->first = o->next;
-        p->engine->waiting--;
+        *first = o->next;
         o->sent(o->argument, false);
         free(o);
     }
-    p->last = &p->first;
+    *last = first;
+}
+
+static void drop_outgoing(tcp_peer *p)
+{
+    for (const outgoing *o = p->first; o; o = o->next)
+        p->engine->waiting--;
+    drop_list(&p->lent, &p->last_lent);
+    drop_list(&p->first, &p->last);
 }
 
 static void end_connection(tcp_peer *p)
@@ -158,6 +184,11 @@ static void end_connection(tcp_peer *p)
     if (p->fd >= 0)
         close(p->fd);
     p->fd = -1;
+    for (int i = 0; i < 2; i++) {
+        if (p->pipe[i] >= 0)
+            close(p->pipe[i]);
+        p->pipe[i] = -1;
+    }
     for (int i = 0; i < engine->live_count; i++)
         if (engine->live[i] == p)
             engine->live[i--] = engine->live[--engine->live_count];
@@ -196,15 +227,16 @@ static void lose(tcp_peer *p, const char *why)
 
 /* ---- sending --------------------------------------------------------------------------------------- */
 
-/* The bytes of a message from `gone` on, at most WRITE_MAX of the payload; returns how many parts. */
-static int list_rest(const outgoing *o, struct iovec parts[3], size_t *bytes)
+/* The bytes of a message from `gone` on, at most WRITE_MAX of the payload, or without it; returns how many
+ * parts. */
+static int list_rest(const outgoing *o, bool without, struct iovec parts[3], size_t *bytes)
 {
     const void *at[3] = {&o->head, o->header, o->data};
     size_t size[3] = {sizeof(o->head), o->head.header_bytes, o->head.bytes}, skip = o->gone;
     int count = 0;
 
     *bytes = 0;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < (without ? 2 : 3); i++) {
         size_t skipped = skip < size[i] ? skip : size[i], rest = size[i] - skipped;
 
         skip -= skipped;
@@ -217,28 +249,99 @@ static int list_rest(const outgoing *o, struct iovec parts[3], size_t *bytes)
     return count;
 }
 
-static ssize_t write_parts(int fd, struct iovec *parts, int count, size_t bytes)
+static ssize_t write_parts(int fd, struct iovec *parts, int count, size_t bytes, int more)
 {
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
     char few[FEW_BYTES];
 
     if (bytes > sizeof(few))
-        return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL | more);
     for (int i = 0, at = 0; i < count; at += (int)parts[i++].iov_len)
         memcpy(few + at, parts[i].iov_base, parts[i].iov_len);
-    return send(fd, few, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return send(fd, few, bytes, MSG_DONTWAIT | MSG_NOSIGNAL | more);
+}
+
+static bool has_pipe(tcp_peer *p)
+{
+    if (p->pipe[0] >= 0)
+        return true;
+    if (p->copies || pipe2(p->pipe, O_NONBLOCK | O_CLOEXEC) != 0) {
+        p->copies = true;
+        return false;
+    }
+    fcntl(p->pipe[1], F_SETPIPE_SZ, (int)PIPE_BYTES); /* else it is smaller */
+    return true;
+}
+
+/* A connection that has ended may send a signal, which the program is not to see. */
+static ssize_t splice_quietly(const tcp_peer *p, bool more)
+{
+    sigset_t broken, before, pending;
+    bool was_pending;
+    ssize_t gone;
+    int why;
+
+    sigemptyset(&broken);
+    sigaddset(&broken, SIGPIPE);
+    was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &broken, &before);
+    gone = splice(p->pipe[0], NULL, p->fd, NULL, p->piped, SPLICE_F_NONBLOCK | (more ? SPLICE_F_MORE : 0));
+    why = errno;
+    if (gone < 0 && why == EPIPE && !was_pending)
+        sigtimedwait(&broken, NULL, &(struct timespec){0});
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = why;
+    return gone;
+}
+
+/* Lends pages of the payload, from `gone` on. What the system does not want to lend is written. */
+static ssize_t lend_some(tcp_peer *p, const outgoing *o)
+{
+    size_t ahead = sizeof(o->head) + o->head.header_bytes, rest = o->head.bytes - (o->gone - ahead);
+    struct iovec part = {(char *)(uintptr_t)o->data + (o->gone - ahead),
+                         rest < PIPE_BYTES ? rest : PIPE_BYTES};
+    ssize_t piped;
+
+    if (!p->piped && has_pipe(p)) {
+        piped = vmsplice(p->pipe[1], &part, 1, SPLICE_F_NONBLOCK);
+        if (piped > 0)
+            p->piped = (size_t)piped;
+        else if (errno != EINTR && errno != EAGAIN)
+            p->copies = true;
+    }
+    if (p->piped)
+        return splice_quietly(p, p->piped < rest);
+    return write_parts(p->fd, &part, 1, part.iov_len, 0);
+}
+
+static ssize_t write_rest(tcp_peer *p, const outgoing *o)
+{
+    bool lent = o->head.kind == FRAME_LENT;
+    struct iovec parts[3];
+    size_t bytes;
+    int count = list_rest(o, lent, parts, &bytes);
+    ssize_t gone;
+
+    if (count)
+        return write_parts(p->fd, parts, count, bytes, lent ? MSG_MORE : 0);
+    gone = lend_some(p, o);
+    if (gone > 0 && p->piped)
+        p->piped -= (size_t)gone;
+    return gone;
+}
+
+static bool has_left(const outgoing *o)
+{
+    return o->gone == sizeof(o->head) + o->head.header_bytes + o->head.bytes;
 }
 
 /* Writes what the connection takes now. Whether the message has left. */
 static bool write_some(tcp_peer *p, outgoing *o)
 {
-    size_t whole = sizeof(o->head) + o->head.header_bytes + o->head.bytes, bytes;
-    struct iovec parts[3];
-    int count = list_rest(o, parts, &bytes);
     ssize_t gone;
 
     do
-        gone = write_parts(p->fd, parts, count, bytes);
+        gone = write_rest(p, o);
     while (gone < 0 && errno == EINTR);
     if (gone < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != ENOBUFS) {
         lose(p, strerror(errno));
@@ -246,32 +349,66 @@ static bool write_some(tcp_peer *p, outgoing *o)
     }
     if (gone > 0)
         o->gone += (size_t)gone;
-    return o->gone == whole;
+    return has_left(o);
 }
 
-static void tcp_send(void *handle, int number, const void *header, size_t header_bytes, const void *data,
-                     size_t bytes, weft_engine_sent sent, void *argument)
+static void append(outgoing *o, outgoing ***last)
 {
-    tcp_peer *p = &((tcp_engine *)handle)->peers[number];
-    outgoing now = {.head = {header_bytes, bytes}, .header = header, .data = data, .sent = sent}, *o;
+    o->next = NULL;
+    **last = o;
+    *last = &o->next;
+}
 
-    if (p->state == WELL && !p->first && write_some(p, &now)) {
-        sent(argument, true);
+static outgoing *take_first(outgoing **first, outgoing ***last)
+{
+    outgoing *o = *first;
+
+    *first = o->next;
+    if (!*first)
+        *last = first;
+    return o;
+}
+
+/* At once, or when its turn comes. */
+static void send_message(tcp_peer *p, outgoing *now)
+{
+    bool lent = now->head.kind == FRAME_LENT;
+    outgoing *o;
+
+    if (p->state == WELL && !p->first && write_some(p, now) && !lent) {
+        now->sent(now->argument, true);
         return;
     }
     o = p->state == NONE || p->state == LOST ? NULL : malloc(sizeof(*o));
     if (!o) {
         if (p->state != NONE)
             lose(p, "this rank has no memory for a message to it");
-        sent(argument, false);
+        now->sent(now->argument, false);
         return;
     }
-    now.argument = argument;
-    *o = now;
-    *p->last = o;
-    p->last = &o->next;
+    *o = *now;
+    if (lent && has_left(o)) {
+        append(o, &p->last_lent);
+        return;
+    }
+    append(o, &p->last);
     p->engine->waiting++;
     watch_writes(p); /* whoever sleeps on the descriptor is to know */
+}
+
+static void tcp_send(void *handle, int number, const void *header, size_t header_bytes, const void *data,
+                     size_t bytes, weft_engine_sent sent, void *argument)
+{
+    tcp_peer *p = &((tcp_engine *)handle)->peers[number];
+    outgoing now = {.head = {.header_bytes = (uint32_t)header_bytes,
+                             .kind = bytes >= LEND_BYTES && !p->copies ? FRAME_LENT : FRAME_MESSAGE,
+                             .bytes = bytes},
+                    .header = header,
+                    .data = data,
+                    .sent = sent,
+                    .argument = argument};
+
+    send_message(p, &now);
 }
 
 /* One write of those that wait. Whether more would go. */
@@ -289,16 +426,46 @@ static bool flush(tcp_peer *p)
         return false;
     if (!left)
         return o->gone > before;
-    p->first = o->next;
-    if (!p->first)
-        p->last = &p->first;
+    take_first(&p->first, &p->last);
     p->engine->waiting--;
+    if (o->head.kind == FRAME_LENT) {
+        append(o, &p->last_lent);
+        return true;
+    }
     o->sent(o->argument, true);
     free(o);
     return true;
 }
 
 /* ---- receiving ------------------------------------------------------------------------------------- */
+
+static void nobody_asked(void *argument, bool whole)
+{
+    (void)argument;
+    (void)whole;
+}
+
+/* Tells the peer that what it lent has been read. */
+static void give_back(tcp_peer *p)
+{
+    outgoing told = {.head = {.kind = FRAME_READ}, .sent = nobody_asked};
+
+    p->borrowed = false;
+    send_message(p, &told);
+}
+
+static void take_back(tcp_peer *p)
+{
+    outgoing *o;
+
+    if (!p->lent) {
+        lose(p, "it sent a message that cannot be");
+        return;
+    }
+    o = take_first(&p->lent, &p->last_lent);
+    o->sent(o->argument, true);
+    free(o);
+}
 
 /* Begins the message at `begin` if its header is there. */
 static bool begin_message(tcp_peer *p)
@@ -318,6 +485,11 @@ static bool begin_message(tcp_peer *p)
     if (have - sizeof(head) < head.header_bytes)
         return false;
     p->begin += sizeof(head) + head.header_bytes;
+    if (head.kind == FRAME_READ) {
+        take_back(p);
+        return true;
+    }
+    p->borrowed = head.kind == FRAME_LENT;
     p->into = events->place(events->context, at + sizeof(head), head.header_bytes, head.bytes, &p->token);
     p->wanted = p->into != NULL;
     p->left = head.bytes;
@@ -329,11 +501,14 @@ static bool begin_message(tcp_peer *p)
 static void take_payload(tcp_peer *p, size_t bytes)
 {
     p->left -= bytes;
-    if (!p->wanted)
+    if (p->wanted)
+        p->into += bytes;
+    if (p->left)
         return;
-    p->into += bytes;
-    if (!p->left)
+    if (p->wanted)
         p->engine->events.landed(p->token, true);
+    if (p->borrowed)
+        give_back(p);
 }
 
 /* What has been read: whole messages, then the beginning of one. */
@@ -835,8 +1010,9 @@ static weft_status tcp_open(int peers, const weft_engine_events *events, void **
     for (int number = 0; number < peers; number++) {
         tcp_peer *p = &engine->peers[number];
 
-        *p = (tcp_peer){.engine = engine, .number = number, .fd = -1};
+        *p = (tcp_peer){.engine = engine, .number = number, .fd = -1, .pipe = {-1, -1}};
         p->last = &p->first;
+        p->last_lent = &p->lent;
     }
     engine->listener = -1;
     engine->own.mark = mark;

@@ -16,6 +16,7 @@ static void session_free(weft_session *s)
     free(s->of);
     free((void *)s->opened);
     free(s->listeners);
+    free(s->node);
     free(s);
 }
 
@@ -90,7 +91,9 @@ static void find_controls(weft_session *s, const seating *seats)
             continue;
         if (listens(seats, far, s->rank))
             s->listeners[s->listener_count++] =
-                (weft_listener){.rank = far, .there = s->of[far] + 1 + count_heard(seats, far, s->rank)};
+                (weft_listener){.rank = far,
+                                .node = seats->node[far],
+                                .there = s->of[far] + 1 + count_heard(seats, far, s->rank)};
     }
     for (int rank = 0; group->spread && rank < s->world; rank++)
         for (int far = 0; seats->node[rank] == seats->node[s->rank] && far < s->world; far++)
@@ -123,8 +126,9 @@ weft_status weft_session_of(weft_group *group, weft_session **session)
         s->of = calloc((size_t)group->size, sizeof(weft_run_control *));
         s->opened = calloc((size_t)group->size, sizeof(*s->opened));
         s->listeners = calloc((size_t)group->size, sizeof(*s->listeners));
+        s->node = group->spread ? calloc((size_t)group->size, sizeof(*s->node)) : NULL;
     }
-    if (!s || !s->delta || !s->of || !s->opened || !s->listeners) {
+    if (!s || !s->delta || !s->of || !s->opened || !s->listeners || (group->spread && !s->node)) {
         session_free(s);
         return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for its plans", group->rank);
     }
@@ -132,6 +136,12 @@ weft_status weft_session_of(weft_group *group, weft_session **session)
     s->rank = group->rank;
     s->world = group->size;
     s->control = control;
+    s->near_count = s->world;
+    if (group->spread) {
+        memcpy(s->node, seats.node, sizeof(*s->node) * (size_t)s->world);
+        s->place = seats.place[s->rank];
+        s->near_count = seats.size[seats.node[s->rank]];
+    }
     find_controls(s, &seats);
     group->session = s;
     *session = s;
@@ -330,8 +340,10 @@ static weft_status explain(weft_session *s)
 weft_status weft_session_resync(weft_session *s, bool rejected)
 {
     weft_error_text own = s->group->error;
-    weft_status status = weft_group_barrier(s->group), error;
+    weft_status status, error;
 
+    weft_session_publish_far(s); /* what a small collective has not shown; those who differ wait for it */
+    status = weft_group_barrier(s->group);
     if (status != WEFT_OK)
         return status;
     error = explain(s);

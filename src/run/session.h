@@ -63,7 +63,7 @@ static inline int weft_record_slot(weft_operand_role role)
     return WEFT_ROLE_RECV - (int)role;
 }
 
-enum { WEFT_SMALL_BYTES = 4096 };
+enum { WEFT_SMALL_BYTES = 32 << 10 };
 
 /* A small collective's payload behind its flag, in the same line (run/cpu/small.c). */
 typedef struct weft_small {
@@ -78,14 +78,15 @@ typedef struct weft_small {
 } weft_small;
 
 /* Symmetric; each rank writes only its own. Behind its own a rank has those of the far ranks that it listens
- * to, for all of its node to see: a rank shows what it shows to one rank of every other node. */
+ * to, for all of its node to see: a rank shows what it shows to one rank of every other node. Records of
+ * small collectives are shown there only when they fail: the slot says what was asked. */
 typedef struct weft_run_control {
     weft_record records[2];
     weft_small small[2];
 } weft_run_control;
 
 typedef struct weft_listener {
-    int rank;
+    int rank, node;
     weft_run_control *there; /* as this rank's control is called in its memory */
     uint64_t shown;          /* the last call whose record went there */
 } weft_listener;
@@ -100,6 +101,8 @@ typedef struct weft_session {
     uint64_t sequence;        /* of the current or last call */
     int listener_count;       /* far ranks that listen to this one, a rank of every other node */
     weft_listener *listeners; /* first those of the nodes behind this one */
+    int *node;                /* by rank, of the group's; NULL: there is one */
+    int place, near_count;    /* of this rank among those of its node; how many they are */
     _Atomic int fault;        /* 0, or 1 + the rank whose record does not agree; or W + 1: stop */
 
     void (*rebase)(

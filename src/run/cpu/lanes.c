@@ -20,7 +20,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { LEAVE_NS = 500000000, EARLY_BYTES = 128 << 10, LONG_BYTES = 64 << 10 };
+enum { LEAVE_NS = 500000000, EARLY_BYTES = 512 << 10, LONG_BYTES = 64 << 10 };
 
 typedef struct worker {
     weft_executor *x;
