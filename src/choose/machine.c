@@ -20,6 +20,7 @@ enum {
     GPU_COLLECTIVE_BYTES = 64 << 10, /* smallest chunk worth a task */
     GPU_COPIERS = 2,                 /* where every tile would read its rows over a link by itself */
     TWO_LEVEL_LANES = 8,             /* with whose transfers in flight a link is busy */
+    SUM_LANES = 2,                   /* where each waits for the sums that it sends: more only mix them up */
     FEW_LANES = 32,                  /* that still keep all links of a rank busy */
     LANE_TASKS = 48,                 /* of a lane, at least, so that their size changes no result by 1 % */
     BEYOND = 8,                      /* times as many regions as asked for, before that is given up */
@@ -30,6 +31,11 @@ enum {
 static bool is_collective(const weft_problem *problem)
 {
     return problem->op >= WEFT_OP_ALL_REDUCE;
+}
+
+static bool several_nodes(const weft_machine *machine, int world)
+{
+    return machine->ranks_per_node > 0 && world > machine->ranks_per_node;
 }
 
 static int64_t least(int64_t a, int64_t b)
@@ -47,20 +53,6 @@ static int64_t cuts(int64_t extent, int64_t tile)
     return tile > 0 ? most(1, weft_divide_up(extent, tile)) : 1;
 }
 
-/* About how many regions the GEMM tasks of all ranks have. */
-static double gemm_size(const weft_problem *p, int64_t world)
-{
-    bool sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
-    int64_t rows = cuts(p->m, p->tuning.tile_m),
-            cols = cuts(sums ? p->n : weft_divide_up(p->n, world), p->tuning.tile_n);
-
-    if (p->op == WEFT_OP_AG_GEMM || p->op == WEFT_OP_GEMM_RS)
-        rows = most(rows, world); /* every shard has a piece of its own */
-    if (p->op == WEFT_OP_GEMM_AS || p->op == WEFT_OP_GEMM_AR)
-        rows *= world; /* every tile goes to everyone, or is summed from everyone's */
-    return (double)rows * (double)cols * (double)world;
-}
-
 /*
  * Thousands of ranks with a task per tile would be a hundred million tasks, so tasks grow until there are few
  * enough. First, twice as large tasks on half as many lanes of twice as many units: the waves stay the same,
@@ -71,12 +63,13 @@ static void coarsen_gpu(int world, int64_t regions, weft_problem *p)
 {
     int64_t cols = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR ? p->n : weft_divide_up(p->n, world);
 
-    while ((p->tuning.tile_n < cols || p->tuning.tile_m < p->m) && gemm_size(p, world) > (double)regions) {
+    while ((p->tuning.tile_n < cols || p->tuning.tile_m < p->m) &&
+           weft_sim_regions(p, world) > (double)regions) {
         int64_t tasks = cuts(p->m, p->tuning.tile_m) * cuts(cols, p->tuning.tile_n);
         bool many_lanes = p->tuning.workers >= 2 * FEW_LANES;
 
         if (!many_lanes && tasks < 2 * (int64_t)LANE_TASKS * p->tuning.workers &&
-            gemm_size(p, world) < (double)regions * BEYOND)
+            weft_sim_regions(p, world) < (double)regions * BEYOND)
             break;
         if (many_lanes || tasks < 2 * (int64_t)LANE_TASKS * p->tuning.workers)
             p->tuning.workers = (int)most(1, p->tuning.workers / 2);
@@ -91,7 +84,7 @@ static void coarsen_gpu(int world, int64_t regions, weft_problem *p)
  * A unit is cut so that what is inside a node overlaps with what is across: many nodes are many units anyway.
  * A broadcast is a pipeline as deep as there are nodes, and wants as many chunks at least.
  */
-static void tune_two_level(const weft_machine *machine, int world, int64_t regions, weft_problem *p)
+static void tune_two_level(const weft_machine *machine, int world, weft_problem *p)
 {
     int64_t ranks = machine->ranks_per_node > 0 ? least(machine->ranks_per_node, world) : world;
     int64_t nodes = weft_divide_up(world, ranks),
@@ -100,29 +93,24 @@ static void tune_two_level(const weft_machine *machine, int world, int64_t regio
                    : p->op == WEFT_OP_BROADCAST ? p->count / ranks
                                                 : p->count;
     int64_t chunks = p->op == WEFT_OP_BROADCAST ? most(32, nodes) : most(1, 64 / nodes);
-    int64_t lanes = TWO_LEVEL_LANES;
 
-    while (lanes > 1 && lanes * world * world > regions)
-        lanes /= 2;
     if (!p->tuning.workers)
-        p->tuning.workers = (int)lanes;
+        p->tuning.workers = p->op == WEFT_OP_REDUCE_SCATTER ? SUM_LANES : TWO_LEVEL_LANES;
     if (!p->tuning.tile_n)
         p->tuning.tile_n = most(most(1, smallest), weft_divide_up(unit, chunks));
 }
 
-static void tune_gpu_collective(const weft_machine *machine, int world, int64_t regions, weft_problem *p)
+static void tune_gpu_collective(const weft_machine *machine, int world, weft_problem *p)
 {
     bool whole = p->schedule == WEFT_SCHEDULE_ONE_SHOT || p->op == WEFT_OP_BROADCAST;
-    int64_t lanes = least(GPU_COLLECTIVE_LANES, machine->units), smallest, even;
+    int64_t smallest, even;
 
     if (p->schedule == WEFT_SCHEDULE_TWO_LEVEL) {
-        tune_two_level(machine, world, regions, p);
+        tune_two_level(machine, world, p);
         return;
     }
-    while (lanes > 1 && lanes * world * world > regions)
-        lanes /= 2;
     if (!p->tuning.workers)
-        p->tuning.workers = (int)lanes;
+        p->tuning.workers = (int)least(GPU_COLLECTIVE_LANES, machine->units);
     smallest = GPU_COLLECTIVE_BYTES / (int64_t)weft_dtype_size(p->dtype);
     even = weft_divide_up(whole ? p->count : p->count / world, p->tuning.workers);
     if (!p->tuning.tile_n)
@@ -132,9 +120,11 @@ static void tune_gpu_collective(const weft_machine *machine, int world, int64_t 
 static void tune_gpu(const weft_machine *machine, int world, int64_t regions, weft_problem *p)
 {
     bool open = !p->tuning.workers && !p->tuning.tile_m && !p->tuning.tile_n;
+    /* What does not know nodes queues at network cards tile by tile, and is simulated so, or not at all. */
+    bool grows = p->schedule == WEFT_SCHEDULE_TWO_LEVEL || !several_nodes(machine, world);
 
     if (is_collective(p)) {
-        tune_gpu_collective(machine, world, regions, p);
+        tune_gpu_collective(machine, world, p);
         return;
     }
     p->tuning.workers = p->tuning.workers ? p->tuning.workers : machine->units;
@@ -144,7 +134,7 @@ static void tune_gpu(const weft_machine *machine, int world, int64_t regions, we
     p->b_form = p->b_form == WEFT_B_PACK_IN_RUN ? WEFT_B_PLAIN : p->b_form;
     if (p->op == WEFT_OP_AG_GEMM && p->schedule == WEFT_SCHEDULE_TWO_LEVEL && !p->tuning.copiers)
         p->tuning.copiers = GPU_COPIERS;
-    if (open && p->tuning.tile_m && p->tuning.tile_n)
+    if (open && grows && p->tuning.tile_m && p->tuning.tile_n)
         coarsen_gpu(world, regions, p);
 }
 
@@ -213,11 +203,6 @@ static void remember(uint64_t key, weft_schedule schedule)
     pthread_mutex_lock(&memory_lock);
     memory[memory_count++ % REMEMBERED] = (remembered){key, schedule};
     pthread_mutex_unlock(&memory_lock);
-}
-
-static bool several_nodes(const weft_machine *machine, int world)
-{
-    return machine->ranks_per_node > 0 && world > machine->ranks_per_node;
 }
 
 /* What is summed over nodes by a schedule that does not know them: lowering takes long where it is much, and

@@ -175,9 +175,10 @@ static void collect(lowering *l, const flat_task *t)
 
         if (is_empty(r))
             continue;
-        if (i < t->task->destinations)
+        if (i < t->task->destinations) {
             ADD(l, write, (far_write){r, t->number});
-        else if (apart(l, t->rank, r->rank))
+            l->write_rows = r->rows > l->write_rows ? r->rows : l->write_rows;
+        } else if (apart(l, t->rank, r->rank))
             ADD(l, read,
                 (far_read){t->rank, *r, l->region_base[t->rank] + t->task->region0 + (uint32_t)i,
                            l->depth[t->number], is_pull(l, t) ? t->regions[0] : kept(l, IN, t->rank, r)});
@@ -218,6 +219,7 @@ static int compare_writes(const void *left, const void *right)
     const far_write *a = left, *b = right;
     int by = compare_regions(a->region, b->region, true);
 
+    by = by ? by : compare_numbers(a->region->row0, b->region->row0);
     return by ? by : compare_numbers(a->task, b->task);
 }
 
@@ -236,12 +238,15 @@ static uint32_t transfer_to(const lowering *l, uint32_t cause, int to)
     return t;
 }
 
-/* Whoever writes a region of its owner comes before it is pushed. */
+/* Whoever writes a region of its owner comes before it is pushed. Writes of a matrix are sorted by their
+ * first row: none that begins further above than the tallest is tall reaches the region. */
 static void need_writers(lowering *l, uint32_t number, const weft_region *region)
 {
-    far_write wanted = {.region = region};
+    weft_region above = *region;
+    far_write wanted = {.region = &above};
     uint32_t low = 0, high = l->write_count;
 
+    above.row0 -= l->write_rows;
     while (low < high) {
         uint32_t middle = (low + high) / 2;
 
@@ -251,7 +256,9 @@ static void need_writers(lowering *l, uint32_t number, const weft_region *region
             high = middle;
     }
     l->transfers[number].need0 = l->need_count;
-    for (; low < l->write_count && !compare_regions(l->writes[low].region, region, true); low++) {
+    for (; low < l->write_count && !compare_regions(l->writes[low].region, region, true) &&
+           l->writes[low].region->row0 < region->row0 + region->rows;
+         low++) {
         uint32_t task = l->writes[low].task;
 
         if (!overlap(l->writes[low].region, region))

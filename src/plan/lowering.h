@@ -89,6 +89,7 @@ typedef struct lowering {
     uint32_t read_count, read_room;
     far_write *writes;
     uint32_t write_count, write_room;
+    int64_t write_rows; /* of the tallest of them */
     trigger *triggers;
     uint32_t trigger_count, trigger_room;
     need *needs;

@@ -157,16 +157,16 @@ double weft_library_gemm_us(const weft_machine *machine, weft_dtype dtype, int64
     double bytes = (double)weft_dtype_size(dtype) *
                    ((double)m * (double)k + (double)k * (double)n + (double)m * (double)n);
     double waves = ceil((double)tiles / machine->units), slices = 1, compute;
+    double deep = (double)weft_round_up(k, machine->step_k);
     int64_t idle = machine->units / tiles; /* units for each tile */
 
     if (machine->gflops[dtype] <= 0)
         return 0;
     if (idle > 1)
-        slices = fmax(1, fmin((double)idle, (double)k / split_k));
+        slices = fmax(1, fmin((double)idle, deep / split_k));
     if (slices > 1) /* their sums are written and read again, in float32 */
         bytes += 8 * slices * (double)m * (double)n;
-    compute = waves * 2 * (double)rows * (double)cols * (double)weft_round_up(k, machine->step_k) / slices /
-              machine->gflops[dtype];
+    compute = waves * 2 * (double)rows * (double)cols * deep / slices / machine->gflops[dtype];
     return fmax(compute, bytes / machine->memory_gbs) * 1e-3;
 }
 

@@ -1,6 +1,9 @@
 /* From parts to the model, rank by rank; see model.h. */
 #include "sim/model.h"
 
+#include "core/round.h"
+
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,16 +86,56 @@ static weft_status add_part(model *m, const weft_plan_part *part, weft_error_tex
     return WEFT_OK;
 }
 
+static double cuts(int64_t extent, int64_t tile)
+{
+    return tile > 0 && extent > tile ? ceil((double)extent / (double)tile) : 1;
+}
+
+double weft_sim_regions(const weft_problem *p, int world)
+{
+    bool sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
+    double rows = cuts(p->m, p->tuning.tile_m),
+           cols = cuts(sums ? p->n : weft_divide_up(p->n, world), p->tuning.tile_n);
+
+    if (p->op == WEFT_OP_AG_GEMM || p->op == WEFT_OP_GEMM_RS)
+        rows = fmax(rows, world); /* every shard has a piece of its own */
+    if (p->op == WEFT_OP_GEMM_AS || p->op == WEFT_OP_GEMM_AR)
+        rows *= world; /* every tile goes to everyone, or is summed from everyone's */
+    return rows * cols * world;
+}
+
+/* The tiles that a product would be cut into, where nobody asked for others. */
+static double regions_on(const weft_machine *machine, const weft_problem *problem, int world)
+{
+    weft_problem cut = *problem;
+
+    if (!cut.tuning.tile_m)
+        cut.tuning.tile_m = machine->tile_m;
+    if (!cut.tuning.tile_n)
+        cut.tuning.tile_n = machine->tile_n;
+    return problem->op < WEFT_OP_ALL_REDUCE ? weft_sim_regions(&cut, world) : 0;
+}
+
 bool weft_sim_can_run(const weft_machine *machine, const weft_problem *problem, int world,
                       weft_error_text *error)
 {
     bool several = machine->ranks_per_node > 0 && world > machine->ranks_per_node;
+    bool flat =
+        several && problem->schedule != WEFT_SCHEDULE_TWO_LEVEL && problem->schedule != WEFT_SCHEDULE_CUSTOM;
 
-    if (several && world > WEFT_SIM_LOWERED && problem->schedule != WEFT_SCHEDULE_TWO_LEVEL &&
-        problem->schedule != WEFT_SCHEDULE_CUSTOM) {
+    if (flat && world > WEFT_SIM_LOWERED) {
         weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                        "over several nodes %s is simulated on at most %d ranks; two_level takes %d",
                        weft_schedule_name(problem->op, problem->schedule), WEFT_SIM_LOWERED, world);
+        return false;
+    }
+    if (flat && machine->kind == WEFT_MACHINE_GPU &&
+        regions_on(machine, problem, world) > WEFT_SIM_LOWERED_REGIONS) {
+        weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                       "over several nodes %s is simulated tile by tile, up to %d regions, and this product "
+                       "has about %.0f; two_level takes it",
+                       weft_schedule_name(problem->op, problem->schedule), WEFT_SIM_LOWERED_REGIONS,
+                       regions_on(machine, problem, world));
         return false;
     }
     if (problem->schedule != WEFT_SCHEDULE_MULTIMEM || machine->kind != WEFT_MACHINE_GPU)

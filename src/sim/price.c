@@ -146,27 +146,30 @@ static double unit_share(const model *m)
 /* The least k of a slice, where a library's product with few tiles is split over the units that have none. */
 static const double split_k = 512;
 
+/* `read`: bytes of operands, which slices of k share; `kept`: those of what is added to and of results. */
 static double gpu_gemm_ns(const model *m, const model_products *products, int64_t rows, int64_t cols,
-                          int64_t kk, double bytes, double gflops, model_task *out)
+                          int64_t kk, double read, double kept, double gflops, model_task *out)
 {
     const weft_machine *machine = m->machine;
     double down = tiles_along(m, rows, machine->tile_m), across = tiles_along(m, cols, machine->tile_n);
     double units = lane_units(m), waves = ceil(down * across / floor(units)), compute, memory;
-    double slices = units < 2 ? fmax(1, fmin(products->idle, (double)kk / split_k)) : 1;
+    double deep = padded(kk, machine->step_k), busy = fmin(floor(units), down * across);
+    double slices = units < 2 ? fmax(1, fmin(products->idle, deep / split_k)) : 1, sums = 0;
 
     if (slices > 1) /* their sums are written and read again, in float32 */
-        bytes += 8 * slices * (double)rows * (double)cols;
-
+        sums = 8 * (double)rows * (double)cols;
+    /* What all of the memory takes, or a unit for its slice. */
+    memory = fmax((read + kept + slices * sums) * products->lanes,
+                  (read / slices + kept + sums) / (unit_share(m) * busy)) /
+             machine->memory_gbs;
     if (units >= 2) /* no unit idles because the lanes do not divide them evenly */
         waves *= floor(units) / units;
     if (down > 1)
         rows = machine->tile_m;
     if (across > 1)
         cols = machine->tile_n;
-    compute = waves * 2 * padded(rows, machine->step_m) * padded(cols, machine->step_n) *
-              padded(kk, machine->step_k) / slices / gflops;
-    memory = bytes / (machine->memory_gbs *
-                      fmin(1 / products->lanes, unit_share(m) * slices * fmin(floor(units), down * across)));
+    compute =
+        waves * 2 * padded(rows, machine->step_m) * padded(cols, machine->step_n) * deep / slices / gflops;
     out->bound = memory > compute ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;
     out->stores_ns = (float)(fmax(compute, memory) / fmax(1, ceil(down * across / floor(units))));
     return fmax(compute, memory);
@@ -254,7 +257,7 @@ static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_t
     if (m->machine->kind == WEFT_MACHINE_GPU)
         out->work_ns =
             (float)gpu_gemm_ns(m, products, regions->rows, regions->cols, a->cols,
-                               operands.local * products->reuse + read.local + written.local, gflops, out);
+                               operands.local * products->reuse, read.local + written.local, gflops, out);
     else
         out->work_ns = (float)cpu_gemm_ns(m, part, task, read.local + read.remote, gflops, &out->bound);
     out->work_ns += out->overhead_ns;

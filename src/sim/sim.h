@@ -41,9 +41,9 @@ typedef struct weft_sim_result {
 /*
  * Where parts come from; `make` is called once per rank, in order. NULL: those of the problem, over the
  * machine's nodes where it takes several. Only schedules that know nodes are made for more than
- * WEFT_SIM_LOWERED ranks on several.
+ * WEFT_SIM_LOWERED ranks on several, or for products of more than WEFT_SIM_LOWERED_REGIONS.
  */
-enum { WEFT_SIM_LOWERED = 64 };
+enum { WEFT_SIM_LOWERED = 64, WEFT_SIM_LOWERED_REGIONS = 1 << 20 };
 
 typedef struct weft_sim_source {
     const weft_problem *problem; /* resolved and tuned */
@@ -56,6 +56,9 @@ typedef struct weft_sim_source {
 weft_status weft_sim_run(const weft_machine *machine, const weft_sim_source *source, weft_sim_mode mode,
                          bool want_events, weft_sim_result *result, weft_error_text *error);
 void weft_sim_result_free(weft_sim_result *result);
+
+/* About how many regions the GEMM tasks of all ranks have, with the tiles that the problem has. */
+double weft_sim_regions(const weft_problem *problem, int world);
 
 /* Can the machine run this schedule at all? Where not, why not is in `error`. */
 bool weft_sim_can_run(const weft_machine *machine, const weft_problem *problem, int world,

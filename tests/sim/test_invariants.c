@@ -231,17 +231,33 @@ static void check_coarsening(const char *name, int world, weft_op op, int64_t m,
     CHECK_INT(weft_problem_resolve(&p, world, &p, &error), WEFT_OK);
     grown = p;
     list = weft_schedule_list(op, p.layout, &count);
+    grown.schedule = WEFT_SCHEDULE_TWO_LEVEL;
     weft_choose_tiles_within(&machine, world, regions, &grown);
     CHECK(grown.tuning.tile_n >= 4 * machine.tile_n);
     for (int i = 0; i < count; i++) {
-        if (machine.nodes > 1 && list[i] != WEFT_SCHEDULE_TWO_LEVEL)
-            continue; /* what does not know nodes queues at network cards tile by tile */
         double fine = time_of(&machine, world, p, list[i], INT64_MAX),
                coarse = time_of(&machine, world, p, list[i], regions);
 
         expect(fabs(coarse - fine) <= 0.01 * fine, "coarse tasks change the result",
                describe(&machine, world, &p, list[i]));
     }
+}
+
+/* Over nodes, schedules that do not know them are simulated tile by tile, or refused. */
+static void check_refused(void)
+{
+    weft_problem p = {.size = sizeof(p), .op = WEFT_OP_GEMM_RS, .alpha = 1, .l = 1, .m = 65536, .n = 16384};
+    weft_error_text error = {0};
+    weft_machine machine;
+
+    p.k = 4096;
+    p.dtype = p.d_dtype = WEFT_BF16;
+    p.schedule = WEFT_SCHEDULE_DIRECT;
+    CHECK_INT(weft_machine_find("h100x1024", &machine, &error), WEFT_OK);
+    CHECK(!weft_sim_can_run(&machine, &p, 64, &error));
+    CHECK_HAS(error.text, "direct is simulated tile by tile, up to 1048576 regions");
+    p.schedule = WEFT_SCHEDULE_TWO_LEVEL;
+    CHECK(weft_sim_can_run(&machine, &p, 64, &error));
 }
 
 /* Tiles of `direct` read a peer's A over the link, each by itself: larger ones would hide that. */
@@ -285,5 +301,6 @@ int main(void)
     check_coarsening("h100x8", 8, WEFT_OP_GEMM_AS, 16384, 57344, 200000);
     check_coarsening("h100x16", 16, WEFT_OP_AG_GEMM, 16384, 57344, 15000);
     check_coarsening("h100x16", 16, WEFT_OP_GEMM_RS, 8192, 16384, 32000);
+    check_refused();
     return check_report("sim invariants");
 }
