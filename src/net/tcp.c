@@ -534,8 +534,8 @@ static void understand(tcp_peer *p)
     p->begin = 0;
 }
 
-/* One read. Whether there may be more. */
-static bool read_some(tcp_peer *p)
+/* One read. Whether it has taken all that it could. */
+static bool read_once(tcp_peer *p)
 {
     struct iovec parts[2];
     size_t straight = p->left && p->wanted ? p->left : 0, room = BUFFER_BYTES - p->end;
@@ -563,7 +563,17 @@ static bool read_some(tcp_peer *p)
         p->end += (size_t)got;
     }
     understand(p);
-    return p->state == WELL && (p->left || (size_t)got == straight + room);
+    return (size_t)got == straight + room;
+}
+
+/* What a buffer takes and, of a payload that has begun in it, the rest. Whether there may be more. */
+static bool read_some(tcp_peer *p)
+{
+    bool full = read_once(p);
+
+    if (full && p->state == WELL && p->left)
+        full = read_once(p);
+    return p->state == WELL && (p->left || full);
 }
 
 static bool serve(tcp_peer *p)

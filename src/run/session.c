@@ -13,21 +13,15 @@ static void session_free(weft_session *s)
     if (!s)
         return;
     free(s->delta);
-    free(s->of);
+    free((void *)s->of);
     free((void *)s->opened);
     free(s->listeners);
-    free(s->node);
+    free(s->seating);
+    free(s->load);
     free(s);
 }
 
-/* Where every rank of a group sits: on which of its nodes, as which one there. */
-typedef struct seating {
-    int node_count;
-    int node[WEFT_RANKS_MAX], place[WEFT_RANKS_MAX]; /* by rank */
-    int first[WEFT_RANKS_MAX], size[WEFT_RANKS_MAX]; /* by node, in the order of their first ranks */
-} seating;
-
-static void seat_all(const weft_group *group, seating *s)
+static void seat_all(const weft_group *group, weft_seating *s)
 {
     const weft_world *world = group->world;
 
@@ -46,16 +40,19 @@ static void seat_all(const weft_group *group, seating *s)
         s->node[rank] = node;
         s->place[rank] = s->size[node]++;
     }
+    s->before[0] = 0;
+    for (int node = 1; node < s->node_count; node++)
+        s->before[node] = s->before[node - 1] + s->size[node - 1];
 }
 
 /* Whether `rank` is shown what `far`, of another node, shows. */
-static bool listens(const seating *s, int rank, int far)
+static bool listens(const weft_seating *s, int rank, int far)
 {
     return s->node[rank] != s->node[far] && s->place[far] % s->size[s->node[rank]] == s->place[rank];
 }
 
 /* How many far ranks a rank listens to before `far`. */
-static int count_heard(const seating *s, int rank, int far)
+static int count_heard(const weft_seating *s, int rank, int far)
 {
     int count = 0;
 
@@ -64,7 +61,7 @@ static int count_heard(const seating *s, int rank, int far)
     return count;
 }
 
-static int most_heard(const seating *s, int world)
+static int most_heard(const weft_seating *s, int world)
 {
     int most = 0;
 
@@ -76,73 +73,88 @@ static int most_heard(const seating *s, int world)
     return most;
 }
 
-static void find_controls(weft_session *s, const seating *seats)
+/* The records that `rank` keeps of the far one that it listens to as the `heard`-th. */
+static weft_record *records_heard(const weft_session *s, int rank, int heard)
 {
-    const weft_group *group = s->group;
+    weft_run_control *control = weft_symm_peer(s->group, s->control, rank);
+
+    return (weft_record *)(control + 1) + (size_t)heard * 2;
+}
+
+static void find_controls(weft_session *s)
+{
+    const weft_seating *seats = s->seating;
 
     for (int rank = 0; rank < s->world; rank++) {
-        s->of[rank] = weft_symm_peer(group, s->control, rank);
-        s->delta[rank] = (char *)s->of[rank] - (char *)s->control;
+        weft_run_control *control = weft_symm_peer(s->group, s->control, rank);
+
+        s->of[rank] = control->records;
+        s->delta[rank] = (char *)control - (char *)s->control;
     }
-    for (int step = 1; group->spread && step < s->world; step++) {
+    for (int step = 1; seats && step < s->world; step++) {
         int far = (s->rank + step) % s->world;
 
-        if (seats->node[far] == seats->node[s->rank])
-            continue;
         if (listens(seats, far, s->rank))
-            s->listeners[s->listener_count++] =
-                (weft_listener){.rank = far,
-                                .node = seats->node[far],
-                                .there = s->of[far] + 1 + count_heard(seats, far, s->rank)};
+            s->listeners[s->listener_count++] = (weft_listener){
+                .rank = far, .there = records_heard(s, far, count_heard(seats, far, s->rank))};
     }
-    for (int rank = 0; group->spread && rank < s->world; rank++)
+    for (int rank = 0; seats && rank < s->world; rank++)
         for (int far = 0; seats->node[rank] == seats->node[s->rank] && far < s->world; far++)
             if (listens(seats, rank, far))
-                s->of[far] = s->of[rank] + 1 + count_heard(seats, rank, far);
+                s->of[far] = records_heard(s, rank, count_heard(seats, rank, far));
+}
+
+static weft_session *new_session(weft_group *group)
+{
+    size_t world = (size_t)group->size;
+    weft_session *s = calloc(1, sizeof(*s));
+
+    if (!s)
+        return NULL;
+    s->group = group;
+    s->rank = group->rank;
+    s->world = group->size;
+    s->delta = calloc(world, sizeof(*s->delta));
+    s->of = calloc(world, sizeof(*s->of));
+    s->opened = calloc(world, sizeof(*s->opened));
+    s->listeners = calloc(world, sizeof(*s->listeners));
+    s->seating = group->spread ? malloc(sizeof(*s->seating)) : NULL;
+    if (s->seating) {
+        seat_all(group, s->seating);
+        s->load = malloc(WEFT_CARRIED_BYTES);
+    }
+    if (!s->delta || !s->of || !s->opened || !s->listeners || (group->spread && (!s->seating || !s->load))) {
+        session_free(s);
+        return NULL;
+    }
+    return s;
 }
 
 weft_status weft_session_of(weft_group *group, weft_session **session)
 {
+    size_t bytes = sizeof(weft_run_control);
     weft_session *s = group->session;
-    size_t controls = 1;
     weft_status status;
-    seating seats;
     void *control;
 
     if (s) {
         *session = s;
         return WEFT_OK;
     }
-    if (group->spread) {
-        seat_all(group, &seats);
-        controls += (size_t)most_heard(&seats, group->size);
-    }
-    status = weft_symm_alloc(group, controls * sizeof(weft_run_control), WEFT_RUN_ALIGNMENT, &control);
-    if (status != WEFT_OK)
-        return status;
-    s = calloc(1, sizeof(*s));
-    if (s) {
-        s->delta = calloc((size_t)group->size, sizeof(*s->delta));
-        s->of = calloc((size_t)group->size, sizeof(weft_run_control *));
-        s->opened = calloc((size_t)group->size, sizeof(*s->opened));
-        s->listeners = calloc((size_t)group->size, sizeof(*s->listeners));
-        s->node = group->spread ? calloc((size_t)group->size, sizeof(*s->node)) : NULL;
-    }
-    if (!s || !s->delta || !s->of || !s->opened || !s->listeners || (group->spread && !s->node)) {
-        session_free(s);
+    s = new_session(group);
+    if (!s)
         return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for its plans", group->rank);
+    if (s->seating) {
+        s->carried = bytes + (size_t)most_heard(s->seating, s->world) * 2 * sizeof(weft_record);
+        bytes = s->carried + 2 * (sizeof(weft_carried) * (size_t)s->seating->node_count + WEFT_CARRIED_BYTES);
     }
-    s->group = group;
-    s->rank = group->rank;
-    s->world = group->size;
+    status = weft_symm_alloc(group, bytes, WEFT_RUN_ALIGNMENT, &control);
+    if (status != WEFT_OK) {
+        session_free(s);
+        return status;
+    }
     s->control = control;
-    s->near_count = s->world;
-    if (group->spread) {
-        memcpy(s->node, seats.node, sizeof(*s->node) * (size_t)s->world);
-        s->place = seats.place[s->rank];
-        s->near_count = seats.size[seats.node[s->rank]];
-    }
-    find_controls(s, &seats);
+    find_controls(s);
     group->session = s;
     *session = s;
     return WEFT_OK;
@@ -183,7 +195,7 @@ void weft_session_publish_near(weft_session *s)
 static bool show(weft_session *s, weft_listener *listener, weft_net_put *put)
 {
     const weft_record *record = weft_session_record(s, s->rank);
-    weft_record *there = &listener->there->records[s->sequence & 1];
+    weft_record *there = &listener->there[s->sequence & 1];
 
     if (listener->shown == s->sequence)
         return false;

@@ -77,32 +77,53 @@ typedef struct weft_small {
     };
 } weft_small;
 
-/* Symmetric; each rank writes only its own. Behind its own a rank has those of the far ranks that it listens
- * to, for all of its node to see: a rank shows what it shows to one rank of every other node. Records of
- * small collectives are shown there only when they fail: the slot says what was asked. */
+/* Where every rank of a group sits: on which of its nodes, as which one there. */
+typedef struct weft_seating {
+    int node_count;
+    int node[WEFT_RANKS_MAX], place[WEFT_RANKS_MAX]; /* by rank */
+    int first[WEFT_RANKS_MAX], size[WEFT_RANKS_MAX]; /* by node, in the order of their first ranks */
+    int before[WEFT_RANKS_MAX];                      /* by node: ranks of the nodes before it */
+} weft_seating;
+
+/* What the ranks of a far node show in a small collective, as one message brings it. */
+typedef union weft_carried {
+    weft_signal sequence; /* stored last; partner: arrived in small.c */
+    struct {
+        uint64_t signal_words[2];
+        uint64_t hash;
+    };
+} weft_carried;
+
+enum { WEFT_CARRIED_BYTES = 256 << 10 };
+
+/* Symmetric; each rank writes only its own. Behind it a rank has the records of the far ranks that it listens
+ * to, for all of its node to see: a rank shows its record to one rank of every other node. Over several nodes
+ * there is, by parity, a weft_carried a node and WEFT_CARRIED_BYTES of what they show, which is used in the
+ * first rank of every node. Records of small collectives are shown to far ranks only when they fail. */
 typedef struct weft_run_control {
     weft_record records[2];
     weft_small small[2];
 } weft_run_control;
 
 typedef struct weft_listener {
-    int rank, node;
-    weft_run_control *there; /* as this rank's control is called in its memory */
-    uint64_t shown;          /* the last call whose record went there */
+    int rank;
+    weft_record *there; /* as this rank's records are called in its memory */
+    uint64_t shown;     /* the last call whose record went there */
 } weft_listener;
 
 typedef struct weft_session {
     weft_group *group;
     int rank, world;
     ptrdiff_t *delta;         /* from this rank's slot to a peer's, in bytes */
-    weft_run_control **of;    /* per rank: where its control is seen from here */
+    weft_record **of;         /* per rank: where its two records are seen from here */
     _Atomic uint64_t *opened; /* per rank: of its own zone, what this process has access to */
     weft_run_control *control;
     uint64_t sequence;        /* of the current or last call */
     int listener_count;       /* far ranks that listen to this one, a rank of every other node */
     weft_listener *listeners; /* first those of the nodes behind this one */
-    int *node;                /* by rank, of the group's; NULL: there is one */
-    int place, near_count;    /* of this rank among those of its node; how many they are */
+    weft_seating *seating;    /* NULL: there is one node */
+    size_t carried;           /* from the control on: what far nodes carry here */
+    char *load;               /* room for what a message carries; NULL: as well */
     _Atomic int fault;        /* 0, or 1 + the rank whose record does not agree; or W + 1: stop */
 
     void (*rebase)(
@@ -134,7 +155,7 @@ bool weft_session_take_along(weft_session *session, int rank, weft_net_put *put)
 
 static inline weft_record *weft_session_record(const weft_session *session, int rank)
 {
-    return &session->of[rank]->records[session->sequence & 1];
+    return &session->of[rank][session->sequence & 1];
 }
 
 /* Has `rank` published its record of this call? Notes a fault when the record does not agree with ours. */

@@ -131,26 +131,56 @@ static void check_collectives(weft_group *group)
         }
 }
 
-/* The calls without a plan: small ones have a path of their own. */
-static void check_calls(weft_group *group)
+/* Element `i` of what a rank gets from `source` in a call. */
+static double received(weft_op op, int world, int rank, int source, int64_t count, int64_t i, int round)
 {
-    enum { MOST = 16 };
-    int world = weft_size(group), rank = weft_rank(group);
-    float *send = malloc(sizeof(float) * MOST * 2), *recv = malloc(sizeof(float) * MOST * 8);
+    double sum = 0;
+
+    if (op == WEFT_OP_ALL_TO_ALL)
+        return element(source, rank * count + i, round);
+    if (op == WEFT_OP_ALL_GATHER || op == WEFT_OP_BROADCAST)
+        return element(source, i, round);
+    for (int other = 0; other < world; other++)
+        sum += element(other, op == WEFT_OP_REDUCE_SCATTER ? rank * count + i : i, round);
+    return sum;
+}
+
+static int64_t check_call(weft_group *group, weft_op op, int64_t count, int round, float *send, float *recv)
+{
+    int world = weft_size(group), rank = weft_rank(group), root = round % world;
+    int shares = op == WEFT_OP_ALL_GATHER || op == WEFT_OP_ALL_TO_ALL ? world : 1;
     int64_t wrong = 0;
 
-    for (int round = 0; round < 30; round++) {
-        for (int i = 0; i < 16; i++)
-            send[i] = (float)element(rank, i, round);
-        CHECK_INT(weft_all_reduce(group, send, recv, 16, WEFT_F32, WEFT_SUM), WEFT_OK);
-        for (int i = 0; i < 16; i++) {
-            double sum = 0;
+    for (int64_t i = 0; i < count * world; i++)
+        send[i] = (float)element(rank, i, round);
+    memset(recv, 0xee, (size_t)(count * world) * sizeof(*recv));
+    if (op == WEFT_OP_BROADCAST && rank == root)
+        memcpy(recv, send, (size_t)count * sizeof(*recv));
+    CHECK_INT(op == WEFT_OP_ALL_REDUCE ? weft_all_reduce(group, send, recv, count, WEFT_F32, WEFT_SUM)
+              : op == WEFT_OP_REDUCE_SCATTER
+                  ? weft_reduce_scatter(group, send, recv, count, WEFT_F32, WEFT_SUM)
+              : op == WEFT_OP_ALL_GATHER ? weft_all_gather(group, send, recv, count, WEFT_F32)
+              : op == WEFT_OP_ALL_TO_ALL ? weft_all_to_all(group, send, recv, count, WEFT_F32)
+                                         : weft_broadcast(group, recv, count, WEFT_F32, root),
+              WEFT_OK);
+    for (int share = 0; share < shares; share++)
+        for (int64_t i = 0; i < count; i++)
+            wrong += recv[share * count + i] !=
+                     received(op, world, rank, shares > 1 ? share : root, count, i, round);
+    return wrong;
+}
 
-            for (int source = 0; source < world; source++)
-                sum += element(source, i, round);
-            wrong += recv[i] != sum;
-        }
-    }
+/* The calls without a plan: small ones have a path of their own, also where they are just small enough. */
+static void check_calls(weft_group *group)
+{
+    enum { MOST = 5000 };
+    static const int64_t counts[] = {16, 1, 1000, 4096, 1024, 700, MOST, 2000};
+    float *send = malloc(sizeof(float) * MOST * 8), *recv = malloc(sizeof(float) * MOST * 8);
+    int64_t wrong = 0;
+
+    for (int round = 0; round < 40; round++)
+        wrong += check_call(group, (weft_op)(WEFT_OP_ALL_REDUCE + round % 5), counts[round / 5], round, send,
+                            recv);
     CHECK_INT(wrong, 0);
     free(send);
     free(recv);
@@ -358,6 +388,16 @@ static void be_bad(int rank, void *argument)
         CHECK_INT(weft_all_reduce(group, send, recv, rank == bad ? COUNT - 1 : COUNT, WEFT_F32, WEFT_SUM),
                   WEFT_ERR_MISMATCH);
         CHECK_INT(weft_all_reduce(group, send, recv, COUNT, WEFT_F32, WEFT_SUM), WEFT_OK);
+        /* Of small ones: two that differ; one beside a large one, whichever the others are in. */
+        CHECK_INT(weft_all_reduce(group, send, recv, rank == bad ? 7 : 8, WEFT_F32, WEFT_SUM),
+                  WEFT_ERR_MISMATCH);
+        CHECK_HAS(weft_error(group), "7 elements");
+        CHECK_INT(weft_all_reduce(group, send, recv, rank == bad ? COUNT : 8, WEFT_F32, WEFT_SUM),
+                  WEFT_ERR_MISMATCH);
+        CHECK_INT(weft_all_reduce(group, send, recv, rank == bad ? 8 : COUNT, WEFT_F32, WEFT_SUM),
+                  WEFT_ERR_MISMATCH);
+        CHECK_HAS(weft_error(group), "8 elements");
+        CHECK_INT(weft_all_reduce(group, send, recv, 8, WEFT_F32, WEFT_SUM), WEFT_OK);
     }
     for (int i = 0; status == WEFT_OK && i < 100000; i++) {
         if (rank == bad && i == 5)

@@ -10,8 +10,10 @@
  * A slot also shows the hash of what was asked. Ranks that ask for different small collectives see it there;
  * a rank that waits in vain looks at the records, in which every call is announced.
  *
- * Far ranks have one copy of the slot a node, at the rank that listens there. Of an all_to_all it holds only
- * the shares of that node's ranks, one behind the other; a record follows only if the call fails.
+ * Between nodes the first rank of each carries: it waits for the slots of its node and sends what is in them,
+ * one behind the other, as one message to the first rank of every other node, where all of that node read it.
+ * Of an all_to_all that is only the shares of those ranks. What is carried alternates as slots do: a node
+ * sends number j + 2 when its ranks have finished j + 1, for which all of the other node had begun that.
  */
 #include "run/cpu/small.h"
 
@@ -33,14 +35,23 @@ static int64_t send_shares(int world, weft_op op)
     return op == WEFT_OP_REDUCE_SCATTER || op == WEFT_OP_ALL_TO_ALL ? world : 1;
 }
 
+/* What is carried of one rank. */
+static int64_t carried_bytes(int world)
+{
+    return WEFT_CARRIED_BYTES / world < WEFT_SMALL_BYTES ? WEFT_CARRIED_BYTES / world : WEFT_SMALL_BYTES;
+}
+
 /* Sums of several ranks a node travel as one where there is a plan. */
 static int64_t most_bytes(const weft_group *group, weft_op op)
 {
+    int64_t most;
+
     if (!group->spread)
         return group->size == 2 ? PAIR_BYTES : NEAR_BYTES;
+    most = op == WEFT_OP_ALL_TO_ALL ? WEFT_SMALL_BYTES : FAR_BYTES;
     if (group->size > 2 && (op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_REDUCE_SCATTER))
-        return NEAR_BYTES;
-    return op == WEFT_OP_ALL_TO_ALL ? WEFT_SMALL_BYTES : FAR_BYTES;
+        most = NEAR_BYTES;
+    return most < carried_bytes(group->size) ? most : carried_bytes(group->size);
 }
 
 bool weft_small_fits(const weft_group *group, const weft_problem *p)
@@ -60,14 +71,36 @@ static uint64_t hash_of(const weft_problem *p)
     return hash * 0x9e3779b97f4a7c15u;
 }
 
+/* Of a rank of this node. */
 static weft_small *slot_of(const weft_executor *x, int rank)
 {
-    return &x->session->of[rank]->small[x->small_count & 1];
+    const weft_session *s = x->session;
+
+    return &((weft_run_control *)(void *)((char *)s->control + s->delta[rank]))->small[x->small_count & 1];
+}
+
+/* What node `from` shows, where the first rank of `node` has it. */
+static weft_carried *carried_at(const weft_executor *x, int node, int from)
+{
+    const weft_session *s = x->session;
+    char *area = (char *)s->control + s->delta[s->seating->first[node]] + s->carried;
+
+    return (weft_carried *)(void *)area + (x->small_count & 1 ? s->seating->node_count : 0) + from;
+}
+
+static char *load_at(const weft_executor *x, int node, int from)
+{
+    const weft_session *s = x->session;
+    char *area = (char *)s->control + s->delta[s->seating->first[node]] + s->carried +
+                 2 * sizeof(weft_carried) * (size_t)s->seating->node_count;
+
+    return area + (x->small_count & 1 ? WEFT_CARRIED_BYTES : 0) +
+           (size_t)carried_bytes(x->world) * (size_t)s->seating->before[from];
 }
 
 typedef struct arrival {
     weft_executor *x;
-    weft_small *slot;
+    weft_signal *sequence;
     unsigned polls;
 } arrival;
 
@@ -75,35 +108,81 @@ static bool arrived(void *argument)
 {
     arrival *a = argument;
 
-    /* Partner: the store in weft_small_run there. */
-    return weft_signal_reached(&a->slot->sequence, a->x->session->sequence) ||
+    /* Partners: the stores in weft_small_run and carry there. */
+    return weft_signal_reached(a->sequence, a->x->session->sequence) ||
            (++a->polls % WEFT_WAIT_LOOKS == 0 && weft_session_faulted(a->x->session));
 }
 
-static weft_status wait_for(weft_executor *x, int rank, weft_op op, uint64_t hash)
+static weft_status wait_for(weft_executor *x, int rank, weft_signal *sequence, const uint64_t *shown,
+                            weft_op op, uint64_t hash)
 {
-    arrival a = {.x = x, .slot = slot_of(x, rank)};
+    arrival a = {.x = x, .sequence = sequence};
     weft_wait_note note = {.op = weft_op_name(op),
                            .peer = rank,
                            .task = -1,
                            .epoch = x->session->sequence,
                            .kind = WEFT_WAIT_ENTER};
-    weft_status status = weft_wait_beside(x->group, &a.slot->sequence, arrived, &a, &note);
+    weft_status status = weft_wait_beside(x->group, sequence, arrived, &a, &note);
 
     if (status != WEFT_OK)
         return status;
-    if (atomic_load_explicit(&x->session->fault, memory_order_relaxed) || a.slot->hash != hash)
+    if (atomic_load_explicit(&x->session->fault, memory_order_relaxed) || *shown != hash)
         return WEFT_ERR_MISMATCH;
     return WEFT_OK;
 }
 
-/* Where the share of this rank begins in what `rank` shows. */
-static const char *share_of(const weft_executor *x, int rank, size_t bytes)
+static bool is_near(const weft_session *s, int rank)
+{
+    return !s->seating || s->seating->node[rank] == s->seating->node[s->rank];
+}
+
+static weft_status wait_near(weft_executor *x, weft_op op, uint64_t hash)
+{
+    weft_status status = WEFT_OK;
+
+    for (int rank = 0; rank < x->world && status == WEFT_OK; rank++)
+        if (rank != x->rank && is_near(x->session, rank))
+            status = wait_for(x, rank, &slot_of(x, rank)->sequence, &slot_of(x, rank)->hash, op, hash);
+    return status;
+}
+
+static weft_status wait_far(weft_executor *x, weft_op op, uint64_t hash)
+{
+    const weft_seating *seats = x->session->seating;
+    weft_status status = WEFT_OK;
+
+    for (int node = 0; seats && node < seats->node_count && status == WEFT_OK; node++) {
+        weft_carried *carried = carried_at(x, seats->node[x->rank], node);
+
+        if (node != seats->node[x->rank])
+            status = wait_for(x, seats->first[node], &carried->sequence, &carried->hash, op, hash);
+    }
+    return status;
+}
+
+/* How many bytes of a rank go to node `to`. `bytes`: of a share. */
+static size_t carried_of(const weft_executor *x, const weft_problem *p, int to, size_t bytes)
+{
+    if (p->op == WEFT_OP_ALL_TO_ALL)
+        return bytes * (size_t)x->session->seating->size[to];
+    return bytes * (size_t)send_shares(x->world, p->op);
+}
+
+/* What `rank` shows, of an all_to_all for this rank. */
+static char *shown_by(const weft_executor *x, const weft_problem *p, int rank, size_t bytes)
 {
     const weft_session *s = x->session;
-    bool far = s->node && s->node[rank] != s->node[x->rank];
+    const weft_seating *seats = s->seating;
+    bool to_all = p->op == WEFT_OP_ALL_TO_ALL;
+    size_t place;
+    int mine;
 
-    return slot_of(x, rank)->payload + bytes * (size_t)(far ? s->place : x->rank);
+    if (is_near(s, rank))
+        return slot_of(x, rank)->payload + (to_all ? bytes * (size_t)x->rank : 0);
+    mine = seats->node[x->rank];
+    place = p->op == WEFT_OP_BROADCAST ? 0 : (size_t)seats->place[rank];
+    return load_at(x, mine, seats->node[rank]) + place * carried_of(x, p, mine, bytes) +
+           (to_all ? bytes * (size_t)seats->place[x->rank] : 0);
 }
 
 /* `bytes`: of a share. */
@@ -115,82 +194,101 @@ static void finish(weft_executor *x, const weft_problem *p, size_t bytes, const 
     case WEFT_OP_ALL_REDUCE:
     case WEFT_OP_REDUCE_SCATTER:
         for (int rank = 0; rank < x->world; rank++)
-            sources[rank] = (weft_view){slot_of(x, rank)->payload +
+            sources[rank] = (weft_view){shown_by(x, p, rank, bytes) +
                                             (p->op == WEFT_OP_ALL_REDUCE ? 0 : bytes * (size_t)x->rank),
                                         p->count};
         weft_reduce_rows(p->dtype, p->reduction, 1, p->count, sources, x->world, p->dtype, &into, 1);
         break;
     case WEFT_OP_BROADCAST:
         if (x->rank != p->root)
-            memcpy(recv, slot_of(x, p->root)->payload, bytes);
+            memcpy(recv, shown_by(x, p, p->root, bytes), bytes);
         break;
     default: /* first its own, which may lie where others' go */
         memmove((char *)recv + (size_t)x->rank * bytes,
                 (const char *)send + (p->op == WEFT_OP_ALL_TO_ALL ? (size_t)x->rank * bytes : 0), bytes);
         for (int rank = 0; rank < x->world; rank++)
             if (rank != x->rank)
-                memcpy((char *)recv + (size_t)rank * bytes,
-                       p->op == WEFT_OP_ALL_TO_ALL ? share_of(x, rank, bytes) : slot_of(x, rank)->payload,
-                       bytes);
+                memcpy((char *)recv + (size_t)rank * bytes, shown_by(x, p, rank, bytes), bytes);
         break;
     }
 }
 
-/* The shares of an all_to_all for the ranks of a node, where they lie one behind the other or in `gathered`.
- */
-static const char *shares_for(const weft_session *s, int node, const char *send, size_t bytes, char *gathered,
-                              size_t *sent)
+/* Puts what a rank of this node shows to the ranks of `node` at `into`. */
+static void load(const weft_executor *x, const weft_problem *p, const char *from, int node, size_t bytes,
+                 char *into)
 {
-    int first = 0, end, count = 0;
+    const weft_seating *seats = x->session->seating;
 
-    while (s->node[first] != node)
-        first++;
-    for (end = first; end < s->world && s->node[end] == node;)
-        end++;
-    for (int rank = end; rank < s->world; rank++)
-        count += s->node[rank] == node;
-    *sent = bytes * (size_t)(end - first + count);
-    if (!count)
-        return send + bytes * (size_t)first;
-    count = 0;
-    for (int rank = first; rank < s->world; rank++)
-        if (s->node[rank] == node)
-            memcpy(gathered + bytes * (size_t)count++, send + bytes * (size_t)rank, bytes);
-    return gathered;
+    if (p->op != WEFT_OP_ALL_TO_ALL) {
+        memcpy(into, from, carried_of(x, p, node, bytes));
+        return;
+    }
+    for (int to = 0; to < x->world; to++)
+        if (seats->node[to] == node)
+            memcpy(into + bytes * (size_t)seats->place[to], from + bytes * (size_t)to, bytes);
 }
 
-/* To one rank of every other node. */
-static void show_far(const weft_executor *x, const weft_problem *p, uint64_t hash, const char *send,
-                     size_t share, size_t bytes)
+/* Whether the ranks of a node have their numbers in a row. */
+static bool in_a_row(const weft_seating *seats, int world, int node)
+{
+    int last = seats->first[node] + seats->size[node] - 1;
+
+    return last < world && seats->node[last] == node && seats->place[last] == seats->size[node] - 1;
+}
+
+/* What this rank's node shows to `node`: how many bytes, where. */
+static const char *load_for(const weft_executor *x, const weft_problem *p, int node, const char *send,
+                            size_t share, size_t *bytes)
+{
+    const weft_seating *seats = x->session->seating;
+    int mine = seats->node[x->rank];
+    size_t each = carried_of(x, p, node, share);
+
+    *bytes = each * (size_t)seats->size[mine];
+    if (p->op == WEFT_OP_BROADCAST) {
+        *bytes = seats->node[p->root] == mine ? each : 0;
+        return p->root == x->rank ? send : *bytes ? slot_of(x, p->root)->payload : NULL;
+    }
+    if (seats->size[mine] == 1 && p->op != WEFT_OP_ALL_TO_ALL)
+        return send;
+    if (seats->size[mine] == 1 && in_a_row(seats, x->world, node))
+        return send + share * (size_t)seats->first[node];
+    for (int rank = 0; rank < x->world; rank++)
+        if (seats->node[rank] == mine)
+            load(x, p, rank == x->rank ? send : slot_of(x, rank)->payload, node, share,
+                 x->session->load + each * (size_t)seats->place[rank]);
+    return x->session->load;
+}
+
+/* To the first rank of every other node, from that of this. */
+static void carry(const weft_executor *x, const weft_problem *p, uint64_t hash, const void *send,
+                  size_t share)
 {
     const weft_session *s = x->session;
-    char gathered[WEFT_SMALL_BYTES];
+    int mine = s->seating->node[x->rank], nodes = s->seating->node_count;
 
-    for (int i = 0; i < s->listener_count; i++) {
-        weft_small *there = &s->listeners[i].there->small[x->small_count & 1];
-        weft_net_put put = {.into = there->payload,
-                            .from = send,
+    for (int step = 1; step < nodes; step++) {
+        int node = (mine + step) % nodes;
+        weft_carried *there = carried_at(x, node, mine);
+        weft_net_put put = {.into = load_at(x, node, mine),
                             .rows = 1,
-                            .row_bytes = bytes,
                             .effect = WEFT_NET_STORE,
                             .post_count = 2,
                             .mark_count = 1,
                             .posts = {{&there->hash, hash}, {&there->sequence, s->sequence}}};
 
-        if (p->op == WEFT_OP_ALL_TO_ALL)
-            put.from = shares_for(s, s->listeners[i].node, send, share, gathered, &put.row_bytes);
-        weft_net_send(x->group->world->net, x->group->seats[s->listeners[i].rank].world_rank, &put, NULL);
+        put.from = load_for(x, p, node, send, share, &put.row_bytes);
+        weft_net_send(x->group->world->net, x->group->seats[s->seating->first[node]].world_rank, &put, NULL);
     }
 }
 
 weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *send, void *recv)
 {
-    size_t bytes = (size_t)p->count * weft_dtype_size(p->dtype),
-           sent = bytes * (size_t)send_shares(x->world, p->op);
+    const weft_seating *seats = x->session->seating;
+    size_t bytes = (size_t)p->count * weft_dtype_size(p->dtype);
     uint64_t hash = hash_of(p);
-    weft_small *own = slot_of(x, x->rank);
-    bool shows = p->count && (p->op != WEFT_OP_BROADCAST || x->rank == p->root);
     bool sums = p->op == WEFT_OP_ALL_REDUCE || p->op == WEFT_OP_REDUCE_SCATTER;
+    weft_small *own = slot_of(x, x->rank);
     weft_status status = weft_group_check(x->group);
 
     if (status != WEFT_OK)
@@ -198,15 +296,17 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
     weft_session_begin(x->session, WEFT_CALLED_SMALL, hash, p);
     weft_session_publish_near(x->session);
     own->hash = hash;
-    if (shows && (sums || x->session->near_count > 1))
-        memcpy(own->payload, send, sent);
+    /* A rank alone on its node shows it to nobody, but adds it up from there. */
+    if (p->count && (p->op != WEFT_OP_BROADCAST || x->rank == p->root) &&
+        (sums || !seats || seats->size[seats->node[x->rank]] > 1))
+        memcpy(own->payload, send, bytes * (size_t)send_shares(x->world, p->op));
     /* Partner: arrived on the peers. */
     weft_signal_store(&own->sequence, x->session->sequence);
-    if (x->group->spread)
-        show_far(x, p, hash, send, bytes, shows ? sent : 0);
-    for (int rank = 0; rank < x->world && status == WEFT_OK; rank++)
-        if (rank != x->rank)
-            status = wait_for(x, rank, p->op, hash);
+    status = wait_near(x, p->op, hash);
+    if (status == WEFT_OK && seats && seats->place[x->rank] == 0)
+        carry(x, p, hash, send, bytes);
+    if (status == WEFT_OK)
+        status = wait_far(x, p->op, hash);
     if (status != WEFT_OK)
         return weft_group_check(x->group) == WEFT_OK ? weft_session_resync(x->session, false) : status;
     if (__builtin_expect(weft_run_before_task != NULL, 0))
