@@ -10,13 +10,14 @@ import ctypes as C
 import gc
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional
 
 from . import _arrays, _interrupt, products
 from ._library import check, constants, error_of, lib, structs
-from .errors import ArgumentError, Error, StateError
+from .errors import ArgumentError, Error, StateError, TimeoutError
 
 REDUCTIONS: Dict[str, int] = {
     name: constants[c]
@@ -336,8 +337,20 @@ def from_store(store: Any, rank: int, size: int, key: str = "weft") -> Group:
         identity = new_id()
         store.set(key, identity.hex())
     else:
+        _wait_for(store, key)
         identity = bytes.fromhex(store.get(key).decode())
     return create(identity, rank, size)
+
+
+def _wait_for(store: Any, key: str) -> None:
+    """Until a store has a key. By asking again and again: one that waits in the store lets no other thread of the process
+    reach it, which may have to set what a peer waits for before that peer sets this."""
+    patience, pause = time.monotonic() + store.timeout.total_seconds(), 100e-6
+    while not store.check([key]):
+        if time.monotonic() > patience:
+            raise TimeoutError(f"nobody set '{key}' in the store within {store.timeout.total_seconds():g} s: rank 0 has not come")
+        time.sleep(pause)
+        pause = min(2 * pause, 5e-3)
 
 
 def from_mpi(communicator: Any) -> Group:

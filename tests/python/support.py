@@ -6,7 +6,9 @@ import importlib
 import io
 import os
 import pickle
+import random
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -14,7 +16,6 @@ import unittest
 from typing import Any, Callable, List
 
 SOAK = os.environ.get("WEFT_SOAK") == "1"
-_port = 20000 + os.getpid() % 20000
 
 
 def need(*modules: str) -> None:
@@ -45,11 +46,22 @@ class RankFailed(AssertionError):
     """A rank of `ranks` raised; its traceback is the text."""
 
 
+def free_port() -> int:
+    """A port that nobody has, below those that the system gives to whoever connects; drawn, because tests run side by side."""
+    while True:
+        port = random.SystemRandom().randrange(10000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+                return port
+            except OSError:
+                continue
+
+
 def start(size: int, body: Callable[..., Any], *arguments: Any) -> List[Any]:
     """Forks ``size`` ranks, with the variables that torchrun sets; (pid, pipe) of each. Each calls
     ``body(rank, *arguments)`` and ends."""
-    global _port
-    _port += 1
+    port = free_port()
     sys.stdout.flush()
     family = []
     for rank in range(size):
@@ -61,7 +73,7 @@ def start(size: int, body: Callable[..., Any], *arguments: Any) -> List[Any]:
                 os.close(reader)
                 os.environ.update(
                     RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size),
-                    MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_port), TORCHELASTIC_RUN_ID=f"{os.getppid()}-{_port}",
+                    MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_RUN_ID=f"{os.getppid()}-{port}",
                 )  # fmt: skip
                 with os.fdopen(writer, "wb") as pipe:
                     try:

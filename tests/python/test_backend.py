@@ -18,6 +18,7 @@ import torch.distributed._functional_collectives as functional  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe  # noqa: E402
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor  # noqa: E402
 from torch.distributed.tensor.parallel import (  # noqa: E402
     ColwiseParallel,
@@ -194,12 +195,31 @@ def data_parallel(rank: int) -> List[torch.Tensor]:
     return [whole(p) for p in net.parameters()]
 
 
+def pipelined(rank: int) -> List[torch.Tensor]:
+    """A stage on every rank, micro-batches on their way forward and backward at once."""
+    size, got = dist.get_world_size(), []
+    for schedule in (ScheduleGPipe, Schedule1F1B):
+        torch.manual_seed(rank)
+        net = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
+        stage = PipelineStage(net, rank, size, torch.device("cpu"))
+        steps, losses = schedule(stage, n_microbatches=4, loss_fn=nn.functional.mse_loss), []
+        x, target = batch(), batch().flip(0)
+        for _ in range(2):
+            given = (x,) if rank == 0 else ()
+            out = steps.step(*given, target=target, losses=losses) if rank == size - 1 else steps.step(*given)
+        got += [whole(p.grad) for p in net.parameters()]
+        if rank == size - 1:
+            got += [whole(out), *map(whole, losses)]
+    return got
+
+
 PROGRAMS = {
     "collectives": collectives,
     "tensor parallel": lambda rank: tensor_parallel(rank, False),
     "tensor and sequence parallel": lambda rank: tensor_parallel(rank, True),
     "FSDP2": sharded,
     "DDP": data_parallel,
+    "pipelines": pipelined,
 }
 
 
@@ -337,6 +357,20 @@ class Own(unittest.TestCase):
                     work.wait()
 
         support.ranks(4, inside("weft", body))
+
+    def test_messages_that_cross(self) -> None:
+        """Ranks that first of all receive from each other, each on a channel that is new."""
+
+        def body(rank: int) -> None:
+            for tag in range(4):
+                got, peer = torch.zeros(3), 1 - rank
+                work = dist.irecv(got, peer, tag=tag)
+                time.sleep(0.02)  # it is under way
+                dist.send(torch.full((3,), float(rank)), peer, tag=tag)
+                work.wait()
+                assert got.tolist() == [float(peer)] * 3, got
+
+        support.ranks(2, inside("weft", body, timeout=20))
 
     def test_sparse_tensors_are_added(self) -> None:
         def body(rank: int) -> None:

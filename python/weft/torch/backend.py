@@ -151,8 +151,9 @@ class _Lane:
         self.pending = 0
         weakref.finalize(self, self._calls.put, None).atexit = False
 
-    def submit(self, tensors: Sequence[Tensor], call: Callable[[], None]) -> Work:
-        work = Work(tensors, done=False)
+    def submit(self, tensors: Sequence[Tensor], call: Callable[[], None], work: Optional[Work] = None) -> Work:
+        """Has a call made when its turn comes; its work, which a call that writes into it brings along."""
+        work = Work(tensors, done=False) if work is None else work
         with self._lock:
             self.pending += 1
             if self._thread is None:
@@ -242,7 +243,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
         self._mail = empty((size, _TAGS), "int64", self.group)
         C.memset(self._mail.pointer, 0, 8 * size * _TAGS)
         self.group.barrier()
-        self._mail_lock = threading.Lock()
+        self._mail_lock, self._channels_lock = threading.Lock(), threading.Lock()
         self._sent: Dict[Tuple[int, int], int] = {}  # to a rank, with a tag
         self._received: Dict[Tuple[int, int], int] = {}  # from a rank, with a tag
         self._any = _Lane("weft from any")
@@ -303,7 +304,9 @@ class ProcessGroupWeft(dist.ProcessGroup):
     def abort(self) -> None:
         """Ends every wait of every rank of the group, from any thread."""
         self._aborted = True
-        for group in [self.group, *filter(None, [self._gpu]), *(g for _, made in self._channels.values() for g in made)]:
+        with self._channels_lock:
+            channels = [group for _, made in self._channels.values() for group in made]
+        for group in [self.group, *filter(None, [self._gpu]), *channels]:
             group.abort("the process group was aborted")
 
     def shutdown(self) -> None:
@@ -728,9 +731,10 @@ class ProcessGroupWeft(dist.ProcessGroup):
             raise UnsupportedError("the backend weft sends and receives CPU tensors; collectives take CUDA tensors")
         if source == destination:
             raise ValueError(f"rank {source} cannot send to itself")
-        if key not in self._channels:
-            self._channels[key] = (_Lane(f"weft {source} to {destination}"), [])
-        lane, made = self._channels[key]
+        with self._channels_lock:
+            if key not in self._channels:
+                self._channels[key] = (_Lane(f"weft {source} to {destination}"), [])
+            lane, made = self._channels[key]
 
         def call() -> None:
             if not made:
@@ -762,13 +766,14 @@ class ProcessGroupWeft(dist.ProcessGroup):
         if not 0 <= tag < _TAGS:
             raise UnsupportedError(f"the backend weft receives from any rank with tags below {_TAGS}, not {tag}")
 
+        work = Work(tensors, done=False)
+
         def call() -> None:
             source = self._sender(tag)
             self._channel(source, self._rank, tag, list(tensors)).wait()
             work._source = source
 
-        work = self._any.submit(tensors, self._timed(call))
-        return work
+        return self._any.submit(tensors, self._timed(call), work)
 
     def _letters(self, rank: int) -> Any:
         """A rank's counts of what was sent to it, by sender and tag: each written by its sender alone, a word at a time."""
