@@ -17,10 +17,14 @@ typedef struct weft_basis {
     const weft_core *core; /* whose kernels this process takes; or NULL */
     int workers;           /* of a rank where nobody asks for another number */
     bool spread;           /* the ranks are on several nodes */
+    uint64_t nodes;        /* hash of how many each has; 0: one node */
     bool tuned;            /* there is a file of weft tune, which may change: ranks meet for every plan */
 } weft_basis;
 
 void weft_basis_find(const weft_group *group, weft_basis *basis);
+
+/* What results of this group's plans are kept by (tuned.h). */
+uint64_t weft_choose_tuned_as(const weft_group *group);
 
 /* What ranks compare; 0: nothing that could be the same. */
 uint64_t weft_basis_hash(const weft_basis *basis);

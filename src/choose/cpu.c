@@ -126,18 +126,27 @@ static weft_status choose_gemm(const weft_basis *basis, const weft_problem *p, i
     return weft_choose_schedule(machine, &like, world, schedule, error);
 }
 
-/* What was tuned is taken whole, or not at all; workers are what a rank has. */
-static bool leaves_all_open(const weft_problem *p)
-{
-    weft_tuning rest = p->tuning;
-
-    rest.workers = 0;
-    return memcmp(&rest, &(weft_tuning){0}, sizeof(rest)) == 0;
-}
-
 static int workers_here(const weft_group *group)
 {
     return weft_pool_threads() ? weft_pool_threads() : group->cores;
+}
+
+static uint64_t nodes_of(const weft_group *group)
+{
+    uint64_t hash = WEFT_HASH_START;
+
+    for (int rank = 1; group->spread && rank < group->size; rank++) {
+        const int *domain = group->world->domain;
+        bool same = domain[group->seats[rank].world_rank] == domain[group->seats[rank - 1].world_rank];
+
+        hash = weft_hash(hash, &same, sizeof(same));
+    }
+    return group->spread ? hash : 0;
+}
+
+uint64_t weft_choose_tuned_as(const weft_group *group)
+{
+    return weft_tuned_this(workers_here(group), nodes_of(group));
 }
 
 static bool is_tuned(void)
@@ -152,6 +161,7 @@ void weft_basis_find(const weft_group *group, weft_basis *basis)
 {
     basis->workers = workers_here(group);
     basis->spread = group->spread;
+    basis->nodes = nodes_of(group);
     basis->tuned = is_tuned();
     basis->core = NULL;
     basis->why.status = weft_core_current(&basis->core, &basis->why);
@@ -195,8 +205,8 @@ weft_status weft_choose_cpu(const weft_basis *basis, const weft_problem *problem
 
     if (status != WEFT_OK)
         return status;
-    if (basis->tuned && p.schedule == WEFT_SCHEDULE_AUTO && leaves_all_open(problem) && !basis->spread) {
-        status = weft_tuned_find(weft_tuned_this(cores), &p, world, &tuned, &found, error);
+    if (basis->tuned && weft_tuned_asks(problem)) {
+        status = weft_tuned_find(weft_tuned_this(cores, basis->nodes), &p, world, &tuned, &found, error);
         if (status != WEFT_OK)
             return status;
         if (found) {

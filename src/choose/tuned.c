@@ -29,13 +29,30 @@ static char read_path[PATH_BYTES];
 static struct timespec read_at;
 static off_t read_bytes;
 
-uint64_t weft_tuned_this(int cores)
+uint64_t weft_tuned_this(int cores, uint64_t nodes)
 {
     uint32_t features = weft_cpu_features();
     uint64_t hash = weft_hash(WEFT_HASH_START, weft_cpu_name(), strlen(weft_cpu_name()));
 
     hash = weft_hash(hash, &features, sizeof(features));
+    if (nodes)
+        hash = weft_hash(hash, &nodes, sizeof(nodes));
     return weft_hash(hash, &cores, sizeof(cores));
+}
+
+uint64_t weft_tuned_gpu(const char *name, int crews, bool whole)
+{
+    const int has[] = {crews, whole};
+
+    return weft_hash(weft_hash(WEFT_HASH_START, name, strlen(name)), has, sizeof(has));
+}
+
+bool weft_tuned_asks(const weft_problem *problem)
+{
+    weft_tuning rest = problem->tuning;
+
+    rest.workers = 0;
+    return problem->schedule == WEFT_SCHEDULE_AUTO && memcmp(&rest, &(weft_tuning){0}, sizeof(rest)) == 0;
 }
 
 weft_status weft_tuned_path(char *path, size_t bytes, weft_error_text *error)
@@ -58,32 +75,39 @@ weft_status weft_tuned_path(char *path, size_t bytes, weft_error_text *error)
     return WEFT_OK;
 }
 
-/* Its schedule and tiles are open in the key, whatever they are in the problem. */
+/* Its schedule and tiles are open in the key, whatever they are in the problem; and where B is not packed
+ * before, what of it is packed in a run, which only some kernels do, makes no other problem. */
 static uint64_t key_of(const weft_problem *problem, int world)
 {
     weft_problem open = *problem;
 
     open.schedule = WEFT_SCHEDULE_AUTO;
     memset(&open.tuning, 0, sizeof(open.tuning));
+    if (open.b_form == WEFT_B_PACK_IN_RUN)
+        open.b_form = WEFT_B_PLAIN;
     return weft_problem_hash(&open, world);
 }
 
 static bool read_entry(const char *line, entry *e)
 {
+    weft_tuning *t = &e->tuned.tuning;
     char schedule[64];
-    int end = 0;
+    int end = 0, more = 0;
 
     memset(e, 0, sizeof(*e));
     if (sscanf(line, "%" SCNx64 " %31s %" SCNx64 " %63s %" SCNd64 " %" SCNd64 " %" SCNd64 " %d %lf %n",
-               &e->machine, e->version, &e->problem, schedule, &e->tuned.tuning.tile_m,
-               &e->tuned.tuning.tile_n, &e->tuned.tuning.tile_k, &e->tuned.tuning.workers, &e->tuned.us,
-               &end) != 9)
+               &e->machine, e->version, &e->problem, schedule, &t->tile_m, &t->tile_n, &t->tile_k,
+               &t->workers, &e->tuned.us, &end) != 9)
         return false;
+    /* Of GPUs. */
+    if (sscanf(line + end, "%d %" SCNd64 " %" SCNd64 " %d %d %d %n", &t->copiers, &t->chunk_k, &t->raster,
+               &t->crew, &t->library, &t->exchange, &more) == 6)
+        end += more;
     return (line[end] == '#' || line[end] == '\n' || !line[end]) &&
            weft_schedule_parse(schedule, &e->tuned.schedule) == 0 &&
-           e->tuned.schedule != WEFT_SCHEDULE_AUTO && e->tuned.tuning.tile_m >= 0 &&
-           e->tuned.tuning.tile_n >= 0 && e->tuned.tuning.tile_k >= 0 && e->tuned.tuning.workers >= 0 &&
-           e->tuned.tuning.workers <= WEFT_MACHINE_MOST;
+           e->tuned.schedule != WEFT_SCHEDULE_AUTO && t->tile_m >= 0 && t->tile_n >= 0 && t->tile_k >= 0 &&
+           t->workers >= 0 && t->workers <= WEFT_MACHINE_MOST && t->copiers >= 0 && t->chunk_k >= 0 &&
+           t->raster >= 0 && t->crew >= 0 && t->library >= 0 && t->exchange >= 0;
 }
 
 /* The lines of a file that is open; they replace what is known. */
@@ -186,7 +210,7 @@ static void copy_others(const char *path, uint64_t machine, uint64_t key, FILE *
 
     if (!from) {
         fputs("# Written by weft tune: machine, version, problem; schedule, tile_m, tile_n, tile_k, workers, "
-              "us.\n",
+              "us, copiers, chunk_k, raster, crew, library, exchange.\n",
               to);
         return;
     }
@@ -218,9 +242,12 @@ weft_status weft_tuned_keep(uint64_t machine, const weft_problem *problem, int w
     if (!file)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "cannot write %.300s: %s", next, strerror(errno));
     copy_others(path, machine, key_of(problem, world), file);
-    fprintf(file, "%016" PRIx64 " %s %016" PRIx64 " %s %" PRId64 " %" PRId64 " %" PRId64 " %d %.6g # %s\n",
+    fprintf(file,
+            "%016" PRIx64 " %s %016" PRIx64 " %s %" PRId64 " %" PRId64 " %" PRId64 " %d %.6g %d %" PRId64
+            " %" PRId64 " %d %d %d # %s\n",
             machine, weft_version(), key_of(problem, world), weft_schedule_name(problem->op, tuned->schedule),
-            t->tile_m, t->tile_n, t->tile_k, t->workers, tuned->us, what);
+            t->tile_m, t->tile_n, t->tile_k, t->workers, tuned->us, t->copiers, t->chunk_k, t->raster,
+            t->crew, t->library, t->exchange, what);
     failed = fflush(file) != 0 || ferror(file);
     failed |= fclose(file) != 0;
     /* Others read either the old file or the new one. */

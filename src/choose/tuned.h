@@ -14,12 +14,19 @@
 
 typedef struct weft_tuned {
     weft_schedule schedule;
-    weft_tuning tuning; /* tiles and workers */
+    weft_tuning tuning; /* all but sums_stay and grain_n, which follow */
     double us;          /* when it was tuned */
 } weft_tuned;
 
-/* Of this machine's CPU ranks that have so many cores each. */
-uint64_t weft_tuned_this(int cores);
+/* What lines are kept for: this machine's CPU ranks that have so many cores each, on nodes whose sizes
+ * `nodes` is the hash of (0: one node); and ranks on GPUs of that name, which have so many crews each, with a
+ * GPU to themselves or not. */
+uint64_t weft_tuned_this(int cores, uint64_t nodes);
+uint64_t weft_tuned_gpu(const char *name, int crews, bool whole);
+
+/* Whether a problem leaves open what is tuned: it is taken whole, or not at all. Workers are what a rank has.
+ */
+bool weft_tuned_asks(const weft_problem *problem);
 
 /* Where the file is; an empty path where there is none to be. */
 weft_status weft_tuned_path(char *path, size_t bytes, weft_error_text *error);

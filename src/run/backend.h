@@ -55,6 +55,9 @@ typedef struct weft_backend {
     /* Where `issue` goes from now on. NULL: there are no streams. */
     weft_status (*set_stream)(weft_group *group, bool ordered, void *stream);
 
+    /* What `weft tune` keeps results of the group's plans by (choose/tuned.h). */
+    uint64_t (*tuned_as)(const weft_group *group);
+
     /* What collectives can add up. */
     bool (*reduces)(weft_dtype dtype, weft_reduction reduction);
     /* A way for few bytes that needs no plan, and whether it takes a problem. NULL: there is none. */

@@ -11,6 +11,7 @@
 #include "plan/print.h"
 #include "support/check.h"
 #include "support/procs.h"
+#include "support/ranks.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -418,6 +419,78 @@ static void test_collectives_over_a_link(void)
     CHECK_INT(rows_of((int)(sizeof(root) / sizeof(*root)), root), -1);
 }
 
+/* What a plan of the problem below takes on these ranks. */
+static void takes_rank(weft_group *group, void *argument)
+{
+    weft_problem p = problem_of(WEFT_OP_GEMM_RS, WEFT_SCHEDULE_AUTO, 256, 256, 256);
+    weft_problem *taken = argument;
+    weft_plan *plan;
+
+    CHECK_INT(weft_group_use_gpu(group, -1), WEFT_OK);
+    p.layout = WEFT_LAYOUT_DEFAULT;
+    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
+    if (weft_rank(group) == 0)
+        *taken = *weft_plan_problem(plan);
+    weft_plan_destroy(plan);
+}
+
+static int tune(const char *op, const char *more)
+{
+    char *products[] = {(char *)op, "256",       "256",  "256",       "--dtype", "bf16",  "-n",
+                        "2",        "--backend", "cuda", "--seconds", "0.01",    "--json"},
+         *collectives[] = {(char *)op,  "--bytes", (char *)more, "-n",   "2",
+                           "--backend", "cuda",    "--seconds",  "0.01", "--json"};
+    int keep = dup(STDOUT_FILENO), null = open("/dev/null", O_WRONLY), status;
+
+    fflush(stdout);
+    dup2(null, STDOUT_FILENO);
+    status = more ? cmd_tune(10, collectives) : cmd_tune(13, products);
+    fflush(stdout);
+    dup2(keep, STDOUT_FILENO);
+    close(keep);
+    close(null);
+    return status;
+}
+
+/* `weft tune --backend cuda` keeps a line for the GPU, and plans of its ranks go by that: of those on as many
+ * SMs. */
+static void test_tuning(void)
+{
+    char path[] = "/tmp/weft-tuned-XXXXXX", text[4096] = "", schedule[64] = "";
+    unsigned long long machine, key;
+    weft_problem before, taken;
+    FILE *file;
+
+    close(mkstemp(path));
+    unlink(path);
+    setenv("WEFT_TUNE", path, 1);
+    fake_gpu_install(1, 12, true);
+    ranks_run(2, takes_rank, &before);
+    CHECK_INT(tune("gemm_rs", NULL), 0);
+    CHECK_INT(tune("all_reduce", "4096"), 0);
+    file = fopen(path, "r");
+    CHECK(file != NULL);
+    CHECK(fgets(text, sizeof(text), file) && text[0] == '#');
+    CHECK(fgets(text, sizeof(text), file) && strstr(text, "gemm_rs 256 256 256 bfloat16 on 2 ranks"));
+    CHECK_INT(sscanf(text, "%llx %*s %llx %63s", &machine, &key, schedule), 3);
+    CHECK(fgets(text, sizeof(text), file) && strstr(text, "all_reduce 1024 float32 on 2 ranks"));
+    CHECK(!fgets(text, sizeof(text), file));
+    fclose(file);
+    file = fopen(path, "w");
+    fprintf(file, "%llx %s %llx direct 0 128 0 1 1.5 0 0 0 0 2 0\n", machine, weft_version(), key);
+    fclose(file);
+    ranks_run(2, takes_rank, &taken);
+    CHECK(before.schedule != WEFT_SCHEDULE_DIRECT);
+    CHECK_INT(taken.schedule, WEFT_SCHEDULE_DIRECT);
+    CHECK_INT(taken.tuning.workers, 1);
+    CHECK_INT(taken.tuning.tile_n, 128);
+    fake_gpu_install(1, 8, true); /* another GPU */
+    ranks_run(2, takes_rank, &taken);
+    CHECK(taken.schedule != WEFT_SCHEDULE_DIRECT);
+    unlink(path);
+    unsetenv("WEFT_TUNE");
+}
+
 int main(void)
 {
     device = fake_gpu(12, true, 21);
@@ -433,5 +506,6 @@ int main(void)
     test_moe_rounds();
     test_calibration();
     test_collectives_over_a_link();
+    test_tuning();
     return check_report("test_cuda_bench");
 }

@@ -38,11 +38,24 @@ echo "nonsense" >"$scratch/bad"
 ends "a bad file" 1 env WEFT_TUNE="$scratch/bad" "$weft" bench all_reduce --bytes 256K -n 2 --iters 2 --peer none >/dev/null
 says err "$scratch/bad:1: not a line that weft tune wrote"
 
+# Over nodes, by ranks that are processes: lines of their own, which auto goes by there alone.
+ends "over nodes" 0 "$weft" tune all_reduce --bytes 256K -n 2 --nodes 2 --seconds 0.01 --json >"$scratch/tries"
+[ "$(grep -c '"won": true' "$scratch/tries")" = 1 ] || fail "not one try over nodes won: $(cat "$scratch/tries")"
+grep -q '"schedule": "two_level"' "$scratch/tries" || fail "two_level was not tried over nodes"
+[ "$(grep -c 'measured over nodes$' "$file")" = 1 ] || fail "no line for two nodes: $(cat "$file")"
+sed -i -E '/over nodes$/s/^([0-9a-f]+ [^ ]+ [0-9a-f]+) [^ ]+/\1 one_shot/' "$file"
+takes "all_reduce --bytes 256K --nodes 2" chosen one_shot
+takes "all_reduce --bytes 256K" chosen two_shot
+ends "no such nodes" 2 "$weft" tune all_reduce --bytes 4K -n 2 --nodes 3
+[ "$(wc -l <"$scratch/err")" = 1 ] || fail "nodes: not one line: $(cat "$scratch/err")"
+
 # Another machine, by simulation; weft sim goes by it, on that machine alone.
 ends "simulated" 0 "$weft" tune ag_gemm 2048 4096 2048 --dtype bf16 -n 8 --machine h100x8 >/dev/null
 sed -i -E '/ h100x8$/s/^([0-9a-f]+ [^ ]+ [0-9a-f]+) [^ ]+ [0-9]+ [0-9]+/\1 direct 256 64/' "$file"
 ends "tuned" 0 "$weft" sim ag_gemm 2048 4096 2048 --dtype bf16 -n 8 --machine h100x8 >"$scratch/out"
 says out "tuned direct, tiles 256 x 64"
+ends "simulated nodes" 0 "$weft" tune all_reduce --bytes 1M --dtype bf16 -n 16 --machine h100x16 --json >"$scratch/tries"
+grep '"schedule": "two_level"' "$scratch/tries" | grep -q '"won": true' || fail "two_level did not win on two nodes"
 ends "not tuned" 0 "$weft" sim ag_gemm 2048 4096 2048 --dtype bf16 -n 8 --machine h200x8 >"$scratch/out"
 says out "auto "
 

@@ -1,5 +1,6 @@
 #include "run/cpu/backend.h"
 
+#include "choose/choose.h"
 #include "core/cpu.h"
 #include "core/dtype.h"
 #include "run/cpu/counted.h"
@@ -84,6 +85,7 @@ const weft_backend weft_cpu_backend = {
     .run_has_values = true,
     .wait = cpu_wait,
     .settle = weft_group_check,
+    .tuned_as = weft_choose_tuned_as,
     .reduces = cpu_reduces,
     .small_fits = cpu_small_fits,
     .small_run = cpu_small_run,

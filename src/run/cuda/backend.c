@@ -1,5 +1,6 @@
 #include "run/cuda/backend.h"
 
+#include "choose/tuned.h"
 #include "core/dtype.h"
 #include "run/cuda/cublaslt.h"
 #include "run/cuda/group.h"
@@ -80,6 +81,13 @@ static weft_status set_stream(weft_group *group, bool ordered, void *stream)
     return WEFT_OK;
 }
 
+static uint64_t tuned_as(const weft_group *group)
+{
+    const weft_cuda_group *g = weft_cuda_of(group);
+
+    return weft_tuned_gpu(g->device->name, g->crews, g->whole);
+}
+
 static bool reduces(weft_dtype dtype, weft_reduction reduction)
 {
     return weft_dtype_reduces(dtype, reduction);
@@ -124,6 +132,7 @@ const weft_backend weft_cuda_backend = {
     .wait = weft_cuda_plan_wait,
     .settle = weft_cuda_settle,
     .set_stream = set_stream,
+    .tuned_as = tuned_as,
     .reduces = reduces,
     .moe = &moe_calls,
     .grouped = weft_cuda_grouped_run,

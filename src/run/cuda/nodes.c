@@ -1,5 +1,6 @@
 #include "run/cuda/nodes.h"
 
+#include "choose/choose.h"
 #include "core/dtype.h"
 #include "run/cpu/program.h"
 #include "run/cuda/group.h"
@@ -411,6 +412,7 @@ const weft_backend weft_cuda_nodes_backend = {
     .run_has_values = true,
     .wait = nodes_wait,
     .settle = weft_group_check,
+    .tuned_as = weft_choose_tuned_as,
     .set_stream = nodes_set_stream,
     .reduces = nodes_reduces,
     .grouped = nodes_grouped,

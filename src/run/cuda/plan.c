@@ -1,6 +1,7 @@
 /* Making plans on GPUs, waiting for their runs, dropping them. See plan.h. */
 #include "run/cuda/plan.h"
 
+#include "choose/tuned.h"
 #include "core/dtype.h"
 #include "core/round.h"
 #include "run/cuda/choose.h"
@@ -9,6 +10,7 @@
 #include "run/cuda/halves.h"
 #include "run/cuda/lower.h"
 #include "run/cuda/moe.h"
+#include "run/cuda/tuned.h"
 #include "run/given.h"
 
 #include <stdlib.h>
@@ -130,6 +132,49 @@ static weft_cuda_basis basis_of(const weft_group *group)
                              .adds = g->adds};
 }
 
+/*
+ * What was asked for, with what rank 0 finds tuned for it where it leaves everything open: files differ
+ * between hosts, and change.
+ */
+static weft_status take_tuned(weft_plan *plan, weft_problem *problem)
+{
+    weft_group *group = plan->group;
+    weft_cuda_basis basis = basis_of(group);
+    struct {
+        weft_schedule schedule;
+        weft_tuning tuning;
+        int32_t status;
+        char text[256];
+    } found;
+    weft_status status;
+
+    *problem = plan->asked;
+    if (!weft_tuned_asks(problem) || problem->tuning.workers)
+        return WEFT_OK;
+    memset(&found, 0, sizeof(found));
+    if (group->rank == 0) {
+        weft_problem resolved;
+        weft_error_text error = {0};
+
+        if (weft_problem_resolve(problem, group->size, &resolved, &error) ==
+            WEFT_OK) { /* else make_part says */
+            found.status =
+                (int32_t)weft_cuda_tuned(&basis, weft_cuda_of(group)->device->name, &resolved, &error);
+            memcpy(found.text, error.text, sizeof(found.text) - 1);
+            found.schedule = resolved.schedule;
+            found.tuning = resolved.tuning;
+        }
+    }
+    status = weft_group_broadcast(group, 0, &found, sizeof(found));
+    if (status == WEFT_OK && found.status != WEFT_OK)
+        status = weft_error_set(&group->error, (weft_status)found.status, "%s", found.text);
+    if (status == WEFT_OK && found.schedule != WEFT_SCHEDULE_AUTO) {
+        problem->schedule = found.schedule;
+        problem->tuning = found.tuning;
+    }
+    return status;
+}
+
 /* The part of a problem, as this backend chooses. */
 static weft_status make_part(weft_plan *plan, const weft_problem *problem)
 {
@@ -187,13 +232,13 @@ static weft_status check_given(const weft_cuda_group *g, const weft_plan_part *p
     return status;
 }
 
-/* What needs no peer: the part, made or given (and then taken over), and its tables. */
-static weft_status prepare(weft_plan *plan, weft_plan_part *given)
+/* What needs no peer: the part, made of the problem or given (and then taken over), and its tables. */
+static weft_status prepare(weft_plan *plan, const weft_problem *problem, weft_plan_part *given)
 {
     const weft_cuda_group *g = weft_cuda_of(plan->group);
     weft_error_text *error = &plan->group->error;
     weft_cuda_basis basis = basis_of(plan->group);
-    weft_status status = given ? check_given(g, given, error) : make_part(plan, &plan->asked);
+    weft_status status = given ? check_given(g, given, error) : make_part(plan, problem);
 
     if (status != WEFT_OK)
         return status;
@@ -323,13 +368,16 @@ static weft_status open_plan(weft_plan *plan, weft_plan_part *given)
     weft_group *group = plan->group;
     weft_cuda_group *g = weft_cuda_of(group);
     weft_cuda_plan *p = calloc(1, sizeof(*p));
+    weft_problem problem;
     void *block = NULL;
     weft_status status;
 
     if (!p)
         return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for a plan", group->rank);
     plan->lowered = p;
-    status = prepare(plan, given);
+    if (!given && (status = take_tuned(plan, &problem)) != WEFT_OK)
+        return status;
+    status = prepare(plan, &problem, given);
     if (status == WEFT_OK)
         status = make_events(plan);
     status = compare_outcomes(plan, status);

@@ -8,6 +8,7 @@
 #include "run/cuda/done.h"
 #include "run/cuda/exchanged.h"
 #include "run/cuda/halves.h"
+#include "run/cuda/tuned.h"
 
 #include <stdlib.h>
 
@@ -118,9 +119,11 @@ static weft_status make_parts(weft_cuda_world *w, const weft_problem *problem, i
                              .library = weft_cublaslt_source() != NULL,
                              .whole = w->running == 1,
                              .adds = true};
-    weft_problem decided = weft_cuda_choose(&basis, problem);
-    weft_status status = WEFT_OK;
+    weft_problem asked = *problem, decided;
+    /* What was tuned had no links between. */
+    weft_status status = link ? WEFT_OK : weft_cuda_tuned(&basis, w->device->name, &asked, error);
 
+    decided = weft_cuda_choose(&basis, &asked);
     for (int r = 0; r < w->world && status == WEFT_OK; r++) {
         status = weft_plan_make(&decided, w->world, r, &w->parts[r], error);
         if (status == WEFT_OK)

@@ -34,6 +34,8 @@ static const char OUTPUT_VARIABLE[] = "WEFT_BENCH_OUTPUT";
 static const char TERMINAL_VARIABLE[] = "WEFT_BENCH_TERMINAL";
 static const char SHARED_VARIABLE[] = "WEFT_BENCH_SHARED";
 
+static const char *launched = "bench"; /* the command whose ranks are started */
+
 enum {
     PATH_BYTES = 4096,
     MOST_ARGUMENTS = 512,
@@ -170,7 +172,7 @@ void bench_output_say(const char *line)
     bool sent = fd >= 0 && write(fd, text, bytes) == (ssize_t)bytes; /* in one piece: it is that short */
 
     if (!sent)
-        fprintf(stderr, "weft bench: %s\n", line);
+        fprintf(stderr, "weft %s: %s\n", launched, line);
     if (fd >= 0)
         close(fd);
 }
@@ -222,9 +224,9 @@ static void explain(int lines, int launcher_status, bool with_mpi, bool finished
     int signal = launcher_status - 128;
 
     if (said > 0 && (with_mpi || launcher_status == 0))
-        fprintf(stderr, "weft bench: %.*s\n", end ? (int)(end - line) : (int)said, line);
+        fprintf(stderr, "weft %s: %.*s\n", launched, end ? (int)(end - line) : (int)said, line);
     else if (with_mpi && !finished && signal > 0 && signal < NSIG)
-        fprintf(stderr, "weft bench: a rank, or mpirun, was ended by signal %d (%s)\n", signal,
+        fprintf(stderr, "weft %s: a rank, or mpirun, was ended by signal %d (%s)\n", launched, signal,
                 strsignal(signal));
 }
 
@@ -298,7 +300,7 @@ static void start(char **words, pid_t parent)
     if (getppid() != parent)
         _exit(1);
     execvp(words[0], words);
-    fprintf(stderr, "weft bench: cannot start %s: %s\n", words[0], strerror(errno));
+    fprintf(stderr, "weft %s: cannot start %s: %s\n", launched, words[0], strerror(errno));
     _exit(127);
 }
 
@@ -371,13 +373,14 @@ static int compose(char **words, const weft_options *options, int argc, char **a
                                nodes ? (char *)(uintptr_t)nodes : "auto",
                                "--",
                                own,
-                               "bench"};
+                               (char *)(uintptr_t)launched};
         memcpy(words, start, sizeof start);
         count = (int)(sizeof start / sizeof start[0]);
     }
     for (int i = 0; i < argc; i++)
         words[count++] = argv[i];
-    words[count++] = seed;
+    if (strcmp(launched, "bench") == 0)
+        words[count++] = seed;
     words[count] = NULL;
     return 0;
 }
@@ -405,7 +408,7 @@ int bench_launch(const weft_options *options, int argc, char **argv, const char 
 
     with_mpi = with_mpi && bench_has_mpi();
     if (!open_output(&pipes, !with_mpi) || compose(words, options, argc, argv, nodes, with_mpi) != 0) {
-        fprintf(stderr, "weft bench: cannot prepare to start ranks: %s\n", strerror(errno));
+        fprintf(stderr, "weft %s: cannot prepare to start ranks: %s\n", launched, strerror(errno));
         return 1;
     }
     /* Open MPI refuses to run as root without these; containers are root. */
@@ -422,7 +425,7 @@ int bench_launch(const weft_options *options, int argc, char **argv, const char 
         start(words, command);
     }
     if (launcher < 0) {
-        fprintf(stderr, "weft bench: cannot start ranks: %s\n", strerror(errno));
+        fprintf(stderr, "weft %s: cannot start ranks: %s\n", launched, strerror(errno));
         remove_directory(shared);
         return 1;
     }
@@ -434,4 +437,11 @@ int bench_launch(const weft_options *options, int argc, char **argv, const char 
     }
     errno = write_error; /* for whoever finds that standard output has failed */
     return status;
+}
+
+int bench_launch_command(const char *command, const weft_options *options, int argc, char **argv,
+                         const char *nodes)
+{
+    launched = command;
+    return bench_launch(options, argc, argv, nodes, false);
 }

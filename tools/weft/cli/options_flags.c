@@ -290,6 +290,8 @@ int options_problem_flags(weft_options *o, const char *command, options_flag *fl
          "allowed error; 0: the derived bound (default)"},
         {"--seed", "S", OPTIONS_CALL, &o->seed, read_seed, 0, 0, NULL,
          "of the random data (default: the clock)"},
+    };
+    const options_flag backend[] = {
         {"--backend", "NAME", OPTIONS_CALL, o, read_backend, 0, 0, "products collectives moe",
          "cpu (default) or cuda"},
     };
@@ -301,6 +303,8 @@ int options_problem_flags(weft_options *o, const char *command, options_flag *fl
     }
     if (strcmp(command, "bench") == 0)
         count = append(flags, count, measuring, sizeof measuring);
+    if (strcmp(command, "bench") == 0 || strcmp(command, "tune") == 0)
+        count = append(flags, count, backend, sizeof backend);
     return count;
 }
 

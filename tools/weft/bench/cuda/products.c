@@ -19,6 +19,7 @@
 #include "report/report.h"
 #include "run/cuda/choose.h"
 #include "run/cuda/timeline.h"
+#include "run/cuda/tuned.h"
 #include "run/cuda/world.h"
 #include "cli/sets.h"
 
@@ -456,8 +457,14 @@ static int bench_schedules(gpu_bench *bench, const weft_problem *problem, int wo
                                      .hopper = bench->device.hopper,
                                      .library = weft_cublaslt_source() != NULL,
                                      .adds = true};
+            weft_cuda_basis shared = basis; /* as the ranks will have it */
 
-            p.schedule = weft_cuda_choose(&basis, problem).schedule;
+            shared.crews /= world;
+            shared.whole = world == 1;
+            if (bench->link.bytes_per_ns <= 0 &&
+                weft_cuda_tuned(&shared, bench->device.name, &p, &bench->error) != WEFT_OK)
+                return options_error("bench", "%s", bench->error.text);
+            p.schedule = weft_cuda_choose(&basis, &p).schedule;
         }
         return bench_shape(bench, &p, world);
     }

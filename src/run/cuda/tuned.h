@@ -1,0 +1,12 @@
+/* What `weft tune` found for ranks on GPUs, in place of what choose.h decides. */
+#ifndef WEFT_RUN_CUDA_TUNED_H
+#define WEFT_RUN_CUDA_TUNED_H
+
+#include "run/cuda/choose.h"
+
+/* Looks up a resolved problem that leaves everything open, on GPUs of that name, and sets its schedule and
+ * tuning where there is a line for it. */
+weft_status weft_cuda_tuned(const weft_cuda_basis *basis, const char *gpu, weft_problem *problem,
+                            weft_error_text *error);
+
+#endif
