@@ -307,12 +307,18 @@ static weft_status allocate(weft_moe *moe)
     weft_group *group = moe->group;
     carver symmetric = {NULL, 0}, private = {NULL, 0};
     weft_moe_lane *lanes = calloc((size_t)moe->config.lanes, sizeof(*lanes));
+    bool enough = lanes != NULL;
     weft_status status;
 
     if (lanes)
         carve_all(moe, lanes, &symmetric, &private);
     moe->lanes = lanes;
-    moe->memory = lanes ? aligned_alloc(WEFT_LINE_BYTES, private.used) : NULL;
+    for (int i = 0; enough && i < moe->config.lanes; i++) {
+        lanes[i].moe = moe;
+        lanes[i].index = i;
+        enough = weft_moe_far_open(&lanes[i]);
+    }
+    moe->memory = enough ? aligned_alloc(WEFT_LINE_BYTES, private.used) : NULL;
     status = weft_group_agree(group, "memory for the mixture-of-experts layer", moe->memory != NULL,
                               moe->memory ? "enough" : "no private memory left");
     if (!status && !moe->memory)
@@ -327,8 +333,6 @@ static weft_status allocate(weft_moe *moe)
     private = (carver){moe->memory, 0};
     carve_all(moe, lanes, &symmetric, &private);
     for (int i = 0; i < moe->config.lanes; i++) {
-        lanes[i].moe = moe;
-        lanes[i].index = i;
         memset(lanes[i].seen, 0xff, (size_t)moe->shape.ranks * sizeof(*lanes[i].seen));
         memset(lanes[i].shown, 0xff, (size_t)moe->shape.ranks * sizeof(*lanes[i].shown));
     }
@@ -338,6 +342,7 @@ static weft_status allocate(weft_moe *moe)
 static void discard(weft_moe *moe)
 {
     for (int i = 0; moe->lanes && i < moe->config.lanes; i++) {
+        weft_moe_far_close(&moe->lanes[i]);
         free(moe->lanes[i].receive);
         free(moe->lanes[i].scratch);
     }

@@ -131,14 +131,16 @@ struct weft_moe_lane {
     void **block_out;
     int32_t *block_place; /* entry of the block -> its position there */
     float *block_weight;
-    weft_moe_span *span;  /* grouped.c: local experts x ranks */
-    int32_t *row_left;    /* per received row: entries that are not done */
-    int64_t *tokens_seen; /* per source: tokens that had been staged */
-    int64_t *rows_back;   /* per source: rows that went back */
-    int64_t *shown;       /* over nodes, per rank: the generation that it has been shown, -1 = none */
-    int64_t *returned;    /* over nodes, per source: rows whose results were sent */
-    uint8_t *marks;       /* over nodes: [nodes][tokens] */
-    const void **run_in;  /* pointers to the rows of a call */
+    weft_moe_span *span;   /* grouped.c: local experts x ranks */
+    int32_t *row_left;     /* per received row: entries that are not done */
+    int64_t *tokens_seen;  /* per source: tokens that had been staged */
+    int64_t *rows_back;    /* per source: rows that went back */
+    int64_t *shown;        /* over nodes, per rank: the generation that it has been shown, -1 = none */
+    int64_t *returned;     /* over nodes, per source: rows whose results were sent */
+    uint8_t *marks;        /* over nodes: [nodes][tokens] */
+    weft_signal *departed; /* over nodes: results that left from where they lie; NULL: on one node */
+    uint64_t departing;    /* how many were sent so */
+    const void **run_in;   /* pointers to the rows of a call */
     void **run_out;
     weft_moe_stats stats;
     int64_t begin_ns;
@@ -302,6 +304,10 @@ const char *weft_moe_relayed_rows(const weft_moe_lane *lane, int source);
 
 /* The results of the first `rows` rows of a far source, but for those sent before, and `done`. */
 void weft_moe_far_done(weft_moe_lane *lane, int source, int64_t rows);
+
+/* Makes what lanes over nodes need to send; gives it back, when what was sent has left. */
+bool weft_moe_far_open(weft_moe_lane *lane);
+void weft_moe_far_close(weft_moe_lane *lane);
 
 /* After an epoch that was rejected: waits until all that far ranks sent in it has landed everywhere. */
 weft_status weft_moe_far_settle(weft_moe_lane *lane);

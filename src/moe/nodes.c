@@ -8,7 +8,8 @@
  * whose word `relayed` says how many there are. The ranks of that node read both there. The owner overwrites
  * them only after the `done` of all whom it sent rows to, as it does with what it staged. Results go from
  * where they are made straight to the owner, those of one call or block in one message: their slots follow
- * each other.
+ * each other. They leave uncopied from this process's shadow of those slots, which is written again in the
+ * next epoch: the owner begins that when it has them.
  *
  * Bytes of two messages may land in any order; only their words keep it. In an epoch that takes place nothing
  * is sent to a place again before the `done` of those who read it. Nobody answers in an epoch that is
@@ -18,8 +19,12 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "core/clock.h"
 #include "group/far.h"
+
+enum { LEAVE_NS = 500000000, COPIED_BYTES = 16 << 10 };
 
 static int size_of_node(const weft_moe *moe, int node)
 {
@@ -258,6 +263,7 @@ typedef struct slots {
 
 static void return_slots(weft_moe_lane *lane, int source, const slots *run, weft_signal *word, uint64_t value)
 {
+    const weft_group *group = lane->moe->group;
     weft_net_put put = {.rows = run->count > 0,
                         .row_bytes = (size_t)(run->count * lane->moe->slot_stride),
                         .effect = WEFT_NET_STORE,
@@ -267,7 +273,35 @@ static void return_slots(weft_moe_lane *lane, int source, const slots *run, weft
         put.into = weft_moe_slot_at(lane, source, run->first);
     put.from = put.into;
     put.posts[0] = (weft_net_post){word, value};
-    send(lane, source, &put);
+    if (put.row_bytes <= COPIED_BYTES) {
+        send(lane, source, &put);
+        return;
+    }
+    lane->departing++;
+    weft_net_send(group->world->net, group->seats[source].world_rank, &put, lane->departed);
+}
+
+bool weft_moe_far_open(weft_moe_lane *lane)
+{
+    if (!lane->moe->nodes.count)
+        return true;
+    lane->departed = aligned_alloc(WEFT_LINE_BYTES, sizeof(*lane->departed));
+    if (lane->departed)
+        *lane->departed = (weft_signal){0};
+    return lane->departed != NULL;
+}
+
+/* A peer that is gone, or a link that is cut, can delay it for ever: then a line of memory stays. */
+void weft_moe_far_close(weft_moe_lane *lane)
+{
+    int64_t until = weft_clock_ns() + LEAVE_NS;
+
+    if (!lane->departed)
+        return;
+    while (!weft_signal_reached(lane->departed, lane->departing) && weft_clock_ns() < until)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    if (weft_signal_reached(lane->departed, lane->departing))
+        free(lane->departed);
 }
 
 void weft_moe_far_done(weft_moe_lane *lane, int source, int64_t rows)
