@@ -5,6 +5,7 @@
 #include "core/round.h"
 #include "gemm/epilogue.h"
 
+#include <math.h>
 #include <stdatomic.h>
 
 enum {
@@ -87,27 +88,59 @@ static bool lies_row_major(const weft_gemm_tile *tile)
     return !tile->packed_b && tile->b_cs == 1 && tile->m <= tile->bind->kernel->mr;
 }
 
-/*
- * Cuts rows first, columns when rows alone do not make enough tasks. Less than mr rows are no task of their
- * own beside others: a kernel for few rows may sum in another order, and what is left depends on the members.
- */
-static void cut_grid(grid *g, int members)
+/* How long a task takes, in multiplications: it packs its rows of A itself and fetches the columns of B that
+ * others packed, an element of the one in the time of about nr multiplications, of the other of mr / 2. */
+static double task_cost(const weft_gemm_steps *steps, int64_t rows, int64_t cols)
 {
-    weft_gemm_steps steps = weft_gemm_steps_of(g->tile->bind);
-    int64_t wanted = members, m = g->tile->m, n = g->tile->n;
+    return (double)rows * (double)(cols + steps->nr) + 0.5 * (double)(cols * steps->mr);
+}
 
-    if (!lies_row_major(g->tile))
-        wanted *= TASKS_PER_MEMBER;
-    g->rows = weft_round_up((m + wanted - 1) / wanted, steps.mr);
-    if (g->rows < steps.m_tile)
-        g->rows = min64(steps.m_tile, weft_round_up(m, steps.mr));
-    g->down = (m - steps.mr) / g->rows + 1;
-    int64_t across = (wanted + g->down - 1) / g->down;
+/*
+ * Tasks of about `down` to a column, and so many to a row that there are `tasks` in all. Less than mr rows
+ * are no task of their own beside others: a kernel for few rows may sum in another order, and what is left
+ * depends on the members.
+ */
+static void cut_into(grid *g, const weft_gemm_steps *steps, int64_t down, int64_t tasks)
+{
+    int64_t m = g->tile->m, n = g->tile->n;
 
-    g->cols =
-        g->down >= wanted ? weft_round_up(n, steps.nr) : weft_round_up((n + across - 1) / across, steps.nr);
+    g->rows = weft_round_up((m + down - 1) / down, steps->mr);
+    g->down = (m - steps->mr) / g->rows + 1;
+    int64_t across = (tasks + g->down - 1) / g->down;
+
+    g->cols = weft_round_up((n + across - 1) / across, steps->nr);
     g->across = (n + g->cols - 1) / g->cols;
     g->tasks = g->down * g->across;
+}
+
+/* The grid that is done first. Members are not equally fast, so more turns are better where they cost little:
+ * at the end all but one wait, a quarter of a task in the mean. */
+static void cut_grid(grid *g, int members)
+{
+    static const double idle = 0.25;
+    weft_gemm_steps steps = weft_gemm_steps_of(g->tile->bind);
+    bool lines = lies_row_major(g->tile);
+    int64_t most = min64(TASKS_PER_MEMBER * (int64_t)members, g->tile->m / steps.mr);
+    double least = INFINITY;
+    grid best = {0};
+
+    for (int64_t down = 1; down == 1 || (down <= most && !lines); down += 1 + down / 4) {
+        for (int turns = 1; turns <= (lines ? 1 : TASKS_PER_MEMBER); turns++) {
+            cut_into(g, &steps, down, (int64_t)members * turns);
+            int64_t longest = (g->tasks + members - 1) / members;
+            double time = ((double)longest + idle) * task_cost(&steps, g->rows, g->cols);
+
+            if (time < least) {
+                least = time;
+                best = (grid){.rows = g->rows, .cols = g->cols, .down = g->down, .across = g->across};
+            }
+        }
+    }
+    g->rows = best.rows;
+    g->cols = best.cols;
+    g->down = best.down;
+    g->across = best.across;
+    g->tasks = best.down * best.across;
     atomic_store_explicit(&g->next, 0, memory_order_relaxed);
 }
 
