@@ -108,6 +108,28 @@ static void matrix_free(matrix *m)
     guarded_free(m->data, m->bytes);
 }
 
+static bool bound_alike(const weft_binding *a, const weft_binding *b)
+{
+    return a->kernel == b->kernel && a->mc == b->mc && a->kc == b->kc && a->nc == b->nc &&
+           a->narrow == b->narrow && a->finish == b->finish && a->along == b->along && a->across == b->across;
+}
+
+/* Whether this core, by its number, can run here, and no better one has the same kernels and blocks for the
+ * type: cores share most of them, and what is tested once need not be again. */
+static inline bool gemm_case_is_new(int core, weft_dtype dtype)
+{
+    const weft_core *it = weft_core_at(core);
+
+    for (int i = 0; i < core; i++) {
+        if (weft_core_available(weft_core_at(i)) &&
+            bound_alike(weft_core_binding(weft_core_at(i), dtype, false),
+                        weft_core_binding(it, dtype, false)) &&
+            bound_alike(weft_core_binding(weft_core_at(i), dtype, true), weft_core_binding(it, dtype, true)))
+            return false;
+    }
+    return weft_core_available(it);
+}
+
 /* A plain row-major product of this type on this core; change what differs. */
 static inline gemm_case gemm_case_plain(const weft_core *core, weft_dtype dtype, int64_t m, int64_t n,
                                         int64_t k)
@@ -199,15 +221,41 @@ static double bound_of(const gemm_case *c, double magnitude, double rest, double
     return bound;
 }
 
+/* A row of A times a column of B, and the same of magnitudes: in several sums at a time, since one waits for
+ * itself, and most of a test's time goes by here. */
+static double dot_exact(const double *a, const double *b, int64_t k, double *magnitude)
+{
+    enum { SUMS = 8 };
+    double sum[SUMS] = {0}, size[SUMS] = {0};
+
+    for (int64_t p = 0; p + SUMS <= k; p += SUMS) {
+        for (int s = 0; s < SUMS; s++) {
+            double product = a[p + s] * b[p + s];
+
+            sum[s] += product;
+            size[s] += fabs(product);
+        }
+    }
+    for (int64_t p = k / SUMS * SUMS; p < k; p++) {
+        sum[0] += a[p] * b[p];
+        size[0] += fabs(a[p] * b[p]);
+    }
+    for (int s = 1; s < SUMS; s++) {
+        sum[0] += sum[s];
+        size[0] += size[s];
+    }
+    *magnitude = size[0];
+    return sum[0];
+}
+
 static void check_element(const gemm_case *c, const operands *o, int64_t i, int64_t j)
 {
-    double sum = c->acc ? matrix_get(&o->acc, i, j) : 0, magnitude = fabs(sum), rest;
+    double magnitude, rest;
+    double sum = dot_exact(o->dense_a + i * c->k, o->dense_b + j * c->k, c->k, &magnitude);
 
-    for (int64_t p = 0; p < c->k; p++) {
-        double product = o->dense_a[i * c->k + p] * o->dense_b[j * c->k + p];
-
-        sum += product;
-        magnitude += fabs(product);
+    if (c->acc) {
+        sum += matrix_get(&o->acc, i, j);
+        magnitude += fabs(matrix_get(&o->acc, i, j));
     }
     if (!c->raw) {
         double scale = c->alpha * (c->row_scale ? matrix_get(&o->row_scale, 0, i) : 1) *
@@ -285,10 +333,12 @@ static void make_operands(const gemm_case *c, const weft_binding *bind, operands
     matrix_fill(&o->col_scale, c->values, &seed);
     o->dense_a = malloc(sizeof(double) * (size_t)(c->m * c->k + 1));
     o->dense_b = malloc(sizeof(double) * (size_t)(c->n * c->k + 1));
-    for (int64_t p = 0; p < c->k; p++) {
-        for (int64_t i = 0; i < c->m; i++)
+    for (int64_t i = 0; i < c->m; i++) {
+        for (int64_t p = 0; p < c->k; p++)
             o->dense_a[i * c->k + p] = matrix_get(&o->a, i, p);
-        for (int64_t j = 0; j < c->n; j++)
+    }
+    for (int64_t j = 0; j < c->n; j++) {
+        for (int64_t p = 0; p < c->k; p++)
             o->dense_b[j * c->k + p] = matrix_get(&o->b, c->packed_k0 + p, c->packed_n0 + j);
     }
     if (c->beta != 0)
