@@ -4,7 +4,7 @@
 # install and stops. With nothing missing it is silent and takes no network.
 #
 # `python` is different: it makes a private environment in build/python with numpy, torch and expecttest (which torch's own tests need) from PyPI, for the
-# tests of the package. Where they cannot be had it says so in one line, and those tests are skipped.
+# tests of the package; with mpirun here, mpi4py too. Where they cannot be had it says so in one line, and those tests are skipped.
 # WEFT_TORCH names another torch (WEFT_TORCH=torch==2.11.0); WEFT_TORCH=none leaves it out.
 #
 # usage: scripts/setup.sh [build] [bench] [ci] [python]
@@ -96,20 +96,21 @@ done
 # `make test`.
 python_environment()
 {
-    local here torch=${WEFT_TORCH:-torch==2.10.0} log
+    local here torch=${WEFT_TORCH:-torch==2.10.0} log mpi=
     here=$(cd "$(dirname "$0")/.." && pwd)/build/python
     log=$here.log
     [ "$torch" = none ] && torch=
-    [ -f "$here/.asked" ] && [ "$(cat "$here/.asked")" = "numpy expecttest $torch" ] && return 0
+    command -v mpirun >/dev/null 2>&1 && mpi=mpi4py
+    [ -f "$here/.asked" ] && [ "$(cat "$here/.asked")" = "numpy expecttest $torch $mpi" ] && return 0
     mkdir -p "$here"
     echo "setup: numpy and torch for the tests of the Python package, into build/python"
     if python3 -m venv "$here" >"$log" 2>&1 &&
-        timeout "${WEFT_SETUP_TIMEOUT:-900}" "$here/bin/pip" install -q --disable-pip-version-check numpy expecttest $torch >>"$log" 2>&1; then
+        timeout "${WEFT_SETUP_TIMEOUT:-900}" "$here/bin/pip" install -q --disable-pip-version-check numpy expecttest $torch $mpi >>"$log" 2>&1; then
         rm -f "$log"
     else
         echo "setup: not to be had (build/python.log says why); tests of the Python package that need them are skipped"
     fi
-    echo "numpy expecttest $torch" >"$here/.asked"
+    echo "numpy expecttest $torch $mpi" >"$here/.asked"
 }
 
 if [ ${#missing[@]} -eq 0 ]; then

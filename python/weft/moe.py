@@ -14,11 +14,13 @@ from ._library import check, constants, lib, structs
 from .dtypes import DType, dtype_of
 from .errors import ArgumentError
 from .group import Group
+from .products import _vector
 
 _Config = structs["weft_moe_config"]
 _Input = structs["weft_moe_input"]
 _View = structs["weft_moe_view"]
 _Stats = structs["weft_moe_stats"]
+_Weights = structs["weft_moe_weights"]
 
 MODES = {"exact": constants["WEFT_MOE_EXACT"], "reduced": constants["WEFT_MOE_REDUCED"]}
 IMPLS = {name: constants["WEFT_MOE_" + name.upper()] for name in ("fused", "rows", "sorted", "reference")}
@@ -216,32 +218,52 @@ class MoE:
 class FeedForward:
     """The experts of this rank as down(silu(x gate) * (x up)), with weights packed for the GEMM engine or woven for the GPU's.
 
-    For each expert in ``moe.local_experts``: gate and up are hidden x inter, down is inter x hidden, row-major, of the
-    layer's type. The arrays may be freed after.
+    For each expert in ``moe.local_experts``: gate and up are hidden x inter, down is inter x hidden, row-major. The arrays may be
+    freed after. On CPUs they may be of another type than the layer, as models store them (int8, float8_e4m3fn, float8_e5m2 …,
+    all of one): each is converted exactly while it is packed. A list of scales has for each expert float32 factors of its
+    matrix's columns (inter of gate and up, hidden of down), by which products are multiplied; None, the list or one of it, is 1.
     """
 
-    def __init__(self, moe: MoE, gate: Sequence[Any], up: Sequence[Any], down: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        moe: MoE,
+        gate: Sequence[Any],
+        up: Sequence[Any],
+        down: Sequence[Any],
+        *,
+        gate_scale: Optional[Sequence[Any]] = None,
+        up_scale: Optional[Sequence[Any]] = None,
+        down_scale: Optional[Sequence[Any]] = None,
+    ) -> None:
         count = len(moe.local_experts)
         if not len(gate) == len(up) == len(down) == count:
             raise ArgumentError(
                 f"this rank has {count} experts; gate, up and down have {len(gate)}, {len(up)} and {len(down)}"
             )
-        inter = _arrays.view_of(gate[0]).shape[1] if count else 8
-        lists = []
-        for name, arrays, shape in (
-            ("gate", gate, (moe.hidden, inter)),
-            ("up", up, (moe.hidden, inter)),
-            ("down", down, (inter, moe.hidden)),
+        first = _arrays.view_of(gate[0]) if count else None
+        inter, kind = (first.shape[1], first.dtype) if first is not None else (8, moe.dtype)
+        stored = _Weights(size=C.sizeof(_Weights), inter=inter, dtype=kind.code)
+        kept = []  # the lists of addresses, until the weights are packed
+        for name, arrays, scales, shape in (
+            ("gate", gate, gate_scale, (moe.hidden, inter)),
+            ("up", up, up_scale, (moe.hidden, inter)),
+            ("down", down, down_scale, (inter, moe.hidden)),
         ):
             views = [_arrays.flat(a, name) for a in arrays]
             for v in views:
-                if v.shape != shape or v.dtype != moe.dtype:
-                    raise ArgumentError(
-                        f"{name} must be {shape} of {moe.dtype.name}; it is {v.shape} of {v.dtype.name}"
-                    )
-            lists.append((C.c_void_p * max(count, 1))(*(v.pointer for v in views)))
+                if v.shape != shape or v.dtype != kind:
+                    raise ArgumentError(f"{name} must be {shape} of {kind.name}; it is {v.shape} of {v.dtype.name}")
+            kept.append((C.c_void_p * max(count, 1))(*(v.pointer for v in views)))
+            setattr(stored, name, C.addressof(kept[-1]))
+            if scales is not None:
+                if len(scales) != count:
+                    raise ArgumentError(f"this rank has {count} experts; {name}_scale has {len(scales)}")
+                factors = [_vector(s, shape[1], dtype_of("float32"), f"{name}_scale") for s in scales]
+                kept.append((C.c_void_p * max(count, 1))(*factors))
+                setattr(stored, f"{name}_scale", C.addressof(kept[-1]))
         out = C.c_void_p()
-        moe.group._call_on(lib.weft_moe_ffn_create, moe._moe, inter, *lists, C.byref(out))
+        moe.group._call_on(lib.weft_moe_ffn_create_stored, moe._moe, C.byref(stored), C.byref(out))
+        del kept
         self.moe = moe
         ffn = out.value or 0
         self._expert = structs["weft_moe_expert"](size=C.sizeof(structs["weft_moe_expert"]))

@@ -419,11 +419,6 @@ class Plan:
         else:
             self.group._call_on(lib.weft_run_on, self._plan, C.byref(operands), stream)
 
-    def run_at(self, send: int, recv: int) -> None:
-        """Collective: one run of a collective on memory at these addresses, which nobody checks."""
-        operands = _Operands(size=C.sizeof(_Operands), send=send, recv=recv)
-        self.group._call_on(lib.weft_run, self._plan, C.byref(operands))
-
     def wait(self, stream: int = 0) -> None:
         """Waits until a CUDA stream has passed everything on it; raises what went wrong in the plan's runs."""
         self.group._call_on(lib.weft_run_wait, self._plan, stream)

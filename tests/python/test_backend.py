@@ -3,6 +3,9 @@
 import datetime
 import os
 import signal
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -303,6 +306,23 @@ class Own(unittest.TestCase):
         for rank in (0, 2):
             self.assertRegex(answers[rank][1][0], "rank 1")
 
+    @unittest.skipUnless(support.SOAK, "four more interpreters; a killed rank is told by the test above")
+    def test_torchrun_lets_ranks_say_who_died(self) -> None:
+        """Of three that torchrun started one is killed; both others name it before torchrun ends them."""
+        with tempfile.TemporaryDirectory() as folder:
+            program = os.path.join(folder, "program.py")
+            with open(program, "w") as file:
+                file.write(KILLED)
+            run = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3"]
+            run += ["--master-port", str(support.free_port()), program, folder]
+            done = subprocess.run(run, capture_output=True, text=True, timeout=240)
+            said = [os.path.join(folder, str(rank)) for rank in (0, 2)]
+            self.assertNotEqual(done.returncode, 0)
+            for path in said:
+                self.assertTrue(os.path.exists(path), done.stderr[-3000:])
+                with open(path) as file:
+                    self.assertRegex(file.read(), "rank 1")
+
     def test_a_late_rank_is_a_timeout(self) -> None:
         def body(rank: int) -> Any:
             if rank == 1:
@@ -397,5 +417,23 @@ class Own(unittest.TestCase):
 
         support.ranks(1, inside("weft", body))
 
+
+KILLED = """
+import os, signal, sys
+import torch, torch.distributed as dist
+import weft.torch
+
+dist.init_process_group("weft")
+rank = dist.get_rank()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which sees the death as soon
+dist.barrier()
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    dist.all_reduce(torch.ones(4))
+except weft.errors.PeerDiedError as error:
+    with open(os.path.join(sys.argv[1], str(rank)), "w") as file:
+        file.write(str(error))
+"""
 
 support.main()

@@ -1,9 +1,13 @@
 """Groups, symmetric memory, products, collectives and mixture of experts on numpy arrays."""
 
 import gc
+import importlib.util
 import os
 import resource
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -292,6 +296,32 @@ class Waiting(unittest.TestCase):
             group.barrier()
             self.assertEqual((group.rank, group.size), (0, 1))
 
+    def test_groups_from_real_communicators(self) -> None:
+        """mpi4py's, under Open MPI: the world and halves of it."""
+        mpirun = shutil.which("mpirun")
+        if mpirun is None or importlib.util.find_spec("mpi4py") is None:
+            self.skipTest("there is no mpirun, or no mpi4py")
+        done = subprocess.run(
+            [mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "4", sys.executable, "-c", COMMUNICATORS],
+            env=dict(os.environ, OMPI_MCA_plm_rsh_agent=""), capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+COMMUNICATORS = """
+import numpy as np
+from mpi4py import MPI
+import weft
+
+world = MPI.COMM_WORLD
+half = world.Split(world.rank % 2)
+for communicator, members in ((world, range(4)), (half, range(world.rank % 2, 4, 2))):
+    with weft.from_mpi(communicator) as group:
+        assert (group.rank, group.size) == (communicator.rank, communicator.size)
+        x = group.all_reduce(np.full(5, world.rank, "f4"))
+        assert x.tolist() == [sum(members)] * 5, x
+"""
+
 
 class Memory(unittest.TestCase):
     def test_peers_share_it(self) -> None:
@@ -441,8 +471,29 @@ class MixtureOfExperts(unittest.TestCase):
                 results[s : s + len(block)] = (g / (1 + np.exp(-g)) * (block @ up[j])) @ down[j]
             np.testing.assert_allclose(moe.combine(results, start), want, atol=1e-5)
         self.assertEqual(moe.stats()["tokens"], 3)
+        self.check_stored(moe, rng)
         with self.assertRaisesRegex(weft.errors.ArgumentError, "rows of 64 bytes"):
             moe.dispatch(np.zeros((2, 5), "f4"))
+
+    def check_stored(self, moe: weft.MoE, rng: np.random.Generator) -> None:
+        """Experts of int8 weights and scales of their columns: those that the same numbers in float32 are."""
+        matrices, scales, plain = [], [], []
+        for which, shape in enumerate(((self.hidden, self.inter), (self.hidden, self.inter), (self.inter, self.hidden))):
+            own = [np.random.default_rng(3 * e + which) for e in moe.local_experts]
+            matrices.append([r.integers(-127, 128, shape, "int8") for r in own])
+            scales.append([r.random(shape[1]).astype("f4") / 256 for r in own])
+            plain.append([m.astype("f4") * s for m, s in zip(matrices[-1], scales[-1])])
+        stored = weft.FeedForward(moe, *matrices, gate_scale=scales[0], up_scale=scales[1], down_scale=scales[2])
+        x = rng.standard_normal((self.tokens, self.hidden)).astype("f4")
+        expert = np.array([rng.permutation(self.experts)[: self.topk] for _ in x], "int32")
+        weight = rng.random(expert.shape).astype("f4")
+        want = moe.forward(x, expert, weight, weft.FeedForward(moe, *plain))
+        np.testing.assert_allclose(moe.forward(x, expert, weight, stored), want, rtol=1e-4, atol=1e-4)
+        if moe.local_experts:
+            with self.assertRaisesRegex(weft.errors.ArgumentError, "up must be .* of int8; it is .* of float32"):
+                weft.FeedForward(moe, matrices[0], plain[1], matrices[2])
+            with self.assertRaisesRegex(weft.errors.ArgumentError, f"down_scale must be {self.hidden} elements of float32"):
+                weft.FeedForward(moe, *matrices, down_scale=scales[0])
 
     def test_threads(self) -> None:
         for size in (1, 4):

@@ -10,7 +10,7 @@ import sys
 import unittest
 import warnings
 from pathlib import Path
-from typing import Any, List
+from typing import Any, Callable, List, Tuple
 
 import support
 
@@ -105,23 +105,28 @@ def layers(rank: int) -> None:
     torch.cuda.synchronize()
 
 
+def captured(step: Callable[[], Any]) -> Tuple[Any, Any]:
+    """A CUDA graph of a step, and what it returned there; after two steps that made the memory it needs."""
+    stream, recorded = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            step()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(recorded, stream=stream):
+        out = step()
+    return recorded, out
+
+
 def graph(rank: int) -> None:
     group, name = on_gpu(rank)
     a, b = whole(64, 128, seed=1), whole(128, 256, seed=2)
     mine, weight, x = cut(a, 1, group), cut(b, 0, group), whole(1000, seed=rank, dtype=torch.float32)
-    stream = torch.cuda.Stream()
 
     def step() -> List[torch.Tensor]:
         y = ops.gemm_ar(mine, weight, None, name)
         return [y, ops.all_reduce(x, "sum", name), ops.ag_gemm(cut(y, 0, group), weight.t(), None, 64, name)]
 
-    with torch.cuda.stream(stream):
-        for _ in range(2):
-            step()
-    torch.cuda.synchronize()
-    recorded = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(recorded, stream=stream):
-        out = step()
+    recorded, out = captured(step)
     for round in range(20):
         mine.copy_(cut(a + round % 3, 1, group))
         x.copy_(whole(1000, seed=rank + round, dtype=torch.float32))
@@ -153,20 +158,14 @@ def modules(rank: int) -> None:
     mlp.load_state_dict(
         {"gate_proj.weight": up_weight.cpu(), "up_proj.weight": up_weight.cpu() / 4, "down_proj.weight": down_weight.cpu() / 8}
     )
-    up, down, mlp, mine, stream = up.cuda(), down.cuda(), mlp.cuda(), cut(x, 0, group), torch.cuda.Stream()
+    up, down, mlp, mine = up.cuda(), down.cuda(), mlp.cuda(), cut(x, 0, group)
 
     def step() -> List[torch.Tensor]:
         wide = up(mine)
         return [wide, down(wide.clamp(-4, 4)), mlp(mine)]
 
     with torch.no_grad():
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                step()
-        torch.cuda.synchronize()
-        recorded = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(recorded, stream=stream):
-            out = step()
+        recorded, out = captured(step)
         for round in range(5):
             tokens = x + round % 3
             mine.copy_(cut(tokens, 0, group))
@@ -251,18 +250,13 @@ def expert_layer(rank: int, group: Any) -> None:
     torch.testing.assert_close(there.grad.cpu(), here.grad, rtol=1e-4, atol=1e-4)
     half = weft.torch.MoELayer(*shape, group, dtype=torch.bfloat16, device="cuda")
     half.load_state_dict(ordinary.state_dict())
-    stream, fixed = torch.cuda.Stream(), x.cuda().bfloat16()
+    fixed = x.cuda().bfloat16()
     with torch.no_grad():
         plain = half(fixed)
         packed = half.prepack()
         torch.testing.assert_close(packed(fixed), plain, rtol=0.03, atol=0.03)
         torch.cuda.synchronize()
-        recorded = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(stream):
-            packed(fixed)
-        torch.cuda.synchronize()
-        with torch.cuda.graph(recorded, stream=stream):
-            out = packed(fixed)
+        recorded, out = captured(lambda: packed(fixed))
         for round in range(20):
             tokens = torch.randn(8, 64, generator=torch.Generator().manual_seed(100 * rank + round)).cuda().bfloat16()
             fixed.copy_(tokens)

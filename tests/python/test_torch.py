@@ -391,6 +391,15 @@ class Modules(unittest.TestCase):
             self.close(parameter.grad, ordinary.get_parameter(f"experts.{name}").grad)
         with torch.no_grad():
             self.close(layer.prepack()(x), y)
+            stored = [
+                [e.get_submodule(n).weight.detach().t().to(torch.float8_e4m3fn).contiguous() for e in layer.experts.values()]
+                for n in ("w1", "w3", "w2")
+            ]
+            for n, matrices in zip(("w1", "w3", "w2"), stored):
+                for e, matrix in zip(layer.experts.values(), matrices):
+                    e.get_submodule(n).weight.copy_(matrix.t().float())
+            exact = layer.prepack()(x)
+            self.close(layer.prepack(weft.FeedForward(layer.moe, *stored))(x), exact, 1e-5)
         with self.assertRaisesRegex(ValueError, "8 tokens in one call; the layer was made for 7"):
             layer(torch.zeros(8, hidden))
 

@@ -376,11 +376,13 @@ class ProcessGroupWeft(dist.ProcessGroup):
     def _reduce_on_cpu(self, x: Tensor, codes: Tuple[int, int]) -> None:
         """torch's memory is no peer's to read: what peers need of it is copied to where they can. Between two ranks least is
         copied by packets, a piece at a time, so that it is still in a cache when the peer reads it."""
-        at, left, size = x.data_ptr(), x.numel(), x.element_size()
-        piece = _PIECE_BYTES // size
-        while self._size == 2 and left >= piece:
-            self._pair_plan(piece, codes).run_at(at, at)
-            at, left = at + _PIECE_BYTES, left - piece
+        at, left = x.data_ptr(), x.numel()
+        if self._size == 2:
+            piece = _PIECE_BYTES // x.element_size()
+            pieces, left = divmod(left, piece)
+            if pieces:
+                self.group._run_pieces(self._pair_plan(piece, codes)._plan, at, _PIECE_BYTES, pieces)
+                at += pieces * _PIECE_BYTES
         if left:
             self.group._call(_all_reduce, at, at, left, *codes)
 

@@ -72,9 +72,13 @@ class MoELayer(nn.Module):
         self.experts = _Experts({str(e): _Expert(hidden, inter, **where) for e in self.moe.local_experts})
         self._packed: Optional[FeedForward] = None
 
-    def prepack(self) -> "MoELayer":
+    def prepack(self, packed: Optional[FeedForward] = None) -> "MoELayer":
         """Packs this rank's experts for weft's kernels (on GPUs float16 and bfloat16); used under ``torch.no_grad()``, on GPUs
-        without a wait. Weights that change later must be packed again."""
+        without a wait. Weights that change later must be packed again. ``packed`` are experts that take their place, made of
+        weights as a model stores them (int8, fp8): ``weft.FeedForward(layer.moe, …)``."""
+        if packed is not None:
+            self._packed = packed
+            return self
         local: List[_Expert] = list(self.experts.values())  # type: ignore[arg-type]
         w1, w3, w2 = (
             [m.weight.detach().t().contiguous() for m in (getattr(e, n) for e in local)] for n in ("w1", "w3", "w2")
