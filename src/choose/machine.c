@@ -18,6 +18,7 @@
 enum {
     GPU_COLLECTIVE_LANES = 32,       /* multiprocessors that saturate a link with plain loads and stores */
     GPU_COLLECTIVE_BYTES = 64 << 10, /* smallest chunk worth a task */
+    GPU_PACKETS_BYTES = 2 << 10,     /* the same where each thread stores a packet of eight bytes */
     GPU_COPIERS = 2,                 /* where every tile would read its rows over a link by itself */
     TWO_LEVEL_LANES = 8,             /* with whose transfers in flight a link is busy */
     SUM_LANES = 2,                   /* where each waits for the sums that it sends: more only mix them up */
@@ -111,7 +112,8 @@ static void tune_gpu_collective(const weft_machine *machine, int world, weft_pro
     }
     if (!p->tuning.workers)
         p->tuning.workers = (int)least(GPU_COLLECTIVE_LANES, machine->units);
-    smallest = GPU_COLLECTIVE_BYTES / (int64_t)weft_dtype_size(p->dtype);
+    smallest = (p->schedule == WEFT_SCHEDULE_PACKETS ? GPU_PACKETS_BYTES : GPU_COLLECTIVE_BYTES) /
+               (int64_t)weft_dtype_size(p->dtype);
     even = weft_divide_up(whole ? p->count : p->count / world, p->tuning.workers);
     if (!p->tuning.tile_n)
         p->tuning.tile_n = most(even, smallest);

@@ -21,6 +21,12 @@ weft_sim_limits weft_sim_limits_of(const weft_machine *machine, const weft_probl
         inside = bytes * (near - 1);
         break;
     default: /* what every rank must hear, less what comes to it from the network */
+        if (p->op == WEFT_OP_ALL_REDUCE && machine->multicast && ranks <= near) {
+            /* The switch reads what others add up and spreads their results; a rank sends its own sums. */
+            across = 0;
+            inside = bytes * fmin(1, 2 * (near - 1) / near);
+            break;
+        }
         if (p->op == WEFT_OP_ALL_REDUCE)
             bytes *= 2 / ranks; /* of a slice, there and back */
         across = bytes * (ranks - near) / near;

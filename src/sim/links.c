@@ -81,7 +81,7 @@ double links_send(links *l, const model_transfer *transfer, double now, double *
 
 double links_flag_ns(const model *m, int from, int to)
 {
-    if (m->mode == WEFT_SIM_GEMM_ONLY || from == to)
+    if (m->mode == WEFT_SIM_GEMM_ONLY || from == to || m->packets)
         return 0;
     return 1e3 * (model_node(m, from) == model_node(m, to) ? m->machine->flag_us : m->machine->network_us);
 }

@@ -46,7 +46,8 @@ static weft_status add_task(model *m, const weft_plan_part *part, const weft_tas
     for (uint32_t i = 0; i < task->wait_count; i++) {
         const weft_wait *wait = &part->waits[task->wait0 + i];
 
-        if (m->mode != WEFT_SIM_GEMM_ONLY)
+        if (m->mode != WEFT_SIM_GEMM_ONLY &&
+            !(m->packets && wait->signal < WEFT_SIGNAL_DONE(part->world, part->world)))
             m->waits[m->waits_count++] = (model_wait){wait->signal, wait->count};
     }
     for (uint32_t i = 0; i < task->post_count; i++)
@@ -250,6 +251,8 @@ weft_status model_load(model *m, const weft_machine *machine, const weft_sim_sou
     m->threads = source->problem->tuning.workers > 0 ? source->problem->tuning.workers : 1;
     m->all = m->threads * (source->world < m->ranks_per_node ? source->world : m->ranks_per_node) >
              (cores + 1) / 2;
+    m->packets = machine->kind == WEFT_MACHINE_GPU && source->problem->schedule == WEFT_SCHEDULE_PACKETS &&
+                 source->world <= m->ranks_per_node;
     m->mode = mode;
     m->launch_ns = 1e3 * launch_us(machine, source, mode);
     if (!weft_sim_can_run(machine, source->problem, source->world, error))

@@ -57,8 +57,9 @@ typedef struct model {
     const weft_machine *machine;
     int world;
     int ranks_per_node;
-    int threads; /* cpu: of a rank */
-    bool all;    /* cpu: cores compete for memory */
+    int threads;  /* cpu: of a rank */
+    bool all;     /* cpu: cores compete for memory */
+    bool packets; /* gpu: data says itself that it has come: no flags, twice the bytes, no ENTER and DONE */
     weft_sim_mode mode;
     double launch_ns;
     uint32_t signal_count;

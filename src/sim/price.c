@@ -335,13 +335,15 @@ static void price_move(model *m, const weft_plan_part *part, const weft_task *ta
         bool written = i < task->destinations;
 
         far = far || is_far(m, part->rank, regions[i].rank);
-        count_region(m, part, &regions[i], written, 1, written ? &to : &from);
+        count_region(m, part, &regions[i], written, m->packets ? 2 : 1, written ? &to : &from);
     }
     if (is_multicast(m, part, task)) {
         m->transfers_count = out->transfer0;
         price_multicast(m, part, task);
     }
-    out->overhead_ns = (float)(1e3 * (reduces ? machine->reduce_us : machine->copy_us));
+    /* Packets for all peers are stored one after the other, and waited for by nobody here. */
+    if (!m->packets || task == part->tasks || task[-1].kind != task->kind || task[-1].lane != task->lane)
+        out->overhead_ns = (float)(1e3 * (reduces ? machine->reduce_us : machine->copy_us));
     if (machine->kind == WEFT_MACHINE_GPU && reduces && from.remote > 0)
         out->stores_ns = (float)(1e3 * machine->link_us);
     out->work_ns = out->overhead_ns;

@@ -61,4 +61,10 @@ for bad in "moe --topk 300" "moe --sweep ranks=2:4" "moe --set contest" "moe -n 
     [ -s "$scratch/out" ] && fail "$bad: said something before it was refused"
     [ "$(wc -l <"$scratch/err")" = 1 ] || fail "$bad: not one line: $(cat "$scratch/err")"
 done
+
+# Where the switch adds, weft's own kernels do not ask it to: a prediction by multimem says so, and what weft takes instead.
+ends "multimem" 0 "$weft" sim all_reduce --bytes 1M --dtype bf16 -n 8 --machine h100x8 >"$scratch/out"
+says out "weft's GPU backend does not use it yet; without it push is fastest"
+ends "multimem as json" 0 "$weft" sim all_reduce --bytes 1M --dtype bf16 -n 8 --machine h100x8 --json >"$scratch/out"
+says out '"weft_runs_it": false'
 [ $failures = 0 ]
