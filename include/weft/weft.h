@@ -465,7 +465,10 @@ typedef struct weft_tuning {
                      = gemm_ar: of the owner of their rows, who stores the result to all; 3 = GPUs: by the
                      collective of the same bytes as a launch of its own, where it can; 0 = fetched by the
                      ranks that need it, or chosen for the case */
-    int32_t reserved[5]; /* zero */
+    int staged;   /* CPUs: 1 = ranks touch nothing of each other's operands: what peers read of them is copied
+                     to symmetric memory chunk by chunk, in the run, and results for peers are left there (a B
+                     of weft_pack and the schedule two_level excepted); 0 = by where the operands lie */
+    int32_t reserved[4]; /* zero */
 } weft_tuning;
 
 /*
@@ -715,8 +718,11 @@ typedef struct weft_plan weft_plan;
 /*
  * The buffers of one run, each the part of its matrix that lies on this rank. What an op does not use is
  * ignored. Leading dimensions and strides between the matrices of a batch are in elements; 0 means dense.
- * Buffers may lie anywhere; in symmetric memory (weft_alloc) nothing is copied on the way to a peer. C may be
- * D. `size` is sizeof(weft_operands).
+ * Buffers may lie anywhere, on each rank elsewhere. In symmetric memory (weft_alloc) nothing is copied on the
+ * way to a peer. Elsewhere, on CPUs, what peers need of 256 KiB and more is staged chunk by chunk in the run
+ * (tuning.staged), from the first run of an operation on, and in one run after its place changed on some rank
+ * as a whole before it, as smaller buffers are, a B of weft_pack, and all in plans of files and over nodes. C
+ * may be D. `size` is sizeof(weft_operands).
  */
 typedef struct weft_operands {
     size_t size;

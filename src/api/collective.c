@@ -1,6 +1,7 @@
 /* Collectives: the doors of weft.h. */
 #include "core/dtype.h"
 #include "run/program.h"
+#include "run/reach.h"
 
 /* Cheap enough for every call: what small messages go through. The plan checks the rest. */
 static bool acceptable(const weft_problem *p, int world, const weft_backend *backend)
@@ -23,8 +24,9 @@ static weft_status __attribute__((noinline))
 issue(const weft_backend *backend, weft_plan *plan, const void *send, void *recv)
 {
     weft_operands operands = {.size = sizeof(operands), .send = send, .recv = recv};
+    weft_status status = weft_reach_fit(plan, &operands, &plan);
 
-    return backend->issue(plan, &operands);
+    return status == WEFT_OK ? backend->issue(plan, &operands) : status;
 }
 
 static weft_status run(weft_group *group, const char *call, const weft_problem *p, const void *send,

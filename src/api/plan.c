@@ -5,6 +5,7 @@
 #include "plan/check.h"
 #include "plan/read.h"
 #include "run/program.h"
+#include "run/reach.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -142,6 +143,8 @@ weft_status weft_run(weft_plan *plan, const weft_operands *operands)
     weft_operands given;
     weft_status status = admit(plan, operands, "weft_run", &given);
 
+    if (status == WEFT_OK)
+        status = weft_reach_fit(plan, &given, &plan);
     return status == WEFT_OK ? weft_backend_of(plan->group)->run(plan, &given) : status;
 }
 
@@ -150,6 +153,8 @@ weft_status weft_run_on(weft_plan *plan, const weft_operands *operands, void *st
     weft_operands given;
     weft_status status = admit(plan, operands, "weft_run_on", &given);
 
+    if (status == WEFT_OK)
+        status = weft_reach_fit(plan, &given, &plan);
     return status == WEFT_OK ? weft_backend_of(plan->group)->run_on(plan, &given, stream) : status;
 }
 

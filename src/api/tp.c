@@ -1,6 +1,7 @@
 /* Tensor-parallel products in one call: the doors of weft.h. */
 #include "api/least.h"
 #include "run/program.h"
+#include "run/reach.h"
 
 static weft_status multiply(weft_group *group, weft_op op, const char *call, const weft_problem *problem,
                             const weft_operands *operands)
@@ -37,6 +38,8 @@ static weft_status multiply(weft_group *group, weft_op op, const char *call, con
         asked.beta = beta != 0;
     }
     status = weft_program_cached(session, &asked, &plan);
+    if (status == WEFT_OK)
+        status = weft_reach_fit(plan, &given, &plan);
     return status == WEFT_OK ? weft_backend_of(group)->issue(plan, &given) : status;
 }
 

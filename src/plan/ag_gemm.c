@@ -19,6 +19,7 @@
  */
 #include "core/dtype.h"
 #include "plan/gemm_parts.h"
+#include "plan/staged.h"
 #include "plan/two_level.h"
 
 #include <stdio.h>
@@ -194,6 +195,9 @@ static void multiply_group(ag_gemm *ag, int rank, int64_t batch, weft_span group
 
     for (int64_t i = 0; i < group.count * cut_count(ag); i++) {
         ag_tile t = tile_of(ag, rank, batch, group, i);
+
+        if (rank == ag->gen.me)
+            weft_staged_next(ag->gen.builder);
         weft_region source = from == FROM_GATHERED ? in_gathered(ag, rank, batch, t.piece, k)
                              : from == FROM_NEAR   ? in_near(ag, rank, batch, t.piece, k)
                                                    : in_place(ag, rank, batch, t.piece, k);
@@ -305,6 +309,7 @@ static void direct(ag_gemm *ag)
         if (tasks)
             weft_builder_expect(gen->builder, fetched + (uint32_t)step, tasks);
         multiply_shard(ag, rank, pack ? FROM_GATHERED : FROM_PLACE, fetched + (uint32_t)step, tasks);
+        weft_staged_rest(gen->builder);
     }
 }
 
@@ -526,6 +531,7 @@ static void rotating(ag_gemm *ag)
         tasks = 0;
     weft_builder_expect(gen->builder, own, tasks);
     multiply_shard(ag, gen->me, pack_b ? FROM_GATHERED : FROM_PLACE, own, tasks);
+    weft_staged_rest(gen->builder);
     /* Nothing to fetch when k is 0, nobody to use it when this rank's part of D is empty. */
     for (int step = 1; step < gen->world && !(gen->local_k.count && local_extent(ag)); step++)
         multiply_shard(ag, weft_rotate(gen->me, step, gen->world), FROM_GATHERED, 0, 0);
@@ -735,6 +741,7 @@ static void unfused(ag_gemm *ag)
     bool at_once = !library && weft_ag_gemm_at_once(gen->problem, gen->world);
     int64_t tasks = 0;
 
+    weft_staged_rest(gen->builder);
     for (int step = !pack_b && !at_once && !library; step < gen->world && local_extent(ag); step++)
         tasks += fetch_shard(ag, weft_rotate(gen->me, step, gen->world), fetched);
     if (gen->lanes > 1) {

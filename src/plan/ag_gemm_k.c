@@ -11,6 +11,7 @@
  * that of the local GEMM.
  */
 #include "plan/gemm_parts.h"
+#include "plan/staged.h"
 #include "core/dtype.h"
 
 typedef struct ag_gemm_k {
@@ -62,8 +63,10 @@ static void multiply(ag_gemm_k *ag, const k_tile *t, weft_region source, weft_sp
 static void carry_tile(ag_gemm_k *ag, const k_tile *t)
 {
     weft_gemm_gen *gen = &ag->gen;
+    weft_span staged = ag->of_a ? t->rows : t->cols;
     int last = 0;
 
+    weft_staged_until(gen->builder, t->batch, staged.begin + staged.count);
     for (int step = 1; step < gen->world; step++)
         if (k_of(ag, weft_rotate(gen->me, step, gen->world)).count)
             last = step;
@@ -119,6 +122,7 @@ static void direct(ag_gemm_k *ag)
     if (ag->gen.world > 1)
         ag->sums = weft_builder_operand(ag->gen.builder, sums);
     every_tile(ag, carry_tile);
+    weft_staged_rest(ag->gen.builder); /* of a rank that has no tiles, too */
 }
 
 /* What `rank` has of k, fetched by the compute lanes; returns by how many tasks. */
@@ -169,6 +173,7 @@ static void unfused(ag_gemm_k *ag)
     int64_t tasks = 0;
 
     ag->gathered = weft_builder_operand(gen->builder, gathered);
+    weft_staged_rest(gen->builder);
     for (int step = 0; step < gen->world && ag->rows && ag->cols; step++)
         tasks += fetch(ag, weft_rotate(gen->me, step, gen->world), fetched);
     if (gen->lanes > 1) {

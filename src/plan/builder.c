@@ -154,10 +154,43 @@ void weft_builder_carries(weft_builder *builder)
         open_task(builder)->flags |= WEFT_TASK_CARRY;
 }
 
+int64_t weft_builder_staged_chunks(const weft_builder *builder, int rank)
+{
+    const weft_operand *operand = &builder->part.operands[builder->staged.operand];
+    int64_t rows = weft_operand_rows(operand, builder->world, rank);
+    int64_t cols = weft_operand_cols(operand, builder->world, rank);
+    int64_t extent = builder->staged.by_rows ? rows : cols;
+
+    return rows && cols ? (extent + builder->staged.chunk - 1) / builder->staged.chunk : 0;
+}
+
+/* What a peer has, read where it has staged it. Of the chunks that one lane copies the last says it for all.
+ */
+static weft_region read_staged(weft_builder *builder, weft_region region)
+{
+    const weft_staged *s = &builder->staged;
+    int64_t begin = s->by_rows ? region.row0 : region.col0, count = s->by_rows ? region.rows : region.cols;
+    int64_t before = region.batch * weft_builder_staged_chunks(builder, region.rank), first, last;
+
+    region.operand = s->copy;
+    if (!region.rows || !region.cols)
+        return region;
+    first = before + begin / s->chunk;
+    last = before + (begin + count - 1) / s->chunk;
+    for (int64_t chunk = last - first < s->lanes ? first : last - s->lanes + 1; chunk <= last; chunk++)
+        weft_builder_wait(builder, s->signals + (uint32_t)(region.rank * s->lanes + chunk % s->lanes),
+                          chunk / s->lanes + 1);
+    return region;
+}
+
 void weft_builder_from(weft_builder *builder, weft_region region)
 {
     weft_plan_part *part = &builder->part;
 
+    if (builder->failed)
+        return;
+    if (builder->staged.chunk && region.operand == builder->staged.operand && region.rank != builder->rank)
+        region = read_staged(builder, region);
     if (builder->failed || !grow(builder, (void **)&part->regions, part->region_count, &builder->region_room,
                                  sizeof(*part->regions)))
         return;

@@ -15,6 +15,20 @@
 
 enum { WEFT_GATES_MAX = 4 };
 
+/*
+ * An input of the caller's that peers read in symmetric memory, to which its owner copies it chunk by chunk
+ * of its rows or columns (see staged.h). Chunks are numbered by batch and place; chunk c is copied by lane c
+ * mod lanes, which tells the peers: signal (owner, lane) says how many it has copied.
+ */
+typedef struct weft_staged {
+    uint32_t operand, copy; /* the caller's, and where it is staged */
+    bool by_rows;
+    int64_t chunk; /* rows, or columns; 0: nothing is staged */
+    int lanes;
+    uint32_t signals;
+    int64_t done; /* chunks of this rank that the plan has copied so far */
+} weft_staged;
+
 typedef struct weft_builder {
     weft_plan_part part; /* grows here; tasks of all lanes mixed until finish sorts them */
     const weft_problem *problem;
@@ -29,6 +43,7 @@ typedef struct weft_builder {
     uint8_t *gates_passed;  /* [lane] */
     weft_wait gates[WEFT_GATES_MAX];
     int gate_count;
+    weft_staged staged; /* regions of it on peers become those of its copy, with the waits for them */
 } weft_builder;
 
 /* `domain` is numbered as in a part, or NULL. */
@@ -44,6 +59,9 @@ static inline bool weft_builder_crosses(const weft_builder *builder, int peer)
  * needs it waits for of WEFT_SIGNAL_LANDED(from), where `from` has all of its crossing COPYs in one lane.
  */
 int64_t weft_builder_lands(weft_builder *builder, int from);
+
+/* Chunks of it that a rank has in one matrix of a batch. */
+int64_t weft_builder_staged_chunks(const weft_builder *builder, int rank);
 
 /* Returns the operand's number. Only before the first task. */
 uint32_t weft_builder_operand(weft_builder *builder, weft_operand operand);

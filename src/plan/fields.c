@@ -81,6 +81,7 @@ static const field fields[] = {
     TUNING(sums_stay, FIELD_INT),
     TUNING(grain_n, FIELD_INT),
     TUNING(exchange, FIELD_INT),
+    TUNING(staged, FIELD_INT),
 };
 
 enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };

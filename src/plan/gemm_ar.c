@@ -14,6 +14,9 @@
  *
  *   unfused   The whole product first; then each rank adds its share from all ranks in rank order and stores
  *             it to all: what a two-shot all-reduce does.
+ *
+ * Staged, what an owner would store to all it leaves in its own memory, tile by tile, and the others fetch
+ * it.
  */
 #include "core/dtype.h"
 #include "plan/gemm_whole.h"
@@ -27,17 +30,9 @@ typedef struct gemm_ar {
     uint32_t arrived; /* two_shot: one signal for each owned tile; one_shot: for each tile */
     int64_t slots;    /* two_shot: raw tiles kept for each owned tile */
     bool narrow;      /* sums travel in another type than they are kept in, and both are not added together */
+    uint32_t left;    /* staged: a signal for each tile of D, or for each share of each rank */
     int64_t *pending; /* one_shot: [lane] the tile that waits to be reduced, or -1 */
 } gemm_ar;
-
-static void to_every_rank(gemm_ar *ar, const weft_tile *tile)
-{
-    weft_gemm_gen *gen = &ar->gen;
-
-    for (int step = 0; step < gen->world; step++)
-        weft_builder_to(gen->builder, weft_region_make(gen->d, weft_rotate(gen->me, step, gen->world),
-                                                       tile->batch, tile->rows, tile->cols));
-}
 
 /* ---- two_shot ------------------------------------------------------------------------------------ */
 
@@ -79,7 +74,7 @@ static void emit_owned(gemm_ar *ar, int lane, int64_t number, const weft_tile *t
     if (kept)
         emit_raw(ar, lane, number, tile, slices);
     weft_gemm_open(gen, lane, product ? WEFT_TASK_GEMM : WEFT_TASK_REDUCE, true, product && gen->world == 2);
-    to_every_rank(ar, tile);
+    weft_gemm_to_all(gen, tile->batch, tile->rows, tile->cols, ar->left + (uint32_t)number);
     if (product) {
         weft_stream_k_product(&ar->stream, tile);
         if (gen->world == 2)
@@ -129,8 +124,17 @@ static void two_shot(gemm_ar *ar)
                                         ar->stream.slot_cols, 1);
     if (ar->slots == 1 && !ar->stream.cuts) /* none is added from slots */
         weft_gemm_hand_on(gen, ar->partial);
+    if (gen->problem->tuning.staged)
+        ar->left = weft_builder_signals(gen->builder, tiles);
     weft_gemm_pack(gen);
     weft_stream_k_run(&ar->stream, order, emit_two_shot, ar);
+    for (int64_t i = 0; i < tiles && gen->problem->tuning.staged; i++) {
+        weft_tile tile = weft_stream_k_tile(&ar->stream, order[i]);
+
+        if (order[i] % gen->world != gen->me)
+            weft_gemm_fetch(gen, (int)(order[i] % gen->world), tile.batch, tile.rows, tile.cols,
+                            ar->left + (uint32_t)order[i]);
+    }
     free(order);
 }
 
@@ -203,22 +207,37 @@ static void one_shot(gemm_ar *ar)
 /* ---- unfused ------------------------------------------------------------------------------------- */
 
 /* A rank's share is a band of rows, or of columns where there are too few rows to divide well. */
-static void reduce_share(gemm_ar *ar, uint32_t partial)
+static weft_shares share_of(const gemm_ar *ar, int rank)
 {
-    weft_gemm_gen *gen = &ar->gen;
+    const weft_gemm_gen *gen = &ar->gen;
     const weft_problem *p = gen->problem;
     bool by_rows = p->m >= 4 * (int64_t)gen->world;
-    weft_span rows = by_rows ? weft_part(p->m, gen->world, gen->me) : weft_whole(p->m);
-    weft_span cols = by_rows ? weft_whole(p->n) : weft_part(p->n, gen->world, gen->me);
-    weft_shares shares = weft_shares_of(p, rows, cols, p->tuning.tile_m, p->tuning.tile_n);
-    int64_t count = weft_shares_count(&shares);
+    weft_span rows = by_rows ? weft_part(p->m, gen->world, rank) : weft_whole(p->m);
+    weft_span cols = by_rows ? weft_whole(p->n) : weft_part(p->n, gen->world, rank);
 
-    for (int64_t i = 0; i < p->l * count; i++) {
-        weft_tile tile = {.batch = i / count};
+    return weft_shares_of(p, rows, cols, p->tuning.tile_m, p->tuning.tile_n);
+}
 
-        weft_share(&shares, i % count, &tile.rows, &tile.cols);
+/* The `index`-th tile of a share, over all matrices of the batch. */
+static weft_tile tile_of(const weft_shares *shares, int64_t index)
+{
+    int64_t count = weft_shares_count(shares);
+    weft_tile tile = {.batch = index / count};
+
+    weft_share(shares, index % count, &tile.rows, &tile.cols);
+    return tile;
+}
+
+static void reduce_share(gemm_ar *ar, uint32_t partial, int64_t most)
+{
+    weft_gemm_gen *gen = &ar->gen;
+    weft_shares shares = share_of(ar, gen->me);
+
+    for (int64_t i = 0; i < gen->problem->l * weft_shares_count(&shares); i++) {
+        weft_tile tile = tile_of(&shares, i);
+
         weft_gemm_open(gen, weft_gemm_lane(gen), WEFT_TASK_REDUCE, true, false);
-        to_every_rank(ar, &tile);
+        weft_gemm_to_all(gen, tile.batch, tile.rows, tile.cols, ar->left + (uint32_t)(gen->me * most + i));
         for (int rank = 0; rank < gen->world; rank++)
             weft_builder_from(gen->builder,
                               weft_region_make(partial, rank, tile.batch, tile.rows, tile.cols));
@@ -226,12 +245,37 @@ static void reduce_share(gemm_ar *ar, uint32_t partial)
     }
 }
 
+static void fetch_share(gemm_ar *ar, int from, int64_t most)
+{
+    weft_shares shares = share_of(ar, from);
+
+    for (int64_t i = 0; i < ar->gen.problem->l * weft_shares_count(&shares); i++) {
+        weft_tile tile = tile_of(&shares, i);
+
+        weft_gemm_fetch(&ar->gen, from, tile.batch, tile.rows, tile.cols,
+                        ar->left + (uint32_t)(from * most + i));
+    }
+}
+
 static void unfused(gemm_ar *ar)
 {
-    uint32_t sums = weft_gemm_whole_sums(&ar->gen);
+    weft_gemm_gen *gen = &ar->gen;
+    bool staged = gen->problem->tuning.staged;
+    int64_t most = 0;
+    uint32_t sums;
 
-    if (ar->gen.world > 1)
-        reduce_share(ar, sums);
+    for (int rank = 0; rank < gen->world && staged; rank++) {
+        weft_shares shares = share_of(ar, rank);
+        int64_t count = gen->problem->l * weft_shares_count(&shares);
+
+        most = count > most ? count : most;
+    }
+    ar->left = weft_builder_signals(gen->builder, gen->world * most);
+    sums = weft_gemm_whole_sums(gen);
+    if (gen->world > 1)
+        reduce_share(ar, sums, most);
+    for (int step = 1; step < gen->world && staged; step++)
+        fetch_share(ar, weft_rotate(gen->me, step, gen->world), most);
 }
 
 void weft_generate_gemm_ar(weft_builder *builder)

@@ -2,6 +2,8 @@
  * GEMM + all-scatter. Every rank holds all of A and columns part r of B, and gets all of D.
  *   all_scatter  Stream-K; the lane that completes a tile stores it to every rank's D
  *   unfused      the whole product into the own columns of D, then every rank fetches the others'
+ * Staged, a rank leaves its columns in its own memory besides, with all_scatter tile by tile, and the others
+ * fetch them from there.
  */
 #include "plan/gemm_whole.h"
 
@@ -9,6 +11,8 @@ typedef struct gemm_as {
     weft_gemm_gen gen;
     weft_stream_k stream;
     weft_span columns; /* of D that this rank computes */
+    uint32_t left;     /* staged: a signal for each tile of each rank */
+    int64_t most;      /* tiles of a rank */
 } gemm_as;
 
 static void emit_tile(void *context, int lane, int64_t number, const weft_slices *slices)
@@ -19,9 +23,7 @@ static void emit_tile(void *context, int lane, int64_t number, const weft_slices
     weft_span cols = {as->columns.begin + tile.cols.begin, tile.cols.count};
 
     weft_gemm_open(gen, lane, slices ? WEFT_TASK_REDUCE : WEFT_TASK_GEMM, true, false);
-    for (int step = 0; step < gen->world; step++)
-        weft_builder_to(gen->builder, weft_region_make(gen->d, weft_rotate(gen->me, step, gen->world),
-                                                       tile.batch, tile.rows, cols));
+    weft_gemm_to_all(gen, tile.batch, tile.rows, cols, as->left + (uint32_t)(gen->me * as->most + number));
     if (slices)
         weft_stream_k_sources(&as->stream, &tile, slices);
     else
@@ -29,11 +31,34 @@ static void emit_tile(void *context, int lane, int64_t number, const weft_slices
     weft_gemm_close(gen, true, tile.batch, tile.rows, cols);
 }
 
+static void fetch_tiles(gemm_as *as, int from)
+{
+    weft_gemm_gen *gen = &as->gen;
+    weft_stream_k theirs = weft_stream_k_on(&as->stream, from);
+    int64_t begin = weft_problem_part_n(gen->problem, gen->world, from).begin;
+
+    for (int64_t i = 0; i < theirs.tiles; i++) {
+        weft_tile tile = weft_stream_k_tile(&theirs, i);
+
+        tile.cols.begin += begin;
+        weft_gemm_fetch(gen, from, tile.batch, tile.rows, tile.cols,
+                        as->left + (uint32_t)(from * as->most + i));
+    }
+}
+
 static void all_scatter(gemm_as *as)
 {
-    as->stream = weft_stream_k_begin(&as->gen, as->columns.count, 1);
-    weft_gemm_pack(&as->gen);
+    weft_gemm_gen *gen = &as->gen;
+
+    as->stream = weft_stream_k_begin(gen, as->columns.count, 1);
+    if (gen->problem->tuning.staged) {
+        as->most = weft_stream_k_on(&as->stream, 0).tiles;
+        as->left = weft_builder_signals(gen->builder, gen->world * as->most);
+    }
+    weft_gemm_pack(gen);
     weft_stream_k_run(&as->stream, NULL, emit_tile, as);
+    for (int step = 1; step < gen->world && gen->problem->tuning.staged; step++)
+        fetch_tiles(as, weft_rotate(gen->me, step, gen->world));
 }
 
 static void unfused(gemm_as *as)
@@ -45,6 +70,7 @@ static void unfused(gemm_as *as)
 
     whole.target = gen->d;
     whole.target_col = as->columns.begin;
+    whole.copies = p->tuning.staged;
     whole.epilogue = true;
     weft_gemm_pack(gen);
     weft_gemm_whole_run(&whole, ready + (uint32_t)gen->me);
@@ -62,7 +88,8 @@ static void unfused(gemm_as *as)
                 weft_share(&shares, i, &rows, &some);
                 weft_builder_task(gen->builder, weft_gemm_lane(gen), WEFT_TASK_COPY, 0);
                 weft_builder_to(gen->builder, weft_region_make(gen->d, gen->me, batch, rows, some));
-                weft_builder_from(gen->builder, weft_region_make(gen->d, from, batch, rows, some));
+                weft_builder_from(gen->builder, weft_region_make(p->tuning.staged ? gen->results : gen->d,
+                                                                 from, batch, rows, some));
                 weft_builder_wait(gen->builder, ready + (uint32_t)from, 1);
                 weft_builder_end(gen->builder);
             }

@@ -1,6 +1,7 @@
 /* Operands and tasks that the GEMM operations have in common. */
 #include "plan/gemm_parts.h"
 #include "core/dtype.h"
+#include "plan/staged.h"
 #include "plan/user_operands.h"
 
 #include <stdio.h>
@@ -10,6 +11,7 @@ weft_gemm_gen weft_gemm_begin(weft_builder *builder)
     const weft_problem *p = builder->problem;
     weft_operand operands[WEFT_USER_OPERANDS_MAX];
     int count = weft_user_operands(p, builder->world, operands);
+    bool by_rows = p->layout == WEFT_LAYOUT_GATHER_A || p->layout == WEFT_LAYOUT_GATHER_A_K;
     weft_gemm_gen gen = {.builder = builder,
                          .problem = p,
                          .world = builder->world,
@@ -39,6 +41,10 @@ weft_gemm_gen weft_gemm_begin(weft_builder *builder)
         }
     }
     weft_builder_lanes(builder, WEFT_LANE_COMPUTE, gen.lanes);
+    if (p->tuning.staged && p->op == WEFT_OP_AG_GEMM)
+        weft_staged_begin(builder, by_rows ? gen.a : gen.b, by_rows);
+    else if (p->tuning.staged)
+        gen.results = weft_staged_results(builder, gen.d);
     return gen;
 }
 
@@ -177,5 +183,30 @@ void weft_gemm_close(weft_gemm_gen *gen, bool epilogue, int64_t batch, weft_span
         weft_builder_from(gen->builder, weft_region_make(gen->c, gen->me, batch, rows, cols));
     if (epilogue && gen->problem->bias)
         weft_builder_from(gen->builder, weft_region_make(gen->bias, gen->me, 0, weft_whole(1), cols));
+    weft_builder_end(gen->builder);
+}
+
+void weft_gemm_to_all(weft_gemm_gen *gen, int64_t batch, weft_span rows, weft_span cols, uint32_t left)
+{
+    bool staged = gen->problem->tuning.staged;
+
+    for (int step = 0; step < (staged ? 1 : gen->world); step++)
+        weft_builder_to(gen->builder,
+                        weft_region_make(gen->d, weft_rotate(gen->me, step, gen->world), batch, rows, cols));
+    if (!staged)
+        return;
+    weft_builder_to(gen->builder, weft_region_make(gen->results, gen->me, batch, rows, cols));
+    for (int step = 1; step < gen->world; step++)
+        weft_builder_post(gen->builder, left, weft_rotate(gen->me, step, gen->world));
+}
+
+void weft_gemm_fetch(weft_gemm_gen *gen, int from, int64_t batch, weft_span rows, weft_span cols,
+                     uint32_t left)
+{
+    weft_builder_expect(gen->builder, left, 1);
+    weft_builder_task(gen->builder, weft_gemm_lane(gen), WEFT_TASK_COPY, 0);
+    weft_builder_to(gen->builder, weft_region_make(gen->d, gen->me, batch, rows, cols));
+    weft_builder_from(gen->builder, weft_region_make(gen->results, from, batch, rows, cols));
+    weft_builder_wait(gen->builder, left, 1);
     weft_builder_end(gen->builder);
 }

@@ -12,6 +12,7 @@ typedef struct weft_gemm_gen {
     const weft_problem *problem;
     int world, me, lanes;      /* lanes: compute lanes, numbered from 0 */
     uint32_t a, b, c, bias, d; /* operands */
+    uint32_t results;          /* staged: where results for peers are left; else they are stored to their D */
     uint32_t b_source;         /* what GEMM tasks read: b itself, or its packed copy */
     int64_t dealt;             /* tasks dealt to compute lanes so far */
     weft_span local_k;         /* of A's columns and B's rows on this rank; begins at 0 */
@@ -69,6 +70,14 @@ static inline int64_t weft_shares_count(const weft_shares *shares)
 
 /* The rows and columns of the `index`-th. */
 void weft_share(const weft_shares *shares, int64_t index, weft_span *rows, weft_span *cols);
+
+/* Destinations of a task that makes a tile of D for every rank: all of their Ds; or, staged, the own D and
+ * the results left for others, which `left` tells them. */
+void weft_gemm_to_all(weft_gemm_gen *gen, int64_t batch, weft_span rows, weft_span cols, uint32_t left);
+
+/* A tile that `from` has left, once it has told so. */
+void weft_gemm_fetch(weft_gemm_gen *gen, int from, int64_t batch, weft_span rows, weft_span cols,
+                     uint32_t left);
 
 /* Opens a GEMM or REDUCE task with the epilogue flags the problem asks for, or raw. */
 void weft_gemm_open(weft_gemm_gen *gen, int lane, weft_task_kind kind, bool epilogue, bool acc);

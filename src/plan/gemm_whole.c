@@ -23,6 +23,8 @@ static void multiply_at_once(weft_gemm_whole *whole, int64_t batch)
 
     weft_gemm_open(gen, 0, WEFT_TASK_GEMM, whole->epilogue, false);
     weft_builder_to(gen->builder, weft_region_make(whole->target, gen->me, batch, rows, cols));
+    if (whole->copies)
+        weft_builder_to(gen->builder, weft_region_make(gen->results, gen->me, batch, rows, cols));
     weft_builder_from(gen->builder, weft_region_make(gen->a, gen->me, batch, rows, gen->local_k));
     weft_builder_from(gen->builder,
                       weft_region_make(gen->b_source, gen->me, batch, gen->local_k, weft_whole(whole->cols)));
@@ -40,6 +42,8 @@ static void emit_tile(void *context, int lane, int64_t number, const weft_slices
 
     weft_gemm_open(gen, lane, slices ? WEFT_TASK_REDUCE : WEFT_TASK_GEMM, whole->epilogue, false);
     weft_builder_to(gen->builder, weft_region_make(whole->target, gen->me, tile.batch, tile.rows, cols));
+    if (whole->copies)
+        weft_builder_to(gen->builder, weft_region_make(gen->results, gen->me, tile.batch, tile.rows, cols));
     if (slices)
         weft_stream_k_sources(&whole->stream, &tile, slices);
     else

@@ -13,6 +13,7 @@ typedef struct weft_gemm_whole {
     int64_t cols, tasks;  /* that finish a piece of the product */
     uint32_t target;      /* operand of this rank that receives the product */
     int64_t target_col;   /* where its first column lies there */
+    bool copies;          /* what `target` receives, the results that are staged receive too */
     bool epilogue;
     uint32_t finished; /* counts tiles */
 } weft_gemm_whole;

@@ -51,6 +51,8 @@ static weft_status make_part(const weft_problem *resolved, const int32_t *domain
         weft_generate_two_level(&builder);
     else if (two_level && resolved->op != WEFT_OP_AG_GEMM)
         weft_generate_two_level_gemm(&builder);
+    else if (resolved->tuning.staged && resolved->op >= WEFT_OP_ALL_REDUCE)
+        weft_generate_staged_collective(&builder);
     else if (resolved->schedule == WEFT_SCHEDULE_PACKETS)
         weft_generate_packets(&builder);
     else if (world > 1 && weft_problem_stores_sums(resolved))

@@ -1,6 +1,7 @@
 /* What a caller asks for: checked, completed where the machine does not matter, and hashed for agreement. */
 #include "plan/plan.h"
 #include "core/dtype.h"
+#include "plan/user_operands.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -253,6 +254,18 @@ static weft_status resolve_collective(weft_problem *problem, int world, weft_err
     return WEFT_OK;
 }
 
+/* Nothing is staged where ranks touch no operand of each other's, or the schedule has a way of its own. */
+static bool can_be_staged(const weft_problem *problem)
+{
+    weft_problem plain = *problem;
+
+    plain.tuning.staged = 0;
+    return problem->schedule == WEFT_SCHEDULE_AUTO ||
+           (problem->schedule != WEFT_SCHEDULE_TWO_LEVEL && problem->schedule != WEFT_SCHEDULE_CUSTOM &&
+            weft_user_operands_touched(&plain) != 0 &&
+            (problem->b_form != WEFT_B_PREPACKED || problem->layout != WEFT_LAYOUT_GATHER_B));
+}
+
 weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_problem *resolved,
                                  weft_error_text *error)
 {
@@ -311,8 +324,10 @@ weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_pr
                                 "packed weights are read in place: gathering b with them needs the schedule "
                                 "direct, not %s",
                                 weft_schedule_name(result.op, result.schedule));
-    if (status == WEFT_OK)
+    if (status == WEFT_OK) {
+        result.tuning.staged = result.tuning.staged && world > 1 && can_be_staged(&result);
         *resolved = result;
+    }
     return status;
 }
 
@@ -333,7 +348,7 @@ static uint64_t bits(float value)
     return word;
 }
 
-enum { FIELDS = 35 };
+enum { FIELDS = 36 };
 
 /* Everything that is asked, without the holes between the fields of the struct. */
 static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
@@ -374,6 +389,7 @@ static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
         (uint64_t)p->granule_n,
         (uint64_t)p->granule_k,
         (uint64_t)p->tuning.exchange,
+        (uint64_t)p->tuning.staged,
     };
 
     _Static_assert(sizeof(list) == FIELDS * sizeof(*list), "every field has its place");

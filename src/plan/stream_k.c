@@ -44,6 +44,18 @@ static void count_on(weft_stream_k *stream, int rank)
                     weft_cut_columns_count(cols, stream->tile_n, stream->grain_n);
 }
 
+weft_stream_k weft_stream_k_on(const weft_stream_k *stream, int rank)
+{
+    weft_stream_k theirs = *stream;
+
+    if (stream->gen->builder->failed)
+        return theirs;
+    theirs.cols = weft_whole(
+        weft_operand_cols(&stream->gen->builder->part.operands[stream->gen->b], stream->gen->world, rank));
+    count_on(&theirs, rank);
+    return theirs;
+}
+
 /* Whether some rank cuts a tile: all declare the same. Extents differ by one, the first rank having more;
  * with granules one of the ranks may have a shorter one besides. */
 static bool any_cuts(const weft_stream_k *stream)

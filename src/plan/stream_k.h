@@ -57,6 +57,9 @@ weft_stream_k weft_stream_k_begin_banded(weft_gemm_gen *gen, int64_t cols, int64
 /* The width of tiles so that m x cols has `wanted` of them, if that can be without making them too narrow. */
 int64_t weft_stream_k_width(const weft_problem *problem, int64_t cols, int64_t wanted);
 
+/* The same division of what `rank` multiplies, to know its tiles by. */
+weft_stream_k weft_stream_k_on(const weft_stream_k *stream, int rank);
+
 weft_tile weft_stream_k_tile(const weft_stream_k *stream, int64_t number);
 
 /* Emits all tiles in `order` (NULL: ascending). */

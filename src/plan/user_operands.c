@@ -135,6 +135,8 @@ static uint32_t touched_by_collective(const weft_problem *p)
 
 uint32_t weft_user_operands_touched(const weft_problem *p)
 {
+    if (p->tuning.staged)
+        return 0;
     switch (p->op) {
     case WEFT_OP_AG_GEMM:
         return p->layout == WEFT_LAYOUT_GATHER_B || p->layout == WEFT_LAYOUT_GATHER_B_K ? 1u << WEFT_ROLE_B

@@ -3,6 +3,10 @@
 #include "core/dtype.h"
 #include "core/part.h"
 #include "core/round.h"
+#include "plan/user_operands.h"
+#include "symm/symm.h"
+
+enum { STAGED_LEAST_BYTES = 256 << 10 };
 
 static weft_given dense(const weft_plan *plan, const weft_operand *o)
 {
@@ -44,6 +48,46 @@ void weft_given_note(weft_plan *plan)
         else
             plan->touched |= 1u << operand->role;
     }
+}
+
+uint32_t weft_given_reached(const weft_plan *plan)
+{
+    const weft_plan_part *part = &plan->part;
+    uint32_t touched = weft_user_operands_touched(&part->problem);
+    int64_t most = 0;
+
+    if (plan->loaded || part->world == 1 || part->domain || part->problem.schedule == WEFT_SCHEDULE_TWO_LEVEL)
+        return 0;
+    for (uint32_t i = 0; i < part->operand_count; i++) {
+        const weft_operand *o = &part->operands[i];
+        int64_t bytes = weft_operand_rows(o, part->world, 0) * weft_operand_cols(o, part->world, 0) *
+                        weft_operand_width(o) * (int64_t)weft_dtype_size(o->dtype);
+
+        if (o->place != WEFT_PLACE_USER || !(touched & 1u << o->role))
+            continue;
+        if (o->packed)
+            return 0;
+        most = bytes > most ? bytes : most;
+    }
+    return most >= STAGED_LEAST_BYTES ? touched : 0;
+}
+
+bool weft_given_beyond(const weft_plan *plan, const weft_operands *in)
+{
+    for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++) {
+        int operand = plan->operand_of_role[role];
+        weft_symm_place where;
+        weft_given g;
+        size_t bytes;
+
+        if (operand < 0 || !(plan->told & 1u << role) || !weft_given_needed(plan, (weft_operand_role)role))
+            continue;
+        g = weft_given_of(plan, operand, in);
+        bytes = weft_given_span(plan, operand, &g);
+        if (bytes && !weft_symm_find(plan->group, g.data, bytes, &where))
+            return true;
+    }
+    return false;
 }
 
 weft_given weft_given_of(const weft_plan *plan, int operand, const weft_operands *in)
@@ -172,7 +216,7 @@ static bool overlap_is_safe(const weft_plan *plan, const char *send, size_t send
         return false;
     switch (p->op) {
     case WEFT_OP_ALL_REDUCE:
-        return p->schedule != WEFT_SCHEDULE_ONE_SHOT && send == recv;
+        return (p->schedule != WEFT_SCHEDULE_ONE_SHOT || p->tuning.staged) && send == recv;
     case WEFT_OP_ALL_GATHER:
         return send == recv + share;
     case WEFT_OP_REDUCE_SCATTER:

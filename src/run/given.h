@@ -8,6 +8,12 @@
  * touch. */
 void weft_given_note(struct weft_plan *plan);
 
+/* Roles that peers touch, if it is worth having a plan that stages them; 0: none. */
+uint32_t weft_given_reached(const struct weft_plan *plan);
+
+/* Does an operand of this rank of which peers are told lie where they cannot reach it? */
+bool weft_given_beyond(const struct weft_plan *plan, const weft_operands *operands);
+
 weft_given weft_given_of(const struct weft_plan *plan, int operand, const weft_operands *operands);
 
 static inline bool weft_given_empty(const weft_given *given)

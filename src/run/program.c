@@ -66,6 +66,7 @@ void weft_program_destroy(weft_plan *plan)
 {
     if (!plan)
         return;
+    weft_program_destroy(plan->staged);
     weft_backend_of(plan->group)->plan_destroy(plan);
     weft_plan_part_free(&plan->part);
     free(plan);
@@ -92,6 +93,13 @@ static weft_status make_alone(weft_session *s, const weft_problem *problem, weft
     else
         weft_program_destroy(plan);
     return status == WEFT_OK ? WEFT_OK : weft_session_reject(s->group, problem, status);
+}
+
+weft_status weft_program_make(weft_session *s, const weft_problem *problem, weft_plan **plan)
+{
+    weft_status status = make_alone(s, problem, plan);
+
+    return status == WEFT_OK && !*plan ? weft_program_create(s, problem, plan) : status;
 }
 
 /* Drops what was used longest ago, beyond so many plans and so many bytes; never the first. Ranks that met
@@ -135,9 +143,7 @@ weft_status weft_program_cached(weft_session *s, const weft_problem *problem, we
             return WEFT_OK;
         }
     }
-    status = make_alone(s, problem, plan);
-    if (status == WEFT_OK && !*plan)
-        status = weft_program_create(s, problem, plan);
+    status = weft_program_make(s, problem, plan);
     if (status == WEFT_OK) {
         (*plan)->next = s->cached;
         s->cached = *plan;

@@ -174,7 +174,8 @@ weft_record *weft_session_begin(weft_session *s, weft_call_kind kind, uint64_t h
     s->sequence++;
     record = weft_session_record(s, s->rank);
     record->hash = hash ^ (uint64_t)kind << 56;
-    record->kind = kind;
+    record->kind = (uint16_t)kind;
+    record->beyond = 0;
     record->status = WEFT_OK;
     record->own_bytes = 0;
     record->op = (uint8_t)problem->op;
@@ -261,6 +262,15 @@ bool weft_session_seen(weft_session *s, int rank)
                                                 memory_order_relaxed);
     }
     return true;
+}
+
+void weft_session_learn(weft_session *s, weft_op op)
+{
+    bool beyond = false;
+
+    for (int rank = 0; rank < s->world; rank++)
+        beyond = beyond || weft_session_record(s, rank)->beyond;
+    s->reach[op] = beyond ? WEFT_REACH_BEYOND : WEFT_REACH_ALL;
 }
 
 bool weft_session_faulted(weft_session *s)
@@ -362,6 +372,7 @@ weft_status weft_session_resync(weft_session *s, bool rejected)
     if (s->rebase)
         s->rebase(s->group);
     s->failures++;
+    memset(s->reach, 0, sizeof(s->reach)); /* WEFT_REACH_UNKNOWN: some rank may not have learnt the last */
     if (rejected) {
         s->group->error = own;
         error = own.status;

@@ -26,6 +26,9 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+/* Where the operands lie that peers touch, as all ranks know from the last run of an operation. */
+typedef enum weft_reach { WEFT_REACH_UNKNOWN, WEFT_REACH_ALL, WEFT_REACH_BEYOND } weft_reach;
+
 enum {
     WEFT_RUN_ROLES = WEFT_ROLE_COUNT - 1, /* without NONE */
     WEFT_RUN_ALIGNMENT = 128,
@@ -46,7 +49,8 @@ typedef struct weft_record {
             uint64_t signal_words[2];
             uint64_t hash;
             int32_t status;     /* not WEFT_OK: this rank rejected its arguments */
-            uint32_t kind;      /* weft_call_kind */
+            uint16_t kind;      /* weft_call_kind */
+            uint16_t beyond;    /* not 0: an operand that peers would touch is beyond their reach */
             uint64_t own_bytes; /* of the rank's own zone, where operands may lie */
             /* Where its operands lie: RECV first, A last (see weft_record_slot). */
             weft_symm_place place[WEFT_RUN_ROLES];
@@ -130,6 +134,8 @@ typedef struct weft_session {
         weft_group *group); /* the backend's, while all ranks stand still after a failed call, or NULL */
     uint64_t failures;      /* calls that failed so: cached plans of the ranks may differ since */
 
+    weft_reach reach[WEFT_OP_BROADCAST + 1]; /* by operation; see run/reach.h */
+
     struct weft_plan *cached; /* plans of the one-call functions, most recently used first (program.h) */
     uint64_t cached_failures; /* `failures` when the list was last alike on all ranks */
 } weft_session;
@@ -160,6 +166,9 @@ static inline weft_record *weft_session_record(const weft_session *session, int 
 
 /* Has `rank` published its record of this call? Notes a fault when the record does not agree with ours. */
 bool weft_session_seen(weft_session *session, int rank);
+
+/* At the end of a call in which all ranks' records were seen: where their operands lay. */
+void weft_session_learn(weft_session *session, weft_op op);
 
 /* Looks at every peer's record that is already there; true when one of them does not agree. */
 bool weft_session_faulted(weft_session *session);

@@ -285,6 +285,7 @@ static weft_status by_plan(weft_group *group, const job *j, const buffers *b)
     problem.root = j->root;
     problem.schedule = schedules[j->schedule % count];
     problem.tuning.workers = 1 + (int)(j->seed % 2);
+    problem.tuning.staged = (int)(j->seed / 2 % 2);
     status = weft_plan_create(group, &problem, &plan);
     if (status == WEFT_OK)
         status = weft_run(plan, &operands);

@@ -317,6 +317,7 @@ static tp_case make_ranks(uint64_t seed)
     p->tuning.workers = (int)pick(s, 3);
     p->tuning.sums_stay = (int)pick(s, 2);
     p->tuning.exchange = (int)pick(s, 4);
+    p->tuning.staged = (int)pick(s, 2);
     if (!t.integers && p->dtype != WEFT_I8 && pick(s, 3) == 0)
         p->wire_dtype = pick_real(s);
     t.slack = (int)pick(s, 3) * 3;

@@ -786,6 +786,7 @@ weft_problem interpret_random(weft_op op, weft_schedule schedule, weft_layout la
     p.tuning.grain_n = pick(seed, 2) ? pick(seed, 6) : 0;
     p.tuning.sums_stay = (int)pick(seed, 2);
     p.tuning.exchange = (int)pick(seed, 4);
+    p.tuning.staged = (int)pick(seed, 2);
     p.alpha = (float)(1 + pick(seed, 2));
     p.beta = (float)pick(seed, 3);
     p.bias = (int)pick(seed, 2);

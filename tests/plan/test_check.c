@@ -48,7 +48,8 @@ static void every_world_and_shape(const interpret_kind *kind)
                                         .tuning.raster = workers == 3 ? 2 : 0,
                                         .tuning.sums_stay = workers == 3,
                                         .tuning.library = workers == 2,
-                                        .tuning.exchange = workers - 1};
+                                        .tuning.exchange = workers - 1,
+                                        .tuning.staged = (int)(i + (size_t)workers / 2) % 2};
 
                 check_accepts(&problem, world);
             }

@@ -45,7 +45,7 @@ static void check_touched(const weft_problem *p, const weft_plan_part *parts, in
 {
     bool whole = p->op < WEFT_OP_ALL_REDUCE ? p->m >= world && p->n >= world && p->k >= world && p->l > 0
                                             : p->count >= world;
-    uint32_t touched = 0, expected = weft_user_operands_touched(p);
+    uint32_t touched = 0, expected = weft_user_operands_touched(&parts->problem);
 
     for (int rank = 0; rank < world; rank++) {
         for (uint32_t i = 0; i < parts[rank].region_count; i++) {

@@ -102,7 +102,7 @@ static void reserved_is_refused(void)
 
     weft_problem_init(&p, WEFT_OP_AG_GEMM);
     CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_OK);
-    p.tuning.reserved[4] = 1;
+    p.tuning.reserved[3] = 1;
     CHECK_INT(weft_problem_resolve(&p, 2, &p, &error), WEFT_ERR_ARGUMENT);
     CHECK_HAS(error.text, "reserved");
 }

@@ -435,6 +435,7 @@ weft_status weft_cpu_run(weft_plan *plan, const weft_operands *operands)
     }
     x->plan = plan;
     x->program = program;
+    record->beyond = plan->told && weft_given_beyond(plan, operands);
     status = has_c ? weft_operands_enter(plan, operands, record)
                    : weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
                                     "beta of the run is %g, but the plan was made with beta = 0 and has no C",
@@ -462,6 +463,8 @@ weft_status weft_cpu_run(weft_plan *plan, const weft_operands *operands)
     if (status != WEFT_OK)
         return status;
     close_run(x);
+    if (plan->told)
+        weft_session_learn(x->session, plan->part.problem.op);
     weft_operands_leave(plan, operands);
     return WEFT_OK;
 }

@@ -257,6 +257,8 @@ int options_problem_flags(weft_options *o, const char *command, options_flag *fl
         {"--granule-n", "G", OPTIONS_INT, &p->granule_n, NULL, 1, extent, "products",
          "of so many columns: heads that stay whole"},
         {"--granule-k", "G", OPTIONS_INT, &p->granule_k, NULL, 1, extent, "products", "of so much of k"},
+        {"--staged", NULL, OPTIONS_CALL, &p->tuning.staged, read_on, 0, 0, "products collectives",
+         "ranks touch none of each other's operands, as where those are not in symmetric memory"},
         {"--bytes", "SIZES", OPTIONS_CALL, o, read_bytes, 0, 0, "collectives",
          "collectives: bytes of a buffer, one size (64K) or a range that doubles (64:16M, the default)"},
         {"--op|--reduction", "NAME", OPTIONS_CALL, o, read_reduction, 0, 0, "all_reduce reduce_scatter",
