@@ -1,7 +1,7 @@
 /* Mixture of experts: the doors of weft.h. */
 #include "api/hold.h"
 #include "api/least.h"
-#include "api/moe_calls.h"
+#include "api/moe_ops.h"
 #include "core/dtype.h"
 #include "core/part.h"
 #include "moe/ffn.h"
@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* A backend that brings kernels for experts has layers of its own. */
-static const weft_moe_calls *calls_for(const weft_group *group)
+static const weft_moe_ops *ops_for(const weft_group *group)
 {
     return weft_backend_of(group)->moe ? &weft_moe_on_gpus : &weft_moe_on_cpu;
 }
@@ -81,7 +81,7 @@ weft_status weft_moe_group_bytes(weft_group *group, const weft_moe_config *confi
                               "result be NULL");
     if (!has_experts(group))
         return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED, "weft_moe_group_bytes: %s", no_experts);
-    return calls_for(group)->measure(group, &read, symmetric_bytes, private_bytes);
+    return ops_for(group)->measure(group, &read, symmetric_bytes, private_bytes);
 }
 
 weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, weft_moe **moe)
@@ -101,10 +101,10 @@ weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, we
     }
     if (!has_experts(group))
         return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED, "weft_moe_create: %s", no_experts);
-    status = calls_for(group)->open(group, &read, &made);
+    status = ops_for(group)->open(group, &read, &made);
     if (status != WEFT_OK)
         return status;
-    made->calls = calls_for(group);
+    made->ops = ops_for(group);
     weft_hold(group);
     *moe = made;
     return WEFT_OK;
@@ -113,7 +113,7 @@ weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, we
 weft_status weft_moe_free(weft_moe *moe)
 {
     weft_group *group = moe ? moe->group : NULL;
-    weft_status status = moe ? moe->calls->close(moe) : WEFT_OK;
+    weft_status status = moe ? moe->ops->close(moe) : WEFT_OK;
 
     if (group)
         weft_hold_drop(group);
@@ -146,7 +146,7 @@ weft_status weft_moe_dispatch_send(weft_moe *moe, int lane, const weft_moe_input
 
     if (!at)
         return WEFT_ERR_ARGUMENT;
-    return moe->calls->send(at, input ? &read : NULL, fault);
+    return moe->ops->send(at, input ? &read : NULL, fault);
 }
 
 weft_status weft_moe_dispatch_recv(weft_moe *moe, int lane, weft_moe_view *view)
@@ -158,7 +158,7 @@ weft_status weft_moe_dispatch_recv(weft_moe *moe, int lane, weft_moe_view *view)
     if (view && !weft_sized_fits(view, WEFT_MOE_VIEW_LEAST))
         return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
                               "weft_moe_dispatch_recv: view->size is not that of weft_moe_view");
-    return moe->calls->receive(at, view);
+    return moe->ops->receive(at, view);
 }
 
 weft_status weft_moe_dispatch(weft_moe *moe, int lane, const weft_moe_input *input, weft_moe_view *view)
@@ -194,7 +194,7 @@ weft_status weft_moe_layout(weft_moe *moe, int lane, int64_t alignment, int64_t 
                               "weft_moe_layout: alignment is %lld and must be 1 to 2^31 - 1, or the negative "
                               "of that; start and rows must not be NULL",
                               (long long)alignment);
-    return moe->calls->layout(at, alignment, start, rows);
+    return moe->ops->layout(at, alignment, start, rows);
 }
 
 weft_status weft_moe_gather(weft_moe *moe, int lane, const int64_t *start, void *packed)
@@ -202,7 +202,7 @@ weft_status weft_moe_gather(weft_moe *moe, int lane, const int64_t *start, void 
     weft_status status;
     weft_moe_lane *at = received_lane(moe, lane, "weft_moe_gather", &status);
 
-    return at ? moe->calls->gather(at, start, packed) : status;
+    return at ? moe->ops->gather(at, start, packed) : status;
 }
 
 weft_status weft_moe_combine_send(weft_moe *moe, int lane, const void *results, const int64_t *start)
@@ -211,7 +211,7 @@ weft_status weft_moe_combine_send(weft_moe *moe, int lane, const void *results, 
 
     if (!at)
         return WEFT_ERR_ARGUMENT;
-    return moe->calls->give(at, results, start);
+    return moe->ops->give(at, results, start);
 }
 
 weft_status weft_moe_combine_recv(weft_moe *moe, int lane, void *y)
@@ -220,7 +220,7 @@ weft_status weft_moe_combine_recv(weft_moe *moe, int lane, void *y)
 
     if (!at)
         return WEFT_ERR_ARGUMENT;
-    return moe->calls->take(at, y);
+    return moe->ops->take(at, y);
 }
 
 weft_status weft_moe_combine(weft_moe *moe, int lane, const void *results, const int64_t *start, void *y)
@@ -240,13 +240,13 @@ weft_status weft_moe_forward(weft_moe *moe, int lane, const weft_moe_input *inpu
 
     if (!fault && !weft_sized_read(&called, sizeof(called), expert, WEFT_MOE_EXPERT_LEAST))
         fault = expert ? "expert->size is not that of weft_moe_expert" : "expert is NULL";
-    return at ? moe->calls->forward(at, input ? &read : NULL, &called, y, fault) : WEFT_ERR_ARGUMENT;
+    return at ? moe->ops->forward(at, input ? &read : NULL, &called, y, fault) : WEFT_ERR_ARGUMENT;
 }
 
 weft_status weft_moe_get_stats(const weft_moe *moe, int lane, weft_moe_stats *stats)
 {
     weft_moe_lane *at = lane_of(moe, lane, "weft_moe_get_stats");
-    weft_status status = at ? moe->calls->stats(at, &at->stats) : WEFT_ERR_ARGUMENT;
+    weft_status status = at ? moe->ops->stats(at, &at->stats) : WEFT_ERR_ARGUMENT;
 
     if (status != WEFT_OK)
         return status;
@@ -282,7 +282,7 @@ weft_status weft_moe_ffn_create(weft_moe *moe, int64_t inter, const void *const 
         return no_layer("weft_moe_ffn_create");
     weights.dtype = moe->config.dtype;
     status = check_weights(moe, "weft_moe_ffn_create", &weights, ffn);
-    return status ? status : moe->calls->ffn_create(moe, &weights, ffn);
+    return status ? status : moe->ops->ffn_create(moe, &weights, ffn);
 }
 
 weft_status weft_moe_ffn_create_stored(weft_moe *moe, const weft_moe_weights *weights, weft_moe_ffn **ffn)
@@ -302,7 +302,7 @@ weft_status weft_moe_ffn_create_stored(weft_moe *moe, const weft_moe_weights *we
                               "weft_moe_ffn_create_stored: weights are %s, which a product of %s cannot read",
                               weft_dtype_name(read.dtype), weft_dtype_name(moe->config.dtype));
     status = check_weights(moe, "weft_moe_ffn_create_stored", &read, ffn);
-    return status ? status : moe->calls->ffn_create(moe, &read, ffn);
+    return status ? status : moe->ops->ffn_create(moe, &read, ffn);
 }
 
 weft_status weft_moe_ffn_expert(weft_moe_ffn *ffn, weft_moe_expert *expert)

@@ -1,6 +1,6 @@
 /* Mixture of experts on the CPU: what the calls of weft.h show of a lane, and how they use it. */
 #include "api/least.h"
-#include "api/moe_calls.h"
+#include "api/moe_ops.h"
 #include "core/sized.h"
 #include "moe/ffn.h"
 
@@ -103,7 +103,7 @@ static weft_status open_layer(weft_group *group, const weft_moe_config *config, 
     return weft_moe_open(group, config, false, moe);
 }
 
-const weft_moe_calls weft_moe_on_cpu = {
+const weft_moe_ops weft_moe_on_cpu = {
     .measure = measure,
     .open = open_layer,
     .close = weft_moe_close,

@@ -11,24 +11,24 @@
 #include "run/backend.h"
 #include "run/experts.h"
 
-static const weft_gpu_moe_calls *calls_of(const weft_moe *moe)
+static const weft_gpu_moe_ops *ops_of(const weft_moe *moe)
 {
     return weft_backend_of(moe->group)->moe;
 }
 
-static weft_status launch(const weft_moe_lane *lane, weft_gpu_moe_kernel kernel, weft_gpu_moe_call call)
+static weft_status launch(const weft_moe_lane *lane, weft_gpu_moe_kernel kernel, weft_gpu_moe_args call)
 {
-    return calls_of(lane->moe)->launch(lane->moe->gpu, lane->index, kernel, &call);
+    return ops_of(lane->moe)->launch(lane->moe->gpu, lane->index, kernel, &call);
 }
 
 /* Launches, and waits unless the group's calls are ordered on a stream. */
-static weft_status run(const weft_moe_lane *lane, weft_gpu_moe_kernel kernel, weft_gpu_moe_call call)
+static weft_status run(const weft_moe_lane *lane, weft_gpu_moe_kernel kernel, weft_gpu_moe_args call)
 {
     weft_status status = launch(lane, kernel, call);
 
-    if (status != WEFT_OK || calls_of(lane->moe)->ordered(lane->moe->group))
+    if (status != WEFT_OK || ops_of(lane->moe)->ordered(lane->moe->group))
         return status;
-    return calls_of(lane->moe)->wait(lane->moe->gpu);
+    return ops_of(lane->moe)->wait(lane->moe->gpu);
 }
 
 /* ---- what the kernels find wrong ------------------------------------------------------------------------
@@ -38,7 +38,7 @@ static weft_status run(const weft_moe_lane *lane, weft_gpu_moe_kernel kernel, we
 static void end_round(weft_moe_lane *lane)
 {
     if (lane->state == WEFT_MOE_SENT)
-        launch(lane, WEFT_GPU_MOE_RECEIVE, (weft_gpu_moe_call){0});
+        launch(lane, WEFT_GPU_MOE_RECEIVE, (weft_gpu_moe_args){0});
     lane->state = WEFT_MOE_IDLE;
 }
 
@@ -104,7 +104,7 @@ weft_status weft_moe_gpu_measure(weft_group *group, const weft_moe_config *confi
 
 weft_status weft_moe_gpu_close(weft_moe *moe)
 {
-    weft_status status = moe->gpu ? calls_of(moe)->destroy(moe->gpu) : WEFT_OK, closed = weft_moe_close(moe);
+    weft_status status = moe->gpu ? ops_of(moe)->destroy(moe->gpu) : WEFT_OK, closed = weft_moe_close(moe);
 
     return status ? status : closed;
 }
@@ -117,7 +117,7 @@ static weft_status open_there(weft_moe *moe)
     if (moe->config.impl != WEFT_MOE_FUSED)
         return weft_error_set(&moe->group->error, WEFT_ERR_UNSUPPORTED,
                               "moe: on GPUs there is fused alone, not %s", moe->rung->name);
-    return calls_of(moe)->create(moe->group, &shape, &moe->gpu);
+    return ops_of(moe)->create(moe->group, &shape, &moe->gpu);
 }
 
 weft_status weft_moe_gpu_open(weft_group *group, const weft_moe_config *config, weft_moe **moe)
@@ -138,7 +138,7 @@ weft_status weft_moe_gpu_open(weft_group *group, const weft_moe_config *config, 
 static weft_status check_memory(const weft_moe_lane *lane, const char *what, const void *pointer,
                                 int64_t bytes)
 {
-    return pointer ? calls_of(lane->moe)->check(lane->moe->group, what, pointer, (size_t)bytes) : WEFT_OK;
+    return pointer ? ops_of(lane->moe)->check(lane->moe->group, what, pointer, (size_t)bytes) : WEFT_OK;
 }
 
 static weft_status check(const weft_moe_lane *lane, const weft_moe_input *input, const char *fault)
@@ -174,7 +174,7 @@ weft_status weft_moe_gpu_send(weft_moe_lane *lane, const weft_moe_input *input, 
     if (status) {
         why = group->error;
         lane->state = WEFT_MOE_SENT;
-        told = launch(lane, WEFT_GPU_MOE_SEND, (weft_gpu_moe_call){.reject = true});
+        told = launch(lane, WEFT_GPU_MOE_SEND, (weft_gpu_moe_args){.reject = true});
         end_round(lane);
         if (!told)
             group->error = why;
@@ -183,14 +183,14 @@ weft_status weft_moe_gpu_send(weft_moe_lane *lane, const weft_moe_input *input, 
     lane->state = WEFT_MOE_SENT;
     lane->out.tokens = input->tokens;
     return run(lane, WEFT_GPU_MOE_SEND,
-               (weft_gpu_moe_call){
+               (weft_gpu_moe_args){
                    .x = input->x, .expert = input->expert, .weight = input->weight, .tokens = input->tokens});
 }
 
 weft_status weft_moe_gpu_receive(weft_moe_lane *lane, weft_moe_view *view)
 {
     const weft_moe *moe = lane->moe;
-    bool ordered = calls_of(moe)->ordered(moe->group);
+    bool ordered = ops_of(moe)->ordered(moe->group);
     weft_gpu_moe_view there;
     weft_moe_view seen;
     weft_status status;
@@ -198,9 +198,9 @@ weft_status weft_moe_gpu_receive(weft_moe_lane *lane, weft_moe_view *view)
     if (lane->state != WEFT_MOE_SENT)
         return weft_moe_out_of_order(lane, "receiving a dispatch");
     lane->state = WEFT_MOE_RECEIVED;
-    status = run(lane, WEFT_GPU_MOE_RECEIVE, (weft_gpu_moe_call){0});
+    status = run(lane, WEFT_GPU_MOE_RECEIVE, (weft_gpu_moe_args){0});
     if (!status && view)
-        status = calls_of(moe)->view(moe->gpu, lane->index, !ordered, &there);
+        status = ops_of(moe)->view(moe->gpu, lane->index, !ordered, &there);
     if (status || !view)
         return status;
     seen = (weft_moe_view){.rows = there.rows,
@@ -225,7 +225,7 @@ weft_status weft_moe_gpu_layout(weft_moe_lane *lane, int64_t alignment, int64_t 
         status = check_memory(lane, "weft_moe_layout: rows", rows, sizeof(*rows));
     return status ? status
                   : run(lane, WEFT_GPU_MOE_LAYOUT,
-                        (weft_gpu_moe_call){.out = start, .rows = rows, .alignment = alignment});
+                        (weft_gpu_moe_args){.out = start, .rows = rows, .alignment = alignment});
 }
 
 weft_status weft_moe_gpu_gather(weft_moe_lane *lane, const int64_t *start, void *packed)
@@ -239,7 +239,7 @@ weft_status weft_moe_gpu_gather(weft_moe_lane *lane, const int64_t *start, void 
         status = check_memory(lane, "weft_moe_gather: start", start,
                               lane->moe->experts_here * (int64_t)sizeof(*start));
     return status ? status
-                  : run(lane, WEFT_GPU_MOE_GATHER, (weft_gpu_moe_call){.start = start, .out = packed});
+                  : run(lane, WEFT_GPU_MOE_GATHER, (weft_gpu_moe_args){.start = start, .out = packed});
 }
 
 weft_status weft_moe_gpu_give(weft_moe_lane *lane, const void *results, const int64_t *start)
@@ -257,7 +257,7 @@ weft_status weft_moe_gpu_give(weft_moe_lane *lane, const void *results, const in
     if (status)
         return status;
     lane->state = WEFT_MOE_GIVEN;
-    return run(lane, WEFT_GPU_MOE_GIVE, (weft_gpu_moe_call){.x = results, .start = start});
+    return run(lane, WEFT_GPU_MOE_GIVE, (weft_gpu_moe_args){.x = results, .start = start});
 }
 
 weft_status weft_moe_gpu_take(weft_moe_lane *lane, void *y)
@@ -273,14 +273,14 @@ weft_status weft_moe_gpu_take(weft_moe_lane *lane, void *y)
     if (status)
         return status;
     lane->state = WEFT_MOE_IDLE;
-    return run(lane, WEFT_GPU_MOE_TAKE, (weft_gpu_moe_call){.out = y});
+    return run(lane, WEFT_GPU_MOE_TAKE, (weft_gpu_moe_args){.out = y});
 }
 
 weft_status weft_moe_gpu_stats(weft_moe_lane *lane, weft_moe_stats *stats)
 {
     const weft_moe *moe = lane->moe;
     weft_gpu_moe_view there;
-    weft_status status = calls_of(moe)->view(moe->gpu, lane->index, true, &there);
+    weft_status status = ops_of(moe)->view(moe->gpu, lane->index, true, &there);
     int64_t results = moe->shape.one_result_per_row ? there.rows : there.entries;
 
     if (status)

@@ -1,4 +1,4 @@
-/* Mixture of experts on a group of GPUs: what the two files of it share. moe_calls.h has the table of them.
+/* Mixture of experts on a group of GPUs: what the two files of it share. moe_ops.h has the table of them.
  */
 #ifndef WEFT_API_MOE_GPU_H
 #define WEFT_API_MOE_GPU_H

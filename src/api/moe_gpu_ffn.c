@@ -23,7 +23,7 @@ typedef struct gpu_ffn {
     void *packed, *middle; /* rows x hidden, rows x inter */
 } gpu_ffn;
 
-static const weft_gpu_moe_calls *calls_of(const weft_group *group)
+static const weft_gpu_moe_ops *ops_of(const weft_group *group)
 {
     return weft_backend_of(group)->moe;
 }
@@ -33,10 +33,10 @@ static void free_there(void *given)
     gpu_ffn *ffn = given;
     weft_group *group = ffn->group;
 
-    calls_of(group)->discard(group, ffn->gate_up);
-    calls_of(group)->discard(group, ffn->down);
-    calls_of(group)->discard(group, ffn->packed);
-    calls_of(group)->discard(group, ffn->middle);
+    ops_of(group)->discard(group, ffn->gate_up);
+    ops_of(group)->discard(group, ffn->down);
+    ops_of(group)->discard(group, ffn->packed);
+    ops_of(group)->discard(group, ffn->middle);
     free(ffn);
     weft_hold_drop(group);
 }
@@ -75,16 +75,16 @@ static weft_status check(const weft_moe *moe, int64_t inter)
 static weft_status allocate(gpu_ffn *ffn)
 {
     const weft_moe *moe = ffn->moe;
-    const weft_gpu_moe_calls *calls = calls_of(ffn->group);
+    const weft_gpu_moe_ops *ops = ops_of(ffn->group);
     size_t matrix = (size_t)(moe->config.hidden * ffn->inter) * 2, experts = (size_t)moe->experts_here;
-    weft_status status = calls->memory(ffn->group, 2 * experts * matrix, &ffn->gate_up);
+    weft_status status = ops->memory(ffn->group, 2 * experts * matrix, &ffn->gate_up);
 
     if (!status)
-        status = calls->memory(ffn->group, experts * matrix, &ffn->down);
+        status = ops->memory(ffn->group, experts * matrix, &ffn->down);
     if (!status)
-        status = calls->memory(ffn->group, (size_t)(ffn->rows * moe->config.hidden) * 2, &ffn->packed);
+        status = ops->memory(ffn->group, (size_t)(ffn->rows * moe->config.hidden) * 2, &ffn->packed);
     if (!status)
-        status = calls->memory(ffn->group, (size_t)(ffn->rows * ffn->inter) * 2, &ffn->middle);
+        status = ops->memory(ffn->group, (size_t)(ffn->rows * ffn->inter) * 2, &ffn->middle);
     return status;
 }
 
@@ -186,7 +186,7 @@ static const char *fault_of(const weft_moe_lane *lane, const weft_moe_input *inp
         return NULL;
     if (!y)
         return "y is NULL, but there are tokens";
-    if (calls_of(group)->check(group, "y", y, (size_t)(input->tokens * lane->moe->result_bytes)) == WEFT_OK)
+    if (ops_of(group)->check(group, "y", y, (size_t)(input->tokens * lane->moe->result_bytes)) == WEFT_OK)
         return NULL;
     *text = group->error;
     return text->text;
@@ -204,7 +204,7 @@ weft_status weft_moe_gpu_forward(weft_moe_lane *lane, const weft_moe_input *inpu
     if (!status)
         status = weft_moe_gpu_receive(lane, NULL);
     if (!status)
-        status = calls_of(moe->group)->view(moe->gpu, lane->index, false, &there);
+        status = ops_of(moe->group)->view(moe->gpu, lane->index, false, &there);
     if (!status && moe->experts_here) {
         status = weft_moe_gpu_gather(lane, NULL, ffn->packed);
         if (!status)

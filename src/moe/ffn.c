@@ -30,9 +30,9 @@ struct weft_moe_ffn {
     int64_t inter;
     weft_packed **gate, **up, **down; /* per local expert */
     char *weights;
-    float *scales;         /* per local expert: 2 * inter of gate and up, hidden of down; NULL are 1 */
-    char *rows, *results;  /* ROWS_MOST x hidden */
-    float *gated, *raised; /* ROWS_MOST x inter */
+    float *scales;          /* per local expert: 2 * inter of gate and up, hidden of down; NULL are 1 */
+    char *rows, *results;   /* ROWS_MOST x hidden */
+    float *gated, *up_rows; /* ROWS_MOST x inter */
     void *workspace;
 };
 
@@ -84,11 +84,11 @@ static bool allocate(weft_moe_ffn *ffn, bool scales)
     ffn->rows = aligned_alloc(WEFT_GEMM_ALIGNMENT, rounded(ROWS_MOST * row));
     ffn->results = aligned_alloc(WEFT_GEMM_ALIGNMENT, rounded(ROWS_MOST * row));
     ffn->gated = aligned_alloc(WEFT_GEMM_ALIGNMENT, rounded(ROWS_MOST * mid));
-    ffn->raised = aligned_alloc(WEFT_GEMM_ALIGNMENT, rounded(ROWS_MOST * mid));
+    ffn->up_rows = aligned_alloc(WEFT_GEMM_ALIGNMENT, rounded(ROWS_MOST * mid));
     ffn->workspace = aligned_alloc(WEFT_GEMM_ALIGNMENT, rounded(first > second ? first : second));
     if (scales)
         ffn->scales = malloc(experts * (size_t)(2 * inter + hidden) * sizeof(float) + 1);
-    return ffn->gate && ffn->weights && ffn->rows && ffn->results && ffn->gated && ffn->raised &&
+    return ffn->gate && ffn->weights && ffn->rows && ffn->results && ffn->gated && ffn->up_rows &&
            ffn->workspace && (ffn->scales || !scales);
 }
 
@@ -150,7 +150,7 @@ void weft_moe_ffn_close(weft_moe_ffn *ffn)
     free(ffn->rows);
     free(ffn->results);
     free(ffn->gated);
-    free(ffn->raised);
+    free(ffn->up_rows);
     free(ffn->workspace);
     free(ffn);
 }
@@ -194,11 +194,11 @@ static void gate_rows(void *context, int64_t begin, int64_t end)
     weft_moe_ffn *ffn = context;
 
     for (int64_t i = begin * ffn->inter; i < end * ffn->inter; i++)
-        ffn->gated[i] *= ffn->raised[i];
+        ffn->gated[i] *= ffn->up_rows[i];
 }
 
 /* gated = silu(rows gate) * (rows up) */
-static void rise(weft_moe_ffn *ffn, int local, int64_t rows)
+static void project_up(weft_moe_ffn *ffn, int local, int64_t rows)
 {
     weft_gemm_tile tile = weft_gemm_tile_init(ffn->bind, ffn->moe->config.dtype);
 
@@ -217,14 +217,14 @@ static void rise(weft_moe_ffn *ffn, int local, int64_t rows)
     run_product(ffn, &tile);
     tile.packed_b = ffn->up[local];
     tile.col_scale = scales_of(ffn, local, ffn->inter);
-    tile.d[0] = ffn->raised;
+    tile.d[0] = ffn->up_rows;
     tile.act = WEFT_ACT_NONE;
     run_product(ffn, &tile);
     weft_moe_share(ffn->moe, 0, rows, ffn->inter * (int64_t)sizeof(float), gate_rows, ffn);
 }
 
 /* results = gated down, written `stride` elements apart */
-static void fall(weft_moe_ffn *ffn, int local, int64_t rows, void *results, int64_t stride)
+static void project_down(weft_moe_ffn *ffn, int local, int64_t rows, void *results, int64_t stride)
 {
     weft_gemm_tile tile = weft_gemm_tile_init(ffn->bind, ffn->moe->config.dtype);
 
@@ -260,12 +260,12 @@ static void run_piece(weft_moe_ffn *ffn, int local, int64_t rows, const void *co
     ffn_rows copies = {ffn, in, out};
 
     weft_moe_share(ffn->moe, 0, rows, bytes, gather_rows, &copies);
-    rise(ffn, local, rows);
+    project_up(ffn, local, rows);
     if (stride >= bytes && stride % size == 0) {
-        fall(ffn, local, rows, out[0], stride / size);
+        project_down(ffn, local, rows, out[0], stride / size);
         return;
     }
-    fall(ffn, local, rows, ffn->results, hidden);
+    project_down(ffn, local, rows, ffn->results, hidden);
     weft_moe_share(ffn->moe, 0, rows, bytes, scatter_rows, &copies);
 }
 

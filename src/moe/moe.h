@@ -171,8 +171,8 @@ struct weft_moe {
     int experts_here, experts_most;
     void *symmetric;
     weft_moe_lane *lanes;
-    void *memory;                       /* everything private */
-    const struct weft_moe_calls *calls; /* of weft.h, where the layer is */
+    void *memory;                   /* everything private */
+    const struct weft_moe_ops *ops; /* of weft.h, where the layer is */
     struct weft_gpu_moe *gpu; /* on a group of GPUs: in place of all memory, and of all of a lane but its
                                  state and the tokens of `out` */
 };

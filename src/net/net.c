@@ -57,14 +57,14 @@ typedef struct message {
 } message;
 
 /* A message that has come, until its turn. */
-typedef struct arrival {
-    struct arrival *next;
+typedef struct inbound {
+    struct inbound *next;
     struct weft_net *net;
     message head;
     bool landed;
     bool placed;    /* the payload is where it belongs */
     char payload[]; /* else: of notes, of rows that are not one piece, of what has come too early */
-} arrival;
+} inbound;
 
 /* What leaves in pieces; under the lock. */
 typedef struct journey {
@@ -84,7 +84,7 @@ typedef struct departure {
 typedef struct peer {
     _Atomic int state;
     uint64_t sent, next;    /* numbers; under the lock, as `waiting` */
-    arrival *waiting;       /* by number */
+    inbound *waiting;       /* by number */
     _Atomic int64_t heard;  /* when something came last */
     _Atomic int64_t spoken; /* when something was sent last */
     char why[96];           /* it is lost; written before the state says so */
@@ -107,7 +107,7 @@ struct weft_net {
     bool silent;            /* good-bye has been said */
     int size;
     weft_net_run *runs;        /* open; under the lock, as those below */
-    arrival *held, **held_end; /* early messages, in the order in which they came */
+    inbound *held, **held_end; /* early messages, in the order in which they came */
     peer *peers;
 };
 
@@ -218,7 +218,7 @@ static bool is_of(const weft_net_run *run, const message *m)
     return run->call.sequence == m->early.call.sequence && run->call.hash == m->early.call.hash;
 }
 
-static void deliver(weft_net *net, const weft_net_run *run, const arrival *a)
+static void deliver(weft_net *net, const weft_net_run *run, const inbound *a)
 {
     const message *m = &a->head;
     ptrdiff_t pitch = 0;
@@ -237,7 +237,7 @@ static void deliver(weft_net *net, const weft_net_run *run, const arrival *a)
     run->landed(run->context, m->early.what);
 }
 
-static void hold(weft_net *net, arrival *a)
+static void hold(weft_net *net, inbound *a)
 {
     a->next = NULL;
     *net->held_end = a;
@@ -245,7 +245,7 @@ static void hold(weft_net *net, arrival *a)
 }
 
 /* The turn of a message has come. */
-static void take_effect(weft_net *net, arrival *a)
+static void take_effect(weft_net *net, inbound *a)
 {
     const weft_net_hooks *hooks = &net->world.hooks;
     const weft_net_run *run;
@@ -297,7 +297,7 @@ static char *place_of(weft_net *net, const message *m, size_t bytes)
 /* Takes a message in; NULL: it is not for us. */
 static void *accept_message(weft_net *net, const message *m, size_t bytes, void **token)
 {
-    arrival *a, **link;
+    inbound *a, **link;
     char *into;
 
     if (!is_sound(net, m, bytes)) {
@@ -315,7 +315,7 @@ static void *accept_message(weft_net *net, const message *m, size_t bytes, void 
         lose(net, m->from, "this rank has no memory for its messages");
         return NULL;
     }
-    *a = (arrival){.next = *link, .net = net, .head = *m, .placed = into != NULL};
+    *a = (inbound){.next = *link, .net = net, .head = *m, .placed = into != NULL};
     *link = a;
     *token = a;
     return into ? into : a->payload;
@@ -323,7 +323,7 @@ static void *accept_message(weft_net *net, const message *m, size_t bytes, void 
 
 static void on_landed(void *token, bool whole)
 {
-    arrival *a = token;
+    inbound *a = token;
     weft_net *net = a->net;
     peer *p = &net->peers[a->head.from];
 
@@ -333,7 +333,7 @@ static void on_landed(void *token, bool whole)
         scatter(&a->head, a->payload, locate(net, &a->head, a->head.slot, a->head.offset, 0), a->head.pitch);
     a->landed = whole;
     while (p->waiting && p->waiting->landed && p->waiting->head.number == p->next) {
-        arrival *first = p->waiting;
+        inbound *first = p->waiting;
 
         p->waiting = first->next;
         p->next++;
@@ -581,10 +581,10 @@ void weft_net_send_early(weft_net *net, int to, const weft_net_early *early, con
  * Under the lock. */
 static void release_held(weft_net *net, uint64_t channel, uint64_t sequence, const weft_net_run *run)
 {
-    arrival **link = &net->held;
+    inbound **link = &net->held;
 
     while (*link) {
-        arrival *a = *link;
+        inbound *a = *link;
 
         if (a->head.early.call.channel != channel || a->head.early.call.sequence > sequence) {
             link = &a->next;
@@ -872,11 +872,11 @@ void weft_net_close(weft_net *net)
     net->world.hooks.gone = NULL;
     net->engine->close(net->handle, begun ? LINGER_NS : 0);
     for (int number = 0; number < net->size; number++)
-        for (arrival *a = net->peers[number].waiting, *next; a; a = next) {
+        for (inbound *a = net->peers[number].waiting, *next; a; a = next) {
             next = a->next;
             free(a);
         }
-    for (arrival *a = net->held, *next; a; a = next) {
+    for (inbound *a = net->held, *next; a; a = next) {
         next = a->next;
         free(a);
     }

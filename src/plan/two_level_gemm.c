@@ -3,12 +3,12 @@
  * with an owner: tiles of the owner's block in a gemm_rs, of the columns that it multiplies in a gemm_as,
  * every W-th tile in a gemm_ar.
  *
- *   gemm_rs   The sum of a unit over a node is a chain: it begins at the rank after the unit's keeper there
- * and goes from rank to rank, each product starting from the sums of the one before, to the keeper. The
+ *   gemm_rs   The sum of a unit over a node is handed on: it begins at the rank after the unit's keeper
+ * there and goes from rank to rank, each product starting from the sums of the one before, to the keeper. The
  * keeper's sum travels to the owner, who adds up the nodes' sums and applies the epilogue. Units of other
  * nodes come first, those of the node after it before others; the own node's, which wait for no wire, last.
  * Order of a sum: nodes in order; of a node, from the rank after its keeper around to the keeper. With one
- * node the owner's product ends the chain. gemm_ar   The same, and the owner stores what it has finished to
+ * node the owner's product is the last. gemm_ar   The same, and the owner stores what it has finished to
  * its node and sends it to its keepers elsewhere, from whom the other ranks fetch it. gemm_as   The owner
  * multiplies alone, and its tiles go the same way.
  */
@@ -24,8 +24,8 @@ typedef struct across {
     int64_t most;                 /* units of an owner */
     int64_t slot_rows, slot_cols; /* of a unit kept somewhere */
     uint32_t partial, own, kept,
-        inbox;        /* operands: a chain's sums; a node's at its end, and at their owner */
-    uint32_t arrived; /* [lane] sums of the predecessor in the chain */
+        inbox;        /* operands: sums handed on; a node's in the end, and at their owner */
+    uint32_t arrived; /* [lane] sums of the predecessor */
 } across;
 
 /* A unit: where it is in the product of this rank's A and B, and in D. */
@@ -164,11 +164,11 @@ static int inbox_slot(int mine, int node)
 }
 
 /*
- * Place `place` in the chains of one owner's units. The predecessor goes through the owners in the same
- * order, one place behind, and has a unit in the same lane: so signal `arrived` of a lane says how many of
- * them are here.
+ * What this rank adds to one owner's units, as the `place`-th of its node to do so. The predecessor goes
+ * through the owners in the same order, one place behind, and has a unit in the same lane: so signal
+ * `arrived` of a lane says how many of them are here.
  */
-static void chain(across *x, int owner, int place, int slot)
+static void hand_on_units(across *x, int owner, int place, int slot)
 {
     weft_gemm_gen *gen = &x->gen;
     weft_two_level *t = &x->t;
@@ -208,8 +208,8 @@ static void chain(across *x, int owner, int place, int slot)
     }
 }
 
-/* The chains of all units of a node's ranks. */
-static void chain_node(across *x, int node, int *slot)
+/* To all units of a node's ranks. */
+static void hand_on_node(across *x, int node, int *slot)
 {
     weft_two_level *t = &x->t;
     int size = weft_two_level_size(t, weft_two_level_node(t, t->me));
@@ -220,7 +220,7 @@ static void chain_node(across *x, int node, int *slot)
         for (int i = keeper; i < weft_two_level_size(t, node); i += size) {
             int owner = t->members[t->first[node] + i];
 
-            chain(x, owner, place, *slot);
+            hand_on_units(x, owner, place, *slot);
             *slot += place == size - 1 && owner != t->me;
         }
     }
@@ -281,7 +281,7 @@ static void sum(across *x)
     int slot = 0;
 
     for (int step = 1; step <= x->t.nodes; step++)
-        chain_node(x, weft_two_level_receiver(&x->t, step), &slot);
+        hand_on_node(x, weft_two_level_receiver(&x->t, step), &slot);
     if (x->t.nodes > 1)
         add_nodes(x);
 }

@@ -10,7 +10,7 @@
 #include "run/session.h"
 
 struct weft_counted_job;
-struct weft_gpu_moe_calls;
+struct weft_gpu_moe_ops;
 
 typedef struct weft_backend {
     const char *name;
@@ -68,7 +68,7 @@ typedef struct weft_backend {
     weft_status (*send)(weft_group *group, const void *data, size_t bytes, int to);
     weft_status (*recv)(weft_group *group, void *data, size_t bytes, int from);
     /* Mixture of experts in the backend's memory (experts.h). NULL: in host memory, by src/moe. */
-    const struct weft_gpu_moe_calls *moe;
+    const struct weft_gpu_moe_ops *moe;
     /* Products of many experts (weft_grouped_gemm), whose sizes have been checked, in the order of the calls
      * that keep their plans. NULL: in host memory, by src/gemm. */
     weft_status (*grouped)(weft_group *group, const weft_grouped_args *args);

@@ -52,7 +52,7 @@ typedef struct weft_gpu_moe_shape {
 } weft_gpu_moe_shape;
 
 /* What changes from call to call; unused members are zero. */
-typedef struct weft_gpu_moe_call {
+typedef struct weft_gpu_moe_args {
     const void *x; /* SEND: tokens; GIVE: results */
     const int32_t *expert;
     const float *weight;
@@ -62,7 +62,7 @@ typedef struct weft_gpu_moe_call {
     void *out; /* TAKE: y; GATHER: packed; LAYOUT: start */
     int64_t *rows;
     int64_t alignment;
-} weft_gpu_moe_call;
+} weft_gpu_moe_args;
 
 /* Where on the GPU a lane has what it received; and on the host, once the stream has passed it, how much. */
 typedef struct weft_gpu_moe_view {
@@ -74,7 +74,7 @@ typedef struct weft_gpu_moe_view {
     double dispatch_us, combine_us; /* of the last round */
 } weft_gpu_moe_view;
 
-typedef struct weft_gpu_moe_calls {
+typedef struct weft_gpu_moe_ops {
     /* Bytes that a layer takes of symmetric memory and of this rank's own. */
     void (*measure)(weft_group *group, const weft_gpu_moe_shape *shape, size_t *symmetric,
                     size_t *private_bytes);
@@ -83,7 +83,7 @@ typedef struct weft_gpu_moe_calls {
     weft_status (*destroy)(weft_gpu_moe *moe);
     /* Puts a kernel on the stream of the group's calls. */
     weft_status (*launch)(weft_gpu_moe *moe, int lane, weft_gpu_moe_kernel kernel,
-                          const weft_gpu_moe_call *call);
+                          const weft_gpu_moe_args *call);
     /* Whether calls return when they are on that stream, not when they are done. */
     bool (*ordered)(const weft_group *group);
     /* Waits for that stream; what went wrong with this layer since it was last asked. */
@@ -96,6 +96,6 @@ typedef struct weft_gpu_moe_calls {
      * what uses it. NULL is fine. */
     weft_status (*memory)(weft_group *group, size_t bytes, void **memory);
     void (*discard)(weft_group *group, void *memory);
-} weft_gpu_moe_calls;
+} weft_gpu_moe_ops;
 
 #endif

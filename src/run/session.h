@@ -72,7 +72,7 @@ enum { WEFT_SMALL_BYTES = 32 << 10 };
 /* A small collective's payload behind its flag, in the same line (run/cpu/small.c). */
 typedef struct weft_small {
     union {
-        weft_signal sequence; /* stored last (release); partner: arrived in small.c */
+        weft_signal sequence; /* stored last (release); partner: is_there in small.c */
         struct {
             uint64_t signal_words[2];
             uint64_t hash;
@@ -91,7 +91,7 @@ typedef struct weft_seating {
 
 /* What the ranks of a far node show in a small collective, as one message brings it. */
 typedef union weft_carried {
-    weft_signal sequence; /* stored last; partner: arrived in small.c */
+    weft_signal sequence; /* stored last; partner: is_there in small.c */
     struct {
         uint64_t signal_words[2];
         uint64_t hash;

@@ -27,6 +27,7 @@ enum {
      * likely to share cores, where the second hop of a plan costs more than copying. */
     PAIR_BYTES = 1024,
     NEAR_BYTES = 4096,
+    LOOKS = 32,           /* at a peer's slot before a wait that watches the group as well */
     FAR_BYTES = 16 << 10, /* the same where a plan costs more: what it sends, and what its parts wait for */
 };
 
@@ -98,37 +99,51 @@ static char *load_at(const weft_executor *x, int node, int from)
            (size_t)carried_bytes(x->world) * (size_t)s->seating->before[from];
 }
 
-typedef struct arrival {
+typedef struct slot_wait {
     weft_executor *x;
     weft_signal *sequence;
     unsigned polls;
-} arrival;
+} slot_wait;
 
-static bool arrived(void *argument)
+static bool is_there(void *argument)
 {
-    arrival *a = argument;
+    slot_wait *a = argument;
 
     /* Partners: the stores in weft_small_run and carry there. */
     return weft_signal_reached(a->sequence, a->x->session->sequence) ||
            (++a->polls % WEFT_WAIT_LOOKS == 0 && weft_session_faulted(a->x->session));
 }
 
-static weft_status wait_for(weft_executor *x, int rank, weft_signal *sequence, const uint64_t *shown,
-                            weft_op op, uint64_t hash)
+/* Apart, so that a peer who is nearly there costs no more than the looks at what it shows. */
+static weft_status __attribute__((noinline))
+wait_long(weft_executor *x, int rank, weft_signal *sequence, weft_op op)
 {
-    arrival a = {.x = x, .sequence = sequence};
+    slot_wait wait = {.x = x, .sequence = sequence};
     weft_wait_note note = {.op = weft_op_name(op),
                            .peer = rank,
                            .task = -1,
                            .epoch = x->session->sequence,
                            .kind = WEFT_WAIT_ENTER};
-    weft_status status = weft_wait_beside(x->group, sequence, arrived, &a, &note);
 
-    if (status != WEFT_OK)
-        return status;
-    if (atomic_load_explicit(&x->session->fault, memory_order_relaxed) || *shown != hash)
-        return WEFT_ERR_MISMATCH;
-    return WEFT_OK;
+    return weft_wait_beside(x->group, sequence, is_there, &wait, &note);
+}
+
+static weft_status wait_for(weft_executor *x, int rank, weft_signal *sequence, const uint64_t *shown,
+                            weft_op op, uint64_t hash)
+{
+    weft_status status = WEFT_OK;
+    int looks = 0;
+
+    /* Partners: the stores in weft_small_run and carry there. */
+    while (!weft_signal_reached(sequence, x->session->sequence) && status == WEFT_OK) {
+        if (++looks < LOOKS && !x->group->spread)
+            weft_pause();
+        else
+            status = wait_long(x, rank, sequence, op);
+        if (status == WEFT_OK && atomic_load_explicit(&x->session->fault, memory_order_relaxed))
+            return WEFT_ERR_MISMATCH;
+    }
+    return status == WEFT_OK && *shown != hash ? WEFT_ERR_MISMATCH : status;
 }
 
 static bool is_near(const weft_session *s, int rank)
@@ -300,7 +315,7 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
     if (p->count && (p->op != WEFT_OP_BROADCAST || x->rank == p->root) &&
         (sums || !seats || seats->size[seats->node[x->rank]] > 1))
         memcpy(own->payload, send, bytes * (size_t)send_shares(x->world, p->op));
-    /* Partner: arrived on the peers. */
+    /* Partner: is_there on the peers. */
     weft_signal_store(&own->sequence, x->session->sequence);
     status = wait_near(x, p->op, hash);
     if (status == WEFT_OK && seats && seats->place[x->rank] == 0)

@@ -98,7 +98,7 @@ static bool is_ordered(const weft_group *group)
     return weft_cuda_of(group)->issue_ordered;
 }
 
-static const weft_gpu_moe_calls moe_calls = {
+static const weft_gpu_moe_ops moe_ops = {
     .measure = weft_cuda_moe_bytes,
     .create = weft_cuda_moe_create,
     .destroy = weft_cuda_moe_destroy,
@@ -134,6 +134,6 @@ const weft_backend weft_cuda_backend = {
     .set_stream = set_stream,
     .tuned_as = tuned_as,
     .reduces = reduces,
-    .moe = &moe_calls,
+    .moe = &moe_ops,
     .grouped = weft_cuda_grouped_run,
 };

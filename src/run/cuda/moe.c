@@ -189,7 +189,7 @@ weft_status weft_cuda_moe_destroy(weft_gpu_moe *moe)
  */
 
 static weft_status launch(weft_gpu_moe *moe, int lane, weft_gpu_moe_kernel kernel,
-                          const weft_gpu_moe_call *call)
+                          const weft_gpu_moe_args *call)
 {
     weft_cuda_group *g = weft_cuda_of(moe->group);
     const weft_cuda_driver *cu = g->device->cu;
@@ -214,7 +214,7 @@ static weft_status launch(weft_gpu_moe *moe, int lane, weft_gpu_moe_kernel kerne
 }
 
 weft_status weft_cuda_moe_run(weft_gpu_moe *moe, int lane, weft_gpu_moe_kernel kernel,
-                              const weft_gpu_moe_call *call)
+                              const weft_gpu_moe_args *call)
 {
     weft_cuda_group *g = weft_cuda_of(moe->group);
     weft_status status;

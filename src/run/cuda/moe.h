@@ -39,7 +39,7 @@ weft_status weft_cuda_moe_clear(const weft_cuda_device *device, const weft_cuda_
 
 /* `early`: the kernel may come in while the one before it ends. */
 weft_status weft_cuda_moe_launch(const weft_cuda_device *device, const weft_cuda_moe *lane,
-                                 weft_gpu_moe_kernel kernel, const weft_gpu_moe_call *call, bool early,
+                                 weft_gpu_moe_kernel kernel, const weft_gpu_moe_args *call, bool early,
                                  CUstream stream, weft_error_text *error);
 
 /* run/experts.h: layers of groups */
@@ -48,7 +48,7 @@ void weft_cuda_moe_bytes(weft_group *group, const weft_gpu_moe_shape *shape, siz
 weft_status weft_cuda_moe_create(weft_group *group, const weft_gpu_moe_shape *shape, weft_gpu_moe **moe);
 weft_status weft_cuda_moe_destroy(weft_gpu_moe *moe);
 weft_status weft_cuda_moe_run(weft_gpu_moe *moe, int lane, weft_gpu_moe_kernel kernel,
-                              const weft_gpu_moe_call *call);
+                              const weft_gpu_moe_args *call);
 weft_status weft_cuda_moe_wait(weft_gpu_moe *moe);
 weft_status weft_cuda_moe_view(weft_gpu_moe *moe, int lane, bool counts, weft_gpu_moe_view *view);
 weft_status weft_cuda_moe_memory(weft_group *group, size_t bytes, void **memory);

@@ -165,7 +165,7 @@ weft_status weft_cuda_moe_clear(const weft_cuda_device *device, const weft_cuda_
 }
 
 weft_status weft_cuda_moe_launch(const weft_cuda_device *device, const weft_cuda_moe *lane,
-                                 weft_gpu_moe_kernel kernel, const weft_gpu_moe_call *call, bool early,
+                                 weft_gpu_moe_kernel kernel, const weft_gpu_moe_args *call, bool early,
                                  CUstream stream, weft_error_text *error)
 {
     const weft_cuda_driver *cu = device->cu;

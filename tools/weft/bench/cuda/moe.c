@@ -219,13 +219,13 @@ static void free_ranks(gpu_experts *b)
 static int put(gpu_experts *b, gpu_rank *r, weft_gpu_moe_kernel kernel)
 {
     bool early = b->device.hopper && (b->link || b->world == 1);
-    weft_gpu_moe_call call = {0};
+    weft_gpu_moe_args call = {0};
 
     if (kernel == WEFT_GPU_MOE_SEND)
-        call = (weft_gpu_moe_call){
+        call = (weft_gpu_moe_args){
             .x = at(r->x), .expert = at(r->expert), .weight = at(r->weight), .tokens = r->data.tokens};
     else if (kernel == WEFT_GPU_MOE_GATHER || kernel == WEFT_GPU_MOE_GIVE)
-        call = (weft_gpu_moe_call){.x = at(r->packed), .out = at(r->packed)};
+        call = (weft_gpu_moe_args){.x = at(r->packed), .out = at(r->packed)};
     else if (kernel == WEFT_GPU_MOE_TAKE)
         call.out = at(r->y);
     return fail(b, weft_cuda_moe_launch(&b->device, &r->lane, kernel, &call, early, r->stream, &b->error));

@@ -1,8 +1,8 @@
 /* Mixture of experts on a group of GPUs, as the calls of weft.h see it. */
-#include "api/moe_calls.h"
+#include "api/moe_ops.h"
 #include "api/moe_gpu.h"
 
-const weft_moe_calls weft_moe_on_gpus = {
+const weft_moe_ops weft_moe_on_gpus = {
     .measure = weft_moe_gpu_measure,
     .open = weft_moe_gpu_open,
     .close = weft_moe_gpu_close,

@@ -1,11 +1,11 @@
 /* What the calls of weft.h about mixture of experts do: a table for layers on the CPU (moe_cpu.c), another
- * for those on GPUs (moe_gpu_calls.c). A layer has one of them from when it is made. */
-#ifndef WEFT_API_MOE_CALLS_H
-#define WEFT_API_MOE_CALLS_H
+ * for those on GPUs (moe_gpu_ops.c). A layer has one of them from when it is made. */
+#ifndef WEFT_API_MOE_OPS_H
+#define WEFT_API_MOE_OPS_H
 
 #include "moe/moe.h"
 
-typedef struct weft_moe_calls {
+typedef struct weft_moe_ops {
     /* See weft_moe_group_bytes. */
     weft_status (*measure)(weft_group *group, const weft_moe_config *config, size_t *symmetric_bytes,
                            size_t *private_bytes);
@@ -27,8 +27,8 @@ typedef struct weft_moe_calls {
     weft_status (*stats)(weft_moe_lane *lane, weft_moe_stats *stats);
     /* The feed-forward expert, whose pointers have been checked. */
     weft_status (*ffn_create)(weft_moe *moe, const weft_moe_weights *weights, weft_moe_ffn **ffn);
-} weft_moe_calls;
+} weft_moe_ops;
 
-extern const weft_moe_calls weft_moe_on_cpu, weft_moe_on_gpus;
+extern const weft_moe_ops weft_moe_on_cpu, weft_moe_on_gpus;
 
 #endif
