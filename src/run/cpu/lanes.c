@@ -20,7 +20,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { LEAVE_NS = 500000000, EARLY_BYTES = 512 << 10, LONG_BYTES = 64 << 10 };
+enum { LOOKS = 16, LEAVE_NS = 500000000, EARLY_BYTES = 512 << 10, LONG_BYTES = 64 << 10 };
 
 typedef struct worker {
     weft_executor *x;
@@ -318,12 +318,24 @@ static weft_status wait_for_work(worker *w)
     return status;
 }
 
+/* A few looks before the wait that watches the group as well, and says for whom it waits. Messages are taken
+ * in by that one. */
+static bool goes_on_soon(worker *w)
+{
+    for (int look = 0; look < LOOKS && !w->x->plan->part.domain && !w->trace; look++) {
+        if (may_go_on(w))
+            return true;
+        weft_pause();
+    }
+    return false;
+}
+
 static void work(void *argument, int index)
 {
     weft_executor *x = argument;
     const weft_plan *plan = x->plan;
     uint32_t lanes = plan->part.lane_count;
-    worker w = {.x = x, .index = index, .first_lane = (uint32_t)index % lanes};
+    worker w = {.x = x, .index = index, .first_lane = (uint32_t)index % lanes, .awaited = -1};
 
     w.workspace =
         x->private_memory + x->program->workspace_offset + x->program->workspace_bytes * (size_t)index;
@@ -337,7 +349,7 @@ static void work(void *argument, int index)
             continue;
         if (all_finished(x))
             return;
-        if (wait_for_work(&w) != WEFT_OK)
+        if (!goes_on_soon(&w) && wait_for_work(&w) != WEFT_OK)
             stop(x);
     }
 }
