@@ -17,6 +17,7 @@ import weft  # noqa: E402
 import weft.torch  # noqa: E402
 
 ops = torch.ops.weft
+EXPERTS = ("moe_dispatch", "moe_combine", "_moe_weights_back", "moe_forward")
 SEED = threading.Lock()  # ranks that are threads share torch's generator
 
 
@@ -52,6 +53,9 @@ class Ops(unittest.TestCase):
             for op, arguments in cases:
                 with self.subTest(op=str(op)):
                     torch.library.opcheck(op.default, arguments)
+            every = {name for name in torch._C._dispatch_get_all_op_names() if name.startswith("weft::")}
+            checked = {op.default._schema.name for op, _ in cases}
+            self.assertEqual(every - checked, {f"weft::{name}" for name in EXPERTS})
 
     def test_opcheck_of_experts(self) -> None:
         support.ranks(1, lambda rank: self.check_experts())  # what it leaves behind in torch, a fork does not survive
@@ -70,8 +74,10 @@ class Ops(unittest.TestCase):
             cases = [
                 (ops.moe_dispatch, (x, expert, weight, torch.tensor(4), layer)),
                 (ops.moe_combine, (results, expert, weight, entry_weight, round, layer)),
+                (ops._moe_weights_back, (rows.detach().sum(1), expert, counts, layer)),
                 (ops.moe_forward, (x.detach(), expert, weight.detach(), weft.torch.experts_name(packed), layer)),
             ]
+            self.assertEqual({op.default._schema.name for op, _ in cases}, {f"weft::{name}" for name in EXPERTS})
             for op, arguments in cases:
                 with self.subTest(op=str(op)):
                     torch.library.opcheck(op.default, arguments)
