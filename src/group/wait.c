@@ -28,6 +28,7 @@ enum {
     PROGRESS_LOOKS = 8, /* at the peers' progress within the deadline for it */
     /* Between these the condition has been asked often enough to have seen all that the peer did before. */
     ELSEWHERE_LOOKS = 2 + WEFT_WAIT_LOOKS / POLLS,
+    SPREAD_LOOKS = 2 + WEFT_WAIT_LOOKS / FAR_POLLS, /* the same in a group over nodes, of a near peer */
     /* What a far rank has shown is heard by one process of a node for all; that it left or is elsewhere, by
        each for itself, and maybe sooner. */
     FAR_LOOKS = 100,
@@ -245,7 +246,9 @@ static bool is_absent(const waiter *wait)
 
 static int looks_for(const waiter *wait)
 {
-    return wait->group->seats[wait->note->peer].far ? FAR_LOOKS : ELSEWHERE_LOOKS;
+    if (wait->group->seats[wait->note->peer].far)
+        return FAR_LOOKS;
+    return wait->group->spread ? SPREAD_LOOKS : ELSEWHERE_LOOKS;
 }
 
 /* The looks that are not for every turn: poison, then the dead and the gone, then the deadline. A rank that

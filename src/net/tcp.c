@@ -47,7 +47,7 @@ enum {
     DIRECT = 1,             /* so few connections are read without asking which have something */
     EVENTS = 16,
     NEAR_US = 2000,         /* the round trip between hosts of one room, when it is new */
-    ATTEMPT_NS = 700000000, /* for a connection to be made; then the next address is tried */
+    ATTEMPT_NS = 700000000, /* for a connection to be made; then the next address is tried, all in turn */
     GREETING_NS = 2000000000,
 };
 
@@ -101,6 +101,7 @@ typedef struct tcp_peer {
 
     tcp_address *address; /* until it is connected */
     int tried;            /* candidates */
+    bool silent;          /* one of them has not answered: the peer may be slow */
     int64_t until;        /* for this attempt */
 
     outgoing *first, **last;
@@ -655,6 +656,10 @@ static void attempt(tcp_peer *p)
     if (p->fd >= 0)
         close(p->fd);
     p->fd = -1;
+    if (p->tried == p->address->count && p->silent) { /* how long to wait is not known here */
+        p->tried = 0;
+        p->silent = false;
+    }
     while (p->tried < p->address->count) {
         const candidate *c = &p->address->candidates[p->tried++];
         struct sockaddr_storage name;
@@ -745,6 +750,7 @@ static bool advance(tcp_peer *p, int64_t now)
             return true;
         }
         p->state = GREETED;
+        p->until = now + GREETING_NS;
         watch(engine, EPOLL_CTL_MOD, p->fd, EPOLLIN, p);
         return true;
     }
@@ -752,14 +758,25 @@ static bool advance(tcp_peer *p, int64_t now)
         heard = hear(engine, p->fd, &hello);
         if (heard > 0 && memcmp(hello.id, p->address->id, sizeof(hello.id)) == 0)
             return begin_connection(p);
-        if (heard) {
+        if (heard) { /* it may have waited too long for a greeting */
+            p->silent = true;
             attempt(p);
             return true;
         }
     }
-    if (now >= p->until)
+    if (now >= p->until) {
+        p->silent = true;
         attempt(p);
+    }
     return false;
+}
+
+/* Whoever gave this connection up for another has closed it behind its greeting. */
+static bool is_open(int fd)
+{
+    char byte;
+
+    return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
 }
 
 static void receive_stranger(tcp_engine *engine, int fd, const greeting *hello)
@@ -767,7 +784,7 @@ static void receive_stranger(tcp_engine *engine, int fd, const greeting *hello)
     for (int number = 0; number < engine->peer_count; number++) {
         tcp_peer *p = &engine->peers[number];
 
-        if (p->state != AWAITED || memcmp(p->address->id, hello->id, sizeof(hello->id)) != 0)
+        if (p->state != AWAITED || memcmp(p->address->id, hello->id, sizeof(hello->id)) != 0 || !is_open(fd))
             continue;
         p->fd = fd;
         watch(engine, EPOLL_CTL_MOD, fd, EPOLLIN, p);

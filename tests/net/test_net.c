@@ -75,24 +75,26 @@ static bool open_nets(node nodes[RANKS])
     return true;
 }
 
-static void begin_nets(node nodes[RANKS], const uint64_t keys[RANKS], int64_t silence_ns)
+static void begin_net(node nodes[RANKS], int rank, uint64_t key, int64_t silence_ns)
 {
-    const void *addresses[RANKS][RANKS] = {{NULL}};
+    const void *addresses[RANKS] = {NULL};
     weft_error_text error;
     size_t bytes;
+    weft_net_world world = {
+        .rank = rank,
+        .size = RANKS,
+        .key = key,
+        .silence_ns = silence_ns,
+        .hooks = {.context = &nodes[rank], .note = on_note, .gone = on_gone, .locate = locate, .name = name}};
 
-    for (int rank = 0; rank < RANKS; rank++) {
-        weft_net_world world = {
-            .rank = rank,
-            .size = RANKS,
-            .key = keys[rank],
-            .silence_ns = silence_ns,
-            .hooks = {
-                .context = &nodes[rank], .note = on_note, .gone = on_gone, .locate = locate, .name = name}};
+    addresses[1 - rank] = weft_net_address(nodes[1 - rank].net, &bytes);
+    CHECK_INT(weft_net_begin(nodes[rank].net, &world, addresses, &error), WEFT_OK);
+}
 
-        addresses[rank][1 - rank] = weft_net_address(nodes[1 - rank].net, &bytes);
-        CHECK_INT(weft_net_begin(nodes[rank].net, &world, addresses[rank], &error), WEFT_OK);
-    }
+static void begin_nets(node nodes[RANKS], const uint64_t keys[RANKS], int64_t silence_ns)
+{
+    for (int rank = 0; rank < RANKS; rank++)
+        begin_net(nodes, rank, keys[rank], silence_ns);
 }
 
 /* Ranks 0 and 1 of a world whose key is `keys[rank]`. */
@@ -481,6 +483,27 @@ static void check_engine(const char *name)
     check_bounds();
 }
 
+/* A rank that begins when its peer has tried every address more than once. Who connects is drawn: both ways.
+ */
+static void check_late(void)
+{
+    node pairs[2][RANKS];
+
+    for (int pair = 0; pair < 2; pair++) {
+        if (!open_nets(pairs[pair]))
+            return;
+        begin_net(pairs[pair], pair, 7, INT64_MAX);
+    }
+    usleep(2600000);
+    for (int pair = 0; pair < 2; pair++) {
+        begin_net(pairs[pair], 1 - pair, 7, INT64_MAX);
+        check_marks(pairs[pair]);
+        CHECK(!weft_net_lost(pairs[pair][0].net, 1) && !weft_net_lost(pairs[pair][1].net, 0));
+    }
+    for (int pair = 0; pair < 2; pair++)
+        close_pair(pairs[pair]);
+}
+
 int main(void)
 {
     weft_error_text error;
@@ -488,6 +511,7 @@ int main(void)
 
     check_engine("tcp");
     check_door();
+    check_late();
     check_engine("ucx");
     setenv("WEFT_NET", "pigeons", 1);
     CHECK_INT(weft_net_open(RANKS, &net, &error), WEFT_ERR_ARGUMENT);
