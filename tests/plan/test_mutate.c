@@ -1,9 +1,9 @@
 /*
  * Mutants of every generator's plans: a wait or a post dropped or moved, two tasks swapped, a region shrunk
  * or moved, a task cut in two, two destinations made one, another order of addition, an operand that is
- * declared something else, data pushed to another peer or in another's stead; half of them over several
- * domains. The interpreter says whether a mutant's meaning changed (a wrong result or a hang under some
- * random schedule).
+ * declared something else, data pushed to another peer or in another's stead, a region of another operand or
+ * rank, an epilogue too many or too few, words for others; half of them over several domains. The interpreter
+ * says whether a mutant's meaning changed (a wrong result or a hang under some random schedule).
  *
  * Whatever the checker accepts must compute exactly. The mutants it accepts are those it has proved
  * equivalent: a wait that another one implies, two tasks of a lane that do not depend on each other.
@@ -28,15 +28,22 @@ typedef enum mutation {
     CARRY_ON,     /* a flag that says nobody else reads it */
     CHANGE_TYPE,
     CHANGE_OPERAND,
-    REDIRECT,    /* what is pushed to a peer goes to another one, and so does the word of it */
-    SWAP_PUSHES, /* two that a rank pushes elsewhere bring each other's data */
+    REDIRECT,       /* what is pushed to a peer goes to another one, and so does the word of it */
+    SWAP_PUSHES,    /* two that a rank pushes elsewhere bring each other's data */
+    OTHER_OPERAND,  /* a region of an operand becomes the same one of another that has it */
+    OTHER_RANK,     /* or of another rank's instance */
+    FINISH,         /* what is finished is not, or what is not is */
+    WAIT_LESS,      /* for one post fewer */
+    WAIT_ELSEWHERE, /* for another signal */
+    POST_ELSEWHERE, /* another signal, or another rank's */
     MUTATIONS
 } mutation;
 
-static const char *const mutation_names[] = {"drop wait",     "drop post",      "forget post", "swap tasks",
-                                             "shrink region", "shrink task",    "move region", "post earlier",
-                                             "swap sources",  "join regions",   "cut task",    "carry on",
-                                             "change type",   "change operand", "redirect",    "swap pushes"};
+static const char *const mutation_names[] = {
+    "drop wait",   "drop post",      "forget post",    "swap tasks",    "shrink region", "shrink task",
+    "move region", "post earlier",   "swap sources",   "join regions",  "cut task",      "carry on",
+    "change type", "change operand", "redirect",       "swap pushes",   "other operand", "other rank",
+    "finish",      "wait less",      "wait elsewhere", "post elsewhere"};
 
 typedef struct tally {
     long made, changed, caught, equivalent, cautious;
@@ -410,6 +417,62 @@ static bool swap_pushes(weft_plan_part *part, uint64_t *seed)
     return true;
 }
 
+static bool holds(const weft_operand *operand, int world, const weft_region *region)
+{
+    return region->row0 + region->rows <= weft_operand_rows(operand, world, region->rank) &&
+           region->col0 + region->cols <= weft_operand_cols(operand, world, region->rank) &&
+           region->batch < (operand->batch ? operand->batch : 1);
+}
+
+static bool change_region(weft_plan_part *part, int world, bool operand, uint64_t *seed)
+{
+    weft_task *task = pick_task(part, seed, has_region);
+    weft_region *region, changed;
+
+    if (!task)
+        return false;
+    region = &part->regions[task->region0 + pick(seed, task->region_count)];
+    changed = *region;
+    if (operand)
+        changed.operand = pick(seed, part->operand_count);
+    else
+        changed.rank = (int32_t)pick(seed, (uint32_t)world);
+    if ((changed.operand == region->operand && changed.rank == region->rank) ||
+        part->operands[changed.operand].packed != part->operands[region->operand].packed ||
+        part->operands[changed.operand].dtype != part->operands[region->operand].dtype ||
+        !holds(&part->operands[changed.operand], world, &changed))
+        return false;
+    *region = changed;
+    return true;
+}
+
+static bool change_word(weft_plan_part *part, int world, mutation kind, uint64_t *seed)
+{
+    weft_task *task = pick_task(part, seed, kind == POST_ELSEWHERE ? has_post : has_wait);
+    uint32_t other = pick(seed, part->signal_count);
+
+    if (!task)
+        return false;
+    if (kind == POST_ELSEWHERE) {
+        weft_post *post = &part->posts[task->post0 + pick(seed, task->post_count)];
+
+        if (pick(seed, 2))
+            post->signal = other;
+        else
+            post->rank = (int32_t)pick(seed, (uint32_t)world);
+    } else {
+        weft_wait *wait = &part->waits[task->wait0 + pick(seed, task->wait_count)];
+
+        if (kind == WAIT_LESS && wait->count < 2)
+            return false;
+        if (kind == WAIT_LESS)
+            wait->count--;
+        else
+            wait->signal = other;
+    }
+    return true;
+}
+
 static bool mutate(weft_plan_part *parts, int world, mutation kind, uint64_t *seed)
 {
     int rank = (int)pick(seed, (uint32_t)world);
@@ -453,6 +516,19 @@ static bool mutate(weft_plan_part *parts, int world, mutation kind, uint64_t *se
         return redirect(parts, world, rank, seed);
     case SWAP_PUSHES:
         return swap_pushes(part, seed);
+    case OTHER_OPERAND:
+    case OTHER_RANK:
+        return change_region(part, world, kind == OTHER_OPERAND, seed);
+    case FINISH:
+        task = pick_task(part, seed, has_region);
+        if (!task || task->kind == WEFT_TASK_COPY)
+            return false;
+        task->flags ^= WEFT_TASK_EPILOGUE;
+        return true;
+    case WAIT_LESS:
+    case WAIT_ELSEWHERE:
+    case POST_ELSEWHERE:
+        return change_word(part, world, kind, seed);
     case CHANGE_TYPE:
     case CHANGE_OPERAND:
         return change_operand(parts, world, kind == CHANGE_TYPE, seed);
@@ -516,7 +592,7 @@ static void one_mutant(const interpret_kind *kind, mutation how, uint64_t seed)
 int main(void)
 {
     interpret_kind kind;
-    long count = check_repeat(12, 400), changed = 0, caught = 0;
+    long count = check_repeat(9, 400), changed = 0, caught = 0;
 
     for (int i = 0; interpret_kind_at(i, &kind); i++) {
         for (int how = 0; how < MUTATIONS; how++) {
