@@ -167,6 +167,7 @@ enum { NODES_MAX = 1024 };
 enum {
     SUMS_KERNEL = 910,
     EXCHANGE_KERNEL,
+    GATE_KERNEL,
     SPLITK_KERNELS = 1000,
     SPLITK_SEND_KERNELS = 2000
 }; /* the first of them, as functions */
@@ -181,6 +182,7 @@ typedef struct fake_node {
     weft_cuda_grouped_launch grouped;
     weft_cuda_args collective;
     int32_t reduction;
+    uint64_t *runs;
     weft_cuda_packets packets;
 } fake_node;
 
@@ -204,6 +206,8 @@ static CUresult fake_node_run(const fake_node *node)
     bool room =
         (uintptr_t)node->function == COLLECTIVE_KERNEL
             ? fake_gpu_collective(&node->collective, node->grid, node->reduction, node->stream)
+        : (uintptr_t)node->function == GATE_KERNEL
+            ? fake_gpu_gate(&node->collective, node->runs, node->stream)
         : (uintptr_t)node->function == PACKETS_KERNEL
             ? fake_gpu_packets(&node->packets, node->grid, node->stream)
         : kernel > WEFT_CUDA_MOE_KERNELS ? fake_grouped(&node->grouped, node->stream)
@@ -220,6 +224,9 @@ static CUresult fake_captured_launch(const CUlaunchConfig *config, CUfunction fu
     if ((uintptr_t)function == COLLECTIVE_KERNEL) {
         node.collective = *(weft_cuda_args *)parameters[0];
         node.reduction = *(int32_t *)parameters[1];
+    } else if ((uintptr_t)function == GATE_KERNEL) {
+        node.collective = *(weft_cuda_args *)parameters[0];
+        node.runs = *(uint64_t **)parameters[1];
     } else if ((uintptr_t)function == PACKETS_KERNEL) {
         node.packets = *(weft_cuda_packets *)parameters[0];
     } else if ((uintptr_t)function - 6 > WEFT_CUDA_MOE_KERNELS) {
@@ -321,7 +328,8 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
         fake_rehearse(parameters[0]);
         return CUDA_SUCCESS;
     }
-    if ((uintptr_t)function == COLLECTIVE_KERNEL || (uintptr_t)function == PACKETS_KERNEL)
+    if ((uintptr_t)function == COLLECTIVE_KERNEL || (uintptr_t)function == PACKETS_KERNEL ||
+        (uintptr_t)function == GATE_KERNEL)
         return fake_captured_launch(config, function, parameters);
     if ((uintptr_t)function == PEERS_KERNEL || (uintptr_t)function == PEERS_KERNEL + 1)
         return fake_gpu_peers(parameters[0], (uintptr_t)function == PEERS_KERNEL + 1, config->gridDimX,
@@ -848,6 +856,7 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
             (CUfunction)(uintptr_t)(SPLITK_SEND_KERNELS + i % (2 * WEFT_CUDA_SPLITK_TILE_COUNT));
     device.exchange = device.exchange_link = (CUfunction)(uintptr_t)EXCHANGE_KERNEL;
     device.repitch = (CUfunction)(uintptr_t)5;
+    device.gate = (CUfunction)(uintptr_t)GATE_KERNEL;
     device.sums = device.sums_link = (CUfunction)(uintptr_t)SUMS_KERNEL;
     for (int i = 0; i <= WEFT_BF16; i++)
         device.collective_link[i] = device.collective[i];

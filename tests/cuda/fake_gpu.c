@@ -20,7 +20,7 @@ typedef struct fake_lane {
     float *product;        /* of task `loaded - 1`, when it is a GEMM */
 } fake_lane;
 
-typedef enum fake_kind { PRODUCT, COLLECTIVE, PACKETS, EXCHANGE, EXPERTS, CALL, LINK, PEERS } fake_kind;
+typedef enum fake_kind { PRODUCT, COLLECTIVE, PACKETS, EXCHANGE, EXPERTS, CALL, LINK, PEERS, GATE } fake_kind;
 
 typedef struct fake_launch {
     weft_cuda_args args; /* PACKETS, EXPERTS: only what waiting needs */
@@ -39,6 +39,7 @@ typedef struct fake_launch {
     bool hopper;
     void (*host)(void *argument); /* CALL: all there is */
     void *argument;
+    uint64_t *runs; /* GATE */
     CUstream stream;
     int device;
     fake_lane *lanes;
@@ -707,6 +708,33 @@ static bool step_call(fake_launch *launch)
     return true;
 }
 
+/* The first rank whose gate has not begun; -1: all have. */
+static int gate_awaits(const fake_launch *launch)
+{
+    const weft_cuda_args *g = &launch->args;
+
+    for (int r = 0; r < g->world; r++)
+        if (r != g->rank &&
+            __atomic_load_n(&g->signals[r * WEFT_CUDA_LINE_WORDS], __ATOMIC_ACQUIRE) <= *launch->runs)
+            return r;
+    return -1;
+}
+
+static bool step_gate(fake_launch *launch)
+{
+    const weft_cuda_args *g = &launch->args;
+
+    if (!launch->started) {
+        post(launch, g->enter_post0, g->enter_posts);
+        return launch->started = true;
+    }
+    if (gate_awaits(launch) >= 0)
+        return false;
+    ++*launch->runs;
+    launch_end(launch);
+    return true;
+}
+
 /* The posts of ranks that do not run; no time passes on this link. */
 static bool step_link(fake_launch *launch)
 {
@@ -742,6 +770,10 @@ static int awaited(const fake_launch *launch, uint64_t *round)
 {
     const weft_cuda_packets *p = &launch->packets;
     *round = launch->kind == PACKETS ? p->epochs[0] : 0;
+    if (launch->kind == GATE) {
+        *round = *launch->runs;
+        return gate_awaits(launch);
+    }
     if (launch->kind == EXCHANGE) {
         *round = launch->exchange.control->run;
         return launch->entered ? exchange_take(&launch->exchange) : exchange_awaits(&launch->exchange);
@@ -830,6 +862,7 @@ static bool advance(CUstream stream, bool *moved)
             : launch->kind == EXPERTS  ? step_experts(launch)
             : launch->kind == LINK     ? step_link(launch)
             : launch->kind == PEERS    ? step_peers(launch)
+            : launch->kind == GATE     ? step_gate(launch)
                                        : step_launch(launch)) {
             launch->moved_ns = now;
             *moved = true;
@@ -1068,6 +1101,15 @@ bool fake_gpu_sums(const weft_cuda_args *args, uint32_t lanes, CUstream stream)
     gpu.counts.sums++;
     pthread_mutex_unlock(&gpu.lock);
     return fake_gpu_launch(args, lanes, false, false, stream);
+}
+
+bool fake_gpu_gate(const weft_cuda_args *args, uint64_t *runs, CUstream stream)
+{
+    fake_launch launch = {.args = *args, .kind = GATE, .runs = runs, .stream = stream, .active = true};
+    pthread_mutex_lock(&gpu.lock);
+    gpu.counts.gates++;
+    pthread_mutex_unlock(&gpu.lock);
+    return enqueue(&launch);
 }
 
 bool fake_gpu_collective(const weft_cuda_args *args, uint32_t lanes, int32_t reduction, CUstream stream)

@@ -48,7 +48,7 @@ void fake_gpu_atomics(bool native);
  * bulk lanes, and how many kernels may have begun before the one before them ended, since the last call. */
 typedef struct fake_gpu_counts {
     long maps, bulk, gemms, early, exchanged;
-    long repitched, collectives, packets, splitk, sums, exchanges; /* launches */
+    long repitched, collectives, packets, splitk, sums, exchanges, gates; /* launches */
 } fake_gpu_counts;
 fake_gpu_counts fake_gpu_take_counts(void);
 
@@ -72,6 +72,7 @@ bool fake_gpu_splitk(const weft_cuda_splitk *args, const weft_cuda_exchange *exc
 void fake_gpu_repitch(const weft_cuda_repitch *copy); /* at once: no run changes what it reads */
 bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, bool early, CUstream stream);
 bool fake_gpu_sums(const weft_cuda_args *args, uint32_t lanes, CUstream stream);
+bool fake_gpu_gate(const weft_cuda_args *args, uint64_t *runs, CUstream stream);
 bool fake_gpu_collective(const weft_cuda_args *args, uint32_t lanes, int32_t reduction, CUstream stream);
 bool fake_gpu_packets(const weft_cuda_packets *packets, uint32_t ctas, CUstream stream);
 bool fake_gpu_moe(const weft_cuda_moe *lane, const weft_cuda_moe_call *call, weft_gpu_moe_kernel kernel,

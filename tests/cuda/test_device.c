@@ -2,6 +2,8 @@
  * test says so and passes. */
 #include "cases.h"
 
+#include <time.h>
+
 /* Two runs captured into a graph and replayed: epochs advance on the device, so every replay is two runs. */
 static void graph_of(int world)
 {
@@ -41,6 +43,46 @@ static void test_graph(void)
 {
     graph_of(1);
     graph_of(2);
+}
+
+/* Ranks that come one by one, long after each other: whatever those that wait have of the GPU, there is room
+ * for all that the next one must do before it enters, the product of an unfused plan too. */
+static void late(const weft_problem *p, int world, bool library)
+{
+    const weft_cuda_world_options impatient = {.limits = {2, 2}};
+    weft_error_text error = {0};
+    weft_cuda_world w;
+    weft_status status = weft_cuda_world_make(&device, p, world, &impatient, &w, &error);
+    if (status == WEFT_OK) {
+        CHECK_INT(matrix_fill(&w, 7), 0);
+        for (int i = 0; i < 2 * world && status == WEFT_OK; i++) {
+            nanosleep(&(struct timespec){.tv_nsec = 500 * 1000}, NULL);
+            status = weft_cuda_executor_launch(&w.executors[i % world], w.streams[i % world], &error);
+        }
+        weft_status last = weft_cuda_world_finish(&w, &error);
+        status = status == WEFT_OK ? last : status;
+        weft_cuda_world_free(&w);
+    }
+    if (status != WEFT_OK)
+        fprintf(stderr, "late: op %d schedule %d library %d, m %lld n %lld k %lld, %d ranks: %s\n",
+                (int)p->op, (int)p->schedule, library, (long long)p->m, (long long)p->n, (long long)p->k,
+                world, error.text);
+    CHECK_INT(status, WEFT_OK);
+}
+
+static void test_late(void)
+{
+    static const int64_t shapes[][3] = {{1024, 512, 512}, {8, 4096, 1024}, {2048, 4096, 1024}};
+    for (int op = WEFT_OP_AG_GEMM; op <= WEFT_OP_GEMM_AS; op++)
+        for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++)
+            for (int world = 2; world <= WEFT_CUDA_WORLD_MAX; world += world < 4 ? 1 : 2)
+                for (int library = 0; library < 4; library++) {
+                    weft_problem p =
+                        problem_of((weft_op)op, library ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_AUTO,
+                                   shapes[s][0], shapes[s][1], shapes[s][2]);
+                    p.tuning.library = library;
+                    late(&p, world, library);
+                }
 }
 
 /* A few small cases, for tools that slow everything down. */
@@ -92,6 +134,7 @@ int main(int argc, char **argv)
                   {"fp8", test_fp8},
                   {"chosen", test_chosen},
                   {"collectives", test_collectives},
+                  {"late", test_late},
                   {"missing", test_missing_rank},
                   {"graph", test_graph},
                   {"small", test_small}};

@@ -288,15 +288,17 @@ static void test_sums_as_packets(void)
     fake_cublaslt_install(false);
 }
 
-/* A collective by itself beside the product, by packets where it is small; a rank in the loop too. */
+/* A collective by itself beside the product, by packets where it is small; a rank in the loop too. Where
+ * ranks share the GPU, many CTAs begin to wait when every rank has come. */
 static void test_halves(void)
 {
     static const struct {
         weft_op op;
         int64_t m;
-        int world, packets;
-    } cases[] = {{WEFT_OP_GEMM_RS, 8, 4, 1},   {WEFT_OP_GEMM_AR, 5, 3, 1},   {WEFT_OP_AG_GEMM, 8, 2, 1},
-                 {WEFT_OP_GEMM_RS, 600, 5, 0}, {WEFT_OP_GEMM_AR, 600, 2, 0}, {WEFT_OP_AG_GEMM, 600, 5, 0}};
+        int world, packets, gates;
+    } cases[] = {{WEFT_OP_GEMM_RS, 8, 4, 1, 0},   {WEFT_OP_GEMM_AR, 5, 3, 1, 0},
+                 {WEFT_OP_AG_GEMM, 8, 2, 1, 0},   {WEFT_OP_GEMM_RS, 600, 5, 0, 1},
+                 {WEFT_OP_GEMM_AR, 600, 2, 0, 0}, {WEFT_OP_AG_GEMM, 600, 5, 0, 1}};
 
     fake_cublaslt_install(true);
     for (int i = 0; i < 6; i++) {
@@ -311,12 +313,15 @@ static void test_halves(void)
         p.tuning.workers = 0;
         fake_gpu_take_counts();
         try("halves", &p, cases[i].world, &plain, 3);
-        CHECK_INT(fake_gpu_take_counts().packets, cases[i].packets * cases[i].world * 3);
+        fake_gpu_counts counts = fake_gpu_take_counts();
+        CHECK_INT(counts.packets, cases[i].packets * cases[i].world * 3);
+        CHECK_INT(counts.gates, cases[i].gates * cases[i].world * 3);
         CHECK_INT(weft_cuda_world_make(&device, &p, cases[i].world, &loop, &w, &error), WEFT_OK);
         CHECK_INT(w.parts[0].problem.tuning.exchange, 3);
         for (int run = 0; run < 3; run++)
             CHECK_INT(weft_cuda_world_launch(&w, &error), WEFT_OK);
         CHECK_INT(weft_cuda_world_finish(&w, &error), WEFT_OK);
+        CHECK_INT(fake_gpu_take_counts().gates, 0);
         weft_cuda_world_free(&w);
     }
     fake_cublaslt_install(false);

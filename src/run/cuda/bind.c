@@ -280,6 +280,7 @@ static weft_status lower(weft_plan *plan, const weft_operands *operands, const w
                                                          .done_posts = weft_cuda_plan_of(plan)->done_posts,
                                                          .collective = collective->world ? collective : NULL,
                                                          .inboxes = inboxes,
+                                                         .shared = !g->whole,
                                                          .given = plan->loaded},
                                     controls, g->crews, &limits, executor, error);
     }

@@ -396,12 +396,14 @@ static int64_t at_most(int64_t value, int64_t most)
     return value < most ? value : most;
 }
 
-/* A chunk is a CTA, so that both are decided together. */
-static weft_tuning tune_packets(const weft_problem *p, int ctas)
+/* A chunk is a CTA, so that both are decided together. They wait for peers that may have much to do first:
+ * where they share a GPU the others' must leave room for that. */
+static weft_tuning tune_packets(const weft_problem *p, const weft_cuda_basis *b, int ctas)
 {
+    int room = b->whole || b->world == 1 ? ctas : weft_cuda_waiting_most(ctas, b->world) / (b->world - 1);
     int64_t size = (int64_t)weft_dtype_size(p->dtype);
     int64_t packets = weft_divide_up(p->count * size, WEFT_CUDA_PACKET_PAYLOAD);
-    int64_t chunks = at_most(weft_divide_up(packets, CTA_PACKETS), ctas);
+    int64_t chunks = at_most(weft_divide_up(packets, CTA_PACKETS), room > 0 ? room : 1);
     weft_tuning t = p->tuning;
 
     t.tile_n = chunks ? weft_round_up(weft_divide_up(p->count, chunks), 16 / size) : 0;
@@ -448,7 +450,7 @@ static weft_problem choose_collective(const weft_problem *asked, const weft_cuda
     if (asked->schedule == WEFT_SCHEDULE_AUTO)
         decided.schedule = b->whole ? schedule_over_links(asked, b->world, bytes)
                                     : collective_schedule(asked, b->world, bytes);
-    decided.tuning = decided.schedule == WEFT_SCHEDULE_PACKETS ? tune_packets(asked, ctas)
+    decided.tuning = decided.schedule == WEFT_SCHEDULE_PACKETS ? tune_packets(asked, b, ctas)
                                                                : tune_lanes(asked, b, decided.schedule, ctas);
     return decided;
 }

@@ -18,6 +18,13 @@ typedef struct weft_cuda_basis {
  * talking. */
 weft_problem weft_cuda_choose(const weft_cuda_basis *basis, const weft_problem *asked);
 
+/* How many CTAs that wait may be on a GPU of `world` ranks, of which each has `ctas` SMs: half of its SMs
+ * leave room for clusters too. */
+static inline int weft_cuda_waiting_most(int ctas, int world)
+{
+    return ctas * world / 2;
+}
+
 /* Whether a collective by itself is the other half of an unfused product (halves.h): equal shares of a plain
  * matrix, sums in the type of the result and without an epilogue. */
 bool weft_cuda_halves(const weft_problem *problem, int world);

@@ -184,6 +184,8 @@ static weft_status load_collectives(weft_cuda_device *device, weft_error_text *e
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES + 3], weft_cuda_kernels_sums));
     status = load_kernel(cu, device->modules[COLLECTIVES + 3], "weft_sums", 0, &device->sums, error);
     if (status == WEFT_OK)
+        status = load_kernel(cu, device->modules[COLLECTIVES + 3], "weft_gate", 0, &device->gate, error);
+    if (status == WEFT_OK)
         status =
             load_kernel(cu, device->modules[COLLECTIVES + 3], "weft_sums_link", 0, &device->sums_link, error);
     if (status != WEFT_OK)

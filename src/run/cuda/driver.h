@@ -133,7 +133,7 @@ typedef struct weft_cuda_device {
     CUfunction collective[WEFT_FP8_E5M2 + 1],
         packets[WEFT_FP8_E5M2 + 1];                            /* by what is reduced; movement takes any */
     CUfunction collective_link[WEFT_BF16 + 1];                 /* over an emulated link: for measurements */
-    CUfunction sums, sums_link;                                /* of matrices, with the epilogue; likewise */
+    CUfunction gate, sums, sums_link;                          /* of matrices, with the epilogue; likewise */
     CUfunction exchange, exchange_link;                        /* of sums that go as packets; likewise */
     CUfunction splitk_send[2][WEFT_CUDA_SPLITK_TILE_COUNT][2]; /* as splitk: those that send packets */
     CUfunction moe[WEFT_CUDA_MOE_KERNELS];                     /* in the order of run/experts.h */

@@ -2,6 +2,7 @@
 #include "run/cuda/executor.h"
 
 #include "core/dtype.h"
+#include "run/cuda/choose.h"
 #include "run/cuda/halves.h"
 #include "run/cuda/maps.h"
 
@@ -162,6 +163,57 @@ static void fill_args(weft_cuda_args *args, const weft_plan_part *part, const we
     args->ranks_enter = (uint32_t)part->world;
 }
 
+/* ---- the gate ---------------------------------------------------------------------------------------- */
+
+static bool has_product(const weft_cuda_executor *executor)
+{
+    return executor->library.lt || executor->splitk.kernel;
+}
+
+/* An ENTER signal of every rank, and how often the gate has run. */
+static uint32_t gate_signals(const weft_plan_part *part)
+{
+    return (uint32_t)part->world + 1;
+}
+
+/*
+ * Whether CTAs that wait for peers would keep so many SMs of a GPU that ranks share that a peer's product,
+ * which may come in clusters, finds no place. Then a kernel of one CTA waits first, see weft_gate. Every rank
+ * must answer alike: so by what is equal on all.
+ */
+static bool needs_gate(const weft_plan_part *part, const weft_cuda_binding *binding,
+                       const weft_cuda_executor *made, int crews)
+{
+    int waiting = (made->kind == WEFT_CUDA_EXCHANGE ? weft_cuda_ctas(made->device, crews)
+                                                    : part->problem.tuning.workers) *
+                  (part->world - 1);
+
+    return binding->shared && (has_product(made) || binding->collective) &&
+           waiting > weft_cuda_waiting_most(weft_cuda_ctas(made->device, crews), part->world);
+}
+
+/* Its signals are the last of the private ones; its posts stand behind the program's. */
+static weft_status add_gate(const weft_plan_part *part, const weft_cuda_binding *binding,
+                            weft_cuda_program *program, weft_cuda_executor *made, weft_error_text *error)
+{
+    uint32_t world = (uint32_t)part->world,
+             first = part->signal_count + WEFT_CUDA_PRIVATE_SIGNALS - gate_signals(part);
+    uint64_t **posts = realloc(program->posts, (program->post_count + world) * sizeof(*posts));
+
+    if (!posts)
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for the signals of %u ranks", world);
+    made->gate = binding->signals[part->rank] + (size_t)first * WEFT_CUDA_LINE_WORDS;
+    made->gate_post0 = program->post_count;
+    program->posts = posts;
+    for (uint32_t r = 0; r < world; r++)
+        if ((int)r != part->rank)
+            posts[program->post_count++] =
+                binding->signals[r] + (first + (size_t)part->rank) * WEFT_CUDA_LINE_WORDS;
+    return WEFT_OK;
+}
+
+/* ---- programs ---------------------------------------------------------------------------------------- */
+
 /* A CTA has a thread for every wait, post and region of a task, and a line of its own behind the signals. */
 static weft_status check_collective(const weft_plan_part *part, const weft_cuda_program *program,
                                     uint32_t lanes, weft_error_text *error)
@@ -170,9 +222,9 @@ static weft_status check_collective(const weft_plan_part *part, const weft_cuda_
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "collectives on GPUs are for at most %d ranks, not %d",
                               WEFT_CUDA_COLLECTIVE_THREADS / 2, part->world);
-    if (program->private_signals + lanes > WEFT_CUDA_PRIVATE_SIGNALS)
+    if (program->private_signals + lanes + gate_signals(part) > WEFT_CUDA_PRIVATE_SIGNALS)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "the plan needs %u signals beside its own",
-                              program->private_signals + lanes);
+                              program->private_signals + lanes + gate_signals(part));
     return WEFT_OK;
 }
 
@@ -209,6 +261,7 @@ static weft_status make_kernel(const weft_plan_part *part, const weft_cuda_bindi
     weft_cuda_device *device = made->device;
     bool product = made->kind == WEFT_CUDA_PRODUCT, packets = made->kind == WEFT_CUDA_PACKETS;
     weft_cuda_program program = {0};
+    int share = crews;
     weft_status status =
         packets ? weft_cuda_packets_make(part, binding, &made->packets, error)
                 : lower(device, part, binding, product && device->hopper, &made->repitched, &program, error);
@@ -240,6 +293,8 @@ static weft_status make_kernel(const weft_plan_part *part, const weft_cuda_bindi
             "rank %d's plan has %u lanes, but only %d can be resident at once on its share of %s; "
             "use fewer workers or ranks",
             part->rank, lanes, crews, device->name);
+    if (status == WEFT_OK && needs_gate(part, binding, made, share))
+        status = add_gate(part, binding, &program, made, error);
     if (status == WEFT_OK)
         status = upload(made, &program, controls, part->world, error);
     made->walk = pick_kernel(made, &part->problem, program.walker);
@@ -296,7 +351,12 @@ static weft_status make_exchange(const weft_plan_part *part, const weft_cuda_bin
     made->walk = link ? device->exchange_link : device->exchange;
     if (!made->exchange.receives)
         made->grid = weft_cuda_exchange_grid(&made->exchange, weft_cuda_ctas(device, crews));
-    status = upload(made, &nothing, controls, part->world, error);
+    status = made->grid && needs_gate(part, binding, made, crews)
+                 ? add_gate(part, binding, &nothing, made, error)
+                 : WEFT_OK;
+    if (status == WEFT_OK)
+        status = upload(made, &nothing, controls, part->world, error);
+    weft_cuda_program_free(&nothing);
     made->exchange.control = made->args.control;
     made->exchange.controls = made->args.peers;
     return status;
@@ -384,11 +444,6 @@ static weft_status part_without(const weft_plan_part *part, uint32_t product, le
     rest->part.posts = rest->posts;
     rest->part.region_count += 2;
     return WEFT_OK;
-}
-
-static bool has_product(const weft_cuda_executor *executor)
-{
-    return executor->library.lt || executor->splitk.kernel;
 }
 
 /* What makes the product by itself, and what remains of the plan where it has several ranks. */
@@ -480,6 +535,27 @@ static weft_cuda_exchange exchange_of(const weft_cuda_executor *executor)
     return exchange;
 }
 
+static weft_status launch_gate(const weft_cuda_executor *executor, CUstream stream, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = executor->device->cu;
+    weft_cuda_args args = executor->args;
+    uint64_t *runs = executor->gate + (size_t)args.world * WEFT_CUDA_LINE_WORDS;
+    void *parameters[] = {&args, &runs};
+    CUlaunchConfig config = {.gridDimX = 1,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = WEFT_CUDA_COLLECTIVE_THREADS,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .hStream = stream};
+
+    args.signals = executor->gate;
+    args.enter_post0 = executor->gate_post0;
+    args.enter_posts = (uint32_t)args.world - 1;
+    WEFT_CUDA_TRY(cuLaunchKernelEx(&config, executor->device->gate, parameters, NULL));
+    return WEFT_OK;
+}
+
 static weft_status launch_kernel(const weft_cuda_executor *executor, CUstream stream, weft_error_text *error)
 {
     const weft_cuda_driver *cu = executor->device->cu;
@@ -510,7 +586,7 @@ static weft_status launch_kernel(const weft_cuda_executor *executor, CUstream st
                                .value.programmaticStreamSerializationAllowed = 1};
     packets.stop = args.stop;
     packets.deadline_ns = args.enter_deadline_ns;
-    if (args.alone || executor->early) {
+    if (args.alone || executor->early || (executor->gate && executor->device->hopper)) {
         config.attrs = &early;
         config.numAttrs = 1;
     }
@@ -535,6 +611,8 @@ weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstre
 {
     weft_status status = executor->product_last ? WEFT_OK : launch_product(executor, stream, error);
 
+    if (status == WEFT_OK && executor->gate)
+        status = launch_gate(executor, stream, error);
     if (status == WEFT_OK && executor->grid)
         status = launch_kernel(executor, stream, error);
     if (status == WEFT_OK && executor->product_last)

@@ -35,6 +35,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     walk<false>(g, Matrices{g}, runs);
 }
 
+/*
+ * One CTA that ends when every rank's has begun: before a kernel of many CTAs that wait for peers on the same
+ * GPU, so that they take its SMs only when nothing that a peer must do first still needs them.
+ */
+extern "C" __global__ void __launch_bounds__(THREADS)
+    weft_gate(const __grid_constant__ weft_cuda_args g, uint64_t *runs)
+{
+    uint64_t run = __ldcg(runs), *post = NULL;
+    if (threadIdx.x < g.enter_posts)
+        post = g.posts[g.enter_post0 + threadIdx.x];
+    enter_together(g, post, run);
+    if (threadIdx.x == 0)
+        *runs = run + 1;
+}
+
 /* For measurements. */
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
     weft_sums_link(const __grid_constant__ weft_cuda_args g, int reduction, uint64_t *runs)

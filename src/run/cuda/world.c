@@ -163,7 +163,8 @@ static weft_status make_all(weft_cuda_world *w, const weft_problem *problem,
                                      .peers = options->alone ? w->parts : NULL,
                                      .done_posts = lanes_say_done ? done_posts : NULL,
                                      .collective = w->collectives[r].world ? &w->collectives[r] : NULL,
-                                     .inboxes = inboxes};
+                                     .inboxes = inboxes,
+                                     .shared = w->running > 1};
         count_done(w, r, done_posts);
         status = weft_cuda_executor_make(w->device, &w->parts[r], &binding, w->controls, crews,
                                          &options->limits, &w->executors[r], error);
