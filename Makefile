@@ -13,7 +13,7 @@ BUILD  := build
 PREFIX ?= /usr/local
 JOBS   := $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: all build setup python demo test soak bench install package wheel clean
+.PHONY: all build setup python demo testable test soak bench install package wheel clean
 all: build
 
 setup:
@@ -22,26 +22,40 @@ setup:
 python:
 	@scripts/setup.sh python
 
-# What the demo left out comes back: -U forgets the setting, and the default decides again.
+# Where no driver loads GPU kernels, what only looks at this machine does without them: they take minutes to compile.
+# The file in the build folder remembers that, and FORGET brings them back: -U drops a setting, the default decides again.
+LEAN   := $(if $(shell { ldconfig -p || /sbin/ldconfig -p; } 2>/dev/null | grep libcuda.so.1),,OFF)
+FORGET  = $(if $(wildcard $(BUILD)/without-kernels),-UWEFT_CUDA -UWEFT_CUDA_KERNELS)
+
 build: setup
-	@cmake --preset $(if $(CI),ci,release) $(if $(wildcard $(BUILD)/demo-without-cuda),-UWEFT_CUDA) $(CMAKE_FLAGS) >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
-	@rm -f $(BUILD).log $(BUILD)/demo-without-cuda
+	@cmake --preset $(if $(CI),ci,release) $(FORGET) $(CMAKE_FLAGS) >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@rm -f $(BUILD).log $(BUILD)/without-kernels
 	@cmake --build $(BUILD) -j$(JOBS) $(if $(V),,-- --no-print-directory -s)
 	@echo "built: $(BUILD)/weft"
 
-# Only the command is built, and no kernels for GPUs where no driver loads them (DEMO_CUDA=ON or OFF decides otherwise).
-DEMO_CUDA ?= $(if $(shell { ldconfig -p || /sbin/ldconfig -p; } 2>/dev/null | grep libcuda.so.1),,OFF)
+# Only the command is built, and nothing for GPUs where no driver is (DEMO_CUDA=ON or OFF decides otherwise).
+DEMO_CUDA ?= $(LEAN)
 demo: setup
 	@cmake --preset release $(if $(DEMO_CUDA),-DWEFT_CUDA=$(DEMO_CUDA)) $(CMAKE_FLAGS) >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
 	@rm -f $(BUILD).log
-	@$(if $(filter OFF,$(DEMO_CUDA)),touch $(BUILD)/demo-without-cuda,true)
+	@$(if $(filter OFF,$(DEMO_CUDA)),touch $(BUILD)/without-kernels,true)
 	@cmake --build $(BUILD) -j$(JOBS) --target weft_demo $(if $(V),,-- --no-print-directory -s)
 	@scripts/demo.sh $(BUILD)/weft demo-out
 
-test: build python
+# The tests of GPUs run on a fake one where there is none, and that needs no kernels (TEST_KERNELS=ON compiles them). What is
+# built with kernels stays so.
+TEST_KERNELS ?= $(if $(CI),,$(if $(wildcard $(BUILD)/without-kernels)$(if $(wildcard $(BUILD)/CMakeCache.txt),,fresh),$(LEAN)))
+testable: setup
+	@$(if $(filter OFF,$(TEST_KERNELS)),echo "no NVIDIA driver here: no GPU kernels are compiled (TEST_KERNELS=ON compiles them)",true)
+	@cmake --preset $(if $(CI),ci,release) $(FORGET) $(if $(TEST_KERNELS),-DWEFT_CUDA_KERNELS=$(TEST_KERNELS)) $(CMAKE_FLAGS) >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@rm -f $(BUILD).log $(BUILD)/without-kernels
+	@$(if $(filter OFF,$(TEST_KERNELS)),touch $(BUILD)/without-kernels,true)
+	@cmake --build $(BUILD) -j$(JOBS) $(if $(V),,-- --no-print-directory -s)
+
+test: testable python
 	@ctest --test-dir $(BUILD) --output-on-failure -j$(or $(TEST_JOBS),1)
 
-soak: build python
+soak: testable python
 	@WEFT_SOAK=1 ctest --test-dir $(BUILD) --output-on-failure --timeout 7200
 
 bench:

@@ -348,6 +348,11 @@ weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_erro
     weft_status status;
     if (!cu)
         return WEFT_ERR_UNSUPPORTED;
+    if (!weft_cuda_has_kernels)
+        return weft_error_set(
+            error, WEFT_ERR_UNSUPPORTED,
+            "this weft was built without its GPU kernels, where no NVIDIA driver was: build it "
+            "again here (make), or with WEFT_CUDA_KERNELS=ON");
     status = read_device(index, &opened, error);
     if (status != WEFT_OK)
         return status;
@@ -425,6 +430,10 @@ bool weft_cuda_describe(char *text, size_t bytes)
 {
     weft_error_text error = {0};
     weft_cuda_device device = {.cu = weft_cuda_driver_open(&error)};
+    if (!weft_cuda_has_kernels) {
+        snprintf(text, bytes, "built without its kernels, where no NVIDIA driver was: make compiles them");
+        return false;
+    }
     if (!device.cu || read_device(0, &device, &error) != WEFT_OK) {
         snprintf(text, bytes, "built in, but unusable here: %s", error.text);
         return false;

@@ -2,6 +2,11 @@
 #ifndef WEFT_RUN_CUDA_KERNELS_H
 #define WEFT_RUN_CUDA_KERNELS_H
 
+#include <stdbool.h>
+
+/* Whether they are in this build: without them all that a fake GPU can test still is. */
+extern const bool weft_cuda_has_kernels;
+
 #define WEFT_CUDA_EMBEDDED extern const char __attribute__((visibility("hidden")))
 
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_bf16[], weft_cuda_kernels_bf16_224[], weft_cuda_kernels_bf16_128[],
