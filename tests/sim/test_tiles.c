@@ -204,11 +204,13 @@ static void layer_works(const layer *of, weft_op op, int64_t m, int world, int t
         weft_problem asked = problem_of(op, list[i], of, m, world, threads), chosen = asked;
 
         weft_plan_tiles(&chosen, world, &steps);
-        all_workers_work(&chosen, of, world, 0);
-        /* Each takes long for many ranks and workers: some of them. */
-        if (number++ % 3 == 0)
+        for (int rank = 0; rank < world; rank += check_repeat(world - 1, 1))
+            all_workers_work(&chosen, of, world, rank);
+        /* Each takes long for many ranks and workers: some of them, and all where there is time. */
+        if (number++ % check_repeat(3, 1) == 0)
             no_slower_than_uncut(&asked, &chosen, of, world);
-        if (number % 5 == 0 && world * threads <= 128 && m <= 256)
+        if (number % check_repeat(5, 1) == 0 && world * threads <= check_repeat(128, 512) &&
+            m <= check_repeat(256, 4096))
             is_right(&chosen, world);
     }
 }
