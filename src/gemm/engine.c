@@ -269,6 +269,13 @@ static const weft_stream *stream_of(const weft_gemm_tile *tile)
     return stream && stream->rows ? stream : NULL;
 }
 
+int64_t weft_gemm_streamed_block(const weft_gemm_tile *tile)
+{
+    if (tile->k == 0 || tile->b_rs == 1 || tile->acc_in_order || tile->d_in_order || !stream_of(tile))
+        return 0;
+    return weft_job_cut_evenly(tile->k, tile->bind->kc, tile->bind->kernel->k_step);
+}
+
 /* Few rows, B used once: A is packed whole, B is read where it lies. */
 static void run_streamed(const weft_gemm_tile *tile, const weft_stream *stream, char *workspace)
 {

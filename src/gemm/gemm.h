@@ -147,4 +147,8 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
 
 void weft_gemm_run_tile(const weft_gemm_tile *tile, void *workspace);
 
+/* Where the tile is few rows of a row-major B that is read as it lies: the k of a block, each of which is
+ * summed from zero and added to those before. 0: it is not. */
+int64_t weft_gemm_streamed_block(const weft_gemm_tile *tile);
+
 #endif

@@ -10,6 +10,7 @@
 
 enum {
     TASKS_PER_MEMBER = 4,
+    LINE_BYTES = 16 << 10,       /* of B that is read as it lies: shorter ones are fetched badly */
     PACKED_BYTES_MOST = 64 << 20 /* of B packed at a time; wider ones are worked off in column blocks */
 };
 
@@ -153,6 +154,107 @@ static void run_packed(const weft_gemm_tile *tile, weft_pool *pool, int members,
     weft_pool_run(pool, members, work_grid, &g);
 }
 
+/*
+ * Few rows of a row-major B whose lines are too short to be shared: members take blocks of k instead, with
+ * the whole lines of B. Each block is summed by itself; then the blocks are added in ascending k, as one
+ * thread does, so that the bits are the same.
+ */
+typedef struct by_blocks {
+    const weft_gemm_tile *tile;
+    int members;
+    int64_t block, blocks; /* k of one; how many */
+    int64_t whole;         /* of these a task each; each of the others is cut into `members` tasks */
+    int64_t cols;          /* of a member: of such a task, and of the sums that it adds up */
+    float *sums;           /* blocks x m x n */
+    char *workspace;
+    size_t workspace_bytes; /* of one member */
+    _Atomic int64_t next;   /* taken by fetch_add; the pool's start and end order the data */
+} by_blocks;
+
+static size_t sums_bytes(const weft_gemm_tile *tile, int64_t block)
+{
+    return (size_t)((tile->k + block - 1) / block * tile->m * tile->n) * sizeof(float);
+}
+
+/* The k of such a block; 0 where columns are shared out: int8 has so few bytes that its lines do not matter.
+ */
+static int64_t block_to_share(const weft_gemm_tile *tile, int members)
+{
+    bool floats = members > 1 && tile->bind->kernel->type != WEFT_I8;
+    int64_t block = floats ? weft_gemm_streamed_block(tile) : 0;
+    bool short_lines = tile->n / members * (int64_t)weft_dtype_size(tile->b_dtype) < LINE_BYTES;
+
+    return block > 0 && short_lines && (tile->k + block - 1) / block >= members ? block : 0;
+}
+
+static void sum_blocks(void *argument, int member)
+{
+    by_blocks *s = argument;
+    const weft_gemm_tile *tile = s->tile;
+    int64_t tasks = s->whole + (s->blocks - s->whole) * s->members, task;
+
+    while ((task = atomic_fetch_add_explicit(&s->next, 1, memory_order_relaxed)) < tasks) {
+        bool whole = task < s->whole;
+        int64_t b = whole ? task : s->whole + (task - s->whole) / s->members, k0 = b * s->block;
+        int64_t j = whole ? 0 : (task - s->whole) % s->members * s->cols;
+
+        if (j >= tile->n)
+            continue;
+        weft_gemm_tile part = tile_at(tile, 0, j, tile->m, whole ? tile->n : min64(s->cols, tile->n - j));
+
+        part.a = (const char *)part.a + k0 * part.a_cs * (int64_t)weft_dtype_size(part.a_dtype);
+        part.b = (const char *)part.b + k0 * part.b_rs * (int64_t)weft_dtype_size(part.b_dtype);
+        part.k = min64(s->block, tile->k - k0);
+        part.raw = true;
+        part.d[0] = s->sums + b * tile->m * tile->n + j;
+        part.d_ld[0] = tile->n;
+        weft_gemm_run_tile(&part, s->workspace + (size_t)member * s->workspace_bytes);
+    }
+}
+
+static void add_blocks(void *argument, int member)
+{
+    by_blocks *s = argument;
+    const weft_gemm_tile *tile = s->tile;
+    int64_t j = member * s->cols, cols = min64(s->cols, tile->n - j);
+
+    if (cols <= 0)
+        return;
+    for (int64_t i = 0; i < tile->m; i++) {
+        for (int64_t b = 1; b < s->blocks; b++) {
+            int64_t to = i * tile->n + j, from = to + b * tile->m * tile->n;
+
+            for (int64_t x = 0; x < cols; x++)
+                s->sums[to + x] += s->sums[from + x];
+        }
+    }
+    weft_gemm_tile part = tile_at(tile, 0, j, tile->m, cols);
+
+    part.k = 0;
+    part.acc = s->sums + j;
+    part.acc_ld = tile->n;
+    weft_gemm_run_tile(&part, s->workspace + (size_t)member * s->workspace_bytes);
+}
+
+static void run_by_blocks(const weft_gemm_tile *tile, int64_t block, weft_pool *pool, int members,
+                          char *workspace, size_t workspace_bytes)
+{
+    int64_t blocks = (tile->k + block - 1) / block;
+    by_blocks s = {.tile = tile,
+                   .members = members,
+                   .block = block,
+                   .blocks = blocks,
+                   .whole = blocks / members * members,
+                   .cols = weft_round_up((tile->n + members - 1) / members, tile->bind->kernel->nr),
+                   .sums = (float *)(workspace + (size_t)members * workspace_bytes),
+                   .workspace = workspace,
+                   .workspace_bytes = workspace_bytes};
+
+    atomic_init(&s.next, 0);
+    weft_pool_run(pool, members, sum_blocks, &s);
+    weft_pool_run(pool, members, add_blocks, &s);
+}
+
 static void pack_all(const weft_gemm_tile *tile, weft_packed *packed, weft_pool *pool, int members)
 {
     int nr = tile->bind->kernel->nr;
@@ -179,10 +281,14 @@ static int64_t columns_at_once(const weft_gemm_tile *tile)
 static void run_one(const weft_gemm_tile *tile, int members, const weft_loan *loan, size_t workspace_bytes)
 {
     char *scratch = loan->scratch, *packed_memory = scratch + (size_t)members * workspace_bytes;
-    int64_t step = columns_at_once(tile);
+    int64_t step = columns_at_once(tile), block = block_to_share(tile, members);
 
     if (members == 1) {
         weft_gemm_run_tile(tile, scratch);
+        return;
+    }
+    if (block > 0) {
+        run_by_blocks(tile, block, loan->pool, members, scratch, workspace_bytes);
         return;
     }
     if (tile->packed_b || tile->k == 0 || tile->m <= tile->bind->kernel->mr) {
@@ -258,6 +364,8 @@ weft_status weft_product_run(const weft_product *given, weft_error_text *error)
         return WEFT_OK;
     if (packs)
         packed = weft_packed_bytes(tile.bind, tile.k, columns_at_once(&tile));
+    else if (block_to_share(&tile, members) > 0)
+        packed = sums_bytes(&tile, block_to_share(&tile, members));
     workspace = (workspace + WEFT_GEMM_ALIGNMENT - 1) / WEFT_GEMM_ALIGNMENT * WEFT_GEMM_ALIGNMENT;
     status = weft_pool_borrow(members, (size_t)members * workspace + packed, &loan, error);
     if (status)

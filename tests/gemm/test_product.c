@@ -168,7 +168,7 @@ static void check_threads(weft_dtype dtype, shape s, int transb, bool pack, uint
     float *d[2] = {malloc(d_bytes), malloc(d_bytes)};
     void *memory = NULL;
     weft_gemm_args args;
-    bool same;
+    bool same = true;
 
     for (int64_t i = 0; i < s.m * s.k; i++)
         weft_element_set(dtype, a, (size_t)i, (double)(check_random(&seed) >> 11) * 0x1p-52 - 1.0);
@@ -184,12 +184,13 @@ static void check_threads(weft_dtype dtype, shape s, int transb, bool pack, uint
         memory = aligned_alloc(128, (weft_pack_bytes(&args) + 127) / 128 * 128);
         CHECK_INT(weft_pack(&args, memory, &args.packed_b), WEFT_OK);
     }
-    for (int i = 0; i < 2; i++) {
-        args.d = d[i];
-        args.threads = i ? 0 : 1;
+    for (int i = 0; i < 3; i++) {
+        args.d = d[i > 0];
+        args.threads = (int[]){1, 0, 3}[i];
+        memset(args.d, 0xff, d_bytes);
         CHECK_INT(weft_gemm(&args), WEFT_OK);
+        same = same && (i == 0 || !memcmp(d[0], d[1], d_bytes));
     }
-    same = !memcmp(d[0], d[1], d_bytes);
     CHECK(same);
     if (!same)
         fprintf(stderr, "%s %lld x %lld x %lld%s%s\n", weft_dtype_name(dtype), (long long)s.m, (long long)s.n,
@@ -335,6 +336,8 @@ int main(void)
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         check_threads(types[i % 3], (shape){rows[i], rows[i] < 32 ? 2601 : 101, rows[i] < 8 ? 401 : 61, 1},
                       i & 1, i >> 1 & 1, i);
+    for (size_t i = 0; i < 20; i++) /* several blocks of k, which threads share */
+        check_threads(types[i % 4], (shape){1 + (int64_t)(i / 4), 701, i & 4 ? 2203 : 9001, 1}, 0, false, i);
     for (size_t i = 0; i < 3; i++)
         CHECK_INT(pthread_create(&threads[i], NULL, call_from_thread, (void *)(uintptr_t)(i + 1)), 0);
     for (size_t i = 0; i < 3; i++)
