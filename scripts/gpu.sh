@@ -248,8 +248,19 @@ for shape in $shapes; do
     row "gemm_$shape" ag_gemm --schedule direct ${shape//,/ } -n 1
 done
 mean "weft ÷ cuBLAS" "1.05, at most 1.11 each" "$report"/gemm_[0-9]*.json
-title "one rank of eight in the loop over an emulated link of 450 GB/s and 2 µs"
-link="-n 8 --link 450GB/s,2us"
+title "one rank of eight in the loop over emulated links of 300, 370 and 450 GB/s and 2 µs"
+for rate in 300 370 450; do
+    link="-n 8 --link ${rate}GB/s,2us"
+    # shellcheck disable=SC2086
+    {
+        [ $rate = 450 ] || row "link_${rate}_ag" ag_gemm 4096 14336 4096 $link
+        [ $rate = 450 ] || row "link_${rate}_rs" gemm_rs 4096 4096 14336 --wire bf16 $link
+        row "link_${rate}_ar" gemm_ar 4096 4096 14336 --wire bf16 $link
+        row "link_${rate}_as" gemm_as 4096 14336 4096 $link
+    }
+done
+# shellcheck disable=SC2086
+row link_450_late ag_gemm 4096 14336 4096 $link,10us
 if [ $full = 0 ]; then
     # shellcheck disable=SC2086
     row link ag_gemm 4096 14336 4096 $link

@@ -868,6 +868,8 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
         device.grouped[i / 2][i % 2] = (CUfunction)(uintptr_t)(7 + WEFT_CUDA_MOE_KERNELS + i);
     for (int i = 0; i < 2; i++)
         device.link[i] = (CUfunction)(uintptr_t)(PEERS_KERNEL + i);
+    for (int i = 0; i < WEFT_CUDA_LINK_WALKERS; i++)
+        device.walkers_link[i] = device.walkers[0][i][0];
     fake_gpu_seed(seed);
     return device;
 }

@@ -45,6 +45,7 @@ typedef struct fake_launch {
     fake_lane *lanes;
     bool started, entered, active;
     int64_t moved_ns; /* when it last made progress */
+    uint32_t seen;    /* as Patience of order.cuh has it */
 } fake_launch;
 
 enum { LAUNCHES_MAX = 4096, STREAMS_MAX = 64 };
@@ -56,11 +57,19 @@ static struct {
     int count;
     uint64_t random;
     fake_gpu_counts counts;
+    int slow_rank;
+    int64_t slow_ns; /* a step of it; 0: nobody is slow */
 } gpu = {.lock = PTHREAD_MUTEX_INITIALIZER, .random = 1};
 
 void fake_gpu_seed(uint64_t seed)
 {
     gpu.random = seed * 2 + 1;
+}
+
+void fake_gpu_slow(int rank, int64_t step_ns)
+{
+    gpu.slow_rank = rank;
+    gpu.slow_ns = step_ns;
 }
 
 static uint64_t draw(uint64_t below)
@@ -346,6 +355,7 @@ static bool step_lane(fake_launch *launch, uint32_t index)
     consume(launch, t, product);
     stamp(launch, t->plan_task, 1);
     free(product);
+    __atomic_fetch_add(&launch->args.control->steps, 1, __ATOMIC_RELAXED);
     post(launch, t->post0, t->post_count);
     lane->done++;
     return true;
@@ -380,7 +390,9 @@ static bool same_meeting(fake_launch *launch)
 static bool step_launch(fake_launch *launch)
 {
     const weft_cuda_args *g = &launch->args;
-    bool moved = false, over = true;
+    bool moved = false, over = true, slow = gpu.slow_ns && g->rank == gpu.slow_rank;
+    if (slow && weft_clock_ns() - launch->moved_ns < gpu.slow_ns)
+        return false;
     if (!launch->started) {
         launch->lanes = calloc(launch->lane_count, sizeof(*launch->lanes));
         launch->started = true;
@@ -390,9 +402,12 @@ static bool step_launch(fake_launch *launch)
         for (uint32_t i = 0; i < g->enter_posts; i++)
             g->posts[g->enter_post0 + i][1 + g->control->run % 2] = g->meeting;
         post(launch, g->enter_post0, g->enter_posts);
+        for (int r = 0; r < g->world && g->link; r++) /* no time passes on this link */
+            __atomic_fetch_add((uint64_t *)g->signals + r * WEFT_CUDA_LINE_WORDS, r != g->rank,
+                               __ATOMIC_RELEASE);
         launch->entered = moved = true;
     }
-    for (uint32_t i = 0; i < launch->lane_count; i++)
+    for (uint32_t i = 0; i < launch->lane_count && !(slow && moved); i++)
         moved |= step_lane(launch, (uint32_t)draw(launch->lane_count));
     for (uint32_t i = 0; i < launch->lane_count; i++)
         over &= launch->lanes[i].done == lane_at(launch, i)->task_count;
@@ -812,6 +827,27 @@ static const weft_cuda_wait *open_wait(const fake_launch *launch)
     return first;
 }
 
+/* As Patience of order.cuh: a wait for progress lasts while tasks of any rank end. */
+static bool loses_patience(fake_launch *launch, bool enters, int64_t now, int64_t limit)
+{
+    const weft_cuda_args *g = &launch->args;
+    bool planned = launch->kind == PRODUCT || launch->kind == COLLECTIVE;
+    uint32_t steps = 1;
+    if (now - launch->moved_ns <= limit / 2) {
+        launch->seen = 0;
+        return false;
+    }
+    for (int r = 0; r < g->world && planned && !enters; r++)
+        steps += __atomic_load_n(&g->peers[r]->steps, __ATOMIC_RELAXED);
+    if (!launch->seen)
+        launch->seen = steps;
+    if (now - launch->moved_ns <= limit || launch->seen == steps)
+        return now - launch->moved_ns > limit;
+    launch->moved_ns = now;
+    launch->seen = 0;
+    return false;
+}
+
 /* Like the kernels: an abort word ends a launch, and so does a wait that lasts too long. */
 static void give_up(fake_launch *launch, int64_t now)
 {
@@ -824,7 +860,7 @@ static void give_up(fake_launch *launch, int64_t now)
     if (g->stop && __atomic_load_n(g->stop, __ATOMIC_ACQUIRE))
         __atomic_store_n(&g->control->abort, 1, __ATOMIC_RELEASE);
     if (!__atomic_load_n(&g->control->abort, __ATOMIC_ACQUIRE)) {
-        if (!wait || (uint64_t)(now - launch->moved_ns) < limit)
+        if (!wait || !loses_patience(launch, wait->number < g->ranks_enter, now, (int64_t)limit))
             return;
         g->control->record = (weft_cuda_record){.set = 2,
                                                 .signal = wait->number,

@@ -32,6 +32,9 @@ void fake_gpu_break(const char *call, int uses);
  * said that they know what they do (cuThreadExchangeStreamCaptureMode). */
 void fake_gpu_capture(bool capturing);
 
+/* From now on a step of that rank's kernels takes so long; 0 ends it. Before the ranks begin. */
+void fake_gpu_slow(int rank, int64_t step_ns);
+
 /* The streams that kernels went on since the last call, a bit each: 1 is CU_STREAM_LEGACY. */
 uint64_t fake_gpu_take_streams(void);
 

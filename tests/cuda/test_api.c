@@ -339,6 +339,27 @@ static void missing_rank(weft_group *group, void *argument)
     weft_plan_destroy(plan);
 }
 
+/* Rank 1 takes much longer than the deadline for its run, and the others wait for its end: while its tasks
+ * are done one after another nobody gives up. */
+static void slow_rank(weft_group *group, void *argument)
+{
+    weft_problem p = product(64, 64, 32);
+    weft_operands operands;
+    weft_plan *plan;
+    void *block;
+
+    (void)argument;
+    p.tuning.tile_m = 8;
+    p.tuning.library = 2;
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_set_deadlines(group, 20, 2), WEFT_OK);
+    CHECK_INT(weft_alloc(group, BLOCK_BYTES, 0, &block), WEFT_OK);
+    operands = operands_in(block);
+    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
+    CHECK_INT(weft_run(plan, &operands), WEFT_OK);
+    weft_plan_destroy(plan);
+}
+
 /* The same with a second group on the rank's GPU: the sentence says what may have kept the rank out. */
 static void two_groups_rank(weft_group *group, void *argument)
 {
@@ -650,6 +671,11 @@ int main(void)
     ranks_run(2, mixed_rank, NULL);
     ranks_run(3, mixed_rank, NULL);
     ranks_run(3, missing_rank, NULL);
+    if (getenv("WEFT_SOAK")) { /* on a machine that has time for it */
+        fake_gpu_slow(1, 300000000);
+        ranks_run(2, slow_rank, NULL);
+        fake_gpu_slow(0, 0);
+    }
     test_broken();
     test_rehearsal();
     test_capture();

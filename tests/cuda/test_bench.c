@@ -109,17 +109,23 @@ static void test_baseline_moves_the_same(void)
     weft_problem problems[] = {
         problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, 512, 512, 256),
         problem_of(WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A, 512, 512, 256),
-        problem_of(WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A, 512, 512, 256)};
-    problems[2].wire_dtype = WEFT_BF16;
+        problem_of(WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A, 512, 512, 256),
+        problem_of(WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT, 512, 1024, 256),
+        problem_of(WEFT_OP_GEMM_AS, WEFT_SCHEDULE_ALL_SCATTER, 512, 512, 256)};
+    problems[2].wire_dtype = problems[3].wire_dtype = WEFT_BF16;
     for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++) {
         weft_error_text error = {0};
         gpu_baseline baseline = {0};
+        gpu_verdict verdict;
         weft_cuda_world w = run(problems[i], 4, &alone);
 
         CHECK(gpu_baseline_make(&device, &problems[i], 4, &alone, &baseline, &error));
         CHECK_INT(baseline.products, 1);
         CHECK(w.executors[0].link_bytes > 0);
-        CHECK_INT(baseline.comm.executors[0].link_bytes, w.executors[0].link_bytes);
+        CHECK(gpu_data_check(&w, &verdict));
+        CHECK(verdict.any && gpu_verdict_good(&verdict));
+        CHECK_INT(baseline.comm.executors[0].link_bytes + baseline.second.executors[0].link_bytes,
+                  w.executors[0].link_bytes);
         CHECK(gpu_baseline_enqueue_comm(&baseline, &error));
         CHECK_INT(weft_cuda_world_finish(&baseline.comm, &error), WEFT_OK);
         gpu_baseline_free(&baseline);

@@ -7,99 +7,34 @@
  * has to finish: it is almost loaded (`ending`) and what it adds to is there. From then on the task waits for
  * nobody, so a copy that others wait for is never held up by more than an epilogue.
  *
- * Posts that go over an emulated link are made by another thread, when the link would have delivered.
+ * Compiled for an emulated link (LINK), a box is free only when the link has taken what is in it, and a piece
+ * that is fetched is there when the link would have brought it: see emulate.cuh and held_sm90.cuh.
  */
 #ifndef WEFT_RUN_CUDA_COPY_SM90_CUH
 #define WEFT_RUN_CUDA_COPY_SM90_CUH
 
 #include "crew_sm90.cuh"
+#include "held_sm90.cuh"
 
 namespace
 {
 
 /* What a lane moves at a time, and how many do: the engine takes its time with every request. */
 constexpr uint32_t SEGMENT_BYTES = 1024, SEGMENTS = 2 * BOX_BYTES / SEGMENT_BYTES;
-/* How long before its data counts as arrived a copy may begin: the wait for a consumer to store, and then
- * some */
-constexpr uint64_t LINK_LEAD_NS = 20000;
-
-constexpr uint32_t NO_MORE = ~0u;
-
-/* Hands the posts of a finished task to the warp that holds them until `due`; its partner is hold_posts. */
-__device__ void hand_over(uint32_t smem, uint32_t storer, uint32_t &handed, uint64_t due, uint32_t task)
-{
-    uint32_t at = smem + Layout::held + 16 * (storer * HELD + handed++ % HELD);
-    while (word_acquire(at + 12))
-        __nanosleep(100);
-    asm volatile("st.shared.v2.u32 [%0], {%1, %2};\nst.shared.u32 [%0 + 8], %3;" ::"r"(at),
-                 "r"((uint32_t)due), "r"((uint32_t)(due >> 32)), "r"(task)
-                 : "memory");
-    word_release(at + 12, 1);
-}
-
-/*
- * One warp of a CTA: makes the posts of both storers when the emulated link delivers. A lane has one place
- * where posts are handed over; all lanes together pay for what takes time, before the posts are due.
- */
-__device__ void hold_posts(const weft_cuda_args &g, uint32_t smem)
-{
-    uint32_t at = smem + Layout::held + 16 * (threadIdx.x % 32), task = 0, count = 0, closed = 0;
-    uint64_t due = 0, last_due = 0, last_made = 0, *first = NULL;
-    bool mine = threadIdx.x % 32 < 2 * HELD, known = false, idle = false;
-    while (closed < 2 || !idle) {
-        bool fresh = mine && !known && word_acquire(at + 12);
-        if (fresh) {
-            uint32_t lo, hi;
-            asm volatile("ld.shared.v2.u32 {%0, %1}, [%3];\nld.shared.u32 %2, [%3 + 8];"
-                         : "=&r"(lo), "=&r"(hi), "=r"(task)
-                         : "r"(at)
-                         : "memory");
-            due = lo | (uint64_t)hi << 32;
-            if (task != NO_MORE && !load_relaxed(&g.control->abort)) {
-                count = g.tasks[task].post_count;
-                first = count ? g.posts[g.tasks[task].post0] : NULL;
-            }
-            known = true;
-        }
-        idle = !__any_sync(~0u, known);
-        if (__any_sync(~0u, fresh))
-            asm volatile("fence.acq_rel.sys;" ::: "memory"); /* for add_relaxed */
-        uint64_t now = now_ns();
-        bool made = known && now >= due, end = made && task == NO_MORE;
-        closed += __popc(__ballot_sync(~0u, end));
-        if (made && !end) {
-            if (count)
-                add_relaxed(first);
-            for (uint32_t i = 1; i < count; i++)
-                add_relaxed(g.posts[g.tasks[task].post0 + i]);
-            trace_done(g, g.tasks[task].plan_task);
-            last_due = due > last_due ? due : last_due;
-            last_made = now;
-        }
-        if (made) {
-            known = false;
-            count = 0;
-            word_release(at + 12, 0);
-        }
-        __syncwarp();
-        __nanosleep(40);
-    }
-    if (last_due)
-        link_note(g, last_made, last_due);
-}
 
 /* A warp on its copy lane; every lane of the warp keeps the same but for the words of tasks. */
 struct Copier {
     uint32_t task, end; /* the copy lane's next task and its end */
     uint32_t word, next_word;
     uint32_t segment; /* how far the task is */
-    uint32_t phase, handed;
-    bool open;      /* its waits are over */
-    uint64_t since; /* when it began to wait, 0 = it does not */
+    uint32_t phase;
+    bool open;    /* its waits are over */
+    bool fetches; /* LINK: over it */
+    Patience patience;
 
     __device__ Copier(const weft_cuda_args &g, const weft_cuda_lane &lane)
         : task(lane.task0), end(lane.task0 + lane.task_count), word(0), next_word(0), segment(0), phase(0),
-          handed(0), open(false), since(0)
+          open(false), fetches(false)
     {
         if (busy())
             word = task_word(g, task);
@@ -108,14 +43,13 @@ struct Copier {
     __device__ bool busy() const { return task < end; }
 
     /* Whether the task may begin. */
-    __device__ bool ready(const weft_cuda_args &g, uint64_t run, uint64_t began)
+    __device__ bool ready(const weft_cuda_args &g, uint64_t run)
     {
-        uint64_t due = WEFT_FIELD64(due_ns);
         uint32_t wait0 = WEFT_FIELD(wait0), plan_task = WEFT_FIELD(plan_task),
                  waits = WEFT_FIELD(wait_count) & 0xffff;
-        bool go = !due || now_ns() + LINK_LEAD_NS >= began + due;
-        if (go && waits && threadIdx.x % 32 == 0)
-            go = poll_all(g, wait0, waits, plan_task, run, since);
+        bool go = true;
+        if (waits && threadIdx.x % 32 == 0)
+            go = poll_all(g, wait0, waits, plan_task, run, patience);
         go = __shfl_sync(~0u, go, 0);
         if (go && waits) {
             __syncwarp(); /* a shuffle orders no memory: all lanes load what one saw posted */
@@ -125,31 +59,31 @@ struct Copier {
     }
 
     /* Does a piece of the next task, unless it cannot begin yet. */
-    __device__ bool step(const weft_cuda_args &g, uint32_t smem, uint32_t storer, uint64_t run,
-                         uint64_t began)
+    __device__ bool step(const weft_cuda_args &g, uint32_t smem, uint32_t storer, uint64_t run)
     {
         if (!open) {
-            if (!ready(g, run, began))
+            if (!ready(g, run))
                 return false;
             open = true;
+            if (LINK)
+                fetches = g.link->transfers[WEFT_FIELD(plan_task)].bytes;
             segment = 0;
             if (task + 1 < end)
                 next_word = task_word(g, task + 1);
         }
-        if (!move(smem, storer))
+        if (!move(g, smem, storer))
             return true;
         if (WEFT_FIELD(wait_count) >> 16)
-            tell(g, smem, storer, began);
+            tell(g);
         open = false;
         task++;
         word = next_word;
         return true;
     }
 
-    /* The posts of a finished task: at once, or handed over when the link is still busy with it. */
-    __device__ void tell(const weft_cuda_args &g, uint32_t smem, uint32_t storer, uint64_t began)
+    /* The posts of a finished task. */
+    __device__ void tell(const weft_cuda_args &g)
     {
-        uint64_t due = WEFT_FIELD64(due_ns);
         uint32_t post0 = WEFT_FIELD(post0), count = WEFT_FIELD(wait_count) >> 16,
                  plan_task = WEFT_FIELD(plan_task);
         bool first = threadIdx.x % 32 == 0;
@@ -157,23 +91,20 @@ struct Copier {
         uint32_t aborted = first ? load_relaxed(&g.control->abort) : 1;
         bulk_wait_written();
         __syncwarp();
-        if (first && due && now_ns() < began + due) {
-            hand_over(smem, storer, handed, began + due, task);
-        } else if (first) {
+        if (first) {
             trace_done(g, plan_task);
+            count_step(g);
             if (!aborted) {
                 add_release(post);
                 for (uint32_t i = 1; i < count; i++)
                     add_release(g.posts[post0 + i]);
             }
-            if (due)
-                link_note(g, now_ns(), began + due);
         }
         __syncwarp();
     }
 
     /* A segment by each lane, into the boxes and out of them; true when it was the last piece. */
-    __device__ bool move(uint32_t smem, uint32_t storer)
+    __device__ bool move(const weft_cuda_args &g, uint32_t smem, uint32_t storer)
     {
         uint32_t lane = threadIdx.x % 32, bar = smem + Layout::copied + 8 * storer;
         uint32_t row_bytes = WEFT_FIELD(copy_bytes), rows = WEFT_FIELD(rows);
@@ -187,9 +118,15 @@ struct Copier {
         if (lane == 0)
             bar_expect(bar, all);
         __syncwarp();
+        uint64_t comes =
+            LINK && fetches && lane == 0 ? link_carry(g.link, all).taken() + g.link->latency_ns : 0;
         if (bytes)
             bulk_load(box, from, bytes, bar);
         bar_wait(bar, phase);
+        if (LINK) {
+            link_wait(comes);
+            __syncwarp();
+        }
         phase ^= 1;
         if (bytes)
             bulk_store(to, box, bytes);
@@ -205,6 +142,8 @@ struct Copier {
 __device__ __forceinline__ void store_task(const weft_cuda_args &g, const weft_cuda_task &t, uint32_t smem,
                                            uint32_t rank, uint32_t consumer, uint32_t boxes)
 {
+    uint32_t over = LINK ? g.link->transfers[t.plan_task].bytes / MEMBERS : 0;
+    Carried carried = {0, 0};
     uint32_t full = smem + Layout::box_full + 16 * consumer, free = smem + Layout::box_free + 16 * consumer;
     uint32_t at = smem + Layout::box + 2 * BOX_BYTES * consumer;
     const weft_cuda_view *d = &g.views[t.view0];
@@ -222,12 +161,18 @@ __device__ __forceinline__ void store_task(const weft_cuda_args &g, const weft_c
         for (int n = 1; n < t.destinations; n++)
             tile_store(map_at(g, d[n].map), at + buffer * BOX_BYTES, d[n].col + col, d[n].row + row);
         bulk_commit();
+        if (LINK && over && col == 0)
+            carried = link_carry(g.link, over);
         if (col) {
             bulk_wait_read<1>();
+            if (LINK && over)
+                link_wait(carried.taken((uint32_t)col, TILE_N));
             bar_arrive(free + 8 * (buffer ^ 1));
         }
     }
     bulk_wait_read<0>();
+    if (LINK && over)
+        link_wait(carried.taken());
     bar_arrive(free + 8 * ((boxes - 1) & 1));
 }
 
@@ -242,8 +187,8 @@ __device__ __forceinline__ void end_task(const weft_cuda_args &g, const weft_cud
     }
     if (!last_of_crew(smem, i, MEMBERS))
         return;
-    if (t.due_ns)
-        hand_over(smem, consumer, handed, link_reserve(g, t.due_ns), number);
+    if (LINK && is_held(g, t))
+        hand_over(smem, consumer, handed, link_answer(g.link), number);
     else
         task_done(g, t);
 }
@@ -251,21 +196,20 @@ __device__ __forceinline__ void end_task(const weft_cuda_args &g, const weft_cud
 /* A storer that has no boxes to store yet: it makes the waits of task i where they come late, and copies
  * until the task only has to finish. */
 __device__ __forceinline__ void await_task(const weft_cuda_args &g, const weft_cuda_task &t, uint32_t i,
-                                           Copier &copier, uint32_t smem, uint32_t consumer, uint64_t run,
-                                           uint64_t began)
+                                           Copier &copier, uint32_t smem, uint32_t consumer, uint64_t run)
 {
     bool pending = t.wait_count && waits_late(t), first = threadIdx.x % 32 == 0;
-    uint64_t since = 0;
+    Patience patience;
     while (pending || copier.busy()) {
         if (pending) {
-            bool holds = first && poll_all(g, t.wait0, t.wait_count, t.plan_task, run, since);
+            bool holds = first && poll_all(g, t.wait0, t.wait_count, t.plan_task, run, patience);
             pending = !__shfl_sync(~0u, holds, 0);
             if (!pending) /* the bulk engine adds to what others stored, or stores over what they read */
                 fence_proxy_all();
         }
         if (!pending && (t.k == 0 || __shfl_sync(~0u, first ? word_seen(smem + Layout::ending) : 0, 0) > i))
             return;
-        if (copier.busy() && !copier.step(g, smem, consumer, run, began) && !pending)
+        if (copier.busy() && !copier.step(g, smem, consumer, run) && !pending)
             __nanosleep(200);
     }
 }
@@ -274,24 +218,23 @@ __device__ __forceinline__ void await_task(const weft_cuda_args &g, const weft_c
 __device__ void store_boxes(const weft_cuda_args &g, const weft_cuda_lane &lane, const weft_cuda_lane &copies,
                             uint32_t smem, uint32_t rank, uint32_t consumer)
 {
-    uint32_t boxes = 0;
+    uint32_t boxes = 0, handed = 0;
     bool first = threadIdx.x % 32 == 0;
     Copier copier(g, copies);
     uint32_t next_word = task_word(g, lane.task0);
     uint64_t run = begin_run(g);
-    uint64_t began = g.link ? __shfl_sync(~0u, first ? link_began(g) : 0, 0) : 0;
     for (uint32_t i = 0; i < lane.task_count; i++) {
         uint32_t word = next_word;
         const weft_cuda_task t = gemm_fields(word); /* nothing is fetched while a box waits */
         next_word = task_word(g, lane.task0 + i + 1);
         if (t.kind != WEFT_CUDA_GEMM)
             continue;
-        await_task(g, t, i, copier, smem, consumer, run, began);
+        await_task(g, t, i, copier, smem, consumer, run);
         if (first) {
             bar_arrive(smem + Layout::granted + 8 * consumer);
             if (t.flags & WEFT_CUDA_BULK) {
                 store_task(g, t, smem, rank, consumer, boxes);
-                end_task(g, t, smem, consumer, i, lane.task0 + i, copier.handed);
+                end_task(g, t, smem, consumer, i, lane.task0 + i, handed);
             } else { /* the consumer stores by itself, through the boxes */
                 bar_wait(smem + Layout::box_full + 16 * consumer + 8 * (boxes & 1), (boxes >> 1) & 1);
                 bar_arrive(smem + Layout::box_free + 16 * consumer + 8 * (boxes & 1));
@@ -303,11 +246,11 @@ __device__ void store_boxes(const weft_cuda_args &g, const weft_cuda_lane &lane,
         __syncwarp();
     }
     while (copier.busy())
-        if (!copier.step(g, smem, consumer, run, began))
+        if (!copier.step(g, smem, consumer, run))
             __nanosleep(200);
     bulk_wait_written();
-    if (g.link && first)
-        hand_over(smem, consumer, copier.handed, 0, NO_MORE);
+    if (LINK && first)
+        hand_over(smem, consumer, handed, 0, NO_MORE);
 }
 
 } // namespace

@@ -21,6 +21,9 @@
 #else
 #define WEFT_ELEMENT 2
 #endif
+#ifndef WEFT_LINK /* 1: for measurements over an emulated link, see emulate.h */
+#define WEFT_LINK 0
+#endif
 #ifndef WEFT_EXCHANGED /* 1: the tile is that of the transposed product, see epilogue_sm90.cuh */
 #define WEFT_EXCHANGED 0
 #endif
@@ -29,7 +32,7 @@ namespace
 {
 
 constexpr int CTAS = WEFT_CTAS;
-constexpr bool EXCHANGED = WEFT_EXCHANGED;
+constexpr bool EXCHANGED = WEFT_EXCHANGED, LINK = WEFT_LINK;
 constexpr int LINE = 128; /* bytes of A and B along k that a step takes */
 constexpr int CTA_M = 128, GROUP_M = 64, TILE_N = WEFT_TILE_N, TILE_K = LINE / WEFT_ELEMENT,
               SUMS = TILE_N / 2;
@@ -41,7 +44,8 @@ constexpr int A_BYTES = CTA_M * LINE, B_BYTES = B_COLS * LINE, STAGE_BYTES = A_B
 constexpr int STAGES = 4 * 49152 / STAGE_BYTES;
 constexpr int BOX_BYTES = 8192; /* 64 rows of 128 bytes */
 constexpr int THREADS = 384;
-constexpr uint32_t TALLY = 256, MEMBERS = 2 * CTAS, HELD = 8;
+constexpr uint32_t TALLY = 256, MEMBERS = 2 * CTAS;
+constexpr uint32_t HELD = 6, HOLDERS = 4; /* LINK: see hold_posts */
 
 struct Layout { /* offsets from the 1024-aligned start of shared memory */
     static constexpr int a = 0;
@@ -56,9 +60,10 @@ struct Layout { /* offsets from the 1024-aligned start of shared memory */
     static constexpr int copied =
         granted + 16; /* [consumer]: a piece that is copied through the boxes is there */
     static constexpr int ending = copied + 16; /* tasks of the lane that are almost loaded */
-    static constexpr int held =
-        ending + 16; /* [consumer][HELD] of 16 bytes: due, task, whether there is one */
-    static constexpr int done = held + 2 * HELD * 16; /* CTA 0: members that finished task i, modulo TALLY */
+    static constexpr int held = ending + 16; /* LINK: [holder][HELD] of 16 bytes: due, task, whether there is
+                                                one */
+    static constexpr int done = held + (LINK ? HOLDERS * HELD * 16 : 0); /* CTA 0: members that finished task
+                                                                           i, modulo TALLY */
     static constexpr int bytes = done + 4 * TALLY;
     static constexpr int words = bytes - ending; /* everything from `ending` on starts as 0 */
 };
@@ -134,7 +139,6 @@ __device__ __forceinline__ weft_cuda_task gemm_fields(uint32_t word)
     t.cols = (int32_t)WEFT_FIELD(cols);
     t.k = (int32_t)WEFT_FIELD(k);
     t.plan_task = WEFT_FIELD(plan_task);
-    t.due_ns = (int64_t)WEFT_FIELD64(due_ns);
     return t;
 }
 

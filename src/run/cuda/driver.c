@@ -133,7 +133,8 @@ static weft_status load_kernel(const weft_cuda_driver *cu, CUmodule module, cons
 }
 
 /* Modules: for any GPU, the Hopper walkers, then these five, then products by themselves, those that send
- * their sums, grouped ones, those of fp8, and what stands for peers. */
+ * their sums, grouped ones, those of fp8, what stands for peers, and
+ * the walkers over an emulated link. */
 enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 5, GROUPED = SPLITK + 4 };
 enum { ANY_FP8 = GROUPED + 1, FP8, LINK = FP8 + 2 };
 
@@ -198,14 +199,24 @@ static weft_status load_collectives(weft_cuda_device *device, weft_error_text *e
     return status;
 }
 
-static weft_status load_link(weft_cuda_device *device, weft_error_text *error)
+weft_status weft_cuda_device_measures(weft_cuda_device *device, weft_error_text *error)
 {
+    const void *images[WEFT_CUDA_LINK_WALKERS] = {
+        weft_cuda_kernels_bf16_link, weft_cuda_kernels_bf16_224_link, weft_cuda_kernels_bf16_128_link};
     const weft_cuda_driver *cu = device->cu;
     weft_status status;
+    if (device->link[0])
+        return WEFT_OK;
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[LINK], weft_cuda_kernels_link));
     status = load_kernel(cu, device->modules[LINK], "weft_link_signals", 0, &device->link[0], error);
     if (status == WEFT_OK)
         status = load_kernel(cu, device->modules[LINK], "weft_link_packets", 0, &device->link[1], error);
+    for (int i = 0; i < WEFT_CUDA_LINK_WALKERS && status == WEFT_OK && device->hopper; i++) {
+        CUmodule *module = &device->modules[LINK + 1 + i];
+        WEFT_CUDA_TRY(cuModuleLoadData(module, images[i]));
+        status = load_kernel(cu, *module, "weft_walk_bf16_nn", WEFT_CUDA_SHARED_BYTES,
+                             &device->walkers_link[i], error);
+    }
     return status;
 }
 
@@ -373,8 +384,6 @@ weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_erro
         status = load_collectives(&opened, error);
     if (status == WEFT_OK)
         status = load_moe(&opened, error);
-    if (status == WEFT_OK)
-        status = load_link(&opened, error);
     if (status == WEFT_OK && opened.hopper)
         status = load_hopper(&opened, error);
     if (status == WEFT_OK && opened.hopper)

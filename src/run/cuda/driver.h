@@ -114,6 +114,7 @@ weft_status weft_cuda_check(const weft_cuda_driver *cu, CUresult result, const c
     } while (0)
 
 enum { WEFT_CUDA_MOE_KERNELS = 6 };
+enum { WEFT_CUDA_LINK_WALKERS = 3 }; /* the first of weft_cuda_walkers: crews of two */
 
 typedef struct weft_cuda_device {
     const weft_cuda_driver *cu;
@@ -124,7 +125,7 @@ typedef struct weft_cuda_device {
     char name[128];
     int driver_version, major, minor, sm_count, multicast, vmm_fd;
     size_t l2_bytes;
-    CUmodule modules[15 + 2 * WEFT_CUDA_WALKERS];
+    CUmodule modules[15 + 2 * WEFT_CUDA_WALKERS + WEFT_CUDA_LINK_WALKERS];
     CUfunction any[2], walkers[2][WEFT_CUDA_WALKERS][4]; /* by dtype (bf16, f16); the latter for Hopper, also
                                                             by shape and transposes (none, B, A, both) */
     CUfunction any_fp8, fp8[2][2]; /* fp8: any GPU; Hopper, by dtype (e4m3, e5m2) and crew (two CTAs, one) */
@@ -138,8 +139,11 @@ typedef struct weft_cuda_device {
     CUfunction splitk_send[2][WEFT_CUDA_SPLITK_TILE_COUNT][2]; /* as splitk: those that send packets */
     CUfunction moe[WEFT_CUDA_MOE_KERNELS];                     /* in the order of run/experts.h */
     CUfunction moe_link;
-    CUfunction link[2];       /* peers of a rank in the loop: by signals, by packets */
-    CUfunction grouped[2][2]; /* Hopper: by dtype, and whether B is transposed */
+    CUfunction
+        link[2]; /* peers of a rank in the loop: by signals, by packets; see weft_cuda_device_measures */
+    CUfunction walkers_link[WEFT_CUDA_LINK_WALKERS]; /* Hopper: over an emulated link, bf16, nothing
+                                                        transposed; likewise */
+    CUfunction grouped[2][2];                        /* Hopper: by dtype, and whether B is transposed */
     bool hopper;
     int crews; /* that fit at once: clusters of WEFT_CUDA_PAIR CTAs on Hopper, else CTAs */
 } weft_cuda_device;
@@ -160,6 +164,8 @@ static inline int weft_cuda_ctas(const weft_cuda_device *device, int crews)
 
 /* Opens GPU `index`, makes its context current for the calling thread and loads the kernels. */
 weft_status weft_cuda_device_open(int index, weft_cuda_device *device, weft_error_text *error);
+/* Loads what only measurements over an emulated link need. Nothing may run on the GPU. */
+weft_status weft_cuda_device_measures(weft_cuda_device *device, weft_error_text *error);
 void weft_cuda_device_close(weft_cuda_device *device);
 
 /*

@@ -6,6 +6,7 @@
  * Card: 256 threads, no shared memory; 8 columns a thread, whose packets of 4 ranks are in flight together.
  */
 #include "early.cuh"
+#include "emulate.cuh"
 #include "exchange.cuh"
 
 namespace
@@ -32,13 +33,10 @@ __device__ __forceinline__ void send_all(const weft_cuda_exchange &x, uint64_t e
 /* For measurements: nothing is there before the link would have delivered all of it. */
 __device__ __forceinline__ void hold(const weft_cuda_exchange &x)
 {
-    unsigned long long now = now_ns(),
-                       first = atomicCAS((unsigned long long *)&x.control->link_began_ns, 0ull, now);
-    unsigned long long due = (first ? first : now) + (unsigned long long)x.link_ns;
-    while (now_ns() < due)
-        __nanosleep(100);
-    atomicMax((unsigned long long *)&x.control->link_due_ns, due);
-    atomicMax((unsigned long long *)&x.control->link_made_ns, (unsigned long long)now_ns());
+    unsigned long long began = link_began(x.link), due = began + (unsigned long long)x.link_ns;
+    link_wait(due);
+    atomicMin((unsigned long long *)&x.link->first, began * 8);
+    atomicMax((unsigned long long *)&x.link->free, (due - x.link->latency_ns) * 8);
 }
 
 template <bool LINK> __device__ __forceinline__ void exchange(const weft_cuda_exchange &x)
@@ -68,7 +66,8 @@ template <bool LINK> __device__ __forceinline__ void exchange(const weft_cuda_ex
         wait_for_stream(); /* what follows may rely on the product's kernel having ended */
     if (!__syncthreads_or(watch.lost) && threadIdx.x == 0) {
         __threadfence();
-        count_run(x);
+        if (count_run(x) && LINK)
+            link_finish(x.link);
     }
 }
 

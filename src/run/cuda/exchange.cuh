@@ -206,14 +206,15 @@ __device__ __forceinline__ void receive_results(const weft_cuda_exchange &x, Wat
         store_wide(x, row, col, v);
 }
 
-/* One thread of each CTA, at its end: the last one counts the run. Every CTA has read its number before. */
-__device__ __forceinline__ void count_run(const weft_cuda_exchange &x)
+/* One thread of each CTA, at its end: the last one counts the run, and is told. Every CTA has read its number
+ * before. */
+__device__ __forceinline__ bool count_run(const weft_cuda_exchange &x)
 {
-    if (atomicAdd(&x.control->finished, 1u) == gridDim.x - 1) {
-        x.control->finished = 0;
-        x.control->link_began_ns = 0;
-        x.control->run++;
-    }
+    if (atomicAdd(&x.control->finished, 1u) != gridDim.x - 1)
+        return false;
+    x.control->finished = 0;
+    x.control->run++;
+    return true;
 }
 
 } // namespace

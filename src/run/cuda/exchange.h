@@ -45,7 +45,9 @@ typedef struct weft_cuda_exchange {
     weft_cuda_control *const *controls; /* every rank's */
     const uint32_t *stop;               /* NULL, or a word of host memory: not zero ends the run */
     uint64_t deadline_ns;
-    int64_t link_ns; /* weft_exchange_link: packets have come this long after they were sent */
+    /* weft_exchange_link: see emulate.h; packets have come this long after they were sent */
+    struct weft_cuda_emulation *link;
+    int64_t link_ns;
 } weft_cuda_exchange;
 
 #endif

@@ -110,7 +110,7 @@ int64_t weft_cuda_exchange_sent(const weft_plan_part *part)
 static int64_t link_time(const weft_plan_part *part, const weft_cuda_binding *binding)
 {
     return binding->link_bytes_per_ns > 0
-               ? (int64_t)(binding->link_latency_ns +
+               ? (int64_t)(binding->link_latency_ns + binding->link_late_ns +
                            (double)weft_cuda_exchange_sent(part) / binding->link_bytes_per_ns)
                : 0;
 }

@@ -3,6 +3,7 @@
 
 #include "core/dtype.h"
 #include "run/cuda/choose.h"
+#include "run/cuda/emulate.h"
 #include "run/cuda/halves.h"
 #include "run/cuda/maps.h"
 
@@ -28,7 +29,7 @@ static weft_status encode_map(const weft_cuda_driver *cu, const weft_cuda_map *m
 
 /* One table after another in one allocation, each on a line of its own. */
 typedef struct layout {
-    size_t copies, tasks, views, waits, posts, maps, peers, bytes;
+    size_t copies, tasks, views, waits, posts, maps, peers, transfers, link, bytes;
 } layout;
 
 static size_t place(size_t *at, size_t count, size_t size)
@@ -38,7 +39,7 @@ static size_t place(size_t *at, size_t count, size_t size)
     return begin;
 }
 
-static layout lay_out(const weft_cuda_program *p, int world)
+static layout lay_out(const weft_cuda_program *p, uint32_t transfers, int world)
 {
     layout l;
     size_t at = 0;
@@ -49,6 +50,8 @@ static layout lay_out(const weft_cuda_program *p, int world)
     l.posts = place(&at, p->post_count, sizeof(*p->posts));
     l.maps = place(&at, p->map_count, sizeof(CUtensorMap));
     l.peers = place(&at, (size_t)world, sizeof(void *));
+    l.transfers = place(&at, transfers, sizeof(*p->transfers));
+    l.link = place(&at, 1, sizeof(weft_cuda_emulation));
     l.bytes = at;
     return l;
 }
@@ -59,11 +62,25 @@ static void put(char *image, size_t at, const void *array, size_t bytes)
         memcpy(image + at, array, bytes);
 }
 
-static weft_status upload(weft_cuda_executor *executor, const weft_cuda_program *p,
-                          weft_cuda_control *const *controls, int world, weft_error_text *error)
+/* The emulated link that `binding` has; its transfers lie where they are uploaded to. */
+static weft_cuda_emulation emulation_of(const weft_cuda_binding *binding, int world)
 {
+    return (weft_cuda_emulation){.latency_ns = (uint64_t)binding->link_latency_ns,
+                                 .late_ns = (uint64_t)binding->link_late_ns,
+                                 .eighths_per_byte = (float)(8 / binding->link_bytes_per_ns),
+                                 .peers = (uint32_t)world - 1,
+                                 .first = UINT64_MAX,
+                                 .run_first = UINT64_MAX};
+}
+
+static weft_status upload(weft_cuda_executor *executor, const weft_cuda_program *p,
+                          const weft_plan_part *part, const weft_cuda_binding *binding,
+                          weft_cuda_control *const *controls, weft_error_text *error)
+{
+    int world = part->world;
+    bool link = binding->link_bytes_per_ns > 0;
     const weft_cuda_driver *cu = executor->device->cu;
-    layout l = lay_out(p, world);
+    layout l = lay_out(p, p->transfers ? part->task_count + 1 : 0, world);
     char *image = aligned_alloc(128, l.bytes), *base;
     weft_status status = WEFT_OK;
     if (!image)
@@ -75,12 +92,20 @@ static weft_status upload(weft_cuda_executor *executor, const weft_cuda_program 
     put(image, l.waits, p->waits, p->wait_count * sizeof(*p->waits));
     put(image, l.posts, p->posts, p->post_count * sizeof(*p->posts));
     put(image, l.peers, controls, (size_t)world * sizeof(*controls));
+    if (p->transfers)
+        put(image, l.transfers, p->transfers, part->task_count * sizeof(*p->transfers));
     for (uint32_t i = 0; i < p->map_count && status == WEFT_OK && p->hopper; i++)
         status = encode_map(cu, &p->maps[i], (CUtensorMap *)(image + l.maps) + i, error);
     if (status == WEFT_OK)
         status =
             weft_cuda_check(cu, cu->cuMemAllocAsync(&executor->tables, l.bytes, executor->device->uploads),
                             "cuMemAllocAsync", error);
+    if (status == WEFT_OK && link) {
+        weft_cuda_emulation emulation = emulation_of(binding, world);
+        emulation.transfers = (weft_cuda_transfer *)((char *)(uintptr_t)executor->tables + l.transfers);
+        put(image, l.link, &emulation, sizeof(emulation));
+        executor->args.link = (weft_cuda_emulation *)((char *)(uintptr_t)executor->tables + l.link);
+    }
     if (status == WEFT_OK)
         status = weft_cuda_check(
             cu, cu->cuMemcpyHtoDAsync(executor->tables, image, l.bytes, executor->device->uploads),
@@ -115,14 +140,20 @@ static CUfunction pick_kernel(const weft_cuda_executor *executor, const weft_pro
 {
     const weft_cuda_device *device = executor->device;
     int f16 = problem->dtype == WEFT_F16;
-    bool link = executor->args.link;
+    bool link = executor->args.link != NULL;
     if (executor->kind == WEFT_CUDA_PACKETS)
         return device->packets[problem->dtype];
     if (executor->kind == WEFT_CUDA_SUMS)
         return link ? device->sums_link : device->sums;
     if (executor->kind == WEFT_CUDA_COLLECTIVE)
-        return link && problem->dtype <= WEFT_BF16 ? device->collective_link[problem->dtype]
-                                                   : device->collective[problem->dtype];
+        return !link                         ? device->collective[problem->dtype]
+               : problem->dtype <= WEFT_BF16 ? device->collective_link[problem->dtype]
+                                             : NULL;
+    if (link)
+        return walker < WEFT_CUDA_LINK_WALKERS && problem->dtype == WEFT_BF16 && executor->hopper &&
+                       !problem->transa && !problem->transb
+                   ? device->walkers_link[walker]
+                   : NULL;
     if (weft_dtype_is_fp8(problem->dtype))
         return executor->hopper
                    ? device->fp8[problem->dtype == WEFT_FP8_E5M2][weft_cuda_walkers[walker].ctas == 1]
@@ -134,8 +165,7 @@ static CUfunction pick_kernel(const weft_cuda_executor *executor, const weft_pro
 }
 
 static void fill_args(weft_cuda_args *args, const weft_plan_part *part, const weft_cuda_program *program,
-                      const weft_cuda_binding *binding, weft_cuda_control *control,
-                      const weft_cuda_limits *limits)
+                      weft_cuda_control *control, const weft_cuda_limits *limits)
 {
     if (program->lane_count <= WEFT_CUDA_CREWS_MAX)
         memcpy(args->lanes, program->lanes, program->lane_count * sizeof(*program->lanes));
@@ -144,8 +174,6 @@ static void fill_args(weft_cuda_args *args, const weft_plan_part *part, const we
     args->tile_m = weft_cuda_walkers[program->walker].tile_m;
     args->tile_n = weft_cuda_walkers[program->walker].tile_n;
     args->exchanged = weft_cuda_walkers[program->walker].exchanged;
-    args->link = binding->link_bytes_per_ns > 0;
-    args->link_latency_ns = (int64_t)binding->link_latency_ns;
     args->control = control;
     args->world = part->world;
     args->rank = part->rank;
@@ -271,7 +299,7 @@ static weft_status make_kernel(const weft_plan_part *part, const weft_cuda_bindi
     uint32_t lanes = packets ? weft_cuda_packets_grid(&made->packets) : program.lane_count;
     made->grid = lanes * (program.hopper ? (unsigned)weft_cuda_walkers[program.walker].ctas : 1);
     made->link_bytes = program.link_bytes;
-    fill_args(&made->args, part, &program, binding, controls[part->rank], limits);
+    fill_args(&made->args, part, &program, controls[part->rank], limits);
     made->args.signals = binding->signals[part->rank];
     made->args.alone = program.hopper && crews >= device->crews;
     if (!product) {
@@ -296,8 +324,12 @@ static weft_status make_kernel(const weft_plan_part *part, const weft_cuda_bindi
     if (status == WEFT_OK && needs_gate(part, binding, made, share))
         status = add_gate(part, binding, &program, made, error);
     if (status == WEFT_OK)
-        status = upload(made, &program, controls, part->world, error);
+        status = upload(made, &program, part, binding, controls, error);
     made->walk = pick_kernel(made, &part->problem, program.walker);
+    if (status == WEFT_OK && made->args.link && !made->walk)
+        status = weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                                "an emulated link is there for products of bfloat16 on Hopper GPUs, nothing "
+                                "transposed, whose rows begin on 16 bytes");
     made->packets.control = made->args.control;
     made->packets.controls = made->args.peers;
     weft_cuda_program_free(&program);
@@ -344,7 +376,7 @@ static weft_status make_exchange(const weft_plan_part *part, const weft_cuda_bin
     weft_status status;
 
     weft_cuda_exchange_make(part, binding, sent, &made->exchange);
-    fill_args(&made->args, part, &nothing, binding, controls[part->rank], limits);
+    fill_args(&made->args, part, &nothing, controls[part->rank], limits);
     made->link_bytes = weft_cuda_exchange_sent(part);
     made->exchange.receives = sent && made->splitk.fits && !link;
     made->early = device->hopper && crews >= device->crews;
@@ -355,8 +387,9 @@ static weft_status make_exchange(const weft_plan_part *part, const weft_cuda_bin
                  ? add_gate(part, binding, &nothing, made, error)
                  : WEFT_OK;
     if (status == WEFT_OK)
-        status = upload(made, &nothing, controls, part->world, error);
+        status = upload(made, &nothing, part, binding, controls, error);
     weft_cuda_program_free(&nothing);
+    made->exchange.link = made->args.link;
     made->exchange.control = made->args.control;
     made->exchange.controls = made->args.peers;
     return status;
@@ -618,6 +651,16 @@ weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstre
     if (status == WEFT_OK && executor->product_last)
         status = launch_product(executor, stream, error);
     return status;
+}
+
+weft_status weft_cuda_executor_link(const weft_cuda_executor *executor, CUstream stream,
+                                    weft_cuda_emulation *link, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = executor->device->cu;
+    WEFT_CUDA_TRY(
+        cuMemcpyDtoHAsync(link, (CUdeviceptr)(uintptr_t)executor->args.link, sizeof(*link), stream));
+    WEFT_CUDA_TRY(cuStreamSynchronize(stream));
+    return WEFT_OK;
 }
 
 weft_status weft_cuda_executor_outcome(const weft_cuda_executor *executor, CUstream stream,

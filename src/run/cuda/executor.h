@@ -69,6 +69,10 @@ void weft_cuda_executor_free(weft_cuda_executor *executor);
 weft_status weft_cuda_executor_launch(const weft_cuda_executor *executor, CUstream stream,
                                       weft_error_text *error);
 
+/* After the stream has passed runs over an emulated link: how it did. */
+weft_status weft_cuda_executor_link(const weft_cuda_executor *executor, CUstream stream,
+                                    weft_cuda_emulation *link, weft_error_text *error);
+
 /* After the stream has passed the run: WEFT_OK, or the sentence of the wait that expired. */
 weft_status weft_cuda_executor_outcome(const weft_cuda_executor *executor, CUstream stream,
                                        weft_cuda_control *copy, weft_error_text *error);

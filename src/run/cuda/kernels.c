@@ -42,4 +42,7 @@ EMBED(weft_cuda_kernels_bf16_splitk_send, "bf16_splitk_send");
 EMBED(weft_cuda_kernels_f16_splitk_send, "f16_splitk_send");
 EMBED(weft_cuda_kernels_moe, "moe");
 EMBED(weft_cuda_kernels_link, "link");
+EMBED(weft_cuda_kernels_bf16_link, "bf16_link");
+EMBED(weft_cuda_kernels_bf16_224_link, "bf16_224_link");
+EMBED(weft_cuda_kernels_bf16_128_link, "bf16_128_link");
 EMBED(weft_cuda_kernels_grouped, "grouped");

@@ -8,6 +8,7 @@
 
 #include "collective.h"
 #include "early.cuh"
+#include "emulate.cuh"
 #include "order.cuh"
 
 namespace
@@ -83,6 +84,7 @@ __device__ __forceinline__ bool run_task(const weft_cuda_args &g, Body body, con
 {
     __shared__ char *views[THREADS];
     bool lost = false;
+    uint64_t comes = 0; /* LINK, one thread */
     Fetched ahead;
     if (more)
         ahead = fetch(g, next);
@@ -94,10 +96,20 @@ __device__ __forceinline__ bool run_task(const weft_cuda_args &g, Body body, con
         *later = ahead;
     if (__syncthreads_or(lost))
         return false;
+    if (LINK && threadIdx.x == 0) {
+        weft_cuda_transfer over = g.link->transfers[f.plan_task];
+        if (over.bytes)
+            comes = link_carry(g.link, over.bytes).taken() + g.link->latency_ns +
+                    (over.tells ? g.link->late_ns : 0);
+        else if (over.tells)
+            comes = link_answer(g.link);
+    }
     body(f, views);
-    if (LINK && threadIdx.x == 0)
-        link_hold(g, g.tasks[f.index]);
+    if (LINK)
+        link_wait(comes);
     __syncthreads();
+    if (threadIdx.x == 0)
+        count_step(g);
     if (threadIdx.x < f.post_count)
         add_release(f.post); /* partner: wait_for; the barrier before brought the others' stores */
     return true;
@@ -122,8 +134,8 @@ __device__ __forceinline__ void walk(const weft_cuda_args &g, Body body, uint64_
         f = fetch(g, lane.task0);
     wait_for_stream();
     uint64_t run = __ldcg(mine);
-    if (LINK && threadIdx.x == 0)
-        link_began(g);
+    if (LINK && blockIdx.x == 0)
+        link_enter(g, threadIdx.x);
     if (blockIdx.x == 0)
         goes_on = enter_together(g, enter, run);
     for (uint32_t i = 0; i < lane.task_count && goes_on; i++) {
@@ -136,8 +148,8 @@ __device__ __forceinline__ void walk(const weft_cuda_args &g, Body body, uint64_
     __syncthreads();
     if (threadIdx.x == 0)
         *mine = run + 1;
-    if (LINK && threadIdx.x == 0)
-        finish(g);
+    if (LINK && threadIdx.x == 0 && finish(g))
+        link_finish(g.link);
 }
 
 } // namespace

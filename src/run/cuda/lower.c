@@ -214,9 +214,22 @@ weft_status weft_lower_wait(weft_lowering *low, uint32_t signal, uint32_t count,
     return WEFT_OK;
 }
 
+/* Alone: the rank to which this one is what `rank` is to this one. */
+static int mirrored(const weft_plan_part *part, int rank)
+{
+    return (2 * part->rank + part->world - rank) % part->world;
+}
+
 weft_status weft_lower_post(weft_lowering *low, uint32_t signal, int rank)
 {
     weft_cuda_program *program = low->program;
+    const weft_plan_part *part = low->part;
+    uint32_t world = (uint32_t)part->world;
+    /* over an emulated link DONE to a peer stands for that of another to this rank */
+    if (program->transfers && rank != part->rank && signal == WEFT_SIGNAL_DONE(world, (uint32_t)part->rank)) {
+        signal = WEFT_SIGNAL_DONE(world, (uint32_t)mirrored(part, rank));
+        rank = part->rank;
+    }
     if (!RESERVE(program, post))
         return weft_error_set(low->error, WEFT_ERR_MEMORY, "no memory for the posts of a plan");
     program->posts[program->post_count++] =
@@ -246,11 +259,35 @@ static bool tells(const weft_plan_part *part, const weft_task *task, int rank)
     return false;
 }
 
+/* The same task of the rank that does to this one what `task` does to its own peer, if the ranks' plans are
+ * that much alike. */
+static const weft_task *same_task(const weft_lowering *low, const weft_task *task, int rank)
+{
+    const weft_plan_part *peer = &low->binding->peers[rank];
+    uint32_t index = (uint32_t)(task - low->part->tasks);
+    const weft_region *d = weft_task_regions(low->part, task), *x;
+    bool ring = low->part->problem.op == WEFT_OP_GEMM_RS;
+    if (index >= peer->task_count || peer->tasks[index].kind != task->kind)
+        return NULL;
+    x = &peer->regions[peer->tasks[index].region0];
+    return x->rank == low->part->rank && x->operand == d->operand && x->batch == d->batch &&
+                   x->rows == d->rows && x->cols == d->cols &&
+                   (!ring || (x->row0 == d->row0 && x->col0 == d->col0)) &&
+                   tells(peer, &peer->tasks[index], low->part->rank)
+               ? &peer->tasks[index]
+               : NULL;
+}
+
 /* Alone: the task that is to a peer what `task` is to this rank, and whose posts come here. */
 static const weft_task *counterpart(weft_lowering *low, const weft_task *task, int *rank)
 {
     const weft_region *d = weft_task_regions(low->part, task);
     int world = low->part->world;
+    const weft_task *same = same_task(low, task, mirrored(low->part, d->rank));
+    if (same) {
+        *rank = mirrored(low->part, d->rank);
+        return same;
+    }
     for (int turn = 1; turn < world; turn++) { /* the one before this rank first: rings need no other */
         int r = (low->part->rank + world - turn) % world;
         const weft_plan_part *peer = &low->binding->peers[r];
@@ -273,13 +310,21 @@ static const weft_task *counterpart(weft_lowering *low, const weft_task *task, i
 weft_status weft_lower_posts(weft_lowering *low, const weft_task *task, uint32_t *first, uint32_t *count)
 {
     const weft_plan_part *part = low->part;
-    bool remote = task->kind == WEFT_TASK_GEMM && part->regions[task->region0].rank != part->rank;
+    bool remote = (task->kind == WEFT_TASK_GEMM || task->kind == WEFT_TASK_REDUCE) &&
+                  part->regions[task->region0].rank != part->rank;
     weft_status status = WEFT_OK;
     *first = low->program->post_count;
     *count = 0;
     if (low->binding->peers && remote) {
         int from = 0;
         const weft_task *other = counterpart(low, task, &from);
+        for (uint32_t i = 0; !other && i < task->post_count; i++)
+            if (part->posts[task->post0 + i].rank != part->rank)
+                return weft_error_set(low->error, WEFT_ERR_UNSUPPORTED,
+                                      "no rank does to rank %d what its task %u does to rank %d: with shares "
+                                      "that differ it cannot run without its peers",
+                                      part->rank, (unsigned)(task - part->tasks),
+                                      part->regions[task->region0].rank);
         for (uint32_t i = 0; other && i < other->post_count && status == WEFT_OK; i++) {
             const weft_post *post = &low->binding->peers[from].posts[other->post0 + i];
             if (post->rank == part->rank && post->signal >= 2 * (uint32_t)part->world) {
@@ -340,18 +385,33 @@ static bool own_input(const weft_lowering *low, const weft_region *region)
     return region->rank == low->part->rank && operand_of(low, region)->place == WEFT_PLACE_USER;
 }
 
-/* Over an emulated link: how long it carries what the task stores at peers or reads there. */
+/* Over an emulated link: what the task stores at peers or reads there, and whether it tells them something.
+ */
 static void settle_transfer(weft_lowering *low, const weft_task *task, weft_cuda_task *out)
 {
+    weft_cuda_transfer *transfer = &low->program->transfers[out->plan_task];
     const weft_region *d = weft_task_regions(low->part, task);
     int64_t bytes = 0;
     for (int i = 0; i < task->region_count; i++)
         if (d[i].rank != low->part->rank && !(i == out->acc && out->flags & WEFT_CUDA_ADD))
             bytes += d[i].rows * d[i].cols * (int64_t)weft_dtype_size(operand_of(low, d + i)->dtype);
-    if (low->binding->link_bytes_per_ns == 0 || bytes == 0)
-        return;
+    for (uint32_t i = 0; i < task->post_count; i++)
+        transfer->tells |= low->part->posts[task->post0 + i].rank != low->part->rank;
     low->program->link_bytes += bytes;
-    out->due_ns = (int64_t)((double)bytes / low->binding->link_bytes_per_ns + 0.5);
+    transfer->bytes = (uint32_t)bytes;
+}
+
+/* Where a task stores to first. Alone, in a peer's staging memory: where that peer's counterpart would store
+ * here. */
+static const weft_region *first_destination(weft_lowering *low, const weft_task *task)
+{
+    const weft_region *d = weft_task_regions(low->part, task);
+    int rank;
+    const weft_task *other =
+        low->binding->peers && d->rank != low->part->rank && operand_of(low, d)->place == WEFT_PLACE_STAGING
+            ? counterpart(low, task, &rank)
+            : NULL;
+    return other ? &low->binding->peers[rank].regions[other->region0] : d;
 }
 
 /*
@@ -401,9 +461,12 @@ weft_status weft_lower_gemm(weft_lowering *low, const weft_task *first, const we
     out->bias = (int16_t)roles.bias;
     for (int i = 0; i < task->region_count && status == WEFT_OK; i++) {
         bool product = i >= task->destinations && i < task->destinations + 2;
-        weft_cuda_view view = view_of(low, product ? &operands[i - task->destinations] : regions + i);
+        const weft_region *region = product  ? &operands[i - task->destinations]
+                                    : i == 0 ? first_destination(low, task)
+                                             : regions + i;
+        weft_cuda_view view = view_of(low, region);
         if (i < task->destinations) {
-            status = bind_destination(low, regions + i, &view);
+            status = bind_destination(low, region, &view);
             bulk &= view.map >= 0 && view.dtype == (int32_t)operand_of(low, regions)->dtype;
         } else if (i >= task->destinations + 2) {
             bulk &= aligned(&view, 2 * (int64_t)weft_dtype_size((weft_dtype)view.dtype)) &&
@@ -427,7 +490,8 @@ weft_status weft_lower_gemm(weft_lowering *low, const weft_task *first, const we
         out->flags |= WEFT_CUDA_WIDE_D;
     if (own_input(low, a) && own_input(low, b))
         out->flags |= WEFT_CUDA_LATE;
-    settle_transfer(low, task, out);
+    if (low->program->transfers)
+        settle_transfer(low, task, out);
     return status;
 }
 
@@ -443,7 +507,7 @@ weft_status weft_lower_plain(weft_lowering *low, const weft_task *task, weft_cud
     out->c = (int16_t)roles.c;
     out->sources = (uint16_t)(extra - out->destinations);
     for (int i = 0; i < task->region_count && status == WEFT_OK; i++) {
-        weft_cuda_view view = view_of(low, regions + i);
+        weft_cuda_view view = view_of(low, i == 0 && !copy ? first_destination(low, task) : regions + i);
         int64_t size = (int64_t)weft_dtype_size((weft_dtype)view.dtype);
         if (copy && view.rs == 1 && view.cs != 1) { /* by its lines in memory */
             view.rs = view.cs;
@@ -478,9 +542,7 @@ weft_status weft_lower_plain(weft_lowering *low, const weft_task *task, weft_cud
         out->copy_to_step = to->rs * (int64_t)weft_dtype_size((weft_dtype)to->dtype);
         out->copy_from_step = from->rs * (int64_t)weft_dtype_size((weft_dtype)from->dtype);
     }
-    if (copy && low->binding->link_bytes_per_ns > 0 && regions[0].rank != regions[1].rank && out->rows > 0)
-        out->due_ns = 1; /* on the link: settled when all copies are known */
-    if (!copy)
+    if (low->program->transfers)
         settle_transfer(low, task, out);
     return status;
 }

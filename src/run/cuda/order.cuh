@@ -89,16 +89,60 @@ static __device__ __forceinline__ void give_up(const weft_cuda_args &g, uint32_t
         atomicExch_system(&g.peers[r]->abort, 1u);
 }
 
+/* A task of this rank is done: its peers' patience with it begins anew. Partner: steps_of_all. */
+static __device__ __forceinline__ void count_step(const weft_cuda_args &g)
+{
+    if (g.world > 1)
+        asm volatile("red.relaxed.sys.global.add.u32 [%0], 1;" ::"l"(&g.control->steps) : "memory");
+}
+
+static __device__ __forceinline__ uint32_t steps_of_all(const weft_cuda_args &g)
+{
+    uint32_t steps = 0;
+#pragma unroll 1
+    for (int r = 0; r < g.world; r++)
+        steps += load_relaxed(&g.peers[r]->steps);
+    return steps;
+}
+
+/* How long a wait has lasted in which no rank did anything. */
+struct Patience {
+    uint64_t since = 0; /* 0: it has not begun */
+    uint32_t seen = 0;  /* 1 + the ranks' steps when half of the deadline had passed; 0: it has not */
+
+    /* Whether it is at an end. A peer has the longer deadline to enter a run, so a wait for progress counts
+     * only once all have (see enter_run); and from then on while nobody's tasks end. */
+    __device__ __forceinline__ bool ends(const weft_cuda_args &g, const weft_cuda_wait &w, uint64_t run)
+    {
+        bool enters = w.number < g.ranks_enter;
+        uint64_t now = now_ns(), limit = enters ? g.enter_deadline_ns : g.progress_deadline_ns;
+        if (!since || (!enters && load_relaxed(&g.control->entered) != (uint32_t)run + 1)) {
+            since = now;
+            seen = 0;
+        }
+        if (now - since <= limit / 2)
+            return false;
+        uint32_t steps = enters ? 1 : 1 + steps_of_all(g);
+        if (!seen)
+            seen = steps;
+        if (now - since <= limit)
+            return false;
+        if (seen == steps)
+            return true;
+        since = now;
+        seen = 0;
+        return false;
+    }
+};
+
 /*
- * Polls one signal. False when the run is to be given up; partner: the add_release of the posting task. A
- * peer has the longer deadline to enter a run, so a wait for progress counts only once all have (see
- * enter_run).
+ * Polls one signal. False when the run is to be given up; partner: the add_release of the posting task.
  */
 static __device__ __forceinline__ bool wait_for(const weft_cuda_args &g, const weft_cuda_wait &w,
                                                 uint32_t plan_task, uint64_t run)
 {
-    uint64_t want = run * w.total + w.count, began = 0;
-    bool enters = w.number < g.ranks_enter;
+    uint64_t want = run * w.total + w.count;
+    Patience patience;
     for (uint32_t spins = 1;; spins++) {
         uint64_t have = load_acquire(w.signal);
         if ((int64_t)(have - want) >= 0)
@@ -111,10 +155,7 @@ static __device__ __forceinline__ bool wait_for(const weft_cuda_args &g, const w
             atomicExch_system(&g.control->abort, 1u);
             return false;
         }
-        uint64_t now = now_ns();
-        if (!began || (!enters && load_relaxed(&g.control->entered) != (uint32_t)run + 1)) {
-            began = now;
-        } else if (now - began > (enters ? g.enter_deadline_ns : g.progress_deadline_ns)) {
+        if (patience.ends(g, w, run)) {
             give_up(g, w.number, plan_task, run, have, want);
             return false;
         }
@@ -140,28 +181,23 @@ static __device__ __forceinline__ bool wait_all(const weft_cuda_args &g, uint32_
     return reached;
 }
 
-/* Whether all waits hold now, for a thread that has other things to do meanwhile. `since` (0 at first) is
- * when it began to ask; past the deadline the run is given up. True after an abort: there is nothing to wait
- * for. */
+/* Whether all waits hold now, for a thread that has other things to do meanwhile. At the end of its patience
+ * the run is given up. True after an abort: there is nothing to wait for. */
 static __device__ __forceinline__ bool poll_all(const weft_cuda_args &g, uint32_t wait0, uint32_t count,
-                                                uint32_t plan_task, uint64_t run, uint64_t &since)
+                                                uint32_t plan_task, uint64_t run, Patience &patience)
 {
     for (uint32_t i = 0; i < count; i++) {
         const weft_cuda_wait &w = g.waits[wait0 + i];
-        uint64_t want = run * w.total + w.count, have = load_acquire(w.signal), now;
+        uint64_t want = run * w.total + w.count, have = load_acquire(w.signal);
         if ((int64_t)(have - want) >= 0)
             continue;
         if (load_relaxed(&g.control->abort))
             return true;
-        now = now_ns();
-        bool enters = w.number < g.ranks_enter;
-        if (!since || (!enters && load_relaxed(&g.control->entered) != (uint32_t)run + 1))
-            since = now;
-        else if (now - since > (enters ? g.enter_deadline_ns : g.progress_deadline_ns))
+        if (patience.ends(g, w, run))
             give_up(g, w.number, plan_task, run, have, want);
         return false;
     }
-    since = 0;
+    patience = Patience();
     trace_ready(g, plan_task);
     return true;
 }
@@ -182,6 +218,7 @@ static __device__ __forceinline__ void post_all(const weft_cuda_args &g, uint32_
 static __device__ __forceinline__ void task_done(const weft_cuda_args &g, const weft_cuda_task &t)
 {
     trace_done(g, t.plan_task);
+    count_step(g);
     post_all(g, t.post0, t.post_count);
 }
 
@@ -220,52 +257,16 @@ static __device__ __forceinline__ void exit_run(const weft_cuda_args &g, uint64_
     trace_done(g, g.trace_tasks);
 }
 
-/* When the run began for the emulated link: the first thread that asks decides. */
-static __device__ __forceinline__ uint64_t link_began(const weft_cuda_args &g)
-{
-    unsigned long long now = now_ns(),
-                       first = atomicCAS((unsigned long long *)&g.control->link_began_ns, 0ull, now);
-    return first ? first : now;
-}
-
-/* When the emulated link would have delivered what a finished GEMM stored: transfers follow each other. Two
- * additions that cannot fail: crews that retried a comparison kept each other from it for many transfers. */
-static __device__ __forceinline__ uint64_t link_reserve(const weft_cuda_args &g, int64_t transfer_ns)
-{
-    unsigned long long *free = (unsigned long long *)&g.control->link_free_ns;
-    atomicMax(free, (unsigned long long)now_ns());
-    return atomicAdd(free, (unsigned long long)transfer_ns) + (uint64_t)transfer_ns +
-           (uint64_t)g.link_latency_ns;
-}
-
-/* Notes when a post was made that the link should have delivered at `due`. */
-static __device__ __forceinline__ void link_note(const weft_cuda_args &g, uint64_t now, uint64_t due)
-{
-    atomicMax((unsigned long long *)&g.control->link_due_ns, (unsigned long long)due);
-    atomicMax((unsigned long long *)&g.control->link_made_ns, (unsigned long long)now);
-}
-
-/* Holds the posts of a task back until the emulated link would have delivered what it moved. */
-static __device__ __forceinline__ void link_hold(const weft_cuda_args &g, const weft_cuda_task &t)
-{
-    if (t.due_ns == 0)
-        return;
-    uint64_t due = t.kind == WEFT_CUDA_COPY ? link_began(g) + (uint64_t)t.due_ns : link_reserve(g, t.due_ns);
-    while (now_ns() < due)
-        __nanosleep(100);
-    link_note(g, now_ns(), due);
-}
-
-/* The last CTA of the grid counts the run; every CTA read `run` before it came here. */
-static __device__ __forceinline__ void finish(const weft_cuda_args &g)
+/* The last CTA of the grid counts the run; every CTA read `run` before it came here. True for that one. */
+static __device__ __forceinline__ bool finish(const weft_cuda_args &g)
 {
     __threadfence();
-    if (atomicAdd(&g.control->finished, 1u) == gridDim.x - 1) {
-        g.control->finished = 0;
-        g.control->link_began_ns = 0;
-        g.control->run++;
-        __threadfence();
-    }
+    if (atomicAdd(&g.control->finished, 1u) != gridDim.x - 1)
+        return false;
+    g.control->finished = 0;
+    g.control->run++;
+    __threadfence();
+    return true;
 }
 
 #endif

@@ -99,8 +99,11 @@ static weft_status lower_own_posts(weft_lowering *low, uint32_t index, uint32_t 
     }
     for (int rank = 0; rank < part->world && status == WEFT_OK; rank++)
         if (low->done->lanes[rank] > 1 &&
-            low->done->last[(uint32_t)task->lane * (uint32_t)part->world + (uint32_t)rank] == index + 1)
+            low->done->last[(uint32_t)task->lane * (uint32_t)part->world + (uint32_t)rank] == index + 1) {
             status = weft_lower_post(low, WEFT_SIGNAL_DONE(part->world, part->rank), rank);
+            if (low->program->transfers)
+                low->program->transfers[index].tells = 1;
+        }
     *count = low->program->post_count - *first;
     return status;
 }
@@ -277,28 +280,6 @@ static weft_status fold_copies(weft_lowering *low)
     return WEFT_OK;
 }
 
-/* When each copy of a run would have come over the emulated link: one after another, in the order in which
- * the lanes come to them. */
-static void settle_link(weft_cuda_program *program, const weft_cuda_lane *lanes, uint32_t count,
-                        const weft_cuda_binding *binding, int64_t *carried)
-{
-    bool more = true;
-    for (uint32_t at = 0; more; at++) {
-        more = false;
-        for (uint32_t i = 0; i < count; i++) {
-            if (at >= lanes[i].task_count)
-                continue;
-            weft_cuda_task *task = &program->tasks[lanes[i].task0 + at];
-            more = true;
-            if (task->due_ns == 0 || task->kind != WEFT_CUDA_COPY)
-                continue;
-            *carried += (int64_t)task->rows * task->copy_bytes;
-            task->due_ns =
-                (int64_t)(binding->link_latency_ns + (double)*carried / binding->link_bytes_per_ns);
-        }
-    }
-}
-
 /* The walker whose tile fits the plan's. */
 static int walker_of(const weft_plan_part *part)
 {
@@ -314,16 +295,18 @@ weft_status weft_cuda_program_make(const weft_plan_part *part, const weft_cuda_b
                                    weft_cuda_program *program, weft_error_text *error)
 {
     weft_cuda_program made = {.hopper = hopper, .walker = walker_of(part)};
-    int64_t carried = 0;
     weft_lowering low = {part, binding, &made, error, 0, NULL, hopper, true};
     weft_cuda_done done = {0};
     lane_order order = {calloc(part->task_count + 1, sizeof(*order.signal))};
     weft_status status = WEFT_OK;
 
+    if (binding->link_bytes_per_ns > 0)
+        made.transfers = calloc(part->task_count + 1, sizeof(*made.transfers));
     made.lanes = calloc(part->lane_count + 1, sizeof(*made.lanes));
     made.copies = calloc(part->lane_count + 1, sizeof(*made.copies));
     made.tasks = calloc(part->task_count + 1, sizeof(*made.tasks)); /* one more: the walkers prefetch ahead */
-    if (!made.lanes || !made.copies || !made.tasks || !order.signal) {
+    if (!made.lanes || !made.copies || !made.tasks || !order.signal ||
+        (binding->link_bytes_per_ns > 0 && !made.transfers)) {
         free(order.signal);
         weft_cuda_program_free(&made);
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u tasks", part->task_count);
@@ -368,9 +351,6 @@ weft_status weft_cuda_program_make(const weft_plan_part *part, const weft_cuda_b
     while (made.lane_count * WEFT_CUDA_CTA_COPIERS * (uint32_t)weft_cuda_walkers[made.walker].ctas <
            made.copy_count)
         made.lanes[made.lane_count++] = (weft_cuda_lane){.task0 = 0};
-    settle_link(&made, made.lanes, made.lane_count, binding, &carried);
-    settle_link(&made, made.copies, made.copy_count, binding, &carried);
-    made.link_bytes += carried;
     *program = made;
     return WEFT_OK;
 }
@@ -384,5 +364,6 @@ void weft_cuda_program_free(weft_cuda_program *program)
     free(program->waits);
     free(program->posts);
     free(program->maps);
+    free(program->transfers);
     *program = (weft_cuda_program){0};
 }

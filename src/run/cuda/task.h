@@ -50,15 +50,13 @@ typedef struct weft_cuda_task {
     int32_t rows, cols, k;
     int32_t a_map, a_m, a_k, b_map, b_n, b_k; /* GEMM on Hopper: where A and B begin in their maps */
     uint32_t plan_task;                       /* for messages */
-    int64_t due_ns; /* emulated link, 0 = none. COPY: not posted before this long after the run began;
-                       else: how long the link is busy with what it stores at peers or reads there */
     int32_t
         copy_bytes; /* COPY, aligned: bytes of a row, and where rows begin: all a copier needs in one line */
     int32_t pad0;
     const void *copy_from;
     void *copy_to;
     int64_t copy_from_step, copy_to_step; /* bytes */
-    uint32_t pad[2];
+    uint32_t pad[4];
 } weft_cuda_task;
 
 typedef struct weft_cuda_wait {
@@ -83,9 +81,8 @@ typedef struct weft_cuda_control {
     uint64_t run; /* runs of this plan so far; advanced by the last CTA, so a captured graph replays */
     uint32_t finished;
     uint32_t abort;
-    uint32_t entered;                     /* the run, counted from 1, that every peer has entered */
-    uint64_t link_began_ns, link_free_ns; /* emulated link: when the run began; when it is free again */
-    uint64_t link_due_ns, link_made_ns;   /* the last delivery: when it was due, when it was posted */
+    uint32_t steps;   /* tasks done so far, in all runs; peers look */
+    uint32_t entered; /* the run, counted from 1, that every peer has entered */
     weft_cuda_record record;
 } weft_cuda_control;
 
@@ -131,11 +128,10 @@ typedef struct weft_cuda_args {
     const uint64_t *signals; /* this rank's, ENTER signals first */
     const uint32_t *stop;    /* NULL, or a word of host memory: not zero ends the run */
     int32_t rank;
-    uint32_t link; /* posts may have to be held back */
-    int64_t link_latency_ns;
-    int32_t tile_m, tile_n; /* that the kernel was compiled for */
-    uint32_t exchanged;     /* A and B of tasks are those of the transposed product */
-    uint32_t ranks_enter;   /* signals below this number are ENTER signals: they have the longer deadline */
+    struct weft_cuda_emulation *link; /* NULL but for measurements: see emulate.h */
+    int32_t tile_m, tile_n;           /* that the kernel was compiled for */
+    uint32_t exchanged;               /* A and B of tasks are those of the transposed product */
+    uint32_t ranks_enter; /* signals below this number are ENTER signals: they have the longer deadline */
     /* NULL, or globaltimer of the last run: [2 t] when plan task t could begin (0: it had no wait), [2 t + 1]
      * when it was done; behind the last task when the kernel began and when its peers were done with it. */
     uint64_t *trace;

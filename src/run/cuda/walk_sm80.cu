@@ -154,10 +154,8 @@ template <bool BF16> __device__ __forceinline__ void walk(const weft_cuda_args &
                 for (int col = 0; col < t.cols; col += SUB_N)
                     block<BF16>(g, t, v, tiles, row, col);
         __syncthreads();
-        if (threadIdx.x == 0) {
-            link_hold(g, t);
+        if (threadIdx.x == 0)
             task_done(g, t);
-        }
     }
     if (threadIdx.x == 0) {
         if (blockIdx.x == 0)

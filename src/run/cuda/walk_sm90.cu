@@ -9,7 +9,7 @@
  * waits for the tile's chunks, where in k they are needed; one warp per consumer waits for what the sums are
  * added to or written over, stores finished boxes of 8 KiB through the copy engine and posts when they are
  * written, so neither waits nor stores hold up the tensor cores; between tiles the same warps run the plan's
- * copy lanes. A spare warp holds posts for an emulated link; that of the first CTA does ENTER and EXIT.
+ * copy lanes. A spare warp of the first CTA does ENTER and EXIT.
  *
  * Products of fp8 have the same bytes in a stage and twice the k, tiles of 128 columns, and both operands
  * along k; see sum_fp8.
@@ -165,7 +165,7 @@ __device__ __forceinline__ void consumer_waits(const weft_cuda_args &g, const we
 /* What a warpgroup keeps from task to task. */
 struct Place {
     Ring ring;
-    uint32_t boxes = 0, grants = 0, fetched = 0;
+    uint32_t boxes = 0, grants = 0, fetched = 0, handed = 0;
 };
 
 /*
@@ -284,14 +284,20 @@ __device__ void consume(const weft_cuda_args &g, const weft_cuda_lane &lane, uin
         }
         group_sync(consumer);
         if (thread == 0) {
+            if (LINK && g.link->transfers[t.plan_task].bytes) /* a member's share */
+                link_wait(link_carry(g.link, g.link->transfers[t.plan_task].bytes / MEMBERS).taken());
             stay_near(smem, i, MEMBERS);
-            if (last_of_crew(smem, i, MEMBERS)) {
-                link_hold(g, t);
+            bool last = last_of_crew(smem, i, MEMBERS);
+            if (last && LINK && is_held(g, t))
+                hand_over(smem, 2 + consumer, place.handed, link_answer(g.link), lane.task0 + i);
+            else if (last)
                 task_done(g, t);
-            }
         }
         __syncwarp();
     }
+    if (LINK && thread == 0)
+        hand_over(smem, 2 + consumer, place.handed, 0, NO_MORE);
+    __syncwarp();
 }
 
 template <int KIND, bool TRANS_A, bool TRANS_B> __device__ __forceinline__ void walk(const weft_cuda_args &g)
@@ -343,7 +349,7 @@ template <int KIND, bool TRANS_A, bool TRANS_B> __device__ __forceinline__ void 
             if (blockIdx.x == 0 && threadIdx.x % 32 == 0)
                 enter_run(g, run, now_ns());
             __syncwarp();
-            if (g.link)
+            if constexpr (LINK)
                 hold_posts(g, smem);
             if (blockIdx.x == 0 && threadIdx.x % 32 == 0)
                 exit_run(g, run);
@@ -354,8 +360,8 @@ template <int KIND, bool TRANS_A, bool TRANS_B> __device__ __forceinline__ void 
     }
     __syncwarp();
     cluster_sync();
-    if (threadIdx.x == 0)
-        finish(g);
+    if (threadIdx.x == 0 && finish(g) && LINK)
+        link_finish(g.link);
 }
 
 } // namespace
@@ -378,7 +384,9 @@ WEFT_WALK(f16_tn, DTYPE_F16, true, false)
 WEFT_WALK(f16_tt, DTYPE_F16, true, true)
 #else
 WEFT_WALK(bf16_nn, DTYPE_BF16, false, false)
+#if !WEFT_LINK
 WEFT_WALK(bf16_nt, DTYPE_BF16, false, true)
 WEFT_WALK(bf16_tn, DTYPE_BF16, true, false)
 WEFT_WALK(bf16_tt, DTYPE_BF16, true, true)
+#endif
 #endif

@@ -74,7 +74,8 @@ static weft_status give_memory(weft_cuda_world *w, const weft_cuda_world_options
     return status;
 }
 
-/* A rank alone finds its peers' ENTER and DONE posts of every run there already. */
+/* A rank alone finds its peers' ENTER and DONE posts of every run there already, unless a link brings them.
+ */
 static weft_status enter_peers(weft_cuda_world *w, uint64_t *signals, weft_error_text *error)
 {
     const weft_cuda_driver *cu = w->device->cu;
@@ -141,7 +142,7 @@ static weft_status make_all(weft_cuda_world *w, const weft_problem *problem,
     int crews = w->device->crews / w->running;
     weft_status status =
         make_parts(w, problem, crews, options->alone && options->link_bytes_per_ns > 0, error);
-    bool lanes_say_done;
+    bool lanes_say_done, link = options->alone && w->world > 1 && options->link_bytes_per_ns > 0;
     if (status != WEFT_OK)
         return status;
     w->places = calloc((size_t)w->parts[0].operand_count * (size_t)w->world, sizeof(*w->places));
@@ -150,7 +151,9 @@ static weft_status make_all(weft_cuda_world *w, const weft_problem *problem,
     lanes_say_done = w->parts[0].problem.op >= WEFT_OP_ALL_REDUCE ||
                      (w->world > 1 && w->parts[0].problem.tuning.library != 2);
     status = give_memory(w, options, signals, inboxes, error);
-    if (status == WEFT_OK && options->alone)
+    if (status == WEFT_OK && link)
+        status = weft_cuda_device_measures(w->device, error);
+    else if (status == WEFT_OK && options->alone)
         status = enter_peers(w, signals[0], error);
     if (options->alone)
         loop_back(w);
@@ -158,8 +161,9 @@ static weft_status make_all(weft_cuda_world *w, const weft_problem *problem,
         uint32_t done_posts[WEFT_CUDA_WORLD_MAX];
         weft_cuda_binding binding = {.places = w->places,
                                      .signals = signals,
-                                     .link_bytes_per_ns = options->alone ? options->link_bytes_per_ns : 0,
+                                     .link_bytes_per_ns = link ? options->link_bytes_per_ns : 0,
                                      .link_latency_ns = options->link_latency_ns,
+                                     .link_late_ns = options->link_late_ns,
                                      .peers = options->alone ? w->parts : NULL,
                                      .done_posts = lanes_say_done ? done_posts : NULL,
                                      .collective = w->collectives[r].world ? &w->collectives[r] : NULL,

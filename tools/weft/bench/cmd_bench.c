@@ -103,8 +103,10 @@ const char *bench_plan_path(void)
 static const options_flag bench_flags[] = {
     {"--peer", "WHICH", OPTIONS_CALL, NULL, read_peer, 0, 0, NULL,
      "competitors in the same run: auto (whatever is installed), mpi, none"},
-    {"--link", "RATE,LATENCY", OPTIONS_CALL, &link_choice, bench_read_link, 0, 0, "products collectives moe",
-     "with --backend cuda: one rank in the loop, its peers behind an emulated link, such as 450GB/s,2us"},
+    {"--link", "RATE,LATENCY[,LATE]", OPTIONS_CALL, &link_choice, bench_read_link, 0, 0,
+     "products collectives moe",
+     "with --backend cuda: one rank in the loop, its peers behind an emulated link, such as 450GB/s,2us; "
+     "products: 450GB/s,2us,10us has them 10 µs late"},
     {"--processes", NULL, OPTIONS_SWITCH, &processes, NULL, 0, 0, "products collectives moe",
      "with --backend cuda: a process for each rank, on this machine's GPUs in turn; collectives always"},
     {"--nodes", "N", OPTIONS_TEXT, &nodes_asked, NULL, 0, 0, "products collectives moe barrier",

@@ -4,51 +4,60 @@
 #include "core/part.h"
 
 /* The collective of an operation on `lanes` crews a rank; sums travel as they do in the operation. False when
- * the ranks' shares differ. */
-static bool collective_of(const weft_problem *p, int world, int lanes, bool alone, weft_problem *out)
+ * the ranks' shares differ. A rank alone cannot wait for peers half-way through an all_reduce: it scatters
+ * the sums, and (`again`) gathers them. */
+static bool collective_of(const weft_problem *p, int world, int lanes, bool alone, bool again,
+                          weft_problem *out)
 {
     bool gathers_b = p->op == WEFT_OP_AG_GEMM && p->layout == WEFT_LAYOUT_GATHER_B;
     int64_t elements = p->op == WEFT_OP_AG_GEMM ? (gathers_b ? p->k * p->n : p->m * p->k) : p->m * p->n;
     /* Over a link sums are made in two rounds: it carries one while the next is fetched. Copies come to each
      * lane once from every peer, which does the same. */
-    int64_t chunks = alone && p->op != WEFT_OP_AG_GEMM ? 2 * lanes : lanes;
+    bool scatters = p->op == WEFT_OP_GEMM_RS || (p->op == WEFT_OP_GEMM_AR && alone && !again);
+    int64_t chunks = alone && scatters ? 2 * lanes : lanes;
 
     *out =
         (weft_problem){.size = sizeof(*out), .l = 1, .alpha = 1, .dtype = p->dtype, .tuning.workers = lanes};
     if (elements % world)
         return false;
     out->count = elements / world;
-    switch (p->op) {
-    case WEFT_OP_GEMM_RS:
+    out->schedule = WEFT_SCHEDULE_PULL;
+    if (scatters) {
         out->op = WEFT_OP_REDUCE_SCATTER;
         out->dtype = p->wire_dtype;
-        out->schedule = WEFT_SCHEDULE_PULL;
-        break;
-    case WEFT_OP_GEMM_AR:
+    } else if (p->op == WEFT_OP_GEMM_AR && !again) {
         out->op = WEFT_OP_ALL_REDUCE;
         out->dtype = p->wire_dtype;
         out->schedule = WEFT_SCHEDULE_TWO_SHOT;
         out->count = elements;
-        break;
-    default:
+    } else {
         out->op = WEFT_OP_ALL_GATHER;
-        out->schedule = WEFT_SCHEDULE_PULL;
-        break;
+        out->dtype = p->op == WEFT_OP_AG_GEMM ? p->dtype : p->d_dtype;
     }
     /* Each rank's share in chunks for the lanes, on whole lines. */
     out->tuning.tile_n = (elements / world / chunks + 63) / 64 * 64;
     return out->tuning.tile_n > 0;
 }
 
+static bool make_comm(weft_cuda_device *device, const weft_problem *problem, int world,
+                      const weft_cuda_world_options *options, int lanes, bool again, weft_cuda_world *made,
+                      weft_error_text *error)
+{
+    weft_problem collective, resolved;
+
+    return collective_of(problem, world, lanes, options->alone, again, &collective) &&
+           weft_problem_resolve(&collective, world, &resolved, error) == WEFT_OK &&
+           weft_cuda_world_make(device, &resolved, world, options, made, error) == WEFT_OK;
+}
+
 bool gpu_baseline_make(weft_cuda_device *device, const weft_problem *problem, int world,
                        const weft_cuda_world_options *options, gpu_baseline *baseline, weft_error_text *error)
 {
     int running = options->alone ? 1 : world, lanes = device->crews > running ? device->crews / running : 1;
-    weft_problem collective, resolved;
+    bool again = options->alone && problem->op == WEFT_OP_GEMM_AR;
 
-    if (!collective_of(problem, world, lanes, options->alone, &collective) ||
-        weft_problem_resolve(&collective, world, &resolved, error) != WEFT_OK ||
-        weft_cuda_world_make(device, &resolved, world, options, &baseline->comm, error) != WEFT_OK)
+    if (!make_comm(device, problem, world, options, lanes, false, &baseline->comm, error) ||
+        (again && !make_comm(device, problem, world, options, lanes, true, &baseline->second, error)))
         return false;
     baseline->comm_first = problem->op == WEFT_OP_AG_GEMM;
     baseline->products = running;
@@ -62,6 +71,8 @@ void gpu_baseline_free(gpu_baseline *baseline)
     if (baseline->join)
         baseline->comm.device->cu->cuEventDestroy(baseline->join);
     weft_cuda_world_free(&baseline->comm);
+    if (baseline->second.device)
+        weft_cuda_world_free(&baseline->second);
 }
 
 bool gpu_baseline_enqueue_comm(gpu_baseline *b, weft_error_text *error)
@@ -76,6 +87,13 @@ bool gpu_baseline_enqueue_comm(gpu_baseline *b, weft_error_text *error)
     for (int r = 1; r < b->comm.running; r++) {
         good &= cu->cuEventRecord(b->join, b->comm.streams[r]) == CUDA_SUCCESS;
         good &= cu->cuStreamWaitEvent(first, b->join, 0) == CUDA_SUCCESS;
+    }
+    if (b->second.device) {
+        good &= cu->cuEventRecord(b->join, first) == CUDA_SUCCESS &&
+                cu->cuStreamWaitEvent(b->second.streams[0], b->join, 0) == CUDA_SUCCESS &&
+                weft_cuda_world_launch(&b->second, error) == WEFT_OK &&
+                cu->cuEventRecord(b->join, b->second.streams[0]) == CUDA_SUCCESS &&
+                cu->cuStreamWaitEvent(first, b->join, 0) == CUDA_SUCCESS;
     }
     return good;
 }

@@ -10,6 +10,7 @@
 
 typedef struct gpu_baseline {
     weft_cuda_world comm;
+    weft_cuda_world second;        /* over a link: what gathers the sums of a gemm_ar again; or none */
     const weft_cuda_world *inputs; /* A and B of a rank's own product */
     const cublas_product *product;
     void *result;

@@ -7,10 +7,14 @@
 /* A link that is emulated: copies from peers arrive at this rate and this much later. Rate 0: none. */
 typedef struct bench_link {
     double bytes_per_ns, latency_ns;
+    double late_ns; /* products: by which the peers are later than the rank */
 } bench_link;
 
-/* Reads "450GB/s,2us" into a bench_link. An options_reader. */
+/* Reads "450GB/s,2us" or "450GB/s,2us,10us" into a bench_link. An options_reader. */
 const char *bench_read_link(void *target, const char *value);
+
+/* In which gemm_ar and gemm_as run as one rank in the loop. */
+weft_schedule bench_cuda_link_schedule(weft_op op);
 
 /* All ranks in this process, on its first GPU. Returns the exit status; 2 where this build or machine has no
  * GPU to run on. The rows go to the page too, where there is one. */

@@ -7,6 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#define LINK_FORM                                                                                            \
+    "a rate and a latency, such as 450GB/s,2us; of products also how much later peers are: 450GB/s,2us,10us"
+
 const char *bench_read_link(void *target, const char *value)
 {
     bench_link *link = target;
@@ -14,12 +17,20 @@ const char *bench_read_link(void *target, const char *value)
     double rate = strtod(value, &end);
 
     if (end == value || rate <= 0 || strncmp(end, "GB/s,", 5) != 0)
-        return "a rate and a latency, such as 450GB/s,2us";
+        return LINK_FORM;
     value = end + 5;
-    double latency = strtod(value, &end);
-    if (end == value || latency < 0 || strcmp(end, "us") != 0)
-        return "a rate and a latency, such as 450GB/s,2us";
-    *link = (bench_link){rate, latency * 1e3};
+    double latency = strtod(value, &end), late = 0;
+    if (end == value || !(latency >= 0) || strncmp(end, "us", 2) != 0)
+        return LINK_FORM;
+    if (end[2] == ',') {
+        value = end + 3;
+        late = strtod(value, &end);
+        if (end == value || !(late >= 0 && late <= 1e6) || strncmp(end, "us", 2) != 0)
+            return LINK_FORM;
+    }
+    if (end[2])
+        return LINK_FORM;
+    *link = (bench_link){rate, latency * 1e3, late * 1e3};
     return NULL;
 }
 
@@ -32,6 +43,11 @@ bool bench_cuda_has_mps(void)
     return access(control, F_OK) == 0;
 }
 
+weft_schedule bench_cuda_link_schedule(weft_op op)
+{
+    return op == WEFT_OP_GEMM_AR ? WEFT_SCHEDULE_TWO_SHOT : WEFT_SCHEDULE_ALL_SCATTER;
+}
+
 /* One line for what is not measured, NULL for what is. */
 static const char *refusal(const weft_options *o, const bench_link *link)
 {
@@ -42,17 +58,21 @@ static const char *refusal(const weft_options *o, const bench_link *link)
     if (p->op == WEFT_OP_BROADCAST && link)
         return "--link: ranks that all do the same can run as one in the loop, not those of ";
     if (p->op > WEFT_OP_GEMM_AS)
-        return NULL;
+        return link && link->late_ns > 0 ? "--link: peers that are late are for products, not for " : NULL;
     if (p->beta != 0 || p->bias || p->act != WEFT_ACT_NONE || p->alpha != 1 || p->l != 1)
         return "--backend cuda measures plain products: alpha 1, beta 0, no bias, act or batch, for ";
     if (o->set && strcmp(o->set, "overlap") == 0)
         return "--set overlap is for the cpu backend; the others may be used for ";
     if (o->pack_given)
         return "--pack is for the cpu backend: kernels on GPUs read B as it lies, for ";
-    if (link && p->op != WEFT_OP_AG_GEMM && p->op != WEFT_OP_GEMM_RS)
-        return "--link: ag_gemm, gemm_rs and collectives can run as one rank in the loop, not ";
-    if (link && p->op == WEFT_OP_GEMM_RS && (p->m % o->ranks || p->n % o->ranks))
+    if (link && p->op >= WEFT_OP_GEMM_AR &&
+        (o->schedule_all ||
+         (p->schedule != WEFT_SCHEDULE_AUTO && p->schedule != bench_cuda_link_schedule(p->op))))
+        return "--link: gemm_ar runs as one rank in the loop as two_shot, gemm_as as all_scatter: not so ";
+    if (link && p->op != WEFT_OP_AG_GEMM && (p->m % o->ranks || p->n % o->ranks))
         return "--link: the ranks must divide m and n evenly for ";
+    if (link && (p->dtype != WEFT_BF16 || p->transa || p->transb))
+        return "--link: products of bfloat16 are measured so, nothing transposed: give --dtype bf16 for ";
     return NULL;
 }
 

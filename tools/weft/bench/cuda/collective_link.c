@@ -439,7 +439,8 @@ static int start_peers(link_bench *b, loop *l, uint32_t runs)
     uint32_t up = 0;
 
     peers.runs = runs;
-    if (put(b, device_at(peers.up), &up, sizeof(up)))
+    if (fail(b, weft_cuda_device_measures(&b->device, &b->error)) ||
+        put(b, device_at(peers.up), &up, sizeof(up)))
         return 1;
     TRY(cuLaunchKernelEx(&config, b->device.link[packets], parameters, NULL));
     while (up < l->peers_grid) {

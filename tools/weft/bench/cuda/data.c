@@ -2,6 +2,7 @@
 #include "bench/cuda/data.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -105,18 +106,52 @@ static int global_value(const weft_cuda_world *w, const weft_operand *operand, i
     return table[(shift_of(operand, rank) + at) % PATTERN];
 }
 
-/* See gpu_result. A rank alone that scatters adds up what it sends instead of what its peers would: the same
- * place of every rank's block of its own product; where it fetches them, its own block as often. */
+/* Of a gemm_ar, alone: tile t is rank t mod W's, and rank 0 adds up in its own what it sends of the ones that
+ * follow it. */
+static double tiles_value(const weft_cuda_world *w, int64_t row, int64_t col, double *magnitude)
+{
+    const weft_plan_part *part = &w->parts[0];
+    const weft_operand *a = operand_of(w, WEFT_ROLE_A), *b = operand_of(w, WEFT_ROLE_B);
+    const weft_region *tile = NULL;
+    double sum = 0;
+
+    for (uint32_t i = 0; i < part->task_count && !tile; i++)
+        if (part->tasks[i].flags & WEFT_TASK_EPILOGUE)
+            tile = &part->regions[part->tasks[i].region0];
+    if (!tile)
+        return NAN;
+    int64_t across = weft_divide_up(part->problem.n, tile->cols),
+            number = row / tile->rows * across + col / tile->cols;
+    if (number % w->world)
+        return NAN;
+    *magnitude = 0;
+    for (int64_t t = number; t < number + w->world; t++)
+        for (int64_t k = 0; k < weft_part(part->problem.k, w->world, 0).count; k++) {
+            int product = global_value(w, a, t / across * tile->rows + row % tile->rows, k) *
+                          global_value(w, b, k, t % across * tile->cols + col % tile->cols);
+
+            sum += product;
+            *magnitude += abs(product);
+        }
+    return sum;
+}
+
+/* See gpu_result. A rank alone that sends sums adds up what it sends instead of what its peers would: the
+ * same place of every rank's block of its own product; where it fetches them, its own block as often. */
 static double exact_value(const void *source, int rank, int64_t row, int64_t col, double *magnitude)
 {
     const weft_cuda_world *w = source;
     const weft_problem *p = &w->parts[0].problem;
     const weft_operand *a = operand_of(w, WEFT_ROLE_A), *b = operand_of(w, WEFT_ROLE_B),
                        *d = operand_of(w, WEFT_ROLE_D);
-    bool looped = p->op == WEFT_OP_GEMM_RS && w->running < w->world;
+    bool alone = w->running < w->world, looped = p->op == WEFT_OP_GEMM_RS && alone;
     int64_t depth = looped ? weft_part(p->k, w->world, 0).count : p->k;
     double sum = 0;
 
+    if (alone && p->op == WEFT_OP_GEMM_AR)
+        return tiles_value(w, row, col, magnitude);
+    if (alone && p->op == WEFT_OP_GEMM_AS && col >= weft_part(p->n, w->world, rank).count)
+        return NAN;
     row += d->rows_parted ? weft_part(d->rows, w->world, rank).begin : 0;
     col += d->cols_parted ? weft_part(d->cols, w->world, rank).begin : 0;
     *magnitude = 0;

@@ -73,7 +73,7 @@ void bench_cuda_legend(report *r)
                 "unfused: one after the other;\n"
                 "speedup: unfused ÷ fused; hidden: the share of the communication that costs no "
                 "time, – where there is too little of it\nto tell, slower where fused loses; "
-                "link: what it carried; error: the largest");
+                "link: what it carried over the time from its first byte to its last; error: the largest");
 }
 
 typedef struct gpu_bench {
@@ -192,6 +192,7 @@ static weft_cuda_world_options world_options(const gpu_bench *bench, bool alone)
                                      .dense = true,
                                      .link_bytes_per_ns = bench->link.bytes_per_ns,
                                      .link_latency_ns = bench->link.latency_ns,
+                                     .link_late_ns = bench->link.late_ns,
                                      .limits = {10, 10}};
 }
 
@@ -226,21 +227,21 @@ static report_stats stats_of(const gpu_bench *bench, const contender *c, double 
     return report_summarise(samples, rounds_of(bench));
 }
 
-/* The rate the emulated link reached in the slowest of five runs: what it carried over the time until the
- * last of it had arrived. */
+/* The emulated link's bytes over the time from when it began with the first until it had taken the last, in
+ * the slowest of five runs. */
 static double link_rate(gpu_bench *bench, contender *fused)
 {
     weft_cuda_world *w = fused->world;
     double bytes = (double)w->executors[0].link_bytes, least = INFINITY;
 
     for (int i = 0; i < 5; i++) {
-        weft_cuda_control control = {0};
+        weft_cuda_emulation link;
 
         if (!enqueue(bench, fused, 0) ||
-            weft_cuda_executor_outcome(&w->executors[0], w->streams[0], &control, &bench->error) != WEFT_OK)
+            weft_cuda_executor_link(&w->executors[0], w->streams[0], &link, &bench->error) != WEFT_OK ||
+            link.run_end <= link.run_first)
             return NAN;
-        double late = (double)(int64_t)(control.link_made_ns - control.link_due_ns);
-        least = fmin(least, bytes / (bytes / bench->link.bytes_per_ns + late));
+        least = fmin(least, bytes / ((double)(link.run_end - link.run_first) / 8));
     }
     return least;
 }
@@ -272,8 +273,10 @@ static void print_row(gpu_bench *bench, const weft_problem *p, int world, conten
     report_real(r, "fused_over_gemm", fused.median / gemm.median);
     report_hidden(r, gemm, unfused, fused);
     report_real(r, "link_gbs", link);
-    if (alone)
+    if (alone) {
         report_real(r, "link_asked_gbs", bench->link.bytes_per_ns);
+        report_real(r, "link_late_us", bench->link.late_ns * 1e-3);
+    }
     report_real(r, "max_err", verdict->error);
     report_real(r, "err_bound", verdict->bound);
     report_bool(r, "ok", gpu_verdict_good(verdict));
@@ -282,8 +285,6 @@ static void print_row(gpu_bench *bench, const weft_problem *p, int world, conten
         report_time(r, "peer_us", gemm);
     }
     report_row(r);
-    if (link < 0.95 * bench->link.bytes_per_ns)
-        report_note(r, "  the link above reached %.0f GB/s of its %.0f", link, bench->link.bytes_per_ns);
 }
 
 /* One recorded run, drawn as on the CPU: into the files that were asked for, or one of them. */
@@ -378,7 +379,8 @@ static int bench_shape(gpu_bench *bench, const weft_problem *problem, int world)
         contenders[FUSED].used = true;
     }
     unfused.schedule = WEFT_SCHEDULE_UNFUSED;
-    if (status == 0 && world > 1) {
+    /* those of a rank alone that wait for peers half-way have no end */
+    if (status == 0 && world > 1 && !(alone && problem->op >= WEFT_OP_GEMM_AR)) {
         status = make_world(bench, unfused, world, alone, &worlds[1]);
         gpu_data_fill(&worlds[1], bench->options->seed, false);
         contenders[OWN_UNFUSED].used = true;
@@ -451,7 +453,9 @@ static int bench_schedules(gpu_bench *bench, const weft_problem *problem, int wo
     const weft_schedule *list = weft_schedule_list(p.op, p.layout, &count);
 
     if (!bench->options->schedule_all) {
-        if (p.schedule == WEFT_SCHEDULE_AUTO) {
+        if (p.schedule == WEFT_SCHEDULE_AUTO && bench->link.bytes_per_ns > 0 && p.op >= WEFT_OP_GEMM_AR) {
+            p.schedule = bench_cuda_link_schedule(p.op);
+        } else if (p.schedule == WEFT_SCHEDULE_AUTO) {
             weft_cuda_basis basis = {.world = world,
                                      .crews = bench->device.crews,
                                      .hopper = bench->device.hopper,
@@ -479,11 +483,15 @@ static int bench_schedules(gpu_bench *bench, const weft_problem *problem, int wo
 static void heading(gpu_bench *bench, const weft_problem *p)
 {
     const char *op = bench->options->op_name, *dtype = weft_dtype_name(p->dtype);
+    char late[64] = "";
+
+    if (bench->link.late_ns > 0)
+        snprintf(late, sizeof(late), ", peers %g µs late,", bench->link.late_ns * 1e-3);
 
     if (bench->link.bytes_per_ns > 0)
         report_note(&bench->report,
-                    "%s of %s, one rank in the loop over an emulated link of %g GB/s and %g µs on %s", op,
-                    dtype, bench->link.bytes_per_ns, bench->link.latency_ns * 1e-3, bench->device.name);
+                    "%s of %s, one rank in the loop over an emulated link of %g GB/s and %g µs%s on %s", op,
+                    dtype, bench->link.bytes_per_ns, bench->link.latency_ns * 1e-3, late, bench->device.name);
     else
         report_note(&bench->report, "%s of %s, virtual ranks (not NVLink times) on %s", op, dtype,
                     bench->device.name);

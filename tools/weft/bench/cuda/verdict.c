@@ -21,6 +21,8 @@ static void compare(gpu_verdict *worst, const gpu_result *r, int64_t row, int64_
     double sum = r->exact(r->source, r->rank, row, col, &magnitude);
     char element[8];
 
+    if (isnan(sum))
+        return;
     if (p->wire_dtype != WEFT_F32)
         bound = weft_bound_gemm(p, r->world, magnitude, sum);
     weft_element_set(p->d_dtype, element, 0, sum);

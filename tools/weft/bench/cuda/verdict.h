@@ -21,7 +21,8 @@ typedef struct gpu_result {
     int world, rank;
     const void *image; /* of the problem's d_dtype */
     int64_t rows, cols, ld;
-    /* The exact value of an element, and the sum of its terms' magnitudes. */
+    /* The exact value of an element, and the sum of its terms' magnitudes. Not a number: a rank that does not
+     * run would store it. */
     double (*exact)(const void *source, int rank, int64_t row, int64_t col, double *magnitude);
     const void *source;
 } gpu_result;
