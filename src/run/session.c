@@ -359,6 +359,31 @@ static weft_status explain(weft_session *s)
                           (unsigned long long)s->sequence);
 }
 
+static bool is_shown(void *argument)
+{
+    const meeting *m = argument;
+
+    /* Partner: weft_session_publish there. */
+    return weft_signal_reached(&weft_session_record(m->session, m->peer)->sequence, m->session->sequence);
+}
+
+/* A record of a far rank comes to one rank of this node, maybe after the word of the barrier came to this
+ * one. */
+static weft_status await_records(weft_session *s)
+{
+    weft_status status = WEFT_OK;
+
+    for (int peer = 0; peer < s->world && status == WEFT_OK; peer++) {
+        meeting m = {s, peer};
+        weft_wait_note note = {
+            .op = "barrier", .peer = peer, .task = -1, .epoch = s->sequence, .kind = WEFT_WAIT_PROGRESS};
+
+        if (peer != s->rank)
+            status = weft_wait_until(s->group, is_shown, &m, &note);
+    }
+    return status;
+}
+
 weft_status weft_session_resync(weft_session *s, bool rejected)
 {
     weft_error_text own = s->group->error;
@@ -366,6 +391,8 @@ weft_status weft_session_resync(weft_session *s, bool rejected)
 
     weft_session_publish_far(s); /* what a small collective has not shown; those who differ wait for it */
     status = weft_group_barrier(s->group);
+    if (status == WEFT_OK)
+        status = await_records(s);
     if (status != WEFT_OK)
         return status;
     error = explain(s);
