@@ -6,8 +6,10 @@
  * that adds up in order. `auto` is one of the two latter; the row says which. Operands stay the same from run
  * to run, so that small ones stay in L2, for all.
  *
- * usage: cuda_gemm [--fp8] [--tune] [M N K]...
+ * usage: cuda_gemm [--fp8 | --blocks | --fast] [--tune] [M N K]...
  *   --fp8   e4m3 into bf16 instead, of a B that is stored n x k, which cuBLASLt and the tensor cores need
+ *   --blocks  the same, weft's own kernels with factors for blocks of 128, all of them one
+ *   --fast    the same, weft's sums staying in the tensor cores
  *   --tune  also every walker, its tiles whole and divided along k, beside what the model says
  */
 #include "bench/cuda/cublas_peer.h"
@@ -22,7 +24,7 @@
 #include <string.h>
 
 enum { RUNS = 20, ROUNDS = 7 };
-static const size_t POOL_BYTES = (size_t)64 << 20;
+static const size_t POOL_BYTES = (size_t)64 << 20, ONES_BYTES = (size_t)32 << 20;
 
 typedef struct shape {
     int64_t m, n, k;
@@ -52,7 +54,8 @@ typedef struct bench {
     CUdeviceptr integers, reals, result; /* the two pools of operands; D of cuBLASLt */
     CUevent begin, end;
     weft_error_text error;
-    bool fp8;
+    CUdeviceptr ones; /* --blocks: factors */
+    bool fp8, blocks, fast;
 } bench;
 
 static int fail(const bench *b, const char *what)
@@ -233,6 +236,7 @@ static weft_problem problem_of(const bench *b, const shape *s)
     p.dtype = b->fp8 ? WEFT_FP8_E4M3 : WEFT_BF16;
     p.d_dtype = WEFT_BF16;
     p.transb = b->fp8;
+    p.fp8_fast = b->fast;
     return p;
 }
 
@@ -296,6 +300,14 @@ typedef struct ratios {
     double chosen, own;
 } ratios;
 
+/* Factors of blocks for one rank's product: cuBLASLt has none, so they are one. */
+static void give_ones(const bench *b, const shape *s, weft_cuda_args *args)
+{
+    args->a_scale = args->b_scale = (const float *)(uintptr_t)b->ones;
+    args->a_scale_row = args->b_scale_col = (s->k + WEFT_CUDA_SCALE_BLOCK - 1) / WEFT_CUDA_SCALE_BLOCK;
+    args->a_scale_k = args->b_scale_k = 1;
+}
+
 static int bench_shape(bench *b, const shape *s, bool tunes, ratios *r)
 {
     weft_problem own = problem_of(b, s), library = own;
@@ -311,6 +323,8 @@ static int bench_shape(bench *b, const shape *s, bool tunes, ratios *r)
         return fail(b, "cuBLASLt has no product of this shape");
     if (make_world(b, &own, &worlds[OWN]) || make_world(b, &library, &worlds[LIBRARY]))
         return 1;
+    if (b->blocks)
+        give_ones(b, s, &worlds[OWN].executors[0].args);
     for (int i = OWN; i <= LIBRARY; i++) {
         wrong += count_wrong(b, &worlds[i], s, &product) != 0;
         fill_all(b, &worlds[i], s, b->reals);
@@ -339,7 +353,9 @@ static int bench_shape(bench *b, const shape *s, bool tunes, ratios *r)
 int main(int argc, char **argv)
 {
     bench b = {0};
-    bool fp8 = argc > 1 && strcmp(argv[1], "--fp8") == 0;
+    bool blocks = argc > 1 && strcmp(argv[1], "--blocks") == 0,
+         fast = argc > 1 && strcmp(argv[1], "--fast") == 0,
+         fp8 = blocks || fast || (argc > 1 && strcmp(argv[1], "--fp8") == 0);
     bool tunes = argc > 1 + fp8 && strcmp(argv[1 + fp8], "--tune") == 0;
     weft_dtype dtype = fp8 ? WEFT_FP8_E4M3 : WEFT_BF16;
     int first = 1 + fp8 + tunes,
@@ -352,10 +368,13 @@ int main(int argc, char **argv)
     const weft_cuda_driver *cu = b.device.cu;
     if (cublas_peer_open(&b.peer, cu))
         return fail(&b, "cuBLASLt was not found");
-    b.fp8 = fp8;
+    b.fp8 = fp8, b.blocks = blocks, b.fast = fast;
     if (!make_pool(cu, dtype, true, &b.integers) || !make_pool(cu, dtype, false, &b.reals) ||
         cu->cuMemAlloc(&b.result, (size_t)256 << 20) != CUDA_SUCCESS ||
         cu->cuEventCreate(&b.begin, 0) != CUDA_SUCCESS || cu->cuEventCreate(&b.end, 0) != CUDA_SUCCESS)
+        return fail(&b, "no memory on the GPU");
+    if (blocks && (cu->cuMemAlloc(&b.ones, ONES_BYTES) != CUDA_SUCCESS ||
+                   cu->cuMemsetD32Async(b.ones, 0x3f800000, ONES_BYTES / 4, NULL) != CUDA_SUCCESS))
         return fail(&b, "no memory on the GPU");
     printf("%s, cuBLASLt %zu, %s, µs; ratios are cuBLASLt's fastest ÷ weft\n"
            "     M      N      K  cuBLASLt  unfused      own  auto is   ratio    own  tile of own\n",

@@ -65,8 +65,9 @@ typedef enum weft_dtype {
  * fp8: a sign, 4 bits of exponent and 3 of fraction (bias 7, up to 448, no infinities, what torch calls
  * float8_e4m3fn), or 5 and 2 (bias 15, up to 57344). A product of them multiplies their values exactly and
  * adds up in float32; the scales that belong to them are the product's alpha (of a whole matrix), row_scale
- * and col_scale. Stored results are rounded to nearest even; what is beyond the largest number, infinities
- * too, becomes that number with its sign; NaN stays NaN.
+ * and col_scale, and in the four products a_scale and b_scale of blocks. Stored results are rounded to
+ * nearest even; what is beyond the largest number, infinities too, becomes that number with its sign; NaN
+ * stays NaN.
  *
  * Hopper GPUs have tensor cores for it, which take both matrices along k: A as it is and B transposed, on
  * 16-byte boundaries, also row by row, and k a multiple of 16. They add up with about 14 bits, so their sums
@@ -501,6 +502,12 @@ typedef struct weft_problem {
      * divided: an attention head's columns stay together with granule_n = its size in the product that makes
      * them and granule_k = it in the one that takes them. 0 = 1. On the CPU. */
     int64_t granule_m, granule_n, granule_k;
+    /* Whether runs bring scales (weft_operands): 0 = none; 1 = alpha, row_scale and col_scale, which on the
+     * CPU every run may; 128 = also a_scale and b_scale, of blocks of 128, for products of fp8. On GPUs
+     * scales are for products of fp8, by weft's own kernels, and lie in memory of the GPU. */
+    int scales;
+    int fp8_fast; /* fp8 on GPUs: sums stay in the tensor cores, which keep about 14 bits of them, instead of
+                     being added up in float32 every 128 of k */
 } weft_problem;
 
 /* Fills every field with its default: float32, l = 1, alpha = 1, schedule AUTO, layout and tiles chosen by
@@ -736,11 +743,17 @@ typedef struct weft_operands {
     int64_t stride_a, stride_b, stride_c, stride_d;
     const void *send; /* collectives */
     void *recv;       /* may be send; all_gather and reduce_scatter: the rank's own share of the larger one */
-    /* Values of this run, on the CPU; the plan stays. Every rank gives the same alpha and beta, and gives
-     * scales or does not. */
+    /* Values of this run; the plan stays. Every rank gives the same alpha and beta, and gives scales or does
+     * not. On GPUs for problems with `scales`, in memory of the GPU, and beta is the problem's. */
     const float *alpha, *beta;          /* NULL = the problem's; beta is for problems whose own is not 0 */
     const float *row_scale, *col_scale; /* what is added up times these, as in weft_gemm: a factor for each
                                            row (column) of D on this rank; NULL = 1 */
+    /* Problems whose `scales` is 128: a factor for every 128 of k in a row of A, and one for every block of
+     * 128 of k and 128 columns of B; NULL = 1. They are those of what this rank multiplies: of all rows
+     * (columns) that D has here with ag_gemm, of the rank's own A and B with the others, k counted from the
+     * rank's first. Without gaps, lying as the matrix does: m x k/128, k/128 x n/128, each rounded up, and
+     * transposed where A (B) is. The matrices of a batch have the same. */
+    const float *a_scale, *b_scale;
 } weft_operands;
 
 /*

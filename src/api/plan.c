@@ -83,6 +83,9 @@ static weft_status read_plan(weft_group *group, const char *path, weft_plan_part
     if (world != group->size)
         status = weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                                 "%s is a plan of %d ranks; the group has %d", path, world, group->size);
+    else if ((*parts)->problem.scales == WEFT_SCALE_BLOCK)
+        status = weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
+                                "%s has scales of blocks, which are for plans that weft makes", path);
     else if (!report)
         status = weft_error_set(&group->error, WEFT_ERR_MEMORY, "no memory to check %s", path);
     else

@@ -71,6 +71,8 @@ static const field fields[] = {
     FIELD(granule_m, FIELD_LONG, NULL),
     FIELD(granule_n, FIELD_LONG, NULL),
     FIELD(granule_k, FIELD_LONG, NULL),
+    FIELD(scales, FIELD_INT, NULL),
+    FIELD(fp8_fast, FIELD_INT, NULL),
     TUNING(tile_m, FIELD_LONG),
     TUNING(tile_n, FIELD_LONG),
     TUNING(tile_k, FIELD_LONG),

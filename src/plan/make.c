@@ -39,14 +39,28 @@ static weft_status no_such_rank(int world, int rank, weft_error_text *error)
                           world - 1);
 }
 
+/* Where shards from other nodes are gathered they lie in the order in which they come. */
+static bool loses_blocks(const weft_problem *resolved)
+{
+    return resolved->op == WEFT_OP_AG_GEMM && resolved->scales == WEFT_SCALE_BLOCK;
+}
+
+static weft_status no_blocks(weft_error_text *error)
+{
+    return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                          "ag_gemm with scales of blocks is for ranks of one node, and not by two_level");
+}
+
 /* Of a resolved problem, as if all memory were one; over domains only schedules that know them. */
 static weft_status make_part(const weft_problem *resolved, const int32_t *domain, int world, int rank,
                              weft_plan_part *part, weft_error_text *error)
 {
-    weft_builder builder = weft_builder_begin(resolved, domain, world, rank);
-
     bool two_level = resolved->schedule == WEFT_SCHEDULE_TWO_LEVEL;
+    weft_builder builder;
 
+    if (two_level && loses_blocks(resolved))
+        return no_blocks(error);
+    builder = weft_builder_begin(resolved, domain, world, rank);
     if (two_level && resolved->op >= WEFT_OP_ALL_REDUCE)
         weft_generate_two_level(&builder);
     else if (two_level && resolved->op != WEFT_OP_AG_GEMM)
@@ -133,7 +147,9 @@ static weft_status make_over(const weft_problem *problem, const int32_t *domain,
             return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for the domains of %d ranks", world);
         domains = number_domains(domain, world, numbered);
     }
-    if (domains > 1 && resolved.schedule != WEFT_SCHEDULE_TWO_LEVEL)
+    if (domains > 1 && loses_blocks(&resolved))
+        status = no_blocks(error);
+    else if (domains > 1 && resolved.schedule != WEFT_SCHEDULE_TWO_LEVEL)
         status = make_lowered(&resolved, numbered, world, only, parts, error);
     else
         for (int rank = only < 0 ? 0 : only; rank < (only < 0 ? world : only + 1) && !status; rank++)

@@ -299,6 +299,8 @@ uint64_t weft_plan_hash(const weft_problem *problem, const int32_t *domain, int 
 /* Do both ask for the same, field by field? */
 bool weft_problem_same(const weft_problem *one, const weft_problem *other);
 
+enum { WEFT_SCALE_BLOCK = 128 }; /* `scales` of a problem whose runs have a factor for each such block */
+
 static inline bool weft_layout_gathers_k(weft_layout layout)
 {
     return layout == WEFT_LAYOUT_GATHER_A_K || layout == WEFT_LAYOUT_GATHER_B_K;

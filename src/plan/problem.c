@@ -136,6 +136,27 @@ static weft_status check_extents(const weft_problem *p, weft_error_text *error)
                        error);
 }
 
+/* Blocks are those of B as it lies: packed shards of a gathered B begin where its columns do not. */
+static weft_status check_scales(weft_problem *problem, weft_error_text *error)
+{
+    bool blocks = problem->scales == WEFT_SCALE_BLOCK;
+
+    problem->fp8_fast = problem->fp8_fast && weft_dtype_is_fp8(problem->dtype);
+    if (problem->scales < 0 || (problem->scales > 1 && !blocks))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "scales = %d: 0, 1 and %d are possible",
+                              problem->scales, WEFT_SCALE_BLOCK);
+    if (blocks && (!weft_dtype_is_fp8(problem->dtype) || weft_problem_is_gated(problem) ||
+                   weft_layout_gathers_k(problem->layout) || problem->b_form == WEFT_B_PREPACKED))
+        return weft_error_set(
+            error, WEFT_ERR_ARGUMENT,
+            "scales of blocks are for products of fp8, not of %s, without gated activations, "
+            "packed weights and gathering along k",
+            weft_dtype_name(problem->dtype));
+    if (blocks)
+        problem->b_form = WEFT_B_PLAIN;
+    return WEFT_OK;
+}
+
 static weft_status resolve_gemm(weft_problem *problem, weft_error_text *error)
 {
     weft_dtype accumulator = weft_dtype_accumulator(problem->dtype);
@@ -197,6 +218,8 @@ static weft_status resolve_gemm(weft_problem *problem, weft_error_text *error)
                                   "gathering k takes B as it is");
         problem->b_form = WEFT_B_PLAIN;
     }
+    if (check_scales(problem, error) != WEFT_OK)
+        return error->status;
     problem->tuning.tile_m = clamp_tile(problem->tuning.tile_m, problem->m);
     problem->tuning.tile_n = clamp_tile(problem->tuning.tile_n, problem->n);
     problem->tuning.tile_k = clamp_tile(problem->tuning.tile_k, problem->k);
@@ -241,6 +264,7 @@ static weft_status resolve_collective(weft_problem *problem, int world, weft_err
         problem->reduction = WEFT_SUM;
     problem->m = problem->n = problem->k = 0;
     problem->granule_m = problem->granule_n = problem->granule_k = 0;
+    problem->scales = problem->fp8_fast = 0;
     problem->l = 1;
     problem->d_dtype = problem->wire_dtype = problem->dtype;
     problem->transa = problem->transb = problem->bias = 0;
@@ -254,12 +278,15 @@ static weft_status resolve_collective(weft_problem *problem, int world, weft_err
     return WEFT_OK;
 }
 
-/* Nothing is staged where ranks touch no operand of each other's, or the schedule has a way of its own. */
+/* Nothing is staged where ranks touch no operand of each other's, or the schedule has a way of its own; nor
+ * where rows must be known as those of the whole A or B, for the scales of their blocks. */
 static bool can_be_staged(const weft_problem *problem)
 {
     weft_problem plain = *problem;
 
     plain.tuning.staged = 0;
+    if (problem->op == WEFT_OP_AG_GEMM && problem->scales == WEFT_SCALE_BLOCK)
+        return false;
     return problem->schedule == WEFT_SCHEDULE_AUTO ||
            (problem->schedule != WEFT_SCHEDULE_TWO_LEVEL && problem->schedule != WEFT_SCHEDULE_CUSTOM &&
             weft_user_operands_touched(&plain) != 0 &&
@@ -348,7 +375,7 @@ static uint64_t bits(float value)
     return word;
 }
 
-enum { FIELDS = 36 };
+enum { FIELDS = 38 };
 
 /* Everything that is asked, without the holes between the fields of the struct. */
 static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
@@ -390,6 +417,8 @@ static void list_fields(const weft_problem *p, uint64_t fields[FIELDS])
         (uint64_t)p->granule_k,
         (uint64_t)p->tuning.exchange,
         (uint64_t)p->tuning.staged,
+        (uint64_t)p->scales,
+        (uint64_t)p->fp8_fast,
     };
 
     _Static_assert(sizeof(list) == FIELDS * sizeof(*list), "every field has its place");

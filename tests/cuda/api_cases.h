@@ -66,6 +66,38 @@ static inline weft_status api_upload(const tp_case *t, weft_group *gpu, weft_gro
     return status;
 }
 
+/* Factors of rows, columns and blocks, and alpha, on the host (of which `memory` has room for all) and, at
+ * the same places, in GPU memory, which is set at `device`. */
+static inline void api_scales(const tp_case *t, weft_group *gpu, weft_group *memory, const tp_instance *d,
+                              weft_operands *host, weft_operands *on_gpu, float **values, void **device)
+{
+    int world = weft_size(gpu), rank = weft_rank(gpu);
+    int64_t outer = d->rows.count + d->cols.count, a = tp_blocks(t, false, world, rank, NULL),
+            b = tp_blocks(t, true, world, rank, NULL), most = 0;
+
+    for (int r = 0; r < world; r++) { /* symmetric memory is asked for alike */
+        tp_instance other = tp_shape(t, TP_D, world, r);
+        int64_t count = other.rows.count + other.cols.count + tp_blocks(t, false, world, r, NULL) +
+                        tp_blocks(t, true, world, r, NULL) + 1;
+
+        most = count > most ? count : most;
+    }
+    *values = calloc((size_t)most, sizeof(**values));
+    tp_values(t, d, *values, host);
+    tp_blocks(t, false, world, rank, *values + outer);
+    tp_blocks(t, true, world, rank, *values + outer + a);
+    (*values)[outer + a + b] = t->problem.alpha;
+    host->a_scale = t->a_scale ? *values + outer : NULL;
+    host->b_scale = t->b_scale ? *values + outer + a : NULL;
+    CHECK_INT(weft_alloc(memory, (size_t)most * sizeof(float), 0, device), WEFT_OK);
+    CHECK_INT(weft_memcpy(gpu, *device, *values, (size_t)most * sizeof(float)), WEFT_OK);
+    on_gpu->row_scale = t->row_scale ? *device : NULL;
+    on_gpu->col_scale = t->col_scale ? (float *)*device + d->rows.count : NULL;
+    on_gpu->a_scale = t->a_scale ? (float *)*device + outer : NULL;
+    on_gpu->b_scale = t->b_scale ? (float *)*device + outer + a : NULL;
+    on_gpu->alpha = t->run_values ? (float *)*device + outer + a + b : NULL;
+}
+
 /* `runs` runs on the group's stream, then D as it lies there. */
 static inline weft_status api_product(weft_group *gpu, weft_plan *plan, const weft_operands *operands,
                                       int runs, const tp_instance *d, char *out)
@@ -94,9 +126,11 @@ static inline void api_try(weft_group *gpu, weft_group *cpu, weft_group *memory,
 {
     tp_instance hosts[TP_OPERANDS], devices[TP_OPERANDS];
     weft_plan *on_cpu = NULL, *on_gpu = NULL;
-    weft_operands operands;
+    weft_operands operands, on_cpu_operands;
+    weft_problem planned = tp_planned(t);
     weft_status status;
-    void *block = NULL;
+    void *block = NULL, *scales = NULL;
+    float *values = NULL;
     char *got, *again;
 
     tp_place(t, weft_size(gpu), weft_rank(gpu), NULL, hosts);
@@ -105,23 +139,25 @@ static inline void api_try(weft_group *gpu, weft_group *cpu, weft_group *memory,
     got = malloc(hosts[TP_D].bytes + 1);
     again = malloc(hosts[TP_D].bytes + 1);
     status = api_upload(t, gpu, memory, hosts, devices, &block);
+    operands = tp_operands(devices);
+    on_cpu_operands = tp_operands(hosts);
+    if (t->problem.scales)
+        api_scales(t, gpu, memory, &hosts[TP_D], &on_cpu_operands, &operands, &values, &scales);
     if (status == WEFT_OK)
-        status = weft_plan_create(gpu, &t->problem, &on_gpu);
+        status = weft_plan_create(gpu, &planned, &on_gpu);
     if (status == WEFT_OK) {
-        operands = tp_operands(devices);
         status = api_product(gpu, on_gpu, &operands, runs, &devices[TP_D], got);
     }
     CHECK_INT(status, WEFT_OK);
     if (status != WEFT_OK) {
         api_tell(t, gpu, "gpu", weft_error(gpu));
     } else if (t->integers) {
-        weft_problem problem = t->problem;
+        weft_problem problem = planned;
 
         problem.tuning.tile_m = problem.tuning.tile_n = problem.tuning.tile_k = 0;
-        operands = tp_operands(hosts);
         status = weft_plan_create(cpu, &problem, &on_cpu);
         if (status == WEFT_OK)
-            status = weft_run(on_cpu, &operands);
+            status = weft_run(on_cpu, &on_cpu_operands);
         CHECK_INT(status, WEFT_OK);
         if (status != WEFT_OK)
             api_tell(t, cpu, "cpu", weft_error(cpu));
@@ -138,6 +174,9 @@ static inline void api_try(weft_group *gpu, weft_group *cpu, weft_group *memory,
     weft_plan_destroy(on_gpu);
     if (block)
         CHECK_INT(weft_free(memory, block), WEFT_OK);
+    if (scales)
+        CHECK_INT(weft_free(memory, scales), WEFT_OK);
+    free(values);
     free(got);
     free(again);
     tp_release(hosts);
@@ -194,6 +233,33 @@ static inline void api_forms(weft_group *gpu, weft_group *cpu, weft_group *memor
         t.problem.act = i % 3 == 2 ? WEFT_ACT_RELU : WEFT_ACT_NONE;
         t.problem.l = i % 7 == 6 ? 3 : 1;
         t.slack = (const int[]){0, 8, 3, 16}[i % 4]; /* 3: rows the copy engine cannot address */
+        api_try(gpu, cpu, memory, &t, 2);
+    }
+}
+
+/* fp8 with every kind of scales, as run values: of rows and columns, of blocks, alpha; all operations, types
+ * of D, both ways A and B lie, n and k that end inside blocks and begin there. */
+static inline void api_scaled(weft_group *gpu, weft_group *cpu, weft_group *memory, const api_run *run)
+{
+    static const weft_dtype outputs[] = {WEFT_BF16, WEFT_F16, WEFT_F32, WEFT_FP8_E4M3};
+
+    for (int i = 0; i < (run->small ? 1 : 2) * API_KINDS; i++) {
+        tp_case t = api_case(run, i % API_KINDS, run->small ? 24 : 272, run->small ? 136 : 432,
+                             run->small ? 272 : 784);
+
+        t.problem.dtype = i % 2 ? WEFT_FP8_E5M2 : WEFT_FP8_E4M3;
+        t.problem.d_dtype = outputs[i % 4];
+        t.problem.scales = i % 3 ? TP_BLOCK : 1;
+        t.problem.transb = i % 5 != 4;
+        t.problem.transa = i % 7 == 6;
+        t.problem.alpha = 2;
+        t.problem.bias = i % 4 == 1;
+        t.problem.tuning.tile_k = run->small ? TP_BLOCK : 0;
+        t.run_values = i % 2;
+        t.row_scale = i % 3 != 1;
+        t.col_scale = i % 4 != 2;
+        t.a_scale = i % 3 == 1 || i % 6 == 2;
+        t.b_scale = i % 3 == 1 || i % 6 == 5;
         api_try(gpu, cpu, memory, &t, 2);
     }
 }
@@ -269,6 +335,15 @@ static inline bool api_groups(weft_group *group, bool apart, weft_group **cpu)
     return status == WEFT_OK;
 }
 
+static inline void api_scaled_rank(weft_group *group, void *argument)
+{
+    weft_group *cpu = NULL;
+
+    if (api_groups(group, false, &cpu))
+        api_scaled(group, cpu, group, argument);
+    weft_group_free(cpu);
+}
+
 static inline void api_rank(weft_group *group, void *argument)
 {
     const api_run *run = argument;
@@ -282,6 +357,8 @@ static inline void api_rank(weft_group *group, void *argument)
         api_all(group, cpu, memory, run);
         api_forms(group, cpu, memory, run);
         api_reals(group, cpu, memory, run);
+        if (run->small)
+            api_scaled(group, cpu, memory, run);
         api_halves(group, cpu, memory, run);
     }
     if (memory != group)

@@ -148,6 +148,18 @@ static double through_map(const fake_map *map, weft_dtype dtype, uint64_t x, uin
                : 0;
 }
 
+/* The factor of the block that element (i, j) of a tile and its k are in. */
+static float block_scale(const weft_cuda_args *g, const weft_cuda_view *a, int i, int j, int k)
+{
+    const weft_cuda_view *b = a + 1;
+    int64_t block = (a->col + k) / WEFT_CUDA_SCALE_BLOCK;
+
+    return (g->a_scale ? g->a_scale[(a->row + i) * g->a_scale_row + block * g->a_scale_k] : 1) *
+           (g->b_scale
+                ? g->b_scale[block * g->b_scale_k + (b->col + j) / WEFT_CUDA_SCALE_BLOCK * g->b_scale_col]
+                : 1);
+}
+
 /* The product as the loader sees A and B now. */
 static float *multiply(const fake_launch *launch, const weft_cuda_task *task)
 {
@@ -182,7 +194,7 @@ static float *multiply(const fake_launch *launch, const weft_cuda_task *task)
                               : a->cs == 1    ? through_map(map, (weft_dtype)a->dtype, ka, m)
                                               : through_map(map, (weft_dtype)a->dtype, m, ka));
             for (int j = 0; j < t->cols; j++)
-                product[(int64_t)i * t->cols + j] += x * line[j];
+                product[(int64_t)i * t->cols + j] += x * line[j] * block_scale(&launch->args, a, i, j, k);
         }
     }
     free(line);
@@ -208,7 +220,11 @@ static double finish(const fake_launch *launch, const weft_cuda_task *t, const w
 {
     if (!(t->flags & WEFT_CUDA_EPILOGUE))
         return x;
-    x *= launch->args.alpha;
+    x *= launch->args.alpha_at ? *launch->args.alpha_at : launch->args.alpha;
+    if (launch->args.row_scale)
+        x *= launch->args.row_scale[v->row + i];
+    if (launch->args.col_scale)
+        x *= launch->args.col_scale[v->col + j];
     if (t->c >= 0)
         x += launch->args.beta * get(&v[t->c], i, j);
     if (t->bias >= 0)

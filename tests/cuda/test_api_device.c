@@ -27,6 +27,13 @@ static void elsewhere_of(int world)
     ranks_run(world, api_rank, &run);
 }
 
+static void scaled_of(int world)
+{
+    api_run run = {.runs = 2};
+
+    ranks_run(world, api_scaled_rank, &run);
+}
+
 /* For tools that slow everything down. */
 static void small_of(int world)
 {
@@ -362,7 +369,7 @@ int main(int argc, char **argv)
         {"opened", opened_of, 8},       {"mixed", mixed_of, 3},         {"missing", missing_of, 2},
         {"given up", given_up_of, 2},   {"elsewhere", elsewhere_of, 3}, {"processes", processes_of, 2},
         {"processes", processes_of, 4}, {"killed idle", killed_of, 2},  {"killed amid", killed_of, -3},
-        {"small", small_of, 2}};
+        {"scaled", scaled_of, 1},       {"scaled", scaled_of, 3},       {"small", small_of, 2}};
     many = (int)check_repeat(200, 1000);
     device_parts_run(parts, (int)(sizeof(parts) / sizeof(parts[0])), argc, argv);
     return device_parts_report("test_cuda_api_device");

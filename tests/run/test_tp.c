@@ -17,6 +17,26 @@ static uint64_t pick(uint64_t *state, uint64_t count)
     return check_random(state) % count;
 }
 
+/* Factors for blocks of 128 of k and of columns, which tiles and parts cut where they like. */
+static void with_blocks(tp_case *t, uint64_t *s)
+{
+    weft_problem *p = &t->problem;
+
+    if ((p->op == WEFT_OP_AG_GEMM && p->schedule == WEFT_SCHEDULE_TWO_LEVEL) ||
+        p->b_form == WEFT_B_PREPACKED || p->act >= WEFT_ACT_RELU_GATED ||
+        p->layout == WEFT_LAYOUT_GATHER_A_K || p->layout == WEFT_LAYOUT_GATHER_B_K)
+        return;
+    p->scales = TP_BLOCK;
+    p->k = 1 + (int64_t)pick(s, 400);
+    p->n = pick(s, 2) ? 100 + (int64_t)pick(s, 100) : p->n;
+    p->tuning.tile_k = p->tuning.tile_k ? 1 + (int64_t)pick(s, 200) : 0;
+    p->tuning.chunk_k = 0;
+    if (t->integers) /* sums are larger than those without factors */
+        p->wire_dtype = WEFT_F32;
+    t->a_scale = pick(s, 4) != 0;
+    t->b_scale = pick(s, 4) != 0;
+}
+
 /* A random problem around one op, schedule and dtype. */
 static tp_case make_case(weft_op op, weft_schedule schedule, weft_layout layout, weft_dtype dtype, int world,
                          uint64_t seed)
@@ -78,6 +98,8 @@ static tp_case make_case(weft_op op, weft_schedule schedule, weft_layout layout,
         p->d_dtype = p->d_dtype == WEFT_I32 || weft_dtype_is_fp8(p->d_dtype) ? WEFT_F32 : p->d_dtype;
     }
     t.in_place = p->beta != 0 && pick(&s, 2);
+    if (weft_dtype_is_fp8(dtype) && pick(&s, 2))
+        with_blocks(&t, &s);
     return t;
 }
 
@@ -88,7 +110,7 @@ static void check_case(weft_group *group, const tp_case *t, char *symmetric)
     weft_operands operands;
     weft_plan *plan = NULL;
     weft_status status;
-    guarded packed = {0};
+    guarded packed = {0}, scales[2] = {{0}, {0}};
     char *first;
 
     tp_place(t, world, rank, symmetric, s);
@@ -99,6 +121,13 @@ static void check_case(weft_group *group, const tp_case *t, char *symmetric)
         packed = tp_pack(t, &s[TP_B]);
         operands.b = packed.data;
     }
+    for (int b = 0; b < 2; b++)
+        if (b ? t->b_scale : t->a_scale) {
+            scales[b] = guarded_make((size_t)tp_blocks(t, b, world, rank, NULL) * sizeof(float));
+            tp_blocks(t, b, world, rank, scales[b].data);
+        }
+    operands.a_scale = scales[0].data;
+    operands.b_scale = scales[1].data;
     status = weft_plan_create(group, &t->problem, &plan);
     if (status == WEFT_OK)
         status = weft_run(plan, &operands);
@@ -121,6 +150,8 @@ static void check_case(weft_group *group, const tp_case *t, char *symmetric)
     }
     weft_plan_destroy(plan);
     guarded_drop(&packed);
+    guarded_drop(&scales[0]);
+    guarded_drop(&scales[1]);
     tp_release(s);
 }
 

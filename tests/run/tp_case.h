@@ -24,6 +24,7 @@ typedef struct tp_case {
     bool in_place;      /* C is D */
     bool run_values;    /* alpha and beta come with the run; the plan has others */
     bool row_scale, col_scale;
+    bool a_scale, b_scale; /* of blocks; problem.scales is 128 */
     uint64_t seed;
 } tp_case;
 
@@ -58,6 +59,51 @@ static inline float tp_scale(const tp_case *t, bool column, int64_t index)
 {
     static const float factors[] = {1, 2, 0.5f, -1};
     uint64_t state = t->seed + (uint64_t)index * 8191 + column;
+
+    return factors[check_random(&state) % 4];
+}
+
+enum { TP_BLOCK = 128 };
+
+/* Where a rank's blocks of k begin: they are counted from its first k, which the parts of sums divide. */
+static inline int64_t tp_block(const tp_case *t, int world, int64_t k)
+{
+    const weft_problem *p = &t->problem;
+    int64_t base = 0;
+
+    if (p->op != WEFT_OP_GEMM_RS && p->op != WEFT_OP_GEMM_AR)
+        return k / TP_BLOCK;
+    for (int rank = 0; rank < world; rank++) {
+        weft_span part = weft_part_granular(p->k, p->granule_k, world, rank);
+
+        if (k < part.begin + part.count)
+            return base + (k - part.begin) / TP_BLOCK;
+        base += 1000;
+    }
+    return base;
+}
+
+/* The same of columns of B: gemm_as and ag_gemm divide them, and the latter counts those of D. */
+static inline int64_t tp_column_block(const tp_case *t, int world, int64_t col)
+{
+    const weft_problem *p = &t->problem;
+    bool gather_b = p->layout == WEFT_LAYOUT_GATHER_B || p->schedule == WEFT_SCHEDULE_ALLGATHER_ROTATING_B;
+
+    if ((p->op == WEFT_OP_AG_GEMM && !gather_b) || p->op == WEFT_OP_GEMM_AS)
+        for (int rank = 0; rank < world; rank++) {
+            weft_span part = weft_part_granular(p->n, p->granule_n, world, rank);
+
+            if (col < part.begin + part.count)
+                return 1000 * rank + (col - part.begin) / TP_BLOCK;
+        }
+    return col / TP_BLOCK;
+}
+
+/* The factor of a block of the product of A's row (b = false) or B's block of columns. */
+static inline float tp_block_scale(const tp_case *t, bool b, int64_t line, int64_t block)
+{
+    static const float factors[] = {1, 2, 0.5f, -1};
+    uint64_t state = t->seed + 77 + (uint64_t)line * 8191 + (uint64_t)block * 131071 + b;
 
     return factors[check_random(&state) % 4];
 }
@@ -199,7 +245,8 @@ static inline int64_t tp_spilt(const tp_instance *d, int64_t row)
 }
 
 /* What the activation is applied to: of row `row` and column `col` of B, without C. */
-static inline double tp_sum(const tp_case *t, int64_t batch, int64_t row, int64_t col, double *magnitude)
+static inline double tp_sum(const tp_case *t, int world, int64_t batch, int64_t row, int64_t col,
+                            double *magnitude)
 {
     const weft_problem *p = &t->problem;
     double sum = 0, scale = p->alpha * (t->row_scale ? tp_scale(t, false, row) : 1) *
@@ -208,7 +255,12 @@ static inline double tp_sum(const tp_case *t, int64_t batch, int64_t row, int64_
     *magnitude = 0;
     for (int64_t x = 0; x < p->k; x++) {
         double product = tp_element(t, TP_A, batch, row, x) * tp_element(t, TP_B, batch, x, col);
+        int64_t block = t->a_scale || t->b_scale ? tp_block(t, world, x) : 0;
 
+        if (t->a_scale)
+            product *= (double)tp_block_scale(t, false, row, block);
+        if (t->b_scale)
+            product *= (double)tp_block_scale(t, true, tp_column_block(t, world, col), block);
         sum += product;
         *magnitude += fabs(product);
     }
@@ -233,7 +285,7 @@ static inline int64_t tp_wrong(const tp_case *t, int world, const tp_instance *d
             for (int64_t j = 0; j < d->cols.count; j++) {
                 int64_t row = d->rows.begin + i, col = d->cols.begin + j;
                 double magnitude = 0, up_magnitude = 0, up = 1, got, bound = 0;
-                double exact = tp_sum(t, batch, row, col * tp_width(p), &magnitude);
+                double exact = tp_sum(t, world, batch, row, col * tp_width(p), &magnitude);
 
                 if (p->beta != 0) {
                     exact += p->beta * tp_element(t, TP_C, batch, row, col);
@@ -241,7 +293,7 @@ static inline int64_t tp_wrong(const tp_case *t, int world, const tp_instance *d
                 }
                 exact = tp_activate(p->act, exact);
                 if (tp_width(p) == 2)
-                    up = tp_sum(t, batch, row, 2 * col + 1, &up_magnitude);
+                    up = tp_sum(t, world, batch, row, 2 * col + 1, &up_magnitude);
                 got = weft_element_get(d->dtype, d->data, tp_index(d, batch, i, j));
                 if (t->integers) {
                     uint64_t rounded = 0;
@@ -346,6 +398,25 @@ static inline void tp_values(const tp_case *t, const tp_instance *d, float *memo
     operands->col_scale = t->col_scale ? cols : NULL;
     operands->alpha = t->run_values ? &t->problem.alpha : NULL;
     operands->beta = t->run_values ? &t->problem.beta : NULL;
+}
+
+/* The scales of blocks of what this rank multiplies, as weft.h says they lie: of A, or of B. */
+static inline int64_t tp_blocks(const tp_case *t, bool b, int world, int rank, float *memory)
+{
+    const weft_problem *p = &t->problem;
+    tp_instance d = tp_shape(t, TP_D, world, rank), own = tp_shape(t, b ? TP_B : TP_A, world, rank);
+    weft_span k = b ? own.rows : own.cols, lines = b ? own.cols : own.rows;
+    int64_t depth = (k.count + TP_BLOCK - 1) / TP_BLOCK, first, count;
+
+    if (p->op == WEFT_OP_AG_GEMM)
+        lines = b ? d.cols : d.rows;
+    first = b && lines.count ? tp_column_block(t, world, lines.begin) : lines.begin;
+    count = b ? (lines.count + TP_BLOCK - 1) / TP_BLOCK : lines.count;
+    for (int64_t i = 0; memory && i < count; i++)
+        for (int64_t j = 0; j < depth; j++)
+            memory[(b ? p->transb : !p->transa) ? i * depth + j : j * count + i] =
+                tp_block_scale(t, b, first + i, tp_block(t, world, k.begin) + j);
+    return count * depth;
 }
 
 /* This rank's B packed beforehand, for WEFT_B_PREPACKED. */

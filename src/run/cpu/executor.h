@@ -34,6 +34,7 @@ typedef struct weft_lane_state {
 typedef struct weft_run_values {
     float alpha, beta;
     const float *row_scale, *col_scale; /* of this rank's D; NULL = 1 */
+    const float *a_scale, *b_scale;     /* of blocks of what it multiplies (run/scales.h); NULL = 1 */
 } weft_run_values;
 
 typedef struct weft_executor {

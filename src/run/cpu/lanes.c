@@ -405,16 +405,27 @@ static void close_run(weft_executor *x)
         x->base[signal] += part->signal_posts[signal];
 }
 
-/* What the run brings along, or the plan's own; false: a C that the plan does not have. */
-static bool take_values(weft_executor *x, const weft_plan *plan, const weft_operands *operands)
+/* What the run brings along, or the plan's own; refused: a C or blocks that the plan does not have. */
+static weft_status take_values(weft_executor *x, const weft_plan *plan, const weft_operands *operands)
 {
     const weft_problem *p = &plan->part.problem;
+    weft_error_text *error = &plan->group->error;
 
     x->values = (weft_run_values){.alpha = operands->alpha ? *operands->alpha : p->alpha,
                                   .beta = operands->beta ? *operands->beta : p->beta,
                                   .row_scale = operands->row_scale,
-                                  .col_scale = operands->col_scale};
-    return p->beta != 0 || x->values.beta == 0;
+                                  .col_scale = operands->col_scale,
+                                  .a_scale = operands->a_scale,
+                                  .b_scale = operands->b_scale};
+    if (p->beta == 0 && x->values.beta != 0)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "beta of the run is %g, but the plan was made with beta = 0 and has no C",
+                              (double)x->values.beta);
+    if ((operands->a_scale || operands->b_scale) && p->scales != WEFT_SCALE_BLOCK)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "the run has scales of blocks, but the plan was made with scales = %d, not %d",
+                              p->scales, WEFT_SCALE_BLOCK);
+    return WEFT_OK;
 }
 
 /* Ranks that bring different values ask for different things. */
@@ -425,7 +436,8 @@ static uint64_t values_hash(const weft_run_values *values)
     memcpy(&words[0], &values->alpha, sizeof(words[0]));
     memcpy(&words[1], &values->beta, sizeof(words[1]));
     return ((uint64_t)words[0] << 32 | words[1]) * 0x9e3779b97f4a7c15u + (values->row_scale ? 0x51 : 0) +
-           (values->col_scale ? 0x5100 : 0);
+           (values->col_scale ? 0x5100 : 0) + (values->a_scale ? 0x510000 : 0) +
+           (values->b_scale ? 0x51000000 : 0);
 }
 
 weft_status weft_cpu_run(weft_plan *plan, const weft_operands *operands)
@@ -434,24 +446,21 @@ weft_status weft_cpu_run(weft_plan *plan, const weft_operands *operands)
     weft_executor *x = program->executor;
     weft_status status = weft_group_check(plan->group);
     weft_record *record;
-    bool has_c = true;
 
     if (status != WEFT_OK)
         return status;
     if (plan->part.problem.op >= WEFT_OP_ALL_REDUCE) { /* have none: every nanosecond counts */
         record = weft_session_begin(x->session, WEFT_CALLED_RUN, plan->part.hash, &plan->part.problem);
     } else {
-        has_c = take_values(x, plan, operands);
+        status = take_values(x, plan, operands);
         record = weft_session_begin(x->session, WEFT_CALLED_RUN, plan->part.hash + values_hash(&x->values),
                                     &plan->part.problem);
     }
     x->plan = plan;
     x->program = program;
     record->beyond = plan->told && weft_given_beyond(plan, operands);
-    status = has_c ? weft_operands_enter(plan, operands, record)
-                   : weft_error_set(&plan->group->error, WEFT_ERR_ARGUMENT,
-                                    "beta of the run is %g, but the plan was made with beta = 0 and has no C",
-                                    (double)x->values.beta);
+    if (status == WEFT_OK)
+        status = weft_operands_enter(plan, operands, record);
     record->status = (int32_t)status;
     if (status != WEFT_OK) {
         weft_session_publish(x->session);

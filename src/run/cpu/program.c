@@ -103,12 +103,15 @@ static void size_workspace(weft_plan *plan)
         if (part->problem.wire_dtype != weft_dtype_accumulator(part->problem.dtype) &&
             tile > program->sums_bytes)
             program->sums_bytes = tile;
+        if (part->problem.scales == WEFT_SCALE_BLOCK && tile > program->blocks_bytes)
+            program->blocks_bytes = tile;
     }
+    program->blocks_bytes = weft_round_up_bytes(program->blocks_bytes, WEFT_RUN_ALIGNMENT);
     program->sums_bytes = weft_round_up_bytes(program->sums_bytes, WEFT_RUN_ALIGNMENT);
     program->edge_bytes =
         weft_round_up_bytes((size_t)m * (size_t)plan->bind->kernel->nr * 4, WEFT_RUN_ALIGNMENT);
     program->workspace_bytes = weft_round_up_bytes(
-        program->lists_bytes + program->sums_bytes + program->edge_bytes +
+        program->lists_bytes + program->sums_bytes + program->edge_bytes + 2 * program->blocks_bytes +
             weft_gemm_workspace_bytes(plan->bind, m, n + plan->bind->kernel->nr, k, packed),
         4096);
 }
@@ -207,10 +210,12 @@ static weft_status prepare(weft_plan *plan, const weft_problem *resolved, weft_p
         if (status != WEFT_OK)
             return status;
         plan->bind = weft_core_binding(core, resolved->dtype, false);
-        /* The longest part of k decides, so that all ranks agree. */
+        /* The longest part of k decides, so that all ranks agree. Sums of blocks are made in rows. */
         program->order =
-            weft_gemm_order(plan->bind, resolved->m, weft_problem_part_k(resolved, x->world, 0).count,
-                            resolved->op == WEFT_OP_GEMM_AR);
+            resolved->scales == WEFT_SCALE_BLOCK
+                ? 0
+                : weft_gemm_order(plan->bind, resolved->m, weft_problem_part_k(resolved, x->world, 0).count,
+                                  resolved->op == WEFT_OP_GEMM_AR);
     }
     if (given) {
         plan->part = *given;

@@ -20,10 +20,10 @@ typedef struct weft_program {
     size_t scratch_bytes;
     size_t private_bytes;                     /* private operands and all workspaces */
     size_t workspace_offset, workspace_bytes; /* of worker 0; one after another */
-    /* A workspace: lists of a task's regions, a block of accumulators, the edge of a panel, the engine's
-     * part. */
+    /* A workspace: lists of a task's regions, a block of accumulators, the edge of a panel, two tiles of sums
+     * where blocks have scales, the engine's part. */
     uint32_t regions_max;
-    size_t lists_bytes, sums_bytes, edge_bytes;
+    size_t lists_bytes, sums_bytes, edge_bytes, blocks_bytes;
     int order; /* in which products hand sums on (gemm.h); 0 = in rows */
     int workers;
 } weft_program;

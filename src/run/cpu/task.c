@@ -4,6 +4,7 @@
 #include "group/far.h"
 #include "gemm/epilogue.h"
 #include "run/cpu/reduce.h"
+#include "run/scales.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,20 +48,22 @@ void weft_task_bind(weft_executor *x, int rank)
 typedef struct space {
     weft_view *views, *more_views; /* each has room for every region of a task */
     weft_region *regions;          /* likewise */
-    char *sums, *edge, *engine;
+    char *sums, *edge, *blocks[2], *engine;
 } space;
 
 static space cut(const weft_program *program, char *workspace)
 {
     weft_view *views = (weft_view *)workspace;
-    char *sums = workspace + program->lists_bytes;
+    char *sums = workspace + program->lists_bytes, *edge = sums + program->sums_bytes,
+         *blocks = edge + program->edge_bytes;
 
     return (space){.views = views,
                    .more_views = views + program->regions_max,
                    .regions = (weft_region *)(views + 2 * program->regions_max),
                    .sums = sums,
-                   .edge = sums + program->sums_bytes,
-                   .engine = sums + program->sums_bytes + program->edge_bytes};
+                   .edge = edge,
+                   .blocks = {blocks, blocks + program->blocks_bytes},
+                   .engine = blocks + 2 * program->blocks_bytes};
 }
 
 /* Where a region lies. Strides are in elements; `packed` regions have only their batch's start. */
@@ -261,6 +264,64 @@ static void compute_edge(weft_gemm_tile *tile, int64_t skip, char *edge, char *e
     tile->acc_ld = ld;
 }
 
+/* sums += part times the factors of one block of k, from k = `k` on. */
+static void add_block(const weft_executor *x, const weft_region *a, const weft_region *b, int64_t k,
+                      const float *part, float *sums)
+{
+    const weft_plan_part *plan = &x->plan->part;
+    weft_scale_strides of_a = weft_scales_of_a(plan), of_b = weft_scales_of_b(plan);
+    int64_t row = weft_scales_row(plan, a), col = weft_scales_col(plan, b), at = k / WEFT_SCALE_BLOCK;
+    const weft_run_values *values = &x->values;
+
+    for (int64_t i = 0; i < a->rows; i++) {
+        float of_row = values->a_scale ? values->a_scale[(row + i) * of_a.row + at * of_a.col] : 1;
+
+        for (int64_t j = 0, end; j < b->cols; j = end) {
+            int64_t block = (col + j) / WEFT_SCALE_BLOCK, next = (block + 1) * WEFT_SCALE_BLOCK - col;
+            float scale = of_row * (values->b_scale ? values->b_scale[at * of_b.row + block * of_b.col] : 1);
+
+            end = next < b->cols ? next : b->cols;
+            for (int64_t e = i * b->cols + j; e < i * b->cols + end; e++)
+                sums[e] += scale * part[e];
+        }
+    }
+}
+
+/*
+ * The products of blocks of k, each times its factors: what remains is the accumulator of a product over an
+ * empty k-range.
+ */
+static void compute_blocks(weft_executor *x, weft_gemm_tile *tile, const weft_region *a, const weft_region *b,
+                           space room)
+{
+    int64_t bytes = tile->m * tile->n * 4, first = a->col0, end = a->col0 + a->cols;
+    weft_gemm_tile block = *tile;
+
+    if (tile->acc)
+        weft_copy(4, tile->m, tile->n, (weft_view){room.blocks[0], tile->n},
+                  (weft_view){(char *)(uintptr_t)tile->acc, tile->acc_ld});
+    else
+        memset(room.blocks[0], 0, (size_t)bytes);
+    block.acc = NULL;
+    block.raw = true;
+    block.d_dtype = WEFT_F32;
+    block.d_count = 1;
+    block.d[0] = room.blocks[1];
+    block.d_ld[0] = tile->n;
+    for (int64_t k = first, next; k < end; k = next) {
+        next = (k / WEFT_SCALE_BLOCK + 1) * WEFT_SCALE_BLOCK;
+        next = next < end ? next : end;
+        block.k = next - k;
+        block.a = (const char *)tile->a + (k - first) * tile->a_cs; /* elements of one byte */
+        block.b = (const char *)tile->b + (k - first) * tile->b_rs;
+        weft_gemm_run_tile(&block, room.engine);
+        add_block(x, a, b, k, (const float *)room.blocks[1], (float *)room.blocks[0]);
+    }
+    tile->k = 0;
+    tile->acc = room.blocks[0];
+    tile->acc_ld = tile->n;
+}
+
 /* `skip` is how far into a panel of a packed B the columns begin. */
 static void multiply(weft_executor *x, const weft_task *task, const weft_region *regions, int64_t skip,
                      space room)
@@ -289,7 +350,9 @@ static void multiply(weft_executor *x, const weft_task *task, const weft_region 
     }
     if (roles.acc >= 0)
         set_acc(x, &regions[roles.acc], &tile, room.sums);
-    if (skip && tile.k)
+    if ((x->values.a_scale || x->values.b_scale) && tile.k)
+        compute_blocks(x, &tile, a, b, room);
+    else if (skip && tile.k)
         compute_edge(&tile, skip, room.edge, room.engine);
     tile.raw = true;
     if (task->flags & WEFT_TASK_EPILOGUE)

@@ -45,7 +45,8 @@ static weft_cuda_asked asked_alone(const weft_plan_part *part, const weft_cuda_p
                              .d = matrix_in_role(part, places, WEFT_ROLE_D),
                              .alpha = p->alpha,
                              .beta = p->beta,
-                             .act = p->act};
+                             .act = p->act,
+                             .fast = p->fp8_fast};
 
     if (p->beta != 0)
         asked.c = matrix_in_role(part, places, WEFT_ROLE_C);
@@ -69,7 +70,8 @@ static weft_cuda_asked asked_of_task(const weft_plan_part *part, const weft_cuda
                              .b = matrix_of(part, places, &r[2]),
                              .alpha = finished ? p->alpha : 1,
                              .beta = task->flags & WEFT_TASK_HAS_C ? p->beta : 0,
-                             .act = finished ? p->act : WEFT_ACT_NONE};
+                             .act = finished ? p->act : WEFT_ACT_NONE,
+                             .fast = p->fp8_fast};
 
     if (task->flags & WEFT_TASK_HAS_C)
         asked.c = matrix_of(part, places, &r[3]);

@@ -20,6 +20,7 @@ typedef struct weft_cuda_asked {
     int64_t m, n, k;
     weft_cuda_matrix a, b, c, d, bias;
     float alpha, beta;
+    int fast; /* fp8: as of the problem */
     weft_act act;
 } weft_cuda_asked;
 

@@ -45,15 +45,34 @@ static void detach(weft_group *group)
     weft_cuda_detach(group);
 }
 
-static weft_status run_on(weft_plan *plan, const weft_operands *operands, void *stream)
+/* Kernels read what a run brings from the GPU's memory; those that do not were made without it. */
+static weft_status check_values(const weft_plan *plan, const weft_operands *operands)
 {
     const weft_problem *p = &plan->part.problem;
+    weft_error_text *error = &plan->group->error;
 
-    if (operands->row_scale || operands->col_scale || (operands->alpha && *operands->alpha != p->alpha) ||
-        (operands->beta && *operands->beta != p->beta))
-        return weft_error_set(&plan->group->error, WEFT_ERR_UNSUPPORTED,
-                              "on GPUs a run has no scales, and the alpha and beta of its plan");
-    return weft_cuda_plan_run(plan, operands, stream);
+    if ((operands->a_scale || operands->b_scale) && p->scales != WEFT_SCALE_BLOCK)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "the run has scales of blocks, but the plan was made with scales = %d, not %d",
+                              p->scales, WEFT_SCALE_BLOCK);
+    if (p->scales && operands->beta)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "on GPUs a run with scales has the beta of its plan");
+    if (!p->scales &&
+        (operands->row_scale || operands->col_scale || (operands->alpha && *operands->alpha != p->alpha) ||
+         (operands->beta && *operands->beta != p->beta)))
+        return weft_error_set(
+            error, WEFT_ERR_UNSUPPORTED,
+            "on GPUs a run has the alpha and beta of its plan, and scales where the problem "
+            "says so (`scales`)");
+    return WEFT_OK;
+}
+
+static weft_status run_on(weft_plan *plan, const weft_operands *operands, void *stream)
+{
+    weft_status status = check_values(plan, operands);
+
+    return status == WEFT_OK ? weft_cuda_plan_run(plan, operands, stream) : status;
 }
 
 static weft_status run(weft_plan *plan, const weft_operands *operands)

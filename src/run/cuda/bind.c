@@ -5,6 +5,7 @@
 #include "core/dtype.h"
 #include "run/cuda/halves.h"
 #include "run/given.h"
+#include "run/scales.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,6 +75,36 @@ static weft_status check_place(const weft_plan *plan, int operand, const weft_gi
     return weft_cuda_check_memory(plan->group, what, given->data, bytes);
 }
 
+static weft_status check_scales(const weft_plan *plan, const weft_operands *operands)
+{
+    const weft_plan_part *part = &plan->part;
+    int d = plan->operand_of_role[WEFT_ROLE_D];
+    const struct {
+        const char *name;
+        const float *at;
+        int64_t count;
+    } arrays[] = {
+        {"alpha", operands->alpha, 1},
+        {"row_scale", operands->row_scale,
+         d < 0 ? 0 : weft_operand_rows(&part->operands[d], part->world, part->rank)},
+        {"col_scale", operands->col_scale,
+         d < 0 ? 0 : weft_operand_cols(&part->operands[d], part->world, part->rank)},
+        {"a_scale", operands->a_scale, weft_scales_of_a(part).count},
+        {"b_scale", operands->b_scale, weft_scales_of_b(part).count},
+    };
+    weft_status status = WEFT_OK;
+
+    for (size_t i = 0; i < sizeof(arrays) / sizeof(arrays[0]) && status == WEFT_OK; i++)
+        if (arrays[i].at && arrays[i].count > INT32_MAX) /* as the walkers count them */
+            status =
+                weft_error_set(&plan->group->error, WEFT_ERR_UNSUPPORTED, "%s has %lld factors: too many",
+                               arrays[i].name, (long long)arrays[i].count);
+        else if (arrays[i].at)
+            status = weft_cuda_check_memory(plan->group, arrays[i].name, arrays[i].at,
+                                            (size_t)arrays[i].count * sizeof(float));
+    return status;
+}
+
 static weft_status check_operands(const weft_plan *plan, const weft_operands *operands)
 {
     for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++) {
@@ -90,7 +121,7 @@ static weft_status check_operands(const weft_plan *plan, const weft_operands *op
         if (status != WEFT_OK)
             return status;
     }
-    return WEFT_OK;
+    return plan->part.problem.scales ? check_scales(plan, operands) : WEFT_OK;
 }
 
 /* ---- meeting -------------------------------------------------------------------------------------- */
@@ -273,16 +304,16 @@ static weft_status lower(weft_plan *plan, const weft_operands *operands, const w
             signals[rank] = (uint64_t *)(block + weft_cuda_plan_of(plan)->signals_at);
             controls[rank] = (weft_cuda_control *)(block + weft_cuda_plan_of(plan)->control_at);
         }
-        status =
-            weft_cuda_executor_make(g->device, &plan->part,
-                                    &(weft_cuda_binding){.places = places,
-                                                         .signals = signals,
-                                                         .done_posts = weft_cuda_plan_of(plan)->done_posts,
-                                                         .collective = collective->world ? collective : NULL,
-                                                         .inboxes = inboxes,
-                                                         .shared = !g->whole,
-                                                         .given = plan->loaded},
-                                    controls, g->crews, &limits, executor, error);
+        status = weft_cuda_executor_make(
+            g->device, &plan->part,
+            &(weft_cuda_binding){.places = places,
+                                 .signals = signals,
+                                 .done_posts = weft_cuda_plan_of(plan)->done_posts,
+                                 .collective = collective->world ? collective : NULL,
+                                 .inboxes = inboxes,
+                                 .values = plan->part.problem.scales ? operands : NULL,
+                                 .given = plan->loaded},
+            controls, g->crews, &limits, executor, error);
     }
     free(places);
     free(signals);

@@ -109,7 +109,8 @@ static bool takes_fp8(const weft_problem *p, int world, weft_dtype out)
 }
 
 /* With alpha = 0 cuBLASLt may still read A and B. It takes a bias to lie on 16 bytes, which nobody knows
- * before a run, and columns of D in the middle of lines are slow; so of several ranks it is given neither. */
+ * before a run, and columns of D in the middle of lines are slow; so of several ranks it is given neither.
+ * Scales of a run are for weft's own kernels. */
 bool weft_cublaslt_makes(const weft_problem *p, int world)
 {
     bool sums = world > 1 && (p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR);
@@ -117,7 +118,7 @@ bool weft_cublaslt_makes(const weft_problem *p, int world)
 
     bool halves = (p->dtype == WEFT_F16 || p->dtype == WEFT_BF16) && (out == p->dtype || out == WEFT_F32);
 
-    return p->op < WEFT_OP_ALL_REDUCE && (halves || takes_fp8(p, world, out)) && p->l == 1 &&
+    return p->op < WEFT_OP_ALL_REDUCE && !p->scales && (halves || takes_fp8(p, world, out)) && p->l == 1 &&
            weft_cuda_multiplies_everywhere(p, world) && p->m <= INT32_MAX && p->n <= INT32_MAX &&
            p->k <= INT32_MAX && p->alpha != 0 &&
            (sums || p->act == WEFT_ACT_NONE || p->act == WEFT_ACT_RELU) && (sums || world == 1 || !p->bias) &&
@@ -143,6 +144,7 @@ static bool describe(const weft_cuda_asked *q, weft_cublaslt_product *made)
                                       : (q->bias.at ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT);
     const weft_cuda_matrix *c = q->c.at ? &q->c : &q->d;
     const void *bias = q->bias.at;
+    int8_t fast = (int8_t)q->fast;
     cudaDataType_t in = type_of(q->a.dtype), out = type_of(q->d.dtype);
 
     made->left_at = q->b.at;
@@ -156,6 +158,7 @@ static bool describe(const weft_cuda_asked *q, weft_cublaslt_product *made)
            !lt->desc_set(made->desc, CUBLASLT_MATMUL_DESC_TRANSB, &right, sizeof(right)) &&
            !lt->desc_set(made->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)) &&
            (!bias || !lt->desc_set(made->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias))) &&
+           (!fast || !lt->desc_set(made->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof(fast))) &&
            !lt->layout_create(&made->left, in, (uint64_t)(q->b.transposed ? q->k : q->n),
                               (uint64_t)(q->b.transposed ? q->n : q->k), q->b.ld) &&
            !lt->layout_create(&made->right, in, (uint64_t)(q->a.transposed ? q->m : q->k),

@@ -70,11 +70,19 @@ __device__ __forceinline__ void finish_pairs(const weft_cuda_args &g, const weft
                                              const weft_cuda_view *v, float *d, int row, int col0)
 {
     float2 x[PAIRS];
+#ifdef WEFT_CUDA_FP8
+#pragma unroll
+    for (int i = 0; i < 2 * PAIRS; i++) {
+        int r = row + (i >> 1 & 1) * 8, c = col0 + (i >> 2) * 8 + (i & 1);
+        d[i] = scaled(g, v[0], d[i], min(r, t.rows - 1), min(c, t.cols - 1));
+    }
+#else
     if (g.alpha != 1) {
 #pragma unroll
         for (int i = 0; i < 2 * PAIRS; i++)
             d[i] *= g.alpha;
     }
+#endif
     if (t.c >= 0) {
         fetch_pairs<NARROW>(t, v[t.c], row, col0, x);
 #pragma unroll

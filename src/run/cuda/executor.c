@@ -6,6 +6,7 @@
 #include "run/cuda/emulate.h"
 #include "run/cuda/halves.h"
 #include "run/cuda/maps.h"
+#include "run/scales.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -164,6 +165,22 @@ static CUfunction pick_kernel(const weft_cuda_executor *executor, const weft_pro
                                                               problem->transb)];
 }
 
+/* What a run brings in device memory. */
+static void fill_scales(weft_cuda_args *args, const weft_plan_part *part, const weft_operands *values)
+{
+    weft_scale_strides a = weft_scales_of_a(part), b = weft_scales_of_b(part);
+
+    args->alpha_at = values->alpha;
+    args->row_scale = values->row_scale;
+    args->col_scale = values->col_scale;
+    args->a_scale = values->a_scale;
+    args->b_scale = values->b_scale;
+    args->a_scale_row = a.row;
+    args->a_scale_k = a.col;
+    args->b_scale_k = b.row;
+    args->b_scale_col = b.col;
+}
+
 static void fill_args(weft_cuda_args *args, const weft_plan_part *part, const weft_cuda_program *program,
                       weft_cuda_control *control, const weft_cuda_limits *limits)
 {
@@ -189,6 +206,7 @@ static void fill_args(weft_cuda_args *args, const weft_plan_part *part, const we
     args->enter_deadline_ns = (uint64_t)(limits->enter_seconds * 1e9);
     args->progress_deadline_ns = (uint64_t)(limits->progress_seconds * 1e9);
     args->ranks_enter = (uint32_t)part->world;
+    args->fast = (uint32_t)part->problem.fp8_fast;
 }
 
 /* ---- the gate ---------------------------------------------------------------------------------------- */
@@ -300,6 +318,8 @@ static weft_status make_kernel(const weft_plan_part *part, const weft_cuda_bindi
     made->grid = lanes * (program.hopper ? (unsigned)weft_cuda_walkers[program.walker].ctas : 1);
     made->link_bytes = program.link_bytes;
     fill_args(&made->args, part, &program, controls[part->rank], limits);
+    if (binding->values)
+        fill_scales(&made->args, part, binding->values);
     made->args.signals = binding->signals[part->rank];
     made->args.alone = program.hopper && crews >= device->crews;
     if (!product) {

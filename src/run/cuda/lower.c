@@ -2,6 +2,7 @@
 #include "run/cuda/lower.h"
 
 #include "core/dtype.h"
+#include "run/scales.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -362,6 +363,11 @@ static weft_status check_gemm(const weft_lowering *low, const weft_task *task, c
             low->error, WEFT_ERR_ARGUMENT,
             "tiles of the cuda backend are at most %d x %d, and the plan has one of %lld x %lld",
             WEFT_CUDA_TILE_M, widest, (long long)d->rows, (long long)d->cols);
+    if (low->part->problem.scales == WEFT_SCALE_BLOCK && a->col0 % WEFT_SCALE_BLOCK)
+        return weft_error_set(low->error, WEFT_ERR_UNSUPPORTED,
+                              "with scales of blocks the cuda backend takes k from multiples of %d on, not "
+                              "from %lld: give other tiles",
+                              WEFT_SCALE_BLOCK, (long long)a->col0);
     for (uint32_t i = 0; i < task->region_count; i++) {
         weft_dtype other = operand_of(low, d + i)->dtype;
         if (fp8 && (weft_dtype_is_fp8(other) || weft_dtype_size(other) == 2))
@@ -441,6 +447,14 @@ static void join_chain(const weft_lowering *low, const weft_task *first, const w
     a->cols = b->rows = weft_lower_region_a(low, last)->col0 + weft_lower_region_a(low, last)->cols - a->col0;
 }
 
+/* Where the factors of A's rows and B's columns are, and of k. */
+static void count_scales(const weft_lowering *low, const weft_region *a, const weft_region *b, bool of_a,
+                         weft_cuda_view *view)
+{
+    view->row = (int32_t)(of_a ? weft_scales_row(low->part, a) : b->row0);
+    view->col = (int32_t)(of_a ? a->col0 : weft_scales_col(low->part, b));
+}
+
 weft_status weft_lower_gemm(weft_lowering *low, const weft_task *first, const weft_task *task,
                             weft_cuda_task *out)
 {
@@ -465,7 +479,11 @@ weft_status weft_lower_gemm(weft_lowering *low, const weft_task *first, const we
                                     : i == 0 ? first_destination(low, task)
                                              : regions + i;
         weft_cuda_view view = view_of(low, region);
+        if (product)
+            count_scales(low, a, b, i == task->destinations, &view);
         if (i < task->destinations) {
+            view.row = (int32_t)region->row0;
+            view.col = (int32_t)region->col0;
             status = bind_destination(low, region, &view);
             bulk &= view.map >= 0 && view.dtype == (int32_t)operand_of(low, regions)->dtype;
         } else if (i >= task->destinations + 2) {
@@ -529,6 +547,10 @@ weft_status weft_lower_plain(weft_lowering *low, const weft_task *task, weft_cud
         out->copy_bytes = (int32_t)(out->cols * size);
         if (i == out->bias)
             view.rs = 0;
+        if (i < out->destinations) {
+            view.row = (int32_t)regions[i].row0;
+            view.col = (int32_t)regions[i].col0;
+        }
         status = add_view(low, &view);
     }
     if (wide)

@@ -198,6 +198,22 @@ struct Ends {
     }
 };
 
+/* A sum times alpha and the factors of its row and column; only products of fp8 have those. */
+static __device__ __forceinline__ float scaled(const weft_cuda_args &g, const weft_cuda_view &d, float sum,
+                                               int row, int col)
+{
+#ifdef WEFT_CUDA_FP8
+    float scale = g.alpha_at ? __ldcg(g.alpha_at) : g.alpha;
+    if (g.row_scale)
+        scale *= __ldcg(g.row_scale + d.row + row);
+    if (g.col_scale)
+        scale *= __ldcg(g.col_scale + d.col + col);
+    return scale * sum;
+#else
+    return g.alpha * sum;
+#endif
+}
+
 /* One sum of a GEMM: what it is added to, the epilogue, all destinations. */
 static __device__ __forceinline__ void end_element(const weft_cuda_args &g, const weft_cuda_task &t,
                                                    const weft_cuda_view *v, const Ends &e, float x, int row,
@@ -206,7 +222,7 @@ static __device__ __forceinline__ void end_element(const weft_cuda_args &g, cons
     if (t.acc >= 0)
         x = element_get(e.acc.ptr, row * e.acc.rs + col * e.acc.cs, e.acc.dtype) + x;
     if (t.flags & WEFT_CUDA_EPILOGUE) {
-        x *= g.alpha;
+        x = scaled(g, e.first, x, row, col);
         if (t.c >= 0)
             x = fmaf(g.beta, element_get(e.c.ptr, row * e.c.rs + col * e.c.cs, e.c.dtype), x);
         if (t.bias >= 0)
@@ -222,7 +238,7 @@ static __device__ __forceinline__ void end_element(const weft_cuda_args &g, cons
 static __device__ __forceinline__ float finish_element(const weft_cuda_args &g, const weft_cuda_task &t,
                                                        const weft_cuda_view *v, float sum, int row, int col)
 {
-    float x = g.alpha * sum;
+    float x = scaled(g, v[0], sum, row, col);
     if (t.c >= 0)
         x = fmaf(g.beta, element_get(v[t.c].ptr, row * v[t.c].rs + col * v[t.c].cs, v[t.c].dtype), x);
     if (t.bias >= 0)

@@ -115,6 +115,9 @@ static weft_status check_problem(const weft_cuda_group *g, const weft_problem *p
     if (weft_problem_is_gated(p))
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "the cuda backend has no gated activations; they are applied on the CPU");
+    if (p->scales && !weft_dtype_is_fp8(p->dtype))
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "on GPUs scales are for products of fp8, not of %s", weft_dtype_name(p->dtype));
     if (p->op < WEFT_OP_ALL_REDUCE && p->dtype != WEFT_F16 && p->dtype != WEFT_BF16 &&
         !weft_dtype_is_fp8(p->dtype))
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,

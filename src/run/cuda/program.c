@@ -82,7 +82,8 @@ static void sort_waits(weft_cuda_program *program, const weft_cuda_task *task)
 /* Whether the epilogue does more than store: the walkers have shorter code for sums that are only stored. */
 static bool changes_sums(const weft_problem *p, const weft_task *task)
 {
-    return p->alpha != 1 || p->act != WEFT_ACT_NONE || task->flags & (WEFT_TASK_HAS_C | WEFT_TASK_HAS_BIAS);
+    return p->alpha != 1 || p->scales || p->act != WEFT_ACT_NONE ||
+           task->flags & (WEFT_TASK_HAS_C | WEFT_TASK_HAS_BIAS);
 }
 
 /* The posts of a collective's task: see done.h. */

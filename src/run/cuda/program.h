@@ -36,8 +36,9 @@ typedef struct weft_cuda_binding {
      * see halves.h. */
     const weft_plan_part *collective;
     char *const *inboxes;
-    bool shared; /* ranks of the group have parts of one GPU */
-    bool given;  /* somebody else's plan: nothing is known of its copies but what the checker proves */
+    const weft_operands *values; /* NULL, or a run's: alpha and scales in device memory */
+    bool shared;                 /* ranks of the group have parts of one GPU */
+    bool given; /* somebody else's plan: nothing is known of its copies but what the checker proves */
 } weft_cuda_binding;
 
 typedef struct weft_cuda_map {

@@ -12,7 +12,8 @@
 
 enum { WEFT_CUDA_TILE_M = 256, WEFT_CUDA_TILE_N = 256, WEFT_CUDA_TILE_K = 64 };
 enum { WEFT_CUDA_FP8_N = 128, WEFT_CUDA_FP8_K = 128 }; /* the same of fp8, whose tiles are narrower */
-enum { WEFT_CUDA_CTA_COPIERS = 2 }; /* copy lanes that a CTA of the Hopper walker runs beside its crew's */
+enum { WEFT_CUDA_SCALE_BLOCK = 128 }; /* of k, and of columns of B: what a factor of blocks is for */
+enum { WEFT_CUDA_CTA_COPIERS = 2 };   /* copy lanes that a CTA of the Hopper walker runs beside its crew's */
 
 enum { WEFT_CUDA_LINE_WORDS = 16 }; /* a signal has a line of 128 bytes to itself */
 
@@ -36,7 +37,8 @@ typedef struct weft_cuda_view {
     int64_t rs, cs;   /* element strides */
     int32_t dtype;    /* weft_dtype */
     int32_t map;      /* destinations and ACC: tensor map, or -1 */
-    int32_t row, col; /* the region's first element in the map's coordinates */
+    int32_t row, col; /* the region's first element in the map's coordinates; of A: the row of the product and
+                         the k it begins at, of B: the column (run/scales.h) */
 } weft_cuda_view;
 
 /* One line of the cache. The list has one entry more than tasks: the walkers fetch one ahead. */
@@ -137,6 +139,10 @@ typedef struct weft_cuda_args {
     uint64_t *trace;
     uint32_t trace_tasks;
     uint32_t alone; /* no other rank is on this GPU: what follows on the stream may be brought in early */
+    /* fp8: what a run brings, in device memory, or NULL; the factors of blocks with their strides. */
+    const float *alpha_at, *row_scale, *col_scale, *a_scale, *b_scale;
+    int64_t a_scale_row, a_scale_k, b_scale_k, b_scale_col;
+    uint32_t fast; /* fp8: sums stay in the tensor cores */
 } weft_cuda_args;
 
 #endif

@@ -74,6 +74,27 @@ __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], 
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+#ifdef WEFT_CUDA_FP8
+/* Sums of a block of k, times its factors, to those of the blocks before it. */
+__device__ void fold(const weft_cuda_args &g, const weft_cuda_task &t, const weft_cuda_view *v, int row0,
+                     int col0, int k, float (&d)[2][8][4], float (&sums)[2][8][4])
+{
+    const weft_cuda_view &a = v[t.destinations], &b = v[t.destinations + 1];
+    int64_t block = (a.col + k) / WEFT_CUDA_SCALE_BLOCK;
+#pragma unroll
+    for (int i = 0; i < 64; i++) {
+        int row = a.row + min(row0 + i / 32 * 16 + (i >> 1 & 1) * 8, t.rows - 1),
+            col = b.col + min(col0 + i / 4 % 8 * 8 + (i & 1), t.cols - 1);
+        float scale = g.a_scale ? __ldcg(g.a_scale + row * g.a_scale_row + block * g.a_scale_k) : 1;
+        if (g.b_scale)
+            scale *= __ldcg(g.b_scale + block * g.b_scale_k + col / WEFT_CUDA_SCALE_BLOCK * g.b_scale_col);
+        sums[i / 32][i / 4 % 8][i & 3] =
+            fmaf(scale, d[i / 32][i / 4 % 8][i & 3], sums[i / 32][i / 4 % 8][i & 3]);
+        d[i / 32][i / 4 % 8][i & 3] = 0;
+    }
+}
+#endif
+
 /* The 128 x 128 block at (row0, col0) of a task. */
 template <bool BF16>
 __device__ void block(const weft_cuda_args &g, const weft_cuda_task &t, const weft_cuda_view *v, Tiles &tiles,
@@ -85,6 +106,9 @@ __device__ void block(const weft_cuda_args &g, const weft_cuda_task &t, const we
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, q = lane % 4, r = lane / 4;
     int warp_m = warp / 2 * 32, warp_n = warp % 2 * 64;
     float d[2][8][4] = {};
+#ifdef WEFT_CUDA_FP8
+    float sums[2][8][4] = {};
+#endif
     uint16_t next_a[SHARE], next_b[SHARE];
     fetch(next_a, a_at, a.dtype, a.rs, a.cs, t.rows - row0, 0, t.k);
     fetch(next_b, b_at, b.dtype, b.cs, b.rs, t.cols - col0, 0, t.k);
@@ -115,7 +139,15 @@ __device__ void block(const weft_cuda_args &g, const weft_cuda_task &t, const we
                 multiply<BF16>(d[1][j], fa[1], b0, b1);
             }
         }
+#ifdef WEFT_CUDA_FP8
+        if ((g.a_scale || g.b_scale) && ((k0 + STEP_K) % WEFT_CUDA_SCALE_BLOCK == 0 || k0 + STEP_K >= t.k))
+            fold(g, t, v, row0 + warp_m + r, col0 + warp_n + 2 * q, k0, d, sums);
+#endif
     }
+#ifdef WEFT_CUDA_FP8
+    for (int i = 0; (g.a_scale || g.b_scale) && i < 64; i++)
+        d[i / 32][i / 4 % 8][i & 3] = sums[i / 32][i / 4 % 8][i & 3];
+#endif
 #pragma unroll
     for (int i = 0; i < 64; i++) {
         int row = row0 + warp_m + i / 32 * 16 + r + (i >> 1 & 1) * 8,

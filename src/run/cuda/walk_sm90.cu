@@ -108,7 +108,8 @@ __device__ void produce(const weft_cuda_args &g, const weft_cuda_lane &lane, uin
         bool late = waits_late(t);
         Waits waits(g, t.wait0, late ? 0 : t.wait_count);
         int forward = TILE_K;
-        if (i % 2 && waits.step == INT_MAX) { /* from the end of k: L2 still has what was used last */
+        if (i % 2 && waits.step == INT_MAX && !g.a_scale &&
+            !g.b_scale) { /* from the end of k: L2 still has what was used last */
             a_k += (steps - 1) * TILE_K;
             b_k += (steps - 1) * TILE_K;
             forward = -TILE_K;
@@ -168,22 +169,72 @@ struct Place {
     uint32_t boxes = 0, grants = 0, fetched = 0, handed = 0;
 };
 
+/* Where a thread's factors of blocks are: of its two rows of A, and of the blocks of columns of B, which are
+ * two where the tile does not begin with one. */
+struct Factors {
+    int a[2], b[2];
+    int cut; /* columns of the first block */
+
+    __device__ __forceinline__ Factors(const weft_cuda_args &g, const weft_cuda_task &t, int row)
+    {
+        const weft_cuda_view *v = &g.views[t.view0 + t.destinations];
+        int block = v[0].col / WEFT_CUDA_SCALE_BLOCK, col = v[1].col / WEFT_CUDA_SCALE_BLOCK;
+        cut = (col + 1) * WEFT_CUDA_SCALE_BLOCK - v[1].col;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            int line = v[0].row + min(row + 8 * i, t.rows - 1);
+            a[i] = (int)(line * g.a_scale_row + block * g.a_scale_k);
+            b[i] = (int)((col + (i && cut < t.cols)) * g.b_scale_col + block * g.b_scale_k);
+        }
+    }
+
+    __device__ __forceinline__ void next(const weft_cuda_args &g)
+    {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            a[i] += (int)g.a_scale_k;
+            b[i] += (int)g.b_scale_k;
+        }
+    }
+};
+
+/* d += part times the factors of its row and column. */
+__device__ __forceinline__ void add_block(float (&d)[SUMS], const float (&part)[SUMS], const float (&of_a)[2],
+                                          const float (&of_b)[2], int cut)
+{
+    float scale[2][2] = {{of_a[0] * of_b[0], of_a[0] * of_b[1]}, {of_a[1] * of_b[0], of_a[1] * of_b[1]}};
+    if (cut >= TILE_N) {
+#pragma unroll
+        for (int j = 0; j < SUMS; j++)
+            d[j] = fmaf(scale[j >> 1 & 1][0], part[j], d[j]);
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < SUMS; j++) {
+        bool second = (j >> 2) * 8 + (int)threadIdx.x % 4 * 2 + (j & 1) >= cut;
+        d[j] = fmaf(second ? scale[j >> 1 & 1][1] : scale[j >> 1 & 1][0], part[j], d[j]);
+    }
+}
+
 /*
  * The products of fp8. Tensor cores add them up with about 14 bits, so what a step has summed, 128 of k, is
- * added to sums in float32; the other warpgroup multiplies meanwhile.
+ * added to sums in float32, where blocks have factors times those, which come meanwhile; and meanwhile the
+ * other warpgroup multiplies.
  */
-template <bool E5M2>
-__device__ __forceinline__ void sum_fp8(float (&d)[SUMS], int steps, uint32_t smem, uint32_t consumer,
-                                        Place &place)
+template <bool E5M2, bool BLOCKS>
+__device__ __forceinline__ void sum_fp8(const weft_cuda_args &g, uint32_t word, float (&d)[SUMS], int steps,
+                                        uint32_t smem, uint32_t rank, uint32_t consumer, Place &place)
 {
     int thread = threadIdx.x % 128;
+    int row = (int)(rank * CTA_M + consumer * GROUP_M) + thread / 32 * 16 + thread % 32 / 4;
+    Factors factors(g, gemm_fields(word), row);
 #pragma unroll
     for (int j = 0; j < SUMS; j++)
         d[j] = 0;
     for (int s = 0; s < steps; s++, place.ring.next()) {
         uint32_t a_at = smem + Layout::a + place.ring.stage * A_BYTES + consumer * (A_BYTES / 2);
         uint32_t b_at = smem + Layout::b + place.ring.stage * B_BYTES;
-        float part[SUMS];
+        float part[SUMS], of_a[2] = {1, 1}, of_b[2] = {1, 1};
         bar_wait(smem + Layout::full + 8 * place.ring.stage, place.ring.phase);
         uint64_t a = operand(a_at, BOX_BYTES, 1024), b = operand(b_at, BOX_BYTES, 1024);
         wgmma_begin();
@@ -191,19 +242,31 @@ __device__ __forceinline__ void sum_fp8(float (&d)[SUMS], int steps, uint32_t sm
         for (int kk = 0; kk < 4; kk++)
             wgmma_fp8<E5M2>(part, a + 2 * kk, b + 2 * kk, kk);
         wgmma_commit();
+#pragma unroll
+        for (int i = 0; i < 2 && BLOCKS; i++) {
+            if (g.a_scale)
+                of_a[i] = __ldcg(g.a_scale + factors.a[i]);
+            if (g.b_scale)
+                of_b[i] = __ldcg(g.b_scale + factors.b[i]);
+        }
+        factors.next(g);
         wgmma_wait<0>();
         if (thread < CTAS)
             bar_arrive_at(smem + Layout::empty + 8 * place.ring.stage, thread);
+        if (BLOCKS) {
+            add_block(d, part, of_a, of_b, factors.cut);
+        } else {
 #pragma unroll
-        for (int j = 0; j < SUMS; j++)
-            d[j] += part[j];
+            for (int j = 0; j < SUMS; j++)
+                d[j] += part[j];
+        }
     }
 }
 
-/* Those of 16 bits: all of k in the tensor cores' float32. */
-template <bool BF16, bool TRANS_A, bool TRANS_B>
-__device__ __forceinline__ void sum_halves(float (&d)[SUMS], int steps, uint32_t smem, uint32_t consumer,
-                                           Place &place)
+/* Those of 16 bits, and of fp8 where that is asked for: all of k in the tensor cores' own sums. */
+template <int KIND, bool TRANS_A, bool TRANS_B>
+__device__ __forceinline__ void sum_there(float (&d)[SUMS], int steps, uint32_t smem, uint32_t consumer,
+                                          Place &place)
 {
     constexpr uint32_t A_STEP = TRANS_A ? 2048 : 32, B_STEP = TRANS_B ? 32 : 2048;
     int thread = threadIdx.x % 128;
@@ -220,8 +283,13 @@ __device__ __forceinline__ void sum_halves(float (&d)[SUMS], int steps, uint32_t
         uint64_t a = operand(a_at, BOX_BYTES, 1024), b = operand(b_at, BOX_BYTES, 1024);
         wgmma_begin();
 #pragma unroll
-        for (int kk = 0; kk < 4; kk++)
-            wgmma<BF16, TRANS_A, !TRANS_B>(d, a + kk * (A_STEP >> 4), b + kk * (B_STEP >> 4), s | kk);
+        for (int kk = 0; kk < 4; kk++) {
+            if constexpr (KIND >= DTYPE_E4M3)
+                wgmma_fp8<KIND == DTYPE_E5M2>(d, a + 2 * kk, b + 2 * kk, s | kk);
+            else
+                wgmma<KIND == DTYPE_BF16, TRANS_A, !TRANS_B>(d, a + kk * (A_STEP >> 4),
+                                                             b + kk * (B_STEP >> 4), s | kk);
+        }
         wgmma_commit();
         if (s) { /* the step before has been read: give its stage back to both CTAs' producers */
             wgmma_wait<1>();
@@ -245,10 +313,16 @@ __device__ __forceinline__ void gemm_task(const weft_cuda_args &g, uint32_t word
     constexpr int NARROW = KIND >= DTYPE_E4M3 ? ANY_NARROW : KIND;
     int steps = ((int)WEFT_FIELD(k) + TILE_K - 1) / TILE_K;
     float d[SUMS];
-    if constexpr (KIND >= DTYPE_E4M3)
-        sum_fp8<KIND == DTYPE_E5M2>(d, steps, smem, consumer, place);
-    else
-        sum_halves<KIND == DTYPE_BF16, TRANS_A, TRANS_B>(d, steps, smem, consumer, place);
+    if constexpr (KIND >= DTYPE_E4M3) {
+        if (g.a_scale || g.b_scale)
+            sum_fp8<KIND == DTYPE_E5M2, true>(g, word, d, steps, smem, rank, consumer, place);
+        else if (g.fast)
+            sum_there<KIND, TRANS_A, TRANS_B>(d, steps, smem, consumer, place);
+        else
+            sum_fp8<KIND == DTYPE_E5M2, false>(g, word, d, steps, smem, rank, consumer, place);
+    } else {
+        sum_there<KIND, TRANS_A, TRANS_B>(d, steps, smem, consumer, place);
+    }
     const weft_cuda_task t = gemm_fields(word);
     consumer_waits(g, t, false, i, smem, consumer, run);
     bar_wait(smem + Layout::granted + 8 * consumer, place.grants++ & 1);
