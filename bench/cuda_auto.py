@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """How well `auto` chooses on a GPU: forty random products over virtual ranks, each with every schedule.
 
-    python3 bench/cuda_auto.py build/weft [seed]
+    python3 bench/cuda_auto.py build/weft [seed [first [iterations]]]
 
 A row has the time of what `auto` took over the fastest of `--schedule all`, unfused included, all of `weft bench`. The last
-line is the geometric mean, the share within 1.10 and the worst. Standard library only.
+line is the geometric mean, the share within 1.10 and the worst, from problem `first` (0) on. Standard library only.
 """
 import json
 import math
@@ -13,9 +13,12 @@ import subprocess
 import sys
 
 
+ITERATIONS = sys.argv[4] if len(sys.argv) > 4 else "60"
+
+
 def rows(weft, op, shape, ranks, wire, *more):
     command = [weft, "bench", op, *map(str, shape), "-n", str(ranks), "--dtype", "bf16", "--backend", "cuda",
-               "--iters", "60", "--json", *more]
+               "--iters", ITERATIONS, "--json", *more]
     if op in ("gemm_rs", "gemm_ar"):
         command += ["--wire", wire]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -36,10 +39,10 @@ def draw(source):
 
 def main():
     weft, seed = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    first = int(sys.argv[3]) if len(sys.argv) > 3 else 0
     source = random.Random(seed)
     ratios = []
-    for _ in range(40):
-        op, shape, ranks, wire = draw(source)
+    for op, shape, ranks, wire in [draw(source) for _ in range(40)][first:]:
         taken = rows(weft, op, shape, ranks, wire)[0]
         every = rows(weft, op, shape, ranks, wire, "--schedule", "all")
         times = {row["schedule"]: row["fused_us"] for row in every}

@@ -394,6 +394,22 @@ static void test_who_makes_a_product(void)
     }
 }
 
+/* A gemm_as of two ranks on one GPU whose columns leave crews idle is faster unfused, by measurement; one
+ * that keeps them busy is not. */
+static void test_who_scatters(void)
+{
+    static const int64_t shapes[][3] = {{3904, 1152, 7168}, {1376, 1024, 4544}, {5192, 5504, 8576}};
+    weft_cuda_basis basis = {.world = 2, .crews = 33, .hopper = true, .library = true, .adds = true};
+
+    for (int i = 0; i < 3; i++) {
+        weft_problem p =
+            problem_of(WEFT_OP_GEMM_AS, WEFT_SCHEDULE_AUTO, shapes[i][0], shapes[i][1], shapes[i][2]);
+
+        CHECK_INT(weft_cuda_choose(&basis, &p).schedule,
+                  i < 2 ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_ALL_SCATTER);
+    }
+}
+
 int main(void)
 {
     thorough = check_repeat(0, 1);
@@ -410,5 +426,6 @@ int main(void)
     test_halves();
     test_cublaslt_has_no_timeline();
     test_who_makes_a_product();
+    test_who_scatters();
     return check_report("test_cuda_fake");
 }

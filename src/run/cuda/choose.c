@@ -27,11 +27,15 @@ enum {
     SPLITK_COLS = 192, /* if all its tiles fit the GPU at once: so many columns to an SM */
     HALF_A_GPU = 33,   /* crews of an H200 */
     A_QUARTER = 16,
-    SHARED_ROWS = 1024,    /* of a gemm_rs */
-    SEND_ROWS = 32,        /* up to which the product's kernel sends its sums faster than a collective does */
-    PADDED = 8,            /* elements, to which lines of staged operands are padded */
-    SUM_ROWS = 32,         /* of what is added up at once */
-    MOVED_BYTES = 16 << 10 /* of A, at once */
+    SHARED_ROWS = 1024, /* of a gemm_rs */
+    SEND_ROWS = 32,     /* up to which the product's kernel sends its sums faster than a collective does */
+    PADDED = 8,         /* elements, to which lines of staged operands are padded */
+    SUM_ROWS = 32,      /* of what is added up at once */
+    MOVED_BYTES = 16 << 10, /* of A, at once */
+    PRODUCT_NS = 790000,    /* operations a nanosecond of products that fill the GPU; */
+    SCATTER_NS = 700,       /* bytes of columns that ranks on one store at their peers, in all; */
+    UNFUSED_NS = 20000,     /* and what two ranks on one take beside that, */
+    SCATTERED_NS = 40000    /* or beside the crews of all_scatter */
 };
 
 static weft_schedule usual_schedule(const weft_problem *p)
@@ -153,6 +157,20 @@ bool weft_cuda_halves(const weft_problem *p, int world)
 }
 
 /*
+ * Of a gemm_as, whether whole tiles of this rank's columns leave so many of its crews idle that the ranks'
+ * products by themselves, which fill the GPU together, and then the columns take less. Two ranks on one GPU.
+ */
+static bool scatters_slowly(const weft_problem *p, int world, int crews)
+{
+    weft_cuda_shape mine = {p->m, weft_divide_up(p->n, world), p->k, p->l, crews};
+    double elems = (double)p->m * (double)p->n, moved = world * elems * (double)weft_dtype_size(p->d_dtype);
+    weft_cuda_way fused;
+
+    return crews == HALF_A_GPU && weft_cuda_cost(&mine, WEFT_CUDA_PAIR_256, false, &fused) &&
+           2 * elems * (double)p->k / PRODUCT_NS + moved / SCATTER_NS + UNFUSED_NS < fused.ns + SCATTERED_NS;
+}
+
+/*
  * Few rows: tiles of a fused product leave most SMs without work for all of k, which costs more than the
  * communication that they hide. Not of gemm_as where many ranks share a GPU. Where ranks share one, what is
  * fused takes memory's time as well: a collective by itself adds up faster, of a gemm_ar any number of rows.
@@ -161,6 +179,8 @@ static bool few_rows(const weft_problem *p, int world, int crews)
 {
     int64_t few = p->op == WEFT_OP_GEMM_AS ? 32 : p->op == WEFT_OP_GEMM_AR ? 128 : 256;
 
+    if (p->op == WEFT_OP_GEMM_AS && scatters_slowly(p, world, crews))
+        return true;
     if (crews <= HALF_A_GPU && has_halves(p, world) && p->op != WEFT_OP_AG_GEMM)
         return p->op == WEFT_OP_GEMM_AR || p->m <= SHARED_ROWS;
     return p->m <= few && (p->op != WEFT_OP_GEMM_AS || crews >= HALF_A_GPU);

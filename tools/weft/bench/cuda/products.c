@@ -453,20 +453,19 @@ static int bench_schedules(gpu_bench *bench, const weft_problem *problem, int wo
     const weft_schedule *list = weft_schedule_list(p.op, p.layout, &count);
 
     if (!bench->options->schedule_all) {
-        if (p.schedule == WEFT_SCHEDULE_AUTO && bench->link.bytes_per_ns > 0 && p.op >= WEFT_OP_GEMM_AR) {
+        bool link = bench->link.bytes_per_ns > 0; /* one rank by itself; else they share the GPU */
+
+        if (p.schedule == WEFT_SCHEDULE_AUTO && link && p.op >= WEFT_OP_GEMM_AR) {
             p.schedule = bench_cuda_link_schedule(p.op);
         } else if (p.schedule == WEFT_SCHEDULE_AUTO) {
             weft_cuda_basis basis = {.world = world,
-                                     .crews = bench->device.crews,
+                                     .crews = bench->device.crews / (link ? 1 : world),
                                      .hopper = bench->device.hopper,
                                      .library = weft_cublaslt_source() != NULL,
+                                     .whole = link || world == 1,
                                      .adds = true};
-            weft_cuda_basis shared = basis; /* as the ranks will have it */
 
-            shared.crews /= world;
-            shared.whole = world == 1;
-            if (bench->link.bytes_per_ns <= 0 &&
-                weft_cuda_tuned(&shared, bench->device.name, &p, &bench->error) != WEFT_OK)
+            if (!link && weft_cuda_tuned(&basis, bench->device.name, &p, &bench->error) != WEFT_OK)
                 return options_error("bench", "%s", bench->error.text);
             p.schedule = weft_cuda_choose(&basis, &p).schedule;
         }
