@@ -23,6 +23,8 @@ constexpr int THREADS = 384, CTAS = 2, STAGES = 4, STAGE_BYTES = 49152, CTA_COLS
 constexpr int TILE_K = 64, FEW_ROWS = 64, BLOCK_BYTES = 16384; /* weights of a CTA and 64 of k */
 constexpr int STAGING_BYTES = 8192;                            /* of a consumer's sums on their way out */
 constexpr int REGISTERS_FEW = 56, REGISTERS_MANY = 224, TAKE_AHEAD = 6;
+constexpr int READERS =
+    9; /* of a tile, in a CTA: the thread that loads, and a lane of every consumer's warp */
 static_assert(128 * REGISTERS_FEW + 256 * REGISTERS_MANY <= THREADS * 168, "registers of a CTA");
 
 struct Layout { /* offsets from the 1024-aligned start of shared memory */
@@ -187,6 +189,24 @@ __device__ __forceinline__ Tile await_tile(uint32_t smem, uint32_t &phase)
     phase ^= 1;
     t.rows = sizes & 0xffff;
     t.width = sizes >> 16;
+    return t;
+}
+
+/* The same for a warp, of which one lane reads: it says itself, and at once, that it has. */
+__device__ __forceinline__ Tile await_tile_together(uint32_t smem, uint32_t rank, uint32_t &phase)
+{
+    Tile t = {};
+    if (threadIdx.x % 32 == 0) {
+        t = await_tile(smem, phase);
+        if (t.expert >= 0)
+            tile_read(smem, rank);
+    }
+    phase = __shfl_sync(~0u, phase, 0);
+    t.expert = __shfl_sync(~0u, t.expert, 0);
+    t.col = __shfl_sync(~0u, t.col, 0);
+    t.row = __shfl_sync(~0u, t.row, 0);
+    t.rows = __shfl_sync(~0u, t.rows, 0);
+    t.width = __shfl_sync(~0u, t.width, 0);
     return t;
 }
 
@@ -520,12 +540,9 @@ __device__ void consume(const weft_cuda_grouped &g, uint32_t smem, uint32_t rank
     Ring ring;
     uint32_t phase = 0;
     for (;;) {
-        Tile t = await_tile(smem, phase);
+        Tile t = await_tile_together(smem, rank, phase);
         if (t.expert < 0)
             return;
-        group_sync(consumer); /* all of the warpgroup have read the tile */
-        if (threadIdx.x % 128 == 0)
-            tile_read(smem, rank);
         switch (t.width) {
         case 16:
             make_tile<BF16, TRANS_B, 16>(g, t, smem, rank, consumer, ring);
@@ -562,7 +579,7 @@ __device__ __forceinline__ void multiply(const weft_cuda_grouped &g, const Tenso
             bar_init(smem + Layout::empty + 8 * s, 2 * CTAS);
         }
         bar_init(smem + Layout::taken, 1);
-        bar_init(smem + Layout::read, 3 * CTAS); /* a loader and two consumers of each */
+        bar_init(smem + Layout::read, READERS * CTAS);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         map_prefetch(&b_map);
         map_prefetch(&few_map);
