@@ -46,9 +46,10 @@ static traffic rows_of(const weft_machine *machine, const weft_moe_shape *s, dou
     return t;
 }
 
-/* Moving rows there, whichever way; what passes memory meanwhile is not hidden. */
+/* Moving rows there, whichever way, `hops` latencies after one another; what passes memory meanwhile is not
+ * hidden. */
 static double move_us(const weft_machine *machine, const weft_moe_shape *s, const traffic *t, double passes,
-                      double launch, weft_moe_time *time)
+                      int hops, double launch, weft_moe_time *time)
 {
     double row = (double)s->hidden * (double)weft_dtype_size(s->dtype);
     double links = machine->link == WEFT_LINK_MESH ? fmax(1, machine->ranks_per_node - 1) : 1, link, memory;
@@ -66,8 +67,7 @@ static double move_us(const weft_machine *machine, const weft_moe_shape *s, cons
     }
     time->link_us += link;
     time->memory_us += memory;
-    /* Counts are told, then rows follow: two latencies. */
-    return launch + 2 * (t->outside > 0 ? machine->network_us : machine->flag_us) + 2 * machine->copy_us +
+    return launch + hops * (t->outside > 0 ? machine->network_us : machine->flag_us) + 2 * machine->copy_us +
            link + memory;
 }
 
@@ -128,8 +128,9 @@ weft_status weft_sim_moe(const weft_machine *machine, const weft_moe_shape *s, b
     hot = hot_ranks(s, per_rank);
     there = rows_of(machine, s, distinct, hot, 1);
     back = s->reduced ? there : rows_of(machine, s, s->topk, s->topk, fmin(s->topk, per_rank));
-    time->dispatch_us = move_us(machine, s, &there, dispatch_passes, launch, time);
-    time->combine_us = move_us(machine, s, &back, combine_passes, launch, time);
+    /* Counts are told, then rows follow; on the way back both ends know them. */
+    time->dispatch_us = move_us(machine, s, &there, dispatch_passes, 2, launch, time);
+    time->combine_us = move_us(machine, s, &back, combine_passes, 1, launch, time);
     time->experts_us = s->inter > 0 ? experts_us(machine, s, per_rank, launch) : 0;
     time->rows = there.in;
     time->link_bytes = there.inside * (double)s->hidden * (double)weft_dtype_size(s->dtype);
