@@ -39,6 +39,26 @@ if [ -e "$build/libweft.so" ] && command -v pkg-config >/dev/null; then
     [ "$(wc -l <steps)" = 2 ] || fail "README's lines for a build: $(cat steps)"
     sh -e ./steps || fail "README's lines do not build a program"
     ends "the program" 0 build/weft run -n 2 -- ./a.out >/dev/null
+
+    # The programs that README shows in part: the first runs, the one for GPUs compiles.
+    sed -n '/^## A program/,/^    weft_finalize/s/^    //p' "$source/README.md" >shown
+    {
+        printf '#include <stdio.h>\n%s\nint main(void)\n{\nsize_t count = 1000;\n' "$(head -1 shown)"
+        sed '1d; s/^\.\.\.$/for (size_t i = 0; i < count; i++) x[i] = 1;/
+            s/^weft_finalize/if (x[count - 1] != (float)weft_size(group)) return 1;\n&/' shown
+        printf 'return 0;\n}\n'
+    } >app.c
+    grep -q 'x\[i\] = 1' app.c && grep -q 'return 1' app.c || fail "README's program: $(cat shown)"
+    sh -e ./steps || fail "README's program does not compile"
+    ends "README's program" 0 build/weft run -n 3 -- ./a.out >/dev/null
+    {
+        printf '#include <weft/weft.h>\nvoid on_gpu(weft_group *group, size_t bytes, void *a, weft_problem problem,\n'
+        printf 'weft_plan *plan, weft_operands operands, void *stream)\n{\n'
+        sed -n '/^    weft_group_use_gpu/,/^    weft_run_wait/s/^    //p' "$source/README.md"
+        printf '}\n'
+    } >gpu.c
+    [ "$(wc -l <gpu.c)" -ge 10 ] || fail "README's lines for GPUs: $(cat gpu.c)"
+    cc -Wall -Werror -c gpu.c -I"$HOME/.local/include" || fail "README's lines for GPUs do not compile"
 fi
 
 [ $failures = 0 ]
