@@ -127,6 +127,14 @@ for peer in none auto; do
     done
 done
 
+# An mpirun that cannot start ranks and, told to be quiet, does not say why (where there is a helper for it).
+mkdir "$scratch/bin"
+printf '#!/bin/sh\nexit 3\n' >"$scratch/bin/mpirun"
+chmod +x "$scratch/bin/mpirun"
+if ! PATH=$scratch/bin:$PATH timeout 60 "$weft" bench barrier --iters 5 >/dev/null 2>"$scratch/err"; then
+    grep -qx 'weft bench: mpirun ended with status 3 .*--peer none.*' "$scratch/err" || fail "mpirun fails: unclear: $(cat "$scratch/err")"
+fi
+
 # A caller that ignores SIGCHLD.
 for peer in none auto; do
     timeout 60 env --ignore-signal=CHLD "$weft" bench barrier --peer $peer --iters 5 >/dev/null || fail "a bench ends with $? where SIGCHLD is ignored"

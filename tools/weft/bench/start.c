@@ -228,6 +228,11 @@ static void explain(int lines, int launcher_status, bool with_mpi, bool finished
     else if (with_mpi && !finished && signal > 0 && signal < NSIG)
         fprintf(stderr, "weft %s: a rank, or mpirun, was ended by signal %d (%s)\n", launched, signal,
                 strsignal(signal));
+    else if (with_mpi && !finished)
+        fprintf(
+            stderr,
+            "weft %s: mpirun ended with status %d before any rank said why; --peer none goes without it\n",
+            launched, launcher_status);
 }
 
 /* Passes on what rank 0 prints until the launcher has ended; returns the exit status of the bench. */
