@@ -117,7 +117,7 @@ static void all_workers_work(const weft_problem *p, const layer *of, int world, 
     weft_plan_part part = {0};
     /* Where k is not cut a worker has whole micro-tiles, of which some are narrower than others. */
     double each = micro_tiles(p, world) / p->tuning.workers, quantum = 1.01 * ceil(each) / each;
-    double work[LANES_MAX], sum, busiest = 0, limit = p->m == 1 ? 1.3 : fmax(1.15, quantum);
+    double work[LANES_MAX], sum, busiest = 0, limit = fmax(p->m == 1 ? 1.3 : 1.15, quantum);
     int idle = 0;
 
     CHECK_INT(weft_plan_make(p, world, rank, &part, &error), WEFT_OK);
