@@ -8,7 +8,7 @@
 
 #include "core/hash.h"
 
-enum { PORTS = 8 }; /* that rank 0 of another launcher's job tries */
+enum { PORTS = 8 }; /* that rank 0 tries */
 
 /* One way of being started. A launcher is present when `rank` and `size` are both set. */
 typedef struct dialect {
@@ -168,7 +168,7 @@ static weft_status find_master(const dialect *how, weft_launch *launch, weft_err
     if (status != WEFT_OK)
         return status;
     launch->port = (int)port + torch;
-    launch->ports = how == &dialects[0] ? 1 : PORTS;
+    launch->ports = PORTS;
     launch->nodes = true;
     return WEFT_OK;
 }

@@ -23,6 +23,7 @@ enum {
     STRANGERS = 64,      /* connections that have proved nothing, at most */
     SHY_NS = 2000000000, /* how long one may take to prove itself */
     RETRY_NS = 20000000,
+    REFUSED_NS = 1000000000, /* how long whoever was turned away looks for another rank 0 at these ports */
     POLL_MS = 50,
     VERSION_BYTES = 24,
 };
@@ -67,6 +68,7 @@ typedef struct host {
     size_t bytes;
     char *all;
     int listener, count, room, come;
+    int refused; /* who spoke as ranks do and did not know the secret */
     guest *guests;
     struct pollfd *polled;
 } host;
@@ -173,8 +175,10 @@ static weft_status judge(host *h, guest *g, bool *stranger, weft_error_text *err
     *stranger = said.magic != MEET_MAGIC || said.bytes != h->bytes ||
                 said.code != code_of(&h->secret, g->transcript, sizeof(challenge) + offsetof(hello, code), 1,
                                      block, h->bytes);
-    if (*stranger)
+    if (*stranger) {
+        h->refused++;
         return WEFT_OK;
+    }
     said.version[VERSION_BYTES - 1] = 0;
     memcpy(g->number, said.number, sizeof(g->number));
     if (strcmp(said.version, weft_version()) != 0)
@@ -237,7 +241,7 @@ static void list_missing(const host *h, char *text, size_t bytes)
 
 static weft_status receive_all(host *h, weft_error_text *error)
 {
-    char missing[160];
+    char missing[160], refused[96] = "";
 
     error->status = WEFT_OK;
     while (h->come < h->meet->size - 1 && error->status == WEFT_OK) {
@@ -260,9 +264,12 @@ static weft_status receive_all(host *h, weft_error_text *error)
             accept_one(h);
         if (now > h->meet->deadline_ns && error->status == WEFT_OK) {
             list_missing(h, missing, sizeof(missing));
+            if (h->refused)
+                snprintf(refused, sizeof(refused), "; somebody came with another WEFT_SECRET, %d times",
+                         h->refused);
             return weft_error_set(error, WEFT_ERR_LAUNCH,
-                                  "of %d ranks these have not come to rank 0 at port %d: %s", h->meet->size,
-                                  h->meet->port, missing);
+                                  "of %d ranks these have not come to rank 0 at port %d: %s%s", h->meet->size,
+                                  h->meet->port, missing, refused);
         }
     }
     return error->status;
@@ -405,8 +412,10 @@ static bool read_whole(int fd, void *into, size_t bytes, int64_t deadline_ns)
     return true;
 }
 
-/* One attempt. `said` is whether whoever listens there spoke our language: then its silence is an answer. */
-static weft_status ask(const weft_meet *meet, int fd, const void *mine, size_t bytes, void *all, bool *said,
+typedef enum answer { NO_ANSWER, REFUSED, ANSWERED } answer;
+
+/* One attempt. Who does not speak our language gives no answer; who does and then nothing more refuses. */
+static weft_status ask(const weft_meet *meet, int fd, const void *mine, size_t bytes, void *all, answer *got,
                        weft_error_text *error)
 {
     weft_secret secret = weft_secret_of(meet->secret);
@@ -421,7 +430,7 @@ static weft_status ask(const weft_meet *meet, int fd, const void *mine, size_t b
     } heard;
 
     memset(&transcript, 0, sizeof(transcript));
-    *said = false;
+    *got = NO_ANSWER;
     if (!read_whole(fd, &transcript.first, sizeof(transcript.first),
                     shy < meet->deadline_ns ? shy : meet->deadline_ns) ||
         transcript.first.magic != MEET_MAGIC)
@@ -438,13 +447,14 @@ static weft_status ask(const weft_meet *meet, int fd, const void *mine, size_t b
     if (!send_whole(fd, &transcript.answer, sizeof(transcript.answer), meet->deadline_ns) ||
         !send_whole(fd, mine, bytes, meet->deadline_ns))
         return WEFT_OK;
-    *said = true;
+    *got = REFUSED;
     memset(&heard, 0, sizeof(heard));
     memcpy(heard.number, transcript.answer.number, sizeof(heard.number));
     if (!read_whole(fd, &heard.last, sizeof(heard.last), meet->deadline_ns))
         return weft_error_set(error, WEFT_ERR_LAUNCH,
                               "rank 0 at %s did not accept rank %d: WEFT_SECRET differs, or rank 0 has ended",
                               meet->host, meet->rank);
+    *got = ANSWERED;
     if (heard.last.magic != MEET_MAGIC ||
         (heard.last.status == WEFT_OK &&
          !read_whole(fd, all, bytes * (size_t)meet->size, meet->deadline_ns)) ||
@@ -462,7 +472,7 @@ static weft_status gather_as_guest(const weft_meet *meet, const void *mine, size
                                    weft_error_text *error)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
-    int64_t begun = weft_clock_ns();
+    int64_t begun = weft_clock_ns(), refused = 0;
     int failed = EAI_AGAIN;
 
     do {
@@ -471,22 +481,26 @@ static weft_status gather_as_guest(const weft_meet *meet, const void *mine, size
         for (int port = meet->port; !failed && port < meet->port + meet->ports; port++) {
             int fd = reach(list, port);
             weft_status status;
-            bool said;
+            answer got;
 
             if (fd < 0)
                 continue;
             set_nodelay(fd);
-            status = ask(meet, fd, mine, bytes, all, &said, error);
+            status = ask(meet, fd, mine, bytes, all, &got, error);
             close(fd);
-            if (said || status != WEFT_OK) {
+            if (got == REFUSED && !refused) /* it may be rank 0 of another job */
+                refused = weft_clock_ns();
+            if (got == ANSWERED || (got == NO_ANSWER && status != WEFT_OK)) {
                 freeaddrinfo(list);
                 return status;
             }
         }
         nanosleep(&(struct timespec){0, RETRY_NS}, NULL);
-    } while (weft_clock_ns() < meet->deadline_ns);
+    } while (weft_clock_ns() < (refused ? refused + REFUSED_NS : meet->deadline_ns));
     if (list)
         freeaddrinfo(list);
+    if (refused) /* its sentence stands */
+        return error->status;
     return weft_error_set(error, WEFT_ERR_LAUNCH,
                           "rank %d waited %.1f s for rank 0, which does not answer at %s, port %d%s%s",
                           meet->rank, (double)(weft_clock_ns() - begun) * 1e-9, meet->host, meet->port,

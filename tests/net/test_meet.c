@@ -133,6 +133,37 @@ static void check_missing(void)
     }
 }
 
+/* Two jobs that were given the same port: the second one's rank 0 takes the next, and nobody who is turned
+ * away by the first takes that for an answer. */
+static void check_neighbours(void)
+{
+    static part parts[2][RANKS];
+    pthread_t threads[2][RANKS];
+    int port = free_port();
+
+    for (int job = 0; job < 2; job++) {
+        for (int rank = 0; rank < (job ? RANKS : 1); rank++) {
+            parts[job][rank].meet =
+                (weft_meet){.host = "localhost",
+                            .port = port,
+                            .ports = 8,
+                            .secret = job ? "second" : "first",
+                            .rank = rank,
+                            .size = RANKS,
+                            .deadline_ns = weft_clock_ns() + (job ? 60 : 4) * 1000000000ll};
+            CHECK_INT(pthread_create(&threads[job][rank], NULL, run_part, &parts[job][rank]), 0);
+        }
+        if (job == 0)
+            close(connect_to(port));
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        CHECK_INT(pthread_join(threads[1][rank], NULL), 0);
+        CHECK_INT(parts[1][rank].status, WEFT_OK);
+    }
+    CHECK_INT(pthread_join(threads[0][0], NULL), 0);
+    CHECK_HAS(parts[0][0].error.text, "came with another WEFT_SECRET");
+}
+
 /* The reference vector of SipHash-2-4: key 00..0f, message 00..0e. */
 static void check_code(void)
 {
@@ -149,5 +180,6 @@ int main(void)
     check_code();
     check_all();
     check_missing();
+    check_neighbours();
     return check_report("test_net_meet");
 }

@@ -45,7 +45,17 @@ export WEFT_LINK_TIMEOUT=60
 got=$(WEFT_HEAP=32M "$weft" run --hosts a:2,b "${here[@]}" -- sh -c 'echo "$WEFT_RANK $WEFT_NODE $WEFT_HEAP $(pwd) $0"' "two  words" | sort)
 want=$(printf '%s\n' "0 a 32M $work two  words" "1 a 32M $work two  words" "2 b 32M $work two  words")
 [ "$got" = "$want" ] || fail "ranks saw: $got"
+got=$(echo words | "$weft" run --hosts a:2,b "${here[@]}" -- sh -c 'wc -c' | tr -d ' \n')
+[ "$got" = 000 ] || fail "standard input is not empty: $got"
+got=$("$weft" run --hosts '[fd00::1]:2,b' "${here[@]}" -- sh -c 'echo "$WEFT_RANK $WEFT_NODE"' | sort | tr '\n' ' ')
+[ "$got" = "0 fd00::1 1 fd00::1 2 b " ] || fail "an address as host: $got"
+for wrong in fd00::1 fd00::1:2 '[fd00::1' '[a]b:1' a:0 a:2x 'a b'; do
+    got=$("$weft" run --hosts "$wrong" "${here[@]}" -- true 2>&1)
+    [ $? = 2 ] && [[ $got == *"as in a:4,b:4"*"not \"$wrong\""* ]] || fail "--hosts $wrong: $got"
+done
 "$weft" run --hosts a:2,b:2 "${here[@]}" -- "$run" skew 20 "$mark" || fail "skewed operations"
+"$weft" bench moe -n 2 --nodes 2 --experts 8 --topk 4 --hidden 4096 --tokens 48 --dtype f32 --iterations 2 --warmup 1 >"$work/out" ||
+    fail "rows that leave where they lie: $(cat "$work/out")"
 got=$("$weft" run --hosts a:2,b:2 "${here[@]}" -- sh -c '[ "$WEFT_RANK" != 3 ] || exit 5; sleep 30' "$mark" 2>&1)
 [ $? = 5 ] || fail "the status of a rank is not that of the job"
 [[ $got == *"rank 3 on b "*"ended with status 5"* ]] || fail "the rank that failed is not named: $got"

@@ -99,7 +99,8 @@ static int take_flag(launch_job *job, const char *flag, const char *value)
     if (strcmp(flag, "--hosts") == 0)
         return launch_hosts_parse(strdup(value), &hosts)
                    ? 0
-                   : wrong("--hosts takes hosts with their ranks as in a:4,b:4, not \"%s\"", value);
+                   : wrong("--hosts takes hosts with their ranks as in a:4,b:4 or [fd00::1]:4, not \"%s\"",
+                           value);
     if (strcmp(flag, "--agent") == 0)
         return launch_hosts_agent(strdup(value), &hosts)
                    ? 0

@@ -30,19 +30,42 @@ static const uint32_t MAGIC = 0x77667431;
 
 /* ---- what is asked for ---------------------------------------------------------------------------- */
 
+/* Cuts "name:4" into the two, and "[::1]:4"; the colon, or NULL: one rank. False: an address that would be
+ * read in two ways. */
+static bool cut_count(char **name, char **colon)
+{
+    char *close = **name == '[' ? strchr(*name, ']') : NULL;
+
+    *colon = strchr(close ? close : *name, ':');
+    if (close) {
+        if (close[1] && *colon != close + 1)
+            return false;
+        (*name)++;
+        *close = 0;
+    } else if (*colon && strchr(*colon + 1, ':')) {
+        return false;
+    }
+    if (*colon)
+        **colon = 0;
+    return true;
+}
+
 bool launch_hosts_parse(char *text, launch_hosts *hosts)
 {
     char *rest = text, *name;
 
     while ((name = strsep(&rest, ","))) {
-        char *colon = strrchr(name, ':'), *end;
-        long ranks = colon ? strtol(colon + 1, &end, 10) : 1;
+        char *colon, *end;
+        long ranks = 1;
 
-        if (colon && (end == colon + 1 || *end))
+        if (!cut_count(&name, &colon))
             return false;
-        if (colon)
-            *colon = 0;
-        if (!*name || *name == '-' || strpbrk(name, " \t\n'\"\\$`;&|<>()") || ranks < 1 ||
+        if (colon) {
+            ranks = strtol(colon + 1, &end, 10);
+            if (end == colon + 1 || *end)
+                return false;
+        }
+        if (!*name || *name == '-' || strpbrk(name, " \t\n'\"\\$`;&|<>()[]") || ranks < 1 ||
             ranks > WEFT_RANKS_MAX - hosts->ranks || hosts->count == LAUNCH_HOSTS_MAX)
             return false;
         hosts->host[hosts->count++] = (launch_host){name, hosts->ranks, (int)ranks};

@@ -24,7 +24,7 @@ typedef struct launch_hosts {
     const char *master;                  /* where the others find the first host */
 } launch_hosts;
 
-/* Reads "a:4,b:4"; false: it is not that. The text is changed, and names point into it. */
+/* Reads "a:4,b:4" or "[fd00::1]:4"; false: it is not that. The text is changed, and names point into it. */
 bool launch_hosts_parse(char *text, launch_hosts *hosts);
 
 /* Splits an agent's words at blanks; false: too many, or none. */
