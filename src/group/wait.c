@@ -338,10 +338,11 @@ static weft_status wait_slowly(waiter *wait)
         for (int poll = 0; poll < polls; poll++) {
             if (satisfied(wait))
                 return WEFT_OK;
-            weft_pause();
+            if (wait->group->spread)
+                weft_net_poll(wait->group->world->net);
+            else
+                weft_pause();
         }
-        if (wait->group->spread)
-            weft_net_poll(wait->group->world->net);
         now = weft_clock_ns();
         status = look_around(wait, now);
         if (status != WEFT_OK)

@@ -6,11 +6,12 @@
 
 #include "moe/moe.h"
 
-enum { CHUNK_BYTES = 128 << 10 }; /* of a thread, from one word to the other ranks to the next */
+/* Of a thread, from one word to the other ranks to the next; over nodes as much as is lent (net/tcp.c). */
+enum { CHUNK_BYTES = 128 << 10, FAR_CHUNK_BYTES = 256 << 10 };
 
 static int64_t chunk_of(const weft_moe *moe, int64_t row_bytes)
 {
-    return (CHUNK_BYTES / row_bytes + 1) * weft_moe_members(moe);
+    return ((moe->nodes.count ? FAR_CHUNK_BYTES : CHUNK_BYTES) / row_bytes + 1) * weft_moe_members(moe);
 }
 
 typedef struct staging {
@@ -53,7 +54,8 @@ static weft_status fused_send(weft_moe_lane *lane, const void *x)
             weft_moe_share(moe, t, end, moe->row_bytes, stage_tokens, &copy);
             weft_moe_post_staged(lane, end);
         }
-        weft_moe_relay(lane, x, moe->row_bytes, t, end);
+        weft_moe_relay(lane, in_place ? x : lane->stage, in_place ? moe->row_bytes : moe->stage_stride, t,
+                       end);
     }
     return WEFT_OK;
 }

@@ -24,7 +24,11 @@
 #include "core/clock.h"
 #include "group/far.h"
 
-enum { LEAVE_NS = 500000000, COPIED_BYTES = 16 << 10 };
+enum {
+    LEAVE_NS = 500000000,
+    COPIED_BYTES = 16 << 10,
+    TOGETHER_BYTES = 512 << 10, /* of results leave as one message, which lends its pages (net/tcp.c) */
+};
 
 static int size_of_node(const weft_moe *moe, int node)
 {
@@ -110,6 +114,19 @@ static void send(const weft_moe_lane *lane, int to, const weft_net_put *put)
     const weft_group *group = lane->moe->group;
 
     weft_net_send(group->world->net, group->seats[to].world_rank, put, NULL);
+}
+
+/* The same of rows that stay as they are until their receiver has them: many are not copied. */
+static void send_in_place(weft_moe_lane *lane, int to, const weft_net_put *put)
+{
+    const weft_group *group = lane->moe->group;
+
+    if (put->rows * put->row_bytes <= COPIED_BYTES) {
+        send(lane, to, put);
+        return;
+    }
+    lane->departing++;
+    weft_net_send(group->world->net, group->seats[to].world_rank, put, lane->departed);
 }
 
 /* ---- there --------------------------------------------------------------------------------------------- */
@@ -218,7 +235,7 @@ static void relay_to(weft_moe_lane *lane, int node, const char *rows, int64_t st
             continue;
         }
         if (put.rows)
-            send(lane, keeper, &put);
+            send_in_place(lane, keeper, &put);
         put.into = relay_at(lane, keeper, slot) + t * moe->row_bytes;
         put.from = rows + t * stride;
         put.rows = 1;
@@ -228,7 +245,7 @@ static void relay_to(weft_moe_lane *lane, int node, const char *rows, int64_t st
     /* Partner: weft_moe_await_staged on any rank of that node. */
     put.posts[put.post_count++] =
         (weft_net_post){weft_moe_at(lane, &lane->relayed[slot], keeper), weft_moe_word(lane, end)};
-    send(lane, keeper, &put);
+    send_in_place(lane, keeper, &put);
 }
 
 void weft_moe_relay(weft_moe_lane *lane, const char *rows, int64_t stride, int64_t begin, int64_t end)
@@ -263,7 +280,6 @@ typedef struct slots {
 
 static void return_slots(weft_moe_lane *lane, int source, const slots *run, weft_signal *word, uint64_t value)
 {
-    const weft_group *group = lane->moe->group;
     weft_net_put put = {.rows = run->count > 0,
                         .row_bytes = (size_t)(run->count * lane->moe->slot_stride),
                         .effect = WEFT_NET_STORE,
@@ -273,12 +289,7 @@ static void return_slots(weft_moe_lane *lane, int source, const slots *run, weft
         put.into = weft_moe_slot_at(lane, source, run->first);
     put.from = put.into;
     put.posts[0] = (weft_net_post){word, value};
-    if (put.row_bytes <= COPIED_BYTES) {
-        send(lane, source, &put);
-        return;
-    }
-    lane->departing++;
-    weft_net_send(group->world->net, group->seats[source].world_rank, &put, lane->departed);
+    send_in_place(lane, source, &put);
 }
 
 bool weft_moe_far_open(weft_moe_lane *lane)
@@ -310,8 +321,12 @@ void weft_moe_far_done(weft_moe_lane *lane, int source, int64_t rows)
     bool all = lane->moe->rung->input_copy; /* rows stand by expert there, and all come back together */
     int64_t begin = all ? 0 : in->rank_base[source] + lane->returned[source],
             end = all ? in->rows : in->rank_base[source] + rows;
+    int64_t results =
+        lane->moe->shape.one_result_per_row ? end - begin : in->entry_base[end] - in->entry_base[begin];
     slots run = {0};
 
+    if (!all && rows < lane->counts[source] && results * lane->moe->slot_stride < TOGETHER_BYTES)
+        return;
     for (int64_t i = begin; i < end; i++)
         for (int32_t j = in->entry_base[i]; j < in->entry_base[i + 1] && in->source[i] == source; j++) {
             int32_t slot = in->entry[j].slot;
