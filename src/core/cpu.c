@@ -145,6 +145,11 @@ uint32_t weft_cpu_features(void)
     return cpu_features;
 }
 
+bool weft_cpu_has(uint32_t features)
+{
+    return (features & ~weft_cpu_features()) == 0;
+}
+
 const char *weft_cpu_name(void)
 {
     pthread_once(&cpu_once, cpu_detect);

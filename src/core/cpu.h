@@ -5,6 +5,7 @@
 #ifndef WEFT_CORE_CPU_H
 #define WEFT_CORE_CPU_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,7 +38,15 @@ enum weft_cpu_feature {
     WEFT_CPU_FEATURE_COUNT = 22
 };
 
+/* What kernels of x86-64 are written for: all bits of a level, or not that level. */
+enum {
+    WEFT_CPU_LEVEL_AVX2 = WEFT_CPU_AVX2 | WEFT_CPU_FMA | WEFT_CPU_F16C,
+    WEFT_CPU_LEVEL_AVX512 =
+        WEFT_CPU_LEVEL_AVX2 | WEFT_CPU_AVX512F | WEFT_CPU_AVX512BW | WEFT_CPU_AVX512VL | WEFT_CPU_AVX512DQ
+};
+
 uint32_t weft_cpu_features(void);
+bool weft_cpu_has(uint32_t features); /* all of them */
 
 /* The short name of feature bit number `index` ("bf16", "avx512f"); NULL past the last. */
 const char *weft_cpu_feature_name(int index);

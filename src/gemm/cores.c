@@ -46,7 +46,7 @@ const weft_core *weft_core_at(int index)
 
 bool weft_core_available(const weft_core *core)
 {
-    return (core->needs & ~weft_cpu_features()) == 0;
+    return weft_cpu_has(core->needs);
 }
 
 /* "neon_mm, neon, portable": what a caller may ask for here. */

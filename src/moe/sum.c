@@ -45,9 +45,9 @@ static weft_moe_sum_kernel *kernel(void)
         return weft_moe_sum_neon;
     return has & WEFT_CPU_FHM ? weft_moe_sum_fhm : weft_moe_sum_fp16;
 #elif defined(__x86_64__)
-    const uint32_t need = WEFT_CPU_AVX2 | WEFT_CPU_FMA | WEFT_CPU_F16C;
-
-    return (weft_cpu_features() & need) == need ? weft_moe_sum_avx2 : weft_moe_sum_portable;
+    if (weft_cpu_has(WEFT_CPU_LEVEL_AVX512))
+        return weft_moe_sum_avx512;
+    return weft_cpu_has(WEFT_CPU_LEVEL_AVX2) ? weft_moe_sum_avx2 : weft_moe_sum_portable;
 #else
     return weft_moe_sum_portable;
 #endif

@@ -1,5 +1,6 @@
 /* Combine on x86-64 with AVX2, FMA and F16C: 64 columns in eight fp32 accumulators. */
-#include "moe/eight_avx2.h"
+#define VECTOR_BYTES 32
+#include "moe/lanes_x86.h"
 #include "moe/sum_kernels.h"
 #include "moe/sum_rows.h"
 

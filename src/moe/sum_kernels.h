@@ -20,7 +20,8 @@ weft_moe_sum_kernel weft_moe_sum_fhm;  /* that and FMLAL */
 bool weft_moe_adds_fp16(weft_dtype dtype, const float *weight, int64_t rows);
 void weft_moe_add_fp16(void *out, const void *const *row, int64_t rows, int64_t elements);
 #elif defined(__x86_64__)
-weft_moe_sum_kernel weft_moe_sum_avx2; /* needs AVX2, FMA and F16C */
+weft_moe_sum_kernel weft_moe_sum_avx2;   /* needs WEFT_CPU_LEVEL_AVX2 */
+weft_moe_sum_kernel weft_moe_sum_avx512; /* needs WEFT_CPU_LEVEL_AVX512 */
 #endif
 
 #endif

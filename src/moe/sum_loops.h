@@ -1,36 +1,37 @@
 /*
  * The loops of weighted sums by vectors. The including file says, inlined and with the type as an argument,
- * how its machine handles eight elements and what is added up:
+ * how its machine handles a vector of elements (lanes_*.h) and what is added up:
  *
- *     EIGHT                eight fp32
- *     zero8, add8, store8  sums; sum + v * weight; to any type
+ *     lanes, LANES         a vector of fp32, and how many
+ *     zero_lanes, add_lanes, store_lanes
+ *                          sums; sum + v * weight; to any type
  *     terms                what the terms are made of
  *     term_line            where term r lies
- *     term8                eight elements of term r, as fp32, from such a line (or a copy of its end)
+ *     term_lanes           LANES elements of term r, as fp32, from such a line (or a copy of its end)
  */
 #include <string.h>
 
 #include <weft/weft.h>
 
-enum { LANES = 8, GROUPS = 8 };
+enum { GROUPS = 8 };
 
-/* Columns [i, i + 8 * groups) of the weighted sum. */
+/* Columns [i, i + LANES * groups) of the weighted sum. */
 INLINE void sum_columns(weft_dtype dtype, void *out, const terms *of, const float *weight, int64_t count,
                         int64_t i, int groups)
 {
-    EIGHT sum[GROUPS];
+    lanes sum[GROUPS];
 
 #pragma GCC unroll 8
     for (int g = 0; g < groups; g++)
-        sum[g] = zero8();
+        sum[g] = zero_lanes();
     for (int64_t r = 0; r < count; r++) {
 #pragma GCC unroll 8
         for (int g = 0; g < groups; g++)
-            sum[g] = add8(sum[g], term8(dtype, of, r, term_line(of, r), i + g * LANES), weight[r]);
+            sum[g] = add_lanes(sum[g], term_lanes(dtype, of, r, term_line(of, r), i + g * LANES), weight[r]);
     }
 #pragma GCC unroll 8
     for (int g = 0; g < groups; g++)
-        store8(dtype, out, i + g * LANES, sum[g]);
+        store_lanes(dtype, out, i + g * LANES, sum[g]);
 }
 
 /* The last columns, fewer than a vector, in a padded copy: every column then has the same arithmetic. */
@@ -39,13 +40,13 @@ INLINE void sum_tail(weft_dtype dtype, void *out, const terms *of, const float *
 {
     size_t size = dtype == WEFT_F32 ? 4 : 2, bytes = (size_t)(elements - i) * size;
     char last[LANES * 4] = {0}, result[LANES * 4];
-    EIGHT sum = zero8();
+    lanes sum = zero_lanes();
 
     for (int64_t r = 0; r < count; r++) {
         memcpy(last, (const char *)term_line(of, r) + (size_t)i * size, bytes);
-        sum = add8(sum, term8(dtype, of, r, last, 0), weight[r]);
+        sum = add_lanes(sum, term_lanes(dtype, of, r, last, 0), weight[r]);
     }
-    store8(dtype, result, 0, sum);
+    store_lanes(dtype, result, 0, sum);
     memcpy((char *)out + (size_t)i * size, result, bytes);
 }
 

@@ -2,7 +2,7 @@
  * Combine on aarch64: 64 columns at a time, so that sixteen fp32 accumulators hide the latency of the
  * multiply-adds while the rows stream by once.
  */
-#include "moe/eight_neon.h"
+#include "moe/lanes_neon.h"
 #include "moe/sum_kernels.h"
 #include "moe/sum_rows.h"
 

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdbool.h>
 
+#include "core/cpu.h"
 #include "core/dtype.h"
 #include "moe/sum.h"
 #include "moe/sum_kernels.h"
@@ -10,6 +11,8 @@
 #include "support/check.h"
 
 enum { ROWS = 70, MOST = 1200 };
+
+static weft_moe_sum_kernel *chosen;
 
 static void check_sum(weft_dtype dtype, int64_t rows, int64_t elements, float weight_size, uint64_t *state)
 {
@@ -27,7 +30,7 @@ static void check_sum(weft_dtype dtype, int64_t rows, int64_t elements, float we
             weft_element_set(dtype, (char *)row[r], (size_t)i, random_value(state));
     }
     memset(out, 0x7e, sizeof(out));
-    weft_moe_sum(dtype, out, row, weight, rows, elements);
+    chosen(dtype, out, row, weight, rows, elements);
     for (int64_t i = 0; i < elements; i++) {
         double sum = 0, terms = 0, value = weft_element_get(dtype, out, (size_t)i);
 
@@ -60,29 +63,29 @@ static void check_special(weft_dtype dtype)
         weft_element_set(dtype, a, (size_t)i, i % 3);
         weft_element_set(dtype, b, (size_t)i, -1);
     }
-    weft_moe_sum(dtype, out, row, weight, 2, 9);
+    chosen(dtype, out, row, weight, 2, 9);
     for (int i = 0; i < 9; i++) {
         double value = weft_element_get(dtype, out, (size_t)i);
 
         CHECK(i % 3 ? value == INFINITY : value != value);
     }
     weight[0] = NAN;
-    weft_moe_sum(dtype, out, row, weight, 2, 9);
+    chosen(dtype, out, row, weight, 2, 9);
     for (int i = 0; i < 9; i++)
         CHECK(weft_element_get(dtype, out, (size_t)i) != weft_element_get(dtype, out, (size_t)i));
     weight[0] = 1e6f;
     weight[1] = 1e6f;
-    weft_moe_sum(dtype, out, row, weight, 2, 9);
+    chosen(dtype, out, row, weight, 2, 9);
     for (int i = 0; i < 9; i++)
         if (i % 3 == 1)
             CHECK(weft_element_get(dtype, out, (size_t)i) == 0);
-    weft_moe_sum(dtype, out, row, weight, 0, 9);
+    chosen(dtype, out, row, weight, 0, 9);
     for (int i = 0; i < 9; i++)
         CHECK(weft_element_get(dtype, out, (size_t)i) == 0);
     /* a NaN row stays in its column */
     weft_element_set(dtype, a, 4, NAN);
     weight[0] = weight[1] = 0.5f;
-    weft_moe_sum(dtype, out, row, weight, 2, 9);
+    chosen(dtype, out, row, weight, 2, 9);
     for (int i = 0; i < 9; i++)
         CHECK((weft_element_get(dtype, out, (size_t)i) != weft_element_get(dtype, out, (size_t)i)) ==
               (i == 4));
@@ -92,7 +95,7 @@ static void check_special(weft_dtype dtype)
         weft_element_set(dtype, a, 8, at == 8 ? INFINITY : 0);
         for (int i = 0; i < 5; i++) {
             weight[0] = (float[]){0.3f, 0.7f, 1e-9f, 1e-20f, 0.5f}[i];
-            weft_moe_sum(dtype, out, row, weight, 2, 9);
+            chosen(dtype, out, row, weight, 2, 9);
             for (int j = 0; j < 9; j++)
                 CHECK((weft_element_get(dtype, out, (size_t)j) == INFINITY) == (j == at));
         }
@@ -112,7 +115,7 @@ static void check_portable(weft_dtype dtype, uint64_t *state)
         for (int i = 0; i < MOST; i++)
             weft_element_set(dtype, memory[r], (size_t)i, (double)(check_random(state) % 8) - 4);
     }
-    weft_moe_sum(dtype, out, row, weight, 5, MOST);
+    chosen(dtype, out, row, weight, 5, MOST);
     weft_moe_sum_portable(dtype, expected, row, weight, 5, MOST);
     CHECK(!memcmp(out, expected, MOST * weft_dtype_size(dtype)));
     /* rows of weight one: any values, and -0 */
@@ -124,19 +127,20 @@ static void check_portable(weft_dtype dtype, uint64_t *state)
             weft_element_set(dtype, memory[1], (size_t)i,
                              i % 5 ? random_value(state) * ldexp(1, i % 24 - 20) : -0.0);
         }
-        weft_moe_sum(dtype, out, row, ones, rows, MOST - 3);
+        chosen(dtype, out, row, ones, rows, MOST - 3);
         weft_moe_sum_portable(dtype, expected, row, ones, rows, MOST - 3);
         CHECK(!memcmp(out, expected, (MOST - 3) * weft_dtype_size(dtype)));
     }
 }
 
-int main(void)
+static void check_kernel(weft_moe_sum_kernel *kernel)
 {
     static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16};
     uint64_t state = 9;
 
+    chosen = kernel;
     for (int d = 0; d < 3; d++) {
-        for (int64_t elements = 1; elements < MOST; elements += elements < 70 ? 1 : 101)
+        for (int64_t elements = 1; elements < MOST; elements += elements < 140 ? 1 : 101)
             for (int64_t rows = 0; rows < 10; rows++)
                 check_sum(types[d], rows, elements, 1, &state);
         check_sum(types[d], ROWS, MOST, 1, &state);
@@ -145,5 +149,20 @@ int main(void)
         check_special(types[d]);
         check_portable(types[d], &state);
     }
+}
+
+/* What this CPU uses, and what the others of its kind do. */
+int main(void)
+{
+    check_kernel(weft_moe_sum);
+    check_kernel(weft_moe_sum_portable);
+#if defined(__aarch64__)
+    check_kernel(weft_moe_sum_neon);
+    if (weft_cpu_has(WEFT_CPU_FP16))
+        check_kernel(weft_moe_sum_fp16);
+#elif defined(__x86_64__)
+    if (weft_cpu_has(WEFT_CPU_LEVEL_AVX2))
+        check_kernel(weft_moe_sum_avx2);
+#endif
     return check_report("test_moe_sum");
 }

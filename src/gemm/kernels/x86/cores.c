@@ -9,9 +9,7 @@
 #include "core/cpu.h"
 #include "gemm/kernels/x86/kernels.h"
 
-#define AVX2 (WEFT_CPU_AVX2 | WEFT_CPU_FMA | WEFT_CPU_F16C)
-#define AVX512 (AVX2 | WEFT_CPU_AVX512F | WEFT_CPU_AVX512BW | WEFT_CPU_AVX512VL | WEFT_CPU_AVX512DQ)
-#define AVX512_VNNI (AVX512 | WEFT_CPU_AVX512VNNI)
+#define AVX512_VNNI (WEFT_CPU_LEVEL_AVX512 | WEFT_CPU_AVX512VNNI)
 #define AVX512_BF16 (AVX512_VNNI | WEFT_CPU_AVX512BF16)
 #define AMX (AVX512_BF16 | WEFT_CPU_AMX_TILE | WEFT_CPU_AMX_BF16 | WEFT_CPU_AMX_INT8)
 
@@ -24,7 +22,7 @@
 
 static const weft_core core_avx2 = {
     .name = "avx2",
-    .needs = AVX2,
+    .needs = WEFT_CPU_LEVEL_AVX2,
     .caches = {.l1 = 32 << 10, .l2 = 256 << 10, .l3 = 8 << 20},
     .bind =
         {
@@ -38,7 +36,7 @@ static const weft_core core_avx2 = {
 
 static const weft_core core_avx512 = {
     .name = "avx512",
-    .needs = AVX512,
+    .needs = WEFT_CPU_LEVEL_AVX512,
     SERVER,
     .bind =
         {

@@ -110,17 +110,38 @@ INLINE void vec_store_f16(uint16_t *to, vec v)
     _mm256_storeu_si256((__m256i *)to, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 
-/* The upper halves, rounded to nearest even; a NaN keeps its upper bits and is made quiet. VCVTNEPS2BF16
- * would flush small numbers to zero. */
-INLINE void vec_store_bf16(uint16_t *to, vec v)
+INLINE vec vec_load_bf16(const uint16_t *from)
+{
+    return _mm512_castsi512_ps(
+        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from)), 16));
+}
+
+/* What fp16 makes of it. */
+INLINE vec vec_round_f16(vec v)
+{
+    return _mm512_cvtph_ps(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+INLINE vec vec_mul(vec a, vec b)
+{
+    return _mm512_mul_ps(a, b);
+}
+
+/* bf16 in the upper halves, rounded to nearest even, and anything in the lower; a NaN keeps its upper bits
+ * and is made quiet. VCVTNEPS2BF16 would flush small numbers to zero. */
+INLINE words words_of_bf16(vec v)
 {
     __m512i bits = _mm512_castps_si512(v);
     __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
     __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
     __mmask16 bad = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
 
-    rounded = _mm512_mask_or_epi32(rounded, bad, bits, _mm512_set1_epi32(0x400000));
-    _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+    return _mm512_mask_or_epi32(rounded, bad, bits, _mm512_set1_epi32(0x400000));
+}
+
+INLINE void vec_store_bf16(uint16_t *to, vec v)
+{
+    _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16(_mm512_srli_epi32(words_of_bf16(v), 16)));
 }
 
 /* Element 2 i of the pair lo, hi is a[i], element 2 i + 1 is b[i]. */
@@ -264,7 +285,23 @@ INLINE void vec_store_f16(uint16_t *to, vec v)
     _mm_storeu_si128((__m128i *)to, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
 
-INLINE void vec_store_bf16(uint16_t *to, vec v)
+INLINE vec vec_load_bf16(const uint16_t *from)
+{
+    return _mm256_castsi256_ps(
+        _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)from)), 16));
+}
+
+INLINE vec vec_round_f16(vec v)
+{
+    return _mm256_cvtph_ps(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+INLINE vec vec_mul(vec a, vec b)
+{
+    return _mm256_mul_ps(a, b);
+}
+
+INLINE words words_of_bf16(vec v)
 {
     __m256i bits = _mm256_castps_si256(v);
     __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -272,8 +309,12 @@ INLINE void vec_store_bf16(uint16_t *to, vec v)
     __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
     __m256i bad = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
 
-    _mm_storeu_si128((__m128i *)to,
-                     lower_halves(_mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, bad), 16)));
+    return _mm256_blendv_epi8(rounded, quiet, bad);
+}
+
+INLINE void vec_store_bf16(uint16_t *to, vec v)
+{
+    _mm_storeu_si128((__m128i *)to, lower_halves(_mm256_srli_epi32(words_of_bf16(v), 16)));
 }
 
 INLINE void vec_interleave(vec a, vec b, vec *lo, vec *hi)
@@ -311,6 +352,12 @@ INLINE void words_transpose(words t[LANES])
 }
 
 #endif
+
+/* What bf16 makes of it. */
+INLINE vec vec_round_bf16(vec v)
+{
+    return vec_second_bf16(words_of_bf16(v));
+}
 
 /* One vector, in the type of `to`'s elements. */
 INLINE void vec_put(weft_dtype type, char *to, vec v)

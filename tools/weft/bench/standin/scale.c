@@ -46,9 +46,9 @@ static const weft_standin_kernels *kernels(void)
 #if defined(__aarch64__)
     return weft_cpu_features() & WEFT_CPU_FP16 ? &weft_standin_kernels_fp16 : &weft_standin_kernels_neon;
 #elif defined(__x86_64__)
-    const uint32_t need = WEFT_CPU_AVX2 | WEFT_CPU_FMA | WEFT_CPU_F16C;
-
-    return (weft_cpu_features() & need) == need ? &weft_standin_kernels_avx2 : &weft_standin_kernels_portable;
+    if (weft_cpu_has(WEFT_CPU_LEVEL_AVX512))
+        return &weft_standin_kernels_avx512;
+    return weft_cpu_has(WEFT_CPU_LEVEL_AVX2) ? &weft_standin_kernels_avx2 : &weft_standin_kernels_portable;
 #else
     return &weft_standin_kernels_portable;
 #endif

@@ -1,8 +1,8 @@
 /*
- * The loops of a file of vector kernels, which has moe/eight_*.h, says how its machine scales eight elements,
- * and names its set:
+ * The loops of a file of vector kernels, which has moe/lanes_*.h, says how its machine scales a vector of
+ * elements, and names its set:
  *
- *     scaled8              round(x * factor), as fp32
+ *     scaled_lanes         round(x * factor), as fp32
  *     KERNELS              the name of the set
  */
 
@@ -18,9 +18,9 @@ INLINE const void *term_line(const terms *of, int64_t r)
     return of->x;
 }
 
-INLINE EIGHT term8(weft_dtype dtype, const terms *of, int64_t r, const void *line, int64_t i)
+INLINE lanes term_lanes(weft_dtype dtype, const terms *of, int64_t r, const void *line, int64_t i)
 {
-    return scaled8(dtype, line, i, of->factor[r]);
+    return scaled_lanes(dtype, line, i, of->factor[r]);
 }
 
 #include "moe/sum_loops.h"
@@ -33,10 +33,10 @@ INLINE void scale_any(weft_dtype dtype, void *out, const void *x, float factor, 
 
 #pragma GCC unroll 8
     for (; i + LANES <= elements; i += LANES)
-        store8(dtype, out, i, scaled8(dtype, x, i, factor));
+        store_lanes(dtype, out, i, scaled_lanes(dtype, x, i, factor));
     if (i < elements) {
         memcpy(last, (const char *)x + (size_t)i * size, (size_t)(elements - i) * size);
-        store8(dtype, result, 0, scaled8(dtype, last, 0, factor));
+        store_lanes(dtype, result, 0, scaled_lanes(dtype, last, 0, factor));
         memcpy((char *)out + (size_t)i * size, result, (size_t)(elements - i) * size);
     }
 }

@@ -26,7 +26,8 @@ extern const weft_standin_kernels weft_standin_kernels_portable; /* the definiti
 extern const weft_standin_kernels weft_standin_kernels_neon;
 extern const weft_standin_kernels weft_standin_kernels_fp16; /* needs FP16 arithmetic */
 #elif defined(__x86_64__)
-extern const weft_standin_kernels weft_standin_kernels_avx2; /* needs AVX2, FMA and F16C */
+extern const weft_standin_kernels weft_standin_kernels_avx2;   /* needs WEFT_CPU_LEVEL_AVX2 */
+extern const weft_standin_kernels weft_standin_kernels_avx512; /* needs WEFT_CPU_LEVEL_AVX512 */
 #endif
 
 #endif

@@ -1,11 +1,11 @@
 /* The stand-in expert on aarch64. */
 #include "bench/standin/scale_kernels.h"
-#include "moe/eight_neon.h"
+#include "moe/lanes_neon.h"
 
 /* round(x * factor) of eight elements, as fp32. */
-INLINE pair scaled8(weft_dtype dtype, const void *x, int64_t i, float factor)
+INLINE pair scaled_lanes(weft_dtype dtype, const void *x, int64_t i, float factor)
 {
-    pair v = load8(dtype, x, i);
+    pair v = load_lanes(dtype, x, i);
 
     v = (pair){vmulq_n_f32(v.low, factor), vmulq_n_f32(v.high, factor)};
     if (dtype == WEFT_F16)

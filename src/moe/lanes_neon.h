@@ -1,7 +1,7 @@
 /* Eight elements of a row at a time on aarch64: from and to every type of results, and added up in
  * fp32. Included by files of kernels alone. */
-#ifndef WEFT_MOE_EIGHT_NEON_H
-#define WEFT_MOE_EIGHT_NEON_H
+#ifndef WEFT_MOE_LANES_NEON_H
+#define WEFT_MOE_LANES_NEON_H
 
 #include <arm_neon.h>
 
@@ -14,7 +14,7 @@ typedef struct pair {
 } pair;
 
 /* Eight elements as fp32. */
-INLINE pair load8(weft_dtype dtype, const void *base, int64_t i)
+INLINE pair load_lanes(weft_dtype dtype, const void *base, int64_t i)
 {
     if (dtype == WEFT_F16) {
         float16x8_t v = vreinterpretq_f16_u16(vld1q_u16((const uint16_t *)base + i));
@@ -41,7 +41,7 @@ INLINE uint16x4_t to_bf16(float32x4_t v)
     return vshrn_n_u32(vbslq_u32(vceqq_f32(v, v), round, quiet), 16);
 }
 
-INLINE void store8(weft_dtype dtype, void *base, int64_t i, pair v)
+INLINE void store_lanes(weft_dtype dtype, void *base, int64_t i, pair v)
 {
     if (dtype == WEFT_F16)
         vst1q_u16((uint16_t *)base + i,
@@ -54,17 +54,19 @@ INLINE void store8(weft_dtype dtype, void *base, int64_t i, pair v)
     }
 }
 
-INLINE pair zero8(void)
+INLINE pair zero_lanes(void)
 {
     return (pair){vdupq_n_f32(0), vdupq_n_f32(0)};
 }
 
 /* sum + v * weight */
-INLINE pair add8(pair sum, pair v, float weight)
+INLINE pair add_lanes(pair sum, pair v, float weight)
 {
     return (pair){vfmaq_n_f32(sum.low, v.low, weight), vfmaq_n_f32(sum.high, v.high, weight)};
 }
 
-#define EIGHT pair
+typedef pair lanes;
+
+enum { LANES = 8 };
 
 #endif
