@@ -80,6 +80,12 @@ typedef void (*weft_panel_packer)(void *panel, const void *source, int64_t ld, i
 typedef void (*weft_wide_packer)(void *panels, int64_t panel_bytes, const void *source, int64_t ld, int64_t k,
                                  int64_t count);
 
+/* Fast packers of the panels of one side. */
+typedef struct weft_packers {
+    weft_panel_packer along;
+    weft_wide_packer wide;
+} weft_packers;
+
 /* A micro-kernel for at most `rows` rows: its panels of A have that many. */
 typedef struct weft_few {
     int rows;
@@ -149,8 +155,9 @@ typedef struct weft_caches {
  * caches that are there (blocks.c).
  * An fp32 kernel may stand in for a half type: `narrow` is that type, to which everything is rounded while it
  * is packed, so that a product has the same operands on every core; F32 (0) otherwise. Then `along` and
- * `across` take the place of the kernel's: they read a B of that type, and an A as the kernel has it; and
- * `finish` is the kernel's that rounds to that type.
+ * `across` take the place of the kernel's: they read a B of that type, and an A as the kernel has it;
+ * `finish` is the kernel's that rounds to that type; and `widen_a`, `widen_b` pack what has that type already
+ * in one pass (without them it is converted beside the panel first).
  */
 typedef struct weft_binding {
     const weft_kernel *kernel;
@@ -158,6 +165,7 @@ typedef struct weft_binding {
     weft_dtype narrow;
     weft_finisher finish;              /* optional */
     const weft_stream *along, *across; /* optional */
+    weft_packers widen_a, widen_b;     /* optional, each of them */
     int l1_bytes;                      /* of the core; 0 in a core's table */
 } weft_binding;
 

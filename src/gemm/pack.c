@@ -21,6 +21,7 @@ weft_pack_side weft_pack_side_a(const weft_binding *bind, int rows)
     weft_pack_side side = {.lines = rows, .kr = kernel->a_kr, .flip = kernel->a_flip, .narrow = bind->narrow};
 
     if (rows == kernel->mr) {
+        side.widen = bind->widen_a;
         side.along = kernel->pack_a_along;
         side.across = kernel->pack_a_across;
     }
@@ -36,13 +37,20 @@ weft_pack_side weft_pack_side_b(const weft_binding *bind)
                             .narrow = bind->narrow,
                             .along = kernel->pack_b_along,
                             .across = kernel->pack_b_across,
-                            .wide = kernel->pack_b_wide};
+                            .wide = kernel->pack_b_wide,
+                            .widen = bind->widen_b};
 }
 
 /* Whether elements of `dtype` are packed as they are: no conversion, and nothing rounded on the way. */
 static bool as_is(const weft_kernel *kernel, weft_dtype narrow, weft_dtype dtype)
 {
     return dtype == kernel->type && narrow == WEFT_F32;
+}
+
+/* Whether they have the half type for which the kernel stands in. */
+static bool is_narrow(weft_dtype narrow, weft_dtype dtype)
+{
+    return dtype == narrow && narrow != WEFT_F32;
 }
 
 int64_t weft_pack_k(const weft_kernel *kernel, int64_t k)
@@ -178,6 +186,8 @@ static void pack_strip(const weft_kernel *kernel, const weft_pack_side *side, ch
 
         if (as_is(kernel, side->narrow, dtype))
             pack_same(kernel, side, panel, here, ls, ks, count, k);
+        else if (is_narrow(side->narrow, dtype) && side->widen.along && count == side->lines)
+            side->widen.along(panel, here, ls, k);
         else
             pack_converted(kernel, side, panel, here, dtype, ls, count, k);
     }
@@ -195,9 +205,12 @@ void weft_pack_panels(const weft_kernel *kernel, const weft_pack_side *side, voi
     int64_t strip = k_stride == 1 ? k : STRIP_K > kernel->k_step ? STRIP_K : kernel->k_step;
     int64_t whole = k / kernel->k_step * kernel->k_step, count = lines / side->lines,
             done = count * side->lines;
+    weft_wide_packer wide = as_is(kernel, side->narrow, dtype) ? side->wide
+                            : is_narrow(side->narrow, dtype)   ? side->widen.wide
+                                                               : NULL;
 
-    if (side->wide && line_stride == 1 && as_is(kernel, side->narrow, dtype) && whole > 0 && count > 0) {
-        side->wide(panels, panel_bytes, source, k_stride, whole, count);
+    if (wide && line_stride == 1 && whole > 0 && count > 0) {
+        wide(panels, panel_bytes, source, k_stride, whole, count);
         if (whole < k)
             pack_strip(kernel, side, (char *)panels + (size_t)(whole * side->lines) * to, panel_bytes,
                        (const char *)source + (size_t)(whole * k_stride) * from, dtype, line_stride, k_stride,

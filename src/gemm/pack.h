@@ -15,6 +15,7 @@ typedef struct weft_pack_side {
     weft_dtype narrow;               /* of the binding */
     weft_panel_packer along, across; /* NULL: portable */
     weft_wide_packer wide;           /* or NULL */
+    weft_packers widen;              /* the same from elements of `narrow` */
 } weft_pack_side;
 
 weft_pack_side weft_pack_side_a(const weft_binding *bind, int rows);

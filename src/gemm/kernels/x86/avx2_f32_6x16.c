@@ -8,15 +8,8 @@ enum { MR = 6, TYPE_BYTES = 4, A_AHEAD = 0, B_AHEAD = 0 };
 #define VECTOR_BYTES 32
 #include "gemm/kernels/x86/f32_fma.h"
 
-void weft_avx2_finish_f16(int64_t k, const void *a, const weft_panels *b, const weft_places *places)
-{
-    finish_rows(WEFT_F16, k, a, b, places);
-}
-
-void weft_avx2_finish_bf16(int64_t k, const void *a, const weft_panels *b, const weft_places *places)
-{
-    finish_rows(WEFT_BF16, k, a, b, places);
-}
+WEFT_F32_WIDENED(avx2, WEFT_F16, f16)
+WEFT_F32_WIDENED(avx2, WEFT_BF16, bf16)
 
 const weft_kernel weft_kernel_avx2_f32_6x16 = {
     .name = "avx2_f32_6x16",

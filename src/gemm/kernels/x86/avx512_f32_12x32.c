@@ -9,15 +9,8 @@ enum { MR = 12, TYPE_BYTES = 4, A_AHEAD = 512, B_AHEAD = 1024 };
 #define VECTOR_BYTES 64
 #include "gemm/kernels/x86/f32_fma.h"
 
-void weft_avx512_finish_f16(int64_t k, const void *a, const weft_panels *b, const weft_places *places)
-{
-    finish_rows(WEFT_F16, k, a, b, places);
-}
-
-void weft_avx512_finish_bf16(int64_t k, const void *a, const weft_panels *b, const weft_places *places)
-{
-    finish_rows(WEFT_BF16, k, a, b, places);
-}
+WEFT_F32_WIDENED(avx512, WEFT_F16, f16)
+WEFT_F32_WIDENED(avx512, WEFT_BF16, bf16)
 
 const weft_kernel weft_kernel_avx512_f32_12x32 = {
     .name = "avx512_f32_12x32",

@@ -78,6 +78,30 @@ static void pack_b_wide(void *panels, int64_t panel_bytes, const void *source, i
     pack_wide_words(panels, panel_bytes, source, ld * 4, k, count, NR * 4);
 }
 
+/* What a binding for a half type has of its own: a D of it, and packing of what is given in it. */
+#define WEFT_F32_WIDENED(isa, type, name)                                                                    \
+    void weft_##isa##_finish_##name(int64_t k, const void *a, const weft_panels *b,                          \
+                                    const weft_places *places)                                               \
+    {                                                                                                        \
+        finish_rows(type, k, a, b, places);                                                                  \
+    }                                                                                                        \
+                                                                                                             \
+    void weft_##isa##_widen_a_##name(void *panel, const void *source, int64_t ld, int64_t k)                 \
+    {                                                                                                        \
+        widen_along(type, panel, source, ld * 2, k, MR);                                                     \
+    }                                                                                                        \
+                                                                                                             \
+    void weft_##isa##_widen_b_##name(void *panel, const void *source, int64_t ld, int64_t k)                 \
+    {                                                                                                        \
+        widen_along(type, panel, source, ld * 2, k, NR);                                                     \
+    }                                                                                                        \
+                                                                                                             \
+    void weft_##isa##_widen_wide_##name(void *panels, int64_t panel_bytes, const void *source, int64_t ld,   \
+                                        int64_t k, int64_t count)                                            \
+    {                                                                                                        \
+        widen_wide(type, panels, panel_bytes, source, ld, k, count, NR);                                     \
+    }
+
 #define WEFT_F32_KERNEL(stream)                                                                              \
     .type = WEFT_F32, .mr = MR, .nr = NR, .a_kr = 1, .b_kr = 1, .k_step = 1, WEFT_SUMS,                      \
     .few = (const weft_few[]){{1, run_1}, {2, run_2}, {4, run_4}, {0}}, .along = stream##_f32_along,         \

@@ -62,6 +62,85 @@ INLINE void pack_wide_words(char *panels, int64_t panel_bytes, const char *sourc
     }
 }
 
+/* Up to 2 * LANES halves of each of `lines` lines, at most LANES of them, become fp32: element p of line i is
+ * the float at p * apart + i. */
+INLINE void widen_square(weft_dtype type, float *to, int64_t apart, const char *source, int64_t ld, int lines,
+                         int64_t count)
+{
+    words t[LANES];
+
+#pragma GCC unroll 16
+    for (int x = 0; x < LANES; x++)
+        t[x] = words_load(source + (x < lines ? x : 0) * ld);
+    words_transpose(t);
+#pragma GCC unroll 16
+    for (int w = 0; w < LANES; w++) {
+        vec half[2] = {type == WEFT_BF16 ? vec_first_bf16(t[w]) : vec_first_f16(t[w]),
+                       type == WEFT_BF16 ? vec_second_bf16(t[w]) : vec_second_f16(t[w])};
+
+#pragma GCC unroll 2
+        for (int h = 0; h < 2; h++) {
+            float *line = to + (2 * w + h) * apart;
+
+            if (2 * w + h >= count)
+                break;
+            if (lines == LANES)
+                vec_store(line, half[h]);
+            else
+                words_store_some(line, words_of_vec(half[h]), lines);
+        }
+    }
+}
+
+/* weft_panel_packer from halves to panels of `lines` lines of fp32; `ld` in bytes. */
+INLINE void widen_along(weft_dtype type, float *panel, const char *source, int64_t ld, int64_t k, int lines)
+{
+    const int step = 2 * LANES;
+
+    for (int64_t p = 0; p < k; p += step) {
+        int64_t count = k - p < step ? k - p : step;
+
+#pragma GCC unroll 4
+        for (int i = 0; i < lines; i += LANES) {
+            const int here = lines - i < LANES ? lines - i : LANES;
+            const char *from = source + i * ld + p * 2;
+            float *to = panel + p * lines + i;
+
+            if (count == step) {
+                widen_square(type, to, lines, from, ld, here, step);
+                continue;
+            }
+            char edge[LANES * VECTOR_BYTES] = {0};
+
+            for (int x = 0; x < here; x++)
+                memcpy(edge + x * VECTOR_BYTES, from + x * ld, (size_t)count * 2);
+            widen_square(type, to, lines, edge, VECTOR_BYTES, here, count);
+        }
+    }
+}
+
+/* weft_wide_packer from halves to panels of `cols` columns of fp32; `ld` in elements. */
+INLINE void widen_wide(weft_dtype type, char *panels, int64_t panel_bytes, const uint16_t *source, int64_t ld,
+                       int64_t k, int64_t count, int cols)
+{
+    for (int64_t p = 0; p < k; p += PACK_LINES) {
+        int64_t lines = k - p < PACK_LINES ? k - p : PACK_LINES;
+
+        for (int64_t c = 0; c < count; c++) {
+            float *to = (float *)(panels + c * panel_bytes) + p * cols;
+
+            for (int64_t q = 0; q < lines; q++) {
+                for (int at = 0; at < cols; at += LANES) {
+                    const uint16_t *from = source + (p + q) * ld + c * cols + at;
+
+                    vec_store(to + q * cols + at,
+                              type == WEFT_BF16 ? vec_load_bf16(from) : vec_load_f16(from));
+                }
+            }
+        }
+    }
+}
+
 #if VECTOR_BYTES == 64
 
 /* Two lines of 32 halves become 32 pairs. */

@@ -78,6 +78,11 @@ INLINE vec vec_of_words(words w)
     return _mm512_castsi512_ps(w);
 }
 
+INLINE words words_of_vec(vec v)
+{
+    return _mm512_castps_si512(v);
+}
+
 /* The first and the second bf16 of every word. */
 INLINE vec vec_first_bf16(words w)
 {
@@ -247,6 +252,11 @@ INLINE words words_flip(words w, uint32_t mask)
 INLINE vec vec_of_words(words w)
 {
     return _mm256_castsi256_ps(w);
+}
+
+INLINE words words_of_vec(vec v)
+{
+    return _mm256_castps_si256(v);
 }
 
 INLINE vec vec_first_bf16(words w)
