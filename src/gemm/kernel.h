@@ -13,8 +13,8 @@
  * so kr = 1 is the classic layout (mr rows for each k), BFMMLA wants kr = 4, SMMLA 8, VNNI b_kr = 4, and an
  * AMX tile a_kr = 32 with b_kr = 2. A panels start on 64 bytes; a B panel may start at any multiple of k_step
  * inside a longer one. The element type is the kernel's `type`, except
- * that `a_flip` asks the packer to add 128 to every int8 of A (padding included), for instructions that want
- * one unsigned side; such a kernel takes 128 * (column sums of B) off again itself.
+ * that `b_flip` asks the packer to add 128 to every int8 of B (padding included), for instructions that want
+ * one unsigned side; such a kernel takes 128 * (row sums of A) off again itself.
  *
  * To add a kernel: write the file, declare it in the folder's kernels.h, bind it in the folder's cores.c.
  */
@@ -112,7 +112,7 @@ typedef struct weft_kernel {
     int mr, nr;
     int a_kr, b_kr;
     int k_step;  /* a multiple of a_kr and b_kr */
-    bool a_flip; /* int8 A is packed as value + 128 */
+    bool b_flip; /* int8 B is packed as value + 128 */
 
     /* Optional: called by the thread before and after any of what follows: registers that are set up once. */
     void (*prepare)(void), (*release)(void);

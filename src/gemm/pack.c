@@ -18,7 +18,7 @@ static const uint64_t packed_magic = 0x3142206b63617057u;
 weft_pack_side weft_pack_side_a(const weft_binding *bind, int rows)
 {
     const weft_kernel *kernel = bind->kernel;
-    weft_pack_side side = {.lines = rows, .kr = kernel->a_kr, .flip = kernel->a_flip, .narrow = bind->narrow};
+    weft_pack_side side = {.lines = rows, .kr = kernel->a_kr, .narrow = bind->narrow};
 
     if (rows == kernel->mr) {
         side.widen = bind->widen_a;
@@ -34,6 +34,7 @@ weft_pack_side weft_pack_side_b(const weft_binding *bind)
 
     return (weft_pack_side){.lines = kernel->nr,
                             .kr = kernel->b_kr,
+                            .flip = kernel->b_flip,
                             .narrow = bind->narrow,
                             .along = kernel->pack_b_along,
                             .across = kernel->pack_b_across,

@@ -36,13 +36,13 @@ static void pack_a_across(void *panel, const void *source, int64_t ld, int64_t k
 
 static void pack_b_across(void *panel, const void *source, int64_t ld, int64_t k)
 {
-    pack_wide_bytes(panel, 0, source, ld, k, 1);
+    pack_wide_bytes(panel, 0, source, ld, k, 1, 0);
 }
 
 static void pack_b_wide(void *panels, int64_t panel_bytes, const void *source, int64_t ld, int64_t k,
                         int64_t count)
 {
-    pack_wide_bytes(panels, panel_bytes, source, ld, k, count);
+    pack_wide_bytes(panels, panel_bytes, source, ld, k, count, 0);
 }
 
 const weft_kernel weft_kernel_amx_i8_32x32 = {

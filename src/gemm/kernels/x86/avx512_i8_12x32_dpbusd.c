@@ -1,9 +1,10 @@
 /*
- * int8 to int32, AVX-512 VNNI. VPDPBUSD multiplies unsigned by signed bytes, so A is packed with 128 added,
- * and the kernel takes 128 * (column sums of B) off: two more accumulators gather them as it goes.
+ * int8 to int32, AVX-512 VNNI. VPDPBUSD multiplies unsigned by signed bytes, so B is packed with 128 added,
+ * and the kernel takes 128 * (row sums of A) off: one more accumulator gathers them as it goes, a row in each
+ * lane.
  *
- * Tile 12x32, k in fours: 24 accumulators of 16, 2 for the correction, 2 for B, 1 constant, A by broadcast.
- * Per four of k: 2 loads of B, 12 broadcasts, 26 VPDPBUSD, of which 24 are the product.
+ * Tile 12x32, k in fours: 24 accumulators of 16, 1 for the correction, 2 for B, 1 constant, A by broadcast.
+ * Per four of k: 2 loads of B, 12 broadcasts and one load of A, 25 VPDPBUSD, of which 24 are the product.
  */
 #define VECTOR_BYTES 64
 #include "gemm/kernels/x86/kernels.h"
@@ -12,13 +13,26 @@
 
 enum { MR = 12, NR = 32, FEW = 4 };
 
+/* excess + 128 * the sum of the four bytes, for each of the first `rows` words at `a`. A masked load of its
+ * own would take one of the two ports that multiply. */
+INLINE __m512i add_excess(__m512i excess, __m512i offset, const int8_t *a, int rows)
+{
+    const __mmask16 some = (__mmask16)((1u << rows) - 1);
+
+    __asm__("vpdpbusd %2, %1, %0 %{%3%}"
+            : "+v"(excess)
+            : "v"(offset), "m"(*(const char(*)[64])a), "Yk"(some));
+    return excess;
+}
+
 /* C (rows x 32) = what it starts from, if anything, + A * B. */
-INLINE void tile(int rows, int64_t k, const uint8_t *a, const int8_t *b, const int32_t *start, int32_t *c,
+INLINE void tile(int rows, int64_t k, const int8_t *a, const uint8_t *b, const int32_t *start, int32_t *c,
                  int64_t c_ld)
 {
     const __m512i offset = _mm512_set1_epi8((char)128);
-    __m512i excess0 = _mm512_setzero_si512(), excess1 = _mm512_setzero_si512();
+    __m512i excess = _mm512_setzero_si512();
     __m512i sum[MR][2];
+    int32_t off[LANES];
 
     for (int i = 0; i < rows; i++)
         sum[i][0] = sum[i][1] = _mm512_setzero_si512();
@@ -26,8 +40,7 @@ INLINE void tile(int rows, int64_t k, const uint8_t *a, const int8_t *b, const i
         __m512i b0 = _mm512_loadu_si512(b);
         __m512i b1 = _mm512_loadu_si512(b + 64);
 
-        excess0 = _mm512_dpbusd_epi32(excess0, offset, b0);
-        excess1 = _mm512_dpbusd_epi32(excess1, offset, b1);
+        excess = add_excess(excess, offset, a, rows);
 #pragma GCC unroll 12
         for (int i = 0; i < rows; i++) {
             int32_t four;
@@ -35,15 +48,17 @@ INLINE void tile(int rows, int64_t k, const uint8_t *a, const int8_t *b, const i
 
             memcpy(&four, a + 4 * i, sizeof(four));
             x = _mm512_set1_epi32(four);
-            sum[i][0] = _mm512_dpbusd_epi32(sum[i][0], x, b0);
-            sum[i][1] = _mm512_dpbusd_epi32(sum[i][1], x, b1);
+            sum[i][0] = _mm512_dpbusd_epi32(sum[i][0], b0, x);
+            sum[i][1] = _mm512_dpbusd_epi32(sum[i][1], b1, x);
         }
         a += 4 * rows;
         b += 4 * NR;
     }
+    _mm512_storeu_si512(off, excess);
 #pragma GCC unroll 12
     for (int i = 0; i < rows; i++) {
-        __m512i first = _mm512_sub_epi32(sum[i][0], excess0), second = _mm512_sub_epi32(sum[i][1], excess1);
+        __m512i less = _mm512_set1_epi32(off[i]);
+        __m512i first = _mm512_sub_epi32(sum[i][0], less), second = _mm512_sub_epi32(sum[i][1], less);
 
         if (start) {
             first = _mm512_add_epi32(first, _mm512_loadu_si512(start + i * c_ld));
@@ -71,28 +86,28 @@ static void keep(int64_t k, const void *a, const void *b, const void *start, voi
 
 static void pack_a_along(void *panel, const void *source, int64_t ld, int64_t k)
 {
-    pack_words(panel, source, ld, k, MR, 0x80808080);
+    pack_words(panel, source, ld, k, MR, 0);
 }
 
 static void pack_b_along(void *panel, const void *source, int64_t ld, int64_t k)
 {
-    pack_words(panel, source, ld, k, NR, 0);
+    pack_words(panel, source, ld, k, NR, 0x80808080);
 }
 
 static void pack_a_across(void *panel, const void *source, int64_t ld, int64_t k)
 {
-    weft_pack_across_uint8_t(panel, source, ld, k, MR, 4, 0x80);
+    weft_pack_across_uint8_t(panel, source, ld, k, MR, 4, 0);
 }
 
 static void pack_b_across(void *panel, const void *source, int64_t ld, int64_t k)
 {
-    pack_wide_bytes(panel, 0, source, ld, k, 1);
+    pack_wide_bytes(panel, 0, source, ld, k, 1, 0x80808080);
 }
 
 static void pack_b_wide(void *panels, int64_t panel_bytes, const void *source, int64_t ld, int64_t k,
                         int64_t count)
 {
-    pack_wide_bytes(panels, panel_bytes, source, ld, k, count);
+    pack_wide_bytes(panels, panel_bytes, source, ld, k, count, 0x80808080);
 }
 
 const weft_kernel weft_kernel_avx512_i8_12x32_dpbusd = {
@@ -103,7 +118,7 @@ const weft_kernel weft_kernel_avx512_i8_12x32_dpbusd = {
     .a_kr = 4,
     .b_kr = 4,
     .k_step = 4,
-    .a_flip = true,
+    .b_flip = true,
     .run = run,
     .keep = keep,
     .keep_block = 1,

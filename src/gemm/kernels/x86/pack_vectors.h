@@ -167,18 +167,18 @@ INLINE void pack_wide_halves(char *panels, int64_t panel_bytes, const char *sour
     }
 }
 
-INLINE void store_lanes(char *to, __m256i a, __m256i b, __m256i c, __m256i d)
+INLINE void store_lanes(char *to, __m256i a, __m256i b, __m256i c, __m256i d, uint32_t flip)
 {
     words ab = _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1);
     words cd = _mm512_inserti64x4(_mm512_castsi256_si512(c), d, 1);
 
-    words_store(to, _mm512_shuffle_i32x4(ab, cd, 0x88));
-    words_store(to + 64, _mm512_shuffle_i32x4(ab, cd, 0xdd));
+    words_store(to, words_flip(_mm512_shuffle_i32x4(ab, cd, 0x88), flip));
+    words_store(to + 64, words_flip(_mm512_shuffle_i32x4(ab, cd, 0xdd), flip));
 }
 
-/* weft_wide_packer for panels of 32 columns of bytes, k in fours. */
+/* weft_wide_packer for panels of 32 columns of bytes, k in fours; `flip` is xor-ed into every word. */
 INLINE void pack_wide_bytes(char *panels, int64_t panel_bytes, const char *source, int64_t ld, int64_t k,
-                            int64_t count)
+                            int64_t count, uint32_t flip)
 {
     for (int64_t p = 0; p < k; p += PACK_LINES) {
         int64_t lines = k - p < PACK_LINES ? k - p : PACK_LINES;
@@ -195,7 +195,7 @@ INLINE void pack_wide_bytes(char *panels, int64_t panel_bytes, const char *sourc
 
                 store_lanes(panels + c * panel_bytes + q * 32, _mm256_unpacklo_epi16(lo01, lo23),
                             _mm256_unpackhi_epi16(lo01, lo23), _mm256_unpacklo_epi16(hi01, hi23),
-                            _mm256_unpackhi_epi16(hi01, hi23));
+                            _mm256_unpackhi_epi16(hi01, hi23), flip);
             }
         }
     }
