@@ -24,6 +24,11 @@ expect_rows "sim ag_gemm 512 512 512 -n 2 --machine h100x8 --dtype bf16" sim
 [ "$(grep -c 'class="timeline-source"' "$scratch/products.html")" = "$(wc -l <"$scratch/products.json")" ] || fail "not every product has its timeline"
 grep -q 'class="timeline-source"' "$scratch/sim.html" || fail "a simulated product has no timeline"
 
+# What was run stands there whole, however long.
+long="sim ag_gemm 512 512 512 -n 2 --machine h100x8 --dtype bf16 --BLOCK_SIZE_M 128 --BLOCK_SIZE_N 128 --alpha 1.5 --beta 0.5 --bias --act silu --transa"
+ends "a long command" 0 "$weft" $long --html "$scratch/long.html" >/dev/null
+grep -qF "\"command\": \"weft $long\"" "$scratch/long.html" || fail "the page has another command: $(grep '"command"' "$scratch/long.html")"
+
 # A picture shows the whole run of its row, though not all of its lanes; the launch, and what goes over links.
 ends "a picture" 0 "$weft" sim ag_gemm 4096 4096 4096 -n 4 --dtype bf16 --machine h100x8 --schedule AllGather1D_TilingCD_RotatingA \
     --json --svg "$scratch/sim.svg" >"$scratch/one.json"

@@ -82,8 +82,10 @@ static void put_about(FILE *out, const report_page *page)
         return;
     uname(&system);
     strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
+    fputs("{\"command\": ", memory); /* longer than a value of a row may be */
+    report_json_string(memory, page->command);
+    fputs(", \"ran\": ", memory);
     report_open(&about, memory, true, NULL);
-    report_text(&about, "command", "%s", page->command);
     report_text(&about, "weft", "%s", weft_version());
     report_text(&about, "cpu", "%s", weft_cpu_name());
     report_int(&about, "cpus", sysconf(_SC_NPROCESSORS_ONLN));
@@ -91,6 +93,7 @@ static void put_about(FILE *out, const report_page *page)
     report_text(&about, "when", "%s", when);
     report_row(&about);
     report_close(&about);
+    fputc('}', memory);
     fclose(memory);
     put_json(out, text, bytes);
     free(text);

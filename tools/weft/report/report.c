@@ -138,8 +138,7 @@ static int sequence(const unsigned char *text)
     return bytes;
 }
 
-/* Names come from files and commands: what is not UTF-8 in them becomes the character that says so. */
-static void print_json_string(FILE *out, const char *text)
+void report_json_string(FILE *out, const char *text)
 {
     fputc('"', out);
     for (const unsigned char *c = (const unsigned char *)text; *c;) {
@@ -176,11 +175,11 @@ static void print_json(const report *r, FILE *out)
             continue;
         fputs(first ? "{" : ", ", out);
         first = false;
-        print_json_string(out, value->key);
+        report_json_string(out, value->key);
         fputs(": ", out);
         switch (value->kind) {
         case REPORT_VALUE_TEXT:
-            print_json_string(out, value->text);
+            report_json_string(out, value->text);
             break;
         case REPORT_VALUE_INT:
             fprintf(out, "%" PRId64, value->integer);

@@ -101,6 +101,10 @@ void report_note(report *r, const char *format, ...) __attribute__((format(print
 /* Replaces the progress line; see above for when it is shown. */
 void report_progress(report *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* A string as JSON has it. Names come from files and commands: what is not UTF-8 in them becomes the
+ * character that says so. */
+void report_json_string(FILE *out, const char *text);
+
 /* Ends the table. Returns the exit status: 1 when a row was not ok. */
 int report_close(report *r);
 
