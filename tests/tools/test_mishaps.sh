@@ -82,6 +82,13 @@ says err "weft bench: -n 3: this bench runs on the 2 ranks it was started with"
 ends "-n that agrees" 0 quietly "$weft" run -n 2 -- "$weft" bench barrier -n 2 --iters 2
 one_line 2 "--svg belongs to products, collectives, not to moe" "$weft" bench moe --svg "$scratch/moe.svg"
 
+# Ranks of several nodes are not drawn: said beforehand, and a page does without.
+one_line 2 "draw the ranks of one node" "$weft" bench ag_gemm 64 64 64 --nodes 2 --svg "$scratch/nodes.svg"
+ends "pictures of nodes" 1 quietly "$weft" run -n 2 --nodes 2 -- "$weft" bench ag_gemm 64 64 64 --iters 2 --peer none --svg "$scratch/nodes.svg"
+says err "draw the ranks of one node"
+ends "a page of nodes" 0 "$weft" bench ag_gemm 64 64 64 --nodes 2 --iters 2 --peer none --html "$scratch/nodes.html" >"$scratch/out"
+says out "without timelines"
+
 # Flags that would do nothing.
 one_line 2 "--rows 5" "$weft" bench moe --rows 5
 one_line 2 "--topk, --tokens" "$weft" bench moe --inter 64 --topk 2

@@ -110,10 +110,9 @@ static void every_flag_reaches_its_field(void)
 {
     weft_options o;
 
-    CHECK_INT(parse(&o,
-                    "gemm_rs --scatter cols --dtype i8 --bias --act silu --transa --transb --threads 3 "
-                    "--backend cuda --trace t.json --svg t.svg --json --schedule all --set llama3 --scale 4 "
-                    "--seed 7 --alpha -1.5 --warmup 0 --pack before"),
+    CHECK_INT(parse(&o, "gemm_rs --scatter cols --dtype i8 --bias --act silu --transa --transb --threads 3 "
+                        "--backend cuda --html t.html --json --schedule all --set llama3 --scale 4 "
+                        "--seed 7 --alpha -1.5 --warmup 0 --pack before"),
               0);
     CHECK_INT(o.problem.layout, WEFT_LAYOUT_SCATTER_COLS);
     CHECK_INT(o.problem.dtype, WEFT_I8);
@@ -123,8 +122,10 @@ static void every_flag_reaches_its_field(void)
     CHECK_INT(o.problem.act, WEFT_ACT_SILU);
     CHECK_INT(o.problem.tuning.workers, 3);
     CHECK_INT(o.problem.b_form, WEFT_B_PREPACKED);
-    CHECK(strcmp(o.trace, "t.json") == 0 && strcmp(o.svg, "t.svg") == 0 && strcmp(o.set, "llama3") == 0);
+    CHECK(strcmp(o.html, "t.html") == 0 && strcmp(o.set, "llama3") == 0);
     CHECK(o.scale == 4 && o.seed == 7 && o.problem.alpha == -1.5f && o.warmup == 0);
+    CHECK_INT(parse(&o, "ag_gemm --trace t.json --svg t.svg"), 0);
+    CHECK(strcmp(o.trace, "t.json") == 0 && strcmp(o.svg, "t.svg") == 0);
     CHECK_INT(parse(&o, "all_reduce --bytes 64:16M --reduction max --dtype bf16"), 0);
     CHECK_INT(o.bytes_first, 64);
     CHECK_INT(o.bytes_last, 16 << 20);
@@ -199,6 +200,10 @@ static void wrong_calls_are_one_clear_line(void)
     check_wrong("ag_gemm 64 64 64 --set llama3", "give one or the other");
     check_wrong("ag_gemm --svg /no/such/folder/x.svg", "--svg /no/such/folder/x.svg: cannot write there");
     check_wrong("ag_gemm --trace /dev/null --svg /dev/null", "two files");
+    check_wrong("ag_gemm --schedule all --svg /dev/null",
+                "--svg draws one run, not every row of --schedule all");
+    check_wrong("ag_gemm --set llama3 --trace /dev/null", "--trace draws one run, not every row of --set");
+    check_wrong("gemm_rs --dtype i8 --wire bf16", "partial sums of int8 are int32");
 }
 
 /* A flag that would do nothing is refused. */

@@ -56,7 +56,8 @@ less "$(value moe 1 total_us)" "$(value skewed 1 total_us)" "a skewed round"
 
 for bad in "moe --topk 300" "moe --sweep ranks=2:4" "moe --set contest" "moe -n 9 --machine h100x8" "ag_gemm --topk 2 8 8 8" "ag_gemm 64 64 64 --sweep bytes=1:2" "all_gather --sweep m=1:2" "ag_gemm 64 64 64 --sweep ranks=4:2" \
     "ag_gemm 64 64 64 --sweep ranks" "ag_gemm 64 64 64 --sweep ranks=8:16 --machine h100x8" \
-    "ag_gemm --set llama3 --sweep ranks=2:4 --machine h100x8" "ag_gemm 64 64 64 --launch never"; do
+    "ag_gemm --set llama3 --sweep ranks=2:4 --machine h100x8" "ag_gemm 64 64 64 -n 4 --sweep ranks=2:4 --machine h100x8" \
+    "all_reduce --bytes 4K --sweep bytes=1K:2K --machine h100x8" "all_reduce --bytes 4K:8K --sweep ranks=2:4 --machine h100x8" "ag_gemm 64 64 64 --launch never" "all_reduce -n 9 --machine h100x8"; do
     ends "$bad" 2 "$weft" sim $bad >"$scratch/out"
     [ -s "$scratch/out" ] && fail "$bad: said something before it was refused"
     [ "$(wc -l <"$scratch/err")" = 1 ] || fail "$bad: not one line: $(cat "$scratch/err")"

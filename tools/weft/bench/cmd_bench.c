@@ -283,6 +283,7 @@ static int run_in_group(bench_context *context, FILE *out, int argc, char **argv
     const char *html = context->options->html;
     double seed = (double)(context->options->seed >> 12), seeds[weft_size(context->group)];
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    bool products = context->options->is_plan_op && context->options->problem.op <= WEFT_OP_GEMM_AS;
 
     context->rank = weft_rank(context->group);
     context->size = weft_size(context->group);
@@ -297,13 +298,18 @@ static int run_in_group(bench_context *context, FILE *out, int argc, char **argv
     /* The clock gave each rank its own seed: rank 0's counts. */
     if (bench_share(context, &seed, 1, seeds) != 0)
         return 1;
+    if (context->spread && (context->options->svg || context->options->trace))
+        return context->rank ? 1
+                             : bench_say(context, "--svg and --trace draw the ranks of one node, and these "
+                                                  "are on several");
     context->random = (uint64_t)seeds[0];
     int status = find_entry(context->options->op_name)->run(context);
     int closed = report_close(&context->report);
     if (context->report.page && !status && report_page_close(&context->page, "bench") != 0)
         closed = 1;
     else if (context->report.page && !status)
-        report_note(&context->report, "page: %s", html);
+        report_note(&context->report, "page: %s%s", html,
+                    context->spread && products ? " (without timelines: ranks are on several nodes)" : "");
     return status ? status : closed;
 }
 

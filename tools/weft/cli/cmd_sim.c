@@ -231,6 +231,21 @@ static int draw_row(simulation *s)
     return status;
 }
 
+/* Schedule, tiles and workers as the table names them. Depth 0 is all of k. */
+static void show_schedule(simulation *s, bool asked_auto, weft_op op, weft_schedule schedule)
+{
+    const weft_tuning *tuning = &s->last.tuning;
+    char depth[32] = "";
+
+    if (tuning->tile_k)
+        snprintf(depth, sizeof(depth), " x %" PRId64, tuning->tile_k);
+    report_shown(&s->report, "shown_schedule", "%s%s, tiles %" PRId64 " x %" PRId64 "%s, %d workers",
+                 s->tuned     ? "tuned "
+                 : asked_auto ? "auto "
+                              : "",
+                 weft_schedule_name(op, schedule), tuning->tile_m, tuning->tile_n, depth, tuning->workers);
+}
+
 static int show_product(simulation *s, weft_problem problem)
 {
     bool several = s->machine.ranks_per_node > 0 && s->world > s->machine.ranks_per_node;
@@ -285,12 +300,7 @@ static int show_product(simulation *s, weft_problem problem)
         report_int(r, "tile_m", s->last.tuning.tile_m);
         report_int(r, "tile_n", s->last.tuning.tile_n);
         report_int(r, "tile_k", s->last.tuning.tile_k);
-        report_shown(r, "shown_schedule", "%s%s, tiles %" PRId64 " x %" PRId64 " x %" PRId64 ", %d workers",
-                     s->tuned     ? "tuned "
-                     : asked_auto ? "auto "
-                                  : "",
-                     weft_schedule_name(problem.op, list[i]), s->last.tuning.tile_m, s->last.tuning.tile_n,
-                     s->last.tuning.tile_k, s->last.tuning.workers);
+        show_schedule(s, asked_auto, problem.op, list[i]);
         report_real(r, "max_err", NAN);
         report_real(r, "err_bound", NAN);
         sim_add_trust(s, &problem);
@@ -581,6 +591,10 @@ static int sim(int argc, char **argv)
         return options_error(
             "sim", "--sweep goes over sizes or ranks of one problem and schedule, without --plan, --set "
                    "and --trace");
+    if (swept.name && ((options.ranks_given && strcmp(swept.name, "ranks") == 0) ||
+                       (options.bytes_first && strcmp(swept.name, "bytes") == 0)))
+        return options_error("sim", "--sweep %s: leave %s out, which it goes over", swept.name,
+                             options.ranks_given && strcmp(swept.name, "ranks") == 0 ? "-n" : "--bytes");
     s.options = &options;
     s.world = (int)options.ranks;
     s.graph = from_graph;
@@ -589,15 +603,17 @@ static int sim(int argc, char **argv)
         return sim_fail(&error, found);
     if (swept.name && (status = sim_sweep_check(&s, &swept)))
         return status;
+    if (!swept.name && s.machine.ranks_per_node && s.world > s.machine.nodes * s.machine.ranks_per_node)
+        return options_error("sim", "%d ranks do not fit on %s, which has %d", s.world, s.machine.name,
+                             s.machine.nodes * s.machine.ranks_per_node);
     report_open(&s.report, stdout, options.json, NULL);
     if (options.html) {
         if (!report_page_open(&s.page, options.html, "sim", argc, argv))
             return options_error("sim", "no memory for %s", options.html);
         s.report.page = &s.page;
     }
-    if (swept.name && strcmp(swept.name, "ranks") == 0)
-        report_note(&s.report, "%s of %s, predicted for %s: %s", options.op_name,
-                    weft_dtype_name(options.problem.dtype), s.machine.name, s.machine.about);
+    if (swept.name)
+        sim_sweep_title(&s, &swept);
     else
         report_note(&s.report, "%s of %s over %d ranks, predicted for %s: %s", options.op_name,
                     weft_dtype_name(options.problem.dtype), s.world, s.machine.name, s.machine.about);

@@ -216,6 +216,9 @@ static int settle_problem(weft_options *o, const char *command)
     if (gemm && p->dtype > WEFT_I8 && !weft_dtype_is_fp8(p->dtype))
         return options_error(command, "--dtype %s: %s multiplies float32, bfloat16, float16, int8 or fp8",
                              weft_dtype_name(p->dtype), o->op_name);
+    if (o->wire_given && p->dtype == WEFT_I8)
+        return options_error(command, "--wire %s: partial sums of int8 are int32, and travel so",
+                             weft_dtype_name(o->wire_dtype));
     p->d_dtype = weft_dtype_result(p->dtype);
     p->wire_dtype = o->wire_given ? o->wire_dtype : weft_dtype_accumulator(p->dtype);
     p->tuning.workers = (int)o->threads;
@@ -301,6 +304,9 @@ static int settle_files(const weft_options *o, const char *command)
         return options_error(command, "--trace and --svg need two files, not %s twice", o->svg);
     if (o->html && ((o->svg && strcmp(o->html, o->svg) == 0) || (o->trace && strcmp(o->html, o->trace) == 0)))
         return options_error(command, "--html needs a file of its own, not %s", o->html);
+    if ((o->svg || o->trace) && (o->set || o->schedule_all))
+        return options_error(command, "%s draws one run, not every row of %s: --html does",
+                             o->svg ? "--svg" : "--trace", o->set ? "--set" : "--schedule all");
     if (status == 0)
         status = options_check_writable(command, "--svg", o->svg);
     return status ? status : options_check_writable(command, "--html", o->html);

@@ -267,7 +267,8 @@ int options_problem_flags(weft_options *o, const char *command, options_flag *fl
          "compute threads of a rank (default: the cores it may count on, shared ones divided)"},
         {"--trace", "FILE", OPTIONS_TEXT, &o->trace, NULL, 0, 0, "products collectives",
          "Chrome trace (Perfetto) of one run"},
-        {"--svg", "FILE", OPTIONS_TEXT, &o->svg, NULL, 0, 0, "products collectives", "picture of one run"},
+        {"--svg", "FILE", OPTIONS_TEXT, &o->svg, NULL, 0, 0, "products collectives",
+         "picture of one run (of the largest size)"},
         {"--json", NULL, OPTIONS_SWITCH, &o->json, NULL, 0, 0, NULL, "one JSON object per row, nothing else"},
         {"-h|--help", NULL, OPTIONS_SWITCH, &o->help, NULL, 0, 0, NULL, "this text"},
     };
@@ -299,7 +300,7 @@ int options_problem_flags(weft_options *o, const char *command, options_flag *fl
     };
     int count = append(flags, 0, table, sizeof table);
 
-    if (strcmp(command, "plan")) {
+    if (strcmp(command, "bench") == 0 || strcmp(command, "sim") == 0) {
         count = append(flags, count, sets, sizeof sets);
         count = append(flags, count, page, sizeof page);
     }
@@ -336,9 +337,13 @@ void options_print_help(FILE *file, const char *command, const options_flag *fla
     int count = options_problem_flags(&unused, command, table);
 
     for (int i = 0; i < count; i++)
-        print_flag(file, &table[i]);
+        if (table[i].target != &unused.help)
+            print_flag(file, &table[i]);
     for (; flags && flags->names; flags++)
         print_flag(file, flags);
+    for (int i = 0; i < count; i++)
+        if (table[i].target == &unused.help)
+            print_flag(file, &table[i]);
     fputs("\nschedules (auto compares them on this machine's description)\n", file);
     for (int op = WEFT_OP_AG_GEMM; op <= WEFT_OP_BROADCAST; op++) {
         fprintf(file, "  %-16s", weft_op_name((weft_op)op));

@@ -46,6 +46,9 @@ const char *sim_sweep_read(void *target, const char *value);
 /* Whether the operation and the machine have it: 0, or 2 after a line. */
 int sim_sweep_check(const simulation *s, const sim_sweep *sweep);
 
+/* The line above the table: the problem, as far as it is the same in every row. */
+void sim_sweep_title(simulation *s, const sim_sweep *sweep);
+
 /* A row a value, and a chart of where the time goes in --svg and --html; 0 or the exit status. */
 int sim_sweep_show(simulation *s, const sim_sweep *sweep);
 

@@ -76,10 +76,16 @@ const char *sim_sweep_read(void *target, const char *value)
     return sweep->first <= sweep->last && sweep->last <= INT64_C(1) << 40 ? NULL : wanted;
 }
 
+/* A collective's size where sizes are not what is swept. */
+static int64_t swept_bytes(const simulation *s)
+{
+    return s->options->bytes_first ? s->options->bytes_first : 16 << 20;
+}
+
 static weft_problem problem_at(simulation *s, const sim_sweep *sweep, int64_t value)
 {
     weft_problem problem = s->options->problem;
-    int64_t bytes = s->options->bytes_first ? s->options->bytes_first : 16 << 20;
+    int64_t bytes = swept_bytes(s);
 
     if (strcmp(sweep->name, "ranks") == 0)
         s->world = (int)value;
@@ -94,6 +100,26 @@ static weft_problem problem_at(simulation *s, const sim_sweep *sweep, int64_t va
     if (problem.op >= WEFT_OP_ALL_REDUCE)
         problem.count = sim_count_for(&problem, s->world, bytes);
     return problem;
+}
+
+/* What stays the same in every row. */
+void sim_sweep_title(simulation *s, const sim_sweep *sweep)
+{
+    static const char *const names[] = {"m", "n", "k"};
+    const weft_problem *p = &s->options->problem;
+    const int64_t sizes[] = {p->m, p->n, p->k};
+    char text[128] = "";
+    size_t used = 0;
+
+    for (int i = 0; i < 3 && p->op < WEFT_OP_ALL_REDUCE; i++)
+        if (strcmp(sweep->name, names[i]) != 0)
+            used += (size_t)snprintf(text + used, sizeof(text) - used, ", %s %" PRId64, names[i], sizes[i]);
+    if (p->op >= WEFT_OP_ALL_REDUCE && strcmp(sweep->name, "bytes") != 0)
+        used += (size_t)snprintf(text + used, sizeof(text) - used, " of %" PRId64 " bytes", swept_bytes(s));
+    if (strcmp(sweep->name, "ranks") != 0)
+        snprintf(text + used, sizeof(text) - used, " over %d ranks", s->world);
+    report_note(&s->report, "%s of %s%s, predicted for %s: %s", s->options->op_name,
+                weft_dtype_name(p->dtype), text, s->machine.name, s->machine.about);
 }
 
 static int simulate_point(simulation *s, const weft_problem *asked, point *p)
@@ -263,6 +289,8 @@ int sim_sweep_check(const simulation *s, const sim_sweep *sweep)
 
     if (product == (strcmp(sweep->name, "bytes") == 0) && strcmp(sweep->name, "ranks") != 0)
         return options_error("sim", "--sweep %s: %s has no such size", sweep->name, s->options->op_name);
+    if (s->options->bytes_first != s->options->bytes_last)
+        return options_error("sim", "--sweep %s: it takes one size of --bytes", sweep->name);
     if (strcmp(sweep->name, "ranks") == 0 && (sweep->first < 2 || sweep->last > most))
         return options_error("sim", "--sweep ranks: %s has %" PRId64 ", and two are the fewest",
                              s->machine.name, most);

@@ -302,7 +302,9 @@ static int measure_shape(bench_context *context, const weft_problem *problem)
         if (isfinite(bench->torch_us))
             report_note(&context->report, "%s: %.0f µs, %.2f times the first row's", bench->torch_name,
                         bench->torch_us, bench->torch_us / bench->contenders[AT_FUSED].stats.median);
-        for (int i = 0; i < bench->fused_count && !status && context->options->html; i++) {
+        /* Rank 0 reads what the others recorded, which it cannot on another node. */
+        bool drawn = context->options->html && !context->spread;
+        for (int i = 0; i < bench->fused_count && !status && drawn; i++) {
             weft_operands operands = operands_of(&bench->data, 0);
             status = bench_trace_row(context, bench->fused[i].plan, &operands,
                                      bench->contenders[AT_FUSED + i].stats.median, first_row + i);
