@@ -1,4 +1,5 @@
-/* Collectives: the doors of weft.h. */
+/* Collectives: the entry points of weft.h. */
+#include "api/no_group.h"
 #include "core/dtype.h"
 #include "run/program.h"
 #include "run/reach.h"
@@ -38,7 +39,7 @@ static weft_status run(weft_group *group, const char *call, const weft_problem *
     weft_status status;
 
     if (!group)
-        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", call);
+        return weft_no_group(call);
     status = weft_session_of(group, &session);
     if (status != WEFT_OK)
         return status;

@@ -1,4 +1,5 @@
-/* Collectives with counts or a root: the doors of weft.h. */
+/* Collectives with counts or a root: the entry points of weft.h. */
+#include "api/no_group.h"
 #include "core/dtype.h"
 #include "run/backend.h"
 #include "run/counted.h"
@@ -36,11 +37,6 @@ static const char *fault_of(const weft_group *group, const weft_counted_job *job
     return NULL;
 }
 
-static weft_status no_group(const char *call)
-{
-    return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", call);
-}
-
 static weft_status run(weft_group *group, weft_counted_job *job)
 {
     const char *fault;
@@ -69,7 +65,7 @@ weft_status weft_all_gather_v(weft_group *group, const void *send, void *recv, c
                             .send_count = counts,
                             .recv_count = counts};
 
-    return group ? run(group, &job) : no_group(job.call);
+    return group ? run(group, &job) : weft_no_group(job.call);
 }
 
 /* `count` for each rank where `all`, else for rank `one` alone. NULL without memory. */
@@ -91,7 +87,7 @@ static weft_status run_rooted(weft_group *group, weft_counted_job *job, bool gat
     weft_status status;
 
     if (!group)
-        return no_group(job->call);
+        return weft_no_group(job->call);
     sound = root >= 0 && root < group->size;
     of_rank = sound ? count_for(group, false, root, count) : NULL;
     of_root = sound ? count_for(group, group->rank == root, -1, count) : NULL;
@@ -116,7 +112,7 @@ weft_status weft_reduce_scatter_v(weft_group *group, const void *send, void *rec
     weft_status status;
 
     if (!group)
-        return no_group(job.call);
+        return weft_no_group(job.call);
     mine = counts ? count_for(group, true, 0, counts[group->rank]) : NULL;
     job.send_count = counts;
     job.recv_count = mine;
@@ -135,7 +131,7 @@ weft_status weft_all_to_all_v(weft_group *group, const void *send, const int64_t
                             .send_count = send_counts,
                             .recv_count = recv_counts};
 
-    return group ? run(group, &job) : no_group(job.call);
+    return group ? run(group, &job) : weft_no_group(job.call);
 }
 
 weft_status weft_gather(weft_group *group, const void *send, void *recv, int64_t count, weft_dtype dtype,

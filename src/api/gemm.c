@@ -1,4 +1,4 @@
-/* Products on one rank: the doors of weft.h. */
+/* Products on one rank: the entry points of weft.h. */
 #include "api/least.h"
 #include "core/dtype.h"
 #include "core/part.h"
@@ -22,10 +22,7 @@ void weft_gemm_args_init_sized(weft_gemm_args *args, size_t size, weft_dtype dty
         .alpha = 1,
     };
 
-    if (!args)
-        return;
-    args->size = size;
-    weft_sized_write(args, &defaults, sizeof(defaults), WEFT_GEMM_ARGS_LEAST);
+    weft_sized_init(args, size, &defaults, sizeof(defaults), WEFT_GEMM_ARGS_LEAST);
 }
 
 /* What every call needs right: the struct, the sizes, a kernel for the type. */

@@ -1,16 +1,12 @@
-/* Groups: the doors of weft.h. */
+/* Groups: the entry points of weft.h. */
 #include "api/hold.h"
+#include "api/no_group.h"
 #include "core/env.h"
 #include "group/enter.h"
 #include "group/split.h"
 #include "run/backend.h"
 
 #include <stdio.h>
-
-static weft_status no_group(const char *call)
-{
-    return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", call);
-}
 
 /* For a rank that is to have no handle: `nothing` in its place, and why. */
 static const weft_error_text *without_handle(const char *call, weft_group **nothing, weft_group ***group,
@@ -108,7 +104,7 @@ weft_status weft_group_abort(weft_group *group, const char *why)
     char text[WEFT_ERROR_TEXT_BYTES];
 
     if (!group)
-        return no_group("weft_group_abort");
+        return weft_no_group("weft_group_abort");
     snprintf(text, sizeof(text), "rank %d aborted the group%s%.400s", group->rank, why ? ": " : "",
              why ? why : "");
     weft_group_end(group, WEFT_ERR_ABORTED, text);
@@ -118,7 +114,7 @@ weft_status weft_group_abort(weft_group *group, const char *why)
 weft_status weft_finalize(weft_group *group)
 {
     if (!group)
-        return no_group("weft_finalize");
+        return weft_no_group("weft_finalize");
     weft_group_free(group);
     return WEFT_OK;
 }
@@ -126,7 +122,7 @@ weft_status weft_finalize(weft_group *group)
 weft_status weft_group_split(weft_group *parent, int colour, int key, weft_group **sub)
 {
     if (!parent)
-        return no_group("weft_group_split");
+        return weft_no_group("weft_group_split");
     if (!sub) {
         weft_error_set(&parent->error, WEFT_ERR_ARGUMENT,
                        "weft_group_split: sub is NULL; it receives the handle");
@@ -140,7 +136,7 @@ weft_status weft_group_use_gpu(weft_group *group, int device)
     weft_status status;
 
     if (!group)
-        return no_group("weft_group_use_gpu");
+        return weft_no_group("weft_group_use_gpu");
     status = weft_group_check(group);
     if (status != WEFT_OK)
         return status;
@@ -154,7 +150,7 @@ weft_status weft_group_use_gpu(weft_group *group, int device)
 weft_status weft_group_set_stream(weft_group *group, int ordered, void *stream)
 {
     if (!group)
-        return no_group("weft_group_set_stream");
+        return weft_no_group("weft_group_set_stream");
     if (!weft_backend_of(group)->set_stream)
         return weft_error_set(&group->error, WEFT_ERR_STATE,
                               "weft_group_set_stream: the group is on the CPU, which has no streams");
@@ -163,7 +159,7 @@ weft_status weft_group_set_stream(weft_group *group, int ordered, void *stream)
 
 weft_status weft_group_wait(weft_group *group)
 {
-    return group ? weft_backend_of(group)->settle(group) : no_group("weft_group_wait");
+    return group ? weft_backend_of(group)->settle(group) : weft_no_group("weft_group_wait");
 }
 
 int weft_rank(const weft_group *group)
@@ -186,7 +182,7 @@ weft_status weft_set_deadlines(weft_group *group, double enter_seconds, double p
     const double most = WEFT_SECONDS_MAX;
 
     if (!group)
-        return no_group("weft_set_deadlines");
+        return weft_no_group("weft_set_deadlines");
     if (!(enter_seconds > 0 && enter_seconds <= most && progress_seconds > 0 && progress_seconds <= most))
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                               "weft_set_deadlines: %g and %g seconds; both must be above 0 and at most %g",
@@ -198,5 +194,5 @@ weft_status weft_set_deadlines(weft_group *group, double enter_seconds, double p
 
 weft_status weft_barrier(weft_group *group)
 {
-    return group ? weft_group_barrier(group) : no_group("weft_barrier");
+    return group ? weft_group_barrier(group) : weft_no_group("weft_barrier");
 }

@@ -1,6 +1,6 @@
 /*
- * Products of many experts in one call: the door of weft.h. On the CPU an expert's product is a weft_gemm of
- * its rows; on a backend with memory of its own the backend reads how many there are.
+ * Products of many experts in one call: the entry point of weft.h. On the CPU an expert's product is a
+ * weft_gemm of its rows; on a backend with memory of its own the backend reads how many there are.
  */
 #include "api/least.h"
 #include "core/dtype.h"
@@ -23,10 +23,7 @@ void weft_grouped_args_init_sized(weft_grouped_args *args, size_t size, weft_dty
         .alpha = 1,
     };
 
-    if (!args)
-        return;
-    args->size = size;
-    weft_sized_write(args, &defaults, sizeof(defaults), WEFT_GROUPED_ARGS_LEAST);
+    weft_sized_init(args, size, &defaults, sizeof(defaults), WEFT_GROUPED_ARGS_LEAST);
 }
 
 /* Where the caller hears of what is wrong. */

@@ -1,4 +1,5 @@
-/* Messages between two ranks: the doors of weft.h. */
+/* Messages between two ranks: the entry points of weft.h. */
+#include "api/no_group.h"
 #include "core/dtype.h"
 #include "run/backend.h"
 
@@ -10,7 +11,7 @@ static weft_status check(weft_group *group, const char *call, const void *buffer
     weft_status status;
 
     if (!group)
-        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", call);
+        return weft_no_group(call);
     status = weft_group_check(group);
     if (status != WEFT_OK)
         return status;

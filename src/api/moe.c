@@ -1,7 +1,8 @@
-/* Mixture of experts: the doors of weft.h. */
+/* Mixture of experts: the entry points of weft.h. */
 #include "api/hold.h"
 #include "api/least.h"
 #include "api/moe_ops.h"
+#include "api/no_group.h"
 #include "core/dtype.h"
 #include "core/part.h"
 #include "moe/ffn.h"
@@ -40,10 +41,7 @@ void weft_moe_config_init_sized(weft_moe_config *config, size_t size)
 {
     const weft_moe_config defaults = {.dtype = WEFT_F16, .lanes = 1, .threads = 1};
 
-    if (!config)
-        return;
-    config->size = size;
-    weft_sized_write(config, &defaults, sizeof(defaults), WEFT_MOE_CONFIG_LEAST);
+    weft_sized_init(config, size, &defaults, sizeof(defaults), WEFT_MOE_CONFIG_LEAST);
 }
 
 weft_status weft_moe_bytes(const weft_moe_config *config, int ranks, size_t *symmetric_bytes,
@@ -73,7 +71,7 @@ weft_status weft_moe_group_bytes(weft_group *group, const weft_moe_config *confi
     weft_moe_config read;
 
     if (!group)
-        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "weft_moe_group_bytes: group is NULL");
+        return weft_no_group("weft_moe_group_bytes");
     if (!weft_sized_read(&read, sizeof(read), config, WEFT_MOE_CONFIG_LEAST) || !symmetric_bytes ||
         !private_bytes)
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
@@ -91,7 +89,7 @@ weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, we
     weft_status status;
 
     if (!group)
-        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "weft_moe_create: group is NULL");
+        return weft_no_group("weft_moe_create");
     if (!moe || !weft_sized_read(&read, sizeof(read), config, WEFT_MOE_CONFIG_LEAST)) {
         weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_moe_create: %s",
                        !config ? "config is NULL"
@@ -146,7 +144,7 @@ weft_status weft_moe_dispatch_send(weft_moe *moe, int lane, const weft_moe_input
 
     if (!at)
         return WEFT_ERR_ARGUMENT;
-    return moe->ops->send(at, input ? &read : NULL, fault);
+    return moe->ops->dispatch_send(at, input ? &read : NULL, fault);
 }
 
 weft_status weft_moe_dispatch_recv(weft_moe *moe, int lane, weft_moe_view *view)
@@ -158,7 +156,7 @@ weft_status weft_moe_dispatch_recv(weft_moe *moe, int lane, weft_moe_view *view)
     if (view && !weft_sized_fits(view, WEFT_MOE_VIEW_LEAST))
         return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
                               "weft_moe_dispatch_recv: view->size is not that of weft_moe_view");
-    return moe->ops->receive(at, view);
+    return moe->ops->dispatch_recv(at, view);
 }
 
 weft_status weft_moe_dispatch(weft_moe *moe, int lane, const weft_moe_input *input, weft_moe_view *view)
@@ -211,7 +209,7 @@ weft_status weft_moe_combine_send(weft_moe *moe, int lane, const void *results, 
 
     if (!at)
         return WEFT_ERR_ARGUMENT;
-    return moe->ops->give(at, results, start);
+    return moe->ops->combine_send(at, results, start);
 }
 
 weft_status weft_moe_combine_recv(weft_moe *moe, int lane, void *y)
@@ -220,7 +218,7 @@ weft_status weft_moe_combine_recv(weft_moe *moe, int lane, void *y)
 
     if (!at)
         return WEFT_ERR_ARGUMENT;
-    return moe->ops->take(at, y);
+    return moe->ops->combine_recv(at, y);
 }
 
 weft_status weft_moe_combine(weft_moe *moe, int lane, const void *results, const int64_t *start, void *y)

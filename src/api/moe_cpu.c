@@ -8,7 +8,7 @@
 
 static weft_status receive(weft_moe_lane *lane, weft_moe_view *view)
 {
-    weft_status status = weft_moe_await(lane);
+    weft_status status = weft_moe_lane_dispatch_recv(lane);
 
     if (!status && view) {
         weft_moe_view seen = {.rows = lane->in.rows,
@@ -82,7 +82,7 @@ static weft_status forward(weft_moe_lane *lane, const weft_moe_input *input, con
 {
     if (!fault && weft_moe_ffn_wrapped(expert))
         fault = "the feed-forward expert was made for a layer on GPUs";
-    return weft_moe_round(lane, input, expert, y, fault);
+    return weft_moe_lane_forward(lane, input, expert, y, fault);
 }
 
 /* They are kept as the round goes. */
@@ -107,12 +107,12 @@ const weft_moe_ops weft_moe_on_cpu = {
     .measure = measure,
     .open = open_layer,
     .close = weft_moe_close,
-    .send = weft_moe_begin,
-    .receive = receive,
+    .dispatch_send = weft_moe_lane_dispatch_send,
+    .dispatch_recv = receive,
     .layout = layout,
     .gather = gather,
-    .give = weft_moe_give,
-    .take = weft_moe_finish,
+    .combine_send = weft_moe_lane_combine_send,
+    .combine_recv = weft_moe_lane_combine_recv,
     .forward = forward,
     .stats = stats_of,
     .ffn_create = weft_moe_ffn_open,

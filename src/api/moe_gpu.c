@@ -38,7 +38,7 @@ static weft_status run(const weft_moe_lane *lane, weft_gpu_moe_kernel kernel, we
 static void end_round(weft_moe_lane *lane)
 {
     if (lane->state == WEFT_MOE_SENT)
-        launch(lane, WEFT_GPU_MOE_RECEIVE, (weft_gpu_moe_args){0});
+        launch(lane, WEFT_GPU_MOE_DISPATCH_RECV, (weft_gpu_moe_args){0});
     lane->state = WEFT_MOE_IDLE;
 }
 
@@ -160,7 +160,7 @@ static weft_status check(const weft_moe_lane *lane, const weft_moe_input *input,
     return status;
 }
 
-weft_status weft_moe_gpu_send(weft_moe_lane *lane, const weft_moe_input *input, const char *fault)
+weft_status weft_moe_gpu_dispatch_send(weft_moe_lane *lane, const weft_moe_input *input, const char *fault)
 {
     weft_group *group = lane->moe->group;
     weft_status status = weft_group_check(group), told;
@@ -174,7 +174,7 @@ weft_status weft_moe_gpu_send(weft_moe_lane *lane, const weft_moe_input *input, 
     if (status) {
         why = group->error;
         lane->state = WEFT_MOE_SENT;
-        told = launch(lane, WEFT_GPU_MOE_SEND, (weft_gpu_moe_args){.reject = true});
+        told = launch(lane, WEFT_GPU_MOE_DISPATCH_SEND, (weft_gpu_moe_args){.reject = true});
         end_round(lane);
         if (!told)
             group->error = why;
@@ -182,12 +182,12 @@ weft_status weft_moe_gpu_send(weft_moe_lane *lane, const weft_moe_input *input, 
     }
     lane->state = WEFT_MOE_SENT;
     lane->out.tokens = input->tokens;
-    return run(lane, WEFT_GPU_MOE_SEND,
+    return run(lane, WEFT_GPU_MOE_DISPATCH_SEND,
                (weft_gpu_moe_args){
                    .x = input->x, .expert = input->expert, .weight = input->weight, .tokens = input->tokens});
 }
 
-weft_status weft_moe_gpu_receive(weft_moe_lane *lane, weft_moe_view *view)
+weft_status weft_moe_gpu_dispatch_recv(weft_moe_lane *lane, weft_moe_view *view)
 {
     const weft_moe *moe = lane->moe;
     bool ordered = ops_of(moe)->ordered(moe->group);
@@ -198,7 +198,7 @@ weft_status weft_moe_gpu_receive(weft_moe_lane *lane, weft_moe_view *view)
     if (lane->state != WEFT_MOE_SENT)
         return weft_moe_out_of_order(lane, "receiving a dispatch");
     lane->state = WEFT_MOE_RECEIVED;
-    status = run(lane, WEFT_GPU_MOE_RECEIVE, (weft_gpu_moe_args){0});
+    status = run(lane, WEFT_GPU_MOE_DISPATCH_RECV, (weft_gpu_moe_args){0});
     if (!status && view)
         status = ops_of(moe)->view(moe->gpu, lane->index, !ordered, &there);
     if (status || !view)
@@ -242,7 +242,7 @@ weft_status weft_moe_gpu_gather(weft_moe_lane *lane, const int64_t *start, void 
                   : run(lane, WEFT_GPU_MOE_GATHER, (weft_gpu_moe_args){.start = start, .out = packed});
 }
 
-weft_status weft_moe_gpu_give(weft_moe_lane *lane, const void *results, const int64_t *start)
+weft_status weft_moe_gpu_combine_send(weft_moe_lane *lane, const void *results, const int64_t *start)
 {
     weft_status status;
 
@@ -256,15 +256,15 @@ weft_status weft_moe_gpu_give(weft_moe_lane *lane, const void *results, const in
         status = check_memory(lane, "moe: start", start, lane->moe->experts_here * (int64_t)sizeof(*start));
     if (status)
         return status;
-    lane->state = WEFT_MOE_GIVEN;
-    return run(lane, WEFT_GPU_MOE_GIVE, (weft_gpu_moe_args){.x = results, .start = start});
+    lane->state = WEFT_MOE_RETURNED;
+    return run(lane, WEFT_GPU_MOE_COMBINE_SEND, (weft_gpu_moe_args){.x = results, .start = start});
 }
 
-weft_status weft_moe_gpu_take(weft_moe_lane *lane, void *y)
+weft_status weft_moe_gpu_combine_recv(weft_moe_lane *lane, void *y)
 {
     weft_status status;
 
-    if (lane->state != WEFT_MOE_GIVEN)
+    if (lane->state != WEFT_MOE_RETURNED)
         return weft_moe_out_of_order(lane, "receiving a combine");
     if (lane->out.tokens && !y)
         return weft_error_set(&lane->moe->group->error, WEFT_ERR_ARGUMENT,
@@ -273,7 +273,7 @@ weft_status weft_moe_gpu_take(weft_moe_lane *lane, void *y)
     if (status)
         return status;
     lane->state = WEFT_MOE_IDLE;
-    return run(lane, WEFT_GPU_MOE_TAKE, (weft_gpu_moe_args){.out = y});
+    return run(lane, WEFT_GPU_MOE_COMBINE_RECV, (weft_gpu_moe_args){.out = y});
 }
 
 weft_status weft_moe_gpu_stats(weft_moe_lane *lane, weft_moe_stats *stats)

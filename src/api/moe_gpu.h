@@ -11,13 +11,13 @@ weft_status weft_moe_gpu_open(weft_group *group, const weft_moe_config *config, 
 weft_status weft_moe_gpu_close(weft_moe *moe);
 weft_status weft_moe_gpu_stats(weft_moe_lane *lane, weft_moe_stats *stats);
 
-/* In the order of a round; each an error when out of order. `fault` as in weft_moe_begin. */
-weft_status weft_moe_gpu_send(weft_moe_lane *lane, const weft_moe_input *input, const char *fault);
-weft_status weft_moe_gpu_receive(weft_moe_lane *lane, weft_moe_view *view);
+/* In the order of a round; each an error when out of order. `fault` as in weft_moe_lane_dispatch_send. */
+weft_status weft_moe_gpu_dispatch_send(weft_moe_lane *lane, const weft_moe_input *input, const char *fault);
+weft_status weft_moe_gpu_dispatch_recv(weft_moe_lane *lane, weft_moe_view *view);
 weft_status weft_moe_gpu_layout(weft_moe_lane *lane, int64_t alignment, int64_t *start, int64_t *rows);
 weft_status weft_moe_gpu_gather(weft_moe_lane *lane, const int64_t *start, void *packed);
-weft_status weft_moe_gpu_give(weft_moe_lane *lane, const void *results, const int64_t *start);
-weft_status weft_moe_gpu_take(weft_moe_lane *lane, void *y);
+weft_status weft_moe_gpu_combine_send(weft_moe_lane *lane, const void *results, const int64_t *start);
+weft_status weft_moe_gpu_combine_recv(weft_moe_lane *lane, void *y);
 
 /* The feed-forward expert (moe_gpu_ffn.c), whose pointers have been checked, and a whole round with it. */
 weft_status weft_moe_gpu_ffn_create(weft_moe *moe, const weft_moe_weights *weights, weft_moe_ffn **ffn);

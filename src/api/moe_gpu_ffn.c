@@ -199,10 +199,11 @@ weft_status weft_moe_gpu_forward(weft_moe_lane *lane, const weft_moe_input *inpu
     const gpu_ffn *ffn = weft_moe_ffn_wrapped(expert);
     weft_gpu_moe_view there;
     weft_error_text text;
-    weft_status status = weft_moe_gpu_send(lane, input, fault ? fault : fault_of(lane, input, ffn, y, &text));
+    weft_status status =
+        weft_moe_gpu_dispatch_send(lane, input, fault ? fault : fault_of(lane, input, ffn, y, &text));
 
     if (!status)
-        status = weft_moe_gpu_receive(lane, NULL);
+        status = weft_moe_gpu_dispatch_recv(lane, NULL);
     if (!status)
         status = ops_of(moe->group)->view(moe->gpu, lane->index, false, &there);
     if (!status && moe->experts_here) {
@@ -211,6 +212,6 @@ weft_status weft_moe_gpu_forward(weft_moe_lane *lane, const weft_moe_input *inpu
             status = multiply(ffn, there.offset);
     }
     if (!status)
-        status = weft_moe_gpu_give(lane, ffn->packed, NULL);
-    return status ? status : weft_moe_gpu_take(lane, y);
+        status = weft_moe_gpu_combine_send(lane, ffn->packed, NULL);
+    return status ? status : weft_moe_gpu_combine_recv(lane, y);
 }

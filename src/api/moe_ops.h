@@ -14,12 +14,12 @@ typedef struct weft_moe_ops {
     weft_status (*close)(weft_moe *moe);
     /* In the order of a round; each an error when out of order. `fault`: why the input is rejected, or NULL.
      */
-    weft_status (*send)(weft_moe_lane *lane, const weft_moe_input *input, const char *fault);
-    weft_status (*receive)(weft_moe_lane *lane, weft_moe_view *view);
+    weft_status (*dispatch_send)(weft_moe_lane *lane, const weft_moe_input *input, const char *fault);
+    weft_status (*dispatch_recv)(weft_moe_lane *lane, weft_moe_view *view);
     weft_status (*layout)(weft_moe_lane *lane, int64_t alignment, int64_t *start, int64_t *rows);
     weft_status (*gather)(weft_moe_lane *lane, const int64_t *start, void *packed);
-    weft_status (*give)(weft_moe_lane *lane, const void *results, const int64_t *start);
-    weft_status (*take)(weft_moe_lane *lane, void *y);
+    weft_status (*combine_send)(weft_moe_lane *lane, const void *results, const int64_t *start);
+    weft_status (*combine_recv)(weft_moe_lane *lane, void *y);
     /* All of them, with experts that are called. */
     weft_status (*forward)(weft_moe_lane *lane, const weft_moe_input *input, const weft_moe_expert *expert,
                            void *y, const char *fault);

@@ -1,8 +1,9 @@
 /*
- * Put, get, signals and atomics of programs: the doors of weft.h. A peer's memory is an address, so that a
- * put is a copy; all memory order is that of core/signal.h.
+ * Put, get, signals and atomics of programs: the entry points of weft.h. A peer's memory is an address, so
+ * that a put is a copy; all memory order is that of core/signal.h.
  */
 #include "api/least.h"
+#include "api/no_group.h"
 #include "run/backend.h"
 #include "symm/symm.h"
 
@@ -15,7 +16,7 @@ static weft_status reach(weft_group *group, const char *call, const void *pointe
     weft_status status;
 
     if (!group)
-        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", call);
+        return weft_no_group(call);
     status = weft_group_check(group);
     if (status != WEFT_OK)
         return status;
@@ -133,7 +134,7 @@ static weft_status check_kernels(weft_group *group, const char *call)
     weft_status status;
 
     if (!group)
-        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", call);
+        return weft_no_group(call);
     status = weft_group_check(group);
     if (status == WEFT_OK && !weft_backend_of(group)->peer_table)
         return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,

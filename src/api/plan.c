@@ -1,6 +1,7 @@
-/* Problems, plans and runs: the doors of weft.h. */
+/* Problems, plans and runs: the entry points of weft.h. */
 #include "api/hold.h"
 #include "api/least.h"
+#include "api/no_group.h"
 #include "core/sized.h"
 #include "plan/check.h"
 #include "plan/read.h"
@@ -25,20 +26,12 @@ void weft_problem_init_sized(weft_problem *problem, size_t size, weft_op op)
 {
     weft_problem defaults;
 
-    if (!problem)
-        return;
-    if (size == sizeof(defaults)) { /* in place: every call of a collective comes here */
+    if (problem && size == sizeof(defaults)) { /* in place: every call of a collective comes here */
         set_defaults(problem, op);
         return;
     }
     set_defaults(&defaults, op);
-    problem->size = size;
-    weft_sized_write(problem, &defaults, sizeof(defaults), WEFT_PROBLEM_LEAST);
-}
-
-static weft_status no_group(const char *call)
-{
-    return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", call);
+    weft_sized_init(problem, size, &defaults, sizeof(defaults), WEFT_PROBLEM_LEAST);
 }
 
 weft_status weft_plan_create(weft_group *group, const weft_problem *problem, weft_plan **plan)
@@ -48,7 +41,7 @@ weft_status weft_plan_create(weft_group *group, const weft_problem *problem, wef
     weft_status status;
 
     if (!group)
-        return no_group("weft_plan_create");
+        return weft_no_group("weft_plan_create");
     status = weft_group_check(group);
     if (status != WEFT_OK)
         return status;
@@ -108,7 +101,7 @@ weft_status weft_plan_load(weft_group *group, const char *path, weft_plan **plan
     weft_status status;
 
     if (!group)
-        return no_group("weft_plan_load");
+        return weft_no_group("weft_plan_load");
     status = weft_group_check(group);
     if (status != WEFT_OK)
         return status;
@@ -126,7 +119,7 @@ weft_status weft_plan_load(weft_group *group, const char *path, weft_plan **plan
     return status;
 }
 
-/* The door of both kinds of run: NULL operands are none, and a wrong size is rejected on every rank. */
+/* The entry of both kinds of run: NULL operands are none, and a wrong size is rejected on every rank. */
 static weft_status admit(weft_plan *plan, const weft_operands *given, const char *call,
                          weft_operands *operands)
 {

@@ -1,15 +1,11 @@
-/* Symmetric memory: the doors of weft.h. */
+/* Symmetric memory: the entry points of weft.h. */
+#include "api/no_group.h"
 #include "run/backend.h"
-
-static weft_status no_group(const char *call)
-{
-    return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", call);
-}
 
 weft_status weft_alloc(weft_group *group, size_t bytes, size_t alignment, void **pointer)
 {
     if (!group)
-        return no_group("weft_alloc");
+        return weft_no_group("weft_alloc");
     if (!pointer) {
         weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_alloc: pointer is NULL");
         return weft_group_reject(group, WEFT_SYNC_ALLOC);
@@ -20,14 +16,14 @@ weft_status weft_alloc(weft_group *group, size_t bytes, size_t alignment, void *
 weft_status weft_free(weft_group *group, void *pointer)
 {
     if (!group)
-        return no_group("weft_free");
+        return weft_no_group("weft_free");
     return weft_backend_of(group)->release(group, pointer);
 }
 
 weft_status weft_memcpy(weft_group *group, void *to, const void *from, size_t bytes)
 {
     if (!group)
-        return no_group("weft_memcpy");
+        return weft_no_group("weft_memcpy");
     if (bytes && (!to || !from))
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_memcpy: %s is NULL",
                               to ? "from" : "to");

@@ -1,5 +1,6 @@
-/* Tensor-parallel products in one call: the doors of weft.h. */
+/* Tensor-parallel products in one call: the entry points of weft.h. */
 #include "api/least.h"
+#include "api/no_group.h"
 #include "run/program.h"
 #include "run/reach.h"
 
@@ -14,7 +15,7 @@ static weft_status multiply(weft_group *group, weft_op op, const char *call, con
     weft_status status;
 
     if (!group)
-        return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: group is NULL", call);
+        return weft_no_group(call);
     status = weft_group_check(group);
     if (status != WEFT_OK)
         return status;

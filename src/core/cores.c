@@ -1,5 +1,8 @@
 #include "core/cores.h"
 
+#include "core/hash.h"
+#include "core/line.h"
+
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,24 +13,9 @@ enum { PATH_MOST = 4096 };
 
 static uint64_t name_of(const char *text)
 {
-    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    uint64_t hash = weft_hash(WEFT_HASH_START, text, strlen(text));
 
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
     return hash ? hash : 1;
-}
-
-static int read_line(const char *path, char *line, size_t bytes)
-{
-    FILE *file = fopen(path, "re");
-    int read;
-
-    if (!file)
-        return 0;
-    read = fgets(line, (int)bytes, file) != NULL;
-    fclose(file);
-    line[read ? strcspn(line, "\n") : 0] = 0;
-    return read;
 }
 
 /* CPUs by the files of one group, of either version of control groups; 0 where they set none. */
@@ -37,14 +25,14 @@ static double quota_of(const char *folder)
     double quota, period = 0;
 
     snprintf(path, sizeof(path), "%s/cpu.max", folder); /* "max 100000", "250000 100000" */
-    if (read_line(path, line, sizeof(line)))
+    if (weft_read_line(path, line, sizeof(line)))
         return sscanf(line, "%lf %lf", &quota, &period) == 2 && quota > 0 && period > 0 ? quota / period : 0;
     snprintf(path, sizeof(path), "%s/cpu.cfs_quota_us", folder);
-    if (!read_line(path, line, sizeof(line)))
+    if (!weft_read_line(path, line, sizeof(line)))
         return 0;
     quota = strtod(line, NULL);
     snprintf(path, sizeof(path), "%s/cpu.cfs_period_us", folder);
-    if (read_line(path, line, sizeof(line)))
+    if (weft_read_line(path, line, sizeof(line)))
         period = strtod(line, NULL);
     return quota > 0 && period > 0 ? quota / period : 0;
 }
@@ -129,7 +117,8 @@ void weft_cores_here(weft_cores *cores)
     char boot[64];
 
     memset(cores, 0, sizeof(*cores));
-    cores->machine = read_line("/proc/sys/kernel/random/boot_id", boot, sizeof(boot)) ? name_of(boot) : 0;
+    cores->machine =
+        weft_read_line("/proc/sys/kernel/random/boot_id", boot, sizeof(boot)) ? name_of(boot) : 0;
     cores->quota = weft_cores_quota("/proc/self/cgroup", "/sys/fs/cgroup", &cores->control);
     weft_cores_allowed(cores->cpus);
 }

@@ -44,3 +44,11 @@ bool weft_sized_write(void *to, const void *from, size_t bytes, size_t least)
     memcpy(to, &size, sizeof(size));
     return true;
 }
+
+void weft_sized_init(void *to, size_t size, const void *from, size_t bytes, size_t least)
+{
+    if (!to || size < sizeof(size))
+        return;
+    memcpy(to, &size, sizeof(size));
+    weft_sized_write(to, from, bytes, least);
+}

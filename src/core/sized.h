@@ -24,4 +24,8 @@ bool weft_sized_read(void *to, size_t bytes, const void *from, size_t least);
  * `least`. */
 bool weft_sized_write(void *to, const void *from, size_t bytes, size_t least);
 
+/* A caller's new struct of `size` bytes, which may be NULL: its size, and as much of `from` as it has room
+ * for. Nothing is written where it has no room for its size. */
+void weft_sized_init(void *to, size_t size, const void *from, size_t bytes, size_t least);
+
 #endif

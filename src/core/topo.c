@@ -1,5 +1,7 @@
 #include "core/topo.h"
 
+#include "core/line.h"
+
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -13,25 +15,12 @@
 
 enum { CPUS_MAX = 1 << 16, NODES_MAX = 1 << 10 };
 
-/* The first line of a file; false when there is none. */
-static int read_line(const char *path, char *line, size_t bytes)
-{
-    FILE *file = fopen(path, "re");
-    int read;
-
-    if (!file)
-        return 0;
-    read = fgets(line, (int)bytes, file) != NULL;
-    fclose(file);
-    return read;
-}
-
 static int64_t read_number(const char *path)
 {
     char line[64], *end;
     long long number;
 
-    if (!read_line(path, line, sizeof(line)))
+    if (!weft_read_line(path, line, sizeof(line)))
         return -1;
     number = strtoll(line, &end, 10);
     return end == line ? -1 : number; /* "max" is no number */
@@ -63,7 +52,7 @@ static int node_of(int cpu)
 
     for (int node = 0, gap = 0; node < NODES_MAX && gap < 64; node++) {
         snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", node);
-        if (!read_line(path, list, sizeof(list))) {
+        if (!weft_read_line(path, list, sizeof(list))) {
             gap++; /* node numbers may have holes */
             continue;
         }
@@ -168,10 +157,10 @@ int64_t weft_topo_cache_bytes_of(int cpu, int level)
         if (read_number(path) != level)
             continue;
         snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/cache/index%d/type", cpu, index);
-        if (!read_line(path, line, sizeof(line)) || strncmp(line, "Instruction", 11) == 0)
+        if (!weft_read_line(path, line, sizeof(line)) || strncmp(line, "Instruction", 11) == 0)
             continue;
         snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/cache/index%d/size", cpu, index);
-        if (!read_line(path, line, sizeof(line)))
+        if (!weft_read_line(path, line, sizeof(line)))
             continue;
         size = strtoll(line, &unit, 10);
         return size << (*unit == 'K' ? 10 : *unit == 'M' ? 20 : *unit == 'G' ? 30 : 0);
@@ -243,7 +232,7 @@ static void chosen_word(const char *path, char word[32])
     char line[128], *open, *close;
 
     snprintf(word, 32, "unknown");
-    if (read_line(path, line, sizeof(line)) && (open = strchr(line, '[')) && (close = strchr(open, ']')))
+    if (weft_read_line(path, line, sizeof(line)) && (open = strchr(line, '[')) && (close = strchr(open, ']')))
         snprintf(word, 32, "%.*s", (int)(close - open - 1), open + 1);
 }
 

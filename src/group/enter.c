@@ -28,7 +28,7 @@ static _Atomic(weft_world *) entered;
 static _Atomic int worlds_entered; /* by weft_init, so far */
 
 /* What a rank knows when it comes to enter a world. */
-typedef struct door {
+typedef struct bootstrap {
     const char *call; /* that the ranks make */
     const char *who;  /* announced them */
     int rank, size;
@@ -42,7 +42,7 @@ typedef struct door {
     int64_t begun, enter_ns;
     weft_host *host; /* rank 0's, while others come */
     int connection;  /* to it, until this rank is in; or -1 */
-} door;
+} bootstrap;
 
 weft_status weft_enter_threads(int size, weft_group **groups, weft_error_text *error)
 {
@@ -133,7 +133,7 @@ static void list_ranks(const weft_segment *segment, bool in, char *text, size_t 
     }
 }
 
-static weft_status fail_missing(weft_group *group, const door *d, double waited)
+static weft_status fail_missing(weft_group *group, const bootstrap *b, double waited)
 {
     char came[160], missing[160];
 
@@ -141,17 +141,17 @@ static weft_status fail_missing(weft_group *group, const door *d, double waited)
     list_ranks(&group->world->segment, false, missing, sizeof(missing));
     return weft_group_poison(
         group, WEFT_ERR_LAUNCH,
-        "%s announced %d ranks, but after %.1f s only these have come to %s: %s; missing: %s", d->who,
-        d->size, waited, d->call, came, missing);
+        "%s announced %d ranks, but after %.1f s only these have come to %s: %s; missing: %s", b->who,
+        b->size, waited, b->call, came, missing);
 }
 
 /* Lets others come and looks whether one that was coming has died; -1: no. */
-static int rest(weft_group *group, const door *d, int *pid)
+static int rest(weft_group *group, const bootstrap *b, int *pid)
 {
     int dead;
 
-    if (d->host)
-        return weft_host_serve(d->host, &group->world->segment, NULL, ENTER_POLL_MS, pid);
+    if (b->host)
+        return weft_host_serve(b->host, &group->world->segment, NULL, ENTER_POLL_MS, pid);
     /* Every rank that waits looks at all: the more there are, the less often, or those who are still to come
      * get no core. */
     nanosleep(&(struct timespec){0, ENTER_POLL_NS + group->size * ENTER_POLL_RANK_NS}, NULL);
@@ -162,7 +162,7 @@ static int rest(weft_group *group, const door *d, int *pid)
 }
 
 /* Waits until every rank is in. Rank 0 meanwhile answers those who come to ask for the memory. */
-static weft_status gather(weft_group *group, const door *d)
+static weft_status gather(weft_group *group, const bootstrap *b)
 {
     const weft_segment *segment = &group->world->segment;
 
@@ -173,20 +173,20 @@ static weft_status gather(weft_group *group, const door *d)
 
         if (status != WEFT_OK)
             return status;
-        dead = rest(group, d, &pid);
-        if (dead < 0 && d->host && (dead = weft_group_find_dead(group, -1)) >= 0)
+        dead = rest(group, b, &pid);
+        if (dead < 0 && b->host && (dead = weft_group_find_dead(group, -1)) >= 0)
             pid = weft_group_pid(group, dead);
         if (dead >= 0)
             return weft_group_poison(group, WEFT_ERR_PEER_DIED, "rank %d (process %d) died during %s", dead,
-                                     pid, d->call);
-        if (d->host && weft_host_misfit(d->host))
-            return weft_group_poison(group, WEFT_ERR_LAUNCH, "%s", weft_host_misfit(d->host));
+                                     pid, b->call);
+        if (b->host && weft_host_misfit(b->host))
+            return weft_group_poison(group, WEFT_ERR_LAUNCH, "%s", weft_host_misfit(b->host));
         for (int rank = 0; rank < group->size; rank++)
             if (weft_group_absent(group, rank))
                 return weft_group_poison(group, WEFT_ERR_PEER_DIED,
-                                         "rank %d ended before every rank had come to %s", rank, d->call);
-        if (now - d->begun > d->enter_ns)
-            return fail_missing(group, d, (double)(now - d->begun) * 1e-9);
+                                         "rank %d ended before every rank had come to %s", rank, b->call);
+        if (now - b->begun > b->enter_ns)
+            return fail_missing(group, b, (double)(now - b->begun) * 1e-9);
     }
     for (int rank = 0; rank < group->size; rank++)
         if (atomic_load_explicit(&segment->header->ranks[rank].proof, memory_order_relaxed) !=
@@ -197,36 +197,36 @@ static weft_status gather(weft_group *group, const door *d)
 }
 
 /* Brings the world's memory: inherited, made (rank 0) or asked for. */
-static weft_status obtain(door *d, weft_segment *segment, weft_error_text *error)
+static weft_status obtain(bootstrap *b, weft_segment *segment, weft_error_text *error)
 {
     weft_status status;
-    int fd = d->fd;
+    int fd = b->fd;
 
     if (fd >= 0)
-        return weft_segment_attach(fd, d->nonce, segment, error);
-    if (d->nodes && d->rank == d->leader)
-        return weft_nodes_segment(d->nodes, segment, error);
-    if (d->rank == d->leader)
-        return weft_segment_create(d->size, false, segment, error);
-    status = weft_rendezvous_join(&d->meeting, d->rank, d->size, d->begun + d->enter_ns, &fd, &d->nonce,
-                                  &d->connection, error);
+        return weft_segment_attach(fd, b->nonce, segment, error);
+    if (b->nodes && b->rank == b->leader)
+        return weft_nodes_segment(b->nodes, segment, error);
+    if (b->rank == b->leader)
+        return weft_segment_create(b->size, false, segment, error);
+    status = weft_rendezvous_join(&b->meeting, b->rank, b->size, b->begun + b->enter_ns, &fd, &b->nonce,
+                                  &b->connection, error);
     if (status != WEFT_OK)
         return status;
-    status = weft_segment_attach(fd, d->nonce, segment, error);
+    status = weft_segment_attach(fd, b->nonce, segment, error);
     if (status != WEFT_OK)
         close(fd);
     return status;
 }
 
 /* Ends the world that this rank has come into, with the reason for the others and its own for the caller. */
-static weft_status refuse(weft_group *group, const door *d)
+static weft_status refuse(weft_group *group, const bootstrap *b)
 {
-    weft_group_poison(group, WEFT_ERR_PEER, "rank %d rejected its arguments: %s", d->rank, d->refusal->text);
-    group->error = *d->refusal;
-    return d->refusal->status;
+    weft_group_poison(group, WEFT_ERR_PEER, "rank %d rejected its arguments: %s", b->rank, b->refusal->text);
+    group->error = *b->refusal;
+    return b->refusal->status;
 }
 
-static weft_status come_in(door *d, weft_world *world, weft_group **group, weft_error_text *error)
+static weft_status come_in(bootstrap *b, weft_world *world, weft_group **group, weft_error_text *error)
 {
     int members[WEFT_RANKS_MAX];
     /* Peers look at the control block as soon as the rank is in. */
@@ -234,27 +234,27 @@ static weft_status come_in(door *d, weft_world *world, weft_group **group, weft_
 
     if (status == WEFT_OK)
         status = claim(world, error);
-    if (d->connection >= 0) { /* the lock tells of this rank's end now */
-        close(d->connection);
-        d->connection = -1;
+    if (b->connection >= 0) { /* the lock tells of this rank's end now */
+        close(b->connection);
+        b->connection = -1;
     }
     if (status != WEFT_OK)
         return status;
-    if (d->nodes) {
-        status = weft_nodes_attach(d->nodes, world, error);
+    if (b->nodes) {
+        status = weft_nodes_attach(b->nodes, world, error);
         if (status != WEFT_OK) {
             weft_segment_set_left(&world->segment, world->rank);
             return status;
         }
     }
-    for (int rank = 0; rank < d->size; rank++)
+    for (int rank = 0; rank < b->size; rank++)
         members[rank] = rank;
-    status = weft_group_open(world, 0, world->rank, d->size, members, group, error);
+    status = weft_group_open(world, 0, world->rank, b->size, members, group, error);
     if (status != WEFT_OK) {
         weft_segment_set_left(&world->segment, world->rank);
         return status;
     }
-    status = d->refusal ? refuse(*group, d) : gather(*group, d);
+    status = b->refusal ? refuse(*group, b) : gather(*group, b);
     weft_group_count_cores(*group);
     if (status != WEFT_OK) {
         *error = (*group)->error;
@@ -266,7 +266,7 @@ static weft_status come_in(door *d, weft_world *world, weft_group **group, weft_
 }
 
 /* A rank 0 that failed stays a moment for those who are still on their way, and tells them why. */
-static void tell_others(const door *d, const weft_error_text *why)
+static void tell_others(const bootstrap *b, const weft_error_text *why)
 {
     int64_t until = weft_clock_ns() + TELL_NS;
     weft_error_text told = {.status = WEFT_ERR_PEER};
@@ -275,12 +275,12 @@ static void tell_others(const door *d, const weft_error_text *why)
     if (why->status == WEFT_ERR_LAUNCH || why->status == WEFT_ERR_PEER_DIED)
         told = *why;
     else
-        snprintf(told.text, sizeof(told.text), "rank 0 failed in %s: %.440s", d->call, why->text);
-    while (weft_host_answered(d->host) < d->near - 1 && weft_clock_ns() < until)
-        weft_host_serve(d->host, NULL, &told, ENTER_POLL_MS, &pid);
+        snprintf(told.text, sizeof(told.text), "rank 0 failed in %s: %.440s", b->call, why->text);
+    while (weft_host_answered(b->host) < b->near - 1 && weft_clock_ns() < until)
+        weft_host_serve(b->host, NULL, &told, ENTER_POLL_MS, &pid);
 }
 
-static weft_status read_settings(door *d, weft_error_text *error)
+static weft_status read_settings(bootstrap *b, weft_error_text *error)
 {
     double enter_seconds;
     weft_status status = weft_env_check(error);
@@ -288,74 +288,75 @@ static weft_status read_settings(door *d, weft_error_text *error)
     if (status == WEFT_OK)
         status = weft_env_seconds(WEFT_ENV_ENTER_TIMEOUT, &enter_seconds, error);
     if (status == WEFT_OK)
-        d->enter_ns = (int64_t)(enter_seconds * 1e9);
+        b->enter_ns = (int64_t)(enter_seconds * 1e9);
     return status;
 }
 
-static weft_status enter_here(door *d, weft_world **world_out, weft_group **group, weft_error_text *error)
+static weft_status enter_here(bootstrap *b, weft_world **world_out, weft_group **group,
+                              weft_error_text *error)
 {
     weft_world *world = NULL;
     weft_segment segment;
     weft_status status;
 
-    d->connection = -1;
-    if (d->rank == d->leader && d->fd < 0) { /* first, so that whatever fails can be told */
-        status = weft_host_open(&d->meeting, d->size, &d->host, error);
+    b->connection = -1;
+    if (b->rank == b->leader && b->fd < 0) { /* first, so that whatever fails can be told */
+        status = weft_host_open(&b->meeting, b->size, &b->host, error);
         if (status != WEFT_OK)
             return status;
     }
-    status = read_settings(d, error);
-    if (status == WEFT_OK && d->refusal && d->host) {
-        *error = *d->refusal;
+    status = read_settings(b, error);
+    if (status == WEFT_OK && b->refusal && b->host) {
+        *error = *b->refusal;
         status = error->status;
     }
     if (status == WEFT_OK)
-        status = obtain(d, &segment, error);
-    if (status == WEFT_OK && segment.header->size != d->size) {
+        status = obtain(b, &segment, error);
+    if (status == WEFT_OK && segment.header->size != b->size) {
         status =
             weft_error_set(error, WEFT_ERR_LAUNCH, "WEFT_SIZE says %d ranks, the inherited memory is for %d",
-                           d->size, (int)segment.header->size);
+                           b->size, (int)segment.header->size);
         weft_segment_release(&segment);
     }
     if (status == WEFT_OK)
-        status = weft_world_create(&segment, true, d->rank, &world, error);
+        status = weft_world_create(&segment, true, b->rank, &world, error);
     if (status == WEFT_OK)
-        status = come_in(d, world, group, error);
-    if (status != WEFT_OK && d->host)
-        tell_others(d, error);
+        status = come_in(b, world, group, error);
+    if (status != WEFT_OK && b->host)
+        tell_others(b, error);
     if (world) {
         if (world_out && status == WEFT_OK)
             *world_out = world;
         weft_world_drop(world, NULL);
     }
-    if (d->host)
-        weft_host_close(d->host);
-    if (d->connection >= 0)
-        close(d->connection);
+    if (b->host)
+        weft_host_close(b->host);
+    if (b->connection >= 0)
+        close(b->connection);
     return status;
 }
 
 /* The ranks find out which of them are on one node, and whether there are several. */
-static weft_status enter(door *d, weft_world **world, weft_group **group, weft_error_text *error)
+static weft_status enter(bootstrap *b, weft_world **world, weft_group **group, weft_error_text *error)
 {
     weft_status status = WEFT_OK;
 
-    d->begun = weft_clock_ns();
-    d->near = d->size;
-    if (d->gatherer) {
-        status = weft_nodes_meet(d->gatherer, d->rank, d->size, &d->nodes, error);
+    b->begun = weft_clock_ns();
+    b->near = b->size;
+    if (b->gatherer) {
+        status = weft_nodes_meet(b->gatherer, b->rank, b->size, &b->nodes, error);
         if (status != WEFT_OK)
             return status;
-        d->meeting = weft_nodes_meeting(d->nodes);
-        d->leader = weft_nodes_leader(d->nodes);
-        d->near = weft_nodes_near(d->nodes);
-        if (weft_nodes_count(d->nodes) == 1) {
-            weft_nodes_free(d->nodes);
-            d->nodes = NULL;
+        b->meeting = weft_nodes_meeting(b->nodes);
+        b->leader = weft_nodes_leader(b->nodes);
+        b->near = weft_nodes_near(b->nodes);
+        if (weft_nodes_count(b->nodes) == 1) {
+            weft_nodes_free(b->nodes);
+            b->nodes = NULL;
         }
     }
-    status = enter_here(d, world, group, error);
-    weft_nodes_free(d->nodes);
+    status = enter_here(b, world, group, error);
+    weft_nodes_free(b->nodes);
     return status;
 }
 
@@ -365,12 +366,12 @@ static weft_status gather_by_tcp(void *context, const void *mine, size_t bytes, 
                                  weft_error_text *error)
 {
     weft_meet *meet = context;
-    door d = {0};
-    weft_status status = read_settings(&d, error);
+    bootstrap b = {0};
+    weft_status status = read_settings(&b, error);
 
     if (status != WEFT_OK)
         return status;
-    meet->deadline_ns = weft_clock_ns() + d.enter_ns;
+    meet->deadline_ns = weft_clock_ns() + b.enter_ns;
     return weft_meet_gather(meet, mine, bytes, all, error);
 }
 
@@ -381,7 +382,7 @@ weft_status weft_enter_launched(const weft_error_text *refusal, weft_group **gro
     weft_launch launch;
     weft_world *before = atomic_load(&entered), *world;
     weft_status status = weft_launcher_find(&launch, error);
-    door d;
+    bootstrap b;
     int number;
 
     if (status != WEFT_OK)
@@ -392,15 +393,15 @@ weft_status weft_enter_launched(const weft_error_text *refusal, weft_group **gro
         return weft_error_set(error, WEFT_ERR_STATE,
                               "weft_init was called before in this process, and its group is not finalized");
     number = atomic_fetch_add(&worlds_entered, 1);
-    d = (door){.call = "weft_init",
-               .who = launch.launcher,
-               .rank = launch.rank,
-               .size = launch.size,
-               .refusal = refusal,
-               .fd = number == 0 ? launch.fd : -1,
-               .nonce = launch.nonce,
-               .gatherer = launch.nodes ? &gatherer : NULL,
-               .meeting = weft_launcher_meeting(&launch, number)};
+    b = (bootstrap){.call = "weft_init",
+                    .who = launch.launcher,
+                    .rank = launch.rank,
+                    .size = launch.size,
+                    .refusal = refusal,
+                    .fd = number == 0 ? launch.fd : -1,
+                    .nonce = launch.nonce,
+                    .gatherer = launch.nodes ? &gatherer : NULL,
+                    .meeting = weft_launcher_meeting(&launch, number)};
     if (launch.nodes)
         meet = (weft_meet){.host = launch.master,
                            .port = launch.port,
@@ -408,7 +409,7 @@ weft_status weft_enter_launched(const weft_error_text *refusal, weft_group **gro
                            .secret = launch.secret,
                            .rank = launch.rank,
                            .size = launch.size};
-    status = enter(&d, &world, group, error);
+    status = enter(&b, &world, group, error);
     if (status == WEFT_OK)
         atomic_store(&entered, world);
     return status;
@@ -460,12 +461,12 @@ weft_status weft_enter_make_id(weft_id *id, weft_error_text *error)
 weft_status weft_enter_id(const weft_id *id, int rank, int size, const weft_error_text *refusal,
                           weft_group **group, weft_error_text *error)
 {
-    door d = {.call = "weft_group_create",
-              .who = "weft_group_create",
-              .rank = rank,
-              .size = size,
-              .refusal = refusal,
-              .fd = -1};
+    bootstrap b = {.call = "weft_group_create",
+                   .who = "weft_group_create",
+                   .rank = rank,
+                   .size = size,
+                   .refusal = refusal,
+                   .fd = -1};
     id_form form;
     int used;
 
@@ -475,11 +476,11 @@ weft_status weft_enter_id(const weft_id *id, int rank, int size, const weft_erro
                               "weft_group_create: these bytes are no id; weft_id_create makes one");
     if (size == 1)
         return refusal ? refusal->status : weft_enter_threads(1, group, error);
-    used = snprintf(d.meeting.name, sizeof(d.meeting.name), "weft-");
+    used = snprintf(b.meeting.name, sizeof(b.meeting.name), "weft-");
     for (size_t i = 0; i < sizeof(form.name); i++)
-        used += snprintf(d.meeting.name + used, sizeof(d.meeting.name) - (size_t)used, "%02x", form.name[i]);
-    memcpy(d.meeting.token, form.token, sizeof(form.token));
-    return enter(&d, NULL, group, error);
+        used += snprintf(b.meeting.name + used, sizeof(b.meeting.name) - (size_t)used, "%02x", form.name[i]);
+    memcpy(b.meeting.token, form.token, sizeof(form.token));
+    return enter(&b, NULL, group, error);
 }
 
 typedef struct callback {
@@ -508,14 +509,14 @@ typedef struct offer {
 static weft_status enter_spread(callback *by, int rank, int size, weft_group **group, weft_error_text *error)
 {
     weft_gatherer gatherer = {gather_by_callback, by};
-    door d = {.call = "weft_group_create_from",
-              .who = "weft_group_create_from",
-              .rank = rank,
-              .size = size,
-              .fd = -1,
-              .gatherer = &gatherer};
+    bootstrap b = {.call = "weft_group_create_from",
+                   .who = "weft_group_create_from",
+                   .rank = rank,
+                   .size = size,
+                   .fd = -1,
+                   .gatherer = &gatherer};
 
-    return enter(&d, NULL, group, error);
+    return enter(&b, NULL, group, error);
 }
 
 weft_status weft_enter_gathered(weft_allgather_fn allgather, void *context, int rank, int size,

@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct ticket {
+typedef struct split_request {
     int32_t colour, key;
     uint64_t windows;
-} ticket;
+} split_request;
 
 typedef struct outcome {
     int32_t status;
@@ -65,7 +65,7 @@ static int place_members(const weft_group *parent, int colour, place *places, ui
 
     *windows = 0;
     for (int rank = 0; rank < parent->size; rank++) {
-        const ticket *theirs = weft_group_board(parent, rank);
+        const split_request *theirs = weft_group_board(parent, rank);
 
         if (theirs->colour != colour)
             continue;
@@ -151,7 +151,7 @@ static weft_status settle(weft_group *parent, const place *places, weft_group *s
 
 weft_status weft_group_divide(weft_group *parent, int colour, int key, weft_group **sub)
 {
-    ticket mine = {.colour = colour < 0 ? -1 : colour, .key = key};
+    split_request mine = {.colour = colour < 0 ? -1 : colour, .key = key};
     place places[WEFT_RANKS_MAX];
     weft_group *made = NULL;
     weft_status own = WEFT_OK, status;

@@ -28,7 +28,7 @@ static void stage_tokens(void *context, int64_t begin, int64_t end)
         memcpy(s->lane->stage + i * moe->stage_stride, s->x + i * moe->row_bytes, (size_t)moe->row_bytes);
 }
 
-static weft_status fused_send(weft_moe_lane *lane, const void *x)
+static weft_status fused_dispatch_send(weft_moe_lane *lane, const void *x)
 {
     weft_moe *moe = lane->moe;
     int64_t tokens = lane->out.tokens, chunk = chunk_of(moe, moe->row_bytes);
@@ -90,14 +90,14 @@ static void post_rows(weft_moe_lane *lane, int64_t begin, int64_t end)
     }
 }
 
-static weft_status fused_receive(weft_moe_lane *lane)
+static weft_status fused_dispatch_recv(weft_moe_lane *lane)
 {
     weft_moe_collect(lane);
     weft_moe_group_by_expert(lane);
     return await_rows(lane, 0, lane->in.rows);
 }
 
-static weft_status fused_give(weft_moe_lane *lane, const void *results, const int64_t *start)
+static weft_status fused_combine_send(weft_moe_lane *lane, const void *results, const int64_t *start)
 {
     int64_t chunk = chunk_of(lane->moe, lane->moe->result_bytes), rows = lane->in.rows;
 
@@ -142,7 +142,7 @@ static weft_status take_from(weft_moe_lane *lane, int64_t t, void *y)
     return WEFT_OK;
 }
 
-static weft_status fused_take(weft_moe_lane *lane, void *y)
+static weft_status fused_combine_recv(weft_moe_lane *lane, void *y)
 {
     memset(lane->summed, 0, (size_t)lane->out.tokens);
     return take_from(lane, 0, y);
@@ -244,9 +244,9 @@ const weft_moe_rung weft_moe_fused = {
     .name = "fused",
     .one_row_per_rank = true,
     .stage_once = true,
-    .send = fused_send,
-    .receive = fused_receive,
-    .give = fused_give,
-    .take = fused_take,
+    .dispatch_send = fused_dispatch_send,
+    .dispatch_recv = fused_dispatch_recv,
+    .combine_send = fused_combine_send,
+    .combine_recv = fused_combine_recv,
     .forward = fused_forward,
 };

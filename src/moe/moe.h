@@ -40,14 +40,14 @@ typedef struct weft_moe_rung {
     bool input_copy; /* shows its experts and weights as they were given */
 
     /* Makes tokens and routing readable by others, and posts the counts. */
-    weft_status (*send)(weft_moe_lane *lane, const void *x);
+    weft_status (*dispatch_send)(weft_moe_lane *lane, const void *x);
     /* After all counts are in: fills lane->in, and waits until its rows can be read. */
-    weft_status (*receive)(weft_moe_lane *lane);
+    weft_status (*dispatch_recv)(weft_moe_lane *lane);
     /* Sends results (rows of `hidden` elements in the layout of `start`) to their owners. */
-    weft_status (*give)(weft_moe_lane *lane, const void *results, const int64_t *start);
+    weft_status (*combine_send)(weft_moe_lane *lane, const void *results, const int64_t *start);
     /* Waits for the results of the own tokens and sums them. */
-    weft_status (*take)(weft_moe_lane *lane, void *y);
-    /* A whole round after the counts are in, or NULL: receive, experts, give, take. */
+    weft_status (*combine_recv)(weft_moe_lane *lane, void *y);
+    /* A whole round after the counts are in, or NULL: dispatch_recv, experts, combine_send, combine_recv. */
     weft_status (*forward)(weft_moe_lane *lane, const weft_moe_expert *expert, void *y);
 } weft_moe_rung;
 
@@ -89,7 +89,7 @@ typedef enum weft_moe_state {
     WEFT_MOE_IDLE,
     WEFT_MOE_SENT,
     WEFT_MOE_RECEIVED,
-    WEFT_MOE_GIVEN
+    WEFT_MOE_RETURNED
 } weft_moe_state;
 
 struct weft_moe_lane {
@@ -208,12 +208,12 @@ void weft_moe_share(const weft_moe *moe, int64_t begin, int64_t end, int64_t ite
 
 /* Begins an epoch. Input that is rejected, for itself or for the `fault` its caller found, ends it for all.
  */
-weft_status weft_moe_begin(weft_moe_lane *lane, const weft_moe_input *input, const char *fault);
-weft_status weft_moe_await(weft_moe_lane *lane);
-weft_status weft_moe_give(weft_moe_lane *lane, const void *results, const int64_t *start);
-weft_status weft_moe_finish(weft_moe_lane *lane, void *y);
-weft_status weft_moe_round(weft_moe_lane *lane, const weft_moe_input *input, const weft_moe_expert *expert,
-                           void *y, const char *fault);
+weft_status weft_moe_lane_dispatch_send(weft_moe_lane *lane, const weft_moe_input *input, const char *fault);
+weft_status weft_moe_lane_dispatch_recv(weft_moe_lane *lane);
+weft_status weft_moe_lane_combine_send(weft_moe_lane *lane, const void *results, const int64_t *start);
+weft_status weft_moe_lane_combine_recv(weft_moe_lane *lane, void *y);
+weft_status weft_moe_lane_forward(weft_moe_lane *lane, const weft_moe_input *input,
+                                  const weft_moe_expert *expert, void *y, const char *fault);
 
 /* What any backend says of a call out of order, and of input that is wrong by itself. */
 weft_status weft_moe_out_of_order(const weft_moe_lane *lane, const char *call);

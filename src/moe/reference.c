@@ -7,7 +7,7 @@
 
 #include "moe/moe.h"
 
-static weft_status reference_send(weft_moe_lane *lane, const void *x)
+static weft_status reference_dispatch_send(weft_moe_lane *lane, const void *x)
 {
     const weft_moe *moe = lane->moe;
     weft_moe_routing *out = &lane->out;
@@ -38,7 +38,7 @@ static void add_row(weft_moe_lane *lane, int source, int64_t token, int k, int e
     in->entry_base[i + 1] = (int32_t)in->entries;
 }
 
-static weft_status reference_receive(weft_moe_lane *lane)
+static weft_status reference_dispatch_recv(weft_moe_lane *lane)
 {
     const weft_moe *moe = lane->moe;
 
@@ -58,7 +58,7 @@ static weft_status reference_receive(weft_moe_lane *lane)
     return WEFT_OK;
 }
 
-static weft_status reference_give(weft_moe_lane *lane, const void *results, const int64_t *start)
+static weft_status reference_combine_send(weft_moe_lane *lane, const void *results, const int64_t *start)
 {
     weft_moe_return_from(lane, 0, lane->in.rows, results, start);
     for (int s = 0; s < lane->moe->shape.ranks; s++)
@@ -66,7 +66,7 @@ static weft_status reference_give(weft_moe_lane *lane, const void *results, cons
     return WEFT_OK;
 }
 
-static weft_status reference_take(weft_moe_lane *lane, void *y)
+static weft_status reference_combine_recv(weft_moe_lane *lane, void *y)
 {
     const weft_moe *moe = lane->moe;
     int topk = moe->config.topk;
@@ -96,8 +96,8 @@ const weft_moe_rung weft_moe_reference = {
     .name = "reference",
     .stage_once = true,
     .input_copy = true,
-    .send = reference_send,
-    .receive = reference_receive,
-    .give = reference_give,
-    .take = reference_take,
+    .dispatch_send = reference_dispatch_send,
+    .dispatch_recv = reference_dispatch_recv,
+    .combine_send = reference_combine_send,
+    .combine_recv = reference_combine_recv,
 };

@@ -8,7 +8,7 @@ weft_status weft_moe_out_of_order(const weft_moe_lane *lane, const char *call)
         [WEFT_MOE_IDLE] = "a dispatch must be sent first",
         [WEFT_MOE_SENT] = "the dispatch that was sent must be received first",
         [WEFT_MOE_RECEIVED] = "the dispatch that was received must be combined first",
-        [WEFT_MOE_GIVEN] = "the combine that was sent must be received first",
+        [WEFT_MOE_RETURNED] = "the combine that was sent must be received first",
     };
 
     return weft_error_set(&lane->moe->group->error, WEFT_ERR_STATE, "moe: %s is out of order on lane %d: %s",
@@ -66,7 +66,7 @@ static weft_status prepare(weft_moe_lane *lane, const weft_moe_input *input, con
     return WEFT_OK;
 }
 
-weft_status weft_moe_begin(weft_moe_lane *lane, const weft_moe_input *input, const char *fault)
+weft_status weft_moe_lane_dispatch_send(weft_moe_lane *lane, const weft_moe_input *input, const char *fault)
 {
     weft_status status = weft_group_check(lane->moe->group);
 
@@ -96,7 +96,7 @@ weft_status weft_moe_begin(weft_moe_lane *lane, const weft_moe_input *input, con
         return status;
     }
     lane->state = WEFT_MOE_SENT;
-    return lane->moe->rung->send(lane, input->x);
+    return lane->moe->rung->dispatch_send(lane, input->x);
 }
 
 /* The counts are in: the epoch takes place, or, if a rank rejected its input, is over. */
@@ -127,7 +127,7 @@ void weft_moe_note_received(weft_moe_lane *lane)
     lane->begin_ns = weft_clock_ns();
 }
 
-weft_status weft_moe_await(weft_moe_lane *lane)
+weft_status weft_moe_lane_dispatch_recv(weft_moe_lane *lane)
 {
     weft_status status;
 
@@ -135,7 +135,7 @@ weft_status weft_moe_await(weft_moe_lane *lane)
         return weft_moe_out_of_order(lane, "receiving a dispatch");
     status = settle_counts(lane);
     if (!status)
-        status = lane->moe->rung->receive(lane);
+        status = lane->moe->rung->dispatch_recv(lane);
     if (status)
         return status;
     lane->state = WEFT_MOE_RECEIVED;
@@ -143,7 +143,7 @@ weft_status weft_moe_await(weft_moe_lane *lane)
     return WEFT_OK;
 }
 
-weft_status weft_moe_give(weft_moe_lane *lane, const void *results, const int64_t *start)
+weft_status weft_moe_lane_combine_send(weft_moe_lane *lane, const void *results, const int64_t *start)
 {
     weft_status status;
 
@@ -154,22 +154,22 @@ weft_status weft_moe_give(weft_moe_lane *lane, const void *results, const int64_
                               "moe: results is NULL, but there are %lld rows to return",
                               (long long)lane->in.entries);
     lane->begin_ns = weft_clock_ns();
-    status = lane->moe->rung->give(lane, results, start);
+    status = lane->moe->rung->combine_send(lane, results, start);
     if (!status)
-        lane->state = WEFT_MOE_GIVEN;
+        lane->state = WEFT_MOE_RETURNED;
     return status;
 }
 
-weft_status weft_moe_finish(weft_moe_lane *lane, void *y)
+weft_status weft_moe_lane_combine_recv(weft_moe_lane *lane, void *y)
 {
     weft_status status;
 
-    if (lane->state != WEFT_MOE_GIVEN)
+    if (lane->state != WEFT_MOE_RETURNED)
         return weft_moe_out_of_order(lane, "receiving a combine");
     if (lane->out.tokens && !y)
         return weft_error_set(&lane->moe->group->error, WEFT_ERR_ARGUMENT,
                               "moe: y is NULL, but there are %lld tokens", (long long)lane->out.tokens);
-    status = lane->moe->rung->take(lane, y);
+    status = lane->moe->rung->combine_recv(lane, y);
     if (status)
         return status;
     lane->state = WEFT_MOE_IDLE;
@@ -196,12 +196,12 @@ static weft_status experts_then_combine(weft_moe_lane *lane, const weft_moe_expe
                           lane->block_in + in->offset[e], lane->block_out + in->offset[e]);
         weft_group_progress(moe->group, true);
     }
-    status = lane->moe->rung->give(lane, lane->scratch, NULL);
-    return status ? status : lane->moe->rung->take(lane, y);
+    status = lane->moe->rung->combine_send(lane, lane->scratch, NULL);
+    return status ? status : lane->moe->rung->combine_recv(lane, y);
 }
 
-weft_status weft_moe_round(weft_moe_lane *lane, const weft_moe_input *input, const weft_moe_expert *expert,
-                           void *y, const char *fault)
+weft_status weft_moe_lane_forward(weft_moe_lane *lane, const weft_moe_input *input,
+                                  const weft_moe_expert *expert, void *y, const char *fault)
 {
     const weft_moe_rung *rung = lane->moe->rung;
     weft_status status;
@@ -210,7 +210,7 @@ weft_status weft_moe_round(weft_moe_lane *lane, const weft_moe_input *input, con
         fault = !expert->block                     ? "the expert has no block callback"
                 : input && input->tokens > 0 && !y ? "y is NULL, but there are tokens"
                                                    : NULL;
-    status = weft_moe_begin(lane, input, fault);
+    status = weft_moe_lane_dispatch_send(lane, input, fault);
     if (!status)
         status = settle_counts(lane);
     if (status)
@@ -218,7 +218,7 @@ weft_status weft_moe_round(weft_moe_lane *lane, const weft_moe_input *input, con
     if (rung->forward) {
         status = rung->forward(lane, expert, y);
     } else {
-        status = rung->receive(lane);
+        status = rung->dispatch_recv(lane);
         if (!status)
             weft_moe_note_received(lane);
         if (!status)

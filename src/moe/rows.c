@@ -37,7 +37,7 @@ static weft_status await_flag(weft_moe_lane *lane, const char *op, int peer, _At
     return weft_wait_until(lane->moe->group, flag_is_up, &wait, &note);
 }
 
-static weft_status rows_send(weft_moe_lane *lane, const void *x)
+static weft_status rows_dispatch_send(weft_moe_lane *lane, const void *x)
 {
     const weft_moe *moe = lane->moe;
 
@@ -62,7 +62,7 @@ static weft_status rows_send(weft_moe_lane *lane, const void *x)
     return WEFT_OK;
 }
 
-static weft_status rows_receive(weft_moe_lane *lane)
+static weft_status rows_dispatch_recv(weft_moe_lane *lane)
 {
     weft_moe_received *in = &lane->in;
 
@@ -80,7 +80,7 @@ static weft_status rows_receive(weft_moe_lane *lane)
     return WEFT_OK;
 }
 
-static weft_status rows_give(weft_moe_lane *lane, const void *results, const int64_t *start)
+static weft_status rows_combine_send(weft_moe_lane *lane, const void *results, const int64_t *start)
 {
     weft_moe_received *in = &lane->in;
 
@@ -99,7 +99,7 @@ static weft_status rows_give(weft_moe_lane *lane, const void *results, const int
     return WEFT_OK;
 }
 
-static weft_status rows_take(weft_moe_lane *lane, void *y)
+static weft_status rows_combine_recv(weft_moe_lane *lane, void *y)
 {
     weft_moe_routing *out = &lane->out;
 
@@ -122,8 +122,8 @@ static weft_status rows_take(weft_moe_lane *lane, void *y)
 const weft_moe_rung weft_moe_rows = {
     .name = "rows",
     .row_flags = true,
-    .send = rows_send,
-    .receive = rows_receive,
-    .give = rows_give,
-    .take = rows_take,
+    .dispatch_send = rows_dispatch_send,
+    .dispatch_recv = rows_dispatch_recv,
+    .combine_send = rows_combine_send,
+    .combine_recv = rows_combine_recv,
 };

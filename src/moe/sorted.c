@@ -50,7 +50,7 @@ static weft_status sort_pairs(weft_moe_lane *lane)
     return WEFT_OK;
 }
 
-static weft_status sorted_send(weft_moe_lane *lane, const void *x)
+static weft_status sorted_dispatch_send(weft_moe_lane *lane, const void *x)
 {
     const weft_moe *moe = lane->moe;
     weft_moe_routing *out = &lane->out;
@@ -77,7 +77,7 @@ static weft_status sorted_send(weft_moe_lane *lane, const void *x)
 }
 
 /* The all-to-all: every piece is copied here, straight to its place in expert order. */
-static weft_status sorted_receive(weft_moe_lane *lane)
+static weft_status sorted_dispatch_recv(weft_moe_lane *lane)
 {
     const weft_moe *moe = lane->moe;
     weft_moe_received *in = &lane->in;
@@ -104,7 +104,7 @@ static weft_status sorted_receive(weft_moe_lane *lane)
     return WEFT_OK;
 }
 
-static weft_status sorted_give(weft_moe_lane *lane, const void *results, const int64_t *start)
+static weft_status sorted_combine_send(weft_moe_lane *lane, const void *results, const int64_t *start)
 {
     weft_moe_return_from(lane, 0, lane->in.rows, results, start);
     for (int s = 0; s < lane->moe->shape.ranks; s++)
@@ -112,7 +112,7 @@ static weft_status sorted_give(weft_moe_lane *lane, const void *results, const i
     return WEFT_OK;
 }
 
-static weft_status sorted_take(weft_moe_lane *lane, void *y)
+static weft_status sorted_combine_recv(weft_moe_lane *lane, void *y)
 {
     const weft_moe *moe = lane->moe;
     weft_moe_routing *out = &lane->out;
@@ -138,8 +138,8 @@ static weft_status sorted_take(weft_moe_lane *lane, void *y)
 
 const weft_moe_rung weft_moe_sorted = {
     .name = "sorted",
-    .send = sorted_send,
-    .receive = sorted_receive,
-    .give = sorted_give,
-    .take = sorted_take,
+    .dispatch_send = sorted_dispatch_send,
+    .dispatch_recv = sorted_dispatch_recv,
+    .combine_send = sorted_combine_send,
+    .combine_recv = sorted_combine_recv,
 };

@@ -13,10 +13,10 @@
 typedef struct weft_gpu_moe weft_gpu_moe;
 
 typedef enum weft_gpu_moe_kernel {
-    WEFT_GPU_MOE_SEND, /* the phases of a round, in order */
-    WEFT_GPU_MOE_RECEIVE,
-    WEFT_GPU_MOE_GIVE,
-    WEFT_GPU_MOE_TAKE,
+    WEFT_GPU_MOE_DISPATCH_SEND, /* the phases of a round, in order */
+    WEFT_GPU_MOE_DISPATCH_RECV,
+    WEFT_GPU_MOE_COMBINE_SEND,
+    WEFT_GPU_MOE_COMBINE_RECV,
     WEFT_GPU_MOE_LAYOUT,
     WEFT_GPU_MOE_GATHER,
     WEFT_GPU_MOE_KERNELS

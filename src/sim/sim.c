@@ -1,4 +1,4 @@
-/* The door of the simulator: load a model, run it, tune problems to a machine. */
+/* The entry points of the simulator: load a model, run it, tune problems to a machine. */
 #include "sim/model.h"
 
 #include <stdlib.h>

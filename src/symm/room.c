@@ -284,7 +284,7 @@ static weft_status compare(weft_group *group, int *least)
         if (other->left < ((const request *)weft_group_board(group, *least))->left)
             *least = rank;
     }
-    /* Checked here rather than at the door, so that no rank waits for one that was turned away. */
+    /* Checked here rather than by the entry point, so that no rank waits for one that was turned away. */
     if (first->alignment & (first->alignment - 1) || first->alignment > WEFT_ALIGNMENT_MAX)
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                               "weft_alloc: alignment is %llu; it must be 0 or a power of two up to %d",

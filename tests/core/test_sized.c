@@ -3,6 +3,8 @@
 #include "core/sized.h"
 #include "support/check.h"
 
+#include <string.h>
+
 typedef struct first {
     size_t size;
     int a, b;
@@ -58,10 +60,27 @@ static void no_caller(void)
     CHECK_INT(library.a, 7);
 }
 
+/* A new struct: never more than the room it has. */
+static void fresh(void)
+{
+    unsigned char room[sizeof(second) + 8];
+    const second full = {sizeof(full), 3, 4, 5, 6};
+
+    for (size_t size = 0; size <= sizeof(second); size++) {
+        memset(room, 77, sizeof(room));
+        weft_sized_init(room, size, &full, sizeof(full), LEAST);
+        for (size_t i = size; i < sizeof(room); i++)
+            CHECK_INT(room[i], 77);
+        CHECK(size < LEAST || (memcmp(room, &size, sizeof(size)) == 0 && room[sizeof(size)] == 3));
+    }
+    weft_sized_init(NULL, sizeof(second), &full, sizeof(full), LEAST);
+}
+
 int main(void)
 {
     older_caller();
     newer_caller();
     no_caller();
+    fresh();
     return check_report("core sized");
 }

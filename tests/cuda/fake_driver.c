@@ -177,7 +177,7 @@ typedef struct fake_node {
     unsigned grid;
     CUstream stream;
     weft_cuda_moe lane;
-    weft_cuda_moe_call call;
+    weft_cuda_moe_args call;
     weft_cuda_moe_link link;
     weft_cuda_grouped_launch grouped;
     weft_cuda_args collective;
@@ -239,7 +239,7 @@ static CUresult fake_captured_launch(const CUlaunchConfig *config, CUfunction fu
         node.link = *(weft_cuda_moe_link *)parameters[0];
     } else {
         node.lane = *(weft_cuda_moe *)parameters[0];
-        node.call = *(weft_cuda_moe_call *)parameters[1];
+        node.call = *(weft_cuda_moe_args *)parameters[1];
     }
     if (!graph)
         return fake_node_run(&node);

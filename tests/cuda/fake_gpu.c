@@ -1,14 +1,14 @@
-/* The interpreter: runs what was launched. fake_driver.c has the driver calls. */
+/* The interpreter: runs what was launched, step by step, in the order of streams and in any other. What a
+ * step computes has files of its own; fake_driver.c has the driver calls. */
 #include "fake_gpu.h"
 
 #include "core/clock.h"
-#include "core/dtype.h"
-#include "core/part.h"
+#include "fake_exchange.h"
 #include "fake_link.h"
 #include "fake_moe.h"
-#include "run/cpu/reduce.h"
+#include "fake_packets.h"
+#include "fake_tasks.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ typedef struct fake_launch {
     weft_cuda_packets packets;
     weft_cuda_exchange exchange;
     weft_cuda_moe moe;
-    weft_cuda_moe_call call;
+    weft_cuda_moe_args call;
     weft_gpu_moe_kernel kernel;
     weft_cuda_moe_link link;
     weft_cuda_link peers;
@@ -123,194 +123,6 @@ static void must_reach_views(const fake_launch *launch, const weft_cuda_task *t)
         must_reach(launch, v[t->acc].ptr, false);
 }
 
-static double get(const weft_cuda_view *v, int64_t row, int64_t col)
-{
-    return weft_element_get((weft_dtype)v->dtype, v->ptr, (size_t)(row * v->rs + col * v->cs));
-}
-
-static void set(const weft_cuda_view *v, int64_t row, int64_t col, double value)
-{
-    weft_element_set((weft_dtype)v->dtype, v->ptr, (size_t)(row * v->rs + col * v->cs), value);
-}
-
-/* The copy engine stops the kernel unless the innermost coordinate falls on 16 bytes. */
-static bool may_start(const weft_cuda_view *v, int row, int col)
-{
-    return (v->cs == 1 ? col : row) * (int)weft_dtype_size((weft_dtype)v->dtype) % 16 == 0;
-}
-
-/* Along x it knows only whole 16 bytes. */
-static double through_map(const fake_map *map, weft_dtype dtype, uint64_t x, uint64_t y)
-{
-    uint64_t granule = 16 / weft_dtype_size(dtype);
-    return x < map->inner / granule * granule && y < map->outer
-               ? weft_element_get(dtype, map->base + y * map->pitch, x)
-               : 0;
-}
-
-/* The factor of the block that element (i, j) of a tile and its k are in. */
-static float block_scale(const weft_cuda_args *g, const weft_cuda_view *a, int i, int j, int k)
-{
-    const weft_cuda_view *b = a + 1;
-    int64_t block = (a->col + k) / WEFT_CUDA_SCALE_BLOCK;
-
-    return (g->a_scale ? g->a_scale[(a->row + i) * g->a_scale_row + block * g->a_scale_k] : 1) *
-           (g->b_scale
-                ? g->b_scale[block * g->b_scale_k + (b->col + j) / WEFT_CUDA_SCALE_BLOCK * g->b_scale_col]
-                : 1);
-}
-
-/* The product as the loader sees A and B now. */
-static float *multiply(const fake_launch *launch, const weft_cuda_task *task)
-{
-    weft_cuda_task own = *task;
-    const weft_cuda_task *t = &own;
-    const weft_cuda_view *a = &launch->args.views[t->view0 + t->destinations], *b = a + 1;
-    const fake_map *maps = launch->args.maps;
-    float *product = calloc((size_t)t->rows * (size_t)t->cols + 1, sizeof(*product));
-    float *line = malloc((size_t)t->cols * sizeof(*line) + 4);
-    gpu.counts.gemms++;
-    if (launch->args.exchanged) {
-        gpu.counts.exchanged++;
-        own.a_map = task->b_map, own.a_m = task->b_n, own.a_k = task->b_k;
-        own.b_map = task->a_map, own.b_n = task->a_m, own.b_k = task->a_k;
-    }
-    if (launch->hopper && (!may_start(a, t->a_m, t->a_k) || !may_start(b, t->b_k, t->b_n)))
-        product[0] = NAN;
-    for (int k = 0; k < t->k; k++) {
-        for (int j = 0; j < t->cols; j++) {
-            uint64_t n = (uint64_t)(t->b_n + j), kb = (uint64_t)(t->b_k + k);
-            line[j] =
-                (float)(!launch->hopper ? get(b, k, j)
-                        : b->cs == 1    ? through_map((const fake_map *)((const char *)maps + 128 * t->b_map),
-                                                      (weft_dtype)b->dtype, n, kb)
-                                        : through_map((const fake_map *)((const char *)maps + 128 * t->b_map),
-                                                      (weft_dtype)b->dtype, kb, n));
-        }
-        for (int i = 0; i < t->rows; i++) {
-            uint64_t m = (uint64_t)(t->a_m + i), ka = (uint64_t)(t->a_k + k);
-            const fake_map *map = (const fake_map *)((const char *)maps + 128 * t->a_map);
-            float x = (float)(!launch->hopper ? get(a, i, k)
-                              : a->cs == 1    ? through_map(map, (weft_dtype)a->dtype, ka, m)
-                                              : through_map(map, (weft_dtype)a->dtype, m, ka));
-            for (int j = 0; j < t->cols; j++)
-                product[(int64_t)i * t->cols + j] += x * line[j] * block_scale(&launch->args, a, i, j, k);
-        }
-    }
-    free(line);
-    return product;
-}
-
-static double activate(int32_t act, double x)
-{
-    switch (act) {
-    case WEFT_ACT_RELU:
-        return x < 0 ? 0 : x;
-    case WEFT_ACT_GELU:
-        return 0.5 * x * (1 + erf(x * 0.70710678118654752));
-    case WEFT_ACT_SILU:
-        return x / (1 + exp(-x));
-    default:
-        return x;
-    }
-}
-
-static double finish(const fake_launch *launch, const weft_cuda_task *t, const weft_cuda_view *v, double x,
-                     int i, int j)
-{
-    if (!(t->flags & WEFT_CUDA_EPILOGUE))
-        return x;
-    x *= launch->args.alpha_at ? *launch->args.alpha_at : launch->args.alpha;
-    if (launch->args.row_scale)
-        x *= launch->args.row_scale[v->row + i];
-    if (launch->args.col_scale)
-        x *= launch->args.col_scale[v->col + j];
-    if (t->c >= 0)
-        x += launch->args.beta * get(&v[t->c], i, j);
-    if (t->bias >= 0)
-        x += get(&v[t->bias], 0, j);
-    return activate(launch->args.act, x);
-}
-
-static void store(const fake_launch *launch, const weft_cuda_task *t, const weft_cuda_view *v, double x,
-                  int i, int j)
-{
-    for (int n = 0; n < t->destinations; n++) {
-        if (launch->hopper && t->flags & WEFT_CUDA_BULK) {
-            const fake_map *map = (const fake_map *)((const char *)launch->args.maps + 128 * v[n].map);
-            uint64_t col = (uint64_t)(v[n].col + j), row = (uint64_t)(v[n].row + i);
-            weft_dtype dtype = t->flags & WEFT_CUDA_WIDE_D ? WEFT_F32 : (weft_dtype)v[n].dtype;
-            if (!may_start(&v[n], v[n].row, v[n].col))
-                x = NAN;
-            if (col < map->inner && row < map->outer)
-                weft_element_set(dtype, map->base + row * map->pitch, col, x);
-        } else if (i < t->rows && j < t->cols) {
-            set(&v[n], i, j, x);
-        }
-    }
-}
-
-/* What a sum is added to: through the boxes where there is a map. */
-static double sum_before(const fake_launch *launch, const weft_cuda_view *acc, bool bulk, int i, int j)
-{
-    if (!bulk || acc->map < 0)
-        return get(acc, i, j);
-    if (!may_start(acc, acc->row, acc->col))
-        return NAN;
-    return through_map((const fake_map *)((const char *)launch->args.maps + 128 * acc->map),
-                       (weft_dtype)acc->dtype, (uint64_t)(acc->col + j), (uint64_t)(acc->row + i));
-}
-
-/* A task of a collective: rows of bytes and of elements, by the CPU's own arithmetic. */
-static void move(const fake_launch *launch, const weft_cuda_task *t, const weft_cuda_view *v)
-{
-    weft_view views[2 * WEFT_CUDA_PACKET_RANKS];
-    if (t->kind == WEFT_CUDA_COPY) {
-        if (t->rows > 0)
-            memmove(t->copy_to, t->copy_from, (size_t)t->copy_bytes);
-        return;
-    }
-    for (int i = 0; i < t->destinations + t->sources; i++)
-        views[i] = (weft_view){v[i].ptr, t->cols};
-    weft_reduce_rows((weft_dtype)v->dtype, launch->reduction, 1, t->cols, views + t->destinations, t->sources,
-                     (weft_dtype)v->dtype, views, t->destinations);
-}
-
-static void consume(const fake_launch *launch, const weft_cuda_task *t, const float *product)
-{
-    const weft_cuda_view *v = &launch->args.views[t->view0];
-    if (launch->kind == COLLECTIVE) {
-        move(launch, t, v);
-        return;
-    }
-    bool bulk = launch->hopper && t->kind == WEFT_CUDA_GEMM && t->flags & WEFT_CUDA_BULK;
-    /* the walker stores whole tiles and relies on the maps to cut them off */
-    int rows = bulk ? launch->args.tile_m : t->rows, cols = !bulk ? t->cols
-                                                            : t->flags & WEFT_CUDA_WIDE_D
-                                                                ? launch->args.tile_n
-                                                                : (launch->args.tile_n + 63) / 64 * 64;
-    gpu.counts.maps += bulk;
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < cols; j++) {
-            bool inside = i < t->rows && j < t->cols;
-            double x = NAN;
-            if (t->kind == WEFT_CUDA_COPY) {
-                x = get(&v[1], i, j);
-            } else if (t->kind == WEFT_CUDA_GEMM && inside) {
-                x = product ? product[(int64_t)i * t->cols + j] : 0;
-                if (t->acc >= 0)
-                    x += sum_before(launch, &v[t->acc], bulk, i, j);
-                x = finish(launch, t, v, x, i, j);
-            } else if (t->kind == WEFT_CUDA_REDUCE) {
-                x = 0;
-                for (int s = 0; s < t->sources; s++)
-                    x += get(&v[t->destinations + s], i, j);
-                x = finish(launch, t, v, x, i, j);
-            }
-            store(launch, t, v, x, i, j);
-        }
-}
-
 void fake_gpu_repitch(const weft_cuda_repitch *copy)
 {
     gpu.counts.repitched++;
@@ -341,7 +153,9 @@ static bool load_ahead(fake_launch *launch, fake_lane *lane, const weft_cuda_lan
     bool gemm = t->kind == WEFT_CUDA_GEMM && t->k > 0;
     if (gemm && !(t->flags & WEFT_CUDA_LATE && launch->hopper) && !reached(launch, t->wait0, t->wait_count))
         return false;
-    lane->product = gemm ? multiply(launch, t) : NULL;
+    gpu.counts.gemms += gemm;
+    gpu.counts.exchanged += gemm && launch->args.exchanged;
+    lane->product = gemm ? fake_task_multiply(&launch->args, launch->hopper, t) : NULL;
     lane->loaded++;
     return true;
 }
@@ -368,7 +182,11 @@ static bool step_lane(fake_launch *launch, uint32_t index)
     lane->product = NULL;
     stamp(launch, t->plan_task, 0);
     must_reach_views(launch, t);
-    consume(launch, t, product);
+    gpu.counts.maps += fake_task_bulk(launch->hopper, t);
+    if (launch->kind == COLLECTIVE)
+        fake_task_move(&launch->args, launch->reduction, t);
+    else
+        fake_task_finish(&launch->args, launch->hopper, t, product);
     stamp(launch, t->plan_task, 1);
     free(product);
     __atomic_fetch_add(&launch->args.control->steps, 1, __ATOMIC_RELAXED);
@@ -439,88 +257,19 @@ static bool step_launch(fake_launch *launch)
 
 /* ---- packets ----------------------------------------------------------------------------------------- */
 
-static int64_t packets_in(const weft_cuda_packets *p)
-{
-    return (p->bytes + WEFT_CUDA_PACKET_PAYLOAD - 1) / WEFT_CUDA_PACKET_PAYLOAD;
-}
-
-static size_t payload(const weft_cuda_packets *p, int64_t at)
-{
-    int64_t left = p->bytes - at * WEFT_CUDA_PACKET_PAYLOAD;
-    return (size_t)(left < WEFT_CUDA_PACKET_PAYLOAD ? left : WEFT_CUDA_PACKET_PAYLOAD);
-}
-
-static void send_packets(const weft_cuda_packets *p, int64_t first, int64_t end, uint64_t epoch)
-{
-    for (int r = 0; r < p->world; r++)
-        for (int64_t at = first; at < (p->peer[r].send ? end : first + 1) && p->peer[r].to; at++) {
-            char *packet =
-                p->peer[r].to + (int64_t)(epoch & 1) * p->parity_bytes + at * WEFT_CUDA_PACKET_BYTES;
-            if (p->peer[r].send)
-                memcpy(packet, p->peer[r].send + at * WEFT_CUDA_PACKET_PAYLOAD, payload(p, at));
-            __atomic_store_n((uint64_t *)packet + 1, epoch, __ATOMIC_RELEASE); /* partner: the load below */
-        }
-}
-
-static const char *packet_of(const weft_cuda_packets *p, int from, int64_t at, uint64_t epoch)
-{
-    return p->inbox + (int64_t)(epoch & 1) * p->parity_bytes + from * p->row_bytes +
-           at * WEFT_CUDA_PACKET_BYTES;
-}
-
-/* The first rank whose packets are not there; -1 when all are. */
-static int missing_from(const weft_cuda_packets *p, int64_t first, int64_t end, uint64_t epoch)
-{
-    for (int r = 0; r < p->world; r++) {
-        bool rows = p->reduces || p->peer[r].recv, word = p->peer[r].to && p->peer[r].send;
-        for (int64_t at = first; at < (rows ? end : word ? first + 1 : first) && r != p->rank; at++)
-            if (__atomic_load_n((const uint64_t *)packet_of(p, r, at, epoch) + 1, __ATOMIC_ACQUIRE) < epoch)
-                return r;
-    }
-    return -1;
-}
-
-static void receive_packets(const fake_launch *launch, int64_t first, int64_t end, uint64_t epoch)
-{
-    const weft_cuda_packets *p = &launch->packets;
-    size_t size = weft_dtype_size((weft_dtype)p->dtype);
-    for (int64_t at = first; at < end; at++) {
-        uint64_t words[WEFT_CUDA_PACKET_RANKS], out;
-        weft_view views[WEFT_CUDA_PACKET_RANKS], into = {(char *)&out, 8};
-        for (int r = 0; r < p->world; r++) {
-            views[r] = (weft_view){(char *)&words[r], 8};
-            words[r] = 0;
-            if (r != p->rank)
-                memcpy(&words[r], packet_of(p, r, at, epoch), sizeof(words[r]));
-            else if (p->peer[r].send)
-                memcpy(&words[r], p->peer[r].send + at * WEFT_CUDA_PACKET_PAYLOAD, payload(p, at));
-        }
-        for (int r = 0; r < p->world && !p->reduces; r++)
-            if (p->peer[r].recv)
-                memcpy(p->peer[r].recv + at * WEFT_CUDA_PACKET_PAYLOAD, &words[r], payload(p, at));
-        if (!p->reduces)
-            continue;
-        weft_reduce_rows((weft_dtype)p->dtype, launch->reduction, 1, (int64_t)(payload(p, at) / size), views,
-                         p->world, (weft_dtype)p->dtype, &into, 1);
-        memcpy(p->peer[0].recv + at * WEFT_CUDA_PACKET_PAYLOAD, &out, payload(p, at));
-    }
-}
-
 static bool step_cta(fake_launch *launch, uint32_t cta)
 {
-    const weft_cuda_packets *p = &launch->packets;
     fake_lane *lane = &launch->lanes[cta];
-    int64_t first = cta * p->chunk_packets, end = first + p->chunk_packets, total = packets_in(p);
-    uint64_t epoch = p->epochs[cta * WEFT_CUDA_LINE_WORDS] + 1;
-    end = end < total ? end : total;
+    fake_chunk chunk = fake_packets_chunk(&launch->packets, cta);
+
     if (!lane->loaded) {
-        send_packets(p, first, end, epoch);
+        fake_packets_send(&launch->packets, chunk);
         lane->loaded = 1;
         return true;
     }
-    if (lane->done || missing_from(p, first, end, epoch) >= 0)
+    if (lane->done || fake_packets_await(&launch->packets, chunk) >= 0)
         return false;
-    receive_packets(launch, first, end, epoch);
+    fake_packets_receive(&launch->packets, chunk);
     lane->done = 1;
     return true;
 }
@@ -547,143 +296,6 @@ static bool step_packets(fake_launch *launch)
 
 /* ---- sums of products as packets --------------------------------------------------------------------- */
 
-static char *exchange_packet(const weft_cuda_exchange *x, char *inbox, int64_t parity_bytes, int dtype,
-                             int64_t row, int64_t col, uint64_t epoch)
-{
-    int64_t each = 8 / (int64_t)weft_dtype_size((weft_dtype)dtype);
-
-    return inbox + (int64_t)(epoch & 1) * parity_bytes + (row * x->n + col) / each * 16;
-}
-
-/* `width` columns, which are whole packets. */
-static void exchange_put(const weft_cuda_exchange *x, char *inbox, int64_t parity_bytes, int dtype,
-                         int64_t row, int64_t col, const double *values, uint64_t epoch)
-{
-    int each = 8 / (int)weft_dtype_size((weft_dtype)dtype);
-
-    for (int i = 0; i < WEFT_CUDA_EXCHANGE_WIDTH; i += each) {
-        char *packet = exchange_packet(x, inbox, parity_bytes, dtype, row, col + i, epoch);
-
-        for (int j = 0; j < each; j++)
-            weft_element_set((weft_dtype)dtype, packet, (size_t)j, values[i + j]);
-        __atomic_store_n((uint64_t *)packet + 1, epoch, __ATOMIC_RELEASE); /* partner: exchange_get */
-    }
-}
-
-/* False when they are not there. */
-static bool exchange_get(const weft_cuda_exchange *x, const char *inbox, int64_t parity_bytes, int dtype,
-                         int64_t row, int64_t col, double *values, uint64_t epoch)
-{
-    int each = 8 / (int)weft_dtype_size((weft_dtype)dtype);
-
-    for (int i = 0; i < WEFT_CUDA_EXCHANGE_WIDTH; i++) {
-        const char *packet =
-            exchange_packet(x, (char *)(uintptr_t)inbox, parity_bytes, dtype, row, col + i, epoch);
-
-        if (__atomic_load_n((const uint64_t *)packet + 1, __ATOMIC_ACQUIRE) != epoch)
-            return false;
-        values[i] = weft_element_get((weft_dtype)dtype, packet, (size_t)(i % each));
-    }
-    return true;
-}
-
-static void exchange_send(const weft_cuda_exchange *x, int64_t row, int64_t col, const double *values)
-{
-    uint64_t epoch = x->control->run + 1;
-
-    for (int r = 0; r < x->world; r++) {
-        weft_span rows = x->scattered ? weft_part(x->m, x->world, r) : (weft_span){0, x->m};
-
-        if (row >= rows.begin && row < rows.begin + rows.count)
-            exchange_put(x, x->to[r], x->inbox_bytes, x->wire, row - rows.begin, col, values, epoch);
-    }
-}
-
-static void exchange_send_all(const weft_cuda_exchange *x)
-{
-    for (int64_t row = 0; row < x->m; row++)
-        for (int64_t col = 0; col < x->n; col += WEFT_CUDA_EXCHANGE_WIDTH) {
-            double values[WEFT_CUDA_EXCHANGE_WIDTH];
-
-            for (int i = 0; i < WEFT_CUDA_EXCHANGE_WIDTH; i++)
-                values[i] =
-                    weft_element_get((weft_dtype)x->wire, x->sums, (size_t)(row * x->sums_ld + col + i));
-            exchange_send(x, row, col, values);
-        }
-}
-
-static void exchange_store(const weft_cuda_exchange *x, int64_t row, int64_t col, const double *values)
-{
-    for (int i = 0; i < WEFT_CUDA_EXCHANGE_WIDTH; i++)
-        weft_element_set((weft_dtype)x->dtype, x->d, (size_t)(row * x->d_ld + col + i), values[i]);
-}
-
-static double exchange_finish(const weft_cuda_exchange *x, double sum, int64_t row, int64_t col)
-{
-    double value = (double)x->alpha * sum;
-
-    if (x->c)
-        value +=
-            (double)x->beta * weft_element_get((weft_dtype)x->dtype, x->c, (size_t)(row * x->c_ld + col));
-    if (x->bias)
-        value += weft_element_get((weft_dtype)x->dtype, x->bias, (size_t)col);
-    return x->changes ? activate(x->act, value) : sum;
-}
-
-/* The rank that has not sent all its sums of this rank's rows, or -1. */
-static int exchange_awaits(const weft_cuda_exchange *x)
-{
-    double values[WEFT_CUDA_EXCHANGE_WIDTH];
-
-    for (int r = 0; r < x->world; r++)
-        for (int64_t row = 0; row < x->rows; row++)
-            for (int64_t col = 0; col < x->n; col += WEFT_CUDA_EXCHANGE_WIDTH)
-                if (!exchange_get(x, x->inbox + r * x->row_bytes, x->inbox_bytes, x->wire, row, col, values,
-                                  x->control->run + 1))
-                    return r;
-    return -1;
-}
-
-static void exchange_add_up(const weft_cuda_exchange *x)
-{
-    uint64_t epoch = x->control->run + 1;
-
-    for (int64_t row = x->row0; row < x->row0 + x->rows; row++)
-        for (int64_t col = 0; col < x->n; col += WEFT_CUDA_EXCHANGE_WIDTH) {
-            double sum[WEFT_CUDA_EXCHANGE_WIDTH] = {0}, values[WEFT_CUDA_EXCHANGE_WIDTH];
-
-            for (int r = 0; r < x->world; r++) {
-                exchange_get(x, x->inbox + r * x->row_bytes, x->inbox_bytes, x->wire, row - x->row0, col,
-                             values, epoch);
-                for (int i = 0; i < WEFT_CUDA_EXCHANGE_WIDTH; i++)
-                    sum[i] = (float)(sum[i] + values[i]);
-            }
-            for (int i = 0; i < WEFT_CUDA_EXCHANGE_WIDTH; i++)
-                sum[i] = exchange_finish(x, sum[i], row - x->d_from_row, col + i);
-            for (int r = 0; r < x->world && x->returns; r++)
-                if (r != x->rank)
-                    exchange_put(x, x->results[r], x->results_bytes, x->dtype, row, col, sum, epoch);
-            exchange_store(x, row - x->d_from_row, col, sum);
-        }
-}
-
-/* Takes the rows that others finish. The rank that has not sent all of its own, or -1. */
-static int exchange_take(const weft_cuda_exchange *x)
-{
-    uint64_t epoch = x->control->run + 1;
-
-    for (int64_t row = 0; row < x->m && x->returns; row++)
-        for (int64_t col = 0; col < x->n && (row < x->row0 || row >= x->row0 + x->rows);
-             col += WEFT_CUDA_EXCHANGE_WIDTH) {
-            double values[WEFT_CUDA_EXCHANGE_WIDTH];
-
-            if (!exchange_get(x, x->results[x->rank], x->results_bytes, x->dtype, row, col, values, epoch))
-                return (int)weft_part_of(x->m, x->world, row);
-            exchange_store(x, row, col, values);
-        }
-    return -1;
-}
-
 static bool step_exchange(fake_launch *launch)
 {
     const weft_cuda_exchange *x = &launch->exchange;
@@ -691,15 +303,15 @@ static bool step_exchange(fake_launch *launch)
     if (!launch->started) {
         launch->started = true;
         if (x->sums)
-            exchange_send_all(x);
+            fake_exchange_send_all(x);
         return true;
     }
-    if (!launch->entered && exchange_awaits(x) < 0) {
-        exchange_add_up(x);
+    if (!launch->entered && fake_exchange_await(x) < 0) {
+        fake_exchange_add_up(x);
         launch->entered = true;
         return true;
     }
-    if (!launch->entered || exchange_take(x) >= 0)
+    if (!launch->entered || fake_exchange_take(x) >= 0)
         return false;
     x->control->run++;
     launch_end(launch);
@@ -807,14 +419,14 @@ static int awaited(const fake_launch *launch, uint64_t *round)
     }
     if (launch->kind == EXCHANGE) {
         *round = launch->exchange.control->run;
-        return launch->entered ? exchange_take(&launch->exchange) : exchange_awaits(&launch->exchange);
+        return launch->entered ? fake_exchange_take(&launch->exchange)
+                               : fake_exchange_await(&launch->exchange);
     }
     for (uint32_t i = 0; launch->kind == EXPERTS && launch->started && i < launch->lane_count; i++)
         if (!launch->lanes[i].done)
             return fake_moe_awaits(&launch->moe, launch->kernel, i, round);
     for (uint32_t i = 0; launch->kind == PACKETS && launch->started && i < launch->lane_count; i++) {
-        int64_t first = i * p->chunk_packets, end = first + p->chunk_packets, total = packets_in(p);
-        int from = missing_from(p, first, end < total ? end : total, p->epochs[i * WEFT_CUDA_LINE_WORDS] + 1);
+        int from = fake_packets_await(p, fake_packets_chunk(p, i));
         if (!launch->lanes[i].done && from >= 0)
             return from;
     }
@@ -997,102 +609,6 @@ bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, bo
     return enqueue(&launch);
 }
 
-/* ---- products by themselves -------------------------------------------------------------------------- */
-
-typedef struct fake_splitk {
-    weft_cuda_splitk args;
-    weft_cuda_exchange exchange; /* where it sends */
-    bool sends;
-    fake_map weights, tokens;
-    int tile_tokens, tile_cols, form;
-    uint32_t ctas, cluster;
-} fake_splitk;
-
-/* `lines` of an operand, all of k side by side, as the copy engine brings it: nothing beyond its end. */
-static float *splitk_lines(const fake_map *map, bool along_k, int lines, int64_t k)
-{
-    float *all = malloc((size_t)(lines * k) * sizeof(*all) + 1);
-
-    for (int64_t i = 0; all && i < lines * k; i++)
-        all[i] = (float)through_map(map, map->dtype, (uint64_t)(along_k ? i % k : i / k),
-                                    (uint64_t)(along_k ? i / k : i % k));
-    return all;
-}
-
-/* The sum over all slices of k, in their order. */
-static float splitk_sum(const weft_cuda_splitk *p, const float *x, const float *y)
-{
-    int parts = p->slices * p->groups;
-    float sum = 0;
-
-    for (int part = 0; part < parts; part++) {
-        int64_t begin = (int64_t)p->steps * part / parts * WEFT_CUDA_SPLITK_STEP,
-                end = (int64_t)p->steps * (part + 1) / parts * WEFT_CUDA_SPLITK_STEP;
-        float slice = 0;
-
-        for (int64_t k = begin; k < end; k++)
-            slice += x[k] * y[k];
-        sum += slice;
-    }
-    return sum;
-}
-
-static double splitk_finish(const weft_cuda_splitk *p, float sum, int64_t row, int64_t col)
-{
-    double x = (double)p->alpha * (double)sum;
-
-    if (p->c)
-        x += (double)p->beta * weft_element_get((weft_dtype)p->dtype, p->c, (size_t)(row * p->c_ld + col));
-    if (p->bias)
-        x += weft_element_get((weft_dtype)p->dtype, p->bias, (size_t)col);
-    return activate(p->act, x);
-}
-
-/* Tile by tile, as the CTAs of the grid find theirs; one that is left out keeps what was in D. */
-static void splitk_run(void *argument)
-{
-    fake_splitk *f = argument;
-    const weft_cuda_splitk *p = &f->args;
-    int64_t depth = (int64_t)p->steps * WEFT_CUDA_SPLITK_STEP;
-    float *x = splitk_lines(&f->tokens, true, p->m, depth),
-          *y = splitk_lines(&f->weights, f->form, p->n, depth);
-    int sets = (int)(f->ctas / f->cluster) / p->groups;
-    double sent[WEFT_CUDA_EXCHANGE_WIDTH];
-    bool sound = x && y && f->cluster == (uint32_t)(p->slices * p->sharers) && f->ctas % f->cluster == 0 &&
-                 p->steps >= p->slices * p->groups && f->tokens.box_inner == WEFT_CUDA_SPLITK_STEP &&
-                 f->tokens.box_outer == (uint32_t)(f->tile_tokens / p->sharers) &&
-                 f->weights.box_inner == WEFT_CUDA_SPLITK_STEP &&
-                 f->weights.box_outer == (uint32_t)(f->form ? f->tile_cols : WEFT_CUDA_SPLITK_STEP);
-
-    for (int tile = 0; sound && tile < sets * p->sharers; tile++) {
-        int set = tile / p->sharers, row0 = set % p->m_tiles * f->tile_tokens,
-            col0 = (set / p->m_tiles * p->sharers + tile % p->sharers) * f->tile_cols;
-
-        for (int row = row0; row < row0 + f->tile_tokens && row < p->m; row++)
-            for (int col = col0; col < col0 + f->tile_cols && col < p->n; col++) {
-                float sum = splitk_sum(p, x + row * depth, y + col * depth);
-
-                sent[col % WEFT_CUDA_EXCHANGE_WIDTH] = (double)sum;
-                if (f->sends && col % WEFT_CUDA_EXCHANGE_WIDTH == WEFT_CUDA_EXCHANGE_WIDTH - 1)
-                    exchange_send(&f->exchange, row, col - WEFT_CUDA_EXCHANGE_WIDTH + 1, sent);
-                if (f->sends)
-                    continue;
-                weft_element_set((weft_dtype)p->dtype, p->d, (size_t)(row * p->d_ld + col),
-                                 splitk_finish(p, sum, row, col));
-            }
-        /* the memory of groups is there, and the counts are zero between runs */
-        for (int i = 0; p->groups > 1 && i < p->slices; i++)
-            if (p->arrived[tile * p->slices + i] != 0)
-                weft_element_set((weft_dtype)p->dtype, p->d, 0, NAN);
-        if (p->groups > 1)
-            memset(p->sums + (int64_t)tile * p->groups * f->tile_tokens * f->tile_cols, 0xff,
-                   (size_t)(p->groups * f->tile_tokens * f->tile_cols) * sizeof(float));
-    }
-    free(x);
-    free(y);
-    free(f);
-}
-
 bool fake_gpu_exchange(const weft_cuda_exchange *exchange, CUstream stream)
 {
     fake_launch launch = {.exchange = *exchange, .kind = EXCHANGE, .stream = stream, .active = true};
@@ -1137,7 +653,7 @@ bool fake_gpu_splitk(const weft_cuda_splitk *args, const weft_cuda_exchange *exc
     gpu.counts.early += early;
     pthread_mutex_unlock(&gpu.lock);
     /* what waits in the same kernel does so behind it */
-    return fake_gpu_call(splitk_run, f, stream) &&
+    return fake_gpu_call(fake_splitk_run, f, stream) &&
            (!exchange || !exchange->receives || fake_gpu_exchange(exchange, stream));
 }
 
@@ -1192,7 +708,7 @@ bool fake_gpu_packets(const weft_cuda_packets *packets, uint32_t ctas, CUstream 
     return enqueue(&launch);
 }
 
-bool fake_gpu_moe(const weft_cuda_moe *lane, const weft_cuda_moe_call *call, weft_gpu_moe_kernel kernel,
+bool fake_gpu_moe(const weft_cuda_moe *lane, const weft_cuda_moe_args *call, weft_gpu_moe_kernel kernel,
                   uint32_t ctas, CUstream stream)
 {
     fake_launch launch = {.moe = *lane,

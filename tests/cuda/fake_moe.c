@@ -24,11 +24,11 @@ static uint64_t *runs_of(const weft_cuda_moe *l, weft_gpu_moe_kernel phase, uint
 
 int fake_moe_awaits(const weft_cuda_moe *l, weft_gpu_moe_kernel kernel, uint32_t cta, uint64_t *round)
 {
-    const uint64_t *signals = kernel == WEFT_GPU_MOE_RECEIVE ? l->arrived
-                              : kernel == WEFT_GPU_MOE_TAKE  ? l->returned
-                                                             : NULL;
+    const uint64_t *signals = kernel == WEFT_GPU_MOE_DISPATCH_RECV  ? l->arrived
+                              : kernel == WEFT_GPU_MOE_COMBINE_RECV ? l->returned
+                                                                    : NULL;
 
-    if (!signals || (kernel == WEFT_GPU_MOE_TAKE && l->state->skipped))
+    if (!signals || (kernel == WEFT_GPU_MOE_COMBINE_RECV && l->state->skipped))
         return -1;
     *round = *runs_of(l, kernel, cta) + 1;
     for (int r = 0; r < l->world; r++)
@@ -124,7 +124,7 @@ static void begin(const weft_cuda_moe *l, weft_gpu_moe_kernel phase, uint32_t ct
     l->state->round[phase] = round;
 }
 
-static void send(const weft_cuda_moe *l, const weft_cuda_moe_call *call, uint32_t cta, uint32_t ctas,
+static void send(const weft_cuda_moe *l, const weft_cuda_moe_args *call, uint32_t cta, uint32_t ctas,
                  uint64_t round)
 {
     weft_cuda_moe_state *s = l->state;
@@ -235,7 +235,7 @@ static void receive(const weft_cuda_moe *l, uint32_t cta, uint32_t ctas, uint64_
 /* ---- between, and combine ---------------------------------------------------------------------------------
  */
 
-static void layout(const weft_cuda_moe *l, const weft_cuda_moe_call *call)
+static void layout(const weft_cuda_moe *l, const weft_cuda_moe_args *call)
 {
     int64_t *start = call->out, next = 0;
 
@@ -264,7 +264,7 @@ static int64_t packed_place(const weft_cuda_moe *l, const int64_t *start, int64_
     return start[expert] < 0 ? -1 : start[expert] + place - l->offset[expert];
 }
 
-static void gather(const weft_cuda_moe *l, const weft_cuda_moe_call *call, uint32_t cta, uint32_t ctas)
+static void gather(const weft_cuda_moe *l, const weft_cuda_moe_args *call, uint32_t cta, uint32_t ctas)
 {
     for (int64_t place = cta; place < l->state->entries; place += ctas) {
         int64_t at = packed_place(l, call->start, place);
@@ -286,7 +286,7 @@ static void sum(const weft_cuda_moe *l, void *to, const void *const *from, const
     }
 }
 
-static void give_sum(const weft_cuda_moe *l, const weft_cuda_moe_call *call, int64_t row, const void **from,
+static void send_sum(const weft_cuda_moe *l, const weft_cuda_moe_args *call, int64_t row, const void **from,
                      float *weight)
 {
     int64_t list = list_at(l, (uint64_t)l->state->parity, l->source[row], l->token[row]);
@@ -305,21 +305,21 @@ static void give_sum(const weft_cuda_moe *l, const weft_cuda_moe_call *call, int
         count);
 }
 
-static void combine(const weft_cuda_moe *l, const weft_cuda_moe_call *call, bool gives, uint32_t cta,
+static void combine(const weft_cuda_moe *l, const weft_cuda_moe_args *call, bool sends, uint32_t cta,
                     uint32_t ctas)
 {
     const void **from = calloc((size_t)l->topk, sizeof(*from));
     float *weight = calloc((size_t)l->topk, sizeof(*weight));
-    int64_t units = !gives ? l->state->tokens : l->reduced ? l->state->rows : l->state->entries;
+    int64_t units = !sends ? l->state->tokens : l->reduced ? l->state->rows : l->state->entries;
 
     for (int64_t unit = cta; unit < units; unit += ctas) {
-        int64_t at = gives && !l->reduced ? packed_place(l, call->start, unit) : 0;
+        int64_t at = sends && !l->reduced ? packed_place(l, call->start, unit) : 0;
 
-        if (gives && l->reduced) {
-            give_sum(l, call, unit, from, weight);
-        } else if (gives && at < 0) {
+        if (sends && l->reduced) {
+            send_sum(l, call, unit, from, weight);
+        } else if (sends && at < 0) {
             memset(l->entry_to[unit], 0, (size_t)l->result_bytes);
-        } else if (gives) {
+        } else if (sends) {
             memcpy(l->entry_to[unit], (const char *)call->x + at * l->result_bytes, (size_t)l->result_bytes);
         } else {
             for (int i = 0; i < l->terms_of[unit]; i++)
@@ -332,20 +332,20 @@ static void combine(const weft_cuda_moe *l, const weft_cuda_moe_call *call, bool
     free(weight);
 }
 
-void fake_moe_run(const weft_cuda_moe *l, const weft_cuda_moe_call *call, weft_gpu_moe_kernel kernel,
+void fake_moe_run(const weft_cuda_moe *l, const weft_cuda_moe_args *call, weft_gpu_moe_kernel kernel,
                   uint32_t cta, uint32_t ctas)
 {
-    uint64_t *runs = kernel <= WEFT_GPU_MOE_TAKE ? runs_of(l, kernel, cta) : NULL,
+    uint64_t *runs = kernel <= WEFT_GPU_MOE_COMBINE_RECV ? runs_of(l, kernel, cta) : NULL,
              round = runs ? *runs + 1 : 0;
 
-    if ((kernel == WEFT_GPU_MOE_GIVE || kernel == WEFT_GPU_MOE_TAKE) && l->state->skipped)
+    if ((kernel == WEFT_GPU_MOE_COMBINE_SEND || kernel == WEFT_GPU_MOE_COMBINE_RECV) && l->state->skipped)
         return;
     switch (kernel) {
-    case WEFT_GPU_MOE_SEND:
+    case WEFT_GPU_MOE_DISPATCH_SEND:
         begin(l, kernel, cta, round);
         send(l, call, cta, ctas, round);
         break;
-    case WEFT_GPU_MOE_RECEIVE:
+    case WEFT_GPU_MOE_DISPATCH_RECV:
         receive(l, cta, ctas, round);
         break;
     case WEFT_GPU_MOE_LAYOUT:
@@ -355,10 +355,10 @@ void fake_moe_run(const weft_cuda_moe *l, const weft_cuda_moe_call *call, weft_g
         gather(l, call, cta, ctas);
         break;
     default:
-        if (kernel == WEFT_GPU_MOE_GIVE)
+        if (kernel == WEFT_GPU_MOE_COMBINE_SEND)
             begin(l, kernel, cta, round);
-        combine(l, call, kernel == WEFT_GPU_MOE_GIVE, cta, ctas);
-        if (kernel == WEFT_GPU_MOE_GIVE)
+        combine(l, call, kernel == WEFT_GPU_MOE_COMBINE_SEND, cta, ctas);
+        if (kernel == WEFT_GPU_MOE_COMBINE_SEND)
             post_everywhere(l, l->returned);
         break;
     }

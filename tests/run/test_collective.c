@@ -284,7 +284,7 @@ static void disagreement(weft_group *group, void *argument)
         CHECK_HAS(weft_error(group), "different things");
         check_job(group, &j, m.of[OUTSIDE]);
     }
-    /* A rejected argument on one rank, in a small collective, in a planned one, and at the door. */
+    /* A rejected argument on one rank, in a small collective, in a planned one, and by the entry point. */
     for (int round = 0; round < 6; round++) {
         bool bad = rank == world - 1;
         int64_t count = round % 3 == 0 ? 10 : 4000;

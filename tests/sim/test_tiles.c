@@ -259,7 +259,7 @@ static void cut_rows_share_a_packed_b(void)
 }
 
 /* Collectives from 16 KB to 32 MB: every lane of a rank moves about as much as another. */
-static void collectives_use_the_team(void)
+static void collectives_use_all_workers(void)
 {
     for (int64_t bytes = 16 << 10; bytes <= 32 << 20; bytes *= 8) {
         for (int w = 0; w < WORLDS; w++) {
@@ -303,7 +303,7 @@ int main(void)
     steps = weft_gemm_steps_of(weft_core_binding(core, WEFT_BF16, false));
     one_worker_is_left_alone();
     cut_rows_share_a_packed_b();
-    collectives_use_the_team();
+    collectives_use_all_workers();
     llama_layers();
     return check_report("test_sim_tiles");
 }

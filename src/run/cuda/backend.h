@@ -1,4 +1,4 @@
-/* The CUDA backend's door; the one header of it that needs no CUDA header. */
+/* The CUDA backend's entry; the one header of it that needs no CUDA header. */
 #ifndef WEFT_RUN_CUDA_BACKEND_H
 #define WEFT_RUN_CUDA_BACKEND_H
 

@@ -222,9 +222,9 @@ weft_status weft_cuda_device_measures(weft_cuda_device *device, weft_error_text 
 
 static weft_status load_moe(weft_cuda_device *device, weft_error_text *error)
 {
-    static const char *const names[WEFT_CUDA_MOE_KERNELS] = {"weft_experts_send",   "weft_experts_receive",
-                                                             "weft_experts_give",   "weft_experts_take",
-                                                             "weft_experts_layout", "weft_experts_gather"};
+    static const char *const names[WEFT_CUDA_MOE_KERNELS] = {
+        "weft_experts_dispatch_send", "weft_experts_dispatch_recv", "weft_experts_combine_send",
+        "weft_experts_combine_recv",  "weft_experts_layout",        "weft_experts_gather"};
     const weft_cuda_driver *cu = device->cu;
     weft_status status = WEFT_OK;
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES + 2], weft_cuda_kernels_moe));

@@ -223,7 +223,7 @@ weft_status weft_cuda_release(weft_group *group, void *pointer)
     return WEFT_OK;
 }
 
-static weft_status copy_now(weft_cuda_group *g, void *to, const void *from, size_t bytes,
+static weft_status copy_now(const weft_cuda_group *g, void *to, const void *from, size_t bytes,
                             weft_error_text *error)
 {
     const weft_cuda_driver *cu = g->device->cu;
@@ -234,15 +234,20 @@ static weft_status copy_now(weft_cuda_group *g, void *to, const void *from, size
     return WEFT_OK;
 }
 
-weft_status weft_cuda_copy(weft_group *group, void *to, const void *from, size_t bytes)
+weft_status weft_cuda_copy_on(const weft_cuda_group *g, void *to, const void *from, size_t bytes,
+                              weft_error_text *error)
 {
-    weft_cuda_group *g = weft_cuda_of(group);
     weft_status status;
 
     weft_cuda_push(g);
-    status = bytes ? copy_now(g, to, from, bytes, &group->error) : WEFT_OK;
+    status = bytes ? copy_now(g, to, from, bytes, error) : WEFT_OK;
     weft_cuda_pop(g);
     return status;
+}
+
+weft_status weft_cuda_copy(weft_group *group, void *to, const void *from, size_t bytes)
+{
+    return weft_cuda_copy_on(weft_cuda_of(group), to, from, bytes, &group->error);
 }
 
 /* ---- attaching ------------------------------------------------------------------------------------ */

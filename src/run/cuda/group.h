@@ -96,6 +96,8 @@ void weft_cuda_detach(weft_group *group);
 weft_status weft_cuda_release(weft_group *group, void *pointer);
 void *weft_cuda_peer(const weft_group *group, const void *pointer, int rank);
 weft_status weft_cuda_copy(weft_group *group, void *to, const void *from, size_t bytes);
+weft_status weft_cuda_copy_on(const weft_cuda_group *g, void *to, const void *from, size_t bytes,
+                              weft_error_text *error);
 weft_status weft_cuda_peer_table(weft_group *group, const void *pointer, void *const **table);
 weft_status weft_cuda_pad_create(weft_group *group, uint32_t count, weft_signal_pad *pad);
 weft_status weft_cuda_pad_wait(weft_group *group, const weft_signal_pad *pad, void *stream);

@@ -262,7 +262,8 @@ static weft_status find_lost(const weft_gpu_moe *moe, int lane, const weft_cuda_
             "rank %d waited %.3g s for rank %u to %s round %llu of lane %d of a mixture of experts, "
             "and it did not come",
             moe->group->rank, (double)moe->lanes[lane].deadline_ns * 1e-9, r->signal,
-            r->plan_task == WEFT_CUDA_MOE_RECEIVE ? "enter" : "combine", (unsigned long long)r->run, lane);
+            r->plan_task == WEFT_CUDA_MOE_DISPATCH_RECV ? "enter" : "combine", (unsigned long long)r->run,
+            lane);
     else if (control->abort)
         weft_error_set(&why, WEFT_ERR_PEER, "rank %d gave up its round because a peer did", moe->group->rank);
     else
@@ -383,8 +384,8 @@ weft_status weft_cuda_moe_view(weft_gpu_moe *moe, int lane, bool counts, weft_gp
                                 .rows = state.rows,
                                 .entries = state.entries,
                                 .rows_sent = state.rows_sent,
-                                .dispatch_us = phase_us(&state, WEFT_CUDA_MOE_SEND),
-                                .combine_us = phase_us(&state, WEFT_CUDA_MOE_GIVE)};
+                                .dispatch_us = phase_us(&state, WEFT_CUDA_MOE_DISPATCH_SEND),
+                                .combine_us = phase_us(&state, WEFT_CUDA_MOE_COMBINE_SEND)};
     return status;
 }
 

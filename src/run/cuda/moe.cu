@@ -106,10 +106,11 @@ __device__ __forceinline__ void note_begin(const weft_cuda_moe &p, int phase, ui
     weft_cuda_moe_state *s = p.state;
     if (blockIdx.x != 0 || threadIdx.x != 0)
         return;
-    if (phase == WEFT_CUDA_MOE_SEND && round > 1) {
-        s->dispatch_ns += s->ended_ns[WEFT_CUDA_MOE_RECEIVE] - s->began_ns[WEFT_CUDA_MOE_SEND];
+    if (phase == WEFT_CUDA_MOE_DISPATCH_SEND && round > 1) {
+        s->dispatch_ns += s->ended_ns[WEFT_CUDA_MOE_DISPATCH_RECV] - s->began_ns[WEFT_CUDA_MOE_DISPATCH_SEND];
         if (!s->skipped)
-            s->combine_ns += s->ended_ns[WEFT_CUDA_MOE_TAKE] - s->began_ns[WEFT_CUDA_MOE_GIVE];
+            s->combine_ns +=
+                s->ended_ns[WEFT_CUDA_MOE_COMBINE_RECV] - s->began_ns[WEFT_CUDA_MOE_COMBINE_SEND];
     }
     s->began_ns[phase] = now_ns();
     __threadfence();
@@ -268,7 +269,7 @@ __device__ __forceinline__ void sum_any(const weft_cuda_moe &p, const Terms &s, 
         sum_rows<WEFT_F32>(s, to, bytes, ends);
 }
 
-/* ---- send ---------------------------------------------------------------------------------------------- */
+/* ---- dispatch_send ------------------------------------------------------------------------------------- */
 
 /* A token's experts: as given, and in ascending order, those that are none last. */
 struct Token {
@@ -331,7 +332,7 @@ __device__ bool order_token(const weft_cuda_moe &p, Token &s, const int32_t *exp
     return true;
 }
 
-/* Writes the lists of the token at every rank, and what take will need. */
+/* Writes the lists of the token at every rank, and what combine_recv will need. */
 __device__ void place_token(const weft_cuda_moe &p, Token &s, const float *weight, uint64_t round,
                             int64_t token)
 {
@@ -394,14 +395,14 @@ __device__ __forceinline__ void keep_token(const weft_cuda_moe &p, const Token &
 } // namespace
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
-    weft_experts_send(const __grid_constant__ weft_cuda_moe p,
-                      const __grid_constant__ weft_cuda_moe_call call)
+    weft_experts_dispatch_send(const __grid_constant__ weft_cuda_moe p,
+                               const __grid_constant__ weft_cuda_moe_args call)
 {
     __shared__ Token s;
-    uint64_t *runs = runs_of(p, WEFT_CUDA_MOE_SEND);
+    uint64_t *runs = runs_of(p, WEFT_CUDA_MOE_DISPATCH_SEND);
     wait_for_stream();
     uint64_t round = __ldcg(runs) + 1;
-    note_begin(p, WEFT_CUDA_MOE_SEND, round);
+    note_begin(p, WEFT_CUDA_MOE_DISPATCH_SEND, round);
     int kept = p.state->kept;
     bool repeats = !call.expert && call.tokens != 0, fresh = !repeats || call.weight, rejects = call.reject;
     const int32_t *expert = repeats ? p.kept_expert + kept * p.capacity * p.topk : call.expert;
@@ -440,10 +441,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
             at_rank(p, p.rejected, r)[word] = round;
     }
     post_everywhere(p, p.arrived);
-    count_run(p, WEFT_CUDA_MOE_SEND, runs, round);
+    count_run(p, WEFT_CUDA_MOE_DISPATCH_SEND, runs, round);
 }
 
-/* ---- receive ------------------------------------------------------------------------------------------- */
+/* ---- dispatch_recv ------------------------------------------------------------------------------------- */
 
 namespace
 {
@@ -628,15 +629,15 @@ __device__ void note_round(const weft_cuda_moe &p, uint64_t round, int rejecting
 } // namespace
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
-    weft_experts_receive(const __grid_constant__ weft_cuda_moe p)
+    weft_experts_dispatch_recv(const __grid_constant__ weft_cuda_moe p)
 {
     __shared__ int64_t tokens[WEFT_CUDA_MOE_RANKS];
     __shared__ Found found[WARPS];
     __shared__ int rejecting;
-    uint64_t *runs = runs_of(p, WEFT_CUDA_MOE_RECEIVE);
+    uint64_t *runs = runs_of(p, WEFT_CUDA_MOE_DISPATCH_RECV);
     wait_for_stream();
     uint64_t round = __ldcg(runs) + 1;
-    if (!await_all(p, p.arrived, WEFT_CUDA_MOE_RECEIVE, round))
+    if (!await_all(p, p.arrived, WEFT_CUDA_MOE_DISPATCH_RECV, round))
         return;
     bool skips = find_rejection(p, round, tokens, &rejecting) < p.world;
     for (int expert = blockIdx.x; expert < p.experts_here; expert += gridDim.x) {
@@ -647,7 +648,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     }
     if (blockIdx.x == 0 && threadIdx.x == 0)
         note_round(p, round, rejecting);
-    count_run(p, WEFT_CUDA_MOE_RECEIVE, runs, round);
+    count_run(p, WEFT_CUDA_MOE_DISPATCH_RECV, runs, round);
 }
 
 /* ---- between dispatch and combine ---------------------------------------------------------------------- */
@@ -655,7 +656,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
 /* One CTA. An expert that has more rows than it is padded to gets no place. */
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
     weft_experts_layout(const __grid_constant__ weft_cuda_moe p,
-                        const __grid_constant__ weft_cuda_moe_call call)
+                        const __grid_constant__ weft_cuda_moe_args call)
 {
     __shared__ int64_t sums[THREADS];
     int64_t *start = (int64_t *)call.out, base = 0;
@@ -705,7 +706,7 @@ __device__ __forceinline__ int64_t packed_place(const weft_cuda_moe &p, const in
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
     weft_experts_gather(const __grid_constant__ weft_cuda_moe p,
-                        const __grid_constant__ weft_cuda_moe_call call)
+                        const __grid_constant__ weft_cuda_moe_args call)
 {
     __shared__ char *to;
     wait_for_stream();
@@ -727,7 +728,7 @@ namespace
 {
 
 /* The results of a received row, summed in the order of its experts. */
-__device__ void give_sum(const weft_cuda_moe &p, const weft_cuda_moe_call &call, Terms &s, int64_t row)
+__device__ void send_sum(const weft_cuda_moe &p, const weft_cuda_moe_args &call, Terms &s, int64_t row)
 {
     int from = p.source[row], token = p.token[row];
     int64_t list = list_at(p, (uint64_t)p.state->parity, from, token);
@@ -756,8 +757,8 @@ __device__ void give_sum(const weft_cuda_moe &p, const weft_cuda_moe_call &call,
             (uintptr_t)call.x);
 }
 
-__device__ __forceinline__ void give_row(const weft_cuda_moe &p, const weft_cuda_moe_call &call, char **to,
-                                         int64_t place)
+__device__ __forceinline__ void send_result(const weft_cuda_moe &p, const weft_cuda_moe_args &call, char **to,
+                                            int64_t place)
 {
     int64_t at = packed_place(p, call.start, place);
     __syncthreads();
@@ -773,37 +774,37 @@ __device__ __forceinline__ void give_row(const weft_cuda_moe &p, const weft_cuda
 } // namespace
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
-    weft_experts_give(const __grid_constant__ weft_cuda_moe p,
-                      const __grid_constant__ weft_cuda_moe_call call)
+    weft_experts_combine_send(const __grid_constant__ weft_cuda_moe p,
+                              const __grid_constant__ weft_cuda_moe_args call)
 {
     __shared__ Terms s;
     __shared__ char *to;
-    uint64_t *runs = runs_of(p, WEFT_CUDA_MOE_GIVE);
+    uint64_t *runs = runs_of(p, WEFT_CUDA_MOE_COMBINE_SEND);
     wait_for_stream();
     uint64_t round = __ldcg(runs) + 1;
     if (p.state->skipped)
         return;
-    note_begin(p, WEFT_CUDA_MOE_GIVE, round);
+    note_begin(p, WEFT_CUDA_MOE_COMBINE_SEND, round);
     int64_t units = p.reduced ? p.state->rows : p.state->entries;
     for (int64_t unit = blockIdx.x; unit < units; unit += gridDim.x)
         if (p.reduced)
-            give_sum(p, call, s, unit);
+            send_sum(p, call, s, unit);
         else
-            give_row(p, call, &to, unit);
+            send_result(p, call, &to, unit);
     post_everywhere(p, p.returned);
-    count_run(p, WEFT_CUDA_MOE_GIVE, runs, round);
+    count_run(p, WEFT_CUDA_MOE_COMBINE_SEND, runs, round);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
-    weft_experts_take(const __grid_constant__ weft_cuda_moe p,
-                      const __grid_constant__ weft_cuda_moe_call call)
+    weft_experts_combine_recv(const __grid_constant__ weft_cuda_moe p,
+                              const __grid_constant__ weft_cuda_moe_args call)
 {
     __shared__ Terms s;
-    uint64_t *runs = runs_of(p, WEFT_CUDA_MOE_TAKE);
+    uint64_t *runs = runs_of(p, WEFT_CUDA_MOE_COMBINE_RECV);
     wait_for_stream();
     uint64_t round = __ldcg(runs) + 1;
     int64_t tokens = p.state->tokens;
-    if (p.state->skipped || !await_all(p, p.returned, WEFT_CUDA_MOE_TAKE, round))
+    if (p.state->skipped || !await_all(p, p.returned, WEFT_CUDA_MOE_COMBINE_RECV, round))
         return;
     for (int64_t unit = blockIdx.x; unit < tokens * p.pieces; unit += gridDim.x) {
         int64_t token = unit / p.pieces, begin = unit % p.pieces * p.piece_bytes;
@@ -818,7 +819,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
         sum_any(p, s, (char *)call.out + token * p.result_bytes + begin,
                 min(p.piece_bytes, p.result_bytes - begin), 0);
     }
-    count_run(p, WEFT_CUDA_MOE_TAKE, runs, round);
+    count_run(p, WEFT_CUDA_MOE_COMBINE_RECV, runs, round);
 }
 
 /* One thread, beside a rank in the loop. */

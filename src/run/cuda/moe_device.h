@@ -1,7 +1,7 @@
 /*
  * What the kernels of a mixture-of-experts layer are given, for one lane. Included by C and by CUDA.
  *
- * A round is four kernels on the rank's stream: send and receive (dispatch), give and take (combine).
+ * A round is four kernels on the rank's stream: dispatch_send, dispatch_recv, combine_send, combine_recv.
  * Whatever depends on the routing is made by them, so a captured round may be replayed with other routings.
  *
  * Memory. Rows are pushed. What rank s sends to rank d lies in d's memory under s, row and list of experts of
@@ -9,14 +9,17 @@
  * the token owner's `slot`, one place for each term of a token's sum, in the order in which it is summed.
  *
  * Protocol. Nothing is reset, and there is no barrier between rounds.
- *   send     every CTA pushes its tokens, then adds one to `arrived` of every rank, also when it sent that
- * rank nothing. Before that it writes `rejected` there if a token of its own cannot be right. receive  waits
- * for all CTAs of all ranks. A rejection by anybody ends the round for everybody: the kernels that follow do
- * nothing. give     every CTA pushes results, then adds one to `returned` of every rank. take     waits for
- * all CTAs of all ranks, and sums. The lists, `tokens` and `rejected` are doubled by the parity of the round:
- * rank s may send round e + 1 while d still reads what s sent in e, if d got no rows of s; not e + 2, for
- * which s must have received e + 1 from d. Rows and slots are single: s overwrites a row of d after d has
- * given its results, and d a slot of s after s has sent again.
+ * - dispatch_send: every CTA pushes its tokens, then adds one to `arrived` of every rank, also when it sent
+ *   that rank nothing. Before that it writes `rejected` there if a token of its own cannot be right.
+ * - dispatch_recv: waits for all CTAs of all ranks. A rejection by anybody ends the round for everybody: the
+ *   kernels that follow do nothing.
+ * - combine_send: every CTA pushes results, then adds one to `returned` of every rank.
+ * - combine_recv: waits for all CTAs of all ranks, and sums.
+ *
+ * The lists, `tokens` and `rejected` are doubled by the parity of the round: rank s may send round e + 1
+ * while d still reads what s sent in e, if d got no rows of s; not e + 2, for which s must have received
+ * e + 1 from d. Rows and slots are single: s overwrites a row of d after d has sent its results, and d a slot
+ * of s after s has sent again.
  */
 #ifndef WEFT_RUN_CUDA_MOE_DEVICE_H
 #define WEFT_RUN_CUDA_MOE_DEVICE_H
@@ -31,10 +34,10 @@ enum {
 
 /* The kernels, in the order of a round. */
 enum {
-    WEFT_CUDA_MOE_SEND,
-    WEFT_CUDA_MOE_RECEIVE,
-    WEFT_CUDA_MOE_GIVE,
-    WEFT_CUDA_MOE_TAKE,
+    WEFT_CUDA_MOE_DISPATCH_SEND,
+    WEFT_CUDA_MOE_DISPATCH_RECV,
+    WEFT_CUDA_MOE_COMBINE_SEND,
+    WEFT_CUDA_MOE_COMBINE_RECV,
     WEFT_CUDA_MOE_PHASES
 };
 
@@ -95,7 +98,7 @@ typedef struct weft_cuda_moe {
     uint32_t grid[WEFT_CUDA_MOE_PHASES]; /* CTAs: what a rank waits for from each */
     int64_t capacity, hidden;
     int64_t row_bytes, row_stride, result_bytes, slot_stride;
-    int64_t pieces, piece_bytes; /* of a token's sum: a CTA of take has one at a time */
+    int64_t pieces, piece_bytes; /* of a token's sum: a CTA of combine_recv has one at a time */
 
     /* symmetric, at this rank's addresses; [2]: by parity of the round; [world]: by the rank that writes */
     uint64_t *arrived, *returned; /* [world], a signal's line apart */
@@ -132,16 +135,16 @@ typedef struct weft_cuda_moe {
 } weft_cuda_moe;
 
 /* What changes from call to call. */
-typedef struct weft_cuda_moe_call {
-    const void *x; /* send: tokens. give: results. gather: unused */
+typedef struct weft_cuda_moe_args {
+    const void *x; /* dispatch_send: tokens. combine_send: results. gather: unused */
     const int32_t *expert;
     const float *weight;
     int64_t tokens;
-    int32_t reject;       /* send: the host has rejected the input */
-    const int64_t *start; /* gather, give */
-    void *out;            /* take: y. gather: packed. layout: start */
+    int32_t reject;       /* dispatch_send: the host has rejected the input */
+    const int64_t *start; /* gather, combine_send */
+    void *out;            /* combine_recv: y. gather: packed. layout: start */
     int64_t *rows;        /* layout */
     int64_t alignment;
-} weft_cuda_moe_call;
+} weft_cuda_moe_args;
 
 #endif

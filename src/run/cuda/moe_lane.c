@@ -106,11 +106,11 @@ static weft_cuda_moe facts(const weft_gpu_moe_shape *s, int world, weft_cuda_moe
                        .result_bytes = result_bytes,
                        .slot_stride = (result_bytes + LINE - 1) / LINE * LINE};
 
-    l.grid[WEFT_CUDA_MOE_SEND] = grid_of(l.capacity, room.ctas);
-    l.grid[WEFT_CUDA_MOE_RECEIVE] = grid_of(l.experts_here, room.waiting);
-    l.grid[WEFT_CUDA_MOE_GIVE] = grid_of(l.world * l.capacity * (l.reduced ? 1 : l.keys), room.ctas);
+    l.grid[WEFT_CUDA_MOE_DISPATCH_SEND] = grid_of(l.capacity, room.ctas);
+    l.grid[WEFT_CUDA_MOE_DISPATCH_RECV] = grid_of(l.experts_here, room.waiting);
+    l.grid[WEFT_CUDA_MOE_COMBINE_SEND] = grid_of(l.world * l.capacity * (l.reduced ? 1 : l.keys), room.ctas);
     divide_sums(&l, room.waiting);
-    l.grid[WEFT_CUDA_MOE_TAKE] = grid_of(l.capacity * l.pieces, room.waiting);
+    l.grid[WEFT_CUDA_MOE_COMBINE_RECV] = grid_of(l.capacity * l.pieces, room.waiting);
     return l;
 }
 
@@ -170,7 +170,7 @@ weft_status weft_cuda_moe_launch(const weft_cuda_device *device, const weft_cuda
 {
     const weft_cuda_driver *cu = device->cu;
     weft_cuda_moe p = *lane;
-    weft_cuda_moe_call c = {.x = call->x,
+    weft_cuda_moe_args c = {.x = call->x,
                             .expert = call->expert,
                             .weight = call->weight,
                             .tokens = call->reject ? 0 : call->tokens,
@@ -181,7 +181,7 @@ weft_status weft_cuda_moe_launch(const weft_cuda_device *device, const weft_cuda
                             .alignment = call->alignment};
     void *parameters[] = {&p, &c};
     unsigned grid = kernel == WEFT_GPU_MOE_LAYOUT   ? 1
-                    : kernel == WEFT_GPU_MOE_GATHER ? lane->grid[WEFT_CUDA_MOE_GIVE]
+                    : kernel == WEFT_GPU_MOE_GATHER ? lane->grid[WEFT_CUDA_MOE_COMBINE_SEND]
                                                     : lane->grid[kernel];
     CUlaunchAttribute attribute = {.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
                                    .value.programmaticStreamSerializationAllowed = 1};

@@ -180,26 +180,9 @@ static void *nodes_peer(const weft_group *group, const void *pointer, int rank)
     return NULL;
 }
 
-static weft_status copy_now(const weft_cuda_group *g, void *to, const void *from, size_t bytes,
-                            weft_error_text *error)
-{
-    const weft_cuda_driver *cu = g->device->cu;
-
-    WEFT_CUDA_TRY(
-        cuMemcpyAsync((CUdeviceptr)(uintptr_t)to, (CUdeviceptr)(uintptr_t)from, bytes, g->device->uploads));
-    WEFT_CUDA_TRY(cuStreamSynchronize(g->device->uploads));
-    return WEFT_OK;
-}
-
 static weft_status nodes_copy(weft_group *group, void *to, const void *from, size_t bytes)
 {
-    const weft_cuda_group *g = &nodes_of(group)->gpu;
-    weft_status status;
-
-    weft_cuda_push(g);
-    status = bytes ? copy_now(g, to, from, bytes, &group->error) : WEFT_OK;
-    weft_cuda_pop(g);
-    return status;
+    return weft_cuda_copy_on(&nodes_of(group)->gpu, to, from, bytes, &group->error);
 }
 
 /* ---- running -------------------------------------------------------------------------------------- */

@@ -76,7 +76,7 @@ int bench_barrier(bench_context *context)
     if (bench_measure(context, contenders, context->mpi ? 2 : 1, it.calls, 10, "barrier") != 0)
         return 1;
     out->columns = columns;
-    report_note(out, "barrier over %d ranks, %s%s%s", context->size, bench_team(context, WEFT_F32, false),
+    report_note(out, "barrier over %d ranks, %s%s%s", context->size, bench_workers(context, WEFT_F32, false),
                 context->mpi ? ", beside " : "", context->mpi ? context->mpi->name : "");
     report_note(out, REPORT_TIME_LEGEND " of one barrier, each the mean of %d in a row", it.calls);
     report_text(out, "op", "barrier");

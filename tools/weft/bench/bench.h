@@ -70,7 +70,7 @@ extern const options_flag bench_moe_flags[];
 
 /* Who computes: "2 workers a rank on 2 CPUs of its own, kernel neon_f32_8x12". Without a type of products, no
  * kernel. The text lives until the next call. */
-const char *bench_team(const bench_context *context, weft_dtype dtype, bool products);
+const char *bench_workers(const bench_context *context, weft_dtype dtype, bool products);
 
 /* Collective: a run of the plan that takes about `typical_us`, the row's median, recorded and drawn into the
  * files of --trace and --svg. */

@@ -260,7 +260,7 @@ static int own_cpus(const weft_group *group)
     return shared ? -count : count;
 }
 
-const char *bench_team(const bench_context *context, weft_dtype dtype, bool products)
+const char *bench_workers(const bench_context *context, weft_dtype dtype, bool products)
 {
     static char text[160];
     int cpus = own_cpus(context->group), used;

@@ -517,8 +517,9 @@ int bench_collective(bench_context *context)
     choose_runners(&c);
     context->report.columns = bench_collective_columns;
     report_note(&context->report, "%s of %s over %d ranks, %s%s%s", options->op_name,
-                weft_dtype_name(c.problem.dtype), context->size, bench_team(context, c.problem.dtype, false),
-                mpi_can(&c) ? ", beside " : "", mpi_can(&c) ? context->mpi->name : "");
+                weft_dtype_name(c.problem.dtype), context->size,
+                bench_workers(context, c.problem.dtype, false), mpi_can(&c) ? ", beside " : "",
+                mpi_can(&c) ? context->mpi->name : "");
     report_note(&context->report, REPORT_TIME_LEGEND
                 "; bus GB/s: bytes that "
                 "cross a rank's border over the time;\nauto is the library's call and what it "

@@ -307,7 +307,7 @@ static void bandwidth_work(void *argument, int member)
         atomic_fetch_add_explicit(&it->sink, sums[x], memory_order_relaxed);
 }
 
-static int on_team(subject *it, weft_pool_work work)
+static int on_pool(subject *it, weft_pool_work work)
 {
     weft_error_text error;
     weft_loan loan;
@@ -324,7 +324,7 @@ static int run_ceiling(void *argument, int iteration)
     subject *it = argument;
 
     (void)iteration;
-    return on_team(it, ceiling_work);
+    return on_pool(it, ceiling_work);
 }
 
 static int run_bandwidth(void *argument, int iteration)
@@ -332,7 +332,7 @@ static int run_bandwidth(void *argument, int iteration)
     subject *it = argument;
 
     (void)iteration;
-    return on_team(it, bandwidth_work);
+    return on_pool(it, bandwidth_work);
 }
 
 static void free_subject(subject *it)
@@ -527,7 +527,7 @@ static int bench_usual(bench_context *context, bool asked, weft_dtype dtype, int
 {
     static const weft_dtype types[] = {WEFT_F32, WEFT_BF16, WEFT_F16, WEFT_I8, WEFT_FP8_E4M3, WEFT_FP8_E5M2};
     weft_dtype large = asked ? dtype : WEFT_F32, few = asked ? dtype : WEFT_BF16;
-    int team = weft_pool_members(0), status = 0;
+    int all = weft_pool_members(0), status = 0;
 
     for (int t = 0; t < 6 && status == 0; t++) {
         if (asked ? types[t] == dtype : types[t] <= WEFT_I8)
@@ -537,8 +537,8 @@ static int bench_usual(bench_context *context, bool asked, weft_dtype dtype, int
         status = bench_shape(context, 2048, 2048, 2048, large, threads);
     for (int64_t m = 1; m <= 8 && status == 0; m += 7)
         status = bench_row(context, m, 4096, 4096, few, true, threads, NULL, NULL);
-    if (status == 0 && team > 1)
-        status = bench_row(context, 2048, 2048, 2048, large, false, team, NULL, NULL);
+    if (status == 0 && all > 1)
+        status = bench_row(context, 2048, 2048, 2048, large, false, all, NULL, NULL);
     return status;
 }
 

@@ -8,6 +8,7 @@
  * of its hops: of all_reduce the faster of everything from everyone in one hop and slices in two.
  */
 #include "bench/cuda/bench_cuda.h"
+#include "bench/cuda/failed.h"
 
 #include "bench/cuda/collective_data.h"
 #include "core/dtype.h"
@@ -67,20 +68,6 @@ typedef struct loop {
     CUgraphExec replay;
 } loop;
 
-#define TRY(call)                                                                                            \
-    do {                                                                                                     \
-        CUresult result_ = b->device.cu->call;                                                               \
-        if (result_ != CUDA_SUCCESS)                                                                         \
-            return fail(b, weft_cuda_check(b->device.cu, result_, #call, &b->error));                        \
-    } while (0)
-
-static int fail(const link_bench *b, weft_status status)
-{
-    if (status != WEFT_OK)
-        fprintf(stderr, "weft bench: %s\n", b->error.text);
-    return status != WEFT_OK;
-}
-
 static int put(link_bench *b, CUdeviceptr to, const void *from, size_t bytes)
 {
     TRY(cuMemcpyHtoDAsync(to, from, bytes, b->device.uploads));
@@ -104,11 +91,11 @@ static int make_parts(link_bench *b, loop *l)
                              .adds = true};
     weft_problem asked, resolved;
 
-    if (fail(b, weft_problem_resolve(&b->data.problem, b->data.world, &asked, &b->error)))
+    if (failed(&b->error, weft_problem_resolve(&b->data.problem, b->data.world, &asked, &b->error)))
         return 1;
     resolved = weft_cuda_choose(&basis, &asked);
     for (int r = 0; r < b->data.world; r++)
-        if (fail(b, weft_plan_make(&resolved, b->data.world, r, &l->parts[r], &b->error)))
+        if (failed(&b->error, weft_plan_make(&resolved, b->data.world, r, &l->parts[r], &b->error)))
             return 1;
     for (uint32_t i = 0; i < l->parts[0].post_count && resolved.schedule != WEFT_SCHEDULE_PACKETS; i++)
         if (l->parts[0].posts[i].rank != 0 && l->parts[0].posts[i].signal >= 2 * (uint32_t)b->data.world)
@@ -125,11 +112,12 @@ static int make_memory(link_bench *b, loop *l)
     size_t world = (size_t)b->data.world, at = 0, offset[OPERANDS_MOST] = {0}, grain, signal_bytes;
 
     if (part->operand_count > OPERANDS_MOST)
-        return fail(
-            b, weft_error_set(&b->error, WEFT_ERR_UNSUPPORTED, "a plan of %u operands", part->operand_count));
+        return failed(&b->error, weft_error_set(&b->error, WEFT_ERR_UNSUPPORTED, "a plan of %u operands",
+                                                part->operand_count));
     l->places = calloc(part->operand_count * world, sizeof(*l->places));
     if (!l->places)
-        return fail(b, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for %zu ranks", world));
+        return failed(&b->error,
+                      weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for %zu ranks", world));
     for (uint32_t o = 0; o < part->operand_count; o++) {
         bool inbox = part->operands[o].place == WEFT_PLACE_STAGING;
         int64_t rows = weft_operand_rows(&part->operands[o], part->world, 0),
@@ -142,14 +130,14 @@ static int make_memory(link_bench *b, loop *l)
             at + (inbox ? weft_cuda_inbox_bytes(part) : (size_t)(rows * cols) * b->data.element), 1024);
     }
     signal_bytes = (part->signal_count + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_LINE_WORDS;
-    if (fail(b, weft_cuda_heap_grain(&b->device, &grain, &b->error)) ||
-        fail(b, weft_cuda_heap_reserve(&b->device, part->world, at + signal_bytes + 4096, grain, &l->heap,
-                                       &b->error)))
+    if (failed(&b->error, weft_cuda_heap_grain(&b->device, &grain, &b->error)) ||
+        failed(&b->error, weft_cuda_heap_reserve(&b->device, part->world, at + signal_bytes + 4096, grain,
+                                                 &l->heap, &b->error)))
         return 1;
     for (int r = 0; r < part->world; r++) {
         char *slot = weft_cuda_heap_slot(&l->heap, r);
 
-        if (fail(b, weft_cuda_heap_create(&l->heap, r, 0, l->heap.stride, NULL, &b->error)))
+        if (failed(&b->error, weft_cuda_heap_create(&l->heap, r, 0, l->heap.stride, NULL, &b->error)))
             return 1;
         for (uint32_t o = 0; o < part->operand_count; o++)
             l->places[o * world + (size_t)r].base = slot + offset[o];
@@ -165,7 +153,8 @@ static int fill(link_bench *b, loop *l)
     const collective_data *d = &b->data;
     size_t send = (size_t)d->send_elems * d->element, recv = (size_t)d->recv_elems * d->element;
     char *host = malloc(send > recv ? send : recv);
-    int status = host ? 0 : fail(b, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for buffers"));
+    int status =
+        host ? 0 : failed(&b->error, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for buffers"));
 
     for (int r = 0; r < d->world && !status; r++) {
         for (int64_t i = 0; i < d->send_elems; i++)
@@ -174,13 +163,14 @@ static int fill(link_bench *b, loop *l)
     }
     l->results = malloc(recv + 1);
     if (!status && !l->results)
-        status = fail(b, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for results"));
+        status = failed(&b->error, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for results"));
     for (int64_t i = 0; i < d->recv_elems && !status; i++)
         weft_element_set(d->problem.dtype, l->results, (size_t)i, collective_data_expected(d, 0, i));
     if (!status)
-        status = fail(b, weft_cuda_check(b->device.cu, b->device.cu->cuMemAlloc(&l->expected, recv + 16),
-                                         "cuMemAlloc", &b->error)) ||
-                 put(b, l->expected, l->results, recv);
+        status =
+            failed(&b->error, weft_cuda_check(b->device.cu, b->device.cu->cuMemAlloc(&l->expected, recv + 16),
+                                              "cuMemAlloc", &b->error)) ||
+            put(b, l->expected, l->results, recv);
     free(host);
     return status;
 }
@@ -318,10 +308,9 @@ static int make_signal_peers(link_bench *b, loop *l)
     }
     t.lanes = calloc(t.lane_count, sizeof(*t.lanes));
     t.stores = calloc(regions + 1, sizeof(*t.stores));
-    status =
-        t.lanes && t.stores
-            ? 0
-            : fail(b, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for %u lanes", t.lane_count));
+    status = t.lanes && t.stores ? 0
+                                 : failed(&b->error, weft_error_set(&b->error, WEFT_ERR_MEMORY,
+                                                                    "no memory for %u lanes", t.lane_count));
     if (!status) {
         void *at[4] = {0};
 
@@ -351,7 +340,8 @@ static int make_packet_peers(link_bench *b, loop *l)
     int64_t packets = p->row_bytes / WEFT_CUDA_PACKET_BYTES;
     char *payload = calloc((size_t)(b->data.world * packets), WEFT_CUDA_PACKET_PAYLOAD);
     void *at[1] = {0};
-    int status = payload ? 0 : fail(b, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for packets"));
+    int status =
+        payload ? 0 : failed(&b->error, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for packets"));
 
     for (int r = 1; r < b->data.world && !status; r++)
         for (int64_t i = 0; i < b->data.problem.count;
@@ -387,8 +377,8 @@ static int make_loop(link_bench *b, loop *l)
     for (int r = 0; r < b->data.world; r++)
         l->heard[r] = weft_cuda_done_lanes(&l->parts[r], 0);
     binding = (weft_cuda_binding){.places = l->places, .signals = l->signals, .done_posts = l->heard};
-    if (fail(b, weft_cuda_executor_make(&b->device, &l->parts[0], &binding, l->controls, b->device.crews,
-                                        &limits, &l->executor, &b->error)))
+    if (failed(&b->error, weft_cuda_executor_make(&b->device, &l->parts[0], &binding, l->controls,
+                                                  b->device.crews, &limits, &l->executor, &b->error)))
         return 1;
     if (l->executor.kind == WEFT_CUDA_PACKETS)
         weft_cuda_packets_bind(&l->parts[0], l->places[0].base, l->places[b->data.world].base,
@@ -439,7 +429,7 @@ static int start_peers(link_bench *b, loop *l, uint32_t runs)
     uint32_t up = 0;
 
     peers.runs = runs;
-    if (fail(b, weft_cuda_device_measures(&b->device, &b->error)) ||
+    if (failed(&b->error, weft_cuda_device_measures(&b->device, &b->error)) ||
         put(b, device_at(peers.up), &up, sizeof(up)))
         return 1;
     TRY(cuLaunchKernelEx(&config, b->device.link[packets], parameters, NULL));
@@ -455,7 +445,7 @@ static int end_runs(link_bench *b, loop *l)
     weft_status status = weft_cuda_executor_outcome(&l->executor, b->stream, NULL, &b->error);
 
     TRY(cuStreamSynchronize(b->side));
-    return fail(b, status);
+    return failed(&b->error, status);
 }
 
 /* Two runs with recv poisoned before each, every element compared. */
@@ -465,18 +455,22 @@ static int check(link_bench *b, loop *l, bool *ok)
     size_t bytes = (size_t)d->recv_elems * d->element;
     CUdeviceptr recv = device_at(l->places[d->world].base);
     char *host = malloc(bytes + 1);
-    int status = host ? 0 : fail(b, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for results"));
+    int status =
+        host ? 0 : failed(&b->error, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for results"));
 
     for (int n = 0; n < 2 && !status; n++) {
         memset(host, 0xa5, bytes);
         status = put(b, recv, host, bytes) || start_peers(b, l, 1) ||
-                 fail(b, weft_cuda_executor_launch(&l->executor, b->stream, &b->error)) || end_runs(b, l);
+                 failed(&b->error, weft_cuda_executor_launch(&l->executor, b->stream, &b->error)) ||
+                 end_runs(b, l);
         if (!status)
-            status = fail(b, weft_cuda_check(b->device.cu,
-                                             b->device.cu->cuMemcpyDtoHAsync(host, recv, bytes, b->stream),
-                                             "cuMemcpyDtoHAsync", &b->error)) ||
-                     fail(b, weft_cuda_check(b->device.cu, b->device.cu->cuStreamSynchronize(b->stream),
-                                             "cuStreamSynchronize", &b->error));
+            status =
+                failed(&b->error,
+                       weft_cuda_check(b->device.cu,
+                                       b->device.cu->cuMemcpyDtoHAsync(host, recv, bytes, b->stream),
+                                       "cuMemcpyDtoHAsync", &b->error)) ||
+                failed(&b->error, weft_cuda_check(b->device.cu, b->device.cu->cuStreamSynchronize(b->stream),
+                                                  "cuStreamSynchronize", &b->error));
         *ok &= status || memcmp(host, l->results, bytes) == 0;
     }
     free(host);
@@ -491,7 +485,7 @@ static int capture(link_bench *b, loop *l)
     for (int i = 0; i < b->data.calls && status == WEFT_OK; i++)
         status = weft_cuda_executor_launch(&l->executor, b->stream, &b->error);
     TRY(cuStreamEndCapture(b->stream, &l->graph));
-    if (fail(b, status))
+    if (failed(&b->error, status))
         return 1;
     TRY(cuGraphInstantiate(&l->replay, l->graph, 0));
     return 0;

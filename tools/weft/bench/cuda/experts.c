@@ -10,6 +10,7 @@
  */
 #include "bench/cuda/cublas_peer.h"
 #include "bench/cuda/bench_cuda.h"
+#include "bench/cuda/failed.h"
 #include "bench/interpreter.h"
 #include "bench/moe/bench_moe.h"
 
@@ -63,20 +64,6 @@ static const report_column columns[] = {{"experts", "experts", REPORT_PLAIN, 8},
                                         {"ok", "ok", REPORT_PLAIN, 3},
                                         {NULL, NULL, REPORT_PLAIN, 0}};
 
-#define TRY(call)                                                                                            \
-    do {                                                                                                     \
-        CUresult result_ = b->device.cu->call;                                                               \
-        if (result_ != CUDA_SUCCESS)                                                                         \
-            return fail(b, weft_cuda_check(b->device.cu, result_, #call, &b->error));                        \
-    } while (0)
-
-static int fail(const expert_bench *b, weft_status status)
-{
-    if (status != WEFT_OK)
-        fprintf(stderr, "weft bench: %s\n", b->error.text);
-    return status != WEFT_OK;
-}
-
 /* ---- what is timed ------------------------------------------------------------------------------------- */
 
 static int run_grouped(expert_bench *b, const product *p)
@@ -100,7 +87,7 @@ static int run_grouped(expert_bench *b, const product *p)
                                        &launch, &b->error);
     if (status == WEFT_OK)
         status = weft_cuda_grouped_start(&b->device, &launch, true, b->stream, &b->error);
-    return fail(b, status);
+    return failed(&b->error, status);
 }
 
 static int run_loop(expert_bench *b, const product *p, const cublas_product *one, int candidate)

@@ -11,6 +11,7 @@
 #include "bench/cuda/moe.h"
 
 #include "bench/cuda/bench_cuda.h"
+#include "bench/cuda/failed.h"
 #include "bench/moe/bench_moe.h"
 
 #include "core/dtype.h"
@@ -67,20 +68,6 @@ const report_column cuda_moe_columns[] = {{"E", "experts", REPORT_PLAIN, 4},
                                           {"ok", "ok", REPORT_PLAIN, 3},
                                           {NULL, NULL, REPORT_PLAIN, 0}};
 
-#define TRY(call)                                                                                            \
-    do {                                                                                                     \
-        CUresult result_ = b->device.cu->call;                                                               \
-        if (result_ != CUDA_SUCCESS)                                                                         \
-            return fail(b, weft_cuda_check(b->device.cu, result_, #call, &b->error));                        \
-    } while (0)
-
-static int fail(const gpu_experts *b, weft_status status)
-{
-    if (status != WEFT_OK)
-        fprintf(stderr, "weft bench: %s\n", b->error.text);
-    return status != WEFT_OK;
-}
-
 static void *at(CUdeviceptr pointer)
 {
     return (void *)(uintptr_t)pointer;
@@ -128,7 +115,7 @@ static int make_data(gpu_experts *b, int rank, uint64_t seed)
                                   .weight = malloc(pairs * sizeof(float)),
                                   .x = malloc(rows * (size_t)b->row_bytes)};
     if (!r->data.expert || !r->data.weight || !r->data.x)
-        return fail(b, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for tokens"));
+        return failed(&b->error, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for tokens"));
     weft_contest_fill(&b->shape, b->dtype, seed, rank, b->shape.tokens, 0, &r->data);
     if (upload(b, &r->x, r->data.x, rows * (size_t)b->row_bytes) ||
         upload(b, &r->expert, r->data.expert, pairs * sizeof(int32_t)) ||
@@ -171,7 +158,8 @@ static int make_ranks(gpu_experts *b, uint64_t seed)
             weft_cuda_moe_lay_out(&shape, b->world, i, room, (char *)at(b->symmetric) + (size_t)i * b->stride,
                                   (int64_t)b->stride, at(r->own), at(b->tables), at(local));
         r->lane.deadline_ns = 5000000000u;
-        if (fail(b, weft_cuda_moe_clear(&b->device, &r->lane, at(r->own), own, b->device.uploads, &b->error)))
+        if (failed(&b->error,
+                   weft_cuda_moe_clear(&b->device, &r->lane, at(r->own), own, b->device.uploads, &b->error)))
             return 1;
         if (b->link && i > 0)
             r->stream = b->ranks[0].stream; /* they take part in the first rounds only */
@@ -221,21 +209,23 @@ static int put(gpu_experts *b, gpu_rank *r, weft_gpu_moe_kernel kernel)
     bool early = b->device.hopper && (b->link || b->world == 1);
     weft_gpu_moe_args call = {0};
 
-    if (kernel == WEFT_GPU_MOE_SEND)
+    if (kernel == WEFT_GPU_MOE_DISPATCH_SEND)
         call = (weft_gpu_moe_args){
             .x = at(r->x), .expert = at(r->expert), .weight = at(r->weight), .tokens = r->data.tokens};
-    else if (kernel == WEFT_GPU_MOE_GATHER || kernel == WEFT_GPU_MOE_GIVE)
+    else if (kernel == WEFT_GPU_MOE_GATHER || kernel == WEFT_GPU_MOE_COMBINE_SEND)
         call = (weft_gpu_moe_args){.x = at(r->packed), .out = at(r->packed)};
-    else if (kernel == WEFT_GPU_MOE_TAKE)
+    else if (kernel == WEFT_GPU_MOE_COMBINE_RECV)
         call.out = at(r->y);
-    return fail(b, weft_cuda_moe_launch(&b->device, &r->lane, kernel, &call, early, r->stream, &b->error));
+    return failed(&b->error,
+                  weft_cuda_moe_launch(&b->device, &r->lane, kernel, &call, early, r->stream, &b->error));
 }
 
 /* A round of all ranks, phase by phase. */
 static int round_of_all(gpu_experts *b)
 {
-    static const weft_gpu_moe_kernel kernels[] = {WEFT_GPU_MOE_SEND, WEFT_GPU_MOE_RECEIVE,
-                                                  WEFT_GPU_MOE_GATHER, WEFT_GPU_MOE_GIVE, WEFT_GPU_MOE_TAKE};
+    static const weft_gpu_moe_kernel kernels[] = {WEFT_GPU_MOE_DISPATCH_SEND, WEFT_GPU_MOE_DISPATCH_RECV,
+                                                  WEFT_GPU_MOE_GATHER, WEFT_GPU_MOE_COMBINE_SEND,
+                                                  WEFT_GPU_MOE_COMBINE_RECV};
 
     for (size_t k = 0; k < sizeof(kernels) / sizeof(*kernels); k++)
         for (int i = 0; i < b->world; i++)
@@ -287,13 +277,14 @@ static int check(gpu_experts *b, bool *ok)
 static int put_link(gpu_experts *b, int phase, double bytes)
 {
     const weft_cuda_moe *lane = &b->ranks[0].lane;
-    weft_cuda_moe_link link = {.signals = phase == WEFT_CUDA_MOE_SEND ? lane->arrived : lane->returned,
-                               .state = lane->state,
-                               .runs = (uint64_t *)at(b->link_runs) + (phase == WEFT_CUDA_MOE_SEND ? 0 : 1),
-                               .world = b->world,
-                               .phase = phase,
-                               .posts = lane->grid[phase],
-                               .delay_ns = (uint64_t)(b->link->latency_ns + bytes / b->link->bytes_per_ns)};
+    weft_cuda_moe_link link = {
+        .signals = phase == WEFT_CUDA_MOE_DISPATCH_SEND ? lane->arrived : lane->returned,
+        .state = lane->state,
+        .runs = (uint64_t *)at(b->link_runs) + (phase == WEFT_CUDA_MOE_DISPATCH_SEND ? 0 : 1),
+        .world = b->world,
+        .phase = phase,
+        .posts = lane->grid[phase],
+        .delay_ns = (uint64_t)(b->link->latency_ns + bytes / b->link->bytes_per_ns)};
     void *parameters[] = {&link};
     CUlaunchConfig config = {.gridDimX = 1,
                              .gridDimY = 1,
@@ -357,7 +348,7 @@ static int capture(gpu_experts *b, int rank, const traffic *bytes)
     for (int i = 0; i < ROUNDS; i++)
         for (int phase = 0; phase < WEFT_CUDA_MOE_PHASES; phase++) {
             if (b->link && phase % 2 == 0 &&
-                put_link(b, phase, phase == WEFT_CUDA_MOE_SEND ? bytes->dispatch : bytes->combine))
+                put_link(b, phase, phase == WEFT_CUDA_MOE_DISPATCH_SEND ? bytes->dispatch : bytes->combine))
                 return 1;
             if (put(b, r, (weft_gpu_moe_kernel)phase))
                 return 1;
@@ -566,7 +557,8 @@ static int measure(gpu_experts *b, const bench_moe_choice *choice)
     TRY(cuEventCreate(&b->end, CU_EVENT_DEFAULT));
     TRY(cuEventCreate(&b->fork, CU_EVENT_DISABLE_TIMING));
     TRY(cuStreamCreate(&b->side, CU_STREAM_NON_BLOCKING));
-    status = fail(b, cuda_moe_copy_rate(b->device.cu, b->device.uploads, &b->copy_bytes_per_us, &b->error));
+    status = failed(&b->error,
+                    cuda_moe_copy_rate(b->device.cu, b->device.uploads, &b->copy_bytes_per_us, &b->error));
     if (b->link)
         report_note(&b->report,
                     "moe of %s, one rank of %d in the loop over an emulated link of %g GB/s and %g µs on %s",

@@ -270,7 +270,7 @@ int bench_moe_experts(bench_context *context, int64_t experts, int64_t hidden, i
         &context->report,
         "experts (gate, up, down) of %s on each of %d ranks, %s\n" REPORT_TIME_LEGEND
         "; one GEMM: the same work as one product with as many rows; of engine: its time over grouped's",
-        weft_dtype_name(dtype), context->size, bench_team(context, dtype, true));
+        weft_dtype_name(dtype), context->size, bench_workers(context, dtype, true));
     fill_random(context, dtype, all, 3 * elements);
     status = open_layer(&it, w);
     for (int64_t r = rows ? rows : 8; r <= (rows ? rows : 512) && !status; r *= 2) {

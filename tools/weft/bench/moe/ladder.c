@@ -485,7 +485,7 @@ int bench_moe(bench_context *context)
         return bench_moe_experts(context, asked.experts ? asked.experts : 8, shape.hidden, asked.inter,
                                  asked_rows, dtype);
     report_note(&context->report, "moe of %s over %d ranks, %s%s%s", weft_dtype_name(dtype), context->size,
-                bench_team(context, dtype, false), context->mpi ? ", beside " : "",
+                bench_workers(context, dtype, false), context->mpi ? ", beside " : "",
                 context->mpi ? context->mpi->name : "");
     report_note(
         &context->report,

@@ -397,7 +397,7 @@ int bench_tp(bench_context *context)
         count = set_shapes(options->set, problem.op, options->scale, shapes);
     context->report.columns = choose_columns(tp_peer_can(context, &problem));
     report_note(&context->report, "%s of %s over %d ranks, %s%s%s%s%s", options->op_name,
-                weft_dtype_name(problem.dtype), context->size, bench_team(context, problem.dtype, true),
+                weft_dtype_name(problem.dtype), context->size, bench_workers(context, problem.dtype, true),
                 tp_peer_can(context, &problem) ? ", beside " : "",
                 tp_peer_can(context, &problem) ? context->blas->name : "",
                 tp_peer_can(context, &problem) ? " + " : "",
