@@ -105,6 +105,8 @@ weft_status weft_group_abort(weft_group *group, const char *why)
 
     if (!group)
         return weft_no_group("weft_group_abort");
+    if (atomic_load(&group->poison->state) == 2 && group->poison->status == WEFT_ERR_STATE)
+        return weft_group_check(group); /* the handle is no rank's any more */
     snprintf(text, sizeof(text), "rank %d aborted the group%s%.400s", group->rank, why ? ": " : "",
              why ? why : "");
     weft_group_end(group, WEFT_ERR_ABORTED, text);
@@ -140,10 +142,12 @@ weft_status weft_group_use_gpu(weft_group *group, int device)
     status = weft_group_check(group);
     if (status != WEFT_OK)
         return status;
-    if (group->backend || group->session)
-        return weft_error_set(&group->error, WEFT_ERR_STATE,
-                              "weft_group_use_gpu: the group %s; it comes before plans and collectives",
-                              group->backend ? "is on GPUs already" : "has been used on the CPU");
+    if (group->backend || group->session) {
+        weft_error_set(&group->error, WEFT_ERR_STATE,
+                       "weft_group_use_gpu: the group %s; it comes before plans and collectives",
+                       group->backend ? "is on GPUs already" : "has been used on the CPU");
+        return weft_group_reject(group, WEFT_SYNC_GPU);
+    }
     return weft_backend_attach(group, device);
 }
 

@@ -12,7 +12,7 @@ const char *weft_sync_name(unsigned kind)
     case WEFT_SYNC_SPLIT:
         return "weft_group_split";
     case WEFT_SYNC_ALLOC:
-        return "weft_alloc";
+        return "weft_alloc, or the first call that needs memory";
     case WEFT_SYNC_GPU:
         return "weft_group_use_gpu";
     case WEFT_SYNC_COUNTED:

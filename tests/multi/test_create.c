@@ -508,6 +508,7 @@ static void forks(int rank)
             CHECK_HAS(weft_error(group), "is a child of");
             CHECK_INT(weft_all_reduce(group, &one, &sum, 1, WEFT_F32, WEFT_SUM), WEFT_ERR_STATE);
             CHECK_INT(weft_run(plan, &operands), WEFT_ERR_STATE);
+            CHECK_INT(weft_group_abort(group, "not of a child"), WEFT_ERR_STATE);
             CHECK_INT((int)words[7], 7);
             CHECK_INT(weft_free(group, words), WEFT_OK);
             weft_plan_destroy(plan);

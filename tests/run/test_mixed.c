@@ -4,7 +4,7 @@
 
 enum { SMALL = 8, LARGE = 1 << 16 };
 
-typedef enum call { BARRIER, SMALL_REDUCE, LARGE_REDUCE, PLAN, DISPATCH } call;
+typedef enum call { BARRIER, SMALL_REDUCE, LARGE_REDUCE, PLAN, DISPATCH, USE_GPU } call;
 
 typedef struct mix {
     call of[3]; /* by rank */
@@ -35,6 +35,9 @@ static weft_status make_call(weft_group *group, call which, weft_moe *moe)
     case DISPATCH:
         status = weft_moe_dispatch(moe, 0, &input, NULL);
         break;
+    case USE_GPU: /* too late */
+        status = weft_group_use_gpu(group, -1);
+        break;
     }
     free(to);
     return status;
@@ -58,6 +61,16 @@ static void body(weft_group *group, void *argument)
     weft_moe_free(moe);
 }
 
+/* A call that comes too late on all ranks is an error on all, and changes nothing. */
+static void too_late(weft_group *group, void *argument)
+{
+    (void)argument;
+    CHECK_INT(make_call(group, SMALL_REDUCE, NULL), WEFT_OK);
+    CHECK_INT(weft_group_use_gpu(group, -1), WEFT_ERR_STATE);
+    CHECK_HAS(weft_error(group), "has been used on the CPU");
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+}
+
 int main(void)
 {
     static mix mixes[] = {{{SMALL_REDUCE, BARRIER, BARRIER}},
@@ -73,9 +86,14 @@ int main(void)
                           {{DISPATCH, SMALL_REDUCE, DISPATCH}},
                           {{DISPATCH, DISPATCH, LARGE_REDUCE}},
                           {{LARGE_REDUCE, LARGE_REDUCE, DISPATCH}},
-                          {{PLAN, DISPATCH, PLAN}}};
+                          {{PLAN, DISPATCH, PLAN}},
+                          {{BARRIER, USE_GPU, BARRIER}},
+                          {{USE_GPU, SMALL_REDUCE, SMALL_REDUCE}},
+                          {{LARGE_REDUCE, LARGE_REDUCE, USE_GPU}},
+                          {{USE_GPU, DISPATCH, USE_GPU}}};
 
     for (size_t i = 0; i < sizeof(mixes) / sizeof(mixes[0]); i++)
         ranks_run(3, body, &mixes[i]);
+    ranks_run(3, too_late, NULL);
     return check_report("test_run_mixed");
 }
