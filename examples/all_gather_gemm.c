@@ -7,48 +7,46 @@
  * A are read while the product runs; there is no separate all-gather.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <weft/weft.h>
 
-static int fail(weft_group *group)
+static void check(weft_status status, weft_group *group)
 {
+    if (status == WEFT_OK)
+        return;
     fprintf(stderr, "%s\n", weft_error(group));
-    return 1;
+    exit(1);
 }
 
 int main(void)
 {
-    const int m = 1024, n = 768, k = 512; /* of the whole matrices */
-    weft_operands operands = {.size = sizeof operands};
     weft_problem problem;
     weft_group *group;
-    float *a, *b, *d;
-    double sum = 0;
+    float *a;
 
-    if (weft_init(&group) != WEFT_OK)
-        return fail(NULL);
-    int rank = weft_rank(group), ranks = weft_size(group), rows = m / ranks, cols = n / ranks;
-    if (m % ranks || n % ranks) /* any number works: the first m mod ranks of them then have one row more */
-        return fprintf(stderr, "this example wants a number of ranks that divides %d and %d\n", m, n), 1;
+    check(weft_init(&group), NULL);
+    weft_problem_init(&problem, WEFT_OP_AG_GEMM);
+    problem.m = 1024, problem.n = 768, problem.k = 512; /* of the whole matrices */
+    int64_t rank = weft_rank(group), ranks = weft_size(group), rows = weft_part(problem.m, ranks, rank).count,
+            cols = weft_part(problem.n, ranks, rank).count;
 
-    /* Peers read A: in symmetric memory they do so in place. B and D could come from malloc. */
-    if (weft_alloc(group, sizeof(float) * rows * k, 0, (void **)&a) != WEFT_OK ||
-        weft_alloc(group, sizeof(float) * k * cols, 0, (void **)&b) != WEFT_OK ||
-        weft_alloc(group, sizeof(float) * m * cols, 0, (void **)&d) != WEFT_OK)
-        return fail(group);
-    for (int i = 0; i < rows * k; i++)
+    /* Any memory will do. Peers read A: in symmetric memory, where it is as large on all, they do so in
+     * place. */
+    check(weft_alloc(group, sizeof(float) * weft_part(problem.m, ranks, 0).count * problem.k, 0, (void **)&a),
+          group);
+    float *b = malloc(sizeof(float) * problem.k * cols), *d = malloc(sizeof(float) * problem.m * cols);
+    for (int64_t i = 0; i < rows * problem.k; i++)
         a[i] = (float)(rank + 1);
-    for (int i = 0; i < k * cols; i++)
+    for (int64_t i = 0; i < problem.k * cols; i++)
         b[i] = 0.5f;
 
-    weft_problem_init(&problem, WEFT_OP_AG_GEMM);
-    problem.m = m, problem.n = n, problem.k = k;
-    operands.a = a, operands.b = b, operands.d = d;
-    if (weft_ag_gemm(group, &problem, &operands) != WEFT_OK)
-        return fail(group);
-
-    for (int i = 0; i < m * cols; i++)
-        sum += d[i];
-    printf("rank %d of %d: D[0][0] = %g, D[m-1][0] = %g, mean %g\n", rank, ranks, d[0], d[(m - 1) * cols],
-           sum / m / cols);
-    return weft_finalize(group) == WEFT_OK ? 0 : 1;
+    check(weft_ag_gemm(group, &problem, &(weft_operands){sizeof(weft_operands), .a = a, .b = b, .d = d}),
+          group);
+    printf("rank %d of %d: D[0][0] = %g, D[m-1][0] = %g\n", (int)rank, (int)ranks, d[0],
+           d[(problem.m - 1) * cols]);
+    check(weft_finalize(group), NULL);
+    int right = d[0] == 256 && d[(problem.m - 1) * cols] == 256 * ranks;
+    free(b);
+    free(d);
+    return !right;
 }
