@@ -1,12 +1,16 @@
 /*
  * What a size that no call had before costs beyond its run: weft_ag_gemm of 1 to 63 rows, after one of 256.
+ * And of the four products how long a rank plans each number of rows up to 256, with so many workers (16), by
+ * itself and by the clock of its thread.
  *
- * usage: weft run -n RANKS -- new_sizes
+ * usage: weft run -n RANKS -- new_sizes [WORKERS]
  */
 #include "core/clock.h"
+#include "run/program.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <weft/weft.h>
 
 enum { ROWS = 256, SIDE = 1024, SIZES = 63 };
@@ -33,7 +37,55 @@ static double call(weft_group *group, const weft_problem *problem, const weft_op
     return (double)(weft_clock_ns() - begun) * 1e-3;
 }
 
-int main(void)
+static double thread_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec * 1e-3;
+}
+
+/* In microseconds: making a plan, which is not kept. */
+static double plan(weft_group *group, const weft_problem *problem)
+{
+    weft_session *session;
+    weft_plan *made;
+    double begun;
+
+    if (weft_session_of(group, &session) != WEFT_OK)
+        return 0;
+    begun = thread_us();
+    if (weft_program_make(session, problem, &made) != WEFT_OK) {
+        fprintf(stderr, "new_sizes: %s\n", weft_error(group));
+        exit(1);
+    }
+    begun = thread_us() - begun;
+    weft_program_destroy(made);
+    return begun;
+}
+
+static void plan_all(weft_group *group, weft_op op, weft_dtype dtype, int workers)
+{
+    double costs[ROWS];
+    weft_problem problem;
+
+    weft_problem_init(&problem, op);
+    problem.n = problem.k = 4 * SIDE;
+    problem.dtype = problem.d_dtype = dtype;
+    problem.tuning.workers = workers;
+    problem.m = ROWS + 1; /* for which the ranks meet */
+    plan(group, &problem);
+    for (problem.m = ROWS; problem.m > 0; problem.m--)
+        costs[problem.m - 1] = plan(group, &problem);
+    qsort(costs, ROWS, sizeof(*costs), compare);
+    if (weft_rank(group) == 0)
+        printf("planning %s of %s, %d workers: %.1f us (median of m = 1 to %d; 95 %% within %.1f, the most "
+               "%.1f)\n",
+               weft_op_name(op), weft_dtype_name(dtype), workers, costs[ROWS / 2], ROWS,
+               costs[ROWS * 95 / 100], costs[ROWS - 1]);
+}
+
+int main(int argc, char **argv)
 {
     float *b = calloc((size_t)SIDE * SIDE, sizeof(*b)), *d = calloc((size_t)ROWS * SIDE, sizeof(*d));
     weft_operands operands = {.size = sizeof(operands), .b = b, .d = d};
@@ -59,6 +111,10 @@ int main(void)
     if (weft_rank(group) == 0)
         printf("a new size costs %.1f us beyond its run (median of %d; the most %.1f)\n", costs[SIZES / 2],
                SIZES, costs[SIZES - 1]);
+    for (weft_op op = WEFT_OP_AG_GEMM; op <= WEFT_OP_GEMM_AS; op++) {
+        plan_all(group, op, WEFT_F32, argc > 1 ? atoi(argv[1]) : 16);
+        plan_all(group, op, WEFT_BF16, argc > 1 ? atoi(argv[1]) : 16);
+    }
     weft_finalize(group);
     free(b);
     free(d);
