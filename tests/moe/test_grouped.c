@@ -59,7 +59,7 @@ static weft_moe_rung late_rung(void)
 {
     weft_moe_rung rung = weft_moe_fused;
 
-    rung.send = late_send;
+    rung.dispatch_send = late_send;
     return rung;
 }
 
