@@ -66,7 +66,7 @@ static double plan(weft_group *group, const weft_problem *problem)
 
 static void plan_all(weft_group *group, weft_op op, weft_dtype dtype, int workers)
 {
-    double costs[ROWS];
+    double costs[ROWS], shown[3]; /* of the rank that takes longest */
     weft_problem problem;
 
     weft_problem_init(&problem, op);
@@ -78,11 +78,12 @@ static void plan_all(weft_group *group, weft_op op, weft_dtype dtype, int worker
     for (problem.m = ROWS; problem.m > 0; problem.m--)
         costs[problem.m - 1] = plan(group, &problem);
     qsort(costs, ROWS, sizeof(*costs), compare);
+    shown[0] = costs[ROWS / 2], shown[1] = costs[ROWS * 95 / 100], shown[2] = costs[ROWS - 1];
+    weft_all_reduce(group, shown, shown, 3, WEFT_F64, WEFT_MAX);
     if (weft_rank(group) == 0)
         printf("planning %s of %s, %d workers: %.1f us (median of m = 1 to %d; 95 %% within %.1f, the most "
                "%.1f)\n",
-               weft_op_name(op), weft_dtype_name(dtype), workers, costs[ROWS / 2], ROWS,
-               costs[ROWS * 95 / 100], costs[ROWS - 1]);
+               weft_op_name(op), weft_dtype_name(dtype), workers, shown[0], ROWS, shown[1], shown[2]);
 }
 
 int main(int argc, char **argv)

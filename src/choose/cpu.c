@@ -22,6 +22,7 @@ enum {
      * memory, and two places take more than they save. */
     EPILOGUE_K = 256,
     LONG_K = 640,
+    FORESEEN_RANKS = 8, /* at most: simulating takes longer the more ranks there are */
 };
 
 /* Measured on shared memory: a slice reduced and stored to everyone in one pass moves the fewest lines, but
@@ -99,9 +100,10 @@ static bool epilogue_is_last(const weft_problem *p, int world, const weft_bindin
 
 /* Few rows change with every call of a server, and simulating takes as long as some of them take to multiply:
  * what is chosen for the next power of two serves them all. */
+enum { MOST_ROWS = 256 };
+
 static weft_problem alike(const weft_problem *p)
 {
-    enum { MOST_ROWS = 256 };
     weft_problem like = *p;
 
     if (p->m > 0 && p->m <= MOST_ROWS)
@@ -115,6 +117,8 @@ static weft_status choose_gemm(const weft_basis *basis, const weft_problem *p, i
 {
     const weft_machine *machine = &basis->machine;
     weft_problem like = alike(p);
+    weft_status status;
+    bool known;
 
     *schedule = usual_schedule(p, world);
     if (epilogue_is_last(p, world, bind)) {
@@ -123,7 +127,18 @@ static weft_status choose_gemm(const weft_basis *basis, const weft_problem *p, i
     }
     if (machine->kind != WEFT_MACHINE_CPU || strcmp(machine->name, generic_machine) == 0)
         return WEFT_OK;
-    return weft_choose_schedule(machine, &like, world, schedule, error);
+    known = weft_choose_remembers(machine, &like, world);
+    status = weft_choose_schedule(machine, &like, world, schedule, error);
+    /* The first call of a layer takes long anyway: it chooses for all few rows, so that no later one has to.
+     */
+    for (like.m = 1; status == WEFT_OK && !known && world <= FORESEEN_RANKS && like.m <= MOST_ROWS;
+         like.m *= 2) {
+        weft_error_text ignored;
+        weft_schedule later;
+
+        weft_choose_schedule(machine, &like, world, &later, &ignored);
+    }
+    return status;
 }
 
 static int workers_here(const weft_group *group)

@@ -237,10 +237,22 @@ static bool worth_trying(const weft_machine *machine, weft_problem *candidate, i
  * is a guess, and `unfused` is what the caller would have had anyway. */
 static const double worth_it = 0.99;
 
+static uint64_t key_of(const weft_machine *machine, const weft_problem *problem, int world)
+{
+    return weft_problem_hash(problem, world) ^ machine->id;
+}
+
+bool weft_choose_remembers(const weft_machine *machine, const weft_problem *problem, int world)
+{
+    weft_schedule known;
+
+    return recall(key_of(machine, problem, world), &known);
+}
+
 weft_status weft_choose_schedule(const weft_machine *machine, const weft_problem *problem, int world,
                                  weft_schedule *schedule, weft_error_text *error)
 {
-    uint64_t key = weft_problem_hash(problem, world) ^ machine->id;
+    uint64_t key = key_of(machine, problem, world);
     weft_schedule best = WEFT_SCHEDULE_AUTO;
     const weft_schedule *list;
     weft_schedule only = WEFT_SCHEDULE_AUTO;

@@ -19,9 +19,10 @@ void weft_choose_tiles_within(const weft_machine *machine, int world, int64_t re
 /*
  * The fastest schedule of a resolved problem whose schedule is AUTO, among those that give the layout asked
  * for, unfused included: each is simulated as weft_sim_run would simulate it alone. Answers are remembered
- * per machine and problem.
+ * per machine and problem: the second tells whether this one is.
  */
 weft_status weft_choose_schedule(const weft_machine *machine, const weft_problem *problem, int world,
                                  weft_schedule *schedule, weft_error_text *error);
+bool weft_choose_remembers(const weft_machine *machine, const weft_problem *problem, int world);
 
 #endif

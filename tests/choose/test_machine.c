@@ -1,4 +1,5 @@
 /* `auto`: the fastest by simulation, of the layout asked for, remembered, and never one that cannot run. */
+#include "choose/choose.h"
 #include "choose/machine.h"
 #include "sim/sim.h"
 #include "support/check.h"
@@ -85,6 +86,23 @@ static void weighs_the_promise(void)
     }
 }
 
+/* Whatever rows a layer is first called with, what it comes to for few rows is known then. */
+static void foresees_few_rows(void)
+{
+    weft_problem problem = ag_gemm(1000, 1024, 512, WEFT_LAYOUT_GATHER_A), resolved;
+    weft_basis basis = {.machine = find("epyc96"), .workers = 4};
+    weft_error_text error = {0};
+
+    CHECK_INT(weft_core_current(&basis.core, &error), WEFT_OK);
+    problem.tuning.workers = basis.workers;
+    for (problem.m = 1; problem.m <= 256; problem.m *= 2)
+        CHECK(!weft_choose_remembers(&basis.machine, &problem, 4));
+    problem.m = 1000;
+    CHECK_INT(weft_choose_cpu(&basis, &problem, 4, &resolved, &error), WEFT_OK);
+    for (problem.m = 1; problem.m <= 256; problem.m *= 2)
+        CHECK(weft_choose_remembers(&basis.machine, &problem, 4));
+}
+
 int main(void)
 {
     weft_machine machine = find("mi300x8");
@@ -99,6 +117,7 @@ int main(void)
     picks_the_fastest("cpu", ag_gemm(1024, 1024, 1024, WEFT_LAYOUT_GATHER_A));
 
     weighs_the_promise();
+    foresees_few_rows();
     /* Where a fused kernel's launch costs more than a tiny problem's communication, it is not taken. */
     {
         weft_machine h100 = find("h100x8");

@@ -296,7 +296,8 @@ static weft_status find_basis(weft_executor *x)
     return WEFT_OK;
 }
 
-/* Rank 0 decides what the problem left open, for all. */
+/* Rank 0 decides what the problem left open, for all. The others do so beside it, so that they need not begin
+ * when they plan by themselves (weft_choose_cpu remembers). */
 static weft_status resolve(weft_executor *x, const weft_problem *problem, weft_problem *resolved)
 {
     weft_session *s = x->session;
@@ -305,15 +306,13 @@ static weft_status resolve(weft_executor *x, const weft_problem *problem, weft_p
         int32_t status;
         char text[256];
     } decision;
+    weft_error_text error = {0};
     weft_status status;
 
     memset(&decision, 0, sizeof(decision));
-    if (s->rank == 0) {
-        decision.status =
-            (int32_t)weft_choose_cpu(x->basis, problem, s->world, &decision.problem, &s->group->error);
-        if (decision.status != WEFT_OK)
-            memcpy(decision.text, s->group->error.text, sizeof(decision.text) - 1);
-    }
+    decision.status = (int32_t)weft_choose_cpu(x->basis, problem, s->world, &decision.problem, &error);
+    if (decision.status != WEFT_OK)
+        memcpy(decision.text, error.text, sizeof(decision.text) - 1);
     status = weft_group_broadcast(s->group, 0, &decision, sizeof(decision));
     if (status != WEFT_OK)
         return status;
