@@ -22,6 +22,7 @@ from torch._C import _len_torch_function_stack as _function_modes  # type: ignor
 from torch._C._autograd import _profiler_enabled as _profiled  # type: ignore[attr-defined]
 from torch._C._dynamo.guards import TensorGuards  # type: ignore[import-not-found]
 
+_grad_enabled = torch.is_grad_enabled
 PLAIN = (Tensor, torch.nn.Parameter)
 _MOST = 4096  # calls that an operator remembers
 
@@ -58,13 +59,18 @@ def _is_plain(x: Any) -> bool:
 class Call:
     """A call that was made: its guard, what it was given besides tensors, and its form."""
 
-    __slots__ = ("check", "tensors", "rest", "form")
+    __slots__ = ("check", "tensors", "rest", "form", "grads")
 
     def __init__(self, inputs: Sequence[Any], tensors: int, rest: Tuple[Any, ...], form: Any) -> None:
         given = inputs[:tensors]
         sizes, strides = [list(x.shape) for x in given], [list(x.stride()) for x in given]
         self.check = TensorGuards(*given, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
         self.tensors, self.rest, self.form = tensors, rest, form
+        self.grads = any(x.requires_grad for x in given)  # it was made where gradients were off, and serves only there
+
+    def serves(self) -> bool:
+        """Whether nobody looks on."""
+        return not _function_modes() and not _profiled() and not (self.grads and _grad_enabled())
 
 
 def _remember(calls: Dict[Any, Call], key: Any, inputs: Sequence[Any], tensors: int, most: int, kernel: Any) -> None:
@@ -95,7 +101,7 @@ def _of_two(kernel: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
             return otherwise(op, *inputs, **named)
         a, b, bias = inputs[:3]
         call = calls.get(id(b))
-        if call is not None and call.rest == inputs[3:] and not _function_modes() and not _profiled():
+        if call is not None and call.rest == inputs[3:] and call.serves():
             if (call.tensors == 2 and call.check(a, b)) if bias is None else (call.tensors == 3 and call.check(a, b, bias)):
                 group = call.form.ready()
                 if group is not None:
@@ -119,12 +125,12 @@ def _of_shape(kernel: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         given = inputs[:tensors]
         key = given[0].shape, inputs[tensors:]
         call = calls.get(key)
-        if call is not None and not _function_modes() and not _profiled() and call.check(*given):
+        if call is not None and call.serves() and call.check(*given):
             group = call.form.ready()
             if group is not None:
                 return call.form.run(group, *given)
         out = otherwise(op, *inputs, **named)
-        if not (given[0] if out is None else out).requires_grad:
+        if not (given[0] if out is None else out[0] if type(out) is tuple else out).requires_grad:
             _remember(calls, key, inputs, tensors, tensors, kernel)
         return out
 
