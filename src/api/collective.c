@@ -30,6 +30,13 @@ issue(const weft_backend *backend, weft_plan *plan, const void *send, void *recv
     return status == WEFT_OK ? backend->issue(plan, &operands) : status;
 }
 
+static bool is_small(const weft_group *group, const weft_problem *p)
+{
+    const weft_backend *backend = weft_backend_of(group);
+
+    return backend->small_fits && backend->small_fits(group, p);
+}
+
 static weft_status run(weft_group *group, const char *call, const weft_problem *p, const void *send,
                        void *recv)
 {
@@ -54,7 +61,7 @@ static weft_status run(weft_group *group, const char *call, const weft_problem *
                          "have an average (on GPUs float32, float16, bfloat16, int32 and int64 are reduced, "
                          "not averaged)");
     }
-    if (backend->small_fits && backend->small_fits(group, p)) {
+    if (is_small(group, p)) {
         if (p->count && ((!send && (p->op != WEFT_OP_BROADCAST || group->rank == p->root)) || !recv))
             return reject(group, call, p, "a buffer is NULL");
         return backend->small_run(group, p, send, recv);
@@ -74,10 +81,10 @@ static weft_plan *repeated(const weft_group *group, weft_op op, int64_t count, w
     const weft_session *session = group ? group->session : NULL;
     weft_plan *last = session && session->failures == session->cached_failures ? session->cached : NULL;
 
-    return last && last->asked.op == op && last->asked.count == count && last->asked.dtype == dtype &&
-                   last->asked.reduction == reduction && last->asked.root == root
-               ? last
-               : NULL;
+    if (!last || last->asked.op != op || last->asked.count != count || last->asked.dtype != dtype ||
+        last->asked.reduction != reduction || last->asked.root != root)
+        return NULL;
+    return session->reach[op] == WEFT_REACH_BEYOND && is_small(group, &last->asked) ? NULL : last;
 }
 
 static weft_status collective(weft_group *group, const char *call, const void *send, void *recv, weft_op op,

@@ -50,14 +50,22 @@ void weft_given_note(weft_plan *plan)
     }
 }
 
-uint32_t weft_given_reached(const weft_plan *plan)
+/* Roles that peers touch, where there may be another way; 0: none. */
+static uint32_t avoidable(const weft_plan *plan)
 {
     const weft_plan_part *part = &plan->part;
-    uint32_t touched = weft_user_operands_touched(&part->problem);
-    int64_t most = 0;
 
     if (plan->loaded || part->world == 1 || part->domain || part->problem.schedule == WEFT_SCHEDULE_TWO_LEVEL)
         return 0;
+    return weft_user_operands_touched(&part->problem);
+}
+
+uint32_t weft_given_reached(const weft_plan *plan)
+{
+    const weft_plan_part *part = &plan->part;
+    uint32_t touched = avoidable(plan);
+    int64_t most = 0;
+
     for (uint32_t i = 0; i < part->operand_count; i++) {
         const weft_operand *o = &part->operands[i];
         int64_t bytes = weft_operand_rows(o, part->world, 0) * weft_operand_cols(o, part->world, 0) *
@@ -70,6 +78,11 @@ uint32_t weft_given_reached(const weft_plan *plan)
         most = bytes > most ? bytes : most;
     }
     return most >= STAGED_LEAST_BYTES ? touched : 0;
+}
+
+uint32_t weft_given_told(const weft_plan *plan)
+{
+    return plan->part.problem.op >= WEFT_OP_ALL_REDUCE ? avoidable(plan) : weft_given_reached(plan);
 }
 
 bool weft_given_beyond(const weft_plan *plan, const weft_operands *in)

@@ -11,6 +11,10 @@ void weft_given_note(struct weft_plan *plan);
 /* Roles that peers touch, if it is worth having a plan that stages them; 0: none. */
 uint32_t weft_given_reached(const struct weft_plan *plan);
 
+/* Roles of which runs tell whether peers can reach them: those of a collective whatever its size, for a small
+ * one that nobody can read in place needs no plan (cpu/small.c). */
+uint32_t weft_given_told(const struct weft_plan *plan);
+
 /* Does an operand of this rank of which peers are told lie where they cannot reach it? */
 bool weft_given_beyond(const struct weft_plan *plan, const weft_operands *operands);
 

@@ -67,16 +67,17 @@ static inline int weft_record_slot(weft_operand_role role)
     return WEFT_ROLE_RECV - (int)role;
 }
 
-enum { WEFT_SMALL_BYTES = 32 << 10 };
+enum { WEFT_SMALL_BYTES = 64 << 10 };
 
-/* A small collective's payload behind its flag, in the same line (run/cpu/small.c). */
+/* A small collective's payload behind its flag, in the same line, or from the next one on (run/cpu/small.c).
+ */
 typedef struct weft_small {
     union {
         weft_signal sequence; /* stored last (release); partner: is_there in small.c */
         struct {
             uint64_t signal_words[2];
             uint64_t hash;
-            char payload[WEFT_SMALL_BYTES];
+            char payload[WEFT_SMALL_BYTES + WEFT_LINE_BYTES];
         };
     };
 } weft_small;

@@ -264,6 +264,7 @@ class Own(unittest.TestCase):
             dist.all_reduce(x.t()[1:4])  # a view with gaps: its elements and no others
             assert x[:, 1:4].equal(2 * torch.arange(24.0).view(4, 6)[:, 1:4])
             assert x[:, 4:].equal(torch.arange(24.0).view(4, 6)[:, 4:])
+            weft.torch.backend._LONG_BYTES = 256 << 10
             for dtype in TYPES:  # in pieces, and a rest
                 one = torch.arange(270_001) % 5
                 for op, want in ((dist.ReduceOp.SUM, 2 * one + 1), (dist.ReduceOp.MAX, one + 1)):
@@ -278,6 +279,61 @@ class Own(unittest.TestCase):
             assert layer(torch.ones(2, 4)).shape == (2, 4)
 
         support.ranks(2, inside("weft", body))
+
+    def test_calls_now_and_later_are_equal(self) -> None:
+        """What is waited for at once and lies without gaps takes a shorter way than the rest."""
+
+        def body(rank: int) -> None:
+            size = dist.get_world_size()
+
+            def gaps(x: torch.Tensor) -> torch.Tensor:
+                return torch.stack([x, x], -1)[..., 0]
+
+            calls = (
+                (dist.all_reduce, lambda n: (numbers(rank, n, 2),)),
+                (dist.broadcast, lambda n: (numbers(rank, n, 2), size - 1)),
+                (newest(dist, "all_gather_single", "all_gather_into_tensor"), lambda n: (torch.zeros(n * size, 2), numbers(rank, n, 2))),
+                (newest(dist, "reduce_scatter_single", "reduce_scatter_tensor"), lambda n: (torch.zeros(n, 2), numbers(rank, n * size, 2))),
+                (dist.all_to_all_single, lambda n: (torch.zeros(n * size, 2), numbers(rank, n * size, 2))),
+            )
+            for call, make in calls:
+                for n in (0, 3, 1000, 40000):  # nothing, without a plan, the same in memory of torch's own, in chunks
+                    for again in range(2):
+                        now, later, apart = make(n), make(n), [gaps(x) if isinstance(x, torch.Tensor) else x for x in make(n)]
+                        call(*now)
+                        call(*later, async_op=True).wait()
+                        call(*apart)
+                        assert now[0].equal(later[0]) and now[0].equal(apart[0]), (call, n, again)
+                        if n:
+                            assert now[0].count_nonzero()
+
+        for size in (2, 3):
+            support.ranks(size, inside("weft", body))
+
+    def test_different_calls_are_errors_on_every_rank(self) -> None:
+        """And the group works afterwards."""
+
+        def body(rank: int) -> None:
+            weft.torch.backend._LONG_BYTES = 1 << 20
+            calls = [lambda n=n: dist.all_reduce(torch.ones(n[rank])) for n in ((4, 5), (0, 5), (20000, 30000), (3 << 18, 5 << 18))]
+            calls += [
+                lambda: dist.all_reduce(torch.ones(4, dtype=(torch.float32, torch.float64)[rank])),
+                lambda: dist.all_reduce(torch.ones(4), (dist.ReduceOp.SUM, dist.ReduceOp.MAX)[rank]),
+                lambda: dist.all_reduce(torch.ones(4)) if rank else dist.broadcast(torch.ones(4), 0),
+                lambda: dist.broadcast(torch.ones(4), rank),
+                lambda: dist.all_reduce(torch.ones(4 + rank), async_op=True).wait(),
+            ]
+            for i, call in enumerate(calls):
+                try:
+                    call()
+                except weft.errors.MismatchError:
+                    x = torch.ones(3)
+                    dist.all_reduce(x)
+                    assert x.tolist() == [2.0] * 3
+                else:
+                    raise AssertionError(f"no error of call {i}")
+
+        support.ranks(2, inside("weft", body, timeout=20))
 
     def test_groups_in_flight_in_different_orders(self) -> None:
         def body(rank: int) -> None:

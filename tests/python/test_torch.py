@@ -92,6 +92,22 @@ class Ops(unittest.TestCase):
             y[0].sum().backward()
             self.assertTrue(torch.equal(x.grad, sums.expand_as(x)))
             self.assertTrue(torch.equal(weight.grad, (expert >= 0) * x.detach().sum(1, keepdim=True)))
+            # Calls like ones before them, which pass the dispatcher by: in turn, one inside the other, with gaps.
+            with torch.no_grad():
+                for turn in (2, 0, 1):
+                    for t in (x, torch.stack([x, x], 2)[:, :, 0]):
+                        first = ops.moe_dispatch(t, expert, weight, None, layer)
+                        self.assertEqual((first[1].tolist(), int(first[3]) % 2), ([2, 2, 2], 0))
+                        self.assertTrue(torch.equal(first[0], rows) and torch.equal(first[2], entry_weight))
+                        second = ops.moe_dispatch(2 * x, expert, weight, None, layer) if turn == 2 else first
+                        y = [ops.moe_combine(d[0], expert, weight, *d[2:], layer) for d in (first, second)]
+                        self.assertTrue(torch.equal(y[0], x * sums))
+                        self.assertTrue(torch.equal(y[1], y[0] * (1 + (turn == 2))))
+                with unittest.mock.patch.object(weft.torch.moe_ops, "_layer", side_effect=AssertionError) as through:
+                    d = ops.moe_dispatch(x, expert, weight, None, layer)
+                    ops.moe_combine(d[0], expert, weight, *d[2:], layer)
+                self.assertEqual(through.call_count, 0)
+            self.assertIsNotNone(ops.moe_dispatch(x, expert, weight, None, layer)[0].grad_fn)
             with self.assertRaisesRegex(ValueError, "no layer is named 'nobody'"):
                 ops.moe_dispatch(x, expert, weight, None, "nobody")
 
@@ -184,7 +200,9 @@ class Ops(unittest.TestCase):
                         x = a.clone().requires_grad_()
                         self.assertIsNotNone(call(x).grad_fn)
                         with torch.no_grad():
-                            self.assertIsNone(call(x).grad_fn)
+                            for _ in range(2):
+                                self.assertIsNone(call(x).grad_fn)
+                        self.assertIsNotNone(call(x).grad_fn)
                         with warnings.catch_warnings():
                             warnings.simplefilter("ignore")  # from 2.15 on it is said to be old
                             traced = torch.jit.trace(call, a)

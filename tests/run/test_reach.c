@@ -1,5 +1,6 @@
 /* Operands beyond the peers' reach are staged by the plan, whoever has them there, and results are the same
  * to the bit. */
+#include "run/cpu/executor.h"
 #include "run/program.h"
 #include "support/check.h"
 #include "support/ranks.h"
@@ -164,8 +165,90 @@ static void after_a_failure(weft_group *group, void *argument)
     free(out);
 }
 
+static weft_status collective(weft_group *group, const job *j, const float *in, float *out)
+{
+    switch (j->op) {
+    case WEFT_OP_ALL_REDUCE:
+        return weft_all_reduce(group, in, out, j->count, WEFT_F32, WEFT_SUM);
+    case WEFT_OP_ALL_GATHER:
+        return weft_all_gather(group, in, out, j->count, WEFT_F32);
+    case WEFT_OP_REDUCE_SCATTER:
+        return weft_reduce_scatter(group, in, out, j->count, WEFT_F32, WEFT_SUM);
+    case WEFT_OP_ALL_TO_ALL:
+        return weft_all_to_all(group, in, out, j->count, WEFT_F32);
+    default:
+        return weft_broadcast(group, out, j->count, WEFT_F32, 1);
+    }
+}
+
+/* Element i of the result on `rank`. */
+static float expected_at(const job *j, int ranks, int rank, int round, int64_t i)
+{
+    int64_t from = i / j->count, at = i % j->count;
+    float value, sum = 0;
+
+    if (j->op == WEFT_OP_BROADCAST)
+        from = 1;
+    if (j->op == WEFT_OP_ALL_TO_ALL || j->op == WEFT_OP_REDUCE_SCATTER)
+        at += rank * j->count;
+    for (int r = 0; r < ranks; r++) {
+        value = (float)((at * 7 + r * 3 + round) % 5 - 2);
+        if (j->op == WEFT_OP_ALL_REDUCE || j->op == WEFT_OP_REDUCE_SCATTER)
+            sum += value;
+        else if (r == from)
+            return value;
+    }
+    return sum;
+}
+
+/* Collectives that fit a slot need no plan where peers could not read operands in place: from the second call
+ * on, and as long as one rank has them there. */
+static void without_a_plan(weft_group *group, void *argument)
+{
+    const job *j = argument;
+    int ranks = weft_size(group), rank = weft_rank(group);
+    int64_t in_count = in_elements(j, ranks), out_count = out_elements(j, ranks);
+    void *shared[2];
+    float *own[2] = {malloc((size_t)in_count * sizeof(float)), malloc((size_t)out_count * sizeof(float))};
+
+    for (int i = 0; i < 2; i++)
+        CHECK_INT(weft_alloc(group, (size_t)(i ? out_count : in_count) * sizeof(float), 0, &shared[i]),
+                  WEFT_OK);
+    for (int round = 0; round < 2 * ROUNDS; round++) {
+        bool symmetric = has_symmetric(round / 2, rank), beyond = round / 2 > 0 && round / 2 <= 3;
+        float *in = symmetric ? shared[0] : own[0], *out = symmetric ? shared[1] : own[1];
+        uint64_t before = group->device ? ((weft_executor *)group->device)->small_count : 0;
+        const weft_session *session;
+
+        if (j->op == WEFT_OP_BROADCAST)
+            beyond = round / 2 == 1 || round / 2 == 2; /* only where the root has it matters */
+        if (j->in_place || j->op == WEFT_OP_BROADCAST)
+            in = out;
+        fill(in, in_count, rank, round);
+        CHECK_INT(collective(group, j, in, out), WEFT_OK);
+        for (int64_t i = 0; i < out_count; i++)
+            CHECK(out[i] == expected_at(j, ranks, rank, round, i));
+        session = group->session;
+        CHECK_INT(session->reach[j->op], beyond ? WEFT_REACH_BEYOND : WEFT_REACH_ALL);
+        if (round % 2)
+            CHECK_INT(((weft_executor *)group->device)->small_count - before, beyond);
+    }
+    for (int i = 0; i < 2; i++) {
+        CHECK_INT(weft_free(group, shared[i]), WEFT_OK);
+        free(own[i]);
+    }
+}
+
 int main(void)
 {
+    static job small[] = {
+        {.op = WEFT_OP_ALL_REDUCE, .count = 10001},
+        {.op = WEFT_OP_ALL_REDUCE, .count = 1500, .in_place = true},
+        {.op = WEFT_OP_ALL_GATHER, .count = 16384},
+        {.op = WEFT_OP_REDUCE_SCATTER, .count = 5461},
+        {.op = WEFT_OP_ALL_TO_ALL, .count = 3000},
+        {.op = WEFT_OP_BROADCAST, .count = 16000},
+    };
     static job jobs[] = {
         {.op = WEFT_OP_ALL_REDUCE, .count = 200001, .workers = 1},
         {.op = WEFT_OP_ALL_REDUCE, .count = 200001, .workers = 2, .in_place = true},
@@ -190,6 +273,9 @@ int main(void)
 
     for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++)
         ranks_run(2 + (int)(i % 2), rounds, &jobs[i]);
+    for (size_t i = 0; i < sizeof(small) / sizeof(small[0]); i++)
+        for (int ranks = 2; ranks <= 3; ranks++)
+            ranks_run(ranks, without_a_plan, &small[i]);
     ranks_run(3, first_call, NULL);
     ranks_run(2, after_a_failure, NULL);
     return check_report("test_run_reach");

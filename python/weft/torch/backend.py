@@ -30,15 +30,15 @@ from torch._C import _distributed_c10d as c10d
 
 from .._library import constants, lib
 from ..dtypes import dtype_of
-from ..errors import AbortedError, Error, TimeoutError, UnsupportedError
+from ..errors import AbortedError, Error, MismatchError, TimeoutError, UnsupportedError
 from ..group import Group, from_store
 from ..products import Plan
 from ..tensor import empty
 from . import _cuda, _groups
 
 _all_reduce = lib.weft_all_reduce
-_PIECE_BYTES = 256 << 10  # of long reductions between two ranks
-_FEW = _PIECE_BYTES // 8  # elements that are less than a piece, whatever they are
+_PIECE_BYTES = 256 << 10  # of long reductions between two ranks …
+_LONG_BYTES = 32 << 20  # … which are these
 _TAGS = 64  # below which a message can be received from any rank
 _BYTE = constants["WEFT_BYTE"]
 _SUM, _AVG = dist.ReduceOp.SUM, dist.ReduceOp.AVG
@@ -373,18 +373,45 @@ class ProcessGroupWeft(dist.ProcessGroup):
         call()
         return Work(tensors, done=True)
 
+    def _at_once(self, opts: Any, x: Tensor, y: Tensor) -> bool:
+        """Whether a call needs no more than the library's: it is waited for, none is under way, and memory is without gaps."""
+        return (
+            opts is not None
+            and not opts.asyncOp
+            and not self._lane.pending
+            and x.is_cpu
+            and x.is_contiguous()
+            and (y is x or (y.is_cpu and y.is_contiguous() and y.dtype == x.dtype))
+        )
+
+    def _now(self, function: Callable[..., int], *arguments: Any) -> Work:
+        """A call of the library that is waited for."""
+        try:
+            self.group._call(function, *arguments)
+        except TimeoutError as error:
+            raise self._late(error) from None
+        return _DONE
+
     def _reduce_on_cpu(self, x: Tensor, codes: Tuple[int, int]) -> None:
-        """torch's memory is no peer's to read: what peers need of it is copied to where they can. Between two ranks least is
-        copied by packets, a piece at a time, so that it is still in a cache when the peer reads it."""
-        at, left = x.data_ptr(), x.numel()
-        if self._size == 2:
+        """torch's memory is no peer's to read: what peers need of it is copied to where they can. Between two ranks what is
+        larger than caches is copied by packets, a piece at a time, so that it is still in one when the peer reads it."""
+        at, count = x.data_ptr(), x.numel()
+        left = count
+        if self._size == 2 and x.nbytes >= _LONG_BYTES:
+            self._agree(count)
             piece = _PIECE_BYTES // x.element_size()
             pieces, left = divmod(left, piece)
-            if pieces:
-                self.group._run_pieces(self._pair_plan(piece, codes)._plan, at, _PIECE_BYTES, pieces)
-                at += pieces * _PIECE_BYTES
-        if left:
+            self.group._run_pieces(self._pair_plan(piece, codes)._plan, at, _PIECE_BYTES, pieces)
+            at += pieces * _PIECE_BYTES
+        if left or not count:
             self.group._call(_all_reduce, at, at, left, *codes)
+
+    def _agree(self, count: int) -> None:
+        """Every rank has as many elements; pieces of them would not show it."""
+        most = (C.c_int64 * 2)(count, -count)
+        self.group._call(_all_reduce, most, most, 2, *_REDUCTIONS[torch.int64, int(dist.ReduceOp.MAX)])  # type: ignore[call-overload]
+        if most[0] != -most[1]:
+            raise MismatchError(f"all_reduce: the ranks have different sizes, {-most[1]} and {most[0]} elements")
 
     def _pair_plan(self, count: int, codes: Tuple[int, int]) -> Plan:
         plan = self._plans.get(codes)
@@ -444,7 +471,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
             if codes is not None and x.is_contiguous() and x.is_cpu and not opts.asyncOp:
                 count = x.numel()
                 try:
-                    if count >= _FEW:
+                    if x.nbytes >= _LONG_BYTES:
                         self._reduce_on_cpu(x, codes)
                     else:
                         pointer = x.data_ptr()
@@ -502,6 +529,8 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
     def broadcast(self, tensors: Any, opts: Any, **_: Any) -> Work:
         tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+        if len(tensors) == 1 and self._at_once(opts, tensors[0], tensors[0]):
+            return self._now(lib.weft_broadcast, tensors[0].data_ptr(), tensors[0].nbytes, _BYTE, opts.rootRank)
 
         def call() -> None:
             for x in tensors:
@@ -574,6 +603,8 @@ class ProcessGroupWeft(dist.ProcessGroup):
         return self.allgather(columns, inputs, opts)
 
     def _allgather_base(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
+        if self._at_once(opts, input, output) and output.numel() == self._size * input.numel():
+            return self._now(lib.weft_all_gather, input.data_ptr(), output.data_ptr(), input.nbytes, _BYTE)
         return self.allgather_into_tensor_coalesced([output], [input], opts)
 
     def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
@@ -618,6 +649,11 @@ class ProcessGroupWeft(dist.ProcessGroup):
         self._back(result, y)
 
     def _reduce_scatter_base(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
+        if self._at_once(opts, input, output) and input.numel() == self._size * output.numel():
+            codes = _REDUCTIONS.get((input.dtype, hash(opts.reduceOp)))
+            if codes is not None:
+                at, to = input.data_ptr(), output.data_ptr()
+                return self._now(lib.weft_reduce_scatter, at, to, output.numel(), *codes)
         return self.reduce_scatter_tensor_coalesced([output], [input], opts)
 
     def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
@@ -649,6 +685,9 @@ class ProcessGroupWeft(dist.ProcessGroup):
         if output.dtype != input.dtype:
             raise ValueError(f"all_to_all: the output is {output.dtype}, the input {input.dtype}")
         even = not input_split_sizes and not output_split_sizes
+        if even and self._at_once(opts, input, output):
+            at, to = input.data_ptr(), output.data_ptr()
+            return self._now(lib.weft_all_to_all, at, to, input.nbytes // self._size, _BYTE)
 
         def call() -> None:
             dense, result = _dense(input), _dense(output)
@@ -723,6 +762,8 @@ class ProcessGroupWeft(dist.ProcessGroup):
         return self._make(opts, outputs, call)
 
     def barrier(self, opts: Any = None, **_: Any) -> Work:
+        if opts is not None and not opts.asyncOp and not self._lane.pending:
+            return self._now(lib.weft_barrier)
         return self._make(opts, [], self.group.barrier)
 
     # ---- from one rank to another ------------------------------------------------------------------------------

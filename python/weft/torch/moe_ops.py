@@ -20,22 +20,25 @@ from __future__ import annotations
 import ctypes as C
 import itertools
 import weakref
+from operator import sub
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
 
-from .._library import lib
+from .._library import lib, structs
 from ..errors import ArgumentError
 from ..moe import FeedForward, MoE
 from . import _cuda
-from ._forms import MOST, Form, maker
+from ._forms import MOST, Form, _empty_strided_cpu, maker
 from ._quick import quicken
 from .ops import _define, _differentiable, _ops
 
 _layers: "weakref.WeakValueDictionary[str, _Layer]" = weakref.WeakValueDictionary()
 _experts: "weakref.WeakValueDictionary[str, FeedForward]" = weakref.WeakValueDictionary()
 _numbers = itertools.count()
+_View = structs["weft_moe_view"]
+_VIEW_BYTES = C.sizeof(_View)
 
 
 class _Layer:
@@ -181,45 +184,160 @@ def _weights_back(along: Tensor, expert: Tensor, counts: Tensor, layer: str) -> 
     return torch.where(expert >= 0, found, 0)
 
 
-class _Forward(Form):
-    """A round of so many tokens, through the experts of a layer."""
+class _Call(Form):
+    """A call of a layer, with everything ready but addresses."""
 
-    def __init__(self, it: _Layer, packed: FeedForward, x: Tensor, expert: Tensor, weight: Tensor) -> None:
-        super().__init__(lib.weft_moe_forward, it.moe.group, x)
-        self.layer, self.experts = weakref.ref(it), weakref.ref(packed)
-        self.first, tokens = it.moe._input(x, expert, weight)
-        self.new = maker((tokens, it.moe.hidden), x)
-        function, moe, pointer = self.function, it.moe._moe, C.byref(packed._expert)
-        self.moe = moe
-        self.call: Any = lambda _, given, out: function(moe, 0, given, pointer, out)
-        self.spare: List[Any] = []  # as products have them
+    def __init__(self, function: Any, it: _Layer, like: Tensor) -> None:
+        super().__init__(function, it.moe.group, like)
+        self.layer, self.moe = weakref.ref(it), it.moe._moe
 
     def ready(self) -> Any:
         it, group = self.layer(), self.group()
-        if it is None or group is None or self.moe not in group._native.made or self.experts() is None:
+        if it is None or group is None or self.moe not in group._native.made:
             return None
-        if it.open is not None:
-            it.close()
         if group._lane is not None:
             group._lane.settle()
         return group
+
+
+class _Send(_Call):
+    """A call that begins a round, of so many tokens."""
+
+    def __init__(self, function: Any, it: _Layer, x: Tensor, expert: Tensor, weight: Tensor) -> None:
+        super().__init__(function, it, x)
+        self.first, self.tokens = it.moe._input(x, expert, weight)
+        self.spare: List[Any] = []  # inputs that no call has in use, as products have them
+
+    def ready(self) -> Any:
+        group, it = super().ready(), self.layer()
+        if group is not None and it is not None and it.open is not None:
+            it.close()
+        return group
+
+    def take(self, x: Tensor, expert: Tensor, weight: Tensor) -> Tuple[Any, Any]:
+        """An input with these tensors, and how a call takes it."""
+        if self.spare:
+            both = self.spare.pop()
+        else:
+            own = type(self.first).from_buffer_copy(self.first)
+            both = own, C.byref(own)
+        given = both[0]
+        given.x, given.expert, given.weight = x.data_ptr(), expert.data_ptr(), weight.data_ptr()
+        return both
+
+
+class _Dispatch(_Send):
+    """``moe_dispatch`` on the CPU, of a round that is not backward's own."""
+
+    def __init__(self, it: _Layer, x: Tensor, expert: Tensor, weight: Tensor) -> None:
+        super().__init__(lib.weft_moe_dispatch, it, x, expert, weight)
+        dispatch, gather, moe = self.function, lib.weft_moe_gather, self.moe
+        self.send: Any = lambda _, given, view: dispatch(moe, 0, given, view)
+        self.fetch: Any = lambda _, rows: gather(moe, 0, None, rows)
+        self.dtype, self.hidden, self.device = x.dtype, x.shape[1], x.device
+        self.here = len(it.moe.local_experts)
+        self.words, self.offsets = C.c_int64 * self.here, C.c_int64 * (self.here + 1)
+
+    def run(self, group: Any, x: Tensor, expert: Tensor, weight: Tensor) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+        it: Any = self.layer()
+        both, view = self.take(x, expert, weight), _View(size=_VIEW_BYTES)
+        it.last += 2
+        group._call(self.send, both[1], C.byref(view))
+        self.spare.append(both)
+        it.moe._sent[0] = self.tokens, x
+        it.offset = offset = self.offsets.from_address(view.offset)[:]
+        it.open, it.tokens, it.device = it.last, self.tokens, self.device
+        entries = offset[-1]
+        rows = _empty_strided_cpu((entries, self.hidden), (self.hidden, 1), self.dtype)
+        entry_weight = _empty_strided_cpu((entries,), (1,), torch.float32)
+        if entries:
+            C.memmove(entry_weight.data_ptr(), view.entry_weight, 4 * entries)
+            group._call(self.fetch, rows.data_ptr())
+        counts, round = _empty_strided_cpu((self.here,), (1,), torch.int64), _empty_strided_cpu((), (), torch.int64)
+        if self.here:
+            self.words.from_address(counts.data_ptr())[:] = list(map(sub, offset[1:], offset))
+        C.c_int64.from_address(round.data_ptr()).value = it.last
+        return rows, counts, entry_weight, round
+
+
+class _Combine(_Call):
+    """``moe_combine`` on the CPU."""
+
+    def __init__(self, it: _Layer, results: Tensor) -> None:
+        super().__init__(lib.weft_moe_combine, it, results)
+        combine, moe, hidden, dtype = self.function, self.moe, it.moe.hidden, results.dtype
+        self.bring: Any = lambda _, results, out: combine(moe, 0, results, None, out)
+        self.new: Any = lambda tokens: _empty_strided_cpu((tokens, hidden), (hidden, 1), dtype)
+
+    def run(self, group: Any, results: Tensor, expert: Tensor, weight: Tensor, entry_weight: Tensor, round: Tensor) -> Tensor:
+        it: Any = self.layer()
+        if it.open != C.c_int64.from_address(round.data_ptr()).value or it.tokens != expert.shape[0]:
+            return _combine(results, expert, weight, entry_weight, round, it.name)
+        it.open = None
+        out = self.new(it.tokens)
+        group._call(self.bring, results.data_ptr(), out.data_ptr())
+        it.moe._sent.pop(0, None)
+        return out
+
+
+class _DispatchKernel:
+    """The kernel of ``moe_dispatch``."""
+
+    arguments, tensors = 5, 3
+
+    def form_of(self, x: Tensor, expert: Tensor, weight: Tensor, round: Optional[Tensor], layer: str) -> Any:
+        """The form of a call that was made; None for backward's own, for one on a GPU and with tensors that have gaps."""
+        it = _layers.get(layer)
+        if it is None or round is not None or not _plain(it, x, expert, weight):
+            return None
+        return _Dispatch(it, x, expert, weight)
+
+    __call__ = staticmethod(_dispatch)
+
+
+class _CombineKernel:
+    """The kernel of ``moe_combine``."""
+
+    arguments, tensors = 6, 5
+
+    def form_of(
+        self, results: Tensor, expert: Tensor, weight: Tensor, entry_weight: Tensor, round: Tensor, layer: str
+    ) -> Any:
+        """As that of ``moe_dispatch``."""
+        it = _layers.get(layer)
+        return _Combine(it, results) if it is not None and _plain(it, results) and round.is_cpu else None
+
+    __call__ = staticmethod(_combine)
+
+
+def _plain(it: _Layer, *tensors: Tensor) -> bool:
+    """Of a layer on the CPU, in its type, without gaps."""
+    return tensors[0].dtype == _dtype(it.moe) and all(t.is_cpu and t.is_contiguous() for t in tensors)
+
+
+class _Forward(_Send):
+    """A round of so many tokens, through the experts of a layer."""
+
+    def __init__(self, it: _Layer, packed: FeedForward, x: Tensor, expert: Tensor, weight: Tensor) -> None:
+        super().__init__(lib.weft_moe_forward, it, x, expert, weight)
+        self.experts = weakref.ref(packed)
+        self.new = maker((self.tokens, it.moe.hidden), x)
+        function, moe, pointer = self.function, self.moe, C.byref(packed._expert)
+        self.call: Any = lambda _, given, out: function(moe, 0, given, pointer, out)
+
+    def ready(self) -> Any:
+        return super().ready() if self.experts() is not None else None
 
     def run(self, group: Any, x: Tensor, expert: Tensor, weight: Tensor) -> Tensor:
         """The round."""
         if self.cuda:
             _cuda.ready(group, x)
         packed = self.experts()  # nobody gives them back while the call lasts
-        both = self.spare.pop() if self.spare else self.input()
-        given, out = both[0], self.new()
-        given.x, given.expert, given.weight = x.data_ptr(), expert.data_ptr(), weight.data_ptr()
+        both, out = self.take(x, expert, weight), self.new()
         group._call(self.call, both[1], out.data_ptr())
         self.spare.append(both)
         del packed
         return out
-
-    def input(self) -> Tuple[Any, Any]:
-        own = type(self.first).from_buffer_copy(self.first)
-        return own, C.byref(own)
 
 
 class _ForwardKernel:
@@ -255,16 +373,17 @@ class _ForwardKernel:
         return it.on(x).forward(x.contiguous(), expert.contiguous(), weight.contiguous(), packed)
 
 
+_DISPATCH, _COMBINE, _FORWARD = _DispatchKernel(), _CombineKernel(), _ForwardKernel()
 _define(
     "moe_dispatch",
     "(Tensor x, Tensor expert, Tensor? weight, Tensor? round, str layer) -> (Tensor, Tensor, Tensor, Tensor)",
-    _dispatch,
+    _DISPATCH,
     _dispatch_fake,
 )
 _define(
     "moe_combine",
     "(Tensor results, Tensor expert, Tensor? weight, Tensor entry_weight, Tensor round, str layer) -> Tensor",
-    _combine,
+    _COMBINE,
     _combine_fake,
 )
 _define(
@@ -273,14 +392,14 @@ _define(
     _weights_back,
     lambda along, expert, counts, layer: along.new_empty(expert.shape, dtype=torch.float32),
 )
-_FORWARD = _ForwardKernel()
 _define(
     "moe_forward",
     "(Tensor x, Tensor expert, Tensor weight, str experts, str layer) -> Tensor",
     _FORWARD,
     lambda x, expert, weight, experts, layer: torch.empty_like(x, memory_format=torch.contiguous_format),
 )
-quicken(_ops.moe_forward, _FORWARD)
+for _op, _kernel in ((_ops.moe_dispatch, _DISPATCH), (_ops.moe_combine, _COMBINE), (_ops.moe_forward, _FORWARD)):
+    quicken(_op, _kernel)
 
 # ---- gradients ----------------------------------------------------------------------------------------------
 
@@ -311,7 +430,7 @@ def _combine_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ...]:
     return rows * entry_weight[:, None].to(rows.dtype), None, for_weight, None, None, None
 
 
-_differentiable("moe_dispatch", _dispatch, _dispatch_keep, _dispatch_backward)
-_differentiable("moe_combine", _combine, _combine_keep, _combine_backward)
+_differentiable("moe_dispatch", _DISPATCH, _dispatch_keep, _dispatch_backward)
+_differentiable("moe_combine", _COMBINE, _combine_keep, _combine_backward)
 
 __all__ = ["experts_name", "layer_name"]

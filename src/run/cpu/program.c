@@ -234,7 +234,8 @@ static weft_status prepare(weft_plan *plan, const weft_problem *resolved, weft_p
         lay_operand(plan, &plan->part.operands[i], &program->operands[i]);
     program->workers = resolved->tuning.workers > 0 ? resolved->tuning.workers : 1;
     weft_given_note(plan);
-    plan->reached = plan->told = weft_given_reached(plan);
+    plan->reached = weft_given_reached(plan);
+    plan->told = weft_given_told(plan);
     size_workspace(plan);
     lay_out(plan);
     return make_local_room(plan);

@@ -10,6 +10,11 @@
  * A slot also shows the hash of what was asked. Ranks that ask for different small collectives see it there;
  * a rank that waits in vain looks at the records, in which every call is announced.
  *
+ * What peers could read where it lies is better run by a plan unless it is very small. What they cannot reach
+ * would be copied for a plan too, so that it is small up to all that a slot holds. Where operands lie the
+ * ranks know from the last call of the operation (run/reach.h); those that are small for that reason tell it
+ * as well.
+ *
  * Between nodes the first rank of each carries: it waits for the slots of its node and sends what is in them,
  * one behind the other, as one message to the first rank of every other node, where all of that node read it.
  * Of an all_to_all that is only the shares of those ranks. What is carried alternates as slots do: a node
@@ -20,6 +25,7 @@
 #include "core/dtype.h"
 #include "run/cpu/reduce.h"
 
+#include <stddef.h>
 #include <string.h>
 
 enum {
@@ -29,6 +35,8 @@ enum {
     NEAR_BYTES = 4096,
     LOOKS = 32,           /* at a peer's slot before a wait that watches the group as well */
     FAR_BYTES = 16 << 10, /* the same where a plan costs more: what it sends, and what its parts wait for */
+    FAR_SHARES_BYTES = 32 << 10, /* of an all_to_all */
+    SUMMED_BYTES = 128 << 10,    /* of all ranks, which each adds up by itself: beyond, sharing that pays */
 };
 
 static int64_t send_shares(int world, weft_op op)
@@ -49,19 +57,44 @@ static int64_t most_bytes(const weft_group *group, weft_op op)
 
     if (!group->spread)
         return group->size == 2 ? PAIR_BYTES : NEAR_BYTES;
-    most = op == WEFT_OP_ALL_TO_ALL ? WEFT_SMALL_BYTES : FAR_BYTES;
+    most = op == WEFT_OP_ALL_TO_ALL ? FAR_SHARES_BYTES : FAR_BYTES;
     if (group->size > 2 && (op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_REDUCE_SCATTER))
         most = NEAR_BYTES;
     return most < carried_bytes(group->size) ? most : carried_bytes(group->size);
 }
 
+static bool fits(const weft_group *group, const weft_problem *p, int64_t most)
+{
+    return p->count <= most &&
+           p->count * (int64_t)weft_dtype_size(p->dtype) * send_shares(group->size, p->op) <= most;
+}
+
+/* Of what peers cannot reach. */
+static int64_t most_beyond(const weft_group *group, weft_op op)
+{
+    int64_t shared = op == WEFT_OP_ALL_REDUCE ? SUMMED_BYTES / group->size : WEFT_SMALL_BYTES;
+
+    return shared < WEFT_SMALL_BYTES ? shared : WEFT_SMALL_BYTES;
+}
+
 bool weft_small_fits(const weft_group *group, const weft_problem *p)
 {
-    int world = group->size;
-    int64_t most = most_bytes(group, p->op);
+    if (fits(group, p, most_bytes(group, p->op)))
+        return true;
+    return !group->spread && group->session->reach[p->op] == WEFT_REACH_BEYOND &&
+           fits(group, p, most_beyond(group, p->op));
+}
 
-    return p->count <= most &&
-           p->count * (int64_t)weft_dtype_size(p->dtype) * send_shares(world, p->op) <= most;
+/* Whether a plan would have to copy what this rank gives or gets. */
+static bool is_beyond(const weft_executor *x, const weft_problem *p, const void *send, const void *recv,
+                      size_t bytes)
+{
+    size_t sent = bytes * (size_t)send_shares(x->world, p->op);
+
+    if (p->op == WEFT_OP_BROADCAST && x->rank != p->root)
+        return false;
+    return !weft_symm_contains(x->group, send, sent) ||
+           (p->op == WEFT_OP_ALL_REDUCE && !weft_symm_contains(x->group, recv, bytes));
 }
 
 static uint64_t hash_of(const weft_problem *p)
@@ -78,6 +111,18 @@ static weft_small *slot_of(const weft_executor *x, int rank)
     const weft_session *s = x->session;
 
     return &((weft_run_control *)(void *)((char *)s->control + s->delta[rank]))->small[x->small_count & 1];
+}
+
+/* What a rank of this node shows, of `bytes` a share: behind the flag, or, where a line more does not matter,
+ * at the beginning of a line. */
+static char *payload_of(const weft_executor *x, int rank, const weft_problem *p, size_t bytes)
+{
+    enum { BEHIND_FLAG = offsetof(weft_small, payload) };
+    weft_small *slot = slot_of(x, rank);
+
+    return bytes * (size_t)send_shares(x->world, p->op) <= PAIR_BYTES
+               ? slot->payload
+               : slot->payload + (WEFT_LINE_BYTES - BEHIND_FLAG);
 }
 
 /* What node `from` shows, where the first rank of `node` has it. */
@@ -193,7 +238,7 @@ static char *shown_by(const weft_executor *x, const weft_problem *p, int rank, s
     int mine;
 
     if (is_near(s, rank))
-        return slot_of(x, rank)->payload + (to_all ? bytes * (size_t)x->rank : 0);
+        return payload_of(x, rank, p, bytes) + (to_all ? bytes * (size_t)x->rank : 0);
     mine = seats->node[x->rank];
     place = p->op == WEFT_OP_BROADCAST ? 0 : (size_t)seats->place[rank];
     return load_at(x, mine, seats->node[rank]) + place * carried_of(x, p, mine, bytes) +
@@ -262,7 +307,7 @@ static const char *load_for(const weft_executor *x, const weft_problem *p, int n
     *bytes = each * (size_t)seats->size[mine];
     if (p->op == WEFT_OP_BROADCAST) {
         *bytes = seats->node[p->root] == mine ? each : 0;
-        return p->root == x->rank ? send : *bytes ? slot_of(x, p->root)->payload : NULL;
+        return p->root == x->rank ? send : *bytes ? payload_of(x, p->root, p, share) : NULL;
     }
     if (seats->size[mine] == 1 && p->op != WEFT_OP_ALL_TO_ALL)
         return send;
@@ -270,7 +315,7 @@ static const char *load_for(const weft_executor *x, const weft_problem *p, int n
         return send + share * (size_t)seats->first[node];
     for (int rank = 0; rank < x->world; rank++)
         if (seats->node[rank] == mine)
-            load(x, p, rank == x->rank ? send : slot_of(x, rank)->payload, node, share,
+            load(x, p, rank == x->rank ? send : payload_of(x, rank, p, share), node, share,
                  x->session->load + each * (size_t)seats->place[rank]);
     return x->session->load;
 }
@@ -303,18 +348,21 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
     size_t bytes = (size_t)p->count * weft_dtype_size(p->dtype);
     uint64_t hash = hash_of(p);
     bool sums = p->op == WEFT_OP_ALL_REDUCE || p->op == WEFT_OP_REDUCE_SCATTER;
+    bool told = !seats && !fits(x->group, p, most_bytes(x->group, p->op));
     weft_small *own = slot_of(x, x->rank);
     weft_status status = weft_group_check(x->group);
+    weft_record *record;
 
     if (status != WEFT_OK)
         return status;
-    weft_session_begin(x->session, WEFT_CALLED_SMALL, hash, p);
+    record = weft_session_begin(x->session, WEFT_CALLED_SMALL, hash, p);
+    record->beyond = told && is_beyond(x, p, send, recv, bytes);
     weft_session_publish_near(x->session);
     own->hash = hash;
     /* A rank alone on its node shows it to nobody, but adds it up from there. */
     if (p->count && (p->op != WEFT_OP_BROADCAST || x->rank == p->root) &&
         (sums || !seats || seats->size[seats->node[x->rank]] > 1))
-        memcpy(own->payload, send, bytes * (size_t)send_shares(x->world, p->op));
+        memcpy(payload_of(x, x->rank, p, bytes), send, bytes * (size_t)send_shares(x->world, p->op));
     /* Partner: is_there on the peers. */
     weft_signal_store(&own->sequence, x->session->sequence);
     status = wait_near(x, p->op, hash);
@@ -328,6 +376,8 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
         weft_run_before_task(x->rank, 0);
     if (p->count) /* buffers of nothing may be NULL */
         finish(x, p, bytes, send, recv);
+    if (told)
+        weft_session_learn(x->session, p->op);
     x->small_count++;
     return WEFT_OK;
 }
