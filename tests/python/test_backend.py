@@ -335,6 +335,47 @@ class Own(unittest.TestCase):
 
         support.ranks(2, inside("weft", body, timeout=20))
 
+    def test_tensors_that_do_not_fit_are_refused(self) -> None:
+        """Before anything is read or written beyond them."""
+
+        def body(rank: int) -> None:
+            two, three, wide = torch.ones(2), torch.ones(3), torch.ones(2, dtype=torch.float64)
+            calls = [
+                lambda: dist.all_to_all_single(two, torch.ones(4)),
+                lambda: dist.all_to_all_single(torch.ones(2, 2), torch.ones(2, 3)),
+                lambda: dist.all_gather([three, three], two),
+                lambda: dist.reduce_scatter(two, [three, three]),
+                lambda: dist.reduce_scatter(wide, [two, two]),
+                lambda: dist.reduce_scatter(two, [two]),
+                lambda: dist.reduce_scatter_tensor(two, torch.ones(6)),
+                lambda: dist.all_gather_into_tensor(three, two),
+            ]
+            if rank == 0:
+                calls += [
+                    lambda: dist.scatter(three, [two, two]),
+                    lambda: dist.gather(two, [three, three]),
+                    lambda: dist.gather(two, [wide, wide]),
+                ]
+            for i, call in enumerate(calls):
+                try:
+                    call()
+                except ValueError:
+                    continue
+                raise AssertionError(f"no error of call {i}")
+
+        support.ranks(2, inside("weft", body, timeout=20))
+
+    def test_views_that_say_something_else_than_their_memory(self) -> None:
+        def body(rank: int) -> None:
+            x = torch._neg_view(torch.arange(4.0) + rank)
+            dist.all_reduce(x, dist.ReduceOp.MAX)
+            assert x.tolist() == [0.0, -1.0, -2.0, -3.0], x
+            out = torch.zeros(8)
+            dist.all_gather_into_tensor(out, torch._neg_view(torch.arange(4.0) + rank))
+            assert out.tolist() == [-0.0, -1.0, -2.0, -3.0, -1.0, -2.0, -3.0, -4.0], out
+
+        support.ranks(2, inside("weft", body, timeout=20))
+
     def test_groups_in_flight_in_different_orders(self) -> None:
         def body(rank: int) -> None:
             one, two = dist.new_group([0, 1]), dist.new_group([0, 1])

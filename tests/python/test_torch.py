@@ -308,6 +308,8 @@ class Ops(unittest.TestCase):
     def test_wrong_arguments(self) -> None:
         with weft.threads(1)[0] as group:
             name = weft.torch.name_of(group)
+            with self.assertRaisesRegex(RuntimeError, "a tensor has no rows"):
+                ops.all_gather(torch.tensor(1.0), name)
             with self.assertRaisesRegex(RuntimeError, r"a is \(2, 3\), b is \(4, 5\)"):
                 ops.gemm_ar(whole(2, 3), whole(4, 5), None, name)
             with self.assertRaisesRegex(TypeError, "bfloat16"):

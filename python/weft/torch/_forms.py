@@ -313,6 +313,7 @@ class Collective:
             x = x.contiguous()
         if form is None or group is None:
             group = group_of(rest[-1], x.device)
+            torch._check(x.dim() > 0 or not (self.scale or self.per_rank), lambda: f"weft::{self.op}: a tensor has no rows")
             if self.per_rank:
                 torch._check(
                     x.shape[0] % group.size == 0,

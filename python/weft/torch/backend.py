@@ -190,10 +190,17 @@ class _Lane:
 
 
 def _dense(x: Tensor) -> Tensor:
-    """Memory without gaps and in order; complex numbers as pairs."""
-    x = x.detach()
+    """Memory without gaps and in order, which is what the tensor says; complex numbers as pairs."""
+    x = x.detach().resolve_conj().resolve_neg()
     x = torch.view_as_real(x) if x.is_complex() else x
     return x if x.is_contiguous() else x.contiguous()
+
+
+def _check_alike(call: str, x: Tensor, others: Sequence[Tensor]) -> None:
+    """What goes into tensors, or comes out of them, is as large and of the same type."""
+    for y in others:
+        if y.dtype != x.dtype or y.numel() != x.numel():
+            raise ValueError(f"{call}: {x.numel()} elements of {x.dtype} and {y.numel()} of {y.dtype} do not fit each other")
 
 
 def _bytes(x: Tensor) -> int:
@@ -381,7 +388,8 @@ class ProcessGroupWeft(dist.ProcessGroup):
             and not self._lane.pending
             and x.is_cpu
             and x.is_contiguous()
-            and (y is x or (y.is_cpu and y.is_contiguous() and y.dtype == x.dtype))
+            and not x.is_neg()
+            and (y is x or (y.is_cpu and y.is_contiguous() and y.dtype == x.dtype and not y.is_neg()))
         )
 
     def _now(self, function: Callable[..., int], *arguments: Any) -> Work:
@@ -457,6 +465,9 @@ class ProcessGroupWeft(dist.ProcessGroup):
     @staticmethod
     def _back(dense: Tensor, x: Tensor) -> None:
         """The result into the caller's tensor, if it was not made there."""
+        if x.is_conj() or x.is_neg():
+            x.detach().copy_(torch.view_as_complex(dense) if x.is_complex() else dense)
+            return
         whole = torch.view_as_real(x.detach()) if x.is_complex() else x.detach()
         if whole.data_ptr() != dense.data_ptr():
             whole.copy_(dense)
@@ -468,7 +479,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
             # The case that must be fast: one plain tensor, waited for at once. The hash of an operation is its number.
             x = tensors[0]
             codes = _REDUCTIONS.get((x.dtype, hash(opts.reduceOp)))
-            if codes is not None and x.is_contiguous() and x.is_cpu and not opts.asyncOp:
+            if codes is not None and x.is_contiguous() and x.is_cpu and not opts.asyncOp and not x.is_neg():
                 count = x.numel()
                 try:
                     if x.nbytes >= _LONG_BYTES:
@@ -503,7 +514,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
         what = [values.new_empty((count, *values.shape[1:])) for count in counts]
         self._gather_into(where, indices)
         self._gather_into(what, values)
-        total = torch.sparse_coo_tensor(torch.cat(where).t(), torch.cat(what), x.shape)
+        total = torch.sparse_coo_tensor(torch.cat(where).t(), torch.cat(what), x.shape, check_invariants=False)
         with torch.no_grad():
             x.copy_(total.coalesce())
 
@@ -549,6 +560,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
             for y in out:
                 if y.dtype != x.dtype:
                     raise ValueError(f"all_gather: the output is {y.dtype}, the input {x.dtype}")
+            _check_alike("all_gather", x, [out[self._rank]])
 
         def call() -> None:
             for out, x in zip(lists, inputs):
@@ -627,6 +639,10 @@ class ProcessGroupWeft(dist.ProcessGroup):
         lists = [inputs] if inputs and isinstance(inputs[0], Tensor) else list(inputs)
         opts = opts or c10d.ReduceScatterOptions()
         ops = [self._check_op(opts.reduceOp, y) for y in outputs]
+        for y, xs in zip(outputs, lists):
+            if len(xs) != self._size:
+                raise ValueError(f"reduce_scatter: {len(xs)} input tensors for {self._size} ranks")
+            _check_alike("reduce_scatter", y, [xs[self._rank]])
 
         def call() -> None:
             for y, xs, op in zip(outputs, lists, ops):
@@ -685,6 +701,8 @@ class ProcessGroupWeft(dist.ProcessGroup):
         if output.dtype != input.dtype:
             raise ValueError(f"all_to_all: the output is {output.dtype}, the input {input.dtype}")
         even = not input_split_sizes and not output_split_sizes
+        if even:
+            _check_alike("all_to_all", input, [output])
         if even and self._at_once(opts, input, output):
             at, to = input.data_ptr(), output.data_ptr()
             return self._now(lib.weft_all_to_all, at, to, input.nbytes // self._size, _BYTE)
@@ -719,6 +737,9 @@ class ProcessGroupWeft(dist.ProcessGroup):
     def gather(self, outputs: Any, inputs: Any, opts: Any, **_: Any) -> Work:
         inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
         lists = list(outputs)
+        if self._rank == opts.rootRank:
+            for x, out in zip(inputs, lists):
+                _check_alike("gather", x, out)
 
         def call() -> None:
             for i, x in enumerate(inputs):
@@ -745,6 +766,9 @@ class ProcessGroupWeft(dist.ProcessGroup):
     def scatter(self, outputs: Any, inputs: Any, opts: Any, **_: Any) -> Work:
         outputs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
         lists = list(inputs)
+        if self._rank == opts.rootRank:
+            for y, xs in zip(outputs, lists):
+                _check_alike("scatter", y, xs)
 
         def call() -> None:
             for i, y in enumerate(outputs):
