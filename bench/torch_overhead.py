@@ -57,6 +57,29 @@ def experts(group: weft.Group) -> Tuple[Callable[[], Any], Tuple[Any, ...], Any]
     return lambda: function(*arguments), inputs, (moe, ffn, given, out)
 
 
+def round_trip(group: weft.Group) -> Tuple[float, float]:
+    """A round in two operators, with rows gathered for experts between them: the library's three calls, and what is more."""
+    moe = weft.MoE(group, 2, 1, 16, 4, "float32")
+    x, expert, weight = torch.randn(1, 16), torch.zeros(1, 1, dtype=torch.int32), torch.ones(1, 1)
+    given, _ = moe._input(x, expert, weight)
+    view, handle, layer = moe._dispatch(x, expert, weight, 0), moe._moe, weft.torch.layer_name(moe)
+    rows, out = torch.empty(1, 16), torch.empty(1, 16)
+    moe.combine(rows)
+    given_at, view_at, at, to = C.byref(given), C.byref(view), rows.data_ptr(), out.data_ptr()
+
+    def bare() -> None:
+        lib.weft_moe_dispatch(handle, 0, given_at, view_at)
+        lib.weft_moe_gather(handle, 0, None, at)
+        lib.weft_moe_combine(handle, 0, at, None, to)
+
+    def operators() -> None:
+        rows, _, entry_weight, number = torch.ops.weft.moe_dispatch(x, expert, weight, None, layer)
+        torch.ops.weft.moe_combine(rows, expert, weight, entry_weight, number, layer)
+
+    least_bare = least(bare)
+    return least_bare, least(operators) - least_bare
+
+
 def main() -> None:
     """Prints the table."""
     torch.set_num_threads(1)
@@ -86,6 +109,7 @@ def main() -> None:
         bare = least(call)
         more = least(lambda: packet(*inputs)) - bare, least(lambda: default(*inputs)) - bare
         print(f"{op:15} {bare:7.1f} {more[0]:+9.1f} {more[1]:+9.1f}")
+    print("{:15} {:7.1f} {:+9.1f}   (two operators)".format("dispatch+combine", *round_trip(group)))
     print(f"{'add_':15} {'':7} {least(lambda: x.add_(1)):+9.1f}   (torch's own, for comparison)")
     del keep
 
