@@ -38,7 +38,7 @@ from . import _cuda, _groups
 
 _all_reduce = lib.weft_all_reduce
 _PIECE_BYTES = 256 << 10  # of long reductions between two ranks …
-_LONG_BYTES = 32 << 20  # … which are these
+_LONG_BYTES = 4 << 20  # … which are these
 _TAGS = 64  # below which a message can be received from any rank
 _BYTE = constants["WEFT_BYTE"]
 _SUM, _AVG = dist.ReduceOp.SUM, dist.ReduceOp.AVG
@@ -402,7 +402,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
     def _reduce_on_cpu(self, x: Tensor, codes: Tuple[int, int]) -> None:
         """torch's memory is no peer's to read: what peers need of it is copied to where they can. Between two ranks what is
-        larger than caches is copied by packets, a piece at a time, so that it is still in one when the peer reads it."""
+        long is copied by packets, a piece at a time, so that it is still in one when the peer reads it."""
         at, count = x.data_ptr(), x.numel()
         left = count
         if self._size == 2 and x.nbytes >= _LONG_BYTES:
