@@ -337,6 +337,7 @@ class Modules(unittest.TestCase):
             first, second = nn.Linear(16, 24), nn.Linear(24, 8)
             x = torch.randn(6 * group.size, 2, 16, requires_grad=True)
             grad = torch.randn(6 * group.size, 2, 8)
+        group.barrier()  # layers made below draw from the same generator
         y = second(torch.relu(first(x)))
         y.backward(grad)
         for sequence in (False, True):
@@ -370,6 +371,7 @@ class Modules(unittest.TestCase):
             torch.manual_seed(2)
             ordinary = Llama()
             x = torch.randn(4 * group.size, 32, requires_grad=True)
+        group.barrier()  # layers made below draw from the same generator
         y = ordinary(x)
         y.sum().backward()
         for sequence in (False, True):
@@ -397,6 +399,7 @@ class Modules(unittest.TestCase):
             ordinary = weft.torch.MoELayer(hidden, inter, experts, 2, tokens, alone)  # all experts on one rank
             xs = torch.randn(group.size, tokens, hidden)
             grads = torch.randn(group.size, tokens, hidden)
+        group.barrier()  # layers made below draw from the same generator
         layer = weft.torch.MoELayer(hidden, inter, experts, 2, tokens, group)
         layer.load_state_dict(ordinary.state_dict())
         x = xs[group.rank].clone().requires_grad_()
