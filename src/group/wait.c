@@ -30,8 +30,9 @@ enum {
     ELSEWHERE_LOOKS = 2 + WEFT_WAIT_LOOKS / POLLS,
     SPREAD_LOOKS = 2 + WEFT_WAIT_LOOKS / FAR_POLLS, /* the same in a group over nodes, of a near peer */
     /* What a far rank has shown is heard by one process of a node for all; that it left or is elsewhere, by
-       each for itself, and maybe sooner. */
-    FAR_LOOKS = 100,
+       each for itself, and maybe sooner: by as long as that process gets no core. One that gets none for 4 s
+       is lost. */
+    FAR_LOOKS = 800,
 };
 
 typedef struct waiter {

@@ -20,6 +20,7 @@ expect_rows()
 expect_rows "bench gemm_rs 24 40 56 --iters 2 --peer none --schedule all" products
 expect_rows "bench all_reduce --bytes 64:1K --iters 2 --peer none --schedule all" collectives
 expect_rows "bench moe --experts 8 --topk 2 --hidden 64 --tokens 4 --iters 2 --peer none --impl all" moe
+expect_rows "bench ag_gemm 24 40 56 -n 2 --nodes 2 --iters 2 --peer none" nodes
 expect_rows "sim ag_gemm 512 512 512 -n 2 --machine h100x8 --dtype bf16" sim
 [ "$(grep -c 'class="timeline-source"' "$scratch/products.html")" = "$(wc -l <"$scratch/products.json")" ] || fail "not every product has its timeline"
 grep -q 'class="timeline-source"' "$scratch/sim.html" || fail "a simulated product has no timeline"

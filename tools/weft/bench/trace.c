@@ -4,6 +4,7 @@
 #include "report/draw.h"
 #include "report/page.h"
 
+#include "group/group.h"
 #include "run/cpu/executor.h"
 
 #include <math.h>
@@ -156,6 +157,9 @@ int bench_trace_row(bench_context *context, weft_plan *plan, const weft_operands
                     int row)
 {
     char path[REPORT_PAGE_PATH];
+
+    if (context->group->spread) /* whose memory rank 0 cannot read: a page of them has no pictures */
+        return 0;
     bool made = context->rank == 0 && report_page_scratch(path);
     int status = bench_max(context, context->rank == 0 && !made) == 0 ? 0 : 1;
 
