@@ -4,14 +4,23 @@
  * lane.
  *
  * Tile 12x32, k in fours: 24 accumulators of 16, 1 for the correction, 2 for B, 1 constant, A by broadcast.
- * Per four of k: 2 loads of B, 12 broadcasts and one load of A, 25 VPDPBUSD, of which 24 are the product.
+ * Per four of k: 2 loads of B, 12 broadcasts and one load of A, 3 fetches, 25 VPDPBUSD, of which 24 are the
+ * product. Panels come from L2, as those of the fp32 kernel do, since k blocks are long.
  */
 #define VECTOR_BYTES 64
 #include "gemm/kernels/x86/kernels.h"
 #include "gemm/kernels/x86/pack.h"
 #include "gemm/kernels/x86/pack_vectors.h"
 
-enum { MR = 12, NR = 32, FEW = 4 };
+enum {
+    MR = 12,
+    NR = 32,
+    FEW = 4,
+    A_AHEAD = 512, /* bytes of panels, from L2 */
+    B_AHEAD = 1024,
+    FEW_AHEAD = 4096, /* of B, from memory */
+    LATE = 128        /* of k */
+};
 
 /* excess + 128 * the sum of the four bytes, for each of the first `rows` words at `a`. A masked load of its
  * own would take one of the two ports that multiply. */
@@ -25,22 +34,21 @@ INLINE __m512i add_excess(__m512i excess, __m512i offset, const int8_t *a, int r
     return excess;
 }
 
-/* C (rows x 32) = what it starts from, if anything, + A * B. */
-INLINE void tile(int rows, int64_t k, const int8_t *a, const uint8_t *b, const int32_t *start, int32_t *c,
-                 int64_t c_ld)
+/* sum += A * B, and what is too much in it. */
+INLINE void products(int rows, int64_t k, const int8_t *a, const uint8_t *b, __m512i sum[][2],
+                     __m512i *excess)
 {
     const __m512i offset = _mm512_set1_epi8((char)128);
-    __m512i excess = _mm512_setzero_si512();
-    __m512i sum[MR][2];
-    int32_t off[LANES];
+    const int b_ahead = rows <= FEW ? FEW_AHEAD : B_AHEAD;
 
-    for (int i = 0; i < rows; i++)
-        sum[i][0] = sum[i][1] = _mm512_setzero_si512();
     for (int64_t p = 0; p < k; p += 4) {
         __m512i b0 = _mm512_loadu_si512(b);
         __m512i b1 = _mm512_loadu_si512(b + 64);
 
-        excess = add_excess(excess, offset, a, rows);
+        _mm_prefetch((const char *)b + b_ahead, _MM_HINT_T0);
+        _mm_prefetch((const char *)b + b_ahead + 64, _MM_HINT_T0);
+        _mm_prefetch((const char *)a + A_AHEAD, _MM_HINT_T0);
+        *excess = add_excess(*excess, offset, a, rows);
 #pragma GCC unroll 12
         for (int i = 0; i < rows; i++) {
             int32_t four;
@@ -54,6 +62,28 @@ INLINE void tile(int rows, int64_t k, const int8_t *a, const uint8_t *b, const i
         a += 4 * rows;
         b += 4 * NR;
     }
+}
+
+/* C (rows x 32) = what it starts from, if anything, + A * B. Rows of C are asked for late, as in sums.h. */
+INLINE void tile(int rows, int64_t k, const int8_t *a, const uint8_t *b, const int32_t *start, int32_t *c,
+                 int64_t c_ld)
+{
+    __m512i excess = _mm512_setzero_si512();
+    __m512i sum[MR][2];
+    int32_t off[LANES];
+    int64_t early = k > 2 * LATE ? k - LATE : 0;
+
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; i++)
+        sum[i][0] = sum[i][1] = _mm512_setzero_si512();
+    if (early)
+        products(rows, early, a, b, sum, &excess);
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; i++) {
+        __builtin_prefetch(c + i * c_ld, 1, 3);
+        __builtin_prefetch(c + i * c_ld + 16, 1, 3);
+    }
+    products(rows, k - early, a + early * rows, b + early * NR, sum, &excess);
     _mm512_storeu_si512(off, excess);
 #pragma GCC unroll 12
     for (int i = 0; i < rows; i++) {

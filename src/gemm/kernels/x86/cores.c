@@ -4,7 +4,8 @@
  *
  * Blocks: mc x kc of A stays in L2 (half of it), kc x nr of B in L1, kc x nc of B in L3; gemm/blocks.c fits
  * them to the caches that are there. Where adding to sums in memory costs more than reading B from L2, blocks
- * of k are longer than L1 allows: an AMX unit is so fast, and the fp32 kernel of AVX-512 fetches ahead.
+ * of k are longer than L1 allows: an AMX unit is so fast, and the fp32 and VNNI kernels of AVX-512 fetch
+ * ahead.
  */
 #include "core/cpu.h"
 #include "gemm/kernels/x86/kernels.h"
@@ -14,6 +15,7 @@
 #define AMX (AVX512_BF16 | WEFT_CPU_AMX_TILE | WEFT_CPU_AMX_BF16 | WEFT_CPU_AMX_INT8)
 
 #define SERVER .caches = {.l1 = 48 << 10, .l2 = 2 << 20, .l3 = 32 << 20}
+#define CASCADE .caches = {.l1 = 32 << 10, .l2 = 1 << 20, .l3 = 35 << 20}
 #define AVX2_F32 &weft_kernel_avx2_f32_6x16, 144, 256, 4080
 #define AVX512_F32 &weft_kernel_avx512_f32_12x32, 360, 512, 3072
 #define WIDENED(isa, type, name)                                                                             \
@@ -38,21 +40,21 @@ static const weft_core core_avx2 = {
 static const weft_core core_avx512 = {
     .name = "avx512",
     .needs = WEFT_CPU_LEVEL_AVX512,
-    SERVER,
+    CASCADE,
     .bind =
         {
             [WEFT_COMPUTE_F32] = {AVX512_F32},
             [WEFT_COMPUTE_F16] = {AVX512_F32, WIDENED(avx512, F16, f16)},
             [WEFT_COMPUTE_F16_FAST] = {AVX512_F32, WIDENED(avx512, F16, f16)},
             [WEFT_COMPUTE_BF16] = {AVX512_F32, WIDENED(avx512, BF16, bf16)},
-            [WEFT_COMPUTE_I8] = {&weft_kernel_avx512_i8_12x32_pmaddwd, 480, 1024, 3072},
+            [WEFT_COMPUTE_I8] = {&weft_kernel_avx512_i8_12x32_pmaddwd, 384, 640, 3072},
         },
 };
 
 static const weft_core core_avx512_vnni = {
     .name = "avx512_vnni",
     .needs = AVX512_VNNI,
-    SERVER,
+    CASCADE,
     .bind =
         {
             [WEFT_COMPUTE_F32] = {AVX512_F32},
