@@ -63,7 +63,7 @@ words()
 {
     case $1 in
     bench) "$weft" bench --help | sed -n '/^operations/,/^$/s/^  \([a-z_]*\)  .*/\1/p' ;;
-    plan | sim) "$weft" "$1" --help | sed -n '/^schedules/,/^$/s/^  \([a-z_]*\)  *.*/\1/p' ;;
+    plan | sim | tune) "$weft" "$1" --help | sed -n '/^schedules/,/^$/s/^  \([a-z_]*\)  *.*/\1/p' ;;
     esac | tr '\n' ' '
 }
 

@@ -34,6 +34,9 @@ done
 COMP_WORDS=(weft bench gemm_r) COMP_CWORD=2
 _weft
 [ "${COMPREPLY[*]}" = gemm_rs ] || fail "gemm_r is completed as ${COMPREPLY[*]}"
+COMP_WORDS=(weft tune all_re) COMP_CWORD=2
+_weft
+[ "${COMPREPLY[*]}" = all_reduce ] || fail "all_re is completed as ${COMPREPLY[*]}"
 COMP_WORDS=(weft be) COMP_CWORD=1
 _weft
 [ "${COMPREPLY[*]}" = bench ] || fail "be is completed as ${COMPREPLY[*]}"

@@ -100,8 +100,31 @@ static void test_hidden(void)
           "\"hidden_pct\": null}");
 }
 
+/* Rows whose spread is most of their time say so at the end, once; for programs the numbers do. */
+static void closes(double high, bool json, bool noisy)
+{
+    static const report_column one[] = {{"fused", "fused_us", REPORT_TIME, 12}, {0}};
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    report r;
+
+    report_open(&r, out, json, one);
+    for (int i = 0; i < 3; i++) {
+        report_time(&r, "fused_us", (report_stats){100, 98, i ? high : 104});
+        report_row(&r);
+    }
+    CHECK_INT(report_close(&r), 0);
+    fclose(out);
+    CHECK((strstr(text, "something else ran on these CPUs") != NULL) == noisy);
+    free(text);
+}
+
 int main(void)
 {
+    closes(104, false, false);
+    closes(300, false, true);
+    closes(300, true, false);
     test_hidden();
     test_encoding();
     CHECK_INT(print_row(true, true), 0);

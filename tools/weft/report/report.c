@@ -87,6 +87,7 @@ void report_time(report *r, const char *key, report_stats stats)
     value->spread_pct = (stats.high - stats.low) / 2 / stats.median * 100;
     value->low = stats.low;
     value->high = stats.high;
+    r->wide |= value->spread_pct > 50;
 }
 
 report_stats report_exact(double us)
@@ -308,6 +309,8 @@ void report_row(report *r)
     fflush(r->out);
     r->count = 0;
     r->rows++;
+    r->wide_rows += r->wide;
+    r->wide = false;
 }
 
 /* ---- notes and progress --------------------------------------------------------------------------- */
@@ -349,6 +352,9 @@ void report_progress(report *r, const char *format, ...)
 int report_close(report *r)
 {
     wipe_progress(r);
+    if (r->wide_rows > r->rows / 2)
+        report_note(
+            r, "spreads beyond half of a time: something else ran on these CPUs, and the times tell little");
     if (r->out)
         fflush(r->out);
     return r->failed ? 1 : 0;

@@ -55,8 +55,9 @@ typedef struct report {
     bool json;
     const report_column *columns;
     bool header_done;
-    bool failed; /* a row with ok = false was printed */
-    int rows;
+    bool failed;         /* a row with ok = false was printed */
+    int rows, wide_rows; /* printed; of them with a time whose spread is beyond half of it */
+    bool wide;           /* the row being made is one */
     int64_t start_ns, progress_ns;
     bool terminal, progress_shown;
     struct report_page *page; /* gets the rows too; NULL: none. See page.h */
@@ -105,7 +106,8 @@ void report_progress(report *r, const char *format, ...) __attribute__((format(p
  * character that says so. */
 void report_json_string(FILE *out, const char *text);
 
-/* Ends the table. Returns the exit status: 1 when a row was not ok. */
+/* Ends the table, and says so where the spreads are too wide for most rows to tell anything. Returns the exit
+ * status: 1 when a row was not ok. */
 int report_close(report *r);
 
 /* Sorts the samples. Empty: all NaN. */

@@ -494,6 +494,10 @@ int bench_moe(bench_context *context)
         "rank's start to\nthe last rank's end; memcpy: the bytes that the mode must move, copied plainly; "
         "load: "
         "rows of the busiest rank over\nthe mean");
+    if (context->options->schedule_all)
+        report_note(&context->report,
+                    "fused is the rung to use, reference the one to read first: it copies a "
+                    "token once, and may pass sorted and rows");
     for (int i = 0; i < (contest ? WEFT_CONTEST_BENCHES : 1) && !status; i++)
         status = bench_shape(context, contest ? weft_contest_benches[i] : shape, dtype, contest, &log_speedup,
                              &log_count);

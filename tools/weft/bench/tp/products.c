@@ -405,8 +405,8 @@ int bench_tp(bench_context *context)
     report_note(&context->report, REPORT_TIME_LEGEND
                 "; hidden: the share of the "
                 "communication that costs no time,\n– where there is too little of it to "
-                "tell, slower where fused loses; error: the largest, and the bound it must "
-                "keep");
+                "tell, slower where fused loses, beyond 100 %% where it beats even GEMM only; error: the\n"
+                "largest, and the bound it must keep");
     if (weft_problem_resolve(&options->problem, context->size, &problem, &error) != WEFT_OK)
         return context->rank ? 2 : options_error("bench", "%s", error.text);
     problem.tuning.workers = context->threads;
