@@ -20,7 +20,18 @@ typedef struct fake_lane {
     float *product;        /* of task `loaded - 1`, when it is a GEMM */
 } fake_lane;
 
-typedef enum fake_kind { PRODUCT, COLLECTIVE, PACKETS, EXCHANGE, EXPERTS, CALL, LINK, PEERS, GATE } fake_kind;
+typedef enum fake_kind {
+    PRODUCT,
+    COLLECTIVE,
+    PACKETS,
+    EXCHANGE,
+    EXPERTS,
+    CALL,
+    LINK,
+    PEERS,
+    GATE,
+    WALK
+} fake_kind;
 
 typedef struct fake_launch {
     weft_cuda_args args; /* PACKETS, EXPERTS: only what waiting needs */
@@ -40,6 +51,7 @@ typedef struct fake_launch {
     void (*host)(void *argument); /* CALL: all there is */
     void *argument;
     uint64_t *runs; /* GATE */
+    void *walk;     /* WALK: what `walker` began */
     CUstream stream;
     int device;
     fake_lane *lanes;
@@ -59,6 +71,7 @@ static struct {
     fake_gpu_counts counts;
     int slow_rank;
     int64_t slow_ns; /* a step of it; 0: nobody is slow */
+    const fake_walker *walker;
 } gpu = {.lock = PTHREAD_MUTEX_INITIALIZER, .random = 1};
 
 void fake_gpu_seed(uint64_t seed)
@@ -70,6 +83,11 @@ void fake_gpu_slow(int rank, int64_t step_ns)
 {
     gpu.slow_rank = rank;
     gpu.slow_ns = step_ns;
+}
+
+void fake_gpu_walk_by(const fake_walker *walker)
+{
+    gpu.walker = walker;
 }
 
 static uint64_t draw(uint64_t below)
@@ -252,6 +270,19 @@ static bool step_launch(fake_launch *launch)
         launch_end(launch);
         moved = true;
     }
+    return moved;
+}
+
+/* A walker that is not interpreted: it waits, posts and gives up by itself. */
+static bool step_walk(fake_launch *launch)
+{
+    if (!launch->started) {
+        launch->walk = gpu.walker->begin(&launch->args, launch->lane_count);
+        launch->started = true;
+    }
+    bool moved = gpu.walker->step(launch->walk, &launch->active);
+    if (!launch->active)
+        gpu.walker->end(launch->walk);
     return moved;
 }
 
@@ -527,10 +558,11 @@ static bool advance(CUstream stream, bool *moved)
             : launch->kind == LINK     ? step_link(launch)
             : launch->kind == PEERS    ? step_peers(launch)
             : launch->kind == GATE     ? step_gate(launch)
+            : launch->kind == WALK     ? step_walk(launch)
                                        : step_launch(launch)) {
             launch->moved_ns = now;
             *moved = true;
-        } else if (launch->kind != LINK && launch->kind != PEERS) {
+        } else if (launch->kind != LINK && launch->kind != PEERS && launch->kind != WALK) {
             give_up(launch, now);
         }
     }
@@ -601,6 +633,7 @@ bool fake_gpu_launch(const weft_cuda_args *args, uint32_t lanes, bool hopper, bo
     fake_launch launch = {.args = *args,
                           .lane_count = lanes + args->copy_count,
                           .hopper = hopper,
+                          .kind = gpu.walker && !hopper ? WALK : PRODUCT,
                           .stream = stream,
                           .active = true};
     pthread_mutex_lock(&gpu.lock);

@@ -35,6 +35,14 @@ void fake_gpu_capture(bool capturing);
 /* From now on a step of that rank's kernels takes so long; 0 ends it. Before the ranks begin. */
 void fake_gpu_slow(int rank, int64_t step_ns);
 
+/* Runs the walkers of GPUs that are not Hopper's from now on, in place of the interpreter; NULL ends it. */
+typedef struct fake_walker {
+    void *(*begin)(const weft_cuda_args *args, uint32_t lanes);
+    bool (*step)(void *walk, bool *goes_on); /* whether anything happened */
+    void (*end)(void *walk);
+} fake_walker;
+void fake_gpu_walk_by(const fake_walker *walker);
+
 /* The streams that kernels went on since the last call, a bit each: 1 is CU_STREAM_LEGACY. */
 uint64_t fake_gpu_take_streams(void);
 

@@ -108,6 +108,23 @@ static void test_small(void)
     }
 }
 
+/* A Hopper GPU as any other one: the walker that those have. */
+static void test_any_gpu(void)
+{
+    weft_cuda_device own = device;
+
+    if (!device.hopper)
+        return;
+    device.hopper = false;
+    device.crews = device.sm_count;
+    test_gemm_alone_by(2);
+    test_any_strides();
+    test_operations();
+    test_fp8();
+    test_chosen();
+    device = own;
+}
+
 int main(int argc, char **argv)
 {
     weft_error_text error = {0};
@@ -133,6 +150,7 @@ int main(int argc, char **argv)
                   {"walkers", test_every_walker},
                   {"fp8", test_fp8},
                   {"chosen", test_chosen},
+                  {"any", test_any_gpu},
                   {"collectives", test_collectives},
                   {"late", test_late},
                   {"missing", test_missing_rank},

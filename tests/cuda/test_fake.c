@@ -394,6 +394,28 @@ static void test_who_makes_a_product(void)
     }
 }
 
+/* Other GPUs than Hopper's divide k where their tiles are too few for all SMs, fp8 in whole blocks of scales.
+ */
+static void test_any_gpu_is_busy(void)
+{
+    static const int64_t shapes[][3] = {
+        {64, 8192, 8192}, {256, 256, 65536}, {8192, 8192, 8192}, {128, 128, 576}};
+
+    for (int i = 0; i < 8; i++) {
+        const int64_t *s = shapes[i % 4];
+        weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, s[0], s[1], s[2]);
+
+        p.dtype = i < 4 ? WEFT_BF16 : WEFT_FP8_E4M3;
+        p.d_dtype = WEFT_BF16;
+        p = chosen(&p, 1, 108, false, false);
+        CHECK_INT(p.tuning.tile_m, 128);
+        CHECK(p.tuning.tile_n == 128 || (i < 4 && p.tuning.tile_n == 256));
+        CHECK(i % 4 > 1 || (p.tuning.chunk_k > 0 && p.tuning.workers >= 86));
+        CHECK(p.tuning.chunk_k % (i < 4 ? 64 : 128) == 0);
+        CHECK(p.tuning.workers <= 108);
+    }
+}
+
 /* A gemm_as of two ranks on one GPU whose columns leave crews idle is faster unfused, by measurement; one
  * that keeps them busy is not. */
 static void test_who_scatters(void)
@@ -426,6 +448,7 @@ int main(void)
     test_halves();
     test_cublaslt_has_no_timeline();
     test_who_makes_a_product();
+    test_any_gpu_is_busy();
     test_who_scatters();
     return check_report("test_cuda_fake");
 }

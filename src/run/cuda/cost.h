@@ -1,6 +1,7 @@
 /*
  * How long a rank's own product takes with each walker and each division of k, and which is the fastest. A
- * model of a few numbers, measured on an H200 (docs/performance.md says how well it chooses).
+ * model of a few numbers, measured on an H200 (docs/performance.md says how well it chooses); those of the
+ * walker for any GPU are derived.
  */
 #ifndef WEFT_RUN_CUDA_COST_H
 #define WEFT_RUN_CUDA_COST_H
@@ -14,7 +15,9 @@ typedef struct weft_cuda_shape {
 
 /* How the product is made. */
 typedef struct weft_cuda_way {
-    int walker;      /* of weft_cuda_walkers */
+    int walker; /* of weft_cuda_walkers; -1: the one for any GPU */
+    int ctas;
+    int64_t tile_m, tile_n;
     int64_t chunk_k; /* as of a problem: 0 = tiles are whole */
     int workers;
     double ns;
@@ -25,5 +28,9 @@ bool weft_cuda_cost(const weft_cuda_shape *shape, int walker, bool divided, weft
 
 /* The fastest of all; only with whole tiles where `whole`. */
 weft_cuda_way weft_cuda_cost_least(const weft_cuda_shape *shape, bool whole);
+
+/* The same by the walker for any GPU, one CTA to each of `sms` SMs; `narrow`: only by tiles of 128 columns.
+ */
+weft_cuda_way weft_cuda_cost_any(const weft_cuda_shape *shape, int sms, bool narrow);
 
 #endif

@@ -143,16 +143,19 @@ static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
     const weft_cuda_driver *cu = device->cu;
     weft_status status;
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[0], weft_cuda_kernels_any));
-    status = load_kernel(cu, device->modules[0], "weft_walk_any_bf16", 0, &device->any[0], error);
+    status = load_kernel(cu, device->modules[0], "weft_walk_any_bf16", WEFT_CUDA_ANY_SHARED_BYTES,
+                         &device->any[0], error);
     if (status == WEFT_OK)
-        status = load_kernel(cu, device->modules[0], "weft_walk_any_f16", 0, &device->any[1], error);
+        status = load_kernel(cu, device->modules[0], "weft_walk_any_f16", WEFT_CUDA_ANY_SHARED_BYTES,
+                             &device->any[1], error);
     if (status == WEFT_OK)
         status = load_kernel(cu, device->modules[0], "weft_rehearse", 0, &device->rehearse, error);
     if (status == WEFT_OK)
         status = load_kernel(cu, device->modules[0], "weft_repitch", 0, &device->repitch, error);
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[ANY_FP8], weft_cuda_kernels_any_fp8));
     if (status == WEFT_OK)
-        status = load_kernel(cu, device->modules[ANY_FP8], "weft_walk_any_fp8", 0, &device->any_fp8, error);
+        status = load_kernel(cu, device->modules[ANY_FP8], "weft_walk_any_fp8", WEFT_CUDA_ANY_SHARED_BYTES,
+                             &device->any_fp8, error);
     return status == WEFT_OK ? weft_cuda_rehearse(device, device->uploads, (weft_cuda_rehearsal){0}, error)
                              : status;
 }

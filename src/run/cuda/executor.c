@@ -282,15 +282,14 @@ static weft_status lower(weft_cuda_device *device, const weft_plan_part *part,
     size_t count = (size_t)part->operand_count * (size_t)part->world;
     weft_cuda_place *places = malloc((count + 1) * sizeof(*places));
     weft_cuda_binding bound = *binding;
-    weft_status status = WEFT_OK;
+    weft_status status;
 
     if (!places)
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u operands",
                               part->operand_count);
     memcpy(places, binding->places, count * sizeof(*places));
     bound.places = places;
-    if (hopper)
-        status = weft_cuda_repitched_make(device, part, places, repitched, error);
+    status = weft_cuda_repitched_make(device, part, places, repitched, error);
     if (status == WEFT_OK)
         status = weft_cuda_program_make(part, &bound, hopper, program, error);
     if (status != WEFT_OK)
@@ -616,7 +615,8 @@ static weft_status launch_kernel(const weft_cuda_executor *executor, CUstream st
     weft_cuda_packets packets = executor->packets;
     int32_t reduction = executor->reduction;
     uint64_t *runs = executor->runs;
-    bool by_packets = executor->kind == WEFT_CUDA_PACKETS;
+    bool by_packets = executor->kind == WEFT_CUDA_PACKETS,
+         any = executor->kind == WEFT_CUDA_PRODUCT && !executor->hopper;
     weft_cuda_exchange exchange = exchange_of(executor);
     void *parameters[] = {by_packets                             ? (void *)&packets
                           : executor->kind == WEFT_CUDA_EXCHANGE ? (void *)&exchange
@@ -626,12 +626,13 @@ static weft_status launch_kernel(const weft_cuda_executor *executor, CUstream st
                              .gridDimY = 1,
                              .gridDimZ = 1,
                              .blockDimX = executor->hopper ? WEFT_CUDA_THREADS
-                                          : executor->kind == WEFT_CUDA_PRODUCT
-                                              ? 256
-                                              : WEFT_CUDA_COLLECTIVE_THREADS,
+                                          : any            ? WEFT_CUDA_ANY_THREADS
+                                                           : WEFT_CUDA_COLLECTIVE_THREADS,
                              .blockDimY = 1,
                              .blockDimZ = 1,
-                             .sharedMemBytes = executor->hopper ? WEFT_CUDA_SHARED_BYTES : 0,
+                             .sharedMemBytes = executor->hopper ? WEFT_CUDA_SHARED_BYTES
+                                               : any            ? WEFT_CUDA_ANY_SHARED_BYTES
+                                                                : 0,
                              .hStream = stream};
     /* These kernels wait by themselves for what is before them on the stream, so they may be brought in
      * early; but not where that could take the SMs of another rank's kernel that a predecessor waits for. */

@@ -10,45 +10,8 @@
 #ifndef WEFT_RUN_CUDA_ORDER_CUH
 #define WEFT_RUN_CUDA_ORDER_CUH
 
+#include "ptx.cuh"
 #include "task.h"
-
-static __device__ __forceinline__ uint64_t load_acquire(const uint64_t *word)
-{
-    uint64_t value;
-    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
-    return value;
-}
-
-static __device__ __forceinline__ uint32_t load_relaxed(const uint32_t *word)
-{
-    uint32_t value;
-    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-    return value;
-}
-
-static __device__ __forceinline__ void add_release(uint64_t *word)
-{
-    asm volatile("red.release.sys.global.add.u64 [%0], 1;" ::"l"(word) : "memory");
-}
-
-/* The same for a signal that only this GPU looks at. */
-static __device__ __forceinline__ void add_release_here(uint64_t *word)
-{
-    asm volatile("red.release.gpu.global.add.u64 [%0], 1;" ::"l"(word) : "memory");
-}
-
-/* After a fence.acq_rel.sys of the same thread: a release whose fence was paid for earlier. */
-static __device__ __forceinline__ void add_relaxed(uint64_t *word)
-{
-    asm volatile("red.relaxed.sys.global.add.u64 [%0], 1;" ::"l"(word) : "memory");
-}
-
-static __device__ __forceinline__ uint64_t now_ns()
-{
-    uint64_t value;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value));
-    return value;
-}
 
 static __device__ __forceinline__ void fence_proxy_all()
 {
@@ -93,7 +56,7 @@ static __device__ __forceinline__ void give_up(const weft_cuda_args &g, uint32_t
 static __device__ __forceinline__ void count_step(const weft_cuda_args &g)
 {
     if (g.world > 1)
-        asm volatile("red.relaxed.sys.global.add.u32 [%0], 1;" ::"l"(&g.control->steps) : "memory");
+        count_relaxed(&g.control->steps);
 }
 
 static __device__ __forceinline__ uint32_t steps_of_all(const weft_cuda_args &g)

@@ -20,8 +20,9 @@ static bool multiplies(const weft_plan_part *part, uint32_t operand)
     return false;
 }
 
-/* The copy that an operand needs; false when it is aligned, or nothing. */
-static bool copy_of(const weft_plan_part *part, uint32_t i, const weft_cuda_place *place,
+/* The copy that an operand needs; false when it is aligned, or nothing. `whole`: lines along k must end on a
+ * vector, too, as Hopper's copy engine wants it. */
+static bool copy_of(const weft_plan_part *part, uint32_t i, const weft_cuda_place *place, bool whole,
                     weft_cuda_repitch *copy)
 {
     const weft_operand *o = &part->operands[i];
@@ -38,8 +39,8 @@ static bool copy_of(const weft_plan_part *part, uint32_t i, const weft_cuda_plac
     bool along_k = o->role == WEFT_ROLE_A ? !o->transposed : o->transposed;
     return o->place == WEFT_PLACE_USER && weft_dtype_size(o->dtype) == 2 && copy->lines > 0 &&
            copy->length > 0 && copy->batch > 0 &&
-           ((uintptr_t)place->base % 16 || place->ld % VECTOR || (along_k && copy->length % VECTOR) ||
-            (o->batch > 1 && copy->from_stride % VECTOR)) &&
+           ((uintptr_t)place->base % 16 || place->ld % VECTOR ||
+            (whole && along_k && copy->length % VECTOR) || (o->batch > 1 && copy->from_stride % VECTOR)) &&
            multiplies(part, i);
 }
 
@@ -55,7 +56,8 @@ weft_status weft_cuda_repitched_make(weft_cuda_device *device, const weft_plan_p
     for (uint32_t i = 0; i < part->operand_count && found.count < WEFT_CUDA_REPITCHED_MAX; i++) {
         weft_cuda_repitch *copy = &found.copies[found.count];
 
-        if (!copy_of(part, i, &places[i * (uint32_t)part->world + (uint32_t)part->rank], copy))
+        if (!copy_of(part, i, &places[i * (uint32_t)part->world + (uint32_t)part->rank], device->hopper,
+                     copy))
             continue;
         operands[found.count++] = i;
         bytes += weft_round_up(copy->batch * copy->lines * copy->to_ld * 2, 1024);

@@ -15,6 +15,10 @@ enum { WEFT_CUDA_FP8_N = 128, WEFT_CUDA_FP8_K = 128 }; /* the same of fp8, whose
 enum { WEFT_CUDA_SCALE_BLOCK = 128 }; /* of k, and of columns of B: what a factor of blocks is for */
 enum { WEFT_CUDA_CTA_COPIERS = 2 };   /* copy lanes that a CTA of the Hopper walker runs beside its crew's */
 
+/* The walker for any GPU: its threads, and the stages of its largest block, 128 x 256 and 32 of k. */
+enum { WEFT_CUDA_ANY_THREADS = 256, WEFT_CUDA_ANY_STAGES = 4 };
+enum { WEFT_CUDA_ANY_SHARED_BYTES = WEFT_CUDA_ANY_STAGES * (128 + 256) * 32 * 2 };
+
 enum { WEFT_CUDA_LINE_WORDS = 16 }; /* a signal has a line of 128 bytes to itself */
 
 enum { WEFT_CUDA_COPY, WEFT_CUDA_GEMM, WEFT_CUDA_REDUCE };
