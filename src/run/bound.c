@@ -1,8 +1,10 @@
 #include "run/bound.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 double weft_bound_unit(weft_dtype dtype)
 {
@@ -70,6 +72,25 @@ static double bound_stored(const weft_problem *p, double error, double exact)
 double weft_bound_gemm(const weft_problem *p, int world, double magnitude, double exact)
 {
     double error = bound_sum(p, world, magnitude);
+
+    return bound_stored(p, p->act != WEFT_ACT_NONE ? bound_act(error, exact) : error, exact);
+}
+
+/* What tensor cores cut off of fp8 sums, relative to the magnitude: see bound.h. */
+static double tensor_loss(const weft_problem *p, int world)
+{
+    enum { AT_ONCE = 32, PROMOTED = 128 };
+    bool sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
+    int64_t k = sums ? weft_divide_up(p->k, world) : p->k;
+    int64_t together = !p->fp8_fast && k > PROMOTED ? PROMOTED : k;
+    double terms = (double)weft_divide_up(together, AT_ONCE) * (AT_ONCE + 1);
+
+    return terms * 0x1p-13 * (1 + terms * 0x1p-13);
+}
+
+double weft_bound_gemm_tensor(const weft_problem *p, int world, double magnitude, double exact)
+{
+    double error = bound_sum(p, world, magnitude) + tensor_loss(p, world) * magnitude;
 
     return bound_stored(p, p->act != WEFT_ACT_NONE ? bound_act(error, exact) : error, exact);
 }

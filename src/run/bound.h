@@ -20,6 +20,17 @@ double weft_bound_unit(weft_dtype dtype);
 /* `exact` is the exact result after the activation. */
 double weft_bound_gemm(const weft_problem *problem, int world, double magnitude, double exact);
 
+/*
+ * The same for fp8 by the tensor cores of Hopper GPUs. An instruction adds 32 products to a sum: it shifts
+ * all to the exponent of the largest, keeps 14 bits of each and cuts off the rest, so that it errs by less
+ * than 2^-13 of the largest for each, and the largest is at most what was added up so far. Sums that are
+ * promoted to float32 every 128 of k begin from nothing in every block of them, with the first of its four
+ * instructions, and so lose 32 + 3 * 33 times that of the block's own magnitude; those that stay (fp8_fast)
+ * lose 33 times of the whole with each of k / 32 instructions. The worst case, in which all that is cut off
+ * has one sign; it is typically the root of it.
+ */
+double weft_bound_gemm_tensor(const weft_problem *problem, int world, double magnitude, double exact);
+
 /* gate * up, `gate` being the exact value after the activation; their sums are as far off as any. */
 double weft_bound_gated(const weft_problem *problem, int world, double gate_magnitude, double gate,
                         double up_magnitude, double up);
