@@ -58,7 +58,7 @@ weft_status weft_moe_bytes(const weft_moe_config *config, int ranks, size_t *sym
     return weft_moe_measure(&read, ranks, symmetric_bytes, private_bytes, error);
 }
 
-static const char no_experts[] = "mixture of experts of GPUs needs them on one node";
+static const char no_experts[] = "mixture of experts of GPUs needs them on one node, with peer access";
 
 static bool has_experts(const weft_group *group)
 {

@@ -465,24 +465,41 @@ static void test_rehearsal(void)
     fake_gpu_break(NULL, 0);
 }
 
-/* GPUs that cannot address one another are found before anything is mapped; on one of them it is no matter.
- */
+/* GPUs that cannot address one another are found before anything is mapped, and what their ranks run goes
+ * through the host; on one of them it is no matter. */
 static void apart_rank(weft_group *group, void *argument)
 {
-    int *same = argument;
-    weft_status status = weft_group_use_gpu(group, *same ? 0 : weft_rank(group));
+    const int *same = argument;
+    int me = weft_rank(group), other = (me + 1) % weft_size(group);
+    api_run run = {.small = true, .runs = 2, .shapes = 1};
+    weft_group *cpu = NULL;
+    void *memory = NULL;
 
-    CHECK_INT(status, *same ? WEFT_OK : WEFT_ERR_UNSUPPORTED);
-    if (!*same)
-        CHECK_HAS(weft_error(group), "no peer access between them");
+    if (api_groups(group, !*same, &cpu)) {
+        CHECK_INT(weft_alloc(group, 4096, 0, &memory), WEFT_OK);
+        CHECK(weft_peer(group, memory, me) == memory);
+        CHECK((weft_peer(group, memory, other) == NULL) == !*same);
+        for (int i = 0; i < 1024; i++)
+            ((float *)memory)[i] = (float)(i * (me + 1));
+        CHECK_INT(weft_all_reduce(group, memory, memory, 1024, WEFT_F32, WEFT_SUM), WEFT_OK);
+        for (int i = 0; i < 1024; i++)
+            CHECK(((float *)memory)[i] == (float)(i * 6));
+        CHECK_INT(weft_free(group, memory), WEFT_OK);
+        if (!*same)
+            api_all(group, cpu, group, &run);
+    }
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    weft_group_free(cpu);
 }
 
 static void test_peer_access(void)
 {
-    fake_gpu_install(2, 16, true);
+    fake_gpu_install(3, 16, true);
     fake_gpu_break("peer access", 0);
     for (int same = 0; same < 2; same++)
-        ranks_run(2, apart_rank, &same);
+        ranks_run(3, apart_rank, &same);
+    fake_gpu_break("peer access", 1); /* one of the ranks finds it */
+    ranks_run(3, apart_rank, &(int){0});
     fake_gpu_break(NULL, 0);
     fake_gpu_install(1, 16, true);
 }

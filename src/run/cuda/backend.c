@@ -26,11 +26,13 @@ static void describe(char *text, size_t bytes)
 static weft_status attach(weft_group *group, int device)
 {
     weft_status status;
+    bool apart;
 
     if (group->spread)
         return weft_cuda_nodes_backend.attach(group, device);
-    status = weft_cuda_attach(group, device);
-
+    status = weft_cuda_attach(group, device, &apart);
+    if (status == WEFT_OK && apart)
+        return weft_cuda_nodes_backend.attach(group, device);
     if (status == WEFT_OK)
         group->backend = &weft_cuda_backend;
     return status;

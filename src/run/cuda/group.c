@@ -349,15 +349,16 @@ static weft_status meet(weft_group *group, const greeting *mine, size_t *bytes, 
     return status;
 }
 
-/* Of every other GPU that this process sees and a rank is on: whether this one can address its memory. Of
- * those it does not see only the proof of memory can tell. */
-static weft_status see_peers(weft_group *group)
+/* Whether this GPU cannot address the memory of another one that a rank is on, of those that this process
+ * sees. Of others only the proof of memory can tell. */
+static weft_status see_peers(weft_group *group, int32_t *apart)
 {
     const weft_cuda_device *device = weft_cuda_of(group)->device;
     const weft_cuda_driver *cu = device->cu;
     weft_error_text *error = &group->error;
     int count = 0;
 
+    *apart = false;
     WEFT_CUDA_TRY(cuDeviceGetCount(&count));
     for (int i = 0; i < count; i++) {
         CUdevice other;
@@ -370,17 +371,27 @@ static weft_status see_peers(weft_group *group)
         WEFT_CUDA_TRY(cuDeviceGetUuid(&uuid, other));
         WEFT_CUDA_TRY(cuDeviceCanAccessPeer(&reaches, device->device, other));
         for (int rank = 0; !reaches && rank < group->size; rank++)
-            if (memcmp(&((const greeting *)weft_group_board(group, rank))->uuid, &uuid, sizeof(uuid)) == 0)
-                return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                                      "GPU %d of rank %d cannot address the memory of GPU %d, where rank %d "
-                                      "is: there is no peer "
-                                      "access between them (cuDeviceCanAccessPeer)",
-                                      device->device, group->rank, other, rank);
+            *apart |=
+                memcmp(&((const greeting *)weft_group_board(group, rank))->uuid, &uuid, sizeof(uuid)) == 0;
     }
     return WEFT_OK;
 }
 
-static weft_status build(weft_group *group, int index)
+/* The same on any rank. */
+static weft_status meet_peers(weft_group *group, bool *apart)
+{
+    int32_t mine = false;
+    weft_status status = weft_cuda_agree(group, WEFT_SYNC_GPU, see_peers(group, &mine));
+
+    *apart = false;
+    if (status == WEFT_OK)
+        status = weft_group_exchange(group, WEFT_SYNC_GPU, &mine, sizeof(mine));
+    for (int rank = 0; status == WEFT_OK && rank < group->size; rank++)
+        *apart |= *(const int32_t *)weft_group_board(group, rank) != 0;
+    return status;
+}
+
+static weft_status build(weft_group *group, int index, bool *apart)
 {
     weft_cuda_group *g = weft_cuda_of(group);
     greeting mine = {0};
@@ -400,9 +411,12 @@ static weft_status build(weft_group *group, int index)
     if (status != WEFT_OK)
         return status;
     weft_cuda_push(g);
-    status = see_peers(group);
-    if (status == WEFT_OK)
-        status = weft_cuda_heap_reserve(g->device, group->size, bytes, grain, &g->heap, &group->error);
+    status = meet_peers(group, apart);
+    if (status != WEFT_OK || *apart) {
+        weft_cuda_pop(g);
+        return status;
+    }
+    status = weft_cuda_heap_reserve(g->device, group->size, bytes, grain, &g->heap, &group->error);
     if (status == WEFT_OK) {
         g->offsets = weft_heap_create(g->heap.stride);
         if (!g->offsets || !weft_symm_add_zone(group, g->offsets))
@@ -451,7 +465,7 @@ void weft_cuda_detach(weft_group *group)
     group->device = NULL;
 }
 
-weft_status weft_cuda_attach(weft_group *group, int index)
+weft_status weft_cuda_attach(weft_group *group, int index, bool *apart)
 {
     weft_cuda_group *g = calloc(1, sizeof(*g));
     weft_error_text why;
@@ -463,8 +477,9 @@ weft_status weft_cuda_attach(weft_group *group, int index)
         weft_cuda_driver_widen();
     group->device = g;
     g->issue_stream = WEFT_STREAM_OWN;
-    status = build(group, index);
-    if (status != WEFT_OK) {
+    *apart = false;
+    status = build(group, index, apart);
+    if (status != WEFT_OK || *apart) {
         why = group->error;
         weft_cuda_detach(group);
         group->error = why;

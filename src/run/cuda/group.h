@@ -90,8 +90,8 @@ weft_status weft_cuda_drain(const weft_cuda_group *g, CUstream stream, int64_t l
 weft_status weft_cuda_agree(weft_group *group, weft_sync_kind kind, weft_status mine);
 
 /* The backend's calls (run/backend.h): group.c, plan.c, bind.c. `attach` leaves it to the table to take the
- * group over. */
-weft_status weft_cuda_attach(weft_group *group, int device);
+ * group over; `apart`, on all ranks: GPUs cannot address one another, and nothing was attached (nodes.h). */
+weft_status weft_cuda_attach(weft_group *group, int device, bool *apart);
 void weft_cuda_detach(weft_group *group);
 weft_status weft_cuda_release(weft_group *group, void *pointer);
 void *weft_cuda_peer(const weft_group *group, const void *pointer, int rank);

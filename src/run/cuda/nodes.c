@@ -129,9 +129,10 @@ static weft_status nodes_alloc(weft_group *group, size_t bytes, size_t alignment
     object *o = NULL;
     weft_status status =
         alignment > 256
-            ? weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
-                             "weft_alloc: alignment is %zu; on GPUs of several nodes it is at most 256",
-                             alignment)
+            ? weft_error_set(
+                  &group->error, WEFT_ERR_UNSUPPORTED,
+                  "weft_alloc: alignment is %zu; on GPUs that cannot address one another it is at most 256",
+                  alignment)
             : WEFT_OK;
 
     weft_cuda_push(&nodes->gpu);
@@ -306,7 +307,8 @@ static weft_status take_in(weft_plan *plan, const weft_operands *user, weft_oper
     WEFT_CUDA_TRY(cuStreamIsCapturing(stream, &captured));
     if (captured != CU_STREAM_CAPTURE_STATUS_NONE)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                              "a run of GPUs on several nodes goes through the host: no graph can have it");
+                              "a run of GPUs that cannot address one another (on several nodes, or without "
+                              "peer access) goes through the host: no graph can have it");
     return copy_all(plan, user, host, false, stream);
 }
 
@@ -373,8 +375,8 @@ static weft_status nodes_grouped(weft_group *group, const weft_grouped_args *arg
     (void)args;
     return weft_error_set(
         &group->error, WEFT_ERR_UNSUPPORTED,
-        "weft_grouped_gemm: the GPUs of this group are on several nodes; a sub-group of one "
-        "node has it");
+        "weft_grouped_gemm: the GPUs of this group cannot address one another (they are on several nodes, or "
+        "have no peer access); a sub-group of one node, or of one GPU, has it");
 }
 
 const weft_backend weft_cuda_nodes_backend = {

@@ -1,7 +1,7 @@
 /*
- * GPU ranks on several nodes. No GPU of another node can be addressed, so plans are those of the CPU, and run
- * there: a run waits for its stream, copies what the plan reads into pinned memory of the host, runs over the
- * net as CPU ranks do, and copies results back. Exact, and as fast as the host.
+ * GPU ranks that cannot address one another's memory, on several nodes or on one without peer access. Plans
+ * are those of the CPU, and run there: a run waits for its stream, copies what the plan reads into pinned
+ * memory of the host, runs as CPU ranks do, and copies results back. Exact, and as fast as the host.
  */
 #ifndef WEFT_RUN_CUDA_NODES_H
 #define WEFT_RUN_CUDA_NODES_H
