@@ -217,6 +217,8 @@ class Group:
         - ``m``, ``n``, ``k``: global extents; one that is spread over ranks is only needed when parts differ;
         - ``bias``, ``act`` ("relu", "gelu", "silu"), ``alpha``, ``beta``, ``c``: the epilogue, distributed like D;
           in ag_gemm and gemm_as also "silu_gated" and so on, with a b of :func:`weft.gate_up`;
+        - ``row_scale``, ``col_scale``: float32 factors of the rows and columns of D here; of fp8 also ``a_scale`` and ``b_scale``
+          of blocks: 128 of k in a row of A, 128 of k and 128 columns of B, of what this rank multiplies; ``fp8_fast`` as in weft.h;
         - ``granule_m``, ``granule_n``, ``granule_k``: parts are multiples of these (:func:`weft.part`), so that heads stay whole;
         - ``schedule`` (a name in ``weft.SCHEDULES``), ``layout``, ``workers``, ``out_dtype``.
 

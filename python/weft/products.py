@@ -193,6 +193,14 @@ def _vector(x: Any, length: int, dtype: DType, what: str) -> Optional[int]:
     return view.pointer
 
 
+def _scales(operands: Any, **given: Tuple[Any, Optional[int]]) -> None:
+    """Factors of a run, each with how many they must be, where that is known."""
+    for name, (x, length) in given.items():
+        if x is not None:
+            count = _arrays.flat(x, name).elements if length is None else length
+            setattr(operands, name, _vector(x, count, dtype_of("float32"), name))
+
+
 # ---- over the ranks of a group ----------------------------------------------------------------------------
 
 
@@ -293,10 +301,15 @@ def product(
     alpha: float = 1.0,
     beta: float = 0.0,
     c: Any = None,
+    row_scale: Any = None,
+    col_scale: Any = None,
+    a_scale: Any = None,
+    b_scale: Any = None,
     schedule: str = "auto",
     layout: str = "default",
     out_dtype: Any = None,
     workers: int = 0,
+    fp8_fast: bool = False,
     granule_m: int = 1,
     granule_n: int = 1,
     granule_k: int = 1,
@@ -319,10 +332,12 @@ def product(
         raise ArgumentError(
             f"{op}: out must be row-major {s.rows} x {s.cols} with a batch of {left.batch}, not {d.rows} x {d.cols}"
         )
+    blocked = a_scale is not None or b_scale is not None
     problem = _problem(
         op, m=s.m, n=s.n, k=s.k, l=left.batch, dtype=left.dtype, d_dtype=d.dtype, transa=left.trans,
         transb=0 if packed else right.trans, alpha=alpha, beta=beta, bias=int(bias is not None), act=act,  # type: ignore[union-attr]
         schedule=schedule, layout=layout, workers=workers, granule_m=granule_m, granule_n=granule_n, granule_k=granule_k,
+        fp8_fast=int(fp8_fast), scales=128 if blocked else int(row_scale is not None or col_scale is not None),
     )  # fmt: skip
     operands = _Operands(size=C.sizeof(_Operands))
     operands.a, operands.lda, operands.stride_a = left.pointer, left.ld, left.stride
@@ -344,7 +359,17 @@ def product(
         if (third.rows, third.cols, third.batch, third.trans, third.dtype) != (d.rows, d.cols, d.batch, 0, d.dtype):
             raise ArgumentError("c must have the shape and type of out")
         operands.c, operands.ldc, operands.stride_c = third.pointer, third.ld, third.stride
-    operands.bias = _vector(bias, s.cols * (1 if _columns(act, 2) == 2 else 2), d.dtype, "bias")
+    wide = s.cols * (1 if _columns(act, 2) == 2 else 2)
+    operands.bias = _vector(bias, wide, d.dtype, "bias")
+    gathers = op == "ag_gemm"  # and counts blocks over what it has gathered
+    blocks = -(-(s.k if gathers else left.cols) // 128)
+    _scales(
+        operands,
+        row_scale=(row_scale, s.rows),
+        col_scale=(col_scale, wide),
+        a_scale=(a_scale, (s.rows if gathers else left.rows) * blocks),
+        b_scale=(b_scale, blocks * -(-(wide if gathers else n_b) // 128)),
+    )
     group._call(_RUN[op], C.byref(problem), C.byref(operands))
     return out
 
@@ -398,10 +423,18 @@ class Plan:
         bias: Any = None,
         send: Any = None,
         recv: Any = None,
+        alpha: Any = None,
+        row_scale: Any = None,
+        col_scale: Any = None,
+        a_scale: Any = None,
+        b_scale: Any = None,
         stream: Optional[int] = None,
     ) -> None:
         """Collective: one run. On a GPU ``stream`` is a CUDA stream's handle (0 is the default stream), and the call
-        returns when the run is on it; see :meth:`wait`. Without it the call returns when the results are there."""
+        returns when the run is on it; see :meth:`wait`. Without it the call returns when the results are there.
+
+        ``alpha`` (one element), ``row_scale``, ``col_scale`` and, of blocks, ``a_scale`` and ``b_scale`` are float32 arrays where
+        the operands are, for plans made with ``scales`` 1 or 128: see ``weft_operands`` in weft.h."""
         operands = _Operands(size=C.sizeof(_Operands))
         for name, x in (("a", a), ("b", b), ("c", c), ("d", d)):
             if isinstance(x, Packed):
@@ -414,6 +447,14 @@ class Plan:
         for name, x in (("bias", bias), ("send", send), ("recv", recv)):
             if x is not None:
                 setattr(operands, name, _arrays.flat(x, name).pointer)
+        _scales(
+            operands,
+            alpha=(alpha, 1),
+            row_scale=(row_scale, None),
+            col_scale=(col_scale, None),
+            a_scale=(a_scale, None),
+            b_scale=(b_scale, None),
+        )
         if stream is None:
             self.group._call_on(lib.weft_run, self._plan, C.byref(operands))
         else:

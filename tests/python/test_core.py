@@ -94,6 +94,35 @@ class Products(unittest.TestCase):
 
         weft.run_threads(2, check)
 
+    def test_fp8_scales(self) -> None:
+        """Of rows and columns, and of blocks of 128, by the products and by plans; a wrong number of them is an error."""
+        k, codes = 200, np.array([0xC4, 0xC0, 0xB8, 0x00, 0x38, 0x40, 0x44], "u1")  # -3 … 3 of float8_e4m3fn
+
+        def fp8(values: np.ndarray, group: weft.Group) -> weft.Tensor:
+            out = weft.empty(values.shape, "fp8_e4m3", group)
+            out.numpy()[:] = codes[values + 3]
+            return out
+
+        def check(group: weft.Group) -> None:
+            left, right = whole(6, 5, k, "int32"), whole(7, k, 9, "int32")
+            a, b = fp8(left, group), fp8(right, group)
+            rows, cols = np.arange(1, 6, dtype="f4"), np.arange(9, dtype="f4") - 4
+            of_a, of_b = np.arange(1, 11, dtype="f4").reshape(5, 2), np.array([[2], [0.5]], "f4")
+            want = sum(left[:, i : i + 128] * of_a[:, [j]] @ right[i : i + 128] * of_b[j] for j, i in enumerate((0, 128)))
+            scaled = {"row_scale": rows, "col_scale": cols}
+            for more, product in (({}, left @ right), ({"a_scale": of_a, "b_scale": of_b}, want)):
+                out = group.gemm_ar(a, b, weft.empty((5, 9), "float32", group), **scaled, **more)
+                np.testing.assert_array_equal(out.numpy(), group.size * rows[:, None] * product * cols)
+                out = weft.empty((5, 9), "float32", group)
+                fields = {"m": 5, "n": 9, "k": group.size * k, "dtype": "fp8_e4m3", "d_dtype": "float32"}
+                plan = weft.Plan(group, "gemm_ar", scales=128 if more else 1, **fields)
+                plan.run(a, b, out, alpha=np.array([2], "f4"), **scaled, **more)
+                np.testing.assert_array_equal(out.numpy(), 2 * group.size * rows[:, None] * product * cols)
+            with self.assertRaisesRegex(weft.errors.ArgumentError, "a_scale must be 10 elements"):
+                group.gemm_ar(a, b, out, a_scale=rows)
+
+        weft.run_threads(2, check)
+
     def test_threads(self) -> None:
         for size in (1, 3):
             weft.run_threads(size, self.check_products)
