@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """How well `auto` chooses on a GPU: forty random products over virtual ranks, each with every schedule.
 
-    python3 bench/cuda_auto.py build/weft [seed [first [iterations]]]
+    python3 bench/cuda_auto.py build/weft [seed [first [iterations [seconds]]]]
 
 A row has the time of what `auto` took over the fastest of `--schedule all`, unfused included, all of `weft bench`. The last
-line is the geometric mean, the share within 1.10 and the worst, from problem `first` (0) on. Standard library only.
+line is the geometric mean, the share within 1.10 and the worst, from problem `first` (0) on, of those that began within `seconds`
+(all). Standard library only.
 """
 import json
 import math
 import random
 import subprocess
 import sys
+import time
 
 
 ITERATIONS = sys.argv[4] if len(sys.argv) > 4 else "60"
@@ -40,9 +42,12 @@ def draw(source):
 def main():
     weft, seed = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1
     first = int(sys.argv[3]) if len(sys.argv) > 3 else 0
-    source = random.Random(seed)
+    seconds = float(sys.argv[5]) if len(sys.argv) > 5 else math.inf
+    source, begun = random.Random(seed), time.monotonic()
     ratios = []
     for op, shape, ranks, wire in [draw(source) for _ in range(40)][first:]:
+        if ratios and time.monotonic() - begun > seconds:
+            break
         taken = rows(weft, op, shape, ranks, wire)[0]
         every = rows(weft, op, shape, ranks, wire, "--schedule", "all")
         times = {row["schedule"]: row["fused_us"] for row in every}
@@ -56,7 +61,7 @@ def main():
     ratios.sort()
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     within = sum(ratio <= 1.10 for ratio in ratios) / len(ratios)
-    print(f"seed {seed}: geometric mean {mean:.3f}, {within:.0%} within 1.10, worst {ratios[-1]:.3f}")
+    print(f"seed {seed}: {len(ratios)} problems, geometric mean {mean:.3f}, {within:.0%} within 1.10, worst {ratios[-1]:.3f}")
 
 
 if __name__ == "__main__":

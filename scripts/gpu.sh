@@ -6,7 +6,7 @@
 #   --full      more repetitions and shapes, and no limit on time
 #   --sanitize  also small cases under compute-sanitizer (memcheck, racecheck, synccheck)
 #   --no-bench  tests only
-#   --minutes   what has not begun after so many (10) is left out
+#   --minutes   it ends after so many (10): each part has its share, and what does not fit is cut off or left out
 #   --build     a build folder to use instead of build-gpu
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -29,23 +29,40 @@ rm -rf "$report"
 mkdir -p "$report"
 failed=0 table=""
 
-left() { echo $((minutes * 60 - SECONDS)); }
+# Seconds left to the part that runs; part PERCENT: the next one, which may last until so much of all is over.
+part_end=$((minutes * 60))
+part() { part_end=$((minutes * 60 * $1 / 100)); }
+left() { echo $((part_end - SECONDS)); }
+
+# within SECONDS COMMAND...: at most so long, and no longer than the part has. 124: it took longer.
+within() {
+    local limit=$1 rest
+    shift
+    rest=$(left)
+    timeout -k 5 "$((limit < rest ? limit : rest))" "$@"
+}
 
 note() { table+=$(printf '%-34s %s' "$1" "$2")$'\n'; }
 
 # step NAME SECONDS COMMAND...: runs it into a log of its own; its outcome goes into the table.
 step() {
-    local name=$1 limit=$2 begun=$SECONDS outcome log
+    local name=$1 limit=$2 begun=$SECONDS outcome log status
     shift 2
     if [ "$(left)" -le 0 ]; then
-        note "$name" "left out: the $minutes minutes are over"
+        note "$name" "left out: its part of the $minutes minutes is over"
         return
     fi
     log=$report/${name// /_}.log
-    if timeout -k 5 "$limit" "$@" >"$log" 2>&1; then
+    within "$limit" "$@" >"$log" 2>&1
+    status=$?
+    if [ $status = 0 ]; then
         outcome=ok
+    elif [ $status = 77 ]; then
+        outcome=$(tail -n 1 "$log")
+    elif [ $status = 124 ] && [ $((SECONDS - begun)) -lt "$limit" ]; then
+        outcome="cut off"
     else
-        outcome="FAILED ($?)"
+        outcome="FAILED ($status)"
         failed=1
         tail -n 20 "$log"
     fi
@@ -77,7 +94,7 @@ gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')
 echo "$gpus GPU(s): $(nvidia-smi --query-gpu=name --format=csv,noheader | sort | uniq -c | sed 's/^ *//' | paste -sd, -)"
 
 step configure 60 cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DWEFT_CUDA=ON
-step build 900 cmake --build "$build" -j"$(nproc)" --target weft_command cuda_tests
+step build 900 cmake --build "$build" -j"$(nproc)" --target weft_command weft cuda_tests
 [ $failed = 0 ] || finish
 weft=$build/weft tests=$build/tests/cuda
 "$weft" info >"$report/info.txt" 2>&1
@@ -86,6 +103,7 @@ sed -n '1,3p' "$report/info.txt"
 
 # ---- tests -------------------------------------------------------------------------------------------------------------
 
+part 55
 if [ $full = 1 ]; then
     step "fake GPU" 300 "$tests/test_cuda_fake"
     step "fake GPU, weft.h" 300 "$tests/test_cuda_api"
@@ -99,6 +117,8 @@ step "GPU, weft.h" 600 "$tests/test_cuda_api_device"
 step "GPU, collectives" 600 "$tests/test_cuda_collective_device"
 step "GPU, experts" 600 "$tests/test_cuda_moe_device"
 step "GPU, grouped" 300 "$tests/test_cuda_grouped_device"
+step "GPU, nodes" 300 "$tests/test_cuda_nodes_device"
+step "GPU, Python" 120 tests/python/run.sh "$build" tests/python/test_cuda.py
 grep -hE ' ranks +(FAILED|stuck)' "$report"/GPU,_*.log 2>/dev/null | sed 's/^/  /'
 
 # Ranks that are processes: each on its own GPU, as many as there are; on one GPU side by side under MPS, where there is one.
@@ -175,13 +195,18 @@ title() { echo "$1" | tee -a "$report/tables.txt"; }
 
 # row NAME ARGUMENTS...: a bench, its table shown, its rows kept as JSON.
 row() {
-    local name=$1
+    local name=$1 begun status
     shift
     if [ "$(left)" -le 0 ]; then
-        note "$name" "left out: the $minutes minutes are over"
+        note "$name" "left out: its part of the $minutes minutes is over"
         return
     fi
-    if ! timeout -k 5 120 "$weft" bench "$@" --dtype bf16 --backend cuda --json >"$report/$name.json" 2>"$report/$name.err"; then
+    begun=$SECONDS
+    within 120 "$weft" bench "$@" --dtype bf16 --backend cuda --json >"$report/$name.json" 2>"$report/$name.err"
+    status=$?
+    if [ $status = 124 ] && [ $((SECONDS - begun)) -lt 120 ]; then
+        note "$name" "cut off"
+    elif [ $status != 0 ]; then
         failed=1
         note "$name" "FAILED"
     fi
@@ -225,6 +250,7 @@ measured() {
     done
 }
 
+part 75
 if [ -n "$worlds" ]; then
     for ranks in $worlds; do
         measured "real links between $ranks GPUs" "$ranks"
@@ -239,6 +265,7 @@ else
     fi
 fi
 
+part 90
 title "GEMM alone beside cuBLAS (fused = weft, GEMM only = cuBLAS), µs"
 shapes="4096,1792,4096 4096,3584,8192 4096,4096,4096"
 [ $full = 0 ] || shapes="4096,1792,4096 8192,1792,4096 16384,1792,4096 4096,3584,8192 8192,3584,8192
@@ -294,6 +321,9 @@ if [ $full = 1 ]; then
         done
     done
 fi
+part 100
+step "auto" 900 python3 bench/cuda_auto.py "$weft" 1 0 "$([ $full = 1 ] && echo 60 || echo 15)" $(($(left) - 40))
+tail -n 3 "$report/auto.log" 2>/dev/null | sed 's/^/  /' | tee -a "$report/tables.txt"
 step "calibrate" 120 "$weft" calibrate --backend cuda --output "$report/gpu.machine"
 step "timeline" 60 "$weft" bench ag_gemm 4096 4096 4096 -n 4 --dtype bf16 --backend cuda --iters 7 \
     --trace "$report/timeline.json" --svg "$report/timeline.svg"
