@@ -5,8 +5,10 @@
  * A value says which global element a number is about and which contributions it holds: indices of k for a
  * GEMM op, ranks for a collective. Adding values of different elements, or the same contribution twice, is an
  * error; so is an epilogue on an incomplete sum, a read of something this run has not written, a second write
- * of a result. At the end every element of the result must hold its own complete value, and where all ranks
- * get the same result, it was added up in the same order on all of them: they get the same bits.
+ * of a result. An average divides where a REDUCE writes the result: what it divides is a complete sum, and
+ * what it has divided is only copied. At the end every element of the result must hold its own complete
+ * value, and where all ranks get the same result, it was added up in the same order on all of them: they get
+ * the same bits.
  */
 #include "plan/check_memory.h"
 #include "plan/check_sets.h"
@@ -148,6 +150,8 @@ static void load(data_state *s, const weft_region *r, weft_pieces *found, bool r
     found->count = 0;
     if (!r->rows || !r->cols)
         return;
+    if (s->problem->op == WEFT_OP_BROADCAST && o->role == WEFT_ROLE_SEND && r->rank != s->problem->root)
+        complain(s, r, "reads what only the root brings");
     if (is_input(o)) {
         weft_piece whole = {r->row0, r->row0 + r->rows, r->col0, r->col0 + r->cols, input_value(s, o, r), 0,
                             false};
@@ -308,10 +312,37 @@ static void finish_value(data_state *s, const weft_task *task, const weft_region
     }
 }
 
+static bool averages(const data_state *s)
+{
+    return (s->problem->op == WEFT_OP_ALL_REDUCE || s->problem->op == WEFT_OP_REDUCE_SCATTER) &&
+           s->problem->reduction == WEFT_AVERAGE && s->checker->world > 1;
+}
+
+/* The executors divide as the first destination says. */
+static bool divides(const data_state *s, const weft_task *task, const weft_region *regions)
+{
+    return averages(s) && task->kind == WEFT_TASK_REDUCE &&
+           s->checker->parts[0].operands[regions->operand].output;
+}
+
+static void divide_value(data_state *s, const weft_region *to, weft_value *sum)
+{
+    if (sum->set != weft_sets_interval(s->sets, 0, s->checker->world))
+        complain(s, to, "divides an incomplete sum, where an average is written");
+    sum->kind = WEFT_VALUE_FINAL;
+}
+
 /* ---- tasks --------------------------------------------------------------------------------------- */
 
+/* Sums are added in a wider type than the one that keeps them: each store rounds. */
+static bool rounds(const data_state *s, weft_dtype kept)
+{
+    return is_gemm(s) ? kept != weft_dtype_accumulator(s->problem->dtype)
+                      : kept == WEFT_F16 || kept == WEFT_BF16;
+}
+
 static void store(data_state *s, const weft_region *to, int64_t row0, int64_t row1, int64_t col0,
-                  int64_t col1, weft_value value)
+                  int64_t col1, weft_value value, bool computed)
 {
     const weft_operand *o = &s->checker->parts[0].operands[to->operand];
     weft_piece piece = {to->row0 + row0, to->row0 + row1, to->col0 + col0, to->col0 + col1, value, 0, false};
@@ -319,8 +350,8 @@ static void store(data_state *s, const weft_region *to, int64_t row0, int64_t ro
 
     piece.value.row -= to->row0;
     piece.value.col -= to->col0;
-    if (value.kind == WEFT_VALUE_SUM && is_gemm(s) && o->dtype != weft_dtype_accumulator(s->problem->dtype))
-        piece.value.order = mix(value.order, 2 + (uint64_t)o->dtype); /* rounded on its way */
+    if (computed && value.kind == WEFT_VALUE_SUM && rounds(s, o->dtype))
+        piece.value.order = mix(value.order, 2 + (uint64_t)o->dtype);
     if (is_input(o)) {
         complain(s, to, "writes an input");
         return;
@@ -353,6 +384,8 @@ static weft_value cell_value(data_state *s, const weft_task *task, const weft_re
         add_product(s, from, &held[0], &held[1], row, col, &sum);
     if (task->flags & WEFT_TASK_EPILOGUE)
         finish_value(s, task, regions, from + inner, held + inner, row, col, &sum);
+    else if (divides(s, task, regions))
+        divide_value(s, regions, &sum);
     return sum;
 }
 
@@ -415,7 +448,8 @@ static void follow(data_state *s, const weft_task *task, const weft_region *regi
             value = cell_value(s, task, regions, row, col);
             value.carried = task->flags & WEFT_TASK_CARRY ? s->task + 1 : 0;
             for (int to = 0; to < dests; to++)
-                store(s, &regions[to], row, s->row_cuts[i + 1], col, s->col_cuts[j + 1], value);
+                store(s, &regions[to], row, s->row_cuts[i + 1], col, s->col_cuts[j + 1], value,
+                      task->kind != WEFT_TASK_COPY);
         }
     }
 }
@@ -425,7 +459,7 @@ static void follow(data_state *s, const weft_task *task, const weft_region *regi
 /* What row `row` of a collective's result on `rank` must hold: which row of send, from which ranks. */
 static weft_value collective_result(const data_state *s, int rank, int64_t row)
 {
-    weft_value value = {.kind = WEFT_VALUE_SUM};
+    weft_value value = {.kind = averages(s) ? WEFT_VALUE_FINAL : WEFT_VALUE_SUM};
     int world = s->checker->world;
     int64_t first = 0, end = world;
 
@@ -488,7 +522,10 @@ static void check_result(data_state *s, uint32_t operand, int rank, int64_t batc
         weft_region here = {operand, rank, batch, p->row0, p->row1 - p->row0, p->col0, p->col1 - p->col0};
 
         area += here.rows * here.cols;
-        if (!piece_is_right(s, o, rank, batch, p))
+        if (averages(s) && p->value.kind == WEFT_VALUE_SUM)
+            weft_check_find(c, rank, -1, "the result in %s is a sum, which nothing has divided",
+                            weft_check_region_text(c, &here));
+        else if (!piece_is_right(s, o, rank, batch, p))
             weft_check_find(c, rank, -1,
                             "the result in %s is not what the problem asks for: it holds element (%lld, "
                             "%lld) of batch %lld "
@@ -508,7 +545,7 @@ static bool promises_equal_bits(const weft_problem *p)
     bool whole = p->op == WEFT_OP_GEMM_AR || p->op == WEFT_OP_GEMM_AS || p->op == WEFT_OP_ALL_REDUCE;
 
     return whole && (p->dtype == WEFT_F32 || p->dtype == WEFT_F16 || p->dtype == WEFT_BF16 ||
-                     weft_dtype_is_fp8(p->dtype));
+                     p->dtype == WEFT_F64 || weft_dtype_is_fp8(p->dtype));
 }
 
 static void compare_orders(data_state *s, uint32_t operand, int rank, int64_t batch)

@@ -13,7 +13,7 @@ typedef enum weft_value_kind {
     WEFT_VALUE_C,
     WEFT_VALUE_BIAS,
     WEFT_VALUE_SUM,  /* of the contributions in `set`, to global element (row, col) */
-    WEFT_VALUE_FINAL /* a complete sum after the epilogue */
+    WEFT_VALUE_FINAL /* a complete sum after the epilogue, or divided */
 } weft_value_kind;
 
 /* Element (i, j) of a rectangle is about global element (i + row, j + col). */

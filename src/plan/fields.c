@@ -17,7 +17,7 @@ static const char *const layout_names[] = {"default",      "gather_a",   "gather
 static const char *const b_form_names[] = {"plain", "pack_in_run", "prepacked", NULL};
 static const char *const act_names[] = {"none",       "relu",       "gelu",       "silu",
                                         "relu_gated", "gelu_gated", "silu_gated", NULL};
-static const char *const reduction_names[] = {"sum", "min", "max", "product", NULL};
+static const char *const reduction_names[] = {"sum", "min", "max", "product", "average", NULL};
 static const char *const role_names[] = {"", "A", "B", "C", "bias", "D", "send", "recv", NULL};
 
 static int find_word(const char *const *names, const char *name)

@@ -175,7 +175,7 @@ static double expected(const world_state *w, const weft_operand *o, int rank, in
 
             sum = from ? combine(p->reduction, sum, value) : value;
         }
-        return sum;
+        return p->reduction == WEFT_AVERAGE ? sum / w->world : sum;
     default:
         break;
     }
@@ -354,6 +354,8 @@ static double compute(world_state *w, const weft_plan_part *part, const weft_tas
 
             value = i == 0 ? next : combine(part->problem.reduction, value, next);
         }
+        if (part->problem.reduction == WEFT_AVERAGE && part->operands[regions->operand].output)
+            value /= w->world;
     }
     return epilogue(w, part, task, from + sources, value, row, col);
 }
@@ -775,7 +777,7 @@ weft_problem interpret_random(weft_op op, weft_schedule schedule, weft_layout la
     p.granule_n = pick(seed, 3) ? 0 : pick(seed, 6);
     p.granule_k = pick(seed, 3) ? 0 : pick(seed, 6);
     p.count = pick(seed, 40);
-    p.reduction = (weft_reduction)pick(seed, 4);
+    p.reduction = (weft_reduction)pick(seed, 5);
     p.tuning.tile_m = pick(seed, 9);
     p.tuning.tile_n = pick(seed, 9);
     p.tuning.tile_k = pick(seed, 6);
