@@ -1,7 +1,8 @@
 #!/bin/sh
-# usage: test_ring.sh WEFT SCRIPT TEST: the plan that SCRIPT writes is checked, converted, simulated, and run by TEST.
+# usage: test_ring.sh WEFT SCRIPT TEST SUMS: the plan that SCRIPT writes is checked, converted, simulated, and run by TEST;
+# that of SUMS, of a collective, is checked, simulated and run by bench.
 set -eu
-weft=$1 script=$2 test=$3
+weft=$1 script=$2 test=$3 sums=$4
 command -v python3 >/dev/null || exit 77
 dir=$(mktemp -d) && trap 'rm -rf "$dir"' EXIT
 
@@ -45,3 +46,17 @@ for wrong in "-n 2" "--dtype bf16" "8 8 8" "--schedule direct"; do
 done
 
 "$test" "$dir/ring.plan"
+
+for ranks in 1 2 3 5 8; do
+    python3 "$sums" $ranks 37 bfloat16 >"$dir/sums.plan"
+    "$weft" plan --from "$dir/sums.plan" --check >"$dir/said" || fail "$ranks ranks: $(cat "$dir/said")"
+done
+python3 "$sums" 3 1000 >"$dir/sums.plan"
+"$weft" sim --plan "$dir/sums.plan" --machine h100x8 --json >"$dir/row"
+grep -q '"impl": "custom"' "$dir/row" || fail "sim says: $(cat "$dir/row")"
+"$weft" bench --plan "$dir/sums.plan" --iters 2 --warmup 0 --peer none --json >"$dir/rows"
+[ "$(grep -c '"bytes": 4000.*"ok": true' "$dir/rows")" = 2 ] || fail "bench says: $(cat "$dir/rows")"
+grep -q '"impl": "custom"' "$dir/rows" || fail "the plan was not measured: $(cat "$dir/rows")"
+if "$weft" bench --plan "$dir/sums.plan" --bytes 4K >"$dir/said" 2>&1; then fail "--bytes was taken"; fi
+sed 's/reduction sum/reduction average/' "$dir/sums.plan" >"$dir/mean.plan"
+"$weft" plan --from "$dir/mean.plan" --check >"$dir/said" || fail "of averages: $(cat "$dir/said")"

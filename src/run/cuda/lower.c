@@ -520,6 +520,11 @@ weft_status weft_lower_plain(weft_lowering *low, const weft_task *task, weft_cud
     int extra = roles.ends;
     bool wide = true, f32 = true, copy = task->kind == WEFT_TASK_COPY;
     weft_status status = WEFT_OK;
+    if (regions->rows > INT32_MAX || regions->cols > INT32_MAX / (int64_t)sizeof(double))
+        return weft_error_set(low->error, WEFT_ERR_UNSUPPORTED,
+                              "task %u of rank %d has %lld x %lld elements: on GPUs a task moves less",
+                              out->plan_task, low->part->rank, (long long)regions->rows,
+                              (long long)regions->cols);
     out->kind = copy ? WEFT_CUDA_COPY : WEFT_CUDA_REDUCE;
     out->bias = (int16_t)roles.bias;
     out->c = (int16_t)roles.c;

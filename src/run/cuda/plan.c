@@ -5,6 +5,7 @@
 #include "core/dtype.h"
 #include "core/round.h"
 #include "run/cuda/choose.h"
+#include "run/cuda/collective.h"
 #include "run/cuda/done.h"
 #include "run/cuda/exchanged.h"
 #include "run/cuda/halves.h"
@@ -199,16 +200,68 @@ static weft_status make_part(weft_plan *plan, const weft_problem *problem)
     return weft_plan_make(&decided, world, plan->group->rank, &plan->part, error);
 }
 
+/* The tasks of products: tiles that fit a walker, and sums in places where it can add. */
+static weft_status check_given_product(const weft_cuda_group *g, const weft_plan_part *part, uint32_t index,
+                                       weft_error_text *error)
+{
+    const weft_task *task = &part->tasks[index];
+    const weft_region *d = weft_task_regions(part, task);
+    const weft_region *acc = task->flags & WEFT_TASK_HAS_ACC ? d + weft_task_roles_of(task).acc : NULL;
+    int widest = weft_cuda_widest(part->problem.dtype);
+
+    if (task->kind != WEFT_TASK_GEMM)
+        return WEFT_OK;
+    if (d->rows > WEFT_CUDA_TILE_M || d->cols > widest)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "task %u of rank %d multiplies a tile of %lld x %lld: on GPUs tiles have "
+                              "at most %d x %d",
+                              index, part->rank, (long long)d->rows, (long long)d->cols, WEFT_CUDA_TILE_M,
+                              widest);
+    if (acc && acc->rank != part->rank && !g->adds)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "task %u of rank %d adds to memory of rank %d, and these GPUs cannot add "
+                              "in one another's memory",
+                              index, part->rank, acc->rank);
+    return WEFT_OK;
+}
+
+/* The tasks of collectives: a row each, with a thread for every wait, post and region (see lanes.cuh); a
+ * REDUCE divides by the number of its sources where it averages. */
+static weft_status check_given_move(const weft_plan_part *part, uint32_t index, weft_error_text *error)
+{
+    const weft_task *task = &part->tasks[index];
+    const weft_region *d = weft_task_regions(part, task);
+
+    if (task->region_count && d->rows != 1 && (d->rows || task->kind == WEFT_TASK_REDUCE))
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "task %u of rank %d has %lld rows: on GPUs a task of a collective has one",
+                              index, part->rank, (long long)d->rows);
+    if (task->region_count > WEFT_CUDA_COLLECTIVE_THREADS ||
+        task->wait_count > WEFT_CUDA_COLLECTIVE_THREADS || task->post_count > WEFT_CUDA_COLLECTIVE_THREADS)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "task %u of rank %d has %u regions, %u waits and %u posts: on GPUs a task of a "
+                              "collective has at most %d of each",
+                              index, part->rank, task->region_count, task->wait_count, task->post_count,
+                              WEFT_CUDA_COLLECTIVE_THREADS);
+    if (part->problem.reduction == WEFT_AVERAGE && task->kind == WEFT_TASK_REDUCE &&
+        task->region_count - task->destinations != part->world)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
+                              "task %u of rank %d adds %d of %d ranks' parts: on GPUs an average is made at "
+                              "once",
+                              index, part->rank, task->region_count - task->destinations, part->world);
+    return WEFT_OK;
+}
+
 /* What of a part that somebody wrote the kernels cannot do. */
 static weft_status check_given(const weft_cuda_group *g, const weft_plan_part *part, weft_error_text *error)
 {
-    weft_status status = check_problem(g, &part->problem, error);
-    int widest = weft_cuda_widest(part->problem.dtype);
+    weft_problem asked = part->problem;
+    bool product = asked.op < WEFT_OP_ALL_REDUCE;
+    weft_status status;
 
-    if (status == WEFT_OK && part->problem.op >= WEFT_OP_ALL_REDUCE)
-        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                              "a plan of %s from a file runs on CPU ranks; on GPUs those of products do",
-                              weft_op_name(part->problem.op));
+    if (!product) /* its tasks are walked, whatever the schedule is called */
+        asked.schedule = WEFT_SCHEDULE_CUSTOM;
+    status = check_problem(g, &asked, error);
     if (status == WEFT_OK && part->domain)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "a plan over several nodes runs on CPU ranks");
     for (uint32_t i = 0; i < part->operand_count && status == WEFT_OK; i++)
@@ -216,25 +269,12 @@ static weft_status check_given(const weft_cuda_group *g, const weft_plan_part *p
             status = weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                                     "%s is packed as CPU kernels read it; on GPUs it is plain",
                                     part->operands[i].name);
-    for (uint32_t i = 0; i < part->task_count && status == WEFT_OK; i++) {
-        const weft_task *task = &part->tasks[i];
-        const weft_region *d = weft_task_regions(part, task), *acc;
-
-        if (task->kind != WEFT_TASK_GEMM)
-            continue;
-        acc = task->flags & WEFT_TASK_HAS_ACC ? d + weft_task_roles_of(task).acc : NULL;
-        if (d->rows > WEFT_CUDA_TILE_M || d->cols > widest)
+        else if (!product && part->operands[i].transposed)
             status = weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                                    "task %u of rank %d multiplies a tile of %lld x %lld: on GPUs tiles have "
-                                    "at most %d x %d",
-                                    i, part->rank, (long long)d->rows, (long long)d->cols, WEFT_CUDA_TILE_M,
-                                    widest);
-        else if (acc && acc->rank != part->rank && !g->adds)
-            status = weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                                    "task %u of rank %d adds to memory of rank %d, and these GPUs cannot add "
-                                    "in one another's memory",
-                                    i, part->rank, acc->rank);
-    }
+                                    "%s is transposed; on GPUs the memory of a collective is not",
+                                    part->operands[i].name);
+    for (uint32_t i = 0; i < part->task_count && status == WEFT_OK; i++)
+        status = product ? check_given_product(g, part, i, error) : check_given_move(part, i, error);
     return status;
 }
 
@@ -253,6 +293,8 @@ static weft_status prepare(weft_plan *plan, const weft_problem *problem, weft_pl
         *given = (weft_plan_part){0};
         plan->part.problem.tuning.crew = 0;
         plan->part.problem.tuning.library = 2; /* the tasks are the product */
+        if (plan->part.problem.op >= WEFT_OP_ALL_REDUCE)
+            plan->part.problem.schedule = WEFT_SCHEDULE_CUSTOM; /* and the collective: no kernel of its own */
     }
     weft_cuda_plan_of(plan)->offsets =
         calloc(plan->part.operand_count + 1, sizeof(*weft_cuda_plan_of(plan)->offsets));
@@ -265,7 +307,7 @@ static weft_status prepare(weft_plan *plan, const weft_problem *problem, weft_pl
     status = weft_cuda_halves_make(&plan->part, &basis, true, &weft_cuda_plan_of(plan)->collective, error);
     if (status != WEFT_OK)
         return status;
-    return lanes_say_done(&plan->part) ? count_done(plan) : WEFT_OK;
+    return !plan->loaded && lanes_say_done(&plan->part) ? count_done(plan) : WEFT_OK;
 }
 
 /* What a rank tells the others when a plan is made. */

@@ -10,6 +10,7 @@
 #include "bench/start.h"
 #include "cli/commands.h"
 #include "cli/given_plan.h"
+#include "core/dtype.h"
 
 #include "core/env.h"
 #include "gemm/gemm.h"
@@ -111,7 +112,7 @@ static const options_flag bench_flags[] = {
      "with --backend cuda: a process for each rank, on this machine's GPUs in turn; collectives always"},
     {"--nodes", "N", OPTIONS_TEXT, &nodes_asked, NULL, 0, 0, "products collectives moe barrier",
      "as if the ranks were on N nodes, in blocks, or on nodes of 3 and 5 (3+5): over this machine's network"},
-    {"--plan", "FILE", OPTIONS_TEXT, &plan_path, NULL, 0, 0, "products",
+    {"--plan", "FILE", OPTIONS_TEXT, &plan_path, NULL, 0, 0, "products collectives",
      "the plan in this file, which says of what sizes and ranks it is, beside what auto takes; with "
      "--backend "
      "cuda a process for each rank"},
@@ -199,20 +200,42 @@ static int help(const options_flag *flags)
     return 0;
 }
 
+/* A collective's size is that of the whole buffer. */
+static void take_bytes(weft_options *options, int ranks)
+{
+    const weft_problem *p = &options->problem;
+    bool shared = p->op != WEFT_OP_ALL_REDUCE && p->op != WEFT_OP_BROADCAST;
+
+    if (p->op >= WEFT_OP_ALL_REDUCE)
+        options->bytes_first = options->bytes_last =
+            p->count * (int64_t)weft_dtype_size(p->dtype) * (shared ? ranks : 1);
+}
+
 /* The problem that a plan from a file is of, and as many ranks. Ranks check it when they load it. */
 static int take_plan(weft_options *options, const given_plan *given)
 {
-    if (options->sizes_given || options->set || options->schedule_given || options->dtype_given)
+    const weft_problem *problem = &given->parts[0].problem;
+
+    if (options->sizes_given || options->bytes_first || options->set || options->schedule_given ||
+        options->dtype_given)
         return options_error("bench", "--plan: the file says of what sizes, type and schedule the plan is");
     if (options->ranks_given && options->ranks != given->world)
         return options_error("bench", "-n %lld: the plan in %s is of %d ranks", (long long)options->ranks,
                              plan_path, given->world);
     if (options->cuda && link_choice.bytes_per_ns > 0)
         return options_error("bench", "--plan: plans from files run on all their ranks: leave --link out");
+    if (options->cuda && problem->op >= WEFT_OP_ALL_REDUCE)
+        return options_error("bench",
+                             "--plan: of plans from files, bench measures those of products on GPUs; "
+                             "weft_plan_load runs this one there");
+    if (problem->op >= WEFT_OP_ALL_REDUCE && (problem->count < 1 || problem->reduction == WEFT_AVERAGE))
+        return options_error("bench", "--plan: bench checks sums, and this plan is of %s",
+                             problem->count < 1 ? "nothing" : "averages");
     if (!bench_is_rank() && given_plan_check(given, "bench"))
         return 1;
     processes |= options->cuda;
-    options->problem = given->parts[0].problem;
+    options->problem = *problem;
+    take_bytes(options, given->world);
     options->problem.schedule = WEFT_SCHEDULE_AUTO;
     memset(&options->problem.tuning, 0, sizeof(options->problem.tuning));
     options->ranks = given->world;

@@ -29,7 +29,7 @@ typedef struct collective collective;
 /* One contender. `auto` is the public call, with its short path; a schedule by name is a plan. */
 typedef struct collective_runner {
     collective *run;
-    enum { RUNNER_CALL, RUNNER_PLAN, RUNNER_MPI } kind;
+    enum { RUNNER_CALL, RUNNER_PLAN, RUNNER_MPI, RUNNER_GIVEN } kind; /* GIVEN: the plan of --plan */
     weft_plan *plan;
     weft_schedule schedule;
     const char *chosen; /* what AUTO comes to: a schedule, or "small", without a plan */
@@ -196,7 +196,7 @@ static int check(void *argument, int iteration)
     char *recv = mpi ? c->mpi_recv : c->recv;
 
     /* The calls broadcast in place: the root's own buffer is the one it sent from. */
-    if (c->problem.op == WEFT_OP_BROADCAST && runner->kind != RUNNER_PLAN &&
+    if (c->problem.op == WEFT_OP_BROADCAST && (runner->kind == RUNNER_CALL || mpi) &&
         c->context->rank == c->problem.root)
         recv = mpi ? c->mpi_send : c->send;
     for (int i = 0; i < c->calls; i++)
@@ -429,6 +429,21 @@ static int find_chosen(collective *c, collective_runner *runner)
     return 0;
 }
 
+/* What the contender runs, where that is a plan. */
+static int open_plan(collective *c, collective_runner *runner)
+{
+    weft_group *group = c->context->group;
+
+    c->problem.schedule = runner->schedule;
+    if (runner->kind == RUNNER_PLAN && weft_plan_create(group, &c->problem, &runner->plan) != WEFT_OK)
+        return bench_fail(c->context, weft_schedule_name(c->problem.op, runner->schedule));
+    if (runner->kind == RUNNER_GIVEN && weft_plan_load(group, bench_plan_path(), &runner->plan) != WEFT_OK)
+        return bench_fail(c->context, bench_plan_path());
+    if (runner->kind == RUNNER_GIVEN)
+        runner->schedule = weft_plan_problem(runner->plan)->schedule;
+    return find_chosen(c, runner);
+}
+
 static int measure_size(collective *c, int64_t bytes, bool last)
 {
     bench_contender contenders[MOST_SCHEDULES + 1];
@@ -439,24 +454,21 @@ static int measure_size(collective *c, int64_t bytes, bool last)
     if (open_buffers(c) != 0)
         return 1;
     for (int i = 0; i < c->runner_count; i++) {
-        static int (*const run[])(void *, int) = {run_call, run_plan, run_mpi};
+        static int (*const run[])(void *, int) = {run_call, run_plan, run_mpi, run_plan};
         collective_runner *runner = &c->runners[i];
-        const char *name = weft_schedule_name(c->problem.op, runner->schedule);
+
         runner->run = c;
         runner->index = i;
         runner->wrong = 0;
         runner->plan = NULL;
-        c->problem.schedule = runner->schedule;
-        if (runner->kind == RUNNER_PLAN && !status &&
-            weft_plan_create(c->context->group, &c->problem, &runner->plan) != WEFT_OK)
-            status = bench_fail(c->context, name);
         if (!status)
-            status = find_chosen(c, runner);
-        contenders[i] = (bench_contender){.name = runner->kind == RUNNER_MPI ? "MPI" : name,
-                                          .argument = runner,
-                                          .prepare = prepare,
-                                          .run = run[runner->kind],
-                                          .check = check};
+            status = open_plan(c, runner);
+        contenders[i] = (bench_contender){
+            .name = runner->kind == RUNNER_MPI ? "MPI" : weft_schedule_name(c->problem.op, runner->schedule),
+            .argument = runner,
+            .prepare = prepare,
+            .run = run[runner->kind],
+            .check = check};
     }
     snprintf(label, sizeof label, "%s, %lld bytes", weft_op_name(c->problem.op), (long long)bytes);
     if (!status)
@@ -493,6 +505,8 @@ static void choose_runners(collective *c)
         for (int i = 0; i < count; i++)
             add_runner(c, list[i], RUNNER_PLAN);
     }
+    if (bench_plan_path())
+        add_runner(c, WEFT_SCHEDULE_CUSTOM, RUNNER_GIVEN);
     if (mpi_can(c))
         add_runner(c, WEFT_SCHEDULE_AUTO, RUNNER_MPI);
 }
