@@ -12,8 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char generic_machine[] = "cpu"; /* a description of no machine in particular */
-
 enum {
     ONE_SHOT_BYTES = 4 << 10,
     ACROSS_LEAST_BYTES = 64 << 10,
@@ -125,7 +123,7 @@ static weft_status choose_gemm(const weft_basis *basis, const weft_problem *p, i
         *schedule = WEFT_SCHEDULE_UNFUSED;
         return WEFT_OK;
     }
-    if (machine->kind != WEFT_MACHINE_CPU || strcmp(machine->name, generic_machine) == 0)
+    if (machine->kind != WEFT_MACHINE_CPU || strcmp(machine->name, WEFT_CHOOSE_GENERIC) == 0)
         return WEFT_OK;
     known = weft_choose_remembers(machine, &like, world);
     status = weft_choose_schedule(machine, &like, world, schedule, error);

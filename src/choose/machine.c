@@ -140,6 +140,26 @@ static void tune_gpu(const weft_machine *machine, int world, int64_t regions, we
         coarsen_gpu(world, regions, p);
 }
 
+/*
+ * Steps of the kernels there. Of this CPU they are those of this build; of another one those it is described
+ * with, so that what is said of it does not depend on where it is said.
+ */
+static weft_gemm_steps steps_on(const weft_machine *machine, const weft_core *core, weft_dtype dtype)
+{
+    enum { TILE = 128 };
+    bool here = machine->cpu[0] || strcmp(machine->name, WEFT_CHOOSE_GENERIC) == 0;
+    int mr = (int)machine->step_m, nr = (int)machine->step_n, k_step = (int)machine->step_k;
+
+    if (here)
+        return weft_gemm_steps_of(weft_core_binding(core, dtype, false));
+    return (weft_gemm_steps){.mr = mr,
+                             .nr = nr,
+                             .k_step = k_step,
+                             .m_tile = (int)weft_round_up(TILE, mr),
+                             .n_tile = (int)weft_round_up(TILE, nr),
+                             .k_tile = (int)weft_round_up(TILE, k_step)};
+}
+
 static void tune_cpu(const weft_machine *machine, int world, weft_problem *p)
 {
     int ranks = machine->ranks_per_node ? (int)least(machine->ranks_per_node, world) : world;
@@ -155,7 +175,7 @@ static void tune_cpu(const weft_machine *machine, int world, weft_problem *p)
     }
     if (weft_core_current(&core, &ignored) != WEFT_OK)
         return;
-    steps = weft_gemm_steps_of(weft_core_binding(core, p->dtype, false));
+    steps = steps_on(machine, core, p->dtype);
     p->tuning.tile_m = p->tuning.tile_m ? p->tuning.tile_m : machine->tile_m;
     p->tuning.tile_n = p->tuning.tile_n ? p->tuning.tile_n : machine->tile_n;
     p->tuning.tile_k = p->tuning.tile_k ? p->tuning.tile_k : machine->tile_k;

@@ -11,6 +11,9 @@
 /* What a simulation of seconds can hold: regions of all ranks. */
 enum { WEFT_CHOOSE_REGIONS = 3000000 };
 
+/* The description of no CPU in particular, which stands in for this one until somebody calibrates it. */
+#define WEFT_CHOOSE_GENERIC "cpu"
+
 /* Fills what the problem leaves open and the machine decides: tiles and workers of a rank. The second, with
  * about so many regions at most. */
 void weft_choose_tiles(const weft_machine *machine, int world, weft_problem *problem);

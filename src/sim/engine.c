@@ -11,9 +11,8 @@
  * to other nodes does not wait for their bytes either.
  * - A lane is in exactly one place: in the heap, in one signal's list of waiters, in one pool's queue, or
  *   finished. An empty heap with unfinished lanes is a plan that cannot end, and is reported as such.
- * - A post is counted when its task ends, and is visible one flag latency later. A wait that a post
- *   satisfies starts no earlier than that post's visible time. (A wait that was already satisfied may be
- *   held until the latest post of its signal is visible: at most one latency too late.)
+ * - A post is counted when its task ends, and is visible one flag latency later. A wait for n posts of a
+ *   signal starts when the first n are visible: each signal keeps when that is, for every n.
  * - Every task remembers which task's end let it start. Following that from the last end gives the
  *   critical path, and so what the time was spent on.
  */
@@ -26,11 +25,15 @@
 #define NONE UINT32_MAX
 
 typedef struct signal_state {
-    double visible_ns;
     uint32_t count;
+    uint32_t post0;               /* where its posts are kept, in the order in which they are made */
     uint32_t waiter, last_waiter; /* lanes that wait for more posts, the least demanding first */
-    uint32_t poster;              /* last task that posted */
 } signal_state;
+
+typedef struct post_state {
+    double visible_ns; /* this post and all before it */
+    uint32_t poster;   /* the task that decides that */
+} post_state;
 
 typedef struct lane_state {
     double idle_ns; /* since when its head could not start */
@@ -54,7 +57,7 @@ typedef struct pool {
 typedef struct task_state {
     double start_ns, end_ns;
     uint32_t cause;
-    float link_ns; /* of its duration, what links added */
+    bool by_link, by_memory; /* what made it longer than its work */
 } task_state;
 
 typedef struct heap_entry {
@@ -66,7 +69,9 @@ typedef struct heap_entry {
 typedef struct engine {
     const model *m;
     links links;
+    double *memory; /* gpu: when that of each rank has served the products that came so far */
     signal_state *signals;
+    post_state *posts;
     lane_state *lanes;
     task_state *tasks;
     pool *pools; /* one per rank */
@@ -222,12 +227,16 @@ static double send(engine *e, uint32_t lane, double work_end, double *in_flight)
 {
     const model_task *task = &e->m->tasks[e->lanes[lane].head];
     double work = task->work_ns - task->overhead_ns, linked = 0;
+    /* Where memory holds products up, it does so evenly. */
+    double stores_ns = task->event == WEFT_EVENT_COMPUTE && work > 0
+                           ? task->stores_ns / work * (work_end - e->now - task->overhead_ns)
+                           : task->stores_ns;
 
     *in_flight = 0;
     for (uint32_t i = 0; i < task->transfer_count; i++) {
         const model_transfer *transfer = &e->m->transfers[task->transfer0 + i];
         bool stores = task->stores_ns > 0 && transfer->from == e->m->lanes[lane].rank;
-        double begin = e->now + task->overhead_ns + (stores ? task->stores_ns : 0), latency;
+        double begin = e->now + task->overhead_ns + (stores ? stores_ns : 0), latency;
         double there = links_send(&e->links, transfer, begin, &latency);
 
         if (stores && task->event == WEFT_EVENT_COMPUTE)
@@ -247,12 +256,20 @@ static void start_task(engine *e, uint32_t lane)
     lane_state *ls = &e->lanes[lane];
     const model_task *task = &e->m->tasks[ls->head];
     double work_end = e->now + task->work_ns, linked, in_flight, end;
+    bool by_memory = false;
 
     if (e->cores)
         work_end += core_switch_ns(e, lane);
+    if (task->memory_ns > 0) {
+        double *memory = &e->memory[e->m->lanes[lane].rank];
+
+        *memory = fmax(*memory, e->now + task->overhead_ns) + task->memory_ns;
+        by_memory = *memory > work_end;
+        work_end = fmax(work_end, *memory);
+    }
     linked = send(e, lane, work_end, &in_flight);
     end = fmax(work_end, linked);
-    e->tasks[ls->head] = (task_state){e->now, end, ls->cause, (float)fmax(0, linked - work_end)};
+    e->tasks[ls->head] = (task_state){e->now, end, ls->cause, linked > work_end, by_memory};
     record(e, lane, WEFT_EVENT_WAIT, ls->idle_ns, e->now, ls->head);
     ls->running = true;
     ls->ahead = goes_on(e, lane) && (linked - in_flight < end || is_message(e, task));
@@ -312,14 +329,16 @@ static void look(engine *e, uint32_t lane)
     for (uint32_t i = 0; i < task->wait_count; i++) {
         const model_wait *wait = &e->m->waits[task->wait0 + i];
         signal_state *signal = &e->signals[(size_t)ml->rank * e->m->signal_count + wait->slot];
+        const post_state *seen;
 
         if (signal->count < wait->count) {
             stand_and_wait(e, signal, lane, wait->count);
             return;
         }
-        if (signal->visible_ns > ready) {
-            ready = signal->visible_ns;
-            ls->cause = signal->poster;
+        seen = &e->posts[signal->post0 + wait->count - 1];
+        if (seen->visible_ns > ready) {
+            ready = seen->visible_ns;
+            ls->cause = seen->poster;
         }
     }
     if (ready > e->now)
@@ -331,13 +350,12 @@ static void look(engine *e, uint32_t lane)
 static void post(engine *e, uint32_t task, int from, const model_post *posted)
 {
     signal_state *signal = &e->signals[(size_t)posted->rank * e->m->signal_count + posted->signal];
-    double visible = e->now + links_flag_ns(e->m, from, posted->rank);
+    post_state *made = &e->posts[signal->post0 + signal->count];
 
+    *made = (post_state){e->now + links_flag_ns(e->m, from, posted->rank), task};
+    if (signal->count && made[-1].visible_ns > made->visible_ns)
+        *made = made[-1];
     signal->count++;
-    if (visible >= signal->visible_ns) {
-        signal->visible_ns = visible;
-        signal->poster = task;
-    }
     while (signal->waiter != NONE && e->lanes[signal->waiter].need <= signal->count) {
         uint32_t lane = signal->waiter;
 
@@ -382,7 +400,7 @@ static bool head_is_ready(const engine *e, uint32_t lane)
         const model_wait *wait = &e->m->waits[task->wait0 + i];
         const signal_state *signal = &e->signals[(size_t)ml->rank * e->m->signal_count + wait->slot];
 
-        if (signal->count < wait->count || signal->visible_ns > e->now)
+        if (signal->count < wait->count || e->posts[signal->post0 + wait->count - 1].visible_ns > e->now)
             return false;
     }
     return true;
@@ -437,7 +455,9 @@ static void add_path(const engine *e, weft_sim_result *result)
         double duration = fmin(ts->end_ns, end) - ts->start_ns, overhead = fmin(task->overhead_ns, duration);
 
         path[WEFT_BOUND_LATENCY] += fmax(0, end - ts->end_ns) + overhead;
-        path[ts->link_ns > 0 ? WEFT_BOUND_LINK : (int)task->bound] += duration - overhead;
+        path[ts->by_link     ? WEFT_BOUND_LINK
+             : ts->by_memory ? WEFT_BOUND_MEMORY
+                             : (int)task->bound] += duration - overhead;
         end = ts->start_ns;
         at = ts->cause;
     }
@@ -499,6 +519,7 @@ static void set_places(engine *e)
     bool cpu = m->machine->kind == WEFT_MACHINE_CPU;
     int nodes = (m->world + m->ranks_per_node - 1) / m->ranks_per_node;
     int on_node = m->world < m->ranks_per_node ? m->world : m->ranks_per_node;
+    uint32_t posts = 0;
 
     for (int r = 0; r < m->world; r++)
         e->pools[r] = (pool){(uint32_t)(cpu ? m->threads : m->machine->copy_engines), NONE, cpu};
@@ -508,8 +529,14 @@ static void set_places(engine *e)
             .next = NONE,
             .cause = NONE,
             .pool = cpu || m->lanes[i].kind == WEFT_LANE_COPY ? (uint32_t)m->lanes[i].rank : NONE};
-    for (size_t i = 0; i < (size_t)m->world * m->signal_count; i++)
-        e->signals[i].waiter = e->signals[i].poster = NONE;
+    for (size_t i = 0; i < m->posts_count; i++) /* for now, how many posts each gets */
+        e->signals[(size_t)m->posts[i].rank * m->signal_count + m->posts[i].signal].post0++;
+    for (size_t i = 0; i < (size_t)m->world * m->signal_count; i++) {
+        uint32_t count = e->signals[i].post0;
+
+        e->signals[i] = (signal_state){.post0 = posts, .waiter = NONE};
+        posts += count;
+    }
     for (int n = 0; cpu && n < nodes; n++)
         e->cores[n] = (pool){(uint32_t)m->machine->units, NONE, false};
     for (int c = 0; cpu && c < nodes * m->machine->units; c++)
@@ -528,6 +555,8 @@ weft_status model_run(const model *m, bool want_events, weft_sim_result *result,
         return status;
     memset(result, 0, sizeof(*result));
     e.signals = calloc((size_t)m->world * m->signal_count + 1, sizeof(*e.signals));
+    e.posts = malloc((m->posts_count + 1) * sizeof(*e.posts));
+    e.memory = calloc((size_t)m->world, sizeof(*e.memory));
     e.lanes = calloc(m->lanes_count + 1, sizeof(*e.lanes));
     e.tasks = calloc(m->tasks_count + 1, sizeof(*e.tasks));
     e.heap = malloc((m->lanes_count + m->tasks_count + 1) * sizeof(*e.heap));
@@ -536,7 +565,7 @@ weft_status model_run(const model *m, bool want_events, weft_sim_result *result,
     e.core_rank = cpu ? calloc((size_t)nodes * (size_t)m->machine->units, sizeof(*e.core_rank)) : NULL;
     if (want_events)
         result->events = malloc((2 * m->tasks_count + m->lanes_count + 1) * sizeof(*result->events));
-    missing = !e.signals || !e.lanes || !e.tasks || !e.heap || !e.pools ||
+    missing = !e.signals || !e.posts || !e.memory || !e.lanes || !e.tasks || !e.heap || !e.pools ||
               (cpu && (!e.cores || !e.core_rank)) || (want_events && !result->events);
     if (missing) {
         status = weft_error_set(error, WEFT_ERR_MEMORY, "no memory to simulate %zu tasks", m->tasks_count);
@@ -547,6 +576,8 @@ weft_status model_run(const model *m, bool want_events, weft_sim_result *result,
     if (status)
         weft_sim_result_free(result);
     free(e.signals);
+    free(e.posts);
+    free(e.memory);
     free(e.lanes);
     free(e.tasks);
     free(e.heap);

@@ -35,6 +35,7 @@ typedef struct model_task {
     float work_ns;     /* on its unit or core, with the fixed cost of a task of its kind */
     float overhead_ns; /* the fixed cost alone */
     float stores_ns;   /* gpu: from its start until it has something to store elsewhere */
+    float memory_ns;   /* gpu: that it keeps the memory of its rank busy, which products share */
     uint8_t event;     /* weft_event_kind */
     uint8_t bound;     /* weft_bound of its work */
     uint16_t wait_count, post_count, transfer_count;
@@ -83,8 +84,7 @@ void model_free(model *m);
 typedef struct model_products {
     double
         reuse; /* of the operand bytes that GEMM tasks name, what really comes from memory: each byte once */
-    double lanes; /* that have products: the memory is shared by those */
-    double idle;  /* gpu, where a library makes the product: units that each tile may have along k; else 1 */
+    double idle; /* gpu, where a library makes the product: units that each tile may have along k; else 1 */
 } model_products;
 
 model_products model_products_of(const model *m, const weft_plan_part *part);

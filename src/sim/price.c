@@ -93,7 +93,6 @@ model_products model_products_of(const model *m, const weft_plan_part *part)
 {
     model_products products = {.reuse = 1, .idle = 1};
     double named = 0, once = 0, tiles = 0;
-    int32_t last = -1; /* tasks are listed lane by lane */
 
     if (m->machine->kind != WEFT_MACHINE_GPU)
         return products;
@@ -102,9 +101,7 @@ model_products model_products_of(const model *m, const weft_plan_part *part)
 
         if (task->kind != WEFT_TASK_GEMM)
             continue;
-        products.lanes += task->lane != last;
         tiles++;
-        last = task->lane;
         for (uint32_t r = task->destinations; r < (uint32_t)task->destinations + 2; r++)
             named += region_bytes(part, &part->regions[task->region0 + r]);
     }
@@ -146,9 +143,13 @@ static double unit_share(const model *m)
 /* The least k of a slice, where a library's product with few tiles is split over the units that have none. */
 static const double split_k = 512;
 
-/* `read`: bytes of operands, which slices of k share; `kept`: those of what is added to and of results. */
+/* Bytes of local operands, which slices of k share, and of what is added to and of results. */
+typedef struct gemm_bytes {
+    double a, b, kept;
+} gemm_bytes;
+
 static double gpu_gemm_ns(const model *m, const model_products *products, int64_t rows, int64_t cols,
-                          int64_t kk, double read, double kept, double gflops, model_task *out)
+                          int64_t kk, const gemm_bytes *bytes, double gflops, model_task *out)
 {
     const weft_machine *machine = m->machine;
     double down = tiles_along(m, rows, machine->tile_m), across = tiles_along(m, cols, machine->tile_n);
@@ -158,10 +159,12 @@ static double gpu_gemm_ns(const model *m, const model_products *products, int64_
 
     if (slices > 1) /* their sums are written and read again, in float32 */
         sums = 8 * (double)rows * (double)cols;
-    /* What all of the memory takes, or a unit for its slice. */
-    memory = fmax((read + kept + slices * sums) * products->lanes,
-                  (read / slices + kept + sums) / (unit_share(m) * busy)) /
+    /* Every tile loads its operands by itself: that is as fast as a unit can. What caches do not catch comes
+     * from the memory, which all share as they come. */
+    memory = ((bytes->a * across + bytes->b * down) / slices + bytes->kept + sums) / (unit_share(m) * busy) /
              machine->memory_gbs;
+    out->memory_ns = (float)(((bytes->a + bytes->b) * products->reuse + bytes->kept + slices * sums) /
+                             machine->memory_gbs);
     if (units >= 2) /* no unit idles because the lanes do not divide them evenly */
         waves *= floor(units) / units;
     if (down > 1)
@@ -233,15 +236,16 @@ static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_t
     const weft_region *a = &regions[task->destinations], *b = a + 1;
     weft_dtype dtype = part->operands[a->operand].dtype;
     double gflops = m->machine->gflops[dtype];
-    traffic operands = {0}, read = {0}, written = {0};
+    traffic left = {0}, right = {0}, read = {0}, written = {0};
 
     if (gflops <= 0)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s has no rate for %s products", m->machine->name,
                               weft_dtype_name(dtype));
     for (uint32_t i = 0; i < task->region_count; i++) {
-        traffic *sum = i < task->destinations                 ? &written
-                       : &regions[i] == a || &regions[i] == b ? &operands
-                                                              : &read;
+        traffic *sum = i < task->destinations ? &written
+                       : &regions[i] == a     ? &left
+                       : &regions[i] == b     ? &right
+                                              : &read;
         /* Every tile reads its operands over the link by itself. */
         double times = &regions[i] == a   ? tiles_along(m, regions->cols, m->machine->tile_n)
                        : &regions[i] == b ? tiles_along(m, regions->rows, m->machine->tile_m)
@@ -254,12 +258,14 @@ static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_t
     if (m->mode == WEFT_SIM_COMM_ONLY)
         return WEFT_OK;
     out->overhead_ns = (float)(m->machine->gemm_us * 1e3);
-    if (m->machine->kind == WEFT_MACHINE_GPU)
+    if (m->machine->kind == WEFT_MACHINE_GPU) {
+        gemm_bytes bytes = {left.local, right.local, read.local + written.local};
+
         out->work_ns =
-            (float)gpu_gemm_ns(m, products, regions->rows, regions->cols, a->cols,
-                               operands.local * products->reuse, read.local + written.local, gflops, out);
-    else
+            (float)gpu_gemm_ns(m, products, regions->rows, regions->cols, a->cols, &bytes, gflops, out);
+    } else {
         out->work_ns = (float)cpu_gemm_ns(m, part, task, read.local + read.remote, gflops, &out->bound);
+    }
     out->work_ns += out->overhead_ns;
     return WEFT_OK;
 }
@@ -347,12 +353,15 @@ static void price_move(model *m, const weft_plan_part *part, const weft_task *ta
     if (machine->kind == WEFT_MACHINE_GPU && reduces && from.remote > 0)
         out->stores_ns = (float)(1e3 * machine->link_us);
     out->work_ns = out->overhead_ns;
-    if (machine->kind == WEFT_MACHINE_CPU)
+    if (machine->kind == WEFT_MACHINE_CPU) {
         out->work_ns += (float)cpu_move_ns(m, part, task, from, to);
-    else if (!far || reduces) /* what passes a link is slower than memory */
-        out->work_ns += (float)((from.local + to.local) /
-                                (machine->memory_gbs *
-                                 (part->lanes[task->lane].kind == WEFT_LANE_COPY ? 1 : 1.0 / m->threads)));
+    } else if (!far || reduces) { /* what passes a link is slower than memory */
+        double bytes = from.local + to.local;
+        bool engine = part->lanes[task->lane].kind == WEFT_LANE_COPY;
+
+        out->memory_ns = (float)(bytes / machine->memory_gbs);
+        out->work_ns += (float)(out->memory_ns / (engine ? 1 : fmin(1, unit_share(m) * lane_units(m))));
+    }
 }
 
 weft_status model_price(model *m, const weft_plan_part *part, const weft_task *task,
