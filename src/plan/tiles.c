@@ -21,11 +21,16 @@ enum {
 /* A busiest worker may have this much more than the mean before other cuts are preferred. */
 static const double even_enough = 1.12;
 
+/* Sharing k must promise this much: what it costs is estimated no closer. */
+static const double worth_cutting = 0.9;
+
 /* What is cut: `shards` of rows x columns over k, by themselves since they arrive or leave one by one. */
 typedef struct extents {
     double shards;
     int64_t rows, cols, k;
     bool stream_k; /* the schedules of this operation can cut k */
+    double stages; /* of tiles that follow one another, as many of them in each: sums that go from rank to
+                      rank come to a rank one stage at a time; else 1 */
 } extents;
 
 typedef struct grid {
@@ -38,7 +43,15 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static extents extents_of(const weft_problem *p, int world)
+/* Whether each product of a tile goes on with the sums of another rank. */
+static bool is_chain(const weft_problem *p)
+{
+    return p->schedule == WEFT_SCHEDULE_REDUCESCATTER_TILING_A ||
+           p->schedule == WEFT_SCHEDULE_REDUCESCATTER_TILING_B ||
+           (p->schedule == WEFT_SCHEDULE_TWO_LEVEL && (p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR));
+}
+
+static extents shapes_of(const weft_problem *p, int world)
 {
     bool stream_k = p->schedule != WEFT_SCHEDULE_TWO_LEVEL;
     bool by_rows = p->layout == WEFT_LAYOUT_GATHER_A || p->layout == WEFT_LAYOUT_SCATTER_ROWS;
@@ -48,21 +61,30 @@ static extents extents_of(const weft_problem *p, int world)
     switch (p->op) {
     case WEFT_OP_AG_GEMM:
         if (weft_layout_gathers_k(p->layout))
-            return p->layout == WEFT_LAYOUT_GATHER_A_K ? (extents){1, p->m, part_n, p->k, false}
-                                                       : (extents){1, part_m, p->n, p->k, false};
+            return p->layout == WEFT_LAYOUT_GATHER_A_K ? (extents){1, p->m, part_n, p->k, false, 1}
+                                                       : (extents){1, part_m, p->n, p->k, false, 1};
         if (weft_ag_gemm_at_once(p, world))
-            return (extents){1, p->m, part_n, p->k, false};
-        return (extents){(double)least(by_rows ? p->m : p->n, world), part_m, part_n, p->k, false};
+            return (extents){1, p->m, part_n, p->k, false, 1};
+        return (extents){(double)least(by_rows ? p->m : p->n, world), part_m, part_n, p->k, false, 1};
     case WEFT_OP_GEMM_RS:
         if (p->schedule == WEFT_SCHEDULE_UNFUSED) /* the whole product, then the scattering */
-            return (extents){1, p->m, p->n, part_k, true};
-        return by_rows ? (extents){(double)least(p->m, world), part_m, p->n, part_k, false}
-                       : (extents){(double)least(p->n, world), p->m, part_n, part_k, false};
+            return (extents){1, p->m, p->n, part_k, true, 1};
+        return by_rows ? (extents){(double)least(p->m, world), part_m, p->n, part_k, false, 1}
+                       : (extents){(double)least(p->n, world), p->m, part_n, part_k, false, 1};
     case WEFT_OP_GEMM_AR:
-        return (extents){1, p->m, p->n, part_k, stream_k};
+        return (extents){1, p->m, p->n, part_k, stream_k, 1};
     default:
-        return (extents){1, p->m, part_n, p->k, stream_k};
+        return (extents){1, p->m, part_n, p->k, stream_k, 1};
     }
+}
+
+static extents extents_of(const weft_problem *p, int world)
+{
+    extents e = shapes_of(p, world);
+
+    if (is_chain(p))
+        e.stages = p->op == WEFT_OP_GEMM_AR ? world : e.shards;
+    return e;
 }
 
 /* Multiplications that take as long as moving one element: what a kernel does of them is its tile's area. */
@@ -91,7 +113,7 @@ static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps
     g->tile_m = weft_round_up(weft_divide_up(e->rows, g->down), steps->mr);
     g->panels = weft_divide_up(columns, g->across);
     g->tiles = e->shards * (double)p->l * (double)(weft_divide_up(e->rows, g->tile_m) * g->across);
-    rounds = ceil(g->tiles / (double)lanes);
+    rounds = e->stages * ceil(g->tiles / e->stages / (double)lanes);
     seen = lanes % g->across == 0 ? 1 : g->across % lanes == 0 ? (double)g->across / (double)lanes : rounds;
     wide = (double)(g->panels * steps->nr);
     if (seen * wide * (double)e->k * (double)weft_dtype_size(p->dtype) > CACHED_BYTES)
@@ -116,7 +138,7 @@ static grid cut_rows_and_columns(const weft_problem *p, const extents *e, const 
 {
     int64_t down0 = weft_divide_up(e->rows, steps->m_tile), down_most = weft_divide_up(e->rows, steps->mr);
     int64_t columns = weft_divide_up(e->cols, steps->nr), before = 0;
-    double rounds = fmax(ROUNDS_MOST, ceil((double)tiles_wanted / p->tuning.workers));
+    double rounds = fmax(fmax(ROUNDS_MOST, 2 * e->stages), ceil((double)tiles_wanted / p->tuning.workers));
     grid best = {.uneven = INFINITY, .cost = INFINITY};
 
     for (int64_t down = down0; down <= least(down_most, down0 + ROW_CUTS_MOST); down++) {
@@ -161,7 +183,9 @@ static int64_t judge_cut(const weft_problem *p, const extents *e, const weft_gem
     if (cut >= e->k)
         return 0;
     rows = least(g->tile_m, e->rows);
-    share = g->tiles / p->tuning.workers;
+    share =
+        floor(g->tiles / p->tuning.workers) +
+        (double)(weft_divide_up(rest * weft_divide_up(e->k, cut), p->tuning.workers) * cut) / (double)e->k;
     wide = (double)(g->panels * steps->nr);
     g->cost = share * tile_work(e, steps, rows, g->panels) +
               move * ((double)e->k * share * ((double)g->tile_m + wide / 2) + 3 * TASK_MOVES +
@@ -175,6 +199,7 @@ static void cut_k(const weft_problem *p, const extents *e, const weft_gemm_steps
                   int64_t *tile_k)
 {
     int64_t even = weft_divide_up(e->cols, steps->nr) * weft_divide_up(e->rows, steps->m_tile) * p->l;
+    double uncut = best->cost;
 
     for (int64_t panels = even / p->tuning.workers; panels <= even / p->tuning.workers + 1; panels++) {
         int64_t cut;
@@ -183,7 +208,7 @@ static void cut_k(const weft_problem *p, const extents *e, const weft_gemm_steps
         if (!panels)
             continue;
         cut = judge_cut(p, e, steps, panels, &g);
-        if (cut && g.cost < best->cost) {
+        if (cut && g.cost < fmin(worth_cutting * uncut, best->cost)) {
             *best = g;
             *tile_k = cut;
         }

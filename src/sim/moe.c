@@ -27,7 +27,8 @@ static double missed(const weft_moe_shape *s, double per_rank)
 
 typedef struct traffic {
     double in, out; /* rows that the busiest receiver gets, and a sender sends, to or from all ranks */
-    double inside, outside; /* of these the larger, by those on the same node and on others */
+    double inside, outside; /* of the larger of these: with a full node's others, and with those elsewhere
+                               from the node that has the fewest ranks */
 } traffic;
 
 /* `per_token`: rows of a random token in all, `hot`: rows of one of those that all want the same. */
@@ -35,6 +36,7 @@ static traffic rows_of(const weft_machine *machine, const weft_moe_shape *s, dou
                        double hot_on_rank)
 {
     double near = machine->ranks_per_node > 0 ? fmin(machine->ranks_per_node, s->ranks) : s->ranks;
+    double left = fmod(s->ranks, near), fewest = left > 0 ? left : near; /* ranks of the last node */
     double most;
     traffic t;
 
@@ -42,7 +44,7 @@ static traffic rows_of(const weft_machine *machine, const weft_moe_shape *s, dou
     t.out = (double)s->tokens * ((1 - s->skew) * per_token + s->skew * hot);
     most = fmax(t.in, t.out);
     t.inside = most * (near - 1) / s->ranks;
-    t.outside = most * (s->ranks - near) / s->ranks;
+    t.outside = most * (s->ranks - fewest) / s->ranks;
     return t;
 }
 

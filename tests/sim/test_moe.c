@@ -119,8 +119,66 @@ static void what_must_hold(const weft_machine *machine)
               6e-3 * 65536.0 * 8 * 4 / 8 * 2048 * 1024 / machine->gflops[WEFT_BF16] / machine->units);
 }
 
+static int pick(uint64_t *seed, int least, int most)
+{
+    return least + (int)(check_random(seed) % (uint64_t)(most - least + 1));
+}
+
+/* The rows of a token that no expert of its own choice keeps from crossing: those of its rank's experts, to a
+ * rank whose node has `here` of the ranks. */
+static double crossing_bytes(const weft_moe_shape *s, int here)
+{
+    double experts = s->experts, per_rank = experts / s->ranks, none = 1;
+
+    for (int i = 0; i < s->topk; i++)
+        none *= fmax(0, (experts - per_rank - i) / (experts - i));
+    return (1 - none) * (double)s->tokens * (s->ranks - here) * (double)s->hidden * 2;
+}
+
+/* Any shape on any number of ranks, nodes that are not full too. */
+static void random_shape(const weft_machine *machine, uint64_t *seed)
+{
+    int most = machine->ranks_per_node ? machine->nodes * machine->ranks_per_node : 8;
+    int full = machine->ranks_per_node ? machine->ranks_per_node : most, last;
+    weft_moe_shape s = {.topk = pick(seed, 1, 8),
+                        .ranks = pick(seed, 1, most < 64 ? most : 64),
+                        .hidden = pick(seed, 1, 8192),
+                        .tokens = pick(seed, 1, 4096),
+                        .inter = pick(seed, 1, 4096),
+                        .skew = pick(seed, 0, 2) ? 0 : pick(seed, 0, 100) / 100.0,
+                        .reduced = pick(seed, 0, 1),
+                        .dtype = WEFT_BF16};
+    weft_moe_shape more[4];
+    weft_moe_time time;
+    double once;
+
+    s.experts = s.ranks * pick(seed, 1, 16);
+    s.topk = s.topk < s.experts ? s.topk : s.experts;
+    last = s.ranks % full ? s.ranks % full : full < s.ranks ? full : s.ranks;
+    time = predict(machine, &s, false);
+    once = time.dispatch_us + time.experts_us + time.combine_us;
+    for (int i = 0; i < 4; i++)
+        more[i] = s;
+    more[0].tokens *= 2;
+    more[1].hidden *= 2;
+    more[2].inter *= 2;
+    more[3].topk = 2 * s.topk < s.experts ? 2 * s.topk : s.experts;
+    for (int i = 0; i < 4; i++)
+        CHECK(round_us(machine, &more[i]) >= 0.999 * once);
+    CHECK(time.experts_us >= 0.999 * 6e-3 * (double)s.tokens * s.topk * (double)s.hidden * (double)s.inter /
+                                 machine->gflops[WEFT_BF16] / machine->units);
+    if (s.ranks > full && machine->network_gbs > 0)
+        CHECK(time.dispatch_us >= 0.999e-3 * crossing_bytes(&s, last) / machine->network_gbs);
+    if (machine->kind == WEFT_MACHINE_GPU && machine->link != WEFT_LINK_MESH && s.ranks > 1)
+        CHECK(time.dispatch_us >= 0.999e-3 *
+                                      crossing_bytes(&s, s.ranks - (full < s.ranks ? full : s.ranks) + 1) /
+                                      machine->link_gbs);
+}
+
 int main(void)
 {
+    uint64_t seed = 21;
+
     weft_machine two = find("h100x16");
     weft_moe_shape shape = {
         .experts = 256, .topk = 8, .ranks = 8, .hidden = 7168, .tokens = 128, .dtype = WEFT_BF16};
@@ -133,6 +191,8 @@ int main(void)
         weft_machine machine = find(weft_machine_builtin_name(i));
 
         what_must_hold(&machine);
+        for (int j = 0; j < 200; j++)
+            random_shape(&machine, &seed);
     }
     shape.ranks = 16;
     time = predict(&two, &shape, false);
