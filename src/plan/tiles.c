@@ -24,13 +24,15 @@ static const double even_enough = 1.12;
 /* Sharing k must promise this much: what it costs is estimated no closer. */
 static const double worth_cutting = 0.9;
 
+/* Workers that have nothing while others have several micro-tiles: so much dearer may it be to use all. */
+static const double idle_costs = 1.4;
+
 /* What is cut: `shards` of rows x columns over k, by themselves since they arrive or leave one by one. */
 typedef struct extents {
     double shards;
     int64_t rows, cols, k;
     bool stream_k; /* the schedules of this operation can cut k */
-    double stages; /* of tiles that follow one another, as many of them in each: sums that go from rank to
-                      rank come to a rank one stage at a time; else 1 */
+    double steps;  /* in which the tiles come where sums go from rank to rank: each should use all workers */
 } extents;
 
 typedef struct grid {
@@ -43,20 +45,13 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Whether each product of a tile goes on with the sums of another rank. */
-static bool is_chain(const weft_problem *p)
+static extents extents_of(const weft_problem *p, int world)
 {
-    return p->schedule == WEFT_SCHEDULE_REDUCESCATTER_TILING_A ||
-           p->schedule == WEFT_SCHEDULE_REDUCESCATTER_TILING_B ||
-           (p->schedule == WEFT_SCHEDULE_TWO_LEVEL && (p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR));
-}
-
-static extents shapes_of(const weft_problem *p, int world)
-{
-    bool stream_k = p->schedule != WEFT_SCHEDULE_TWO_LEVEL;
+    bool two_level = p->schedule == WEFT_SCHEDULE_TWO_LEVEL;
     bool by_rows = p->layout == WEFT_LAYOUT_GATHER_A || p->layout == WEFT_LAYOUT_SCATTER_ROWS;
     int64_t part_m = weft_problem_part_m(p, world, 0).count, part_n = weft_problem_part_n(p, world, 0).count,
             part_k = weft_problem_part_k(p, world, 0).count;
+    double shards = (double)least(by_rows ? p->m : p->n, world), steps;
 
     switch (p->op) {
     case WEFT_OP_AG_GEMM:
@@ -65,26 +60,18 @@ static extents shapes_of(const weft_problem *p, int world)
                                                        : (extents){1, part_m, p->n, p->k, false, 1};
         if (weft_ag_gemm_at_once(p, world))
             return (extents){1, p->m, part_n, p->k, false, 1};
-        return (extents){(double)least(by_rows ? p->m : p->n, world), part_m, part_n, p->k, false, 1};
+        return (extents){shards, part_m, part_n, p->k, false, 1};
     case WEFT_OP_GEMM_RS:
         if (p->schedule == WEFT_SCHEDULE_UNFUSED) /* the whole product, then the scattering */
             return (extents){1, p->m, p->n, part_k, true, 1};
-        return by_rows ? (extents){(double)least(p->m, world), part_m, p->n, part_k, false, 1}
-                       : (extents){(double)least(p->n, world), p->m, part_n, part_k, false, 1};
+        steps = p->schedule == WEFT_SCHEDULE_DIRECT ? 1 : shards;
+        return by_rows ? (extents){shards, part_m, p->n, part_k, false, steps}
+                       : (extents){shards, p->m, part_n, part_k, false, steps};
     case WEFT_OP_GEMM_AR:
-        return (extents){1, p->m, p->n, part_k, stream_k, 1};
+        return (extents){1, p->m, p->n, part_k, !two_level, two_level ? world : 1};
     default:
-        return (extents){1, p->m, part_n, p->k, stream_k, 1};
+        return (extents){1, p->m, part_n, p->k, !two_level, 1};
     }
-}
-
-static extents extents_of(const weft_problem *p, int world)
-{
-    extents e = shapes_of(p, world);
-
-    if (is_chain(p))
-        e.stages = p->op == WEFT_OP_GEMM_AR ? world : e.shards;
-    return e;
 }
 
 /* Multiplications that take as long as moving one element: what a kernel does of them is its tile's area. */
@@ -93,10 +80,11 @@ static double move_cost(const weft_gemm_steps *steps)
     return (double)steps->mr * steps->nr / 8;
 }
 
-/* The product of a tile, in multiplications: few rows have kernels of their own. */
+/* The product of a tile, in multiplications: few rows have kernels of their own, but a micro-tile whose rows
+ * were divided costs about a whole one, and is for evenness only. */
 static double tile_work(const extents *e, const weft_gemm_steps *steps, int64_t rows, int64_t panels)
 {
-    int64_t padded = rows <= steps->mr ? rows : weft_round_up(rows, steps->mr);
+    int64_t padded = e->rows <= steps->mr && rows == e->rows ? rows : weft_round_up(rows, steps->mr);
 
     return (double)padded * (double)(panels * steps->nr) * (double)e->k;
 }
@@ -107,13 +95,16 @@ static double tile_work(const extents *e, const weft_gemm_steps *steps, int64_t 
  */
 static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps *steps, grid *g)
 {
-    int64_t lanes = p->tuning.workers, columns = weft_divide_up(e->cols, steps->nr);
+    int64_t lanes = p->tuning.workers, columns = weft_divide_up(e->cols, steps->nr),
+            down = weft_divide_up(e->rows, steps->mr);
     double rounds, seen, move = move_cost(steps), wide, packs_b;
 
-    g->tile_m = weft_round_up(weft_divide_up(e->rows, g->down), steps->mr);
+    g->tile_m = weft_divide_up(e->rows, g->down);
+    if (g->tile_m > steps->mr)
+        g->tile_m = weft_round_up(g->tile_m, steps->mr);
     g->panels = weft_divide_up(columns, g->across);
     g->tiles = e->shards * (double)p->l * (double)(weft_divide_up(e->rows, g->tile_m) * g->across);
-    rounds = e->stages * ceil(g->tiles / e->stages / (double)lanes);
+    rounds = e->steps * ceil(g->tiles / e->steps / (double)lanes);
     seen = lanes % g->across == 0 ? 1 : g->across % lanes == 0 ? (double)g->across / (double)lanes : rounds;
     wide = (double)(g->panels * steps->nr);
     if (seen * wide * (double)e->k * (double)weft_dtype_size(p->dtype) > CACHED_BYTES)
@@ -123,6 +114,8 @@ static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps
                 (e->shards * (double)p->l * (double)e->rows * (double)columns);
     g->cost = rounds * tile_work(e, steps, least(g->tile_m, e->rows), g->panels) +
               move * ((double)e->k * (rounds * (double)g->tile_m + packs_b * wide) + rounds * TASK_MOVES);
+    if (g->tiles < (double)lanes && e->shards * (double)(p->l * down * columns) >= (double)lanes)
+        g->cost *= idle_costs;
 }
 
 static bool better(const grid *one, const grid *other)
@@ -136,9 +129,12 @@ static bool better(const grid *one, const grid *other)
 static grid cut_rows_and_columns(const weft_problem *p, const extents *e, const weft_gemm_steps *steps,
                                  int64_t tiles_wanted)
 {
-    int64_t down0 = weft_divide_up(e->rows, steps->m_tile), down_most = weft_divide_up(e->rows, steps->mr);
+    /* Down to a third of a micro-tile's rows, for which there are kernels: fewer leave most of a column's
+     * reading unused. */
+    int64_t down0 = weft_divide_up(e->rows, steps->m_tile),
+            down_most = weft_divide_up(e->rows, weft_divide_up(steps->mr, 3));
     int64_t columns = weft_divide_up(e->cols, steps->nr), before = 0;
-    double rounds = fmax(fmax(ROUNDS_MOST, 2 * e->stages), ceil((double)tiles_wanted / p->tuning.workers));
+    double rounds = fmax(ROUNDS_MOST, ceil((double)tiles_wanted / p->tuning.workers));
     grid best = {.uneven = INFINITY, .cost = INFINITY};
 
     for (int64_t down = down0; down <= least(down_most, down0 + ROW_CUTS_MOST); down++) {
@@ -146,8 +142,8 @@ static grid cut_rows_and_columns(const weft_problem *p, const extents *e, const 
 
         before = 0;
         for (double round = 1; round <= rounds + 1 && before < columns; round++) {
-            double across =
-                round > rounds ? (double)columns : floor(round * p->tuning.workers / rows_of_tiles);
+            double across = round > rounds ? (double)columns
+                                           : floor(round * e->steps * p->tuning.workers / rows_of_tiles);
             grid g = {.down = down, .across = least((int64_t)fmin(across, (double)columns), columns)};
 
             if (g.across < 1 || g.across == before ||
