@@ -104,8 +104,11 @@ gone "killed front"
 # The same for the process that looks after the ranks.
 "$weft" run -n 3 -- sh -c "sleep 1000; true $mark" 2>/dev/null &
 front=$!
+while warden=$(awk -v front=$front '$4 == front {print $1}' /proc/[0-9]*/stat 2>/dev/null); [ -z "$warden" ]; do
+    sleep 0.1
+done
 sleep 0.3
-kill -9 "$(awk -v front=$front '$4 == front {print $1}' /proc/[0-9]*/stat 2>/dev/null)"
+kill -9 "$warden"
 wait $front
 [ $? = 137 ] || fail "killed warden: status $?"
 gone "killed warden"
