@@ -81,7 +81,7 @@ bool weft_small_fits(const weft_group *group, const weft_problem *p)
 {
     if (fits(group, p, most_bytes(group, p->op)))
         return true;
-    return !group->spread && group->session->reach[p->op] == WEFT_REACH_BEYOND &&
+    return !group->spread && group->session && group->session->reach[p->op] == WEFT_REACH_BEYOND &&
            fits(group, p, most_beyond(group, p->op));
 }
 

@@ -357,12 +357,6 @@ int bench_run_rank(int argc, char **argv, const bench_mpi *mpi)
         weft_finalize(context.group);
         return 2;
     }
-    if (context.group->spread && (options.svg || options.trace)) {
-        if (weft_rank(context.group) == 0)
-            options_error("bench", "--svg and --trace draw the ranks of one node");
-        weft_finalize(context.group);
-        return 2;
-    }
     options.ranks = weft_size(context.group);
     if (strcmp(peer_choice, "none")) {
         context.mpi = mpi;
@@ -443,6 +437,8 @@ int cmd_bench(int argc, char **argv)
 
         if (wrong)
             return options_error("bench", "--nodes '%s': it should be %s", nodes_asked, wrong);
+        if (options.svg || options.trace)
+            return options_error("bench", "--svg and --trace draw the ranks of one node: leave --nodes out");
         if (strcmp(peer_choice, "mpi") == 0)
             return options_error("bench", "--peer mpi measures the ranks of one node: leave --nodes out");
         return bench_launch(&options, argc, argv, nodes_asked, false);
