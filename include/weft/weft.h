@@ -273,93 +273,6 @@ WEFT_API weft_status weft_wait_signal(weft_group *group, void *signal, uint64_t 
 WEFT_API weft_status weft_atomic_add(weft_group *group, int64_t *word, int64_t add, int rank,
                                      int64_t *before);
 
-/* ---- GPUs ----------------------------------------------------------------------------------------- */
-
-/*
- * Collective, once, before the group's first plan: from here on its ranks work on NVIDIA GPUs. weft_alloc
- * gives GPU memory, and plans run as kernels. `device` is this rank's GPU as CUDA numbers them; -1 takes the
- * GPUs in turn, rank by rank. A machine, driver or build without one is WEFT_ERR_UNSUPPORTED on every rank.
- * Before this returns, peers' access to each other's memory has been shown by a transfer, and that their
- * kernels run at the same time by a meeting of them; WEFT_ERR_TIMEOUT says that they do not.
- *
- * Ranks may share a GPU, as threads or as processes: each uses its part of the SMs, so that kernels which
- * wait for each other are there at once. Processes on one GPU should run under MPS; without it they take
- * turns, with the same results but slowly.
- *
- * On GPUs: products of float16, bfloat16 and fp8 (weft_plan_create, weft_run, weft_ag_gemm and its kin),
- * whose operands may be any memory the GPU can use; those that peers touch, where they do not come from
- * weft_alloc, are copied on the stream through memory that the group keeps. The collectives, and mixture of
- * experts, of any such memory too, and weft_grouped_gemm. weft_gemm works on the CPU, with memory of the CPU.
- *
- * Ranks on several nodes have collectives and the four products, with the types of the CPU, staged through
- * the host (docs/nodes.md): calls return when their results are there. weft_alloc gives memory that only its
- * rank can address; mixture of experts and weft_grouped_gemm are WEFT_ERR_UNSUPPORTED.
- */
-WEFT_API weft_status weft_group_use_gpu(weft_group *group, int device);
-
-/*
- * For groups on GPUs, not collective: with `ordered` not 0, products in one call, collectives and rounds of
- * mixture of experts of this handle go on `stream` from here on, as weft_run_on puts a run there: they return
- * when they are on it, may be captured into CUDA graphs once a call with such operands has been made, and a
- * rejected argument puts nothing on the stream. `stream` is as of weft_run_on. With 0, as at first, they
- * return when they are done. What a capture holds is kept: capture on every rank.
- */
-#define WEFT_STREAM_OWN ((void *)(intptr_t)-1) /* the group's own stream */
-WEFT_API weft_status weft_group_set_stream(weft_group *group, int ordered, void *stream);
-
-/* Waits until that stream has passed everything that is on it; how the calls went. */
-WEFT_API weft_status weft_group_wait(weft_group *group);
-
-/*
- * For kernels of one's own on a group's GPU memory, in CUDA C++ (weft/device.cuh), Triton or CuPy. Groups on
- * the CPU: WEFT_ERR_UNSUPPORTED.
- *
- * Not collective: `table` gets the address of as many addresses as the group has ranks, in the memory of this
- * rank's GPU: where each rank has what this rank has at `pointer`, as weft_peer says, in rank order. It lives
- * as long as the group, and is the same for the same pointer.
- */
-WEFT_API weft_status weft_peer_table(weft_group *group, const void *pointer, void *const **table);
-
-/* How a wait on the device ended that did not get what it waited for. */
-typedef struct weft_signal_record {
-    uint32_t ended; /* not 0: on some rank a wait was given up, and all others end too */
-    uint32_t set;   /* 2: on this rank, and the rest says which */
-    uint32_t signal;
-    uint32_t reserved;
-    uint64_t have, want;
-} weft_signal_record;
-
-/*
- * Signals that kernels post and wait for, passed to them by value. They are 64-bit counts, which begin at 0
- * and only grow, one every WEFT_SIGNAL_BYTES; that of another rank is `stride` bytes further for every rank
- * between them, as all symmetric memory is.
- *
- * Order, in PTX: a post is red.release.sys, after a barrier of the threads whose stores it stands for; a wait
- * is ld.acquire.sys until the count is there, then a barrier of the threads that go on. So what follows a
- * wait comes after everything that came before the posts it waited for, on any rank. A kernel that waits ends
- * when `record->ended` or `*stop` is not 0, or `deadline_ns` have passed, and then writes the record and
- * raises `ended` on every rank, as weft/device.cuh does: nothing hangs. Kernels that wait for others' must be
- * on the GPU with them: of ranks that share one, each has at most its share of the SMs.
- */
-typedef struct weft_signal_pad {
-    size_t size; /* sizeof(weft_signal_pad), set by the caller */
-    int32_t rank, ranks;
-    int64_t stride;
-    uint64_t *signals; /* this rank's, symmetric memory: weft_free gives the pad back */
-    uint32_t count, reserved;
-    weft_signal_record *record; /* this rank's, symmetric too */
-    const uint32_t *stop;       /* the host's word: the group is lost */
-    uint64_t deadline_ns;       /* that for a peer to enter a call; may be changed */
-} weft_signal_pad;
-
-/* Collective: `count` signals on every rank. */
-WEFT_API weft_status weft_signal_pad_create(weft_group *group, uint32_t count, weft_signal_pad *pad);
-
-/* Waits until the stream (as of weft_run_on) has passed everything that is on it, looking after the peers
- * meanwhile: when one dies or the group is aborted, the kernels' waits end. How the pad's waits went: one
- * that was given up is WEFT_ERR_TIMEOUT on every rank that asks, and the group is lost. */
-WEFT_API weft_status weft_signal_pad_wait(weft_group *group, const weft_signal_pad *pad, void *stream);
-
 /* ---- problems ------------------------------------------------------------------------------------- */
 
 typedef enum weft_op {
@@ -514,6 +427,266 @@ typedef struct weft_problem {
  * weft; d_dtype and wire_dtype follow dtype. */
 #define weft_problem_init(problem, op) weft_problem_init_sized((problem), sizeof(*(problem)), (op))
 WEFT_API void weft_problem_init_sized(weft_problem *problem, size_t size, weft_op op);
+
+/* ---- plans and runs ------------------------------------------------------------------------------- */
+
+typedef struct weft_plan weft_plan;
+
+/*
+ * The buffers of one run, each the part of its matrix that lies on this rank. What an op does not use is
+ * ignored. Leading dimensions and strides between the matrices of a batch are in elements; 0 means dense.
+ * Buffers may lie anywhere, on each rank elsewhere. In symmetric memory (weft_alloc) nothing is copied on the
+ * way to a peer. Elsewhere, on CPUs, what peers need of 256 KiB and more is staged chunk by chunk in the run
+ * (tuning.staged), from the first run of an operation on, and in one run after its place changed on some rank
+ * as a whole before it, as smaller buffers are, a B of weft_pack, and all in plans of files and over nodes. C
+ * may be D. `size` is sizeof(weft_operands).
+ */
+typedef struct weft_operands {
+    size_t size;
+    const void *a;
+    const void *b; /* with WEFT_B_PREPACKED: what weft_pack wrote; of a batch one after another, each rounded
+                      up to 128 bytes */
+    const void *c;
+    const void *bias; /* one value for each column of D on this rank */
+    void *d;
+    int64_t lda, ldb, ldc, ldd;
+    int64_t stride_a, stride_b, stride_c, stride_d;
+    const void *send; /* collectives */
+    void *recv;       /* may be send; all_gather and reduce_scatter: the rank's own share of the larger one */
+    /* Values of this run; the plan stays. Every rank gives the same alpha and beta, and gives scales or does
+     * not. On GPUs for problems with `scales`, in memory of the GPU, and beta is the problem's. */
+    const float *alpha, *beta;          /* NULL = the problem's; beta is for problems whose own is not 0 */
+    const float *row_scale, *col_scale; /* what is added up times these, as in weft_gemm: a factor for each
+                                           row (column) of D on this rank; NULL = 1 */
+    /* Problems whose `scales` is 128: a factor for every 128 of k in a row of A, and one for every block of
+     * 128 of k and 128 columns of B; NULL = 1. They are those of what this rank multiplies: of all rows
+     * (columns) that D has here with ag_gemm, of the rank's own A and B with the others, k counted from the
+     * rank's first. Without gaps, lying as the matrix does: m x k/128, k/128 x n/128, each rounded up, and
+     * transposed where A (B) is. The matrices of a batch have the same. */
+    const float *a_scale, *b_scale;
+} weft_operands;
+
+/*
+ * Collective: makes a plan of the problem on every rank. All ranks must ask for the same; rank 0 decides for
+ * all what was left open (schedule, tiles, workers). A plan holds no buffers and may run any number of times.
+ */
+WEFT_API weft_status weft_plan_create(weft_group *group, const weft_problem *problem, weft_plan **plan);
+
+/*
+ * Collective: the plan in a file, as `weft plan` writes it, as text or JSON, with the parts of as many ranks
+ * as the group has; docs/plans.md says how to write one. Every rank checks all of it: a plan that is not
+ * right is WEFT_ERR_ARGUMENT with what is wrong, by rank, task and region, and never runs. So are files that
+ * differ between the ranks, as WEFT_ERR_MISMATCH.
+ */
+WEFT_API weft_status weft_plan_load(weft_group *group, const char *path, weft_plan **plan);
+
+/* Collective: one run. When it returns, this rank's results are complete and its inputs may be overwritten. A
+ * rejected argument on one rank is an error on all ranks, and the group stays usable. */
+WEFT_API weft_status weft_run(weft_plan *plan, const weft_operands *operands);
+
+/*
+ * One run in the order of a stream. `stream` is a CUstream (cudaStream_t) of this rank's GPU, NULL the
+ * default stream, as everywhere in CUDA, WEFT_STREAM_OWN the group's own. Ranks that are threads on one GPU
+ * use different streams, not the default one. Returns when the run is on the stream: when the stream has
+ * passed it, results are complete and inputs may be overwritten. Runs of one rank follow each other: they are
+ * on one stream, or on streams that wait for one another.
+ *
+ * It is collective. Operands that peers touch are told to them on the host when they are new to the plan, in
+ * the same call on every rank; otherwise a kernel is put on the stream and nothing else happens, so that a
+ * run whose operands are known may be captured into a CUDA graph and replayed. Then a rejected argument puts
+ * nothing on the stream, and the peers wait for this rank's next call. Operands that were told in one call
+ * belong together: a run in which ranks mix those of different calls ends with WEFT_ERR_MISMATCH.
+ *
+ * What goes wrong in the run (a rank that dies, a wait that expires) is told by weft_run_wait, and by every
+ * call after it. On the CPU, where stream must be NULL or WEFT_STREAM_OWN, this is weft_run.
+ */
+WEFT_API weft_status weft_run_on(weft_plan *plan, const weft_operands *operands, void *stream);
+
+/* Waits until the stream has passed everything that is on it; how the plan's runs went. */
+WEFT_API weft_status weft_run_wait(weft_plan *plan, void *stream);
+
+/* Not collective. NULL is fine. */
+WEFT_API void weft_plan_destroy(weft_plan *plan);
+
+/* What the plan does, with everything decided: schedule, layout, tiles, workers. Lives as long as the plan.
+ */
+WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
+
+/* ---- tensor-parallel products in one call --------------------------------------------------------- */
+
+/*
+ * Collective. Plans are kept by problem in the group, so that a call of a known one costs no more than a run;
+ * on the CPU another alpha or beta is no other problem. Kept are the 64 that were used last, and of those (on
+ * the CPU) as many as have 64 MiB together. For a new one, another m, each rank plans by itself, and they
+ * exchange nothing but what a run does: on the CPUs of one node, after the first, unless it needs more
+ * memory than all before it, ranks have different CPUs, calibrations or numbers of workers, or there is a
+ * file of `weft tune`. `problem` may leave its op open; the function sets it. What rank r holds, and what it
+ * gets:
+ * - ag_gemm: A rows part r, B columns part r; D = A B, columns (with GATHER_B rows) part r.
+ *   GATHER_A_K: A columns part r, B columns part r; columns part r. GATHER_B_K: A rows part r, B rows part
+ *   r; rows part r. B is plain in both, and they run on the CPU.
+ * - gemm_rs: A columns part r, B rows part r; the sum over ranks, rows (with SCATTER_COLS columns) part r.
+ * - gemm_ar: A columns part r, B rows part r; the sum over ranks, whole, on every rank.
+ * - gemm_as: A whole, B columns part r; D = A B, whole, on every rank.
+ */
+WEFT_API weft_status weft_ag_gemm(weft_group *group, const weft_problem *problem,
+                                  const weft_operands *operands);
+WEFT_API weft_status weft_gemm_rs(weft_group *group, const weft_problem *problem,
+                                  const weft_operands *operands);
+WEFT_API weft_status weft_gemm_ar(weft_group *group, const weft_problem *problem,
+                                  const weft_operands *operands);
+WEFT_API weft_status weft_gemm_as(weft_group *group, const weft_problem *problem,
+                                  const weft_operands *operands);
+
+/* ---- collectives ---------------------------------------------------------------------------------- */
+
+/*
+ * Collective. Reductions take float32, float16, bfloat16 (combined in float32, in rank order), float64,
+ * integers (sums wrap) and bool; movement takes any dtype, WEFT_BYTE for plain bytes. `count` is the number
+ * of elements of the buffer (all_reduce, broadcast) or of one rank's share (the others). Every rank gets the
+ * same bits. recv may be send; all_gather and reduce_scatter: the rank's own share of the larger one.
+ *
+ * On GPUs buffers are any memory the GPU can use; large ones that do not come from weft_alloc are copied on
+ * their way. A rank that rejects its arguments is told alone, and the others wait for its next call; so they
+ * do for a rank that makes another call that all have made before: until the deadline.
+ */
+WEFT_API weft_status weft_all_reduce(weft_group *group, const void *send, void *recv, int64_t count,
+                                     weft_dtype dtype, weft_reduction reduction);
+WEFT_API weft_status weft_all_gather(weft_group *group, const void *send, void *recv, int64_t count,
+                                     weft_dtype dtype);
+WEFT_API weft_status weft_reduce_scatter(weft_group *group, const void *send, void *recv, int64_t count,
+                                         weft_dtype dtype, weft_reduction reduction);
+WEFT_API weft_status weft_all_to_all(weft_group *group, const void *send, void *recv, int64_t count,
+                                     weft_dtype dtype);
+/* The root's buffer to every rank's. */
+WEFT_API weft_status weft_broadcast(weft_group *group, void *buffer, int64_t count, weft_dtype dtype,
+                                    int root);
+
+/*
+ * With a count for each rank, all of which lie one after another in the larger buffer, in rank order. Every
+ * rank gives the same `counts` (all_gather: what each sends; reduce_scatter: what each keeps); in all_to_all
+ * a rank gives what it sends to each and what it gets from each. Different counts are WEFT_ERR_MISMATCH on
+ * every rank. `recv` and `send` do not overlap, but for a rank's own share in its place (all_gather,
+ * reduce_scatter). On the CPU.
+ */
+WEFT_API weft_status weft_all_gather_v(weft_group *group, const void *send, void *recv, const int64_t *counts,
+                                       weft_dtype dtype);
+WEFT_API weft_status weft_reduce_scatter_v(weft_group *group, const void *send, void *recv,
+                                           const int64_t *counts, weft_dtype dtype, weft_reduction reduction);
+WEFT_API weft_status weft_all_to_all_v(weft_group *group, const void *send, const int64_t *send_counts,
+                                       void *recv, const int64_t *recv_counts, weft_dtype dtype);
+
+/* With a root, as above. gather: `count` elements of every rank, in rank order, to the root's recv. scatter:
+ * `count` elements for each from the root's send. reduce: the root gets what all_reduce would give. What only
+ * the root has may be NULL elsewhere. */
+WEFT_API weft_status weft_gather(weft_group *group, const void *send, void *recv, int64_t count,
+                                 weft_dtype dtype, int root);
+WEFT_API weft_status weft_scatter(weft_group *group, const void *send, void *recv, int64_t count,
+                                  weft_dtype dtype, int root);
+WEFT_API weft_status weft_reduce(weft_group *group, const void *send, void *recv, int64_t count,
+                                 weft_dtype dtype, weft_reduction reduction, int root);
+
+/*
+ * From one rank to another; nobody else takes part. Messages between two ranks arrive in the order they were
+ * sent. weft_send returns when the receiver has the message, so two ranks that first send to each other both
+ * get WEFT_ERR_MISMATCH; a message of another length than the receiver asks for is that too, and poisons the
+ * group. On the CPU.
+ */
+WEFT_API weft_status weft_send(weft_group *group, const void *buffer, int64_t count, weft_dtype dtype,
+                               int to);
+WEFT_API weft_status weft_recv(weft_group *group, void *buffer, int64_t count, weft_dtype dtype, int from);
+
+/* ---- products on one rank ------------------------------------------------------------------------- */
+
+/* B packed for this CPU's kernels. Holds no pointers: ranks may share one in symmetric memory. */
+typedef struct weft_packed weft_packed;
+
+/*
+ * D = act(alpha * row_scale[i] * col_scale[j] * A * B + beta * C + bias[j]), row-major, by the threads of
+ * this process (weft_set_parallel). Calls of several threads run beside each other. `size` is
+ * sizeof(weft_gemm_args); fill it with weft_gemm_args_init, then change what differs. Sums are fp32 (int8:
+ * int32) in an order that does not depend on the number of threads. With alpha = 0 A and B are not read.
+ */
+typedef struct weft_gemm_args {
+    size_t size;
+    int64_t m, n, k;
+    int64_t l;                          /* batch: this many products, the strides apart; 0 are none */
+    weft_dtype dtype;                   /* F32, F16, BF16, I8, FP8_E4M3 or FP8_E5M2: what is multiplied */
+    weft_dtype a_dtype, b_dtype;        /* F32, F16 and BF16 are rounded to dtype. I8 and either fp8 are read,
+                                           exactly, by products of F32, F16 and BF16: weights stored so, with
+                                           col_scale. A product of I8 reads I8 alone, one of fp8 fp8 alone */
+    weft_dtype d_dtype;                 /* of C, D and bias: F32, F16, BF16; for I8 products also I32, I8; for
+                                           fp8 ones (BF16 unless set) also either fp8 */
+    int transa, transb;                 /* A is stored k x m; B is stored n x k */
+    const void *a, *b;                  /* b may be NULL when packed_b is given */
+    const weft_packed *packed_b;        /* from weft_pack; used instead of b, for every l */
+    const void *c, *bias;               /* c is not read when beta is 0; bias may be NULL */
+    const float *row_scale, *col_scale; /* m and n factors; NULL = 1 */
+    void *d;                            /* may be c */
+    int64_t lda, ldb, ldc, ldd;         /* elements between rows as stored; 0 = no gap */
+    int64_t stride_a, stride_b, stride_c, stride_d; /* elements between batch entries; 0 = no gap */
+    float alpha, beta;
+    weft_act act;
+    int f16_fast; /* F16: sum in fp16 inside a block of k; twice as fast, less exact */
+    int threads;  /* 0 = all CPUs this thread may run on, as far as a container's quota goes, or those of
+                     weft_set_parallel; 1 = the caller alone */
+} weft_gemm_args;
+
+#define weft_gemm_args_init(args, dtype, m, n, k)                                                            \
+    weft_gemm_args_init_sized((args), sizeof(*(args)), (dtype), (m), (n), (k))
+WEFT_API void weft_gemm_args_init_sized(weft_gemm_args *args, size_t size, weft_dtype dtype, int64_t m,
+                                        int64_t n, int64_t k);
+WEFT_API weft_status weft_gemm(const weft_gemm_args *args);
+
+/*
+ * Packs B (args->b with k, n, dtype, b_dtype, transb, ldb, act, f16_fast, threads) into `memory`, which has
+ * weft_pack_bytes(args) bytes on a 128-byte boundary; then args->packed_b = *packed for any m.
+ * weft_pack_bytes is 0 when the arguments are impossible; weft_error(NULL) says why.
+ */
+WEFT_API size_t weft_pack_bytes(const weft_gemm_args *args);
+WEFT_API weft_status weft_pack(const weft_gemm_args *args, void *memory, const weft_packed **packed);
+
+/*
+ * Products of many experts in one call: for each expert e, D = act(alpha * row_scale[i] * col_scale[e][j] * A
+ * * B[e] + bias[e][j]) over its rows. Those of A and D lie together, expert after expert: offset[e + 1] -
+ * offset[e] of them from row start[e] on, or from row offset[e] where start is NULL: what weft_moe_dispatch
+ * shows, and weft_moe_layout gives. The other rows of D stay as they are. `size` is
+ * sizeof(weft_grouped_args); fill it with weft_grouped_args_init, then change what differs. A gated act is as
+ * above: B, bias and col_scale of an expert have 2 n columns.
+ *
+ * Not collective. With NULL or a group on the CPU each product is weft_gemm's, to the bit. With a group on
+ * GPUs everything is memory of its GPU, also offset and start, which the kernel reads there: so the call goes
+ * on the stream of the group's calls (weft_group_set_stream), waits for nobody, and may be captured into a
+ * CUDA graph and replayed with other offsets. There it takes float16 and bfloat16 (a_dtype and b_dtype are
+ * dtype, d_dtype that or float32), on Hopper GPUs, with A and B on 16-byte boundaries, also row by row and
+ * matrix by matrix; others are WEFT_ERR_UNSUPPORTED. Offsets that do not rise, and rows beyond `rows`, are
+ * WEFT_ERR_ARGUMENT on the CPU; on a GPU such rows are left out. Calls of a group on a GPU follow each other.
+ */
+typedef struct weft_grouped_args {
+    size_t size;
+    int experts;
+    int64_t rows; /* of A and D: so many may be read and written */
+    int64_t n, k;
+    weft_dtype dtype, a_dtype, b_dtype, d_dtype; /* as of weft_gemm; d_dtype of D and bias */
+    int transb;                                  /* a matrix of B is stored n x k */
+    const int64_t *offset;                       /* experts + 1 */
+    const int64_t *start;                        /* experts; NULL = offset */
+    const void *a, *b;                           /* b: the experts' matrices, stride_b elements apart */
+    const weft_packed *const *packed_b; /* used instead of b: what weft_pack made of each; CPU only */
+    const void *bias;                   /* experts x n; NULL = none */
+    const float *row_scale, *col_scale; /* `rows`, and experts x n; NULL = 1 */
+    void *d;
+    int64_t lda, ldb, ldd, stride_b; /* elements; 0 = no gap */
+    float alpha;
+    weft_act act;
+    int f16_fast, threads; /* as of weft_gemm; CPU only */
+} weft_grouped_args;
+
+#define weft_grouped_args_init(args, dtype, experts, rows, n, k)                                             \
+    weft_grouped_args_init_sized((args), sizeof(*(args)), (dtype), (experts), (rows), (n), (k))
+WEFT_API void weft_grouped_args_init_sized(weft_grouped_args *args, size_t size, weft_dtype dtype,
+                                           int experts, int64_t rows, int64_t n, int64_t k);
+WEFT_API weft_status weft_grouped_gemm(weft_group *group, const weft_grouped_args *args);
 
 /* ---- mixture of experts --------------------------------------------------------------------------- */
 
@@ -718,265 +891,93 @@ WEFT_API void weft_moe_ffn_free(weft_moe_ffn *ffn);
 /* The experts that live on this rank: their number, and their global ids, ascending. */
 WEFT_API int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert);
 
-/* ---- plans and runs ------------------------------------------------------------------------------- */
-
-typedef struct weft_plan weft_plan;
+/* ---- GPUs ----------------------------------------------------------------------------------------- */
 
 /*
- * The buffers of one run, each the part of its matrix that lies on this rank. What an op does not use is
- * ignored. Leading dimensions and strides between the matrices of a batch are in elements; 0 means dense.
- * Buffers may lie anywhere, on each rank elsewhere. In symmetric memory (weft_alloc) nothing is copied on the
- * way to a peer. Elsewhere, on CPUs, what peers need of 256 KiB and more is staged chunk by chunk in the run
- * (tuning.staged), from the first run of an operation on, and in one run after its place changed on some rank
- * as a whole before it, as smaller buffers are, a B of weft_pack, and all in plans of files and over nodes. C
- * may be D. `size` is sizeof(weft_operands).
- */
-typedef struct weft_operands {
-    size_t size;
-    const void *a;
-    const void *b; /* with WEFT_B_PREPACKED: what weft_pack wrote; of a batch one after another, each rounded
-                      up to 128 bytes */
-    const void *c;
-    const void *bias; /* one value for each column of D on this rank */
-    void *d;
-    int64_t lda, ldb, ldc, ldd;
-    int64_t stride_a, stride_b, stride_c, stride_d;
-    const void *send; /* collectives */
-    void *recv;       /* may be send; all_gather and reduce_scatter: the rank's own share of the larger one */
-    /* Values of this run; the plan stays. Every rank gives the same alpha and beta, and gives scales or does
-     * not. On GPUs for problems with `scales`, in memory of the GPU, and beta is the problem's. */
-    const float *alpha, *beta;          /* NULL = the problem's; beta is for problems whose own is not 0 */
-    const float *row_scale, *col_scale; /* what is added up times these, as in weft_gemm: a factor for each
-                                           row (column) of D on this rank; NULL = 1 */
-    /* Problems whose `scales` is 128: a factor for every 128 of k in a row of A, and one for every block of
-     * 128 of k and 128 columns of B; NULL = 1. They are those of what this rank multiplies: of all rows
-     * (columns) that D has here with ag_gemm, of the rank's own A and B with the others, k counted from the
-     * rank's first. Without gaps, lying as the matrix does: m x k/128, k/128 x n/128, each rounded up, and
-     * transposed where A (B) is. The matrices of a batch have the same. */
-    const float *a_scale, *b_scale;
-} weft_operands;
-
-/*
- * Collective: makes a plan of the problem on every rank. All ranks must ask for the same; rank 0 decides for
- * all what was left open (schedule, tiles, workers). A plan holds no buffers and may run any number of times.
- */
-WEFT_API weft_status weft_plan_create(weft_group *group, const weft_problem *problem, weft_plan **plan);
-
-/*
- * Collective: the plan in a file, as `weft plan` writes it, as text or JSON, with the parts of as many ranks
- * as the group has; docs/plans.md says how to write one. Every rank checks all of it: a plan that is not
- * right is WEFT_ERR_ARGUMENT with what is wrong, by rank, task and region, and never runs. So are files that
- * differ between the ranks, as WEFT_ERR_MISMATCH. Groups on GPUs load those of products alone.
- */
-WEFT_API weft_status weft_plan_load(weft_group *group, const char *path, weft_plan **plan);
-
-/* Collective: one run. When it returns, this rank's results are complete and its inputs may be overwritten. A
- * rejected argument on one rank is an error on all ranks, and the group stays usable. */
-WEFT_API weft_status weft_run(weft_plan *plan, const weft_operands *operands);
-
-/*
- * One run in the order of a stream. `stream` is a CUstream (cudaStream_t) of this rank's GPU, NULL the
- * default stream, as everywhere in CUDA, WEFT_STREAM_OWN the group's own. Ranks that are threads on one GPU
- * use different streams, not the default one. Returns when the run is on the stream: when the stream has
- * passed it, results are complete and inputs may be overwritten. Runs of one rank follow each other: they are
- * on one stream, or on streams that wait for one another.
+ * Collective, once, before the group's first plan: from here on its ranks work on NVIDIA GPUs. weft_alloc
+ * gives GPU memory, and plans run as kernels. `device` is this rank's GPU as CUDA numbers them; -1 takes the
+ * GPUs in turn, rank by rank. A machine, driver or build without one is WEFT_ERR_UNSUPPORTED on every rank.
+ * Before this returns, peers' access to each other's memory has been shown by a transfer, and that their
+ * kernels run at the same time by a meeting of them; WEFT_ERR_TIMEOUT says that they do not.
  *
- * It is collective. Operands that peers touch are told to them on the host when they are new to the plan, in
- * the same call on every rank; otherwise a kernel is put on the stream and nothing else happens, so that a
- * run whose operands are known may be captured into a CUDA graph and replayed. Then a rejected argument puts
- * nothing on the stream, and the peers wait for this rank's next call. Operands that were told in one call
- * belong together: a run in which ranks mix those of different calls ends with WEFT_ERR_MISMATCH.
+ * Ranks may share a GPU, as threads or as processes: each uses its part of the SMs, so that kernels which
+ * wait for each other are there at once. Processes on one GPU should run under MPS; without it they take
+ * turns, with the same results but slowly.
  *
- * What goes wrong in the run (a rank that dies, a wait that expires) is told by weft_run_wait, and by every
- * call after it. On the CPU, where stream must be NULL or WEFT_STREAM_OWN, this is weft_run.
- */
-WEFT_API weft_status weft_run_on(weft_plan *plan, const weft_operands *operands, void *stream);
-
-/* Waits until the stream has passed everything that is on it; how the plan's runs went. */
-WEFT_API weft_status weft_run_wait(weft_plan *plan, void *stream);
-
-/* Not collective. NULL is fine. */
-WEFT_API void weft_plan_destroy(weft_plan *plan);
-
-/* What the plan does, with everything decided: schedule, layout, tiles, workers. Lives as long as the plan.
- */
-WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
-
-/* ---- tensor-parallel products in one call --------------------------------------------------------- */
-
-/*
- * Collective. Plans are kept by problem in the group, so that a call of a known one costs no more than a run;
- * on the CPU another alpha or beta is no other problem. Kept are the 64 that were used last, and of those (on
- * the CPU) as many as have 64 MiB together. For a new one, another m, each rank plans by itself, and they
- * exchange nothing but what a run does: on the CPUs of one node, after the first, unless it needs more
- * memory than all before it, ranks have different CPUs, calibrations or numbers of workers, or there is a
- * file of `weft tune`. `problem` may leave its op open; the function sets it. What rank r holds, and what it
- * gets:
- * - ag_gemm: A rows part r, B columns part r; D = A B, columns (with GATHER_B rows) part r.
- *   With GATHER_A_K: A columns part r, B columns part r; columns part r. With GATHER_B_K: A rows part r, B
- * rows part r; rows part r. B is plain in both, and they run on the CPU.
- * - gemm_rs: A columns part r, B rows part r; the sum over ranks, rows (with SCATTER_COLS columns) part r.
- * - gemm_ar: A columns part r, B rows part r; the sum over ranks, whole, on every rank.
- * - gemm_as: A whole, B columns part r; D = A B, whole, on every rank.
- */
-WEFT_API weft_status weft_ag_gemm(weft_group *group, const weft_problem *problem,
-                                  const weft_operands *operands);
-WEFT_API weft_status weft_gemm_rs(weft_group *group, const weft_problem *problem,
-                                  const weft_operands *operands);
-WEFT_API weft_status weft_gemm_ar(weft_group *group, const weft_problem *problem,
-                                  const weft_operands *operands);
-WEFT_API weft_status weft_gemm_as(weft_group *group, const weft_problem *problem,
-                                  const weft_operands *operands);
-
-/* ---- collectives ---------------------------------------------------------------------------------- */
-
-/*
- * Collective. Reductions take float32, float16, bfloat16 (combined in float32, in rank order), float64,
- * integers (sums wrap) and bool; movement takes any dtype, WEFT_BYTE for plain bytes. `count` is the number
- * of elements of the buffer (all_reduce, broadcast) or of one rank's share (the others). Every rank gets the
- * same bits. recv may be send; all_gather and reduce_scatter: the rank's own share of the larger one.
+ * On GPUs: products of float16, bfloat16 and fp8 (weft_plan_create, weft_run, weft_ag_gemm and its kin),
+ * whose operands may be any memory the GPU can use; those that peers touch, where they do not come from
+ * weft_alloc, are copied on the stream through memory that the group keeps. The collectives, and mixture of
+ * experts, of any such memory too, and weft_grouped_gemm. weft_gemm works on the CPU, with memory of the CPU.
  *
- * On GPUs buffers are any memory the GPU can use; large ones that do not come from weft_alloc are copied on
- * their way. A rank that rejects its arguments is told alone, and the others wait for its next call; so they
- * do for a rank that makes another call that all have made before: until the deadline.
+ * Ranks on several nodes, and on GPUs that have no access to each other's memory (cuDeviceCanAccessPeer),
+ * have collectives and the four products, with the types of the CPU, staged through the host (docs/nodes.md):
+ * calls return when their results are there. weft_alloc gives memory that only its rank can address;
+ * mixture of experts and weft_grouped_gemm are WEFT_ERR_UNSUPPORTED.
  */
-WEFT_API weft_status weft_all_reduce(weft_group *group, const void *send, void *recv, int64_t count,
-                                     weft_dtype dtype, weft_reduction reduction);
-WEFT_API weft_status weft_all_gather(weft_group *group, const void *send, void *recv, int64_t count,
-                                     weft_dtype dtype);
-WEFT_API weft_status weft_reduce_scatter(weft_group *group, const void *send, void *recv, int64_t count,
-                                         weft_dtype dtype, weft_reduction reduction);
-WEFT_API weft_status weft_all_to_all(weft_group *group, const void *send, void *recv, int64_t count,
-                                     weft_dtype dtype);
-/* The root's buffer to every rank's. */
-WEFT_API weft_status weft_broadcast(weft_group *group, void *buffer, int64_t count, weft_dtype dtype,
-                                    int root);
+WEFT_API weft_status weft_group_use_gpu(weft_group *group, int device);
 
 /*
- * With a count for each rank, all of which lie one after another in the larger buffer, in rank order. Every
- * rank gives the same `counts` (all_gather: what each sends; reduce_scatter: what each keeps); in all_to_all
- * a rank gives what it sends to each and what it gets from each. Different counts are WEFT_ERR_MISMATCH on
- * every rank. `recv` and `send` do not overlap, but for a rank's own share in its place (all_gather,
- * reduce_scatter). On the CPU.
+ * For groups on GPUs, not collective: with `ordered` not 0, products in one call, collectives and rounds of
+ * mixture of experts of this handle go on `stream` from here on, as weft_run_on puts a run there: they return
+ * when they are on it, may be captured into CUDA graphs once a call with such operands has been made, and a
+ * rejected argument puts nothing on the stream. `stream` is as of weft_run_on. With 0, as at first, they
+ * return when they are done. What a capture holds is kept: capture on every rank.
  */
-WEFT_API weft_status weft_all_gather_v(weft_group *group, const void *send, void *recv, const int64_t *counts,
-                                       weft_dtype dtype);
-WEFT_API weft_status weft_reduce_scatter_v(weft_group *group, const void *send, void *recv,
-                                           const int64_t *counts, weft_dtype dtype, weft_reduction reduction);
-WEFT_API weft_status weft_all_to_all_v(weft_group *group, const void *send, const int64_t *send_counts,
-                                       void *recv, const int64_t *recv_counts, weft_dtype dtype);
+#define WEFT_STREAM_OWN ((void *)(intptr_t)-1) /* the group's own stream */
+WEFT_API weft_status weft_group_set_stream(weft_group *group, int ordered, void *stream);
 
-/* With a root, as above. gather: `count` elements of every rank, in rank order, to the root's recv. scatter:
- * `count` elements for each from the root's send. reduce: the root gets what all_reduce would give. What only
- * the root has may be NULL elsewhere. */
-WEFT_API weft_status weft_gather(weft_group *group, const void *send, void *recv, int64_t count,
-                                 weft_dtype dtype, int root);
-WEFT_API weft_status weft_scatter(weft_group *group, const void *send, void *recv, int64_t count,
-                                  weft_dtype dtype, int root);
-WEFT_API weft_status weft_reduce(weft_group *group, const void *send, void *recv, int64_t count,
-                                 weft_dtype dtype, weft_reduction reduction, int root);
+/* Waits until that stream has passed everything that is on it; how the calls went. */
+WEFT_API weft_status weft_group_wait(weft_group *group);
 
 /*
- * From one rank to another; nobody else takes part. Messages between two ranks arrive in the order they were
- * sent. weft_send returns when the receiver has the message, so two ranks that first send to each other both
- * get WEFT_ERR_MISMATCH; a message of another length than the receiver asks for is that too, and poisons the
- * group. On the CPU.
- */
-WEFT_API weft_status weft_send(weft_group *group, const void *buffer, int64_t count, weft_dtype dtype,
-                               int to);
-WEFT_API weft_status weft_recv(weft_group *group, void *buffer, int64_t count, weft_dtype dtype, int from);
-
-/* ---- products on one rank ------------------------------------------------------------------------- */
-
-/* B packed for this CPU's kernels. Holds no pointers: ranks may share one in symmetric memory. */
-typedef struct weft_packed weft_packed;
-
-/*
- * D = act(alpha * row_scale[i] * col_scale[j] * A * B + beta * C + bias[j]), row-major, by the threads of
- * this process (weft_set_parallel). Calls of several threads run beside each other. `size` is
- * sizeof(weft_gemm_args); fill it with weft_gemm_args_init, then change what differs. Sums are fp32 (int8:
- * int32) in an order that does not depend on the number of threads. With alpha = 0 A and B are not read.
- */
-typedef struct weft_gemm_args {
-    size_t size;
-    int64_t m, n, k;
-    int64_t l;                          /* batch: this many products, the strides apart; 0 are none */
-    weft_dtype dtype;                   /* F32, F16, BF16, I8, FP8_E4M3 or FP8_E5M2: what is multiplied */
-    weft_dtype a_dtype, b_dtype;        /* F32, F16 and BF16 are rounded to dtype. I8 and either fp8 are read,
-                                           exactly, by products of F32, F16 and BF16: weights stored so, with
-                                           col_scale. A product of I8 reads I8 alone, one of fp8 fp8 alone */
-    weft_dtype d_dtype;                 /* of C, D and bias: F32, F16, BF16; for I8 products also I32, I8; for
-                                           fp8 ones (BF16 unless set) also either fp8 */
-    int transa, transb;                 /* A is stored k x m; B is stored n x k */
-    const void *a, *b;                  /* b may be NULL when packed_b is given */
-    const weft_packed *packed_b;        /* from weft_pack; used instead of b, for every l */
-    const void *c, *bias;               /* c is not read when beta is 0; bias may be NULL */
-    const float *row_scale, *col_scale; /* m and n factors; NULL = 1 */
-    void *d;                            /* may be c */
-    int64_t lda, ldb, ldc, ldd;         /* elements between rows as stored; 0 = no gap */
-    int64_t stride_a, stride_b, stride_c, stride_d; /* elements between batch entries; 0 = no gap */
-    float alpha, beta;
-    weft_act act;
-    int f16_fast; /* F16: sum in fp16 inside a block of k; twice as fast, less exact */
-    int threads;  /* 0 = all CPUs this thread may run on, as far as a container's quota goes, or those of
-                     weft_set_parallel; 1 = the caller alone */
-} weft_gemm_args;
-
-#define weft_gemm_args_init(args, dtype, m, n, k)                                                            \
-    weft_gemm_args_init_sized((args), sizeof(*(args)), (dtype), (m), (n), (k))
-WEFT_API void weft_gemm_args_init_sized(weft_gemm_args *args, size_t size, weft_dtype dtype, int64_t m,
-                                        int64_t n, int64_t k);
-WEFT_API weft_status weft_gemm(const weft_gemm_args *args);
-
-/*
- * Packs B (args->b with k, n, dtype, b_dtype, transb, ldb, act, f16_fast, threads) into `memory`, which has
- * weft_pack_bytes(args) bytes on a 128-byte boundary; then args->packed_b = *packed for any m.
- * weft_pack_bytes is 0 when the arguments are impossible; weft_error(NULL) says why.
- */
-WEFT_API size_t weft_pack_bytes(const weft_gemm_args *args);
-WEFT_API weft_status weft_pack(const weft_gemm_args *args, void *memory, const weft_packed **packed);
-
-/*
- * Products of many experts in one call: for each expert e, D = act(alpha * row_scale[i] * col_scale[e][j] * A
- * * B[e] + bias[e][j]) over its rows. Those of A and D lie together, expert after expert: offset[e + 1] -
- * offset[e] of them from row start[e] on, or from row offset[e] where start is NULL: what weft_moe_dispatch
- * shows, and weft_moe_layout gives. The other rows of D stay as they are. `size` is
- * sizeof(weft_grouped_args); fill it with weft_grouped_args_init, then change what differs. A gated act is as
- * above: B, bias and col_scale of an expert have 2 n columns.
+ * For kernels of one's own on a group's GPU memory, in CUDA C++ (weft/device.cuh), Triton or CuPy. Groups on
+ * the CPU: WEFT_ERR_UNSUPPORTED.
  *
- * Not collective. With NULL or a group on the CPU each product is weft_gemm's, to the bit. With a group on
- * GPUs everything is memory of its GPU, also offset and start, which the kernel reads there: so the call goes
- * on the stream of the group's calls (weft_group_set_stream), waits for nobody, and may be captured into a
- * CUDA graph and replayed with other offsets. There it takes float16 and bfloat16 (a_dtype and b_dtype are
- * dtype, d_dtype that or float32), on Hopper GPUs, with A and B on 16-byte boundaries, also row by row and
- * matrix by matrix; others are WEFT_ERR_UNSUPPORTED. Offsets that do not rise, and rows beyond `rows`, are
- * WEFT_ERR_ARGUMENT on the CPU; on a GPU such rows are left out. Calls of a group on a GPU follow each other.
+ * Not collective: `table` gets the address of as many addresses as the group has ranks, in the memory of this
+ * rank's GPU: where each rank has what this rank has at `pointer`, as weft_peer says, in rank order. It lives
+ * as long as the group, and is the same for the same pointer.
  */
-typedef struct weft_grouped_args {
-    size_t size;
-    int experts;
-    int64_t rows; /* of A and D: so many may be read and written */
-    int64_t n, k;
-    weft_dtype dtype, a_dtype, b_dtype, d_dtype; /* as of weft_gemm; d_dtype of D and bias */
-    int transb;                                  /* a matrix of B is stored n x k */
-    const int64_t *offset;                       /* experts + 1 */
-    const int64_t *start;                        /* experts; NULL = offset */
-    const void *a, *b;                           /* b: the experts' matrices, stride_b elements apart */
-    const weft_packed *const *packed_b; /* used instead of b: what weft_pack made of each; CPU only */
-    const void *bias;                   /* experts x n; NULL = none */
-    const float *row_scale, *col_scale; /* `rows`, and experts x n; NULL = 1 */
-    void *d;
-    int64_t lda, ldb, ldd, stride_b; /* elements; 0 = no gap */
-    float alpha;
-    weft_act act;
-    int f16_fast, threads; /* as of weft_gemm; CPU only */
-} weft_grouped_args;
+WEFT_API weft_status weft_peer_table(weft_group *group, const void *pointer, void *const **table);
 
-#define weft_grouped_args_init(args, dtype, experts, rows, n, k)                                             \
-    weft_grouped_args_init_sized((args), sizeof(*(args)), (dtype), (experts), (rows), (n), (k))
-WEFT_API void weft_grouped_args_init_sized(weft_grouped_args *args, size_t size, weft_dtype dtype,
-                                           int experts, int64_t rows, int64_t n, int64_t k);
-WEFT_API weft_status weft_grouped_gemm(weft_group *group, const weft_grouped_args *args);
+/* How a wait on the device ended that did not get what it waited for. */
+typedef struct weft_signal_record {
+    uint32_t ended; /* not 0: on some rank a wait was given up, and all others end too */
+    uint32_t set;   /* 2: on this rank, and the rest says which */
+    uint32_t signal;
+    uint32_t reserved;
+    uint64_t have, want;
+} weft_signal_record;
+
+/*
+ * Signals that kernels post and wait for, passed to them by value. They are 64-bit counts, which begin at 0
+ * and only grow, one every WEFT_SIGNAL_BYTES; that of another rank is `stride` bytes further for every rank
+ * between them, as all symmetric memory is.
+ *
+ * Order, in PTX: a post is red.release.sys, after a barrier of the threads whose stores it stands for; a wait
+ * is ld.acquire.sys until the count is there, then a barrier of the threads that go on. So what follows a
+ * wait comes after everything that came before the posts it waited for, on any rank. A kernel that waits ends
+ * when `record->ended` or `*stop` is not 0, or `deadline_ns` have passed, and then writes the record and
+ * raises `ended` on every rank, as weft/device.cuh does: nothing hangs. Kernels that wait for others' must be
+ * on the GPU with them: of ranks that share one, each has at most its share of the SMs.
+ */
+typedef struct weft_signal_pad {
+    size_t size; /* sizeof(weft_signal_pad), set by the caller */
+    int32_t rank, ranks;
+    int64_t stride;
+    uint64_t *signals; /* this rank's, symmetric memory: weft_free gives the pad back */
+    uint32_t count, reserved;
+    weft_signal_record *record; /* this rank's, symmetric too */
+    const uint32_t *stop;       /* the host's word: the group is lost */
+    uint64_t deadline_ns;       /* that for a peer to enter a call; may be changed */
+} weft_signal_pad;
+
+/* Collective: `count` signals on every rank. */
+WEFT_API weft_status weft_signal_pad_create(weft_group *group, uint32_t count, weft_signal_pad *pad);
+
+/* Waits until the stream (as of weft_run_on) has passed everything that is on it, looking after the peers
+ * meanwhile: when one dies or the group is aborted, the kernels' waits end. How the pad's waits went: one
+ * that was given up is WEFT_ERR_TIMEOUT on every rank that asks, and the group is lost. */
+WEFT_API weft_status weft_signal_pad_wait(weft_group *group, const weft_signal_pad *pad, void *stream);
 
 #ifdef __cplusplus
 }
