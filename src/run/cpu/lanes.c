@@ -5,6 +5,10 @@
  * at its own; a lane is run by whoever holds its try-lock, so nothing is reordered within it. With every lane
  * blocked a worker waits. In a run that does not have to sleep nothing is allocated and no system call made.
  *
+ * Over nodes a worker looks around after every task that takes long, before the next one of its lane: what
+ * has come is taken in, and what other lanes have ready to send or to tell leaves. A rank whose lane never
+ * blocks would else keep from its peers what they wait for until it has nothing more to do.
+ *
  * A crossing COPY is started, and its lane goes on when its source may be overwritten. The next one of the
  * lane need not wait for that where nothing that it causes can overwrite the source: when it goes to the same
  * rank, which then has the first before anything of the second, or when the source is an input.
@@ -135,6 +139,15 @@ static bool awaits_sent(const weft_executor *x, uint32_t lane, const weft_task *
            (!state->sent_inputs && state->sent_to != part->regions[task->region0].rank);
 }
 
+/* Before what may be long: whoever has not got the record cannot send, and would begin only behind it. */
+static void show_record(weft_executor *x, int rank)
+{
+    weft_net_put record;
+
+    if (weft_session_take_along(x->session, rank, &record))
+        weft_net_send(x->group->world->net, x->group->seats[rank].world_rank, &record, NULL);
+}
+
 /* Under the lane's lock. */
 static void send_across(weft_executor *x, uint32_t lane, const weft_task *task)
 {
@@ -149,6 +162,7 @@ static void send_across(weft_executor *x, uint32_t lane, const weft_task *task)
     atomic_store_explicit(&state->sent, atomic_load_explicit(&state->sent, memory_order_relaxed) + 1,
                           memory_order_relaxed);
     if (weft_session_seen(x->session, to->rank)) {
+        show_record(x, to->rank);
         weft_task_send(x, task, &x->departed[lane]);
         return;
     }
@@ -200,7 +214,8 @@ static bool takes_long(const weft_executor *x, uint32_t index)
             task_bytes(x, task) >= LONG_BYTES);
 }
 
-/* Runs ready tasks of a lane, at most `most`. False when there was none or another worker has the lane. */
+/* Runs ready tasks of a lane, at most `most`, and over nodes none after one that takes long. False when there
+ * was none or another worker has the lane. */
 static bool run_lane(worker *w, uint32_t lane, uint32_t most)
 {
     weft_executor *x = w->x;
@@ -218,13 +233,34 @@ static bool run_lane(worker *w, uint32_t lane, uint32_t most)
            !is_blocked(x, &x->plan->part.tasks[list->task0 + next], &by) &&
            !awaits_sent(x, lane, &x->plan->part.tasks[list->task0 + next]) && !stopped(x)) {
         run_task(w, lane, list->task0 + next);
-        if (x->plan->part.domain && takes_long(x, list->task0 + next))
+        if (x->plan->part.domain && takes_long(x, list->task0 + next)) {
             weft_net_poll(x->group->world->net);
+            most = done;
+        }
         atomic_store_explicit(&state->next, ++next, memory_order_relaxed);
         done++;
     }
     atomic_store_explicit(&state->taken, 0, memory_order_release);
     return done > 0;
+}
+
+/* Whether the next task of a lane is for other ranks and takes no time of this one. */
+static bool is_brief(const weft_executor *x, uint32_t lane)
+{
+    const weft_lane *list = &x->plan->part.lanes[lane];
+    uint32_t next = atomic_load_explicit(&x->lanes[lane].next, memory_order_relaxed);
+    const weft_task *task = &x->plan->part.tasks[list->task0 + next];
+
+    return next < list->task_count && task->kind == WEFT_TASK_COPY &&
+           (weft_task_crosses(&x->plan->part, task) || task_bytes(x, task) == 0);
+}
+
+/* What other ranks may wait for leaves. */
+static void run_brief(worker *w)
+{
+    for (uint32_t lane = 0; lane < w->x->plan->part.lane_count; lane++)
+        while (is_brief(w->x, lane) && run_lane(w, lane, 1))
+            ;
 }
 
 static bool all_finished(const weft_executor *x)
@@ -343,6 +379,8 @@ static void work(void *argument, int index)
     while (!stopped(x)) {
         bool progress = run_lane(&w, w.first_lane, UINT32_MAX);
 
+        if (progress && plan->part.domain)
+            run_brief(&w);
         for (uint32_t i = 1; i < lanes && !progress; i++)
             progress = run_lane(&w, (w.first_lane + i) % lanes, 1);
         if (progress)
