@@ -6,7 +6,7 @@
 
 #include "moe/moe.h"
 
-/* Of a thread, from one word to the other ranks to the next; over nodes as much as is lent (net/tcp.c). */
+/* Of a thread, from one word to the other ranks to the next; over nodes as much as is lent (net/). */
 enum { CHUNK_BYTES = 128 << 10, FAR_CHUNK_BYTES = 256 << 10 };
 
 static int64_t chunk_of(const weft_moe *moe, int64_t row_bytes)

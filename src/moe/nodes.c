@@ -27,7 +27,7 @@
 enum {
     LEAVE_NS = 500000000,
     COPIED_BYTES = 16 << 10,
-    TOGETHER_BYTES = 512 << 10, /* of results leave as one message, which lends its pages (net/tcp.c) */
+    TOGETHER_BYTES = 512 << 10, /* of results leave as one message, which lends its pages (net/) */
 };
 
 static int size_of_node(const weft_moe *moe, int node)

@@ -5,7 +5,7 @@
  * A message is a short header and, often, a payload. Nobody posts receives: when a message has come, `place`
  * reads its header and says where the payload goes, and `landed` is told when it is there. A payload that
  * is large travels straight from the sender's memory to that place. Messages to one peer may overtake one
- * another; whoever needs an order puts numbers into the headers (net.c does).
+ * another; whoever needs an order puts numbers into the headers (send.c does).
  *
  * One thread at a time calls an engine (net.c holds a lock), and events come only from within `send` and
  * `progress`.

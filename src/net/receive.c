@@ -1,0 +1,320 @@
+/* Messages that come: whether they may be what they say, where they go, and when they take effect. */
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/clock.h"
+#include "net/wire.h"
+
+enum { AHEAD_MAX = 1 << 20 }; /* messages that may have overtaken another */
+
+void weft_net_lose(weft_net *net, int number, const char *why)
+{
+    peer *p = &net->peers[number];
+    int well = PEER_WELL;
+
+    if (atomic_load_explicit(&p->state, memory_order_relaxed) != PEER_WELL)
+        return;
+    snprintf(p->why, sizeof(p->why), "%s", why);
+    /* Partner: the acquire in weft_net_lost. All who write the state hold the lock. */
+    atomic_compare_exchange_strong_explicit(&p->state, &well, PEER_LOST, memory_order_release,
+                                            memory_order_relaxed);
+}
+
+/* The address of `bytes` bytes in the slot of this rank or the sender; NULL: they are not there. */
+static char *locate(const weft_net *net, const message *m, int slot, uint64_t name, uint64_t bytes)
+{
+    if (slot != net->world.rank && slot != m->from)
+        return NULL;
+    return net->world.hooks.locate(net->world.hooks.context, slot, name, bytes);
+}
+
+/* From the first byte of the first row to the last of the last; false: no such place exists. */
+static bool span_of(const message *m, uint64_t *bytes)
+{
+    *bytes = m->row_bytes;
+    if (m->rows <= 1)
+        return true;
+    return m->pitch >= 0 && !__builtin_mul_overflow(m->rows - 1, (uint64_t)m->pitch, bytes) &&
+           !__builtin_add_overflow(*bytes, m->row_bytes, bytes);
+}
+
+static bool is_one_piece(const message *m)
+{
+    return m->rows <= 1 || (uint64_t)m->pitch == m->row_bytes;
+}
+
+static bool is_ours(const weft_net *net, const message *m)
+{
+    return m->key == net->world.key && m->from >= 0 && m->from < net->size &&
+           atomic_load_explicit(&net->peers[m->from].state, memory_order_relaxed) == PEER_WELL;
+}
+
+static bool is_sound(const weft_net *net, const message *m, size_t bytes)
+{
+    const peer *p = &net->peers[m->from];
+    uint64_t span, payload;
+
+    if (m->number < p->next || m->number - p->next >= AHEAD_MAX || m->post_count > WEFT_NET_POSTS ||
+        __builtin_mul_overflow(m->rows, m->row_bytes, &payload) || payload != bytes)
+        return false;
+    if (m->kind != KIND_PUT)
+        return m->kind <= KIND_EARLY && m->post_count == 0;
+    for (uint32_t i = 0; i < m->post_count; i++)
+        if (m->posts[i].offset %
+                (m->effect == WEFT_NET_COUNT && !m->posts[i].marks ? sizeof(uint32_t) : sizeof(uint64_t)) ||
+            !locate(net, m, m->posts[i].slot, m->posts[i].offset, sizeof(weft_signal)))
+            return false;
+    return span_of(m, &span) && (bytes == 0 || locate(net, m, m->slot, m->offset, span));
+}
+
+static void make_posts(const weft_net *net, const message *m)
+{
+    for (uint32_t i = 0; i < m->post_count; i++) {
+        const wire_post *post = &m->posts[i];
+        void *at = locate(net, m, post->slot, post->offset, 0);
+
+        if (m->effect == WEFT_NET_MARK || post->marks) /* partners: those who look at the mark */
+            atomic_store_explicit((_Atomic uint64_t *)at, post->value, memory_order_release);
+        else if (m->effect == WEFT_NET_STORE)
+            weft_signal_store(at, post->value);
+        else if (m->effect == WEFT_NET_ADD)
+            weft_signal_post(at, post->value);
+        else /* partners: those who count on this node */
+            atomic_fetch_add_explicit((_Atomic uint32_t *)at, (uint32_t)post->value, memory_order_acq_rel);
+    }
+}
+
+static void scatter(const message *m, const char *payload, char *into, ptrdiff_t pitch)
+{
+    for (uint64_t row = 0; row < m->rows; row++)
+        memcpy(into + (ptrdiff_t)row * pitch, payload + row * m->row_bytes, m->row_bytes);
+}
+
+/* The open run of the call that an early message is for, or of a later one of its group; NULL: it has not
+ * begun. */
+static weft_net_run *run_for(const weft_net *net, const message *m)
+{
+    weft_net_run *run = net->runs;
+
+    while (run && (run->call.channel != m->early.call.channel || run->call.sequence < m->early.call.sequence))
+        run = run->next;
+    return run;
+}
+
+/* Ranks that ask for different things find it in their records; what they send each other is dropped. */
+static bool is_of(const weft_net_run *run, const message *m)
+{
+    return run->call.sequence == m->early.call.sequence && run->call.hash == m->early.call.hash;
+}
+
+static void deliver(weft_net *net, const weft_net_run *run, const inbound *a)
+{
+    const message *m = &a->head;
+    ptrdiff_t pitch = 0;
+    char *into = NULL;
+
+    if (!is_of(run, m))
+        return;
+    if (!a->placed && m->rows && m->row_bytes) {
+        into = run->place(run->context, m->early.what, m->rows, m->row_bytes, &pitch);
+        if (!into) {
+            weft_net_lose(net, m->from, "it sent a message that cannot be");
+            return;
+        }
+        scatter(m, a->payload, into, pitch);
+    }
+    run->landed(run->context, m->early.what);
+}
+
+static void hold(weft_net *net, inbound *a)
+{
+    a->next = NULL;
+    *net->held_end = a;
+    net->held_end = &a->next;
+}
+
+/* The turn of a message has come. */
+static void take_effect(weft_net *net, inbound *a)
+{
+    const weft_net_hooks *hooks = &net->world.hooks;
+    const weft_net_run *run;
+
+    switch (a->head.kind) {
+    case KIND_PUT:
+        make_posts(net, &a->head);
+        break;
+    case KIND_EARLY:
+        run = run_for(net, &a->head);
+        if (!run) {
+            hold(net, a);
+            return;
+        }
+        deliver(net, run, a);
+        break;
+    case KIND_NOTE:
+        if (hooks->note)
+            hooks->note(hooks->context, a->head.from, a->payload, a->head.row_bytes);
+        break;
+    case KIND_GOODBYE:
+        /* Partner: weft_net_lost. */
+        atomic_store_explicit(&net->peers[a->head.from].state, PEER_GONE, memory_order_release);
+        if (hooks->gone)
+            hooks->gone(hooks->context, a->head.from);
+        break;
+    default:
+        break;
+    }
+    free(a);
+}
+
+/* Where the payload of a message belongs, if that is known now and it is one piece there. */
+static char *place_of(weft_net *net, const message *m, size_t bytes)
+{
+    const weft_net_run *run;
+    ptrdiff_t pitch = 0;
+    char *into;
+
+    if (m->kind == KIND_PUT)
+        return is_one_piece(m) && bytes ? locate(net, m, m->slot, m->offset, 0) : NULL;
+    run = m->kind == KIND_EARLY && bytes ? run_for(net, m) : NULL;
+    if (!run || !is_of(run, m))
+        return NULL;
+    into = run->place(run->context, m->early.what, m->rows, m->row_bytes, &pitch);
+    return m->rows == 1 || (uint64_t)pitch == m->row_bytes ? into : NULL;
+}
+
+/* Takes a message in; NULL: it is not for us. */
+static void *accept_message(weft_net *net, const message *m, size_t bytes, void **token)
+{
+    inbound *a, **link;
+    char *into;
+
+    if (!is_sound(net, m, bytes)) {
+        weft_net_lose(net, m->from, "it sent a message that cannot be");
+        return NULL;
+    }
+    for (link = &net->peers[m->from].waiting; *link && (*link)->head.number < m->number;
+         link = &(*link)->next)
+        ;
+    if (*link && (*link)->head.number == m->number)
+        return NULL;
+    into = place_of(net, m, bytes);
+    a = malloc(sizeof(*a) + (into ? 0 : bytes));
+    if (!a) {
+        weft_net_lose(net, m->from, "this rank has no memory for its messages");
+        return NULL;
+    }
+    *a = (inbound){.next = *link, .net = net, .head = *m, .placed = into != NULL};
+    *link = a;
+    *token = a;
+    return into ? into : a->payload;
+}
+
+void weft_net_landed(void *token, bool whole)
+{
+    inbound *a = token;
+    weft_net *net = a->net;
+    peer *p = &net->peers[a->head.from];
+
+    if (!whole) /* its turn never comes */
+        weft_net_lose(net, a->head.from, "a message broke off");
+    if (whole && a->head.kind == KIND_PUT && !a->placed && a->head.rows && a->head.row_bytes)
+        scatter(&a->head, a->payload, locate(net, &a->head, a->head.slot, a->head.offset, 0), a->head.pitch);
+    a->landed = whole;
+    while (p->waiting && p->waiting->landed && p->waiting->head.number == p->next) {
+        inbound *first = p->waiting;
+
+        p->waiting = first->next;
+        p->next++;
+        take_effect(net, first);
+    }
+}
+
+/* A message that travelled with another, its payload behind it. */
+static void take_whole(weft_net *net, const message *m, const void *payload, size_t bytes)
+{
+    void *token, *into = accept_message(net, m, bytes, &token);
+
+    if (!into)
+        return;
+    memcpy(into, payload, bytes);
+    weft_net_landed(token, true);
+}
+
+void *weft_net_place(void *context, const void *header, size_t header_bytes, size_t bytes, void **token)
+{
+    weft_net *net = context;
+    message m, first;
+
+    if (header_bytes < sizeof(m))
+        return NULL;
+    memcpy(&m, header, sizeof(m));
+    if (!is_ours(net, &m))
+        return NULL;
+    atomic_store_explicit(&net->peers[m.from].heard, weft_clock_ns(), memory_order_relaxed);
+    if (header_bytes > sizeof(m)) {
+        size_t rest = header_bytes - sizeof(m);
+
+        if (rest >= sizeof(first))
+            memcpy(&first, (const char *)header + sizeof(m), sizeof(first));
+        if (rest < sizeof(first) || first.key != m.key || first.from != m.from) {
+            weft_net_lose(net, m.from, "it sent a message that cannot be");
+            return NULL;
+        }
+        take_whole(net, &first, (const char *)header + sizeof(m) + sizeof(first), rest - sizeof(first));
+    }
+    return accept_message(net, &m, bytes, token);
+}
+
+/* ---- what comes before its call ------------------------------------------------------------------- */
+
+/* Takes the messages of a channel up to a call out of those held; `run`: they are delivered if they are its.
+ * Under the lock. */
+static void release_held(weft_net *net, uint64_t channel, uint64_t sequence, const weft_net_run *run)
+{
+    inbound **link = &net->held;
+
+    while (*link) {
+        inbound *a = *link;
+
+        if (a->head.early.call.channel != channel || a->head.early.call.sequence > sequence) {
+            link = &a->next;
+            continue;
+        }
+        *link = a->next;
+        if (run)
+            deliver(net, run, a);
+        free(a);
+    }
+    net->held_end = link;
+}
+
+void weft_net_open_run(weft_net *net, weft_net_run *run)
+{
+    pthread_mutex_lock(&net->lock);
+    run->next = net->runs;
+    net->runs = run;
+    release_held(net, run->call.channel, run->call.sequence, run);
+    pthread_mutex_unlock(&net->lock);
+}
+
+void weft_net_close_run(weft_net *net, weft_net_run *run)
+{
+    weft_net_run **link = &net->runs;
+
+    pthread_mutex_lock(&net->lock);
+    while (*link && *link != run)
+        link = &(*link)->next;
+    if (*link)
+        *link = run->next;
+    pthread_mutex_unlock(&net->lock);
+}
+
+void weft_net_drop_early(weft_net *net, uint64_t channel)
+{
+    pthread_mutex_lock(&net->lock);
+    release_held(net, channel, UINT64_MAX, NULL);
+    pthread_mutex_unlock(&net->lock);
+}

@@ -1,0 +1,93 @@
+/* What the files behind net.h share: a message on the wire, a peer, the net itself. */
+#ifndef WEFT_NET_WIRE_H
+#define WEFT_NET_WIRE_H
+
+#include <pthread.h>
+
+#include "net/engine.h"
+#include "net/net.h"
+
+enum { KIND_PUT = 1, KIND_NOTE, KIND_BEAT, KIND_GOODBYE, KIND_EARLY };
+
+enum { PEER_NONE, PEER_WELL, PEER_GONE, PEER_LOST };
+
+typedef struct wire_post {
+    uint64_t offset, value;
+    int32_t slot;
+    uint32_t marks;
+} wire_post;
+
+typedef struct wire_early {
+    weft_net_call call;
+    uint64_t what[WEFT_NET_WORDS];
+} wire_early;
+
+/* Behind its last byte there may be another message and its payload, which takes effect before it. */
+typedef struct message {
+    uint64_t key;
+    uint64_t number; /* of the messages from this rank to that, from 0 */
+    uint64_t offset; /* its name in the slot */
+    uint64_t rows, row_bytes;
+    int64_t pitch;
+    int32_t from, slot;
+    uint16_t kind, effect;
+    uint32_t post_count;
+    union {
+        wire_post posts[WEFT_NET_POSTS];
+        wire_early early;
+    };
+} message;
+
+/* A message that has come, until its turn. */
+typedef struct inbound {
+    struct inbound *next;
+    struct weft_net *net;
+    message head;
+    bool landed;
+    bool placed;    /* the payload is where it belongs */
+    char payload[]; /* else: of notes, of rows that are not one piece, of what has come too early */
+} inbound;
+
+typedef struct peer {
+    _Atomic int state;
+    uint64_t sent, next;    /* numbers; under the lock, as `waiting` */
+    inbound *waiting;       /* by number */
+    _Atomic int64_t heard;  /* when something came last */
+    _Atomic int64_t spoken; /* when something was sent last */
+    char why[96];           /* it is lost; written before the state says so */
+} peer;
+
+struct weft_net {
+    const weft_engine *engine;
+    void *handle;
+    char *address; /* the name of the engine, then what it says of itself */
+    size_t address_bytes;
+    weft_net_world world;
+    pthread_mutex_t lock; /* around the engine */
+    pthread_t thread;
+    bool running;
+    int wake; /* an eventfd that ends the thread's sleep */
+    _Atomic bool stop;
+    _Atomic int64_t polled; /* when a waiter made progress last; 0: none does */
+    bool silent;            /* good-bye has been said */
+    int size;
+    weft_net_run *runs;        /* open; under the lock, as those below */
+    inbound *held, **held_end; /* early messages, in the order in which they came */
+    peer *peers;
+};
+
+/* ---- receive.c ------------------------------------------------------------------------------------ */
+
+/* The peer cannot be reached; under the lock, as all of these. */
+void weft_net_lose(weft_net *net, int peer, const char *why);
+
+/* Events of the engine. */
+void *weft_net_place(void *net, const void *header, size_t header_bytes, size_t bytes, void **token);
+void weft_net_landed(void *token, bool whole);
+
+/* ---- send.c --------------------------------------------------------------------------------------- */
+
+/* A message without a payload. */
+void weft_net_send_plain(weft_net *net, int to, uint16_t kind);
+
+#endif
