@@ -25,7 +25,7 @@ enum {
     FEW_LANES = 32,                  /* that still keep all links of a rank busy */
     LANE_TASKS = 48,                 /* of a lane, at least, so that their size changes no result by 1 % */
     BEYOND = 8,                      /* times as many regions as asked for, before that is given up */
-    LOWERED_BYTES = 16 << 20,        /* that schedules which do not know nodes are tried for */
+    LOWERED_BYTES = 16 << 20,        /* that schedules which do not know nodes are tried for, at most */
     REMEMBERED = 512
 };
 
@@ -227,15 +227,26 @@ static void remember(uint64_t key, weft_schedule schedule)
     pthread_mutex_unlock(&memory_lock);
 }
 
-/* What is summed over nodes by a schedule that does not know them: lowering takes long where it is much, and
- * then what travels decides, of which two levels need least. */
-static bool sums_much(const weft_problem *p)
+/* What a node needs once, or has one sum of, a schedule that does not know nodes sends as often as it has
+ * ranks: lowering that takes long where it is much, and then what travels decides, of which two levels need
+ * least. */
+static bool moves_much(const weft_problem *p, int world)
 {
-    double elements = is_collective(p) ? (double)p->count : (double)p->m * (double)p->n;
+    double bytes = (double)p->count * (double)weft_dtype_size(p->dtype);
 
-    if (p->op == WEFT_OP_REDUCE_SCATTER || p->op == WEFT_OP_ALL_REDUCE)
-        return elements * (double)weft_dtype_size(p->dtype) > LOWERED_BYTES;
-    return (p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR) && elements * 4 > LOWERED_BYTES;
+    switch (p->op) {
+    case WEFT_OP_ALL_GATHER:
+        return bytes * world > LOWERED_BYTES;
+    case WEFT_OP_REDUCE_SCATTER:
+    case WEFT_OP_ALL_REDUCE:
+    case WEFT_OP_BROADCAST:
+        return bytes > LOWERED_BYTES;
+    case WEFT_OP_GEMM_RS:
+    case WEFT_OP_GEMM_AR:
+        return (double)p->m * (double)p->n * 4 > LOWERED_BYTES;
+    default:
+        return false;
+    }
 }
 
 /* Much on several nodes only by what knows nodes; on one, that is the same as others for the products that
@@ -247,7 +258,7 @@ static bool worth_trying(const weft_machine *machine, weft_problem *candidate, i
 
     if (knows && !several && (candidate->op == WEFT_OP_AG_GEMM || candidate->op == WEFT_OP_GEMM_RS))
         return false;
-    if (!knows && several && sums_much(candidate))
+    if (!knows && several && moves_much(candidate, world))
         return false;
     return weft_sim_can_run(machine, candidate, world, why) &&
            weft_problem_resolve(candidate, world, candidate, why) == WEFT_OK;

@@ -21,6 +21,21 @@ static uint32_t trigger_signal(const emission *e, int rank, uint32_t lane)
     return e->happened + (e->l->far_triggers ? (uint32_t)rank * e->l->lanes : 0) + lane;
 }
 
+/* What tasks of a rank of the domain post here. */
+static void expect_triggers(emission *e, int rank)
+{
+    const lowering *l = e->l;
+    uint32_t end = l->task_base[rank + 1];
+
+    for (uint32_t i = weft_lowering_triggers(l, l->task_base[rank]);
+         i < l->trigger_count && l->triggers[i].task < end; i++)
+        if (l->triggers[i].target == e->b.rank)
+            weft_builder_expect(
+                &e->b,
+                trigger_signal(e, rank, l->flat[rank].tasks[l->triggers[i].task - l->task_base[rank]].lane),
+                l->triggers[i].number);
+}
+
 static void declare(emission *e)
 {
     const lowering *l = e->l;
@@ -60,19 +75,12 @@ static void declare(emission *e)
     for (int64_t i = 0; i < ordinary; i++)
         weft_builder_expect(&e->b, first + (uint32_t)i, part->signal_posts[2 * l->world + i]);
     e->happened = weft_builder_signals(&e->b, (int64_t)l->lanes * (l->far_triggers ? l->world : 1));
-    for (uint32_t i = 0; i < l->trigger_count; i++) {
-        int rank = rank_of(l, l->triggers[i].task);
-
-        if (l->triggers[i].target == e->b.rank)
-            weft_builder_expect(
-                &e->b,
-                trigger_signal(e, rank, l->flat[rank].tasks[l->triggers[i].task - l->task_base[rank]].lane),
-                l->triggers[i].number);
-    }
-    for (uint32_t i = 0; i < l->transfer_count; i++) {
-        if (l->transfers[i].to == e->b.rank)
-            weft_builder_lands(&e->b, l->transfers[i].from);
-    }
+    for (int rank = 0; rank < l->world; rank++)
+        if (!apart(l, rank, e->b.rank))
+            expect_triggers(e, rank);
+    for (int rank = 0; rank < l->world; rank++)
+        weft_builder_expect(&e->b, WEFT_SIGNAL_LANDED(l->world, rank),
+                            l->sent[(size_t)rank * (size_t)l->world + (size_t)e->b.rank]);
 }
 
 static void add_waits(emission *e, const flat_task *t)
@@ -105,18 +113,10 @@ static void add_posts(emission *e, const flat_task *t, int to)
 static void add_triggers(emission *e, const flat_task *t)
 {
     const lowering *l = e->l;
-    uint32_t low = 0, high = l->trigger_count;
 
-    while (low < high) {
-        uint32_t middle = (low + high) / 2;
-
-        if (l->triggers[middle].task < t->number)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    for (; low < l->trigger_count && l->triggers[low].task == t->number; low++)
-        weft_builder_post(&e->b, trigger_signal(e, t->rank, t->task->lane), l->triggers[low].target);
+    for (uint32_t i = weft_lowering_triggers(l, t->number);
+         i < l->trigger_count && l->triggers[i].task == t->number; i++)
+        weft_builder_post(&e->b, trigger_signal(e, t->rank, t->task->lane), l->triggers[i].target);
 }
 
 static void nothing(emission *e)

@@ -116,6 +116,7 @@ static void look(lowering *l, const flat_task *t)
 
         if (is_empty(r) || !apart(l, t->rank, r->rank))
             continue;
+        l->read_far[r->operand] = true;
         if (l->flat[0].operands[r->operand].packed)
             l->refused = "a packed operand does not travel";
         if (!is_pull(l, t))
@@ -146,6 +147,31 @@ static void cause_transfer(lowering *l, const flat_task *t, weft_region target, 
                    .awaits = awaits});
 }
 
+/* The lesser of `next` and of how many steps, more than `after`, it is to a rank elsewhere. */
+static int nearer(const lowering *l, int from, int to, int after, int next)
+{
+    int step = (to - from + l->world) % l->world;
+
+    return step > after && step < next && apart(l, from, to) ? step : next;
+}
+
+/* The next rank elsewhere, in rotation, that a task writes to or tells: so many steps after it; 0: none. */
+static int next_target(const lowering *l, const flat_task *t, int after)
+{
+    int next = l->world;
+
+    for (int i = 0; i < t->task->destinations; i++)
+        if (!is_empty(&t->regions[i]))
+            next = nearer(l, t->rank, t->regions[i].rank, after, next);
+    for (uint32_t i = 0; i < t->task->post_count; i++) {
+        const weft_post *post = &t->part->posts[t->task->post0 + i];
+
+        if (!reserved(l, post->signal))
+            next = nearer(l, t->rank, post->rank, after, next);
+    }
+    return next < l->world ? next : 0;
+}
+
 /* Second look: the transfers that a task causes, and what it reads. */
 static void collect(lowering *l, const flat_task *t)
 {
@@ -155,12 +181,10 @@ static void collect(lowering *l, const flat_task *t)
 
     if (on)
         source = out ? kept(l, OUT, t->rank, on) : *on;
-    for (int step = 1; step < l->world; step++) {
+    for (int step = next_target(l, t, 0); step; step = next_target(l, t, step)) {
         int to = (t->rank + step) % l->world;
         bool pushed = false;
 
-        if (!apart(l, t->rank, to) || t->task->kind == WEFT_TASK_ENTER || t->task->kind == WEFT_TASK_EXIT)
-            continue;
         for (int i = 0; i < t->task->destinations; i++) {
             if (t->regions[i].rank != to || is_empty(&t->regions[i]))
                 continue;
@@ -175,10 +199,10 @@ static void collect(lowering *l, const flat_task *t)
 
         if (is_empty(r))
             continue;
-        if (i < t->task->destinations) {
+        if (i < t->task->destinations && l->read_far[r->operand]) {
             ADD(l, write, (far_write){r, t->number});
             l->write_rows = r->rows > l->write_rows ? r->rows : l->write_rows;
-        } else if (apart(l, t->rank, r->rank))
+        } else if (i >= t->task->destinations && apart(l, t->rank, r->rank))
             ADD(l, read,
                 (far_read){t->rank, *r, l->region_base[t->rank] + t->task->region0 + (uint32_t)i,
                            l->depth[t->number], is_pull(l, t) ? t->regions[0] : kept(l, IN, t->rank, r)});
@@ -323,12 +347,12 @@ static int compare_transfers(const void *left, const void *right)
 
 static void order_transfers(lowering *l)
 {
-    uint32_t *count = calloc((size_t)l->world, sizeof(*count));
+    size_t world = (size_t)l->world;
 
     l->order = malloc(((size_t)l->transfer_count + 1) * sizeof(*l->order));
-    if (!l->order || !count) {
+    l->sent = calloc(world * world, sizeof(*l->sent));
+    if (!l->order || !l->sent) {
         l->failed = true;
-        free(count);
         return;
     }
     for (uint32_t i = 0; i < l->transfer_count; i++)
@@ -337,11 +361,9 @@ static void order_transfers(lowering *l)
     qsort(l->order, l->transfer_count, sizeof(*l->order), compare_transfers);
     for (uint32_t i = 0, rank = 0; rank <= (uint32_t)l->world; rank++) {
         l->first[rank] = i;
-        memset(count, 0, (size_t)l->world * sizeof(*count));
         for (; i < l->transfer_count && l->transfers[l->order[i]].from == (int)rank; i++)
-            l->transfers[l->order[i]].number = ++count[l->transfers[l->order[i]].to];
+            l->transfers[l->order[i]].number = ++l->sent[rank * world + (size_t)l->transfers[l->order[i]].to];
     }
-    free(count);
 }
 
 static int compare_triggers(const void *left, const void *right)
@@ -385,6 +407,21 @@ const trigger *weft_lowering_trigger(const lowering *l, uint32_t task, int targe
     return bsearch(&wanted, l->triggers, l->trigger_count, sizeof(wanted), compare_triggers);
 }
 
+uint32_t weft_lowering_triggers(const lowering *l, uint32_t task)
+{
+    uint32_t low = 0, high = l->trigger_count;
+
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+
+        if (l->triggers[middle].task < task)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* ---- entry --------------------------------------------------------------------------------------- */
 
 static bool begin(lowering *l)
@@ -410,7 +447,8 @@ static bool begin(lowering *l)
     l->boxes = calloc((size_t)DIRECTIONS * l->operands * world * world, sizeof(box));
     l->stand_ins = calloc((size_t)DIRECTIONS * l->operands, sizeof(stand_in));
     l->shared = calloc(l->operands, sizeof(bool));
-    if (!l->depth || !l->caused || !l->read_by || !l->boxes || !l->stand_ins || !l->shared)
+    l->read_far = calloc(l->operands, sizeof(bool));
+    if (!l->depth || !l->caused || !l->read_by || !l->boxes || !l->stand_ins || !l->shared || !l->read_far)
         return false;
     memset(l->caused, 0xff, tasks * sizeof(uint32_t));
     memset(l->read_by, 0xff, (regions + 1) * sizeof(uint32_t));
@@ -456,8 +494,10 @@ void weft_lowering_free(lowering *l)
     free(l->boxes);
     free(l->stand_ins);
     free(l->shared);
+    free(l->read_far);
     free(l->transfers);
     free(l->order);
+    free(l->sent);
     free(l->reads);
     free(l->writes);
     free(l->triggers);

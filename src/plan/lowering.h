@@ -81,10 +81,12 @@ typedef struct lowering {
     box *boxes;                        /* [in or out][operand][rank][peer] */
     stand_in *stand_ins;               /* [in or out][operand] */
     bool *shared;                      /* [operand] was private, but is pushed to */
+    bool *read_far;                    /* [operand] is read elsewhere */
     transfer *transfers;
     uint32_t transfer_count, transfer_room;
     uint32_t *order; /* [place] transfers, by rank and key */
     uint32_t *first; /* [world + 1] in `order` */
+    uint32_t *sent;  /* [from][to] transfers */
     far_read *reads;
     uint32_t read_count, read_room;
     far_write *writes;
@@ -106,8 +108,9 @@ typedef struct lowering {
 void weft_lowering_find(lowering *lowering);
 void weft_lowering_free(lowering *lowering);
 
-/* The one that was found for a task and a target. */
+/* The one that was found for a task and a target; the first of those of `task` and of later ones. */
 const trigger *weft_lowering_trigger(const lowering *lowering, uint32_t task, int target);
+uint32_t weft_lowering_triggers(const lowering *lowering, uint32_t task);
 
 /* ---- what stands in for memory elsewhere --------------------------------------------------------- */
 
@@ -245,11 +248,17 @@ static inline bool is_free(const lowering *l, const flat_task *t)
 
 static inline int rank_of(const lowering *l, uint32_t task)
 {
-    int rank = 0;
+    int low = 0, high = l->world - 1;
 
-    while (task >= l->task_base[rank + 1])
-        rank++;
-    return rank;
+    while (low < high) {
+        int middle = (low + high) / 2;
+
+        if (task < l->task_base[middle + 1])
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
 }
 
 #endif
