@@ -46,10 +46,11 @@ INLINE void lay_a(int kr, int rows, const int8_t *panel, int64_t p, int64_t k, i
 /* The first `count` of a vector of sums, to C or added to it. */
 INLINE void put(int32_t *to, words sum, int64_t count, bool add)
 {
-    const __mmask16 some = (__mmask16)((1u << least(count, LANES)) - 1);
+    __mmask16 some;
 
     if (count <= 0)
         return;
+    some = (__mmask16)((1u << least(count, LANES)) - 1);
     if (add)
         sum = _mm512_add_epi32(sum, _mm512_maskz_loadu_epi32(some, to));
     _mm512_mask_storeu_epi32(to, some, sum);
