@@ -19,7 +19,8 @@ enum { LANES = VECTOR_BYTES / 4 };
 #if VECTOR_BYTES == 64
 
 typedef __m512 vec;
-typedef __m512i words; /* LANES words of 4 bytes, or LANES pairs of halves */
+typedef __m512i words;  /* LANES words of 4 bytes, or LANES pairs of halves */
+typedef __m256i halves; /* LANES of them */
 
 INLINE vec vec_zero(void)
 {
@@ -39,11 +40,6 @@ INLINE vec vec_load(const float *from)
 INLINE void vec_store(float *to, vec v)
 {
     _mm512_storeu_ps(to, v);
-}
-
-INLINE vec vec_add(vec a, vec b)
-{
-    return _mm512_add_ps(a, b);
 }
 
 /* a * b + sum, rounded once. */
@@ -68,85 +64,46 @@ INLINE void words_store_some(void *to, words w, int count)
     _mm512_mask_storeu_epi32(to, (__mmask16)((1u << count) - 1), w);
 }
 
-INLINE words words_flip(words w, uint32_t mask)
+INLINE vec vec_of_f16(halves h)
 {
-    return _mm512_xor_si512(w, _mm512_set1_epi32((int)mask));
+    return _mm512_cvtph_ps(h);
 }
 
-INLINE vec vec_of_words(words w)
+INLINE halves f16_of_vec(vec v)
 {
-    return _mm512_castsi512_ps(w);
+    return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
 }
 
-INLINE words words_of_vec(vec v)
+INLINE halves halves_load(const uint16_t *from)
 {
-    return _mm512_castps_si512(v);
+    return _mm256_loadu_si256((const __m256i *)from);
 }
 
-/* The first and the second bf16 of every word. */
-INLINE vec vec_first_bf16(words w)
+INLINE void halves_store(uint16_t *to, halves h)
 {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(w, 16));
+    _mm256_storeu_si256((__m256i *)to, h);
 }
 
-INLINE vec vec_second_bf16(words w)
+/* Each half as the lower one of a word, above it zero; and the lower and the upper half of each word. */
+INLINE words words_of_halves(halves h)
 {
-    return _mm512_castsi512_ps(_mm512_and_si512(w, _mm512_set1_epi32((int)0xffff0000)));
+    return _mm512_cvtepu16_epi32(h);
 }
 
-/* The same of fp16. */
-INLINE vec vec_first_f16(words w)
+INLINE halves lower_halves(words w)
 {
-    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(w));
+    return _mm512_cvtepi32_epi16(w);
 }
 
-INLINE vec vec_second_f16(words w)
+INLINE halves upper_halves(words w)
 {
-    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(w, 16)));
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(w, 16));
 }
 
-INLINE vec vec_load_f16(const uint16_t *from)
+/* `yes` where v is no number. */
+INLINE words words_if_nan(vec v, words yes, words no)
 {
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)from));
-}
-
-INLINE void vec_store_f16(uint16_t *to, vec v)
-{
-    _mm256_storeu_si256((__m256i *)to, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
-}
-
-INLINE vec vec_load_bf16(const uint16_t *from)
-{
-    return _mm512_castsi512_ps(
-        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)from)), 16));
-}
-
-/* What fp16 makes of it. */
-INLINE vec vec_round_f16(vec v)
-{
-    return _mm512_cvtph_ps(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
-}
-
-INLINE vec vec_mul(vec a, vec b)
-{
-    return _mm512_mul_ps(a, b);
-}
-
-/* bf16 in the upper halves, rounded to nearest even, and anything in the lower; a NaN keeps its upper bits
- * and is made quiet. VCVTNEPS2BF16 would flush small numbers to zero. */
-INLINE words words_of_bf16(vec v)
-{
-    __m512i bits = _mm512_castps_si512(v);
-    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
-    __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-    __mmask16 bad = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-
-    return _mm512_mask_or_epi32(rounded, bad, bits, _mm512_set1_epi32(0x400000));
-}
-
-INLINE void vec_store_bf16(uint16_t *to, vec v)
-{
-    _mm256_storeu_si256((__m256i *)to, _mm512_cvtepi32_epi16(_mm512_srli_epi32(words_of_bf16(v), 16)));
+    return _mm512_mask_mov_epi32(no, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), yes);
 }
 
 /* Element 2 i of the pair lo, hi is a[i], element 2 i + 1 is b[i]. */
@@ -197,6 +154,7 @@ INLINE void words_transpose(words t[LANES])
 
 typedef __m256 vec;
 typedef __m256i words;
+typedef __m128i halves;
 
 INLINE vec vec_zero(void)
 {
@@ -216,11 +174,6 @@ INLINE vec vec_load(const float *from)
 INLINE void vec_store(float *to, vec v)
 {
     _mm256_storeu_ps(to, v);
-}
-
-INLINE vec vec_add(vec a, vec b)
-{
-    return _mm256_add_ps(a, b);
 }
 
 INLINE vec vec_fma(vec a, vec b, vec sum)
@@ -244,87 +197,49 @@ INLINE void words_store_some(void *to, words w, int count)
         to, _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)), w);
 }
 
-INLINE words words_flip(words w, uint32_t mask)
+INLINE vec vec_of_f16(halves h)
 {
-    return _mm256_xor_si256(w, _mm256_set1_epi32((int)mask));
+    return _mm256_cvtph_ps(h);
 }
 
-INLINE vec vec_of_words(words w)
+INLINE halves f16_of_vec(vec v)
 {
-    return _mm256_castsi256_ps(w);
+    return _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
 }
 
-INLINE words words_of_vec(vec v)
+INLINE halves halves_load(const uint16_t *from)
 {
-    return _mm256_castps_si256(v);
+    return _mm_loadu_si128((const __m128i *)from);
 }
 
-INLINE vec vec_first_bf16(words w)
+INLINE void halves_store(uint16_t *to, halves h)
 {
-    return _mm256_castsi256_ps(_mm256_slli_epi32(w, 16));
+    _mm_storeu_si128((__m128i *)to, h);
 }
 
-INLINE vec vec_second_bf16(words w)
+INLINE words words_of_halves(halves h)
 {
-    return _mm256_castsi256_ps(_mm256_and_si256(w, _mm256_set1_epi32((int)0xffff0000)));
+    return _mm256_cvtepu16_epi32(h);
 }
 
-/* The lower halves of all words, side by side. */
-INLINE __m128i lower_halves(words w)
+INLINE halves small_words(words w)
 {
     return _mm_packus_epi32(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1));
 }
 
-INLINE vec vec_first_f16(words w)
+INLINE halves lower_halves(words w)
 {
-    return _mm256_cvtph_ps(lower_halves(_mm256_and_si256(w, _mm256_set1_epi32(0xffff))));
+    return small_words(_mm256_and_si256(w, _mm256_set1_epi32(0xffff)));
 }
 
-INLINE vec vec_second_f16(words w)
+INLINE halves upper_halves(words w)
 {
-    return _mm256_cvtph_ps(lower_halves(_mm256_srli_epi32(w, 16)));
+    return small_words(_mm256_srli_epi32(w, 16));
 }
 
-INLINE vec vec_load_f16(const uint16_t *from)
+INLINE words words_if_nan(vec v, words yes, words no)
 {
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from));
-}
-
-INLINE void vec_store_f16(uint16_t *to, vec v)
-{
-    _mm_storeu_si128((__m128i *)to, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
-}
-
-INLINE vec vec_load_bf16(const uint16_t *from)
-{
-    return _mm256_castsi256_ps(
-        _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)from)), 16));
-}
-
-INLINE vec vec_round_f16(vec v)
-{
-    return _mm256_cvtph_ps(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
-}
-
-INLINE vec vec_mul(vec a, vec b)
-{
-    return _mm256_mul_ps(a, b);
-}
-
-INLINE words words_of_bf16(vec v)
-{
-    __m256i bits = _mm256_castps_si256(v);
-    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-    __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
-    __m256i bad = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-
-    return _mm256_blendv_epi8(rounded, quiet, bad);
-}
-
-INLINE void vec_store_bf16(uint16_t *to, vec v)
-{
-    _mm_storeu_si128((__m128i *)to, lower_halves(_mm256_srli_epi32(words_of_bf16(v), 16)));
+    return _mm256_blendv_epi8(no, yes, _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)));
 }
 
 INLINE void vec_interleave(vec a, vec b, vec *lo, vec *hi)
@@ -362,6 +277,89 @@ INLINE void words_transpose(words t[LANES])
 }
 
 #endif
+
+typedef uint32_t numbers __attribute__((vector_size(VECTOR_BYTES))); /* words to compute with */
+
+INLINE vec vec_add(vec a, vec b)
+{
+    return a + b;
+}
+
+INLINE vec vec_mul(vec a, vec b)
+{
+    return a * b;
+}
+
+INLINE words words_flip(words w, uint32_t mask)
+{
+    return (words)((numbers)w ^ mask);
+}
+
+INLINE vec vec_of_words(words w)
+{
+    return (vec)w;
+}
+
+INLINE words words_of_vec(vec v)
+{
+    return (words)v;
+}
+
+/* The first and the second half of every word. */
+INLINE vec vec_first_bf16(words w)
+{
+    return (vec)((numbers)w << 16);
+}
+
+INLINE vec vec_second_bf16(words w)
+{
+    return (vec)((numbers)w & 0xffff0000);
+}
+
+INLINE vec vec_first_f16(words w)
+{
+    return vec_of_f16(lower_halves(w));
+}
+
+INLINE vec vec_second_f16(words w)
+{
+    return vec_of_f16(upper_halves(w));
+}
+
+INLINE vec vec_load_f16(const uint16_t *from)
+{
+    return vec_of_f16(halves_load(from));
+}
+
+INLINE vec vec_load_bf16(const uint16_t *from)
+{
+    return vec_first_bf16(words_of_halves(halves_load(from)));
+}
+
+INLINE void vec_store_f16(uint16_t *to, vec v)
+{
+    halves_store(to, f16_of_vec(v));
+}
+
+/* bf16 in the upper halves, rounded to nearest even, and anything in the lower; a NaN keeps its upper bits
+ * and is made quiet. VCVTNEPS2BF16 would flush small numbers to zero. */
+INLINE words words_of_bf16(vec v)
+{
+    numbers bits = (numbers)v, rounded = bits + ((bits >> 16 & 1) + 0x7fff);
+
+    return words_if_nan(v, (words)(bits | 0x400000), (words)rounded);
+}
+
+INLINE void vec_store_bf16(uint16_t *to, vec v)
+{
+    halves_store(to, upper_halves(words_of_bf16(v)));
+}
+
+/* What fp16 makes of it. */
+INLINE vec vec_round_f16(vec v)
+{
+    return vec_of_f16(f16_of_vec(v));
+}
 
 /* What bf16 makes of it. */
 INLINE vec vec_round_bf16(vec v)
