@@ -125,6 +125,9 @@ typedef struct weft_kernel {
     /* Optional: the same, for a panel of B that streams from memory; prefetches what follows it. */
     weft_microkernel run_ahead;
 
+    bool fetches; /* panels are fetched ahead by the kernels themselves: the next one need not be brought
+                     closer */
+
     /* Optional, each a list by ascending rows that ends with rows = 0. */
     const weft_few *few;               /* packed B */
     const weft_stream *along, *across; /* B as it lies: n lines of k; k lines of n */

@@ -4,8 +4,8 @@
  * lane.
  *
  * Tile 12x32, k in fours: 24 accumulators of 16, 1 for the correction, 2 for B, 1 constant, A by broadcast.
- * Per four of k: 2 loads of B, 12 broadcasts and one load of A, 3 fetches, 25 VPDPBUSD, of which 24 are the
- * product. Panels come from L2, as those of the fp32 kernel do, since k blocks are long.
+ * Per four of k: 2 loads of B, 8 broadcasts of A and 9 loads of it inside VPDPBUSD, 3 fetches, 25 VPDPBUSD,
+ * of which 24 are the product. Panels come from L2, as those of the fp32 kernel do, since k blocks are long.
  */
 #define VECTOR_BYTES 64
 #include "gemm/kernels/x86/kernels.h"
@@ -16,6 +16,8 @@ enum {
     MR = 12,
     NR = 32,
     FEW = 4,
+    EMBEDDED = 4,  /* rows whose A is broadcast by the products themselves, as in f32_fma.h */
+    UNROLLED = 2,  /* fours of k: with more of them gcc 12 copies registers */
     A_AHEAD = 512, /* bytes of panels, from L2 */
     B_AHEAD = 1024,
     FEW_AHEAD = 4096, /* of B, from memory */
@@ -34,34 +36,55 @@ INLINE __m512i add_excess(__m512i excess, __m512i offset, const int8_t *a, int r
     return excess;
 }
 
-/* sum += A * B, and what is too much in it. */
-INLINE void products(int rows, int64_t k, const int8_t *a, const uint8_t *b, __m512i sum[][2],
-                     __m512i *excess)
+/* sum + the products of four of k, *a in all lanes, in one instruction. */
+INLINE __m512i dot_one(const int8_t *a, __m512i b, __m512i sum)
 {
-    const __m512i offset = _mm512_set1_epi8((char)128);
-    const int b_ahead = rows <= FEW ? FEW_AHEAD : B_AHEAD;
+    __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(b), "m"(*(const char(*)[4])a));
+    return sum;
+}
 
-    for (int64_t p = 0; p < k; p += 4) {
-        __m512i b0 = _mm512_loadu_si512(b);
-        __m512i b1 = _mm512_loadu_si512(b + 64);
+/* Four of k: sum += A * B, and what is too much in it; in assembly, as in f32_fma.h. */
+INLINE void product(int rows, const int8_t *a, const uint8_t *b, __m512i sum[][2], __m512i *excess)
+{
+    __m512i b0 = _mm512_loadu_si512(b), b1 = _mm512_loadu_si512(b + 64);
 
-        _mm_prefetch((const char *)b + b_ahead, _MM_HINT_T0);
-        _mm_prefetch((const char *)b + b_ahead + 64, _MM_HINT_T0);
-        _mm_prefetch((const char *)a + A_AHEAD, _MM_HINT_T0);
-        *excess = add_excess(*excess, offset, a, rows);
-#pragma GCC unroll 12
-        for (int i = 0; i < rows; i++) {
+    *excess = add_excess(*excess, _mm512_set1_epi8((char)128), a, rows);
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        if (rows == MR && i * EMBEDDED / MR != (i + 1) * EMBEDDED / MR) {
+            sum[i][0] = dot_one(a + 4 * i, b0, sum[i][0]);
+            sum[i][1] = dot_one(a + 4 * i, b1, sum[i][1]);
+        } else {
             int32_t four;
             __m512i x;
 
             memcpy(&four, a + 4 * i, sizeof(four));
             x = _mm512_set1_epi32(four);
-            sum[i][0] = _mm512_dpbusd_epi32(sum[i][0], b0, x);
-            sum[i][1] = _mm512_dpbusd_epi32(sum[i][1], b1, x);
+            __asm__("vpdpbusd %2, %1, %0" : "+v"(sum[i][0]) : "v"(b0), "v"(x));
+            __asm__("vpdpbusd %2, %1, %0" : "+v"(sum[i][1]) : "v"(b1), "v"(x));
         }
-        a += 4 * rows;
-        b += 4 * NR;
     }
+}
+
+INLINE void products(int rows, int64_t k, const int8_t *a, const uint8_t *b, __m512i sum[][2],
+                     __m512i *excess)
+{
+    const int b_ahead = rows <= FEW ? FEW_AHEAD : B_AHEAD, step = 4 * rows;
+    int64_t p = 0;
+
+    for (; p + 4 * UNROLLED <= k; p += 4 * UNROLLED) {
+#pragma GCC unroll 2
+        for (int u = 0; u < UNROLLED; u++) {
+            _mm_prefetch((const char *)b + 4 * NR * u + b_ahead, _MM_HINT_T0);
+            _mm_prefetch((const char *)b + 4 * NR * u + b_ahead + 64, _MM_HINT_T0);
+            _mm_prefetch((const char *)a + step * u + A_AHEAD, _MM_HINT_T0);
+            product(rows, a + step * u, b + 4 * NR * u, sum, excess);
+        }
+        a += UNROLLED * step;
+        b += UNROLLED * 4 * NR;
+    }
+    for (; p < k; p += 4, a += step, b += 4 * NR)
+        product(rows, a, b, sum, excess);
 }
 
 /* C (rows x 32) = what it starts from, if anything, + A * B. Rows of C are asked for late, as in sums.h. */
@@ -152,6 +175,7 @@ const weft_kernel weft_kernel_avx512_i8_12x32_dpbusd = {
     .run = run,
     .keep = keep,
     .keep_block = 1,
+    .fetches = true,
     .few = (const weft_few[]){{FEW, run_few}, {0}},
     .along = weft_avx512_i8_along,
     .across = weft_avx512_i8_across,

@@ -1,7 +1,8 @@
 /*
  * fp32 by FMA, MR rows of two vectors: the body of the AVX2 and of the AVX-512 kernel. Per k: 2 loads of B,
- * MR broadcasts of A, 2 MR FMA. The including file defines VECTOR_BYTES, MR, and how many bytes ahead panels
- * are fetched, or 0: A_AHEAD, B_AHEAD.
+ * MR broadcasts of A, 2 MR FMA. The including file defines VECTOR_BYTES, MR, how many bytes ahead panels are
+ * fetched, or 0: A_AHEAD, B_AHEAD, and how many rows have their element of A broadcast by the FMA themselves:
+ * EMBEDDED. That takes one load more and one instruction less. UNROLLED of k are one turn of the loop.
  */
 #ifndef WEFT_GEMM_KERNELS_X86_F32_FMA_H
 #define WEFT_GEMM_KERNELS_X86_F32_FMA_H
@@ -13,28 +14,46 @@
 
 enum { FEW_AHEAD = 4096 }; /* bytes of B: few rows wait for it, and it comes from memory */
 
+/* One of k; rows with embedded broadcasts lie evenly among the others. In assembly, because compilers load
+ * what is used twice once, and copy registers between turns. */
+INLINE void product(int rows, const float *a, const float *b, vec sum[][2])
+{
+    vec b0 = vec_load(b), b1 = vec_load(b + LANES);
+
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; i++) {
+        if (rows == MR && i * EMBEDDED / MR != (i + 1) * EMBEDDED / MR) {
+            sum[i][0] = vec_fma_one(a + i, b0, sum[i][0]);
+            sum[i][1] = vec_fma_one(a + i, b1, sum[i][1]);
+        } else {
+            vec x = vec_one(a[i]);
+
+            __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum[i][0]) : "v"(x), "v"(b0));
+            __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum[i][1]) : "v"(x), "v"(b1));
+        }
+    }
+}
+
 INLINE void products(int rows, int64_t k, const void *panel_a, const void *panel_b, vec sum[][2])
 {
     const float *a = panel_a, *b = panel_b;
-    const int b_ahead = rows <= 4 ? FEW_AHEAD : B_AHEAD;
+    const int b_ahead = rows <= 4 ? FEW_AHEAD : B_AHEAD, a_ahead = rows <= 4 ? 0 : A_AHEAD;
+    int64_t p = 0;
 
-    for (int64_t p = 0; p < k; p++) {
-        vec b0 = vec_load(b), b1 = vec_load(b + LANES);
-
-        for (int at = 0; b_ahead && at < NR * 4; at += CACHE_LINE)
-            _mm_prefetch((const char *)b + b_ahead + at, _MM_HINT_T0);
-        if (A_AHEAD > 0 && rows > 4)
-            _mm_prefetch((const char *)a + A_AHEAD, _MM_HINT_T0);
-#pragma GCC unroll 12
-        for (int i = 0; i < rows; i++) {
-            vec x = vec_one(a[i]);
-
-            sum[i][0] = vec_fma(x, b0, sum[i][0]);
-            sum[i][1] = vec_fma(x, b1, sum[i][1]);
+    for (; p + UNROLLED <= k; p += UNROLLED) {
+#pragma GCC unroll 2
+        for (int u = 0; u < UNROLLED; u++) {
+            for (int at = 0; b_ahead && at < NR * 4; at += CACHE_LINE)
+                _mm_prefetch((const char *)(b + u * NR) + b_ahead + at, _MM_HINT_T0);
+            if (a_ahead)
+                _mm_prefetch((const char *)(a + u * rows) + a_ahead, _MM_HINT_T0);
+            product(rows, a + u * rows, b + u * NR, sum);
         }
-        a += rows;
-        b += NR;
+        a += UNROLLED * rows;
+        b += UNROLLED * NR;
     }
+    for (; p < k; p++, a += rows, b += NR)
+        product(rows, a, b, sum);
 }
 
 #define RUN_FEW(rows)                                                                                        \

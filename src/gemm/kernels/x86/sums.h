@@ -21,7 +21,7 @@ INLINE void products(int rows, int64_t k, const void *a, const void *b, vec sum[
 /* From zero, or from what `keep` left. */
 INLINE void begin_sums(int rows, vec sum[][2], const char *start)
 {
-#pragma GCC unroll 12
+#pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
         sum[i][0] = start ? vec_load((const float *)start + i * NR) : vec_zero();
         sum[i][1] = start ? vec_load((const float *)start + i * NR + LANES) : vec_zero();
@@ -30,7 +30,7 @@ INLINE void begin_sums(int rows, vec sum[][2], const char *start)
 
 INLINE void add_sums(int rows, vec sum[][2], const float *acc, int64_t ld)
 {
-#pragma GCC unroll 12
+#pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
         sum[i][0] = vec_add(vec_load(acc + i * ld), sum[i][0]);
         sum[i][1] = vec_add(vec_load(acc + i * ld + LANES), sum[i][1]);
@@ -41,7 +41,7 @@ INLINE void put_sums(int rows, vec sum[][2], weft_dtype type, char *to, int64_t 
 {
     const int64_t size = type == WEFT_F32 ? 4 : 2;
 
-#pragma GCC unroll 12
+#pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
         vec_put(type, to + i * ld * size, sum[i][0]);
         vec_put(type, to + (i * ld + LANES) * size, sum[i][1]);
@@ -51,7 +51,7 @@ INLINE void put_sums(int rows, vec sum[][2], weft_dtype type, char *to, int64_t 
 /* `bytes` of each row, to be read or (`writes`) written. */
 INLINE void fetch_rows(int rows, const char *first, int64_t stride, int bytes, bool writes)
 {
-#pragma GCC unroll 12
+#pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
         for (int at = 0; at < bytes; at += CACHE_LINE) {
             if (writes)
