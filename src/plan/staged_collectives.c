@@ -4,6 +4,13 @@
  * the peers copied in the wave before; in an all-reduce it adds that up, and takes what they had added up a
  * wave before that. Nothing waits for a later wave, and what is taken is still in a cache.
  *
+ * So does the memory that chunks pass through: a lane goes round in that of a few waves. Nobody has to say
+ * that a place is free again. In an all-reduce, a rank that stages its chunk i has taken the sums of chunk
+ * i - 3, for which the peers had read its copy; and whoever adds up chunk i has waited for the peers' copies
+ * of it, before which they had taken the sums of chunk i - 3. Elsewhere it has taken chunk i - 2, before
+ * which the peers had taken its own chunk i - 4. Only in a broadcast, which has no other way back, ranks tell
+ * the root what they have taken.
+ *
  * Chunk i belongs to lane i mod lanes on every rank, so one lane makes all posts of a signal, in order.
  * Sources are added in rank order. In place is as safe as without staging: what a rank overwrites has been
  * copied, since whoever sent it has read that copy; the own share is read where it lies, by whoever writes
@@ -15,7 +22,9 @@ typedef struct staged_waves {
     weft_collective c;
     uint32_t copy, sums;     /* what peers read: of SEND, and of what was added up */
     uint32_t copied, summed; /* signals: (owner, lane) */
+    uint32_t taken;          /* at the root of a broadcast: (reader, lane) */
     int64_t chunks;          /* in the longest share */
+    int64_t window;          /* chunks that have a place of their own */
 } staged_waves;
 
 static uint32_t of_lane(const staged_waves *w, uint32_t first, int rank, int64_t chunk)
@@ -37,27 +46,38 @@ static bool has(const staged_waves *w, int rank, int64_t chunk)
     return chunk >= 0 && chunk < weft_cut_count(share_of(w, rank).count, w->c.tile);
 }
 
-/* Chunk `chunk` of what `from` sends `to`, where SEND has it. */
-static weft_region sent(const staged_waves *w, uint32_t operand, int from, int to, int64_t chunk)
+static bool is_broadcast(const staged_waves *w)
 {
-    weft_op op = w->c.builder->problem->op;
-    bool own_rows = op == WEFT_OP_REDUCE_SCATTER || op == WEFT_OP_ALL_TO_ALL;
-
-    return weft_row(operand, from, own_rows ? to : 0, weft_cut(share_of(w, to), w->c.tile, chunk));
+    return w->c.builder->problem->op == WEFT_OP_BROADCAST;
 }
 
 static bool sends_alike(const staged_waves *w)
 {
-    weft_op op = w->c.builder->problem->op;
+    return w->c.builder->problem->op == WEFT_OP_ALL_GATHER || is_broadcast(w);
+}
 
-    return op == WEFT_OP_ALL_GATHER || op == WEFT_OP_BROADCAST;
+/* Chunk `chunk` of what `from` sends `to`, where SEND has it, and where it is staged. */
+static weft_region sent(const staged_waves *w, int from, int to, int64_t chunk)
+{
+    weft_op op = w->c.builder->problem->op;
+    bool own_rows = op == WEFT_OP_REDUCE_SCATTER || op == WEFT_OP_ALL_TO_ALL;
+
+    return weft_row(w->c.send, from, own_rows ? to : 0, weft_cut(share_of(w, to), w->c.tile, chunk));
+}
+
+static weft_span place_of(const staged_waves *w, int rank, int64_t chunk)
+{
+    return (weft_span){chunk % w->window * w->c.tile, weft_cut(share_of(w, rank), w->c.tile, chunk).count};
+}
+
+static weft_region copy_of(const staged_waves *w, int from, int to, int64_t chunk)
+{
+    return weft_row(w->copy, from, sends_alike(w) ? 0 : to, place_of(w, to, chunk));
 }
 
 static bool sends(const staged_waves *w, int rank)
 {
-    const weft_problem *p = w->c.builder->problem;
-
-    return p->op != WEFT_OP_BROADCAST || rank == p->root;
+    return !is_broadcast(w) || rank == w->c.builder->problem->root;
 }
 
 /* What peers read of a chunk: one copy for all, or one for each. */
@@ -74,8 +94,11 @@ static void stage(staged_waves *w, int64_t chunk)
         if (!has(w, to, chunk))
             continue;
         weft_builder_task(b, (int)(chunk % w->c.lanes), WEFT_TASK_COPY, 0);
-        weft_builder_to(b, sent(w, w->copy, b->rank, to, chunk));
-        weft_builder_from(b, sent(w, w->c.send, b->rank, to, chunk));
+        weft_builder_to(b, copy_of(w, b->rank, to, chunk));
+        weft_builder_from(b, sent(w, b->rank, to, chunk));
+        for (int peer = 0; peer < b->world && is_broadcast(w) && chunk >= w->window; peer++)
+            if (peer != b->rank)
+                weft_builder_wait(b, of_lane(w, w->taken, peer, chunk), (chunk - w->window) / w->c.lanes + 1);
         for (int other = alike ? 1 : step; other < (alike ? b->world : step + 1); other++)
             weft_builder_post(b, of_lane(w, w->copied, b->rank, chunk),
                               weft_rotate(b->rank, other, b->world));
@@ -87,7 +110,7 @@ static weft_region received(const staged_waves *w, int from, int64_t chunk)
 {
     const weft_builder *b = w->c.builder;
 
-    return weft_row(w->c.recv, b->rank, b->problem->op == WEFT_OP_BROADCAST ? 0 : from,
+    return weft_row(w->c.recv, b->rank, is_broadcast(w) ? 0 : from,
                     weft_cut(share_of(w, b->rank), w->c.tile, chunk));
 }
 
@@ -101,9 +124,11 @@ static void take(staged_waves *w, int from, int64_t chunk)
         return;
     weft_builder_task(b, (int)(chunk % w->c.lanes), WEFT_TASK_COPY, 0);
     weft_builder_to(b, received(w, from, chunk));
-    weft_builder_from(b, sent(w, own ? w->c.send : w->copy, from, b->rank, chunk));
+    weft_builder_from(b, own ? sent(w, from, from, chunk) : copy_of(w, from, b->rank, chunk));
     if (!own)
         weft_builder_wait(b, of_lane(w, w->copied, from, chunk), chunk / w->c.lanes + 1);
+    if (!own && is_broadcast(w))
+        weft_builder_post(b, of_lane(w, w->taken, b->rank, chunk), from);
     weft_builder_end(b);
 }
 
@@ -119,9 +144,9 @@ static void add_up(staged_waves *w, int64_t chunk)
     weft_builder_task(b, (int)(chunk % w->c.lanes), WEFT_TASK_REDUCE, 0);
     weft_builder_to(b, weft_row(w->c.recv, b->rank, 0, cols));
     if (b->problem->op == WEFT_OP_ALL_REDUCE)
-        weft_builder_to(b, weft_row(w->sums, b->rank, 0, cols));
+        weft_builder_to(b, weft_row(w->sums, b->rank, 0, place_of(w, b->rank, chunk)));
     for (int rank = 0; rank < b->world; rank++)
-        weft_builder_from(b, sent(w, rank == b->rank ? w->c.send : w->copy, rank, b->rank, chunk));
+        weft_builder_from(b, rank == b->rank ? sent(w, rank, rank, chunk) : copy_of(w, rank, b->rank, chunk));
     for (int step = 1; step < b->world; step++) {
         int peer = weft_rotate(b->rank, step, b->world);
 
@@ -143,7 +168,7 @@ static void take_sums(staged_waves *w, int from, int64_t chunk)
     cols = weft_cut(share_of(w, from), w->c.tile, chunk);
     weft_builder_task(b, (int)(chunk % w->c.lanes), WEFT_TASK_COPY, 0);
     weft_builder_to(b, weft_row(w->c.recv, b->rank, 0, cols));
-    weft_builder_from(b, weft_row(w->sums, from, 0, cols));
+    weft_builder_from(b, weft_row(w->sums, from, 0, place_of(w, from, chunk)));
     weft_builder_wait(b, of_lane(w, w->summed, from, chunk), chunk / w->c.lanes + 1);
     weft_builder_end(b);
 }
@@ -162,15 +187,20 @@ static void expect_posts(const staged_waves *w)
 
             if (sends(w, peer))
                 weft_builder_expect(b, w->copied + place, (mine + w->c.lanes - 1 - lane) / w->c.lanes);
+            else if (sends(w, b->rank))
+                weft_builder_expect(b, w->taken + place, (mine + w->c.lanes - 1 - lane) / w->c.lanes);
             if (b->problem->op == WEFT_OP_ALL_REDUCE)
                 weft_builder_expect(b, w->summed + place, (theirs + w->c.lanes - 1 - lane) / w->c.lanes);
         }
     }
 }
 
-static uint32_t scratch(weft_builder *b, const char *name, uint32_t like, int64_t rows)
+static uint32_t scratch(const staged_waves *w, const char *name, uint32_t like, int64_t rows)
 {
-    weft_operand operand = {.place = WEFT_PLACE_STAGING, .batch = 1, .rows = rows, .cols = b->problem->count};
+    weft_builder *b = w->c.builder;
+    weft_operand operand = {.place = WEFT_PLACE_STAGING, .batch = 1, .rows = rows};
+
+    operand.cols = w->chunks > 1 ? w->window * w->c.tile : share_of(w, 0).count;
 
     for (int i = 0; name[i]; i++)
         operand.name[i] = name[i];
@@ -187,11 +217,15 @@ void weft_generate_staged_collective(weft_builder *b)
     int lanes = w.c.lanes;
 
     w.chunks = weft_cut_count(share_of(&w, 0).count, w.c.tile);
-    w.copy =
-        scratch(b, "copy", w.c.send, op == WEFT_OP_REDUCE_SCATTER || op == WEFT_OP_ALL_TO_ALL ? b->world : 1);
+    w.window = (op == WEFT_OP_ALL_REDUCE ? 3 : 4) * (int64_t)lanes;
+    if (w.window > w.chunks)
+        w.window = w.chunks;
+    w.copy = scratch(&w, "copy", w.c.send, sends_alike(&w) ? 1 : b->world);
     w.copied = weft_builder_signals(b, (int64_t)b->world * lanes);
+    if (op == WEFT_OP_BROADCAST)
+        w.taken = weft_builder_signals(b, (int64_t)b->world * lanes);
     if (op == WEFT_OP_ALL_REDUCE) {
-        w.sums = scratch(b, "sums", w.c.recv, 1);
+        w.sums = scratch(&w, "sums", w.c.recv, 1);
         w.summed = weft_builder_signals(b, (int64_t)b->world * lanes);
     }
     expect_posts(&w);

@@ -142,6 +142,27 @@ static void few_gathered_rows_read_b_once(void)
     }
 }
 
+/* Long collectives that are staged go round in the memory of a few chunks. */
+static void staging_does_not_grow(void)
+{
+    for (weft_op op = WEFT_OP_ALL_REDUCE; op <= WEFT_OP_BROADCAST; op++) {
+        weft_problem problem = {.op = op,
+                                .schedule =
+                                    op == WEFT_OP_ALL_REDUCE ? WEFT_SCHEDULE_TWO_SHOT : WEFT_SCHEDULE_PULL,
+                                .count = 10000,
+                                .tuning = {.tile_n = 10, .workers = 2, .staged = 1}};
+        weft_plan_part parts[3];
+        int64_t elements = 0;
+
+        CHECK(interpret_make(&problem, 3, parts));
+        for (uint32_t i = 0; i < parts->operand_count; i++)
+            if (parts->operands[i].place == WEFT_PLACE_STAGING)
+                elements += parts->operands[i].rows * parts->operands[i].cols;
+        CHECK(elements > 0 && elements <= 4 * 4 * 2 * 10);
+        interpret_free(parts, 3);
+    }
+}
+
 static void impossible_problems_are_refused(void)
 {
     weft_error_text error = {0};
@@ -175,6 +196,7 @@ int main(void)
 {
     every_kind_in_any_world();
     few_gathered_rows_read_b_once();
+    staging_does_not_grow();
     impossible_problems_are_refused();
     return check_report("test_plan_make");
 }

@@ -19,7 +19,7 @@ typedef struct job {
     weft_op op;
     weft_schedule schedule;
     weft_layout layout;
-    int64_t m, n, k, count;
+    int64_t m, n, k, count, tile;
     bool in_place;
     int workers;
 } job;
@@ -87,6 +87,7 @@ static void rounds(weft_group *group, void *argument)
     problem.k = j->k;
     problem.count = j->count;
     problem.tuning.workers = j->workers;
+    problem.tuning.tile_n = j->tile;
     CHECK_INT(weft_plan_create(group, &problem, &plan), WEFT_OK);
     CHECK(plan->reached != 0);
     for (int round = 0; round < ROUNDS; round++) {
@@ -258,6 +259,13 @@ int main(void)
         {.op = WEFT_OP_REDUCE_SCATTER, .count = 150001, .workers = 1},
         {.op = WEFT_OP_ALL_TO_ALL, .count = 150001, .workers = 2},
         {.op = WEFT_OP_BROADCAST, .count = 200001, .workers = 1},
+        /* Several times round in what they are staged in. */
+        {.op = WEFT_OP_ALL_REDUCE, .count = 200001, .tile = 3000, .workers = 2, .in_place = true},
+        {.op = WEFT_OP_ALL_REDUCE, .count = 200001, .tile = 3000, .workers = 1},
+        {.op = WEFT_OP_ALL_GATHER, .count = 150001, .tile = 3000, .workers = 1},
+        {.op = WEFT_OP_REDUCE_SCATTER, .count = 150001, .tile = 3000, .workers = 2},
+        {.op = WEFT_OP_ALL_TO_ALL, .count = 150001, .tile = 3000, .workers = 1},
+        {.op = WEFT_OP_BROADCAST, .count = 200001, .tile = 3000, .workers = 2},
         {.op = WEFT_OP_AG_GEMM, .m = 600, .n = 24, .k = 400, .workers = 1},
         {.op = WEFT_OP_AG_GEMM, .layout = WEFT_LAYOUT_GATHER_B, .m = 24, .n = 600, .k = 400, .workers = 2},
         {.op = WEFT_OP_AG_GEMM, .layout = WEFT_LAYOUT_GATHER_A_K, .m = 400, .n = 24, .k = 600, .workers = 2},
