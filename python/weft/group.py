@@ -119,7 +119,15 @@ class Group:
 
     def _call_on(self, function: Callable[..., int], *arguments: Any) -> None:
         """A call on an object of the group (a plan, a layer), whose errors are the group's."""
-        self._call(lambda _, *rest: function(*rest), *arguments)
+        native = self._native
+        with self._lock:
+            if native.trash:
+                native.drain()
+            if not native.value:
+                raise StateError("the group is closed")
+            status = function(*arguments)
+            if status:
+                raise error_of(status, native.value)
 
     @property
     def handle(self) -> int:
@@ -297,7 +305,7 @@ class Group:
         return _arrays.new_like(send, (view.shape[0] // self.size, *view.shape[1:]), view.dtype)
 
 
-_interrupt.calls.update((Group._call.__code__, Group._run_pieces.__code__))
+_interrupt.calls.update((Group._call.__code__, Group._call_on.__code__, Group._run_pieces.__code__))
 
 
 def _pair(send: Any, recv: Any, more: int, less: int) -> Any:

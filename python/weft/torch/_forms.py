@@ -88,8 +88,9 @@ class Form:
         group = self.group()
         if group is None or not group._native.value:
             return None
-        if group._lane is not None:
-            group._lane.settle()
+        lane = group._lane
+        if lane is not None and lane.pending:
+            lane.settle()
         return group
 
 

@@ -68,10 +68,6 @@ class Call:
         self.tensors, self.rest, self.form = tensors, rest, form
         self.grads = any(x.requires_grad for x in given)  # it was made where gradients were off, and serves only there
 
-    def serves(self) -> bool:
-        """Whether nobody looks on."""
-        return not _function_modes() and not _profiled() and not (self.grads and _grad_enabled())
-
 
 def _remember(calls: Dict[Any, Call], key: Any, inputs: Sequence[Any], tensors: int, most: int, kernel: Any) -> None:
     """After a call through the dispatcher that asked for no gradient."""
@@ -101,9 +97,9 @@ def _of_two(kernel: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
             return otherwise(op, *inputs, **named)
         a, b, bias = inputs[:3]
         call = calls.get(id(b))
-        if call is not None and call.rest == inputs[3:] and call.serves():
+        if call is not None and call.rest == inputs[3:] and not _function_modes() and not _profiled():
             if (call.tensors == 2 and call.check(a, b)) if bias is None else (call.tensors == 3 and call.check(a, b, bias)):
-                group = call.form.ready()
+                group = None if call.grads and _grad_enabled() else call.form.ready()
                 if group is not None:
                     return call.form.run(group, a, b, bias)
         out = otherwise(op, *inputs, **named)
@@ -125,8 +121,8 @@ def _of_shape(kernel: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
         given = inputs[:tensors]
         key = given[0].shape, inputs[tensors:]
         call = calls.get(key)
-        if call is not None and call.serves() and call.check(*given):
-            group = call.form.ready()
+        if call is not None and call.check(*given) and not _function_modes() and not _profiled():
+            group = None if call.grads and _grad_enabled() else call.form.ready()
             if group is not None:
                 return call.form.run(group, *given)
         out = otherwise(op, *inputs, **named)

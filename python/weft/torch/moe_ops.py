@@ -38,7 +38,6 @@ _layers: "weakref.WeakValueDictionary[str, _Layer]" = weakref.WeakValueDictionar
 _experts: "weakref.WeakValueDictionary[str, FeedForward]" = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 _View = structs["weft_moe_view"]
-_VIEW_BYTES = C.sizeof(_View)
 
 
 class _Layer:
@@ -119,6 +118,10 @@ def _layer(name: str) -> _Layer:
     return layer
 
 
+def _no_experts(name: str) -> ArgumentError:
+    return ArgumentError(f"no experts are named '{name}'; weft.torch.experts_name(experts) names some, while they live")
+
+
 # ---- operators ----------------------------------------------------------------------------------------------
 
 
@@ -187,6 +190,8 @@ def _weights_back(along: Tensor, expert: Tensor, counts: Tensor, layer: str) -> 
 class _Call(Form):
     """A call of a layer, with everything ready but addresses."""
 
+    begins = False  # a round
+
     def __init__(self, function: Any, it: _Layer, like: Tensor) -> None:
         super().__init__(function, it.moe.group, like)
         self.layer, self.moe = weakref.ref(it), it.moe._moe
@@ -195,35 +200,34 @@ class _Call(Form):
         it, group = self.layer(), self.group()
         if it is None or group is None or self.moe not in group._native.made:
             return None
-        if group._lane is not None:
-            group._lane.settle()
+        lane = group._lane
+        if lane is not None and lane.pending:
+            lane.settle()
+        if self.begins and it.open is not None:
+            it.close()
         return group
 
 
 class _Send(_Call):
     """A call that begins a round, of so many tokens."""
 
+    begins = True
+
     def __init__(self, function: Any, it: _Layer, x: Tensor, expert: Tensor, weight: Tensor) -> None:
         super().__init__(function, it, x)
         self.first, self.tokens = it.moe._input(x, expert, weight)
-        self.spare: List[Any] = []  # inputs that no call has in use, as products have them
+        self.spare: List[Any] = []  # inputs and views that no call has in use, as products have their operands
 
-    def ready(self) -> Any:
-        group, it = super().ready(), self.layer()
-        if group is not None and it is not None and it.open is not None:
-            it.close()
-        return group
-
-    def take(self, x: Tensor, expert: Tensor, weight: Tensor) -> Tuple[Any, Any]:
-        """An input with these tensors, and how a call takes it."""
+    def take(self, x: Tensor, expert: Tensor, weight: Tensor) -> Tuple[Any, Any, Any, Any]:
+        """An input with these tensors and a view, each with how a call takes it."""
         if self.spare:
-            both = self.spare.pop()
+            taken = self.spare.pop()
         else:
-            own = type(self.first).from_buffer_copy(self.first)
-            both = own, C.byref(own)
-        given = both[0]
+            own, view = type(self.first).from_buffer_copy(self.first), _View(size=C.sizeof(_View))
+            taken = own, C.byref(own), view, C.byref(view)
+        given = taken[0]
         given.x, given.expert, given.weight = x.data_ptr(), expert.data_ptr(), weight.data_ptr()
-        return both
+        return taken
 
 
 class _Dispatch(_Send):
@@ -231,51 +235,47 @@ class _Dispatch(_Send):
 
     def __init__(self, it: _Layer, x: Tensor, expert: Tensor, weight: Tensor) -> None:
         super().__init__(lib.weft_moe_dispatch, it, x, expert, weight)
-        dispatch, gather, moe = self.function, lib.weft_moe_gather, self.moe
-        self.send: Any = lambda _, given, view: dispatch(moe, 0, given, view)
-        self.fetch: Any = lambda _, rows: gather(moe, 0, None, rows)
         self.dtype, self.hidden, self.device = x.dtype, x.shape[1], x.device
         self.here = len(it.moe.local_experts)
         self.words, self.offsets = C.c_int64 * self.here, C.c_int64 * (self.here + 1)
 
     def run(self, group: Any, x: Tensor, expert: Tensor, weight: Tensor) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
         it: Any = self.layer()
-        both, view = self.take(x, expert, weight), _View(size=_VIEW_BYTES)
-        it.last += 2
-        group._call(self.send, both[1], C.byref(view))
-        self.spare.append(both)
+        taken = self.take(x, expert, weight)
+        view = taken[2]
+        it.last = number = it.last + 2
+        group._call_on(self.function, self.moe, 0, taken[1], taken[3])
         it.moe._sent[0] = self.tokens, x
         it.offset = offset = self.offsets.from_address(view.offset)[:]
-        it.open, it.tokens, it.device = it.last, self.tokens, self.device
-        entries = offset[-1]
+        it.open, it.tokens, it.device = number, self.tokens, self.device
+        entries, weights = offset[-1], view.entry_weight
+        self.spare.append(taken)
         rows = _empty_strided_cpu((entries, self.hidden), (self.hidden, 1), self.dtype)
         entry_weight = _empty_strided_cpu((entries,), (1,), torch.float32)
         if entries:
-            C.memmove(entry_weight.data_ptr(), view.entry_weight, 4 * entries)
-            group._call(self.fetch, rows.data_ptr())
+            C.memmove(entry_weight.data_ptr(), weights, 4 * entries)
+            group._call_on(lib.weft_moe_gather, self.moe, 0, None, rows.data_ptr())
         counts, round = _empty_strided_cpu((self.here,), (1,), torch.int64), _empty_strided_cpu((), (), torch.int64)
         if self.here:
             self.words.from_address(counts.data_ptr())[:] = list(map(sub, offset[1:], offset))
-        C.c_int64.from_address(round.data_ptr()).value = it.last
+        C.c_int64.from_address(round.data_ptr()).value = number
         return rows, counts, entry_weight, round
 
 
 class _Combine(_Call):
     """``moe_combine`` on the CPU."""
 
-    def __init__(self, it: _Layer, results: Tensor) -> None:
+    def __init__(self, it: _Layer, results: Tensor, tokens: int) -> None:
         super().__init__(lib.weft_moe_combine, it, results)
-        combine, moe, hidden, dtype = self.function, self.moe, it.moe.hidden, results.dtype
-        self.bring: Any = lambda _, results, out: combine(moe, 0, results, None, out)
-        self.new: Any = lambda tokens: _empty_strided_cpu((tokens, hidden), (hidden, 1), dtype)
+        self.tokens, self.new = tokens, maker((tokens, it.moe.hidden), results)
 
     def run(self, group: Any, results: Tensor, expert: Tensor, weight: Tensor, entry_weight: Tensor, round: Tensor) -> Tensor:
         it: Any = self.layer()
-        if it.open != C.c_int64.from_address(round.data_ptr()).value or it.tokens != expert.shape[0]:
+        if it.open != C.c_int64.from_address(round.data_ptr()).value or it.tokens != self.tokens:
             return _combine(results, expert, weight, entry_weight, round, it.name)
         it.open = None
-        out = self.new(it.tokens)
-        group._call(self.bring, results.data_ptr(), out.data_ptr())
+        out = self.new()
+        group._call_on(self.function, self.moe, 0, results.data_ptr(), None, out.data_ptr())
         it.moe._sent.pop(0, None)
         return out
 
@@ -305,7 +305,7 @@ class _CombineKernel:
     ) -> Any:
         """As that of ``moe_dispatch``."""
         it = _layers.get(layer)
-        return _Combine(it, results) if it is not None and _plain(it, results) and round.is_cpu else None
+        return _Combine(it, results, expert.shape[0]) if it is not None and _plain(it, results) and round.is_cpu else None
 
     __call__ = staticmethod(_combine)
 
@@ -320,23 +320,20 @@ class _Forward(_Send):
 
     def __init__(self, it: _Layer, packed: FeedForward, x: Tensor, expert: Tensor, weight: Tensor) -> None:
         super().__init__(lib.weft_moe_forward, it, x, expert, weight)
-        self.experts = weakref.ref(packed)
+        self.experts, self.name = weakref.ref(packed), experts_name(packed)
         self.new = maker((self.tokens, it.moe.hidden), x)
-        function, moe, pointer = self.function, self.moe, C.byref(packed._expert)
-        self.call: Any = lambda _, given, out: function(moe, 0, given, pointer, out)
-
-    def ready(self) -> Any:
-        return super().ready() if self.experts() is not None else None
+        self.pointer = C.byref(packed._expert)
 
     def run(self, group: Any, x: Tensor, expert: Tensor, weight: Tensor) -> Tensor:
         """The round."""
+        packed = self.experts()  # nobody gives them back while the call lasts
+        if packed is None:
+            raise _no_experts(self.name)
         if self.cuda:
             _cuda.ready(group, x)
-        packed = self.experts()  # nobody gives them back while the call lasts
-        both, out = self.take(x, expert, weight), self.new()
-        group._call(self.call, both[1], out.data_ptr())
-        self.spare.append(both)
-        del packed
+        taken, out = self.take(x, expert, weight), self.new()
+        group._call_on(self.function, self.moe, 0, taken[1], self.pointer, out.data_ptr())
+        self.spare.append(taken)
         return out
 
 
@@ -366,9 +363,7 @@ class _ForwardKernel:
     def __call__(self, x: Tensor, expert: Tensor, weight: Tensor, experts: str, layer: str) -> Tensor:
         it, packed = _layer(layer), _experts.get(experts)
         if packed is None:
-            raise ArgumentError(
-                f"no experts are named '{experts}'; weft.torch.experts_name(experts) names some, while they live"
-            )
+            raise _no_experts(experts)
         it.close()
         return it.on(x).forward(x.contiguous(), expert.contiguous(), weight.contiguous(), packed)
 
