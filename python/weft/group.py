@@ -103,20 +103,6 @@ class Group:
             if status:
                 raise error_of(status, handle)
 
-    def _run_pieces(self, plan: int, at: int, step: int, pieces: int) -> None:
-        """Runs of a plan, in place, on pieces of memory that lie one after another, ``step`` bytes apart."""
-        native, run = self._native, lib.weft_run
-        operands = structs["weft_operands"](size=C.sizeof(structs["weft_operands"]))
-        reference = C.byref(operands)
-        with self._lock:
-            if not native.value:
-                raise StateError("the group is closed")
-            for piece in range(at, at + pieces * step, step):
-                operands.send = operands.recv = piece
-                status = run(plan, reference)
-                if status:
-                    raise error_of(status, native.value)
-
     def _call_on(self, function: Callable[..., int], *arguments: Any) -> None:
         """A call on an object of the group (a plan, a layer), whose errors are the group's."""
         native = self._native
@@ -305,7 +291,7 @@ class Group:
         return _arrays.new_like(send, (view.shape[0] // self.size, *view.shape[1:]), view.dtype)
 
 
-_interrupt.calls.update((Group._call.__code__, Group._call_on.__code__, Group._run_pieces.__code__))
+_interrupt.calls.update((Group._call.__code__, Group._call_on.__code__))
 
 
 def _pair(send: Any, recv: Any, more: int, less: int) -> Any:

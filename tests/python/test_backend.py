@@ -264,8 +264,7 @@ class Own(unittest.TestCase):
             dist.all_reduce(x.t()[1:4])  # a view with gaps: its elements and no others
             assert x[:, 1:4].equal(2 * torch.arange(24.0).view(4, 6)[:, 1:4])
             assert x[:, 4:].equal(torch.arange(24.0).view(4, 6)[:, 4:])
-            weft.torch.backend._LONG_BYTES = 256 << 10
-            for dtype in TYPES:  # in pieces, and a rest
+            for dtype in TYPES:  # in chunks, and a rest
                 one = torch.arange(270_001) % 5
                 for op, want in ((dist.ReduceOp.SUM, 2 * one + 1), (dist.ReduceOp.MAX, one + 1)):
                     x = (one + rank).to(dtype)
@@ -314,7 +313,6 @@ class Own(unittest.TestCase):
         """And the group works afterwards."""
 
         def body(rank: int) -> None:
-            weft.torch.backend._LONG_BYTES = 1 << 20
             calls = [lambda n=n: dist.all_reduce(torch.ones(n[rank])) for n in ((4, 5), (0, 5), (20000, 30000), (3 << 18, 5 << 18))]
             calls += [
                 lambda: dist.all_reduce(torch.ones(4, dtype=(torch.float32, torch.float64)[rank])),

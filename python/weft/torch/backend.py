@@ -30,15 +30,12 @@ from torch._C import _distributed_c10d as c10d
 
 from .._library import constants, lib
 from ..dtypes import dtype_of
-from ..errors import AbortedError, Error, MismatchError, TimeoutError, UnsupportedError
+from ..errors import AbortedError, Error, TimeoutError, UnsupportedError
 from ..group import Group, from_store
-from ..products import Plan
 from ..tensor import empty
 from . import _cuda, _groups
 
 _all_reduce = lib.weft_all_reduce
-_PIECE_BYTES = 256 << 10  # of long reductions between two ranks …
-_LONG_BYTES = 4 << 20  # … which are these
 _TAGS = 64  # below which a message can be received from any rank
 _BYTE = constants["WEFT_BYTE"]
 _SUM, _AVG = dist.ReduceOp.SUM, dist.ReduceOp.AVG
@@ -246,7 +243,6 @@ class ProcessGroupWeft(dist.ProcessGroup):
         self._gpu: Optional[Group] = None
         self._lane = self.group._lane = _Lane("weft")
         self._channels: Dict[Tuple[int, int, int], Tuple[_Lane, List[Group]]] = {}
-        self._plans: Dict[Tuple[int, int], Plan] = {}  # of pieces between two ranks, by type and reduction
         self._mail = empty((size, _TAGS), "int64", self.group)
         C.memset(self._mail.pointer, 0, 8 * size * _TAGS)
         self.group.barrier()
@@ -400,43 +396,12 @@ class ProcessGroupWeft(dist.ProcessGroup):
             raise self._late(error) from None
         return _DONE
 
-    def _reduce_on_cpu(self, x: Tensor, codes: Tuple[int, int]) -> None:
-        """torch's memory is no peer's to read: what peers need of it is copied to where they can. Between two ranks what is
-        long is copied by packets, a piece at a time, so that it is still in one when the peer reads it."""
-        at, count = x.data_ptr(), x.numel()
-        left = count
-        if self._size == 2 and x.nbytes >= _LONG_BYTES:
-            self._agree(count)
-            piece = _PIECE_BYTES // x.element_size()
-            pieces, left = divmod(left, piece)
-            self.group._run_pieces(self._pair_plan(piece, codes)._plan, at, _PIECE_BYTES, pieces)
-            at += pieces * _PIECE_BYTES
-        if left or not count:
-            self.group._call(_all_reduce, at, at, left, *codes)
-
-    def _agree(self, count: int) -> None:
-        """Every rank has as many elements; pieces of them would not show it."""
-        most = (C.c_int64 * 2)(count, -count)
-        self.group._call(_all_reduce, most, most, 2, *_REDUCTIONS[torch.int64, int(dist.ReduceOp.MAX)])  # type: ignore[call-overload]
-        if most[0] != -most[1]:
-            raise MismatchError(f"all_reduce: the ranks have different sizes, {-most[1]} and {most[0]} elements")
-
-    def _pair_plan(self, count: int, codes: Tuple[int, int]) -> Plan:
-        plan = self._plans.get(codes)
-        if plan is None:
-            fields = dict(schedule="packets", count=count, dtype=codes[0], reduction=codes[1])
-            plan = self._plans[codes] = Plan(self.group, "all_reduce", **fields)
-        return plan
-
     def _reduce_dense(self, x: Tensor, op: Any) -> Tensor:
         """The reduction over ranks of memory without gaps, in place."""
         codes = _codes(x, op)
         if codes is not None:
-            if x.is_cpu:
-                self._reduce_on_cpu(x, codes)
-            else:
-                pointer = x.data_ptr()
-                self._of(x)._call(lib.weft_all_reduce, pointer, pointer, x.numel(), *codes)
+            pointer = x.data_ptr()
+            self._of(x)._call(_all_reduce, pointer, pointer, x.numel(), *codes)
             return x
         if op not in _LOCAL:
             raise UnsupportedError(f"the backend weft has no reduction {op}")
@@ -480,16 +445,8 @@ class ProcessGroupWeft(dist.ProcessGroup):
             x = tensors[0]
             codes = _REDUCTIONS.get((x.dtype, hash(opts.reduceOp)))
             if codes is not None and x.is_contiguous() and x.is_cpu and not opts.asyncOp and not x.is_neg():
-                count = x.numel()
-                try:
-                    if x.nbytes >= _LONG_BYTES:
-                        self._reduce_on_cpu(x, codes)
-                    else:
-                        pointer = x.data_ptr()
-                        self.group._call(_all_reduce, pointer, pointer, count, *codes)
-                except TimeoutError as error:
-                    raise self._late(error) from None
-                return _DONE
+                pointer = x.data_ptr()
+                return self._now(_all_reduce, pointer, pointer, x.numel(), *codes)
         tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
         opts = (
             opts if hasattr(opts, "reduceOp") else _options(c10d.AllreduceOptions, reduceOp=opts or dist.ReduceOp.SUM)
