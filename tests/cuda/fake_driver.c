@@ -1,6 +1,7 @@
 /* The fake GPU's driver calls. See fake_gpu.h. */
 #include "fake_cublaslt.h"
 #include "fake_gpu.h"
+#include "fake_ladder.h"
 #include "fake_grouped.h"
 
 #include "core/clock.h"
@@ -169,7 +170,8 @@ enum {
     EXCHANGE_KERNEL,
     GATE_KERNEL,
     SPLITK_KERNELS = 1000,
-    SPLITK_SEND_KERNELS = 2000
+    SPLITK_SEND_KERNELS = 2000,
+    LADDER_FUNCTIONS = 3000
 }; /* the first of them, as functions */
 
 typedef struct fake_node {
@@ -184,6 +186,7 @@ typedef struct fake_node {
     int32_t reduction;
     uint64_t *runs;
     weft_cuda_packets packets;
+    ladder_args ladder;
 } fake_node;
 
 typedef struct fake_graph {
@@ -204,7 +207,10 @@ static CUresult fake_node_run(const fake_node *node)
 {
     uintptr_t kernel = (uintptr_t)node->function - 6;
     bool room =
-        (uintptr_t)node->function == COLLECTIVE_KERNEL
+        (uintptr_t)node->function >= LADDER_FUNCTIONS
+            ? fake_gpu_ladder(&node->ladder, (ladder_kernel)((uintptr_t)node->function - LADDER_FUNCTIONS),
+                              node->grid, node->stream)
+        : (uintptr_t)node->function == COLLECTIVE_KERNEL
             ? fake_gpu_collective(&node->collective, node->grid, node->reduction, node->stream)
         : (uintptr_t)node->function == GATE_KERNEL
             ? fake_gpu_gate(&node->collective, node->runs, node->stream)
@@ -221,7 +227,9 @@ static CUresult fake_captured_launch(const CUlaunchConfig *config, CUfunction fu
 {
     fake_graph *graph = capturing[number_of(config->hStream)];
     fake_node node = {.function = function, .grid = config->gridDimX, .stream = config->hStream};
-    if ((uintptr_t)function == COLLECTIVE_KERNEL) {
+    if ((uintptr_t)function >= LADDER_FUNCTIONS) {
+        node.ladder = *(ladder_args *)parameters[0];
+    } else if ((uintptr_t)function == COLLECTIVE_KERNEL) {
         node.collective = *(weft_cuda_args *)parameters[0];
         node.reduction = *(int32_t *)parameters[1];
     } else if ((uintptr_t)function == GATE_KERNEL) {
@@ -329,7 +337,7 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
         return CUDA_SUCCESS;
     }
     if ((uintptr_t)function == COLLECTIVE_KERNEL || (uintptr_t)function == PACKETS_KERNEL ||
-        (uintptr_t)function == GATE_KERNEL)
+        (uintptr_t)function == GATE_KERNEL || (uintptr_t)function >= LADDER_FUNCTIONS)
         return fake_captured_launch(config, function, parameters);
     if ((uintptr_t)function == PEERS_KERNEL || (uintptr_t)function == PEERS_KERNEL + 1)
         return fake_gpu_peers(parameters[0], (uintptr_t)function == PEERS_KERNEL + 1, config->gridDimX,
@@ -360,6 +368,27 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
                            config->numAttrs > 0, config->hStream)
                ? CUDA_SUCCESS
                : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Modules: of the benches alone, whose kernels go by name; those of the library are there with the device. */
+static CUresult fake_load(CUmodule *module, const void *image)
+{
+    *module = (CUmodule)(uintptr_t)image;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_unload(CUmodule module)
+{
+    (void)module;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_function(CUfunction *function, CUmodule module, const char *name)
+{
+    int kernel = fake_ladder_find(name);
+    (void)module;
+    *function = (CUfunction)(uintptr_t)(LADDER_FUNCTIONS + kernel);
+    return kernel >= 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------ */
@@ -825,6 +854,9 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
         .cuGraphDestroy = fake_graph_destroy,
         .cuEventElapsedTime = fake_elapsed,
         .cuMemFree = fake_free,
+        .cuModuleLoadData = fake_load,
+        .cuModuleUnload = fake_unload,
+        .cuModuleGetFunction = fake_function,
         .cuStreamWaitEvent = fake_stream_wait,
         .cuEventCreate = fake_event_create,
         .cuEventDestroy = fake_event_destroy,

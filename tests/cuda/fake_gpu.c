@@ -4,6 +4,7 @@
 
 #include "core/clock.h"
 #include "fake_exchange.h"
+#include "fake_ladder.h"
 #include "fake_link.h"
 #include "fake_moe.h"
 #include "fake_packets.h"
@@ -30,7 +31,8 @@ typedef enum fake_kind {
     LINK,
     PEERS,
     GATE,
-    WALK
+    WALK,
+    LADDER
 } fake_kind;
 
 typedef struct fake_launch {
@@ -41,6 +43,8 @@ typedef struct fake_launch {
     weft_cuda_moe_args call;
     weft_gpu_moe_kernel kernel;
     weft_cuda_moe_link link;
+    ladder_args ladder;
+    ladder_kernel step; /* LADDER */
     weft_cuda_link peers;
     bool by_packets;   /* PEERS */
     uint64_t answered; /* by each of its CTAs in the end */
@@ -375,6 +379,34 @@ static bool step_experts(fake_launch *launch)
     return moved;
 }
 
+static const int64_t LADDER_PATIENCE_NS = 60000000000;
+
+/* CTAs in any order, as far as nothing has to be waited for. */
+static bool step_ladder(fake_launch *launch)
+{
+    bool moved = false, over = true;
+    if (!launch->started) {
+        launch->lanes = calloc(launch->lane_count, sizeof(*launch->lanes));
+        launch->started = true;
+        fake_ladder_begin(&launch->ladder, launch->step);
+    }
+    if (weft_clock_ns() - launch->moved_ns > LADDER_PATIENCE_NS && launch->ladder.state)
+        launch->ladder.state->lost = 1; /* as the kernels say it, so that a test ends */
+    for (uint32_t i = 0; i < launch->lane_count; i++) {
+        uint32_t cta = (uint32_t)draw(launch->lane_count);
+        if (launch->lanes[cta].done ||
+            !fake_ladder_run(&launch->ladder, launch->step, cta, launch->lane_count))
+            continue;
+        launch->lanes[cta].done = 1;
+        moved = true;
+    }
+    for (uint32_t i = 0; i < launch->lane_count; i++)
+        over &= launch->lanes[i].done;
+    if (over)
+        launch_end(launch);
+    return moved;
+}
+
 static bool step_call(fake_launch *launch)
 {
     launch->host(launch->argument);
@@ -559,10 +591,12 @@ static bool advance(CUstream stream, bool *moved)
             : launch->kind == PEERS    ? step_peers(launch)
             : launch->kind == GATE     ? step_gate(launch)
             : launch->kind == WALK     ? step_walk(launch)
+            : launch->kind == LADDER   ? step_ladder(launch)
                                        : step_launch(launch)) {
             launch->moved_ns = now;
             *moved = true;
-        } else if (launch->kind != LINK && launch->kind != PEERS && launch->kind != WALK) {
+        } else if (launch->kind != LINK && launch->kind != PEERS && launch->kind != WALK &&
+                   launch->kind != LADDER) {
             give_up(launch, now);
         }
     }
@@ -762,6 +796,17 @@ bool fake_gpu_moe(const weft_cuda_moe *lane, const weft_cuda_moe_args *call, wef
 bool fake_gpu_moe_link(const weft_cuda_moe_link *link, CUstream stream)
 {
     fake_launch launch = {.link = *link, .kind = LINK, .stream = stream, .active = true};
+    return enqueue(&launch);
+}
+
+bool fake_gpu_ladder(const ladder_args *args, ladder_kernel kernel, uint32_t ctas, CUstream stream)
+{
+    fake_launch launch = {.ladder = *args,
+                          .step = kernel,
+                          .kind = LADDER,
+                          .lane_count = ctas,
+                          .stream = stream,
+                          .active = true};
     return enqueue(&launch);
 }
 

@@ -11,6 +11,7 @@
 #ifndef WEFT_TESTS_CUDA_FAKE_GPU_H
 #define WEFT_TESTS_CUDA_FAKE_GPU_H
 
+#include "bench/cuda/ladder_device.h"
 #include "run/cuda/collective.h"
 #include "run/cuda/driver.h"
 #include "run/cuda/exchange.h"
@@ -91,6 +92,7 @@ bool fake_gpu_moe(const weft_cuda_moe *lane, const weft_cuda_moe_args *call, wef
 bool fake_gpu_settle(int64_t limit_ns); /* until nothing runs in this process; false when time is up */
 bool fake_gpu_call(void (*call)(void *argument), void *argument, CUstream stream); /* in the stream's order */
 bool fake_gpu_moe_link(const weft_cuda_moe_link *link, CUstream stream);
+bool fake_gpu_ladder(const ladder_args *args, ladder_kernel kernel, uint32_t ctas, CUstream stream);
 bool fake_gpu_peers(const weft_cuda_link *link, bool packets, uint32_t ctas, CUstream stream);
 bool fake_gpu_busy(CUstream stream);   /* lets everything advance a little */
 void fake_gpu_finish(CUstream stream); /* until the stream is through */

@@ -1,6 +1,8 @@
 /* Embeds the fat binaries that nvcc made in the folder WEFT_CUDA_KERNELS, or nothing where there is none. */
 #include "run/cuda/kernels.h"
 
+#include "run/cuda/embed.h"
+
 #ifdef WEFT_CUDA_KERNELS
 const bool weft_cuda_has_kernels = true;
 #define CONTENT(file) ".incbin \"" WEFT_CUDA_KERNELS file ".fatbin\"\n"
@@ -9,12 +11,7 @@ const bool weft_cuda_has_kernels = false;
 #define CONTENT(file) ""
 #endif
 
-#define EMBED(symbol, file)                                                                                  \
-    __asm__(".pushsection .rodata\n"                                                                         \
-            ".balign 16\n"                                                                                   \
-            ".global " #symbol "\n"                                                                          \
-            ".hidden " #symbol "\n" #symbol ":\n" CONTENT(file) ".byte 0\n"                                  \
-                                                                ".popsection\n")
+#define EMBED(symbol, file) WEFT_CUDA_EMBED(symbol, CONTENT(file))
 
 EMBED(weft_cuda_kernels_bf16, "bf16");
 EMBED(weft_cuda_kernels_bf16_224, "bf16_224");

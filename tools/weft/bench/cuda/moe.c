@@ -1,17 +1,19 @@
 /*
  * `weft bench moe --backend cuda`: rounds of dispatch and combine on one GPU, in this process. Either all
- * ranks run, each on its share of the SMs (virtual ranks: not the times of a fabric); or, with --link, one
- * rank runs with the whole GPU and its peers are their memory: what they send has been there since two rounds
- * that all ranks made, and their posts come when the link would have delivered it. Experts are identity, and
- * not timed.
+ * ranks run, each on its share of the SMs (virtual ranks: not the times of a fabric), as any rung of the
+ * ladder; or, with --link, one rank runs fused with the whole GPU and its peers are their memory: what they
+ * send has been there since the rounds that all ranks made, and their posts come when the link would have
+ * delivered it. Experts are identity, and not timed.
  *
  * The kernels note when phases begin and end; graphs of many rounds are replayed, and a time is a graph's
- * mean. Before that the results of a round are compared with sums in double.
+ * mean. Before that come a round on small integers, with experts that can be told apart, whose results must
+ * be exact, so that all rungs give the same; and one on what is measured, compared with sums in double.
  */
 #include "bench/cuda/moe.h"
 
 #include "bench/cuda/bench_cuda.h"
 #include "bench/cuda/failed.h"
+#include "bench/cuda/ladder.h"
 #include "bench/moe/bench_moe.h"
 
 #include "core/dtype.h"
@@ -24,9 +26,12 @@
 
 enum { RANKS_MOST = 8, ROUNDS = CUDA_MOE_ROUNDS, GRAPHS = CUDA_MOE_GRAPHS };
 
+static const uint64_t DEADLINE_NS = 5000000000u;
+
 /* One rank: its lane, and its buffers on the GPU. */
 typedef struct gpu_rank {
-    weft_cuda_moe lane;
+    weft_cuda_moe lane; /* fused; below it: steps */
+    ladder_args steps;
     CUstream stream;
     weft_contest_data data; /* on the host */
     CUdeviceptr x, expert, weight, packed, y, own;
@@ -43,21 +48,26 @@ typedef struct gpu_experts {
     weft_contest_shape shape;
     weft_dtype dtype;
     bool reduced;
+    ladder_rung rung;
+    ladder ladder;
+    weft_cuda_moe_room room;
     int world;
     int32_t *owner, *local;
     int64_t row_bytes;
-    CUdeviceptr symmetric, tables, link_runs;
+    CUdeviceptr symmetric, tables, local_table, link_runs;
     size_t stride;
     gpu_rank ranks[RANKS_MOST];
     CUstream side; /* of the link */
     CUevent begin, end, fork;
     double copy_bytes_per_us;
+    int graphs; /* replays that count */
 } gpu_experts;
 
 const report_column cuda_moe_columns[] = {{"E", "experts", REPORT_PLAIN, 4},
                                           {"K", "topk", REPORT_PLAIN, 3},
                                           {"H", "hidden", REPORT_PLAIN, 6},
                                           {"T", "tokens", REPORT_PLAIN, 5},
+                                          {"impl", "impl", REPORT_PLAIN, 10},
                                           {"mode", "mode", REPORT_PLAIN, 8},
                                           {"dispatch µs", "dispatch_us", REPORT_TIME, 16},
                                           {"bound µs", "dispatch_bound_us", REPORT_RATE, 8},
@@ -125,41 +135,71 @@ static int make_data(gpu_experts *b, int rank, uint64_t seed)
     TRY(cuMemAlloc(&r->y, rows * (size_t)b->row_bytes));
     TRY(cuMemsetD8Async(r->y, 0xff, rows * (size_t)b->row_bytes, b->device.uploads));
     TRY(cuStreamSynchronize(b->device.uploads));
+    r->steps.x = at(r->x);
+    r->steps.expert = at(r->expert);
+    r->steps.weight = at(r->weight);
+    r->steps.packed = at(r->packed);
+    r->steps.y = at(r->y);
+    return 0;
+}
+
+/* Bytes of a rank's symmetric memory and of its own; and where things lie, once there are both. */
+static void lay_out(gpu_experts *b, int rank, size_t *symmetric, size_t *own)
+{
+    gpu_rank *r = &b->ranks[rank];
+    weft_gpu_moe_shape shape = shape_of(b, rank);
+    char *there = r->own ? (char *)at(b->symmetric) + (size_t)rank * b->stride : NULL;
+    bool fused = b->rung == LADDER_FUSED;
+
+    r->steps = ladder_lay_out(b->rung, &shape, b->world, rank, fused ? NULL : there,
+                              fused ? NULL : at(r->own), symmetric, own);
+    r->steps.stride = (int64_t)b->stride;
+    r->steps.deadline_ns = DEADLINE_NS;
+    r->steps.owner = at(b->tables);
+    if (!fused)
+        return;
+    weft_cuda_moe_measure(&shape, b->world, b->room, symmetric, own);
+    if (!there)
+        return;
+    r->lane = weft_cuda_moe_lay_out(&shape, b->world, rank, b->room, there, (int64_t)b->stride, at(r->own),
+                                    at(b->tables), at(b->local_table));
+    r->lane.deadline_ns = DEADLINE_NS;
+    r->steps.base = r->lane.offset; /* for ladder_scale */
+}
+
+static int clear(gpu_experts *b, gpu_rank *r, size_t own)
+{
+    if (b->rung == LADDER_FUSED)
+        return failed(&b->error, weft_cuda_moe_clear(&b->device, &r->lane, at(r->own), own, b->device.uploads,
+                                                     &b->error));
+    TRY(cuMemsetD8Async(r->own, 0, own, b->device.uploads));
+    TRY(cuStreamSynchronize(b->device.uploads));
     return 0;
 }
 
 static int make_ranks(gpu_experts *b, uint64_t seed)
 {
     int sms = b->device.sm_count / (b->link ? 1 : b->world);
-    weft_cuda_moe_room room = weft_cuda_moe_room_of(sms, b->link || b->world == 1);
     size_t table = (size_t)b->shape.experts * sizeof(int32_t), shared = 0, own;
 
+    b->room = weft_cuda_moe_room_of(sms, b->link || b->world == 1);
     for (int e = 0; e < b->shape.experts; e++) {
         b->owner[e] = (int32_t)weft_part_of(b->shape.experts, b->world, e);
         b->local[e] = b->ranks[b->owner[e]].experts_here++;
     }
-    if (upload(b, &b->tables, b->owner, table))
+    if (upload(b, &b->tables, b->owner, table) || upload(b, &b->local_table, b->local, table))
         return 1;
-    CUdeviceptr local;
-    if (upload(b, &local, b->local, table))
-        return 1;
-    weft_gpu_moe_shape first = shape_of(b, 0);
-    weft_cuda_moe_measure(&first, b->world, room, &shared, &own);
+    lay_out(b, 0, &shared, &own);
     b->stride = (shared + 4095) / 4096 * 4096;
     TRY(cuMemAlloc(&b->symmetric, (size_t)b->world * b->stride));
     TRY(cuMemsetD8Async(b->symmetric, 0, (size_t)b->world * b->stride, b->device.uploads));
     for (int i = 0; i < b->world; i++) {
         gpu_rank *r = &b->ranks[i];
-        weft_gpu_moe_shape shape = shape_of(b, i);
 
-        weft_cuda_moe_measure(&shape, b->world, room, &shared, &own);
+        lay_out(b, i, &shared, &own);
         TRY(cuMemAlloc(&r->own, own));
-        r->lane =
-            weft_cuda_moe_lay_out(&shape, b->world, i, room, (char *)at(b->symmetric) + (size_t)i * b->stride,
-                                  (int64_t)b->stride, at(r->own), at(b->tables), at(local));
-        r->lane.deadline_ns = 5000000000u;
-        if (failed(&b->error,
-                   weft_cuda_moe_clear(&b->device, &r->lane, at(r->own), own, b->device.uploads, &b->error)))
+        lay_out(b, i, &shared, &own);
+        if (clear(b, r, own))
             return 1;
         if (b->link && i > 0)
             r->stream = b->ranks[0].stream; /* they take part in the first rounds only */
@@ -197,9 +237,11 @@ static void free_ranks(gpu_experts *b)
         cu->cuMemFree(b->symmetric);
     if (b->tables)
         cu->cuMemFree(b->tables);
+    if (b->local_table)
+        cu->cuMemFree(b->local_table);
     if (b->link_runs)
         cu->cuMemFree(b->link_runs);
-    b->symmetric = b->tables = b->link_runs = 0;
+    b->symmetric = b->tables = b->local_table = b->link_runs = 0;
 }
 
 /* ---- rounds -------------------------------------------------------------------------------------------- */
@@ -220,17 +262,28 @@ static int put(gpu_experts *b, gpu_rank *r, weft_gpu_moe_kernel kernel)
                   weft_cuda_moe_launch(&b->device, &r->lane, kernel, &call, early, r->stream, &b->error));
 }
 
-/* A round of all ranks, phase by phase. */
-static int round_of_all(gpu_experts *b)
+/* A round of all ranks, phase by phase. `scales`: with experts that can be told apart. */
+static int round_of_all(gpu_experts *b, bool scales)
 {
-    static const weft_gpu_moe_kernel kernels[] = {WEFT_GPU_MOE_DISPATCH_SEND, WEFT_GPU_MOE_DISPATCH_RECV,
-                                                  WEFT_GPU_MOE_GATHER, WEFT_GPU_MOE_COMBINE_SEND,
-                                                  WEFT_GPU_MOE_COMBINE_RECV};
+    bool fused = b->rung == LADDER_FUSED;
 
-    for (size_t k = 0; k < sizeof(kernels) / sizeof(*kernels); k++)
-        for (int i = 0; i < b->world; i++)
-            if (put(b, &b->ranks[i], kernels[k]))
+    for (int half = 0; half < 2; half++) {
+        for (int phase = 2 * half; phase < 2 * half + 2 && fused; phase++)
+            for (int i = 0; i < b->world; i++)
+                if (put(b, &b->ranks[i], (weft_gpu_moe_kernel)phase))
+                    return 1;
+        for (int i = 0; i < b->world; i++) {
+            gpu_rank *r = &b->ranks[i];
+
+            if (fused ? half == 0 && put(b, r, WEFT_GPU_MOE_GATHER)
+                      : failed(&b->error,
+                               ladder_put(&b->ladder, &r->steps, half, true, b->room, r->stream, &b->error)))
                 return 1;
+            if (half == 0 && scales &&
+                failed(&b->error, ladder_scale(&b->ladder, &r->steps, b->room, r->stream, &b->error)))
+                return 1;
+        }
+    }
     for (int i = 0; i < b->world; i++)
         TRY(cuStreamSynchronize(b->ranks[i].stream));
     return 0;
@@ -258,19 +311,93 @@ bool cuda_moe_right(const weft_contest_shape *shape, weft_dtype dtype, const wef
     return true;
 }
 
+static int read_y(gpu_experts *b, int rank, void *y)
+{
+    TRY(cuMemcpyDtoHAsync(y, b->ranks[rank].y, (size_t)(b->shape.tokens * b->row_bytes), b->device.uploads));
+    TRY(cuStreamSynchronize(b->device.uploads));
+    return 0;
+}
+
 static int check(gpu_experts *b, bool *ok)
 {
-    size_t bytes = (size_t)(b->shape.tokens * b->row_bytes);
-    char *y = malloc(bytes);
+    char *y = malloc((size_t)(b->shape.tokens * b->row_bytes));
+    int status = 0;
 
-    for (int i = 0; i < b->world && y; i++) {
-        TRY(cuMemcpyDtoHAsync(y, b->ranks[i].y, bytes, b->device.uploads));
-        TRY(cuStreamSynchronize(b->device.uploads));
-        *ok &= cuda_moe_right(&b->shape, b->dtype, &b->ranks[i].data, y);
+    for (int i = 0; i < b->world && y && !status; i++) {
+        status = read_y(b, i, y);
+        *ok &= !status && cuda_moe_right(&b->shape, b->dtype, &b->ranks[i].data, y);
     }
     *ok &= y != NULL;
     free(y);
+    return status;
+}
+
+/* Small integers, whose sums over at most 16 experts are exact in every type. */
+static double whole_value(int rank, int64_t element)
+{
+    uint64_t z = (uint64_t)element * 0x9e3779b97f4a7c15u + (uint64_t)rank * 0xd1342543de82ef95u;
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    return (double)((z ^ (z >> 29)) % 5) - 2;
+}
+
+static float whole_weight(int k)
+{
+    return k < 16 ? (float)(1 + k % 2) : 0;
+}
+
+static int put_data(gpu_experts *b, gpu_rank *r, const void *x, const float *weight)
+{
+    TRY(cuMemcpyHtoDAsync(r->x, x, (size_t)(b->shape.tokens * b->row_bytes), b->device.uploads));
+    TRY(cuMemcpyHtoDAsync(r->weight, weight, (size_t)(b->shape.tokens * b->shape.topk) * sizeof(*weight),
+                          b->device.uploads));
+    TRY(cuStreamSynchronize(b->device.uploads));
     return 0;
+}
+
+static bool whole_right(const gpu_experts *b, int rank, const void *y)
+{
+    const weft_contest_data *data = &b->ranks[rank].data;
+    int64_t hidden = b->shape.hidden, step = 1 + data->tokens / 400;
+
+    for (int64_t t = 0; t < data->tokens; t += step) {
+        double factor = 0;
+
+        for (int k = 0; k < b->shape.topk; k++)
+            factor += whole_weight(k) * (1 + data->expert[t * b->shape.topk + k] % 3);
+        for (int64_t i = t * hidden; i < (t + 1) * hidden; i++)
+            if (weft_element_get(b->dtype, y, (size_t)i) != factor * whole_value(rank, i))
+                return false;
+    }
+    return true;
+}
+
+/* A round on integers. */
+static int check_whole(gpu_experts *b, bool *ok)
+{
+    size_t bytes = (size_t)(b->shape.tokens * b->row_bytes);
+    char *x = malloc(bytes);
+    float *weight = malloc((size_t)(b->shape.tokens * b->shape.topk) * sizeof(*weight));
+    int status = x && weight
+                     ? 0
+                     : failed(&b->error, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for tokens"));
+
+    for (int64_t i = 0; !status && i < b->shape.tokens * b->shape.topk; i++)
+        weight[i] = whole_weight((int)(i % b->shape.topk));
+    for (int rank = 0; rank < b->world && !status; rank++) {
+        for (int64_t i = 0; i < b->shape.tokens * b->shape.hidden; i++)
+            weft_element_set(b->dtype, x, (size_t)i, whole_value(rank, i));
+        status = put_data(b, &b->ranks[rank], x, weight);
+    }
+    status = status || round_of_all(b, true);
+    for (int rank = 0; rank < b->world && !status; rank++) {
+        status = read_y(b, rank, x) ||
+                 put_data(b, &b->ranks[rank], b->ranks[rank].data.x, b->ranks[rank].data.weight);
+        *ok &= !status && whole_right(b, rank, x);
+    }
+    free(x);
+    free(weight);
+    return status;
 }
 
 /* The link's kernel beside a phase of rank 0: its peers' posts, so much later. */
@@ -345,7 +472,10 @@ static int capture(gpu_experts *b, int rank, const traffic *bytes)
         TRY(cuEventRecord(b->fork, r->stream));
         TRY(cuStreamWaitEvent(b->side, b->fork, 0));
     }
-    for (int i = 0; i < ROUNDS; i++)
+    for (int i = 0; i < 2 * ROUNDS && b->rung != LADDER_FUSED; i++)
+        if (failed(&b->error, ladder_put(&b->ladder, &r->steps, i % 2, false, b->room, r->stream, &b->error)))
+            return 1;
+    for (int i = 0; i < ROUNDS && b->rung == LADDER_FUSED; i++)
         for (int phase = 0; phase < WEFT_CUDA_MOE_PHASES; phase++) {
             if (b->link && phase % 2 == 0 &&
                 put_link(b, phase, phase == WEFT_CUDA_MOE_DISPATCH_SEND ? bytes->dispatch : bytes->combine))
@@ -362,33 +492,31 @@ static int capture(gpu_experts *b, int rank, const traffic *bytes)
     return 0;
 }
 
-/* Nanoseconds that rounds have taken so far, the mean of the ranks that run. */
-static int read_totals(gpu_experts *b, int running, double totals[2])
+static int read_back(gpu_experts *b, void *to, const void *from, size_t bytes)
 {
-    totals[0] = totals[1] = 0;
-    for (int i = 0; i < running; i++) {
-        weft_cuda_moe_state state;
-
-        TRY(cuMemcpyDtoHAsync(&state, (CUdeviceptr)(uintptr_t)b->ranks[i].lane.state, sizeof(state),
-                              b->device.uploads));
-        TRY(cuStreamSynchronize(b->device.uploads));
-        totals[0] += (double)state.dispatch_ns / running;
-        totals[1] += (double)state.combine_ns / running;
-    }
+    TRY(cuMemcpyDtoHAsync(to, (CUdeviceptr)(uintptr_t)from, bytes, b->device.uploads));
+    TRY(cuStreamSynchronize(b->device.uploads));
     return 0;
 }
 
-static int by_size(const void *a, const void *b)
+/* Nanoseconds that rounds have taken so far, the mean of the ranks that run. */
+static int read_totals(gpu_experts *b, int running, double totals[2])
 {
-    double x = *(const double *)a, y = *(const double *)b;
+    bool fused = b->rung == LADDER_FUSED;
 
-    return x < y ? -1 : x > y;
-}
+    totals[0] = totals[1] = 0;
+    for (int i = 0; i < running; i++) {
+        const gpu_rank *r = &b->ranks[i];
+        weft_cuda_moe_state state;
+        ladder_state steps;
 
-report_stats cuda_moe_stats(double samples[GRAPHS])
-{
-    qsort(samples, GRAPHS, sizeof(*samples), by_size);
-    return (report_stats){samples[GRAPHS / 2], samples[GRAPHS / 10], samples[GRAPHS - 1 - GRAPHS / 10]};
+        if (fused ? read_back(b, &state, r->lane.state, sizeof(state))
+                  : read_back(b, &steps, r->steps.state, sizeof(steps)))
+            return 1;
+        totals[0] += (double)(fused ? state.dispatch_ns : steps.total_ns[0]) / running;
+        totals[1] += (double)(fused ? state.combine_ns : steps.total_ns[1]) / running;
+    }
+    return 0;
 }
 
 /* Replays the graphs; the first launches are not counted. */
@@ -397,7 +525,7 @@ static int replay(gpu_experts *b, int running, report_stats *dispatch, report_st
 {
     double samples[3][GRAPHS], before[2], after[2];
 
-    for (int n = -2; n < GRAPHS; n++) {
+    for (int n = -2; n < b->graphs; n++) {
         float ms = 0;
 
         if (read_totals(b, running, before))
@@ -417,35 +545,39 @@ static int replay(gpu_experts *b, int running, report_stats *dispatch, report_st
         samples[1][n] = (after[1] - before[1]) / ROUNDS * 1e-3;
         samples[2][n] = (double)ms * 1e3 / ROUNDS;
     }
-    *dispatch = cuda_moe_stats(samples[0]);
-    *combine = cuda_moe_stats(samples[1]);
-    *total = cuda_moe_stats(samples[2]);
+    *dispatch = report_summarise(samples[0], b->graphs);
+    *combine = report_summarise(samples[1], b->graphs);
+    *total = report_summarise(samples[2], b->graphs);
     return 0;
 }
 
-/* A rank that gave up has stopped the others. */
+/* Whether a rank gave up. */
 static int check_controls(gpu_experts *b, bool *ok)
 {
-    for (int i = 0; i < b->world; i++) {
-        weft_cuda_control control;
+    bool fused = b->rung == LADDER_FUSED;
 
-        TRY(cuMemcpyDtoHAsync(&control, (CUdeviceptr)(uintptr_t)b->ranks[i].lane.control, sizeof(control),
-                              b->device.uploads));
-        TRY(cuStreamSynchronize(b->device.uploads));
-        *ok &= !control.abort;
+    for (int i = 0; i < b->world; i++) {
+        const gpu_rank *r = &b->ranks[i];
+        weft_cuda_control control;
+        ladder_state steps;
+
+        if (fused ? read_back(b, &control, r->lane.control, sizeof(control))
+                  : read_back(b, &steps, r->steps.state, sizeof(steps)))
+            return 1;
+        *ok &= !(fused ? control.abort : steps.lost);
     }
     return 0;
 }
 
-void cuda_moe_describe(report *r, const weft_contest_shape *shape, weft_dtype dtype, bool reduced, int world,
-                       const char *how)
+void cuda_moe_describe(report *r, const weft_contest_shape *shape, weft_dtype dtype, const char *impl,
+                       bool reduced, int world, const char *how)
 {
     report_text(r, "op", "moe");
     report_text(r, "backend", "cuda");
     report_int(r, "ranks", world);
     report_text(r, "how", "%s", how);
     report_text(r, "dtype", "%s", weft_dtype_name(dtype));
-    report_text(r, "impl", "fused");
+    report_text(r, "impl", "%s", impl);
     report_int(r, "experts", shape->experts);
     report_int(r, "topk", shape->topk);
     report_int(r, "hidden", shape->hidden);
@@ -489,7 +621,8 @@ static void print_row(gpu_experts *b, const traffic *bytes, report_stats dispatc
         bound[1] =
             b->link->latency_ns * 1e-3 + fmax(bytes->combine / b->link->bytes_per_ns * 1e-3, memory[1]);
     }
-    cuda_moe_describe(&b->report, &b->shape, b->dtype, b->reduced, b->world, b->link ? "link" : "virtual");
+    cuda_moe_describe(&b->report, &b->shape, b->dtype, ladder_name(b->rung), b->reduced, b->world,
+                      b->link ? "link" : "virtual");
     cuda_moe_print(&b->report, dispatch, combine, total, bound, ok);
 }
 
@@ -497,14 +630,14 @@ static int bench_shape(gpu_experts *b)
 {
     int running = b->link ? 1 : b->world, status = 1;
     report_stats dispatch = {0}, combine = {0}, total = {0};
-    uint64_t began[2] = {2, 2};
+    uint64_t began[2] = {2, 2}; /* rounds of all ranks */
     traffic bytes;
     bool ok = true;
 
     b->row_bytes = b->shape.hidden * (int64_t)weft_dtype_size(b->dtype);
     b->owner = calloc((size_t)b->shape.experts, sizeof(int32_t));
     b->local = calloc((size_t)b->shape.experts, sizeof(int32_t));
-    if (b->owner && b->local && !make_ranks(b, 20) && !round_of_all(b) && !round_of_all(b) &&
+    if (b->owner && b->local && !make_ranks(b, 20) && !check_whole(b, &ok) && !round_of_all(b, false) &&
         !check(b, &ok) && !upload(b, &b->link_runs, began, sizeof(began))) {
         status = 0;
         bytes = count_traffic(b);
@@ -549,10 +682,20 @@ weft_status cuda_moe_copy_rate(const weft_cuda_driver *cu, CUstream stream, doub
     return WEFT_OK;
 }
 
+/* Modes are for fused: the others are exact. */
+static bool takes(const bench_moe_choice *choice, ladder_rung rung, bool reduced)
+{
+    if (strcmp(choice->impl, "all") && strcmp(choice->impl, ladder_name(rung)))
+        return false;
+    return rung == LADDER_FUSED ? (reduced ? choice->reduced : choice->exact) : !reduced;
+}
+
 static int measure(gpu_experts *b, const bench_moe_choice *choice)
 {
-    int status;
+    int status = failed(&b->error, ladder_open(b->device.cu, &b->ladder, &b->error));
 
+    if (status)
+        return status;
     TRY(cuEventCreate(&b->begin, CU_EVENT_DEFAULT));
     TRY(cuEventCreate(&b->end, CU_EVENT_DEFAULT));
     TRY(cuEventCreate(&b->fork, CU_EVENT_DISABLE_TIMING));
@@ -568,13 +711,18 @@ static int measure(gpu_experts *b, const bench_moe_choice *choice)
         report_note(&b->report, "moe of %s, %d virtual ranks (not the times of a fabric) on %s",
                     weft_dtype_name(b->dtype), b->world, b->device.name);
     cuda_moe_legend(&b->report, b->copy_bytes_per_us);
+    if (choice->ladder)
+        report_note(&b->report, "rungs below fused have every result sent for itself (exact), and are plain "
+                                "kernels, one after another");
     for (int i = 0; i < choice->shapes && !status; i++)
-        for (int reduced = 0; reduced < 2 && !status; reduced++) {
-            b->shape = choice->shape[i];
-            b->reduced = reduced;
-            if (reduced ? choice->reduced : choice->exact)
-                status = bench_shape(b);
-        }
+        for (int rung = LADDER_FUSED; rung >= 0; rung--)
+            for (int reduced = 0; reduced < 2 && !status; reduced++) {
+                b->shape = choice->shape[i];
+                b->rung = (ladder_rung)rung;
+                b->reduced = reduced;
+                if (takes(choice, b->rung, reduced))
+                    status = bench_shape(b);
+            }
     return status;
 }
 
@@ -588,12 +736,17 @@ int bench_cuda_moe(const weft_options *options, const bench_link *link, report_p
         return status;
     if (choice.inter)
         return bench_cuda_experts(options, &choice, page);
+    if (b.link && choice.ladder)
+        return options_error("bench",
+                             "--impl %s: rungs below fused are measured with all ranks: leave --link out",
+                             choice.impl);
     if (bench_torch_asked())
         return options_error("bench", "--torch stands beside experts on GPUs: give --inter");
     if (b.world > RANKS_MOST)
         return options_error("bench", "--backend cuda: %d ranks on one GPU: there may be 1 to %d", b.world,
                              RANKS_MOST);
     b.dtype = choice.dtype;
+    b.graphs = options->iterations && options->iterations < GRAPHS ? (int)options->iterations : GRAPHS;
     weft_cuda_driver_widen();
     if (weft_cuda_gpus.open(0, &b.device, &b.error) != WEFT_OK)
         return options_error("bench", "--backend cuda: %s", b.error.text);
@@ -602,6 +755,7 @@ int bench_cuda_moe(const weft_options *options, const bench_link *link, report_p
     b.report.page = page;
     status = measure(&b, &choice);
     closed = report_close(&b.report);
+    ladder_close(&b.ladder);
     weft_cuda_device_close(&b.device);
     return status ? status : closed;
 }

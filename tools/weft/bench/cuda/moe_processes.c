@@ -172,8 +172,8 @@ static int halves(gpu_layer *l, report_stats times[2], double bytes[2])
         for (int i = 0; i < 4 * l->context->size; i++)
             *(i % 4 < 2 ? &samples[i % 4][n] : &bytes[i % 4 - 2]) += all[i] / l->context->size;
     }
-    times[0] = cuda_moe_stats(samples[0]);
-    times[1] = cuda_moe_stats(samples[1]);
+    times[0] = report_summarise(samples[0], CUDA_MOE_GRAPHS);
+    times[1] = report_summarise(samples[1], CUDA_MOE_GRAPHS);
     return 0;
 }
 
@@ -203,7 +203,8 @@ static int measure_layer(gpu_layer *l)
     if (!status) {
         for (int i = 0; i < 2; i++)
             bound[i] = l->gpus < l->context->size ? on_one * bytes[i] / l->copy_bytes_per_us : NAN;
-        cuda_moe_describe(r, &l->shape, l->dtype, l->reduced, l->context->size, "a process for each rank");
+        cuda_moe_describe(r, &l->shape, l->dtype, "fused", l->reduced, l->context->size,
+                          "a process for each rank");
         cuda_moe_print(r, times[0], times[1], total.stats, bound, ok);
     }
     close_layer(l);
@@ -244,6 +245,13 @@ int bench_cuda_moe_ranks(bench_context *context)
 
     if (status)
         return status;
+    if (choice.ladder)
+        return context->rank
+                   ? 2
+                   : options_error("bench",
+                                   "--impl %s: rungs below fused are measured with all ranks in one process: "
+                                   "leave --processes out",
+                                   choice.impl);
     if (choice.inter)
         return context->rank
                    ? 2

@@ -17,6 +17,8 @@ typedef struct bench_moe_choice {
     weft_contest_shape shape[WEFT_CONTEST_BENCHES];
     int shapes;
     bool exact, reduced;
+    const char *impl; /* fused, rows, sorted, reference or all */
+    bool ladder;      /* not fused alone */
     weft_dtype dtype;
     int experts;         /* with inter: of a rank */
     int64_t inter, rows; /* 0: rounds; 0: several numbers of rows */

@@ -221,11 +221,16 @@ static const struct {
               {"sorted", WEFT_MOE_SORTED},
               {"reference", WEFT_MOE_REFERENCE}};
 
+static const char *rung_asked(const weft_options *options)
+{
+    return options->impl && strcmp(options->impl, "auto") ? options->impl : "fused";
+}
+
 /* The rungs that were asked for; returns how many, or -1. */
 static int open_rungs(moe_subject *it, rung rungs[8])
 {
     const weft_options *options = it->context->options;
-    const char *impl = options->impl && strcmp(options->impl, "auto") ? options->impl : "fused";
+    const char *impl = rung_asked(options);
     const char *mode = asked.mode ? asked.mode : "both";
     int count = 0;
 
@@ -448,6 +453,7 @@ int bench_moe_choose(const weft_options *options, bench_moe_choice *choice)
                                  .shapes = 1,
                                  .exact = strcmp(mode, "reduced") != 0,
                                  .reduced = strcmp(mode, "exact") != 0,
+                                 .impl = rung_asked(options),
                                  .dtype = options->dtype_given ? options->problem.dtype
                                           : asked.inter        ? WEFT_BF16
                                                                : WEFT_F16,
@@ -455,8 +461,9 @@ int bench_moe_choose(const weft_options *options, bench_moe_choice *choice)
                                  .inter = asked.inter,
                                  .rows = asked_rows};
     find_fault(options, &shape, choice->dtype, fault, sizeof fault);
-    if (!fault[0] && (asked.skew > 0 || (options->impl && strcmp(options->impl, "fused"))))
-        snprintf(fault, sizeof fault, "--backend cuda measures fused rounds of moe, without --skew");
+    choice->ladder = strcmp(choice->impl, "fused") != 0;
+    if (!fault[0] && asked.skew > 0)
+        snprintf(fault, sizeof fault, "--backend cuda measures rounds of moe without --skew");
     if (fault[0])
         return options_error("bench", "%s", fault);
     for (int i = 0; options->set && i < WEFT_CONTEST_BENCHES; i++)
