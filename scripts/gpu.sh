@@ -218,8 +218,8 @@ for line in open(sys.argv[1]):
     def number(key, form):
         return format(r[key], form) if isinstance(r.get(key), (int, float)) else "-"
     if r["op"] == "moe":
-        print("  moe %-8s W %d  E %3d K %d H %5d T %4d  dispatch %7s (bound %6s)  combine %7s (bound %6s) µs  %s" % (
-            r["mode"], r["ranks"], r["experts"], r["topk"], r["hidden"], r["tokens"], number("dispatch_us", ".1f"),
+        print("  moe %-9s %-8s W %d  E %3d K %d H %5d T %4d  dispatch %7s (bound %6s)  combine %7s (bound %6s) µs  %s" % (
+            r.get("impl", "fused"), r["mode"], r["ranks"], r["experts"], r["topk"], r["hidden"], r["tokens"], number("dispatch_us", ".1f"),
             number("dispatch_bound_us", ".1f"), number("combine_us", ".1f"), number("combine_bound_us", ".1f"),
             "ok" if r["ok"] else "WRONG"))
     elif "bytes" in r:
@@ -246,7 +246,7 @@ measured() {
         done
     done
     for op in all_reduce all_gather; do
-        row "${op}_$2" $op -n "$2" --bytes "$([ $full = 1 ] && echo 1K:64M || echo 16K:16M)"
+        row "${op}_$2" $op -n "$2" --processes --bytes "$([ $full = 1 ] && echo 1K:64M || echo 16K:16M)"
     done
 }
 
@@ -319,6 +319,8 @@ if [ $full = 1 ]; then
         for op in ag_gemm gemm_rs gemm_ar gemm_as; do
             row "virtual_${op}_$ranks" $op 4096 4096 4096 -n $ranks
         done
+        row "virtual_all_reduce_$ranks" all_reduce --schedule all --bytes 1K:16M -n $ranks
+        row "virtual_moe_$ranks" moe --impl all --mode exact --tokens 128 -n $ranks
     done
 fi
 part 100

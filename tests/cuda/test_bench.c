@@ -452,6 +452,28 @@ static void test_collectives_over_a_link(void)
     check_call((int)(sizeof(root) / sizeof(*root)), root, -1, NULL);
 }
 
+/* Every collective on ranks of one process: all schedules, in graphs, results right. */
+static void test_collectives_of_virtual_ranks(void)
+{
+    static const char *const ops[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
+                                      "broadcast"},
+                             *const says[] = {"\"how\": \"virtual ranks on one GPU\"", NULL};
+    char *many[] = {"all_reduce", "--backend", "cuda", "-n", "9", "--bytes", "1190"},
+         *torch[] = {"all_reduce", "--backend", "cuda", "-n", "2", "--torch", "python3"};
+
+    fake_gpu_install(2, 12, true);
+    for (size_t i = 0; i < sizeof(ops) / sizeof(*ops); i++) {
+        char *all[] = {(char *)ops[i], "--backend", "cuda",    "-n",       i % 2 ? "3" : "4",
+                       "--schedule",   "all",       "--bytes", "1190",     "--dtype",
+                       "bf16",         "--iters",   "2",       "--warmup", "1",
+                       "--json"};
+
+        check_call((int)(sizeof(all) / sizeof(*all)), all, ANY_ROWS, says);
+    }
+    check_call(7, many, -1, NULL);
+    check_call(7, torch, -1, NULL);
+}
+
 /* What a plan of the problem below takes on these ranks. */
 static void takes_rank(weft_group *group, void *argument)
 {
@@ -540,6 +562,7 @@ int main(void)
     test_moe_ladder();
     test_calibration();
     test_collectives_over_a_link();
+    test_collectives_of_virtual_ranks();
     test_tuning();
     return check_report("test_cuda_bench");
 }

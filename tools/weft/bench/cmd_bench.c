@@ -61,7 +61,7 @@ static bool torch_stands_beside(const weft_options *options)
     if (!options->cuda)
         return strcmp(options->op_name, "gemm") == 0 || (options->is_plan_op && !collective);
     return link_choice.bytes_per_ns == 0 &&
-           (collective || (strcmp(options->op_name, "moe") == 0 && !processes));
+           (collective ? processes : strcmp(options->op_name, "moe") == 0 && !processes);
 }
 
 /* Whether the Python of --torch can do what it is asked for; said before anything is measured. */
@@ -72,8 +72,9 @@ static int check_torch(const weft_options *options)
     pid_t pid;
 
     if (torch_python && !torch_stands_beside(options))
-        return options_error("bench", "--torch stands beside products of the cpu backend, and with --backend "
-                                      "cuda beside all_reduce and the experts of moe, without --link");
+        return options_error("bench",
+                             "--torch stands beside products of the cpu backend, and with --backend "
+                             "cuda beside all_reduce of --processes and the experts of moe, without --link");
     if (!words[0] || !torch_stands_beside(options))
         return 0;
     pid = fork();
@@ -109,7 +110,7 @@ static const options_flag bench_flags[] = {
      "with --backend cuda: one rank in the loop, its peers behind an emulated link, such as 450GB/s,2us; "
      "products: 450GB/s,2us,10us has them 10 µs late"},
     {"--processes", NULL, OPTIONS_SWITCH, &processes, NULL, 0, 0, "products collectives moe",
-     "with --backend cuda: a process for each rank, on this machine's GPUs in turn; collectives always"},
+     "with --backend cuda: a process for each rank, on this machine's GPUs in turn"},
     {"--nodes", "N", OPTIONS_TEXT, &nodes_asked, NULL, 0, 0, "products collectives moe barrier",
      "as if the ranks were on N nodes, in blocks, or on nodes of 3 and 5 (3+5): over this machine's network"},
     {"--plan", "FILE", OPTIONS_TEXT, &plan_path, NULL, 0, 0, "products collectives",
@@ -117,8 +118,8 @@ static const options_flag bench_flags[] = {
      "--backend "
      "cuda a process for each rank"},
     {"--torch", "PYTHON", OPTIONS_TEXT, &torch_python, NULL, 0, 0, "products collectives gemm moe",
-     "a Python that has PyTorch, as one more peer of the products; with --backend cuda of all_reduce, or of "
-     "experts (also WEFT_TORCH_PYTHON)"},
+     "a Python that has PyTorch, as one more peer of the products; with --backend cuda of all_reduce with "
+     "--processes, or of experts (also WEFT_TORCH_PYTHON)"},
     {0},
 };
 
@@ -378,9 +379,10 @@ static int bench_one_gpu(const weft_options *options, int argc, char **argv)
 
     if (drawn && !report_page_open(drawn, options->html, "bench", argc, argv))
         return options_error("bench", "no memory for %s", options->html);
-    int status = experts      ? bench_cuda_moe(options, &link_choice, drawn)
-                 : collective ? bench_cuda_collective_link(options, &link_choice, drawn)
-                              : bench_cuda(options, &link_choice, drawn);
+    int status = experts                        ? bench_cuda_moe(options, &link_choice, drawn)
+                 : !collective                  ? bench_cuda(options, &link_choice, drawn)
+                 : link_choice.bytes_per_ns > 0 ? bench_cuda_collective_link(options, &link_choice, drawn)
+                                                : bench_cuda_collectives_virtual(options, drawn);
 
     if (drawn && !status && report_page_close(drawn, "bench") == 0 && !options->json)
         printf("page: %s\n", options->html);
@@ -420,7 +422,7 @@ int cmd_bench(int argc, char **argv)
     if (options.ranks > WEFT_RANKS_MAX)
         return options_error("bench", "-n %lld: a group has at most %d ranks", (long long)options.ranks,
                              WEFT_RANKS_MAX);
-    if (options.cuda && !processes && (!collective || link_choice.bytes_per_ns > 0))
+    if (options.cuda && !processes)
         return bench_one_gpu(&options, argc, argv);
     if (options.cuda && strcmp(options.op_name, "moe") == 0)
         return bench_cuda_ready() ? 2 : bench_launch(&options, argc, argv, NULL, false);

@@ -43,8 +43,10 @@ bench_operation bench_cuda_ranks;
 /* Mixture of experts, likewise. */
 bench_operation bench_cuda_moe_ranks;
 
-/* The collectives, likewise; and the table of all collectives. */
+/* The collectives, likewise, or all ranks in this process, on its first GPU; and the table of all
+ * collectives. */
 bench_operation bench_cuda_collectives;
+int bench_cuda_collectives_virtual(const weft_options *options, report_page *page);
 extern const report_column bench_collective_columns[];
 
 /* The table of both, and what their rows say first: the problem, its schedule, how its ranks run. */

@@ -120,6 +120,12 @@ int bench_cuda_collective_link(const weft_options *options, const bench_link *li
     return bench_cuda_ready();
 }
 
+int bench_cuda_collectives_virtual(const weft_options *options, report_page *page)
+{
+    (void)options, (void)page;
+    return bench_cuda_ready();
+}
+
 int bench_cuda_moe(const weft_options *options, const bench_link *link, report_page *page)
 {
     (void)options, (void)link, (void)page;

@@ -6,7 +6,7 @@
 
 enum { MOST_CALLS = 200, GRAPH_BYTES = 64 << 20 };
 
-int64_t collective_data_size(collective_data *d, int64_t bytes)
+int64_t collective_data_size(collective_data *d, int64_t bytes, int64_t iterations)
 {
     weft_op op = d->problem.op;
     bool shared = op == WEFT_OP_ALL_GATHER || op == WEFT_OP_REDUCE_SCATTER || op == WEFT_OP_ALL_TO_ALL;
@@ -22,6 +22,7 @@ int64_t collective_data_size(collective_data *d, int64_t bytes)
     d->recv_elems = op == WEFT_OP_REDUCE_SCATTER ? d->problem.count : elems;
     d->calls = (int)(GRAPH_BYTES / (elems * (int64_t)d->element));
     d->calls = d->calls > MOST_CALLS ? MOST_CALLS : d->calls < 8 ? 8 : d->calls;
+    d->calls = iterations && iterations < d->calls ? (int)iterations : d->calls;
     return elems * (int64_t)d->element;
 }
 

@@ -16,8 +16,10 @@ typedef struct collective_data {
 } collective_data;
 
 /* Sets all but problem's operation and type and the world for buffers of about so many bytes, shares of all
- * ranks together; returns how many. */
-int64_t collective_data_size(collective_data *data, int64_t bytes);
+ * ranks together, and for no more calls than the iterations that were asked for, if any were; returns how
+ * many bytes.
+ */
+int64_t collective_data_size(collective_data *data, int64_t bytes, int64_t iterations);
 
 /* Element `index` of what a rank sends: small, so that sums over all ranks are exact in bfloat16; products
  * stay 1 and -1. */

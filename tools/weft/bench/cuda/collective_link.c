@@ -554,14 +554,6 @@ static int measure_schedule(link_bench *b, weft_schedule schedule, int64_t bytes
     return status;
 }
 
-static int64_t size_of(link_bench *b, const weft_options *options, int64_t bytes)
-{
-    bytes = collective_data_size(&b->data, bytes);
-    if (options->iterations && options->iterations < b->data.calls)
-        b->data.calls = (int)options->iterations;
-    return bytes;
-}
-
 static int run(link_bench *b, const weft_options *options)
 {
     int64_t first = options->bytes_first ? options->bytes_first : 1024,
@@ -584,7 +576,8 @@ static int run(link_bench *b, const weft_options *options)
                                    "rank's border over the time");
     for (int64_t bytes = first; bytes <= last && !status; bytes *= 2)
         for (int i = 0; i < count && !status; i++)
-            status = measure_schedule(b, schedules[i], size_of(b, options, bytes));
+            status =
+                measure_schedule(b, schedules[i], collective_data_size(&b->data, bytes, options->iterations));
     return status;
 }
 

@@ -1,8 +1,9 @@
 /*
- * The collectives on GPUs with a process for each rank, as a program that uses weft.h would run them: the
- * ranks take the machine's GPUs in turn and share them when there are more ranks than GPUs. Each schedule is
- * checked on small integers, every element; then a graph of many runs is replayed, so that what is timed is
- * the GPU and not the launches. Schedules alternate, in an order drawn anew each time.
+ * The collectives on GPUs, as a program that uses weft.h would run them. Ranks are threads of this process
+ * that share its first GPU (virtual ranks: not the times of a fabric); or processes, which take the machine's
+ * GPUs in turn and share them when there are more ranks than GPUs. Each schedule is checked on small
+ * integers, every element; then a graph of many runs is replayed, so that what is timed is the GPU and not
+ * the launches. Schedules alternate, in an order drawn anew each time.
  */
 #include "bench/cuda/bench_cuda.h"
 
@@ -13,15 +14,18 @@
 #include "run/cuda/group.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { MOST_SCHEDULES = 8, MOST_SIZES = 64 };
+enum { MOST_SCHEDULES = 8, MOST_SIZES = 64, MOST_VIRTUAL = 8 };
 
 static const double SECONDS_PER_SIZE = 1.5;
 
 typedef struct gpu_collective {
     bench_context *context;
+    bool is_virtual;   /* ranks are threads, on one GPU */
     weft_group *group; /* on GPUs */
     const weft_cuda_driver *cu;
     CUstream stream;
@@ -147,7 +151,7 @@ static void print_row(gpu_collective *c, const gpu_runner *runner, const bench_c
 
     report_text(r, "op", "%s", weft_op_name(c->data.problem.op));
     report_text(r, "backend", "cuda");
-    report_text(r, "how", "a process for each rank");
+    report_text(r, "how", c->is_virtual ? "virtual ranks on one GPU" : "a process for each rank");
     report_int(r, "ranks", c->context->size);
     report_text(r, "dtype", "%s", weft_dtype_name(c->data.problem.dtype));
     report_int(r, "bytes", bytes);
@@ -174,7 +178,7 @@ static int measure_size(gpu_collective *c, const weft_schedule *schedules, int c
     const symmetric_times *torch = NULL;
     int status;
 
-    bytes = collective_data_size(&c->data, bytes);
+    bytes = collective_data_size(&c->data, bytes, c->context->options->iterations);
     status = open_buffers(c);
     for (int i = 0; i < count && !status; i++) {
         runners[i].c = c;
@@ -222,7 +226,7 @@ static int open_gpu(gpu_collective *c)
 
     if (weft_group_split(context->group, 0, context->rank, &c->group) != WEFT_OK)
         return bench_fail(context, "splitting");
-    if (weft_group_use_gpu(c->group, -1) != WEFT_OK)
+    if (weft_group_use_gpu(c->group, c->is_virtual ? 0 : -1) != WEFT_OK)
         return context->rank ? 2 : options_error("bench", "--backend cuda: %s", weft_error(c->group));
     device = weft_cuda_of(c->group)->device;
     c->cu = device->cu;
@@ -242,7 +246,7 @@ static void measure_torch(gpu_collective *c, int64_t first, int64_t last)
     symmetric_open(c->context, &c->data.problem, &python);
     snprintf(c->torch_name, sizeof c->torch_name, "%s", python.name);
     for (int64_t bytes = first; bytes <= last && goes_on && c->torch_count < MOST_SIZES; bytes *= 2) {
-        int64_t size = collective_data_size(&c->data, bytes);
+        int64_t size = collective_data_size(&c->data, bytes, c->context->options->iterations);
 
         goes_on = symmetric_measure(c->context, &python, size, c->data.calls, &c->torch[c->torch_count]);
         c->torch_bytes[c->torch_count] = size;
@@ -252,10 +256,36 @@ static void measure_torch(gpu_collective *c, int64_t first, int64_t last)
         interpreter_close(&python);
 }
 
-int bench_cuda_collectives(bench_context *context)
+/* What is measured, and what the columns are. */
+static void heading(const gpu_collective *c, int gpus)
+{
+    bench_context *context = c->context;
+    const char *op = context->options->op_name, *dtype = weft_dtype_name(c->data.problem.dtype);
+
+    if (c->is_virtual)
+        report_note(&context->report,
+                    "%s of %s, %d virtual ranks (not the times of a fabric) on one GPU, in graphs", op, dtype,
+                    context->size);
+    else
+        report_note(&context->report, "%s of %s, %d processes on %d GPU%s, in graphs", op, dtype,
+                    context->size, gpus < context->size ? gpus : context->size, gpus == 1 ? "" : "s");
+    report_note(
+        &context->report,
+        REPORT_TIME_LEGEND
+        "; bus GB/s: bytes that cross a rank's border over the time;\nauto is the library's call and what "
+        "it comes to%s",
+        c->is_virtual ? "" : "; peer: PyTorch's symmetric memory, the better of its two ways");
+    if (!c->is_virtual && context->size > gpus && !bench_cuda_has_mps())
+        report_note(&context->report, "ranks share a GPU: MPS does not run here, so they take turns, and "
+                                      "times say little about kernels");
+}
+
+static int measure(bench_context *context, bool is_virtual)
 {
     const weft_options *options = context->options;
-    gpu_collective c = {.context = context, .data = {.problem = options->problem, .world = context->size}};
+    gpu_collective c = {.context = context,
+                        .is_virtual = is_virtual,
+                        .data = {.problem = options->problem, .world = context->size}};
     int64_t first = options->bytes_first ? options->bytes_first : 1024,
             last = options->bytes_first ? options->bytes_last : 16 << 20;
     weft_schedule schedules[MOST_SCHEDULES];
@@ -265,17 +295,9 @@ int bench_cuda_collectives(bench_context *context)
     if (weft_cuda_gpus.count(&gpus, &error) != WEFT_OK || gpus < 1)
         return context->rank ? 2 : options_error("bench", "--backend cuda: %s", error.text);
     context->report.columns = bench_collective_columns;
-    report_note(&context->report, "%s of %s, %d processes on %d GPU%s, in graphs", options->op_name,
-                weft_dtype_name(c.data.problem.dtype), context->size,
-                gpus < context->size ? gpus : context->size, gpus == 1 ? "" : "s");
-    report_note(
-        &context->report, REPORT_TIME_LEGEND
-        "; bus GB/s: bytes that cross a rank's border over the time;\nauto is the library's call and what it "
-        "comes to; peer: PyTorch's symmetric memory, the better of its two ways");
-    if (context->size > gpus && !bench_cuda_has_mps())
-        report_note(&context->report, "ranks share a GPU: MPS does not run here, so they take turns, and "
-                                      "times say little about kernels");
-    measure_torch(&c, first, last);
+    heading(&c, gpus);
+    if (!is_virtual)
+        measure_torch(&c, first, last);
     status = open_gpu(&c);
     for (int64_t bytes = first; bytes <= last && !status; bytes *= 2)
         status = measure_size(&c, schedules, count, bytes);
@@ -283,4 +305,71 @@ int bench_cuda_collectives(bench_context *context)
         c.cu->cuStreamDestroy(c.stream);
     weft_group_free(c.group);
     return status;
+}
+
+int bench_cuda_collectives(bench_context *context)
+{
+    return measure(context, false);
+}
+
+/* ---- virtual ranks ----------------------------------------------------------------------------------- */
+
+typedef struct virtual_rank {
+    bench_context context;
+    pthread_t thread;
+    int status;
+} virtual_rank;
+
+/* A rank that fails lets the others go. */
+static void *serve(void *argument)
+{
+    virtual_rank *rank = argument;
+
+    rank->status = measure(&rank->context, true);
+    if (rank->status)
+        weft_group_abort(rank->context.group, "a rank of the bench failed");
+    return NULL;
+}
+
+int bench_cuda_collectives_virtual(const weft_options *options, report_page *page)
+{
+    virtual_rank ranks[MOST_VIRTUAL] = {0};
+    weft_group *groups[MOST_VIRTUAL] = {0};
+    int world = (int)options->ranks, started = 0, status = 0, closed;
+
+    if (bench_cuda_refuses(options, NULL, true))
+        return 2;
+    if (world > MOST_VIRTUAL)
+        return options_error("bench", "--backend cuda: %d ranks on one GPU: there may be 1 to %d", world,
+                             MOST_VIRTUAL);
+    if (bench_cuda_ready())
+        return 2;
+    if (weft_group_threads(world, groups) != WEFT_OK)
+        return options_error("bench", "%s", weft_error(NULL));
+    for (int r = 0; r < world; r++) {
+        ranks[r].context = (bench_context){.options = options,
+                                           .group = groups[r],
+                                           .rank = r,
+                                           .size = world,
+                                           .threads = 1,
+                                           .oversubscribed = world > sysconf(_SC_NPROCESSORS_ONLN),
+                                           .random = options->seed};
+        report_open(&ranks[r].context.report, r == 0 ? stdout : NULL, options->json, NULL);
+    }
+    ranks[0].context.report.page = page;
+    while (started < world && pthread_create(&ranks[started].thread, NULL, serve, &ranks[started]) == 0)
+        started++;
+    if (started < world) {
+        fprintf(stderr, "weft bench: no thread for rank %d\n", started);
+        weft_group_abort(groups[started], "a thread of the bench could not be started");
+        status = 1;
+    }
+    for (int r = 0; r < started; r++) {
+        pthread_join(ranks[r].thread, NULL);
+        status = ranks[r].status > status ? ranks[r].status : status;
+    }
+    closed = report_close(&ranks[0].context.report);
+    for (int r = 0; r < world; r++)
+        weft_group_free(groups[r]);
+    return status ? status : closed;
 }
