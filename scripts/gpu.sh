@@ -313,14 +313,16 @@ row link_all_reduce all_reduce --bytes 1K:16M $link
 row link_moe moe --set contest $link
 # shellcheck disable=SC2086
 row link_moe_decode moe --tokens 128 $link
+title "virtual ranks on one GPU (not link times)"
+row moe_ladder moe --impl all --tokens 128 -n 4
+row virtual_all_reduce all_reduce --bytes 16K:16M -n 4
 if [ $full = 1 ]; then
-    title "virtual ranks on one GPU (not link times)"
     for ranks in 2 4 8; do
         for op in ag_gemm gemm_rs gemm_ar gemm_as; do
             row "virtual_${op}_$ranks" $op 4096 4096 4096 -n $ranks
         done
         row "virtual_all_reduce_$ranks" all_reduce --schedule all --bytes 1K:16M -n $ranks
-        row "virtual_moe_$ranks" moe --impl all --mode exact --tokens 128 -n $ranks
+        row "moe_ladder_$ranks" moe --impl all --set contest -n $ranks
     done
 fi
 part 100

@@ -40,6 +40,8 @@ for rate in 300 370 450; do
         grep -q "^bench $op .*--link ${rate}GB/s" "$dir/calls" || fail "no $op over $rate GB/s"
     done
 done
+grep -q '^bench moe --impl all .*-n 4' "$dir/calls" || fail "no ladder"
+grep -q '^bench all_reduce .*--processes' "$dir/calls" || fail "no all_reduce of processes"
 grep -q '40 problems, geometric mean' "$dir/out" || fail "auto was not judged"
 grep -q '^GPU, Python' "$dir/out" || fail "Python was forgotten"
 tar tzf "$dir/build/weft-gpu-report.tar.gz" report/table.txt >/dev/null || fail "the report has no table"

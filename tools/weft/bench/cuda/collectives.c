@@ -342,6 +342,7 @@ int bench_cuda_collectives_virtual(const weft_options *options, report_page *pag
     if (world > MOST_VIRTUAL)
         return options_error("bench", "--backend cuda: %d ranks on one GPU: there may be 1 to %d", world,
                              MOST_VIRTUAL);
+    weft_cuda_driver_widen();
     if (bench_cuda_ready())
         return 2;
     if (weft_group_threads(world, groups) != WEFT_OK)
