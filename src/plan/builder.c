@@ -379,9 +379,59 @@ static void merge_posts(weft_builder *builder, extra_post *extra, uint32_t extra
 }
 
 /*
+ * The lane that waits for the other lanes' last touches: of those like lane 0 that touch somebody, the one
+ * with the fewest tasks behind its last touch, which DONE would wait for. `last` is last_touch of each lane.
+ */
+static uint32_t joining_lane(weft_builder *builder, const uint32_t *last)
+{
+    const weft_plan_part *part = &builder->part;
+    uint32_t *behind = calloc(part->lane_count, sizeof(*behind)), best = 0;
+
+    if (!behind) {
+        builder->failed = true;
+        return 0;
+    }
+    for (uint32_t i = 0; i < part->task_count; i++)
+        behind[part->tasks[i].lane] += i >= last[part->tasks[i].lane];
+    for (uint32_t lane = 1; lane < part->lane_count; lane++)
+        if (last[lane] && part->lanes[lane].kind == part->lanes[0].kind &&
+            (!last[best] || behind[lane] < behind[best]))
+            best = lane;
+    free(behind);
+    return best;
+}
+
+/* An empty copy at the end of a lane that waits for all lanes' last touches; the join's number. */
+static uint32_t add_join(weft_builder *builder, uint32_t signal, extra_post *extra, uint32_t *count)
+{
+    weft_plan_part *part = &builder->part;
+    uint32_t *last = malloc(part->lane_count * sizeof(*last)), lane;
+    int64_t others = 0;
+
+    if (!last) {
+        builder->failed = true;
+        return 0;
+    }
+    for (lane = 0; lane < part->lane_count; lane++)
+        last[lane] = last_touch(builder, lane);
+    lane = joining_lane(builder, last);
+    for (uint32_t other = 0; other < part->lane_count; other++)
+        if (other != lane && last[other]) {
+            extra[(*count)++] = (extra_post){last[other] - 1, {signal, builder->rank}};
+            others++;
+        }
+    free(last);
+    weft_builder_expect(builder, signal, others);
+    weft_builder_task(builder, (int)lane, WEFT_TASK_COPY, 0);
+    weft_builder_to(builder, (weft_region){.rank = builder->rank});
+    weft_builder_from(builder, (weft_region){.rank = builder->rank});
+    weft_builder_wait(builder, signal, others);
+    return part->task_count - 1;
+}
+
+/*
  * Says DONE to every peer of the domain: at the only touching lane's last touch, in ENTER where nothing
- * touches it, else after a join, an empty copy at the end of lane 0 that waits for the other lanes' last
- * touches. Says ENTER to those elsewhere who push to this rank.
+ * touches it, else after a join. Says ENTER to those elsewhere who push to this rank.
  */
 static void post_done(weft_builder *builder, uint32_t join_signal)
 {
@@ -396,23 +446,8 @@ static void post_done(weft_builder *builder, uint32_t join_signal)
     }
     for (int peer = 0; peer < builder->world; peer++)
         joined |= peer != builder->rank && touching_lane(builder, peer) == -2;
-    if (joined) {
-        int64_t others = 0;
-
-        for (uint32_t lane = 1; lane < part->lane_count; lane++) {
-            uint32_t last = last_touch(builder, lane);
-
-            if (last)
-                extra[count++] = (extra_post){last - 1, {join_signal, (int32_t)me}};
-            others += last != 0;
-        }
-        weft_builder_expect(builder, join_signal, others);
-        weft_builder_task(builder, 0, WEFT_TASK_COPY, 0);
-        weft_builder_to(builder, (weft_region){.rank = (int32_t)me});
-        weft_builder_from(builder, (weft_region){.rank = (int32_t)me});
-        weft_builder_wait(builder, join_signal, others);
-        join = part->task_count - 1;
-    }
+    if (joined)
+        join = add_join(builder, join_signal, extra, &count);
     for (int i = 1; i < builder->world && !builder->failed; i++) {
         int peer = (builder->rank + i) % builder->world;
         int lane = touching_lane(builder, peer);

@@ -163,6 +163,39 @@ static void staging_does_not_grow(void)
     }
 }
 
+/* A rank that still has sums to make says before that it touches its peers no more, where a lane has none. */
+static void done_does_not_wait_for_sums(void)
+{
+    weft_plan_part part;
+    weft_error_text error;
+    weft_problem problem;
+    int said = 0;
+
+    weft_problem_init(&problem, WEFT_OP_GEMM_RS);
+    problem.schedule = WEFT_SCHEDULE_DIRECT;
+    problem.m = 2;
+    problem.n = 46 * 16;
+    problem.k = 24;
+    problem.tuning.tile_n = 16;
+    problem.tuning.workers = 132;
+    CHECK_INT(weft_plan_make(&problem, 6, 0, &part, &error), WEFT_OK);
+    for (uint32_t i = 0; i < part.post_count; i++)
+        said += part.posts[i].signal == WEFT_SIGNAL_DONE(6, 0);
+    CHECK_INT(said, 5);
+    for (uint32_t lane = 0; lane < part.lane_count; lane++) {
+        bool sums = false;
+
+        for (uint32_t i = 0; i < part.lanes[lane].task_count; i++) {
+            const weft_task *task = &part.tasks[part.lanes[lane].task0 + i];
+
+            sums |= task->kind == WEFT_TASK_REDUCE;
+            for (uint32_t j = 0; j < task->post_count; j++)
+                CHECK(!sums || part.posts[task->post0 + j].signal != WEFT_SIGNAL_DONE(6, 0));
+        }
+    }
+    weft_plan_part_free(&part);
+}
+
 static void impossible_problems_are_refused(void)
 {
     weft_error_text error = {0};
@@ -197,6 +230,7 @@ int main(void)
     every_kind_in_any_world();
     few_gathered_rows_read_b_once();
     staging_does_not_grow();
+    done_does_not_wait_for_sums();
     impossible_problems_are_refused();
     return check_report("test_plan_make");
 }

@@ -23,9 +23,25 @@ uint32_t weft_cuda_done_lanes(const weft_plan_part *part, int rank)
     return lanes;
 }
 
+/* A task that moves nothing, touches nobody, and says DONE: that is what a join is. */
+static bool is_join(const weft_plan_part *part, const weft_task *task)
+{
+    const weft_region *regions = weft_task_regions(part, task);
+    uint32_t done = WEFT_SIGNAL_DONE((uint32_t)part->world, (uint32_t)part->rank);
+
+    if (task->kind != WEFT_TASK_COPY || regions[0].rows || regions[0].rank != part->rank ||
+        regions[1].rank != part->rank || !task->wait_count)
+        return false;
+    for (uint32_t i = 0; i < task->post_count; i++)
+        if (part->posts[task->post0 + i].signal == done)
+            return true;
+    return false;
+}
+
 bool weft_cuda_done_find(const weft_plan_part *part, weft_cuda_done *done)
 {
     size_t world = (size_t)part->world;
+    bool several = false;
     *done = (weft_cuda_done){.join = UINT32_MAX};
     done->last = calloc(part->lane_count * world + 1, sizeof(*done->last));
     done->lanes = calloc(world, sizeof(*done->lanes));
@@ -36,13 +52,12 @@ bool weft_cuda_done_find(const weft_plan_part *part, weft_cuda_done *done)
             uint32_t last = rank == part->rank ? 0 : last_touch(part, lane, rank);
             done->last[lane * world + (size_t)rank] = last;
             done->lanes[rank] += last != 0;
+            several |= done->lanes[rank] > 1;
         }
-    /* the join is the only task without regions' rows that says DONE for several lanes: the last before EXIT
-     */
-    for (int rank = 0; rank < part->world; rank++)
-        if (done->lanes[rank] > 1 && done->join == UINT32_MAX) {
-            done->join = part->lanes[0].task0 + part->lanes[0].task_count - 2;
-            done->join_signal = part->waits[part->tasks[done->join].wait0].signal;
+    for (uint32_t i = 0; several && i < part->task_count && done->join == UINT32_MAX; i++)
+        if (is_join(part, &part->tasks[i])) {
+            done->join = i;
+            done->join_signal = part->waits[part->tasks[i].wait0].signal;
         }
     return true;
 }
