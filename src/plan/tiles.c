@@ -113,7 +113,8 @@ static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps
     g->uneven = rounds * (double)least(g->tile_m, e->rows) * (double)g->panels * (double)lanes /
                 (e->shards * (double)p->l * (double)e->rows * (double)columns);
     g->cost = rounds * tile_work(e, steps, least(g->tile_m, e->rows), g->panels) +
-              move * ((double)e->k * (rounds * (double)g->tile_m + packs_b * wide) + rounds * TASK_MOVES);
+              move * ((double)e->k * (rounds * (double)g->tile_m + packs_b * wide) +
+                      rounds * (TASK_MOVES + (double)least(g->tile_m, e->rows) * wide));
     if (g->tiles < (double)lanes && e->shards * (double)(p->l * down * columns) >= (double)lanes)
         g->cost *= idle_costs;
 }
@@ -185,7 +186,7 @@ static int64_t judge_cut(const weft_problem *p, const extents *e, const weft_gem
     wide = (double)(g->panels * steps->nr);
     g->cost = share * tile_work(e, steps, rows, g->panels) +
               move * ((double)e->k * share * ((double)g->tile_m + wide / 2) + 3 * TASK_MOVES +
-                      SUM_MOVES * (double)rows * wide);
+                      (share + SUM_MOVES) * (double)rows * wide);
     return cut;
 }
 
