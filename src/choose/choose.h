@@ -6,6 +6,7 @@
 #ifndef WEFT_CHOOSE_CHOOSE_H
 #define WEFT_CHOOSE_CHOOSE_H
 
+#include "choose/machine.h"
 #include "group/group.h"
 #include "gemm/gemm.h"
 #include "plan/plan.h"
@@ -23,6 +24,10 @@ typedef struct weft_basis {
 
 void weft_basis_find(const weft_group *group, weft_basis *basis);
 
+/* That of a group which is not there: so many ranks of this machine that nobody has bound, on these nodes
+ * (NULL: one). */
+void weft_basis_assume(int world, const int32_t *domain, weft_basis *basis);
+
 /* What results of this group's plans are kept by (tuned.h). */
 uint64_t weft_choose_tuned_as(const weft_group *group);
 
@@ -32,7 +37,8 @@ uint64_t weft_basis_hash(const weft_basis *basis);
 /* Whether what can change in a process is still what it was. */
 bool weft_basis_holds(const weft_basis *basis, const weft_group *group);
 
+/* `origin`, where it is not NULL: by what. */
 weft_status weft_choose_cpu(const weft_basis *basis, const weft_problem *problem, int world,
-                            weft_problem *resolved, weft_error_text *error);
+                            weft_problem *resolved, weft_origin *origin, weft_error_text *error);
 
 #endif

@@ -1,7 +1,7 @@
 #include "choose/choose.h"
 
-#include "choose/machine.h"
 #include "choose/tuned.h"
+#include "core/cores.h"
 #include "core/dtype.h"
 #include "core/hash.h"
 #include "core/pool.h"
@@ -111,7 +111,8 @@ static weft_problem alike(const weft_problem *p)
 }
 
 static weft_status choose_gemm(const weft_basis *basis, const weft_problem *p, int world,
-                               const weft_binding *bind, weft_schedule *schedule, weft_error_text *error)
+                               const weft_binding *bind, weft_schedule *schedule, weft_origin *origin,
+                               weft_error_text *error)
 {
     const weft_machine *machine = &basis->machine;
     weft_problem like = alike(p);
@@ -125,6 +126,7 @@ static weft_status choose_gemm(const weft_basis *basis, const weft_problem *p, i
     }
     if (machine->kind != WEFT_MACHINE_CPU || strcmp(machine->name, WEFT_CHOOSE_GENERIC) == 0)
         return WEFT_OK;
+    *origin = WEFT_ORIGIN_SIMULATED;
     known = weft_choose_remembers(machine, &like, world);
     status = weft_choose_schedule(machine, &like, world, schedule, error);
     /* The first call of a layer takes long anyway: it chooses for all few rows, so that no later one has to.
@@ -139,9 +141,20 @@ static weft_status choose_gemm(const weft_basis *basis, const weft_problem *p, i
     return status;
 }
 
+static int workers_of(int cores)
+{
+    return weft_pool_threads() ? weft_pool_threads() : cores;
+}
+
 static int workers_here(const weft_group *group)
 {
-    return weft_pool_threads() ? weft_pool_threads() : group->cores;
+    return workers_of(group->cores);
+}
+
+/* A rank that is on the same node as the one before it, or not. */
+static uint64_t hash_place(uint64_t hash, bool same)
+{
+    return weft_hash(hash, &same, sizeof(same));
 }
 
 static uint64_t nodes_of(const weft_group *group)
@@ -150,9 +163,9 @@ static uint64_t nodes_of(const weft_group *group)
 
     for (int rank = 1; group->spread && rank < group->size; rank++) {
         const int *domain = group->world->domain;
-        bool same = domain[group->seats[rank].world_rank] == domain[group->seats[rank - 1].world_rank];
 
-        hash = weft_hash(hash, &same, sizeof(same));
+        hash = hash_place(hash,
+                          domain[group->seats[rank].world_rank] == domain[group->seats[rank - 1].world_rank]);
     }
     return group->spread ? hash : 0;
 }
@@ -170,16 +183,44 @@ static bool is_tuned(void)
     return weft_tuned_path(path, sizeof(path), &ignored) != WEFT_OK || (*path && access(path, F_OK) == 0);
 }
 
-void weft_basis_find(const weft_group *group, weft_basis *basis)
+/* What of a basis the process finds without its peers. */
+static void find_here(weft_basis *basis)
 {
-    basis->workers = workers_here(group);
-    basis->spread = group->spread;
-    basis->nodes = nodes_of(group);
     basis->tuned = is_tuned();
     basis->core = NULL;
     basis->why.status = weft_core_current(&basis->core, &basis->why);
     if (basis->why.status == WEFT_OK)
         basis->why.status = weft_machine_find(NULL, &basis->machine, &basis->why);
+}
+
+void weft_basis_find(const weft_group *group, weft_basis *basis)
+{
+    basis->workers = workers_here(group);
+    basis->spread = group->spread;
+    basis->nodes = nodes_of(group);
+    find_here(basis);
+}
+
+void weft_basis_assume(int world, const int32_t *domain, weft_basis *basis)
+{
+    const weft_cores *ranks[WEFT_RANKS_MAX];
+    weft_cores here;
+
+    weft_cores_here(&here);
+    for (int rank = 0; rank < world; rank++)
+        ranks[rank] = &here;
+    basis->workers = workers_of(weft_cores_workers(weft_cores_share(ranks, world, 0)));
+    basis->spread = false;
+    basis->nodes = WEFT_HASH_START;
+    for (int rank = 1; domain && rank < world; rank++) {
+        bool same = domain[rank] == domain[rank - 1];
+
+        basis->spread |= !same;
+        basis->nodes = hash_place(basis->nodes, same);
+    }
+    if (!basis->spread)
+        basis->nodes = 0;
+    find_here(basis);
 }
 
 uint64_t weft_basis_hash(const weft_basis *basis)
@@ -208,8 +249,9 @@ bool weft_basis_holds(const weft_basis *basis, const weft_group *group)
 }
 
 weft_status weft_choose_cpu(const weft_basis *basis, const weft_problem *problem, int world,
-                            weft_problem *resolved, weft_error_text *error)
+                            weft_problem *resolved, weft_origin *origin, weft_error_text *error)
 {
+    weft_origin by = problem->schedule == WEFT_SCHEDULE_AUTO ? WEFT_ORIGIN_RULE : WEFT_ORIGIN_ASKED;
     int cores = problem->tuning.workers > 0 ? problem->tuning.workers : basis->workers;
     weft_problem p = *problem;
     weft_tuned tuned;
@@ -223,6 +265,7 @@ weft_status weft_choose_cpu(const weft_basis *basis, const weft_problem *problem
         if (status != WEFT_OK)
             return status;
         if (found) {
+            by = WEFT_ORIGIN_TUNED;
             p.schedule = tuned.schedule;
             p.tuning = tuned.tuning;
             if (problem->tuning.workers > 0)
@@ -248,12 +291,14 @@ weft_status weft_choose_cpu(const weft_basis *basis, const weft_problem *problem
         if (p.schedule == WEFT_SCHEDULE_AUTO && basis->spread)
             p.schedule = choose_across(&p, world);
         else if (p.schedule == WEFT_SCHEDULE_AUTO)
-            status = choose_gemm(basis, &p, world, bind, &p.schedule, error);
+            status = choose_gemm(basis, &p, world, bind, &p.schedule, &by, error);
         if (status != WEFT_OK)
             return status;
         steps = weft_gemm_steps_of(bind);
         weft_plan_tiles(&p, world, &steps);
     }
     *resolved = p;
+    if (origin)
+        *origin = by;
     return WEFT_OK;
 }

@@ -5,6 +5,7 @@
  */
 #include "choose/machine.h"
 
+#include "choose/tuned.h"
 #include "core/dtype.h"
 #include "core/round.h"
 #include "gemm/gemm.h"
@@ -335,5 +336,27 @@ weft_status weft_choose_schedule(const weft_machine *machine, const weft_problem
                               machine->name, why.text);
     remember(key, best);
     *schedule = best;
+    return WEFT_OK;
+}
+
+weft_status weft_choose_schedule_of(const weft_machine *machine, weft_problem *problem, int world,
+                                    weft_origin *origin, weft_error_text *error)
+{
+    weft_status status = WEFT_OK;
+    bool found = false;
+    weft_tuned tuned;
+
+    *origin = WEFT_ORIGIN_ASKED;
+    if (problem->schedule != WEFT_SCHEDULE_AUTO)
+        return WEFT_OK;
+    if (weft_tuned_asks(problem) && !problem->tuning.workers)
+        status = weft_tuned_find(machine->id, problem, world, &tuned, &found, error);
+    if (status != WEFT_OK)
+        return status;
+    *origin = found ? WEFT_ORIGIN_TUNED : WEFT_ORIGIN_SIMULATED;
+    if (!found)
+        return weft_choose_schedule(machine, problem, world, &problem->schedule, error);
+    problem->schedule = tuned.schedule;
+    problem->tuning = tuned.tuning;
     return WEFT_OK;
 }

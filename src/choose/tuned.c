@@ -166,25 +166,66 @@ static weft_status read_file(const char *path, weft_error_text *error)
     return status;
 }
 
-weft_status weft_tuned_find(uint64_t machine, const weft_problem *problem, int world, weft_tuned *tuned,
-                            bool *found, weft_error_text *error)
+/* Takes the lock, which the caller gives back; the entries are those of the file as it is now. */
+static weft_status open_entries(weft_error_text *error)
 {
     char path[PATH_BYTES];
     weft_status status = weft_tuned_path(path, sizeof(path), error);
-    uint64_t key;
+
+    pthread_mutex_lock(&lock);
+    return status == WEFT_OK ? read_file(path, error) : status;
+}
+
+static bool is_for(const entry *e, uint64_t machine)
+{
+    return e->machine == machine && strcmp(e->version, weft_version()) == 0;
+}
+
+weft_status weft_tuned_find(uint64_t machine, const weft_problem *problem, int world, weft_tuned *tuned,
+                            bool *found, weft_error_text *error)
+{
+    uint64_t key = key_of(problem, world);
+    weft_status status = open_entries(error);
 
     *found = false;
-    if (status != WEFT_OK || !*path)
-        return status;
-    key = key_of(problem, world);
-    pthread_mutex_lock(&lock);
-    status = read_file(path, error);
     for (int i = 0; status == WEFT_OK && i < entry_count && !*found; i++)
-        if (entries[i].machine == machine && entries[i].problem == key &&
-            strcmp(entries[i].version, weft_version()) == 0) {
+        if (entries[i].problem == key && is_for(&entries[i], machine)) {
             *tuned = entries[i].tuned;
             *found = true;
         }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+bool weft_tuned_elsewhere(uint64_t machine, const weft_problem *problem, int world)
+{
+    uint64_t key = key_of(problem, world);
+    bool here = false, elsewhere = false;
+    weft_error_text ignored;
+    weft_status status = open_entries(&ignored);
+
+    for (int i = 0; status == WEFT_OK && i < entry_count; i++)
+        if (entries[i].problem == key) {
+            here |= is_for(&entries[i], machine);
+            elsewhere |= !is_for(&entries[i], machine);
+        }
+    pthread_mutex_unlock(&lock);
+    return elsewhere && !here;
+}
+
+weft_status weft_tuned_count(int cores, int *lines, int *here, weft_error_text *error)
+{
+    weft_status status = open_entries(error);
+
+    *lines = *here = 0;
+    for (int i = 0; status == WEFT_OK && i < entry_count; i++) {
+        bool found = false;
+
+        for (int c = 1; c <= cores && !found; c++)
+            found = is_for(&entries[i], weft_tuned_this(c, 0));
+        *here += found;
+        ++*lines;
+    }
     pthread_mutex_unlock(&lock);
     return status;
 }

@@ -36,6 +36,16 @@ weft_status weft_tuned_path(char *path, size_t bytes, weft_error_text *error);
 weft_status weft_tuned_find(uint64_t machine, const weft_problem *problem, int world, weft_tuned *tuned,
                             bool *found, weft_error_text *error);
 
+/* Whether something was found for such a problem, but for another machine, other nodes or cores, or another
+ * version, and nothing for this one: then it counts for nothing, and people are told. */
+#define WEFT_TUNED_ELSEWHERE                                                                                 \
+    "what weft tune kept for this problem is for another machine, other nodes or cores, or another version"
+bool weft_tuned_elsewhere(uint64_t machine, const weft_problem *problem, int world);
+
+/* How many lines there are, and how many of this version for ranks on one node of this CPU that have up to so
+ * many cores each. */
+weft_status weft_tuned_count(int cores, int *lines, int *here, weft_error_text *error);
+
 /* Keeps it, in place of what was there for the same machine, version and problem. `what` is a line for
  * people. */
 weft_status weft_tuned_keep(uint64_t machine, const weft_problem *problem, int world, const weft_tuned *tuned,

@@ -146,6 +146,13 @@ double weft_cores_share(const weft_cores *const *ranks, int count, int rank)
     return share;
 }
 
+int weft_cores_workers(double share)
+{
+    const double rounding = 1e-6; /* a share of three thirds is one core */
+
+    return share > 2 - rounding ? (int)(share + rounding) : 1;
+}
+
 int weft_cores_whole(const weft_cores *cores)
 {
     int count = 0;

@@ -29,6 +29,9 @@ void weft_cores_here(weft_cores *cores);
 /* The cores rank `rank` of `count` may count on: not a whole number where some are shared. */
 double weft_cores_share(const weft_cores *const *ranks, int count, int rank);
 
+/* The workers that a rank with such a share has where nobody says: whole cores, at least 1. */
+int weft_cores_workers(double share);
+
 /* The whole cores of one that has them to itself, at least 1: its CPUs, or what its quota is good for. */
 int weft_cores_whole(const weft_cores *cores);
 

@@ -73,10 +73,9 @@ void weft_group_count_cores(weft_group *group)
             least = fmin(least, weft_cores_share(ranks, header->size, world_rank));
         last = ranks[world_rank];
     }
-    /* A share of three thirds is one core. */
     group->alone = least > 1 - 1e-6;
     group->share = least;
-    group->cores = least > 2 - 1e-6 ? (int)(least + 1e-6) : 1;
+    group->cores = weft_cores_workers(least);
 }
 
 weft_status weft_group_open(weft_world *world, int window, int rank, int size, const int *members,

@@ -98,7 +98,7 @@ static void foresees_few_rows(void)
     for (problem.m = 1; problem.m <= 256; problem.m *= 2)
         CHECK(!weft_choose_remembers(&basis.machine, &problem, 4));
     problem.m = 1000;
-    CHECK_INT(weft_choose_cpu(&basis, &problem, 4, &resolved, &error), WEFT_OK);
+    CHECK_INT(weft_choose_cpu(&basis, &problem, 4, &resolved, NULL, &error), WEFT_OK);
     for (problem.m = 1; problem.m <= 256; problem.m *= 2)
         CHECK(weft_choose_remembers(&basis.machine, &problem, 4));
 }

@@ -31,7 +31,33 @@ sed 's/^[0-9a-f]* /0000000000000001 /' "$file" >"$scratch/other"
 WEFT_TUNE=$scratch/other takes "all_reduce --bytes 256K" chosen multimem # another CPU
 sed 's/^\([0-9a-f]* \)[^ ]* /\10.0.1 /' "$file" >"$scratch/older"
 WEFT_TUNE=$scratch/older takes "all_reduce --bytes 256K" chosen multimem # another version
-"$weft" info | grep -qF "$file" || fail "weft info does not say where it is"
+"$weft" info | grep -qF "$file: 2 of 2 lines for ranks on this CPU" || fail "weft info: $("$weft" info | grep tuned)"
+
+# `weft plan` shows what auto would run, and where that comes from; lines that do not count are told, not passed over in silence.
+plans()
+{
+    ends "$1" 0 "$weft" plan $1 -n 2 >"$scratch/plan"
+    says plan "$2"
+    says err "$3"
+}
+elsewhere="what weft tune kept for this problem is for another machine"
+plans "gemm_rs 24 40 56" "plan gemm_rs direct rank 1 of 2" "auto is direct here, kept by weft tune in $file"
+plans "all_reduce --bytes 256K" "plan all_reduce two_shot" "kept by weft tune in $file"
+plans "all_reduce --bytes 512K" "plan all_reduce multimem" "by a fixed rule"
+ends "a schedule that was asked for" 0 "$weft" plan gemm_rs 24 40 56 -n 2 --schedule unfused >/dev/null
+[ ! -s "$scratch/err" ] || fail "weft plan says what nobody asked: $(cat "$scratch/err")"
+for kept in other older; do
+    export WEFT_TUNE=$scratch/$kept
+    plans "gemm_rs 24 40 56" "plan gemm_rs unfused" "$elsewhere"
+    ends "bench, $kept" 0 "$weft" bench gemm_rs 24 40 56 -n 2 --iters 2 --peer none >"$scratch/out"
+    says out "$elsewhere"
+    ends "bench, $kept" 0 "$weft" bench all_reduce --bytes 256K -n 2 --iters 2 --peer none >"$scratch/out"
+    says out "$elsewhere"
+    "$weft" info | grep -qF ": 0 of 2 lines for ranks on this CPU" || fail "weft info: $("$weft" info | grep tuned)"
+    unset WEFT_TUNE
+done
+ends "bench, none elsewhere" 0 "$weft" bench all_reduce --bytes 256K -n 2 --iters 2 --peer none >"$scratch/out"
+grep -qF "$elsewhere" "$scratch/out" && fail "a line that counts was called one that does not"
 
 # A file that weft tune did not write is refused, not ignored.
 echo "nonsense" >"$scratch/bad"
@@ -54,6 +80,9 @@ ends "simulated" 0 "$weft" tune ag_gemm 2048 4096 2048 --dtype bf16 -n 8 --machi
 sed -i -E '/ h100x8$/s/^([0-9a-f]+ [^ ]+ [0-9a-f]+) [^ ]+ [0-9]+ [0-9]+/\1 direct 256 64/' "$file"
 ends "tuned" 0 "$weft" sim ag_gemm 2048 4096 2048 --dtype bf16 -n 8 --machine h100x8 >"$scratch/out"
 says out "tuned direct, tiles 256 x 64"
+ends "its plan" 0 "$weft" plan ag_gemm 2048 4096 2048 --dtype bf16 -n 8 --machine h100x8 --rank 0 >"$scratch/plan"
+says plan "plan ag_gemm direct rank 0 of 8"
+says err "kept by weft tune in $file"
 ends "simulated nodes" 0 "$weft" tune all_reduce --bytes 1M --dtype bf16 -n 16 --machine h100x16 --json >"$scratch/tries"
 grep '"schedule": "two_level"' "$scratch/tries" | grep -q '"won": true' || fail "two_level did not win on two nodes"
 ends "not tuned" 0 "$weft" sim ag_gemm 2048 4096 2048 --dtype bf16 -n 8 --machine h200x8 >"$scratch/out"

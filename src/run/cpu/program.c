@@ -311,7 +311,7 @@ static weft_status resolve(weft_executor *x, const weft_problem *problem, weft_p
     weft_status status;
 
     memset(&decision, 0, sizeof(decision));
-    decision.status = (int32_t)weft_choose_cpu(x->basis, problem, s->world, &decision.problem, &error);
+    decision.status = (int32_t)weft_choose_cpu(x->basis, problem, s->world, &decision.problem, NULL, &error);
     if (decision.status != WEFT_OK)
         memcpy(decision.text, error.text, sizeof(decision.text) - 1);
     status = weft_group_broadcast(s->group, 0, &decision, sizeof(decision));
@@ -375,7 +375,7 @@ bool weft_cpu_plan_alone(weft_plan *plan, weft_status *status)
 
     if (!x || !x->alike || x->alike_failures != x->session->failures || x->basis->spread ||
         !is_whole(&plan->asked) || !weft_basis_holds(x->basis, x->group) ||
-        weft_choose_cpu(x->basis, &plan->asked, x->world, &resolved, &x->group->error) != WEFT_OK)
+        weft_choose_cpu(x->basis, &plan->asked, x->world, &resolved, NULL, &x->group->error) != WEFT_OK)
         return false; /* also what all ranks refuse: they say so together */
     *status = new_program(plan);
     if (*status == WEFT_OK)

@@ -111,6 +111,9 @@ double bench_reduce_two(weft_reduction reduction, double a, double b);
 /* The numbers 0 to count - 1 in an order drawn from the generator. */
 void bench_shuffle(uint64_t *random, int *order, int count);
 
+/* A note where `weft tune` kept something for this problem that does not count here. */
+void bench_note_tuned(bench_context *context, const weft_problem *asked);
+
 /* One line on standard error from the first rank that has something to say: what goes wrong for one goes
  * wrong for all. Returns 1. */
 int bench_say(bench_context *context, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -426,6 +426,7 @@ static int find_chosen(collective *c, collective_runner *runner)
         return bench_fail(c->context, "auto");
     runner->chosen = weft_schedule_name(c->problem.op, weft_plan_problem(plan)->schedule);
     weft_plan_destroy(plan);
+    bench_note_tuned(c->context, &c->problem);
     return 0;
 }
 

@@ -2,7 +2,10 @@
 #include "bench/bench.h"
 #include "bench/start.h"
 
+#include "choose/tuned.h"
 #include "core/clock.h"
+#include "group/group.h"
+#include "run/backend.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -87,6 +90,17 @@ static uint64_t next_random(uint64_t *random)
 uint64_t bench_random(bench_context *context)
 {
     return next_random(&context->random);
+}
+
+void bench_note_tuned(bench_context *context, const weft_problem *asked)
+{
+    weft_group *group = context->group;
+    weft_error_text ignored;
+    weft_problem problem;
+
+    if (weft_tuned_asks(asked) && weft_problem_resolve(asked, group->size, &problem, &ignored) == WEFT_OK &&
+        weft_tuned_elsewhere(weft_backend_of(group)->tuned_as(group), &problem, group->size))
+        report_note(&context->report, WEFT_TUNED_ELSEWHERE ": auto does without it");
 }
 
 double bench_reduce_two(weft_reduction reduction, double a, double b)

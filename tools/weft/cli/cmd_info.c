@@ -89,7 +89,7 @@ static void show_workers(void)
         snprintf(quota, sizeof(quota), ", with a quota of %.3g CPUs", here.quota);
     snprintf(text, sizeof(text),
              "%d for one rank alone, bound to %d of %ld CPUs%s; ranks that share them divide",
-             share < 2 ? 1 : (int)share, weft_cores_whole(&unbounded), online, quota);
+             weft_cores_workers(share), weft_cores_whole(&unbounded), online, quota);
     line("workers", text);
     if (weft_core_current(&core, &error) != WEFT_OK) {
         line("gemm kernels", error.text);
@@ -152,18 +152,26 @@ static void show_calibration(void)
     line("calibration", text);
 }
 
+/* The file of weft tune, and for whom its lines are: what is not for this machine counts for nothing here. */
 static void show_tuned(void)
 {
-    char path[4096];
+    char path[4096], text[4400];
     weft_error_text error = {0};
     struct stat about;
+    int lines, here;
 
-    if (weft_tuned_path(path, sizeof(path), &error) != WEFT_OK)
-        line("tuned", error.text);
+    if (weft_tuned_path(path, sizeof(path), &error) != WEFT_OK ||
+        weft_tuned_count((int)sysconf(_SC_NPROCESSORS_ONLN), &lines, &here, &error) != WEFT_OK)
+        snprintf(text, sizeof(text), "%.400s", error.text);
+    else if (!*path)
+        snprintf(text, sizeof(text), "none is read");
+    else if (stat(path, &about) != 0)
+        snprintf(text, sizeof(text), "nothing yet: weft tune finds what is fastest");
     else
-        line("tuned", !*path                    ? "none is read"
-                      : stat(path, &about) == 0 ? path
-                                                : "nothing yet: weft tune finds what is fastest");
+        snprintf(text, sizeof(text), "%s: %d of %d lines for ranks on this CPU, one node, and this version%s",
+                 path, here, lines,
+                 here < lines ? "; others are for other CPUs, nodes, GPUs or versions" : "");
+    line("tuned", text);
 }
 
 /* Whether the dynamic linker finds the first of these libraries; its name into `text`. */

@@ -1,7 +1,7 @@
 /*
  * `weft plan`: the plan of an operation as text or JSON, checked, or drawn on a simulated time axis. What the
- * problem leaves open (tiles, workers, the schedule) is filled in for the machine, as it would be in a run.
- * The same for a plan from a file.
+ * problem leaves open (tiles, workers, the schedule) is what a run here would take, or what is chosen for the
+ * machine that is named. The same for a plan from a file.
  */
 #include "cli/commands.h"
 #include "cli/given_plan.h"
@@ -13,10 +13,12 @@
 #include "group/segment.h"
 #include "plan/check.h"
 #include "plan/print.h"
-#include "choose/machine.h"
+#include "choose/choose.h"
+#include "choose/tuned.h"
 #include "sim/sim.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const char *machine_name;
 static int64_t rank_asked;
@@ -53,7 +55,7 @@ static const options_flag plan_flags[] = {
      .value = "NAME",
      .kind = OPTIONS_TEXT,
      .target = &machine_name,
-     .help = "whose tiles and workers to take; default: this machine, as calibrated"},
+     .help = "whose schedule, tiles and workers to take; default: what a run here would"},
     {0},
 };
 
@@ -92,9 +94,64 @@ static weft_status check_tiles(const weft_problem *p, weft_error_text *error)
         "the plan would have %.3g tiles, and at most %.3g are made here: choose larger ones", tiles, most);
 }
 
+/* What was decided for a problem that left its schedule open, in words. */
+static char decided_by[1400];
+
+static void say_origin(const weft_problem *asked, const weft_problem *decided, int world, weft_origin origin,
+                       const char *machine, uint64_t kept_for)
+{
+    char path[1024] = "";
+    weft_error_text ignored;
+
+    decided_by[0] = 0;
+    if (origin == WEFT_ORIGIN_ASKED)
+        return;
+    weft_tuned_path(path, sizeof(path), &ignored);
+    snprintf(decided_by, sizeof(decided_by), "auto is %s here, %s%s%s",
+             weft_schedule_name(decided->op, decided->schedule),
+             origin == WEFT_ORIGIN_TUNED       ? "kept by weft tune in "
+             : origin == WEFT_ORIGIN_SIMULATED ? "the fastest as simulated on "
+                                               : "by a fixed rule",
+             origin == WEFT_ORIGIN_TUNED       ? path
+             : origin == WEFT_ORIGIN_SIMULATED ? machine
+                                               : "",
+             weft_tuned_elsewhere(kept_for, asked, world) ? "; " WEFT_TUNED_ELSEWHERE : "");
+}
+
+/* On CPU ranks of this machine: as a group of so many would decide. */
+static weft_status complete_here(weft_problem *problem, int world, weft_error_text *error)
+{
+    weft_problem asked = *problem;
+    weft_origin origin;
+    weft_basis basis;
+    weft_status status;
+
+    weft_basis_assume(world, domain, &basis);
+    status = weft_choose_cpu(&basis, &asked, world, problem, &origin, error);
+    if (status == WEFT_OK)
+        say_origin(&asked, problem, world, origin, basis.machine.name,
+                   weft_tuned_this(asked.tuning.workers ? asked.tuning.workers : basis.workers, basis.nodes));
+    return status;
+}
+
+static weft_status complete_on(const weft_machine *machine, weft_problem *problem, int world,
+                               weft_error_text *error)
+{
+    weft_problem asked = *problem;
+    weft_origin origin;
+    weft_status status = weft_choose_schedule_of(machine, problem, world, &origin, error);
+
+    if (status != WEFT_OK)
+        return status;
+    say_origin(&asked, problem, world, origin, machine->name, machine->id);
+    weft_choose_tiles(machine, world, problem);
+    return WEFT_OK;
+}
+
 static weft_status complete(const weft_machine *machine, const weft_options *options, weft_problem *problem,
                             weft_error_text *error)
 {
+    bool here = machine->kind == WEFT_MACHINE_CPU && (!machine_name || strcmp(machine_name, "this") == 0);
     int world = (int)options->ranks;
     weft_status status;
 
@@ -111,12 +168,10 @@ static weft_status complete(const weft_machine *machine, const weft_options *opt
         weft_choose_tiles(machine, world, &tiled);
         status = check_tiles(&tiled, error);
     }
-    if (!status && problem->schedule == WEFT_SCHEDULE_AUTO)
-        status = weft_choose_schedule(machine, problem, world, &problem->schedule, error);
-    if (status)
-        return status;
-    weft_choose_tiles(machine, world, problem);
-    status = weft_problem_resolve(problem, world, problem, error);
+    if (!status)
+        status = here ? complete_here(problem, world, error) : complete_on(machine, problem, world, error);
+    if (!status)
+        status = weft_problem_resolve(problem, world, problem, error);
     return status ? status : check_tiles(problem, error);
 }
 
@@ -315,6 +370,8 @@ static int plan(int argc, char **argv)
         status = draw(&machine, &problem, world, &options);
     if (!status && !check_asked && !options.svg && !options.trace)
         status = print(&problem, world, options.json);
+    if (!status && decided_by[0])
+        fprintf(stderr, "weft plan: %s\n", decided_by);
     return status;
 }
 

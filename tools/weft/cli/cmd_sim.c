@@ -12,7 +12,6 @@
 #include "choose/machine.h"
 #include "sim/library.h"
 #include "sim/trust.h"
-#include "choose/tuned.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -129,8 +128,9 @@ int sim_simulate(simulation *s, const weft_problem *asked, weft_schedule schedul
 static int choose(simulation *s, weft_problem *problem, weft_schedule *chosen, const weft_schedule **list)
 {
     weft_error_text error = {0};
+    weft_problem decided;
     weft_status status;
-    weft_tuned kept;
+    weft_origin origin;
     int count = 1;
 
     if (s->options->schedule_all)
@@ -140,19 +140,15 @@ static int choose(simulation *s, weft_problem *problem, weft_schedule *chosen, c
         *list = weft_schedule_list(problem->op, problem->layout, &count);
         return count;
     }
-    *chosen = problem->schedule;
-    *list = chosen;
-    s->tuned = false;
-    if (!status && problem->schedule == WEFT_SCHEDULE_AUTO && !problem->tuning.tile_m &&
-        !problem->tuning.tile_n && !problem->tuning.tile_k && !problem->tuning.workers)
-        status = weft_tuned_find(s->machine.id, problem, s->world, &kept, &s->tuned, &error);
-    if (s->tuned) {
-        *chosen = kept.schedule;
-        s->tuning = kept.tuning;
-    } else if (!status && problem->schedule == WEFT_SCHEDULE_AUTO)
-        status = weft_choose_schedule(&s->machine, problem, s->world, chosen, &error);
+    decided = *problem;
+    if (!status)
+        status = weft_choose_schedule_of(&s->machine, &decided, s->world, &origin, &error);
     if (status)
         return -sim_fail(&error, status);
+    s->tuned = origin == WEFT_ORIGIN_TUNED;
+    s->tuning = decided.tuning;
+    *chosen = decided.schedule;
+    *list = chosen;
     return 1;
 }
 
