@@ -337,6 +337,8 @@ static void price_move(model *m, const weft_plan_part *part, const weft_task *ta
     out->bound = WEFT_BOUND_MEMORY;
     if (m->mode == WEFT_SIM_GEMM_ONLY && !packs)
         return;
+    if (m->packets && regions->rows == 0) /* lanes join to be done, which nobody is here */
+        return;
     for (uint32_t i = 0; i < task->region_count; i++) {
         bool written = i < task->destinations;
 
