@@ -21,7 +21,8 @@ expect_rows "bench gemm_rs 24 40 56 --iters 2 --peer none --schedule all" produc
 expect_rows "bench all_reduce --bytes 64:1K --iters 2 --peer none --schedule all" collectives
 expect_rows "bench moe --experts 8 --topk 2 --hidden 64 --tokens 4 --iters 2 --peer none --impl all" moe
 expect_rows "bench ag_gemm 24 40 56 -n 2 --nodes 2 --iters 2 --peer none" nodes
-expect_rows "sim ag_gemm 512 512 512 -n 2 --machine h100x8 --dtype bf16" sim
+expect_rows "sim ag_gemm 512 512 512 -n 2 --machine h100x8 --dtype bf16 --schedule all" sim
+expect_rows "sim ag_gemm 512 512 512 --machine h100x8 --dtype bf16 --sweep ranks=2:8" sweep
 [ "$(grep -c 'class="timeline-source"' "$scratch/products.html")" = "$(wc -l <"$scratch/products.json")" ] || fail "not every product has its timeline"
 grep -q 'class="timeline-source"' "$scratch/sim.html" || fail "a simulated product has no timeline"
 
@@ -39,14 +40,14 @@ for key in launch "of it over links"; do
     grep -qF "class='key'>$key " "$scratch/sim.svg" || fail "the picture has no $key"
 done
 
-ends "merging" 0 "$weft" report --output "$scratch/all.html" "$scratch"/{products,collectives,moe,sim}.html >/dev/null
-[ "$(grep -c '^<section>$' "$scratch/all.html")" = 4 ] || fail "merged pages have other sections"
-cat "$scratch"/{products,collectives,moe,sim}.json >"$scratch/all.json"
-for page in products collectives moe sim; do rows "$scratch/$page.html"; done | cmp -s - "$scratch/all.json" || fail "merging changed rows"
+ends "merging" 0 "$weft" report --output "$scratch/all.html" "$scratch"/{products,collectives,moe,sim,sweep}.html >/dev/null
+[ "$(grep -c '^<section>$' "$scratch/all.html")" = 5 ] || fail "merged pages have other sections"
+cat "$scratch"/{products,collectives,moe,sim,sweep}.json >"$scratch/all.json"
+for page in products collectives moe sim sweep; do rows "$scratch/$page.html"; done | cmp -s - "$scratch/all.json" || fail "merging changed rows"
 # Nothing is loaded: the only addresses are the name spaces of SVG.
 grep -oE '(src|href)="[a-z]+:|url\(|@import|https?://[a-zA-Z0-9./]*' "$scratch/all.html" | grep -v 'http://www.w3.org/2000/svg' && fail "the page loads something"
 
-ends "no page" 2 "$weft" report --output "$scratch/x.html" "$scratch/all.json"
+ends "no page" 2 "$weft" report --output="$scratch/x.html" "$scratch/all.json"
 says err "is not a page that --html wrote"
 ends "no such page" 2 "$weft" report "$scratch/nowhere.html" --output "$scratch/x.html"
 ends "no folder" 2 "$weft" bench barrier --iters 2 --html /no/such/folder/page.html
@@ -60,7 +61,9 @@ if [ -n "$browser" ]; then
     timeout 120 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$scratch/profile" --virtual-time-budget=5000 \
         --dump-dom "file://$scratch/clicked.html" >"$scratch/dom" 2>/dev/null
     grep -q 'data-ready="yes"' "$scratch/dom" || fail "the page's script did not come to its end"
-    [ "$(grep -o '<svg class="chart"' "$scratch/dom" | wc -l)" = 5 ] || fail "expected 5 charts: $(grep -o '<svg class="chart"' "$scratch/dom" | wc -l)"
+    # Two of the collectives, one of each other: several schedules on as many ranks are no sweep over ranks.
+    [ "$(grep -o '<svg class="chart"' "$scratch/dom" | wc -l)" = 6 ] || fail "expected 6 charts: $(grep -o '<svg class="chart"' "$scratch/dom" | wc -l)"
+    grep -q '<img alt="Shares of the critical path by ranks' "$scratch/dom" || fail "a sweep does not show where its time goes"
     grep -q '<img alt="Timeline of row ' "$scratch/dom" || fail "no timeline after a click"
     # By keyboard: what can be used has a tab stop of its own accord, and says what it is.
     grep -oE '<[a-z]+[^>]*(onclick|tabindex="-)[^>]*>' "$scratch/dom" && fail "something is for the mouse alone"

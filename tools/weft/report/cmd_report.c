@@ -114,7 +114,9 @@ int cmd_report(int argc, char **argv)
             fputs(help, stdout);
             return 0;
         }
-        if (strcmp(argv[i], "--output") == 0 && has_value) {
+        if (strncmp(argv[i], "--output=", 9) == 0 && argv[i][9]) {
+            output = argv[i] + 9;
+        } else if (strcmp(argv[i], "--output") == 0 && has_value) {
             output = argv[++i];
         } else if ((strcmp(argv[i], "-n") == 0 || strcmp(argv[i], "--ranks") == 0) && has_value) {
             long number = strtol(argv[++i], &end, 10);
