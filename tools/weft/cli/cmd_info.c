@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <weft/weft.h>
 
+#include "bench/interpreter.h"
 #include "bench/start.h"
 #include "cli/commands.h"
 #include "core/cores.h"
@@ -189,11 +190,34 @@ static bool finds_library(const char *const *names, char *text, size_t bytes)
     return false;
 }
 
+/* The PyTorch of the Python that is named, else of python3, without loading it. */
+static void show_torch(void)
+{
+    static char ask[] = "try:\n from importlib.metadata import version\n print('ready', version('torch'))\n"
+                        "except Exception:\n pass";
+    const char *named = getenv("WEFT_TORCH_PYTHON"), *path = named && *named ? named : "python3";
+    char *const words[] = {(char *)(uintptr_t)path, "-c", ask, NULL};
+    char text[512];
+    interpreter python;
+
+    if (!launch_finds(path))
+        snprintf(text, sizeof(text), "not found: there is no %.400s", path);
+    else if (interpreter_open(&python, words) != 0)
+        snprintf(text, sizeof(text), "not found: %.300s has none (WEFT_TORCH_PYTHON names another Python)",
+                 path);
+    else {
+        snprintf(text, sizeof(text), "%s of %.300s: %s", python.name, path,
+                 named && *named ? "bench measures it beside products"
+                                 : "weft bench --torch python3 measures it");
+        interpreter_close(&python);
+    }
+    line("pytorch", text);
+}
+
 /* What can be measured beside weft, or carry it between nodes. */
 static void show_others(void)
 {
     static const char *const ucx[] = {"libucp.so.0", NULL}, *const blas[] = {"libopenblas.so.0", NULL};
-    const char *python = getenv("WEFT_TORCH_PYTHON");
     char text[256];
 
     line("mpi", bench_has_mpi()          ? "found: bench measures it beside weft"
@@ -201,7 +225,7 @@ static void show_others(void)
                                          : "not found (scripts/setup.sh bench installs it)");
     line("openblas", finds_library(blas, text, sizeof(text)) ? text : "not found");
     line("ucx", finds_library(ucx, text, sizeof(text)) ? text : "not found");
-    line("pytorch", python && *python ? python : "none named (WEFT_TORCH_PYTHON or weft bench --torch)");
+    show_torch();
 }
 
 static void show_settings(void)
