@@ -94,6 +94,7 @@ static void test_hidden(void)
     hides(gemm, (report_stats){120, 119, 121}, (report_stats){105, 104, 106}, "75%", "\"hidden_pct\": 75}");
     hides(gemm, (report_stats){120, 119, 121}, (report_stats){130, 129, 131}, "slower",
           "\"hidden_pct\": -50}");
+    hides(gemm, (report_stats){120, 119, 121}, (report_stats){125, 115, 135}, "0%", "\"hidden_pct\": -25}");
     hides(gemm, (report_stats){101, 98, 104}, (report_stats){100, 98, 104}, "–", "\"hidden_pct\": null}");
     hides(gemm, (report_stats){98, 97, 99}, (report_stats){97, 96, 98}, "–", "\"hidden_pct\": null}");
     hides(gemm, (report_stats){101, 98, 104}, (report_stats){120, 119, 121}, "slower",

@@ -102,10 +102,10 @@ void report_hidden(report *r, report_stats gemm, report_stats unfused, report_st
     bool measurable = hides > spread && hides > 0;
 
     report_real(r, "hidden_pct", measurable ? saved / hides * 100 : NAN);
-    if (saved < -spread || (measurable && saved < 0))
+    if (saved < -fmax(spread, (fused.high - fused.low) / 2))
         report_shown(r, "hidden", "slower");
-    else if (measurable)
-        report_shown(r, "hidden", "%.0f%%", saved / hides * 100);
+    else if (measurable) /* what is lost within the spread is not known to be lost */
+        report_shown(r, "hidden", "%.0f%%", fmax(saved / hides * 100, 0));
 }
 
 static const report_value *find(const report *r, const char *key)
@@ -238,7 +238,7 @@ static void format_value(const report_value *value, report_format format, char *
     if (value && value->kind == REPORT_VALUE_TEXT)
         snprintf(text, bytes, "%s", value->text);
     else if (value && value->kind == REPORT_VALUE_BOOL)
-        snprintf(text, bytes, "%s", value->integer ? "yes" : "NO");
+        snprintf(text, bytes, "%s", value->integer ? "yes" : strcmp(value->key, "ok") == 0 ? "NO" : "no");
     else if (value && value->kind == REPORT_VALUE_INT)
         snprintf(text, bytes, "%" PRId64, value->integer);
     else if (!value || !isfinite(value->real))
