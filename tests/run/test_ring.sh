@@ -40,10 +40,13 @@ grep -q 'race: .* of rank 0' "$dir/said" || fail "of a wrong plan it says: $(cat
 sed -n 2p "$dir/rows" | grep -q '"schedule": "custom"' || fail "the plan was not measured: $(cat "$dir/rows")"
 if "$weft" bench --plan "$dir/wrong.plan" >"$dir/said" 2>&1; then fail "a wrong plan was run"; fi
 grep -q 'race: .* of rank 0' "$dir/said" || fail "of a wrong plan bench says: $(cat "$dir/said")"
-for wrong in "-n 2" "--dtype bf16" "8 8 8" "--schedule direct"; do
-    if "$weft" bench --plan "$dir/ring.plan" $wrong >"$dir/said" 2>&1; then fail "$wrong was taken"; fi
-    [ "$(wc -l <"$dir/said")" = 1 ] || fail "$wrong: $(cat "$dir/said")"
+for wrong in "-n 2" "--dtype bf16" "8 8 8" "--schedule direct" "--alpha 2" "--bias" "--BLOCK_SIZE_M=64"; do
+    for command in "bench --plan" "sim --plan" "plan --from"; do
+        if "$weft" $command "$dir/ring.plan" $wrong >"$dir/said" 2>&1; then fail "$command: $wrong was taken"; fi
+        [ "$(wc -l <"$dir/said")" = 1 ] || fail "$command $wrong: $(cat "$dir/said")"
+    done
 done
+"$weft" plan --from "$dir/ring.plan" -n 4 --check >/dev/null || fail "-n as in the file was refused"
 
 "$test" "$dir/ring.plan"
 

@@ -95,6 +95,15 @@ one_line 2 "--topk, --tokens" "$weft" bench moe --inter 64 --topk 2
 one_line 2 "one schedule" "$weft" plan ag_gemm 64 64 64 --schedule all
 one_line 2 "one size" "$weft" plan all_reduce --bytes 64:1M
 one_line 2 "--rank is for printing" "$weft" plan ag_gemm 64 64 64 --check --rank 0
+one_line 2 "--json is for a plan that is printed" "$weft" plan ag_gemm 64 64 64 --json --svg "$scratch/plan.svg"
+one_line 2 "brings its own --experts" "$weft" bench moe --set contest --experts 8
+one_line 2 "--dtype int32: gemm multiplies" "$weft" bench gemm --dtype int32
+one_line 2 "--peer mpi stands beside" "$weft" bench gemm 64 64 64 --peer mpi
+ends "MPI that cannot add" 1 quietly "$weft" run -n 2 -- "$weft" bench all_reduce --bytes 64 --dtype f16 --peer mpi
+says err "--peer mpi: MPI is not in these ranks"
+one_line 2 "--launch graph: cpu is a CPU" "$weft" sim ag_gemm 64 64 64 --machine cpu --launch graph
+one_line 2 "--threads: the formulas of moe" "$weft" sim moe --threads 2
+one_line 2 "--output needs a file" "$weft" calibrate --output ''
 
 one_line 127 "cannot start /no/such/program" "$weft" run -n 2 -- /no/such/program
 one_line 126 "cannot start $scratch/err" "$weft" run -n 2 -- "$scratch/err"

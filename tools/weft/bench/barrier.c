@@ -69,6 +69,8 @@ int bench_barrier(bench_context *context)
     report *out = &context->report;
     int ok;
 
+    if (context->mpi_asked && !context->mpi)
+        return bench_say(context, "--peer mpi: MPI is not in these ranks");
     if (weft_alloc(context->group, sizeof(int64_t) * (size_t)context->size, 0, (void **)&it.stamps) !=
         WEFT_OK)
         return bench_fail(context, "allocating");

@@ -46,6 +46,7 @@ typedef struct bench_context {
     report report;            /* prints on rank 0 only */
     report_page page;         /* of --html, written by rank 0 */
     const bench_mpi *mpi;     /* NULL when these processes have none, or --peer none */
+    bool mpi_asked;           /* --peer mpi: an error where it cannot stand beside what is measured */
     const blas_library *blas; /* OpenBLAS, NULL when it is not installed, or --peer none */
     uint64_t random;          /* a generator that is in the same state on every rank */
     bench_board *board;       /* symmetric; see bench_share */

@@ -216,13 +216,10 @@ static void take_bytes(weft_options *options, int ranks)
 static int take_plan(weft_options *options, const given_plan *given)
 {
     const weft_problem *problem = &given->parts[0].problem;
+    int status = given_plan_refuses(given, "bench", "--plan", options);
 
-    if (options->sizes_given || options->bytes_first || options->set || options->schedule_given ||
-        options->dtype_given)
-        return options_error("bench", "--plan: the file says of what sizes, type and schedule the plan is");
-    if (options->ranks_given && options->ranks != given->world)
-        return options_error("bench", "-n %lld: the plan in %s is of %d ranks", (long long)options->ranks,
-                             plan_path, given->world);
+    if (status)
+        return status;
     if (options->cuda && link_choice.bytes_per_ns > 0)
         return options_error("bench", "--plan: plans from files run on all their ranks: leave --link out");
     if (options->cuda && problem->op >= WEFT_OP_ALL_REDUCE)
@@ -359,6 +356,7 @@ int bench_run_rank(int argc, char **argv, const bench_mpi *mpi)
         return 2;
     }
     options.ranks = weft_size(context.group);
+    context.mpi_asked = strcmp(peer_choice, "mpi") == 0;
     if (strcmp(peer_choice, "none")) {
         context.mpi = mpi;
         context.blas = blas_openblas();
@@ -409,6 +407,8 @@ int cmd_bench(int argc, char **argv)
     if (processes && (!options.cuda || link_choice.bytes_per_ns > 0))
         return options_error("bench", "--processes is for --backend cuda without --link");
     bool collective = options.is_plan_op && options.problem.op > WEFT_OP_GEMM_AS;
+    if (strcmp(peer_choice, "mpi") == 0 && (options.cuda || find_entry(options.op_name)->alone))
+        return options_error("bench", "--peer mpi stands beside what several ranks of the cpu backend do");
     if ((processes || (collective && options.cuda)) && (options.svg || options.trace))
         return options_error(
             "bench", collective ? "--svg and --trace draw collectives of the cpu backend"

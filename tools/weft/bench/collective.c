@@ -522,6 +522,11 @@ int bench_collective(bench_context *context)
 
     if (options->cuda)
         return bench_cuda_collectives(context);
+    if (context->mpi_asked && !mpi_can(&c))
+        return bench_say(
+            context,
+            "--peer mpi: MPI is not in these ranks, or has no sum of %s, or cannot count so many bytes",
+            weft_dtype_name(c.problem.dtype));
     c.element = weft_dtype_size(c.problem.dtype);
     c.sequence = malloc(PERIOD * c.element);
     c.expected = malloc(PERIOD * c.element);

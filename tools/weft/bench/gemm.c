@@ -566,6 +566,9 @@ int bench_gemm(bench_context *context)
     weft_error_text error;
     int threads = weft_pool_members(options->threads ? (int)options->threads : 1);
 
+    if (p.dtype > WEFT_I8 && !weft_dtype_is_fp8(p.dtype))
+        return options_error("bench", "--dtype %s: gemm multiplies float32, bfloat16, float16, int8 or fp8",
+                             weft_dtype_name(p.dtype));
     context->report.columns = columns;
     report_note(
         &context->report,

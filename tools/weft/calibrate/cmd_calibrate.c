@@ -217,16 +217,16 @@ int cmd_calibrate(int argc, char **argv)
     calibrate_gpu gpu;
     weft_error_text error = {0};
     char path[1024] = "";
-    const char *backend = "cpu";
+    const char *backend = "cpu", *output = NULL;
     int status;
 
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
             return help();
         if (strncmp(argv[i], "--output=", 9) == 0)
-            snprintf(path, sizeof(path), "%s", argv[i] + 9);
-        else if ((strcmp(argv[i], "--output") == 0 || strcmp(argv[i], "-o") == 0) && i + 1 < argc)
-            snprintf(path, sizeof(path), "%s", argv[++i]);
+            output = argv[i] + 9;
+        else if (strcmp(argv[i], "--output") == 0 && i + 1 < argc)
+            output = argv[++i];
         else if (strncmp(argv[i], "--backend=", 10) == 0)
             backend = argv[i] + 10;
         else if (strcmp(argv[i], "--backend") == 0 && i + 1 < argc)
@@ -238,7 +238,11 @@ int cmd_calibrate(int argc, char **argv)
     bool gpus = strcmp(backend, "cuda") == 0;
     if (!gpus && strcmp(backend, "cpu") != 0)
         return options_error("calibrate", "--backend %s: it should be cpu or cuda", backend);
-    if (!*path && (gpus ? weft_machine_gpu_path : weft_machine_user_path)(path, sizeof(path), &error))
+    if (output && !*output)
+        return options_error("calibrate", "--output needs a file, or - for standard output");
+    if (output)
+        snprintf(path, sizeof(path), "%s", output);
+    if (!output && (gpus ? weft_machine_gpu_path : weft_machine_user_path)(path, sizeof(path), &error))
         return options_error("calibrate", "%s", error.text);
     if (strcmp(path, "-") != 0 && !can_write(path))
         return 1;

@@ -335,6 +335,11 @@ static int plan(int argc, char **argv)
         return options_error("plan", "--bytes: a plan has one size, not a range");
     if (rank_asked >= 0 && (check_asked || options.svg || options.trace))
         return options_error("plan", "--rank is for printing: what is checked or drawn is every rank's part");
+    if (options.json && !check_asked && (options.svg || options.trace))
+        return options_error("plan", "--json is for a plan that is printed or checked: %s draws it",
+                             options.svg ? "--svg" : "--trace");
+    if (given.parts && (status = given_plan_refuses(&given, "plan", "--from", &options)))
+        return status;
     world = given.parts ? given.world : (int)options.ranks;
     if (world > WEFT_RANKS_MAX)
         return options_error("plan", "-n %d: a group has at most %d ranks (weft sim takes more)", world,

@@ -105,6 +105,7 @@ int sim_simulate(simulation *s, const weft_problem *asked, weft_schedule schedul
     weft_error_text error = {0};
     weft_status status;
 
+    report_progress(&s->report, "%s %s", weft_op_name(problem.op), weft_schedule_name(problem.op, schedule));
     problem.schedule = schedule;
     if (given.parts && schedule == given.parts[0].problem.schedule) {
         source.make = given_plan_make;
@@ -326,8 +327,8 @@ static int show_products(simulation *s)
         problem.m = shapes[i].m;
         problem.n = shapes[i].n;
         problem.k = shapes[i].k;
-        problem.bias = shapes[i].bias;
-        problem.transb = shapes[i].transb;
+        problem.bias = shapes[i].bias || s->options->problem.bias;
+        problem.transb = shapes[i].transb || s->options->problem.transb;
         status = show_product(s, problem);
     }
     return status;
@@ -462,16 +463,18 @@ static void explain(simulation *s)
     bool gpu = s->machine.kind == WEFT_MACHINE_GPU;
 
     if (swept.name)
-        report_note(&s->report,
-                    "compute, link, memory, latency: what the critical path is spent on; libraries: NCCL "
-                    "(RCCL) and cuBLAS "
-                    "(hipBLASLt), one\nafter the other; 2× link: with links and networks of twice the rate");
+        report_note(
+            &s->report, "compute, link, memory, latency: µs of the critical path that are spent on it%s",
+            gpu ? "; libraries: NCCL (RCCL) and cuBLAS (hipBLASLt), one\nafter the other; 2× link: with "
+                  "links and networks of twice the rate, which buys so much of the time"
+                : "; of libraries and links\nonly descriptions of GPUs say something");
     else if (s->options->problem.op >= WEFT_OP_ALL_REDUCE)
-        report_note(&s->report, "library: NCCL (RCCL on AMD) on the same machine; bus GB/s: bytes that cross "
-                                "a rank's border over the "
-                                "time; network ≥,\nnode ≥: what must pass each rank's link to the network, "
-                                "and inside its node, takes "
-                                "at least this; bound by: what\nmost of the critical path is spent on");
+        report_note(
+            &s->report,
+            "%sbus GB/s: bytes that cross a rank's border over the time; network ≥,\nnode ≥: what must "
+            "pass each rank's link to the network, and inside its node, takes at least this; bound by: "
+            "what\nmost of the critical path is spent on",
+            gpu ? "library: NCCL (RCCL on AMD) on the same machine; " : "");
     else
         report_note(
             &s->report,
@@ -541,9 +544,14 @@ static int sim_moe(const weft_options *options)
     if (options->set || options->impl || options->html)
         return options_error("sim",
                              "moe is one shape: --experts, --topk, --hidden, --tokens, --mode, and no page");
+    if (options->threads)
+        return options_error("sim",
+                             "--threads: the formulas of moe know no threads, only the machine's rates");
     found = weft_machine_find(machine_name, &s.machine, &error);
     if (found)
         return sim_fail(&error, found);
+    if (from_graph && s.machine.kind != WEFT_MACHINE_GPU)
+        return options_error("sim", "--launch graph: %s is a CPU, which launches nothing", s.machine.name);
     report_open(&s.report, stdout, options->json, NULL);
     status = sim_moe_show(&s);
     closed = report_close(&s.report);
@@ -568,8 +576,8 @@ static int sim(int argc, char **argv)
         return help(flags);
     if (!options.is_plan_op)
         return sim_moe(&options);
-    if (given.parts && (options.sizes_given || options.set || options.bytes_first || options.schedule_given))
-        return options_error("sim", "--plan: the file says of what sizes and schedule the plan is");
+    if (given.parts && (status = given_plan_refuses(&given, "sim", "--plan", &options)))
+        return status;
     if (given.parts && given_plan_check(&given, "sim"))
         return 1;
     if (given.parts) {
@@ -597,6 +605,8 @@ static int sim(int argc, char **argv)
     found = weft_machine_find(machine_name, &s.machine, &error);
     if (found)
         return sim_fail(&error, found);
+    if (from_graph && s.machine.kind != WEFT_MACHINE_GPU)
+        return options_error("sim", "--launch graph: %s is a CPU, which launches nothing", s.machine.name);
     if (swept.name && (status = sim_sweep_check(&s, &swept)))
         return status;
     if (!swept.name && s.machine.ranks_per_node && s.world > s.machine.nodes * s.machine.ranks_per_node)

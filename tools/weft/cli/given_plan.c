@@ -1,6 +1,4 @@
 #include "cli/given_plan.h"
-#include "cli/options.h"
-
 #include "plan/check.h"
 #include "plan/read.h"
 
@@ -40,6 +38,21 @@ void given_plan_close(given_plan *given)
     weft_plan_parts_free(given->parts, given->world);
     free(given->argv);
     *given = (given_plan){0};
+}
+
+int given_plan_refuses(const given_plan *given, const char *command, const char *flag,
+                       const weft_options *options)
+{
+    if (options->problem_flag || options->sizes_given)
+        return options_error(command,
+                             "%s: the file of %s says of what problem its plan is, and how it is made",
+                             options->problem_flag ? options->problem_flag : "M N K", flag);
+    if (options->threads && strcmp(command, "bench") != 0) /* there it is for what stands beside the plan */
+        return options_error(command, "--threads: the file of %s says how many workers its plan has", flag);
+    if (options->ranks_given && options->ranks != given->world)
+        return options_error(command, "-n %lld: the plan of %s is of %d ranks", (long long)options->ranks,
+                             flag, given->world);
+    return 0;
 }
 
 int given_plan_check(const given_plan *given, const char *command)

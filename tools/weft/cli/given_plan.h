@@ -2,6 +2,7 @@
 #ifndef WEFT_CLI_GIVEN_PLAN_H
 #define WEFT_CLI_GIVEN_PLAN_H
 
+#include "cli/options.h"
 #include "plan/plan.h"
 
 typedef struct given_plan {
@@ -14,6 +15,11 @@ typedef struct given_plan {
 /* Looks for `flag FILE` and reads the file. Returns the exit status of a command that cannot go on, or 0. */
 int given_plan_open(given_plan *given, const char *command, const char *flag, int argc, char **argv);
 void given_plan_close(given_plan *given);
+
+/* Flags that say again what the file says, or something else: 2 after a line on standard error, 0 where there
+ * are none. */
+int given_plan_refuses(const given_plan *given, const char *command, const char *flag,
+                       const weft_options *options);
 
 /* Says what is wrong with it, on standard error; 1 when something is. */
 int given_plan_check(const given_plan *given, const char *command);

@@ -328,6 +328,15 @@ static const options_flag *find_flag(const options_flag *flags, int count, const
     return NULL;
 }
 
+/* Whether a flag says what the problem is, or how it is made: all that a plan from a file says itself. */
+static bool is_of_problem(const weft_options *o, const options_flag *flag)
+{
+    const char *target = flag->target, *problem = (const char *)&o->problem;
+
+    return (target >= problem && target < problem + sizeof(o->problem)) || flag->target == &o->set ||
+           flag->target == &o->scale;
+}
+
 int options_parse(weft_options *o, const char *command, const char *const *ops, const options_flag *more,
                   int argc, char **argv)
 {
@@ -361,6 +370,8 @@ int options_parse(weft_options *o, const char *command, const char *const *ops, 
             return options_error(command, "%s %s: must be %s", name, value, right);
         if (flag->target == &o->ranks)
             o->ranks_given = true;
+        if (!o->problem_flag && is_of_problem(o, flag))
+            o->problem_flag = argument;
         if (flag->ops && specials < OPTIONS_MOST_FLAGS)
             special[specials++] = flag;
     }

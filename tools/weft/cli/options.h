@@ -65,6 +65,9 @@ typedef struct weft_options {
     bool help;
     const char *trace, *svg, *html;
 
+    const char *problem_flag; /* the first that was typed of those that say what the problem is, or how it is
+                                 made; NULL: none */
+
     /* what the readers leave for the end of the parse */
     const char *collective;
     int numbers; /* plain numbers seen: m, n, k */

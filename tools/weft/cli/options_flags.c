@@ -104,11 +104,9 @@ static const char *read_act(void *target, const char *value)
 
 static const char *read_backend(void *target, const char *value)
 {
-    weft_options *options = target;
-
     if (strcmp(value, "cpu") && strcmp(value, "cuda"))
         return "cpu or cuda";
-    options->cuda = strcmp(value, "cuda") == 0;
+    *(bool *)target = strcmp(value, "cuda") == 0;
     return NULL;
 }
 
@@ -295,7 +293,7 @@ int options_problem_flags(weft_options *o, const char *command, options_flag *fl
          "of the random data (default: the clock)"},
     };
     const options_flag backend[] = {
-        {"--backend", "NAME", OPTIONS_CALL, o, read_backend, 0, 0, "products collectives moe",
+        {"--backend", "NAME", OPTIONS_CALL, &o->cuda, read_backend, 0, 0, "products collectives moe",
          "cpu (default) or cuda"},
     };
     int count = append(flags, 0, table, sizeof table);

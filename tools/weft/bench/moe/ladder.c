@@ -440,6 +440,10 @@ static void find_fault(const weft_options *options, const weft_contest_shape *sh
                  (long long)asked_rows);
     else if (options->set && strcmp(options->set, "contest"))
         snprintf(text, bytes, "--set %s: the set of shapes for moe is contest", options->set);
+    else if (options->set && (asked.experts || asked.topk || asked.hidden || asked.tokens))
+        snprintf(
+            text, bytes,
+            "--set contest brings its own --experts, --topk, --hidden and --tokens: give one or the other");
 }
 
 int bench_moe_choose(const weft_options *options, bench_moe_choice *choice)
@@ -488,6 +492,9 @@ int bench_moe(bench_context *context)
     find_fault(options, &shape, dtype, fault, sizeof fault);
     if (fault[0])
         return context->rank ? 2 : options_error("bench", "%s", fault);
+    if (context->mpi_asked && (asked.inter || !context->mpi))
+        return bench_say(
+            context, "--peer mpi: MPI is not in these ranks, or stands beside rounds, not beside --inter");
     if (asked.inter)
         return bench_moe_experts(context, asked.experts ? asked.experts : 8, shape.hidden, asked.inter,
                                  asked_rows, dtype);

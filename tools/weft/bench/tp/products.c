@@ -394,6 +394,10 @@ int bench_tp(bench_context *context)
 
     if (options->cuda)
         return bench_cuda_ranks(context);
+    if (context->mpi_asked && !tp_peer_can(context, &problem))
+        return bench_say(
+            context, "--peer mpi: OpenBLAS + MPI, where both are there, stand beside products of float32, "
+                     "float16 and bfloat16 without --l, --beta, --bias and --act");
     if (options->set && strcmp(options->set, "overlap") != 0)
         count = set_shapes(options->set, problem.op, options->scale, shapes);
     context->report.columns = choose_columns(tp_peer_can(context, &problem));
