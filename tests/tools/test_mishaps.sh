@@ -73,6 +73,7 @@ one_line 1 "WEFT_HEAP sets how much" env WEFT_HEAP=64K "$weft" calibrate --outpu
 # Refused before anything is filled: no operand of these is ever written.
 one_line 1 "of symmetric memory on each and has" quietly "$weft" bench gemm_rs 60000 60000 60000 --peer none
 one_line 1 "of symmetric memory on each and has" quietly "$weft" bench gemm_ar 100000 100000 64 --peer none
+one_line 1 "of symmetric memory on each and has" quietly env WEFT_HEAP=1G "$weft" bench all_gather --bytes 1G --peer none
 
 # What was asked for is not left out without a word.
 one_line 2 "--torch /no/such/python: it cannot be started" "$weft" bench ag_gemm 64 64 64 --torch /no/such/python

@@ -14,6 +14,9 @@
 #include "bench/cuda/bench_cuda.h"
 
 #include "core/dtype.h"
+#include "core/topo.h"
+#include "group/group.h"
+#include "group/segment.h"
 #include "plan/plan.h"
 #include "run/cpu/small.h"
 
@@ -324,17 +327,34 @@ static int open_buffers(collective *c)
     bench_context *context = c->context;
     size_t send = (size_t)c->calls * (size_t)c->send_elems * c->element;
     size_t recv = (size_t)c->calls * (size_t)c->recv_elems * c->element;
+    double both = (double)send + (double)recv,
+           heap = (double)context->group->world->segment.header->heap_bytes,
+           all = both * context->size * (mpi_can(c) ? 2 : 1), there = (double)weft_topo_memory_bytes();
+    size_t larger = (send > recv ? send : recv) / (size_t)c->calls;
     void *memory[2];
 
+    /* Said before any page of them is there. */
+    if (both > heap)
+        return bench_say(
+            context,
+            "%s of %zu bytes on %d ranks: the bench needs %.1f GiB of symmetric memory on each and has "
+            "%.1f; WEFT_HEAP sets how much",
+            weft_op_name(c->problem.op), larger, context->size, both / (1 << 30), heap / (1 << 30));
+    if (!context->spread && all > there)
+        return bench_say(
+            context, "%s of %zu bytes on %d ranks: the bench needs %.1f GiB of memory, the machine has %.1f",
+            weft_op_name(c->problem.op), larger, context->size, all / (1 << 30), there / (1 << 30));
     if (weft_alloc(context->group, send, 4096, &memory[0]) != WEFT_OK ||
         weft_alloc(context->group, recv, 4096, &memory[1]) != WEFT_OK)
         return bench_fail(context, "allocating");
     c->send = memory[0];
     c->recv = memory[1];
-    c->mpi_send = aligned_alloc(4096, (send + 4095) / 4096 * 4096);
-    c->mpi_recv = aligned_alloc(4096, (recv + 4095) / 4096 * 4096);
+    if (mpi_can(c)) {
+        c->mpi_send = aligned_alloc(4096, (send + 4095) / 4096 * 4096);
+        c->mpi_recv = aligned_alloc(4096, (recv + 4095) / 4096 * 4096);
+    }
     c->counts = malloc((size_t)context->size * sizeof *c->counts);
-    if (!c->mpi_send || !c->mpi_recv || !c->counts)
+    if ((mpi_can(c) && (!c->mpi_send || !c->mpi_recv)) || !c->counts)
         return bench_say(context, "no memory for the peer's buffers");
     for (int r = 0; r < context->size; r++)
         c->counts[r] = (int)c->problem.count;
