@@ -78,7 +78,7 @@ static void different_calls(weft_group *group, void *argument)
     (void)argument;
     status = weft_rank(group) == 1 ? weft_alloc(group, 64, 0, &memory) : weft_barrier(group);
     CHECK_INT(status, WEFT_ERR_MISMATCH);
-    CHECK_HAS(weft_error(group), "barrier");
+    CHECK_HAS(weft_error(group), "weft_barrier");
     CHECK_HAS(weft_error(group), "rank 1 weft_alloc");
     CHECK_INT(weft_barrier(group), WEFT_ERR_MISMATCH);
     CHECK_HAS(weft_error(group), "rank 1 weft_alloc");
