@@ -49,8 +49,7 @@ static int64_t chunk_across(const weft_problem *p, int world)
 /*
  * Over nodes: what crosses once, but for rows that each go to one rank anyway. Few rows of A are gathered
  * first, so that B is read once; parts of k are read where they lie. Two ranks have nothing to share inside a
- * node, and what the system does for the wire takes the cores that multiply: sums of whole matrices and rows
- * of A then travel by themselves.
+ * node: there sums of whole matrices travel by themselves.
  */
 static weft_schedule choose_across(const weft_problem *p, int world)
 {
@@ -59,8 +58,7 @@ static weft_schedule choose_across(const weft_problem *p, int world)
     if (p->op == WEFT_OP_AG_GEMM && (weft_layout_gathers_k(p->layout) || p->b_form == WEFT_B_PREPACKED) &&
         p->layout != WEFT_LAYOUT_GATHER_A)
         return WEFT_SCHEDULE_DIRECT;
-    if (p->op == WEFT_OP_AG_GEMM && p->layout == WEFT_LAYOUT_GATHER_A &&
-        (p->m <= WEFT_FEW_ROWS || world == 2))
+    if (p->op == WEFT_OP_AG_GEMM && p->layout == WEFT_LAYOUT_GATHER_A && p->m <= WEFT_FEW_ROWS)
         return WEFT_SCHEDULE_UNFUSED;
     return p->op == WEFT_OP_GEMM_AR && world == 2 ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_TWO_LEVEL;
 }

@@ -367,6 +367,19 @@ static void be_well(int rank, void *argument)
     CHECK_INT(weft_finalize(group), WEFT_OK);
 }
 
+/* Two ranks, each alone on its node: nothing is shared inside one. */
+static void be_two(int rank, void *argument)
+{
+    weft_group *group = NULL;
+
+    (void)rank;
+    (void)argument;
+    CHECK_INT(weft_init(&group), WEFT_OK);
+    if (group)
+        check_products(group);
+    CHECK_INT(weft_finalize(group), WEFT_OK);
+}
+
 /* ---- errors --------------------------------------------------------------------------------------- */
 
 /* Ranks that ask for different things hear of it, and the group goes on; then one dies in the middle of runs.
@@ -497,6 +510,8 @@ int main(int argc, char **argv)
         placement = placements[i];
         nodes_run(placement, be_well, NULL);
     }
+    placement = "ab";
+    nodes_run(placement, be_two, NULL);
     placement = "abab";
     nodes_lose_last(placement, be_bad);
     return check_report("test_nodes_run");
