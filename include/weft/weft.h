@@ -381,7 +381,8 @@ typedef struct weft_tuning {
                      ranks that need it, or chosen for the case */
     int staged;   /* CPUs: 1 = ranks touch nothing of each other's operands: what peers read of them is copied
                      to symmetric memory chunk by chunk, in the run, and results for peers are left there (a B
-                     of weft_pack and the schedule two_level excepted); 0 = by where the operands lie */
+                     of weft_pack, the schedule two_level and collectives over nodes excepted); 0 = by where the
+                     operands lie */
     int32_t reserved[4]; /* zero */
 } weft_tuning;
 

@@ -147,6 +147,9 @@ static weft_status make_over(const weft_problem *problem, const int32_t *domain,
             return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for the domains of %d ranks", world);
         domains = number_domains(domain, world, numbered);
     }
+    /* Ranks of other domains do not read a chunk before its memory is used for the next. */
+    if (domains > 1 && resolved.op >= WEFT_OP_ALL_REDUCE)
+        resolved.tuning.staged = 0;
     if (domains > 1 && loses_blocks(&resolved))
         status = no_blocks(error);
     else if (domains > 1 && resolved.schedule != WEFT_SCHEDULE_TWO_LEVEL)

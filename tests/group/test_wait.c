@@ -62,7 +62,7 @@ static void enter_deadline(weft_group *group, void *argument)
         return;
     }
     CHECK_INT(weft_barrier(group), WEFT_ERR_TIMEOUT);
-    CHECK_HAS(weft_error(group), "for rank 2: barrier, epoch 1; rank 2 is alive but has not arrived");
+    CHECK_HAS(weft_error(group), "for rank 2: weft_barrier, epoch 1; rank 2 is alive but has not arrived");
 }
 
 static void leaver_is_named(weft_group *group, void *argument)
@@ -105,7 +105,8 @@ static void peer_elsewhere(weft_group *group, void *argument)
     CHECK_INT(weft_barrier(group), WEFT_OK);
     CHECK_INT(weft_rank(group) == 0 ? weft_wait_until(group, never, NULL, &note) : weft_barrier(group),
               WEFT_ERR_MISMATCH);
-    CHECK_HAS(weft_error(group), "rank 0 waited for rank 1: all_reduce, epoch 3, but rank 1 is in barrier");
+    CHECK_HAS(weft_error(group),
+              "rank 0 waited for rank 1: all_reduce, epoch 3, but rank 1 is in weft_barrier");
 }
 
 /* A peer that is only late, outside of any call, or still in the sync before, is waited for. */
