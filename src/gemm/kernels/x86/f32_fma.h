@@ -14,15 +14,20 @@
 
 enum { FEW_AHEAD = 4096 }; /* bytes of B: few rows wait for it, and it comes from memory */
 
-/* One of k; rows with embedded broadcasts lie evenly among the others. In assembly, because compilers load
- * what is used twice once, and copy registers between turns. */
+/* Of the rows before this one; they lie evenly among the others. */
+INLINE int embedded_before(int row)
+{
+    return row * EMBEDDED / MR;
+}
+
+/* One of k. In assembly, because compilers load what is used twice once, and copy registers between turns. */
 INLINE void product(int rows, const float *a, const float *b, vec sum[][2])
 {
     vec b0 = vec_load(b), b1 = vec_load(b + LANES);
 
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
-        if (rows == MR && i * EMBEDDED / MR != (i + 1) * EMBEDDED / MR) {
+        if (rows == MR && embedded_before(i) != embedded_before(i + 1)) {
             sum[i][0] = vec_fma_one(a + i, b0, sum[i][0]);
             sum[i][1] = vec_fma_one(a + i, b1, sum[i][1]);
         } else {
