@@ -128,8 +128,13 @@ static void nothing(emission *e)
 /* Is it the end of a lane that only waits for what the flat plan said to ranks elsewhere? */
 static bool only_waits_at_end(const lowering *l, const flat_task *t)
 {
+    const weft_plan_part *part = &l->flat[t->rank];
+    const weft_lane *lane = &part->lanes[t->task->lane];
+    const weft_task *last = &part->tasks[lane->task0 + lane->task_count - 1];
+
     return t->task->kind == WEFT_TASK_COPY && is_empty(t->regions) && !posts_to(l, t, -1) &&
-           l->caused[t->number] == NONE && t->task[1].kind == WEFT_TASK_EXIT && t->task->lane == 0;
+           l->caused[t->number] == NONE &&
+           (t->task == last || (last->kind == WEFT_TASK_EXIT && t->task + 1 == last));
 }
 
 /* A task in its own lane, without what crosses. */
