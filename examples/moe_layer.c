@@ -69,7 +69,8 @@ static double error_of(const float *x, const int32_t *expert, const float *weigh
         free(gate), free(up), free(down);
     }
     for (int h = 0; h < HIDDEN; h++)
-        worst = fmax(worst, fabs(y[h] - right[h]));
+        if (fabs(y[h] - right[h]) > worst)
+            worst = fabs(y[h] - right[h]);
     return worst;
 }
 
