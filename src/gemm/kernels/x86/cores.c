@@ -16,8 +16,8 @@
 
 #define SERVER .caches = {.l1 = 48 << 10, .l2 = 2 << 20, .l3 = 32 << 20}
 #define CASCADE .caches = {.l1 = 32 << 10, .l2 = 1 << 20, .l3 = 35 << 20}
-#define AVX2_F32 &weft_kernel_avx2_f32_6x16, 144, 256, 4080
-#define AVX512_F32 &weft_kernel_avx512_f32_12x32, 360, 512, 3072
+#define AVX2_F32 .kernel = &weft_kernel_avx2_f32_6x16, 144, 256, 4080
+#define AVX512_F32 .kernel = &weft_kernel_avx512_f32_12x32, 360, 512, 3072
 #define WIDENED(isa, type, name)                                                                             \
     .narrow = WEFT_##type, .finish = weft_##isa##_finish_##name, .along = weft_##isa##_##name##_along,       \
     .across = weft_##isa##_##name##_across, .widen_a = {.along = weft_##isa##_widen_a_##name},               \
@@ -33,7 +33,7 @@ static const weft_core core_avx2 = {
             [WEFT_COMPUTE_F16] = {AVX2_F32, WIDENED(avx2, F16, f16)},
             [WEFT_COMPUTE_F16_FAST] = {AVX2_F32, WIDENED(avx2, F16, f16)},
             [WEFT_COMPUTE_BF16] = {AVX2_F32, WIDENED(avx2, BF16, bf16)},
-            [WEFT_COMPUTE_I8] = {&weft_kernel_avx2_i8_6x16_pmaddwd, 144, 1024, 4080},
+            [WEFT_COMPUTE_I8] = {.kernel = &weft_kernel_avx2_i8_6x16_pmaddwd, 144, 1024, 4080},
         },
 };
 
@@ -47,7 +47,7 @@ static const weft_core core_avx512 = {
             [WEFT_COMPUTE_F16] = {AVX512_F32, WIDENED(avx512, F16, f16)},
             [WEFT_COMPUTE_F16_FAST] = {AVX512_F32, WIDENED(avx512, F16, f16)},
             [WEFT_COMPUTE_BF16] = {AVX512_F32, WIDENED(avx512, BF16, bf16)},
-            [WEFT_COMPUTE_I8] = {&weft_kernel_avx512_i8_12x32_pmaddwd, 384, 640, 3072},
+            [WEFT_COMPUTE_I8] = {.kernel = &weft_kernel_avx512_i8_12x32_pmaddwd, 384, 640, 3072},
         },
 };
 
@@ -61,7 +61,7 @@ static const weft_core core_avx512_vnni = {
             [WEFT_COMPUTE_F16] = {AVX512_F32, WIDENED(avx512, F16, f16)},
             [WEFT_COMPUTE_F16_FAST] = {AVX512_F32, WIDENED(avx512, F16, f16)},
             [WEFT_COMPUTE_BF16] = {AVX512_F32, WIDENED(avx512, BF16, bf16)},
-            [WEFT_COMPUTE_I8] = {&weft_kernel_avx512_i8_12x32_dpbusd, 480, 1024, 3072},
+            [WEFT_COMPUTE_I8] = {.kernel = &weft_kernel_avx512_i8_12x32_dpbusd, 480, 1024, 3072},
         },
 };
 
@@ -74,8 +74,8 @@ static const weft_core core_avx512_bf16 = {
             [WEFT_COMPUTE_F32] = {AVX512_F32},
             [WEFT_COMPUTE_F16] = {AVX512_F32, WIDENED(avx512, F16, f16)},
             [WEFT_COMPUTE_F16_FAST] = {AVX512_F32, WIDENED(avx512, F16, f16)},
-            [WEFT_COMPUTE_BF16] = {&weft_kernel_avx512_bf16_12x32_dpbf16, 480, 640, 3072},
-            [WEFT_COMPUTE_I8] = {&weft_kernel_avx512_i8_12x32_dpbusd, 480, 1024, 3072},
+            [WEFT_COMPUTE_BF16] = {.kernel = &weft_kernel_avx512_bf16_12x32_dpbf16, 480, 640, 3072},
+            [WEFT_COMPUTE_I8] = {.kernel = &weft_kernel_avx512_i8_12x32_dpbusd, 480, 1024, 3072},
         },
 };
 
@@ -88,9 +88,9 @@ static const weft_core core_avx512_fp16 = {
         {
             [WEFT_COMPUTE_F32] = {AVX512_F32},
             [WEFT_COMPUTE_F16] = {AVX512_F32, WIDENED(avx512, F16, f16)},
-            [WEFT_COMPUTE_F16_FAST] = {&weft_kernel_avx512_f16_12x64_fmaph, 480, 384, 3072},
-            [WEFT_COMPUTE_BF16] = {&weft_kernel_avx512_bf16_12x32_dpbf16, 480, 640, 3072},
-            [WEFT_COMPUTE_I8] = {&weft_kernel_avx512_i8_12x32_dpbusd, 480, 1024, 3072},
+            [WEFT_COMPUTE_F16_FAST] = {.kernel = &weft_kernel_avx512_f16_12x64_fmaph, 480, 384, 3072},
+            [WEFT_COMPUTE_BF16] = {.kernel = &weft_kernel_avx512_bf16_12x32_dpbf16, 480, 640, 3072},
+            [WEFT_COMPUTE_I8] = {.kernel = &weft_kernel_avx512_i8_12x32_dpbusd, 480, 1024, 3072},
         },
 };
 #endif
@@ -109,12 +109,12 @@ static const weft_core core_amx = {
             [WEFT_COMPUTE_F32] = {AVX512_F32},
             [WEFT_COMPUTE_F16] = {AVX512_F32, WIDENED(avx512, F16, f16)},
 #ifdef WEFT_HAVE_AVX512FP16
-            [WEFT_COMPUTE_F16_FAST] = {&weft_kernel_avx512_f16_12x64_fmaph, 480, 384, 3072},
+            [WEFT_COMPUTE_F16_FAST] = {.kernel = &weft_kernel_avx512_f16_12x64_fmaph, 480, 384, 3072},
 #else
             [WEFT_COMPUTE_F16_FAST] = {AVX512_F32, WIDENED(avx512, F16, f16)},
 #endif
-            [WEFT_COMPUTE_BF16] = {&weft_kernel_amx_bf16_32x32, 256, 2048, 4096},
-            [WEFT_COMPUTE_I8] = {&weft_kernel_amx_i8_32x32, 384, 4096, 4096},
+            [WEFT_COMPUTE_BF16] = {.kernel = &weft_kernel_amx_bf16_32x32, 256, 2048, 4096},
+            [WEFT_COMPUTE_I8] = {.kernel = &weft_kernel_amx_i8_32x32, 384, 4096, 4096},
         },
 };
 
