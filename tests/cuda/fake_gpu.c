@@ -355,10 +355,18 @@ static bool step_exchange(fake_launch *launch)
 
 /* ---- mixture of experts -------------------------------------------------------------------------------- */
 
+static void end_if_over(fake_launch *launch)
+{
+    for (uint32_t i = 0; i < launch->lane_count; i++)
+        if (!launch->lanes[i].done)
+            return;
+    launch_end(launch);
+}
+
 /* CTAs in any order. */
 static bool step_experts(fake_launch *launch)
 {
-    bool moved = false, over = true;
+    bool moved = false;
     if (!launch->started) {
         launch->lanes = calloc(launch->lane_count, sizeof(*launch->lanes));
         launch->started = true;
@@ -372,10 +380,7 @@ static bool step_experts(fake_launch *launch)
         launch->lanes[cta].done = 1;
         moved = true;
     }
-    for (uint32_t i = 0; i < launch->lane_count; i++)
-        over &= launch->lanes[i].done;
-    if (over)
-        launch_end(launch);
+    end_if_over(launch);
     return moved;
 }
 
@@ -384,7 +389,7 @@ static const int64_t LADDER_PATIENCE_NS = 60000000000;
 /* CTAs in any order, as far as nothing has to be waited for. */
 static bool step_ladder(fake_launch *launch)
 {
-    bool moved = false, over = true;
+    bool moved = false;
     if (!launch->started) {
         launch->lanes = calloc(launch->lane_count, sizeof(*launch->lanes));
         launch->started = true;
@@ -400,10 +405,7 @@ static bool step_ladder(fake_launch *launch)
         launch->lanes[cta].done = 1;
         moved = true;
     }
-    for (uint32_t i = 0; i < launch->lane_count; i++)
-        over &= launch->lanes[i].done;
-    if (over)
-        launch_end(launch);
+    end_if_over(launch);
     return moved;
 }
 
