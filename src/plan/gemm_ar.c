@@ -8,6 +8,7 @@
  *             the peer's (order of the sum: peer, owner); otherwise the sum is in rank order, the slices of a
  *             cut tile in ascending k. Tiles are narrowed until every rank has two, where columns allow: a
  *             rank with nothing to compute before its own tile would wait for the others' product.
+ *             With sums_stay a rank owns rows instead, whose sums go round: see gemm_rs.c.
  *
  *   one_shot  Every rank keeps its raw product and tells all peers tile by tile; every rank adds every tile
  *             from all ranks, in rank order.
@@ -280,8 +281,13 @@ static void unfused(gemm_ar *ar)
 
 void weft_generate_gemm_ar(weft_builder *builder)
 {
-    gemm_ar ar = {.gen = weft_gemm_begin(builder)};
+    gemm_ar ar = {0};
 
+    if (builder->problem->schedule == WEFT_SCHEDULE_TWO_SHOT && builder->problem->tuning.sums_stay) {
+        weft_generate_gemm_ar_ring(builder);
+        return;
+    }
+    ar.gen = weft_gemm_begin(builder);
     weft_gemm_declare_packed(&ar.gen);
     if (builder->problem->schedule == WEFT_SCHEDULE_UNFUSED) {
         unfused(&ar);

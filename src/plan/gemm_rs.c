@@ -1,6 +1,7 @@
 /*
- * GEMM + reduce-scatter. Rank r holds columns part r of A and rows part r of B. The result is scattered by
- * rows (D[part r of m x n]) or by columns (D[m x part r of n]); a rank's part of it is its block.
+ * GEMM + reduce-scatter, and the ring of GEMM + all-reduce. Rank r holds columns part r of A and rows part r
+ * of B. The result is scattered by rows (D[part r of m x n]) or by columns (D[m x part r of n]); a rank's
+ * part of it is its block.
  *
  *   rotating C  The sum for the block of rank o starts at rank o+1 and travels o+2, o+3, ... to o. Each hop
  *               starts its accumulators from the partial sum that its predecessor stored here; the owner's
@@ -12,6 +13,10 @@
  *               product starts from the peer's tile (order: peer, owner); with more the owner adds all in
  *               rank order.
  *   unfused     The whole product first; then every rank adds its block from all ranks, in rank order.
+ *
+ * For an all-reduce the blocks of rows go round in stripes of `raster` rows of tiles, all ranks' first
+ * stripes, then their second ones; and of a stripe that its owner has finished the others fetch the rows,
+ * while the next one is multiplied.
  */
 #include "plan/gemm_whole.h"
 #include "core/dtype.h"
@@ -19,8 +24,10 @@
 typedef struct gemm_rs {
     weft_gemm_gen gen;
     bool by_rows;
-    int64_t slot; /* extent of the longest block along the scattered dimension */
+    bool everywhere; /* all ranks get all blocks */
+    int64_t slot;    /* extent of the longest block along the scattered dimension */
     uint32_t partial, own;
+    uint32_t finished; /* everywhere: counts tiles of a row of them, by how far its owner is, then by row */
 } gemm_rs;
 
 /* One tile of a block: where it is in the whole product, and in the owner's D. */
@@ -107,6 +114,116 @@ static void declare_slots(gemm_rs *rs, int64_t slots, bool handed_on)
         weft_gemm_hand_on(&rs->gen, rs->partial);
 }
 
+/* ---- everywhere -------------------------------------------------------------------------------------- */
+
+static int64_t tile_rows(const gemm_rs *rs, int owner)
+{
+    return weft_cut_count(block_of(rs, owner).count, rs->gen.problem->tuning.tile_m);
+}
+
+static int64_t tiles_across(const gemm_rs *rs)
+{
+    const weft_tuning *t = &rs->gen.problem->tuning;
+
+    return weft_cut_columns_count(rs->gen.problem->n, t->tile_n, t->grain_n);
+}
+
+/* The signal of a rank for row `row` of tiles of the owner that is `step` ranks after it. */
+static uint32_t finished_signal(const gemm_rs *rs, int step, int64_t batch, int64_t row)
+{
+    return rs->finished +
+           (uint32_t)(((step - 1) * rs->gen.problem->l + batch) * tile_rows(rs, 0) + row);
+}
+
+/* A finished tile: where it goes, and who is told. */
+static void finish_unit(gemm_rs *rs, const unit *u)
+{
+    weft_gemm_gen *gen = &rs->gen;
+    weft_builder *b = gen->builder;
+    int64_t tile_m = gen->problem->tuning.tile_m, row = tile_m ? u->d_rows.begin / tile_m : 0;
+
+    if (!rs->everywhere) {
+        weft_builder_to(b, weft_region_make(gen->d, gen->me, u->batch, u->d_rows, u->d_cols));
+        return;
+    }
+    weft_builder_to(b, weft_region_make(gen->d, gen->me, u->batch, u->rows, u->cols));
+    if (gen->problem->tuning.staged)
+        weft_builder_to(b, weft_region_make(gen->results, gen->me, u->batch, u->rows, u->cols));
+    for (int step = 1; step < gen->world; step++)
+        weft_builder_post(b, finished_signal(rs, step, u->batch, row),
+                          weft_rotate(gen->me, gen->world - step, gen->world));
+}
+
+enum { BAND_BYTES = 16384 }; /* of one copy task: little enough that all copy lanes have some of a stripe */
+
+/* One row of tiles of an owner, by bands of whole rows. */
+static void fetch_row(gemm_rs *rs, int step, int64_t batch, int64_t row, int64_t *dealt)
+{
+    weft_gemm_gen *gen = &rs->gen;
+    weft_builder *b = gen->builder;
+    const weft_problem *p = gen->problem;
+    int owner = weft_rotate(gen->me, step, gen->world), copiers = p->tuning.copiers;
+    weft_span rows = weft_cut(block_of(rs, owner), p->tuning.tile_m, row), cols = weft_whole(p->n);
+    int64_t line = p->n * (int64_t)weft_dtype_size(p->d_dtype);
+    int64_t band = line >= BAND_BYTES ? 1 : BAND_BYTES / (line > 0 ? line : 1);
+    uint32_t signal = finished_signal(rs, step, batch, row);
+
+    weft_builder_expect(b, signal, tiles_across(rs));
+    for (int64_t i = 0; i < weft_cut_count(rows.count, band); i++) {
+        weft_span cut = weft_cut(rows, band, i);
+        int lane = copiers ? gen->lanes + (int)((*dealt)++ % copiers) : weft_gemm_lane(gen);
+
+        weft_builder_task(b, lane, WEFT_TASK_COPY, 0);
+        weft_builder_to(b, weft_region_make(gen->d, gen->me, batch, cut, cols));
+        weft_builder_from(
+            b, weft_region_make(p->tuning.staged ? gen->results : gen->d, owner, batch, cut, cols));
+        weft_builder_wait(b, signal, tiles_across(rs));
+        weft_builder_end(b);
+    }
+}
+
+/* In the order in which rows are finished. */
+static void fetch_all(gemm_rs *rs)
+{
+    const weft_gemm_gen *gen = &rs->gen;
+    int64_t dealt = 0;
+
+    for (int64_t batch = 0; batch < gen->problem->l; batch++)
+        for (int64_t row = 0; row < tile_rows(rs, 0); row++)
+            for (int step = 1; step < gen->world; step++)
+                if (row < tile_rows(rs, weft_rotate(gen->me, step, gen->world)))
+                    fetch_row(rs, step, batch, row, &dealt);
+}
+
+/* ---- rotating C -------------------------------------------------------------------------------------- */
+
+/* A tile at `step` of the ring, on `lane` with signal `arrived`. */
+static void rotate_unit(gemm_rs *rs, const unit *u, int step, int lane, uint32_t arrived)
+{
+    weft_gemm_gen *gen = &rs->gen;
+    weft_builder *b = gen->builder;
+    int owner = weft_rotate(gen->me, 2 * gen->world - 1 - step, gen->world);
+    int next = weft_rotate(gen->me, 1, gen->world);
+    bool last = step == gen->world - 1, stay = gen->problem->tuning.sums_stay;
+
+    weft_gemm_open(gen, lane, WEFT_TASK_GEMM, last, step > 0);
+    if (last)
+        finish_unit(rs, u);
+    else
+        weft_builder_to(b, stay ? in_slot(rs, rs->partial, owner, 0, u)
+                                : in_slot(rs, rs->partial, next, step, u));
+    add_product(rs, u);
+    if (step > 0) {
+        weft_builder_from(b, stay ? in_slot(rs, rs->partial, owner, 0, u)
+                                  : in_slot(rs, rs->partial, gen->me, step - 1, u));
+        weft_builder_wait(b, arrived, weft_builder_expect_more(b, arrived));
+    }
+    if (!last)
+        weft_builder_post(b, arrived, next);
+    weft_gemm_close(gen, last, u->batch, rs->everywhere ? u->rows : u->d_rows,
+                    rs->everywhere ? u->cols : u->d_cols);
+}
+
 /*
  * Tile u of owner o's block belongs to the same lane on every rank, so that signal `lane` of a rank is posted
  * by that lane of its predecessor alone, in the order in which this rank consumes.
@@ -114,42 +231,28 @@ static void declare_slots(gemm_rs *rs, int64_t slots, bool handed_on)
 static void rotating(gemm_rs *rs)
 {
     weft_gemm_gen *gen = &rs->gen;
-    weft_builder *b = gen->builder;
-    uint32_t arrived = weft_builder_signals(b, gen->lanes);
-    int next = weft_rotate(gen->me, 1, gen->world);
-    bool stay = gen->problem->tuning.sums_stay;
+    const weft_tuning *t = &gen->problem->tuning;
+    uint32_t arrived = weft_builder_signals(gen->builder, gen->lanes);
+    int64_t all = unit_count(rs, 0), stripe = rs->everywhere ? t->raster * tiles_across(rs) : 0;
 
-    if (stay)
+    if (t->sums_stay)
         declare_slots(rs, gen->world > 1, false);
     else
         declare_slots(rs, gen->world - 1, true);
     weft_gemm_pack(gen);
-    for (int step = 0; step < gen->world; step++) {
-        int owner = weft_rotate(gen->me, 2 * gen->world - 1 - step, gen->world);
-        int64_t units = unit_count(rs, owner);
-        bool last = step == gen->world - 1;
+    if (stripe <= 0 || stripe > all)
+        stripe = all;
+    for (int64_t first = 0; first < all; first += stripe) {
+        for (int step = 0; step < gen->world; step++) {
+            int owner = weft_rotate(gen->me, 2 * gen->world - 1 - step, gen->world);
+            int64_t units = unit_count(rs, owner), count = units - first < stripe ? units - first : stripe;
 
-        for (int64_t i = 0; i < units; i++) {
-            unit u = unit_at(rs, owner, i);
-            int lane = (int)((i + owner * units) % gen->lanes);
+            for (int64_t i = 0; i < count; i++) {
+                unit u = unit_at(rs, owner, first + i);
+                int lane = (int)((first * gen->world + i + owner * count) % gen->lanes);
 
-            weft_gemm_open(gen, lane, WEFT_TASK_GEMM, last, step > 0);
-            if (last)
-                weft_builder_to(b, weft_region_make(gen->d, gen->me, u.batch, u.d_rows, u.d_cols));
-            else
-                weft_builder_to(b, stay ? in_slot(rs, rs->partial, owner, 0, &u)
-                                        : in_slot(rs, rs->partial, next, step, &u));
-            add_product(rs, &u);
-            if (step > 0) {
-                uint32_t signal = arrived + (uint32_t)lane;
-
-                weft_builder_from(b, stay ? in_slot(rs, rs->partial, owner, 0, &u)
-                                          : in_slot(rs, rs->partial, gen->me, step - 1, &u));
-                weft_builder_wait(b, signal, weft_builder_expect_more(b, signal));
+                rotate_unit(rs, &u, step, lane, arrived + (uint32_t)lane);
             }
-            if (!last)
-                weft_builder_post(b, arrived + (uint32_t)lane, next);
-            weft_gemm_close(gen, last, u.batch, u.d_rows, u.d_cols);
         }
     }
 }
@@ -269,6 +372,20 @@ static void unfused(gemm_rs *rs)
             weft_builder_from(b, weft_region_make(sums, rank, i / count, rows, cols));
         weft_gemm_close(gen, true, i / count, d_rows, d_cols);
     }
+}
+
+void weft_generate_gemm_ar_ring(weft_builder *builder)
+{
+    gemm_rs rs = {.gen = weft_gemm_begin(builder), .by_rows = true, .everywhere = true};
+    const weft_tuning *t = &builder->problem->tuning;
+
+    rs.slot = block_of(&rs, 0).count;
+    if (t->copiers)
+        weft_builder_lanes(builder, WEFT_LANE_COPY, t->copiers);
+    weft_gemm_declare_packed(&rs.gen);
+    rs.finished = weft_builder_signals(builder, (builder->world - 1) * builder->problem->l * tile_rows(&rs, 0));
+    rotating(&rs);
+    fetch_all(&rs);
 }
 
 void weft_generate_gemm_rs(weft_builder *builder)

@@ -14,6 +14,7 @@ void weft_generate_ag_gemm(weft_builder *builder);
 void weft_generate_ag_gemm_k(weft_builder *builder); /* ag_gemm, where k is gathered */
 void weft_generate_gemm_rs(weft_builder *builder);
 void weft_generate_gemm_ar(weft_builder *builder);
+void weft_generate_gemm_ar_ring(weft_builder *builder); /* two_shot, where sums stay */
 void weft_generate_gemm_as(weft_builder *builder);
 void weft_generate_gemm_packets(weft_builder *builder); /* gemm_rs and gemm_ar, unfused, with `exchange` */
 void weft_generate_local(weft_builder *builder);        /* any of them on one rank, with chunk_k */

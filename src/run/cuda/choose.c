@@ -16,6 +16,7 @@
 
 enum {
     PANELS_SIDE_BY_SIDE = 8, /* 8 x 8 tiles are about a round of the crews: least traffic for the product */
+    STRIPE_PANELS = 2,       /* of a gemm_ar, whose last stripe is fetched when all is multiplied */
     CHUNK_K = 512,           /* 1 KiB of a row: small enough to start early, large enough to copy fast */
     COPIERS = 2,
     CREW_CTAS = 2,
@@ -343,24 +344,25 @@ static weft_tuning choose_tuning(const weft_problem *p, const weft_cuda_basis *b
     weft_tuning t = begin_tuning(p, b, m);
     bool fp8 = weft_dtype_is_fp8(p->dtype),
          fused = m->schedule != WEFT_SCHEDULE_DIRECT && m->schedule != WEFT_SCHEDULE_UNFUSED,
-         fetches = b->world > 1 && p->op == WEFT_OP_AG_GEMM && fused;
+         ring = p->op == WEFT_OP_GEMM_AR && m->schedule == WEFT_SCHEDULE_TWO_SHOT && b->hopper && b->adds,
+         fetches = b->world > 1 && ((p->op == WEFT_OP_AG_GEMM && fused) || ring);
 
     t.library = m->library;
     if (!t.tile_m)
         t.tile_m = b->hopper ? WEFT_CUDA_TILE_M : ANY_M;
     /* the copy engine adds in memory: the crews need not read what they add to */
-    t.sums_stay = b->hopper && b->adds && p->op == WEFT_OP_GEMM_RS && fused;
+    t.sums_stay = ring || (b->hopper && b->adds && p->op == WEFT_OP_GEMM_RS && fused);
     if (!t.tile_n)
         t.tile_n = choose_width(p, b, &t);
     if (!t.tile_k)
         t.tile_k = fp8 ? WEFT_CUDA_FP8_K : WEFT_CUDA_TILE_K;
     if (!t.raster)
-        t.raster = PANELS_SIDE_BY_SIDE;
+        t.raster = ring ? STRIPE_PANELS : PANELS_SIDE_BY_SIDE;
     if (!fetches)
         t.copiers = 0;
     else if (!t.copiers)
         t.copiers = b->hopper ? b->crews * CREW_CTAS * WEFT_CUDA_CTA_COPIERS : COPIERS;
-    if (fetches && !t.chunk_k)
+    if (fetches && !ring && !t.chunk_k)
         t.chunk_k = fp8 ? 2 * CHUNK_K : CHUNK_K;
     /* the storers of Hopper crews copy beside their own work; elsewhere a copy lane is a CTA */
     if (!t.workers && b->hopper && (fetches || t.sums_stay))

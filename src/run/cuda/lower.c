@@ -267,7 +267,7 @@ static const weft_task *same_task(const weft_lowering *low, const weft_task *tas
     const weft_plan_part *peer = &low->binding->peers[rank];
     uint32_t index = (uint32_t)(task - low->part->tasks);
     const weft_region *d = weft_task_regions(low->part, task), *x;
-    bool ring = low->part->problem.op == WEFT_OP_GEMM_RS;
+    bool ring = low->part->problem.op == WEFT_OP_GEMM_RS || low->part->problem.tuning.sums_stay;
     if (index >= peer->task_count || peer->tasks[index].kind != task->kind)
         return NULL;
     x = &peer->regions[peer->tasks[index].region0];

@@ -247,9 +247,25 @@ static weft_status lower_lane(weft_lowering *low, const weft_lane *lane, lane_or
     return WEFT_OK;
 }
 
+/* The copy lanes that crew `lane` takes, a task of each in turn, to tasks[at] and on. */
+static uint32_t fold_lanes(const weft_cuda_program *program, uint32_t lane, weft_cuda_task *tasks, uint32_t at)
+{
+    bool more = true;
+    for (uint32_t turn = 0; more; turn++) {
+        more = false;
+        for (uint32_t i = lane; i < program->copy_count; i += program->lane_count)
+            if (turn < program->copies[i].task_count) {
+                tasks[at++] = program->tasks[program->copies[i].task0 + turn];
+                more = true;
+            }
+    }
+    return at;
+}
+
 /*
  * Where storers cannot run the copy lanes (operands the bulk engine or the Hopper walker refuses), the crews
- * do their work first: it waits for nothing that a crew does.
+ * do their work: first what they multiply, which waits for nothing that a crew does; or when they have
+ * multiplied, what they have made (rows of a gemm_ar), before the join of all lanes.
  */
 static weft_status fold_copies(weft_lowering *low)
 {
@@ -261,16 +277,13 @@ static weft_status fold_copies(weft_lowering *low)
                               program->task_count);
     for (uint32_t lane = 0; lane < program->lane_count; lane++) {
         weft_cuda_lane made = {.task0 = at}, old = program->lanes[lane];
-        bool more = true;
-        for (uint32_t turn = 0; more; turn++) {
-            more = false;
-            for (uint32_t i = lane; i < program->copy_count; i += program->lane_count)
-                if (turn < program->copies[i].task_count) {
-                    tasks[at++] = program->tasks[program->copies[i].task0 + turn];
-                    more = true;
-                }
-        }
-        for (uint32_t i = 0; i < old.task_count; i++)
+        uint32_t before = low->part->problem.op == WEFT_OP_GEMM_AR ? old.task_count : 0;
+        while (before > 0 && program->tasks[old.task0 + before - 1].kind != WEFT_CUDA_GEMM)
+            before--;
+        for (uint32_t i = 0; i < before; i++)
+            tasks[at++] = program->tasks[old.task0 + i];
+        at = fold_lanes(program, lane, tasks, at);
+        for (uint32_t i = before; i < old.task_count; i++)
             tasks[at++] = program->tasks[old.task0 + i];
         made.task_count = at - made.task0;
         program->lanes[lane] = made;
@@ -278,6 +291,8 @@ static weft_status fold_copies(weft_lowering *low)
     free(program->tasks);
     program->tasks = tasks;
     program->copy_count = 0;
+    for (uint32_t lane = 0; lane < program->lane_count; lane++)
+        settle_lane(program, &program->lanes[lane]);
     return WEFT_OK;
 }
 

@@ -144,19 +144,22 @@ static double exact_value(const void *source, int rank, int64_t row, int64_t col
     const weft_problem *p = &w->parts[0].problem;
     const weft_operand *a = operand_of(w, WEFT_ROLE_A), *b = operand_of(w, WEFT_ROLE_B),
                        *d = operand_of(w, WEFT_ROLE_D);
-    bool alone = w->running < w->world, looped = p->op == WEFT_OP_GEMM_RS && alone;
+    bool alone = w->running < w->world, ring = p->op == WEFT_OP_GEMM_AR && p->tuning.sums_stay,
+         looped = (p->op == WEFT_OP_GEMM_RS || ring) && alone;
     int64_t depth = looped ? weft_part(p->k, w->world, 0).count : p->k;
     double sum = 0;
 
-    if (alone && p->op == WEFT_OP_GEMM_AR)
+    if (alone && p->op == WEFT_OP_GEMM_AR && !ring)
         return tiles_value(w, row, col, magnitude);
+    if (alone && ring && row >= weft_part(p->m, w->world, rank).count)
+        return NAN;
     if (alone && p->op == WEFT_OP_GEMM_AS && col >= weft_part(p->n, w->world, rank).count)
         return NAN;
     row += d->rows_parted ? weft_part(d->rows, w->world, rank).begin : 0;
     col += d->cols_parted ? weft_part(d->cols, w->world, rank).begin : 0;
     *magnitude = 0;
     for (int block = 0; block < (looped ? w->world : 1); block++) {
-        bool rows = p->layout == WEFT_LAYOUT_SCATTER_ROWS,
+        bool rows = ring || p->layout == WEFT_LAYOUT_SCATTER_ROWS,
              others = looped && (p->schedule != WEFT_SCHEDULE_UNFUSED || weft_problem_stores_sums(p));
         int64_t i = row + (others && rows ? weft_part(p->m, w->world, block).begin : 0);
         int64_t j = col + (others && !rows ? weft_part(p->n, w->world, block).begin : 0);
