@@ -131,8 +131,7 @@ static int64_t tiles_across(const gemm_rs *rs)
 /* The signal of a rank for row `row` of tiles of the owner that is `step` ranks after it. */
 static uint32_t finished_signal(const gemm_rs *rs, int step, int64_t batch, int64_t row)
 {
-    return rs->finished +
-           (uint32_t)(((step - 1) * rs->gen.problem->l + batch) * tile_rows(rs, 0) + row);
+    return rs->finished + (uint32_t)(((step - 1) * rs->gen.problem->l + batch) * tile_rows(rs, 0) + row);
 }
 
 /* A finished tile: where it goes, and who is told. */
@@ -383,7 +382,8 @@ void weft_generate_gemm_ar_ring(weft_builder *builder)
     if (t->copiers)
         weft_builder_lanes(builder, WEFT_LANE_COPY, t->copiers);
     weft_gemm_declare_packed(&rs.gen);
-    rs.finished = weft_builder_signals(builder, (builder->world - 1) * builder->problem->l * tile_rows(&rs, 0));
+    rs.finished =
+        weft_builder_signals(builder, (builder->world - 1) * builder->problem->l * tile_rows(&rs, 0));
     rotating(&rs);
     fetch_all(&rs);
 }

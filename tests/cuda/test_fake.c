@@ -382,11 +382,6 @@ static void test_who_makes_a_product(void)
         p = chosen(&p, 1, 132, false, true);
         CHECK_INT(p.tuning.library, 1);
         p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
-        p = chosen(&p, 2, 33, true, true);
-        CHECK_INT(p.tuning.library, cases[i].m <= 256 ? 1 : 2);
-        p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
-        p = chosen(&p, 8, 8, true, true);
-        CHECK_INT(p.tuning.library, cases[i].m <= 256 ? 1 : 2);
         p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
         p = chosen(&p, 1, 66, true, false);
         CHECK_INT(p.tuning.library, cases[i].without);
@@ -416,19 +411,31 @@ static void test_any_gpu_is_busy(void)
     }
 }
 
-/* A gemm_as of two ranks on one GPU whose columns leave crews idle is faster unfused, by measurement; one
- * that keeps them busy is not. */
-static void test_who_scatters(void)
+/* Which schedule ranks take that share a GPU, where one was much faster than the others, by measurement. */
+static void test_what_shared_gpus_take(void)
 {
-    static const int64_t shapes[][3] = {{3904, 1152, 7168}, {1376, 1024, 4544}, {5192, 5504, 8576}};
-    weft_cuda_basis basis = {.world = 2, .crews = 33, .hopper = true, .library = true, .adds = true};
+    static const struct {
+        weft_op op;
+        int64_t m, n, k;
+        int world;
+        weft_schedule schedule;
+    } cases[] = {
+        {WEFT_OP_AG_GEMM, 32, 9536, 12352, 2, WEFT_SCHEDULE_UNFUSED},
+        {WEFT_OP_AG_GEMM, 6992, 12544, 11840, 2, WEFT_SCHEDULE_ALLGATHER_ROTATING_A},
+        {WEFT_OP_AG_GEMM, 4472, 1216, 4672, 4, WEFT_SCHEDULE_DIRECT},
+        {WEFT_OP_GEMM_RS, 40, 5760, 8000, 2, WEFT_SCHEDULE_UNFUSED},
+        {WEFT_OP_GEMM_RS, 912, 1792, 2624, 2, WEFT_SCHEDULE_REDUCESCATTER_TILING_A},
+        {WEFT_OP_GEMM_AR, 432, 8448, 10816, 8, WEFT_SCHEDULE_UNFUSED},
+        {WEFT_OP_GEMM_AS, 3904, 1152, 7168, 2, WEFT_SCHEDULE_UNFUSED},
+        {WEFT_OP_GEMM_AS, 760, 2048, 5440, 8, WEFT_SCHEDULE_TWO_LEVEL},
+    };
 
-    for (int i = 0; i < 3; i++) {
-        weft_problem p =
-            problem_of(WEFT_OP_GEMM_AS, WEFT_SCHEDULE_AUTO, shapes[i][0], shapes[i][1], shapes[i][2]);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        weft_problem p = problem_of(cases[i].op, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
 
-        CHECK_INT(weft_cuda_choose(&basis, &p).schedule,
-                  i < 2 ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_ALL_SCATTER);
+        p.wire_dtype = p.d_dtype;
+        p = chosen(&p, cases[i].world, 66 / cases[i].world, true, true);
+        CHECK_INT(p.schedule, cases[i].schedule);
     }
 }
 
@@ -449,6 +456,6 @@ int main(void)
     test_cublaslt_has_no_timeline();
     test_who_makes_a_product();
     test_any_gpu_is_busy();
-    test_who_scatters();
+    test_what_shared_gpus_take();
     return check_report("test_cuda_fake");
 }

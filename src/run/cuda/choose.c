@@ -12,11 +12,13 @@
 #include "run/cuda/cost.h"
 #include "run/cuda/cublaslt.h"
 #include "run/cuda/exchanged.h"
+#include "run/cuda/shared.h"
 #include "run/cuda/splitk_product.h"
 
 enum {
     PANELS_SIDE_BY_SIDE = 8, /* 8 x 8 tiles are about a round of the crews: least traffic for the product */
-    STRIPE_PANELS = 2,       /* of a gemm_ar, whose last stripe is fetched when all is multiplied */
+    STRIPE_COLS = 8192,      /* of a gemm_ar's stripe, its rows of tiles together: fewer leave crews idle, and
+                                the last stripe is fetched when all is multiplied */
     CHUNK_K = 512,           /* 1 KiB of a row: small enough to start early, large enough to copy fast */
     COPIERS = 2,
     CREW_CTAS = 2,
@@ -29,15 +31,10 @@ enum {
     SPLITK_COLS = 192, /* if all its tiles fit the GPU at once: so many columns to an SM */
     HALF_A_GPU = 33,   /* crews of an H200 */
     A_QUARTER = 16,
-    SHARED_ROWS = 1024, /* of a gemm_rs */
-    SEND_ROWS = 32,     /* up to which the product's kernel sends its sums faster than a collective does */
-    PADDED = 8,         /* elements, to which lines of staged operands are padded */
-    SUM_ROWS = 32,      /* of what is added up at once */
-    MOVED_BYTES = 16 << 10, /* of A, at once */
-    PRODUCT_NS = 790000,    /* operations a nanosecond of products that fill the GPU; */
-    SCATTER_NS = 700,       /* bytes of columns that ranks on one store at their peers, in all; */
-    UNFUSED_NS = 20000,     /* and what two ranks on one take beside that, */
-    SCATTERED_NS = 40000    /* or beside the crews of all_scatter */
+    SEND_ROWS = 32,        /* up to which the product's kernel sends its sums faster than a collective does */
+    PADDED = 8,            /* elements, to which lines of staged operands are padded */
+    SUM_ROWS = 32,         /* of what is added up at once */
+    MOVED_BYTES = 16 << 10 /* of A, at once */
 };
 
 static weft_schedule usual_schedule(const weft_problem *p)
@@ -169,33 +166,33 @@ bool weft_cuda_halves(const weft_problem *p, int world)
 }
 
 /*
- * Of a gemm_as, whether whole tiles of this rank's columns leave so many of its crews idle that the ranks'
- * products by themselves, which fill the GPU together, and then the columns take less. Two ranks on one GPU.
+ * A rank with a GPU to itself, few rows: tiles of a fused product leave most SMs without work for all of k,
+ * which costs more than the communication that they hide. The ring of a gemm_ar cuts rows into the ranks'
+ * parts, which had better fill its tiles.
  */
-static bool scatters_slowly(const weft_problem *p, int world, int crews)
+static bool few_rows(const weft_problem *p, const weft_cuda_basis *b)
 {
-    weft_cuda_shape mine = {p->m, weft_divide_up(p->n, world), p->k, p->l, crews};
-    double elems = (double)p->m * (double)p->n, moved = world * elems * (double)weft_dtype_size(p->d_dtype);
-    weft_cuda_way fused;
+    int64_t few = p->op == WEFT_OP_GEMM_AS ? 32 : p->op == WEFT_OP_GEMM_AR ? 128 : 256, tiled = 0;
 
-    return crews == HALF_A_GPU && weft_cuda_cost(&mine, WEFT_CUDA_PAIR_256, false, &fused) &&
-           2 * elems * (double)p->k / PRODUCT_NS + moved / SCATTER_NS + UNFUSED_NS < fused.ns + SCATTERED_NS;
+    for (int r = 0; r < b->world; r++)
+        tiled += weft_round_up(weft_part(p->m, b->world, r).count, WEFT_CUDA_TILE_M);
+    return p->m <= few || (p->op == WEFT_OP_GEMM_AR && b->hopper && b->adds && 2 * tiled > 3 * p->m);
 }
 
-/*
- * Few rows: tiles of a fused product leave most SMs without work for all of k, which costs more than the
- * communication that they hide. Not of gemm_as where many ranks share a GPU. Where ranks share one, what is
- * fused takes memory's time as well: a collective by itself adds up faster, of a gemm_ar any number of rows.
- */
-static bool few_rows(const weft_problem *p, int world, int crews)
+/* What `auto` takes of several ranks; `can`: a library can multiply. */
+static weft_schedule automatic_schedule(const weft_problem *p, const weft_cuda_basis *b, bool can)
 {
-    int64_t few = p->op == WEFT_OP_GEMM_AS ? 32 : p->op == WEFT_OP_GEMM_AR ? 128 : 256;
+    weft_cuda_sharing sharing = {
+        .world = b->world,
+        .crews = b->crews,
+        .ring_cols = narrow_ring(p, b->world, b->crews, WEFT_CUDA_TILE_M) ? HALF_N : WEFT_CUDA_TILE_N,
+        .unfused = can,
+        .halves = has_halves(p, b->world)};
 
-    if (p->op == WEFT_OP_GEMM_AS && scatters_slowly(p, world, crews))
-        return true;
-    if (crews <= HALF_A_GPU && has_halves(p, world) && p->op != WEFT_OP_AG_GEMM)
-        return p->op == WEFT_OP_GEMM_AR || p->m <= SHARED_ROWS;
-    return p->m <= few && (p->op != WEFT_OP_GEMM_AS || crews >= HALF_A_GPU);
+    if (b->hopper && b->adds && b->crews <= HALF_A_GPU && !weft_dtype_is_fp8(p->dtype) &&
+        !weft_layout_gathers_k(p->layout))
+        return weft_cuda_shared_fastest(p, &sharing);
+    return can && few_rows(p, b) ? WEFT_SCHEDULE_UNFUSED : usual_schedule(p);
 }
 
 /* In how many hops the product's kernel sends its sums, where that is faster than a collective behind it; 0:
@@ -246,8 +243,10 @@ static maker choose_maker(const weft_problem *p, const weft_cuda_basis *b)
     int world = b->world, crews = b->crews, asked = p->tuning.library, exchange = p->tuning.exchange, library;
     bool open = asked == 0 && all_open(&p->tuning), automatic = p->schedule == WEFT_SCHEDULE_AUTO;
     bool can = b->library && weft_cublaslt_makes(p, world);
-    bool left = can && (world > 1 ? few_rows(p, world, crews) : !(b->hopper && own_wins(p, crews)));
-    weft_schedule schedule, usual = automatic ? usual_schedule(p) : p->schedule;
+    weft_schedule fastest =
+                      automatic && open && world > 1 ? automatic_schedule(p, b, can) : usual_schedule(p),
+                  schedule, usual = automatic ? fastest : p->schedule;
+    bool left = can && (world > 1 ? fastest == WEFT_SCHEDULE_UNFUSED : !(b->hopper && own_wins(p, crews)));
 
     if (weft_problem_stores_sums(p) && !weft_cuda_exchanges(p, world, exchange))
         asked = 2; /* as any plan */
@@ -339,6 +338,14 @@ static int64_t choose_width(const weft_problem *p, const weft_cuda_basis *b, con
     return b->hopper ? usual_width(p, b->world, b->crews, t->tile_m) : any_width(p, b->world, b->crews);
 }
 
+/* Rows of tiles of a stripe of a gemm_ar. */
+static int64_t stripe_panels(const weft_problem *p)
+{
+    int64_t panels = p->n > 0 ? weft_divide_up(STRIPE_COLS, p->n) : 1;
+
+    return panels < PANELS_SIDE_BY_SIDE ? panels : PANELS_SIDE_BY_SIDE;
+}
+
 static weft_tuning choose_tuning(const weft_problem *p, const weft_cuda_basis *b, const maker *m)
 {
     weft_tuning t = begin_tuning(p, b, m);
@@ -357,7 +364,7 @@ static weft_tuning choose_tuning(const weft_problem *p, const weft_cuda_basis *b
     if (!t.tile_k)
         t.tile_k = fp8 ? WEFT_CUDA_FP8_K : WEFT_CUDA_TILE_K;
     if (!t.raster)
-        t.raster = ring ? STRIPE_PANELS : PANELS_SIDE_BY_SIDE;
+        t.raster = ring ? stripe_panels(p) : PANELS_SIDE_BY_SIDE;
     if (!fetches)
         t.copiers = 0;
     else if (!t.copiers)

@@ -248,7 +248,8 @@ static weft_status lower_lane(weft_lowering *low, const weft_lane *lane, lane_or
 }
 
 /* The copy lanes that crew `lane` takes, a task of each in turn, to tasks[at] and on. */
-static uint32_t fold_lanes(const weft_cuda_program *program, uint32_t lane, weft_cuda_task *tasks, uint32_t at)
+static uint32_t fold_lanes(const weft_cuda_program *program, uint32_t lane, weft_cuda_task *tasks,
+                           uint32_t at)
 {
     bool more = true;
     for (uint32_t turn = 0; more; turn++) {
