@@ -10,11 +10,12 @@
 
 enum { ALL_CREWS = 66 }; /* of an H200 */
 
-static const double launch_us = 9.5,         /* of a rank's kernel, one rank after another; */
-    launches_us = 15.5,                      /* of a product's and a collective's, */
-    launches_k_us = 0.0008,                  /* and more for each k of a product that few SMs make */
-    step_us = 0.70,                          /* of a crew's tile of 256 x 256, 64 of k; */
-    narrow_step = 0.55,                      /* and of one of 128 columns, of that */
+static const double launch_us = 9.5, /* of a rank's kernel, one rank after another; */
+    launches_us = 15.5,              /* of a product's and a collective's, */
+    launches_k_us = 0.0008,          /* and more for each k of a product that few SMs make */
+    tile_us = 1,                     /* of the end of a crew's tile, and as much where it adds to others'; */
+    step_us = 0.70,                  /* of a crew's tile of 256 x 256, 64 of k; */
+    narrow_step = 0.55,              /* and of one of 128 columns, of that */
     operations_us = 790e6, bytes_us = 4.2e6; /* of a GPU that is full, and of its memory */
 
 /* What a schedule takes: so much of what its products would, of what it moves and of the sums that it moves,
@@ -23,28 +24,30 @@ typedef struct schedule_cost {
     weft_op op;
     weft_schedule schedule;
     double products, moved, sums, always;
+    enum {
+        ANY,
+        HALVES,
+        NO_HALVES
+    } only; /* unfused, where a collective by itself is the other half, or not */
 } schedule_cost;
 
-static const schedule_cost halves_costs[] = {
-    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_UNFUSED, 1.18, 3.75, 0, 16.2},
-    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_UNFUSED, 0.95, 0, 5.50, 23.9},
-    {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED, 1.04, 2.69, 2.11, 14.0},
-};
-
 static const schedule_cost costs[] = {
-    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_UNFUSED, 1.18, 3.75, 0, 16.2},
-    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, 0.90, 2.68, 0, 14.5},
-    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_B, 0.90, 2.68, 0, 14.5},
-    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, 0.95, 1.00, 0, 15.1},
-    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_UNFUSED, 1.08, 0, 5.69, 26.7},
-    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A, 1.29, 0, 2.60, 9.6},
-    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_B, 1.29, 0, 2.60, 9.6},
-    {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED, 1.76, 2.48, 1.09, 17.8},
-    {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT, 1.25, 1.00, 1.00, 31.7},
-    {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_LEVEL, 1.11, 6.91, 1.00, 24.2},
-    {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_UNFUSED, 0.96, 9.72, 0, 31.0},
-    {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_ALL_SCATTER, 0.92, 2.82, 0, 45.0},
-    {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_TWO_LEVEL, 0.93, 2.65, 0, 13.9},
+    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_UNFUSED, 1.13, 4.56, 0, 20.8, ANY},
+    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, 0.84, 3.30, 0, 15.9, ANY},
+    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_B, 0.84, 3.30, 0, 15.9, ANY},
+    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, 0.91, 1.00, 0, 14.7, ANY},
+    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_UNFUSED, 1.00, 0, 5.96, 23.7, HALVES},
+    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_UNFUSED, 1.28, 0, 5.01, 19.7, NO_HALVES},
+    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A, 1.05, 0, 1.75, 11.4, ANY},
+    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_B, 1.05, 0, 1.75, 11.4, ANY},
+    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_DIRECT, 1.08, 0, 6.83, 11.7, ANY},
+    {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED, 1.00, 1.16, 3.74, 17.5, HALVES},
+    {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED, 1.34, 1.48, 6.64, 23.0, NO_HALVES},
+    {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT, 1.15, 1.22, 1.00, 26.0, ANY},
+    {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_LEVEL, 1.06, 1.00, 3.52, 22.3, ANY},
+    {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_TWO_LEVEL, 0.95, 2.49, 0, 12.9, ANY},
+    {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_UNFUSED, 0.97, 9.17, 0, 33.2, ANY},
+    {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_ALL_SCATTER, 0.87, 3.03, 0, 45.0, ANY},
 };
 
 static bool gathers_b(const weft_problem *p)
@@ -76,8 +79,9 @@ static double fused_products(const weft_problem *p, const weft_cuda_sharing *s, 
 {
     const int64_t tile_m = WEFT_CUDA_TILE_M, tile_n = WEFT_CUDA_TILE_N;
     bool ring = p->op == WEFT_OP_GEMM_RS || schedule == WEFT_SCHEDULE_TWO_SHOT;
-    bool narrow = ring && s->ring_cols < tile_n;
-    int64_t wide = narrow ? s->ring_cols : tile_n, down, across;
+    bool narrow = ring && schedule != WEFT_SCHEDULE_DIRECT && s->ring_cols < tile_n,
+         sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
+    int64_t wide = narrow ? s->ring_cols : tile_n, down, across, steps;
     if (gathers_b(p)) {
         down = weft_divide_up(weft_divide_up(p->m, s->world), tile_m);
         across = cut_tiles(p->n, s->world, tile_n);
@@ -94,9 +98,9 @@ static double fused_products(const weft_problem *p, const weft_cuda_sharing *s, 
         down = ring ? cut_tiles(p->m, s->world, tile_m) : weft_divide_up(p->m, tile_m);
         across = weft_divide_up(p->n, wide);
     }
+    steps = weft_divide_up(depth_of(p, s->world), WEFT_CUDA_TILE_K);
     return (double)weft_divide_up(down * across * p->l, s->crews) *
-           (double)weft_divide_up(depth_of(p, s->world), WEFT_CUDA_TILE_K) * step_us *
-           (narrow ? narrow_step : 1);
+           ((double)steps * step_us * (narrow ? narrow_step : 1) + (sums ? 2 : 1) * tile_us);
 }
 
 /* Those of all ranks on the GPU by all of it, or what they move through its memory. */
@@ -129,9 +133,11 @@ static double time_of(const weft_problem *p, const weft_cuda_sharing *s, const s
 /* Whether it is one of the problem's schedules, and can be. */
 static bool is_candidate(const weft_problem *p, const weft_cuda_sharing *s, const schedule_cost *c)
 {
+    if (c->op != p->op)
+        return false;
     switch (c->schedule) {
     case WEFT_SCHEDULE_UNFUSED:
-        return s->unfused;
+        return s->unfused && (c->only == ANY || (c->only == HALVES) == s->halves);
     case WEFT_SCHEDULE_ALLGATHER_ROTATING_A:
         return !gathers_b(p);
     case WEFT_SCHEDULE_ALLGATHER_ROTATING_B:
@@ -140,6 +146,8 @@ static bool is_candidate(const weft_problem *p, const weft_cuda_sharing *s, cons
         return !by_columns(p);
     case WEFT_SCHEDULE_REDUCESCATTER_TILING_B:
         return by_columns(p);
+    case WEFT_SCHEDULE_TWO_LEVEL: /* sums that are wider than results wait for one another on the way */
+        return p->op != WEFT_OP_GEMM_AR || s->world == 2 || p->wire_dtype == p->d_dtype;
     default:
         return true;
     }
@@ -150,19 +158,10 @@ weft_schedule weft_cuda_shared_fastest(const weft_problem *p, const weft_cuda_sh
     weft_schedule best = p->schedule;
     double least = INFINITY;
     for (size_t i = 0; i < sizeof(costs) / sizeof(costs[0]); i++) {
-        const schedule_cost *c = &costs[i];
-        double us;
-        if (c->op != p->op || !is_candidate(p, s, c))
-            continue;
-        for (size_t j = 0; s->halves && c->schedule == WEFT_SCHEDULE_UNFUSED &&
-                           j < sizeof(halves_costs) / sizeof(halves_costs[0]);
-             j++)
-            if (halves_costs[j].op == p->op)
-                c = &halves_costs[j];
-        us = time_of(p, s, c);
+        double us = is_candidate(p, s, &costs[i]) ? time_of(p, s, &costs[i]) : INFINITY;
         if (us < least) {
             least = us;
-            best = c->schedule;
+            best = costs[i].schedule;
         }
     }
     return best;
