@@ -98,6 +98,8 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
     int64_t b = min64(kc * nc > kernel->nr * longest ? kc * nc : kernel->nr * longest, cols * padded_k);
     size_t bytes, streamed = 0;
 
+    if (bind->narrow != WEFT_F32) /* packed halves are widened where another B would be packed */
+        packed_b = false;
     if (k > bind->kc) {
         int64_t waiting = wide > SUMS_BYTES / 4 ? wide : SUMS_BYTES / 4;
 
@@ -228,7 +230,9 @@ static void run_stripe(const gemm_job *job, const block_b *b, int64_t s0, int64_
     }
 }
 
-/* Makes the block of B ready: a window of the packed B, or packed here. */
+/* Makes the block of B ready: a window of the packed B, or packed here. Halves that the kernel does not read
+ * are widened group by group, while they are in cache; carried sums may want so many panels at a time that
+ * the whole block is. */
 static void prepare_b(const gemm_job *job, block_b *b)
 {
     const weft_gemm_tile *tile = job->tile;
@@ -237,17 +241,28 @@ static void prepare_b(const gemm_job *job, block_b *b)
     if (tile->packed_b) {
         const weft_packed *packed = tile->packed_b;
 
+        b->type_bytes = (int64_t)weft_dtype_size(weft_packed_type(tile->bind));
         b->panel_bytes = packed->panel_bytes;
         b->panels = (const char *)(packed + 1) +
                     (tile->packed_n0 + b->j0) / kernel->nr * packed->panel_bytes +
-                    (size_t)((tile->packed_k0 + b->k0) * kernel->nr) * job->type_bytes;
+                    (tile->packed_k0 + b->k0) * kernel->nr * b->type_bytes;
+        if (job->carried && job->widens) {
+            int64_t k = weft_pack_k(kernel, b->k);
+
+            b->type_bytes = (int64_t)job->type_bytes;
+            b->panel_bytes = k * kernel->nr * b->type_bytes;
+            weft_packed_widen(tile->bind, job->b_block, b->panel_bytes, b->panels, packed->panel_bytes, k,
+                              (b->cols + kernel->nr - 1) / kernel->nr);
+            b->panels = job->b_block;
+        }
         return;
     }
     weft_pack_side side = weft_pack_side_b(tile->bind);
     const char *source = (const char *)tile->b +
                          (size_t)(b->k0 * tile->b_rs + b->j0 * tile->b_cs) * weft_dtype_size(tile->b_dtype);
 
-    b->panel_bytes = weft_pack_k(kernel, b->k) * kernel->nr * (int64_t)job->type_bytes;
+    b->type_bytes = (int64_t)job->type_bytes;
+    b->panel_bytes = weft_pack_k(kernel, b->k) * kernel->nr * b->type_bytes;
     b->panels = job->b_block;
     weft_pack_panels(kernel, &side, job->b_block, b->panel_bytes, source, tile->b_dtype, tile->b_cs,
                      tile->b_rs, b->cols, b->k);
@@ -312,10 +327,8 @@ static void run_empty(const gemm_job *job)
 }
 
 /* The narrowest kernel for so few rows, or NULL. */
-static const weft_few *few_of(const weft_kernel *kernel, int64_t m)
+static const weft_few *few_of(const weft_few *few, int64_t m)
 {
-    const weft_few *few = kernel->few;
-
     while (few && few->rows && few->rows < m)
         few++;
     return few && few->rows ? few : NULL;
@@ -336,6 +349,14 @@ static int64_t group_of(const gemm_job *job)
     return count < GROUP_FEWEST && !job->tile->acc ? 1 : count;
 }
 
+/* Of a group of panels over a k block. */
+static size_t group_bytes(const gemm_job *job)
+{
+    int64_t nr = job->kernel->nr, panels = min64(job->group, (job->cut.n + nr - 1) / nr);
+
+    return aligned_bytes(panels * nr * job->cut.k, job->type_bytes);
+}
+
 /* What writes a D of this type from registers, or NULL. */
 static weft_finisher finisher_of(const weft_binding *bind, weft_dtype d_dtype)
 {
@@ -348,8 +369,9 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
 {
     const weft_kernel *kernel = tile->bind->kernel;
     bool carried = kernel->finish && (tile->acc_in_order || tile->d_in_order);
-    const weft_few *few = carried ? NULL : few_of(kernel, tile->m);
-    bool packed = tile->packed_b != NULL;
+    bool packed = tile->packed_b != NULL, halves = packed && tile->bind->narrow != WEFT_F32;
+    const weft_few *few =
+        carried ? NULL : few_of(halves && tile->bind->few ? tile->bind->few : kernel->few, tile->m);
     weft_dtype d_dtype = tile->raw ? weft_dtype_accumulator(kernel->type) : tile->d_dtype;
     bool d_holds_sums = d_dtype == weft_dtype_accumulator(kernel->type) &&
                         (tile->raw || ((tile->beta == 0 || !tile->c) && !weft_act_is_gated(tile->act)));
@@ -358,7 +380,9 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
         .kernel = kernel,
         .run = few ? few->run : kernel->run,
         .side_a = weft_pack_side_a(tile->bind, few ? few->rows : kernel->mr),
-        .cut = cut_blocks(tile->bind, tile->m, tile->n, tile->k, packed, d_holds_sums),
+        .cut =
+            cut_blocks(tile->bind, tile->m, tile->n, tile->k, packed && !(halves && carried), d_holds_sums),
+        .widens = halves && !(few && tile->bind->few),
         .carried = carried,
         .type_bytes = weft_dtype_size(kernel->type),
         .d_bytes = weft_dtype_size(d_dtype),
@@ -379,7 +403,9 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
         job.finish && tile->d_count > 1 && job.group * kernel->nr * (int64_t)job.d_bytes < SPREAD_LINES * 64;
     job.a_block = workspace;
     job.b_block = job.a_block + a_block_bytes(kernel, &job.cut);
-    job.sums = job.b_block + (packed ? 0 : b_block_bytes(kernel, &job.cut));
+    job.sums = job.b_block + (job.widens && !carried  ? group_bytes(&job)
+                              : packed && !job.widens ? 0
+                                                      : b_block_bytes(kernel, &job.cut));
     job.sums_ld = job.cut.waits && !job.gathers ? job.cut.n : job.group * kernel->nr;
     return job;
 }

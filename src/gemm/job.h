@@ -32,6 +32,7 @@ typedef struct gemm_job {
     weft_pack_side side_a;
     blocks cut;
     bool streams;               /* the micro-kernel itself prefetches B */
+    bool widens;                /* B is packed as halves, which the micro-kernel does not read */
     weft_finisher finish;       /* or NULL: writes D from registers, for whole micro-tiles */
     int64_t group;              /* panels of B that pass a panel of A at a time */
     bool carried;               /* sums come or stay in the order of weft_keeper */
@@ -48,6 +49,7 @@ typedef struct gemm_job {
 typedef struct block_b {
     const char *panels;
     int64_t panel_bytes;
+    int64_t type_bytes; /* of an element */
     int64_t j0, cols;
     int64_t k0, k;    /* of the tile */
     bool first, last; /* stretch of k */

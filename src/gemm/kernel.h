@@ -160,7 +160,8 @@ typedef struct weft_caches {
  * is packed, so that a product has the same operands on every core; F32 (0) otherwise. Then `along` and
  * `across` take the place of the kernel's: they read a B of that type, and an A as the kernel has it;
  * `finish` is the kernel's that rounds to that type; and `widen_a`, `widen_b` pack what has that type already
- * in one pass (without them it is converted beside the panel first).
+ * in one pass (without them it is converted beside the panel first). Packed weights keep that type, for they
+ * come from memory: `few` reads such panels in place of the kernel's, which is given widened ones.
  */
 typedef struct weft_binding {
     const weft_kernel *kernel;
@@ -169,6 +170,7 @@ typedef struct weft_binding {
     weft_finisher finish;              /* optional */
     const weft_stream *along, *across; /* optional */
     weft_packers widen_a, widen_b;     /* optional, each of them */
+    const weft_few *few;               /* optional */
     int l1_bytes;                      /* of the core; 0 in a core's table */
 } weft_binding;
 

@@ -370,7 +370,7 @@ static void run_group(const gemm_job *job, const block_b *b, int64_t s0, int64_t
     const weft_gemm_tile *tile = job->tile;
     int64_t lines = job->side_a.lines, nr = job->kernel->nr, type = (int64_t)job->type_bytes, sums_row;
     int64_t slices = (rows + lines - 1) / lines;
-    int64_t left = job->streams || job->kernel->fetches ? 0 : b->cols - j - cols;
+    int64_t left = job->streams || job->widens || job->kernel->fetches ? 0 : b->cols - j - cols;
     char *sums = sums_at(job, b, s0, i0, j, &sums_row);
     pass s = {
         .job = job,
@@ -394,9 +394,15 @@ static void run_group(const gemm_job *job, const block_b *b, int64_t s0, int64_t
         s.ends = p + job->cut.k >= b->k && (b->last || job->gathers);
         s.acc = s.begins ? begins_from(job, b, i0, s.j, &s.acc_ld) : NULL;
         s.panel_a = job->a_block + p * slices * lines * type;
-        s.panel_b = b->panels + j / nr * b->panel_bytes + p * nr * type;
+        s.panel_b = b->panels + j / nr * b->panel_bytes + p * nr * b->type_bytes;
         s.next_b = s.panel_b + job->group * b->panel_bytes;
         s.slice = weft_round_up(s.k * nr * type / slices, CACHE_LINE);
+        if (job->widens) {
+            s.panel_bytes = s.k * nr * type;
+            weft_packed_widen(tile->bind, job->b_block, s.panel_bytes, s.panel_b, b->panel_bytes, s.k,
+                              s.panels);
+            s.panel_b = job->b_block;
+        }
         s.multiply = job->first;
         s.sums = sums;
         s.i = i0;

@@ -230,9 +230,15 @@ void weft_pack_panels(const weft_kernel *kernel, const weft_pack_side *side, voi
                    k - p < strip ? k - p : strip);
 }
 
-static int64_t packed_panel_bytes(const weft_kernel *kernel, int64_t k)
+weft_dtype weft_packed_type(const weft_binding *bind)
 {
-    int64_t bytes = weft_pack_k(kernel, k) * kernel->nr * (int64_t)weft_dtype_size(kernel->type);
+    return bind->narrow == WEFT_F32 ? bind->kernel->type : bind->narrow;
+}
+
+static int64_t packed_panel_bytes(const weft_binding *bind, int64_t k)
+{
+    int64_t elements = weft_pack_k(bind->kernel, k) * bind->kernel->nr;
+    int64_t bytes = elements * (int64_t)weft_dtype_size(weft_packed_type(bind));
 
     return (bytes + 63) / 64 * 64;
 }
@@ -241,7 +247,7 @@ size_t weft_packed_bytes(const weft_binding *bind, int64_t k, int64_t n)
 {
     int64_t panels = (n + bind->kernel->nr - 1) / bind->kernel->nr;
 
-    return sizeof(weft_packed) + (size_t)(panels * packed_panel_bytes(bind->kernel, k));
+    return sizeof(weft_packed) + (size_t)(panels * packed_panel_bytes(bind, k));
 }
 
 weft_packed *weft_packed_begin(const weft_binding *bind, int64_t k, int64_t n, void *memory)
@@ -252,12 +258,12 @@ weft_packed *weft_packed_begin(const weft_binding *bind, int64_t k, int64_t n, v
         .magic = packed_magic,
         .k = k,
         .n = n,
-        .type = bind->kernel->type,
+        .type = weft_packed_type(bind),
         .narrow = bind->narrow,
         .nr = bind->kernel->nr,
         .b_kr = bind->kernel->b_kr,
         .k_step = bind->kernel->k_step,
-        .panel_bytes = packed_panel_bytes(bind->kernel, k),
+        .panel_bytes = packed_panel_bytes(bind, k),
     };
     return packed;
 }
@@ -267,8 +273,77 @@ bool weft_packed_fits(const weft_binding *bind, const weft_packed *packed, int64
     const weft_kernel *kernel = bind->kernel;
 
     return packed->magic == packed_magic && packed->k == k && packed->n == n &&
-           packed->type == (int32_t)kernel->type && packed->narrow == (int32_t)bind->narrow &&
+           packed->type == (int32_t)weft_packed_type(bind) && packed->narrow == (int32_t)bind->narrow &&
            packed->nr == kernel->nr && packed->b_kr == kernel->b_kr && packed->k_step == kernel->k_step;
+}
+
+static inline void copy_lines(char *to, int64_t to_ld, const char *from, int64_t from_ld, int64_t lines,
+                              size_t bytes)
+{
+    for (int64_t i = 0; i < lines; i++)
+        memcpy(to + i * to_ld, from + i * from_ld, bytes);
+}
+
+/* Whole panels of a row-major B of halves: lines of each are copied, a few of all panels at a time. */
+static void copy_panels(char *panels, int64_t panel_bytes, const char *source, int64_t ld, int64_t k,
+                        int64_t count, int64_t line)
+{
+    for (int64_t p = 0; p < k; p += STRIP_K) {
+        int64_t lines = k - p < STRIP_K ? k - p : STRIP_K;
+
+        for (int64_t c = 0; c < count; c++) {
+            char *to = panels + c * panel_bytes + p * line;
+            const char *from = source + p * ld + c * line;
+
+            /* Known sizes are no calls. */
+            if (line == 64)
+                copy_lines(to, 64, from, ld, lines, 64);
+            else if (line == 32)
+                copy_lines(to, 32, from, ld, lines, 32);
+            else
+                copy_lines(to, line, from, ld, lines, (size_t)line);
+        }
+    }
+}
+
+/* Panels of the half type that the kernel stands in for. Rounded to it they are already in the panels that
+ * the kernel reads: a piece of those is made on the stack, and loses nothing. */
+static void pack_halves(const weft_binding *bind, const weft_pack_side *side, char *panels,
+                        int64_t panel_bytes, const char *source, weft_dtype dtype, int64_t ls, int64_t ks,
+                        int64_t lines, int64_t k)
+{
+    _Alignas(64) float part[WIDE_LINES * WIDE_K];
+    const weft_kernel *kernel = bind->kernel;
+    int64_t nr = kernel->nr, wide = WIDE_LINES / nr * nr, size = (int64_t)weft_dtype_size(dtype);
+    int64_t copied = dtype == bind->narrow && ls == 1 ? lines / nr : 0;
+
+    copy_panels(panels, panel_bytes, source, ks * size, k, copied, nr * 2);
+    for (int64_t j = copied * nr; j < lines; j += wide) {
+        int64_t width = lines - j < wide ? lines - j : wide;
+
+        for (int64_t p = 0; p < k; p += WIDE_K) {
+            int64_t count = k - p < WIDE_K ? k - p : WIDE_K;
+
+            weft_pack_panels(kernel, side, part, WIDE_K * nr * 4, source + (j * ls + p * ks) * size, dtype,
+                             ls, ks, width, count);
+            for (int64_t i = 0; i < width; i += nr)
+                weft_convert_row(bind->narrow, panels + (j + i) / nr * panel_bytes + p * nr * 2, WEFT_F32,
+                                 part + i * WIDE_K, count * nr);
+        }
+    }
+}
+
+void weft_packed_widen(const weft_binding *bind, char *to, int64_t to_bytes, const char *from,
+                       int64_t from_bytes, int64_t k, int64_t count)
+{
+    int64_t nr = bind->kernel->nr;
+
+    for (int64_t i = 0; i < count; i++, to += to_bytes, from += from_bytes) {
+        if (bind->widen_b.wide) /* a panel is a row-major matrix of nr columns */
+            bind->widen_b.wide(to, to_bytes, from, nr, k, 1);
+        else
+            weft_convert_row(WEFT_F32, to, bind->narrow, from, k * nr);
+    }
 }
 
 void weft_packed_fill(const weft_binding *bind, weft_packed *packed, const void *b, weft_dtype b_dtype,
@@ -277,8 +352,11 @@ void weft_packed_fill(const weft_binding *bind, weft_packed *packed, const void 
     weft_pack_side side = weft_pack_side_b(bind);
     size_t size = weft_dtype_size(b_dtype);
     char *panels = (char *)(packed + 1) + n0 / packed->nr * packed->panel_bytes +
-                   k0 * packed->nr * (int64_t)weft_dtype_size(bind->kernel->type);
+                   k0 * packed->nr * (int64_t)weft_dtype_size(weft_packed_type(bind));
+    const char *source = (const char *)b + (size_t)(k0 * b_rs + n0 * b_cs) * size;
 
-    weft_pack_panels(bind->kernel, &side, panels, packed->panel_bytes,
-                     (const char *)b + (size_t)(k0 * b_rs + n0 * b_cs) * size, b_dtype, b_cs, b_rs, n, k);
+    if (bind->narrow != WEFT_F32)
+        pack_halves(bind, &side, panels, packed->panel_bytes, source, b_dtype, b_cs, b_rs, n, k);
+    else
+        weft_pack_panels(bind->kernel, &side, panels, packed->panel_bytes, source, b_dtype, b_cs, b_rs, n, k);
 }

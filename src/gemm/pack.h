@@ -33,4 +33,11 @@ void weft_pack_panels(const weft_kernel *kernel, const weft_pack_side *side, voi
                       int64_t panel_bytes, const void *source, weft_dtype dtype, int64_t line_stride,
                       int64_t k_stride, int64_t lines, int64_t k);
 
+/* Of the elements of a packed B. */
+weft_dtype weft_packed_type(const weft_binding *bind);
+
+/* `count` panels of halves become panels of the kernel's type, over k. */
+void weft_packed_widen(const weft_binding *bind, char *to, int64_t to_bytes, const char *from,
+                       int64_t from_bytes, int64_t k, int64_t count);
+
 #endif

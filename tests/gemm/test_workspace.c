@@ -48,6 +48,17 @@ static void run_within(const weft_core *core, weft_dtype dtype, uint64_t *seed)
     free(d);
 }
 
+/* Weights come from memory: packed ones take what their type takes, also where a kernel of another stands in.
+ */
+static void test_packed_bytes(const weft_core *core, weft_dtype dtype)
+{
+    const weft_binding *bind = weft_core_binding(core, dtype, false);
+    int64_t k = 512, n = 4 * bind->kernel->nr;
+
+    CHECK_INT(weft_packed_bytes(bind, k, n),
+              (int64_t)sizeof(weft_packed) + k * n * (int64_t)weft_dtype_size(dtype));
+}
+
 int main(void)
 {
     static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I8};
@@ -57,6 +68,8 @@ int main(void)
     for (int i = 0; weft_core_at(i); i++) {
         for (long run = 0; run < runs && weft_core_available(weft_core_at(i)); run++)
             run_within(weft_core_at(i), types[run % 4], &seed);
+        for (int t = 0; t < 4; t++)
+            test_packed_bytes(weft_core_at(i), types[t]);
     }
     (void)gemm_case_run;
     (void)gemm_case_plain;

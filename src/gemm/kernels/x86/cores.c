@@ -21,7 +21,7 @@
 #define WIDENED(isa, type, name)                                                                             \
     .narrow = WEFT_##type, .finish = weft_##isa##_finish_##name, .along = weft_##isa##_##name##_along,       \
     .across = weft_##isa##_##name##_across, .widen_a = {.along = weft_##isa##_widen_a_##name},               \
-    .widen_b = {weft_##isa##_widen_b_##name, weft_##isa##_widen_wide_##name}
+    .widen_b = {weft_##isa##_widen_b_##name, weft_##isa##_widen_wide_##name}, .few = weft_##isa##_few_##name
 
 static const weft_core core_avx2 = {
     .name = "avx2",

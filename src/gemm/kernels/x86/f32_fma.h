@@ -71,6 +71,37 @@ RUN_FEW(1)
 RUN_FEW(2)
 RUN_FEW(4)
 
+/* The same with a panel of B of halves. The sums have the same order. */
+INLINE void run_halves(weft_dtype type, int rows, int64_t k, const float *a, const uint16_t *b, float *c,
+                       int64_t c_ld, int add)
+{
+    vec sum[MR][2];
+
+    begin_sums(rows, sum, NULL);
+    for (int64_t p = 0; p < k; p++, a += rows, b += NR) {
+        vec b0 = type == WEFT_BF16 ? vec_load_bf16(b) : vec_load_f16(b);
+        vec b1 = type == WEFT_BF16 ? vec_load_bf16(b + LANES) : vec_load_f16(b + LANES);
+
+        _mm_prefetch((const char *)b + FEW_AHEAD, _MM_HINT_T0);
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; i++) {
+            vec x = vec_one(a[i]);
+
+            sum[i][0] = vec_fma(x, b0, sum[i][0]);
+            sum[i][1] = vec_fma(x, b1, sum[i][1]);
+        }
+    }
+    if (add)
+        add_sums(rows, sum, c, c_ld);
+    put_sums(rows, sum, WEFT_F32, (char *)c, c_ld);
+}
+
+#define RUN_HALVES(type, name, rows)                                                                         \
+    static void run_##name##_##rows(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add) \
+    {                                                                                                        \
+        run_halves(type, rows, k, a, b, c, c_ld, add);                                                       \
+    }
+
 static void finish(int64_t k, const void *a, const weft_panels *b, const weft_places *places)
 {
     finish_rows(WEFT_F32, k, a, b, places);
@@ -102,7 +133,7 @@ static void pack_b_wide(void *panels, int64_t panel_bytes, const void *source, i
     pack_wide_words(panels, panel_bytes, source, ld * 4, k, count, NR * 4);
 }
 
-/* What a binding for a half type has of its own: a D of it, and packing of what is given in it. */
+/* What a binding for a half type has of its own: a D of it, packing of what is given in it, few rows. */
 #define WEFT_F32_WIDENED(isa, type, name)                                                                    \
     void weft_##isa##_finish_##name(int64_t k, const void *a, const weft_panels *b,                          \
                                     const weft_places *places)                                               \
@@ -124,7 +155,14 @@ static void pack_b_wide(void *panels, int64_t panel_bytes, const void *source, i
                                         int64_t k, int64_t count)                                            \
     {                                                                                                        \
         widen_wide(type, panels, panel_bytes, source, ld, k, count, NR);                                     \
-    }
+    }                                                                                                        \
+                                                                                                             \
+    RUN_HALVES(type, name, 1)                                                                                \
+    RUN_HALVES(type, name, 2)                                                                                \
+    RUN_HALVES(type, name, 4)                                                                                \
+    RUN_HALVES(type, name, MR)                                                                               \
+    const weft_few weft_##isa##_few_##name[] = {                                                             \
+        {1, run_##name##_1}, {2, run_##name##_2}, {4, run_##name##_4}, {MR, run_##name##_MR}, {0}};
 
 #define WEFT_F32_KERNEL(stream)                                                                              \
     .type = WEFT_F32, .mr = MR, .nr = NR, .a_kr = 1, .b_kr = 1, .k_step = 1, WEFT_SUMS,                      \

@@ -14,14 +14,16 @@ extern const weft_kernel weft_kernel_avx512_i8_12x32_dpbusd;
 extern const weft_kernel weft_kernel_amx_bf16_32x32;
 extern const weft_kernel weft_kernel_amx_i8_32x32;
 
-/* The fp32 kernels' `finish` for a D of halves, and packers that widen halves (f32_fma.h). */
+/* The fp32 kernels' `finish` for a D of halves, packers that widen halves, and few rows of panels of halves
+ * (f32_fma.h). */
 #define WEFT_F32_WIDENED_NAMES(isa, name)                                                                    \
     void weft_##isa##_finish_##name(int64_t k, const void *a, const weft_panels *b,                          \
                                     const weft_places *places);                                              \
     void weft_##isa##_widen_a_##name(void *panel, const void *source, int64_t ld, int64_t k);                \
     void weft_##isa##_widen_b_##name(void *panel, const void *source, int64_t ld, int64_t k);                \
     void weft_##isa##_widen_wide_##name(void *panels, int64_t panel_bytes, const void *source, int64_t ld,   \
-                                        int64_t k, int64_t count);
+                                        int64_t k, int64_t count);                                           \
+    extern const weft_few weft_##isa##_few_##name[];
 
 WEFT_F32_WIDENED_NAMES(avx2, f16)
 WEFT_F32_WIDENED_NAMES(avx2, bf16)
