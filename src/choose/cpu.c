@@ -48,10 +48,9 @@ static int64_t chunk_across(const weft_problem *p, int world)
 
 /*
  * Over nodes: what crosses once, but for rows that each go to one rank anyway. Few rows of A are gathered
- * first, so that B is read once; parts of k are read where they lie. Two ranks have nothing to share inside a
- * node: there sums of whole matrices travel by themselves.
+ * first, so that B is read once; parts of k are read where they lie.
  */
-static weft_schedule choose_across(const weft_problem *p, int world)
+static weft_schedule choose_across(const weft_problem *p)
 {
     if (p->op == WEFT_OP_ALL_TO_ALL)
         return WEFT_SCHEDULE_PUSH;
@@ -60,7 +59,7 @@ static weft_schedule choose_across(const weft_problem *p, int world)
         return WEFT_SCHEDULE_DIRECT;
     if (p->op == WEFT_OP_AG_GEMM && p->layout == WEFT_LAYOUT_GATHER_A && p->m <= WEFT_FEW_ROWS)
         return WEFT_SCHEDULE_UNFUSED;
-    return p->op == WEFT_OP_GEMM_AR && world == 2 ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_TWO_LEVEL;
+    return WEFT_SCHEDULE_TWO_LEVEL;
 }
 
 /* Where nobody has calibrated the machine: what measured fastest on shared memory. Few rows are over before
@@ -274,7 +273,7 @@ weft_status weft_choose_cpu(const weft_basis *basis, const weft_problem *problem
         p.tuning.workers = cores;
     if (p.op >= WEFT_OP_ALL_REDUCE) {
         if (p.schedule == WEFT_SCHEDULE_AUTO)
-            p.schedule = basis->spread ? choose_across(&p, world) : choose_collective(&p, world);
+            p.schedule = basis->spread ? choose_across(&p) : choose_collective(&p, world);
         if (!p.tuning.tile_n)
             p.tuning.tile_n = basis->spread ? chunk_across(&p, world) : weft_plan_chunk(&p, world);
     } else {
@@ -287,7 +286,7 @@ weft_status weft_choose_cpu(const weft_basis *basis, const weft_problem *problem
         }
         bind = weft_core_binding(basis->core, p.dtype, false);
         if (p.schedule == WEFT_SCHEDULE_AUTO && basis->spread)
-            p.schedule = choose_across(&p, world);
+            p.schedule = choose_across(&p);
         else if (p.schedule == WEFT_SCHEDULE_AUTO)
             status = choose_gemm(basis, &p, world, bind, &p.schedule, &by, error);
         if (status != WEFT_OK)

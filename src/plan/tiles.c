@@ -216,12 +216,14 @@ void weft_plan_tiles(weft_problem *p, int world, const weft_gemm_steps *steps)
 {
     bool open = !p->tuning.tile_m && !p->tuning.tile_n && !p->tuning.grain_n;
     int64_t rows_once = p->tuning.tile_m ? p->tuning.tile_m : steps->m_tile;
+    /* Sums leave and come while others are formed: two for each owner at least, and as much for one as
+     * another. */
+    bool travels =
+        p->schedule == WEFT_SCHEDULE_TWO_LEVEL && (p->op == WEFT_OP_GEMM_AR || p->op == WEFT_OP_GEMM_RS);
     extents e = extents_of(p, world);
 
-    if (open && p->tuning.workers > 1 && e.rows > 0 && e.cols > 0 && e.k > 0) {
-        bool owned = p->schedule == WEFT_SCHEDULE_TWO_SHOT ||
-                     (p->schedule == WEFT_SCHEDULE_TWO_LEVEL && p->op == WEFT_OP_GEMM_AR);
-        int64_t wanted = owned ? 2 * (int64_t)world : 1;
+    if (open && (p->tuning.workers > 1 || travels) && e.rows > 0 && e.cols > 0 && e.k > 0) {
+        int64_t wanted = travels || p->schedule == WEFT_SCHEDULE_TWO_SHOT ? 2 * (int64_t)world : 1;
         grid best = cut_rows_and_columns(p, &e, steps, wanted);
 
         if (e.stream_k && !p->tuning.tile_k && best.uneven > even_enough)

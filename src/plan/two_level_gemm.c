@@ -6,11 +6,12 @@
  *   gemm_rs   The sum of a unit over a node is handed on: it begins at the rank after the unit's keeper
  * there and goes from rank to rank, each product starting from the sums of the one before, to the keeper. The
  * keeper's sum travels to the owner, who adds up the nodes' sums and applies the epilogue. Units of other
- * nodes come first, those of the node after it before others; the own node's, which wait for no wire, last.
- * Order of a sum: nodes in order; of a node, from the rank after its keeper around to the keeper. With one
- * node the owner's product is the last. gemm_ar   The same, and the owner stores what it has finished to
- * its node and sends it to its keepers elsewhere, from whom the other ranks fetch it. gemm_as   The owner
- * multiplies alone, and its tiles go the same way.
+ * nodes come first, those of the node after it before others; the own node's last.
+ * Order of a sum: nodes in order; of a node, from the rank after its keeper around to the keeper. With two
+ * nodes the other's sum goes to the rank after the owner, where the sum of the owner's node begins from it:
+ * nobody only adds. Then, and with one node, the owner's product is the last. gemm_ar   The same, and the
+ * owner stores what it has finished to its node and sends it to its keepers elsewhere, from whom the other
+ * ranks fetch it. gemm_as   The owner multiplies alone, and its tiles go the same way.
  */
 #include "plan/stream_k.h"
 #include "plan/two_level.h"
@@ -19,12 +20,13 @@ typedef struct across {
     weft_gemm_gen gen;
     weft_two_level t;
     weft_op op;
-    bool by_rows; /* a block is some of the rows */
+    bool by_rows;   /* a block is some of the rows */
+    bool two_nodes; /* products start from the sums of the other; else they are added up in the end */
     int64_t tile_m, tile_n, grain_n;
     int64_t most;                 /* units of an owner */
     int64_t slot_rows, slot_cols; /* of a unit kept somewhere */
     uint32_t partial, own, kept,
-        inbox;        /* operands: sums handed on; a node's in the end, and at their owner */
+        inbox;        /* operands: sums handed on; a node's in the end, and where it travels */
     uint32_t arrived; /* [lane] sums of the predecessor */
 } across;
 
@@ -163,6 +165,23 @@ static int inbox_slot(int mine, int node)
     return node < mine ? node : node - 1;
 }
 
+static int rank_after(const weft_two_level *t, int rank)
+{
+    int node = weft_two_level_node(t, rank);
+
+    return t->members[t->first[node] + (t->local[rank] + 1) % weft_two_level_size(t, node)];
+}
+
+/* A node's sum of an owner's unit elsewhere, once it is kept. */
+static void send_kept(across *x, int owner, int64_t number, const unit *u, weft_region kept, weft_wait after)
+{
+    weft_two_level *t = &x->t;
+    int slot = inbox_slot(weft_two_level_node(t, owner), weft_two_level_node(t, t->me));
+
+    weft_two_level_send(t, in_slot(x, x->inbox, x->two_nodes ? rank_after(t, owner) : owner, slot, number, u),
+                        kept, after);
+}
+
 /*
  * What this rank adds to one owner's units, as the `place`-th of its node to do so. The predecessor goes
  * through the owners in the same order, one place behind, and has a unit in the same lane: so signal
@@ -173,18 +192,19 @@ static void hand_on_units(across *x, int owner, int place, int slot)
     weft_gemm_gen *gen = &x->gen;
     weft_two_level *t = &x->t;
     weft_builder *b = gen->builder;
-    int mine = weft_two_level_node(t, t->me), size = weft_two_level_size(t, mine);
-    int next = t->members[t->first[mine] + (t->local[t->me] + 1) % size];
-    bool last = place == size - 1, finish = last && t->nodes == 1;
+    int mine = weft_two_level_node(t, t->me), size = weft_two_level_size(t, mine),
+        next = rank_after(t, t->me);
+    bool near = weft_two_level_node(t, owner) == mine, from_far = place == 0 && near && x->two_nodes;
+    bool last = place == size - 1, finish = last && near && (t->nodes == 1 || x->two_nodes);
 
     for (int64_t i = 0; i < units(x, owner); i++) {
         unit u = unit_at(x, owner, i);
         int lane = weft_two_level_unit_lane(t, owner, i);
         weft_region kept =
-            owner == t->me ? in_slot(x, x->own, t->me, 0, i, &u) : in_slot(x, x->kept, t->me, slot, i, &u);
+            near ? in_slot(x, x->own, t->me, 0, i, &u) : in_slot(x, x->kept, t->me, slot, i, &u);
         weft_wait after = {0};
 
-        weft_gemm_open(gen, lane, WEFT_TASK_GEMM, finish, place > 0);
+        weft_gemm_open(gen, lane, WEFT_TASK_GEMM, finish, place > 0 || from_far);
         if (finish)
             to_result(x, &u);
         else
@@ -195,16 +215,21 @@ static void hand_on_units(across *x, int owner, int place, int slot)
 
             weft_builder_from(b, in_slot(x, x->partial, t->me, owner, i, &u));
             weft_builder_wait(b, signal, weft_builder_expect_more(b, signal));
+        } else if (from_far) {
+            int from = weft_two_level_keeper(t, 1 - mine, owner);
+
+            weft_builder_from(b, in_slot(x, x->inbox, t->me, 0, i, &u));
+            weft_builder_wait(b, WEFT_SIGNAL_LANDED(b->world, from), weft_builder_lands(b, from));
         }
         if (!last)
             weft_builder_post(b, x->arrived + (uint32_t)lane, next);
-        else if (!finish && owner != t->me)
+        else if (finish)
+            tell_of_result(x, lane);
+        else if (!near)
             after = weft_two_level_tell_wire(t, lane);
         weft_gemm_close(gen, finish, u.batch, u.d_rows, u.d_cols);
         if (after.count)
-            weft_two_level_send(
-                t, in_slot(x, x->inbox, owner, inbox_slot(weft_two_level_node(t, owner), mine), i, &u), kept,
-                after);
+            send_kept(x, owner, i, &u, kept, after);
     }
 }
 
@@ -267,6 +292,8 @@ static void declare_sums(across *x)
         return;
     x->kept = declare_slots(x, "nodesums", weft_two_level_slots(x->gen.builder));
     x->inbox = declare_slots(x, "inbox", weft_two_level_nodes(x->gen.builder) - 1);
+    if (x->two_nodes)
+        return;
     x->own =
         weft_builder_operand(x->gen.builder, (weft_operand){.name = "own", /* of the type it is added to */
                                                             .place = WEFT_PLACE_PRIVATE,
@@ -282,7 +309,7 @@ static void sum(across *x)
 
     for (int step = 1; step <= x->t.nodes; step++)
         hand_on_node(x, weft_two_level_receiver(&x->t, step), &slot);
-    if (x->t.nodes > 1)
+    if (x->t.nodes > 1 && !x->two_nodes)
         add_nodes(x);
 }
 
@@ -310,6 +337,7 @@ void weft_generate_two_level_gemm(weft_builder *builder)
     across x = {.gen = weft_gemm_begin(builder),
                 .op = p->op,
                 .by_rows = p->op == WEFT_OP_GEMM_RS && p->layout == WEFT_LAYOUT_SCATTER_ROWS,
+                .two_nodes = weft_two_level_nodes(builder) == 2,
                 .tile_m = p->tuning.tile_m,
                 .tile_n = p->tuning.tile_n,
                 .grain_n = p->tuning.grain_n};

@@ -243,6 +243,48 @@ static void one_worker_is_left_alone(void)
     CHECK_INT(p.tuning.grain_n, 0);
 }
 
+/* What a rank finishes of a product whose sums travel between two nodes. */
+static double finishes(const weft_problem *p, int world, int rank)
+{
+    int32_t domain[8];
+    weft_error_text error = {0};
+    weft_plan_part part = {0};
+    double area = 0;
+
+    for (int i = 0; i < world; i++)
+        domain[i] = i >= world / 2;
+    CHECK_INT(weft_plan_make_over(p, domain, world, rank, &part, &error), WEFT_OK);
+    for (uint32_t i = 0; i < part.task_count; i++) {
+        const weft_region *to = &part.regions[part.tasks[i].region0];
+
+        CHECK(part.tasks[i].kind != WEFT_TASK_REDUCE);
+        if (part.tasks[i].kind == WEFT_TASK_GEMM && part.tasks[i].flags & WEFT_TASK_EPILOGUE)
+            area += (double)to->rows * (double)to->cols;
+    }
+    weft_plan_part_free(&part);
+    return area;
+}
+
+/* Over two nodes one worker has several sums for every owner, none much larger than another, and nobody only
+ * adds. */
+static void one_worker_sends_while_it_multiplies(void)
+{
+    const layer small = {"small", false, 512, 1024};
+
+    for (int w = 0; w < WORLDS; w++) {
+        for (int op = 0; op < 2; op++) {
+            weft_problem p = problem_of(op ? WEFT_OP_GEMM_AR : WEFT_OP_GEMM_RS, WEFT_SCHEDULE_TWO_LEVEL,
+                                        &small, 512, worlds[w], 1);
+            double mean = 512.0 * 512 / worlds[w];
+
+            weft_plan_tiles(&p, worlds[w], &steps);
+            CHECK((double)p.tuning.tile_m * (double)p.tuning.tile_n <= 0.6 * mean);
+            for (int rank = 0; rank < worlds[w]; rank++)
+                CHECK(fabs(finishes(&p, worlds[w], rank) / mean - 1) < 0.2);
+        }
+    }
+}
+
 /* Tiles that the caller cut share a B that is packed once; a single tile of rows packs it as it goes. */
 static void cut_rows_share_a_packed_b(void)
 {
@@ -304,6 +346,7 @@ int main(void)
     machine.step_m = steps.mr; /* it is taken for this one */
     machine.step_n = steps.nr;
     one_worker_is_left_alone();
+    one_worker_sends_while_it_multiplies();
     cut_rows_share_a_packed_b();
     collectives_use_the_team();
     llama_layers();
