@@ -237,8 +237,8 @@ static bool moves_much(const weft_problem *p, int world)
 
     switch (p->op) {
     case WEFT_OP_ALL_GATHER:
-        return bytes * world > LOWERED_BYTES;
     case WEFT_OP_REDUCE_SCATTER:
+        return bytes * world > LOWERED_BYTES;
     case WEFT_OP_ALL_REDUCE:
     case WEFT_OP_BROADCAST:
         return bytes > LOWERED_BYTES;
