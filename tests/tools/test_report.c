@@ -1,9 +1,12 @@
 /* Rows print as JSON objects or as an aligned table from the same values; statistics are the right ones. */
+#include "report/page.h"
 #include "report/report.h"
 
 #include "support/check.h"
 
 #include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const report_column columns[] = {
     {"M", "m", REPORT_PLAIN, 6},
@@ -121,8 +124,26 @@ static void closes(double high, bool json, bool noisy)
     free(text);
 }
 
+/* A file for a picture is written and read by its path, and has no name that could stay behind. */
+static void pictures_leave_no_file(void)
+{
+    char path[REPORT_PAGE_PATH], text[8] = "";
+    int file = report_page_scratch(path);
+    struct stat about;
+    FILE *out = fopen(path, "we"), *in;
+
+    CHECK(file >= 0 && out && fputs("<svg>", out) >= 0 && fclose(out) == 0);
+    CHECK(fstat(file, &about) == 0 && about.st_nlink == 0);
+    in = fopen(path, "re");
+    CHECK(in && fgets(text, sizeof(text), in) && strcmp(text, "<svg>") == 0);
+    if (in)
+        fclose(in);
+    close(file);
+}
+
 int main(void)
 {
+    pictures_leave_no_file();
     closes(104, false, false);
     closes(300, false, true);
     closes(300, true, false);

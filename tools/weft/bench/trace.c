@@ -160,15 +160,15 @@ int bench_trace_row(bench_context *context, weft_plan *plan, const weft_operands
 
     if (context->group->spread) /* whose memory rank 0 cannot read: a page of them has no pictures */
         return 0;
-    bool made = context->rank == 0 && report_page_scratch(path);
-    int status = bench_max(context, context->rank == 0 && !made) == 0 ? 0 : 1;
+    int file = context->rank == 0 ? report_page_scratch(path) : -1;
+    int status = bench_max(context, context->rank == 0 && file < 0) == 0 ? 0 : 1;
 
     if (status)
-        return bench_say(context, "cannot make a file in /tmp for a picture");
+        return bench_say(context, "cannot make a file in memory for a picture");
     status = trace_to(context, plan, operands, typical_us, path, NULL);
     if (!status && context->report.page)
         report_page_picture(context->report.page, row, path);
-    if (made)
-        unlink(path);
+    if (file >= 0)
+        close(file);
     return status;
 }

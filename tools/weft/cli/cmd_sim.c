@@ -217,14 +217,14 @@ static int draw_last(simulation *s, const char *svg, const char *trace)
 static int draw_row(simulation *s)
 {
     char path[REPORT_PAGE_PATH];
-    int status;
+    int file = report_page_scratch(path), status;
 
-    if (!report_page_scratch(path))
-        return options_error("sim", "cannot make a file in /tmp for a picture");
+    if (file < 0)
+        return options_error("sim", "cannot make a file in memory for a picture");
     status = draw_last(s, path, NULL);
     if (!status)
         report_page_picture(&s->page, s->page.count - 1, path);
-    unlink(path);
+    close(file);
     return status;
 }
 

@@ -269,14 +269,14 @@ static int draw_chart(const simulation *s, const sim_sweep *sweep, const point *
 static int draw_into_page(simulation *s, const sim_sweep *sweep, const point *points, int count)
 {
     char path[REPORT_PAGE_PATH];
-    int status;
+    int file = report_page_scratch(path), status;
 
-    if (!report_page_scratch(path))
-        return options_error("sim", "cannot make a file in /tmp for a picture");
+    if (file < 0)
+        return options_error("sim", "cannot make a file in memory for a picture");
     status = draw_chart(s, sweep, points, count, path);
     if (!status)
         report_page_picture(&s->page, s->page.count - 1, path);
-    unlink(path);
+    close(file);
     return status;
 }
 

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,15 +34,12 @@ bool report_page_open(report_page *page, const char *path, const char *command, 
     return page->rows && page->pictures;
 }
 
-bool report_page_scratch(char path[REPORT_PAGE_PATH])
+int report_page_scratch(char path[REPORT_PAGE_PATH])
 {
-    int file;
+    int file = memfd_create("weft-picture", MFD_CLOEXEC);
 
-    snprintf(path, REPORT_PAGE_PATH, "/tmp/weft-XXXXXX");
-    file = mkstemp(path);
-    if (file >= 0)
-        close(file);
-    return file >= 0;
+    snprintf(path, REPORT_PAGE_PATH, "/proc/self/fd/%d", file);
+    return file;
 }
 
 void report_page_picture(report_page *page, int row, const char *svg)

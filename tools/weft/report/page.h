@@ -27,9 +27,10 @@ bool report_page_open(report_page *page, const char *path, const char *command, 
 /* Adds the picture of a run, an SVG file, to a row. */
 void report_page_picture(report_page *page, int row, const char *svg);
 
-/* A file for such a picture, for a short while: its name goes to `path`, false when there can be none. */
+/* A file in memory for such a picture, which is gone when it is closed, however the process ends: its name in
+ * this process goes to `path`, its descriptor is returned; negative when there can be none. */
 enum { REPORT_PAGE_PATH = 32 };
-bool report_page_scratch(char path[REPORT_PAGE_PATH]);
+int report_page_scratch(char path[REPORT_PAGE_PATH]);
 
 /* Writes the file; 0, or the exit status after a line on standard error. */
 int report_page_close(report_page *page, const char *command);

@@ -317,14 +317,16 @@ static int draw_row(gpu_bench *bench, weft_cuda_world *w)
     int status = 0;
 
     if (page) {
-        if (!report_page_scratch(path)) {
-            fprintf(stderr, "weft bench: cannot make a file in /tmp for a picture\n");
+        int file = report_page_scratch(path);
+
+        if (file < 0) {
+            fprintf(stderr, "weft bench: cannot make a file in memory for a picture\n");
             return 1;
         }
         status = draw_timeline(bench, w, path, NULL);
         if (!status)
             report_page_picture(page, page->count - 1, path);
-        unlink(path);
+        close(file);
     }
     if (status || (!options->svg && !options->trace))
         return status;
