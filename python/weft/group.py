@@ -341,23 +341,35 @@ def create(identity: bytes, rank: int, size: int) -> Group:
     return Group(out.value or 0, lib.weft_group_free)
 
 
-def from_store(store: Any, rank: int, size: int, key: str = "weft") -> Group:
-    """A group of those who give the same key in a store of ``torch.distributed``; a key serves once."""
+def from_store(
+    store: Any, rank: int, size: int, key: str = "weft", still_waits: Optional[Callable[[float], None]] = None
+) -> Group:
+    """A group of those who give the same key in a store of ``torch.distributed``; a key serves once.
+
+    ``still_waits`` is as in :func:`wait_for`.
+    """
     if rank == 0:
         identity = new_id()
         store.set(key, identity.hex())
     else:
-        _wait_for(store, key)
+        wait_for(store, key, still_waits)
         identity = bytes.fromhex(store.get(key).decode())
     return create(identity, rank, size)
 
 
-def _wait_for(store: Any, key: str) -> None:
+def wait_for(store: Any, key: str, still_waits: Optional[Callable[[float], None]] = None) -> None:
     """Until a store has a key. By asking again and again: one that waits in the store lets no other thread of the process
-    reach it, which may have to set what a peer waits for before that peer sets this."""
-    patience, pause = time.monotonic() + store.timeout.total_seconds(), 100e-6
+    reach it, which may have to set what a peer waits for before that peer sets this.
+
+    ``still_waits`` is called between with the seconds that have passed, and raises when the wait is to end; without one the
+    store's timeout ends it.
+    """
+    began, pause = time.monotonic(), 100e-6
     while not store.check([key]):
-        if time.monotonic() > patience:
+        waited = time.monotonic() - began
+        if still_waits is not None:
+            still_waits(waited)
+        elif waited > store.timeout.total_seconds():
             raise TimeoutError(f"nobody set '{key}' in the store within {store.timeout.total_seconds():g} s: rank 0 has not come")
         time.sleep(pause)
         pause = min(2 * pause, 5e-3)

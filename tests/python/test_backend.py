@@ -347,12 +347,19 @@ class Own(unittest.TestCase):
                 lambda: dist.reduce_scatter(two, [two]),
                 lambda: dist.reduce_scatter_tensor(two, torch.ones(6)),
                 lambda: dist.all_gather_into_tensor(three, two),
+                lambda: dist.all_to_all_single(two, two, [2], [2]),
+                lambda: dist.all_to_all_single(two, two, [1, 1], [1, 2]),
+                lambda: dist.all_to_all_single(torch.tensor(1.0), torch.tensor(1.0)),
+                lambda: dist.all_to_all([two], [two]),
+                lambda: dist.all_to_all([two, wide], [two, two]),
             ]
             if rank == 0:
                 calls += [
                     lambda: dist.scatter(three, [two, two]),
                     lambda: dist.gather(two, [three, three]),
                     lambda: dist.gather(two, [wide, wide]),
+                    lambda: dist.scatter(two, [two]),
+                    lambda: dist.gather(two, [two]),
                 ]
             for i, call in enumerate(calls):
                 try:
@@ -384,6 +391,97 @@ class Own(unittest.TestCase):
             assert all(x.tolist() == [1.0] * 5 for x in tensors)
 
         support.ranks(2, inside("weft", body))
+
+    def test_what_hangs_on_a_future_makes_calls_and_waits(self) -> None:
+        """As hooks of DDP do, with other calls behind."""
+
+        def body(rank: int) -> None:
+            hold, x, y = threading.Event(), torch.ones(3), torch.ones(3)
+            dist.group.WORLD._lane.submit([], hold.wait)
+            first, behind = (dist.all_reduce(z, async_op=True) for z in (x, y))
+
+            def more(done: Any) -> torch.Tensor:
+                z = done.value()[0] * 10
+                dist.all_reduce(z)
+                dist.all_reduce(z, async_op=True).get_future().then(lambda _: dist.barrier()).wait()
+                return z
+
+            z = first.get_future().then(more)
+            hold.set()
+            assert z.wait().tolist() == [80.0] * 3
+            behind.wait()
+            dist.all_reduce(x)
+            assert x.tolist() == [4.0] * 3 and y.tolist() == [2.0] * 3
+
+        support.ranks(2, inside("weft", body, timeout=20))
+
+    def test_counts_of_cuda_tensors_wait_for_calls_on_the_cpu(self) -> None:
+        """An uneven all_to_all of CUDA tensors is made at once, and its counts meet in the group on the CPU."""
+
+        class Pretended(torch.Tensor):
+            is_cuda = True
+
+        def body(rank: int) -> None:
+            group, hold, x = dist.group.WORLD, threading.Event(), torch.ones(3)
+            if rank == 0:
+                group._lane.submit([], hold.wait)
+                threading.Timer(0.2, hold.set).start()
+            work = dist.all_reduce(x, async_op=True)
+            given = [torch.full((r + 1,), float(rank)).as_subclass(Pretended) for r in range(2)]
+            got = [torch.empty(rank + 1) for _ in range(2)]
+            group._exchange(got, given)
+            work.wait()
+            assert x.tolist() == [2.0] * 3
+            assert [y.tolist() for y in got] == [[float(r)] * (rank + 1) for r in range(2)]
+
+        support.ranks(2, inside("weft", body, timeout=20))
+
+    def test_tensors_on_several_devices_are_refused(self) -> None:
+        def body(rank: int) -> None:
+            here, there = torch.ones(1, 2), torch.ones(1, 2, device="meta")
+            for call in (
+                lambda: dist.all_reduce(there),
+                lambda: dist.all_gather_into_tensor(here, there),
+                lambda: dist.all_gather([here], there),
+                lambda: dist.reduce_scatter_tensor(here, there),
+                lambda: dist.reduce_scatter(here, [there]),
+                lambda: dist.all_to_all_single(here, there),
+                lambda: dist.all_to_all([here], [there]),
+                lambda: dist.scatter(here, [there]),
+                lambda: dist.gather(there, [here]),
+            ):
+                try:
+                    call()
+                except weft.errors.UnsupportedError:
+                    continue
+                raise AssertionError("no error")
+
+        support.ranks(1, inside("weft", body))
+
+    def test_a_message_without_the_other_end(self) -> None:
+        """The group's own timeout ends its wait, and so does an abort."""
+
+        def body(rank: int) -> None:
+            short = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=0.3))
+            if rank == 0:
+                works = [dist.irecv(torch.ones(1), 1, group=short), dist.isend(torch.ones(1), 1, group=short), dist.irecv(torch.ones(1), group=short)]
+                for work in works:
+                    try:
+                        work.wait()
+                    except weft.errors.TimeoutError as error:
+                        assert "0.3 s" in str(error), error
+                        continue
+                    raise AssertionError("no error")
+                works = [dist.irecv(torch.ones(1), 1), dist.isend(torch.ones(1), 1)]
+                dist.group.WORLD.abort()
+                for work in works:
+                    try:
+                        work.wait()
+                    except weft.errors.AbortedError:
+                        continue
+                    raise AssertionError("no error")
+
+        support.ranks(2, inside("weft", body), seconds=30)
 
     def test_a_killed_rank_is_named_in_time(self) -> None:
         def body(rank: int) -> Any:

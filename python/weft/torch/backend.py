@@ -31,7 +31,7 @@ from torch._C import _distributed_c10d as c10d
 from .._library import constants, lib
 from ..dtypes import dtype_of
 from ..errors import AbortedError, Error, TimeoutError, UnsupportedError
-from ..group import Group, from_store
+from ..group import Group, from_store, wait_for
 from ..tensor import empty
 from . import _cuda, _groups
 
@@ -80,14 +80,13 @@ class Work(c10d.Work):
         self._event = None if done else threading.Event()
         self._lock = threading.Lock()
 
-    def _finish(self, error: Optional[BaseException]) -> None:
+    def _finish(self, error: Optional[BaseException]) -> Optional[torch.futures.Future]:
+        """Ends it for those who wait. Returns the future that is to be settled, if somebody has asked for one."""
         assert self._event is not None
         with self._lock:
             self._error = error
             self._event.set()
-            future = self._future
-        if future is not None:
-            self._settle(future)
+            return self._future
 
     def _settle(self, future: Any) -> None:
         if self._error is None:
@@ -138,7 +137,11 @@ _DONE = Work([], done=True)
 
 
 class _Lane:
-    """A thread that makes calls in the order they were given, from the first one on. It dies with its owner."""
+    """A thread that makes calls in the order they were given, from the first one on. It dies with its owner.
+
+    What hangs on a call's future runs in this thread and may make calls of its own and wait for them: while it runs, the lane
+    has no thread, and the next call starts another one.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -154,12 +157,13 @@ class _Lane:
         with self._lock:
             self.pending += 1
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=_Lane._serve, args=(weakref.ref(self), self._calls), name=self._name, daemon=True
-                )
-                self._thread.start()
+                self._start()
         self._calls.put((work, call))
         return work
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=_Lane._serve, args=(weakref.ref(self), self._calls), name=self._name, daemon=True)
+        self._thread.start()
 
     @staticmethod
     def _serve(lane: "weakref.ref[_Lane]", calls: Any) -> None:
@@ -177,13 +181,43 @@ class _Lane:
             if owner is not None:
                 with owner._lock:
                     owner.pending -= 1
-            work._finish(error)
-            del item, work, call, owner
+            future = work._finish(error)
+            if future is not None:
+                if owner is not None:
+                    owner._leave()
+                work._settle(future)
+                if owner is not None and not owner._return():
+                    return
+            del item, work, call, future, owner
+
+    def _leave(self) -> None:
+        """What this thread does next may wait for calls behind."""
+        with self._lock:
+            self._thread = None
+            if self.pending:
+                self._start()
+
+    def _return(self) -> bool:
+        """Whether this thread has its lane again: nobody took it."""
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.current_thread()
+            return self._thread is threading.current_thread()
 
     def settle(self) -> None:
         """Waits until everything that was given is done."""
         if self.pending:
             self.submit([], lambda: None).wait()
+
+
+class _Channel:
+    """From one rank to another: a group of the two, made in the lane with the first message."""
+
+    def __init__(self, source: int, destination: int, tag: int) -> None:
+        self.name = f"{source} to {destination} tag {tag}"
+        self.lane = _Lane(f"weft {self.name}")
+        self.group: Optional[Group] = None
+        self.timeout = datetime.timedelta(0)  # that the group has
 
 
 def _dense(x: Tensor) -> Tensor:
@@ -198,6 +232,12 @@ def _check_alike(call: str, x: Tensor, others: Sequence[Tensor]) -> None:
     for y in others:
         if y.dtype != x.dtype or y.numel() != x.numel():
             raise ValueError(f"{call}: {x.numel()} elements of {x.dtype} and {y.numel()} of {y.dtype} do not fit each other")
+
+
+def _octets(x: Tensor) -> Tensor:
+    """The memory of a tensor, byte by byte. A dimension of one element may have any stride, which views of another type refuse."""
+    dense = _dense(x)
+    return dense.as_strided((dense.numel(),), (1,)).view(torch.uint8)
 
 
 def _bytes(x: Tensor) -> int:
@@ -237,12 +277,13 @@ class ProcessGroupWeft(dist.ProcessGroup):
         super().__init__(rank, size)  # type: ignore[call-arg]
         self._rank, self._size, self._store = rank, size, store
         self._timeout = timeout
+        self._aborted = self._closed = False
         self._name, self._desc = "", "undefined"
         self.group: Group = self._meet("world", rank, size)
         """The library's group."""
         self._gpu: Optional[Group] = None
         self._lane = self.group._lane = _Lane("weft")
-        self._channels: Dict[Tuple[int, int, int], Tuple[_Lane, List[Group]]] = {}
+        self._channels: Dict[Tuple[int, int, int], _Channel] = {}
         self._mail = empty((size, _TAGS), "int64", self.group)
         C.memset(self._mail.pointer, 0, 8 * size * _TAGS)
         self.group.barrier()
@@ -250,14 +291,20 @@ class ProcessGroupWeft(dist.ProcessGroup):
         self._sent: Dict[Tuple[int, int], int] = {}  # to a rank, with a tag
         self._received: Dict[Tuple[int, int], int] = {}  # from a rank, with a tag
         self._any = _Lane("weft from any")
-        self._aborted = self._closed = False
 
     def _meet(self, key: str, rank: int, size: int) -> Group:
         """A group of those who name the same key in this group's store."""
-        group = from_store(self._store, rank, size, f"weft/{key}")
+        group = from_store(self._store, rank, size, f"weft/{key}", self._still_waits)
         seconds = self._timeout.total_seconds()
         group.set_deadlines(seconds, seconds)
         return group
+
+    def _still_waits(self, seconds: float) -> None:
+        """Called again and again by what waits for a peer outside the library, with how long it has: raises when that is to end."""
+        if self._aborted:
+            raise AbortedError("the process group was aborted")
+        if seconds > self._timeout.total_seconds():
+            raise TimeoutError("the peer has not come")
 
     # ---- what torch asks of a group --------------------------------------------------------------------------
 
@@ -299,7 +346,8 @@ class ProcessGroupWeft(dist.ProcessGroup):
     def set_timeout(self, timeout: datetime.timedelta) -> None:
         self._timeout = timeout
         self._lane.settle()
-        self.group.set_deadlines(timeout.total_seconds(), timeout.total_seconds())
+        for group in filter(None, (self.group, self._gpu)):
+            group.set_deadlines(timeout.total_seconds(), timeout.total_seconds())
 
     def _set_default_timeout(self, timeout: datetime.timedelta) -> None:
         self.set_timeout(timeout)
@@ -308,8 +356,8 @@ class ProcessGroupWeft(dist.ProcessGroup):
         """Ends every wait of every rank of the group, from any thread."""
         self._aborted = True
         with self._channels_lock:
-            channels = [group for _, made in self._channels.values() for group in made]
-        for group in [self.group, *filter(None, [self._gpu]), *channels]:
+            channels = [channel.group for channel in self._channels.values()]
+        for group in filter(None, (self.group, self._gpu, *channels)):
             group.abort("the process group was aborted")
 
     def shutdown(self) -> None:
@@ -317,10 +365,11 @@ class ProcessGroupWeft(dist.ProcessGroup):
         if not self._closed:
             self._closed = True
             self._lane.settle()
-            for lane, groups in self._channels.values():
-                lane.settle()
-                for group in groups:
-                    group.close()
+            self._any.settle()
+            for channel in self._channels.values():
+                channel.lane.settle()
+                if channel.group is not None:
+                    channel.group.close()
             if self._gpu is not None:
                 self._gpu.close()
             self.group.close()
@@ -363,9 +412,10 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
         return within
 
-    def _make(self, opts: Any, tensors: Sequence[Tensor], call: Callable[[], None]) -> Work:
+    def _make(self, opts: Any, tensors: Sequence[Tensor], call: Callable[[], None], given: Sequence[Tensor] = ()) -> Work:
+        """A call whose results are tensors; what else it reads is given."""
         call = self._timed(call)
-        kinds = {x.device.type for x in tensors}
+        kinds = {x.device.type for x in (*tensors, *given)}
         if kinds - {"cpu", "cuda"} or len(kinds) > 1:
             raise UnsupportedError(f"the backend weft takes CPU or CUDA tensors in a call; these are on {kinds}")
         if "cuda" in kinds:  # in torch's current stream: what follows there follows the call
@@ -427,6 +477,11 @@ class ProcessGroupWeft(dist.ProcessGroup):
             raise ValueError(f"all_reduce does not support {op} on complex tensors")
         return kind
 
+    def _check_many(self, call: str, each: Sequence[Any]) -> None:
+        """Something for every rank."""
+        if len(each) != self._size:
+            raise ValueError(f"{call}: {len(each)} are given for {self._size} ranks")
+
     @staticmethod
     def _back(dense: Tensor, x: Tensor) -> None:
         """The result into the caller's tensor, if it was not made there."""
@@ -435,7 +490,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
             return
         whole = torch.view_as_real(x.detach()) if x.is_complex() else x.detach()
         if whole.data_ptr() != dense.data_ptr():
-            whole.copy_(dense)
+            whole.copy_(dense.view(whole.shape))
 
     # ---- collectives -----------------------------------------------------------------------------------------
 
@@ -512,8 +567,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
         lists = [outputs] if outputs and isinstance(outputs[0], Tensor) else list(outputs)
         inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
         for out, x in zip(lists, inputs):
-            if len(out) != self._size:
-                raise ValueError(f"all_gather: {len(out)} output tensors for {self._size} ranks")
+            self._check_many("all_gather", out)
             for y in out:
                 if y.dtype != x.dtype:
                     raise ValueError(f"all_gather: the output is {y.dtype}, the input {x.dtype}")
@@ -523,7 +577,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
             for out, x in zip(lists, inputs):
                 self._gather_into(out, x)
 
-        return self._make(opts, [y for out in lists for y in out], call)
+        return self._make(opts, [y for out in lists for y in out], call, inputs)
 
     def _gather_into(self, out: Sequence[Tensor], x: Tensor) -> None:
         """Every rank's tensor; sizes may differ, and every rank knows them all from the outputs."""
@@ -542,7 +596,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
         GPUs; what it returns, one part a rank, without the padding."""
         send = torch.zeros((len(parts), most), dtype=torch.uint8, device=parts[0].device)
         for place, x in zip(send, parts):
-            place[: _bytes(x)] = _dense(x).flatten().view(torch.uint8)
+            place[: _bytes(x)] = _octets(x)
         return [got[:size] for got, size in zip(call(send).view(self._size, most), sizes)]
 
     def _exchange_dense(self, x: Tensor) -> Tensor:
@@ -555,12 +609,13 @@ class ProcessGroupWeft(dist.ProcessGroup):
         """inputs[r] to rank r, outputs[r] from it; sizes differ, and no rank knows them all."""
         there, here = [_bytes(x) for x in inputs], [_bytes(y) for y in outputs]
         if inputs[0].is_cuda:
+            self._lane.settle()  # this call is made at once, and its counts meet on the CPU
             longest = torch.tensor([max(*there, *here)])
             most = int(self._reduce_dense(longest, dist.ReduceOp.MAX))
             if most:
                 _unpack(torch.cat(self._padded(self._exchange_dense, inputs, most, here)), here, outputs)
             return
-        send = torch.cat([_dense(x).flatten().view(torch.uint8) for x in inputs])
+        send = torch.cat([_octets(x) for x in inputs])
         recv = torch.empty(sum(here), dtype=torch.uint8)
         self.group._call(
             lib.weft_all_to_all_v, send.data_ptr(), _counts(there), recv.data_ptr(), _counts(here), _BYTE
@@ -589,7 +644,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
                 self._of(dense)._call(lib.weft_all_gather, dense.data_ptr(), result.data_ptr(), _bytes(dense), _BYTE)
                 self._back(result, y)
 
-        return self._make(opts, list(outputs), call)
+        return self._make(opts, list(outputs), call, inputs)
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, **_: Any) -> Work:
         outputs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
@@ -597,8 +652,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
         opts = opts or c10d.ReduceScatterOptions()
         ops = [self._check_op(opts.reduceOp, y) for y in outputs]
         for y, xs in zip(outputs, lists):
-            if len(xs) != self._size:
-                raise ValueError(f"reduce_scatter: {len(xs)} input tensors for {self._size} ranks")
+            self._check_many("reduce_scatter", xs)
             _check_alike("reduce_scatter", y, [xs[self._rank]])
 
         def call() -> None:
@@ -606,7 +660,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
                 flat = [_dense(x).flatten() for x in xs]
                 self._scatter_sum(y, torch.cat(flat), op, [part.numel() for part in flat])
 
-        return self._make(opts, outputs, call)
+        return self._make(opts, outputs, call, [x for xs in lists for x in xs])
 
     def _scatter_sum(self, y: Tensor, dense: Tensor, op: Any, counts: List[int]) -> None:
         """This rank's share of the reduction of ``dense`` (ranks' shares, one after another) into y."""
@@ -643,7 +697,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
                 dense = _dense(x)
                 self._scatter_sum(y, dense, op, [dense.numel() // self._size] * self._size)
 
-        return self._make(opts, list(outputs), call)
+        return self._make(opts, list(outputs), call, inputs)
 
     def alltoall_base(
         self,
@@ -653,8 +707,14 @@ class ProcessGroupWeft(dist.ProcessGroup):
         input_split_sizes: Optional[List[int]] = None,
         opts: Any = None,
     ) -> Work:
+        if not input.dim() or not output.dim():
+            raise ValueError("all_to_all: tensors without a dimension have no rows to exchange")
         rows_in = input_split_sizes or self._even(input, "input")
         rows_out = output_split_sizes or self._even(output, "output")
+        for x, rows in ((input, rows_in), (output, rows_out)):
+            self._check_many("all_to_all", rows)
+            if sum(rows) != x.shape[0]:
+                raise ValueError(f"all_to_all: rows {list(rows)} are not those of a tensor of {tuple(x.shape)}")
         if output.dtype != input.dtype:
             raise ValueError(f"all_to_all: the output is {output.dtype}, the input {input.dtype}")
         even = not input_split_sizes and not output_split_sizes
@@ -673,10 +733,10 @@ class ProcessGroupWeft(dist.ProcessGroup):
                 self._exchange(result.split(rows_out), dense.split(rows_in))
             self._back(result, output)
 
-        return self._make(opts, [output], call)
+        return self._make(opts, [output], call, [input])
 
     def _even(self, x: Tensor, what: str) -> List[int]:
-        rows = x.shape[0] if x.dim() else 0
+        rows = x.shape[0]
         if rows % self._size:
             raise ValueError(
                 f"all_to_all: the {what}'s first dimension, {rows}, does not divide over {self._size} ranks"
@@ -685,17 +745,22 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
         outputs, inputs = list(outputs), list(inputs)
+        for tensors in (outputs, inputs):
+            self._check_many("all_to_all", tensors)
+        if len({x.dtype for x in (*outputs, *inputs)}) > 1:
+            raise ValueError("all_to_all: the tensors are not all of one type")
 
         def call() -> None:
             self._exchange(outputs, inputs)
 
-        return self._make(opts, outputs, call)
+        return self._make(opts, outputs, call, inputs)
 
     def gather(self, outputs: Any, inputs: Any, opts: Any, **_: Any) -> Work:
         inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
         lists = list(outputs)
         if self._rank == opts.rootRank:
             for x, out in zip(inputs, lists):
+                self._check_many("gather", out)
                 _check_alike("gather", x, out)
 
         def call() -> None:
@@ -710,7 +775,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
                 for y, got in zip(lists[i] if root else [], every):
                     self._back(got, y)
 
-        return self._make(opts, inputs, call)
+        return self._make(opts, inputs, call, [y for out in lists for y in out])
 
     def gather_single(self, output: Tensor, input: Tensor, opts: Any) -> Work:
         root = self._rank == opts.rootRank
@@ -725,6 +790,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
         lists = list(inputs)
         if self._rank == opts.rootRank:
             for y, xs in zip(outputs, lists):
+                self._check_many("scatter", xs)
                 _check_alike("scatter", y, xs)
 
         def call() -> None:
@@ -740,7 +806,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
                     self.group._call(lib.weft_scatter, at, to, _bytes(result), _BYTE, opts.rootRank)
                 self._back(result, y)
 
-        return self._make(opts, outputs, call)
+        return self._make(opts, outputs, call, [x for xs in lists for x in xs])
 
     def barrier(self, opts: Any = None, **_: Any) -> Work:
         if opts is not None and not opts.asyncOp and not self._lane.pending:
@@ -756,24 +822,36 @@ class ProcessGroupWeft(dist.ProcessGroup):
         if source == destination:
             raise ValueError(f"rank {source} cannot send to itself")
         with self._channels_lock:
-            if key not in self._channels:
-                self._channels[key] = (_Lane(f"weft {source} to {destination}"), [])
-            lane, made = self._channels[key]
+            channel = self._channels.get(key)
+            if channel is None:
+                channel = self._channels[key] = _Channel(*key)
 
         def call() -> None:
-            if not made:
-                made.append(self._meet(f"{source} to {destination} tag {tag}", int(self._rank == destination), 2))
+            group = self._both_ends(channel, int(self._rank == destination))
             for x in tensors:
                 dense = _dense(x)
-                made[0]._call(lib.weft_broadcast, dense.data_ptr(), _bytes(dense), _BYTE, 0)
+                group._call(lib.weft_broadcast, dense.data_ptr(), _bytes(dense), _BYTE, 0)
                 if self._rank == destination:
                     self._back(dense, x)
 
-        return lane.submit(tensors, call)
+        return channel.lane.submit(tensors, self._timed(call))
+
+    def _both_ends(self, channel: _Channel, end: int) -> Group:
+        """The group of a channel, with the timeout of today."""
+        if channel.group is None:
+            # Both are there before they make it: a wait in the store can be ended, that of the library for a second member,
+            # of a group that is not there yet, cannot.
+            self._store.set(f"weft/{channel.name}/{end}", "here")
+            wait_for(self._store, f"weft/{channel.name}/{1 - end}", self._still_waits)
+            channel.group, channel.timeout = self._meet(channel.name, end, 2), self._timeout
+        elif channel.timeout != self._timeout:
+            channel.timeout = self._timeout
+            channel.group.set_deadlines(self._timeout.total_seconds(), self._timeout.total_seconds())
+        return channel.group
 
     def send(self, tensors: List[Tensor], dstRank: int, tag: int = 0) -> Work:
         work = self._channel(self._rank, dstRank, tag, list(tensors))
-        if tag < _TAGS:
+        if 0 <= tag < _TAGS:
             with self._mail_lock:
                 self._sent[dstRank, tag] = count = self._sent.get((dstRank, tag), 0) + 1
                 self._letters(dstRank)[self._rank * _TAGS + tag] = count
@@ -805,7 +883,7 @@ class ProcessGroupWeft(dist.ProcessGroup):
 
     def _sender(self, tag: int) -> int:
         """Waits for a rank that has sent what nobody has taken, and takes it."""
-        letters, patience = self._letters(self._rank), time.monotonic() + self._timeout.total_seconds()
+        letters, began = self._letters(self._rank), time.monotonic()
         while True:
             with self._mail_lock:
                 for source in range(self._size):
@@ -813,10 +891,9 @@ class ProcessGroupWeft(dist.ProcessGroup):
                     if letters[source * _TAGS + tag] > taken:
                         self._received[source, tag] = taken + 1
                         return source
-            if self._aborted or self._closed:
-                raise AbortedError(f"the process group was {'aborted' if self._aborted else 'left'}")
-            if time.monotonic() > patience:
-                raise TimeoutError(f"no rank has sent with tag {tag}")
+            if self._closed:
+                raise AbortedError("the process group was left")
+            self._still_waits(time.monotonic() - began)
             time.sleep(50e-6)
 
     # What torch calls them from 2.15 on.
