@@ -40,8 +40,8 @@ class Draw:
     def shape(self, first: int = -1) -> List[int]:
         dims = self.random.choice([0, 1, 1, 2, 2, 3])
         shape = [self.random.choice([0, 1, 2, 3, 5, 17]) for _ in range(dims)]
-        if shape and self.random.random() < 0.1:
-            shape[-1] = self.random.choice([999, 20011, 70001])
+        if self.random.random() < 0.1:
+            shape = [*shape[:-2], self.random.choice([999, 20011, 70001])]  # without a plan, with one, in chunks
         return shape if first < 0 else [first, *shape]
 
     def values(self, shape: List[int], dtype: torch.dtype) -> torch.Tensor:
