@@ -1,0 +1,188 @@
+# mypy: disable-error-code="override"
+"""A process group of the backend without its calls: how its ranks meet and part, and how a call is made, now or later."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, Callable, Optional, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ..errors import AbortedError, TimeoutError, UnsupportedError
+from ..group import Group, from_store
+from . import _cuda, _groups
+from ._work import DONE, Lane, Work
+
+
+class Base(dist.ProcessGroup):
+    """A group of the library, as a process group."""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> None:
+        super().__init__(rank, size)  # type: ignore[call-arg]
+        self._rank, self._size, self._store = rank, size, store
+        self._timeout = timeout
+        self._aborted = self._closed = False
+        self._name, self._desc = "", "undefined"
+        self.group: Group = self._meet("world", rank, size)
+        """The library's group."""
+        self._gpu: Optional[Group] = None
+        self._lane = self.group._lane = Lane("weft")
+
+    def _meet(self, key: str, rank: int, size: int) -> Group:
+        """A group of those who name the same key in this group's store."""
+        group = from_store(self._store, rank, size, f"weft/{key}", self._still_waits)
+        seconds = self._timeout.total_seconds()
+        group.set_deadlines(seconds, seconds)
+        return group
+
+    def _still_waits(self, seconds: float) -> None:
+        """Called again and again by what waits for a peer outside the library, with how long it has waited: raises when that
+        is to end."""
+        if self._aborted:
+            raise AbortedError("the process group was aborted")
+        if seconds > self._timeout.total_seconds():
+            raise TimeoutError("the peer has not come")
+
+    # ---- what torch asks of a group --------------------------------------------------------------------------
+
+    def rank(self) -> int:
+        return self._rank
+
+    def size(self) -> int:
+        return self._size
+
+    def name(self) -> str:
+        return "weft"
+
+    def getBackendName(self) -> str:
+        return "weft"
+
+    def _set_group_name(self, name: str) -> None:
+        self._name = name
+        _groups.process_groups[name] = self
+
+    def _set_group_desc(self, desc: str) -> None:
+        self._desc = desc
+
+    @property
+    def group_name(self) -> str:
+        return self._name
+
+    @property
+    def group_desc(self) -> str:
+        return self._desc
+
+    def _get_backend(self, device: Any) -> Any:
+        return self
+
+    supports_coalescing = False
+
+    def get_group_store(self) -> Any:
+        return self._store
+
+    def set_timeout(self, timeout: datetime.timedelta) -> None:
+        self._timeout = timeout
+        self._lane.settle()
+        for group in filter(None, (self.group, self._gpu)):
+            group.set_deadlines(timeout.total_seconds(), timeout.total_seconds())
+
+    def _set_default_timeout(self, timeout: datetime.timedelta) -> None:
+        self.set_timeout(timeout)
+
+    def abort(self) -> None:
+        """Ends every wait of every rank of the group, from any thread."""
+        self._aborted = True
+        for group in filter(None, (self.group, self._gpu)):
+            group.abort("the process group was aborted")
+
+    def shutdown(self) -> None:
+        """Leaves the group when what is under way is done."""
+        if not self._closed:
+            self._closed = True
+            self._finish()
+
+    def _finish(self) -> None:
+        """The end of what is under way, then of the groups."""
+        self._lane.settle()
+        for group in filter(None, (self._gpu, self.group)):
+            group.close()
+
+    def _wait_for_pending_works(self) -> None:
+        self._lane.settle()
+
+    def settled(self, device: Any = None) -> Group:
+        """The library's group, when no call of an asynchronous kind is on its way; for CUDA tensors, that on GPUs."""
+        if device is not None and device.type == "cuda":
+            return self._on_gpu(device)
+        self._lane.settle()
+        return self.group
+
+    def _on_gpu(self, device: Any) -> Group:
+        """The group of the same ranks on GPUs, made when the first CUDA tensor comes."""
+        if self._gpu is None:
+            self._gpu = self._meet("cuda", self._rank, self._size)
+            self._gpu.use_gpu(torch.cuda.current_device() if device.index is None else device.index)
+        return self._gpu
+
+    def _of(self, x: Tensor) -> Group:
+        """The group for calls on a tensor, ready for them."""
+        return _cuda.ready(self._on_gpu(x.device), x) if x.is_cuda else self.group
+
+    # ---- how a call is made ------------------------------------------------------------------------------------
+
+    def _late(self, error: TimeoutError) -> TimeoutError:
+        """What a wait raises that took too long: also how long it may take."""
+        told = TimeoutError(f"{error} (a timeout of {self._timeout.total_seconds():g} s is the process group's)")
+        told.status = error.status
+        return told
+
+    def _timed(self, call: Callable[[], None]) -> Callable[[], None]:
+        def within() -> None:
+            try:
+                call()
+            except TimeoutError as error:
+                raise self._late(error) from None
+
+        return within
+
+    def _make(self, opts: Any, tensors: Sequence[Tensor], call: Callable[[], None], given: Sequence[Tensor] = ()) -> Work:
+        """A call whose results are tensors; what else it reads is given."""
+        call = self._timed(call)
+        kinds = {x.device.type for x in (*tensors, *given)}
+        if kinds - {"cpu", "cuda"} or len(kinds) > 1:
+            raise UnsupportedError(f"the backend weft takes CPU or CUDA tensors in a call; these are on {kinds}")
+        if "cuda" in kinds:  # in torch's current stream: what follows there follows the call
+            call()
+            return Work(tensors, done=True)
+        if getattr(opts, "asyncOp", True) or self._lane.pending:
+            return self._lane.submit(tensors, call)
+        call()
+        return Work(tensors, done=True)
+
+    def _at_once(self, opts: Any, x: Tensor, y: Tensor) -> bool:
+        """Whether a call needs no more than the library's: it is waited for, none is under way, and memory is without gaps."""
+        return (
+            opts is not None
+            and not opts.asyncOp
+            and not self._lane.pending
+            and x.is_cpu
+            and x.is_contiguous()
+            and not x.is_neg()
+            and (y is x or (y.is_cpu and y.is_contiguous() and y.dtype == x.dtype and not y.is_neg()))
+        )
+
+    def _now(self, function: Callable[..., int], *arguments: Any) -> Work:
+        """A call of the library that is waited for."""
+        try:
+            self.group._call(function, *arguments)
+        except TimeoutError as error:
+            raise self._late(error) from None
+        return DONE
+
+    def __repr__(self) -> str:
+        return f"<ProcessGroupWeft '{self._name}', rank {self._rank} of {self._size}>"
+
+
+__all__ = ["Base"]
