@@ -175,16 +175,19 @@ INLINE void across(weft_dtype type, few_a form, int rows, int64_t m, int64_t n, 
 
 /* ---- B as n lines of k ---------------------------------------------------------------------------- */
 
-/* LANES columns: sums += `steps` vectors of each line. */
+/* LANES columns: sums += `steps` vectors of each line. What lies `ahead` of them is fetched meanwhile: a
+ * block of k is too short a stretch of a line for hardware to find the next lines in time. */
 INLINE void climb(weft_dtype type, int rows, int64_t steps, const float *a, const char *const line[LANES],
-                  vec sum[ROWS_MOST])
+                  int64_t ahead, vec sum[ROWS_MOST])
 {
     for (int64_t s = 0; s < steps; s++) {
         words t[LANES];
 
 #pragma GCC unroll 16
-        for (int x = 0; x < LANES; x++)
+        for (int x = 0; x < LANES; x++) {
             t[x] = words_load(line[x] + s * VECTOR_BYTES);
+            _mm_prefetch(line[x] + s * VECTOR_BYTES + ahead, _MM_HINT_T0);
+        }
         words_transpose(t);
 #pragma GCC unroll 16
         for (int w = 0; w < LANES; w++) {
@@ -218,7 +221,7 @@ INLINE void along(weft_dtype type, few_a form, int rows, int64_t m, int64_t n, i
 
         lay_a(form, rows, a, p, deep, (deep + k_step - 1) / k_step * k_step, laid);
         for (int64_t j = 0; j < n; j += LANES) {
-            int64_t cols = least(LANES, n - j);
+            int64_t cols = least(LANES, n - j), ahead = j + 2 * LANES <= n ? LANES * ldb * size : 0;
             const char *line[LANES];
             vec sum[ROWS_MOST];
 
@@ -226,7 +229,7 @@ INLINE void along(weft_dtype type, few_a form, int rows, int64_t m, int64_t n, i
                 line[x] = b + ((x < cols ? j + x : j) * ldb + p) * size;
             for (int i = 0; i < rows; i++)
                 sum[i] = vec_zero();
-            climb(type, rows, steps, laid, line, sum);
+            climb(type, rows, steps, laid, line, ahead, sum);
             if (done < deep) {
                 char edge[LANES][VECTOR_BYTES] = {{0}};
 
@@ -234,7 +237,7 @@ INLINE void along(weft_dtype type, few_a form, int rows, int64_t m, int64_t n, i
                     memcpy(edge[x], line[x] + done * size, (size_t)((deep - done) * size));
                     line[x] = edge[x];
                 }
-                climb(type, rows, 1, laid + done * rows, line, sum);
+                climb(type, rows, 1, laid + done * rows, line, 0, sum);
             }
             for (int64_t i = 0; i < m; i++) {
                 float *to = c + i * c_ld + j, row[LANES];
