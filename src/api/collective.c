@@ -37,9 +37,10 @@ static bool is_small(const weft_group *group, const weft_problem *p)
     return backend->small_fits && backend->small_fits(group, p);
 }
 
-static weft_status run(weft_group *group, const char *call, const weft_problem *p, const void *send,
+static weft_status run(weft_group *group, weft_entry entry, const weft_problem *p, const void *send,
                        void *recv)
 {
+    const char *call = weft_entry_name(entry);
     const weft_backend *backend;
     weft_session *session;
     weft_plan *plan;
@@ -47,6 +48,7 @@ static weft_status run(weft_group *group, const char *call, const weft_problem *
 
     if (!group)
         return weft_no_group(call);
+    group->entry = entry;
     status = weft_session_of(group, &session);
     if (status != WEFT_OK)
         return status;
@@ -87,47 +89,52 @@ static weft_plan *repeated(const weft_group *group, weft_op op, int64_t count, w
     return session->reach[op] == WEFT_REACH_BEYOND && is_small(group, &last->asked) ? NULL : last;
 }
 
-static weft_status collective(weft_group *group, const char *call, const void *send, void *recv, weft_op op,
+static weft_status collective(weft_group *group, weft_entry entry, const void *send, void *recv, weft_op op,
                               int64_t count, weft_dtype dtype, weft_reduction reduction, int root)
 {
     weft_plan *last = repeated(group, op, count, dtype, reduction, root);
     weft_problem p;
 
-    if (last)
+    if (last) {
+        group->entry = entry;
         return issue(weft_backend_of(group), last, send, recv);
+    }
     weft_problem_init(&p, op);
     p.count = count;
     p.dtype = dtype;
     p.reduction = reduction;
     p.root = root;
-    return run(group, call, &p, send, recv);
+    return run(group, entry, &p, send, recv);
 }
 
 weft_status weft_all_reduce(weft_group *group, const void *send, void *recv, int64_t count, weft_dtype dtype,
                             weft_reduction reduction)
 {
-    return collective(group, "weft_all_reduce", send, recv, WEFT_OP_ALL_REDUCE, count, dtype, reduction, 0);
+    return collective(group, WEFT_ENTRY_ALL_REDUCE, send, recv, WEFT_OP_ALL_REDUCE, count, dtype, reduction,
+                      0);
 }
 
 weft_status weft_all_gather(weft_group *group, const void *send, void *recv, int64_t count, weft_dtype dtype)
 {
-    return collective(group, "weft_all_gather", send, recv, WEFT_OP_ALL_GATHER, count, dtype, WEFT_SUM, 0);
+    return collective(group, WEFT_ENTRY_ALL_GATHER, send, recv, WEFT_OP_ALL_GATHER, count, dtype, WEFT_SUM,
+                      0);
 }
 
 weft_status weft_reduce_scatter(weft_group *group, const void *send, void *recv, int64_t count,
                                 weft_dtype dtype, weft_reduction reduction)
 {
-    return collective(group, "weft_reduce_scatter", send, recv, WEFT_OP_REDUCE_SCATTER, count, dtype,
+    return collective(group, WEFT_ENTRY_REDUCE_SCATTER, send, recv, WEFT_OP_REDUCE_SCATTER, count, dtype,
                       reduction, 0);
 }
 
 weft_status weft_all_to_all(weft_group *group, const void *send, void *recv, int64_t count, weft_dtype dtype)
 {
-    return collective(group, "weft_all_to_all", send, recv, WEFT_OP_ALL_TO_ALL, count, dtype, WEFT_SUM, 0);
+    return collective(group, WEFT_ENTRY_ALL_TO_ALL, send, recv, WEFT_OP_ALL_TO_ALL, count, dtype, WEFT_SUM,
+                      0);
 }
 
 weft_status weft_broadcast(weft_group *group, void *buffer, int64_t count, weft_dtype dtype, int root)
 {
-    return collective(group, "weft_broadcast", buffer, buffer, WEFT_OP_BROADCAST, count, dtype, WEFT_SUM,
+    return collective(group, WEFT_ENTRY_BROADCAST, buffer, buffer, WEFT_OP_BROADCAST, count, dtype, WEFT_SUM,
                       root);
 }

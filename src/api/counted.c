@@ -41,14 +41,15 @@ static weft_status run(weft_group *group, weft_counted_job *job)
 {
     const char *fault;
 
+    group->entry = job->entry;
     if (!weft_backend_of(group)->counted) {
         weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
-                       "%s: a group on GPUs has no collectives with counts", job->call);
+                       "%s: a group on GPUs has no collectives with counts", weft_entry_name(job->entry));
         return weft_group_reject(group, WEFT_SYNC_COUNTED);
     }
     fault = fault_of(group, job);
     if (fault) {
-        weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "%s: %s", job->call, fault);
+        weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "%s: %s", weft_entry_name(job->entry), fault);
         job->send_count = NULL;
     }
     return weft_backend_of(group)->counted(group, job);
@@ -57,7 +58,7 @@ static weft_status run(weft_group *group, weft_counted_job *job)
 weft_status weft_all_gather_v(weft_group *group, const void *send, void *recv, const int64_t *counts,
                               weft_dtype dtype)
 {
-    weft_counted_job job = {.call = "weft_all_gather_v",
+    weft_counted_job job = {.entry = WEFT_ENTRY_ALL_GATHER_V,
                             .send = send,
                             .recv = recv,
                             .dtype = dtype,
@@ -65,7 +66,7 @@ weft_status weft_all_gather_v(weft_group *group, const void *send, void *recv, c
                             .send_count = counts,
                             .recv_count = counts};
 
-    return group ? run(group, &job) : weft_no_group(job.call);
+    return group ? run(group, &job) : weft_no_group(weft_entry_name(job.entry));
 }
 
 /* `count` for each rank where `all`, else for rank `one` alone. NULL without memory. */
@@ -87,7 +88,7 @@ static weft_status run_rooted(weft_group *group, weft_counted_job *job, bool gat
     weft_status status;
 
     if (!group)
-        return weft_no_group(job->call);
+        return weft_no_group(weft_entry_name(job->entry));
     sound = root >= 0 && root < group->size;
     of_rank = sound ? count_for(group, false, root, count) : NULL;
     of_root = sound ? count_for(group, group->rank == root, -1, count) : NULL;
@@ -102,7 +103,7 @@ static weft_status run_rooted(weft_group *group, weft_counted_job *job, bool gat
 weft_status weft_reduce_scatter_v(weft_group *group, const void *send, void *recv, const int64_t *counts,
                                   weft_dtype dtype, weft_reduction reduction)
 {
-    weft_counted_job job = {.call = "weft_reduce_scatter_v",
+    weft_counted_job job = {.entry = WEFT_ENTRY_REDUCE_SCATTER_V,
                             .send = send,
                             .recv = recv,
                             .dtype = dtype,
@@ -112,7 +113,7 @@ weft_status weft_reduce_scatter_v(weft_group *group, const void *send, void *rec
     weft_status status;
 
     if (!group)
-        return weft_no_group(job.call);
+        return weft_no_group(weft_entry_name(job.entry));
     mine = counts ? count_for(group, true, 0, counts[group->rank]) : NULL;
     job.send_count = counts;
     job.recv_count = mine;
@@ -124,20 +125,20 @@ weft_status weft_reduce_scatter_v(weft_group *group, const void *send, void *rec
 weft_status weft_all_to_all_v(weft_group *group, const void *send, const int64_t *send_counts, void *recv,
                               const int64_t *recv_counts, weft_dtype dtype)
 {
-    weft_counted_job job = {.call = "weft_all_to_all_v",
+    weft_counted_job job = {.entry = WEFT_ENTRY_ALL_TO_ALL_V,
                             .send = send,
                             .recv = recv,
                             .dtype = dtype,
                             .send_count = send_counts,
                             .recv_count = recv_counts};
 
-    return group ? run(group, &job) : weft_no_group(job.call);
+    return group ? run(group, &job) : weft_no_group(weft_entry_name(job.entry));
 }
 
 weft_status weft_gather(weft_group *group, const void *send, void *recv, int64_t count, weft_dtype dtype,
                         int root)
 {
-    weft_counted_job job = {.call = "weft_gather", .send = send, .recv = recv, .dtype = dtype};
+    weft_counted_job job = {.entry = WEFT_ENTRY_GATHER, .send = send, .recv = recv, .dtype = dtype};
 
     return run_rooted(group, &job, true, count, root);
 }
@@ -145,7 +146,7 @@ weft_status weft_gather(weft_group *group, const void *send, void *recv, int64_t
 weft_status weft_scatter(weft_group *group, const void *send, void *recv, int64_t count, weft_dtype dtype,
                          int root)
 {
-    weft_counted_job job = {.call = "weft_scatter", .send = send, .recv = recv, .dtype = dtype};
+    weft_counted_job job = {.entry = WEFT_ENTRY_SCATTER, .send = send, .recv = recv, .dtype = dtype};
 
     return run_rooted(group, &job, false, count, root);
 }
@@ -153,7 +154,7 @@ weft_status weft_scatter(weft_group *group, const void *send, void *recv, int64_
 weft_status weft_reduce(weft_group *group, const void *send, void *recv, int64_t count, weft_dtype dtype,
                         weft_reduction reduction, int root)
 {
-    weft_counted_job job = {.call = "weft_reduce",
+    weft_counted_job job = {.entry = WEFT_ENTRY_REDUCE,
                             .send = send,
                             .recv = recv,
                             .dtype = dtype,

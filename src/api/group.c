@@ -125,6 +125,7 @@ weft_status weft_group_split(weft_group *parent, int colour, int key, weft_group
 {
     if (!parent)
         return weft_no_group("weft_group_split");
+    parent->entry = WEFT_ENTRY_GROUP_SPLIT;
     if (!sub) {
         weft_error_set(&parent->error, WEFT_ERR_ARGUMENT,
                        "weft_group_split: sub is NULL; it receives the handle");
@@ -139,6 +140,7 @@ weft_status weft_group_use_gpu(weft_group *group, int device)
 
     if (!group)
         return weft_no_group("weft_group_use_gpu");
+    group->entry = WEFT_ENTRY_GROUP_USE_GPU;
     status = weft_group_check(group);
     if (status != WEFT_OK)
         return status;

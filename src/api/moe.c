@@ -90,6 +90,7 @@ weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, we
 
     if (!group)
         return weft_no_group("weft_moe_create");
+    group->entry = WEFT_ENTRY_MOE_CREATE;
     if (!moe || !weft_sized_read(&read, sizeof(read), config, WEFT_MOE_CONFIG_LEAST)) {
         weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_moe_create: %s",
                        !config ? "config is NULL"
@@ -144,6 +145,7 @@ weft_status weft_moe_dispatch_send(weft_moe *moe, int lane, const weft_moe_input
 
     if (!at)
         return WEFT_ERR_ARGUMENT;
+    moe->group->entry = WEFT_ENTRY_MOE_DISPATCH_SEND;
     return moe->ops->dispatch_send(at, input ? &read : NULL, fault);
 }
 
@@ -153,6 +155,7 @@ weft_status weft_moe_dispatch_recv(weft_moe *moe, int lane, weft_moe_view *view)
 
     if (!at)
         return WEFT_ERR_ARGUMENT;
+    moe->group->entry = WEFT_ENTRY_MOE_DISPATCH_RECV;
     if (view && !weft_sized_fits(view, WEFT_MOE_VIEW_LEAST))
         return weft_error_set(&moe->group->error, WEFT_ERR_ARGUMENT,
                               "weft_moe_dispatch_recv: view->size is not that of weft_moe_view");
@@ -209,6 +212,7 @@ weft_status weft_moe_combine_send(weft_moe *moe, int lane, const void *results, 
 
     if (!at)
         return WEFT_ERR_ARGUMENT;
+    moe->group->entry = WEFT_ENTRY_MOE_COMBINE_SEND;
     return moe->ops->combine_send(at, results, start);
 }
 
@@ -218,6 +222,7 @@ weft_status weft_moe_combine_recv(weft_moe *moe, int lane, void *y)
 
     if (!at)
         return WEFT_ERR_ARGUMENT;
+    moe->group->entry = WEFT_ENTRY_MOE_COMBINE_RECV;
     return moe->ops->combine_recv(at, y);
 }
 
@@ -238,7 +243,10 @@ weft_status weft_moe_forward(weft_moe *moe, int lane, const weft_moe_input *inpu
 
     if (!fault && !weft_sized_read(&called, sizeof(called), expert, WEFT_MOE_EXPERT_LEAST))
         fault = expert ? "expert->size is not that of weft_moe_expert" : "expert is NULL";
-    return at ? moe->ops->forward(at, input ? &read : NULL, &called, y, fault) : WEFT_ERR_ARGUMENT;
+    if (!at)
+        return WEFT_ERR_ARGUMENT;
+    moe->group->entry = WEFT_ENTRY_MOE_FORWARD;
+    return moe->ops->forward(at, input ? &read : NULL, &called, y, fault);
 }
 
 weft_status weft_moe_get_stats(const weft_moe *moe, int lane, weft_moe_stats *stats)

@@ -161,6 +161,7 @@ weft_status weft_signal_pad_create(weft_group *group, uint32_t count, weft_signa
 
     if (status != WEFT_OK)
         return status;
+    group->entry = WEFT_ENTRY_SIGNAL_PAD_CREATE;
     if (!pad || !weft_sized_fits(pad, WEFT_SIGNAL_PAD_LEAST) || count < 1) {
         weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                        !pad    ? "weft_signal_pad_create: pad is NULL; it receives the pad"

@@ -42,6 +42,7 @@ weft_status weft_plan_create(weft_group *group, const weft_problem *problem, wef
 
     if (!group)
         return weft_no_group("weft_plan_create");
+    group->entry = WEFT_ENTRY_PLAN_CREATE;
     status = weft_group_check(group);
     if (status != WEFT_OK)
         return status;
@@ -102,6 +103,7 @@ weft_status weft_plan_load(weft_group *group, const char *path, weft_plan **plan
 
     if (!group)
         return weft_no_group("weft_plan_load");
+    group->entry = WEFT_ENTRY_PLAN_LOAD;
     status = weft_group_check(group);
     if (status != WEFT_OK)
         return status;
@@ -120,11 +122,14 @@ weft_status weft_plan_load(weft_group *group, const char *path, weft_plan **plan
 }
 
 /* The entry of both kinds of run: NULL operands are none, and a wrong size is rejected on every rank. */
-static weft_status admit(weft_plan *plan, const weft_operands *given, const char *call,
+static weft_status admit(weft_plan *plan, const weft_operands *given, weft_entry entry,
                          weft_operands *operands)
 {
+    const char *call = weft_entry_name(entry);
+
     if (!plan)
         return weft_error_set(weft_error_thread(), WEFT_ERR_ARGUMENT, "%s: plan is NULL", call);
+    plan->group->entry = entry;
     *operands = (weft_operands){.size = sizeof(*operands)};
     if (!given || weft_sized_read(operands, sizeof(*operands), given, WEFT_OPERANDS_LEAST))
         return WEFT_OK;
@@ -137,7 +142,7 @@ static weft_status admit(weft_plan *plan, const weft_operands *given, const char
 weft_status weft_run(weft_plan *plan, const weft_operands *operands)
 {
     weft_operands given;
-    weft_status status = admit(plan, operands, "weft_run", &given);
+    weft_status status = admit(plan, operands, WEFT_ENTRY_RUN, &given);
 
     if (status == WEFT_OK)
         status = weft_reach_fit(plan, &given, &plan);
@@ -147,7 +152,7 @@ weft_status weft_run(weft_plan *plan, const weft_operands *operands)
 weft_status weft_run_on(weft_plan *plan, const weft_operands *operands, void *stream)
 {
     weft_operands given;
-    weft_status status = admit(plan, operands, "weft_run_on", &given);
+    weft_status status = admit(plan, operands, WEFT_ENTRY_RUN_ON, &given);
 
     if (status == WEFT_OK)
         status = weft_reach_fit(plan, &given, &plan);

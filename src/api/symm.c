@@ -6,6 +6,7 @@ weft_status weft_alloc(weft_group *group, size_t bytes, size_t alignment, void *
 {
     if (!group)
         return weft_no_group("weft_alloc");
+    group->entry = WEFT_ENTRY_ALLOC;
     if (!pointer) {
         weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "weft_alloc: pointer is NULL");
         return weft_group_reject(group, WEFT_SYNC_ALLOC);

@@ -4,7 +4,7 @@
 #include "run/program.h"
 #include "run/reach.h"
 
-static weft_status multiply(weft_group *group, weft_op op, const char *call, const weft_problem *problem,
+static weft_status multiply(weft_group *group, weft_op op, weft_entry entry, const weft_problem *problem,
                             const weft_operands *operands)
 {
     weft_session *session;
@@ -15,14 +15,16 @@ static weft_status multiply(weft_group *group, weft_op op, const char *call, con
     weft_status status;
 
     if (!group)
-        return weft_no_group(call);
+        return weft_no_group(weft_entry_name(entry));
+    group->entry = entry;
     status = weft_group_check(group);
     if (status != WEFT_OK)
         return status;
     if (!weft_sized_read(&asked, sizeof(asked), problem, WEFT_PROBLEM_LEAST) ||
         !weft_sized_read(&given, sizeof(given), operands, WEFT_OPERANDS_LEAST)) {
         weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
-                       "%s: problem and operands must be given, with their size fields set", call);
+                       "%s: problem and operands must be given, with their size fields set",
+                       weft_entry_name(entry));
         return weft_session_reject(group, NULL, WEFT_ERR_ARGUMENT);
     }
     status = weft_session_of(group, &session);
@@ -46,20 +48,20 @@ static weft_status multiply(weft_group *group, weft_op op, const char *call, con
 
 weft_status weft_ag_gemm(weft_group *group, const weft_problem *problem, const weft_operands *operands)
 {
-    return multiply(group, WEFT_OP_AG_GEMM, "weft_ag_gemm", problem, operands);
+    return multiply(group, WEFT_OP_AG_GEMM, WEFT_ENTRY_AG_GEMM, problem, operands);
 }
 
 weft_status weft_gemm_rs(weft_group *group, const weft_problem *problem, const weft_operands *operands)
 {
-    return multiply(group, WEFT_OP_GEMM_RS, "weft_gemm_rs", problem, operands);
+    return multiply(group, WEFT_OP_GEMM_RS, WEFT_ENTRY_GEMM_RS, problem, operands);
 }
 
 weft_status weft_gemm_ar(weft_group *group, const weft_problem *problem, const weft_operands *operands)
 {
-    return multiply(group, WEFT_OP_GEMM_AR, "weft_gemm_ar", problem, operands);
+    return multiply(group, WEFT_OP_GEMM_AR, WEFT_ENTRY_GEMM_AR, problem, operands);
 }
 
 weft_status weft_gemm_as(weft_group *group, const weft_problem *problem, const weft_operands *operands)
 {
-    return multiply(group, WEFT_OP_GEMM_AS, "weft_gemm_as", problem, operands);
+    return multiply(group, WEFT_OP_GEMM_AS, WEFT_ENTRY_GEMM_AS, problem, operands);
 }

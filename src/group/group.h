@@ -32,9 +32,10 @@ typedef struct weft_poison {
 } weft_poison;
 
 typedef struct weft_control {
-    weft_signal arrived; /* sync << 16 | round << 8 | weft_sync_kind; only its owner writes */
-    /* Looks << 16 | 1 + the rank that is waited for, to enter a call; grows with every look around in such a
-     * wait. Only its owner writes; partner: awaits_us in wait.c. */
+    /* Sync << 16 | round << 12 | weft_entry << 4 | weft_sync_kind. Only its owner writes. */
+    weft_signal arrived;
+    /* Looks << 24 | weft_entry << 16 | 1 + the rank that is waited for, to enter a call; grows with every
+     * look around in such a wait. Only its owner writes; partner: awaits_us in wait.c. */
     _Alignas(WEFT_LINE_BYTES) _Atomic uint64_t awaits;
     /* Tasks that the rank has finished, in any call; grows. Partner: the progress deadline of its peers. */
     _Alignas(WEFT_LINE_BYTES) _Atomic uint64_t progress;
@@ -68,7 +69,8 @@ struct weft_group {
     bool freed;   /* by the user; only what `holders` count keeps the handle */
     int64_t enter_ns;
     int64_t progress_ns;
-    uint64_t sync; /* how many syncs this rank has begun */
+    uint64_t sync;       /* how many syncs this rank has begun */
+    unsigned char entry; /* weft_entry: the call that this rank is in, or was last */
     /* Where the group's state stands: in the control block of its rank 0, or, when it is spread, in every
      * rank's own, to which it is told. Of a dead handle: why it is dead. */
     weft_poison *poison;

@@ -18,30 +18,31 @@
 
 #include "group/far.h"
 
-static weft_status fail_call(weft_group *group, weft_sync_kind kind, int peer, unsigned theirs)
+static weft_status fail_call(weft_group *group, int peer, unsigned entry)
 {
+    const char *mine = weft_entry_name(group->entry), *theirs = weft_entry_name(entry);
     bool first = group->rank < peer;
 
     return weft_group_poison(
         group, WEFT_ERR_MISMATCH,
         "the ranks made different calls: rank %d %s, rank %d %s (collective call %llu of the group)",
-        first ? group->rank : peer, weft_sync_name(first ? kind : theirs), first ? peer : group->rank,
-        weft_sync_name(first ? theirs : kind), (unsigned long long)group->sync);
+        first ? group->rank : peer, first ? mine : theirs, first ? peer : group->rank, first ? theirs : mine,
+        (unsigned long long)group->sync);
 }
 
 /* The sync, `board_bytes` of the rank's board being shown in it; SIZE_MAX: nothing. */
 static weft_status meet(weft_group *group, weft_sync_kind kind, size_t board_bytes)
 {
     weft_control *own = group->seats[group->rank].control;
-    weft_wait_note note = {.op = weft_sync_name(kind), .task = -1, .kind = WEFT_WAIT_ENTER};
+    weft_wait_note note = {.op = weft_entry_name(group->entry), .task = -1, .kind = WEFT_WAIT_ENTER};
     uint64_t word, distance = 1;
     weft_status status = weft_group_check(group);
 
     if (status != WEFT_OK)
         return status;
-    word = ++group->sync << 16 | kind;
+    word = ++group->sync << 16 | (uint64_t)group->entry << 4 | kind;
     note.epoch = group->sync;
-    for (; distance < (uint64_t)group->size; distance *= (uint64_t)group->radix, word += 1 << 8) {
+    for (; distance < (uint64_t)group->size; distance *= (uint64_t)group->radix, word += 1 << 12) {
         weft_signal_store(&own->arrived, word);
         weft_far_show(group, &own->shown[group->sync & 1],
                       board_bytes == SIZE_MAX ? 0 : offsetof(struct weft_shown, board) + board_bytes,
@@ -53,12 +54,12 @@ static weft_status meet(weft_group *group, weft_sync_kind kind, size_t board_byt
 
             note.peer = peer;
             /* Only sync and round are waited for; the kind in the low bits is compared below. */
-            status = weft_signal_wait(group, arrived, word & ~(uint64_t)0xff, &note);
+            status = weft_signal_wait(group, arrived, word & ~(uint64_t)0xfff, &note);
             if (status != WEFT_OK)
                 return status;
             theirs = weft_signal_load(arrived);
-            if (theirs >> 16 == group->sync && (theirs & 0xff) != kind)
-                return fail_call(group, kind, peer, theirs & 0xff);
+            if (theirs >> 16 == group->sync && (theirs & 0xf) != kind)
+                return fail_call(group, peer, theirs >> 4 & 0xff);
         }
     }
     return WEFT_OK;
@@ -71,6 +72,7 @@ weft_status weft_group_sync(weft_group *group, weft_sync_kind kind)
 
 weft_status weft_group_barrier(weft_group *group)
 {
+    group->entry = WEFT_ENTRY_BARRIER;
     return weft_group_sync(group, WEFT_SYNC_BARRIER);
 }
 

@@ -151,11 +151,13 @@ static void tell_awaited(const waiter *wait)
 {
     const weft_group *group = wait->group;
     _Atomic uint64_t *awaits = &group->seats[group->rank].control->awaits;
-    uint64_t looks = (atomic_load_explicit(awaits, memory_order_relaxed) >> 16) + 1;
+    uint64_t looks = (atomic_load_explicit(awaits, memory_order_relaxed) >> 24) + 1;
 
     if (!wait->ready && !group->seats[wait->note->peer].far)
         /* Partner: awaits_us on the peer. */
-        atomic_store_explicit(awaits, looks << 16 | (uint64_t)(1 + wait->note->peer), memory_order_release);
+        atomic_store_explicit(awaits,
+                              looks << 24 | (uint64_t)group->entry << 16 | (uint64_t)(1 + wait->note->peer),
+                              memory_order_release);
 }
 
 /* Whether the peer has gone on waiting for us since we wait for it: its second look after one that we saw
@@ -170,8 +172,8 @@ static bool awaits_us(waiter *wait)
     if ((word & 0xffff) != (uint64_t)(1 + group->rank) || group->seats[wait->note->peer].far)
         return false;
     if (!wait->peer_looks)
-        wait->peer_looks = word >> 16;
-    return word >> 16 >= wait->peer_looks + 2;
+        wait->peer_looks = word >> 24;
+    return word >> 24 >= wait->peer_looks + 2;
 }
 
 /* Whether the peer is in a sync that we have not begun. What it did before is visible to whoever sees it. */
@@ -199,14 +201,17 @@ static weft_status fail_elsewhere(const waiter *wait)
 {
     const weft_group *group = wait->group;
     int peer = wait->note->peer;
-    unsigned theirs = weft_signal_load(&group->seats[peer].control->arrived) & 0xff;
-    const char *call = in_later_sync(wait) ? weft_sync_name(theirs) : "another that waits for it";
+    const weft_control *control = group->seats[peer].control;
+    bool later = in_later_sync(wait);
+    uint64_t theirs = later ? weft_signal_load(&control->arrived) >> 4
+                            : atomic_load_explicit(&control->awaits, memory_order_relaxed) >> 16;
     char what[160];
 
     describe(wait, what, sizeof(what));
     return weft_group_poison(wait->group, WEFT_ERR_MISMATCH,
-                             "the ranks made different calls: rank %d waited%s, but rank %d is in %s",
-                             group->rank, what, peer, call);
+                             "the ranks made different calls: rank %d waited in %s%s, but rank %d is in %s%s",
+                             group->rank, weft_entry_name(group->entry), what, peer,
+                             weft_entry_name(theirs & 0xff), later ? "" : ", which waits for it");
 }
 
 /*

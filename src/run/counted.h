@@ -9,9 +9,11 @@
 #include <stdint.h>
 #include <weft/weft.h>
 
+#include "group/sync_kind.h"
+
 /* A job whose `send_count` is NULL was rejected: the sentence is in group->error, and the others hear it. */
 typedef struct weft_counted_job {
-    const char *call;
+    weft_entry entry;
     const void *send;
     void *recv;
     weft_dtype dtype;

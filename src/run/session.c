@@ -390,7 +390,7 @@ weft_status weft_session_resync(weft_session *s, bool rejected)
     weft_status status, error;
 
     weft_session_publish_far(s); /* what a small collective has not shown; those who differ wait for it */
-    status = weft_group_barrier(s->group);
+    status = weft_group_sync(s->group, WEFT_SYNC_RESYNC);
     if (status == WEFT_OK)
         status = await_records(s);
     if (status != WEFT_OK)
@@ -405,7 +405,7 @@ weft_status weft_session_resync(weft_session *s, bool rejected)
         error = own.status;
     }
     own = s->group->error;
-    status = weft_group_barrier(s->group);
+    status = weft_group_sync(s->group, WEFT_SYNC_RESYNC);
     if (status != WEFT_OK)
         return status;
     s->group->error = own;

@@ -45,6 +45,7 @@ typedef struct weft_symm {
 typedef struct request {
     uint64_t bytes, alignment;
     uint64_t left;
+    uint32_t entry; /* weft_entry: memory may be for a call's own use */
     uint32_t place_count;
     place places[PLACES]; /* rank 0: that are free from here on */
 } request;
@@ -274,13 +275,22 @@ static weft_status compare(weft_group *group, int *least)
     for (int rank = 1; rank < group->size; rank++) {
         const request *other = weft_group_board(group, rank);
 
-        if (other->bytes != first->bytes || other->alignment != first->alignment)
+        bool differ = other->bytes != first->bytes || other->alignment != first->alignment;
+
+        /* Memory of a call's own use is not weft_alloc's, even where as much is asked for. */
+        if (other->entry != first->entry &&
+            (differ || other->entry == WEFT_ENTRY_ALLOC || first->entry == WEFT_ENTRY_ALLOC))
+            return weft_group_poison(
+                group, WEFT_ERR_MISMATCH,
+                "the ranks made different calls: rank 0 %s, rank %d %s; both need memory",
+                weft_entry_name(first->entry), rank, weft_entry_name(other->entry));
+        if (differ)
             return weft_error_set(&group->error, WEFT_ERR_MISMATCH,
-                                  "weft_alloc: rank 0 asks for %llu bytes aligned to %llu, rank %d for %llu "
+                                  "%s: rank 0 asks for %llu bytes aligned to %llu, rank %d for %llu "
                                   "aligned to %llu; all ranks must ask for the same",
-                                  (unsigned long long)first->bytes, (unsigned long long)first->alignment,
-                                  rank, (unsigned long long)other->bytes,
-                                  (unsigned long long)other->alignment);
+                                  weft_entry_name(first->entry), (unsigned long long)first->bytes,
+                                  (unsigned long long)first->alignment, rank,
+                                  (unsigned long long)other->bytes, (unsigned long long)other->alignment);
         if (other->left < ((const request *)weft_group_board(group, *least))->left)
             *least = rank;
     }
@@ -329,7 +339,8 @@ static weft_status fail_room(weft_group *group, const weft_symm_ask *ask, int le
 weft_status weft_symm_find_room(weft_group *group, weft_symm_ask *ask)
 {
     for (int meeting = 0;; meeting++) {
-        request mine = {.bytes = ask->bytes, .alignment = ask->alignment, .left = ask->left};
+        request mine = {
+            .bytes = ask->bytes, .alignment = ask->alignment, .left = ask->left, .entry = group->entry};
         const request *first;
         uint64_t left;
         uint32_t lease;

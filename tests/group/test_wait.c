@@ -106,7 +106,7 @@ static void peer_elsewhere(weft_group *group, void *argument)
     CHECK_INT(weft_rank(group) == 0 ? weft_wait_until(group, never, NULL, &note) : weft_barrier(group),
               WEFT_ERR_MISMATCH);
     CHECK_HAS(weft_error(group),
-              "rank 0 waited for rank 1: all_reduce, epoch 3, but rank 1 is in weft_barrier");
+              "rank 0 waited in weft_barrier for rank 1: all_reduce, epoch 3, but rank 1 is in weft_barrier");
 }
 
 /* A peer that is only late, outside of any call, or still in the sync before, is waited for. */

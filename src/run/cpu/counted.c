@@ -216,7 +216,7 @@ static weft_status move(weft_executor *x, const weft_counted_job *job, weft_view
     stage(x, job, &mine, 0);
     status = weft_group_exchange(x->group, WEFT_SYNC_COUNTED, &mine, sizeof(mine));
     if (status == WEFT_OK)
-        status = compare_all(x, job->call, &rounds);
+        status = compare_all(x, weft_entry_name(job->entry), &rounds);
     /* What was shown stays through the syncs that follow only for one of them: it is shown again. */
     for (int64_t round = 0; status == WEFT_OK; round++) {
         if (job->reduces)
@@ -250,7 +250,8 @@ weft_status weft_counted_run(weft_group *group, const weft_counted_job *job)
     }
     sources = malloc((size_t)x->world * sizeof(*sources));
     if (!sources)
-        return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for %s", x->rank, job->call);
+        return weft_group_poison(group, WEFT_ERR_MEMORY, "rank %d has no memory for %s", x->rank,
+                                 weft_entry_name(job->entry));
     status = move(x, job, sources);
     free(sources);
     return status;
