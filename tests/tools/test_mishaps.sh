@@ -82,6 +82,14 @@ ends "-n under a launcher" 2 "$weft" run -n 2 -- "$weft" bench barrier -n 3 --it
 says err "weft bench: -n 3: this bench runs on the 2 ranks it was started with"
 ends "-n that agrees" 0 quietly "$weft" run -n 2 -- "$weft" bench barrier -n 2 --iters 2
 one_line 2 "--svg belongs to products, collectives, not to moe" "$weft" bench moe --svg "$scratch/moe.svg"
+one_line 2 "--seed belongs to products, gemm, collectives, moe, not to barrier" "$weft" bench barrier --seed 3
+one_line 2 "--scale divides the shapes of a set: --set is missing" "$weft" bench moe --scale 4
+one_line 2 "--seconds 0: must be a number from 1 to 3600" "$weft" calibrate --seconds 0
+one_line 2 "--iterations x: must be a whole number" "$weft" report --iterations x
+
+# --threads counts for the library's own call too: a lane for each.
+"$weft" bench all_reduce --bytes 1M --threads 2 --iters 1 --warmup 0 --trace "$scratch/two.json" >/dev/null 2>&1
+grep -q '"tid":1' "$scratch/two.json" || fail "bench all_reduce --threads 2 runs one lane"
 
 # Ranks of several nodes are not drawn: said beforehand, and a page does without.
 one_line 2 "draw the ranks of one node" "$weft" bench ag_gemm 64 64 64 --nodes 2 --svg "$scratch/nodes.svg"

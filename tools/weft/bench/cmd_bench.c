@@ -308,7 +308,9 @@ static int run_in_group(bench_context *context, FILE *out, int argc, char **argv
 
     context->rank = weft_rank(context->group);
     context->size = weft_size(context->group);
-    context->threads = context->options->threads ? (int)context->options->threads : context->group->cores;
+    if (context->options->threads) /* counts for calls of the library too */
+        context->group->cores = (int)context->options->threads;
+    context->threads = context->group->cores;
     context->oversubscribed = (long)context->size * context->threads > cores;
     report_open(&context->report, context->rank == 0 ? out : NULL, context->options->json, NULL);
     if (html && context->rank == 0) {

@@ -345,7 +345,7 @@ static void keep(char **words, pid_t command, const char *directory)
 static int compose(char **words, const weft_options *options, int argc, char **argv, const char *nodes,
                    bool with_mpi)
 {
-    static char own[PATH_BYTES], helper[PATH_BYTES], ranks[24], seed[40], mapping[32];
+    static char own[PATH_BYTES], helper[PATH_BYTES], ranks[24], mapping[32];
     int count = 0, threads = options_threads(options);
     bool crowded = options->ranks * threads > sysconf(_SC_NPROCESSORS_ONLN);
 
@@ -356,7 +356,6 @@ static int compose(char **words, const weft_options *options, int argc, char **a
     if (!launch_own_path(own, sizeof own))
         return -1;
     snprintf(ranks, sizeof ranks, "%d", (int)options->ranks);
-    snprintf(seed, sizeof seed, "--seed=%llu", (unsigned long long)options->seed);
     if (with_mpi && helper_path(helper)) {
         snprintf(mapping, sizeof mapping, "slot:PE=%d", threads);
         /* Quiet: what goes wrong is said by the ranks, in a line, not by mpirun, in a page. */
@@ -384,8 +383,6 @@ static int compose(char **words, const weft_options *options, int argc, char **a
     }
     for (int i = 0; i < argc; i++)
         words[count++] = argv[i];
-    if (strcmp(launched, "bench") == 0)
-        words[count++] = seed;
     words[count] = NULL;
     return 0;
 }

@@ -16,13 +16,16 @@ typedef struct calibrate_job {
     void (*prepare)(void *arg, int rank, int iteration);
     void (*work)(void *arg, int rank);
     int workers;     /* ranks 0 .. workers-1 do the work; all prepare */
-    double seconds;  /* about how long to repeat it */
+    double seconds;  /* about how long to repeat it, where calibrate_pace is 1 */
     double quantile; /* of the times that is the answer; 0 = the lower quartile */
 } calibrate_job;
 
 /* The longest time a rank took, in nanoseconds: the lower quartile over repetitions, as other processes of
  * the machine can only add to it. */
 double calibrate_time(int cores, const calibrate_job *job);
+
+/* From here on jobs are repeated for so many times their seconds. */
+void calibrate_pace(double times);
 
 /* Each fills its part of the description; 0, or 1 after a line on standard error. */
 int calibrate_memory(int cores, weft_machine *machine);

@@ -9,6 +9,7 @@
 #include "core/dtype.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -16,7 +17,7 @@
 
 static const int64_t QUIET_NS = 5000000000;
 
-enum { LARGE_PRODUCT = 8192 };
+enum { LARGE_PRODUCT = 8192, USUAL_SECONDS = 30, LEAST_SECONDS = 1, MOST_SECONDS = 3600 };
 
 static void put_curve(FILE *file, const char *key, const char *type, const weft_curve *curve)
 {
@@ -181,11 +182,12 @@ static void say(const char *what)
 
 static int help(void)
 {
-    puts("usage: weft calibrate [--backend cuda] [--output FILE]\n\n"
+    puts("usage: weft calibrate [--backend cuda | --seconds S] [--output FILE]\n\n"
          "Measures how fast this machine copies, adds, multiplies and signals, and writes its description, "
          "which\n"
          "schedule auto and weft sim then use. Takes about half a minute; nothing else should run "
          "meanwhile.\n\n"
+         "  --seconds S     about how long to measure (default 30); less repeats less, and is less sure\n"
          "  --backend cuda  the GPUs of this machine instead of its CPU, for weft sim --machine this_gpu:\n"
          "                  products, memory, launches, and the links where there are several\n"
          "  --output FILE   where to; - is standard output. Default: $XDG_CONFIG_HOME/weft/machine, or\n"
@@ -211,13 +213,24 @@ static int calibrate_cpu(weft_machine *machine)
     return calibrate_runs(cores, machine);
 }
 
+static bool set_pace(const char *seconds)
+{
+    char *end;
+    double wanted = strtod(seconds, &end);
+
+    if (end == seconds || *end || !(wanted >= LEAST_SECONDS && wanted <= MOST_SECONDS))
+        return false;
+    calibrate_pace(wanted / USUAL_SECONDS);
+    return true;
+}
+
 int cmd_calibrate(int argc, char **argv)
 {
     weft_machine machine;
     calibrate_gpu gpu;
     weft_error_text error = {0};
     char path[1024] = "";
-    const char *backend = "cpu", *output = NULL;
+    const char *backend = "cpu", *output = NULL, *seconds = NULL;
     int status;
 
     for (int i = 0; i < argc; i++) {
@@ -231,13 +244,23 @@ int cmd_calibrate(int argc, char **argv)
             backend = argv[i] + 10;
         else if (strcmp(argv[i], "--backend") == 0 && i + 1 < argc)
             backend = argv[++i];
+        else if (strncmp(argv[i], "--seconds=", 10) == 0)
+            seconds = argv[i] + 10;
+        else if (strcmp(argv[i], "--seconds") == 0 && i + 1 < argc)
+            seconds = argv[++i];
         else
-            return options_error("calibrate", "%s: it takes --backend cuda and --output FILE, nothing else",
+            return options_error("calibrate",
+                                 "%s: it takes --backend cuda, --seconds S and --output FILE, nothing else",
                                  argv[i]);
     }
     bool gpus = strcmp(backend, "cuda") == 0;
     if (!gpus && strcmp(backend, "cpu") != 0)
         return options_error("calibrate", "--backend %s: it should be cpu or cuda", backend);
+    if (seconds && !set_pace(seconds))
+        return options_error("calibrate", "--seconds %s: must be a number from %d to %d", seconds,
+                             LEAST_SECONDS, MOST_SECONDS);
+    if (seconds && gpus)
+        return options_error("calibrate", "--seconds is for the CPU: leave it out with --backend cuda");
     if (output && !*output)
         return options_error("calibrate", "--output needs a file, or - for standard output");
     if (output)

@@ -274,8 +274,9 @@ int options_problem_flags(weft_options *o, const char *command, options_flag *fl
     const options_flag sets[] = {
         {"--set", "NAME", OPTIONS_TEXT, &o->set, NULL, 0, 0, "products moe",
          "many shapes: llama3, llama3-down, contest, cutlass, decode, overlap (chosen by measuring)"},
-        {"--scale", "X", OPTIONS_REAL, &o->scale, NULL, 1, 4096, "products",
-         strcmp(command, "sim") ? "divide the set's M, N and K (default 8; of decode 1)"
+        {"--scale", "X", OPTIONS_REAL, &o->scale, NULL, 1, 4096,
+         strcmp(command, "sim") ? "products moe" : "products",
+         strcmp(command, "sim") ? "divide the set's M, N and K (default 8; of decode 1), for moe H and T (1)"
                                 : "divide the set's M, N and K (default 1)"},
     };
     const options_flag page[] = {
@@ -289,7 +290,7 @@ int options_problem_flags(weft_options *o, const char *command, options_flag *fl
          "runs before measuring (default 10, fewer when a run is long)"},
         {"--eps", "X", OPTIONS_REAL, &o->eps, NULL, 0, 1e30, "products",
          "allowed error; 0: the derived bound (default)"},
-        {"--seed", "S", OPTIONS_CALL, &o->seed, read_seed, 0, 0, NULL,
+        {"--seed", "S", OPTIONS_CALL, &o->seed, read_seed, 0, 0, "products gemm collectives moe",
          "of the random data (default: the clock)"},
     };
     const options_flag backend[] = {

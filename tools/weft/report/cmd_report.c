@@ -18,7 +18,8 @@
 
 enum { PATH_BYTES = 4096, MOST_WORDS = 32, MOST_PARTS = 256 };
 
-/* "RANKS" stands for -n. Shapes have the communication that makes overlap worth having. */
+/* "RANKS" stands for -n, and --iterations for that of each line. Shapes have the communication that makes
+ * overlap worth having. */
 static const char *const selection[] = {
     "bench ag_gemm 1024 48 1024 -n RANKS --iterations 15",
     "bench gemm_rs 1024 1024 48 -n RANKS --schedule all --iterations 15",
@@ -36,7 +37,7 @@ static const char *const selection[] = {
 };
 
 static const char help[] =
-    "usage: weft report [-n RANKS] [--output FILE]\n"
+    "usage: weft report [-n RANKS] [--iterations I] [--output FILE]\n"
     "       weft report [--output FILE] PAGE...\n"
     "\n"
     "Without pages: measures a short selection of products, collectives and experts on this machine, "
@@ -45,20 +46,23 @@ static const char help[] =
     "weft sim --html wrote: merges them. The page needs no network.\n"
     "\n"
     "  -n, --ranks N      ranks of the selection (default 2)\n"
+    "  --iterations I     measured runs of each row (default 15, of collectives 30)\n"
     "  --output FILE      default weft-report.html\n"
     "\n"
     "The exit status is 1 when a row of the selection is not ok, or cannot be measured.\n";
 
-/* Runs `weft LINE --html part`; returns its exit status. */
-static int run_line(const char *own, const char *line, const char *ranks, char *part)
+/* Runs `weft LINE --html part`; returns its exit status. `iterations`: NULL = the line's own. */
+static int run_line(const char *own, const char *line, const char *ranks, const char *iterations, char *part)
 {
     char copy[256], *words[MOST_WORDS] = {(char *)own}, *rest = copy;
     int count = 1, status;
     pid_t pid;
 
     snprintf(copy, sizeof copy, "%s", line);
-    for (char *word; (word = strsep(&rest, " ")) && count < MOST_WORDS - 3;)
-        words[count++] = strcmp(word, "RANKS") ? word : (char *)ranks;
+    for (char *word; (word = strsep(&rest, " ")) && count < MOST_WORDS - 3; count++)
+        words[count] = strcmp(word, "RANKS") == 0                                    ? (char *)ranks
+                       : iterations && strcmp(words[count - 1], "--iterations") == 0 ? (char *)iterations
+                                                                                     : word;
     words[count++] = "--html";
     words[count++] = part;
     words[count] = NULL;
@@ -77,7 +81,7 @@ static int run_line(const char *own, const char *line, const char *ranks, char *
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static int run_selection(const char *ranks, const char *output)
+static int run_selection(const char *ranks, const char *iterations, const char *output)
 {
     enum { LINES = sizeof selection / sizeof selection[0] };
     char own[PATH_BYTES], folder[] = "/tmp/weft-report-XXXXXX", paths[LINES][64], *parts[LINES];
@@ -88,7 +92,7 @@ static int run_selection(const char *ranks, const char *output)
     for (int i = 0; i < LINES && status < 2; i++) {
         snprintf(paths[count], sizeof paths[count], "%s/%02d.html", folder, i);
         parts[count] = paths[count];
-        status = run_line(own, selection[i], ranks, parts[count]);
+        status = run_line(own, selection[i], ranks, iterations, parts[count]);
         worst = status > worst ? status : worst;
         count += access(parts[count], R_OK) == 0;
     }
@@ -102,10 +106,9 @@ static int run_selection(const char *ranks, const char *output)
 
 int cmd_report(int argc, char **argv)
 {
-    const char *output = "weft-report.html", *ranks = "2";
+    const char *output = "weft-report.html", *ranks = NULL, *iterations = NULL;
     char *parts[MOST_PARTS], *end;
     int count = 0, status;
-    bool ranks_given = false;
 
     for (int i = 0; i < argc; i++) {
         bool has_value = i + 1 < argc;
@@ -124,7 +127,13 @@ int cmd_report(int argc, char **argv)
             if (*end || number < 1 || number > 1024)
                 return options_error("report", "-n %s: must be a whole number from 1 to 1024", argv[i]);
             ranks = argv[i];
-            ranks_given = true;
+        } else if (strcmp(argv[i], "--iterations") == 0 && has_value) {
+            long number = strtol(argv[++i], &end, 10);
+
+            if (*end || number < 1 || number > 1000000)
+                return options_error("report", "--iterations %s: must be a whole number from 1 to 1000000",
+                                     argv[i]);
+            iterations = argv[i];
         } else if (argv[i][0] == '-') {
             return options_error(
                 "report", "%s is not one of its flags, or lacks its value (weft report --help)", argv[i]);
@@ -134,12 +143,14 @@ int cmd_report(int argc, char **argv)
             return options_error("report", "at most %d pages are merged", MOST_PARTS);
         }
     }
-    if (count && ranks_given)
-        return options_error("report", "-n is for measuring: pages that are merged were measured already");
+    if (count && (ranks || iterations))
+        return options_error("report", "%s is for measuring: pages that are merged were measured already",
+                             ranks ? "-n" : "--iterations");
     status = options_check_writable("report", "--output", output);
     if (status)
         return status;
-    status = count ? report_page_merge(output, parts, count, "report") : run_selection(ranks, output);
+    status = count ? report_page_merge(output, parts, count, "report")
+                   : run_selection(ranks ? ranks : "2", iterations, output);
     if (status == 0)
         printf("%sreport: %s\n", count ? "" : "\n", output);
     return status;

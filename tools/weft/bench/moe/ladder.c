@@ -406,6 +406,17 @@ static int bench_shape(bench_context *context, weft_contest_shape shape, weft_dt
     return status;
 }
 
+/* One of the contest's, with rows and tokens divided by --scale. A rank draws 1 to T - 1 tokens. */
+static weft_contest_shape contest_shape(const weft_options *options, int index)
+{
+    weft_contest_shape shape = weft_contest_benches[index];
+    double scale = fmax(options->scale, 1);
+
+    shape.hidden = (int64_t)fmax(rint((double)shape.hidden / scale), 1);
+    shape.tokens = (int64_t)fmax(rint((double)shape.tokens / scale), 2);
+    return shape;
+}
+
 /* What is wrong with the flags, or an empty text. */
 static void find_fault(const weft_options *options, const weft_contest_shape *shape, weft_dtype dtype,
                        char *text, size_t bytes)
@@ -438,6 +449,8 @@ static void find_fault(const weft_options *options, const weft_contest_shape *sh
     else if (asked_rows && !asked.inter)
         snprintf(text, bytes, "--rows %lld: the rows of an expert count with --inter only",
                  (long long)asked_rows);
+    else if (options->scale > 0 && !options->set)
+        snprintf(text, bytes, "--scale divides the shapes of a set: --set is missing");
     else if (options->set && strcmp(options->set, "contest"))
         snprintf(text, bytes, "--set %s: the set of shapes for moe is contest", options->set);
     else if (options->set && (asked.experts || asked.topk || asked.hidden || asked.tokens))
@@ -471,7 +484,7 @@ int bench_moe_choose(const weft_options *options, bench_moe_choice *choice)
     if (fault[0])
         return options_error("bench", "%s", fault);
     for (int i = 0; options->set && i < WEFT_CONTEST_BENCHES; i++)
-        choice->shape[i] = weft_contest_benches[i];
+        choice->shape[i] = contest_shape(options, i);
     choice->shapes = options->set ? WEFT_CONTEST_BENCHES : 1;
     return 0;
 }
@@ -513,8 +526,8 @@ int bench_moe(bench_context *context)
                     "fused is the rung to use, reference the one to read first: it copies a "
                     "token once, and may pass sorted and rows");
     for (int i = 0; i < (contest ? WEFT_CONTEST_BENCHES : 1) && !status; i++)
-        status = bench_shape(context, contest ? weft_contest_benches[i] : shape, dtype, contest, &log_speedup,
-                             &log_count);
+        status = bench_shape(context, contest ? contest_shape(options, i) : shape, dtype, contest,
+                             &log_speedup, &log_count);
     if (!status && log_count > 1)
         report_note(&context->report,
                     "geometric mean of the speedups of the first row of each shape over sort + MPI: %.2f",
