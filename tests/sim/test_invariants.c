@@ -158,6 +158,20 @@ static void check_auto(const weft_machine *machine, int world, const weft_proble
            describe(machine, world, &resolved, picked));
 }
 
+/* On one node the copies of two_level may be what wins. */
+static void check_auto_on_one_node(void)
+{
+    weft_problem p = {.size = sizeof(p), .op = WEFT_OP_AG_GEMM, .alpha = 1, .l = 1, .m = 1167, .n = 4360};
+    weft_error_text error = {0};
+    weft_machine machine;
+
+    p.k = 1771;
+    p.layout = WEFT_LAYOUT_GATHER_A;
+    p.dtype = p.d_dtype = WEFT_BF16;
+    CHECK_INT(weft_machine_find("b200x8", &machine, &error), WEFT_OK);
+    check_auto(&machine, 4, &p);
+}
+
 /* Twice of anything takes at least as long. */
 static void check_growth(const weft_machine *machine, int world, const weft_problem *problem)
 {
@@ -318,6 +332,7 @@ int main(void)
             check_growth(&machine, random_world(&machine, &growing), &problem);
         }
     }
+    check_auto_on_one_node();
     check_growth_of_few();
     the_largest_product();
     check_coarsening("h100x8", 8, WEFT_OP_AG_GEMM, 16384, 57344, 15000);
