@@ -112,8 +112,10 @@ double bench_reduce_two(weft_reduction reduction, double a, double b);
 /* The numbers 0 to count - 1 in an order drawn from the generator. */
 void bench_shuffle(uint64_t *random, int *order, int count);
 
-/* A note where `weft tune` kept something for this problem that does not count here. */
-void bench_note_tuned(bench_context *context, const weft_problem *asked);
+/* A note where `weft tune` kept something for this problem that does not count in the group; the second, for
+ * what lines of ranks there are kept for. */
+void bench_note_tuned(report *r, const weft_group *group, const weft_problem *asked);
+void bench_note_tuned_for(report *r, uint64_t machine, const weft_problem *asked, int world);
 
 /* One line on standard error from the first rank that has something to say: what goes wrong for one goes
  * wrong for all. Returns 1. */

@@ -446,7 +446,7 @@ static int find_chosen(collective *c, collective_runner *runner)
         return bench_fail(c->context, "auto");
     runner->chosen = weft_schedule_name(c->problem.op, weft_plan_problem(plan)->schedule);
     weft_plan_destroy(plan);
-    bench_note_tuned(c->context, &c->problem);
+    bench_note_tuned(&c->context->report, c->context->group, &c->problem);
     return 0;
 }
 

@@ -92,15 +92,19 @@ uint64_t bench_random(bench_context *context)
     return next_random(&context->random);
 }
 
-void bench_note_tuned(bench_context *context, const weft_problem *asked)
+void bench_note_tuned_for(report *r, uint64_t machine, const weft_problem *asked, int world)
 {
-    weft_group *group = context->group;
     weft_error_text ignored;
     weft_problem problem;
 
-    if (weft_tuned_asks(asked) && weft_problem_resolve(asked, group->size, &problem, &ignored) == WEFT_OK &&
-        weft_tuned_elsewhere(weft_backend_of(group)->tuned_as(group), &problem, group->size))
-        report_note(&context->report, WEFT_TUNED_ELSEWHERE ": auto does without it");
+    if (weft_tuned_asks(asked) && weft_problem_resolve(asked, world, &problem, &ignored) == WEFT_OK &&
+        weft_tuned_elsewhere(machine, &problem, world))
+        report_note(r, WEFT_TUNED_ELSEWHERE ": auto does without it");
+}
+
+void bench_note_tuned(report *r, const weft_group *group, const weft_problem *asked)
+{
+    bench_note_tuned_for(r, weft_backend_of(group)->tuned_as(group), asked, group->size);
 }
 
 double bench_reduce_two(weft_reduction reduction, double a, double b)

@@ -179,6 +179,7 @@ static int measure_size(gpu_collective *c, const weft_schedule *schedules, int c
     int status;
 
     bytes = collective_data_size(&c->data, bytes, c->context->options->iterations);
+    bench_note_tuned(&c->context->report, c->group, &c->data.problem);
     status = open_buffers(c);
     for (int i = 0; i < count && !status; i++) {
         runners[i].c = c;

@@ -299,6 +299,7 @@ static int measure_schedules(const gpu_ranks *ranks, weft_problem problem)
 
     if (bench_plan_path())
         return measure_shape(ranks, &problem, NULL) || measure_shape(ranks, &problem, bench_plan_path());
+    bench_note_tuned(&ranks->context->report, ranks->all, &problem);
     if (!ranks->context->options->schedule_all)
         return measure_shape(ranks, &problem, NULL);
     for (int i = 0; i < count && !status; i++) {

@@ -20,6 +20,7 @@
 #include "run/cuda/choose.h"
 #include "run/cuda/timeline.h"
 #include "run/cuda/tuned.h"
+#include "choose/tuned.h"
 #include "run/cuda/world.h"
 #include "cli/sets.h"
 
@@ -467,6 +468,9 @@ static int bench_schedules(gpu_bench *bench, const weft_problem *problem, int wo
                                      .whole = link || world == 1,
                                      .adds = true};
 
+            if (!link)
+                bench_note_tuned_for(&bench->report,
+                                     weft_tuned_gpu(bench->device.name, basis.crews, basis.whole), &p, world);
             if (!link && weft_cuda_tuned(&basis, bench->device.name, &p, &bench->error) != WEFT_OK)
                 return options_error("bench", "%s", bench->error.text);
             p.schedule = weft_cuda_choose(&basis, &p).schedule;

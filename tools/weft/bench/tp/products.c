@@ -121,7 +121,7 @@ static int fused_open(tp_fused *fused, tp_data *data, weft_schedule schedule)
     fused->schedule = problem.schedule = schedule;
     if (weft_plan_create(data->context->group, &problem, &fused->plan) != WEFT_OK)
         return bench_fail(data->context, weft_schedule_name(problem.op, schedule));
-    bench_note_tuned(data->context, &problem);
+    bench_note_tuned(&data->context->report, data->context->group, &problem);
     return 0;
 }
 
