@@ -337,8 +337,6 @@ static void rotate_shard(ag_gemm *ag, int rank, int copy)
 
 /* ---- all copy lanes together ------------------------------------------------------------------------- */
 
-enum { BAND_BYTES = 16384 }; /* of one copy task: little enough that a piece keeps all copy lanes busy */
-
 static weft_span chunk_of(const ag_gemm *ag, int64_t chunk)
 {
     return ag->chunks == 1 ? ag->gen.local_k
@@ -360,15 +358,14 @@ static int64_t chunk_signals(const ag_gemm *ag)
     return ag->gen.world * ag->gen.problem->l * most * ag->chunks;
 }
 
-/* Copies are cut along the lines in memory, into bands of about BAND_BYTES; those that pack are not. */
+/* Copies are cut along the lines in memory, into bands; those that pack are not. */
 static int64_t band_lines(const ag_gemm *ag, weft_span piece, weft_span k)
 {
     if (ag->slot)
         return k.count;
 
-    int64_t line = (gathers_a(ag) ? k.count : piece.count) * (int64_t)weft_dtype_size(ag->gen.problem->dtype);
-
-    return line >= BAND_BYTES ? 1 : BAND_BYTES / (line > 0 ? line : 1);
+    return weft_band_lines((gathers_a(ag) ? k.count : piece.count) *
+                           (int64_t)weft_dtype_size(ag->gen.problem->dtype));
 }
 
 /* One chunk of a piece, its bands dealt to the copy lanes in turn. Returns how many bands there are. */

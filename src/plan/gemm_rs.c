@@ -153,8 +153,6 @@ static void finish_unit(gemm_rs *rs, const unit *u)
                           weft_rotate(gen->me, gen->world - step, gen->world));
 }
 
-enum { BAND_BYTES = 16384 }; /* of one copy task: little enough that all copy lanes have some of a stripe */
-
 /* One row of tiles of an owner, by bands of whole rows. */
 static void fetch_row(gemm_rs *rs, int step, int64_t batch, int64_t row, int64_t *dealt)
 {
@@ -163,8 +161,7 @@ static void fetch_row(gemm_rs *rs, int step, int64_t batch, int64_t row, int64_t
     const weft_problem *p = gen->problem;
     int owner = weft_rotate(gen->me, step, gen->world), copiers = p->tuning.copiers;
     weft_span rows = weft_cut(block_of(rs, owner), p->tuning.tile_m, row), cols = weft_whole(p->n);
-    int64_t line = p->n * (int64_t)weft_dtype_size(p->d_dtype);
-    int64_t band = line >= BAND_BYTES ? 1 : BAND_BYTES / (line > 0 ? line : 1);
+    int64_t band = weft_band_lines(p->n * (int64_t)weft_dtype_size(p->d_dtype));
     uint32_t signal = finished_signal(rs, step, batch, row);
 
     weft_builder_expect(b, signal, tiles_across(rs));

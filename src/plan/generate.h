@@ -34,6 +34,15 @@ static inline int64_t weft_cut_count(int64_t extent, int64_t tile)
     return extent == 0 ? 0 : tile == 0 || tile >= extent ? 1 : (extent + tile - 1) / tile;
 }
 
+/* Lines of a copy task where many copy lanes share what is copied: little enough that a piece of it keeps all
+ * of them busy. */
+static inline int64_t weft_band_lines(int64_t line_bytes)
+{
+    enum { BAND_BYTES = 16384 };
+
+    return line_bytes >= BAND_BYTES ? 1 : BAND_BYTES / (line_bytes > 0 ? line_bytes : 1);
+}
+
 static inline weft_span weft_cut(weft_span span, int64_t tile, int64_t index)
 {
     int64_t step = tile == 0 || tile >= span.count ? span.count : tile;
