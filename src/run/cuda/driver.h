@@ -80,6 +80,7 @@
     X(cuEventCreate)                                                                                         \
     X(cuEventDestroy)                                                                                        \
     X(cuEventRecord)                                                                                         \
+    X(cuEventRecordWithFlags)                                                                                \
     X(cuEventQuery)                                                                                          \
     X(cuEventSynchronize)                                                                                    \
     X(cuEventElapsedTime)                                                                                    \

@@ -95,6 +95,9 @@ typedef struct contender {
     weft_cuda_world *world;
     cublas_product *product;
     gpu_baseline *baseline;
+    CUgraph graph;
+    CUgraphExec replay; /* of so many runs as a round has */
+    int runs;
     double us[ROUNDS];
 } contender;
 
@@ -115,28 +118,70 @@ static bool enqueue(gpu_bench *bench, contender *c, int candidate)
                               (void *)(uintptr_t)bench->peer_result, c->world->streams[0]) == 0;
 }
 
-/* Microseconds of one run, over `count` in a row after one that is not timed; NaN when it failed. */
-static double time_runs(gpu_bench *bench, contender *c, int candidate, int count)
+/* `count` runs after one that is not timed, between the events `begin` and `end` of the first stream; inside
+ * a capture those are recorded when it is replayed. */
+static bool enqueue_runs(gpu_bench *bench, contender *c, int candidate, int count, unsigned int flags)
 {
     const weft_cuda_driver *cu = bench->device.cu;
     CUstream first = c->world->streams[0];
     int streams = c->product || c->baseline ? 1 : c->world->running;
-    float ms = 0;
-    bool good = enqueue(bench, c, candidate);
+    bool good = cu->cuEventRecord(bench->join, first) == CUDA_SUCCESS;
 
-    cu->cuEventRecord(bench->begin, first);
     for (int r = 1; r < streams; r++)
-        cu->cuStreamWaitEvent(c->world->streams[r], bench->begin, 0);
+        good &= cu->cuStreamWaitEvent(c->world->streams[r], bench->join, 0) == CUDA_SUCCESS;
+    good &= enqueue(bench, c, candidate);
+    good &= cu->cuEventRecordWithFlags(bench->begin, first, flags) == CUDA_SUCCESS;
     for (int i = 0; i < count; i++)
         good &= enqueue(bench, c, candidate);
     for (int r = 1; r < streams; r++) {
-        cu->cuEventRecord(bench->join, c->world->streams[r]);
-        cu->cuStreamWaitEvent(first, bench->join, 0);
+        good &= cu->cuEventRecord(bench->join, c->world->streams[r]) == CUDA_SUCCESS;
+        good &= cu->cuStreamWaitEvent(first, bench->join, 0) == CUDA_SUCCESS;
     }
-    cu->cuEventRecord(bench->end, first);
+    return cu->cuEventRecordWithFlags(bench->end, first, flags) == CUDA_SUCCESS && good;
+}
+
+/* Microseconds of one of `count` runs that were enqueued well; NaN when they failed. */
+static double time_of_runs(gpu_bench *bench, bool good, int count)
+{
+    const weft_cuda_driver *cu = bench->device.cu;
+    float ms = 0;
+
     good &= cu->cuEventSynchronize(bench->end) == CUDA_SUCCESS;
     good &= cu->cuEventElapsedTime(&ms, bench->begin, bench->end) == CUDA_SUCCESS;
     return good ? (double)ms * 1e3 / count : NAN;
+}
+
+static double time_launches(gpu_bench *bench, contender *c, int candidate, int count)
+{
+    return time_of_runs(bench, enqueue_runs(bench, c, candidate, count, CU_EVENT_RECORD_DEFAULT), count);
+}
+
+/* What a round times is a graph: of many ranks' small runs, launched one by one by one thread, the launches
+ * would be the time. */
+static bool record_runs(gpu_bench *bench, contender *c, int candidate, int count)
+{
+    const weft_cuda_driver *cu = bench->device.cu;
+    CUstream first = c->world->streams[0];
+    bool good = cu->cuStreamBeginCapture(first, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS;
+
+    good &= enqueue_runs(bench, c, candidate, count, CU_EVENT_RECORD_EXTERNAL);
+    good &= cu->cuStreamEndCapture(first, &c->graph) == CUDA_SUCCESS;
+    c->runs = count;
+    return good && cu->cuGraphInstantiate(&c->replay, c->graph, 0) == CUDA_SUCCESS;
+}
+
+static double time_replay(gpu_bench *bench, const contender *c)
+{
+    return time_of_runs(
+        bench, bench->device.cu->cuGraphLaunch(c->replay, c->world->streams[0]) == CUDA_SUCCESS, c->runs);
+}
+
+static void drop_runs(const gpu_bench *bench, contender *c)
+{
+    if (c->replay)
+        bench->device.cu->cuGraphExecDestroy(c->replay);
+    if (c->graph)
+        bench->device.cu->cuGraphDestroy(c->graph);
 }
 
 static int64_t runs_of(const gpu_bench *bench)
@@ -150,9 +195,9 @@ static int rounds_of(const gpu_bench *bench)
 }
 
 /* All contenders in turn. The first call of cuBLAS tries its candidates and keeps the fastest. */
-static void measure(gpu_bench *bench, contender *contenders)
+static bool measure(gpu_bench *bench, contender *contenders)
 {
-    int rounds = rounds_of(bench), repeats[CONTENDERS], order[CONTENDERS];
+    int rounds = rounds_of(bench), order[CONTENDERS];
     uint64_t random = bench->options->seed;
 
     for (int i = 0; i < CONTENDERS; i++) {
@@ -161,9 +206,9 @@ static void measure(gpu_bench *bench, contender *contenders)
         double best = INFINITY;
 
         if (c->used && bench->options->warmup)
-            time_runs(bench, c, 0, (int)fmin((double)bench->options->warmup, 1000));
+            time_launches(bench, c, 0, (int)fmin((double)bench->options->warmup, 1000));
         for (int candidate = 0; candidate < candidates; candidate++) {
-            double us = time_runs(bench, c, candidate, 3);
+            double us = time_launches(bench, c, candidate, 3);
 
             if (us < best) {
                 best = us;
@@ -171,18 +216,21 @@ static void measure(gpu_bench *bench, contender *contenders)
                     c->product->best = candidate;
             }
         }
-        repeats[i] = (int)fmin((double)(runs_of(bench) + rounds - 1) / rounds, 1 + 8000 / best);
+        if (c->used &&
+            !record_runs(bench, c, i == GEMM ? c->product->best : 0,
+                         (int)fmin((double)(runs_of(bench) + rounds - 1) / rounds, 1 + 8000 / best)))
+            return false;
     }
     for (int round = 0; round < rounds; round++) {
         bench_shuffle(&random, order, CONTENDERS);
         for (int i = 0; i < CONTENDERS; i++) {
             contender *c = &contenders[order[i]];
-            int candidate = order[i] == GEMM && c->used ? c->product->best : 0;
 
             if (c->used)
-                c->us[round] = time_runs(bench, c, candidate, repeats[order[i]]);
+                c->us[round] = time_replay(bench, c);
         }
     }
+    return true;
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------- */
@@ -410,11 +458,15 @@ static int bench_shape(gpu_bench *bench, const weft_problem *problem, int world)
         baseline.inputs = &worlds[2];
         baseline.result = (void *)(uintptr_t)bench->peer_result;
     }
-    if (status == 0) {
-        measure(bench, contenders);
+    if (status == 0 && !measure(bench, contenders)) {
+        status = options_error("bench", "--backend cuda: the runs could not be captured in a graph%s%s",
+                               bench->error.text[0] ? ": " : "", bench->error.text);
+    } else if (status == 0) {
         print_row(bench, problem, world, contenders, &verdict);
         status = draw_row(bench, &worlds[0]);
     }
+    for (int i = 0; i < CONTENDERS; i++)
+        drop_runs(bench, &contenders[i]);
     for (int i = 0; i < 3; i++)
         if (worlds[i].device)
             weft_cuda_world_free(&worlds[i]);
