@@ -61,6 +61,16 @@ static void all_scatter(gemm_as *as)
         fetch_tiles(as, weft_rotate(gen->me, step, gen->world));
 }
 
+/* Rows of a copy where shares are not even anyway: no more than a tile's, and so few that every lane has
+ * some, for a row is as wide as a rank's columns. */
+static int64_t fetched_rows(const weft_gemm_gen *gen)
+{
+    const weft_problem *p = gen->problem;
+    int64_t lanes = weft_compute_lanes(p), rows = ((gen->world - 1) * p->m + lanes - 1) / lanes;
+
+    return p->tuning.tile_m && p->tuning.tile_m < rows ? p->tuning.tile_m : rows;
+}
+
 static void unfused(gemm_as *as)
 {
     weft_gemm_gen *gen = &as->gen;
@@ -80,7 +90,7 @@ static void unfused(gemm_as *as)
         weft_shares shares;
 
         weft_builder_expect(gen->builder, ready + (uint32_t)from, 1);
-        shares = weft_shares_of(p, weft_whole(p->m), cols, p->tuning.tile_m, 0);
+        shares = weft_shares_of(p, weft_whole(p->m), cols, fetched_rows(gen), 0);
         for (int64_t batch = 0; batch < p->l && cols.count; batch++) {
             for (int64_t i = 0; i < weft_shares_count(&shares); i++) {
                 weft_span rows, some;
