@@ -33,7 +33,8 @@ enum {
     A_QUARTER = 16,
     SEND_ROWS = 32,        /* up to which the product's kernel sends its sums faster than a collective does */
     PADDED = 8,            /* elements, to which lines of staged operands are padded */
-    SUM_ROWS = 32,         /* of what is added up at once */
+    SUM_ROWS = 32,         /* of what is added up at once, */
+    SUM_COLS = 512,        /* where every lane has two such */
     MOVED_BYTES = 16 << 10 /* of A, at once */
 };
 
@@ -265,6 +266,14 @@ static maker choose_maker(const weft_problem *p, const weft_cuda_basis *b)
     return (maker){schedule, library, exchange};
 }
 
+/* Columns of what is added up at once: many, so that a task is more than its waits, where there is enough. */
+static int64_t sum_cols(const weft_problem *p, int world, int64_t lanes)
+{
+    bool sums = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR;
+
+    return sums && p->m * p->n / world >= 2 * lanes * SUM_ROWS * SUM_COLS ? SUM_COLS : HALF_N;
+}
+
 /* Unfused, of several ranks: how they get what they share. A collective is the fastest way unless tiles are
  * asked for, which it does not know. */
 static weft_tuning tune_exchange(const weft_problem *p, const weft_cuda_basis *b, const maker *m)
@@ -275,7 +284,7 @@ static weft_tuning tune_exchange(const weft_problem *p, const weft_cuda_basis *b
 
     t.exchange = m->exchange == 3 || (m->exchange == 0 && open) ? 3 * has_halves(p, b->world) : m->exchange;
     if (!t.tile_n)
-        t.tile_n = HALF_N;
+        t.tile_n = t.exchange ? HALF_N : sum_cols(p, b->world, ctas);
     if (!t.tile_m && p->op != WEFT_OP_AG_GEMM)
         t.tile_m = SUM_ROWS;
     else if (!t.tile_m && p->layout != WEFT_LAYOUT_GATHER_B)

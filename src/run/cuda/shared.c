@@ -10,12 +10,11 @@
 
 enum { ALL_CREWS = 66 }; /* of an H200 */
 
-static const double launch_us = 9.5, /* of a rank's kernel, one rank after another; */
-    launches_us = 15.5,              /* of a product's and a collective's, */
-    launches_k_us = 0.0008,          /* and more for each k of a product that few SMs make */
-    tile_us = 1,                     /* of the end of a crew's tile, and as much where it adds to others'; */
-    step_us = 0.70,                  /* of a crew's tile of 256 x 256, 64 of k; */
-    narrow_step = 0.55,              /* and of one of 128 columns, of that */
+static const double launch_us = 3, /* of a rank's kernel in a graph, one rank after another; */
+    launches_us = 4,               /* of a product's and a collective's; */
+    tile_us = 2,                   /* of the end of a crew's tile, and as much where it adds to others'; */
+    step_us = 0.70,                /* of a crew's tile of 256 x 256, 64 of k; */
+    narrow_step = 0.60,            /* and of one of 128 columns, of that */
     operations_us = 790e6, bytes_us = 4.2e6; /* of a GPU that is full, and of its memory */
 
 /* What a schedule takes: so much of what its products would, of what it moves and of the sums that it moves,
@@ -32,22 +31,22 @@ typedef struct schedule_cost {
 } schedule_cost;
 
 static const schedule_cost costs[] = {
-    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_UNFUSED, 1.13, 4.56, 0, 20.8, ANY},
-    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, 0.84, 3.30, 0, 15.9, ANY},
-    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_B, 0.84, 3.30, 0, 15.9, ANY},
-    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, 0.91, 1.00, 0, 14.7, ANY},
-    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_UNFUSED, 1.00, 0, 5.96, 23.7, HALVES},
-    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_UNFUSED, 1.28, 0, 5.01, 19.7, NO_HALVES},
-    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A, 1.05, 0, 1.75, 11.4, ANY},
-    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_B, 1.05, 0, 1.75, 11.4, ANY},
-    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_DIRECT, 1.08, 0, 6.83, 11.7, ANY},
-    {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED, 1.00, 1.16, 3.74, 17.5, HALVES},
-    {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED, 1.34, 1.48, 6.64, 23.0, NO_HALVES},
-    {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT, 1.15, 1.22, 1.00, 26.0, ANY},
-    {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_LEVEL, 1.06, 1.00, 3.52, 22.3, ANY},
-    {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_TWO_LEVEL, 0.95, 2.49, 0, 12.9, ANY},
-    {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_UNFUSED, 0.97, 9.17, 0, 33.2, ANY},
-    {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_ALL_SCATTER, 0.87, 3.03, 0, 45.0, ANY},
+    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_UNFUSED, 1.16, 3.95, 0, 16.0, ANY},
+    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, 0.84, 2.86, 0, 13.2, ANY},
+    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_B, 0.84, 2.86, 0, 13.2, ANY},
+    {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, 0.89, 1.00, 0, 11.1, ANY},
+    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_UNFUSED, 0.96, 0, 7.09, 9.7, HALVES},
+    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_UNFUSED, 1.49, 0, 5.43, 12.7, NO_HALVES},
+    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A, 0.88, 0, 1.00, 8.0, ANY},
+    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_B, 0.88, 0, 1.00, 8.0, ANY},
+    {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_DIRECT, 0.90, 0, 5.92, 9.6, ANY},
+    {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED, 1.14, 3.15, 1.07, 11.0, HALVES},
+    {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_UNFUSED, 1.31, 1.87, 11.24, 14.1, NO_HALVES},
+    {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT, 0.93, 2.59, 1.00, 15.5, ANY},
+    {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_LEVEL, 0.86, 1.00, 3.22, 21.4, ANY},
+    {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_TWO_LEVEL, 0.89, 2.56, 0, 10.6, ANY},
+    {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_UNFUSED, 1.02, 10.71, 0, 16.4, ANY},
+    {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_ALL_SCATTER, 0.84, 3.19, 0, 45.0, ANY},
 };
 
 static bool gathers_b(const weft_problem *p)
@@ -124,8 +123,7 @@ static double time_of(const weft_problem *p, const weft_cuda_sharing *s, const s
                                                   (double)weft_dtype_size(p->dtype)
                                             : area * (double)weft_dtype_size(p->d_dtype);
     double products = unfused ? library_products(p, s) * here : fused_products(p, s, c->schedule);
-    double launches = unfused ? launches_us + launches_k_us * (double)depth_of(p, s->world) : launch_us;
-    return fmax(launches * here * s->world,
+    return fmax((unfused ? launches_us : launch_us) * here * s->world,
                 c->always + c->products * products + c->moved * moved * sent +
                     c->sums * area * (double)weft_dtype_size(p->wire_dtype) * sent);
 }
