@@ -3,9 +3,10 @@
  * priority keeps the core, the system still takes it away for 50 ms of each second, which a long product
  * meets and a short one does not.
  *
- *     cpu_gemm M N K [SECONDS]
+ *     cpu_gemm M N K [SECONDS [PEER]]
  *
- * float32, nothing packed; the three alternate. Prints Gop/s of medians, and weft over each.
+ * float32, nothing packed; the three (or weft and PEER, "OpenBLAS" or "BLIS") alternate. Prints Gop/s of
+ * medians, and weft over each: the median of the rounds' ratios and their middle half.
  */
 #include "bench/blas.h"
 
@@ -13,6 +14,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -74,7 +76,7 @@ static int by_size(const void *a, const void *b)
 
 int main(int argc, char **argv)
 {
-    static double times[3][RUNS_MOST];
+    static double times[3][RUNS_MOST], ratio[3][RUNS_MOST];
     const blas_library *peer[3] = {NULL, blas_openblas(), blas_blis()};
     product p = {.m = argc > 3 ? atoi(argv[1]) : 0,
                  .n = argc > 3 ? atoi(argv[2]) : 0,
@@ -83,7 +85,7 @@ int main(int argc, char **argv)
     int runs = 0;
 
     if (p.m < 1 || p.n < 1 || p.k < 1) {
-        fprintf(stderr, "usage: cpu_gemm M N K [SECONDS]\n");
+        fprintf(stderr, "usage: cpu_gemm M N K [SECONDS [PEER]]\n");
         return 2;
     }
     p.a = make(p.m, p.k);
@@ -92,21 +94,27 @@ int main(int argc, char **argv)
     if (!p.a || !p.b || !p.d)
         return 1;
     for (int i = 1; i < 3; i++) {
+        if (peer[i] && argc > 5 && strncmp(peer[i]->name, argv[5], strlen(argv[5])) != 0)
+            peer[i] = NULL;
         if (peer[i] && peer[i]->set_threads)
             peer[i]->set_threads(1);
     }
     for (; runs < RUNS_MOST && (runs < RUNS_LEAST || thread_seconds() < end); runs++) {
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < 3; i++) {
             times[i][runs] = i && !peer[i] ? 0 : run(&p, peer[i]);
+            ratio[i][runs] = times[i][runs] / times[0][runs];
+        }
     }
     for (int i = 0; i < 3; i++) {
         qsort(times[i], (size_t)runs, sizeof(double), by_size);
+        qsort(ratio[i], (size_t)runs, sizeof(double), by_size);
         gops[i] = 2e-9 * p.m * p.n * p.k / times[i][runs / 2];
     }
     printf("%d x %d x %d, %d runs each: weft %.2f Gop/s\n", p.m, p.n, p.k, runs, gops[0]);
     for (int i = 1; i < 3; i++) {
         if (peer[i])
-            printf("  %-16s %.2f, weft is %.3f x that\n", peer[i]->name, gops[i], gops[0] / gops[i]);
+            printf("  %-16s %.2f, weft is %.3f x that (%.3f to %.3f)\n", peer[i]->name, gops[i],
+                   ratio[i][runs / 2], ratio[i][runs / 4], ratio[i][runs - 1 - runs / 4]);
     }
     free(p.a);
     free(p.b);

@@ -2,9 +2,10 @@
  * Blocks for the caches that are there, from blocks measured with others.
  *
  * What was measured stands for the share of each cache that is well used: a panel of B over kc of L1, mc x kc
- * of A of L2, kc x nc of B of L3. A block of k that was too long for L1 where it was measured comes from L2,
- * and follows that. kc and nc only shrink: a longer sum of halves is less exact, and a longer block than
- * measured gains little. mc grows at most twofold: a larger L2 is often shared by several cores.
+ * of A of L2, kc x nc of B of L3, kc x nc_once what lies around L2. A block of k that was too long for L1
+ * where it was measured comes from L2, and follows that. kc and nc only shrink: a longer sum of halves is
+ * less exact, and a longer block than measured gains little. mc grows at most twofold: a larger L2 is often
+ * shared by several cores.
  */
 #include "core/dtype.h"
 #include "core/round.h"
@@ -44,6 +45,8 @@ weft_binding weft_binding_fit(const weft_binding *bind, const weft_caches *measu
         fit.mc = ROWS_LEAST * kernel->mr;
     if (ratio(here->l3, measured->l3, 1) < 1)
         fit.nc = whole_steps(ratio(here->l3, measured->l3, 1) * bind->nc, kernel->nr);
+    if (bind->nc_once > 0 && ratio(here->l2, measured->l2, 1) < 1)
+        fit.nc_once = whole_steps(ratio(here->l2, measured->l2, 1) * bind->nc_once, kernel->nr);
     fit.l1_bytes = (int)(here->l1 > 0 ? here->l1 : measured->l1);
     return fit;
 }

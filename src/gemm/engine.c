@@ -33,11 +33,12 @@ static int64_t rows_for(const weft_binding *bind, int64_t stretch)
     return rows > bind->mc ? bind->mc : rows > bind->kernel->mr ? rows : bind->kernel->mr;
 }
 
-static int64_t columns_for(const weft_binding *bind, int64_t stretch)
+static int64_t columns_for(const weft_binding *bind, int64_t m, int64_t stretch)
 {
-    int64_t cols = (int64_t)bind->kc * bind->nc / stretch / bind->kernel->nr * bind->kernel->nr;
+    int64_t nc = bind->nc_once > 0 && m <= bind->mc ? min64(bind->nc_once, bind->nc) : bind->nc;
+    int64_t cols = bind->kc * nc / stretch / bind->kernel->nr * bind->kernel->nr;
 
-    return cols > bind->nc ? bind->nc : cols > bind->kernel->nr ? cols : bind->kernel->nr;
+    return cols > nc ? nc : cols > bind->kernel->nr ? cols : bind->kernel->nr;
 }
 
 /* Where a panel of B over a k block does not stay in L1, nothing is gained by several blocks in a row. */
@@ -58,7 +59,8 @@ static blocks cut_blocks(const weft_binding *bind, int64_t m, int64_t n, int64_t
     cut.stretch = min64(longest / cut.k > 1 ? longest / cut.k : 1, cut.k_count > 0 ? cut.k_count : 1) * cut.k;
     cut.waits = k > cut.stretch;
     cut.m = weft_job_cut_evenly(m, rows_for(bind, cut.stretch), kernel->mr);
-    cut.n = weft_job_cut_evenly(n, packed && !cut.waits ? n + 1 : columns_for(bind, cut.stretch), kernel->nr);
+    cut.n =
+        weft_job_cut_evenly(n, packed && !cut.waits ? n + 1 : columns_for(bind, m, cut.stretch), kernel->nr);
     cut.stripe = weft_round_up(m, cut.m);
     if (cut.waits && !sums_in_d) {
         int64_t rows = SUMS_BYTES / (4 * cut.n) / cut.m * cut.m;
@@ -398,7 +400,8 @@ static gemm_job make_job(const weft_gemm_tile *tile, char *workspace)
     job.sums_in_d = d_holds_sums && job.cut.waits && !job.gathers;
     job.group = group_of(&job);
     if (carried && job.cut.n < tile->n) /* blocks of columns are whole groups of the order */
-        job.cut.n = job.cut.n / (job.group * kernel->nr) * job.group * kernel->nr;
+        job.cut.n = (job.cut.n > job.group * kernel->nr ? job.cut.n / (job.group * kernel->nr) : 1) *
+                    job.group * kernel->nr;
     job.spreads =
         job.finish && tile->d_count > 1 && job.group * kernel->nr * (int64_t)job.d_bytes < SPREAD_LINES * 64;
     job.a_block = workspace;

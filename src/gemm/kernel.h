@@ -153,7 +153,9 @@ typedef struct weft_caches {
 } weft_caches;
 
 /*
- * A kernel with the cache blocks it wants on one core: mc rows of A and kc of k per block, nc columns of B.
+ * A kernel with the cache blocks it wants on one core: mc rows of A and kc of k per block, nc columns of B,
+ * nc_once of them where all rows are one block: then each panel of B is read once after it was packed, and is
+ * better still near than packed beside many others (0: nc).
  * A core's table has those that were measured best with the caches it names; weft_core_at gives those for the
  * caches that are there (blocks.c).
  * An fp32 kernel may stand in for a half type: `narrow` is that type, to which everything is rounded while it
@@ -165,7 +167,7 @@ typedef struct weft_caches {
  */
 typedef struct weft_binding {
     const weft_kernel *kernel;
-    int mc, kc, nc;
+    int mc, kc, nc, nc_once;
     weft_dtype narrow;
     weft_finisher finish;              /* optional */
     const weft_stream *along, *across; /* optional */

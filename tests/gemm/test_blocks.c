@@ -12,6 +12,7 @@ static void check_fit(const weft_core *core, const weft_binding *bind, const wef
     CHECK(fit.kc >= kernel->k_step && fit.kc <= bind->kc);
     CHECK(fit.mc >= kernel->mr && (fit.mc == bind->mc || fit.mc % kernel->mr == 0));
     CHECK(fit.nc >= kernel->nr && fit.nc <= bind->nc);
+    CHECK(bind->nc_once ? fit.nc_once >= kernel->nr && fit.nc_once <= bind->nc_once : !fit.nc_once);
     if (here->l1 < core->caches.l1 && here->l1 > 0 && bind->kc * kernel->nr * size < core->caches.l1)
         CHECK(fit.kc * core->caches.l1 <= bind->kc * here->l1 || fit.kc <= 64);
     if (here->l2 > 0) /* the share of L2 that was measured, or as few rows as there must be */

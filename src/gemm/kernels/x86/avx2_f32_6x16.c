@@ -4,7 +4,7 @@
  * Tile 6x16: 12 accumulators of 8, 2 for B, 1 for the broadcast of A: 15 of 16 registers. The FMA units (2 a
  * cycle) are the limit, not the loads.
  */
-enum { MR = 6, TYPE_BYTES = 4, A_AHEAD = 0, B_AHEAD = 0, EMBEDDED = 0, UNROLLED = 1 };
+enum { MR = 6, TYPE_BYTES = 4, A_AHEAD = 0, B_AHEAD = 0, UNROLLED = 1 };
 #define VECTOR_BYTES 32
 #include "gemm/kernels/x86/f32_fma.h"
 

@@ -4,7 +4,7 @@
  * lane.
  *
  * Tile 12x32, k in fours: 24 accumulators of 16, 1 for the correction, 2 for B, 1 constant, A by broadcast.
- * Per four of k: 2 loads of B, 8 broadcasts of A and 9 loads of it inside VPDPBUSD, 3 fetches, 25 VPDPBUSD,
+ * Per four of k: 2 loads of B, 10 broadcasts of A and 5 loads of it inside VPDPBUSD, 3 fetches, 25 VPDPBUSD,
  * of which 24 are the product. Panels come from L2, as those of the fp32 kernel do, since k blocks are long.
  */
 #define VECTOR_BYTES 64
@@ -16,7 +16,8 @@ enum {
     MR = 12,
     NR = 32,
     FEW = 4,
-    EMBEDDED = 4,  /* rows whose A is broadcast by the products themselves, as in f32_fma.h */
+    EMBEDDED = 2,  /* rows whose A is broadcast by the products themselves: a load more, an
+                      instruction less */
     UNROLLED = 2,  /* fours of k: with more of them gcc 12 copies registers */
     A_AHEAD = 512, /* bytes of panels, from L2 */
     B_AHEAD = 1024,

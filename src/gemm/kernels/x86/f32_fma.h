@@ -1,8 +1,7 @@
 /*
  * fp32 by FMA, MR rows of two vectors: the body of the AVX2 and of the AVX-512 kernel. Per k: 2 loads of B,
  * MR broadcasts of A, 2 MR FMA. The including file defines VECTOR_BYTES, MR, how many bytes ahead panels are
- * fetched, or 0: A_AHEAD, B_AHEAD, and how many rows have their element of A broadcast by the FMA themselves:
- * EMBEDDED. That takes one load more and one instruction less. UNROLLED of k are one turn of the loop.
+ * fetched, or 0: A_AHEAD, B_AHEAD, and how many of k are one turn of the loop: UNROLLED.
  */
 #ifndef WEFT_GEMM_KERNELS_X86_F32_FMA_H
 #define WEFT_GEMM_KERNELS_X86_F32_FMA_H
@@ -14,12 +13,6 @@
 
 enum { FEW_AHEAD = 4096 }; /* bytes of B: few rows wait for it, and it comes from memory */
 
-/* Of the rows before this one; they lie evenly among the others. */
-INLINE int embedded_before(int row)
-{
-    return row * EMBEDDED / MR;
-}
-
 /* One of k. In assembly, because compilers load what is used twice once, and copy registers between turns. */
 INLINE void product(int rows, const float *a, const float *b, vec sum[][2])
 {
@@ -27,15 +20,10 @@ INLINE void product(int rows, const float *a, const float *b, vec sum[][2])
 
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
-        if (rows == MR && embedded_before(i) != embedded_before(i + 1)) {
-            sum[i][0] = vec_fma_one(a + i, b0, sum[i][0]);
-            sum[i][1] = vec_fma_one(a + i, b1, sum[i][1]);
-        } else {
-            vec x = vec_one(a[i]);
+        vec x = vec_one(a[i]);
 
-            __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum[i][0]) : "v"(x), "v"(b0));
-            __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum[i][1]) : "v"(x), "v"(b1));
-        }
+        __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum[i][0]) : "v"(x), "v"(b0));
+        __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum[i][1]) : "v"(x), "v"(b1));
     }
 }
 

@@ -48,13 +48,6 @@ INLINE vec vec_fma(vec a, vec b, vec sum)
     return _mm512_fmadd_ps(a, b, sum);
 }
 
-/* The same with *a in all lanes, in one instruction. */
-INLINE vec vec_fma_one(const float *a, vec b, vec sum)
-{
-    __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(b), "m"(*a));
-    return sum;
-}
-
 INLINE words words_load(const void *from)
 {
     return _mm512_loadu_si512(from);
@@ -186,11 +179,6 @@ INLINE void vec_store(float *to, vec v)
 INLINE vec vec_fma(vec a, vec b, vec sum)
 {
     return _mm256_fmadd_ps(a, b, sum);
-}
-
-INLINE vec vec_fma_one(const float *a, vec b, vec sum)
-{
-    return vec_fma(vec_one(*a), b, sum);
 }
 
 INLINE words words_load(const void *from)
