@@ -77,9 +77,8 @@ static weft_schedule usual_schedule(const weft_problem *p, int world)
         return (f32 && p->k > LONG_K) || (!weft_problem_only_rounds(p) && p->k > EPILOGUE_K)
                    ? WEFT_SCHEDULE_UNFUSED
                    : WEFT_SCHEDULE_ALL_SCATTER;
-    default: /* each shard by itself would read B once more */
-        return p->layout == WEFT_LAYOUT_GATHER_A && p->m <= WEFT_FEW_ROWS ? WEFT_SCHEDULE_UNFUSED
-                                                                          : WEFT_SCHEDULE_DIRECT;
+    default:
+        return weft_ag_gemm_has_few_rows(p, world) ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_DIRECT;
     }
 }
 

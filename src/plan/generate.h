@@ -87,15 +87,23 @@ static inline weft_span weft_whole(int64_t extent)
     return (weft_span){0, extent};
 }
 
-/* Up to so many rows, what a product takes is reading B. */
-enum { WEFT_FEW_ROWS = 32 };
+/* Up to so many rows, what a product takes is reading B; beyond the second number, it is not worth a copy of
+ * all of A to read B less often. */
+enum { WEFT_FEW_ROWS = 32, WEFT_FEW_ROWS_IN_ALL = 256 };
+
+/* Whether a rank's rows of A are so few that each rank's by themselves would wait for B once more. */
+static inline bool weft_ag_gemm_has_few_rows(const weft_problem *problem, int world)
+{
+    return problem->op == WEFT_OP_AG_GEMM && problem->layout == WEFT_LAYOUT_GATHER_A &&
+           problem->m <= WEFT_FEW_ROWS_IN_ALL && problem->m <= (int64_t)WEFT_FEW_ROWS * world;
+}
 
 /* Whether an ag_gemm multiplies all rows of A together, once they are there, and not each rank's by itself.
  */
 static inline bool weft_ag_gemm_at_once(const weft_problem *problem, int world)
 {
-    return problem->op == WEFT_OP_AG_GEMM && problem->schedule == WEFT_SCHEDULE_UNFUSED &&
-           problem->layout == WEFT_LAYOUT_GATHER_A && world > 1 && problem->m <= WEFT_FEW_ROWS;
+    return problem->schedule == WEFT_SCHEDULE_UNFUSED && world > 1 &&
+           weft_ag_gemm_has_few_rows(problem, world);
 }
 
 static inline int weft_compute_lanes(const weft_problem *problem)

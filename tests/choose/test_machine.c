@@ -103,6 +103,34 @@ static void foresees_few_rows(void)
         CHECK(weft_choose_remembers(&basis.machine, &problem, 4));
 }
 
+/* Ranks with few rows each gather them and read B once, whatever their number; with many they do not. */
+static void reads_b_once_for_few_rows(void)
+{
+    static const struct {
+        int64_t m;
+        int world;
+        bool once;
+    } cases[] = {{1, 2, true},   {32, 2, true},   {64, 2, true},
+                 {256, 8, true}, {128, 2, false}, {512, 32, false}};
+    weft_basis basis = {.machine = find("cpu"), .workers = 1};
+    weft_error_text error = {0};
+
+    CHECK_INT(weft_core_current(&basis.core, &error), WEFT_OK);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        weft_problem problem = ag_gemm(cases[i].m, 4096, 512, WEFT_LAYOUT_GATHER_A), resolved;
+        weft_plan_part part = {0};
+
+        CHECK_INT(weft_choose_cpu(&basis, &problem, cases[i].world, &resolved, NULL, &error), WEFT_OK);
+        CHECK_INT(resolved.schedule, cases[i].once ? WEFT_SCHEDULE_UNFUSED : WEFT_SCHEDULE_DIRECT);
+        CHECK_INT(weft_plan_make(&resolved, cases[i].world, 0, &part, &error), WEFT_OK);
+        for (uint32_t t = 0; t < part.task_count; t++) {
+            if (part.tasks[t].kind == WEFT_TASK_GEMM && cases[i].once)
+                CHECK_INT(weft_task_regions(&part, &part.tasks[t])->rows, cases[i].m);
+        }
+        weft_plan_part_free(&part);
+    }
+}
+
 int main(void)
 {
     weft_machine machine = find("mi300x8");
@@ -118,6 +146,7 @@ int main(void)
 
     weighs_the_promise();
     foresees_few_rows();
+    reads_b_once_for_few_rows();
     /* Where a fused kernel's launch costs more than a tiny problem's communication, it is not taken. */
     {
         weft_machine h100 = find("h100x8");
