@@ -32,8 +32,9 @@ rows=(
 )
 us() { # COMMAND ROW: the time of the operation itself, in microseconds
     local flags=$2
+    [[ $flags == barrier* ]] || flags+=" --seed 7"
     # shellcheck disable=SC2086
-    "$1" bench $flags --peer none --seed 7 --json 2>/dev/null | python3 -c '
+    "$1" bench $flags --peer none --json 2>/dev/null | python3 -c '
 import json, sys
 rows = [json.loads(line) for line in sys.stdin]
 assert rows and all(row["ok"] for row in rows), rows

@@ -37,6 +37,13 @@ static bool is_small(const weft_group *group, const weft_problem *p)
     return backend->small_fits && backend->small_fits(group, p);
 }
 
+static weft_status run_small(weft_group *group, const weft_problem *p, const void *send, void *recv)
+{
+    if (p->count && ((!send && (p->op != WEFT_OP_BROADCAST || group->rank == p->root)) || !recv))
+        return reject(group, weft_entry_name(group->entry), p, "a buffer is NULL");
+    return weft_backend_of(group)->small_run(group, p, send, recv);
+}
+
 static weft_status run(weft_group *group, weft_entry entry, const weft_problem *p, const void *send,
                        void *recv)
 {
@@ -64,9 +71,8 @@ static weft_status run(weft_group *group, weft_entry entry, const weft_problem *
                          "not averaged)");
     }
     if (is_small(group, p)) {
-        if (p->count && ((!send && (p->op != WEFT_OP_BROADCAST || group->rank == p->root)) || !recv))
-            return reject(group, call, p, "a buffer is NULL");
-        return backend->small_run(group, p, send, recv);
+        session->small = *p;
+        return run_small(group, p, send, recv);
     }
     status = weft_group_check(group);
     if (status != WEFT_OK)
@@ -75,16 +81,22 @@ static weft_status run(weft_group *group, weft_entry entry, const weft_problem *
     return status == WEFT_OK ? issue(backend, plan, send, recv) : status;
 }
 
-/* The plan of the call before, if this is the same once more. Plans of collectives that are kept come from
- * here, and differ in nothing but these. */
+/* Problems of collectives are made here, and differ in nothing but these. */
+static bool asks(const weft_problem *p, weft_op op, int64_t count, weft_dtype dtype, weft_reduction reduction,
+                 int root)
+{
+    return p->op == op && p->count == count && p->dtype == dtype && p->reduction == reduction &&
+           p->root == root;
+}
+
+/* The plan of the call before, if this is the same once more. */
 static weft_plan *repeated(const weft_group *group, weft_op op, int64_t count, weft_dtype dtype,
                            weft_reduction reduction, int root)
 {
-    const weft_session *session = group ? group->session : NULL;
-    weft_plan *last = session && session->failures == session->cached_failures ? session->cached : NULL;
+    const weft_session *session = group->session;
+    weft_plan *last = session->failures == session->cached_failures ? session->cached : NULL;
 
-    if (!last || last->asked.op != op || last->asked.count != count || last->asked.dtype != dtype ||
-        last->asked.reduction != reduction || last->asked.root != root)
+    if (!last || !asks(&last->asked, op, count, dtype, reduction, root))
         return NULL;
     return session->reach[op] == WEFT_REACH_BEYOND && is_small(group, &last->asked) ? NULL : last;
 }
@@ -92,12 +104,18 @@ static weft_plan *repeated(const weft_group *group, weft_op op, int64_t count, w
 static weft_status collective(weft_group *group, weft_entry entry, const void *send, void *recv, weft_op op,
                               int64_t count, weft_dtype dtype, weft_reduction reduction, int root)
 {
-    weft_plan *last = repeated(group, op, count, dtype, reduction, root);
+    const weft_session *session = group ? group->session : NULL;
     weft_problem p;
 
-    if (last) {
+    if (session) { /* the same as before needs no second look at what was asked */
+        weft_plan *last;
+
         group->entry = entry;
-        return issue(weft_backend_of(group), last, send, recv);
+        if (asks(&session->small, op, count, dtype, reduction, root) && is_small(group, &session->small))
+            return run_small(group, &session->small, send, recv);
+        last = repeated(group, op, count, dtype, reduction, root);
+        if (last)
+            return issue(weft_backend_of(group), last, send, recv);
     }
     weft_problem_init(&p, op);
     p.count = count;

@@ -137,6 +137,7 @@ typedef struct weft_session {
 
     weft_reach reach[WEFT_OP_BROADCAST + 1]; /* by operation; see run/reach.h */
 
+    weft_problem small;       /* the last small collective that was asked for; before the first, a product */
     struct weft_plan *cached; /* plans of the one-call functions, most recently used first (program.h) */
     uint64_t cached_failures; /* `failures` when the list was last alike on all ranks */
 } weft_session;

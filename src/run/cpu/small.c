@@ -355,6 +355,7 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
 
     if (status != WEFT_OK)
         return status;
+    weft_fetch_to_write(own);
     record = weft_session_begin(x->session, WEFT_CALLED_SMALL, hash, p);
     record->beyond = told && is_beyond(x, p, send, recv, bytes);
     weft_session_publish_near(x->session);
