@@ -496,7 +496,6 @@ weft_status weft_cpu_run(weft_plan *plan, const weft_operands *operands)
     }
     x->plan = plan;
     x->program = program;
-    record->beyond = plan->told && weft_given_beyond(plan, operands);
     if (status == WEFT_OK)
         status = weft_operands_enter(plan, operands, record);
     record->status = (int32_t)status;

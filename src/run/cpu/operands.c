@@ -90,9 +90,15 @@ weft_status weft_operands_enter(weft_plan *plan, const weft_operands *in, weft_r
         place = &x->places[(size_t)operand * (size_t)x->world + (size_t)x->rank];
         *place = (weft_place){
             g.data, g.ld, plan->part.operands[operand].packed ? g.stride : g.stride * lain->element_bytes};
-        /* Where an operand lies matters only when peers touch it. */
-        if (plan->touched & 1u << role)
-            shared = weft_symm_find(plan->group, g.data, weft_given_span(plan, operand, &g), &where);
+        /* Where an operand lies matters only when peers touch it, or would in the other plan. */
+        if ((plan->touched | plan->told) & 1u << role) {
+            size_t bytes = weft_given_span(plan, operand, &g);
+
+            shared = weft_symm_find(plan->group, g.data, bytes, &where);
+            if (!shared && bytes && plan->told & 1u << role &&
+                weft_given_needed(plan, (weft_operand_role)role))
+                record->beyond = 1; /* as weft_given_beyond */
+        }
         if (weft_given_must_move(plan, operand, &g, in, shared)) {
             status = bounce(plan, lain, &bounced);
             if (status != WEFT_OK)
