@@ -44,9 +44,10 @@ static weft_status meet(weft_group *group, weft_sync_kind kind, size_t board_byt
     note.epoch = group->sync;
     for (; distance < (uint64_t)group->size; distance *= (uint64_t)group->radix, word += 1 << 12) {
         weft_signal_store(&own->arrived, word);
-        weft_far_show(group, &own->shown[group->sync & 1],
-                      board_bytes == SIZE_MAX ? 0 : offsetof(struct weft_shown, board) + board_bytes,
-                      &own->arrived);
+        if (group->spread)
+            weft_far_show(group, &own->shown[group->sync & 1],
+                          board_bytes == SIZE_MAX ? 0 : offsetof(struct weft_shown, board) + board_bytes,
+                          &own->arrived);
         for (int step = 1; step < group->radix && step * distance < (uint64_t)group->size; step++) {
             int peer = (int)((uint64_t)group->rank + (uint64_t)group->size - step * distance) % group->size;
             weft_signal *arrived = &group->seats[peer].control->arrived;

@@ -360,14 +360,12 @@ static weft_status wait_slowly(waiter *wait)
 weft_status weft_signal_wait(weft_group *group, weft_signal *signal, uint64_t value,
                              const weft_wait_note *note)
 {
-    waiter wait = {.group = group, .note = note, .signal = signal, .value = value};
-
     for (int poll = 0; poll < POLLS; poll++) {
         if (weft_signal_reached(signal, value))
             return WEFT_OK;
         weft_pause();
     }
-    return wait_slowly(&wait);
+    return wait_slowly(&(waiter){.group = group, .note = note, .signal = signal, .value = value});
 }
 
 weft_status weft_wait_until(weft_group *group, bool (*ready)(void *argument), void *argument,
