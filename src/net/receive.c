@@ -22,60 +22,72 @@ void weft_net_lose(weft_net *net, int number, const char *why)
                                             memory_order_relaxed);
 }
 
-/* The address of `bytes` bytes in the slot of this rank or the sender; NULL: they are not there. */
-static char *locate(const weft_net *net, const message *m, int slot, uint64_t name, uint64_t bytes)
+enum { PLACE = 0, POSTS = 1 }; /* bits of `own` */
+
+/* The address of `bytes` bytes in the slot of this rank or, by a bit of `own`, of the sender; NULL: they are
+ * not there. */
+static char *locate(const weft_net *net, const message *m, unsigned bit, uint64_t name, uint64_t bytes)
 {
-    if (slot != net->world.rank && slot != m->from)
-        return NULL;
+    int slot = m->own >> bit & 1 ? m->from : net->world.rank;
+
     return net->world.hooks.locate(net->world.hooks.context, slot, name, bytes);
 }
 
 /* From the first byte of the first row to the last of the last; false: no such place exists. */
-static bool span_of(const message *m, uint64_t *bytes)
+static bool span_of(const message *m, uint64_t row_bytes, uint64_t *bytes)
 {
-    *bytes = m->row_bytes;
+    *bytes = row_bytes;
     if (m->rows <= 1)
         return true;
     return m->pitch >= 0 && !__builtin_mul_overflow(m->rows - 1, (uint64_t)m->pitch, bytes) &&
-           !__builtin_add_overflow(*bytes, m->row_bytes, bytes);
+           !__builtin_add_overflow(*bytes, row_bytes, bytes);
 }
 
-static bool is_one_piece(const message *m)
+static uint64_t row_bytes_of(const message *m, size_t bytes)
 {
-    return m->rows <= 1 || (uint64_t)m->pitch == m->row_bytes;
+    return m->rows ? bytes / m->rows : 0;
+}
+
+static bool is_one_piece(const message *m, size_t bytes)
+{
+    return m->rows <= 1 || (uint64_t)m->pitch == row_bytes_of(m, bytes);
 }
 
 static bool is_ours(const weft_net *net, const message *m)
 {
-    return m->key == net->world.key && m->from >= 0 && m->from < net->size &&
+    return m->key == net->world.key && m->from < net->size &&
            atomic_load_explicit(&net->peers[m->from].state, memory_order_relaxed) == PEER_WELL;
+}
+
+static bool is_marked(const message *m, uint32_t post)
+{
+    return m->marked >> post & 1;
 }
 
 static bool is_sound(const weft_net *net, const message *m, size_t bytes)
 {
     const peer *p = &net->peers[m->from];
-    uint64_t span, payload;
+    uint64_t span, row_bytes = row_bytes_of(m, bytes);
 
-    if (m->number < p->next || m->number - p->next >= AHEAD_MAX || m->post_count > WEFT_NET_POSTS ||
-        __builtin_mul_overflow(m->rows, m->row_bytes, &payload) || payload != bytes)
+    if (m->number - p->next >= AHEAD_MAX || m->post_count > WEFT_NET_POSTS || m->rows * row_bytes != bytes)
         return false;
     if (m->kind != KIND_PUT)
         return m->kind <= KIND_EARLY && m->post_count == 0;
     for (uint32_t i = 0; i < m->post_count; i++)
         if (m->posts[i].offset %
-                (m->effect == WEFT_NET_COUNT && !m->posts[i].marks ? sizeof(uint32_t) : sizeof(uint64_t)) ||
-            !locate(net, m, m->posts[i].slot, m->posts[i].offset, sizeof(weft_signal)))
+                (m->effect == WEFT_NET_COUNT && !is_marked(m, i) ? sizeof(uint32_t) : sizeof(uint64_t)) ||
+            !locate(net, m, POSTS + i, m->posts[i].offset, sizeof(weft_signal)))
             return false;
-    return span_of(m, &span) && (bytes == 0 || locate(net, m, m->slot, m->offset, span));
+    return span_of(m, row_bytes, &span) && (bytes == 0 || locate(net, m, PLACE, m->offset, span));
 }
 
 static void make_posts(const weft_net *net, const message *m)
 {
     for (uint32_t i = 0; i < m->post_count; i++) {
         const wire_post *post = &m->posts[i];
-        void *at = locate(net, m, post->slot, post->offset, 0);
+        void *at = locate(net, m, POSTS + i, post->offset, 0);
 
-        if (m->effect == WEFT_NET_MARK || post->marks) /* partners: those who look at the mark */
+        if (m->effect == WEFT_NET_MARK || is_marked(m, i)) /* partners: those who look at the mark */
             atomic_store_explicit((_Atomic uint64_t *)at, post->value, memory_order_release);
         else if (m->effect == WEFT_NET_STORE)
             weft_signal_store(at, post->value);
@@ -86,10 +98,10 @@ static void make_posts(const weft_net *net, const message *m)
     }
 }
 
-static void scatter(const message *m, const char *payload, char *into, ptrdiff_t pitch)
+static void scatter(const inbound *a, char *into, ptrdiff_t pitch)
 {
-    for (uint64_t row = 0; row < m->rows; row++)
-        memcpy(into + (ptrdiff_t)row * pitch, payload + row * m->row_bytes, m->row_bytes);
+    for (uint64_t row = 0; row < a->head.rows; row++)
+        memcpy(into + (ptrdiff_t)row * pitch, a->payload + row * a->row_bytes, a->row_bytes);
 }
 
 /* The open run of the call that an early message is for, or of a later one of its group; NULL: it has not
@@ -117,13 +129,13 @@ static void deliver(weft_net *net, const weft_net_run *run, const inbound *a)
 
     if (!is_of(run, m))
         return;
-    if (!a->placed && m->rows && m->row_bytes) {
-        into = run->place(run->context, m->early.what, m->rows, m->row_bytes, &pitch);
+    if (!a->placed && m->rows && a->row_bytes) {
+        into = run->place(run->context, m->early.what, m->rows, a->row_bytes, &pitch);
         if (!into) {
             weft_net_lose(net, m->from, "it sent a message that cannot be");
             return;
         }
-        scatter(m, a->payload, into, pitch);
+        scatter(a, into, pitch);
     }
     run->landed(run->context, m->early.what);
 }
@@ -155,7 +167,7 @@ static void take_effect(weft_net *net, inbound *a)
         break;
     case KIND_NOTE:
         if (hooks->note)
-            hooks->note(hooks->context, a->head.from, a->payload, a->head.row_bytes);
+            hooks->note(hooks->context, a->head.from, a->payload, a->row_bytes);
         break;
     case KIND_GOODBYE:
         /* Partner: weft_net_lost. */
@@ -177,17 +189,18 @@ static char *place_of(weft_net *net, const message *m, size_t bytes)
     char *into;
 
     if (m->kind == KIND_PUT)
-        return is_one_piece(m) && bytes ? locate(net, m, m->slot, m->offset, 0) : NULL;
+        return is_one_piece(m, bytes) && bytes ? locate(net, m, PLACE, m->offset, 0) : NULL;
     run = m->kind == KIND_EARLY && bytes ? run_for(net, m) : NULL;
     if (!run || !is_of(run, m))
         return NULL;
-    into = run->place(run->context, m->early.what, m->rows, m->row_bytes, &pitch);
-    return m->rows == 1 || (uint64_t)pitch == m->row_bytes ? into : NULL;
+    into = run->place(run->context, m->early.what, m->rows, row_bytes_of(m, bytes), &pitch);
+    return m->rows == 1 || (uint64_t)pitch == row_bytes_of(m, bytes) ? into : NULL;
 }
 
 /* Takes a message in; NULL: it is not for us. */
 static void *accept_message(weft_net *net, const message *m, size_t bytes, void **token)
 {
+    uint32_t next = net->peers[m->from].next;
     inbound *a, **link;
     char *into;
 
@@ -195,7 +208,7 @@ static void *accept_message(weft_net *net, const message *m, size_t bytes, void 
         weft_net_lose(net, m->from, "it sent a message that cannot be");
         return NULL;
     }
-    for (link = &net->peers[m->from].waiting; *link && (*link)->head.number < m->number;
+    for (link = &net->peers[m->from].waiting; *link && (*link)->head.number - next < m->number - next;
          link = &(*link)->next)
         ;
     if (*link && (*link)->head.number == m->number)
@@ -206,7 +219,8 @@ static void *accept_message(weft_net *net, const message *m, size_t bytes, void 
         weft_net_lose(net, m->from, "this rank has no memory for its messages");
         return NULL;
     }
-    *a = (inbound){.next = *link, .net = net, .head = *m, .placed = into != NULL};
+    *a = (inbound){
+        .next = *link, .net = net, .head = *m, .row_bytes = row_bytes_of(m, bytes), .placed = into != NULL};
     *link = a;
     *token = a;
     return into ? into : a->payload;
@@ -220,8 +234,8 @@ void weft_net_landed(void *token, bool whole)
 
     if (!whole) /* its turn never comes */
         weft_net_lose(net, a->head.from, "a message broke off");
-    if (whole && a->head.kind == KIND_PUT && !a->placed && a->head.rows && a->head.row_bytes)
-        scatter(&a->head, a->payload, locate(net, &a->head, a->head.slot, a->head.offset, 0), a->head.pitch);
+    if (whole && a->head.kind == KIND_PUT && !a->placed && a->head.rows && a->row_bytes)
+        scatter(a, locate(net, &a->head, PLACE, a->head.offset, 0), a->head.pitch);
     a->landed = whole;
     while (p->waiting && p->waiting->landed && p->waiting->head.number == p->next) {
         inbound *first = p->waiting;
@@ -243,27 +257,31 @@ static void take_whole(weft_net *net, const message *m, const void *payload, siz
     weft_net_landed(token, true);
 }
 
+/* Takes the message at the beginning of `bytes` bytes: how long it is; 0: it cannot be one. */
+static size_t read_message(const void *header, size_t bytes, message *m)
+{
+    memset(m, 0, sizeof(*m));
+    memcpy(m, header, bytes < sizeof(*m) ? bytes : sizeof(*m));
+    return bytes < offsetof(message, posts) || bytes < weft_message_bytes(m) ? 0 : weft_message_bytes(m);
+}
+
 void *weft_net_place(void *context, const void *header, size_t header_bytes, size_t bytes, void **token)
 {
     weft_net *net = context;
     message m, first;
+    size_t own = read_message(header, header_bytes, &m), rest = header_bytes - own;
 
-    if (header_bytes < sizeof(m))
-        return NULL;
-    memcpy(&m, header, sizeof(m));
-    if (!is_ours(net, &m))
+    if (!own || !is_ours(net, &m))
         return NULL;
     atomic_store_explicit(&net->peers[m.from].heard, weft_clock_ns(), memory_order_relaxed);
-    if (header_bytes > sizeof(m)) {
-        size_t rest = header_bytes - sizeof(m);
+    if (rest > 0) {
+        size_t ahead = read_message((const char *)header + own, rest, &first);
 
-        if (rest >= sizeof(first))
-            memcpy(&first, (const char *)header + sizeof(m), sizeof(first));
-        if (rest < sizeof(first) || first.key != m.key || first.from != m.from) {
+        if (!ahead || first.key != m.key || first.from != m.from) {
             weft_net_lose(net, m.from, "it sent a message that cannot be");
             return NULL;
         }
-        take_whole(net, &first, (const char *)header + sizeof(m) + sizeof(first), rest - sizeof(first));
+        take_whole(net, &first, (const char *)header + own + ahead, rest - ahead);
     }
     return accept_message(net, &m, bytes, token);
 }

@@ -16,10 +16,14 @@ typedef struct journey {
 typedef struct departure {
     weft_signal *finished;
     journey *whole; /* it is a piece; NULL: it is all */
-    message *first; /* travels with it, payload behind it; or NULL */
+    message *first; /* travels with an early one, in `payload`; or NULL */
+    size_t ahead;   /* bytes of that and of its own payload */
     message head;
     char payload[]; /* behind those */
 } departure;
+
+_Static_assert(sizeof(message) == offsetof(message, early) + sizeof(wire_early),
+               "an early message has an end");
 
 static void on_sent(void *argument, bool whole)
 {
@@ -38,7 +42,6 @@ static void on_sent(void *argument, bool whole)
 /* Under the lock. */
 static void depart(weft_net *net, int to, departure *d, const void *data, size_t bytes)
 {
-    size_t ahead = d->first ? sizeof(*d->first) + d->first->row_bytes : 0;
     peer *p = &net->peers[to];
 
     if (net->silent || atomic_load_explicit(&p->state, memory_order_relaxed) != PEER_WELL) {
@@ -46,28 +49,29 @@ static void depart(weft_net *net, int to, departure *d, const void *data, size_t
         return;
     }
     d->head.key = net->world.key;
-    d->head.from = net->world.rank;
+    d->head.from = (uint16_t)net->world.rank;
     if (d->first) {
         d->first->key = net->world.key;
-        d->first->from = net->world.rank;
+        d->first->from = (uint16_t)net->world.rank;
         d->first->number = p->sent++;
     }
     d->head.number = p->sent++;
     atomic_store_explicit(&p->spoken, weft_clock_ns(), memory_order_relaxed);
-    net->engine->send(net->handle, to, &d->head, sizeof(d->head) + ahead, data, bytes, on_sent, d);
+    net->engine->send(net->handle, to, &d->head, weft_message_bytes(&d->head) + d->ahead, data, bytes,
+                      on_sent, d);
 }
 
-/* In which slot an address lies, the receiver's or this rank's own, and its name there. An address of neither
- * is refused by the receiver. */
-static int slot_of(const weft_net *net, int to, const void *address, uint64_t *name)
+/* The name of an address in the slot in which it lies, the receiver's or this rank's own: whether it is the
+ * latter. An address of neither is refused by the receiver. */
+static bool is_own(const weft_net *net, int to, const void *address, uint64_t *name)
 {
     const weft_net_hooks *hooks = &net->world.hooks;
 
     *name = UINT64_MAX;
     if (hooks->name(hooks->context, to, address, name))
-        return to;
+        return false;
     hooks->name(hooks->context, net->world.rank, address, name);
-    return net->world.rank;
+    return true;
 }
 
 static departure *allocate(size_t payload)
@@ -80,6 +84,7 @@ static departure *allocate(size_t payload)
     d->finished = NULL;
     d->whole = NULL;
     d->first = NULL;
+    d->ahead = 0;
     return d;
 }
 
@@ -98,19 +103,21 @@ static departure *new_departure(weft_net *net, int to, size_t payload)
 
 static void write_put(const weft_net *net, int to, const weft_net_put *put, message *m)
 {
+    unsigned own = 0;
+
     m->kind = KIND_PUT;
-    m->effect = (uint16_t)put->effect;
+    m->effect = (uint8_t)put->effect;
     m->rows = put->rows;
-    m->row_bytes = put->row_bytes;
     m->pitch = put->into_pitch;
     if (put->rows * put->row_bytes > 0)
-        m->slot = slot_of(net, to, put->into, &m->offset);
-    m->post_count = (uint32_t)put->post_count;
+        own = is_own(net, to, put->into, &m->offset);
     for (int i = 0; i < put->post_count; i++) {
         m->posts[i].value = put->posts[i].value;
-        m->posts[i].marks = i < put->mark_count;
-        m->posts[i].slot = slot_of(net, to, put->posts[i].at, &m->posts[i].offset);
+        own |= (unsigned)is_own(net, to, put->posts[i].at, &m->posts[i].offset) << (1 + i);
     }
+    m->post_count = (unsigned)put->post_count;
+    m->marked = (1u << put->mark_count) - 1;
+    m->own = own;
 }
 
 static void gather(char *into, const void *from, size_t rows, size_t row_bytes, ptrdiff_t pitch)
@@ -181,6 +188,7 @@ void weft_net_send(weft_net *net, int to, const weft_net_put *put, weft_signal *
     pthread_mutex_unlock(&net->lock);
 }
 
+/* At most. */
 static size_t bytes_ahead(const weft_net_put *before)
 {
     return before ? sizeof(message) + before->row_bytes : 0;
@@ -193,7 +201,8 @@ static void write_before(const weft_net *net, int to, const weft_net_put *before
     d->first = (message *)(void *)d->payload;
     *d->first = (message){0};
     write_put(net, to, before, d->first);
-    memcpy(d->first + 1, before->from, before->row_bytes);
+    memcpy((char *)d->first + weft_message_bytes(d->first), before->from, before->row_bytes);
+    d->ahead = weft_message_bytes(d->first) + before->row_bytes;
 }
 
 void weft_net_send_early(weft_net *net, int to, const weft_net_early *early, const weft_net_put *before,
@@ -213,7 +222,6 @@ void weft_net_send_early(weft_net *net, int to, const weft_net_early *early, con
     write_before(net, to, before, d);
     d->head.kind = KIND_EARLY;
     d->head.rows = early->rows;
-    d->head.row_bytes = early->row_bytes;
     d->head.early.call = early->call;
     memcpy(d->head.early.what, early->what, sizeof(early->what));
     d->finished = finished;
@@ -232,7 +240,6 @@ void weft_net_tell(weft_net *net, int to, const void *data, size_t bytes)
         return;
     d->head.kind = KIND_NOTE;
     d->head.rows = 1;
-    d->head.row_bytes = bytes;
     memcpy(d->payload, data, bytes);
     pthread_mutex_lock(&net->lock);
     depart(net, to, d, d->payload, bytes);

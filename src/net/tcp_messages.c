@@ -204,7 +204,7 @@ void weft_tcp_send(void *handle, int number, const void *header, size_t header_b
                    size_t bytes, weft_engine_sent sent, void *argument)
 {
     tcp_peer *p = &((tcp_engine *)handle)->peers[number];
-    outgoing now = {.head = {.header_bytes = (uint32_t)header_bytes,
+    outgoing now = {.head = {.header_bytes = header_bytes,
                              .kind = bytes >= LEND_BYTES && !p->copies ? FRAME_LENT : FRAME_MESSAGE,
                              .bytes = bytes},
                     .header = header,

@@ -11,9 +11,11 @@
 #include "net/engine.h"
 
 enum {
-    BUFFER_BYTES = 8 << 10, /* more of a payload than this is worth a call that reads it in its place */
-    CANDIDATES = 16,        /* addresses of a host */
-    STRANGERS = 64,         /* who have connected and not yet said who they are */
+    /* More of a payload than this is worth a call that reads it in its place. Two small collectives fit, of
+       which the second comes while the first is not read yet. */
+    BUFFER_BYTES = 20 << 10,
+    CANDIDATES = 16, /* addresses of a host */
+    STRANGERS = 64,  /* who have connected and not yet said who they are */
 };
 
 typedef struct candidate {
@@ -35,8 +37,7 @@ typedef enum frame_kind {
 } frame_kind;
 
 typedef struct frame {
-    uint32_t header_bytes, kind;
-    uint64_t bytes;
+    uint64_t bytes : 48, header_bytes : 14, kind : 2;
 } frame;
 
 /* A message that has not left whole, or has been lent and not been read. */

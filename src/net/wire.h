@@ -3,6 +3,7 @@
 #define WEFT_NET_WIRE_H
 
 #include <pthread.h>
+#include <stddef.h>
 
 #include "net/engine.h"
 #include "net/net.h"
@@ -13,8 +14,6 @@ enum { PEER_NONE, PEER_WELL, PEER_GONE, PEER_LOST };
 
 typedef struct wire_post {
     uint64_t offset, value;
-    int32_t slot;
-    uint32_t marks;
 } wire_post;
 
 typedef struct wire_early {
@@ -22,27 +21,41 @@ typedef struct wire_early {
     uint64_t what[WEFT_NET_WORDS];
 } wire_early;
 
-/* Behind its last byte there may be another message and its payload, which takes effect before it. */
+/* Few bytes, of which only those that it needs travel (weft_message_bytes): what still fits one packet with
+ * its payload is not acknowledged by a packet of its own, which costs as much as half a message. Behind its
+ * last byte there may be another message and its payload, which takes effect before it. */
 typedef struct message {
     uint64_t key;
-    uint64_t number; /* of the messages from this rank to that, from 0 */
-    uint64_t offset; /* its name in the slot */
-    uint64_t rows, row_bytes;
+    uint32_t number; /* of the messages from this rank to that, from 0, and again */
+    uint16_t from;
+    uint8_t kind, effect;
+    uint64_t rows : 48;  /* of the payload, all alike */
+    uint64_t marked : 4; /* posts that are marks whatever the effect, by bit */
+    uint64_t own : 5;    /* by bit: the payload's place, then the posts' are in the sender's slot, not the
+                            receiver's */
+    uint64_t post_count : 7;
+    uint64_t offset; /* the payload's name in the slot */
     int64_t pitch;
-    int32_t from, slot;
-    uint16_t kind, effect;
-    uint32_t post_count;
     union {
         wire_post posts[WEFT_NET_POSTS];
         wire_early early;
     };
 } message;
 
+_Static_assert(offsetof(message, posts) == 40, "messages have holes");
+
+static inline size_t weft_message_bytes(const message *m)
+{
+    return offsetof(message, posts) +
+           (m->kind == KIND_EARLY ? sizeof(m->early) : sizeof(m->posts[0]) * m->post_count);
+}
+
 /* A message that has come, until its turn. */
 typedef struct inbound {
     struct inbound *next;
     struct weft_net *net;
     message head;
+    size_t row_bytes;
     bool landed;
     bool placed;    /* the payload is where it belongs */
     char payload[]; /* else: of notes, of rows that are not one piece, of what has come too early */
@@ -50,7 +63,7 @@ typedef struct inbound {
 
 typedef struct peer {
     _Atomic int state;
-    uint64_t sent, next;    /* numbers; under the lock, as `waiting` */
+    uint32_t sent, next;    /* numbers; under the lock, as `waiting` */
     inbound *waiting;       /* by number */
     _Atomic int64_t heard;  /* when something came last */
     _Atomic int64_t spoken; /* when something was sent last */

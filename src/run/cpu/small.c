@@ -50,7 +50,7 @@ static int64_t carried_bytes(int world)
     return WEFT_CARRIED_BYTES / world < WEFT_SMALL_BYTES ? WEFT_CARRIED_BYTES / world : WEFT_SMALL_BYTES;
 }
 
-/* Sums of several ranks a node travel as one where there is a plan. */
+/* By a plan, sums of several ranks a node travel as one, and of more nodes each sends fewer bytes. */
 static int64_t most_bytes(const weft_group *group, weft_op op)
 {
     int64_t most;
@@ -58,8 +58,8 @@ static int64_t most_bytes(const weft_group *group, weft_op op)
     if (!group->spread)
         return group->size == 2 ? PAIR_BYTES : NEAR_BYTES;
     most = op == WEFT_OP_ALL_TO_ALL ? FAR_SHARES_BYTES : FAR_BYTES;
-    if (group->size > 2 && (op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_REDUCE_SCATTER))
-        most = NEAR_BYTES;
+    if (op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_REDUCE_SCATTER)
+        most = FAR_BYTES / (group->size - 1) > NEAR_BYTES ? FAR_BYTES / (group->size - 1) : NEAR_BYTES;
     return most < carried_bytes(group->size) ? most : carried_bytes(group->size);
 }
 
