@@ -309,6 +309,69 @@ class Own(unittest.TestCase):
         for size in (2, 3):
             support.ranks(size, inside("weft", body))
 
+    def test_all_reduce_takes_the_short_way_only_where_it_may(self) -> None:
+        """Plain calls never reach torch's wrapper; what is gathered, looked on, compiled or another backend's does."""
+        from torch.overrides import TorchFunctionMode
+
+        from weft.torch import _collectives
+
+        class Looking(TorchFunctionMode):
+            seen: List[Any] = []
+
+            def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                self.seen.append(function)
+                return function(*args, **(kwargs or {}))
+
+        def body(rank: int) -> None:
+            both = float(sum(range(1, 3)))
+            short: List[int] = []
+            plain = _collectives.Collectives._reduce_now
+
+            def counted(self: Any, x: torch.Tensor, op: int) -> bool:
+                done = plain(self, x, op)
+                short.append(done)
+                return done
+
+            torch_way = _collectives.Collectives.allreduce
+            _collectives.Collectives._reduce_now = counted
+            _collectives.Collectives.allreduce = None
+            everybody = dist.new_group([0, 1])
+            x = torch.full((4,), rank + 1.0)
+            for arguments in ((x,), (x, dist.ReduceOp.MAX), (x, dist.ReduceOp.SUM, everybody), (nn.Parameter(x),)):
+                x.fill_(rank + 1)
+                assert dist.all_reduce(*arguments) is None
+                assert x.tolist() == [2.0 if len(arguments) == 2 else both] * 4, x
+            assert short == [True] * 4, short
+            _collectives.Collectives.allreduce = torch_way
+            short.clear()
+
+            x = torch.full((4,), rank + 1.0)
+            with Looking():
+                dist.all_reduce(x)
+            assert dist.all_reduce in Looking.seen
+            with dist._coalescing_manager():
+                dist.all_reduce(x)
+                assert not short[1:] and x.tolist() == [both] * 4
+            assert x.tolist() == [2 * both] * 4, x
+            gloo = dist.new_group(backend="gloo")
+            del short[:]
+            dist.all_reduce(x, group=gloo)
+            assert not short and x.tolist() == [4 * both] * 4, x
+            dist.all_reduce(x, op=dist.ReduceOp.MAX, async_op=True).wait()
+            for wrong in (lambda: dist.all_reduce([x]), lambda: dist.all_reduce(x, ""), lambda: dist.all_reduce()):
+                with unittest.TestCase().assertRaises(TypeError):
+                    wrong()
+
+            @torch.compile(fullgraph=True, backend="aot_eager")
+            def compiled(y: torch.Tensor) -> torch.Tensor:
+                y = y * 2
+                dist.all_reduce(y, op=dist.ReduceOp.SUM)
+                return y + 1
+
+            assert compiled(torch.full((4,), rank + 1.0)).tolist() == [2 * both + 1] * 4
+
+        support.ranks(2, inside("weft", body, timeout=60))
+
     def test_different_calls_are_errors_on_every_rank(self) -> None:
         """And the group works afterwards."""
 

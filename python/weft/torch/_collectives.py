@@ -1,4 +1,4 @@
-# mypy: disable-error-code="override"
+# mypy: disable-error-code="override,assignment"
 """The backend's collectives. Each has a short way, for plain tensors that are waited for, and a call for all the others.
 
 What the library reduces it reduces; other types and operations (int16, bool, bitwise) gather and reduce here, in rank order.
@@ -19,7 +19,7 @@ from ._base import Base
 from ._tensors import (
     _AVG, _BYTE, _LOCAL, _REDUCTIONS, _SUM, _back, _bytes, _check_alike, _codes, _counts, _dense, _octets, _unpack,
 )  # fmt: skip
-from ._work import Work
+from ._work import DONE, Work
 
 _all_reduce = lib.weft_all_reduce
 
@@ -70,16 +70,29 @@ class Collectives(Base):
         if len(each) != self._size:
             raise ValueError(f"{call}: {len(each)} are given for {self._size} ranks")
 
+    def _check_shares(self, call: str, whole: Tensor, share: Tensor) -> None:
+        """One tensor has every rank's share."""
+        if whole.dtype != share.dtype or whole.numel() != share.numel() * self._size:
+            raise ValueError(
+                f"{call}: {whole.numel()} elements of {whole.dtype} and {share.numel()} of {share.dtype} "
+                f"on each of {self._size} ranks do not fit each other"
+            )
+
     # ---- what torch calls ------------------------------------------------------------------------------------
 
+    def _reduce_now(self, x: Tensor, op: int) -> bool:
+        """The case that must be fast, one plain tensor that is waited for, with the number of an operation, which is also its
+        hash. Whether it was that, and is done."""
+        codes = _REDUCTIONS.get((x.dtype, op))
+        if codes is None or self._lane.pending or not x.is_contiguous() or not x.is_cpu or x.is_neg():
+            return False
+        pointer = x.data_ptr()
+        self._now(_all_reduce, pointer, pointer, x.numel(), *codes)
+        return True
+
     def allreduce(self, tensors: Any, opts: Any = None, **_: Any) -> Work:
-        if opts is not None and not self._lane.pending and len(tensors) == 1:
-            # The case that must be fast: one plain tensor, waited for at once. The hash of an operation is its number.
-            x = tensors[0]
-            codes = _REDUCTIONS.get((x.dtype, hash(opts.reduceOp)))
-            if codes is not None and x.is_contiguous() and x.is_cpu and not opts.asyncOp and not x.is_neg():
-                pointer = x.data_ptr()
-                return self._now(_all_reduce, pointer, pointer, x.numel(), *codes)
+        if not getattr(opts, "asyncOp", True) and len(tensors) == 1 and self._reduce_now(tensors[0], hash(opts.reduceOp)):
+            return DONE
         tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
         opts = (
             opts if hasattr(opts, "reduceOp") else _options(c10d.AllreduceOptions, reduceOp=opts or dist.ReduceOp.SUM)
@@ -211,10 +224,7 @@ class Collectives(Base):
 
     def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
         for y, x in zip(outputs, inputs):
-            if y.dtype != x.dtype or y.numel() != x.numel() * self._size:
-                raise ValueError(
-                    f"all_gather: {x.numel()} elements of {x.dtype} from {self._size} ranks do not fit {y.numel()} of {y.dtype}"
-                )
+            self._check_shares("all_gather", y, x)
 
         def call() -> None:
             for y, x in zip(outputs, inputs):
@@ -265,10 +275,7 @@ class Collectives(Base):
         opts = opts or c10d.ReduceScatterOptions()
         ops = [self._check_op(opts.reduceOp, y) for y in outputs]
         for y, x in zip(outputs, inputs):
-            if y.dtype != x.dtype or x.numel() != y.numel() * self._size:
-                raise ValueError(
-                    f"reduce_scatter: {x.numel()} elements of {x.dtype} over {self._size} ranks do not fit {y.numel()} of {y.dtype}"
-                )
+            self._check_shares("reduce_scatter", x, y)
 
         def call() -> None:
             for y, x, op in zip(outputs, inputs, ops):
@@ -357,10 +364,8 @@ class Collectives(Base):
 
     def gather_single(self, output: Tensor, input: Tensor, opts: Any) -> Work:
         root = self._rank == opts.rootRank
-        if root and (output.dtype != input.dtype or output.numel() != input.numel() * self._size):
-            raise ValueError(
-                f"gather: {input.numel()} elements of {input.dtype} from {self._size} ranks do not fit {output.numel()} of {output.dtype}"
-            )
+        if root:
+            self._check_shares("gather", output, input)
         return self.gather([list(output.view(self._size, *input.shape))] if root else [], [input], opts)
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any, **_: Any) -> Work:

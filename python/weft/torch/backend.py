@@ -21,6 +21,7 @@ from typing import Any
 import torch.distributed as dist
 
 from ..errors import Error
+from . import _shortcut
 from ._collectives import Collectives
 from ._messages import Messages
 from ._work import Work
@@ -36,5 +37,6 @@ def _create(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Pr
 
 if "weft" not in dist.Backend.backend_list:
     dist.Backend.register_backend("weft", _create, devices=["cpu", "cuda"])
+    _shortcut.install(ProcessGroupWeft)
 
 __all__ = ["ProcessGroupWeft", "Work", "Error"]
