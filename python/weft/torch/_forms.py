@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
-from torch._C._dynamo.guards import _empty_strided_cpu  # type: ignore[import-not-found]
+from torch._C._dynamo.guards import _empty_strided_cpu  # type: ignore[attr-defined]
 
 from .. import products
 from .._arrays import dense_strides

@@ -11,7 +11,7 @@ What remembers is the operator itself (``torch.ops.weft.gemm`` and its ``default
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Dict, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Set, Tuple
 
 import torch
 from torch import Tensor
@@ -61,15 +61,16 @@ class Call:
 
     __slots__ = ("check", "tensors", "rest", "form", "grads")
 
-    def __init__(self, inputs: Sequence[Any], tensors: int, rest: Tuple[Any, ...], form: Any) -> None:
+    def __init__(self, inputs: Tuple[Any, ...], tensors: int, rest: Tuple[Any, ...], form: Any) -> None:
         given = inputs[:tensors]
-        sizes, strides = [list(x.shape) for x in given], [list(x.stride()) for x in given]
+        sizes: Any = [list(x.shape) for x in given]
+        strides: Any = [list(x.stride()) for x in given]
         self.check = TensorGuards(*given, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
         self.tensors, self.rest, self.form = tensors, rest, form
         self.grads = any(x.requires_grad for x in given)  # it was made where gradients were off, and serves only there
 
 
-def _remember(calls: Dict[Any, Call], key: Any, inputs: Sequence[Any], tensors: int, most: int, kernel: Any) -> None:
+def _remember(calls: Dict[Any, Call], key: Any, inputs: Tuple[Any, ...], tensors: int, most: int, kernel: Any) -> None:
     """After a call through the dispatcher that asked for no gradient."""
     if _state() not in _ordinary:
         return
