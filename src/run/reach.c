@@ -3,7 +3,7 @@
 #include "core/dtype.h"
 #include "run/given.h"
 
-enum { CHUNK_BYTES = 256 << 10 }; /* of a collective: what comes and goes stays in a cache */
+enum { CHUNK_BYTES = 32 << 10 }; /* of a collective: a few of them stay in a core's cache */
 
 /* The ranks meet to tell each other: a call by itself, with a hash that no run has. */
 static weft_status ask(const weft_plan *plan, const weft_operands *in)
