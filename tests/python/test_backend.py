@@ -372,6 +372,50 @@ class Own(unittest.TestCase):
 
         support.ranks(2, inside("weft", body, timeout=60))
 
+    def test_methods_of_a_group_in_their_short_forms(self) -> None:
+        """An operation or a root in place of options, or by name, as torch's own groups take them."""
+
+        def body(rank: int) -> List[List[float]]:
+            group, size, most, patience = dist.group.WORLD, 2, dist.ReduceOp.MAX, datetime.timedelta(seconds=30)
+            got: List[List[float]] = []
+
+            def ran(call: Callable[..., Any], x: torch.Tensor, *arguments: Any, **named: Any) -> None:
+                call(x, *arguments, **named).wait()
+                got.append(x.tolist())
+
+            def mine() -> torch.Tensor:
+                return torch.arange(2.0) + 10 * rank
+
+            ran(group.allreduce, mine())
+            ran(group.allreduce, mine(), most)
+            ran(group.allreduce, mine(), op=most)
+            ran(group.allreduce, mine(), most, patience)
+            ran(group.allreduce, mine(), op=most, timeout=patience)
+            ran(group.broadcast, mine(), 1)
+            ran(group.broadcast, mine(), root=1, timeout=patience)
+            for arguments, named in (((1,), {}), ((1, most), {}), ((), {"root": 1, "op": most, "timeout": patience})):
+                x = mine()
+                group.reduce(x, *arguments, **named).wait()
+                got.append(x.tolist() if rank == 1 else [])
+            ran(group.reduce_scatter, torch.zeros(2), [mine(), mine() + 1])
+            ran(group.reduce_scatter, torch.zeros(2), [mine(), mine() + 1], most)
+            ran(group.reduce_scatter, torch.zeros(2), [mine(), mine() + 1], op=most)
+            ran(group.scatter, torch.zeros(2), [mine(), mine() + 1] if rank else [], 1)
+            ran(group.scatter, torch.zeros(2), [mine(), mine() + 1] if rank else [], root=1)
+            every = [torch.zeros(2) for _ in range(size)]
+            group.allgather(every, mine(), timeout=patience).wait()
+            got.extend(x.tolist() for x in every)
+            for named in ({"root": 1}, {"root": 1, "timeout": patience}):
+                group.gather([x.zero_() for x in every] if rank else [], mine(), **named).wait()
+                got.extend(x.tolist() for x in (every if rank else []))
+            out = torch.zeros(2)
+            group.alltoall_base(out, mine(), [1, 1], [1, 1], timeout=patience).wait()
+            got.append(out.tolist())
+            group.barrier(timeout=patience).wait()
+            return got
+
+        self.assertEqual(support.ranks(2, inside("weft", body)), support.ranks(2, inside("gloo", body)))
+
     def test_different_calls_are_errors_on_every_rank(self) -> None:
         """And the group works afterwards."""
 

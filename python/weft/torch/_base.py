@@ -164,8 +164,7 @@ class Base(dist.ProcessGroup):
     def _at_once(self, opts: Any, x: Tensor, y: Tensor) -> bool:
         """Whether a call needs no more than the library's: it is waited for, none is under way, and memory is without gaps."""
         return (
-            opts is not None
-            and not opts.asyncOp
+            not getattr(opts, "asyncOp", True)
             and not self._lane.pending
             and x.is_cpu
             and x.is_contiguous()

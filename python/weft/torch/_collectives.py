@@ -24,10 +24,13 @@ from ._work import DONE, Work
 _all_reduce = lib.weft_all_reduce
 
 
-def _options(kind: Any, **fields: Any) -> Any:
-    options = kind()
-    for name, value in fields.items():
-        setattr(options, name, value)
+def _options(kind: Any, given: Any, field: str, named: Any) -> Any:
+    """torch's options of a call; of its short forms, which have one field of them in their place or by name, made here."""
+    if hasattr(given, "asyncOp"):
+        return given
+    options, value = kind(), named if given is None else given
+    if value is not None:
+        setattr(options, field, value)
     return options
 
 
@@ -78,7 +81,8 @@ class Collectives(Base):
                 f"on each of {self._size} ranks do not fit each other"
             )
 
-    # ---- what torch calls ------------------------------------------------------------------------------------
+    # ---- what torch calls, and users of a group in short forms: an operation or a root for options. What bounds a wait is the
+    # group's timeout.
 
     def _reduce_now(self, x: Tensor, op: int) -> bool:
         """The case that must be fast, one plain tensor that is waited for, with the number of an operation, which is also its
@@ -90,13 +94,11 @@ class Collectives(Base):
         self._now(_all_reduce, pointer, pointer, x.numel(), *codes)
         return True
 
-    def allreduce(self, tensors: Any, opts: Any = None, **_: Any) -> Work:
+    def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None, *, op: Any = None) -> Work:
         if not getattr(opts, "asyncOp", True) and len(tensors) == 1 and self._reduce_now(tensors[0], hash(opts.reduceOp)):
             return DONE
         tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
-        opts = (
-            opts if hasattr(opts, "reduceOp") else _options(c10d.AllreduceOptions, reduceOp=opts or dist.ReduceOp.SUM)
-        )
+        opts = _options(c10d.AllreduceOptions, opts, "reduceOp", op)
         ops = [self._check_op(opts.reduceOp, x) for x in tensors]
 
         def call() -> None:
@@ -124,8 +126,11 @@ class Collectives(Base):
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Work:
         return self.allreduce(tensors, opts)
 
-    def reduce(self, tensors: Any, opts: Any, **_: Any) -> Work:
+    def reduce(self, tensors: Any, opts: Any = None, op: Any = None, timeout: Any = None, *, root: Any = None) -> Work:
         tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+        opts = _options(c10d.ReduceOptions, opts, "rootRank", root)
+        if op is not None:
+            opts.reduceOp = op
         ops = [self._check_op(opts.reduceOp, x) for x in tensors]
 
         def call() -> None:
@@ -141,8 +146,9 @@ class Collectives(Base):
 
         return self._make(opts, tensors, call)
 
-    def broadcast(self, tensors: Any, opts: Any, **_: Any) -> Work:
+    def broadcast(self, tensors: Any, opts: Any = None, timeout: Any = None, *, root: Any = None) -> Work:
         tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+        opts = _options(c10d.BroadcastOptions, opts, "rootRank", root)
         if len(tensors) == 1 and self._at_once(opts, tensors[0], tensors[0]):
             return self._now(lib.weft_broadcast, tensors[0].data_ptr(), tensors[0].nbytes, _BYTE, opts.rootRank)
 
@@ -154,7 +160,7 @@ class Collectives(Base):
 
         return self._make(opts, tensors, call)
 
-    def allgather(self, outputs: Any, inputs: Any, opts: Any = None, **_: Any) -> Work:
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None, *, timeout: Any = None) -> Work:
         lists = [outputs] if outputs and isinstance(outputs[0], Tensor) else list(outputs)
         inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
         for out, x in zip(lists, inputs):
@@ -234,10 +240,10 @@ class Collectives(Base):
 
         return self._make(opts, list(outputs), call, inputs)
 
-    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, **_: Any) -> Work:
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None, *, op: Any = None) -> Work:
         outputs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
         lists = [inputs] if inputs and isinstance(inputs[0], Tensor) else list(inputs)
-        opts = opts or c10d.ReduceScatterOptions()
+        opts = _options(c10d.ReduceScatterOptions, opts, "reduceOp", op)
         ops = [self._check_op(opts.reduceOp, y) for y in outputs]
         for y, xs in zip(outputs, lists):
             self._check_many("reduce_scatter", xs)
@@ -291,6 +297,8 @@ class Collectives(Base):
         output_split_sizes: Optional[List[int]] = None,
         input_split_sizes: Optional[List[int]] = None,
         opts: Any = None,
+        *,
+        timeout: Any = None,
     ) -> Work:
         if not input.dim() or not output.dim():
             raise ValueError("all_to_all: tensors without a dimension have no rows to exchange")
@@ -340,9 +348,10 @@ class Collectives(Base):
 
         return self._make(opts, outputs, call, inputs)
 
-    def gather(self, outputs: Any, inputs: Any, opts: Any, **_: Any) -> Work:
+    def gather(self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None, *, root: Any = None) -> Work:
         inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
-        lists = list(outputs)
+        lists = [outputs] if outputs and isinstance(outputs[0], Tensor) else list(outputs)
+        opts = _options(c10d.GatherOptions, opts, "rootRank", root)
         if self._rank == opts.rootRank:
             for x, out in zip(inputs, lists):
                 self._check_many("gather", out)
@@ -368,9 +377,10 @@ class Collectives(Base):
             self._check_shares("gather", output, input)
         return self.gather([list(output.view(self._size, *input.shape))] if root else [], [input], opts)
 
-    def scatter(self, outputs: Any, inputs: Any, opts: Any, **_: Any) -> Work:
+    def scatter(self, outputs: Any, inputs: Any, opts: Any = None, timeout: Any = None, *, root: Any = None) -> Work:
         outputs = [outputs] if isinstance(outputs, Tensor) else list(outputs)
-        lists = list(inputs)
+        lists = [inputs] if inputs and isinstance(inputs[0], Tensor) else list(inputs)
+        opts = _options(c10d.ScatterOptions, opts, "rootRank", root)
         if self._rank == opts.rootRank:
             for y, xs in zip(outputs, lists):
                 self._check_many("scatter", xs)
@@ -391,8 +401,8 @@ class Collectives(Base):
 
         return self._make(opts, outputs, call, [x for xs in lists for x in xs])
 
-    def barrier(self, opts: Any = None, **_: Any) -> Work:
-        if opts is not None and not opts.asyncOp and not self._lane.pending:
+    def barrier(self, opts: Any = None, *, timeout: Any = None) -> Work:
+        if not getattr(opts, "asyncOp", True) and not self._lane.pending:
             return self._now(lib.weft_barrier)
         return self._make(opts, [], self.group.barrier)
 
