@@ -1,9 +1,10 @@
 """Collectives of torch.distributed on weft and on gloo, call by call in turn, in the same processes.
 
-    torchrun --nproc-per-node 2 bench/torch_collectives.py [OP …] [--bytes 1024 65536] [--dtype bfloat16] [--seconds 1]
+    torchrun --nproc-per-node 2 bench/torch_collectives.py [OP …] [--bytes 1024 65536] [--dtype bfloat16] [--seconds 1] [--calls 20]
 
 Every rank starts together; a call's time is that of the rank that took longest. Rows are medians, and of the ratio also the
-quartiles over pairs of calls. ``bytes`` are of the whole tensor: what is reduced, gathered or scattered.
+quartiles over pairs of calls. ``bytes`` are of the whole tensor: what is reduced, gathered or scattered. In turn, each library
+finds the caches as the other left them; with ``--calls``, each makes so many calls behind one another before it is the other's turn.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ def calls(whole: torch.Tensor, rank: int, size: int) -> Dict[str, Callable[[Any]
     }
 
 
-def measure(call: Callable[[Any], Any], whole: torch.Tensor, gloo: Any, seconds: float) -> List[Tuple[float, float]]:
-    """Microseconds of pairs of calls, gloo's and weft's, of the slowest rank."""
+def measure(call: Callable[[Any], Any], whole: torch.Tensor, gloo: Any, seconds: float, calls: int) -> List[Tuple[float, float]]:
+    """Microseconds of pairs of calls, or of rows of calls, gloo's and weft's, of the slowest rank."""
     pairs: List[Tuple[float, float]] = []
     began, took = time.monotonic(), torch.zeros(3, dtype=torch.float64)
     while True:
@@ -40,8 +41,9 @@ def measure(call: Callable[[Any], Any], whole: torch.Tensor, gloo: Any, seconds:
             whole.zero_()
             dist.barrier()
             start = time.perf_counter()
-            call(group)
-            took[i] = time.perf_counter() - start
+            for _ in range(calls):
+                call(group)
+            took[i] = (time.perf_counter() - start) / calls
         took[2] = time.monotonic() - began
         dist.all_reduce(took, dist.ReduceOp.MAX)
         pairs.append((float(took[0]) * 1e6, float(took[1]) * 1e6))
@@ -56,6 +58,7 @@ def main() -> None:
     parser.add_argument("--bytes", type=int, nargs="*", default=[1 << n for n in range(10, 27, 2)])
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--seconds", type=float, default=1.0, help="for a row")
+    parser.add_argument("--calls", type=int, default=1, help="of one library before the other's turn")
     options = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("weft")
@@ -67,7 +70,7 @@ def main() -> None:
     for op in options.ops:
         for amount in options.bytes:
             whole = torch.zeros(amount // dtype.itemsize, dtype=dtype)
-            pairs = measure(calls(whole, rank, size)[op], whole, gloo, options.seconds)
+            pairs = measure(calls(whole, rank, size)[op], whole, gloo, options.seconds, options.calls)
             slow, fast = (statistics.median(times) for times in zip(*pairs))
             low, _, high = statistics.quantiles([g / w for g, w in pairs], n=4)
             if rank == 0:

@@ -140,6 +140,15 @@ def build_wheel(
     return wheel.close()
 
 
+def prepare_metadata_for_build_wheel(metadata_directory: str, config_settings: Settings = None) -> str:
+    """What a wheel says of itself, which takes no build: else pip makes the wheel while it says that it prepares."""
+    info = Path(metadata_directory) / f"weft-{_version()}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(_metadata())
+    (info / "entry_points.txt").write_text(_entry_points())
+    return info.name
+
+
 def build_editable(
     wheel_directory: str, config_settings: Settings = None, metadata_directory: Optional[str] = None
 ) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch._C import _distributed_c10d as c10d
 
 from .._library import lib
-from ..errors import UnsupportedError
+from ..errors import TimeoutError, UnsupportedError
 from ._base import Base
 from ._tensors import (
     _AVG, _BYTE, _LOCAL, _REDUCTIONS, _SUM, _back, _bytes, _check_alike, _codes, _counts, _dense, _octets, _unpack,
@@ -91,7 +91,10 @@ class Collectives(Base):
         if codes is None or self._lane.pending or not x.is_contiguous() or not x.is_cpu or x.is_neg():
             return False
         pointer = x.data_ptr()
-        self._now(_all_reduce, pointer, pointer, x.numel(), *codes)
+        try:
+            self.group._call(_all_reduce, pointer, pointer, x.numel(), *codes)
+        except TimeoutError as error:
+            raise self._late(error) from None
         return True
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None, *, op: Any = None) -> Work:

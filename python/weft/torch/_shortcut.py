@@ -16,7 +16,7 @@ from typing import Any, Optional
 import torch.distributed as dist
 from torch._C import _len_torch_function_stack as _function_modes  # type: ignore[attr-defined]
 from torch._C._distributed_c10d import ReduceOp
-from torch.distributed.distributed_c10d import _world
+from torch.distributed import distributed_c10d as _c10d  # whose world may be exchanged
 
 from ._quick import PLAIN
 
@@ -32,9 +32,9 @@ def install(kind: Any) -> bool:
 
     @functools.wraps(theirs)
     def all_reduce(tensor: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Optional[Any]:
-        asked: Any = _world.default_pg if group is None else group
+        asked: Any = _c10d._world.default_pg if group is None else group
         if type(asked) is kind and not async_op and type(op) is _Named and type(tensor) in PLAIN:
-            if not _world.pg_coalesce_state and not _function_modes() and asked._reduce_now(tensor, hash(op)):
+            if not _c10d._world.pg_coalesce_state and not _function_modes() and asked._reduce_now(tensor, hash(op)):
                 return None
         return theirs(tensor, op, group, async_op)
 
