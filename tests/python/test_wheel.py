@@ -75,6 +75,8 @@ class Wheel(unittest.TestCase):
 
         with tempfile.TemporaryDirectory() as folder:
             wheel = zipfile.ZipFile(Path(folder) / build_backend.build_editable(folder))
+            prepared = build_backend.prepare_metadata_for_build_wheel(folder)
+            self.assertEqual((Path(folder) / prepared / "METADATA").read_bytes(), wheel.read(f"{prepared}/METADATA"))
             self.assertEqual(wheel.read("weft.pth").decode(), f"{SOURCE / 'python'}\n")
             sdist = build_backend.build_sdist(folder)
             self.assertTrue((Path(folder) / sdist).stat().st_size > 100000)
