@@ -3,23 +3,29 @@
 
 #include "core/dtype.h"
 #include "core/round.h"
+#include "gemm/cost.h"
 #include "plan/generate.h"
 
 #include <math.h>
 
 enum {
-    ROUNDS_MOST = 8,          /* tiles of a worker, about, at most */
-    ROW_CUTS_MOST = 12,       /* ways to cut rows that are compared */
-    SLICES_OF_SHARE = 8,      /* steps of k in a share, so that shares are even */
-    SLICE_K_LEAST = 128,      /* of k: less is over before its sum is stored */
-    SUM_MOVES = 4,            /* of each element of a slice: stored, and added to the others */
-    TASK_MOVES = 2000,        /* starting a task costs as much as moving so many elements */
-    CACHED_BYTES = 512 << 10, /* of B that a worker still has when its next tile needs them again */
-    CHUNK_LINE_BYTES = 64     /* what two workers should not share */
+    ROUNDS_MOST = 8,      /* tiles of a worker, about, at most */
+    ROW_CUTS_MOST = 12,   /* ways to cut rows that are compared */
+    SLICES_OF_SHARE = 8,  /* steps of k in a share, so that shares are even */
+    SLICE_K_LEAST = 128,  /* of k: less is over before its sum is stored */
+    SUM_MOVES = 4,        /* of each element of a slice: stored, and added to the others */
+    STEP_K = 8,           /* at most, in the time of a step: AMX has more in one */
+    STEP_BYTES = 32,      /* are packed in the time of a step of the kernel */
+    TASK_STEPS = 128,     /* starting a task costs as much as so many steps of its kernel */
+    CHUNK_LINE_BYTES = 64 /* what two workers should not share */
 };
 
-/* A busiest worker may have this much more than the mean before other cuts are preferred. */
-static const double even_enough = 1.12;
+/* An element of the result, finished and stored, in steps of the kernel. */
+static const double result_steps = 1.0 / 8;
+
+/* A busiest worker may have this much more than the mean; beyond that its work counts for so much more:
+ * others wait for whoever is late. Where starting tasks takes longer than they do, fewer are better. */
+static const double even_enough = 1.12, uneven_costs = 1;
 
 /* Sharing k must promise this much: what it costs is estimated no closer. */
 static const double worth_cutting = 0.9;
@@ -38,6 +44,7 @@ typedef struct extents {
 typedef struct grid {
     int64_t down, across, tile_m, panels; /* panels: columns of the widest tile, in steps */
     double tiles, cost, uneven;
+    double strain; /* that the cost of an uneven grid counts for more */
 } grid;
 
 static int64_t least(int64_t a, int64_t b)
@@ -74,56 +81,63 @@ static extents extents_of(const weft_problem *p, int world)
     }
 }
 
-/* Multiplications that take as long as moving one element: what a kernel does of them is its tile's area. */
-static double move_cost(const weft_gemm_steps *steps)
+/* In steps of the kernel, each mr x nr x k_step multiplications: 5.1 to 5.7 ns for every type on a Cascade
+ * Lake, where a core packs 4 to 8 GB/s of A, streams 10 to 18 of B, and starts a task in 0.6 us. */
+static weft_gemm_rates rates_of(const weft_problem *p, const weft_gemm_steps *steps)
 {
-    return (double)steps->mr * steps->nr / 8;
+    double move = (double)weft_dtype_size(p->dtype) / STEP_BYTES, deep = (double)least(steps->k_step, STEP_K);
+
+    return (weft_gemm_rates){.multiply = 1 / ((double)steps->mr * steps->nr * deep),
+                             .pack_a = move,
+                             .pack_b = move,
+                             .stream_b = move / 2};
 }
 
-/* The product of a tile, in multiplications: few rows have kernels of their own, but a micro-tile whose rows
- * were divided costs about a whole one, and is for evenness only. */
-static double tile_work(const extents *e, const weft_gemm_steps *steps, int64_t rows, int64_t panels)
+/* A task of rows x columns over k, with its results. Reading B is added, which a core may do beside the
+ * arithmetic: where several tiles of few rows read all of a large B, they take twice as long as one that
+ * packs it. */
+static double task_cost(const weft_problem *p, const weft_gemm_steps *steps, int64_t rows, int64_t cols,
+                        int64_t k, bool has_b)
 {
-    int64_t padded = e->rows <= steps->mr && rows == e->rows ? rows : weft_round_up(rows, steps->mr);
+    weft_gemm_rates rates = rates_of(p, steps);
+    double b_bytes = (double)cols * (double)k * (double)weft_dtype_size(p->dtype);
+    weft_gemm_cost cost =
+        weft_gemm_cost_of(&rates, steps, rows, cols, k,
+                          weft_gemm_b_of(rows, steps->mr, p->b_form != WEFT_B_PLAIN, has_b, b_bytes));
 
-    return (double)padded * (double)(panels * steps->nr) * (double)e->k;
+    return cost.arithmetic + cost.stream + cost.packing + result_steps * (double)rows * (double)cols +
+           TASK_STEPS;
 }
 
-/*
- * What the busiest worker does. It packs A for every tile; B too unless it is packed or streamed, else it
- * fetches the columns of B it has not seen: tiles are dealt in turn, row by row.
- */
+/* What the busiest worker does. Tiles are dealt in turn, row by row. */
 static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps *steps, grid *g)
 {
     int64_t lanes = p->tuning.workers, columns = weft_divide_up(e->cols, steps->nr),
-            down = weft_divide_up(e->rows, steps->mr);
-    double rounds, seen, move = move_cost(steps), wide, packs_b;
+            down = weft_divide_up(e->rows, steps->mr), rows, cols;
+    double rounds;
 
     g->tile_m = weft_divide_up(e->rows, g->down);
     if (g->tile_m > steps->mr)
         g->tile_m = weft_round_up(g->tile_m, steps->mr);
     g->panels = weft_divide_up(columns, g->across);
+    rows = least(g->tile_m, e->rows);
+    cols = least(g->panels * steps->nr, e->cols);
     g->tiles = e->shards * (double)p->l * (double)(weft_divide_up(e->rows, g->tile_m) * g->across);
     rounds = e->steps * ceil(g->tiles / e->steps / (double)lanes);
-    seen = lanes % g->across == 0 ? 1 : g->across % lanes == 0 ? (double)g->across / (double)lanes : rounds;
-    wide = (double)(g->panels * steps->nr);
-    if (seen * wide * (double)e->k * (double)weft_dtype_size(p->dtype) > CACHED_BYTES)
-        seen = rounds;
-    packs_b = p->b_form == WEFT_B_PLAIN && g->tile_m > steps->mr ? rounds : seen / 2;
-    g->uneven = rounds * (double)least(g->tile_m, e->rows) * (double)g->panels * (double)lanes /
+    g->uneven = rounds * (double)rows * (double)g->panels * (double)lanes /
                 (e->shards * (double)p->l * (double)e->rows * (double)columns);
-    g->cost = rounds * tile_work(e, steps, least(g->tile_m, e->rows), g->panels) +
-              move * ((double)e->k * (rounds * (double)g->tile_m + packs_b * wide) +
-                      rounds * (TASK_MOVES + (double)least(g->tile_m, e->rows) * wide));
-    if (g->tiles < (double)lanes && e->shards * (double)(p->l * down * columns) >= (double)lanes)
+    g->cost = task_cost(p, steps, rows, cols, e->k, false) +
+              (rounds - 1) * task_cost(p, steps, rows, cols, e->k, lanes % g->across == 0);
+    if (g->tiles < (double)lanes && e->shards * (double)(p->l * down * columns) >= (double)lanes) {
         g->cost *= idle_costs;
+        g->uneven = fmax(g->uneven, idle_costs);
+    }
+    g->strain = g->uneven <= even_enough ? 0 : uneven_costs * (g->cost - rounds * TASK_STEPS);
 }
 
 static bool better(const grid *one, const grid *other)
 {
-    bool even = one->uneven <= even_enough, other_even = other->uneven <= even_enough;
-
-    return even != other_even ? even : one->cost < other->cost;
+    return one->cost + one->strain < other->cost + other->strain;
 }
 
 /* The best of the ways to cut rows and columns: for each cut of rows those of columns that fill rounds. */
@@ -164,8 +178,7 @@ static grid cut_rows_and_columns(const weft_problem *p, const extents *e, const 
 static int64_t judge_cut(const weft_problem *p, const extents *e, const weft_gemm_steps *steps,
                          int64_t panels, grid *g)
 {
-    int64_t rest, slices, cut, rows;
-    double move = move_cost(steps), share, wide;
+    int64_t rest, slices, cut, rows, cols, share;
 
     *g = (grid){.down = weft_divide_up(e->rows, steps->m_tile),
                 .across = weft_divide_up(weft_divide_up(e->cols, steps->nr), panels)};
@@ -180,13 +193,11 @@ static int64_t judge_cut(const weft_problem *p, const extents *e, const weft_gem
     if (cut >= e->k)
         return 0;
     rows = least(g->tile_m, e->rows);
-    share =
-        floor(g->tiles / p->tuning.workers) +
-        (double)(weft_divide_up(rest * weft_divide_up(e->k, cut), p->tuning.workers) * cut) / (double)e->k;
-    wide = (double)(g->panels * steps->nr);
-    g->cost = share * tile_work(e, steps, rows, g->panels) +
-              move * ((double)e->k * share * ((double)g->tile_m + wide / 2) + 3 * TASK_MOVES +
-                      (share + SUM_MOVES) * (double)rows * wide);
+    cols = least(g->panels * steps->nr, e->cols);
+    share = weft_divide_up(rest * weft_divide_up(e->k, cut), p->tuning.workers) * cut;
+    g->cost = floor(g->tiles / p->tuning.workers) * task_cost(p, steps, rows, cols, e->k, false) +
+              task_cost(p, steps, rows, cols, share, false) +
+              SUM_MOVES * result_steps * (double)rows * (double)cols + 0.5 * TASK_STEPS;
     return cut;
 }
 
@@ -222,6 +233,10 @@ void weft_plan_tiles(weft_problem *p, int world, const weft_gemm_steps *steps)
         p->schedule == WEFT_SCHEDULE_TWO_LEVEL && (p->op == WEFT_OP_GEMM_AR || p->op == WEFT_OP_GEMM_RS);
     extents e = extents_of(p, world);
 
+    /* A B that only one tile of rows uses is better packed in the cache, block by block, or streamed; so is
+     * one whose rows are cut here only to have a tile for every worker. */
+    if (p->b_form == WEFT_B_PACK_IN_RUN && (p->op != WEFT_OP_AG_GEMM || world == 1) && p->m <= rows_once)
+        p->b_form = WEFT_B_PLAIN;
     if (open && (p->tuning.workers > 1 || travels) && e.rows > 0 && e.cols > 0 && e.k > 0) {
         int64_t wanted = travels || p->schedule == WEFT_SCHEDULE_TWO_SHOT ? 2 * (int64_t)world : 1;
         grid best = cut_rows_and_columns(p, &e, steps, wanted);
@@ -245,10 +260,6 @@ void weft_plan_tiles(weft_problem *p, int world, const weft_gemm_steps *steps)
                                                       : 1,
                                      steps->k_step);
     p->tuning.chunk_k = weft_round_up(p->tuning.chunk_k, steps->k_step);
-    /* A B that only one tile of rows uses is better packed in the cache, block by block, or streamed; so is
-     * one whose rows were cut here only to have a tile for every worker. */
-    if (p->b_form == WEFT_B_PACK_IN_RUN && (p->op != WEFT_OP_AG_GEMM || world == 1) && p->m <= rows_once)
-        p->b_form = WEFT_B_PLAIN;
 }
 
 int64_t weft_plan_chunk(const weft_problem *p, int world)

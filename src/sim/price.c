@@ -16,8 +16,10 @@
 #include "sim/model.h"
 #include "core/dtype.h"
 #include "core/round.h"
+#include "gemm/cost.h"
 
 #include <math.h>
+#include <string.h>
 
 typedef struct traffic {
     double local, remote; /* bytes */
@@ -189,6 +191,18 @@ static double cpu_finish_ns(const model *m, const weft_plan_part *part, const we
     return fmax(elements * machine->finish_ns[part->operands[d->operand].dtype], store);
 }
 
+/* Whether the lane's last task multiplied by the same of B. */
+static bool has_b(const weft_plan_part *part, const weft_task *task, const weft_region *b)
+{
+    const weft_task *last = task - 1;
+    const weft_region *theirs;
+
+    if (task == &part->tasks[part->lanes[task->lane].task0] || last->kind != WEFT_TASK_GEMM)
+        return false;
+    theirs = &part->regions[last->region0 + last->destinations + 1];
+    return memcmp(theirs, b, sizeof(*b)) == 0;
+}
+
 static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft_task *task,
                           double read_bytes, double gflops, uint8_t *bound)
 {
@@ -197,18 +211,19 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
     const weft_region *d = weft_task_regions(part, task), *a = &d[roles.a], *b = &d[roles.b];
     weft_dtype dtype = part->operands[a->operand].dtype;
     int64_t cols = b->cols * weft_operand_width(&part->operands[b->operand]);
-    double arithmetic = 2 * padded(a->rows, machine->step_m) * padded(cols, machine->step_n) *
-                        padded(a->cols, machine->step_k) / gflops;
-    double b_bytes = region_bytes(part, b), move = region_bytes(part, a) / machine->pack_a_gbs[dtype];
+    double b_bytes = region_bytes(part, b), element = (double)weft_dtype_size(dtype);
+    weft_gemm_steps steps = {
+        .mr = (int)machine->step_m, .nr = (int)machine->step_n, .k_step = (int)machine->step_k};
+    weft_gemm_rates rates = {.multiply = 2 / gflops,
+                             .pack_a = element / machine->pack_a_gbs[dtype],
+                             .pack_b = element / machine->pack_b_gbs[dtype],
+                             .stream_b = element / machine->stream_gbs[dtype]};
+    weft_gemm_cost cost = weft_gemm_cost_of(
+        &rates, &steps, a->rows, cols, a->cols,
+        weft_gemm_b_of(a->rows, steps.mr, part->operands[b->operand].packed, has_b(part, task, b), b_bytes));
+    double move = cost.packing;
 
-    if (part->operands[b->operand].packed || a->rows <= machine->step_m) { /* few rows: B is not packed */
-        double stream = b_bytes / machine->stream_gbs[dtype];
-
-        *bound = stream > arithmetic ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;
-        arithmetic = fmax(arithmetic, stream);
-    } else {
-        move += b_bytes / machine->pack_b_gbs[dtype];
-    }
+    *bound = cost.stream > cost.arithmetic ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;
     if (roles.acc >= 0) {
         double acc_bytes = region_bytes(part, &d[roles.acc]);
 
@@ -226,7 +241,7 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
             (machine->twice_gbs[dtype] > 0
                  ? machine->twice_gbs[dtype]
                  : weft_curve_rate(&machine->copy_push, instance_bytes(part, d->operand, d->rank), m->all));
-    return arithmetic + move + cpu_finish_ns(m, part, d);
+    return fmax(cost.arithmetic, cost.stream) + move + cpu_finish_ns(m, part, d);
 }
 
 static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_task *task,

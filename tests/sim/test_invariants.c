@@ -172,10 +172,12 @@ static void check_auto_on_one_node(void)
     check_auto(&machine, 4, &p);
 }
 
-/* Twice of anything takes at least as long. */
+/* Twice of anything takes at least as long; on CPUs, whose tiles are the executor's, nearly half as
+ * long: its search estimates what this machine's description may price otherwise. */
 static void check_growth(const weft_machine *machine, int world, const weft_problem *problem)
 {
     bool product = problem->op < WEFT_OP_ALL_REDUCE;
+    double least = machine->kind == WEFT_MACHINE_GPU ? 0.999 : 0.45;
     const weft_schedule *list;
     int count;
 
@@ -190,27 +192,34 @@ static void check_growth(const weft_machine *machine, int world, const weft_prob
                 *(what == 0 ? &more.m : what == 1 ? &more.n : &more.k) *= 2;
             else
                 more.count *= 2;
-            expect(time_of(machine, world, more, list[i], WEFT_CHOOSE_REGIONS) >= 0.999 * once,
+            expect(time_of(machine, world, more, list[i], WEFT_CHOOSE_REGIONS) >= least * once,
                    "twice as much is faster", describe(machine, world, problem, list[i]));
         }
     }
 }
 
-/* What once took longer than twice as much: DONE behind a sum, and a join of lanes that nobody waits for. */
+/* What once took longer than twice as much: DONE behind a sum, a join of lanes that nobody waits for, and
+ * tiles that were even but so small that starting them took longest. */
 static void check_growth_of_few(void)
 {
     weft_problem rows = {.size = sizeof(rows), .op = WEFT_OP_GEMM_RS, .alpha = 1, .l = 1, .m = 2, .n = 5765};
     weft_problem packets = {.size = sizeof(packets), .op = WEFT_OP_ALL_REDUCE, .count = 17585};
+    weft_problem starts = {
+        .size = sizeof(starts), .op = WEFT_OP_GEMM_RS, .alpha = 1, .l = 1, .m = 98, .n = 5268};
     weft_error_text error = {0};
     weft_machine machine;
 
     rows.k = 295;
     rows.layout = WEFT_LAYOUT_SCATTER_ROWS;
-    rows.dtype = rows.d_dtype = packets.dtype = packets.d_dtype = WEFT_BF16;
+    starts.k = 45;
+    starts.layout = WEFT_LAYOUT_SCATTER_COLS;
+    rows.dtype = rows.d_dtype = packets.dtype = packets.d_dtype = starts.dtype = starts.d_dtype = WEFT_BF16;
     CHECK_INT(weft_machine_find("h200_link", &machine, &error), WEFT_OK);
     check_growth(&machine, 6, &rows);
     CHECK_INT(weft_machine_find("h100x8", &machine, &error), WEFT_OK);
     check_growth(&machine, 2, &packets);
+    CHECK_INT(weft_machine_find("grace72", &machine, &error), WEFT_OK);
+    check_growth(&machine, 8, &starts);
 }
 
 static double library_us(const weft_machine *machine, int world, const weft_problem *p)
@@ -324,9 +333,7 @@ int main(void)
             if (j % 4 == 0)
                 check_growth(&machine, world, &problem);
         }
-        /* Tiles of CPUs are the executor's, whose search knows nothing of this: there now and then more is
-         * faster. */
-        for (long j = 0; machine.kind == WEFT_MACHINE_GPU && j < check_repeat(GROWING, 20 * GROWING); j++) {
+        for (long j = 0; j < check_repeat(GROWING, 20 * GROWING); j++) {
             weft_problem problem = random_problem(&growing);
 
             check_growth(&machine, random_world(&machine, &growing), &problem);
