@@ -85,9 +85,12 @@ for signal in INT TERM HUP; do
     gone "SIG$signal"
 done
 
-"$weft" run -n 2 -- sh -c "trap 'echo heard; exit 0' USR1; while :; do sleep 0.05; done; true $mark" >"$scratch/out" &
+"$weft" run -n 2 -- sh -c "trap 'echo heard; exit 0' USR1; echo ready; while :; do sleep 0.05; done; true $mark" >"$scratch/out" &
 front=$!
-sleep 0.3
+for _ in $(seq 600); do
+    [ "$(grep -c ready "$scratch/out")" = 2 ] && break
+    sleep 0.05
+done
 kill -USR1 $front
 wait $front
 [ "$(grep -c heard "$scratch/out")" = 2 ] || fail "USR1 was not passed on to both ranks"
