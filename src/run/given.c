@@ -85,6 +85,11 @@ uint32_t weft_given_told(const weft_plan *plan)
     return plan->part.problem.op >= WEFT_OP_ALL_REDUCE ? avoidable(plan) : weft_given_reached(plan);
 }
 
+bool weft_given_tells(const weft_plan *plan, weft_operand_role role, size_t bytes)
+{
+    return bytes && plan->told & 1u << role && weft_given_needed(plan, role);
+}
+
 bool weft_given_beyond(const weft_plan *plan, const weft_operands *in)
 {
     for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++) {
@@ -93,11 +98,12 @@ bool weft_given_beyond(const weft_plan *plan, const weft_operands *in)
         weft_given g;
         size_t bytes;
 
-        if (operand < 0 || !(plan->told & 1u << role) || !weft_given_needed(plan, (weft_operand_role)role))
+        if (operand < 0)
             continue;
         g = weft_given_of(plan, operand, in);
         bytes = weft_given_span(plan, operand, &g);
-        if (bytes && !weft_symm_find(plan->group, g.data, bytes, &where))
+        if (weft_given_tells(plan, (weft_operand_role)role, bytes) &&
+            !weft_symm_find(plan->group, g.data, bytes, &where))
             return true;
     }
     return false;

@@ -31,6 +31,9 @@ size_t weft_given_span(const struct weft_plan *plan, int operand, const weft_giv
 /* Does anybody touch this rank's instance? */
 bool weft_given_needed(const struct weft_plan *plan, weft_operand_role role);
 
+/* Whether a rank tells its peers where so many bytes of an operand lie. */
+bool weft_given_tells(const struct weft_plan *plan, weft_operand_role role, size_t bytes);
+
 /* WEFT_OK, or why it cannot be used, with the sentence in group->error. */
 weft_status weft_given_check(const struct weft_plan *plan, int operand, const weft_given *given);
 

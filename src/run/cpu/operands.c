@@ -95,9 +95,8 @@ weft_status weft_operands_enter(weft_plan *plan, const weft_operands *in, weft_r
             size_t bytes = weft_given_span(plan, operand, &g);
 
             shared = weft_symm_find(plan->group, g.data, bytes, &where);
-            if (!shared && bytes && plan->told & 1u << role &&
-                weft_given_needed(plan, (weft_operand_role)role))
-                record->beyond = 1; /* as weft_given_beyond */
+            if (!shared && weft_given_tells(plan, (weft_operand_role)role, bytes))
+                record->beyond = 1;
         }
         if (weft_given_must_move(plan, operand, &g, in, shared)) {
             status = bounce(plan, lain, &bounced);
