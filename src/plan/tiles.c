@@ -23,9 +23,9 @@ enum {
 /* An element of the result, finished and stored, in steps of the kernel. */
 static const double result_steps = 1.0 / 8;
 
-/* A busiest worker may have this much more than the mean; beyond that its work counts for so much more:
- * others wait for whoever is late. Where starting tasks takes longer than they do, fewer are better. */
-static const double even_enough = 1.12, uneven_costs = 1;
+/* A busiest worker may have this much more than the mean; beyond that its work counts twice: others wait for
+ * whoever is late. Starts of tasks do not: where they take longer than the tasks, fewer are better. */
+static const double even_enough = 1.12;
 
 /* Sharing k must promise this much: what it costs is estimated no closer. */
 static const double worth_cutting = 0.9;
@@ -132,7 +132,7 @@ static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps
         g->cost *= idle_costs;
         g->uneven = fmax(g->uneven, idle_costs);
     }
-    g->strain = g->uneven <= even_enough ? 0 : uneven_costs * (g->cost - rounds * TASK_STEPS);
+    g->strain = g->uneven <= even_enough ? 0 : g->cost - rounds * TASK_STEPS;
 }
 
 static bool better(const grid *one, const grid *other)
