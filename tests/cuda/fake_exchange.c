@@ -187,6 +187,8 @@ static double splitk_finish(const weft_cuda_splitk *p, float sum, int64_t row, i
     return fake_activate(p->act, x);
 }
 
+enum { SWIZZLED_LINES = 8 }; /* of shared memory, after which the copy engine's pattern repeats */
+
 /* Tile by tile, as the CTAs of the grid find theirs; one that is left out keeps what was in D. */
 void fake_splitk_run(void *argument)
 {
@@ -195,19 +197,20 @@ void fake_splitk_run(void *argument)
     int64_t depth = (int64_t)p->steps * WEFT_CUDA_SPLITK_STEP;
     float *x = splitk_lines(&f->tokens, true, p->m, depth),
           *y = splitk_lines(&f->weights, f->form, p->n, depth);
-    int sets = (int)(f->ctas / f->cluster) / p->groups;
+    int sets = (int)(f->ctas / f->cluster) / p->groups, rows = p->rows * p->sharers;
     double sent[WEFT_CUDA_EXCHANGE_WIDTH];
     bool sound = x && y && f->cluster == (uint32_t)(p->slices * p->sharers) && f->ctas % f->cluster == 0 &&
                  p->steps >= p->slices * p->groups && f->tokens.box_inner == WEFT_CUDA_SPLITK_STEP &&
-                 f->tokens.box_outer == (uint32_t)(f->tile_tokens / p->sharers) &&
+                 f->tokens.box_outer == (uint32_t)p->rows && rows <= f->tile_tokens &&
+                 (p->sharers == 1 || p->rows % SWIZZLED_LINES == 0) &&
                  f->weights.box_inner == WEFT_CUDA_SPLITK_STEP &&
-                 f->weights.box_outer == (uint32_t)(f->form ? f->tile_cols : WEFT_CUDA_SPLITK_STEP);
+                 f->weights.box_outer == WEFT_CUDA_SPLITK_STEP;
 
     for (int tile = 0; sound && tile < sets * p->sharers; tile++) {
-        int set = tile / p->sharers, row0 = set % p->m_tiles * f->tile_tokens,
+        int set = tile / p->sharers, row0 = set % p->m_tiles * rows,
             col0 = (set / p->m_tiles * p->sharers + tile % p->sharers) * f->tile_cols;
 
-        for (int row = row0; row < row0 + f->tile_tokens && row < p->m; row++)
+        for (int row = row0; row < row0 + rows && row < p->m; row++)
             for (int col = col0; col < col0 + f->tile_cols && col < p->n; col++) {
                 float sum = splitk_sum(p, x + row * depth, y + col * depth);
 

@@ -161,7 +161,7 @@ static void test_cublaslt_makes_what_it_can(void)
         try("cublaslt", &p, 1, &plain, 2);
         CHECK_INT(fake_cublaslt_take_products(), 2);
     }
-    p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, 16, 264, 136);
+    p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, 96, 264, 136);
     try("cublaslt by auto", &p, 1, &plain, 2);
     CHECK_INT(fake_cublaslt_take_products(), 2);
     other = p, other.l = 3;
@@ -361,8 +361,8 @@ static weft_problem chosen(const weft_problem *asked, int world, int crews, bool
     return decided;
 }
 
-/* With very few rows and where tiles of 224 columns fill the rounds weft's own kernels are faster, by
- * measurement. */
+/* With very few rows, or few columns and a long k, and where tiles of 224 columns fill the rounds weft's own
+ * kernels are faster, by measurement. */
 static void test_who_makes_a_product(void)
 {
     static const struct {
@@ -370,7 +370,8 @@ static void test_who_makes_a_product(void)
         int library, without; /* without: cuBLASLt is not there */
     } cases[] = {{1, 8192, 8192, 3, 3},    {128, 7168, 8192, 1, 3},  {1024, 1024, 1024, 1, 3},
                  {4096, 4096, 4096, 1, 2}, {5000, 5000, 5000, 1, 2}, {4096, 1792, 4096, 2, 2},
-                 {2048, 3584, 4096, 2, 2}};
+                 {2048, 3584, 4096, 2, 2}, {56, 1280, 3584, 3, 3},   {192, 2112, 7168, 3, 3},
+                 {128, 1024, 1024, 1, 3}};
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);

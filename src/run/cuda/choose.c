@@ -26,10 +26,14 @@ enum {
     HALF_N = 128,
     ANY_M = 128, /* rows of a block of the walker for any GPU */
     OWN_ROWS = 2048,
-    LINK_K = 878,      /* 790 TFLOP/s beside 450 GB/s */
-    SPLITK_ROWS = 8,   /* up to which the kernel for products by themselves is faster than cuBLASLt, */
-    SPLITK_COLS = 192, /* if all its tiles fit the GPU at once: so many columns to an SM */
-    HALF_A_GPU = 33,   /* crews of an H200 */
+    LINK_K = 878,         /* 790 TFLOP/s beside 450 GB/s */
+    SPLITK_ROWS = 8,      /* up to which the kernel for products by themselves is faster than cuBLASLt, */
+    SPLITK_COLS = 192,    /* if all its tiles fit the GPU at once: so many columns to an SM */
+    NARROW_COLS = 24,     /* to an SM, up to which it divides k better: */
+    TWO_TILES_ROWS = 224, /* up to so many rows where k is long, */
+    ONE_TILE_ROWS = 64,   /* or so many */
+    SMALL_B = 16 << 20,   /* where B has no more elements than this */
+    HALF_A_GPU = 33,      /* crews of an H200 */
     A_QUARTER = 16,
     SEND_ROWS = 32,        /* up to which the product's kernel sends its sums faster than a collective does */
     PADDED = 8,            /* elements, to which lines of staged operands are padded */
@@ -118,8 +122,19 @@ static bool all_open(const weft_tuning *t)
     return !t->tile_m && !t->tile_n && !t->tile_k && !t->workers && !t->chunk_k && !t->crew;
 }
 
+/* Whether the kernel for products by themselves beats cuBLASLt: with very few rows, and where so few columns
+ * leave SMs without work that k has to be divided, which it does better. */
+static bool splitk_beats(const weft_problem *p, int sms)
+{
+    bool narrow = p->n <= (int64_t)NARROW_COLS * sms, divided = p->m <= TWO_TILES_ROWS && p->k >= 2 * p->n,
+         small = p->m <= ONE_TILE_ROWS && p->n * p->k <= SMALL_B;
+
+    return weft_splitk_makes(p, 1) &&
+           ((p->m <= SPLITK_ROWS && p->n <= (int64_t)SPLITK_COLS * sms) || (narrow && (divided || small)));
+}
+
 /*
- * Whether weft's own kernels beat cuBLASLt on aligned operands: with very few rows, and where tiles of 224
+ * Whether weft's own kernels beat cuBLASLt on aligned operands: without a walker, and where tiles of 224
  * columns, which cuBLASLt has not, fill rounds that those of 256 leave half empty, and lines begin on whole
  * sectors.
  */
@@ -130,8 +145,7 @@ static bool own_wins(const weft_problem *p, int crews)
 
     if (weft_dtype_is_fp8(p->dtype))
         return false;
-    return (p->m <= SPLITK_ROWS && p->n <= (int64_t)SPLITK_COLS * CREW_CTAS * crews &&
-            weft_splitk_makes(p, 1)) ||
+    return splitk_beats(p, CREW_CTAS * crews) ||
            (way.walker == WEFT_CUDA_PAIR_224 && way.chunk_k == 0 && p->m >= OWN_ROWS &&
             p->n % WEFT_CUDA_TILE_K == 0 && p->k % WEFT_CUDA_TILE_K == 0);
 }

@@ -21,8 +21,9 @@ enum {
 
 /* The tiles that the kernels are compiled in: tokens, columns, and how many CTAs are to fit an SM. */
 #define WEFT_CUDA_SPLITK_TILES(X)                                                                            \
-    X(8, 64, 3) X(16, 64, 3) X(32, 64, 3) X(64, 64, 2) X(64, 128, 1) X(128, 64, 1) X(128, 128, 1)
-enum { WEFT_CUDA_SPLITK_TILE_COUNT = 7 };
+    X(8, 64, 3)                                                                                              \
+    X(16, 64, 3) X(32, 64, 3) X(64, 64, 2) X(64, 128, 1) X(128, 64, 1) X(128, 128, 1) X(96, 128, 1)
+enum { WEFT_CUDA_SPLITK_TILE_COUNT = 8 };
 
 #define WEFT_CUDA_SPLITK_STAGE_BYTES(tokens, cols) (((tokens) + (cols)) * 2 * WEFT_CUDA_SPLITK_STEP)
 #define WEFT_CUDA_SPLITK_STAGES(tokens, cols, ctas)                                                          \
@@ -47,6 +48,7 @@ typedef struct weft_cuda_splitk {
     int32_t m, n, steps; /* of D; of k, in WEFT_CUDA_SPLITK_STEP */
     int32_t m_tiles, slices, groups;
     int32_t sharers; /* tiles side by side whose CTAs bring their tokens to one another */
+    int32_t rows;    /* of the tokens, that each of them brings: tiles of as many as there are, evenly */
     void *d;
     const void *c, *bias; /* NULL: none */
     int64_t d_ld, c_ld;

@@ -9,10 +9,10 @@
 #include <math.h>
 #include <string.h>
 
-enum { VECTOR = 8, GROUPS_MOST = 16, STREAMED = 25 << 20, CACHED = 20 << 20 /* elements of B */ };
+enum { VECTOR = 8, BOX = 64 /* columns of B that come at once */ };
 
 /* Tiles, in the order of WEFT_CUDA_SPLITK_TILES. */
-enum { T8X64, T16X64, T32X64, T64X64, T64X128, T128X64, T128X128 };
+enum { T8X64, T16X64, T32X64, T64X64, T64X128, T128X64, T128X128, T96X128 };
 
 static const struct {
     int tokens, cols, ctas;
@@ -24,34 +24,85 @@ static const struct {
 
 /* ---- how it is divided ------------------------------------------------------------------------------- */
 
-/* Measured on an H200: a step of a CTA when few work and when all do, and what a tile takes beside its steps,
- * all in nanoseconds. */
-static const struct {
-    double idle, busy, tile;
-} measured[] = {
-    {152, 363, 0},    {57, 707, 94},    {54, 580, 1065},  {50, 452, 2036},
-    {268, 339, 1702}, {168, 312, 2102}, {390, 460, 1610},
-};
-
 /* The part of the SMs that clusters of 1, 2, ... CTAs can fill at once. */
-static const double USABLE[WEFT_CUDA_SPLITK_SLICES] = {1, 1, 0.91, 0.86, 0.86, 0.74, 0.81, 0.85};
+static const double USABLE[WEFT_CUDA_SPLITK_SLICES] = {1, 1, 0.88, 0.86, 0.86, 0.74, 0.81, 0.85};
 
-static const double LAUNCH_NS = 315;        /* of a launch, and its end */
-static const double MEMORY_NS = 3997;       /* bytes a nanosecond out of memory, all SMs together */
-static const double CACHE_NS = 3358;        /* and out of L2 */
-static const double CACHE_BYTES = 11306805; /* operands that stay there */
-static const double LOADS_NS = 10740;       /* bytes a nanosecond that all SMs load, from wherever */
-static const double FAR_NS = 827;           /* from the request of a stage to its arrival, out of memory */
-static const double NEAR_NS = 824;          /* and out of L2 */
-static const double CLUSTER_NS = 167;       /* CTAs of a cluster meet */
-static const double EXCHANGE_NS = 16;       /* bytes a nanosecond out of other CTAs' shared memory */
-static const double SLICE_NS = 85;          /* for each slice */
-static const double GROUPS_NS = 1787;       /* sums of groups written, seen, added up */
-static const double GROUP_NS = 0;           /* for each group */
+/*
+ * What a product takes, in nanoseconds and bytes a nanosecond, fitted to 3 800 ways of dividing 147 products
+ * on an H200 of 132 SMs: up to 32 rows, and more. Whatever the model takes is 0.6 and 1.5 % slower than the
+ * fastest way in the geometric mean, 7 and 14 % at most.
+ */
+typedef struct model {
+    double launch;                /* and its end */
+    double memory, cache, cached; /* all SMs together, out of memory and L2; bytes that stay there */
+    double apart;               /* by how much memory is slower for every further stretch of k read at once */
+    double loads, loads_of_one; /* from wherever: all SMs together, and one */
+    double far, near;           /* from the request of a stage to its arrival: memory, L2 */
+    double multiplies, step;    /* elements by elements of k on one SM, and what a step takes besides */
+    double tile, element;       /* the end of a tile, and of each of its sums */
+    double exchange, slice;     /* bytes out of other CTAs' shared memory, and for each slice */
+    double groups, group;       /* sums of groups written, seen, added up; for each group */
+    double overlap;             /* of rounds, where several CTAs fit an SM */
+    double crowded;             /* 1: a step takes as long as on the SM with most CTAs, 0: as on average */
+} model;
+
+static const model few = {.launch = 798,
+                          .memory = 4055,
+                          .cache = 13372,
+                          .cached = 36.8e6,
+                          .apart = 0.021,
+                          .loads = 8152,
+                          .loads_of_one = 60.6,
+                          .far = 846,
+                          .near = 249,
+                          .multiplies = 7165,
+                          .step = 74,
+                          .tile = 858,
+                          .element = 0.098,
+                          .exchange = 4.95,
+                          .slice = 120,
+                          .groups = 1330,
+                          .group = 90,
+                          .overlap = 0.455,
+                          .crowded = 0};
+static const model many = {.launch = 2247,
+                           .memory = 3899,
+                           .cache = 10835,
+                           .cached = 29.6e6,
+                           .apart = 0.027,
+                           .loads = 12335,
+                           .loads_of_one = 118,
+                           .far = 977,
+                           .near = 538,
+                           .multiplies = 4817,
+                           .step = 59,
+                           .tile = 81,
+                           .element = 0.165,
+                           .exchange = 204,
+                           .slice = 250,
+                           .groups = 1226,
+                           .group = 526,
+                           .overlap = 0.68,
+                           .crowded = 0.88};
+enum { FEW_ROWS = 32, FITTED_SMS = 132 };
+static const double CACHED_BLUR = 4e6; /* what fits L2 is no sharp line */
 
 static double larger(double x, double y)
 {
     return x > y ? x : y;
+}
+
+static double smaller(double x, double y)
+{
+    return x < y ? x : y;
+}
+
+/* The largest of three, rounded where two are near: less so with a higher `power`. */
+static double about_largest(double power, double x, double y, double z)
+{
+    double top = larger(x, larger(y, z));
+
+    return top * pow(pow(x / top, power) + pow(y / top, power) + pow(z / top, power), 1 / power);
 }
 
 /* Clusters that are on so many SMs at once. */
@@ -62,125 +113,104 @@ static int64_t clusters_on(const weft_splitk_way *way, int sms)
     return (int64_t)(sms * tiles[way->tile].ctas * USABLE[cluster - 1] / cluster);
 }
 
-/* Rounds of all clusters that fit at once. Where several CTAs fit an SM, a round begins while the one before
- * it ends. */
-static double rounds_of(const weft_splitk_way *way, int64_t clusters, int sms)
-{
-    int ctas = tiles[way->tile].ctas;
-    double fit = (double)clusters_on(way, sms), x, whole;
-
-    if (fit < 1)
-        return INFINITY;
-    x = (double)clusters / fit;
-    whole = ceil(x);
-    return larger(1, ctas == 1 ? whole : (x + whole) / 2);
-}
-
 static int stages_of(int tile)
 {
     return WEFT_CUDA_SPLITK_STAGES(tiles[tile].tokens, tiles[tile].cols, tiles[tile].ctas);
 }
 
-static double cost(const weft_splitk_way *way, int64_t m, int64_t n, int64_t k, int sms)
+/* Tokens that each sharer of a tile brings: as many as there are, evenly over the tiles. */
+static int64_t rows_of(const weft_splitk_way *way, int64_t m)
+{
+    int64_t rows = weft_divide_up(m, weft_divide_up(m, tiles[way->tile].tokens) * way->sharers);
+
+    /* the copy engine's pattern repeats every 8 lines of shared memory */
+    return way->sharers > 1 ? weft_round_up(rows, VECTOR) : rows;
+}
+
+/* A step of a CTA. */
+static double step_cost(const model *f, const weft_splitk_way *way, int64_t rows, double ctas, double far,
+                        int sms)
 {
     int tokens = tiles[way->tile].tokens, cols = tiles[way->tile].cols;
-    int64_t steps = weft_divide_up(k, WEFT_CUDA_SPLITK_STEP), down = weft_divide_up(m, tokens),
-            across = weft_round_up(weft_divide_up(n, cols), way->sharers),
-            clusters = down * across / way->sharers * way->groups;
-    double ctas = (double)(clusters * way->sharers * way->slices),
-           most = (double)(sms * tiles[way->tile].ctas), load = ctas < most ? ctas / most : 1,
-           rounds = rounds_of(way, clusters, sms),
-           bytes = 2 * ((double)m * (double)k + (double)k * (double)n + (double)m * (double)n),
-           step =
-               larger(measured[way->tile].idle + (measured[way->tile].busy - measured[way->tile].idle) * load,
-                      (bytes > CACHE_BYTES ? FAR_NS : NEAR_NS) / (stages_of(way->tile) - 1)),
-           loads = (double)(down * across * steps) * WEFT_CUDA_SPLITK_STEP * 2 *
-                   ((double)tokens / way->sharers + cols),
-           ns = LAUNCH_NS + measured[way->tile].tile * rounds;
+    double usable = sms * USABLE[way->sharers * way->slices - 1], most = tiles[way->tile].ctas,
+           average = smaller(most, larger(1, ctas / usable)), crowd = smaller(most, ceil(ctas / usable)),
+           beside = f->crowded * larger(1, crowd) + (1 - f->crowded) * average;
 
-    ns += larger(rounds * (double)weft_divide_up(steps, way->slices * way->groups) * step,
-                 larger(bytes / (bytes > CACHE_BYTES ? MEMORY_NS : CACHE_NS), loads / LOADS_NS));
-    if (way->sharers * way->slices > 1)
-        ns += CLUSTER_NS;
+    return about_largest(4, (far * f->far + (1 - far) * f->near) / (stages_of(way->tile) - 1),
+                         beside * (double)(rows + cols) * WEFT_CUDA_SPLITK_STEP * 2 / f->loads_of_one,
+                         beside * tokens * cols * WEFT_CUDA_SPLITK_STEP / f->multiplies + f->step);
+}
+
+static double cost(const weft_splitk_way *way, int64_t m, int64_t n, int64_t k, int sms)
+{
+    const model *f = m <= FEW_ROWS ? &few : &many;
+    int cols = tiles[way->tile].cols, parts = way->slices * way->groups;
+    int64_t steps = weft_divide_up(k, WEFT_CUDA_SPLITK_STEP),
+            down = weft_divide_up(m, tiles[way->tile].tokens),
+            across = weft_round_up(weft_divide_up(n, cols), way->sharers),
+            rows = rows_of(way, m) * way->sharers, clusters = down * across / way->sharers * way->groups,
+            fit = clusters_on(way, sms);
+    double ctas = (double)(clusters * way->sharers * way->slices), part = (double)sms / FITTED_SMS,
+           bytes = 2 * ((double)m * (double)k + (double)k * (double)n + (double)m * (double)n),
+           far = 1 / (1 + exp(-(bytes - f->cached) / CACHED_BLUR)),
+           loads = (double)(down * across * steps) * WEFT_CUDA_SPLITK_STEP * 2 * (double)(rows + cols),
+           rounds, ns;
+
+    if (fit < 1)
+        return INFINITY;
+    rounds = (double)clusters / (double)fit;
+    rounds =
+        tiles[way->tile].ctas == 1 ? ceil(rounds) : f->overlap * rounds + (1 - f->overlap) * ceil(rounds);
+    rounds = larger(1, rounds);
+    ns = f->launch + (f->tile + f->element * (double)rows * cols) * rounds;
+    ns += about_largest(
+        6, rounds * (double)weft_divide_up(steps, parts) * step_cost(f, way, rows, ctas, far, sms),
+        bytes / (far * f->memory / (1 + f->apart * (parts - 1)) + (1 - far) * f->cache),
+        loads / (f->loads * part));
     if (way->slices > 1)
-        ns += tokens * cols * 4.0 * (way->slices - 1) / way->slices / EXCHANGE_NS + SLICE_NS * way->slices;
+        ns += (double)rows * cols * 4.0 * (way->slices - 1) / way->slices / f->exchange +
+              f->slice * way->slices;
     if (way->groups > 1)
-        ns += GROUPS_NS + GROUP_NS * way->groups;
+        ns += f->groups + f->group * way->groups;
     return ns;
 }
 
-static int between(double value, int least, int64_t most)
+/* Whether a way is worth a thought: a tile of few rows holds all of them and not twice as many, there is work
+ * for a third of the SMs, and k is divided into stretches of two steps or more where the CTAs still fit. */
+static bool is_sensible(const weft_splitk_way *way, int64_t m, int64_t n, int64_t k, int sms)
 {
-    int near = (int)(value + 0.5);
+    int tokens = tiles[way->tile].tokens, parts = way->slices * way->groups;
+    int64_t across = weft_divide_up(n, tiles[way->tile].cols),
+            ctas = weft_divide_up(m, tokens) * across * parts;
+    double room = (double)sms * tiles[way->tile].ctas;
 
-    return near < least || most < least ? least : near > most ? (int)most : near;
-}
-
-/* Up to 128 rows: one tile of tokens, so many slices that the CTAs are as many as measured best for a GPU. */
-static weft_splitk_way divide_few(int64_t m, int64_t n, int64_t k, double sms)
-{
-    int64_t narrow = weft_divide_up(n, 64), half = weft_divide_up(n, 128),
-            most = weft_divide_up(k, WEFT_CUDA_SPLITK_STEP) / 2;
-    weft_splitk_way way = {.sharers = 1, .groups = 1};
-
-    most = most > WEFT_CUDA_SPLITK_SLICES ? WEFT_CUDA_SPLITK_SLICES : most;
-    if (m <= 32) {
-        way.tile = m <= 8 ? T8X64 : m <= 16 ? T16X64 : T32X64;
-        way.slices = between(1.21 * sms / (double)narrow, 1, most);
-    } else if (m <= 64 && n * k > STREAMED) {
-        way.tile = T64X128;
-        way.sharers = 2;
-        way.slices = between(0.91 * sms / (double)half, 1, most / 2);
-    } else if (m <= 64) {
-        way.tile = T64X64;
-        way.slices = between(0.83 * sms / (double)narrow, 1, most < 5 ? most : 5);
-    } else if (n * k <= CACHED && (double)narrow >= 0.75 * sms) {
-        way.tile = T128X64;
-        way.slices = between(0.9 * sms / (double)narrow, 1, most);
-    } else if ((double)half >= 0.18 * sms) {
-        way.tile = T128X128;
-        way.slices = between(0.91 * sms / (double)half, 1, most);
-        while (way.slices > 2 && (double)(half * way.slices) > 0.86 * sms) /* clusters would not all fit */
-            way.slices--;
-        if (half % 2 == 0 && (double)(half * way.slices) <= 0.85 * sms && 2 * way.slices <= most)
-            way.sharers = 2;
-    } else {
-        way.tile = T128X64;
-        way.slices = between(0.76 * sms / (double)narrow, 1, most);
-    }
-    return way;
-}
-
-/* More rows: tiles of 128 tokens; slices, and groups of them, where there are too few tiles. */
-static weft_splitk_way divide_many(int64_t m, int64_t n, int64_t k, double sms)
-{
-    int64_t down = weft_divide_up(m, 128), narrow = down * weft_divide_up(n, 64),
-            half = down * weft_divide_up(n, 128), most = weft_divide_up(k, WEFT_CUDA_SPLITK_STEP) / 2;
-    weft_splitk_way way = {.tile = T128X64, .sharers = 1, .slices = 1, .groups = 1};
-
-    if ((double)(2 * half) > sms) {
-        way.tile = T128X128;
-    } else if ((double)(2 * narrow) > sms && (double)half <= 0.33 * sms && most >= 2) {
-        way.tile = T128X128;
-        way.sharers = way.slices = 2;
-    } else if ((double)(8 * narrow) <= sms && most >= 3 * GROUPS_MOST) {
-        way.sharers = 2;
-        way.slices = 3;
-        way.groups = between(0.75 * sms / (double)(3 * narrow), 1, GROUPS_MOST);
-    } else {
-        while (2 * way.slices <= most && 2 * way.slices <= WEFT_CUDA_SPLITK_SLICES &&
-               (double)(2 * way.slices * narrow) <= sms)
-            way.slices *= 2;
-    }
-    return way;
+    if (m <= tiles[T128X128].tokens ? tokens < m || (tokens >= 2 * m && tokens > tiles[T8X64].tokens)
+                                    : tokens < tiles[m > 384 ? T96X128 : T64X64].tokens)
+        return false;
+    if (way->sharers * way->slices > WEFT_CUDA_SPLITK_SLICES ||
+        (way->sharers > 1 && (across % way->sharers || tokens < tiles[T64X64].tokens)))
+        return false;
+    return parts == 1 || (2 * parts <= weft_divide_up(k, WEFT_CUDA_SPLITK_STEP) && (double)ctas <= room &&
+                          (way->groups == 1 || (double)ctas / way->groups <= room / 2));
 }
 
 weft_splitk_way weft_splitk_fastest(int64_t m, int64_t n, int64_t k, int sms)
 {
-    weft_splitk_way way = m <= 128 ? divide_few(m, n, k, sms) : divide_many(m, n, k, sms);
+    static const int groups[] = {1, 2, 3, 4, 6, 8, 12, 16};
+    weft_splitk_way best = {.ns = INFINITY}, way;
 
-    way.ns = cost(&way, m, n, k, sms);
-    return way;
+    for (way.tile = 0; way.tile < WEFT_CUDA_SPLITK_TILE_COUNT; way.tile++)
+        for (way.sharers = 1; way.sharers <= 2; way.sharers++)
+            for (way.slices = 1; way.slices <= WEFT_CUDA_SPLITK_SLICES; way.slices++)
+                for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
+                    way.groups = groups[i];
+                    if (!is_sensible(&way, m, n, k, sms))
+                        continue;
+                    way.ns = cost(&way, m, n, k, sms);
+                    if (way.ns < best.ns)
+                        best = way;
+                }
+    return best;
 }
 
 /* ---- a rank's product -------------------------------------------------------------------------------- */
@@ -248,7 +278,7 @@ weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_p
     weft_cuda_asked q;
     weft_splitk_way way;
     weft_status status;
-    int64_t down, across;
+    int64_t down, across, rows;
     int tokens, cols, ctas;
 
     *product = (weft_splitk_product){0};
@@ -260,6 +290,7 @@ weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_p
     way = weft_splitk_fastest(q.m, q.n, q.k, device->sm_count);
     tokens = tiles[way.tile].tokens, cols = tiles[way.tile].cols, ctas = tiles[way.tile].ctas;
     down = weft_divide_up(q.m, tokens), across = weft_divide_up(weft_divide_up(q.n, cols), way.sharers);
+    rows = rows_of(&way, q.m);
     made.args = (weft_cuda_splitk){.m = (int32_t)q.m,
                                    .n = (int32_t)q.n,
                                    .steps = (int32_t)weft_divide_up(q.k, WEFT_CUDA_SPLITK_STEP),
@@ -267,6 +298,7 @@ weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_p
                                    .slices = way.slices,
                                    .groups = way.groups,
                                    .sharers = way.sharers,
+                                   .rows = (int32_t)rows,
                                    .d = q.d.at,
                                    .c = q.c.at,
                                    .bias = q.bias.at,
@@ -287,11 +319,10 @@ weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_p
     made.grid = (unsigned)(down * across) * made.cluster * (unsigned)way.groups;
     made.threads = (unsigned)WEFT_CUDA_SPLITK_THREADS(cols);
     made.shared_bytes = (unsigned)WEFT_CUDA_SPLITK_SHARED_BYTES(tokens, cols, ctas);
-    status = encode(device->cu, &q.a, q.k, q.m, tokens / way.sharers, &made.args.tokens, error);
+    status = encode(device->cu, &q.a, q.k, q.m, (int)rows, &made.args.tokens, error);
     if (status == WEFT_OK)
-        status = q.b.transposed
-                     ? encode(device->cu, &q.b, q.k, q.n, cols, &made.args.weights, error)
-                     : encode(device->cu, &q.b, q.n, q.k, WEFT_CUDA_SPLITK_STEP, &made.args.weights, error);
+        status = encode(device->cu, &q.b, q.b.transposed ? q.k : q.n, q.b.transposed ? q.n : q.k, BOX,
+                        &made.args.weights, error);
     if (status == WEFT_OK && way.groups > 1)
         status = give_memory(device, down * across * way.sharers, way.tile, &made, error);
     if (status != WEFT_OK) {

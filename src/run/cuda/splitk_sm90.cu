@@ -25,6 +25,11 @@
 #define WEFT_SUM_OPERANDS_8 WEFT_SUM_OPERANDS_4, "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7])
 #define WEFT_SUM_OPERANDS_16 WEFT_SUM_OPERANDS_8, \
           "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15])
+#define WEFT_SUMS_48 WEFT_SUMS_32 ", " \
+        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
+#define WEFT_SUM_OPERANDS_48 WEFT_SUM_OPERANDS_32, \
+          "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), \
+          "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
 #define WEFT_AFTER_4(i) WEFT_AFTER_4_##i
 #define WEFT_AFTER_4_0 "%4"
 #define WEFT_AFTER_4_1 "%5"
@@ -43,6 +48,12 @@
 #define WEFT_AFTER_16_2 "%18"
 #define WEFT_AFTER_16_3 "%19"
 #define WEFT_AFTER_16_4 "%20"
+#define WEFT_AFTER_48(i) WEFT_AFTER_48_##i
+#define WEFT_AFTER_48_0 "%48"
+#define WEFT_AFTER_48_1 "%49"
+#define WEFT_AFTER_48_2 "%50"
+#define WEFT_AFTER_48_3 "%51"
+#define WEFT_AFTER_48_4 "%52"
 /* clang-format on */
 
 template <bool BF16, int TRANS_A, int TRANS_B>
@@ -70,6 +81,15 @@ static __device__ __forceinline__ void wgmma(float (&d)[16], uint64_t a, uint64_
         WEFT_WGMMA("bf16", "32", WEFT_SUMS_16, WEFT_SUM_OPERANDS_16, WEFT_AFTER_16);
     else
         WEFT_WGMMA("f16", "32", WEFT_SUMS_16, WEFT_SUM_OPERANDS_16, WEFT_AFTER_16);
+}
+
+template <bool BF16, int TRANS_A, int TRANS_B>
+static __device__ __forceinline__ void wgmma(float (&d)[48], uint64_t a, uint64_t b, int keep)
+{
+    if constexpr (BF16)
+        WEFT_WGMMA("bf16", "96", WEFT_SUMS_48, WEFT_SUM_OPERANDS_48, WEFT_AFTER_48);
+    else
+        WEFT_WGMMA("f16", "96", WEFT_SUMS_48, WEFT_SUM_OPERANDS_48, WEFT_AFTER_48);
 }
 
 namespace
@@ -161,35 +181,37 @@ template <class T> __device__ __forceinline__ Work work_of(const weft_cuda_split
             group,
             slice,
             peer,
-            set % p.m_tiles * T::TOKENS,
+            set % p.m_tiles * p.rows * p.sharers,
             (set / p.m_tiles * p.sharers + peer) * T::COLS,
             (int)((int64_t)p.steps * part / parts),
             (int)((int64_t)p.steps * (part + 1) / parts)};
 }
 
-/* One thread: keeps the stages full. ALONG_K: k is contiguous in the weights' memory. */
+/* One thread: keeps the stages full. ALONG_K: k is contiguous in the weights' memory. What lies beyond the
+ * operands is not asked for, because zeros in its place take longer than data: what stays there of earlier
+ * stages goes into sums that nobody reads. */
 template <class T, bool ALONG_K>
 __device__ __forceinline__ void produce(const weft_cuda_splitk &p, const Work &w, uint32_t smem)
 {
     uint32_t stage = 0, phase = 1;
-    int rows = T::TOKENS / p.sharers; /* of the tokens, that this CTA brings to all sharers */
+    int boxes = min(T::GROUPS, max(0, (p.n - w.col0 + 63) / 64));
+    uint32_t bytes = (uint32_t)(p.rows * p.sharers + boxes * 64) * (2 * STEP);
     uint16_t mask = (uint16_t)(((1 << p.sharers) - 1) << w.slice * p.sharers);
     for (int s = w.step; s < w.end; s++) {
         uint32_t at = smem + stage * T::STAGE_BYTES, full = smem + T::full + 8 * stage;
         bar_wait(smem + T::empty + 8 * stage, phase);
-        bar_expect(full, T::STAGE_BYTES);
-        if constexpr (ALONG_K) {
-            tile_load(at, &p.weights, full, s * STEP, w.col0);
-        } else {
+        bar_expect(full, bytes);
 #pragma unroll
-            for (int c = 0; c < T::COLS; c += 64)
-                tile_load(at + c * (2 * STEP), &p.weights, full, w.col0 + c, s * STEP);
-        }
-        at += T::WEIGHT_BYTES + w.peer * rows * (2 * STEP);
+        for (int i = 0; i < T::GROUPS; i++)
+            if (i < boxes && ALONG_K)
+                tile_load(at + i * BOX_BYTES, &p.weights, full, s * STEP, w.col0 + i * 64);
+            else if (i < boxes)
+                tile_load(at + i * BOX_BYTES, &p.weights, full, w.col0 + i * 64, s * STEP);
+        at += T::WEIGHT_BYTES + w.peer * p.rows * (2 * STEP);
         if (p.sharers == 1)
             tile_load(at, &p.tokens, full, s * STEP, w.token0);
         else
-            tile_load_shared(at, &p.tokens, full, s * STEP, w.token0 + w.peer * rows, mask);
+            tile_load_shared(at, &p.tokens, full, s * STEP, w.token0 + w.peer * p.rows, mask);
         if (++stage == T::STAGES) {
             stage = 0;
             phase ^= 1;
@@ -263,10 +285,10 @@ struct Out {
 
     /* The same share of what all ranks sent: adds up rows that are this rank's, then takes those that others
      * have added up, where they send them. */
-    template <class T> __device__ __forceinline__ void receive(const Work &w, int slices) const
+    template <class T> __device__ __forceinline__ void receive(const Work &w, int rows, int slices) const
     {
         constexpr int ACROSS = T::COLS / WIDTH;
-        int total = min(T::TOKENS, x.m - w.token0) * ACROSS,
+        int total = min(rows, x.m - w.token0) * ACROSS,
             first = w.slice * T::CONSUMERS + (int)threadIdx.x, step = slices * T::CONSUMERS;
         Watch watch = {0, 0, false};
 #pragma unroll 1
@@ -366,7 +388,7 @@ struct Out {
 
     __device__ __forceinline__ bool receives() const { return false; }
 
-    template <class T> __device__ __forceinline__ void receive(const Work &, int) const {}
+    template <class T> __device__ __forceinline__ void receive(const Work &, int, int) const {}
 
     __device__ __forceinline__ void end() const {}
 };
@@ -429,7 +451,7 @@ template <class T>
 __device__ __forceinline__ bool add_up(const weft_cuda_splitk &p, const Work &w, uint32_t smem, Out out)
 {
     constexpr int ACROSS = T::COLS / WIDTH, TILE = T::TOKENS * T::COLS;
-    int total = min(T::TOKENS, p.m - w.token0) * ACROSS, first = w.slice * T::CONSUMERS + (int)threadIdx.x,
+    int total = min(p.rows * p.sharers, p.m - w.token0) * ACROSS, first = w.slice * T::CONSUMERS + (int)threadIdx.x,
         step = p.slices * T::CONSUMERS;
     float *sums = p.sums + (int64_t)w.tile * p.groups * TILE, sum[WIDTH];
 #pragma unroll 1
@@ -501,7 +523,7 @@ template <class T, bool ALONG_K> __device__ __forceinline__ void multiply(const 
     if (feeds || !out.receives())
         return;
     if (mine)
-        out.template receive<T>(w, p.slices);
+        out.template receive<T>(w, p.rows * p.sharers, p.slices);
     consumers_sync<T::CONSUMERS>();
     if (threadIdx.x == 0)
         out.end();
