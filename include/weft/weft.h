@@ -301,10 +301,11 @@ typedef enum weft_schedule {
     WEFT_SCHEDULE_MULTIMEM,
     WEFT_SCHEDULE_ALL_SCATTER,
     WEFT_SCHEDULE_PULL,
-    WEFT_SCHEDULE_PUSH,     /* all_reduce: as multimem, by plain stores */
-    WEFT_SCHEDULE_PACKETS,  /* collectives: through the peers' inboxes in one hop; for small messages */
-    WEFT_SCHEDULE_CUSTOM,   /* somebody's own, from a file: weft_plan_load */
-    WEFT_SCHEDULE_TWO_LEVEL /* over nodes: inside, across, inside; data crosses to a node once */
+    WEFT_SCHEDULE_PUSH,      /* all_reduce: as multimem, by plain stores */
+    WEFT_SCHEDULE_PACKETS,   /* collectives: through the peers' inboxes in one hop; for small messages */
+    WEFT_SCHEDULE_CUSTOM,    /* somebody's own, from a file: weft_plan_load */
+    WEFT_SCHEDULE_TWO_LEVEL, /* over nodes: inside, across, inside; data crosses to a node once */
+    WEFT_SCHEDULE_TWO_SHOT_PACKETS /* all_reduce: slices through the peers' inboxes, there and back */
 } weft_schedule;
 
 /* Which dimension of the result a rank owns: `rows` unless the problem says otherwise. */

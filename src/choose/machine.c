@@ -113,7 +113,7 @@ static void tune_gpu_collective(const weft_machine *machine, int world, weft_pro
     }
     if (!p->tuning.workers)
         p->tuning.workers = (int)least(GPU_COLLECTIVE_LANES, machine->units);
-    smallest = (p->schedule == WEFT_SCHEDULE_PACKETS ? GPU_PACKETS_BYTES : GPU_COLLECTIVE_BYTES) /
+    smallest = (weft_schedule_is_packets(p->schedule) ? GPU_PACKETS_BYTES : GPU_COLLECTIVE_BYTES) /
                (int64_t)weft_dtype_size(p->dtype);
     even = weft_divide_up(whole ? p->count : p->count / world, p->tuning.workers);
     if (!p->tuning.tile_n)

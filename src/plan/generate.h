@@ -25,6 +25,7 @@ void weft_generate_all_to_all(weft_builder *builder);
 void weft_generate_broadcast(weft_builder *builder);
 void weft_generate_staged_collective(weft_builder *builder); /* any collective, with `staged` */
 void weft_generate_packets(weft_builder *builder);           /* any collective, with that schedule */
+void weft_generate_two_shot_packets(weft_builder *builder);  /* all_reduce, with that schedule */
 
 /* ---- cutting ------------------------------------------------------------------------------------- */
 

@@ -69,6 +69,8 @@ static weft_status make_part(const weft_problem *resolved, const int32_t *domain
         weft_generate_staged_collective(&builder);
     else if (resolved->schedule == WEFT_SCHEDULE_PACKETS)
         weft_generate_packets(&builder);
+    else if (resolved->schedule == WEFT_SCHEDULE_TWO_SHOT_PACKETS)
+        weft_generate_two_shot_packets(&builder);
     else if (world > 1 && weft_problem_stores_sums(resolved))
         weft_generate_gemm_packets(&builder);
     else if (world == 1 && resolved->op <= WEFT_OP_GEMM_AS && resolved->tuning.chunk_k > 0)

@@ -37,6 +37,7 @@ static const char *const schedule_names[][MOST_NAMES] = {
     [WEFT_SCHEDULE_PACKETS] = {"packets"},
     [WEFT_SCHEDULE_CUSTOM] = {"custom"},
     [WEFT_SCHEDULE_TWO_LEVEL] = {"two_level"},
+    [WEFT_SCHEDULE_TWO_SHOT_PACKETS] = {"two_shot_packets"},
 };
 
 enum { SCHEDULE_COUNT = sizeof schedule_names / sizeof schedule_names[0] };
@@ -109,7 +110,7 @@ const weft_schedule *weft_schedule_list(weft_op op, weft_layout layout, int *cou
         LIST(WEFT_SCHEDULE_ALL_SCATTER, WEFT_SCHEDULE_UNFUSED, WEFT_SCHEDULE_TWO_LEVEL)
     case WEFT_OP_ALL_REDUCE:
         LIST(WEFT_SCHEDULE_ONE_SHOT, WEFT_SCHEDULE_TWO_SHOT, WEFT_SCHEDULE_MULTIMEM, WEFT_SCHEDULE_PUSH,
-             WEFT_SCHEDULE_PACKETS, WEFT_SCHEDULE_TWO_LEVEL)
+             WEFT_SCHEDULE_PACKETS, WEFT_SCHEDULE_TWO_SHOT_PACKETS, WEFT_SCHEDULE_TWO_LEVEL)
     case WEFT_OP_ALL_GATHER:
     case WEFT_OP_REDUCE_SCATTER:
     case WEFT_OP_ALL_TO_ALL:

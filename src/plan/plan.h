@@ -318,6 +318,13 @@ static inline int64_t weft_operand_width(const weft_operand *operand)
     return operand->paired ? 2 : 1;
 }
 
+/* Whether ranks store into each other's inboxes alone, so that a backend may carry each post inside of what
+ * it posts: see src/plan/packets.c. */
+static inline bool weft_schedule_is_packets(weft_schedule schedule)
+{
+    return schedule == WEFT_SCHEDULE_PACKETS || schedule == WEFT_SCHEDULE_TWO_SHOT_PACKETS;
+}
+
 /* Whether sums are stored to where they are added up: see src/plan/gemm_packets.c. */
 static inline bool weft_problem_stores_sums(const weft_problem *problem)
 {

@@ -122,7 +122,7 @@ static uint32_t touched_by_collective(const weft_problem *p)
 {
     const uint32_t send = 1u << WEFT_ROLE_SEND, recv = 1u << WEFT_ROLE_RECV;
 
-    if (p->schedule == WEFT_SCHEDULE_PACKETS)
+    if (weft_schedule_is_packets(p->schedule))
         return 0;
     if (p->op == WEFT_OP_ALL_REDUCE)
         return p->schedule == WEFT_SCHEDULE_ONE_SHOT ? send : send | recv;

@@ -60,7 +60,8 @@ typedef struct model {
     int ranks_per_node;
     int threads;  /* cpu: of a rank */
     bool all;     /* cpu: cores compete for memory */
-    bool packets; /* gpu: data says itself that it has come: no flags, twice the bytes, no ENTER and DONE */
+    bool packets; /* gpu: data says itself that it has come: no flags, no ENTER and DONE, */
+    double times; /* but so many times the bytes */
     weft_sim_mode mode;
     double launch_ns;
     uint32_t signal_count;

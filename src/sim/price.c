@@ -358,7 +358,7 @@ static void price_move(model *m, const weft_plan_part *part, const weft_task *ta
         bool written = i < task->destinations;
 
         far = far || is_far(m, part->rank, regions[i].rank);
-        count_region(m, part, &regions[i], written, m->packets ? 2 : 1, written ? &to : &from);
+        count_region(m, part, &regions[i], written, m->times, written ? &to : &from);
     }
     if (is_multicast(m, part, task)) {
         m->transfers_count = out->transfer0;

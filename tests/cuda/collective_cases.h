@@ -167,14 +167,15 @@ static inline weft_reduction coll_reduction(weft_dtype dtype, uint64_t seed)
 /* Every operation, schedule and dtype; counts around every boundary, in and out of place, aligned or not. */
 static inline void coll_all(const coll_rank *r, const int64_t *counts, int count_count)
 {
-    static const weft_schedule schedules[] = {WEFT_SCHEDULE_AUTO,     WEFT_SCHEDULE_ONE_SHOT,
-                                              WEFT_SCHEDULE_TWO_SHOT, WEFT_SCHEDULE_PULL,
-                                              WEFT_SCHEDULE_PUSH,     WEFT_SCHEDULE_PACKETS};
+    static const weft_schedule schedules[] = {
+        WEFT_SCHEDULE_AUTO, WEFT_SCHEDULE_ONE_SHOT, WEFT_SCHEDULE_TWO_SHOT,        WEFT_SCHEDULE_PULL,
+        WEFT_SCHEDULE_PUSH, WEFT_SCHEDULE_PACKETS,  WEFT_SCHEDULE_TWO_SHOT_PACKETS};
     uint64_t seed = 1;
 
     for (weft_op op = WEFT_OP_ALL_REDUCE; op <= WEFT_OP_BROADCAST; op++)
         for (size_t s = 0; s < sizeof(schedules) / sizeof(*schedules); s++) {
-            bool shots = schedules[s] == WEFT_SCHEDULE_ONE_SHOT || schedules[s] == WEFT_SCHEDULE_TWO_SHOT;
+            bool shots = schedules[s] == WEFT_SCHEDULE_ONE_SHOT || schedules[s] == WEFT_SCHEDULE_TWO_SHOT ||
+                         schedules[s] == WEFT_SCHEDULE_TWO_SHOT_PACKETS;
 
             if ((shots && op != WEFT_OP_ALL_REDUCE) ||
                 (op == WEFT_OP_ALL_REDUCE && schedules[s] == WEFT_SCHEDULE_PULL))
@@ -246,9 +247,9 @@ static inline void coll_stream(const coll_rank *r, int rounds, int64_t most)
     CHECK_INT(memcmp(r->got, r->want, (size_t)(BUFFERS * room)), 0);
 }
 
-/* A group on GPU 0, of the same ranks one on the CPU, and a group of one for memory that is not the first's.
+/* A group on GPUs, of the same ranks one on the CPU, and a group of one for memory that is not the first's.
  */
-static inline bool coll_begin(weft_group *group, coll_rank *r)
+static inline bool coll_begin_on(weft_group *group, int gpu, coll_rank *r)
 {
     weft_status status;
     void *memory = NULL;
@@ -256,9 +257,9 @@ static inline bool coll_begin(weft_group *group, coll_rank *r)
     *r = (coll_rank){.gpu = group};
     CHECK_INT(weft_group_split(group, 0, weft_rank(group), &r->cpu), WEFT_OK);
     CHECK_INT(weft_group_split(group, weft_rank(group), 0, &r->solo), WEFT_OK);
-    status = weft_group_use_gpu(group, 0);
+    status = weft_group_use_gpu(group, gpu);
     if (status == WEFT_OK)
-        status = weft_group_use_gpu(r->solo, 0);
+        status = weft_group_use_gpu(r->solo, gpu);
     if (status == WEFT_OK)
         status = weft_alloc(group, COLL_BYTES, 0, &memory);
     r->memory[COLL_SYMMETRIC] = memory;
@@ -273,6 +274,11 @@ static inline bool coll_begin(weft_group *group, coll_rank *r)
     r->want = malloc(COLL_BYTES);
     r->got = malloc(COLL_BYTES);
     return status == WEFT_OK && r->host && r->want && r->got;
+}
+
+static inline bool coll_begin(weft_group *group, coll_rank *r)
+{
+    return coll_begin_on(group, 0, r);
 }
 
 static inline void coll_end(coll_rank *r)

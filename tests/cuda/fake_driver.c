@@ -339,9 +339,9 @@ static CUresult fake_launch_kernel(const CUlaunchConfig *config, CUfunction func
     if ((uintptr_t)function == COLLECTIVE_KERNEL || (uintptr_t)function == PACKETS_KERNEL ||
         (uintptr_t)function == GATE_KERNEL || (uintptr_t)function >= LADDER_FUNCTIONS)
         return fake_captured_launch(config, function, parameters);
-    if ((uintptr_t)function == PEERS_KERNEL || (uintptr_t)function == PEERS_KERNEL + 1)
-        return fake_gpu_peers(parameters[0], (uintptr_t)function == PEERS_KERNEL + 1, config->gridDimX,
-                              config->hStream)
+    if ((uintptr_t)function >= PEERS_KERNEL && (uintptr_t)function <= PEERS_KERNEL + FAKE_LINK_LINES)
+        return fake_gpu_peers(parameters[0], (fake_link_kind)((uintptr_t)function - PEERS_KERNEL),
+                              config->gridDimX, config->hStream)
                    ? CUDA_SUCCESS
                    : CUDA_ERROR_OUT_OF_MEMORY;
     if (function == (CUfunction)(uintptr_t)SUMS_KERNEL)
@@ -879,6 +879,7 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
     for (int i = 0; i <= WEFT_FP8_E5M2; i++) {
         device.collective[i] = (CUfunction)(uintptr_t)3;
         device.packets[i] = (CUfunction)(uintptr_t)4;
+        device.lines[0][i] = device.lines[1][i] = device.packets[i];
     }
     for (int i = 0; i < 2 * 2 * WEFT_CUDA_SPLITK_TILE_COUNT; i++)
         device.splitk[i / 2 / WEFT_CUDA_SPLITK_TILE_COUNT][i / 2 % WEFT_CUDA_SPLITK_TILE_COUNT][i % 2] =
@@ -898,7 +899,7 @@ weft_cuda_device fake_gpu(int crews, bool hopper, uint64_t seed)
     device.moe_link = (CUfunction)(uintptr_t)(6 + WEFT_CUDA_MOE_KERNELS);
     for (int i = 0; i < 4; i++)
         device.grouped[i / 2][i % 2] = (CUfunction)(uintptr_t)(7 + WEFT_CUDA_MOE_KERNELS + i);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         device.link[i] = (CUfunction)(uintptr_t)(PEERS_KERNEL + i);
     for (int i = 0; i < WEFT_CUDA_LINK_WALKERS; i++)
         device.walkers_link[i] = device.walkers[0][i][0];

@@ -46,7 +46,7 @@ typedef struct fake_launch {
     ladder_args ladder;
     ladder_kernel step; /* LADDER */
     weft_cuda_link peers;
-    bool by_packets;   /* PEERS */
+    fake_link_kind by; /* PEERS */
     uint64_t answered; /* by each of its CTAs in the end */
     fake_kind kind;
     weft_reduction reduction;
@@ -302,10 +302,14 @@ static bool step_cta(fake_launch *launch, uint32_t cta)
         lane->loaded = 1;
         return true;
     }
-    if (lane->done || fake_packets_await(&launch->packets, chunk) >= 0)
+    int hop = (int)lane->loaded - 1;
+    if (lane->done || fake_packets_await(&launch->packets, chunk, hop) >= 0)
         return false;
-    fake_packets_receive(&launch->packets, chunk);
-    lane->done = 1;
+    fake_packets_receive(&launch->packets, chunk, hop);
+    if (hop == 0 && launch->packets.results)
+        lane->loaded = 2;
+    else
+        lane->done = 1;
     return true;
 }
 
@@ -464,7 +468,7 @@ static bool step_peers(fake_launch *launch)
     for (uint32_t i = 0; i < launch->lane_count; i++) {
         uint32_t cta = (uint32_t)draw(launch->lane_count);
         if (fake_link_answered(&launch->peers, cta) < launch->answered)
-            moved |= fake_link_step(&launch->peers, launch->by_packets, cta);
+            moved |= fake_link_step(&launch->peers, launch->by, cta);
     }
     for (uint32_t i = 0; i < launch->lane_count; i++)
         over &= fake_link_answered(&launch->peers, i) == launch->answered;
@@ -491,8 +495,9 @@ static int awaited(const fake_launch *launch, uint64_t *round)
         if (!launch->lanes[i].done)
             return fake_moe_awaits(&launch->moe, launch->kernel, i, round);
     for (uint32_t i = 0; launch->kind == PACKETS && launch->started && i < launch->lane_count; i++) {
-        int from = fake_packets_await(p, fake_packets_chunk(p, i));
-        if (!launch->lanes[i].done && from >= 0)
+        const fake_lane *lane = &launch->lanes[i];
+        int from = lane->loaded ? fake_packets_await(p, fake_packets_chunk(p, i), (int)lane->loaded - 1) : -1;
+        if (!lane->done && from >= 0)
             return from;
     }
     return -1;
@@ -812,10 +817,10 @@ bool fake_gpu_ladder(const ladder_args *args, ladder_kernel kernel, uint32_t cta
     return enqueue(&launch);
 }
 
-bool fake_gpu_peers(const weft_cuda_link *link, bool packets, uint32_t ctas, CUstream stream)
+bool fake_gpu_peers(const weft_cuda_link *link, fake_link_kind by, uint32_t ctas, CUstream stream)
 {
     fake_launch launch = {.peers = *link,
-                          .by_packets = packets,
+                          .by = by,
                           .answered = fake_link_answered(link, 0) + link->runs,
                           .kind = PEERS,
                           .lane_count = ctas,

@@ -12,10 +12,10 @@
 #define WEFT_TESTS_CUDA_FAKE_GPU_H
 
 #include "bench/cuda/ladder_device.h"
+#include "fake_link.h"
 #include "run/cuda/collective.h"
 #include "run/cuda/driver.h"
 #include "run/cuda/exchange.h"
-#include "run/cuda/link.h"
 #include "run/cuda/moe.h"
 
 /* A device with `crews` crews. `hopper` chooses which walker it stands for. */
@@ -93,7 +93,7 @@ bool fake_gpu_settle(int64_t limit_ns); /* until nothing runs in this process; f
 bool fake_gpu_call(void (*call)(void *argument), void *argument, CUstream stream); /* in the stream's order */
 bool fake_gpu_moe_link(const weft_cuda_moe_link *link, CUstream stream);
 bool fake_gpu_ladder(const ladder_args *args, ladder_kernel kernel, uint32_t ctas, CUstream stream);
-bool fake_gpu_peers(const weft_cuda_link *link, bool packets, uint32_t ctas, CUstream stream);
+bool fake_gpu_peers(const weft_cuda_link *link, fake_link_kind by, uint32_t ctas, CUstream stream);
 bool fake_gpu_busy(CUstream stream);   /* lets everything advance a little */
 void fake_gpu_finish(CUstream stream); /* until the stream is through */
 

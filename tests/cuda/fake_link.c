@@ -70,13 +70,43 @@ static bool answer_packets(const weft_cuda_link *p, uint32_t cta, uint64_t epoch
     return true;
 }
 
-bool fake_link_step(const weft_cuda_link *p, bool packets, uint32_t cta)
+/* Of a chunk, once the rank's are there. */
+static bool answer_hop(const weft_cuda_link *p, const weft_cuda_link_hop *hop, uint32_t cta, uint64_t epoch)
+{
+    enum { WORDS = WEFT_CUDA_LINE_BYTES / sizeof(uint64_t) };
+    int64_t first = cta * p->chunk_packets, end = first + p->chunk_packets,
+            parity = (int64_t)(epoch & 1) * p->parity_bytes;
+
+    for (int64_t line = first; line < (end < hop->watched_lines ? end : hop->watched_lines); line++)
+        if (!at_least((const uint64_t *)(hop->watched + parity + line * WEFT_CUDA_LINE_BYTES) + WORDS - 1,
+                      epoch))
+            return false;
+    for (int peer = 1; peer < p->world; peer++)
+        for (int64_t line = first; line < (end < hop->lines ? end : hop->lines); line++) {
+            int64_t at = peer * p->row_bytes + line * WEFT_CUDA_LINE_BYTES;
+            uint64_t *to = (uint64_t *)(hop->inbox + parity + at);
+
+            memcpy(to, hop->images + at, (WORDS - 1) * sizeof(*to));
+            __atomic_store_n(&to[WORDS - 1], epoch, __ATOMIC_RELEASE);
+        }
+    return true;
+}
+
+/* The first hop may be answered more than once: with the same. */
+static bool answer_lines(const weft_cuda_link *p, uint32_t cta, uint64_t epoch)
+{
+    return answer_hop(p, &p->hop[0], cta, epoch) &&
+           (!p->hop[1].inbox || answer_hop(p, &p->hop[1], cta, epoch));
+}
+
+bool fake_link_step(const weft_cuda_link *p, fake_link_kind by, uint32_t cta)
 {
     uint64_t run = fake_link_answered(p, cta);
 
-    if (packets    ? !answer_packets(p, cta, run + 1)
-        : cta == 0 ? !answer_enter(p, run)
-                   : !answer_done(p, cta - 1, run))
+    if (by == FAKE_LINK_LINES     ? !answer_lines(p, cta, run + 1)
+        : by == FAKE_LINK_PACKETS ? !answer_packets(p, cta, run + 1)
+        : cta == 0                ? !answer_enter(p, run)
+                                  : !answer_done(p, cta - 1, run))
         return false;
     p->answered[(size_t)cta * WEFT_CUDA_LINE_WORDS] = run + 1;
     return true;

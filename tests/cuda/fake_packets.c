@@ -1,6 +1,7 @@
 #include "fake_packets.h"
 
 #include "core/dtype.h"
+#include "fake_lines.h"
 #include "run/cpu/reduce.h"
 
 #include <stdbool.h>
@@ -8,7 +9,7 @@
 
 static int64_t packets_in(const weft_cuda_packets *p)
 {
-    return (p->bytes + WEFT_CUDA_PACKET_PAYLOAD - 1) / WEFT_CUDA_PACKET_PAYLOAD;
+    return p->row_bytes / (p->lines ? WEFT_CUDA_LINE_BYTES : WEFT_CUDA_PACKET_BYTES);
 }
 
 static size_t payload(const weft_cuda_packets *p, int64_t at)
@@ -27,6 +28,10 @@ fake_chunk fake_packets_chunk(const weft_cuda_packets *p, uint32_t cta)
 
 void fake_packets_send(const weft_cuda_packets *p, fake_chunk chunk)
 {
+    if (p->lines) {
+        fake_lines_send(p, chunk);
+        return;
+    }
     for (int r = 0; r < p->world; r++)
         for (int64_t at = chunk.first; at < (p->peer[r].send ? chunk.end : chunk.first + 1) && p->peer[r].to;
              at++) {
@@ -45,8 +50,10 @@ static const char *packet_of(const weft_cuda_packets *p, int from, int64_t at, u
            at * WEFT_CUDA_PACKET_BYTES;
 }
 
-int fake_packets_await(const weft_cuda_packets *p, fake_chunk chunk)
+int fake_packets_await(const weft_cuda_packets *p, fake_chunk chunk, int hop)
 {
+    if (p->lines)
+        return fake_lines_await(p, chunk, hop);
     for (int r = 0; r < p->world; r++) {
         bool rows = p->reduces || p->peer[r].recv, word = p->peer[r].to && p->peer[r].send;
         for (int64_t at = chunk.first; at < (rows   ? chunk.end
@@ -61,9 +68,14 @@ int fake_packets_await(const weft_cuda_packets *p, fake_chunk chunk)
     return -1;
 }
 
-void fake_packets_receive(const weft_cuda_packets *p, fake_chunk chunk)
+void fake_packets_receive(const weft_cuda_packets *p, fake_chunk chunk, int hop)
 {
     size_t size = weft_dtype_size((weft_dtype)p->dtype);
+
+    if (p->lines) {
+        fake_lines_receive(p, chunk, hop);
+        return;
+    }
     for (int64_t at = chunk.first; at < chunk.end; at++) {
         uint64_t words[WEFT_CUDA_PACKET_RANKS], out;
         weft_view views[WEFT_CUDA_PACKET_RANKS], into = {(char *)&out, 8};

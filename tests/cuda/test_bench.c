@@ -425,7 +425,7 @@ static void test_calibration(void)
 static void test_collectives_over_a_link(void)
 {
     static const char *const ops[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
-    static const int rows[] = {4, 4, 3, 4}; /* auto and every other */
+    static const int rows[] = {5, 4, 3, 4}; /* auto and every other */
     /* of 595 elements: what four peers have; of 119 each: the same in shares */
     static const char *const carried[][2] = {
         {"\"link_bytes\": 4760"}, {"\"link_bytes\": 952"}, {"\"link_bytes\": 952"}, {"\"link_bytes\": 952"}};
@@ -444,6 +444,18 @@ static void test_collectives_over_a_link(void)
     CHECK_HAS(text, "\"bound_us\"");
     fclose(page);
     unlink(path);
+    /* Slices of 128 KiB in 1093 lines to each of seven peers and back; all of it in as many lines, there. */
+    static const char *const lines[][3] = {{"\"impl\": \"two_shot_packets\"", "\"link_bytes\": 1958656"},
+                                           {"\"impl\": \"packets\"", "\"link_bytes\": 979328"}};
+    for (int i = 0; i < 2; i++) {
+        char *large[] = {"all_reduce",  "--backend", "cuda",
+                         "-n",          "8",         "--link",
+                         "450GB/s,2us", "--bytes",   i ? "131072" : "1048576",
+                         "--dtype",     "f16",       "--json",
+                         "--iters",     "2"};
+
+        check_call((int)(sizeof(large) / sizeof(*large)), large, 1, lines[i]);
+    }
     char *two[] = {"all_reduce",  "--backend",  "cuda",     "-n",      "4",   "--link",
                    "450GB/s,2us", "--schedule", "two_shot", "--bytes", "4096"},
          *root[] = {"broadcast", "--backend", "cuda", "-n", "4", "--link", "450GB/s,2us"};

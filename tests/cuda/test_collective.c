@@ -20,6 +20,20 @@ static void every_kind(weft_group *group, void *argument)
     coll_end(&r);
 }
 
+/* Ranks with a GPU each: over links, by whole lines or not. */
+static void apart_rank(weft_group *group, void *argument)
+{
+    static const int64_t counts[] = {0, 1, 17, 130, 4099, 40000};
+    coll_rank r;
+
+    (void)argument;
+    if (coll_begin_on(group, weft_rank(group), &r)) {
+        coll_all(&r, counts, 6);
+        coll_stream(&r, 60, 3000);
+    }
+    coll_end(&r);
+}
+
 static void every_kind_process(int rank, void *argument)
 {
     weft_group *group;
@@ -145,6 +159,12 @@ int main(void)
         ranks_run(ranks, every_kind, NULL);
     fake_gpu_install(3, 4, false);
     ranks_run(3, every_kind, NULL);
+    for (int native = 0; native < 2; native++) {
+        fake_gpu_install(3, 16, true);
+        fake_gpu_atomics(native);
+        ranks_run(3, apart_rank, NULL);
+    }
+    fake_gpu_atomics(false);
     fake_gpu_install(1, 16, true);
     fake_gpu_take_counts();
     ranks_run(2, kernels_rank, NULL);

@@ -458,7 +458,7 @@ static void be_skewed(long operations)
             weft_problem_init(&p, op);
             do
                 p.schedule = list[check_random(&shared) % (uint64_t)count];
-            while (p.schedule == WEFT_SCHEDULE_PACKETS);
+            while (p.schedule == WEFT_SCHEDULE_PACKETS || p.schedule == WEFT_SCHEDULE_TWO_SHOT_PACKETS);
             p.count = (int64_t)(check_random(&shared) % 5000);
             p.root = (int)(check_random(&shared) % (uint64_t)weft_size(group));
             check_collective(group, &p, check_random(&shared) % 2);

@@ -191,7 +191,7 @@ static void every_kind(weft_group *group, void *argument)
 {
     static const weft_schedule schedules[] = {
         WEFT_SCHEDULE_AUTO, WEFT_SCHEDULE_ONE_SHOT, WEFT_SCHEDULE_TWO_SHOT, WEFT_SCHEDULE_MULTIMEM,
-        WEFT_SCHEDULE_PULL, WEFT_SCHEDULE_PUSH,     WEFT_SCHEDULE_PACKETS};
+        WEFT_SCHEDULE_PULL, WEFT_SCHEDULE_PUSH,     WEFT_SCHEDULE_PACKETS,  WEFT_SCHEDULE_TWO_SHOT_PACKETS};
     static const int64_t counts[] = {0, 1, 2, 3, 5, 8, 61, 1000, 4099};
     memories m = take_memory(group);
     uint64_t seed = 1;

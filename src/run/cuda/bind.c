@@ -128,7 +128,7 @@ static weft_status check_operands(const weft_plan *plan, const weft_operands *op
 
 static bool by_packets(const weft_plan *plan)
 {
-    return plan->part.problem.schedule == WEFT_SCHEDULE_PACKETS;
+    return weft_schedule_is_packets(plan->part.problem.schedule);
 }
 
 static bool is_touched(const weft_plan *plan, int role)
@@ -312,6 +312,7 @@ static weft_status lower(weft_plan *plan, const weft_operands *operands, const w
                                  .collective = collective->world ? collective : NULL,
                                  .inboxes = inboxes,
                                  .values = plan->part.problem.scales ? operands : NULL,
+                                 .whole_lines = g->adds,
                                  .given = plan->loaded},
             controls, g->crews, &limits, executor, error);
     }

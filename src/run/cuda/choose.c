@@ -431,12 +431,21 @@ enum {
 enum {
     LINK_PACKETS_BYTES = 2 << 20, /* that a rank sends as packets: beyond, two more hops take less */
     LINK_CTA_BYTES = 2 << 10,
-    LINK_CTAS = 64, /* have more bytes under way than a link carries in its latency */
+    LINK_CTAS = 64,             /* have more bytes under way than a link carries in its latency */
+    LINK_HOP_BYTES = 1350000,   /* a link carries while a hop of an all_reduce by lines waits */
+    LINK_LINES_BYTES = 16 << 20 /* of an all_reduce: its inboxes have four times as many */
 };
 
-static weft_schedule schedule_over_links(const weft_problem *p, int world, int64_t bytes)
+/* By lines an all_reduce sends in two hops 2 (W - 1) / W times its bytes, in one W - 1 times. */
+static weft_schedule schedule_over_links(const weft_problem *p, const weft_cuda_basis *b, int64_t bytes)
 {
-    if (world > 1 && world <= WEFT_CUDA_PACKET_RANKS && bytes * (world - 1) <= LINK_PACKETS_BYTES)
+    int64_t world = b->world;
+    bool few = world > 1 && world <= WEFT_CUDA_PACKET_RANKS;
+
+    if (few && b->adds && p->op == WEFT_OP_ALL_REDUCE && bytes <= LINK_LINES_BYTES)
+        return bytes * (world - 1) * (world - 2) / world <= LINK_HOP_BYTES ? WEFT_SCHEDULE_PACKETS
+                                                                           : WEFT_SCHEDULE_TWO_SHOT_PACKETS;
+    if (few && bytes * (world - 1) <= LINK_PACKETS_BYTES)
         return WEFT_SCHEDULE_PACKETS;
     return p->op == WEFT_OP_BROADCAST || p->op == WEFT_OP_ALL_REDUCE ? WEFT_SCHEDULE_PUSH
                                                                      : WEFT_SCHEDULE_PULL;
@@ -461,18 +470,32 @@ static int64_t at_most(int64_t value, int64_t most)
     return value < most ? value : most;
 }
 
+/* What an all_reduce cuts: all of it in one hop, else slices (src/plan/two_shot_packets.c). */
+static int64_t cut_by_lines(const weft_problem *p, weft_schedule schedule, int world)
+{
+    int64_t grain = 16 / (int64_t)weft_dtype_size(p->dtype);
+
+    return schedule == WEFT_SCHEDULE_PACKETS ? p->count : weft_part_granular(p->count, grain, world, 0).count;
+}
+
 /* A chunk is a CTA, so that both are decided together. They wait for peers that may have much to do first:
  * where they share a GPU the others' must leave room for that. */
-static weft_tuning tune_packets(const weft_problem *p, const weft_cuda_basis *b, int ctas)
+static weft_tuning tune_packets(const weft_problem *p, const weft_cuda_basis *b, weft_schedule schedule,
+                                int ctas)
 {
     int room = b->whole || b->world == 1 ? ctas : weft_cuda_waiting_most(ctas, b->world) / (b->world - 1);
-    int64_t size = (int64_t)weft_dtype_size(p->dtype);
-    int64_t packets = weft_divide_up(p->count * size, WEFT_CUDA_PACKET_PAYLOAD);
-    int64_t chunks = at_most(weft_divide_up(packets, CTA_PACKETS), room > 0 ? room : 1);
+    bool lines = p->op == WEFT_OP_ALL_REDUCE;
+    int64_t size = (int64_t)weft_dtype_size(p->dtype),
+            cut = lines ? cut_by_lines(p, schedule, b->world) : p->count,
+            unit = lines ? weft_cuda_line_payload(b->adds) : 2 * WEFT_CUDA_PACKET_PAYLOAD,
+            most = lines ? WEFT_CUDA_CTA_LINES * unit : CTA_PACKETS * WEFT_CUDA_PACKET_PAYLOAD;
+    int64_t chunks = at_most(weft_divide_up(cut * size, most), lines && b->whole ? at_most(room, LINK_CTAS)
+                                                               : room > 0        ? room
+                                                                                 : 1);
     weft_tuning t = p->tuning;
 
-    t.tile_n = chunks ? weft_round_up(weft_divide_up(p->count, chunks), 16 / size) : 0;
-    t.workers = t.tile_n ? (int)weft_divide_up(p->count, t.tile_n) : 1;
+    t.tile_n = chunks ? weft_round_up(weft_divide_up(cut, chunks), unit / size) : 0;
+    t.workers = t.tile_n ? (int)weft_divide_up(cut, t.tile_n) : 1;
     return t;
 }
 
@@ -513,10 +536,11 @@ static weft_problem choose_collective(const weft_problem *asked, const weft_cuda
     weft_problem decided = *asked;
 
     if (asked->schedule == WEFT_SCHEDULE_AUTO)
-        decided.schedule = b->whole ? schedule_over_links(asked, b->world, bytes)
-                                    : collective_schedule(asked, b->world, bytes);
-    decided.tuning = decided.schedule == WEFT_SCHEDULE_PACKETS ? tune_packets(asked, b, ctas)
-                                                               : tune_lanes(asked, b, decided.schedule, ctas);
+        decided.schedule =
+            b->whole ? schedule_over_links(asked, b, bytes) : collective_schedule(asked, b->world, bytes);
+    decided.tuning = weft_schedule_is_packets(decided.schedule)
+                         ? tune_packets(asked, b, decided.schedule, ctas)
+                         : tune_lanes(asked, b, decided.schedule, ctas);
     return decided;
 }
 

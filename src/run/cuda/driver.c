@@ -136,7 +136,7 @@ static weft_status load_kernel(const weft_cuda_driver *cu, CUmodule module, cons
  * their sums, grouped ones, those of fp8, what stands for peers, and
  * the walkers over an emulated link. */
 enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 5, GROUPED = SPLITK + 4 };
-enum { ANY_FP8 = GROUPED + 1, FP8, LINK = FP8 + 2 };
+enum { ANY_FP8 = GROUPED + 1, FP8, LINES = FP8 + 2, LINK };
 
 static weft_status load_any(weft_cuda_device *device, weft_error_text *error)
 {
@@ -170,13 +170,20 @@ static weft_status load_collectives(weft_cuda_device *device, weft_error_text *e
     weft_status status = WEFT_OK;
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES], weft_cuda_kernels_collective));
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES + 1], weft_cuda_kernels_packets));
+    WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[LINES], weft_cuda_kernels_lines));
     for (int i = 0; i <= WEFT_FP8_E5M2 && status == WEFT_OK; i++) {
-        char walks[32], sends[32];
-        snprintf(walks, sizeof(walks), "weft_collective_%s", types[types[i] ? i : WEFT_F32]);
-        snprintf(sends, sizeof(sends), "weft_packets_%s", types[types[i] ? i : WEFT_F32]);
+        const char *type = types[types[i] ? i : WEFT_F32];
+        char walks[32], sends[32], lines[2][32];
+        snprintf(walks, sizeof(walks), "weft_collective_%s", type);
+        snprintf(sends, sizeof(sends), "weft_packets_%s", type);
+        snprintf(lines[0], sizeof(lines[0]), "weft_lines_parted_%s", type);
+        snprintf(lines[1], sizeof(lines[1]), "weft_lines_%s", type);
         status = load_kernel(cu, device->modules[COLLECTIVES], walks, 0, &device->collective[i], error);
         if (status == WEFT_OK)
             status = load_kernel(cu, device->modules[COLLECTIVES + 1], sends, 0, &device->packets[i], error);
+        for (int whole = 0; whole < 2 && status == WEFT_OK; whole++)
+            status =
+                load_kernel(cu, device->modules[LINES], lines[whole], 0, &device->lines[whole][i], error);
     }
     for (int i = 0; i <= WEFT_BF16 && status == WEFT_OK; i++) {
         char walks[32];
@@ -214,6 +221,8 @@ weft_status weft_cuda_device_measures(weft_cuda_device *device, weft_error_text 
     status = load_kernel(cu, device->modules[LINK], "weft_link_signals", 0, &device->link[0], error);
     if (status == WEFT_OK)
         status = load_kernel(cu, device->modules[LINK], "weft_link_packets", 0, &device->link[1], error);
+    if (status == WEFT_OK)
+        status = load_kernel(cu, device->modules[LINK], "weft_link_lines", 0, &device->link[2], error);
     for (int i = 0; i < WEFT_CUDA_LINK_WALKERS && status == WEFT_OK && device->hopper; i++) {
         CUmodule *module = &device->modules[LINK + 1 + i];
         WEFT_CUDA_TRY(cuModuleLoadData(module, images[i]));

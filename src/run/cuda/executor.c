@@ -143,7 +143,8 @@ static CUfunction pick_kernel(const weft_cuda_executor *executor, const weft_pro
     int f16 = problem->dtype == WEFT_F16;
     bool link = executor->args.link != NULL;
     if (executor->kind == WEFT_CUDA_PACKETS)
-        return device->packets[problem->dtype];
+        return executor->packets.lines ? device->lines[executor->packets.whole_lines][problem->dtype]
+                                       : device->packets[problem->dtype];
     if (executor->kind == WEFT_CUDA_SUMS)
         return link ? device->sums_link : device->sums;
     if (executor->kind == WEFT_CUDA_COLLECTIVE)
@@ -370,11 +371,11 @@ static weft_status make_collective(const weft_plan_part *part, const weft_cuda_b
     if (!places)
         return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for a plan of %u operands",
                               part->operand_count);
-    weft_cuda_halves_places(part, binding->places, collective, binding->inboxes, places);
+    weft_cuda_halves_places(part, binding, places);
     bound.places = places;
     made->reduction = weft_cuda_reduction_of(&collective->problem);
     made->kind =
-        collective->problem.schedule == WEFT_SCHEDULE_PACKETS ? WEFT_CUDA_PACKETS : WEFT_CUDA_COLLECTIVE;
+        weft_schedule_is_packets(collective->problem.schedule) ? WEFT_CUDA_PACKETS : WEFT_CUDA_COLLECTIVE;
     status = make_kernel(collective, &bound, controls, crews, limits, made, error);
     if (status == WEFT_OK && made->kind == WEFT_CUDA_PACKETS)
         weft_cuda_packets_bind(collective, places[part->rank].base, places[part->world + part->rank].base,
@@ -536,7 +537,7 @@ weft_status weft_cuda_executor_make(weft_cuda_device *device, const weft_plan_pa
                                     weft_error_text *error)
 {
     bool product = part->problem.op < WEFT_OP_ALL_REDUCE,
-         packets = part->problem.schedule == WEFT_SCHEDULE_PACKETS;
+         packets = weft_schedule_is_packets(part->problem.schedule);
     weft_cuda_executor made = {.device = device,
                                .rank = part->rank,
                                .kind = product   ? WEFT_CUDA_PRODUCT

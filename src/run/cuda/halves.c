@@ -34,11 +34,15 @@ int weft_cuda_halves_role(const weft_problem *p)
     return p->op == WEFT_OP_AG_GEMM ? WEFT_ROLE_A : WEFT_ROLE_D;
 }
 
-size_t weft_cuda_halves_bytes(const weft_plan_part *collective)
+/* A plan by packets has an operand of inboxes, or two. */
+size_t weft_cuda_halves_bytes(const weft_plan_part *collective, bool whole_lines)
 {
-    return collective->world && collective->problem.schedule == WEFT_SCHEDULE_PACKETS
-               ? weft_cuda_inbox_bytes(collective)
-               : 0;
+    size_t bytes = 0;
+
+    for (uint32_t o = 0; o < collective->operand_count; o++)
+        if (collective->operands[o].place != WEFT_PLACE_USER)
+            bytes += weft_cuda_inbox_bytes(collective, whole_lines);
+    return bytes;
 }
 
 /* The operand that the product reads, gathered, or leaves its sums in. */
@@ -62,24 +66,30 @@ static uint32_t outer_operand(const weft_plan_part *part)
     return 0; /* not reached: every product has them */
 }
 
-void weft_cuda_halves_places(const weft_plan_part *part, const weft_cuda_place *places,
-                             const weft_plan_part *collective, char *const *inboxes, weft_cuda_place *out)
+void weft_cuda_halves_places(const weft_plan_part *part, const weft_cuda_binding *binding,
+                             weft_cuda_place *out)
 {
+    const weft_plan_part *collective = binding->collective;
     uint32_t world = (uint32_t)part->world, inner = inner_operand(part), outer = outer_operand(part);
     uint32_t send = part->problem.op == WEFT_OP_AG_GEMM ? outer : inner,
              recv = part->problem.op == WEFT_OP_AG_GEMM ? inner : outer;
+    size_t at = 0;
 
-    for (uint32_t o = 0; o < collective->operand_count; o++)
+    for (uint32_t o = 0; o < collective->operand_count; o++) {
+        const weft_operand *operand = &collective->operands[o];
+
         for (uint32_t r = 0; r < world; r++) {
-            const weft_operand *operand = &collective->operands[o];
             weft_cuda_place *to = &out[o * world + r];
 
             if (operand->place != WEFT_PLACE_USER)
-                to->base = inboxes[r];
+                to->base = binding->inboxes[r] + at;
             else
-                to->base = places[(operand->role == WEFT_ROLE_SEND ? send : recv) * world + r].base;
+                to->base = binding->places[(operand->role == WEFT_ROLE_SEND ? send : recv) * world + r].base;
             to->ld = operand->cols; /* rows of shares, one behind the other */
             to->stride = 0;
             to->padded = false;
         }
+        if (operand->place != WEFT_PLACE_USER)
+            at += weft_cuda_inbox_bytes(collective, binding->whole_lines);
+    }
 }

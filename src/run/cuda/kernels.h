@@ -18,8 +18,8 @@ WEFT_CUDA_EMBEDDED weft_cuda_kernels_bf16_splitk[], weft_cuda_kernels_f16_splitk
     weft_cuda_kernels_bf16_splitk_send[], weft_cuda_kernels_f16_splitk_send[];
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_fp8[], weft_cuda_kernels_fp8_one[]; /* Hopper */
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_any[], weft_cuda_kernels_any_fp8[]; /* any GPU from sm_80 on */
-WEFT_CUDA_EMBEDDED weft_cuda_kernels_collective[], weft_cuda_kernels_packets[], weft_cuda_kernels_sums[],
-    weft_cuda_kernels_exchange[], weft_cuda_kernels_moe[], weft_cuda_kernels_link[],
+WEFT_CUDA_EMBEDDED weft_cuda_kernels_collective[], weft_cuda_kernels_packets[], weft_cuda_kernels_lines[],
+    weft_cuda_kernels_sums[], weft_cuda_kernels_exchange[], weft_cuda_kernels_moe[], weft_cuda_kernels_link[],
     weft_cuda_kernels_bf16_link[], weft_cuda_kernels_bf16_224_link[],
     weft_cuda_kernels_bf16_128_link[];          /* likewise */
 WEFT_CUDA_EMBEDDED weft_cuda_kernels_grouped[]; /* Hopper */

@@ -141,6 +141,58 @@ __device__ __forceinline__ bool answer_packets(const weft_cuda_link &p, int64_t 
     return true;
 }
 
+/* All threads of a hop meet at a barrier of their own; whether one of them says yes. */
+#define ANY_AT(barrier)                                                                                      \
+    asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; bar.red.or.pred q, " #barrier ", %2, p; "         \
+                 "selp.u32 %0, 1, 0, q; }"                                                                   \
+                 : "=r"(any)                                                                                 \
+                 : "r"((uint32_t)yes), "r"((uint32_t)THREADS)                                                \
+                 : "memory")
+
+__device__ __forceinline__ bool any_of_hop(int hop, bool yes)
+{
+    uint32_t any;
+    if (hop == 0)
+        ANY_AT(1);
+    else
+        ANY_AT(2);
+    return any;
+}
+
+/* As many lines of a chunk as a hop's threads have, of every peer. */
+__device__ __forceinline__ bool answer_lines(const weft_cuda_link &p, int hop, int64_t first, int64_t end,
+                                             uint64_t epoch)
+{
+    enum { LINE = WEFT_CUDA_LINE_BYTES, LAST = WEFT_CUDA_LINE_THREADS - 1 };
+    const weft_cuda_link_hop &h = p.hop[hop];
+    int own = (int)threadIdx.x % THREADS, lane = own % WEFT_CUDA_LINE_THREADS;
+    int64_t line = first + own / WEFT_CUDA_LINE_THREADS, at = line * LINE + lane * WEFT_CUDA_PACKET_BYTES,
+            parity = (int64_t)(epoch & 1) * p.parity_bytes;
+    const char *watched =
+        h.watched + parity + min(line, h.watched_lines - 1) * LINE + LAST * WEFT_CUDA_PACKET_BYTES;
+    uint64_t until = now_ns() + p.deadline_ns;
+    bool here = line < end, lost = false;
+    ulonglong2 image[PEERS];
+#pragma unroll
+    for (int i = 0; i < PEERS; i++)
+        if (here && i + 1 < p.world)
+            image[i] = __ldg((const ulonglong2 *)(h.images + (i + 1) * p.row_bytes + at));
+    while (here && lane == LAST && !lost && (int64_t)(packet_get(watched).epoch - epoch) < 0)
+        lost = now_ns() > until;
+    if (any_of_hop(hop, lost))
+        return false;
+    if (own == 0)
+        sleep_until(carry(p, (min(end, first + WEFT_CUDA_CTA_LINES) - first) * p.busy_ps / 1000) +
+                    (uint64_t)p.latency_ns);
+    any_of_hop(hop, false);
+#pragma unroll
+    for (int i = 0; i < PEERS; i++)
+        if (here && i + 1 < p.world)
+            packet_put(h.inbox + parity + (i + 1) * p.row_bytes + at, image[i].x,
+                       lane == LAST ? epoch : image[i].y);
+    return true;
+}
+
 } // namespace
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4)
@@ -164,6 +216,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
         for (int64_t first = blockIdx.x * p.chunk_packets;
              first < min(p.packets, (blockIdx.x + 1) * p.chunk_packets) && goes_on; first += THREADS)
             goes_on = answer_packets(p, first, run + 1);
+    __syncthreads();
+    if (threadIdx.x == 0)
+        p.answered[blockIdx.x * WEFT_CUDA_LINE_WORDS] = end;
+}
+
+extern "C" __global__ void __launch_bounds__(2 * THREADS, 2)
+    weft_link_lines(const __grid_constant__ weft_cuda_link p)
+{
+    int hop = (int)threadIdx.x / THREADS;
+    uint64_t run = begin(p), end = run + p.runs;
+    int64_t first = blockIdx.x * p.chunk_packets, last = min(p.hop[hop].lines, first + p.chunk_packets);
+    bool goes_on = true;
+    for (; run < end && goes_on; run++)
+        for (int64_t line = first; line < last && goes_on; line += WEFT_CUDA_CTA_LINES)
+            goes_on = answer_lines(p, hop, line, last, run + 1);
     __syncthreads();
     if (threadIdx.x == 0)
         p.answered[blockIdx.x * WEFT_CUDA_LINE_WORDS] = end;

@@ -8,7 +8,8 @@
  * later. Each of the others waits for one more DONE of the rank at its peers, lets the link carry what a lane
  * moves in one direction, stores what such a lane of every peer stores at this rank, and says DONE.
  * weft_link_packets stands for those whose plans go by packets: a chunk of every peer's packets comes when
- * the rank's own has arrived there and the link has carried them.
+ * the rank's own has arrived there and the link has carried them. weft_link_lines does so with lines, of two
+ * hops each by WEFT_CUDA_LINK_THREADS threads of its own: what comes late of one holds up none of the other.
  */
 #ifndef WEFT_RUN_CUDA_LINK_H
 #define WEFT_RUN_CUDA_LINK_H
@@ -37,6 +38,14 @@ typedef struct weft_cuda_link_lane {
         latency_ns; /* from there until its DONE is here: once for what is stored, once for what is read */
 } weft_cuda_link_lane;
 
+/* What peers send in a hop: `lines` of each, as they lie in an inbox but for the runs' numbers. */
+typedef struct weft_cuda_link_hop {
+    const char *images;
+    const char *watched; /* where peer 1 has those of the rank */
+    char *inbox;
+    int64_t lines, watched_lines;
+} weft_cuda_link_hop;
+
 typedef struct weft_cuda_link {
     int32_t world;
     uint32_t runs;      /* to answer */
@@ -56,7 +65,8 @@ typedef struct weft_cuda_link {
     const char *watched;     /* where peer 1 has those of the rank */
     char *inbox;
     int64_t packets, chunk_packets, row_bytes, parity_bytes;
-    int64_t busy_ps; /* the link carries a packet of every peer */
+    int64_t busy_ps;           /* the link carries a packet of every peer, or a line */
+    weft_cuda_link_hop hop[2]; /* lines; the second without an inbox: there is one */
 } weft_cuda_link;
 
 #endif

@@ -2,27 +2,81 @@
 #include "run/cuda/packets.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 
-static int64_t packets_of(int64_t bytes)
+/* All-reduce goes by lines. */
+static bool by_lines(const weft_plan_part *part)
 {
-    return (bytes + WEFT_CUDA_PACKET_PAYLOAD - 1) / WEFT_CUDA_PACKET_PAYLOAD;
+    return part->problem.op == WEFT_OP_ALL_REDUCE;
 }
 
+/* What a CTA has a whole number of, of payload and as it is sent. */
+static int64_t unit_payload(const weft_plan_part *part, bool whole)
+{
+    return by_lines(part) ? weft_cuda_line_payload(whole) : WEFT_CUDA_PACKET_PAYLOAD;
+}
+
+static int64_t unit_bytes(const weft_plan_part *part)
+{
+    return by_lines(part) ? WEFT_CUDA_LINE_BYTES : WEFT_CUDA_PACKET_BYTES;
+}
+
+/* Payload of the longest row of an inbox. */
 static int64_t share_bytes(const weft_plan_part *part)
 {
-    return part->problem.count * (int64_t)weft_dtype_size(part->problem.dtype);
+    int64_t cols = 0;
+
+    for (uint32_t o = 0; o < part->operand_count; o++)
+        if (part->operands[o].place == WEFT_PLACE_STAGING)
+            cols = part->operands[o].cols;
+    return cols * (int64_t)weft_dtype_size(part->problem.dtype);
 }
 
-size_t weft_cuda_inbox_bytes(const weft_plan_part *part)
+static int64_t row_bytes(const weft_plan_part *part, bool whole)
 {
-    return (size_t)(2 * part->world * packets_of(share_bytes(part))) * WEFT_CUDA_PACKET_BYTES;
+    return weft_divide_up(share_bytes(part), unit_payload(part, whole)) * unit_bytes(part);
+}
+
+size_t weft_cuda_inbox_bytes(const weft_plan_part *part, bool whole)
+{
+    return (size_t)(2 * part->world * row_bytes(part, whole));
 }
 
 uint32_t weft_cuda_packets_grid(const weft_cuda_packets *p)
 {
-    int64_t total = packets_of(p->bytes);
+    int64_t units = p->row_bytes / (p->lines ? WEFT_CUDA_LINE_BYTES : WEFT_CUDA_PACKET_BYTES);
 
-    return total ? (uint32_t)((total + p->chunk_packets - 1) / p->chunk_packets) : 0;
+    return units ? (uint32_t)weft_divide_up(units, p->chunk_packets) : 0;
+}
+
+/* Where this rank's row of rank r's inbox is. A rank in the loop sends to itself what stands for a peer's. */
+static char *row_there(const weft_plan_part *part, const weft_cuda_binding *binding, int64_t bytes,
+                       uint32_t operand, int r)
+{
+    char *inbox = binding->places[operand * (uint32_t)part->world + (uint32_t)r].base;
+
+    return inbox + (binding->peers ? r : part->rank) * bytes;
+}
+
+/* Inboxes come first among the plan's own operands, then results. */
+static void bind_inboxes(const weft_plan_part *part, const weft_cuda_binding *binding, weft_cuda_packets *p)
+{
+    for (uint32_t o = 0; o < part->operand_count; o++) {
+        bool first = !p->inbox;
+
+        if (part->operands[o].place != WEFT_PLACE_STAGING)
+            continue;
+        for (int r = 0; r < part->world; r++) {
+            char *there = row_there(part, binding, p->row_bytes, o, r);
+
+            if (r != part->rank && first)
+                p->peer[r].to = there;
+            else if (r != part->rank)
+                p->peer[r].back = there;
+        }
+        *(first ? &p->inbox : &p->results) =
+            binding->places[o * (uint32_t)part->world + (uint32_t)part->rank].base;
+    }
 }
 
 weft_status weft_cuda_packets_make(const weft_plan_part *part, const weft_cuda_binding *binding,
@@ -33,27 +87,18 @@ weft_status weft_cuda_packets_make(const weft_plan_part *part, const weft_cuda_b
                               .rank = part->rank,
                               .bytes = share_bytes(part),
                               .dtype = (int32_t)part->problem.dtype,
-                              .reduction = weft_cuda_reduction_of(&part->problem)};
+                              .reduction = weft_cuda_reduction_of(&part->problem),
+                              .lines = by_lines(part),
+                              .whole_lines = by_lines(part) && binding->whole_lines};
 
     if (part->world > WEFT_CUDA_PACKET_RANKS)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "packets on GPUs are for at most %d ranks, not %d",
                               WEFT_CUDA_PACKET_RANKS, part->world);
-    if (tile * size % WEFT_CUDA_PACKET_PAYLOAD && tile < part->problem.count)
-        return weft_error_set(error, WEFT_ERR_ARGUMENT,
-                              "chunks of %lld elements do not end with a packet of %d bytes", (long long)tile,
-                              WEFT_CUDA_PACKET_PAYLOAD);
-    made.row_bytes = packets_of(made.bytes) * WEFT_CUDA_PACKET_BYTES;
+    made.row_bytes = row_bytes(part, binding->whole_lines);
     made.parity_bytes = made.row_bytes * part->world;
-    made.chunk_packets = packets_of(tile && tile < part->problem.count ? tile * size : made.bytes);
-    for (uint32_t o = 0; o < part->operand_count; o++)
-        for (int r = 0; r < part->world && part->operands[o].place == WEFT_PLACE_STAGING; r++) {
-            char *inbox = binding->places[o * (uint32_t)part->world + (uint32_t)r].base;
-
-            if (r == part->rank)
-                made.inbox = inbox;
-            else /* a rank in the loop sends to itself what stands for a peer's */
-                made.peer[r].to = inbox + (binding->peers ? r : part->rank) * made.row_bytes;
-        }
+    made.chunk_packets = weft_divide_up(tile && tile * size < made.bytes ? tile * size : made.bytes,
+                                        unit_payload(part, binding->whole_lines));
+    bind_inboxes(part, binding, &made);
     for (uint32_t i = 0; i < part->task_count; i++)
         made.reduces |= part->tasks[i].kind == WEFT_TASK_REDUCE;
     made.epochs = binding->signals[part->rank] + (size_t)part->signal_count * WEFT_CUDA_LINE_WORDS;
@@ -61,31 +106,50 @@ weft_status weft_cuda_packets_make(const weft_plan_part *part, const weft_cuda_b
     return WEFT_OK;
 }
 
-void weft_cuda_packets_bind(const weft_plan_part *part, const void *send, void *recv, weft_cuda_packets *p)
+/* Slices, which in one hop are all of it. The first of a slice's chunks comes first. */
+static void bind_lines(const weft_plan_part *part, const char *send, char *recv, weft_cuda_packets *p)
 {
-    int64_t share = p->bytes;
-    uintptr_t ends = (uintptr_t)send | (uintptr_t)recv;
+    int64_t size = (int64_t)weft_dtype_size(part->problem.dtype);
+
+    for (uint32_t i = 0; i < part->task_count; i++) {
+        const weft_task *task = &part->tasks[i];
+        const weft_region *to = weft_task_regions(part, task), *from = to + task->destinations;
+        bool reduces = task->kind == WEFT_TASK_REDUCE,
+             sends = task->kind == WEFT_TASK_COPY && to->rows > 0 && to->rank != part->rank;
+        weft_cuda_packet_peer *owner;
+
+        if (!reduces && !sends)
+            continue;
+        owner = &p->peer[to->rank];
+        if (!owner->send) {
+            int64_t begin = (reduces ? to : from)->col0 * size;
+
+            owner->send = send + begin;
+            owner->recv = recv + begin;
+        }
+        owner->bytes += to->cols * size;
+    }
+}
+
+static void bind_packets(const weft_plan_part *part, const char *send, char *recv, weft_cuda_packets *p)
+{
     bool hears[WEFT_CUDA_PACKET_RANKS] = {false};
 
-    for (int r = 0; r < part->world; r++) {
-        p->peer[r].send = NULL;
-        p->peer[r].recv = NULL;
-    }
     for (uint32_t i = 0; i < part->task_count; i++) {
         const weft_region *to = &part->regions[part->tasks[i].region0], *from = to + 1;
         bool copy = part->tasks[i].kind == WEFT_TASK_COPY && to->rows > 0;
 
         if (copy && to->rank != part->rank) { /* into a peer's inbox */
-            p->peer[to->rank].send = (const char *)send + from->row0 * share;
+            p->peer[to->rank].send = send + from->row0 * p->bytes;
             hears[to->rank] = true;
         } else if (copy && part->operands[from->operand].place == WEFT_PLACE_STAGING) {
-            p->peer[from->row0].recv = (char *)recv + to->row0 * share;
+            p->peer[from->row0].recv = recv + to->row0 * p->bytes;
         } else if (copy) { /* what stays here */
-            p->peer[part->rank].send = (const char *)send + from->row0 * share;
-            p->peer[part->rank].recv = (char *)recv + to->row0 * share;
+            p->peer[part->rank].send = send + from->row0 * p->bytes;
+            p->peer[part->rank].recv = recv + to->row0 * p->bytes;
         } else if (part->tasks[i].kind == WEFT_TASK_REDUCE) {
             p->peer[0].recv = recv;
-            p->peer[part->rank].send = (const char *)send + (from + part->rank)->row0 * share;
+            p->peer[part->rank].send = send + (from + part->rank)->row0 * p->bytes;
         }
     }
     /* Who neither hears nor is heard in the plan is not waited for: two that are not the root of a broadcast.
@@ -94,7 +158,22 @@ void weft_cuda_packets_bind(const weft_plan_part *part, const void *send, void *
         for (int r = 0; r < part->world; r++)
             if (!hears[r] && r != part->problem.root)
                 p->peer[r].to = NULL;
-    p->aligned = ends % WEFT_CUDA_PACKET_PAYLOAD == 0 &&
-                 (share % WEFT_CUDA_PACKET_PAYLOAD == 0 || part->problem.op == WEFT_OP_ALL_REDUCE ||
-                  part->problem.op == WEFT_OP_BROADCAST); /* which have one row */
+}
+
+void weft_cuda_packets_bind(const weft_plan_part *part, const void *send, void *recv, weft_cuda_packets *p)
+{
+    uintptr_t ends = (uintptr_t)send | (uintptr_t)recv;
+
+    for (int r = 0; r < part->world; r++) {
+        p->peer[r].send = NULL;
+        p->peer[r].recv = NULL;
+        p->peer[r].bytes = 0;
+    }
+    if (p->lines)
+        bind_lines(part, send, recv, p);
+    else
+        bind_packets(part, send, recv, p);
+    /* all_reduce and broadcast have one row; slices begin on 16 bytes of it */
+    p->aligned = ends % WEFT_CUDA_PACKET_PAYLOAD == 0 && (p->bytes % WEFT_CUDA_PACKET_PAYLOAD == 0 ||
+                                                          p->lines || part->problem.op == WEFT_OP_BROADCAST);
 }

@@ -1,6 +1,6 @@
 /*
- * Small collectives in one hop: see collective.h. A CTA has a chunk of every row, a thread the same packets
- * of all rows: it has read what it sends before it stores what comes, so recv may be send.
+ * Small collectives in one hop, but all_reduce: see collective.h. A CTA has a chunk of every row, a thread
+ * the same packets of all rows: it has read what it sends before it stores what comes, so recv may be send.
  *
  * Card: no shared memory, no barrier before the payload is stored, the packets of 4 ranks in flight a thread.
  */
@@ -8,6 +8,7 @@
 #include "early.cuh"
 #include "packet.cuh"
 #include "reduce.cuh"
+#include "row.cuh"
 
 namespace
 {
@@ -21,33 +22,6 @@ struct Share {
     const char *inbox; /* of this run's parity */
 };
 
-/* ---- the caller's memory ----------------------------------------------------------------------------- */
-
-/* The 8 bytes of a row that packet `at` carries; the last one of a row may have fewer. */
-__device__ __forceinline__ uint64_t row_get(const weft_cuda_packets &p, const char *row, int64_t at)
-{
-    int64_t begin = at * WEFT_CUDA_PACKET_PAYLOAD, left = p.bytes - begin;
-    if (p.aligned && left >= WEFT_CUDA_PACKET_PAYLOAD)
-        return *(const uint64_t *)(row + begin);
-    uint64_t word = 0;
-#pragma unroll 1
-    for (int i = 0; i < WEFT_CUDA_PACKET_PAYLOAD && i < left; i++)
-        word |= (uint64_t)(uint8_t)row[begin + i] << 8 * i;
-    return word;
-}
-
-__device__ __forceinline__ void row_set(const weft_cuda_packets &p, char *row, int64_t at, uint64_t word)
-{
-    int64_t begin = at * WEFT_CUDA_PACKET_PAYLOAD, left = p.bytes - begin;
-    if (p.aligned && left >= WEFT_CUDA_PACKET_PAYLOAD) {
-        *(uint64_t *)(row + begin) = word;
-        return;
-    }
-#pragma unroll 1
-    for (int i = 0; i < WEFT_CUDA_PACKET_PAYLOAD && i < left; i++)
-        row[begin + i] = (char)(word >> 8 * i);
-}
-
 /* ---- sending and receiving --------------------------------------------------------------------------- */
 
 __device__ __forceinline__ void send(const weft_cuda_packets &p, const Share &s)
@@ -60,7 +34,7 @@ __device__ __forceinline__ void send(const weft_cuda_packets &p, const Share &s)
         if (!peer.to || (!peer.send && s.at != s.first))
             continue;
         if (peer.send && peer.send != held)
-            word = row_get(p, peer.send, s.at);
+            word = row_get(p.aligned, peer.send, p.bytes, s.at);
         held = peer.send;
         packet_put(peer.to + (s.epoch & 1) * p.parity_bytes + s.at * WEFT_CUDA_PACKET_BYTES, word, s.epoch);
     }
@@ -97,7 +71,7 @@ template <int DTYPE>
 __device__ __forceinline__ void receive(const weft_cuda_packets &p, Watch &watch, const Share &s)
 {
     Elements<DTYPE, uint64_t> sum;
-    uint64_t own = p.peer[p.rank].send ? row_get(p, p.peer[p.rank].send, s.at) : 0;
+    uint64_t own = p.peer[p.rank].send ? row_get(p.aligned, p.peer[p.rank].send, p.bytes, s.at) : 0;
 #pragma unroll 1
     for (int r0 = 0; r0 < p.world && !watch.lost; r0 += TOGETHER) {
         Packet x[TOGETHER];
@@ -110,7 +84,7 @@ __device__ __forceinline__ void receive(const weft_cuda_packets &p, Watch &watch
             uint64_t word = take(p, watch, s, r, x[j], own);
             if (!p.reduces) {
                 if (p.peer[r].recv && !watch.lost)
-                    row_set(p, p.peer[r].recv, s.at, word);
+                    row_set(p.aligned, p.peer[r].recv, p.bytes, s.at, word);
             } else if (r == 0) {
                 sum.start(word);
             } else {
@@ -120,7 +94,7 @@ __device__ __forceinline__ void receive(const weft_cuda_packets &p, Watch &watch
     }
     if (p.reduces && !watch.lost) {
         sum.end(p.reduction, p.world);
-        row_set(p, p.peer[0].recv, s.at, sum.word());
+        row_set(p.aligned, p.peer[0].recv, p.bytes, s.at, sum.word());
     }
 }
 

@@ -1,6 +1,7 @@
 /*
- * Plans of the schedule `packets` for the kernel weft_packets: its parameters instead of the arrays of
- * task.h. Only the caller's own buffers change from run to run, and no peer need know: a run binds them anew.
+ * Plans that go by packets for the kernels weft_packets and weft_lines: their parameters instead of the
+ * arrays of task.h. Only the caller's own buffers change from run to run, and no peer need know: a run binds
+ * them anew.
  */
 #ifndef WEFT_RUN_CUDA_PACKETS_H
 #define WEFT_RUN_CUDA_PACKETS_H
@@ -8,8 +9,9 @@
 #include "run/cuda/collective.h"
 #include "run/cuda/program.h"
 
-/* Bytes of an operand of inboxes: both instances of a row of packets for every rank. */
-size_t weft_cuda_inbox_bytes(const weft_plan_part *part);
+/* Bytes of an operand of inboxes: both instances of a row of packets for every rank. `whole`: of whole lines,
+ * see weft_cuda_binding. */
+size_t weft_cuda_inbox_bytes(const weft_plan_part *part, bool whole);
 
 /* All but the caller's buffers. Fails for more ranks than the kernel's parameters have room for. */
 weft_status weft_cuda_packets_make(const weft_plan_part *part, const weft_cuda_binding *binding,

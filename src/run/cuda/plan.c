@@ -42,8 +42,8 @@ static size_t lay_out(weft_plan *plan)
         p->lds[i] =
             (int64_t)weft_round_up_bytes(line > 0 ? (size_t)line : 1, 8); /* 16 bytes of 16-bit elements */
         p->offsets[i] = at;
-        if (part->problem.schedule == WEFT_SCHEDULE_PACKETS)
-            at = weft_round_up_bytes(at + weft_cuda_inbox_bytes(part), 1024);
+        if (weft_schedule_is_packets(part->problem.schedule))
+            at = weft_round_up_bytes(at + weft_cuda_inbox_bytes(part, weft_cuda_of(plan->group)->adds), 1024);
         else if (weft_cuda_exchange_bytes(part, i))
             at = weft_round_up_bytes(at + weft_cuda_exchange_bytes(part, i), 1024);
         else
@@ -52,7 +52,8 @@ static size_t lay_out(weft_plan *plan)
                                      1024);
     }
     p->inboxes_at = at;
-    p->signals_at = weft_round_up_bytes(at + weft_cuda_halves_bytes(&p->collective), 1024);
+    p->signals_at = weft_round_up_bytes(
+        at + weft_cuda_halves_bytes(&p->collective, weft_cuda_of(plan->group)->adds), 1024);
     signals = p->collective.world ? p->collective.signal_count : part->signal_count;
     at = p->signals_at + (signals + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_LINE_WORDS;
     p->control_at = at;

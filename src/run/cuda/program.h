@@ -38,6 +38,7 @@ typedef struct weft_cuda_binding {
     char *const *inboxes;
     const weft_operands *values; /* NULL, or a run's: alpha and scales in device memory */
     bool shared;                 /* ranks of the group have parts of one GPU */
+    bool whole_lines;            /* 128 bytes that a warp stores at once come so to any rank */
     bool given; /* somebody else's plan: nothing is known of its copies but what the checker proves */
 } weft_cuda_binding;
 

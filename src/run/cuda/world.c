@@ -38,8 +38,8 @@ static size_t lay_out(weft_cuda_world *w, bool dense, size_t *offsets)
         }
         if (weft_cuda_exchange_bytes(part, o))
             most = weft_cuda_exchange_bytes(part, o);
-        if (part->problem.schedule == WEFT_SCHEDULE_PACKETS && operand->place != WEFT_PLACE_USER)
-            most = weft_cuda_inbox_bytes(part);
+        if (weft_schedule_is_packets(part->problem.schedule) && operand->place != WEFT_PLACE_USER)
+            most = weft_cuda_inbox_bytes(part, true);
         offsets[o] = at;
         at = weft_round_up_bytes(at + most, 1024);
     }
@@ -56,7 +56,7 @@ static weft_status give_memory(weft_cuda_world *w, const weft_cuda_world_options
     if (part->operand_count > 64)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "a plan of %u operands", part->operand_count);
     inboxes_at = lay_out(w, options->dense, offsets);
-    data = weft_round_up_bytes(inboxes_at + weft_cuda_halves_bytes(collective), 1024);
+    data = weft_round_up_bytes(inboxes_at + weft_cuda_halves_bytes(collective, true), 1024);
     signal_bytes = (signal_count + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_LINE_WORDS;
     status = weft_cuda_heap_grain(w->device, &grain, error);
     if (status == WEFT_OK)
@@ -166,6 +166,7 @@ static weft_status make_all(weft_cuda_world *w, const weft_problem *problem,
                                      .link_late_ns = options->link_late_ns,
                                      .peers = options->alone ? w->parts : NULL,
                                      .done_posts = lanes_say_done ? done_posts : NULL,
+                                     .whole_lines = true,
                                      .collective = w->collectives[r].world ? &w->collectives[r] : NULL,
                                      .inboxes = inboxes,
                                      .shared = w->running > 1};

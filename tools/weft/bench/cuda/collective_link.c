@@ -97,7 +97,7 @@ static int make_parts(link_bench *b, loop *l)
     for (int r = 0; r < b->data.world; r++)
         if (failed(&b->error, weft_plan_make(&resolved, b->data.world, r, &l->parts[r], &b->error)))
             return 1;
-    for (uint32_t i = 0; i < l->parts[0].post_count && resolved.schedule != WEFT_SCHEDULE_PACKETS; i++)
+    for (uint32_t i = 0; i < l->parts[0].post_count && !weft_schedule_is_packets(resolved.schedule); i++)
         if (l->parts[0].posts[i].rank != 0 && l->parts[0].posts[i].signal >= 2 * (uint32_t)b->data.world)
             return options_error(
                 "bench", "--link: %s of %s waits for its peers half-way, and cannot run alone",
@@ -127,7 +127,7 @@ static int make_memory(link_bench *b, loop *l)
         for (size_t r = 0; r < world; r++)
             l->places[o * world + r].ld = cols;
         at = weft_round_up_bytes(
-            at + (inbox ? weft_cuda_inbox_bytes(part) : (size_t)(rows * cols) * b->data.element), 1024);
+            at + (inbox ? weft_cuda_inbox_bytes(part, true) : (size_t)(rows * cols) * b->data.element), 1024);
     }
     signal_bytes = (part->signal_count + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_LINE_WORDS;
     if (failed(&b->error, weft_cuda_heap_grain(&b->device, &grain, &b->error)) ||
@@ -367,6 +367,76 @@ static int make_packet_peers(link_bench *b, loop *l)
     return 0;
 }
 
+static int64_t lines_of(int64_t bytes)
+{
+    return weft_divide_up(bytes, weft_cuda_line_payload(true));
+}
+
+/* What rank r sends to rank 0 in a hop, as it lies in an inbox: of its part of the sums, or results. */
+static int fill_row(const link_bench *b, const weft_cuda_packets *p, int r, bool results, uint64_t *row)
+{
+    enum { WORDS = WEFT_CUDA_LINE_BYTES / sizeof(uint64_t), HALF = WEFT_CUDA_LINE_THREADS };
+    const weft_cuda_packet_peer *slice = &p->peer[results ? r : 0];
+    int64_t size = (int64_t)b->data.element, first = (slice->send - p->peer[0].send) / size,
+            lines = lines_of(slice->bytes);
+    uint64_t *payload = calloc((size_t)lines * (WORDS - 1) + 1, sizeof(*payload));
+
+    if (!payload)
+        return 1;
+    for (int64_t i = 0; i < slice->bytes / size; i++)
+        weft_element_set(b->data.problem.dtype, payload, (size_t)i,
+                         results ? collective_data_expected(&b->data, 0, first + i)
+                                 : collective_data_value(&b->data, r, first + i));
+    for (int64_t i = 0; i < lines * (WORDS - 1); i++) {
+        int64_t at = i % (WORDS - 1);
+
+        row[i / (WORDS - 1) * WORDS + at % HALF * 2 + at / HALF] = payload[i];
+    }
+    free(payload);
+    return 0;
+}
+
+/* Every peer's lines for rank 0, of each hop. */
+static int make_line_peers(link_bench *b, loop *l)
+{
+    const weft_cuda_packets *p = &l->executor.packets;
+    int hops = p->results ? 2 : 1, status = 0;
+    size_t bytes[2] = {(size_t)p->parity_bytes, p->results ? (size_t)p->parity_bytes : 0};
+    char *images = calloc(2, (size_t)p->parity_bytes + 16);
+    void *at[2] = {0};
+
+    if (!images)
+        status = 1;
+    for (int hop = 0; hop < hops; hop++)
+        for (int r = 1; r < b->data.world && !status; r++)
+            status = fill_row(b, p, r, hop == 1,
+                              (uint64_t *)(void *)(images + hop * p->parity_bytes + r * p->row_bytes));
+    if (status)
+        status = failed(&b->error, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for lines"));
+    l->peers_grid = weft_cuda_packets_grid(p);
+    if (!status)
+        status = load_peers(b, l, (const void *[]){images, images + bytes[0]}, bytes, 2, at);
+    free(images);
+    if (status)
+        return status;
+    l->link_bytes = (double)(b->data.world - 1) * (double)p->row_bytes * hops;
+    l->peers.hop[0] = (weft_cuda_link_hop){.images = at[0],
+                                           .watched = p->peer[1].to,
+                                           .inbox = (char *)(uintptr_t)p->inbox,
+                                           .lines = lines_of(p->peer[0].bytes),
+                                           .watched_lines = lines_of(p->peer[1].bytes)};
+    l->peers.hop[1] = (weft_cuda_link_hop){.images = at[1],
+                                           .watched = p->peer[1].back,
+                                           .inbox = (char *)(uintptr_t)p->results,
+                                           .lines = lines_of(p->peer[1].bytes),
+                                           .watched_lines = lines_of(p->peer[0].bytes)};
+    l->peers.chunk_packets = p->chunk_packets;
+    l->peers.row_bytes = p->row_bytes;
+    l->peers.parity_bytes = p->parity_bytes;
+    l->peers.busy_ps = (int64_t)((b->data.world - 1) * WEFT_CUDA_LINE_BYTES * 1e3 / b->link->bytes_per_ns);
+    return 0;
+}
+
 static int make_loop(link_bench *b, loop *l)
 {
     weft_cuda_limits limits = {5, 5};
@@ -376,7 +446,8 @@ static int make_loop(link_bench *b, loop *l)
         return 1;
     for (int r = 0; r < b->data.world; r++)
         l->heard[r] = weft_cuda_done_lanes(&l->parts[r], 0);
-    binding = (weft_cuda_binding){.places = l->places, .signals = l->signals, .done_posts = l->heard};
+    binding = (weft_cuda_binding){
+        .places = l->places, .signals = l->signals, .done_posts = l->heard, .whole_lines = true};
     if (failed(&b->error, weft_cuda_executor_make(&b->device, &l->parts[0], &binding, l->controls,
                                                   b->device.crews, &limits, &l->executor, &b->error)))
         return 1;
@@ -387,7 +458,9 @@ static int make_loop(link_bench *b, loop *l)
     l->peers.latency_ns = (int64_t)b->link->latency_ns;
     l->peers.notice_ns = WEFT_CUDA_LINK_NOTICE_NS;
     l->peers.deadline_ns = (uint64_t)ANSWER_SECONDS * 1000000000u;
-    return l->executor.kind == WEFT_CUDA_PACKETS ? make_packet_peers(b, l) : make_signal_peers(b, l);
+    return l->executor.kind != WEFT_CUDA_PACKETS ? make_signal_peers(b, l)
+           : l->executor.packets.lines           ? make_line_peers(b, l)
+                                                 : make_packet_peers(b, l);
 }
 
 static void free_loop(const link_bench *b, loop *l)
@@ -416,11 +489,11 @@ static void free_loop(const link_bench *b, loop *l)
 /* All CTAs that stand for peers are there before the rank's first kernel, which could take their place. */
 static int start_peers(link_bench *b, loop *l, uint32_t runs)
 {
-    bool packets = l->executor.kind == WEFT_CUDA_PACKETS;
+    bool packets = l->executor.kind == WEFT_CUDA_PACKETS, lines = packets && l->executor.packets.lines;
     CUlaunchConfig config = {.gridDimX = l->peers_grid,
                              .gridDimY = 1,
                              .gridDimZ = 1,
-                             .blockDimX = WEFT_CUDA_LINK_THREADS,
+                             .blockDimX = WEFT_CUDA_LINK_THREADS * (l->peers.hop[1].inbox ? 2 : 1),
                              .blockDimY = 1,
                              .blockDimZ = 1,
                              .hStream = b->side};
@@ -432,7 +505,7 @@ static int start_peers(link_bench *b, loop *l, uint32_t runs)
     if (failed(&b->error, weft_cuda_device_measures(&b->device, &b->error)) ||
         put(b, device_at(peers.up), &up, sizeof(up)))
         return 1;
-    TRY(cuLaunchKernelEx(&config, b->device.link[packets], parameters, NULL));
+    TRY(cuLaunchKernelEx(&config, b->device.link[packets + lines], parameters, NULL));
     while (up < l->peers_grid) {
         TRY(cuMemcpyDtoHAsync(&up, device_at(peers.up), sizeof(up), b->device.uploads));
         TRY(cuStreamSynchronize(b->device.uploads));
