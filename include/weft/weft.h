@@ -726,6 +726,19 @@ typedef enum weft_moe_impl {
     WEFT_MOE_REFERENCE  /* loops */
 } weft_moe_impl;
 
+/*
+ * How tokens travel. As fp8: every 128 elements of a token, of the layer's dtype, are divided by their scale,
+ * a float32: 1/448 of their largest magnitude, which counts as 2^-100 if it is less. They become e4m3, and
+ * are multiplied by it again, and rounded to dtype, where rows are gathered or an expert is called; own
+ * tokens too, so that results do not depend on where experts live. What is rounded and how is the same on
+ * CPUs and GPUs, to the bit. 128 elements with an infinity or NaN among them all become NaN. Results travel
+ * as they are.
+ */
+typedef enum weft_moe_wire {
+    WEFT_MOE_WIRE_GIVEN = 0, /* the bytes that are given */
+    WEFT_MOE_WIRE_FP8
+} weft_moe_wire;
+
 /* What a layer is. Every rank gives the same. Fill with weft_moe_config_init, then set what differs. */
 typedef struct weft_moe_config {
     size_t size; /* sizeof(weft_moe_config) */
@@ -738,9 +751,10 @@ typedef struct weft_moe_config {
     weft_moe_mode mode;
     weft_moe_impl impl;
     int lanes;
-    int threads; /* on CPUs, that share the rows which a round copies and sums, and each product of the
-                    feed-forward expert; 1 = the caller's alone (default), 0 = all CPUs it may run on. They
-                    belong to the process: not for ranks that are threads. */
+    int threads;        /* on CPUs, that share the rows which a round copies and sums, and each product of the
+                           feed-forward expert; 1 = the caller's alone (default), 0 = all CPUs it may run on. They
+                           belong to the process: not for ranks that are threads. */
+    weft_moe_wire wire; /* fp8: rows are hidden elements of dtype, and row_bytes is 0 or says so */
 } weft_moe_config;
 
 #define weft_moe_config_init(config) weft_moe_config_init_sized((config), sizeof(*(config)))
@@ -766,7 +780,8 @@ typedef struct weft_moe_input {
     size_t size; /* sizeof(weft_moe_input) */
     int64_t tokens;
     /* tokens x row_bytes. In symmetric memory of the group it is read in place, by every rank, and must stay
-     * unchanged until combine returns; other memory is free again when dispatch (send) returns. */
+     * unchanged until combine returns; other memory, and tokens that travel as fp8, are free again when
+     * dispatch (send) returns. */
     const void *x;
     const int32_t *expert; /* tokens x topk, distinct in a token, -1 = none; NULL = the routing before */
     const float *weight;   /* tokens x topk; NULL = the weights before with that routing, else 1 */
@@ -775,7 +790,8 @@ typedef struct weft_moe_input {
 /*
  * What a rank received. A row is one token of one rank; an entry is a row for one local expert. Entries of
  * local expert j are offset[j] .. offset[j + 1], ordered by source rank, then token. Valid until the lane's
- * next dispatch; the rows themselves until its combine has sent.
+ * next dispatch; the rows themselves until its combine has sent. Rows are shown as they travelled: as fp8, a
+ * byte for each element, then, from the next multiple of 16 bytes on, their scales.
  */
 typedef struct weft_moe_view {
     size_t size; /* sizeof(weft_moe_view), set by the caller */
@@ -803,7 +819,8 @@ WEFT_API weft_status weft_moe_dispatch(weft_moe *moe, int lane, const weft_moe_i
 WEFT_API weft_status weft_moe_layout(weft_moe *moe, int lane, int64_t alignment, int64_t *start,
                                      int64_t *rows);
 
-/* Copies the received rows to `packed` (row_bytes apart) in that layout; padding is left as it is. */
+/* Copies the received rows, as they were before they travelled, to `packed` (row_bytes apart) in that layout;
+ * padding is left as it is. */
 WEFT_API weft_status weft_moe_gather(weft_moe *moe, int lane, const int64_t *start, void *packed);
 
 /* Results are rows of `hidden` elements in the layout of `start`; NULL = entries one after another. Tokens

@@ -23,6 +23,7 @@ _Stats = structs["weft_moe_stats"]
 _Weights = structs["weft_moe_weights"]
 
 MODES = {"exact": constants["WEFT_MOE_EXACT"], "reduced": constants["WEFT_MOE_REDUCED"]}
+WIRES = {"given": constants["WEFT_MOE_WIRE_GIVEN"], "fp8": constants["WEFT_MOE_WIRE_FP8"]}
 IMPLS = {name: constants["WEFT_MOE_" + name.upper()] for name in ("fused", "rows", "sorted", "reference")}
 
 
@@ -63,17 +64,20 @@ class MoE:
         impl: str = "fused",
         lanes: int = 1,
         threads: int = 1,
+        wire: str = "given",
     ) -> None:
         """``tokens`` is the most that a rank gives in one round; the rest as in ``weft_moe_config`` in weft.h."""
-        if mode not in MODES or impl not in IMPLS:
-            raise ArgumentError(f"mode is one of {', '.join(MODES)}; impl one of {', '.join(IMPLS)}")
+        if mode not in MODES or impl not in IMPLS or wire not in WIRES:
+            raise ArgumentError(
+                f"mode is one of {', '.join(MODES)}; impl one of {', '.join(IMPLS)}; wire one of {', '.join(WIRES)}"
+            )
         self.group, self.dtype = group, dtype_of(dtype)
         self.experts, self.topk, self.hidden, self.tokens = experts, topk, hidden, tokens
         config = _Config()
         lib.weft_moe_config_init_sized(C.byref(config), C.sizeof(config))
         config.experts, config.topk, config.hidden, config.tokens = experts, topk, hidden, tokens
         config.dtype, config.row_bytes, config.mode, config.impl = self.dtype.code, row_bytes, MODES[mode], IMPLS[impl]
-        config.lanes, config.threads = lanes, threads
+        config.lanes, config.threads, config.wire = lanes, threads, WIRES[wire]
         table = None
         if expert_rank is not None:
             if len(expert_rank) != experts:

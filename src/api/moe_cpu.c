@@ -4,8 +4,6 @@
 #include "core/sized.h"
 #include "moe/ffn.h"
 
-#include <string.h>
-
 static weft_status receive(weft_moe_lane *lane, weft_moe_view *view)
 {
     weft_status status = weft_moe_lane_dispatch_recv(lane);
@@ -63,8 +61,7 @@ static void pack_entries(void *context, int64_t begin, int64_t end)
         int64_t shift = p->start ? p->start[e] - in->offset[e] : 0;
 
         for (int64_t i = first; i < last; i++)
-            memcpy(p->packed + (shift + i) * moe->row_bytes, in->row[in->expert_row[i]],
-                   (size_t)moe->row_bytes);
+            weft_moe_take_row(moe, p->packed + (shift + i) * moe->row_bytes, in->row[in->expert_row[i]]);
     }
 }
 

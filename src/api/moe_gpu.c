@@ -11,6 +11,8 @@
 #include "run/backend.h"
 #include "run/experts.h"
 
+_Static_assert((int)WEFT_GPU_MOE_BLOCK == (int)WEFT_MOE_WIRE_BLOCK, "GPUs and CPUs have one format");
+
 static const weft_gpu_moe_ops *ops_of(const weft_moe *moe)
 {
     return weft_backend_of(moe->group)->moe;
@@ -70,21 +72,24 @@ static weft_status refuse(void *context, const weft_gpu_moe_fault *f, weft_error
 
 static weft_gpu_moe_shape shape_of(weft_moe *moe)
 {
-    return (weft_gpu_moe_shape){.experts = moe->shape.experts,
-                                .topk = moe->shape.topk,
-                                .terms_per_token = moe->shape.terms_per_token,
-                                .lanes = moe->config.lanes,
-                                .capacity = moe->shape.capacity,
-                                .hidden = moe->config.hidden,
-                                .row_bytes = moe->row_bytes,
-                                .dtype = moe->config.dtype,
-                                .reduced = moe->shape.one_result_per_row,
-                                .owner = moe->owner,
-                                .local_index = moe->local_index,
-                                .experts_here = moe->experts_here,
-                                .experts_most = moe->experts_most,
-                                .refuse = refuse,
-                                .context = moe};
+    return (weft_gpu_moe_shape){
+        .experts = moe->shape.experts,
+        .topk = moe->shape.topk,
+        .terms_per_token = moe->shape.terms_per_token,
+        .lanes = moe->config.lanes,
+        .capacity = moe->shape.capacity,
+        .hidden = moe->config.hidden,
+        .row_bytes = moe->row_bytes,
+        .wire_bytes = moe->wire_bytes,
+        .scales_at = moe->config.wire == WEFT_MOE_WIRE_FP8 ? weft_moe_scales_at(moe->config.hidden) : 0,
+        .dtype = moe->config.dtype,
+        .reduced = moe->shape.one_result_per_row,
+        .owner = moe->owner,
+        .local_index = moe->local_index,
+        .experts_here = moe->experts_here,
+        .experts_most = moe->experts_most,
+        .refuse = refuse,
+        .context = moe};
 }
 
 weft_status weft_moe_gpu_measure(weft_group *group, const weft_moe_config *config, size_t *symmetric_bytes,
@@ -290,7 +295,7 @@ weft_status weft_moe_gpu_stats(weft_moe_lane *lane, weft_moe_stats *stats)
                               .results_sent = results,
                               .rows_received = there.rows,
                               .entries = there.entries,
-                              .dispatch_bytes = there.rows_sent * moe->row_bytes,
+                              .dispatch_bytes = there.rows_sent * moe->wire_bytes,
                               .combine_bytes = results * moe->result_bytes,
                               .dispatch_us = there.dispatch_us,
                               .combine_us = there.combine_us};

@@ -25,15 +25,16 @@ static void stage_tokens(void *context, int64_t begin, int64_t end)
     const weft_moe *moe = s->lane->moe;
 
     for (int64_t i = begin; i < end; i++)
-        memcpy(s->lane->stage + i * moe->stage_stride, s->x + i * moe->row_bytes, (size_t)moe->row_bytes);
+        weft_moe_put_row(moe, s->lane->stage + i * moe->stage_stride, s->x + i * moe->row_bytes);
 }
 
 static weft_status fused_dispatch_send(weft_moe_lane *lane, const void *x)
 {
     weft_moe *moe = lane->moe;
-    int64_t tokens = lane->out.tokens, chunk = chunk_of(moe, moe->row_bytes);
+    int64_t tokens = lane->out.tokens, chunk = chunk_of(moe, moe->wire_bytes);
     staging copy = {lane, x};
-    bool in_place = tokens && weft_symm_contains(moe->group, x, (size_t)(tokens * moe->row_bytes));
+    bool in_place = moe->config.wire == WEFT_MOE_WIRE_GIVEN && tokens &&
+                    weft_symm_contains(moe->group, x, (size_t)(tokens * moe->row_bytes));
 
     for (int d = 0; d < moe->shape.ranks; d++)
         *weft_moe_board_for(lane, d) =
@@ -152,8 +153,10 @@ static weft_status run_rows(weft_moe_lane *lane, const weft_moe_expert *expert, 
 {
     weft_status status = await_rows(lane, begin, end);
 
-    if (!status)
+    if (!status) {
+        weft_moe_expand_rows(lane, begin, end);
         status = weft_moe_run_block(lane, expert, begin, end);
+    }
     if (!status)
         post_rows(lane, begin, end);
     return status;
@@ -178,6 +181,7 @@ static weft_status finish_rows(weft_moe_lane *lane, const weft_moe_expert *exper
 {
     weft_status status = WEFT_OK;
 
+    weft_moe_expand_rows(lane, begin, end);
     for (int64_t i = begin; i < end && !status; i++) {
         int64_t t = lane->in.token[i];
         const void *other = only_other(lane, t);

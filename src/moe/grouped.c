@@ -142,29 +142,39 @@ static void row_back(weft_moe_lane *lane, int64_t i)
         weft_moe_post_done(lane, source, *back);
 }
 
+/* Received rows block_place[begin .. end), as the expert of a call sees them. */
+static void show_rows(void *context, int64_t begin, int64_t end)
+{
+    weft_moe_lane *lane = context;
+
+    for (int64_t i = begin; i < end; i++)
+        lane->run_in[i] = weft_moe_row_of(lane, lane->block_place[i]);
+}
+
 /* One call of local expert e with `rows` rows that have arrived, sources in ascending order. */
 static void call(weft_moe_lane *lane, const weft_moe_expert *expert, int e, int64_t rows)
 {
+    const weft_moe *moe = lane->moe;
     const weft_moe_received *in = &lane->in;
-    int64_t count = 0, whole = 0;
+    int64_t count = 0, whole = 0, shown = moe->config.wire == WEFT_MOE_WIRE_FP8 ? moe->row_bytes : 0;
 
-    for (int s = 0; s < lane->moe->shape.ranks; s++)
+    for (int s = 0; s < moe->shape.ranks; s++)
         for (weft_moe_span *span = span_of(lane, e, s); span->begin < span->arrived && count < rows;
              count++) {
             int32_t place = span->begin++;
 
-            lane->run_in[count] = in->row[in->expert_row[place]];
             lane->run_out[count] = lane->block_out[place];
             lane->block_place[count] = in->expert_row[place];
         }
-    expert->block(expert->context, lane->moe->local[e], rows, lane->run_in, lane->run_out);
-    weft_group_progress(lane->moe->group, true);
+    weft_moe_share(moe, 0, count, shown, show_rows, lane);
+    expert->block(expert->context, moe->local[e], rows, lane->run_in, lane->run_out);
+    weft_group_progress(moe->group, true);
     in->next[e] += rows;
     for (int64_t i = 0; i < rows; i++)
         if (!--lane->row_left[lane->block_place[i]])
             lane->block_place[whole++] = lane->block_place[i];
-    if (lane->moe->shape.one_result_per_row)
-        weft_moe_share(lane->moe, 0, whole, lane->moe->result_bytes, return_sums, lane);
+    if (moe->shape.one_result_per_row)
+        weft_moe_share(moe, 0, whole, moe->result_bytes, return_sums, lane);
     for (int64_t i = 0; i < whole; i++)
         row_back(lane, lane->block_place[i]);
 }

@@ -61,6 +61,13 @@ static weft_status check_config(const weft_moe_config *c, int ranks, weft_error_
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "moe: %d lanes; 1 to 64 are possible", c->lanes);
     if (c->threads < 0)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "moe: %d threads; 0 means all there are", c->threads);
+    if (c->wire != WEFT_MOE_WIRE_GIVEN && c->wire != WEFT_MOE_WIRE_FP8)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "moe: wire %d is not one", (int)c->wire);
+    if (c->wire == WEFT_MOE_WIRE_FP8 && c->row_bytes &&
+        c->row_bytes != c->hidden * (int64_t)weft_dtype_size(c->dtype))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "moe: rows of %lld bytes cannot travel as fp8; those of %lld %s can",
+                              (long long)c->row_bytes, (long long)c->hidden, weft_dtype_name(c->dtype));
     for (int e = 0; c->expert_rank && e < c->experts; e++)
         if (c->expert_rank[e] < 0 || c->expert_rank[e] >= ranks)
             return weft_error_set(error, WEFT_ERR_ARGUMENT,
@@ -85,7 +92,9 @@ static bool settle(weft_moe *moe, const weft_moe_config *c, int ranks, int rank)
     moe->rung = rung_of(c->impl);
     moe->result_bytes = c->hidden * size;
     moe->row_bytes = c->row_bytes ? c->row_bytes : moe->result_bytes;
-    moe->stage_stride = (moe->row_bytes + 63) / 64 * 64;
+    moe->wire_bytes = c->wire == WEFT_MOE_WIRE_FP8 ? weft_moe_fp8_bytes(c->hidden) : moe->row_bytes;
+    moe->row_stride = (moe->row_bytes + 63) / 64 * 64;
+    moe->stage_stride = (moe->wire_bytes + 63) / 64 * 64;
     moe->slot_stride = (moe->result_bytes + 63) / 64 * 64;
     moe->owner = malloc((size_t)c->experts * sizeof(int32_t));
     moe->local_index = malloc((size_t)c->experts * sizeof(int32_t));
@@ -162,7 +171,7 @@ static void carve_symmetric(const weft_moe *moe, weft_moe_lane *lane, carver *c)
     lane->settled = carve(c, moe->nodes.count ? 2 * ranks * sizeof(weft_signal) : 0);
     if (moe->rung->one_row_per_rank) {
         lane->relayed = carve(c, (size_t)moe->nodes.slots * sizeof(weft_signal));
-        lane->relay = carve(c, (size_t)moe->nodes.slots * tokens * (size_t)moe->row_bytes);
+        lane->relay = carve(c, (size_t)moe->nodes.slots * tokens * (size_t)moe->wire_bytes);
     }
 }
 
@@ -213,6 +222,7 @@ static void carve_private(const weft_moe *moe, weft_moe_lane *lane, carver *c)
     lane->block_out = carve(c, block * sizeof(void *));
     lane->block_place = carve(c, block * sizeof(int32_t));
     lane->block_weight = carve(c, block * sizeof(float));
+    lane->expanded = carve(c, moe->config.wire == WEFT_MOE_WIRE_FP8 ? rows * (size_t)moe->row_stride : 0);
 }
 
 static void carve_all(weft_moe *moe, weft_moe_lane *lanes, carver *symmetric, carver *private)
@@ -270,7 +280,7 @@ weft_status weft_moe_measure(const weft_moe_config *config, int ranks, size_t *s
 static weft_status agree(weft_group *group, const weft_moe_config *c)
 {
     int64_t facts[] = {c->experts,   c->topk,          c->hidden,        c->tokens, (int64_t)c->dtype,
-                       c->row_bytes, (int64_t)c->mode, (int64_t)c->impl, c->lanes};
+                       c->row_bytes, (int64_t)c->mode, (int64_t)c->impl, c->lanes,  (int64_t)c->wire};
     uint64_t hash = weft_hash(WEFT_HASH_START, facts, sizeof(facts));
     char text[256];
 
@@ -281,9 +291,10 @@ static weft_status agree(weft_group *group, const weft_moe_config *c)
     }
     snprintf(text, sizeof(text),
              "%d experts, topk %d, hidden %lld, %lld tokens, %s, row_bytes %lld, mode %d, impl %d, %d lanes, "
-             "table %08x",
+             "wire %d, table %08x",
              c->experts, c->topk, (long long)c->hidden, (long long)c->tokens, weft_dtype_name(c->dtype),
-             (long long)c->row_bytes, (int)c->mode, (int)c->impl, c->lanes, (unsigned)(hash & 0xffffffff));
+             (long long)c->row_bytes, (int)c->mode, (int)c->impl, c->lanes, (int)c->wire,
+             (unsigned)(hash & 0xffffffff));
     return weft_group_agree(group, "the mixture-of-experts layer", hash, text);
 }
 

@@ -27,6 +27,7 @@
 
 #include "moe/routing.h"
 #include "moe/sum.h"
+#include "moe/wire.h"
 #include "symm/symm.h"
 
 typedef struct weft_moe_lane weft_moe_lane;
@@ -119,7 +120,8 @@ struct weft_moe_lane {
 
     weft_moe_routing out;
     weft_moe_received in;
-    char *receive; /* sorted: private copy of what was received */
+    char *expanded; /* with fp8 on the wire: [rows] as experts see them */
+    char *receive;  /* sorted: private copy of what was received */
     size_t receive_bytes;
     int32_t *inverse; /* sorted: slot -> place in the sorted order */
     int64_t sorted_routing;
@@ -161,7 +163,9 @@ struct weft_moe {
     const weft_moe_rung *rung;
     weft_moe_config config; /* expert_rank unused: see owner */
     weft_moe_shape shape;
-    int64_t row_bytes;    /* of a token */
+    int64_t row_bytes;    /* of a token, as it is given and as experts see it */
+    int64_t wire_bytes;   /* as it travels */
+    int64_t row_stride;   /* bytes between expanded rows */
     int64_t stage_stride; /* bytes between staged rows */
     int64_t slot_stride;  /* bytes between result rows */
     int64_t result_bytes; /* hidden elements */
@@ -318,6 +322,19 @@ static inline weft_signal *weft_moe_staged_word(const weft_moe_lane *lane, int s
     return weft_moe_is_far(lane, source) ? weft_moe_relayed_word(lane, source)
                                          : weft_moe_at(lane, lane->staged, source);
 }
+
+/* ---- travel.c: rows on and off the wire ---------------------------------------------------------------- */
+
+/* A token to where it travels from, and as it was before. */
+void weft_moe_put_row(const weft_moe *moe, void *wire, const void *row);
+void weft_moe_take_row(const weft_moe *moe, void *row, const void *wire);
+
+/* Received row i as experts see it, which has arrived; from then on in->row points there. Threads may ask for
+ * different rows. */
+const void *weft_moe_row_of(const weft_moe_lane *lane, int64_t i);
+
+/* The same of rows [begin, end), by threads. */
+void weft_moe_expand_rows(weft_moe_lane *lane, int64_t begin, int64_t end);
 
 /* ---- view.c: what was received ------------------------------------------------------------------------ */
 

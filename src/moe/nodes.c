@@ -214,7 +214,7 @@ void weft_moe_relay_begin(weft_moe_lane *lane)
 static char *relay_at(const weft_moe_lane *lane, int keeper, int slot)
 {
     return (char *)weft_moe_at(lane, lane->relay, keeper) +
-           slot * lane->moe->shape.capacity * lane->moe->row_bytes;
+           slot * lane->moe->shape.capacity * lane->moe->wire_bytes;
 }
 
 static void relay_to(weft_moe_lane *lane, int node, const char *rows, int64_t stride, int64_t begin,
@@ -222,8 +222,8 @@ static void relay_to(weft_moe_lane *lane, int node, const char *rows, int64_t st
 {
     const weft_moe *moe = lane->moe;
     int keeper = moe->nodes.to[node], slot = moe->nodes.to_slot[node];
-    weft_net_put put = {.row_bytes = (size_t)moe->row_bytes,
-                        .into_pitch = moe->row_bytes,
+    weft_net_put put = {.row_bytes = (size_t)moe->wire_bytes,
+                        .into_pitch = moe->wire_bytes,
                         .from_pitch = stride,
                         .effect = WEFT_NET_STORE};
 
@@ -236,7 +236,7 @@ static void relay_to(weft_moe_lane *lane, int node, const char *rows, int64_t st
         }
         if (put.rows)
             send_in_place(lane, keeper, &put);
-        put.into = relay_at(lane, keeper, slot) + t * moe->row_bytes;
+        put.into = relay_at(lane, keeper, slot) + t * moe->wire_bytes;
         put.from = rows + t * stride;
         put.rows = 1;
     }

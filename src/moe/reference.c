@@ -3,8 +3,6 @@
  * an expert looks through all tokens of all ranks for it; results lie at [token][k]; and a token looks
  * through all experts, in ascending order, for its own. Nothing is counted, sorted or placed.
  */
-#include <string.h>
-
 #include "moe/moe.h"
 
 static weft_status reference_dispatch_send(weft_moe_lane *lane, const void *x)
@@ -13,8 +11,7 @@ static weft_status reference_dispatch_send(weft_moe_lane *lane, const void *x)
     weft_moe_routing *out = &lane->out;
 
     for (int64_t t = 0; t < out->tokens; t++)
-        memcpy(lane->stage + t * moe->stage_stride, (const char *)x + t * moe->row_bytes,
-               (size_t)moe->row_bytes);
+        weft_moe_put_row(moe, lane->stage + t * moe->stage_stride, (const char *)x + t * moe->row_bytes);
     for (int d = 0; d < moe->shape.ranks; d++)
         *weft_moe_board_for(lane, d) = (weft_moe_board){.entries = (int32_t)out->tokens};
     weft_moe_post_counts(lane, false);

@@ -121,7 +121,7 @@ void weft_moe_note_received(weft_moe_lane *lane)
                                    .results_sent = results,
                                    .rows_received = lane->in.rows,
                                    .entries = lane->in.entries,
-                                   .dispatch_bytes = lane->out.rows * moe->row_bytes,
+                                   .dispatch_bytes = lane->out.rows * moe->wire_bytes,
                                    .combine_bytes = results * moe->result_bytes,
                                    .dispatch_us = (double)(weft_clock_ns() - lane->begin_ns) * 1e-3};
     lane->begin_ns = weft_clock_ns();
@@ -187,7 +187,7 @@ static weft_status experts_then_combine(weft_moe_lane *lane, const weft_moe_expe
     if (status)
         return status;
     for (int64_t i = 0; i < in->entries; i++) {
-        lane->block_in[i] = in->row[in->expert_row[i]];
+        lane->block_in[i] = weft_moe_row_of(lane, in->expert_row[i]);
         lane->block_out[i] = lane->scratch + i * moe->result_bytes;
     }
     for (int e = 0; e < moe->experts_here; e++) {

@@ -53,9 +53,9 @@ static weft_status rows_dispatch_send(weft_moe_lane *lane, const void *x)
         for (int64_t i = lane->out.row_base[d]; i < lane->out.row_base[d + 1]; i++) {
             char *row = lane->stage + i * moe->stage_stride;
 
-            memcpy(row, (const char *)x + lane->out.row[i].token * moe->row_bytes, (size_t)moe->row_bytes);
+            weft_moe_put_row(moe, row, (const char *)x + lane->out.row[i].token * moe->row_bytes);
             if (weft_moe_is_far(lane, d))
-                weft_moe_far_row(lane, d, row, moe->row_bytes, &lane->row_flag[i]);
+                weft_moe_far_row(lane, d, row, moe->wire_bytes, &lane->row_flag[i]);
             else
                 raise(&lane->row_flag[i], lane->epoch);
         }

@@ -63,8 +63,8 @@ static weft_status sorted_dispatch_send(weft_moe_lane *lane, const void *x)
         lane->sorted_routing = lane->routing;
     }
     for (int64_t i = 0; i < out->rows; i++)
-        memcpy(lane->stage + i * moe->stage_stride, (const char *)x + out->row[i].token * moe->row_bytes,
-               (size_t)moe->row_bytes);
+        weft_moe_put_row(moe, lane->stage + i * moe->stage_stride,
+                         (const char *)x + out->row[i].token * moe->row_bytes);
     for (int d = 0; d < moe->shape.ranks; d++)
         *weft_moe_board_for(lane, d) =
             (weft_moe_board){.generation = lane->generation,
@@ -98,7 +98,7 @@ static weft_status sorted_dispatch_recv(weft_moe_lane *lane)
     for (int64_t i = 0; i < in->rows; i++) {
         char *place = lane->receive + in->place[i] * moe->stage_stride;
 
-        memcpy(place, in->row[i], (size_t)moe->row_bytes);
+        memcpy(place, in->row[i], (size_t)moe->wire_bytes);
         in->row[i] = place;
     }
     return WEFT_OK;

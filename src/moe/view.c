@@ -29,7 +29,7 @@ static void point_at_tokens(weft_moe_lane *lane)
 
         if (by_token && weft_moe_is_far(lane, s)) {
             x = weft_moe_relayed_rows(lane, s);
-            stride = lane->moe->row_bytes;
+            stride = lane->moe->wire_bytes;
         }
         for (int32_t i = in->rank_base[s]; i < in->rank_base[s + 1]; i++)
             in->row[i] = x + stride * (by_token ? in->token[i] : board->row_base + i - in->rank_base[s]);

@@ -39,9 +39,14 @@ typedef struct weft_gpu_moe_fault {
     bool last; /* the lane has sent no round since */
 } weft_gpu_moe_fault;
 
+/* Elements of a row that share a scale, where rows travel as fp8. */
+enum { WEFT_GPU_MOE_BLOCK = 128 };
+
 typedef struct weft_gpu_moe_shape {
     int experts, topk, terms_per_token, lanes;
     int64_t capacity, hidden, row_bytes;
+    int64_t wire_bytes; /* of a row that travels */
+    int64_t scales_at;  /* as fp8: where its scales begin; 0: as it is given */
     weft_dtype dtype;
     bool reduced;
     const int32_t *owner, *local_index; /* of an expert */

@@ -5,9 +5,27 @@
 #include <math.h>
 #include <string.h>
 
-/* How often a row passes memory beside the link: dispatch reads it, and its receiver reads and lays it out;
- * combine reads it, and its receiver reads it to add it up. */
-static const double dispatch_passes = 3, combine_passes = 2;
+/* Bytes of a row: of those that pass the link, and of those that pass memory beside it. Dispatch reads a
+ * token, and its receiver reads what came and lays it out; combine reads a result, and its receiver reads it
+ * to add it up. */
+typedef struct row_bytes {
+    double link, memory;
+} row_bytes;
+
+static row_bytes result_row(const weft_moe_shape *s)
+{
+    double given = (double)s->hidden * (double)weft_dtype_size(s->dtype);
+
+    return (row_bytes){given, 2 * given};
+}
+
+static row_bytes token_row(const weft_moe_shape *s)
+{
+    double given = (double)s->hidden * (double)weft_dtype_size(s->dtype),
+           wire = s->fp8 ? (double)s->hidden + 4 * ceil((double)s->hidden / 128) : given;
+
+    return (row_bytes){wire, 2 * given + wire};
+}
 
 /* Ranks that the first `topk` experts lie on. */
 static double hot_ranks(const weft_moe_shape *s, double per_rank)
@@ -50,22 +68,21 @@ static traffic rows_of(const weft_machine *machine, const weft_moe_shape *s, dou
 
 /* Moving rows there, whichever way, `hops` latencies after one another; what passes memory meanwhile is not
  * hidden. */
-static double move_us(const weft_machine *machine, const weft_moe_shape *s, const traffic *t, double passes,
-                      int hops, double launch, weft_moe_time *time)
+static double move_us(const weft_machine *machine, row_bytes row, const traffic *t, int hops, double launch,
+                      weft_moe_time *time)
 {
-    double row = (double)s->hidden * (double)weft_dtype_size(s->dtype);
     double links = machine->link == WEFT_LINK_MESH ? fmax(1, machine->ranks_per_node - 1) : 1, link, memory;
 
     if (machine->kind == WEFT_MACHINE_CPU) {
-        double rate = weft_curve_rate(&machine->copy_push, fmax(t->in, t->out) * row, true);
+        double rate = weft_curve_rate(&machine->copy_push, fmax(t->in, t->out) * row.link, true);
 
-        memory = fmax(t->in, t->out) * row * (passes - 1) / rate * 1e-3;
-        link = t->outside > 0 ? t->outside * row / machine->network_gbs * 1e-3 : 0;
+        memory = fmax(t->in, t->out) * (row.memory - row.link) / rate * 1e-3;
+        link = t->outside > 0 ? t->outside * row.link / machine->network_gbs * 1e-3 : 0;
     } else {
-        link = t->inside * row / (machine->link_gbs * links) * 1e-3;
+        link = t->inside * row.link / (machine->link_gbs * links) * 1e-3;
         if (t->outside > 0)
-            link = fmax(link, t->outside * row / machine->network_gbs * 1e-3);
-        memory = fmax(t->in, t->out) * row * passes / machine->memory_gbs * 1e-3;
+            link = fmax(link, t->outside * row.link / machine->network_gbs * 1e-3);
+        memory = fmax(t->in, t->out) * row.memory / machine->memory_gbs * 1e-3;
     }
     time->link_us += link;
     time->memory_us += memory;
@@ -131,11 +148,11 @@ weft_status weft_sim_moe(const weft_machine *machine, const weft_moe_shape *s, b
     there = rows_of(machine, s, distinct, hot, 1);
     back = s->reduced ? there : rows_of(machine, s, s->topk, s->topk, fmin(s->topk, per_rank));
     /* Counts are told, then rows follow; on the way back both ends know them. */
-    time->dispatch_us = move_us(machine, s, &there, dispatch_passes, 2, launch, time);
-    time->combine_us = move_us(machine, s, &back, combine_passes, 1, launch, time);
+    time->dispatch_us = move_us(machine, token_row(s), &there, 2, launch, time);
+    time->combine_us = move_us(machine, result_row(s), &back, 1, launch, time);
     time->experts_us = s->inter > 0 ? experts_us(machine, s, per_rank, launch) : 0;
     time->rows = there.in;
-    time->link_bytes = there.inside * (double)s->hidden * (double)weft_dtype_size(s->dtype);
-    time->network_bytes = there.outside * (double)s->hidden * (double)weft_dtype_size(s->dtype);
+    time->link_bytes = there.inside * token_row(s).link;
+    time->network_bytes = there.outside * token_row(s).link;
     return WEFT_OK;
 }

@@ -20,6 +20,7 @@ typedef struct weft_moe_shape {
     double skew;            /* 0 to 1 */
     bool reduced;
     weft_dtype dtype;
+    bool fp8; /* tokens travel so, with a float32 scale for every 128 elements */
 } weft_moe_shape;
 
 typedef struct weft_moe_time {

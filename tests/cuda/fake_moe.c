@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 #include "core/dtype.h"
+#include "moe/wire.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -102,8 +103,13 @@ static bool send_token(const weft_cuda_moe *l, const void *x, const int32_t *exp
         ((weft_cuda_moe_entry *)at_rank(l, l->entry, to))[list + nth] =
             (weft_cuda_moe_entry){(int32_t)(token * l->terms) + terms - 1, w};
         if (nth == 0) {
-            memcpy((char *)at_rank(l, l->row, to) + (l->rank * l->capacity + token) * l->row_stride,
-                   (const char *)x + token * l->row_bytes, (size_t)l->row_bytes);
+            char *row = (char *)at_rank(l, l->row, to) + (l->rank * l->capacity + token) * l->row_stride;
+            const char *given = (const char *)x + token * l->row_bytes;
+
+            if (l->scales_at)
+                weft_moe_quantise((weft_dtype)l->dtype, l->hidden, row, given);
+            else
+                memcpy(row, given, (size_t)l->row_bytes);
             l->state->rows_sent_total++;
         }
     }
@@ -269,9 +275,12 @@ static void gather(const weft_cuda_moe *l, const weft_cuda_moe_args *call, uint3
     for (int64_t place = cta; place < l->state->entries; place += ctas) {
         int64_t at = packed_place(l, call->start, place);
 
-        if (at >= 0)
-            memcpy((char *)call->out + at * l->row_bytes, l->view_row[l->entry_row[place]],
-                   (size_t)l->row_bytes);
+        const void *row = l->view_row[l->entry_row[place]];
+
+        if (at >= 0 && l->scales_at)
+            weft_moe_expand((weft_dtype)l->dtype, l->hidden, (char *)call->out + at * l->row_bytes, row);
+        else if (at >= 0)
+            memcpy((char *)call->out + at * l->row_bytes, row, (size_t)l->row_bytes);
     }
 }
 

@@ -8,6 +8,7 @@
 #define WEFT_TESTS_CUDA_MOE_CASES_H
 
 #include "core/dtype.h"
+#include "moe/wire.h"
 #include "run/cuda/driver.h"
 #include "support/check.h"
 
@@ -36,6 +37,7 @@ typedef struct moe_case {
     int64_t alignment;
     int rounds;
     uint64_t seed;
+    weft_moe_wire wire;
 } moe_case;
 
 enum { MOE_RANDOM, MOE_NOBODY, MOE_SOME_EMPTY, MOE_ONE_EXPERT, MOE_SOME_NONE, MOE_FULL, MOE_KINDS };
@@ -82,8 +84,16 @@ static inline moe_tokens moe_tokens_make(const moe_case *c, int rank, int round)
             t.weight[i * c->topk + k] = (float)(check_random(&state) % 9) * 0.25f - 1.0f;
         }
     }
-    for (int64_t i = 0; i < c->tokens * moe_row_bytes(c); i++)
+    for (int64_t i = 0; i < c->tokens * moe_row_bytes(c) && c->wire == WEFT_MOE_WIRE_GIVEN; i++)
         t.x[i] = (char)(check_random(&state) % 251);
+    /* numbers of many sizes; every third 128 of them zeros, some sizes below what scales count */
+    for (int64_t i = 0; i < c->tokens * c->hidden && c->wire == WEFT_MOE_WIRE_FP8; i++) {
+        uint64_t block = i % c->hidden / 128, size = (block * 5 + (uint64_t)(i / c->hidden)) % 21;
+        double scale = c->dtype != WEFT_F16 && size == 20 ? 0x1p-112 : (double)(1 << size) * 0x1p-12;
+
+        weft_element_set(c->dtype, t.x, (size_t)i,
+                         block % 3 == 2 ? 0 : ((double)(check_random(&state) % 2001) - 1000) * 1e-3 * scale);
+    }
     free(all);
     return t;
 }
@@ -113,6 +123,7 @@ static inline void moe_configure(const moe_case *c, int world, int *table, weft_
     config->row_bytes = c->row_bytes;
     config->dtype = c->dtype;
     config->mode = c->mode;
+    config->wire = c->wire;
     for (int e = 0; e < c->experts; e++)
         table[e] = e % 3 == 0 ? 0 : e * 5 % world;
     config->expert_rank = c->table ? table : NULL;
@@ -179,6 +190,7 @@ static inline void moe_round(moe_rank *r, const moe_case *c, weft_moe *cpu, weft
     int64_t *start = calloc((size_t)experts + 1, sizeof(*start)), rows = 0, counted = 0;
     char *packed, *results, *y = calloc((size_t)c->tokens, (size_t)result_bytes);
     weft_moe_stats stats = {.size = sizeof(stats)}, same = {.size = sizeof(same)};
+    int64_t wire_bytes = c->wire == WEFT_MOE_WIRE_FP8 ? weft_moe_fp8_bytes(c->hidden) : row_bytes;
 
     CHECK_INT(weft_moe_dispatch(cpu, 0, &input, &view), WEFT_OK);
     CHECK_INT(weft_moe_layout(cpu, 0, c->alignment, start, &rows), WEFT_OK);
@@ -207,6 +219,12 @@ static inline void moe_round(moe_rank *r, const moe_case *c, weft_moe *cpu, weft
     moe_same(r, there.entry_row, view.entry_row, (size_t)view.offset[experts] * sizeof(int32_t), "entries");
     moe_same(r, there.entry_weight, view.entry_weight, (size_t)view.offset[experts] * sizeof(float),
              "weights");
+    if (view.rows > 0) { /* as they travelled */
+        const void *last;
+
+        CHECK_INT(weft_memcpy(r->solo, &last, there.row + view.rows - 1, sizeof(last)), WEFT_OK);
+        moe_same(r, last, view.row[view.rows - 1], (size_t)wire_bytes, "the last row");
+    }
     CHECK_INT(weft_moe_layout(gpu, 0, c->alignment, there_start, there_rows), WEFT_OK);
     moe_same(r, there_start, start, (size_t)experts * sizeof(int64_t), "layouts");
     CHECK_INT(weft_memcpy(r->solo, &counted, there_rows, sizeof(counted)), WEFT_OK);
@@ -225,6 +243,7 @@ static inline void moe_round(moe_rank *r, const moe_case *c, weft_moe *cpu, weft
     CHECK_INT(weft_moe_get_stats(gpu, 0, &same), WEFT_OK);
     CHECK_INT(same.rows_sent, stats.rows_sent);
     CHECK_INT(same.results_sent, stats.results_sent);
+    CHECK_INT(same.dispatch_bytes, stats.dispatch_bytes);
     CHECK_INT(same.entries, stats.entries);
     CHECK_INT(same.tokens, stats.tokens);
     free(start);
@@ -240,7 +259,9 @@ static inline void moe_bytes(moe_rank *r, const weft_moe_config *config)
     size_t symmetric = 0, own = 0, cpu[2] = {0, 0}, same[2] = {0, 0}, row = (size_t)config->row_bytes;
 
     CHECK_INT(weft_moe_group_bytes(r->gpu, config, &symmetric, &own), WEFT_OK);
-    row = row ? row : (size_t)config->hidden * weft_dtype_size(config->dtype);
+    row = config->wire == WEFT_MOE_WIRE_FP8 ? (size_t)weft_moe_fp8_bytes(config->hidden)
+          : row                             ? row
+                                            : (size_t)config->hidden * weft_dtype_size(config->dtype);
     CHECK(symmetric >= (size_t)weft_size(r->gpu) * (size_t)config->tokens * row);
     CHECK(own >= (size_t)config->tokens * (size_t)config->topk * sizeof(int32_t));
     CHECK_INT(weft_moe_group_bytes(r->cpu, config, &cpu[0], &cpu[1]), WEFT_OK);
@@ -271,18 +292,24 @@ static inline void moe_layer(moe_rank *r, moe_case c)
 static inline void moe_shapes(moe_rank *r)
 {
     static const moe_case cases[] = {
-        {8, 2, 64, 4, 0, WEFT_F16, WEFT_MOE_EXACT, false, 0, 1, 6, 1},
-        {16, 4, 72, 9, 0, WEFT_BF16, WEFT_MOE_REDUCED, true, 0, 4, 6, 2},
-        {7, 3, 33, 12, 0, WEFT_F16, WEFT_MOE_REDUCED, false, 0, 1, 6, 3},
-        {64, 6, 128, 16, 0, WEFT_F32, WEFT_MOE_EXACT, true, 0, -160, 6, 4},
-        {5, 5, 17, 6, 100, WEFT_BF16, WEFT_MOE_EXACT, false, 0, 2, 6, 5},
-        {3, 1, 40, 5, 37, WEFT_F32, WEFT_MOE_REDUCED, true, 0, 1, 6, 6},
-        {40, 33, 16, 3, 0, WEFT_F16, WEFT_MOE_EXACT, false, 0, 8, 6, 7},
-        {300, 8, 264, 40, 0, WEFT_F16, WEFT_MOE_EXACT, false, 0, 1, 6, 8},
-        {24, 6, 16, 1100, 0, WEFT_BF16, WEFT_MOE_REDUCED, true, 0, 1, 3,
-         9},                                                              /* lists that are looked at twice */
-        {6, 2, 4104, 3, 0, WEFT_F16, WEFT_MOE_EXACT, false, 0, 1, 3, 10}, /* sums in pieces */
-        {4, 2, 2063, 2, 0, WEFT_F32, WEFT_MOE_REDUCED, false, 0, 1, 3, 11},
+        {8, 2, 64, 4, 0, WEFT_F16, WEFT_MOE_EXACT, false, 0, 1, 6, 1, 0},
+        {16, 4, 72, 9, 0, WEFT_BF16, WEFT_MOE_REDUCED, true, 0, 4, 6, 2, 0},
+        {7, 3, 33, 12, 0, WEFT_F16, WEFT_MOE_REDUCED, false, 0, 1, 6, 3, 0},
+        {64, 6, 128, 16, 0, WEFT_F32, WEFT_MOE_EXACT, true, 0, -160, 6, 4, 0},
+        {5, 5, 17, 6, 100, WEFT_BF16, WEFT_MOE_EXACT, false, 0, 2, 6, 5, 0},
+        {3, 1, 40, 5, 37, WEFT_F32, WEFT_MOE_REDUCED, true, 0, 1, 6, 6, 0},
+        {40, 33, 16, 3, 0, WEFT_F16, WEFT_MOE_EXACT, false, 0, 8, 6, 7, 0},
+        {300, 8, 264, 40, 0, WEFT_F16, WEFT_MOE_EXACT, false, 0, 1, 6, 8, 0},
+        {24, 6, 16, 1100, 0, WEFT_BF16, WEFT_MOE_REDUCED, true, 0, 1, 3, 9,
+         0}, /* lists that are looked at twice */
+        {6, 2, 4104, 3, 0, WEFT_F16, WEFT_MOE_EXACT, false, 0, 1, 3, 10, 0}, /* sums in pieces */
+        {4, 2, 2063, 2, 0, WEFT_F32, WEFT_MOE_REDUCED, false, 0, 1, 3, 11, 0},
+        {16, 4, 72, 9, 0, WEFT_BF16, WEFT_MOE_REDUCED, true, 0, 4, 6, 12, WEFT_MOE_WIRE_FP8},
+        {7, 3, 33, 12, 0, WEFT_F16, WEFT_MOE_EXACT, false, 0, 1, 6, 13, WEFT_MOE_WIRE_FP8},
+        {12, 3, 2056, 5, 0, WEFT_BF16, WEFT_MOE_EXACT, true, 0, 1, 6, 14, WEFT_MOE_WIRE_FP8},
+        {6, 2, 1032, 7, 0, WEFT_F32, WEFT_MOE_EXACT, false, 0, -40, 6, 15, WEFT_MOE_WIRE_FP8},
+        {5, 2, 4104, 4, 0, WEFT_F16, WEFT_MOE_REDUCED, false, 0, 1, 6, 16, WEFT_MOE_WIRE_FP8},
+        {4, 1, 9000, 3, 0, WEFT_F32, WEFT_MOE_REDUCED, true, 0, 2, 3, 17, WEFT_MOE_WIRE_FP8},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
@@ -415,8 +442,10 @@ static inline void moe_forward_graph(moe_rank *r, moe_case c, weft_moe *cpu, wef
 /* `works`: the GPU has the products. `cu`: its driver, with the calling thread's context. */
 static inline void moe_ffn(moe_rank *r, bool works, const weft_cuda_driver *cu)
 {
-    static const moe_case cases[] = {{7, 3, 64, 9, 0, WEFT_F16, WEFT_MOE_EXACT, false, 0, 1, 0, 21},
-                                     {10, 4, 40, 7, 0, WEFT_BF16, WEFT_MOE_REDUCED, true, 0, 1, 0, 22}};
+    static const moe_case cases[] = {
+        {7, 3, 64, 9, 0, WEFT_F16, WEFT_MOE_EXACT, false, 0, 1, 0, 21, 0},
+        {10, 4, 40, 7, 0, WEFT_BF16, WEFT_MOE_REDUCED, true, 0, 1, 0, 22, 0},
+        {9, 3, 264, 6, 0, WEFT_BF16, WEFT_MOE_EXACT, true, 0, 1, 0, 23, WEFT_MOE_WIRE_FP8}};
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         const moe_case *c = &cases[i];
@@ -577,7 +606,7 @@ static inline void moe_queue_free(moe_queue *q)
 
 static inline void moe_back_to_back(moe_rank *r, int rounds, weft_moe_mode mode)
 {
-    moe_case c = {11, 3, 24, 6, 0, WEFT_F32, mode, true, 0, 8, rounds, 21};
+    moe_case c = {11, 3, 24, 6, 0, WEFT_F32, mode, true, 0, 8, rounds, 21, 0};
     moe_queue q;
 
     moe_queue_make(r, &c, &q);
@@ -595,7 +624,7 @@ static inline void moe_back_to_back(moe_rank *r, int rounds, weft_moe_mode mode)
 static inline void moe_two_lanes(moe_rank *r, int rounds)
 {
     enum { SEND, RECEIVE, GIVE, TAKE, HALVES };
-    moe_case c = {11, 3, 24, 6, 0, WEFT_F32, WEFT_MOE_REDUCED, true, 0, 8, rounds, 43};
+    moe_case c = {11, 3, 24, 6, 0, WEFT_F32, WEFT_MOE_REDUCED, true, 0, 8, rounds, 43, 0};
     moe_queue q;
 
     moe_queue_make(r, &c, &q);
@@ -785,7 +814,7 @@ static inline void moe_other_errors(moe_rank *r, moe_queue *q)
 
 static inline void moe_errors(moe_rank *r)
 {
-    moe_case c = {11, 3, 24, 6, 0, WEFT_F32, WEFT_MOE_EXACT, true, 0, 8, 6, 33};
+    moe_case c = {11, 3, 24, 6, 0, WEFT_F32, WEFT_MOE_EXACT, true, 0, 8, 6, 33, 0};
     moe_queue q;
 
     moe_queue_make(r, &c, &q);
@@ -832,7 +861,7 @@ static inline void moe_end(moe_rank *r)
 static inline void moe_missing_rank(weft_group *group, void *argument)
 {
     bool combines = *(bool *)argument;
-    moe_case c = {4, 2, 8, 4, 0, WEFT_F32, WEFT_MOE_EXACT, false, 0, 8, 2, 3};
+    moe_case c = {4, 2, 8, 4, 0, WEFT_F32, WEFT_MOE_EXACT, false, 0, 8, 2, 3, 0};
     bool missing = weft_rank(group) == 1;
     moe_queue q;
     moe_rank r;
@@ -865,7 +894,7 @@ static inline void moe_missing_rank(weft_group *group, void *argument)
 
 static inline void moe_killed_rank(int rank, void *argument)
 {
-    moe_case c = {4, 2, 8, 4, 0, WEFT_F32, WEFT_MOE_EXACT, false, 0, 8, 2, 3};
+    moe_case c = {4, 2, 8, 4, 0, WEFT_F32, WEFT_MOE_EXACT, false, 0, 8, 2, 3, 0};
     weft_group *group;
     moe_queue q;
     moe_rank r;

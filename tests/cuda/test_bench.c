@@ -358,16 +358,24 @@ static void test_moe_experts(void)
 /* Both modes, all ranks in graphs of their own, and one rank over a link. */
 static void test_moe_rounds(void)
 {
+    static const char *const says[] = {"\"wire\": \"fp8\"", NULL};
     char *all[] = {"moe",    "--backend", "cuda",     "-n", "3",        "--experts", "10",
                    "--topk", "3",         "--hidden", "40", "--tokens", "6",         "--json"},
          *one[] = {"moe", "--backend", "cuda", "-n",       "4", "--experts", "10",     "--topk",
                    "3",   "--hidden",  "40",   "--tokens", "6", "--json",    "--link", "450GB/s,2us"},
+         *fp8[] = {"moe",      "--backend", "cuda",     "-n", "3",      "--experts", "10",  "--topk",  "3",
+                   "--hidden", "200",       "--tokens", "6",  "--json", "--wire",    "fp8", "--dtype", "f32"},
+         *rungs[] = {"moe", "--backend", "cuda", "--impl", "all", "--wire", "fp8"},
+         *bf16[] = {"moe", "--backend", "cuda", "--wire", "bf16"},
          *wrong[] = {"moe", "--backend", "cuda", "--skew", "1"};
 
     fake_gpu_install(1, 12, true);
     check_call((int)(sizeof(all) / sizeof(*all)), all, 2, NULL);
     check_call((int)(sizeof(one) / sizeof(*one)), one, 2, NULL);
     check_call((int)(sizeof(wrong) / sizeof(*wrong)), wrong, -1, NULL);
+    check_call((int)(sizeof(fp8) / sizeof(*fp8)), fp8, 2, says);
+    check_call((int)(sizeof(rungs) / sizeof(*rungs)), rungs, -1, NULL);
+    check_call((int)(sizeof(bf16) / sizeof(*bf16)), bf16, -1, NULL);
 }
 
 /* The rungs below fused: exact on integers like it, also with rows that end between vectors, with experts

@@ -77,7 +77,7 @@ static void processes_of(int world)
 static void graph_rank(weft_group *group, void *argument)
 {
     enum { REPLAYS = 300 };
-    moe_case c = {11, 3, 24, 6, 0, WEFT_F32, WEFT_MOE_EXACT, true, 0, 8, REPLAYS, 77};
+    moe_case c = {11, 3, 24, 6, 0, WEFT_F32, WEFT_MOE_EXACT, true, 0, 8, REPLAYS, 77, 0};
     const weft_cuda_driver *cu;
     size_t pairs = (size_t)(c.tokens * c.topk), y_bytes = (size_t)(c.tokens * moe_row_bytes(&c));
     CUstream stream;

@@ -43,7 +43,7 @@ static void draw(tokens *t, int rank, int round, bool same)
         }
     }
     for (int64_t i = 0; i < t->count * HIDDEN; i++)
-        t->x[i] = (float)(check_random(&state) % 7) - 3;
+        t->x[i] = ((float)(check_random(&state) % 5) - 2) * 0.875f; /* exact also as fp8 */
     memset(t->y, 0xff, sizeof(t->y));
 }
 
@@ -74,7 +74,7 @@ static weft_status run(weft_moe *moe, tokens *t, bool same, bool split)
     weft_moe_expert expert = {.size = sizeof(expert), .block = multiply, .expert_rows = t->count % 2 ? 4 : 0};
     weft_moe_view view = {.size = sizeof(view)};
     weft_status status;
-    float *results;
+    float *results, *rows;
 
     if (!split)
         return weft_moe_forward(moe, 0, &input, &expert, t->y);
@@ -82,17 +82,20 @@ static weft_status run(weft_moe *moe, tokens *t, bool same, bool split)
     if (status)
         return status;
     results = malloc((size_t)(view.offset[view.experts] + 1) * HIDDEN * sizeof(float));
+    rows = malloc((size_t)(view.offset[view.experts] + 1) * HIDDEN * sizeof(float));
+    CHECK_INT(weft_moe_gather(moe, 0, NULL, rows), WEFT_OK);
     for (int e = 0; e < view.experts; e++)
         for (int64_t i = view.offset[e]; i < view.offset[e + 1]; i++)
             for (int j = 0; j < HIDDEN; j++)
-                results[i * HIDDEN + j] =
-                    ((const float *)view.row[view.entry_row[i]])[j] * (float)(view.expert[e] + 1);
+                results[i * HIDDEN + j] = rows[i * HIDDEN + j] * (float)(view.expert[e] + 1);
     status = weft_moe_combine(moe, 0, results, NULL, t->y);
     free(results);
+    free(rows);
     return status;
 }
 
-static void check_layer(weft_group *group, weft_moe_impl impl, weft_moe_mode mode, bool symmetric)
+static void check_layer(weft_group *group, weft_moe_impl impl, weft_moe_mode mode, bool symmetric,
+                        weft_moe_wire wire)
 {
     int rank = weft_rank(group), bad = weft_size(group) - 1;
     tokens *t = calloc(1, sizeof(*t));
@@ -108,6 +111,7 @@ static void check_layer(weft_group *group, weft_moe_impl impl, weft_moe_mode mod
     config.dtype = WEFT_F32;
     config.impl = impl;
     config.mode = mode;
+    config.wire = wire;
     if (symmetric)
         CHECK_INT(weft_alloc(group, TOKENS * HIDDEN * sizeof(float), 0, (void **)&t->x), WEFT_OK);
     else
@@ -133,8 +137,8 @@ static void check_layer(weft_group *group, weft_moe_impl impl, weft_moe_mode mod
         wrong += wrong_of(t);
     }
     if (wrong)
-        fprintf(stderr, "rank %d of %s: impl %d mode %d symmetric %d\n", rank, placement, (int)impl,
-                (int)mode, symmetric);
+        fprintf(stderr, "rank %d of %s: impl %d mode %d symmetric %d wire %d\n", rank, placement, (int)impl,
+                (int)mode, symmetric, (int)wire);
     CHECK_INT(wrong, 0);
     CHECK_INT(weft_moe_free(moe), WEFT_OK);
     if (symmetric)
@@ -155,9 +159,12 @@ static void be_well(int rank, void *argument)
         return;
     }
     for (int impl = WEFT_MOE_FUSED; impl <= WEFT_MOE_REFERENCE; impl++)
-        check_layer(group, (weft_moe_impl)impl, WEFT_MOE_EXACT, impl % 2);
+        for (int wire = WEFT_MOE_WIRE_GIVEN; wire <= WEFT_MOE_WIRE_FP8; wire++)
+            check_layer(group, (weft_moe_impl)impl, WEFT_MOE_EXACT, impl % 2, (weft_moe_wire)wire);
     for (int symmetric = 0; symmetric < 2; symmetric++)
-        check_layer(group, WEFT_MOE_FUSED, WEFT_MOE_REDUCED, symmetric);
+        check_layer(group, WEFT_MOE_FUSED, WEFT_MOE_REDUCED, symmetric,
+                    symmetric ? WEFT_MOE_WIRE_FP8 : WEFT_MOE_WIRE_GIVEN);
+    check_layer(group, WEFT_MOE_FUSED, WEFT_MOE_REDUCED, true, WEFT_MOE_WIRE_GIVEN);
     CHECK_INT(weft_finalize(group), WEFT_OK);
 }
 

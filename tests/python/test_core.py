@@ -501,8 +501,24 @@ class MixtureOfExperts(unittest.TestCase):
             np.testing.assert_allclose(moe.combine(results, start), want, atol=1e-5)
         self.assertEqual(moe.stats()["tokens"], 3)
         self.check_stored(moe, rng)
+        self.check_fp8(group, rng)
         with self.assertRaisesRegex(weft.errors.ArgumentError, "rows of 64 bytes"):
             moe.dispatch(np.zeros((2, 5), "f4"))
+
+    def check_fp8(self, group: weft.Group, rng: np.random.Generator) -> None:
+        """Tokens that travel as fp8: of those a rank gets, each is within half a step of what was sent."""
+        moe = weft.MoE(group, self.experts, self.topk, 200, self.tokens, "float32", wire="fp8")
+        x = rng.standard_normal((self.tokens, 200)).astype("f4")
+        expert = np.full((self.tokens, self.topk), -1, "int32")
+        expert[:, 0] = np.arange(self.tokens) % self.experts
+        moe.dispatch(x, expert)
+        rows, start = moe.gather(x)
+        y = moe.combine(rows, start)
+        self.assertTrue((y != x).any())
+        np.testing.assert_allclose(y, x, rtol=0.07, atol=0.01)
+        self.assertEqual(moe.stats()["dispatch_bytes"], self.tokens * (208 + 16))
+        with self.assertRaisesRegex(weft.errors.ArgumentError, "wire one of given, fp8"):
+            weft.MoE(group, 1, 1, 8, 1, wire="int4")
 
     def check_stored(self, moe: weft.MoE, rng: np.random.Generator) -> None:
         """Experts of int8 weights and scales of their columns: those that the same numbers in float32 are."""

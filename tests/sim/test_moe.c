@@ -194,6 +194,12 @@ int main(void)
         for (int j = 0; j < 200; j++)
             random_shape(&machine, &seed);
     }
+    time = predict(&two, &shape, false);
+    shape.fp8 = true; /* 7168 + 4 * 56 bytes a token instead of 2 * 7168; results as they are */
+    CHECK(predict(&two, &shape, false).dispatch_us < one_node);
+    CHECK(fabs(predict(&two, &shape, false).link_bytes / time.link_bytes - 7392.0 / 14336) < 1e-12);
+    CHECK(predict(&two, &shape, false).combine_us == time.combine_us);
+    shape.fp8 = false;
     shape.ranks = 16;
     time = predict(&two, &shape, false);
     CHECK(time.dispatch_us > one_node && time.network_bytes > 0);

@@ -11,6 +11,7 @@
 #include "moe_receive.cuh"
 #include "moe_rows.cuh"
 #include "moe_send.cuh"
+#include "moe_wire.cuh"
 
 /* ---- dispatch ------------------------------------------------------------------------------------------ */
 
@@ -42,7 +43,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
         if (fresh)
             keep_token(p, s, weight, 1 - kept, token);
         place_token(p, s, weight, round, token);
-        push_row(s.to, s.ranks, (const char *)call.x + token * p.row_bytes, p.row_bytes, 0);
+        const char *row = (const char *)call.x + token * p.row_bytes;
+        if (p.scales_at)
+            quantise_any(p, s.to, s.ranks, row);
+        else
+            push_row(s.to, s.ranks, row, p.row_bytes, 0);
         sent += s.ranks;
     }
     if (blockIdx.x == 0 && threadIdx.x == 0) {
@@ -149,12 +154,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     int64_t entries = p.state->entries;
     for (int64_t place = blockIdx.x; place < entries; place += gridDim.x) {
         int64_t at = packed_place(p, call.start, place);
+        const char *row = (const char *)p.view_row[p.entry_row[place]];
+        if (p.scales_at) {
+            if (at >= 0)
+                expand_any(p, (char *)call.out + at * p.row_bytes, row);
+            continue;
+        }
         __syncthreads();
         if (threadIdx.x == 0)
             to = (char *)call.out + at * p.row_bytes;
         __syncthreads();
         if (at >= 0)
-            push_row(&to, 1, (const char *)p.view_row[p.entry_row[place]], p.row_bytes, (uintptr_t)call.out);
+            push_row(&to, 1, row, p.row_bytes, (uintptr_t)call.out);
     }
 }
 

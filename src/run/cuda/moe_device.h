@@ -29,6 +29,7 @@
 enum {
     WEFT_CUDA_MOE_THREADS = 256, /* of a CTA: four fit an SM */
     WEFT_CUDA_MOE_RANKS = 256,   /* a CTA has a thread for every rank */
+    WEFT_CUDA_MOE_BLOCK = 128,   /* elements of a row that share a scale: moe_wire.cuh */
     WEFT_CUDA_MOE_TOPK = 1024    /* what a CTA keeps of a token in shared memory */
 };
 
@@ -97,8 +98,9 @@ typedef struct weft_cuda_moe {
     int32_t dtype, reduced;
     uint32_t grid[WEFT_CUDA_MOE_PHASES]; /* CTAs: what a rank waits for from each */
     int64_t capacity, hidden;
-    int64_t row_bytes, row_stride, result_bytes, slot_stride;
-    int64_t pieces, piece_bytes; /* of a token's sum: a CTA of combine_recv has one at a time */
+    int64_t row_bytes, result_bytes, slot_stride;
+    int64_t row_stride, scales_at; /* of rows that travel; as fp8: where their scales begin, else 0 */
+    int64_t pieces, piece_bytes;   /* of a token's sum: a CTA of combine_recv has one at a time */
 
     /* symmetric, at this rank's addresses; [2]: by parity of the round; [world]: by the rank that writes */
     uint64_t *arrived, *returned; /* [world], a signal's line apart */

@@ -7,6 +7,8 @@
 
 enum { LINE = WEFT_CUDA_LINE_WORDS * (int)sizeof(uint64_t) };
 
+_Static_assert((int)WEFT_CUDA_MOE_BLOCK == (int)WEFT_GPU_MOE_BLOCK, "kernels are told of one format");
+
 /* ---- where things lie -----------------------------------------------------------------------------------
  */
 
@@ -102,8 +104,9 @@ static weft_cuda_moe facts(const weft_gpu_moe_shape *s, int world, weft_cuda_moe
                        .capacity = s->capacity,
                        .hidden = s->hidden,
                        .row_bytes = s->row_bytes,
-                       .row_stride = (s->row_bytes + LINE - 1) / LINE * LINE,
                        .result_bytes = result_bytes,
+                       .row_stride = (s->wire_bytes + LINE - 1) / LINE * LINE,
+                       .scales_at = s->scales_at,
                        .slot_stride = (result_bytes + LINE - 1) / LINE * LINE};
 
     l.grid[WEFT_CUDA_MOE_DISPATCH_SEND] = grid_of(l.capacity, room.ctas);

@@ -1,5 +1,5 @@
-/* dispatch_recv, by the expert: looks through the lists that came and places their rows; and whether the round
- * takes place. */
+/* dispatch_recv, by the expert: looks through the lists that came and places their rows; and whether the
+ * round takes place. */
 #ifndef WEFT_RUN_CUDA_MOE_RECEIVE_CUH
 #define WEFT_RUN_CUDA_MOE_RECEIVE_CUH
 

@@ -1,5 +1,5 @@
-/* What every kernel of a mixture-of-experts layer does at its ends: the peers' memory, waiting for them, telling
- * them, and when a phase begins and ends. The protocol stands in moe_device.h. */
+/* What every kernel of a mixture-of-experts layer does at its ends: the peers' memory, waiting for them,
+ * telling them, and when a phase begins and ends. The protocol stands in moe_device.h. */
 #ifndef WEFT_RUN_CUDA_MOE_ROUND_CUH
 #define WEFT_RUN_CUDA_MOE_ROUND_CUH
 

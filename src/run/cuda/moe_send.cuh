@@ -1,4 +1,5 @@
-/* dispatch_send, by the token: orders its experts, finds what cannot be, and writes its lists at every rank. */
+/* dispatch_send, by the token: orders its experts, finds what cannot be, and writes its lists at every rank.
+ */
 #ifndef WEFT_RUN_CUDA_MOE_SEND_CUH
 #define WEFT_RUN_CUDA_MOE_SEND_CUH
 

@@ -20,6 +20,14 @@ static inline const char *moe_read_mode(void *target, const char *value)
     return NULL;
 }
 
+/* What is wrong with --wire, which is fp8 for tokens, or NULL. */
+static inline const char *moe_wire_fault(const weft_options *o)
+{
+    return o->wire_given && o->wire_dtype != WEFT_FP8_E4M3
+               ? "--wire: tokens travel as they are given (without it), or as fp8"
+               : NULL;
+}
+
 /* `more` is what the command has to add about a flag. */
 #define MOE_FLAGS(asked, tokens_more, skew_more, mode_help, inter_help)                                      \
     {"--experts",      "E",   OPTIONS_INT,                                                                   \

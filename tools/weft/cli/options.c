@@ -216,6 +216,8 @@ static int settle_problem(weft_options *o, const char *command)
     if (gemm && p->dtype > WEFT_I8 && !weft_dtype_is_fp8(p->dtype))
         return options_error(command, "--dtype %s: %s multiplies float32, bfloat16, float16, int8 or fp8",
                              weft_dtype_name(p->dtype), o->op_name);
+    if (o->wire_given && weft_dtype_is_fp8(o->wire_dtype))
+        return options_error(command, "--wire fp8: partial sums travel as float32, bfloat16 or float16");
     if (o->wire_given && p->dtype == WEFT_I8)
         return options_error(command, "--wire %s: partial sums of int8 are int32, and travel so",
                              weft_dtype_name(o->wire_dtype));

@@ -31,8 +31,9 @@ static const char *read_wire(void *target, const char *value)
 {
     weft_options *options = target;
 
-    if (weft_dtype_parse(value, &options->wire_dtype) != 0 || options->wire_dtype > WEFT_BF16)
-        return "one of float32 (f32), bfloat16 (bf16), float16 (f16)";
+    if (weft_dtype_parse(strcmp(value, "fp8") ? value : "fp8_e4m3", &options->wire_dtype) != 0 ||
+        (options->wire_dtype > WEFT_BF16 && options->wire_dtype != WEFT_FP8_E4M3))
+        return "one of float32 (f32), bfloat16 (bf16), float16 (f16), for moe fp8";
     options->wire_given = true;
     return NULL;
 }
@@ -225,8 +226,9 @@ int options_problem_flags(weft_options *o, const char *command, options_flag *fl
          "batch: that many products (default 1)"},
         {"--dtype", "TYPE", OPTIONS_CALL, o, read_dtype, 0, 0, "products gemm collectives moe",
          "float32, bfloat16, float16, int8 (f32 bf16 f16 i8; default f32), fp8_e4m3, fp8_e5m2"},
-        {"--wire", "TYPE", OPTIONS_CALL, o, read_wire, 0, 0, "gemm_rs gemm_ar",
-         "of the partial sums that travel: f32 (default), bf16, f16"},
+        {"--wire", "TYPE", OPTIONS_CALL, o, read_wire, 0, 0, "gemm_rs gemm_ar moe",
+         "of the partial sums that travel: f32 (default), bf16, f16; moe: fp8, tokens travel so, with "
+         "scales"},
         {"--schedule|--impl", "NAME", OPTIONS_CALL, o, read_schedule, 0, 0, "products collectives moe",
          "how: auto (default), all (compare every one), or a name from the list below"},
         {"-c|--collective", "NAME", OPTIONS_CALL, o, read_collective, 0, 0, NULL,

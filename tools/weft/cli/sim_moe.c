@@ -56,7 +56,8 @@ static weft_moe_shape shape_of(const simulation *s, bool reduced)
                             .inter = asked.inter,
                             .skew = asked.skew,
                             .reduced = reduced,
-                            .dtype = o->dtype_given ? o->problem.dtype : WEFT_F16};
+                            .dtype = o->dtype_given ? o->problem.dtype : WEFT_F16,
+                            .fp8 = o->wire_given};
 }
 
 static void show(simulation *s, bool reduced)
@@ -73,6 +74,8 @@ static void show(simulation *s, bool reduced)
     report_int(r, "ranks", s->world);
     report_text(r, "impl", "%s", reduced ? "reduced" : "exact");
     report_text(r, "dtype", "%s", weft_dtype_name(shape.dtype));
+    if (shape.fp8)
+        report_text(r, "wire", "fp8");
     report_int(r, "experts", shape.experts);
     report_int(r, "topk", shape.topk);
     report_int(r, "hidden", shape.hidden);
@@ -101,6 +104,8 @@ int sim_moe_show(simulation *s)
     weft_moe_time time;
 
     /* Refused before anything is said. */
+    if (moe_wire_fault(s->options))
+        return options_error("sim", "%s", moe_wire_fault(s->options));
     if (weft_sim_moe(&s->machine, &shape, s->graph, &time, &error) != WEFT_OK)
         return options_error("sim", "%s", error.text);
     report_note(&s->report,

@@ -47,13 +47,14 @@ typedef struct gpu_experts {
     weft_error_text error;
     weft_contest_shape shape;
     weft_dtype dtype;
+    weft_moe_wire wire;
     bool reduced;
     ladder_rung rung;
     ladder ladder;
     weft_cuda_moe_room room;
     int world;
     int32_t *owner, *local;
-    int64_t row_bytes;
+    int64_t row_bytes, wire_bytes;
     CUdeviceptr symmetric, tables, local_table, link_runs;
     size_t stride;
     gpu_rank ranks[RANKS_MOST];
@@ -91,20 +92,22 @@ static weft_gpu_moe_shape shape_of(const gpu_experts *b, int rank)
 
     for (int r = 0; r < b->world; r++)
         most = b->ranks[r].experts_here > most ? b->ranks[r].experts_here : most;
-    return (weft_gpu_moe_shape){.experts = b->shape.experts,
-                                .topk = b->shape.topk,
-                                .terms_per_token =
-                                    !b->reduced || b->shape.topk < b->world ? b->shape.topk : b->world,
-                                .lanes = 1,
-                                .capacity = b->shape.tokens,
-                                .hidden = b->shape.hidden,
-                                .row_bytes = b->row_bytes,
-                                .dtype = b->dtype,
-                                .reduced = b->reduced,
-                                .owner = b->owner,
-                                .local_index = b->local,
-                                .experts_here = b->ranks[rank].experts_here,
-                                .experts_most = most};
+    return (weft_gpu_moe_shape){
+        .experts = b->shape.experts,
+        .topk = b->shape.topk,
+        .terms_per_token = !b->reduced || b->shape.topk < b->world ? b->shape.topk : b->world,
+        .lanes = 1,
+        .capacity = b->shape.tokens,
+        .hidden = b->shape.hidden,
+        .row_bytes = b->row_bytes,
+        .wire_bytes = b->wire_bytes,
+        .scales_at = b->wire == WEFT_MOE_WIRE_FP8 ? weft_moe_scales_at(b->shape.hidden) : 0,
+        .dtype = b->dtype,
+        .reduced = b->reduced,
+        .owner = b->owner,
+        .local_index = b->local,
+        .experts_here = b->ranks[rank].experts_here,
+        .experts_most = most};
 }
 
 static int upload(gpu_experts *b, CUdeviceptr *to, const void *from, size_t bytes)
@@ -289,26 +292,50 @@ static int round_of_all(gpu_experts *b, bool scales)
     return 0;
 }
 
-bool cuda_moe_right(const weft_contest_shape *shape, weft_dtype dtype, const weft_contest_data *data,
-                    const void *y)
+int64_t cuda_moe_wire_bytes(const weft_contest_shape *shape, weft_dtype dtype, weft_moe_wire wire)
+{
+    return wire == WEFT_MOE_WIRE_FP8 ? weft_moe_fp8_bytes(shape->hidden)
+                                     : shape->hidden * (int64_t)weft_dtype_size(dtype);
+}
+
+/* The results of one token, which experts saw as `x`. */
+static bool token_right(const weft_contest_shape *shape, weft_dtype dtype, const void *x, const float *weight,
+                        const void *y)
 {
     double unit = dtype == WEFT_F16 ? 0x1p-11 : dtype == WEFT_BF16 ? 0x1p-8 : 0x1p-20;
-    int64_t step = 1 + data->tokens / 400;
 
-    for (int64_t t = 0; t < data->tokens; t += step)
-        for (int64_t j = t * shape->hidden; j < (t + 1) * shape->hidden; j++) {
-            double x = weft_element_get(dtype, data->x, (size_t)j), sum = 0, size = 0;
+    for (int64_t j = 0; j < shape->hidden; j++) {
+        double value = weft_element_get(dtype, x, (size_t)j), sum = 0, size = 0;
 
-            for (int k = 0; k < shape->topk; k++) {
-                double w = data->weight[t * shape->topk + k];
-
-                sum += w * x;
-                size += fabs(w * x);
-            }
-            if (!(fabs(weft_element_get(dtype, y, (size_t)j) - sum) <= 3 * unit * size + 1e-6))
-                return false;
+        for (int k = 0; k < shape->topk; k++) {
+            sum += (double)weight[k] * value;
+            size += fabs((double)weight[k] * value);
         }
+        if (!(fabs(weft_element_get(dtype, y, (size_t)j) - sum) <= 3 * unit * size + 1e-6))
+            return false;
+    }
     return true;
+}
+
+bool cuda_moe_right(const weft_contest_shape *shape, weft_dtype dtype, weft_moe_wire wire,
+                    const weft_contest_data *data, const void *y)
+{
+    int64_t step = 1 + data->tokens / 400, row = shape->hidden * (int64_t)weft_dtype_size(dtype);
+    char *seen = malloc((size_t)(row + cuda_moe_wire_bytes(shape, dtype, wire)));
+    bool right = seen != NULL;
+
+    for (int64_t t = 0; t < data->tokens && right; t += step) {
+        const char *x = (const char *)data->x + t * row;
+
+        if (wire == WEFT_MOE_WIRE_FP8) {
+            weft_moe_quantise(dtype, shape->hidden, seen + row, x);
+            weft_moe_expand(dtype, shape->hidden, seen, seen + row);
+            x = seen;
+        }
+        right = token_right(shape, dtype, x, data->weight + t * shape->topk, (const char *)y + t * row);
+    }
+    free(seen);
+    return right;
 }
 
 static int read_y(gpu_experts *b, int rank, void *y)
@@ -325,7 +352,7 @@ static int check(gpu_experts *b, bool *ok)
 
     for (int i = 0; i < b->world && y && !status; i++) {
         status = read_y(b, i, y);
-        *ok &= !status && cuda_moe_right(&b->shape, b->dtype, &b->ranks[i].data, y);
+        *ok &= !status && cuda_moe_right(&b->shape, b->dtype, b->wire, &b->ranks[i].data, y);
     }
     *ok &= y != NULL;
     free(y);
@@ -433,7 +460,7 @@ typedef struct traffic {
 static traffic count_traffic(const gpu_experts *b)
 {
     double out = 0, in = 0, entries_out = 0, entries_in = 0, rows_here = 0, entries_here = 0;
-    double row = (double)b->row_bytes, tokens = (double)b->ranks[0].data.tokens;
+    double row = (double)b->row_bytes, wire = (double)b->wire_bytes, tokens = (double)b->ranks[0].data.tokens;
 
     for (int s = 0; s < b->world; s++)
         for (int64_t t = 0; t < b->ranks[s].data.tokens; t++) {
@@ -454,9 +481,9 @@ static traffic count_traffic(const gpu_experts *b)
         }
     if (b->reduced)
         entries_out = out, entries_in = in;
-    return (traffic){.dispatch = fmax(out, in) * row,
+    return (traffic){.dispatch = fmax(out, in) * wire,
                      .combine = fmax(entries_out, entries_in) * row,
-                     .dispatch_memory = (tokens + rows_here) * row,
+                     .dispatch_memory = tokens * row + rows_here * wire,
                      /* results are read here, come back, are read again, and y is written */
                      .combine_memory =
                          (entries_here + 2 * (b->reduced ? out + tokens : tokens * b->shape.topk) + tokens) *
@@ -569,14 +596,16 @@ static int check_controls(gpu_experts *b, bool *ok)
     return 0;
 }
 
-void cuda_moe_describe(report *r, const weft_contest_shape *shape, weft_dtype dtype, const char *impl,
-                       bool reduced, int world, const char *how)
+void cuda_moe_describe(report *r, const weft_contest_shape *shape, weft_dtype dtype, weft_moe_wire wire,
+                       const char *impl, bool reduced, int world, const char *how)
 {
     report_text(r, "op", "moe");
     report_text(r, "backend", "cuda");
     report_int(r, "ranks", world);
     report_text(r, "how", "%s", how);
     report_text(r, "dtype", "%s", weft_dtype_name(dtype));
+    if (wire == WEFT_MOE_WIRE_FP8)
+        report_text(r, "wire", "fp8");
     report_text(r, "impl", "%s", impl);
     report_int(r, "experts", shape->experts);
     report_int(r, "topk", shape->topk);
@@ -621,7 +650,7 @@ static void print_row(gpu_experts *b, const traffic *bytes, report_stats dispatc
         bound[1] =
             b->link->latency_ns * 1e-3 + fmax(bytes->combine / b->link->bytes_per_ns * 1e-3, memory[1]);
     }
-    cuda_moe_describe(&b->report, &b->shape, b->dtype, ladder_name(b->rung), b->reduced, b->world,
+    cuda_moe_describe(&b->report, &b->shape, b->dtype, b->wire, ladder_name(b->rung), b->reduced, b->world,
                       b->link ? "link" : "virtual");
     cuda_moe_print(&b->report, dispatch, combine, total, bound, ok);
 }
@@ -635,6 +664,7 @@ static int bench_shape(gpu_experts *b)
     bool ok = true;
 
     b->row_bytes = b->shape.hidden * (int64_t)weft_dtype_size(b->dtype);
+    b->wire_bytes = cuda_moe_wire_bytes(&b->shape, b->dtype, b->wire);
     b->owner = calloc((size_t)b->shape.experts, sizeof(int32_t));
     b->local = calloc((size_t)b->shape.experts, sizeof(int32_t));
     if (b->owner && b->local && !make_ranks(b, 20) && !check_whole(b, &ok) && !round_of_all(b, false) &&
@@ -693,6 +723,7 @@ static bool takes(const bench_moe_choice *choice, ladder_rung rung, bool reduced
 static int measure(gpu_experts *b, const bench_moe_choice *choice)
 {
     int status = failed(&b->error, ladder_open(b->device.cu, &b->ladder, &b->error));
+    const char *fp8 = b->wire == WEFT_MOE_WIRE_FP8 ? ", tokens travel as fp8" : "";
 
     if (status)
         return status;
@@ -703,13 +734,14 @@ static int measure(gpu_experts *b, const bench_moe_choice *choice)
     status = failed(&b->error,
                     cuda_moe_copy_rate(b->device.cu, b->device.uploads, &b->copy_bytes_per_us, &b->error));
     if (b->link)
-        report_note(&b->report,
-                    "moe of %s, one rank of %d in the loop over an emulated link of %g GB/s and %g µs on %s",
-                    weft_dtype_name(b->dtype), b->world, b->link->bytes_per_ns, b->link->latency_ns * 1e-3,
-                    b->device.name);
+        report_note(
+            &b->report,
+            "moe of %s%s, one rank of %d in the loop over an emulated link of %g GB/s and %g µs on %s",
+            weft_dtype_name(b->dtype), fp8, b->world, b->link->bytes_per_ns, b->link->latency_ns * 1e-3,
+            b->device.name);
     else
-        report_note(&b->report, "moe of %s, %d virtual ranks (not the times of a fabric) on %s",
-                    weft_dtype_name(b->dtype), b->world, b->device.name);
+        report_note(&b->report, "moe of %s%s, %d virtual ranks (not the times of a fabric) on %s",
+                    weft_dtype_name(b->dtype), fp8, b->world, b->device.name);
     cuda_moe_legend(&b->report, b->copy_bytes_per_us);
     if (choice->ladder)
         report_note(&b->report, "rungs below fused have every result sent for itself (exact), and are plain "
@@ -746,6 +778,7 @@ int bench_cuda_moe(const weft_options *options, const bench_link *link, report_p
         return options_error("bench", "--backend cuda: %d ranks on one GPU: there may be 1 to %d", b.world,
                              RANKS_MOST);
     b.dtype = choice.dtype;
+    b.wire = choice.wire;
     b.graphs = options->iterations && options->iterations < GRAPHS ? (int)options->iterations : GRAPHS;
     weft_cuda_driver_widen();
     if (weft_cuda_gpus.open(0, &b.device, &b.error) != WEFT_OK)

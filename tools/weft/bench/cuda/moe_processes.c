@@ -25,6 +25,7 @@ typedef struct gpu_layer {
     int gpus;
     weft_contest_shape shape;
     weft_dtype dtype;
+    weft_moe_wire wire;
     bool reduced;
     weft_moe *moe;
     weft_contest_data data; /* on the host */
@@ -74,6 +75,7 @@ static int open_layer(gpu_layer *l)
     config.tokens = l->shape.tokens;
     config.dtype = l->dtype;
     config.mode = l->reduced ? WEFT_MOE_REDUCED : WEFT_MOE_EXACT;
+    config.wire = l->wire;
     if (weft_moe_create(l->group, &config, &l->moe) != WEFT_OK)
         return fail(l, "making a layer");
     l->input = (weft_moe_input){.size = sizeof l->input, .tokens = l->data.tokens};
@@ -151,7 +153,8 @@ static int replay(void *argument, int iteration)
 static int halves(gpu_layer *l, report_stats times[2], double bytes[2])
 {
     double samples[2][CUDA_MOE_GRAPHS], mine[4], all[BENCH_SHARE_MOST * WEFT_RANKS_MAX];
-    double row = (double)l->shape.hidden * (double)weft_dtype_size(l->dtype);
+    double row = (double)l->shape.hidden * (double)weft_dtype_size(l->dtype),
+           wire = (double)cuda_moe_wire_bytes(&l->shape, l->dtype, l->wire);
 
     for (int n = 0; n < CUDA_MOE_GRAPHS; n++) {
         weft_moe_stats stats = {.size = sizeof stats};
@@ -161,7 +164,7 @@ static int halves(gpu_layer *l, report_stats times[2], double bytes[2])
             return fail(l, "the clocks of a round");
         mine[0] = stats.dispatch_us;
         mine[1] = stats.combine_us;
-        mine[2] = (double)(stats.tokens + stats.rows_received) * row;
+        mine[2] = (double)stats.tokens * row + (double)stats.rows_received * wire;
         /* results are read here, come back, are read again, and y is written */
         mine[3] = (double)(stats.entries + 2 * (l->reduced ? stats.rows_sent : stats.tokens * l->shape.topk) +
                            stats.tokens) *
@@ -182,7 +185,7 @@ static int check(gpu_layer *l, bool *ok)
     char *y = malloc(l->x_bytes);
     int status = !y || weft_memcpy(l->group, y, l->y, l->x_bytes) != WEFT_OK;
 
-    *ok = !status && cuda_moe_right(&l->shape, l->dtype, &l->data, y);
+    *ok = !status && cuda_moe_right(&l->shape, l->dtype, l->wire, &l->data, y);
     *ok = bench_max(l->context, *ok ? 0 : 1) == 0;
     free(y);
     return status ? fail(l, "copying results") : 0;
@@ -203,7 +206,7 @@ static int measure_layer(gpu_layer *l)
     if (!status) {
         for (int i = 0; i < 2; i++)
             bound[i] = l->gpus < l->context->size ? on_one * bytes[i] / l->copy_bytes_per_us : NAN;
-        cuda_moe_describe(r, &l->shape, l->dtype, "fused", l->reduced, l->context->size,
+        cuda_moe_describe(r, &l->shape, l->dtype, l->wire, "fused", l->reduced, l->context->size,
                           "a process for each rank");
         cuda_moe_print(r, times[0], times[1], total.stats, bound, ok);
     }
@@ -261,9 +264,11 @@ int bench_cuda_moe_ranks(bench_context *context)
         return context->rank ? 2 : options_error("bench", "--backend cuda: %s", l.error.text);
     l.gpus = l.gpus < context->size ? l.gpus : context->size;
     l.dtype = choice.dtype;
+    l.wire = choice.wire;
     context->report.columns = cuda_moe_columns;
     status = open_gpu(&l);
-    report_note(&context->report, "moe of %s, %d processes on %d GPU%s, in graphs", weft_dtype_name(l.dtype),
+    report_note(&context->report, "moe of %s%s, %d processes on %d GPU%s, in graphs",
+                weft_dtype_name(l.dtype), l.wire == WEFT_MOE_WIRE_FP8 ? ", tokens travel as fp8" : "",
                 context->size, l.gpus, l.gpus == 1 ? "" : "s");
     cuda_moe_legend(&context->report, l.copy_bytes_per_us);
     if (context->size > l.gpus && !bench_cuda_has_mps())

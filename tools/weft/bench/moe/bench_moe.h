@@ -20,6 +20,7 @@ typedef struct bench_moe_choice {
     const char *impl; /* fused, rows, sorted, reference or all */
     bool ladder;      /* not fused alone */
     weft_dtype dtype;
+    weft_moe_wire wire;
     int experts;         /* with inter: of a rank */
     int64_t inter, rows; /* 0: rounds; 0: several numbers of rows */
 } bench_moe_choice;
@@ -35,7 +36,8 @@ typedef struct moe_subject {
     weft_standin standin;
     weft_moe_expert expert;
     int32_t *owner, *local_index;
-    int64_t row_bytes;
+    int64_t row_bytes, wire_bytes;
+    weft_moe_wire wire;
     void *x[MOE_SETS_OF_TOKENS]; /* symmetric */
     int draws;
     weft_contest_data data[MOE_DRAWS]; /* x is one of those above */
@@ -59,7 +61,9 @@ int moe_check(moe_subject *it, int iteration, bool reduced);
 /* Sort by expert, MPI_Alltoallv, experts, MPI_Alltoallv back, inverse and weighted sum. */
 typedef struct moe_peer moe_peer;
 
-/* Whether there is an MPI, and what it has to count fits the int in which it counts. */
+/* Whether there is an MPI, what it has to count fits the int in which it counts, and tokens travel as they
+ * are.
+ */
 bool moe_peer_can(const moe_subject *it);
 moe_peer *moe_peer_open(moe_subject *it); /* NULL without memory */
 void moe_peer_close(moe_peer *peer);

@@ -47,15 +47,22 @@ static int expect(moe_subject *it, int draw)
     int64_t hidden = it->shape.hidden;
     int topk = it->shape.topk;
     double *sum = calloc((size_t)hidden * 2, sizeof(double)), *size = sum ? sum + hidden : NULL;
-    char *scaled = malloc((size_t)it->row_bytes);
-    int status = !sum || !scaled;
+    char *scaled = malloc((size_t)it->row_bytes), *token = malloc((size_t)(it->row_bytes + it->wire_bytes));
+    int status = !sum || !scaled || !token;
 
     for (int64_t t = 0; !status && t < data->tokens; t++) {
+        const char *row = (const char *)data->x + t * it->row_bytes;
+
+        if (it->wire == WEFT_MOE_WIRE_FP8) {
+            weft_moe_quantise(it->dtype, hidden, token + it->row_bytes, row);
+            weft_moe_expand(it->dtype, hidden, token, token + it->row_bytes);
+            row = token;
+        }
         memset(sum, 0, (size_t)hidden * 2 * sizeof(double));
         for (int k = 0; k < topk; k++) {
             double weight = data->weight[t * topk + k];
 
-            weft_standin_kernels_portable.scale(it->dtype, scaled, (const char *)data->x + t * it->row_bytes,
+            weft_standin_kernels_portable.scale(it->dtype, scaled, row,
                                                 weft_standin_factor(&it->standin, data->expert[t * topk + k]),
                                                 hidden);
             for (int64_t i = 0; i < hidden; i++) {
@@ -72,6 +79,7 @@ static int expect(moe_subject *it, int draw)
     }
     free(sum);
     free(scaled);
+    free(token);
     return status;
 }
 
@@ -150,6 +158,11 @@ int moe_check(moe_subject *it, int iteration, bool reduced)
     return 0;
 }
 
+static weft_moe_wire wire_asked(const weft_options *options)
+{
+    return options->wire_given ? WEFT_MOE_WIRE_FP8 : WEFT_MOE_WIRE_GIVEN;
+}
+
 /* ---- the rungs ----------------------------------------------------------------------------------------- */
 
 enum { ROUNDS_KEPT = 1024 };
@@ -207,6 +220,7 @@ static int open_rung(moe_subject *it, rung *r, const char *name, weft_moe_impl i
     config.tokens = it->shape.tokens;
     config.dtype = it->dtype;
     config.impl = impl;
+    config.wire = it->wire;
     config.mode = reduced ? WEFT_MOE_REDUCED : WEFT_MOE_EXACT;
     *r = (rung){.it = it, .name = name, .reduced = reduced};
     return weft_moe_create(it->context->group, &config, &r->moe) == WEFT_OK ? 0
@@ -300,6 +314,8 @@ static int report_rung(moe_subject *it, rung *r, const bench_contender *weft, co
     report_text(out, "backend", "cpu");
     report_int(out, "ranks", context->size);
     report_text(out, "dtype", "%s", weft_dtype_name(it->dtype));
+    if (it->wire == WEFT_MOE_WIRE_FP8)
+        report_text(out, "wire", "fp8");
     report_text(out, "impl", "%s", r->name);
     report_text(out, "mode", "%s", r->reduced ? "reduced" : "exact");
     report_int(out, "experts", it->shape.experts);
@@ -378,10 +394,12 @@ static int measure_shape(moe_subject *it, double *log_speedup, double *log_count
 static int bench_shape(bench_context *context, weft_contest_shape shape, weft_dtype dtype, bool contest,
                        double *log_speedup, double *log_count)
 {
-    moe_subject it = {.context = context, .shape = shape, .dtype = dtype};
+    moe_subject it = {
+        .context = context, .shape = shape, .dtype = dtype, .wire = wire_asked(context->options)};
     int *here = calloc((size_t)context->size, sizeof(int)), status = 1;
 
     it.row_bytes = shape.hidden * (int64_t)weft_dtype_size(dtype);
+    it.wire_bytes = it.wire == WEFT_MOE_WIRE_FP8 ? weft_moe_fp8_bytes(shape.hidden) : it.row_bytes;
     it.owner = calloc((size_t)shape.experts, sizeof(int32_t));
     it.local_index = calloc((size_t)shape.experts, sizeof(int32_t));
     for (int e = 0; here && it.owner && it.local_index && e < shape.experts; e++) {
@@ -431,13 +449,14 @@ static void find_fault(const weft_options *options, const weft_contest_shape *sh
         snprintf(text, bytes, "--impl %s: must be fused, rows, sorted, reference or all", impl);
     else if (dtype != WEFT_F16 && dtype != WEFT_BF16 && dtype != WEFT_F32)
         snprintf(text, bytes, "--dtype %s: moe sums float16, bfloat16 or float32", weft_dtype_name(dtype));
-    else if (asked.inter &&
-             (asked.topk || asked.tokens || asked.skew > 0 || asked.mode || impl || options->set))
-        snprintf(
-            text, bytes,
-            "--inter %lld: measures experts alone; --topk, --tokens, --skew, --mode, --impl and --set do "
-            "not count with it",
-            (long long)asked.inter);
+    else if (moe_wire_fault(options))
+        snprintf(text, bytes, "%s", moe_wire_fault(options));
+    else if (asked.inter && (asked.topk || asked.tokens || asked.skew > 0 || asked.mode || impl ||
+                             options->set || options->wire_given))
+        snprintf(text, bytes,
+                 "--inter %lld: measures experts alone; --topk, --tokens, --skew, --mode, --impl, --wire and "
+                 "--set do not count with it",
+                 (long long)asked.inter);
     else if (shape->topk > shape->experts && !asked.inter)
         snprintf(text, bytes, "--topk %d: a token has at most %d different experts", shape->topk,
                  shape->experts);
@@ -474,6 +493,7 @@ int bench_moe_choose(const weft_options *options, bench_moe_choice *choice)
                                  .dtype = options->dtype_given ? options->problem.dtype
                                           : asked.inter        ? WEFT_BF16
                                                                : WEFT_F16,
+                                 .wire = wire_asked(options),
                                  .experts = asked.experts ? (int)asked.experts : 8,
                                  .inter = asked.inter,
                                  .rows = asked_rows};
@@ -481,6 +501,10 @@ int bench_moe_choose(const weft_options *options, bench_moe_choice *choice)
     choice->ladder = strcmp(choice->impl, "fused") != 0;
     if (!fault[0] && asked.skew > 0)
         snprintf(fault, sizeof fault, "--backend cuda measures rounds of moe without --skew");
+    if (!fault[0] && choice->ladder && choice->wire != WEFT_MOE_WIRE_GIVEN)
+        snprintf(fault, sizeof fault,
+                 "--wire fp8: on GPUs rungs below fused send tokens as they are given; leave --impl %s out",
+                 choice->impl);
     if (fault[0])
         return options_error("bench", "%s", fault);
     for (int i = 0; options->set && i < WEFT_CONTEST_BENCHES; i++)
@@ -505,15 +529,17 @@ int bench_moe(bench_context *context)
     find_fault(options, &shape, dtype, fault, sizeof fault);
     if (fault[0])
         return context->rank ? 2 : options_error("bench", "%s", fault);
-    if (context->mpi_asked && (asked.inter || !context->mpi))
-        return bench_say(
-            context, "--peer mpi: MPI is not in these ranks, or stands beside rounds, not beside --inter");
+    if (context->mpi_asked && (asked.inter || !context->mpi || options->wire_given))
+        return bench_say(context,
+                         "--peer mpi: MPI is not in these ranks, or stands beside rounds of tokens as "
+                         "they are given, not beside --inter or --wire");
     if (asked.inter)
         return bench_moe_experts(context, asked.experts ? asked.experts : 8, shape.hidden, asked.inter,
                                  asked_rows, dtype);
-    report_note(&context->report, "moe of %s over %d ranks, %s%s%s", weft_dtype_name(dtype), context->size,
-                bench_workers(context, dtype, false), context->mpi ? ", beside " : "",
-                context->mpi ? context->mpi->name : "");
+    report_note(&context->report, "moe of %s%s over %d ranks, %s%s%s", weft_dtype_name(dtype),
+                options->wire_given ? ", tokens travel as fp8," : "", context->size,
+                bench_workers(context, dtype, false), context->mpi && !options->wire_given ? ", beside " : "",
+                context->mpi && !options->wire_given ? context->mpi->name : "");
     report_note(
         &context->report,
         "E experts, K of them a token, H elements a row, T tokens a rank; " REPORT_TIME_LEGEND "\n"

@@ -29,7 +29,7 @@ bool moe_peer_can(const moe_subject *it)
 {
     double rows = (double)it->shape.tokens * it->shape.topk * it->context->size;
 
-    return it->context->mpi && rows * (double)it->row_bytes <= INT_MAX;
+    return it->context->mpi && it->wire == WEFT_MOE_WIRE_GIVEN && rows * (double)it->row_bytes <= INT_MAX;
 }
 
 moe_peer *moe_peer_open(moe_subject *it)
@@ -287,14 +287,14 @@ static int run_copy(void *argument, int iteration)
     const moe_subject *it = c->it;
     int draw = iteration % it->draws, me = it->context->rank;
     const weft_contest_data *data = &it->data[draw];
-    size_t row = (size_t)it->row_bytes, result = 0;
+    size_t row = (size_t)it->row_bytes, wire = (size_t)it->wire_bytes, result = 0;
 
     for (int64_t i = 0; i < c->rows[draw]; i++) {
         const int32_t *to = c->to[draw] + i * COPY_FIELDS;
         char *there = memory_of(it, c->there, to[1]);
 
-        memcpy(there + ((size_t)me * (size_t)it->shape.tokens + (size_t)to[0]) * row,
-               (const char *)data->x + (size_t)to[0] * row, row);
+        memcpy(there + ((size_t)me * (size_t)it->shape.tokens + (size_t)to[0]) * wire,
+               (const char *)data->x + (size_t)to[0] * row, wire);
     }
     for (int64_t i = 0; i < c->rows[draw]; i++) {
         const int32_t *to = c->to[draw] + i * COPY_FIELDS;
