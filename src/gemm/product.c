@@ -10,6 +10,7 @@
 
 enum {
     TASKS_PER_MEMBER = 4,
+    OWN_PANELS = 8,              /* of B for each member: fewer are packed together */
     LINE_BYTES = 16 << 10,       /* of B that is read as it lies: shorter ones are fetched badly */
     PACKED_BYTES_MOST = 64 << 20 /* of B packed at a time; wider ones are worked off in column blocks */
 };
@@ -89,6 +90,16 @@ static bool lies_row_major(const weft_gemm_tile *tile)
     return !tile->packed_b && tile->b_cs == 1 && tile->m <= tile->bind->kernel->mr;
 }
 
+/* Rows that are one block of A use a packed panel of B once: members with columns enough each pack their own,
+ * which are then still in their caches, and leave whole columns to one member. */
+static bool packs_own_columns(const weft_gemm_tile *tile, int members)
+{
+    const weft_kernel *kernel = tile->bind->kernel;
+
+    return !tile->packed_b && tile->k > 0 && tile->m > kernel->mr && tile->m <= tile->bind->mc &&
+           tile->n >= (int64_t)members * OWN_PANELS * kernel->nr;
+}
+
 /* How long a task takes, in multiplications: it packs its rows of A itself and fetches the columns of B that
  * others packed, an element of the one in the time of about nr multiplications, of the other of mr / 2. */
 static double task_cost(const weft_gemm_steps *steps, int64_t rows, int64_t cols)
@@ -120,12 +131,12 @@ static void cut_grid(grid *g, int members)
 {
     static const double idle = 0.25;
     weft_gemm_steps steps = weft_gemm_steps_of(g->tile->bind);
-    bool lines = lies_row_major(g->tile);
+    bool lines = lies_row_major(g->tile), whole = lines || packs_own_columns(g->tile, members);
     int64_t most = min64(TASKS_PER_MEMBER * (int64_t)members, g->tile->m / steps.mr);
     double least = INFINITY;
     grid best = {0};
 
-    for (int64_t down = 1; down == 1 || (down <= most && !lines); down += 1 + down / 4) {
+    for (int64_t down = 1; down == 1 || (down <= most && !whole); down += 1 + down / 4) {
         for (int turns = 1; turns <= (lines ? 1 : TASKS_PER_MEMBER); turns++) {
             cut_into(g, &steps, down, (int64_t)members * turns);
             int64_t longest = (g->tasks + members - 1) / members;
@@ -291,7 +302,8 @@ static void run_one(const weft_gemm_tile *tile, int members, const weft_loan *lo
         run_by_blocks(tile, block, loan->pool, members, scratch, workspace_bytes);
         return;
     }
-    if (tile->packed_b || tile->k == 0 || tile->m <= tile->bind->kernel->mr) {
+    if (tile->packed_b || tile->k == 0 || tile->m <= tile->bind->kernel->mr ||
+        packs_own_columns(tile, members)) {
         run_packed(tile, loan->pool, members, scratch, workspace_bytes);
         return;
     }
@@ -353,7 +365,8 @@ weft_status weft_product_run(const weft_product *given, weft_error_text *error)
     weft_gemm_tile tile = product->tile;
     double flops = 2.0 * (double)tile.m * (double)tile.n * (double)tile.k;
     int members = members_for(flops, product->threads);
-    bool packs = !tile.packed_b && members > 1 && tile.k > 0 && tile.m > tile.bind->kernel->mr;
+    bool packs = !tile.packed_b && members > 1 && tile.k > 0 && tile.m > tile.bind->kernel->mr &&
+                 !packs_own_columns(&tile, members);
     size_t workspace = weft_gemm_workspace_bytes(tile.bind, tile.m, tile.n, tile.k, tile.packed_b || packs);
     size_t a_size = weft_dtype_size(tile.a_dtype), b_size = weft_dtype_size(tile.b_dtype);
     size_t d_size = weft_dtype_size(tile.d_dtype), packed = 0;

@@ -338,6 +338,12 @@ int main(void)
                       i & 1, i >> 1 & 1, i);
     for (size_t i = 0; i < 20; i++) /* several blocks of k, which threads share */
         check_threads(types[i % 4], (shape){1 + (int64_t)(i / 4), 701, i & 4 ? 2203 : 9001, 1}, 0, false, i);
+    for (size_t i = 0; i < 16; i++) /* one block of rows, and columns enough that each thread packs its own */
+        check_threads(types[i % 4], (shape){(int64_t[]){33, 64, 97, 130}[i / 4], 1601, i & 4 ? 4501 : 61, 1},
+                      i >> 1 & 1, false, i);
+    for (size_t i = 0; i < 4; i++)
+        check_case(types[i], (shape){(int64_t[]){70, 33, 96, 45}[i], 1601, 40, 1 + (int64_t)(i & 1)}, i & 1,
+                   i >> 1, false, 2 + (int)(i & 1), i);
     for (size_t i = 0; i < 3; i++)
         CHECK_INT(pthread_create(&threads[i], NULL, call_from_thread, (void *)(uintptr_t)(i + 1)), 0);
     for (size_t i = 0; i < 3; i++)
