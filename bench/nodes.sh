@@ -8,18 +8,20 @@ shift 3
 ranks=(${split//+/ })
 work=$(mktemp -d)
 mark=wb$$
-names=()
-
+# What was made goes when this script is gone, however it ended: a process of its own session waits for that.
+# What still runs there would wait for ever.
 tidy() {
-    for name in "${names[@]}"; do # what still runs there would wait for ever
-        ip netns pids "$name" 2>/dev/null | xargs -r kill -9 2>/dev/null || true
-        ip netns del "$name" 2>/dev/null || true
+    ip netns list | awk -v mark="$1n" 'index($1, mark) == 1 {print $1}' | while read -r name; do
+        ip netns pids "$name" | xargs -r kill -9
+        ip netns del "$name"
     done
-    ip link del "${mark}b" 2>/dev/null || true
-    rm -rf "$work"
+    ip link del "$1b"
+    rm -rf "$2"
 }
-trap tidy EXIT
-trap 'exit 143' TERM INT
+exec {alive}> >(exec setsid bash -c "$(declare -f tidy)"'; trap "" HUP INT TERM; cat; tidy "$@"' - "$mark" "$work" >/dev/null 2>&1)
+tidier=$!
+trap 'exec {alive}>&-; wait $tidier' EXIT
+trap 'exit 143' HUP INT TERM
 # A host has a name of its own, by which MPI tells hosts apart.
 cat >"$work/agent" <<'END'
 #!/bin/sh
@@ -34,7 +36,6 @@ hosts='' total=0
 for i in "${!ranks[@]}"; do
     name=${mark}n$i
     ip netns add "$name"
-    names+=("$name")
     ip link add "${mark}v$i" type veth peer name eth0 netns "$name"
     ip link set "${mark}v$i" master "${mark}b" up
     ip -n "$name" addr add "10.203.7.$((i + 1))/24" dev eth0
@@ -51,8 +52,9 @@ fi
 # Where ranks outnumber cores, MPI gives its core up while it waits.
 [ "$total" -le "$(nproc)" ] || mca+=" --mca mpi_yield_when_idle 1"
 # shellcheck disable=SC2086
-"$work/agent" "${names[0]}" mpirun --allow-run-as-root --oversubscribe --bind-to none --mca plm_rsh_agent "$work/agent" \
+"$work/agent" "${mark}n0" mpirun --allow-run-as-root --oversubscribe --bind-to none --mca plm_rsh_agent "$work/agent" \
     --mca oob_tcp_if_include eth0 $mca -x MASTER_ADDR=10.203.7.1 -x MASTER_PORT=29500 -x WEFT_SECRET="$mark" \
-    --host "$hosts" -n "$total" "$build/weft-bench-mpi" "$@"
-sent=$(ip -n "${names[0]}" -s link show eth0 | awk '/TX:/ {getline; print $1}')
+    --host "$hosts" -n "$total" "$build/weft-bench-mpi" "$@" {alive}>&- &
+wait $! # a signal is heard while it runs
+sent=$(ip -n "${mark}n0" -s link show eth0 | awk '/TX:/ {getline; print $1}')
 echo "bytes that left the first host: $sent"
