@@ -13,6 +13,7 @@ mark=wb$$
 tidy() {
     ip netns list | awk -v mark="$1n" 'index($1, mark) == 1 {print $1}' | while read -r name; do
         ip netns pids "$name" | xargs -r kill -9
+        ip link del "$1v${name#"$1n"}" # a namespace lives on while a connection of it lingers
         ip netns del "$name"
     done
     ip link del "$1b"

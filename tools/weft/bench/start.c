@@ -4,7 +4,8 @@
  * Rank 0 prints into a pipe of the command that started it, not into the launcher's pipes: launchers add
  * lines of their own, and JSON readers want nothing else on standard output. After the text comes a zero byte
  * and the exit status. What goes wrong on a rank comes as lines by a second pipe, so that the command can say
- * one thing, whoever of ranks and launcher notices.
+ * one thing, whoever of ranks and launcher notices. mpirun's ranks say there first which process they are:
+ * the command sees which of them ends first, which mpirun, told to be quiet, does not name.
  *
  * Ranks of `weft run` inherit the pipes. mpirun closes what its ranks would inherit; they open the pipes as
  * /proc/COMMAND/fd/N, which the kernel grants to those who may read the command's memory: nobody else's
@@ -26,6 +27,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,6 +44,8 @@ enum {
     SHARED_BYTES = 32,
     LINE_BYTES = 1024, /* of what a rank says; a pipe takes it in one piece */
 };
+
+static const char HERE[] = "\001"; /* begins a line that says which process a rank is */
 
 #define ENDING_NS INT64_C(5000000000) /* that mpirun may take to end its ranks */
 
@@ -177,6 +181,18 @@ void bench_output_say(const char *line)
         close(fd);
 }
 
+void bench_output_here(void)
+{
+    weft_error_text error;
+    weft_launch launch = {0};
+    char line[64];
+
+    if (!bench_has_output() || weft_launcher_find(&launch, &error) != WEFT_OK || !launch.launcher)
+        return;
+    snprintf(line, sizeof line, "%s%d %d", HERE, launch.rank, (int)getpid());
+    bench_output_say(line);
+}
+
 void bench_output_close(FILE *out, int status)
 {
     if (!out)
@@ -214,17 +230,123 @@ static bool copy_output(int fd, bool *zero, int *status)
     return true;
 }
 
+/* ---- what ranks say, and which of them ends first -------------------------------------------------- */
+
+typedef struct rank_process {
+    int rank;
+    pid_t pid;
+} rank_process;
+
+typedef struct listener {
+    char said[LINE_BYTES]; /* the first line that says what went wrong */
+    char data[4 * LINE_BYTES];
+    size_t bytes;          /* of lines that have not come whole */
+    int ranks;             /* that have said which process they are */
+    rank_process *process; /* of those */
+    struct pollfd *fds;    /* the two pipes, then their processes */
+    int most;              /* ranks */
+    bool ended;            /* one of them; nobody is watched any more */
+    rank_process first;    /* it; a pid of 0: several had ended when the command looked */
+} listener;
+
+enum { PIPES = 2 };
+
+static bool open_listener(listener *l, const output_pipes *pipes, int ranks)
+{
+    *l = (listener){.most = ranks,
+                    .process = calloc((size_t)ranks, sizeof(*l->process)),
+                    .fds = calloc((size_t)ranks + PIPES, sizeof(*l->fds))};
+    if (!l->process || !l->fds)
+        return false;
+    l->fds[0] = (struct pollfd){.fd = pipes->text.read, .events = POLLIN};
+    l->fds[1] = (struct pollfd){.fd = pipes->lines.read, .events = POLLIN};
+    return true;
+}
+
+static void stop_watching(listener *l)
+{
+    for (int i = 0; i < l->ranks; i++)
+        close(l->fds[PIPES + i].fd);
+    l->ranks = 0;
+}
+
+static void close_listener(listener *l)
+{
+    stop_watching(l);
+    free(l->process);
+    free(l->fds);
+}
+
+static void take_line(listener *l, const char *line)
+{
+    rank_process it;
+    int fd;
+
+    if (line[0] != HERE[0]) {
+        if (!l->said[0])
+            snprintf(l->said, sizeof l->said, "%.*s", LINE_BYTES - 1, line);
+        return;
+    }
+    if (l->ended || l->ranks == l->most || sscanf(line + 1, "%d %d", &it.rank, &it.pid) != 2)
+        return;
+    fd = (int)syscall(SYS_pidfd_open, it.pid, 0);
+    if (fd < 0) /* the kernel is older than that, or the rank has ended */
+        return;
+    l->process[l->ranks] = it;
+    l->fds[PIPES + l->ranks++] = (struct pollfd){.fd = fd, .events = POLLIN};
+}
+
+/* What has come; false: nothing. */
+static bool hear(listener *l)
+{
+    ssize_t got = read(l->fds[1].fd, l->data + l->bytes, sizeof l->data - l->bytes);
+    char *line = l->data, *end;
+
+    if (got <= 0)
+        return got < 0 && errno == EINTR;
+    l->bytes += (size_t)got;
+    while ((end = memchr(line, '\n', l->bytes))) {
+        *end = 0;
+        take_line(l, line);
+        l->bytes -= (size_t)(end + 1 - line);
+        line = end + 1;
+    }
+    if (l->bytes == sizeof l->data) /* no rank says that much */
+        l->bytes = 0;
+    memmove(l->data, line, l->bytes);
+    return true;
+}
+
+/* After a poll. */
+static void look_for_ended(listener *l)
+{
+    int ended = 0;
+
+    for (int i = 0; i < l->ranks; i++) {
+        if (l->fds[PIPES + i].revents) {
+            l->first = l->process[i];
+            ended++;
+        }
+    }
+    if (ended > 1)
+        l->first.pid = 0;
+    if (ended) {
+        l->ended = true;
+        stop_watching(l);
+    }
+}
+
 /* Says in one line what went wrong, if anything: what a rank said, unless `weft run` has already named a rank
  * that ended badly, which the others only notice. mpirun is told to be quiet. */
-static void explain(int lines, int launcher_status, bool with_mpi, bool finished)
+static void explain(const listener *l, int launcher_status, bool with_mpi, bool finished)
 {
-    char line[LINE_BYTES];
-    ssize_t said = read(lines, line, sizeof line);
-    const char *end = said > 0 ? memchr(line, '\n', (size_t)said) : NULL;
     int signal = launcher_status - 128;
 
-    if (said > 0 && (with_mpi || launcher_status == 0))
-        fprintf(stderr, "weft %s: %.*s\n", launched, end ? (int)(end - line) : (int)said, line);
+    if (l->said[0] && (with_mpi || launcher_status == 0))
+        fprintf(stderr, "weft %s: %s\n", launched, l->said);
+    else if (with_mpi && !finished && signal > 0 && signal < NSIG && l->first.pid)
+        fprintf(stderr, "weft %s: rank %d (process %d) was ended by signal %d (%s)\n", launched,
+                l->first.rank, (int)l->first.pid, signal, strsignal(signal));
     else if (with_mpi && !finished && signal > 0 && signal < NSIG)
         fprintf(stderr, "weft %s: a rank, or mpirun, was ended by signal %d (%s)\n", launched, signal,
                 strsignal(signal));
@@ -236,22 +358,27 @@ static void explain(int lines, int launcher_status, bool with_mpi, bool finished
 }
 
 /* Passes on what rank 0 prints until the launcher has ended; returns the exit status of the bench. */
-static int follow(const output_pipes *pipes, pid_t launcher, bool with_mpi)
+static int follow(listener *l, pid_t launcher, bool with_mpi)
 {
-    int status = -1, wait_status = 0;
+    int text = l->fds[0].fd, status = -1, wait_status = 0;
     bool running = true, zero = false;
 
     while (running) {
-        struct pollfd fd = {.fd = pipes->text.read, .events = POLLIN};
-
-        if (poll(&fd, 1, 50) > 0)
-            copy_output(pipes->text.read, &zero, &status);
+        if (poll(l->fds, (nfds_t)(PIPES + l->ranks), 50) > 0) {
+            look_for_ended(l);
+            if (l->fds[0].revents)
+                copy_output(text, &zero, &status);
+            if (l->fds[1].revents)
+                hear(l);
+        }
         running = waitpid(launcher, &wait_status, status >= 0 ? 0 : WNOHANG) != launcher;
     }
-    while (copy_output(pipes->text.read, &zero, &status)) /* what it left in the pipe */
+    while (copy_output(text, &zero, &status)) /* what it left in the pipe */
+        ;
+    while (hear(l))
         ;
     wait_status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
-    explain(pipes->lines.read, wait_status, with_mpi, status >= 0);
+    explain(l, wait_status, with_mpi, status >= 0);
     return status >= 0 ? status : wait_status ? wait_status : 1;
 }
 
@@ -338,6 +465,13 @@ static void keep(char **words, pid_t command, const char *directory)
             kill(launcher, SIGTERM);
     }
     remove_directory(directory);
+    if (launcher > 0 && WIFSIGNALED(status)) {
+        char line[LINE_BYTES];
+
+        snprintf(line, sizeof line, "mpirun was ended by signal %d (%s)", WTERMSIG(status),
+                 strsignal(WTERMSIG(status)));
+        bench_output_say(line);
+    }
     _exit(launcher < 0 ? 1 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 }
 
@@ -407,9 +541,11 @@ int bench_launch(const weft_options *options, int argc, char **argv, const char 
 {
     char *words[MOST_ARGUMENTS], shared[SHARED_BYTES] = "";
     output_pipes pipes;
+    listener heard;
 
     with_mpi = with_mpi && bench_has_mpi();
-    if (!open_output(&pipes, !with_mpi) || compose(words, options, argc, argv, nodes, with_mpi) != 0) {
+    if (!open_output(&pipes, !with_mpi) || !open_listener(&heard, &pipes, (int)options->ranks) ||
+        compose(words, options, argc, argv, nodes, with_mpi) != 0) {
         fprintf(stderr, "weft %s: cannot prepare to start ranks: %s\n", launched, strerror(errno));
         return 1;
     }
@@ -431,7 +567,8 @@ int bench_launch(const weft_options *options, int argc, char **argv, const char 
         remove_directory(shared);
         return 1;
     }
-    int status = follow(&pipes, launcher, with_mpi);
+    int status = follow(&heard, launcher, with_mpi);
+    close_listener(&heard);
     if (with_mpi) {
         let_end();
         launch_family_end(NULL, 0);

@@ -25,6 +25,9 @@ bool bench_has_output(void);
 FILE *bench_output_open(int rank);
 void bench_output_close(FILE *out, int status);
 
+/* In a rank that mpirun has started: tells the command which process it is. */
+void bench_output_here(void);
+
 /* In a rank: says what went wrong, by the command that takes the output or on standard error. */
 void bench_output_say(const char *line);
 

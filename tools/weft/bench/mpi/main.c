@@ -139,6 +139,7 @@ int main(int argc, char **argv)
         .broadcast = broadcast,
     };
 
+    bench_output_here();
     MPI_Init(&argc, &argv);
     forget_files();
     name_of(mpi.name, sizeof mpi.name);
