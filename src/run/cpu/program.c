@@ -18,7 +18,8 @@ enum {
 };
 
 /* Rows of scratch that are whole pages apart would fall into the same few sets of a cache; rows that are an
- * odd number of lines apart use all of them. Short rows stay dense. */
+ * odd number of lines apart use all of them. Short rows stay dense, and over nodes those of staging: a dense
+ * block leaves and lands in its place, another is gathered before and scattered after. */
 static int64_t pad_row(int64_t elements, int64_t element_bytes)
 {
     int64_t line = 64 / element_bytes, lines = (elements + line - 1) / line;
@@ -40,7 +41,8 @@ static void lay_operand(const weft_plan *plan, const weft_operand *operand, weft
             (int64_t)weft_round_up_bytes(weft_packed_bytes(plan->bind, rows, cols), WEFT_RUN_ALIGNMENT);
     } else {
         lain->ld = operand->transposed ? rows : cols;
-        if (operand->place != WEFT_PLACE_USER)
+        if (operand->place == WEFT_PLACE_PRIVATE ||
+            (operand->place == WEFT_PLACE_STAGING && !plan->part.domain))
             lain->ld = pad_row(lain->ld, lain->element_bytes);
         lain->stride_bytes = (operand->transposed ? cols : rows) * lain->ld * lain->element_bytes;
     }
