@@ -45,6 +45,7 @@ class _Handle:
 
     def __init__(self, value: int, free: Callable[[int], Any]) -> None:
         self.value = value
+        self.argument = C.c_void_p(value)  # as calls take it, made once
         self.free = free
         self.pid = os.getpid()
         self.made: Dict[int, Callable[[int], Any]] = {}  # plans, layers, memory: how each is given back
@@ -96,12 +97,11 @@ class Group:
         with self._lock:
             if native.trash:
                 native.drain()
-            handle = native.value
-            if not handle:
+            if not native.value:
                 raise StateError("the group is closed")
-            status = function(handle, *arguments)
+            status = function(native.argument, *arguments)
             if status:
-                raise error_of(status, handle)
+                raise error_of(status, native.value)
 
     def _call_on(self, function: Callable[..., int], *arguments: Any) -> None:
         """A call on an object of the group (a plan, a layer), whose errors are the group's."""

@@ -234,9 +234,11 @@ class _Exchange(Form):
 
     def __init__(self, kernel: "Collective", x: Tensor, group: Group, rest: Tuple[Any, ...]) -> None:
         super().__init__(getattr(lib, "weft_" + kernel.op.rstrip("_")), group, x)
-        count = x.numel()
+        count = x.numel() // group.size if kernel.per_rank else x.numel()
         self.new = maker(kernel.shape(tuple(x.shape), group.size), x)
-        self.tail = (count // group.size if kernel.per_rank else count, dtype_of(x.dtype).code, *kernel.tail(rest))
+        self.numbers = (count, dtype_of(x.dtype).code, *kernel.tail(rest))
+        first = len(self.function.argtypes) - len(self.numbers)
+        self.tail = tuple(kind(n) for kind, n in zip(self.function.argtypes[first:], self.numbers))  # as a call takes them
 
     def run(self, group: Group, x: Tensor) -> Optional[Tensor]:
         """The collective."""
@@ -265,7 +267,7 @@ class _FromRoot(_Exchange):
         pointer = out.data_ptr()
         if self.cuda:
             _cuda.ready(group, x)
-        if group.rank == self.tail[-1]:
+        if group.rank == self.numbers[-1]:
             if self.cuda:
                 out.copy_(x)
             else:

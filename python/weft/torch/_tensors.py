@@ -15,10 +15,10 @@ from ..dtypes import dtype_of
 _BYTE = constants["WEFT_BYTE"]
 _SUM, _AVG = dist.ReduceOp.SUM, dist.ReduceOp.AVG
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
-_REDUCTIONS: Dict[Tuple[torch.dtype, int], Tuple[int, int]] = {
-    # What the library reduces: its type and its reduction. By torch's number of an operation, since comparing what pybind
-    # wraps takes microseconds.
-    (kind, int(op)): (dtype_of(kind).code, constants[code])  # type: ignore[call-overload]
+_REDUCTIONS: Dict[Tuple[torch.dtype, int], Tuple[C.c_int, C.c_int]] = {
+    # What the library reduces: its type and its reduction, as a call takes them. By torch's number of an operation, since
+    # comparing what pybind wraps takes microseconds.
+    (kind, int(op)): (C.c_int(dtype_of(kind).code), C.c_int(constants[code]))  # type: ignore[call-overload]
     for op, code in (
         (dist.ReduceOp.SUM, "WEFT_SUM"),
         (dist.ReduceOp.AVG, "WEFT_AVERAGE"),
@@ -78,7 +78,7 @@ def _unpack(packed: Tensor, sizes: Sequence[int], outputs: Sequence[Tensor]) -> 
         real.copy_(got.clone().view(real.dtype).view(real.shape))
 
 
-def _codes(x: Tensor, op: Any) -> Optional[Tuple[int, int]]:
+def _codes(x: Tensor, op: Any) -> Optional[Tuple[C.c_int, C.c_int]]:
     """The library's type and reduction; None where it has none for this tensor."""
     if x.is_cuda and (x.dtype not in _ON_GPU or op == _AVG):
         return None

@@ -38,6 +38,8 @@ _layers: "weakref.WeakValueDictionary[str, _Layer]" = weakref.WeakValueDictionar
 _experts: "weakref.WeakValueDictionary[str, FeedForward]" = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 _View = structs["weft_moe_view"]
+_LANE = C.c_int(0)  # all that the operators use of a layer
+_gather = lib.weft_moe_gather
 
 
 class _Layer:
@@ -46,9 +48,10 @@ class _Layer:
     def __init__(self, moe: MoE) -> None:
         self.name = ""
         self.moe: Any = weakref.proxy(moe)
+        self.sent = moe._sent
         self.last = 0  # number of the last round; backward's own are odd
         self.open: Optional[int] = None
-        self.offset: List[int] = []  # of the local experts' entries
+        self.entries = 0  # of the local experts
         self.tokens = 0
         self.device = torch.device("cpu")
         self.weights: Optional[MoE] = None
@@ -61,20 +64,21 @@ class _Layer:
             raise ArgumentError(f"a tensor is on {x.device}, and the layer's group on GPUs")
         return self.moe
 
-    def send(self, x: Tensor, expert: Tensor, weight: Optional[Tensor], number: int) -> Any:
+    def send(self, x: Tensor, expert: Tensor, weight: Optional[Tensor], number: int) -> Tuple[Any, List[int]]:
+        """Begins a round: the library's view of it, and where the local experts' entries begin."""
         self.close()
         unit = torch.ones_like(expert, dtype=torch.float32) if weight is None else weight
         moe = self.on(x)
         view = moe._dispatch(x.contiguous(), expert.contiguous(), unit.contiguous(), 0)
-        self.offset = moe._read(view.offset, C.c_int64, view.experts + 1)
-        self.open, self.tokens, self.device = number, x.shape[0], x.device
-        return view
+        offset = moe._read(view.offset, C.c_int64, view.experts + 1)
+        self.entries, self.open, self.tokens, self.device = offset[-1], number, x.shape[0], x.device
+        return view, offset
 
     def gather(self, like: Tensor) -> Tensor:
         """The rows that came, entry after entry."""
-        rows = like.new_empty(self.offset[-1], like.shape[1])
+        rows = like.new_empty(self.entries, like.shape[1])
         if rows.shape[0]:
-            self.moe.group._call_on(lib.weft_moe_gather, self.moe._moe, 0, None, rows.data_ptr())
+            self.moe.group._call_on(_gather, self.moe._moe, 0, None, rows.data_ptr())
         return rows
 
     def bring(self, results: Tensor) -> Tensor:
@@ -85,7 +89,7 @@ class _Layer:
     def close(self) -> None:
         """Ends a round that nobody combined. Every rank has it open, or none."""
         if self.open is not None:
-            self.bring(torch.zeros(self.offset[-1], self.moe.hidden, dtype=_dtype(self.moe), device=self.device))
+            self.bring(torch.zeros(self.entries, self.moe.hidden, dtype=_dtype(self.moe), device=self.device))
 
 
 def _dtype(moe: MoE) -> torch.dtype:
@@ -132,11 +136,11 @@ def _dispatch(
     if round is None:
         it.last += 2
         round = torch.tensor(it.last)
-    view = it.send(x, expert, weight, int(round))
-    counts = torch.tensor([b - a for a, b in zip(it.offset, it.offset[1:])], dtype=torch.int64)
-    entry_weight = x.new_empty(it.offset[-1], dtype=torch.float32)
-    if it.offset[-1]:
-        it.moe.group._call(lib.weft_memcpy, entry_weight.data_ptr(), view.entry_weight, 4 * it.offset[-1])
+    view, offset = it.send(x, expert, weight, int(round))
+    counts = torch.tensor([b - a for a, b in zip(offset, offset[1:])], dtype=torch.int64)
+    entry_weight = x.new_empty(it.entries, dtype=torch.float32)
+    if it.entries:
+        it.moe.group._call(lib.weft_memcpy, entry_weight.data_ptr(), view.entry_weight, 4 * it.entries)
     return it.gather(x), counts, entry_weight, round.clone()
 
 
@@ -195,6 +199,7 @@ class _Call(Form):
     def __init__(self, function: Any, it: _Layer, like: Tensor) -> None:
         super().__init__(function, it.moe.group, like)
         self.layer, self.moe = weakref.ref(it), it.moe._moe
+        self.handle = C.c_void_p(self.moe)  # as a call takes it
 
     def ready(self) -> Any:
         it, group = self.layer(), self.group()
@@ -244,17 +249,17 @@ class _Dispatch(_Send):
         taken = self.take(x, expert, weight)
         view = taken[2]
         it.last = number = it.last + 2
-        group._call_on(self.function, self.moe, 0, taken[1], taken[3])
-        it.moe._sent[0] = self.tokens, x
-        it.offset = offset = self.offsets.from_address(view.offset)[:]
-        it.open, it.tokens, it.device = number, self.tokens, self.device
-        entries, weights = offset[-1], view.entry_weight
+        group._call_on(self.function, self.handle, _LANE, taken[1], taken[3])
+        it.sent[0] = self.tokens, x
+        offset = self.offsets.from_address(view.offset)[:]
+        it.entries = entries = offset[-1]
+        it.open, it.tokens, it.device, weights = number, self.tokens, self.device, view.entry_weight
         self.spare.append(taken)
         rows = _empty_strided_cpu((entries, self.hidden), (self.hidden, 1), self.dtype)
         entry_weight = _empty_strided_cpu((entries,), (1,), torch.float32)
         if entries:
             C.memmove(entry_weight.data_ptr(), weights, 4 * entries)
-            group._call_on(lib.weft_moe_gather, self.moe, 0, None, rows.data_ptr())
+            group._call_on(_gather, self.handle, _LANE, None, rows.data_ptr())
         counts, round = _empty_strided_cpu((self.here,), (1,), torch.int64), _empty_strided_cpu((), (), torch.int64)
         if self.here:
             self.words.from_address(counts.data_ptr())[:] = list(map(sub, offset[1:], offset))
@@ -275,8 +280,8 @@ class _Combine(_Call):
             return _combine(results, expert, weight, entry_weight, round, it.name)
         it.open = None
         out = self.new()
-        group._call_on(self.function, self.moe, 0, results.data_ptr(), None, out.data_ptr())
-        it.moe._sent.pop(0, None)
+        group._call_on(self.function, self.handle, _LANE, results.data_ptr(), None, out.data_ptr())
+        it.sent.pop(0, None)
         return out
 
 
@@ -332,7 +337,7 @@ class _Forward(_Send):
         if self.cuda:
             _cuda.ready(group, x)
         taken, out = self.take(x, expert, weight), self.new()
-        group._call_on(self.function, self.moe, 0, taken[1], self.pointer, out.data_ptr())
+        group._call_on(self.function, self.handle, _LANE, taken[1], self.pointer, out.data_ptr())
         self.spare.append(taken)
         return out
 
