@@ -73,6 +73,7 @@ def _fused(graph: fx.Graph, before: fx.Node, target: Any, arguments: Any, like: 
     with graph.inserting_before(before):
         node = graph.call_function(target, arguments)
     node.meta.update(like.meta)
+    node.meta.pop("eager_input_vals", None)  # of what stood there, which took other inputs
     return node
 
 
