@@ -23,8 +23,9 @@ enum {
 /* An element of the result, finished and stored, in steps of the kernel. */
 static const double result_steps = 1.0 / 8;
 
-/* A busiest worker may have this much more than the mean; beyond that its work counts twice: others wait for
- * whoever is late. Starts of tasks do not: where they take longer than the tasks, fewer are better. */
+/* A busiest worker may have this much more than the mean; beyond that its work counts twice: others, where
+ * there are any, wait for whoever is late. Starts of tasks do not: where they take longer than the tasks,
+ * fewer are better. */
 static const double even_enough = 1.12;
 
 /* Sharing k must promise this much: what it costs is estimated no closer. */
@@ -132,7 +133,7 @@ static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps
         g->cost *= idle_costs;
         g->uneven = fmax(g->uneven, idle_costs);
     }
-    g->strain = g->uneven <= even_enough ? 0 : g->cost - rounds * TASK_STEPS;
+    g->strain = g->uneven <= even_enough || lanes == 1 ? 0 : g->cost - rounds * TASK_STEPS;
 }
 
 static bool better(const grid *one, const grid *other)

@@ -5,6 +5,7 @@
  */
 #include "support/check.h"
 #include "core/dtype.h"
+#include "core/round.h"
 #include "plan/check.h"
 #include "plan/tiles.h"
 #include "sim/sim.h"
@@ -285,6 +286,18 @@ static void one_worker_sends_while_it_multiplies(void)
     }
 }
 
+/* A tile that does not divide the rows leaves nobody waiting where there is one worker: it is no reason for
+ * tiles so small that starting them takes longest. */
+static void one_worker_keeps_large_tiles(void)
+{
+    const layer odd = {"odd", false, 1479, 22};
+    weft_problem p = problem_of(WEFT_OP_GEMM_RS, WEFT_SCHEDULE_TWO_LEVEL, &odd, 1683, 5, 1);
+    weft_gemm_steps amx = {.mr = 32, .nr = 32, .k_step = 32, .m_tile = 256, .n_tile = 256, .k_tile = 256};
+
+    weft_plan_tiles(&p, 5, &amx);
+    CHECK(weft_divide_up(1683, p.tuning.tile_m) * weft_divide_up(1479, p.tuning.tile_n) <= 64);
+}
+
 /* Tiles that the caller cut share a B that is packed once; a single tile of rows packs it as it goes. */
 static void cut_rows_share_a_packed_b(void)
 {
@@ -347,6 +360,7 @@ int main(void)
     machine.step_n = steps.nr;
     one_worker_is_left_alone();
     one_worker_sends_while_it_multiplies();
+    one_worker_keeps_large_tiles();
     cut_rows_share_a_packed_b();
     collectives_use_the_team();
     llama_layers();
