@@ -380,10 +380,10 @@ typedef struct weft_tuning {
                      = gemm_ar: of the owner of their rows, who stores the result to all; 3 = GPUs: by the
                      collective of the same bytes as a launch of its own, where it can; 0 = fetched by the
                      ranks that need it, or chosen for the case */
-    int staged;   /* CPUs: 1 = ranks touch nothing of each other's operands: what peers read of them is copied
-                     to symmetric memory chunk by chunk, in the run, and results for peers are left there (a B
-                     of weft_pack, the schedule two_level and collectives over nodes excepted); 0 = by where the
-                     operands lie */
+    int staged;   /* CPUs, and collectives on GPUs: 1 = ranks touch nothing of each other's operands: what
+                     peers read of them is copied to symmetric memory chunk by chunk, in the run, and results
+                     for peers are left there (a B of weft_pack, the schedule two_level and collectives over
+                     nodes excepted); 0 = by where the operands lie */
     int32_t reserved[4]; /* zero */
 } weft_tuning;
 
@@ -925,8 +925,10 @@ WEFT_API int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert)
  *
  * On GPUs: products of float16, bfloat16 and fp8 (weft_plan_create, weft_run, weft_ag_gemm and its kin),
  * whose operands may be any memory the GPU can use; those that peers touch, where they do not come from
- * weft_alloc, are copied on the stream through memory that the group keeps. The collectives, and mixture of
- * experts, of any such memory too, and weft_grouped_gemm. weft_gemm works on the CPU, with memory of the CPU.
+ * weft_alloc, are copied on the stream through memory that the group keeps. The collectives of any such
+ * memory too: what peers need of it is staged chunk by chunk in the run (tuning.staged), and it may be other
+ * memory in every call. Mixture of experts, and weft_grouped_gemm. weft_gemm works on the CPU, with memory of
+ * the CPU.
  *
  * Ranks on several nodes, and on GPUs that have no access to each other's memory (cuDeviceCanAccessPeer),
  * have collectives and the four products, with the types of the CPU, staged through the host (docs/nodes.md):

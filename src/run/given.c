@@ -242,6 +242,8 @@ static bool overlap_is_safe(const weft_plan *plan, const char *send, size_t send
         return recv == send + share;
     case WEFT_OP_BROADCAST:
         return send == recv;
+    case WEFT_OP_ALL_TO_ALL: /* staged, a lane has copied the chunk that it overwrites */
+        return p->tuning.staged && send == recv;
     default:
         return false;
     }

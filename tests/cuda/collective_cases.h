@@ -7,6 +7,7 @@
 #define WEFT_TESTS_CUDA_COLLECTIVE_CASES_H
 
 #include "core/dtype.h"
+#include "run/cuda/group.h"
 #include "support/check.h"
 
 #include <stdbool.h>
@@ -16,8 +17,9 @@
 
 enum { COLL_BYTES = 24 << 20, COLL_GUARD = 64 };
 
-/* Where a rank's buffers lie: memory of the group's weft_alloc, or GPU memory that is none of it. */
-typedef enum coll_place { COLL_SYMMETRIC, COLL_ELSEWHERE, COLL_PLACES } coll_place;
+/* Where a rank's buffers lie: memory of the group's weft_alloc, or GPU memory that is none of it; or that on
+ * one rank only. */
+typedef enum coll_place { COLL_SYMMETRIC, COLL_ELSEWHERE, COLL_PLACES, COLL_MIXED = COLL_PLACES } coll_place;
 
 typedef struct coll_rank {
     weft_group *gpu, *cpu, *solo;
@@ -116,6 +118,13 @@ static inline void coll_tell(const coll_rank *r, const coll_job *j, const char *
             weft_size(r->gpu));
 }
 
+static inline char *coll_memory(const coll_rank *r, const coll_job *j)
+{
+    bool odd = weft_rank(r->gpu) == (int)j->count % weft_size(r->gpu);
+
+    return r->memory[j->place == COLL_MIXED ? (odd ? COLL_ELSEWHERE : COLL_SYMMETRIC) : j->place];
+}
+
 static inline void coll_try(const coll_rank *r, const coll_job *j)
 {
     int world = weft_size(r->gpu), rank = weft_rank(r->gpu);
@@ -127,7 +136,7 @@ static inline void coll_try(const coll_rank *r, const coll_job *j)
     int64_t send_at = COLL_GUARD + j->shift * size,
             recv_at = j->in_place ? send_at : (send_at + larger + 2 * COLL_GUARD) / 64 * 64 + j->shift * size;
     int64_t bytes = recv_at + larger + COLL_GUARD;
-    char *device = r->memory[j->place];
+    char *device = coll_memory(r, j);
     weft_status status;
 
     if (j->in_place && j->op == WEFT_OP_ALL_GATHER)
@@ -193,12 +202,89 @@ static inline void coll_all(const coll_rank *r, const int64_t *counts, int count
                                   .runs = 1 + (int)(seed % 3),
                                   .in_place = seed / 2 % 3 == 0,
                                   .shift = seed % 4 == 3 ? (int)(seed % 5) : 0,
-                                  .place = seed % 5 > 2 ? COLL_ELSEWHERE : COLL_SYMMETRIC,
+                                  .place = seed % 5 > 2    ? COLL_ELSEWHERE
+                                           : seed % 5 == 2 ? COLL_MIXED
+                                                           : COLL_SYMMETRIC,
                                   .seed = seed};
 
                     coll_try(r, &j);
                 }
         }
+}
+
+/*
+ * One call again and again, whose buffers lie elsewhere each time: on all ranks in the same call within or
+ * beyond the others' reach, there anywhere; or beyond it on one rank, while the others' are in another place,
+ * too.
+ */
+static inline void coll_moves(const coll_rank *r, int rounds)
+{
+    for (int kind = 0; kind < 4 * 5; kind++)
+        for (int i = 0; i < rounds; i++) {
+            uint64_t shared = (uint64_t)(i * 20 + kind), own = shared + 7919u * (uint64_t)weft_rank(r->gpu);
+            coll_place beyond = kind / 5 % 2 ? COLL_MIXED : COLL_ELSEWHERE;
+            coll_job j = {.op = (weft_op)(WEFT_OP_ALL_REDUCE + kind % 5),
+                          .dtype = WEFT_I32,
+                          .count = 40009 + kind, /* too many for packets, and a plan of their own */
+                          .runs = 1,
+                          .place = check_random(&shared) % 3 ? beyond : COLL_SYMMETRIC,
+                          .in_place = kind / 10,
+                          .seed = shared};
+
+            j.shift = j.place == COLL_ELSEWHERE ? (int)(check_random(&own) % 500) : (int)j.place;
+            coll_try(r, &j);
+        }
+}
+
+/* Captured on the caller's own stream and replayed, packets and tasks; the numbers of runs live on the
+ * device. */
+static inline void coll_graph(const coll_rank *r, coll_place place, int replays)
+{
+    enum { FEW = 1000, MANY = 600000 };
+    const weft_cuda_device *device = weft_cuda_of(r->gpu)->device;
+    const weft_cuda_driver *cu = device->cu;
+    int world = weft_size(r->gpu);
+    char *memory = r->memory[place];
+    int32_t *want = (int32_t *)r->want, *got = (int32_t *)r->got;
+    CUstream stream;
+    CUgraph graph;
+    CUgraphExec replay;
+
+    CHECK_INT(cu->cuCtxSetCurrent(device->context), CUDA_SUCCESS);
+    CHECK_INT(cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
+    CHECK_INT(weft_group_set_stream(r->gpu, 1, stream), WEFT_OK);
+    for (int64_t i = 0; i < MANY; i++)
+        want[i] = (int32_t)(i % 97) + weft_rank(r->gpu);
+    CHECK_INT(weft_memcpy(r->gpu, memory, want, MANY * 4), WEFT_OK);
+    /* max of everything, then sums over ranks of the lower half into the upper: what is added stays the same
+     */
+    for (int i = 0; i < 2; i++) {
+        if (i == 1)
+            CHECK_INT(cu->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
+        CHECK_INT(weft_all_reduce(r->gpu, memory, memory, MANY, WEFT_I32, WEFT_MAX), WEFT_OK);
+        CHECK_INT(weft_all_reduce(r->gpu, memory, memory + 4 * MANY, FEW, WEFT_I32, WEFT_SUM), WEFT_OK);
+        CHECK_INT(weft_all_gather(r->gpu, memory + 4 * MANY, memory + 8 * MANY, FEW, WEFT_I32), WEFT_OK);
+    }
+    CHECK_INT(cu->cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+    CHECK_INT(cu->cuGraphInstantiate(&replay, graph, 0), CUDA_SUCCESS);
+    /* what another call has meanwhile is not the graph's */
+    CHECK_INT(weft_all_reduce(r->gpu, memory + 12 * MANY, memory + 12 * MANY, MANY, WEFT_I32, WEFT_MAX),
+              WEFT_OK);
+    for (int i = 0; i < replays; i++)
+        CHECK_INT(cu->cuGraphLaunch(replay, stream), CUDA_SUCCESS);
+    CHECK_INT(weft_group_wait(r->gpu), WEFT_OK);
+    CHECK_INT(weft_group_set_stream(r->gpu, 0, NULL), WEFT_OK);
+    CHECK_INT(weft_memcpy(r->gpu, got, memory, 8 * MANY + 4 * FEW * (size_t)world), WEFT_OK);
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < MANY; i++)
+        wrong += got[i] != (int32_t)(i % 97) + world - 1;
+    for (int64_t i = 0; i < FEW * world; i++)
+        wrong += got[2 * MANY + i] != ((int32_t)(i % FEW % 97) + world - 1) * world;
+    CHECK_INT(wrong, 0);
+    CHECK_INT(weft_barrier(r->gpu), WEFT_OK);
+    cu->cuGraphExecDestroy(replay);
+    cu->cuGraphDestroy(graph);
+    cu->cuStreamDestroy(stream);
 }
 
 /* Calls of all kinds back to back on a stream, without a word between the ranks: each reads what the one

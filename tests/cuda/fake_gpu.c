@@ -140,7 +140,8 @@ static void must_reach_views(const fake_launch *launch, const weft_cuda_task *t)
                                    : t->kind == WEFT_CUDA_GEMM ? 2
                                                                : 1);
     for (int i = 0; i < count; i++)
-        must_reach(launch, v[i].ptr, i < t->destinations && t->flags & WEFT_CUDA_ADD);
+        must_reach(launch, fake_task_at(&launch->args, v[i].ptr),
+                   i < t->destinations && t->flags & WEFT_CUDA_ADD);
     if (t->acc >= 0)
         must_reach(launch, v[t->acc].ptr, false);
 }

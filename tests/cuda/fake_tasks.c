@@ -142,17 +142,22 @@ static double sum_before(const weft_cuda_args *g, const weft_cuda_view *acc, boo
                             (weft_dtype)acc->dtype, (uint64_t)(acc->col + j), (uint64_t)(acc->row + i));
 }
 
+void *fake_task_at(const weft_cuda_args *g, const void *at)
+{
+    return (char *)(uintptr_t)at + g->moved[(uintptr_t)at >> WEFT_CUDA_OPERAND_SHIFT];
+}
+
 void fake_task_move(const weft_cuda_args *g, weft_reduction reduction, const weft_cuda_task *t)
 {
     const weft_cuda_view *v = &g->views[t->view0];
     weft_view views[2 * WEFT_CUDA_PACKET_RANKS];
     if (t->kind == WEFT_CUDA_COPY) {
         if (t->rows > 0)
-            memmove(t->copy_to, t->copy_from, (size_t)t->copy_bytes);
+            memmove(fake_task_at(g, t->copy_to), fake_task_at(g, t->copy_from), (size_t)t->copy_bytes);
         return;
     }
     for (int i = 0; i < t->destinations + t->sources; i++)
-        views[i] = (weft_view){v[i].ptr, t->cols};
+        views[i] = (weft_view){fake_task_at(g, v[i].ptr), t->cols};
     weft_reduce_rows((weft_dtype)v->dtype, reduction, 1, t->cols, views + t->destinations, t->sources,
                      (weft_dtype)v->dtype, views, t->destinations);
 }

@@ -15,6 +15,9 @@ bool fake_task_bulk(bool hopper, const weft_cuda_task *task);
 void fake_task_finish(const weft_cuda_args *args, bool hopper, const weft_cuda_task *task,
                       const float *product);
 
+/* Where an address in the tables of a collective is in this run. */
+void *fake_task_at(const weft_cuda_args *args, const void *at);
+
 /* A task of a collective: rows of bytes and of elements, by the CPU's own arithmetic. */
 void fake_task_move(const weft_cuda_args *args, weft_reduction reduction, const weft_cuda_task *task);
 

@@ -16,6 +16,7 @@ static void every_kind(weft_group *group, void *argument)
     if (coll_begin(group, &r)) {
         coll_all(&r, counts, weft_size(group) > 3 ? 6 : 7);
         coll_stream(&r, 120, 3000);
+        coll_moves(&r, 12);
     }
     coll_end(&r);
 }
@@ -32,6 +33,72 @@ static void apart_rank(weft_group *group, void *argument)
         coll_stream(&r, 60, 3000);
     }
     coll_end(&r);
+}
+
+/* Where peers cannot reach them, buffers may be others in every call: once programs are there for how they
+ * are aligned, a call is a kernel: it neither copies on the stream nor makes anything. `argument` is the
+ * driver's call for that. */
+static void anywhere_rank(weft_group *group, void *argument)
+{
+    enum { COUNT = 100003, ALIGNED = 4, CALLS = 200 };
+    coll_rank r;
+
+    if (!coll_begin(group, &r)) {
+        coll_end(&r);
+        return;
+    }
+    for (int i = 0; i < ALIGNED + CALLS; i++) {
+        char *at = r.memory[COLL_ELSEWHERE] + (size_t)4 * (size_t)i;
+
+        if (i == ALIGNED) {
+            CHECK_INT(weft_group_set_stream(group, 1, WEFT_STREAM_OWN), WEFT_OK);
+            CHECK_INT(weft_barrier(group), WEFT_OK);
+            if (weft_rank(group) == 0)
+                fake_gpu_break(argument, 1);
+            CHECK_INT(weft_barrier(group), WEFT_OK);
+        }
+        CHECK_INT(weft_all_reduce(group, at, at, COUNT, WEFT_I32, WEFT_SUM), WEFT_OK);
+        CHECK_INT(weft_all_gather(group, at, at + 1024 * 1024, COUNT, WEFT_I32), WEFT_OK);
+    }
+    CHECK_INT(weft_group_wait(group), WEFT_OK);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
+    fake_gpu_break(NULL, 0);
+    coll_end(&r);
+}
+
+static void graph_rank(weft_group *group, void *argument)
+{
+    coll_rank r;
+
+    (void)argument;
+    if (coll_begin(group, &r)) {
+        coll_graph(&r, COLL_SYMMETRIC, 3);
+        coll_graph(&r, COLL_ELSEWHERE, 3);
+    }
+    coll_end(&r);
+}
+
+/* What the caller asks for; products have no plan that stages. */
+static void asked_rank(weft_group *group, void *argument)
+{
+    weft_problem problem;
+    weft_plan *plan = NULL;
+
+    (void)argument;
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    weft_problem_init(&problem, WEFT_OP_ALL_GATHER);
+    problem.count = 100000;
+    problem.tuning.staged = 1;
+    CHECK_INT(weft_plan_create(group, &problem, &plan), WEFT_OK);
+    CHECK_INT(weft_plan_problem(plan)->tuning.staged, 1);
+    CHECK(weft_plan_problem(plan)->tuning.tile_n <= 8192);
+    weft_plan_destroy(plan);
+    weft_problem_init(&problem, WEFT_OP_AG_GEMM);
+    problem.m = problem.n = problem.k = 64;
+    problem.dtype = problem.d_dtype = WEFT_BF16;
+    problem.tuning.staged = 1;
+    CHECK_INT(weft_plan_create(group, &problem, &plan), WEFT_ERR_UNSUPPORTED);
+    CHECK_HAS(weft_error(group), "`staged` is for its collectives");
 }
 
 static void every_kind_process(int rank, void *argument)
@@ -170,6 +237,11 @@ int main(void)
     ranks_run(2, kernels_rank, NULL);
     CHECK_INT(fake_gpu_take_counts().packets, 80);
     ranks_run(2, errors_rank, NULL);
+    ranks_run(2, graph_rank, NULL);
+    ranks_run(3, graph_rank, NULL);
+    ranks_run(2, asked_rank, NULL);
+    ranks_run(2, anywhere_rank, "cuMemcpyAsync");
+    ranks_run(3, anywhere_rank, "cuMemAllocAsync");
     ranks_run(3, missing_rank, &few);
     ranks_run(3, missing_rank, &many);
     return check_report("test_cuda_collective");

@@ -20,6 +20,7 @@ static void coll_body(weft_group *group, void *argument)
     if (coll_begin(group, &r)) {
         coll_all(&r, counts, weft_size(group) > 2 && run->counts > 6 ? 6 : run->counts);
         coll_stream(&r, run->rounds, 20000);
+        coll_moves(&r, run->rounds);
     }
     coll_end(&r);
 }
@@ -55,61 +56,16 @@ static void processes_of(int world)
     procs_run(world, process_rank, &run);
 }
 
-/* Captured on the caller's own stream and replayed, packets and tasks; the numbers of runs live on the
- * device. */
 static void graph_rank(weft_group *group, void *argument)
 {
-    enum { REPLAYS = 50, FEW = 1000, MANY = 600000 };
-    const weft_cuda_driver *cu = weft_cuda_driver_open(weft_error_thread());
-    CUcontext context;
-    CUstream stream;
-    CUgraph graph;
-    CUgraphExec replay;
     coll_rank r;
-    int32_t *want, *got;
 
     (void)argument;
-    if (!coll_begin(group, &r)) {
-        coll_end(&r);
-        return;
+    if (coll_begin(group, &r)) {
+        coll_graph(&r, COLL_SYMMETRIC, 50);
+        coll_graph(&r, COLL_ELSEWHERE, 50);
     }
-    want = (int32_t *)r.want;
-    got = (int32_t *)r.got;
-    CHECK_INT(cu->cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
-    CHECK_INT(cu->cuCtxSetCurrent(context), CUDA_SUCCESS);
-    CHECK_INT(cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), CUDA_SUCCESS);
-    CHECK_INT(weft_group_set_stream(group, 1, stream), WEFT_OK);
-    for (int64_t i = 0; i < MANY; i++)
-        want[i] = (int32_t)(i % 97) + weft_rank(group);
-    CHECK_INT(weft_memcpy(group, r.memory[0], want, MANY * 4), WEFT_OK);
-    /* max of everything, then sums over ranks of the lower half into the upper: what is added stays the same
-     */
-    for (int i = 0; i < 2; i++) {
-        if (i == 1)
-            CHECK_INT(cu->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED), CUDA_SUCCESS);
-        CHECK_INT(weft_all_reduce(group, r.memory[0], r.memory[0], MANY, WEFT_I32, WEFT_MAX), WEFT_OK);
-        CHECK_INT(weft_all_reduce(group, r.memory[0], r.memory[0] + 4 * MANY, FEW, WEFT_I32, WEFT_SUM),
-                  WEFT_OK);
-        CHECK_INT(weft_all_gather(group, r.memory[0] + 4 * MANY, r.memory[0] + 8 * MANY, FEW, WEFT_I32),
-                  WEFT_OK);
-    }
-    CHECK_INT(cu->cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
-    CHECK_INT(cu->cuGraphInstantiate(&replay, graph, 0), CUDA_SUCCESS);
-    for (int i = 0; i < REPLAYS; i++)
-        CHECK_INT(cu->cuGraphLaunch(replay, stream), CUDA_SUCCESS);
-    CHECK_INT(weft_group_wait(group), WEFT_OK);
-    CHECK_INT(weft_memcpy(group, got, r.memory[0], 8 * MANY + 4 * FEW * (size_t)weft_size(group)), WEFT_OK);
-    int64_t wrong = 0;
-    for (int64_t i = 0; i < MANY; i++)
-        wrong += got[i] != (int32_t)(i % 97) + weft_size(group) - 1;
-    for (int64_t i = 0; i < FEW * weft_size(group); i++)
-        wrong += got[2 * MANY + i] != ((int32_t)(i % FEW % 97) + weft_size(group) - 1) * weft_size(group);
-    CHECK_INT(wrong, 0);
-    cu->cuGraphExecDestroy(replay);
-    cu->cuGraphDestroy(graph);
     coll_end(&r);
-    cu->cuStreamDestroy(stream);
-    cu->cuDevicePrimaryCtxRelease(0);
 }
 
 static void graph_of(int world)

@@ -265,6 +265,7 @@ int main(void)
         {.op = WEFT_OP_ALL_GATHER, .count = 150001, .tile = 3000, .workers = 1},
         {.op = WEFT_OP_REDUCE_SCATTER, .count = 150001, .tile = 3000, .workers = 2},
         {.op = WEFT_OP_ALL_TO_ALL, .count = 150001, .tile = 3000, .workers = 1},
+        {.op = WEFT_OP_ALL_TO_ALL, .count = 150001, .tile = 3000, .workers = 2, .in_place = true},
         {.op = WEFT_OP_BROADCAST, .count = 200001, .tile = 3000, .workers = 2},
         {.op = WEFT_OP_AG_GEMM, .m = 600, .n = 24, .k = 400, .workers = 1},
         {.op = WEFT_OP_AG_GEMM, .layout = WEFT_LAYOUT_GATHER_B, .m = 24, .n = 600, .k = 400, .workers = 2},

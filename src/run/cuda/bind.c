@@ -145,6 +145,27 @@ static bool is_told(const weft_plan *plan, int role)
     return is_touched(plan, role) || (alone && plan->part.world > 1 && plan->operand_of_role[role] >= 0);
 }
 
+/*
+ * Whether peers would touch an operand of this rank that they cannot reach, in a collective, which then runs
+ * by the plan that stages. Other plans copy such operands as a whole: see weft_cuda_stage.
+ */
+static bool lies_beyond(const weft_plan *plan, const weft_operands *operands)
+{
+    bool beyond = false;
+
+    for (int role = WEFT_ROLE_SEND; role <= WEFT_ROLE_RECV && !plan->loaded; role++) {
+        weft_given given;
+        size_t bytes;
+
+        if (!is_touched(plan, role) || !weft_given_needed(plan, (weft_operand_role)role))
+            continue;
+        given = weft_given_of(plan, plan->operand_of_role[role], operands);
+        bytes = weft_given_span(plan, plan->operand_of_role[role], &given);
+        beyond |= bytes && !weft_cuda_contains(plan->group, given.data, bytes);
+    }
+    return beyond;
+}
+
 static weft_cuda_spot own_spot(const weft_plan *plan, int role, const weft_operands *operands)
 {
     weft_given given = weft_given_of(plan, plan->operand_of_role[role], operands);
@@ -163,21 +184,35 @@ static weft_cuda_spot own_spot(const weft_plan *plan, int role, const weft_opera
 static weft_cuda_meeting *find_meeting(const weft_plan *plan, const weft_operands *operands)
 {
     weft_cuda_meeting *meeting = weft_cuda_plan_of(plan)->meetings;
+    weft_cuda_spot mine[WEFT_ROLE_COUNT];
 
+    for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++)
+        if (is_told(plan, role))
+            mine[role] = own_spot(plan, role, operands);
     for (; meeting; meeting = meeting->next) {
         bool same = true;
 
         for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++)
             if (is_told(plan, role)) {
-                weft_cuda_spot mine = own_spot(plan, role, operands),
-                               then = meeting->spots[role * plan->part.world + plan->part.rank];
+                weft_cuda_spot then = meeting->spots[role * plan->part.world + plan->part.rank];
 
-                same = same && mine.offset == then.offset && mine.ld == then.ld && mine.stride == then.stride;
+                same = same && mine[role].offset == then.offset && mine[role].ld == then.ld &&
+                       mine[role].stride == then.stride;
             }
         if (same)
             return meeting;
     }
     return NULL;
+}
+
+/* Collective, in a meeting: the plan of the same problem that stages, as wide as the caller asked for. */
+static weft_status make_staged(weft_plan *plan)
+{
+    weft_problem staged = plan->part.problem;
+
+    staged.tuning = plan->asked.tuning;
+    staged.tuning.staged = 1;
+    return weft_program_make(plan->session, &staged, &plan->staged);
 }
 
 /* Every rank publishes where its operands are, or that it rejected them, and reads where the others' are. */
@@ -202,6 +237,7 @@ static weft_status hold_meeting(weft_plan *plan, const weft_operands *operands, 
                 record->stride[role] = mine.stride;
             }
         }
+    record->beyond = lies_beyond(plan, operands);
     record->status = (int32_t)status;
     weft_session_publish(x);
     if (status != WEFT_OK) {
@@ -226,7 +262,11 @@ static weft_status hold_meeting(weft_plan *plan, const weft_operands *operands, 
             }
             staged |= spot->offset == WEFT_CUDA_STAGED;
         }
-    if (staged && !weft_cuda_plan_of(plan)->staging)
+    for (int rank = 0; rank < x->world; rank++)
+        meeting->beyond |= weft_session_record(x, rank)->beyond;
+    if (meeting->beyond && !plan->staged)
+        status = make_staged(plan);
+    else if (!meeting->beyond && staged && !weft_cuda_plan_of(plan)->staging)
         status = weft_cuda_staging_take(plan);
     if (status != WEFT_OK) {
         free(meeting);
@@ -240,6 +280,25 @@ static weft_status hold_meeting(weft_plan *plan, const weft_operands *operands, 
 }
 
 /* ---- lowering ------------------------------------------------------------------------------------- */
+
+/* Whether a program is good for any address of an operand: a collective's that no peer touches. */
+static bool is_anywhere(const weft_plan *plan, int role)
+{
+    return plan->part.problem.op >= WEFT_OP_ALL_REDUCE && !by_packets(plan) && !is_touched(plan, role);
+}
+
+/* Where its tables have such an operand: as far from 16 bytes as the caller has it. */
+static char *stand_in(weft_operand_role role, const void *pointer)
+{
+    uintptr_t number = role == WEFT_ROLE_SEND ? WEFT_CUDA_SEND : WEFT_CUDA_RECV;
+
+    return (char *)(number << WEFT_CUDA_OPERAND_SHIFT | (uintptr_t)pointer % 16);
+}
+
+static uint64_t moved(weft_operand_role role, const void *pointer)
+{
+    return (uintptr_t)pointer - (uintptr_t)stand_in(role, pointer);
+}
 
 static void fill_places(const weft_plan *plan, const weft_operands *operands,
                         const weft_cuda_meeting *meeting, weft_cuda_place *places)
@@ -268,10 +327,12 @@ static void fill_places(const weft_plan *plan, const weft_operands *operands,
             }
         }
         if (o->place == WEFT_PLACE_USER) {
-            weft_given given = weft_cuda_is_staged(plan, (int)o->role, operands)
-                                   ? weft_cuda_staged(plan, (int)o->role)
-                                   : weft_given_of(plan, (int)i, operands);
+            bool staged = weft_cuda_is_staged(plan, (int)o->role, operands);
+            weft_given given =
+                staged ? weft_cuda_staged(plan, (int)o->role) : weft_given_of(plan, (int)i, operands);
 
+            if (!staged && is_anywhere(plan, (int)o->role))
+                given.data = stand_in(o->role, given.data);
             at[me] = (weft_cuda_place){given.data, given.ld, given.stride, false};
         }
     }
@@ -359,7 +420,8 @@ static weft_status make_room(weft_plan *plan, weft_cuda_bound **room)
     return WEFT_OK;
 }
 
-/* The operands that a program is made for: without those that are staged, which it does not know. */
+/* The operands that a program is made for: those that are staged it does not know, of those that may be
+ * anywhere only how they are aligned. */
 static weft_operands known_operands(const weft_plan *plan, const weft_operands *operands)
 {
     weft_operands known = *operands;
@@ -372,8 +434,12 @@ static weft_operands known_operands(const weft_plan *plan, const weft_operands *
         known.d = NULL, known.ldd = known.stride_d = 0;
     if (weft_cuda_is_staged(plan, WEFT_ROLE_SEND, operands))
         known.send = NULL;
+    else if (is_anywhere(plan, WEFT_ROLE_SEND))
+        known.send = stand_in(WEFT_ROLE_SEND, operands->send);
     if (weft_cuda_is_staged(plan, WEFT_ROLE_RECV, operands))
         known.recv = NULL;
+    else if (is_anywhere(plan, WEFT_ROLE_RECV))
+        known.recv = stand_in(WEFT_ROLE_RECV, operands->recv);
     return known;
 }
 
@@ -386,6 +452,7 @@ static bool makes_together(const weft_plan *plan)
            weft_cuda_plan_of(plan)->bound_count == 0;
 }
 
+/* The program for these operands. None where they lie so that the plan that stages is to run. */
 static weft_status bind(weft_plan *plan, const weft_operands *operands, const weft_operands *known,
                         weft_cuda_bound **bound)
 {
@@ -398,10 +465,14 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, const we
     for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++)
         touched |= is_told(plan, role) && !by_packets(plan);
     meeting = touched ? find_meeting(plan, operands) : NULL;
+    if (meeting && meeting->beyond)
+        return WEFT_OK;
     met = touched && !meeting;
     status = met ? hold_meeting(plan, operands, &meeting) : check_operands(plan, operands);
     if (status != WEFT_OK && (met || !makes_together(plan)))
         return status;
+    if (met && meeting->beyond)
+        return WEFT_OK;
     if (status == WEFT_OK)
         status = lower(plan, operands, meeting, &executor);
     executor.args.meeting = meeting ? meeting->number : 0;
@@ -414,6 +485,7 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, const we
         return status;
     }
     room->operands = *known;
+    room->checked = *operands;
     room->executor = executor;
     *bound = room;
     return WEFT_OK;
@@ -433,6 +505,8 @@ static weft_status launch(weft_plan *plan, weft_cuda_bound *bound, const weft_op
     bound->executor.args.stop = weft_cuda_of(plan->group)->stop;
     bound->executor.args.enter_deadline_ns = (uint64_t)plan->group->enter_ns;
     bound->executor.args.progress_deadline_ns = (uint64_t)plan->group->progress_ns;
+    bound->executor.args.moved[WEFT_CUDA_SEND] = moved(WEFT_ROLE_SEND, operands->send);
+    bound->executor.args.moved[WEFT_CUDA_RECV] = moved(WEFT_ROLE_RECV, operands->recv);
     WEFT_CUDA_TRY(cuStreamIsCapturing(stream, &capture));
     weft_cuda_stage_bind(plan, operands, &stages);
     status = weft_cuda_stage_run(plan, &stages, false, stream);
@@ -466,6 +540,18 @@ static weft_status bind_packets(weft_plan *plan, const weft_operands *operands, 
     return status;
 }
 
+/* Operands that a program ran with before, at other addresses. */
+static weft_status check_again(const weft_plan *plan, const weft_operands *operands, weft_cuda_bound *bound)
+{
+    weft_status status = WEFT_OK;
+
+    if (memcmp(&bound->checked, operands, sizeof(*operands)) != 0)
+        status = check_operands(plan, operands);
+    if (status == WEFT_OK)
+        bound->checked = *operands;
+    return status;
+}
+
 weft_status weft_cuda_plan_run(weft_plan *plan, const weft_operands *operands, void *stream)
 {
     weft_cuda_group *g = weft_cuda_of(plan->group);
@@ -489,12 +575,17 @@ weft_status weft_cuda_plan_run(weft_plan *plan, const weft_operands *operands, v
     weft_cuda_push(g);
     if (!bound)
         status = bind(plan, operands, &known, &bound);
-    else if (memcmp(&known, operands, sizeof(known)) != 0)
-        status = check_operands(plan, operands);
+    else if (!by_packets(plan))
+        status = check_again(plan, operands, bound);
     if (status == WEFT_OK && by_packets(plan))
         status = bind_packets(plan, operands, &bound->executor);
-    if (status == WEFT_OK)
+    if (status == WEFT_OK && bound)
         status = launch(plan, bound, operands, weft_cuda_stream(g, stream));
     weft_cuda_pop(g);
+    if (status == WEFT_OK && !bound) {
+        status = weft_cuda_plan_run(plan->staged, operands, stream);
+        p->issued = true;
+        plan->captured |= plan->staged->captured;
+    }
     return status;
 }

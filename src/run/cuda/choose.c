@@ -425,6 +425,7 @@ enum {
     CTA_BYTES = 16 << 10,       /* less is not worth another CTA */
     MOST_BYTES = 48 << 10,      /* of a CTA while half of them do: then the next kernel can come in early */
     CHUNK_BYTES = 1 << 30,      /* a task counts its bytes in 31 bits */
+    STAGED_BYTES = 32 << 10,    /* of a chunk that is staged: what a CTA has in flight at once */
 };
 
 /* Measured on one rank of eight over an emulated link of 450 GB/s and 2 us. */
@@ -503,10 +504,11 @@ static weft_tuning tune_lanes(const weft_problem *p, const weft_cuda_basis *b, w
                               int ctas)
 {
     int64_t size = (int64_t)weft_dtype_size(p->dtype), granule = 16 / size;
-    bool slices = p->op == WEFT_OP_ALL_REDUCE && schedule != WEFT_SCHEDULE_ONE_SHOT;
-    /* what a rank's lanes have in all, and what they cut */
+    bool staged = p->tuning.staged && b->world > 1;
+    bool slices = p->op == WEFT_OP_ALL_REDUCE && (schedule != WEFT_SCHEDULE_ONE_SHOT || staged);
+    /* what a rank's lanes cut, and what they have in all: so many rows of it */
     int64_t cut = slices ? weft_divide_up(p->count, b->world) : p->count;
-    int64_t work = p->op == WEFT_OP_ALL_REDUCE ? cut * size : p->count * size * b->world;
+    int64_t rows = p->op == WEFT_OP_ALL_REDUCE && !staged ? 1 : b->world, work = rows * cut * size;
     int64_t most = b->whole                                              ? at_most(LINK_CTAS, 2 * ctas)
                    : work > (int64_t)MOST_BYTES * (ctas / 2) || ctas < 2 ? 2 * ctas
                                                                          : ctas / 2;
@@ -517,10 +519,12 @@ static weft_tuning tune_lanes(const weft_problem *p, const weft_cuda_basis *b, w
     if (!t.workers)
         t.workers = 1;
     if (!t.tile_n && cut) {
-        int64_t rows = weft_divide_up(work, cut * size); /* lanes are dealt chunks of every row */
-        int64_t pieces = weft_divide_up(t.workers, rows);
+        /* lanes are dealt chunks of every row; staged, a chunk of all rows */
+        int64_t pieces = staged ? t.workers : weft_divide_up(t.workers, rows);
 
         t.tile_n = weft_round_up(weft_divide_up(cut, pieces), granule);
+        if (staged)
+            t.tile_n = at_most(t.tile_n, STAGED_BYTES / size);
     } else if (!t.tile_n) {
         t.tile_n = granule;
     }

@@ -52,6 +52,13 @@ __device__ __forceinline__ Fetched fetch(const weft_cuda_args &g, uint32_t index
     return f;
 }
 
+/* Where an address of the tables is in this run: see WEFT_CUDA_OPERAND_SHIFT. Not asked before a task begins:
+ * what is fetched ahead is still on its way. */
+__device__ __forceinline__ char *in_this_run(const weft_cuda_args &g, const void *at)
+{
+    return (char *)at + g.moved[(uintptr_t)at >> WEFT_CUDA_OPERAND_SHIFT];
+}
+
 /* enter_run of order.cuh, a thread for each peer. */
 __device__ __forceinline__ bool enter_together(const weft_cuda_args &g, uint64_t *post, uint64_t run)
 {
@@ -79,7 +86,7 @@ __device__ __forceinline__ bool enter_together(const weft_cuda_args &g, uint64_t
 /* A thread for each wait and post, since each is a round trip; barriers hand their order on. False when the
  * run is given up. */
 template <bool LINK, class Body>
-__device__ __forceinline__ bool run_task(const weft_cuda_args &g, Body body, const Fetched &f, uint32_t next,
+__device__ __forceinline__ bool run_task(const weft_cuda_args &g, Body body, Fetched &f, uint32_t next,
                                          bool more, Fetched *later, uint64_t run)
 {
     __shared__ char *views[THREADS];
@@ -89,7 +96,9 @@ __device__ __forceinline__ bool run_task(const weft_cuda_args &g, Body body, con
     if (more)
         ahead = fetch(g, next);
     if (threadIdx.x < f.destinations + f.sources)
-        views[threadIdx.x] = f.view;
+        views[threadIdx.x] = in_this_run(g, f.view);
+    f.to = in_this_run(g, f.to);
+    f.from = in_this_run(g, f.from);
     if (threadIdx.x < f.wait_count)
         lost = !wait_for(g, f.wait, f.plan_task, run);
     if (more)

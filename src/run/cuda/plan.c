@@ -111,9 +111,10 @@ static weft_status check_problem(const weft_cuda_group *g, const weft_problem *p
     if (p->granule_m || p->granule_n || p->granule_k)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "the cuda backend divides m, n and k by elements; granules are for the CPU");
-    if (p->tuning.staged)
+    if (p->tuning.staged && p->op < WEFT_OP_ALL_REDUCE)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                              "the cuda backend stages operands on the stream; `staged` is for the CPU");
+                              "the cuda backend copies operands of products on the stream; `staged` is for "
+                              "its collectives, and for the CPU");
     if (weft_problem_is_gated(p))
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "the cuda backend has no gated activations; they are applied on the CPU");
@@ -483,7 +484,8 @@ void weft_cuda_plan_destroy(weft_plan *plan)
 
 /* ---- waiting -------------------------------------------------------------------------------------- */
 
-/* How the runs ended. A kernel that gave up has stopped its peers' kernels; this tells their hosts why. */
+/* How the runs of a program ended. A kernel that gave up has stopped its peers' kernels; this tells their
+ * hosts why. */
 static weft_status outcome_of(weft_plan *plan, const weft_cuda_executor *executor)
 {
     weft_error_text why = {0};
@@ -493,16 +495,24 @@ static weft_status outcome_of(weft_plan *plan, const weft_cuda_executor *executo
     return status == WEFT_OK ? WEFT_OK : weft_cuda_lost(plan->group, status, why.text);
 }
 
+/* A plan has one word for all of its programs; and one more where it has another plan that stages. */
+static weft_status outcome_of_all(weft_plan *plan)
+{
+    const weft_cuda_plan *p = weft_cuda_plan_of(plan);
+    weft_status status = p->bound_count > 0 ? outcome_of(plan, &p->bound[0].executor) : WEFT_OK;
+
+    return status == WEFT_OK && plan->staged ? outcome_of_all(plan->staged) : status;
+}
+
 weft_status weft_cuda_plan_wait(weft_plan *plan, void *stream)
 {
     weft_cuda_group *g = weft_cuda_of(plan->group);
-    weft_cuda_plan *p = weft_cuda_plan_of(plan);
     weft_status status;
 
     weft_cuda_push(g);
     status = weft_cuda_pass(plan->group, weft_cuda_stream(g, stream));
-    if (status == WEFT_OK && p->bound_count > 0)
-        status = outcome_of(plan, &p->bound[0].executor);
+    if (status == WEFT_OK)
+        status = outcome_of_all(plan);
     weft_cuda_pop(g);
     return status;
 }
@@ -520,8 +530,8 @@ weft_status weft_cuda_settle(weft_group *group)
          plan = plan->next) {
         weft_cuda_plan *p = weft_cuda_plan_of(plan);
 
-        if (p->bound_count > 0 && (p->issued || plan->captured))
-            status = outcome_of(plan, &p->bound[0].executor);
+        if (p->issued || plan->captured)
+            status = outcome_of_all(plan);
         p->issued = false;
     }
     if (status == WEFT_OK)

@@ -5,6 +5,10 @@
  * Where a peer's operands lie is learnt from the peer, on the host, when they change (a meeting). Runs with
  * operands that were met before, or that differ only in what no peer touches, put a kernel on the stream and
  * nothing else.
+ *
+ * A collective has two plans: in one ranks touch each other's operands, in the other, made when it is first
+ * needed, each copies what its peers need to symmetric memory, chunk by chunk (plan/staged.h). That one runs
+ * where a meeting finds that somebody's operands lie beyond symmetric memory: so all ranks agree.
  */
 #ifndef WEFT_RUN_CUDA_PLAN_H
 #define WEFT_RUN_CUDA_PLAN_H
@@ -25,6 +29,7 @@ typedef struct weft_cuda_spot {
 typedef struct weft_cuda_meeting {
     struct weft_cuda_meeting *next;
     uint32_t number; /* counted from 1, the same on all ranks */
+    bool beyond;     /* peers cannot reach some rank's: the plan that stages runs */
     weft_cuda_spot spots[];
 } weft_cuda_meeting;
 
@@ -45,7 +50,8 @@ typedef struct weft_cuda_stages {
 
 /* A set of operands and its program. */
 typedef struct weft_cuda_bound {
-    weft_operands operands; /* without those that are staged */
+    weft_operands operands; /* as the program knows them */
+    weft_operands checked;  /* as the caller had them last */
     weft_cuda_executor executor;
     uint64_t used; /* when it last ran */
     CUevent last;  /* behind its last run; made with the plan: see weft_cuda_rehearse */

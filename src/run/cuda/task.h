@@ -108,6 +108,15 @@ typedef struct weft_cuda_repitch {
 } weft_cuda_repitch;
 
 enum { WEFT_CUDA_CREWS_MAX = 160 };
+
+/*
+ * Operands of a collective that no peer touches may lie elsewhere in every run. Tables have them where no GPU
+ * has memory: the upper two bits of an address are the number of its operand, 0 of what stays where it is;
+ * the launch says what to add to it.
+ */
+enum { WEFT_CUDA_STAYS, WEFT_CUDA_SEND, WEFT_CUDA_RECV, WEFT_CUDA_OPERANDS };
+enum { WEFT_CUDA_OPERAND_SHIFT = 62 };
+
 enum { WEFT_CUDA_OTHER_MEETING = 1 << 30 }; /* plan_task of a record: a peer entered with other operands */
 
 typedef struct weft_cuda_args {
@@ -146,7 +155,8 @@ typedef struct weft_cuda_args {
     /* fp8: what a run brings, in device memory, or NULL; the factors of blocks with their strides. */
     const float *alpha_at, *row_scale, *col_scale, *a_scale, *b_scale;
     int64_t a_scale_row, a_scale_k, b_scale_k, b_scale_col;
-    uint32_t fast; /* fp8: sums stay in the tensor cores */
+    uint32_t fast;                      /* fp8: sums stay in the tensor cores */
+    uint64_t moved[WEFT_CUDA_OPERANDS]; /* collectives: what to add to addresses of each; of what stays 0 */
 } weft_cuda_args;
 
 #endif
