@@ -31,6 +31,10 @@
  */
 typedef void (*weft_microkernel)(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add);
 
+/* The same, and meanwhile `bytes` at `ahead`, which are needed next, are brought closer a piece at a time. */
+typedef void (*weft_near_kernel)(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add,
+                                 const char *ahead, int64_t bytes);
+
 /* A row of micro-tiles: one panel of A against `count` panels of B, and what is to be brought closer
  * meanwhile: with the g-th of them `slice` bytes of the g-th of `ahead_count` panels that come next. */
 typedef struct weft_panels {
@@ -117,10 +121,11 @@ typedef struct weft_kernel {
     /* Optional: called by the thread before and after any of what follows: registers that are set up once. */
     void (*prepare)(void), (*release)(void);
     weft_microkernel run;
-    weft_keeper keep;     /* optional; with it: */
-    int keep_block;       /* 1 or 2 */
-    weft_finisher finish; /* optional; with `keep`; and with it: */
-    weft_finisher settle; /* the same into one place, as sums; takes `start` only */
+    weft_near_kernel run_near; /* optional */
+    weft_keeper keep;          /* optional; with it: */
+    int keep_block;            /* 1 or 2 */
+    weft_finisher finish;      /* optional; with `keep`; and with it: */
+    weft_finisher settle;      /* the same into one place, as sums; takes `start` only */
 
     /* Optional: the same, for a panel of B that streams from memory; prefetches what follows it. */
     weft_microkernel run_ahead;

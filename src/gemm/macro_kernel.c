@@ -193,15 +193,21 @@ static void sweep_to_sums(const pass *s, int64_t rows, int64_t panels)
     int64_t panel_bytes = s->panel_bytes, ahead_panels = min64(panels, s->next_panels);
     const char *panel_a = s->panel_a, *ahead = s->next_b;
     weft_microkernel multiply = s->multiply;
+    weft_near_kernel near = s->multiply == job->kernel->run ? job->kernel->run_near : NULL;
     char *sums = s->sums;
 
     for (int64_t i = 0; i < rows; i += lines) {
         const char *panel_b = s->panel_b;
 
         for (int64_t g = 0; g < panels; g++) {
-            for (int64_t at = 0; at < slice && g < ahead_panels; at += CACHE_LINE)
-                __builtin_prefetch(ahead + g * panel_bytes + at, 0, 2);
-            multiply(k, panel_a, panel_b, sums + g * nr * 4, ld, !s->begins);
+            if (near) {
+                near(k, panel_a, panel_b, sums + g * nr * 4, ld, !s->begins, ahead + g * panel_bytes,
+                     g < ahead_panels ? slice : 0);
+            } else {
+                for (int64_t at = 0; at < slice && g < ahead_panels; at += CACHE_LINE)
+                    __builtin_prefetch(ahead + g * panel_bytes + at, 0, 2);
+                multiply(k, panel_a, panel_b, sums + g * nr * 4, ld, !s->begins);
+            }
             panel_b += panel_bytes;
         }
         multiply = job->run;

@@ -29,10 +29,11 @@ INLINE void finish_as(weft_dtype type, int64_t k, const void *a, const weft_pane
     char sums[MR * NR * 4] __attribute__((aligned(64)));
 
     for (int64_t g = 0; g < b->count; g++) {
-        for (int64_t at = 0; at < b->slice && g < b->ahead_count; at += CACHE_LINE)
-            _mm_prefetch(b->ahead + g * b->bytes + at, _MM_HINT_T1);
+        fetches near = fetches_of(k / A_KR, b->ahead + g * b->bytes, g < b->ahead_count ? b->slice : 0,
+                                  places->d[0] + g * NR * size, places->d_ld[0] * size);
+
         begin_tiles(places->start ? places->start + g * MR * NR * 4 : NULL);
-        AMX_PRODUCTS(_tile_dpbf16ps, k / A_KR, a, b->first + g * b->bytes, false);
+        AMX_PRODUCTS(_tile_dpbf16ps, k / A_KR, a, b->first + g * b->bytes, &near, NR * (int)size);
         store_tiles(sums, NR);
         for (int i = 0; i < MR; i++) {
             for (int j = 0; j < NR; j += LANES) {
@@ -122,6 +123,7 @@ const weft_kernel weft_kernel_amx_bf16_32x32 = {
     .prepare = prepare,
     .release = release,
     .run = run,
+    .run_near = run_near,
     .run_ahead = run_ahead,
     .keep = keep,
     .keep_block = 1,

@@ -56,6 +56,7 @@ const weft_kernel weft_kernel_amx_i8_32x32 = {
     .prepare = prepare,
     .release = release,
     .run = run,
+    .run_near = run_near,
     .run_ahead = run_ahead,
     .keep = keep,
     .keep_block = 1,

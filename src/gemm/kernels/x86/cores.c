@@ -5,7 +5,8 @@
  * Blocks: mc x kc of A stays in L2 (half of it), kc x nr of B in L1, kc x nc of B in L3; gemm/blocks.c fits
  * them to the caches that are there. Where adding to sums in memory costs more than reading B from L2, blocks
  * of k are longer than L1 allows: an AMX unit is so fast, and the fp32 and VNNI kernels of AVX-512 fetch
- * ahead.
+ * ahead. Sums of bf16 that wait for the next of such blocks take workspace: so few columns that they leave
+ * room for many rows, since each stripe of rows packs B again.
  */
 #include "core/cpu.h"
 #include "gemm/kernels/x86/kernels.h"
@@ -113,8 +114,8 @@ static const weft_core core_amx = {
 #else
             [WEFT_COMPUTE_F16_FAST] = {AVX512_F32, WIDENED(avx512, F16, f16)},
 #endif
-            [WEFT_COMPUTE_BF16] = {.kernel = &weft_kernel_amx_bf16_32x32, 256, 2048, 4096},
-            [WEFT_COMPUTE_I8] = {.kernel = &weft_kernel_amx_i8_32x32, 384, 4096, 4096},
+            [WEFT_COMPUTE_BF16] = {.kernel = &weft_kernel_amx_bf16_32x32, 256, 2048, 768},
+            [WEFT_COMPUTE_I8] = {.kernel = &weft_kernel_amx_i8_32x32, 384, 2048, 2048},
         },
 };
 
