@@ -882,12 +882,11 @@ WEFT_API weft_status weft_moe_ffn_create(weft_moe *moe, int64_t inter, const voi
                                          const void *const *up, const void *const *down, weft_moe_ffn **ffn);
 
 /*
- * The same with weights as a model stores them, on the CPU: of any type that a product of the layer's type
- * reads (weft_gemm_args), so also int8 and fp8, which are converted exactly while they are packed. A list of
- * scales has for each expert that lives here a factor for every column of its matrix (inter of gate and up,
- * hidden of down), by which products are multiplied; NULL, the list or one of it, is 1. Everything may be
- * freed after the call. `size` is sizeof(weft_moe_weights). On GPUs weights have the layer's type and no
- * scales; others are WEFT_ERR_UNSUPPORTED.
+ * The same with weights as a model stores them: of any type that a product of the layer's type reads
+ * (weft_gemm_args), so also int8 and fp8, which are converted exactly while they are packed, on GPUs copied.
+ * A list of scales has for each expert that lives here a factor for every column of its matrix (inter of gate
+ * and up, hidden of down), on GPUs in their memory, by which products are multiplied; NULL, the list or one
+ * of it, is 1. Everything may be freed after the call. `size` is sizeof(weft_moe_weights).
  */
 typedef struct weft_moe_weights {
     size_t size;

@@ -3,12 +3,14 @@
  * gate and up with the gated activation, then down. How many rows each expert has is read on the GPU, so that
  * a round needs nothing from the host and can be captured.
  *
- * Weights are copied when the expert is made, gate and up woven into one matrix. Rows lie together by expert;
- * results take the place of the rows, which nobody reads after the first product.
+ * Weights are copied when the expert is made, gate and up woven into one matrix, and converted if they are
+ * stored in another type than the layer's; factors of their columns stand beside them. Rows lie together by
+ * expert; results take the place of the rows, which nobody reads after the first product.
  */
 #include "api/hold.h"
 #include "api/moe_gpu.h"
 #include "core/dtype.h"
+#include "gemm/convert.h"
 #include "moe/ffn.h"
 #include "run/backend.h"
 #include "run/experts.h"
@@ -18,9 +20,10 @@
 typedef struct gpu_ffn {
     weft_group *group;
     weft_moe *moe;
-    int64_t inter, rows;   /* the most that experts here may get in a round, together */
-    void *gate_up, *down;  /* of all local experts */
-    void *packed, *middle; /* rows x hidden, rows x inter */
+    int64_t inter, rows;              /* the most that experts here may get in a round, together */
+    void *gate_up, *down;             /* of all local experts */
+    void *gate_up_scale, *down_scale; /* float32, of their columns; NULL: 1 */
+    void *packed, *middle;            /* rows x hidden, rows x inter */
 } gpu_ffn;
 
 static const weft_gpu_moe_ops *ops_of(const weft_group *group)
@@ -35,6 +38,8 @@ static void free_there(void *given)
 
     ops_of(group)->discard(group, ffn->gate_up);
     ops_of(group)->discard(group, ffn->down);
+    ops_of(group)->discard(group, ffn->gate_up_scale);
+    ops_of(group)->discard(group, ffn->down_scale);
     ops_of(group)->discard(group, ffn->packed);
     ops_of(group)->discard(group, ffn->middle);
     free(ffn);
@@ -72,7 +77,7 @@ static weft_status check(const weft_moe *moe, int64_t inter)
     return check_products(moe, inter);
 }
 
-static weft_status allocate(gpu_ffn *ffn)
+static weft_status allocate(gpu_ffn *ffn, bool scales)
 {
     const weft_moe *moe = ffn->moe;
     const weft_gpu_moe_ops *ops = ops_of(ffn->group);
@@ -81,6 +86,12 @@ static weft_status allocate(gpu_ffn *ffn)
 
     if (!status)
         status = ops->memory(ffn->group, experts * matrix, &ffn->down);
+    if (!status && scales)
+        status =
+            ops->memory(ffn->group, 2 * experts * (size_t)ffn->inter * sizeof(float), &ffn->gate_up_scale);
+    if (!status && scales)
+        status =
+            ops->memory(ffn->group, experts * (size_t)moe->config.hidden * sizeof(float), &ffn->down_scale);
     if (!status)
         status = ops->memory(ffn->group, (size_t)(ffn->rows * moe->config.hidden) * 2, &ffn->packed);
     if (!status)
@@ -88,16 +99,33 @@ static weft_status allocate(gpu_ffn *ffn)
     return status;
 }
 
+/* Room on the host for a matrix as it is stored, of 4 bytes an element at most, and four as they are
+ * multiplied.
+ */
+enum { HOST_BYTES = 4 + 4 * 2 };
+
+/* One matrix to `to` on the host, in the layer's type; by way of `stored`, where there is room for it. */
+static weft_status fetch(const gpu_ffn *ffn, weft_dtype dtype, const void *matrix, char *stored, char *to)
+{
+    int64_t count = ffn->moe->config.hidden * ffn->inter;
+    weft_status status =
+        weft_backend_of(ffn->group)->copy(ffn->group, stored, matrix, (size_t)count * weft_dtype_size(dtype));
+
+    if (!status)
+        weft_convert_row(ffn->moe->config.dtype, to, dtype, stored, count);
+    return status;
+}
+
 /* The weights of one expert. They are woven on the host: once for the life of a layer. */
-static weft_status load_expert(const gpu_ffn *ffn, int e, const void *gate, const void *up, const void *down,
-                               char *host)
+static weft_status load_expert(const gpu_ffn *ffn, int e, const weft_moe_weights *w, char *host)
 {
     const weft_backend *backend = weft_backend_of(ffn->group);
     int64_t hidden = ffn->moe->config.hidden, bytes = hidden * ffn->inter * 2;
-    weft_status status = backend->copy(ffn->group, host, gate, (size_t)bytes);
+    char *stored = host + 4 * bytes;
+    weft_status status = fetch(ffn, w->dtype, w->gate[e], stored, host);
 
     if (!status)
-        status = backend->copy(ffn->group, host + bytes, up, (size_t)bytes);
+        status = fetch(ffn, w->dtype, w->up[e], stored, host + bytes);
     if (!status)
         status = weft_gate_up(ffn->moe->config.dtype, 0, hidden, ffn->inter, host, 0, host + bytes, 0,
                               host + 2 * bytes, 0);
@@ -105,7 +133,47 @@ static weft_status load_expert(const gpu_ffn *ffn, int e, const void *gate, cons
         status = backend->copy(ffn->group, (char *)ffn->gate_up + e * 2 * bytes, host + 2 * bytes,
                                (size_t)(2 * bytes));
     if (!status)
-        status = backend->copy(ffn->group, (char *)ffn->down + e * bytes, down, (size_t)bytes);
+        status = fetch(ffn, w->dtype, w->down[e], stored, host);
+    if (!status)
+        status = backend->copy(ffn->group, (char *)ffn->down + e * bytes, host, (size_t)bytes);
+    return status;
+}
+
+static bool has_scales(const weft_moe_weights *w)
+{
+    return w->gate_scale || w->up_scale || w->down_scale;
+}
+
+/* The factors of a matrix's columns to the host. */
+static weft_status fetch_scale(const gpu_ffn *ffn, const float *const *list, int e, int64_t count, float *to)
+{
+    if (list && list[e])
+        return weft_backend_of(ffn->group)->copy(ffn->group, to, list[e], (size_t)count * sizeof(float));
+    for (int64_t i = 0; i < count; i++)
+        to[i] = 1;
+    return WEFT_OK;
+}
+
+/* Those of one expert; `host` has room for 4 inter + hidden. */
+static weft_status load_scales(const gpu_ffn *ffn, int e, const weft_moe_weights *w, float *host)
+{
+    const weft_backend *backend = weft_backend_of(ffn->group);
+    int64_t hidden = ffn->moe->config.hidden, inter = ffn->inter;
+    float *both = host + 2 * inter, *down = both + 2 * inter;
+    weft_status status = fetch_scale(ffn, w->gate_scale, e, inter, host);
+
+    if (!status)
+        status = fetch_scale(ffn, w->up_scale, e, inter, host + inter);
+    if (!status)
+        status = fetch_scale(ffn, w->down_scale, e, hidden, down);
+    if (!status)
+        status = weft_gate_up(WEFT_F32, 0, 1, inter, host, 0, host + inter, 0, both, 0);
+    if (!status)
+        status = backend->copy(ffn->group, (float *)ffn->gate_up_scale + e * 2 * inter, both,
+                               (size_t)(2 * inter) * sizeof(float));
+    if (!status)
+        status = backend->copy(ffn->group, (float *)ffn->down_scale + e * hidden, down,
+                               (size_t)hidden * sizeof(float));
     return status;
 }
 
@@ -116,18 +184,14 @@ weft_status weft_moe_gpu_ffn_create(weft_moe *moe, const weft_moe_weights *weigh
     int64_t keys = moe->shape.topk < moe->experts_here ? moe->shape.topk : moe->experts_here;
     weft_status status = check(moe, inter);
     gpu_ffn *ffn;
+    bool scales = has_scales(weights);
     char *host;
 
-    if (!status && (weights->dtype != moe->config.dtype || weights->gate_scale || weights->up_scale ||
-                    weights->down_scale))
-        status =
-            weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
-                           "moe: on GPUs the weights of experts have the layer's type, %s, and no scales",
-                           weft_dtype_name(moe->config.dtype));
     if (status)
         return status;
     ffn = calloc(1, sizeof(*ffn));
-    host = malloc((size_t)(4 * moe->config.hidden * inter) * 2);
+    host = malloc((size_t)(moe->config.hidden * inter) * HOST_BYTES +
+                  (size_t)(4 * inter + moe->config.hidden) * sizeof(float));
     if (!ffn || !host) {
         free(ffn);
         free(host);
@@ -136,9 +200,11 @@ weft_status weft_moe_gpu_ffn_create(weft_moe *moe, const weft_moe_weights *weigh
     *ffn = (gpu_ffn){
         .group = group, .moe = moe, .inter = inter, .rows = moe->shape.ranks * moe->config.tokens * keys};
     weft_hold(group);
-    status = allocate(ffn);
+    status = allocate(ffn, scales);
     for (int e = 0; e < moe->experts_here && !status; e++)
-        status = load_expert(ffn, e, weights->gate[e], weights->up[e], weights->down[e], host);
+        status = load_expert(ffn, e, weights, host);
+    for (int e = 0; e < moe->experts_here && !status && scales; e++)
+        status = load_scales(ffn, e, weights, (float *)(void *)host);
     free(host);
     if (!status)
         status = weft_moe_ffn_wrap(ffn, free_there, result);
@@ -159,6 +225,7 @@ static weft_status multiply(const gpu_ffn *ffn, const int64_t *offset)
     args.offset = offset;
     args.a = ffn->packed;
     args.b = ffn->gate_up;
+    args.col_scale = ffn->gate_up_scale;
     args.d = ffn->middle;
     args.act = WEFT_ACT_SILU_GATED;
     status = weft_grouped_gemm(ffn->group, &args);
@@ -169,6 +236,7 @@ static weft_status multiply(const gpu_ffn *ffn, const int64_t *offset)
     args.offset = offset;
     args.a = ffn->middle;
     args.b = ffn->down;
+    args.col_scale = ffn->down_scale;
     args.d = ffn->packed;
     return weft_grouped_gemm(ffn->group, &args);
 }

@@ -439,6 +439,70 @@ static inline void moe_forward_graph(moe_rank *r, moe_case c, weft_moe *cpu, wef
     r->used = mark;
 }
 
+/* The same numbers as another type stores them, and factors of their columns: still exact. `up` is without
+ * any.
+ */
+typedef struct moe_stored {
+    weft_moe_weights cpu, gpu;
+    void *matrix[2][3][64];
+    float *scale[2][3][64];
+} moe_stored;
+
+static inline void moe_stored_make(moe_rank *r, const moe_case *c, const moe_weights *w, int experts,
+                                   weft_dtype dtype, moe_stored *s)
+{
+    size_t count = (size_t)(c->hidden * w->inter);
+
+    for (int i = 0; i < 3; i++)
+        for (int e = 0; e < experts; e++) {
+            int64_t cols = i == 2 ? c->hidden : w->inter;
+
+            s->matrix[0][i][e] = malloc(count * weft_dtype_size(dtype));
+            for (size_t j = 0; j < count; j++)
+                weft_element_set(dtype, s->matrix[0][i][e], j, weft_element_get(c->dtype, w->cpu[i][e], j));
+            s->matrix[1][i][e] = moe_up(r, s->matrix[0][i][e], count * weft_dtype_size(dtype));
+            s->scale[0][i][e] = malloc((size_t)cols * sizeof(float));
+            for (int64_t j = 0; j < cols; j++)
+                s->scale[0][i][e][j] = (j + e + i) % 3 ? 1 : 0.5f;
+            s->scale[1][i][e] = moe_up(r, s->scale[0][i][e], (size_t)cols * sizeof(float));
+        }
+    for (int there = 0; there < 2; there++)
+        *(there ? &s->gpu : &s->cpu) =
+            (weft_moe_weights){.size = sizeof(weft_moe_weights),
+                               .inter = w->inter,
+                               .dtype = dtype,
+                               .gate = (const void *const *)s->matrix[there][0],
+                               .up = (const void *const *)s->matrix[there][1],
+                               .down = (const void *const *)s->matrix[there][2],
+                               .gate_scale = (const float *const *)s->scale[there][0],
+                               .down_scale = (const float *const *)s->scale[there][2]};
+}
+
+/* Experts of stored weights, on both. */
+static inline void moe_ffn_stored(moe_rank *r, const moe_case *c, const moe_weights *w, weft_moe *cpu,
+                                  weft_moe *gpu, weft_dtype dtype)
+{
+    int experts = weft_moe_local_experts(cpu, NULL);
+    moe_stored *s = calloc(1, sizeof(*s));
+    weft_moe_ffn *ffn = NULL, *there = NULL;
+    weft_moe_expert expert = {.size = sizeof(expert)}, its = {.size = sizeof(its)};
+
+    moe_stored_make(r, c, w, experts, dtype, s);
+    CHECK_INT(weft_moe_ffn_create_stored(cpu, &s->cpu, &ffn), WEFT_OK);
+    CHECK_INT(weft_moe_ffn_create_stored(gpu, &s->gpu, &there), WEFT_OK);
+    CHECK_INT(weft_moe_ffn_expert(ffn, &expert), WEFT_OK);
+    CHECK_INT(weft_moe_ffn_expert(there, &its), WEFT_OK);
+    moe_forward_rounds(r, *c, cpu, gpu, &expert, &its, false);
+    weft_moe_ffn_free(ffn);
+    weft_moe_ffn_free(there);
+    for (int i = 0; i < 3; i++)
+        for (int e = 0; e < experts; e++) {
+            free(s->matrix[0][i][e]);
+            free(s->scale[0][i][e]);
+        }
+    free(s);
+}
+
 /* `works`: the GPU has the products. `cu`: its driver, with the calling thread's context. */
 static inline void moe_ffn(moe_rank *r, bool works, const weft_cuda_driver *cu)
 {
@@ -473,6 +537,7 @@ static inline void moe_ffn(moe_rank *r, bool works, const weft_cuda_driver *cu)
             moe_forward_rounds(r, *c, cpu, gpu, &expert, &its, false);
             moe_forward_rounds(r, *c, cpu, gpu, &expert, &its, true);
             moe_forward_graph(r, *c, cpu, gpu, &expert, &its, cu);
+            moe_ffn_stored(r, c, &w, cpu, gpu, i == 0 ? WEFT_FP8_E4M3 : i == 1 ? WEFT_I8 : WEFT_F32);
         }
         for (int e = 0; e < weft_moe_local_experts(cpu, NULL); e++)
             for (int j = 0; j < 3; j++)
