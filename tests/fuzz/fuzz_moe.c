@@ -53,6 +53,7 @@ static void make_layer(uint64_t seed, int world, layer *l)
     for (int e = 0; e < c->experts; e++)
         l->table[e] = (int)pick(&s, (uint64_t)world);
     c->expert_rank = pick(&s, 2) ? l->table : NULL;
+    c->wire = pick(&s, 3) ? WEFT_MOE_WIRE_GIVEN : WEFT_MOE_WIRE_FP8;
 }
 
 /* One rank's tokens of a round, and what comes back. */
@@ -64,7 +65,7 @@ typedef struct round {
     float *weight;
 } round_of;
 
-/* Small integers: results and sums are exact in every type. */
+/* Small integers: results and sums are exact in every type, also as fp8 with a scale. */
 static void fill(const layer *l, uint64_t *s, char *symmetric, round_of *r)
 {
     const weft_moe_config *c = &l->config;
@@ -188,7 +189,8 @@ static void run(weft_group *group, void *argument)
         input = (weft_moe_input){sizeof(input), r.tokens, r.x, r.expert, way == 4 ? NULL : r.weight};
         if (rejecting == rank)
             input.tokens = l.config.tokens + 1;
-        status = way < 2 ? by_parts(moe, lane, &l, &input, way == 1, r.y_guard.data)
+        status = way < 2 ? by_parts(moe, lane, &l, &input, way == 1 || l.config.wire == WEFT_MOE_WIRE_FP8,
+                                    r.y_guard.data)
                          : weft_moe_forward(moe, lane, &input, &expert, r.y_guard.data);
         wrong = status == WEFT_OK ? count_wrong(&l, &r, way != 4) : 0;
         CHECK_INT(status, wanted);
