@@ -110,16 +110,16 @@ over() {
 silence=2
 [ -z "${WEFT_SOAK:-}" ] || silence=4
 
-# usage: mishap "2 1" WHAT: does it in the middle of operations; all others must print an error that names a rank,
-# within so many ms in the long form
+# usage: mishap PROGRAM "2 1" WHAT MS: does it in the middle of its operations; all others must print an error that names
+# a rank, within so many ms in the long form
 mishap() {
-    local ranks=$1 what=$2 most=$3 pid began lines
-    WEFT_LINK_TIMEOUT=$silence over "$ranks" "$run" loop "$mark" >"$work/out" 2>"$work/err" &
+    local program=$1 ranks=$2 what=$3 most=$4 pid began lines
+    WEFT_LINK_TIMEOUT=$silence over "$ranks" "$program" loop "$mark" >"$work/out" 2>"$work/err" &
     pid=$!
     for _ in $(seq 1 400); do grep -q running "$work/out" && break; sleep 0.05; done
     began=$(date +%s%3N)
     case $what in
-    rank) kill -KILL "$(pgrep -f "^$run loop $mark" | tail -1)" ;;
+    rank) kill -KILL "$(pgrep -f "^$program loop $mark" | tail -1)" ;;
     member) kill -KILL "$(pgrep -P "$(pgrep -P $pid)" | tail -1)" ;;
     link) ip link set "wt$$v2" down ;;
     esac
@@ -135,9 +135,10 @@ mishap() {
 
 over "2 1" "$moe" well "$mark" || fail "experts over two namespaces"
 over "1 2 1" "$run" skew 60 "$mark" || fail "operations over three namespaces"
-mishap "2 2" rank 1000
-mishap "2 1" member 1000
-mishap "1 1" link 5000
+mishap "$run" "2 2" rank 1000
+mishap "$run" "2 1" member 1000
+mishap "$run" "1 1" link 5000
+mishap "$moe" "1 2" link 5000
 if [ -n "${WEFT_SOAK:-}" ]; then
     for ranks in "1 1" "2 1" "2 2" "1 3 1" "2 2 2" "3 4" "2 3 3"; do
         over "$ranks" "$run" well "$mark" || fail "$ranks: collectives and products"
@@ -145,9 +146,11 @@ if [ -n "${WEFT_SOAK:-}" ]; then
     done
     over "2 2 1" "$run" skew 10000 "$mark" || fail "10 000 operations under skew"
     for i in $(seq 1 17); do
-        mishap "2 2" rank 1000
-        mishap "1 2 1" member 1000
-        mishap "2 1 1" link 5000
+        mishap "$run" "2 2" rank 1000
+        mishap "$run" "1 2 1" member 1000
+        mishap "$run" "2 1 1" link 5000
+        mishap "$moe" "2 2" rank 1000
+        mishap "$moe" "1 2 1" link 5000
     done
 fi
 nothing_left "the end"

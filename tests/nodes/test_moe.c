@@ -6,6 +6,8 @@
  */
 #include "support/nodes.h"
 
+#include <time.h>
+
 #include <weft/weft.h>
 
 enum { EXPERTS = 11, TOPK = 3, HIDDEN = 24, TOKENS = 40, ROUNDS = 12 };
@@ -19,6 +21,19 @@ static void multiply(void *context, int expert, int64_t rows, const void *const 
     for (int64_t i = 0; i < rows; i++)
         for (int j = 0; j < HIDDEN; j++)
             ((float *)y[i])[j] = ((const float *)x[i])[j] * (float)(expert + 1);
+}
+
+static weft_moe_config config_of(void)
+{
+    weft_moe_config config;
+
+    weft_moe_config_init(&config);
+    config.experts = EXPERTS;
+    config.topk = TOPK;
+    config.hidden = HIDDEN;
+    config.tokens = TOKENS;
+    config.dtype = WEFT_F32;
+    return config;
 }
 
 typedef struct tokens {
@@ -99,16 +114,10 @@ static void check_layer(weft_group *group, weft_moe_impl impl, weft_moe_mode mod
 {
     int rank = weft_rank(group), bad = weft_size(group) - 1;
     tokens *t = calloc(1, sizeof(*t));
-    weft_moe_config config;
+    weft_moe_config config = config_of();
     weft_moe *moe = NULL;
     int64_t wrong = 0;
 
-    weft_moe_config_init(&config);
-    config.experts = EXPERTS;
-    config.topk = TOPK;
-    config.hidden = HIDDEN;
-    config.tokens = TOKENS;
-    config.dtype = WEFT_F32;
     config.impl = impl;
     config.mode = mode;
     config.wire = wire;
@@ -172,7 +181,7 @@ static void be_bad(int rank, void *argument)
 {
     int bad = (int)strlen(placement) - 1;
     weft_group *group = NULL;
-    weft_moe_config config;
+    weft_moe_config config = config_of();
     weft_moe *moe = NULL;
     weft_status status = WEFT_OK;
     tokens *t = calloc(1, sizeof(*t));
@@ -182,12 +191,6 @@ static void be_bad(int rank, void *argument)
     CHECK_INT(weft_init(&group), WEFT_OK);
     if (!group)
         return;
-    weft_moe_config_init(&config);
-    config.experts = EXPERTS;
-    config.topk = TOPK;
-    config.hidden = HIDDEN;
-    config.tokens = TOKENS;
-    config.dtype = WEFT_F32;
     t->x = calloc(TOKENS * HIDDEN, sizeof(float));
     CHECK_INT(weft_moe_create(group, &config, &moe), WEFT_OK);
     for (int i = 0; status == WEFT_OK && i < 100000; i++) {
@@ -205,13 +208,46 @@ static void be_bad(int rank, void *argument)
     free(t);
 }
 
+/* Rounds until one fails, in one call and in two in turn. */
+static int be_looping(void)
+{
+    weft_group *group = NULL;
+    weft_moe_config config = config_of();
+    weft_moe *moe = NULL;
+    weft_status status = weft_init(&group);
+    tokens *t = calloc(1, sizeof(*t));
+    struct timespec now;
+
+    t->x = calloc(TOKENS * HIDDEN, sizeof(float));
+    if (status == WEFT_OK)
+        status = weft_moe_create(group, &config, &moe);
+    for (int round = 0; status == WEFT_OK; round++) {
+        draw(t, weft_rank(group), round % 1000, false);
+        status = run(moe, t, false, round % 2);
+        if (round == 20 && weft_rank(group) == 0) {
+            puts("running");
+            fflush(stdout);
+        }
+    }
+    clock_gettime(CLOCK_REALTIME, &now);
+    printf("%lld rank %d: %s\n", (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000,
+           group ? weft_rank(group) : -1, weft_error(group));
+    fflush(stdout);
+    weft_moe_free(moe);
+    weft_finalize(group);
+    free(t->x);
+    free(t);
+    return 3;
+}
+
 int main(int argc, char **argv)
 {
     static const char *const placements[] = {"aabb", "abcab", "aaab"};
 
-    (void)argv;
     if (argc > 1) {
         placement = "hosts";
+        if (strcmp(argv[1], "loop") == 0)
+            return be_looping();
         be_well(0, NULL);
         return check_report("test_nodes_moe");
     }
