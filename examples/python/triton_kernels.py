@@ -182,6 +182,8 @@ def main(arguments: Optional[List[str]] = None) -> None:
     parser.add_argument("--bytes", type=int, default=1 << 20)
     parser.add_argument("--iterations", type=int, default=20)
     options = parser.parse_args(arguments)
+    if not torch.cuda.is_available():
+        raise SystemExit("triton_kernels.py: there is no NVIDIA GPU here")
     group = weft.init()
     torch.cuda.set_device(group.rank % torch.cuda.device_count())
     group.use_gpu(torch.cuda.current_device())

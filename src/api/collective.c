@@ -4,13 +4,17 @@
 #include "run/program.h"
 #include "run/reach.h"
 
+static bool reduces(const weft_problem *p)
+{
+    return p->op == WEFT_OP_ALL_REDUCE || p->op == WEFT_OP_REDUCE_SCATTER;
+}
+
 /* Cheap enough for every call: what small messages go through. The plan checks the rest. */
 static bool acceptable(const weft_problem *p, int world, const weft_backend *backend)
 {
-    bool reduces = p->op == WEFT_OP_ALL_REDUCE || p->op == WEFT_OP_REDUCE_SCATTER;
-
     return p->count >= 0 && weft_dtype_size(p->dtype) != 0 && p->root >= 0 && p->root < world &&
-           (unsigned)p->reduction <= WEFT_AVERAGE && (!reduces || backend->reduces(p->dtype, p->reduction));
+           (unsigned)p->reduction <= WEFT_AVERAGE &&
+           (!reduces(p) || backend->reduces(p->dtype, p->reduction));
 }
 
 static weft_status reject(weft_group *group, const char *call, const weft_problem *p, const char *why)
@@ -18,6 +22,22 @@ static weft_status reject(weft_group *group, const char *call, const weft_proble
     weft_error_set(&group->error, WEFT_ERR_ARGUMENT, "%s of %lld elements of %s: %s", call,
                    (long long)p->count, weft_dtype_name(p->dtype), why);
     return weft_session_reject(group, p, WEFT_ERR_ARGUMENT);
+}
+
+/* What is not acceptable in it. */
+static const char *fault_of(const weft_problem *p, int world)
+{
+    if (p->count < 0)
+        return "count must not be negative";
+    if (weft_dtype_size(p->dtype) == 0)
+        return "there is no such type";
+    if (p->root < 0 || p->root >= world)
+        return "root must be a rank";
+    if ((unsigned)p->reduction > WEFT_AVERAGE)
+        return "there is no such reduction";
+    return "bytes are not reduced, and only floats have an average (on GPUs float32, float16, bfloat16, "
+           "int32 "
+           "and int64 are reduced, not averaged)";
 }
 
 /* Apart, so that small messages do not clear what they do not need. */
@@ -62,13 +82,7 @@ static weft_status run(weft_group *group, weft_entry entry, const weft_problem *
     backend = weft_backend_of(group);
     if (!acceptable(p, group->size, backend)) {
         status = weft_group_check(group);
-        return status != WEFT_OK
-                   ? status
-                   : reject(
-                         group, call, p,
-                         "count must not be negative, root a rank, bytes are not reduced, and only floats "
-                         "have an average (on GPUs float32, float16, bfloat16, int32 and int64 are reduced, "
-                         "not averaged)");
+        return status != WEFT_OK ? status : reject(group, call, p, fault_of(p, group->size));
     }
     if (is_small(group, p)) {
         session->small = *p;

@@ -543,11 +543,12 @@ class Own(unittest.TestCase):
 
         support.ranks(2, inside("weft", body, timeout=20))
 
-    def test_tensors_on_several_devices_are_refused(self) -> None:
+    def test_tensors_that_cannot_be_taken_are_refused(self) -> None:
         def body(rank: int) -> None:
             here, there = torch.ones(1, 2), torch.ones(1, 2, device="meta")
             for call in (
                 lambda: dist.all_reduce(there),
+                lambda: dist.all_reduce(here.to(torch.float8_e4m3fn)),
                 lambda: dist.all_gather_into_tensor(here, there),
                 lambda: dist.all_gather([here], there),
                 lambda: dist.reduce_scatter_tensor(here, there),

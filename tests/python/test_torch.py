@@ -316,6 +316,16 @@ class Ops(unittest.TestCase):
                 ops.gemm_ar(whole(2, 3), whole(3, 5, dtype=torch.bfloat16), None, name)
             with self.assertRaisesRegex(ValueError, "no group is named 'nobody'"):
                 ops.all_reduce(whole(2), "sum", "nobody")
+            with self.assertRaisesRegex(ValueError, "rank 0 of 1 has 5 of m = 5 rows; a has 4"):
+                ops.ag_gemm(whole(4, 3), whole(3, 2), None, 5, name)
+            with self.assertRaisesRegex(ValueError, "root must be a rank"):
+                ops.broadcast(whole(2), 7, name)
+            x = whole(2).requires_grad_()
+            for y in (x, 2 * x):
+                with self.assertRaisesRegex(RuntimeError, "weft::all_reduce_: the tensor requires a gradient"):
+                    ops.all_reduce_(y, "sum", name)
+            with torch.no_grad():
+                ops.all_reduce_(x, "sum", name)
 
 
 class Llama(nn.Module):

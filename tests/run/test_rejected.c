@@ -158,7 +158,7 @@ static const struct {
     {small_reduce, "a buffer is NULL"},
     {large_reduce, "NULL"},
     {negative_gather, "count must not be negative"},
-    {broadcast_from_nobody, "root a rank"},
+    {broadcast_from_nobody, "root must be a rank"},
 };
 
 static void body(weft_group *group, void *argument)

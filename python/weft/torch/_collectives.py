@@ -17,7 +17,7 @@ from .._library import lib
 from ..errors import TimeoutError, UnsupportedError
 from ._base import Base
 from ._tensors import (
-    _AVG, _BYTE, _LOCAL, _REDUCTIONS, _SUM, _back, _bytes, _check_alike, _codes, _counts, _dense, _octets, _unpack,
+    _AVG, _BYTE, _FLOATS, _LOCAL, _REDUCTIONS, _SUM, _back, _bytes, _check_alike, _codes, _counts, _dense, _octets, _unpack,
 )  # fmt: skip
 from ._work import DONE, Work
 
@@ -46,6 +46,8 @@ class Collectives(Base):
             return x
         if op not in _LOCAL:
             raise UnsupportedError(f"the backend weft has no reduction {op}")
+        if x.is_floating_point() and x.dtype not in _FLOATS:
+            raise UnsupportedError(f"neither weft nor torch reduces tensors of {x.dtype}")
         every = self._gather_dense(x)
         total = every[0]
         for other in every[1:]:

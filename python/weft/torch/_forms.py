@@ -108,6 +108,9 @@ class _Product(Form):
             self.shape = shape_of(op, a, b, m, group)
             rows, cols, inner = a.shape[0], b.shape[1], a.shape[1]
             if op == "ag_gemm":
+                has = products.part(self.shape[0], group.size, group.rank)[1]
+                if has != rows:
+                    raise ValueError(f"weft::{op}: rank {group.rank} of {group.size} has {has} of m = {m} rows; a has {rows}")
                 rows, cols = self.shape[0], cols * group.size
             elif op == "gemm_as":
                 cols = self.shape[1]

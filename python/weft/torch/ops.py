@@ -100,6 +100,22 @@ def _bare(x: Any) -> bool:
     return not isinstance(x, Tensor) or (type(x) in PLAIN and (x.is_cpu or x.is_cuda) and not x.is_neg())
 
 
+def _refuse_gradients(name: str) -> None:
+    """Has an operator that writes to its first tensor refuse one whose gradient is asked for: it would be another's."""
+    op = getattr(_ops, name).default
+
+    def at_autograd(*inputs: Any) -> Any:
+        if torch.is_grad_enabled() and inputs[0].requires_grad:
+            raise RuntimeError(
+                f"weft::{name}: the tensor requires a gradient, which a change in place does not have; "
+                f"weft::{name.rstrip('_')} has one, and torch.no_grad() asks for none"
+            )
+        with torch._C._AutoDispatchBelowAutograd():
+            return op(*inputs)
+
+    _library.impl(name, at_autograd, "Autograd")
+
+
 def _differentiable(name: str, kernel: Any, setup: Any, backward: Any) -> None:
     """Gives an operator its gradient.
 
@@ -202,6 +218,7 @@ def _gemm_columns_backward(ctx: Any, grad: Tensor) -> Tuple[Optional[Tensor], ..
 
 for _name in ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_as", "gemm", "gemm_columns"):
     _differentiable(_name, _KERNELS[_name], _keep, globals()[f"_{_name}_backward"])
+_refuse_gradients("all_reduce_")
 
 
 def _keep_op(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
