@@ -105,9 +105,9 @@ static bool read_entry(const char *line, entry *e)
         end += more;
     return (line[end] == '#' || line[end] == '\n' || !line[end]) &&
            weft_schedule_parse(schedule, &e->tuned.schedule) == 0 &&
-           e->tuned.schedule != WEFT_SCHEDULE_AUTO && t->tile_m >= 0 && t->tile_n >= 0 && t->tile_k >= 0 &&
-           t->workers >= 0 && t->workers <= WEFT_MACHINE_MOST && t->copiers >= 0 && t->chunk_k >= 0 &&
-           t->raster >= 0 && t->crew >= 0 && t->library >= 0 && t->exchange >= 0;
+           e->tuned.schedule != WEFT_SCHEDULE_AUTO && e->tuned.us >= 0 && t->tile_m >= 0 && t->tile_n >= 0 &&
+           t->tile_k >= 0 && t->workers >= 0 && t->workers <= WEFT_MACHINE_MOST && t->copiers >= 0 &&
+           t->chunk_k >= 0 && t->raster >= 0 && t->crew >= 0 && t->library >= 0 && t->exchange >= 0;
 }
 
 /* The lines of a file that is open; they replace what is known. */
@@ -134,6 +134,8 @@ static weft_status read_lines(FILE *file, const char *path, weft_error_text *err
                                   at);
         entry_count++;
     }
+    if (ferror(file)) /* a directory opens, too */
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "cannot read %.300s: %s", path, strerror(errno));
     return WEFT_OK;
 }
 
@@ -230,6 +232,14 @@ weft_status weft_tuned_count(int cores, int *lines, int *here, weft_error_text *
     return status;
 }
 
+weft_status weft_tuned_readable(weft_error_text *error)
+{
+    weft_status status = open_entries(error);
+
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
 static void make_folders(const char *path)
 {
     char folder[PATH_BYTES];
@@ -258,7 +268,7 @@ static void copy_others(const char *path, uint64_t machine, uint64_t key, FILE *
     while (fgets(line, sizeof(line), from))
         if (!read_entry(line, &e) || e.machine != machine || e.problem != key ||
             strcmp(e.version, weft_version()) != 0)
-            fputs(line, to);
+            fprintf(to, "%s%s", line, strchr(line, '\n') ? "" : "\n"); /* an editor may have left it out */
     fclose(from);
 }
 
@@ -277,6 +287,9 @@ weft_status weft_tuned_keep(uint64_t machine, const weft_problem *problem, int w
         return weft_error_set(
             error, WEFT_ERR_ARGUMENT,
             "there is no place for what weft tune found: WEFT_TUNE is off, or HOME is not set");
+    status = weft_tuned_readable(error);
+    if (status != WEFT_OK) /* nobody would read what was added to it */
+        return status;
     make_folders(path);
     snprintf(next, sizeof(next), "%s.%d", path, (int)getpid());
     file = fopen(next, "w");

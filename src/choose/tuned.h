@@ -46,6 +46,9 @@ bool weft_tuned_elsewhere(uint64_t machine, const weft_problem *problem, int wor
  * many cores each. */
 weft_status weft_tuned_count(int cores, int *lines, int *here, weft_error_text *error);
 
+/* Whether the file, where there is one, can be read to its end. */
+weft_status weft_tuned_readable(weft_error_text *error);
+
 /* Keeps it, in place of what was there for the same machine, version and problem. `what` is a line for
  * people. */
 weft_status weft_tuned_keep(uint64_t machine, const weft_problem *problem, int world, const weft_tuned *tuned,

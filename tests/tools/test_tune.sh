@@ -88,6 +88,30 @@ grep '"schedule": "two_level"' "$scratch/tries" | grep -q '"won": true' || fail 
 ends "not tuned" 0 "$weft" sim ag_gemm 2048 4096 2048 --dtype bf16 -n 8 --machine h200x8 >"$scratch/out"
 says out "auto "
 
+# A file that cannot be read to its end is neither passed over nor added to, and whoever says so is weft tune.
+tune="tune gemm_ar 64 64 64 --dtype bf16 -n 2 --machine h100x8"
+refuses()
+{
+    cp "$2" "$scratch/before" 2>/dev/null
+    for asked in "$tune" "sim ${tune#tune }"; do
+        WEFT_TUNE=$2 ends "$1, ${asked%% *}" 2 "$weft" $asked >/dev/null
+        [ "$(wc -l <"$scratch/err")" = 1 ] || fail "$1: not one line: $(cat "$scratch/err")"
+        says err "weft ${asked%% *}: $3"
+    done
+    [ -d "$2" ] || cmp -s "$2" "$scratch/before" || fail "$1: the file was changed"
+}
+WEFT_TUNE=$scratch/kept ends "kept" 0 "$weft" $tune >/dev/null
+head -c 210 "$scratch/kept" >"$scratch/cut"
+refuses "a line that was cut off" "$scratch/cut" "$scratch/cut:2: not a line that weft tune wrote"
+sed -E '2s/^(([^ ]+ ){8})[^ ]+/\1nan/' "$scratch/kept" >"$scratch/nan"
+refuses "a time that is none" "$scratch/nan" "$scratch/nan:2: not a line"
+refuses "a directory" "$scratch" "cannot read $scratch: Is a directory"
+printf '%s' "$(cat "$scratch/kept")" >"$scratch/bare" # as an editor may leave it
+WEFT_TUNE=$scratch/bare ends "no newline" 0 "$weft" tune gemm_ar 64 64 128 --dtype bf16 -n 2 --machine h100x8 >/dev/null
+[ "$(grep -vc '^#' "$scratch/bare")" = 2 ] || fail "two lines became one: $(cat "$scratch/bare")"
+WEFT_TUNE=/proc/weft/tuned ends "nowhere to write" 1 "$weft" $tune >/dev/null
+says err "weft tune: cannot write"
+
 for bad in "gemm_rs 24 40 56 --schedule direct" "all_reduce" "ag_gemm" "moe" "gemm_rs 8 8 8 --machine nowhere"; do
     ends "$bad" 2 "$weft" tune $bad
     [ "$(wc -l <"$scratch/err")" = 1 ] || fail "$bad: not one line: $(cat "$scratch/err")"

@@ -36,7 +36,7 @@ static const char OUTPUT_VARIABLE[] = "WEFT_BENCH_OUTPUT";
 static const char TERMINAL_VARIABLE[] = "WEFT_BENCH_TERMINAL";
 static const char SHARED_VARIABLE[] = "WEFT_BENCH_SHARED";
 
-static const char *launched = "bench"; /* the command whose ranks are started */
+static const char *launched = "bench"; /* the command whose ranks are started, and that speaks */
 
 enum {
     PATH_BYTES = 4096,
@@ -165,6 +165,11 @@ FILE *bench_output_open(int rank)
     FILE *out = fd >= 0 ? fdopen(fd, "w") : NULL;
 
     return rank == 0 && !out ? stdout : out;
+}
+
+void bench_speak_as(const char *command)
+{
+    launched = command;
 }
 
 void bench_output_say(const char *line)
@@ -576,11 +581,4 @@ int bench_launch(const weft_options *options, int argc, char **argv, const char 
     }
     errno = write_error; /* for whoever finds that standard output has failed */
     return status;
-}
-
-int bench_launch_command(const char *command, const weft_options *options, int argc, char **argv,
-                         const char *nodes)
-{
-    launched = command;
-    return bench_launch(options, argc, argv, nodes, false);
 }

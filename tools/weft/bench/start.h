@@ -14,9 +14,8 @@ bool bench_has_mpi(void);
  * `with_mpi` and there is one, copies what rank 0 prints to standard output, and returns its exit status. */
 int bench_launch(const weft_options *options, int argc, char **argv, const char *nodes, bool with_mpi);
 
-/* The same of another command, whose ranks print and end as those of a bench. */
-int bench_launch_command(const char *command, const weft_options *options, int argc, char **argv,
-                         const char *nodes);
+/* The command whose ranks they are, and that says what went wrong: bench, unless another is named. */
+void bench_speak_as(const char *command);
 
 /* In a rank: whether the command that started it takes the output and status of rank 0. */
 bool bench_has_output(void);

@@ -352,6 +352,7 @@ static int check(const tuning *t)
 {
     const weft_options *o = &t->options;
     const weft_problem *p = &o->problem;
+    weft_error_text error = {0};
 
     if (!o->is_plan_op)
         return options_error("tune", "%s has no plan to tune", o->op_name ? o->op_name : "nothing");
@@ -370,6 +371,8 @@ static int check(const tuning *t)
         (p->b_form == WEFT_B_PREPACKED || weft_problem_is_gated(p) || weft_layout_gathers_k(p->layout)))
         return options_error("tune",
                              "packed weights, gated activations and gathering along k are not measured here");
+    if (weft_tuned_readable(&error)) /* before minutes are spent on what could not be kept */
+        return options_error("tune", "%s", error.text);
     return 0;
 }
 
@@ -454,6 +457,7 @@ int cmd_tune(int argc, char **argv)
         return status;
     if (t.options.help)
         return help();
+    bench_speak_as("tune");
     t.simulated = machine_name != NULL;
     t.world = t.place.ranks = (int)t.options.ranks;
     t.place.cuda = t.options.cuda;
@@ -467,7 +471,7 @@ int cmd_tune(int argc, char **argv)
                                                       : "of at most as many ranks as a group has";
 
         return wrong ? options_error("tune", "--nodes '%s': it should be %s", nodes_asked, wrong)
-                     : bench_launch_command("tune", &t.options, argc, argv, nodes_asked);
+                     : bench_launch(&t.options, argc, argv, nodes_asked, false);
     }
     return tune(&t, stdout);
 }
