@@ -5,12 +5,24 @@
 #ifndef WEFT_CORE_PART_H
 #define WEFT_CORE_PART_H
 
+#include "core/round.h"
+
 #include <weft/weft.h>
 
 #include <stdbool.h>
 
 /* The part that holds element `position`, which must lie inside the extent. */
 int64_t weft_part_of(int64_t extent, int64_t parts, int64_t position);
+
+/* Tiles of an extent that is cut into parts first: none has elements of two. */
+static inline int64_t weft_part_tiles(int64_t extent, int parts, int64_t tile)
+{
+    int64_t tiles = 0;
+
+    for (int part = 0; part < parts; part++)
+        tiles += weft_divide_up(weft_part(extent, parts, part).count, tile);
+    return tiles;
+}
 
 /* Whether `batch` matrices of rows x cols are so few elements that no count of bytes made of them overflows,
  * not even of all ranks together. No machine holds more. */

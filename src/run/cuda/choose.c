@@ -62,15 +62,11 @@ static weft_schedule usual_schedule(const weft_problem *p)
 static int64_t tiles_of(const weft_problem *p, int world, int64_t tile_m, int64_t tile_n)
 {
     bool ag = p->op == WEFT_OP_AG_GEMM, gather_a = p->layout == WEFT_LAYOUT_GATHER_A;
-    int64_t down = 0, across = 0;
-    for (int r = 0; r < world; r++) {
-        down += weft_divide_up(weft_part(p->m, world, r).count, tile_m);
-        across += weft_divide_up(weft_part(p->n, world, r).count, tile_n);
-    }
-    if (ag && gather_a)
-        across = weft_divide_up(weft_part(p->n, world, 0).count, tile_n);
-    else if (ag)
-        down = weft_divide_up(weft_part(p->m, world, 0).count, tile_m);
+    int64_t down = ag && !gather_a ? weft_divide_up(weft_part(p->m, world, 0).count, tile_m)
+                                   : weft_part_tiles(p->m, world, tile_m);
+    int64_t across = ag && gather_a ? weft_divide_up(weft_part(p->n, world, 0).count, tile_n)
+                                    : weft_part_tiles(p->n, world, tile_n);
+
     return down * across * p->l;
 }
 

@@ -263,22 +263,36 @@ static uint32_t fold_lanes(const weft_cuda_program *program, uint32_t lane, weft
     return at;
 }
 
+/* Whether copy lanes move what products of some rank have made: then they wait for crews. */
+static bool copies_results(const weft_plan_part *part)
+{
+    for (uint32_t i = 0; i < part->task_count; i++) {
+        const weft_task *task = &part->tasks[i];
+        const weft_region *from = &part->regions[task->region0 + task->destinations];
+        if (part->lanes[task->lane].kind == WEFT_LANE_COPY && task->kind == WEFT_TASK_COPY &&
+            task->region_count > task->destinations && part->operands[from->operand].role == WEFT_ROLE_D)
+            return true;
+    }
+    return false;
+}
+
 /*
  * Where storers cannot run the copy lanes (operands the bulk engine or the Hopper walker refuses), the crews
  * do their work: first what they multiply, which waits for nothing that a crew does; or when they have
- * multiplied, what they have made (rows of a gemm_ar), before the join of all lanes.
+ * multiplied, what they have made (finished rows, which all ranks get), before the join of all lanes.
  */
 static weft_status fold_copies(weft_lowering *low)
 {
     weft_cuda_program *program = low->program;
     weft_cuda_task *tasks = calloc(program->task_count + 1, sizeof(*tasks)); /* one more, as ever */
+    bool after = copies_results(low->part);
     uint32_t at = 0;
     if (!tasks)
         return weft_error_set(low->error, WEFT_ERR_MEMORY, "no memory for a plan of %u tasks",
                               program->task_count);
     for (uint32_t lane = 0; lane < program->lane_count; lane++) {
         weft_cuda_lane made = {.task0 = at}, old = program->lanes[lane];
-        uint32_t before = low->part->problem.op == WEFT_OP_GEMM_AR ? old.task_count : 0;
+        uint32_t before = after ? old.task_count : 0;
         while (before > 0 && program->tasks[old.task0 + before - 1].kind != WEFT_CUDA_GEMM)
             before--;
         for (uint32_t i = 0; i < before; i++)

@@ -59,15 +59,6 @@ static bool by_columns(const weft_problem *p)
     return p->op == WEFT_OP_GEMM_RS && p->layout == WEFT_LAYOUT_SCATTER_COLS;
 }
 
-/* Tiles of an extent that is cut into the ranks' parts first. */
-static int64_t cut_tiles(int64_t extent, int world, int64_t tile)
-{
-    int64_t tiles = 0;
-    for (int r = 0; r < world; r++)
-        tiles += weft_divide_up(weft_part(extent, world, r).count, tile);
-    return tiles;
-}
-
 static int64_t depth_of(const weft_problem *p, int world)
 {
     return p->op == WEFT_OP_AG_GEMM || p->op == WEFT_OP_GEMM_AS ? p->k : weft_divide_up(p->k, world);
@@ -83,18 +74,18 @@ static double fused_products(const weft_problem *p, const weft_cuda_sharing *s, 
     int64_t wide = narrow ? s->ring_cols : tile_n, down, across, steps;
     if (gathers_b(p)) {
         down = weft_divide_up(weft_divide_up(p->m, s->world), tile_m);
-        across = cut_tiles(p->n, s->world, tile_n);
+        across = weft_part_tiles(p->n, s->world, tile_n);
     } else if (p->op == WEFT_OP_AG_GEMM) {
-        down = cut_tiles(p->m, s->world, tile_m);
+        down = weft_part_tiles(p->m, s->world, tile_m);
         across = weft_divide_up(weft_divide_up(p->n, s->world), tile_n);
     } else if (p->op == WEFT_OP_GEMM_AS) {
         down = weft_divide_up(p->m, tile_m);
         across = weft_divide_up(weft_divide_up(p->n, s->world), tile_n);
     } else if (by_columns(p)) {
         down = weft_divide_up(p->m, tile_m);
-        across = cut_tiles(p->n, s->world, wide);
+        across = weft_part_tiles(p->n, s->world, wide);
     } else {
-        down = ring ? cut_tiles(p->m, s->world, tile_m) : weft_divide_up(p->m, tile_m);
+        down = ring ? weft_part_tiles(p->m, s->world, tile_m) : weft_divide_up(p->m, tile_m);
         across = weft_divide_up(p->n, wide);
     }
     steps = weft_divide_up(depth_of(p, s->world), WEFT_CUDA_TILE_K);
