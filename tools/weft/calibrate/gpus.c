@@ -5,6 +5,7 @@
  */
 #include "calibrate/calibrate.h"
 
+#include "bench/cuda/graph.h"
 #include "core/clock.h"
 #include "core/dtype.h"
 #include "core/round.h"
@@ -158,30 +159,25 @@ static int measure_memory(weft_group *group, size_t bytes, weft_machine *machine
 static int time_graph(const product *p, const weft_cuda_driver *cu, double *us)
 {
     CUstream stream = NULL;
-    CUgraph graph = NULL;
-    CUgraphExec replay = NULL;
+    gpu_graph runs = {0};
     double samples[SAMPLES] = {0};
     bool good = cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
                 weft_run_on(p->plan, &p->operands, stream) == WEFT_OK &&
-                weft_run_wait(p->plan, stream) == WEFT_OK &&
-                cu->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS;
+                weft_run_wait(p->plan, stream) == WEFT_OK && gpu_graph_begin(cu, stream) == CUDA_SUCCESS;
 
     for (int i = 0; i < SMALL_RUNS && good; i++)
         good = weft_run_on(p->plan, &p->operands, stream) == WEFT_OK;
-    good = good && cu->cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS &&
-           cu->cuGraphInstantiate(&replay, graph, 0) == CUDA_SUCCESS;
+    good = good && gpu_graph_end(cu, stream, &runs) == CUDA_SUCCESS;
     for (int sample = -2; sample < SAMPLES && good; sample++) {
         int64_t begun = weft_clock_ns();
 
-        good = cu->cuGraphLaunch(replay, stream) == CUDA_SUCCESS && weft_run_wait(p->plan, stream) == WEFT_OK;
+        good = cu->cuGraphLaunch(runs.replay, stream) == CUDA_SUCCESS &&
+               weft_run_wait(p->plan, stream) == WEFT_OK;
         if (sample >= 0)
             samples[sample] = (double)(weft_clock_ns() - begun) * 1e-3 / SMALL_RUNS;
     }
     *us = median(samples);
-    if (replay)
-        cu->cuGraphExecDestroy(replay);
-    if (graph)
-        cu->cuGraphDestroy(graph);
+    gpu_graph_drop(cu, &runs);
     if (stream)
         cu->cuStreamDestroy(stream);
     return good ? 0 : fail(p->group, "a graph of small products");

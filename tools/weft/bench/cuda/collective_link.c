@@ -9,6 +9,7 @@
  */
 #include "bench/cuda/bench_cuda.h"
 #include "bench/cuda/failed.h"
+#include "bench/cuda/graph.h"
 
 #include "bench/cuda/collective_data.h"
 #include "core/dtype.h"
@@ -64,8 +65,7 @@ typedef struct loop {
     double link_bytes;            /* that the link carries in a run, in one direction */
     CUdeviceptr tables, expected; /* what recv is to be in the end */
     char *results;                /* the same on the host */
-    CUgraph graph;
-    CUgraphExec replay;
+    gpu_graph runs;
 } loop;
 
 static int put(link_bench *b, CUdeviceptr to, const void *from, size_t bytes)
@@ -467,10 +467,7 @@ static void free_loop(const link_bench *b, loop *l)
 {
     const weft_cuda_driver *cu = b->device.cu;
 
-    if (l->replay)
-        cu->cuGraphExecDestroy(l->replay);
-    if (l->graph)
-        cu->cuGraphDestroy(l->graph);
+    gpu_graph_drop(cu, &l->runs);
     weft_cuda_executor_free(&l->executor);
     if (l->tables)
         cu->cuMemFree(l->tables);
@@ -552,16 +549,17 @@ static int check(link_bench *b, loop *l, bool *ok)
 
 static int capture(link_bench *b, loop *l)
 {
-    weft_status status = WEFT_OK;
+    const weft_cuda_driver *cu = b->device.cu;
+    weft_status status = weft_cuda_check(cu, gpu_graph_begin(cu, b->stream), "capturing runs", &b->error);
+    CUresult ended;
 
-    TRY(cuStreamBeginCapture(b->stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-    for (int i = 0; i < b->data.calls && status == WEFT_OK; i++)
-        status = weft_cuda_executor_launch(&l->executor, b->stream, &b->error);
-    TRY(cuStreamEndCapture(b->stream, &l->graph));
     if (failed(&b->error, status))
         return 1;
-    TRY(cuGraphInstantiate(&l->replay, l->graph, 0));
-    return 0;
+    for (int i = 0; i < b->data.calls && status == WEFT_OK; i++)
+        status = weft_cuda_executor_launch(&l->executor, b->stream, &b->error);
+    ended = gpu_graph_end(cu, b->stream, &l->runs);
+    return failed(&b->error, status) ||
+           failed(&b->error, weft_cuda_check(cu, ended, "a graph of runs", &b->error));
 }
 
 /* The first launches are not counted. */
@@ -575,7 +573,7 @@ static int measure(link_bench *b, loop *l, report_stats *stats)
         if (start_peers(b, l, (uint32_t)b->data.calls))
             return 1;
         TRY(cuEventRecord(b->begin, b->stream));
-        TRY(cuGraphLaunch(l->replay, b->stream));
+        TRY(cuGraphLaunch(l->runs.replay, b->stream));
         TRY(cuEventRecord(b->end, b->stream));
         if (end_runs(b, l))
             return 1;

@@ -8,6 +8,7 @@
 #include "bench/cuda/bench_cuda.h"
 
 #include "bench/cuda/collective_data.h"
+#include "bench/cuda/graph.h"
 #include "bench/cuda/symmetric.h"
 #include "core/dtype.h"
 #include "plan/plan.h"
@@ -41,8 +42,7 @@ typedef struct gpu_collective {
 typedef struct gpu_runner {
     gpu_collective *c;
     weft_plan *plan;
-    CUgraph graph;
-    CUgraphExec replay;
+    gpu_graph runs;
     double wrong;
 } gpu_runner;
 
@@ -111,21 +111,16 @@ static int runner_open(gpu_runner *runner, weft_schedule schedule)
         return fail(c, name);
     if (check(runner))
         return 1;
-    captured = c->cu->cuStreamBeginCapture(c->stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS;
+    captured = gpu_graph_begin(c->cu, c->stream) == CUDA_SUCCESS;
     for (int i = 0; i < c->data.calls && captured; i++)
         captured = weft_run_on(runner->plan, &operands, c->stream) == WEFT_OK;
-    captured = c->cu->cuStreamEndCapture(c->stream, &runner->graph) == CUDA_SUCCESS && captured;
-    return captured && c->cu->cuGraphInstantiate(&runner->replay, runner->graph, 0) == CUDA_SUCCESS
-               ? 0
-               : fail(c, "capturing a graph");
+    captured = gpu_graph_end(c->cu, c->stream, &runner->runs) == CUDA_SUCCESS && captured;
+    return captured ? 0 : fail(c, "capturing a graph");
 }
 
 static void runner_close(gpu_runner *runner)
 {
-    if (runner->replay)
-        runner->c->cu->cuGraphExecDestroy(runner->replay);
-    if (runner->graph)
-        runner->c->cu->cuGraphDestroy(runner->graph);
+    gpu_graph_drop(runner->c->cu, &runner->runs);
     weft_plan_destroy(runner->plan);
 }
 
@@ -134,7 +129,7 @@ static int replay(void *argument, int iteration)
     gpu_runner *runner = argument;
 
     (void)iteration;
-    if (runner->c->cu->cuGraphLaunch(runner->replay, runner->c->stream) != CUDA_SUCCESS)
+    if (runner->c->cu->cuGraphLaunch(runner->runs.replay, runner->c->stream) != CUDA_SUCCESS)
         return fail(runner->c, "launching a graph");
     return weft_run_wait(runner->plan, runner->c->stream) == WEFT_OK ? 0 : fail(runner->c, "a graph");
 }

@@ -11,6 +11,7 @@
 #include "bench/cuda/cublas_peer.h"
 #include "bench/cuda/bench_cuda.h"
 #include "bench/cuda/failed.h"
+#include "bench/cuda/graph.h"
 #include "bench/interpreter.h"
 #include "bench/moe/bench_moe.h"
 
@@ -104,26 +105,27 @@ static int run_loop(expert_bench *b, const product *p, const cublas_product *one
 }
 
 /* Calls in a graph; `one` NULL: the grouped product. */
-static int capture(expert_bench *b, const product *p, const cublas_product *one, CUgraph *graph,
-                   CUgraphExec *replay)
+static int capture(expert_bench *b, const product *p, const cublas_product *one, gpu_graph *calls)
 {
-    int status = 0;
+    const weft_cuda_driver *cu = b->device.cu;
+    int status =
+        failed(&b->error, weft_cuda_check(cu, gpu_graph_begin(cu, b->stream), "capturing calls", &b->error));
+    CUresult ended;
 
-    TRY(cuStreamBeginCapture(b->stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    if (status)
+        return status;
     for (int i = 0; i < CALLS && !status; i++)
         status = one ? run_loop(b, p, one, one->best) : run_grouped(b, p);
-    TRY(cuStreamEndCapture(b->stream, graph));
-    if (!status)
-        TRY(cuGraphInstantiate(replay, *graph, 0));
-    return status;
+    ended = gpu_graph_end(cu, b->stream, calls);
+    return status || failed(&b->error, weft_cuda_check(cu, ended, "a graph of calls", &b->error));
 }
 
-static int time_graph(expert_bench *b, CUgraphExec replay, double *us)
+static int time_graph(expert_bench *b, const gpu_graph *calls, double *us)
 {
     float ms = 0;
 
     TRY(cuEventRecord(b->begin, b->stream));
-    TRY(cuGraphLaunch(replay, b->stream));
+    TRY(cuGraphLaunch(calls->replay, b->stream));
     TRY(cuEventRecord(b->end, b->stream));
     TRY(cuStreamSynchronize(b->stream));
     TRY(cuEventElapsedTime(&ms, b->begin, b->end));
@@ -271,8 +273,7 @@ static void print_row(expert_bench *b, const product *p, report_stats weft, repo
 static int measure_product(expert_bench *b, const product *p)
 {
     double samples[2][GRAPHS];
-    CUgraph graph[2] = {0};
-    CUgraphExec replay[2] = {0};
+    gpu_graph calls[2] = {0};
     cublas_product one;
     bool ok = true;
     int sides = 1, status = check(b, p, &ok);
@@ -282,19 +283,15 @@ static int measure_product(expert_bench *b, const product *p)
         status = choose_candidate(b, p, &one);
     }
     for (int i = 0; i < sides && !status; i++)
-        status = capture(b, p, i ? &one : NULL, &graph[i], &replay[i]);
+        status = capture(b, p, i ? &one : NULL, &calls[i]);
     for (int n = -2; n < GRAPHS && !status; n++)
         for (int i = 0; i < sides && !status; i++)
-            status = time_graph(b, replay[i], &samples[i][n < 0 ? 0 : n]);
+            status = time_graph(b, &calls[i], &samples[i][n < 0 ? 0 : n]);
     if (!status)
         print_row(b, p, report_summarise(samples[0], GRAPHS),
                   sides == 2 ? report_summarise(samples[1], GRAPHS) : report_missing(), ask_torch(b, p), ok);
-    for (int i = 0; i < sides; i++) {
-        if (replay[i])
-            b->device.cu->cuGraphExecDestroy(replay[i]);
-        if (graph[i])
-            b->device.cu->cuGraphDestroy(graph[i]);
-    }
+    for (int i = 0; i < sides; i++)
+        gpu_graph_drop(b->device.cu, &calls[i]);
     return status;
 }
 

@@ -13,6 +13,7 @@
 
 #include "bench/cuda/bench_cuda.h"
 #include "bench/cuda/failed.h"
+#include "bench/cuda/graph.h"
 #include "bench/cuda/ladder.h"
 #include "bench/moe/bench_moe.h"
 
@@ -36,8 +37,7 @@ typedef struct gpu_rank {
     weft_contest_data data; /* on the host */
     CUdeviceptr x, expert, weight, packed, y, own;
     int experts_here;
-    CUgraph graph;
-    CUgraphExec replay;
+    gpu_graph rounds;
 } gpu_rank;
 
 typedef struct gpu_experts {
@@ -225,10 +225,7 @@ static void free_ranks(gpu_experts *b)
         for (size_t j = 0; j < sizeof(all) / sizeof(*all); j++)
             if (all[j])
                 cu->cuMemFree(all[j]);
-        if (r->replay)
-            cu->cuGraphExecDestroy(r->replay);
-        if (r->graph)
-            cu->cuGraphDestroy(r->graph);
+        gpu_graph_drop(cu, &r->rounds);
         if (r->stream && (i == 0 || !b->link))
             cu->cuStreamDestroy(r->stream);
         free(r->data.expert);
@@ -492,9 +489,11 @@ static traffic count_traffic(const gpu_experts *b)
 
 static int capture(gpu_experts *b, int rank, const traffic *bytes)
 {
+    const weft_cuda_driver *cu = b->device.cu;
     gpu_rank *r = &b->ranks[rank];
 
-    TRY(cuStreamBeginCapture(r->stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    if (failed(&b->error, weft_cuda_check(cu, gpu_graph_begin(cu, r->stream), "capturing rounds", &b->error)))
+        return 1;
     if (b->link) {
         TRY(cuEventRecord(b->fork, r->stream));
         TRY(cuStreamWaitEvent(b->side, b->fork, 0));
@@ -514,9 +513,8 @@ static int capture(gpu_experts *b, int rank, const traffic *bytes)
         TRY(cuEventRecord(b->fork, b->side));
         TRY(cuStreamWaitEvent(r->stream, b->fork, 0));
     }
-    TRY(cuStreamEndCapture(r->stream, &r->graph));
-    TRY(cuGraphInstantiate(&r->replay, r->graph, 0));
-    return 0;
+    return failed(&b->error, weft_cuda_check(cu, gpu_graph_end(cu, r->stream, &r->rounds),
+                                             "a graph of rounds", &b->error));
 }
 
 static int read_back(gpu_experts *b, void *to, const void *from, size_t bytes)
@@ -559,7 +557,7 @@ static int replay(gpu_experts *b, int running, report_stats *dispatch, report_st
             return 1;
         TRY(cuEventRecord(b->begin, b->ranks[0].stream));
         for (int i = 0; i < running; i++)
-            TRY(cuGraphLaunch(b->ranks[i].replay, b->ranks[i].stream));
+            TRY(cuGraphLaunch(b->ranks[i].rounds.replay, b->ranks[i].stream));
         TRY(cuEventRecord(b->end, b->ranks[0].stream));
         for (int i = 0; i < running; i++)
             TRY(cuStreamSynchronize(b->ranks[i].stream));

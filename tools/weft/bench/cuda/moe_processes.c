@@ -5,6 +5,7 @@
  * together, and the kernels' own clocks say what the halves of its last round took.
  */
 #include "bench/cuda/bench_cuda.h"
+#include "bench/cuda/graph.h"
 #include "bench/cuda/moe.h"
 #include "bench/moe/bench_moe.h"
 
@@ -32,8 +33,7 @@ typedef struct gpu_layer {
     weft_moe_input input;
     void *packed, *y;
     size_t x_bytes, pair_bytes, packed_bytes; /* the same on every rank; pairs of 4 bytes */
-    CUgraph graph;
-    CUgraphExec replay;
+    gpu_graph rounds;
 } gpu_layer;
 
 static int fail(const gpu_layer *l, const char *what)
@@ -90,10 +90,7 @@ static int open_layer(gpu_layer *l)
 
 static void close_layer(gpu_layer *l)
 {
-    if (l->replay)
-        l->device.cu->cuGraphExecDestroy(l->replay);
-    if (l->graph)
-        l->device.cu->cuGraphDestroy(l->graph);
+    gpu_graph_drop(l->device.cu, &l->rounds);
     weft_moe_free(l->moe);
     weft_free(l->group, l->y);
     weft_free(l->group, l->packed);
@@ -103,8 +100,6 @@ static void close_layer(gpu_layer *l)
     free(l->data.expert);
     free(l->data.weight);
     free(l->data.x);
-    l->graph = NULL;
-    l->replay = NULL;
     l->moe = NULL;
     l->y = l->packed = NULL;
     l->input = (weft_moe_input){0};
@@ -130,13 +125,11 @@ static int capture(gpu_layer *l)
 
     if (round_of(l, true) || weft_group_wait(l->group) != WEFT_OK)
         return fail(l, "a round");
-    captured = cu->cuStreamBeginCapture(l->stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS;
+    captured = gpu_graph_begin(cu, l->stream) == CUDA_SUCCESS;
     for (int i = 0; i < CUDA_MOE_ROUNDS && captured; i++)
         captured = round_of(l, false) == 0;
-    captured = cu->cuStreamEndCapture(l->stream, &l->graph) == CUDA_SUCCESS && captured;
-    return captured && cu->cuGraphInstantiate(&l->replay, l->graph, 0) == CUDA_SUCCESS
-               ? 0
-               : fail(l, "capturing a graph");
+    captured = gpu_graph_end(cu, l->stream, &l->rounds) == CUDA_SUCCESS && captured;
+    return captured ? 0 : fail(l, "capturing a graph");
 }
 
 static int replay(void *argument, int iteration)
@@ -144,7 +137,7 @@ static int replay(void *argument, int iteration)
     gpu_layer *l = argument;
 
     (void)iteration;
-    if (l->device.cu->cuGraphLaunch(l->replay, l->stream) != CUDA_SUCCESS)
+    if (l->device.cu->cuGraphLaunch(l->rounds.replay, l->stream) != CUDA_SUCCESS)
         return fail(l, "launching a graph");
     return weft_group_wait(l->group) == WEFT_OK ? 0 : fail(l, "a graph");
 }

@@ -14,6 +14,7 @@
 
 #include "bench/cuda/baseline.h"
 #include "bench/cuda/data.h"
+#include "bench/cuda/graph.h"
 #include "core/dtype.h"
 #include "report/draw.h"
 #include "report/report.h"
@@ -95,8 +96,7 @@ typedef struct contender {
     weft_cuda_world *world;
     cublas_product *product;
     gpu_baseline *baseline;
-    CUgraph graph;
-    CUgraphExec replay; /* of so many runs as a round has */
+    gpu_graph graph; /* of so many runs as a round has */
     int runs;
     double us[ROUNDS];
 } contender;
@@ -162,26 +162,24 @@ static bool record_runs(gpu_bench *bench, contender *c, int candidate, int count
 {
     const weft_cuda_driver *cu = bench->device.cu;
     CUstream first = c->world->streams[0];
-    bool good = cu->cuStreamBeginCapture(first, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS;
+    bool good = gpu_graph_begin(cu, first) == CUDA_SUCCESS;
 
     good &= enqueue_runs(bench, c, candidate, count, CU_EVENT_RECORD_EXTERNAL);
-    good &= cu->cuStreamEndCapture(first, &c->graph) == CUDA_SUCCESS;
+    good &= gpu_graph_end(cu, first, &c->graph) == CUDA_SUCCESS;
     c->runs = count;
-    return good && cu->cuGraphInstantiate(&c->replay, c->graph, 0) == CUDA_SUCCESS;
+    return good;
 }
 
 static double time_replay(gpu_bench *bench, const contender *c)
 {
     return time_of_runs(
-        bench, bench->device.cu->cuGraphLaunch(c->replay, c->world->streams[0]) == CUDA_SUCCESS, c->runs);
+        bench, bench->device.cu->cuGraphLaunch(c->graph.replay, c->world->streams[0]) == CUDA_SUCCESS,
+        c->runs);
 }
 
 static void drop_runs(const gpu_bench *bench, contender *c)
 {
-    if (c->replay)
-        bench->device.cu->cuGraphExecDestroy(c->replay);
-    if (c->graph)
-        bench->device.cu->cuGraphDestroy(c->graph);
+    gpu_graph_drop(bench->device.cu, &c->graph);
 }
 
 static int64_t runs_of(const gpu_bench *bench)
