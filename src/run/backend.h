@@ -43,6 +43,11 @@ typedef struct weft_backend {
     /* Frees what these made, also when they failed half-way. */
     void (*plan_destroy)(struct weft_plan *plan);
 
+    /* Whether peers can reach the operands of a run on every rank, of a plan for whose sake this matters
+     * (`reached` of it). Collective where the ranks have not told each other. NULL: they tell in every run,
+     * and the next one knows (reach.h). */
+    weft_status (*reach)(struct weft_plan *plan, const weft_operands *operands, weft_reach *reach);
+
     /* Runs: to its end; on a stream as weft.h has it; as the calls that keep their plans do. */
     weft_status (*run)(struct weft_plan *plan, const weft_operands *operands);
     weft_status (*run_on)(struct weft_plan *plan, const weft_operands *operands, void *stream);

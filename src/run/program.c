@@ -112,7 +112,7 @@ static void trim_cached(weft_session *s)
     for (weft_plan **at = &s->cached; *at;) {
         weft_plan *plan = *at;
 
-        if (plan == s->cached || plan->captured ||
+        if (plan == s->cached || plan->captured || (plan->staged && plan->staged->captured) ||
             (count < CACHE_PLANS && bytes + plan->bytes <= CACHE_BYTES)) {
             bytes += plan->bytes;
             count++;

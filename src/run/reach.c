@@ -26,6 +26,8 @@ static weft_status make_staged(weft_plan *plan)
     weft_problem staged = plan->part.problem;
     weft_status status;
 
+    if (weft_backend_of(plan->group)->reach) /* and chooses lanes and chunks for such plans */
+        staged.tuning = plan->asked.tuning;
     staged.tuning.staged = 1;
     if (staged.op >= WEFT_OP_ALL_REDUCE) {
         int64_t chunk = CHUNK_BYTES / (int64_t)weft_dtype_size(staged.dtype);
@@ -43,10 +45,13 @@ static weft_status make_staged(weft_plan *plan)
 
 weft_status weft_reach_pick(weft_plan *plan, const weft_operands *in, weft_plan **fit)
 {
+    const weft_backend *backend = weft_backend_of(plan->group);
     weft_reach *reach = &plan->session->reach[plan->part.problem.op];
     weft_status status = weft_group_check(plan->group);
 
-    if (status == WEFT_OK && *reach == WEFT_REACH_UNKNOWN)
+    if (status == WEFT_OK && backend->reach)
+        status = backend->reach(plan, in, reach);
+    else if (status == WEFT_OK && *reach == WEFT_REACH_UNKNOWN)
         status = ask(plan, in);
     if (status != WEFT_OK || *reach != WEFT_REACH_BEYOND)
         return status;

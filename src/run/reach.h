@@ -1,10 +1,11 @@
 /*
  * Operands beyond the peers' reach. A problem has two plans: one in which ranks touch each other's operands
  * where they lie, in symmetric memory, and one that stages what others need of them (plan/staged.h). All
- * ranks must run the same one, and each knows only where its own operands lie. In every run they tell each
- * other, so that the next run of the operation is right for all; before the first they meet for it. In a run
- * that comes as a surprise, operands pass through symmetric memory as a whole (cpu/operands.h); so do those
- * too small to be worth chunks, packed weights, and those of plans from files and of groups over nodes.
+ * ranks must run the same one, and each knows only where its own operands lie. On CPUs they tell each other
+ * in every run, so that the next run of the operation is right for all; before the first they meet for it. In
+ * a run that comes as a surprise, operands pass through symmetric memory as a whole (cpu/operands.h); so do
+ * those too small to be worth chunks, packed weights, and those of plans from files and of groups over nodes.
+ * A backend that meets for new operands says by itself what they told (`reach` of its table).
  */
 #ifndef WEFT_RUN_REACH_H
 #define WEFT_RUN_REACH_H

@@ -205,16 +205,6 @@ static weft_cuda_meeting *find_meeting(const weft_plan *plan, const weft_operand
     return NULL;
 }
 
-/* Collective, in a meeting: the plan of the same problem that stages, as wide as the caller asked for. */
-static weft_status make_staged(weft_plan *plan)
-{
-    weft_problem staged = plan->part.problem;
-
-    staged.tuning = plan->asked.tuning;
-    staged.tuning.staged = 1;
-    return weft_program_make(plan->session, &staged, &plan->staged);
-}
-
 /* Every rank publishes where its operands are, or that it rejected them, and reads where the others' are. */
 static weft_status hold_meeting(weft_plan *plan, const weft_operands *operands, weft_cuda_meeting **held)
 {
@@ -264,9 +254,7 @@ static weft_status hold_meeting(weft_plan *plan, const weft_operands *operands, 
         }
     for (int rank = 0; rank < x->world; rank++)
         meeting->beyond |= weft_session_record(x, rank)->beyond;
-    if (meeting->beyond && !plan->staged)
-        status = make_staged(plan);
-    else if (!meeting->beyond && staged && !weft_cuda_plan_of(plan)->staging)
+    if (staged && !meeting->beyond && !weft_cuda_plan_of(plan)->staging)
         status = weft_cuda_staging_take(plan);
     if (status != WEFT_OK) {
         free(meeting);
@@ -277,6 +265,20 @@ static weft_status hold_meeting(weft_plan *plan, const weft_operands *operands, 
     weft_cuda_plan_of(plan)->meetings = meeting;
     *held = meeting;
     return WEFT_OK;
+}
+
+weft_status weft_cuda_plan_reach(weft_plan *plan, const weft_operands *operands, weft_reach *reach)
+{
+    weft_cuda_meeting *meeting = find_meeting(plan, operands);
+    weft_status status = WEFT_OK;
+
+    weft_cuda_push(weft_cuda_of(plan->group));
+    if (!meeting)
+        status = hold_meeting(plan, operands, &meeting);
+    weft_cuda_pop(weft_cuda_of(plan->group));
+    if (status == WEFT_OK)
+        *reach = meeting->beyond ? WEFT_REACH_BEYOND : WEFT_REACH_ALL;
+    return status;
 }
 
 /* ---- lowering ------------------------------------------------------------------------------------- */
@@ -452,32 +454,35 @@ static bool makes_together(const weft_plan *plan)
            weft_cuda_plan_of(plan)->bound_count == 0;
 }
 
-/* The program for these operands. None where they lie so that the plan that stages is to run. */
 static weft_status bind(weft_plan *plan, const weft_operands *operands, const weft_operands *known,
                         weft_cuda_bound **bound)
 {
     weft_cuda_executor executor = {0};
     weft_cuda_meeting *meeting = NULL;
     weft_cuda_bound *room = NULL;
-    bool touched = false, met;
+    bool touched = false, together;
     weft_status status;
 
     for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT; role++)
         touched |= is_told(plan, role) && !by_packets(plan);
     meeting = touched ? find_meeting(plan, operands) : NULL;
-    if (meeting && meeting->beyond)
-        return WEFT_OK;
-    met = touched && !meeting;
-    status = met ? hold_meeting(plan, operands, &meeting) : check_operands(plan, operands);
-    if (status != WEFT_OK && (met || !makes_together(plan)))
+    if (touched && !meeting) {
+        status = hold_meeting(plan, operands, &meeting);
+        if (status != WEFT_OK)
+            return status;
+    } else {
+        status = check_operands(plan, operands);
+    }
+    together = makes_together(plan) || (meeting && !meeting->agreed);
+    if (status != WEFT_OK && !together)
         return status;
-    if (met && meeting->beyond)
-        return WEFT_OK;
     if (status == WEFT_OK)
         status = lower(plan, operands, meeting, &executor);
     executor.args.meeting = meeting ? meeting->number : 0;
-    if (met || makes_together(plan))
+    if (together)
         status = weft_cuda_agree(plan->group, WEFT_SYNC_AGREE, status);
+    if (meeting && status == WEFT_OK)
+        meeting->agreed = true;
     if (status == WEFT_OK)
         status = make_room(plan, &room);
     if (status != WEFT_OK) {
@@ -579,13 +584,8 @@ weft_status weft_cuda_plan_run(weft_plan *plan, const weft_operands *operands, v
         status = check_again(plan, operands, bound);
     if (status == WEFT_OK && by_packets(plan))
         status = bind_packets(plan, operands, &bound->executor);
-    if (status == WEFT_OK && bound)
+    if (status == WEFT_OK)
         status = launch(plan, bound, operands, weft_cuda_stream(g, stream));
     weft_cuda_pop(g);
-    if (status == WEFT_OK && !bound) {
-        status = weft_cuda_plan_run(plan->staged, operands, stream);
-        p->issued = true;
-        plan->captured |= plan->staged->captured;
-    }
     return status;
 }

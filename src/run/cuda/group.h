@@ -104,6 +104,9 @@ weft_status weft_cuda_pad_wait(weft_group *group, const weft_signal_pad *pad, vo
 weft_status weft_cuda_plan_create(struct weft_plan *plan);
 weft_status weft_cuda_plan_load(struct weft_plan *plan, struct weft_plan_part *part);
 void weft_cuda_plan_destroy(struct weft_plan *plan);
+/* Of a collective whose operands peers touch: whether they can on all ranks. Collective where the ranks have
+ * not met for these operands. */
+weft_status weft_cuda_plan_reach(struct weft_plan *plan, const weft_operands *operands, weft_reach *reach);
 weft_status weft_cuda_plan_run(struct weft_plan *plan, const weft_operands *operands, void *stream);
 weft_status weft_cuda_plan_wait(struct weft_plan *plan, void *stream);
 weft_status weft_cuda_settle(weft_group *group);

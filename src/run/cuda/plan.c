@@ -431,6 +431,8 @@ static weft_status open_plan(weft_plan *plan, weft_plan_part *given)
     if (status == WEFT_OK)
         status = make_events(plan);
     status = compare_outcomes(plan, status);
+    if (!plan->loaded && plan->part.problem.op >= WEFT_OP_ALL_REDUCE)
+        plan->reached = plan->touched;
     if (status == WEFT_OK)
         status = weft_cuda_alloc(group, lay_out(plan), 1024, &block);
     if (status != WEFT_OK)
@@ -517,6 +519,16 @@ weft_status weft_cuda_plan_wait(weft_plan *plan, void *stream)
     return status;
 }
 
+/* Whether it may have run since this was last asked. */
+static bool take_issued(weft_plan *plan)
+{
+    weft_cuda_plan *p = weft_cuda_plan_of(plan);
+    bool issued = p->issued || plan->captured;
+
+    p->issued = false;
+    return (plan->staged && take_issued(plan->staged)) || issued;
+}
+
 weft_status weft_cuda_settle(weft_group *group)
 {
     weft_cuda_group *g = weft_cuda_of(group);
@@ -527,13 +539,9 @@ weft_status weft_cuda_settle(weft_group *group)
     weft_cuda_push(g);
     status = weft_cuda_pass(group, weft_cuda_stream(g, g->issue_stream));
     for (weft_plan *plan = group->session ? group->session->cached : NULL; plan && status == WEFT_OK;
-         plan = plan->next) {
-        weft_cuda_plan *p = weft_cuda_plan_of(plan);
-
-        if (p->issued || plan->captured)
+         plan = plan->next)
+        if (take_issued(plan))
             status = outcome_of_all(plan);
-        p->issued = false;
-    }
     if (status == WEFT_OK)
         status = weft_cuda_moe_settle(group);
     weft_cuda_pop(g);

@@ -6,9 +6,8 @@
  * operands that were met before, or that differ only in what no peer touches, put a kernel on the stream and
  * nothing else.
  *
- * A collective has two plans: in one ranks touch each other's operands, in the other, made when it is first
- * needed, each copies what its peers need to symmetric memory, chunk by chunk (plan/staged.h). That one runs
- * where a meeting finds that somebody's operands lie beyond symmetric memory: so all ranks agree.
+ * A meeting also finds whether somebody's operands of a collective lie where peers cannot reach them. Then
+ * all ranks run its plan that stages (run/reach.h).
  */
 #ifndef WEFT_RUN_CUDA_PLAN_H
 #define WEFT_RUN_CUDA_PLAN_H
@@ -30,6 +29,7 @@ typedef struct weft_cuda_meeting {
     struct weft_cuda_meeting *next;
     uint32_t number; /* counted from 1, the same on all ranks */
     bool beyond;     /* peers cannot reach some rank's: the plan that stages runs */
+    bool agreed;     /* that all ranks have a program for it */
     weft_cuda_spot spots[];
 } weft_cuda_meeting;
 
