@@ -477,7 +477,8 @@ static void test_collectives_of_virtual_ranks(void)
 {
     static const char *const ops[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all",
                                       "broadcast"},
-                             *const says[] = {"\"how\": \"virtual ranks on one GPU\"", NULL};
+                             *const says[] = {"\"how\": \"virtual ranks on one GPU\"", NULL},
+                             *const beside[] = {"\"peer\": \"copied whole\"", NULL};
     char *many[] = {"all_reduce", "--backend", "cuda", "-n", "9", "--bytes", "1190"},
          *torch[] = {"all_reduce", "--backend", "cuda", "-n", "2", "--torch", "python3"};
 
@@ -489,6 +490,11 @@ static void test_collectives_of_virtual_ranks(void)
                        "--json"};
 
         check_call((int)(sizeof(all) / sizeof(*all)), all, ANY_ROWS, says);
+        char *own[] = {(char *)ops[i],  "--backend", "cuda",     "-n",      i % 2 ? "3" : "2",
+                       "--user-memory", "--bytes",   "800000",   "--dtype", "f16",
+                       "--iters",       "2",         "--warmup", "1",       "--json"};
+
+        check_call((int)(sizeof(own) / sizeof(*own)), own, 1, beside);
     }
     check_call(7, many, -1, NULL);
     check_call(7, torch, -1, NULL);

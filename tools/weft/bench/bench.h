@@ -87,6 +87,9 @@ const char *bench_torch_python(void);
 /* Whether it was --torch that named it. */
 bool bench_torch_asked(void);
 
+/* --user-memory: buffers outside symmetric memory. */
+bool bench_user_memory(void);
+
 /* The file of --plan; NULL when none was given. */
 const char *bench_plan_path(void);
 

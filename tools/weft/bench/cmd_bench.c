@@ -95,6 +95,13 @@ static int check_torch(const weft_options *options)
 
 static const char *nodes_asked;
 
+static bool user_memory;
+
+bool bench_user_memory(void)
+{
+    return user_memory;
+}
+
 static const char *plan_path;
 
 const char *bench_plan_path(void)
@@ -111,6 +118,8 @@ static const options_flag bench_flags[] = {
      "products: 450GB/s,2us,10us has them 10 µs late"},
     {"--processes", NULL, OPTIONS_SWITCH, &processes, NULL, 0, 0, "products collectives moe",
      "with --backend cuda: a process for each rank, on this machine's GPUs in turn"},
+    {"--user-memory", NULL, OPTIONS_SWITCH, &user_memory, NULL, 0, 0, "collectives",
+     "with --backend cuda: buffers outside symmetric memory, beside copies through it around the run"},
     {"--nodes", "N", OPTIONS_TEXT, &nodes_asked, NULL, 0, 0, "products collectives moe barrier",
      "as if the ranks were on N nodes, in blocks, or on nodes of 3 and 5 (3+5): over this machine's network"},
     {"--plan", "FILE", OPTIONS_TEXT, &plan_path, NULL, 0, 0, "products collectives",
@@ -408,6 +417,8 @@ int cmd_bench(int argc, char **argv)
         return options_error("bench", "--link emulates a link for --backend cuda only");
     if (processes && (!options.cuda || link_choice.bytes_per_ns > 0))
         return options_error("bench", "--processes is for --backend cuda without --link");
+    if (user_memory && (!options.cuda || link_choice.bytes_per_ns > 0))
+        return options_error("bench", "--user-memory is for --backend cuda without --link");
     bool collective = options.is_plan_op && options.problem.op > WEFT_OP_GEMM_AS;
     if (strcmp(peer_choice, "mpi") == 0 && (options.cuda || find_entry(options.op_name)->alone))
         return options_error("bench", "--peer mpi stands beside what several ranks of the cpu backend do");

@@ -4,6 +4,9 @@
  * GPUs in turn and share them when there are more ranks than GPUs. Each schedule is checked on small
  * integers, every element; then a graph of many runs is replayed, so that what is timed is the GPU and not
  * the launches. Schedules alternate, in an order drawn anew each time.
+ *
+ * With --user-memory buffers lie where peers cannot reach them, and beside each schedule stands the same with
+ * copies through symmetric memory around it.
  */
 #include "bench/cuda/bench_cuda.h"
 
@@ -36,13 +39,15 @@ typedef struct gpu_collective {
     int64_t torch_bytes[MOST_SIZES];
     int torch_count;
     void *send, *recv;
-    char *host; /* of the larger of both */
+    CUdeviceptr own_send, own_recv; /* --user-memory: outside symmetric memory */
+    char *host;                     /* of the larger of both */
 } gpu_collective;
 
 typedef struct gpu_runner {
     gpu_collective *c;
     weft_plan *plan;
     gpu_graph runs;
+    bool copied; /* --user-memory: through symmetric memory, around the run */
     double wrong;
 } gpu_runner;
 
@@ -52,17 +57,54 @@ static int fail(const gpu_collective *c, const char *what)
     return 1;
 }
 
+static size_t send_bytes(const gpu_collective *c)
+{
+    return (size_t)c->data.send_elems * c->data.element;
+}
+
+static size_t recv_bytes(const gpu_collective *c)
+{
+    return (size_t)c->data.recv_elems * c->data.element;
+}
+
+static weft_operands operands_of(const gpu_runner *runner)
+{
+    const gpu_collective *c = runner->c;
+    weft_operands operands = {.size = sizeof operands, .send = c->send, .recv = c->recv};
+
+    if (c->own_send && !runner->copied) {
+        operands.send = (const void *)(uintptr_t)c->own_send;
+        operands.recv = (void *)(uintptr_t)c->own_recv;
+    }
+    return operands;
+}
+
+/* On the stream: a run, and copies around it where it is one of those. */
+static bool enqueue(const gpu_runner *runner)
+{
+    const gpu_collective *c = runner->c;
+    weft_operands operands = operands_of(runner);
+    CUdeviceptr send = (CUdeviceptr)(uintptr_t)c->send, recv = (CUdeviceptr)(uintptr_t)c->recv;
+
+    if (runner->copied && c->cu->cuMemcpyAsync(send, c->own_send, send_bytes(c), c->stream) != CUDA_SUCCESS)
+        return false;
+    if (weft_run_on(runner->plan, &operands, c->stream) != WEFT_OK)
+        return false;
+    return !runner->copied ||
+           c->cu->cuMemcpyAsync(c->own_recv, recv, recv_bytes(c), c->stream) == CUDA_SUCCESS;
+}
+
 /* One run with recv poisoned before it. 0, or 1 when it could not be made. */
 static int check(gpu_runner *runner)
 {
     gpu_collective *c = runner->c;
-    weft_operands operands = {.size = sizeof operands, .send = c->send, .recv = c->recv};
-    size_t bytes = (size_t)c->data.recv_elems * c->data.element;
+    void *recv = c->own_recv ? (void *)(uintptr_t)c->own_recv : c->recv;
+    size_t bytes = recv_bytes(c);
 
     memset(c->host, 0xa5, bytes);
-    if (weft_memcpy(c->group, c->recv, c->host, bytes) != WEFT_OK || weft_barrier(c->group) != WEFT_OK ||
-        weft_run(runner->plan, &operands) != WEFT_OK ||
-        weft_memcpy(c->group, c->host, c->recv, bytes) != WEFT_OK)
+    if (weft_memcpy(c->group, recv, c->host, bytes) != WEFT_OK || weft_barrier(c->group) != WEFT_OK ||
+        !enqueue(runner) || weft_run_wait(runner->plan, c->stream) != WEFT_OK ||
+        weft_memcpy(c->group, c->host, recv, bytes) != WEFT_OK)
         return fail(c, "a run");
     runner->wrong = 0;
     for (int64_t i = 0; i < c->data.recv_elems; i++)
@@ -75,8 +117,7 @@ static int check(gpu_runner *runner)
 
 static int open_buffers(gpu_collective *c)
 {
-    size_t send = (size_t)c->data.send_elems * c->data.element,
-           recv = (size_t)c->data.recv_elems * c->data.element;
+    size_t send = send_bytes(c), recv = recv_bytes(c);
 
     c->host = malloc(send > recv ? send : recv);
     if (!c->host)
@@ -87,6 +128,12 @@ static int open_buffers(gpu_collective *c)
     for (int64_t i = 0; i < c->data.send_elems; i++)
         weft_element_set(c->data.problem.dtype, c->host, (size_t)i,
                          collective_data_value(&c->data, c->context->rank, i));
+    if (bench_user_memory() &&
+        (c->cu->cuMemAllocAsync(&c->own_send, send, c->stream) != CUDA_SUCCESS ||
+         c->cu->cuMemAllocAsync(&c->own_recv, recv, c->stream) != CUDA_SUCCESS ||
+         c->cu->cuStreamSynchronize(c->stream) != CUDA_SUCCESS ||
+         weft_memcpy(c->group, (void *)(uintptr_t)c->own_send, c->host, send) != WEFT_OK))
+        return fail(c, "memory of its own");
     return weft_memcpy(c->group, c->send, c->host, send) == WEFT_OK ? 0 : fail(c, "copying buffers");
 }
 
@@ -94,6 +141,11 @@ static void close_buffers(gpu_collective *c)
 {
     weft_free(c->group, c->send);
     weft_free(c->group, c->recv);
+    if (c->own_send)
+        c->cu->cuMemFreeAsync(c->own_send, c->stream);
+    if (c->own_recv)
+        c->cu->cuMemFreeAsync(c->own_recv, c->stream);
+    c->own_send = c->own_recv = 0;
     free(c->host);
     c->host = NULL;
 }
@@ -102,7 +154,6 @@ static void close_buffers(gpu_collective *c)
 static int runner_open(gpu_runner *runner, weft_schedule schedule)
 {
     gpu_collective *c = runner->c;
-    weft_operands operands = {.size = sizeof operands, .send = c->send, .recv = c->recv};
     const char *name = weft_schedule_name(c->data.problem.op, schedule);
     bool captured;
 
@@ -113,7 +164,7 @@ static int runner_open(gpu_runner *runner, weft_schedule schedule)
         return 1;
     captured = gpu_graph_begin(c->cu, c->stream) == CUDA_SUCCESS;
     for (int i = 0; i < c->data.calls && captured; i++)
-        captured = weft_run_on(runner->plan, &operands, c->stream) == WEFT_OK;
+        captured = enqueue(runner);
     captured = gpu_graph_end(c->cu, c->stream, &runner->runs) == CUDA_SUCCESS && captured;
     return captured ? 0 : fail(c, "capturing a graph");
 }
@@ -135,7 +186,8 @@ static int replay(void *argument, int iteration)
 }
 
 static void print_row(gpu_collective *c, const gpu_runner *runner, const bench_contender *times,
-                      int64_t bytes, const symmetric_times *torch)
+                      int64_t bytes, const symmetric_times *torch, const gpu_runner *copies,
+                      const bench_contender *copied)
 {
     report *r = &c->context->report;
     const char *impl = weft_schedule_name(c->data.problem.op, weft_plan_problem(runner->plan)->schedule);
@@ -162,34 +214,43 @@ static void print_row(gpu_collective *c, const gpu_runner *runner, const bench_c
         report_real(r, "peer_multimem_us", torch->multimem);
         report_real(r, "speedup", symmetric_best(torch) / us);
     }
+    if (copied) {
+        wrong += bench_max(c->context, copies->wrong);
+        report_text(r, "peer", "copied whole");
+        report_time(r, "peer_us", copied->stats);
+        report_real(r, "speedup", copied->stats.median / us);
+    }
     report_bool(r, "ok", wrong == 0);
     report_row(r);
 }
 
 static int measure_size(gpu_collective *c, const weft_schedule *schedules, int count, int64_t bytes)
 {
-    gpu_runner runners[MOST_SCHEDULES] = {0};
-    bench_contender times[MOST_SCHEDULES];
+    gpu_runner runners[2 * MOST_SCHEDULES] = {0};
+    bench_contender times[2 * MOST_SCHEDULES];
     const symmetric_times *torch = NULL;
-    int status;
+    bool user = bench_user_memory();
+    int all = user ? 2 * count : count, status;
 
     bytes = collective_data_size(&c->data, bytes, c->context->options->iterations);
     bench_note_tuned(&c->context->report, c->group, &c->data.problem);
     status = open_buffers(c);
-    for (int i = 0; i < count && !status; i++) {
+    for (int i = 0; i < all && !status; i++) {
         runners[i].c = c;
-        status = runner_open(&runners[i], schedules[i]);
+        runners[i].copied = i >= count;
+        status = runner_open(&runners[i], schedules[i % count]);
         times[i] = (bench_contender){.name = "replay", .argument = &runners[i], .run = replay};
     }
     if (!status)
-        status = bench_measure(c->context, times, count, c->data.calls, SECONDS_PER_SIZE,
+        status = bench_measure(c->context, times, all, c->data.calls, SECONDS_PER_SIZE,
                                weft_op_name(c->data.problem.op));
     for (int i = 0; i < c->torch_count; i++)
         if (c->torch_bytes[i] == bytes)
             torch = &c->torch[i];
     for (int i = 0; i < count && !status; i++)
-        print_row(c, &runners[i], &times[i], bytes, torch);
-    for (int i = 0; i < count; i++)
+        print_row(c, &runners[i], &times[i], bytes, torch, user ? &runners[count + i] : NULL,
+                  user ? &times[count + i] : NULL);
+    for (int i = 0; i < all; i++)
         if (runners[i].c)
             runner_close(&runners[i]);
     close_buffers(c);
@@ -271,6 +332,10 @@ static void heading(const gpu_collective *c, int gpus)
         "; bus GB/s: bytes that cross a rank's border over the time;\nauto is the library's call and what "
         "it comes to%s",
         c->is_virtual ? "" : "; peer: PyTorch's symmetric memory, the better of its two ways");
+    if (bench_user_memory())
+        report_note(&context->report,
+                    "buffers outside symmetric memory; peer: the same, copied through it as "
+                    "a whole before and after");
     if (!c->is_virtual && context->size > gpus && !bench_cuda_has_mps())
         report_note(&context->report, "ranks share a GPU: MPS does not run here, so they take turns, and "
                                       "times say little about kernels");
@@ -292,7 +357,7 @@ static int measure(bench_context *context, bool is_virtual)
         return context->rank ? 2 : options_error("bench", "--backend cuda: %s", error.text);
     context->report.columns = bench_collective_columns;
     heading(&c, gpus);
-    if (!is_virtual)
+    if (!is_virtual && !bench_user_memory())
         measure_torch(&c, first, last);
     status = open_gpu(&c);
     for (int64_t bytes = first; bytes <= last && !status; bytes *= 2)
