@@ -35,7 +35,8 @@ typedef struct coll_job {
     int64_t count;
     int root, runs;
     bool in_place;
-    int shift; /* elements from an address that allows vectors */
+    int shift;    /* elements from an address that allows vectors */
+    int64_t tile; /* 0: chosen; else chunks of so many elements, on two lanes */
     coll_place place;
     uint64_t seed;
 } coll_job;
@@ -97,6 +98,8 @@ static inline weft_status coll_on_gpu(weft_group *gpu, const coll_job *j, const 
     problem.reduction = j->reduction;
     problem.count = j->count;
     problem.root = j->root;
+    problem.tuning.tile_n = j->tile;
+    problem.tuning.workers = j->tile ? 2 : 0;
     if (j->op == WEFT_OP_BROADCAST && weft_rank(gpu) != j->root)
         operands.send = NULL;
     status = weft_plan_create(gpu, &problem, &plan);
@@ -202,6 +205,7 @@ static inline void coll_all(const coll_rank *r, const int64_t *counts, int count
                                   .runs = 1 + (int)(seed % 3),
                                   .in_place = seed / 2 % 3 == 0,
                                   .shift = seed % 4 == 3 ? (int)(seed % 5) : 0,
+                                  .tile = seed % 7 > 3 ? 61 + counts[c] / 40 : 0,
                                   .place = seed % 5 > 2    ? COLL_ELSEWHERE
                                            : seed % 5 == 2 ? COLL_MIXED
                                                            : COLL_SYMMETRIC,

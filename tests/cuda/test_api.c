@@ -557,17 +557,21 @@ static const struct given_collective {
     weft_op op;
     weft_schedule schedule;
     weft_reduction reduction;
+    int staged;
 } given_collectives[] = {
-    {WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_ONE_SHOT, WEFT_SUM},
-    {WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_TWO_SHOT, WEFT_MAX},
-    {WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_PUSH, WEFT_AVERAGE},
-    {WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_PACKETS, WEFT_SUM},
-    {WEFT_OP_REDUCE_SCATTER, WEFT_SCHEDULE_PULL, WEFT_SUM},
-    {WEFT_OP_REDUCE_SCATTER, WEFT_SCHEDULE_PUSH, WEFT_PRODUCT},
-    {WEFT_OP_ALL_GATHER, WEFT_SCHEDULE_PULL, WEFT_SUM},
-    {WEFT_OP_ALL_GATHER, WEFT_SCHEDULE_PACKETS, WEFT_SUM},
-    {WEFT_OP_ALL_TO_ALL, WEFT_SCHEDULE_PUSH, WEFT_SUM},
-    {WEFT_OP_BROADCAST, WEFT_SCHEDULE_PULL, WEFT_SUM},
+    {WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_ONE_SHOT, WEFT_SUM, 0},
+    {WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_TWO_SHOT, WEFT_MAX, 0},
+    {WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_PUSH, WEFT_AVERAGE, 0},
+    {WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_PACKETS, WEFT_SUM, 0},
+    {WEFT_OP_REDUCE_SCATTER, WEFT_SCHEDULE_PULL, WEFT_SUM, 0},
+    {WEFT_OP_REDUCE_SCATTER, WEFT_SCHEDULE_PUSH, WEFT_PRODUCT, 0},
+    {WEFT_OP_ALL_GATHER, WEFT_SCHEDULE_PULL, WEFT_SUM, 0},
+    {WEFT_OP_ALL_GATHER, WEFT_SCHEDULE_PACKETS, WEFT_SUM, 0},
+    {WEFT_OP_ALL_TO_ALL, WEFT_SCHEDULE_PUSH, WEFT_SUM, 0},
+    {WEFT_OP_BROADCAST, WEFT_SCHEDULE_PULL, WEFT_SUM, 0},
+    {WEFT_OP_ALL_REDUCE, WEFT_SCHEDULE_TWO_SHOT, WEFT_AVERAGE, 1},
+    {WEFT_OP_ALL_TO_ALL, WEFT_SCHEDULE_PULL, WEFT_SUM, 1},
+    {WEFT_OP_BROADCAST, WEFT_SCHEDULE_PUSH, WEFT_SUM, 1},
 };
 
 enum { GIVEN_COLLECTIVES = sizeof(given_collectives) / sizeof(given_collectives[0]), GIVEN_COUNT = 37 };
@@ -584,6 +588,7 @@ static weft_problem moves(int number)
     weft_problem_init(&p, given_collectives[number].op);
     p.schedule = given_collectives[number].schedule;
     p.reduction = given_collectives[number].reduction;
+    p.tuning.staged = given_collectives[number].staged;
     p.dtype = number % 2 ? WEFT_F32 : WEFT_BF16;
     p.count = GIVEN_COUNT;
     p.tuning.tile_n = 9;
