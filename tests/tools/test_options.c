@@ -204,6 +204,7 @@ static void wrong_calls_are_one_clear_line(void)
                 "--svg draws one run, not every row of --schedule all");
     check_wrong("ag_gemm --set llama3 --trace /dev/null", "--trace draws one run, not every row of --set");
     check_wrong("gemm_rs --dtype i8 --wire bf16", "partial sums of int8 are int32");
+    check_wrong("gemm_rs --wire fp8", "--wire fp8: partial sums travel as float32, bfloat16 or float16");
 }
 
 /* A flag that would do nothing is refused. */
@@ -211,7 +212,7 @@ static void a_flag_says_where_it_belongs(void)
 {
     weft_options o;
 
-    check_wrong("ag_gemm --wire bf16", "--wire belongs to gemm_rs, gemm_ar, not to ag_gemm");
+    check_wrong("ag_gemm --wire bf16", "--wire belongs to gemm_rs, gemm_ar, moe, not to ag_gemm");
     check_wrong("all_reduce --m 5", "--m belongs to products, gemm, not to all_reduce");
     check_wrong("all_gather --op max", "--op belongs to all_reduce, reduce_scatter, not to all_gather");
     check_wrong("gemm_ar --bytes 64", "--bytes belongs to collectives, not to gemm_ar");
