@@ -7,11 +7,24 @@
 #include "run/cpu/reduce.h"
 
 #include "core/dtype.h"
+#include "gemm/convert.h"
 #include "run/cpu/convert.h"
 
 #include <stdbool.h>
 
 enum { BLOCK = 1024 };
+
+/* Where compilers have no vectors that convert float16, loops would be scalar: such elements are converted a
+ * block at a time instead, by what the CPU has. */
+static bool converts_in_loops(weft_dtype dtype)
+{
+#if defined(__aarch64__)
+    (void)dtype;
+    return true;
+#else
+    return dtype != WEFT_F16;
+#endif
+}
 
 /* Tells the compiler that iterations are independent: a destination is either elsewhere or the same
  * element of a source. */
@@ -161,26 +174,12 @@ static void pair(weft_dtype dtype, weft_reduction reduction, void *d, void *d2, 
     }
 }
 
-WEFT_INLINE void start_as(weft_dtype dtype, accumulators *sum, const void *a, int64_t n)
-{
-    INDEPENDENT
-    for (int64_t i = 0; i < n; i++)
-        sum->f[i] = weft_load(dtype, a, i);
-}
-
 static void start(weft_dtype dtype, accumulators *sum, const void *a, int64_t n)
 {
-    switch (dtype) {
-    case WEFT_F16:
-        start_as(WEFT_F16, sum, a, n);
-        break;
-    case WEFT_BF16:
-        start_as(WEFT_BF16, sum, a, n);
-        break;
-    default:
+    if (dtype == WEFT_F16 || dtype == WEFT_BF16)
+        weft_convert_row(WEFT_F32, sum->f, dtype, a, n);
+    else
         memcpy(sum, a, (size_t)n * weft_dtype_size(dtype));
-        break;
-    }
 }
 
 WEFT_INLINE void widen_as(weft_dtype dtype, weft_reduction reduction, accumulators *sum, const void *a,
@@ -193,6 +192,13 @@ WEFT_INLINE void widen_as(weft_dtype dtype, weft_reduction reduction, accumulato
 
 static void take(weft_dtype dtype, weft_reduction reduction, accumulators *sum, const void *a, int64_t n)
 {
+    float wide[BLOCK];
+
+    if (!converts_in_loops(dtype)) {
+        weft_convert_row(WEFT_F32, wide, dtype, a, n);
+        pair_f32(reduction, sum->f, NULL, sum->f, wide, n);
+        return;
+    }
     switch (dtype) {
     case WEFT_F16:
         FOR_CONSTANT(reduction, widen_as(WEFT_F16, OP, sum, a, n))
@@ -206,13 +212,6 @@ static void take(weft_dtype dtype, weft_reduction reduction, accumulators *sum, 
     }
 }
 
-WEFT_INLINE void finish_as(weft_dtype to, void *d, const accumulators *sum, int64_t n)
-{
-    INDEPENDENT
-    for (int64_t i = 0; i < n; i++)
-        weft_store(to, d, i, sum->f[i]);
-}
-
 static void finish_i32(weft_dtype to, void *d, const accumulators *sum, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -224,10 +223,8 @@ static void finish(weft_dtype dtype, weft_dtype to, void *d, const accumulators 
 {
     if (dtype == WEFT_I32 && to != WEFT_I32)
         finish_i32(to, d, sum, n);
-    else if (to == WEFT_F16)
-        finish_as(WEFT_F16, d, sum, n);
-    else if (to == WEFT_BF16)
-        finish_as(WEFT_BF16, d, sum, n);
+    else if (to == WEFT_F16 || to == WEFT_BF16)
+        weft_convert_row(to, d, WEFT_F32, sum->f, n);
     else
         memcpy(d, sum, (size_t)n * weft_dtype_size(to));
 }
@@ -253,7 +250,7 @@ static void reduce_row(weft_dtype dtype, weft_reduction reduction, int over, int
 
 #define SOURCE(index) (sources[index].data + (row * sources[index].ld + col) * from_bytes)
 #define DESTINATION(index) (destinations[index].data + (row * destinations[index].ld + col) * to_bytes)
-    if (source_count == 2 && destination_count <= 2 && dtype == to && !over) {
+    if (source_count == 2 && destination_count <= 2 && dtype == to && !over && converts_in_loops(dtype)) {
         int64_t col = 0;
 
         pair(dtype, reduction, DESTINATION(0), destination_count == 2 ? DESTINATION(1) : NULL, SOURCE(0),
