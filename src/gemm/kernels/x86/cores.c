@@ -115,7 +115,7 @@ static const weft_core core_amx = {
             [WEFT_COMPUTE_F16_FAST] = {AVX512_F32, WIDENED(avx512, F16, f16)},
 #endif
             [WEFT_COMPUTE_BF16] = {.kernel = &weft_kernel_amx_bf16_32x32, 256, 2048, 768},
-            [WEFT_COMPUTE_I8] = {.kernel = &weft_kernel_amx_i8_32x32, 384, 2048, 2048},
+            [WEFT_COMPUTE_I8] = {.kernel = &weft_kernel_amx_i8_32x32, 384, 2048, 2048, 1024},
         },
 };
 
