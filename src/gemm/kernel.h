@@ -70,6 +70,10 @@ typedef void (*weft_finisher)(int64_t k, const void *a, const weft_panels *b, co
  */
 typedef void (*weft_keeper)(int64_t k, const void *a, const void *b, const void *start, void *to);
 
+/* The same, and meanwhile what is needed next is brought closer. */
+typedef void (*weft_near_keeper)(int64_t k, const void *a, const void *b, const void *start, void *to,
+                                 const char *ahead, int64_t bytes);
+
 /*
  * Packs one full panel of a matrix that already has the kernel's type, for k > 0, a multiple of k_step.
  * `ld` counts elements: between rows of A (columns of B) when k runs along memory, between successive k
@@ -121,11 +125,12 @@ typedef struct weft_kernel {
     /* Optional: called by the thread before and after any of what follows: registers that are set up once. */
     void (*prepare)(void), (*release)(void);
     weft_microkernel run;
-    weft_near_kernel run_near; /* optional */
-    weft_keeper keep;          /* optional; with it: */
-    int keep_block;            /* 1 or 2 */
-    weft_finisher finish;      /* optional; with `keep`; and with it: */
-    weft_finisher settle;      /* the same into one place, as sums; takes `start` only */
+    weft_near_kernel run_near;  /* optional */
+    weft_keeper keep;           /* optional; with it: */
+    int keep_block;             /* 1 or 2 */
+    weft_near_keeper keep_near; /* optional */
+    weft_finisher finish;       /* optional; with `keep`; and with it: */
+    weft_finisher settle;       /* the same into one place, as sums; takes `start` only */
 
     /* Optional: the same, for a panel of B that streams from memory; prefetches what follows it. */
     weft_microkernel run_ahead;

@@ -126,6 +126,7 @@ const weft_kernel weft_kernel_amx_bf16_32x32 = {
     .run_near = run_near,
     .run_ahead = run_ahead,
     .keep = keep,
+    .keep_near = keep_near,
     .keep_block = 1,
     .finish = finish,
     .settle = settle,

@@ -59,6 +59,7 @@ const weft_kernel weft_kernel_amx_i8_32x32 = {
     .run_near = run_near,
     .run_ahead = run_ahead,
     .keep = keep,
+    .keep_near = keep_near,
     .keep_block = 1,
     .along = weft_avx512_i8_amx_along,
     .across = weft_avx512_i8_amx_across,

@@ -157,13 +157,19 @@ INLINE void fetch_quarter(const char *a, int quarter)
 
 /* The kernel's functions that are the same for both types; `K` elements of k are a step. */
 #define AMX_KERNEL(multiply, K)                                                                              \
-    static void keep(int64_t k, const void *a, const void *b, const void *start, void *to)                   \
+    static void keep_near(int64_t k, const void *a, const void *b, const void *start, void *to,              \
+                          const char *ahead, int64_t bytes)                                                  \
     {                                                                                                        \
-        fetches none = {0};                                                                                  \
+        fetches near = fetches_of(k / (K), ahead, bytes, to, NR * 4);                                        \
                                                                                                              \
         begin_tiles(start);                                                                                  \
-        AMX_PRODUCTS(multiply, k / (K), a, b, &none, 0);                                                     \
+        AMX_PRODUCTS(multiply, k / (K), a, b, &near, NR * 4);                                                \
         store_tiles(to, NR);                                                                                 \
+    }                                                                                                        \
+                                                                                                             \
+    static void keep(int64_t k, const void *a, const void *b, const void *start, void *to)                   \
+    {                                                                                                        \
+        keep_near(k, a, b, start, to, NULL, 0);                                                              \
     }                                                                                                        \
                                                                                                              \
     INLINE void run_from(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add,            \
