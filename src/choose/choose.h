@@ -18,6 +18,7 @@ typedef struct weft_basis {
     const weft_core *core; /* whose kernels this process takes; or NULL */
     int workers;           /* of a rank where nobody asks for another number */
     bool spread;           /* the ranks are on several nodes */
+    bool alone;            /* each on one of its own */
     uint64_t nodes;        /* hash of how many each has; 0: one node */
     bool tuned;            /* there is a file of weft tune, which may change: ranks meet for every plan */
 } weft_basis;

@@ -16,6 +16,9 @@ enum {
     ONE_SHOT_BYTES = 4 << 10,
     ACROSS_LEAST_BYTES = 64 << 10,
     ACROSS_MOST_BYTES = 256 << 10,
+    PUSHED_RANKS = 3, /* measured with so many */
+    PUSHED_LEAST_BYTES = 128 << 10,
+    PUSHED_MOST_BYTES = 4 << 20,
     /* Of a product: beyond, hiding the copy of what an epilogue made gains nothing; float32 sums wait in
      * memory, and two places take more than they save. */
     EPILOGUE_K = 256,
@@ -46,13 +49,21 @@ static int64_t chunk_across(const weft_problem *p, int world)
     return chunk < least ? least : chunk < most ? chunk : most;
 }
 
+/* Sums of few ranks, each alone on its node, which have nobody to share with: stored where they are wanted
+ * they need not be copied there, but for so few bytes that one trip less counts more. */
+static bool is_pushed(int64_t bytes, int world)
+{
+    return world <= PUSHED_RANKS && bytes * (world - 1) >= PUSHED_LEAST_BYTES && bytes <= PUSHED_MOST_BYTES;
+}
+
 /*
  * Over nodes: what crosses once, but for rows that each go to one rank anyway. Few rows of A are gathered
  * first, so that B is read once; parts of k are read where they lie.
  */
-static weft_schedule choose_across(const weft_problem *p)
+static weft_schedule choose_across(const weft_problem *p, int world, bool alone)
 {
-    if (p->op == WEFT_OP_ALL_TO_ALL)
+    if (p->op == WEFT_OP_ALL_TO_ALL || (p->op == WEFT_OP_ALL_REDUCE && alone &&
+                                        is_pushed(p->count * (int64_t)weft_dtype_size(p->dtype), world)))
         return WEFT_SCHEDULE_PUSH;
     if (p->op == WEFT_OP_AG_GEMM && (weft_layout_gathers_k(p->layout) || p->b_form == WEFT_B_PREPACKED) &&
         p->layout != WEFT_LAYOUT_GATHER_A)
@@ -194,6 +205,11 @@ void weft_basis_find(const weft_group *group, weft_basis *basis)
     basis->workers = workers_here(group);
     basis->spread = group->spread;
     basis->nodes = nodes_of(group);
+    basis->alone = basis->spread;
+    for (int rank = 1; rank < group->size; rank++)
+        for (int other = 0; other < rank && basis->alone; other++)
+            basis->alone = group->world->domain[group->seats[rank].world_rank] !=
+                           group->world->domain[group->seats[other].world_rank];
     find_here(basis);
 }
 
@@ -214,6 +230,10 @@ void weft_basis_assume(int world, const int32_t *domain, weft_basis *basis)
         basis->spread |= !same;
         basis->nodes = hash_place(basis->nodes, same);
     }
+    basis->alone = basis->spread;
+    for (int rank = 1; rank < world; rank++)
+        for (int other = 0; other < rank && basis->alone; other++)
+            basis->alone = domain[rank] != domain[other];
     if (!basis->spread)
         basis->nodes = 0;
     find_here(basis);
@@ -272,7 +292,8 @@ weft_status weft_choose_cpu(const weft_basis *basis, const weft_problem *problem
         p.tuning.workers = cores;
     if (p.op >= WEFT_OP_ALL_REDUCE) {
         if (p.schedule == WEFT_SCHEDULE_AUTO)
-            p.schedule = basis->spread ? choose_across(&p) : choose_collective(&p, world);
+            p.schedule =
+                basis->spread ? choose_across(&p, world, basis->alone) : choose_collective(&p, world);
         if (!p.tuning.tile_n)
             p.tuning.tile_n = basis->spread ? chunk_across(&p, world) : weft_plan_chunk(&p, world);
     } else {
@@ -285,7 +306,7 @@ weft_status weft_choose_cpu(const weft_basis *basis, const weft_problem *problem
         }
         bind = weft_core_binding(basis->core, p.dtype, false);
         if (p.schedule == WEFT_SCHEDULE_AUTO && basis->spread)
-            p.schedule = choose_across(&p);
+            p.schedule = choose_across(&p, world, basis->alone);
         else if (p.schedule == WEFT_SCHEDULE_AUTO)
             status = choose_gemm(basis, &p, world, bind, &p.schedule, &by, error);
         if (status != WEFT_OK)

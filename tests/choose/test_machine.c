@@ -131,6 +131,31 @@ static void reads_b_once_for_few_rows(void)
     }
 }
 
+/* Sums of two or three ranks that are alone on their nodes, of some size, go straight to their place. */
+static void pushes_sums_of_lone_ranks(void)
+{
+    static const struct {
+        int32_t domain[4];
+        int world;
+        int64_t bytes;
+        bool pushed;
+    } cases[] = {{{0, 1, 2}, 3, 64 << 10, true}, {{0, 1}, 2, 128 << 10, true},
+                 {{0, 1}, 2, 4 << 20, true},     {{0, 1}, 2, 64 << 10, false},
+                 {{0, 1, 2}, 3, 8 << 20, false}, {{0, 1, 0}, 3, 1 << 20, false},
+                 {{0, 0, 1}, 3, 1 << 20, false}, {{0, 1, 2, 3}, 4, 1 << 20, false}};
+    weft_error_text error = {0};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        weft_problem problem = {.op = WEFT_OP_ALL_REDUCE, .dtype = WEFT_F32, .count = cases[i].bytes / 4};
+        weft_problem resolved;
+        weft_basis basis;
+
+        weft_basis_assume(cases[i].world, cases[i].domain, &basis);
+        CHECK_INT(weft_choose_cpu(&basis, &problem, cases[i].world, &resolved, NULL, &error), WEFT_OK);
+        CHECK_INT(resolved.schedule, cases[i].pushed ? WEFT_SCHEDULE_PUSH : WEFT_SCHEDULE_TWO_LEVEL);
+    }
+}
+
 int main(void)
 {
     weft_machine machine = find("mi300x8");
@@ -147,6 +172,7 @@ int main(void)
     weighs_the_promise();
     foresees_few_rows();
     reads_b_once_for_few_rows();
+    pushes_sums_of_lone_ranks();
     /* Where a fused kernel's launch costs more than a tiny problem's communication, it is not taken. */
     {
         weft_machine h100 = find("h100x8");
