@@ -95,8 +95,7 @@ static bool answer_hop(const weft_cuda_link *p, const weft_cuda_link_hop *hop, u
 /* The first hop may be answered more than once: with the same. */
 static bool answer_lines(const weft_cuda_link *p, uint32_t cta, uint64_t epoch)
 {
-    return answer_hop(p, &p->hop[0], cta, epoch) &&
-           (!p->hop[1].inbox || answer_hop(p, &p->hop[1], cta, epoch));
+    return answer_hop(p, &p->hop[0], cta, epoch) && answer_hop(p, &p->hop[1], cta, epoch);
 }
 
 bool fake_link_step(const weft_cuda_link *p, fake_link_kind by, uint32_t cta)

@@ -429,19 +429,21 @@ enum {
     LINK_PACKETS_BYTES = 2 << 20, /* that a rank sends as packets: beyond, two more hops take less */
     LINK_CTA_BYTES = 2 << 10,
     LINK_CTAS = 64,             /* have more bytes under way than a link carries in its latency */
-    LINK_HOP_BYTES = 1350000,   /* a link carries while a hop of an all_reduce by lines waits */
+    LINK_HOP_BYTES = 1700000,   /* a link carries while another hop of an all_reduce waits */
     LINK_LINES_BYTES = 16 << 20 /* of an all_reduce: its inboxes have four times as many */
 };
 
-/* By lines an all_reduce sends in two hops 2 (W - 1) / W times its bytes, in one W - 1 times. */
+/* An all_reduce sends in two hops, by lines, 2 (W - 1) / W times its bytes; in one, by packets that are half
+ * payload, 2 (W - 1) times. */
 static weft_schedule schedule_over_links(const weft_problem *p, const weft_cuda_basis *b, int64_t bytes)
 {
     int64_t world = b->world;
     bool few = world > 1 && world <= WEFT_CUDA_PACKET_RANKS;
 
     if (few && b->adds && p->op == WEFT_OP_ALL_REDUCE && bytes <= LINK_LINES_BYTES)
-        return bytes * (world - 1) * (world - 2) / world <= LINK_HOP_BYTES ? WEFT_SCHEDULE_PACKETS
-                                                                           : WEFT_SCHEDULE_TWO_SHOT_PACKETS;
+        return 2 * bytes * (world - 1) * (world - 1) / world <= LINK_HOP_BYTES
+                   ? WEFT_SCHEDULE_PACKETS
+                   : WEFT_SCHEDULE_TWO_SHOT_PACKETS;
     if (few && bytes * (world - 1) <= LINK_PACKETS_BYTES)
         return WEFT_SCHEDULE_PACKETS;
     return p->op == WEFT_OP_BROADCAST || p->op == WEFT_OP_ALL_REDUCE ? WEFT_SCHEDULE_PUSH
@@ -467,12 +469,10 @@ static int64_t at_most(int64_t value, int64_t most)
     return value < most ? value : most;
 }
 
-/* What an all_reduce cuts: all of it in one hop, else slices (src/plan/two_shot_packets.c). */
-static int64_t cut_by_lines(const weft_problem *p, weft_schedule schedule, int world)
+/* What two hops cut, the longest slice (src/plan/two_shot_packets.c). */
+static int64_t cut_by_lines(const weft_problem *p, int world)
 {
-    int64_t grain = 16 / (int64_t)weft_dtype_size(p->dtype);
-
-    return schedule == WEFT_SCHEDULE_PACKETS ? p->count : weft_part_granular(p->count, grain, world, 0).count;
+    return weft_part_granular(p->count, 16 / (int64_t)weft_dtype_size(p->dtype), world, 0).count;
 }
 
 /* A chunk is a CTA, so that both are decided together. They wait for peers that may have much to do first:
@@ -481,9 +481,8 @@ static weft_tuning tune_packets(const weft_problem *p, const weft_cuda_basis *b,
                                 int ctas)
 {
     int room = b->whole || b->world == 1 ? ctas : weft_cuda_waiting_most(ctas, b->world) / (b->world - 1);
-    bool lines = p->op == WEFT_OP_ALL_REDUCE;
-    int64_t size = (int64_t)weft_dtype_size(p->dtype),
-            cut = lines ? cut_by_lines(p, schedule, b->world) : p->count,
+    bool lines = schedule == WEFT_SCHEDULE_TWO_SHOT_PACKETS;
+    int64_t size = (int64_t)weft_dtype_size(p->dtype), cut = lines ? cut_by_lines(p, b->world) : p->count,
             unit = lines ? weft_cuda_line_payload(b->adds) : 2 * WEFT_CUDA_PACKET_PAYLOAD,
             most = lines ? WEFT_CUDA_CTA_LINES * unit : CTA_PACKETS * WEFT_CUDA_PACKET_PAYLOAD;
     int64_t chunks = at_most(weft_divide_up(cut * size, most), lines && b->whole ? at_most(room, LINK_CTAS)

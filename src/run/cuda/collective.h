@@ -2,14 +2,14 @@
  * What the kernels of collectives are given. Included by C and by CUDA.
  *
  * weft_collective_* (collective.cu) walk the arrays of task.h, like the walkers of products, without their
- * shared memory. weft_packets (packets.cu) runs plans of the schedule `packets` alone: a packet is 8 bytes of
+ * shared memory. weft_packets (packets.cu) runs plans of the schedule `packets`: a packet is 8 bytes of
  * payload and the run's number in one 16-byte store, so that what arrives says itself that it has arrived.
  * Inboxes are doubled by parity. A rank writes those of run e + 2 after it has finished e + 1, for which
  * every peer sent it something, so every peer was through with run e: no ENTER, no DONE, no barrier between
  * runs.
  *
- * weft_lines (lines.cu) does so for all_reduce, in one hop (`packets`) or two (`two_shot_packets`), by lines
- * of 128 bytes that eight threads of a warp store at once. Where links keep such a store whole, as NVLink
+ * weft_lines (lines.cu) does so for all_reduce in two hops (`two_shot_packets`), by lines of 128 bytes that
+ * eight threads of a warp store at once. Where links keep such a store whole, as NVLink
  * does, a line is 15 words of payload and the run's number in its last one; elsewhere it is eight packets.
  * Thread i of the eight has words i and, of whole lines, 8 + i of a line's payload, side by side. A rank of
  * whose slice nothing is left in a chunk hears in its place the results of those that have some, and those
@@ -42,8 +42,8 @@ static inline int64_t weft_cuda_line_payload(bool whole)
 
 /* What goes to a rank, and its inbox's row of this one; NULL and a row: a packet without payload, so that it
  * knows this rank has come. Where its payload goes, NULL when it sends none; REDUCE: that of rank 0 is the
- * result's. Lines: the rank's slice in send and recv and how long it is; one hop: all of them, and the
- * rank's own recv. `back`: this rank's row of its inbox of results. */
+ * result's. Lines: the rank's slice in send and recv and how long it is. `back`: this rank's row of its inbox
+ * of results. */
 typedef struct weft_cuda_packet_peer {
     const char *send;
     char *to, *recv, *back;
@@ -55,11 +55,11 @@ typedef struct weft_cuda_packets {
     uint64_t *epochs;                /* the runs each CTA has finished: a signal's line apart */
     int64_t bytes, chunk_packets;    /* of a row's payload, the longest; of it that a CTA has: or lines */
     int64_t row_bytes, parity_bytes; /* between rows of inboxes, and between their two instances */
-    const char *inbox, *results;     /* row 0 of this rank's; lines, two hops: that of results, else NULL */
+    const char *inbox, *results;     /* row 0 of this rank's; lines: that of results, else NULL */
     int32_t world, rank;
     int32_t reduces, dtype, reduction;
     int32_t aligned;            /* every address allows accesses of 8 bytes */
-    int32_t lines, whole_lines; /* all_reduce */
+    int32_t lines, whole_lines; /* all_reduce in two hops */
     weft_cuda_packet_peer peer[WEFT_CUDA_PACKET_RANKS];
     weft_cuda_control *control;
     weft_cuda_control *const *controls; /* every rank's */

@@ -1,5 +1,5 @@
 /*
- * All-reduce by lines, in one hop or two: see collective.h. A CTA has a chunk of every slice, eight threads
+ * All-reduce by lines in two hops: see collective.h. A CTA has a chunk of every slice, eight threads
  * the same lines of all slices: they have read what they send before they store what comes, so recv may be
  * send.
  *
@@ -162,21 +162,7 @@ __device__ __forceinline__ int rank_after(const weft_cuda_packets &p, int step)
     return p.rank + step < p.world ? p.rank + step : p.rank + step - p.world;
 }
 
-/* One hop: the same line to everyone. */
-template <bool WHOLE>
-__device__ __forceinline__ void send_whole(const weft_cuda_packets &p, const Run &run, int64_t line)
-{
-    const weft_cuda_packet_peer &mine = p.peer[p.rank];
-    if (!has_line<WHOLE>(mine.bytes, line))
-        return;
-    typename Line<WHOLE>::Payload x = load_line<WHOLE>(p, mine.send, mine.bytes, line);
-    load_rest<WHOLE>(p, mine.send, mine.bytes, line, x);
-#pragma unroll 1
-    for (int step = 1; step < p.world; step++)
-        put_line<WHOLE>(p.peer[rank_after(p, step)].to, run, line, x);
-}
-
-/* Two hops: of each slice its line to whoever adds it up. */
+/* Of each slice its line to whoever adds it up. */
 template <bool WHOLE>
 __device__ __forceinline__ void send_slices(const weft_cuda_packets &p, const Run &run, int64_t line)
 {
@@ -199,7 +185,7 @@ __device__ __forceinline__ void send_slices(const weft_cuda_packets &p, const Ru
     }
 }
 
-/* What all ranks have of this rank's slice, in their order; then, of two hops, back to all. */
+/* What all ranks have of this rank's slice, in their order; then back to all. */
 template <int DTYPE, bool WHOLE>
 __device__ __forceinline__ void add_up(const weft_cuda_packets &p, const Run &run, Watch &watch, int64_t line)
 {
@@ -238,7 +224,7 @@ __device__ __forceinline__ void add_up(const weft_cuda_packets &p, const Run &ru
     Payload result = sum.word();
     store_line<WHOLE>(p, mine.recv, mine.bytes, line, result);
 #pragma unroll 1
-    for (int step = 1; step < p.world && p.results; step++)
+    for (int step = 1; step < p.world; step++)
         put_line<WHOLE>(p.peer[rank_after(p, step)].back, run, line, result);
 }
 
@@ -288,13 +274,10 @@ template <int DTYPE, bool WHOLE> __device__ __forceinline__ void run_lines(const
     run.epoch = __ldcg(mine) + 1;
     run.parity = (int64_t)(run.epoch & 1) * p.parity_bytes;
     for (int64_t line = begin + own; line < run.end; line += CTA_LINES)
-        if (p.results)
-            send_slices<WHOLE>(p, run, line);
-        else
-            send_whole<WHOLE>(p, run, line);
+        send_slices<WHOLE>(p, run, line);
     for (int64_t base = begin; base < run.end && !watch.lost; base += CTA_LINES)
         add_up<DTYPE, WHOLE>(p, run, watch, base + own);
-    for (int64_t base = begin; base < run.end && !watch.lost && p.results; base += CTA_LINES)
+    for (int64_t base = begin; base < run.end && !watch.lost; base += CTA_LINES)
         take_results<WHOLE>(p, run, watch, base + own);
     /* every thread has read the number, and of a run that was given up none is counted */
     if (!__syncthreads_or(watch.lost) && threadIdx.x == 0)

@@ -8,8 +8,9 @@
  * later. Each of the others waits for one more DONE of the rank at its peers, lets the link carry what a lane
  * moves in one direction, stores what such a lane of every peer stores at this rank, and says DONE.
  * weft_link_packets stands for those whose plans go by packets: a chunk of every peer's packets comes when
- * the rank's own has arrived there and the link has carried them. weft_link_lines does so with lines, of two
- * hops each by WEFT_CUDA_LINK_THREADS threads of its own: what comes late of one holds up none of the other.
+ * the rank's own has arrived there and the link has carried them. weft_link_lines does so with lines, each of
+ * their two hops by WEFT_CUDA_LINK_THREADS threads of its own: what comes late of one holds up none of the
+ * other.
  */
 #ifndef WEFT_RUN_CUDA_LINK_H
 #define WEFT_RUN_CUDA_LINK_H
@@ -66,7 +67,7 @@ typedef struct weft_cuda_link {
     char *inbox;
     int64_t packets, chunk_packets, row_bytes, parity_bytes;
     int64_t busy_ps;           /* the link carries a packet of every peer, or a line */
-    weft_cuda_link_hop hop[2]; /* lines; the second without an inbox: there is one */
+    weft_cuda_link_hop hop[2]; /* lines */
 } weft_cuda_link;
 
 #endif

@@ -4,10 +4,10 @@
 #include "core/dtype.h"
 #include "core/round.h"
 
-/* All-reduce goes by lines. */
+/* Two hops go by lines: in one, packets a thread have come sooner. */
 static bool by_lines(const weft_plan_part *part)
 {
-    return part->problem.op == WEFT_OP_ALL_REDUCE;
+    return part->problem.schedule == WEFT_SCHEDULE_TWO_SHOT_PACKETS;
 }
 
 /* What a CTA has a whole number of, of payload and as it is sent. */
@@ -106,7 +106,7 @@ weft_status weft_cuda_packets_make(const weft_plan_part *part, const weft_cuda_b
     return WEFT_OK;
 }
 
-/* Slices, which in one hop are all of it. The first of a slice's chunks comes first. */
+/* Slices. The first of a slice's chunks comes first. */
 static void bind_lines(const weft_plan_part *part, const char *send, char *recv, weft_cuda_packets *p)
 {
     int64_t size = (int64_t)weft_dtype_size(part->problem.dtype);
@@ -174,6 +174,7 @@ void weft_cuda_packets_bind(const weft_plan_part *part, const void *send, void *
     else
         bind_packets(part, send, recv, p);
     /* all_reduce and broadcast have one row; slices begin on 16 bytes of it */
-    p->aligned = ends % WEFT_CUDA_PACKET_PAYLOAD == 0 && (p->bytes % WEFT_CUDA_PACKET_PAYLOAD == 0 ||
-                                                          p->lines || part->problem.op == WEFT_OP_BROADCAST);
+    p->aligned = ends % WEFT_CUDA_PACKET_PAYLOAD == 0 &&
+                 (p->bytes % WEFT_CUDA_PACKET_PAYLOAD == 0 || part->problem.op == WEFT_OP_ALL_REDUCE ||
+                  part->problem.op == WEFT_OP_BROADCAST);
 }

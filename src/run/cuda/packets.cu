@@ -1,6 +1,6 @@
 /*
- * Small collectives in one hop, but all_reduce: see collective.h. A CTA has a chunk of every row, a thread
- * the same packets of all rows: it has read what it sends before it stores what comes, so recv may be send.
+ * Small collectives in one hop: see collective.h. A CTA has a chunk of every row, a thread the same packets
+ * of all rows: it has read what it sends before it stores what comes, so recv may be send.
  *
  * Card: no shared memory, no barrier before the payload is stored, the packets of 4 ranks in flight a thread.
  */

@@ -400,14 +400,14 @@ static int fill_row(const link_bench *b, const weft_cuda_packets *p, int r, bool
 static int make_line_peers(link_bench *b, loop *l)
 {
     const weft_cuda_packets *p = &l->executor.packets;
-    int hops = p->results ? 2 : 1, status = 0;
-    size_t bytes[2] = {(size_t)p->parity_bytes, p->results ? (size_t)p->parity_bytes : 0};
+    int status = 0;
+    size_t bytes[2] = {(size_t)p->parity_bytes, (size_t)p->parity_bytes};
     char *images = calloc(2, (size_t)p->parity_bytes + 16);
     void *at[2] = {0};
 
     if (!images)
         status = 1;
-    for (int hop = 0; hop < hops; hop++)
+    for (int hop = 0; hop < 2; hop++)
         for (int r = 1; r < b->data.world && !status; r++)
             status = fill_row(b, p, r, hop == 1,
                               (uint64_t *)(void *)(images + hop * p->parity_bytes + r * p->row_bytes));
@@ -419,7 +419,7 @@ static int make_line_peers(link_bench *b, loop *l)
     free(images);
     if (status)
         return status;
-    l->link_bytes = (double)(b->data.world - 1) * (double)p->row_bytes * hops;
+    l->link_bytes = (double)(b->data.world - 1) * (double)p->row_bytes * 2;
     l->peers.hop[0] = (weft_cuda_link_hop){.images = at[0],
                                            .watched = p->peer[1].to,
                                            .inbox = (char *)(uintptr_t)p->inbox,
@@ -490,7 +490,7 @@ static int start_peers(link_bench *b, loop *l, uint32_t runs)
     CUlaunchConfig config = {.gridDimX = l->peers_grid,
                              .gridDimY = 1,
                              .gridDimZ = 1,
-                             .blockDimX = WEFT_CUDA_LINK_THREADS * (l->peers.hop[1].inbox ? 2 : 1),
+                             .blockDimX = WEFT_CUDA_LINK_THREADS * (lines ? 2 : 1),
                              .blockDimY = 1,
                              .blockDimZ = 1,
                              .hStream = b->side};
