@@ -159,38 +159,86 @@ __device__ __forceinline__ bool any_of_hop(int hop, bool yes)
     return any;
 }
 
-/* As many lines of a chunk as a hop's threads have, of every peer. */
-__device__ __forceinline__ bool answer_lines(const weft_cuda_link &p, int hop, int64_t first, int64_t end,
-                                             uint64_t epoch)
+/* What a thread of a hop has of a round: its part of as many lines as the hop's threads have. */
+struct Round {
+    int64_t first, end; /* lines */
+    uint64_t due;       /* of the first thread */
+
+    __device__ __forceinline__ int64_t line() const
+    {
+        return first + (int)threadIdx.x % THREADS / WEFT_CUDA_LINE_THREADS;
+    }
+    __device__ __forceinline__ int64_t at() const
+    {
+        return line() * WEFT_CUDA_LINE_BYTES +
+               (int)threadIdx.x % WEFT_CUDA_LINE_THREADS * WEFT_CUDA_PACKET_BYTES;
+    }
+};
+
+enum { LAST = WEFT_CUDA_LINE_THREADS - 1 };
+
+/* Until the rank's lines have arrived; then the link carries those of every peer. */
+__device__ __forceinline__ bool notice_lines(const weft_cuda_link &p, int hop, Round &r, uint64_t epoch)
 {
-    enum { LINE = WEFT_CUDA_LINE_BYTES, LAST = WEFT_CUDA_LINE_THREADS - 1 };
     const weft_cuda_link_hop &h = p.hop[hop];
-    int own = (int)threadIdx.x % THREADS, lane = own % WEFT_CUDA_LINE_THREADS;
-    int64_t line = first + own / WEFT_CUDA_LINE_THREADS, at = line * LINE + lane * WEFT_CUDA_PACKET_BYTES,
-            parity = (int64_t)(epoch & 1) * p.parity_bytes;
-    const char *watched =
-        h.watched + parity + min(line, h.watched_lines - 1) * LINE + LAST * WEFT_CUDA_PACKET_BYTES;
+    const char *watched = h.watched + (int64_t)(epoch & 1) * p.parity_bytes +
+                          min(r.line(), h.watched_lines - 1) * WEFT_CUDA_LINE_BYTES +
+                          LAST * WEFT_CUDA_PACKET_BYTES;
     uint64_t until = now_ns() + p.deadline_ns;
-    bool here = line < end, lost = false;
-    ulonglong2 image[PEERS];
-#pragma unroll
-    for (int i = 0; i < PEERS; i++)
-        if (here && i + 1 < p.world)
-            image[i] = __ldg((const ulonglong2 *)(h.images + (i + 1) * p.row_bytes + at));
-    while (here && lane == LAST && !lost && (int64_t)(packet_get(watched).epoch - epoch) < 0)
+    bool looks = r.line() < r.end && threadIdx.x % WEFT_CUDA_LINE_THREADS == LAST, lost = false;
+    while (looks && !lost && (int64_t)(packet_get(watched).epoch - epoch) < 0)
         lost = now_ns() > until;
     if (any_of_hop(hop, lost))
         return false;
-    if (own == 0)
-        sleep_until(carry(p, (min(end, first + WEFT_CUDA_CTA_LINES) - first) * p.busy_ps / 1000) +
-                    (uint64_t)p.latency_ns);
+    if (threadIdx.x % THREADS == 0)
+        r.due = carry(p, (min(r.end, r.first + WEFT_CUDA_CTA_LINES) - r.first) * p.busy_ps / 1000) +
+                (uint64_t)p.latency_ns;
+    return true;
+}
+
+__device__ __forceinline__ void load_images(const weft_cuda_link &p, int hop, const Round &r,
+                                            ulonglong2 image[PEERS])
+{
+#pragma unroll
+    for (int i = 0; i < PEERS; i++)
+        if (r.line() < r.end && i + 1 < p.world)
+            image[i] = __ldg((const ulonglong2 *)(p.hop[hop].images + (i + 1) * p.row_bytes + r.at()));
+}
+
+__device__ __forceinline__ void put_lines(const weft_cuda_link &p, int hop, const Round &r, uint64_t epoch,
+                                          const ulonglong2 image[PEERS])
+{
+    char *inbox = p.hop[hop].inbox + (int64_t)(epoch & 1) * p.parity_bytes + r.at();
+    if (threadIdx.x % THREADS == 0)
+        sleep_until(r.due);
     any_of_hop(hop, false);
 #pragma unroll
     for (int i = 0; i < PEERS; i++)
-        if (here && i + 1 < p.world)
-            packet_put(h.inbox + parity + (i + 1) * p.row_bytes + at, image[i].x,
-                       lane == LAST ? epoch : image[i].y);
-    return true;
+        if (r.line() < r.end && i + 1 < p.world)
+            packet_put(inbox + (i + 1) * p.row_bytes, image[i].x,
+                       threadIdx.x % WEFT_CUDA_LINE_THREADS == LAST ? epoch : image[i].y);
+}
+
+/* A chunk, of every peer: a round is noticed while the one before it is under way, as a link carries what
+ * follows. */
+__device__ __forceinline__ bool answer_lines(const weft_cuda_link &p, int hop, int64_t first, int64_t end,
+                                             uint64_t epoch)
+{
+    Round now = {first, end};
+    ulonglong2 image[PEERS];
+    load_images(p, hop, now, image);
+    if (!notice_lines(p, hop, now, epoch))
+        return false;
+    while (true) {
+        Round next = {now.first + WEFT_CUDA_CTA_LINES, end};
+        if (next.first < end && !notice_lines(p, hop, next, epoch))
+            return false;
+        put_lines(p, hop, now, epoch, image);
+        if (next.first >= end)
+            return true;
+        now = next;
+        load_images(p, hop, now, image);
+    }
 }
 
 } // namespace
@@ -229,8 +277,7 @@ extern "C" __global__ void __launch_bounds__(2 * THREADS, 2)
     int64_t first = blockIdx.x * p.chunk_packets, last = min(p.hop[hop].lines, first + p.chunk_packets);
     bool goes_on = true;
     for (; run < end && goes_on; run++)
-        for (int64_t line = first; line < last && goes_on; line += WEFT_CUDA_CTA_LINES)
-            goes_on = answer_lines(p, hop, line, last, run + 1);
+        goes_on = first >= last || answer_lines(p, hop, first, last, run + 1);
     __syncthreads();
     if (threadIdx.x == 0)
         p.answered[blockIdx.x * WEFT_CUDA_LINE_WORDS] = end;
