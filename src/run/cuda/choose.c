@@ -429,6 +429,7 @@ enum {
     LINK_PACKETS_BYTES = 2 << 20, /* that a rank sends as packets: beyond, two more hops take less */
     LINK_CTA_BYTES = 2 << 10,
     LINK_CTAS = 64,             /* have more bytes under way than a link carries in its latency */
+    LINK_LINES_CTAS = 72,       /* have 2 MiB of eight ranks under way at once */
     LINK_CTA_LINES = 8,         /* of two warps: less is not worth another CTA */
     LINK_HOP_BYTES = 1700000,   /* a link carries while another hop of an all_reduce waits */
     LINK_LINES_BYTES = 16 << 20 /* of an all_reduce: its inboxes have four times as many */
@@ -486,9 +487,10 @@ static weft_tuning tune_packets(const weft_problem *p, const weft_cuda_basis *b,
     int64_t size = (int64_t)weft_dtype_size(p->dtype), cut = lines ? cut_by_lines(p, b->world) : p->count,
             unit = lines ? weft_cuda_line_payload(b->adds) : 2 * WEFT_CUDA_PACKET_PAYLOAD,
             most = lines ? LINK_CTA_LINES * unit : CTA_PACKETS * WEFT_CUDA_PACKET_PAYLOAD;
-    int64_t chunks = at_most(weft_divide_up(cut * size, most), lines && b->whole ? at_most(room, LINK_CTAS)
-                                                               : room > 0        ? room
-                                                                                 : 1);
+    int64_t chunks =
+        at_most(weft_divide_up(cut * size, most), lines && b->whole ? at_most(room, LINK_LINES_CTAS)
+                                                  : room > 0        ? room
+                                                                    : 1);
     weft_tuning t = p->tuning;
 
     t.tile_n = chunks ? weft_round_up(weft_divide_up(cut, chunks), unit / size) : 0;
