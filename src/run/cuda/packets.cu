@@ -71,6 +71,7 @@ template <int DTYPE>
 __device__ __forceinline__ void receive(const weft_cuda_packets &p, Watch &watch, const Share &s)
 {
     Elements<DTYPE, uint64_t> sum;
+    bool adds = p.reduction == WEFT_SUM || p.reduction == WEFT_AVERAGE;
     uint64_t own = p.peer[p.rank].send ? row_get(p.aligned, p.peer[p.rank].send, p.bytes, s.at) : 0;
 #pragma unroll 1
     for (int r0 = 0; r0 < p.world && !watch.lost; r0 += TOGETHER) {
@@ -87,6 +88,8 @@ __device__ __forceinline__ void receive(const weft_cuda_packets &p, Watch &watch
                     row_set(p.aligned, p.peer[r].recv, p.bytes, s.at, word);
             } else if (r == 0) {
                 sum.start(word);
+            } else if (adds) {
+                sum.template with<true>(p.reduction, word);
             } else {
                 sum.template with<false>(p.reduction, word);
             }
