@@ -417,7 +417,7 @@ enum {
     PACKETS_BYTES_4 = 64 << 10,
     PACKETS_BYTES = 8 << 10,    /* and of a broadcast, which only its root sends */
     ONE_SHOT_BYTES = 896 << 10, /* that a rank reads of its peers: beyond, slices take less */
-    CTA_PACKETS = 256,          /* a thread each, while there are CTAs */
+    CTA_PACKETS = 256,          /* while there are CTAs */
     CTA_BYTES = 16 << 10,       /* less is not worth another CTA */
     MOST_BYTES = 48 << 10,      /* of a CTA while half of them do: then the next kernel can come in early */
     CHUNK_BYTES = 1 << 30,      /* a task counts its bytes in 31 bits */
@@ -478,11 +478,14 @@ static int64_t cut_by_lines(const weft_problem *p, int world)
 }
 
 /* A chunk is a CTA, so that both are decided together. They wait for peers that may have much to do first:
- * where they share a GPU the others' must leave room for that. */
+ * where they share a GPU the others' must leave room for that, and half of a rank's SMs let its next kernel
+ * come in early. */
 static weft_tuning tune_packets(const weft_problem *p, const weft_cuda_basis *b, weft_schedule schedule,
                                 int ctas)
 {
-    int room = b->whole || b->world == 1 ? ctas : weft_cuda_waiting_most(ctas, b->world) / (b->world - 1);
+    int room = b->whole || b->world == 1
+                   ? ctas
+                   : (int)at_most(weft_cuda_waiting_most(ctas, b->world) / (b->world - 1), ctas / 2);
     bool lines = schedule == WEFT_SCHEDULE_TWO_SHOT_PACKETS;
     int64_t size = (int64_t)weft_dtype_size(p->dtype), cut = lines ? cut_by_lines(p, b->world) : p->count,
             unit = lines ? weft_cuda_line_payload(b->adds) : 2 * WEFT_CUDA_PACKET_PAYLOAD,

@@ -25,6 +25,7 @@
 
 enum {
     WEFT_CUDA_COLLECTIVE_THREADS = 256, /* of a CTA, with at most 128 registers: two fit an SM */
+    WEFT_CUDA_PACKETS_THREADS = 512,    /* at most, of a CTA of packets.cu, with 64: again two */
     WEFT_CUDA_PACKET_BYTES = 16,
     WEFT_CUDA_PACKET_PAYLOAD = 8,
     WEFT_CUDA_PACKET_RANKS = 32, /* what fits the parameters of a kernel */

@@ -626,9 +626,10 @@ static weft_status launch_kernel(const weft_cuda_executor *executor, CUstream st
     CUlaunchConfig config = {.gridDimX = executor->grid,
                              .gridDimY = 1,
                              .gridDimZ = 1,
-                             .blockDimX = executor->hopper ? WEFT_CUDA_THREADS
-                                          : any            ? WEFT_CUDA_ANY_THREADS
-                                                           : WEFT_CUDA_COLLECTIVE_THREADS,
+                             .blockDimX = by_packets         ? weft_cuda_packets_threads(&packets)
+                                          : executor->hopper ? WEFT_CUDA_THREADS
+                                          : any              ? WEFT_CUDA_ANY_THREADS
+                                                             : WEFT_CUDA_COLLECTIVE_THREADS,
                              .blockDimY = 1,
                              .blockDimZ = 1,
                              .sharedMemBytes = executor->hopper ? WEFT_CUDA_SHARED_BYTES

@@ -49,6 +49,12 @@ uint32_t weft_cuda_packets_grid(const weft_cuda_packets *p)
     return units ? (uint32_t)weft_divide_up(units, p->chunk_packets) : 0;
 }
 
+uint32_t weft_cuda_packets_threads(const weft_cuda_packets *p)
+{
+    return p->lines || p->chunk_packets <= WEFT_CUDA_COLLECTIVE_THREADS ? WEFT_CUDA_COLLECTIVE_THREADS
+                                                                        : WEFT_CUDA_PACKETS_THREADS;
+}
+
 /* Where this rank's row of rank r's inbox is. A rank in the loop sends to itself what stands for a peer's. */
 static char *row_there(const weft_plan_part *part, const weft_cuda_binding *binding, int64_t bytes,
                        uint32_t operand, int r)

@@ -13,9 +13,9 @@
 namespace
 {
 
-enum { THREADS = WEFT_CUDA_COLLECTIVE_THREADS, TOGETHER = 4 };
+enum { TOGETHER = 4 };
 
-/* What a thread has of every row: packets at, at + THREADS, ... before `end`. */
+/* What a thread has of every row: packets at, at + blockDim.x, ... before `end`. */
 struct Share {
     int64_t at, end, first; /* first: of the CTA */
     uint64_t epoch;
@@ -123,9 +123,9 @@ template <int DTYPE> __device__ __forceinline__ void run(const weft_cuda_packets
     wait_for_stream();
     s.epoch = __ldcg(mine) + 1;
     s.inbox = p.inbox + (s.epoch & 1) * p.parity_bytes;
-    for (; s.at < s.end; s.at += THREADS)
+    for (; s.at < s.end; s.at += blockDim.x)
         send(p, s);
-    for (s.at = begin; s.at < s.end && !watch.lost; s.at += THREADS)
+    for (s.at = begin; s.at < s.end && !watch.lost; s.at += blockDim.x)
         receive<DTYPE>(p, watch, s);
     /* every thread has read the number, and of a run that was given up none is counted */
     if (!__syncthreads_or(watch.lost) && threadIdx.x == 0)
@@ -136,7 +136,7 @@ template <int DTYPE> __device__ __forceinline__ void run(const weft_cuda_packets
 
 /* By what is reduced, so that a kernel has the registers of one type; movement takes any. */
 #define WEFT_PACKETS(name, dtype)                                                                            \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                 \
+    extern "C" __global__ void __launch_bounds__(WEFT_CUDA_PACKETS_THREADS, 2)                               \
         weft_packets_##name(const __grid_constant__ weft_cuda_packets p)                                     \
     {                                                                                                        \
         run<dtype>(p);                                                                                       \
