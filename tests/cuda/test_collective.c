@@ -2,6 +2,7 @@
  * lost. */
 #include "collective_cases.h"
 #include "fake_gpu.h"
+#include "run/cuda/packets.h"
 #include "support/procs.h"
 #include "support/ranks.h"
 
@@ -210,10 +211,23 @@ static void killed_process(int rank, void *argument)
     weft_group_free(group);
 }
 
+/* A packet each, up to the most threads; the kernel of lines has its own number. */
+static void test_threads(void)
+{
+    weft_cuda_packets p = {.chunk_packets = 256};
+
+    CHECK_INT(weft_cuda_packets_threads(&p), 256);
+    p.chunk_packets = 257;
+    CHECK_INT(weft_cuda_packets_threads(&p), 512);
+    p.lines = 1;
+    CHECK_INT(weft_cuda_packets_threads(&p), 256);
+}
+
 int main(void)
 {
     int64_t few = 64, many = 1 << 20;
 
+    test_threads();
     fake_gpu_install(1, 16, true);
     for (int i = 0; i < 2; i++) {
         procs all = procs_start(3, killed_process, i ? &many : &few);
