@@ -25,12 +25,12 @@ static void every_kind(weft_group *group, void *argument)
 /* Ranks with a GPU each: over links, by whole lines or not. */
 static void apart_rank(weft_group *group, void *argument)
 {
-    static const int64_t counts[] = {0, 1, 17, 130, 4099, 40000};
+    static const int64_t counts[] = {0, 1, 17, 130, 4099, 40000, 300001};
     coll_rank r;
 
     (void)argument;
     if (coll_begin_on(group, weft_rank(group), &r)) {
-        coll_all(&r, counts, 6);
+        coll_all(&r, counts, 7);
         coll_stream(&r, 60, 3000);
     }
     coll_end(&r);
@@ -41,10 +41,10 @@ static void apart_rank(weft_group *group, void *argument)
  * driver's call for that. */
 static void anywhere_rank(weft_group *group, void *argument)
 {
-    enum { COUNT = 100003, ALIGNED = 4, CALLS = 200 };
+    enum { COUNT = 300003, ALIGNED = 4, CALLS = 100, RECV = 4 << 20 };
     coll_rank r;
 
-    if (!coll_begin(group, &r)) {
+    if (!coll_begin_on(group, weft_rank(group), &r)) {
         coll_end(&r);
         return;
     }
@@ -59,7 +59,7 @@ static void anywhere_rank(weft_group *group, void *argument)
             CHECK_INT(weft_barrier(group), WEFT_OK);
         }
         CHECK_INT(weft_all_reduce(group, at, at, COUNT, WEFT_I32, WEFT_SUM), WEFT_OK);
-        CHECK_INT(weft_all_gather(group, at, at + 1024 * 1024, COUNT, WEFT_I32), WEFT_OK);
+        CHECK_INT(weft_all_gather(group, at, at + RECV, COUNT, WEFT_I32), WEFT_OK);
     }
     CHECK_INT(weft_group_wait(group), WEFT_OK);
     CHECK_INT(weft_barrier(group), WEFT_OK);
@@ -254,8 +254,10 @@ int main(void)
     ranks_run(2, graph_rank, NULL);
     ranks_run(3, graph_rank, NULL);
     ranks_run(2, asked_rank, NULL);
-    ranks_run(2, anywhere_rank, "cuMemcpyAsync");
+    fake_gpu_install(3, 16, true);
+    ranks_run(3, anywhere_rank, "cuMemcpyAsync");
     ranks_run(3, anywhere_rank, "cuMemAllocAsync");
+    fake_gpu_install(1, 16, true);
     ranks_run(3, missing_rank, &few);
     ranks_run(3, missing_rank, &many);
     return check_report("test_cuda_collective");

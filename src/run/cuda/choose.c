@@ -23,12 +23,13 @@ enum {
     COPIERS = 2,
     CREW_CTAS = 2,
     NARROW_N = 224, /* narrower tiles of crews of two: see walker.h */
+    HALF_M = 128,
     HALF_N = 128,
     ANY_M = 128, /* rows of a block of the walker for any GPU */
     OWN_ROWS = 2048,
     LINK_K = 878,         /* 790 TFLOP/s beside 450 GB/s */
     SPLITK_ROWS = 8,      /* up to which the kernel for products by themselves is faster than cuBLASLt, */
-    SPLITK_COLS = 192,    /* if all its tiles fit the GPU at once: so many columns to an SM */
+    SPLITK_COLS = 96,     /* if no SM has twice as many of its tiles as another: so many columns to an SM */
     NARROW_COLS = 24,     /* to an SM, up to which it divides k better: */
     TWO_TILES_ROWS = 224, /* up to so many rows where k is long, */
     ONE_TILE_ROWS = 64,   /* or so many */
@@ -146,13 +147,15 @@ static bool own_wins(const weft_problem *p, int crews)
             p->n % WEFT_CUDA_TILE_K == 0 && p->k % WEFT_CUDA_TILE_K == 0);
 }
 
-/* Whether a rank alone does without a walker, by the models. */
+/* Whether a rank alone does without a walker: where half of their rows would be empty it was always faster,
+ * else by the models. */
 static bool splitk_wins(const weft_problem *p, int crews)
 {
     weft_cuda_shape shape = {p->m, p->n, p->k, p->l, crews};
 
-    return weft_splitk_makes(p, 1) && weft_splitk_fastest(p->m, p->n, p->k, CREW_CTAS * crews).ns <
-                                          weft_cuda_cost_least(&shape, false).ns;
+    return weft_splitk_makes(p, 1) &&
+           (p->m <= HALF_M || weft_splitk_fastest(p->m, p->n, p->k, CREW_CTAS * crews).ns <
+                                  weft_cuda_cost_least(&shape, false).ns);
 }
 
 /* Whether unfused it has halves: see choose.h. */
@@ -422,6 +425,7 @@ enum {
     MOST_BYTES = 48 << 10,      /* of a CTA while half of them do: then the next kernel can come in early */
     CHUNK_BYTES = 1 << 30,      /* a task counts its bytes in 31 bits */
     STAGED_BYTES = 32 << 10,    /* of a chunk that is staged: what a CTA has in flight at once */
+    STAGED_LEAST = 4 << 20,     /* of an all_gather, that is faster so on a GPU that ranks share */
 };
 
 /* Measured on one rank of eight over an emulated link of 450 GB/s and 2 us. */
@@ -531,6 +535,15 @@ static weft_tuning tune_lanes(const weft_problem *p, const weft_cuda_basis *b, w
     }
     t.tile_n = at_most(t.tile_n, CHUNK_BYTES / size);
     return t;
+}
+
+/* Ranks that share a GPU share its memory's rate too: there chunks hide little, and sums take longer so. */
+bool weft_cuda_chunks_pay(const weft_cuda_basis *b, const weft_problem *p)
+{
+    int64_t bytes = p->count * (int64_t)weft_dtype_size(p->dtype) * b->world;
+
+    return p->op >= WEFT_OP_ALL_REDUCE &&
+           (b->whole || (p->op == WEFT_OP_ALL_GATHER && bytes >= STAGED_LEAST));
 }
 
 static weft_problem choose_collective(const weft_problem *asked, const weft_cuda_basis *b)

@@ -418,6 +418,7 @@ static weft_status open_plan(weft_plan *plan, weft_plan_part *given)
     weft_group *group = plan->group;
     weft_cuda_group *g = weft_cuda_of(group);
     weft_cuda_plan *p = calloc(1, sizeof(*p));
+    weft_cuda_basis basis;
     weft_problem problem;
     void *block = NULL;
     weft_status status;
@@ -431,7 +432,8 @@ static weft_status open_plan(weft_plan *plan, weft_plan_part *given)
     if (status == WEFT_OK)
         status = make_events(plan);
     status = compare_outcomes(plan, status);
-    if (!plan->loaded && plan->part.problem.op >= WEFT_OP_ALL_REDUCE)
+    basis = basis_of(group);
+    if (!plan->loaded && weft_cuda_chunks_pay(&basis, &plan->part.problem))
         plan->reached = plan->touched;
     if (status == WEFT_OK)
         status = weft_cuda_alloc(group, lay_out(plan), 1024, &block);

@@ -288,8 +288,8 @@ struct Out {
     template <class T> __device__ __forceinline__ void receive(const Work &w, int rows, int slices) const
     {
         constexpr int ACROSS = T::COLS / WIDTH;
-        int total = min(rows, x.m - w.token0) * ACROSS,
-            first = w.slice * T::CONSUMERS + (int)threadIdx.x, step = slices * T::CONSUMERS;
+        int total = min(rows, x.m - w.token0) * ACROSS, first = w.slice * T::CONSUMERS + (int)threadIdx.x,
+            step = slices * T::CONSUMERS;
         Watch watch = {0, 0, false};
 #pragma unroll 1
         for (int at = first; at < total && !watch.lost; at += step) {
@@ -451,8 +451,8 @@ template <class T>
 __device__ __forceinline__ bool add_up(const weft_cuda_splitk &p, const Work &w, uint32_t smem, Out out)
 {
     constexpr int ACROSS = T::COLS / WIDTH, TILE = T::TOKENS * T::COLS;
-    int total = min(p.rows * p.sharers, p.m - w.token0) * ACROSS, first = w.slice * T::CONSUMERS + (int)threadIdx.x,
-        step = p.slices * T::CONSUMERS;
+    int total = min(p.rows * p.sharers, p.m - w.token0) * ACROSS,
+        first = w.slice * T::CONSUMERS + (int)threadIdx.x, step = p.slices * T::CONSUMERS;
     float *sums = p.sums + (int64_t)w.tile * p.groups * TILE, sum[WIDTH];
 #pragma unroll 1
     for (int at = first; at < total; at += step) {
