@@ -417,7 +417,7 @@ static weft_problem choose_product(const weft_problem *asked, const weft_cuda_ba
 /* Measured on ranks that share a GPU, 2, 4 and 8 of them. */
 enum {
     PACKETS_BYTES_2 = 128 << 10, /* of a rank: beyond, packets take longer than ENTER and DONE */
-    PACKETS_BYTES_4 = 64 << 10,
+    PACKETS_BYTES_4 = 128 << 10,
     PACKETS_BYTES = 8 << 10,    /* and of a broadcast, which only its root sends */
     ONE_SHOT_BYTES = 896 << 10, /* that a rank reads of its peers: beyond, slices take less */
     CTA_PACKETS = 256,          /* while there are CTAs */
