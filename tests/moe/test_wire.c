@@ -1,12 +1,15 @@
 /*
- * Tokens that travel as fp8. A row and its scales are what weft.h says, element by element; a round gives, to
- * the bit, what a round of tokens gives that were quantised and expanded before: on every rung, in both
- * modes, by every kind of expert and by halves. And what such a layer is refused.
+ * Tokens that travel as fp8. A row and its scales are what weft.h says, element by element, by every kernel
+ * of this CPU; a round gives, to the bit, what a round of tokens gives that were quantised and expanded
+ * before: on every rung, in both modes, by every kind of expert and by halves. And what such a layer is
+ * refused.
  */
 #include "bench/standin/contest.h"
 #include "bench/standin/standin.h"
+#include "core/cpu.h"
 #include "core/dtype.h"
 #include "moe/moe.h"
+#include "moe/wire_kernels.h"
 #include "support/check.h"
 #include "support/ranks.h"
 
@@ -50,7 +53,7 @@ static void fill(weft_dtype dtype, int64_t hidden, uint64_t *state, void *row)
 
 static const weft_dtype types[] = {WEFT_F16, WEFT_BF16, WEFT_F32};
 
-static void rows(void)
+static void rows(const weft_moe_wire_kernel *kernel)
 {
     static const int64_t widths[] = {1, 15, 16, 127, 128, 129, 300, 1024};
     uint64_t state = 3;
@@ -65,14 +68,14 @@ static void rows(void)
             quantise(types[d], hidden, row, code, scale);
             expand(types[d], hidden, code, scale, same);
             memset(wire, 0xff, sizeof(wire));
-            weft_moe_quantise(types[d], hidden, wire, row);
+            kernel->quantise(types[d], hidden, wire, row);
             CHECK_INT(weft_moe_fp8_bytes(hidden),
                       (hidden + 15) / 16 * 16 + ((hidden + 127) / 128 * 4 + 15) / 16 * 16);
             CHECK_INT(memcmp(wire, code, (size_t)hidden), 0);
             CHECK_INT(memcmp((char *)wire + (hidden + 15) / 16 * 16, scale,
                              (size_t)((hidden + 127) / 128) * sizeof(float)),
                       0);
-            weft_moe_expand(types[d], hidden, back, wire);
+            kernel->expand(types[d], hidden, back, wire);
             CHECK_INT(memcmp(back, same, (size_t)bytes), 0);
             /* half a step of 1/8, and of the smallest numbers; what is rounded to dtype once more */
             for (int64_t i = 0; i < hidden; i++) {
@@ -84,8 +87,41 @@ static void rows(void)
         }
 }
 
+/* A block whose scale is 1 has the codes of its numbers: every float16 up to 448, and what lies half way
+ * between two codes and beside it; and every code, NaN too, is expanded to its number. */
+static void codes(const weft_moe_wire_kernel *kernel)
+{
+    float row[BLOCK], back[2 * BLOCK], scale[4] = {1, 1}, wire[BLOCK];
+    uint8_t *code = (uint8_t *)wire;
+
+    for (uint32_t half = 0; half < 0x5f00; half++) { /* 448 */
+        for (int i = 0; i < 7; i++) {
+            uint32_t bits;
+
+            row[i] = weft_f16_to_f32((uint16_t)half);
+            memcpy(&bits, &row[i], sizeof(bits));
+            bits = i < 6 && half ? bits + (uint32_t)(i / 2) - 1 : bits;
+            memcpy(&row[i], &bits, sizeof(bits));
+            row[i] = i % 2 ? -row[i] : row[i];
+        }
+        row[6] = 448;
+        kernel->quantise(WEFT_F32, 7, wire, row);
+        for (int i = 0; i < 7; i++)
+            CHECK_INT(code[i], weft_f32_to_fp8(WEFT_FP8_E4M3, row[i]));
+    }
+    for (int i = 0; i < 2 * BLOCK; i++)
+        code[i] = (uint8_t)i;
+    memcpy(code + sizeof(wire) / 2, scale, sizeof(scale));
+    kernel->expand(WEFT_F32, 2 * BLOCK, back, wire);
+    for (int i = 0; i < 2 * BLOCK; i++) {
+        float value = weft_fp8_to_f32(WEFT_FP8_E4M3, (uint8_t)i);
+
+        CHECK_INT(memcmp(&value, &back[i], sizeof(value)), 0);
+    }
+}
+
 /* An infinity or NaN spoils its own 128 elements and no others. */
-static void not_numbers(void)
+static void not_numbers(const weft_moe_wire_kernel *kernel)
 {
     for (int d = 0; d < 3; d++)
         for (int pass = 0; pass < 2; pass++) {
@@ -93,8 +129,8 @@ static void not_numbers(void)
 
             for (size_t i = 0; i < 300; i++)
                 weft_element_set(types[d], row, i, i == 140 ? (pass ? (double)NAN : -INFINITY) : 1);
-            weft_moe_quantise(types[d], 300, wire, row);
-            weft_moe_expand(types[d], 300, back, wire);
+            kernel->quantise(types[d], 300, wire, row);
+            kernel->expand(types[d], 300, back, wire);
             for (size_t i = 0; i < 300; i++) {
                 double value = weft_element_get(types[d], back, i);
 
@@ -289,10 +325,24 @@ static void refused_alone(weft_group *group, void *argument)
     CHECK_INT(weft_moe_free(moe), WEFT_OK);
 }
 
+static void check_kernel(const weft_moe_wire_kernel *kernel)
+{
+    codes(kernel);
+    rows(kernel);
+    not_numbers(kernel);
+}
+
+/* What this CPU uses, and what the others of its kind do. */
 int main(void)
 {
-    rows();
-    not_numbers();
+    const weft_moe_wire_kernel chosen = {weft_moe_quantise, weft_moe_expand};
+
+    check_kernel(&chosen);
+    check_kernel(&weft_moe_wire_portable);
+#if defined(__x86_64__)
+    if (weft_cpu_has(WEFT_CPU_LEVEL_AVX2))
+        check_kernel(&weft_moe_wire_avx2);
+#endif
     rounds();
     ranks_run(2, refused, NULL);
     ranks_run(1, refused_alone, NULL);
