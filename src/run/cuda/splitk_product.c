@@ -25,12 +25,12 @@ static const struct {
 /* ---- how it is divided ------------------------------------------------------------------------------- */
 
 /* The part of the SMs that clusters of 1, 2, ... CTAs can fill at once. */
-static const double USABLE[WEFT_CUDA_SPLITK_SLICES] = {1, 1, 0.88, 0.86, 0.86, 0.74, 0.81, 0.85};
+static const double USABLE[WEFT_CUDA_SPLITK_SLICES] = {1, 1, 0.88, 0.86, 0.83, 0.74, 0.81, 0.85};
 
 /*
- * What a product takes, in nanoseconds and bytes a nanosecond, fitted to 3 800 ways of dividing 147 products
- * on an H200 of 132 SMs: up to 32 rows, and more. Whatever the model takes is 0.6 and 1.5 % slower than the
- * fastest way in the geometric mean, 7 and 14 % at most.
+ * What a product takes, in nanoseconds and bytes a nanosecond, fitted to 4 300 ways of dividing 173 products
+ * on an H200 of 132 SMs: up to 32 rows, and more. Of more rows what the model takes was 1.5 % slower than the
+ * fastest way in the geometric mean, 14 % at most.
  */
 typedef struct model {
     double launch;                /* and its end */
@@ -81,7 +81,7 @@ static const model many = {.launch = 2247,
                            .exchange = 204,
                            .slice = 250,
                            .groups = 1226,
-                           .group = 526,
+                           .group = 750,
                            .overlap = 0.68,
                            .crowded = 0.88};
 enum { FEW_ROWS = 32, FITTED_SMS = 132 };
@@ -184,22 +184,40 @@ static bool is_sensible(const weft_splitk_way *way, int64_t m, int64_t n, int64_
             ctas = weft_divide_up(m, tokens) * across * parts;
     double room = (double)sms * tiles[way->tile].ctas;
 
-    if (m <= tiles[T128X128].tokens ? tokens < m || (tokens >= 2 * m && tokens > tiles[T8X64].tokens)
+    if (m <= tiles[T128X128].tokens ? tokens < m || tokens >= 2 * m
                                     : tokens < tiles[m > 384 ? T96X128 : T64X64].tokens)
         return false;
-    if (way->sharers * way->slices > WEFT_CUDA_SPLITK_SLICES ||
-        (way->sharers > 1 && (across % way->sharers || tokens < tiles[T64X64].tokens)))
+    if (way->sharers * way->slices > WEFT_CUDA_SPLITK_SLICES || across % way->sharers)
         return false;
     return parts == 1 || (2 * parts <= weft_divide_up(k, WEFT_CUDA_SPLITK_STEP) && (double)ctas <= room &&
                           (way->groups == 1 || (double)ctas / way->groups <= room / 2));
 }
 
-weft_splitk_way weft_splitk_fastest(int64_t m, int64_t n, int64_t k, int sms)
+/* Up to 32 rows: one tile of tokens, and so many slices that the CTAs are as many as measured best for a GPU.
+ */
+static weft_splitk_way divide_few(int64_t m, int64_t n, int64_t k, int sms)
+{
+    int64_t most = weft_divide_up(k, WEFT_CUDA_SPLITK_STEP) / 4,
+            near = (int64_t)(1.21 * sms / (double)weft_divide_up(n, tiles[T8X64].cols) + 0.5);
+
+    most = most > WEFT_CUDA_SPLITK_SLICES ? WEFT_CUDA_SPLITK_SLICES : most < 1 ? 1 : most;
+    return (weft_splitk_way){.tile = m <= 8    ? T8X64
+                                     : m <= 16 ? T16X64
+                                               : T32X64,
+                             .sharers = 1,
+                             .slices = (int)(near < 1      ? 1
+                                             : near > most ? most
+                                                           : near),
+                             .groups = 1};
+}
+
+/* More: the fastest by the model. */
+static weft_splitk_way divide_many(int64_t m, int64_t n, int64_t k, int sms)
 {
     static const int groups[] = {1, 2, 3, 4, 6, 8, 12, 16};
     weft_splitk_way best = {.ns = INFINITY}, way;
 
-    for (way.tile = 0; way.tile < WEFT_CUDA_SPLITK_TILE_COUNT; way.tile++)
+    for (way.tile = T64X64; way.tile < WEFT_CUDA_SPLITK_TILE_COUNT; way.tile++)
         for (way.sharers = 1; way.sharers <= 2; way.sharers++)
             for (way.slices = 1; way.slices <= WEFT_CUDA_SPLITK_SLICES; way.slices++)
                 for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
@@ -211,6 +229,14 @@ weft_splitk_way weft_splitk_fastest(int64_t m, int64_t n, int64_t k, int sms)
                         best = way;
                 }
     return best;
+}
+
+weft_splitk_way weft_splitk_fastest(int64_t m, int64_t n, int64_t k, int sms)
+{
+    weft_splitk_way way = m <= FEW_ROWS ? divide_few(m, n, k, sms) : divide_many(m, n, k, sms);
+
+    way.ns = cost(&way, m, n, k, sms);
+    return way;
 }
 
 /* ---- a rank's product -------------------------------------------------------------------------------- */
