@@ -925,9 +925,9 @@ WEFT_API int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert)
  * On GPUs: products of float16, bfloat16 and fp8 (weft_plan_create, weft_run, weft_ag_gemm and its kin),
  * whose operands may be any memory the GPU can use; those that peers touch, where they do not come from
  * weft_alloc, are copied on the stream through memory that the group keeps. The collectives of any such
- * memory too: what peers need of it is staged chunk by chunk in the run (tuning.staged), and it may be other
- * memory in every call. Mixture of experts, and weft_grouped_gemm. weft_gemm works on the CPU, with memory of
- * the CPU.
+ * memory too: what peers need of it is staged chunk by chunk in the run (tuning.staged) where ranks have a
+ * GPU each, else mostly copied as a whole; it may be other memory in every call. Mixture of experts, and
+ * weft_grouped_gemm. weft_gemm works on the CPU, with memory of the CPU.
  *
  * Ranks on several nodes, and on GPUs that have no access to each other's memory (cuDeviceCanAccessPeer),
  * have collectives and the four products, with the types of the CPU, staged through the host (docs/nodes.md):
