@@ -35,9 +35,7 @@ static const char *fault_of(const weft_problem *p, int world)
         return "root must be a rank";
     if ((unsigned)p->reduction > WEFT_AVERAGE)
         return "there is no such reduction";
-    return "bytes are not reduced, and only floats have an average (on GPUs float32, float16, bfloat16, "
-           "int32 "
-           "and int64 are reduced, not averaged)";
+    return "bytes and fp8 are not reduced, and only floats have an average";
 }
 
 /* Apart, so that small messages do not clear what they do not need. */

@@ -20,7 +20,8 @@ enum {
     SUMS_BYTES = 4 << 20,   /* of sums kept in the workspace between stretches */
     SPREAD_LINES = 3,       /* of a row of D that make it worth writing two places at once */
     GROUP_FEWEST = 4,       /* panels that are worth a group */
-    WIDE_COLUMNS = 1536,    /* of a wide group, at most: a block of columns, nc / 2 or more, has one */
+    STREAMED_ROWS = 8,      /* the most that a list of streams has, whatever mr is */
+    WIDE_COLUMNS = 1536,    /* of a wide group, at most */
     WIDE_BYTES = 192 << 10, /* of its panels, which stay in L2 */
     WIDE_K = 40             /* for each byte of an element: a longer k waits for B more than it gains */
 };
@@ -98,6 +99,7 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
     int64_t a = min64(mc * kc, rows * padded_k), sums = min64(rows, mc) * kernel->nr;
     int64_t strip = kernel->mr * weft_round_up(GROUP_COLUMNS, kernel->nr);
     int64_t b = min64(kc * nc > kernel->nr * longest ? kc * nc : kernel->nr * longest, cols * padded_k);
+    int64_t lines = kernel->mr > STREAMED_ROWS ? kernel->mr : STREAMED_ROWS;
     size_t bytes, streamed = 0;
 
     if (bind->narrow != WEFT_F32) /* packed halves are widened where another B would be packed */
@@ -111,8 +113,8 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
     sums = sums > strip ? sums : strip;
     bytes = aligned_bytes(a, size) + (packed_b ? 0 : aligned_bytes(b, size)) + aligned_bytes(sums, 4);
     if (!packed_b && (kernel->along || kernel->across))
-        streamed = aligned_bytes(weft_pack_k(kernel, k) * kernel->mr, size) + WEFT_STREAM_BYTES +
-                   aligned_bytes(min64(m, kernel->mr) * n, 4);
+        streamed = aligned_bytes(weft_pack_k(kernel, k) * lines, size) + WEFT_STREAM_BYTES +
+                   aligned_bytes(min64(m, lines) * n, 4);
     if (!packed_b && kernel->keep) {
         size_t pieces = weft_few_rows_bytes(bind, m, n, k);
 

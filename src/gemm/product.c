@@ -365,8 +365,9 @@ weft_status weft_product_run(const weft_product *given, weft_error_text *error)
     weft_gemm_tile tile = product->tile;
     double flops = 2.0 * (double)tile.m * (double)tile.n * (double)tile.k;
     int members = members_for(flops, product->threads);
-    bool packs = !tile.packed_b && members > 1 && tile.k > 0 && tile.m > tile.bind->kernel->mr &&
-                 !packs_own_columns(&tile, members);
+    int64_t block = block_to_share(&tile, members);
+    bool packs = block == 0 && !tile.packed_b && members > 1 && tile.k > 0 &&
+                 tile.m > tile.bind->kernel->mr && !packs_own_columns(&tile, members);
     size_t workspace = weft_gemm_workspace_bytes(tile.bind, tile.m, tile.n, tile.k, tile.packed_b || packs);
     size_t a_size = weft_dtype_size(tile.a_dtype), b_size = weft_dtype_size(tile.b_dtype);
     size_t d_size = weft_dtype_size(tile.d_dtype), packed = 0;
@@ -377,8 +378,8 @@ weft_status weft_product_run(const weft_product *given, weft_error_text *error)
         return WEFT_OK;
     if (packs)
         packed = weft_packed_bytes(tile.bind, tile.k, columns_at_once(&tile));
-    else if (block_to_share(&tile, members) > 0)
-        packed = sums_bytes(&tile, block_to_share(&tile, members));
+    else if (block > 0)
+        packed = sums_bytes(&tile, block);
     workspace = (workspace + WEFT_GEMM_ALIGNMENT - 1) / WEFT_GEMM_ALIGNMENT * WEFT_GEMM_ALIGNMENT;
     status = weft_pool_borrow(members, (size_t)members * workspace + packed, &loan, error);
     if (status)

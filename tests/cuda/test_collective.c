@@ -82,8 +82,10 @@ static void graph_rank(weft_group *group, void *argument)
 /* What the caller asks for; products have no plan that stages. */
 static void asked_rank(weft_group *group, void *argument)
 {
+    enum { MANY = 5000 };
     weft_problem problem;
     weft_plan *plan = NULL;
+    void *memory = NULL;
 
     (void)argument;
     CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
@@ -93,6 +95,17 @@ static void asked_rank(weft_group *group, void *argument)
     CHECK_INT(weft_plan_create(group, &problem, &plan), WEFT_OK);
     CHECK_INT(weft_plan_problem(plan)->tuning.staged, 1);
     CHECK(weft_plan_problem(plan)->tuning.tile_n <= 8192);
+    weft_plan_destroy(plan);
+    /* more chunks than there are signals for order within a lane, whose CTA needs none */
+    problem.count = MANY;
+    problem.dtype = WEFT_I32;
+    problem.tuning.tile_n = problem.tuning.workers = 1;
+    CHECK_INT(weft_plan_create(group, &problem, &plan), WEFT_OK);
+    CHECK_INT(weft_alloc(group, (size_t)MANY * 16, 0, &memory), WEFT_OK);
+    CHECK_INT(weft_run(plan, &(weft_operands){.size = sizeof(weft_operands),
+                                              .send = memory,
+                                              .recv = (char *)memory + (size_t)MANY * 4}),
+              WEFT_OK);
     weft_plan_destroy(plan);
     weft_problem_init(&problem, WEFT_OP_AG_GEMM);
     problem.m = problem.n = problem.k = 64;

@@ -133,7 +133,7 @@ static weft_status load_kernel(const weft_cuda_driver *cu, CUmodule module, cons
 }
 
 /* Modules: for any GPU, the Hopper walkers, then these five, then products by themselves, those that send
- * their sums, grouped ones, those of fp8, what stands for peers, and
+ * their sums, grouped ones, those of fp8, all_reduce by lines, what stands for peers, and
  * the walkers over an emulated link. */
 enum { COLLECTIVES = 1 + 2 * WEFT_CUDA_WALKERS, SPLITK = COLLECTIVES + 5, GROUPED = SPLITK + 4 };
 enum { ANY_FP8 = GROUPED + 1, FP8, LINES = FP8 + 2, LINK };

@@ -1,9 +1,9 @@
 /*
  * The peers of a rank in the loop: see link.h.
  *
- * Card: 256 threads, at most 64 registers, no shared memory: a CTA fits beside one of the kernel that it
- * answers, and stays for as many of its runs as it was launched for. More than some 66 of each on a GPU of
- * 132 SMs get into each other's way.
+ * Card: 256 threads (of lines 512), at most 64 registers, no shared memory: a CTA fits beside one of the
+ * kernel that it answers, and stays for as many of its runs as it was launched for. More than some 66 of each
+ * (of lines 72) on a GPU of 132 SMs get into each other's way.
  */
 #include "collective.h"
 #include "link.h"

@@ -24,7 +24,7 @@ void weft_cuda_packets_bind(const weft_plan_part *part, const void *send, void *
 /* Threads of a CTA: a packet each, while there are threads; of lines always as many. */
 uint32_t weft_cuda_packets_threads(const weft_cuda_packets *packets);
 
-/* CTAs of the kernel: one for each chunk of the plan; 0 when there is nothing to send. */
+/* CTAs of the kernel: at most one for each chunk of the plan; 0 when there is nothing to send. */
 uint32_t weft_cuda_packets_grid(const weft_cuda_packets *packets);
 
 #endif

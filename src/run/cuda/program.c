@@ -13,7 +13,7 @@
  * A plan may rely on a lane doing its tasks one after another. The members of a crew do not wait for each
  * other between tasks, so where a task touches what an earlier one of its lane wrote (or writes what that one
  * touched) the weft_lowering adds a signal of its own: the earlier task posts it, the later one waits. What a
- * chain carries never leaves its registers.
+ * chain carries never leaves its registers. A collective's CTA does its lane's tasks one after another.
  */
 typedef struct lane_order {
     uint32_t *signal; /* per task of the lane: the private signal it posts, 0 = none (0 is never private) */
@@ -60,6 +60,8 @@ static void order_lane(weft_lowering *low, const weft_lane *lane, lane_order *or
 {
     const weft_task *tasks = &low->part->tasks[lane->task0];
     memset(order->signal, 0, lane->task_count * sizeof(*order->signal));
+    if (low->part->problem.op >= WEFT_OP_ALL_REDUCE)
+        return;
     for (uint32_t i = 1; i < lane->task_count; i++)
         for (uint32_t j = 0; j < i && !(tasks[i].flags & WEFT_TASK_CARRY); j++)
             if (!order->signal[j] && !(tasks[j].flags & WEFT_TASK_CARRY) &&

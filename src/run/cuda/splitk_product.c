@@ -28,9 +28,9 @@ static const struct {
 static const double USABLE[WEFT_CUDA_SPLITK_SLICES] = {1, 1, 0.88, 0.86, 0.83, 0.74, 0.81, 0.85};
 
 /*
- * What a product takes, in nanoseconds and bytes a nanosecond, fitted to 4 300 ways of dividing 173 products
- * on an H200 of 132 SMs: up to 32 rows, and more. Of more rows what the model takes was 1.5 % slower than the
- * fastest way in the geometric mean, 14 % at most.
+ * What a product of more than 32 rows takes, in nanoseconds and bytes a nanosecond, fitted to 3 700 ways of
+ * dividing 142 products on an H200 of 132 SMs. What the model takes was 1.5 % slower than the fastest way in
+ * the geometric mean, 14 % at most.
  */
 typedef struct model {
     double launch;                /* and its end */
@@ -46,26 +46,7 @@ typedef struct model {
     double crowded;             /* 1: a step takes as long as on the SM with most CTAs, 0: as on average */
 } model;
 
-static const model few = {.launch = 798,
-                          .memory = 4055,
-                          .cache = 13372,
-                          .cached = 36.8e6,
-                          .apart = 0.021,
-                          .loads = 8152,
-                          .loads_of_one = 60.6,
-                          .far = 846,
-                          .near = 249,
-                          .multiplies = 7165,
-                          .step = 74,
-                          .tile = 858,
-                          .element = 0.098,
-                          .exchange = 4.95,
-                          .slice = 120,
-                          .groups = 1330,
-                          .group = 90,
-                          .overlap = 0.455,
-                          .crowded = 0};
-static const model many = {.launch = 2247,
+static const model h200 = {.launch = 2247,
                            .memory = 3899,
                            .cache = 10835,
                            .cached = 29.6e6,
@@ -143,7 +124,7 @@ static double step_cost(const model *f, const weft_splitk_way *way, int64_t rows
 
 static double cost(const weft_splitk_way *way, int64_t m, int64_t n, int64_t k, int sms)
 {
-    const model *f = m <= FEW_ROWS ? &few : &many;
+    const model *f = &h200;
     int cols = tiles[way->tile].cols, parts = way->slices * way->groups;
     int64_t steps = weft_divide_up(k, WEFT_CUDA_SPLITK_STEP),
             down = weft_divide_up(m, tiles[way->tile].tokens),
@@ -233,10 +214,7 @@ static weft_splitk_way divide_many(int64_t m, int64_t n, int64_t k, int sms)
 
 weft_splitk_way weft_splitk_fastest(int64_t m, int64_t n, int64_t k, int sms)
 {
-    weft_splitk_way way = m <= FEW_ROWS ? divide_few(m, n, k, sms) : divide_many(m, n, k, sms);
-
-    way.ns = cost(&way, m, n, k, sms);
-    return way;
+    return m <= FEW_ROWS ? divide_few(m, n, k, sms) : divide_many(m, n, k, sms);
 }
 
 /* ---- a rank's product -------------------------------------------------------------------------------- */

@@ -25,7 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PERIOD = 4093, MOST_CALLS = 32, MOST_SCHEDULES = 6 };
+enum { PERIOD = 4093, MOST_CALLS = 32, MOST_RUNNERS = 12 }; /* schedules, auto, a file's plan, MPI */
 
 typedef struct collective collective;
 
@@ -52,7 +52,7 @@ struct collective {
     char *expected;            /* 2 * PERIOD elements, for checking */
     uint64_t seed;
     int *counts;
-    collective_runner runners[MOST_SCHEDULES + 1];
+    collective_runner runners[MOST_RUNNERS];
     int runner_count;
 };
 
@@ -385,7 +385,7 @@ static double bus_bytes(const collective *c, int64_t bytes)
 static int print_rows(collective *c, const bench_contender *contenders, int64_t bytes)
 {
     report *r = &c->context->report;
-    int weft = mpi_can(c) ? c->runner_count - 1 : c->runner_count;
+    int weft = c->runners[c->runner_count - 1].kind == RUNNER_MPI ? c->runner_count - 1 : c->runner_count;
 
     for (int i = 0; i < weft; i++) {
         double us = contenders[i].stats.median;
@@ -467,7 +467,7 @@ static int open_plan(collective *c, collective_runner *runner)
 
 static int measure_size(collective *c, int64_t bytes, bool last)
 {
-    bench_contender contenders[MOST_SCHEDULES + 1];
+    bench_contender contenders[MOST_RUNNERS];
     char label[64];
     int status = 0;
 
@@ -506,7 +506,7 @@ static int measure_size(collective *c, int64_t bytes, bool last)
 
 static void add_runner(collective *c, weft_schedule schedule, int kind)
 {
-    if (c->runner_count == MOST_SCHEDULES + 1)
+    if (c->runner_count == MOST_RUNNERS)
         return;
     c->runners[c->runner_count].schedule = schedule;
     c->runners[c->runner_count++].kind = kind;

@@ -353,6 +353,7 @@ static int check(const tuning *t)
     const weft_options *o = &t->options;
     const weft_problem *p = &o->problem;
     weft_error_text error = {0};
+    char path[1024] = "";
 
     if (!o->is_plan_op)
         return options_error("tune", "%s has no plan to tune", o->op_name ? o->op_name : "nothing");
@@ -371,8 +372,12 @@ static int check(const tuning *t)
         (p->b_form == WEFT_B_PREPACKED || weft_problem_is_gated(p) || weft_layout_gathers_k(p->layout)))
         return options_error("tune",
                              "packed weights, gated activations and gathering along k are not measured here");
-    if (weft_tuned_readable(&error)) /* before minutes are spent on what could not be kept */
+    /* before minutes are spent on what could not be kept */
+    if (weft_tuned_path(path, sizeof(path), &error) || weft_tuned_readable(&error))
         return options_error("tune", "%s", error.text);
+    if (!*path)
+        return options_error("tune",
+                             "there is no place for what it finds: WEFT_TUNE is off, or HOME is not set");
     return 0;
 }
 

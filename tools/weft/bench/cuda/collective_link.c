@@ -377,8 +377,8 @@ static int fill_row(const link_bench *b, const weft_cuda_packets *p, int r, bool
 {
     enum { WORDS = WEFT_CUDA_LINE_BYTES / sizeof(uint64_t), HALF = WEFT_CUDA_LINE_THREADS };
     const weft_cuda_packet_peer *slice = &p->peer[results ? r : 0];
-    int64_t size = (int64_t)b->data.element, first = (slice->send - p->peer[0].send) / size,
-            lines = lines_of(slice->bytes);
+    int64_t size = (int64_t)b->data.element, lines = lines_of(slice->bytes),
+            first = slice->bytes ? (slice->send - p->peer[0].send) / size : 0;
     uint64_t *payload = calloc((size_t)lines * (WORDS - 1) + 1, sizeof(*payload));
 
     if (!payload)

@@ -318,16 +318,17 @@ bool cuda_moe_right(const weft_contest_shape *shape, weft_dtype dtype, weft_moe_
                     const weft_contest_data *data, const void *y)
 {
     int64_t step = 1 + data->tokens / 400, row = shape->hidden * (int64_t)weft_dtype_size(dtype);
-    char *seen = malloc((size_t)(row + cuda_moe_wire_bytes(shape, dtype, wire)));
+    int64_t travels = cuda_moe_wire_bytes(shape, dtype, wire);
+    char *seen = malloc((size_t)(travels + row));
     bool right = seen != NULL;
 
     for (int64_t t = 0; t < data->tokens && right; t += step) {
         const char *x = (const char *)data->x + t * row;
 
         if (wire == WEFT_MOE_WIRE_FP8) {
-            weft_moe_quantise(dtype, shape->hidden, seen + row, x);
-            weft_moe_expand(dtype, shape->hidden, seen, seen + row);
-            x = seen;
+            weft_moe_quantise(dtype, shape->hidden, seen, x);
+            weft_moe_expand(dtype, shape->hidden, seen + travels, seen);
+            x = seen + travels;
         }
         right = token_right(shape, dtype, x, data->weight + t * shape->topk, (const char *)y + t * row);
     }

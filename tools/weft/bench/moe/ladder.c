@@ -54,9 +54,9 @@ static int expect(moe_subject *it, int draw)
         const char *row = (const char *)data->x + t * it->row_bytes;
 
         if (it->wire == WEFT_MOE_WIRE_FP8) {
-            weft_moe_quantise(it->dtype, hidden, token + it->row_bytes, row);
-            weft_moe_expand(it->dtype, hidden, token, token + it->row_bytes);
-            row = token;
+            weft_moe_quantise(it->dtype, hidden, token, row);
+            weft_moe_expand(it->dtype, hidden, token + it->wire_bytes, token);
+            row = token + it->wire_bytes;
         }
         memset(sum, 0, (size_t)hidden * 2 * sizeof(double));
         for (int k = 0; k < topk; k++) {

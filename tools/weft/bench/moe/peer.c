@@ -287,7 +287,8 @@ static int run_copy(void *argument, int iteration)
     const moe_subject *it = c->it;
     int draw = iteration % it->draws, me = it->context->rank;
     const weft_contest_data *data = &it->data[draw];
-    size_t row = (size_t)it->row_bytes, wire = (size_t)it->wire_bytes, result = 0;
+    size_t row = (size_t)it->row_bytes, result = 0;
+    size_t wire = (size_t)(it->wire_bytes < it->row_bytes ? it->wire_bytes : it->row_bytes);
 
     for (int64_t i = 0; i < c->rows[draw]; i++) {
         const int32_t *to = c->to[draw] + i * COPY_FIELDS;
