@@ -437,7 +437,8 @@ typedef struct weft_plan weft_plan;
 /*
  * The buffers of one run, each the part of its matrix that lies on this rank. What an op does not use is
  * ignored. Leading dimensions and strides between the matrices of a batch are in elements; 0 means dense.
- * Buffers may lie anywhere, on each rank elsewhere. In symmetric memory (weft_alloc) nothing is copied on the
+ * Buffers may lie anywhere, on each rank elsewhere (on GPUs what peers touch may move only in the same run on
+ * all ranks). In symmetric memory (weft_alloc) nothing is copied on the
  * way to a peer. Elsewhere, on CPUs, what peers need of 256 KiB and more is staged chunk by chunk in the run
  * (tuning.staged), from the first run of an operation on, and in one run after its place changed on some rank
  * as a whole before it, as smaller buffers are, a B of weft_pack, and all in plans of files and over nodes. C

@@ -200,16 +200,26 @@ static void find_here(weft_basis *basis)
         basis->why.status = weft_machine_find(NULL, &basis->machine, &basis->why);
 }
 
+/* No two ranks are on one node. */
+static bool all_apart(const int32_t *domain, int world)
+{
+    for (int rank = 1; rank < world; rank++)
+        for (int other = 0; other < rank; other++)
+            if (domain[rank] == domain[other])
+                return false;
+    return true;
+}
+
 void weft_basis_find(const weft_group *group, weft_basis *basis)
 {
+    int32_t domain[WEFT_RANKS_MAX];
+
     basis->workers = workers_here(group);
     basis->spread = group->spread;
     basis->nodes = nodes_of(group);
-    basis->alone = basis->spread;
-    for (int rank = 1; rank < group->size; rank++)
-        for (int other = 0; other < rank && basis->alone; other++)
-            basis->alone = group->world->domain[group->seats[rank].world_rank] !=
-                           group->world->domain[group->seats[other].world_rank];
+    for (int rank = 0; rank < group->size && basis->spread; rank++)
+        domain[rank] = group->world->domain[group->seats[rank].world_rank];
+    basis->alone = basis->spread && all_apart(domain, group->size);
     find_here(basis);
 }
 
@@ -230,10 +240,7 @@ void weft_basis_assume(int world, const int32_t *domain, weft_basis *basis)
         basis->spread |= !same;
         basis->nodes = hash_place(basis->nodes, same);
     }
-    basis->alone = basis->spread;
-    for (int rank = 1; rank < world; rank++)
-        for (int other = 0; other < rank && basis->alone; other++)
-            basis->alone = domain[rank] != domain[other];
+    basis->alone = basis->spread && all_apart(domain, world);
     if (!basis->spread)
         basis->nodes = 0;
     find_here(basis);
