@@ -339,10 +339,10 @@ int main(void)
     for (size_t i = 0; i < 20; i++) /* several blocks of k, which threads share */
         check_threads(types[i % 4], (shape){1 + (int64_t)(i / 4), 701, i & 4 ? 2203 : 9001, 1}, 0, false, i);
     for (size_t i = 0; i < 6; i++) /* as many rows as are streamed, which may be more than a micro-tile has */
-        check_threads(types[i % 3], (shape){5 + (int64_t)(i / 3) * 3 - (int64_t)(i & 1), 200, 16384, 1}, 0,
+        check_threads(types[i % 3], (shape){5 + (int64_t)(i / 3) * 3 - (int64_t)(i & 1), 200, 8192, 1}, 0,
                       false, i);
     for (size_t i = 0; i < 16; i++) /* one block of rows, and columns enough that each thread packs its own */
-        check_threads(types[i % 4], (shape){(int64_t[]){33, 64, 97, 130}[i / 4], 1601, i & 4 ? 4501 : 61, 1},
+        check_threads(types[i % 4], (shape){(int64_t[]){33, 64, 97, 130}[i / 4], 801, i & 4 ? 2203 : 61, 1},
                       i >> 1 & 1, false, i);
     for (size_t i = 0; i < 4; i++)
         check_case(types[i], (shape){(int64_t[]){70, 33, 96, 45}[i], 1601, 40, 1 + (int64_t)(i & 1)}, i & 1,
