@@ -101,10 +101,10 @@ typedef struct weft_few {
 } weft_few;
 
 /*
- * For at most `rows` rows of A (up to 8, also where mr is less) and a B of the kernel's type that is used once: C (m x n) =
- * A * B, or += when `add`, straight from B as it lies in memory, lines `ldb` elements apart. A is one packed
- * panel of `rows` rows over all of k. The sum over each `block` of k is formed first and added to C once.
- * `sums` are WEFT_STREAM_BYTES to work in.
+ * For at most `rows` rows of A (up to 8, also where mr is less) and a B of the kernel's type that is used
+ * once: C (m x n) = A * B, or += when `add`, straight from B as it lies in memory, lines `ldb` elements
+ * apart. A is one packed panel of `rows` rows over all of k. The sum over each `block` of k is formed first
+ * and added to C once. `sums` are WEFT_STREAM_BYTES to work in.
  */
 enum { WEFT_STREAM_BYTES = 512 << 10 };
 

@@ -3,10 +3,10 @@
  *
  * Card: a CTA has a warpgroup for each 64 columns of its tile and one warp that feeds the stages, each of 64
  * of k: 7, 6 and 5 stages of 9, 10 and 12 KiB with 8, 16 and 32 tokens, where three CTAs fit an SM, so that
- * some stream while others begin or end; 6 of 16 KiB with 64, where two do; else 6 to 8 of 24, 28 or 32 KiB. The
- * sums leave through the stages' memory, transposed to whole rows of D. Out of memory 3.9 to 4.4 TB/s with up
- * to 16 tokens, and 2.2 us a launch. Beside cuBLASLt (docs/performance.md): 0.88 to 1.6 with up to 16 tokens,
- * 0.78 to 1.03 with 64, 0.74 to 1.0 with 128.
+ * some stream while others begin or end; 6 of 16 KiB with 64, where two do; else 6 to 8 of 24, 28 or 32 KiB.
+ * The sums leave through the stages' memory, transposed to whole rows of D. Out of memory 3.9 to 4.4 TB/s
+ * with up to 16 tokens, and 2.2 us a launch. Beside cuBLASLt (docs/performance.md): 0.88 to 1.6 with up to 16
+ * tokens, 0.78 to 1.03 with 64, 0.74 to 1.0 with 128.
  */
 #include "splitk.h"
 
