@@ -156,8 +156,8 @@ static double cost(const weft_splitk_way *way, int64_t m, int64_t n, int64_t k, 
     return ns;
 }
 
-/* Whether a way is worth a thought: a tile of few rows holds all of them and not twice as many, there is work
- * for a third of the SMs, and k is divided into stretches of two steps or more where the CTAs still fit. */
+/* Whether a way is worth a thought: a tile of few rows holds all of them and not twice as many, and k is
+ * divided only into stretches of two steps or more, and only where the CTAs still fit. */
 static bool is_sensible(const weft_splitk_way *way, int64_t m, int64_t n, int64_t k, int sms)
 {
     int tokens = tiles[way->tile].tokens, parts = way->slices * way->groups;
