@@ -1,6 +1,7 @@
 /* Mixture of experts of weft.h on groups of fake GPUs: results, streams, errors, and a rank that is lost. */
 #include "fake_gpu.h"
-#include "moe_cases.h"
+#include "moe_ffn_cases.h"
+#include "moe_round_cases.h"
 #include "support/procs.h"
 #include "support/ranks.h"
 

@@ -1,0 +1,371 @@
+/* The fake GPU's memory: allocations, ranges that peers map, copies. See fake_gpu.h. */
+#include "fake_driver.h"
+#include "fake_gpu.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { GRAIN = 4096 };
+
+/* The ranges of addresses that were reserved or allocated: what lies outside them is host memory to this
+ * driver. */
+enum { RANGES_MAX = 1024 };
+static struct {
+    _Atomic(char *) begin;
+    size_t bytes;
+} ranges[RANGES_MAX];
+
+static int owner = -1; /* the GPU that all memory is said to be on; -1: each is where it was made */
+
+void fake_gpu_own(int device)
+{
+    owner = device;
+}
+
+static void note_range(void *range, size_t bytes)
+{
+    for (int i = 0; i < RANGES_MAX; i++) {
+        char *none = NULL;
+        if (atomic_compare_exchange_strong(&ranges[i].begin, &none, range)) {
+            ranges[i].bytes = bytes;
+            return;
+        }
+    }
+}
+
+static void forget_range(void *range)
+{
+    for (int i = 0; i < RANGES_MAX; i++) {
+        char *begin = range;
+        atomic_compare_exchange_strong(&ranges[i].begin, &begin, NULL);
+    }
+}
+
+static CUresult fake_alloc_async(CUdeviceptr *at, size_t bytes, CUstream stream)
+{
+    (void)stream;
+    BREAK(cuMemAllocAsync);
+    NOT_IN_CAPTURE();
+    *at = (CUdeviceptr)(uintptr_t)aligned_alloc(1024, (bytes + 1023) / 1024 * 1024);
+    if (*at)
+        note_range((void *)(uintptr_t)*at, bytes);
+    return *at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult fake_alloc(CUdeviceptr *at, size_t bytes)
+{
+    return fake_alloc_async(at, bytes, NULL);
+}
+
+static CUresult fake_free_async(CUdeviceptr at, CUstream stream)
+{
+    (void)stream;
+    forget_range((void *)(uintptr_t)at);
+    free((void *)(uintptr_t)at);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_free(CUdeviceptr at)
+{
+    return fake_free_async(at, NULL);
+}
+
+static CUresult fake_alloc_host(void **at, size_t bytes)
+{
+    *at = calloc(1, bytes);
+    return *at ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult fake_free_host(void *at)
+{
+    free(at);
+    return CUDA_SUCCESS;
+}
+
+/* What is mapped where: the GPU that has the memory, and those that were given access. */
+enum { MAPPINGS_MAX = 4096 };
+static struct {
+    pthread_mutex_t lock;
+    struct mapping {
+        char *begin;
+        size_t bytes;
+        int owner;
+        uint32_t access;
+    } all[MAPPINGS_MAX];
+    int count;
+} mapped = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The mapping that an address is in: a copy, of 0 bytes when there is none. */
+static struct mapping mapping_at(const void *at)
+{
+    struct mapping found = {0};
+    pthread_mutex_lock(&mapped.lock);
+    for (int i = 0; i < mapped.count && !found.bytes; i++)
+        if ((const char *)at >= mapped.all[i].begin &&
+            (const char *)at < mapped.all[i].begin + mapped.all[i].bytes)
+            found = mapped.all[i];
+    pthread_mutex_unlock(&mapped.lock);
+    return found;
+}
+
+bool fake_gpu_reaches(int device, const void *at, bool adds)
+{
+    struct mapping m = mapping_at(at);
+    if (!m.bytes || device < 0)
+        return true;
+    return m.access & 1u << device && (!adds || m.owner == device || fake_adds_abroad());
+}
+
+static struct {
+    CUdeviceptr begin;
+    size_t bytes;
+} allocation;
+
+void fake_gpu_allocation(const void *begin, size_t bytes)
+{
+    allocation.begin = (CUdeviceptr)(uintptr_t)begin;
+    allocation.bytes = bytes;
+}
+
+static CUresult fake_pointer(void *value, CUpointer_attribute attribute, CUdeviceptr at)
+{
+    bool inside = at >= allocation.begin && at - allocation.begin < allocation.bytes;
+    if (attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE) {
+        *(unsigned *)value = inside;
+        return CUDA_SUCCESS;
+    }
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR) {
+        *(CUdeviceptr *)value = allocation.begin;
+        return CUDA_SUCCESS;
+    }
+    if (attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE) {
+        *(size_t *)value = allocation.bytes;
+        return CUDA_SUCCESS;
+    }
+    if (attribute == CU_POINTER_ATTRIBUTE_BUFFER_ID) { /* asked of what is never freed */
+        *(unsigned long long *)value = 1;
+        return CUDA_SUCCESS;
+    }
+    if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL && owner < 0) {
+        struct mapping m = mapping_at((void *)(uintptr_t)at);
+        *(int *)value = m.owner;
+        return m.bytes ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+    }
+    for (int i = 0; i < RANGES_MAX; i++) {
+        char *begin = ranges[i].begin;
+        if (begin && (char *)(uintptr_t)at >= begin && (char *)(uintptr_t)at < begin + ranges[i].bytes) {
+            *(unsigned *)value =
+                attribute == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL ? (unsigned)owner : CU_MEMORYTYPE_DEVICE;
+            return CUDA_SUCCESS;
+        }
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_granularity(size_t *grain, const CUmemAllocationProp *prop,
+                                 CUmemAllocationGranularity_flags flags)
+{
+    (void)prop, (void)flags;
+    *grain = GRAIN;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_reserve(CUdeviceptr *at, size_t bytes, size_t alignment, CUdeviceptr where,
+                             unsigned long long flags)
+{
+    void *range = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    (void)alignment, (void)where, (void)flags;
+    BREAK(cuMemAddressReserve);
+    if (range == MAP_FAILED)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    note_range(range, bytes);
+    *at = (CUdeviceptr)(uintptr_t)range;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_release_range(CUdeviceptr at, size_t bytes)
+{
+    forget_range((void *)(uintptr_t)at);
+    munmap((void *)(uintptr_t)at, bytes);
+    return CUDA_SUCCESS;
+}
+
+/* A handle is a memory file; its name says on which GPU, in any process. */
+static CUresult fake_create(CUmemGenericAllocationHandle *handle, size_t bytes,
+                            const CUmemAllocationProp *prop, unsigned long long flags)
+{
+    char name[32];
+    int fd;
+    (void)flags;
+    BREAK(cuMemCreate);
+    snprintf(name, sizeof(name), "fake_gpu_%d", prop->location.id);
+    fd = memfd_create(name, MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)bytes) != 0)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    *handle = (CUmemGenericAllocationHandle)fd;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_export(void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+                            unsigned long long flags)
+{
+    (void)type, (void)flags;
+    BREAK(cuMemExportToShareableHandle);
+    *(int *)out = dup((int)handle);
+    return *(int *)out < 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static CUresult fake_import(CUmemGenericAllocationHandle *handle, void *fd, CUmemAllocationHandleType type)
+{
+    int copy = dup((int)(uintptr_t)fd);
+    (void)type;
+    BREAK(cuMemImportFromShareableHandle);
+    *handle = (CUmemGenericAllocationHandle)copy;
+    return copy < 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static CUresult fake_release(CUmemGenericAllocationHandle handle)
+{
+    close((int)handle);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_map_memory(CUdeviceptr at, size_t bytes, size_t offset,
+                                CUmemGenericAllocationHandle handle, unsigned long long flags)
+{
+    char link[64], name[64] = {0};
+    int device = -1;
+    (void)flags;
+    BREAK(cuMemMap);
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", (int)handle);
+    if (readlink(link, name, sizeof(name) - 1) < 0 || sscanf(name, "/memfd:fake_gpu_%d", &device) != 1 ||
+        mapped.count == MAPPINGS_MAX)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (mmap((void *)(uintptr_t)at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, (int)handle,
+             (off_t)offset) == MAP_FAILED)
+        return CUDA_ERROR_INVALID_VALUE;
+    pthread_mutex_lock(&mapped.lock);
+    mapped.all[mapped.count++] = (struct mapping){(char *)(uintptr_t)at, bytes, device, 0};
+    pthread_mutex_unlock(&mapped.lock);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_unmap(CUdeviceptr at, size_t bytes)
+{
+    pthread_mutex_lock(&mapped.lock);
+    for (int i = 0; i < mapped.count; i++)
+        if (mapped.all[i].begin == (char *)(uintptr_t)at)
+            mapped.all[i--] = mapped.all[--mapped.count];
+    pthread_mutex_unlock(&mapped.lock);
+    mmap((void *)(uintptr_t)at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+         0);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_access(CUdeviceptr at, size_t bytes, const CUmemAccessDesc *access, size_t count)
+{
+    pthread_mutex_lock(&mapped.lock);
+    for (int i = 0; i < mapped.count; i++)
+        for (size_t j = 0; j < count && mapped.all[i].begin == (char *)(uintptr_t)at; j++)
+            mapped.all[i].access |= 1u << access[j].location.id;
+    pthread_mutex_unlock(&mapped.lock);
+    (void)bytes;
+    return CUDA_SUCCESS;
+}
+
+/* ---- copies: one from or to a stream waits for what was launched there -------------------------------- */
+
+static CUresult fake_copy(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    BREAK(cuMemcpyAsync);
+    fake_gpu_finish(stream);
+    memcpy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_copy_lines(const CUDA_MEMCPY2D *c, CUstream stream)
+{
+    BREAK(cuMemcpy2DAsync);
+    fake_gpu_finish(stream);
+    if (c->srcPitch < c->WidthInBytes || c->dstPitch < c->WidthInBytes)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < c->Height; i++)
+        memcpy((char *)(uintptr_t)c->dstDevice + i * c->dstPitch,
+               (const char *)(uintptr_t)c->srcDevice + i * c->srcPitch, c->WidthInBytes);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_to_device(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
+{
+    fake_gpu_finish(stream);
+    memcpy((void *)(uintptr_t)to, from, bytes);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_to_host(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    fake_gpu_finish(stream);
+    memcpy(to, (const void *)(uintptr_t)from, bytes);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_memset(CUdeviceptr at, unsigned char value, size_t bytes, CUstream stream)
+{
+    fake_gpu_finish(stream);
+    memset((void *)(uintptr_t)at, value, bytes);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_encode(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *base,
+                            const cuuint64_t *extents, const cuuint64_t *pitch, const cuuint32_t *box,
+                            const cuuint32_t *steps, CUtensorMapInterleave interleave,
+                            CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+                            CUtensorMapFloatOOBfill fill)
+{
+    (void)rank, (void)steps, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
+    fake_map made = {base,
+                     extents[0],
+                     extents[1],
+                     pitch[0],
+                     box[0],
+                     box[1],
+                     type == CU_TENSOR_MAP_DATA_TYPE_FLOAT16 ? WEFT_F16
+                     : type == CU_TENSOR_MAP_DATA_TYPE_UINT8 ? WEFT_FP8_E4M3
+                                                             : WEFT_BF16};
+    if ((uintptr_t)base % 16 || pitch[0] % 16 || box[0] > 256 || box[1] > 256)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(map, &made, sizeof(made));
+    return CUDA_SUCCESS;
+}
+
+void fake_memory_calls(weft_cuda_driver *calls)
+{
+    calls->cuMemAlloc = fake_alloc;
+    calls->cuMemAllocAsync = fake_alloc_async;
+    calls->cuMemFreeAsync = fake_free_async;
+    calls->cuMemAllocHost = fake_alloc_host;
+    calls->cuMemFreeHost = fake_free_host;
+    calls->cuPointerGetAttribute = fake_pointer;
+    calls->cuMemGetAllocationGranularity = fake_granularity;
+    calls->cuMemAddressReserve = fake_reserve;
+    calls->cuMemAddressFree = fake_release_range;
+    calls->cuMemCreate = fake_create;
+    calls->cuMemRelease = fake_release;
+    calls->cuMemMap = fake_map_memory;
+    calls->cuMemUnmap = fake_unmap;
+    calls->cuMemSetAccess = fake_access;
+    calls->cuMemExportToShareableHandle = fake_export;
+    calls->cuMemImportFromShareableHandle = fake_import;
+    calls->cuMemcpyAsync = fake_copy;
+    calls->cuMemcpy2DAsync = fake_copy_lines;
+    calls->cuMemcpyHtoDAsync = fake_to_device;
+    calls->cuMemcpyDtoHAsync = fake_to_host;
+    calls->cuMemsetD8Async = fake_memset;
+    calls->cuMemFree = fake_free;
+    calls->cuTensorMapEncodeTiled = fake_encode;
+}
