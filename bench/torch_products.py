@@ -1,11 +1,12 @@
 """The four products beside torch's symmetric memory on the same matrices, several processes on one GPU.
 
-    weft run -n 2 -- python3 bench/torch_products.py [M N K ...]      (under MPS; bf16; medians in us, in turn)
+    weft run -n 2 -- python3 bench/torch_products.py [--ours] [M N K ...]      (under MPS; bf16; medians in us, in turn)
 
 N and K are over all ranks. ``mm`` is torch's product of a rank alone, all ranks at once. ``torch`` of ag_gemm and gemm_rs is its fused operator; of
 gemm_ar ``mm`` and the better of its one_shot and two_shot; of gemm_as ``mm`` and the better of its own gather (which leaves the columns of
-the ranks below one another) and copies of the peers' columns. ``weft`` are operands in symmetric memory, ``operator`` is
-``torch.ops.weft`` on ordinary tensors. ``beyond`` is what weft takes beyond ``mm`` over what torch takes beyond it.
+the ranks below one another) and copies of the peers' columns. ``weft`` is a plan on operands in symmetric memory, ``apart`` the same plan on
+ordinary tensors, ``whole`` the first with copies around it of what peers touch, ``operator`` is ``torch.ops.weft`` on ordinary tensors,
+whose sums travel in float32. ``beyond`` is what weft takes beyond ``mm`` over what torch takes beyond it. With --ours torch's side is left out.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def peers_of(mine: Any, b: Any, out: Any, world: str) -> Callable[[], Any]:
     return call
 
 
-def row(group: Any, world: str, op: str, m: int, n: int, k: int) -> None:
+def row(group: Any, world: str, op: str, m: int, n: int, k: int, ours: bool) -> None:
     """One operation of one shape."""
     import torch.distributed._symmetric_memory as symmetric
 
@@ -68,11 +69,11 @@ def row(group: Any, world: str, op: str, m: int, n: int, k: int) -> None:
         "b": (k // size if cut_k else k, n if cut_k else n // size),
         "d": (m // size if op == "gemm_rs" else m, n // size if gathers else n),
     }
-    ours = {name: weft.empty(shape, "bfloat16", group) for name, shape in shapes.items()}
-    a, b, d = (ours[name].torch() for name in "abd")
+    memory = {name: weft.empty(shape, "bfloat16", group) for name, shape in shapes.items()}
+    a, b, d = (memory[name].torch() for name in "abd")
     a.normal_()
     b.normal_()
-    mine, weight = a.clone(), b.clone()
+    mine, weight, result = a.clone(), b.clone(), torch.empty_like(d)
     whole = torch.randn(m, shapes["a"][1], device="cuda").to(bf16)  # what a rank's product reads when all is there
     plan = weft.Plan(group, op, m=m, n=n, k=k, dtype="bfloat16", d_dtype="bfloat16", wire_dtype="bfloat16")
     ops, theirs, name = torch.ops.weft, torch.ops.symm_mem, weft.torch.name_of(group)
@@ -95,23 +96,40 @@ def row(group: Any, world: str, op: str, m: int, n: int, k: int) -> None:
         candidates.append(lambda: theirs._low_contention_all_gather(torch.mm(mine, weight), world))
         candidates.append(peers_of(mine, weight, out, world))
 
-    def symmetric_run() -> None:
+    def run(a: Any, b: Any, d: Any) -> None:
         plan.run(a, b, d, stream=torch.cuda.current_stream().cuda_stream)
 
-    made = [ready(call) for call in (lambda: torch.mm(whole, weight), symmetric_run, operator)]
+    def copied() -> None:
+        if gathers:
+            a.copy_(mine)
+        run(a, weight, result if gathers or op == "gemm_rs" else d)
+        if op in ("gemm_ar", "gemm_as"):
+            result.copy_(d)
+
+    def apart() -> None:
+        run(mine, weight, result)
+
+    run(a, b, d)
+    apart()
+    group.wait()
+    assert torch.equal(d, result), f"{op} of {m} x {n} x {k} differs on other memory"
+    made = [ready(call) for call in (lambda: torch.mm(whole, weight), lambda: run(a, b, d), apart, copied, operator)]
+    if ours:
+        candidates.clear()
     own_streams = candidates[: op != "gemm_ar"]  # torch's fused operators and its gather, which no graph takes
     made += [ready(call, call not in own_streams) for call in candidates]
     times = in_turn([call for call, _ in made], CALLS)
     group.wait()
-    torchs, how = min(zip(times[3:], (mark for _, mark in made[3:])))
+    mm, on_symmetric, on_others, on_copies, by_operator = times[:5]
+    text = f"{op:8} {m:5} {n:5} {k:5} {size} ranks: mm {mm:7.1f} weft {on_symmetric:7.1f} apart {on_others:7.1f} "
+    text += f"whole {on_copies:7.1f} operator {by_operator:7.1f} "
+    if candidates:
+        torchs, how = min(zip(times[5:], (mark for _, mark in made[5:])))
+        beyond = (on_symmetric - mm) / max(torchs - mm, 1e-9)
+        text += f"torch {torchs:7.1f}{how or ' '} torch / weft {torchs / on_symmetric:5.2f} "
+        text += f"/ operator {torchs / by_operator:5.2f} beyond {beyond:5.2f} "
     if group.rank == 0:
-        beyond = (times[1] - times[0]) / max(torchs - times[0], 1e-9)
-        print(
-            f"{op:8} {m:5} {n:5} {k:5} {size} ranks: mm {times[0]:7.1f} weft {times[1]:7.1f} operator {times[2]:7.1f} "
-            f"torch {torchs:7.1f}{how or ' '} torch / weft {torchs / times[1]:5.2f} / operator {torchs / times[2]:5.2f} "
-            f"beyond {beyond:5.2f} {plan.problem['schedule']}",
-            flush=True,
-        )
+        print(text + str(plan.problem["schedule"]), flush=True)
     dist.barrier()
 
 
@@ -119,7 +137,8 @@ def main() -> None:
     """Runs on every rank."""
     import torch.distributed._symmetric_memory as symmetric
 
-    given = [int(x) for x in sys.argv[1:]] or [4096, 4096, 4096, 64, 8192, 8192, 512, 8192, 8192]
+    ours = "--ours" in sys.argv
+    given = [int(x) for x in sys.argv[1:] if x != "--ours"] or [4096, 4096, 4096, 64, 8192, 8192, 512, 8192, 8192]
     torch.cuda.set_device(0)
     group = weft.init()
     group.use_gpu(0)
@@ -134,7 +153,7 @@ def main() -> None:
     with torch.no_grad():
         for i in range(0, len(given), 3):
             for op in ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_as"):
-                row(group, world, op, *given[i : i + 3])
+                row(group, world, op, *given[i : i + 3], ours)
     os._exit(0)  # what symmetric memory leaves does not come apart cleanly
 
 

@@ -521,6 +521,8 @@ static void rotating(ag_gemm *ag)
         declare_chunks(ag, pack_b);
     ag->signal = weft_builder_signals(gen->builder, share ? chunk_signals(ag) : ag->copy_lanes);
     own = weft_builder_signals(gen->builder, 1);
+    if (share)
+        weft_staged_rest(gen->builder);
     weft_gemm_pack(gen);
     if (pack_b && local_extent(ag))
         tasks = fetch_shard(ag, gen->me, own);

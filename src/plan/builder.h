@@ -17,14 +17,15 @@ enum { WEFT_GATES_MAX = 4 };
 
 /*
  * An input of the caller's that peers read in symmetric memory, to which its owner copies it chunk by chunk
- * of its rows or columns (see staged.h). Chunks are numbered by batch and place; chunk c is copied by lane c
- * mod lanes, which tells the peers: signal (owner, lane) says how many it has copied.
+ * of its rows or columns (see staged.h). Chunks are numbered by batch and place; chunk c is copied by lane
+ * c mod lanes of those from lane0 on, which tells the peers: signal (owner, lane) says how many it has
+ * copied.
  */
 typedef struct weft_staged {
     uint32_t operand, copy; /* the caller's, and where it is staged */
     bool by_rows;
     int64_t chunk; /* rows, or columns; 0: nothing is staged */
-    int lanes;
+    int lane0, lanes;
     uint32_t signals;
     int64_t done; /* chunks of this rank that the plan has copied so far */
 } weft_staged;

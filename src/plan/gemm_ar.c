@@ -125,8 +125,10 @@ static void two_shot(gemm_ar *ar)
                                         ar->stream.slot_cols, 1);
     if (ar->slots == 1 && !ar->stream.cuts) /* none is added from slots */
         weft_gemm_hand_on(gen, ar->partial);
-    if (gen->problem->tuning.staged)
+    if (gen->problem->tuning.staged) {
+        weft_gemm_declare_copiers(gen);
         ar->left = weft_builder_signals(gen->builder, tiles);
+    }
     weft_gemm_pack(gen);
     weft_stream_k_run(&ar->stream, order, emit_two_shot, ar);
     for (int64_t i = 0; i < tiles && gen->problem->tuning.staged; i++) {

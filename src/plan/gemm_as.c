@@ -31,19 +31,18 @@ static void emit_tile(void *context, int lane, int64_t number, const weft_slices
     weft_gemm_close(gen, true, tile.batch, tile.rows, cols);
 }
 
-static void fetch_tiles(gemm_as *as, int from)
+static void fetch_tile(gemm_as *as, int from, int64_t number)
 {
     weft_gemm_gen *gen = &as->gen;
     weft_stream_k theirs = weft_stream_k_on(&as->stream, from);
-    int64_t begin = weft_problem_part_n(gen->problem, gen->world, from).begin;
+    weft_tile tile;
 
-    for (int64_t i = 0; i < theirs.tiles; i++) {
-        weft_tile tile = weft_stream_k_tile(&theirs, i);
-
-        tile.cols.begin += begin;
-        weft_gemm_fetch(gen, from, tile.batch, tile.rows, tile.cols,
-                        as->left + (uint32_t)(from * as->most + i));
-    }
+    if (number >= theirs.tiles)
+        return;
+    tile = weft_stream_k_tile(&theirs, number);
+    tile.cols.begin += weft_problem_part_n(gen->problem, gen->world, from).begin;
+    weft_gemm_fetch(gen, from, tile.batch, tile.rows, tile.cols,
+                    as->left + (uint32_t)(from * as->most + number));
 }
 
 static void all_scatter(gemm_as *as)
@@ -52,13 +51,15 @@ static void all_scatter(gemm_as *as)
 
     as->stream = weft_stream_k_begin(gen, as->columns.count, 1);
     if (gen->problem->tuning.staged) {
+        weft_gemm_declare_copiers(gen);
         as->most = weft_stream_k_on(&as->stream, 0).tiles;
         as->left = weft_builder_signals(gen->builder, gen->world * as->most);
     }
     weft_gemm_pack(gen);
     weft_stream_k_run(&as->stream, NULL, emit_tile, as);
-    for (int step = 1; step < gen->world && gen->problem->tuning.staged; step++)
-        fetch_tiles(as, weft_rotate(gen->me, step, gen->world));
+    for (int64_t number = 0; number < as->most; number++) /* in the order in which they are finished */
+        for (int step = 1; step < gen->world; step++)
+            fetch_tile(as, weft_rotate(gen->me, step, gen->world), number);
 }
 
 /* Rows of a copy where shares are not even anyway: no more than a tile's, and so few that every lane has

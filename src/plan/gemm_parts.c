@@ -48,6 +48,12 @@ weft_gemm_gen weft_gemm_begin(weft_builder *builder)
     return gen;
 }
 
+void weft_gemm_declare_copiers(weft_gemm_gen *gen)
+{
+    gen->copiers = gen->problem->tuning.copiers;
+    weft_builder_lanes(gen->builder, WEFT_LANE_COPY, gen->copiers);
+}
+
 uint32_t weft_gemm_staging(weft_gemm_gen *gen, const char *name, int64_t rows, int64_t cols, int64_t batch)
 {
     weft_operand staging = {.place = WEFT_PLACE_STAGING,
@@ -203,10 +209,18 @@ void weft_gemm_to_all(weft_gemm_gen *gen, int64_t batch, weft_span rows, weft_sp
 void weft_gemm_fetch(weft_gemm_gen *gen, int from, int64_t batch, weft_span rows, weft_span cols,
                      uint32_t left)
 {
+    int64_t band = gen->copiers
+                       ? weft_band_lines(cols.count * (int64_t)weft_dtype_size(gen->problem->d_dtype))
+                       : rows.count;
+
     weft_builder_expect(gen->builder, left, 1);
-    weft_builder_task(gen->builder, weft_gemm_lane(gen), WEFT_TASK_COPY, 0);
-    weft_builder_to(gen->builder, weft_region_make(gen->d, gen->me, batch, rows, cols));
-    weft_builder_from(gen->builder, weft_region_make(gen->results, from, batch, rows, cols));
-    weft_builder_wait(gen->builder, left, 1);
-    weft_builder_end(gen->builder);
+    for (int64_t i = 0; i < weft_cut_count(rows.count, band); i++) {
+        weft_span cut = weft_cut(rows, band, i);
+
+        weft_builder_task(gen->builder, weft_gemm_copy_lane(gen), WEFT_TASK_COPY, 0);
+        weft_builder_to(gen->builder, weft_region_make(gen->d, gen->me, batch, cut, cols));
+        weft_builder_from(gen->builder, weft_region_make(gen->results, from, batch, cut, cols));
+        weft_builder_wait(gen->builder, left, 1);
+        weft_builder_end(gen->builder);
+    }
 }

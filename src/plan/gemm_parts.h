@@ -15,6 +15,8 @@ typedef struct weft_gemm_gen {
     uint32_t results;          /* staged: where results for peers are left; else they are stored to their D */
     uint32_t b_source;         /* what GEMM tasks read: b itself, or its packed copy */
     int64_t dealt;             /* tasks dealt to compute lanes so far */
+    int copiers;               /* copy lanes, behind the compute lanes, that fetch what is finished */
+    int64_t copied;            /* tasks dealt to them so far */
     weft_span local_k;         /* of A's columns and B's rows on this rank; begins at 0 */
     uint32_t packed_signal;
 } weft_gemm_gen;
@@ -27,6 +29,15 @@ static inline int weft_gemm_lane(weft_gemm_gen *gen)
 {
     return (int)(gen->dealt++ % gen->lanes);
 }
+
+/* The lane of the next copy of what is finished: a copy lane where there are some. */
+static inline int weft_gemm_copy_lane(weft_gemm_gen *gen)
+{
+    return gen->copiers ? gen->lanes + (int)(gen->copied++ % gen->copiers) : weft_gemm_lane(gen);
+}
+
+/* Declares the copy lanes that a problem asks for, behind the compute lanes. */
+void weft_gemm_declare_copiers(weft_gemm_gen *gen);
 
 /* The whole local product is one task, which a library or a kernel of its own makes (1 and 3: `library` of a
  * tuning). */

@@ -154,12 +154,12 @@ static void finish_unit(gemm_rs *rs, const unit *u)
 }
 
 /* One row of tiles of an owner, by bands of whole rows. */
-static void fetch_row(gemm_rs *rs, int step, int64_t batch, int64_t row, int64_t *dealt)
+static void fetch_row(gemm_rs *rs, int step, int64_t batch, int64_t row)
 {
     weft_gemm_gen *gen = &rs->gen;
     weft_builder *b = gen->builder;
     const weft_problem *p = gen->problem;
-    int owner = weft_rotate(gen->me, step, gen->world), copiers = p->tuning.copiers;
+    int owner = weft_rotate(gen->me, step, gen->world);
     weft_span rows = weft_cut(block_of(rs, owner), p->tuning.tile_m, row), cols = weft_whole(p->n);
     int64_t band = weft_band_lines(p->n * (int64_t)weft_dtype_size(p->d_dtype));
     uint32_t signal = finished_signal(rs, step, batch, row);
@@ -167,9 +167,8 @@ static void fetch_row(gemm_rs *rs, int step, int64_t batch, int64_t row, int64_t
     weft_builder_expect(b, signal, tiles_across(rs));
     for (int64_t i = 0; i < weft_cut_count(rows.count, band); i++) {
         weft_span cut = weft_cut(rows, band, i);
-        int lane = copiers ? gen->lanes + (int)((*dealt)++ % copiers) : weft_gemm_lane(gen);
 
-        weft_builder_task(b, lane, WEFT_TASK_COPY, 0);
+        weft_builder_task(b, weft_gemm_copy_lane(gen), WEFT_TASK_COPY, 0);
         weft_builder_to(b, weft_region_make(gen->d, gen->me, batch, cut, cols));
         weft_builder_from(
             b, weft_region_make(p->tuning.staged ? gen->results : gen->d, owner, batch, cut, cols));
@@ -182,13 +181,12 @@ static void fetch_row(gemm_rs *rs, int step, int64_t batch, int64_t row, int64_t
 static void fetch_all(gemm_rs *rs)
 {
     const weft_gemm_gen *gen = &rs->gen;
-    int64_t dealt = 0;
 
     for (int64_t batch = 0; batch < gen->problem->l; batch++)
         for (int64_t row = 0; row < tile_rows(rs, 0); row++)
             for (int step = 1; step < gen->world; step++)
                 if (row < tile_rows(rs, weft_rotate(gen->me, step, gen->world)))
-                    fetch_row(rs, step, batch, row, &dealt);
+                    fetch_row(rs, step, batch, row);
 }
 
 /* ---- rotating C -------------------------------------------------------------------------------------- */
@@ -373,11 +371,9 @@ static void unfused(gemm_rs *rs)
 void weft_generate_gemm_ar_ring(weft_builder *builder)
 {
     gemm_rs rs = {.gen = weft_gemm_begin(builder), .by_rows = true, .everywhere = true};
-    const weft_tuning *t = &builder->problem->tuning;
 
     rs.slot = block_of(&rs, 0).count;
-    if (t->copiers)
-        weft_builder_lanes(builder, WEFT_LANE_COPY, t->copiers);
+    weft_gemm_declare_copiers(&rs.gen);
     weft_gemm_declare_packed(&rs.gen);
     rs.finished =
         weft_builder_signals(builder, (builder->world - 1) * builder->problem->l * tile_rows(&rs, 0));

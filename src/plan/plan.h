@@ -288,6 +288,9 @@ weft_status weft_plan_make_all(const weft_problem *problem, const int32_t *domai
 weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_problem *resolved,
                                  weft_error_text *error);
 
+/* Whether it has, or may have, a plan that stages. */
+bool weft_problem_can_be_staged(const weft_problem *problem);
+
 /* The epilogue does nothing but round to D, and that to the type of A and B (fp8: bfloat16). */
 bool weft_problem_only_rounds(const weft_problem *problem);
 

@@ -280,7 +280,7 @@ static weft_status resolve_collective(weft_problem *problem, int world, weft_err
 
 /* Nothing is staged where ranks touch no operand of each other's, or the schedule has a way of its own; nor
  * where rows must be known as those of the whole A or B, for the scales of their blocks. */
-static bool can_be_staged(const weft_problem *problem)
+bool weft_problem_can_be_staged(const weft_problem *problem)
 {
     weft_problem plain = *problem;
 
@@ -352,7 +352,7 @@ weft_status weft_problem_resolve(const weft_problem *problem, int world, weft_pr
                                 "direct, not %s",
                                 weft_schedule_name(result.op, result.schedule));
     if (status == WEFT_OK) {
-        result.tuning.staged = result.tuning.staged && world > 1 && can_be_staged(&result);
+        result.tuning.staged = result.tuning.staged && world > 1 && weft_problem_can_be_staged(&result);
         *resolved = result;
     }
     return status;

@@ -7,7 +7,8 @@
 
 enum {
     CHUNK_BYTES = 256 << 10,
-    CHUNK_LINE = 32 /* elements side by side, at least, where lines in memory run across chunks */
+    COPIED_BYTES = 32 << 10, /* the same where many copy lanes share them */
+    CHUNK_LINE = 32          /* elements side by side, at least, where lines in memory run across chunks */
 };
 
 static weft_operand staging_like(const weft_operand *user, const char *name)
@@ -21,10 +22,18 @@ static weft_operand staging_like(const weft_operand *user, const char *name)
     return staging;
 }
 
+bool weft_staged_by_copiers(const weft_problem *p)
+{
+    return p->tuning.copiers > 0 && (p->schedule == WEFT_SCHEDULE_ALLGATHER_ROTATING_A ||
+                                     p->schedule == WEFT_SCHEDULE_ALLGATHER_ROTATING_B);
+}
+
 void weft_staged_begin(weft_builder *builder, uint32_t operand, bool by_rows)
 {
     weft_staged *s = &builder->staged;
-    int64_t tile = by_rows ? builder->problem->tuning.tile_m : builder->problem->tuning.tile_n, across, bytes;
+    const weft_problem *p = builder->problem;
+    bool copied = weft_staged_by_copiers(p);
+    int64_t tile = by_rows ? p->tuning.tile_m : p->tuning.tile_n, across, bytes;
     const weft_operand *o;
     char name[12];
 
@@ -35,8 +44,9 @@ void weft_staged_begin(weft_builder *builder, uint32_t operand, bool by_rows)
     bytes = across * weft_operand_width(o) * (int64_t)weft_dtype_size(o->dtype);
     *s = (weft_staged){.operand = operand,
                        .by_rows = by_rows,
-                       .chunk = bytes ? CHUNK_BYTES / bytes : 1,
-                       .lanes = weft_compute_lanes(builder->problem)};
+                       .chunk = bytes ? (copied ? COPIED_BYTES : CHUNK_BYTES) / bytes : 1,
+                       .lane0 = copied ? weft_compute_lanes(p) : 0,
+                       .lanes = copied ? p->tuning.copiers : weft_compute_lanes(p)};
     if (s->chunk < 1)
         s->chunk = 1;
     if (by_rows == o->transposed && s->chunk < CHUNK_LINE)
@@ -84,7 +94,7 @@ void weft_staged_next(weft_builder *builder)
         cols = weft_cut(cols, s->chunk, s->done % chunks);
     batch = s->done / chunks;
     lane = (int)(s->done % s->lanes);
-    weft_builder_task(builder, lane, WEFT_TASK_COPY, 0);
+    weft_builder_task(builder, s->lane0 + lane, WEFT_TASK_COPY, 0);
     weft_builder_to(builder, weft_region_make(s->copy, builder->rank, batch, rows, cols));
     weft_builder_from(builder, weft_region_make(s->operand, builder->rank, batch, rows, cols));
     for (int step = 1; step < builder->world; step++)

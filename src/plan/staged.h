@@ -2,8 +2,9 @@
  * Operands where peers cannot reach them (`staged` of a tuning): no rank touches another's.
  *
  * An input that peers read is copied to symmetric memory by its owner, in chunks, between the tasks that need
- * no peer; whoever reads it waits for the chunks it needs, so that nobody waits for the whole. A rank that
- * makes results for others leaves them in its own symmetric memory, and they fetch them.
+ * no peer, or by copy lanes before they fetch anything; whoever reads it waits for the chunks it needs, so
+ * that nobody waits for the whole. A rank that makes results for others leaves them in its own symmetric
+ * memory, and they fetch them.
  *
  * No chunk waits for a later one: before a task that reads chunk c of a peer, a rank has copied its own
  * chunks up to c (in whichever lane).
@@ -13,7 +14,11 @@
 
 #include "plan/builder.h"
 
-/* From here on what peers have of `operand` is read where they stage it. Lanes are declared before. */
+/* Whether copy lanes do it: those of a rotating schedule, where they fetch every piece together. */
+bool weft_staged_by_copiers(const weft_problem *problem);
+
+/* From here on what peers have of `operand` is read where they stage it. Compute lanes are declared
+ * before, and copy lanes next. */
 void weft_staged_begin(weft_builder *builder, uint32_t operand, bool by_rows);
 
 /* Copies the next chunk of this rank's, if there is one; all up to row (column) `end` of a matrix; the rest.

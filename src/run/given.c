@@ -55,7 +55,7 @@ static uint32_t avoidable(const weft_plan *plan)
 {
     const weft_plan_part *part = &plan->part;
 
-    if (plan->loaded || part->world == 1 || part->domain || part->problem.schedule == WEFT_SCHEDULE_TWO_LEVEL)
+    if (plan->loaded || part->world == 1 || part->domain || !weft_problem_can_be_staged(&part->problem))
         return 0;
     return weft_user_operands_touched(&part->problem);
 }

@@ -26,8 +26,8 @@ static weft_status make_staged(weft_plan *plan)
     weft_problem staged = plan->part.problem;
     weft_status status;
 
-    if (weft_backend_of(plan->group)->reach) /* and chooses lanes and chunks for such plans */
-        staged.tuning = plan->asked.tuning;
+    if (weft_backend_of(plan->group)->reach && staged.op >= WEFT_OP_ALL_REDUCE)
+        staged.tuning = plan->asked.tuning; /* it chooses lanes and chunks for such plans */
     staged.tuning.staged = 1;
     if (staged.op >= WEFT_OP_ALL_REDUCE) {
         int64_t chunk = CHUNK_BYTES / (int64_t)weft_dtype_size(staged.dtype);

@@ -79,7 +79,7 @@ static void graph_rank(weft_group *group, void *argument)
     coll_end(&r);
 }
 
-/* What the caller asks for; products have no plan that stages. */
+/* What the caller asks for; of products those stage that communicate while they multiply. */
 static void asked_rank(weft_group *group, void *argument)
 {
     enum { MANY = 5000 };
@@ -107,12 +107,23 @@ static void asked_rank(weft_group *group, void *argument)
                                               .recv = (char *)memory + (size_t)MANY * 4}),
               WEFT_OK);
     weft_plan_destroy(plan);
-    weft_problem_init(&problem, WEFT_OP_AG_GEMM);
-    problem.m = problem.n = problem.k = 64;
-    problem.dtype = problem.d_dtype = WEFT_BF16;
-    problem.tuning.staged = 1;
-    CHECK_INT(weft_plan_create(group, &problem, &plan), WEFT_ERR_UNSUPPORTED);
-    CHECK_HAS(weft_error(group), "`staged` is for its collectives");
+    for (weft_op op = WEFT_OP_AG_GEMM; op <= WEFT_OP_GEMM_AS; op++)
+        for (int fused = 0; fused < 2; fused++) {
+            weft_problem_init(&problem, op);
+            problem.m = problem.n = problem.k = 64;
+            problem.dtype = problem.d_dtype = WEFT_BF16;
+            problem.tuning.staged = 1;
+            problem.schedule = !fused                  ? WEFT_SCHEDULE_UNFUSED
+                               : op == WEFT_OP_AG_GEMM ? WEFT_SCHEDULE_ALLGATHER_ROTATING_A
+                               : op == WEFT_OP_GEMM_RS ? WEFT_SCHEDULE_REDUCESCATTER_TILING_A
+                               : op == WEFT_OP_GEMM_AR ? WEFT_SCHEDULE_TWO_SHOT
+                                                       : WEFT_SCHEDULE_ALL_SCATTER;
+            CHECK_INT(weft_plan_create(group, &problem, &plan), WEFT_OK);
+            CHECK_INT(weft_plan_problem(plan)->tuning.staged, fused && op != WEFT_OP_GEMM_RS);
+            CHECK_INT(weft_plan_problem(plan)->tuning.copiers > 0,
+                      fused && (op == WEFT_OP_AG_GEMM || op == WEFT_OP_GEMM_AR || op == WEFT_OP_GEMM_AS));
+            weft_plan_destroy(plan);
+        }
 }
 
 static void every_kind_process(int rank, void *argument)

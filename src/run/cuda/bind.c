@@ -146,14 +146,14 @@ static bool is_told(const weft_plan *plan, int role)
 }
 
 /*
- * Whether peers would touch an operand of this rank that they cannot reach, in a collective that then runs
- * by the plan that stages. Other plans copy such operands as a whole: see weft_cuda_stage.
+ * Whether peers would touch an operand of this rank that they cannot reach, where all ranks then run by the
+ * plan that stages. Other plans copy such operands as a whole: see weft_cuda_stage.
  */
 static bool lies_beyond(const weft_plan *plan, const weft_operands *operands)
 {
     bool beyond = false;
 
-    for (int role = WEFT_ROLE_SEND; role <= WEFT_ROLE_RECV && plan->reached; role++) {
+    for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT && plan->reached; role++) {
         weft_given given;
         size_t bytes;
 

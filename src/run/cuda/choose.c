@@ -368,15 +368,21 @@ static int64_t stripe_panels(const weft_problem *p)
     return panels < PANELS_SIDE_BY_SIDE ? panels : PANELS_SIDE_BY_SIDE;
 }
 
+static bool is_fused(weft_schedule schedule)
+{
+    return schedule != WEFT_SCHEDULE_DIRECT && schedule != WEFT_SCHEDULE_UNFUSED;
+}
+
 static weft_tuning choose_tuning(const weft_problem *p, const weft_cuda_basis *b, const maker *m)
 {
     weft_tuning t = begin_tuning(p, b, m);
-    bool fp8 = weft_dtype_is_fp8(p->dtype),
-         fused = m->schedule != WEFT_SCHEDULE_DIRECT && m->schedule != WEFT_SCHEDULE_UNFUSED,
+    bool fp8 = weft_dtype_is_fp8(p->dtype), fused = is_fused(m->schedule),
          ring = p->op == WEFT_OP_GEMM_AR && m->schedule == WEFT_SCHEDULE_TWO_SHOT && b->hopper && b->adds,
-         fetches = b->world > 1 && ((p->op == WEFT_OP_AG_GEMM && fused) || ring);
+         gathers = p->op == WEFT_OP_AG_GEMM && fused,
+         fetches = b->world > 1 && (gathers || ring || (fused && p->tuning.staged));
 
     t.library = m->library;
+    t.staged = p->tuning.staged && fused; /* of others it is copied whole */
     if (!t.tile_m)
         t.tile_m = b->hopper ? WEFT_CUDA_TILE_M : ANY_M;
     /* the copy engine adds in memory: the crews need not read what they add to */
@@ -391,7 +397,7 @@ static weft_tuning choose_tuning(const weft_problem *p, const weft_cuda_basis *b
         t.copiers = 0;
     else if (!t.copiers)
         t.copiers = b->hopper ? b->crews * CREW_CTAS * WEFT_CUDA_CTA_COPIERS : COPIERS;
-    if (fetches && !ring && !t.chunk_k)
+    if (fetches && gathers && !t.chunk_k)
         t.chunk_k = fp8 ? 2 * CHUNK_K : CHUNK_K;
     /* the storers of Hopper crews copy beside their own work; elsewhere a copy lane is a CTA */
     if (!t.workers && b->hopper && (fetches || t.sums_stay))
@@ -537,13 +543,15 @@ static weft_tuning tune_lanes(const weft_problem *p, const weft_cuda_basis *b, w
     return t;
 }
 
-/* Ranks that share a GPU share its memory's rate too: there chunks hide little, and sums take longer so. */
+/* Ranks that share a GPU share its memory's rate too: there chunks of a collective hide little, and its sums
+ * take longer so. Products that are fused have warps that copy beside them. */
 bool weft_cuda_chunks_pay(const weft_cuda_basis *b, const weft_problem *p)
 {
     int64_t bytes = p->count * (int64_t)weft_dtype_size(p->dtype) * b->world;
 
-    return p->op >= WEFT_OP_ALL_REDUCE &&
-           (b->whole || (p->op == WEFT_OP_ALL_GATHER && bytes >= STAGED_LEAST));
+    if (p->op < WEFT_OP_ALL_REDUCE)
+        return is_fused(p->schedule);
+    return b->whole || (p->op == WEFT_OP_ALL_GATHER && bytes >= STAGED_LEAST);
 }
 
 static weft_problem choose_collective(const weft_problem *asked, const weft_cuda_basis *b)

@@ -18,9 +18,8 @@ typedef struct weft_cuda_basis {
  * talking. */
 weft_problem weft_cuda_choose(const weft_cuda_basis *basis, const weft_problem *asked);
 
-/* Whether a collective had better stage, chunk by chunk, what peers cannot reach; else it is copied as a
- * whole.
- */
+/* Whether a plan that was decided had better stage, chunk by chunk, what peers cannot reach; else it is
+ * copied as a whole. */
 bool weft_cuda_chunks_pay(const weft_cuda_basis *basis, const weft_problem *problem);
 
 /* How many CTAs that wait may be on a GPU of `world` ranks, of which each has `ctas` SMs: half of its SMs

@@ -111,10 +111,6 @@ static weft_status check_problem(const weft_cuda_group *g, const weft_problem *p
     if (p->granule_m || p->granule_n || p->granule_k)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "the cuda backend divides m, n and k by elements; granules are for the CPU");
-    if (p->tuning.staged && p->op < WEFT_OP_ALL_REDUCE)
-        return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
-                              "the cuda backend copies operands of products on the stream; `staged` is for "
-                              "its collectives, and for the CPU");
     if (weft_problem_is_gated(p))
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED,
                               "the cuda backend has no gated activations; they are applied on the CPU");
@@ -433,7 +429,8 @@ static weft_status open_plan(weft_plan *plan, weft_plan_part *given)
         status = make_events(plan);
     status = compare_outcomes(plan, status);
     basis = basis_of(group);
-    if (!plan->loaded && weft_cuda_chunks_pay(&basis, &plan->part.problem))
+    if (!plan->loaded && weft_problem_can_be_staged(&plan->part.problem) &&
+        weft_cuda_chunks_pay(&basis, &plan->part.problem))
         plan->reached = plan->touched;
     if (status == WEFT_OK)
         status = weft_cuda_alloc(group, lay_out(plan), 1024, &block);

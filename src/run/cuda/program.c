@@ -249,45 +249,45 @@ static weft_status lower_lane(weft_lowering *low, const weft_lane *lane, lane_or
     return WEFT_OK;
 }
 
-/* The copy lanes that crew `lane` takes, a task of each in turn, to tasks[at] and on. */
-static uint32_t fold_lanes(const weft_cuda_program *program, uint32_t lane, weft_cuda_task *tasks,
+/* What peers wait for: the rank's own operand, on its way to where they can reach it. */
+static bool stages(const weft_plan_part *part, const weft_cuda_task *task)
+{
+    const weft_region *from =
+        &part->regions[part->tasks[task->plan_task].region0 + part->tasks[task->plan_task].destinations];
+    return from->rank == part->rank && part->operands[from->operand].place == WEFT_PLACE_USER;
+}
+
+/* The copy lanes that crew `lane` takes, a task of each in turn, to tasks[at] and on: of those that stage, or
+ * of the others. */
+static uint32_t fold_lanes(const weft_lowering *low, uint32_t lane, bool staging, weft_cuda_task *tasks,
                            uint32_t at)
 {
+    const weft_cuda_program *program = low->program;
     bool more = true;
     for (uint32_t turn = 0; more; turn++) {
         more = false;
         for (uint32_t i = lane; i < program->copy_count; i += program->lane_count)
             if (turn < program->copies[i].task_count) {
-                tasks[at++] = program->tasks[program->copies[i].task0 + turn];
+                const weft_cuda_task *task = &program->tasks[program->copies[i].task0 + turn];
+                if (stages(low->part, task) == staging)
+                    tasks[at++] = *task;
                 more = true;
             }
     }
     return at;
 }
 
-/* Whether copy lanes move what products of some rank have made: then they wait for crews. */
-static bool copies_results(const weft_plan_part *part)
-{
-    for (uint32_t i = 0; i < part->task_count; i++) {
-        const weft_task *task = &part->tasks[i];
-        const weft_region *from = &part->regions[task->region0 + task->destinations];
-        if (part->lanes[task->lane].kind == WEFT_LANE_COPY && task->kind == WEFT_TASK_COPY &&
-            task->region_count > task->destinations && part->operands[from->operand].role == WEFT_ROLE_D)
-            return true;
-    }
-    return false;
-}
-
 /*
  * Where storers cannot run the copy lanes (operands the bulk engine or the Hopper walker refuses), the crews
- * do their work: first what they multiply, which waits for nothing that a crew does; or when they have
- * multiplied, what they have made (finished rows, which all ranks get), before the join of all lanes.
+ * do their work: first what others wait for to multiply it, which waits for nothing that a crew does, then
+ * what they multiply; or when they have multiplied and added up, what they have made (which all ranks get),
+ * before the join of all lanes.
  */
 static weft_status fold_copies(weft_lowering *low)
 {
     weft_cuda_program *program = low->program;
     weft_cuda_task *tasks = calloc(program->task_count + 1, sizeof(*tasks)); /* one more, as ever */
-    bool after = copies_results(low->part);
+    bool after = low->part->problem.op != WEFT_OP_AG_GEMM; /* copies of results wait for crews */
     uint32_t at = 0;
     if (!tasks)
         return weft_error_set(low->error, WEFT_ERR_MEMORY, "no memory for a plan of %u tasks",
@@ -295,11 +295,12 @@ static weft_status fold_copies(weft_lowering *low)
     for (uint32_t lane = 0; lane < program->lane_count; lane++) {
         weft_cuda_lane made = {.task0 = at}, old = program->lanes[lane];
         uint32_t before = after ? old.task_count : 0;
-        while (before > 0 && program->tasks[old.task0 + before - 1].kind != WEFT_CUDA_GEMM)
+        while (before > 0 && program->tasks[old.task0 + before - 1].kind == WEFT_CUDA_COPY)
             before--;
         for (uint32_t i = 0; i < before; i++)
             tasks[at++] = program->tasks[old.task0 + i];
-        at = fold_lanes(program, lane, tasks, at);
+        at = fold_lanes(low, lane, true, tasks, at);
+        at = fold_lanes(low, lane, false, tasks, at);
         for (uint32_t i = before; i < old.task_count; i++)
             tasks[at++] = program->tasks[old.task0 + i];
         made.task_count = at - made.task0;
