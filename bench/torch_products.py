@@ -1,12 +1,13 @@
 """The four products beside torch's symmetric memory on the same matrices, several processes on one GPU.
 
-    weft run -n 2 -- python3 bench/torch_products.py [--ours] [M N K ...]      (under MPS; bf16; medians in us, in turn)
+    weft run -n 2 -- python3 bench/torch_products.py [--ours] [--fused] [M N K ...]
 
-N and K are over all ranks. ``mm`` is torch's product of a rank alone, all ranks at once. ``torch`` of ag_gemm and gemm_rs is its fused operator; of
+Under MPS; bf16; medians in us, in turn. N and K are over all ranks. ``mm`` is torch's product of a rank alone, all ranks at once. ``torch`` of ag_gemm and gemm_rs is its fused operator; of
 gemm_ar ``mm`` and the better of its one_shot and two_shot; of gemm_as ``mm`` and the better of its own gather (which leaves the columns of
 the ranks below one another) and copies of the peers' columns. ``weft`` is a plan on operands in symmetric memory, ``apart`` the same plan on
 ordinary tensors, ``whole`` the first with copies around it of what peers touch, ``operator`` is ``torch.ops.weft`` on ordinary tensors,
-whose sums travel in float32. ``beyond`` is what weft takes beyond ``mm`` over what torch takes beyond it. With --ours torch's side is left out.
+whose sums travel in float32. ``beyond`` is what weft takes beyond ``mm`` over what torch takes beyond it. With --ours torch's side is left out; with --fused plans have the
+schedules that ranks with a GPU each take.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Set, Tuple
 
 from torch_modules import in_turn, recorded
 
@@ -25,6 +26,12 @@ import weft
 import weft.torch
 
 CALLS = 10
+FUSED = {
+    "ag_gemm": "allgather_rotating_a",
+    "gemm_rs": "reducescatter_tiling_a",
+    "gemm_ar": "two_shot",
+    "gemm_as": "all_scatter",
+}
 
 
 def ready(call: Callable[[], Any], captured: bool = True) -> Tuple[Callable[[], Any], str]:
@@ -58,7 +65,7 @@ def peers_of(mine: Any, b: Any, out: Any, world: str) -> Callable[[], Any]:
     return call
 
 
-def row(group: Any, world: str, op: str, m: int, n: int, k: int, ours: bool) -> None:
+def row(group: Any, world: str, op: str, m: int, n: int, k: int, flags: Set[str]) -> None:
     """One operation of one shape."""
     import torch.distributed._symmetric_memory as symmetric
 
@@ -75,7 +82,10 @@ def row(group: Any, world: str, op: str, m: int, n: int, k: int, ours: bool) -> 
     b.normal_()
     mine, weight, result = a.clone(), b.clone(), torch.empty_like(d)
     whole = torch.randn(m, shapes["a"][1], device="cuda").to(bf16)  # what a rank's product reads when all is there
-    plan = weft.Plan(group, op, m=m, n=n, k=k, dtype="bfloat16", d_dtype="bfloat16", wire_dtype="bfloat16")
+    schedule = FUSED[op] if "--fused" in flags else "auto"
+    plan = weft.Plan(
+        group, op, m=m, n=n, k=k, dtype="bfloat16", d_dtype="bfloat16", wire_dtype="bfloat16", schedule=schedule
+    )
     ops, theirs, name = torch.ops.weft, torch.ops.symm_mem, weft.torch.name_of(group)
     candidates: List[Callable[[], Any]] = []
     if op == "ag_gemm":
@@ -114,7 +124,7 @@ def row(group: Any, world: str, op: str, m: int, n: int, k: int, ours: bool) -> 
     group.wait()
     assert torch.equal(d, result), f"{op} of {m} x {n} x {k} differs on other memory"
     made = [ready(call) for call in (lambda: torch.mm(whole, weight), lambda: run(a, b, d), apart, copied, operator)]
-    if ours:
+    if "--ours" in flags:
         candidates.clear()
     own_streams = candidates[: op != "gemm_ar"]  # torch's fused operators and its gather, which no graph takes
     made += [ready(call, call not in own_streams) for call in candidates]
@@ -137,8 +147,8 @@ def main() -> None:
     """Runs on every rank."""
     import torch.distributed._symmetric_memory as symmetric
 
-    ours = "--ours" in sys.argv
-    given = [int(x) for x in sys.argv[1:] if x != "--ours"] or [4096, 4096, 4096, 64, 8192, 8192, 512, 8192, 8192]
+    flags = {x for x in sys.argv[1:] if x.startswith("--")}
+    given = [int(x) for x in sys.argv[1:] if x not in flags] or [4096, 4096, 4096, 64, 8192, 8192, 512, 8192, 8192]
     torch.cuda.set_device(0)
     group = weft.init()
     group.use_gpu(0)
@@ -153,7 +163,7 @@ def main() -> None:
     with torch.no_grad():
         for i in range(0, len(given), 3):
             for op in ("ag_gemm", "gemm_rs", "gemm_ar", "gemm_as"):
-                row(group, world, op, *given[i : i + 3], ours)
+                row(group, world, op, *given[i : i + 3], flags)
     os._exit(0)  # what symmetric memory leaves does not come apart cleanly
 
 

@@ -105,9 +105,18 @@ enum { WEFT_CARRIED_BYTES = 256 << 10 };
  * to, for all of its node to see: a rank shows its record to one rank of every other node. Over several nodes
  * there is, by parity, a weft_carried a node and WEFT_CARRIED_BYTES of what they show, which is used in the
  * first rank of every node. Records of small collectives are shown to far ranks only when they fail. */
+enum { WEFT_JOURNAL_ENTRIES = 256 };
+
+/* What a rank has begun to run without a record of it: run/cuda/journal.h. */
+typedef struct weft_journal {
+    _Atomic uint64_t count;
+    _Atomic uint64_t entries[WEFT_JOURNAL_ENTRIES]; /* the last of them, by their number */
+} weft_journal;
+
 typedef struct weft_run_control {
     weft_record records[2];
     weft_small small[2];
+    weft_journal journal;
 } weft_run_control;
 
 typedef struct weft_listener {

@@ -307,6 +307,55 @@ static void mixed_rank(weft_group *group, void *argument)
     weft_plan_destroy(plan);
 }
 
+typedef enum mixture { MIXED_REACH, MIXED_NEW, MIXED_PLANS } mixture;
+
+/* Ranks begin what peers do not, whose kernels do not meet: rank 1 alone has operands beyond the peers'
+ * reach, or new ones, or runs another plan. All are told long before the deadline for entering a run. */
+static void begun_rank(weft_group *group, void *argument)
+{
+    mixture how = *(const mixture *)argument;
+    weft_problem p = product(64, 64, 32), other = p;
+    weft_plan *plan = NULL, *second = NULL;
+    weft_group *apart = NULL;
+    bool odd = weft_rank(group) == 1;
+    weft_operands near, far, fresh;
+    void *block = NULL, *beyond = NULL;
+    int64_t begun;
+
+    CHECK_INT(weft_group_split(group, 0, weft_rank(group), &apart), WEFT_OK);
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_group_use_gpu(apart, 0), WEFT_OK);
+    CHECK_INT(weft_alloc(group, 2 * BLOCK_BYTES, 0, &block), WEFT_OK);
+    CHECK_INT(weft_alloc(apart, BLOCK_BYTES, 0, &beyond), WEFT_OK);
+    other.act = WEFT_ACT_RELU;
+    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
+    CHECK_INT(weft_plan_create(group, &other, &second), WEFT_OK);
+    near = operands_in(block);
+    fresh = operands_in((char *)block + BLOCK_BYTES);
+    far = operands_in(beyond);
+    for (int i = 0; i < 3; i++) {
+        CHECK_INT(weft_run(plan, &near), WEFT_OK);
+        CHECK_INT(weft_run(plan, &far), WEFT_OK);
+        CHECK_INT(weft_run(second, &near), WEFT_OK);
+    }
+    begun = weft_clock_ns();
+    if (how == MIXED_PLANS)
+        CHECK_INT(weft_run(odd ? second : plan, &near), WEFT_ERR_MISMATCH);
+    else
+        CHECK_INT(weft_run(plan, !odd ? &near : how == MIXED_NEW ? &fresh : &far), WEFT_ERR_MISMATCH);
+    CHECK_HAS(weft_error(group), "only in the same call on all ranks");
+    CHECK(weft_clock_ns() - begun < group->enter_ns / 2);
+    weft_plan_destroy(plan);
+    weft_plan_destroy(second);
+    weft_group_free(apart);
+}
+
+static void test_begun(void)
+{
+    for (mixture how = MIXED_REACH; how <= MIXED_PLANS; how++)
+        ranks_run(2 + how % 2, begun_rank, &how);
+}
+
 static void broken_rank(weft_group *group, void *argument)
 {
     CHECK_INT(weft_group_use_gpu(group, 0), WEFT_ERR_SYSTEM);
@@ -772,11 +821,34 @@ static void late_rank(weft_group *group, void *argument)
     weft_plan_destroy(plan);
 }
 
+/* Ranks that share a GPU begin to wait with many CTAs only when all have come. */
+static void gate_rank(weft_group *group, void *argument)
+{
+    weft_problem p = product(600, 160, 160);
+    weft_plan *plan = NULL;
+    void *block;
+
+    (void)argument;
+    p.schedule = WEFT_SCHEDULE_UNFUSED;
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_alloc(group, (size_t)3 << 20, 0, &block), WEFT_OK);
+    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
+    weft_operands operands = {.size = sizeof(operands),
+                              .a = block,
+                              .b = (char *)block + ((size_t)1 << 20),
+                              .d = (char *)block + ((size_t)2 << 20)};
+    CHECK_INT(weft_run(plan, &operands), WEFT_OK);
+    weft_plan_destroy(plan);
+}
+
 static void test_library(void)
 {
     fake_cublaslt_install(true);
     ranks_run(2, late_rank, NULL);
     CHECK(fake_cublaslt_take_products() > 0);
+    fake_gpu_take_counts();
+    ranks_run(5, gate_rank, NULL);
+    CHECK_INT(fake_gpu_take_counts().gates, 5);
     fake_cublaslt_install(false);
 }
 
@@ -800,6 +872,7 @@ int main(void)
     ranks_run(2, errors_rank, NULL);
     ranks_run(2, mixed_rank, NULL);
     ranks_run(3, mixed_rank, NULL);
+    test_begun();
     ranks_run(3, missing_rank, NULL);
     if (getenv("WEFT_SOAK")) { /* on a machine that has time for it */
         fake_gpu_slow(1, 300000000);

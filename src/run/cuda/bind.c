@@ -4,6 +4,7 @@
 #include "core/clock.h"
 #include "core/dtype.h"
 #include "run/cuda/halves.h"
+#include "run/cuda/journal.h"
 #include "run/given.h"
 #include "run/scales.h"
 
@@ -206,7 +207,7 @@ static weft_cuda_meeting *find_meeting(const weft_plan *plan, const weft_operand
 }
 
 /* Every rank publishes where its operands are, or that it rejected them, and reads where the others' are. */
-static weft_status hold_meeting(weft_plan *plan, const weft_operands *operands, weft_cuda_meeting **held)
+static weft_status meet(weft_plan *plan, const weft_operands *operands, weft_cuda_meeting **held)
 {
     weft_session *x = plan->session;
     bool staged = false;
@@ -265,6 +266,16 @@ static weft_status hold_meeting(weft_plan *plan, const weft_operands *operands, 
     weft_cuda_plan_of(plan)->meetings = meeting;
     *held = meeting;
     return WEFT_OK;
+}
+
+static weft_status hold_meeting(weft_plan *plan, const weft_operands *operands, weft_cuda_meeting **held)
+{
+    weft_status status;
+
+    weft_cuda_journal_meet(plan);
+    status = meet(plan, operands, held);
+    weft_cuda_journal_met(plan);
+    return status;
 }
 
 weft_status weft_cuda_plan_reach(weft_plan *plan, const weft_operands *operands, weft_reach *reach)
@@ -376,6 +387,7 @@ static weft_status lower(weft_plan *plan, const weft_operands *operands, const w
                                  .inboxes = inboxes,
                                  .values = plan->part.problem.scales ? operands : NULL,
                                  .whole_lines = g->adds,
+                                 .shared = !g->whole,
                                  .given = plan->loaded},
             controls, g->crews, &limits, executor, error);
     }
@@ -514,13 +526,16 @@ static weft_status launch(weft_plan *plan, weft_cuda_bound *bound, const weft_op
     bound->executor.args.moved[WEFT_CUDA_RECV] = moved(WEFT_ROLE_RECV, operands->recv);
     WEFT_CUDA_TRY(cuStreamIsCapturing(stream, &capture));
     weft_cuda_stage_bind(plan, operands, &stages);
+    weft_cuda_journal_run(plan, bound->executor.args.meeting);
     status = weft_cuda_stage_run(plan, &stages, false, stream);
     if (status == WEFT_OK)
         status = weft_cuda_executor_launch(&bound->executor, stream, error);
     if (status == WEFT_OK)
         status = weft_cuda_stage_run(plan, &stages, true, stream);
-    if (status != WEFT_OK)
+    if (status != WEFT_OK) {
+        weft_cuda_journal_failed(plan);
         return status;
+    }
     weft_cuda_plan_of(plan)->issued = true;
     if (capture == CU_STREAM_CAPTURE_STATUS_NONE) {
         bound->used = ++weft_cuda_plan_of(plan)->runs;

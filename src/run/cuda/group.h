@@ -35,6 +35,7 @@ typedef struct weft_cuda_group {
     uint32_t *met;      /* and where a rehearsal says how it went */
     struct weft_cuda_plan *plans;
     uint32_t plans_made;
+    bool has_met; /* this rank, since its last run: journal.c */
     struct weft_gpu_moe *layers;
     weft_group *watched_next;          /* watch.c */
     struct weft_cuda_table *tables;    /* pad.c */
@@ -104,7 +105,7 @@ weft_status weft_cuda_pad_wait(weft_group *group, const weft_signal_pad *pad, vo
 weft_status weft_cuda_plan_create(struct weft_plan *plan);
 weft_status weft_cuda_plan_load(struct weft_plan *plan, struct weft_plan_part *part);
 void weft_cuda_plan_destroy(struct weft_plan *plan);
-/* Of a collective whose operands peers touch: whether they can on all ranks. Collective where the ranks have
+/* Of a plan whose operands peers touch: whether they can on all ranks. Collective where the ranks have
  * not met for these operands. */
 weft_status weft_cuda_plan_reach(struct weft_plan *plan, const weft_operands *operands, weft_reach *reach);
 weft_status weft_cuda_plan_run(struct weft_plan *plan, const weft_operands *operands, void *stream);

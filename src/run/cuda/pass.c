@@ -1,5 +1,6 @@
 /* Waiting for a stream while looking after the peers, and saying why a kernel gave up. See group.h. */
 #include "run/cuda/group.h"
+#include "run/cuda/journal.h"
 
 #include "core/clock.h"
 
@@ -26,7 +27,7 @@ static weft_status look(weft_group *group)
         return weft_group_poison(group, WEFT_ERR_PEER_DIED,
                                  "rank %d (process %d) died while rank %d's GPU ran", dead,
                                  weft_group_pid(group, dead), group->rank);
-    return WEFT_OK;
+    return weft_cuda_journal_compare(group);
 }
 
 weft_status weft_cuda_pass(weft_group *group, CUstream stream)

@@ -1,0 +1,122 @@
+#include "run/cuda/journal.h"
+
+/*
+ * An entry: the plan's number, its operation, and the meeting, or MEETS of a rank that is in one. A rank that
+ * has run after a meeting (MET) does not wonder at a peer that has not left it. Marks are no difference.
+ */
+enum {
+    MEETS = 1,
+    MET = 2,
+    MARKS = MEETS | MET,
+    OP_SHIFT = 2,
+    OP_MASK = 15,
+    MEETING_SHIFT = 6,
+    MEETING_MASK = (1 << 29) - 1,
+    PLAN_SHIFT = 35
+};
+
+_Static_assert((int)WEFT_OP_BROADCAST <= OP_MASK, "an entry has room for the operation");
+
+static weft_journal *journal_of(const weft_session *session, int rank)
+{
+    return &((weft_run_control *)(void *)((char *)session->control + session->delta[rank]))->journal;
+}
+
+static void enter(const weft_plan *plan, uint32_t meeting, unsigned marks)
+{
+    weft_journal *mine = &plan->session->control->journal;
+    uint64_t count = atomic_load_explicit(&mine->count, memory_order_relaxed);
+    uint64_t entry = (uint64_t)weft_cuda_plan_of(plan)->number << PLAN_SHIFT |
+                     (uint64_t)(meeting & MEETING_MASK) << MEETING_SHIFT |
+                     (uint64_t)plan->part.problem.op << OP_SHIFT | marks;
+
+    atomic_store_explicit(&mine->entries[count % WEFT_JOURNAL_ENTRIES], entry, memory_order_relaxed);
+    atomic_store_explicit(&mine->count, count + 1, memory_order_release); /* partner: compare_with */
+}
+
+static void withdraw(const weft_plan *plan)
+{
+    weft_journal *mine = &plan->session->control->journal;
+
+    atomic_store_explicit(&mine->count, atomic_load_explicit(&mine->count, memory_order_relaxed) - 1,
+                          memory_order_release);
+}
+
+void weft_cuda_journal_meet(const weft_plan *plan)
+{
+    enter(plan, 0, MEETS);
+}
+
+void weft_cuda_journal_met(const weft_plan *plan)
+{
+    withdraw(plan);
+    weft_cuda_of(plan->group)->has_met = true;
+}
+
+void weft_cuda_journal_run(const weft_plan *plan, uint32_t meeting)
+{
+    weft_cuda_group *g = weft_cuda_of(plan->group);
+
+    enter(plan, meeting, g->has_met ? MET : 0);
+    g->has_met = false;
+}
+
+void weft_cuda_journal_failed(const weft_plan *plan)
+{
+    withdraw(plan);
+}
+
+static bool differ(uint64_t x, uint64_t y)
+{
+    if ((x | y) & MEETS)
+        return !(x & y & MEETS) && !((x | y) & MET);
+    return (x ^ y) & ~(uint64_t)MARKS;
+}
+
+static weft_status say(weft_group *group, int rank, uint64_t mine, uint64_t theirs)
+{
+    const char *op = weft_op_name((weft_op)(mine >> OP_SHIFT & OP_MASK)),
+               *other = weft_op_name((weft_op)(theirs >> OP_SHIFT & OP_MASK));
+
+    if (op != other)
+        return weft_group_poison(
+            group, WEFT_ERR_MISMATCH,
+            "rank %d runs %s and rank %d %s: ranks make the same calls in the same order", group->rank, op,
+            rank, other);
+    return weft_group_poison(
+        group, WEFT_ERR_MISMATCH,
+        "rank %d ran another plan of %s than rank %d, or one with operands that it does not expect: what "
+        "peers touch may change, and be in symmetric memory or not, only in the same call on all ranks",
+        group->rank, op, rank);
+}
+
+/* Everything that both have begun and that is still there. */
+static weft_status compare_with(weft_group *group, int rank)
+{
+    const weft_session *s = group->session;
+    weft_journal *own = &s->control->journal, *peer = journal_of(s, rank);
+    uint64_t mine = atomic_load_explicit(&own->count, memory_order_relaxed),
+             theirs = atomic_load_explicit(&peer->count, memory_order_acquire),
+             end = mine < theirs ? mine : theirs, most = mine < theirs ? theirs : mine;
+
+    for (uint64_t i = most > WEFT_JOURNAL_ENTRIES ? most - WEFT_JOURNAL_ENTRIES : 0; i < end; i++) {
+        uint64_t x = atomic_load_explicit(&own->entries[i % WEFT_JOURNAL_ENTRIES], memory_order_relaxed),
+                 y = atomic_load_explicit(&peer->entries[i % WEFT_JOURNAL_ENTRIES], memory_order_acquire),
+                 now = atomic_load_explicit(&peer->count, memory_order_acquire);
+
+        /* the oldest may be overwritten while it is read */
+        if (now > i && now <= i + WEFT_JOURNAL_ENTRIES / 2 && differ(x, y))
+            return say(group, rank, x, y);
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_cuda_journal_compare(weft_group *group)
+{
+    weft_status status = WEFT_OK;
+
+    for (int rank = 0; rank < group->size && status == WEFT_OK && group->session; rank++)
+        if (rank != group->rank)
+            status = compare_with(group, rank);
+    return status;
+}

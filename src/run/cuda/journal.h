@@ -1,0 +1,24 @@
+/*
+ * What each rank has begun to run, where its peers see it. A run whose operands the ranks have met for puts a
+ * kernel on the stream and tells nobody. So ranks that mix plans, or operands of different calls, would wait
+ * for each other until a deadline, unless their kernels meet and say so (WEFT_CUDA_OTHER_MEETING): those of
+ * two plans do not, and a problem has two where operands may lie beyond the peers' reach (run/reach.h). A
+ * host that waits for its GPU compares what all ranks have begun.
+ */
+#ifndef WEFT_RUN_CUDA_JOURNAL_H
+#define WEFT_RUN_CUDA_JOURNAL_H
+
+#include "run/cuda/plan.h"
+
+/* This rank goes to a meeting; it comes from there, whatever was told. */
+void weft_cuda_journal_meet(const struct weft_plan *plan);
+void weft_cuda_journal_met(const struct weft_plan *plan);
+
+/* It runs a plan with the operands of a meeting, 0 where no peer touches any; it could not. */
+void weft_cuda_journal_run(const struct weft_plan *plan, uint32_t meeting);
+void weft_cuda_journal_failed(const struct weft_plan *plan);
+
+/* WEFT_OK, or ranks have begun different things: the group is lost. */
+weft_status weft_cuda_journal_compare(weft_group *group);
+
+#endif
