@@ -11,9 +11,11 @@
 enum {
     ROUNDS_MOST = 8,      /* tiles of a worker, about, at most */
     ROW_CUTS_MOST = 12,   /* ways to cut rows that are compared */
+    ROWS_PAY = 2,         /* micro-tiles of rows that read a panel of B */
     SLICES_OF_SHARE = 8,  /* steps of k in a share, so that shares are even */
     SLICE_K_LEAST = 128,  /* of k: less is over before its sum is stored */
     SUM_MOVES = 4,        /* of each element of a slice: stored, and added to the others */
+    TRAVEL_MOVES = 4,     /* of each element of a narrow tile that all nodes get: gathered, and scattered */
     STEP_K = 8,           /* at most, in the time of a step: AMX has more in one */
     STEP_BYTES = 32,      /* are packed in the time of a step of the kernel */
     TASK_STEPS = 128,     /* starting a task costs as much as so many steps of its kernel */
@@ -124,11 +126,14 @@ static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps
     rows = least(g->tile_m, e->rows);
     cols = least(g->panels * steps->nr, e->cols);
     g->tiles = e->shards * (double)p->l * (double)(weft_divide_up(e->rows, g->tile_m) * g->across);
-    rounds = e->steps * ceil(g->tiles / e->steps / (double)lanes);
+    /* One worker has all tiles, however many of them a step has. */
+    rounds = lanes == 1 ? g->tiles : e->steps * ceil(g->tiles / e->steps / (double)lanes);
     g->uneven = rounds * (double)rows * (double)g->panels * (double)lanes /
                 (e->shards * (double)p->l * (double)e->rows * (double)columns);
     g->cost = task_cost(p, steps, rows, cols, e->k, false) +
               (rounds - 1) * task_cost(p, steps, rows, cols, e->k, lanes % g->across == 0);
+    if (p->op == WEFT_OP_GEMM_AR && e->steps > 1 && g->across > 1)
+        g->cost += rounds * TRAVEL_MOVES * result_steps * (double)rows * (double)cols;
     if (g->tiles < (double)lanes && e->shards * (double)(p->l * down * columns) >= (double)lanes) {
         g->cost *= idle_costs;
         g->uneven = fmax(g->uneven, idle_costs);
@@ -141,6 +146,17 @@ static bool better(const grid *one, const grid *other)
     return one->cost + one->strain < other->cost + other->strain;
 }
 
+/* Rows of tiles as wide as the result, of which there are as many as are wanted because they travel; 0: none
+ * are, or they would have fewer rows than pay. They may be more than the search below comes to. */
+static int64_t rows_of_many(const weft_problem *p, const extents *e, const weft_gemm_steps *steps,
+                            int64_t tiles_wanted)
+{
+    double down = ceil((double)tiles_wanted / (e->shards * (double)p->l));
+    int64_t rows = (int64_t)((double)e->rows / down) / steps->mr * steps->mr;
+
+    return e->steps > 1 && tiles_wanted > 1 && rows >= ROWS_PAY * (int64_t)steps->mr ? rows : 0;
+}
+
 /* The best of the ways to cut rows and columns: for each cut of rows those of columns that fill rounds. */
 static grid cut_rows_and_columns(const weft_problem *p, const extents *e, const weft_gemm_steps *steps,
                                  int64_t tiles_wanted)
@@ -151,6 +167,7 @@ static grid cut_rows_and_columns(const weft_problem *p, const extents *e, const 
             down_most = weft_divide_up(e->rows, weft_divide_up(steps->mr, 3));
     int64_t columns = weft_divide_up(e->cols, steps->nr), before = 0;
     double rounds = fmax(ROUNDS_MOST, ceil((double)tiles_wanted / p->tuning.workers));
+    int64_t few = rows_of_many(p, e, steps, tiles_wanted);
     grid best = {.uneven = INFINITY, .cost = INFINITY};
 
     for (int64_t down = down0; down <= least(down_most, down0 + ROW_CUTS_MOST); down++) {
@@ -170,6 +187,13 @@ static grid cut_rows_and_columns(const weft_problem *p, const extents *e, const 
             if (better(&g, &best))
                 best = g;
         }
+    }
+    if (few) {
+        grid g = {.down = weft_divide_up(e->rows, few), .across = 1};
+
+        judge(p, e, steps, &g);
+        if (better(&g, &best))
+            best = g;
     }
     return best;
 }

@@ -286,6 +286,27 @@ static void one_worker_sends_while_it_multiplies(void)
     }
 }
 
+/* A result that all nodes get travels as whole rows, two tiles for every owner, where rows are enough: then
+ * nothing is gathered or scattered on its way. */
+static void results_of_all_travel_dense(void)
+{
+    static const weft_gemm_steps avx512 = {
+        .mr = 12, .nr = 32, .k_step = 1, .m_tile = 360, .n_tile = 512, .k_tile = 384};
+
+    for (int64_t size = 512; size <= 2048; size *= 2) {
+        for (int w = 0; w < WORLDS; w++) {
+            const layer square = {"square", false, size, 2048};
+            weft_problem p =
+                problem_of(WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_LEVEL, &square, size, worlds[w], 1);
+
+            weft_plan_tiles(&p, worlds[w], &avx512);
+            CHECK(p.tuning.tile_n >= size);
+            CHECK(p.tuning.tile_m >= 2 * avx512.mr);
+            CHECK(weft_divide_up(size, p.tuning.tile_m) >= 2 * worlds[w]);
+        }
+    }
+}
+
 /* A tile that does not divide the rows leaves nobody waiting where there is one worker: it is no reason for
  * tiles so small that starting them takes longest. */
 static void one_worker_keeps_large_tiles(void)
@@ -360,6 +381,7 @@ int main(void)
     machine.step_n = steps.nr;
     one_worker_is_left_alone();
     one_worker_sends_while_it_multiplies();
+    results_of_all_travel_dense();
     one_worker_keeps_large_tiles();
     cut_rows_share_a_packed_b();
     collectives_use_the_team();
