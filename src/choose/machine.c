@@ -9,6 +9,7 @@
 #include "core/dtype.h"
 #include "core/round.h"
 #include "gemm/gemm.h"
+#include "plan/crews.h"
 #include "plan/tiles.h"
 #include "sim/sim.h"
 
@@ -61,10 +62,12 @@ static int64_t cuts(int64_t extent, int64_t tile)
  * and so do many lanes that move bytes. Then larger tasks on the same lanes, while a lane keeps so many that
  * its last one does not show. What is left then is too much by far: fewer lanes, whatever it does.
  */
-static void coarsen_gpu(int world, int64_t regions, weft_problem *p)
+static void coarsen_gpu(int units, int world, int64_t regions, weft_problem *p)
 {
     int64_t cols = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR ? p->n : weft_divide_up(p->n, world);
 
+    if (p->tuning.crew && weft_sim_regions(p, world) > (double)regions)
+        p->tuning.workers = units / p->tuning.crew; /* of which halves are whole crews */
     while ((p->tuning.tile_n < cols || p->tuning.tile_m < p->m) &&
            weft_sim_regions(p, world) > (double)regions) {
         int64_t tasks = cuts(p->m, p->tuning.tile_m) * cuts(cols, p->tuning.tile_n);
@@ -120,6 +123,27 @@ static void tune_gpu_collective(const weft_machine *machine, int world, weft_pro
         p->tuning.tile_n = most(even, smallest);
 }
 
+/* What weft's kernels for such a GPU take where nothing is asked, as run/cuda/choose.c. */
+static void tune_crews(const weft_machine *machine, int world, weft_problem *p)
+{
+    int crews = machine->units / WEFT_CREW_SMS;
+    bool ring = weft_crews_ring(p, p->schedule);
+    int64_t tiles;
+
+    p->tuning.crew = WEFT_CREW_SMS;
+    p->tuning.tile_m = WEFT_CREW_ROWS;
+    p->tuning.tile_n = weft_crews_cols(p, world, crews);
+    tiles = weft_crews_tiles(p, world, p->tuning.tile_m, p->tuning.tile_n);
+    p->tuning.workers =
+        tiles > crews && (ring || p->op == WEFT_OP_AG_GEMM) ? weft_crews_even(tiles, crews) : crews;
+    p->tuning.sums_stay = ring;
+    if (ring && p->op == WEFT_OP_GEMM_AR) {
+        p->tuning.raster = weft_crews_stripe(p);
+        /* Of four times as many, who would fetch only when they have nothing to store. */
+        p->tuning.copiers = crews;
+    }
+}
+
 static void tune_gpu(const weft_machine *machine, int world, int64_t regions, weft_problem *p)
 {
     bool open = !p->tuning.workers && !p->tuning.tile_m && !p->tuning.tile_n;
@@ -130,6 +154,9 @@ static void tune_gpu(const weft_machine *machine, int world, int64_t regions, we
         tune_gpu_collective(machine, world, p);
         return;
     }
+    if (open && machine->crews && p->schedule != WEFT_SCHEDULE_UNFUSED &&
+        (weft_dtype_size(p->dtype) == 2 || weft_dtype_is_fp8(p->dtype)))
+        tune_crews(machine, world, p);
     p->tuning.workers = p->tuning.workers ? p->tuning.workers : machine->units;
     p->tuning.tile_m = p->tuning.tile_m ? p->tuning.tile_m : machine->tile_m;
     p->tuning.tile_n = p->tuning.tile_n ? p->tuning.tile_n : machine->tile_n;
@@ -138,7 +165,7 @@ static void tune_gpu(const weft_machine *machine, int world, int64_t regions, we
     if (p->op == WEFT_OP_AG_GEMM && p->schedule == WEFT_SCHEDULE_TWO_LEVEL && !p->tuning.copiers)
         p->tuning.copiers = GPU_COPIERS;
     if (open && grows && p->tuning.tile_m && p->tuning.tile_n)
-        coarsen_gpu(world, regions, p);
+        coarsen_gpu(machine->units, world, regions, p);
 }
 
 /*

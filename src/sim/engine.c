@@ -178,7 +178,7 @@ static void record(engine *e, uint32_t lane, weft_event_kind kind, double start_
                           .rank = ml->rank,
                           .lane = ml->index,
                           .kind = (uint8_t)kind,
-                          .task = task == NONE ? WEFT_EVENT_NO_TASK : task - ml->task0 + ml->part_task0};
+                          .task = task == NONE ? WEFT_EVENT_NO_TASK : e->m->tasks[task].number};
 }
 
 static double core_switch_ns(engine *e, uint32_t lane)
@@ -206,7 +206,8 @@ static bool goes_on(const engine *e, uint32_t lane)
     uint32_t head = e->lanes[lane].head;
     const model_task *task = &e->m->tasks[head];
 
-    return head + 1 < e->m->lanes[lane].task_end && task[1].event == task->event && task[1].transfer_count;
+    return head + 1 < e->m->lanes[lane].task_end && task[1].event == task->event &&
+           (task[1].transfer_count || task[1].stored_next);
 }
 
 /* Messages to other nodes are handed to the network, however many there are. */
@@ -239,9 +240,9 @@ static double send(engine *e, uint32_t lane, double work_end, double *in_flight)
         double begin = e->now + task->overhead_ns + (stores ? stores_ns : 0), latency;
         double there = links_send(&e->links, transfer, begin, &latency);
 
-        if (stores && task->event == WEFT_EVENT_COMPUTE)
-            there = fmax(there, work_end + latency +
-                                    transfer->bytes / e->m->machine->link_gbs * task->stores_ns / work);
+        if (task->last_share > 0 && transfer->from == e->m->lanes[lane].rank)
+            there = fmax(there,
+                         work_end + latency + transfer->bytes / e->m->machine->link_gbs * task->last_share);
         if (there > linked) {
             linked = there;
             *in_flight = latency;
@@ -275,7 +276,7 @@ static void start_task(engine *e, uint32_t lane)
     ls->ahead = goes_on(e, lane) && (linked - in_flight < end || is_message(e, task));
     if (ls->ahead) {
         heap_push(e, end, lane, ls->head);
-        end = is_message(e, task) ? work_end : fmax(work_end, linked - in_flight);
+        end = is_message(e, task) ? work_end : fmax(work_end, linked - in_flight - task->boxed_ns);
     }
     record(e, lane, (weft_event_kind)task->event, e->now, end, ls->head);
     heap_push(e, end, lane, NONE);
@@ -477,7 +478,8 @@ static weft_status report_stuck(const engine *e, weft_error_text *error)
         if (e->lanes[i].head != ml->task_end)
             return weft_error_set(error, WEFT_ERR_ARGUMENT,
                                   "the plan cannot end: lane %d of rank %d waits for ever before its task %u",
-                                  ml->index, ml->rank, e->lanes[i].head - ml->task0);
+                                  ml->index, ml->rank,
+                                  e->m->tasks[e->lanes[i].head].number - e->m->tasks[ml->task0].number);
     }
     return WEFT_OK;
 }
@@ -508,7 +510,7 @@ static weft_status run_events(engine *e, weft_error_text *error)
     if (status)
         return status;
     e->result->us = e->now / 1e3;
-    e->result->tasks = e->m->tasks_count;
+    e->result->tasks = e->m->plan_tasks;
     add_path(e, e->result);
     return WEFT_OK;
 }
@@ -524,11 +526,13 @@ static void set_places(engine *e)
     for (int r = 0; r < m->world; r++)
         e->pools[r] = (pool){(uint32_t)(cpu ? m->threads : m->machine->copy_engines), NONE, cpu};
     for (uint32_t i = 0; i < m->lanes_count; i++)
-        e->lanes[i] = (lane_state){
-            .head = m->lanes[i].task0,
-            .next = NONE,
-            .cause = NONE,
-            .pool = cpu || m->lanes[i].kind == WEFT_LANE_COPY ? (uint32_t)m->lanes[i].rank : NONE};
+        e->lanes[i] = (lane_state){.head = m->lanes[i].task0,
+                                   .next = NONE,
+                                   .cause = NONE,
+                                   /* crews copy by warps of their own */
+                                   .pool = cpu || (m->lanes[i].kind == WEFT_LANE_COPY && !m->crew_cols)
+                                               ? (uint32_t)m->lanes[i].rank
+                                               : NONE};
     for (size_t i = 0; i < m->posts_count; i++) /* for now, how many posts each gets */
         e->signals[(size_t)m->posts[i].rank * m->signal_count + m->posts[i].signal].post0++;
     for (size_t i = 0; i < (size_t)m->world * m->signal_count; i++) {

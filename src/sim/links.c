@@ -81,7 +81,9 @@ double links_send(links *l, const model_transfer *transfer, double now, double *
 
 double links_flag_ns(const model *m, int from, int to)
 {
-    if (m->mode == WEFT_SIM_GEMM_ONLY || from == to || m->packets)
+    if (m->mode == WEFT_SIM_GEMM_ONLY || from == to)
         return 0;
+    if (m->packets) /* no flag travels, but what has come must be seen like one */
+        return 1e3 * fmax(0, m->machine->flag_us - m->machine->link_us);
     return 1e3 * (model_node(m, from) == model_node(m, to) ? m->machine->flag_us : m->machine->network_us);
 }

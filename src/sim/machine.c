@@ -195,10 +195,10 @@ static weft_status read_choice(const reader *in, char **words, bool *known)
 
         return status ? weft_error_set(in->error, status, "%s:%d: %s", in->where, in->line, why.text)
                       : WEFT_OK;
-    } else if (strcmp(words[0], "multicast") == 0) {
+    } else if (strcmp(words[0], "multicast") == 0 || strcmp(words[0], "crews") == 0) {
         if (strcmp(value, "yes") != 0 && strcmp(value, "no") != 0)
-            return complain(in, "multicast", "yes or no");
-        machine->multicast = strcmp(value, "yes") == 0;
+            return complain(in, words[0], "yes or no");
+        *(words[0][0] == 'm' ? &machine->multicast : &machine->crews) = strcmp(value, "yes") == 0;
     } else {
         *known = false;
     }

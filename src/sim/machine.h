@@ -55,6 +55,8 @@ typedef struct weft_machine {
     double memory_gbs;                  /* gpu: of a rank's device; cpu: of a node */
     int copy_engines;                   /* gpu: copies a rank has in flight beside its units */
     bool multicast;                     /* gpu: the link adds and spreads by itself */
+    bool crews;                         /* gpu: weft has kernels for it whose tiles are plan/crews.h's, and
+                                           whose stores add in a peer's memory */
 
     weft_link_kind link;
     double link_gbs, link_us;       /* of a port (switch) or of one link, each direction; first byte */

@@ -1,7 +1,9 @@
 /* From parts to the model, rank by rank; see model.h. */
 #include "sim/model.h"
 
+#include "core/dtype.h"
 #include "core/round.h"
+#include "plan/crews.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -32,13 +34,60 @@ weft_status model_reserve(void **array, size_t *capacity, size_t count, size_t m
     model_reserve((void **)&(m)->name, &(m)->name##_capacity, (m)->name##_count, (more), sizeof(*(m)->name), \
                   error)
 
+/* What waits of a product guard where a crew needs none for its operands: its sums, and where they go. */
+static bool waits_late(const model *m, const weft_plan_part *part, const weft_task *task)
+{
+    const weft_region *a = weft_task_regions(part, task) + task->destinations;
+
+    if (!m->crew_cols || task->kind != WEFT_TASK_GEMM || !task->wait_count)
+        return false;
+    for (int i = 0; i < 2; i++)
+        if (a[i].rank != part->rank || part->operands[a[i].operand].place != WEFT_PLACE_USER)
+            return false;
+    return true;
+}
+
+/* Of stores, those that lie in shared memory until the link takes them: the crew has gone on. */
+static float boxed_ns(const model *m, const weft_plan_part *part, const weft_task *task,
+                      const model_task *stores)
+{
+    const weft_region *d = weft_task_regions(part, task);
+    double tile =
+               (double)d->rows * (double)d->cols * (double)weft_dtype_size(part->operands[d->operand].dtype),
+           bytes = 0;
+
+    for (uint32_t i = 0; i < stores->transfer_count; i++)
+        bytes += m->transfers[stores->transfer0 + i].bytes;
+    return (float)(fmin(1, model_lane_units(m) / WEFT_CREW_SMS * WEFT_CREW_BOX_BYTES / fmax(1, tile)) *
+                   bytes / m->machine->link_gbs);
+}
+
+/* The first wave of a task's tiles by itself: what is left of the task stores them, and makes the rest. */
+static void split_product(model *m, const weft_plan_part *part, const weft_task *planned, model_task *task)
+{
+    model_task product = *task;
+
+    product.stored_next = true;
+    product.wait_count = product.post_count = product.transfer_count = 0;
+    product.work_ns = task->overhead_ns + task->stores_ns;
+    product.memory_ns = task->memory_ns * task->last_share;
+    task->work_ns -= product.work_ns;
+    task->memory_ns -= product.memory_ns;
+    task->overhead_ns = task->stores_ns = 0;
+    task->boxed_ns = boxed_ns(m, part, planned, task);
+    m->tasks[m->tasks_count + 1] = *task;
+    *task = product;
+    m->tasks_count++;
+}
+
 static weft_status add_task(model *m, const weft_plan_part *part, const weft_task *task,
                             const model_products *products, weft_error_text *error)
 {
     model_task *out = &m->tasks[m->tasks_count];
     weft_status status;
 
-    *out = (model_task){.wait0 = (uint32_t)m->waits_count,
+    *out = (model_task){.number = (uint32_t)(task - part->tasks),
+                        .wait0 = (uint32_t)m->waits_count,
                         .post0 = (uint32_t)m->posts_count,
                         .transfer0 = (uint32_t)m->transfers_count};
     status = RESERVE(m, transfers, (size_t)task->region_count + 2);
@@ -59,6 +108,8 @@ static weft_status add_task(model *m, const weft_plan_part *part, const weft_tas
     out->wait_count = (uint16_t)(m->waits_count - out->wait0);
     out->post_count = task->post_count;
     out->transfer_count = (uint16_t)(m->transfers_count - out->transfer0);
+    if (waits_late(m, part, task))
+        split_product(m, part, task, out);
     m->tasks_count++;
     return WEFT_OK;
 }
@@ -68,13 +119,16 @@ static weft_status add_part(model *m, const weft_plan_part *part, weft_error_tex
     model_products products = model_products_of(m, part);
     weft_status status;
 
+    m->plan_tasks += part->task_count;
+
     if (part->rank == 0)
         m->signal_count = part->signal_count;
     else if (part->signal_count != m->signal_count)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "rank %d has %u signals, rank 0 has %u", part->rank,
                               part->signal_count, m->signal_count);
-    if ((status = RESERVE(m, tasks, part->task_count)) || (status = RESERVE(m, waits, part->wait_count)) ||
-        (status = RESERVE(m, posts, part->post_count)) || (status = RESERVE(m, lanes, part->lane_count)))
+    if ((status = RESERVE(m, tasks, 2 * (size_t)part->task_count)) ||
+        (status = RESERVE(m, waits, part->wait_count)) || (status = RESERVE(m, posts, part->post_count)) ||
+        (status = RESERVE(m, lanes, part->lane_count)))
         return status;
     for (uint32_t l = 0; l < part->lane_count; l++) {
         const weft_lane *lane = &part->lanes[l];
@@ -84,8 +138,8 @@ static weft_status add_part(model *m, const weft_plan_part *part, weft_error_tex
             status = add_task(m, part, &part->tasks[lane->task0 + t], &products, error);
         if (status)
             return status;
-        m->lanes[m->lanes_count++] = (model_lane){
-            part->rank, (uint16_t)l, (uint16_t)lane->kind, task0, (uint32_t)m->tasks_count, lane->task0};
+        m->lanes[m->lanes_count++] =
+            (model_lane){part->rank, (uint16_t)l, (uint16_t)lane->kind, task0, (uint32_t)m->tasks_count};
     }
     return WEFT_OK;
 }
@@ -251,6 +305,8 @@ weft_status model_load(model *m, const weft_machine *machine, const weft_sim_sou
     m->machine = machine;
     m->world = source->world;
     m->ranks_per_node = machine->ranks_per_node ? machine->ranks_per_node : source->world;
+    if (machine->kind == WEFT_MACHINE_GPU && source->problem->tuning.crew == WEFT_CREW_SMS)
+        m->crew_cols = weft_crews_cols(source->problem, source->world, machine->units / WEFT_CREW_SMS);
     m->threads = source->problem->tuning.workers > 0 ? source->problem->tuning.workers : 1;
     m->all = m->threads * (source->world < m->ranks_per_node ? source->world : m->ranks_per_node) >
              (cores + 1) / 2;

@@ -35,9 +35,13 @@ typedef struct model_task {
     float work_ns;     /* on its unit or core, with the fixed cost of a task of its kind */
     float overhead_ns; /* the fixed cost alone */
     float stores_ns;   /* gpu: from its start until it has something to store elsewhere */
+    float last_share;  /* gpu: of what it stores, that its last wave of tiles makes */
+    float boxed_ns;    /* gpu: that its last stores take, which a crew does not wait for */
     float memory_ns;   /* gpu: that it keeps the memory of its rank busy, which products share */
     uint8_t event;     /* weft_event_kind */
     uint8_t bound;     /* weft_bound of its work */
+    bool stored_next;  /* a crew's product: the next of its lane stores what it made, and waits for that */
+    uint32_t number;   /* in its part */
     uint16_t wait_count, post_count, transfer_count;
     uint32_t wait0, post0, transfer0;
 } model_task;
@@ -47,7 +51,6 @@ typedef struct model_lane {
     uint16_t index; /* in its rank */
     uint16_t kind;  /* weft_lane_kind */
     uint32_t task0, task_end;
-    uint32_t part_task0; /* task0's number in its part */
 } model_lane;
 
 #define MODEL_ARRAY(type, name)                                                                              \
@@ -58,13 +61,16 @@ typedef struct model {
     const weft_machine *machine;
     int world;
     int ranks_per_node;
-    int threads;  /* cpu: of a rank */
-    bool all;     /* cpu: cores compete for memory */
-    bool packets; /* gpu: data says itself that it has come: no flags, no ENTER and DONE, */
-    double times; /* but so many times the bytes */
+    int threads;       /* compute lanes of a rank */
+    int64_t crew_cols; /* gpu: of a tile where lanes are crews (plan/crews.h), or several that stand side by
+                          side; else 0 */
+    bool all;          /* cpu: cores compete for memory */
+    bool packets;      /* gpu: data says itself that it has come: no flags, no ENTER and DONE, */
+    double times;      /* but so many times the bytes */
     weft_sim_mode mode;
     double launch_ns;
     uint32_t signal_count;
+    uint64_t plan_tasks;
     MODEL_ARRAY(model_task, tasks);
     MODEL_ARRAY(model_wait, waits);
     MODEL_ARRAY(model_post, posts);
@@ -87,6 +93,9 @@ typedef struct model_products {
         reuse; /* of the operand bytes that GEMM tasks name, what really comes from memory: each byte once */
     double idle; /* gpu, where a library makes the product: units that each tile may have along k; else 1 */
 } model_products;
+
+/* Units of a GPU that a compute lane stands for. */
+double model_lane_units(const model *m);
 
 model_products model_products_of(const model *m, const weft_plan_part *part);
 

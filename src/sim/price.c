@@ -17,6 +17,7 @@
 #include "core/dtype.h"
 #include "core/round.h"
 #include "gemm/cost.h"
+#include "plan/crews.h"
 
 #include <math.h>
 #include <string.h>
@@ -122,16 +123,29 @@ model_products model_products_of(const model *m, const weft_plan_part *part)
     return products;
 }
 
-/* Units of a GPU that a compute lane stands for. */
-static double lane_units(const model *m)
+double model_lane_units(const model *m)
 {
-    return fmax(1, (double)m->machine->units / m->threads);
+    int crews = m->machine->units / WEFT_CREW_SMS;
+
+    return m->crew_cols ? fmax(1, floor((double)crews / m->threads)) * WEFT_CREW_SMS
+                        : fmax(1, (double)m->machine->units / m->threads);
 }
 
-/* Tiles of the machine, along an extent, that a task of a lane of several units is cut into. */
+/* What of a task a unit makes at a time. A crew's units share its tile by rows. */
+static int64_t unit_rows(const model *m)
+{
+    return m->crew_cols ? WEFT_CREW_ROWS / WEFT_CREW_SMS : m->machine->tile_m;
+}
+
+static int64_t unit_cols(const model *m)
+{
+    return m->crew_cols ? m->crew_cols : m->machine->tile_n;
+}
+
+/* Tiles, along an extent, that a task of a lane of several units is cut into. */
 static double tiles_along(const model *m, int64_t extent, int64_t tile)
 {
-    return m->machine->kind != WEFT_MACHINE_GPU || lane_units(m) < 2 || !tile || extent <= tile
+    return m->machine->kind != WEFT_MACHINE_GPU || model_lane_units(m) < 2 || !tile || extent <= tile
                ? 1
                : ceil((double)extent / (double)tile);
 }
@@ -140,6 +154,14 @@ static double tiles_along(const model *m, int64_t extent, int64_t tile)
 static double unit_share(const model *m)
 {
     return fmin(1, 4.0 / m->machine->units);
+}
+
+/* Of the rate of a library's products, which the descriptions have, what a crew reaches with tiles of so many
+ * columns: narrow ones load more for the same product. Measured on an H200 (run/cuda/cost.c): steps of 730,
+ * 633 and 420 ns for 256, 224 and 128 columns, where 790 TFLOP/s would be 701, 613 and 350. */
+static double crew_share(const model *m)
+{
+    return !m->crew_cols ? 1 : m->crew_cols > 224 ? 0.960 : m->crew_cols > 128 ? 0.969 : 0.834;
 }
 
 /* The least k of a slice, where a library's product with few tiles is split over the units that have none. */
@@ -154,8 +176,8 @@ static double gpu_gemm_ns(const model *m, const model_products *products, int64_
                           int64_t kk, const gemm_bytes *bytes, double gflops, model_task *out)
 {
     const weft_machine *machine = m->machine;
-    double down = tiles_along(m, rows, machine->tile_m), across = tiles_along(m, cols, machine->tile_n);
-    double units = lane_units(m), waves = ceil(down * across / floor(units)), compute, memory;
+    double down = tiles_along(m, rows, unit_rows(m)), across = tiles_along(m, cols, unit_cols(m));
+    double units = model_lane_units(m), waves = ceil(down * across / floor(units)), compute, memory;
     double deep = padded(kk, machine->step_k), busy = fmin(floor(units), down * across);
     double slices = units < 2 ? fmax(1, fmin(products->idle, deep / split_k)) : 1, sums = 0;
 
@@ -170,13 +192,15 @@ static double gpu_gemm_ns(const model *m, const model_products *products, int64_
     if (units >= 2) /* no unit idles because the lanes do not divide them evenly */
         waves *= floor(units) / units;
     if (down > 1)
-        rows = machine->tile_m;
-    if (across > 1)
-        cols = machine->tile_n;
+        rows = unit_rows(m);
+    if (across > 1) /* tiles of crews may be narrower than the description's */
+        cols = weft_divide_up(cols, (int64_t)across);
     compute =
         waves * 2 * padded(rows, machine->step_m) * padded(cols, machine->step_n) * deep / slices / gflops;
+    compute /= crew_share(m);
     out->bound = memory > compute ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;
-    out->stores_ns = (float)(fmax(compute, memory) / fmax(1, ceil(down * across / floor(units))));
+    out->last_share = (float)(1 / fmax(1, ceil(down * across / floor(units))));
+    out->stores_ns = (float)(fmax(compute, memory) * out->last_share);
     return fmax(compute, memory);
 }
 
@@ -244,6 +268,11 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
     return fmax(cost.arithmetic, cost.stream) + move + cpu_finish_ns(m, part, d);
 }
 
+static bool same_place(const weft_region *one, const weft_region *other)
+{
+    return memcmp(one, other, sizeof(*one)) == 0;
+}
+
 static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_task *task,
                               const model_products *products, model_task *out, weft_error_text *error)
 {
@@ -262,11 +291,12 @@ static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_t
                        : &regions[i] == b     ? &right
                                               : &read;
         /* Every tile reads its operands over the link by itself. */
-        double times = &regions[i] == a   ? tiles_along(m, regions->cols, m->machine->tile_n)
-                       : &regions[i] == b ? tiles_along(m, regions->rows, m->machine->tile_m)
+        double times = &regions[i] == a   ? tiles_along(m, regions->cols, unit_cols(m))
+                       : &regions[i] == b ? tiles_along(m, regions->rows, unit_rows(m))
                                           : 1;
 
-        count_region(m, part, &regions[i], i < task->destinations, times, sum);
+        if (sum != &read || !same_place(&regions[i], regions)) /* else stores add there */
+            count_region(m, part, &regions[i], i < task->destinations, times, sum);
     }
     out->event = WEFT_EVENT_COMPUTE;
     out->bound = WEFT_BOUND_COMPUTE;
@@ -377,7 +407,7 @@ static void price_move(model *m, const weft_plan_part *part, const weft_task *ta
         bool engine = part->lanes[task->lane].kind == WEFT_LANE_COPY;
 
         out->memory_ns = (float)(bytes / machine->memory_gbs);
-        out->work_ns += (float)(out->memory_ns / (engine ? 1 : fmin(1, unit_share(m) * lane_units(m))));
+        out->work_ns += (float)(out->memory_ns / (engine ? 1 : fmin(1, unit_share(m) * model_lane_units(m))));
     }
 }
 

@@ -2,6 +2,7 @@
 #include "cases.h"
 #include "fake_cublaslt.h"
 #include "fake_gpu.h"
+#include "choose/machine.h"
 #include "run/cuda/choose.h"
 #include "run/cuda/maps.h"
 #include "run/cuda/timeline.h"
@@ -390,6 +391,40 @@ static void test_who_makes_a_product(void)
     }
 }
 
+/* The simulator takes the tiles, lanes and stripes that are run. */
+static void test_what_is_simulated_is_run(void)
+{
+    static const struct {
+        weft_op op;
+        weft_schedule schedule;
+        int64_t m, n, k;
+    } cases[] = {{WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, 4096, 14336, 4096},
+                 {WEFT_OP_AG_GEMM, WEFT_SCHEDULE_ALLGATHER_ROTATING_A, 16384, 28672, 8192},
+                 {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A, 4096, 4096, 14336},
+                 {WEFT_OP_GEMM_RS, WEFT_SCHEDULE_REDUCESCATTER_TILING_A, 4096, 8192, 28672},
+                 {WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT, 8192, 4096, 14336},
+                 {WEFT_OP_GEMM_AS, WEFT_SCHEDULE_ALL_SCATTER, 4096, 14336, 4096}};
+    weft_error_text error = {0};
+    weft_machine machine;
+
+    CHECK_INT(weft_machine_find("h200_link", &machine, &error), WEFT_OK);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        weft_problem asked = problem_of(cases[i].op, cases[i].schedule, cases[i].m, cases[i].n, cases[i].k),
+                     run, simulated;
+
+        asked.wire_dtype = WEFT_BF16;
+        CHECK_INT(weft_problem_resolve(&asked, 8, &asked, &error), WEFT_OK);
+        run = chosen(&asked, 8, 66, true, false);
+        simulated = asked;
+        weft_choose_tiles(&machine, 8, &simulated);
+        CHECK_INT(simulated.tuning.tile_m, run.tuning.tile_m);
+        CHECK_INT(simulated.tuning.tile_n, run.tuning.tile_n);
+        CHECK_INT(simulated.tuning.workers, run.tuning.workers);
+        CHECK_INT(simulated.tuning.sums_stay, run.tuning.sums_stay);
+        CHECK(!simulated.tuning.raster || simulated.tuning.raster == run.tuning.raster);
+    }
+}
+
 /* Other GPUs than Hopper's divide k where their tiles are too few for all SMs, fp8 in whole blocks of scales.
  */
 static void test_any_gpu_is_busy(void)
@@ -456,6 +491,7 @@ int main(void)
     test_halves();
     test_cublaslt_has_no_timeline();
     test_who_makes_a_product();
+    test_what_is_simulated_is_run();
     test_any_gpu_is_busy();
     test_what_shared_gpus_take();
     return check_report("test_cuda_fake");

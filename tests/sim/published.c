@@ -129,16 +129,29 @@ static double simulated_us(const weft_machine *machine, const published_row *row
     return result.us;
 }
 
+bool published_machine(const published_row *row, weft_machine *machine)
+{
+    size_t name = strcspn(row->machine, "@");
+    weft_error_text error = {0};
+    char text[PUBLISHED_WORD];
+
+    snprintf(text, sizeof(text), "%.*s", (int)name, row->machine);
+    if (weft_machine_find(text, machine, &error)) {
+        fprintf(stderr, "%s\n", error.text);
+        return false;
+    }
+    if (row->machine[name])
+        machine->link_gbs = atof(row->machine + name + 1);
+    return true;
+}
+
 double published_predict(const published_row *row, const published_factors *factors)
 {
     const weft_problem *p = &row->problem;
-    weft_error_text error = {0};
     weft_machine machine;
 
-    if (weft_machine_find(row->machine, &machine, &error)) {
-        fprintf(stderr, "%s\n", error.text);
+    if (!published_machine(row, &machine))
         return NAN;
-    }
     if (factors) {
         for (int i = 0; i < WEFT_MACHINE_DTYPES; i++)
             machine.gflops[i] *= factors->of[PUBLISHED_GFLOPS];
@@ -147,6 +160,8 @@ double published_predict(const published_row *row, const published_factors *fact
         machine.launch_library_us *= factors->of[PUBLISHED_LIBRARY];
         machine.multicast_us *= factors->of[PUBLISHED_MULTICAST];
     }
+    if (strcmp(row->source, "weft") != 0) /* others' kernels have tiles as libraries have them */
+        machine.crews = false;
     if (row->product)
         return weft_library_gemm_us(&machine, p->dtype, p->m, p->n, p->k);
     if (!of_library(row))

@@ -40,6 +40,10 @@ extern const char *const published_parameter_names[PUBLISHED_PARAMETERS];
 /* Reads the rows; their number, or -1 with a line on standard error. */
 int published_read(const char *path, published_row *rows);
 
+/* The description of its machine, whose name may end with @ and the GB/s of a link; false with a line on
+ * standard error. */
+bool published_machine(const published_row *row, weft_machine *machine);
+
 /* What the simulator says; NAN with a line on standard error where it refuses. NULL: the descriptions as they
  * are. */
 double published_predict(const published_row *row, const published_factors *factors);

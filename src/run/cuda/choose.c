@@ -8,6 +8,7 @@
 #include "core/dtype.h"
 #include "core/part.h"
 #include "core/round.h"
+#include "plan/crews.h"
 #include "run/cuda/collective.h"
 #include "run/cuda/cost.h"
 #include "run/cuda/cublaslt.h"
@@ -17,17 +18,13 @@
 
 enum {
     PANELS_SIDE_BY_SIDE = 8, /* 8 x 8 tiles are about a round of the crews: least traffic for the product */
-    STRIPE_COLS = 8192,      /* of a gemm_ar's stripe, its rows of tiles together: fewer leave crews idle, and
-                                the last stripe is fetched when all is multiplied */
     CHUNK_K = 512,           /* 1 KiB of a row: small enough to start early, large enough to copy fast */
     COPIERS = 2,
     CREW_CTAS = 2,
-    NARROW_N = 224, /* narrower tiles of crews of two: see walker.h */
     HALF_M = 128,
     HALF_N = 128,
     ANY_M = 128, /* rows of a block of the walker for any GPU */
     OWN_ROWS = 2048,
-    LINK_K = 878,         /* 790 TFLOP/s beside 450 GB/s */
     SPLITK_ROWS = 8,      /* up to which the kernel for products by themselves is faster than cuBLASLt, */
     SPLITK_COLS = 96,     /* if no SM has twice as many of its tiles as another: so many columns to an SM */
     NARROW_COLS = 24,     /* to an SM, up to which it divides k better: */
@@ -59,58 +56,15 @@ static weft_schedule usual_schedule(const weft_problem *p)
     }
 }
 
-/* Panels of rows and columns of tiles that a rank computes. */
-static int64_t tiles_of(const weft_problem *p, int world, int64_t tile_m, int64_t tile_n)
-{
-    bool ag = p->op == WEFT_OP_AG_GEMM, gather_a = p->layout == WEFT_LAYOUT_GATHER_A;
-    int64_t down = ag && !gather_a ? weft_divide_up(weft_part(p->m, world, 0).count, tile_m)
-                                   : weft_part_tiles(p->m, world, tile_m);
-    int64_t across = ag && gather_a ? weft_divide_up(weft_part(p->n, world, 0).count, tile_n)
-                                    : weft_part_tiles(p->n, world, tile_n);
-
-    return down * across * p->l;
-}
-
-/*
- * The ring of a gemm_rs has narrow tiles where the links are busy for longer than the tensor cores, or where
- * a step's tiles are too few for the crews: the first are finished sooner, and no crew waits for sums of
- * another that began when it did. A link takes as long for an element as the product for LINK_K times its
- * bytes in k.
- */
-static bool narrow_ring(const weft_problem *p, int world, int crews, int64_t tile_m)
-{
-    int64_t k = weft_part(p->k, world, 0).count, wire = (int64_t)weft_dtype_size(p->wire_dtype);
-    return k < LINK_K * wire || tiles_of(p, world, tile_m, WEFT_CUDA_TILE_N) * 2 <= (int64_t)crews * world;
-}
-
-/* The width with which the crews' rounds take less time: a round lasts as long as its tiles are wide. Wider
- * tiles load less for the same product, so they win a tie. Stream-K divides the last round anyway. */
-static int64_t usual_width(const weft_problem *p, int world, int crews, int64_t tile_m)
-{
-    int64_t wide = weft_divide_up(tiles_of(p, world, tile_m, WEFT_CUDA_TILE_N), crews) * WEFT_CUDA_TILE_N;
-    int64_t narrow = weft_divide_up(tiles_of(p, world, tile_m, NARROW_N), crews) * NARROW_N;
-    if (p->op == WEFT_OP_GEMM_AS || p->op == WEFT_OP_GEMM_AR)
-        return WEFT_CUDA_TILE_N;
-    return narrow < wide ? NARROW_N : WEFT_CUDA_TILE_N;
-}
-
-/* The same of the walker for any GPU, which takes about 8/7 of the time for a tile of half the width twice.
- */
+/* The width with which rounds of the walker for any GPU take less time: it takes about 8/7 of the time for a
+ * tile of half the width twice. */
 static int64_t any_width(const weft_problem *p, int world, int crews)
 {
-    int64_t wide = weft_divide_up(tiles_of(p, world, ANY_M, WEFT_CUDA_TILE_N), crews) * WEFT_CUDA_TILE_N,
-            narrow = weft_divide_up(tiles_of(p, world, ANY_M, HALF_N), crews) * HALF_N;
+    int64_t wide =
+                weft_divide_up(weft_crews_tiles(p, world, ANY_M, WEFT_CUDA_TILE_N), crews) * WEFT_CUDA_TILE_N,
+            narrow = weft_divide_up(weft_crews_tiles(p, world, ANY_M, HALF_N), crews) * HALF_N;
 
     return narrow * 8 < wide * 7 ? HALF_N : WEFT_CUDA_TILE_N;
-}
-
-/* As few crews as take no more rounds. What a round needs is fetched side by side, and a few tiles of one
- * more shard would make all the others wait for it; and in a ring, a few tiles of a later step wait for this
- * one. */
-static int even_crews(int64_t tiles, int crews)
-{
-    int64_t rounds = (tiles + crews - 1) / crews;
-    return rounds > 0 ? (int)((tiles + rounds - 1) / rounds) : crews;
 }
 
 /* Nothing is asked about tiles and lanes. */
@@ -196,12 +150,13 @@ static bool few_rows(const weft_problem *p, const weft_cuda_basis *b)
 /* What `auto` takes of several ranks; `can`: a library can multiply. */
 static weft_schedule automatic_schedule(const weft_problem *p, const weft_cuda_basis *b, bool can)
 {
-    weft_cuda_sharing sharing = {
-        .world = b->world,
-        .crews = b->crews,
-        .ring_cols = narrow_ring(p, b->world, b->crews, WEFT_CUDA_TILE_M) ? HALF_N : WEFT_CUDA_TILE_N,
-        .unfused = can,
-        .halves = has_halves(p, b->world)};
+    weft_cuda_sharing sharing = {.world = b->world,
+                                 .crews = b->crews,
+                                 .ring_cols = weft_crews_narrow_ring(p, b->world, b->crews, WEFT_CUDA_TILE_M)
+                                                  ? HALF_N
+                                                  : WEFT_CUDA_TILE_N,
+                                 .unfused = can,
+                                 .halves = has_halves(p, b->world)};
 
     if (b->hopper && b->adds && b->crews <= HALF_A_GPU && !weft_dtype_is_fp8(p->dtype) &&
         !weft_layout_gathers_k(p->layout))
@@ -355,17 +310,8 @@ static int64_t choose_width(const weft_problem *p, const weft_cuda_basis *b, con
 {
     if (weft_dtype_is_fp8(p->dtype))
         return WEFT_CUDA_FP8_N;
-    if (t->sums_stay && b->world > 1 && narrow_ring(p, b->world, b->crews, t->tile_m))
-        return HALF_N;
-    return b->hopper ? usual_width(p, b->world, b->crews, t->tile_m) : any_width(p, b->world, b->crews);
-}
-
-/* Rows of tiles of a stripe of a gemm_ar. */
-static int64_t stripe_panels(const weft_problem *p)
-{
-    int64_t panels = p->n > 0 ? weft_divide_up(STRIPE_COLS, p->n) : 1;
-
-    return panels < PANELS_SIDE_BY_SIDE ? panels : PANELS_SIDE_BY_SIDE;
+    return b->hopper ? weft_crews_width(p, b->world, b->crews, t->tile_m, t->sums_stay)
+                     : any_width(p, b->world, b->crews);
 }
 
 static bool is_fused(weft_schedule schedule)
@@ -377,8 +323,8 @@ static weft_tuning choose_tuning(const weft_problem *p, const weft_cuda_basis *b
 {
     weft_tuning t = begin_tuning(p, b, m);
     bool fp8 = weft_dtype_is_fp8(p->dtype), fused = is_fused(m->schedule),
-         ring = p->op == WEFT_OP_GEMM_AR && m->schedule == WEFT_SCHEDULE_TWO_SHOT && b->hopper && b->adds,
-         gathers = p->op == WEFT_OP_AG_GEMM && fused,
+         stays = b->hopper && b->adds && weft_crews_ring(p, m->schedule),
+         ring = stays && p->op == WEFT_OP_GEMM_AR, gathers = p->op == WEFT_OP_AG_GEMM && fused,
          fetches = b->world > 1 && (gathers || ring || (fused && p->tuning.staged));
 
     t.library = m->library;
@@ -386,13 +332,13 @@ static weft_tuning choose_tuning(const weft_problem *p, const weft_cuda_basis *b
     if (!t.tile_m)
         t.tile_m = b->hopper ? WEFT_CUDA_TILE_M : ANY_M;
     /* the copy engine adds in memory: the crews need not read what they add to */
-    t.sums_stay = ring || (b->hopper && b->adds && p->op == WEFT_OP_GEMM_RS && fused);
+    t.sums_stay = stays;
     if (!t.tile_n)
         t.tile_n = choose_width(p, b, &t);
     if (!t.tile_k)
         t.tile_k = fp8 ? WEFT_CUDA_FP8_K : WEFT_CUDA_TILE_K;
     if (!t.raster)
-        t.raster = ring ? stripe_panels(p) : PANELS_SIDE_BY_SIDE;
+        t.raster = ring ? weft_crews_stripe(p) : PANELS_SIDE_BY_SIDE;
     if (!fetches)
         t.copiers = 0;
     else if (!t.copiers)
@@ -401,7 +347,7 @@ static weft_tuning choose_tuning(const weft_problem *p, const weft_cuda_basis *b
         t.chunk_k = fp8 ? 2 * CHUNK_K : CHUNK_K;
     /* the storers of Hopper crews copy beside their own work; elsewhere a copy lane is a CTA */
     if (!t.workers && b->hopper && (fetches || t.sums_stay))
-        t.workers = even_crews(tiles_of(p, b->world, t.tile_m, t.tile_n), b->crews);
+        t.workers = weft_crews_even(weft_crews_tiles(p, b->world, t.tile_m, t.tile_n), b->crews);
     else if (!t.workers)
         t.workers = b->hopper || b->crews <= t.copiers ? b->crews : b->crews - t.copiers;
     return t;
