@@ -26,6 +26,7 @@ enum {
     SUM_LANES = 2,                   /* where each waits for the sums that it sends: more only mix them up */
     FEW_LANES = 32,                  /* that still keep all links of a rank busy */
     LANE_TASKS = 48,                 /* of a lane, at least, so that their size changes no result by 1 % */
+    ROUNDS = 16,                     /* of tasks, at least, where two lanes become one: ends are ragged */
     BEYOND = 8,                      /* times as many regions as asked for, before that is given up */
     LOWERED_BYTES = 16 << 20,        /* that schedules which do not know nodes are tried for, at most */
     REMEMBERED = 512
@@ -58,25 +59,24 @@ static int64_t cuts(int64_t extent, int64_t tile)
 
 /*
  * Thousands of ranks with a task per tile would be a hundred million tasks, so tasks grow until there are few
- * enough. First, twice as large tasks on half as many lanes of twice as many units: the waves stay the same,
- * and so do many lanes that move bytes. Then larger tasks on the same lanes, while a lane keeps so many that
- * its last one does not show. What is left then is too much by far: fewer lanes, whatever it does.
+ * enough. First, twice as large tasks on half as many lanes of twice as many units: where there are several
+ * waves they stay the same, and so do many lanes that move bytes. Then larger tasks on the same lanes, while
+ * a lane keeps so many that its last one does not show. What is left then is too much by far: fewer lanes,
+ * whatever it does.
  */
-static void coarsen_gpu(int units, int world, int64_t regions, weft_problem *p)
+static void coarsen_gpu(int world, int64_t regions, weft_problem *p)
 {
     int64_t cols = p->op == WEFT_OP_GEMM_RS || p->op == WEFT_OP_GEMM_AR ? p->n : weft_divide_up(p->n, world);
 
-    if (p->tuning.crew && weft_sim_regions(p, world) > (double)regions)
-        p->tuning.workers = units / p->tuning.crew; /* of which halves are whole crews */
     while ((p->tuning.tile_n < cols || p->tuning.tile_m < p->m) &&
            weft_sim_regions(p, world) > (double)regions) {
         int64_t tasks = cuts(p->m, p->tuning.tile_m) * cuts(cols, p->tuning.tile_n);
-        bool many_lanes = p->tuning.workers >= 2 * FEW_LANES;
+        bool many_lanes = p->tuning.workers >= 2 * FEW_LANES,
+             few = tasks < (many_lanes ? (int64_t)ROUNDS : 2 * (int64_t)LANE_TASKS) * p->tuning.workers;
 
-        if (!many_lanes && tasks < 2 * (int64_t)LANE_TASKS * p->tuning.workers &&
-            weft_sim_regions(p, world) < (double)regions * BEYOND)
+        if (few && weft_sim_regions(p, world) < (double)regions * BEYOND)
             break;
-        if (many_lanes || tasks < 2 * (int64_t)LANE_TASKS * p->tuning.workers)
+        if (many_lanes || few)
             p->tuning.workers = (int)most(1, p->tuning.workers / 2);
         if (p->tuning.tile_n < cols)
             p->tuning.tile_n *= 2;
@@ -165,7 +165,7 @@ static void tune_gpu(const weft_machine *machine, int world, int64_t regions, we
     if (p->op == WEFT_OP_AG_GEMM && p->schedule == WEFT_SCHEDULE_TWO_LEVEL && !p->tuning.copiers)
         p->tuning.copiers = GPU_COPIERS;
     if (open && grows && p->tuning.tile_m && p->tuning.tile_n)
-        coarsen_gpu(machine->units, world, regions, p);
+        coarsen_gpu(world, regions, p);
 }
 
 /*

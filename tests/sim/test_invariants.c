@@ -387,7 +387,7 @@ int main(void)
     check_coarsening("h100x8", 8, WEFT_OP_GEMM_RS, 8192, 16384, 4000);
     check_coarsening("h100x8", 8, WEFT_OP_GEMM_AR, 8192, 16384, 50000);
     check_coarsening("h100x8", 8, WEFT_OP_GEMM_AS, 16384, 57344, 50000);
-    check_coarsening("h100x16", 16, WEFT_OP_AG_GEMM, 16384, 57344, 4000);
+    check_coarsening("h100x16", 16, WEFT_OP_AG_GEMM, 16384, 114688, 8000);
     check_coarsening("h100x16", 16, WEFT_OP_GEMM_RS, 8192, 16384, 8000);
     check_refused();
     return check_report("sim invariants");
