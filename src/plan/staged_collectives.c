@@ -5,11 +5,13 @@
  * wave before that. Nothing waits for a later wave, and what is taken is still in a cache.
  *
  * So does the memory that chunks pass through: a lane goes round in that of a few waves. Nobody has to say
- * that a place is free again. In an all-reduce, a rank that stages its chunk i has taken the sums of chunk
- * i - 3, for which the peers had read its copy; and whoever adds up chunk i has waited for the peers' copies
- * of it, before which they had taken the sums of chunk i - 3. Elsewhere it has taken chunk i - 2, before
- * which the peers had taken its own chunk i - 4. Only in a broadcast, which has no other way back, ranks tell
- * the root what they have taken.
+ * that a place is free again. In an all-reduce, whoever adds up writes the sums over the copies that it
+ * added, so a rank takes them where it staged, and stages its chunk i where it has taken the sums of chunk
+ * i - 3. That is also the cheapest way between caches: a line that is written where it was just read
+ * moves once there and once back, where memory of their own for sums, or copies that the peers have still in
+ * their caches, would move twice as often. Elsewhere a rank has taken chunk i - 2, before which the peers
+ * had taken its own chunk i - 4. Only in a broadcast, which has no other way back, ranks tell the root what
+ * they have taken.
  *
  * Chunk i belongs to lane i mod lanes on every rank, so one lane makes all posts of a signal, in order.
  * Sources are added in rank order. In place is as safe as without staging: what a rank overwrites has been
@@ -20,7 +22,7 @@
 
 typedef struct staged_waves {
     weft_collective c;
-    uint32_t copy, sums;     /* what peers read: of SEND, and of what was added up */
+    uint32_t copy;           /* what peers read, and add up in place */
     uint32_t copied, summed; /* signals: (owner, lane) */
     uint32_t taken;          /* at the root of a broadcast: (reader, lane) */
     int64_t chunks;          /* in the longest share */
@@ -132,10 +134,11 @@ static void take(staged_waves *w, int from, int64_t chunk)
     weft_builder_end(b);
 }
 
-/* A chunk of the own share, added up; for all in an all-reduce. */
+/* A chunk of the own share, added up; in an all-reduce also where each peer staged its own. */
 static void add_up(staged_waves *w, int64_t chunk)
 {
     weft_builder *b = w->c.builder;
+    bool for_all = b->problem->op == WEFT_OP_ALL_REDUCE;
     weft_span cols;
 
     if (!has(w, b->rank, chunk))
@@ -143,15 +146,15 @@ static void add_up(staged_waves *w, int64_t chunk)
     cols = weft_cut(share_of(w, b->rank), w->c.tile, chunk);
     weft_builder_task(b, (int)(chunk % w->c.lanes), WEFT_TASK_REDUCE, 0);
     weft_builder_to(b, weft_row(w->c.recv, b->rank, 0, cols));
-    if (b->problem->op == WEFT_OP_ALL_REDUCE)
-        weft_builder_to(b, weft_row(w->sums, b->rank, 0, place_of(w, b->rank, chunk)));
+    for (int step = 1; step < b->world && for_all; step++)
+        weft_builder_to(b, copy_of(w, weft_rotate(b->rank, step, b->world), b->rank, chunk));
     for (int rank = 0; rank < b->world; rank++)
         weft_builder_from(b, rank == b->rank ? sent(w, rank, rank, chunk) : copy_of(w, rank, b->rank, chunk));
     for (int step = 1; step < b->world; step++) {
         int peer = weft_rotate(b->rank, step, b->world);
 
         weft_builder_wait(b, of_lane(w, w->copied, peer, chunk), chunk / w->c.lanes + 1);
-        if (b->problem->op == WEFT_OP_ALL_REDUCE)
+        if (for_all)
             weft_builder_post(b, of_lane(w, w->summed, b->rank, chunk), peer);
     }
     weft_builder_end(b);
@@ -168,7 +171,7 @@ static void take_sums(staged_waves *w, int from, int64_t chunk)
     cols = weft_cut(share_of(w, from), w->c.tile, chunk);
     weft_builder_task(b, (int)(chunk % w->c.lanes), WEFT_TASK_COPY, 0);
     weft_builder_to(b, weft_row(w->c.recv, b->rank, 0, cols));
-    weft_builder_from(b, weft_row(w->sums, from, 0, place_of(w, from, chunk)));
+    weft_builder_from(b, copy_of(w, b->rank, from, chunk));
     weft_builder_wait(b, of_lane(w, w->summed, from, chunk), chunk / w->c.lanes + 1);
     weft_builder_end(b);
 }
@@ -195,17 +198,15 @@ static void expect_posts(const staged_waves *w)
     }
 }
 
-static uint32_t scratch(const staged_waves *w, const char *name, uint32_t like, int64_t rows)
+static uint32_t scratch(const staged_waves *w)
 {
     weft_builder *b = w->c.builder;
-    weft_operand operand = {.place = WEFT_PLACE_STAGING, .batch = 1, .rows = rows};
+    weft_operand operand = {.name = "copy", .place = WEFT_PLACE_STAGING, .batch = 1};
 
+    operand.rows = sends_alike(w) ? 1 : b->world;
     operand.cols = w->chunks > 1 ? w->window * w->c.tile : share_of(w, 0).count;
-
-    for (int i = 0; name[i]; i++)
-        operand.name[i] = name[i];
     if (!b->failed)
-        operand.dtype = b->part.operands[like].dtype;
+        operand.dtype = b->part.operands[w->c.send].dtype;
     return weft_builder_operand(b, operand);
 }
 
@@ -220,14 +221,12 @@ void weft_generate_staged_collective(weft_builder *b)
     w.window = (op == WEFT_OP_ALL_REDUCE ? 3 : 4) * (int64_t)lanes;
     if (w.window > w.chunks)
         w.window = w.chunks;
-    w.copy = scratch(&w, "copy", w.c.send, sends_alike(&w) ? 1 : b->world);
+    w.copy = scratch(&w);
     w.copied = weft_builder_signals(b, (int64_t)b->world * lanes);
     if (op == WEFT_OP_BROADCAST)
         w.taken = weft_builder_signals(b, (int64_t)b->world * lanes);
-    if (op == WEFT_OP_ALL_REDUCE) {
-        w.sums = scratch(&w, "sums", w.c.recv, 1);
+    if (op == WEFT_OP_ALL_REDUCE)
         w.summed = weft_builder_signals(b, (int64_t)b->world * lanes);
-    }
     expect_posts(&w);
     for (int64_t i = 0; i < w.chunks + 2 * (int64_t)lanes; i++) {
         if (i < w.chunks)
