@@ -3,7 +3,9 @@
 #include "core/dtype.h"
 #include "run/given.h"
 
-enum { CHUNK_BYTES = 32 << 10 }; /* of a collective: a few of them stay in a core's cache */
+/* Of a collective: a few of them for each rank stay in a core's cache. Shorter ones would be waited for more
+ * than worked on. */
+enum { CHUNKS_BYTES = 128 << 10, CHUNK_BYTES_MIN = 32 << 10 };
 
 /* The ranks meet to tell each other: a call by itself, with a hash that no run has. */
 static weft_status ask(const weft_plan *plan, const weft_operands *in)
@@ -30,7 +32,9 @@ static weft_status make_staged(weft_plan *plan)
         staged.tuning = plan->asked.tuning; /* it chooses lanes and chunks for such plans */
     staged.tuning.staged = 1;
     if (staged.op >= WEFT_OP_ALL_REDUCE) {
-        int64_t chunk = CHUNK_BYTES / (int64_t)weft_dtype_size(staged.dtype);
+        int64_t bytes = CHUNKS_BYTES / plan->group->size;
+        int64_t chunk =
+            (bytes > CHUNK_BYTES_MIN ? bytes : CHUNK_BYTES_MIN) / (int64_t)weft_dtype_size(staged.dtype);
 
         if (staged.tuning.tile_n > chunk)
             staged.tuning.tile_n = chunk;
