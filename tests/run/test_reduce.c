@@ -1,7 +1,10 @@
 /* weft_reduce_rows: every element as one after the other in float32 and rounded once, in rows of any length,
- * whatever is converted a block at a time; NaN wins in min and max; a destination may be a source. */
+ * whatever is converted a block at a time; NaN wins in min and max; a destination may be a source. The loops
+ * for other vectors give the same bits. */
+#include "core/cpu.h"
 #include "core/dtype.h"
 #include "run/cpu/reduce.h"
+#include "run/cpu/reduce_kernels.h"
 #include "support/check.h"
 
 #include <math.h>
@@ -82,6 +85,53 @@ static void check_row(weft_dtype dtype, weft_reduction reduction, int count, int
                 (int)reduction, count, places, (long long)cols);
 }
 
+/* Any bits of a type, in places that no vector is aligned to; a NaN may be another NaN. */
+static void check_loops(const weft_reduce_loops *loops, weft_dtype dtype, weft_reduction reduction,
+                        uint64_t seed)
+{
+    enum { COUNT = 203 };
+    static uint64_t random[2][COUNT + 1], both[2][2][COUNT + 1];
+    size_t element = weft_dtype_size(dtype);
+    bool same = true, sums = dtype == WEFT_F16 || dtype == WEFT_BF16;
+    float wide[2][COUNT];
+
+    for (int i = 0; i < 2 * (COUNT + 1); i++)
+        random[i / (COUNT + 1)][i % (COUNT + 1)] = check_random(&seed);
+    for (int i = 0; i < COUNT; i++)
+        wide[0][i] = wide[1][i] = (float)value(&seed, true);
+    for (int kind = 0; kind < 2; kind++) {
+        const weft_reduce_loops *l = kind ? loops : &weft_reduce_portable;
+        char *a = (char *)random[0] + element, *d = (char *)both[kind][0] + element;
+
+        l->pair(dtype, reduction, d, NULL, a, random[1], COUNT);
+        l->pair(dtype, reduction, both[kind][1], d, d, random[1], COUNT);
+        if (sums)
+            l->widen(dtype, reduction, wide[kind], a, COUNT);
+    }
+    for (size_t i = 0; i < COUNT; i++) {
+        for (int d = 0; d < 2; d++) {
+            char *x = (char *)both[0][d] + (i + !d) * element, *y = (char *)both[1][d] + (i + !d) * element;
+
+            same = same && (memcmp(x, y, element) == 0 ||
+                            (isnan(weft_element_get(dtype, x, 0)) && isnan(weft_element_get(dtype, y, 0))));
+        }
+        same = same && (wide[0][i] == wide[1][i] || (isnan(wide[0][i]) && isnan(wide[1][i])));
+    }
+    CHECK(same);
+    if (!same)
+        fprintf(stderr, "loops of %s, reduction %d\n", weft_dtype_name(dtype), (int)reduction);
+}
+
+static void check_all_loops(const weft_reduce_loops *loops)
+{
+    static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_F64,
+                                       WEFT_I8,  WEFT_U8,  WEFT_I32,  WEFT_I64};
+
+    for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++)
+        for (weft_reduction r = WEFT_SUM; r <= WEFT_PRODUCT; r++)
+            check_loops(loops, types[t], r, t * 8 + r + 1);
+}
+
 int main(void)
 {
     static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16};
@@ -95,5 +145,11 @@ int main(void)
                 for (int places = 1; places <= 3; places++)
                     for (size_t c = 0; c < sizeof(cols) / sizeof(cols[0]); c++)
                         check_row(types[t], reductions[r], count, places, cols[c], seed++);
+#if defined(__x86_64__)
+    if (weft_cpu_has(WEFT_CPU_LEVEL_AVX2))
+        check_all_loops(&weft_reduce_avx2);
+    if (weft_cpu_has(WEFT_CPU_LEVEL_AVX512))
+        check_all_loops(&weft_reduce_avx512);
+#endif
     return check_report("reduce");
 }
