@@ -13,9 +13,10 @@
 
 enum {
     POLLS = 32,             /* looks at the signal between two looks at the clock */
+    CROWDED_POLLS = 4,      /* the same with fewer cores than ranks: whoever we wait for needs this core */
     FAR_POLLS = 2,          /* the same where the net may bring it, which is asked as often */
     SPIN_NS = 200000,       /* spin this long, at most, when every rank has a core */
-    CROWDED_SPIN_NS = 1000, /* the same with fewer cores than ranks: whoever we wait for needs this core */
+    CROWDED_SPIN_NS = 100,  /* the same with fewer cores than ranks */
     YIELD_NS = 400000,      /* until then yield; after that sleep */
     AT_ONCE_NS = 2000,      /* a yield that takes no longer found nobody else on this core … */
     SLICE_NS = 1000000,     /* … and one that takes this long somebody who does not wait for us */
@@ -26,9 +27,6 @@ enum {
     CROWD = 8,                  /* ranks a core from which on it is one */
     LIVENESS_NS = 5000000,
     PROGRESS_LOOKS = 8, /* at the peers' progress within the deadline for it */
-    /* Between these the condition has been asked often enough to have seen all that the peer did before. */
-    ELSEWHERE_LOOKS = 2 + WEFT_WAIT_LOOKS / POLLS,
-    SPREAD_LOOKS = 2 + WEFT_WAIT_LOOKS / FAR_POLLS, /* the same in a group over nodes, of a near peer */
     /* What a far rank has shown is heard by one process of a node for all; that it left or is elsewhere, by
        each for itself, and maybe sooner: by as long as that process gets no core. One that gets none for 4 s
        is lost. */
@@ -54,6 +52,13 @@ typedef struct waiter {
 
 /* Where every rank could have a core. */
 static _Thread_local int64_t spin_ns = SPIN_NS;
+
+static int polls_of(const weft_group *group)
+{
+    if (group->spread)
+        return FAR_POLLS;
+    return group->alone ? POLLS : CROWDED_POLLS;
+}
 
 static bool satisfied(const waiter *wait)
 {
@@ -250,11 +255,10 @@ static bool is_absent(const waiter *wait)
     return peer >= 0 && peer != group->rank && weft_group_absent(group, peer) && !satisfied(wait);
 }
 
+/* Between so many the condition has been asked often enough to have seen all that the peer did before. */
 static int looks_for(const waiter *wait)
 {
-    if (wait->group->seats[wait->note->peer].far)
-        return FAR_LOOKS;
-    return wait->group->spread ? SPREAD_LOOKS : ELSEWHERE_LOOKS;
+    return wait->group->seats[wait->note->peer].far ? FAR_LOOKS : 2 + WEFT_WAIT_LOOKS / polls_of(wait->group);
 }
 
 /* The looks that are not for every turn: poison, then the dead and the gone, then the deadline. A rank that
@@ -333,7 +337,7 @@ static void rest(const waiter *wait, int64_t now, int64_t *sleep_ns)
 static weft_status wait_slowly(waiter *wait)
 {
     int64_t sleep_ns = SLEEP_FIRST_NS;
-    int polls = wait->group->spread ? FAR_POLLS : POLLS;
+    int polls = polls_of(wait->group);
 
     wait->start = weft_clock_ns();
     wait->next_liveness = wait->start + LIVENESS_NS;
@@ -360,7 +364,7 @@ static weft_status wait_slowly(waiter *wait)
 weft_status weft_signal_wait(weft_group *group, weft_signal *signal, uint64_t value,
                              const weft_wait_note *note)
 {
-    for (int poll = 0; poll < POLLS; poll++) {
+    for (int poll = polls_of(group); poll > 0; poll--) {
         if (weft_signal_reached(signal, value))
             return WEFT_OK;
         weft_pause();

@@ -181,7 +181,7 @@ static weft_status wait_for(weft_executor *x, int rank, weft_signal *sequence, c
 
     /* Partners: the stores in weft_small_run and carry there. */
     while (!weft_signal_reached(sequence, x->session->sequence) && status == WEFT_OK) {
-        if (++looks < LOOKS && !x->group->spread)
+        if (++looks < LOOKS && x->group->alone && !x->group->spread)
             weft_pause();
         else
             status = wait_long(x, rank, sequence, op);
