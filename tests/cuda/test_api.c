@@ -314,7 +314,7 @@ typedef enum mixture { MIXED_REACH, MIXED_NEW, MIXED_PLANS } mixture;
 static void begun_rank(weft_group *group, void *argument)
 {
     mixture how = *(const mixture *)argument;
-    weft_problem p = product(64, 64, 32), other = p;
+    weft_problem p = product(64, 64, 32), other;
     weft_plan *plan = NULL, *second = NULL;
     weft_group *apart = NULL;
     bool odd = weft_rank(group) == 1;
@@ -327,6 +327,9 @@ static void begun_rank(weft_group *group, void *argument)
     CHECK_INT(weft_group_use_gpu(apart, 0), WEFT_OK);
     CHECK_INT(weft_alloc(group, 2 * BLOCK_BYTES, 0, &block), WEFT_OK);
     CHECK_INT(weft_alloc(apart, BLOCK_BYTES, 0, &beyond), WEFT_OK);
+    p.op = WEFT_OP_GEMM_AR; /* staged in chunks whatever its size */
+    p.schedule = WEFT_SCHEDULE_TWO_SHOT;
+    other = p;
     other.act = WEFT_ACT_RELU;
     CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
     CHECK_INT(weft_plan_create(group, &other, &second), WEFT_OK);
@@ -561,8 +564,10 @@ static void test_apart(void)
     elsewhere.elsewhere = true;
     fake_gpu_install(2, 16, true);
     ranks_run(2, api_rank, &few);
+    ranks_run(2, api_rank, &elsewhere); /* each with a GPU: all that are fused stage in chunks */
     ranks_run(3, api_rank, &elsewhere);
     fake_gpu_atomics(true);
+    ranks_run(2, api_rank, &elsewhere);
     ranks_run(3, api_rank, &few);
     procs_run(2, run_process, &few);
     fake_gpu_atomics(false);

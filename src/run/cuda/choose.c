@@ -377,7 +377,8 @@ enum {
     MOST_BYTES = 48 << 10,      /* of a CTA while half of them do: then the next kernel can come in early */
     CHUNK_BYTES = 1 << 30,      /* a task counts its bytes in 31 bits */
     STAGED_BYTES = 32 << 10,    /* of a chunk that is staged: what a CTA has in flight at once */
-    STAGED_LEAST = 4 << 20,     /* of an all_gather, that is faster so on a GPU that ranks share */
+    STAGED_LEAST = 4 << 20,     /* of an all_gather, that is faster so on a GPU that ranks share; */
+    STAGED_OPERAND = 16 << 20,  /* and of what peers touch of a rank in an ag_gemm or gemm_as */
 };
 
 /* Measured on one rank of eight over an emulated link of 450 GB/s and 2 us. */
@@ -489,14 +490,26 @@ static weft_tuning tune_lanes(const weft_problem *p, const weft_cuda_basis *b, w
     return t;
 }
 
+/* What peers touch of a rank's part of a product. */
+static int64_t touched_bytes(const weft_problem *p, int world)
+{
+    bool columns = p->layout == WEFT_LAYOUT_GATHER_B;
+
+    if (p->op != WEFT_OP_AG_GEMM)
+        return p->l * p->m * p->n * (int64_t)weft_dtype_size(p->d_dtype);
+    return p->l * weft_part(columns ? p->n : p->m, world, 0).count * p->k *
+           (int64_t)weft_dtype_size(p->dtype);
+}
+
 /* Ranks that share a GPU share its memory's rate too: there chunks of a collective hide little, and its sums
- * take longer so. Products that are fused have warps that copy beside them. */
+ * take longer so. In a gemm_ar only the owner of a row writes it twice. */
 bool weft_cuda_chunks_pay(const weft_cuda_basis *b, const weft_problem *p)
 {
     int64_t bytes = p->count * (int64_t)weft_dtype_size(p->dtype) * b->world;
 
     if (p->op < WEFT_OP_ALL_REDUCE)
-        return is_fused(p->schedule);
+        return is_fused(p->schedule) &&
+               (b->whole || p->op == WEFT_OP_GEMM_AR || touched_bytes(p, b->world) >= STAGED_OPERAND);
     return b->whole || (p->op == WEFT_OP_ALL_GATHER && bytes >= STAGED_LEAST);
 }
 
