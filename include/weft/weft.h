@@ -380,10 +380,10 @@ typedef struct weft_tuning {
                      = gemm_ar: of the owner of their rows, who stores the result to all; 3 = GPUs: by the
                      collective of the same bytes as a launch of its own, where it can; 0 = fetched by the
                      ranks that need it, or chosen for the case */
-    int staged;   /* CPUs, and collectives on GPUs: 1 = ranks touch nothing of each other's operands: what
-                     peers read of them is copied to symmetric memory chunk by chunk, in the run, and results
-                     for peers are left there (a B of weft_pack, the schedule two_level and collectives over
-                     nodes excepted); 0 = by where the operands lie */
+    int staged;   /* 1 = ranks touch nothing of each other's operands: what peers read of them is copied to
+                     symmetric memory chunk by chunk, in the run, and results for peers are left there (a B of
+                     weft_pack, the schedule two_level, collectives over nodes and, on GPUs, direct and
+                     unfused products excepted); 0 = by where the operands lie */
     int32_t reserved[4]; /* zero */
 } weft_tuning;
 
@@ -550,8 +550,8 @@ WEFT_API weft_status weft_gemm_as(weft_group *group, const weft_problem *problem
  * same bits. recv may be send; all_gather and reduce_scatter: the rank's own share of the larger one.
  *
  * On GPUs buffers are any memory the GPU can use; large ones that do not come from weft_alloc are copied on
- * their way. A rank that rejects its arguments is told alone, and the others wait for its next call; so they
- * do for a rank that makes another call that all have made before: until the deadline.
+ * their way. A rank that rejects its arguments is told alone, and the others wait for its next call. Ranks
+ * that make different calls all get WEFT_ERR_MISMATCH, where they wait for their results.
  */
 WEFT_API weft_status weft_all_reduce(weft_group *group, const void *send, void *recv, int64_t count,
                                      weft_dtype dtype, weft_reduction reduction);
@@ -924,10 +924,11 @@ WEFT_API int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert)
  * turns, with the same results but slowly.
  *
  * On GPUs: products of float16, bfloat16 and fp8 (weft_plan_create, weft_run, weft_ag_gemm and its kin),
- * whose operands may be any memory the GPU can use; those that peers touch, where they do not come from
- * weft_alloc, are copied on the stream through memory that the group keeps. The collectives of any such
- * memory too: what peers need of it is staged chunk by chunk in the run (tuning.staged) where ranks have a
- * GPU each, else mostly copied as a whole; it may be other memory in every call. Mixture of experts, and
+ * and the collectives, whose operands may be any memory the GPU can use. What peers touch of them, where it
+ * does not come from weft_alloc, is staged chunk by chunk in the run (tuning.staged) where ranks have a GPU
+ * each and the schedule can; where ranks share one, in every two_shot gemm_ar, in an ag_gemm or gemm_as from
+ * 16 MiB of a rank on, and in an all_gather from 4 MiB on. Else it is copied as a whole, on the stream. A
+ * collective's may be other memory in every call. Mixture of experts, and
  * weft_grouped_gemm. weft_gemm works on the CPU, with memory of the CPU.
  *
  * Ranks on several nodes, and on GPUs that have no access to each other's memory (cuDeviceCanAccessPeer),
