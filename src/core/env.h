@@ -17,7 +17,8 @@
     X(HEAP, BYTES, "",                                                                                       \
       "symmetric memory per rank, e.g. 512M; default: 3/4 of memory, or less under ulimit -v, divided by "   \
       "ranks")                                                                                               \
-    X(ENTER_TIMEOUT, SECONDS, "600", "how long a rank waits for a peer to enter a call")                     \
+    X(ENTER_TIMEOUT, SECONDS, "600",                                                                         \
+      "how long a rank waits for a peer to enter a call, and weft run for a host to start its ranks")        \
     X(PROGRESS_TIMEOUT, SECONDS, "30", "how long a rank waits for progress once all have entered")           \
     X(ISA, WORD, "", "instruction set of the GEMM kernels; default: the best this CPU has")                  \
     X(HUGE, WORD, "auto", "huge pages for symmetric memory: auto or off")                                    \

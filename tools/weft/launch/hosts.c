@@ -2,16 +2,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/env.h"
 #include "group/segment.h"
 #include "net/secret.h"
 
@@ -20,6 +23,8 @@ extern char **environ;
 enum {
     GRACE_MS = 1000, /* after a host failed the others may end by themselves … */
     TERM_MS = 4000, /* … then they are asked to; after this long their members are cut off, then the agents */
+    SILENT_MS =
+        3000, /* an agent that has not taken its letter by then is named; it may be waiting for a host */
     LEAST_PORT = 20000,
     PORTS = 12000, /* from there on: below those that systems give to whoever connects */
     MOST_STRINGS = 1 << 16,
@@ -180,53 +185,60 @@ static letter write_letter(const launch_job *job, const launch_hosts *hosts, int
 
 /* ---- the side that starts agents ------------------------------------------------------------------ */
 
+typedef struct agent {
+    pid_t pid; /* 0 once it has ended */
+    int pipe;  /* -1: closed; writes do not wait */
+    letter letter;
+    size_t sent; /* bytes of it */
+    bool taken;  /* all of it */
+    bool named;  /* as one that is waited for */
+} agent;
+
 typedef struct agents {
     const launch_job *job;
     const launch_hosts *hosts;
-    pid_t *pids; /* 0 once it has ended */
-    int *pipes;  /* -1: closed */
+    agent *each;
     int running, status;
     bool ending, asked;
     int step; /* of ending: what comes next */
     int64_t next_step_ns;
+    int64_t began_ns;
+    double patience_s; /* with an agent that takes nothing */
 } agents;
 
-static void say(const launch_job *job, const launch_hosts *hosts, int index, const char *what, int number)
+static void say(const agents *a, int index, const char *before, const char *what, double number,
+                const char *after)
 {
-    fprintf(stderr, "%s: host %s (ranks %d to %d): %s %s %d\n", job->who, hosts->host[index].name,
-            hosts->host[index].first, hosts->host[index].first + hosts->host[index].ranks - 1,
-            hosts->agent[0], what, number);
-}
+    const launch_host *host = &a->hosts->host[index];
 
-static bool write_all(int fd, const char *data, size_t bytes)
-{
-    while (bytes > 0) {
-        ssize_t written = write(fd, data, bytes);
-
-        if (written < 0 && errno != EINTR)
-            return false;
-        data += written > 0 ? written : 0;
-        bytes -= written > 0 ? (size_t)written : 0;
-    }
-    return true;
+    fprintf(stderr, "%s: %shost %s (ranks %d to %d): %s %s %g%s\n", a->job->who, before, host->name,
+            host->first, host->first + host->ranks - 1, a->hosts->agent[0], what, number, after);
 }
 
 static void tell(agents *a, int signal)
 {
     char byte = (char)signal;
 
-    for (int i = 0; i < a->hosts->count; i++)
-        if (a->pipes[i] >= 0 && a->pids[i])
-            write_all(a->pipes[i], &byte, 1); /* one that is gone is noticed elsewhere */
+    for (int i = 0; i < a->hosts->count; i++) {
+        agent *to = &a->each[i];
+
+        /* One that is gone, or has no room for a byte, is noticed elsewhere. */
+        if (to->pipe >= 0 && to->pid && to->sent == to->letter.used && write(to->pipe, &byte, 1) < 0)
+            continue;
+    }
+}
+
+static void cut(agent *one)
+{
+    if (one->pipe >= 0)
+        close(one->pipe);
+    one->pipe = -1;
 }
 
 static void cut_off(agents *a)
 {
-    for (int i = 0; i < a->hosts->count; i++) {
-        if (a->pipes[i] >= 0)
-            close(a->pipes[i]);
-        a->pipes[i] = -1;
-    }
+    for (int i = 0; i < a->hosts->count; i++)
+        cut(&a->each[i]);
 }
 
 static void begin_ending(agents *a, int status, int ms, int step)
@@ -249,14 +261,52 @@ static void step_ending(agents *a)
     else if (a->step == STEP_CUT)
         cut_off(a);
     for (int i = 0; i < a->hosts->count && a->step >= STEP_KILL; i++)
-        if (a->pids[i])
-            kill(a->pids[i], SIGKILL);
+        if (a->each[i].pid)
+            kill(a->each[i].pid, SIGKILL);
     a->step++;
     a->next_step_ns = weft_clock_ns() + (int64_t)TERM_MS * 1000000;
 }
 
-static void start_agent(agents *a, int index, const char *weft, const letter *l, const sigset_t *before)
+/* As much of its letter as there is room for, and whether it has taken all: nothing else tells that it has
+ * come to its host. */
+static void hand_over(agent *to)
 {
+    ssize_t written = 0;
+    int unread;
+
+    if (to->taken || to->pipe < 0)
+        return;
+    if (to->sent < to->letter.used)
+        written = write(to->pipe, to->letter.data + to->sent, to->letter.used - to->sent);
+    to->sent += written > 0 ? (size_t)written : 0;
+    to->taken = to->sent == to->letter.used && ioctl(to->pipe, FIONREAD, &unread) == 0 && unread == 0;
+}
+
+static void look_at_letters(agents *a)
+{
+    double silent_s = (double)(weft_clock_ns() - a->began_ns) * 1e-9;
+    char until[64];
+
+    for (int i = 0; i < a->hosts->count && !a->ending; i++) {
+        agent *one = &a->each[i];
+
+        hand_over(one);
+        if (one->taken || !one->pid)
+            continue;
+        if (silent_s >= a->patience_s) {
+            say(a, i, "", "has started nothing there for", a->patience_s, " s; ending the others");
+            begin_ending(a, 1, 0, STEP_CUT);
+        } else if (silent_s >= fmin(SILENT_MS * 1e-3, a->patience_s / 2) && !one->named) {
+            one->named = true;
+            snprintf(until, sizeof(until), " s; it is given %g s (WEFT_ENTER_TIMEOUT)", a->patience_s);
+            say(a, i, "waiting for ", "has started nothing there for", floor(silent_s), until);
+        }
+    }
+}
+
+static void start_agent(agents *a, int index, const char *weft, const sigset_t *before)
+{
+    agent *one = &a->each[index];
     char *words[LAUNCH_AGENT_WORDS + 5];
     int used = 0, pipe[2];
     pid_t self = getpid();
@@ -273,8 +323,8 @@ static void start_agent(agents *a, int index, const char *weft, const letter *l,
         begin_ending(a, 1, 0, STEP_CUT);
         return;
     }
-    a->pids[index] = fork();
-    if (a->pids[index] == 0) {
+    one->pid = fork();
+    if (one->pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != self)
             _exit(1);
@@ -287,31 +337,30 @@ static void start_agent(agents *a, int index, const char *weft, const letter *l,
         _exit(errno == ENOENT ? 127 : 126);
     }
     close(pipe[0]);
-    a->pipes[index] = pipe[1];
-    if (a->pids[index] < 0) {
+    one->pipe = pipe[1];
+    fcntl(one->pipe, F_SETFL, O_NONBLOCK); /* an agent that hangs is not to keep us from saying so */
+    if (one->pid < 0) {
         fprintf(stderr, "%s: cannot start a process: %s\n", a->job->who, strerror(errno));
-        a->pids[index] = 0;
+        one->pid = 0;
         begin_ending(a, 1, 0, STEP_CUT);
         return;
     }
     a->running++;
-    write_all(pipe[1], l->data, l->used);
+    hand_over(one);
 }
 
 static void agent_ended(agents *a, int index, int status)
 {
     a->running--;
-    a->pids[index] = 0;
-    if (a->pipes[index] >= 0)
-        close(a->pipes[index]);
-    a->pipes[index] = -1;
+    a->each[index].pid = 0;
+    cut(&a->each[index]);
     if (status == 0 || a->ending)
         return;
     if (WIFSIGNALED(status)) {
-        say(a->job, a->hosts, index, "was ended by signal", WTERMSIG(status));
+        say(a, index, "", "was ended by signal", WTERMSIG(status), "");
         begin_ending(a, 128 + WTERMSIG(status), GRACE_MS, STEP_ASK);
     } else {
-        say(a->job, a->hosts, index, "ended with status", WEXITSTATUS(status));
+        say(a, index, "", "ended with status", WEXITSTATUS(status), "");
         begin_ending(a, WEXITSTATUS(status), GRACE_MS, STEP_ASK);
     }
 }
@@ -326,7 +375,7 @@ static void watch(agents *a, const sigset_t *watched)
 
         while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
             for (int i = 0; i < a->hosts->count; i++)
-                if (a->pids[i] == pid)
+                if (a->each[i].pid == pid)
                     agent_ended(a, i, status);
         if (signal > 0 && signal != SIGCHLD)
             tell(a, signal);
@@ -336,6 +385,7 @@ static void watch(agents *a, const sigset_t *watched)
             a->asked = true;
             begin_ending(a, 128 + signal, TERM_MS, STEP_CUT);
         }
+        look_at_letters(a);
         step_ending(a);
     }
 }
@@ -360,16 +410,21 @@ int launch_over_hosts(const launch_job *job, const launch_hosts *hosts, char **a
     static const int forwarded[] = {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
     agents a = {.job = job,
                 .hosts = hosts,
-                .pids = calloc((size_t)hosts->count, sizeof(pid_t)),
-                .pipes = malloc((size_t)hosts->count * sizeof(int))};
+                .each = calloc((size_t)hosts->count, sizeof(agent)),
+                .began_ns = weft_clock_ns()};
     char weft[4096];
     sigset_t watched, before;
+    weft_error_text error;
     meeting at;
 
-    if (!a.pids || !a.pipes || !find_meeting(hosts, &at) || !launch_own_path(weft, sizeof(weft))) {
+    if (weft_env_seconds(WEFT_ENV_ENTER_TIMEOUT, &a.patience_s, &error) != WEFT_OK) {
+        fprintf(stderr, "%s: %s\n", job->who, error.text);
+        free(a.each);
+        return 2;
+    }
+    if (!a.each || !find_meeting(hosts, &at) || !launch_own_path(weft, sizeof(weft))) {
         fprintf(stderr, "%s: cannot prepare to start ranks: %s\n", job->who, strerror(errno));
-        free(a.pids);
-        free(a.pipes);
+        free(a.each);
         return 1;
     }
     sigemptyset(&watched);
@@ -378,22 +433,21 @@ int launch_over_hosts(const launch_job *job, const launch_hosts *hosts, char **a
     sigprocmask(SIG_BLOCK, &watched, &before);
     sigaction(SIGPIPE, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
     for (int i = 0; i < hosts->count; i++)
-        a.pipes[i] = -1;
+        a.each[i].pipe = -1;
     for (int i = 0; i < hosts->count && !a.ending; i++) {
-        letter l = write_letter(job, hosts, i, &at, argv);
-
-        if (l.failed) {
+        a.each[i].letter = write_letter(job, hosts, i, &at, argv);
+        if (a.each[i].letter.failed) {
             fprintf(stderr, "%s: out of memory\n", job->who);
             begin_ending(&a, 1, 0, STEP_CUT);
         } else {
-            start_agent(&a, i, weft, &l, &before);
+            start_agent(&a, i, weft, &before);
         }
-        free(l.data);
     }
     watch(&a, &watched);
     cut_off(&a);
-    free(a.pids);
-    free(a.pipes);
+    for (int i = 0; i < hosts->count; i++)
+        free(a.each[i].letter.data);
+    free(a.each);
     sigprocmask(SIG_SETMASK, &before, NULL);
     return a.status;
 }
