@@ -5,7 +5,7 @@
 int main(void)
 {
     if (!nodes_possible("test_cuda_nodes"))
-        return 0;
+        return NODES_SKIPPED;
     setenv("WEFT_HEAP", "256M", 0);
     fake_gpu_install(2, 8, true);
     nodes_run("ab", nodes_body, NULL);

@@ -12,7 +12,7 @@ int main(int argc, char **argv)
     static const device_part parts[] = {{"nodes", placed, 2}, {"nodes", placed, 3}};
 
     if (!nodes_possible("test_cuda_nodes_device"))
-        return 0;
+        return NODES_SKIPPED;
     setenv("WEFT_HEAP", "256M", 0);
     device_parts_run(parts, (int)(sizeof(parts) / sizeof(parts[0])), argc, argv);
     return device_parts_report("test_cuda_nodes_device");

@@ -253,7 +253,7 @@ int main(int argc, char **argv)
     }
 
     if (!nodes_possible("test_nodes_moe"))
-        return 0;
+        return NODES_SKIPPED;
     for (int i = 0; i < 3; i++) {
         placement = placements[i];
         nodes_run(placement, be_well, NULL);

@@ -129,7 +129,7 @@ static void gather(int rank, void *argument)
 int main(void)
 {
     if (!nodes_possible("test_nodes_prompt"))
-        return 0;
+        return NODES_SKIPPED;
     nodes_run("ab", multiply, NULL);
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(shared != MAP_FAILED);
