@@ -71,6 +71,11 @@ int64_t weft_pack_k(const weft_kernel *kernel, int64_t k)
                                                                                                              \
         for (int64_t p0 = 0; p0 < padded_k; p0 += kr) {                                                      \
             for (int64_t i = 0; i < width; i++) {                                                            \
+                if (ks == 1 && i < lines && p0 + kr <= k && !flip) {                                         \
+                    memcpy(panel, source + i * ls + p0, (size_t)kr * sizeof(T));                             \
+                    panel += kr;                                                                             \
+                    continue;                                                                                \
+                }                                                                                            \
                 for (int64_t q = 0; q < kr; q++) {                                                           \
                     bool inside = i < lines && p0 + q < k;                                                   \
                                                                                                              \
