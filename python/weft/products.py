@@ -6,7 +6,9 @@ gaps between rows, or transposed views of such (``w.T`` costs nothing).
 
 from __future__ import annotations
 
+import contextlib
 import ctypes as C
+import mmap
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 from . import _arrays
@@ -64,6 +66,20 @@ def part(extent: int, size: int, rank: int, granule: int = 1) -> Tuple[int, int]
 # ---- on one rank ------------------------------------------------------------------------------------------
 
 
+_HUGE_PAGE = 2 << 20
+
+
+def _room(size: int) -> Tuple[Any, int]:
+    """Memory, and where it begins: in huge pages if the system gives any, since weights that are read once a step
+    spend much of that on looking up pages."""
+    memory = mmap.mmap(-1, size + _HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    address = C.addressof(C.c_char.from_buffer(memory))
+    if size >= _HUGE_PAGE:
+        with contextlib.suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory, -(-address // _HUGE_PAGE) * _HUGE_PAGE
+
+
 class Packed:
     """B packed once for this CPU's kernels: weights that stay. ``gemm`` and the group's products take it as b."""
 
@@ -77,8 +93,8 @@ class Packed:
         size = lib.weft_pack_bytes(C.byref(args))
         if not size:
             raise ArgumentError(lib.weft_error(None).decode())
-        self._memory = C.create_string_buffer(size + 127)
-        self.pointer: int = -(-C.addressof(self._memory) // 128) * 128
+        self._memory, pointer = _room(size)
+        self.pointer: int = pointer
         """The address of what ``weft_pack`` wrote."""
         self.nbytes: int = size
         out = C.c_void_p()
