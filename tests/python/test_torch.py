@@ -441,6 +441,24 @@ class Modules(unittest.TestCase):
             self.close(layer.prepack(weft.FeedForward(layer.moe, *stored))(x), exact, 1e-5)
         with self.assertRaisesRegex(ValueError, "8 tokens in one call; the layer was made for 7"):
             layer(torch.zeros(8, hidden))
+        self.check_wire(group, layer, x.detach())
+
+    def check_wire(self, group: weft.Group, layer: nn.Module, x: torch.Tensor) -> None:
+        """Tokens that travel as fp8 have other outputs and gradients than those that do not, by no more than it rounds."""
+        hidden, inter = layer.hidden, layer.experts[str(layer.moe.local_experts[0])].w1.out_features
+        half = weft.torch.MoELayer(hidden, inter, layer.moe.experts, 2, layer.moe.tokens, group, wire="fp8")
+        half.load_state_dict(layer.state_dict())
+        results = []
+        for each in (layer, half):
+            given = x.clone().requires_grad_()
+            y = each(given)
+            y.square().sum().backward()
+            results.append((y.detach(), given.grad))
+        for plain, rounded in zip(*results):
+            self.assertFalse(torch.equal(plain, rounded))
+            self.assertLess(float((plain - rounded).norm()), 0.1 * float(plain.norm()))
+        with torch.no_grad():
+            self.close(half.prepack()(x), results[1][0], 1e-4)
 
     def by_hand(self, layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
         expert, weight = layer.route(x)

@@ -57,15 +57,18 @@ class MoELayer(nn.Module):
         group: Any = None,
         dtype: Optional[torch.dtype] = None,
         device: Any = None,
+        wire: str = "given",
     ) -> None:
         """Collective. ``max_tokens`` is the most that a rank gives in one call. CUDA tensors need a group on GPUs: a
-        ``weft.Group`` after ``use_gpu``, or a process group and ``device``, where the weights are made."""
+        ``weft.Group`` after ``use_gpu``, or a process group and ``device``, where the weights are made. With
+        ``wire="fp8"`` tokens travel to their experts as e4m3 with a scale for every 128 elements, and in backward so do
+        the gradients of their outputs; what comes back does not."""
         super().__init__()
         self.group = name_of(group)
         self._group_alive = group_of(self.group, None if device is None else torch.device(device))
         self.hidden, self.topk = hidden, topk
         kind = dtype or torch.get_default_dtype()
-        self.moe = MoE(self._group_alive, experts, topk, hidden, max_tokens, kind)
+        self.moe = MoE(self._group_alive, experts, topk, hidden, max_tokens, kind, wire=wire)
         self._layer = layer_name(self.moe)
         where: Any = {"dtype": kind, "device": device}
         self.gate = nn.Linear(hidden, experts, bias=False, **where)
