@@ -181,15 +181,12 @@ static void sweep_to_sums(const link *l, weft_panels b, const char *start, int64
     for (int64_t i = 0; i < rows; i += mr) {
         const char *panel_b = b.first, *from = start;
 
-        for (int64_t g = 0; g < b.count; g++) {
-            if (kernel->keep_near) {
-                kernel->keep_near(k, panel_a, panel_b, from, to + g * micro, b.ahead + g * b.bytes,
-                                  g < b.ahead_count ? b.slice : 0);
-            } else {
-                for (int64_t at = 0; at < b.slice && g < b.ahead_count; at += CACHE_LINE)
-                    __builtin_prefetch(b.ahead + g * b.bytes + at, 0, 2);
-                kernel->keep(k, panel_a, panel_b, from, to + g * micro);
-            }
+        if (kernel->keep_row)
+            kernel->keep_row(k, panel_a, &b, start, to);
+        for (int64_t g = 0; g < b.count && !kernel->keep_row; g++) {
+            for (int64_t at = 0; at < b.slice && g < b.ahead_count; at += CACHE_LINE)
+                __builtin_prefetch(b.ahead + g * b.bytes + at, 0, 2);
+            kernel->keep(k, panel_a, panel_b, from, to + g * micro);
             from = from ? from + micro : NULL;
             panel_b += b.bytes;
         }

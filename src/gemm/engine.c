@@ -97,7 +97,8 @@ size_t weft_gemm_workspace_bytes(const weft_binding *bind, int64_t m, int64_t n,
     int64_t padded_k = k + (k / bind->kc + 2) * kernel->k_step; /* each block may be rounded up */
     int64_t longest = kc * (mc / kernel->mr), wide = min64(rows, mc) * min64(cols, nc);
     int64_t a = min64(mc * kc, rows * padded_k), sums = min64(rows, mc) * kernel->nr;
-    int64_t strip = kernel->mr * weft_round_up(GROUP_COLUMNS, kernel->nr);
+    int64_t group = weft_round_up(GROUP_COLUMNS, kernel->nr), row = (int64_t)kernel->row_panels * kernel->nr;
+    int64_t strip = kernel->mr * (group > row ? group : row);
     int64_t b = min64(kc * nc > kernel->nr * longest ? kc * nc : kernel->nr * longest, cols * padded_k);
     int64_t lines = kernel->mr > STREAMED_ROWS ? kernel->mr : STREAMED_ROWS;
     size_t bytes, streamed = 0;
@@ -137,13 +138,15 @@ weft_gemm_steps weft_gemm_steps_of(const weft_binding *bind)
     };
 }
 
-/* As many panels of B over k as take half of L1. */
+/* As many panels of B over k as take half of L1, or as the kernel itself walks through. */
 static int64_t panels_in_l1(const weft_binding *bind, int64_t k)
 {
     const weft_kernel *kernel = bind->kernel;
     int64_t panel = weft_pack_k(kernel, k) * kernel->nr * (int64_t)weft_dtype_size(kernel->type);
     int64_t count = GROUP_COLUMNS / kernel->nr;
 
+    if (kernel->run_row)
+        return kernel->row_panels;
     while (count > 1 && count * panel > bind->l1_bytes / 2)
         count /= 2;
     return count;
@@ -345,7 +348,7 @@ static int64_t group_of(const gemm_job *job)
 
     if (job->carried)
         return job->tile->order;
-    if (job->cut.k_count > 1 || job->streams)
+    if (job->streams || job->cut.stretch > job->cut.k || (job->cut.waits && !job->kernel->run_row))
         return 1;
     count =
         (job->finish && job->tile->d_count > 1 ? panels_for_two : panels_in_l1)(job->tile->bind, job->cut.k);

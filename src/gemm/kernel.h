@@ -31,10 +31,6 @@
  */
 typedef void (*weft_microkernel)(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add);
 
-/* The same, and meanwhile `bytes` at `ahead`, which are needed next, are brought closer a piece at a time. */
-typedef void (*weft_near_kernel)(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add,
-                                 const char *ahead, int64_t bytes);
-
 /* A row of micro-tiles: one panel of A against `count` panels of B, and what is to be brought closer
  * meanwhile: with the g-th of them `slice` bytes of the g-th of `ahead_count` panels that come next. */
 typedef struct weft_panels {
@@ -44,6 +40,10 @@ typedef struct weft_panels {
     const char *ahead;
     int64_t ahead_count, slice;
 } weft_panels;
+
+/* A row of them at once: C (mr x count * nr) = A * B, or +=. Not one after the other, if it pleases. */
+typedef void (*weft_row_kernel)(int64_t k, const void *a, const weft_panels *b, void *c, int64_t c_ld,
+                                int add);
 
 /*
  * Where finished micro-tiles go, and what they start from: the first of a row of them. `start` are
@@ -70,9 +70,8 @@ typedef void (*weft_finisher)(int64_t k, const void *a, const weft_panels *b, co
  */
 typedef void (*weft_keeper)(int64_t k, const void *a, const void *b, const void *start, void *to);
 
-/* The same, and meanwhile what is needed next is brought closer. */
-typedef void (*weft_near_keeper)(int64_t k, const void *a, const void *b, const void *start, void *to,
-                                 const char *ahead, int64_t bytes);
+/* A row of them: `start` and `to` are micro-tiles side by side. */
+typedef void (*weft_row_keeper)(int64_t k, const void *a, const weft_panels *b, const void *start, void *to);
 
 /*
  * Packs one full panel of a matrix that already has the kernel's type, for k > 0, a multiple of k_step.
@@ -125,12 +124,13 @@ typedef struct weft_kernel {
     /* Optional: called by the thread before and after any of what follows: registers that are set up once. */
     void (*prepare)(void), (*release)(void);
     weft_microkernel run;
-    weft_near_kernel run_near;  /* optional */
-    weft_keeper keep;           /* optional; with it: */
-    int keep_block;             /* 1 or 2 */
-    weft_near_keeper keep_near; /* optional */
-    weft_finisher finish;       /* optional; with `keep`; and with it: */
-    weft_finisher settle;       /* the same into one place, as sums; takes `start` only */
+    weft_row_kernel run_row;  /* optional; with it: */
+    int row_panels;           /* of B that a row had best have, whose panels come from L2 then */
+    weft_keeper keep;         /* optional; with it: */
+    int keep_block;           /* 1 or 2 */
+    weft_row_keeper keep_row; /* optional */
+    weft_finisher finish;     /* optional; with `keep`; and with it: */
+    weft_finisher settle;     /* the same into one place, as sums; takes `start` only */
 
     /* Optional: the same, for a panel of B that streams from memory; prefetches what follows it. */
     weft_microkernel run_ahead;

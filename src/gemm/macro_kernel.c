@@ -193,21 +193,21 @@ static void sweep_to_sums(const pass *s, int64_t rows, int64_t panels)
     int64_t panel_bytes = s->panel_bytes, ahead_panels = min64(panels, s->next_panels);
     const char *panel_a = s->panel_a, *ahead = s->next_b;
     weft_microkernel multiply = s->multiply;
-    weft_near_kernel near = s->multiply == job->kernel->run ? job->kernel->run_near : NULL;
+    weft_row_kernel row = s->multiply == job->kernel->run ? job->kernel->run_row : NULL;
     char *sums = s->sums;
 
     for (int64_t i = 0; i < rows; i += lines) {
         const char *panel_b = s->panel_b;
 
-        for (int64_t g = 0; g < panels; g++) {
-            if (near) {
-                near(k, panel_a, panel_b, sums + g * nr * 4, ld, !s->begins, ahead + g * panel_bytes,
-                     g < ahead_panels ? slice : 0);
-            } else {
-                for (int64_t at = 0; at < slice && g < ahead_panels; at += CACHE_LINE)
-                    __builtin_prefetch(ahead + g * panel_bytes + at, 0, 2);
-                multiply(k, panel_a, panel_b, sums + g * nr * 4, ld, !s->begins);
-            }
+        if (row) {
+            weft_panels b = {s->panel_b, panel_bytes, panels, ahead, ahead_panels, slice};
+
+            row(k, panel_a, &b, sums, ld, !s->begins);
+        }
+        for (int64_t g = 0; g < panels && !row; g++) {
+            for (int64_t at = 0; at < slice && g < ahead_panels; at += CACHE_LINE)
+                __builtin_prefetch(ahead + g * panel_bytes + at, 0, 2);
+            multiply(k, panel_a, panel_b, sums + g * nr * 4, ld, !s->begins);
             panel_b += panel_bytes;
         }
         multiply = job->run;
@@ -264,6 +264,20 @@ static void pass_to_sums(const pass *s, int64_t first)
 
     if (s->acc)
         weft_job_copy(sums, s->ld, s->acc + first * nr * 4, s->acc_ld, s->rows, s->cols - first * nr);
+    if (!low && s->multiply == job->kernel->run && job->kernel->run_row) {
+        int64_t whole = s->in_d ? s->cols / nr : s->panels;
+        weft_panels b = {panel_b,
+                         s->panel_bytes,
+                         whole - first,
+                         s->next_b + first * s->panel_bytes,
+                         min64(whole, s->next_panels) - first,
+                         s->slice};
+
+        job->kernel->run_row(s->k, s->panel_a, &b, sums, s->ld, add);
+        panel_b += b.count * s->panel_bytes;
+        sums += b.count * nr * 4;
+        first = whole;
+    }
     for (int64_t g = first; g < s->panels; g++, panel_b += s->panel_bytes, sums += nr * 4) {
         int64_t cols = min64(nr, s->cols - g * nr);
 

@@ -7,58 +7,73 @@
  * 16x32 by one tile of A.
  */
 #define VECTOR_BYTES 64
+#define MULTIPLY _tile_dpbf16ps
+#include "gemm/kernels/x86/vector.h"
+
+enum { A_KR = 32, B_KR = 2, FEW = 4, HALF_ROWS = 16, K_STEP = A_KR, PAGE_BYTES = 4096 };
+
+INLINE words add_words(words a, words b)
+{
+    return words_of_vec(vec_add(vec_of_words(a), vec_of_words(b)));
+}
+
 #include "gemm/kernels/x86/amx_tile.h"
 #include "gemm/kernels/x86/avx512_bf16.h"
 
-enum { A_KR = 32, B_KR = 2, FEW = 4, HALF_ROWS = 16, PAGE_BYTES = 4096 };
-
-INLINE void add_block(float *c, int64_t c_ld, const char *sums)
+/* Rows of sums added on the way. */
+INLINE vec sum_at(const row_places *places, int64_t g, const char *sums, int64_t i, int j)
 {
-    for (int i = 0; i < MR; i++) {
-        for (int j = 0; j < NR; j += LANES)
-            vec_store(c + i * c_ld + j,
-                      vec_add(vec_load(c + i * c_ld + j), vec_load((const float *)sums + i * NR + j)));
+    vec sum = vec_load((const float *)sums + i * NR + j);
+
+    if (places->acc)
+        sum = vec_add(vec_load((const float *)(places->acc + i * places->acc_stride) + g * NR + j), sum);
+    return sum;
+}
+
+/* Rounded, whole lines at a time. */
+INLINE void put_bf16(const row_places *places, int64_t g, const char *sums, int64_t first, int64_t last)
+{
+    for (int64_t i = first; i < last; i++) {
+        words both =
+            (words)_mm512_cvtne2ps_pbh(sum_at(places, g, sums, i, LANES), sum_at(places, g, sums, i, 0));
+
+        words_store(places->to[0] + i * places->to_stride[0] + g * NR * 2, both);
+        if (places->to[1])
+            words_store(places->to[1] + i * places->to_stride[1] + g * NR * 2, both);
     }
 }
 
-AMX_KERNEL(_tile_dpbf16ps, A_KR)
+INLINE void put_f32(const row_places *places, int64_t g, const char *sums, int64_t first, int64_t last)
+{
+    for (int64_t i = first; i < last; i++) {
+        for (int j = 0; j < NR; j += LANES)
+            vec_store((float *)(places->to[0] + i * places->to_stride[0]) + g * NR + j,
+                      sum_at(places, g, sums, i, j));
+    }
+}
 
-INLINE void finish_as(weft_dtype type, int64_t k, const void *a, const weft_panels *b,
+INLINE void finish_as(int size, put_rows put, int64_t k, const void *a, const weft_panels *b,
                       const weft_places *places)
 {
-    const int64_t size = type == WEFT_F32 ? 4 : 2;
-    char sums[MR * NR * 4] __attribute__((aligned(64)));
+    row_places rows = {
+        .to = {places->d[0], places->d[1]},
+        .to_stride = {places->d_ld[0] * size, places->d_ld[1] * size},
+        .acc_stride = places->acc_ld * 4,
+        .acc = places->acc,
+        .size = size,
+    };
 
-    for (int64_t g = 0; g < b->count; g++) {
-        fetches near = fetches_of(k / A_KR, b->ahead + g * b->bytes, g < b->ahead_count ? b->slice : 0,
-                                  places->d[0] + g * NR * size, places->d_ld[0] * size);
-
-        begin_tiles(places->start ? places->start + g * MR * NR * 4 : NULL);
-        AMX_PRODUCTS(_tile_dpbf16ps, k / A_KR, a, b->first + g * b->bytes, &near, NR * (int)size);
-        store_tiles(sums, NR);
-        for (int i = 0; i < MR; i++) {
-            for (int j = 0; j < NR; j += LANES) {
-                vec sum = vec_load((const float *)sums + i * NR + j);
-
-                if (places->acc)
-                    sum =
-                        vec_add(vec_load((const float *)places->acc + i * places->acc_ld + g * NR + j), sum);
-                vec_put(type, places->d[0] + (i * places->d_ld[0] + g * NR + j) * size, sum);
-                if (places->d[1])
-                    vec_put(type, places->d[1] + (i * places->d_ld[1] + g * NR + j) * size, sum);
-            }
-        }
-    }
+    run_row_of(k, a, b, places->start, put, &rows);
 }
 
 static void finish(int64_t k, const void *a, const weft_panels *b, const weft_places *places)
 {
-    finish_as(WEFT_BF16, k, a, b, places);
+    finish_as(2, put_bf16, k, a, b, places);
 }
 
 static void settle(int64_t k, const void *a, const weft_panels *b, const weft_places *places)
 {
-    finish_as(WEFT_F32, k, a, b, places);
+    finish_as(4, put_f32, k, a, b, places);
 }
 
 INLINE void run_few(int rows, int64_t k, const void *a, const void *b, void *c_tile, int64_t c_ld, int add)
@@ -159,10 +174,11 @@ const weft_kernel weft_kernel_amx_bf16_32x32 = {
     .prepare = prepare,
     .release = release,
     .run = run,
-    .run_near = run_near,
+    .run_row = run_row,
+    .row_panels = ROW_PANELS,
     .run_ahead = run_ahead,
     .keep = keep,
-    .keep_near = keep_near,
+    .keep_row = keep_row,
     .keep_block = 1,
     .finish = finish,
     .settle = settle,

@@ -4,20 +4,17 @@
  * Tile 32x32 as 2x2 tiles of 16x16. Per 64 of k: 2 tile loads of A, 2 of B, 4 TDPBSSD of 16 cycles each.
  */
 #define VECTOR_BYTES 64
-#include "gemm/kernels/x86/amx_tile.h"
+#define MULTIPLY _tile_dpbssd
+#include "gemm/kernels/x86/vector.h"
 
-enum { A_KR = 64, B_KR = 4 };
+enum { A_KR = 64, B_KR = 4, K_STEP = A_KR };
 
-INLINE void add_block(int32_t *c, int64_t c_ld, const char *sums)
+INLINE words add_words(words a, words b)
 {
-    for (int i = 0; i < MR; i++) {
-        for (int j = 0; j < NR; j += LANES)
-            words_store(c + i * c_ld + j,
-                        _mm512_add_epi32(words_load(c + i * c_ld + j), words_load(sums + (i * NR + j) * 4)));
-    }
+    return _mm512_add_epi32(a, b);
 }
 
-AMX_KERNEL(_tile_dpbssd, A_KR)
+#include "gemm/kernels/x86/amx_tile.h"
 
 static void pack_a_along(void *panel, const void *source, int64_t ld, int64_t k)
 {
@@ -56,10 +53,11 @@ const weft_kernel weft_kernel_amx_i8_32x32 = {
     .prepare = prepare,
     .release = release,
     .run = run,
-    .run_near = run_near,
+    .run_row = run_row,
+    .row_panels = ROW_PANELS,
     .run_ahead = run_ahead,
     .keep = keep,
-    .keep_near = keep_near,
+    .keep_row = keep_row,
     .keep_block = 1,
     .along = weft_avx512_i8_amx_along,
     .across = weft_avx512_i8_amx_across,

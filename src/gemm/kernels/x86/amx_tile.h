@@ -6,13 +6,16 @@
  * loaded once for a tile of D (`prepare`), since tile state belongs to whoever ran last on this thread; it is
  * released at the end (`release`), so that a context switch need not save 8 KiB.
  *
- * Both panels come from L2, which bounds the loop: 1550 of the 2120 Gop/s of the products alone in bf16. A k
- * block that fits L1 (256 of bf16) has 2040, but its sums have to be added eight times as often. Where
- * another thread has half of the core, tiles seem not to be renamed: products have 1060 and the loop 460,
- * because loads wait for the products before them. Lines of A that are asked for between the products, two
- * steps ahead, are not held up so: 660, for 1490 of an undivided core. Asking for A and B has 750 and 1355;
- * all at once before the products, or products between the loads, have less in both. All four loads of a step
- * come first.
+ * A step needs 4 KiB of operands in the 64 cycles of its products, more than L2 has to give: loops whose
+ * panels both come from there have 1500 of the 2240 Gop/s that the products alone have in bf16. So a panel of
+ * A passes several panels of B a piece of k at a time: the piece stays in L1, and B is loaded past L1
+ * (TILELOADDT1), so that it does not drive A out. That has 1700 to 1800; a load of B that goes to L1 has
+ * 1300. Sums wait in memory between pieces, as they lie in the tiles, so that their order is that of one
+ * piece.
+ *
+ * Nothing stands still between two micro-tiles: the sums of one leave their tiles between the first products
+ * of the next, and go on to C or D with its later steps. All at once would cost 55 cycles for the tiles and
+ * 70 for D.
  */
 #ifndef WEFT_GEMM_KERNELS_X86_AMX_TILE_H
 #define WEFT_GEMM_KERNELS_X86_AMX_TILE_H
@@ -21,7 +24,15 @@
 #include "gemm/kernels/x86/pack.h"
 #include "gemm/kernels/x86/pack_vectors.h"
 
-enum { MR = 32, NR = 32, STEP_BYTES = 32 * 64, CACHE_LINE = 64 };
+/* The including file defines MULTIPLY(sums, a, b), TDPBF16PS or TDPBSSD, and K_STEP, the k of a step. */
+
+enum { MR = 32, NR = 32, STEP_BYTES = 32 * 64, CACHE_LINE = 64, MICRO_BYTES = MR * NR * 4 };
+enum {
+    ROW_PANELS = 4,   /* of B that a piece of A passes while it is in L1 */
+    PIECE_STEPS = 16, /* of it: two thirds of L1 */
+    PIECE_PANELS = 3, /* of B that make it worth keeping sums between pieces */
+    PUT_ROWS = 4      /* of finished sums that go to C or D with a step */
+};
 enum { AHEAD_BYTES = 16 * STEP_BYTES }; /* of a B that is used once: what arrives from memory meanwhile */
 
 typedef struct amx_config {
@@ -46,66 +57,227 @@ static void release(void)
     _tile_release();
 }
 
-INLINE void begin_tiles(const char *start)
+/* Where a micro-tile of sums lies, or NULL: bytes between its rows. */
+typedef struct micro_place {
+    char *at;
+    int64_t stride;
+} micro_place;
+
+INLINE void store_tiles(micro_place to)
 {
-    if (start) {
-        _tile_loadd(0, start, NR * 4);
-        _tile_loadd(1, start + 64, NR * 4);
-        _tile_loadd(2, start + 16 * NR * 4, NR * 4);
-        _tile_loadd(3, start + 16 * NR * 4 + 64, NR * 4);
-    } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-    }
+    _tile_stored(0, to.at, to.stride);
+    _tile_stored(1, to.at + 64, to.stride);
+    _tile_stored(2, to.at + 16 * to.stride, to.stride);
+    _tile_stored(3, to.at + 16 * to.stride + 64, to.stride);
 }
 
-/* Tiles 0..3 to a 32x32 block of 4-byte elements. */
-INLINE void store_tiles(char *block, int64_t ld)
+#define LOAD_STEP(a, b)                                                                                      \
+    do {                                                                                                     \
+        _tile_loadd(4, (a), 64);                                                                             \
+        _tile_stream_loadd(6, (b), 128);                                                                     \
+        _tile_stream_loadd(7, (b) + 64, 128);                                                                \
+        _tile_loadd(5, (a) + 1024, 64);                                                                      \
+    } while (0)
+
+/* Tile `i`, (row, col) of 2 x 2, goes to `to`, where there is one, and begins anew, from sums or zero. */
+#define TURN_TILE(i, row, col, to, from)                                                                     \
+    do {                                                                                                     \
+        if ((to).at)                                                                                         \
+            _tile_stored(i, (to).at + (row)*16 * (to).stride + (col)*64, (to).stride);                       \
+        if (from)                                                                                            \
+            _tile_stream_loadd(i, (from) + (row)*16 * NR * 4 + (col)*64, NR * 4);                            \
+        else                                                                                                 \
+            _tile_zero(i);                                                                                   \
+    } while (0)
+
+/* The first step of a micro-tile, while the one before leaves. */
+INLINE void first_step(const char *a, const char *b, const char *from, micro_place to)
 {
-    _tile_stored(0, block, ld * 4);
-    _tile_stored(1, block + 64, ld * 4);
-    _tile_stored(2, block + 16 * ld * 4, ld * 4);
-    _tile_stored(3, block + 16 * ld * 4 + 64, ld * 4);
+    LOAD_STEP(a, b);
+    TURN_TILE(0, 0, 0, to, from);
+    MULTIPLY(0, 4, 6);
+    TURN_TILE(1, 0, 1, to, from);
+    MULTIPLY(1, 4, 7);
+    TURN_TILE(2, 1, 0, to, from);
+    MULTIPLY(2, 5, 6);
+    TURN_TILE(3, 1, 1, to, from);
+    MULTIPLY(3, 5, 7);
 }
+
+INLINE void next_step(const char *a, const char *b)
+{
+    LOAD_STEP(a, b);
+    MULTIPLY(0, 4, 6);
+    MULTIPLY(1, 4, 7);
+    MULTIPLY(2, 5, 6);
+    MULTIPLY(3, 5, 7);
+}
+
+/* Where the sums of a row of micro-tiles go: rows of C or D. */
+typedef struct row_places {
+    char *to[2]; /* the second may be NULL */
+    int64_t to_stride[2], acc_stride;
+    const char *acc; /* rows of sums that are added, or NULL */
+    int size;        /* of an element of them */
+} row_places;
+
+/* Rows [first, last) of the g-th micro-tile go where they belong. */
+typedef void (*put_rows)(const row_places *places, int64_t g, const char *sums, int64_t first, int64_t last);
 
 /* What is brought closer while a micro-tile is multiplied, a piece with every step: all of it at once would
- * take the core's buffers for lines that are under way, and the tiles' own loads would wait. */
-typedef struct fetches {
-    const char *b, *b_end; /* of panels that follow: to L2 */
-    int64_t b_piece;
-    const char *c, *c_end; /* rows of C or D, which may share a set of every cache and then come from far */
-    int64_t c_piece, c_ld; /* rows in bytes */
-} fetches;
-
-INLINE int64_t piece_of(int64_t bytes, int64_t steps)
+ * take the core's buffers for lines that are under way, and the tiles' own loads would wait. A slice of a
+ * panel of B that follows, in as many pieces as the panel has steps. */
+INLINE void fetch_ahead(const weft_panels *b, int64_t g, int64_t piece, int64_t step)
 {
-    return ((bytes + steps - 1) / steps + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    int64_t bytes = g < b->ahead_count ? b->slice : 0;
+    int64_t end = (step + 1) * piece < bytes ? (step + 1) * piece : bytes;
+
+    for (int64_t at = step * piece; at < end; at += CACHE_LINE)
+        _mm_prefetch(b->ahead + g * b->bytes + at, _MM_HINT_T1);
 }
 
-INLINE fetches fetches_of(int64_t steps, const char *b, int64_t bytes, const char *c, int64_t c_ld)
+/* Rows of sums that are added. Rows that are only written need not be near: stores wait for nobody. */
+INLINE void fetch_acc(const row_places *places, int64_t g, int64_t step, int64_t steps)
 {
-    return (fetches){.b = b,
-                     .b_end = b + bytes,
-                     .b_piece = bytes ? piece_of(bytes, steps) : 0,
-                     .c = c,
-                     .c_end = c + MR * c_ld,
-                     .c_piece = (MR + steps - 1) / steps * c_ld,
-                     .c_ld = c_ld};
-}
+    int64_t rows = (MR + steps - 1) / steps, end = (step + 1) * rows < MR ? (step + 1) * rows : MR;
 
-INLINE void fetch_step(fetches *f, int c_bytes)
-{
-    const char *b_end = f->b + f->b_piece < f->b_end ? f->b + f->b_piece : f->b_end;
-    const char *c_end = f->c + f->c_piece < f->c_end ? f->c + f->c_piece : f->c_end;
-
-    for (; f->b < b_end; f->b += CACHE_LINE)
-        _mm_prefetch(f->b, _MM_HINT_T1);
-    for (; f->c < c_end; f->c += f->c_ld) {
-        for (int at = 0; at < c_bytes; at += CACHE_LINE)
-            __builtin_prefetch(f->c + at, 1, 3);
+    for (int64_t i = step * rows; i < end; i++) {
+        for (int at = 0; at < NR * 4; at += CACHE_LINE)
+            _mm_prefetch(places->acc + i * places->acc_stride + g * NR * 4 + at, _MM_HINT_T0);
     }
+}
+
+/*
+ * At most ROW_PANELS micro-tiles: `start` is what they start from, or NULL; `sums` where they wait between
+ * pieces of k and at the end, both micro-tiles side by side. In the end `put` takes them to `places`; without
+ * `put` they leave their tiles for `places`, as sums, or stay where there are none.
+ */
+INLINE void run_panels(int64_t steps, const char *panel_a, const weft_panels *b, const char *start,
+                       char *sums, put_rows put, const row_places *places)
+{
+    int64_t pieces = b->count < PIECE_PANELS ? 1 : (steps + PIECE_STEPS - 1) / PIECE_STEPS;
+    int64_t piece = (steps + pieces - 1) / pieces;
+    int64_t fetched =
+        b->slice ? ((b->slice + steps - 1) / steps + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE : 0;
+    int64_t done = MR, ready = 0; /* rows of the g-th micro-tile, the last one to be complete */
+    micro_place leaving = {0};    /* what is in the tiles goes there */
+
+    for (int64_t p = 0; p < steps; p += piece) {
+        int64_t here = steps - p < piece ? steps - p : piece;
+
+        for (int64_t g = 0; g < b->count; g++) {
+            const char *pa = panel_a + p * STEP_BYTES, *pb = b->first + g * b->bytes + p * STEP_BYTES;
+
+            first_step(pa, pb, p ? sums + g * MICRO_BYTES : start ? start + g * MICRO_BYTES : NULL, leaving);
+            fetch_ahead(b, g, fetched, p);
+            for (int64_t s = 1; s < here; s++) {
+                next_step(pa + s * STEP_BYTES, pb + s * STEP_BYTES);
+                fetch_ahead(b, g, fetched, p + s);
+                if (put && places->acc && p + here == steps)
+                    fetch_acc(places, g, s - 1, here - 1);
+                if (put && done < MR) {
+                    put(places, ready, sums + ready * MICRO_BYTES, done, done + PUT_ROWS);
+                    done += PUT_ROWS;
+                }
+            }
+            if (put && done < MR)
+                put(places, ready, sums + ready * MICRO_BYTES, done, MR);
+            ready = g;
+            done = p + here == steps ? 0 : MR;
+            if (places && !put && p + here == steps)
+                leaving = (micro_place){places->to[0] + g * NR * 4, places->to_stride[0]};
+            else
+                leaving = (micro_place){sums + g * MICRO_BYTES, NR * 4};
+        }
+    }
+    store_tiles(leaving);
+    if (put)
+        put(places, ready, leaving.at, 0, MR);
+}
+
+/* From the g-th on, as many as run_panels takes. */
+INLINE weft_panels panels_from(const weft_panels *b, int64_t g)
+{
+    return (weft_panels){
+        .first = b->first + g * b->bytes,
+        .bytes = b->bytes,
+        .count = b->count - g < ROW_PANELS ? b->count - g : ROW_PANELS,
+        .ahead = b->ahead ? b->ahead + g * b->bytes : NULL,
+        .ahead_count = b->ahead_count - g,
+        .slice = b->slice,
+    };
+}
+
+/* Any number of them that are put somewhere. */
+INLINE void run_row_of(int64_t k, const void *a, const weft_panels *b, const char *start, put_rows put,
+                       const row_places *places)
+{
+    char sums[ROW_PANELS * MICRO_BYTES] __attribute__((aligned(64)));
+
+    for (int64_t g = 0; g < b->count; g += ROW_PANELS) {
+        weft_panels some = panels_from(b, g);
+        row_places at = *places;
+
+        at.to[0] += g * NR * at.size;
+        at.to[1] = at.to[1] ? at.to[1] + g * NR * at.size : NULL;
+        at.acc = at.acc ? at.acc + g * NR * 4 : NULL;
+        run_panels(k / K_STEP, a, &some, start ? start + g * MICRO_BYTES : NULL, sums, put, &at);
+    }
+}
+
+INLINE void add_rows(const row_places *places, int64_t g, const char *sums, int64_t first, int64_t last)
+{
+    for (int64_t i = first; i < last; i++) {
+        for (int at = 0; at < NR * 4; at += 64) {
+            char *to = places->to[0] + i * places->to_stride[0] + g * NR * 4 + at;
+
+            words_store(to, add_words(words_load(to), words_load(sums + i * NR * 4 + at)));
+        }
+    }
+}
+
+static void run_row(int64_t k, const void *a, const weft_panels *b, void *c, int64_t c_ld, int add)
+{
+    row_places places = {.to = {c}, .to_stride = {c_ld * 4}, .size = 4};
+
+    if (add) {
+        places.acc = c;
+        places.acc_stride = c_ld * 4;
+        run_row_of(k, a, b, NULL, add_rows, &places);
+    } else {
+        run_row_of(k, a, b, NULL, NULL, &places);
+    }
+}
+
+static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
+{
+    run_row(k, a, &(weft_panels){.first = b, .count = 1}, c, c_ld, add);
+}
+
+static void run_ahead(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)
+{
+    weft_panels panel = {.first = b,
+                         .count = 1,
+                         .ahead = (const char *)b + AHEAD_BYTES,
+                         .ahead_count = 1,
+                         .slice = k / K_STEP * STEP_BYTES};
+
+    run_row(k, a, &panel, c, c_ld, add);
+}
+
+static void keep_row(int64_t k, const void *a, const weft_panels *b, const void *start, void *to)
+{
+    for (int64_t g = 0; g < b->count; g += ROW_PANELS) {
+        weft_panels some = panels_from(b, g);
+
+        run_panels(k / K_STEP, a, &some, start ? (const char *)start + g * MICRO_BYTES : NULL,
+                   (char *)to + g * MICRO_BYTES, NULL, NULL);
+    }
+}
+
+static void keep(int64_t k, const void *a, const void *b, const void *start, void *to)
+{
+    keep_row(k, a, &(weft_panels){.first = b, .count = 1}, start, to);
 }
 
 /* weft_panel_packer for A, sizes in bytes, k running along memory: 64 bytes of each line side by side, some
@@ -123,82 +295,5 @@ INLINE void pack_steps(char *panel, const char *source, int64_t ld, int64_t k)
         }
     }
 }
-
-/* A quarter of the step after the next one of a panel of A, or of the panel that follows it. */
-INLINE void fetch_quarter(const char *a, int quarter)
-{
-    for (int i = 0; i < STEP_BYTES / 4; i += CACHE_LINE)
-        _mm_prefetch(a + 2 * STEP_BYTES + quarter * STEP_BYTES / 4 + i, _MM_HINT_T0);
-}
-
-/* Tiles 0..3 += a panel of A * a panel of B; `multiply` is TDPBF16PS or TDPBSSD. */
-#define AMX_PRODUCTS(multiply, steps, panel_a, panel_b, fetched, c_bytes)                                    \
-    do {                                                                                                     \
-        const char *a_ = (panel_a), *b_ = (panel_b);                                                         \
-                                                                                                             \
-        for (int64_t s_ = 0; s_ < (steps); s_++) {                                                           \
-            _tile_loadd(4, a_, 64);                                                                          \
-            _tile_loadd(6, b_, 128);                                                                         \
-            _tile_loadd(7, b_ + 64, 128);                                                                    \
-            _tile_loadd(5, a_ + 1024, 64);                                                                   \
-            multiply(0, 4, 6);                                                                               \
-            fetch_quarter(a_, 0);                                                                            \
-            multiply(1, 4, 7);                                                                               \
-            fetch_quarter(a_, 1);                                                                            \
-            multiply(2, 5, 6);                                                                               \
-            fetch_quarter(a_, 2);                                                                            \
-            multiply(3, 5, 7);                                                                               \
-            fetch_quarter(a_, 3);                                                                            \
-            fetch_step((fetched), (c_bytes));                                                                \
-            a_ += STEP_BYTES;                                                                                \
-            b_ += STEP_BYTES;                                                                                \
-        }                                                                                                    \
-    } while (0)
-
-/* The kernel's functions that are the same for both types; `K` elements of k are a step. */
-#define AMX_KERNEL(multiply, K)                                                                              \
-    static void keep_near(int64_t k, const void *a, const void *b, const void *start, void *to,              \
-                          const char *ahead, int64_t bytes)                                                  \
-    {                                                                                                        \
-        fetches near = fetches_of(k / (K), ahead, bytes, to, NR * 4);                                        \
-                                                                                                             \
-        begin_tiles(start);                                                                                  \
-        AMX_PRODUCTS(multiply, k / (K), a, b, &near, NR * 4);                                                \
-        store_tiles(to, NR);                                                                                 \
-    }                                                                                                        \
-                                                                                                             \
-    static void keep(int64_t k, const void *a, const void *b, const void *start, void *to)                   \
-    {                                                                                                        \
-        keep_near(k, a, b, start, to, NULL, 0);                                                              \
-    }                                                                                                        \
-                                                                                                             \
-    INLINE void run_from(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add,            \
-                         const char *ahead, int64_t bytes)                                                   \
-    {                                                                                                        \
-        char sums[MR * NR * 4] __attribute__((aligned(64)));                                                 \
-        fetches near = fetches_of(k / (K), ahead, bytes, c, c_ld * 4);                                       \
-                                                                                                             \
-        begin_tiles(NULL);                                                                                   \
-        AMX_PRODUCTS(multiply, k / (K), a, b, &near, NR * 4);                                                \
-        store_tiles(add ? sums : c, add ? NR : c_ld);                                                        \
-        if (add)                                                                                             \
-            add_block(c, c_ld, sums);                                                                        \
-    }                                                                                                        \
-                                                                                                             \
-    static void run(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)                 \
-    {                                                                                                        \
-        run_from(k, a, b, c, c_ld, add, NULL, 0);                                                            \
-    }                                                                                                        \
-                                                                                                             \
-    static void run_near(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add,            \
-                         const char *ahead, int64_t bytes)                                                   \
-    {                                                                                                        \
-        run_from(k, a, b, c, c_ld, add, ahead, bytes);                                                       \
-    }                                                                                                        \
-                                                                                                             \
-    static void run_ahead(int64_t k, const void *a, const void *b, void *c, int64_t c_ld, int add)           \
-    {                                                                                                        \
-        run_from(k, a, b, c, c_ld, add, (const char *)b + AHEAD_BYTES, k / (K)*STEP_BYTES);                  \
-    }
 
 #endif
