@@ -11,7 +11,15 @@
 
 static const int64_t LOAD_NS = 3000000000;
 
-enum { SCHEME_AT = 0, TRUE_SCHEME = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, WORKSPACE_BYTES = 4096 };
+enum {
+    SCHEME_AT = 0, /* in an algorithm; then come the alignments it was promised */
+    TILE_AT = 5,
+    ALGORITHMS = 5,
+    TRUE_SCHEME = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
+    WORKSPACE_BYTES = 4096
+};
+
+enum { SLOW_TILE = CUBLASLT_MATMUL_TILE_512x64, FAST_TILE = CUBLASLT_MATMUL_TILE_64x64 };
 
 typedef struct fake_desc {
     cublasOperation_t transa, transb;
@@ -130,21 +138,25 @@ static cublasStatus_t preference_set(cublasLtMatmulPreference_t preference,
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* An algorithm is its scheme and the alignments it was promised. */
+/* An algorithm is its scheme, its tile and the alignments it was promised. */
 static cublasStatus_t heuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
                                 cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                 cublasLtMatmulPreference_t preference, int asked,
                                 cublasLtMatmulHeuristicResult_t *found, int *count)
 {
-    static const uint32_t schemes[] = {CUBLASLT_REDUCTION_SCHEME_INPLACE,
-                                       CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, TRUE_SCHEME};
+    static const uint32_t schemes[ALGORITHMS] = {CUBLASLT_REDUCTION_SCHEME_INPLACE,
+                                                 CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, TRUE_SCHEME,
+                                                 TRUE_SCHEME, TRUE_SCHEME},
+                          tiles[ALGORITHMS] = {CUBLASLT_MATMUL_TILE_64x64, CUBLASLT_MATMUL_TILE_64x64,
+                                               SLOW_TILE, FAST_TILE, CUBLASLT_MATMUL_TILE_UNDEFINED};
     const fake_preference *p = (const fake_preference *)preference;
 
     (void)handle, (void)desc, (void)a, (void)b, (void)c, (void)d;
     wrong = wrong || p->schemes != TRUE_SCHEME;
-    for (*count = 0; *count < 3 && *count < asked; (*count)++) {
+    for (*count = 0; *count < ALGORITHMS && *count < asked; (*count)++) {
         found[*count] = (cublasLtMatmulHeuristicResult_t){.workspaceSize = WORKSPACE_BYTES};
         found[*count].algo.data[SCHEME_AT] = schemes[*count];
+        found[*count].algo.data[TILE_AT] = tiles[*count];
         for (int i = 0; i < 4; i++)
             found[*count].algo.data[1 + i] = p->alignment[i];
     }
@@ -155,9 +167,11 @@ static cublasStatus_t config(const cublasLtMatmulAlgo_t *algorithm,
                              cublasLtMatmulAlgoConfigAttributes_t attribute, void *value, size_t bytes,
                              size_t *written)
 {
-    if (attribute != CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME || bytes != sizeof(uint32_t))
+    bool tile = attribute == CUBLASLT_ALGO_CONFIG_TILE_ID;
+
+    if ((!tile && attribute != CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) || bytes != sizeof(uint32_t))
         return CUBLAS_STATUS_INVALID_VALUE;
-    *(uint32_t *)value = (uint32_t)algorithm->data[SCHEME_AT];
+    *(uint32_t *)value = (uint32_t)algorithm->data[tile ? TILE_AT : SCHEME_AT];
     *written = bytes;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -248,8 +262,10 @@ static cublasStatus_t matmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
     fake_product *p = malloc(sizeof(*p));
 
     (void)handle;
-    wrong = wrong || algorithm->data[SCHEME_AT] != TRUE_SCHEME || !workspace ||
-            workspace_bytes < WORKSPACE_BYTES || !aligned(a_at, algorithm->data[1]) ||
+    wrong = wrong || algorithm->data[SCHEME_AT] != TRUE_SCHEME ||
+            algorithm->data[TILE_AT] !=
+                (((const fake_layout *)a)->type == CUDA_R_8F_E4M3 ? SLOW_TILE : FAST_TILE) ||
+            !workspace || workspace_bytes < WORKSPACE_BYTES || !aligned(a_at, algorithm->data[1]) ||
             !aligned(b_at, algorithm->data[2]) || !aligned(c_at, algorithm->data[3]) ||
             !aligned(d_at, algorithm->data[4]);
     products++;

@@ -4,6 +4,7 @@
 #include "core/dtype.h"
 #include "core/env.h"
 #include "run/cuda/asked.h"
+#include "run/cuda/cublaslt_cost.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -83,6 +84,7 @@ void weft_cublaslt_describe(char *text, size_t bytes)
 
 enum { CANDIDATES = 8, ALIGNMENT_MOST = 256, VECTOR = 8 /* elements of 16 bytes */ };
 static const size_t WORKSPACE_MOST = (size_t)32 << 20;
+static const double CLEARLY = 0.95; /* of the first one's time, by the model */
 
 static cudaDataType_t type_of(weft_dtype dtype)
 {
@@ -177,7 +179,32 @@ static bool adds_in_order(const weft_cublaslt *lt, const cublasLtMatmulAlgo_t *a
            (scheme == CUBLASLT_REDUCTION_SCHEME_NONE || scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
 }
 
-static bool pick_algorithm(const weft_cuda_asked *q, weft_cublaslt_product *made)
+/* The first of a list that adds up in order, unless another one is clearly faster by the model; -1: none. */
+static int fastest_of(const weft_cublaslt *lt, const weft_cuda_asked *q, int sms,
+                      const cublasLtMatmulHeuristicResult_t *found, int count)
+{
+    double least = 0;
+    int best = -1;
+
+    for (int i = 0; i < count; i++) {
+        double ns;
+
+        if (found[i].state != CUBLAS_STATUS_SUCCESS || !adds_in_order(lt, &found[i].algo))
+            continue;
+        ns =
+            weft_dtype_is_fp8(q->a.dtype) ? 0 : weft_cublaslt_cost(lt, &found[i].algo, q->m, q->n, q->k, sms);
+        if (best < 0) {
+            best = i;
+            least = CLEARLY * ns;
+        } else if (ns > 0 && ns < least) {
+            best = i;
+            least = ns;
+        }
+    }
+    return best;
+}
+
+static bool pick_algorithm(const weft_cuda_asked *q, int sms, weft_cublaslt_product *made)
 {
     const weft_cublaslt *lt = made->lt;
     size_t most = WORKSPACE_MOST;
@@ -185,7 +212,7 @@ static bool pick_algorithm(const weft_cuda_asked *q, weft_cublaslt_product *made
              right = alignment_of(&q->a), d = alignment_of(&q->d), c = q->c.at ? alignment_of(&q->c) : d;
     cublasLtMatmulHeuristicResult_t found[CANDIDATES];
     cublasLtMatmulPreference_t preference = NULL;
-    int count = 0;
+    int count = 0, best;
     bool good =
         !lt->preference_create(&preference) &&
         !lt->preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof(most)) &&
@@ -200,13 +227,12 @@ static bool pick_algorithm(const weft_cuda_asked *q, weft_cublaslt_product *made
 
     if (preference)
         lt->preference_destroy(preference);
-    for (int i = 0; good && i < count; i++)
-        if (found[i].state == CUBLAS_STATUS_SUCCESS && adds_in_order(lt, &found[i].algo)) {
-            made->algorithm = found[i].algo;
-            made->workspace_bytes = found[i].workspaceSize;
-            return true;
-        }
-    return false;
+    best = good ? fastest_of(lt, q, sms, found, count) : -1;
+    if (best < 0)
+        return false;
+    made->algorithm = found[best].algo;
+    made->workspace_bytes = found[best].workspaceSize;
+    return true;
 }
 
 static weft_status try_once(weft_cuda_device *device, const weft_cublaslt_product *made, size_t d_bytes,
@@ -260,7 +286,8 @@ weft_status weft_cublaslt_product_make(weft_cuda_device *device, const weft_plan
     if (alone && (!weft_cuda_matrix_on_vectors(&q.a) || !weft_cuda_matrix_on_vectors(&q.b) ||
                   (uintptr_t)q.bias.at % 16))
         return WEFT_OK;
-    if (made.lt->create(&made.handle) || !describe(&q, &made) || !pick_algorithm(&q, &made)) {
+    if (made.lt->create(&made.handle) || !describe(&q, &made) ||
+        !pick_algorithm(&q, device->sm_count, &made)) {
         weft_cublaslt_product_free(device, &made);
         return WEFT_OK;
     }

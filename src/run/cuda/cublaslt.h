@@ -3,9 +3,10 @@
  * A rank's own product goes to it where the plan says so (`library` of a problem's tuning): that of a rank
  * alone, or the one GEMM task of an unfused plan, before or after the kernel that does the rest.
  *
- * The same bits every run: the algorithm is the first of cuBLASLt's own list that does not add up in place or
- * in a short type, so it depends on the shape, the strides and the version alone, and never on times. The
- * workspace belongs to the product, so that products on several streams do not meet in it.
+ * The same bits every run: the algorithm is one of cuBLASLt's own list that does not add up in place or in a
+ * short type, the first or one that is clearly faster by a model (cublaslt_cost.h), so it depends on the
+ * shape, the strides, the GPU and the version alone, and never on times. The workspace belongs to the
+ * product, so that products on several streams do not meet in it.
  */
 #ifndef WEFT_RUN_CUDA_CUBLASLT_H
 #define WEFT_RUN_CUDA_CUBLASLT_H
