@@ -250,7 +250,7 @@ static int make_world(bench *b, const weft_problem *p, weft_cuda_world *w)
 static void tune(bench *b, const shape *s, const cublas_product *product)
 {
     int twice = b->fp8 ? 2 : 1; /* the k of a step */
-    weft_cuda_shape asked = {s->m, s->n, s->k / twice, 1, b->device.crews};
+    weft_cuda_shape asked = {s->m, s->n, s->k / twice, 1, b->device.crews, false, b->fp8};
 
     for (int walker = 0; walker < WEFT_CUDA_WALKERS; walker++)
         for (int divided = 0; divided < 2; divided++) {

@@ -4,6 +4,7 @@
 #include "fake_gpu.h"
 #include "choose/machine.h"
 #include "run/cuda/choose.h"
+#include "run/cuda/cublaslt_cost.h"
 #include "run/cuda/maps.h"
 #include "run/cuda/timeline.h"
 
@@ -13,7 +14,7 @@ static void run_all(int crews, bool hopper, uint64_t seed)
     test_gemm_alone();
     fake_gpu_take_counts();
     test_products_by_themselves();
-    CHECK_INT(fake_gpu_take_counts().splitk, hopper ? (9 * 2 + 1) * 2 : 0);
+    CHECK_INT(fake_gpu_take_counts().splitk, hopper ? (10 * 2 + 1) * 2 : 0);
     test_any_strides();
     test_operations();
     test_ring_widths();
@@ -362,6 +363,79 @@ static weft_problem chosen(const weft_problem *asked, int world, int crews, bool
     return decided;
 }
 
+/* Lines that do not begin with whole sectors come slowly: there wide tiles, which load least for a product,
+ * win over those that fill the rounds. */
+static void test_loose_lines(void)
+{
+    static const struct {
+        int64_t m, n, k, tile_n;
+    } cases[] = {{5000, 5000, 5000, 256}, {5008, 5008, 5008, 224}, {4096, 3584, 8192, 224}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        weft_problem p =
+            problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_DIRECT, cases[i].m, cases[i].n, cases[i].k);
+
+        p = chosen(&p, 1, 66, true, false);
+        CHECK_INT(p.tuning.tile_n, cases[i].tile_n);
+    }
+}
+
+/* An algorithm that is its tile's number. */
+static cublasStatus_t tile_alone(const cublasLtMatmulAlgo_t *algorithm,
+                                 cublasLtMatmulAlgoConfigAttributes_t attribute, void *value, size_t bytes,
+                                 size_t *written)
+{
+    if (attribute != CUBLASLT_ALGO_CONFIG_TILE_ID || bytes != sizeof(uint32_t))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    *(uint32_t *)value = (uint32_t)algorithm->data[0];
+    *written = bytes;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static double cost_of_tile(uint64_t tile, int64_t m, int64_t n, int64_t k)
+{
+    weft_cublaslt lt = {.config = tile_alone};
+    cublasLtMatmulAlgo_t algorithm = {.data = {tile}};
+
+    return weft_cublaslt_cost(&lt, &algorithm, m, n, k, 132);
+}
+
+/* As measured: the first of each list is slower by a quarter and more. Numbers of tiles are counted as
+ * cuBLASLt's header does. */
+static void test_tiles_of_the_library(void)
+{
+    static const struct {
+        int64_t m, n, k;
+        cublasLtMatmulTile_t first, other;
+    } lists[] = {{128, 28672, 4096, CUBLASLT_MATMUL_TILE_448x64, CUBLASLT_MATMUL_TILE_256x128},
+                 {128, 57344, 8192, CUBLASLT_MATMUL_TILE_448x64, CUBLASLT_MATMUL_TILE_256x128},
+                 {448, 28672, 8192, CUBLASLT_MATMUL_TILE_512x64, CUBLASLT_MATMUL_TILE_320x128},
+                 {320, 18944, 3584, CUBLASLT_MATMUL_TILE_384x64, CUBLASLT_MATMUL_TILE_128x80}};
+    static const struct {
+        cublasLtMatmulTile_t number;
+        int64_t across, down;
+    } tiles[] = {{CUBLASLT_MATMUL_TILE_64x16, 64, 16},     {CUBLASLT_MATMUL_TILE_64x504, 64, 504},
+                 {CUBLASLT_MATMUL_TILE_64x168, 64, 168},   {CUBLASLT_MATMUL_TILE_128x8, 128, 8},
+                 {CUBLASLT_MATMUL_TILE_128x168, 128, 168}, {CUBLASLT_MATMUL_TILE_128x504, 128, 504},
+                 {CUBLASLT_MATMUL_TILE_192x336, 192, 336}, {CUBLASLT_MATMUL_TILE_256x256, 256, 256},
+                 {CUBLASLT_MATMUL_TILE_320x200, 320, 200}, {CUBLASLT_MATMUL_TILE_384x168, 384, 168},
+                 {CUBLASLT_MATMUL_TILE_448x144, 448, 144}, {CUBLASLT_MATMUL_TILE_512x128, 512, 128}};
+
+    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+        CHECK(cost_of_tile(lists[i].other, lists[i].m, lists[i].n, lists[i].k) <
+              0.95 * cost_of_tile(lists[i].first, lists[i].m, lists[i].n, lists[i].k));
+    /* a product takes longer by a round where it is one row or column more than a GPU's tiles */
+    for (size_t i = 0; i < sizeof(tiles) / sizeof(tiles[0]); i++) {
+        int64_t m = 11 * tiles[i].down, n = 12 * tiles[i].across;
+        double one = cost_of_tile(tiles[i].number, m, n, 1 << 20);
+
+        CHECK(cost_of_tile(tiles[i].number, m + 1, n, 1 << 20) > 1.5 * one);
+        CHECK(cost_of_tile(tiles[i].number, m, n + 1, 1 << 20) > 1.5 * one);
+    }
+    CHECK(cost_of_tile(CUBLASLT_MATMUL_TILE_UNDEFINED, 128, 128, 128) == 0);
+    CHECK(cost_of_tile(CUBLASLT_MATMUL_TILE_768x64, 128, 128, 128) == 0);
+}
+
 /* With very few rows, or few columns and a long k, and where tiles of 224 columns fill the rounds weft's own
  * kernels are faster, by measurement. */
 static void test_who_makes_a_product(void)
@@ -372,7 +446,7 @@ static void test_who_makes_a_product(void)
     } cases[] = {{1, 8192, 8192, 3, 3},    {128, 7168, 8192, 1, 3},  {1024, 1024, 1024, 1, 3},
                  {4096, 4096, 4096, 1, 2}, {5000, 5000, 5000, 1, 2}, {4096, 1792, 4096, 2, 2},
                  {2048, 3584, 4096, 2, 2}, {56, 1280, 3584, 3, 3},   {192, 2112, 7168, 3, 3},
-                 {128, 1024, 1024, 1, 3}};
+                 {128, 1024, 1024, 1, 3},  {2048, 2048, 2048, 1, 3}};
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         weft_problem p = problem_of(WEFT_OP_AG_GEMM, WEFT_SCHEDULE_AUTO, cases[i].m, cases[i].n, cases[i].k);
@@ -490,6 +564,8 @@ int main(void)
     test_sums_as_packets();
     test_halves();
     test_cublaslt_has_no_timeline();
+    test_loose_lines();
+    test_tiles_of_the_library();
     test_who_makes_a_product();
     test_what_is_simulated_is_run();
     test_any_gpu_is_busy();

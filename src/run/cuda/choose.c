@@ -67,6 +67,12 @@ static int64_t any_width(const weft_problem *p, int world, int crews)
     return narrow * 8 < wide * 7 ? HALF_N : WEFT_CUDA_TILE_N;
 }
 
+/* A rank's own product. */
+static weft_cuda_shape shape_of(const weft_problem *p, int crews)
+{
+    return (weft_cuda_shape){p->m, p->n, p->k, p->l, crews, p->transa, p->transb};
+}
+
 /* Nothing is asked about tiles and lanes. */
 static bool all_open(const weft_tuning *t)
 {
@@ -91,7 +97,7 @@ static bool splitk_beats(const weft_problem *p, int sms)
  */
 static bool own_wins(const weft_problem *p, int crews)
 {
-    weft_cuda_shape shape = {p->m, p->n, p->k, p->l, crews};
+    weft_cuda_shape shape = shape_of(p, crews);
     weft_cuda_way way = weft_cuda_cost_least(&shape, false);
 
     if (weft_dtype_is_fp8(p->dtype))
@@ -102,14 +108,18 @@ static bool own_wins(const weft_problem *p, int crews)
 }
 
 /* Whether a rank alone does without a walker: where half of their rows would be empty it was always faster,
- * else by the models. */
+ * else by the models, up to what was measured: beyond, power bounds both, and a walker stores a tile while it
+ * multiplies the next. */
 static bool splitk_wins(const weft_problem *p, int crews)
 {
-    weft_cuda_shape shape = {p->m, p->n, p->k, p->l, crews};
+    static const double measured = 5e10; /* products of two elements */
+    weft_cuda_shape shape = shape_of(p, crews);
 
-    return weft_splitk_makes(p, 1) &&
-           (p->m <= HALF_M || weft_splitk_fastest(p->m, p->n, p->k, CREW_CTAS * crews).ns <
-                                  weft_cuda_cost_least(&shape, false).ns);
+    if (!weft_splitk_makes(p, 1) || p->m <= HALF_M)
+        return weft_splitk_makes(p, 1);
+    return (double)p->m * (double)p->n * (double)p->k <= measured &&
+           weft_splitk_fastest(p->m, p->n, p->k, p->transb, CREW_CTAS * crews).ns <
+               weft_cuda_cost_least(&shape, false).ns;
 }
 
 /* Whether unfused it has halves: see choose.h. */
@@ -267,9 +277,10 @@ static weft_tuning tune_exchange(const weft_problem *p, const weft_cuda_basis *b
 static weft_cuda_way fp8_least(const weft_problem *p, int crews)
 {
     static const int walkers[] = {WEFT_CUDA_PAIR_128, WEFT_CUDA_ONE_128};
-    weft_cuda_shape shape = {p->m, p->n, weft_divide_up(p->k, 2), p->l, crews};
+    weft_cuda_shape shape = shape_of(p, crews);
     weft_cuda_way best = {0}, way;
 
+    shape.k = weft_divide_up(p->k, 2);
     for (int i = 0; i < 4; i++)
         if (weft_cuda_cost(&shape, walkers[i / 2], i % 2, &way) && (best.workers == 0 || way.ns < best.ns))
             best = way;
@@ -280,7 +291,7 @@ static weft_cuda_way fp8_least(const weft_problem *p, int crews)
 /* One rank has its product to itself: the fastest walker and division of k, by the model. */
 static weft_tuning tune_alone(const weft_problem *p, const weft_cuda_basis *b)
 {
-    weft_cuda_shape shape = {p->m, p->n, p->k, p->l, b->crews};
+    weft_cuda_shape shape = shape_of(p, b->crews);
     bool fp8 = weft_dtype_is_fp8(p->dtype);
     weft_cuda_way way = !b->hopper ? weft_cuda_cost_any(&shape, b->crews, fp8)
                         : fp8      ? fp8_least(p, b->crews)

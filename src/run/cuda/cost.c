@@ -125,10 +125,15 @@ static bool cost(const weft_cuda_shape *s, const maker *w, int64_t crews, bool d
 bool weft_cuda_cost(const weft_cuda_shape *s, int walker, bool divided, weft_cuda_way *way)
 {
     const weft_cuda_walker *w = &weft_cuda_walkers[walker];
+    int64_t cols = weft_round_up(w->tile_n, (int64_t)64 * w->ctas); /* that come of B */
+    double lines = (double)w->tile_m / w->ctas * WEFT_CUDA_LINE_NS(s->transa ? s->m : s->k) +
+                   (double)cols / w->ctas * WEFT_CUDA_LINE_NS(s->transb ? s->k : s->n);
     maker by = {
         w->ctas,  w->tile_m, w->tile_n, measured[walker].idle, measured[walker].busy, measured[walker].tile,
         MEMORY_NS};
 
+    if (lines > by.busy)
+        by.idle = by.busy = lines;
     *way = (weft_cuda_way){.walker = walker};
     return cost(s, &by, (int64_t)s->pairs * 2 / w->ctas, divided, way);
 }

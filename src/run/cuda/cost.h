@@ -10,8 +10,13 @@
 
 typedef struct weft_cuda_shape {
     int64_t m, n, k, l;
-    int pairs; /* crews of two CTAs that there are */
+    int pairs;           /* crews of two CTAs that there are */
+    bool transa, transb; /* as of a problem */
 } weft_cuda_shape;
+
+/* Nanoseconds that an SM takes to load 128 bytes of a line of memory for the tensor cores: of lines that
+ * begin with the 32 bytes that memory moves together, and of others. */
+#define WEFT_CUDA_LINE_NS(elems) ((elems) % 16 ? 3.0 : 1.13)
 
 /* How the product is made. */
 typedef struct weft_cuda_way {

@@ -22,8 +22,9 @@ enum {
 /* The tiles that the kernels are compiled in: tokens, columns, and how many CTAs are to fit an SM. */
 #define WEFT_CUDA_SPLITK_TILES(X)                                                                            \
     X(8, 64, 3)                                                                                              \
-    X(16, 64, 3) X(32, 64, 3) X(64, 64, 2) X(64, 128, 1) X(128, 64, 1) X(128, 128, 1) X(96, 128, 1)
-enum { WEFT_CUDA_SPLITK_TILE_COUNT = 8 };
+    X(16, 64, 3)                                                                                             \
+    X(32, 64, 3) X(64, 64, 2) X(64, 128, 1) X(128, 64, 1) X(128, 128, 1) X(96, 128, 1) X(256, 128, 1)
+enum { WEFT_CUDA_SPLITK_TILE_COUNT = 9 };
 
 #define WEFT_CUDA_SPLITK_STAGE_BYTES(tokens, cols) (((tokens) + (cols)) * 2 * WEFT_CUDA_SPLITK_STEP)
 #define WEFT_CUDA_SPLITK_STAGES(tokens, cols, ctas)                                                          \
@@ -55,6 +56,7 @@ typedef struct weft_cuda_splitk {
     int32_t dtype;   /* weft_dtype of the three */
     int32_t wide;    /* they allow accesses of 16 bytes, every 8 columns */
     int32_t changes; /* the epilogue does more than store */
+    int32_t own;     /* a CTA has all sums of its tile, of 16 bits, wide, and there is no C */
     float alpha, beta;
     int32_t act;
     float *sums;       /* of groups: [tile][group][token][column] */

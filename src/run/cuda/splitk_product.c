@@ -4,6 +4,7 @@
 #include "core/dtype.h"
 #include "core/round.h"
 #include "run/cuda/asked.h"
+#include "run/cuda/cost.h"
 #include "run/cuda/exchanged.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@
 enum { VECTOR = 8, BOX = 64 /* columns of B that come at once */ };
 
 /* Tiles, in the order of WEFT_CUDA_SPLITK_TILES. */
-enum { T8X64, T16X64, T32X64, T64X64, T64X128, T128X64, T128X128, T96X128 };
+enum { T8X64, T16X64, T32X64, T64X64, T64X128, T128X64, T128X128, T96X128, T256X128 };
 
 static const struct {
     int tokens, cols, ctas;
@@ -28,43 +29,50 @@ static const struct {
 static const double USABLE[WEFT_CUDA_SPLITK_SLICES] = {1, 1, 0.88, 0.86, 0.83, 0.74, 0.81, 0.85};
 
 /*
- * What a product of more than 32 rows takes, in nanoseconds and bytes a nanosecond, fitted to 3 700 ways of
- * dividing 142 products on an H200 of 132 SMs. What the model takes was 1.5 % slower than the fastest way in
- * the geometric mean, 14 % at most.
+ * What a product of more than 32 rows takes, in nanoseconds and bytes a nanosecond, fitted to 2 600 ways of
+ * dividing 173 products on an H200 of 132 SMs. What the model takes was 0.8 % slower than the fastest way in
+ * the geometric mean, 11 % at most.
  */
 typedef struct model {
     double launch;                /* and its end */
     double memory, cache, cached; /* all SMs together, out of memory and L2; bytes that stay there */
-    double apart;               /* by how much memory is slower for every further stretch of k read at once */
-    double loads, loads_of_one; /* from wherever: all SMs together, and one */
-    double far, near;           /* from the request of a stage to its arrival: memory, L2 */
-    double multiplies, step;    /* elements by elements of k on one SM, and what a step takes besides */
-    double tile, element;       /* the end of a tile, and of each of its sums */
-    double exchange, slice;     /* bytes out of other CTAs' shared memory, and for each slice */
-    double groups, group;       /* sums of groups written, seen, added up; for each group */
-    double overlap;             /* of rounds, where several CTAs fit an SM */
-    double crowded;             /* 1: a step takes as long as on the SM with most CTAs, 0: as on average */
+    double apart;            /* by how much memory is slower for every further stretch of k that the sharers
+                                of a tile read at once */
+    double loads;            /* from wherever, all SMs together */
+    double far, near;        /* from the request of a stage to its arrival: memory, L2 */
+    double multiplies, step; /* elements by elements of k on one SM, and what a step takes besides */
+    double weights;          /* tokens that take as long as loading the weights into the tensor cores */
+    double tile, own;        /* the end of a tile, and of each of its sums where a CTA has them all; else */
+    double put, element;     /* of each of a slice's, and of those that it adds up */
+    double exchange, slice;  /* bytes out of other CTAs' shared memory, and for each slice */
+    double odd;              /* times all, for clusters of other than 1, 2, 4 and 8 CTAs */
+    double groups, group;    /* sums of groups written, seen, added up; for each group */
+    double overlap;          /* of rounds, where several CTAs fit an SM */
+    double crowded;          /* 1: a step takes as long as on the SM with most CTAs, 0: as on average */
 } model;
 
-static const model h200 = {.launch = 2247,
-                           .memory = 3899,
-                           .cache = 10835,
+static const model h200 = {.launch = 1540,
+                           .memory = 4113,
+                           .cache = 17630,
                            .cached = 29.6e6,
-                           .apart = 0.027,
-                           .loads = 12335,
-                           .loads_of_one = 118,
-                           .far = 977,
-                           .near = 538,
-                           .multiplies = 4817,
-                           .step = 59,
-                           .tile = 81,
-                           .element = 0.165,
-                           .exchange = 204,
-                           .slice = 250,
-                           .groups = 1226,
-                           .group = 750,
-                           .overlap = 0.68,
-                           .crowded = 0.88};
+                           .apart = 0.0211,
+                           .loads = 12620,
+                           .far = 881,
+                           .near = 684,
+                           .multiplies = 3988,
+                           .step = 42.2,
+                           .weights = 9.1,
+                           .tile = 493,
+                           .own = 0.0885,
+                           .put = 0.11,
+                           .element = 0.257,
+                           .exchange = 587,
+                           .slice = 354,
+                           .odd = 1.043,
+                           .groups = 938,
+                           .group = 592,
+                           .overlap = 0.544,
+                           .crowded = 0.755};
 enum { FEW_ROWS = 32, FITTED_SMS = 132 };
 static const double CACHED_BLUR = 4e6; /* what fits L2 is no sharp line */
 
@@ -108,9 +116,15 @@ static int64_t rows_of(const weft_splitk_way *way, int64_t m)
     return way->sharers > 1 ? weft_round_up(rows, VECTOR) : rows;
 }
 
+/* What is to be multiplied. */
+typedef struct operands {
+    int64_t m, n, k;
+    double token_ns, weight_ns; /* of their lines: WEFT_CUDA_LINE_NS */
+} operands;
+
 /* A step of a CTA. */
-static double step_cost(const model *f, const weft_splitk_way *way, int64_t rows, double ctas, double far,
-                        int sms)
+static double step_cost(const model *f, const operands *x, const weft_splitk_way *way, int64_t rows,
+                        double ctas, double far, int sms)
 {
     int tokens = tiles[way->tile].tokens, cols = tiles[way->tile].cols;
     double usable = sms * USABLE[way->sharers * way->slices - 1], most = tiles[way->tile].ctas,
@@ -118,24 +132,26 @@ static double step_cost(const model *f, const weft_splitk_way *way, int64_t rows
            beside = f->crowded * larger(1, crowd) + (1 - f->crowded) * average;
 
     return about_largest(4, (far * f->far + (1 - far) * f->near) / (stages_of(way->tile) - 1),
-                         beside * (double)(rows + cols) * WEFT_CUDA_SPLITK_STEP * 2 / f->loads_of_one,
-                         beside * tokens * cols * WEFT_CUDA_SPLITK_STEP / f->multiplies + f->step);
+                         beside * ((double)rows * x->token_ns + cols * x->weight_ns),
+                         beside * (tokens + f->weights) * cols * WEFT_CUDA_SPLITK_STEP / f->multiplies +
+                             f->step);
 }
 
-static double cost(const weft_splitk_way *way, int64_t m, int64_t n, int64_t k, int sms)
+static double cost(const weft_splitk_way *way, const operands *x, int sms)
 {
     const model *f = &h200;
-    int cols = tiles[way->tile].cols, parts = way->slices * way->groups;
+    int64_t m = x->m, n = x->n, k = x->k;
+    int cols = tiles[way->tile].cols, parts = way->slices * way->groups, cluster = way->sharers * way->slices;
     int64_t steps = weft_divide_up(k, WEFT_CUDA_SPLITK_STEP),
             down = weft_divide_up(m, tiles[way->tile].tokens),
             across = weft_round_up(weft_divide_up(n, cols), way->sharers),
             rows = rows_of(way, m) * way->sharers, clusters = down * across / way->sharers * way->groups,
             fit = clusters_on(way, sms);
-    double ctas = (double)(clusters * way->sharers * way->slices), part = (double)sms / FITTED_SMS,
+    double ctas = (double)(clusters * cluster), part = (double)sms / FITTED_SMS,
            bytes = 2 * ((double)m * (double)k + (double)k * (double)n + (double)m * (double)n),
            far = 1 / (1 + exp(-(bytes - f->cached) / CACHED_BLUR)),
            loads = (double)(down * across * steps) * WEFT_CUDA_SPLITK_STEP * 2 * (double)(rows + cols),
-           rounds, ns;
+           element = parts == 1 ? f->own : f->put + f->element / way->slices, rounds, ns;
 
     if (fit < 1)
         return INFINITY;
@@ -143,17 +159,17 @@ static double cost(const weft_splitk_way *way, int64_t m, int64_t n, int64_t k, 
     rounds =
         tiles[way->tile].ctas == 1 ? ceil(rounds) : f->overlap * rounds + (1 - f->overlap) * ceil(rounds);
     rounds = larger(1, rounds);
-    ns = f->launch + (f->tile + f->element * (double)rows * cols) * rounds;
+    ns = f->launch + (f->tile + element * (double)rows * cols) * rounds;
     ns += about_largest(
-        6, rounds * (double)weft_divide_up(steps, parts) * step_cost(f, way, rows, ctas, far, sms),
-        bytes / (far * f->memory / (1 + f->apart * (parts - 1)) + (1 - far) * f->cache),
+        6, rounds * (double)weft_divide_up(steps, parts) * step_cost(f, x, way, rows, ctas, far, sms),
+        bytes / (far * f->memory / (1 + f->apart * (parts - 1) / way->sharers) + (1 - far) * f->cache),
         loads / (f->loads * part));
     if (way->slices > 1)
         ns += (double)rows * cols * 4.0 * (way->slices - 1) / way->slices / f->exchange +
               f->slice * way->slices;
     if (way->groups > 1)
         ns += f->groups + f->group * way->groups;
-    return ns;
+    return cluster & (cluster - 1) ? ns * f->odd : ns;
 }
 
 /* Whether a way is worth a thought: a tile of few rows holds all of them and not twice as many, and k is
@@ -193,7 +209,7 @@ static weft_splitk_way divide_few(int64_t m, int64_t n, int64_t k, int sms)
 }
 
 /* More: the fastest by the model. */
-static weft_splitk_way divide_many(int64_t m, int64_t n, int64_t k, int sms)
+static weft_splitk_way divide_many(const operands *x, int sms)
 {
     static const int groups[] = {1, 2, 3, 4, 6, 8, 12, 16};
     weft_splitk_way best = {.ns = INFINITY}, way;
@@ -203,18 +219,20 @@ static weft_splitk_way divide_many(int64_t m, int64_t n, int64_t k, int sms)
             for (way.slices = 1; way.slices <= WEFT_CUDA_SPLITK_SLICES; way.slices++)
                 for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
                     way.groups = groups[i];
-                    if (!is_sensible(&way, m, n, k, sms))
+                    if (!is_sensible(&way, x->m, x->n, x->k, sms))
                         continue;
-                    way.ns = cost(&way, m, n, k, sms);
+                    way.ns = cost(&way, x, sms);
                     if (way.ns < best.ns)
                         best = way;
                 }
     return best;
 }
 
-weft_splitk_way weft_splitk_fastest(int64_t m, int64_t n, int64_t k, int sms)
+weft_splitk_way weft_splitk_fastest(int64_t m, int64_t n, int64_t k, bool transb, int sms)
 {
-    return m <= FEW_ROWS ? divide_few(m, n, k, sms) : divide_many(m, n, k, sms);
+    operands x = {m, n, k, WEFT_CUDA_LINE_NS(k), WEFT_CUDA_LINE_NS(transb ? k : n)};
+
+    return m <= FEW_ROWS ? divide_few(m, n, k, sms) : divide_many(&x, sms);
 }
 
 /* ---- a rank's product -------------------------------------------------------------------------------- */
@@ -291,7 +309,7 @@ weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_p
     q = weft_cuda_asked_of(part, places, task);
     if (!weft_cuda_matrix_on_vectors(&q.a) || !weft_cuda_matrix_on_vectors(&q.b))
         return WEFT_OK;
-    way = weft_splitk_fastest(q.m, q.n, q.k, device->sm_count);
+    way = weft_splitk_fastest(q.m, q.n, q.k, q.b.transposed, device->sm_count);
     tokens = tiles[way.tile].tokens, cols = tiles[way.tile].cols, ctas = tiles[way.tile].ctas;
     down = weft_divide_up(q.m, tokens), across = weft_divide_up(weft_divide_up(q.n, cols), way.sharers);
     rows = rows_of(&way, q.m);
@@ -314,6 +332,8 @@ weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_p
                                    .alpha = q.alpha,
                                    .beta = q.beta,
                                    .act = (int32_t)q.act};
+    made.args.own = !made.sends && way.slices * way.groups == 1 && made.args.wide && q.n % VECTOR == 0 &&
+                    !q.c.at && q.d.dtype != WEFT_F32;
     made.kernel = made.sends ? device->splitk_send[q.a.dtype == WEFT_F16][way.tile][q.b.transposed]
                              : device->splitk[q.a.dtype == WEFT_F16][way.tile][q.b.transposed];
     made.cluster = (unsigned)(way.sharers * way.slices);

@@ -24,7 +24,7 @@ bool weft_splitk_makes(const weft_problem *problem, int world);
 
 /* The fastest way for m x n x k on a GPU with that many SMs, and of more than 32 rows how long it takes, by a
  * model. */
-weft_splitk_way weft_splitk_fastest(int64_t m, int64_t n, int64_t k, int sms);
+weft_splitk_way weft_splitk_fastest(int64_t m, int64_t n, int64_t k, bool transb, int sms);
 
 /* A product that is ready to run; `kernel` NULL: none. */
 typedef struct weft_splitk_product {

@@ -3,10 +3,11 @@
  *
  * Card: a CTA has a warpgroup for each 64 columns of its tile and one warp that feeds the stages, each of 64
  * of k: 7, 6 and 5 stages of 9, 10 and 12 KiB with 8, 16 and 32 tokens, where three CTAs fit an SM, so that
- * some stream while others begin or end; 6 of 16 KiB with 64, where two do; else 6 to 8 of 24, 28 or 32 KiB.
- * The sums leave through the stages' memory, transposed to whole rows of D. Out of memory 3.9 to 4.4 TB/s
- * with up to 16 tokens, and 2.2 us a launch. Beside cuBLASLt (docs/performance.md): 0.88 to 1.6 with up to 16
- * tokens, 0.78 to 1.03 with 64, 0.74 to 1.0 with 128.
+ * some stream while others begin or end; 6 of 16 KiB with 64, where two do; else 4 to 8 of 24 to 48 KiB.
+ * The sums leave through the stages' memory, transposed to whole rows of D: where one CTA has all of k as 16
+ * bits, 1500 cycles for 128 x 128, else as float32, added up by those who share them, 5700. Out of memory 3.9
+ * to 4.4 TB/s with up to 16 tokens, and 2.2 us a launch. Beside cuBLASLt (docs/performance.md): 0.88 to 1.6
+ * with up to 16 tokens, 0.8 to 1.03 with 64 and 128, 0.62 to 1.0 with more.
  */
 #include "splitk.h"
 
@@ -266,6 +267,13 @@ template <class T> __device__ __forceinline__ void put_sums(const float (&d)[T::
 
 /* Where a tile's sums go, and what comes of them. */
 #ifdef WEFT_CUDA_SENDS
+/* Sums that are sent are not stored. */
+template <class T>
+__device__ __forceinline__ void store_own(const weft_cuda_splitk &, const Work &, float (&)[T::SUMS],
+                                          uint32_t)
+{
+}
+
 /* As packets to the ranks that add them up: n is a multiple of WIDTH there. */
 struct Out {
     const weft_cuda_exchange &x;
@@ -374,6 +382,42 @@ __device__ __forceinline__ void finish(const weft_cuda_splitk &p, int row, int c
         finish_wide(p, row, col, x);
     else
         finish_some(p, row, col, x);
+}
+
+/* The sums of a tile that one CTA has made, to D's 16 bits: transposed on the way through shared memory,
+ * where lines of NARROW_LINE elements put every 8 tokens on all banks. */
+template <class T>
+__device__ __forceinline__ void store_own(const weft_cuda_splitk &p, const Work &w, float (&d)[T::SUMS],
+                                          uint32_t smem)
+{
+    constexpr int ACROSS = T::COLS / WIDTH, NARROW_LINE = T::COLS + 8;
+    int lane = threadIdx.x % 32, col = threadIdx.x / 32 * 16, mine = w.col0 + col + lane / 4;
+    if (p.changes) {
+        float first = p.bias && mine < p.n ? element_get(p.bias, mine, p.dtype) : 0,
+              second = p.bias && mine + 8 < p.n ? element_get(p.bias, mine + 8, p.dtype) : 0;
+#pragma unroll
+        for (int j = 0; j < T::SUMS; j++)
+            d[j] = activate(p.alpha * d[j] + (j & 2 ? second : first), p.act);
+    }
+    uint32_t at = smem + 2 * (lane % 8 * NARROW_LINE + col + lane / 8 % 2 * 8);
+#pragma unroll
+    for (int j = 0; j < T::SUMS; j += 4, at += 2 * 8 * NARROW_LINE)
+        asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(at),
+                     "r"(narrow2(d[j], d[j + 1], NARROW)), "r"(narrow2(d[j + 2], d[j + 3], NARROW))
+                     : "memory");
+    consumers_sync<T::CONSUMERS>();
+    int total = min(p.rows * p.sharers, p.m - w.token0) * ACROSS;
+#pragma unroll 4
+    for (int i = (int)threadIdx.x; i < total; i += T::CONSUMERS) {
+        int token = i / ACROSS, across = i % ACROSS * WIDTH;
+        uint4 x;
+        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                     : "r"(smem + 2 * (token * NARROW_LINE + across))
+                     : "memory");
+        if (w.col0 + across < p.n)
+            *(uint4 *)((uint16_t *)p.d + (w.token0 + token) * p.d_ld + w.col0 + across) = x;
+    }
 }
 
 /* To D, and that is all. */
@@ -506,16 +550,21 @@ template <class T, bool ALONG_K> __device__ __forceinline__ void multiply(const 
         float d[T::SUMS];
         consume<T, ALONG_K>(p, w, smem, d);
         consumers_sync<T::CONSUMERS>(); /* of all stages */
-        put_sums<T>(d, smem);
+        if (p.own)
+            store_own<T>(p, w, d, smem);
+        else
+            put_sums<T>(d, smem);
     }
-    if (p.slices * p.sharers > 1)
-        cluster_sync();
-    else
-        __syncthreads();
     bool mine = false;
-    if (!feeds) {
-        out.begin();
-        mine = add_up<T>(p, w, smem, out);
+    if (!p.own) {
+        if (p.slices * p.sharers > 1)
+            cluster_sync();
+        else
+            __syncthreads();
+        if (!feeds) {
+            out.begin();
+            mine = add_up<T>(p, w, smem, out);
+        }
     }
     __syncwarp();
     if (p.slices * p.sharers > 1)
