@@ -2,9 +2,9 @@
  * One rank's bf16 product on a GPU beside cuBLASLt: row-major D[m,n] = A[m,k] B[k,n], over the shapes of
  * layers and a few hard ones. Each shape is first run on small integers, where all must give the same bits;
  * then they are timed on random data by replaying graphs of several runs, in turns: cuBLASLt by the fastest
- * of its candidates, weft's own kernels, and weft with cuBLASLt (`unfused`), which takes the first candidate
- * that adds up in order. `auto` is one of the two latter; the row says which. Operands stay the same from run
- * to run, so that small ones stay in L2, for all.
+ * of its candidates, weft's own kernels, and weft with cuBLASLt (`unfused`), which takes one that adds up in
+ * order, without timing it. `auto` is one of the two latter; the row says which. Operands stay the same from
+ * run to run, so that small ones stay in L2, for all.
  *
  * usage: cuda_gemm [--fp8 | --blocks | --fast] [--tune] [M N K]...
  *   --fp8   e4m3 into bf16 instead, of a B that is stored n x k, which cuBLASLt and the tensor cores need
