@@ -135,7 +135,7 @@ static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps
     if (p->op == WEFT_OP_GEMM_AR && e->steps > 1 && g->across > 1)
         g->cost += rounds * TRAVEL_MOVES * result_steps * (double)rows * (double)cols;
     if (g->tiles < (double)lanes && e->shards * (double)(p->l * down * columns) >= (double)lanes) {
-        g->cost *= idle_costs;
+        g->cost += (idle_costs - 1) * (g->cost - rounds * TASK_STEPS);
         g->uneven = fmax(g->uneven, idle_costs);
     }
     g->strain = g->uneven <= even_enough || lanes == 1 ? 0 : g->cost - rounds * TASK_STEPS;

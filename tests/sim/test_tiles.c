@@ -335,6 +335,24 @@ static void cut_rows_share_a_packed_b(void)
 }
 
 /* Collectives from 16 KB to 32 MB: every lane of a rank moves about as much as another. */
+/* Where starting a task takes longer than its product, workers without one are cheaper than a second round:
+ * ten tiles for nineteen workers, not twenty and more. */
+static void starts_are_not_bought(void)
+{
+    weft_problem p = {
+        .size = sizeof(p), .op = WEFT_OP_AG_GEMM, .alpha = 1, .l = 1, .m = 229, .n = 20, .k = 4};
+    const weft_gemm_steps of_epyc = {
+        .mr = 12, .nr = 32, .k_step = 2, .m_tile = 132, .n_tile = 128, .k_tile = 128};
+    weft_error_text error = {0};
+
+    p.dtype = p.d_dtype = WEFT_BF16;
+    p.schedule = WEFT_SCHEDULE_ALLGATHER_ROTATING_A;
+    p.tuning.workers = 19;
+    CHECK_INT(weft_problem_resolve(&p, 5, &p, &error), WEFT_OK);
+    weft_plan_tiles(&p, 5, &of_epyc);
+    CHECK(5 * weft_divide_up(46, p.tuning.tile_m) <= 19);
+}
+
 static void collectives_use_the_team(void)
 {
     for (int64_t bytes = 16 << 10; bytes <= 32 << 20; bytes *= 8) {
@@ -385,6 +403,7 @@ int main(void)
     one_worker_keeps_large_tiles();
     cut_rows_share_a_packed_b();
     collectives_use_the_team();
+    starts_are_not_bought();
     llama_layers();
     return check_report("test_sim_tiles");
 }
