@@ -7,6 +7,8 @@
  *
  * Whatever the checker accepts must compute exactly. The mutants it accepts are those it has proved
  * equivalent: a wait that another one implies, two tasks of a lane that do not depend on each other.
+ *
+ * usage: test_plan_mutate [SEED [MUTANTS OF EACH KIND FOR EVERY SCHEDULE]]
  */
 #include "interpret.h"
 #include "plan/check.h"
@@ -589,15 +591,17 @@ static void one_mutant(const interpret_kind *kind, mutation how, uint64_t seed)
     interpret_free(parts, world);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 0;
+    long count = argc > 2 ? strtol(argv[2], NULL, 10) : check_repeat(9, 400), changed = 0, caught = 0;
     interpret_kind kind;
-    long count = check_repeat(9, 400), changed = 0, caught = 0;
 
     for (int i = 0; interpret_kind_at(i, &kind); i++) {
         for (int how = 0; how < MUTATIONS; how++) {
             for (long j = 0; j < count; j++)
-                one_mutant(&kind, (mutation)how, 100000u * (uint64_t)(i * MUTATIONS + how + 1) + (uint64_t)j);
+                one_mutant(&kind, (mutation)how,
+                           first + 100000u * (uint64_t)(i * MUTATIONS + how + 1) + (uint64_t)j);
         }
     }
     printf("%-14s %8s %8s %8s %11s %9s\n", "mutation", "mutants", "changed", "caught", "equivalent",

@@ -1,6 +1,8 @@
 /*
  * What is printed can be read back, in either form, and is the same to the last field; what is broken is told
  * in one line that says where. Seeds of the broken ones are printed when they fail.
+ *
+ * usage: test_plan_read [SEED [TEN TIMES THE BROKEN TEXTS OF A PLAN]]
  */
 #include "interpret.h"
 #include "plan/check.h"
@@ -60,46 +62,56 @@ static void comes_back(const weft_problem *problem, const int32_t *domain, int w
     interpret_free(parts, world);
 }
 
-/* One thing is broken in the text: it is refused in one line, or still a plan that the checker can judge. */
+/* Breaks one thing; how many bytes are left. */
+static size_t break_once(char *text, size_t bytes, uint64_t *seed)
+{
+    size_t at = (size_t)(check_random(seed) % bytes), count = 1 + (size_t)(check_random(seed) % 12);
+
+    if (count > bytes - at)
+        count = bytes - at;
+    switch (check_random(seed) % 4) {
+    case 0: /* gone */
+        memmove(text + at, text + at + count, bytes - at - count);
+        return bytes - count;
+    case 1: /* cut off */
+        return check_random(seed) % 4 ? bytes : at;
+    case 2: /* other letters */
+        for (size_t i = 0; i < count; i++)
+            text[at + i] = " 0123456789-@#[]:,>=rx{}\"\\n\\"[check_random(seed) % 27];
+        return bytes;
+    default: /* another number */
+        while (at < bytes && !isdigit((unsigned char)text[at]))
+            at++;
+        if (at < bytes)
+            text[at] = (char)('0' + check_random(seed) % 10);
+        return bytes;
+    }
+}
+
+/* Up to four things are broken in the text: it is refused in one line, or still a plan that the checker can
+ * judge. */
 static void break_text(const char *text, size_t bytes, uint64_t seed, long *refused)
 {
     char *broken = malloc(bytes + 1);
+    uint64_t state = seed;
     weft_error_text error = {0};
     weft_check_report report;
     weft_plan_part *read = NULL;
-    size_t at = (size_t)(check_random(&seed) % bytes), count = 1 + (size_t)(check_random(&seed) % 12);
-    int ranks = 0;
+    int ranks = 0, before = check_failures;
 
     memcpy(broken, text, bytes);
-    if (count > bytes - at)
-        count = bytes - at;
-    switch (check_random(&seed) % 4) {
-    case 0: /* gone */
-        memmove(broken + at, broken + at + count, bytes - at - count);
-        bytes -= count;
-        break;
-    case 1: /* cut off */
-        bytes = at;
-        break;
-    case 2: /* other letters */
-        for (size_t i = 0; i < count; i++)
-            broken[at + i] = " 0123456789-@#[]:,>=rx{}\"\\n\\"[check_random(&seed) % 27];
-        break;
-    default: /* another number */
-        while (at < bytes && !isdigit((unsigned char)broken[at]))
-            at++;
-        if (at < bytes)
-            broken[at] = (char)('0' + check_random(&seed) % 10);
-        break;
-    }
+    for (uint64_t left = 1 + check_random(&state) % 4; left && bytes; left--)
+        bytes = break_once(broken, bytes, &state);
     if (weft_plan_read(broken, bytes, "here", &read, &ranks, &error) == WEFT_OK) {
         CHECK_INT(weft_plan_check(read, ranks, &report, &error), WEFT_OK);
         weft_plan_parts_free(read, ranks);
     } else {
         ++*refused;
-        CHECK_HAS(error.text, "here");
+        CHECK_HAS(error.text, bytes ? "here" : "");
         CHECK(!strchr(error.text, '\n'));
     }
+    if (check_failures > before)
+        fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
     free(broken);
 }
 
@@ -115,14 +127,16 @@ static void refuses(const char *text, const char *sentence)
 
 #define HEAD "plan all_reduce custom rank 0 of 1\nproblem count 4\noperand send user float32 1 x 4\n"
 
-int main(void)
+int main(int argc, char **argv)
 {
-    long count = check_repeat(6, 200), refused = 0, tries = check_repeat(400, 40000);
+    uint64_t first = argc > 1 ? strtoull(argv[1], NULL, 10) : 0;
+    long count = check_repeat(6, 200), refused = 0,
+         tries = argc > 2 ? strtol(argv[2], NULL, 10) : check_repeat(400, 40000);
     interpret_kind kind;
 
     for (int i = 0; interpret_kind_at(i, &kind); i++) {
         for (long j = 0; j < count; j++) {
-            uint64_t state = 1000u * (uint64_t)i + (uint64_t)j;
+            uint64_t state = first + 1000u * (uint64_t)i + (uint64_t)j;
             weft_problem problem = interpret_random(kind.op, kind.schedule, kind.layout, &state);
             int world = 1 + (int)(check_random(&state) % 5);
             weft_plan_part parts[5];
