@@ -20,6 +20,7 @@ typedef enum key_form {
     FORM_TEXT,
     FORM_COUNT,
     FORM_SIZE,
+    FORM_DTYPE_SIZE,
     FORM_REAL,
     FORM_DTYPE_REAL,
     FORM_CURVE,
@@ -44,6 +45,9 @@ static const key_row keys[] = {
     {"step_m", FORM_SIZE, AT(step_m), 0},
     {"step_n", FORM_SIZE, AT(step_n), 0},
     {"step_k", FORM_SIZE, AT(step_k), 0},
+    {"type_step_m", FORM_DTYPE_SIZE, AT(type_step_m), 0},
+    {"type_step_n", FORM_DTYPE_SIZE, AT(type_step_n), 0},
+    {"type_step_k", FORM_DTYPE_SIZE, AT(type_step_k), 0},
     {"tile_m", FORM_SIZE, AT(tile_m), 0},
     {"tile_n", FORM_SIZE, AT(tile_n), 0},
     {"tile_k", FORM_SIZE, AT(tile_k), 0},
@@ -124,10 +128,22 @@ static weft_status read_curve(const reader *in, const char *key, char **words, w
     return WEFT_OK;
 }
 
+/* Of what is counted. */
+static bool parse_whole(const char *word, int64_t *value)
+{
+    double real;
+
+    if (!parse_real(word, &real) || real != floor(real) || real > WEFT_MACHINE_MOST)
+        return false;
+    *value = (int64_t)real;
+    return true;
+}
+
 static weft_status read_value(const reader *in, const key_row *row, char **words)
 {
     char *field = (char *)in->machine + row->offset;
     weft_dtype dtype;
+    int64_t whole;
     double value;
 
     switch (row->form) {
@@ -138,12 +154,17 @@ static weft_status read_value(const reader *in, const key_row *row, char **words
         return WEFT_OK;
     case FORM_COUNT:
     case FORM_SIZE:
-        if (!parse_real(words[0], &value) || value != floor(value) || value > WEFT_MACHINE_MOST)
+        if (!parse_whole(words[0], &whole))
             return complain(in, row->key, "a whole number, 0 to 65536");
         if (row->form == FORM_COUNT)
-            memcpy(field, &(int){(int)value}, sizeof(int));
+            memcpy(field, &(int){(int)whole}, sizeof(int));
         else
-            memcpy(field, &(int64_t){(int64_t)value}, sizeof(int64_t));
+            memcpy(field, &whole, sizeof(whole));
+        return WEFT_OK;
+    case FORM_DTYPE_SIZE:
+        if (!words[0] || weft_dtype_parse(words[0], &dtype) || !parse_whole(words[1], &whole))
+            return complain(in, row->key, "an element type and a whole number, 0 to 65536");
+        memcpy(field + (size_t)dtype * sizeof(whole), &whole, sizeof(whole));
         return WEFT_OK;
     case FORM_REAL:
         if (!parse_real(words[0], &value))

@@ -49,14 +49,16 @@ typedef struct weft_machine {
     int ranks_per_node; /* cpu: 0 = as many as there are */
     int units;          /* gpu: multiprocessors of a rank; cpu: cores of a node */
 
-    double gflops[WEFT_MACHINE_DTYPES]; /* of one unit, inside a full tile; 0 = no such product */
-    int64_t step_m, step_n, step_k;     /* a product costs as much as one rounded up to these */
-    int64_t tile_m, tile_n, tile_k;     /* of a GEMM task where the problem leaves it open; 0 = all */
-    double memory_gbs;                  /* gpu: of a rank's device; cpu: of a node */
-    int copy_engines;                   /* gpu: copies a rank has in flight beside its units */
-    bool multicast;                     /* gpu: the link adds and spreads by itself */
-    bool crews;                         /* gpu: weft has kernels for it whose tiles are plan/crews.h's, and
-                                           whose stores add in a peer's memory */
+    double gflops[WEFT_MACHINE_DTYPES];       /* of one unit, inside a full tile; 0 = no such product */
+    int64_t step_m, step_n, step_k;           /* a product costs as much as one rounded up to these */
+    int64_t type_step_m[WEFT_MACHINE_DTYPES]; /* cpu: where the kernel of a type has others; 0 = as above */
+    int64_t type_step_n[WEFT_MACHINE_DTYPES], type_step_k[WEFT_MACHINE_DTYPES];
+    int64_t tile_m, tile_n, tile_k; /* of a GEMM task where the problem leaves it open; 0 = all */
+    double memory_gbs;              /* gpu: of a rank's device; cpu: of a node */
+    int copy_engines;               /* gpu: copies a rank has in flight beside its units */
+    bool multicast;                 /* gpu: the link adds and spreads by itself */
+    bool crews;                     /* gpu: weft has kernels for it whose tiles are plan/crews.h's, and
+                                       whose stores add in a peer's memory */
 
     weft_link_kind link;
     double link_gbs, link_us;       /* of a port (switch) or of one link, each direction; first byte */

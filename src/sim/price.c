@@ -227,6 +227,11 @@ static bool has_b(const weft_plan_part *part, const weft_task *task, const weft_
     return memcmp(theirs, b, sizeof(*b)) == 0;
 }
 
+static int64_t step_of(const int64_t *of_types, int64_t of_all, weft_dtype dtype)
+{
+    return of_types[dtype] ? of_types[dtype] : of_all;
+}
+
 static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft_task *task,
                           double read_bytes, double gflops, uint8_t *bound)
 {
@@ -236,8 +241,9 @@ static double cpu_gemm_ns(const model *m, const weft_plan_part *part, const weft
     weft_dtype dtype = part->operands[a->operand].dtype;
     int64_t cols = b->cols * weft_operand_width(&part->operands[b->operand]);
     double b_bytes = region_bytes(part, b), element = (double)weft_dtype_size(dtype);
-    weft_gemm_steps steps = {
-        .mr = (int)machine->step_m, .nr = (int)machine->step_n, .k_step = (int)machine->step_k};
+    weft_gemm_steps steps = {.mr = (int)step_of(machine->type_step_m, machine->step_m, dtype),
+                             .nr = (int)step_of(machine->type_step_n, machine->step_n, dtype),
+                             .k_step = (int)step_of(machine->type_step_k, machine->step_k, dtype)};
     weft_gemm_rates rates = {.multiply = 2 / gflops,
                              .pack_a = element / machine->pack_a_gbs[dtype],
                              .pack_b = element / machine->pack_b_gbs[dtype],

@@ -7,12 +7,15 @@ trap 'rm -rf "$folder"' EXIT
 export XDG_CONFIG_HOME="$folder"
 unset WEFT_MACHINE
 
-"$weft" calibrate | grep -q "wrote $folder/weft/machine"
+"$weft" calibrate --seconds 8 | grep -q "wrote $folder/weft/machine"
 file="$folder/weft/machine"
 if grep -v '^#' "$file" | grep -Ev '^(about|name|kind|cpu) ' | grep -v '#'; then
     echo "these numbers have no source" >&2
     exit 1
 fi
+# How far rounds were apart is said of every rate of products, and each type has its kernel's steps.
+test "$(grep -c '^gflops .* +- [0-9]* %$' "$file")" = "$(grep -c '^type_step_m ' "$file")"
+grep -q '^type_step_m bfloat16 [1-9]' "$file"
 "$weft" sim ag_gemm 512 512 512 --dtype bf16 --json | grep -q '"machine": "this"'
 "$weft" sim all_reduce --bytes 64K --json | grep -q '"ok": true'
 # Another CPU's calibration is not used, and that is said.

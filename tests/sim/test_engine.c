@@ -237,6 +237,11 @@ static void cpu_times(void)
     CHECK_US(r, 2 * (product + written));
     r = simulate(cpu_text, "", 1, 2, two_lanes, WEFT_OK);
     CHECK_US(r, product + written);
+    /* The kernel of a type makes 200 rows at a time, half of which nobody wants; others do not. */
+    r = simulate(cpu_text, "type_step_m float32 200\n", 1, 2, two_lanes, WEFT_OK);
+    CHECK_US(r, 2 * product + written);
+    r = simulate(cpu_text, "type_step_m bfloat16 200\n", 1, 2, two_lanes, WEFT_OK);
+    CHECK_US(r, product + written);
     /* Four ranks on two cores: four rounds of products, and a core that changes rank pays for it. */
     r = simulate(cpu_text, "flag_us 0\nswitch_us 0\n", 4, 1, two_lanes, WEFT_OK);
     CHECK_US(r, 4 * (product + written));

@@ -87,6 +87,10 @@ static void mistakes_are_named(void)
     refuses(text, "gflops needs an element type");
     snprintf(text, sizeof(text), "%sunits 2.5\n", gpu);
     refuses(text, "units needs a whole number");
+    snprintf(text, sizeof(text), "%stype_step_m bf16 2.5\n", gpu);
+    refuses(text, "type_step_m needs an element type and a whole number");
+    snprintf(text, sizeof(text), "%screws perhaps\n", gpu);
+    refuses(text, "crews needs yes or no");
     snprintf(text, sizeof(text), "%scopy_own 4096 3 3\ncopy_own 64 3 3\n", gpu);
     refuses(text, "ascending order");
     snprintf(text, sizeof(text), "%snodes 2\n", gpu);

@@ -27,9 +27,15 @@ double calibrate_time(int cores, const calibrate_job *job);
 /* From here on jobs are repeated for so many times their seconds. */
 void calibrate_pace(double times);
 
+/* How far the middle three of five rounds of measuring products of a type were apart, as a share of their
+ * median rate; 0: none were made. */
+typedef struct calibrate_spread {
+    double of[WEFT_MACHINE_DTYPES];
+} calibrate_spread;
+
 /* Each fills its part of the description; 0, or 1 after a line on standard error. */
 int calibrate_memory(int cores, weft_machine *machine);
-int calibrate_products(int cores, weft_machine *machine);
+int calibrate_products(int cores, weft_machine *machine, calibrate_spread *spread);
 int calibrate_runs(int cores, weft_machine *machine);
 
 /* What the GPUs are, beside what was measured of them. */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 static const int64_t QUIET_NS = 5000000000;
+static const double MOST_NOISE = 0.2; /* that rounds may differ by */
 
 enum { LARGE_PRODUCT = 8192, USUAL_SECONDS = 30, LEAST_SECONDS = 1, MOST_SECONDS = 3600 };
 
@@ -34,7 +35,24 @@ static void put_type(FILE *file, const char *key, const double *values)
                     weft_dtype_name((weft_dtype)type), values[type]);
 }
 
-static void put_machine(FILE *file, const weft_machine *m, const char *date)
+static void put_steps(FILE *file, const char *key, const int64_t *values)
+{
+    for (int type = 0; type < WEFT_MACHINE_DTYPES; type++)
+        if (values[type] > 0)
+            fprintf(file, "%s %s %lld # of the kernels of this build\n", key,
+                    weft_dtype_name((weft_dtype)type), (long long)values[type]);
+}
+
+static void put_products(FILE *file, const weft_machine *m, const calibrate_spread *spread)
+{
+    for (int type = 0; type < WEFT_MACHINE_DTYPES; type++)
+        if (m->gflops[type] > 0)
+            fprintf(file,
+                    "gflops %s %.4g # measured, each of all cores; the middle of five rounds, +- %.0f %%\n",
+                    weft_dtype_name((weft_dtype)type), m->gflops[type], 50 * spread->of[type]);
+}
+
+static void put_machine(FILE *file, const weft_machine *m, const calibrate_spread *spread, const char *date)
 {
     fprintf(file, "# Measured by weft calibrate (weft %s) on %s.\n", weft_version(), date);
     fprintf(file, "# Curves: bytes handled, GB/s of one core alone, GB/s of each when all work.\n");
@@ -42,15 +60,18 @@ static void put_machine(FILE *file, const weft_machine *m, const char *date)
             date);
     fprintf(file, "cpu %s\n", weft_cpu_name());
     fprintf(file, "units %d # CPUs the process may use\n", m->units);
-    put_type(file, "gflops", m->gflops);
+    put_products(file, m, spread);
     put_type(file, "pack_a_gbs", m->pack_a_gbs);
     put_type(file, "pack_b_gbs", m->pack_b_gbs);
     put_type(file, "acc_gbs", m->acc_gbs);
     put_type(file, "twice_gbs", m->twice_gbs);
     put_type(file, "stream_gbs", m->stream_gbs);
     put_type(file, "finish_ns", m->finish_ns);
-    fprintf(file, "step_m %lld # of the kernels of this build\nstep_n %lld # of the kernels of this build\n",
-            (long long)m->step_m, (long long)m->step_n);
+    fprintf(file, "step_m %lld # as float32\nstep_n %lld # as float32\n", (long long)m->step_m,
+            (long long)m->step_n);
+    put_steps(file, "type_step_m", m->type_step_m);
+    put_steps(file, "type_step_n", m->type_step_n);
+    put_steps(file, "type_step_k", m->type_step_k);
     fprintf(file, "memory_gbs %.4g # measured: all cores copy, read and written\n", m->memory_gbs);
     fprintf(file, "flag_us %.4g # measured: half of a round trip between two cores\n", m->flag_us);
     fprintf(file, "copy_us %.4g # measured: many small tasks against few\n", m->copy_us);
@@ -131,32 +152,37 @@ static bool can_write(const char *path)
     return true;
 }
 
-/* `gpu`: NULL = a CPU was measured. */
-static void put_description(FILE *file, const weft_machine *machine, const calibrate_gpu *gpu)
+/* What was measured, beside the description itself; `gpu`: NULL = a CPU. */
+typedef struct measured {
+    const calibrate_gpu *gpu;
+    const calibrate_spread *spread;
+} measured;
+
+static void put_description(FILE *file, const weft_machine *machine, const measured *how)
 {
     char date[32];
     time_t now = time(NULL);
     struct tm local;
 
     strftime(date, sizeof(date), "%Y-%m-%d", localtime_r(&now, &local));
-    if (gpu)
-        put_gpus(file, machine, gpu, date);
+    if (how->gpu)
+        put_gpus(file, machine, how->gpu, date);
     else
-        put_machine(file, machine, date);
+        put_machine(file, machine, how->spread, date);
 }
 
-static int write_machine(const char *path, const weft_machine *machine, const calibrate_gpu *gpu)
+static int write_machine(const char *path, const weft_machine *machine, const measured *how)
 {
     bool failed = false;
     FILE *file;
 
     if (strcmp(path, "-") == 0) {
-        put_description(stdout, machine, gpu);
+        put_description(stdout, machine, how);
         return 0;
     }
     file = fopen(path, "w");
     if (file) {
-        put_description(file, machine, gpu);
+        put_description(file, machine, how);
         failed = fflush(file) != 0 || ferror(file);
     }
     if (!file || fclose(file) != 0 || failed) {
@@ -195,7 +221,23 @@ static int help(void)
     return 0;
 }
 
-static int calibrate_cpu(weft_machine *machine)
+/* Half of what the rounds differ by: a rate that is off by more tells schedules apart by chance. */
+static void say_noise(const calibrate_spread *spread)
+{
+    int worst = 0;
+
+    for (int type = 1; type < WEFT_MACHINE_DTYPES; type++)
+        if (spread->of[type] > spread->of[worst])
+            worst = type;
+    if (spread->of[worst] > MOST_NOISE)
+        fprintf(
+            stderr,
+            "weft calibrate: products of %s were measured +- %.0f %%: something else runs on this machine; "
+            "calibrate again when it does not\n",
+            weft_dtype_name((weft_dtype)worst), 50 * spread->of[worst]);
+}
+
+static int calibrate_cpu(weft_machine *machine, calibrate_spread *spread)
 {
     int cores = weft_cpu_count();
 
@@ -207,7 +249,7 @@ static int calibrate_cpu(weft_machine *machine)
     if (calibrate_memory(cores, machine))
         return 1;
     say("multiplying");
-    if (calibrate_products(cores, machine))
+    if (calibrate_products(cores, machine, spread))
         return 1;
     say("running small plans");
     return calibrate_runs(cores, machine);
@@ -228,6 +270,7 @@ int cmd_calibrate(int argc, char **argv)
 {
     weft_machine machine;
     calibrate_gpu gpu;
+    calibrate_spread spread = {0};
     weft_error_text error = {0};
     char path[1024] = "";
     const char *backend = "cpu", *output = NULL, *seconds = NULL;
@@ -272,8 +315,10 @@ int cmd_calibrate(int argc, char **argv)
     if (gpus)
         status = calibrate_gpus(LARGE_PRODUCT, say, &machine, &gpu);
     else
-        status = calibrate_cpu(&machine);
-    return status ? status : write_machine(path, &machine, gpus ? &gpu : NULL);
+        status = calibrate_cpu(&machine, &spread);
+    if (!status && !gpus)
+        say_noise(&spread);
+    return status ? status : write_machine(path, &machine, &(measured){gpus ? &gpu : NULL, &spread});
 }
 
 #ifndef WEFT_HAVE_CUDA

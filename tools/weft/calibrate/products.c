@@ -2,6 +2,9 @@
  * Products, through the engine's tiles, on all cores at once. A wide and a narrow product of the same rows
  * tell arithmetic and the packing of A apart, a short one what a result costs; filling a packed B and a
  * product of one row give the rest.
+ *
+ * Rates are differences of times, and a machine that is slower for a second would make nonsense of them: all
+ * is measured in rounds, each of which has every time, and the rates of the median round are what counts.
  */
 #include "calibrate/calibrate.h"
 
@@ -9,11 +12,14 @@
 #include "gemm/gemm.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Products of about a millisecond: a longer one would be cut by other processes of the machine. */
-enum { WIDE = 384, NARROW = 48, STREAM_K = 4096, STREAM_N = 1024, SHORTER = 8 };
+enum { WIDE = 384, NARROW = 48, STREAM_K = 4096, STREAM_N = 1024, SHORTER = 8, ROUNDS = 5 };
+
+static const double SECONDS = 0.05; /* of a time, in a round */
 
 typedef struct product_test {
     const weft_binding *bind;
@@ -94,7 +100,7 @@ static double time_of(product_test *t, int cores, int64_t m, int64_t n, int64_t 
                          .prepare = work == multiply ? pack_first : NULL,
                          .work = work,
                          .workers = cores,
-                         .seconds = 0.25,
+                         .seconds = SECONDS,
                          .quantile = 0.1};
 
     t->m = m;
@@ -107,8 +113,12 @@ static double time_of(product_test *t, int cores, int64_t m, int64_t n, int64_t 
 static double longer_rate(product_test *t, int cores, bool *flag, void (*prepare)(void *, int, int),
                           double bytes)
 {
-    calibrate_job job = {
-        .arg = t, .prepare = prepare, .work = multiply, .workers = cores, .seconds = 0.25, .quantile = 0.25};
+    calibrate_job job = {.arg = t,
+                         .prepare = prepare,
+                         .work = multiply,
+                         .workers = cores,
+                         .seconds = SECONDS,
+                         .quantile = 0.25};
     double without = calibrate_time(cores, &job), with;
 
     *flag = true;
@@ -129,7 +139,7 @@ static void measure_handing_on(product_test *t, int cores, int64_t m, int64_t k,
         longer_rate(t, cores, &t->twice, touch_own, elements * (double)weft_dtype_size(t->d_dtype));
 }
 
-static void measure_type(product_test *t, int cores, weft_machine *machine)
+static void measure_round(product_test *t, int cores, weft_machine *machine)
 {
     weft_gemm_steps steps = weft_gemm_steps_of(t->bind);
     int64_t m = steps.m_tile, k = steps.k_tile;
@@ -154,8 +164,59 @@ static void measure_type(product_test *t, int cores, weft_machine *machine)
     machine->pack_b_gbs[t->dtype] = (double)(WIDE * k) * element / time_of(t, cores, m, WIDE, k, pack);
     machine->stream_gbs[t->dtype] = (double)STREAM_N * STREAM_K * element / row;
     measure_handing_on(t, cores, m, k / SHORTER, machine);
-    machine->step_m = steps.mr;
-    machine->step_n = steps.nr;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* The median of the rounds; how far the middle ones are apart, as a share of it. */
+static double settle(double *values, double *spread)
+{
+    qsort(values, ROUNDS, sizeof(double), compare);
+    *spread =
+        values[ROUNDS / 2] > 0 ? (values[ROUNDS / 2 + 1] - values[ROUNDS / 2 - 1]) / values[ROUNDS / 2] : 0;
+    return values[ROUNDS / 2];
+}
+
+static void measure_type(product_test *t, int cores, weft_machine *machine, double *spread)
+{
+    static const size_t rates[] = {offsetof(weft_machine, gflops),     offsetof(weft_machine, pack_a_gbs),
+                                   offsetof(weft_machine, pack_b_gbs), offsetof(weft_machine, acc_gbs),
+                                   offsetof(weft_machine, twice_gbs),  offsetof(weft_machine, stream_gbs),
+                                   offsetof(weft_machine, finish_ns)};
+    weft_gemm_steps steps = weft_gemm_steps_of(t->bind);
+    weft_dtype sums = t->d_dtype;
+    weft_machine rounds[ROUNDS];
+
+    for (int i = 0; i < ROUNDS; i++) {
+        rounds[i] = (weft_machine){0};
+        t->d_dtype = sums;
+        measure_round(t, cores, &rounds[i]);
+    }
+    for (size_t r = 0; r < sizeof(rates) / sizeof(rates[0]); r++)
+        for (int type = 0; type < WEFT_MACHINE_DTYPES; type++) {
+            size_t at = rates[r] + (size_t)type * sizeof(double);
+            double values[ROUNDS], apart, median;
+
+            for (int i = 0; i < ROUNDS; i++)
+                memcpy(&values[i], (const char *)&rounds[i] + at, sizeof(double));
+            median = settle(values, &apart);
+            if (median > 0)
+                memcpy((char *)machine + at, &median, sizeof(double));
+            if (r == 0 && median > 0)
+                *spread = apart;
+        }
+    if (t->dtype == WEFT_F32) { /* of types that have no kernel of their own */
+        machine->step_m = steps.mr;
+        machine->step_n = steps.nr;
+    }
+    machine->type_step_m[t->dtype] = steps.mr;
+    machine->type_step_n[t->dtype] = steps.nr;
+    machine->type_step_k[t->dtype] = steps.k_step;
 }
 
 static void *room(size_t bytes)
@@ -167,7 +228,7 @@ static void *room(size_t bytes)
     return memory;
 }
 
-int calibrate_products(int cores, weft_machine *machine)
+int calibrate_products(int cores, weft_machine *machine, calibrate_spread *spread)
 {
     static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I8};
     const int64_t most_m = 1024, most_k = 4096;
@@ -194,7 +255,7 @@ int calibrate_products(int cores, weft_machine *machine)
             status = status || !t.packed[rank] || !t.d[rank] || !t.workspace[rank] || !t.acc[rank];
         }
         if (!status && t.a && t.b)
-            measure_type(&t, cores, machine);
+            measure_type(&t, cores, machine, &spread->of[t.dtype]);
         for (int rank = 0; rank < cores; rank++) {
             free(t.packed[rank]);
             free(t.d[rank]);
