@@ -1,47 +1,10 @@
-#include "interpret.h"
+/* How a plan is moved: tasks, messages between domains and the random scheduler. See interpret.h. */
+#include "interpret_world.h"
 
 #include "plan/user_operands.h"
 #include "support/check.h"
 
 #include <math.h>
-
-typedef struct lane_state {
-    uint32_t next; /* task of the lane to do, counted from its first */
-    bool started;  /* it has read; `result` waits to be written */
-    double *result;
-    int64_t rows, cols; /* of the result */
-    double *carried;    /* by the task before, to the next one */
-    int64_t carried_rows, carried_cols;
-} lane_state;
-
-typedef struct rank_state {
-    int run; /* 1-based; runs + 1 when finished */
-    uint64_t *signals;
-    double **memory; /* [operand] */
-    uint64_t **tile; /* [operand] handed on: which region was left there */
-    lane_state *lanes;
-    int busy; /* tasks started and not ended */
-} rank_state;
-
-/* On its way between domains. */
-typedef struct message {
-    int rank; /* of the sender */
-    const weft_task *task;
-    double *data;
-    bool landed, posted;
-} message;
-
-typedef struct world_state {
-    const weft_plan_part *parts;
-    int world, runs;
-    uint64_t seed, data_seed;
-    rank_state *ranks;
-    const lane_state *lane; /* whose task is computed */
-    int acting;             /* the rank that reads or writes */
-    message *messages;      /* in the order in which they were sent; those posted are gone */
-    size_t message_count, message_room, on_their_way;
-    bool reals, wrong;
-} world_state;
 
 /* ---- memory -------------------------------------------------------------------------------------- */
 
@@ -70,147 +33,6 @@ static double *element(world_state *w, const weft_region *r, int64_t row, int64_
     return &w->ranks[r->rank].memory[r->operand][(r->batch * rows + row) * cols + col];
 }
 
-/* A pair of a gate and an up is one number here: sums and products with A leave both halves apart. */
-static const double up_unit = 1 << 24;
-
-/* The global input of an operand in a run: a function of where the element lies in the whole. */
-static double input_value(const world_state *w, weft_operand_role role, int rank, int run, int64_t batch,
-                          int64_t row, int64_t col)
-{
-    uint64_t state = w->data_seed ^ ((uint64_t)role * 0x9e3779b97f4a7c15u) ^ ((uint64_t)run << 48) ^
-                     ((uint64_t)batch << 40) ^ ((uint64_t)row << 20) ^ (uint64_t)col ^ ((uint64_t)rank << 56);
-
-    if (w->reals)
-        return ldexp((double)(check_random(&state) >> 11), -53 + (int)(check_random(&state) % 8)) - 0.5;
-    return (double)((int64_t)(check_random(&state) % 7) - 3);
-}
-
-static double global_value(const world_state *w, weft_operand_role role, int run, int64_t batch, int64_t row,
-                           int64_t col)
-{
-    bool paired = weft_problem_is_gated(&w->parts[0].problem) && role != WEFT_ROLE_A;
-
-    return input_value(w, role, 0, run, batch, row, col) +
-           (paired ? up_unit * input_value(w, role, 0, run, batch, row, col + 100000) : 0);
-}
-
-/* Which element of the global operand an instance's element is. Collectives: every rank has its own. */
-static double instance_value(const world_state *w, const weft_operand *o, int rank, int run, int64_t batch,
-                             int64_t row, int64_t col)
-{
-    if (o->role == WEFT_ROLE_SEND)
-        return input_value(w, o->role, rank, run, batch, row, col);
-    row += weft_operand_row_span(o, w->world, rank).begin;
-    col += weft_operand_col_span(o, w->world, rank).begin;
-    return global_value(w, o->role, run, batch, row, col);
-}
-
-/* What a caller does between runs: new inputs, poisoned outputs. Private scratch is poisoned too. */
-static void prepare_run(world_state *w, int rank)
-{
-    const weft_plan_part *part = &w->parts[rank];
-
-    for (uint32_t i = 0; i < part->operand_count; i++) {
-        const weft_operand *o = &part->operands[i];
-        int64_t rows = weft_operand_rows(o, w->world, rank), cols = weft_operand_cols(o, w->world, rank);
-        double *at = w->ranks[rank].memory[i];
-
-        if (o->place == WEFT_PLACE_STAGING)
-            continue;
-        for (int64_t batch = 0; batch < o->batch; batch++) {
-            for (int64_t row = 0; row < rows; row++) {
-                for (int64_t col = 0; col < cols; col++)
-                    *at++ = o->place == WEFT_PLACE_USER && !o->output
-                                ? instance_value(w, o, rank, w->ranks[rank].run, batch, row, col)
-                                : NAN;
-            }
-        }
-    }
-}
-
-/* ---- what the result must be --------------------------------------------------------------------- */
-
-static double activate(const weft_problem *p, double value)
-{
-    if (p->act == WEFT_ACT_RELU_GATED) {
-        double up = nearbyint(value / up_unit), gate = value - up * up_unit;
-
-        return gate < 0 ? 0 : gate * up;
-    }
-    return p->act == WEFT_ACT_RELU && value < 0 ? 0 : value;
-}
-
-static double combine(weft_reduction reduction, double a, double b)
-{
-    switch (reduction) {
-    case WEFT_MIN:
-        return a < b ? a : b;
-    case WEFT_MAX:
-        return a > b ? a : b;
-    case WEFT_PRODUCT:
-        return a * b;
-    default:
-        return a + b;
-    }
-}
-
-static double expected(const world_state *w, const weft_operand *o, int rank, int run, int64_t batch,
-                       int64_t row, int64_t col)
-{
-    const weft_problem *p = &w->parts[0].problem;
-    double sum = 0;
-
-    switch (p->op) {
-    case WEFT_OP_ALL_GATHER:
-        return input_value(w, WEFT_ROLE_SEND, (int)row, run, 0, 0, col);
-    case WEFT_OP_ALL_TO_ALL:
-        return input_value(w, WEFT_ROLE_SEND, (int)row, run, 0, rank, col);
-    case WEFT_OP_BROADCAST:
-        return input_value(w, WEFT_ROLE_SEND, p->root, run, 0, 0, col);
-    case WEFT_OP_ALL_REDUCE:
-    case WEFT_OP_REDUCE_SCATTER:
-        for (int from = 0; from < w->world; from++) {
-            double value =
-                input_value(w, WEFT_ROLE_SEND, from, run, 0, p->op == WEFT_OP_ALL_REDUCE ? 0 : rank, col);
-
-            sum = from ? combine(p->reduction, sum, value) : value;
-        }
-        return p->reduction == WEFT_AVERAGE ? sum / w->world : sum;
-    default:
-        break;
-    }
-    row += weft_operand_row_span(o, w->world, rank).begin;
-    col += weft_operand_col_span(o, w->world, rank).begin;
-    for (int64_t k = 0; k < p->k; k++)
-        sum += global_value(w, WEFT_ROLE_A, run, batch, row, k) *
-               global_value(w, WEFT_ROLE_B, run, batch, k, col);
-    sum *= p->alpha;
-    if (p->beta != 0)
-        sum += p->beta * input_value(w, WEFT_ROLE_C, 0, run, batch, row, col);
-    if (p->bias)
-        sum += global_value(w, WEFT_ROLE_BIAS, run, 0, 0, col);
-    return activate(p, sum);
-}
-
-static void verify(world_state *w, int rank)
-{
-    const weft_plan_part *part = &w->parts[rank];
-
-    for (uint32_t i = 0; i < part->operand_count; i++) {
-        const weft_operand *o = &part->operands[i];
-        int64_t rows = weft_operand_rows(o, w->world, rank), cols = weft_operand_cols(o, w->world, rank);
-        const double *at = w->ranks[rank].memory[i];
-
-        for (int64_t j = 0; o->output && !w->reals && j < o->batch * rows * cols; j++) {
-            double want =
-                expected(w, o, rank, w->ranks[rank].run, j / (rows * cols), j / cols % rows, j % cols);
-
-            if (!(at[j] == want))
-                w->wrong = true;
-        }
-    }
-}
-
 /* ---- tasks --------------------------------------------------------------------------------------- */
 
 static double epilogue(world_state *w, const weft_plan_part *part, const weft_task *task,
@@ -225,7 +47,7 @@ static double epilogue(world_state *w, const weft_plan_part *part, const weft_ta
         value += p->beta * *element(w, extra++, row, col);
     if (task->flags & WEFT_TASK_HAS_BIAS)
         value += *element(w, extra, 0, col);
-    return activate(p, value);
+    return interpret_activate(p, value);
 }
 
 /* ---- what only the engine knows ------------------------------------------------------------------ */
@@ -352,7 +174,7 @@ static double compute(world_state *w, const weft_plan_part *part, const weft_tas
         for (int i = 0; i < sources; i++) {
             double next = take(w, part, &from[i], row, col, false);
 
-            value = i == 0 ? next : combine(part->problem.reduction, value, next);
+            value = i == 0 ? next : interpret_combine(part->problem.reduction, value, next);
         }
         if (part->problem.reduction == WEFT_AVERAGE && part->operands[regions->operand].output)
             value /= w->world;
@@ -535,12 +357,12 @@ static void end_run_if_done(world_state *w, int rank)
         if (state->lanes[lane].next != part->lanes[lane].task_count)
             return;
     }
-    verify(w, rank);
+    interpret_verify(w, rank);
     state->run++;
     for (uint32_t lane = 0; lane < part->lane_count; lane++)
         state->lanes[lane].next = 0;
     if (state->run <= w->runs)
-        prepare_run(w, rank);
+        interpret_prepare(w, rank);
 }
 
 /* Starts at a random place and takes the first lane that can move; ranks have random speeds. */
@@ -656,7 +478,7 @@ static interpret_result run_world(const weft_plan_part *parts, int world, int ru
             for (int64_t j = 0; j < size; j++)
                 state->memory[i][j] = NAN;
         }
-        prepare_run(&w, rank);
+        interpret_prepare(&w, rank);
     }
     while (step(&w, one_thread, speed)) {
     }
@@ -697,139 +519,4 @@ interpret_result interpret(const weft_plan_part *parts, int world, int runs, boo
 interpret_result interpret_bits(const weft_plan_part *parts, int world, uint64_t seed)
 {
     return run_world(parts, world, 1, false, seed, true);
-}
-
-/* ---- problems ------------------------------------------------------------------------------------ */
-
-bool interpret_make(const weft_problem *problem, int world, weft_plan_part *parts)
-{
-    weft_error_text error = {0};
-
-    for (int rank = 0; rank < world; rank++) {
-        if (weft_plan_make(problem, world, rank, &parts[rank], &error) != WEFT_OK) {
-            fprintf(stderr, "%s: %s\n", interpret_describe(problem, world), error.text);
-            interpret_free(parts, rank);
-            return false;
-        }
-    }
-    return true;
-}
-
-bool interpret_make_over(const weft_problem *problem, const int32_t *domain, int world, weft_plan_part *parts)
-{
-    weft_error_text error = {0};
-
-    if (weft_plan_make_all(problem, domain, world, parts, &error) == WEFT_OK)
-        return true;
-    fprintf(stderr, "%s: %s\n", interpret_describe(problem, world), error.text);
-    return false;
-}
-
-void interpret_domains(int world, int32_t *domain, uint64_t *seed)
-{
-    int count = 2 + (int)(check_random(seed) % 3), blocks = (int)(check_random(seed) % 3);
-    int cut = 1 + (int)(check_random(seed) % (uint64_t)(world > 1 ? world - 1 : 1));
-
-    for (int rank = 0; rank < world; rank++)
-        domain[rank] = blocks == 0   ? rank >= cut
-                       : blocks == 1 ? rank * count / world
-                                     : (int32_t)(check_random(seed) % (uint64_t)count);
-}
-
-void interpret_free(weft_plan_part *parts, int world)
-{
-    for (int rank = 0; rank < world; rank++)
-        weft_plan_part_free(&parts[rank]);
-}
-
-const char *interpret_describe(const weft_problem *p, int world)
-{
-    static _Thread_local char text[400];
-
-    snprintf(text, sizeof(text),
-             "%s %s layout %d W=%d m=%lld n=%lld k=%lld l=%lld count=%lld tile %lldx%lldx%lld grain %lld "
-             "b_form %d workers %d "
-             "beta %g bias %d act %d reduction %d root %d granules %lld %lld %lld",
-             weft_op_name(p->op), weft_schedule_name(p->op, p->schedule), (int)p->layout, world,
-             (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->l, (long long)p->count,
-             (long long)p->tuning.tile_m, (long long)p->tuning.tile_n, (long long)p->tuning.tile_k,
-             (long long)p->tuning.grain_n, (int)p->b_form, p->tuning.workers, p->beta, p->bias, (int)p->act,
-             (int)p->reduction, p->root, (long long)p->granule_m, (long long)p->granule_n,
-             (long long)p->granule_k);
-    return text;
-}
-
-static int64_t pick(uint64_t *seed, int64_t below)
-{
-    return (int64_t)(check_random(seed) % (uint64_t)below);
-}
-
-weft_problem interpret_random(weft_op op, weft_schedule schedule, weft_layout layout, uint64_t *seed)
-{
-    weft_problem p = {.size = sizeof(p), .op = op, .schedule = schedule, .layout = layout, .alpha = 1};
-    int64_t most = pick(seed, 3) ? 14 : 33;
-
-    p.m = pick(seed, most);
-    p.n = pick(seed, most);
-    p.k = pick(seed, most);
-    p.l = 1 + (pick(seed, 4) == 0);
-    p.granule_m = pick(seed, 3) ? 0 : pick(seed, 6);
-    p.granule_n = pick(seed, 3) ? 0 : pick(seed, 6);
-    p.granule_k = pick(seed, 3) ? 0 : pick(seed, 6);
-    p.count = pick(seed, 40);
-    p.reduction = (weft_reduction)pick(seed, 5);
-    p.tuning.tile_m = pick(seed, 9);
-    p.tuning.tile_n = pick(seed, 9);
-    p.tuning.tile_k = pick(seed, 6);
-    p.tuning.workers = 1 + (int)pick(seed, 4);
-    p.tuning.copiers = pick(seed, 2) ? 1 + (int)pick(seed, 4) : 0;
-    p.tuning.chunk_k = (int64_t)pick(seed, 4);
-    p.tuning.raster = pick(seed, 4);
-    p.tuning.grain_n = pick(seed, 2) ? pick(seed, 6) : 0;
-    p.tuning.sums_stay = (int)pick(seed, 2);
-    p.tuning.exchange = (int)pick(seed, 4);
-    p.tuning.staged = (int)pick(seed, 2);
-    p.alpha = (float)(1 + pick(seed, 2));
-    p.beta = (float)pick(seed, 3);
-    p.bias = (int)pick(seed, 2);
-    p.act = pick(seed, 2) ? WEFT_ACT_RELU : WEFT_ACT_NONE;
-    p.transa = (int)pick(seed, 2);
-    p.transb = (int)pick(seed, 2);
-    p.b_form = (weft_b_form)pick(seed, (layout == WEFT_LAYOUT_GATHER_B && schedule != WEFT_SCHEDULE_DIRECT) ||
-                                               weft_layout_gathers_k(layout)
-                                           ? 2
-                                           : 3);
-    if ((op == WEFT_OP_AG_GEMM || op == WEFT_OP_GEMM_AS) && pick(seed, 4) == 0) {
-        p.act = WEFT_ACT_RELU_GATED;
-        p.beta = 0;
-    }
-    return p;
-}
-
-bool interpret_kind_at(int index, interpret_kind *kind)
-{
-    static const struct {
-        weft_op op;
-        weft_layout layout;
-    } all[] = {
-        {WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_A},       {WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_B},
-        {WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_A_K},     {WEFT_OP_AG_GEMM, WEFT_LAYOUT_GATHER_B_K},
-        {WEFT_OP_GEMM_RS, WEFT_LAYOUT_SCATTER_ROWS},   {WEFT_OP_GEMM_RS, WEFT_LAYOUT_SCATTER_COLS},
-        {WEFT_OP_GEMM_AR, WEFT_LAYOUT_DEFAULT},        {WEFT_OP_GEMM_AS, WEFT_LAYOUT_DEFAULT},
-        {WEFT_OP_ALL_REDUCE, WEFT_LAYOUT_DEFAULT},     {WEFT_OP_ALL_GATHER, WEFT_LAYOUT_DEFAULT},
-        {WEFT_OP_REDUCE_SCATTER, WEFT_LAYOUT_DEFAULT}, {WEFT_OP_ALL_TO_ALL, WEFT_LAYOUT_DEFAULT},
-        {WEFT_OP_BROADCAST, WEFT_LAYOUT_DEFAULT},
-    };
-
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        int count;
-        const weft_schedule *list = weft_schedule_list(all[i].op, all[i].layout, &count);
-
-        if (index < count) {
-            *kind = (interpret_kind){all[i].op, all[i].layout, list[index]};
-            return true;
-        }
-        index -= count;
-    }
-    return false;
 }
