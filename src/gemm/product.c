@@ -11,6 +11,7 @@
 enum {
     TASKS_PER_MEMBER = 4,
     OWN_PANELS = 8,              /* of B for each member: fewer are packed together */
+    OWN_COLUMNS = 1024,          /* for each member, that make it worth packing all of A too */
     LINE_BYTES = 16 << 10,       /* of B that is read as it lies: shorter ones are fetched badly */
     PACKED_BYTES_MOST = 64 << 20 /* of B packed at a time; wider ones are worked off in column blocks */
 };
@@ -91,13 +92,15 @@ static bool lies_row_major(const weft_gemm_tile *tile)
 }
 
 /* Rows that are one block of A use a packed panel of B once: members with columns enough each pack their own,
- * which are then still in their caches, and leave whole columns to one member. */
+ * which are then still in their caches, and leave whole columns to one member. With so many columns that
+ * packing all rows of A does not count, they do so for any number of rows: nobody waits for B. */
 static bool packs_own_columns(const weft_gemm_tile *tile, int members)
 {
     const weft_kernel *kernel = tile->bind->kernel;
+    int64_t fewest = tile->m <= tile->bind->mc ? OWN_PANELS * kernel->nr : OWN_COLUMNS;
 
-    return !tile->packed_b && tile->k > 0 && tile->m > kernel->mr && tile->m <= tile->bind->mc &&
-           tile->n >= (int64_t)members * OWN_PANELS * kernel->nr;
+    return members > 1 && !tile->packed_b && tile->k > 0 && tile->m > kernel->mr &&
+           tile->n >= (int64_t)members * fewest;
 }
 
 /* How long a task takes, in multiplications: it packs its rows of A itself and fetches the columns of B that
@@ -131,7 +134,8 @@ static void cut_grid(grid *g, int members)
 {
     static const double idle = 0.25;
     weft_gemm_steps steps = weft_gemm_steps_of(g->tile->bind);
-    bool lines = lies_row_major(g->tile), whole = lines || packs_own_columns(g->tile, members);
+    bool lines = lies_row_major(g->tile), own = packs_own_columns(g->tile, members), whole = lines || own;
+    int64_t narrowest = own && g->tile->m > g->tile->bind->mc ? OWN_COLUMNS : 0;
     int64_t most = min64(TASKS_PER_MEMBER * (int64_t)members, g->tile->m / steps.mr);
     double least = INFINITY;
     grid best = {0};
@@ -142,7 +146,7 @@ static void cut_grid(grid *g, int members)
             int64_t longest = (g->tasks + members - 1) / members;
             double time = ((double)longest + idle) * task_cost(&steps, g->rows, g->cols);
 
-            if (time < least) {
+            if (time < least && g->cols >= narrowest) {
                 least = time;
                 best = (grid){.rows = g->rows, .cols = g->cols, .down = g->down, .across = g->across};
             }
@@ -154,6 +158,17 @@ static void cut_grid(grid *g, int members)
     g->across = best.across;
     g->tasks = best.down * best.across;
     atomic_store_explicit(&g->next, 0, memory_order_relaxed);
+}
+
+/* The most columns that a member has at a time. */
+static int64_t columns_of_task(const weft_gemm_tile *tile, int members)
+{
+    grid g = {.tile = tile};
+
+    if (!packs_own_columns(tile, members))
+        return tile->n;
+    cut_grid(&g, members);
+    return min64(g.cols, tile->n);
 }
 
 static void run_packed(const weft_gemm_tile *tile, weft_pool *pool, int members, char *workspace,
@@ -368,7 +383,8 @@ weft_status weft_product_run(const weft_product *given, weft_error_text *error)
     int64_t block = block_to_share(&tile, members);
     bool packs = block == 0 && !tile.packed_b && members > 1 && tile.k > 0 &&
                  tile.m > tile.bind->kernel->mr && !packs_own_columns(&tile, members);
-    size_t workspace = weft_gemm_workspace_bytes(tile.bind, tile.m, tile.n, tile.k, tile.packed_b || packs);
+    size_t workspace = weft_gemm_workspace_bytes(tile.bind, tile.m, columns_of_task(&tile, members), tile.k,
+                                                 tile.packed_b || packs);
     size_t a_size = weft_dtype_size(tile.a_dtype), b_size = weft_dtype_size(tile.b_dtype);
     size_t d_size = weft_dtype_size(tile.d_dtype), packed = 0;
     weft_loan loan;
