@@ -161,7 +161,7 @@ static weft_status find_master(const dialect *how, weft_launch *launch, weft_err
             error, WEFT_ERR_LAUNCH,
             "%s announces %d ranks on several nodes; set MASTER_ADDR and MASTER_PORT to the "
             "host of rank 0 and a free port there, and WEFT_SECRET to any secret, on all of "
-            "them (%s%s%s missing)",
+            "them (missing:%s%s%s)",
             how->name, launch->size, launch->master ? "" : " MASTER_ADDR",
             value_of("MASTER_PORT") ? "" : " MASTER_PORT", launch->secret ? "" : " WEFT_SECRET");
     status = read_whole(how, "MASTER_PORT", 1, 65535 - PORTS, &port, error);

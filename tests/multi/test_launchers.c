@@ -253,7 +253,7 @@ static void refusals(void)
     expect_refusal("8 ranks on several nodes");
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     setenv("MASTER_PORT", "29500", 1);
-    expect_refusal("( WEFT_SECRET missing)");
+    expect_refusal("(missing: WEFT_SECRET)");
     clear();
     setenv("RANK", "4", 1);
     setenv("WORLD_SIZE", "4", 1);

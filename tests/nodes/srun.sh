@@ -100,7 +100,7 @@ done
 
 by_srun -N1 -n3 "$run" skew 10 || fail "three tasks of one node, with nothing set"
 got=$(by_srun -N2 -n2 "$weft" bench barrier 2>&1) && fail "two nodes that cannot find each other"
-[[ $got == *"SLURM"*" announces 2 ranks on several nodes; set MASTER_ADDR and MASTER_PORT"*"WEFT_SECRET missing"* ]] ||
+[[ $got == *"SLURM"*" announces 2 ranks on several nodes; set MASTER_ADDR and MASTER_PORT"*"missing:"*" WEFT_SECRET"* ]] ||
     fail "what to set is not said: $got"
 export MASTER_ADDR=$net.1 MASTER_PORT=29700 WEFT_SECRET=$mark
 by_srun -N2 -n4 "$run" skew 20 || fail "four tasks of two nodes"
