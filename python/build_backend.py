@@ -4,7 +4,8 @@ It needs nothing from the network. There is no extension module, so one wheel pe
 its platform tag is the oldest glibc that the two binaries run on.
 
 Settings (``pip install . -C key=value``): ``build-dir`` takes the binaries from a build that exists, ``cmake`` adds flags
-(``-C cmake=-DWEFT_CUDA=OFF``; so does the variable CMAKE_ARGS).
+(``-C cmake=-DWEFT_CUDA=OFF``; so does the variable CMAKE_ARGS). What is built, and what leaves kernels out that take
+long, is told in one line, which pip shows with ``-v``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -62,6 +64,20 @@ def _metadata() -> str:
     return "\n".join(lines)
 
 
+def _told(cache: str, jobs: str) -> str:
+    """What a configured build will make."""
+    line = f"weft: building libweft for {platform.machine()} with {jobs} jobs"
+    if not re.search(r"^WEFT_CUDA:BOOL=(ON|1|TRUE|YES)$", cache, flags=re.M | re.I):
+        return f"{line}, for CPUs only"
+    if not re.search(r"^WEFT_CUDA_KERNELS:BOOL=(ON|1|TRUE|YES)$", cache, flags=re.M | re.I):
+        return f"{line}, without the kernels of GPUs"
+    kernels = len(re.findall(r"^weft_fatbin\(", (ROOT / "src/run/cuda/CMakeLists.txt").read_text(), flags=re.M))
+    return (
+        f"{line} and {kernels} files of kernels for GPUs, each minutes of a core; "
+        "-C cmake=-DWEFT_CUDA=OFF leaves them out"
+    )
+
+
 def _binaries(settings: Settings) -> Tuple[Path, Path]:
     """libweft.so and the command, built unless a build is given."""
     settings = settings or {}
@@ -74,6 +90,7 @@ def _binaries(settings: Settings) -> Tuple[Path, Path]:
         subprocess.run(
             ["cmake", "-S", ROOT, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DWEFT_TESTS=OFF", "-DWEFT_PORTABLE=ON", *flags], check=True
         )
+        print(_told((build / "CMakeCache.txt").read_text(), jobs), file=sys.stderr, flush=True)
         subprocess.run(["cmake", "--build", build, "-j", jobs, "--target", "weft", "weft_command"], check=True)
     library, command = (build / "libweft.so").resolve(), build / "weft"
     for binary in (library, command):

@@ -69,6 +69,15 @@ class Wheel(unittest.TestCase):
                 "False False\n",
             )
 
+    def test_a_build_tells_what_takes_long(self) -> None:
+        sys.path.insert(0, str(SOURCE / "python"))
+        import build_backend
+
+        both = "WEFT_CUDA:BOOL=ON\nWEFT_CUDA_KERNELS:BOOL=ON\n"
+        self.assertRegex(build_backend._told(both, "2"), r"with 2 jobs and \d\d files .* -C cmake=-DWEFT_CUDA=OFF")
+        self.assertRegex(build_backend._told(both.replace("ON\n", "OFF\n", 1), "2"), "for CPUs only$")
+        self.assertRegex(build_backend._told("WEFT_CUDA:BOOL=1\nWEFT_CUDA_KERNELS:BOOL=OFF\n", "2"), "without the kernels")
+
     def test_an_editable_install_uses_the_clone(self) -> None:
         sys.path.insert(0, str(SOURCE / "python"))
         import build_backend
