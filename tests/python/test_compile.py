@@ -90,6 +90,26 @@ def body(rank: int, inductor: bool) -> List[List[str]]:
     return seen
 
 
+def body_without_loops(rank: int) -> int:
+    """Two products and nothing between them: inductor has no loops to compile, only calls to arrange."""
+    torch.set_num_threads(1)
+    dist.init_process_group("weft")
+    try:
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(16, 32, bias=False), nn.Linear(32, 16, bias=False))
+        plan = {"0": ColwiseParallel(input_layouts=Shard(0)), "1": RowwiseParallel(output_layouts=Shard(0))}
+        model = parallelize_module(model, mesh, plan)
+        x = torch.randn(4, 16, generator=torch.Generator().manual_seed(rank))
+        found = weft.torch.compile.enable()
+        torch._inductor.config.force_disable_caches = True  # a graph from there needs no pass
+        with torch.no_grad():
+            torch.testing.assert_close(torch.compile(model, fullgraph=True)(x), model(x))
+    finally:
+        dist.destroy_process_group()
+    return int(found.found)
+
+
 class Compile(unittest.TestCase):
     def test_products_are_woven(self) -> None:
         for rank in support.ranks(2, body, False):
@@ -98,6 +118,9 @@ class Compile(unittest.TestCase):
             self.assertEqual(train.count("weft.gemm_rs"), 3)  # down, and the gradients of what gate and up got
             self.assertEqual(whole, ["weft.gemm_ar"])
             self.assertIn("weft.gemm_ar", whole_train)
+
+    def test_inductor_arranges_products(self) -> None:
+        self.assertEqual(support.ranks(2, body_without_loops), [2, 2])
 
     @unittest.skipUnless(support.SOAK, "minutes of compiling")
     def test_inductor(self) -> None:
