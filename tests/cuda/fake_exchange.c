@@ -8,45 +8,54 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- sums as packets ----------------------------------------------------------------------------------- */
+/* ---- sums as marked words ------------------------------------------------------------------------------ */
 
-static char *exchange_packet(const weft_cuda_exchange *x, char *inbox, int64_t parity_bytes, int dtype,
-                             int64_t row, int64_t col, uint64_t epoch)
+enum { WIDTH_BYTES = WEFT_CUDA_EXCHANGE_WIDTH * 4 }; /* at most */
+
+/* Where a row's columns are, and how many words WIDTH of them have. */
+static uint32_t *exchange_words(const weft_cuda_exchange *x, char *inbox, int64_t parity_bytes, int dtype,
+                                int64_t row, int64_t col, uint64_t epoch, int *count)
 {
-    int64_t each = 8 / (int64_t)weft_dtype_size((weft_dtype)dtype);
+    int64_t size = (int64_t)weft_dtype_size((weft_dtype)dtype);
 
-    return inbox + (int64_t)(epoch & 1) * parity_bytes + (row * x->n + col) / each * 16;
+    *count = (int)(WEFT_CUDA_EXCHANGE_WIDTH * size / 4);
+    return (uint32_t *)(void *)(inbox + (int64_t)(epoch & 1) * parity_bytes + (row * x->n + col) * size);
 }
 
-/* `width` columns, which are whole packets. */
 static void exchange_put(const weft_cuda_exchange *x, char *inbox, int64_t parity_bytes, int dtype,
                          int64_t row, int64_t col, const double *values, uint64_t epoch)
 {
-    int each = 8 / (int)weft_dtype_size((weft_dtype)dtype);
+    int count;
+    uint32_t *to = exchange_words(x, inbox, parity_bytes, dtype, row, col, epoch, &count),
+             words[WIDTH_BYTES / 4];
 
-    for (int i = 0; i < WEFT_CUDA_EXCHANGE_WIDTH; i += each) {
-        char *packet = exchange_packet(x, inbox, parity_bytes, dtype, row, col + i, epoch);
-
-        for (int j = 0; j < each; j++)
-            weft_element_set((weft_dtype)dtype, packet, (size_t)j, values[i + j]);
-        __atomic_store_n((uint64_t *)packet + 1, epoch, __ATOMIC_RELEASE); /* partner: exchange_get */
+    for (int i = 0; i < WEFT_CUDA_EXCHANGE_WIDTH; i++)
+        weft_element_set((weft_dtype)dtype, words, (size_t)i, values[i]);
+    for (int i = 0; i < count; i++) {
+        if (__atomic_load_n(&to[i], __ATOMIC_ACQUIRE)) /* nobody read what is there */
+            abort();
+        __atomic_store_n(&to[i], words[i] == UINT32_MAX ? 0x80008000u : ~words[i],
+                         __ATOMIC_RELEASE); /* partner: exchange_get */
     }
 }
 
-/* False when they are not there. */
-static bool exchange_get(const weft_cuda_exchange *x, const char *inbox, int64_t parity_bytes, int dtype,
-                         int64_t row, int64_t col, double *values, uint64_t epoch)
+/* False when they are not there. Leaves zeros behind where it `empties`. */
+static bool exchange_get(const weft_cuda_exchange *x, char *inbox, int64_t parity_bytes, int dtype,
+                         int64_t row, int64_t col, double *values, uint64_t epoch, bool empties)
 {
-    int each = 8 / (int)weft_dtype_size((weft_dtype)dtype);
+    int count;
+    uint32_t *from = exchange_words(x, inbox, parity_bytes, dtype, row, col, epoch, &count),
+             words[WIDTH_BYTES / 4];
 
-    for (int i = 0; i < WEFT_CUDA_EXCHANGE_WIDTH; i++) {
-        const char *packet =
-            exchange_packet(x, (char *)(uintptr_t)inbox, parity_bytes, dtype, row, col + i, epoch);
-
-        if (__atomic_load_n((const uint64_t *)packet + 1, __ATOMIC_ACQUIRE) != epoch)
+    for (int i = 0; i < count; i++) {
+        words[i] = ~__atomic_load_n(&from[i], __ATOMIC_ACQUIRE);
+        if (words[i] == UINT32_MAX)
             return false;
-        values[i] = weft_element_get((weft_dtype)dtype, packet, (size_t)(i % each));
     }
+    for (int i = 0; i < WEFT_CUDA_EXCHANGE_WIDTH; i++)
+        values[i] = weft_element_get((weft_dtype)dtype, words, (size_t)i);
+    for (int i = 0; i < count && empties; i++)
+        __atomic_store_n(&from[i], 0, __ATOMIC_RELEASE);
     return true;
 }
 
@@ -101,7 +110,7 @@ int fake_exchange_await(const weft_cuda_exchange *x)
         for (int64_t row = 0; row < x->rows; row++)
             for (int64_t col = 0; col < x->n; col += WEFT_CUDA_EXCHANGE_WIDTH)
                 if (!exchange_get(x, x->inbox + r * x->row_bytes, x->inbox_bytes, x->wire, row, col, values,
-                                  x->control->run + 1))
+                                  x->control->run + 1, false))
                     return r;
     return -1;
 }
@@ -116,7 +125,7 @@ void fake_exchange_add_up(const weft_cuda_exchange *x)
 
             for (int r = 0; r < x->world; r++) {
                 exchange_get(x, x->inbox + r * x->row_bytes, x->inbox_bytes, x->wire, row - x->row0, col,
-                             values, epoch);
+                             values, epoch, true);
                 for (int i = 0; i < WEFT_CUDA_EXCHANGE_WIDTH; i++)
                     sum[i] = (float)(sum[i] + values[i]);
             }
@@ -129,7 +138,8 @@ void fake_exchange_add_up(const weft_cuda_exchange *x)
         }
 }
 
-int fake_exchange_take(const weft_cuda_exchange *x)
+/* The rows that others finish: stored, or only looked at. The rank whose are missing, or -1. */
+static int take_rows(const weft_cuda_exchange *x, bool stores)
 {
     uint64_t epoch = x->control->run + 1;
 
@@ -138,11 +148,23 @@ int fake_exchange_take(const weft_cuda_exchange *x)
              col += WEFT_CUDA_EXCHANGE_WIDTH) {
             double values[WEFT_CUDA_EXCHANGE_WIDTH];
 
-            if (!exchange_get(x, x->results[x->rank], x->results_bytes, x->dtype, row, col, values, epoch))
+            if (!exchange_get(x, x->results[x->rank], x->results_bytes, x->dtype, row, col, values, epoch,
+                              stores))
                 return (int)weft_part_of(x->m, x->world, row);
-            exchange_store(x, row, col, values);
+            if (stores)
+                exchange_store(x, row, col, values);
         }
     return -1;
+}
+
+int fake_exchange_await_results(const weft_cuda_exchange *x)
+{
+    return take_rows(x, false);
+}
+
+void fake_exchange_take(const weft_cuda_exchange *x)
+{
+    take_rows(x, true);
 }
 
 /* ---- products by themselves ---------------------------------------------------------------------------- */

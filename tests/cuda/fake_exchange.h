@@ -1,4 +1,5 @@
-/* Products by themselves and their sums as packets, on the fake GPU (src/run/cuda/exchange.h, splitk.h). */
+/* Products by themselves and their sums as marked words, on the fake GPU (src/run/cuda/exchange.h, splitk.h).
+ */
 #ifndef WEFT_TESTS_CUDA_FAKE_EXCHANGE_H
 #define WEFT_TESTS_CUDA_FAKE_EXCHANGE_H
 
@@ -8,7 +9,8 @@
 void fake_exchange_send_all(const weft_cuda_exchange *exchange);
 int fake_exchange_await(const weft_cuda_exchange *exchange);
 void fake_exchange_add_up(const weft_cuda_exchange *exchange);
-int fake_exchange_take(const weft_cuda_exchange *exchange); /* the rows that others finish */
+int fake_exchange_await_results(const weft_cuda_exchange *exchange); /* of the rows that others finish */
+void fake_exchange_take(const weft_cuda_exchange *exchange);
 
 typedef struct fake_splitk {
     weft_cuda_splitk args;

@@ -334,7 +334,7 @@ static bool step_packets(fake_launch *launch)
     return moved;
 }
 
-/* ---- sums of products as packets --------------------------------------------------------------------- */
+/* ---- sums of products as marked words ---------------------------------------------------------------- */
 
 static bool step_exchange(fake_launch *launch)
 {
@@ -351,8 +351,9 @@ static bool step_exchange(fake_launch *launch)
         launch->entered = true;
         return true;
     }
-    if (!launch->entered || fake_exchange_take(x) >= 0)
+    if (!launch->entered || fake_exchange_await_results(x) >= 0)
         return false;
+    fake_exchange_take(x);
     x->control->run++;
     launch_end(launch);
     return true;
@@ -489,7 +490,7 @@ static int awaited(const fake_launch *launch, uint64_t *round)
     }
     if (launch->kind == EXCHANGE) {
         *round = launch->exchange.control->run;
-        return launch->entered ? fake_exchange_take(&launch->exchange)
+        return launch->entered ? fake_exchange_await_results(&launch->exchange)
                                : fake_exchange_await(&launch->exchange);
     }
     for (uint32_t i = 0; launch->kind == EXPERTS && launch->started && i < launch->lane_count; i++)

@@ -132,6 +132,20 @@ static weft_status load_kernel(const weft_cuda_driver *cu, CUmodule module, cons
     return WEFT_OK;
 }
 
+/* One without shared memory that leaves an SM's to kernels beside it: what a kernel prefers stays while it is
+ * there. */
+static weft_status load_beside(const weft_cuda_driver *cu, CUmodule module, const char *name,
+                               CUfunction *kernel, weft_error_text *error)
+{
+    weft_status status = load_kernel(cu, module, name, 0, kernel, error);
+
+    if (status != WEFT_OK)
+        return status;
+    WEFT_CUDA_TRY(cuFuncSetAttribute(*kernel, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
+                                     CU_SHAREDMEM_CARVEOUT_MAX_SHARED));
+    return WEFT_OK;
+}
+
 /* Modules: for any GPU, the Hopper walkers, then these five, then products by themselves, those that send
  * their sums, grouped ones, those of fp8, all_reduce by lines, what stands for peers, and
  * the walkers over an emulated link. */
@@ -202,7 +216,7 @@ static weft_status load_collectives(weft_cuda_device *device, weft_error_text *e
     if (status != WEFT_OK)
         return status;
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES + 4], weft_cuda_kernels_exchange));
-    status = load_kernel(cu, device->modules[COLLECTIVES + 4], "weft_exchange", 0, &device->exchange, error);
+    status = load_beside(cu, device->modules[COLLECTIVES + 4], "weft_exchange", &device->exchange, error);
     if (status == WEFT_OK)
         status = load_kernel(cu, device->modules[COLLECTIVES + 4], "weft_exchange_link", 0,
                              &device->exchange_link, error);
@@ -218,11 +232,11 @@ weft_status weft_cuda_device_measures(weft_cuda_device *device, weft_error_text 
     if (device->link[0])
         return WEFT_OK;
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[LINK], weft_cuda_kernels_link));
-    status = load_kernel(cu, device->modules[LINK], "weft_link_signals", 0, &device->link[0], error);
+    status = load_beside(cu, device->modules[LINK], "weft_link_signals", &device->link[0], error);
     if (status == WEFT_OK)
-        status = load_kernel(cu, device->modules[LINK], "weft_link_packets", 0, &device->link[1], error);
+        status = load_beside(cu, device->modules[LINK], "weft_link_packets", &device->link[1], error);
     if (status == WEFT_OK)
-        status = load_kernel(cu, device->modules[LINK], "weft_link_lines", 0, &device->link[2], error);
+        status = load_beside(cu, device->modules[LINK], "weft_link_lines", &device->link[2], error);
     for (int i = 0; i < WEFT_CUDA_LINK_WALKERS && status == WEFT_OK && device->hopper; i++) {
         CUmodule *module = &device->modules[LINK + 1 + i];
         WEFT_CUDA_TRY(cuModuleLoadData(module, images[i]));

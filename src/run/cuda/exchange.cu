@@ -1,9 +1,10 @@
 /*
- * Sums of a product as packets, behind the kernel that multiplies: see exchange.h. Where that one has sent
- * them, this needs to wait for nothing but packets, and comes in while it runs; where it could not (cuBLASLt
+ * Sums of a product as marked words, behind the kernel that multiplies: see exchange.h. Where that one has
+ * sent them, this needs to wait for nothing else, and comes in while it runs; where it could not (cuBLASLt
  * made the product), they are sent from memory first.
  *
- * Card: 256 threads, no shared memory; 8 columns a thread, whose packets of 4 ranks are in flight together.
+ * Card: 256 threads, no shared memory; 8 columns a thread, those of 8 ranks (of float32 4) in flight
+ * together.
  */
 #include "early.cuh"
 #include "emulate.cuh"
@@ -46,8 +47,10 @@ template <bool LINK> __device__ __forceinline__ void exchange(const weft_cuda_ex
     Watch watch = {0, 0, false};
     if (x.sums)
         wait_for_stream();
-    /* the kernel before this one let it in after the last run was counted */
-    uint64_t epoch = *(volatile uint64_t *)&x.control->run + 1;
+    else
+        let_next_in(); /* of this run's product all CTAs are here */
+    /* the kernel before this one began after the last run was counted */
+    uint64_t epoch = run_number(x);
     if (x.sums)
         send_all(x, epoch, across, begin, step);
     if (LINK)
@@ -57,17 +60,21 @@ template <bool LINK> __device__ __forceinline__ void exchange(const weft_cuda_ex
         receive_sums(x, watch, epoch, x.row0 + at / across, at % across * EXCHANGE_WIDTH);
     if (LINK && x.returns) /* the same once more: as many bytes */
         __nanosleep((unsigned)min(x.link_ns, (int64_t)1000000));
-#pragma unroll 1
-    for (int at = begin; at < (x.m - x.rows) * across && x.returns && !watch.lost; at += step) {
-        int row = at / across;
-        receive_results(x, watch, epoch, row < x.row0 ? row : row + x.rows, at % across * EXCHANGE_WIDTH);
-    }
+    if (x.returns)
+        receive_results(x, watch, epoch, begin, (x.m - x.rows) * across, step,
+                        [&](int at, int &row, int &col) {
+                            row = at / across, col = at % across * EXCHANGE_WIDTH;
+                            row += row < x.row0 ? 0 : x.rows;
+                            return true;
+                        });
     if (!x.sums)
         wait_for_stream(); /* what follows may rely on the product's kernel having ended */
     if (!__syncthreads_or(watch.lost) && threadIdx.x == 0) {
-        __threadfence();
-        if (count_run(x) && LINK)
+        count_run(x);
+        if (LINK && atomicAdd(&x.control->finished, 1u) == gridDim.x - 1) {
+            x.control->finished = 0;
             link_finish(x.link);
+        }
     }
 }
 

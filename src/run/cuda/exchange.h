@@ -1,13 +1,18 @@
 /*
- * Sums of a product as packets (`exchange` of a tuning): what the kernels weft_splitk_send_* and
+ * Sums of a product as marked words (`exchange` of a tuning): what the kernels weft_splitk_send_* and
  * weft_exchange are given. Included by C and by CUDA.
  *
- * A rank adds up its part of the rows, or in a gemm_ar of one hop all of them. Its inbox has a row of packets
+ * A rank adds up its part of the rows, or in a gemm_ar of one hop all of them. Its inbox has those rows once
  * for every rank, its own included: the kernel that multiplies stores there, and either it or a kernel behind
- * it waits for all ranks' packets and adds them up, in rank order. In two hops the owner of rows then sends
- * what it finished, as packets too. A packet is 8 bytes of payload and the run's number: see collective.h,
- * also for why inboxes are doubled by parity and nothing else orders runs. That needs every rank to hear from
- * every other one in every run, so every rank has rows.
+ * it waits for all ranks' sums and adds them up, in rank order. In two hops the owner of rows then sends what
+ * it finished, likewise.
+ *
+ * What arrives says itself that it has arrived, and all of it is payload: a word of 4 bytes in an inbox is 0
+ * until it has come. It travels with all bits turned over, and the one word that would be 0 then, two NaNs or
+ * a NaN, as another NaN. Whoever has read it makes it 0 again. Inboxes are doubled by parity: a rank writes
+ * those of run e + 2 after it has finished e + 1, for which every peer sent it something, so every peer was
+ * through with run e, zeros included. Nothing else orders runs. That needs every rank to hear from every
+ * other one in every run, so every rank has rows.
  */
 #ifndef WEFT_RUN_CUDA_EXCHANGE_H
 #define WEFT_RUN_CUDA_EXCHANGE_H
@@ -18,21 +23,24 @@ enum {
     WEFT_CUDA_EXCHANGE_RANKS = 32, /* what fits the parameters of a kernel */
     WEFT_CUDA_EXCHANGE_WIDTH = 8,  /* columns of a row that a thread handles together */
     WEFT_CUDA_EXCHANGE_THREADS = 256,
+    WEFT_CUDA_UNIT_BYTES = 16, /* that a thread stores at once: four words */
 };
 
 typedef struct weft_cuda_exchange {
     weft_cuda_control *control; /* counts the runs */
     int32_t m, n, world, rank;
-    int32_t row0, rows;  /* that this rank adds up */
-    int32_t scattered;   /* sums go to the owner of their rows only, not to every rank */
-    int32_t returns;     /* owners send what they finished to all */
-    int32_t receives;    /* weft_splitk_send_*: adds up, too */
-    int32_t wire, dtype; /* weft_dtype of sums that travel; of D, C and bias */
-    int64_t inbox_bytes; /* of one parity, and of results; between their two instances */
+    int32_t row0, rows;               /* that this rank adds up */
+    int32_t m_each, m_more;           /* every rank m_each, the first m_more ranks one more: weft_part */
+    float inverse_each, inverse_long; /* 1 / m_each, 1 / (m_each + 1) */
+    int32_t scattered;                /* sums go to the owner of their rows only, not to every rank */
+    int32_t returns;                  /* owners send what they finished to all */
+    int32_t receives;                 /* weft_splitk_send_*: adds up, too */
+    int32_t wire, dtype;              /* weft_dtype of sums that travel; of D, C and bias */
+    int64_t inbox_bytes;              /* of one parity, and of results; between their two instances */
     int64_t row_bytes, results_bytes;
     char *to[WEFT_CUDA_EXCHANGE_RANKS];      /* each rank's inbox: this rank's row of it */
     char *results[WEFT_CUDA_EXCHANGE_RANKS]; /* each rank's inbox of results */
-    const char *inbox;                       /* row 0 of this rank's */
+    char *inbox;                             /* row 0 of this rank's */
     const void *sums;                        /* weft_exchange: NULL, or sums that it sends first */
     int64_t sums_ld;
     void *d;
@@ -45,7 +53,7 @@ typedef struct weft_cuda_exchange {
     weft_cuda_control *const *controls; /* every rank's */
     const uint32_t *stop;               /* NULL, or a word of host memory: not zero ends the run */
     uint64_t deadline_ns;
-    /* weft_exchange_link: see emulate.h; packets have come this long after they were sent */
+    /* weft_exchange_link: see emulate.h; sums have come this long after they were sent */
     struct weft_cuda_emulation *link;
     int64_t link_ns;
 } weft_cuda_exchange;

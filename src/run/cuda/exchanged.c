@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-enum { PACKET_BYTES = 16, PACKET_PAYLOAD = 8 };
-
 bool weft_cuda_exchanges(const weft_problem *p, int world, int hops)
 {
     bool rows = p->op == WEFT_OP_GEMM_RS ? p->layout != WEFT_LAYOUT_SCATTER_COLS : p->op == WEFT_OP_GEMM_AR,
@@ -26,9 +24,9 @@ bool weft_cuda_is_exchanged(const weft_plan_part *part)
 }
 
 /* Of `rows` of the product, as elements of a type. */
-static int64_t packet_bytes(const weft_plan_part *part, int64_t rows, weft_dtype dtype)
+static int64_t bytes_of(const weft_plan_part *part, int64_t rows, weft_dtype dtype)
 {
-    return rows * part->problem.n * (int64_t)weft_dtype_size(dtype) / PACKET_PAYLOAD * PACKET_BYTES;
+    return rows * part->problem.n * (int64_t)weft_dtype_size(dtype);
 }
 
 /* The longest block of rows that a rank adds up. */
@@ -52,8 +50,8 @@ size_t weft_cuda_exchange_bytes(const weft_plan_part *part, uint32_t operand)
     if (!weft_cuda_is_exchanged(part))
         return 0;
     if (is_named(part, operand, "inbox"))
-        return (size_t)(2 * part->world * packet_bytes(part, longest(part), p->wire_dtype));
-    return is_named(part, operand, "results") ? (size_t)(2 * packet_bytes(part, p->m, p->d_dtype)) : 0;
+        return (size_t)(2 * part->world * bytes_of(part, longest(part), p->wire_dtype));
+    return is_named(part, operand, "results") ? (size_t)(2 * bytes_of(part, p->m, p->d_dtype)) : 0;
 }
 
 static const weft_cuda_place *place_of(const weft_plan_part *part, const weft_cuda_binding *binding,
@@ -89,7 +87,7 @@ static void bind_inboxes(const weft_plan_part *part, const weft_cuda_binding *bi
                 int64_t ahead =
                     binding->peers ? weft_part(part->problem.m, part->world, r).begin - (int64_t)x->row0 : 0;
 
-                x->results[r] = there + packet_bytes(part, ahead, part->problem.d_dtype);
+                x->results[r] = there + bytes_of(part, ahead, part->problem.d_dtype);
             } else if (is_named(part, o, "sums") && r == part->rank) {
                 x->sums = there;
                 x->sums_ld = place_of(part, binding, o, r)->ld;
@@ -103,7 +101,7 @@ int64_t weft_cuda_exchange_sent(const weft_plan_part *part)
                        ? part->problem.m * (part->world - 1)
                        : part->problem.m * (part->world - 1) / part->world;
 
-    return packet_bytes(part, rows, part->problem.wire_dtype);
+    return bytes_of(part, rows, part->problem.wire_dtype);
 }
 
 /* How long the emulated link takes for that. */
@@ -121,18 +119,23 @@ void weft_cuda_exchange_make(const weft_plan_part *part, const weft_cuda_binding
     const weft_problem *p = &part->problem;
     bool whole = p->op == WEFT_OP_GEMM_AR && p->tuning.exchange == 1;
     weft_span rows = whole ? (weft_span){0, p->m} : weft_part(p->m, part->world, part->rank);
+    int64_t each = p->m / part->world;
     weft_cuda_exchange x = {.m = (int32_t)p->m,
                             .n = (int32_t)p->n,
                             .world = part->world,
                             .rank = part->rank,
                             .row0 = (int32_t)rows.begin,
                             .rows = (int32_t)rows.count,
+                            .m_each = (int32_t)each,
+                            .m_more = (int32_t)(p->m % part->world),
+                            .inverse_each = 1.0f / (float)each,
+                            .inverse_long = 1.0f / (float)(each + 1),
                             .scattered = !whole,
                             .returns = p->op == WEFT_OP_GEMM_AR && !whole,
                             .wire = (int32_t)p->wire_dtype,
                             .dtype = (int32_t)p->d_dtype,
-                            .row_bytes = packet_bytes(part, longest(part), p->wire_dtype),
-                            .results_bytes = packet_bytes(part, p->m, p->d_dtype),
+                            .row_bytes = bytes_of(part, longest(part), p->wire_dtype),
+                            .results_bytes = bytes_of(part, p->m, p->d_dtype),
                             .d_from_row = p->op == WEFT_OP_GEMM_RS ? (int32_t)rows.begin : 0,
                             .alpha = p->alpha,
                             .beta = p->beta,

@@ -1,6 +1,6 @@
 /*
- * Plans whose sums go as packets, for the kernels of exchange.h: their parameters instead of the arrays of
- * task.h.
+ * Plans whose sums go as marked words, for the kernels of exchange.h: their parameters instead of the arrays
+ * of task.h.
  */
 #ifndef WEFT_RUN_CUDA_EXCHANGED_H
 #define WEFT_RUN_CUDA_EXCHANGED_H
@@ -14,13 +14,13 @@ bool weft_cuda_exchanges(const weft_problem *problem, int world, int hops);
 /* Whether a plan's sums go so. */
 bool weft_cuda_is_exchanged(const weft_plan_part *part);
 
-/* Bytes that an operand of such a plan needs where packets are stored into it; 0 for the others. */
+/* Bytes that an operand of such a plan needs where sums are stored into it; 0 for the others. */
 size_t weft_cuda_exchange_bytes(const weft_plan_part *part, uint32_t operand);
 
-/* Bytes of packets that a rank sends to others, of sums. */
+/* Bytes of sums that a rank sends to others. */
 int64_t weft_cuda_exchange_sent(const weft_plan_part *part);
 
-/* `sent`: the kernel that multiplies stores the packets. */
+/* `sent`: the kernel that multiplies sends them. */
 void weft_cuda_exchange_make(const weft_plan_part *part, const weft_cuda_binding *binding, bool sent,
                              weft_cuda_exchange *exchange);
 

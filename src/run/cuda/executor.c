@@ -384,7 +384,7 @@ static weft_status make_collective(const weft_plan_part *part, const weft_cuda_b
     return status;
 }
 
-/* Sums that go as packets: a kernel behind the product's, or none where that one can wait for them. */
+/* Sums that go as marked words: a kernel behind the product's, or none where that one can wait for them. */
 static weft_status make_exchange(const weft_plan_part *part, const weft_cuda_binding *binding,
                                  weft_cuda_control *const *controls, int crews,
                                  const weft_cuda_limits *limits, weft_cuda_executor *made,
@@ -398,8 +398,8 @@ static weft_status make_exchange(const weft_plan_part *part, const weft_cuda_bin
     weft_cuda_exchange_make(part, binding, sent, &made->exchange);
     fill_args(&made->args, part, &nothing, controls[part->rank], limits);
     made->link_bytes = weft_cuda_exchange_sent(part);
-    made->exchange.receives = sent && made->splitk.fits && !link;
     made->early = device->hopper && crews >= device->crews;
+    made->exchange.receives = sent && made->splitk.fits && !link;
     made->walk = link ? device->exchange_link : device->exchange;
     if (!made->exchange.receives)
         made->grid = weft_cuda_exchange_grid(&made->exchange, weft_cuda_ctas(device, crews));

@@ -17,7 +17,7 @@
 #include "run/cuda/splitk_product.h"
 
 /* Which kernels run it: products, collectives from task arrays, collectives by packets, what is left of a
- * plan whose product is a launch of its own, and that by packets. */
+ * plan whose product is a launch of its own, and that as marked words. */
 typedef enum weft_cuda_kind {
     WEFT_CUDA_PRODUCT,
     WEFT_CUDA_COLLECTIVE,

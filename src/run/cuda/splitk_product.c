@@ -337,8 +337,9 @@ weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_p
     made.kernel = made.sends ? device->splitk_send[q.a.dtype == WEFT_F16][way.tile][q.b.transposed]
                              : device->splitk[q.a.dtype == WEFT_F16][way.tile][q.b.transposed];
     made.cluster = (unsigned)(way.sharers * way.slices);
-    /* clusters of several ranks could keep each other from places that only one of them can take */
-    made.fits = (alone || made.cluster == 1) &&
+    /* clusters of several ranks could keep each other from places that only one of them can take; a rank
+     * alone has a faster kernel for it */
+    made.fits = !alone && made.cluster == 1 &&
                 down * across * way.groups <= clusters_on(&way, weft_cuda_ctas(device, crews));
     made.grid = (unsigned)(down * across) * made.cluster * (unsigned)way.groups;
     made.threads = (unsigned)WEFT_CUDA_SPLITK_THREADS(cols);

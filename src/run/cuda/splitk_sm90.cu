@@ -274,12 +274,31 @@ __device__ __forceinline__ void store_own(const weft_cuda_splitk &, const Work &
 {
 }
 
-/* As packets to the ranks that add them up: n is a multiple of WIDTH there. */
+/* As marked words to the ranks that add them up: n is a multiple of WIDTH there. */
 struct Out {
     const weft_cuda_exchange &x;
     uint64_t epoch;
 
-    __device__ __forceinline__ void begin() { epoch = *(volatile uint64_t *)&x.control->run + 1; }
+    /* Before the product: what its end needs is here then, parameters too, which come from memory. */
+    __device__ __forceinline__ void begin()
+    {
+        uintptr_t all = 0;
+#pragma unroll 1
+        for (int r = 0; r < x.world; r++)
+            all |= (uintptr_t)x.to[r] | (uintptr_t)x.results[r];
+        asm volatile("" ::"l"(all | (uintptr_t)x.inbox | (uintptr_t)x.d));
+        epoch = run_number(x);
+    }
+
+    /* The next kernel comes in when this one has sent, and is in nobody's way before. */
+    __device__ __forceinline__ void enter() const
+    {
+        wait_for_last();
+    }
+    __device__ __forceinline__ void sent() const
+    {
+        let_next_in();
+    }
 
     __device__ __forceinline__ void operator()(const weft_cuda_splitk &p, int row, int col,
                                                float (&sum)[WIDTH]) const
@@ -289,7 +308,10 @@ struct Out {
             send_sums(x, epoch, row, col, sum);
     }
 
-    __device__ __forceinline__ bool receives() const { return x.receives; }
+    __device__ __forceinline__ bool receives() const
+    {
+        return x.receives;
+    }
 
     /* The same share of what all ranks sent: adds up rows that are this rank's, then takes those that others
      * have added up, where they send them. */
@@ -305,12 +327,11 @@ struct Out {
             if (col < x.n && owns(x, row))
                 receive_sums(x, watch, epoch, row, col);
         }
-#pragma unroll 1
-        for (int at = first; at < total && x.returns && !watch.lost; at += step) {
-            int row = w.token0 + at / ACROSS, col = w.col0 + at % ACROSS * WIDTH;
-            if (col < x.n && !owns(x, row))
-                receive_results(x, watch, epoch, row, col);
-        }
+        if (x.returns)
+            receive_results(x, watch, epoch, first, total, step, [&](int at, int &row, int &col) {
+                row = w.token0 + at / ACROSS, col = w.col0 + at % ACROSS * WIDTH;
+                return col < x.n && !owns(x, row);
+            });
     }
 
     __device__ __forceinline__ void end() const
@@ -423,6 +444,8 @@ __device__ __forceinline__ void store_own(const weft_cuda_splitk &p, const Work 
 /* To D, and that is all. */
 struct Out {
     __device__ __forceinline__ void begin() const {}
+    __device__ __forceinline__ void enter() const { wait_for_stream(); }
+    __device__ __forceinline__ void sent() const {}
 
     __device__ __forceinline__ void operator()(const weft_cuda_splitk &p, int row, int col,
                                                float (&sum)[WIDTH]) const
@@ -541,13 +564,14 @@ template <class T, bool ALONG_K> __device__ __forceinline__ void multiply(const 
         cluster_sync();
     else
         __syncthreads();
-    wait_for_stream();
+    out.enter();
     if (feeds) {
         if (threadIdx.x == T::CONSUMERS)
             produce<T, ALONG_K>(p, w, smem);
         __syncwarp();
     } else {
         float d[T::SUMS];
+        out.begin();
         consume<T, ALONG_K>(p, w, smem, d);
         consumers_sync<T::CONSUMERS>(); /* of all stages */
         if (p.own)
@@ -562,8 +586,8 @@ template <class T, bool ALONG_K> __device__ __forceinline__ void multiply(const 
         else
             __syncthreads();
         if (!feeds) {
-            out.begin();
             mine = add_up<T>(p, w, smem, out);
+            out.sent();
         }
     }
     __syncwarp();

@@ -90,6 +90,7 @@ typedef struct weft_cuda_control {
     uint32_t steps;   /* tasks done so far, in all runs; peers look */
     uint32_t entered; /* the run, counted from 1, that every peer has entered */
     weft_cuda_record record;
+    uint64_t shares; /* of runs of a product whose sums are sent: see exchange.cuh */
 } weft_cuda_control;
 
 /* A meeting of the ranks' kernels before the first run, or none. */
