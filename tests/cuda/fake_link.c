@@ -70,32 +70,56 @@ static bool answer_packets(const weft_cuda_link *p, uint32_t cta, uint64_t epoch
     return true;
 }
 
+enum { WORDS = WEFT_CUDA_LINE_BYTES / sizeof(uint64_t) };
+
+/* Whether a line that the rank sent is there. */
+static bool line_there(const weft_cuda_link *p, const uint64_t *line, uint64_t epoch)
+{
+    const uint32_t *words = (const uint32_t *)line;
+    bool all = true;
+
+    if (!p->marked)
+        return at_least(line + WORDS - 1, epoch);
+    for (int i = 0; i < 2 * WORDS; i++)
+        all &= __atomic_load_n(&words[i], __ATOMIC_ACQUIRE) != 0;
+    return all;
+}
+
 /* Of a chunk, once the rank's are there. */
 static bool answer_hop(const weft_cuda_link *p, const weft_cuda_link_hop *hop, uint32_t cta, uint64_t epoch)
 {
-    enum { WORDS = WEFT_CUDA_LINE_BYTES / sizeof(uint64_t) };
     int64_t first = cta * p->chunk_packets, end = first + p->chunk_packets,
-            parity = (int64_t)(epoch & 1) * p->parity_bytes;
+            parity = (int64_t)(epoch & 1) * p->parity_bytes,
+            seen = end < hop->watched_lines ? end : hop->watched_lines;
+    uint64_t *watched = (uint64_t *)(uintptr_t)(hop->watched + parity);
 
-    for (int64_t line = first; line < (end < hop->watched_lines ? end : hop->watched_lines); line++)
-        if (!at_least((const uint64_t *)(hop->watched + parity + line * WEFT_CUDA_LINE_BYTES) + WORDS - 1,
-                      epoch))
+    for (int64_t line = first; line < seen; line++)
+        if (!line_there(p, watched + line * WORDS, epoch))
             return false;
+    for (int64_t line = first; line < seen && p->marked; line++)
+        memset(watched + line * WORDS, 0, WEFT_CUDA_LINE_BYTES);
     for (int peer = 1; peer < p->world; peer++)
         for (int64_t line = first; line < (end < hop->lines ? end : hop->lines); line++) {
             int64_t at = peer * p->row_bytes + line * WEFT_CUDA_LINE_BYTES;
-            uint64_t *to = (uint64_t *)(hop->inbox + parity + at);
+            uint64_t *to = (uint64_t *)(hop->inbox + parity + at), last;
 
             memcpy(to, hop->images + at, (WORDS - 1) * sizeof(*to));
-            __atomic_store_n(&to[WORDS - 1], epoch, __ATOMIC_RELEASE);
+            memcpy(&last, hop->images + at + (WORDS - 1) * sizeof(*to), sizeof(last));
+            __atomic_store_n(&to[WORDS - 1], p->marked ? last : epoch, __ATOMIC_RELEASE);
         }
     return true;
 }
 
-/* The first hop may be answered more than once: with the same. */
+/* Where the first hop has been answered and the second cannot yet, it says so by its own count: the next to
+ * that of the CTAs. */
 static bool answer_lines(const weft_cuda_link *p, uint32_t cta, uint64_t epoch)
 {
-    return answer_hop(p, &p->hop[0], cta, epoch) && answer_hop(p, &p->hop[1], cta, epoch);
+    uint64_t *first = &p->answered[(size_t)cta * WEFT_CUDA_LINE_WORDS + 1];
+
+    if (*first < epoch && !answer_hop(p, &p->hop[0], cta, epoch))
+        return false;
+    *first = epoch;
+    return answer_hop(p, &p->hop[1], cta, epoch);
 }
 
 bool fake_link_step(const weft_cuda_link *p, fake_link_kind by, uint32_t cta)

@@ -177,16 +177,28 @@ struct Round {
 
 enum { LAST = WEFT_CUDA_LINE_THREADS - 1 };
 
+/* A thread's words of a line, all there; there is room for others then. */
+__device__ __forceinline__ bool take_marked(const char *at)
+{
+    uint4 x = __ldcv((const uint4 *)at);
+    if (!x.x || !x.y || !x.z || !x.w)
+        return false;
+    *(uint4 *)at = make_uint4(0, 0, 0, 0);
+    return true;
+}
+
 /* Until the rank's lines have arrived; then the link carries those of every peer. */
 __device__ __forceinline__ bool notice_lines(const weft_cuda_link &p, int hop, Round &r, uint64_t epoch)
 {
     const weft_cuda_link_hop &h = p.hop[hop];
+    int lane = (int)threadIdx.x % WEFT_CUDA_LINE_THREADS;
     const char *watched = h.watched + (int64_t)(epoch & 1) * p.parity_bytes +
                           min(r.line(), h.watched_lines - 1) * WEFT_CUDA_LINE_BYTES +
-                          LAST * WEFT_CUDA_PACKET_BYTES;
+                          (p.marked ? lane : LAST) * WEFT_CUDA_PACKET_BYTES;
     uint64_t until = now_ns() + p.deadline_ns;
-    bool looks = r.line() < r.end && threadIdx.x % WEFT_CUDA_LINE_THREADS == LAST, lost = false;
-    while (looks && !lost && (int64_t)(packet_get(watched).epoch - epoch) < 0)
+    bool looks = r.line() < r.end && (p.marked || lane == LAST), lost = false;
+    while (looks && !lost &&
+           !(p.marked ? take_marked(watched) : (int64_t)(packet_get(watched).epoch - epoch) >= 0))
         lost = now_ns() > until;
     if (any_of_hop(hop, lost))
         return false;
@@ -216,7 +228,7 @@ __device__ __forceinline__ void put_lines(const weft_cuda_link &p, int hop, cons
     for (int i = 0; i < PEERS; i++)
         if (r.line() < r.end && i + 1 < p.world)
             packet_put(inbox + (i + 1) * p.row_bytes, image[i].x,
-                       threadIdx.x % WEFT_CUDA_LINE_THREADS == LAST ? epoch : image[i].y);
+                       !p.marked && threadIdx.x % WEFT_CUDA_LINE_THREADS == LAST ? epoch : image[i].y);
 }
 
 /* A chunk, of every peer: a round is noticed while the one before it is under way, as a link carries what

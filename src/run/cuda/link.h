@@ -10,7 +10,7 @@
  * weft_link_packets stands for those whose plans go by packets: a chunk of every peer's packets comes when
  * the rank's own has arrived there and the link has carried them. weft_link_lines does so with lines, each of
  * their two hops by WEFT_CUDA_LINK_THREADS threads of its own: what comes late of one holds up none of the
- * other.
+ * other. And with as many bytes of a product's sums as marked words (exchange.h).
  */
 #ifndef WEFT_RUN_CUDA_LINK_H
 #define WEFT_RUN_CUDA_LINK_H
@@ -68,6 +68,7 @@ typedef struct weft_cuda_link {
     int64_t packets, chunk_packets, row_bytes, parity_bytes;
     int64_t busy_ps;           /* the link carries a packet of every peer, or a line */
     weft_cuda_link_hop hop[2]; /* lines */
+    int32_t marked;            /* which have no number: see exchange.h */
 } weft_cuda_link;
 
 #endif
