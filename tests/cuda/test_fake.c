@@ -254,8 +254,8 @@ static void test_splitk_among_ranks(void)
     fake_cublaslt_install(false);
 }
 
-/* Sums as packets, in one hop and in two, sent by the kernel that multiplies or, behind cuBLASLt, by the one
- * that adds up; where no kernel can, as the plan says. */
+/* Sums as marked words, in one hop and in two, sent by the kernel that multiplies or, behind cuBLASLt, by the
+ * one that adds up; where no kernel can, as the plan says. */
 static void test_sums_as_packets(void)
 {
     static const struct {
@@ -284,7 +284,7 @@ static void test_sums_as_packets(void)
         p.wire_dtype = i > 8 ? WEFT_BF16 : WEFT_F32;
         p.tuning.library = cases[at].library;
         p.tuning.exchange = cases[at].hops;
-        try("sums as packets", &p, cases[at].world, &plain, 3);
+        try("sums as marked words", &p, cases[at].world, &plain, 3);
         CHECK_INT(fake_gpu_take_counts().exchanges, kernels ? cases[at].world * 3 : 0);
     }
     fake_cublaslt_install(false);
@@ -499,6 +499,37 @@ static void test_what_is_simulated_is_run(void)
     }
 }
 
+/* Ranks that each have a GPU send a gemm_ar's sums of few rows from the kernel that multiplies: to all while
+ * they are few bytes, else to their owners and from there. */
+static void test_who_sends_sums(void)
+{
+    static const struct {
+        weft_op op;
+        int64_t m;
+        int world, hops;
+    } cases[] = {{WEFT_OP_GEMM_AR, 1, 8, 1},    {WEFT_OP_GEMM_AR, 8, 8, 1},   {WEFT_OP_GEMM_AR, 32, 8, 2},
+                 {WEFT_OP_GEMM_AR, 128, 8, 2},  {WEFT_OP_GEMM_AR, 128, 2, 1}, {WEFT_OP_GEMM_RS, 8, 8, 0},
+                 {WEFT_OP_GEMM_AR, 1024, 8, 0}, {WEFT_OP_AG_GEMM, 8, 8, 0}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        weft_cuda_basis basis = {.world = cases[i].world,
+                                 .crews = 66,
+                                 .hopper = true,
+                                 .library = true,
+                                 .whole = true,
+                                 .adds = true};
+        weft_problem p = problem_of(cases[i].op, WEFT_SCHEDULE_AUTO, cases[i].m, 8192, 8192), decided;
+
+        p.dtype = p.d_dtype = p.wire_dtype = WEFT_BF16;
+        p.tuning = (weft_tuning){0};
+        decided = weft_cuda_choose(&basis, &p);
+        CHECK_INT(decided.tuning.exchange % 3, cases[i].hops);
+        CHECK(!cases[i].hops || decided.tuning.library == 3);
+        basis.adds = false;
+        CHECK_INT(weft_cuda_choose(&basis, &p).tuning.exchange % 3, 0);
+    }
+}
+
 /* Other GPUs than Hopper's divide k where their tiles are too few for all SMs, fp8 in whole blocks of scales.
  */
 static void test_any_gpu_is_busy(void)
@@ -568,6 +599,7 @@ int main(void)
     test_tiles_of_the_library();
     test_who_makes_a_product();
     test_what_is_simulated_is_run();
+    test_who_sends_sums();
     test_any_gpu_is_busy();
     test_what_shared_gpus_take();
     return check_report("test_cuda_fake");

@@ -33,7 +33,9 @@ enum {
     SMALL_B = 16 << 20,   /* where B has no more elements than this */
     HALF_A_GPU = 33,      /* crews of an H200 */
     A_QUARTER = 16,
-    SEND_ROWS = 32,        /* up to which the product's kernel sends its sums faster than a collective does */
+    SEND_ROWS = 32, /* up to which the product's kernel sends its sums faster than a collective does, */
+    SEND_ROWS_WHOLE = 128, /* and in a gemm_ar of ranks that each have a GPU */
+    HOP_BYTES = 1200000,   /* a link of 450 GB/s and 2 us carries while a second hop waits */
     PADDED = 8,            /* elements, to which lines of staged operands are padded */
     SUM_ROWS = 32,         /* of what is added up at once, */
     SUM_COLS = 512,        /* where every lane has two such */
@@ -174,14 +176,28 @@ static weft_schedule automatic_schedule(const weft_problem *p, const weft_cuda_b
     return can && few_rows(p, b) ? WEFT_SCHEDULE_UNFUSED : usual_schedule(p);
 }
 
+/* The same of a gemm_ar of ranks that each have a GPU: every sum to every rank, or to its owner and from
+ * there. */
+static int hops_over_links(const weft_problem *p, int world)
+{
+    int64_t bytes = p->m * p->n * (int64_t)weft_dtype_size(p->wire_dtype);
+    int hops = bytes * (world - 1) * (world - 2) / world > HOP_BYTES ? 2 : 1;
+    bool faster = p->op == WEFT_OP_GEMM_AR && p->m <= SEND_ROWS_WHOLE;
+
+    return faster && weft_splitk_makes(p, world) && weft_cuda_exchanges(p, world, hops) ? hops : 0;
+}
+
 /* In how many hops the product's kernel sends its sums, where that is faster than a collective behind it; 0:
  * nowhere. */
-static int hops_of(const weft_problem *p, int world)
+static int hops_of(const weft_problem *p, const weft_cuda_basis *b)
 {
+    int world = b->world;
     bool faster = p->op == WEFT_OP_GEMM_RS ? (world > 4) == (p->m <= 8)
                   : world > 4              ? p->m <= 4
                                            : world == 2 && p->m > 8;
 
+    if (b->whole)
+        return b->adds ? hops_over_links(p, world) : 0;
     return faster && p->m <= SEND_ROWS && weft_splitk_makes(p, world) && weft_cuda_exchanges(p, world, 1);
 }
 
@@ -233,8 +249,8 @@ static maker choose_maker(const weft_problem *p, const weft_cuda_basis *b)
         return (maker){world > 1 ? WEFT_SCHEDULE_UNFUSED : usual, 3, exchange};
     else if (asked == 3)
         asked = 2;
-    if (automatic && open && left && world > 1 && b->hopper && hops_of(p, world))
-        return (maker){WEFT_SCHEDULE_UNFUSED, 3, hops_of(p, world)};
+    if (automatic && open && left && world > 1 && b->hopper && hops_of(p, b))
+        return (maker){WEFT_SCHEDULE_UNFUSED, 3, hops_of(p, b)};
     if (automatic && open && left && b->hopper && splits_beside(p, world, crews))
         return (maker){WEFT_SCHEDULE_UNFUSED, 3, exchange};
     schedule = automatic && ((open && left) || (can && asked == 1)) ? WEFT_SCHEDULE_UNFUSED : usual;
