@@ -223,16 +223,18 @@ static int make_peers(bench *b, loop *l)
             fill_image(b, r, true, r * x->rows, x->rows,
                        (uint16_t *)(void *)(images + image + r * x->row_bytes));
     }
-    l->peers = (weft_cuda_link){
-        .world = WORLD,
-        .marked = 1,
-        .latency_ns = (int64_t)b->latency_ns,
-        .notice_ns = WEFT_CUDA_LINK_NOTICE_NS,
-        .deadline_ns = (uint64_t)ANSWER_SECONDS * 1000000000u,
-        .row_bytes = x->row_bytes,
-        .parity_bytes = x->inbox_bytes,
-        .chunk_packets = weft_round_up(weft_divide_up(lines, PEERS_CTAS), WEFT_CUDA_CTA_LINES),
-        .busy_ps = (int64_t)((WORLD - 1) * WEFT_CUDA_LINE_BYTES * 1e3 / b->bytes_per_ns)};
+    l->peers =
+        (weft_cuda_link){.world = WORLD,
+                         .marked = 1,
+                         .latency_ns = (int64_t)b->latency_ns,
+                         .notice_ns = WEFT_CUDA_LINK_NOTICE_NS,
+                         .deadline_ns = (uint64_t)ANSWER_SECONDS * 1000000000u,
+                         .row_bytes = x->row_bytes,
+                         .parity_bytes = x->inbox_bytes,
+                         .chunk_packets = weft_round_up(weft_divide_up(lines, PEERS_CTAS),
+                                                        WEFT_CUDA_LINK_THREADS / WEFT_CUDA_LINE_THREADS),
+                         .chunks = 1,
+                         .busy_ps = (int64_t)((WORLD - 1) * WEFT_CUDA_LINE_BYTES * 1e3 / b->bytes_per_ns)};
     l->peers_grid = (unsigned)weft_divide_up(lines, l->peers.chunk_packets);
     counters = (l->peers_grid + 2) * sizeof(uint64_t) * WEFT_CUDA_LINE_WORDS;
     TRY(cuMemAlloc(&l->tables, counters + 2 * image));

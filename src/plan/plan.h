@@ -352,6 +352,10 @@ static inline weft_span weft_problem_part_k(const weft_problem *problem, int wor
     return weft_part_granular(problem->k, problem->granule_k, world, rank);
 }
 
+/* The slice of an all_reduce by two_shot_packets that a rank adds up; that of rank 0 is the longest. Slices
+ * begin on whole vectors of 16 bytes, as far as send does. */
+weft_span weft_lines_slice(const weft_problem *problem, int world, int rank);
+
 /* Which rows and columns of an operand rank `rank`'s instance has. Rank 0 has the most. */
 static inline weft_span weft_operand_row_span(const weft_operand *operand, int world, int rank)
 {

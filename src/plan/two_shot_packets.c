@@ -13,17 +13,22 @@
 
 #include <stdio.h>
 
-enum { GRAIN_BYTES = 16 }; /* slices begin on whole vectors of it, as far as send does */
-
 typedef struct shots {
     weft_collective c;
     uint32_t inbox, results, arrived, told;
 } shots;
 
+weft_span weft_lines_slice(const weft_problem *problem, int world, int rank)
+{
+    enum { GRAIN_BYTES = 16 };
+
+    return weft_part_granular(problem->count, GRAIN_BYTES / (int64_t)weft_dtype_size(problem->dtype), world,
+                              rank);
+}
+
 static weft_span slice_of(const weft_builder *b, int rank)
 {
-    return weft_part_granular(b->problem->count, GRAIN_BYTES / (int64_t)weft_dtype_size(b->problem->dtype),
-                              b->world, rank);
+    return weft_lines_slice(b->problem, b->world, rank);
 }
 
 static int64_t chunks_of(const shots *s, int rank)

@@ -216,6 +216,42 @@ static inline void coll_all(const coll_rank *r, const int64_t *counts, int count
         }
 }
 
+/* The all_reduce of ranks that have GPUs to themselves, in one hop and two: every type, lines that are not
+ * full, odd addresses; and so many runs back to back, each of which reads what the one before wrote. */
+static inline void coll_lines(const coll_rank *r, int rounds)
+{
+    static const int64_t counts[] = {0, 1, 61, 4099, 9001};
+    uint64_t seed = 1;
+
+    for (int two = 0; two < 2; two++) {
+        weft_schedule schedule = two ? WEFT_SCHEDULE_TWO_SHOT_PACKETS : WEFT_SCHEDULE_PACKETS;
+        coll_job often = {.op = WEFT_OP_ALL_REDUCE,
+                          .schedule = schedule,
+                          .dtype = WEFT_I32,
+                          .count = 1000,
+                          .runs = rounds,
+                          .in_place = true,
+                          .seed = 1000};
+
+        for (size_t c = 0; c < sizeof(counts) / sizeof(*counts); c++)
+            for (weft_dtype dtype = WEFT_F32; dtype <= WEFT_BOOL; dtype++, seed++) {
+                coll_job j = {.op = WEFT_OP_ALL_REDUCE,
+                              .schedule = schedule,
+                              .dtype = dtype,
+                              .reduction = coll_reduction(dtype, seed),
+                              .count = counts[c],
+                              .runs = 1 + (int)(seed % 3),
+                              .in_place = seed / 2 % 3 == 0,
+                              .shift = seed % 4 == 3 ? (int)(seed % 5) : 0,
+                              .seed = seed};
+
+                if (dtype != WEFT_BYTE)
+                    coll_try(r, &j);
+            }
+        coll_try(r, &often);
+    }
+}
+
 /*
  * One call again and again, whose buffers lie elsewhere each time: on all ranks in the same call within or
  * beyond the others' reach, there anywhere; or beyond it on one rank, while the others' are in another place,

@@ -470,7 +470,7 @@ static bool step_peers(fake_launch *launch)
     for (uint32_t i = 0; i < launch->lane_count; i++) {
         uint32_t cta = (uint32_t)draw(launch->lane_count);
         if (fake_link_answered(&launch->peers, cta) < launch->answered)
-            moved |= fake_link_step(&launch->peers, launch->by, cta);
+            moved |= fake_link_step(&launch->peers, launch->by, cta, launch->lane_count);
     }
     for (uint32_t i = 0; i < launch->lane_count; i++)
         over &= fake_link_answered(&launch->peers, i) == launch->answered;

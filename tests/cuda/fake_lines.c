@@ -101,7 +101,7 @@ static void add_line(const weft_cuda_packets *p, int64_t line, uint64_t epoch)
     weft_reduce_rows((weft_dtype)p->dtype, (weft_reduction)p->reduction, 1, (int64_t)(bytes / size), views,
                      p->world, (weft_dtype)p->dtype, &into, 1);
     memcpy(mine->recv + line * payload_of(p), out, bytes);
-    for (int r = 0; r < p->world; r++)
+    for (int r = 0; r < p->world && p->results; r++)
         if (r != p->rank)
             put_line(p, p->peer[r].back, line, epoch, (const char *)out, bytes);
 }

@@ -85,10 +85,11 @@ static bool line_there(const weft_cuda_link *p, const uint64_t *line, uint64_t e
     return all;
 }
 
-/* Of a chunk, once the rank's are there. */
-static bool answer_hop(const weft_cuda_link *p, const weft_cuda_link_hop *hop, uint32_t cta, uint64_t epoch)
+/* Of a chunk of the rank's, once they are there. */
+static bool answer_chunk(const weft_cuda_link *p, const weft_cuda_link_hop *hop, int64_t chunk,
+                         uint64_t epoch)
 {
-    int64_t first = cta * p->chunk_packets, end = first + p->chunk_packets,
+    int64_t first = chunk * p->chunk_packets, end = first + p->chunk_packets,
             parity = (int64_t)(epoch & 1) * p->parity_bytes,
             seen = end < hop->watched_lines ? end : hop->watched_lines;
     uint64_t *watched = (uint64_t *)(uintptr_t)(hop->watched + parity);
@@ -110,23 +111,28 @@ static bool answer_hop(const weft_cuda_link *p, const weft_cuda_link_hop *hop, u
     return true;
 }
 
-/* Where the first hop has been answered and the second cannot yet, it says so by its own count: the next to
- * that of the CTAs. */
-static bool answer_lines(const weft_cuda_link *p, uint32_t cta, uint64_t epoch)
+/* Which chunks and hops of this run have been answered is a bit each, beside the count of the CTA. */
+static bool answer_lines(const weft_cuda_link *p, uint32_t cta, uint32_t ctas, uint64_t epoch)
 {
-    uint64_t *first = &p->answered[(size_t)cta * WEFT_CUDA_LINE_WORDS + 1];
+    uint64_t *done = &p->answered[(size_t)cta * WEFT_CUDA_LINE_WORDS + 1], bit = 1;
+    bool all = true;
 
-    if (*first < epoch && !answer_hop(p, &p->hop[0], cta, epoch))
-        return false;
-    *first = epoch;
-    return answer_hop(p, &p->hop[1], cta, epoch);
+    for (int64_t i = 0; i < p->chunks; i++)
+        for (int hop = 0; hop < 2; hop++, bit <<= 1)
+            if (*done & bit || answer_chunk(p, &p->hop[hop], cta + i * ctas, epoch))
+                *done |= bit;
+            else
+                all = false;
+    if (all)
+        *done = 0;
+    return all;
 }
 
-bool fake_link_step(const weft_cuda_link *p, fake_link_kind by, uint32_t cta)
+bool fake_link_step(const weft_cuda_link *p, fake_link_kind by, uint32_t cta, uint32_t ctas)
 {
     uint64_t run = fake_link_answered(p, cta);
 
-    if (by == FAKE_LINK_LINES     ? !answer_lines(p, cta, run + 1)
+    if (by == FAKE_LINK_LINES     ? !answer_lines(p, cta, ctas, run + 1)
         : by == FAKE_LINK_PACKETS ? !answer_packets(p, cta, run + 1)
         : cta == 0                ? !answer_enter(p, run)
                                   : !answer_done(p, cta - 1, run))

@@ -20,7 +20,7 @@ static void coll_body(weft_group *group, void *argument)
     if (coll_begin(group, &r)) {
         coll_all(&r, counts, weft_size(group) > 2 && run->counts > 6 ? 6 : run->counts);
         coll_stream(&r, run->rounds, 20000);
-        coll_moves(&r, run->rounds);
+        coll_moves(&r, run->rounds / 5);
     }
     coll_end(&r);
 }
@@ -54,6 +54,25 @@ static void processes_of(int world)
     coll_run run = {6, many};
 
     procs_run(world, process_rank, &run);
+}
+
+/* They are told that they have GPUs to themselves: what goes by lines then. Few enough CTAs for all of them,
+ * and for those of the next run. */
+static void apart_rank(weft_group *group, void *argument)
+{
+    coll_rank r;
+
+    (void)argument;
+    if (coll_begin(group, &r)) {
+        weft_cuda_of(group)->whole = true;
+        coll_lines(&r, many);
+    }
+    coll_end(&r);
+}
+
+static void apart_of(int world)
+{
+    ranks_run(world, apart_rank, NULL);
 }
 
 static void graph_rank(weft_group *group, void *argument)
@@ -113,7 +132,8 @@ int main(int argc, char **argv)
         {"threads", threads_of, 4},     {"threads", threads_of, 5}, {"threads", threads_of, 6},
         {"threads", threads_of, 7},     {"threads", threads_of, 8}, {"graph", graph_of, 1},
         {"graph", graph_of, 2},         {"graph", graph_of, 4},     {"processes", processes_of, 2},
-        {"processes", processes_of, 4}, {"killed", killed_of, 3},   {"small", small_of, 1}};
+        {"processes", processes_of, 4}, {"killed", killed_of, 3},   {"small", small_of, 1},
+        {"apart", apart_of, 2},         {"apart", apart_of, 5},     {"apart", apart_of, 8}};
 
     many = (int)check_repeat(200, 1000);
     device_parts_run(parts, (int)(sizeof(parts) / sizeof(parts[0])), argc, argv);

@@ -386,7 +386,7 @@ static weft_status lower(weft_plan *plan, const weft_operands *operands, const w
                                  .collective = collective->world ? collective : NULL,
                                  .inboxes = inboxes,
                                  .values = plan->part.problem.scales ? operands : NULL,
-                                 .whole_lines = g->adds,
+                                 .wire = weft_cuda_wire_of(g),
                                  .shared = !g->whole,
                                  .given = plan->loaded},
             controls, g->crews, &limits, executor, error);
@@ -556,7 +556,7 @@ static weft_status bind_packets(weft_plan *plan, const weft_operands *operands, 
                                 "send of %s at %p and recv at %p overlap, and not as in place",
                                 weft_op_name(plan->part.problem.op), operands->send, operands->recv);
     if (status == WEFT_OK)
-        weft_cuda_packets_bind(&plan->part, operands->send, operands->recv, &executor->packets);
+        weft_cuda_packets_bind(&executor->packet_rows, operands->send, operands->recv, &executor->packets);
     return status;
 }
 

@@ -413,23 +413,21 @@ enum {
     LINK_PACKETS_BYTES = 2 << 20, /* that a rank sends as packets: beyond, two more hops take less */
     LINK_CTA_BYTES = 2 << 10,
     LINK_CTAS = 64,             /* have more bytes under way than a link carries in its latency */
-    LINK_LINES_CTAS = 72,       /* have 2 MiB of eight ranks under way at once */
-    LINK_CTA_LINES = 8,         /* of two warps: less is not worth another CTA */
-    LINK_HOP_BYTES = 1700000,   /* a link carries while another hop of an all_reduce waits */
+    LINK_LINES_CTAS = 144,      /* have 2 MiB of eight ranks under way at once, a line each of 16 warps, */
+    LINK_CTA_LINES = 8,         /* or of 8: less is not worth another CTA */
+    LINK_HOP_BYTES = 1000000,   /* a link carries while another hop of an all_reduce waits */
     LINK_LINES_BYTES = 16 << 20 /* of an all_reduce: its inboxes have four times as many */
 };
 
-/* An all_reduce sends in two hops, by lines, 2 (W - 1) / W times its bytes; in one, by packets that are half
- * payload, 2 (W - 1) times. */
+/* An all_reduce by lines sends in two hops 2 (W - 1) / W times its bytes, in one W - 1 times. */
 static weft_schedule schedule_over_links(const weft_problem *p, const weft_cuda_basis *b, int64_t bytes)
 {
     int64_t world = b->world;
     bool few = world > 1 && world <= WEFT_CUDA_PACKET_RANKS;
 
     if (few && b->adds && p->op == WEFT_OP_ALL_REDUCE && bytes <= LINK_LINES_BYTES)
-        return 2 * bytes * (world - 1) * (world - 1) / world <= LINK_HOP_BYTES
-                   ? WEFT_SCHEDULE_PACKETS
-                   : WEFT_SCHEDULE_TWO_SHOT_PACKETS;
+        return bytes * (world - 1) * (world - 2) / world <= LINK_HOP_BYTES ? WEFT_SCHEDULE_PACKETS
+                                                                           : WEFT_SCHEDULE_TWO_SHOT_PACKETS;
     if (few && bytes * (world - 1) <= LINK_PACKETS_BYTES)
         return WEFT_SCHEDULE_PACKETS;
     return p->op == WEFT_OP_BROADCAST || p->op == WEFT_OP_ALL_REDUCE ? WEFT_SCHEDULE_PUSH
@@ -455,10 +453,20 @@ static int64_t at_most(int64_t value, int64_t most)
     return value < most ? value : most;
 }
 
-/* What two hops cut, the longest slice (src/plan/two_shot_packets.c). */
-static int64_t cut_by_lines(const weft_problem *p, int world)
+/* A warp has a line at a time: eight of them, or sixteen, as often as need be. */
+static weft_tuning tune_lines(const weft_problem *p, const weft_cuda_basis *b, weft_schedule schedule,
+                              int room)
 {
-    return weft_part_granular(p->count, 16 / (int64_t)weft_dtype_size(p->dtype), world, 0).count;
+    int64_t elems = weft_cuda_line_payload(b->adds) / (int64_t)weft_dtype_size(p->dtype),
+            cut = schedule == WEFT_SCHEDULE_PACKETS ? p->count : weft_lines_slice(p, b->world, 0).count,
+            lines = weft_divide_up(cut, elems), ctas = b->whole ? at_most(LINK_LINES_CTAS, 2 * room) : room;
+    weft_tuning t = p->tuning;
+
+    t.tile_n = elems * (lines <= LINK_CTA_LINES * ctas
+                            ? LINK_CTA_LINES
+                            : weft_round_up(weft_divide_up(lines, ctas), 2 * LINK_CTA_LINES));
+    t.workers = cut ? (int)weft_divide_up(cut, t.tile_n) : 1;
+    return t;
 }
 
 /* A chunk is a CTA, so that both are decided together. They wait for peers that may have much to do first:
@@ -470,18 +478,16 @@ static weft_tuning tune_packets(const weft_problem *p, const weft_cuda_basis *b,
     int room = b->whole || b->world == 1
                    ? ctas
                    : (int)at_most(weft_cuda_waiting_most(ctas, b->world) / (b->world - 1), ctas / 2);
-    bool lines = schedule == WEFT_SCHEDULE_TWO_SHOT_PACKETS;
-    int64_t size = (int64_t)weft_dtype_size(p->dtype), cut = lines ? cut_by_lines(p, b->world) : p->count,
-            unit = lines ? weft_cuda_line_payload(b->adds) : 2 * WEFT_CUDA_PACKET_PAYLOAD,
-            most = lines ? LINK_CTA_LINES * unit : CTA_PACKETS * WEFT_CUDA_PACKET_PAYLOAD;
+    int64_t size = (int64_t)weft_dtype_size(p->dtype);
     int64_t chunks =
-        at_most(weft_divide_up(cut * size, most), lines && b->whole ? at_most(room, LINK_LINES_CTAS)
-                                                  : room > 0        ? room
-                                                                    : 1);
+        at_most(weft_divide_up(p->count * size, CTA_PACKETS * WEFT_CUDA_PACKET_PAYLOAD), room > 0 ? room : 1);
     weft_tuning t = p->tuning;
 
-    t.tile_n = chunks ? weft_round_up(weft_divide_up(cut, chunks), unit / size) : 0;
-    t.workers = t.tile_n ? (int)weft_divide_up(cut, t.tile_n) : 1;
+    if (weft_cuda_by_lines(p->op, schedule, (weft_cuda_wire){b->adds, b->whole}))
+        return tune_lines(p, b, schedule, room > 0 ? room : 1);
+    t.tile_n =
+        chunks ? weft_round_up(weft_divide_up(p->count, chunks), 2 * WEFT_CUDA_PACKET_PAYLOAD / size) : 0;
+    t.workers = t.tile_n ? (int)weft_divide_up(p->count, t.tile_n) : 1;
     return t;
 }
 

@@ -8,12 +8,12 @@
  * every peer sent it something, so every peer was through with run e: no ENTER, no DONE, no barrier between
  * runs.
  *
- * weft_lines (lines.cu) does so for all_reduce in two hops (`two_shot_packets`), by lines of 128 bytes that
- * eight threads of a warp store at once. Where links keep such a store whole, as NVLink
- * does, a line is 15 words of payload and the run's number in its last one; elsewhere it is eight packets.
- * Thread i of the eight has words i and, of whole lines, 8 + i of a line's payload, side by side. A rank of
- * whose slice nothing is left in a chunk hears in its place the results of those that have some, and those
- * are all that it writes to.
+ * weft_lines (lines.cu) does so for all_reduce in two hops (`two_shot_packets`), and where no two ranks share
+ * a GPU in one, by lines of 128 bytes that eight threads of a warp store at once. Where links keep such a
+ * store whole, as NVLink does, a line is 15 words of payload and the run's number in its last one; elsewhere
+ * it is eight packets. Thread i of the eight has words i and, of whole lines, 8 + i of a line's payload, side
+ * by side. A rank of whose slice nothing is left in a chunk hears in its place the results of those that have
+ * some, and those are all that it writes to.
  */
 #ifndef WEFT_RUN_CUDA_COLLECTIVE_H
 #define WEFT_RUN_CUDA_COLLECTIVE_H
@@ -25,14 +25,27 @@
 
 enum {
     WEFT_CUDA_COLLECTIVE_THREADS = 256, /* of a CTA, with at most 128 registers: two fit an SM */
-    WEFT_CUDA_PACKETS_THREADS = 512,    /* at most, of a CTA of packets.cu, with 64: again two */
+    WEFT_CUDA_PACKETS_THREADS = 512,    /* at most, of a CTA of packets.cu and lines.cu, with 64: again two */
     WEFT_CUDA_PACKET_BYTES = 16,
     WEFT_CUDA_PACKET_PAYLOAD = 8,
     WEFT_CUDA_PACKET_RANKS = 32, /* what fits the parameters of a kernel */
     WEFT_CUDA_LINE_THREADS = 8,
     WEFT_CUDA_LINE_BYTES = WEFT_CUDA_LINE_THREADS * WEFT_CUDA_PACKET_BYTES,
-    WEFT_CUDA_CTA_LINES = WEFT_CUDA_COLLECTIVE_THREADS / WEFT_CUDA_LINE_THREADS /* at a time */
+    WEFT_CUDA_ROUND_THREADS = 32 /* a warp has a line of all ranks at a time */
 };
+
+/* What goes between ranks can be, the same for all of them. */
+typedef struct weft_cuda_wire {
+    bool whole_lines; /* 128 bytes that a warp stores at once come so to any rank */
+    bool apart;       /* no two ranks share a GPU */
+} weft_cuda_wire;
+
+/* In one hop packets a thread take fewer threads than lines, and lines half of the link. */
+static inline bool weft_cuda_by_lines(weft_op op, weft_schedule schedule, weft_cuda_wire wire)
+{
+    return schedule == WEFT_SCHEDULE_TWO_SHOT_PACKETS ||
+           (schedule == WEFT_SCHEDULE_PACKETS && op == WEFT_OP_ALL_REDUCE && wire.whole_lines && wire.apart);
+}
 
 /* Bytes of payload in a line. */
 static inline int64_t weft_cuda_line_payload(bool whole)
@@ -43,8 +56,8 @@ static inline int64_t weft_cuda_line_payload(bool whole)
 
 /* What goes to a rank, and its inbox's row of this one; NULL and a row: a packet without payload, so that it
  * knows this rank has come. Where its payload goes, NULL when it sends none; REDUCE: that of rank 0 is the
- * result's. Lines: the rank's slice in send and recv and how long it is. `back`: this rank's row of its inbox
- * of results. */
+ * result's. Lines: the rank's slice in send and recv and how long it is, all of it in one hop. `back`: this
+ * rank's row of its inbox of results. */
 typedef struct weft_cuda_packet_peer {
     const char *send;
     char *to, *recv, *back;
@@ -56,11 +69,11 @@ typedef struct weft_cuda_packets {
     uint64_t *epochs;                /* the runs each CTA has finished: a signal's line apart */
     int64_t bytes, chunk_packets;    /* of a row's payload, the longest; of it that a CTA has: or lines */
     int64_t row_bytes, parity_bytes; /* between rows of inboxes, and between their two instances */
-    const char *inbox, *results;     /* row 0 of this rank's; lines: that of results, else NULL */
+    const char *inbox, *results;     /* row 0 of this rank's; two hops: that of results, else NULL */
     int32_t world, rank;
     int32_t reduces, dtype, reduction;
     int32_t aligned;            /* every address allows accesses of 8 bytes */
-    int32_t lines, whole_lines; /* all_reduce in two hops */
+    int32_t lines, whole_lines; /* of lines.cu */
     weft_cuda_packet_peer peer[WEFT_CUDA_PACKET_RANKS];
     weft_cuda_control *control;
     weft_cuda_control *const *controls; /* every rank's */

@@ -309,7 +309,7 @@ static weft_status make_kernel(const weft_plan_part *part, const weft_cuda_bindi
     weft_cuda_program program = {0};
     int share = crews;
     weft_status status =
-        packets ? weft_cuda_packets_make(part, binding, &made->packets, error)
+        packets ? weft_cuda_packets_make(part, binding, &made->packets, &made->packet_rows, error)
                 : lower(device, part, binding, product && device->hopper, &made->repitched, &program, error);
     if (status != WEFT_OK)
         return status;
@@ -378,8 +378,8 @@ static weft_status make_collective(const weft_plan_part *part, const weft_cuda_b
         weft_schedule_is_packets(collective->problem.schedule) ? WEFT_CUDA_PACKETS : WEFT_CUDA_COLLECTIVE;
     status = make_kernel(collective, &bound, controls, crews, limits, made, error);
     if (status == WEFT_OK && made->kind == WEFT_CUDA_PACKETS)
-        weft_cuda_packets_bind(collective, places[part->rank].base, places[part->world + part->rank].base,
-                               &made->packets);
+        weft_cuda_packets_bind(&made->packet_rows, places[part->rank].base,
+                               places[part->world + part->rank].base, &made->packets);
     free(places);
     return status;
 }

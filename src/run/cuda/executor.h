@@ -31,8 +31,9 @@ typedef struct weft_cuda_executor {
     weft_cuda_device *device;
     weft_cuda_args args;
     CUfunction walk;
-    weft_cuda_packets packets;   /* of a plan that goes by packets, in place of what args has of tasks */
-    weft_cuda_exchange exchange; /* EXCHANGE: in their place too */
+    weft_cuda_packets packets; /* of a plan that goes by packets, in place of what args has of tasks */
+    weft_cuda_packet_rows packet_rows; /* with which the caller's buffers are bound */
+    weft_cuda_exchange exchange;       /* EXCHANGE: in their place too */
     weft_cuda_kind kind;
     int32_t reduction;
     uint64_t *runs; /* COLLECTIVE, SUMS: how often each CTA has run, a signal's line apart */

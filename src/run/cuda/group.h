@@ -49,6 +49,11 @@ static inline weft_cuda_group *weft_cuda_of(const weft_group *group)
     return group->device;
 }
 
+static inline weft_cuda_wire weft_cuda_wire_of(const weft_cuda_group *g)
+{
+    return (weft_cuda_wire){.whole_lines = g->adds, .apart = g->whole};
+}
+
 /* The stream that weft.h's callers mean. The default stream goes by its name: NULL would be another one in
  * programs that are built for a default stream of every thread. */
 static inline CUstream weft_cuda_stream(const weft_cuda_group *g, void *given)

@@ -35,13 +35,13 @@ int weft_cuda_halves_role(const weft_problem *p)
 }
 
 /* A plan by packets has an operand of inboxes, or two. */
-size_t weft_cuda_halves_bytes(const weft_plan_part *collective, bool whole_lines)
+size_t weft_cuda_halves_bytes(const weft_plan_part *collective, weft_cuda_wire wire)
 {
     size_t bytes = 0;
 
     for (uint32_t o = 0; o < collective->operand_count; o++)
         if (collective->operands[o].place != WEFT_PLACE_USER)
-            bytes += weft_cuda_inbox_bytes(collective, whole_lines);
+            bytes += weft_cuda_inbox_bytes(collective, wire);
     return bytes;
 }
 
@@ -90,6 +90,6 @@ void weft_cuda_halves_places(const weft_plan_part *part, const weft_cuda_binding
             to->padded = false;
         }
         if (operand->place != WEFT_PLACE_USER)
-            at += weft_cuda_inbox_bytes(collective, binding->whole_lines);
+            at += weft_cuda_inbox_bytes(collective, binding->wire);
     }
 }

@@ -19,7 +19,7 @@ weft_status weft_cuda_halves_make(const weft_plan_part *part, const weft_cuda_ba
 int weft_cuda_halves_role(const weft_problem *problem);
 
 /* The bytes of its inboxes on every rank; 0: it has none. */
-size_t weft_cuda_halves_bytes(const weft_plan_part *collective, bool whole_lines);
+size_t weft_cuda_halves_bytes(const weft_plan_part *collective, weft_cuda_wire wire);
 
 /* Where the operands of the collective of a binding lie, [operand * world + rank]: the product's own, and
  * from inboxes[rank] on. */

@@ -1,12 +1,11 @@
 /*
- * All-reduce by lines in two hops: see collective.h. A CTA has a chunk of every slice, eight threads
- * the same lines of all slices: they have read what they send before they store what comes, so recv may be
- * send.
+ * All-reduce by lines: see collective.h. A CTA has a chunk of every slice, a warp the same line of all of
+ * them, eight threads of it those of two ranks: they have read what they send before they store what comes,
+ * so recv may be send.
  *
- * Its code is fetched anew by every launch, and waited for: what is rare is not unrolled, nor inlined many
- * times.
+ * Its code is fetched anew by every launch, and waited for: so it is short, and what is rare stands apart.
  *
- * Card: no shared memory, no barrier before the payload is stored, the lines of 8 ranks in flight a thread.
+ * Card: no shared memory, no barrier before the payload is stored, the lines of 8 ranks in flight a warp.
  */
 #include "collective.h"
 #include "early.cuh"
@@ -18,11 +17,23 @@ namespace
 {
 
 enum {
-    THREADS = WEFT_CUDA_COLLECTIVE_THREADS,
-    CTA_LINES = WEFT_CUDA_CTA_LINES,
     LINE_BYTES = WEFT_CUDA_LINE_BYTES,
-    TOGETHER = 8
+    LINE_THREADS = WEFT_CUDA_LINE_THREADS,
+    WARP = 32,
+    HELD = 2,                             /* ranks' lines of a thread, */
+    TOGETHER = HELD * WARP / LINE_THREADS /* and of a warp */
 };
+
+/* Its own of the eight threads of a line; the first of the two ranks that they have of r0 and on. */
+__device__ __forceinline__ int lane()
+{
+    return (int)threadIdx.x % LINE_THREADS;
+}
+
+__device__ __forceinline__ int first_rank(int r0)
+{
+    return r0 + (int)threadIdx.x % WARP / LINE_THREADS * HELD;
+}
 
 /* How lines are made; what a thread has of one. */
 template <bool WHOLE> struct Line {
@@ -33,11 +44,10 @@ template <bool WHOLE> struct Line {
     };
 
     /* Of whole lines the last of the eight threads has the run's number instead of its second word. */
-    static __device__ __forceinline__ bool has_number() { return !WHOLE || lane() == 7; }
-    static __device__ __forceinline__ int lane() { return (int)threadIdx.x % WEFT_CUDA_LINE_THREADS; }
-    static __device__ __forceinline__ int64_t word_at(int64_t line, int i)
+    static __device__ __forceinline__ bool has_number() { return !WHOLE || lane() == LINE_THREADS - 1; }
+    static __device__ __forceinline__ int word_at(int line, int i)
     {
-        return line * WORDS + lane() + i * WEFT_CUDA_LINE_THREADS;
+        return line * WORDS + lane() + i * LINE_THREADS;
     }
 
     static __device__ __forceinline__ bool has_word(int i) { return i == 0 || !has_number(); }
@@ -45,85 +55,68 @@ template <bool WHOLE> struct Line {
 
 /* What a CTA does in this run. */
 struct Run {
-    int64_t begin, end; /* lines of every slice */
-    int64_t stop;       /* where a thread's own begin that are beyond them */
+    int begin, end; /* lines of every slice: inboxes of more than 31 bits count fit no GPU */
     uint64_t epoch;
     int64_t parity; /* bytes into inboxes */
-    uint32_t peers; /* a bit for each rank but this one */
-    bool odd;       /* the caller's memory, in places: not of whole words */
 };
 
 /* Whether a slice has such a line. */
-template <bool WHOLE> __device__ __forceinline__ bool has_line(int64_t bytes, int64_t line)
+template <bool WHOLE> __device__ __forceinline__ bool has_line(int64_t bytes, int line)
 {
-    return line * Line<WHOLE>::WORDS * WORD < bytes;
+    return (int64_t)line * Line<WHOLE>::WORDS * WORD < bytes;
 }
 
-/* ---- the caller's memory ----------------------------------------------------------------------------- */
+/* ---- the caller's memory: PLAIN where every word of it is one access ------------------------------------
+ */
 
-/* Words that are one access, as all are unless the run is odd, and 0 of others. */
-template <bool WHOLE>
-__device__ __forceinline__ typename Line<WHOLE>::Payload
-load_line(const weft_cuda_packets &p, const char *row, int64_t bytes, int64_t line)
-{
-    typename Line<WHOLE>::Payload x;
-#pragma unroll
-    for (int i = 0; i < Line<WHOLE>::THREAD_WORDS; i++)
-        x.word[i] =
-            row_load(p.aligned && Line<WHOLE>::has_word(i), row, bytes, Line<WHOLE>::word_at(line, i));
-    return x;
-}
-
-template <bool WHOLE>
-__device__ __forceinline__ void store_line(const weft_cuda_packets &p, char *row, int64_t bytes, int64_t line,
-                                           const typename Line<WHOLE>::Payload &x)
-{
-#pragma unroll
-    for (int i = 0; i < Line<WHOLE>::THREAD_WORDS; i++)
-        if (Line<WHOLE>::has_word(i) && row_has(p.aligned, bytes, Line<WHOLE>::word_at(line, i)))
-            ((uint64_t *)row)[Line<WHOLE>::word_at(line, i)] = x.word[i];
-}
-
-/* Any words. */
-template <bool WHOLE>
-__device__ __forceinline__ typename Line<WHOLE>::Payload
-load_odd_line(const weft_cuda_packets &p, const char *row, int64_t bytes, int64_t line)
+template <bool WHOLE, bool PLAIN>
+__device__ __forceinline__ typename Line<WHOLE>::Payload load_line(const weft_cuda_packets &p, bool here,
+                                                                   const char *row, int64_t bytes, int line)
 {
     typename Line<WHOLE>::Payload x = {};
 #pragma unroll
-    for (int i = 0; i < Line<WHOLE>::THREAD_WORDS; i++)
-        if (Line<WHOLE>::has_word(i))
-            x.word[i] = row_get(p.aligned, row, bytes, Line<WHOLE>::word_at(line, i));
+    for (int i = 0; i < Line<WHOLE>::THREAD_WORDS; i++) {
+        int at = Line<WHOLE>::word_at(line, i);
+        bool has = here && Line<WHOLE>::has_word(i);
+        if (PLAIN)
+            x.word[i] = row_load(has, row, bytes, at);
+        else if (has)
+            x.word[i] = row_get(p.aligned, row, bytes, at);
+    }
     return x;
 }
 
-template <bool WHOLE>
-__device__ __forceinline__ void store_odd_line(const weft_cuda_packets &p, char *row, int64_t bytes,
-                                               int64_t line, const typename Line<WHOLE>::Payload &x)
+template <bool WHOLE, bool PLAIN>
+__device__ __forceinline__ void store_line(const weft_cuda_packets &p, bool here, char *row, int64_t bytes,
+                                           int line, const typename Line<WHOLE>::Payload &x)
 {
 #pragma unroll
-    for (int i = 0; i < Line<WHOLE>::THREAD_WORDS; i++)
-        if (Line<WHOLE>::has_word(i))
-            row_set(p.aligned, row, bytes, Line<WHOLE>::word_at(line, i), x.word[i]);
+    for (int i = 0; i < Line<WHOLE>::THREAD_WORDS; i++) {
+        int at = Line<WHOLE>::word_at(line, i);
+        bool has = here && Line<WHOLE>::has_word(i);
+        if (PLAIN && row_has(has, bytes, at))
+            ((uint64_t *)row)[at] = x.word[i];
+        else if (!PLAIN && has)
+            row_set(p.aligned, row, bytes, at, x.word[i]);
+    }
 }
 
 /* ---- lines ------------------------------------------------------------------------------------------- */
 
-__device__ __forceinline__ int64_t bytes_at(int64_t line)
+__device__ __forceinline__ int64_t bytes_at(const Run &run, int line)
 {
-    return line * LINE_BYTES + (int)threadIdx.x % WEFT_CUDA_LINE_THREADS * WEFT_CUDA_PACKET_BYTES;
+    return run.parity + (int64_t)line * LINE_BYTES + lane() * WEFT_CUDA_PACKET_BYTES;
 }
 
 /* Whole lines are stored and loaded by their eight threads in one instruction each, so the warp comes
- * together here, those without a line too: meeting eight at a time takes many instructions. Partner:
- * await_lines there. */
+ * together here. Partner: await_lines there. */
 template <bool WHOLE>
-__device__ __forceinline__ void put_line(bool here, char *row, const Run &run, int64_t line,
+__device__ __forceinline__ void put_line(bool here, char *row, const Run &run, int line,
                                          const typename Line<WHOLE>::Payload &x)
 {
     __syncwarp();
     if (here)
-        packet_put(row + run.parity + bytes_at(line), x.word[0],
+        packet_put(row + bytes_at(run, line), x.word[0],
                    Line<WHOLE>::has_number() ? run.epoch : x.word[Line<WHOLE>::THREAD_WORDS - 1]);
 }
 
@@ -136,29 +129,47 @@ template <bool WHOLE> __device__ __forceinline__ typename Line<WHOLE>::Payload p
     return out;
 }
 
+/* The lines of a warp, of ranks r0 and on. */
+struct Round {
+    int line;
+    int r0;
+    bool wanted[HELD]; /* by this thread, */
+    Packet x[HELD];    /* and what has come */
+
+    /* A thread's ranks, the last one where there is none. */
+    __device__ __forceinline__ int rank(const weft_cuda_packets &p, int j) const
+    {
+        return min(first_rank(r0) + j, p.world - 1);
+    }
+
+    __device__ __forceinline__ bool is_peer(const weft_cuda_packets &p, int j) const
+    {
+        return first_rank(r0) + j < p.world && first_rank(r0) + j != p.rank;
+    }
+};
+
 /*
- * The lines of ranks r0 and on, of those that `wanted` has a bit for. All are asked for together until all
- * are there, of all lines of a warp: one round trip after the last has come, whichever that is. Where there
- * is none to look for, what lies there is not used. False when the run is given up.
+ * Those of a warp's lines that are wanted. All are asked for together until all are there: one round trip
+ * after the last has come, whichever that is. Where there is none to look for, what lies there is not used.
+ * False when the run is given up.
  */
 template <bool WHOLE>
 __device__ __forceinline__ bool await_lines(const weft_cuda_packets &p, const Run &run, Watch &watch,
-                                            const char *rows, int64_t line, int r0, uint32_t wanted,
-                                            Packet x[TOGETHER])
+                                            const char *rows, Round &round)
 {
-    const char *first = rows + run.parity + bytes_at(wanted ? line : run.begin);
+    const char *first = rows + bytes_at(run, round.line);
     while (true) {
         int missing = -1;
         uint64_t have = 0;
         __syncwarp();
 #pragma unroll
-        for (int j = 0; j < TOGETHER; j++)
-            x[j] = packet_get(first + min(r0 + j, p.world - 1) * p.row_bytes);
+        for (int j = 0; j < HELD; j++)
+            round.x[j] = packet_get(first + round.rank(p, j) * p.row_bytes);
 #pragma unroll
-        for (int j = 0; j < TOGETHER; j++)
-            if (Line<WHOLE>::has_number() && wanted >> j & 1 && (int64_t)(x[j].epoch - run.epoch) < 0) {
-                missing = r0 + j;
-                have = x[j].epoch;
+        for (int j = 0; j < HELD; j++)
+            if (Line<WHOLE>::has_number() && round.wanted[j] && (int64_t)(round.x[j].epoch - run.epoch) < 0) {
+                missing = round.rank(p, j);
+                have = round.x[j].epoch;
             }
         if (!__any_sync(~0u, missing >= 0))
             return true;
@@ -170,146 +181,183 @@ __device__ __forceinline__ bool await_lines(const weft_cuda_packets &p, const Ru
     }
 }
 
-/* ---- hops -------------------------------------------------------------------------------------------- */
-
-__device__ __forceinline__ int rank_after(const weft_cuda_packets &p, int step)
-{
-    return p.rank + step < p.world ? p.rank + step : p.rank + step - p.world;
-}
+/* ---- hops: `here` is false of a line that nobody has --------------------------------------------------- */
 
 /* Of each slice its line to whoever adds it up. */
-template <bool WHOLE>
-__device__ __forceinline__ void send_slices(const weft_cuda_packets &p, const Run &run, int64_t line)
+template <bool WHOLE, bool PLAIN>
+__device__ __forceinline__ void send_slices(const weft_cuda_packets &p, const Run &run, bool here, int line)
 {
 #pragma unroll 1
-    for (int step = 1; step < p.world; step += TOGETHER) {
-        typename Line<WHOLE>::Payload x[TOGETHER];
-        const weft_cuda_packet_peer *to[TOGETHER];
-        bool here[TOGETHER];
+    for (int r0 = 0; r0 < p.world; r0 += TOGETHER) {
+        typename Line<WHOLE>::Payload x[HELD];
+        Round round = {line, r0};
 #pragma unroll
-        for (int j = 0; j < TOGETHER; j++) {
-            to[j] = &p.peer[rank_after(p, min(step + j, p.world - 1))];
-            int64_t bytes = line < run.end ? to[j]->bytes : 0;
-            here[j] = (step + j < p.world) & has_line<WHOLE>(bytes, line);
-            x[j] = load_line<WHOLE>(p, to[j]->send, bytes, line);
+        for (int j = 0; j < HELD; j++) {
+            const weft_cuda_packet_peer &to = p.peer[round.rank(p, j)];
+            round.wanted[j] = here && round.is_peer(p, j) && has_line<WHOLE>(to.bytes, line);
+            x[j] = load_line<WHOLE, PLAIN>(p, round.wanted[j], to.send, to.bytes, line);
         }
 #pragma unroll
-        for (int j = 0; j < TOGETHER; j++)
-            put_line<WHOLE>(here[j], to[j]->to, run, line, x[j]);
+        for (int j = 0; j < HELD; j++)
+            put_line<WHOLE>(round.wanted[j], p.peer[round.rank(p, j)].to, run, line, x[j]);
     }
 }
 
-template <bool WHOLE>
-__device__ __forceinline__ void send_odd_slices(const weft_cuda_packets &p, const Run &run, int64_t line)
+/* What the threads of rank r0 + i have. */
+template <class Payload> __device__ __forceinline__ Payload held_of(const Payload x[HELD], int i)
 {
-#pragma unroll 1
-    for (int step = 1; step < p.world; step++) {
-        const weft_cuda_packet_peer &to = p.peer[rank_after(p, step)];
-        bool here = line < run.end && has_line<WHOLE>(to.bytes, line);
-        typename Line<WHOLE>::Payload x = {};
-        if (here)
-            x = load_odd_line<WHOLE>(p, to.send, to.bytes, line);
-        put_line<WHOLE>(here, to.to, run, line, x);
-    }
-}
-
-/* Of ranks r0 and on, whose own is this rank's. */
-template <int DTYPE, bool SUM_ONLY, class Payload>
-__device__ __forceinline__ void combine_lines(const weft_cuda_packets &p, int r0, const Payload &own,
-                                              const Payload x[TOGETHER], Elements<DTYPE, Payload> &sum)
-{
+    Payload out;
 #pragma unroll
-    for (int j = 0; j < TOGETHER; j++) {
-        Payload word = r0 + j == p.rank ? own : x[j];
-        if (j == 0 && r0 == 0)
+    for (size_t w = 0; w < sizeof(out.word) / sizeof(out.word[0]); w++)
+        out.word[w] = __shfl_sync(~0u, (unsigned long long)(i % HELD ? x[1].word[w] : x[0].word[w]),
+                                  i / HELD * LINE_THREADS + lane());
+    return out;
+}
+
+/* In the order of ranks, in every thread. Of sums several come round at a time. */
+template <int DTYPE, class Payload>
+__device__ __forceinline__ void combine_lines(const weft_cuda_packets &p, int r0, const Payload x[HELD],
+                                              Elements<DTYPE, Payload> &sum)
+{
+    bool adds = p.reduction == WEFT_SUM || p.reduction == WEFT_AVERAGE;
+#pragma unroll
+    for (int i0 = 0; i0 < TOGETHER && adds; i0 += TOGETHER / 2) {
+        Payload word[TOGETHER / 2];
+#pragma unroll
+        for (int i = 0; i < TOGETHER / 2; i++)
+            word[i] = held_of(x, i0 + i);
+#pragma unroll
+        for (int i = 0; i < TOGETHER / 2; i++)
+            if (i0 + i == 0 && r0 == 0)
+                sum.start(word[i]);
+            else if (r0 + i0 + i < p.world)
+                sum.template with<true>(p.reduction, word[i]);
+    }
+#pragma unroll 1
+    for (int i = 0; i < min((int)TOGETHER, p.world - r0) && !adds; i++) {
+        Payload word = held_of(x, i);
+        if (r0 + i == 0)
             sum.start(word);
-        else if (r0 + j < p.world)
-            sum.template with<SUM_ONLY>(p.reduction, word);
+        else
+            sum.template with<false>(p.reduction, word);
     }
 }
 
-/* What all ranks have of this rank's slice, in their order; then back to all. */
-template <int DTYPE, bool WHOLE>
-__device__ __forceinline__ void add_up(const weft_cuda_packets &p, const Run &run, Watch &watch, int64_t line)
+/* What all ranks have of this rank's slice, in their order; then, of two hops, back to all. */
+template <int DTYPE, bool WHOLE, bool PLAIN>
+__device__ __forceinline__ void add_up(const weft_cuda_packets &p, const Run &run, Watch &watch, bool here,
+                                       int line)
 {
     typedef typename Line<WHOLE>::Payload Payload;
     const weft_cuda_packet_peer &mine = p.peer[p.rank];
-    bool here = line < run.end && has_line<WHOLE>(mine.bytes, line);
     Elements<DTYPE, Payload> sum;
-    Payload own = {};
-    if (here)
-        own = run.odd ? load_odd_line<WHOLE>(p, mine.send, mine.bytes, line)
-                      : load_line<WHOLE>(p, mine.send, mine.bytes, line);
+    here = here && has_line<WHOLE>(mine.bytes, line);
+    Payload own = load_line<WHOLE, PLAIN>(p, here, mine.send, mine.bytes, line);
 #pragma unroll 1
     for (int r0 = 0; r0 < p.world; r0 += TOGETHER) {
-        Packet x[TOGETHER];
-        Payload words[TOGETHER];
-        if (!await_lines<WHOLE>(p, run, watch, p.inbox, line, r0, here ? run.peers >> r0 : 0, x))
+        Round round = {line, r0};
+        Payload words[HELD];
+#pragma unroll
+        for (int j = 0; j < HELD; j++)
+            round.wanted[j] = here && round.is_peer(p, j);
+        if (!await_lines<WHOLE>(p, run, watch, p.inbox, round))
             return;
 #pragma unroll
-        for (int j = 0; j < TOGETHER; j++)
-            words[j] = payload_of<WHOLE>(x[j]);
-        if (p.reduction == WEFT_SUM || p.reduction == WEFT_AVERAGE)
-            combine_lines<DTYPE, true>(p, r0, own, words, sum);
-        else
-            combine_lines<DTYPE, false>(p, r0, own, words, sum);
+        for (int j = 0; j < HELD; j++)
+            words[j] = first_rank(r0) + j == p.rank ? own : payload_of<WHOLE>(round.x[j]);
+        combine_lines<DTYPE>(p, r0, words, sum);
     }
     sum.end(p.reduction, p.world);
     Payload result = sum.word();
 #pragma unroll 1
-    for (int step = 1; step < p.world; step += TOGETHER)
+    for (int r0 = 0; r0 < p.world && p.results; r0 += TOGETHER) {
+        Round round = {line, r0};
 #pragma unroll
-        for (int j = 0; j < TOGETHER; j++)
-            put_line<WHOLE>(here & (step + j < p.world),
-                            p.peer[rank_after(p, min(step + j, p.world - 1))].back, run, line, result);
-    if (here && run.odd)
-        store_odd_line<WHOLE>(p, mine.recv, mine.bytes, line, result);
-    else if (here)
-        store_line<WHOLE>(p, mine.recv, mine.bytes, line, result);
-}
-
-/* Odd ones are here and are looked at once more: what a loop takes cannot lie in registers. */
-template <bool WHOLE>
-__device__ __forceinline__ void store_odd_results(const weft_cuda_packets &p, const Run &run, int64_t line,
-                                                  int r0, uint32_t wanted)
-{
-#pragma unroll 1
-    for (; wanted; wanted &= wanted - 1) {
-        int r = r0 + __ffs((int)wanted) - 1;
-        Packet x = packet_get(p.results + r * p.row_bytes + run.parity + bytes_at(line));
-        store_odd_line<WHOLE>(p, p.peer[r].recv, p.peer[r].bytes, line, payload_of<WHOLE>(x));
+        for (int j = 0; j < HELD; j++)
+            put_line<WHOLE>(here && round.is_peer(p, j), p.peer[round.rank(p, j)].back, run, line, result);
     }
+    store_line<WHOLE, PLAIN>(p, here && first_rank(0) == 0, mine.recv, mine.bytes, line, result);
 }
 
-template <bool WHOLE>
+template <bool WHOLE, bool PLAIN>
 __device__ __forceinline__ void take_results(const weft_cuda_packets &p, const Run &run, Watch &watch,
-                                             int64_t line)
+                                             bool here, int line)
 {
 #pragma unroll 1
     for (int r0 = 0; r0 < p.world; r0 += TOGETHER) {
-        uint32_t wanted = 0;
-        Packet x[TOGETHER];
+        Round round = {line, r0};
 #pragma unroll
-        for (int j = 0; j < TOGETHER; j++)
-            wanted |= (uint32_t)has_line<WHOLE>(p.peer[min(r0 + j, p.world - 1)].bytes, line) << j;
-        wanted &= line < run.end ? run.peers >> r0 : 0;
-        if (!await_lines<WHOLE>(p, run, watch, p.results, line, r0, wanted, x))
+        for (int j = 0; j < HELD; j++)
+            round.wanted[j] =
+                here && round.is_peer(p, j) && has_line<WHOLE>(p.peer[round.rank(p, j)].bytes, line);
+        if (!await_lines<WHOLE>(p, run, watch, p.results, round))
             return;
-        if (run.odd) {
-            store_odd_results<WHOLE>(p, run, line, r0, wanted);
-            continue;
-        }
 #pragma unroll
-        for (int j = 0; j < TOGETHER; j++)
-            if (wanted >> j & 1)
-                store_line<WHOLE>(p, p.peer[r0 + j].recv, p.peer[r0 + j].bytes, line,
-                                  payload_of<WHOLE>(x[j]));
+        for (int j = 0; j < HELD; j++) {
+            const weft_cuda_packet_peer &from = p.peer[round.rank(p, j)];
+            store_line<WHOLE, PLAIN>(p, round.wanted[j], from.recv, from.bytes, line,
+                                     payload_of<WHOLE>(round.x[j]));
+        }
     }
 }
 
-/* Parameters come from memory, too: this has them here before the stream has come. Whether any access is of
- * less than a word. */
-__device__ __forceinline__ bool touch_parameters(const weft_cuda_packets &p)
+/* All of a hop is sent before anything is waited for. */
+template <bool WHOLE, bool PLAIN>
+__device__ __forceinline__ void send_all(const weft_cuda_packets &p, const Run &run, bool here, int line)
+{
+    do
+        send_slices<WHOLE, PLAIN>(p, run, here, line);
+    while ((line += (int)blockDim.x / WARP) < run.end && here);
+}
+
+template <int DTYPE, bool WHOLE, bool PLAIN>
+__device__ __forceinline__ void finish_all(const weft_cuda_packets &p, const Run &run, Watch &watch,
+                                           bool here, int first)
+{
+    int line = first;
+    do
+        add_up<DTYPE, WHOLE, PLAIN>(p, run, watch, here, line);
+    while ((line += (int)blockDim.x / WARP) < run.end && here && !watch.lost);
+    if (!p.results)
+        return;
+    line = first;
+    do
+        take_results<WHOLE, PLAIN>(p, run, watch, here, line);
+    while ((line += (int)blockDim.x / WARP) < run.end && here && !watch.lost);
+}
+
+/*
+ * Each half is gone through twice, first with a line that nobody has: so its code is here before the stream
+ * has come, and the other half's while peers' lines are under way.
+ */
+template <int DTYPE, bool WHOLE, bool PLAIN>
+__device__ __forceinline__ void run_lines(const weft_cuda_packets &p)
+{
+    uint64_t *mine = p.epochs + (int64_t)blockIdx.x * WEFT_CUDA_LINE_WORDS;
+    int begin = (int)(blockIdx.x * p.chunk_packets), first = begin + (int)threadIdx.x / WARP;
+    Run run = {begin, (int)min(p.row_bytes / LINE_BYTES, begin + p.chunk_packets)};
+    Watch watch = {0, 0, false};
+    bool has_lines = first < run.end;
+#pragma unroll 1
+    for (int dry = 1; dry >= 0; dry--) {
+        if (!dry) {
+            wait_for_stream();
+            run.epoch = __ldcg(mine) + 1;
+            run.parity = (int64_t)(run.epoch & 1) * p.parity_bytes;
+        }
+        send_all<WHOLE, PLAIN>(p, run, has_lines && !dry, dry ? begin : first);
+    }
+#pragma unroll 1
+    for (int dry = 1; dry >= 0; dry--)
+        finish_all<DTYPE, WHOLE, PLAIN>(p, run, watch, has_lines && !dry, dry ? begin : first);
+    /* every thread has read the number, and of a run that was given up none is counted */
+    if (!__syncthreads_or(watch.lost) && threadIdx.x == 0)
+        *mine = run.epoch;
+}
+
+/* Whether all of the caller's memory is of whole words. Parameters come from memory, too: this has them here
+ * before the stream has come. */
+__device__ __forceinline__ bool whole_words(const weft_cuda_packets &p)
 {
     uintptr_t all = 0, bytes = 0;
 #pragma unroll 1
@@ -318,74 +366,25 @@ __device__ __forceinline__ bool touch_parameters(const weft_cuda_packets &p)
                (uintptr_t)p.peer[r].back;
         bytes |= (uintptr_t)p.peer[r].bytes;
     }
-    return !all || !p.aligned || bytes % WORD;
+    return all && p.aligned && bytes % WORD == 0;
 }
 
-/* All lines of the CTA, the same number for every thread: a warp's go together. */
-template <bool WHOLE>
-__device__ __forceinline__ void send_all(const weft_cuda_packets &p, const Run &run, int64_t base)
+template <int DTYPE, bool WHOLE> __device__ __forceinline__ void run_any(const weft_cuda_packets &p)
 {
-    do {
-        if (run.odd)
-            send_odd_slices<WHOLE>(p, run, base);
-        else
-            send_slices<WHOLE>(p, run, base);
-    } while ((base += CTA_LINES) < run.stop);
-}
-
-template <int DTYPE, bool WHOLE>
-__device__ __forceinline__ void finish_all(const weft_cuda_packets &p, const Run &run, Watch &watch,
-                                           int64_t begin)
-{
-    int64_t base = begin;
-    do
-        add_up<DTYPE, WHOLE>(p, run, watch, base);
-    while ((base += CTA_LINES) < run.stop && !watch.lost);
-    base = begin;
-    do
-        take_results<WHOLE>(p, run, watch, base);
-    while ((base += CTA_LINES) < run.stop && !watch.lost);
-}
-
-/*
- * All of a hop is sent before anything is waited for. Each half is gone through twice, first with lines that
- * nobody has: so its code is here before the stream has come, and the other half's while peers' lines are
- * under way.
- */
-template <int DTYPE, bool WHOLE> __device__ __forceinline__ void run_lines(const weft_cuda_packets &p)
-{
-    uint64_t *mine = p.epochs + (int64_t)blockIdx.x * WEFT_CUDA_LINE_WORDS;
-    int64_t begin = blockIdx.x * p.chunk_packets, own = threadIdx.x / WEFT_CUDA_LINE_THREADS;
-    Run run = {begin, min(p.row_bytes / LINE_BYTES, begin + p.chunk_packets)};
-    Watch watch = {0, 0, false};
-    run.stop = run.end + own;
-    run.peers = (uint32_t)(((1ull << p.world) - 1) & ~(1ull << p.rank));
-    run.odd = touch_parameters(p);
-#pragma unroll 1
-    for (int dry = 1; dry >= 0; dry--) {
-        if (!dry) {
-            wait_for_stream();
-            run.epoch = __ldcg(mine) + 1;
-            run.parity = (int64_t)(run.epoch & 1) * p.parity_bytes;
-        }
-        send_all<WHOLE>(p, run, (dry ? run.end : begin) + own);
-    }
-#pragma unroll 1
-    for (int dry = 1; dry >= 0; dry--)
-        finish_all<DTYPE, WHOLE>(p, run, watch, (dry ? run.end : begin) + own);
-    /* every thread has read the number, and of a run that was given up none is counted */
-    if (!__syncthreads_or(watch.lost) && threadIdx.x == 0)
-        *mine = run.epoch;
+    if (whole_words(p))
+        run_lines<DTYPE, WHOLE, true>(p);
+    else
+        run_lines<DTYPE, WHOLE, false>(p);
 }
 
 } // namespace
 
 /* By what is reduced, so that a kernel has the registers of one type. */
 #define WEFT_LINES_AS(name, dtype, whole)                                                                    \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2)                                                 \
+    extern "C" __global__ void __launch_bounds__(WEFT_CUDA_PACKETS_THREADS, 2)                               \
         weft_lines_##name(const __grid_constant__ weft_cuda_packets p)                                       \
     {                                                                                                        \
-        run_lines<dtype, whole>(p);                                                                          \
+        run_any<dtype, whole>(p);                                                                            \
     }
 
 #define WEFT_LINES(name, dtype)                                                                              \

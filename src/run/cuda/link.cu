@@ -3,7 +3,7 @@
  *
  * Card: 256 threads (of lines 512), at most 64 registers, no shared memory: a CTA fits beside one of the
  * kernel that it answers, and stays for as many of its runs as it was launched for. More than some 66 of each
- * (of lines 72) on a GPU of 132 SMs get into each other's way.
+ * (WEFT_CUDA_LINK_LINES_CTAS of lines) on a GPU of 132 SMs get into each other's way.
  */
 #include "collective.h"
 #include "link.h"
@@ -12,7 +12,12 @@
 namespace
 {
 
-enum { THREADS = WEFT_CUDA_LINK_THREADS, DEPTH = 8, PEERS = WEFT_CUDA_LINK_PEERS };
+enum {
+    THREADS = WEFT_CUDA_LINK_THREADS,
+    DEPTH = 8,
+    PEERS = WEFT_CUDA_LINK_PEERS,
+    ROUND_LINES = THREADS / WEFT_CUDA_LINE_THREADS
+};
 
 /* Says that this CTA is there, and how many runs it has answered. */
 __device__ __forceinline__ uint64_t begin(const weft_cuda_link &p)
@@ -159,21 +164,42 @@ __device__ __forceinline__ bool any_of_hop(int hop, bool yes)
     return any;
 }
 
-/* What a thread of a hop has of a round: its part of as many lines as the hop's threads have. */
+/*
+ * A round of a hop: as many lines as its threads have, as many of each of the CTA's chunks, from `first` of
+ * theirs on.
+ */
 struct Round {
-    int64_t first, end; /* lines */
-    uint64_t due;       /* of the first thread */
-
-    __device__ __forceinline__ int64_t line() const
-    {
-        return first + (int)threadIdx.x % THREADS / WEFT_CUDA_LINE_THREADS;
-    }
-    __device__ __forceinline__ int64_t at() const
-    {
-        return line() * WEFT_CUDA_LINE_BYTES +
-               (int)threadIdx.x % WEFT_CUDA_LINE_THREADS * WEFT_CUDA_PACKET_BYTES;
-    }
+    int64_t first;
+    int64_t line;    /* of which the thread has its part; -1: none */
+    int64_t carried; /* lines */
+    uint64_t due;    /* of the first thread */
 };
+
+/* How many of a round's lines are of one chunk. */
+__device__ __forceinline__ int part_of(const weft_cuda_link &p)
+{
+    return ROUND_LINES / (int)p.chunks;
+}
+
+/* All before it is waited for: a link's time counts from what is noticed. */
+__device__ __forceinline__ Round round_of(const weft_cuda_link &p, int hop, int64_t first)
+{
+    int slot = (int)threadIdx.x % THREADS / WEFT_CUDA_LINE_THREADS, part = part_of(p);
+    Round r = {first, -1, 0, 0};
+    for (int i = 0; i < (int)p.chunks; i++) {
+        int64_t begin = (blockIdx.x + i * gridDim.x) * p.chunk_packets + first,
+                count = min(min((int64_t)part, p.chunk_packets - first), p.hop[hop].lines - begin);
+        r.carried += max(count, (int64_t)0);
+        if (slot >= i * part && slot < i * part + count)
+            r.line = begin + slot - i * part;
+    }
+    return r;
+}
+
+__device__ __forceinline__ int64_t bytes_at(int64_t line)
+{
+    return line * WEFT_CUDA_LINE_BYTES + (int)threadIdx.x % WEFT_CUDA_LINE_THREADS * WEFT_CUDA_PACKET_BYTES;
+}
 
 enum { LAST = WEFT_CUDA_LINE_THREADS - 1 };
 
@@ -193,18 +219,17 @@ __device__ __forceinline__ bool notice_lines(const weft_cuda_link &p, int hop, R
     const weft_cuda_link_hop &h = p.hop[hop];
     int lane = (int)threadIdx.x % WEFT_CUDA_LINE_THREADS;
     const char *watched = h.watched + (int64_t)(epoch & 1) * p.parity_bytes +
-                          min(r.line(), h.watched_lines - 1) * WEFT_CUDA_LINE_BYTES +
+                          min(max(r.line, (int64_t)0), h.watched_lines - 1) * WEFT_CUDA_LINE_BYTES +
                           (p.marked ? lane : LAST) * WEFT_CUDA_PACKET_BYTES;
     uint64_t until = now_ns() + p.deadline_ns;
-    bool looks = r.line() < r.end && (p.marked || lane == LAST), lost = false;
+    bool looks = r.line >= 0 && (p.marked || lane == LAST), lost = false;
     while (looks && !lost &&
            !(p.marked ? take_marked(watched) : (int64_t)(packet_get(watched).epoch - epoch) >= 0))
         lost = now_ns() > until;
     if (any_of_hop(hop, lost))
         return false;
     if (threadIdx.x % THREADS == 0)
-        r.due = carry(p, (min(r.end, r.first + WEFT_CUDA_CTA_LINES) - r.first) * p.busy_ps / 1000) +
-                (uint64_t)p.latency_ns;
+        r.due = carry(p, r.carried * p.busy_ps / 1000) + (uint64_t)p.latency_ns;
     return true;
 }
 
@@ -213,40 +238,41 @@ __device__ __forceinline__ void load_images(const weft_cuda_link &p, int hop, co
 {
 #pragma unroll
     for (int i = 0; i < PEERS; i++)
-        if (r.line() < r.end && i + 1 < p.world)
-            image[i] = __ldg((const ulonglong2 *)(p.hop[hop].images + (i + 1) * p.row_bytes + r.at()));
+        if (r.line >= 0 && i + 1 < p.world)
+            image[i] =
+                __ldg((const ulonglong2 *)(p.hop[hop].images + (i + 1) * p.row_bytes + bytes_at(r.line)));
 }
 
 __device__ __forceinline__ void put_lines(const weft_cuda_link &p, int hop, const Round &r, uint64_t epoch,
                                           const ulonglong2 image[PEERS])
 {
-    char *inbox = p.hop[hop].inbox + (int64_t)(epoch & 1) * p.parity_bytes + r.at();
+    char *inbox = p.hop[hop].inbox + (int64_t)(epoch & 1) * p.parity_bytes + bytes_at(r.line);
     if (threadIdx.x % THREADS == 0)
         sleep_until(r.due);
     any_of_hop(hop, false);
 #pragma unroll
     for (int i = 0; i < PEERS; i++)
-        if (r.line() < r.end && i + 1 < p.world)
+        if (r.line >= 0 && i + 1 < p.world)
             packet_put(inbox + (i + 1) * p.row_bytes, image[i].x,
                        !p.marked && threadIdx.x % WEFT_CUDA_LINE_THREADS == LAST ? epoch : image[i].y);
 }
 
-/* A chunk, of every peer: a round is noticed while the one before it is under way, as a link carries what
- * follows. */
-__device__ __forceinline__ bool answer_lines(const weft_cuda_link &p, int hop, int64_t first, int64_t end,
-                                             uint64_t epoch)
+/* The CTA's chunks, of every peer: a round is noticed while the one before it is under way, as a link carries
+ * what follows. */
+__device__ __forceinline__ bool answer_lines(const weft_cuda_link &p, int hop, uint64_t epoch)
 {
-    Round now = {first, end};
+    Round now = round_of(p, hop, 0);
     ulonglong2 image[PEERS];
     load_images(p, hop, now, image);
     if (!notice_lines(p, hop, now, epoch))
         return false;
     while (true) {
-        Round next = {now.first + WEFT_CUDA_CTA_LINES, end};
-        if (next.first < end && !notice_lines(p, hop, next, epoch))
+        Round next = round_of(p, hop, now.first + part_of(p));
+        bool ends = next.first >= p.chunk_packets;
+        if (!ends && !notice_lines(p, hop, next, epoch))
             return false;
         put_lines(p, hop, now, epoch, image);
-        if (next.first >= end)
+        if (ends)
             return true;
         now = next;
         load_images(p, hop, now, image);
@@ -286,10 +312,9 @@ extern "C" __global__ void __launch_bounds__(2 * THREADS, 2)
 {
     int hop = (int)threadIdx.x / THREADS;
     uint64_t run = begin(p), end = run + p.runs;
-    int64_t first = blockIdx.x * p.chunk_packets, last = min(p.hop[hop].lines, first + p.chunk_packets);
     bool goes_on = true;
-    for (; run < end && goes_on; run++)
-        goes_on = first >= last || answer_lines(p, hop, first, last, run + 1);
+    for (; run < end && goes_on && blockIdx.x * p.chunk_packets < p.hop[hop].lines; run++)
+        goes_on = answer_lines(p, hop, run + 1);
     __syncthreads();
     if (threadIdx.x == 0)
         p.answered[blockIdx.x * WEFT_CUDA_LINE_WORDS] = end;

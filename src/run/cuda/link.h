@@ -9,8 +9,9 @@
  * moves in one direction, stores what such a lane of every peer stores at this rank, and says DONE.
  * weft_link_packets stands for those whose plans go by packets: a chunk of every peer's packets comes when
  * the rank's own has arrived there and the link has carried them. weft_link_lines does so with lines, each of
- * their two hops by WEFT_CUDA_LINK_THREADS threads of its own: what comes late of one holds up none of the
- * other. And with as many bytes of a product's sums as marked words (exchange.h).
+ * their hops by WEFT_CUDA_LINK_THREADS threads of its own: what comes late of one holds up none of the other.
+ * A CTA of it may have several of the rank's chunks, and goes on with all of them at once. And with as many
+ * bytes of a product's sums as marked words (exchange.h).
  */
 #ifndef WEFT_RUN_CUDA_LINK_H
 #define WEFT_RUN_CUDA_LINK_H
@@ -20,9 +21,12 @@
 enum {
     WEFT_CUDA_LINK_THREADS = 256,
     WEFT_CUDA_LINK_PEERS = 7,
-    /* Half of what a flag takes from one kernel of a GPU to another and back, 1.9 us: this long ago the rank
-     * made what is seen here, and an emulated link counts from then. */
-    WEFT_CUDA_LINK_NOTICE_NS = 950
+    WEFT_CUDA_LINK_LINES_CTAS = 72,
+    /* Half of what it takes from one SM of a GPU to another and back: this long ago the rank made what is
+     * seen here, and an emulated link counts from then. A signal, 1.8 to 1.9 us (the release waits for what
+     * was stored before); a packet, 0.53 to 0.79. */
+    WEFT_CUDA_LINK_SIGNAL_NS = 900,
+    WEFT_CUDA_LINK_PACKET_NS = 260
 };
 
 /* What peers store at the rank, out of a copy of what it is to have in the end. */
@@ -65,10 +69,11 @@ typedef struct weft_cuda_link {
     const uint64_t *payload; /* [peer * packets + at] */
     const char *watched;     /* where peer 1 has those of the rank */
     char *inbox;
-    int64_t packets, chunk_packets, row_bytes, parity_bytes;
+    int64_t packets, chunk_packets, row_bytes, parity_bytes; /* chunk_packets: or lines */
     int64_t busy_ps;           /* the link carries a packet of every peer, or a line */
     weft_cuda_link_hop hop[2]; /* lines */
-    int32_t marked;            /* which have no number: see exchange.h */
+    int64_t chunks; /* of lines of the rank, that a CTA has: its number, and so many CTAs on, ... */
+    int32_t marked; /* which have no number: see exchange.h */
 } weft_cuda_link;
 
 #endif

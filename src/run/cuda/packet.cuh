@@ -35,8 +35,10 @@ __device__ __forceinline__ Packet packet_get(const char *from)
 /* ---- waiting: P has `control`, `controls`, `world`, `stop` and `deadline_ns` -----------------------------
  */
 
-/* The first expired wait of the rank writes the record, then raises every rank's abort word. */
-template <class P> __device__ void packet_expired(const P &p, int from, uint64_t have, uint64_t want)
+/* The first expired wait of the rank writes the record, then raises every rank's abort word. Called, lest
+ * code that nobody runs be fetched with that around it. */
+template <class P>
+__device__ __noinline__ void packet_expired(const P &p, int from, uint64_t have, uint64_t want)
 {
     weft_cuda_record *record = &p.control->record;
     if (atomicCAS(&record->set, 0u, 1u) == 0) {

@@ -4,21 +4,20 @@
 #include "core/dtype.h"
 #include "core/round.h"
 
-/* Two hops go by lines: in one, packets a thread have come sooner. */
-static bool by_lines(const weft_plan_part *part)
+static bool by_lines(const weft_plan_part *part, weft_cuda_wire wire)
 {
-    return part->problem.schedule == WEFT_SCHEDULE_TWO_SHOT_PACKETS;
+    return weft_cuda_by_lines(part->problem.op, part->problem.schedule, wire);
 }
 
 /* What a CTA has a whole number of, of payload and as it is sent. */
-static int64_t unit_payload(const weft_plan_part *part, bool whole)
+static int64_t unit_payload(const weft_plan_part *part, weft_cuda_wire wire)
 {
-    return by_lines(part) ? weft_cuda_line_payload(whole) : WEFT_CUDA_PACKET_PAYLOAD;
+    return by_lines(part, wire) ? weft_cuda_line_payload(wire.whole_lines) : WEFT_CUDA_PACKET_PAYLOAD;
 }
 
-static int64_t unit_bytes(const weft_plan_part *part)
+static int64_t unit_bytes(const weft_plan_part *part, weft_cuda_wire wire)
 {
-    return by_lines(part) ? WEFT_CUDA_LINE_BYTES : WEFT_CUDA_PACKET_BYTES;
+    return by_lines(part, wire) ? WEFT_CUDA_LINE_BYTES : WEFT_CUDA_PACKET_BYTES;
 }
 
 /* Payload of the longest row of an inbox. */
@@ -32,14 +31,14 @@ static int64_t share_bytes(const weft_plan_part *part)
     return cols * (int64_t)weft_dtype_size(part->problem.dtype);
 }
 
-static int64_t row_bytes(const weft_plan_part *part, bool whole)
+static int64_t row_bytes(const weft_plan_part *part, weft_cuda_wire wire)
 {
-    return weft_divide_up(share_bytes(part), unit_payload(part, whole)) * unit_bytes(part);
+    return weft_divide_up(share_bytes(part), unit_payload(part, wire)) * unit_bytes(part, wire);
 }
 
-size_t weft_cuda_inbox_bytes(const weft_plan_part *part, bool whole)
+size_t weft_cuda_inbox_bytes(const weft_plan_part *part, weft_cuda_wire wire)
 {
-    return (size_t)(2 * part->world * row_bytes(part, whole));
+    return (size_t)(2 * part->world * row_bytes(part, wire));
 }
 
 uint32_t weft_cuda_packets_grid(const weft_cuda_packets *p)
@@ -51,8 +50,9 @@ uint32_t weft_cuda_packets_grid(const weft_cuda_packets *p)
 
 uint32_t weft_cuda_packets_threads(const weft_cuda_packets *p)
 {
-    return p->lines || p->chunk_packets <= WEFT_CUDA_COLLECTIVE_THREADS ? WEFT_CUDA_COLLECTIVE_THREADS
-                                                                        : WEFT_CUDA_PACKETS_THREADS;
+    int64_t wanted = p->chunk_packets * (p->lines ? WEFT_CUDA_ROUND_THREADS : 1);
+
+    return wanted <= WEFT_CUDA_COLLECTIVE_THREADS ? WEFT_CUDA_COLLECTIVE_THREADS : WEFT_CUDA_PACKETS_THREADS;
 }
 
 /* Where this rank's row of rank r's inbox is. A rank in the loop sends to itself what stands for a peer's. */
@@ -85,35 +85,8 @@ static void bind_inboxes(const weft_plan_part *part, const weft_cuda_binding *bi
     }
 }
 
-weft_status weft_cuda_packets_make(const weft_plan_part *part, const weft_cuda_binding *binding,
-                                   weft_cuda_packets *packets, weft_error_text *error)
-{
-    int64_t size = (int64_t)weft_dtype_size(part->problem.dtype), tile = part->problem.tuning.tile_n;
-    weft_cuda_packets made = {.world = part->world,
-                              .rank = part->rank,
-                              .bytes = share_bytes(part),
-                              .dtype = (int32_t)part->problem.dtype,
-                              .reduction = weft_cuda_reduction_of(&part->problem),
-                              .lines = by_lines(part),
-                              .whole_lines = by_lines(part) && binding->whole_lines};
-
-    if (part->world > WEFT_CUDA_PACKET_RANKS)
-        return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "packets on GPUs are for at most %d ranks, not %d",
-                              WEFT_CUDA_PACKET_RANKS, part->world);
-    made.row_bytes = row_bytes(part, binding->whole_lines);
-    made.parity_bytes = made.row_bytes * part->world;
-    made.chunk_packets = weft_divide_up(tile && tile * size < made.bytes ? tile * size : made.bytes,
-                                        unit_payload(part, binding->whole_lines));
-    bind_inboxes(part, binding, &made);
-    for (uint32_t i = 0; i < part->task_count; i++)
-        made.reduces |= part->tasks[i].kind == WEFT_TASK_REDUCE;
-    made.epochs = binding->signals[part->rank] + (size_t)part->signal_count * WEFT_CUDA_LINE_WORDS;
-    *packets = made;
-    return WEFT_OK;
-}
-
 /* Slices. The first of a slice's chunks comes first. */
-static void bind_lines(const weft_plan_part *part, const char *send, char *recv, weft_cuda_packets *p)
+static void place_lines(const weft_plan_part *part, weft_cuda_packets *p, weft_cuda_packet_rows *rows)
 {
     int64_t size = (int64_t)weft_dtype_size(part->problem.dtype);
 
@@ -122,22 +95,16 @@ static void bind_lines(const weft_plan_part *part, const char *send, char *recv,
         const weft_region *to = weft_task_regions(part, task), *from = to + task->destinations;
         bool reduces = task->kind == WEFT_TASK_REDUCE,
              sends = task->kind == WEFT_TASK_COPY && to->rows > 0 && to->rank != part->rank;
-        weft_cuda_packet_peer *owner;
 
         if (!reduces && !sends)
             continue;
-        owner = &p->peer[to->rank];
-        if (!owner->send) {
-            int64_t begin = (reduces ? to : from)->col0 * size;
-
-            owner->send = send + begin;
-            owner->recv = recv + begin;
-        }
-        owner->bytes += to->cols * size;
+        if (rows->send_at[to->rank] < 0)
+            rows->send_at[to->rank] = rows->recv_at[to->rank] = (reduces ? to : from)->col0 * size;
+        p->peer[to->rank].bytes += to->cols * size;
     }
 }
 
-static void bind_packets(const weft_plan_part *part, const char *send, char *recv, weft_cuda_packets *p)
+static void place_packets(const weft_plan_part *part, weft_cuda_packets *p, weft_cuda_packet_rows *rows)
 {
     bool hears[WEFT_CUDA_PACKET_RANKS] = {false};
 
@@ -146,16 +113,16 @@ static void bind_packets(const weft_plan_part *part, const char *send, char *rec
         bool copy = part->tasks[i].kind == WEFT_TASK_COPY && to->rows > 0;
 
         if (copy && to->rank != part->rank) { /* into a peer's inbox */
-            p->peer[to->rank].send = send + from->row0 * p->bytes;
+            rows->send_at[to->rank] = from->row0 * p->bytes;
             hears[to->rank] = true;
         } else if (copy && part->operands[from->operand].place == WEFT_PLACE_STAGING) {
-            p->peer[from->row0].recv = recv + to->row0 * p->bytes;
+            rows->recv_at[from->row0] = to->row0 * p->bytes;
         } else if (copy) { /* what stays here */
-            p->peer[part->rank].send = send + from->row0 * p->bytes;
-            p->peer[part->rank].recv = recv + to->row0 * p->bytes;
+            rows->send_at[part->rank] = from->row0 * p->bytes;
+            rows->recv_at[part->rank] = to->row0 * p->bytes;
         } else if (part->tasks[i].kind == WEFT_TASK_REDUCE) {
-            p->peer[0].recv = recv;
-            p->peer[part->rank].send = send + (from + part->rank)->row0 * p->bytes;
+            rows->recv_at[0] = 0;
+            rows->send_at[part->rank] = (from + part->rank)->row0 * p->bytes;
         }
     }
     /* Who neither hears nor is heard in the plan is not waited for: two that are not the root of a broadcast.
@@ -166,21 +133,52 @@ static void bind_packets(const weft_plan_part *part, const char *send, char *rec
                 p->peer[r].to = NULL;
 }
 
-void weft_cuda_packets_bind(const weft_plan_part *part, const void *send, void *recv, weft_cuda_packets *p)
+weft_status weft_cuda_packets_make(const weft_plan_part *part, const weft_cuda_binding *binding,
+                                   weft_cuda_packets *packets, weft_cuda_packet_rows *rows,
+                                   weft_error_text *error)
+{
+    int64_t size = (int64_t)weft_dtype_size(part->problem.dtype), tile = part->problem.tuning.tile_n;
+    weft_op op = part->problem.op;
+    weft_cuda_packets made = {.world = part->world,
+                              .rank = part->rank,
+                              .bytes = share_bytes(part),
+                              .dtype = (int32_t)part->problem.dtype,
+                              .reduction = weft_cuda_reduction_of(&part->problem),
+                              .lines = by_lines(part, binding->wire),
+                              .whole_lines = by_lines(part, binding->wire) && binding->wire.whole_lines};
+
+    if (part->world > WEFT_CUDA_PACKET_RANKS)
+        return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "packets on GPUs are for at most %d ranks, not %d",
+                              WEFT_CUDA_PACKET_RANKS, part->world);
+    made.row_bytes = row_bytes(part, binding->wire);
+    made.parity_bytes = made.row_bytes * part->world;
+    made.chunk_packets = weft_divide_up(tile && tile * size < made.bytes ? tile * size : made.bytes,
+                                        unit_payload(part, binding->wire));
+    bind_inboxes(part, binding, &made);
+    for (uint32_t i = 0; i < part->task_count; i++)
+        made.reduces |= part->tasks[i].kind == WEFT_TASK_REDUCE;
+    made.epochs = binding->signals[part->rank] + (size_t)part->signal_count * WEFT_CUDA_LINE_WORDS;
+    for (int r = 0; r < part->world; r++)
+        rows->send_at[r] = rows->recv_at[r] = -1;
+    /* all_reduce and broadcast have one row; slices begin on 16 bytes of it */
+    rows->aligned =
+        made.bytes % WEFT_CUDA_PACKET_PAYLOAD == 0 || op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_BROADCAST;
+    if (made.lines)
+        place_lines(part, &made, rows);
+    else
+        place_packets(part, &made, rows);
+    *packets = made;
+    return WEFT_OK;
+}
+
+void weft_cuda_packets_bind(const weft_cuda_packet_rows *rows, const void *send, void *recv,
+                            weft_cuda_packets *p)
 {
     uintptr_t ends = (uintptr_t)send | (uintptr_t)recv;
 
-    for (int r = 0; r < part->world; r++) {
-        p->peer[r].send = NULL;
-        p->peer[r].recv = NULL;
-        p->peer[r].bytes = 0;
+    for (int r = 0; r < p->world; r++) {
+        p->peer[r].send = rows->send_at[r] < 0 ? NULL : (const char *)send + rows->send_at[r];
+        p->peer[r].recv = rows->recv_at[r] < 0 ? NULL : (char *)recv + rows->recv_at[r];
     }
-    if (p->lines)
-        bind_lines(part, send, recv, p);
-    else
-        bind_packets(part, send, recv, p);
-    /* all_reduce and broadcast have one row; slices begin on 16 bytes of it */
-    p->aligned = ends % WEFT_CUDA_PACKET_PAYLOAD == 0 &&
-                 (p->bytes % WEFT_CUDA_PACKET_PAYLOAD == 0 || part->problem.op == WEFT_OP_ALL_REDUCE ||
-                  part->problem.op == WEFT_OP_BROADCAST);
+    p->aligned = ends % WEFT_CUDA_PACKET_PAYLOAD == 0 && rows->aligned;
 }

@@ -29,6 +29,7 @@ static size_t lay_out(weft_plan *plan)
 {
     weft_cuda_plan *p = weft_cuda_plan_of(plan);
     const weft_plan_part *part = &plan->part;
+    weft_cuda_wire wire = weft_cuda_wire_of(weft_cuda_of(plan->group));
     size_t at = 0;
     uint32_t signals;
 
@@ -43,7 +44,7 @@ static size_t lay_out(weft_plan *plan)
             (int64_t)weft_round_up_bytes(line > 0 ? (size_t)line : 1, 8); /* 16 bytes of 16-bit elements */
         p->offsets[i] = at;
         if (weft_schedule_is_packets(part->problem.schedule))
-            at = weft_round_up_bytes(at + weft_cuda_inbox_bytes(part, weft_cuda_of(plan->group)->adds), 1024);
+            at = weft_round_up_bytes(at + weft_cuda_inbox_bytes(part, wire), 1024);
         else if (weft_cuda_exchange_bytes(part, i))
             at = weft_round_up_bytes(at + weft_cuda_exchange_bytes(part, i), 1024);
         else
@@ -52,8 +53,7 @@ static size_t lay_out(weft_plan *plan)
                                      1024);
     }
     p->inboxes_at = at;
-    p->signals_at = weft_round_up_bytes(
-        at + weft_cuda_halves_bytes(&p->collective, weft_cuda_of(plan->group)->adds), 1024);
+    p->signals_at = weft_round_up_bytes(at + weft_cuda_halves_bytes(&p->collective, wire), 1024);
     signals = p->collective.world ? p->collective.signal_count : part->signal_count;
     at = p->signals_at + (signals + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_LINE_WORDS;
     p->control_at = at;
@@ -432,8 +432,10 @@ static weft_status open_plan(weft_plan *plan, weft_plan_part *given)
     if (!plan->loaded && weft_problem_can_be_staged(&plan->part.problem) &&
         weft_cuda_chunks_pay(&basis, &plan->part.problem))
         plan->reached = plan->touched;
-    if (status == WEFT_OK)
-        status = weft_cuda_alloc(group, lay_out(plan), 1024, &block);
+    if (status == WEFT_OK) {
+        plan->bytes = lay_out(plan);
+        status = weft_cuda_alloc(group, plan->bytes, 1024, &block);
+    }
     if (status != WEFT_OK)
         return status;
     p->block = block;

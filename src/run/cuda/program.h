@@ -8,6 +8,7 @@
 #define WEFT_RUN_CUDA_PROGRAM_H
 
 #include "plan/plan.h"
+#include "run/cuda/collective.h"
 #include "run/cuda/emulate.h"
 #include "run/cuda/task.h"
 #include "run/cuda/walker.h"
@@ -38,7 +39,7 @@ typedef struct weft_cuda_binding {
     char *const *inboxes;
     const weft_operands *values; /* NULL, or a run's: alpha and scales in device memory */
     bool shared;                 /* ranks of the group have parts of one GPU */
-    bool whole_lines;            /* 128 bytes that a warp stores at once come so to any rank */
+    weft_cuda_wire wire;
     bool given; /* somebody else's plan: nothing is known of its copies but what the checker proves */
 } weft_cuda_binding;
 

@@ -20,6 +20,11 @@ static int64_t leading(const weft_operand *operand, int64_t rows, int64_t cols, 
     return (int64_t)weft_round_up_bytes((size_t)(line > 0 ? line : 1), 8); /* 16 bytes of 16-bit elements */
 }
 
+static weft_cuda_wire wire_of(const weft_cuda_world *w)
+{
+    return (weft_cuda_wire){.whole_lines = true, .apart = w->running == 1};
+}
+
 /* Lays every operand out at the same offset on all ranks, big enough for the largest instance. */
 static size_t lay_out(weft_cuda_world *w, bool dense, size_t *offsets)
 {
@@ -39,7 +44,7 @@ static size_t lay_out(weft_cuda_world *w, bool dense, size_t *offsets)
         if (weft_cuda_exchange_bytes(part, o))
             most = weft_cuda_exchange_bytes(part, o);
         if (weft_schedule_is_packets(part->problem.schedule) && operand->place != WEFT_PLACE_USER)
-            most = weft_cuda_inbox_bytes(part, true);
+            most = weft_cuda_inbox_bytes(part, wire_of(w));
         offsets[o] = at;
         at = weft_round_up_bytes(at + most, 1024);
     }
@@ -56,7 +61,7 @@ static weft_status give_memory(weft_cuda_world *w, const weft_cuda_world_options
     if (part->operand_count > 64)
         return weft_error_set(error, WEFT_ERR_UNSUPPORTED, "a plan of %u operands", part->operand_count);
     inboxes_at = lay_out(w, options->dense, offsets);
-    data = weft_round_up_bytes(inboxes_at + weft_cuda_halves_bytes(collective, true), 1024);
+    data = weft_round_up_bytes(inboxes_at + weft_cuda_halves_bytes(collective, wire_of(w)), 1024);
     signal_bytes = (signal_count + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_LINE_WORDS;
     status = weft_cuda_heap_grain(w->device, &grain, error);
     if (status == WEFT_OK)
@@ -166,7 +171,7 @@ static weft_status make_all(weft_cuda_world *w, const weft_problem *problem,
                                      .link_late_ns = options->link_late_ns,
                                      .peers = options->alone ? w->parts : NULL,
                                      .done_posts = lanes_say_done ? done_posts : NULL,
-                                     .whole_lines = true,
+                                     .wire = wire_of(w),
                                      .collective = w->collectives[r].world ? &w->collectives[r] : NULL,
                                      .inboxes = inboxes,
                                      .shared = w->running > 1};

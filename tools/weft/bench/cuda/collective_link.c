@@ -2,7 +2,7 @@
  * The collectives with --link: rank 0 of `-n` runs with the whole GPU, as the library would run it; its peers
  * are their memory, and what they would send comes over an emulated link (run/cuda/link.h). Each schedule is
  * checked on small integers, every element, what peers store at the rank included; then graphs of many runs
- * are replayed.
+ * are replayed, and what the last one leaves is checked again.
  *
  * The bound is what the best schedule must move in one direction over the link's rate, and a latency for each
  * of its hops: of all_reduce the faster of everything from everyone in one hop and slices in two.
@@ -126,8 +126,9 @@ static int make_memory(link_bench *b, loop *l)
         offset[o] = at;
         for (size_t r = 0; r < world; r++)
             l->places[o * world + r].ld = cols;
-        at = weft_round_up_bytes(
-            at + (inbox ? weft_cuda_inbox_bytes(part, true) : (size_t)(rows * cols) * b->data.element), 1024);
+        at = weft_round_up_bytes(at + (inbox ? weft_cuda_inbox_bytes(part, (weft_cuda_wire){true, true})
+                                             : (size_t)(rows * cols) * b->data.element),
+                                 1024);
     }
     signal_bytes = (part->signal_count + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_LINE_WORDS;
     if (failed(&b->error, weft_cuda_heap_grain(&b->device, &grain, &b->error)) ||
@@ -400,36 +401,39 @@ static int fill_row(const link_bench *b, const weft_cuda_packets *p, int r, bool
 static int make_line_peers(link_bench *b, loop *l)
 {
     const weft_cuda_packets *p = &l->executor.packets;
-    int status = 0;
+    int status = 0, hops = p->results ? 2 : 1;
+    int64_t chunks = weft_cuda_packets_grid(p);
     size_t bytes[2] = {(size_t)p->parity_bytes, (size_t)p->parity_bytes};
     char *images = calloc(2, (size_t)p->parity_bytes + 16);
     void *at[2] = {0};
 
     if (!images)
         status = 1;
-    for (int hop = 0; hop < 2; hop++)
+    for (int hop = 0; hop < hops; hop++)
         for (int r = 1; r < b->data.world && !status; r++)
             status = fill_row(b, p, r, hop == 1,
                               (uint64_t *)(void *)(images + hop * p->parity_bytes + r * p->row_bytes));
     if (status)
         status = failed(&b->error, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for lines"));
-    l->peers_grid = weft_cuda_packets_grid(p);
+    l->peers.chunks = weft_divide_up(chunks, WEFT_CUDA_LINK_LINES_CTAS);
+    l->peers_grid = (unsigned)weft_divide_up(chunks, l->peers.chunks);
     if (!status)
         status = load_peers(b, l, (const void *[]){images, images + bytes[0]}, bytes, 2, at);
     free(images);
     if (status)
         return status;
-    l->link_bytes = (double)(b->data.world - 1) * (double)p->row_bytes * 2;
+    l->link_bytes = (double)(b->data.world - 1) * (double)p->row_bytes * hops;
     l->peers.hop[0] = (weft_cuda_link_hop){.images = at[0],
                                            .watched = p->peer[1].to,
                                            .inbox = (char *)(uintptr_t)p->inbox,
                                            .lines = lines_of(p->peer[0].bytes),
                                            .watched_lines = lines_of(p->peer[1].bytes)};
-    l->peers.hop[1] = (weft_cuda_link_hop){.images = at[1],
-                                           .watched = p->peer[1].back,
-                                           .inbox = (char *)(uintptr_t)p->results,
-                                           .lines = lines_of(p->peer[1].bytes),
-                                           .watched_lines = lines_of(p->peer[0].bytes)};
+    if (p->results)
+        l->peers.hop[1] = (weft_cuda_link_hop){.images = at[1],
+                                               .watched = p->peer[1].back,
+                                               .inbox = (char *)(uintptr_t)p->results,
+                                               .lines = lines_of(p->peer[1].bytes),
+                                               .watched_lines = lines_of(p->peer[0].bytes)};
     l->peers.chunk_packets = p->chunk_packets;
     l->peers.row_bytes = p->row_bytes;
     l->peers.parity_bytes = p->parity_bytes;
@@ -447,16 +451,17 @@ static int make_loop(link_bench *b, loop *l)
     for (int r = 0; r < b->data.world; r++)
         l->heard[r] = weft_cuda_done_lanes(&l->parts[r], 0);
     binding = (weft_cuda_binding){
-        .places = l->places, .signals = l->signals, .done_posts = l->heard, .whole_lines = true};
+        .places = l->places, .signals = l->signals, .done_posts = l->heard, .wire = {true, true}};
     if (failed(&b->error, weft_cuda_executor_make(&b->device, &l->parts[0], &binding, l->controls,
                                                   b->device.crews, &limits, &l->executor, &b->error)))
         return 1;
     if (l->executor.kind == WEFT_CUDA_PACKETS)
-        weft_cuda_packets_bind(&l->parts[0], l->places[0].base, l->places[b->data.world].base,
+        weft_cuda_packets_bind(&l->executor.packet_rows, l->places[0].base, l->places[b->data.world].base,
                                &l->executor.packets);
     l->peers.world = b->data.world;
     l->peers.latency_ns = (int64_t)b->link->latency_ns;
-    l->peers.notice_ns = WEFT_CUDA_LINK_NOTICE_NS;
+    l->peers.notice_ns =
+        l->executor.kind == WEFT_CUDA_PACKETS ? WEFT_CUDA_LINK_PACKET_NS : WEFT_CUDA_LINK_SIGNAL_NS;
     l->peers.deadline_ns = (uint64_t)ANSWER_SECONDS * 1000000000u;
     return l->executor.kind != WEFT_CUDA_PACKETS ? make_signal_peers(b, l)
            : l->executor.packets.lines           ? make_line_peers(b, l)
@@ -518,8 +523,26 @@ static int end_runs(link_bench *b, loop *l)
     return failed(&b->error, status);
 }
 
-/* Two runs with recv poisoned before each, every element compared. */
-static int check(link_bench *b, loop *l, bool *ok)
+static int launch(link_bench *b, loop *l)
+{
+    return failed(&b->error, weft_cuda_executor_launch(&l->executor, b->stream, &b->error));
+}
+
+static int replay(link_bench *b, loop *l)
+{
+    TRY(cuGraphLaunch(l->runs.replay, b->stream));
+    return 0;
+}
+
+static int take(link_bench *b, CUdeviceptr from, void *to, size_t bytes)
+{
+    TRY(cuMemcpyDtoHAsync(to, from, bytes, b->stream));
+    TRY(cuStreamSynchronize(b->stream));
+    return 0;
+}
+
+/* So many runs with recv poisoned before, every element compared. */
+static int check(link_bench *b, loop *l, int runs, int (*start)(link_bench *, loop *), bool *ok)
 {
     const collective_data *d = &b->data;
     size_t bytes = (size_t)d->recv_elems * d->element;
@@ -528,19 +551,10 @@ static int check(link_bench *b, loop *l, bool *ok)
     int status =
         host ? 0 : failed(&b->error, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for results"));
 
-    for (int n = 0; n < 2 && !status; n++) {
+    if (!status) {
         memset(host, 0xa5, bytes);
-        status = put(b, recv, host, bytes) || start_peers(b, l, 1) ||
-                 failed(&b->error, weft_cuda_executor_launch(&l->executor, b->stream, &b->error)) ||
-                 end_runs(b, l);
-        if (!status)
-            status =
-                failed(&b->error,
-                       weft_cuda_check(b->device.cu,
-                                       b->device.cu->cuMemcpyDtoHAsync(host, recv, bytes, b->stream),
-                                       "cuMemcpyDtoHAsync", &b->error)) ||
-                failed(&b->error, weft_cuda_check(b->device.cu, b->device.cu->cuStreamSynchronize(b->stream),
-                                                  "cuStreamSynchronize", &b->error));
+        status = put(b, recv, host, bytes) || start_peers(b, l, (uint32_t)runs) || start(b, l) ||
+                 end_runs(b, l) || take(b, recv, host, bytes);
         *ok &= status || memcmp(host, l->results, bytes) == 0;
     }
     free(host);
@@ -618,7 +632,8 @@ static int measure_schedule(link_bench *b, weft_schedule schedule, int64_t bytes
     int status;
 
     b->data.problem.schedule = schedule;
-    status = make_loop(b, &l) || check(b, &l, &ok) || capture(b, &l) || measure(b, &l, &stats);
+    status = make_loop(b, &l) || check(b, &l, 1, launch, &ok) || check(b, &l, 1, launch, &ok) ||
+             capture(b, &l) || measure(b, &l, &stats) || check(b, &l, b->data.calls, replay, &ok);
     if (!status)
         print_row(b, &l, bytes, stats, ok);
     free_loop(b, &l);
