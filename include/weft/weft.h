@@ -519,12 +519,12 @@ WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
 
 /*
  * Collective. Plans are kept by problem in the group, so that a call of a known one costs no more than a run;
- * on the CPU another alpha or beta is no other problem. Kept are the 64 that were used last, and of those (on
- * the CPU) as many as have 64 MiB together. For a new one, another m, each rank plans by itself, and they
- * exchange nothing but what a run does: on the CPUs of one node, after the first, unless it needs more
- * memory than all before it, ranks have different CPUs, calibrations or numbers of workers, or there is a
- * file of `weft tune`. `problem` may leave its op open; the function sets it. What rank r holds, and what it
- * gets:
+ * on the CPU another alpha or beta is no other problem. Kept are the 64 that were used last, and of those as
+ * many as have 64 MiB together; on GPUs 512 MiB of their memory, and any that a graph captured. For a new
+ * one, another m, each rank plans by itself, and they exchange nothing but what a run does: on the CPUs of
+ * one node, after the first, unless it needs more memory than all before it, ranks have different CPUs,
+ * calibrations or numbers of workers, or there is a file of `weft tune`. `problem` may leave its op open; the
+ * function sets it. What rank r holds, and what it gets:
  * - ag_gemm: A rows part r, B columns part r; D = A B, columns (with GATHER_B rows) part r.
  *   GATHER_A_K: A columns part r, B columns part r; columns part r. GATHER_B_K: A rows part r, B rows part
  *   r; rows part r. B is plain in both, and they run on the CPU.

@@ -42,6 +42,7 @@ typedef struct weft_backend {
     bool (*plan_alone)(struct weft_plan *plan, weft_status *status);
     /* Frees what these made, also when they failed half-way. */
     void (*plan_destroy)(struct weft_plan *plan);
+    size_t kept_bytes; /* that plans of the one-call functions may have together, as their `bytes` says */
 
     /* Whether peers can reach the operands of a run on every rank, of a plan for whose sake this matters
      * (`reached` of it). Collective where the ranks have not told each other. NULL: they tell in every run,

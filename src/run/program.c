@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-enum { CACHE_PLANS = 64, CACHE_BYTES = 64 << 20 };
+enum { CACHE_PLANS = 64 };
 
 static weft_plan *new_plan(weft_session *s, const weft_problem *problem)
 {
@@ -106,15 +106,16 @@ weft_status weft_program_make(weft_session *s, const weft_problem *problem, weft
  * for a plan agreed on its bytes, so all drop the same ones; what each made alone it can make again. */
 static void trim_cached(weft_session *s)
 {
-    size_t bytes = 0;
+    size_t bytes = 0, most = weft_backend_of(s->group)->kept_bytes;
     int count = 0;
 
     for (weft_plan **at = &s->cached; *at;) {
         weft_plan *plan = *at;
+        size_t here = plan->bytes + (plan->staged ? plan->staged->bytes : 0);
 
         if (plan == s->cached || plan->captured || (plan->staged && plan->staged->captured) ||
-            (count < CACHE_PLANS && bytes + plan->bytes <= CACHE_BYTES)) {
-            bytes += plan->bytes;
+            (count < CACHE_PLANS && bytes + here <= most)) {
+            bytes += here;
             count++;
             at = &plan->next;
             continue;

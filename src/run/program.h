@@ -30,9 +30,9 @@ struct weft_plan {
     uint32_t touched;                          /* roles that some rank touches on a peer */
     uint32_t used;                             /* roles whose own instance this rank touches */
     const weft_binding *bind;                  /* how operands are packed; NULL: none is */
-    size_t bytes;                              /* of the largest rank's part, as the ranks agreed */
-    bool captured;                             /* a graph may run it at any time: the cache keeps it */
-    bool loaded; /* somebody's own: what its schedule is called says nothing about it */
+    size_t bytes;  /* of the largest rank's part, as the ranks agreed; on GPUs of its symmetric memory */
+    bool captured; /* a graph may run it at any time: the cache keeps it */
+    bool loaded;   /* somebody's own: what its schedule is called says nothing about it */
 
     uint32_t reached;         /* roles for whose sake there may be a plan that stages; 0: for none */
     struct weft_plan *staged; /* that plan, once it was needed (reach.h) */

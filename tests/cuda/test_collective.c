@@ -31,6 +31,7 @@ static void apart_rank(weft_group *group, void *argument)
     (void)argument;
     if (coll_begin_on(group, weft_rank(group), &r)) {
         coll_all(&r, counts, 7);
+        coll_lines(&r, 1000);
         coll_stream(&r, 60, 3000);
     }
     coll_end(&r);
@@ -77,6 +78,35 @@ static void graph_rank(weft_group *group, void *argument)
         coll_graph(&r, COLL_ELSEWHERE, 3);
     }
     coll_end(&r);
+}
+
+/* Plans are kept by what they have of the GPU's memory: 16 MiB over links have 68 MiB of inboxes, and seven
+ * of them are kept. What is given back is used again. */
+static void kept_rank(weft_group *group, void *argument)
+{
+    enum { COUNT = 4 << 20, PLANS = 12 };
+    size_t bytes = 0;
+    int kept = 0;
+    void *memory;
+
+    (void)argument;
+    CHECK_INT(weft_group_use_gpu(group, weft_rank(group)), WEFT_OK);
+    CHECK_INT(weft_alloc(group, 1024, 0, &memory), WEFT_OK);
+    CHECK_INT(weft_all_reduce(group, memory, memory, 1, WEFT_I32, WEFT_SUM), WEFT_OK);
+    for (int i = 0; i < PLANS; i++) {
+        weft_problem problem = group->session->cached->asked;
+        weft_plan *plan;
+
+        problem.count = COUNT - i;
+        CHECK_INT(weft_program_cached(group->session, &problem, &plan), WEFT_OK);
+    }
+    for (const weft_plan *plan = group->session->cached; plan; plan = plan->next, kept++)
+        bytes += plan->bytes;
+    CHECK_INT(kept, 8);
+    CHECK(bytes > (size_t)450 << 20 && bytes <= (size_t)512 << 20);
+    CHECK(weft_cuda_of(group)->committed <= (size_t)1 << 30);
+    CHECK_INT(weft_all_reduce(group, memory, memory, 1, WEFT_I32, WEFT_SUM), WEFT_OK);
+    CHECK_INT(weft_barrier(group), WEFT_OK);
 }
 
 /* What the caller asks for; of products those stage that communicate while they multiply. */
@@ -235,7 +265,7 @@ static void killed_process(int rank, void *argument)
     weft_group_free(group);
 }
 
-/* A packet each, up to the most threads; the kernel of lines has its own number. */
+/* A thread for each packet and a warp for each line, up to the most threads. */
 static void test_threads(void)
 {
     weft_cuda_packets p = {.chunk_packets = 256};
@@ -244,7 +274,10 @@ static void test_threads(void)
     p.chunk_packets = 257;
     CHECK_INT(weft_cuda_packets_threads(&p), 512);
     p.lines = 1;
+    p.chunk_packets = 8;
     CHECK_INT(weft_cuda_packets_threads(&p), 256);
+    p.chunk_packets = 9;
+    CHECK_INT(weft_cuda_packets_threads(&p), 512);
 }
 
 int main(void)
@@ -269,6 +302,9 @@ int main(void)
         fake_gpu_atomics(native);
         ranks_run(3, apart_rank, NULL);
     }
+    fake_gpu_install(2, 16, true);
+    fake_gpu_atomics(true);
+    ranks_run(2, kept_rank, NULL);
     fake_gpu_atomics(false);
     fake_gpu_install(1, 16, true);
     fake_gpu_take_counts();

@@ -79,6 +79,7 @@ const weft_backend weft_cpu_backend = {
     .plan_load = weft_cpu_plan_load,
     .plan_alone = weft_cpu_plan_alone,
     .plan_destroy = weft_cpu_plan_destroy,
+    .kept_bytes = (size_t)64 << 20,
     .run = weft_cpu_run,
     .run_on = cpu_run_on,
     .issue = weft_cpu_run,

@@ -147,6 +147,7 @@ const weft_backend weft_cuda_backend = {
     .plan_create = weft_cuda_plan_create,
     .plan_load = weft_cuda_plan_load,
     .plan_destroy = weft_cuda_plan_destroy,
+    .kept_bytes = (size_t)512 << 20,
     .reach = weft_cuda_plan_reach,
     .run = run,
     .run_on = run_on,

@@ -391,6 +391,7 @@ const weft_backend weft_cuda_nodes_backend = {
     .plan_load = weft_cpu_plan_load,
     .plan_alone = weft_cpu_plan_alone,
     .plan_destroy = weft_cpu_plan_destroy,
+    .kept_bytes = (size_t)64 << 20,
     .run = nodes_run,
     .run_on = nodes_run_on,
     .issue = nodes_issue,
