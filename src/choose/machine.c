@@ -157,6 +157,8 @@ static void tune_gpu(const weft_machine *machine, int world, int64_t regions, we
     if (open && machine->crews && p->schedule != WEFT_SCHEDULE_UNFUSED &&
         (weft_dtype_size(p->dtype) == 2 || weft_dtype_is_fp8(p->dtype)))
         tune_crews(machine, world, p);
+    else if (machine->crews && p->tuning.crew == WEFT_CREW_SMS) /* as weft tune kept it */
+        p->tuning.sums_stay = weft_crews_ring(p, p->schedule);
     p->tuning.workers = p->tuning.workers ? p->tuning.workers : machine->units;
     p->tuning.tile_m = p->tuning.tile_m ? p->tuning.tile_m : machine->tile_m;
     p->tuning.tile_n = p->tuning.tile_n ? p->tuning.tile_n : machine->tile_n;

@@ -274,7 +274,7 @@ static int keep(tuning *t, int won)
     tuned.tuning.tile_n = p->tuning.tile_n;
     tuned.tuning.tile_k = p->tuning.tile_k;
     tuned.tuning.workers = p->tuning.workers;
-    if (t->options.cuda && !t->several) {
+    if ((t->options.cuda && !t->several) || (t->simulated && t->machine.crews)) {
         tuned.tuning = p->tuning;
         tuned.tuning.sums_stay = tuned.tuning.grain_n = 0;
     }
