@@ -194,7 +194,9 @@ int weft_gemm_order(const weft_binding *bind, int64_t m, int64_t k, bool two)
 
     if (!bind->kernel->finish || m <= WEFT_GEMM_STREAM_ROWS)
         return 0;
-    panels = k > 0 && k <= bind->kc ? panels_in_order(bind, k, two) : 1;
+    panels = k > 0 && (k <= bind->kc || (bind->kernel->run_row && !panel_is_in_l1(bind)))
+                 ? panels_in_order(bind, k, two)
+                 : 1;
     return panels < GROUP_FEWEST ? 1 : (int)panels;
 }
 

@@ -114,7 +114,7 @@ static const weft_core core_amx = {
 #else
             [WEFT_COMPUTE_F16_FAST] = {AVX512_F32, WIDENED(avx512, F16, f16)},
 #endif
-            [WEFT_COMPUTE_BF16] = {.kernel = &weft_kernel_amx_bf16_32x32, 256, 1024, 1024},
+            [WEFT_COMPUTE_BF16] = {.kernel = &weft_kernel_amx_bf16_32x32, 256, 1536, 1024},
             [WEFT_COMPUTE_I8] = {.kernel = &weft_kernel_amx_i8_32x32, 256, 2048, 2048, 1024},
         },
 };
