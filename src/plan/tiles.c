@@ -120,7 +120,7 @@ static void judge(const weft_problem *p, const extents *e, const weft_gemm_steps
     double rounds;
 
     g->tile_m = weft_divide_up(e->rows, g->down);
-    if (g->tile_m > steps->mr)
+    if (g->tile_m > steps->mr || lanes == 1) /* fewer rows than a micro-tile has are for idle workers */
         g->tile_m = weft_round_up(g->tile_m, steps->mr);
     g->panels = weft_divide_up(columns, g->across);
     rows = least(g->tile_m, e->rows);

@@ -307,6 +307,21 @@ static void results_of_all_travel_dense(void)
     }
 }
 
+/* One worker cuts rows only at micro-tiles, which are slower where they are not whole. */
+static void one_worker_has_whole_micro_tiles(void)
+{
+    static const weft_gemm_steps avx512 = {
+        .mr = 12, .nr = 32, .k_step = 1, .m_tile = 360, .n_tile = 512, .k_tile = 384};
+    const layer wide = {"wide", false, 1024, 1024};
+
+    for (int w = 0; w < WORLDS; w++) {
+        weft_problem p = problem_of(WEFT_OP_GEMM_RS, WEFT_SCHEDULE_TWO_LEVEL, &wide, 512, worlds[w], 1);
+
+        weft_plan_tiles(&p, worlds[w], &avx512);
+        CHECK_INT(p.tuning.tile_m % avx512.mr, 0);
+    }
+}
+
 /* A tile that does not divide the rows leaves nobody waiting where there is one worker: it is no reason for
  * tiles so small that starting them takes longest. */
 static void one_worker_keeps_large_tiles(void)
@@ -400,6 +415,7 @@ int main(void)
     one_worker_is_left_alone();
     one_worker_sends_while_it_multiplies();
     results_of_all_travel_dense();
+    one_worker_has_whole_micro_tiles();
     one_worker_keeps_large_tiles();
     cut_rows_share_a_packed_b();
     collectives_use_the_team();
