@@ -167,7 +167,8 @@ static int make_executors(bench *b, loop *l)
     weft_cuda_limits limits = {5, 5};
 
     for (size_t i = 0; i < WEIGHTS; i++) {
-        weft_cuda_binding binding = {.places = l->places, .signals = l->signals, .whole_lines = true};
+        weft_cuda_binding binding = {
+            .places = l->places, .signals = l->signals, .wire = {.whole_lines = true, .apart = true}};
 
         for (uint32_t o = 0; o < part->operand_count; o++)
             if (part->operands[o].place == WEFT_PLACE_USER && part->operands[o].role == WEFT_ROLE_B)
@@ -227,7 +228,7 @@ static int make_peers(bench *b, loop *l)
         (weft_cuda_link){.world = WORLD,
                          .marked = 1,
                          .latency_ns = (int64_t)b->latency_ns,
-                         .notice_ns = WEFT_CUDA_LINK_NOTICE_NS,
+                         .notice_ns = WEFT_CUDA_LINK_PACKET_NS,
                          .deadline_ns = (uint64_t)ANSWER_SECONDS * 1000000000u,
                          .row_bytes = x->row_bytes,
                          .parity_bytes = x->inbox_bytes,
