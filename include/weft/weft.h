@@ -520,7 +520,7 @@ WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
 /*
  * Collective. Plans are kept by problem in the group, so that a call of a known one costs no more than a run;
  * on the CPU another alpha or beta is no other problem. Kept are the 64 that were used last, and of those as
- * many as have 64 MiB together; on GPUs 512 MiB of their memory, and any that a graph captured. For a new
+ * many as have 64 MiB together; on GPUs 512 MiB of symmetric memory, and any that a graph captured. For a new
  * one, another m, each rank plans by itself, and they exchange nothing but what a run does: on the CPUs of
  * one node, after the first, unless it needs more memory than all before it, ranks have different CPUs,
  * calibrations or numbers of workers, or there is a file of `weft tune`. `problem` may leave its op open; the
@@ -941,9 +941,10 @@ WEFT_API weft_status weft_group_use_gpu(weft_group *group, int device);
 /*
  * For groups on GPUs, not collective: with `ordered` not 0, products in one call, collectives and rounds of
  * mixture of experts of this handle go on `stream` from here on, as weft_run_on puts a run there: they return
- * when they are on it, may be captured into CUDA graphs once a call with such operands has been made, and a
- * rejected argument puts nothing on the stream. `stream` is as of weft_run_on. With 0, as at first, they
- * return when they are done. What a capture holds is kept: capture on every rank.
+ * when they are on it, may be captured into CUDA graphs once a call with such operands has been made (and
+ * its plan is still kept: capture before many others), and a rejected argument puts nothing on the stream.
+ * `stream` is as of weft_run_on. With 0, as at first, they return when they are done. What a capture holds is
+ * kept: capture on every rank.
  */
 #define WEFT_STREAM_OWN ((void *)(intptr_t)-1) /* the group's own stream */
 WEFT_API weft_status weft_group_set_stream(weft_group *group, int ordered, void *stream);

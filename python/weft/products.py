@@ -72,7 +72,10 @@ _HUGE_PAGE = 2 << 20
 def _room(size: int) -> Tuple[Any, int]:
     """Memory, and where it begins: in huge pages if the system gives any, since weights that are read once a step
     spend much of that on looking up pages."""
-    memory = mmap.mmap(-1, size + _HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        memory = mmap.mmap(-1, size + _HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"no memory for {size} bytes of packed weights") from error
     address = C.addressof(C.c_char.from_buffer(memory))
     if size >= _HUGE_PAGE:
         with contextlib.suppress(OSError):  # a kernel without them

@@ -160,17 +160,6 @@ static void cut_grid(grid *g, int members)
     atomic_store_explicit(&g->next, 0, memory_order_relaxed);
 }
 
-/* The most columns that a member has at a time. */
-static int64_t columns_of_task(const weft_gemm_tile *tile, int members)
-{
-    grid g = {.tile = tile};
-
-    if (!packs_own_columns(tile, members))
-        return tile->n;
-    cut_grid(&g, members);
-    return min64(g.cols, tile->n);
-}
-
 static void run_packed(const weft_gemm_tile *tile, weft_pool *pool, int members, char *workspace,
                        size_t workspace_bytes)
 {
@@ -211,6 +200,33 @@ static int64_t block_to_share(const weft_gemm_tile *tile, int members)
     bool short_lines = tile->n / members * (int64_t)weft_dtype_size(tile->b_dtype) < LINE_BYTES;
 
     return block > 0 && short_lines && (tile->k + block - 1) / block >= members ? block : 0;
+}
+
+/* All of B is packed by all members, then used. */
+static bool packs_together(const weft_gemm_tile *tile, int members)
+{
+    return block_to_share(tile, members) == 0 && !tile->packed_b && members > 1 && tile->k > 0 &&
+           tile->m > tile->bind->kernel->mr && !packs_own_columns(tile, members);
+}
+
+/* The most columns that a member has at a time: of blocks of k all. */
+static int64_t columns_of_task(const weft_gemm_tile *tile, int members)
+{
+    grid g = {.tile = tile};
+
+    if (block_to_share(tile, members) > 0 || !packs_own_columns(tile, members))
+        return tile->n;
+    cut_grid(&g, members);
+    return min64(g.cols, tile->n);
+}
+
+size_t weft_product_member_bytes(const weft_gemm_tile *tile, int members)
+{
+    bool packed = tile->packed_b || packs_together(tile, members);
+    size_t bytes =
+        weft_gemm_workspace_bytes(tile->bind, tile->m, columns_of_task(tile, members), tile->k, packed);
+
+    return (bytes + WEFT_GEMM_ALIGNMENT - 1) / WEFT_GEMM_ALIGNMENT * WEFT_GEMM_ALIGNMENT;
 }
 
 static void sum_blocks(void *argument, int member)
@@ -381,10 +397,7 @@ weft_status weft_product_run(const weft_product *given, weft_error_text *error)
     double flops = 2.0 * (double)tile.m * (double)tile.n * (double)tile.k;
     int members = members_for(flops, product->threads);
     int64_t block = block_to_share(&tile, members);
-    bool packs = block == 0 && !tile.packed_b && members > 1 && tile.k > 0 &&
-                 tile.m > tile.bind->kernel->mr && !packs_own_columns(&tile, members);
-    size_t workspace = weft_gemm_workspace_bytes(tile.bind, tile.m, columns_of_task(&tile, members), tile.k,
-                                                 tile.packed_b || packs);
+    size_t workspace = weft_product_member_bytes(&tile, members);
     size_t a_size = weft_dtype_size(tile.a_dtype), b_size = weft_dtype_size(tile.b_dtype);
     size_t d_size = weft_dtype_size(tile.d_dtype), packed = 0;
     weft_loan loan;
@@ -392,11 +405,10 @@ weft_status weft_product_run(const weft_product *given, weft_error_text *error)
 
     if (tile.m == 0 || tile.n == 0)
         return WEFT_OK;
-    if (packs)
+    if (packs_together(&tile, members))
         packed = weft_packed_bytes(tile.bind, tile.k, columns_at_once(&tile));
     else if (block > 0)
         packed = sums_bytes(&tile, block);
-    workspace = (workspace + WEFT_GEMM_ALIGNMENT - 1) / WEFT_GEMM_ALIGNMENT * WEFT_GEMM_ALIGNMENT;
     status = weft_pool_borrow(members, (size_t)members * workspace + packed, &loan, error);
     if (status)
         return status;

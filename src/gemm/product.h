@@ -16,6 +16,9 @@ typedef struct weft_product {
     int threads;                                    /* 0 = all this thread may run on */
 } weft_product;
 
+/* Of workspace, that each of so many threads has. */
+size_t weft_product_member_bytes(const weft_gemm_tile *tile, int members);
+
 /* The tile has been checked. */
 weft_status weft_product_run(const weft_product *product, weft_error_text *error);
 

@@ -3,8 +3,8 @@
  *
  * An input that peers read is copied to symmetric memory by its owner, in chunks, between the tasks that need
  * no peer, or by copy lanes before they fetch anything; whoever reads it waits for the chunks it needs, so
- * that nobody waits for the whole. A rank that makes results for others leaves them in its own symmetric
- * memory, and they fetch them.
+ * that nobody waits for the whole. A rank that makes results of a product for others leaves them in its own
+ * symmetric memory, and they fetch them; sums of an all_reduce go to the chunks that they were made of.
  *
  * No chunk waits for a later one: before a task that reads chunk c of a peer, a rank has copied its own
  * chunks up to c (in whichever lane).

@@ -5,7 +5,7 @@
 
 /* Of a collective: a few of them for each rank stay in a core's cache. Shorter ones would be waited for more
  * than worked on. */
-enum { CHUNKS_BYTES = 128 << 10, CHUNK_BYTES_MIN = 32 << 10 };
+enum { CHUNKS_BYTES = 128 << 10, CHUNK_BYTES_MIN = 32 << 10, CHUNK_STEP = 4 << 10 };
 
 /* The ranks meet to tell each other: a call by itself, with a hash that no run has. */
 static weft_status ask(const weft_plan *plan, const weft_operands *in)
@@ -32,7 +32,7 @@ static weft_status make_staged(weft_plan *plan)
         staged.tuning = plan->asked.tuning; /* it chooses lanes and chunks for such plans */
     staged.tuning.staged = 1;
     if (staged.op >= WEFT_OP_ALL_REDUCE) {
-        int64_t bytes = CHUNKS_BYTES / plan->group->size;
+        int64_t bytes = CHUNKS_BYTES / plan->group->size / CHUNK_STEP * CHUNK_STEP;
         int64_t chunk =
             (bytes > CHUNK_BYTES_MIN ? bytes : CHUNK_BYTES_MIN) / (int64_t)weft_dtype_size(staged.dtype);
 

@@ -101,10 +101,6 @@ typedef union weft_carried {
 
 enum { WEFT_CARRIED_BYTES = 256 << 10 };
 
-/* Symmetric; each rank writes only its own. Behind it a rank has the records of the far ranks that it listens
- * to, for all of its node to see: a rank shows its record to one rank of every other node. Over several nodes
- * there is, by parity, a weft_carried a node and WEFT_CARRIED_BYTES of what they show, which is used in the
- * first rank of every node. Records of small collectives are shown to far ranks only when they fail. */
 enum { WEFT_JOURNAL_ENTRIES = 256 };
 
 /* What a rank has begun to run without a record of it: run/cuda/journal.h. */
@@ -113,6 +109,10 @@ typedef struct weft_journal {
     _Atomic uint64_t entries[WEFT_JOURNAL_ENTRIES]; /* the last of them, by their number */
 } weft_journal;
 
+/* Symmetric; each rank writes only its own. Behind it a rank has the records of the far ranks that it listens
+ * to, for all of its node to see: a rank shows its record to one rank of every other node. Over several nodes
+ * there is, by parity, a weft_carried a node and WEFT_CARRIED_BYTES of what they show, which is used in the
+ * first rank of every node. Records of small collectives are shown to far ranks only when they fail. */
 typedef struct weft_run_control {
     weft_record records[2];
     weft_small small[2];

@@ -5,6 +5,7 @@
 #include "core/dtype.h"
 #include "core/env.h"
 #include "core/hash.h"
+#include "plan/crews.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -266,8 +267,8 @@ static weft_status check_complete(const weft_machine *machine, const char *where
 
     for (int i = 0; i < WEFT_MACHINE_DTYPES; i++)
         rate += machine->gflops[i];
-    if (machine->units < 1)
-        missing = "units";
+    if (machine->units < 1 || (machine->crews && machine->units < WEFT_CREW_SMS))
+        missing = machine->crews ? "units (two and more for crews)" : "units";
     else if (rate <= 0)
         missing = "gflops";
     else if (machine->memory_gbs <= 0)

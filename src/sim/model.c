@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of 8 bytes with as many that say they have come, and of 120 bytes with 8 (src/run/cuda/collective.h). */
-static const double PACKET_TIMES = 2, LINE_TIMES = 128.0 / 120;
+/* 120 bytes travel with 8 that say they have come, where ranks have a GPU each (src/run/cuda/collective.h).
+ */
+static const double LINE_TIMES = 128.0 / 120;
 
 weft_status model_reserve(void **array, size_t *capacity, size_t count, size_t more, size_t element_bytes,
                           weft_error_text *error)
@@ -312,9 +313,7 @@ weft_status model_load(model *m, const weft_machine *machine, const weft_sim_sou
              (cores + 1) / 2;
     m->packets = machine->kind == WEFT_MACHINE_GPU && weft_schedule_is_packets(source->problem->schedule) &&
                  source->world <= m->ranks_per_node;
-    m->times = !m->packets                                                   ? 1
-               : source->problem->schedule == WEFT_SCHEDULE_TWO_SHOT_PACKETS ? LINE_TIMES
-                                                                             : PACKET_TIMES;
+    m->times = m->packets ? LINE_TIMES : 1;
     m->mode = mode;
     m->launch_ns = 1e3 * launch_us(machine, source, mode);
     if (!weft_sim_can_run(machine, source->problem, source->world, error))

@@ -301,7 +301,7 @@ static weft_status price_gemm(model *m, const weft_plan_part *part, const weft_t
                        : &regions[i] == b ? tiles_along(m, regions->rows, unit_rows(m))
                                           : 1;
 
-        if (sum != &read || !same_place(&regions[i], regions)) /* else stores add there */
+        if (!m->crew_cols || sum != &read || !same_place(&regions[i], regions)) /* else stores add there */
             count_region(m, part, &regions[i], i < task->destinations, times, sum);
     }
     out->event = WEFT_EVENT_COMPUTE;

@@ -571,6 +571,8 @@ static void test_apart(void)
     ranks_run(3, api_rank, &few);
     procs_run(2, run_process, &few);
     fake_gpu_atomics(false);
+    fake_gpu_install(2, 4, false); /* copy lanes take the places of crews there */
+    ranks_run(2, api_rank, &elsewhere);
     fake_gpu_install(1, 16, true);
 }
 

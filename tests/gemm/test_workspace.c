@@ -1,5 +1,6 @@
 /* The workspace for the largest tile suffices for every smaller one: a guard page follows it. */
 #include "gemm/gemm_case.h"
+#include "gemm/product.h"
 
 static int64_t draw(uint64_t *seed, int64_t most)
 {
@@ -59,6 +60,26 @@ static void test_packed_bytes(const weft_core *core, weft_dtype dtype)
               (int64_t)sizeof(weft_packed) + k * n * (int64_t)weft_dtype_size(dtype));
 }
 
+/* Threads that share blocks of k have all columns of each, although those are enough for columns of one's
+ * own. */
+static void test_blocks_have_all_columns(const weft_core *core, weft_dtype dtype)
+{
+    const weft_binding *bind = weft_core_binding(core, dtype, false);
+    weft_gemm_tile tile = weft_gemm_tile_init(bind, dtype);
+    const int members = 16;
+    int64_t block;
+
+    tile.n = (int64_t)members * 1024;
+    tile.k = 1 << 20;
+    tile.a_rs = tile.k;
+    tile.a_cs = tile.b_cs = 1;
+    tile.b_rs = tile.n;
+    for (tile.m = 1; tile.m <= 16; tile.m++)
+        if (dtype != WEFT_I8 && (block = weft_gemm_streamed_block(&tile)) > 0)
+            CHECK(weft_product_member_bytes(&tile, members) >=
+                  weft_gemm_workspace_bytes(bind, tile.m, tile.n, block, false));
+}
+
 int main(void)
 {
     static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16, WEFT_I8};
@@ -70,6 +91,8 @@ int main(void)
             run_within(weft_core_at(i), types[run % 4], &seed);
         for (int t = 0; t < 4; t++)
             test_packed_bytes(weft_core_at(i), types[t]);
+        for (int t = 0; t < 4; t++)
+            test_blocks_have_all_columns(weft_core_at(i), types[t]);
     }
     (void)gemm_case_run;
     (void)gemm_case_plain;

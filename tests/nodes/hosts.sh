@@ -66,9 +66,9 @@ got=$("$weft" run --hosts a:1,nowhere:2 "${here[@]}" -- sleep 30 2>&1)
 [[ $got == *"no route"*"host nowhere (ranks 1 to 2)"*"status 255"* ]] || fail "the host is not named: $got"
 # An agent that hangs, also where the words for it are more than a pipe holds.
 long=$(printf '%0100000d' 0)
-got=$(MUTE=30.1$$ WEFT_ENTER_TIMEOUT=1 "$weft" run --hosts a:1,mute:2 "${here[@]}" -- sh -c "sleep 30.1$$" "$long" "$long" 2>&1)
+got=$(MUTE=30.1$$ WEFT_ENTER_TIMEOUT=4 "$weft" run --hosts a:1,mute:2 "${here[@]}" -- sh -c "sleep 30.1$$" "$long" "$long" 2>&1)
 [ $? = 1 ] || fail "an agent that hangs"
-[[ $got == *"waiting for host mute (ranks 1 to 2)"*"WEFT_ENTER_TIMEOUT"*"host mute (ranks 1 to 2)"*"nothing there for 1 s"* ]] ||
+[[ $got == *"waiting for host mute (ranks 1 to 2)"*"WEFT_ENTER_TIMEOUT"*"host mute (ranks 1 to 2)"*"nothing there for 4 s"* ]] ||
     fail "the host that hangs is not named: $got"
 pgrep -f "^sleep 30.1$$" >/dev/null && fail "what hangs is left"
 "$weft" run --hosts a:1,b:1 "${here[@]}" -- sh -c 'trap "exit 9" TERM; echo up; sleep 30 & wait' "$mark" >"$work/out" &

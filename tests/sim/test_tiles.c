@@ -349,7 +349,6 @@ static void cut_rows_share_a_packed_b(void)
     }
 }
 
-/* Collectives from 16 KB to 32 MB: every lane of a rank moves about as much as another. */
 /* Where starting a task takes longer than its product, workers without one are cheaper than a second round:
  * ten tiles for nineteen workers, not twenty and more. */
 static void starts_are_not_bought(void)
@@ -368,6 +367,7 @@ static void starts_are_not_bought(void)
     CHECK(5 * weft_divide_up(46, p.tuning.tile_m) <= 19);
 }
 
+/* Collectives from 16 KB to 32 MB: every lane of a rank moves about as much as another. */
 static void collectives_use_the_team(void)
 {
     for (int64_t bytes = 16 << 10; bytes <= 32 << 20; bytes *= 8) {

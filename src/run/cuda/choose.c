@@ -376,7 +376,9 @@ static weft_tuning choose_tuning(const weft_problem *p, const weft_cuda_basis *b
     if (!t.workers && b->hopper && (fetches || t.sums_stay))
         t.workers = weft_crews_even(weft_crews_tiles(p, b->world, t.tile_m, t.tile_n), b->crews);
     else if (!t.workers)
-        t.workers = b->hopper || b->crews <= t.copiers ? b->crews : b->crews - t.copiers;
+        t.workers = b->crews;
+    if (!b->hopper && b->crews > t.copiers && t.workers > b->crews - t.copiers)
+        t.workers = b->crews - t.copiers;
     return t;
 }
 

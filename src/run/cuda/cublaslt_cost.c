@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-enum { STEP = 64 /* of k */, LINE = 2 * STEP, LONG_SIDE = 384, OTHER_SIDE = 48 };
+enum { STEP = 64 /* of k */, LINE = 2 * STEP, LONG_SIDE = 384, OTHER_SIDE = 48, PARTS_MOST = 1024 };
 
 /*
  * Nanoseconds, and bytes or products a nanosecond; all but the loads and the products of one SM are of the
@@ -109,7 +109,7 @@ double weft_cublaslt_cost(const weft_cublaslt *lt, const cublasLtMatmulAlgo_t *a
           cluster =
               cluster_of(number_of(lt, algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, sizeof(uint16_t)));
     int64_t asked = number_of(lt, algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, sizeof(uint32_t)),
-            parts = asked > 1 ? asked : 1, ctas, steps;
+            parts = asked > 1 && asked <= PARTS_MOST ? asked : 1, ctas, steps;
     double lines, step, bytes, far, ns;
 
     if (!tile.across)
@@ -122,7 +122,7 @@ double weft_cublaslt_cost(const weft_cublaslt *lt, const cublasLtMatmulAlgo_t *a
     far = 1 / (1 + exp(-(bytes - CACHED) / CACHED_BLUR));
     ns = LAUNCH + either((double)steps * step, far * bytes / MEMORY);
     if (parts > 1)
-        ns += SPLIT + (double)(m * n * parts) * 4 / SUMS;
+        ns += SPLIT + (double)m * (double)n * (double)parts * 4 / SUMS;
     if ((tile.across >= LONG_SIDE && tile.down >= OTHER_SIDE) ||
         (tile.down >= LONG_SIDE && tile.across >= OTHER_SIDE))
         ns *= OVERFULL;

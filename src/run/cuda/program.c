@@ -252,9 +252,10 @@ static weft_status lower_lane(weft_lowering *low, const weft_lane *lane, lane_or
 /* What peers wait for: the rank's own operand, on its way to where they can reach it. */
 static bool stages(const weft_plan_part *part, const weft_cuda_task *task)
 {
-    const weft_region *from =
-        &part->regions[part->tasks[task->plan_task].region0 + part->tasks[task->plan_task].destinations];
-    return from->rank == part->rank && part->operands[from->operand].place == WEFT_PLACE_USER;
+    const weft_task *copy = &part->tasks[task->plan_task];
+    const weft_region *from = &part->regions[copy->region0 + copy->destinations];
+    return copy->region_count > copy->destinations && from->rank == part->rank &&
+           part->operands[from->operand].place == WEFT_PLACE_USER;
 }
 
 /* The copy lanes that crew `lane` takes, a task of each in turn, to tasks[at] and on: of those that stage, or

@@ -591,7 +591,9 @@ template <class T, bool ALONG_K> __device__ __forceinline__ void multiply(const 
         }
     }
     __syncwarp();
-    if (p.slices * p.sharers > 1)
+    if (p.own && p.sharers > 1)
+        cluster_sync(); /* nor signals its stages, which has not been waited for before */
+    else if (p.slices * p.sharers > 1)
         cluster_meet(); /* nobody reads this CTA's memory any more */
     if (feeds || !out.receives())
         return;

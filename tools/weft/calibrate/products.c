@@ -4,7 +4,7 @@
  * product of one row give the rest.
  *
  * Rates are differences of times, and a machine that is slower for a second would make nonsense of them: all
- * is measured in rounds, each of which has every time, and the rates of the median round are what counts.
+ * is measured in rounds, each of which has every time, and what counts is the median of each rate over them.
  */
 #include "calibrate/calibrate.h"
 
