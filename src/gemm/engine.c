@@ -6,8 +6,8 @@
  * A stretch is several k blocks: as many as keep the packed rows of A inside the L2 cache. One panel of B
  * over one k block stays in L1 while all packed rows pass by; the sums of those rows and one panel's columns
  * stay in L1 too, until all k blocks are done and the epilogue empties them. So sums leave the cache only
- * between stretches, which takes a long k: then they wait in D if D can hold them, else in the workspace. (With
- * AMX it is a piece of A that stays in L1: macro_kernel.c.)
+ * between stretches, which takes a long k: then they wait in D if D can hold them, else in the workspace.
+ * (With AMX it is a piece of A that stays in L1: macro_kernel.c.)
  */
 #include "core/dtype.h"
 #include "gemm/epilogue.h"

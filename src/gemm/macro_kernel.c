@@ -13,8 +13,8 @@
  * dense, in the strip, also where D could hold them, whose rows may share a set of every cache. Then each
  * stretch of k reads D once, in its first block, and writes it once, in its last.
  *
- * A kernel with rows of panels of its own (`run_row`: AMX) has groups of panels that come from L2 instead, also
- * over several blocks, with a piece of A in L1.
+ * A kernel with rows of panels of its own (`run_row`: AMX) has groups of panels that come from L2 instead,
+ * also over several blocks, with a piece of A in L1.
  */
 #include "core/dtype.h"
 #include "gemm/epilogue.h"

@@ -29,7 +29,7 @@ enum {
     SPLITK_COLS = 96,     /* if no SM has twice as many of its tiles as another: so many columns to an SM */
     NARROW_COLS = 24,     /* to an SM, up to which it divides k better: */
     TWO_TILES_ROWS = 224, /* up to so many rows where k is long, */
-    ONE_TILE_ROWS = 64,   /* or so many */
+    ONE_TILE_ROWS = 32,   /* or so many */
     SMALL_B = 16 << 20,   /* where B has no more elements than this */
     HALF_A_GPU = 33,      /* crews of an H200 */
     A_QUARTER = 16,
@@ -176,15 +176,15 @@ static weft_schedule automatic_schedule(const weft_problem *p, const weft_cuda_b
     return can && few_rows(p, b) ? WEFT_SCHEDULE_UNFUSED : usual_schedule(p);
 }
 
-/* The same of a gemm_ar of ranks that each have a GPU: every sum to every rank, or to its owner and from
- * there. */
+/* The same of a gemm_ar of ranks that each have a GPU: every sum to every rank. Where a second hop would be
+ * less for the link, a collective of lines behind the product is faster. */
 static int hops_over_links(const weft_problem *p, int world)
 {
     int64_t bytes = p->m * p->n * (int64_t)weft_dtype_size(p->wire_dtype);
-    int hops = bytes * (world - 1) * (world - 2) / world > HOP_BYTES ? 2 : 1;
-    bool faster = p->op == WEFT_OP_GEMM_AR && p->m <= SEND_ROWS_WHOLE;
+    bool faster = p->op == WEFT_OP_GEMM_AR && p->m <= SEND_ROWS_WHOLE &&
+                  bytes * (world - 1) * (world - 2) / world <= HOP_BYTES;
 
-    return faster && weft_splitk_makes(p, world) && weft_cuda_exchanges(p, world, hops) ? hops : 0;
+    return faster && weft_splitk_makes(p, world) && weft_cuda_exchanges(p, world, 1);
 }
 
 /* In how many hops the product's kernel sends its sums, where that is faster than a collective behind it; 0:

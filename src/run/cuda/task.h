@@ -84,7 +84,8 @@ typedef struct weft_cuda_record {
 
 /* One per rank, in its symmetric memory: peers raise `abort`. */
 typedef struct weft_cuda_control {
-    uint64_t run; /* runs of this plan so far; advanced by the last CTA, so a captured graph replays; or see `shares` */
+    /* runs of this plan so far; advanced by the last CTA, so a captured graph replays; or see `shares` */
+    uint64_t run;
     uint32_t finished;
     uint32_t abort;
     uint32_t steps;   /* tasks done so far, in all runs; peers look */
