@@ -85,6 +85,7 @@ static void check_row(weft_dtype dtype, weft_reduction reduction, int count, int
                 (int)reduction, count, places, (long long)cols);
 }
 
+#if defined(__x86_64__)
 /* Any bits of a type, in places that no vector is aligned to; a NaN may be another NaN. */
 static void check_loops(const weft_reduce_loops *loops, weft_dtype dtype, weft_reduction reduction,
                         uint64_t seed)
@@ -131,6 +132,7 @@ static void check_all_loops(const weft_reduce_loops *loops)
         for (weft_reduction r = WEFT_SUM; r <= WEFT_PRODUCT; r++)
             check_loops(loops, types[t], r, t * 8 + r + 1);
 }
+#endif
 
 int main(void)
 {
