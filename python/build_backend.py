@@ -73,7 +73,7 @@ def _told(cache: str, jobs: str) -> str:
         return f"{line}, without the kernels of GPUs"
     kernels = len(re.findall(r"^weft_fatbin\(", (ROOT / "src/run/cuda/CMakeLists.txt").read_text(), flags=re.M))
     return (
-        f"{line} and {kernels} files of kernels for GPUs, each minutes of a core; "
+        f"{line} and {kernels} files of kernels for GPUs, each up to a minute of a core; "
         "-C cmake=-DWEFT_CUDA=OFF leaves them out"
     )
 

@@ -387,7 +387,6 @@ static weft_status lower(weft_plan *plan, const weft_operands *operands, const w
                                  .inboxes = inboxes,
                                  .values = plan->part.problem.scales ? operands : NULL,
                                  .wire = weft_cuda_wire_of(g),
-                                 .shared = !g->whole,
                                  .given = plan->loaded},
             controls, g->crews, &limits, executor, error);
     }

@@ -176,29 +176,27 @@ static weft_schedule automatic_schedule(const weft_problem *p, const weft_cuda_b
     return can && few_rows(p, b) ? WEFT_SCHEDULE_UNFUSED : usual_schedule(p);
 }
 
-/* The same of a gemm_ar of ranks that each have a GPU: every sum to every rank. Where a second hop would be
- * less for the link, a collective of lines behind the product is faster. */
-static int hops_over_links(const weft_problem *p, int world)
+/* What a link carries less where so many bytes that all ranks add up go in two hops, 2 (W - 1) / W times, and
+ * not in one, W - 1 times. */
+static int64_t spared_by_a_hop(int64_t bytes, int64_t world)
 {
-    int64_t bytes = p->m * p->n * (int64_t)weft_dtype_size(p->wire_dtype);
-    bool faster = p->op == WEFT_OP_GEMM_AR && p->m <= SEND_ROWS_WHOLE &&
-                  bytes * (world - 1) * (world - 2) / world <= HOP_BYTES;
-
-    return faster && weft_splitk_makes(p, world) && weft_cuda_exchanges(p, world, 1);
+    return bytes * (world - 1) * (world - 2) / world;
 }
 
-/* In how many hops the product's kernel sends its sums, where that is faster than a collective behind it; 0:
- * nowhere. */
-static int hops_of(const weft_problem *p, const weft_cuda_basis *b)
+/* Whether the product's kernel sends its sums, to every rank that adds them up, faster than a collective
+ * behind it does. Of ranks that each have a GPU those of a gemm_ar, where a collective would take one hop. */
+static bool sends_sums(const weft_problem *p, const weft_cuda_basis *b)
 {
+    int64_t bytes = p->m * p->n * (int64_t)weft_dtype_size(p->wire_dtype);
     int world = b->world;
-    bool faster = p->op == WEFT_OP_GEMM_RS ? (world > 4) == (p->m <= 8)
-                  : world > 4              ? p->m <= 4
-                                           : world == 2 && p->m > 8;
+    bool over_links = b->adds && p->op == WEFT_OP_GEMM_AR && p->m <= SEND_ROWS_WHOLE &&
+                      spared_by_a_hop(bytes, world) <= HOP_BYTES,
+         beside = p->m <= SEND_ROWS && (p->op == WEFT_OP_GEMM_RS ? (world > 4) == (p->m <= 8)
+                                        : world > 4              ? p->m <= 4
+                                                                 : world == 2 && p->m > 8);
 
-    if (b->whole)
-        return b->adds ? hops_over_links(p, world) : 0;
-    return faster && p->m <= SEND_ROWS && weft_splitk_makes(p, world) && weft_cuda_exchanges(p, world, 1);
+    return (b->whole ? over_links : beside) && weft_splitk_makes(p, world) &&
+           weft_cuda_exchanges(p, world, 1);
 }
 
 /* Whether the kernel for products by themselves is faster than cuBLASLt beside others like it on one GPU: of
@@ -249,8 +247,8 @@ static maker choose_maker(const weft_problem *p, const weft_cuda_basis *b)
         return (maker){world > 1 ? WEFT_SCHEDULE_UNFUSED : usual, 3, exchange};
     else if (asked == 3)
         asked = 2;
-    if (automatic && open && left && world > 1 && b->hopper && hops_of(p, b))
-        return (maker){WEFT_SCHEDULE_UNFUSED, 3, hops_of(p, b)};
+    if (automatic && open && left && world > 1 && b->hopper && sends_sums(p, b))
+        return (maker){WEFT_SCHEDULE_UNFUSED, 3, 1};
     if (automatic && open && left && b->hopper && splits_beside(p, world, crews))
         return (maker){WEFT_SCHEDULE_UNFUSED, 3, exchange};
     schedule = automatic && ((open && left) || (can && asked == 1)) ? WEFT_SCHEDULE_UNFUSED : usual;
@@ -421,15 +419,14 @@ enum {
     LINK_LINES_BYTES = 16 << 20 /* of an all_reduce: its inboxes have four times as many */
 };
 
-/* An all_reduce by lines sends in two hops 2 (W - 1) / W times its bytes, in one W - 1 times. */
 static weft_schedule schedule_over_links(const weft_problem *p, const weft_cuda_basis *b, int64_t bytes)
 {
     int64_t world = b->world;
     bool few = world > 1 && world <= WEFT_CUDA_PACKET_RANKS;
 
     if (few && b->adds && p->op == WEFT_OP_ALL_REDUCE && bytes <= LINK_LINES_BYTES)
-        return bytes * (world - 1) * (world - 2) / world <= LINK_HOP_BYTES ? WEFT_SCHEDULE_PACKETS
-                                                                           : WEFT_SCHEDULE_TWO_SHOT_PACKETS;
+        return spared_by_a_hop(bytes, world) <= LINK_HOP_BYTES ? WEFT_SCHEDULE_PACKETS
+                                                               : WEFT_SCHEDULE_TWO_SHOT_PACKETS;
     if (few && bytes * (world - 1) <= LINK_PACKETS_BYTES)
         return WEFT_SCHEDULE_PACKETS;
     return p->op == WEFT_OP_BROADCAST || p->op == WEFT_OP_ALL_REDUCE ? WEFT_SCHEDULE_PUSH

@@ -235,7 +235,7 @@ static bool needs_gate(const weft_plan_part *part, const weft_cuda_binding *bind
                                                     : part->problem.tuning.workers) *
                   (part->world - 1);
 
-    return binding->shared && (has_product(made) || binding->collective) &&
+    return !binding->wire.apart && (has_product(made) || binding->collective) &&
            waiting > weft_cuda_waiting_most(weft_cuda_ctas(made->device, crews), part->world);
 }
 

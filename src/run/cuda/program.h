@@ -38,7 +38,6 @@ typedef struct weft_cuda_binding {
     const weft_plan_part *collective;
     char *const *inboxes;
     const weft_operands *values; /* NULL, or a run's: alpha and scales in device memory */
-    bool shared;                 /* ranks of the group have parts of one GPU */
     weft_cuda_wire wire;
     bool given; /* somebody else's plan: nothing is known of its copies but what the checker proves */
 } weft_cuda_binding;

@@ -173,8 +173,7 @@ static weft_status make_all(weft_cuda_world *w, const weft_problem *problem,
                                      .done_posts = lanes_say_done ? done_posts : NULL,
                                      .wire = wire_of(w),
                                      .collective = w->collectives[r].world ? &w->collectives[r] : NULL,
-                                     .inboxes = inboxes,
-                                     .shared = w->running > 1};
+                                     .inboxes = inboxes};
         count_done(w, r, done_posts);
         status = weft_cuda_executor_make(w->device, &w->parts[r], &binding, w->controls, crews,
                                          &options->limits, &w->executors[r], error);
