@@ -107,6 +107,9 @@ part 55
 if [ $full = 1 ]; then
     step "fake GPU" 300 "$tests/test_cuda_fake"
     step "fake GPU, weft.h" 300 "$tests/test_cuda_api"
+    step "fake GPU, lost ranks" 300 "$tests/test_cuda_lost"
+    step "fake GPU, plan files" 300 "$tests/test_cuda_plan_files"
+    step "fake GPU, signal pads" 300 "$tests/test_cuda_pads"
     step "fake GPU, collectives" 300 "$tests/test_cuda_collective"
     step "fake GPU, experts" 300 "$tests/test_cuda_moe"
     step "fake GPU, grouped" 300 "$tests/test_cuda_grouped"
