@@ -71,6 +71,17 @@ got=$(MUTE=30.1$$ WEFT_ENTER_TIMEOUT=4 "$weft" run --hosts a:1,mute:2 "${here[@]
 [[ $got == *"waiting for host mute (ranks 1 to 2)"*"WEFT_ENTER_TIMEOUT"*"host mute (ranks 1 to 2)"*"nothing there for 4 s"* ]] ||
     fail "the host that hangs is not named: $got"
 pgrep -f "^sleep 30.1$$" >/dev/null && fail "what hangs is left"
+# A signal while one agent hangs: it is killed without having been cut off, the host that answers ends by itself and in its
+# own time. That takes longer than the agent is given, and no time is asserted: whoever ended last has said so.
+MUTE=30.2$$ "$weft" run --hosts a:1,mute:1 "${here[@]}" -- \
+    sh -c 'trap "sleep 2; pgrep -f \"^sleep 30.2$1\" >/dev/null && echo late; echo ended; exit 9" TERM; echo up; sleep 30 & wait' "$mark" $$ >"$work/out" &
+pid=$!
+for _ in $(seq 1 200); do grep -q up "$work/out" && break; sleep 0.05; done
+kill -TERM $pid
+wait $pid
+[ $? = 143 ] || fail "a signal while an agent hangs"
+[ "$(tr '\n' ' ' <"$work/out")" = "up ended " ] || fail "a signal while an agent hangs: $(cat "$work/out")"
+nothing_left "a signal while an agent hangs"
 "$weft" run --hosts a:1,b:1 "${here[@]}" -- sh -c 'trap "exit 9" TERM; echo up; sleep 30 & wait' "$mark" >"$work/out" &
 pid=$!
 for _ in $(seq 1 200); do [ "$(grep -c up "$work/out")" = 2 ] && break; sleep 0.05; done

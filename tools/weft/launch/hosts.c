@@ -22,7 +22,8 @@ extern char **environ;
 
 enum {
     GRACE_MS = 1000, /* after a host failed the others may end by themselves … */
-    TERM_MS = 4000, /* … then they are asked to; after this long their members are cut off, then the agents */
+    TERM_MS = 4000,  /* … then they are asked to; after this long their members are cut off */
+    DEAF_MS = 1000,  /* one that has not read by then what it was told, or is cut off, is killed */
     SILENT_MS =
         3000, /* an agent that has not taken its letter by then is named; it may be waiting for a host */
     LEAST_PORT = 20000,
@@ -202,6 +203,7 @@ typedef struct agents {
     bool ending, asked;
     int step; /* of ending: what comes next */
     int64_t next_step_ns;
+    int64_t deaf_ns; /* of ending: when agents must have read what they were told */
     int64_t began_ns;
     double patience_s; /* with an agent that takes nothing */
 } agents;
@@ -241,30 +243,55 @@ static void cut_off(agents *a)
         cut(&a->each[i]);
 }
 
+enum { STEP_ASK, STEP_CUT, STEP_WAIT };
+
+/* Agents have been told to end, or were cut off. */
+static void give_time(agents *a, int64_t now)
+{
+    a->deaf_ns = now + (int64_t)DEAF_MS * 1000000;
+}
+
 static void begin_ending(agents *a, int status, int ms, int step)
 {
+    int64_t now = weft_clock_ns();
+
     if (!a->ending)
         a->status = status;
     a->ending = true;
     a->step = step;
-    a->next_step_ns = weft_clock_ns() + (int64_t)ms * 1000000;
+    a->next_step_ns = now + (int64_t)ms * 1000000;
+    give_time(a, step == STEP_ASK ? a->next_step_ns : now);
 }
 
-enum { STEP_ASK, STEP_CUT, STEP_KILL };
+/* Whether it has read all that it was told. */
+static bool hears(const agent *one)
+{
+    int unread;
+
+    return one->pipe >= 0 && one->sent == one->letter.used && ioctl(one->pipe, FIONREAD, &unread) == 0 &&
+           unread == 0;
+}
 
 static void step_ending(agents *a)
 {
-    if (!a->ending || weft_clock_ns() < a->next_step_ns)
+    int64_t now = weft_clock_ns();
+
+    if (!a->ending)
         return;
-    if (a->step == STEP_ASK)
-        tell(a, SIGTERM);
-    else if (a->step == STEP_CUT)
-        cut_off(a);
-    for (int i = 0; i < a->hosts->count && a->step >= STEP_KILL; i++)
-        if (a->each[i].pid)
+    /* A host that answers has read by now that it is to end; one that was cut off needs nobody to. */
+    for (int i = 0; i < a->hosts->count && now >= a->deaf_ns; i++)
+        if (a->each[i].pid && !hears(&a->each[i]))
             kill(a->each[i].pid, SIGKILL);
+    if (now < a->next_step_ns || a->step == STEP_WAIT)
+        return;
+    if (a->step == STEP_ASK) {
+        tell(a, SIGTERM);
+    } else {
+        cut_off(a);
+        give_time(a, now);
+    }
     a->step++;
-    a->next_step_ns = weft_clock_ns() + (int64_t)TERM_MS * 1000000;
+    a->next_step_ns = now + (int64_t)TERM_MS * 1000000;
 }
 
 /* As much of its letter as there is room for, and whether it has taken all: nothing else tells that it has
@@ -272,14 +299,13 @@ static void step_ending(agents *a)
 static void hand_over(agent *to)
 {
     ssize_t written = 0;
-    int unread;
 
     if (to->taken || to->pipe < 0)
         return;
     if (to->sent < to->letter.used)
         written = write(to->pipe, to->letter.data + to->sent, to->letter.used - to->sent);
     to->sent += written > 0 ? (size_t)written : 0;
-    to->taken = to->sent == to->letter.used && ioctl(to->pipe, FIONREAD, &unread) == 0 && unread == 0;
+    to->taken = hears(to);
 }
 
 static void look_at_letters(agents *a)
@@ -380,10 +406,11 @@ static void watch(agents *a, const sigset_t *watched)
         if (signal > 0 && signal != SIGCHLD)
             tell(a, signal);
         if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT) {
-            if (a->asked)
-                cut_off(a);
+            if (!a->asked)
+                begin_ending(a, 128 + signal, TERM_MS, STEP_CUT);
+            else if (a->step != STEP_WAIT)
+                begin_ending(a, 128 + signal, 0, STEP_CUT);
             a->asked = true;
-            begin_ending(a, 128 + signal, TERM_MS, STEP_CUT);
         }
         look_at_letters(a);
         step_ending(a);
