@@ -5,7 +5,8 @@
  *
  * Its code is fetched anew by every launch, and waited for: so it is short, and what is rare stands apart.
  *
- * Card: no shared memory, no barrier before the payload is stored, the lines of 8 ranks in flight a warp.
+ * Card: no shared memory, no barrier before the payload is stored, the lines of 8 ranks in flight a warp, of
+ * which each of its four groups of threads adds up a part: 62 registers, none spilled (bf16).
  */
 #include "collective.h"
 #include "early.cuh"
@@ -203,45 +204,84 @@ __device__ __forceinline__ void send_slices(const weft_cuda_packets &p, const Ru
     }
 }
 
-/* What the threads of rank r0 + i have. */
-template <class Payload> __device__ __forceinline__ Payload held_of(const Payload x[HELD], int i)
+/* What a thread adds up of a line: groups of eight threads divide a line's parts among them. */
+template <int DTYPE> struct Part {
+    typedef uint32_t Word;
+};
+template <> struct Part<WEFT_I64> {
+    typedef uint64_t Word;
+};
+template <> struct Part<WEFT_F64> {
+    typedef uint64_t Word;
+};
+
+/*
+ * Between two groups: of every two parts each has one in the end, of both groups' ranks, in their order;
+ * where there is but one part, both have it.
+ */
+template <int MASK, class Word, int PARTS, int RANKS, int LEFT>
+__device__ __forceinline__ void exchange(const Word (&x)[PARTS][RANKS], Word (&out)[LEFT][2 * RANKS])
 {
-    Payload out;
+    static_assert(LEFT == (PARTS + 1) / 2, "half of the parts");
+    bool upper = threadIdx.x / LINE_THREADS & MASK;
 #pragma unroll
-    for (size_t w = 0; w < sizeof(out.word) / sizeof(out.word[0]); w++)
-        out.word[w] = __shfl_sync(~0u, (unsigned long long)(i % HELD ? x[1].word[w] : x[0].word[w]),
-                                  i / HELD * LINE_THREADS + lane());
-    return out;
+    for (int part = 0; part < LEFT; part++) {
+#pragma unroll
+        for (int rank = 0; rank < RANKS; rank++) {
+            Word low = x[PARTS > 1 ? 2 * part : 0][rank], high = x[PARTS > 1 ? 2 * part + 1 : 0][rank];
+            Word came = __shfl_xor_sync(~0u, upper ? low : high, MASK * LINE_THREADS);
+            out[part][rank] = upper ? came : low;
+            out[part][RANKS + rank] = upper ? high : came;
+        }
+    }
 }
 
-/* In the order of ranks, in every thread. Of sums several come round at a time. */
-template <int DTYPE, class Payload>
-__device__ __forceinline__ void combine_lines(const weft_cuda_packets &p, int r0, const Payload x[HELD],
-                                              Elements<DTYPE, Payload> &sum)
-{
-    bool adds = p.reduction == WEFT_SUM || p.reduction == WEFT_AVERAGE;
+/* A line of all ranks: part i of what they add up to is in group i. */
+template <int DTYPE, class Payload> struct Sum {
+    typedef typename Part<DTYPE>::Word Word;
+    enum { PARTS = sizeof(Payload) / sizeof(Word) };
+    Elements<DTYPE, Word> elements;
+
+    /* Of ranks r0 and on, in their order. */
+    __device__ __forceinline__ void with(const weft_cuda_packets &p, int r0, const Payload x[HELD])
+    {
+        Word held[PARTS][HELD], half[(PARTS + 1) / 2][2 * HELD], all[1][TOGETHER];
+        bool adds = p.reduction == WEFT_SUM || p.reduction == WEFT_AVERAGE;
 #pragma unroll
-    for (int i0 = 0; i0 < TOGETHER && adds; i0 += TOGETHER / 2) {
-        Payload word[TOGETHER / 2];
+        for (int j = 0; j < HELD; j++) {
+            Word words[PARTS];
+            memcpy(words, &x[j], sizeof(words));
 #pragma unroll
-        for (int i = 0; i < TOGETHER / 2; i++)
-            word[i] = held_of(x, i0 + i);
+            for (int part = 0; part < PARTS; part++)
+                held[part][j] = words[part];
+        }
+        exchange<1>(held, half);
+        exchange<2>(half, all);
+        if (r0 == 0)
+            elements.start(all[0][0]);
 #pragma unroll
-        for (int i = 0; i < TOGETHER / 2; i++)
-            if (i0 + i == 0 && r0 == 0)
-                sum.start(word[i]);
-            else if (r0 + i0 + i < p.world)
-                sum.template with<true>(p.reduction, word[i]);
+        for (int i = 0; i < TOGETHER && adds; i++)
+            if (r0 + i > 0 && r0 + i < p.world)
+                elements.template with<true>(p.reduction, all[0][i]);
+#pragma unroll
+        for (int i = 0; i < TOGETHER && !adds; i++)
+            if (r0 + i > 0 && r0 + i < p.world)
+                elements.template with<false>(p.reduction, all[0][i]);
     }
-#pragma unroll 1
-    for (int i = 0; i < min((int)TOGETHER, p.world - r0) && !adds; i++) {
-        Payload word = held_of(x, i);
-        if (r0 + i == 0)
-            sum.start(word);
-        else
-            sum.template with<false>(p.reduction, word);
+
+    /* The whole line, in every group. */
+    __device__ __forceinline__ Payload result(const weft_cuda_packets &p)
+    {
+        Payload out;
+        Word words[PARTS];
+        elements.end(p.reduction, p.world);
+#pragma unroll
+        for (int part = 0; part < PARTS; part++)
+            words[part] = __shfl_sync(~0u, elements.word(), part * LINE_THREADS + lane());
+        memcpy(&out, words, sizeof(out));
+        return out;
     }
-}
+};
 
 /* What all ranks have of this rank's slice, in their order; then, of two hops, back to all. */
 template <int DTYPE, bool WHOLE, bool PLAIN>
@@ -250,7 +290,7 @@ __device__ __forceinline__ void add_up(const weft_cuda_packets &p, const Run &ru
 {
     typedef typename Line<WHOLE>::Payload Payload;
     const weft_cuda_packet_peer &mine = p.peer[p.rank];
-    Elements<DTYPE, Payload> sum;
+    Sum<DTYPE, Payload> sum;
     here = here && has_line<WHOLE>(mine.bytes, line);
     Payload own = load_line<WHOLE, PLAIN>(p, here, mine.send, mine.bytes, line);
 #pragma unroll 1
@@ -265,10 +305,9 @@ __device__ __forceinline__ void add_up(const weft_cuda_packets &p, const Run &ru
 #pragma unroll
         for (int j = 0; j < HELD; j++)
             words[j] = first_rank(r0) + j == p.rank ? own : payload_of<WHOLE>(round.x[j]);
-        combine_lines<DTYPE>(p, r0, words, sum);
+        sum.with(p, r0, words);
     }
-    sum.end(p.reduction, p.world);
-    Payload result = sum.word();
+    Payload result = sum.result(p);
 #pragma unroll 1
     for (int r0 = 0; r0 < p.world && p.results; r0 += TOGETHER) {
         Round round = {line, r0};

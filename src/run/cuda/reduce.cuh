@@ -26,6 +26,20 @@ template <> struct Type<WEFT_F16> {
     typedef float Sum;
     static __device__ __forceinline__ Sum widen(Stored x) { return __half2float(x); }
     static __device__ __forceinline__ Stored narrow(Sum x) { return __float2half_rn(x); }
+    static __device__ __forceinline__ void widen_pair(uint32_t x, Sum *to)
+    {
+        __half2 pair;
+        memcpy(&pair, &x, sizeof(pair));
+        to[0] = __low2float(pair);
+        to[1] = __high2float(pair);
+    }
+    static __device__ __forceinline__ uint32_t narrow_pair(const Sum *x)
+    {
+        __half2 pair = __floats2half2_rn(x[0], x[1]);
+        uint32_t out;
+        memcpy(&out, &pair, sizeof(out));
+        return out;
+    }
 };
 
 template <> struct Type<WEFT_BF16> {
@@ -33,6 +47,18 @@ template <> struct Type<WEFT_BF16> {
     typedef float Sum;
     static __device__ __forceinline__ Sum widen(Stored x) { return __bfloat162float(x); }
     static __device__ __forceinline__ Stored narrow(Sum x) { return __float2bfloat16_rn(x); }
+    static __device__ __forceinline__ void widen_pair(uint32_t x, Sum *to)
+    {
+        to[0] = __uint_as_float(x << 16);
+        to[1] = __uint_as_float(x & 0xffff0000u);
+    }
+    static __device__ __forceinline__ uint32_t narrow_pair(const Sum *x)
+    {
+        __nv_bfloat162 pair = __floats2bfloat162_rn(x[0], x[1]);
+        uint32_t out;
+        memcpy(&out, &pair, sizeof(out));
+        return out;
+    }
 };
 
 template <> struct Type<WEFT_I32> {
@@ -123,33 +149,48 @@ template <bool SUM_ONLY, class T> static __device__ __forceinline__ T combine(in
     return a > b || a != a ? a : b;
 }
 
-/* A word (8 or 16 bytes of memory) as elements. */
+/* A word of memory as elements. Those of 16 bits are widened and narrowed two at a time, which is one
+ * instruction each, or one for both. */
 template <int DTYPE, class Word> struct Elements {
-    enum { COUNT = sizeof(Word) / sizeof(typename Type<DTYPE>::Stored) };
-    typename Type<DTYPE>::Sum sum[COUNT];
+    typedef typename Type<DTYPE>::Stored Stored;
+    typedef typename Type<DTYPE>::Sum Sum;
+    enum { COUNT = sizeof(Word) / sizeof(Stored), PAIRS = sizeof(Stored) == 2 && COUNT % 2 == 0 };
+    Sum sum[COUNT];
+
+    static __device__ __forceinline__ void widen(Word word, Sum (&x)[COUNT])
+    {
+        if constexpr (PAIRS) {
+            uint32_t pair[COUNT / 2];
+            memcpy(pair, &word, sizeof(word));
+#pragma unroll
+            for (int i = 0; i < COUNT / 2; i++)
+                Type<DTYPE>::widen_pair(pair[i], &x[2 * i]);
+        } else {
+            Stored stored[COUNT];
+            memcpy(stored, &word, sizeof(word));
+#pragma unroll
+            for (int i = 0; i < COUNT; i++)
+                x[i] = Type<DTYPE>::widen(stored[i]);
+        }
+    }
 
     __device__ __forceinline__ void start(Word word)
     {
-        typename Type<DTYPE>::Stored x[COUNT];
-        memcpy(x, &word, sizeof(word));
-#pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            sum[i] = Type<DTYPE>::widen(x[i]);
+        widen(word, sum);
     }
 
     template <bool SUM_ONLY> __device__ __forceinline__ void with(int reduction, Word word)
     {
-        typename Type<DTYPE>::Stored x[COUNT];
-        memcpy(x, &word, sizeof(word));
+        Sum x[COUNT];
+        widen(word, x);
 #pragma unroll
         for (int i = 0; i < COUNT; i++)
-            sum[i] = combine<SUM_ONLY>(reduction, sum[i], Type<DTYPE>::widen(x[i]));
+            sum[i] = combine<SUM_ONLY>(reduction, sum[i], x[i]);
     }
 
     /* When all `count` have been combined: an average is divided, of floats alone. */
     __device__ __forceinline__ void end(int reduction, int count)
     {
-        typedef typename Type<DTYPE>::Sum Sum;
         if constexpr (Sum(0.5) != Sum(0)) {
 #pragma unroll
             for (int i = 0; i < COUNT && reduction == WEFT_AVERAGE; i++)
@@ -159,12 +200,20 @@ template <int DTYPE, class Word> struct Elements {
 
     __device__ __forceinline__ Word word() const
     {
-        typename Type<DTYPE>::Stored x[COUNT];
         Word out;
+        if constexpr (PAIRS) {
+            uint32_t pair[COUNT / 2];
 #pragma unroll
-        for (int i = 0; i < COUNT; i++)
-            x[i] = Type<DTYPE>::narrow(sum[i]);
-        memcpy(&out, x, sizeof(out));
+            for (int i = 0; i < COUNT / 2; i++)
+                pair[i] = Type<DTYPE>::narrow_pair(&sum[2 * i]);
+            memcpy(&out, pair, sizeof(out));
+        } else {
+            Stored stored[COUNT];
+#pragma unroll
+            for (int i = 0; i < COUNT; i++)
+                stored[i] = Type<DTYPE>::narrow(sum[i]);
+            memcpy(&out, stored, sizeof(out));
+        }
         return out;
     }
 };
