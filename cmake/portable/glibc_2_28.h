@@ -23,6 +23,7 @@ WEFT_GLIBC_OLD(exp2, WEFT_GLIBC_FIRST);
 WEFT_GLIBC_OLD(log, WEFT_GLIBC_FIRST);
 WEFT_GLIBC_OLD(log2, WEFT_GLIBC_FIRST);
 WEFT_GLIBC_OLD(pow, WEFT_GLIBC_FIRST);
+WEFT_GLIBC_OLD(fmod, WEFT_GLIBC_FIRST);
 WEFT_GLIBC_OLD(dlopen, WEFT_GLIBC_FIRST);
 WEFT_GLIBC_OLD(dlclose, WEFT_GLIBC_FIRST);
 WEFT_GLIBC_OLD(dlsym, WEFT_GLIBC_FIRST);
@@ -45,3 +46,10 @@ WEFT_GLIBC_OLD(pthread_setaffinity_np, WEFT_GLIBC_AFFINITY);
 WEFT_GLIBC_OLD(pthread_getaffinity_np, WEFT_GLIBC_AFFINITY);
 
 #undef WEFT_GLIBC_OLD
+
+/* Where _GNU_SOURCE means C23 (from 2.38 on), strtol, sscanf and their kin read 0b101 too, under new names. */
+#include <features.h>
+#undef __GLIBC_USE_C2X_STRTOL
+#define __GLIBC_USE_C2X_STRTOL 0
+#undef __GLIBC_USE_C23_STRTOL
+#define __GLIBC_USE_C23_STRTOL 0
