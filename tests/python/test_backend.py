@@ -148,21 +148,21 @@ class Mlp(nn.Module):
         return self.down(torch.relu(self.up(self.norm(x))))
 
 
-def model() -> nn.Module:
+def model(device: str) -> nn.Module:
     torch.manual_seed(7)
-    return Mlp()
+    return Mlp().to(device)
 
 
-def batch() -> torch.Tensor:
-    return torch.randn(8, 4, 16, generator=torch.Generator().manual_seed(3))
+def batch(device: str) -> torch.Tensor:
+    return torch.randn(8, 4, 16, generator=torch.Generator().manual_seed(3)).to(device)
 
 
 def whole(x: Any) -> torch.Tensor:
-    return (x.full_tensor() if isinstance(x, DTensor) else x).detach().clone()
+    return (x.full_tensor() if isinstance(x, DTensor) else x).detach().clone().cpu()
 
 
-def tensor_parallel(rank: int, sequence: bool) -> List[torch.Tensor]:
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+def tensor_parallel(rank: int, sequence: bool, device: str = "cpu") -> List[torch.Tensor]:
+    mesh = init_device_mesh(device, (dist.get_world_size(),))
     plan: Any = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     if sequence:
         plan = {
@@ -170,43 +170,45 @@ def tensor_parallel(rank: int, sequence: bool) -> List[torch.Tensor]:
             "up": ColwiseParallel(input_layouts=Shard(1)),
             "down": RowwiseParallel(output_layouts=Shard(1), use_local_output=False),
         }
-    parallel = parallelize_module(model(), mesh, plan)
-    x = distribute_tensor(batch(), mesh, [Shard(1)]) if sequence else batch()
+    parallel = parallelize_module(model(device), mesh, plan)
+    x = distribute_tensor(batch(device), mesh, [Shard(1)]) if sequence else batch(device)
     y = parallel(x)
     y.sum().backward()
     return [whole(y), *(whole(p.grad) for p in parallel.parameters())]
 
 
-def sharded(rank: int) -> List[torch.Tensor]:
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    net = fully_shard(model(), mesh=mesh)
+def sharded(rank: int, device: str = "cpu") -> List[torch.Tensor]:
+    mesh = init_device_mesh(device, (dist.get_world_size(),))
+    net = model(device)
+    fully_shard(net.up, mesh=mesh)  # so that one layer's weights are gathered while another computes
+    fully_shard(net, mesh=mesh)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for step in range(2):
-        net((batch() + rank + step)).sum().backward()
+        net((batch(device) + rank + step)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
     return [whole(p) for p in net.parameters()]
 
 
-def data_parallel(rank: int) -> List[torch.Tensor]:
-    net = nn.parallel.DistributedDataParallel(model())
+def data_parallel(rank: int, device: str = "cpu") -> List[torch.Tensor]:
+    net = nn.parallel.DistributedDataParallel(model(device))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for step in range(2):
-        net(batch() + rank + step).sum().backward()
+        net(batch(device) + rank + step).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
     return [whole(p) for p in net.parameters()]
 
 
-def pipelined(rank: int) -> List[torch.Tensor]:
+def pipelined(rank: int, device: str = "cpu") -> List[torch.Tensor]:
     """A stage on every rank, micro-batches on their way forward and backward at once."""
     size, got = dist.get_world_size(), []
     for schedule in (ScheduleGPipe, Schedule1F1B):
         torch.manual_seed(rank)
-        net = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
-        stage = PipelineStage(net, rank, size, torch.device("cpu"))
+        net = nn.Sequential(nn.Linear(16, 16), nn.Tanh()).to(device)
+        stage = PipelineStage(net, rank, size, torch.device(device))
         steps, losses = schedule(stage, n_microbatches=4, loss_fn=nn.functional.mse_loss), []
-        x, target = batch(), batch().flip(0)
+        x, target = batch(device), batch(device).flip(0)
         for _ in range(2):
             given = (x,) if rank == 0 else ()
             out = steps.step(*given, target=target, losses=losses) if rank == size - 1 else steps.step(*given)
@@ -737,4 +739,5 @@ except weft.errors.PeerDiedError as error:
         file.write(str(error))
 """
 
-support.main()
+if __name__ == "__main__":
+    support.main()

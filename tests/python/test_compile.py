@@ -20,22 +20,21 @@ import weft.torch.compile  # noqa: E402
 
 
 class Mlp(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, hidden: int = 16) -> None:
         super().__init__()
-        self.gate, self.up = nn.Linear(16, 32, bias=False), nn.Linear(16, 32, bias=False)
-        self.down = nn.Linear(32, 16, bias=False)
+        self.gate, self.up = (nn.Linear(hidden, 2 * hidden, bias=False) for _ in range(2))
+        self.down = nn.Linear(2 * hidden, hidden, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(nn.functional.silu(self.gate(x)) * self.up(x))
 
 
-def parallel(sequence: bool) -> nn.Module:
-    torch.manual_seed(1)
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+def parallel(sequence: bool, model: nn.Module) -> nn.Module:
+    mesh = init_device_mesh(next(model.parameters()).device.type, (dist.get_world_size(),))
     inner = {"input_layouts": Shard(0)} if sequence else {}
     outer = {"output_layouts": Shard(0)} if sequence else {}
     plan = {"gate": ColwiseParallel(**inner), "up": ColwiseParallel(**inner), "down": RowwiseParallel(**outer)}
-    return parallelize_module(Mlp(), mesh, plan)
+    return parallelize_module(model, mesh, plan)
 
 
 class Counting:
@@ -60,7 +59,8 @@ def body(rank: int, inductor: bool) -> List[List[str]]:
     seen = []
     try:
         for sequence in (True, False):
-            model = parallel(sequence)
+            torch.manual_seed(1)
+            model = parallel(sequence, Mlp())
             rows = 8 // dist.get_world_size() if sequence else 8
             x = torch.randn(8, 16, generator=torch.Generator().manual_seed(2))
             x = x[rank * rows : (rank + 1) * rows].clone() if sequence else x
@@ -129,4 +129,5 @@ class Compile(unittest.TestCase):
         self.assertGreaterEqual(train, 1)
 
 
-support.main()
+if __name__ == "__main__":
+    support.main()

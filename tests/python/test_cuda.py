@@ -27,8 +27,10 @@ if not torch.cuda.is_available():
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 
+import test_backend  # noqa: E402
+import test_compile  # noqa: E402
 import weft  # noqa: E402
-import weft.torch  # noqa: E402
+import weft.torch.compile  # noqa: E402
 
 ops = torch.ops.weft
 SIZES = (2, 4)
@@ -332,6 +334,92 @@ def backend(rank: int) -> None:
     dist.destroy_process_group()
 
 
+def programs(rank: int) -> None:
+    """Unmodified programs of torch on CUDA tensors, beside the same on the CPU."""
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+    dist.init_process_group("weft", timeout=datetime.timedelta(seconds=60))
+    for name, program in {
+        "tensor parallel": lambda device: test_backend.tensor_parallel(rank, False, device),
+        "tensor and sequence parallel": lambda device: test_backend.tensor_parallel(rank, True, device),
+        "FSDP2": lambda device: test_backend.sharded(rank, device),
+        "DDP": lambda device: test_backend.data_parallel(rank, device),
+        "pipelines": lambda device: test_backend.pipelined(rank, device),
+    }.items():
+        for got, want in zip(program("cuda"), program("cpu")):
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4, msg=lambda text: f"{name}: {text}")
+    dist.barrier()
+    torch.cuda.synchronize()
+    dist.destroy_process_group()
+
+
+def streams(rank: int) -> None:
+    """Calls of one group on two streams, waited for on a third, and messages between computation."""
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+    dist.init_process_group("weft", timeout=datetime.timedelta(seconds=60))
+    size, count = dist.get_world_size(), 1 << 20
+    two = [torch.cuda.Stream(), torch.cuda.Stream()]
+    for round in range(20):
+        given, works = [], []
+        for i in range(4):
+            with torch.cuda.stream(two[i % 2]):
+                torch.cuda._sleep(1000000 * (i % 3))
+                given.append(torch.full((count,), float(rank + i + round), device="cuda"))
+                works.append(dist.all_reduce(given[i], async_op=True))
+        for i, work in enumerate(works):
+            if i % 2:
+                work.wait()
+            else:
+                work.get_future().wait()
+            same(given[i] + 0, torch.full_like(given[i], float(sum(range(size)) + size * (i + round))), f"call {i} of round {round}")
+        after, before = (rank + 1) % size, (rank - 1) % size
+        torch.cuda._sleep(1000000)
+        mine, theirs = torch.full((count,), float(rank + round), device="cuda"), torch.zeros(count, device="cuda")
+        sent = dist.isend(mine, after)
+        if round % 2:
+            dist.recv(theirs, before)
+        else:
+            assert dist.recv(theirs) == before
+        same(theirs, torch.full_like(theirs, float(before + round)), f"message of round {round}")
+        sent.wait()
+    torch.cuda.synchronize()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def compiled(rank: int) -> None:
+    """A compiled DTensor model: its collectives and products are woven, with the results of the one that is not compiled."""
+    torch.cuda.set_device(rank % torch.cuda.device_count())
+    dist.init_process_group("weft", timeout=datetime.timedelta(seconds=60))
+    size = dist.get_world_size()
+    torch._inductor.config.compile_threads = 1
+    torch._inductor.config.force_disable_caches = True  # a graph from there needs no pass
+    found = weft.torch.compile.enable()
+    for sequence in (True, False):
+        torch.manual_seed(1)
+        model = test_compile.parallel(sequence, test_compile.Mlp(128).cuda().bfloat16())
+        x = torch.randn(64, 128, generator=torch.Generator().manual_seed(2)).cuda().bfloat16()
+        x = x.chunk(size)[rank].clone() if sequence else x
+        for train in (False, True):
+            x, before = x.detach().requires_grad_(train), found.found
+            with torch.set_grad_enabled(train):
+                want, got = model(x), torch.compile(model, fullgraph=True)(x)
+            torch.testing.assert_close(got, want, rtol=0.02, atol=0.02)
+            if train:
+                want.sum().backward()
+                grads, x.grad = [x.grad, *(p.grad for p in model.parameters())], None
+                model.zero_grad()
+                got.sum().backward()
+                for a, b in zip([x.grad, *(p.grad for p in model.parameters())], grads):
+                    torch.testing.assert_close(*(y.full_tensor() if hasattr(y, "full_tensor") else y for y in (a, b)), rtol=0.05, atol=0.1)
+                assert found.found > before, "nothing was woven for training"
+            else:
+                assert found.found - before == (3 if sequence else 1), f"{found.found - before} products were woven"
+            torch._dynamo.reset()
+    torch.cuda.synchronize()
+    dist.barrier()
+    dist.destroy_process_group()
+
+
 def own_kernels(rank: int) -> None:
     """The Triton example, and a wait that nobody answers."""
     source = Path(os.environ["WEFT_SOURCE"]) / "examples" / "python" / "triton_kernels.py"
@@ -385,6 +473,18 @@ class Cuda(unittest.TestCase):
     def test_backend(self) -> None:
         for size in SIZES:
             support.ranks(size, backend)
+
+    def test_programs(self) -> None:
+        for size in SIZES:
+            support.ranks(size, programs)
+
+    def test_streams(self) -> None:
+        for size in SIZES:
+            support.ranks(size, streams)
+
+    @unittest.skipUnless(importlib.util.find_spec("triton"), "no triton")
+    def test_compile(self) -> None:
+        support.ranks(2, compiled)
 
 
 if __name__ == "__main__":

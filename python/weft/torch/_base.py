@@ -155,7 +155,8 @@ class Base(dist.ProcessGroup):
             raise UnsupportedError(f"the backend weft takes CPU or CUDA tensors in a call; these are on {kinds}")
         if "cuda" in kinds:  # in torch's current stream: what follows there follows the call
             call()
-            return Work(tensors, done=True)
+            later = getattr(opts, "asyncOp", True) and tensors  # it may be waited for in another one
+            return Work(tensors, done=True, mark=_cuda.mark(tensors[0]) if later else None)
         if getattr(opts, "asyncOp", True) or self._lane.pending:
             return self._lane.submit(tensors, call)
         call()

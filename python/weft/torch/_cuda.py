@@ -7,7 +7,9 @@ the same sizes has made that memory.
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from typing import Any, Iterator, Optional
 
 import torch
 from torch import Tensor
@@ -21,7 +23,8 @@ class _State:
     """What a group on a GPU keeps for torch."""
 
     def __init__(self) -> None:
-        self.stream = -1
+        self.stream = -1  # of the last call: its handle
+        self.last: Optional[torch.cuda.Stream] = None
 
 
 _threads = threading.local()
@@ -47,6 +50,30 @@ def ready(group: Group, x: Tensor) -> Group:
     # The default stream has another name in the library.
     stream = torch._C._cuda_getCurrentRawStream(x.get_device()) or 1  # type: ignore[attr-defined]
     if stream != state.stream:
+        now = torch.cuda.current_stream(x.device)
+        # Calls of a group share memory, so those of one stream follow those of another. What is captured is ordered by whoever
+        # captures it.
+        if state.last is not None and not torch.cuda.is_current_stream_capturing():
+            now.wait_stream(state.last)
         group._call(lib.weft_group_set_stream, 1, stream)
-        state.stream = stream
+        state.stream, state.last = stream, now
     return group
+
+
+def mark(x: Tensor) -> Any:
+    """What torch's current stream has come to, for a call on this tensor that another thread makes; None for one on the CPU."""
+    if not x.is_cuda:
+        return None
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(x.device))
+    return event
+
+
+@contextlib.contextmanager
+def behind(event: Any, x: Tensor) -> Iterator[None]:
+    """A stream of this thread's own, behind a mark; at the end what was put on it is done."""
+    own = torch.cuda.Stream(x.device)
+    own.wait_event(event)
+    with torch.cuda.stream(own):
+        yield
+    own.synchronize()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes as C
 import datetime
 import threading
@@ -14,6 +15,7 @@ from .._library import lib
 from ..errors import AbortedError, UnsupportedError
 from ..group import Group, wait_for
 from ..tensor import empty
+from . import _cuda
 from ._base import Base
 from ._tensors import _BYTE, _back, _bytes, _dense
 from ._work import Lane, Work
@@ -61,10 +63,9 @@ class Messages(Base):
                 channel.group.close()
         super()._finish()
 
-    def _channel(self, source: int, destination: int, tag: int, tensors: List[Tensor]) -> Work:
+    def _channel(self, source: int, destination: int, tag: int, tensors: List[Tensor], marks: List[Any]) -> Work:
+        """A message. CUDA tensors, each with a mark of what comes before it in the caller's stream, go through memory of the CPU."""
         key = (source, destination, tag)
-        if any(x.is_cuda for x in tensors):
-            raise UnsupportedError("the backend weft sends and receives CPU tensors; collectives take CUDA tensors")
         if source == destination:
             raise ValueError(f"rank {source} cannot send to itself")
         with self._channels_lock:
@@ -74,11 +75,12 @@ class Messages(Base):
 
         def call() -> None:
             group = self._both_ends(channel, int(self._rank == destination))
-            for x in tensors:
-                dense = _dense(x)
-                group._call(lib.weft_broadcast, dense.data_ptr(), _bytes(dense), _BYTE, 0)
-                if self._rank == destination:
-                    _back(dense, x)
+            for x, mark in zip(tensors, marks):
+                with contextlib.nullcontext() if mark is None else _cuda.behind(mark, x):
+                    dense = _dense(x).cpu()
+                    group._call(lib.weft_broadcast, dense.data_ptr(), _bytes(dense), _BYTE, 0)
+                    if self._rank == destination:
+                        _back(dense, x)
 
         return channel.lane.submit(tensors, self._timed(call))
 
@@ -96,7 +98,7 @@ class Messages(Base):
         return channel.group
 
     def send(self, tensors: List[Tensor], dstRank: int, tag: int = 0) -> Work:
-        work = self._channel(self._rank, dstRank, tag, list(tensors))
+        work = self._channel(self._rank, dstRank, tag, list(tensors), list(map(_cuda.mark, tensors)))
         if 0 <= tag < _TAGS:
             with self._mail_lock:
                 self._sent[dstRank, tag] = count = self._sent.get((dstRank, tag), 0) + 1
@@ -106,7 +108,7 @@ class Messages(Base):
     def recv(self, tensors: List[Tensor], srcRank: int, tag: int = 0) -> Work:
         with self._mail_lock:
             self._received[srcRank, tag] = self._received.get((srcRank, tag), 0) + 1
-        work = self._channel(srcRank, self._rank, tag, list(tensors))
+        work = self._channel(srcRank, self._rank, tag, list(tensors), list(map(_cuda.mark, tensors)))
         work._source = srcRank
         return work
 
@@ -114,11 +116,11 @@ class Messages(Base):
         if not 0 <= tag < _TAGS:
             raise UnsupportedError(f"the backend weft receives from any rank with tags below {_TAGS}, not {tag}")
 
-        work = Work(tensors, done=False)
+        work, marks = Work(tensors, done=False), list(map(_cuda.mark, tensors))
 
         def call() -> None:
             source = self._sender(tag)
-            self._channel(source, self._rank, tag, list(tensors)).wait()
+            self._channel(source, self._rank, tag, list(tensors), marks).wait()
             work._source = source
 
         return self._any.submit(tensors, self._timed(call), work)

@@ -21,9 +21,10 @@ class Work(c10d.Work):
     _future: Optional[torch.futures.Future] = None
     _source = -1  # the rank that a message came from
 
-    def __init__(self, tensors: Sequence[Tensor], done: bool) -> None:
+    def __init__(self, tensors: Sequence[Tensor], done: bool, mark: Any = None) -> None:
+        """``mark``: of a call on a CUDA stream, which those of who waits for it are to pass."""
         super().__init__()
-        self._tensors = tensors
+        self._tensors, self._mark = tensors, mark
         self._event = None if done else threading.Event()
         self._lock = threading.Lock()
 
@@ -49,6 +50,8 @@ class Work(c10d.Work):
                 raise RuntimeError(f"weft: a call was not done after {seconds} s")
         if self._error is not None:
             raise self._error
+        if self._mark is not None:
+            self._mark.wait()
         return True
 
     def _source_rank(self) -> int:
@@ -73,7 +76,9 @@ class Work(c10d.Work):
     def get_future(self) -> Any:
         with self._lock:
             if self._future is None:
-                self._future = torch.futures.Future()
+                self._future = torch.futures.Future(devices=list({x.device for x in self._tensors if x.is_cuda}))
+                if self._mark is not None:
+                    self._mark.wait()  # the future's own mark is of this stream
                 if self.is_completed():
                     self._settle(self._future)
         return self._future

@@ -7,7 +7,7 @@ from one rank to another has a channel of its own, a group of two with its threa
 not wait for each other.
 
 CUDA tensors have a group of their own, on the GPUs, made when the first of them comes; its calls go on torch's current stream,
-whatever they are asked for, and are done as soon as they are on it.
+whatever they are asked for; who waits for one in another stream waits there. Messages of CUDA tensors go through the CPU's memory.
 
 In ``_work.py`` are work objects and the threads behind them, in ``_tensors.py`` torch's tensors as memory, in ``_base.py`` how a
 group lives and makes a call, and in ``_collectives.py`` and ``_messages.py`` the calls.

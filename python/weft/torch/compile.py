@@ -1,5 +1,5 @@
 # mypy: disable-error-code="union-attr,arg-type,index"
-"""Asynchronous tensor parallelism on the CPU: a pass over compiled graphs that weaves communication into products.
+"""Asynchronous tensor parallelism, on the CPU and on GPUs: a pass over compiled graphs that weaves communication into products.
 
 It looks for what DTensor leaves in a graph, forward and backward,
 
@@ -25,6 +25,7 @@ from ._groups import group_of
 _aten, _c10d = torch.ops.aten, torch.ops._c10d_functional
 _VIEWS = (_aten.view.default, _aten.reshape.default, _aten._unsafe_view.default)
 _PLACEHOLDER_M = -1
+_TYPES = {"cpu": (torch.float32, torch.bfloat16, torch.float16), "cuda": (torch.bfloat16, torch.float16)}
 
 
 def _is(node: Any, *targets: Any) -> bool:
@@ -56,17 +57,9 @@ def _keeps_rows(view: fx.Node, source: fx.Node) -> bool:
 
 
 def _typed(node: fx.Node) -> bool:
+    """Whether the operators take it, where it is."""
     value = node.meta.get("val")
-    return (
-        isinstance(value, torch.Tensor)
-        and value.device.type == "cpu"
-        and value.dtype
-        in (
-            torch.float32,
-            torch.bfloat16,
-            torch.float16,
-        )
-    )
+    return isinstance(value, torch.Tensor) and value.dtype in _TYPES.get(value.device.type, ())
 
 
 def _fused(graph: fx.Graph, before: fx.Node, target: Any, arguments: Any, like: fx.Node) -> fx.Node:
