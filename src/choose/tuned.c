@@ -103,8 +103,8 @@ static bool read_entry(const char *line, entry *e)
     if (sscanf(line + end, "%d %" SCNd64 " %" SCNd64 " %d %d %d %n", &t->copiers, &t->chunk_k, &t->raster,
                &t->crew, &t->library, &t->exchange, &more) == 6)
         end += more;
-    return (line[end] == '#' || line[end] == '\n' || !line[end]) &&
-           weft_schedule_parse(schedule, &e->tuned.schedule) == 0 &&
+    /* What it is about follows: without that, the line was cut, perhaps within a number. */
+    return line[end] == '#' && weft_schedule_parse(schedule, &e->tuned.schedule) == 0 &&
            e->tuned.schedule != WEFT_SCHEDULE_AUTO && e->tuned.us >= 0 && t->tile_m >= 0 && t->tile_n >= 0 &&
            t->tile_k >= 0 && t->workers >= 0 && t->workers <= WEFT_MACHINE_MOST && t->copiers >= 0 &&
            t->chunk_k >= 0 && t->raster >= 0 && t->crew >= 0 && t->library >= 0 && t->exchange >= 0;
@@ -129,9 +129,11 @@ static weft_status read_lines(FILE *file, const char *path, weft_error_text *err
             entries = grown;
         }
         if (!read_entry(line, &entries[entry_count]))
-            return weft_error_set(error, WEFT_ERR_ARGUMENT,
-                                  "%.300s:%d: not a line that weft tune wrote; delete it, or the file", path,
-                                  at);
+            return weft_error_set(
+                error, WEFT_ERR_ARGUMENT,
+                "%.300s:%d: not a line that weft tune wrote, or not all of it; delete it, or "
+                "the file",
+                path, at);
         entry_count++;
     }
     if (ferror(file)) /* a directory opens, too */

@@ -64,6 +64,17 @@ echo "nonsense" >"$scratch/bad"
 ends "a bad file" 1 env WEFT_TUNE="$scratch/bad" "$weft" bench all_reduce --bytes 256K -n 2 --iters 2 --peer none >/dev/null
 says err "$scratch/bad:1: not a line that weft tune wrote"
 
+# So is one that was cut, wherever that was; behind all its fields nothing is lost.
+line=$(grep ' gemm_rs ' "$file")
+fields=${line%%#*}
+for ((bytes = 1; bytes < ${#fields}; bytes += bytes < 40 ? 13 : 1)); do
+    printf '%s' "${line:0:bytes}" >"$scratch/cut"
+    WEFT_TUNE=$scratch/cut "$weft" plan gemm_rs 24 40 56 -n 2 >/dev/null 2>"$scratch/err" && fail "taken: ${line:0:bytes}"
+    says err "$scratch/cut:1: not a line that weft tune wrote, or not all of it"
+done
+printf '%s' "$fields#" >"$scratch/cut"
+WEFT_TUNE=$scratch/cut plans "gemm_rs 24 40 56" "plan gemm_rs direct" "kept by weft tune in $scratch/cut"
+
 # Over nodes, by ranks that are processes: lines of their own, which auto goes by there alone.
 ends "over nodes" 0 "$weft" tune all_reduce --bytes 256K -n 2 --nodes 2 --seconds 0.01 --json >"$scratch/tries"
 [ "$(grep -c '"won": true' "$scratch/tries")" = 1 ] || fail "not one try over nodes won: $(cat "$scratch/tries")"
