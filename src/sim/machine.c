@@ -61,6 +61,7 @@ static const key_row keys[] = {
     {"launch_unfused_us", FORM_REAL, AT(launch_unfused_us), 0},
     {"launch_fused_us", FORM_REAL, AT(launch_fused_us), 0},
     {"launch_graph_us", FORM_REAL, AT(launch_graph_us), 0},
+    {"enter_us", FORM_REAL, AT(enter_us), 0},
     {"launch_library_us", FORM_REAL, AT(launch_library_us), 0},
     {"library_gbs", FORM_REAL, AT(library_gbs), 0},
     {"multicast_gbs", FORM_REAL, AT(multicast_gbs), 0},

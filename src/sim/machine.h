@@ -66,6 +66,7 @@ typedef struct weft_machine {
 
     double launch_unfused_us, launch_fused_us; /* before the first task of a run */
     double launch_graph_us;                    /* gpu: the same where the run is captured in a graph */
+    double enter_us; /* gpu: a collective whose ranks enter and are done, beyond its flags */
 
     /* gpu: what a vendor's libraries reach (sim/library.h) */
     double launch_library_us; /* a kernel of theirs, launched by the host */

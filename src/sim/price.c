@@ -11,7 +11,8 @@
  *        arithmetic is the bound for few rows.
  * COPY   Bytes over the rate. On a GPU the bytes of a peer are a transfer over links.
  * REDUCE Bytes of all sources over the rate of adding.
- * ENTER, EXIT cost nothing of their own beyond the launch, their flags and waits.
+ * ENTER  On a GPU, of a collective, `enter_us`: that lanes of a kernel meet to enter and to be done.
+ * EXIT   Costs nothing of its own beyond flags and waits.
  */
 #include "sim/model.h"
 #include "core/dtype.h"
@@ -429,6 +430,8 @@ weft_status model_price(model *m, const weft_plan_part *part, const weft_task *t
         return WEFT_OK;
     case WEFT_TASK_ENTER:
         out->event = WEFT_EVENT_ENTER;
+        if (part->problem.op >= WEFT_OP_ALL_REDUCE && !m->packets && m->mode != WEFT_SIM_GEMM_ONLY)
+            out->overhead_ns = out->work_ns = (float)(1e3 * m->machine->enter_us);
         break;
     case WEFT_TASK_EXIT:
         out->event = WEFT_EVENT_EXIT;
