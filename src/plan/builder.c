@@ -256,7 +256,7 @@ static void need_enter(weft_builder *builder, int lane, int peer)
 /* A message to another domain: it says there that it has landed. */
 static void send_across(weft_builder *builder, weft_task task)
 {
-    int peer = builder->part.regions[task.region0].rank;
+    int peer = weft_task_regions(&builder->part, &task)->rank;
 
     need_enter(builder, task.lane, peer);
     weft_builder_post(builder, WEFT_SIGNAL_LANDED(builder->world, builder->rank), peer);

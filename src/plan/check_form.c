@@ -280,7 +280,7 @@ static bool carries_on(const weft_plan_part *part, uint32_t index)
         !(next->flags & WEFT_TASK_HAS_ACC) || next->region0 + next->region_count > part->region_count ||
         next->region_count < next->destinations + 3)
         return false;
-    on = &part->regions[next->region0 + next->destinations];
+    on = weft_task_regions(part, next) + next->destinations;
     acc = on + 2;
     return acc->operand == d->operand && acc->batch == d->batch && acc->row0 == d->row0 &&
            acc->col0 == d->col0 && same_shape(acc, d) && on[0].operand == a[0].operand &&
@@ -294,7 +294,7 @@ static void form_of_crossing(weft_checker *checker, int rank, uint32_t index)
 {
     const weft_plan_part *part = &checker->parts[rank];
     const weft_task *task = &part->tasks[index];
-    const weft_region *regions = &part->regions[task->region0];
+    const weft_region *regions = weft_task_regions(part, task);
     uint32_t number = checker->task_base[rank] + index;
     bool crosses = weft_task_crosses(part, task), landed = false;
 

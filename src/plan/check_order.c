@@ -98,6 +98,7 @@ static void number_channels(weft_checker *c, uint32_t *last)
         int rank = weft_check_rank(c, task);
         const weft_task *t = weft_check_task(c, task);
         uint32_t before;
+        int to;
 
         if (c->lane_of[task] != lane) {
             lane = c->lane_of[task];
@@ -105,8 +106,9 @@ static void number_channels(weft_checker *c, uint32_t *last)
         }
         if (!weft_task_crosses(&c->parts[rank], t))
             continue;
-        before = last[c->parts[rank].regions[t->region0].rank];
-        last[c->parts[rank].regions[t->region0].rank] = task;
+        to = weft_task_regions(&c->parts[rank], t)->rank;
+        before = last[to];
+        last[to] = task;
         if (before != UINT32_MAX && c->channel[before] >= first) {
             c->channel[task] = c->channel[before];
             c->landing[task] = c->landing[before] + 1;
@@ -446,7 +448,7 @@ static void check_touches(order_state *s, const uint32_t *ends, uint32_t task)
     int64_t index = task - c->task_base[rank];
 
     for (uint32_t i = 0; i < t->region_count; i++) {
-        const weft_region *region = &c->parts[rank].regions[t->region0 + i];
+        const weft_region *region = weft_task_regions(&c->parts[rank], t) + i;
 
         if (region->rank == rank || !region->rows || !region->cols)
             continue;

@@ -68,7 +68,7 @@ static size_t collect(const weft_checker *c, access *list)
         const weft_task *t = weft_check_task(c, task);
 
         for (uint32_t i = 0; i < t->region_count; i++) {
-            const weft_region *region = &c->parts[rank].regions[t->region0 + i];
+            const weft_region *region = weft_task_regions(&c->parts[rank], t) + i;
 
             if (!region->rows || !region->cols)
                 continue;
@@ -112,7 +112,7 @@ static bool same_place(const weft_region *a, const weft_region *b)
 static bool adds_in_place(const weft_checker *c, const access *write, const access *read)
 {
     const weft_task *task = weft_check_task(c, read->task);
-    const weft_region *regions = &c->parts[weft_check_rank(c, read->task)].regions[task->region0];
+    const weft_region *regions = weft_task_regions(&c->parts[weft_check_rank(c, read->task)], task);
     ptrdiff_t at = read->region - regions - task->destinations;
 
     return !read->write && same_place(write->region, read->region) &&

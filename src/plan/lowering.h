@@ -177,7 +177,7 @@ static inline flat_task task_at(const lowering *l, int rank, uint32_t index)
     const weft_plan_part *part = &l->flat[rank];
 
     return (flat_task){rank, l->task_base[rank] + index, part, &part->tasks[index],
-                       &part->regions[part->tasks[index].region0]};
+                       weft_task_regions(part, &part->tasks[index])};
 }
 
 /* A COPY from elsewhere that its owner can make as it is: nothing is packed on the way. */

@@ -389,7 +389,7 @@ static inline bool weft_domains_differ(const weft_plan_part *part, int one, int 
 static inline bool weft_task_crosses(const weft_plan_part *part, const weft_task *task)
 {
     return task->kind == WEFT_TASK_COPY && task->region_count &&
-           weft_domains_differ(part, part->rank, part->regions[task->region0].rank);
+           weft_domains_differ(part, part->rank, weft_task_regions(part, task)->rank);
 }
 
 /* ---- names ---------------------------------------------------------------------------------------- */

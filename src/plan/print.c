@@ -38,7 +38,7 @@ static uint64_t mix_operand(uint64_t hash, const weft_operand *o)
 /* A copy of nothing has no place, wherever its regions are said to lie. */
 static bool is_nothing(const weft_plan_part *part, const weft_task *task)
 {
-    return task->kind == WEFT_TASK_COPY && task->region_count && !part->regions[task->region0].rows;
+    return task->kind == WEFT_TASK_COPY && task->region_count && !weft_task_regions(part, task)->rows;
 }
 
 static uint64_t mix_task(uint64_t hash, const weft_plan_part *part, const weft_task *task)
@@ -49,9 +49,9 @@ static uint64_t mix_task(uint64_t hash, const weft_plan_part *part, const weft_t
     for (size_t i = 0; i < sizeof(head) / sizeof(head[0]); i++)
         hash = mix(hash, head[i]);
     if (is_nothing(part, task) && weft_task_crosses(part, task))
-        hash = mix(hash, part->regions[task->region0].rank);
+        hash = mix(hash, weft_task_regions(part, task)->rank);
     for (uint32_t i = 0; i < task->region_count && !is_nothing(part, task); i++) {
-        const weft_region *r = &part->regions[task->region0 + i];
+        const weft_region *r = weft_task_regions(part, task) + i;
 
         hash = mix(mix(mix(hash, r->operand), r->rank), r->batch);
         hash = mix(mix(mix(mix(hash, r->row0), r->rows), r->col0), r->cols);
