@@ -9,6 +9,7 @@
  * medians, and weft over each: the median of the rounds' ratios and their middle half.
  */
 #include "bench/blas.h"
+#include "core/round.h"
 
 #include <weft/weft.h>
 
@@ -35,7 +36,7 @@ static double thread_seconds(void)
 
 static float *make(int64_t rows, int64_t cols)
 {
-    size_t bytes = ((size_t)(rows * cols) * sizeof(float) + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    size_t bytes = weft_round_up_bytes((size_t)(rows * cols) * sizeof(float), HUGE_PAGE);
     float *matrix = aligned_alloc(HUGE_PAGE, bytes);
     uint64_t state = 1;
 

@@ -14,6 +14,7 @@
  */
 #include "bench/cuda/cublas_peer.h"
 #include "core/dtype.h"
+#include "core/round.h"
 #include "run/cuda/choose.h"
 #include "run/cuda/cost.h"
 #include "run/cuda/world.h"
@@ -304,7 +305,7 @@ typedef struct ratios {
 static void give_ones(const bench *b, const shape *s, weft_cuda_args *args)
 {
     args->a_scale = args->b_scale = (const float *)(uintptr_t)b->ones;
-    args->a_scale_row = args->b_scale_col = (s->k + WEFT_CUDA_SCALE_BLOCK - 1) / WEFT_CUDA_SCALE_BLOCK;
+    args->a_scale_row = args->b_scale_col = weft_divide_up(s->k, WEFT_CUDA_SCALE_BLOCK);
     args->a_scale_k = args->b_scale_k = 1;
 }
 

@@ -13,6 +13,7 @@
 #include "calibrate/calibrate.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 #include "gemm/gemm.h"
 
 #include <stdlib.h>
@@ -108,10 +109,10 @@ static void work(void *arg, int rank)
 /* Memory as processes share it, `stagger` bytes into a page. */
 static char *shared(size_t bytes, bool huge, int64_t stagger)
 {
-    size_t whole = (bytes + (size_t)stagger + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    size_t whole = weft_round_up_bytes(bytes + (size_t)stagger, HUGE_PAGE);
     char *room = mmap(NULL, whole + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *memory;
 
-    memory = (char *)(((uintptr_t)room + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+    memory = (char *)weft_round_up_bytes((uintptr_t)room, HUGE_PAGE);
     if (room == MAP_FAILED || mmap(memory, whole, PROT_READ | PROT_WRITE,
                                    MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
         perror("peer_lines");
@@ -153,7 +154,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "peer_lines: %s cannot finish a tile in registers\n", t.kernel->name);
         return 1;
     }
-    t.k = (t.k + t.kernel->k_step - 1) / t.kernel->k_step * t.kernel->k_step;
+    t.k = weft_round_up(t.k, t.kernel->k_step);
     t.panels = COLS / t.kernel->nr;
     t.d_bytes = weft_dtype_size(t.kernel->type);
     printf("%s, k = %lld, %d x %lld results on each of two cores, us and more than the first\n%-32s",

@@ -1,6 +1,7 @@
 /* Mixture of experts on the CPU: what the calls of weft.h show of a lane, and how they use it. */
 #include "api/least.h"
 #include "api/moe_ops.h"
+#include "core/round.h"
 #include "core/sized.h"
 #include "moe/ffn.h"
 
@@ -36,7 +37,7 @@ static weft_status layout(weft_moe_lane *lane, int64_t alignment, int64_t *start
                                   "weft_moe_layout: expert %d received %lld rows, but is padded to %lld",
                                   lane->moe->local[e], (long long)count, (long long)-alignment);
         start[e] = next;
-        next += alignment < 0 ? -alignment : (count + alignment - 1) / alignment * alignment;
+        next += alignment < 0 ? -alignment : weft_round_up(count, alignment);
     }
     *rows = next;
     return WEFT_OK;

@@ -2,6 +2,7 @@
 
 #include "core/clock.h"
 #include "core/cpu.h"
+#include "core/round.h"
 #include "core/signal.h"
 #include "core/thread.h"
 
@@ -265,7 +266,7 @@ static void put_idle(struct weft_lent *lent)
 
 static bool make_scratch(struct weft_lent *lent, size_t wanted)
 {
-    size_t bytes = (wanted + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    size_t bytes = weft_round_up_bytes(wanted, HUGE_PAGE);
     void *memory;
 
     if (wanted <= lent->scratch_bytes)

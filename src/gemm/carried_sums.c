@@ -9,6 +9,7 @@
  * that the tile takes m * n elements; it is laid out for the kernel here.
  */
 #include "core/dtype.h"
+#include "core/round.h"
 #include "gemm/job.h"
 
 #include <string.h>
@@ -243,7 +244,7 @@ void weft_carried_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_
     const weft_gemm_tile *tile = job->tile;
     const weft_kernel *kernel = job->kernel;
     int64_t mr = kernel->mr, nr = kernel->nr, type = (int64_t)job->type_bytes, wide = job->group * nr;
-    int64_t slices = (rows + mr - 1) / mr;
+    int64_t slices = weft_divide_up(rows, mr);
 
     for (int64_t j = 0; j < b->cols; j += wide) {
         link l = {
@@ -257,7 +258,7 @@ void weft_carried_rows(const gemm_job *job, const block_b *b, int64_t s0, int64_
         };
 
         l.kept = job->sums + (job->cut.waits ? (i0 - s0) / mr * l.kept_row + j * mr * 4 : 0);
-        l.next_panels = (b->cols - j - l.cols + nr - 1) / nr;
+        l.next_panels = weft_divide_up(b->cols - j - l.cols, nr);
         for (int64_t p = 0; p < b->k; p += job->cut.k) {
             bool straight;
 

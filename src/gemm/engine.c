@@ -10,6 +10,7 @@
  * (With AMX it is a piece of A that stays in L1: macro_kernel.c.)
  */
 #include "core/dtype.h"
+#include "core/round.h"
 #include "gemm/epilogue.h"
 #include "gemm/job.h"
 
@@ -57,7 +58,7 @@ static blocks cut_blocks(const weft_binding *bind, int64_t m, int64_t n, int64_t
     int64_t longest = bind->kc * (bind->mc > fewest && panel_is_in_l1(bind) ? bind->mc / fewest : 1);
     blocks cut = {.k = weft_job_cut_evenly(k, bind->kc, kernel->k_step)};
 
-    cut.k_count = (k + cut.k - 1) / cut.k;
+    cut.k_count = weft_divide_up(k, cut.k);
     cut.stretch = min64(longest / cut.k > 1 ? longest / cut.k : 1, cut.k_count > 0 ? cut.k_count : 1) * cut.k;
     cut.waits = k > cut.stretch;
     cut.m = weft_job_cut_evenly(m, rows_for(bind, cut.stretch), kernel->mr);
@@ -262,7 +263,7 @@ static void prepare_b(const gemm_job *job, block_b *b)
             b->type_bytes = (int64_t)job->type_bytes;
             b->panel_bytes = k * kernel->nr * b->type_bytes;
             weft_packed_widen(tile->bind, job->b_block, b->panel_bytes, b->panels, packed->panel_bytes, k,
-                              (b->cols + kernel->nr - 1) / kernel->nr);
+                              weft_divide_up(b->cols, kernel->nr));
             b->panels = job->b_block;
         }
         return;
@@ -362,7 +363,7 @@ static int64_t group_of(const gemm_job *job)
 /* Of a group of panels over a k block. */
 static size_t group_bytes(const gemm_job *job)
 {
-    int64_t nr = job->kernel->nr, panels = min64(job->group, (job->cut.n + nr - 1) / nr);
+    int64_t nr = job->kernel->nr, panels = min64(job->group, weft_divide_up(job->cut.n, nr));
 
     return aligned_bytes(panels * nr * job->cut.k, job->type_bytes);
 }

@@ -9,6 +9,7 @@
  * that the order of every sum is that of whole blocks.
  */
 #include "core/dtype.h"
+#include "core/round.h"
 #include "gemm/job.h"
 
 #include <string.h>
@@ -60,7 +61,7 @@ static void run_part(const pieces *s, int64_t p, int64_t k, int64_t j, int64_t c
     weft_pack_panels(kernel, &side, s->part, panel_bytes,
                      (const char *)tile->b + (p * tile->b_rs + j) * (int64_t)weft_dtype_size(tile->b_dtype),
                      tile->b_dtype, 1, tile->b_rs, cols, k);
-    for (int64_t x = 0; x < (cols + kernel->nr - 1) / kernel->nr; x++) {
+    for (int64_t x = 0; x < weft_divide_up(cols, kernel->nr); x++) {
         for (int64_t i = 0; i < s->panels; i++, kept += micro)
             kernel->keep(padded, s->a + (i * s->panel_a + p * kernel->mr) * s->size,
                          s->part + x * panel_bytes, first ? NULL : kept, kept);
@@ -126,7 +127,7 @@ void weft_few_rows_run(const weft_gemm_tile *tile, char *workspace)
         .tile = tile,
         .kernel = kernel,
         .size = (int64_t)weft_dtype_size(kernel->type),
-        .panels = (tile->m + kernel->mr - 1) / kernel->mr,
+        .panels = weft_divide_up(tile->m, kernel->mr),
         .a = workspace,
     };
     s.panel_a = weft_pack_k(kernel, tile->k) * kernel->mr + APART_BYTES / s.size;

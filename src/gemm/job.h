@@ -62,16 +62,16 @@ static inline int64_t min64(int64_t a, int64_t b)
 
 static inline size_t aligned_bytes(int64_t elements, size_t size)
 {
-    return ((size_t)elements * size + WEFT_GEMM_ALIGNMENT - 1) / WEFT_GEMM_ALIGNMENT * WEFT_GEMM_ALIGNMENT;
+    return weft_round_up_bytes((size_t)elements * size, WEFT_GEMM_ALIGNMENT);
 }
 
 /* The length of equal blocks of at most `most`, a multiple of `step`; `length` itself if it fits. */
 static inline int64_t weft_job_cut_evenly(int64_t length, int64_t most, int64_t step)
 {
-    int64_t count = (length + most - 1) / most;
+    int64_t count = weft_divide_up(length, most);
 
     return count <= 1 ? weft_round_up(length > 0 ? length : 1, step)
-                      : weft_round_up((length + count - 1) / count, step);
+                      : weft_round_up(weft_divide_up(length, count), step);
 }
 
 static inline char *d_at(const weft_gemm_tile *tile, int which, int64_t i, int64_t j, size_t size)

@@ -17,6 +17,7 @@
  * also over several blocks, with a piece of A in L1.
  */
 #include "core/dtype.h"
+#include "core/round.h"
 #include "gemm/epilogue.h"
 #include "gemm/job.h"
 
@@ -392,18 +393,18 @@ static void run_group(const gemm_job *job, const block_b *b, int64_t s0, int64_t
 {
     const weft_gemm_tile *tile = job->tile;
     int64_t lines = job->side_a.lines, nr = job->kernel->nr, type = (int64_t)job->type_bytes, sums_row;
-    int64_t slices = (rows + lines - 1) / lines;
+    int64_t slices = weft_divide_up(rows, lines);
     int64_t left = job->streams || job->widens || job->kernel->fetches ? 0 : b->cols - j - cols;
     char *sums = sums_at(job, b, s0, i0, j, &sums_row);
     pass s = {
         .job = job,
-        .panels = (cols + nr - 1) / nr,
+        .panels = weft_divide_up(cols, nr),
         .panel_bytes = b->panel_bytes,
         .j = b->j0 + j,
         .cols = cols,
         .ld = sums_row ? sums_row : job->sums_ld,
         .in_d = job->direct || job->sums_in_d,
-        .next_panels = (left + nr - 1) / nr,
+        .next_panels = weft_divide_up(left, nr),
         .acc_stride = tile->acc_ld * 4,
         .acc_piece = weft_round_up(nr * 4, CACHE_LINE),
     };

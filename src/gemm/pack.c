@@ -1,5 +1,6 @@
 #include "gemm/pack.h"
 #include "core/dtype.h"
+#include "core/round.h"
 #include "gemm/convert.h"
 #include "gemm/gemm.h"
 
@@ -56,7 +57,7 @@ static bool is_narrow(weft_dtype narrow, weft_dtype dtype)
 
 int64_t weft_pack_k(const weft_kernel *kernel, int64_t k)
 {
-    return (k + kernel->k_step - 1) / kernel->k_step * kernel->k_step;
+    return weft_round_up(k, kernel->k_step);
 }
 
 /*
@@ -250,7 +251,7 @@ static int64_t packed_panel_bytes(const weft_binding *bind, int64_t k)
 
 size_t weft_packed_bytes(const weft_binding *bind, int64_t k, int64_t n)
 {
-    int64_t panels = (n + bind->kernel->nr - 1) / bind->kernel->nr;
+    int64_t panels = weft_divide_up(n, bind->kernel->nr);
 
     return sizeof(weft_packed) + (size_t)(panels * packed_panel_bytes(bind, k));
 }

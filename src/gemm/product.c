@@ -119,12 +119,12 @@ static void cut_into(grid *g, const weft_gemm_steps *steps, int64_t down, int64_
 {
     int64_t m = g->tile->m, n = g->tile->n;
 
-    g->rows = weft_round_up((m + down - 1) / down, steps->mr);
+    g->rows = weft_round_up(weft_divide_up(m, down), steps->mr);
     g->down = (m - steps->mr) / g->rows + 1;
-    int64_t across = (tasks + g->down - 1) / g->down;
+    int64_t across = weft_divide_up(tasks, g->down);
 
-    g->cols = weft_round_up((n + across - 1) / across, steps->nr);
-    g->across = (n + g->cols - 1) / g->cols;
+    g->cols = weft_round_up(weft_divide_up(n, across), steps->nr);
+    g->across = weft_divide_up(n, g->cols);
     g->tasks = g->down * g->across;
 }
 
@@ -143,7 +143,7 @@ static void cut_grid(grid *g, int members)
     for (int64_t down = 1; down == 1 || (down <= most && !whole); down += 1 + down / 4) {
         for (int turns = 1; turns <= (lines ? 1 : TASKS_PER_MEMBER); turns++) {
             cut_into(g, &steps, down, (int64_t)members * turns);
-            int64_t longest = (g->tasks + members - 1) / members;
+            int64_t longest = weft_divide_up(g->tasks, members);
             double time = ((double)longest + idle) * task_cost(&steps, g->rows, g->cols);
 
             if (time < least && g->cols >= narrowest) {
@@ -188,7 +188,7 @@ typedef struct by_blocks {
 
 static size_t sums_bytes(const weft_gemm_tile *tile, int64_t block)
 {
-    return (size_t)((tile->k + block - 1) / block * tile->m * tile->n) * sizeof(float);
+    return (size_t)(weft_divide_up(tile->k, block) * tile->m * tile->n) * sizeof(float);
 }
 
 /* The k of such a block; 0 where columns are shared out: int8 has so few bytes that its lines do not matter.
@@ -199,7 +199,7 @@ static int64_t block_to_share(const weft_gemm_tile *tile, int members)
     int64_t block = floats ? weft_gemm_streamed_block(tile) : 0;
     bool short_lines = tile->n / members * (int64_t)weft_dtype_size(tile->b_dtype) < LINE_BYTES;
 
-    return block > 0 && short_lines && (tile->k + block - 1) / block >= members ? block : 0;
+    return block > 0 && short_lines && weft_divide_up(tile->k, block) >= members ? block : 0;
 }
 
 /* All of B is packed by all members, then used. */
@@ -226,7 +226,7 @@ size_t weft_product_member_bytes(const weft_gemm_tile *tile, int members)
     size_t bytes =
         weft_gemm_workspace_bytes(tile->bind, tile->m, columns_of_task(tile, members), tile->k, packed);
 
-    return (bytes + WEFT_GEMM_ALIGNMENT - 1) / WEFT_GEMM_ALIGNMENT * WEFT_GEMM_ALIGNMENT;
+    return weft_round_up_bytes(bytes, WEFT_GEMM_ALIGNMENT);
 }
 
 static void sum_blocks(void *argument, int member)
@@ -281,13 +281,13 @@ static void add_blocks(void *argument, int member)
 static void run_by_blocks(const weft_gemm_tile *tile, int64_t block, weft_pool *pool, int members,
                           char *workspace, size_t workspace_bytes)
 {
-    int64_t blocks = (tile->k + block - 1) / block;
+    int64_t blocks = weft_divide_up(tile->k, block);
     by_blocks s = {.tile = tile,
                    .members = members,
                    .block = block,
                    .blocks = blocks,
                    .whole = blocks / members * members,
-                   .cols = weft_round_up((tile->n + members - 1) / members, tile->bind->kernel->nr),
+                   .cols = weft_round_up(weft_divide_up(tile->n, members), tile->bind->kernel->nr),
                    .sums = (float *)(workspace + (size_t)members * workspace_bytes),
                    .workspace = workspace,
                    .workspace_bytes = workspace_bytes};
@@ -300,13 +300,13 @@ static void run_by_blocks(const weft_gemm_tile *tile, int64_t block, weft_pool *
 static void pack_all(const weft_gemm_tile *tile, weft_packed *packed, weft_pool *pool, int members)
 {
     int nr = tile->bind->kernel->nr;
-    int64_t panels = (tile->n + nr - 1) / nr, tasks = min64(panels, (int64_t)members * TASKS_PER_MEMBER);
+    int64_t panels = weft_divide_up(tile->n, nr), tasks = min64(panels, (int64_t)members * TASKS_PER_MEMBER);
     grid g = {.tile = tile, .packing = packed, .rows = 1, .down = 1};
 
     if (tasks == 0)
         return;
-    g.cols = (panels + tasks - 1) / tasks * nr;
-    g.across = g.tasks = (tile->n + g.cols - 1) / g.cols;
+    g.cols = weft_divide_up(panels, tasks) * nr;
+    g.across = g.tasks = weft_divide_up(tile->n, g.cols);
     weft_pool_run(pool, members, work_grid, &g);
 }
 

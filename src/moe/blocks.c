@@ -6,6 +6,7 @@
  * mode results wait in scratch memory until the row's other experts are done, so blocks should be small
  * enough for the cache, unless an expert gains from many rows at once.
  */
+#include "core/round.h"
 #include "moe/moe.h"
 
 /* Where an expert sums by the row, nothing waits in between, and longer runs of rows are better read. */
@@ -15,7 +16,7 @@ int64_t weft_moe_block_rows(const weft_moe_lane *lane, const weft_moe_expert *ex
 {
     const weft_moe *moe = lane->moe;
     bool by_row = weft_moe_by_row(lane, expert);
-    int64_t per_row = by_row || !lane->in.rows ? 1 : (lane->in.entries + lane->in.rows - 1) / lane->in.rows;
+    int64_t per_row = by_row || !lane->in.rows ? 1 : weft_divide_up(lane->in.entries, lane->in.rows);
     int64_t rows = (by_row ? STREAM_BYTES : CACHE_BYTES) / (moe->row_bytes + per_row * moe->slot_stride);
 
     if (expert->block_rows > 0)

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "core/dtype.h"
+#include "core/round.h"
 #include "gemm/product.h"
 #include "moe/moe.h"
 
@@ -38,7 +39,7 @@ struct weft_moe_ffn {
 
 static size_t rounded(size_t bytes)
 {
-    return (bytes + WEFT_GEMM_ALIGNMENT - 1) / WEFT_GEMM_ALIGNMENT * WEFT_GEMM_ALIGNMENT;
+    return weft_round_up_bytes(bytes, WEFT_GEMM_ALIGNMENT);
 }
 
 static weft_packed *pack(const weft_moe_ffn *ffn, const void *weights, weft_dtype dtype, int64_t k, int64_t n,
@@ -273,7 +274,7 @@ static void run_piece(weft_moe_ffn *ffn, int local, int64_t rows, const void *co
 static void ffn_block(void *context, int expert, int64_t rows, const void *const *in, void *const *out)
 {
     weft_moe_ffn *ffn = context;
-    int64_t pieces = (rows + ROWS_MOST - 1) / ROWS_MOST;
+    int64_t pieces = weft_divide_up(rows, ROWS_MOST);
 
     for (int64_t p = 0; p < pieces; p++) {
         int64_t begin = rows * p / pieces, end = rows * (p + 1) / pieces;

@@ -7,6 +7,7 @@
 
 #include "core/dtype.h"
 #include "core/part.h"
+#include "core/round.h"
 
 static const weft_moe_rung *rung_of(weft_moe_impl impl)
 {
@@ -145,7 +146,7 @@ static void *carve(carver *c, size_t bytes)
 {
     size_t at = c->used;
 
-    c->used += (bytes + WEFT_LINE_BYTES - 1) / WEFT_LINE_BYTES * WEFT_LINE_BYTES;
+    c->used += weft_round_up_bytes(bytes, WEFT_LINE_BYTES);
     return c->base ? c->base + at : NULL;
 }
 

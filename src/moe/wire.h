@@ -7,6 +7,8 @@
 #ifndef WEFT_MOE_WIRE_H
 #define WEFT_MOE_WIRE_H
 
+#include "core/round.h"
+
 #include <weft/weft.h>
 
 enum { WEFT_MOE_WIRE_BLOCK = 128 };
@@ -18,7 +20,7 @@ static inline int64_t weft_moe_scales_at(int64_t hidden)
 
 static inline int64_t weft_moe_fp8_bytes(int64_t hidden)
 {
-    int64_t blocks = (hidden + WEFT_MOE_WIRE_BLOCK - 1) / WEFT_MOE_WIRE_BLOCK;
+    int64_t blocks = weft_divide_up(hidden, WEFT_MOE_WIRE_BLOCK);
 
     return weft_moe_scales_at(hidden) + (blocks * (int64_t)sizeof(float) + 15) / 16 * 16;
 }

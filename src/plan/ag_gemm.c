@@ -18,6 +18,7 @@
  * that of the local GEMM.
  */
 #include "core/dtype.h"
+#include "core/round.h"
 #include "plan/gemm_parts.h"
 #include "plan/staged.h"
 #include "plan/two_level.h"
@@ -268,7 +269,7 @@ static void declare_packed_shards(ag_gemm *ag)
 {
     int64_t longest = shard(ag, 0).count;
 
-    ag->slot = (longest + WEFT_PACK_COLUMNS - 1) / WEFT_PACK_COLUMNS * WEFT_PACK_COLUMNS;
+    ag->slot = weft_round_up(longest, WEFT_PACK_COLUMNS);
     ag->gathered = private_operand(ag, "packedB", ag->gen.problem->k, ag->slot * ag->gen.world, true);
 }
 

@@ -2,6 +2,7 @@
 #include "plan/builder.h"
 
 #include "core/grow.h"
+#include "core/round.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -161,7 +162,7 @@ int64_t weft_builder_staged_chunks(const weft_builder *builder, int rank)
     int64_t cols = weft_operand_cols(operand, builder->world, rank);
     int64_t extent = builder->staged.by_rows ? rows : cols;
 
-    return rows && cols ? (extent + builder->staged.chunk - 1) / builder->staged.chunk : 0;
+    return rows && cols ? weft_divide_up(extent, builder->staged.chunk) : 0;
 }
 
 /* What a peer has, read where it has staged it. Of the chunks that one lane copies the last says it for all.

@@ -20,6 +20,7 @@
  * it.
  */
 #include "core/dtype.h"
+#include "core/round.h"
 #include "plan/gemm_whole.h"
 
 #include <stdlib.h>
@@ -106,7 +107,7 @@ static void emit_two_shot(void *context, int lane, int64_t number, const weft_sl
 static void two_shot(gemm_ar *ar)
 {
     weft_gemm_gen *gen = &ar->gen;
-    int64_t tiles = ar->stream.tiles, owned = (tiles + gen->world - 1) / gen->world, at = 0;
+    int64_t tiles = ar->stream.tiles, owned = weft_divide_up(tiles, gen->world), at = 0;
     int64_t *order = malloc((size_t)(tiles ? tiles : 1) * sizeof(*order));
 
     if (!order) {

@@ -5,6 +5,7 @@
  * Staged, a rank leaves its columns in its own memory besides, with all_scatter tile by tile, and the others
  * fetch them from there.
  */
+#include "core/round.h"
 #include "plan/gemm_whole.h"
 
 typedef struct gemm_as {
@@ -67,7 +68,7 @@ static void all_scatter(gemm_as *as)
 static int64_t fetched_rows(const weft_gemm_gen *gen)
 {
     const weft_problem *p = gen->problem;
-    int64_t lanes = weft_compute_lanes(p), rows = ((gen->world - 1) * p->m + lanes - 1) / lanes;
+    int64_t lanes = weft_compute_lanes(p), rows = weft_divide_up((gen->world - 1) * p->m, lanes);
 
     return p->tuning.tile_m && p->tuning.tile_m < rows ? p->tuning.tile_m : rows;
 }

@@ -4,6 +4,7 @@
  *
  * Order of a sum: whole tiles as the kernel adds; cut ones by slices of ascending k.
  */
+#include "core/round.h"
 #include "plan/stream_k.h"
 
 #include <stdlib.h>
@@ -57,8 +58,7 @@ void weft_generate_local(weft_builder *builder)
     if (grain == 0) /* panels of a packed B are as long as tile_k says: all of k */
         grain = p->b_form == WEFT_B_PLAIN || p->k == 0 ? 1 : p->k;
     weft_gemm_declare_packed(&local.gen);
-    local.stream =
-        weft_stream_k_begin_banded(&local.gen, p->n, (p->tuning.chunk_k + grain - 1) / grain * grain);
+    local.stream = weft_stream_k_begin_banded(&local.gen, p->n, weft_round_up(p->tuning.chunk_k, grain));
     weft_gemm_pack(&local.gen);
     order = raster_order(&local.stream);
     if (order)

@@ -1,6 +1,7 @@
 /* Operands and tasks that the GEMM operations have in common. */
 #include "plan/gemm_parts.h"
 #include "core/dtype.h"
+#include "core/round.h"
 #include "plan/staged.h"
 #include "plan/user_operands.h"
 
@@ -110,9 +111,9 @@ void weft_gemm_pack(weft_gemm_gen *gen)
         return;
     rows = weft_whole(weft_operand_rows(b, gen->world, gen->me));
     columns = weft_operand_cols(b, gen->world, gen->me);
-    tile = (columns + gen->lanes - 1) / gen->lanes;
+    tile = weft_divide_up(columns, gen->lanes);
     if (!grain)
-        tile = (tile + WEFT_PACK_COLUMNS - 1) / WEFT_PACK_COLUMNS * WEFT_PACK_COLUMNS;
+        tile = weft_round_up(tile, WEFT_PACK_COLUMNS);
     pieces = rows.count ? weft_cut_columns_count(columns, tile, grain) : 0;
     for (int64_t batch = 0; batch < gen->problem->l; batch++) {
         for (int64_t i = 0; i < pieces; i++) {
@@ -137,7 +138,7 @@ enum { SHARE_COLUMNS = 64 }; /* of which a share has a multiple: whole lines of 
 weft_shares weft_shares_of(const weft_problem *problem, weft_span rows, weft_span cols, int64_t tile_m,
                            int64_t tile_n)
 {
-    int64_t lanes = weft_compute_lanes(problem), lines = (cols.count + SHARE_COLUMNS - 1) / SHARE_COLUMNS;
+    int64_t lanes = weft_compute_lanes(problem), lines = weft_divide_up(cols.count, SHARE_COLUMNS);
     weft_shares shares = {.rows = rows,
                           .cols = cols,
                           .tile_m = tile_m,
@@ -165,7 +166,7 @@ void weft_share(const weft_shares *shares, int64_t index, weft_span *rows, weft_
     }
     *rows = weft_part(shares->rows.count, shares->down, row);
     rows->begin += shares->rows.begin;
-    *cols = weft_part((all.count + SHARE_COLUMNS - 1) / SHARE_COLUMNS, shares->across, col);
+    *cols = weft_part(weft_divide_up(all.count, SHARE_COLUMNS), shares->across, col);
     end = (cols->begin + cols->count) * SHARE_COLUMNS;
     *cols = (weft_span){all.begin + cols->begin * SHARE_COLUMNS,
                         (end < all.count ? end : all.count) - cols->begin * SHARE_COLUMNS};

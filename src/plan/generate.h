@@ -8,6 +8,7 @@
 #ifndef WEFT_PLAN_GENERATE_H
 #define WEFT_PLAN_GENERATE_H
 
+#include "core/round.h"
 #include "plan/builder.h"
 
 void weft_generate_ag_gemm(weft_builder *builder);
@@ -32,7 +33,7 @@ void weft_generate_two_shot_packets(weft_builder *builder);  /* all_reduce, with
 /* How many pieces of at most `tile` an extent has, and the i-th of them. tile 0: one piece. */
 static inline int64_t weft_cut_count(int64_t extent, int64_t tile)
 {
-    return extent == 0 ? 0 : tile == 0 || tile >= extent ? 1 : (extent + tile - 1) / tile;
+    return extent == 0 ? 0 : tile == 0 || tile >= extent ? 1 : weft_divide_up(extent, tile);
 }
 
 /* Lines of a copy task where many copy lanes share what is copied: little enough that a piece of it keeps all
@@ -55,7 +56,7 @@ static inline weft_span weft_cut(weft_span span, int64_t tile, int64_t index)
 /* No tile has more columns. */
 static inline int64_t weft_widest(int64_t tile, int64_t grain)
 {
-    return grain ? (tile + grain - 1) / grain * grain : tile;
+    return grain ? weft_round_up(tile, grain) : tile;
 }
 
 /*
@@ -64,7 +65,7 @@ static inline int64_t weft_widest(int64_t tile, int64_t grain)
  */
 static inline int64_t weft_cut_columns_count(int64_t extent, int64_t tile, int64_t grain)
 {
-    int64_t count = weft_cut_count(extent, tile), grains = grain ? (extent + grain - 1) / grain : count;
+    int64_t count = weft_cut_count(extent, tile), grains = grain ? weft_divide_up(extent, grain) : count;
 
     return count < grains ? count : grains;
 }
@@ -77,7 +78,7 @@ static inline weft_span weft_cut_columns(weft_span span, int64_t tile, int64_t g
     if (!grain)
         return weft_cut(span, tile, index);
     part =
-        weft_part((span.count + grain - 1) / grain, weft_cut_columns_count(span.count, tile, grain), index);
+        weft_part(weft_divide_up(span.count, grain), weft_cut_columns_count(span.count, tile, grain), index);
     end = (part.begin + part.count) * grain;
     return (weft_span){span.begin + part.begin * grain,
                        (end < span.count ? end : span.count) - part.begin * grain};

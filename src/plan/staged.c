@@ -1,6 +1,7 @@
 #include "plan/staged.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 #include "plan/generate.h"
 
 #include <stdio.h>
@@ -110,7 +111,7 @@ void weft_staged_until(weft_builder *builder, int64_t batch, int64_t end)
 
     if (!chunks)
         return;
-    up_to = (end + builder->staged.chunk - 1) / builder->staged.chunk;
+    up_to = weft_divide_up(end, builder->staged.chunk);
     up_to = batch * chunks + (up_to < chunks ? up_to : chunks);
     while (builder->staged.done < up_to && !builder->failed)
         weft_staged_next(builder);

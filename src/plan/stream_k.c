@@ -1,6 +1,7 @@
 /* The division of tiles and iterations over lanes; see stream_k.h. */
 #include "plan/stream_k.h"
 #include "core/dtype.h"
+#include "core/round.h"
 
 static int64_t at_most(int64_t tile, int64_t extent)
 {
@@ -14,9 +15,9 @@ int64_t weft_stream_k_width(const weft_problem *p, int64_t cols, int64_t wanted)
 
     if (!rows_of_tiles || weft_cut_columns_count(cols, tile, grain) * rows_of_tiles >= wanted)
         return tile;
-    across = (wanted + rows_of_tiles - 1) / rows_of_tiles;
-    width = (cols + across - 1) / across;
-    width = (width + WEFT_PACK_COLUMNS - 1) / WEFT_PACK_COLUMNS * WEFT_PACK_COLUMNS;
+    across = weft_divide_up(wanted, rows_of_tiles);
+    width = weft_divide_up(cols, across);
+    width = weft_round_up(width, WEFT_PACK_COLUMNS);
     return tile == 0 || width < tile ? width : tile;
 }
 

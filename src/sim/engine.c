@@ -16,6 +16,7 @@
  * - Every task remembers which task's end let it start. Following that from the last end gives the
  *   critical path, and so what the time was spent on.
  */
+#include "core/round.h"
 #include "sim/links.h"
 
 #include <math.h>
@@ -519,7 +520,7 @@ static void set_places(engine *e)
 {
     const model *m = e->m;
     bool cpu = m->machine->kind == WEFT_MACHINE_CPU;
-    int nodes = (m->world + m->ranks_per_node - 1) / m->ranks_per_node;
+    int nodes = (int)weft_divide_up(m->world, m->ranks_per_node);
     int on_node = m->world < m->ranks_per_node ? m->world : m->ranks_per_node;
     uint32_t posts = 0;
 
@@ -551,7 +552,7 @@ static void set_places(engine *e)
 weft_status model_run(const model *m, bool want_events, weft_sim_result *result, weft_error_text *error)
 {
     engine e = {.m = m, .result = result, .want_events = want_events, .last_task = NONE};
-    int nodes = (m->world + m->ranks_per_node - 1) / m->ranks_per_node;
+    int nodes = (int)weft_divide_up(m->world, m->ranks_per_node);
     bool cpu = m->machine->kind == WEFT_MACHINE_CPU, missing;
     weft_status status = links_open(&e.links, m, error);
 

@@ -1,5 +1,7 @@
 #include "symm/heap.h"
 
+#include "core/round.h"
+
 #include <stdlib.h>
 
 enum {
@@ -233,7 +235,7 @@ static block *find_room(const weft_heap *heap, uint64_t *bytes, uint64_t slack)
 {
     if (*bytes > heap->bytes || slack > heap->bytes)
         return NULL;
-    *bytes = *bytes ? (*bytes + WEFT_HEAP_UNIT - 1) / WEFT_HEAP_UNIT * WEFT_HEAP_UNIT : WEFT_HEAP_UNIT;
+    *bytes = *bytes ? weft_round_up_bytes(*bytes, WEFT_HEAP_UNIT) : WEFT_HEAP_UNIT;
     return find(heap, *bytes + slack);
 }
 
@@ -256,7 +258,7 @@ bool weft_heap_take(weft_heap *heap, uint64_t bytes, uint64_t alignment, uint64_
     if (!it || !reserve(heap, 2))
         return false;
     list_remove(heap, it);
-    start = slack ? (it->offset + alignment - 1) / alignment * alignment : it->offset;
+    start = slack ? weft_round_up_bytes(it->offset, alignment) : it->offset;
     if (start > it->offset) {
         block *rest = cut(heap, it, start - it->offset);
 

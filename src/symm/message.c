@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "core/round.h"
 #include "group/far.h"
 #include "symm/room.h"
 
@@ -71,7 +72,7 @@ static size_t chunk_of(size_t bytes, uint64_t chunk)
 
 static uint64_t chunks_of(size_t bytes)
 {
-    return bytes ? (bytes + CHUNK_BYTES - 1) / CHUNK_BYTES : 1;
+    return bytes ? weft_divide_up(bytes, CHUNK_BYTES) : 1;
 }
 
 /* Sets a word, and then a signal, in the mailbox of another rank. */

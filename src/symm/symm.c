@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "core/env.h"
+#include "core/round.h"
 #include "group/far.h"
 #include "symm/room.h"
 
@@ -149,7 +150,7 @@ static bool open_zone(weft_group *group, int zone, uint64_t end)
     if (end <= *opened)
         return true;
     end = end > more ? end : more;
-    end = (end + GRANT_BYTES - 1) / GRANT_BYTES * GRANT_BYTES;
+    end = weft_round_up_bytes(end, GRANT_BYTES);
     end = end < room ? end : room;
     if (!grant(group, zone, *opened, end))
         return false;
@@ -204,7 +205,7 @@ static void shape(uint64_t *bytes, uint64_t *alignment)
     uint64_t unit = *bytes >= FRESH_BYTES ? FRESH_UNIT : WEFT_HEAP_UNIT;
     uint64_t least = *bytes >= FRESH_BYTES ? WEFT_HUGE_BYTES : WEFT_HEAP_UNIT;
 
-    *bytes = *bytes ? (*bytes + unit - 1) / unit * unit : unit;
+    *bytes = *bytes ? weft_round_up_bytes(*bytes, unit) : unit;
     if (*alignment < least)
         *alignment = least;
 }
@@ -214,7 +215,7 @@ static void shape(uint64_t *bytes, uint64_t *alignment)
 static void clear_shadow(char *memory, uint64_t bytes)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)memory, end = begin + bytes;
-    uintptr_t first = (begin + page - 1) / page * page, last = end / page * page;
+    uintptr_t first = weft_round_up_bytes(begin, page), last = end / page * page;
 
     if (first >= last) {
         memset(memory, 0, bytes);
@@ -313,7 +314,7 @@ char *weft_symm_own(weft_group *group, size_t bytes)
     if (wanted <= *held)
         return memory;
     left = group->world->segment.header->heap_bytes - member->heap_used;
-    wanted = (wanted + FRESH_UNIT - 1) / FRESH_UNIT * FRESH_UNIT;
+    wanted = weft_round_up_bytes(wanted, FRESH_UNIT);
     if (wanted < bytes || wanted - *held > left) {
         weft_error_set(
             &group->error, WEFT_ERR_MEMORY,

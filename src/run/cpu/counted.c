@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/round.h"
 #include "group/far.h"
 #include "run/cpu/reduce.h"
 #include "symm/symm.h"
@@ -84,7 +85,7 @@ static weft_status compare(weft_executor *x, const char *call, int64_t *rounds)
     *rounds = 0;
     for (int rank = 0; rank < x->world; rank++) {
         const notice *theirs = weft_group_board(x->group, rank);
-        int64_t needed = (theirs->bytes + STAGE_BYTES - 1) / STAGE_BYTES;
+        int64_t needed = weft_divide_up(theirs->bytes, STAGE_BYTES);
 
         if (theirs->asked != first->asked)
             return weft_error_set(&x->group->error, WEFT_ERR_MISMATCH,

@@ -100,7 +100,7 @@ void weft_executor_detach(weft_group *group)
 /* Larger memory in the place of what is there, which stays where none can be had. */
 static bool replace(void **memory, size_t alignment, size_t bytes)
 {
-    void *more = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+    void *more = aligned_alloc(alignment, weft_round_up_bytes(bytes, alignment));
 
     if (!more)
         return false;

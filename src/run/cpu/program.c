@@ -22,7 +22,7 @@ enum {
  * block leaves and lands in its place, another is gathered before and scattered after. */
 static int64_t pad_row(int64_t elements, int64_t element_bytes)
 {
-    int64_t line = 64 / element_bytes, lines = (elements + line - 1) / line;
+    int64_t line = 64 / element_bytes, lines = weft_divide_up(elements, line);
 
     return lines < 16 ? elements : (lines | 1) * line;
 }

@@ -1,6 +1,7 @@
 /* Putting a group on GPUs, and its symmetric memory there. See group.h. */
 #include "run/cuda/group.h"
 
+#include "core/round.h"
 #include "group/pass.h"
 #include "run/cuda/prove.h"
 #include "run/cuda/watch.h"
@@ -117,7 +118,7 @@ static weft_status extend(weft_group *group, size_t needed)
     weft_status status;
 
     bytes = bytes < PIECE_BYTES ? PIECE_BYTES : bytes;
-    bytes = (bytes + g->heap.grain - 1) / g->heap.grain * g->heap.grain;
+    bytes = weft_round_up_bytes(bytes, g->heap.grain);
     bytes = bytes < left ? bytes : left;
     status = weft_cuda_heap_create(&g->heap, group->rank, g->committed, bytes, group->size > 1 ? &fd : NULL,
                                    &group->error);

@@ -2,6 +2,7 @@
 #include "run/cuda/grouped.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 #include "run/cuda/group.h"
 
 #include <stdio.h>
@@ -90,7 +91,7 @@ static weft_status encode_maps(const weft_cuda_driver *cu, const weft_cuda_group
  * most, but for the last of it. */
 static int clusters_for(const weft_cuda_grouped *g, int most)
 {
-    int64_t columns = (g->cols + WEFT_CUDA_GROUPED_COLS - 1) / WEFT_CUDA_GROUPED_COLS;
+    int64_t columns = weft_divide_up(g->cols, WEFT_CUDA_GROUPED_COLS);
     int64_t tiles = columns * (g->experts + g->rows / WEFT_CUDA_GROUPED_ROWS);
 
     return tiles < most ? (int)tiles : most;

@@ -1,6 +1,8 @@
 /* Symmetric memory on GPUs through the driver's virtual memory calls. See heap.h. */
 #include "run/cuda/heap.h"
 
+#include "core/round.h"
+
 #include <stdlib.h>
 
 static CUmemAllocationProp properties(const weft_cuda_device *device)
@@ -25,7 +27,7 @@ weft_status weft_cuda_heap_reserve(weft_cuda_device *device, int world, size_t b
 {
     const weft_cuda_driver *cu = device->cu;
     weft_cuda_heap made = {.device = device, .world = world, .grain = grain};
-    made.stride = (bytes + grain - 1) / grain * grain;
+    made.stride = weft_round_up_bytes(bytes, grain);
     WEFT_CUDA_TRY(cuMemAddressReserve(&made.base, made.stride * (size_t)world, grain, 0, 0));
     *heap = made;
     return WEFT_OK;
@@ -61,7 +63,7 @@ static weft_status map_piece(weft_cuda_heap *heap, weft_cuda_piece piece, CUmemG
 static weft_cuda_piece piece_of(const weft_cuda_heap *heap, int rank, size_t offset, size_t bytes)
 {
     return (weft_cuda_piece){heap->base + (size_t)rank * heap->stride + offset,
-                             (bytes + heap->grain - 1) / heap->grain * heap->grain};
+                             weft_round_up_bytes(bytes, heap->grain)};
 }
 
 weft_status weft_cuda_heap_create(weft_cuda_heap *heap, int rank, size_t offset, size_t bytes, int *fd,

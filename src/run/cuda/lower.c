@@ -2,6 +2,7 @@
 #include "run/cuda/lower.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 #include "run/scales.h"
 
 #include <stdlib.h>
@@ -108,7 +109,7 @@ static int32_t map_of(weft_lowering *low, const weft_region *region, bool cut_ro
             end = operand->transposed ? rows : cols;
     bool exact = (operand->transposed ? cut_rows : cut_cols) && !place_of(low, region)->padded;
     weft_cuda_map map = {.base = matrix_of(low, region),
-                         .inner = (uint64_t)(exact ? end : (end + granule - 1) / granule * granule),
+                         .inner = (uint64_t)(exact ? end : weft_round_up(end, granule)),
                          .outer = (uint64_t)(operand->transposed ? cols : rows),
                          .pitch_bytes = (uint64_t)(place_of(low, region)->ld * size),
                          .box_inner = box_inner,

@@ -2,6 +2,7 @@
 #include "run/cuda/moe.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 
 #include <string.h>
 
@@ -22,7 +23,7 @@ static void *carve(carver *c, int64_t count, size_t size)
 {
     size_t at = c->used;
 
-    c->used += ((size_t)count * size + LINE - 1) / LINE * LINE;
+    c->used += weft_round_up_bytes((size_t)count * size, LINE);
     return c->base ? c->base + at : NULL;
 }
 
@@ -87,7 +88,7 @@ static void divide_sums(weft_cuda_moe *l, int ctas)
     pieces = pieces > most ? most : pieces;
     pieces = pieces < 1 ? 1 : pieces;
     l->piece_bytes = (l->result_bytes + 16 * pieces - 1) / (16 * pieces) * 16;
-    l->pieces = l->piece_bytes ? (l->result_bytes + l->piece_bytes - 1) / l->piece_bytes : 1;
+    l->pieces = l->piece_bytes ? weft_divide_up(l->result_bytes, l->piece_bytes) : 1;
 }
 
 static weft_cuda_moe facts(const weft_gpu_moe_shape *s, int world, weft_cuda_moe_room room)
@@ -105,9 +106,9 @@ static weft_cuda_moe facts(const weft_gpu_moe_shape *s, int world, weft_cuda_moe
                        .hidden = s->hidden,
                        .row_bytes = s->row_bytes,
                        .result_bytes = result_bytes,
-                       .row_stride = (s->wire_bytes + LINE - 1) / LINE * LINE,
+                       .row_stride = weft_round_up(s->wire_bytes, LINE),
                        .scales_at = s->scales_at,
-                       .slot_stride = (result_bytes + LINE - 1) / LINE * LINE};
+                       .slot_stride = weft_round_up(result_bytes, LINE)};
 
     l.grid[WEFT_CUDA_MOE_DISPATCH_SEND] = grid_of(l.capacity, room.ctas);
     l.grid[WEFT_CUDA_MOE_DISPATCH_RECV] = grid_of(l.experts_here, room.waiting);

@@ -95,7 +95,7 @@ weft_status weft_cuda_repitched_launch(const weft_cuda_device *device, const wef
         weft_cuda_repitch copy = repitched->copies[i];
         void *parameters[] = {&copy};
         int64_t vectors = copy.batch * copy.lines * (copy.to_ld / VECTOR),
-                blocks = (vectors + THREADS - 1) / THREADS, most = (int64_t)device->sm_count * BLOCKS_A_SM;
+                blocks = weft_divide_up(vectors, THREADS), most = (int64_t)device->sm_count * BLOCKS_A_SM;
         CUlaunchConfig config = {.gridDimX = (unsigned)(blocks < most || most == 0 ? blocks : most),
                                  .gridDimY = 1,
                                  .gridDimZ = 1,

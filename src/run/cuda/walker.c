@@ -1,6 +1,8 @@
 /* See walker.h. */
 #include "run/cuda/walker.h"
 
+#include "core/round.h"
+
 const weft_cuda_walker weft_cuda_walkers[WEFT_CUDA_WALKERS] = {
     [WEFT_CUDA_PAIR_256] = {2, 256, 256, false}, [WEFT_CUDA_PAIR_224] = {2, 256, 224, false},
     [WEFT_CUDA_PAIR_128] = {2, 256, 128, false}, [WEFT_CUDA_ONE_256] = {1, 128, 256, false},
@@ -21,7 +23,7 @@ int weft_cuda_walker_for(int ctas, int64_t rows, int64_t cols, bool fp8)
 uint32_t weft_cuda_walker_box(const weft_cuda_walker *walker)
 {
     int32_t cols = walker->exchanged ? walker->tile_m : walker->tile_n, step = 64 * walker->ctas;
-    int32_t share = (cols + step - 1) / step * 64;
+    int32_t share = (int32_t)weft_divide_up(cols, step) * 64;
 
     return share < 128 ? (uint32_t)share : 128;
 }

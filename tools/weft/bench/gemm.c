@@ -10,6 +10,7 @@
 
 #include "core/cpu.h"
 #include "core/dtype.h"
+#include "core/round.h"
 #include "core/topo.h"
 #include "gemm/gemm.h"
 #include "core/pool.h"
@@ -53,7 +54,7 @@ typedef struct subject {
 
 static void *big_alloc(size_t bytes)
 {
-    bytes = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    bytes = weft_round_up_bytes(bytes, HUGE_PAGE);
     void *memory = aligned_alloc(HUGE_PAGE, bytes);
 
     if (memory) {

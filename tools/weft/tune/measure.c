@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 #include "core/dtype.h"
+#include "core/round.h"
 #include "group/group.h"
 #include "group/sync.h"
 #include "run/backend.h"
@@ -56,15 +57,15 @@ static void operand_bytes(const weft_problem *p, int ranks, size_t bytes[OPERAND
     /* Whole where a rank holds a part of it, whichever that is: an upper bound that needs no case for each
      * layout. */
     if (inner)
-        k = (k + ranks - 1) / ranks;
+        k = weft_divide_up(k, ranks);
     d = m * n;
     if (p->op == WEFT_OP_AG_GEMM || p->op == WEFT_OP_GEMM_RS)
         d = p->layout == WEFT_LAYOUT_GATHER_B || p->layout == WEFT_LAYOUT_SCATTER_ROWS ||
                     (p->op == WEFT_OP_GEMM_RS && p->layout == WEFT_LAYOUT_DEFAULT)
-                ? (m + ranks - 1) / ranks * n
-                : m * ((n + ranks - 1) / ranks);
-    bytes[0] = (size_t)(l * (p->op == WEFT_OP_AG_GEMM ? (m + ranks - 1) / ranks : m) * k) * element;
-    bytes[1] = (size_t)(l * k * (inner ? n : (n + ranks - 1) / ranks)) * element;
+                ? weft_divide_up(m, ranks) * n
+                : m * weft_divide_up(n, ranks);
+    bytes[0] = (size_t)(l * (p->op == WEFT_OP_AG_GEMM ? weft_divide_up(m, ranks) : m) * k) * element;
+    bytes[1] = (size_t)(l * k * (inner ? n : weft_divide_up(n, ranks))) * element;
     bytes[2] = p->beta != 0 ? (size_t)(l * d) * sum : 0;
     bytes[3] = p->bias ? (size_t)(l * n) * sum : 0;
     bytes[4] = (size_t)(l * d) * sum;

@@ -19,6 +19,8 @@
 #ifndef WEFT_KERNELS_AARCH64_STREAM_H
 #define WEFT_KERNELS_AARCH64_STREAM_H
 
+#include "core/round.h"
+
 #include <string.h>
 
 #ifndef ELEMENT_A
@@ -33,11 +35,6 @@ enum {
 static inline int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
-}
-
-static inline int64_t whole(int64_t count, int64_t step)
-{
-    return (count + step - 1) / step * step;
 }
 
 /* `lines` lines of `count` elements, as the first of `all` lines of `width`, with zeros behind. */
@@ -73,7 +70,7 @@ INLINE void sweep_edges(int rows, int64_t lines, int64_t cols, const ELEMENT_A *
         sweep(rows, done / unit, a, b, ldb, sums);
     if (done == cols)
         return;
-    fill_edge_a(edge_a, all * rows, a, whole(lines, K_STEP) * rows);
+    fill_edge_a(edge_a, all * rows, a, weft_round_up(lines, K_STEP) * rows);
     for (int64_t j = done; j < cols; j += unit) {
         fill_edge(edge, all, unit, b + j, ldb, lines, least(unit, cols - j));
         sweep(rows, 1, edge_a, edge, unit, sums + j * rows);
@@ -109,7 +106,7 @@ INLINE void across(int rows, int64_t m, int64_t n, int64_t k, int64_t block, con
         for (int64_t p = 0; p < k; p += block) {
             int64_t end = least(p + block, k);
 
-            memset(sums, 0, sizeof(SUM) * (size_t)(whole(cols, 64) * rows));
+            memset(sums, 0, sizeof(SUM) * (size_t)(weft_round_up(cols, 64) * rows));
             for (int64_t q = p; q < end; q += LINES(rows))
                 sweep_edges(rows, least(LINES(rows), end - q), cols, a + q * rows, b + q * ldb + j, ldb,
                             sums);
@@ -138,7 +135,7 @@ INLINE void climb_block(int rows, int64_t k, const ELEMENT_A *a, const ELEMENT *
         memcpy(edge + j * K_CLIMB, line[j] + done, (size_t)(k - done) * sizeof(ELEMENT));
         edges[j] = edge + j * K_CLIMB;
     }
-    fill_edge_a(edge_a, K_CLIMB * rows, a + done * rows, whole(k - done, K_STEP) * rows);
+    fill_edge_a(edge_a, K_CLIMB * rows, a + done * rows, weft_round_up(k - done, K_STEP) * rows);
     climb(rows, 1, edge_a, edges, sums);
 }
 

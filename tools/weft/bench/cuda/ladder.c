@@ -1,6 +1,7 @@
 /* See ladder.h; what the rungs do stands in ladder_kernels.h. */
 #include "bench/cuda/ladder.h"
 
+#include "core/round.h"
 #include "run/cuda/embed.h"
 
 #ifdef WEFT_LADDER_KERNELS
@@ -65,7 +66,7 @@ static void *next(char *base, size_t *used, int64_t count, size_t size)
 {
     char *at = base ? base + *used : NULL;
 
-    *used += ((size_t)count * size + LINE - 1) / LINE * LINE;
+    *used += weft_round_up_bytes((size_t)count * size, LINE);
     return at;
 }
 
@@ -83,7 +84,7 @@ ladder_args ladder_lay_out(ladder_rung rung, const weft_gpu_moe_shape *shape, in
                      .tokens = shape->capacity,
                      .pairs = shape->capacity * shape->topk,
                      .row_bytes = shape->row_bytes,
-                     .row_stride = (shape->row_bytes + LINE - 1) / LINE * LINE};
+                     .row_stride = weft_round_up(shape->row_bytes, LINE)};
     int64_t all = world * p.pairs;
     size_t *s = symmetric_bytes, *o = own_bytes;
 
@@ -108,7 +109,7 @@ ladder_args ladder_lay_out(ladder_rung rung, const weft_gpu_moe_shape *shape, in
     p.first_key = sorted ? 0 : p.first;
     p.buckets = sorted ? p.experts : p.experts_here;
     p.earlier = next(own, o, p.key_count, sizeof(*p.earlier));
-    p.chunk = next(own, o, (p.key_count + LADDER_CHUNK - 1) / LADDER_CHUNK * p.buckets, sizeof(*p.chunk));
+    p.chunk = next(own, o, weft_divide_up(p.key_count, LADDER_CHUNK) * p.buckets, sizeof(*p.chunk));
     p.bucket = next(own, o, p.buckets + 1, sizeof(*p.bucket));
     p.bucket_rows = next(own, o, p.buckets, sizeof(*p.bucket_rows));
     p.base = next(own, o, p.experts_here + 1, sizeof(*p.base));

@@ -10,6 +10,7 @@
 #include "bench/moe/bench_moe.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -187,7 +188,7 @@ static int check(gpu_layer *l, bool *ok)
 static int measure_layer(gpu_layer *l)
 {
     bench_contender total = {.name = "replay", .argument = l, .run = replay};
-    int on_one = (l->context->size + l->gpus - 1) / l->gpus;
+    int on_one = (int)weft_divide_up(l->context->size, l->gpus);
     report *r = &l->context->report;
     report_stats times[2];
     double bytes[2], bound[2];

@@ -16,6 +16,7 @@
 #include "bench/cuda/data.h"
 #include "bench/cuda/graph.h"
 #include "core/dtype.h"
+#include "core/round.h"
 #include "report/draw.h"
 #include "report/report.h"
 #include "run/cuda/choose.h"
@@ -216,7 +217,7 @@ static bool measure(gpu_bench *bench, contender *contenders)
         }
         if (c->used &&
             !record_runs(bench, c, i == GEMM ? c->product->best : 0,
-                         (int)fmin((double)(runs_of(bench) + rounds - 1) / rounds, 1 + 8000 / best)))
+                         (int)fmin((double)weft_divide_up(runs_of(bench), rounds), 1 + 8000 / best)))
             return false;
     }
     for (int round = 0; round < rounds; round++) {

@@ -5,6 +5,7 @@
 #include "bench/moe/bench_moe.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 #include "core/topo.h"
 #include "gemm/product.h"
 #include "moe/ffn.h"
@@ -32,7 +33,7 @@ typedef struct experts_subject {
 
 static size_t rounded(size_t bytes)
 {
-    return (bytes + WEFT_GEMM_ALIGNMENT - 1) / WEFT_GEMM_ALIGNMENT * WEFT_GEMM_ALIGNMENT;
+    return weft_round_up_bytes(bytes, WEFT_GEMM_ALIGNMENT);
 }
 
 static int run_grouped(void *argument, int iteration)

@@ -8,6 +8,7 @@
 #include "bench/tp/bench_tp.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 
 #include <string.h>
 
@@ -166,7 +167,7 @@ int tp_comm_open(tp_comm *comm, tp_data *data)
         c.dtype = p->wire_dtype;
         break;
     }
-    int64_t share = (face + world - 1) / world;
+    int64_t share = weft_divide_up(face, world);
     size_t element = weft_dtype_size(c.dtype), all = (size_t)(share * world) * element;
     c.count = c.op == WEFT_OP_ALL_REDUCE ? face : share;
     if (weft_alloc(context->group, all, 0, &comm->send) != WEFT_OK ||
