@@ -90,7 +90,7 @@ static inline void device_parts_run(const device_part *parts, int count, int arg
         return;
     CHECK_INT(status, 0);
     for (int i = 0; i < count; i++) {
-        bool asked = argc == 1 && strcmp(parts[i].name, "small") != 0;
+        bool asked = argc == 1 && strncmp(parts[i].name, "small", strlen("small")) != 0;
 
         for (int j = 1; j < argc; j++)
             asked |= strstr(parts[i].name, argv[j]) != NULL;

@@ -56,6 +56,26 @@ static void small_of(int world)
     ranks_run(world, moe_body, &few);
 }
 
+/* Without products: their kernels are not for every tool. */
+static void rounds_rank(weft_group *group, void *argument)
+{
+    moe_rank r;
+
+    (void)argument;
+    if (moe_begin(group, &r)) {
+        moe_shapes(&r);
+        moe_back_to_back(&r, 20, WEFT_MOE_EXACT);
+        moe_back_to_back(&r, 20, WEFT_MOE_REDUCED);
+        moe_two_lanes(&r, 20);
+    }
+    moe_end(&r);
+}
+
+static void rounds_of(int world)
+{
+    ranks_run(world, rounds_rank, NULL);
+}
+
 static void process_rank(int rank, void *argument)
 {
     weft_group *group;
@@ -160,12 +180,12 @@ static void killed_of(int world)
 int main(int argc, char **argv)
 {
     static const device_part parts[] = {
-        {"threads", threads_of, 1},     {"threads", threads_of, 2}, {"threads", threads_of, 3},
-        {"threads", threads_of, 4},     {"threads", threads_of, 5}, {"threads", threads_of, 6},
-        {"threads", threads_of, 7},     {"threads", threads_of, 8}, {"graph", graph_of, 1},
-        {"graph", graph_of, 2},         {"graph", graph_of, 4},     {"processes", processes_of, 2},
-        {"processes", processes_of, 4}, {"missing", missing_of, 3}, {"killed", killed_of, 3},
-        {"small", small_of, 1}};
+        {"threads", threads_of, 1},     {"threads", threads_of, 2},    {"threads", threads_of, 3},
+        {"threads", threads_of, 4},     {"threads", threads_of, 5},    {"threads", threads_of, 6},
+        {"threads", threads_of, 7},     {"threads", threads_of, 8},    {"graph", graph_of, 1},
+        {"graph", graph_of, 2},         {"graph", graph_of, 4},        {"processes", processes_of, 2},
+        {"processes", processes_of, 4}, {"missing", missing_of, 3},    {"killed", killed_of, 3},
+        {"small", small_of, 1},         {"small rounds", rounds_of, 1}};
 
     device_parts_run(parts, (int)(sizeof(parts) / sizeof(parts[0])), argc, argv);
     return device_parts_report("test_cuda_moe_device");
