@@ -34,6 +34,23 @@ for page in README.md docs/guide.md docs/coming-from.md; do
 done
 [ $tried -gt 20 ] || fail "only $tried commands were found"
 
+# docs/plans.md: what `weft plan` prints is what stands below it, but for what dots leave out; then the lines for a plan of one's own.
+PATH=$build:$PATH
+ln -s "$source/examples" examples
+shown=$(sed -n '/^## Reading one/,/^## /s/^    //p' "$source/docs/plans.md")
+sh -c "$(head -1 <<<"$shown" | sed 's/^\$ //')" >printed
+while IFS= read -r line; do
+    case $line in
+    ...) ;;
+    *...) grep -qF -- "${line%...}" printed ;;
+    *) grep -qxF -- "$line" printed ;;
+    esac || fail "docs/plans.md: not printed: $line"
+done < <(tail -n +2 <<<"$shown")
+[ "$(wc -l <<<"$shown")" -ge 9 ] || fail "docs/plans.md: only these lines were found: $shown"
+sed -n '/^## Writing one/,/^## /s/^    \$ //p' "$source/docs/plans.md" >steps
+[ "$(wc -l <steps)" = 5 ] || fail "docs/plans.md: lines for a plan of one's own: $(cat steps)"
+ends "docs/plans.md: a plan of one's own" 0 timeout 250 sh -e ./steps >/dev/null
+
 # README's lines for a program of one's own, with a private prefix.
 if [ -e "$build/libweft.so" ] && command -v pkg-config >/dev/null; then
     export HOME=$scratch/home
