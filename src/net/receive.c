@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/clock.h"
 #include "net/wire.h"
@@ -181,20 +182,25 @@ static void take_effect(weft_net *net, inbound *a)
     free(a);
 }
 
-/* Where the payload of a message belongs, if that is known now and it is one piece there. */
-static char *place_of(weft_net *net, const message *m, size_t bytes)
+/* Where the payload of a message belongs, if that is known now and it is one piece there; *run: who says so,
+ * or NULL. */
+static char *place_of(weft_net *net, const message *m, size_t bytes, weft_net_run **run)
 {
-    const weft_net_run *run;
+    weft_net_run *open;
     ptrdiff_t pitch = 0;
     char *into;
 
+    *run = NULL;
     if (m->kind == KIND_PUT)
         return is_one_piece(m, bytes) && bytes ? locate(net, m, PLACE, m->offset, 0) : NULL;
-    run = m->kind == KIND_EARLY && bytes ? run_for(net, m) : NULL;
-    if (!run || !is_of(run, m))
+    open = m->kind == KIND_EARLY && bytes ? run_for(net, m) : NULL;
+    if (!open || !is_of(open, m))
         return NULL;
-    into = run->place(run->context, m->early.what, m->rows, row_bytes_of(m, bytes), &pitch);
-    return m->rows == 1 || (uint64_t)pitch == row_bytes_of(m, bytes) ? into : NULL;
+    into = open->place(open->context, m->early.what, m->rows, row_bytes_of(m, bytes), &pitch);
+    if (!into || (m->rows > 1 && (uint64_t)pitch != row_bytes_of(m, bytes)))
+        return NULL;
+    *run = open;
+    return into;
 }
 
 /* Takes a message in; NULL: it is not for us. */
@@ -202,6 +208,7 @@ static void *accept_message(weft_net *net, const message *m, size_t bytes, void 
 {
     uint32_t next = net->peers[m->from].next;
     inbound *a, **link;
+    weft_net_run *run;
     char *into;
 
     if (!is_sound(net, m, bytes)) {
@@ -213,15 +220,21 @@ static void *accept_message(weft_net *net, const message *m, size_t bytes, void 
         ;
     if (*link && (*link)->head.number == m->number)
         return NULL;
-    into = place_of(net, m, bytes);
+    into = place_of(net, m, bytes, &run);
     a = malloc(sizeof(*a) + (into ? 0 : bytes));
     if (!a) {
         weft_net_lose(net, m->from, "this rank has no memory for its messages");
         return NULL;
     }
-    *a = (inbound){
-        .next = *link, .net = net, .head = *m, .row_bytes = row_bytes_of(m, bytes), .placed = into != NULL};
+    *a = (inbound){.next = *link,
+                   .net = net,
+                   .head = *m,
+                   .row_bytes = row_bytes_of(m, bytes),
+                   .placed = into != NULL,
+                   .run = run};
     *link = a;
+    if (run)
+        run->arriving++;
     *token = a;
     return into ? into : a->payload;
 }
@@ -232,6 +245,9 @@ void weft_net_landed(void *token, bool whole)
     weft_net *net = a->net;
     peer *p = &net->peers[a->head.from];
 
+    if (a->run)
+        a->run->arriving--;
+    a->run = NULL;
     if (!whole) /* its turn never comes */
         weft_net_lose(net, a->head.from, "a message broke off");
     if (whole && a->head.kind == KIND_PUT && !a->placed && a->head.rows && a->row_bytes)
@@ -327,6 +343,19 @@ void weft_net_close_run(weft_net *net, weft_net_run *run)
         link = &(*link)->next;
     if (*link)
         *link = run->next;
+    /* Of a run that has ended well all has landed. */
+    for (int number = 0; run->arriving && number < net->size; number++)
+        for (inbound *a = net->peers[number].waiting; a; a = a->next)
+            if (a->run == run && net->engine->forget(net->handle, a)) {
+                a->run = NULL;
+                run->arriving--;
+            }
+    while (run->arriving) {
+        net->engine->progress(net->handle);
+        pthread_mutex_unlock(&net->lock);
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+        pthread_mutex_lock(&net->lock);
+    }
     pthread_mutex_unlock(&net->lock);
 }
 

@@ -51,6 +51,16 @@ static bool tcp_progress(void *handle)
     return more;
 }
 
+static bool tcp_forget(void *handle, const void *token)
+{
+    tcp_engine *engine = handle;
+
+    for (int i = 0; i < engine->live_count; i++)
+        if (engine->live[i]->left && engine->live[i]->wanted && engine->live[i]->token == token)
+            engine->live[i]->into = NULL;
+    return true;
+}
+
 static int tcp_descriptor(const void *handle)
 {
     return ((const tcp_engine *)handle)->epoll;
@@ -154,6 +164,7 @@ const weft_engine *weft_engine_tcp(void)
         .connect = weft_tcp_connect,
         .send = weft_tcp_send,
         .piece = tcp_piece,
+        .forget = tcp_forget,
         .progress = tcp_progress,
         .descriptor = tcp_descriptor,
         .arm = tcp_arm,

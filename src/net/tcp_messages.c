@@ -304,7 +304,7 @@ static bool begin_message(tcp_peer *p)
 static void take_payload(tcp_peer *p, size_t bytes)
 {
     p->left -= bytes;
-    if (p->wanted)
+    if (p->into)
         p->into += bytes;
     if (p->left)
         return;
@@ -327,7 +327,7 @@ static void understand(tcp_peer *p)
         }
         if (!bytes)
             break;
-        if (p->wanted)
+        if (p->into)
             memcpy(p->into, p->buffer + p->begin, bytes);
         p->begin += bytes;
         take_payload(p, bytes);
@@ -341,7 +341,7 @@ static void understand(tcp_peer *p)
 static bool read_once(tcp_peer *p)
 {
     struct iovec parts[2];
-    size_t straight = p->left && p->wanted ? p->left : 0, room = BUFFER_BYTES - p->end;
+    size_t straight = p->left && p->into ? p->left : 0, room = BUFFER_BYTES - p->end;
     int count = 0;
     ssize_t got;
 

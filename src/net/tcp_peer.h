@@ -73,7 +73,7 @@ typedef struct tcp_peer {
     size_t begin, end; /* what has been read and not been understood */
     size_t left;       /* of a payload that comes */
     bool wanted, borrowed;
-    char *into;
+    char *into; /* NULL: it is read and forgotten */
     void *token;
 } tcp_peer;
 

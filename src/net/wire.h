@@ -57,8 +57,9 @@ typedef struct inbound {
     message head;
     size_t row_bytes;
     bool landed;
-    bool placed;    /* the payload is where it belongs */
-    char payload[]; /* else: of notes, of rows that are not one piece, of what has come too early */
+    bool placed;       /* the payload is where it belongs */
+    weft_net_run *run; /* that placed it, until it has landed; or NULL */
+    char payload[];    /* else: of notes, of rows that are not one piece, of what has come too early */
 } inbound;
 
 typedef struct peer {

@@ -24,6 +24,37 @@ static weft_given dense(const weft_plan *plan, const weft_operand *o)
     return out;
 }
 
+bool weft_given_lands(const weft_plan_part *part, const weft_task *task)
+{
+    const weft_region *to = &part->regions[task->region0];
+    const weft_operand *into = &part->operands[to->operand], *out_of = &part->operands[to[1].operand];
+
+    if (task->post_count > WEFT_LANDED_POSTS)
+        return false;
+    if (to->rows == 0 || to->cols == 0)
+        return true;
+    return into->dtype == out_of->dtype && !into->transposed && !out_of->transposed && !into->packed;
+}
+
+/* Which operands of ranks on other nodes this rank writes. */
+static void note_far(weft_plan *plan)
+{
+    const weft_plan_part *part = &plan->part;
+
+    for (uint32_t i = 0; i < part->task_count; i++) {
+        const weft_task *task = &part->tasks[i];
+        const weft_operand *into;
+
+        if (!weft_task_crosses(part, task))
+            continue;
+        into = &part->operands[part->regions[task->region0].operand];
+        if (into->place == WEFT_PLACE_USER && weft_given_lands(part, task))
+            plan->landed |= 1u << into->role;
+        else if (into->place == WEFT_PLACE_USER)
+            plan->touched |= 1u << into->role;
+    }
+}
+
 void weft_given_note(weft_plan *plan)
 {
     const weft_plan_part *part = &plan->part;
@@ -45,9 +76,11 @@ void weft_given_note(weft_plan *plan)
             continue;
         if (part->regions[i].rank == part->rank)
             plan->used |= 1u << operand->role;
-        else
+        else if (!part->domain || part->domain[part->regions[i].rank] == part->domain[part->rank])
             plan->touched |= 1u << operand->role;
     }
+    if (part->domain)
+        note_far(plan);
 }
 
 /* Roles that peers touch, where there may be another way; 0: none. */
@@ -172,7 +205,7 @@ bool weft_given_needed(const weft_plan *plan, weft_operand_role role)
 {
     if (plan->part.problem.op == WEFT_OP_BROADCAST && role == WEFT_ROLE_SEND)
         return plan->part.rank == plan->part.problem.root;
-    return (plan->touched | plan->used) & 1u << role;
+    return (plan->touched | plan->landed | plan->used) & 1u << role;
 }
 
 weft_status weft_given_check(const weft_plan *plan, int operand, const weft_given *g)

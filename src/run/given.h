@@ -4,9 +4,15 @@
 
 #include "run/program.h"
 
+enum { WEFT_LANDED_POSTS = 2 }; /* that a message for a place of the receiver's finding makes, at most */
+
 /* Once a plan's part is there: which operands the user gives and how large they are, and which of them peers
  * touch. */
 void weft_given_note(struct weft_plan *plan);
+
+/* Whether a COPY to another node says itself where it goes in an operand of the receiver, who then finds the
+ * place: the operand may lie anywhere. Others are sent to an address. */
+bool weft_given_lands(const weft_plan_part *part, const weft_task *task);
 
 /* Roles that peers touch, if it is worth having a plan that stages them; 0: none. */
 uint32_t weft_given_reached(const struct weft_plan *plan);

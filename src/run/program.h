@@ -27,7 +27,8 @@ struct weft_plan {
     weft_plan_part part;
     int operand_of_role[WEFT_ROLE_COUNT];      /* or -1 */
     weft_given dense_of_role[WEFT_ROLE_COUNT]; /* a buffer for it that has no gaps: all but `data` */
-    uint32_t touched;                          /* roles that some rank touches on a peer */
+    uint32_t touched;                          /* roles that some rank touches on a peer by address */
+    uint32_t landed;                           /* roles into which messages of other nodes land */
     uint32_t used;                             /* roles whose own instance this rank touches */
     const weft_binding *bind;                  /* how operands are packed; NULL: none is */
     size_t bytes;  /* of the largest rank's part, as the ranks agreed; on GPUs of its symmetric memory */

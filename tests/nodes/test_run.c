@@ -10,6 +10,7 @@
 #include "group/group.h"
 #include "run/tp_case.h"
 #include "support/nodes.h"
+#include "symm/symm.h"
 
 static const char *placement;
 
@@ -97,7 +98,9 @@ static void check_collective(weft_group *group, const weft_problem *p, bool symm
         free(memory);
 }
 
-static void check_collectives(weft_group *group)
+enum { ONCE_IN_TWO, NEVER }; /* whether operands are in symmetric memory */
+
+static void check_collectives(weft_group *group, int symmetric)
 {
     static const struct {
         weft_op op;
@@ -127,7 +130,7 @@ static void check_collectives(weft_group *group)
             p.root = (int)(i + (size_t)j) % weft_size(group);
             if (p.dtype == WEFT_F32 && shares(p.op, false, 2) == 1 && p.op != WEFT_OP_BROADCAST)
                 p.reduction = WEFT_AVERAGE;
-            check_collective(group, &p, (i + (size_t)j) % 2);
+            check_collective(group, &p, symmetric == ONCE_IN_TWO && (i + (size_t)j) % 2);
         }
 }
 
@@ -357,7 +360,7 @@ static void be_well(int rank, void *argument)
     rank = weft_rank(group);
     check_calls(group);
     check_counted(group);
-    check_collectives(group);
+    check_collectives(group, ONCE_IN_TWO);
     check_products(group);
     /* Sub-groups: one across the nodes, one that may be inside one. */
     CHECK_INT(weft_group_split(group, rank % 2, 0, &sub), WEFT_OK);
@@ -367,16 +370,20 @@ static void be_well(int rank, void *argument)
     CHECK_INT(weft_finalize(group), WEFT_OK);
 }
 
-/* Two ranks, each alone on its node: nothing is shared inside one. */
-static void be_two(int rank, void *argument)
+/* Ranks that are each alone on their nodes: nothing is shared inside one. What others send lands in place,
+ * wherever that is. */
+static void be_alone(int rank, void *argument)
 {
     weft_group *group = NULL;
 
     (void)rank;
     (void)argument;
     CHECK_INT(weft_init(&group), WEFT_OK);
-    if (group)
+    if (group) {
+        check_collectives(group, NEVER);
+        CHECK_INT(weft_symm_own_size(group), 0);
         check_products(group);
+    }
     CHECK_INT(weft_finalize(group), WEFT_OK);
 }
 
@@ -392,6 +399,7 @@ static void be_bad(int rank, void *argument)
     float *send = calloc(COUNT, sizeof(*send)), *recv = calloc(COUNT, sizeof(*recv));
     weft_status status = WEFT_OK;
     char sentence[24];
+    int written = 0;
 
     (void)argument;
     CHECK_INT(weft_init(&group), WEFT_OK);
@@ -420,6 +428,12 @@ static void be_bad(int rank, void *argument)
     CHECK_INT(status, WEFT_ERR_PEER_DIED);
     snprintf(sentence, sizeof(sentence), "rank %d", bad);
     CHECK_HAS(weft_error(group), sentence);
+    /* What others had sent comes to nobody's memory any more. */
+    memset(recv, 0x77, COUNT * sizeof(*recv));
+    nanosleep(&(struct timespec){0, 50000000}, NULL);
+    for (int i = 0; i < COUNT; i++)
+        written += memcmp(&recv[i], "wwww", sizeof(*recv)) != 0;
+    CHECK_INT(written, 0);
     CHECK_INT(weft_finalize(group), WEFT_OK);
     free(send);
     free(recv);
@@ -492,7 +506,7 @@ static int be_looping(void)
 
 int main(int argc, char **argv)
 {
-    static const char *const placements[] = {"aabb", "abcab"};
+    static const char *const placements[] = {"aabb", "abcab"}, *const lone[] = {"ab", "abc"};
 
     if (argc > 1) {
         placement = "hosts";
@@ -510,9 +524,13 @@ int main(int argc, char **argv)
         placement = placements[i];
         nodes_run(placement, be_well, NULL);
     }
-    placement = "ab";
-    nodes_run(placement, be_two, NULL);
+    for (int i = 0; i < 2; i++) {
+        placement = lone[i];
+        nodes_run(placement, be_alone, NULL);
+    }
     placement = "abab";
+    nodes_lose_last(placement, be_bad);
+    placement = "abc";
     nodes_lose_last(placement, be_bad);
     return check_report("test_nodes_run");
 }

@@ -161,13 +161,16 @@ static void send_across(weft_executor *x, uint32_t lane, const weft_task *task)
     state->sent_inputs = input && (idle || state->sent_inputs);
     atomic_store_explicit(&state->sent, atomic_load_explicit(&state->sent, memory_order_relaxed) + 1,
                           memory_order_relaxed);
-    if (weft_session_seen(x->session, to->rank)) {
-        show_record(x, to->rank);
-        weft_task_send(x, task, &x->departed[lane]);
+    if (!weft_session_seen(x->session, to->rank)) {
+        atomic_fetch_sub_explicit(&x->early_bytes[to->rank], task_bytes(x, task), memory_order_relaxed);
+        weft_task_send_early(x, task, &x->departed[lane]);
         return;
     }
-    atomic_fetch_sub_explicit(&x->early_bytes[to->rank], task_bytes(x, task), memory_order_relaxed);
-    weft_task_send_early(x, task, &x->departed[lane]);
+    show_record(x, to->rank);
+    if (weft_task_is_placed(x, task))
+        weft_task_send_early(x, task, &x->departed[lane]);
+    else
+        weft_task_send(x, task, &x->departed[lane]);
 }
 
 /* What is near: by the task itself, then by its posts. */

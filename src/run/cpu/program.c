@@ -246,7 +246,7 @@ static weft_status prepare(weft_plan *plan, const weft_problem *resolved, weft_p
 /* What a rank tells the others about its part. */
 typedef struct outcome {
     int32_t status;
-    uint32_t touched;
+    uint32_t touched, landed;
     uint64_t bytes;  /* of the part */
     uint64_t basis;  /* hash of what it chooses by; 0: none */
     char kernel[40]; /* whose order it would leave sums in; "" when in rows */
@@ -261,7 +261,10 @@ static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
     weft_program *program = weft_program_of(plan);
     weft_executor *x = program->executor;
     weft_group *group = plan->group;
-    outcome out = {.status = (int32_t)mine, .touched = plan->touched, .bytes = weft_program_bytes(plan)};
+    outcome out = {.status = (int32_t)mine,
+                   .touched = plan->touched,
+                   .landed = plan->landed,
+                   .bytes = weft_program_bytes(plan)};
     weft_status status;
 
     if (x->basis)
@@ -277,6 +280,7 @@ static weft_status compare_outcomes(weft_plan *plan, weft_status mine)
         const outcome *theirs = weft_group_board(group, rank);
 
         plan->touched |= theirs->touched;
+        plan->landed |= theirs->landed;
         plan->bytes = theirs->bytes > plan->bytes ? theirs->bytes : plan->bytes;
         if (strcmp(theirs->kernel, out.kernel) != 0)
             program->order = 0;

@@ -4,6 +4,7 @@
 #include "group/far.h"
 #include "gemm/epilogue.h"
 #include "run/cpu/reduce.h"
+#include "run/given.h"
 #include "run/scales.h"
 
 #include <stdlib.h>
@@ -591,15 +592,16 @@ enum { WHAT_OPERAND, WHAT_ROWS, WHAT_ROW0, WHAT_COLS, WHAT_COL0, WHAT_POSTS };
 bool weft_task_may_be_early(const weft_executor *x, const weft_task *task)
 {
     const weft_region *to = &x->plan->part.regions[task->region0];
-    const weft_operand *into = &x->plan->part.operands[to->operand],
-                       *out_of = &x->plan->part.operands[to[1].operand];
 
-    if (task->post_count > 2)
-        return false;
-    if (to->rows == 0 || to->cols == 0)
-        return true;
-    return into->dtype == out_of->dtype && !into->transposed && !out_of->transposed && !into->packed &&
-           !in_order(x, into);
+    return weft_given_lands(&x->plan->part, task) &&
+           (to->rows == 0 || to->cols == 0 || !in_order(x, &x->plan->part.operands[to->operand]));
+}
+
+bool weft_task_is_placed(const weft_executor *x, const weft_task *task)
+{
+    const weft_operand *into = &x->plan->part.operands[x->plan->part.regions[task->region0].operand];
+
+    return into->place == WEFT_PLACE_USER && !(x->plan->touched & 1u << into->role);
 }
 
 static size_t region_bytes(const weft_executor *x, const weft_region *region)
@@ -676,7 +678,7 @@ void weft_task_landed_early(void *executor, const uint64_t what[WEFT_NET_WORDS])
 {
     weft_executor *x = executor;
 
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < WEFT_LANDED_POSTS; i++) {
         uint32_t signal = (uint32_t)(what[WHAT_POSTS] >> 32 * i);
 
         if (signal && signal <= x->plan->part.signal_count)

@@ -9,6 +9,9 @@
 /* Whether a crossing COPY may leave before its destination has entered the run: it lands there as it is. */
 bool weft_task_may_be_early(const weft_executor *executor, const weft_task *task);
 
+/* A crossing COPY whose destination only the receiver can find: always sent as if it were early. */
+bool weft_task_is_placed(const weft_executor *executor, const weft_task *task);
+
 /* Starts such a COPY. What has to be shown with it goes along. */
 void weft_task_send_early(weft_executor *executor, const weft_task *task, weft_signal *departed);
 
