@@ -2,6 +2,7 @@
 #include "api_cases.h"
 #include "fake_cublaslt.h"
 #include "fake_gpu.h"
+#include "run/cuda/plan.h"
 #include "small_product.h"
 #include "support/procs.h"
 #include "support/ranks.h"
@@ -301,9 +302,76 @@ static void gate_rank(weft_group *group, void *argument)
     weft_plan_destroy(plan);
 }
 
+/* Results of a run with operands in the memory of a group, which are those of every rank. */
+static void *halves_run(weft_group *group, weft_group *memory, weft_plan *plan, const weft_problem *p)
+{
+    size_t part = (size_t)1 << 20, elements = (size_t)(p->m * p->n);
+    uint16_t *host = calloc(3, part);
+    uint64_t state = 1 + (uint64_t)weft_rank(group);
+    void *block = NULL;
+
+    for (size_t i = 0; i < part; i++)
+        host[i] = (uint16_t)(0x3f80 + check_random(&state) % 4 * 0x40); /* 1, 1.5, 2, 3 */
+    CHECK_INT(weft_alloc(memory, 3 * part, 0, &block), WEFT_OK);
+    CHECK_INT(weft_memcpy(group, block, host, 2 * part), WEFT_OK);
+    weft_operands operands = {
+        .size = sizeof(operands), .a = block, .b = (char *)block + part, .d = (char *)block + 2 * part};
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(weft_run(plan, &operands), WEFT_OK);
+    CHECK_INT(weft_memcpy(group, host, operands.d, elements * sizeof(*host)), WEFT_OK);
+    CHECK_INT(weft_free(memory, block), WEFT_OK);
+    return host;
+}
+
+/* Unfused products whose other half is a collective: operands that peers cannot reach are copied nowhere, by
+ * packets and by the kernel of the arrays, but for a large D that all ranks store to; and give the same bits.
+ */
+static void halves_rank(weft_group *group, void *argument)
+{
+    static const weft_op ops[] = {WEFT_OP_AG_GEMM, WEFT_OP_GEMM_RS, WEFT_OP_GEMM_AR};
+    int world = weft_size(group);
+    weft_group *apart = NULL;
+
+    (void)argument;
+    CHECK_INT(weft_group_split(group, 0, weft_rank(group), &apart), WEFT_OK);
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    CHECK_INT(weft_group_use_gpu(apart, 0), WEFT_OK);
+    for (int i = 0; i < 6; i++) {
+        weft_problem p = product(i < 3 ? 8 * world : 1632, 304, 32);
+        size_t bytes = sizeof(uint16_t) * (size_t)(p.m * p.n);
+        weft_plan *plan = NULL;
+        void *near, *far;
+
+        p.op = ops[i % 3];
+        p.schedule = WEFT_SCHEDULE_UNFUSED;
+        p.wire_dtype = WEFT_BF16;
+        p.tuning.library = 1;
+        if (p.op == WEFT_OP_AG_GEMM) /* what is gathered is large */
+            p.k = 304, p.n = 32 * world, bytes = sizeof(uint16_t) * (size_t)(p.m * 32);
+        else if (p.op == WEFT_OP_GEMM_RS)
+            bytes /= (size_t)world;
+        CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
+        CHECK_INT(weft_plan_problem(plan)->tuning.exchange, 3);
+        near = halves_run(group, group, plan, &p);
+        far = halves_run(group, apart, plan, &p);
+        CHECK_INT(memcmp(near, far, bytes), 0);
+        CHECK_INT(memcmp(near, (char *)near + 2, bytes - 2) != 0, 1); /* not all the same */
+        CHECK_INT(weft_cuda_plan_of(plan)->staging != NULL, i == 5);
+        weft_plan_destroy(plan);
+        free(near);
+        free(far);
+    }
+    weft_group_free(apart);
+}
+
 static void test_library(void)
 {
+    api_run elsewhere = {.small = true, .runs = 2, .shapes = 1, .elsewhere = true};
+
     fake_cublaslt_install(true);
+    ranks_run(2, halves_rank, NULL);
+    ranks_run(3, halves_rank, NULL);
+    ranks_run(2, api_rank, &elsewhere);
     ranks_run(2, late_rank, NULL);
     CHECK(fake_cublaslt_take_products() > 0);
     fake_gpu_take_counts();

@@ -1,6 +1,7 @@
 /* See halves.h. */
 #include "run/cuda/halves.h"
 
+#include "plan/user_operands.h"
 #include "run/cuda/packets.h"
 
 weft_status weft_cuda_halves_make(const weft_plan_part *part, const weft_cuda_basis *basis, bool packets,
@@ -21,12 +22,23 @@ weft_status weft_cuda_halves_make(const weft_plan_part *part, const weft_cuda_ba
                   : p->op == WEFT_OP_GEMM_RS ? p->m / part->world * p->n
                                              : p->m * p->n;
     if (!packets)
-        asked.schedule = p->op == WEFT_OP_GEMM_AR ? WEFT_SCHEDULE_PUSH : WEFT_SCHEDULE_PULL;
+        asked.schedule = p->op == WEFT_OP_GEMM_RS ? WEFT_SCHEDULE_PULL : WEFT_SCHEDULE_PUSH;
     status = weft_problem_resolve(&asked, part->world, &resolved, error);
     if (status != WEFT_OK)
         return status;
     decided = weft_cuda_choose(basis, &resolved);
+    if (p->op == WEFT_OP_AG_GEMM && decided.schedule == WEFT_SCHEDULE_PULL)
+        decided.schedule = WEFT_SCHEDULE_PUSH; /* with the same lanes, and A may lie anywhere */
     return weft_plan_make(&decided, part->world, part->rank, collective, error);
+}
+
+uint32_t weft_cuda_halves_touched(const weft_plan_part *part, const weft_plan_part *collective)
+{
+    weft_operand_role role = part->problem.op == WEFT_OP_AG_GEMM ? WEFT_ROLE_SEND : WEFT_ROLE_RECV;
+
+    return weft_user_operands_touched(&collective->problem) & 1u << role
+               ? 1u << weft_cuda_halves_role(&part->problem)
+               : 0;
 }
 
 int weft_cuda_halves_role(const weft_problem *p)

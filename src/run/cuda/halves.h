@@ -3,6 +3,9 @@
  * reduce_scatter or all_gather of the same bytes, by the kernel and the schedule that `auto` takes for it.
  * Its plan stands beside the product's, in the same block of memory, with signals and control in place of
  * those of the tasks that it replaces. What it moves lies without gaps: other operands are staged.
+ *
+ * The caller's operand need not be where peers reach it, but for D of a gemm_ar that is large: A is stored to
+ * the others by its own rank, and what goes by packets or in one shot is received by its own rank.
  */
 #ifndef WEFT_RUN_CUDA_HALVES_H
 #define WEFT_RUN_CUDA_HALVES_H
@@ -17,6 +20,9 @@ weft_status weft_cuda_halves_make(const weft_plan_part *part, const weft_cuda_ba
 
 /* Which of the caller's operands a collective reads or writes as one row: D, or A of an ag_gemm. */
 int weft_cuda_halves_role(const weft_problem *problem);
+
+/* The role of the product that peers touch in it, as a bit; 0: none. */
+uint32_t weft_cuda_halves_touched(const weft_plan_part *part, const weft_plan_part *collective);
 
 /* The bytes of its inboxes on every rank; 0: it has none. */
 size_t weft_cuda_halves_bytes(const weft_plan_part *collective, weft_cuda_wire wire);

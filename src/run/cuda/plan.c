@@ -305,6 +305,8 @@ static weft_status prepare(weft_plan *plan, const weft_problem *problem, weft_pl
     status = weft_cuda_halves_make(&plan->part, &basis, true, &weft_cuda_plan_of(plan)->collective, error);
     if (status != WEFT_OK)
         return status;
+    if (weft_cuda_plan_of(plan)->collective.world)
+        plan->touched = weft_cuda_halves_touched(&plan->part, &weft_cuda_plan_of(plan)->collective);
     return !plan->loaded && lanes_say_done(&plan->part) ? count_done(plan) : WEFT_OK;
 }
 
