@@ -131,6 +131,35 @@ static void test_products_by_themselves(void)
     try("odd B by itself", &p, 1, &dense, 2);
 }
 
+/* Sums that the product's kernel sends as marked words and the one behind it adds up, in one hop and in two:
+ * shares that differ, lines that go on in the next row, both types of 16 bits, an epilogue; a rank's k is
+ * divided, so that no kernel receives what it sent itself. */
+static void test_sums_sent(void)
+{
+    static const struct {
+        weft_op op;
+        int64_t m, n;
+        int hops, world;
+    } cases[] = {{WEFT_OP_GEMM_AR, 1, 264, 1, 2},  {WEFT_OP_GEMM_AR, 5, 72, 1, 3},
+                 {WEFT_OP_GEMM_AR, 30, 128, 2, 4}, {WEFT_OP_GEMM_AR, 37, 200, 2, 3},
+                 {WEFT_OP_GEMM_RS, 19, 72, 1, 8},  {WEFT_OP_GEMM_AR, 61, 136, 2, 8}};
+
+    for (int i = 0; i < 12; i++) {
+        int at = i % 6, world = cases[at].world;
+        weft_problem p =
+            problem_of(cases[at].op, WEFT_SCHEDULE_UNFUSED, cases[at].m, cases[at].n, 512 * (int64_t)world);
+        p.dtype = p.d_dtype = p.wire_dtype = i < 6 ? WEFT_BF16 : WEFT_F16;
+        p.transb = i % 3 == 1;
+        p.alpha = i % 4 == 1 ? 2 : 1;
+        p.beta = i % 4 == 2 ? 1 : 0;
+        p.bias = i % 4 == 3;
+        p.act = i % 5 == 1 ? WEFT_ACT_RELU : WEFT_ACT_NONE;
+        p.tuning.library = 3;
+        p.tuning.exchange = cases[at].hops;
+        try("sums sent", &p, world, &plain, 3);
+    }
+}
+
 static void test_any_strides(void)
 {
     weft_cuda_world_options dense = plain;

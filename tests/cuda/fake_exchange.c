@@ -227,7 +227,7 @@ void fake_splitk_run(void *argument)
                  (p->sharers == 1 || p->rows % SWIZZLED_LINES == 0) &&
                  f->weights.box_inner == WEFT_CUDA_SPLITK_STEP &&
                  f->weights.box_outer == WEFT_CUDA_SPLITK_STEP &&
-                 (!p->own || (p->slices * p->groups == 1 && p->wide && !p->c && !f->sends &&
+                 (!p->own || (p->slices * p->groups == 1 && (f->sends || (p->wide && !p->c)) &&
                               p->n % WEFT_CUDA_EXCHANGE_WIDTH == 0 && p->dtype != WEFT_F32));
 
     for (int tile = 0; sound && tile < sets * p->sharers; tile++) {

@@ -56,6 +56,7 @@ void fake_kernels(weft_cuda_device *device)
         device->splitk_send[i / 2 / WEFT_CUDA_SPLITK_TILE_COUNT][i / 2 % WEFT_CUDA_SPLITK_TILE_COUNT][i % 2] =
             function_of(SPLITK_SEND_KERNELS + i % (2 * WEFT_CUDA_SPLITK_TILE_COUNT));
     device->exchange = device->exchange_link = function_of(EXCHANGE_KERNEL);
+    device->exchange_lines[0] = device->exchange_lines[1] = device->exchange;
     device->repitch = function_of(REPITCH_KERNEL);
     device->gate = function_of(GATE_KERNEL);
     device->sums = device->sums_link = function_of(SUMS_KERNEL);

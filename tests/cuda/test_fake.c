@@ -499,16 +499,18 @@ static void test_what_is_simulated_is_run(void)
     }
 }
 
-/* Ranks that each have a GPU send a gemm_ar's sums of few rows from the kernel that multiplies, to all, while
- * they are few bytes. */
+/* Ranks that each have a GPU send sums of few rows from the kernel that multiplies: those of a gemm_ar to all
+ * while they are few bytes, else to their owners and from there; but not of weights that cuBLASLt had better
+ * multiply. */
 static void test_who_sends_sums(void)
 {
     static const struct {
         weft_op op;
         int64_t m;
         int world, hops;
-    } cases[] = {{WEFT_OP_GEMM_AR, 1, 8, 1},    {WEFT_OP_GEMM_AR, 8, 8, 1},   {WEFT_OP_GEMM_AR, 32, 8, 0},
-                 {WEFT_OP_GEMM_AR, 128, 8, 0},  {WEFT_OP_GEMM_AR, 128, 2, 1}, {WEFT_OP_GEMM_RS, 8, 8, 0},
+    } cases[] = {{WEFT_OP_GEMM_AR, 1, 8, 1},    {WEFT_OP_GEMM_AR, 8, 8, 1},   {WEFT_OP_GEMM_AR, 32, 8, 2},
+                 {WEFT_OP_GEMM_AR, 128, 8, 2},  {WEFT_OP_GEMM_AR, 128, 2, 0}, {WEFT_OP_GEMM_AR, 8, 2, 1},
+                 {WEFT_OP_GEMM_RS, 8, 8, 1},    {WEFT_OP_GEMM_RS, 128, 8, 1}, {WEFT_OP_GEMM_RS, 7, 8, 0},
                  {WEFT_OP_GEMM_AR, 1024, 8, 0}, {WEFT_OP_AG_GEMM, 8, 8, 0}};
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -593,6 +595,9 @@ int main(void)
     test_cublaslt_among_ranks();
     test_splitk_among_ranks();
     test_sums_as_packets();
+    fake_cublaslt_install(true);
+    test_sums_sent();
+    fake_cublaslt_install(false);
     test_halves();
     test_cublaslt_has_no_timeline();
     test_loose_lines();

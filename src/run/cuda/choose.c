@@ -34,7 +34,7 @@ enum {
     HALF_A_GPU = 33,      /* crews of an H200 */
     A_QUARTER = 16,
     SEND_ROWS = 32, /* up to which the product's kernel sends its sums faster than a collective does, */
-    SEND_ROWS_WHOLE = 128, /* and in a gemm_ar of ranks that each have a GPU */
+    SEND_ROWS_WHOLE = 128, /* and of ranks that each have a GPU */
     HOP_BYTES = 1200000,   /* a link of 450 GB/s and 2 us carries while a second hop waits */
     PADDED = 8,            /* elements, to which lines of staged operands are padded */
     SUM_ROWS = 32,         /* of what is added up at once, */
@@ -183,20 +183,28 @@ static int64_t spared_by_a_hop(int64_t bytes, int64_t world)
     return bytes * (world - 1) * (world - 2) / world;
 }
 
-/* Whether the product's kernel sends its sums, to every rank that adds them up, faster than a collective
- * behind it does. Of ranks that each have a GPU those of a gemm_ar, where a collective would take one hop. */
-static bool sends_sums(const weft_problem *p, const weft_cuda_basis *b)
+/* The same of ranks that each have a GPU: every sum to every rank, or to its owner and, of a gemm_ar, from
+ * there. Of more than a few rows cuBLASLt multiplies large weights faster, by more than that saves. */
+static int hops_over_links(const weft_problem *p, int world)
 {
     int64_t bytes = p->m * p->n * (int64_t)weft_dtype_size(p->wire_dtype);
-    int world = b->world;
-    bool over_links = b->adds && p->op == WEFT_OP_GEMM_AR && p->m <= SEND_ROWS_WHOLE &&
-                      spared_by_a_hop(bytes, world) <= HOP_BYTES,
-         beside = p->m <= SEND_ROWS && (p->op == WEFT_OP_GEMM_RS ? (world > 4) == (p->m <= 8)
+    bool faster = p->m <= SPLITK_ROWS || (p->m <= SEND_ROWS_WHOLE && p->n * p->k / world <= SMALL_B),
+         whole = p->op == WEFT_OP_GEMM_RS || spared_by_a_hop(bytes, world) <= HOP_BYTES;
+
+    return faster ? whole ? 1 : 2 : 0;
+}
+
+/* In how many hops the product's kernel sends its sums, where that is faster than a collective behind it; 0:
+ * it is not, or it cannot. */
+static int hops_of_sums(const weft_problem *p, const weft_cuda_basis *b)
+{
+    int world = b->world, hops;
+    bool beside = p->m <= SEND_ROWS && (p->op == WEFT_OP_GEMM_RS ? (world > 4) == (p->m <= 8)
                                         : world > 4              ? p->m <= 4
                                                                  : world == 2 && p->m > 8);
 
-    return (b->whole ? over_links : beside) && weft_splitk_makes(p, world) &&
-           weft_cuda_exchanges(p, world, 1);
+    hops = !b->whole ? beside : b->adds ? hops_over_links(p, world) : 0;
+    return hops && weft_splitk_makes(p, world) && weft_cuda_exchanges(p, world, hops) ? hops : 0;
 }
 
 /* Whether the kernel for products by themselves is faster than cuBLASLt beside others like it on one GPU: of
@@ -247,8 +255,8 @@ static maker choose_maker(const weft_problem *p, const weft_cuda_basis *b)
         return (maker){world > 1 ? WEFT_SCHEDULE_UNFUSED : usual, 3, exchange};
     else if (asked == 3)
         asked = 2;
-    if (automatic && open && left && world > 1 && b->hopper && sends_sums(p, b))
-        return (maker){WEFT_SCHEDULE_UNFUSED, 3, 1};
+    if (automatic && open && left && world > 1 && b->hopper && hops_of_sums(p, b))
+        return (maker){WEFT_SCHEDULE_UNFUSED, 3, hops_of_sums(p, b)};
     if (automatic && open && left && b->hopper && splits_beside(p, world, crews))
         return (maker){WEFT_SCHEDULE_UNFUSED, 3, exchange};
     schedule = automatic && ((open && left) || (can && asked == 1)) ? WEFT_SCHEDULE_UNFUSED : usual;

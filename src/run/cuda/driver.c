@@ -217,6 +217,10 @@ static weft_status load_collectives(weft_cuda_device *device, weft_error_text *e
         return status;
     WEFT_CUDA_TRY(cuModuleLoadData(&device->modules[COLLECTIVES + 4], weft_cuda_kernels_exchange));
     status = load_beside(cu, device->modules[COLLECTIVES + 4], "weft_exchange", &device->exchange, error);
+    for (int i = 0; i < 2 && status == WEFT_OK; i++)
+        status =
+            load_beside(cu, device->modules[COLLECTIVES + 4], i ? "weft_exchange_f16" : "weft_exchange_bf16",
+                        &device->exchange_lines[i], error);
     if (status == WEFT_OK)
         status = load_kernel(cu, device->modules[COLLECTIVES + 4], "weft_exchange_link", 0,
                              &device->exchange_link, error);
@@ -271,7 +275,7 @@ static weft_status load_splitk(weft_cuda_device *device, weft_error_text *error)
 #define TILE(tokens, cols, ctas)                                                                             \
     {{"weft_splitk_" #tokens "x" #cols "_n", "weft_splitk_" #tokens "x" #cols "_t",                          \
       "weft_splitk_send_" #tokens "x" #cols "_n", "weft_splitk_send_" #tokens "x" #cols "_t"},               \
-     WEFT_CUDA_SPLITK_SHARED_BYTES(tokens, cols, ctas)},
+     WEFT_CUDA_SPLITK_SHARED_BYTES(tokens, cols, WEFT_CUDA_SPLITK_STAGES(tokens, cols, 1))},
         WEFT_CUDA_SPLITK_TILES(TILE)
 #undef TILE
     };

@@ -138,6 +138,7 @@ typedef struct weft_cuda_device {
     CUfunction collective_link[WEFT_BF16 + 1];                 /* over an emulated link: for measurements */
     CUfunction gate, sums, sums_link;                          /* of matrices, with the epilogue; likewise */
     CUfunction exchange, exchange_link;                        /* of sums that go as marked words; likewise */
+    CUfunction exchange_lines[2];                              /* the first, of bf16 or f16 alone */
     CUfunction splitk_send[2][WEFT_CUDA_SPLITK_TILE_COUNT][2]; /* as splitk: those that send their sums */
     CUfunction moe[WEFT_CUDA_MOE_KERNELS];                     /* in the order of run/experts.h */
     CUfunction moe_link;

@@ -146,13 +146,12 @@ __device__ __forceinline__ bool take_units(const weft_cuda_exchange &x, Watch &w
 /* ---- sums ------------------------------------------------------------------------------------------------
  */
 
+/* What WIDTH columns of a row are on the wire, to whoever adds them up. */
 template <int UNITS>
 __device__ __forceinline__ void send_units(const weft_cuda_exchange &x, uint64_t epoch, int row, int col,
-                                           const float (&v)[EXCHANGE_WIDTH])
+                                           const uint4 (&units)[UNITS])
 {
     int64_t parity = (int64_t)(epoch & 1) * x.inbox_bytes;
-    uint4 units[UNITS];
-    pack(v, x.wire, units);
     if (x.scattered) {
         int first, owner = owner_of(x, row, first);
         put_units(x.to[owner] + parity + units_at<UNITS>(x, row - first, col), units);
@@ -166,14 +165,19 @@ __device__ __forceinline__ void send_units(const weft_cuda_exchange &x, uint64_t
     }
 }
 
-/* Raw sums of WIDTH columns, to whoever adds them up. */
+/* Raw sums of WIDTH columns. */
 __device__ __forceinline__ void send_sums(const weft_cuda_exchange &x, uint64_t epoch, int row, int col,
                                           const float (&v)[EXCHANGE_WIDTH])
 {
-    if (x.wire == DTYPE_F32)
-        send_units<2>(x, epoch, row, col, v);
-    else
-        send_units<1>(x, epoch, row, col, v);
+    if (x.wire == DTYPE_F32) {
+        uint4 units[2];
+        pack(v, x.wire, units);
+        send_units(x, epoch, row, col, units);
+    } else {
+        uint4 units[1];
+        pack(v, x.wire, units);
+        send_units(x, epoch, row, col, units);
+    }
 }
 
 /* The sum over all ranks, in their order. */
@@ -207,19 +211,23 @@ __device__ __forceinline__ void sum_ranks(const weft_cuda_exchange &x, Watch &wa
     }
 }
 
-/* The epilogue of WIDTH sums; `row` counts from D's first. */
+/* The epilogue of a sum; `row` counts from D's first. */
+__device__ __forceinline__ float finish_one(const weft_cuda_exchange &x, int row, int col, float v)
+{
+    v *= x.alpha;
+    if (x.c)
+        v = fmaf(x.beta, element_get(x.c, row * x.c_ld + col, x.dtype), v);
+    if (x.bias)
+        v += element_get(x.bias, col, x.dtype);
+    return activate(v, x.act);
+}
+
 __device__ __forceinline__ void finish_sums(const weft_cuda_exchange &x, int row, int col,
                                             float (&v)[EXCHANGE_WIDTH])
 {
 #pragma unroll
-    for (int i = 0; i < EXCHANGE_WIDTH; i++) {
-        v[i] *= x.alpha;
-        if (x.c)
-            v[i] = fmaf(x.beta, element_get(x.c, row * x.c_ld + col + i, x.dtype), v[i]);
-        if (x.bias)
-            v[i] += element_get(x.bias, col + i, x.dtype);
-        v[i] = activate(v[i], x.act);
-    }
+    for (int i = 0; i < EXCHANGE_WIDTH; i++)
+        v[i] = finish_one(x, row, col + i, v[i]);
 }
 
 __device__ __forceinline__ void store_wide(const weft_cuda_exchange &x, int row, int col,

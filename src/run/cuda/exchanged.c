@@ -2,8 +2,11 @@
 #include "run/cuda/exchanged.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 
 #include <string.h>
+
+enum { WARP_THREADS = 32 };
 
 bool weft_cuda_exchanges(const weft_problem *p, int world, int hops)
 {
@@ -159,11 +162,35 @@ void weft_cuda_exchange_make(const weft_plan_part *part, const weft_cuda_binding
     *exchange = x;
 }
 
+/* Warps of weft_exchange_bf16 and _f16 that have something to do: a line of sums each, or 8 of results. */
+static int64_t warps_of(const weft_cuda_exchange *x)
+{
+    int64_t line = WEFT_CUDA_EXCHANGE_WIDTH * WEFT_CUDA_EXCHANGE_LINE,
+            sums = weft_divide_up((int64_t)x->rows * x->n, line),
+            results = x->returns ? weft_divide_up((int64_t)(x->m - x->rows) * x->n, 8 * line) : 0;
+
+    return sums > results ? sums : results;
+}
+
+bool weft_cuda_exchange_by_lines(const weft_cuda_exchange *x)
+{
+    return !x->sums && x->wire == x->dtype && x->dtype != WEFT_F32 && x->wide;
+}
+
+unsigned weft_cuda_exchange_threads(const weft_cuda_exchange *x, int most)
+{
+    bool many = weft_cuda_exchange_by_lines(x) &&
+                warps_of(x) * WARP_THREADS > (int64_t)most * WEFT_CUDA_EXCHANGE_THREADS;
+
+    return WEFT_CUDA_EXCHANGE_THREADS * (many ? 2 : 1);
+}
+
 unsigned weft_cuda_exchange_grid(const weft_cuda_exchange *x, int most)
 {
     int64_t rows = x->returns && x->m - x->rows > x->rows ? x->m - x->rows : x->rows,
             units = (x->sums ? x->m : rows) * (x->n / WEFT_CUDA_EXCHANGE_WIDTH),
-            ctas = (units + WEFT_CUDA_EXCHANGE_THREADS - 1) / WEFT_CUDA_EXCHANGE_THREADS;
+            threads = weft_cuda_exchange_by_lines(x) ? warps_of(x) * WARP_THREADS : units,
+            ctas = weft_divide_up(threads, weft_cuda_exchange_threads(x, most));
 
     return (unsigned)(ctas < 1 ? 1 : ctas > most ? most : ctas);
 }

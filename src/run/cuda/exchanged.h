@@ -24,7 +24,11 @@ int64_t weft_cuda_exchange_sent(const weft_plan_part *part);
 void weft_cuda_exchange_make(const weft_plan_part *part, const weft_cuda_binding *binding, bool sent,
                              weft_cuda_exchange *exchange);
 
-/* CTAs of weft_exchange, of at most `most`. */
+/* Whether weft_exchange_bf16 or _f16 does it, not weft_exchange. */
+bool weft_cuda_exchange_by_lines(const weft_cuda_exchange *exchange);
+
+/* CTAs of the kernel, at most `most`; threads of each. */
 unsigned weft_cuda_exchange_grid(const weft_cuda_exchange *exchange, int most);
+unsigned weft_cuda_exchange_threads(const weft_cuda_exchange *exchange, int most);
 
 #endif

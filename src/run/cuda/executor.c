@@ -400,7 +400,12 @@ static weft_status make_exchange(const weft_plan_part *part, const weft_cuda_bin
     made->link_bytes = weft_cuda_exchange_sent(part);
     made->early = device->hopper && crews >= device->crews;
     made->exchange.receives = sent && made->splitk.fits && !link;
-    made->walk = link ? device->exchange_link : device->exchange;
+    made->walk = link ? device->exchange_link
+                 : !weft_cuda_exchange_by_lines(&made->exchange)
+                     ? device->exchange
+                     : device->exchange_lines[part->problem.d_dtype == WEFT_F16];
+    made->threads = link ? WEFT_CUDA_EXCHANGE_THREADS
+                         : weft_cuda_exchange_threads(&made->exchange, weft_cuda_ctas(device, crews));
     if (!made->exchange.receives)
         made->grid = weft_cuda_exchange_grid(&made->exchange, weft_cuda_ctas(device, crews));
     status = made->grid && needs_gate(part, binding, made, crews)
@@ -626,10 +631,11 @@ static weft_status launch_kernel(const weft_cuda_executor *executor, CUstream st
     CUlaunchConfig config = {.gridDimX = executor->grid,
                              .gridDimY = 1,
                              .gridDimZ = 1,
-                             .blockDimX = by_packets         ? weft_cuda_packets_threads(&packets)
-                                          : executor->hopper ? WEFT_CUDA_THREADS
-                                          : any              ? WEFT_CUDA_ANY_THREADS
-                                                             : WEFT_CUDA_COLLECTIVE_THREADS,
+                             .blockDimX = by_packets          ? weft_cuda_packets_threads(&packets)
+                                          : executor->threads ? executor->threads
+                                          : executor->hopper  ? WEFT_CUDA_THREADS
+                                          : any               ? WEFT_CUDA_ANY_THREADS
+                                                              : WEFT_CUDA_COLLECTIVE_THREADS,
                              .blockDimY = 1,
                              .blockDimZ = 1,
                              .sharedMemBytes = executor->hopper ? WEFT_CUDA_SHARED_BYTES

@@ -44,6 +44,7 @@ typedef struct weft_cuda_executor {
     weft_splitk_product splitk;    /* or a kernel of weft's own */
     bool product_last;             /* after the walker's kernel, else before it */
     unsigned grid;                 /* 0: nothing to launch */
+    unsigned threads;              /* of a CTA, EXCHANGE */
     uint64_t *gate;                /* NULL, or the signals of the gate before it, then how often it ran */
     uint32_t gate_post0;
     bool hopper;

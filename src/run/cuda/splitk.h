@@ -27,11 +27,12 @@ enum {
 enum { WEFT_CUDA_SPLITK_TILE_COUNT = 9 };
 
 #define WEFT_CUDA_SPLITK_STAGE_BYTES(tokens, cols) (((tokens) + (cols)) * 2 * WEFT_CUDA_SPLITK_STEP)
+/* With which so many CTAs fit an SM. */
 #define WEFT_CUDA_SPLITK_STAGES(tokens, cols, ctas)                                                          \
     (((ctas) == 1 ? 204 : (ctas) == 2 ? 100 : 68) * 1024 / WEFT_CUDA_SPLITK_STAGE_BYTES(tokens, cols))
-#define WEFT_CUDA_SPLITK_SHARED_BYTES(tokens, cols, ctas)                                                    \
-    (1024 +                                                                                                  \
-     WEFT_CUDA_SPLITK_STAGES(tokens, cols, ctas) * (WEFT_CUDA_SPLITK_STAGE_BYTES(tokens, cols) + 16) + 16)
+/* Stages begin on a multiple of 1024, behind their barriers. */
+#define WEFT_CUDA_SPLITK_SHARED_BYTES(tokens, cols, stages)                                                  \
+    (2 * 1024 + (stages)*WEFT_CUDA_SPLITK_STAGE_BYTES(tokens, cols))
 #define WEFT_CUDA_SPLITK_THREADS(cols) ((cols)*2 + 32)
 
 /* Stands for a CUtensorMap, which must lie on 64 bytes. */
@@ -48,6 +49,7 @@ typedef struct weft_cuda_splitk {
     weft_cuda_splitk_map weights, tokens;
     int32_t m, n, steps; /* of D; of k, in WEFT_CUDA_SPLITK_STEP */
     int32_t m_tiles, slices, groups;
+    int32_t stages;  /* of a CTA: at least as many as where the tile's CTAs fill an SM */
     int32_t sharers; /* tiles side by side whose CTAs bring their tokens to one another */
     int32_t rows;    /* of the tokens, that each of them brings: tiles of as many as there are, evenly */
     void *d;
@@ -56,7 +58,7 @@ typedef struct weft_cuda_splitk {
     int32_t dtype;   /* weft_dtype of the three */
     int32_t wide;    /* they allow accesses of 16 bytes, every 8 columns */
     int32_t changes; /* the epilogue does more than store */
-    int32_t own;     /* a CTA has all sums of its tile, of 16 bits, wide, and there is no C */
+    int32_t own; /* a CTA has all sums of its tile, of 16 bits, and sends them or, wide, without C, stores */
     float alpha, beta;
     int32_t act;
     float *sums;       /* of groups: [tile][group][token][column] */

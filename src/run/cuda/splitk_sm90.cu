@@ -3,7 +3,8 @@
  *
  * Card: a CTA has a warpgroup for each 64 columns of its tile and one warp that feeds the stages, each of 64
  * of k: 7, 6 and 5 stages of 9, 10 and 12 KiB with 8, 16 and 32 tokens, where three CTAs fit an SM, so that
- * some stream while others begin or end; 6 of 16 KiB with 64, where two do; else 4 to 8 of 24 to 48 KiB.
+ * some stream while others begin or end (10 and 8 with 16 and 32 where an SM has no more than one); 6 of 16
+ * KiB with 64, where two do; else 4 to 8 of 24 to 48 KiB.
  * The sums leave through the stages' memory, transposed to whole rows of D: where one CTA has all of k as 16
  * bits, 1500 cycles for 128 x 128, else as float32, added up by those who share them, 5700. Out of memory 3.9
  * to 4.4 TB/s with up to 16 tokens, and 2.2 us a launch. Beside cuBLASLt (docs/performance.md): 0.88 to 1.6
@@ -109,17 +110,19 @@ constexpr bool BF16 = true;
 [[maybe_unused]] constexpr int NARROW = DTYPE_BF16;
 #endif
 
-/* The shape of a tile, and where its parts are in shared memory, from a multiple of 1024 on. */
+/* The shape of a tile, and where its parts are in shared memory: the stages from a multiple of 1024 on, and
+ * before them their barriers. */
 template <int TOKENS_, int COLS_, int CTAS> struct Tile {
     static constexpr int TOKENS = TOKENS_, COLS = COLS_, GROUPS = COLS / 64, SUMS = TOKENS / 2;
     static constexpr int WEIGHT_BYTES = COLS * 2 * STEP,
                          STAGE_BYTES = WEFT_CUDA_SPLITK_STAGE_BYTES(TOKENS, COLS);
-    static constexpr int STAGES = WEFT_CUDA_SPLITK_STAGES(TOKENS, COLS, CTAS);
+    static constexpr int LEAST = WEFT_CUDA_SPLITK_STAGES(TOKENS, COLS, CTAS),
+                         MOST = WEFT_CUDA_SPLITK_STAGES(TOKENS, COLS, 1); /* stages */
     static constexpr int CONSUMERS = 128 * GROUPS;
     static constexpr int LINE = COLS + 4; /* floats; the columns of four tokens fall on all banks */
-    static constexpr int full = STAGES * STAGE_BYTES, empty = full + 8 * STAGES, last = empty + 8 * STAGES;
-    static_assert(4 * LINE * TOKENS <= STAGES * STAGE_BYTES, "the sums go where the stages were");
-    static_assert(last + 16 + 1024 <= WEFT_CUDA_SPLITK_SHARED_BYTES(TOKENS, COLS, CTAS), "shared memory");
+    static constexpr int full = -1024, empty = full + 8 * MOST, last = empty + 8 * MOST;
+    static_assert(4 * LINE * TOKENS <= LEAST * STAGE_BYTES, "the sums go where the stages were");
+    static_assert(last + 4 <= 0, "the barriers have 1024 bytes");
 };
 
 /* A barrier of the cluster that orders no memory: what was read from others has come. With cluster_sync
@@ -213,7 +216,7 @@ __device__ __forceinline__ void produce(const weft_cuda_splitk &p, const Work &w
             tile_load(at, &p.tokens, full, s * STEP, w.token0);
         else
             tile_load_shared(at, &p.tokens, full, s * STEP, w.token0 + w.peer * p.rows, mask);
-        if (++stage == T::STAGES) {
+        if (++stage == (uint32_t)p.stages) {
             stage = 0;
             phase ^= 1;
         }
@@ -243,7 +246,7 @@ __device__ __forceinline__ void consume(const weft_cuda_splitk &p, const Work &w
                 bar_arrive_at(last, w.slice * p.sharers + threadIdx.x % 128);
         }
         last = smem + T::empty + 8 * stage;
-        if (++stage == T::STAGES) {
+        if (++stage == (uint32_t)p.stages) {
             stage = 0;
             phase ^= 1;
         }
@@ -265,15 +268,37 @@ template <class T> __device__ __forceinline__ void put_sums(const float (&d)[T::
     }
 }
 
-/* Where a tile's sums go, and what comes of them. */
-#ifdef WEFT_CUDA_SENDS
-/* Sums that are sent are not stored. */
-template <class T>
-__device__ __forceinline__ void store_own(const weft_cuda_splitk &, const Work &, float (&)[T::SUMS],
-                                          uint32_t)
+/* The sums of a tile that one CTA has made, as 16 bits: transposed on the way through shared memory, where
+ * lines of NARROW_LINE elements put every 8 tokens on all banks. Then put(row, col, x) has WIDTH of a row. */
+template <class T, class Put>
+__device__ __forceinline__ void own_sums(const weft_cuda_splitk &p, const Work &w, const float (&d)[T::SUMS],
+                                         uint32_t smem, Put put)
 {
+    constexpr int ACROSS = T::COLS / WIDTH, NARROW_LINE = T::COLS + 8;
+    int lane = threadIdx.x % 32, col = threadIdx.x / 32 * 16;
+    uint32_t at = smem + 2 * (lane % 8 * NARROW_LINE + col + lane / 8 % 2 * 8);
+#pragma unroll
+    for (int j = 0; j < T::SUMS; j += 4, at += 2 * 8 * NARROW_LINE)
+        asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(at),
+                     "r"(narrow2(d[j], d[j + 1], NARROW)), "r"(narrow2(d[j + 2], d[j + 3], NARROW))
+                     : "memory");
+    consumers_sync<T::CONSUMERS>();
+    int total = min(p.rows * p.sharers, p.m - w.token0) * ACROSS;
+#pragma unroll 4
+    for (int i = (int)threadIdx.x; i < total; i += T::CONSUMERS) {
+        int token = i / ACROSS, across = i % ACROSS * WIDTH;
+        uint4 x;
+        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
+                     : "r"(smem + 2 * (token * NARROW_LINE + across))
+                     : "memory");
+        if (w.col0 + across < p.n)
+            put(w.token0 + token, w.col0 + across, x);
+    }
 }
 
+/* Where a tile's sums go, and what comes of them. */
+#ifdef WEFT_CUDA_SENDS
 /* As marked words to the ranks that add them up: n is a multiple of WIDTH there. */
 struct Out {
     const weft_cuda_exchange &x;
@@ -290,14 +315,24 @@ struct Out {
         epoch = run_number(x);
     }
 
-    /* The next kernel comes in when this one has sent, and is in nobody's way before. */
+    /* The next kernel comes in when this one has multiplied, and is in nobody's way before. */
     __device__ __forceinline__ void enter() const
     {
         wait_for_last();
     }
-    __device__ __forceinline__ void sent() const
+    __device__ __forceinline__ void multiplied() const
     {
         let_next_in();
+    }
+
+    template <class T>
+    __device__ __forceinline__ void own(const weft_cuda_splitk &p, const Work &w, float (&d)[T::SUMS],
+                                        uint32_t smem) const
+    {
+        own_sums<T>(p, w, d, smem, [&](int row, int col, const uint4 &sums) {
+            uint4 units[] = {make_uint4(marked(sums.x), marked(sums.y), marked(sums.z), marked(sums.w))};
+            send_units(x, epoch, row, col, units);
+        });
     }
 
     __device__ __forceinline__ void operator()(const weft_cuda_splitk &p, int row, int col,
@@ -405,47 +440,28 @@ __device__ __forceinline__ void finish(const weft_cuda_splitk &p, int row, int c
         finish_some(p, row, col, x);
 }
 
-/* The sums of a tile that one CTA has made, to D's 16 bits: transposed on the way through shared memory,
- * where lines of NARROW_LINE elements put every 8 tokens on all banks. */
-template <class T>
-__device__ __forceinline__ void store_own(const weft_cuda_splitk &p, const Work &w, float (&d)[T::SUMS],
-                                          uint32_t smem)
-{
-    constexpr int ACROSS = T::COLS / WIDTH, NARROW_LINE = T::COLS + 8;
-    int lane = threadIdx.x % 32, col = threadIdx.x / 32 * 16, mine = w.col0 + col + lane / 4;
-    if (p.changes) {
-        float first = p.bias && mine < p.n ? element_get(p.bias, mine, p.dtype) : 0,
-              second = p.bias && mine + 8 < p.n ? element_get(p.bias, mine + 8, p.dtype) : 0;
-#pragma unroll
-        for (int j = 0; j < T::SUMS; j++)
-            d[j] = activate(p.alpha * d[j] + (j & 2 ? second : first), p.act);
-    }
-    uint32_t at = smem + 2 * (lane % 8 * NARROW_LINE + col + lane / 8 % 2 * 8);
-#pragma unroll
-    for (int j = 0; j < T::SUMS; j += 4, at += 2 * 8 * NARROW_LINE)
-        asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(at),
-                     "r"(narrow2(d[j], d[j + 1], NARROW)), "r"(narrow2(d[j + 2], d[j + 3], NARROW))
-                     : "memory");
-    consumers_sync<T::CONSUMERS>();
-    int total = min(p.rows * p.sharers, p.m - w.token0) * ACROSS;
-#pragma unroll 4
-    for (int i = (int)threadIdx.x; i < total; i += T::CONSUMERS) {
-        int token = i / ACROSS, across = i % ACROSS * WIDTH;
-        uint4 x;
-        asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w)
-                     : "r"(smem + 2 * (token * NARROW_LINE + across))
-                     : "memory");
-        if (w.col0 + across < p.n)
-            *(uint4 *)((uint16_t *)p.d + (w.token0 + token) * p.d_ld + w.col0 + across) = x;
-    }
-}
-
 /* To D, and that is all. */
 struct Out {
     __device__ __forceinline__ void begin() const {}
     __device__ __forceinline__ void enter() const { wait_for_stream(); }
-    __device__ __forceinline__ void sent() const {}
+    __device__ __forceinline__ void multiplied() const {}
+
+    template <class T>
+    __device__ __forceinline__ void own(const weft_cuda_splitk &p, const Work &w, float (&d)[T::SUMS],
+                                        uint32_t smem) const
+    {
+        int mine = w.col0 + (int)threadIdx.x / 32 * 16 + (int)threadIdx.x % 32 / 4;
+        if (p.changes) {
+            float first = p.bias && mine < p.n ? element_get(p.bias, mine, p.dtype) : 0,
+                  second = p.bias && mine + 8 < p.n ? element_get(p.bias, mine + 8, p.dtype) : 0;
+#pragma unroll
+            for (int j = 0; j < T::SUMS; j++)
+                d[j] = activate(p.alpha * d[j] + (j & 2 ? second : first), p.act);
+        }
+        own_sums<T>(p, w, d, smem, [&](int row, int col, const uint4 &x) {
+            *(uint4 *)((uint16_t *)p.d + row * p.d_ld + col) = x;
+        });
+    }
 
     __device__ __forceinline__ void operator()(const weft_cuda_splitk &p, int row, int col,
                                                float (&sum)[WIDTH]) const
@@ -453,7 +469,10 @@ struct Out {
         finish(p, row, col, sum);
     }
 
-    __device__ __forceinline__ bool receives() const { return false; }
+    __device__ __forceinline__ bool receives() const
+    {
+        return false;
+    }
 
     template <class T> __device__ __forceinline__ void receive(const Work &, int, int) const {}
 
@@ -548,13 +567,13 @@ __device__ __forceinline__ bool add_up(const weft_cuda_splitk &p, const Work &w,
 template <class T, bool ALONG_K> __device__ __forceinline__ void multiply(const weft_cuda_splitk &p, Out out)
 {
     extern __shared__ char raw[];
-    uint32_t smem = (smem_address(raw) + 1023) & ~1023u;
+    uint32_t smem = ((smem_address(raw) + 1023) & ~1023u) + 1024;
     bool feeds = threadIdx.x >= T::CONSUMERS;
     Work w = work_of<T>(p);
     if (threadIdx.x == T::CONSUMERS) {
         map_prefetch(&p.weights);
         map_prefetch(&p.tokens);
-        for (int s = 0; s < T::STAGES; s++) {
+        for (int s = 0; s < p.stages; s++) {
             bar_init(smem + T::full + 8 * s, 1);
             bar_init(smem + T::empty + 8 * s, T::GROUPS * p.sharers);
         }
@@ -573,22 +592,21 @@ template <class T, bool ALONG_K> __device__ __forceinline__ void multiply(const 
         float d[T::SUMS];
         out.begin();
         consume<T, ALONG_K>(p, w, smem, d);
+        out.multiplied();
         consumers_sync<T::CONSUMERS>(); /* of all stages */
         if (p.own)
-            store_own<T>(p, w, d, smem);
+            out.template own<T>(p, w, d, smem);
         else
             put_sums<T>(d, smem);
     }
-    bool mine = false;
+    bool mine = p.own;
     if (!p.own) {
         if (p.slices * p.sharers > 1)
             cluster_sync();
         else
             __syncthreads();
-        if (!feeds) {
+        if (!feeds)
             mine = add_up<T>(p, w, smem, out);
-            out.sent();
-        }
     }
     __syncwarp();
     if (p.own && p.sharers > 1)
