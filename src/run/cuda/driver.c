@@ -270,12 +270,10 @@ static weft_status load_splitk(weft_cuda_device *device, weft_error_text *error)
 {
     static const struct {
         const char *names[4]; /* those that send behind those that do not */
-        int shared_bytes;
     } tiles[] = {
 #define TILE(tokens, cols, ctas)                                                                             \
     {{"weft_splitk_" #tokens "x" #cols "_n", "weft_splitk_" #tokens "x" #cols "_t",                          \
-      "weft_splitk_send_" #tokens "x" #cols "_n", "weft_splitk_send_" #tokens "x" #cols "_t"},               \
-     WEFT_CUDA_SPLITK_SHARED_BYTES(tokens, cols, WEFT_CUDA_SPLITK_STAGES(tokens, cols, 1))},
+      "weft_splitk_send_" #tokens "x" #cols "_n", "weft_splitk_send_" #tokens "x" #cols "_t"}},
         WEFT_CUDA_SPLITK_TILES(TILE)
 #undef TILE
     };
@@ -289,7 +287,7 @@ static weft_status load_splitk(weft_cuda_device *device, weft_error_text *error)
         WEFT_CUDA_TRY(cuModuleLoadData(module, images[image]));
         for (int i = 0; i < 2 * WEFT_CUDA_SPLITK_TILE_COUNT && status == WEFT_OK; i++)
             status =
-                load_kernel(cu, *module, tiles[i / 2].names[i % 2 + 2 * sends], tiles[i / 2].shared_bytes,
+                load_kernel(cu, *module, tiles[i / 2].names[i % 2 + 2 * sends], WEFT_CUDA_SPLITK_SHARED_MOST,
                             sends ? &device->splitk_send[image % 2][i / 2][i % 2]
                                   : &device->splitk[image % 2][i / 2][i % 2],
                             error);

@@ -23,16 +23,18 @@ enum {
 #define WEFT_CUDA_SPLITK_TILES(X)                                                                            \
     X(8, 64, 3)                                                                                              \
     X(16, 64, 3)                                                                                             \
-    X(32, 64, 3) X(64, 64, 2) X(64, 128, 1) X(128, 64, 1) X(128, 128, 1) X(96, 128, 1) X(256, 128, 1)
-enum { WEFT_CUDA_SPLITK_TILE_COUNT = 9 };
+    X(32, 64, 3)                                                                                             \
+    X(64, 64, 2)                                                                                             \
+    X(64, 128, 1) X(128, 64, 1) X(128, 128, 1) X(96, 128, 1) X(256, 128, 1) X(256, 64, 1)
+enum { WEFT_CUDA_SPLITK_TILE_COUNT = 10 };
 
 #define WEFT_CUDA_SPLITK_STAGE_BYTES(tokens, cols) (((tokens) + (cols)) * 2 * WEFT_CUDA_SPLITK_STEP)
 /* With which so many CTAs fit an SM. */
 #define WEFT_CUDA_SPLITK_STAGES(tokens, cols, ctas)                                                          \
     (((ctas) == 1 ? 204 : (ctas) == 2 ? 100 : 68) * 1024 / WEFT_CUDA_SPLITK_STAGE_BYTES(tokens, cols))
 /* Stages begin on a multiple of 1024, behind their barriers. */
-#define WEFT_CUDA_SPLITK_SHARED_BYTES(tokens, cols, stages)                                                  \
-    (2 * 1024 + (stages)*WEFT_CUDA_SPLITK_STAGE_BYTES(tokens, cols))
+#define WEFT_CUDA_SPLITK_SHARED_BYTES(stage_bytes) (2 * 1024 + (stage_bytes))
+enum { WEFT_CUDA_SPLITK_SHARED_MOST = WEFT_CUDA_SPLITK_SHARED_BYTES(204 * 1024) };
 #define WEFT_CUDA_SPLITK_THREADS(cols) ((cols)*2 + 32)
 
 /* Stands for a CUtensorMap, which must lie on 64 bytes. */
@@ -49,7 +51,9 @@ typedef struct weft_cuda_splitk {
     weft_cuda_splitk_map weights, tokens;
     int32_t m, n, steps; /* of D; of k, in WEFT_CUDA_SPLITK_STEP */
     int32_t m_tiles, slices, groups;
-    int32_t stages;  /* of a CTA: at least as many as where the tile's CTAs fill an SM */
+    int32_t stages; /* of a CTA: at least as many as where the tile's CTAs fill an SM */
+    int32_t width;  /* tokens that are multiplied: all of a tile's, or of 256 also 160, 192 or 224 */
+    int32_t stage_bytes;
     int32_t sharers; /* tiles side by side whose CTAs bring their tokens to one another */
     int32_t rows;    /* of the tokens, that each of them brings: tiles of as many as there are, evenly */
     void *d;

@@ -13,7 +13,7 @@
 enum { VECTOR = 8, BOX = 64 /* columns of B that come at once */ };
 
 /* Tiles, in the order of WEFT_CUDA_SPLITK_TILES. */
-enum { T8X64, T16X64, T32X64, T64X64, T64X128, T128X64, T128X128, T96X128, T256X128 };
+enum { T8X64, T16X64, T32X64, T64X64, T64X128, T128X64, T128X128, T96X128, T256X128, T256X64 };
 
 static const struct {
     int tokens, cols, ctas;
@@ -102,18 +102,27 @@ static int64_t clusters_on(const weft_splitk_way *way, int sms)
     return (int64_t)(sms * tiles[way->tile].ctas * USABLE[cluster - 1] / cluster);
 }
 
-static int stages_of(int tile)
+/* Of a tile's tokens those that are multiplied, of which there are so many rows. */
+static int width_of(int tile, int64_t rows)
 {
-    return WEFT_CUDA_SPLITK_STAGES(tiles[tile].tokens, tiles[tile].cols, tiles[tile].ctas);
+    enum { WIDTHS = 32, LEAST = 160 }; /* for which tiles of 256 tokens have code */
+    int width = (int)weft_round_up(rows, WIDTHS);
+
+    return tile < T256X128 ? tiles[tile].tokens : width < LEAST ? LEAST : width;
+}
+
+static int stages_of(int tile, int width)
+{
+    return WEFT_CUDA_SPLITK_STAGES(width, tiles[tile].cols, tiles[tile].ctas);
 }
 
 /* Where a rank has a GPU to itself and no SM has more than one CTA, there is room for more of them beside one
  * of the next product, which comes in early: 32 x 8192 x 1024 6.5 -> 5.9 us. Not of 8 tokens: 5.7 -> 5.9. */
-static int stages_beside(int tile, unsigned grid, int sms)
+static int stages_beside(int tile, int width, unsigned grid, int sms)
 {
     bool few = tiles[tile].tokens > tiles[T8X64].tokens && tiles[tile].ctas > 2 && grid <= (unsigned)sms;
 
-    return few ? WEFT_CUDA_SPLITK_STAGES(tiles[tile].tokens, tiles[tile].cols, 2) : stages_of(tile);
+    return few ? WEFT_CUDA_SPLITK_STAGES(width, tiles[tile].cols, 2) : stages_of(tile, width);
 }
 
 /* Tokens that each sharer of a tile brings: as many as there are, evenly over the tiles. */
@@ -135,12 +144,12 @@ typedef struct operands {
 static double step_cost(const model *f, const operands *x, const weft_splitk_way *way, int64_t rows,
                         double ctas, double far, int sms)
 {
-    int tokens = tiles[way->tile].tokens, cols = tiles[way->tile].cols;
+    int tokens = width_of(way->tile, rows), cols = tiles[way->tile].cols;
     double usable = sms * USABLE[way->sharers * way->slices - 1], most = tiles[way->tile].ctas,
            average = smaller(most, larger(1, ctas / usable)), crowd = smaller(most, ceil(ctas / usable)),
            beside = f->crowded * larger(1, crowd) + (1 - f->crowded) * average;
 
-    return about_largest(4, (far * f->far + (1 - far) * f->near) / (stages_of(way->tile) - 1),
+    return about_largest(4, (far * f->far + (1 - far) * f->near) / (stages_of(way->tile, tokens) - 1),
                          beside * ((double)rows * x->token_ns + cols * x->weight_ns),
                          beside * (tokens + f->weights) * cols * WEFT_CUDA_SPLITK_STEP / f->multiplies +
                              f->step);
@@ -352,8 +361,11 @@ weft_status weft_splitk_product_make(weft_cuda_device *device, const weft_plan_p
                 down * across * way.groups <= clusters_on(&way, weft_cuda_ctas(device, crews));
     made.grid = (unsigned)(down * across) * made.cluster * (unsigned)way.groups;
     made.threads = (unsigned)WEFT_CUDA_SPLITK_THREADS(cols);
-    made.args.stages = alone ? stages_beside(way.tile, made.grid, device->sm_count) : stages_of(way.tile);
-    made.shared_bytes = (unsigned)WEFT_CUDA_SPLITK_SHARED_BYTES(tokens, cols, made.args.stages);
+    made.args.width = width_of(way.tile, rows * way.sharers);
+    made.args.stage_bytes = WEFT_CUDA_SPLITK_STAGE_BYTES(made.args.width, cols);
+    made.args.stages = alone ? stages_beside(way.tile, made.args.width, made.grid, device->sm_count)
+                             : stages_of(way.tile, made.args.width);
+    made.shared_bytes = (unsigned)WEFT_CUDA_SPLITK_SHARED_BYTES(made.args.stages * made.args.stage_bytes);
     status = encode(device->cu, &q.a, q.k, q.m, (int)rows, &made.args.tokens, error);
     if (status == WEFT_OK)
         status = encode(device->cu, &q.b, q.b.transposed ? q.k : q.n, q.b.transposed ? q.n : q.k, BOX,

@@ -4,11 +4,12 @@
  * Card: a CTA has a warpgroup for each 64 columns of its tile and one warp that feeds the stages, each of 64
  * of k: 7, 6 and 5 stages of 9, 10 and 12 KiB with 8, 16 and 32 tokens, where three CTAs fit an SM, so that
  * some stream while others begin or end (10 and 8 with 16 and 32 where an SM has no more than one); 6 of 16
- * KiB with 64, where two do; else 4 to 8 of 24 to 48 KiB.
- * The sums leave through the stages' memory, transposed to whole rows of D: where one CTA has all of k as 16
- * bits, 1500 cycles for 128 x 128, else as float32, added up by those who share them, 5700. Out of memory 3.9
- * to 4.4 TB/s with up to 16 tokens, and 2.2 us a launch. Beside cuBLASLt (docs/performance.md): 0.88 to 1.6
- * with up to 16 tokens, 0.8 to 1.03 with 64 and 128, 0.62 to 1.0 with more.
+ * KiB with 64, where two do; else 4 to 8 of 24 to 48 KiB. Tiles of 256 tokens multiply 160, 192 or 224 of
+ * them where there are no more. The sums leave through the stages' memory, transposed to whole rows of D:
+ * where one CTA has all of k as 16 bits, 1500 cycles for 128 x 128, else as float32, added up by those who
+ * share them, 5700. Out of memory 3.9 to 4.4 TB/s with up to 16 tokens, and 2.2 us a launch. Beside cuBLASLt
+ * (docs/performance.md): 0.88 to 1.6 with up to 16 tokens, 0.8 to 1.03 with 64 and 128, 0.62 to 1.0 with
+ * more.
  */
 #include "splitk.h"
 
@@ -32,6 +33,14 @@
 #define WEFT_SUM_OPERANDS_48 WEFT_SUM_OPERANDS_32, \
           "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), \
           "+f"(d[40]), "+f"(d[41]), "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47])
+#define WEFT_SUMS_80 WEFT_SUMS_64 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
+#define WEFT_SUM_OPERANDS_80 WEFT_SUM_OPERANDS_64, \
+          "+f"(d[64]), "+f"(d[65]), "+f"(d[66]), "+f"(d[67]), "+f"(d[68]), "+f"(d[69]), "+f"(d[70]), "+f"(d[71]), \
+          "+f"(d[72]), "+f"(d[73]), "+f"(d[74]), "+f"(d[75]), "+f"(d[76]), "+f"(d[77]), "+f"(d[78]), "+f"(d[79])
+#define WEFT_SUMS_96 WEFT_SUMS_80 ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define WEFT_SUM_OPERANDS_96 WEFT_SUM_OPERANDS_80, \
+          "+f"(d[80]), "+f"(d[81]), "+f"(d[82]), "+f"(d[83]), "+f"(d[84]), "+f"(d[85]), "+f"(d[86]), "+f"(d[87]), \
+          "+f"(d[88]), "+f"(d[89]), "+f"(d[90]), "+f"(d[91]), "+f"(d[92]), "+f"(d[93]), "+f"(d[94]), "+f"(d[95])
 #define WEFT_AFTER_4(i) WEFT_AFTER_4_##i
 #define WEFT_AFTER_4_0 "%4"
 #define WEFT_AFTER_4_1 "%5"
@@ -56,6 +65,18 @@
 #define WEFT_AFTER_48_2 "%50"
 #define WEFT_AFTER_48_3 "%51"
 #define WEFT_AFTER_48_4 "%52"
+#define WEFT_AFTER_80(i) WEFT_AFTER_80_##i
+#define WEFT_AFTER_80_0 "%80"
+#define WEFT_AFTER_80_1 "%81"
+#define WEFT_AFTER_80_2 "%82"
+#define WEFT_AFTER_80_3 "%83"
+#define WEFT_AFTER_80_4 "%84"
+#define WEFT_AFTER_96(i) WEFT_AFTER_96_##i
+#define WEFT_AFTER_96_0 "%96"
+#define WEFT_AFTER_96_1 "%97"
+#define WEFT_AFTER_96_2 "%98"
+#define WEFT_AFTER_96_3 "%99"
+#define WEFT_AFTER_96_4 "%100"
 /* clang-format on */
 
 template <bool BF16, int TRANS_A, int TRANS_B>
@@ -94,12 +115,31 @@ static __device__ __forceinline__ void wgmma(float (&d)[48], uint64_t a, uint64_
         WEFT_WGMMA("f16", "96", WEFT_SUMS_48, WEFT_SUM_OPERANDS_48, WEFT_AFTER_48);
 }
 
+template <bool BF16, int TRANS_A, int TRANS_B>
+static __device__ __forceinline__ void wgmma(float (&d)[80], uint64_t a, uint64_t b, int keep)
+{
+    if constexpr (BF16)
+        WEFT_WGMMA("bf16", "160", WEFT_SUMS_80, WEFT_SUM_OPERANDS_80, WEFT_AFTER_80);
+    else
+        WEFT_WGMMA("f16", "160", WEFT_SUMS_80, WEFT_SUM_OPERANDS_80, WEFT_AFTER_80);
+}
+
+template <bool BF16, int TRANS_A, int TRANS_B>
+static __device__ __forceinline__ void wgmma(float (&d)[96], uint64_t a, uint64_t b, int keep)
+{
+    if constexpr (BF16)
+        WEFT_WGMMA("bf16", "192", WEFT_SUMS_96, WEFT_SUM_OPERANDS_96, WEFT_AFTER_96);
+    else
+        WEFT_WGMMA("f16", "192", WEFT_SUMS_96, WEFT_SUM_OPERANDS_96, WEFT_AFTER_96);
+}
+
 namespace
 {
 
 constexpr int STEP = WEFT_CUDA_SPLITK_STEP, BOX_BYTES = 8192;
 constexpr int SLICES = WEFT_CUDA_SPLITK_SLICES;
-constexpr int WIDTH = 8; /* columns of a row that a thread adds up together */
+constexpr int BARRIERS = 32; /* at most, of the stages' two kinds: there are 1024 bytes */
+constexpr int WIDTH = 8;     /* columns of a row that a thread adds up together */
 
 /* Compiled once for each dtype, so that the two can be built beside each other. */
 #ifdef WEFT_CUDA_F16
@@ -114,15 +154,13 @@ constexpr bool BF16 = true;
  * before them their barriers. */
 template <int TOKENS_, int COLS_, int CTAS> struct Tile {
     static constexpr int TOKENS = TOKENS_, COLS = COLS_, GROUPS = COLS / 64, SUMS = TOKENS / 2;
-    static constexpr int WEIGHT_BYTES = COLS * 2 * STEP,
-                         STAGE_BYTES = WEFT_CUDA_SPLITK_STAGE_BYTES(TOKENS, COLS);
-    static constexpr int LEAST = WEFT_CUDA_SPLITK_STAGES(TOKENS, COLS, CTAS),
-                         MOST = WEFT_CUDA_SPLITK_STAGES(TOKENS, COLS, 1); /* stages */
+    static constexpr int WEIGHT_BYTES = COLS * 2 * STEP;
+    static constexpr int LEAST = WEFT_CUDA_SPLITK_STAGES(TOKENS, COLS, CTAS); /* stages of all tokens */
     static constexpr int CONSUMERS = 128 * GROUPS;
     static constexpr int LINE = COLS + 4; /* floats; the columns of four tokens fall on all banks */
-    static constexpr int full = -1024, empty = full + 8 * MOST, last = empty + 8 * MOST;
-    static_assert(4 * LINE * TOKENS <= LEAST * STAGE_BYTES, "the sums go where the stages were");
-    static_assert(last + 4 <= 0, "the barriers have 1024 bytes");
+    static constexpr uint32_t full = 0u - 1024, empty = full + 8 * BARRIERS, last = empty + 8 * BARRIERS;
+    static_assert(4 * LINE * TOKENS <= LEAST * WEFT_CUDA_SPLITK_STAGE_BYTES(TOKENS, COLS),
+                  "the sums go where the stages were");
 };
 
 /* A barrier of the cluster that orders no memory: what was read from others has come. With cluster_sync
@@ -202,7 +240,7 @@ __device__ __forceinline__ void produce(const weft_cuda_splitk &p, const Work &w
     uint32_t bytes = (uint32_t)(p.rows * p.sharers + boxes * 64) * (2 * STEP);
     uint16_t mask = (uint16_t)(((1 << p.sharers) - 1) << w.slice * p.sharers);
     for (int s = w.step; s < w.end; s++) {
-        uint32_t at = smem + stage * T::STAGE_BYTES, full = smem + T::full + 8 * stage;
+        uint32_t at = smem + stage * p.stage_bytes, full = smem + T::full + 8 * stage;
         bar_wait(smem + T::empty + 8 * stage, phase);
         bar_expect(full, bytes);
 #pragma unroll
@@ -223,15 +261,16 @@ __device__ __forceinline__ void produce(const weft_cuda_splitk &p, const Work &w
     }
 }
 
-/* A warpgroup: the products of its 64 columns. */
-template <class T, bool ALONG_K>
+/* A warpgroup: the products of its 64 columns with the first N tokens of the tile. */
+template <class T, bool ALONG_K, int N>
 __device__ __forceinline__ void consume(const weft_cuda_splitk &p, const Work &w, uint32_t smem,
-                                        float (&d)[T::SUMS])
+                                        float (&all)[T::SUMS])
 {
+    float(&d)[N / 2] = *(float(*)[N / 2]) all;
     constexpr uint32_t WEIGHT_STEP = ALONG_K ? 32 : 2048;
     uint32_t stage = 0, phase = 0, last = 0, group = threadIdx.x / 128;
     for (int s = w.step; s < w.end; s++) {
-        uint32_t at = smem + stage * T::STAGE_BYTES;
+        uint32_t at = smem + stage * p.stage_bytes;
         bar_wait(smem + T::full + 8 * stage, phase);
         uint64_t a = operand(at + group * BOX_BYTES, BOX_BYTES, 1024),
                  b = operand(at + T::WEIGHT_BYTES, BOX_BYTES, 1024);
@@ -254,13 +293,39 @@ __device__ __forceinline__ void consume(const weft_cuda_splitk &p, const Work &w
     wgmma_wait<0>();
 }
 
+/* Of the largest tiles no more tokens than there are, in 32s. */
+template <class T, bool ALONG_K>
+__device__ __forceinline__ void consume_width(const weft_cuda_splitk &p, const Work &w, uint32_t smem,
+                                              float (&d)[T::SUMS])
+{
+    if constexpr (T::TOKENS != 256)
+        consume<T, ALONG_K, T::TOKENS>(p, w, smem, d);
+    else if (p.width == 160)
+        consume<T, ALONG_K, 160>(p, w, smem, d);
+    else if (p.width == 192)
+        consume<T, ALONG_K, 192>(p, w, smem, d);
+    else if (p.width == 224)
+        consume<T, ALONG_K, 224>(p, w, smem, d);
+    else
+        consume<T, ALONG_K, 256>(p, w, smem, d);
+}
+
+/* Whether sums j and the three behind it, of 8 tokens, have been made. */
+template <class T> __device__ __forceinline__ bool has_sums(const weft_cuda_splitk &p, int j)
+{
+    return T::TOKENS != 256 || 2 * j < p.width;
+}
+
 /* A thread's sums, to [token][column]. */
-template <class T> __device__ __forceinline__ void put_sums(const float (&d)[T::SUMS], uint32_t smem)
+template <class T>
+__device__ __forceinline__ void put_sums(const weft_cuda_splitk &p, const float (&d)[T::SUMS], uint32_t smem)
 {
     int lane = threadIdx.x % 32, col = threadIdx.x / 32 * 16 + lane / 4;
     uint32_t at = smem + 4 * (lane % 4 * 2 * T::LINE + col);
 #pragma unroll
     for (int j = 0; j < T::SUMS / 4; j++, at += 4 * 8 * T::LINE) {
+        if (!has_sums<T>(p, 4 * j))
+            continue;
         asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(d[4 * j]) : "memory");
         asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + 4 * T::LINE), "f"(d[4 * j + 1]) : "memory");
         asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + 32), "f"(d[4 * j + 2]) : "memory");
@@ -279,9 +344,10 @@ __device__ __forceinline__ void own_sums(const weft_cuda_splitk &p, const Work &
     uint32_t at = smem + 2 * (lane % 8 * NARROW_LINE + col + lane / 8 % 2 * 8);
 #pragma unroll
     for (int j = 0; j < T::SUMS; j += 4, at += 2 * 8 * NARROW_LINE)
-        asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(at),
-                     "r"(narrow2(d[j], d[j + 1], NARROW)), "r"(narrow2(d[j + 2], d[j + 3], NARROW))
-                     : "memory");
+        if (has_sums<T>(p, j))
+            asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(at),
+                         "r"(narrow2(d[j], d[j + 1], NARROW)), "r"(narrow2(d[j + 2], d[j + 3], NARROW))
+                         : "memory");
     consumers_sync<T::CONSUMERS>();
     int total = min(p.rows * p.sharers, p.m - w.token0) * ACROSS;
 #pragma unroll 4
@@ -591,13 +657,13 @@ template <class T, bool ALONG_K> __device__ __forceinline__ void multiply(const 
     } else {
         float d[T::SUMS];
         out.begin();
-        consume<T, ALONG_K>(p, w, smem, d);
+        consume_width<T, ALONG_K>(p, w, smem, d);
         out.multiplied();
         consumers_sync<T::CONSUMERS>(); /* of all stages */
         if (p.own)
             out.template own<T>(p, w, d, smem);
         else
-            put_sums<T>(d, smem);
+            put_sums<T>(p, d, smem);
     }
     bool mine = p.own;
     if (!p.own) {
