@@ -19,26 +19,37 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 import weft.torch
-from weft.torch import ColumnParallelLinear, RowParallelLinear
+from weft.torch import ColumnParallelLinear, RowParallelLinear, SwiGLU
 
-COLUMNS, ROWS = ("q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"), ("o_proj", "down_proj")
+COLUMNS, ROWS = ("q_proj", "k_proj", "v_proj", "mlp.gate_proj", "mlp.up_proj"), ("o_proj", "mlp.down_proj")
+
+
+class Mlp(nn.Module):
+    """The feed-forward part as an ordinary module."""
+
+    def __init__(self, hidden: int, inter: int, **options: Any) -> None:
+        super().__init__()
+        self.gate_proj, self.up_proj = (nn.Linear(hidden, inter, bias=False, **options) for _ in range(2))
+        self.down_proj = nn.Linear(inter, hidden, bias=False, **options)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
 class Layer(nn.Module):
     """Every product of a layer, in order; what attention does between them is left out."""
 
-    def __init__(self, column: Any, row: Any, hidden: int, inter: int, kv: int, **options: Any) -> None:
+    def __init__(self, column: Any, row: Any, mlp: Any, hidden: int, inter: int, kv: int, **options: Any) -> None:
         super().__init__()
+        self.mlp = mlp(hidden, inter, **options)
         options = dict(bias=False, **options)
         self.q_proj, self.k_proj, self.v_proj = (column(hidden, n, **options) for n in (hidden, kv, kv))
         self.o_proj = row(hidden, hidden, **options)
-        self.gate_proj, self.up_proj = (column(hidden, inter, **options) for _ in range(2))
-        self.down_proj = row(inter, hidden, **options)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         x = x + self.o_proj(q + (k.sum() + v.sum()) * 1e-6)
-        return x + self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
+        return x + self.mlp(x)
 
 
 def median_ms(call: Callable[[], Any], iterations: int, warmups: int) -> float:
@@ -72,8 +83,8 @@ def main(arguments: Optional[List[str]] = None) -> None:
     dtype = getattr(torch, options.dtype)
     torch.manual_seed(0)
     shape = (options.hidden, options.inter, options.kv)
-    ordinary = Layer(nn.Linear, nn.Linear, *shape, dtype=dtype)
-    mine = Layer(ColumnParallelLinear, RowParallelLinear, *shape, group=dist.group.WORLD, dtype=dtype)
+    ordinary = Layer(nn.Linear, nn.Linear, Mlp, *shape, dtype=dtype)
+    mine = Layer(ColumnParallelLinear, RowParallelLinear, SwiGLU, *shape, group=dist.group.WORLD, dtype=dtype)
     mine.load_state_dict(ordinary.state_dict())
     plan: Any = {name: ColwiseParallel() for name in COLUMNS}
     plan.update((name, RowwiseParallel()) for name in ROWS)

@@ -400,6 +400,10 @@ class Modules(unittest.TestCase):
                 plain = half(mine.bfloat16())
                 self.close(half.prepack()(mine.bfloat16()), plain, 0.02)
                 self.close(plain.float(), z, 0.05)
+                self.close(mlp.prepack()(mine), z)
+                self.close(mlp(mine[:, None]), z[:, None])
+                mlp.up_proj.load_state_dict({"weight": 2 * ordinary.up_proj.weight})  # what was packed serves no more
+                self.close(mlp(mine), 2 * z)
 
     def check_moe(self, group: weft.Group) -> None:
         hidden, inter, experts, tokens = 16, 24, 5, 7

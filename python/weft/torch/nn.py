@@ -48,6 +48,7 @@ class _ParallelLinear(nn.Module):
         self.weight = nn.Parameter(torch.empty(shape, dtype=dtype))
         self.bias = nn.Parameter(torch.empty(self._bias_size(size), dtype=dtype)) if bias else None
         self._packed: Optional[Packed] = None
+        self._joint: Optional[Packed] = None  # of this layer and another, which take the same input: SwiGLU's
         self.reset_parameters()
 
     def _bias_size(self, size: int) -> int:
@@ -84,7 +85,7 @@ class _ParallelLinear(nn.Module):
             state[prefix + "weight"] = _mine(weight, self._cut, self.group)
         if bias is not None and self.bias is not None and bias.shape[0] == self.out_features != self.bias.shape[0]:
             state[prefix + "bias"] = _mine(bias, 0, self.group)
-        self._packed = None
+        self._packed = self._joint = None
         super()._load_from_state_dict(state, prefix, *rest)
 
     def prepack(self) -> "_ParallelLinear":
@@ -190,14 +191,21 @@ class SwiGLU(nn.Module):
         self.down_proj = RowParallelLinear(inter, hidden, **options)
 
     def prepack(self) -> "SwiGLU":
-        """Packs the three weights, for decoding."""
-        for layer in (self.gate_proj, self.up_proj, self.down_proj):
-            layer.prepack()
+        """Packs the weights for the CPU's kernels, for decoding: those of gate and up as one product, which ends with silu(gate) * up
+        of sums that are not rounded before."""
+        gate, up = self.gate_proj, self.up_proj
+        gate._joint = up._joint = Packed(products.gate_up(gate.weight.detach().t(), up.weight.detach().t()))
+        self.down_proj.prepack()
         return self
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (tokens, …, hidden); the same shape comes back."""
-        return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
+        joint = self.gate_proj._joint
+        if joint is None or joint is not self.up_proj._joint or torch.is_grad_enabled():
+            return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
+        flat, group = x.reshape(-1, x.shape[-1]), self.gate_proj._group_alive
+        gemm = group.ag_gemm if self.gate_proj.sequence_parallel else products.gemm
+        return self.down_proj(gemm(flat, joint, act="silu_gated").view(-1, *x.shape[1:-1], joint.n // 2))
 
 
 __all__ = ["ColumnParallelLinear", "RowParallelLinear", "SwiGLU"]
