@@ -265,6 +265,34 @@ static void long_sequence(weft_group *group, void *argument)
     free(m.of[OUTSIDE]);
 }
 
+/* Small sums that are received some elements before or behind where their rank has what it sends. */
+static void overlapping(weft_group *group, void *argument)
+{
+    enum { COUNT = 20, SHIFTS = 24, RANKS = 4 };
+    int rank = weft_rank(group), world = weft_size(group);
+
+    (void)argument;
+    for (int shift = -SHIFTS; shift <= SHIFTS; shift++)
+        for (int scatters = 0; scatters < 2; scatters++) {
+            float memory[SHIFTS + RANKS * COUNT + SHIFTS],
+                *send = memory + SHIFTS, *own = send + scatters * rank * COUNT, *recv = own + shift;
+            long wrong = 0;
+
+            for (int i = 0; i < RANKS * COUNT; i++)
+                send[i] = (float)(100 * i + rank);
+            if (scatters)
+                CHECK_INT(weft_reduce_scatter(group, send, recv, COUNT, WEFT_F32, WEFT_SUM), WEFT_OK);
+            else
+                CHECK_INT(weft_all_reduce(group, send, recv, COUNT, WEFT_F32, WEFT_SUM), WEFT_OK);
+            for (int i = 0; i < COUNT; i++) {
+                int from = i + scatters * rank * COUNT;
+
+                wrong += recv[i] != (float)(100 * from * world + world * (world - 1) / 2);
+            }
+            CHECK_INT(wrong, 0);
+        }
+}
+
 static void disagreement(weft_group *group, void *argument)
 {
     memories m = take_memory(group);
@@ -315,6 +343,8 @@ int main(void)
 
     for (size_t i = 0; i < sizeof(worlds) / sizeof(*worlds); i++)
         ranks_run(worlds[i], every_kind, NULL);
+    ranks_run(2, overlapping, NULL);
+    ranks_run(4, overlapping, NULL);
     ranks_run(2, disagreement, NULL);
     ranks_run(4, disagreement, NULL);
     ranks_run(2, long_sequence, &rounds);

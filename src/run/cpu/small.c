@@ -245,6 +245,19 @@ static char *shown_by(const weft_executor *x, const weft_problem *p, int rank, s
            (to_all ? bytes * (size_t)seats->place[x->rank] : 0);
 }
 
+/* What this rank adds: where the caller has it, for reading back what was just stored by other instructions
+ * waits until the store is through; unless what is received overwrites some of that before it is read. */
+static const char *own_share(const weft_executor *x, const weft_problem *p, size_t bytes, const char *send,
+                             const char *recv)
+{
+    size_t before = p->op == WEFT_OP_ALL_REDUCE ? 0 : bytes * (size_t)x->rank;
+    const char *own = send + before;
+
+    return own == recv || own + bytes <= recv || recv + bytes <= own
+               ? own
+               : shown_by(x, p, x->rank, bytes) + before;
+}
+
 /* `bytes`: of a share. */
 static void finish(weft_executor *x, const weft_problem *p, size_t bytes, const void *send, void *recv)
 {
@@ -257,6 +270,7 @@ static void finish(weft_executor *x, const weft_problem *p, size_t bytes, const 
             sources[rank] = (weft_view){shown_by(x, p, rank, bytes) +
                                             (p->op == WEFT_OP_ALL_REDUCE ? 0 : bytes * (size_t)x->rank),
                                         p->count};
+        sources[x->rank].data = (char *)(uintptr_t)own_share(x, p, bytes, send, recv);
         weft_reduce_rows(p->dtype, p->reduction, 1, p->count, sources, x->world, p->dtype, &into, 1);
         break;
     case WEFT_OP_BROADCAST:
