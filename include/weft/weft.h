@@ -308,7 +308,7 @@ typedef enum weft_schedule {
     WEFT_SCHEDULE_TWO_SHOT_PACKETS /* all_reduce: slices through the peers' inboxes, there and back */
 } weft_schedule;
 
-/* Which dimension of the result a rank owns: `rows` unless the problem says otherwise. */
+/* What of an ag_gemm is gathered, and which part of a gemm_rs's result a rank keeps. */
 typedef enum weft_layout {
     WEFT_LAYOUT_DEFAULT = 0, /* ag_gemm gathers A; gemm_rs scatters rows; RotatingB and TilingB the other */
     WEFT_LAYOUT_GATHER_A,
@@ -928,8 +928,9 @@ WEFT_API int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert)
  * does not come from weft_alloc, is staged chunk by chunk in the run (tuning.staged) where ranks have a GPU
  * each and the schedule can; where ranks share one, in every two_shot gemm_ar, in an ag_gemm or gemm_as from
  * 16 MiB of a rank on, and in an all_gather from 4 MiB on. Else it is copied as a whole, on the stream. A
- * collective's may be other memory in every call. Mixture of experts, and
- * weft_grouped_gemm. weft_gemm works on the CPU, with memory of the CPU.
+ * gemm_rs copies nothing, nor does an unfused ag_gemm of an A without gaps in equal shares. A collective's
+ * may be other memory in every call. Mixture of experts, and weft_grouped_gemm. weft_gemm works on the CPU,
+ * with memory of the CPU.
  *
  * Ranks on several nodes, and on GPUs that have no access to each other's memory (cuDeviceCanAccessPeer),
  * have collectives and the four products, with the types of the CPU, staged through the host (docs/nodes.md):
