@@ -137,7 +137,8 @@ static weft_status read_lines(FILE *file, const char *path, weft_error_text *err
         entry_count++;
     }
     if (ferror(file)) /* a directory opens, too */
-        return weft_error_set(error, WEFT_ERR_ARGUMENT, "cannot read %.300s: %s", path, strerror(errno));
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "cannot read %.300s, the file of `weft tune`: %s",
+                              path, strerror(errno));
     return WEFT_OK;
 }
 
@@ -159,7 +160,8 @@ static weft_status read_file(const char *path, weft_error_text *error)
     read_path[0] = 0;
     file = fopen(path, "r");
     if (!file)
-        return weft_error_set(error, WEFT_ERR_ARGUMENT, "cannot read %.300s: %s", path, strerror(errno));
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "cannot read %.300s, the file of `weft tune`: %s",
+                              path, strerror(errno));
     status = read_lines(file, path, error);
     fclose(file);
     if (status == WEFT_OK) {

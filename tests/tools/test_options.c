@@ -180,6 +180,7 @@ static void wrong_calls_are_one_clear_line(void)
     check_wrong("ag_gemm 1 2 3 4", "only three plain numbers");
     check_wrong("ag_gemm 0 2 3", "0: M, N and K");
     check_wrong("ag_gemm gemm_rs", "the operation is ag_gemm already");
+    check_wrong("ag_gemm 64 64 6x4", "6x4: M, N and K are whole numbers");
     check_wrong("ag_gemm --dtype float99", "--dtype float99: must be one of float32");
     check_wrong("ag_gemm --dtype int64", "multiplies float32");
     check_wrong("ag_gemm --schedule two_shot", "ag_gemm has no schedule two_shot");

@@ -116,7 +116,7 @@ sed -E '2s/^(([^ ]+ ){5}).*/\1/' "$scratch/kept" >"$scratch/cut"
 refuses "a line that was cut off" "$scratch/cut" "$scratch/cut:2: not a line that weft tune wrote"
 sed -E '2s/^(([^ ]+ ){8})[^ ]+/\1nan/' "$scratch/kept" >"$scratch/nan"
 refuses "a time that is none" "$scratch/nan" "$scratch/nan:2: not a line"
-refuses "a directory" "$scratch" "cannot read $scratch: Is a directory"
+refuses "a directory" "$scratch" "cannot read $scratch, the file of \`weft tune\`: Is a directory"
 printf '%s' "$(cat "$scratch/kept")" >"$scratch/bare" # as an editor may leave it
 WEFT_TUNE=$scratch/bare ends "no newline" 0 "$weft" tune gemm_ar 64 64 128 --dtype bf16 -n 2 --machine h100x8 >/dev/null
 [ "$(grep -vc '^#' "$scratch/bare")" = 2 ] || fail "two lines became one: $(cat "$scratch/bare")"

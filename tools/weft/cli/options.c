@@ -6,6 +6,7 @@
 #include "core/dtype.h"
 #include "plan/plan.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -110,6 +111,8 @@ static int set_plain_number(weft_options *o, const char *command, const char *te
 
 static int set_op(weft_options *o, const char *command, const char *const *ops, const char *name)
 {
+    if (isdigit((unsigned char)*name))
+        return options_error(command, "%s: M, N and K are whole numbers", name);
     if (o->op_name)
         return options_error(command, "%s: the operation is %s already", name, o->op_name);
     for (; ops && *ops; ops++) {
