@@ -15,15 +15,11 @@
  * one. D is compared on small integers. Medians, us.
  */
 #include "bench/cuda/failed.h"
-#include "bench/cuda/graph.h"
+#include "bench/cuda/loop.h"
 #include "core/dtype.h"
 #include "core/round.h"
-#include "run/cuda/choose.h"
 #include "run/cuda/collective.h"
-#include "run/cuda/executor.h"
 #include "run/cuda/halves.h"
-#include "run/cuda/heap.h"
-#include "run/cuda/link.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,54 +33,25 @@ enum {
     CALLS = 40,
     ROUNDS_MOST = 100,
     OPERANDS_MOST = 8,
-    PEERS_LINES = 8, /* that a CTA of them has at least */
-    ANSWER_SECONDS = 8
+    PEERS_LINES = 8 /* that a CTA of them has at least */
 };
 
 typedef struct bench {
-    weft_cuda_device device;
-    weft_error_text error;
-    CUstream stream, side; /* of the rank, and of what stands for its peers */
-    CUevent begin, end;
-    double bytes_per_ns, latency_ns;
+    loop_gpu gpu;
     int rounds;
-    CUdeviceptr a, b, d;
+    char *a, *b, *d;
     uint16_t *host, *own; /* own: the product of this rank, row by row */
 } bench;
 
 /* One way of making a product. */
-typedef struct loop {
-    weft_plan_part parts[WORLD], collective; /* collective: behind the product, or without ranks */
-    weft_cuda_heap heap;
-    weft_cuda_place places[OPERANDS_MOST * WORLD];
-    char *inboxes[WORLD]; /* of the collective */
-    uint64_t *signals[WORLD];
-    weft_cuda_control *controls[WORLD];
+typedef struct product {
+    loop loop;
+    weft_plan_part collective; /* behind the product, or without ranks */
+    char *inboxes[WORLD];      /* of the collective */
     weft_cuda_executor executors[WEIGHTS];
-    weft_cuda_link peers;
-    unsigned peers_grid; /* 0: there are none */
-    CUdeviceptr tables;
-    gpu_graph runs;
-} loop;
-
-static int put(bench *b, CUdeviceptr to, const void *from, size_t bytes)
-{
-    TRY(cuMemcpyHtoDAsync(to, from, bytes, b->device.uploads));
-    TRY(cuStreamSynchronize(b->device.uploads));
-    return 0;
-}
+} product;
 
 /* ---- a plan ------------------------------------------------------------------------------------------ */
-
-static weft_cuda_basis basis_of(const bench *b, int world)
-{
-    return (weft_cuda_basis){.world = world,
-                             .crews = b->device.crews,
-                             .hopper = b->device.hopper,
-                             .library = weft_cublaslt_source() != NULL,
-                             .whole = true,
-                             .adds = true};
-}
 
 static weft_problem whole_problem(weft_op op, int64_t m)
 {
@@ -97,24 +64,19 @@ static weft_problem whole_problem(weft_op op, int64_t m)
     return p;
 }
 
-static int make_parts(bench *b, loop *l, const weft_problem *p, int world)
+static int make_parts(bench *b, product *made, const weft_problem *p, int world)
 {
-    weft_cuda_basis basis = basis_of(b, world);
-    weft_problem asked, resolved;
+    weft_cuda_basis basis = loop_basis(&b->gpu, world);
 
-    if (failed(&b->error, weft_problem_resolve(p, world, &asked, &b->error)))
-        return 1;
-    resolved = weft_cuda_choose(&basis, &asked);
-    for (int r = 0; r < world; r++)
-        if (failed(&b->error, weft_plan_make(&resolved, world, r, &l->parts[r], &b->error)))
-            return 1;
-    return failed(&b->error, weft_cuda_halves_make(&l->parts[0], &basis, true, &l->collective, &b->error));
+    return loop_make_parts(&b->gpu, &made->loop, p, world) ||
+           failed(&b->gpu.error, weft_cuda_halves_make(&made->loop.parts[0], &basis, true, &made->collective,
+                                                       &b->gpu.error));
 }
 
 /* In how many hops `auto` sends; 0: it does not. */
 static int chosen(const bench *b, weft_op op, int64_t m)
 {
-    weft_cuda_basis basis = basis_of(b, WORLD);
+    weft_cuda_basis basis = loop_basis(&b->gpu, WORLD);
     weft_problem p = whole_problem(op, m);
 
     return weft_cuda_choose(&basis, &p).tuning.exchange % 3;
@@ -122,73 +84,54 @@ static int chosen(const bench *b, weft_op op, int64_t m)
 
 static const weft_cuda_wire wire = {.whole_lines = true, .apart = true};
 
-/* What the plan has of its own, at the same place of every rank's slot. */
-static int make_memory(bench *b, loop *l)
+/* What the plan has of its own is in the slots; peers' operands of the caller are the rank's. */
+static int make_memory(bench *b, product *p)
 {
-    const weft_plan_part *part = &l->parts[0];
-    size_t world = (size_t)part->world, at = 0, offset[OPERANDS_MOST] = {0}, grain, signal_bytes, inboxes;
-    uint32_t signals = part->signal_count + l->collective.signal_count + WEFT_CUDA_PRIVATE_SIGNALS;
+    const weft_plan_part *part = &p->loop.parts[0];
+    size_t bytes[OPERANDS_MOST] = {0}, world = (size_t)part->world;
 
     if (part->operand_count > OPERANDS_MOST)
-        return failed(&b->error, weft_error_set(&b->error, WEFT_ERR_UNSUPPORTED, "too many operands"));
+        return failed(&b->gpu.error,
+                      weft_error_set(&b->gpu.error, WEFT_ERR_UNSUPPORTED, "too many operands"));
     for (uint32_t o = 0; o < part->operand_count; o++) {
-        int64_t rows = weft_operand_rows(&part->operands[o], part->world, 0),
-                cols = weft_operand_cols(&part->operands[o], part->world, 0);
         size_t sent = weft_cuda_exchange_bytes(part, o);
 
-        offset[o] = at;
-        for (size_t r = 0; r < world; r++)
-            l->places[o * world + r].ld = cols;
         if (part->operands[o].place != WEFT_PLACE_USER)
-            at = weft_round_up_bytes(at + (sent ? sent : (size_t)(rows * cols) * 2), 1024);
+            bytes[o] = sent ? sent
+                            : (size_t)(weft_operand_rows(&part->operands[o], part->world, 0) *
+                                       weft_operand_cols(&part->operands[o], part->world, 0)) *
+                                  2;
     }
-    inboxes = at;
-    at = weft_round_up_bytes(at + weft_cuda_halves_bytes(&l->collective, wire), 1024);
-    signal_bytes = signals * sizeof(uint64_t) * WEFT_CUDA_LINE_WORDS;
-    if (failed(&b->error, weft_cuda_heap_grain(&b->device, &grain, &b->error)) ||
-        failed(&b->error, weft_cuda_heap_reserve(&b->device, part->world, at + signal_bytes + 4096, grain,
-                                                 &l->heap, &b->error)))
+    if (loop_make_memory(&b->gpu, &p->loop, bytes, weft_cuda_halves_bytes(&p->collective, wire),
+                         p->collective.signal_count, p->inboxes))
         return 1;
-    for (int r = 0; r < part->world; r++) {
-        char *slot = weft_cuda_heap_slot(&l->heap, r);
-
-        if (failed(&b->error, weft_cuda_heap_create(&l->heap, r, 0, l->heap.stride, NULL, &b->error)))
-            return 1;
-        for (uint32_t o = 0; o < part->operand_count; o++) {
-            weft_operand_role role = part->operands[o].role;
-
-            l->places[o * world + (size_t)r].base = part->operands[o].place != WEFT_PLACE_USER
-                                                        ? slot + offset[o]
-                                                    : role == WEFT_ROLE_A ? (char *)(uintptr_t)b->a
-                                                    : role == WEFT_ROLE_B ? (char *)(uintptr_t)b->b
-                                                                          : (char *)(uintptr_t)b->d;
-        }
-        l->inboxes[r] = slot + inboxes;
-        l->signals[r] = (uint64_t *)(slot + at);
-        l->controls[r] = (weft_cuda_control *)(slot + at + signal_bytes);
-    }
+    for (uint32_t o = 0; o < part->operand_count; o++)
+        for (size_t r = 0; r < world && part->operands[o].place == WEFT_PLACE_USER; r++)
+            p->loop.places[o * world + r].base = part->operands[o].role == WEFT_ROLE_A   ? b->a
+                                                 : part->operands[o].role == WEFT_ROLE_B ? b->b
+                                                                                         : b->d;
     return 0;
 }
 
 /* The same plan with each of the weights. */
-static int make_executors(bench *b, loop *l)
+static int make_executors(bench *b, product *p)
 {
-    const weft_plan_part *part = &l->parts[0];
+    const weft_plan_part *part = &p->loop.parts[0];
     weft_cuda_limits limits = {5, 5};
 
     for (size_t i = 0; i < WEIGHTS; i++) {
-        weft_cuda_binding binding = {.places = l->places,
-                                     .signals = l->signals,
+        weft_cuda_binding binding = {.places = p->loop.places,
+                                     .signals = p->loop.signals,
                                      .wire = wire,
-                                     .collective = l->collective.world ? &l->collective : NULL,
-                                     .inboxes = l->inboxes};
+                                     .collective = p->collective.world ? &p->collective : NULL,
+                                     .inboxes = p->inboxes};
 
         for (uint32_t o = 0; o < part->operand_count; o++)
             if (part->operands[o].place == WEFT_PLACE_USER && part->operands[o].role == WEFT_ROLE_B)
-                l->places[o * (uint32_t)part->world].base =
-                    (char *)(uintptr_t)(b->b + i * (size_t)SIZE * PART * 2);
-        if (failed(&b->error, weft_cuda_executor_make(&b->device, part, &binding, l->controls,
-                                                      b->device.crews, &limits, &l->executors[i], &b->error)))
+                p->loop.places[o * (uint32_t)part->world].base = b->b + i * (size_t)SIZE * PART * 2;
+        if (failed(&b->gpu.error,
+                   weft_cuda_executor_make(&b->gpu.device, part, &binding, p->loop.controls,
+                                           b->gpu.device.crews, &limits, &p->executors[i], &b->gpu.error)))
             return 1;
     }
     return 0;
@@ -233,7 +176,7 @@ static int fill_lines(bench *b, const weft_cuda_packets *p, int r, bool results,
     uint64_t *payload = calloc((size_t)words + 1, sizeof(*payload)), *row = (uint64_t *)(void *)image;
 
     if (!payload)
-        return failed(&b->error, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for lines"));
+        return failed(&b->gpu.error, weft_error_set(&b->gpu.error, WEFT_ERR_MEMORY, "no memory for lines"));
     for (int64_t i = 0; i < slice->bytes / 2; i++) {
         int64_t line = (first + i) / SIZE, col = (first + i) % SIZE;
 
@@ -277,17 +220,18 @@ static answers answers_of(const weft_cuda_executor *executor)
                              {NULL, x->results[1], x->results[0], lines, lines}}};
 }
 
-static int make_peers(bench *b, loop *l)
+static int make_peers(bench *b, product *p)
 {
-    const weft_cuda_executor *executor = &l->executors[0];
+    const weft_cuda_executor *executor = &p->executors[0];
     bool marked = executor->kind == WEFT_CUDA_EXCHANGE;
     answers a = answers_of(executor);
-    size_t image = (size_t)a.parity_bytes, counters;
-    char *images = calloc(2, image), *base;
+    size_t image = (size_t)a.parity_bytes;
+    char *images = calloc(2, image);
+    void *at[2] = {0};
     int status = 0;
 
     if (!images)
-        return failed(&b->error, weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for peers"));
+        return failed(&b->gpu.error, weft_error_set(&b->gpu.error, WEFT_ERR_MEMORY, "no memory for peers"));
     for (int hop = 0; hop < (a.returns ? 2 : 1); hop++)
         for (int r = 1; r < WORLD && !status; r++) {
             char *row = images + (size_t)hop * image + r * a.row_bytes;
@@ -298,97 +242,47 @@ static int make_peers(bench *b, loop *l)
             else
                 status = fill_lines(b, &executor->packets, r, hop, row);
         }
-    l->peers =
-        (weft_cuda_link){.world = WORLD,
-                         .marked = marked,
-                         .latency_ns = (int64_t)b->latency_ns,
-                         .notice_ns = WEFT_CUDA_LINK_PACKET_NS,
-                         .deadline_ns = (uint64_t)ANSWER_SECONDS * 1000000000u,
-                         .row_bytes = a.row_bytes,
-                         .parity_bytes = a.parity_bytes,
-                         .chunk_packets = weft_round_up(
-                             weft_divide_up(a.hop[0].lines, WEFT_CUDA_LINK_LINES_CTAS), PEERS_LINES),
-                         .chunks = 1,
-                         .busy_ps = (int64_t)((WORLD - 1) * WEFT_CUDA_LINE_BYTES * 1e3 / b->bytes_per_ns)};
-    l->peers_grid = (unsigned)weft_divide_up(a.hop[0].lines, l->peers.chunk_packets);
-    counters = (l->peers_grid + 2) * sizeof(uint64_t) * WEFT_CUDA_LINE_WORDS;
-    if (!status) {
-        TRY(cuMemAlloc(&l->tables, counters + 2 * image));
-        TRY(cuMemsetD8Async(l->tables, 0, counters, b->device.uploads));
-        status = put(b, l->tables + counters, images, 2 * image);
-    }
+    p->loop.peers = (weft_cuda_link){
+        .marked = marked,
+        .notice_ns = WEFT_CUDA_LINK_PACKET_NS,
+        .row_bytes = a.row_bytes,
+        .parity_bytes = a.parity_bytes,
+        .chunk_packets =
+            weft_round_up(weft_divide_up(a.hop[0].lines, WEFT_CUDA_LINK_LINES_CTAS), PEERS_LINES),
+        .chunks = 1,
+        .busy_ps = (int64_t)((WORLD - 1) * WEFT_CUDA_LINE_BYTES * 1e3 / b->gpu.bytes_per_ns)};
+    p->loop.peers_grid = (unsigned)weft_divide_up(a.hop[0].lines, p->loop.peers.chunk_packets);
+    status = status || loop_load_peers(&b->gpu, &p->loop, (const void *[]){images, images + image},
+                                       (size_t[]){image, image}, 2, at);
     free(images);
-    base = (char *)(uintptr_t)l->tables;
-    l->peers.answered = (uint64_t *)base;
-    l->peers.free_ns = l->peers.answered + (size_t)l->peers_grid * WEFT_CUDA_LINE_WORDS;
-    l->peers.up = (uint32_t *)(l->peers.free_ns + WEFT_CUDA_LINE_WORDS);
     for (int hop = 0; hop < (a.returns ? 2 : 1); hop++) {
-        l->peers.hop[hop] = a.hop[hop];
-        l->peers.hop[hop].images = base + counters + (size_t)hop * image;
+        p->loop.peers.hop[hop] = a.hop[hop];
+        p->loop.peers.hop[hop].images = at[hop];
     }
     return status;
 }
 
-/* All CTAs that stand for peers are there before the rank's first kernel, which could take their place. */
-static int start_peers(bench *b, loop *l, uint32_t runs)
-{
-    CUlaunchConfig config = {.gridDimX = l->peers_grid,
-                             .gridDimY = 1,
-                             .gridDimZ = 1,
-                             .blockDimX = WEFT_CUDA_LINK_THREADS * 2,
-                             .blockDimY = 1,
-                             .blockDimZ = 1,
-                             .hStream = b->side};
-    weft_cuda_link peers = l->peers;
-    void *parameters[] = {&peers};
-    uint32_t up = 0;
-
-    if (!l->peers_grid)
-        return 0;
-    peers.runs = runs;
-    if (failed(&b->error, weft_cuda_device_measures(&b->device, &b->error)) ||
-        put(b, (CUdeviceptr)(uintptr_t)peers.up, &up, sizeof(up)))
-        return 1;
-    TRY(cuLaunchKernelEx(&config, b->device.link[2], parameters, NULL));
-    while (up < l->peers_grid) {
-        TRY(cuMemcpyDtoHAsync(&up, (CUdeviceptr)(uintptr_t)peers.up, sizeof(up), b->device.uploads));
-        TRY(cuStreamSynchronize(b->device.uploads));
-    }
-    return 0;
-}
-
 /* ---- runs -------------------------------------------------------------------------------------------- */
 
-static int end_runs(bench *b, loop *l)
-{
-    weft_status status = weft_cuda_executor_outcome(&l->executors[0], b->stream, NULL, &b->error);
-
-    TRY(cuStreamSynchronize(b->side));
-    return failed(&b->error, status);
-}
-
 /* Runs with the first weights, D poisoned before; the rows of D that this rank has into b->host. */
-static int run_once(bench *b, loop *l, int64_t rows)
+static int run_once(bench *b, product *p, int64_t rows)
 {
     size_t bytes = (size_t)(rows * SIZE) * 2;
 
-    TRY(cuMemsetD8Async(b->d, 0xa5, bytes, b->stream));
-    if (start_peers(b, l, 1) ||
-        failed(&b->error, weft_cuda_executor_launch(&l->executors[0], b->stream, &b->error)) ||
-        end_runs(b, l))
-        return 1;
-    TRY(cuMemcpyDtoHAsync(b->host, b->d, bytes, b->stream));
-    TRY(cuStreamSynchronize(b->stream));
-    return 0;
+    memset(b->host, 0xa5, bytes);
+    return loop_put(&b->gpu, b->d, b->host, bytes) ||
+           loop_start_peers(&b->gpu, &p->loop, &p->executors[0], 1) ||
+           failed(&b->gpu.error, weft_cuda_executor_launch(&p->executors[0], b->gpu.stream, &b->gpu.error)) ||
+           loop_end(&b->gpu, &p->executors[0]) || loop_take(&b->gpu, b->host, b->d, bytes);
 }
 
-static int check(bench *b, loop *l, bool *wrong)
+static int check(bench *b, product *p, bool *wrong)
 {
-    int64_t rows =
-        l->parts[0].problem.op == WEFT_OP_GEMM_RS ? l->parts[0].problem.m / WORLD : l->parts[0].problem.m;
+    const weft_problem *problem = &p->loop.parts[0].problem;
+    int64_t rows = problem->op == WEFT_OP_GEMM_RS ? problem->m / WORLD : problem->m;
 
     for (int n = 0; n < 3; n++) {
-        if (run_once(b, l, rows))
+        if (run_once(b, p, rows))
             return 1;
         for (int64_t i = 0; i < rows * SIZE; i++)
             *wrong |= weft_element_get(WEFT_BF16, b->host, (size_t)i) != expected(b, i / SIZE, i % SIZE);
@@ -403,57 +297,30 @@ static int by_size(const void *one, const void *other)
     return (x > y) - (x < y);
 }
 
-static int measure(bench *b, loop *l, double *median)
+static int measure(bench *b, product *p, double *median)
 {
-    const weft_cuda_driver *cu = b->device.cu;
     double us[ROUNDS_MOST];
-    weft_status status = WEFT_OK;
 
-    if (failed(&b->error, weft_cuda_check(cu, gpu_graph_begin(cu, b->stream), "capturing", &b->error)))
+    if (loop_capture(&b->gpu, &p->loop, p->executors, WEIGHTS, CALLS) ||
+        loop_measure(&b->gpu, &p->loop, &p->executors[0], CALLS, b->rounds, us))
         return 1;
-    for (int i = 0; i < CALLS && status == WEFT_OK; i++)
-        status = weft_cuda_executor_launch(&l->executors[i % WEIGHTS], b->stream, &b->error);
-    if (failed(&b->error,
-               weft_cuda_check(cu, gpu_graph_end(cu, b->stream, &l->runs), "a graph", &b->error)) ||
-        failed(&b->error, status))
-        return 1;
-    for (int n = -2; n < b->rounds; n++) {
-        float ms = 0;
-
-        if (start_peers(b, l, CALLS))
-            return 1;
-        TRY(cuEventRecord(b->begin, b->stream));
-        TRY(cuGraphLaunch(l->runs.replay, b->stream));
-        TRY(cuEventRecord(b->end, b->stream));
-        if (end_runs(b, l))
-            return 1;
-        TRY(cuEventElapsedTime(&ms, b->begin, b->end));
-        if (n >= 0)
-            us[n] = (double)ms * 1e3 / CALLS;
-    }
     qsort(us, (size_t)b->rounds, sizeof(*us), by_size);
     *median = us[b->rounds / 2];
     return 0;
 }
 
-static void free_loop(bench *b, loop *l)
+static void free_product(bench *b, product *p)
 {
-    gpu_graph_drop(b->device.cu, &l->runs);
     for (int i = 0; i < WEIGHTS; i++)
-        weft_cuda_executor_free(&l->executors[i]);
-    if (l->tables)
-        b->device.cu->cuMemFree(l->tables);
-    if (l->heap.base)
-        weft_cuda_heap_free(&l->heap);
-    for (int r = 0; r < WORLD; r++)
-        weft_plan_part_free(&l->parts[r]);
-    weft_plan_part_free(&l->collective);
+        weft_cuda_executor_free(&p->executors[i]);
+    loop_free(&b->gpu, &p->loop);
+    weft_plan_part_free(&p->collective);
 }
 
 /* The product of this rank alone; `own` of it into b->own, by whoever comes first. */
 static int measure_product(bench *b, int64_t m, int library)
 {
-    loop l = {0};
+    product made = {0};
     weft_problem p;
     double us = 0;
     int status;
@@ -465,20 +332,21 @@ static int measure_product(bench *b, int64_t m, int library)
     p.k = PART;
     p.dtype = p.d_dtype = WEFT_BF16;
     p.tuning.library = library;
-    status = make_parts(b, &l, &p, 1) || make_memory(b, &l) || make_executors(b, &l) || run_once(b, &l, m);
+    status = make_parts(b, &made, &p, 1) || make_memory(b, &made) || make_executors(b, &made) ||
+             run_once(b, &made, m);
     if (!status)
         memcpy(b->own, b->host, (size_t)(m * SIZE) * 2);
-    status = status || measure(b, &l, &us);
+    status = status || measure(b, &made, &us);
     if (!status)
         printf("  %s %.2f", library == 1 ? "cublas" : "own", us);
-    free_loop(b, &l);
+    free_product(b, &made);
     return status;
 }
 
 /* exchange: as of a tuning. */
 static int measure_whole(bench *b, weft_op op, int64_t m, int exchange)
 {
-    loop l = {0};
+    product made = {0};
     weft_problem p = whole_problem(op, m);
     double us = 0;
     bool wrong = false;
@@ -487,19 +355,19 @@ static int measure_whole(bench *b, weft_op op, int64_t m, int exchange)
     p.schedule = WEFT_SCHEDULE_UNFUSED;
     p.tuning.library = 3;
     p.tuning.exchange = exchange;
-    status = make_parts(b, &l, &p, WORLD) || make_memory(b, &l) || make_executors(b, &l) ||
-             make_peers(b, &l) || check(b, &l, &wrong) || measure(b, &l, &us);
+    status = make_parts(b, &made, &p, WORLD) || make_memory(b, &made) || make_executors(b, &made) ||
+             make_peers(b, &made) || check(b, &made, &wrong) || measure(b, &made, &us);
     if (!status && exchange == 3)
         printf("  own+ %.2f%s", us, wrong ? " WRONG" : "");
     else if (!status)
         printf("  hops%d %.2f%s", exchange, us, wrong ? " WRONG" : "");
     fflush(stdout);
-    free_loop(b, &l);
+    free_product(b, &made);
     return status;
 }
 
 /* Small integers, mostly zeros: sums over all of k and all ranks are exact in bfloat16. */
-static int fill(bench *b, CUdeviceptr to, int64_t count, uint64_t seed)
+static int fill(bench *b, char *to, int64_t count, uint64_t seed)
 {
     for (int64_t i = 0; i < count; i++) {
         uint64_t z = ((uint64_t)i + seed) * 0x9e3779b97f4a7c15u;
@@ -508,7 +376,16 @@ static int fill(bench *b, CUdeviceptr to, int64_t count, uint64_t seed)
         z ^= z >> 32;
         weft_element_set(WEFT_BF16, b->host, (size_t)i, z % 8 == 0 ? (z >> 8) % 2 ? 1 : -1 : 0);
     }
-    return put(b, to, b->host, (size_t)count * 2);
+    return loop_put(&b->gpu, to, b->host, (size_t)count * 2);
+}
+
+static int make(loop_gpu *b, size_t bytes, char **memory)
+{
+    CUdeviceptr made;
+
+    TRY(cuMemAlloc(&made, bytes));
+    *memory = (char *)(uintptr_t)made;
+    return 0;
 }
 
 static int run(bench *b)
@@ -517,14 +394,9 @@ static int run(bench *b)
     static const weft_op ops[] = {WEFT_OP_GEMM_AR, WEFT_OP_GEMM_RS};
     int status = 0;
 
-    TRY(cuEventCreate(&b->begin, CU_EVENT_DEFAULT));
-    TRY(cuEventCreate(&b->end, CU_EVENT_DEFAULT));
-    TRY(cuStreamCreate(&b->stream, CU_STREAM_NON_BLOCKING));
-    TRY(cuStreamCreate(&b->side, CU_STREAM_NON_BLOCKING));
-    TRY(cuMemAlloc(&b->a, (size_t)M_MOST * PART * 2));
-    TRY(cuMemAlloc(&b->b, (size_t)WEIGHTS * SIZE * PART * 2));
-    TRY(cuMemAlloc(&b->d, (size_t)M_MOST * SIZE * 2));
-    if (fill(b, b->a, (int64_t)M_MOST * PART, 1))
+    if (loop_gpu_begin(&b->gpu) || make(&b->gpu, (size_t)M_MOST * PART * 2, &b->a) ||
+        make(&b->gpu, (size_t)WEIGHTS * SIZE * PART * 2, &b->b) ||
+        make(&b->gpu, (size_t)M_MOST * SIZE * 2, &b->d) || fill(b, b->a, (int64_t)M_MOST * PART, 1))
         return 1;
     for (size_t i = 0; i < WEIGHTS && !status; i++)
         status = fill(b, b->b + i * (size_t)SIZE * PART * 2, (int64_t)SIZE * PART, 77 + i);
@@ -547,21 +419,18 @@ static int run(bench *b)
 
 int main(int argc, char **argv)
 {
-    bench b = {.bytes_per_ns = argc > 1 ? atof(argv[1]) : 450,
-               .latency_ns = (argc > 2 ? atof(argv[2]) : 2) * 1e3,
+    bench b = {.gpu = {.bytes_per_ns = argc > 1 ? atof(argv[1]) : 450,
+                       .latency_ns = (argc > 2 ? atof(argv[2]) : 2) * 1e3},
                .rounds = argc > 3 ? atoi(argv[3]) : 15};
     int status;
 
-    weft_cuda_driver_widen();
-    if (b.rounds < 1 || b.rounds > ROUNDS_MOST ||
-        failed(&b.error, weft_cuda_gpus.open(0, &b.device, &b.error)))
+    if (b.rounds < 1 || b.rounds > ROUNDS_MOST || failed(&b.gpu.error, loop_gpu_open(&b.gpu)))
         return 1;
-    b.device.cu->cuCtxSetCurrent(b.device.context);
     b.host = malloc((size_t)SIZE * PART * 2);
     b.own = malloc((size_t)M_MOST * SIZE * 2);
     status = !b.host || !b.own || run(&b);
     free(b.host);
     free(b.own);
-    weft_cuda_device_close(&b.device);
+    weft_cuda_device_close(&b.gpu.device);
     return status;
 }

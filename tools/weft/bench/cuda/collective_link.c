@@ -75,7 +75,7 @@ static int make_memory(link_bench *b, collective *c)
                        : (size_t)(weft_operand_rows(&part->operands[o], part->world, 0) *
                                   weft_operand_cols(&part->operands[o], part->world, 0)) *
                              b->data.element;
-    return loop_make_memory(&b->gpu, &c->loop, bytes);
+    return loop_make_memory(&b->gpu, &c->loop, bytes, 0, 0, NULL);
 }
 
 /* What every rank sends, and what rank 0 is to have in the end. */

@@ -65,10 +65,11 @@ int loop_make_parts(loop_gpu *b, loop *l, const weft_problem *problem, int world
     return 0;
 }
 
-int loop_make_memory(loop_gpu *b, loop *l, const size_t *operand_bytes)
+int loop_make_memory(loop_gpu *b, loop *l, const size_t *operand_bytes, size_t extra_bytes, uint32_t signals,
+                     char **extra)
 {
     const weft_plan_part *part = &l->parts[0];
-    size_t world = (size_t)part->world, bytes = 0, signal_bytes, grain;
+    size_t world = (size_t)part->world, bytes = weft_round_up_bytes(extra_bytes, 1024), signal_bytes, grain;
 
     l->places = calloc(part->operand_count * world, sizeof(*l->places));
     if (!l->places)
@@ -76,7 +77,8 @@ int loop_make_memory(loop_gpu *b, loop *l, const size_t *operand_bytes)
                       weft_error_set(&b->error, WEFT_ERR_MEMORY, "no memory for %zu ranks", world));
     for (uint32_t o = 0; o < part->operand_count; o++)
         bytes += weft_round_up_bytes(operand_bytes[o], 1024);
-    signal_bytes = (part->signal_count + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_LINE_WORDS;
+    signal_bytes =
+        (part->signal_count + signals + WEFT_CUDA_PRIVATE_SIGNALS) * sizeof(uint64_t) * WEFT_CUDA_LINE_WORDS;
     if (failed(&b->error, weft_cuda_heap_grain(&b->device, &grain, &b->error)) ||
         failed(&b->error, weft_cuda_heap_reserve(&b->device, part->world, bytes + signal_bytes + 4096, grain,
                                                  &l->heap, &b->error)))
@@ -92,6 +94,9 @@ int loop_make_memory(loop_gpu *b, loop *l, const size_t *operand_bytes)
                                   .ld = weft_operand_cols(&part->operands[o], part->world, 0)};
             at += weft_round_up_bytes(operand_bytes[o], 1024);
         }
+        if (extra_bytes)
+            extra[r] = at;
+        at += weft_round_up_bytes(extra_bytes, 1024);
         l->signals[r] = (uint64_t *)(void *)at;
         l->controls[r] = (weft_cuda_control *)(void *)(at + signal_bytes);
     }

@@ -49,8 +49,10 @@ weft_cuda_basis loop_basis(const loop_gpu *gpu, int world);
 int loop_make_parts(loop_gpu *gpu, loop *l, const weft_problem *problem, int world);
 
 /* Operands of so many bytes, signals and a control block, at the same place of every rank's slot. Operands of
- * no bytes lie elsewhere: their places have no address yet. */
-int loop_make_memory(loop_gpu *gpu, loop *l, const size_t *operand_bytes);
+ * no bytes lie elsewhere: their places have no address yet. Of extra bytes rank r has extra[r], of signals so
+ * many beside the plan's. */
+int loop_make_memory(loop_gpu *gpu, loop *l, const size_t *operand_bytes, size_t extra_bytes,
+                     uint32_t signals, char **extra);
 
 /* What the peers' kernel needs besides, with peers_grid CTAs: its counters, and `count` tables, which lie
  * at[i] then. */
