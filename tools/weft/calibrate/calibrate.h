@@ -21,11 +21,34 @@ typedef struct calibrate_job {
 } calibrate_job;
 
 /* The longest time a rank took, in nanoseconds: the lower quartile over repetitions, as other processes of
- * the machine can only add to it. */
+ * the machine can only add to it. Only repetitions count in which every core was its own, where there are
+ * any. */
 double calibrate_time(int cores, const calibrate_job *job);
 
 /* From here on jobs are repeated for so many times their seconds. */
 void calibrate_pace(double times);
+
+/* Who else used the cores since the last call. */
+typedef struct calibrate_company {
+    int jobs, disturbed; /* of which so many found too few repetitions in which cores were their own */
+    bool misled;         /* what a core can do was learnt only in the midst of them: some may be disturbed */
+} calibrate_company;
+
+calibrate_company calibrate_company_kept(void);
+bool calibrate_company_last(void); /* whether the last job was disturbed */
+
+/* One core's eye on who else uses it. */
+typedef struct calibrate_watch calibrate_watch;
+typedef enum calibrate_sight {
+    CALIBRATE_ALONE,
+    CALIBRATE_DISTURBED,
+    CALIBRATE_NEVER_SO_GOOD /* alone, and all that came before was not */
+} calibrate_sight;
+
+calibrate_watch *calibrate_watch_new(void); /* NULL: there cannot be one */
+void calibrate_watch_free(calibrate_watch *w);
+calibrate_sight calibrate_watch_look(calibrate_watch *w,
+                                     int core); /* by the thread on it; some microseconds */
 
 /* How far the middle three of five rounds of measuring products of a type were apart, as a share of their
  * median rate; 0: none were made. */

@@ -237,10 +237,8 @@ static void say_noise(const calibrate_spread *spread)
             weft_dtype_name((weft_dtype)worst), 50 * spread->of[worst]);
 }
 
-static int calibrate_cpu(weft_machine *machine, calibrate_spread *spread)
+static int measure_cpu(int cores, weft_machine *machine, calibrate_spread *spread)
 {
-    int cores = weft_cpu_count();
-
     *machine = (weft_machine){.kind = WEFT_MACHINE_CPU, .nodes = 1, .step_m = 1, .step_n = 1, .step_k = 1};
     machine->units = cores;
     if (cores > CALIBRATE_MOST_CORES)
@@ -253,6 +251,25 @@ static int calibrate_cpu(weft_machine *machine, calibrate_spread *spread)
         return 1;
     say("running small plans");
     return calibrate_runs(cores, machine);
+}
+
+static int calibrate_cpu(weft_machine *machine, calibrate_spread *spread)
+{
+    calibrate_company company;
+    int status = measure_cpu(weft_cpu_count(), machine, spread);
+
+    company = calibrate_company_kept();
+    if (!status && company.misled) { /* now it is known what a core does by itself */
+        say("again: others left this machine's cores meanwhile");
+        status = measure_cpu(weft_cpu_count(), machine, spread);
+        company = calibrate_company_kept();
+    }
+    if (!status && company.disturbed)
+        fprintf(stderr,
+                "weft calibrate: %d of %d times were taken while somebody else used this machine's cores; "
+                "calibrate again when nobody does\n",
+                company.disturbed, company.jobs);
+    return status;
 }
 
 static bool set_pace(const char *seconds)

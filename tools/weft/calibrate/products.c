@@ -17,7 +17,7 @@
 #include <string.h>
 
 /* Products of about a millisecond: a longer one would be cut by other processes of the machine. */
-enum { WIDE = 384, NARROW = 48, STREAM_K = 4096, STREAM_N = 1024, SHORTER = 8, ROUNDS = 5 };
+enum { WIDE = 384, STREAM_K = 4096, STREAM_N = 1024, SHORTER = 8, ROUNDS = 5 };
 
 static const double SECONDS = 0.05; /* of a time, in a round */
 
@@ -142,10 +142,10 @@ static void measure_handing_on(product_test *t, int cores, int64_t m, int64_t k,
 static void measure_round(product_test *t, int cores, weft_machine *machine)
 {
     weft_gemm_steps steps = weft_gemm_steps_of(t->bind);
-    int64_t m = steps.m_tile, k = steps.k_tile;
+    int64_t m = steps.m_tile, k = steps.k_tile, few = 2 * (int64_t)steps.nr; /* whole micro-tiles */
     double element = (double)weft_dtype_size(t->dtype), a_bytes = (double)(m * k) * element;
-    double wide = time_of(t, cores, m, WIDE, k, multiply), narrow = time_of(t, cores, m, NARROW, k, multiply);
-    double column = (wide - narrow) / (WIDE - NARROW), rows = narrow - NARROW * column;
+    double wide = time_of(t, cores, m, WIDE, k, multiply), narrow = time_of(t, cores, m, few, k, multiply);
+    double column = (wide - narrow) / (double)(WIDE - few), rows = narrow - (double)few * column;
     double shorter = time_of(t, cores, m, WIDE, k / SHORTER, multiply);
     double finish = shorter - (wide - shorter) / (SHORTER - 1); /* what is left without k */
     double row = time_of(t, cores, 1, STREAM_N, STREAM_K, multiply);

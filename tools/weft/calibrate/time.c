@@ -3,6 +3,7 @@
 
 #include "core/clock.h"
 #include "core/cores.h"
+#include "core/cpu.h"
 #include "core/signal.h"
 
 #include <pthread.h>
@@ -10,9 +11,17 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { LEAST = 7, LEAST_HURRIED = 2, MOST = 2000, SPINS = 2000 };
+enum {
+    LEAST = 7,
+    LEAST_HURRIED = 2,
+    MOST = 2000,
+    SPINS = 2000,
+    PATIENCE = 2 /* times as long may a job take because cores are not their own */
+};
 
 static double pace = 1;
+static calibrate_company company;
+static bool disturbed; /* the last job */
 
 /* A barrier that spins: a thread that slept would come late to the work. */
 typedef struct meeting {
@@ -27,13 +36,15 @@ typedef struct crew {
     int cores;
     uint64_t allowed[WEFT_CORES_WORDS];
     _Atomic int64_t longest_ns;
-    double *samples;
-    int sample_count;
+    _Atomic int sight;     /* the worst of a repetition */
+    double *samples, *all; /* times of the repetitions in which cores were their own; of the last ones */
+    int sample_count, all_count;
     bool over;
 } crew;
 
 typedef struct member {
     crew *crew;
+    calibrate_watch *watch; /* NULL: none */
     int rank;
     pthread_t thread;
 } member;
@@ -78,11 +89,42 @@ static void note_time(crew *c, int64_t ns)
         ;
 }
 
+static void note_sight(crew *c, calibrate_sight seen)
+{
+    int worst = atomic_load_explicit(&c->sight, memory_order_relaxed);
+
+    /* relaxed: as above. */
+    while ((int)seen > worst && !atomic_compare_exchange_weak_explicit(
+                                    &c->sight, &worst, (int)seen, memory_order_relaxed, memory_order_relaxed))
+        ;
+}
+
+/* Of rank 0, between two meetings: where the repetition belongs, and whether there are enough. The look after
+ * one is the look before the next. */
+static void count_repetition(crew *c, int64_t begin, bool *alone_before)
+{
+    double ns = (double)atomic_exchange(&c->longest_ns, 0);
+    double took_ns = (double)(weft_clock_ns() - begin), asked_ns = pace * c->job->seconds * 1e9;
+    int seen = atomic_exchange(&c->sight, CALIBRATE_ALONE), least = pace < 1 ? LEAST_HURRIED : LEAST;
+
+    if (seen == CALIBRATE_NEVER_SO_GOOD) {
+        company.misled |= company.jobs > 0;
+        c->sample_count = 0;
+    }
+    if (seen == CALIBRATE_ALONE && *alone_before)
+        c->samples[c->sample_count++] = ns;
+    c->all[c->all_count++ % MOST] = ns;
+    *alone_before = seen != CALIBRATE_DISTURBED;
+    c->over = c->sample_count == MOST || (took_ns > asked_ns && c->sample_count >= least) ||
+              (took_ns > PATIENCE * asked_ns && c->all_count >= least);
+}
+
 static void *serve(void *arg)
 {
     member *me = arg;
     crew *c = me->crew;
     int64_t begin = weft_clock_ns();
+    bool alone = true;
 
     pin(c->allowed, me->rank);
     for (int iteration = 0;; iteration++) {
@@ -95,13 +137,11 @@ static void *serve(void *arg)
             c->job->work(c->job->arg, me->rank);
             note_time(c, weft_clock_ns() - start);
         }
+        if (me->watch)
+            note_sight(c, calibrate_watch_look(me->watch, me->rank));
         meet(&c->meeting);
-        if (me->rank == 0) {
-            c->samples[c->sample_count++] = (double)atomic_exchange(&c->longest_ns, 0);
-            c->over =
-                c->sample_count == MOST || (c->sample_count >= (pace < 1 ? LEAST_HURRIED : LEAST) &&
-                                            (double)(weft_clock_ns() - begin) > pace * c->job->seconds * 1e9);
-        }
+        if (me->rank == 0 && iteration > 0) /* the first one warms up pages, caches and clocks */
+            count_repetition(c, begin, &alone);
         meet(&c->meeting);
         if (c->over)
             return NULL;
@@ -120,24 +160,49 @@ void calibrate_pace(double times)
     pace = times;
 }
 
+calibrate_company calibrate_company_kept(void)
+{
+    calibrate_company kept = company;
+
+    company = (calibrate_company){0};
+    return kept;
+}
+
+bool calibrate_company_last(void)
+{
+    return disturbed;
+}
+
 double calibrate_time(int cores, const calibrate_job *job)
 {
     member members[CALIBRATE_MOST_CORES];
-    double samples[MOST];
-    crew c = {.job = job, .meeting = {.count = cores}, .cores = cores, .samples = samples};
+    double samples[MOST], all[MOST], *times = samples;
+    crew c = {.job = job, .meeting = {.count = cores}, .cores = cores, .samples = samples, .all = all};
+    int count;
 
     weft_cores_allowed(c.allowed);
     for (int rank = 0; rank < cores; rank++) {
         members[rank] = (member){.crew = &c, .rank = rank};
+        if (cores <= weft_cpu_count()) /* else ranks are each other's company */
+            members[rank].watch = calibrate_watch_new();
         /* Everyone waits for everyone: without this thread none of the others would ever end. */
         if (pthread_create(&members[rank].thread, NULL, serve, &members[rank]) != 0) {
             fprintf(stderr, "weft calibrate: the system refused thread %d of %d\n", rank, cores);
             exit(1);
         }
     }
-    for (int rank = 0; rank < cores; rank++)
+    for (int rank = 0; rank < cores; rank++) {
         pthread_join(members[rank].thread, NULL);
-    /* The first one warms up pages, caches and clocks. */
-    qsort(samples + 1, (size_t)c.sample_count - 1, sizeof(double), compare);
-    return samples[1 + (int)((c.sample_count - 2) * (job->quantile > 0 ? job->quantile : 0.25))];
+        calibrate_watch_free(members[rank].watch);
+    }
+    company.jobs++;
+    count = c.sample_count;
+    disturbed = count < (pace < 1 ? LEAST_HURRIED : LEAST);
+    if (disturbed) {
+        company.disturbed++;
+        times = all;
+        count = c.all_count < MOST ? c.all_count : MOST;
+    }
+    qsort(times, (size_t)count, sizeof(double), compare);
+    return times[(int)((count - 1) * (job->quantile > 0 ? job->quantile : 0.25))];
 }
