@@ -136,15 +136,27 @@ INLINE void fetch_ahead(const weft_panels *b, int64_t g, int64_t piece, int64_t 
         _mm_prefetch(b->ahead + g * b->bytes + at, _MM_HINT_T1);
 }
 
-/* Rows of sums that are added. Rows that are only written need not be near: stores wait for nobody. */
-INLINE void fetch_acc(const row_places *places, int64_t g, int64_t step, int64_t steps)
+/* Rows of a micro-tile's columns, some with every step of the last piece. */
+INLINE void fetch_rows(const char *rows, int64_t stride, int64_t bytes, int64_t step, int64_t steps)
 {
-    int64_t rows = (MR + steps - 1) / steps, end = (step + 1) * rows < MR ? (step + 1) * rows : MR;
+    int64_t some = (MR + steps - 1) / steps, end = (step + 1) * some < MR ? (step + 1) * some : MR;
 
-    for (int64_t i = step * rows; i < end; i++) {
-        for (int at = 0; at < NR * 4; at += CACHE_LINE)
-            _mm_prefetch(places->acc + i * places->acc_stride + g * NR * 4 + at, _MM_HINT_T0);
+    for (int64_t i = step * some; i < end; i++) {
+        for (int64_t at = 0; at < bytes; at += CACHE_LINE)
+            _mm_prefetch(rows + i * stride + at, _MM_HINT_T0);
     }
+}
+
+/* Where the g-th micro-tile goes, and the sums that are added to it. Not only those: a store that waits for
+ * its line keeps one of the few buffers for lines under way, without which the tiles' own loads wait. */
+INLINE void fetch_places(const row_places *places, int64_t g, int64_t step, int64_t steps)
+{
+    int64_t bytes = NR * places->size;
+
+    if (places->acc && places->acc != places->to[0])
+        fetch_rows(places->acc + g * NR * 4, places->acc_stride, NR * 4, step, steps);
+    for (int d = 0; d < 2 && places->to[d]; d++)
+        fetch_rows(places->to[d] + g * bytes, places->to_stride[d], bytes, step, steps);
 }
 
 /*
@@ -173,8 +185,8 @@ INLINE void run_panels(int64_t steps, const char *panel_a, const weft_panels *b,
             for (int64_t s = 1; s < here; s++) {
                 next_step(pa + s * STEP_BYTES, pb + s * STEP_BYTES);
                 fetch_ahead(b, g, fetched, p + s);
-                if (put && places->acc && p + here == steps)
-                    fetch_acc(places, g, s - 1, here - 1);
+                if (places && p + here == steps)
+                    fetch_places(places, g, s - 1, here - 1);
                 if (put && done < MR) {
                     put(places, ready, sums + ready * MICRO_BYTES, done, done + PUT_ROWS);
                     done += PUT_ROWS;
