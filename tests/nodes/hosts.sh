@@ -134,16 +134,26 @@ silence=2
 # usage: mishap PROGRAM "2 1" WHAT MS: does it in the middle of its operations; all others must print an error that names
 # a rank, within so many ms in the long form
 mishap() {
-    local program=$1 ranks=$2 what=$3 most=$4 pid began lines
+    local program=$1 ranks=$2 what=$3 most=$4 pid began lines victim=
     WEFT_LINK_TIMEOUT=$silence over "$ranks" "$program" loop "$mark" >"$work/out" 2>"$work/err" &
     pid=$!
     for _ in $(seq 1 400); do grep -q running "$work/out" && break; sleep 0.05; done
-    began=$(date +%s%3N)
     case $what in
-    rank) kill -KILL "$(pgrep -f "^$program loop $mark" | tail -1)" ;;
-    member) kill -KILL "$(pgrep -P "$(pgrep -P $pid)" | tail -1)" ;;
-    link) ip link set "wt$$v2" down ;;
+    rank) victim=$(pgrep -f "^$program loop $mark" | tail -1) ;;
+    member) victim=$(pgrep -P "$(pgrep -P $pid)" | tail -1) ;;
     esac
+    began=$(date +%s%3N)
+    # A job that nothing happens to runs for ever.
+    if ! case $what in
+        link) ip link set "wt$$v2" down ;;
+        *) [ -n "$victim" ] && kill -KILL "$victim" ;;
+        esac; then
+        fail "$what: nothing to end in $ranks: $(cat "$work/out" "$work/err")"
+        pkill -KILL -P $pid
+        wait $pid
+        nothing_left "$what"
+        return
+    fi
     wait $pid && fail "$what: the job ends with 0"
     [ "$what" != link ] || ip link set "wt$$v2" up
     lines=$(grep -c 'rank .*: .*rank [0-9]' "$work/out")
