@@ -47,7 +47,8 @@ WEFT_GLIBC_OLD(pthread_getaffinity_np, WEFT_GLIBC_AFFINITY);
 
 #undef WEFT_GLIBC_OLD
 
-/* Where _GNU_SOURCE means C23 (from 2.38 on), strtol, sscanf and their kin read 0b101 too, under new names. */
+/* Where _GNU_SOURCE means C23 (from 2.38 on), strtol, sscanf and their kin read 0b101 too, under new names.
+ */
 #include <features.h>
 #undef __GLIBC_USE_C2X_STRTOL
 #define __GLIBC_USE_C2X_STRTOL 0

@@ -495,10 +495,12 @@ WEFT_API weft_status weft_run(weft_plan *plan, const weft_operands *operands);
  * on one stream, or on streams that wait for one another.
  *
  * It is collective. Operands that peers touch are told to them on the host when they are new to the plan, in
- * the same call on every rank; otherwise a kernel is put on the stream and nothing else happens, so that a
- * run whose operands are known may be captured into a CUDA graph and replayed. Then a rejected argument puts
- * nothing on the stream, and the peers wait for this rank's next call. Operands that were told in one call
- * belong together: a run in which ranks mix those of different calls ends with WEFT_ERR_MISMATCH.
+ * the same call on every rank; so is whether A of an unfused ag_gemm or D of another unfused product has gaps
+ * between its lines, for then it is copied. Otherwise a kernel is put on the stream and nothing else happens,
+ * so that a run whose operands are known may be captured into a CUDA graph and replayed; ranks whose replays
+ * differ wait until the deadline. Then a rejected argument puts nothing on the stream, and the peers wait for
+ * this rank's next call. Operands that were told in one call belong together: a run in which ranks mix those
+ * of different calls ends with WEFT_ERR_MISMATCH.
  *
  * What goes wrong in the run (a rank that dies, a wait that expires) is told by weft_run_wait, and by every
  * call after it. On the CPU, where stream must be NULL or WEFT_STREAM_OWN, this is weft_run.
@@ -928,9 +930,9 @@ WEFT_API int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert)
  * does not come from weft_alloc, is staged chunk by chunk in the run (tuning.staged) where ranks have a GPU
  * each and the schedule can; where ranks share one, in every two_shot gemm_ar, in an ag_gemm or gemm_as from
  * 16 MiB of a rank on, and in an all_gather from 4 MiB on. Else it is copied as a whole, on the stream. A
- * gemm_rs copies nothing, nor does an unfused ag_gemm of an A without gaps in equal shares. A collective's
- * may be other memory in every call. Mixture of experts, and weft_grouped_gemm. weft_gemm works on the CPU,
- * with memory of the CPU.
+ * gemm_rs of a D without gaps between its lines copies nothing, nor does an unfused ag_gemm of such an A in
+ * equal shares and k in eights. A collective's may be other memory in every call. Mixture of experts, and
+ * weft_grouped_gemm. weft_gemm works on the CPU, with memory of the CPU.
  *
  * Ranks on several nodes, and on GPUs that have no access to each other's memory (cuDeviceCanAccessPeer),
  * have collectives and the four products, with the types of the CPU, staged through the host (docs/nodes.md):

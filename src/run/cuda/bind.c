@@ -137,7 +137,8 @@ static bool is_touched(const weft_plan *plan, int role)
     return plan->part.world > 1 && plan->touched & 1u << role && plan->operand_of_role[role] >= 0;
 }
 
-/* What a meeting tells of: also whether a SEND is staged that only its own rank touches, or a D. */
+/* What a meeting tells of: also whether an operand is staged that only its own rank touches: a SEND, or the
+ * one of an unfused product that a collective reads or writes as one row. */
 static bool is_told(const weft_plan *plan, int role)
 {
     bool alone = role == WEFT_ROLE_SEND || (weft_cuda_plan_of(plan)->collective.world &&
@@ -171,8 +172,10 @@ static weft_cuda_spot own_spot(const weft_plan *plan, int role, const weft_opera
 {
     weft_given given = weft_given_of(plan, plan->operand_of_role[role], operands);
     const char *slot = weft_cuda_heap_slot(&weft_cuda_of(plan->group)->heap, plan->group->rank);
-    weft_cuda_spot spot = {is_touched(plan, role) ? given.data - slot : 0, given.ld, given.stride};
+    weft_cuda_spot spot = {0};
 
+    if (is_touched(plan, role))
+        spot = (weft_cuda_spot){given.data - slot, given.ld, given.stride};
     if (weft_cuda_is_staged(plan, role, operands)) {
         weft_given staged = weft_cuda_staged(plan, role);
 

@@ -183,8 +183,9 @@ static int64_t spared_by_a_hop(int64_t bytes, int64_t world)
     return bytes * (world - 1) * (world - 2) / world;
 }
 
-/* The same of ranks that each have a GPU: every sum to every rank, or to its owner and, of a gemm_ar, from
- * there. Of more than a few rows cuBLASLt multiplies large weights faster, by more than that saves. */
+/* In how many hops sums go where ranks have a GPU each: every sum to every rank, or to its owner and, of a
+ * gemm_ar, from there. Of more than a few rows cuBLASLt multiplies large weights faster, by more than that
+ * saves. */
 static int hops_over_links(const weft_problem *p, int world)
 {
     int64_t bytes = p->m * p->n * (int64_t)weft_dtype_size(p->wire_dtype);

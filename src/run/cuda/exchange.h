@@ -1,6 +1,6 @@
 /*
  * Sums of a product as marked words (`exchange` of a tuning): what the kernels weft_splitk_send_* and
- * weft_exchange are given. Included by C and by CUDA.
+ * weft_exchange, and weft_exchange_bf16 and _f16 by whole lines, are given. Included by C and by CUDA.
  *
  * A rank adds up its part of the rows, or in a gemm_ar of one hop all of them. Its inbox has those rows once
  * for every rank, its own included: the kernel that multiplies stores there, and either it or a kernel behind

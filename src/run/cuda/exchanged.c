@@ -177,20 +177,19 @@ bool weft_cuda_exchange_by_lines(const weft_cuda_exchange *x)
     return !x->sums && x->wire == x->dtype && x->dtype != WEFT_F32 && x->wide;
 }
 
-unsigned weft_cuda_exchange_threads(const weft_cuda_exchange *x, int most)
+unsigned weft_cuda_exchange_threads(const weft_cuda_exchange *x, bool by_lines, int most)
 {
-    bool many = weft_cuda_exchange_by_lines(x) &&
-                warps_of(x) * WARP_THREADS > (int64_t)most * WEFT_CUDA_EXCHANGE_THREADS;
+    bool many = by_lines && warps_of(x) * WARP_THREADS > (int64_t)most * WEFT_CUDA_EXCHANGE_THREADS;
 
     return WEFT_CUDA_EXCHANGE_THREADS * (many ? 2 : 1);
 }
 
-unsigned weft_cuda_exchange_grid(const weft_cuda_exchange *x, int most)
+unsigned weft_cuda_exchange_grid(const weft_cuda_exchange *x, bool by_lines, int most)
 {
     int64_t rows = x->returns && x->m - x->rows > x->rows ? x->m - x->rows : x->rows,
             units = (x->sums ? x->m : rows) * (x->n / WEFT_CUDA_EXCHANGE_WIDTH),
-            threads = weft_cuda_exchange_by_lines(x) ? warps_of(x) * WARP_THREADS : units,
-            ctas = weft_divide_up(threads, weft_cuda_exchange_threads(x, most));
+            threads = by_lines ? warps_of(x) * WARP_THREADS : units,
+            ctas = weft_divide_up(threads, weft_cuda_exchange_threads(x, by_lines, most));
 
     return (unsigned)(ctas < 1 ? 1 : ctas > most ? most : ctas);
 }

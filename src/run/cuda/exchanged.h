@@ -28,7 +28,7 @@ void weft_cuda_exchange_make(const weft_plan_part *part, const weft_cuda_binding
 bool weft_cuda_exchange_by_lines(const weft_cuda_exchange *exchange);
 
 /* CTAs of the kernel, at most `most`; threads of each. */
-unsigned weft_cuda_exchange_grid(const weft_cuda_exchange *exchange, int most);
-unsigned weft_cuda_exchange_threads(const weft_cuda_exchange *exchange, int most);
+unsigned weft_cuda_exchange_grid(const weft_cuda_exchange *exchange, bool by_lines, int most);
+unsigned weft_cuda_exchange_threads(const weft_cuda_exchange *exchange, bool by_lines, int most);
 
 #endif

@@ -392,22 +392,22 @@ static weft_status make_exchange(const weft_plan_part *part, const weft_cuda_bin
 {
     weft_cuda_device *device = made->device;
     weft_cuda_program nothing = {0};
-    bool sent = made->splitk.kernel != NULL, link = binding->link_bytes_per_ns > 0;
+    bool sent = made->splitk.kernel != NULL, link = binding->link_bytes_per_ns > 0, by_lines;
+    int ctas = weft_cuda_ctas(device, crews);
     weft_status status;
 
     weft_cuda_exchange_make(part, binding, sent, &made->exchange);
+    by_lines = !link && weft_cuda_exchange_by_lines(&made->exchange);
     fill_args(&made->args, part, &nothing, controls[part->rank], limits);
     made->link_bytes = weft_cuda_exchange_sent(part);
     made->early = device->hopper && crews >= device->crews;
     made->exchange.receives = sent && made->splitk.fits && !link;
-    made->walk = link ? device->exchange_link
-                 : !weft_cuda_exchange_by_lines(&made->exchange)
-                     ? device->exchange
-                     : device->exchange_lines[part->problem.d_dtype == WEFT_F16];
-    made->threads = link ? WEFT_CUDA_EXCHANGE_THREADS
-                         : weft_cuda_exchange_threads(&made->exchange, weft_cuda_ctas(device, crews));
+    made->walk = link        ? device->exchange_link /* which knows no lines */
+                 : !by_lines ? device->exchange
+                             : device->exchange_lines[part->problem.d_dtype == WEFT_F16];
+    made->threads = weft_cuda_exchange_threads(&made->exchange, by_lines, ctas);
     if (!made->exchange.receives)
-        made->grid = weft_cuda_exchange_grid(&made->exchange, weft_cuda_ctas(device, crews));
+        made->grid = weft_cuda_exchange_grid(&made->exchange, by_lines, ctas);
     status = made->grid && needs_gate(part, binding, made, crews)
                  ? add_gate(part, binding, &nothing, made, error)
                  : WEFT_OK;
