@@ -136,7 +136,7 @@ INLINE void fetch_ahead(const weft_panels *b, int64_t g, int64_t piece, int64_t 
         _mm_prefetch(b->ahead + g * b->bytes + at, _MM_HINT_T1);
 }
 
-/* Rows of a micro-tile's columns, some with every step of the last piece. */
+/* Rows of a micro-tile's columns, some with every step of a piece. */
 INLINE void fetch_rows(const char *rows, int64_t stride, int64_t bytes, int64_t step, int64_t steps)
 {
     int64_t some = (MR + steps - 1) / steps, end = (step + 1) * some < MR ? (step + 1) * some : MR;
@@ -185,8 +185,13 @@ INLINE void run_panels(int64_t steps, const char *panel_a, const weft_panels *b,
             for (int64_t s = 1; s < here; s++) {
                 next_step(pa + s * STEP_BYTES, pb + s * STEP_BYTES);
                 fetch_ahead(b, g, fetched, p + s);
-                if (places && p + here == steps)
+                /* Sums in order come from a peer and go to one, whose core may still have their lines. */
+                if (start && !p)
+                    fetch_rows(start + (g + 1) * MICRO_BYTES, NR * 4, NR * 4, s - 1, here - 1);
+                if (p + here == steps && places)
                     fetch_places(places, g, s - 1, here - 1);
+                else if (p + here == steps)
+                    fetch_rows(sums + g * MICRO_BYTES, NR * 4, NR * 4, s - 1, here - 1);
                 if (put && done < MR) {
                     put(places, ready, sums + ready * MICRO_BYTES, done, done + PUT_ROWS);
                     done += PUT_ROWS;
