@@ -82,6 +82,33 @@ wait $pid
 [ $? = 143 ] || fail "a signal while an agent hangs"
 [ "$(tr '\n' ' ' <"$work/out")" = "up ended " ] || fail "a signal while an agent hangs: $(cat "$work/out")"
 nothing_left "a signal while an agent hangs"
+# Another signal while ranks take their time to end takes none of it from them.
+"$weft" run --hosts a:1,b:1 "${here[@]}" -- \
+    sh -c 'trap : USR1; trap "sleep 2.5; echo cleaned; exit 9" TERM; echo up; sleep 30 & wait' "$mark" >"$work/out" &
+pid=$!
+for _ in $(seq 1 200); do [ "$(grep -c up "$work/out")" = 2 ] && break; sleep 0.05; done
+kill -TERM $pid
+sleep 1.6
+kill -USR1 $pid
+wait $pid
+[ $? = 143 ] || fail "two signals"
+[ "$(grep -c cleaned "$work/out")" = 2 ] || fail "two signals: $(cat "$work/out")"
+nothing_left "two signals"
+# An agent that waits for whoever reads its output does not read that it is to end, and its ranks have their time nevertheless.
+mkfifo "$work/slow"
+{ until [ -e "$work/go" ]; do sleep 0.05; done; cat; } <"$work/slow" >"$work/out" &
+"$weft" run --hosts a:1 "${here[@]}" --output prefix -- \
+    sh -c 'trap "sleep 1; echo cleaned >cleaned; exit 9" TERM; yes | head -c 1000000 & echo up >up; wait; sleep 30 & wait' "$mark" >"$work/slow" &
+pid=$!
+for _ in $(seq 1 200); do [ -e up ] && break; sleep 0.05; done
+sleep 0.5
+kill -TERM $pid
+sleep 1.5
+touch "$work/go"
+wait $pid
+[ $? = 143 ] || fail "output that nobody reads"
+[ -e cleaned ] || fail "output that nobody reads: ranks had no time to end"
+nothing_left "output that nobody reads"
 "$weft" run --hosts a:1,b:1 "${here[@]}" -- sh -c 'trap "exit 9" TERM; echo up; sleep 30 & wait' "$mark" >"$work/out" &
 pid=$!
 for _ in $(seq 1 200); do [ "$(grep -c up "$work/out")" = 2 ] && break; sleep 0.05; done

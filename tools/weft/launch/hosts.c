@@ -22,8 +22,8 @@ extern char **environ;
 
 enum {
     GRACE_MS = 1000, /* after a host failed the others may end by themselves … */
-    TERM_MS = 4000,  /* … then they are asked to; after this long their members are cut off */
-    DEAF_MS = 1000,  /* one that has not read by then what it was told, or is cut off, is killed */
+    TERM_MS = 4000, /* … then they are asked to; after this long their members are cut off, then the agents */
+    DEAF_MS = 1000, /* an agent that has not taken its letter so long after that is killed */
     SILENT_MS =
         3000, /* an agent that has not taken its letter by then is named; it may be waiting for a host */
     LEAST_PORT = 20000,
@@ -203,7 +203,7 @@ typedef struct agents {
     bool ending, asked;
     int step; /* of ending: what comes next */
     int64_t next_step_ns;
-    int64_t deaf_ns; /* of ending: when agents must have read what they were told */
+    int64_t deaf_ns; /* of ending: when agents must have taken their letter */
     int64_t began_ns;
     double patience_s; /* with an agent that takes nothing */
 } agents;
@@ -243,13 +243,7 @@ static void cut_off(agents *a)
         cut(&a->each[i]);
 }
 
-enum { STEP_ASK, STEP_CUT, STEP_WAIT };
-
-/* Agents have been told to end, or were cut off. */
-static void give_time(agents *a, int64_t now)
-{
-    a->deaf_ns = now + (int64_t)DEAF_MS * 1000000;
-}
+enum { STEP_ASK, STEP_CUT, STEP_KILL };
 
 static void begin_ending(agents *a, int status, int ms, int step)
 {
@@ -260,7 +254,7 @@ static void begin_ending(agents *a, int status, int ms, int step)
     a->ending = true;
     a->step = step;
     a->next_step_ns = now + (int64_t)ms * 1000000;
-    give_time(a, step == STEP_ASK ? a->next_step_ns : now);
+    a->deaf_ns = (step == STEP_ASK ? a->next_step_ns : now) + (int64_t)DEAF_MS * 1000000;
 }
 
 /* Whether it has read all that it was told. */
@@ -278,18 +272,21 @@ static void step_ending(agents *a)
 
     if (!a->ending)
         return;
-    /* A host that answers has read by now that it is to end; one that was cut off needs nobody to. */
-    for (int i = 0; i < a->hosts->count && now >= a->deaf_ns; i++)
-        if (a->each[i].pid && !hears(&a->each[i]))
-            kill(a->each[i].pid, SIGKILL);
-    if (now < a->next_step_ns || a->step == STEP_WAIT)
-        return;
-    if (a->step == STEP_ASK) {
-        tell(a, SIGTERM);
-    } else {
-        cut_off(a);
-        give_time(a, now);
+    for (int i = 0; i < a->hosts->count; i++) {
+        agent *one = &a->each[i];
+
+        /* One that has taken its letter has ranks that may need their time, even if it does not read now: it
+         * may wait for whoever reads its output. */
+        one->taken |= hears(one);
+        if (one->pid && (one->taken ? a->step == STEP_KILL && now >= a->next_step_ns : now >= a->deaf_ns))
+            kill(one->pid, SIGKILL);
     }
+    if (now < a->next_step_ns || a->step == STEP_KILL)
+        return;
+    if (a->step == STEP_ASK)
+        tell(a, SIGTERM);
+    else
+        cut_off(a);
     a->step++;
     a->next_step_ns = now + (int64_t)TERM_MS * 1000000;
 }
@@ -406,10 +403,8 @@ static void watch(agents *a, const sigset_t *watched)
         if (signal > 0 && signal != SIGCHLD)
             tell(a, signal);
         if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGQUIT) {
-            if (!a->asked)
-                begin_ending(a, 128 + signal, TERM_MS, STEP_CUT);
-            else if (a->step != STEP_WAIT)
-                begin_ending(a, 128 + signal, 0, STEP_CUT);
+            if (a->step != STEP_KILL)
+                begin_ending(a, 128 + signal, a->asked ? 0 : TERM_MS, STEP_CUT);
             a->asked = true;
         }
         look_at_letters(a);
