@@ -138,6 +138,10 @@ class Group:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
+    def __deepcopy__(self, memo: Any) -> "Group":
+        """Itself: copies of what uses it, such as layers, are of the same ranks."""
+        return self
+
     def __repr__(self) -> str:
         return f"<weft.Group rank {self.rank} of {self.size}{'' if self._native.value else ', closed'}>"
 

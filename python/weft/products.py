@@ -104,6 +104,10 @@ class Packed:
         check(lib.weft_pack(C.byref(args), self.pointer, C.byref(out)))
         self.handle: int = out.value or 0
 
+    def __deepcopy__(self, memo: Any) -> "Packed":
+        """Itself: nobody writes into it."""
+        return self
+
     def __repr__(self) -> str:
         return f"<weft.Packed {self.dtype.name} {self.k} x {self.n}>"
 

@@ -1,5 +1,6 @@
 """Operators and modules: opcheck, and outputs and gradients equal to one process."""
 
+import copy
 import threading
 import unittest
 import unittest.mock
@@ -402,6 +403,11 @@ class Modules(unittest.TestCase):
                 self.close(plain.float(), z, 0.05)
                 self.close(mlp.prepack()(mine), z)
                 self.close(mlp(mine[:, None]), z[:, None])
+                other = copy.deepcopy(mlp)
+                self.assertIs(other.gate_proj._joint, mlp.gate_proj._joint)
+                self.close(other(mine), z)
+                self.close(other.bfloat16()(mine.bfloat16()).float(), z, 0.05)  # converted: what was packed serves no more
+                self.assertIsNone(other.down_proj._packed)
                 mlp.up_proj.load_state_dict({"weight": 2 * ordinary.up_proj.weight})  # what was packed serves no more
                 self.close(mlp(mine), 2 * z)
 

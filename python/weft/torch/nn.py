@@ -88,6 +88,11 @@ class _ParallelLinear(nn.Module):
         self._packed = self._joint = None
         super()._load_from_state_dict(state, prefix, *rest)
 
+    def _apply(self, *arguments: Any, **options: Any) -> Any:
+        """Of ``to``, ``bfloat16`` and the like: the weight may be another afterwards."""
+        self._packed = self._joint = None
+        return super()._apply(*arguments, **options)
+
     def prepack(self) -> "_ParallelLinear":
         """Packs the weight for the CPU's kernels, once: for decoding. Only without gradients, until the weight is loaded
         anew; a weight that is changed in place must be packed again."""
