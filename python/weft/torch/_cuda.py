@@ -71,9 +71,11 @@ def mark(x: Tensor) -> Any:
 
 @contextlib.contextmanager
 def behind(event: Any, x: Tensor) -> Iterator[None]:
-    """A stream of this thread's own, behind a mark; at the end what was put on it is done."""
+    """A stream of this thread's own, behind a mark; at the end, also of what failed, what was put on it is done."""
     own = torch.cuda.Stream(x.device)
     own.wait_event(event)
-    with torch.cuda.stream(own):
-        yield
-    own.synchronize()
+    try:
+        with torch.cuda.stream(own):
+            yield
+    finally:
+        own.synchronize()

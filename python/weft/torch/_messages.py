@@ -9,6 +9,7 @@ import threading
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
+import torch
 from torch import Tensor
 
 from .._library import lib
@@ -77,9 +78,12 @@ class Messages(Base):
             group = self._both_ends(channel, int(self._rank == destination))
             for x, mark in zip(tensors, marks):
                 with contextlib.nullcontext() if mark is None else _cuda.behind(mark, x):
-                    dense = _dense(x).cpu()
+                    receives = self._rank == destination
+                    dense = _dense(x)
+                    if x.is_cuda:
+                        dense = torch.empty(dense.shape, dtype=dense.dtype) if receives else dense.cpu()
                     group._call(lib.weft_broadcast, dense.data_ptr(), _bytes(dense), _BYTE, 0)
-                    if self._rank == destination:
+                    if receives:
                         _back(dense, x)
 
         return channel.lane.submit(tensors, self._timed(call))

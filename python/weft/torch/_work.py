@@ -50,9 +50,13 @@ class Work(c10d.Work):
                 raise RuntimeError(f"weft: a call was not done after {seconds} s")
         if self._error is not None:
             raise self._error
-        if self._mark is not None:
-            self._mark.wait()
+        self._pass_mark()
         return True
+
+    def _pass_mark(self) -> None:
+        """Has the current stream of the call's device wait for it; that device need not be the current one."""
+        if self._mark is not None:
+            self._mark.wait(torch.cuda.current_stream(self._tensors[0].device))
 
     def _source_rank(self) -> int:
         return self._source
@@ -77,8 +81,7 @@ class Work(c10d.Work):
         with self._lock:
             if self._future is None:
                 self._future = torch.futures.Future(devices=list({x.device for x in self._tensors if x.is_cuda}))
-                if self._mark is not None:
-                    self._mark.wait()  # the future's own mark is of this stream
+                self._pass_mark()  # the future's own mark is of this stream
                 if self.is_completed():
                     self._settle(self._future)
         return self._future
