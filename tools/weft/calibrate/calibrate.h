@@ -28,7 +28,7 @@ double calibrate_time(int cores, const calibrate_job *job);
 /* From here on jobs are repeated for so many times their seconds. */
 void calibrate_pace(double times);
 
-/* Who else used the cores since the last call. */
+/* How often cores were slower than they can be, since the last call. */
 typedef struct calibrate_company {
     int jobs, disturbed; /* of which so many found too few repetitions in which cores were their own */
     bool misled;         /* what a core can do was learnt only in the midst of them: some may be disturbed */
@@ -37,12 +37,12 @@ typedef struct calibrate_company {
 calibrate_company calibrate_company_kept(void);
 bool calibrate_company_last(void); /* whether the last job was disturbed */
 
-/* One core's eye on who else uses it. */
+/* One core's eye on whether it is as fast as it can be; sights are bits, for what several see. */
 typedef struct calibrate_watch calibrate_watch;
 typedef enum calibrate_sight {
-    CALIBRATE_ALONE,
-    CALIBRATE_DISTURBED,
-    CALIBRATE_NEVER_SO_GOOD /* alone, and all that came before was not */
+    CALIBRATE_ALONE = 0, /* as fast as ever */
+    CALIBRATE_DISTURBED = 1,
+    CALIBRATE_NEVER_SO_GOOD = 2 /* alone, and all that came before was not */
 } calibrate_sight;
 
 calibrate_watch *calibrate_watch_new(void); /* NULL: there cannot be one */

@@ -36,7 +36,7 @@ typedef struct crew {
     int cores;
     uint64_t allowed[WEFT_CORES_WORDS];
     _Atomic int64_t longest_ns;
-    _Atomic int sight;     /* the worst of a repetition */
+    _Atomic int sight;     /* of a repetition, what any core saw: bits */
     double *samples, *all; /* times of the repetitions in which cores were their own; of the last ones */
     int sample_count, all_count;
     bool over;
@@ -91,12 +91,8 @@ static void note_time(crew *c, int64_t ns)
 
 static void note_sight(crew *c, calibrate_sight seen)
 {
-    int worst = atomic_load_explicit(&c->sight, memory_order_relaxed);
-
     /* relaxed: as above. */
-    while ((int)seen > worst && !atomic_compare_exchange_weak_explicit(
-                                    &c->sight, &worst, (int)seen, memory_order_relaxed, memory_order_relaxed))
-        ;
+    atomic_fetch_or_explicit(&c->sight, (int)seen, memory_order_relaxed);
 }
 
 /* Of rank 0, between two meetings: where the repetition belongs, and whether there are enough. The look after
@@ -107,14 +103,14 @@ static void count_repetition(crew *c, int64_t begin, bool *alone_before)
     double took_ns = (double)(weft_clock_ns() - begin), asked_ns = pace * c->job->seconds * 1e9;
     int seen = atomic_exchange(&c->sight, CALIBRATE_ALONE), least = pace < 1 ? LEAST_HURRIED : LEAST;
 
-    if (seen == CALIBRATE_NEVER_SO_GOOD) {
+    if (seen & CALIBRATE_NEVER_SO_GOOD) {
         company.misled |= company.jobs > 0;
         c->sample_count = 0;
     }
     if (seen == CALIBRATE_ALONE && *alone_before)
         c->samples[c->sample_count++] = ns;
     c->all[c->all_count++ % MOST] = ns;
-    *alone_before = seen != CALIBRATE_DISTURBED;
+    *alone_before = !(seen & CALIBRATE_DISTURBED);
     c->over = c->sample_count == MOST || (took_ns > asked_ns && c->sample_count >= least) ||
               (took_ns > PATIENCE * asked_ns && c->all_count >= least);
 }

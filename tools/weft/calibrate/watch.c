@@ -1,12 +1,13 @@
 /*
- * Whether somebody else is on a core: the other thread of a core may be another machine's, and no system call
- * tells. A small product on the units that threads of a core share does: beside a neighbour it takes 1.3
- * times as long with vectors and 2 to 3 times with AMX. What it takes at best in the process's life is what
- * the core takes by itself.
+ * Whether a core is slower than it can be, as beside a neighbour: the other thread of a core may be another
+ * machine's, and no system call tells. A small product on the units that threads of a core share does: it
+ * takes 1.3 times as long with vectors then and 2 to 3 times with AMX. What it takes at best in the process's
+ * life is what the core takes by itself.
  */
 #include "calibrate/calibrate.h"
 
 #include "core/clock.h"
+#include "core/round.h"
 #include "gemm/gemm.h"
 
 #include <math.h>
@@ -27,7 +28,7 @@ struct calibrate_watch {
 
 static void *room(size_t bytes)
 {
-    void *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+    void *memory = aligned_alloc(4096, weft_round_up_bytes(bytes, 4096));
 
     if (memory)
         memset(memory, 0, bytes);
