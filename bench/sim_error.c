@@ -255,7 +255,7 @@ int main(int argc, char **argv)
         else
             products(ranks, dtype, argc > 4 ? atof(argv[4]) : 16, argc > 5 ? atof(argv[5]) : 0.5);
         if (calibrate_company_kept().misled) { /* rows were taken for undisturbed that were not */
-            printf("from here on: others left these cores\n");
+            printf("from here on: cores are faster than before\n");
             memset(settled, 0, sizeof(settled));
             error_count = 0;
         }
@@ -266,6 +266,7 @@ int main(int argc, char **argv)
                100 * errors[error_count / 2], 100 * errors[error_count * 9 / 10],
                100 * errors[error_count - 1], error_count);
     if (disturbed)
-        printf("%d more were only measured while somebody else used these cores\n", disturbed);
+        printf("%d more were only measured while cores were slower than they can be, as beside a neighbour\n",
+               disturbed);
     return 0;
 }

@@ -260,15 +260,16 @@ static int calibrate_cpu(weft_machine *machine, calibrate_spread *spread)
 
     company = calibrate_company_kept();
     if (!status && company.misled) { /* now it is known what a core does by itself */
-        say("again: others left this machine's cores meanwhile");
+        say("again: cores became faster meanwhile");
         status = measure_cpu(weft_cpu_count(), machine, spread);
         company = calibrate_company_kept();
     }
     if (!status && company.disturbed)
-        fprintf(stderr,
-                "weft calibrate: %d of %d times were taken while somebody else used this machine's cores; "
-                "calibrate again when nobody does\n",
-                company.disturbed, company.jobs);
+        fprintf(
+            stderr,
+            "weft calibrate: %d of %d times were taken while cores were slower than they can be, as beside a "
+            "neighbour; calibrate again when nothing else runs\n",
+            company.disturbed, company.jobs);
     return status;
 }
 
