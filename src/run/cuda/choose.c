@@ -27,9 +27,10 @@ enum {
     OWN_ROWS = 2048,
     SPLITK_ROWS = 8,      /* up to which the kernel for products by themselves is faster than cuBLASLt, */
     SPLITK_COLS = 96,     /* if no SM has twice as many of its tiles as another: so many columns to an SM */
-    NARROW_COLS = 24,     /* to an SM, up to which it divides k better: */
-    TWO_TILES_ROWS = 224, /* up to so many rows where k is long, */
-    ONE_TILE_ROWS = 32,   /* or so many */
+    NARROW_COLS = 24,     /* to an SM, up to which it divides k better */
+    TWO_TILES_ROWS = 224, /* of up to so many rows where k is long; */
+    SMALL_COLS = 32,      /* and up to which it is faster */
+    ONE_TILE_ROWS = 32,   /* with so many rows */
     SMALL_B = 16 << 20,   /* where B has no more elements than this */
     HALF_A_GPU = 33,      /* crews of an H200 */
     A_QUARTER = 16,
@@ -85,11 +86,12 @@ static bool all_open(const weft_tuning *t)
  * leave SMs without work that k has to be divided, which it does better. */
 static bool splitk_beats(const weft_problem *p, int sms)
 {
-    bool narrow = p->n <= (int64_t)NARROW_COLS * sms, divided = p->m <= TWO_TILES_ROWS && p->k >= 2 * p->n,
-         small = p->m <= ONE_TILE_ROWS && p->n * p->k <= SMALL_B;
+    int64_t columns = weft_divide_up(p->n, sms);
+    bool few = p->m <= SPLITK_ROWS && columns <= SPLITK_COLS,
+         divided = p->m <= TWO_TILES_ROWS && columns <= NARROW_COLS && p->k >= 2 * p->n,
+         small = p->m <= ONE_TILE_ROWS && columns <= SMALL_COLS && p->n * p->k <= SMALL_B;
 
-    return weft_splitk_makes(p, 1) &&
-           ((p->m <= SPLITK_ROWS && p->n <= (int64_t)SPLITK_COLS * sms) || (narrow && (divided || small)));
+    return weft_splitk_makes(p, 1) && (few || divided || small);
 }
 
 /*
