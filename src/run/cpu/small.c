@@ -245,17 +245,28 @@ static char *shown_by(const weft_executor *x, const weft_problem *p, int rank, s
            (to_all ? bytes * (size_t)seats->place[x->rank] : 0);
 }
 
+/* Where the share of a sum that this rank adds begins. */
+static size_t own_begin(const weft_executor *x, const weft_problem *p, size_t bytes)
+{
+    return p->op == WEFT_OP_ALL_REDUCE ? 0 : bytes * (size_t)x->rank;
+}
+
+/* Whether what is received overwrites some of that share before it is read. */
+static bool is_overwritten(const weft_executor *x, const weft_problem *p, size_t bytes, const char *send,
+                           const char *recv)
+{
+    const char *own = send + own_begin(x, p, bytes);
+
+    return own != recv && own + bytes > recv && recv + bytes > own;
+}
+
 /* What this rank adds: where the caller has it, for reading back what was just stored by other instructions
- * waits until the store is through; unless what is received overwrites some of that before it is read. */
+ * waits until the store is through; unless it is overwritten. */
 static const char *own_share(const weft_executor *x, const weft_problem *p, size_t bytes, const char *send,
                              const char *recv)
 {
-    size_t before = p->op == WEFT_OP_ALL_REDUCE ? 0 : bytes * (size_t)x->rank;
-    const char *own = send + before;
-
-    return own == recv || own + bytes <= recv || recv + bytes <= own
-               ? own
-               : shown_by(x, p, x->rank, bytes) + before;
+    return (is_overwritten(x, p, bytes, send, recv) ? shown_by(x, p, x->rank, bytes) : send) +
+           own_begin(x, p, bytes);
 }
 
 /* `bytes`: of a share. */
@@ -267,9 +278,7 @@ static void finish(weft_executor *x, const weft_problem *p, size_t bytes, const 
     case WEFT_OP_ALL_REDUCE:
     case WEFT_OP_REDUCE_SCATTER:
         for (int rank = 0; rank < x->world; rank++)
-            sources[rank] = (weft_view){shown_by(x, p, rank, bytes) +
-                                            (p->op == WEFT_OP_ALL_REDUCE ? 0 : bytes * (size_t)x->rank),
-                                        p->count};
+            sources[rank] = (weft_view){shown_by(x, p, rank, bytes) + own_begin(x, p, bytes), p->count};
         sources[x->rank].data = (char *)(uintptr_t)own_share(x, p, bytes, send, recv);
         weft_reduce_rows(p->dtype, p->reduction, 1, p->count, sources, x->world, p->dtype, &into, 1);
         break;
@@ -374,9 +383,10 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
     record->beyond = told && is_beyond(x, p, send, recv, bytes);
     weft_session_publish_near(x->session);
     own->hash = hash;
-    /* A rank alone on its node shows it to nobody, but adds it up from there. */
+    /* A rank alone on its node shows it to nobody; it keeps what a sum would overwrite. */
     if (p->count && (p->op != WEFT_OP_BROADCAST || x->rank == p->root) &&
-        (sums || !seats || seats->size[seats->node[x->rank]] > 1))
+        (!seats || seats->size[seats->node[x->rank]] > 1 ||
+         (sums && is_overwritten(x, p, bytes, send, recv))))
         memcpy(payload_of(x, x->rank, p, bytes), send, bytes * (size_t)send_shares(x->world, p->op));
     /* Partner: is_there on the peers. */
     weft_signal_store(&own->sequence, x->session->sequence);
