@@ -44,9 +44,9 @@ typedef struct weft_engine {
                  size_t bytes, weft_engine_sent sent, void *argument);
     /* The most bytes that travel well as one message: whoever has more sends several. */
     size_t (*piece)(const void *engine);
-    /* The place of a payload that has begun to come is not to be written any more. False: it will be, until
-     * `landed`, which comes in any case. */
-    bool (*forget)(void *engine, const void *token);
+    /* From now on the place of a payload that has begun to come is not written any more, though `landed` may
+     * still come. NULL: the engine cannot, and writes as long as the sender pleases. */
+    void (*forget)(void *engine, const void *token);
     /* Whether there may be more to do at once. */
     bool (*progress)(void *engine);
     /* A descriptor that becomes readable when there is progress to be made after `arm` said true; false:

@@ -23,7 +23,7 @@ enum {
     LINGER_NS = 1000000000,
     HELPED_NS = 1000000, /* a waiter that has polled within this time will again */
     STAND_BACK_NS = 200000,
-    TURNS = 64, /* of progress by one poll */
+    TURNS = 64, /* of progress while others wait for the lock */
 };
 
 enum { ENGINE_NAME = 8 };
@@ -58,8 +58,14 @@ static bool is_helped(const weft_net *net)
     return polled && weft_clock_ns() - polled < HELPED_NS;
 }
 
-/* Progress until there is none, then sleep until the engine has some. While a waiter makes progress the
- * thread stands back: two who take turns would be slower than one. */
+static void make_progress(weft_net *net)
+{
+    for (int turn = 0; turn < TURNS && net->engine->progress(net->handle); turn++)
+        ;
+}
+
+/* Progress, then sleep until the engine has some; what a message lacks whose sender is stopped may never
+ * come. While a waiter makes progress the thread stands back: two who take turns would be slower than one. */
 static void *work(void *argument)
 {
     weft_net *net = argument;
@@ -84,8 +90,7 @@ static void *work(void *argument)
             continue;
         }
         pthread_mutex_lock(&net->lock);
-        while (net->engine->progress(net->handle))
-            ;
+        make_progress(net);
         idle = net->engine->arm(net->handle);
         pthread_mutex_unlock(&net->lock);
         if (idle)
@@ -98,8 +103,7 @@ void weft_net_poll(weft_net *net)
 {
     if (pthread_mutex_trylock(&net->lock) != 0)
         return;
-    for (int turn = 0; turn < TURNS && net->engine->progress(net->handle); turn++)
-        ;
+    make_progress(net);
     pthread_mutex_unlock(&net->lock);
     atomic_store_explicit(&net->polled, weft_clock_ns(), memory_order_relaxed);
 }

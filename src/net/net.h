@@ -82,7 +82,7 @@ typedef struct weft_net_run {
                    ptrdiff_t *pitch);
     void (*landed)(void *context, const uint64_t what[WEFT_NET_WORDS]);
     struct weft_net_run *next; /* of the open ones */
-    int arriving;              /* messages that are being received into a place of this run's */
+    int arriving;              /* messages on their way to a place that is forgotten with this run */
 } weft_net_run;
 
 /* Called by whoever makes progress, one at a time; they may not put. */
@@ -133,7 +133,7 @@ void weft_net_send_early(weft_net *net, int to, const weft_net_early *early, con
 
 /* Begins to take the early messages of a call, first those that have come already; older ones of the channel
  * are dropped. Until it is closed `run` stays where it is; then nothing is written any more where it placed
- * messages. */
+ * messages, unless that is memory of the ranks and the engine cannot forget. */
 void weft_net_open_run(weft_net *net, weft_net_run *run);
 void weft_net_close_run(weft_net *net, weft_net_run *run);
 

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/clock.h"
 #include "net/wire.h"
@@ -182,8 +181,17 @@ static void take_effect(weft_net *net, inbound *a)
     free(a);
 }
 
-/* Where the payload of a message belongs, if that is known now and it is one piece there; *run: who says so,
- * or NULL. */
+/* Memory of the ranks stays as long as the net; the caller's only as long as its call. */
+static bool outlives_run(const weft_net *net, const void *address)
+{
+    const weft_net_hooks *hooks = &net->world.hooks;
+    uint64_t name;
+
+    return hooks->name(hooks->context, net->world.rank, address, &name);
+}
+
+/* Where the payload of a message belongs, if that is known now, it is one piece there and may be written
+ * until all has come; *run: who has to say when that ends, or NULL. */
 static char *place_of(weft_net *net, const message *m, size_t bytes, weft_net_run **run)
 {
     weft_net_run *open;
@@ -199,6 +207,8 @@ static char *place_of(weft_net *net, const message *m, size_t bytes, weft_net_ru
     into = open->place(open->context, m->early.what, m->rows, row_bytes_of(m, bytes), &pitch);
     if (!into || (m->rows > 1 && (uint64_t)pitch != row_bytes_of(m, bytes)))
         return NULL;
+    if (!net->engine->forget)
+        return outlives_run(net, into) ? into : NULL;
     *run = open;
     return into;
 }
@@ -346,16 +356,11 @@ void weft_net_close_run(weft_net *net, weft_net_run *run)
     /* Of a run that has ended well all has landed. */
     for (int number = 0; run->arriving && number < net->size; number++)
         for (inbound *a = net->peers[number].waiting; a; a = a->next)
-            if (a->run == run && net->engine->forget(net->handle, a)) {
+            if (a->run == run) {
+                net->engine->forget(net->handle, a);
                 a->run = NULL;
                 run->arriving--;
             }
-    while (run->arriving) {
-        net->engine->progress(net->handle);
-        pthread_mutex_unlock(&net->lock);
-        nanosleep(&(struct timespec){0, 1000000}, NULL);
-        pthread_mutex_lock(&net->lock);
-    }
     pthread_mutex_unlock(&net->lock);
 }
 

@@ -51,14 +51,13 @@ static bool tcp_progress(void *handle)
     return more;
 }
 
-static bool tcp_forget(void *handle, const void *token)
+static void tcp_forget(void *handle, const void *token)
 {
     tcp_engine *engine = handle;
 
     for (int i = 0; i < engine->live_count; i++)
         if (engine->live[i]->left && engine->live[i]->wanted && engine->live[i]->token == token)
             engine->live[i]->into = NULL;
-    return true;
 }
 
 static int tcp_descriptor(const void *handle)

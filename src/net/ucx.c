@@ -332,14 +332,6 @@ static size_t ucx_piece(const void *handle)
     return ((const ucx_engine *)handle)->tcp ? (256 << 10) - HEADER_ROOM : SIZE_MAX;
 }
 
-/* What is small is there at once, and what is large has been asked for. */
-static bool ucx_forget(void *handle, const void *token)
-{
-    (void)handle;
-    (void)token;
-    return false;
-}
-
 static ucs_status_t open_context(ucp_context_h *context)
 {
     ucp_params_t parameters = {
@@ -429,7 +421,7 @@ weft_status weft_engine_ucx(const weft_engine **engine, weft_error_text *error)
         .connect = ucx_connect,
         .send = ucx_send,
         .piece = ucx_piece,
-        .forget = ucx_forget,
+        .forget = NULL, /* what is large has been asked for, and may be written by the peer's card */
         .progress = ucx_progress,
         .descriptor = ucx_descriptor,
         .arm = ucx_arm,

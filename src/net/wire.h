@@ -58,8 +58,9 @@ typedef struct inbound {
     size_t row_bytes;
     bool landed;
     bool placed;       /* the payload is where it belongs */
-    weft_net_run *run; /* that placed it, until it has landed; or NULL */
-    char payload[];    /* else: of notes, of rows that are not one piece, of what has come too early */
+    weft_net_run *run; /* with whose end its place is forgotten, until it has landed; or NULL */
+    char payload[];    /* else: of notes, of rows that are not one piece, of what has come too early or could
+                          not be forgotten */
 } inbound;
 
 typedef struct peer {

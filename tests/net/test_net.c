@@ -1,5 +1,5 @@
 /* Puts between two "nodes" of this process, by each engine: bytes, rows, order of posts, what comes before
- * its call, what travels with another, good-bye, loss, strangers. */
+ * its call, what travels with another, what comes after it, good-bye, loss, strangers. */
 #include "net/net.h"
 
 #include <netinet/in.h>
@@ -358,6 +358,73 @@ static void check_early(node nodes[RANKS])
     weft_net_close_run(nodes[0].net, &run);
 }
 
+static char *place_whole(void *context, const uint64_t *what, uint64_t rows, uint64_t row_bytes,
+                         ptrdiff_t *pitch)
+{
+    (void)what;
+    (void)rows;
+    *pitch = (ptrdiff_t)row_bytes;
+    return context;
+}
+
+static void landed_never(void *context, const uint64_t *what)
+{
+    (void)context;
+    (void)what;
+    CHECK(false);
+}
+
+/* A call that ends when half of a message has come, whose sender is stopped: it ends, and the other half is
+ * written nowhere. */
+static void check_cut(void)
+{
+    enum { BYTES = 32 << 20 }; /* more than a connection takes while nobody reads */
+    static const uint64_t keys[RANKS] = {42, 42};
+    static const weft_net_call call = {.channel = 7, .sequence = 1, .hash = 99};
+    char *data = malloc(BYTES), *into = calloc(1, BYTES);
+    weft_net_run run = {.call = call, .context = into, .place = place_whole, .landed = landed_never};
+    weft_net_early early = {.call = call, .from = data, .rows = 1, .row_bytes = BYTES};
+    weft_net_put last = {.effect = WEFT_NET_STORE, .post_count = 1};
+    node nodes[RANKS];
+    bool begun = false;
+    int written = 0;
+
+    if (!open_pair(nodes, keys, 60000000000)) {
+        free(data);
+        free(into);
+        return;
+    }
+    check_marks(nodes); /* they have met */
+    memset(data, 1, BYTES);
+    weft_net_open_run(nodes[0].net, &run);
+    pthread_mutex_lock(&nodes[0].net->lock); /* reads nothing until its sender is stopped */
+    weft_net_send_early(nodes[1].net, 0, &early, NULL, NULL);
+    pthread_mutex_lock(&nodes[1].net->lock);
+    while (nodes[1].net->engine->progress(nodes[1].net->handle)) /* as much as the connection takes */
+        ;
+    pthread_mutex_unlock(&nodes[0].net->lock);
+    for (int i = 0; i < 2000 && !begun; i++) {
+        nanosleep(&(struct timespec){0, 10000000}, NULL);
+        pthread_mutex_lock(&nodes[0].net->lock);
+        begun = nodes[0].net->peers[1].waiting && (!nodes[0].net->engine->forget || into[0] == 1);
+        pthread_mutex_unlock(&nodes[0].net->lock);
+    }
+    CHECK(begun);
+    CHECK_INT(run.arriving, nodes[0].net->engine->forget != NULL);
+    weft_net_close_run(nodes[0].net, &run);
+    memset(into, 0x77, BYTES);
+    pthread_mutex_unlock(&nodes[1].net->lock);
+    last.posts[0] = (weft_net_post){nodes[1].slots + 640, 1};
+    weft_net_send(nodes[1].net, 0, &last, NULL);
+    CHECK(wait_for((weft_signal *)(nodes[0].slots + 640), 1)); /* so all has come */
+    for (int at = 0; at < BYTES; at++)
+        written += into[at] != 0x77;
+    CHECK_INT(written, 0);
+    close_pair(nodes);
+    free(data);
+    free(into);
+}
+
 /* Beyond the slot: not written, and its sender is no peer any more. */
 static void check_bounds(void)
 {
@@ -524,7 +591,12 @@ int main(void)
     check_engine("tcp");
     check_door();
     check_late();
+    check_cut();
     check_engine("ucx");
+    /* Large messages are fetched then, and not without their sender. */
+    setenv("UCX_RNDV_THRESH", "1k", 1);
+    setenv("UCX_TLS", "tcp", 1);
+    check_cut();
     setenv("WEFT_NET", "pigeons", 1);
     CHECK_INT(weft_net_open(RANKS, &net, &error), WEFT_ERR_ARGUMENT);
     CHECK_HAS(error.text, "pigeons");
