@@ -568,7 +568,8 @@ static void test_tuning(void)
     CHECK(!fgets(rest, sizeof(rest), file));
     fclose(file);
     file = fopen(path, "w");
-    fprintf(file, "%llx %s %llx direct 0 128 0 1 1.5 0 0 0 0 2 0\n%s", machine, weft_version(), key, text);
+    fprintf(file, "%llx %s %llx direct 0 128 0 1 1.5 0 0 0 0 2 0 # by hand\n%s", machine, weft_version(), key,
+            text);
     fclose(file);
     ranks_run(2, takes_rank, &taken);
     CHECK(before.schedule != WEFT_SCHEDULE_DIRECT);
