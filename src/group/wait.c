@@ -277,9 +277,9 @@ static weft_status look_around(waiter *wait, int64_t now)
         wait->next_liveness = now + LIVENESS_NS;
         if (dead >= 0)
             return fail_dead(wait, dead);
-        /* What a rank posted before it left is visible to whoever sees that it left. */
+        /* What a rank posted before it left is visible to whoever sees that it left and asks often enough. */
         wait->absent = is_absent(wait) ? wait->absent + 1 : 0;
-        if (wait->absent && (!group->seats[wait->note->peer].far || wait->absent == FAR_LOOKS))
+        if (wait->absent && wait->absent == looks_for(wait))
             return fail_absent(wait);
         wait->elsewhere = is_elsewhere(wait) ? wait->elsewhere + 1 : 0;
         if (wait->elsewhere && wait->elsewhere == looks_for(wait))

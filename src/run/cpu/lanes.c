@@ -346,6 +346,8 @@ static weft_status wait_for_work(worker *w)
         }
     }
     note.kind = all_entered(x) ? WEFT_WAIT_PROGRESS : WEFT_WAIT_ENTER;
+    if (note.kind == WEFT_WAIT_PROGRESS)
+        note.peer = -1; /* it may leave while another worker does what waited for it */
     for (int rank = 0; note.peer < 0 && note.kind == WEFT_WAIT_ENTER && rank < x->world; rank++)
         if (rank != x->rank && !weft_session_seen(x->session, rank))
             note.peer = rank;
