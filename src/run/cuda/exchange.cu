@@ -86,8 +86,8 @@ template <bool LINK> __device__ __forceinline__ void exchange(const weft_cuda_ex
  * the next one. What a thread has of a rank is one unit, four words. */
 
 constexpr int WARP = 32, LINE = WEFT_CUDA_EXCHANGE_LINE, GROUPS = WARP / LINE,
-              HELD = 2, /* ranks' units, or other lines', of a thread */
-    TOGETHER = HELD * GROUPS;
+              TOGETHER = WEFT_CUDA_EXCHANGE_TOGETHER,
+              HELD = TOGETHER / GROUPS; /* ranks' units, or other lines', of a thread */
 
 __device__ __forceinline__ int lines_of(int units)
 {

@@ -23,8 +23,9 @@ enum {
     WEFT_CUDA_EXCHANGE_RANKS = 32, /* what fits the parameters of a kernel */
     WEFT_CUDA_EXCHANGE_WIDTH = 8,  /* columns of a row that a thread handles together */
     WEFT_CUDA_EXCHANGE_THREADS = 256,
-    WEFT_CUDA_EXCHANGE_LINE = 8, /* threads side by side, of a warp that waits for 8 ranks together */
-    WEFT_CUDA_UNIT_BYTES = 16,   /* that a thread stores at once: four words */
+    WEFT_CUDA_EXCHANGE_LINE = 8,     /* threads side by side, of a warp */
+    WEFT_CUDA_EXCHANGE_TOGETHER = 8, /* ranks' lines, or lines of results, that it waits for at a time */
+    WEFT_CUDA_UNIT_BYTES = 16,       /* that a thread stores at once: four words */
 };
 
 typedef struct weft_cuda_exchange {

@@ -162,12 +162,15 @@ void weft_cuda_exchange_make(const weft_plan_part *part, const weft_cuda_binding
     *exchange = x;
 }
 
-/* Warps of weft_exchange_bf16 and _f16 that have something to do: a line of sums each, or 8 of results. */
+/* Warps of weft_exchange_bf16 and _f16 that have something to do: a line of sums each, or several of
+ * results. */
 static int64_t warps_of(const weft_cuda_exchange *x)
 {
     int64_t line = WEFT_CUDA_EXCHANGE_WIDTH * WEFT_CUDA_EXCHANGE_LINE,
             sums = weft_divide_up((int64_t)x->rows * x->n, line),
-            results = x->returns ? weft_divide_up((int64_t)(x->m - x->rows) * x->n, 8 * line) : 0;
+            results = x->returns ? weft_divide_up((int64_t)(x->m - x->rows) * x->n,
+                                                  WEFT_CUDA_EXCHANGE_TOGETHER * line)
+                                 : 0;
 
     return sums > results ? sums : results;
 }
