@@ -101,13 +101,14 @@ int launch_family_signal(const pid_t *known, int count, int signal)
     process *all = read_all(&found);
 
     mark_below(all, found);
+    /* The known ones first: a shell that waits for what it started is to hear it before its wait ends. */
+    for (int i = 0; i < count; i++)
+        sent += known[i] > 0 && kill(known[i], signal) == 0;
     for (int i = 0; i < found; i++)
         if (all[i].below && !is_known(known, count, all[i].pid)) {
             kill(all[i].pid, signal);
             sent++;
         }
-    for (int i = 0; i < count; i++)
-        sent += known[i] > 0 && kill(known[i], signal) == 0;
     free(all);
     return sent;
 }
