@@ -10,7 +10,7 @@
  * Structs that callers make begin with `size`, which is their sizeof; the functions that fill one with
  * defaults set it. They only grow, at their end, and zero there means the default: a program that was built
  * with an older weft.h gets what it had, and what a newer one says at the end of a struct must be zero to an
- * older library. Enumerators keep their values.
+ * older library. Frozen since 0.2: functions, the place and type of every field, the values of enumerators.
  */
 #ifndef WEFT_WEFT_H
 #define WEFT_WEFT_H

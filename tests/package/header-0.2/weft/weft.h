@@ -10,7 +10,7 @@
  * Structs that callers make begin with `size`, which is their sizeof; the functions that fill one with
  * defaults set it. They only grow, at their end, and zero there means the default: a program that was built
  * with an older weft.h gets what it had, and what a newer one says at the end of a struct must be zero to an
- * older library. Enumerators keep their values.
+ * older library. Frozen since 0.2: functions, the place and type of every field, the values of enumerators.
  */
 #ifndef WEFT_WEFT_H
 #define WEFT_WEFT_H
@@ -65,8 +65,9 @@ typedef enum weft_dtype {
  * fp8: a sign, 4 bits of exponent and 3 of fraction (bias 7, up to 448, no infinities, what torch calls
  * float8_e4m3fn), or 5 and 2 (bias 15, up to 57344). A product of them multiplies their values exactly and
  * adds up in float32; the scales that belong to them are the product's alpha (of a whole matrix), row_scale
- * and col_scale. Stored results are rounded to nearest even; what is beyond the largest number, infinities
- * too, becomes that number with its sign; NaN stays NaN.
+ * and col_scale, and in the four products a_scale and b_scale of blocks. Stored results are rounded to
+ * nearest even; what is beyond the largest number, infinities too, becomes that number with its sign; NaN
+ * stays NaN.
  *
  * Hopper GPUs have tensor cores for it, which take both matrices along k: A as it is and B transposed, on
  * 16-byte boundaries, also row by row, and k a multiple of 16. They add up with about 14 bits, so their sums
@@ -272,89 +273,6 @@ WEFT_API weft_status weft_wait_signal(weft_group *group, void *signal, uint64_t 
 WEFT_API weft_status weft_atomic_add(weft_group *group, int64_t *word, int64_t add, int rank,
                                      int64_t *before);
 
-/* ---- GPUs ----------------------------------------------------------------------------------------- */
-
-/*
- * Collective, once, before the group's first plan: from here on its ranks work on NVIDIA GPUs. weft_alloc
- * gives GPU memory, and plans run as kernels. `device` is this rank's GPU as CUDA numbers them; -1 takes the
- * GPUs in turn, rank by rank. A machine, driver or build without one is WEFT_ERR_UNSUPPORTED on every rank.
- * Before this returns, peers' access to each other's memory has been shown by a transfer, and that their
- * kernels run at the same time by a meeting of them; WEFT_ERR_TIMEOUT says that they do not.
- *
- * Ranks may share a GPU, as threads or as processes: each uses its part of the SMs, so that kernels which
- * wait for each other are there at once. Processes on one GPU should run under MPS; without it they take
- * turns, with the same results but slowly.
- *
- * On GPUs: products of float16, bfloat16 and fp8 (weft_plan_create, weft_run, weft_ag_gemm and its kin),
- * whose operands may be any memory the GPU can use; those that peers touch, where they do not come from
- * weft_alloc, are copied on the stream through memory that the group keeps. The collectives, and mixture of
- * experts, of any such memory too, and weft_grouped_gemm. weft_gemm works on the CPU, with memory of the CPU.
- */
-WEFT_API weft_status weft_group_use_gpu(weft_group *group, int device);
-
-/*
- * For groups on GPUs, not collective: with `ordered` not 0, products in one call, collectives and rounds of
- * mixture of experts of this handle go on `stream` from here on, as weft_run_on puts a run there: they return
- * when they are on it, may be captured into CUDA graphs once a call with such operands has been made, and a
- * rejected argument puts nothing on the stream. `stream` is as of weft_run_on. With 0, as at first, they
- * return when they are done. What a capture holds is kept: capture on every rank.
- */
-#define WEFT_STREAM_OWN ((void *)(intptr_t)-1) /* the group's own stream */
-WEFT_API weft_status weft_group_set_stream(weft_group *group, int ordered, void *stream);
-
-/* Waits until that stream has passed everything that is on it; how the calls went. */
-WEFT_API weft_status weft_group_wait(weft_group *group);
-
-/*
- * For kernels of one's own on a group's GPU memory, in CUDA C++ (weft/device.cuh), Triton or CuPy. Groups on
- * the CPU: WEFT_ERR_UNSUPPORTED.
- *
- * Not collective: `table` gets the address of as many addresses as the group has ranks, in the memory of this
- * rank's GPU: where each rank has what this rank has at `pointer`, as weft_peer says, in rank order. It lives
- * as long as the group, and is the same for the same pointer.
- */
-WEFT_API weft_status weft_peer_table(weft_group *group, const void *pointer, void *const **table);
-
-/* How a wait on the device ended that did not get what it waited for. */
-typedef struct weft_signal_record {
-    uint32_t ended; /* not 0: on some rank a wait was given up, and all others end too */
-    uint32_t set;   /* 2: on this rank, and the rest says which */
-    uint32_t signal;
-    uint32_t reserved;
-    uint64_t have, want;
-} weft_signal_record;
-
-/*
- * Signals that kernels post and wait for, passed to them by value. They are 64-bit counts, which begin at 0
- * and only grow, one every WEFT_SIGNAL_BYTES; that of another rank is `stride` bytes further for every rank
- * between them, as all symmetric memory is.
- *
- * Order, in PTX: a post is red.release.sys, after a barrier of the threads whose stores it stands for; a wait
- * is ld.acquire.sys until the count is there, then a barrier of the threads that go on. So what follows a
- * wait comes after everything that came before the posts it waited for, on any rank. A kernel that waits ends
- * when `record->ended` or `*stop` is not 0, or `deadline_ns` have passed, and then writes the record and
- * raises `ended` on every rank, as weft/device.cuh does: nothing hangs. Kernels that wait for others' must be
- * on the GPU with them: of ranks that share one, each has at most its share of the SMs.
- */
-typedef struct weft_signal_pad {
-    size_t size; /* sizeof(weft_signal_pad), set by the caller */
-    int32_t rank, ranks;
-    int64_t stride;
-    uint64_t *signals; /* this rank's, symmetric memory: weft_free gives the pad back */
-    uint32_t count, reserved;
-    weft_signal_record *record; /* this rank's, symmetric too */
-    const uint32_t *stop;       /* the host's word: the group is lost */
-    uint64_t deadline_ns;       /* that for a peer to enter a call; may be changed */
-} weft_signal_pad;
-
-/* Collective: `count` signals on every rank. */
-WEFT_API weft_status weft_signal_pad_create(weft_group *group, uint32_t count, weft_signal_pad *pad);
-
-/* Waits until the stream (as of weft_run_on) has passed everything that is on it, looking after the peers
- * meanwhile: when one dies or the group is aborted, the kernels' waits end. How the pad's waits went: one
- * that was given up is WEFT_ERR_TIMEOUT on every rank that asks, and the group is lost. */
-WEFT_API weft_status weft_signal_pad_wait(weft_group *group, const weft_signal_pad *pad, void *stream);
-
 /* ---- problems ------------------------------------------------------------------------------------- */
 
 typedef enum weft_op {
@@ -383,13 +301,14 @@ typedef enum weft_schedule {
     WEFT_SCHEDULE_MULTIMEM,
     WEFT_SCHEDULE_ALL_SCATTER,
     WEFT_SCHEDULE_PULL,
-    WEFT_SCHEDULE_PUSH,     /* all_reduce: as multimem, by plain stores */
-    WEFT_SCHEDULE_PACKETS,  /* collectives: through the peers' inboxes in one hop; for small messages */
-    WEFT_SCHEDULE_CUSTOM,   /* somebody's own, from a file: weft_plan_load */
-    WEFT_SCHEDULE_TWO_LEVEL /* over nodes: inside, across, inside; data crosses to a node once */
+    WEFT_SCHEDULE_PUSH,      /* all_reduce: as multimem, by plain stores */
+    WEFT_SCHEDULE_PACKETS,   /* collectives: through the peers' inboxes in one hop; for small messages */
+    WEFT_SCHEDULE_CUSTOM,    /* somebody's own, from a file: weft_plan_load */
+    WEFT_SCHEDULE_TWO_LEVEL, /* over nodes: inside, across, inside; data crosses to a node once */
+    WEFT_SCHEDULE_TWO_SHOT_PACKETS /* all_reduce: slices through the peers' inboxes, there and back */
 } weft_schedule;
 
-/* Which dimension of the result a rank owns: `rows` unless the problem says otherwise. */
+/* What of an ag_gemm is gathered, and which part of a gemm_rs's result a rank keeps. */
 typedef enum weft_layout {
     WEFT_LAYOUT_DEFAULT = 0, /* ag_gemm gathers A; gemm_rs scatters rows; RotatingB and TilingB the other */
     WEFT_LAYOUT_GATHER_A,
@@ -450,13 +369,22 @@ typedef struct weft_tuning {
         chunk_k;    /* with copiers: in chunks of this much of k; 0 = all of it. On one rank: tiles that leave
                        workers idle are divided over them along k, at multiples of this; 0 = they are not */
     int64_t raster; /* tiles of the divided extent that are walked side by side; 0 = 1 */
-    int sums_stay;  /* gemm_rs, rotating C: sums stay at their owner and ranks add to them; 0 = they travel */
-    int grain_n; /* columns are divided evenly over their tiles, in multiples of this; 0 = all tiles but the
-                    last have tile_n */
-    int crew;    /* GPUs: SMs that make a tile together, 1 or 2; 0 = chosen for the machine */
-    int library; /* GPUs: who makes the rank's own product. 1 = cuBLASLt where it is installed and can, 2 =
-                    weft's walkers, 3 = weft's kernel for products by themselves; 0 = chosen for the case */
-    int32_t reserved[6]; /* zero */
+    int sums_stay;  /* rotating gemm_rs, two_shot gemm_ar: ranks add to sums at their owner; 0 = not so */
+    int grain_n;  /* columns are divided evenly over their tiles, in multiples of this; 0 = all tiles but the
+                     last have tile_n */
+    int crew;     /* GPUs: SMs that make a tile together, 1 or 2; 0 = chosen for the machine */
+    int library;  /* GPUs: who makes the rank's own product. 1 = cuBLASLt where it is installed and can, 2 =
+                     weft's walkers, 3 = weft's kernel for products by themselves; 0 = chosen for the case */
+    int exchange; /* unfused products of several ranks: how they get what they share. 1 = gemm_rs, gemm_ar:
+                     sums are stored into the memory of the rank that owns them, in a gemm_ar of every rank; 2
+                     = gemm_ar: of the owner of their rows, who stores the result to all; 3 = GPUs: by the
+                     collective of the same bytes as a launch of its own, where it can; 0 = fetched by the
+                     ranks that need it, or chosen for the case */
+    int staged;   /* 1 = ranks touch nothing of each other's operands: what peers read of them is copied to
+                     symmetric memory chunk by chunk, in the run, and results for peers are left there (a B of
+                     weft_pack, the schedule two_level, collectives over nodes and, on GPUs, direct and
+                     unfused products excepted); 0 = by where the operands lie */
+    int32_t reserved[4]; /* zero */
 } weft_tuning;
 
 /*
@@ -489,192 +417,18 @@ typedef struct weft_problem {
      * divided: an attention head's columns stay together with granule_n = its size in the product that makes
      * them and granule_k = it in the one that takes them. 0 = 1. On the CPU. */
     int64_t granule_m, granule_n, granule_k;
+    /* Whether runs bring scales (weft_operands): 0 = none; 1 = alpha, row_scale and col_scale, which on the
+     * CPU every run may; 128 = also a_scale and b_scale, of blocks of 128, for products of fp8. On GPUs
+     * scales are for products of fp8, by weft's own kernels, and lie in memory of the GPU. */
+    int scales;
+    int fp8_fast; /* fp8 on GPUs: sums stay in the tensor cores, which keep about 14 bits of them, instead of
+                     being added up in float32 every 128 of k */
 } weft_problem;
 
 /* Fills every field with its default: float32, l = 1, alpha = 1, schedule AUTO, layout and tiles chosen by
  * weft; d_dtype and wire_dtype follow dtype. */
 #define weft_problem_init(problem, op) weft_problem_init_sized((problem), sizeof(*(problem)), (op))
 WEFT_API void weft_problem_init_sized(weft_problem *problem, size_t size, weft_op op);
-
-/* ---- mixture of experts --------------------------------------------------------------------------- */
-
-/*
- * A layer routes each token to its experts, wherever they live, and brings the weighted sum of their
- * results back. One round is dispatch, experts, combine; the round after it needs no barrier. All ranks make
- * the same sequence of rounds on a lane. A lane is one round in flight: two lanes keep two micro-batches.
- *
- * If a rank's input is rejected, its call returns WEFT_ERR_ARGUMENT and names the token, the others return
- * WEFT_ERR_PEER in the same round, and the next round works. A call out of order returns WEFT_ERR_STATE, one
- * with a wrong lane or NULL for results or y WEFT_ERR_ARGUMENT: it changes nothing and can be made again,
- * which the others wait for.
- *
- * On a group of GPUs (weft_group_use_gpu) the same calls put kernels on the group's stream, and every array
- * they are given or show is memory of the GPU: tokens, experts, weights, results, y, `start` and `rows` of a
- * layout, and the arrays of a view but `expert`. Routing, placement and sums are made there, so that calls
- * ordered on a stream (weft_group_set_stream) never wait for it and a captured round may be replayed with
- * other routings; view.rows is then -1. A routing that cannot be right is told by weft_group_wait, and the
- * round does nothing; a layout that is too narrow likewise: rows of that expert are left out and count as
- * zeros. Experts are the caller's kernels between dispatch and combine, or weft_moe_forward with the
- * feed-forward expert, and with it alone. The rungs below fused are for CPUs.
- */
-typedef struct weft_moe weft_moe;
-
-typedef enum weft_moe_mode {
-    WEFT_MOE_EXACT = 0, /* every result row travels; summed in ascending expert id: same bits for any ranks */
-    WEFT_MOE_REDUCED    /* one row per token and rank travels, its local experts already summed */
-} weft_moe_mode;
-
-/* The ladder: the same results by ever better means. All but `fused` are exact mode only. */
-typedef enum weft_moe_impl {
-    WEFT_MOE_FUSED = 0, /* one row per token and rank, read in place; results written where they are summed */
-    WEFT_MOE_ROWS,      /* one row and one flag per token and expert */
-    WEFT_MOE_SORTED,    /* sort by expert, all-to-all, inverse */
-    WEFT_MOE_REFERENCE  /* loops */
-} weft_moe_impl;
-
-/* What a layer is. Every rank gives the same. Fill with weft_moe_config_init, then set what differs. */
-typedef struct weft_moe_config {
-    size_t size; /* sizeof(weft_moe_config) */
-    int experts, topk;
-    int64_t hidden;         /* elements of a result row */
-    int64_t tokens;         /* capacity: the most tokens a rank gives in one round */
-    weft_dtype dtype;       /* of results and outputs: float16, bfloat16, float32 */
-    int64_t row_bytes;      /* of a token as it is dispatched (any bytes); 0 = hidden elements of dtype */
-    const int *expert_rank; /* where each expert lives; NULL = contiguous parts, the larger ones first */
-    weft_moe_mode mode;
-    weft_moe_impl impl;
-    int lanes;
-    int threads; /* on CPUs, that share the rows which a round copies and sums, and each product of the
-                    feed-forward expert; 1 = the caller's alone (default), 0 = all CPUs it may run on. They
-                    belong to the process: not for ranks that are threads. */
-} weft_moe_config;
-
-#define weft_moe_config_init(config) weft_moe_config_init_sized((config), sizeof(*(config)))
-WEFT_API void weft_moe_config_init_sized(weft_moe_config *config, size_t size);
-
-/* Bytes of symmetric memory and of private memory a rank of `ranks` will need, on CPUs. */
-WEFT_API weft_status weft_moe_bytes(const weft_moe_config *config, int ranks, size_t *symmetric_bytes,
-                                    size_t *private_bytes);
-
-/* Not collective: the same for this rank of a group, whatever it works on; on GPUs both are the GPU's memory.
- */
-WEFT_API weft_status weft_moe_group_bytes(weft_group *group, const weft_moe_config *config,
-                                          size_t *symmetric_bytes, size_t *private_bytes);
-
-/* Collective. Ranks that disagree on the configuration all get WEFT_ERR_MISMATCH. */
-WEFT_API weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, weft_moe **moe);
-
-/* Not collective, when this rank has finished its last round. NULL is fine. */
-WEFT_API weft_status weft_moe_free(weft_moe *moe);
-
-/* Tokens of one round. */
-typedef struct weft_moe_input {
-    size_t size; /* sizeof(weft_moe_input) */
-    int64_t tokens;
-    /* tokens x row_bytes. In symmetric memory of the group it is read in place, by every rank, and must stay
-     * unchanged until combine returns; other memory is free again when dispatch (send) returns. */
-    const void *x;
-    const int32_t *expert; /* tokens x topk, distinct in a token, -1 = none; NULL = the routing before */
-    const float *weight;   /* tokens x topk; NULL = the weights before with that routing, else 1 */
-} weft_moe_input;
-
-/*
- * What a rank received. A row is one token of one rank; an entry is a row for one local expert. Entries of
- * local expert j are offset[j] .. offset[j + 1], ordered by source rank, then token. Valid until the lane's
- * next dispatch; the rows themselves until its combine has sent.
- */
-typedef struct weft_moe_view {
-    size_t size; /* sizeof(weft_moe_view), set by the caller */
-    int64_t rows;
-    const void *const *row; /* read only */
-    const int32_t *source, *token;
-    int experts;           /* that live here */
-    const int32_t *expert; /* their global ids, ascending */
-    const int64_t *offset; /* experts + 1 */
-    const int32_t *entry_row;
-    const float *entry_weight;
-} weft_moe_view;
-
-/* dispatch = send, then receive; the parts allow other work in between. `view` may be NULL. */
-WEFT_API weft_status weft_moe_dispatch_send(weft_moe *moe, int lane, const weft_moe_input *input);
-WEFT_API weft_status weft_moe_dispatch_recv(weft_moe *moe, int lane, weft_moe_view *view);
-WEFT_API weft_status weft_moe_dispatch(weft_moe *moe, int lane, const weft_moe_input *input,
-                                       weft_moe_view *view);
-
-/*
- * Where packed rows of each local expert start, in rows. `alignment` > 0: experts one after another, each
- * starting at a multiple of it. `alignment` < 0: padded, each expert has -alignment rows, and more entries
- * than that are an error. `start` has view.experts places; *rows receives the rows the buffer needs.
- */
-WEFT_API weft_status weft_moe_layout(weft_moe *moe, int lane, int64_t alignment, int64_t *start,
-                                     int64_t *rows);
-
-/* Copies the received rows to `packed` (row_bytes apart) in that layout; padding is left as it is. */
-WEFT_API weft_status weft_moe_gather(weft_moe *moe, int lane, const int64_t *start, void *packed);
-
-/* Results are rows of `hidden` elements in the layout of `start`; NULL = entries one after another. Tokens
- * without an expert give zeros. `y` is tokens x hidden. */
-WEFT_API weft_status weft_moe_combine_send(weft_moe *moe, int lane, const void *results,
-                                           const int64_t *start);
-WEFT_API weft_status weft_moe_combine_recv(weft_moe *moe, int lane, void *y);
-WEFT_API weft_status weft_moe_combine(weft_moe *moe, int lane, const void *results, const int64_t *start,
-                                      void *y);
-
-/* An expert as a callback. */
-typedef struct weft_moe_expert {
-    size_t size; /* sizeof(weft_moe_expert) */
-    void *context;
-    /* `rows` rows through one expert (global id); in and out do not overlap. Required. */
-    void (*block)(void *context, int expert, int64_t rows, const void *const *in, void *const *out);
-    /* One row through all of its experts here: out = sum of weight[i] * expert[i](in), in the order given,
-     * rounded to the type of results; then, if `other` is not NULL, plus that row of results, rounded again.
-     * Used instead of `block` in reduced mode when not NULL: for experts too cheap to store their results. */
-    void (*row)(void *context, int64_t experts, const int32_t *expert, const float *weight, const void *in,
-                const void *other, void *out);
-    int64_t block_rows; /* received rows worked on together; 0 = as many as stay in the cache */
-    /* Rows of one expert that are worth a call, for experts that gain from many (a GEMM); with block_rows 0.
-     * `block` is called with so many as soon as they have arrived, from whichever ranks, and last with what
-     * is left: half to one and a half times as many, or all rows of an expert that has fewer. 0 = any. */
-    int64_t expert_rows;
-} weft_moe_expert;
-
-/* A whole round. Experts start on rows that have arrived while others are on their way, and their results
- * are written straight to where they are summed. */
-WEFT_API weft_status weft_moe_forward(weft_moe *moe, int lane, const weft_moe_input *input,
-                                      const weft_moe_expert *expert, void *y);
-
-/* What the last round of a lane did on this rank. */
-typedef struct weft_moe_stats {
-    size_t size; /* sizeof(weft_moe_stats), set by the caller */
-    int64_t tokens;
-    int64_t rows_sent, results_sent;       /* rows this rank sent in dispatch and in combine, to any rank */
-    int64_t rows_received, entries;        /* rows that came here, and rows times their experts here */
-    int64_t dispatch_bytes, combine_bytes; /* of the rows sent */
-    double dispatch_us, combine_us;        /* forward: until rows could be read; the rest, experts included */
-} weft_moe_stats;
-
-WEFT_API weft_status weft_moe_get_stats(const weft_moe *moe, int lane, weft_moe_stats *stats);
-
-/*
- * The feed-forward expert: down(silu(x gate) * (x up)), weights packed once for the GEMM engine, as an expert
- * for weft_moe_forward. For each expert that lives here, in ascending id: gate and up are hidden x inter,
- * down is inter x hidden, row-major, of the layer's dtype. They may be freed after the call.
- *
- * On GPUs the matrices are memory of the GPU, their products weft_grouped_gemm's: float16 and bfloat16,
- * hidden and inter multiples of 8, one Hopper GPU or several. What lies between the two products is rounded
- * to dtype. It keeps room for all rows that a round can bring: ranks x tokens x topk (or experts here, if
- * fewer) of hidden + inter elements. Not collective.
- */
-typedef struct weft_moe_ffn weft_moe_ffn;
-
-WEFT_API weft_status weft_moe_ffn_create(weft_moe *moe, int64_t inter, const void *const *gate,
-                                         const void *const *up, const void *const *down, weft_moe_ffn **ffn);
-/* Fills an expert whose size is set. */
-WEFT_API weft_status weft_moe_ffn_expert(weft_moe_ffn *ffn, weft_moe_expert *expert);
-WEFT_API void weft_moe_ffn_free(weft_moe_ffn *ffn);
-
-/* The experts that live on this rank: their number, and their global ids, ascending. */
-WEFT_API int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert);
 
 /* ---- plans and runs ------------------------------------------------------------------------------- */
 
@@ -683,8 +437,12 @@ typedef struct weft_plan weft_plan;
 /*
  * The buffers of one run, each the part of its matrix that lies on this rank. What an op does not use is
  * ignored. Leading dimensions and strides between the matrices of a batch are in elements; 0 means dense.
- * Buffers may lie anywhere; in symmetric memory (weft_alloc) nothing is copied on the way to a peer. C may be
- * D. `size` is sizeof(weft_operands).
+ * Buffers may lie anywhere, on each rank elsewhere (on GPUs what peers touch may move only in the same run on
+ * all ranks). In symmetric memory (weft_alloc) nothing is copied on the
+ * way to a peer. Elsewhere, on CPUs, what peers need of 256 KiB and more is staged chunk by chunk in the run
+ * (tuning.staged), from the first run of an operation on, and in one run after its place changed on some rank
+ * as a whole before it, as smaller buffers are, a B of weft_pack, and all in plans of files and over nodes. C
+ * may be D. `size` is sizeof(weft_operands).
  */
 typedef struct weft_operands {
     size_t size;
@@ -698,11 +456,17 @@ typedef struct weft_operands {
     int64_t stride_a, stride_b, stride_c, stride_d;
     const void *send; /* collectives */
     void *recv;       /* may be send; all_gather and reduce_scatter: the rank's own share of the larger one */
-    /* Values of this run, on the CPU; the plan stays. Every rank gives the same alpha and beta, and gives
-     * scales or does not. */
+    /* Values of this run; the plan stays. Every rank gives the same alpha and beta, and gives scales or does
+     * not. On GPUs for problems with `scales`, in memory of the GPU, and beta is the problem's. */
     const float *alpha, *beta;          /* NULL = the problem's; beta is for problems whose own is not 0 */
     const float *row_scale, *col_scale; /* what is added up times these, as in weft_gemm: a factor for each
                                            row (column) of D on this rank; NULL = 1 */
+    /* Problems whose `scales` is 128: a factor for every 128 of k in a row of A, and one for every block of
+     * 128 of k and 128 columns of B; NULL = 1. They are those of what this rank multiplies: of all rows
+     * (columns) that D has here with ag_gemm, of the rank's own A and B with the others, k counted from the
+     * rank's first. Without gaps, lying as the matrix does: m x k/128, k/128 x n/128, each rounded up, and
+     * transposed where A (B) is. The matrices of a batch have the same. */
+    const float *a_scale, *b_scale;
 } weft_operands;
 
 /*
@@ -715,7 +479,7 @@ WEFT_API weft_status weft_plan_create(weft_group *group, const weft_problem *pro
  * Collective: the plan in a file, as `weft plan` writes it, as text or JSON, with the parts of as many ranks
  * as the group has; docs/plans.md says how to write one. Every rank checks all of it: a plan that is not
  * right is WEFT_ERR_ARGUMENT with what is wrong, by rank, task and region, and never runs. So are files that
- * differ between the ranks, as WEFT_ERR_MISMATCH. Groups on GPUs load those of products alone.
+ * differ between the ranks, as WEFT_ERR_MISMATCH.
  */
 WEFT_API weft_status weft_plan_load(weft_group *group, const char *path, weft_plan **plan);
 
@@ -731,10 +495,12 @@ WEFT_API weft_status weft_run(weft_plan *plan, const weft_operands *operands);
  * on one stream, or on streams that wait for one another.
  *
  * It is collective. Operands that peers touch are told to them on the host when they are new to the plan, in
- * the same call on every rank; otherwise a kernel is put on the stream and nothing else happens, so that a
- * run whose operands are known may be captured into a CUDA graph and replayed. Then a rejected argument puts
- * nothing on the stream, and the peers wait for this rank's next call. Operands that were told in one call
- * belong together: a run in which ranks mix those of different calls ends with WEFT_ERR_MISMATCH.
+ * the same call on every rank; so is whether A of an unfused ag_gemm or D of another unfused product has gaps
+ * between its lines, for then it is copied. Otherwise a kernel is put on the stream and nothing else happens,
+ * so that a run whose operands are known may be captured into a CUDA graph and replayed; ranks whose replays
+ * differ wait until the deadline. Then a rejected argument puts nothing on the stream, and the peers wait for
+ * this rank's next call. Operands that were told in one call belong together: a run in which ranks mix those
+ * of different calls ends with WEFT_ERR_MISMATCH.
  *
  * What goes wrong in the run (a rank that dies, a wait that expires) is told by weft_run_wait, and by every
  * call after it. On the CPU, where stream must be NULL or WEFT_STREAM_OWN, this is weft_run.
@@ -755,15 +521,15 @@ WEFT_API const weft_problem *weft_plan_problem(const weft_plan *plan);
 
 /*
  * Collective. Plans are kept by problem in the group, so that a call of a known one costs no more than a run;
- * on the CPU another alpha or beta is no other problem. Kept are the 64 that were used last, and of those (on
- * the CPU) as many as have 64 MiB together. For a new one, another m, each rank plans by itself, and they
- * exchange nothing but what a run does: on the CPUs of one node, after the first, unless it needs more
- * memory than all before it, ranks have different CPUs, calibrations or numbers of workers, or there is a
- * file of `weft tune`. `problem` may leave its op open; the function sets it. What rank r holds, and what it
- * gets:
+ * on the CPU another alpha or beta is no other problem. Kept are the 64 that were used last, and of those as
+ * many as have 64 MiB together; on GPUs 512 MiB of symmetric memory, and any that a graph captured. For a new
+ * one, another m, each rank plans by itself, and they exchange nothing but what a run does: on the CPUs of
+ * one node, after the first, unless it needs more memory than all before it, ranks have different CPUs,
+ * calibrations or numbers of workers, or there is a file of `weft tune`. `problem` may leave its op open; the
+ * function sets it. What rank r holds, and what it gets:
  * - ag_gemm: A rows part r, B columns part r; D = A B, columns (with GATHER_B rows) part r.
- *   With GATHER_A_K: A columns part r, B columns part r; columns part r. With GATHER_B_K: A rows part r, B
- * rows part r; rows part r. B is plain in both, and they run on the CPU.
+ *   GATHER_A_K: A columns part r, B columns part r; columns part r. GATHER_B_K: A rows part r, B rows part
+ *   r; rows part r. B is plain in both, and they run on the CPU.
  * - gemm_rs: A columns part r, B rows part r; the sum over ranks, rows (with SCATTER_COLS columns) part r.
  * - gemm_ar: A columns part r, B rows part r; the sum over ranks, whole, on every rank.
  * - gemm_as: A whole, B columns part r; D = A B, whole, on every rank.
@@ -786,8 +552,8 @@ WEFT_API weft_status weft_gemm_as(weft_group *group, const weft_problem *problem
  * same bits. recv may be send; all_gather and reduce_scatter: the rank's own share of the larger one.
  *
  * On GPUs buffers are any memory the GPU can use; large ones that do not come from weft_alloc are copied on
- * their way. A rank that rejects its arguments is told alone, and the others wait for its next call; so they
- * do for a rank that makes another call that all have made before: until the deadline.
+ * their way. A rank that rejects its arguments is told alone, and the others wait for its next call. Ranks
+ * that make different calls all get WEFT_ERR_MISMATCH, where they wait for their results.
  */
 WEFT_API weft_status weft_all_reduce(weft_group *group, const void *send, void *recv, int64_t count,
                                      weft_dtype dtype, weft_reduction reduction);
@@ -851,9 +617,9 @@ typedef struct weft_gemm_args {
     int64_t m, n, k;
     int64_t l;                          /* batch: this many products, the strides apart; 0 are none */
     weft_dtype dtype;                   /* F32, F16, BF16, I8, FP8_E4M3 or FP8_E5M2: what is multiplied */
-    weft_dtype a_dtype, b_dtype;        /* F32, F16 and BF16 are rounded to dtype; I8 is not. Either fp8 can
-                                           be read, exactly, by products of fp8, F32, F16 and BF16; a product
-                                           of fp8 reads fp8 alone */
+    weft_dtype a_dtype, b_dtype;        /* F32, F16 and BF16 are rounded to dtype. I8 and either fp8 are read,
+                                           exactly, by products of F32, F16 and BF16: weights stored so, with
+                                           col_scale. A product of I8 reads I8 alone, one of fp8 fp8 alone */
     weft_dtype d_dtype;                 /* of C, D and bias: F32, F16, BF16; for I8 products also I32, I8; for
                                            fp8 ones (BF16 unless set) also either fp8 */
     int transa, transb;                 /* A is stored k x m; B is stored n x k */
@@ -867,8 +633,8 @@ typedef struct weft_gemm_args {
     float alpha, beta;
     weft_act act;
     int f16_fast; /* F16: sum in fp16 inside a block of k; twice as fast, less exact */
-    int threads;  /* 0 = all CPUs this thread may run on, or those of weft_set_parallel; 1 = the caller alone
-                   */
+    int threads;  /* 0 = all CPUs this thread may run on, as far as a container's quota goes, or those of
+                     weft_set_parallel; 1 = the caller alone */
 } weft_gemm_args;
 
 #define weft_gemm_args_init(args, dtype, m, n, k)                                                            \
@@ -926,6 +692,318 @@ typedef struct weft_grouped_args {
 WEFT_API void weft_grouped_args_init_sized(weft_grouped_args *args, size_t size, weft_dtype dtype,
                                            int experts, int64_t rows, int64_t n, int64_t k);
 WEFT_API weft_status weft_grouped_gemm(weft_group *group, const weft_grouped_args *args);
+
+/* ---- mixture of experts --------------------------------------------------------------------------- */
+
+/*
+ * A layer routes each token to its experts, wherever they live, and brings the weighted sum of their
+ * results back. One round is dispatch, experts, combine; the round after it needs no barrier. All ranks make
+ * the same sequence of rounds on a lane. A lane is one round in flight: two lanes keep two micro-batches.
+ *
+ * If a rank's input is rejected, its call returns WEFT_ERR_ARGUMENT and names the token, the others return
+ * WEFT_ERR_PEER in the same round, and the next round works. A call out of order returns WEFT_ERR_STATE, one
+ * with a wrong lane or NULL for results or y WEFT_ERR_ARGUMENT: it changes nothing and can be made again,
+ * which the others wait for.
+ *
+ * On a group of GPUs (weft_group_use_gpu) the same calls put kernels on the group's stream, and every array
+ * they are given or show is memory of the GPU: tokens, experts, weights, results, y, `start` and `rows` of a
+ * layout, and the arrays of a view but `expert`. Routing, placement and sums are made there, so that calls
+ * ordered on a stream (weft_group_set_stream) never wait for it and a captured round may be replayed with
+ * other routings; view.rows is then -1. A routing that cannot be right is told by weft_group_wait, and the
+ * round does nothing; a layout that is too narrow likewise: rows of that expert are left out and count as
+ * zeros. Experts are the caller's kernels between dispatch and combine, or weft_moe_forward with the
+ * feed-forward expert, and with it alone. The rungs below fused are for CPUs.
+ */
+typedef struct weft_moe weft_moe;
+
+typedef enum weft_moe_mode {
+    WEFT_MOE_EXACT = 0, /* every result row travels; summed in ascending expert id: same bits for any ranks */
+    WEFT_MOE_REDUCED    /* one row per token and rank travels, its local experts already summed */
+} weft_moe_mode;
+
+/* The ladder: the same results by ever better means. All but `fused` are exact mode only. */
+typedef enum weft_moe_impl {
+    WEFT_MOE_FUSED = 0, /* one row per token and rank, read in place; results written where they are summed */
+    WEFT_MOE_ROWS,      /* one row and one flag per token and expert */
+    WEFT_MOE_SORTED,    /* sort by expert, all-to-all, inverse */
+    WEFT_MOE_REFERENCE  /* loops */
+} weft_moe_impl;
+
+/*
+ * How tokens travel. As fp8: every 128 elements of a token, of the layer's dtype, are divided by their scale,
+ * a float32: 1/448 of their largest magnitude, which counts as 2^-100 if it is less. They become e4m3, and
+ * are multiplied by it again, and rounded to dtype, where rows are gathered or an expert is called; own
+ * tokens too, so that results do not depend on where experts live. What is rounded and how is the same on
+ * CPUs and GPUs, to the bit. 128 elements with an infinity or NaN among them all become NaN. Results travel
+ * as they are.
+ */
+typedef enum weft_moe_wire {
+    WEFT_MOE_WIRE_GIVEN = 0, /* the bytes that are given */
+    WEFT_MOE_WIRE_FP8
+} weft_moe_wire;
+
+/* What a layer is. Every rank gives the same. Fill with weft_moe_config_init, then set what differs. */
+typedef struct weft_moe_config {
+    size_t size; /* sizeof(weft_moe_config) */
+    int experts, topk;
+    int64_t hidden;         /* elements of a result row */
+    int64_t tokens;         /* capacity: the most tokens a rank gives in one round */
+    weft_dtype dtype;       /* of results and outputs: float16, bfloat16, float32 */
+    int64_t row_bytes;      /* of a token as it is dispatched (any bytes); 0 = hidden elements of dtype */
+    const int *expert_rank; /* where each expert lives; NULL = contiguous parts, the larger ones first */
+    weft_moe_mode mode;
+    weft_moe_impl impl;
+    int lanes;
+    int threads;        /* on CPUs, that share the rows which a round copies and sums, and each product of the
+                           feed-forward expert; 1 = the caller's alone (default), 0 = all CPUs it may run on. They
+                           belong to the process: not for ranks that are threads. */
+    weft_moe_wire wire; /* fp8: rows are hidden elements of dtype, and row_bytes is 0 or says so */
+} weft_moe_config;
+
+#define weft_moe_config_init(config) weft_moe_config_init_sized((config), sizeof(*(config)))
+WEFT_API void weft_moe_config_init_sized(weft_moe_config *config, size_t size);
+
+/* Bytes of symmetric memory and of private memory a rank of `ranks` will need, on CPUs. */
+WEFT_API weft_status weft_moe_bytes(const weft_moe_config *config, int ranks, size_t *symmetric_bytes,
+                                    size_t *private_bytes);
+
+/* Not collective: the same for this rank of a group, whatever it works on; on GPUs both are the GPU's memory.
+ */
+WEFT_API weft_status weft_moe_group_bytes(weft_group *group, const weft_moe_config *config,
+                                          size_t *symmetric_bytes, size_t *private_bytes);
+
+/* Collective. Ranks that disagree on the configuration all get WEFT_ERR_MISMATCH. */
+WEFT_API weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, weft_moe **moe);
+
+/* Not collective, when this rank has finished its last round. NULL is fine. */
+WEFT_API weft_status weft_moe_free(weft_moe *moe);
+
+/* Tokens of one round. */
+typedef struct weft_moe_input {
+    size_t size; /* sizeof(weft_moe_input) */
+    int64_t tokens;
+    /* tokens x row_bytes. In symmetric memory of the group it is read in place, by every rank, and must stay
+     * unchanged until combine returns; other memory, and tokens that travel as fp8, are free again when
+     * dispatch (send) returns. */
+    const void *x;
+    const int32_t *expert; /* tokens x topk, distinct in a token, -1 = none; NULL = the routing before */
+    const float *weight;   /* tokens x topk; NULL = the weights before with that routing, else 1 */
+} weft_moe_input;
+
+/*
+ * What a rank received. A row is one token of one rank; an entry is a row for one local expert. Entries of
+ * local expert j are offset[j] .. offset[j + 1], ordered by source rank, then token. Valid until the lane's
+ * next dispatch; the rows themselves until its combine has sent. Rows are shown as they travelled: as fp8, a
+ * byte for each element, then, from the next multiple of 16 bytes on, their scales.
+ */
+typedef struct weft_moe_view {
+    size_t size; /* sizeof(weft_moe_view), set by the caller */
+    int64_t rows;
+    const void *const *row; /* read only */
+    const int32_t *source, *token;
+    int experts;           /* that live here */
+    const int32_t *expert; /* their global ids, ascending */
+    const int64_t *offset; /* experts + 1 */
+    const int32_t *entry_row;
+    const float *entry_weight;
+} weft_moe_view;
+
+/* dispatch = send, then receive; the parts allow other work in between. `view` may be NULL. */
+WEFT_API weft_status weft_moe_dispatch_send(weft_moe *moe, int lane, const weft_moe_input *input);
+WEFT_API weft_status weft_moe_dispatch_recv(weft_moe *moe, int lane, weft_moe_view *view);
+WEFT_API weft_status weft_moe_dispatch(weft_moe *moe, int lane, const weft_moe_input *input,
+                                       weft_moe_view *view);
+
+/*
+ * Where packed rows of each local expert start, in rows. `alignment` > 0: experts one after another, each
+ * starting at a multiple of it. `alignment` < 0: padded, each expert has -alignment rows, and more entries
+ * than that are an error. `start` has view.experts places; *rows receives the rows the buffer needs.
+ */
+WEFT_API weft_status weft_moe_layout(weft_moe *moe, int lane, int64_t alignment, int64_t *start,
+                                     int64_t *rows);
+
+/* Copies the received rows, as they were before they travelled, to `packed` (row_bytes apart) in that layout;
+ * padding is left as it is. */
+WEFT_API weft_status weft_moe_gather(weft_moe *moe, int lane, const int64_t *start, void *packed);
+
+/* Results are rows of `hidden` elements in the layout of `start`; NULL = entries one after another. Tokens
+ * without an expert give zeros. `y` is tokens x hidden. */
+WEFT_API weft_status weft_moe_combine_send(weft_moe *moe, int lane, const void *results,
+                                           const int64_t *start);
+WEFT_API weft_status weft_moe_combine_recv(weft_moe *moe, int lane, void *y);
+WEFT_API weft_status weft_moe_combine(weft_moe *moe, int lane, const void *results, const int64_t *start,
+                                      void *y);
+
+/* An expert as a callback. */
+typedef struct weft_moe_expert {
+    size_t size; /* sizeof(weft_moe_expert) */
+    void *context;
+    /* `rows` rows through one expert (global id); in and out do not overlap. Required. */
+    void (*block)(void *context, int expert, int64_t rows, const void *const *in, void *const *out);
+    /* One row through all of its experts here: out = sum of weight[i] * expert[i](in), in the order given,
+     * rounded to the type of results; then, if `other` is not NULL, plus that row of results, rounded again.
+     * Used instead of `block` in reduced mode when not NULL: for experts too cheap to store their results. */
+    void (*row)(void *context, int64_t experts, const int32_t *expert, const float *weight, const void *in,
+                const void *other, void *out);
+    int64_t block_rows; /* received rows worked on together; 0 = as many as stay in the cache */
+    /* Rows of one expert that are worth a call, for experts that gain from many (a GEMM); with block_rows 0.
+     * `block` is called with so many as soon as they have arrived, from whichever ranks, and last with what
+     * is left: half to one and a half times as many, or all rows of an expert that has fewer. 0 = any. */
+    int64_t expert_rows;
+} weft_moe_expert;
+
+/* A whole round. Experts start on rows that have arrived while others are on their way, and their results
+ * are written straight to where they are summed. */
+WEFT_API weft_status weft_moe_forward(weft_moe *moe, int lane, const weft_moe_input *input,
+                                      const weft_moe_expert *expert, void *y);
+
+/* What the last round of a lane did on this rank. */
+typedef struct weft_moe_stats {
+    size_t size; /* sizeof(weft_moe_stats), set by the caller */
+    int64_t tokens;
+    int64_t rows_sent, results_sent;       /* rows this rank sent in dispatch and in combine, to any rank */
+    int64_t rows_received, entries;        /* rows that came here, and rows times their experts here */
+    int64_t dispatch_bytes, combine_bytes; /* of the rows sent */
+    double dispatch_us, combine_us;        /* forward: until rows could be read; the rest, experts included */
+} weft_moe_stats;
+
+WEFT_API weft_status weft_moe_get_stats(const weft_moe *moe, int lane, weft_moe_stats *stats);
+
+/*
+ * The feed-forward expert: down(silu(x gate) * (x up)), weights packed once for the GEMM engine, as an expert
+ * for weft_moe_forward. For each expert that lives here, in ascending id: gate and up are hidden x inter,
+ * down is inter x hidden, row-major, of the layer's dtype. They may be freed after the call.
+ *
+ * On GPUs the matrices are memory of the GPU, their products weft_grouped_gemm's: float16 and bfloat16,
+ * hidden and inter multiples of 8, one Hopper GPU or several. What lies between the two products is rounded
+ * to dtype. It keeps room for all rows that a round can bring: ranks x tokens x topk (or experts here, if
+ * fewer) of hidden + inter elements. Not collective.
+ */
+typedef struct weft_moe_ffn weft_moe_ffn;
+
+WEFT_API weft_status weft_moe_ffn_create(weft_moe *moe, int64_t inter, const void *const *gate,
+                                         const void *const *up, const void *const *down, weft_moe_ffn **ffn);
+
+/*
+ * The same with weights as a model stores them: of any type that a product of the layer's type reads
+ * (weft_gemm_args), so also int8 and fp8, which are converted exactly while they are packed, on GPUs copied.
+ * A list of scales has for each expert that lives here a factor for every column of its matrix (inter of gate
+ * and up, hidden of down), on GPUs in their memory, by which products are multiplied; NULL, the list or one
+ * of it, is 1. Everything may be freed after the call. `size` is sizeof(weft_moe_weights).
+ */
+typedef struct weft_moe_weights {
+    size_t size;
+    int64_t inter;
+    weft_dtype dtype;
+    const void *const *gate;
+    const void *const *up;
+    const void *const *down;
+    const float *const *gate_scale;
+    const float *const *up_scale;
+    const float *const *down_scale;
+} weft_moe_weights;
+
+WEFT_API weft_status weft_moe_ffn_create_stored(weft_moe *moe, const weft_moe_weights *weights,
+                                                weft_moe_ffn **ffn);
+/* Fills an expert whose size is set. */
+WEFT_API weft_status weft_moe_ffn_expert(weft_moe_ffn *ffn, weft_moe_expert *expert);
+WEFT_API void weft_moe_ffn_free(weft_moe_ffn *ffn);
+
+/* The experts that live on this rank: their number, and their global ids, ascending. */
+WEFT_API int weft_moe_local_experts(const weft_moe *moe, const int32_t **expert);
+
+/* ---- GPUs ----------------------------------------------------------------------------------------- */
+
+/*
+ * Collective, once, before the group's first plan: from here on its ranks work on NVIDIA GPUs. weft_alloc
+ * gives GPU memory, and plans run as kernels. `device` is this rank's GPU as CUDA numbers them; -1 takes the
+ * GPUs in turn, rank by rank. A machine, driver or build without one is WEFT_ERR_UNSUPPORTED on every rank.
+ * Before this returns, peers' access to each other's memory has been shown by a transfer, and that their
+ * kernels run at the same time by a meeting of them; WEFT_ERR_TIMEOUT says that they do not.
+ *
+ * Ranks may share a GPU, as threads or as processes: each uses its part of the SMs, so that kernels which
+ * wait for each other are there at once. Processes on one GPU should run under MPS; without it they take
+ * turns, with the same results but slowly.
+ *
+ * On GPUs: products of float16, bfloat16 and fp8 (weft_plan_create, weft_run, weft_ag_gemm and its kin),
+ * and the collectives, whose operands may be any memory the GPU can use. What peers touch of them, where it
+ * does not come from weft_alloc, is staged chunk by chunk in the run (tuning.staged) where ranks have a GPU
+ * each and the schedule can; where ranks share one, in every two_shot gemm_ar, in an ag_gemm or gemm_as from
+ * 16 MiB of a rank on, and in an all_gather from 4 MiB on. Else it is copied as a whole, on the stream. A
+ * gemm_rs of a D without gaps between its lines copies nothing, nor does an unfused ag_gemm of such an A in
+ * equal shares and k in eights. A collective's may be other memory in every call. Mixture of experts, and
+ * weft_grouped_gemm. weft_gemm works on the CPU, with memory of the CPU.
+ *
+ * Ranks on several nodes, and on GPUs that have no access to each other's memory (cuDeviceCanAccessPeer),
+ * have collectives and the four products, with the types of the CPU, staged through the host (docs/nodes.md):
+ * calls return when their results are there. weft_alloc gives memory that only its rank can address;
+ * mixture of experts and weft_grouped_gemm are WEFT_ERR_UNSUPPORTED.
+ */
+WEFT_API weft_status weft_group_use_gpu(weft_group *group, int device);
+
+/*
+ * For groups on GPUs, not collective: with `ordered` not 0, products in one call, collectives and rounds of
+ * mixture of experts of this handle go on `stream` from here on, as weft_run_on puts a run there: they return
+ * when they are on it, may be captured into CUDA graphs once a call with such operands has been made (and
+ * its plan is still kept: capture before many others), and a rejected argument puts nothing on the stream.
+ * `stream` is as of weft_run_on. With 0, as at first, they return when they are done. What a capture holds is
+ * kept: capture on every rank.
+ */
+#define WEFT_STREAM_OWN ((void *)(intptr_t)-1) /* the group's own stream */
+WEFT_API weft_status weft_group_set_stream(weft_group *group, int ordered, void *stream);
+
+/* Waits until that stream has passed everything that is on it; how the calls went. */
+WEFT_API weft_status weft_group_wait(weft_group *group);
+
+/*
+ * For kernels of one's own on a group's GPU memory, in CUDA C++ (weft/device.cuh), Triton or CuPy. Groups on
+ * the CPU: WEFT_ERR_UNSUPPORTED.
+ *
+ * Not collective: `table` gets the address of as many addresses as the group has ranks, in the memory of this
+ * rank's GPU: where each rank has what this rank has at `pointer`, as weft_peer says, in rank order. It lives
+ * as long as the group, and is the same for the same pointer.
+ */
+WEFT_API weft_status weft_peer_table(weft_group *group, const void *pointer, void *const **table);
+
+/* How a wait on the device ended that did not get what it waited for. */
+typedef struct weft_signal_record {
+    uint32_t ended; /* not 0: on some rank a wait was given up, and all others end too */
+    uint32_t set;   /* 2: on this rank, and the rest says which */
+    uint32_t signal;
+    uint32_t reserved;
+    uint64_t have, want;
+} weft_signal_record;
+
+/*
+ * Signals that kernels post and wait for, passed to them by value. They are 64-bit counts, which begin at 0
+ * and only grow, one every WEFT_SIGNAL_BYTES; that of another rank is `stride` bytes further for every rank
+ * between them, as all symmetric memory is.
+ *
+ * Order, in PTX: a post is red.release.sys, after a barrier of the threads whose stores it stands for; a wait
+ * is ld.acquire.sys until the count is there, then a barrier of the threads that go on. So what follows a
+ * wait comes after everything that came before the posts it waited for, on any rank. A kernel that waits ends
+ * when `record->ended` or `*stop` is not 0, or `deadline_ns` have passed, and then writes the record and
+ * raises `ended` on every rank, as weft/device.cuh does: nothing hangs. Kernels that wait for others' must be
+ * on the GPU with them: of ranks that share one, each has at most its share of the SMs.
+ */
+typedef struct weft_signal_pad {
+    size_t size; /* sizeof(weft_signal_pad), set by the caller */
+    int32_t rank, ranks;
+    int64_t stride;
+    uint64_t *signals; /* this rank's, symmetric memory: weft_free gives the pad back */
+    uint32_t count, reserved;
+    weft_signal_record *record; /* this rank's, symmetric too */
+    const uint32_t *stop;       /* the host's word: the group is lost */
+    uint64_t deadline_ns;       /* that for a peer to enter a call; may be changed */
+} weft_signal_pad;
+
+/* Collective: `count` signals on every rank. */
+WEFT_API weft_status weft_signal_pad_create(weft_group *group, uint32_t count, weft_signal_pad *pad);
+
+/* Waits until the stream (as of weft_run_on) has passed everything that is on it, looking after the peers
+ * meanwhile: when one dies or the group is aborted, the kernels' waits end. How the pad's waits went: one
+ * that was given up is WEFT_ERR_TIMEOUT on every rank that asks, and the group is lost. */
+WEFT_API weft_status weft_signal_pad_wait(weft_group *group, const weft_signal_pad *pad, void *stream);
 
 #ifdef __cplusplus
 }
