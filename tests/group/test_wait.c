@@ -75,8 +75,8 @@ static void leaver_is_named(weft_group *group, void *argument)
     CHECK_HAS(weft_error(group), "rank 1 has left the group");
 }
 
-/* True when it is asked for the last time that a condition may need, counted from when rank 1 is in its sync.
- * It takes so long each time that whoever waits looks around after every turn. */
+/* True when it is asked for the last time that a condition may need, counted from when rank 1 is in its sync
+ * or has left. It takes so long each time that whoever waits looks around after every turn. */
 typedef struct rare {
     weft_group *group;
     int asked, last;
@@ -87,7 +87,8 @@ static bool rarely(void *argument)
     rare *r = argument;
 
     usleep(1000);
-    if (weft_signal_load(&r->group->seats[1].control->arrived) >> 16 > r->group->sync)
+    if (weft_group_absent(r->group, 1) ||
+        weft_signal_load(&r->group->seats[1].control->arrived) >> 16 > r->group->sync)
         r->asked++;
     return r->asked >= r->last;
 }
@@ -107,6 +108,20 @@ static void peer_elsewhere(weft_group *group, void *argument)
               WEFT_ERR_MISMATCH);
     CHECK_HAS(weft_error(group),
               "rank 0 waited in weft_barrier for rank 1: all_reduce, epoch 3, but rank 1 is in weft_barrier");
+}
+
+/* The same of one that has left. */
+static void peer_left(weft_group *group, void *argument)
+{
+    rare r = {.group = group, .last = WEFT_WAIT_LOOKS};
+    weft_wait_note note = {.op = "all_reduce", .peer = 1, .task = -1, .epoch = 3, .kind = WEFT_WAIT_ENTER};
+
+    (void)argument;
+    if (weft_rank(group) == 1)
+        return;
+    CHECK_INT(weft_wait_until(group, rarely, &r, &note), WEFT_OK);
+    CHECK_INT(weft_wait_until(group, never, NULL, &note), WEFT_ERR_PEER_DIED);
+    CHECK_HAS(weft_error(group), "rank 1 has left the group while rank 0 waited for rank 1: all_reduce");
 }
 
 /* A peer that is only late, outside of any call, or still in the sync before, is waited for. */
@@ -176,6 +191,7 @@ int main(void)
     ranks_run(3, deadline_names, "until");
     ranks_run(4, enter_deadline, NULL);
     ranks_run(2, peer_elsewhere, NULL);
+    ranks_run(2, peer_left, NULL);
     ranks_run(2, peer_late, &signals[2]);
     ranks_run(16, peer_late, &signals[3]);
     for (int i = 0; i < 20; i++)
