@@ -165,31 +165,9 @@ static void fill_image(const bench *b, int r, bool results, int64_t row0, int64_
     }
 }
 
-/* What peer r sends in a hop as lines with the run's number in the last word, of which the images have none:
- * its part of this rank's slice, or its own, added up. */
-static int fill_lines(bench *b, const weft_cuda_packets *p, int r, bool results, char *image)
+static double value_of(const void *context, int peer, bool result, int64_t index)
 {
-    enum { WORDS = WEFT_CUDA_LINE_BYTES / sizeof(uint64_t), HALF = WEFT_CUDA_LINE_THREADS };
-    const weft_cuda_packet_peer *slice = &p->peer[results ? r : 0];
-    int64_t first = (slice->send - p->peer[0].send) / 2,
-            words = weft_divide_up(slice->bytes, weft_cuda_line_payload(true)) * (WORDS - 1);
-    uint64_t *payload = calloc((size_t)words + 1, sizeof(*payload)), *row = (uint64_t *)(void *)image;
-
-    if (!payload)
-        return failed(&b->gpu.error, weft_error_set(&b->gpu.error, WEFT_ERR_MEMORY, "no memory for lines"));
-    for (int64_t i = 0; i < slice->bytes / 2; i++) {
-        int64_t line = (first + i) / SIZE, col = (first + i) % SIZE;
-
-        weft_element_set(WEFT_BF16, payload, (size_t)i,
-                         results ? expected(b, line, col) : sent_by(r, line, col));
-    }
-    for (int64_t i = 0; i < words; i++) {
-        int64_t at = i % (WORDS - 1);
-
-        row[i / (WORDS - 1) * WORDS + at % HALF * 2 + at / HALF] = payload[i];
-    }
-    free(payload);
-    return 0;
+    return result ? expected(context, index / SIZE, index % SIZE) : sent_by(peer, index / SIZE, index % SIZE);
 }
 
 /* The same kernel answers marked words and lines with a number: what it is given of either. */
@@ -240,7 +218,7 @@ static int make_peers(bench *b, product *p)
                 fill_image(b, r, hop, hop ? r * executor->exchange.rows : 0, executor->exchange.rows,
                            (uint16_t *)(void *)row);
             else
-                status = fill_lines(b, &executor->packets, r, hop, row);
+                status = loop_fill_lines(&b->gpu, &executor->packets, WEFT_BF16, r, hop, value_of, b, row);
         }
     p->loop.peers = (weft_cuda_link){
         .marked = marked,

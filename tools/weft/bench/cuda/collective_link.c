@@ -286,28 +286,12 @@ static int64_t lines_of(int64_t bytes)
     return weft_divide_up(bytes, weft_cuda_line_payload(true));
 }
 
-/* What rank r sends to rank 0 in a hop, as it lies in an inbox: of its part of the sums, or results. */
-static int fill_row(const link_bench *b, const weft_cuda_packets *p, int r, bool results, uint64_t *row)
+static double value_of(const void *context, int peer, bool result, int64_t index)
 {
-    enum { WORDS = WEFT_CUDA_LINE_BYTES / sizeof(uint64_t), HALF = WEFT_CUDA_LINE_THREADS };
-    const weft_cuda_packet_peer *slice = &p->peer[results ? r : 0];
-    int64_t size = (int64_t)b->data.element, lines = lines_of(slice->bytes),
-            first = slice->bytes ? (slice->send - p->peer[0].send) / size : 0;
-    uint64_t *payload = calloc((size_t)lines * (WORDS - 1) + 1, sizeof(*payload));
+    const link_bench *b = context;
 
-    if (!payload)
-        return 1;
-    for (int64_t i = 0; i < slice->bytes / size; i++)
-        weft_element_set(b->data.problem.dtype, payload, (size_t)i,
-                         results ? collective_data_expected(&b->data, 0, first + i)
-                                 : collective_data_value(&b->data, r, first + i));
-    for (int64_t i = 0; i < lines * (WORDS - 1); i++) {
-        int64_t at = i % (WORDS - 1);
-
-        row[i / (WORDS - 1) * WORDS + at % HALF * 2 + at / HALF] = payload[i];
-    }
-    free(payload);
-    return 0;
+    return result ? collective_data_expected(&b->data, 0, index)
+                  : collective_data_value(&b->data, peer, index);
 }
 
 /* Every peer's lines for rank 0, of each hop. */
@@ -321,13 +305,11 @@ static int make_line_peers(link_bench *b, collective *c)
     void *at[2] = {0};
 
     if (!images)
-        status = 1;
+        status = failed(&b->gpu.error, weft_error_set(&b->gpu.error, WEFT_ERR_MEMORY, "no memory for lines"));
     for (int hop = 0; hop < hops; hop++)
         for (int r = 1; r < b->data.world && !status; r++)
-            status = fill_row(b, p, r, hop == 1,
-                              (uint64_t *)(void *)(images + hop * p->parity_bytes + r * p->row_bytes));
-    if (status)
-        status = failed(&b->gpu.error, weft_error_set(&b->gpu.error, WEFT_ERR_MEMORY, "no memory for lines"));
+            status = loop_fill_lines(&b->gpu, p, b->data.problem.dtype, r, hop == 1, value_of, b,
+                                     images + hop * p->parity_bytes + r * p->row_bytes);
     c->loop.peers.chunks = weft_divide_up(chunks, WEFT_CUDA_LINK_LINES_CTAS);
     c->loop.peers_grid = (unsigned)weft_divide_up(chunks, c->loop.peers.chunks);
     if (!status)

@@ -1,6 +1,7 @@
 #include "bench/cuda/loop.h"
 
 #include "bench/cuda/failed.h"
+#include "core/dtype.h"
 #include "core/round.h"
 
 #include <stdlib.h>
@@ -127,6 +128,30 @@ int loop_load_peers(loop_gpu *b, loop *l, const void *const *tables, const size_
             return 1;
         base += weft_round_up_bytes(bytes[i] + 16, 128);
     }
+    return 0;
+}
+
+int loop_fill_lines(loop_gpu *gpu, const weft_cuda_packets *p, weft_dtype dtype, int peer, bool results,
+                    loop_value value, const void *context, char *inbox)
+{
+    enum { WORDS = WEFT_CUDA_LINE_BYTES / sizeof(uint64_t), HALF = WEFT_CUDA_LINE_THREADS };
+    const weft_cuda_packet_peer *slice = &p->peer[results ? peer : 0];
+    int64_t size = (int64_t)weft_dtype_size(dtype),
+            first = slice->bytes ? (slice->send - p->peer[0].send) / size : 0,
+            words = weft_divide_up(slice->bytes, weft_cuda_line_payload(true)) * (WORDS - 1);
+    uint64_t *payload = calloc((size_t)words + 1, sizeof(*payload)), *row = (uint64_t *)(void *)inbox;
+
+    if (!payload)
+        return failed(&gpu->error, weft_error_set(&gpu->error, WEFT_ERR_MEMORY, "no memory for lines"));
+    for (int64_t i = 0; i < slice->bytes / size; i++)
+        weft_element_set(dtype, payload, (size_t)i, value(context, peer, results, first + i));
+    /* A thread has word `at` and word `at` + HALF of a line, side by side. */
+    for (int64_t i = 0; i < words; i++) {
+        int64_t at = i % (WORDS - 1);
+
+        row[i / (WORDS - 1) * WORDS + at % HALF * 2 + at / HALF] = payload[i];
+    }
+    free(payload);
     return 0;
 }
 

@@ -59,6 +59,14 @@ int loop_make_memory(loop_gpu *gpu, loop *l, const size_t *operand_bytes, size_t
 int loop_load_peers(loop_gpu *gpu, loop *l, const void *const *tables, const size_t *bytes, int count,
                     void **at);
 
+/* Element `index`, counted over all slices, of what a peer sends: its own, or of what all add up to. */
+typedef double (*loop_value)(const void *context, int peer, bool result, int64_t index);
+
+/* What a peer sends in a hop as whole lines, without the run's number, as it lies in an inbox: its part of
+ * this rank's slice, or its own slice, added up. */
+int loop_fill_lines(loop_gpu *gpu, const weft_cuda_packets *p, weft_dtype dtype, int peer, bool results,
+                    loop_value value, const void *context, char *inbox);
+
 /* How many runs the peers answer from now on. All CTAs that stand for peers are there before the rank's first
  * kernel, which could take their place. */
 int loop_start_peers(loop_gpu *gpu, loop *l, const weft_cuda_executor *executor, uint32_t runs);
