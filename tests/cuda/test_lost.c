@@ -87,29 +87,60 @@ static void broken_rank(weft_group *group, void *argument)
     CHECK_HAS(weft_error(group), "failed: fake (CUDA_ERROR_UNKNOWN)");
 }
 
+/* A product, and where its operands lie. */
+typedef struct ready {
+    weft_plan *plan;
+    weft_operands operands;
+} ready;
+
+static ready make_ready(weft_group *group, const weft_problem *p)
+{
+    ready r = {0};
+    void *block = NULL;
+
+    CHECK_INT(weft_alloc(group, BLOCK_BYTES, 0, &block), WEFT_OK);
+    r.operands = operands_in(block);
+    CHECK_INT(weft_plan_create(group, p, &r.plan), WEFT_OK);
+    return r;
+}
+
 /* Rank 1 does not run. The others say so in time, and the group tells everybody from then on. */
-static void missing_rank(weft_group *group, void *argument)
+static void miss_a_run(weft_group *group)
 {
     weft_problem p = product(64, 64, 32);
-    weft_operands operands;
-    weft_plan *plan;
-    void *block;
+    ready r = make_ready(group, &p);
 
-    (void)argument;
-    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
     CHECK_INT(weft_set_deadlines(group, weft_rank(group) == 1 ? 20 : 0.3, 20), WEFT_OK);
-    CHECK_INT(weft_alloc(group, BLOCK_BYTES, 0, &block), WEFT_OK);
-    operands = operands_in(block);
-    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
-    CHECK_INT(weft_run(plan, &operands), WEFT_OK);
+    CHECK_INT(weft_run(r.plan, &r.operands), WEFT_OK);
     if (weft_rank(group) == 1)
         CHECK_INT(weft_barrier(group), WEFT_ERR_TIMEOUT); /* the others are in the run */
     else
-        CHECK_INT(weft_run(plan, &operands), WEFT_ERR_TIMEOUT);
+        CHECK_INT(weft_run(r.plan, &r.operands), WEFT_ERR_TIMEOUT);
     CHECK_HAS(weft_error(group), "for rank 1 to enter run 2");
+    CHECK_INT(weft_run(r.plan, &r.operands), WEFT_ERR_TIMEOUT);
+    weft_plan_destroy(r.plan);
+}
+
+static void missing_rank(weft_group *group, void *argument)
+{
+    (void)argument;
+    CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
+    miss_a_run(group);
     CHECK_HAS(weft_error(group), "CUDA_DEVICE_MAX_CONNECTIONS");
-    CHECK_INT(weft_run(plan, &operands), WEFT_ERR_TIMEOUT);
-    weft_plan_destroy(plan);
+}
+
+/* The same with a second group on the rank's GPU: the sentence says what may have kept the rank out. */
+static void two_groups_rank(weft_group *group, void *argument)
+{
+    weft_group *other = NULL;
+
+    (void)argument;
+    CHECK_INT(weft_group_split(group, 0, 0, &other), WEFT_OK);
+    CHECK_INT(weft_group_use_gpu(group, -1), WEFT_OK);
+    CHECK_INT(weft_group_use_gpu(other, -1), WEFT_OK);
+    miss_a_run(group);
+    CHECK_HAS(weft_error(group), "several groups on its GPU");
+    weft_group_free(other);
 }
 
 /* Rank 1 takes much longer than the deadline for its run, and the others wait for its end: while its tasks
@@ -117,47 +148,16 @@ static void missing_rank(weft_group *group, void *argument)
 static void slow_rank(weft_group *group, void *argument)
 {
     weft_problem p = product(64, 64, 32);
-    weft_operands operands;
-    weft_plan *plan;
-    void *block;
+    ready r;
 
     (void)argument;
     p.tuning.tile_m = 8;
     p.tuning.library = 2;
     CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
     CHECK_INT(weft_set_deadlines(group, 20, 2), WEFT_OK);
-    CHECK_INT(weft_alloc(group, BLOCK_BYTES, 0, &block), WEFT_OK);
-    operands = operands_in(block);
-    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
-    CHECK_INT(weft_run(plan, &operands), WEFT_OK);
-    weft_plan_destroy(plan);
-}
-
-/* The same with a second group on the rank's GPU: the sentence says what may have kept the rank out. */
-static void two_groups_rank(weft_group *group, void *argument)
-{
-    weft_problem p = product(64, 64, 32);
-    weft_operands operands;
-    weft_group *other;
-    weft_plan *plan;
-    void *block;
-
-    (void)argument;
-    CHECK_INT(weft_group_split(group, 0, 0, &other), WEFT_OK);
-    CHECK_INT(weft_group_use_gpu(group, -1), WEFT_OK);
-    CHECK_INT(weft_group_use_gpu(other, -1), WEFT_OK);
-    CHECK_INT(weft_set_deadlines(group, weft_rank(group) == 1 ? 20 : 0.3, 20), WEFT_OK);
-    CHECK_INT(weft_alloc(group, BLOCK_BYTES, 0, &block), WEFT_OK);
-    operands = operands_in(block);
-    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
-    CHECK_INT(weft_run(plan, &operands), WEFT_OK);
-    if (weft_rank(group) == 1)
-        CHECK_INT(weft_barrier(group), WEFT_ERR_TIMEOUT);
-    else
-        CHECK_INT(weft_run(plan, &operands), WEFT_ERR_TIMEOUT);
-    CHECK_HAS(weft_error(group), "several groups on its GPU");
-    weft_plan_destroy(plan);
-    weft_group_free(other);
+    r = make_ready(group, &p);
+    CHECK_INT(weft_run(r.plan, &r.operands), WEFT_OK);
+    weft_plan_destroy(r.plan);
 }
 
 static void alone(weft_group *group, void *argument)
@@ -172,27 +172,23 @@ static void alone(weft_group *group, void *argument)
 static void killed_process(int rank, void *argument)
 {
     weft_problem p = product(64, 64, 32);
-    weft_operands operands;
-    weft_group *group;
-    weft_plan *plan;
-    void *block;
+    weft_group *group = NULL;
+    ready r;
 
     (void)argument;
     CHECK_INT(weft_init(&group), WEFT_OK);
     CHECK_INT(weft_group_use_gpu(group, 0), WEFT_OK);
-    CHECK_INT(weft_alloc(group, BLOCK_BYTES, 0, &block), WEFT_OK);
-    operands = operands_in(block);
-    CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
+    r = make_ready(group, &p);
     for (int i = 0; i < 3; i++)
-        CHECK_INT(weft_run(plan, &operands), WEFT_OK);
+        CHECK_INT(weft_run(r.plan, &r.operands), WEFT_OK);
     CHECK_INT(weft_barrier(group), WEFT_OK); /* nobody is in a run that it would miss */
     if (rank == 1) {
         nanosleep(&(struct timespec){0, 20000000}, NULL);
         raise(SIGKILL);
     }
-    CHECK_INT(weft_run(plan, &operands), WEFT_ERR_PEER_DIED);
+    CHECK_INT(weft_run(r.plan, &r.operands), WEFT_ERR_PEER_DIED);
     CHECK_HAS(weft_error(group), "rank 1");
-    weft_plan_destroy(plan);
+    weft_plan_destroy(r.plan);
     weft_group_free(group);
     ranks_run(2, alone, NULL); /* the GPU still works, in this very process */
 }
