@@ -53,6 +53,17 @@ class Counting:
         return make_boxed_func(module)
 
 
+def close_gradients(model, x: torch.Tensor, got: torch.Tensor, want: torch.Tensor, **within) -> None:
+    """What a model's input and parameters get of two results for it."""
+    want.sum().backward()
+    grads, x.grad = [x.grad, *(p.grad for p in model.parameters())], None
+    model.zero_grad()
+    got.sum().backward()
+    for a, b in zip([x.grad, *(p.grad for p in model.parameters())], grads):
+        torch.testing.assert_close(*(y.full_tensor() if hasattr(y, "full_tensor") else y for y in (a, b)), **within)
+    model.zero_grad()
+
+
 def body(rank: int, inductor: bool) -> List[List[str]]:
     torch.set_num_threads(1)
     dist.init_process_group("weft")
@@ -76,13 +87,7 @@ def body(rank: int, inductor: bool) -> List[List[str]]:
                     got = compiled(x)
                 torch.testing.assert_close(got, want)
                 if train:
-                    want.sum().backward()
-                    grads, x.grad = [x.grad, *(p.grad for p in model.parameters())], None
-                    model.zero_grad()
-                    got.sum().backward()
-                    for a, b in zip([x.grad, *(p.grad for p in model.parameters())], grads):
-                        torch.testing.assert_close(a, b)
-                    model.zero_grad()
+                    close_gradients(model, x, got, want)
                 seen.append(counting.calls if found is None else [str(found.found)])
                 torch._dynamo.reset()
     finally:

@@ -405,12 +405,7 @@ def compiled(rank: int) -> None:
                 want, got = model(x), torch.compile(model, fullgraph=True)(x)
             torch.testing.assert_close(got, want, rtol=0.02, atol=0.02)
             if train:
-                want.sum().backward()
-                grads, x.grad = [x.grad, *(p.grad for p in model.parameters())], None
-                model.zero_grad()
-                got.sum().backward()
-                for a, b in zip([x.grad, *(p.grad for p in model.parameters())], grads):
-                    torch.testing.assert_close(*(y.full_tensor() if hasattr(y, "full_tensor") else y for y in (a, b)), rtol=0.05, atol=0.1)
+                test_compile.close_gradients(model, x, got, want, rtol=0.05, atol=0.1)
                 assert found.found > before, "nothing was woven for training"
             else:
                 assert found.found - before == (3 if sequence else 1), f"{found.found - before} products were woven"
