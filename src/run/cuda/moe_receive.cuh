@@ -40,18 +40,11 @@ __device__ __forceinline__ bool look_at_four(Look &look, int4 four, int j, int e
     return true;
 }
 
-/* The beginning of a list, as load_if does it, but through L1: the rest is beside it. */
+/* The beginning of a list, or none, through L1: the rest is beside it. */
 __device__ __forceinline__ int4 list_if(bool wanted, const int4 *from)
 {
     int4 x = {-1, -1, -1, -1};
-    asm volatile("{\n"
-                 ".reg .pred p;\n"
-                 "setp.ne.u32 p, %5, 0;\n"
-                 "@p ld.global.v4.s32 {%0, %1, %2, %3}, [%4];\n"
-                 "}"
-                 : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w)
-                 : "l"(from), "r"((unsigned)wanted)
-                 : "memory");
+    WEFT_LOAD4_IF("ld.global.v4.u32", x, wanted, from);
     return x;
 }
 

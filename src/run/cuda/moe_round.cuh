@@ -6,6 +6,18 @@
 #include "moe_device.h"
 #include "order.cuh"
 
+/* Four words into x, by the instruction `load`, where they are wanted. Without a branch: a load inside one is
+ * waited for where the branch ends. */
+#define WEFT_LOAD4_IF(load, x, wanted, from)                                                                 \
+    asm volatile("{\n"                                                                                       \
+                 ".reg .pred p;\n"                                                                           \
+                 "setp.ne.u32 p, %5, 0;\n"                                                                   \
+                 "@p " load " {%0, %1, %2, %3}, [%4];\n"                                                     \
+                 "}"                                                                                         \
+                 : "+r"((x).x), "+r"((x).y), "+r"((x).z), "+r"((x).w)                                        \
+                 : "l"(from), "r"((unsigned)(wanted))                                                        \
+                 : "memory")
+
 namespace
 {
 

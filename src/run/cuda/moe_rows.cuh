@@ -10,7 +10,7 @@ namespace
 
 enum { DEPTH = 4, TOGETHER = 4 }; /* loads of a thread in flight */
 
-/* A word past L1, or zero. Without a branch: a load inside one is waited for where the branch ends. */
+/* A word past L1, or zero. */
 template <class Word> __device__ __forceinline__ Word load_if(bool wanted, const Word *from)
 {
     return wanted ? __ldcg(from) : Word();
@@ -19,14 +19,7 @@ template <class Word> __device__ __forceinline__ Word load_if(bool wanted, const
 template <> __device__ __forceinline__ uint4 load_if<uint4>(bool wanted, const uint4 *from)
 {
     uint4 x = {0, 0, 0, 0};
-    asm volatile("{\n"
-                 ".reg .pred p;\n"
-                 "setp.ne.u32 p, %5, 0;\n"
-                 "@p ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-                 "}"
-                 : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w)
-                 : "l"(from), "r"((unsigned)wanted)
-                 : "memory");
+    WEFT_LOAD4_IF("ld.global.cg.v4.u32", x, wanted, from);
     return x;
 }
 
