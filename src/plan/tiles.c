@@ -275,7 +275,9 @@ void weft_plan_tiles(weft_problem *p, int world, const weft_gemm_steps *steps)
     if (!p->tuning.tile_m)
         p->tuning.tile_m = steps->m_tile;
     /* Windows of packed panels begin where a panel does. */
-    if (!p->tuning.grain_n)
+    if (p->tuning.grain_n)
+        p->tuning.grain_n = (int)weft_round_up(p->tuning.grain_n, steps->nr);
+    else
         p->tuning.tile_n = weft_round_up(p->tuning.tile_n ? p->tuning.tile_n
                                          : p->n > 0       ? p->n
                                                           : 1,

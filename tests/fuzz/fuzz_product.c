@@ -314,6 +314,7 @@ static tp_case make_ranks(uint64_t seed)
         p->tuning.chunk_k = (int64_t)pick(s, 40);
         p->tuning.raster = (int64_t)pick(s, 4);
     }
+    p->tuning.grain_n = pick(s, 3) ? 0 : (int)pick(s, 40);
     p->tuning.workers = (int)pick(s, 3);
     p->tuning.sums_stay = (int)pick(s, 2);
     p->tuning.exchange = (int)pick(s, 4);

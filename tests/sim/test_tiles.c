@@ -244,6 +244,16 @@ static void one_worker_is_left_alone(void)
     CHECK_INT(p.tuning.grain_n, 0);
 }
 
+/* A packed B is written panel by panel: a grain that cuts panels would have two tiles write one. */
+static void a_grain_is_whole_panels(void)
+{
+    weft_problem p = problem_of(WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT, &layers[1], 1024, 4, 1);
+
+    p.tuning.grain_n = (int)steps.nr + 1;
+    weft_plan_tiles(&p, 4, &steps);
+    CHECK_INT(p.tuning.grain_n, 2 * steps.nr);
+}
+
 /* What a rank finishes of a product whose sums travel between two nodes. */
 static double finishes(const weft_problem *p, int world, int rank)
 {
@@ -413,6 +423,7 @@ int main(void)
     machine.step_m = steps.mr; /* it is taken for this one */
     machine.step_n = steps.nr;
     one_worker_is_left_alone();
+    a_grain_is_whole_panels();
     one_worker_sends_while_it_multiplies();
     results_of_all_travel_dense();
     one_worker_has_whole_micro_tiles();
