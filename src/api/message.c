@@ -3,11 +3,12 @@
 #include "core/dtype.h"
 #include "run/backend.h"
 
-/* The bytes of the message, or the error. */
-static weft_status check(weft_group *group, const char *call, const void *buffer, int64_t count,
-                         weft_dtype dtype, int peer, size_t *bytes)
+#define COUNT_MOST (INT64_MAX >> 8) /* as a message says it */
+
+static weft_status check(weft_group *group, weft_entry entry, const void *buffer, int64_t count,
+                         weft_dtype dtype, int peer)
 {
-    size_t element = weft_dtype_size(dtype);
+    const char *call = weft_entry_name(entry);
     weft_status status;
 
     if (!group)
@@ -15,10 +16,11 @@ static weft_status check(weft_group *group, const char *call, const void *buffer
     status = weft_group_check(group);
     if (status != WEFT_OK)
         return status;
+    group->entry = (unsigned char)entry;
     if (!weft_backend_of(group)->send)
         return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED, "%s: a group on GPUs has no messages",
                               call);
-    if (!element || count < 0 || count > INT64_MAX / 8 || (count && !buffer))
+    if (!weft_dtype_size(dtype) || count < 0 || count > COUNT_MOST || (count && !buffer))
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                               "%s of %lld elements of %s: count must not be negative, buffer not NULL", call,
                               (long long)count, weft_dtype_name(dtype));
@@ -26,22 +28,19 @@ static weft_status check(weft_group *group, const char *call, const void *buffer
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                               "%s: %d is not another rank than rank %d of %d", call, peer, group->rank,
                               group->size);
-    *bytes = (size_t)count * element;
     return WEFT_OK;
 }
 
 weft_status weft_send(weft_group *group, const void *buffer, int64_t count, weft_dtype dtype, int to)
 {
-    size_t bytes = 0;
-    weft_status status = check(group, "weft_send", buffer, count, dtype, to, &bytes);
+    weft_status status = check(group, WEFT_ENTRY_SEND, buffer, count, dtype, to);
 
-    return status == WEFT_OK ? weft_backend_of(group)->send(group, buffer, bytes, to) : status;
+    return status == WEFT_OK ? weft_backend_of(group)->send(group, buffer, count, dtype, to) : status;
 }
 
 weft_status weft_recv(weft_group *group, void *buffer, int64_t count, weft_dtype dtype, int from)
 {
-    size_t bytes = 0;
-    weft_status status = check(group, "weft_recv", buffer, count, dtype, from, &bytes);
+    weft_status status = check(group, WEFT_ENTRY_RECV, buffer, count, dtype, from);
 
-    return status == WEFT_OK ? weft_backend_of(group)->recv(group, buffer, bytes, from) : status;
+    return status == WEFT_OK ? weft_backend_of(group)->recv(group, buffer, count, dtype, from) : status;
 }

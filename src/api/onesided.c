@@ -110,6 +110,7 @@ weft_status weft_wait_signal(weft_group *group, void *signal, uint64_t value, in
     if (from < -1 || from >= group->size)
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                               "weft_wait_signal: there is no rank %d among %d", from, group->size);
+    group->entry = WEFT_ENTRY_WAIT_SIGNAL;
     return weft_signal_wait(group, mine, value, &note);
 }
 

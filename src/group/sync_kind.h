@@ -43,6 +43,9 @@ typedef enum weft_sync_kind {
     X(GATHER, "weft_gather")                                                                                 \
     X(SCATTER, "weft_scatter")                                                                               \
     X(REDUCE, "weft_reduce")                                                                                 \
+    X(SEND, "weft_send")                                                                                     \
+    X(RECV, "weft_recv")                                                                                     \
+    X(WAIT_SIGNAL, "weft_wait_signal")                                                                       \
     X(MOE_CREATE, "weft_moe_create")                                                                         \
     X(MOE_DISPATCH_SEND, "weft_moe_dispatch_send")                                                           \
     X(MOE_DISPATCH_RECV, "weft_moe_dispatch_recv")                                                           \

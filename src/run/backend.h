@@ -71,8 +71,8 @@ typedef struct weft_backend {
     weft_status (*small_run)(weft_group *group, const weft_problem *problem, const void *send, void *recv);
     /* Collectives with counts (counted.h), and messages. NULL: there are none. */
     weft_status (*counted)(weft_group *group, const struct weft_counted_job *job);
-    weft_status (*send)(weft_group *group, const void *data, size_t bytes, int to);
-    weft_status (*recv)(weft_group *group, void *data, size_t bytes, int from);
+    weft_status (*send)(weft_group *group, const void *data, int64_t count, weft_dtype dtype, int to);
+    weft_status (*recv)(weft_group *group, void *data, int64_t count, weft_dtype dtype, int from);
     /* Mixture of experts in the backend's memory (experts.h). NULL: in host memory, by src/moe. */
     const struct weft_gpu_moe_ops *moe;
     /* Products of many experts (weft_grouped_gemm), whose sizes have been checked, in the order of the calls

@@ -18,7 +18,7 @@ typedef struct mailbox {
     weft_signal posted[WEFT_RANKS_MAX]; /* chunks that have come from a rank; only it stores */
     weft_signal taken[WEFT_RANKS_MAX];  /* chunks for a rank that it has read; only it stores */
     uint64_t received[WEFT_RANKS_MAX];  /* chunks that this rank has taken from a rank; only it reads */
-    uint64_t bytes[WEFT_RANKS_MAX];     /* of the message that a rank sends; written before its first chunk */
+    uint64_t sent[WEFT_RANKS_MAX];      /* what a rank sends (asked); written before its first chunk */
     _Alignas(WEFT_LINE_BYTES) char outbox[2][CHUNK_BYTES];
 } mailbox;
 
@@ -37,7 +37,7 @@ static bool populate_words(const weft_group *group, int of, int with)
     return weft_segment_populate(segment, &box->posted[with], sizeof(box->posted[0])) &&
            weft_segment_populate(segment, &box->taken[with], sizeof(box->taken[0])) &&
            weft_segment_populate(segment, &box->received[with], sizeof(box->received[0])) &&
-           weft_segment_populate(segment, &box->bytes[with], sizeof(box->bytes[0]));
+           weft_segment_populate(segment, &box->sent[with], sizeof(box->sent[0]));
 }
 
 /* Before the first message with a peer, and the first that this rank sends: the pages they pass through are
@@ -61,6 +61,21 @@ static weft_status prepare(weft_group *group, int peer, bool sends)
                  : weft_group_poison(group, WEFT_ERR_MEMORY,
                                      "rank %d: the system has no memory for a message %s rank %d",
                                      group->rank, sends ? "to" : "from", peer);
+}
+
+/* Of a message, in one word: elements, and their type. */
+static uint64_t asked(int64_t count, weft_dtype dtype)
+{
+    return (uint64_t)count << 8 | (uint64_t)dtype;
+}
+
+static weft_status fail_other(weft_group *group, int from, uint64_t sent, uint64_t wanted)
+{
+    return weft_group_poison(
+        group, WEFT_ERR_MISMATCH,
+        "rank %d sends %llu elements of %s to rank %d, which wants to receive %llu of %s", from,
+        (unsigned long long)(sent >> 8), weft_dtype_name((weft_dtype)(sent & 0xff)), group->rank,
+        (unsigned long long)(wanted >> 8), weft_dtype_name((weft_dtype)(wanted & 0xff)));
 }
 
 static size_t chunk_of(size_t bytes, uint64_t chunk)
@@ -96,8 +111,9 @@ static void set_there(weft_group *group, int rank, uint64_t *word, uint64_t valu
     weft_signal_store(signal, count);
 }
 
-weft_status weft_message_send(weft_group *group, const void *data, size_t bytes, int to)
+weft_status weft_message_send(weft_group *group, const void *data, int64_t count, weft_dtype dtype, int to)
 {
+    size_t bytes = (size_t)count * weft_dtype_size(dtype);
     mailbox *mine = mailbox_of(group, group->rank), *theirs = mailbox_of(group, to);
     uint64_t before, chunks = chunks_of(bytes);
     weft_wait_note note = {.op = "weft_send", .peer = to, .task = -1};
@@ -118,14 +134,15 @@ weft_status weft_message_send(weft_group *group, const void *data, size_t bytes,
         if (weft_group_far(group, to))
             weft_far_show_to(group, to, mine->outbox[i & 1], bytes ? chunk_of(bytes, i) : 0, NULL);
         /* Partner: the waits in weft_message_recv. */
-        set_there(group, to, i == 0 ? &theirs->bytes[group->rank] : NULL, bytes, &theirs->posted[group->rank],
-                  before + i + 1);
+        set_there(group, to, i == 0 ? &theirs->sent[group->rank] : NULL, asked(count, dtype),
+                  &theirs->posted[group->rank], before + i + 1);
     }
     return status == WEFT_OK ? weft_signal_wait(group, &mine->taken[to], before + chunks, &note) : status;
 }
 
-weft_status weft_message_recv(weft_group *group, void *data, size_t bytes, int from)
+weft_status weft_message_recv(weft_group *group, void *data, int64_t count, weft_dtype dtype, int from)
 {
+    size_t bytes = (size_t)count * weft_dtype_size(dtype);
     mailbox *mine = mailbox_of(group, group->rank), *theirs = mailbox_of(group, from);
     weft_wait_note note = {.op = "weft_recv", .peer = from, .task = -1};
     weft_status status = weft_group_check(group);
@@ -140,10 +157,8 @@ weft_status weft_message_recv(weft_group *group, void *data, size_t bytes, int f
         status = weft_signal_wait(group, &mine->posted[from], before + i + 1, &note);
         if (status != WEFT_OK)
             return status;
-        if (mine->bytes[from] != bytes)
-            return weft_group_poison(
-                group, WEFT_ERR_MISMATCH, "rank %d sends %llu bytes to rank %d, which wants to receive %llu",
-                from, (unsigned long long)mine->bytes[from], group->rank, (unsigned long long)bytes);
+        if (mine->sent[from] != asked(count, dtype))
+            return fail_other(group, from, mine->sent[from], asked(count, dtype));
         if (bytes)
             memcpy((char *)data + i * CHUNK_BYTES, theirs->outbox[i & 1], chunk_of(bytes, i));
         mine->received[from] = before + i + 1;

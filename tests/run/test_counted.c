@@ -229,6 +229,20 @@ static void both_send(weft_group *group, void *argument)
 {
     (void)argument;
     CHECK_INT(weft_send(group, "x", 1, WEFT_BYTE, 1 - weft_rank(group)), WEFT_ERR_MISMATCH);
+    CHECK_HAS(weft_error(group), "waited in weft_send for rank");
+    CHECK_HAS(weft_error(group), "is in weft_send, which waits for it");
+}
+
+static void other_type(weft_group *group, void *argument)
+{
+    float some[4] = {0};
+    int rank = weft_rank(group);
+
+    (void)argument;
+    CHECK_INT(rank ? weft_recv(group, some, 4, WEFT_I32, 0) : weft_send(group, some, 4, WEFT_F32, 1),
+              WEFT_ERR_MISMATCH);
+    CHECK_HAS(weft_error(group),
+              "rank 0 sends 4 elements of float32 to rank 1, which wants to receive 4 of int32");
 }
 
 static void mistakes(weft_group *group, void *argument)
@@ -275,6 +289,7 @@ int main(void)
     ranks_run(2, messages, NULL);
     ranks_run(4, messages, NULL);
     ranks_run(2, both_send, NULL);
+    ranks_run(2, other_type, NULL);
     ranks_run(2, mistakes, NULL);
     return check_report("test_run_counted");
 }

@@ -183,6 +183,7 @@ static void for_each_other(weft_group *group, void *argument)
 
     (void)argument;
     CHECK_INT(weft_wait_signal(group, signal_at(&s, 0), 1, 1 - weft_rank(group)), WEFT_ERR_MISMATCH);
+    CHECK_HAS(weft_error(group), "waited in weft_wait_signal for rank");
     CHECK_INT(weft_put(group, s.box, s.box, 8, 0), WEFT_ERR_MISMATCH); /* the group is poisoned */
 }
 

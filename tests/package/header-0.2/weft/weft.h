@@ -594,8 +594,8 @@ WEFT_API weft_status weft_reduce(weft_group *group, const void *send, void *recv
 /*
  * From one rank to another; nobody else takes part. Messages between two ranks arrive in the order they were
  * sent. weft_send returns when the receiver has the message, so two ranks that first send to each other both
- * get WEFT_ERR_MISMATCH; a message of another length than the receiver asks for is that too, and poisons the
- * group. On the CPU.
+ * get WEFT_ERR_MISMATCH; a message of another count or dtype than the receiver asks for is that too, and
+ * poisons the group. On the CPU.
  */
 WEFT_API weft_status weft_send(weft_group *group, const void *buffer, int64_t count, weft_dtype dtype,
                                int to);
