@@ -4,8 +4,8 @@
  */
 #include "core/pool.h"
 #include "support/check.h"
+#include "support/entries.h"
 
-#include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -97,18 +97,6 @@ static void workers_take_no_signals(void)
     weft_pool_destroy(pool);
 }
 
-static int thread_count(void)
-{
-    DIR *folder = opendir("/proc/self/task");
-    int count = 0;
-
-    while (folder && readdir(folder))
-        count++;
-    if (folder)
-        closedir(folder);
-    return count;
-}
-
 static int runs;
 
 /* Bodies one after another, the last first: as OpenMP does with one thread. */
@@ -122,7 +110,7 @@ static void backwards(void *context, int count, void (*body)(void *argument, int
 
 static void own_pool(void)
 {
-    int before = thread_count();
+    int before = entries_of("/proc/self/task");
     job it = {.members = MOST};
     weft_pool *pool = weft_pool_create();
 
@@ -134,7 +122,7 @@ static void own_pool(void)
     weft_pool_run(pool, MOST, work, &it);
     CHECK_INT(wrong_turns(&it), 0);
     CHECK_INT(runs, 1);
-    CHECK_INT(thread_count(), before);
+    CHECK_INT(entries_of("/proc/self/task"), before);
     CHECK_INT(weft_set_parallel(NULL, NULL, 0), WEFT_OK);
     CHECK_INT(weft_pool_threads(), 0);
     /* More members than threads: those there are do the rest. */

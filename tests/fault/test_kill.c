@@ -2,22 +2,10 @@
  * A rank is killed at a random moment, again and again: every survivor's call returns an error that names it,
  * soon, and nothing is left over.
  */
-#include <dirent.h>
 #include <errno.h>
 
 #include "fault_rank.h"
-
-static int open_descriptors(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    int count = 0;
-
-    while (folder && readdir(folder))
-        count++;
-    if (folder)
-        closedir(folder);
-    return count;
-}
+#include "support/entries.h"
 
 static int compare(const void *a, const void *b)
 {
@@ -64,7 +52,7 @@ static int kill_one(int victim, useconds_t delay_us, bool wait_for_work, double 
 int main(void)
 {
     long times = check_repeat(25, 200);
-    int before = open_descriptors(), told = 0;
+    int before = entries_of("/proc/self/fd"), told = 0;
     double *took_ms = calloc((size_t)times * FAULT_RANKS, sizeof(double));
     uint64_t seed = (uint64_t)weft_clock_ns();
     const char *soak = getenv("WEFT_SOAK");
@@ -74,7 +62,7 @@ int main(void)
                          i % 4 != 0, took_ms + told);
     CHECK_INT(waitpid(-1, NULL, WNOHANG), -1);
     CHECK_INT(errno, ECHILD);
-    CHECK_INT(open_descriptors(), before);
+    CHECK_INT(entries_of("/proc/self/fd"), before);
     qsort(took_ms, (size_t)told, sizeof(double), compare);
     if (soak && *soak == '1') {
         printf("after %ld kills survivors knew within: median %.1f ms, 99 %% %.1f ms, slowest %.1f ms\n",

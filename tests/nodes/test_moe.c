@@ -6,8 +6,6 @@
  */
 #include "support/nodes.h"
 
-#include <time.h>
-
 #include <weft/weft.h>
 
 enum { EXPERTS = 11, TOPK = 3, HIDDEN = 24, TOKENS = 40, ROUNDS = 12 };
@@ -216,7 +214,6 @@ static int be_looping(void)
     weft_moe *moe = NULL;
     weft_status status = weft_init(&group);
     tokens *t = calloc(1, sizeof(*t));
-    struct timespec now;
 
     t->x = calloc(TOKENS * HIDDEN, sizeof(float));
     if (status == WEFT_OK)
@@ -224,15 +221,10 @@ static int be_looping(void)
     for (int round = 0; status == WEFT_OK; round++) {
         draw(t, weft_rank(group), round % 1000, false);
         status = run(moe, t, false, round % 2);
-        if (round == 20 && weft_rank(group) == 0) {
-            puts("running");
-            fflush(stdout);
-        }
+        if (round == 20)
+            nodes_say_running(group);
     }
-    clock_gettime(CLOCK_REALTIME, &now);
-    printf("%lld rank %d: %s\n", (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000,
-           group ? weft_rank(group) : -1, weft_error(group));
-    fflush(stdout);
+    nodes_say_end(group);
     weft_moe_free(moe);
     weft_finalize(group);
     free(t->x);

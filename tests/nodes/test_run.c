@@ -487,19 +487,13 @@ static int be_looping(void)
     static float send[COUNT], recv[COUNT];
     weft_group *group = NULL;
     weft_status status = weft_init(&group);
-    struct timespec now;
 
     for (long i = 0; status == WEFT_OK; i++) {
         status = weft_all_reduce(group, send, recv, COUNT, WEFT_F32, WEFT_SUM);
-        if (i == 20 && weft_rank(group) == 0) {
-            puts("running");
-            fflush(stdout);
-        }
+        if (i == 20)
+            nodes_say_running(group);
     }
-    clock_gettime(CLOCK_REALTIME, &now);
-    printf("%lld rank %d: %s\n", (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000,
-           group ? weft_rank(group) : -1, weft_error(group));
-    fflush(stdout);
+    nodes_say_end(group);
     weft_finalize(group);
     return 3;
 }

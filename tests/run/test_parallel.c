@@ -3,10 +3,10 @@
  * with one thread. Every element is exact, weft starts no thread, and the workers nobody asked for are those
  * of the pool. The tiles are weft's own choice here.
  */
+#include "support/entries.h"
 #include "support/ranks.h"
 #include "tp_case.h"
 
-#include <dirent.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -51,24 +51,12 @@ static void in_turn(void *context, int count, void (*body)(void *argument, int i
         body(argument, i);
 }
 
-static int thread_count(void)
-{
-    DIR *folder = opendir("/proc/self/task");
-    int count = 0;
-
-    while (folder && readdir(folder))
-        count++;
-    if (folder)
-        closedir(folder);
-    return count;
-}
-
 /* Whether there are no more threads than before, when those that have ended are gone. */
 static bool no_more_threads(int before)
 {
-    for (int i = 0; i < 1000 && thread_count() > before; i++)
+    for (int i = 0; i < 1000 && entries_of("/proc/self/task") > before; i++)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
-    return thread_count() <= before;
+    return entries_of("/proc/self/task") <= before;
 }
 
 static void *nothing(void *argument)
@@ -220,7 +208,7 @@ int main(void)
     CHECK_INT(pthread_create(&first, NULL, nothing, NULL), 0);
     pthread_join(first, NULL);
     nanosleep(&(struct timespec){0, 10000000}, NULL);
-    before = thread_count();
+    before = entries_of("/proc/self/task");
     for (int kind = 0; kind < 2; kind++) {
         CHECK_INT(weft_set_parallel(kinds[kind], &runs, THREADS), WEFT_OK);
         for (int world = 1; world <= 2; world++) {

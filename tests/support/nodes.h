@@ -9,6 +9,7 @@
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "net/find.h"
 #include "support/procs.h"
@@ -82,6 +83,25 @@ static inline void nodes_lose_last(const char *placement, procs_body body)
 
     for (int rank = 0; rank < all.size; rank++)
         CHECK_INT(procs_wait(&all, rank), rank == all.size - 1 ? 128 + SIGKILL : 0);
+}
+
+/* Of a rank in a loop that a script watches: it works; then when and how its last call failed. */
+static inline void nodes_say_running(const weft_group *group)
+{
+    if (weft_rank(group) == 0) {
+        puts("running");
+        fflush(stdout);
+    }
+}
+
+static inline void nodes_say_end(const weft_group *group)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    printf("%lld rank %d: %s\n", (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000,
+           group ? weft_rank(group) : -1, weft_error(group));
+    fflush(stdout);
 }
 
 #endif
