@@ -35,7 +35,7 @@ typedef struct bootstrap {
     const weft_error_text *refusal; /* NULL, or why this rank comes only to tell the others */
     int fd;                         /* memory that was inherited, or -1: the ranks meet */
     uint64_t nonce;
-    weft_meeting meeting;
+    weft_rendezvous rendezvous;
     int leader, near;              /* the rank that makes the memory of this node, and how many share it */
     const weft_gatherer *gatherer; /* NULL, or how ranks that may be on several nodes meet */
     weft_nodes *nodes;             /* NULL: all are on this one */
@@ -208,7 +208,7 @@ static weft_status obtain(bootstrap *b, weft_segment *segment, weft_error_text *
         return weft_nodes_segment(b->nodes, segment, error);
     if (b->rank == b->leader)
         return weft_segment_create(b->size, false, segment, error);
-    status = weft_rendezvous_join(&b->meeting, b->rank, b->size, b->begun + b->enter_ns, &fd, &b->nonce,
+    status = weft_rendezvous_join(&b->rendezvous, b->rank, b->size, b->begun + b->enter_ns, &fd, &b->nonce,
                                   &b->connection, error);
     if (status != WEFT_OK)
         return status;
@@ -301,7 +301,7 @@ static weft_status enter_here(bootstrap *b, weft_world **world_out, weft_group *
 
     b->connection = -1;
     if (b->rank == b->leader && b->fd < 0) { /* first, so that whatever fails can be told */
-        status = weft_host_open(&b->meeting, b->size, &b->host, error);
+        status = weft_host_open(&b->rendezvous, b->size, &b->host, error);
         if (status != WEFT_OK)
             return status;
     }
@@ -347,7 +347,7 @@ static weft_status enter(bootstrap *b, weft_world **world, weft_group **group, w
         status = weft_nodes_meet(b->gatherer, b->rank, b->size, &b->nodes, error);
         if (status != WEFT_OK)
             return status;
-        b->meeting = weft_nodes_meeting(b->nodes);
+        b->rendezvous = weft_nodes_rendezvous(b->nodes);
         b->leader = weft_nodes_leader(b->nodes);
         b->near = weft_nodes_near(b->nodes);
         if (weft_nodes_count(b->nodes) == 1) {
@@ -401,7 +401,7 @@ weft_status weft_enter_launched(const weft_error_text *refusal, weft_group **gro
                     .fd = number == 0 ? launch.fd : -1,
                     .nonce = launch.nonce,
                     .gatherer = launch.nodes ? &gatherer : NULL,
-                    .meeting = weft_launcher_meeting(&launch, number)};
+                    .rendezvous = weft_launcher_rendezvous(&launch, number)};
     if (launch.nodes)
         meet = (weft_meet){.host = launch.master,
                            .port = launch.port,
@@ -476,10 +476,11 @@ weft_status weft_enter_id(const weft_id *id, int rank, int size, const weft_erro
                               "weft_group_create: these bytes are no id; weft_id_create makes one");
     if (size == 1)
         return refusal ? refusal->status : weft_enter_threads(1, group, error);
-    used = snprintf(b.meeting.name, sizeof(b.meeting.name), "weft-");
+    used = snprintf(b.rendezvous.name, sizeof(b.rendezvous.name), "weft-");
     for (size_t i = 0; i < sizeof(form.name); i++)
-        used += snprintf(b.meeting.name + used, sizeof(b.meeting.name) - (size_t)used, "%02x", form.name[i]);
-    memcpy(b.meeting.token, form.token, sizeof(form.token));
+        used += snprintf(b.rendezvous.name + used, sizeof(b.rendezvous.name) - (size_t)used, "%02x",
+                         form.name[i]);
+    memcpy(b.rendezvous.token, form.token, sizeof(form.token));
     return enter(&b, NULL, group, error);
 }
 

@@ -224,16 +224,16 @@ weft_status weft_launcher_find(weft_launch *launch, weft_error_text *error)
     return how == &dialects[0] ? inherited(launch, error) : WEFT_OK;
 }
 
-weft_meeting weft_launcher_meeting(const weft_launch *launch, int world)
+weft_rendezvous weft_launcher_rendezvous(const weft_launch *launch, int world)
 {
     uint64_t key = weft_hash(launch->key, &world, sizeof(world));
-    weft_meeting meeting = {.names = WEFT_MEETING_NAMES};
+    weft_rendezvous rendezvous = {.names = WEFT_RENDEZVOUS_NAMES};
 
-    snprintf(meeting.name, sizeof(meeting.name), "weft-%u-%016llx", (unsigned)geteuid(),
+    snprintf(rendezvous.name, sizeof(rendezvous.name), "weft-%u-%016llx", (unsigned)geteuid(),
              (unsigned long long)key);
     /* The launcher's nonce is a secret of its ranks; other launchers share none. */
-    memcpy(meeting.token, &launch->nonce, sizeof(launch->nonce));
-    return meeting;
+    memcpy(rendezvous.token, &launch->nonce, sizeof(launch->nonce));
+    return rendezvous;
 }
 
 static bool set_number(const char *name, const char *format, unsigned long long number)

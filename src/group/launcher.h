@@ -35,7 +35,7 @@ bool weft_launcher_announce_node(int rank, int size, const char *node, const cha
                                  const char *secret);
 
 /* Where the ranks of the job meet for the world that they enter as number `world`, counted from 0. */
-weft_meeting weft_launcher_meeting(const weft_launch *launch, int world);
+weft_rendezvous weft_launcher_rendezvous(const weft_launch *launch, int world);
 
 /* The other side: makes the calling process (a fresh fork) rank `rank` of the world, by its environment and
  * the descriptor it inherits. False when the environment cannot be set. */

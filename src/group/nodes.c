@@ -184,15 +184,15 @@ int weft_nodes_near(const weft_nodes *nodes)
     return nodes->near;
 }
 
-/* The world's key is random: nobody else can guess, occupy or join the meeting. */
-weft_meeting weft_nodes_meeting(const weft_nodes *nodes)
+/* The world's key is random: nobody else can guess, occupy or join the rendezvous. */
+weft_rendezvous weft_nodes_rendezvous(const weft_nodes *nodes)
 {
-    weft_meeting meeting = {0};
+    weft_rendezvous rendezvous = {0};
 
-    snprintf(meeting.name, sizeof(meeting.name), "weft-%016llx%016llx", (unsigned long long)nodes->all[0].key,
-             (unsigned long long)nodes->all[nodes->rank].node);
-    memcpy(meeting.token, &nodes->all[nodes->leader].key, sizeof(uint64_t));
-    return meeting;
+    snprintf(rendezvous.name, sizeof(rendezvous.name), "weft-%016llx%016llx",
+             (unsigned long long)nodes->all[0].key, (unsigned long long)nodes->all[nodes->rank].node);
+    memcpy(rendezvous.token, &nodes->all[nodes->leader].key, sizeof(uint64_t));
+    return rendezvous;
 }
 
 /* ---- memory --------------------------------------------------------------------------------------- */

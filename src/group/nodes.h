@@ -33,7 +33,7 @@ int weft_nodes_count(const weft_nodes *nodes);
 /* The rank that makes the memory of this rank's node, how many share it, and where they meet. */
 int weft_nodes_leader(const weft_nodes *nodes);
 int weft_nodes_near(const weft_nodes *nodes);
-weft_meeting weft_nodes_meeting(const weft_nodes *nodes);
+weft_rendezvous weft_nodes_rendezvous(const weft_nodes *nodes);
 
 /* The leader: makes the node's segment, in which ranks of other nodes count as come. */
 weft_status weft_nodes_segment(const weft_nodes *nodes, weft_segment *segment, weft_error_text *error);

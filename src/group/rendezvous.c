@@ -43,7 +43,7 @@ typedef struct visitor {
 } visitor;
 
 struct weft_host {
-    weft_meeting meeting;
+    weft_rendezvous rendezvous;
     int listener;
     int size, answered;
     weft_error_text misfit; /* why one that knew the token can never be in; status WEFT_OK: there was none */
@@ -58,20 +58,20 @@ struct weft_host {
         (result) = (call);                                                                                   \
     while ((result) < 0 && errno == EINTR)
 
-static socklen_t address_of(const weft_meeting *meeting, int number, struct sockaddr_un *address)
+static socklen_t address_of(const weft_rendezvous *rendezvous, int number, struct sockaddr_un *address)
 {
     int length;
 
     memset(address, 0, sizeof(*address));
     address->sun_family = AF_UNIX;
     length = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, number ? "%s.%d" : "%s",
-                      meeting->name, number);
+                      rendezvous->name, number);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
 
-static int names_of(const weft_meeting *meeting)
+static int names_of(const weft_rendezvous *rendezvous)
 {
-    return meeting->names > 0 ? meeting->names : 1;
+    return rendezvous->names > 0 ? rendezvous->names : 1;
 }
 
 /* Whether the other end, as it was when it connected or began to listen, has our effective user. */
@@ -88,10 +88,10 @@ static bool same_user(int connection, int *pid)
 }
 
 /* A connection to whoever listens under that number; -1 with errno set. */
-static int reach(const weft_meeting *meeting, int number)
+static int reach(const weft_rendezvous *rendezvous, int number)
 {
     struct sockaddr_un address;
-    socklen_t bytes = address_of(meeting, number, &address);
+    socklen_t bytes = address_of(rendezvous, number, &address);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), result, why;
 
     if (fd < 0)
@@ -112,8 +112,8 @@ static weft_status take_name(weft_host *host, weft_error_text *error)
 {
     struct sockaddr_un address;
 
-    for (int number = 0; number < names_of(&host->meeting); number++) {
-        socklen_t bytes = address_of(&host->meeting, number, &address);
+    for (int number = 0; number < names_of(&host->rendezvous); number++) {
+        socklen_t bytes = address_of(&host->rendezvous, number, &address);
         int there;
         bool ours;
 
@@ -122,7 +122,7 @@ static weft_status take_name(weft_host *host, weft_error_text *error)
         if (errno != EADDRINUSE)
             return weft_error_set(error, WEFT_ERR_SYSTEM, "cannot listen on socket @%s: %s",
                                   address.sun_path + 1, strerror(errno));
-        there = reach(&host->meeting, number);
+        there = reach(&host->rendezvous, number);
         ours = there < 0 ? errno != ECONNREFUSED : same_user(there, NULL);
         if (there >= 0)
             close(there);
@@ -135,10 +135,10 @@ static weft_status take_name(weft_host *host, weft_error_text *error)
     return weft_error_set(error, WEFT_ERR_LAUNCH,
                           "other users occupy all names of this job (sockets @%s and %d more); another "
                           "MASTER_PORT or job id has other names",
-                          host->meeting.name, names_of(&host->meeting) - 1);
+                          host->rendezvous.name, names_of(&host->rendezvous) - 1);
 }
 
-weft_status weft_host_open(const weft_meeting *meeting, int size, weft_host **host_out,
+weft_status weft_host_open(const weft_rendezvous *rendezvous, int size, weft_host **host_out,
                            weft_error_text *error)
 {
     weft_host *host = calloc(1, sizeof(*host));
@@ -150,10 +150,10 @@ weft_status weft_host_open(const weft_meeting *meeting, int size, weft_host **ho
         host->visitors = calloc((size_t)host->room, sizeof(*host->visitors));
     }
     if (!host || !host->polled || !host->visitors) {
-        status = weft_error_set(error, WEFT_ERR_MEMORY, "out of memory for a meeting of %d ranks", size);
+        status = weft_error_set(error, WEFT_ERR_MEMORY, "out of memory for a rendezvous of %d ranks", size);
         goto err_free;
     }
-    host->meeting = *meeting;
+    host->rendezvous = *rendezvous;
     host->size = size;
     host->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (host->listener < 0) {
@@ -162,7 +162,7 @@ weft_status weft_host_open(const weft_meeting *meeting, int size, weft_host **ho
     }
     status = take_name(host, error);
     if (status == WEFT_OK && listen(host->listener, BACKLOG) != 0)
-        status = weft_error_set(error, WEFT_ERR_SYSTEM, "cannot listen on socket @%s: %s", meeting->name,
+        status = weft_error_set(error, WEFT_ERR_SYSTEM, "cannot listen on socket @%s: %s", rendezvous->name,
                                 strerror(errno));
     if (status != WEFT_OK) {
         close(host->listener);
@@ -246,7 +246,7 @@ static bool answer_one(weft_host *host, visitor *who, const weft_segment *segmen
     if (got < 0)
         return errno == EAGAIN;
     if (got != (ssize_t)sizeof(asked) || asked.magic != REQUEST_MAGIC ||
-        memcmp(asked.token, host->meeting.token, sizeof(asked.token)) != 0)
+        memcmp(asked.token, host->rendezvous.token, sizeof(asked.token)) != 0)
         return false;
     if (judge(host, &asked, &why) != WEFT_OK)
         host->misfit = why;
@@ -334,15 +334,15 @@ static void pause_for(int64_t *pause_ns)
 }
 
 /* A connection to a process of this user under any of the names. */
-static weft_status connect_until(const weft_meeting *meeting, int rank, int64_t deadline_ns, int *connection,
-                                 weft_error_text *error)
+static weft_status connect_until(const weft_rendezvous *rendezvous, int rank, int64_t deadline_ns,
+                                 int *connection, weft_error_text *error)
 {
     int64_t begun = weft_clock_ns(), pause_ns = RETRY_NS;
     bool foreign = false;
 
     for (;;) {
-        for (int number = 0; number < names_of(meeting); number++) {
-            int fd = reach(meeting, number);
+        for (int number = 0; number < names_of(rendezvous); number++) {
+            int fd = reach(rendezvous, number);
 
             if (fd >= 0 && same_user(fd, NULL)) {
                 *connection = fd;
@@ -353,7 +353,7 @@ static weft_status connect_until(const weft_meeting *meeting, int rank, int64_t 
                 close(fd);
             } else if (errno != ECONNREFUSED && errno != EAGAIN) {
                 return weft_error_set(error, WEFT_ERR_SYSTEM, "cannot connect to socket @%s: %s",
-                                      meeting->name, strerror(errno));
+                                      rendezvous->name, strerror(errno));
             }
         }
         if (weft_clock_ns() >= deadline_ns)
@@ -361,7 +361,7 @@ static weft_status connect_until(const weft_meeting *meeting, int rank, int64_t 
                 error, WEFT_ERR_LAUNCH,
                 "rank %d waited %.1f s for rank 0, which has not come (is it on this machine? they "
                 "meet at socket @%s%s)",
-                rank, (double)(weft_clock_ns() - begun) * 1e-9, meeting->name,
+                rank, (double)(weft_clock_ns() - begun) * 1e-9, rendezvous->name,
                 foreign ? "; another user listens there" : "");
         pause_for(&pause_ns);
     }
@@ -386,7 +386,7 @@ static bool await_answer(int connection, int64_t deadline_ns)
     }
 }
 
-weft_status weft_rendezvous_join(const weft_meeting *meeting, int rank, int size, int64_t deadline_ns,
+weft_status weft_rendezvous_join(const weft_rendezvous *rendezvous, int rank, int size, int64_t deadline_ns,
                                  int *fd, uint64_t *nonce, int *connection_out, weft_error_text *error)
 {
     request asked = {.magic = REQUEST_MAGIC, .rank = rank, .size = size};
@@ -404,12 +404,12 @@ weft_status weft_rendezvous_join(const weft_meeting *meeting, int rank, int size
     int connection = -1;
     ssize_t moved;
     int64_t begun = weft_clock_ns();
-    weft_status status = connect_until(meeting, rank, deadline_ns, &connection, error);
+    weft_status status = connect_until(rendezvous, rank, deadline_ns, &connection, error);
 
     if (status != WEFT_OK)
         return status;
     snprintf(asked.version, sizeof(asked.version), "%s", weft_version());
-    memcpy(asked.token, meeting->token, sizeof(asked.token));
+    memcpy(asked.token, rendezvous->token, sizeof(asked.token));
     RETRIED(moved, send(connection, &asked, sizeof(asked), MSG_NOSIGNAL));
     if (moved == (ssize_t)sizeof(asked) && !await_answer(connection, deadline_ns)) {
         close(connection);

@@ -4,10 +4,10 @@
  * those who connect.
  *
  * Who may join. Both ends must have the same effective user and the same version of weft, and the one who
- * asks must know the meeting's token. The meeting of an id is a name and a token of random bytes: nobody who
- * was not given the id can guess, occupy or join it. The meeting of a launcher's job is a name made of what
- * the launcher tells its processes, with no secret in it: there the user is the only credential, and since
- * another user could occupy a name, there are several, and those of other users are passed over.
+ * asks must know the token. The rendezvous of an id is a name and a token of random bytes: nobody who
+ * was not given the id can guess, occupy or join it. The rendezvous of a launcher's job is a name made of
+ * what the launcher tells its processes, with no secret in it: there the user is the only credential, and
+ * since another user could occupy a name, there are several, and those of other users are passed over.
  *
  * A connection is kept from the request until the rank is in: so whoever dies in between is noticed.
  */
@@ -20,20 +20,21 @@
 #include "core/status.h"
 #include "group/segment.h"
 
-enum { WEFT_TOKEN_BYTES = 16, WEFT_MEETING_NAMES = 16 };
+enum { WEFT_TOKEN_BYTES = 16, WEFT_RENDEZVOUS_NAMES = 16 };
 
 /* Where the ranks of one world meet. */
-typedef struct weft_meeting {
+typedef struct weft_rendezvous {
     char name[64];
     unsigned char token[WEFT_TOKEN_BYTES];
     int names; /* that are tried, one after another, with a number behind; 0: the name alone, which is secret
                 */
-} weft_meeting;
+} weft_rendezvous;
 
 typedef struct weft_host weft_host;
 
-/* Rank 0: opens the meeting place of a world of `size` ranks. */
-weft_status weft_host_open(const weft_meeting *meeting, int size, weft_host **host, weft_error_text *error);
+/* Rank 0: opens the rendezvous of a world of `size` ranks. */
+weft_status weft_host_open(const weft_rendezvous *rendezvous, int size, weft_host **host,
+                           weft_error_text *error);
 
 /*
  * Rank 0: answers those who have come, with the memory, or, when `failure` is not NULL, with that. Waits at
@@ -54,7 +55,7 @@ void weft_host_close(weft_host *host);
 
 /* Other ranks: gets the memory from rank 0, which may not be there yet, until the deadline. The connection is
  * the caller's to close when it is in. */
-weft_status weft_rendezvous_join(const weft_meeting *meeting, int rank, int size, int64_t deadline_ns,
+weft_status weft_rendezvous_join(const weft_rendezvous *rendezvous, int rank, int size, int64_t deadline_ns,
                                  int *fd, uint64_t *nonce, int *connection, weft_error_text *error);
 
 #endif

@@ -278,16 +278,17 @@ static void first_fails(int rank)
     CHECK(weft_clock_ns() - begun < 20000000000); /* not the ten minutes of the enter deadline */
 }
 
-/* The meeting of an id, as weft_enter_id makes it. */
-static weft_meeting meeting_of(const weft_id *id)
+/* The rendezvous of an id, as weft_enter_id makes it. */
+static weft_rendezvous rendezvous_of(const weft_id *id)
 {
-    weft_meeting meeting = {0};
-    int used = snprintf(meeting.name, sizeof(meeting.name), "weft-");
+    weft_rendezvous rendezvous = {0};
+    int used = snprintf(rendezvous.name, sizeof(rendezvous.name), "weft-");
 
     for (int i = 0; i < 16; i++)
-        used += snprintf(meeting.name + used, sizeof(meeting.name) - (size_t)used, "%02x", id->bytes[8 + i]);
-    memcpy(meeting.token, id->bytes + 24, WEFT_TOKEN_BYTES);
-    return meeting;
+        used += snprintf(rendezvous.name + used, sizeof(rendezvous.name) - (size_t)used, "%02x",
+                         id->bytes[8 + i]);
+    memcpy(rendezvous.token, id->bytes + 24, WEFT_TOKEN_BYTES);
+    return rendezvous;
 }
 
 /* Gets the memory and dies before it is in. */
@@ -299,10 +300,10 @@ static void one_dies_coming(int rank)
     int fd, connection;
 
     if (rank == 2) {
-        weft_meeting meeting = meeting_of(&shared->ids[0]);
+        weft_rendezvous rendezvous = rendezvous_of(&shared->ids[0]);
 
         usleep(50000);
-        CHECK_INT(weft_rendezvous_join(&meeting, 2, 4, weft_clock_ns() + 10000000000, &fd, &nonce,
+        CHECK_INT(weft_rendezvous_join(&rendezvous, 2, 4, weft_clock_ns() + 10000000000, &fd, &nonce,
                                        &connection, &error),
                   WEFT_OK);
         _exit(check_failures ? 1 : 0);
@@ -315,13 +316,13 @@ static void one_dies_coming(int rank)
 }
 
 /* A connection to rank 0, as soon as it listens. */
-static int knock(const weft_meeting *meeting)
+static int knock(const weft_rendezvous *rendezvous)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(meeting->name));
+    socklen_t bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(rendezvous->name));
 
-    memcpy(address.sun_path + 1, meeting->name, strlen(meeting->name));
+    memcpy(address.sun_path + 1, rendezvous->name, strlen(rendezvous->name));
     while (connect(fd, (struct sockaddr *)&address, bytes) != 0)
         usleep(1000);
     return fd;
@@ -330,7 +331,7 @@ static int knock(const weft_meeting *meeting)
 /* A connection that says nothing, and one that does not know the token. */
 static void beside_strangers(int rank)
 {
-    weft_meeting meeting = meeting_of(&shared->ids[0]);
+    weft_rendezvous rendezvous = rendezvous_of(&shared->ids[0]);
     weft_group *group;
     int fd = -1;
 
@@ -339,9 +340,9 @@ static void beside_strangers(int rank)
         uint64_t nonce;
         int got, connection;
 
-        fd = knock(&meeting);
-        meeting.token[3] ^= 1;
-        CHECK_INT(weft_rendezvous_join(&meeting, 1, 2, weft_clock_ns() + 10000000000, &got, &nonce,
+        fd = knock(&rendezvous);
+        rendezvous.token[3] ^= 1;
+        CHECK_INT(weft_rendezvous_join(&rendezvous, 1, 2, weft_clock_ns() + 10000000000, &got, &nonce,
                                        &connection, &error),
                   WEFT_ERR_LAUNCH);
         usleep(100000);
@@ -363,7 +364,7 @@ static void another_version(int rank)
         unsigned char token[WEFT_TOKEN_BYTES];
         int32_t rank, size;
     } asked = {.magic = 0x7766742d6a6f696eu, .version = "0.0.1", .rank = 1, .size = 2};
-    weft_meeting meeting = meeting_of(&shared->ids[0]);
+    weft_rendezvous rendezvous = rendezvous_of(&shared->ids[0]);
     char answer[4096] = "";
     weft_group *group = NULL;
     int fd;
@@ -373,8 +374,8 @@ static void another_version(int rank)
         CHECK_HAS(weft_error(NULL), "rank 1 has weft 0.0.1, and rank 0 has weft");
         return;
     }
-    fd = knock(&meeting);
-    memcpy(asked.token, meeting.token, sizeof(asked.token));
+    fd = knock(&rendezvous);
+    memcpy(asked.token, rendezvous.token, sizeof(asked.token));
     CHECK_INT(send(fd, &asked, sizeof(asked), 0), sizeof(asked));
     CHECK(recv(fd, answer, sizeof(answer) - 1, 0) > 12);
     CHECK_HAS(answer + 12, "all ranks need the same");
@@ -407,14 +408,14 @@ static void gives_up(int rank)
  * late. `run` ends as it should when it goes on after `stop_us`, or, with 0, when rank 1 has given up. */
 static void first_is_stopped(body run, useconds_t stop_us)
 {
-    weft_meeting meeting;
+    weft_rendezvous rendezvous;
     pid_t first, second;
     int fd, status = 0;
 
     fresh_table();
-    meeting = meeting_of(&shared->ids[0]);
+    rendezvous = rendezvous_of(&shared->ids[0]);
     first = start(run, 0);
-    fd = knock(&meeting);
+    fd = knock(&rendezvous);
     CHECK_INT(kill(first, SIGSTOP), 0);
     CHECK_INT(waitpid(first, &status, WUNTRACED), first);
     CHECK(WIFSTOPPED(status));

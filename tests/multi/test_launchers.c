@@ -157,13 +157,13 @@ static pid_t occupy(int count)
 {
     weft_launch launch = {0};
     weft_error_text error;
-    weft_meeting meeting;
+    weft_rendezvous rendezvous;
     int ready[2];
     pid_t child;
     char byte;
 
     CHECK_INT(weft_launcher_find(&launch, &error), WEFT_OK);
-    meeting = weft_launcher_meeting(&launch, 0);
+    rendezvous = weft_launcher_rendezvous(&launch, 0);
     CHECK_INT(pipe(ready), 0);
     child = fork();
     if (child == 0) {
@@ -175,7 +175,7 @@ static pid_t occupy(int count)
             int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0), length;
 
             length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, number ? "%s.%d" : "%s",
-                              meeting.name, number);
+                              rendezvous.name, number);
             failed |= bind(fd, (struct sockaddr *)&address,
                            (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)) != 0;
             failed |= listen(fd, 8) != 0;
@@ -203,7 +203,7 @@ static void find_no_name(int rank, int size)
  * named. */
 static void names_are_taken(void)
 {
-    static const int taken[] = {1, 3, WEFT_MEETING_NAMES};
+    static const int taken[] = {1, 3, WEFT_RENDEZVOUS_NAMES};
 
     for (int i = 0; i < 3 && geteuid() == 0; i++) {
         pid_t children[2], other;
