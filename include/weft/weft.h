@@ -495,10 +495,9 @@ WEFT_API weft_status weft_run(weft_plan *plan, const weft_operands *operands);
  * on one stream, or on streams that wait for one another.
  *
  * It is collective. Operands that peers touch are told to them on the host when they are new to the plan, in
- * the same call on every rank; so is whether A of an unfused ag_gemm or D of another unfused product has gaps
- * between its lines, for then it is copied. Otherwise a kernel is put on the stream and nothing else happens,
- * so that a run whose operands are known may be captured into a CUDA graph and replayed; ranks whose replays
- * differ wait until the deadline. Then a rejected argument puts nothing on the stream, and the peers wait for
+ * the same call on every rank. Otherwise a kernel is put on the stream and nothing else happens, so that a run
+ * whose operands are known may be captured into a CUDA graph and replayed; ranks whose replays differ wait
+ * until the deadline. Then a rejected argument puts nothing on the stream, and the peers wait for
  * this rank's next call. Operands that were told in one call belong together: a run in which ranks mix those
  * of different calls ends with WEFT_ERR_MISMATCH.
  *

@@ -1,7 +1,7 @@
 /*
  * What a caller's structs have at least: never more than in version 0.2, or in the one they came with
- * (tests/package/test_frozen.py). A field that is added later does not change these; then the end of a shorter
- * struct is zero, which is its default.
+ * (tests/package/test_frozen.py). A field that is added later does not change these; then the end of a
+ * shorter struct is zero, which is its default.
  */
 #ifndef WEFT_API_LEAST_H
 #define WEFT_API_LEAST_H

@@ -302,29 +302,50 @@ static void gate_rank(weft_group *group, void *argument)
     weft_plan_destroy(plan);
 }
 
-/* Results of a run with operands in the memory of a group, which are those of every rank. */
-static void *halves_run(weft_group *group, weft_group *memory, weft_plan *plan, const weft_problem *p)
+/* From lines without gaps to lines `ld` apart, in place, or back. */
+static void spread(uint16_t *matrix, int64_t rows, int64_t cols, int64_t ld, bool back)
 {
-    size_t part = (size_t)1 << 20, elements = (size_t)(p->m * p->n);
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t row = back ? i : rows - 1 - i;
+
+        memmove(matrix + row * (back ? cols : ld), matrix + row * (back ? ld : cols),
+                (size_t)cols * sizeof(*matrix));
+    }
+}
+
+/* Results of a run with operands in the memory of a group, which are those of every rank. What the collective
+ * moves has `gap` elements between its lines on this rank. */
+static void *halves_run(weft_group *group, weft_group *memory, weft_plan *plan, const weft_problem *p,
+                        int64_t gap)
+{
+    bool gathers = p->op == WEFT_OP_AG_GEMM;
+    int64_t rows = p->op == WEFT_OP_GEMM_AR ? p->m : p->m / weft_size(group), cols = gathers ? p->k : p->n;
+    size_t part = (size_t)1 << 20;
     uint16_t *host = calloc(3, part);
     uint64_t state = 1 + (uint64_t)weft_rank(group);
     void *block = NULL;
 
     for (size_t i = 0; i < part; i++)
         host[i] = (uint16_t)(0x3f80 + check_random(&state) % 4 * 0x40); /* 1, 1.5, 2, 3 */
+    if (gathers)
+        spread(host, rows, cols, cols + gap, false);
     CHECK_INT(weft_alloc(memory, 3 * part, 0, &block), WEFT_OK);
     CHECK_INT(weft_memcpy(group, block, host, 2 * part), WEFT_OK);
     weft_operands operands = {
         .size = sizeof(operands), .a = block, .b = (char *)block + part, .d = (char *)block + 2 * part};
+    *(gathers ? &operands.lda : &operands.ldd) = cols + gap;
     for (int i = 0; i < 3; i++)
         CHECK_INT(weft_run(plan, &operands), WEFT_OK);
-    CHECK_INT(weft_memcpy(group, host, operands.d, elements * sizeof(*host)), WEFT_OK);
+    CHECK_INT(weft_memcpy(group, host, operands.d, part), WEFT_OK);
+    if (!gathers)
+        spread(host, rows, cols, cols + gap, true);
     CHECK_INT(weft_free(memory, block), WEFT_OK);
     return host;
 }
 
 /* Unfused products whose other half is a collective: operands that peers cannot reach are copied nowhere, by
  * packets and by the kernel of the arrays, but for a large D that all ranks store to; and give the same bits.
+ * So do lines with gaps, of which any rank may have some in any run, and no other knows.
  */
 static void halves_rank(weft_group *group, void *argument)
 {
@@ -352,9 +373,15 @@ static void halves_rank(weft_group *group, void *argument)
             bytes /= (size_t)world;
         CHECK_INT(weft_plan_create(group, &p, &plan), WEFT_OK);
         CHECK_INT(weft_plan_problem(plan)->tuning.exchange, 3);
-        near = halves_run(group, group, plan, &p);
-        far = halves_run(group, apart, plan, &p);
+        near = halves_run(group, group, plan, &p, 0);
+        far = halves_run(group, apart, plan, &p, 0);
         CHECK_INT(memcmp(near, far, bytes), 0);
+        for (int odd = 0; odd < world; odd++) {
+            void *gaps = halves_run(group, apart, plan, &p, i == 5 || odd == weft_rank(group) ? 8 : 0);
+
+            CHECK_INT(memcmp(near, gaps, bytes), 0);
+            free(gaps);
+        }
         CHECK_INT(memcmp(near, (char *)near + 2, bytes - 2) != 0, 1); /* not all the same */
         CHECK_INT(weft_cuda_plan_of(plan)->staging != NULL, i == 5);
         weft_plan_destroy(plan);

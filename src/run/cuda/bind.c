@@ -3,7 +3,6 @@
 
 #include "core/clock.h"
 #include "core/dtype.h"
-#include "run/cuda/halves.h"
 #include "run/cuda/journal.h"
 #include "run/given.h"
 #include "run/scales.h"
@@ -137,14 +136,11 @@ static bool is_touched(const weft_plan *plan, int role)
     return plan->part.world > 1 && plan->touched & 1u << role && plan->operand_of_role[role] >= 0;
 }
 
-/* What a meeting tells of: also whether an operand is staged that only its own rank touches: a SEND, or the
- * one of an unfused product that a collective reads or writes as one row. */
+/* What a meeting tells of: also whether a SEND is staged, which only its own rank touches. */
 static bool is_told(const weft_plan *plan, int role)
 {
-    bool alone = role == WEFT_ROLE_SEND || (weft_cuda_plan_of(plan)->collective.world &&
-                                            role == weft_cuda_halves_role(&plan->part.problem));
-
-    return is_touched(plan, role) || (alone && plan->part.world > 1 && plan->operand_of_role[role] >= 0);
+    return is_touched(plan, role) ||
+           (role == WEFT_ROLE_SEND && plan->part.world > 1 && plan->operand_of_role[role] >= 0);
 }
 
 /*
@@ -490,6 +486,8 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, const we
     together = makes_together(plan) || (meeting && !meeting->agreed);
     if (status != WEFT_OK && !together)
         return status;
+    if (status == WEFT_OK)
+        status = weft_cuda_stage_alone(plan, operands);
     if (status == WEFT_OK)
         status = lower(plan, operands, meeting, &executor);
     executor.args.meeting = meeting ? meeting->number : 0;

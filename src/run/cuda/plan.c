@@ -461,12 +461,15 @@ void weft_cuda_plan_destroy(weft_plan *plan)
 {
     const weft_cuda_driver *cu = weft_cuda_of(plan->group)->device->cu;
     weft_cuda_plan *p = weft_cuda_plan_of(plan);
+    bool done = true;
 
     if (!p)
         return;
     weft_cuda_push(weft_cuda_of(plan->group));
     for (int i = 0; i < p->bound_count; i++)
-        weft_cuda_bound_free(plan->group, &p->bound[i]);
+        done &= weft_cuda_bound_free(plan->group, &p->bound[i]);
+    if (done && p->alone)
+        cu->cuMemFreeAsync(p->alone, weft_cuda_of(plan->group)->device->uploads);
     for (int i = 0; i < WEFT_CUDA_BOUND_MAX; i++)
         if (p->bound[i].last)
             cu->cuEventDestroy(p->bound[i].last);

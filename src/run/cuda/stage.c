@@ -19,6 +19,12 @@ static bool is_halved(const weft_plan *plan, int role)
     return weft_cuda_plan_of(plan)->collective.world && role == weft_cuda_halves_role(&plan->part.problem);
 }
 
+/* Whether it does so for this rank alone, which then stages it in memory of its own: no peer need know. */
+static bool is_alone(const weft_plan *plan, int role)
+{
+    return is_halved(plan, role) && !(plan->touched & 1u << role);
+}
+
 bool weft_cuda_is_staged(const weft_plan *plan, int role, const weft_operands *operands)
 {
     int operand = plan->operand_of_role[role];
@@ -65,15 +71,35 @@ weft_given weft_cuda_staged(const weft_plan *plan, int role)
 {
     weft_given form = staged_form(plan, plan->operand_of_role[role]);
 
-    form.data = weft_cuda_plan_of(plan)->staging ? weft_cuda_staging_at(plan, role) : NULL;
+    if (is_alone(plan, role))
+        form.data = (char *)(uintptr_t)weft_cuda_plan_of(plan)->alone;
+    else
+        form.data = weft_cuda_plan_of(plan)->staging ? weft_cuda_staging_at(plan, role) : NULL;
     return form;
 }
 
-/* What peers touch, and a collective's SEND, which may have to move for RECV's sake. */
+weft_status weft_cuda_stage_alone(const weft_plan *plan, const weft_operands *operands)
+{
+    const weft_cuda_device *device = weft_cuda_of(plan->group)->device;
+    const weft_cuda_driver *cu = device->cu;
+    weft_error_text *error = &plan->group->error;
+    weft_cuda_plan *p = weft_cuda_plan_of(plan);
+    int role = weft_cuda_halves_role(&plan->part.problem);
+    weft_given form;
+
+    if (p->alone || !is_alone(plan, role) || !weft_cuda_is_staged(plan, role, operands))
+        return WEFT_OK;
+    form = staged_form(plan, plan->operand_of_role[role]);
+    WEFT_CUDA_TRY(cuMemAllocAsync(&p->alone, weft_given_span(plan, plan->operand_of_role[role], &form),
+                                  device->uploads));
+    WEFT_CUDA_TRY(cuStreamSynchronize(device->uploads));
+    return WEFT_OK;
+}
+
+/* In symmetric memory: what peers touch, and a collective's SEND, which may have to move for RECV's sake. */
 static bool may_be_staged(const weft_plan *plan, int role)
 {
-    return plan->operand_of_role[role] >= 0 &&
-           (is_collective(plan) || is_halved(plan, role) || plan->touched & 1u << role);
+    return plan->operand_of_role[role] >= 0 && (is_collective(plan) || plan->touched & 1u << role);
 }
 
 typedef struct weft_cuda_staging {
@@ -149,8 +175,10 @@ void weft_cuda_staging_free(weft_cuda_group *g)
 
 void weft_cuda_stage_bind(const weft_plan *plan, const weft_operands *operands, weft_cuda_stages *stages)
 {
+    const weft_cuda_plan *p = weft_cuda_plan_of(plan);
+
     *stages = (weft_cuda_stages){0};
-    for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT && weft_cuda_plan_of(plan)->staging; role++) {
+    for (int role = WEFT_ROLE_A; role < WEFT_ROLE_COUNT && (p->staging || p->alone); role++) {
         int operand = plan->operand_of_role[role];
         weft_given user, staged;
         int64_t element;
