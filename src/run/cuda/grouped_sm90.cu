@@ -13,8 +13,9 @@
  * the one before is almost loaded. Figures: docs/performance.md.
  */
 #include "grouped_device.h"
-#include "grouped_wgmma.cuh"
+#include "hopper.cuh"
 #include "plain.cuh"
+#include "wgmma.cuh"
 
 namespace
 {

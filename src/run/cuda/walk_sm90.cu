@@ -20,6 +20,7 @@
 #include "crew_sm90.cuh"
 #include "epilogue_sm90.cuh"
 #include "plain.cuh"
+#include "wgmma.cuh"
 
 #include <limits.h>
 
