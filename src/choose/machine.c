@@ -280,16 +280,13 @@ static bool moves_much(const weft_problem *p, int world)
 }
 
 /* Much on several nodes only by what knows nodes; on one, that is the same as others for the products that
- * scatter, and on CPUs for those that gather: GPUs copy what comes first. Where a schedule cannot run, `why`
- * says why not. */
+ * gather and those that scatter. Where a schedule cannot run, `why` says why not. */
 static bool worth_trying(const weft_machine *machine, weft_problem *candidate, int world,
                          weft_error_text *why)
 {
     bool knows = candidate->schedule == WEFT_SCHEDULE_TWO_LEVEL, several = several_nodes(machine, world);
 
-    if (knows && !several &&
-        (candidate->op == WEFT_OP_GEMM_RS ||
-         (candidate->op == WEFT_OP_AG_GEMM && machine->kind == WEFT_MACHINE_CPU)))
+    if (knows && !several && (candidate->op == WEFT_OP_GEMM_RS || candidate->op == WEFT_OP_AG_GEMM))
         return false;
     if (!knows && several && moves_much(candidate, world))
         return false;

@@ -314,17 +314,19 @@ static void direct(ag_gemm *ag)
     }
 }
 
-/* One shard by a copy lane, each piece multiplied when it has arrived. */
-static void rotate_shard(ag_gemm *ag, int rank, int copy)
+/* One shard, piece by piece, which the copy lanes take in turn: so they come in the order in which they are
+ * needed. Each is multiplied when it has arrived. */
+static void rotate_shard(ag_gemm *ag, int rank)
 {
     weft_gemm_gen *gen = &ag->gen;
     weft_builder *b = gen->builder;
     int64_t extent = shard(ag, rank).count;
-    uint32_t signal = ag->signal + (uint32_t)copy;
 
     for (int64_t batch = 0; batch < gen->problem->l; batch++) {
         for (int64_t i = 0; i < piece_count(ag, extent); i++) {
             weft_span piece = piece_of(ag, extent, i);
+            int copy = (int)(ag->bands++ % ag->copy_lanes);
+            uint32_t signal = ag->signal + (uint32_t)copy;
 
             weft_builder_task(b, gen->lanes + copy, WEFT_TASK_COPY, 0);
             weft_builder_to(b, in_gathered(ag, rank, batch, piece, gen->local_k));
@@ -536,7 +538,7 @@ static void rotating(ag_gemm *ag)
     for (int step = 1; step < gen->world && !(gen->local_k.count && local_extent(ag)); step++)
         multiply_shard(ag, weft_rotate(gen->me, step, gen->world), FROM_GATHERED, 0, 0);
     for (int step = 1; step < gen->world && !share && gen->local_k.count && local_extent(ag); step++)
-        rotate_shard(ag, weft_rotate(gen->me, step, gen->world), (step - 1) % ag->copy_lanes);
+        rotate_shard(ag, weft_rotate(gen->me, step, gen->world));
     if (share && gen->local_k.count && local_extent(ag))
         share_all(ag);
     for (int i = 0; i < ag->copy_lanes && !share; i++)

@@ -7,7 +7,7 @@ static const weft_trust figures[WEFT_TRUST_KINDS] = {
     [WEFT_TRUST_LIBRARY] = {"collectives of libraries", 30, 4.4, 22.1},
     [WEFT_TRUST_LIBRARY_NODES] = {"collectives of libraries over nodes", 4, 7.9, 12.2},
     [WEFT_TRUST_LOADS] = {"collectives by loads and stores over a link", 20, 2.3, 15.4},
-    [WEFT_TRUST_PRODUCTS] = {"weft's products over an emulated link", 60, 2.5, 13.7},
+    [WEFT_TRUST_PRODUCTS] = {"weft's products over an emulated link", 60, 2.3, 10.0},
     [WEFT_TRUST_CPU_COLLECTIVES] = {"weft's collectives on a calibrated CPU", 154, 6.3, 52},
     [WEFT_TRUST_CPU_PRODUCTS] = {"weft's products on a calibrated CPU", 72, 2.7, 12.7},
 };
