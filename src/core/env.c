@@ -6,8 +6,8 @@
 #include <string.h>
 
 static const weft_env_entry entries[WEFT_ENV_IDS] = {
-#define WEFT_ENV_ROW(name, kind, fallback, help)                                                             \
-    [WEFT_ENV_##name] = {"WEFT_" #name, WEFT_ENV_##kind, fallback, help},
+#define WEFT_ENV_ROW(name, kind, fallback, choices, help)                                                    \
+    [WEFT_ENV_##name] = {"WEFT_" #name, WEFT_ENV_##kind, fallback, choices, help},
     WEFT_ENV_TABLE(WEFT_ENV_ROW)
 #undef WEFT_ENV_ROW
 };
@@ -19,7 +19,7 @@ const weft_env_entry *weft_env_describe(weft_env_id id)
 
 const char *weft_env_kind_name(weft_env_kind kind)
 {
-    static const char *const names[] = {"bytes", "seconds", "word"};
+    static const char *const names[] = {"bytes", "seconds", "choice", "word"};
 
     return names[kind];
 }
@@ -86,9 +86,23 @@ weft_status weft_env_seconds(weft_env_id id, double *value, weft_error_text *err
     return WEFT_OK;
 }
 
+static weft_status check_choice(const weft_env_entry *entry, const char *text, weft_error_text *error)
+{
+    size_t length = strlen(text);
+
+    for (const char *at = entry->choices; *at; at += strspn(at, ", ")) {
+        size_t choice = strcspn(at, ",");
+
+        if (choice == length && memcmp(at, text, length) == 0)
+            return WEFT_OK;
+        at += choice;
+    }
+    return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s is \"%s\"; it takes one of %s", entry->name, text,
+                          entry->choices);
+}
+
 weft_status weft_env_check(weft_error_text *error)
 {
-    const char *huge = weft_env_word(WEFT_ENV_HUGE);
     weft_status status = WEFT_OK;
 
     for (int id = 0; id < WEFT_ENV_IDS && status == WEFT_OK; id++) {
@@ -99,8 +113,8 @@ weft_status weft_env_check(weft_error_text *error)
             status = weft_env_bytes((weft_env_id)id, &bytes, error);
         else if (entries[id].kind == WEFT_ENV_SECONDS)
             status = weft_env_seconds((weft_env_id)id, &seconds, error);
+        else if (entries[id].kind == WEFT_ENV_CHOICE)
+            status = check_choice(&entries[id], weft_env_word((weft_env_id)id), error);
     }
-    if (status == WEFT_OK && strcmp(huge, "auto") != 0 && strcmp(huge, "off") != 0)
-        status = weft_error_set(error, WEFT_ERR_ARGUMENT, "WEFT_HUGE is \"%s\"; it takes auto or off", huge);
     return status;
 }

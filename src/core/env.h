@@ -3,7 +3,7 @@
  * meaning. Parsing, `weft info` and the documentation come from this table.
  *
  * Kinds: BYTES takes a number with an optional K, M, G or T (powers of 1024); SECONDS a decimal number;
- * WORD a plain word that its reader checks.
+ * CHOICE one of the words before its help; WORD a plain word that its reader checks.
  */
 #ifndef WEFT_CORE_ENV_H
 #define WEFT_CORE_ENV_H
@@ -14,29 +14,31 @@
 #include "core/status.h"
 
 #define WEFT_ENV_TABLE(X)                                                                                    \
-    X(HEAP, BYTES, "",                                                                                       \
+    X(HEAP, BYTES, "", "",                                                                                   \
       "symmetric memory per rank, e.g. 512M; default: 3/4 of memory, or less under ulimit -v, divided by "   \
       "ranks")                                                                                               \
-    X(ENTER_TIMEOUT, SECONDS, "600",                                                                         \
+    X(ENTER_TIMEOUT, SECONDS, "600", "",                                                                     \
       "how long a rank waits for a peer to enter a call, and weft run for a host to start its ranks")        \
-    X(PROGRESS_TIMEOUT, SECONDS, "30", "how long a rank waits for progress once all have entered")           \
-    X(ISA, WORD, "", "instruction set of the GEMM kernels; default: the best this CPU has")                  \
-    X(HUGE, WORD, "auto", "huge pages for symmetric memory: auto or off")                                    \
-    X(NODE, WORD, "",                                                                                        \
+    X(PROGRESS_TIMEOUT, SECONDS, "30", "", "how long a rank waits for progress once all have entered")       \
+    X(ISA, WORD, "", "", "instruction set of the GEMM kernels; default: the best this CPU has")              \
+    X(HUGE, CHOICE, "auto", "auto, off", "huge pages for symmetric memory")                                  \
+    X(NODE, WORD, "", "",                                                                                    \
       "a name for the node of this rank; ranks of one machine with different names are on different nodes")  \
-    X(SECRET, WORD, "", "what ranks of several nodes prove to each other that they know when they meet")     \
-    X(NET, WORD, "auto",                                                                                     \
-      "what carries messages between nodes: tcp, ucx or auto, which is ucx where there is InfiniBand")       \
-    X(LINK_TIMEOUT, SECONDS, "4", "after this long without a word from a rank of another node it is lost")   \
-    X(CUBLASLT, WORD, "auto", "cuBLASLt for products on GPUs: auto, off, or the path of the library")        \
-    X(MACHINE, WORD, "", "machine description for `auto`: a name or a path; default: what calibrate wrote")  \
-    X(TUNE, WORD, "",                                                                                        \
+    X(SECRET, WORD, "", "", "what ranks of several nodes prove to each other that they know when they meet") \
+    X(NET, CHOICE, "auto", "auto, tcp, ucx",                                                                 \
+      "what carries messages between nodes; auto is ucx where there is InfiniBand, else tcp")                \
+    X(LINK_TIMEOUT, SECONDS, "4", "",                                                                        \
+      "after this long without a word from a rank of another node it is lost")                               \
+    X(CUBLASLT, WORD, "auto", "", "cuBLASLt for products on GPUs: auto, off, or the path of the library")    \
+    X(MACHINE, WORD, "", "",                                                                                 \
+      "machine description for `auto`: a name or a path; default: what calibrate wrote")                     \
+    X(TUNE, WORD, "", "",                                                                                    \
       "the file of `weft tune`, which `auto` goes by first, or off; default: ~/.cache/weft/tuned")
 
-typedef enum weft_env_kind { WEFT_ENV_BYTES, WEFT_ENV_SECONDS, WEFT_ENV_WORD } weft_env_kind;
+typedef enum weft_env_kind { WEFT_ENV_BYTES, WEFT_ENV_SECONDS, WEFT_ENV_CHOICE, WEFT_ENV_WORD } weft_env_kind;
 
 typedef enum weft_env_id {
-#define WEFT_ENV_ID(name, kind, fallback, help) WEFT_ENV_##name,
+#define WEFT_ENV_ID(name, kind, fallback, choices, help) WEFT_ENV_##name,
     WEFT_ENV_TABLE(WEFT_ENV_ID)
 #undef WEFT_ENV_ID
         WEFT_ENV_IDS
@@ -46,6 +48,7 @@ typedef struct weft_env_entry {
     const char *name; /* "WEFT_HEAP" */
     weft_env_kind kind;
     const char *fallback; /* as a user would write it; "" when it is derived */
+    const char *choices;  /* "auto, off"; "" for other kinds */
     const char *help;
 } weft_env_entry;
 

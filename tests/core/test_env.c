@@ -67,6 +67,24 @@ static void values(void)
     CHECK_INT(weft_env_seconds(WEFT_ENV_ENTER_TIMEOUT, &seconds, &error), WEFT_OK);
 }
 
+static void choices(void)
+{
+    static const char *const wrong[] = {"pigeon", "aut", "auto,", "tcp, ucx", ","};
+    weft_error_text error;
+
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        setenv("WEFT_NET", wrong[i], 1);
+        CHECK_INT(weft_env_check(&error), WEFT_ERR_ARGUMENT);
+        CHECK_HAS(error.text, "it takes one of auto, tcp, ucx");
+    }
+    setenv("WEFT_NET", "ucx", 1);
+    CHECK_INT(weft_env_check(&error), WEFT_OK);
+    setenv("WEFT_HUGE", "on", 1);
+    CHECK_INT(weft_env_check(&error), WEFT_ERR_ARGUMENT);
+    unsetenv("WEFT_NET");
+    unsetenv("WEFT_HUGE");
+}
+
 static void described(void)
 {
     for (int id = 0; id < WEFT_ENV_IDS; id++) {
@@ -81,6 +99,8 @@ int main(void)
 {
     sizes();
     values();
+    unsetenv("WEFT_HEAP");
+    choices();
     described();
     return check_report("test_core_env");
 }

@@ -584,9 +584,6 @@ static void check_short(void)
 
 int main(void)
 {
-    weft_error_text error;
-    weft_net *net;
-
     check_short();
     check_engine("tcp");
     check_door();
@@ -597,8 +594,5 @@ int main(void)
     setenv("UCX_RNDV_THRESH", "1k", 1);
     setenv("UCX_TLS", "tcp", 1);
     check_cut();
-    setenv("WEFT_NET", "pigeons", 1);
-    CHECK_INT(weft_net_open(RANKS, &net, &error), WEFT_ERR_ARGUMENT);
-    CHECK_HAS(error.text, "pigeons");
     return check_report("test_net");
 }

@@ -41,6 +41,8 @@ one_line 1 "cannot write to standard output" closed "$weft" bench barrier --iter
 # Settings that make no sense are said before there are ranks, once; also where ranks find them.
 one_line 2 "WEFT_HEAP is \"much\"" env WEFT_HEAP=much "$weft" bench all_reduce --bytes 64
 one_line 2 "WEFT_ENTER_TIMEOUT is" env WEFT_ENTER_TIMEOUT=1e300 "$weft" bench all_reduce --bytes 64 --peer none
+one_line 2 "WEFT_NET is" env WEFT_NET=pigeon "$weft" bench all_reduce --bytes 64
+one_line 2 "WEFT_NET is" env WEFT_NET=pigeon "$weft" run -n 2 --nodes 2 -- true
 one_line 2 "WEFT_HUGE is" env WEFT_HUGE=big "$weft" bench all_reduce --bytes 64
 one_line 2 "WEFT_ISA" env WEFT_ISA=6502 "$weft" bench gemm_rs 64 64 64
 one_line 2 "cannot read the machine description /tmp" "$weft" sim ag_gemm 64 64 64 --machine /tmp/

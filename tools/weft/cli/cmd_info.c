@@ -236,7 +236,8 @@ static void show_settings(void)
         const char *value = getenv(entry->name);
 
         printf("  %-22s %s%s (%s, default %s)\n      %s\n", entry->name, value && *value ? "= " : "",
-               value && *value ? value : "not set", weft_env_kind_name(entry->kind),
+               value && *value ? value : "not set",
+               *entry->choices ? entry->choices : weft_env_kind_name(entry->kind),
                *entry->fallback ? entry->fallback : "derived", entry->help);
     }
 }
