@@ -19,6 +19,7 @@ enum {
     CROWDED_SPIN_NS = 100,  /* the same with fewer cores than ranks */
     YIELD_NS = 400000,      /* until then yield; after that sleep */
     AT_ONCE_NS = 2000,      /* a yield that takes no longer found nobody else on this core … */
+    LONELY_YIELDS = 10,     /* … and so many of them in a row that those we wait for share another one */
     SLICE_NS = 1000000,     /* … and one that takes this long somebody who does not wait for us */
     SLEEP_FIRST_NS = 50000, /* sleeps without a futex double from this to … */
     SLEEP_POLL_MAX_NS = 500000, /* … this */
@@ -48,6 +49,7 @@ typedef struct waiter {
     int elsewhere;         /* looks in a row that found the peer in another call */
     int absent;            /* looks in a row that found it gone */
     uint64_t peer_looks;   /* that the peer had made in waits for us when we first saw one; 0: we have not */
+    int lonely;            /* yields in a row that found nobody else on this core */
 } waiter;
 
 /* Where every rank could have a core. */
@@ -301,21 +303,53 @@ int64_t weft_wait_spin(int64_t before_ns, int64_t yield_ns, bool brought)
     return before_ns > 8 * CROWDED_SPIN_NS ? before_ns / 8 : CROWDED_SPIN_NS;
 }
 
+bool weft_wait_makes_room(int *lonely, int64_t yield_ns)
+{
+    *lonely = yield_ns <= AT_ONCE_NS ? *lonely + 1 : 0;
+    if (*lonely < LONELY_YIELDS)
+        return false;
+    *lonely = 0;
+    return true;
+}
+
 int64_t weft_wait_sleep(double core)
 {
     return (int64_t)fmax(SLEEP_NS, fmin(SLEEP_CROWD_NS, SLEEP_NS / (CROWD * core)));
 }
 
-static void rest(const waiter *wait, int64_t now, int64_t *sleep_ns)
+/* Sleeps so that this core is free for a rank that stands behind another one on its own. */
+static void make_room(const waiter *wait)
+{
+    uint64_t seen = wait->signal ? weft_signal_load(wait->signal) : 0;
+
+    if (satisfied(wait))
+        return;
+    if (wait->signal)
+        weft_signal_sleep(wait->signal, seen, SLEEP_FIRST_NS);
+    else
+        nanosleep(&(struct timespec){0, SLEEP_FIRST_NS}, NULL);
+}
+
+static void yield(waiter *wait, int64_t now)
+{
+    int64_t yield_ns;
+
+    sched_yield();
+    yield_ns = weft_clock_ns() - now;
+    if (wait->group->alone)
+        spin_ns = weft_wait_spin(spin_ns, yield_ns, satisfied(wait));
+    else if (weft_wait_makes_room(&wait->lonely, yield_ns) && !wait->group->spread)
+        make_room(wait);
+}
+
+static void rest(waiter *wait, int64_t now, int64_t *sleep_ns)
 {
     int64_t elapsed = now - wait->start;
 
     if (elapsed < (wait->group->alone ? spin_ns : CROWDED_SPIN_NS))
         return;
     if (elapsed < YIELD_NS) {
-        sched_yield();
-        if (wait->group->alone)
-            spin_ns = weft_wait_spin(spin_ns, weft_clock_ns() - now, satisfied(wait));
+        yield(wait, now);
         return;
     }
     if (wait->group->spread)

@@ -52,6 +52,14 @@ weft_status weft_wait_beside(weft_group *group, weft_signal *signal, bool (*read
  */
 int64_t weft_wait_spin(int64_t before_ns, int64_t yield_ns, bool brought);
 
+/*
+ * Whether a rank of more than there are cores is to sleep for a moment, after one more yield; `lonely`, 0 at
+ * first, is counted here. Ranks that only yield stay on the cores where they are: one may have a core to
+ * itself while others take turns on theirs, and the call takes as long as those. A core without a rank that
+ * could run gets one of them from the kernel.
+ */
+bool weft_wait_makes_room(int *lonely, int64_t yield_ns);
+
 /* How long to sleep between two looks, of a rank that may count on so much of a core: what all who wait take
  * of the cores to look around must not grow with their number. */
 int64_t weft_wait_sleep(double core);

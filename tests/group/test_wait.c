@@ -164,6 +164,19 @@ static void spins_as_it_pays(void)
     CHECK_INT(spin, longest);
 }
 
+/* A rank that finds nobody else on its core again and again makes room there, once; beside another it does
+ * not. */
+static void makes_room_when_lonely(void)
+{
+    int lonely = 0, rooms = 0;
+
+    for (int yield = 0; yield < 1000; yield++)
+        CHECK(!weft_wait_makes_room(&lonely, yield % 3 ? 300 : 10000));
+    for (int yield = 0; yield < 100; yield++)
+        rooms += weft_wait_makes_room(&lonely, 300);
+    CHECK(rooms > 0 && rooms < 50);
+}
+
 /* However many wait for one, they leave it more than half of a core; and none sleeps long enough to miss a
  * death for 100 ms. */
 static void crowds_sleep(void)
@@ -185,6 +198,7 @@ int main(void)
 
     wraps();
     spins_as_it_pays();
+    makes_room_when_lonely();
     crowds_sleep();
     ranks_run(4, post_wakes, NULL);
     ranks_run(3, deadline_names, NULL);
