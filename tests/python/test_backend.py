@@ -374,6 +374,36 @@ class Own(unittest.TestCase):
 
         support.ranks(2, inside("weft", body, timeout=60))
 
+    def test_barrier_takes_the_short_way_only_where_it_may(self) -> None:
+        """A barrier that is waited for never reaches torch's wrapper; an asynchronous one, one behind a call that is under way
+        and another backend's do."""
+        from weft.torch import _collectives
+
+        def body(rank: int) -> None:
+            gloo, everybody = dist.new_group(backend="gloo"), dist.new_group([0, 1])
+            torch_way = _collectives.Collectives.barrier
+            _collectives.Collectives.barrier = None
+            for arguments in ((), (None,), (everybody,)):
+                for late in (0, 1):  # nobody leaves before everybody has come
+                    come = time.monotonic()
+                    if rank == late:
+                        time.sleep(0.05)
+                        come = time.monotonic()
+                    assert dist.barrier(*arguments) is None
+                    left, comes = time.monotonic(), [None, None]
+                    dist.all_gather_object(comes, come)
+                    assert left >= max(comes), (left, comes)
+            dist.barrier(group=gloo)
+            _collectives.Collectives.barrier = torch_way
+            x = torch.full((1 << 20,), rank + 1.0)
+            under_way = dist.all_reduce(x, async_op=True)
+            dist.barrier()
+            assert x[0] == 3
+            under_way.wait()
+            dist.barrier(async_op=True).wait()
+
+        support.ranks(2, inside("weft", body, timeout=60))
+
     def test_methods_of_a_group_in_their_short_forms(self) -> None:
         """An operation or a root in place of options, or by name, as torch's own groups take them."""
 

@@ -406,9 +406,16 @@ class Collectives(Base):
 
         return self._make(opts, outputs, call, [x for xs in lists for x in xs])
 
+    def _meet_now(self) -> bool:
+        """A barrier that is waited for. Whether no call is under way, and it is done."""
+        if self._lane.pending:
+            return False
+        self._now(lib.weft_barrier)
+        return True
+
     def barrier(self, opts: Any = None, *, timeout: Any = None) -> Work:
-        if not getattr(opts, "asyncOp", True) and not self._lane.pending:
-            return self._now(lib.weft_barrier)
+        if not getattr(opts, "asyncOp", True) and self._meet_now():
+            return DONE
         return self._make(opts, [], self.group.barrier)
 
     # What torch calls them from 2.15 on.

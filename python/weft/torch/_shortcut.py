@@ -1,4 +1,4 @@
-"""``torch.distributed.all_reduce`` of a plain tensor that is waited for, without what torch does around a backend.
+"""``torch.distributed.all_reduce`` of a plain tensor and ``barrier``, waited for, without what torch does around a backend.
 
 torch makes an object of options for each call and looks for reasons to do something else with it; with what a backend needs to read
 that object again, it takes longer than the library's whole call of a few kilobytes. So what torch calls first knows the backend's
@@ -11,7 +11,7 @@ logger of exceptions, and what changes is the function that it calls.
 from __future__ import annotations
 
 import functools
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import torch.distributed as dist
 from torch._C import _len_torch_function_stack as _function_modes  # type: ignore[attr-defined]
@@ -23,13 +23,7 @@ from ._quick import PLAIN
 _Named = type(ReduceOp.SUM)  # an operation without a factor of its own
 
 
-def install(kind: Any) -> bool:
-    """Lets calls on groups of a class take the short way. Whether torch's function is one that can be told so."""
-    cell = dict(zip(dist.all_reduce.__code__.co_freevars, dist.all_reduce.__closure__ or ())).get("func")
-    if cell is None:
-        return False
-    theirs = cell.cell_contents
-
+def _all_reduce(kind: Any, theirs: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(theirs)
     def all_reduce(tensor: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Optional[Any]:
         asked: Any = _c10d._world.default_pg if group is None else group
@@ -38,8 +32,30 @@ def install(kind: Any) -> bool:
                 return None
         return theirs(tensor, op, group, async_op)
 
-    cell.cell_contents = all_reduce
-    return True
+    return all_reduce
+
+
+def _barrier(kind: Any, theirs: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(theirs)
+    def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Optional[Any]:
+        asked: Any = _c10d._world.default_pg if group is None else group
+        if type(asked) is kind and not async_op and device_ids is None and asked._meet_now():
+            return None
+        return theirs(group, async_op, device_ids)
+
+    return barrier
+
+
+def install(kind: Any) -> bool:
+    """Lets calls on groups of a class take the short way. Whether torch's functions are ones that can be told so."""
+    told = True
+    for function, short in ((dist.all_reduce, _all_reduce), (dist.barrier, _barrier)):
+        cell = dict(zip(function.__code__.co_freevars, function.__closure__ or ())).get("func")
+        if cell is None:
+            told = False
+        else:
+            cell.cell_contents = short(kind, cell.cell_contents)
+    return told
 
 
 __all__ = ["install"]
