@@ -293,13 +293,17 @@ static int own_cpus(const weft_group *group)
 const char *bench_workers(const bench_context *context, weft_dtype dtype, bool products)
 {
     static char text[160];
-    int cpus = own_cpus(context->group), used;
+    const weft_group *group = context->group;
+    double quota = group->world->segment.header->ranks[group->seats[group->rank].world_rank].cores.quota;
+    int cpus = own_cpus(group), used;
     const weft_core *core;
     weft_error_text error;
 
     used = snprintf(text, sizeof(text), "%d worker%s a rank on %d CPU%s %s", context->threads,
                     context->threads == 1 ? "" : "s", abs(cpus), abs(cpus) == 1 ? "" : "s",
                     cpus < 0 ? "that ranks share" : "of its own");
+    if (quota > 0)
+        used += snprintf(text + used, sizeof(text) - (size_t)used, ", with a quota of %.4g CPUs", quota);
     if (products && weft_core_current(&core, &error) == WEFT_OK)
         snprintf(text + used, sizeof(text) - (size_t)used, ", kernel %s",
                  weft_core_binding(core, dtype, false)->kernel->name);
