@@ -21,9 +21,8 @@ enum {
     BEAT_NS = 500000000, /* the longest silence of a rank that is well */
     LOOK_NS = 100000000, /* between looks at the clock, and calls of the beat hook */
     LINGER_NS = 1000000000,
-    HELPED_NS = 1000000, /* a waiter that has polled within this time will again */
-    STAND_BACK_NS = 200000,
-    TURNS = 64, /* of progress while others wait for the lock */
+    STAND_BACK_NS = 1000000, /* a waiter that has polled within this time will again */
+    TURNS = 64,              /* of progress while others wait for the lock */
 };
 
 enum { ENGINE_NAME = 8 };
@@ -40,9 +39,14 @@ static void look_at_peers(weft_net *net, int64_t now)
 
         if (atomic_load_explicit(&p->state, memory_order_relaxed) != PEER_WELL)
             continue;
-        if (now - atomic_load_explicit(&p->spoken, memory_order_relaxed) >= BEAT_NS)
+        if (p->spoken)
+            p->spoken_at = now;
+        if (p->heard)
+            p->heard_at = now;
+        p->spoken = p->heard = false;
+        if (now - p->spoken_at >= BEAT_NS)
             weft_net_send_plain(net, number, KIND_BEAT);
-        if (now - atomic_load_explicit(&p->heard, memory_order_relaxed) >= net->world.silence_ns) {
+        if (now - p->heard_at >= net->world.silence_ns) {
             snprintf(why, sizeof(why), "nothing has come from it for %.1f s",
                      (double)net->world.silence_ns * 1e-9);
             weft_net_lose(net, number, why);
@@ -50,12 +54,22 @@ static void look_at_peers(weft_net *net, int64_t now)
     }
 }
 
-static bool is_helped(const weft_net *net)
+/* Until one of them has something; the first is weft_net.wake, which has nothing then. */
+static void sleep_on(struct pollfd *fds, nfds_t count, int64_t ns)
 {
-    /* Partners: weft_net_poll and weft_net_rest. */
-    int64_t polled = atomic_load_explicit(&net->polled, memory_order_relaxed);
+    uint64_t times;
 
-    return polled && weft_clock_ns() - polled < HELPED_NS;
+    if (ppoll(fds, count, &(struct timespec){0, ns}, NULL) > 0 && fds[0].revents &&
+        read(fds[0].fd, &times, sizeof(times)) < 0)
+        times = 0;
+}
+
+static void wake_thread(const weft_net *net)
+{
+    uint64_t one = 1;
+
+    if (write(net->wake, &one, sizeof(one)) < 0) /* then it looks within LOOK_NS */
+        (void)one;
 }
 
 static void make_progress(weft_net *net)
@@ -72,8 +86,8 @@ static void *work(void *argument)
     int64_t next_look = 0;
 
     while (!atomic_load_explicit(&net->stop, memory_order_relaxed)) {
-        struct pollfd fds[2] = {{.fd = net->engine->descriptor(net->handle), .events = POLLIN},
-                                {.fd = net->wake, .events = POLLIN}};
+        struct pollfd fds[2] = {{.fd = net->wake, .events = POLLIN},
+                                {.fd = net->engine->descriptor(net->handle), .events = POLLIN}};
         int64_t now = weft_clock_ns();
         bool idle = true;
 
@@ -85,16 +99,20 @@ static void *work(void *argument)
             pthread_mutex_unlock(&net->lock);
             next_look = now + LOOK_NS;
         }
-        if (is_helped(net)) {
-            nanosleep(&(struct timespec){0, STAND_BACK_NS}, NULL);
+        /* Partners: weft_net_poll and weft_net_rest: either it sees that this thread stands back, or this
+         * that there is no more help. */
+        atomic_store(&net->stands_back, true);
+        if (atomic_exchange(&net->helped, false)) {
+            sleep_on(fds, 1, STAND_BACK_NS);
             continue;
         }
+        atomic_store_explicit(&net->stands_back, false, memory_order_relaxed);
         pthread_mutex_lock(&net->lock);
         make_progress(net);
         idle = net->engine->arm(net->handle);
         pthread_mutex_unlock(&net->lock);
         if (idle)
-            poll(fds, 2, LOOK_NS / 1000000);
+            sleep_on(fds, 2, LOOK_NS);
     }
     return NULL;
 }
@@ -105,12 +123,16 @@ void weft_net_poll(weft_net *net)
         return;
     make_progress(net);
     pthread_mutex_unlock(&net->lock);
-    atomic_store_explicit(&net->polled, weft_clock_ns(), memory_order_relaxed);
+    /* Partner: work. No clock is asked: a call of few bytes polls a dozen times. */
+    atomic_store_explicit(&net->helped, true, memory_order_relaxed);
 }
 
 void weft_net_rest(weft_net *net)
 {
-    atomic_store_explicit(&net->polled, 0, memory_order_relaxed);
+    /* Partner: work. */
+    atomic_store(&net->helped, false);
+    if (atomic_load(&net->stands_back))
+        wake_thread(net);
 }
 
 bool weft_net_lost(const weft_net *net, int number)
@@ -206,7 +228,7 @@ weft_status weft_net_begin(weft_net *net, const weft_net_world *world, const voi
                                   "rank %d is reached by %.8s, and rank %d by %s: WEFT_NET=tcp on all ranks "
                                   "makes them meet",
                                   number, address, world->rank, net->address);
-        net->peers[number].heard = now;
+        net->peers[number].heard_at = now;
         net->peers[number].state = PEER_WELL;
         status = net->engine->connect(net->handle, number, address + ENGINE_NAME, error);
         if (status != WEFT_OK)
@@ -221,13 +243,10 @@ weft_status weft_net_begin(weft_net *net, const weft_net_world *world, const voi
 
 static void stop_thread(weft_net *net)
 {
-    uint64_t one = 1;
-
     if (!net->running)
         return;
     atomic_store_explicit(&net->stop, true, memory_order_relaxed);
-    if (write(net->wake, &one, sizeof(one)) < 0) /* then the thread looks within LOOK_NS */
-        (void)one;
+    wake_thread(net);
     pthread_join(net->thread, NULL);
     net->running = false;
 }

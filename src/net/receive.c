@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/clock.h"
 #include "net/wire.h"
 
 enum { AHEAD_MAX = 1 << 20 }; /* messages that may have overtaken another */
@@ -299,7 +298,7 @@ void *weft_net_place(void *context, const void *header, size_t header_bytes, siz
 
     if (!own || !is_ours(net, &m))
         return NULL;
-    atomic_store_explicit(&net->peers[m.from].heard, weft_clock_ns(), memory_order_relaxed);
+    net->peers[m.from].heard = true;
     if (rest > 0) {
         size_t ahead = read_message((const char *)header + own, rest, &first);
 

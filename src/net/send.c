@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/clock.h"
 #include "net/wire.h"
 
 /* What leaves in pieces; under the lock. */
@@ -56,7 +55,7 @@ static void depart(weft_net *net, int to, departure *d, const void *data, size_t
         d->first->number = p->sent++;
     }
     d->head.number = p->sent++;
-    atomic_store_explicit(&p->spoken, weft_clock_ns(), memory_order_relaxed);
+    p->spoken = true;
     net->engine->send(net->handle, to, &d->head, weft_message_bytes(&d->head) + d->ahead, data, bytes,
                       on_sent, d);
 }

@@ -65,11 +65,11 @@ typedef struct inbound {
 
 typedef struct peer {
     _Atomic int state;
-    uint32_t sent, next;    /* numbers; under the lock, as `waiting` */
-    inbound *waiting;       /* by number */
-    _Atomic int64_t heard;  /* when something came last */
-    _Atomic int64_t spoken; /* when something was sent last */
-    char why[96];           /* it is lost; written before the state says so */
+    uint32_t sent, next;         /* numbers; under the lock, as `waiting` */
+    inbound *waiting;            /* by number */
+    bool heard, spoken;          /* since the last look; under the lock too */
+    int64_t heard_at, spoken_at; /* at which look that was so; the thread's own */
+    char why[96];                /* it is lost; written before the state says so */
 } peer;
 
 struct weft_net {
@@ -83,8 +83,9 @@ struct weft_net {
     bool running;
     int wake; /* an eventfd that ends the thread's sleep */
     _Atomic bool stop;
-    _Atomic int64_t polled; /* when a waiter made progress last; 0: none does */
-    bool silent;            /* good-bye has been said */
+    _Atomic bool helped;      /* a waiter has made progress since the thread looked */
+    _Atomic bool stands_back; /* the thread, for that */
+    bool silent;              /* good-bye has been said */
     int size;
     weft_net_run *runs;        /* open; under the lock, as those below */
     inbound *held, **held_end; /* early messages, in the order in which they came */
