@@ -25,7 +25,7 @@ skip() {
 }
 
 nothing_left() {
-    for _ in $(seq 1 100); do
+    for _ in $(seq 1 600); do
         pgrep -f "$mark" >/dev/null || return 0
         sleep 0.05
     done
@@ -78,7 +78,7 @@ nothing_left "a rank that failed"
 for signal in TERM KILL; do
     "$weft" run --hosts first:1,second:1 "${here[@]}" -- sh -c 'echo up; sleep 30' "$mark" >"$work/out" 2>/dev/null &
     pid=$!
-    for _ in $(seq 1 200); do [ "$(grep -c up "$work/out")" = 2 ] && break; sleep 0.05; done
+    for _ in $(seq 1 1200); do [ "$(grep -c up "$work/out")" = 2 ] && break; sleep 0.05; done
     kill -$signal $pid
     wait $pid 2>/dev/null
     nothing_left "SIG$signal"

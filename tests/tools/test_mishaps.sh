@@ -142,7 +142,7 @@ for peer in none auto; do
     for victim in 1 2; do
         timeout 60 "$weft" bench all_reduce --bytes 64 --iters 1000000 --peer $peer >/dev/null 2>"$scratch/err" &
         front=$!
-        for try in $(seq 100); do
+        for try in $(seq 600); do
             ranks=$(ranks_of $front)
             [ "$(echo "$ranks" | wc -w)" = 2 ] && break
             sleep 0.05
@@ -175,7 +175,7 @@ done
 # The rows come by pipes that only the ranks can open: there is no socket to connect to.
 "$weft" bench barrier --peer none --iters 100000000 >/dev/null 2>&1 &
 front=$!
-for try in $(seq 100); do
+for try in $(seq 600); do
     [ "$(ranks_of $front | wc -l)" = 2 ] && break
     sleep 0.05
 done
@@ -207,9 +207,10 @@ shared_by()
 for victim in front keeper both late; do
     "$weft" bench ag_gemm 512 512 512 --iters 1000000 >/dev/null 2>&1 &
     front=$!
-    for try in $(seq 60); do
+    for try in $(seq 600); do
+        ranks=$(ranks_of $front | wc -l) # that mpirun starts have the directory before they are there
         directory=$(shared_by $front)
-        [ -n "$directory" ] && break
+        { [ -n "$directory" ] || [ "$ranks" = 2 ]; } && break
         sleep 0.05
     done
     keeper=$(cat /proc/$front/task/$front/children)
