@@ -181,13 +181,17 @@ static double gpu_gemm_ns(const model *m, const model_products *products, int64_
     double units = model_lane_units(m), waves = ceil(down * across / floor(units)), compute, memory;
     double deep = padded(kk, machine->step_k), busy = fmin(floor(units), down * across);
     double slices = units < 2 ? fmax(1, fmin(products->idle, deep / split_k)) : 1, sums = 0;
+    /* Units that are idle still take rows of it: a library has lower tiles where there are few. */
+    double shares = units < 2 ? fmax(1, fmin(floor(products->idle / slices),
+                                             padded(rows, machine->step_m) / (double)machine->step_m))
+                              : 1;
 
     if (slices > 1) /* their sums are written and read again, in float32 */
         sums = 8 * (double)rows * (double)cols;
     /* Every tile loads its operands by itself: that is as fast as a unit can. What caches do not catch comes
      * from the memory, which all share as they come. */
-    memory = ((bytes->a * across + bytes->b * down) / slices + bytes->kept + sums) / (unit_share(m) * busy) /
-             machine->memory_gbs;
+    memory = ((bytes->a * across / shares + bytes->b * down) / slices + (bytes->kept + sums) / shares) /
+             (unit_share(m) * busy) / machine->memory_gbs;
     out->memory_ns = (float)(((bytes->a + bytes->b) * products->reuse + bytes->kept + slices * sums) /
                              machine->memory_gbs);
     if (units >= 2) /* no unit idles because the lanes do not divide them evenly */
@@ -196,8 +200,8 @@ static double gpu_gemm_ns(const model *m, const model_products *products, int64_
         rows = unit_rows(m);
     if (across > 1) /* tiles of crews may be narrower than the description's */
         cols = weft_divide_up(cols, (int64_t)across);
-    compute =
-        waves * 2 * padded(rows, machine->step_m) * padded(cols, machine->step_n) * deep / slices / gflops;
+    compute = waves * 2 * padded(rows, machine->step_m) * padded(cols, machine->step_n) * deep / slices /
+              shares / gflops;
     compute /= crew_share(m);
     out->bound = memory > compute ? WEFT_BOUND_MEMORY : WEFT_BOUND_COMPUTE;
     out->last_share = (float)(1 / fmax(1, ceil(down * across / floor(units))));

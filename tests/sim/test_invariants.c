@@ -259,14 +259,17 @@ static void check_growth(const weft_machine *machine, int world, const weft_prob
     }
 }
 
-/* What once took longer than twice as much: DONE behind a sum, a join of lanes that nobody waits for, and
- * tiles that were even but so small that starting them took longest. */
+/* What once took longer than twice as much: DONE behind a sum, a join of lanes that nobody waits for, tiles
+ * that were even but so small that starting them took longest, and one tile where a shard each would have had
+ * several. */
 static void check_growth_of_few(void)
 {
     weft_problem rows = {.size = sizeof(rows), .op = WEFT_OP_GEMM_RS, .alpha = 1, .l = 1, .m = 2, .n = 5765};
     weft_problem packets = {.size = sizeof(packets), .op = WEFT_OP_ALL_REDUCE, .count = 17585};
     weft_problem starts = {
         .size = sizeof(starts), .op = WEFT_OP_GEMM_RS, .alpha = 1, .l = 1, .m = 98, .n = 5268};
+    weft_problem alone = {
+        .size = sizeof(alone), .op = WEFT_OP_AG_GEMM, .alpha = 1, .l = 1, .m = 100, .n = 482};
     weft_error_text error = {0};
     weft_machine machine;
 
@@ -281,6 +284,11 @@ static void check_growth_of_few(void)
     check_growth(&machine, 2, &packets);
     CHECK_INT(weft_machine_find("grace72", &machine, &error), WEFT_OK);
     check_growth(&machine, 8, &starts);
+    alone.k = 2984;
+    alone.layout = WEFT_LAYOUT_GATHER_A;
+    alone.dtype = alone.d_dtype = WEFT_F32;
+    CHECK_INT(weft_machine_find("h100x16", &machine, &error), WEFT_OK);
+    check_growth(&machine, 6, &alone);
 }
 
 static double library_us(const weft_machine *machine, int world, const weft_problem *p)
