@@ -44,7 +44,8 @@ static weft_status run(weft_group *group, weft_counted_job *job)
     group->entry = job->entry;
     if (!weft_backend_of(group)->counted) {
         weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
-                       "%s: a group on GPUs has no collectives with counts", weft_entry_name(job->entry));
+                       "%s: a group on %s has no collectives with counts", weft_entry_name(job->entry),
+                       weft_backend_of(group)->where);
         return weft_group_reject(group, WEFT_SYNC_COUNTED);
     }
     fault = fault_of(group, job);

@@ -146,8 +146,8 @@ weft_status weft_group_use_gpu(weft_group *group, int device)
         return status;
     if (group->backend || group->session) {
         weft_error_set(&group->error, WEFT_ERR_STATE,
-                       "weft_group_use_gpu: the group %s; it comes before plans and collectives",
-                       group->backend ? "is on GPUs already" : "has been used on the CPU");
+                       "weft_group_use_gpu: the group %s on %s; it comes before plans and collectives",
+                       group->backend ? "is already" : "has been used", weft_backend_of(group)->where);
         return weft_group_reject(group, WEFT_SYNC_GPU);
     }
     return weft_backend_attach(group, device);
@@ -159,7 +159,8 @@ weft_status weft_group_set_stream(weft_group *group, int ordered, void *stream)
         return weft_no_group("weft_group_set_stream");
     if (!weft_backend_of(group)->set_stream)
         return weft_error_set(&group->error, WEFT_ERR_STATE,
-                              "weft_group_set_stream: the group is on the CPU, which has no streams");
+                              "weft_group_set_stream: the group is on %s, which has no streams",
+                              weft_backend_of(group)->where);
     return weft_backend_of(group)->set_stream(group, ordered != 0, stream);
 }
 

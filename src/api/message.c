@@ -18,8 +18,8 @@ static weft_status check(weft_group *group, weft_entry entry, const void *buffer
         return status;
     group->entry = (unsigned char)entry;
     if (!weft_backend_of(group)->send)
-        return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED, "%s: a group on GPUs has no messages",
-                              call);
+        return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED, "%s: a group on %s has no messages", call,
+                              weft_backend_of(group)->where);
     if (!weft_dtype_size(dtype) || count < 0 || count > COUNT_MOST || (count && !buffer))
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                               "%s of %lld elements of %s: count must not be negative, buffer not NULL", call,

@@ -11,10 +11,19 @@
 
 #include <string.h>
 
-/* A backend that brings kernels for experts has layers of its own. */
-static const weft_moe_ops *ops_for(const weft_group *group)
+/* A backend that brings kernels for experts has layers in its own memory, one whose memory is the host's
+ * those of src/moe. NULL, with the sentence written: there are none. */
+static const weft_moe_ops *ops_for(weft_group *group, const char *call)
 {
-    return weft_backend_of(group)->moe ? &weft_moe_on_gpus : &weft_moe_on_cpu;
+    const weft_backend *backend = weft_backend_of(group);
+
+    if (backend->moe)
+        return &weft_moe_on_gpus;
+    if (backend->host_memory)
+        return &weft_moe_on_cpu;
+    weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED, "%s: a group on %s has no mixture of experts", call,
+                   backend->where);
+    return NULL;
 }
 
 static weft_status no_layer(const char *call)
@@ -58,16 +67,10 @@ weft_status weft_moe_bytes(const weft_moe_config *config, int ranks, size_t *sym
     return weft_moe_measure(&read, ranks, symmetric_bytes, private_bytes, error);
 }
 
-static const char no_experts[] = "mixture of experts of GPUs needs them on one node, with peer access";
-
-static bool has_experts(const weft_group *group)
-{
-    return weft_backend_of(group)->host_memory || weft_backend_of(group)->moe;
-}
-
 weft_status weft_moe_group_bytes(weft_group *group, const weft_moe_config *config, size_t *symmetric_bytes,
                                  size_t *private_bytes)
 {
+    const weft_moe_ops *ops;
     weft_moe_config read;
 
     if (!group)
@@ -77,13 +80,13 @@ weft_status weft_moe_group_bytes(weft_group *group, const weft_moe_config *confi
         return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
                               "weft_moe_group_bytes: config must be set by weft_moe_config_init, and neither "
                               "result be NULL");
-    if (!has_experts(group))
-        return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED, "weft_moe_group_bytes: %s", no_experts);
-    return ops_for(group)->measure(group, &read, symmetric_bytes, private_bytes);
+    ops = ops_for(group, "weft_moe_group_bytes");
+    return ops ? ops->measure(group, &read, symmetric_bytes, private_bytes) : WEFT_ERR_UNSUPPORTED;
 }
 
 weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, weft_moe **moe)
 {
+    const weft_moe_ops *ops;
     weft_moe_config read;
     weft_moe *made;
     weft_status status;
@@ -98,12 +101,11 @@ weft_status weft_moe_create(weft_group *group, const weft_moe_config *config, we
                                : "config->size is not that of weft_moe_config; weft_moe_config_init sets it");
         return weft_group_reject(group, WEFT_SYNC_AGREE);
     }
-    if (!has_experts(group))
-        return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED, "weft_moe_create: %s", no_experts);
-    status = ops_for(group)->open(group, &read, &made);
+    ops = ops_for(group, "weft_moe_create");
+    status = ops ? ops->open(group, &read, &made) : WEFT_ERR_UNSUPPORTED;
     if (status != WEFT_OK)
         return status;
-    made->ops = ops_for(group);
+    made->ops = ops;
     weft_hold(group);
     *moe = made;
     return WEFT_OK;

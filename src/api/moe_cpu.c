@@ -79,7 +79,7 @@ static weft_status forward(weft_moe_lane *lane, const weft_moe_input *input, con
                            void *y, const char *fault)
 {
     if (!fault && weft_moe_ffn_wrapped(expert))
-        fault = "the feed-forward expert was made for a layer on GPUs";
+        fault = "the feed-forward expert was made for a layer of another group";
     return weft_moe_lane_forward(lane, input, expert, y, fault);
 }
 

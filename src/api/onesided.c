@@ -139,7 +139,8 @@ static weft_status check_kernels(weft_group *group, const char *call)
     status = weft_group_check(group);
     if (status == WEFT_OK && !weft_backend_of(group)->peer_table)
         return weft_error_set(&group->error, WEFT_ERR_UNSUPPORTED,
-                              "%s: the group is on the CPU, where programs have no kernels", call);
+                              "%s: the group is on %s, where programs have no kernels", call,
+                              weft_backend_of(group)->where);
     return status;
 }
 

@@ -14,6 +14,7 @@ struct weft_gpu_moe_ops;
 
 typedef struct weft_backend {
     const char *name;
+    const char *where; /* its groups are on, in sentences: "the CPU" */
     /* One line for people: what was found here, or why the backend cannot be used. */
     void (*describe)(char *text, size_t bytes);
 

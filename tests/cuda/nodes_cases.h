@@ -53,7 +53,7 @@ static inline void nodes_errors(weft_group *group)
     CHECK(weft_peer(group, memory, 1 - me) == NULL);
     weft_moe_config_init(&config);
     CHECK_INT(weft_moe_create(group, &config, &moe), WEFT_ERR_UNSUPPORTED);
-    CHECK_HAS(weft_error(group), "one node");
+    CHECK_HAS(weft_error(group), "has no mixture of experts");
     CHECK_INT(weft_all_reduce(group, me ? memory : NULL, memory, 100, WEFT_F32, WEFT_SUM),
               me ? WEFT_ERR_PEER : WEFT_ERR_ARGUMENT);
     CHECK_INT(weft_all_reduce(group, memory, memory, 5 + me, WEFT_F32, WEFT_SUM), WEFT_ERR_MISMATCH);

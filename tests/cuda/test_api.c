@@ -42,7 +42,7 @@ static void memory_rank(weft_group *group, void *argument)
     (void)argument;
     CHECK_INT(weft_group_use_gpu(group, -1), WEFT_OK);
     CHECK_INT(weft_group_use_gpu(group, -1), WEFT_ERR_STATE);
-    CHECK_HAS(weft_error(group), "on GPUs already");
+    CHECK_HAS(weft_error(group), "is already on GPUs");
     CHECK_INT(weft_alloc(group, 1000, 0, &first), WEFT_OK);
     CHECK_INT(weft_alloc(group, 100u << 20, 1 << 20, &second), WEFT_OK); /* more than one piece */
     CHECK_INT(weft_memcpy(group, &value, second, sizeof(value)), WEFT_OK);

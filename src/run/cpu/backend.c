@@ -68,6 +68,7 @@ static weft_status cpu_small_run(weft_group *group, const weft_problem *problem,
 
 const weft_backend weft_cpu_backend = {
     .name = "cpu",
+    .where = "the CPU",
     .describe = cpu_describe,
     .detach = weft_executor_detach,
     .alloc = weft_symm_alloc_staggered,

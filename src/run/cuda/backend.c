@@ -134,6 +134,7 @@ static const weft_gpu_moe_ops moe_ops = {
 
 const weft_backend weft_cuda_backend = {
     .name = "cuda",
+    .where = "GPUs",
     .describe = describe,
     .attach = attach,
     .detach = detach,

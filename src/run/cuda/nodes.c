@@ -381,6 +381,7 @@ static weft_status nodes_grouped(weft_group *group, const weft_grouped_args *arg
 
 const weft_backend weft_cuda_nodes_backend = {
     .name = "cuda",
+    .where = "GPUs of several nodes or without access to each other's memory",
     .attach = nodes_attach,
     .detach = nodes_detach,
     .alloc = nodes_alloc,
