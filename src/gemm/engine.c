@@ -190,15 +190,18 @@ static int64_t panels_in_order(const weft_binding *bind, int64_t k, bool two)
     return two && size >= 4 ? 2 * SPREAD_LINES * 64 / (kernel->nr * size) : panels_in_l1(bind, k);
 }
 
+bool weft_job_has_groups(const weft_binding *bind, int64_t k)
+{
+    return k <= bind->kc || (bind->kernel->run_row && !panel_is_in_l1(bind));
+}
+
 int weft_gemm_order(const weft_binding *bind, int64_t m, int64_t k, bool two)
 {
     int64_t panels;
 
     if (!bind->kernel->finish || m <= WEFT_GEMM_STREAM_ROWS)
         return 0;
-    panels = k > 0 && (k <= bind->kc || (bind->kernel->run_row && !panel_is_in_l1(bind)))
-                 ? panels_in_order(bind, k, two)
-                 : 1;
+    panels = k > 0 && weft_job_has_groups(bind, k) ? panels_in_order(bind, k, two) : 1;
     return panels < GROUP_FEWEST ? 1 : (int)panels;
 }
 

@@ -105,6 +105,9 @@ static inline void weft_keep_row(const weft_kernel *kernel, char *kept, int64_t 
     }
 }
 
+/* Whether several panels of B may pass together over such a k. */
+bool weft_job_has_groups(const weft_binding *bind, int64_t k);
+
 /* Rows of sums (4 bytes each); nothing where source and destination are the same. */
 void weft_job_copy(char *to, int64_t to_ld, const char *from, int64_t from_ld, int64_t rows, int64_t cols);
 

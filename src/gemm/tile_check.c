@@ -2,6 +2,7 @@
 #include "core/dtype.h"
 #include "gemm/epilogue.h"
 #include "gemm/gemm.h"
+#include "gemm/job.h"
 
 static bool is_real(weft_dtype dtype)
 {
@@ -69,7 +70,7 @@ static weft_status check_destinations(const weft_gemm_tile *tile, weft_error_tex
     if (tile->d_in_order && (!tile->raw || tile->d_count > 1))
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "only bare sums for one destination stay in order");
     if ((tile->d_in_order || tile->acc_in_order) &&
-        (tile->order < 1 || (tile->order > 1 && tile->k > tile->bind->kc)))
+        (tile->order < 1 || (tile->order > 1 && !weft_job_has_groups(tile->bind, tile->k))))
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "no product over k = %lld has order %d",
                               (long long)tile->k, tile->order);
     for (int i = 0; i < tile->d_count; i++) {

@@ -175,6 +175,13 @@ int main(void)
             test_chain(&c, &seed);
             c.order = weft_gemm_order(c.bind, 4096, c.k, false);
             test_chain(&c, &seed);
+            /* A k so long that sums of a group wait between pieces of it. */
+            c = (chain_case){.bind = c.bind, .dtype = types[t], .packed = true, .destinations = 2};
+            c.m = 2 * steps.mr + 1;
+            c.n = 7 * steps.nr + 1;
+            c.k = (int64_t)c.bind->kc / 3 / steps.k_step * steps.k_step;
+            c.order = weft_gemm_order(c.bind, 4096, c.k, false);
+            test_chain(&c, &seed);
             /* Several k blocks, several stretches, more rows than are packed at once. Halves of bf16 are
              * exact up to 256: small values keep the sums below. */
             c = (chain_case){.bind = c.bind, .dtype = types[t], .packed = true, .destinations = 2};
@@ -189,6 +196,13 @@ int main(void)
                 c.packed = false;
                 test_chain(&c, &seed);
             }
+            /* The same in groups, where there are any over several k blocks. */
+            c = (chain_case){.bind = c.bind, .dtype = types[t], .packed = true, .destinations = 2};
+            c.m = 2 * steps.mr + 1;
+            c.n = 7 * steps.nr + 1;
+            c.k = 2 * (int64_t)c.bind->kc / steps.k_step * steps.k_step + steps.k_step;
+            c.order = weft_gemm_order(c.bind, 4096, c.k, false);
+            test_chain(&c, &seed);
         }
     }
     return check_report("chain");
