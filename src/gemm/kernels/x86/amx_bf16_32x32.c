@@ -58,6 +58,7 @@ INLINE void finish_as(int size, put_rows put, int64_t k, const void *a, const we
     row_places rows = {
         .to = {places->d[0], places->d[1]},
         .to_stride = {places->d_ld[0] * size, places->d_ld[1] * size},
+        .across = NR * size,
         .acc_stride = places->acc_ld * 4,
         .acc = places->acc,
         .size = size,

@@ -113,10 +113,11 @@ INLINE void next_step(const char *a, const char *b)
     MULTIPLY(3, 5, 7);
 }
 
-/* Where the sums of a row of micro-tiles go: rows of C or D. */
+/* Where the sums of a row of micro-tiles go: rows of C or D, or micro-tiles one after another. */
 typedef struct row_places {
     char *to[2]; /* the second may be NULL */
     int64_t to_stride[2], acc_stride;
+    int64_t across;  /* bytes from one micro-tile to the next */
     const char *acc; /* rows of sums that are added, or NULL */
     int size;        /* of an element of them */
 } row_places;
@@ -156,13 +157,13 @@ INLINE void fetch_places(const row_places *places, int64_t g, int64_t step, int6
     if (places->acc && places->acc != places->to[0])
         fetch_rows(places->acc + g * NR * 4, places->acc_stride, NR * 4, step, steps);
     for (int d = 0; d < 2 && places->to[d]; d++)
-        fetch_rows(places->to[d] + g * bytes, places->to_stride[d], bytes, step, steps);
+        fetch_rows(places->to[d] + g * places->across, places->to_stride[d], bytes, step, steps);
 }
 
 /*
  * At most ROW_PANELS micro-tiles: `start` is what they start from, or NULL; `sums` where they wait between
- * pieces of k and at the end, both micro-tiles side by side. In the end `put` takes them to `places`; without
- * `put` they leave their tiles for `places`, as sums, or stay where there are none.
+ * pieces of k, both micro-tiles side by side. They do not wait in `places`, whose lines may be in a peer's
+ * cache. In the end `put` takes them there; without it they leave their tiles for `places`, as sums.
  */
 INLINE void run_panels(int64_t steps, const char *panel_a, const weft_panels *b, const char *start,
                        char *sums, put_rows put, const row_places *places)
@@ -188,10 +189,8 @@ INLINE void run_panels(int64_t steps, const char *panel_a, const weft_panels *b,
                 /* Sums in order come from a peer and go to one, whose core may still have their lines. */
                 if (start && !p)
                     fetch_rows(start + (g + 1) * MICRO_BYTES, NR * 4, NR * 4, s - 1, here - 1);
-                if (p + here == steps && places)
+                if (p + here == steps)
                     fetch_places(places, g, s - 1, here - 1);
-                else if (p + here == steps)
-                    fetch_rows(sums + g * MICRO_BYTES, NR * 4, NR * 4, s - 1, here - 1);
                 if (put && done < MR) {
                     put(places, ready, sums + ready * MICRO_BYTES, done, done + PUT_ROWS);
                     done += PUT_ROWS;
@@ -201,8 +200,8 @@ INLINE void run_panels(int64_t steps, const char *panel_a, const weft_panels *b,
                 put(places, ready, sums + ready * MICRO_BYTES, done, MR);
             ready = g;
             done = p + here == steps ? 0 : MR;
-            if (places && !put && p + here == steps)
-                leaving = (micro_place){places->to[0] + g * NR * 4, places->to_stride[0]};
+            if (!put && p + here == steps)
+                leaving = (micro_place){places->to[0] + g * places->across, places->to_stride[0]};
             else
                 leaving = (micro_place){sums + g * MICRO_BYTES, NR * 4};
         }
@@ -235,8 +234,8 @@ INLINE void run_row_of(int64_t k, const void *a, const weft_panels *b, const cha
         weft_panels some = panels_from(b, g);
         row_places at = *places;
 
-        at.to[0] += g * NR * at.size;
-        at.to[1] = at.to[1] ? at.to[1] + g * NR * at.size : NULL;
+        at.to[0] += g * at.across;
+        at.to[1] = at.to[1] ? at.to[1] + g * at.across : NULL;
         at.acc = at.acc ? at.acc + g * NR * 4 : NULL;
         run_panels(k / K_STEP, a, &some, start ? start + g * MICRO_BYTES : NULL, sums, put, &at);
     }
@@ -255,7 +254,7 @@ INLINE void add_rows(const row_places *places, int64_t g, const char *sums, int6
 
 static void run_row(int64_t k, const void *a, const weft_panels *b, void *c, int64_t c_ld, int add)
 {
-    row_places places = {.to = {c}, .to_stride = {c_ld * 4}, .size = 4};
+    row_places places = {.to = {c}, .to_stride = {c_ld * 4}, .across = NR * 4, .size = 4};
 
     if (add) {
         places.acc = c;
@@ -284,12 +283,9 @@ static void run_ahead(int64_t k, const void *a, const void *b, void *c, int64_t 
 
 static void keep_row(int64_t k, const void *a, const weft_panels *b, const void *start, void *to)
 {
-    for (int64_t g = 0; g < b->count; g += ROW_PANELS) {
-        weft_panels some = panels_from(b, g);
+    row_places places = {.to = {to}, .to_stride = {NR * 4}, .across = MICRO_BYTES, .size = 4};
 
-        run_panels(k / K_STEP, a, &some, start ? (const char *)start + g * MICRO_BYTES : NULL,
-                   (char *)to + g * MICRO_BYTES, NULL, NULL);
-    }
+    run_row_of(k, a, b, start, NULL, &places);
 }
 
 static void keep(int64_t k, const void *a, const void *b, const void *start, void *to)
