@@ -161,6 +161,28 @@ static void send_pieces(weft_net *net, int to, const weft_net_put *put, size_t p
     pthread_mutex_unlock(&net->lock);
 }
 
+/* From where it lies, if the engine takes it before this returns. */
+static bool send_now(weft_net *net, int to, const weft_net_put *put, size_t bytes)
+{
+    peer *p = &net->peers[to];
+    message head = {.key = net->world.key, .from = (uint16_t)net->world.rank};
+    bool gone;
+
+    if (!net->engine->send_now)
+        return false;
+    write_put(net, to, put, &head);
+    pthread_mutex_lock(&net->lock);
+    head.number = p->sent;
+    gone = !net->silent && atomic_load_explicit(&p->state, memory_order_relaxed) == PEER_WELL &&
+           net->engine->send_now(net->handle, to, &head, weft_message_bytes(&head), put->from, bytes);
+    if (gone) {
+        p->sent++;
+        p->spoken = true;
+    }
+    pthread_mutex_unlock(&net->lock);
+    return gone;
+}
+
 void weft_net_send(weft_net *net, int to, const weft_net_put *put, weft_signal *finished)
 {
     size_t bytes = put->rows * put->row_bytes, piece = net->engine->piece(net->handle);
@@ -168,6 +190,8 @@ void weft_net_send(weft_net *net, int to, const weft_net_put *put, weft_signal *
     bool copied = bytes > 0 && (!finished || !dense);
     departure *d;
 
+    if (!finished && dense && send_now(net, to, put, bytes))
+        return;
     if (finished && dense && bytes > piece && (put->rows <= 1 || (size_t)put->into_pitch == put->row_bytes)) {
         send_pieces(net, to, put, piece, finished);
         return;

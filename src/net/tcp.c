@@ -162,6 +162,7 @@ const weft_engine *weft_engine_tcp(void)
         .address = tcp_address_of,
         .connect = weft_tcp_connect,
         .send = weft_tcp_send,
+        .send_now = weft_tcp_send_now,
         .piece = tcp_piece,
         .forget = tcp_forget,
         .progress = tcp_progress,

@@ -173,6 +173,13 @@ static outgoing *take_first(outgoing **first, outgoing ***last)
     return o;
 }
 
+static void await_turn(tcp_peer *p, outgoing *o)
+{
+    append(o, &p->last);
+    p->engine->waiting++;
+    weft_tcp_watch_writes(p); /* whoever sleeps on the descriptor is to know */
+}
+
 /* At once, or when its turn comes. */
 static void send_message(tcp_peer *p, outgoing *now)
 {
@@ -195,9 +202,7 @@ static void send_message(tcp_peer *p, outgoing *now)
         append(o, &p->last_lent);
         return;
     }
-    append(o, &p->last);
-    p->engine->waiting++;
-    weft_tcp_watch_writes(p); /* whoever sleeps on the descriptor is to know */
+    await_turn(p, o);
 }
 
 void weft_tcp_send(void *handle, int number, const void *header, size_t header_bytes, const void *data,
@@ -213,6 +218,41 @@ void weft_tcp_send(void *handle, int number, const void *header, size_t header_b
                     .argument = argument};
 
     send_message(p, &now);
+}
+
+static void nobody_asked(void *argument, bool whole)
+{
+    (void)argument;
+    (void)whole;
+}
+
+bool weft_tcp_send_now(void *handle, int number, const void *header, size_t header_bytes, const void *data,
+                       size_t bytes)
+{
+    tcp_peer *p = &((tcp_engine *)handle)->peers[number];
+    outgoing now = {.head = {.header_bytes = header_bytes, .kind = FRAME_MESSAGE, .bytes = bytes},
+                    .header = header,
+                    .data = data,
+                    .sent = nobody_asked};
+    outgoing *o;
+    char *kept;
+
+    if (p->state != WELL || p->first || bytes >= LEND_BYTES)
+        return false;
+    if (write_some(p, &now) || now.gone == 0)
+        return now.gone > 0;
+    o = malloc(sizeof(*o) + header_bytes + bytes);
+    if (!o) {
+        weft_tcp_lose(p, "this rank has no memory for a message to it");
+        return true;
+    }
+    *o = now;
+    kept = (char *)(o + 1);
+    o->header = memcpy(kept, header, header_bytes);
+    if (bytes)
+        o->data = memcpy(kept + header_bytes, data, bytes);
+    await_turn(p, o);
+    return true;
 }
 
 bool weft_tcp_flush(tcp_peer *p)
@@ -241,12 +281,6 @@ bool weft_tcp_flush(tcp_peer *p)
 }
 
 /* ---- receiving ------------------------------------------------------------------------------------- */
-
-static void nobody_asked(void *argument, bool whole)
-{
-    (void)argument;
-    (void)whole;
-}
 
 /* Tells the peer that what it lent has been read. */
 static void give_back(tcp_peer *p)

@@ -113,6 +113,9 @@ void weft_tcp_lose(tcp_peer *peer, const char *why);
 void weft_tcp_send(void *engine, int peer, const void *header, size_t header_bytes, const void *data,
                    size_t bytes, weft_engine_sent sent, void *argument);
 
+bool weft_tcp_send_now(void *engine, int peer, const void *header, size_t header_bytes, const void *data,
+                       size_t bytes);
+
 /* One write of those that wait. Whether more would go. */
 bool weft_tcp_flush(tcp_peer *peer);
 

@@ -252,6 +252,37 @@ static void check_lent(node nodes[RANKS])
     free(data[1]);
 }
 
+/* Bytes that may change at once may do so too where the connection takes only some of them, or none. */
+static void check_full(node nodes[RANKS])
+{
+    enum { PIECES = 32, PIECE = 200 << 10 };
+    weft_signal *there = (weft_signal *)(nodes[1].slots + STRIDE + 640);
+    char *data = malloc(PIECE);
+    bool equal = true;
+
+    pthread_mutex_lock(&nodes[1].net->lock); /* so that nobody reads */
+    for (int i = 0; i < PIECES; i++) {
+        weft_net_put put = {.into = nodes[0].slots + STRIDE + 65536 + (size_t)i * PIECE,
+                            .from = data,
+                            .rows = 1,
+                            .row_bytes = PIECE,
+                            .post_count = 1,
+                            .posts = {{nodes[0].slots + STRIDE + 640, 1}}};
+
+        for (int at = 0; at < PIECE; at++)
+            data[at] = (char)(at * 5 + at / 1000 + i);
+        weft_net_send(nodes[0].net, 1, &put, NULL);
+    }
+    pthread_mutex_unlock(&nodes[1].net->lock);
+    CHECK(wait_for(there, PIECES));
+    for (int i = 0; i < PIECES; i++)
+        for (int at = 0; at < PIECE; at++)
+            equal =
+                equal && nodes[1].slots[STRIDE + 65536 + i * PIECE + at] == (char)(at * 5 + at / 1000 + i);
+    CHECK(equal);
+    free(data);
+}
+
 static void check_words(node nodes[RANKS])
 {
     weft_net_put last = {.post_count = 1, .posts = {{nodes[1].slots + 256, 1}}};
@@ -546,6 +577,7 @@ static void check_engine(const char *name)
     check_words(nodes);
     check_marks(nodes);
     check_lent(nodes);
+    check_full(nodes);
     check_early(nodes);
     check_goodbye(nodes);
     close_pair(nodes);
