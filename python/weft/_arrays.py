@@ -47,20 +47,35 @@ def view_of(x: Any, what: str = "array") -> View:
         dtype = _TORCH_DTYPES.get(x.dtype)
         if dtype is None:
             dtype = _TORCH_DTYPES[x.dtype] = dtype_of(x.dtype)
+        if x.is_neg():
+            raise ArgumentError(f"{what} is a view that negates what is in memory; resolve_neg() gives what it says")
         return View(x.data_ptr(), tuple(x.shape), x.stride(), dtype)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(x, numpy.ndarray):
         dtype = _NUMPY_DTYPES.get(x.dtype)
         if dtype is None:
+            if not x.dtype.isnative:
+                raise TypeError(f"{what}: its elements ({x.dtype.str}) have their bytes in the order of other machines")
             dtype = _NUMPY_DTYPES[x.dtype] = dtype_of(x.dtype.name)
         size = x.itemsize
+        if x.size > 1 and any(step % size for step in x.strides):  # a field of a structured array
+            raise ArgumentError(f"{what} has strides of {x.strides} bytes, which are not whole elements of {size}")
         return View(x.__array_interface__["data"][0], x.shape, tuple(s // size for s in x.strides), dtype)
     raise TypeError(f"{what}: expected a numpy array, a torch tensor or a weft.Tensor, not {type(x).__name__}")
 
 
-def flat(x: Any, what: str) -> View:
+def _check_writable(x: Any, what: str) -> None:
+    """What results go into is not what others must not see changed: bytes, a file mapped to be read."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(x, numpy.ndarray) and not x.flags.writeable:
+        raise ArgumentError(f"{what} is read-only")
+
+
+def flat(x: Any, what: str, written: bool = False) -> View:
     """An array without gaps, as collectives take it."""
     view = view_of(x, what)
+    if written:
+        _check_writable(x, what)
     if view.strides != dense_strides(view.shape) and view.elements > 1:
         expected = dense_strides(view.shape)
         gaps = [i for i, extent in enumerate(view.shape) if extent != 1 and view.strides[i] != expected[i]]
@@ -92,13 +107,17 @@ class Matrix(NamedTuple):
     dtype: DType
 
 
-def matrix_of(x: Any, what: str) -> Matrix:
+def matrix_of(x: Any, what: str, written: bool = False) -> Matrix:
     """A matrix or a batch of matrices, row-major or transposed, as the library takes it."""
     view = view_of(x, what)
+    if written:
+        _check_writable(x, what)
     if len(view.shape) not in (2, 3):
         raise ArgumentError(f"{what} must have 2 or 3 dimensions, not {len(view.shape)}")
     rows, cols = view.shape[-2:]
     row_step, col_step = view.strides[-2:]
+    if not rows or not cols:  # whose strides say nothing
+        row_step, col_step = cols, 1
     if col_step == 1 or cols == 1:
         trans, ld = 0, max(row_step, cols) if rows > 1 else cols
     elif row_step == 1 or rows == 1:
@@ -110,6 +129,8 @@ def matrix_of(x: Any, what: str) -> Matrix:
     ):
         raise ArgumentError(f"{what} has rows that overlap; its strides are {view.strides} for the shape {view.shape}")
     batch, stride = (view.shape[0], view.strides[0]) if len(view.shape) == 3 else (1, 0)
+    if batch > 1 and not stride and rows and cols:  # 0 says to the library that they lie one after another
+        raise ArgumentError(f"{what} is one matrix {batch} times; a batch has its matrices apart (contiguous() copies them)")
     return Matrix(view.pointer, rows, cols, ld, trans, batch, stride, view.dtype)
 
 

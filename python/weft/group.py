@@ -195,6 +195,7 @@ class Group:
     def _alloc(self, size: int) -> int:
         """Collective: symmetric memory. Where it is exhausted, what is garbage on some rank may be what is missing."""
         out = C.c_void_p()
+        size = min(size, (1 << 64) - 1)  # more would be its remainder there
         try:
             self._call(lib.weft_alloc, size, 0, C.byref(out))
         except MemoryError:
@@ -284,7 +285,7 @@ class Group:
 
     def broadcast(self, buffer: Any, root: int = 0) -> Any:
         """Collective: the root's buffer to every rank's."""
-        view = _arrays.flat(buffer, "buffer")
+        view = _arrays.flat(buffer, "buffer", written=self.rank != root)
         self._call(lib.weft_broadcast, view.pointer, view.elements, view.dtype.code, root)
         return buffer
 
@@ -300,7 +301,7 @@ _interrupt.calls.update((Group._call.__code__, Group._call_on.__code__))
 
 def _pair(send: Any, recv: Any, more: int, less: int) -> Any:
     """send and recv of a collective, recv with ``more / less`` times the elements."""
-    a, b = _arrays.flat(send, "send"), _arrays.flat(recv, "recv")
+    a, b = _arrays.flat(send, "send"), _arrays.flat(recv, "recv", written=True)
     if a.dtype != b.dtype:
         raise ArgumentError(f"send is {a.dtype.name}, recv is {b.dtype.name}")
     if a.elements * more != b.elements * less:

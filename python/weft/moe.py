@@ -90,10 +90,15 @@ class MoE:
         self._moe: int = out.value or 0
         self._finalizer = group._keep(self, self._moe, lib.weft_moe_free)
         self._sent: Dict[int, Tuple[int, Any]] = {}
+        self._offset: Dict[int, List[int]] = {}  # of the entries that each lane's last dispatch brought
         ids = C.c_void_p()
         count = lib.weft_moe_local_experts(self._moe, C.byref(ids))
         self.local_experts: List[int] = list((C.c_int32 * count).from_address(ids.value)) if count else []
         """Global ids of the experts that live on this rank, ascending."""
+
+    def __deepcopy__(self, memo: Any) -> "MoE":
+        """Itself, as its group: copies of layers are routed by the same."""
+        return self
 
     def _input(self, x: Any, expert: Any, weight: Any) -> Tuple[Any, int]:
         rows = _arrays.flat(x, "x")
@@ -134,7 +139,7 @@ class MoE:
         (-1 is none; None is the routing before), ``weight`` the same of float32."""
         view = self._dispatch(x, expert, weight, lane)
         rows = int(self.stats(lane)["rows_received"]) if view.rows < 0 else view.rows
-        offset = self._read(view.offset, C.c_int64, view.experts + 1)
+        offset = self._offset[lane] = self._read(view.offset, C.c_int64, view.experts + 1)
         return Received(
             rows,
             self._read(view.source, C.c_int32, rows),
@@ -181,6 +186,8 @@ class MoE:
         out = _arrays.new_like(results, (tokens, self.hidden), self.dtype) if out is None else out
         y = self._output(out, tokens)
         places: Any = None
+        if not self.group.on_gpu:
+            self._check_results(view.elements // self.hidden, start, lane)
         if start is not None:
             on_gpu = self.group.on_gpu
             places = _arrays.flat(start, "start").pointer if on_gpu else (C.c_int64 * max(len(start), 1))(*start)
@@ -190,6 +197,19 @@ class MoE:
         del given  # in symmetric memory the tokens were read in place until here
         self._sent.pop(lane, None)
         return out
+
+    def _check_results(self, rows: int, start: Any, lane: int) -> None:
+        """There are rows for all entries, in their places."""
+        offset = self._offset.get(lane)
+        here = len(self.local_experts)
+        if start is not None and len(start) != here:
+            raise ArgumentError(f"start has {len(start)} places for {here} experts of this rank")
+        if offset is None:  # nothing was dispatched, which the library says
+            return
+        places = offset[:here] if start is None else start
+        ends = [begin + offset[j + 1] - offset[j] for j, begin in enumerate(places) if offset[j + 1] > offset[j]]
+        if any(begin < 0 for begin in places) or max(ends, default=0) > rows:
+            raise ArgumentError(f"results has {rows} rows; with these entries it needs {max(ends, default=0)}, from row 0 on")
 
     def forward(self, x: Any, expert: Any, weight: Any, experts: "FeedForward", out: Any = None, lane: int = 0) -> Any:
         """Collective: a whole round. Experts start on rows that have arrived while others are on their way."""
@@ -201,7 +221,7 @@ class MoE:
         return out
 
     def _output(self, out: Any, tokens: int) -> int:
-        view = _arrays.flat(out, "out")
+        view = _arrays.flat(out, "out", written=True)
         if view.shape != (tokens, self.hidden) or view.dtype != self.dtype:
             raise ArgumentError(
                 f"out must be {tokens} x {self.hidden} of {self.dtype.name}; it is {view.shape} of {view.dtype.name}"
@@ -273,6 +293,10 @@ class FeedForward:
         self._expert = structs["weft_moe_expert"](size=C.sizeof(structs["weft_moe_expert"]))
         check(lib.weft_moe_ffn_expert(ffn, C.byref(self._expert)))
         moe.group._keep(self, ffn, lib.weft_moe_ffn_free)
+
+    def __deepcopy__(self, memo: Any) -> "FeedForward":
+        """Itself: nobody writes into it."""
+        return self
 
 
 __all__ = ["MoE", "FeedForward", "Received"]

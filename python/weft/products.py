@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes as C
+import math
 import mmap
 from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
@@ -89,6 +90,8 @@ class Packed:
     def __init__(self, b: Any, dtype: Any = None, threads: int = 0) -> None:
         """``b`` is k x n; ``dtype`` is what is multiplied (that of b unless given)."""
         m = _arrays.matrix_of(b, "b")
+        if m.batch != 1:
+            raise ArgumentError(f"b must be one matrix, not a batch of {m.batch}")
         self.dtype: DType = dtype_of(dtype) if dtype is not None else m.dtype
         self.k, self.n = m.rows, m.cols
         args = _gemm_args(self.dtype, 1, self.n, self.k)
@@ -120,7 +123,7 @@ def _gemm_args(dtype: DType, m: int, n: int, k: int) -> Any:
 
 def _columns(act: Optional[str], n: int) -> int:
     """Columns of D that n columns of B make: half as many where gates and ups lie side by side."""
-    if act is None or not act.endswith("_gated"):
+    if not isinstance(act, str) or not act.endswith("_gated"):
         return n
     if n % 2:
         raise ArgumentError(f"{act} takes gates and ups in pairs; b has {n} columns")
@@ -188,7 +191,7 @@ def gemm(
         out = _arrays.new_like(
             a, ((batch,) if left.batch > 1 or len(_arrays.view_of(a).shape) == 3 else ()) + (left.rows, n), result
         )
-    d = _arrays.matrix_of(out, "out")
+    d = _arrays.matrix_of(out, "out", written=True)
     if (d.rows, d.cols, d.batch, d.trans) != (left.rows, n, batch, 0):
         raise ArgumentError(f"out must be row-major {left.rows} x {n} with a batch of {batch}")
     args.d, args.ldd, args.stride_d, args.d_dtype = d.pointer, d.ld, d.stride, d.dtype.code
@@ -350,7 +353,7 @@ def product(
         kind = dtype_of(out_dtype) if out_dtype is not None else result_dtype(left.dtype)
         batch = (left.batch,) if len(_arrays.view_of(a).shape) == 3 else ()
         out = _arrays.new_like(a, batch + (s.rows, s.cols), kind)
-    d = _arrays.matrix_of(out, "out")
+    d = _arrays.matrix_of(out, "out", written=True)
     if (d.rows, d.cols, d.batch, d.trans) != (s.rows, s.cols, left.batch, 0):
         raise ArgumentError(
             f"{op}: out must be row-major {s.rows} x {s.cols} with a batch of {left.batch}, not {d.rows} x {d.cols}"
@@ -367,6 +370,8 @@ def product(
     if packed:
         if packed.dtype != left.dtype:
             raise ArgumentError(f"a is {left.dtype.name}, b was packed for {packed.dtype.name}")
+        if left.batch > 1:
+            raise ArgumentError(f"a has a batch of {left.batch}, and packed weights are one matrix")
         operands.b = packed.pointer
         problem.b_form = constants["WEFT_B_PREPACKED"]
     else:
@@ -400,6 +405,28 @@ def product(
 # ---- plans ------------------------------------------------------------------------------------------------
 
 
+def _stored(p: Any, group: Group) -> Dict[str, Tuple[int, ...]]:
+    """What of a problem's matrices this rank has, as they are stored; of a vector or a collective's buffer, its elements."""
+    w, r = group.size, group.rank
+    if p.op > OPS["gemm_as"]:
+        wide = {OPS["all_gather"]: (1, w), OPS["reduce_scatter"]: (w, 1), OPS["all_to_all"]: (w, w)}.get(p.op, (1, 1))
+        return {"send": (p.count * wide[0],), "recv": (p.count * wide[1],)}
+    m, n, k = (part(e, w, r, g or 1)[1] for e, g in ((p.m, p.granule_m), (p.n, p.granule_n), (p.k, p.granule_k)))
+    layout = next((name for name, value in LAYOUTS.items() if value == p.layout), "")
+    if p.op == OPS["gemm_as"]:
+        a, b, d = (p.m, p.k), (p.k, n), (p.m, p.n)
+    elif p.op == OPS["ag_gemm"]:
+        a = (p.m, k) if layout == "gather_a_k" else (m, p.k)
+        b = (k, p.n) if layout == "gather_b_k" else (p.k, n)
+        d = (m, p.n) if layout.startswith("gather_b") else (p.m, n)
+    else:
+        a, b = (p.m, k), (k, p.n)
+        d = {"scatter_rows": (m, p.n), "scatter_cols": (p.m, n)}.get(layout, (p.m, p.n))
+    pair = 1 + (p.act >= ACTIVATIONS["relu_gated"])
+    b = (b[0], b[1] * pair)
+    return {"a": a[::-1] if p.transa else a, "b": b[::-1] if p.transb else b, "c": d, "d": d, "bias": (d[1] * pair,)}
+
+
 class Plan:
     """A schedule made once, to be run many times. Making it is collective.
 
@@ -414,6 +441,12 @@ class Plan:
         self.group = group
         self._plan: int = out.value or 0
         self._finalizer = group._keep(self, self._plan, lib.weft_plan_destroy)
+        self._made = _Problem.from_buffer_copy(_Problem.from_address(lib.weft_plan_problem(self._plan)))
+        self._stored = _stored(self._made, group)
+
+    def __deepcopy__(self, memo: Any) -> "Plan":
+        """Itself: nothing of it changes."""
+        return self
 
     @property
     def problem(self) -> Dict[str, Any]:
@@ -461,15 +494,19 @@ class Plan:
         operands = _Operands(size=C.sizeof(_Operands))
         for name, x in (("a", a), ("b", b), ("c", c), ("d", d)):
             if isinstance(x, Packed):
+                self._check(name, x.dtype, 1, (x.n, x.k) if self._made.transb else (x.k, x.n), packed=True)
                 operands.b = x.pointer
             elif x is not None:
-                m = _arrays.matrix_of(x, name)
+                m = _arrays.matrix_of(x, name, written=name == "d")
+                self._check(name, m.dtype, m.batch, (m.cols, m.rows) if m.trans else (m.rows, m.cols))
                 setattr(operands, name, m.pointer)
                 setattr(operands, "ld" + name, m.ld)
                 setattr(operands, "stride_" + name, m.stride)
         for name, x in (("bias", bias), ("send", send), ("recv", recv)):
             if x is not None:
-                setattr(operands, name, _arrays.flat(x, name).pointer)
+                view = _arrays.flat(x, name, written=name == "recv")
+                self._check(name, view.dtype, self._made.l, (view.elements,))
+                setattr(operands, name, view.pointer)
         _scales(
             operands,
             alpha=(alpha, 1),
@@ -482,6 +519,22 @@ class Plan:
             self.group._call_on(lib.weft_run, self._plan, C.byref(operands))
         else:
             self.group._call_on(lib.weft_run_on, self._plan, C.byref(operands), stream)
+
+    def _check(self, name: str, dtype: DType, batch: int, shape: Tuple[int, ...], packed: bool = False) -> None:
+        """An operand is of the type and size that the plan has it on this rank, and packed where it wants that."""
+        p, wanted = self._made, self._stored.get(name)
+        if wanted is None:
+            raise ArgumentError(f"this plan takes no {name}; it takes {', '.join(self._stored)}")
+        kind = BY_CODE[p.d_dtype if name in ("c", "d", "bias") else p.dtype]
+        alike = shape == wanted or 1 in wanted and math.prod(shape) == math.prod(wanted)  # one row is as good as one column
+        bits = dtype.name == "uint8" and kind.name.startswith(("float8", "byte"))  # as numpy has them
+        if dtype != kind and not bits or math.prod(wanted) and not (alike and batch == p.l):
+            raise ArgumentError(
+                f"{name} is stored as {shape} of {dtype.name} with a batch of {batch}; "
+                f"the plan has {wanted} of {kind.name} with {p.l} on rank {self.group.rank}"
+            )
+        if name == "b" and packed != (p.b_form == constants["WEFT_B_PREPACKED"]):
+            raise ArgumentError(f"b is {'' if packed else 'not '}packed; a plan with b_form = {p.b_form} is made for the other")
 
     def wait(self, stream: int = 0) -> None:
         """Waits until a CUDA stream has passed everything on it; raises what went wrong in the plan's runs."""

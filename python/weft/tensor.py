@@ -135,6 +135,9 @@ class Tensor:
         """Lets go of the memory now; nothing made of it may be used after. Peers may use it until they free theirs."""
         self.group._give_back(self._memory.finalizer, self._memory.pointer)
 
+    def __deepcopy__(self, memo: Any) -> "Tensor":
+        raise TypeError("symmetric memory cannot be copied by one rank alone: weft.empty, on every rank, makes more of it")
+
     def __repr__(self) -> str:
         whose = "" if self.rank == self.group.rank else f" of rank {self.rank}"
         return f"<weft.Tensor {self.dtype}{list(self.shape)}{whose}, rank {self.group.rank} of {self.group.size}>"

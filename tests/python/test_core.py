@@ -1,5 +1,6 @@
 """Groups, symmetric memory, products, collectives and mixture of experts on numpy arrays."""
 
+import copy
 import gc
 import importlib.util
 import os
@@ -168,6 +169,58 @@ class Products(unittest.TestCase):
                 np.testing.assert_array_equal(d, cut(a @ b, 0, group))
 
         weft.run_threads(2, body)
+
+    def test_a_plan_takes_what_its_problem_says(self) -> None:
+        def body(group: weft.Group) -> None:
+            a, b = whole(1, 12, 8), whole(2, 8, 10)
+            for layout in ("gather_a", "gather_b", "gather_a_k", "gather_b_k"):
+                plan = weft.Plan(group, "ag_gemm", m=12, n=10, k=8, layout=layout, transa=1)
+                d = np.empty(cut(a @ b, int(layout.startswith("gather_a")), group).shape, "f4")
+                mine = cut(a, int(layout == "gather_a_k"), group).T.copy()
+                for given in (mine, mine.T):  # as it is stored, or as it is meant
+                    plan.run(given, cut(b, int(layout != "gather_b_k"), group), d)
+                    np.testing.assert_array_equal(d, cut(a @ b, int(layout.startswith("gather_a")), group))
+            plan = weft.Plan(group, "gemm_ar", m=12, n=10, k=8)
+            a, b, d = cut(a, 1, group), cut(b, 0, group), np.empty((12, 10), "f4")
+            for wrong in ((a[:-1], b, d), (a, b.astype("f8"), d), (a, b, d[:, :-1]), (a[None].repeat(2, 0), b, d)):
+                with self.assertRaisesRegex(weft.errors.ArgumentError, "is stored as .*; the plan has .* on rank"):
+                    plan.run(*wrong)
+            with self.assertRaisesRegex(weft.errors.ArgumentError, "b is packed"):
+                plan.run(a, weft.Packed(b), d)
+            with self.assertRaisesRegex(weft.errors.ArgumentError, "takes no recv"):
+                plan.run(a, b, d, recv=d)
+            with self.assertRaisesRegex(weft.errors.ArgumentError, "recv is stored as"):
+                weft.Plan(group, "all_gather", count=4).run(send=np.zeros(4, "f4"), recv=np.zeros(4, "f4"))
+            self.assertIs(copy.deepcopy(plan), plan)
+
+        weft.run_threads(2, body)
+
+    def test_arrays_that_are_not_what_they_seem(self) -> None:
+        a, b = whole(1, 3, 4), whole(2, 4, 5)
+        fields = np.zeros((3, 4), [("tag", "u1"), ("value", "f4")])
+        packed = weft.Packed(b)
+        with weft.threads(1)[0] as group:
+            for refused, text in (
+                (lambda: weft.gemm(fields["value"], b), "not whole elements"),
+                (lambda: group.all_reduce(fields["value"][0], np.zeros(4, "f4")), "not whole elements"),
+                (lambda: weft.gemm(a.astype(">f4"), b), "order of other machines"),
+                (lambda: group.all_reduce(np.frombuffer(bytes(16), "f4")), "recv is read-only"),
+                (lambda: weft.gemm(a, b, np.frombuffer(bytes(60), "f4").reshape(3, 5)), "out is read-only"),
+                (lambda: weft.gemm(a[None].repeat(2, 0), np.broadcast_to(b, (2, 4, 5))), "b is one matrix 2 times"),
+                (lambda: weft.Packed(b[None].repeat(2, 0)), "not a batch of 2"),
+                (lambda: group.gemm_ar(a[None].repeat(2, 0), packed), "packed weights are one matrix"),
+            ):
+                with self.assertRaisesRegex((TypeError, ValueError), text):
+                    refused()
+            x = np.frombuffer(bytes(16), "f4")
+            self.assertIs(group.broadcast(x), x)  # which the root's is not for
+            np.testing.assert_array_equal(weft.gemm(a[None].repeat(2, 0)[::-1], b[None].repeat(2, 0)), [a @ b] * 2)
+
+    def test_matrices_without_elements(self) -> None:
+        for m, n, k in ((0, 3, 2), (2, 0, 3), (2, 3, 0), (0, 0, 0)):
+            for order in ("C", "F"):
+                a, b = np.ones((m, k), "f4", order), np.ones((k, n), "f4", order)
+                np.testing.assert_array_equal(weft.gemm(a, b), a @ b)
 
     def test_names_that_do_not_exist(self) -> None:
         with weft.threads(1)[0] as group:
@@ -374,6 +427,13 @@ class Memory(unittest.TestCase):
         weft.run_threads(3, body)
         support.ranks(2, lambda rank: body(weft.init()))
 
+    def test_what_no_rank_has_and_what_one_cannot_copy(self) -> None:
+        with weft.threads(1)[0] as group:
+            with self.assertRaisesRegex(MemoryError, "WEFT_HEAP"):
+                weft.empty((1 << 62, 4), "float32", group)  # 2^66 bytes
+            with self.assertRaisesRegex(TypeError, "by one rank alone"):
+                copy.deepcopy(weft.empty(4, "float32", group))
+
     def test_dlpack_keeps_the_memory(self) -> None:
         (group,) = weft.threads(1)
         x = weft.empty((4, 2), "float32", group)
@@ -504,6 +564,21 @@ class MixtureOfExperts(unittest.TestCase):
         self.check_fp8(group, rng)
         with self.assertRaisesRegex(weft.errors.ArgumentError, "rows of 64 bytes"):
             moe.dispatch(np.zeros((2, 5), "f4"))
+        self.check_results_are_there(moe)
+
+    def check_results_are_there(self, moe: weft.MoE) -> None:
+        expert = np.zeros((self.tokens, self.topk), "int32") + np.arange(self.topk, dtype="int32")
+        entries = moe.dispatch(np.zeros((self.tokens, self.hidden), "f4"), expert).offset[-1]
+        results, here = np.zeros((entries, self.hidden), "f4"), len(moe.local_experts)
+        if entries:
+            with self.assertRaisesRegex(weft.errors.ArgumentError, f"results has {entries - 1} rows; .* needs {entries}"):
+                moe.combine(results[1:])
+            with self.assertRaisesRegex(weft.errors.ArgumentError, f"results has {entries} rows"):
+                moe.combine(results, [entries] * here)
+        with self.assertRaisesRegex(weft.errors.ArgumentError, f"start has {here + 1} places for {here} experts"):
+            moe.combine(results, [0] * (here + 1))
+        moe.combine(results)
+        self.assertIs(copy.deepcopy(moe), moe)
 
     def check_fp8(self, group: weft.Group, rng: np.random.Generator) -> None:
         """Tokens that travel as fp8: of those a rank gets, each is within half a step of what was sent."""
