@@ -1,28 +1,45 @@
 #!/usr/bin/env bash
-# The commands in README and docs run as written, with fewer repetitions; the lines for a build of one's own too.
+# What README and docs name is there, and their commands run as written, with fewer repetitions; the lines for a build of one's
+# own too.
 # usage: test_docs.sh SOURCE_DIR BUILD_DIR
 . "$(dirname "$0")/../support/command.sh"
 source=$(cd "$1" && pwd)
 build=$(cd "$2" && pwd)
 export XDG_CONFIG_HOME=$scratch/config XDG_CACHE_HOME=$scratch/cache
 
+cd "$scratch" || exit 1
+
+# Files and folders that pages name are there: as written, or as the end of a path. coming-from.md names those of others.
+(cd "$source" && find . -name 'build*' -prune -o -name .git -prune -o -print) >present
+named=0
+for page in README.md CONTRIBUTING.md $(cd "$source" && echo docs/*.md); do
+    [ "$page" != docs/coming-from.md ] || continue
+    while read -r name; do
+        grep -q "/${name//./\\.}\$" present || fail "$page: there is no $name"
+        named=$((named + 1))
+    done < <(grep -oE '`[A-Za-z0-9_./-]+(\.(c|h|cu|cuh|py|sh|md|json)|/[a-z]+/)`|\]\([A-Za-z0-9_./-]+[)#]' "$source/$page" |
+        sed 's/^](//; s/[`)#]//g; s/^\.\.*\///; s/\/$//')
+done
+[ $named -gt 150 ] || fail "only $named names of files were found"
+
 # The command lines of a page, without comments.
 lines()
 {
-    sed -n 's/^    \(build\/weft .*\)/\1/p' "$1" | sed 's/  *#.*//; s/  *$//'
+    sed -n 's/^    \(\(build\/\)*weft .*\)/\1/p' "$1" | sed 's/  *#.*//; s/  *$//'
 }
 
-cd "$scratch" || exit 1
+PATH=$build:$PATH
 ln -s "$build" build
 tried=0
 declare -A seen
-for page in README.md docs/guide.md docs/coming-from.md; do
+for page in README.md docs/guide.md docs/coming-from.md docs/simulator.md; do
     while read -r line; do
         [ -z "${seen[$line]:-}" ] || continue # pages share some
         seen[$line]=1
         case $line in
-        *calibrate*) [ "${WEFT_SOAK:-}" = 1 ] || line="$line --seconds 1" ;;
+        *calibrate*) [ "${WEFT_SOAK:-}" = 1 ] || line="${line/calibrate/calibrate --seconds 1}" ;;
         *"weft report"*) [ "${WEFT_SOAK:-}" = 1 ] || line="$line -n 1 --iterations 1" ;;
+        *"weft sim"*) [ "${WEFT_SOAK:-}" = 1 ] || line=$(sed 's/-n 1024/-n 64/; s/:1024/:64/' <<<"$line") ;;
         *"--set contest"*) [ "${WEFT_SOAK:-}" = 1 ] || line="$line --scale 64 --iters 1 --warmup 0" ;;
         *examples/gpu_*) continue ;;                             # needs a GPU
         *"--set llama3"*) line="$line --scale 256 --iters 1 --warmup 0" ;;
@@ -35,7 +52,6 @@ done
 [ $tried -gt 20 ] || fail "only $tried commands were found"
 
 # docs/plans.md: what `weft plan` prints is what stands below it, but for what dots leave out; then the lines for a plan of one's own.
-PATH=$build:$PATH
 ln -s "$source/examples" examples
 shown=$(sed -n '/^## Reading one/,/^## /s/^    //p' "$source/docs/plans.md")
 sh -c "$(head -1 <<<"$shown" | sed 's/^\$ //')" >printed
