@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "core/clock.h"
@@ -19,7 +20,8 @@ enum {
     CROWDED_SPIN_NS = 100,  /* the same with fewer cores than ranks */
     YIELD_NS = 400000,      /* until then yield; after that sleep */
     AT_ONCE_NS = 2000,      /* a yield that takes no longer found nobody else on this core … */
-    LONELY_YIELDS = 10,     /* … and so many of them in a row that those we wait for share another one */
+    LONELY_YIELDS = 8,      /* … and after so many in a row, it is asked whether that is so */
+    ROOM_NS = 20000,        /* a sleep that leaves the core to a rank that stands behind another */
     SLICE_NS = 1000000,     /* … and one that takes this long somebody who does not wait for us */
     SLEEP_FIRST_NS = 50000, /* sleeps without a futex double from this to … */
     SLEEP_POLL_MAX_NS = 500000, /* … this */
@@ -49,7 +51,7 @@ typedef struct waiter {
     int elsewhere;         /* looks in a row that found the peer in another call */
     int absent;            /* looks in a row that found it gone */
     uint64_t peer_looks;   /* that the peer had made in waits for us when we first saw one; 0: we have not */
-    int lonely;            /* yields in a row that found nobody else on this core */
+    weft_lonely lonely;
 } waiter;
 
 /* Where every rank could have a core. */
@@ -303,18 +305,30 @@ int64_t weft_wait_spin(int64_t before_ns, int64_t yield_ns, bool brought)
     return before_ns > 8 * CROWDED_SPIN_NS ? before_ns / 8 : CROWDED_SPIN_NS;
 }
 
-bool weft_wait_makes_room(int *lonely, int64_t yield_ns)
+bool weft_wait_is_lonely(weft_lonely *lonely, int64_t yield_ns, long (*count_switches)(void))
 {
-    *lonely = yield_ns <= AT_ONCE_NS ? *lonely + 1 : 0;
-    if (*lonely < LONELY_YIELDS)
+    long before = lonely->switches;
+
+    lonely->yields = yield_ns <= AT_ONCE_NS ? lonely->yields + 1 : 0;
+    if (lonely->yields < LONELY_YIELDS)
         return false;
-    *lonely = 0;
-    return true;
+    lonely->yields = 0;
+    lonely->switches = count_switches();
+    return lonely->switches == before;
 }
 
 int64_t weft_wait_sleep(double core)
 {
     return (int64_t)fmax(SLEEP_NS, fmin(SLEEP_CROWD_NS, SLEEP_NS / (CROWD * core)));
+}
+
+/* How often this thread has left its core. */
+static long count_switches(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw + usage.ru_nivcsw;
 }
 
 /* Sleeps so that this core is free for a rank that stands behind another one on its own. */
@@ -325,9 +339,9 @@ static void make_room(const waiter *wait)
     if (satisfied(wait))
         return;
     if (wait->signal)
-        weft_signal_sleep(wait->signal, seen, SLEEP_FIRST_NS);
+        weft_signal_sleep(wait->signal, seen, ROOM_NS);
     else
-        nanosleep(&(struct timespec){0, SLEEP_FIRST_NS}, NULL);
+        nanosleep(&(struct timespec){0, ROOM_NS}, NULL);
 }
 
 static void yield(waiter *wait, int64_t now)
@@ -338,7 +352,7 @@ static void yield(waiter *wait, int64_t now)
     yield_ns = weft_clock_ns() - now;
     if (wait->group->alone)
         spin_ns = weft_wait_spin(spin_ns, yield_ns, satisfied(wait));
-    else if (weft_wait_makes_room(&wait->lonely, yield_ns) && !wait->group->spread)
+    else if (!wait->group->spread && weft_wait_is_lonely(&wait->lonely, yield_ns, count_switches))
         make_room(wait);
 }
 

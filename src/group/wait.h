@@ -53,12 +53,18 @@ weft_status weft_wait_beside(weft_group *group, weft_signal *signal, bool (*read
 int64_t weft_wait_spin(int64_t before_ns, int64_t yield_ns, bool brought);
 
 /*
- * Whether a rank of more than there are cores is to sleep for a moment, after one more yield; `lonely`, 0 at
- * first, is counted here. Ranks that only yield stay on the cores where they are: one may have a core to
- * itself while others take turns on theirs, and the call takes as long as those. A core without a rank that
- * could run gets one of them from the kernel.
+ * Whether a rank has a core to itself, as its yields say that come back at once, and after some of them in a
+ * row the number of times that it has left its core, which the system has to be asked for. Where there are
+ * more ranks than cores it is then to sleep for a moment: ranks that only yield stay on the cores where they
+ * are, and while one has its own, others take turns on theirs, which the call has to wait for. A core without
+ * a rank that could run gets one of them.
  */
-bool weft_wait_makes_room(int *lonely, int64_t yield_ns);
+typedef struct weft_lonely {
+    int yields;
+    long switches;
+} weft_lonely;
+
+bool weft_wait_is_lonely(weft_lonely *lonely, int64_t yield_ns, long (*count_switches)(void));
 
 /* How long to sleep between two looks, of a rank that may count on so much of a core: what all who wait take
  * of the cores to look around must not grow with their number. */

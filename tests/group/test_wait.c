@@ -164,17 +164,34 @@ static void spins_as_it_pays(void)
     CHECK_INT(spin, longest);
 }
 
-/* A rank that finds nobody else on its core again and again makes room there, once; beside another it does
- * not. */
-static void makes_room_when_lonely(void)
-{
-    int lonely = 0, rooms = 0;
+static long switches;
 
-    for (int yield = 0; yield < 1000; yield++)
-        CHECK(!weft_wait_makes_room(&lonely, yield % 3 ? 300 : 10000));
-    for (int yield = 0; yield < 100; yield++)
-        rooms += weft_wait_makes_room(&lonely, 300);
-    CHECK(rooms > 0 && rooms < 50);
+static long count_switches(void)
+{
+    return switches;
+}
+
+/* How many of a hundred yields find a rank to be lonely. */
+static int count_lonely(bool at_once, bool leaves)
+{
+    weft_lonely lonely = {0};
+    int found = 0;
+
+    for (int yield = 0; yield < 100; yield++) {
+        switches += leaves;
+        found += weft_wait_is_lonely(&lonely, at_once || yield % 3 ? 300 : 10000, count_switches);
+    }
+    return found;
+}
+
+/* Who comes back at once without having left its core is alone there; who left it, however briefly, is not.
+ */
+static void is_lonely_when_nobody_else_runs(void)
+{
+    switches = 100;
+    CHECK(count_lonely(true, false) > 0);
+    CHECK_INT(count_lonely(true, true), 0);
+    CHECK_INT(count_lonely(false, false), 0);
 }
 
 /* However many wait for one, they leave it more than half of a core; and none sleeps long enough to miss a
@@ -198,7 +215,7 @@ int main(void)
 
     wraps();
     spins_as_it_pays();
-    makes_room_when_lonely();
+    is_lonely_when_nobody_else_runs();
     crowds_sleep();
     ranks_run(4, post_wakes, NULL);
     ranks_run(3, deadline_names, NULL);

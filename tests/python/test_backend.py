@@ -401,6 +401,9 @@ class Own(unittest.TestCase):
             assert x[0] == 3
             under_way.wait()
             dist.barrier(async_op=True).wait()
+            dist.barrier(device_ids=None)
+            with unittest.TestCase().assertRaises(TypeError):
+                dist.barrier(unknown=None)
 
         support.ranks(2, inside("weft", body, timeout=60))
 

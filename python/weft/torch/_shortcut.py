@@ -37,11 +37,11 @@ def _all_reduce(kind: Any, theirs: Callable[..., Any]) -> Callable[..., Any]:
 
 def _barrier(kind: Any, theirs: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(theirs)
-    def barrier(group: Any = None, async_op: bool = False, device_ids: Any = None) -> Optional[Any]:
+    def barrier(group: Any = None, async_op: bool = False, *rest: Any, **named: Any) -> Optional[Any]:
         asked: Any = _c10d._world.default_pg if group is None else group
-        if type(asked) is kind and not async_op and device_ids is None and asked._meet_now():
+        if type(asked) is kind and not async_op and not rest and not named and asked._meet_now():
             return None
-        return theirs(group, async_op, device_ids)
+        return theirs(group, async_op, *rest, **named)
 
     return barrier
 
