@@ -35,8 +35,9 @@ enum {
     NEAR_BYTES = 4096,
     LOOKS = 32,           /* at a peer's slot before a wait that watches the group as well */
     FAR_BYTES = 16 << 10, /* the same where a plan costs more: what it sends, and what its parts wait for */
-    FAR_SHARES_BYTES = 32 << 10, /* of an all_to_all */
-    SUMMED_BYTES = 128 << 10,    /* of all ranks, which each adds up by itself: beyond, sharing that pays */
+    FAR_SHARES_BYTES = 32 << 10,  /* of an all_to_all … */
+    LONE_SHARES_BYTES = 64 << 10, /* … of ranks alone on their nodes, who copy it for nobody */
+    SUMMED_BYTES = 128 << 10,     /* of all ranks, which each adds up by itself: beyond, sharing that pays */
 };
 
 static int64_t send_shares(int world, weft_op op)
@@ -50,6 +51,11 @@ static int64_t carried_bytes(int world)
     return WEFT_CARRIED_BYTES / world < WEFT_SMALL_BYTES ? WEFT_CARRIED_BYTES / world : WEFT_SMALL_BYTES;
 }
 
+static bool are_alone(const weft_group *group)
+{
+    return group->session && group->session->seating && group->session->seating->node_count == group->size;
+}
+
 /* By a plan, sums of several ranks a node travel as one, and of more nodes each sends fewer bytes. */
 static int64_t most_bytes(const weft_group *group, weft_op op)
 {
@@ -57,7 +63,7 @@ static int64_t most_bytes(const weft_group *group, weft_op op)
 
     if (!group->spread)
         return group->size == 2 ? PAIR_BYTES : NEAR_BYTES;
-    most = op == WEFT_OP_ALL_TO_ALL ? FAR_SHARES_BYTES : FAR_BYTES;
+    most = op != WEFT_OP_ALL_TO_ALL ? FAR_BYTES : are_alone(group) ? LONE_SHARES_BYTES : FAR_SHARES_BYTES;
     if (op == WEFT_OP_ALL_REDUCE || op == WEFT_OP_REDUCE_SCATTER)
         most = FAR_BYTES / (group->size - 1) > NEAR_BYTES ? FAR_BYTES / (group->size - 1) : NEAR_BYTES;
     return most < carried_bytes(group->size) ? most : carried_bytes(group->size);
