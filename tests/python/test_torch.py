@@ -1,11 +1,12 @@
 """Operators and modules: opcheck, and outputs and gradients equal to one process."""
 
 import copy
+import gc
 import threading
 import unittest
 import unittest.mock
 import warnings
-from typing import Any
+from typing import Any, List
 
 import support
 
@@ -492,6 +493,18 @@ class Modules(unittest.TestCase):
             self.check_moe(weft.init())
 
         support.ranks(4, body)
+
+    def test_layers_of_the_world_hold_it(self) -> None:
+        def body(rank: int) -> List[float]:
+            layer = weft.torch.ColumnParallelLinear(4, 6, bias=False)  # nobody else has the world
+            layer.load_state_dict({"weight": torch.arange(24.0).view(6, 4)})
+            gc.collect()
+            total = torch.ops.weft.all_reduce(layer(torch.ones(1, 4)), "sum", weft.torch.name_of())
+            return total[0].tolist()
+
+        one, other = support.ranks(2, body)
+        self.assertEqual(one, other)
+        self.assertEqual(len(one), 3)
 
 
 support.main()

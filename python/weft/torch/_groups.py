@@ -13,15 +13,18 @@ _named: "weakref.WeakValueDictionary[str, Group]" = weakref.WeakValueDictionary(
 process_groups: "weakref.WeakValueDictionary[str, Any]" = weakref.WeakValueDictionary()
 """The process groups of the backend "weft", by torch's names for them."""
 _numbers = itertools.count()
+_world: Optional[Group] = None
+"""The world that somebody asked for by None: names hold nothing, and nobody else may have it."""
 
 
 def name_of(group: Optional[Union[Group, str, Any]] = None) -> str:
     """The name by which operators know a group: a ``weft.Group``, a ``torch.distributed`` process group of the backend
     "weft", a name already, or None for the world."""
+    global _world
     if isinstance(group, str):
         return group
     if group is None:
-        group = init()
+        group = _world = init()
     if not isinstance(group, Group):
         return group.group_name
     name = getattr(group, "_torch_name", None)
