@@ -127,4 +127,12 @@ for bad in "gemm_rs 24 40 56 --schedule direct" "all_reduce" "ag_gemm" "moe" "ge
     ends "$bad" 2 "$weft" tune $bad
     [ "$(wc -l <"$scratch/err")" = 1 ] || fail "$bad: not one line: $(cat "$scratch/err")"
 done
+# It lists no flag for what it finds, or for pictures, and takes none.
+"$weft" tune --help >"$scratch/help"
+for flag in --schedule --BLOCK_SIZE_M --threads --svg --trace; do
+    ! grep -q -e "^ .*$flag" "$scratch/help" || fail "weft tune --help lists $flag"
+    ends "$flag" 2 "$weft" tune gemm_rs 24 40 56 $flag 1 >/dev/null
+    says err "unknown flag $flag"
+done
+
 [ $failures = 0 ]

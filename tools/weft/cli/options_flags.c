@@ -203,6 +203,19 @@ static const char *read_on(void *target, const char *value)
     return NULL;
 }
 
+/* `weft tune` finds schedules, tiles and threads itself, and draws nothing. */
+static bool is_taken(const char *command, const options_flag *flag)
+{
+    static const char *const found[] = {
+        "--schedule|--impl", "--BLOCK_SIZE_M", "--BLOCK_SIZE_N", "--BLOCK_SIZE_K",
+        "--threads",         "--trace",        "--svg"};
+
+    for (size_t i = 0; strcmp(command, "tune") == 0 && i < sizeof found / sizeof found[0]; i++)
+        if (strcmp(flag->names, found[i]) == 0)
+            return false;
+    return true;
+}
+
 static int append(options_flag *flags, int count, const options_flag *table, size_t bytes)
 {
     memcpy(flags + count, table, bytes);
@@ -299,8 +312,11 @@ int options_problem_flags(weft_options *o, const char *command, options_flag *fl
         {"--backend", "NAME", OPTIONS_CALL, &o->cuda, read_backend, 0, 0, "products collectives moe",
          "cpu (default) or cuda"},
     };
-    int count = append(flags, 0, table, sizeof table);
+    int count = 0;
 
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (is_taken(command, &table[i]))
+            flags[count++] = table[i];
     if (strcmp(command, "bench") == 0 || strcmp(command, "sim") == 0) {
         count = append(flags, count, sets, sizeof sets);
         count = append(flags, count, page, sizeof page);

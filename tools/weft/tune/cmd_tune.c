@@ -357,10 +357,8 @@ static int check(const tuning *t)
 
     if (!o->is_plan_op)
         return options_error("tune", "%s has no plan to tune", o->op_name ? o->op_name : "nothing");
-    if (o->schedule_given || p->tuning.tile_m || p->tuning.tile_n || p->tuning.tile_k || o->threads)
-        return options_error("tune", "schedule, tiles and threads are what it finds: leave them open");
-    if (o->svg || o->trace)
-        return options_error("tune", "it draws nothing");
+    if (o->schedule_given) /* by -c all_gather */
+        return options_error("tune", "the schedule is what it finds: leave it open");
     if (p->op < WEFT_OP_ALL_REDUCE && !o->sizes_given)
         return options_error("tune", "%s needs its sizes: three numbers m n k", o->op_name);
     if (p->op >= WEFT_OP_ALL_REDUCE && (!o->bytes_first || o->bytes_first != o->bytes_last))
