@@ -52,8 +52,10 @@ testable: setup
 	@$(if $(filter OFF,$(TEST_KERNELS)),touch $(BUILD)/without-kernels,true)
 	@cmake --build $(BUILD) -j$(JOBS) $(if $(V),,-- --no-print-directory -s)
 
+# Two at a time where there are two cores: most have several ranks each.
+TEST_JOBS ?= $(if $(filter 1,$(JOBS)),1,2)
 test: testable python
-	@ctest --test-dir $(BUILD) --output-on-failure -j$(or $(TEST_JOBS),1)
+	@ctest --test-dir $(BUILD) --output-on-failure -j$(TEST_JOBS)
 
 soak: testable python
 	@WEFT_SOAK=1 ctest --test-dir $(BUILD) --output-on-failure --timeout 7200
