@@ -75,7 +75,8 @@ typedef struct weft_small {
     union {
         weft_signal sequence; /* stored last (release); partner: is_there in small.c */
         struct {
-            uint64_t signal_words[2];
+            uint32_t signal_words[3];
+            int32_t cpu; /* on which the rank was when it came */
             uint64_t hash;
             char payload[WEFT_SMALL_BYTES + WEFT_LINE_BYTES];
         };

@@ -15,6 +15,10 @@
  * ranks know from the last call of the operation (run/reach.h); those that are small for that reason tell it
  * as well.
  *
+ * Where ranks share cores, the last one that comes to a core finds everybody there. It would go on with what
+ * follows the call while a rank that came before it still waits on the same core; so it lets that one go
+ * first.
+ *
  * Between nodes the first rank of each carries: it waits for the slots of its node and sends what is in them,
  * one behind the other, as one message to the first rank of every other node, where all of that node read it.
  * Of an all_to_all that is only the shares of those ranks. What is carried alternates as slots do: a node
@@ -25,6 +29,7 @@
 #include "core/dtype.h"
 #include "run/cpu/reduce.h"
 
+#include <sched.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -226,6 +231,19 @@ static weft_status wait_far(weft_executor *x, weft_op op, uint64_t hash)
     return status;
 }
 
+/* Whether a rank that came before this one waits on the same core. */
+static bool is_waited_behind(const weft_executor *x, int cpu)
+{
+    for (int rank = 0; rank < x->world; rank++) {
+        const weft_small *slot = rank != x->rank && is_near(x->session, rank) ? slot_of(x, rank) : NULL;
+
+        /* Partner: the store in weft_small_run there. */
+        if (slot && weft_signal_reached(&slot->sequence, x->session->sequence) && slot->cpu == cpu)
+            return true;
+    }
+    return false;
+}
+
 /* How many bytes of a rank go to node `to`. `bytes`: of a share. */
 static size_t carried_of(const weft_executor *x, const weft_problem *p, int to, size_t bytes)
 {
@@ -378,6 +396,7 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
     uint64_t hash = hash_of(p);
     bool sums = p->op == WEFT_OP_ALL_REDUCE || p->op == WEFT_OP_REDUCE_SCATTER;
     bool told = !seats && !fits(x->group, p, most_bytes(x->group, p->op));
+    bool gives_way = false;
     weft_small *own = slot_of(x, x->rank);
     weft_status status = weft_group_check(x->group);
     weft_record *record;
@@ -389,6 +408,10 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
     record->beyond = told && is_beyond(x, p, send, recv, bytes);
     weft_session_publish_near(x->session);
     own->hash = hash;
+    if (!x->group->alone) {
+        own->cpu = sched_getcpu();
+        gives_way = is_waited_behind(x, own->cpu);
+    }
     /* A rank alone on its node shows it to nobody; it keeps what a sum would overwrite. */
     if (p->count && (p->op != WEFT_OP_BROADCAST || x->rank == p->root) &&
         (!seats || seats->size[seats->node[x->rank]] > 1 ||
@@ -410,5 +433,7 @@ weft_status weft_small_run(weft_executor *x, const weft_problem *p, const void *
     if (told)
         weft_session_learn(x->session, p->op);
     x->small_count++;
+    if (gives_way)
+        sched_yield();
     return WEFT_OK;
 }
