@@ -20,15 +20,20 @@ from torch.distributed import distributed_c10d as _c10d  # whose world may be ex
 
 from ._quick import PLAIN
 
-_Named = type(ReduceOp.SUM)  # an operation without a factor of its own
+_NUMBERS = {
+    id(op): int(op)  # type: ignore[call-overload]
+    for op in (ReduceOp.SUM, ReduceOp.AVG, ReduceOp.MIN, ReduceOp.MAX, ReduceOp.PRODUCT)
+}
+"""Of operations without a factor of their own, which live as long as torch: asking pybind for it takes longer."""
 
 
 def _all_reduce(kind: Any, theirs: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(theirs)
     def all_reduce(tensor: Any, op: Any = ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Optional[Any]:
         asked: Any = _c10d._world.default_pg if group is None else group
-        if type(asked) is kind and not async_op and type(op) is _Named and type(tensor) in PLAIN:
-            if not _c10d._world.pg_coalesce_state and not _function_modes() and asked._reduce_now(tensor, hash(op)):
+        number = _NUMBERS.get(id(op))
+        if type(asked) is kind and not async_op and number is not None and type(tensor) in PLAIN:
+            if not _c10d._world.pg_coalesce_state and not _function_modes() and asked._reduce_now(tensor, number):
                 return None
         return theirs(tensor, op, group, async_op)
 
