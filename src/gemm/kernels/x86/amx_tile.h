@@ -137,10 +137,10 @@ INLINE void fetch_ahead(const weft_panels *b, int64_t g, int64_t piece, int64_t 
         _mm_prefetch(b->ahead + g * b->bytes + at, _MM_HINT_T1);
 }
 
-/* Rows of a micro-tile's columns, some with every step of a piece. */
-INLINE void fetch_rows(const char *rows, int64_t stride, int64_t bytes, int64_t step, int64_t steps)
+/* Rows of a micro-tile's columns, `some` with every step of a piece. */
+INLINE void fetch_rows(const char *rows, int64_t stride, int64_t bytes, int64_t step, int64_t some)
 {
-    int64_t some = (MR + steps - 1) / steps, end = (step + 1) * some < MR ? (step + 1) * some : MR;
+    int64_t end = (step + 1) * some < MR ? (step + 1) * some : MR;
 
     for (int64_t i = step * some; i < end; i++) {
         for (int64_t at = 0; at < bytes; at += CACHE_LINE)
@@ -150,14 +150,14 @@ INLINE void fetch_rows(const char *rows, int64_t stride, int64_t bytes, int64_t 
 
 /* Where the g-th micro-tile goes, and the sums that are added to it. Not only those: a store that waits for
  * its line keeps one of the few buffers for lines under way, without which the tiles' own loads wait. */
-INLINE void fetch_places(const row_places *places, int64_t g, int64_t step, int64_t steps)
+INLINE void fetch_places(const row_places *places, int64_t g, int64_t step, int64_t some)
 {
     int64_t bytes = NR * places->size;
 
     if (places->acc && places->acc != places->to[0])
-        fetch_rows(places->acc + g * NR * 4, places->acc_stride, NR * 4, step, steps);
+        fetch_rows(places->acc + g * NR * 4, places->acc_stride, NR * 4, step, some);
     for (int d = 0; d < 2 && places->to[d]; d++)
-        fetch_rows(places->to[d] + g * places->across, places->to_stride[d], bytes, step, steps);
+        fetch_rows(places->to[d] + g * places->across, places->to_stride[d], bytes, step, some);
 }
 
 /*
@@ -177,6 +177,8 @@ INLINE void run_panels(int64_t steps, const char *panel_a, const weft_panels *b,
 
     for (int64_t p = 0; p < steps; p += piece) {
         int64_t here = steps - p < piece ? steps - p : piece;
+        int64_t some = here > 1 ? (MR + here - 2) / (here - 1) : 0; /* rows with each step but the first */
+        bool last = p + here == steps;
 
         for (int64_t g = 0; g < b->count; g++) {
             const char *pa = panel_a + p * STEP_BYTES, *pb = b->first + g * b->bytes + p * STEP_BYTES;
@@ -188,9 +190,9 @@ INLINE void run_panels(int64_t steps, const char *panel_a, const weft_panels *b,
                 fetch_ahead(b, g, fetched, p + s);
                 /* Sums in order come from a peer and go to one, whose core may still have their lines. */
                 if (start && !p)
-                    fetch_rows(start + (g + 1) * MICRO_BYTES, NR * 4, NR * 4, s - 1, here - 1);
-                if (p + here == steps)
-                    fetch_places(places, g, s - 1, here - 1);
+                    fetch_rows(start + (g + 1) * MICRO_BYTES, NR * 4, NR * 4, s - 1, some);
+                if (last)
+                    fetch_places(places, g, s - 1, some);
                 if (put && done < MR) {
                     put(places, ready, sums + ready * MICRO_BYTES, done, done + PUT_ROWS);
                     done += PUT_ROWS;
@@ -199,8 +201,8 @@ INLINE void run_panels(int64_t steps, const char *panel_a, const weft_panels *b,
             if (put && done < MR)
                 put(places, ready, sums + ready * MICRO_BYTES, done, MR);
             ready = g;
-            done = p + here == steps ? 0 : MR;
-            if (!put && p + here == steps)
+            done = last ? 0 : MR;
+            if (!put && last)
                 leaving = (micro_place){places->to[0] + g * places->across, places->to_stride[0]};
             else
                 leaving = (micro_place){sums + g * MICRO_BYTES, NR * 4};
