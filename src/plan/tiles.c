@@ -248,6 +248,14 @@ static void cut_k(const weft_problem *p, const extents *e, const weft_gemm_steps
     }
 }
 
+/* One worker: two tiles for every owner, so that what it goes on from has left the peer's cache. */
+static int64_t columns_of_two_shot(const weft_problem *p, int world, const weft_gemm_steps *steps)
+{
+    int64_t down = weft_divide_up(p->m, p->tuning.tile_m) * p->l, panels = weft_divide_up(p->n, steps->nr);
+
+    return down > 0 ? weft_divide_up(panels, weft_divide_up(2 * (int64_t)world, down)) * steps->nr : 0;
+}
+
 void weft_plan_tiles(weft_problem *p, int world, const weft_gemm_steps *steps)
 {
     bool open = !p->tuning.tile_m && !p->tuning.tile_n && !p->tuning.grain_n;
@@ -274,6 +282,8 @@ void weft_plan_tiles(weft_problem *p, int world, const weft_gemm_steps *steps)
     }
     if (!p->tuning.tile_m)
         p->tuning.tile_m = steps->m_tile;
+    if (open && p->tuning.workers == 1 && p->op == WEFT_OP_GEMM_AR && p->schedule == WEFT_SCHEDULE_TWO_SHOT)
+        p->tuning.tile_n = columns_of_two_shot(p, world, steps);
     /* Windows of packed panels begin where a panel does. */
     if (p->tuning.grain_n)
         p->tuning.grain_n = (int)weft_round_up(p->tuning.grain_n, steps->nr);

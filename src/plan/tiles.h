@@ -2,11 +2,11 @@
  * Tiles of a product on the cores of a CPU: for every number of workers such that all of them work.
  *
  * One worker takes as many rows as the engine packs at once, and all columns and all of k: a packed block of
- * A is then used for as long as it can be. Several, and one whose sums travel between nodes, share rows and
- * columns in tiles of about equal size, as many as give each of them the same number; of the ways to do that,
- * the one whose busiest worker computes and moves least. k is cut, at multiples of tile_k over the workers
- * that rows and columns leave without work, only where a schedule can (Stream-K) and where sharing it is
- * estimated to be shorter.
+ * A is then used for as long as it can be; fewer columns where owners would have less than two tiles.
+ * Several, and one whose sums travel between nodes, share rows and columns in tiles of about equal size, as
+ * many as give each of them the same number; of the ways to do that, the one whose busiest worker computes
+ * and moves least. k is cut, at multiples of tile_k over the workers that rows and columns leave without
+ * work, only where a schedule can (Stream-K) and where sharing it is estimated to be shorter.
  *
  * A pure function: plans, executor and simulator use the same.
  */

@@ -233,15 +233,20 @@ static void llama_layers(void)
                 }
 }
 
-/* One worker: whole rows of tiles over all of k, as ever. */
+/* One worker: whole rows of tiles over all of k, where those are two for every owner. */
 static void one_worker_is_left_alone(void)
 {
-    weft_problem p = problem_of(WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT, &layers[1], 1024, 4, 1);
+    weft_problem p =
+        problem_of(WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT, &layers[1], 8 * (int64_t)steps.m_tile, 4, 1);
 
     weft_plan_tiles(&p, 4, &steps);
     CHECK_INT(p.tuning.tile_m, steps.m_tile);
     CHECK(p.tuning.tile_n >= p.n && p.tuning.tile_k >= p.k);
     CHECK_INT(p.tuning.grain_n, 0);
+    p = problem_of(WEFT_OP_GEMM_AR, WEFT_SCHEDULE_TWO_SHOT, &layers[1], 2 * (int64_t)steps.m_tile, 2, 1);
+    weft_plan_tiles(&p, 2, &steps);
+    CHECK_INT(p.tuning.tile_m, steps.m_tile);
+    CHECK_INT(weft_divide_up(p.n, p.tuning.tile_n), 2);
 }
 
 /* A packed B is written panel by panel: a grain that cuts panels would have two tiles write one. */
