@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes as C
 import gc
+import itertools
 import os
 import threading
 import time
@@ -346,20 +347,49 @@ def create(identity: bytes, rank: int, size: int) -> Group:
     return Group(out.value or 0, lib.weft_group_free)
 
 
+_Allgather = C.CFUNCTYPE(C.c_int, C.c_void_p, C.c_void_p, C.c_size_t, C.c_void_p)
+
+
+def _gathered(gather: Callable[[bytes], List[bytes]], rank: int, size: int) -> Group:
+    """A group of those who can gather, on one machine or several: ``gather`` gives every rank's bytes, in rank order."""
+    failed: List[BaseException] = []
+
+    def call(_context: Any, mine: int, count: int, into: int) -> int:
+        try:
+            every = gather(C.string_at(mine, count))
+            if [len(theirs) for theirs in every] != [count] * size:
+                raise ArgumentError("the ranks have different versions of weft")
+            C.memmove(into, b"".join(every), count * size)
+            return 0
+        except BaseException as error:  # the library's callers are to see it, not the library
+            failed.append(error)
+            return 1
+
+    out, function = C.c_void_p(), _Allgather(call)
+    status = lib.weft_group_create_from(C.cast(function, C.c_void_p), None, rank, size, C.byref(out))
+    if failed:
+        raise failed[0]
+    check(status)
+    return Group(out.value or 0, lib.weft_group_free)
+
+
 def from_store(
     store: Any, rank: int, size: int, key: str = "weft", still_waits: Optional[Callable[[float], None]] = None
 ) -> Group:
-    """A group of those who give the same key in a store of ``torch.distributed``; a key serves once.
+    """A group of those who give the same key in a store of ``torch.distributed``, on one machine or several; a key serves once.
 
     ``still_waits`` is as in :func:`wait_for`.
     """
-    if rank == 0:
-        identity = new_id()
-        store.set(key, identity.hex())
-    else:
-        wait_for(store, key, still_waits)
-        identity = bytes.fromhex(store.get(key).decode())
-    return create(identity, rank, size)
+    rounds = itertools.count()
+
+    def gather(mine: bytes) -> List[bytes]:
+        this = f"{key}/{next(rounds)}"
+        store.set(f"{this}/{rank}", mine.hex())
+        for peer in range(size):
+            wait_for(store, f"{this}/{peer}", still_waits)
+        return [bytes.fromhex(store.get(f"{this}/{peer}").decode()) for peer in range(size)]
+
+    return _gathered(gather, rank, size)
 
 
 def wait_for(store: Any, key: str, still_waits: Optional[Callable[[float], None]] = None) -> None:
@@ -375,16 +405,14 @@ def wait_for(store: Any, key: str, still_waits: Optional[Callable[[float], None]
         if still_waits is not None:
             still_waits(waited)
         elif waited > store.timeout.total_seconds():
-            raise TimeoutError(f"nobody set '{key}' in the store within {store.timeout.total_seconds():g} s: rank 0 has not come")
+            raise TimeoutError(f"nobody set '{key}' in the store within {store.timeout.total_seconds():g} s: a rank has not come")
         time.sleep(pause)
         pause = min(2 * pause, 5e-3)
 
 
 def from_mpi(communicator: Any) -> Group:
-    """A group of the ranks of an mpi4py communicator. Collective over it."""
-    rank = communicator.Get_rank()
-    identity = communicator.bcast(new_id() if rank == 0 else None, root=0)
-    return create(identity, rank, communicator.Get_size())
+    """A group of the ranks of an mpi4py communicator, on one machine or several. Collective over it."""
+    return _gathered(communicator.allgather, communicator.Get_rank(), communicator.Get_size())
 
 
 def threads(size: int) -> List[Group]:

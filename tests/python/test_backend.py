@@ -281,6 +281,26 @@ class Own(unittest.TestCase):
 
         support.ranks(2, inside("weft", body))
 
+    def test_ranks_of_several_nodes_meet(self) -> None:
+        def body(rank: int) -> None:
+            x = torch.full((1000,), float(rank))
+            dist.all_reduce(x)
+            assert x.tolist() == [3.0] * 1000
+            with weft.from_store(dist.distributed_c10d._get_default_store(), rank, 3, "ours") as group:
+                mine = weft.empty((4,), group=group)
+                for peer in range(3):  # what is on another node cannot be addressed
+                    if (peer == 2) == (rank == 2):
+                        mine.peer(peer)
+                    else:
+                        with self.assertRaises(weft.errors.UnsupportedError):
+                            mine.peer(peer)
+
+        def run(rank: int) -> None:
+            os.environ["WEFT_NODE"] = "first" if rank < 2 else "second"
+            inside("weft", body)(rank)
+
+        support.ranks(3, run)
+
     def test_calls_now_and_later_are_equal(self) -> None:
         """What is waited for at once and lies without gaps takes a shorter way than the rest."""
 
