@@ -384,6 +384,10 @@ static void halves_rank(weft_group *group, void *argument)
         }
         CHECK_INT(memcmp(near, (char *)near + 2, bytes - 2) != 0, 1); /* not all the same */
         CHECK_INT(weft_cuda_plan_of(plan)->staging != NULL, i == 5);
+        CHECK(weft_cuda_plan_of(plan)->bound_count > 1); /* for other places, and one workspace for all */
+        for (int b = 0; b < weft_cuda_plan_of(plan)->bound_count; b++)
+            CHECK(weft_cuda_plan_of(plan)->bound[b].executor.library.workspace ==
+                  weft_cuda_plan_of(plan)->workspace.at);
         weft_plan_destroy(plan);
         free(near);
         free(far);

@@ -384,6 +384,7 @@ static weft_status lower(weft_plan *plan, const weft_operands *operands, const w
                                  .done_posts = weft_cuda_plan_of(plan)->done_posts,
                                  .collective = collective->world ? collective : NULL,
                                  .inboxes = inboxes,
+                                 .workspace = &weft_cuda_plan_of(plan)->workspace,
                                  .values = plan->part.problem.scales ? operands : NULL,
                                  .wire = weft_cuda_wire_of(g),
                                  .given = plan->loaded},

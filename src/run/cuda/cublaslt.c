@@ -2,6 +2,7 @@
 #include "run/cuda/cublaslt.h"
 
 #include "core/dtype.h"
+#include "core/round.h"
 #include "core/env.h"
 #include "run/cuda/asked.h"
 #include "run/cuda/cublaslt_cost.h"
@@ -243,8 +244,11 @@ static weft_status try_once(weft_cuda_device *device, const weft_cublaslt_produc
     CUdeviceptr room = 0;
     weft_status status;
 
-    WEFT_CUDA_TRY(cuMemAllocAsync(&room, d_bytes, device->uploads));
+    d_bytes = weft_round_up_bytes(d_bytes, 1024);
+    /* not the plan's workspace, which a run may be using */
+    WEFT_CUDA_TRY(cuMemAllocAsync(&room, d_bytes + made->workspace_bytes, device->uploads));
     aside.d_at = (void *)(uintptr_t)room;
+    aside.workspace = room + d_bytes;
     if (aside.beta == 0)
         aside.c_at = aside.d_at;
     status = weft_cublaslt_product_launch(&aside, device->uploads, error);
@@ -254,24 +258,50 @@ static weft_status try_once(weft_cuda_device *device, const weft_cublaslt_produc
     return status;
 }
 
+/* The plan's workspace where it has one or has none yet, and that is enough; else one of the product's own.
+ */
+static weft_status take_workspace(weft_cuda_device *device, weft_cuda_workspace *shared,
+                                  weft_cublaslt_product *made, weft_error_text *error)
+{
+    const weft_cuda_driver *cu = device->cu;
+    CUdeviceptr at = 0;
+
+    if (!made->workspace_bytes)
+        return WEFT_OK;
+    if (!shared || (shared->at && shared->bytes < made->workspace_bytes)) {
+        WEFT_CUDA_TRY(cuMemAllocAsync(&made->workspace, made->workspace_bytes, device->uploads));
+        return WEFT_OK;
+    }
+    if (!shared->at) {
+        WEFT_CUDA_TRY(cuMemAllocAsync(&at, made->workspace_bytes, device->uploads));
+        *shared = (weft_cuda_workspace){at, made->workspace_bytes};
+    }
+    made->workspace = shared->at;
+    made->borrowed = true;
+    return WEFT_OK;
+}
+
 /* Its workspace. Of several ranks it also runs once, to no avail: the driver loads kernels when they are
  * first launched, and may then wait for every kernel of the context, also for a peer's that waits for this
  * rank. */
-static weft_status make_ready(weft_cuda_device *device, const weft_cuda_asked *q, bool shared,
-                              weft_cublaslt_product *made, weft_error_text *error)
+static weft_status make_ready(weft_cuda_device *device, const weft_cuda_asked *q, bool several,
+                              weft_cuda_workspace *shared, weft_cublaslt_product *made,
+                              weft_error_text *error)
 {
     const weft_cuda_driver *cu = device->cu;
+    weft_status status = take_workspace(device, several ? shared : NULL, made, error);
 
-    if (made->workspace_bytes)
-        WEFT_CUDA_TRY(cuMemAllocAsync(&made->workspace, made->workspace_bytes, device->uploads));
+    if (status != WEFT_OK)
+        return status;
     WEFT_CUDA_TRY(cuStreamSynchronize(device->uploads));
-    return shared ? try_once(device, made, (uint64_t)(q->m * q->d.ld) * weft_dtype_size(q->d.dtype), error)
-                  : WEFT_OK;
+    return several ? try_once(device, made, (uint64_t)(q->m * q->d.ld) * weft_dtype_size(q->d.dtype), error)
+                   : WEFT_OK;
 }
 
 weft_status weft_cublaslt_product_make(weft_cuda_device *device, const weft_plan_part *part,
                                        const weft_cuda_place *places, const weft_task *task,
-                                       weft_cublaslt_product *product, weft_error_text *error)
+                                       weft_cuda_workspace *shared, weft_cublaslt_product *product,
+                                       weft_error_text *error)
 {
     bool alone = part->world == 1;
     weft_cublaslt_product made = {
@@ -291,7 +321,7 @@ weft_status weft_cublaslt_product_make(weft_cuda_device *device, const weft_plan
         weft_cublaslt_product_free(device, &made);
         return WEFT_OK;
     }
-    status = make_ready(device, &q, !alone, &made, error);
+    status = make_ready(device, &q, !alone, shared, &made, error);
     if (status != WEFT_OK) {
         weft_cublaslt_product_free(device, &made);
         return status;
@@ -311,7 +341,7 @@ void weft_cublaslt_product_free(weft_cuda_device *device, weft_cublaslt_product 
         product->lt->desc_destroy(product->desc);
     if (product->handle)
         product->lt->destroy(product->handle);
-    if (product->workspace)
+    if (product->workspace && !product->borrowed)
         device->cu->cuMemFreeAsync(product->workspace, device->uploads);
     *product = (weft_cublaslt_product){0};
 }

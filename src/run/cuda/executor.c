@@ -520,8 +520,8 @@ static weft_status leave_product(const weft_plan_part *part, const weft_cuda_bin
         status = weft_splitk_product_make(device, part, binding->places, &part->tasks[at], crews,
                                           &made->splitk, error);
     if (status == WEFT_OK && !made->splitk.kernel && (part->problem.tuning.library == 1 || part->world > 1))
-        status = weft_cublaslt_product_make(device, part, binding->places, &part->tasks[at], &made->library,
-                                            error);
+        status = weft_cublaslt_product_make(device, part, binding->places, &part->tasks[at],
+                                            binding->workspace, &made->library, error);
     if (status != WEFT_OK || part->world == 1)
         return status;
     if (!has_product(made))

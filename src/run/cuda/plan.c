@@ -470,6 +470,8 @@ void weft_cuda_plan_destroy(weft_plan *plan)
         done &= weft_cuda_bound_free(plan->group, &p->bound[i]);
     if (done && p->alone)
         cu->cuMemFreeAsync(p->alone, weft_cuda_of(plan->group)->device->uploads);
+    if (done && p->workspace.at)
+        cu->cuMemFreeAsync(p->workspace.at, weft_cuda_of(plan->group)->device->uploads);
     for (int i = 0; i < WEFT_CUDA_BOUND_MAX; i++)
         if (p->bound[i].last)
             cu->cuEventDestroy(p->bound[i].last);

@@ -71,7 +71,8 @@ typedef struct weft_cuda_plan {
     size_t signals_at, control_at;
     struct weft_cuda_staging *staging; /* NULL until a rank needs it */
     size_t staging_at[WEFT_ROLE_COUNT];
-    CUdeviceptr alone; /* where this rank stages what no peer touches; 0 until it needs that */
+    weft_cuda_workspace workspace; /* of its programs' products by cuBLASLt, which run one after another */
+    CUdeviceptr alone;             /* where this rank stages what no peer touches; 0 until it needs that */
     weft_cuda_meeting *meetings;
     weft_cuda_bound bound[WEFT_CUDA_BOUND_MAX];
     int bound_count;

@@ -23,6 +23,12 @@ typedef struct weft_cuda_place {
     bool padded;    /* zeros follow every line, up to 16 bytes */
 } weft_cuda_place;
 
+/* Memory that the programs of a plan use one after another. */
+typedef struct weft_cuda_workspace {
+    uint64_t at; /* CUdeviceptr; 0: not taken yet */
+    size_t bytes;
+} weft_cuda_workspace;
+
 typedef struct weft_cuda_binding {
     const weft_cuda_place *places; /* [operand * world + rank]; base NULL where this rank never touches it */
     uint64_t *const *signals;      /* [rank]: first signal of the rank */
@@ -37,7 +43,8 @@ typedef struct weft_cuda_binding {
      * see halves.h. */
     const weft_plan_part *collective;
     char *const *inboxes;
-    const weft_operands *values; /* NULL, or a run's: alpha and scales in device memory */
+    const weft_operands *values;    /* NULL, or a run's: alpha and scales in device memory */
+    weft_cuda_workspace *workspace; /* NULL, or the plan's, for cuBLASLt */
     weft_cuda_wire wire;
     bool given; /* somebody else's plan: nothing is known of its copies but what the checker proves */
 } weft_cuda_binding;
