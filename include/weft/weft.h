@@ -495,11 +495,11 @@ WEFT_API weft_status weft_run(weft_plan *plan, const weft_operands *operands);
  * on one stream, or on streams that wait for one another.
  *
  * It is collective. Operands that peers touch are told to them on the host when they are new to the plan, in
- * the same call on every rank. Otherwise a kernel is put on the stream and nothing else happens, so that a run
- * whose operands are known may be captured into a CUDA graph and replayed; ranks whose replays differ wait
- * until the deadline. Then a rejected argument puts nothing on the stream, and the peers wait for
- * this rank's next call. Operands that were told in one call belong together: a run in which ranks mix those
- * of different calls ends with WEFT_ERR_MISMATCH.
+ * the same call on every rank. Otherwise a kernel is put on the stream and nothing else happens, so that a
+ * run whose operands are known may be captured into a CUDA graph and replayed; ranks whose replays differ
+ * wait until the deadline. Then a rejected argument puts nothing on the stream, and the peers wait for this
+ * rank's next call. Operands that were told in one call belong together: a run in which ranks mix those of
+ * different calls ends with WEFT_ERR_MISMATCH.
  *
  * What goes wrong in the run (a rank that dies, a wait that expires) is told by weft_run_wait, and by every
  * call after it. On the CPU, where stream must be NULL or WEFT_STREAM_OWN, this is weft_run.
