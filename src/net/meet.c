@@ -136,16 +136,22 @@ static size_t expected(const host *h)
     return sizeof(hello) + h->bytes;
 }
 
-/* The oldest that has proved nothing gives way to a newcomer. */
-static void accept_one(host *h)
+/* The oldest that has proved nothing gives way to a newcomer. Where all have, and no more may be open, those
+ * who knock would wait in vain. */
+static void accept_one(host *h, weft_error_text *error)
 {
     challenge mine = {.magic = MEET_MAGIC};
     int fd = accept4(h->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     int oldest = -1;
     guest *g;
 
-    if (fd < 0)
+    if (fd < 0) {
+        if ((errno == EMFILE || errno == ENFILE) && h->count == h->come)
+            weft_error_set(error, WEFT_ERR_SYSTEM,
+                           "rank 0 cannot take another connection, with %d of %d ranks there: %s (ulimit -n)",
+                           h->come + 1, h->meet->size, strerror(errno));
         return;
+    }
     for (int i = 0; i < h->count && h->count == h->room; i++)
         if (h->guests[i].rank < 0 && (oldest < 0 || h->guests[i].since < h->guests[oldest].since))
             oldest = i;
@@ -260,8 +266,8 @@ static weft_status receive_all(host *h, weft_error_text *error)
                 (g->rank < 0 && now - g->since > SHY_NS))
                 dismiss(h, i);
         }
-        if (h->polled[0].revents)
-            accept_one(h);
+        if (h->polled[0].revents && error->status == WEFT_OK)
+            accept_one(h, error);
         if (now > h->meet->deadline_ns && error->status == WEFT_OK) {
             list_missing(h, missing, sizeof(missing));
             if (h->refused)

@@ -5,7 +5,9 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/clock.h"
@@ -133,6 +135,35 @@ static void check_missing(void)
     }
 }
 
+/* Rank 0 may open no more than its listener and one rank: that is said, not waited for. */
+static void check_no_more_files(void)
+{
+    static part parts[RANKS];
+    pthread_t threads[RANKS];
+    int port = free_port(), told = 0, ended = 0;
+    pid_t host = fork();
+
+    if (host == 0) {
+        int next = dup(STDIN_FILENO);
+        struct rlimit files = {(rlim_t)next + 2, (rlim_t)next + 2};
+
+        close(next);
+        setrlimit(RLIMIT_NOFILE, &files);
+        begin(parts, threads, 0, 1, port, 60);
+        pthread_join(threads[0], NULL);
+        _exit(parts[0].status == WEFT_ERR_SYSTEM && strstr(parts[0].error.text, "with 2 of 4 ranks there")
+                  ? 0
+                  : 1);
+    }
+    begin(parts, threads, 1, RANKS, port, 10);
+    CHECK(waitpid(host, &ended, 0) == host && ended == 0);
+    for (int rank = 1; rank < RANKS; rank++) {
+        CHECK_INT(pthread_join(threads[rank], NULL), 0);
+        told += parts[rank].status == WEFT_ERR_SYSTEM && strstr(parts[rank].error.text, "ulimit -n");
+    }
+    CHECK_INT(told, 1);
+}
+
 /* Two jobs that were given the same port: the second one's rank 0 takes the next, and nobody who is turned
  * away by the first takes that for an answer. */
 static void check_neighbours(void)
@@ -180,6 +211,7 @@ int main(void)
     check_code();
     check_all();
     check_missing();
+    check_no_more_files();
     check_neighbours();
     return check_report("test_net_meet");
 }
