@@ -93,6 +93,13 @@ one_line 2 "--iterations x: must be a whole number" "$weft" report --iterations 
 "$weft" bench all_reduce --bytes 1M --threads 2 --iters 1 --warmup 0 --trace "$scratch/two.json" >/dev/null 2>&1
 grep -q '"tid":1' "$scratch/two.json" || fail "bench all_reduce --threads 2 runs one lane"
 
+# Who gave the ranks of each node is not told to: they are too few, or too many.
+for command in "plan ag_gemm 64 64 64" "bench barrier" "tune all_reduce --bytes 64" "run"; do
+    one_line 2 "together as many as --ranks says" "$weft" $command -n 2 --nodes 3+5
+    one_line 2 "together as many as --ranks says" "$weft" $command -n 9 --nodes 3+5
+    one_line 2 "a number of nodes from 1 to that of ranks" "$weft" $command -n 8 --nodes 3+x
+done
+
 # Ranks of several nodes are not drawn: said beforehand, and a page does without.
 one_line 2 "draw the ranks of one node" "$weft" bench ag_gemm 64 64 64 --nodes 2 --svg "$scratch/nodes.svg"
 ends "pictures of nodes" 1 quietly "$weft" run -n 2 --nodes 2 -- "$weft" bench ag_gemm 64 64 64 --iters 2 --peer none --svg "$scratch/nodes.svg"

@@ -4,6 +4,7 @@
 #include "core/part.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,7 @@ static bool number(const char **text, long most, long *value)
 const char *nodes_parse(const char *text, int world, int32_t *domain)
 {
     const char *wrong = "a number of nodes from 1 to that of ranks, or the ranks of each, as in 3+5";
+    const char *uneven = "the ranks of each node, which are together as many as --ranks says";
     long count;
     int rank = 0;
 
@@ -37,12 +39,14 @@ const char *nodes_parse(const char *text, int world, int32_t *domain)
         return NULL;
     }
     for (int32_t node = 0;; node++, text++) {
-        if (!number(&text, world - rank, &count))
+        if (!number(&text, INT_MAX, &count))
             return wrong;
+        if (count > world - rank)
+            return uneven;
         for (long i = 0; i < count; i++)
             domain[rank++] = node;
         if (*text != '+')
             break;
     }
-    return *text || rank != world ? wrong : NULL;
+    return *text ? wrong : rank != world ? uneven : NULL;
 }

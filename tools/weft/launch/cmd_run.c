@@ -141,6 +141,7 @@ int cmd_run(int argc, char **argv)
                                         "--hosts", "--agent", "--master", NULL};
     static int32_t domain[WEFT_RANKS_MAX];
     launch_job job = {.who = "weft run", .body = be_program};
+    const char *misread;
     int at = 0;
 
     if (argc == 1 && strcmp(argv[0], "--member") == 0)
@@ -174,10 +175,9 @@ int cmd_run(int argc, char **argv)
         return wrong("%s belongs to --hosts, which is missing", hosts.agent[0] ? "--agent" : "--master");
     if (job.size == 0)
         return wrong("%s", "-n says how many ranks to start; it is missing");
-    if (nodes_parse(nodes_asked, job.size, domain))
-        return wrong(
-            "--nodes takes a number of nodes up to that of ranks, or the ranks of each as in 3+5, not \"%s\"",
-            nodes_asked);
+    misread = nodes_parse(nodes_asked, job.size, domain);
+    if (misread)
+        return wrong("--nodes should be %s", misread);
     for (int rank = 1; rank < job.size; rank++)
         job.domain = domain[rank] != domain[0] ? domain : job.domain;
     if (at >= argc)
