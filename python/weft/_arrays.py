@@ -116,7 +116,7 @@ def matrix_of(x: Any, what: str, written: bool = False) -> Matrix:
         raise ArgumentError(f"{what} must have 2 or 3 dimensions, not {len(view.shape)}")
     rows, cols = view.shape[-2:]
     row_step, col_step = view.strides[-2:]
-    if not rows or not cols:  # whose strides say nothing
+    if (not rows or not cols) and 1 not in (row_step, col_step):  # as numpy makes them: they say nothing
         row_step, col_step = cols, 1
     if col_step == 1 or cols == 1:
         trans, ld = 0, max(row_step, cols) if rows > 1 else cols

@@ -196,6 +196,7 @@ class MoE:
         self.group._call_on(lib.weft_moe_combine, self._moe, lane, view.pointer, places, y)
         del given  # in symmetric memory the tokens were read in place until here
         self._sent.pop(lane, None)
+        self._offset.pop(lane, None)
         return out
 
     def _check_results(self, rows: int, start: Any, lane: int) -> None:

@@ -498,6 +498,8 @@ class Plan:
                 operands.b = x.pointer
             elif x is not None:
                 m = _arrays.matrix_of(x, name, written=name == "d")
+                if m.trans and not {"a": self._made.transa, "b": self._made.transb}.get(name):
+                    raise ArgumentError(f"{name} is transposed; the plan has it row by row (contiguous() copies it)")
                 self._check(name, m.dtype, m.batch, (m.cols, m.rows) if m.trans else (m.rows, m.cols))
                 setattr(operands, name, m.pointer)
                 setattr(operands, "ld" + name, m.ld)

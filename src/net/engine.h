@@ -42,8 +42,9 @@ typedef struct weft_engine {
     /* Header and payload stay as they are until `sent`, which may come before this returns. */
     void (*send)(void *engine, int peer, const void *header, size_t header_bytes, const void *data,
                  size_t bytes, weft_engine_sent sent, void *argument);
-    /* The same for a header and a payload that may change when this returns, without `sent`; false: nothing
-     * of it has left, and only `send` can. NULL: the engine cannot at all. */
+    /* The same for a header and a payload that may change when this returns, without `sent`; what changes
+     * before may leave as a mixture of both. False: nothing of it has left, and only `send` can. NULL: the
+     * engine cannot at all. */
     bool (*send_now)(void *engine, int peer, const void *header, size_t header_bytes, const void *data,
                      size_t bytes);
     /* The most bytes that travel well as one message: whoever has more sends several. */

@@ -111,8 +111,13 @@ static void *work(void *argument)
         make_progress(net);
         idle = net->engine->arm(net->handle);
         pthread_mutex_unlock(&net->lock);
-        if (idle)
-            sleep_on(fds, 2, LOOK_NS);
+        if (!idle)
+            continue;
+        sleep_on(fds, 2, LOOK_NS);
+        /* Whoever helped before a long sleep may compute now. One who still waits says so with its next poll.
+         */
+        if (weft_clock_ns() - now > STAND_BACK_NS)
+            atomic_store(&net->helped, false);
     }
     return NULL;
 }

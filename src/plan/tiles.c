@@ -248,7 +248,8 @@ static void cut_k(const weft_problem *p, const extents *e, const weft_gemm_steps
     }
 }
 
-/* One worker: two tiles for every owner, so that what it goes on from has left the peer's cache. */
+/* One worker: two tiles for every owner, as far as whole panels divide so, so that what it goes on from has
+ * left the peer's cache. */
 static int64_t columns_of_two_shot(const weft_problem *p, int world, const weft_gemm_steps *steps)
 {
     int64_t down = weft_divide_up(p->m, p->tuning.tile_m) * p->l, panels = weft_divide_up(p->n, steps->nr);

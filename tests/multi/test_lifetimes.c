@@ -142,9 +142,11 @@ static void *run_rank(void *argument)
     weft_status status = WEFT_OK;
 
     if (!group)
-        CHECK_INT(weft_group_create(&m->id, m->rank, m->world, &group), WEFT_OK);
-    if (!group)
+        status = weft_group_create(&m->id, m->rank, m->world, &group);
+    if (!group) { /* one that has come earlier may have ended it already */
+        CHECK_INT(status, aborts ? WEFT_ERR_ABORTED : WEFT_OK);
         return NULL;
+    }
     world = group;
     if (here)
         CHECK_INT(pthread_create(&ender, NULL, abort_later, world), 0);

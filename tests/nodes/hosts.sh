@@ -84,12 +84,14 @@ wait $pid
 nothing_left "a signal while an agent hangs"
 # Another signal while ranks take their time to end takes none of it from them.
 "$weft" run --hosts a:1,b:1 "${here[@]}" -- \
-    sh -c 'trap : USR1; trap "sleep 1.5; echo cleaned; exit 9" TERM; echo up; sleep 30 & wait' "$mark" >"$work/out" &
+    sh -c 'trap : USR1; trap "until [ -e signalled ]; do sleep 0.05; done; echo cleaned; exit 9" TERM; echo up; sleep 30 & wait' "$mark" >"$work/out" &
 pid=$!
 for _ in $(seq 1 1200); do [ "$(grep -c up "$work/out")" = 2 ] && break; sleep 0.05; done
 kill -TERM $pid
 sleep 1.2
 kill -USR1 $pid
+sleep 0.3
+touch signalled
 wait $pid
 [ $? = 143 ] || fail "two signals"
 [ "$(grep -c cleaned "$work/out")" = 2 ] || fail "two signals: $(cat "$work/out")"

@@ -118,7 +118,7 @@ def compile_with(compiler, folder, header, *more):
 
 
 def main():
-    compiler, nm, frozen_path, header_path, library = sys.argv[1:]
+    compiler, readelf, frozen_path, header_path, library = sys.argv[1:]
     with open(frozen_path, encoding="utf-8") as file:
         frozen = Interface(file.read())
     with open(header_path, encoding="utf-8") as file:
@@ -136,8 +136,8 @@ def main():
                 missed.append(what)
         if missed:
             sys.exit("a header that differs here was not found: " + ", ".join(missed))
-    symbols = subprocess.run([nm, "-D", "--defined-only", library], capture_output=True, text=True, check=True)
-    has = {line.split()[-1] for line in symbols.stdout.splitlines()}
+    symbols = subprocess.run([readelf, "-W", "--dyn-syms", library], capture_output=True, text=True, check=True)
+    has = {line.split()[-1] for line in symbols.stdout.splitlines() if line.strip() and " UND " not in line}
     gone = [name for name in frozen.names() if name + "@@WEFT_0.2" not in has]
     if gone:
         sys.exit("the library has not, as of 0.2: " + ", ".join(gone))

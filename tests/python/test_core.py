@@ -222,6 +222,24 @@ class Products(unittest.TestCase):
                 a, b = np.ones((m, k), "f4", order), np.ones((k, n), "f4", order)
                 np.testing.assert_array_equal(weft.gemm(a, b), a @ b)
 
+    def test_a_rank_without_a_part_is_transposed_as_the_others_are(self) -> None:
+        def body(group: weft.Group) -> None:
+            mine = (2, 2, 0)[group.rank]
+            held = np.ones((4, 8), "f4")
+            w = held[:mine]  # a slice keeps its strides
+            d = group.ag_gemm(np.ones((2, 8), "f4"), w.T, n=4, granule_n=2)
+            np.testing.assert_array_equal(d, np.full((6, mine), 8, "f4"))
+
+        weft.run_threads(3, body)
+
+    def test_a_plan_refuses_what_lies_the_other_way(self) -> None:
+        a, b = whole(1, 4, 4), whole(2, 4, 4)
+        with weft.threads(1)[0] as group:
+            plan = weft.Plan(group, "gemm_ar", m=4, n=4, k=4)
+            for wrong in ((a.T, b, np.zeros((4, 4), "f4")), (a, b.T, np.zeros((4, 4), "f4")), (a, b, np.zeros((4, 4), "f4").T)):
+                with self.assertRaisesRegex(weft.errors.ArgumentError, "transposed"):
+                    plan.run(*wrong)
+
     def test_names_that_do_not_exist(self) -> None:
         with weft.threads(1)[0] as group:
             for options in ({"schedule": "best"}, {"act": "tanh"}, {"layout": "gather_c"}):

@@ -83,6 +83,11 @@ class Ops(unittest.TestCase):
             for op, arguments in cases:
                 with self.subTest(op=str(op)):
                     torch.library.opcheck(op.default, arguments)
+            # What a round of the library's own had is no measure for an operator's.
+            came = moe.dispatch(x.detach(), torch.tensor([[0, 1]] * 5, dtype=torch.int32), weight.detach())
+            moe.combine(torch.zeros(came.offset[-1], 4))
+            few = ops.moe_dispatch(x.detach(), expert, weight.detach(), None, layer)
+            ops.moe_combine(few[0], expert, weight.detach(), *few[2:], layer)
             # In any order: rounds of two inputs one inside the other, and one that is never combined.
             first = ops.moe_dispatch(x, expert, weight, None, layer)
             second = ops.moe_dispatch(2 * x, expert, weight, None, layer)

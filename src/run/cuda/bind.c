@@ -488,7 +488,7 @@ static weft_status bind(weft_plan *plan, const weft_operands *operands, const we
     if (status != WEFT_OK && !together)
         return status;
     if (status == WEFT_OK)
-        status = weft_cuda_stage_alone(plan, operands);
+        status = weft_cuda_alone_take(plan, operands);
     if (status == WEFT_OK)
         status = lower(plan, operands, meeting, &executor);
     executor.args.meeting = meeting ? meeting->number : 0;

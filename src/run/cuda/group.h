@@ -40,6 +40,7 @@ typedef struct weft_cuda_group {
     weft_group *watched_next;          /* watch.c */
     struct weft_cuda_table *tables;    /* pad.c */
     struct weft_cuda_staging *staging; /* stage.c; the newest, which is the largest, first */
+    struct weft_cuda_staging *alone;   /* likewise, in memory of the rank's own */
 } weft_cuda_group;
 
 enum { WEFT_CUDA_PINNED_BYTES = 4096 };

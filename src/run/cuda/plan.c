@@ -469,7 +469,7 @@ void weft_cuda_plan_destroy(weft_plan *plan)
     for (int i = 0; i < p->bound_count; i++)
         done &= weft_cuda_bound_free(plan->group, &p->bound[i]);
     if (done && p->alone)
-        cu->cuMemFreeAsync(p->alone, weft_cuda_of(plan->group)->device->uploads);
+        weft_cuda_alone_leave(weft_cuda_of(plan->group), p->alone);
     if (done && p->workspace.at)
         cu->cuMemFreeAsync(p->workspace.at, weft_cuda_of(plan->group)->device->uploads);
     for (int i = 0; i < WEFT_CUDA_BOUND_MAX; i++)

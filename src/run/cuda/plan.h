@@ -71,8 +71,8 @@ typedef struct weft_cuda_plan {
     size_t signals_at, control_at;
     struct weft_cuda_staging *staging; /* NULL until a rank needs it */
     size_t staging_at[WEFT_ROLE_COUNT];
-    weft_cuda_workspace workspace; /* of its programs' products by cuBLASLt, which run one after another */
-    CUdeviceptr alone;             /* where this rank stages what no peer touches; 0 until it needs that */
+    weft_cuda_workspace workspace;   /* of its programs' products by cuBLASLt, which run one after another */
+    struct weft_cuda_staging *alone; /* where this rank stages what no peer touches; NULL until it needs it */
     weft_cuda_meeting *meetings;
     weft_cuda_bound bound[WEFT_CUDA_BOUND_MAX];
     int bound_count;
@@ -95,9 +95,10 @@ bool weft_cuda_is_staged(const struct weft_plan *plan, int role, const weft_oper
 weft_status weft_cuda_staging_take(struct weft_plan *plan);
 void weft_cuda_staging_leave(weft_group *group, struct weft_cuda_staging *staging);
 
-/* Takes memory of the rank's own for an operand that no peer touches, if it has to be staged: what a
- * collective beside the product moves, where it has gaps between its lines. */
-weft_status weft_cuda_stage_alone(const struct weft_plan *plan, const weft_operands *operands);
+/* Takes memory of the rank's own, which its plans share likewise, for an operand that no peer touches, if it
+ * has to be staged: what a collective beside the product moves, where it has gaps between its lines. */
+weft_status weft_cuda_alone_take(const struct weft_plan *plan, const weft_operands *operands);
+void weft_cuda_alone_leave(weft_cuda_group *g, struct weft_cuda_staging *alone);
 
 /* Before the group goes: without giving the memory back, which goes with the group. */
 void weft_cuda_staging_free(weft_cuda_group *g);

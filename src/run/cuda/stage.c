@@ -8,6 +8,13 @@
 
 #include <stdlib.h>
 
+typedef struct weft_cuda_staging {
+    struct weft_cuda_staging *next;
+    char *memory;
+    size_t bytes;
+    int plans;
+} weft_cuda_staging;
+
 static bool is_collective(const weft_plan *plan)
 {
     return plan->part.problem.op >= WEFT_OP_ALL_REDUCE;
@@ -72,28 +79,10 @@ weft_given weft_cuda_staged(const weft_plan *plan, int role)
     weft_given form = staged_form(plan, plan->operand_of_role[role]);
 
     if (is_alone(plan, role))
-        form.data = (char *)(uintptr_t)weft_cuda_plan_of(plan)->alone;
+        form.data = weft_cuda_plan_of(plan)->alone ? weft_cuda_plan_of(plan)->alone->memory : NULL;
     else
         form.data = weft_cuda_plan_of(plan)->staging ? weft_cuda_staging_at(plan, role) : NULL;
     return form;
-}
-
-weft_status weft_cuda_stage_alone(const weft_plan *plan, const weft_operands *operands)
-{
-    const weft_cuda_device *device = weft_cuda_of(plan->group)->device;
-    const weft_cuda_driver *cu = device->cu;
-    weft_error_text *error = &plan->group->error;
-    weft_cuda_plan *p = weft_cuda_plan_of(plan);
-    int role = weft_cuda_halves_role(&plan->part.problem);
-    weft_given form;
-
-    if (p->alone || !is_alone(plan, role) || !weft_cuda_is_staged(plan, role, operands))
-        return WEFT_OK;
-    form = staged_form(plan, plan->operand_of_role[role]);
-    WEFT_CUDA_TRY(cuMemAllocAsync(&p->alone, weft_given_span(plan, plan->operand_of_role[role], &form),
-                                  device->uploads));
-    WEFT_CUDA_TRY(cuStreamSynchronize(device->uploads));
-    return WEFT_OK;
 }
 
 /* In symmetric memory: what peers touch, and a collective's SEND, which may have to move for RECV's sake. */
@@ -101,13 +90,6 @@ static bool may_be_staged(const weft_plan *plan, int role)
 {
     return plan->operand_of_role[role] >= 0 && (is_collective(plan) || plan->touched & 1u << role);
 }
-
-typedef struct weft_cuda_staging {
-    struct weft_cuda_staging *next;
-    char *memory;
-    size_t bytes;
-    int plans;
-} weft_cuda_staging;
 
 char *weft_cuda_staging_at(const weft_plan *plan, int role)
 {
@@ -150,27 +132,82 @@ weft_status weft_cuda_staging_take(weft_plan *plan)
     return WEFT_OK;
 }
 
+static void take_out(weft_cuda_staging **list, const weft_cuda_staging *staging)
+{
+    while (*list != staging)
+        list = &(*list)->next;
+    *list = staging->next;
+}
+
 void weft_cuda_staging_leave(weft_group *group, weft_cuda_staging *staging)
 {
-    weft_cuda_staging **at = &weft_cuda_of(group)->staging;
-
     if (--staging->plans > 0)
         return;
-    while (*at != staging)
-        at = &(*at)->next;
-    *at = staging->next;
+    take_out(&weft_cuda_of(group)->staging, staging);
     weft_cuda_give(group, staging->memory);
     free(staging);
 }
 
+weft_status weft_cuda_alone_take(const weft_plan *plan, const weft_operands *operands)
+{
+    weft_cuda_group *g = weft_cuda_of(plan->group);
+    const weft_cuda_driver *cu = g->device->cu;
+    weft_error_text *error = &plan->group->error;
+    weft_cuda_plan *p = weft_cuda_plan_of(plan);
+    int role = weft_cuda_halves_role(&plan->part.problem), operand = plan->operand_of_role[role];
+    weft_given form;
+    size_t bytes = 1, needed;
+    CUdeviceptr memory;
+    weft_cuda_staging *alone;
+
+    if (p->alone || !is_alone(plan, role) || !weft_cuda_is_staged(plan, role, operands))
+        return WEFT_OK;
+    form = staged_form(plan, operand);
+    needed = weft_given_span(plan, operand, &form);
+    if (!g->alone || g->alone->bytes < needed) {
+        while (bytes < needed) /* plans that grow one after another are to share it, too */
+            bytes *= 2;
+        alone = calloc(1, sizeof(*alone));
+        if (!alone)
+            return weft_error_set(error, WEFT_ERR_MEMORY, "out of memory for a plan");
+        if (cu->cuMemAllocAsync(&memory, bytes, g->device->uploads) != CUDA_SUCCESS) {
+            free(alone);
+            return weft_error_set(error, WEFT_ERR_MEMORY, "the GPU has no %zu bytes to stage an operand in",
+                                  bytes);
+        }
+        *alone = (weft_cuda_staging){g->alone, (char *)(uintptr_t)memory, bytes, 0};
+        g->alone = alone;
+        WEFT_CUDA_TRY(cuStreamSynchronize(g->device->uploads));
+    }
+    g->alone->plans++;
+    p->alone = g->alone;
+    return WEFT_OK;
+}
+
+void weft_cuda_alone_leave(weft_cuda_group *g, weft_cuda_staging *alone)
+{
+    if (--alone->plans > 0)
+        return;
+    take_out(&g->alone, alone);
+    g->device->cu->cuMemFreeAsync((CUdeviceptr)(uintptr_t)alone->memory, g->device->uploads);
+    free(alone);
+}
+
+static void free_list(weft_cuda_staging *staging)
+{
+    while (staging) {
+        weft_cuda_staging *next = staging->next;
+
+        free(staging);
+        staging = next;
+    }
+}
+
 void weft_cuda_staging_free(weft_cuda_group *g)
 {
-    while (g->staging) {
-        weft_cuda_staging *next = g->staging->next;
-
-        free(g->staging);
-        g->staging = next;
-    }
+    free_list(g->staging);
+    free_list(g->alone);
+    g->staging = g->alone = NULL;
 }
 
 void weft_cuda_stage_bind(const weft_plan *plan, const weft_operands *operands, weft_cuda_stages *stages)
