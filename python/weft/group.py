@@ -70,8 +70,14 @@ class _Handle:
             self.free(value)
 
 
-def _dropped(handle: _Handle) -> None:
-    handle.end()
+def _dropped(handle: _Handle, lock: Any) -> None:
+    """The end of a group that nobody has any more, or of the program. A thread that is in a call then has the group, and the
+    program's end is its end: nothing may be taken from under it."""
+    if lock.acquire(blocking=False):
+        try:
+            handle.end()
+        finally:
+            lock.release()
 
 
 class Group:
@@ -87,7 +93,7 @@ class Group:
         self.size: int = lib.weft_size(handle)
         self.on_gpu = False
         self._lane: Any = None  # of calls that others make in this group; the next one waits for them
-        self._finalizer = weakref.finalize(self, _dropped, self._native)
+        self._finalizer = weakref.finalize(self, _dropped, self._native, self._lock)
         _interrupt.install()
 
     # ---- calls -----------------------------------------------------------------------------------------

@@ -368,6 +368,21 @@ class Waiting(unittest.TestCase):
 
         support.ranks(2, body)
 
+    def test_a_program_may_end_while_a_thread_of_it_waits_in_a_call(self) -> None:
+        program = """
+import threading, time, weft
+group, other = weft.threads(2)
+threading.Thread(target=group.barrier, daemon=True).start()
+while group._lock.acquire(blocking=False):
+    group._lock.release()
+    time.sleep(0.01)
+time.sleep(0.1)
+print("end")
+"""
+        for _ in range(4):
+            ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+            self.assertEqual((ran.returncode, ran.stdout, ran.stderr), (0, "end\n", ""))
+
     def test_a_group_from_an_id(self) -> None:
         identity = weft.new_id()
 
