@@ -15,6 +15,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Dict, List, Tuple
 
+from .errors import ArgumentError
+
 _SCALARS: Dict[str, Any] = {
     "void": None,
     "char": C.c_char,
@@ -36,6 +38,36 @@ _SCALARS: Dict[str, Any] = {
 }
 
 
+_INTEGERS = {kind for name, kind in _SCALARS.items() if name not in ("void", "char", "float", "double")}
+LIMITS: Dict[Any, Tuple[int, int]] = {
+    kind: (-(1 << 8 * C.sizeof(kind) - 1), (1 << 8 * C.sizeof(kind) - 1) - 1)
+    if kind(-1).value < 0
+    else (0, (1 << 8 * C.sizeof(kind)) - 1)
+    for kind in _INTEGERS
+}
+"""The least and the most that an integer of a C type can be."""
+
+
+def check_number(what: str, value: Any, least: int, most: int) -> None:
+    """ctypes would pass the remainder of an integer that is too large: root 2**32 would be root 0."""
+    if isinstance(value, int) and not least <= value <= most:
+        raise ArgumentError(f"{what} is {value}; it can be from {least} to {most}")
+
+
+class _Number(property):
+    """An integer of a struct, which refuses what it cannot hold. Read as it was, for calls read more than they write."""
+
+    def __init__(self, field: Any, what: str, kind: Any) -> None:
+        least, most = LIMITS[kind]
+        self.offset, self.size = field.offset, field.size
+
+        def put(struct: Any, value: Any) -> None:
+            check_number(what, value, least, most)
+            field.__set__(struct, value)
+
+        super().__init__(field.__get__, put)
+
+
 @dataclass(frozen=True)
 class Function:
     """A function of the header: what it returns and takes, as ctypes types."""
@@ -43,6 +75,7 @@ class Function:
     name: str
     restype: Any
     argtypes: Tuple[Any, ...]
+    argnames: Tuple[str, ...]
 
 
 @dataclass
@@ -146,7 +179,11 @@ class _Reader:
             words, rest = match.group(1).split(), match.group(2)
             parts = [rest] if "(" in rest else rest.split(",")
             fields += [self.declarator(words, part) for part in parts]
-        self.out.structs[name] = type(name, (C.Structure,), {"_fields_": fields, "__slots__": ()})
+        kind: Any = type(name, (C.Structure,), {"_fields_": fields, "__slots__": ()})
+        for field, of in fields:
+            if of in LIMITS:
+                setattr(kind, field, _Number(getattr(kind, field), f"{name}.{field}", of))
+        self.out.structs[name] = kind
 
     def function(self, line: str) -> None:
         match = re.match(r"(.*?)(\w+)\s*\((.*)\)$", re.sub(r"\s+", " ", line).strip())
@@ -154,15 +191,16 @@ class _Reader:
             raise ValueError(f"weft.h: cannot read the function '{line}'")
         result, name, inside = match.groups()
 
-        def argument(text: str) -> Any:
+        def argument(text: str) -> Tuple[str, Any]:
             words = _TYPED.match(text.strip())
             assert words is not None
-            return self.declarator(words.group(1).split(), words.group(2))[1]
+            return self.declarator(words.group(1).split(), words.group(2))
 
         inside = "" if inside.strip() == "void" else inside
         arguments = tuple(argument(a) for a in _split(inside))
         restype = self.type_of(result.replace("*", " ").split(), result.count("*"))
-        self.out.functions[name] = Function(name, restype, arguments)
+        names, kinds = tuple(a for a, _ in arguments), tuple(kind for _, kind in arguments)
+        self.out.functions[name] = Function(name, restype, kinds, names)
 
     def read(self) -> Interface:
         pattern = re.compile(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes as C
 import os
 from pathlib import Path
-from typing import Any, Tuple
+from types import SimpleNamespace
+from typing import Any, Sequence, Tuple
 
 from . import _header
 from .errors import BY_STATUS, Error
@@ -34,19 +35,49 @@ library_path, header_path = _find()
 interface = _header.read(header_path.read_text())
 constants = interface.constants
 structs = interface.structs
-lib = C.CDLL(str(library_path))
+quick: Any = C.CDLL(str(library_path))
+"""The functions as ctypes calls them: for integers that a tensor or the header has, not for those that a user gives."""
+lib: Any = SimpleNamespace()
+"""The functions. An integer that C's type cannot hold is an ArgumentError, not its remainder."""
+
+
+def _checked(symbol: Any, function: _header.Function) -> Any:
+    numbers = [
+        (place, f"{function.name}: {argument}", *_header.LIMITS[kind])
+        for place, (argument, kind) in enumerate(zip(function.argnames, function.argtypes))
+        if kind in _header.LIMITS
+    ]
+
+    def call(*arguments: Any) -> Any:
+        for place, what, least, most in numbers:
+            _header.check_number(what, arguments[place], least, most)
+        return symbol(*arguments)
+
+    return call if numbers else symbol
+
+
+def number(kind: Any, value: Any, what: str) -> Any:
+    """An integer as a call takes it."""
+    _header.check_number(what, value, *_header.LIMITS[kind])
+    return kind(value)
+
+
+def array(kind: Any, values: Sequence[Any], what: str) -> Any:
+    """Integers one after the other in memory, as C takes them; at least one place."""
+    return (kind * max(len(values), 1))(*(number(kind, v, f"{what}[{i}]") for i, v in enumerate(values)))
 
 
 def _bind() -> None:
     missing = []
     for name, function in interface.functions.items():
         try:
-            symbol = getattr(lib, name)
+            symbol = getattr(quick, name)
         except AttributeError:
             missing.append(name)
             continue
         symbol.restype = function.restype
         symbol.argtypes = function.argtypes
+        setattr(lib, name, _checked(symbol, function))
     if missing:
         raise ImportError(f"weft: {library_path} is not the library of {header_path}: it lacks {', '.join(missing)}")
 

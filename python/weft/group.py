@@ -17,7 +17,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional
 
 from . import _arrays, _interrupt, products
-from ._library import check, constants, error_of, lib, structs
+from ._library import check, constants, error_of, lib, quick, structs
 from .errors import ArgumentError, Error, StateError, TimeoutError
 
 REDUCTIONS: Dict[str, int] = {
@@ -259,7 +259,7 @@ class Group:
         """Collective: the sum (``min``, ``max``, ``product``) over ranks, in place unless ``recv`` is given."""
         recv = send if recv is None else recv
         a, b = _pair(send, recv, 1, 1)
-        self._call(lib.weft_all_reduce, a.pointer, b.pointer, a.elements, a.dtype.code, reduction_of(op))
+        self._call(quick.weft_all_reduce, a.pointer, b.pointer, a.elements, a.dtype.code, reduction_of(op))
         return recv
 
     def all_gather(self, send: Any, recv: Any = None) -> Any:
@@ -269,14 +269,14 @@ class Group:
             shape = (self.size * view.shape[0], *view.shape[1:]) if view.shape else (self.size,)
             recv = _arrays.new_like(send, shape, view.dtype)
         a, b = _pair(send, recv, self.size, 1)
-        self._call(lib.weft_all_gather, a.pointer, b.pointer, a.elements, a.dtype.code)
+        self._call(quick.weft_all_gather, a.pointer, b.pointer, a.elements, a.dtype.code)
         return recv
 
     def reduce_scatter(self, send: Any, recv: Any = None, op: str = "sum") -> Any:
         """Collective: the sum over ranks; rank r keeps the r-th share of the first dimension."""
         recv = self._share(send) if recv is None else recv
         a, b = _pair(send, recv, 1, self.size)
-        self._call(lib.weft_reduce_scatter, a.pointer, b.pointer, b.elements, a.dtype.code, reduction_of(op))
+        self._call(quick.weft_reduce_scatter, a.pointer, b.pointer, b.elements, a.dtype.code, reduction_of(op))
         return recv
 
     def all_to_all(self, send: Any, recv: Any = None) -> Any:
@@ -287,7 +287,7 @@ class Group:
         a, b = _pair(send, recv, 1, 1)
         if a.elements % self.size:
             raise ArgumentError(f"{a.elements} elements do not divide over {self.size} ranks")
-        self._call(lib.weft_all_to_all, a.pointer, b.pointer, a.elements // self.size, a.dtype.code)
+        self._call(quick.weft_all_to_all, a.pointer, b.pointer, a.elements // self.size, a.dtype.code)
         return recv
 
     def broadcast(self, buffer: Any, root: int = 0) -> Any:

@@ -10,7 +10,7 @@ import ctypes as C
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _arrays
-from ._library import check, constants, lib, structs
+from ._library import array, check, constants, lib, structs
 from .dtypes import DType, dtype_of
 from .errors import ArgumentError
 from .group import Group
@@ -82,7 +82,7 @@ class MoE:
         if expert_rank is not None:
             if len(expert_rank) != experts:
                 raise ArgumentError(f"expert_rank has {len(expert_rank)} places for {experts} experts")
-            table = (C.c_int * experts)(*expert_rank)
+            table = array(C.c_int, expert_rank, "expert_rank")
             config.expert_rank = C.addressof(table)
         self.row_bytes = row_bytes or hidden * self.dtype.size
         out = C.c_void_p()
@@ -190,7 +190,7 @@ class MoE:
             self._check_results(view.elements // self.hidden, start, lane)
         if start is not None:
             on_gpu = self.group.on_gpu
-            places = _arrays.flat(start, "start").pointer if on_gpu else (C.c_int64 * max(len(start), 1))(*start)
+            places = _arrays.flat(start, "start").pointer if on_gpu else array(C.c_int64, start, "start")
         if not view.elements and self.group.on_gpu:  # how many rows there are only the GPU knows
             view = _arrays.flat(_arrays.new_like(results, (1, self.hidden), self.dtype), "results")
         self.group._call_on(lib.weft_moe_combine, self._moe, lane, view.pointer, places, y)

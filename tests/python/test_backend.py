@@ -495,6 +495,26 @@ class Own(unittest.TestCase):
 
         support.ranks(2, inside("weft", body, timeout=20))
 
+    def test_a_root_that_c_cannot_hold_is_refused(self) -> None:
+        def body(rank: int) -> None:
+            x, both = torch.ones(4), [torch.ones(4), torch.ones(4)]
+            for call in (
+                lambda: dist.broadcast(x, 2**32),
+                lambda: dist.broadcast(x, 2**32, async_op=True).wait(),
+                lambda: dist.reduce(x, 2**32),
+                lambda: dist.group.WORLD.gather([[]], [x], root=2**32).wait(),
+                lambda: dist.group.WORLD.scatter([x], [[]], root=2**32).wait(),
+            ):
+                try:
+                    call()
+                except ValueError as error:
+                    assert "root is 4294967296; it can be from" in str(error), error
+                else:
+                    raise AssertionError("no error")
+            dist.all_gather(both, x)
+
+        support.ranks(2, inside("weft", body, timeout=20))
+
     def test_tensors_that_do_not_fit_are_refused(self) -> None:
         """Before anything is read or written beyond them."""
 

@@ -301,6 +301,26 @@ class Collectives(unittest.TestCase):
         with self.assertRaisesRegex(weft.errors.StateError, "closed"):
             group.barrier()
 
+    def test_integers_that_c_cannot_hold(self) -> None:
+        a, four = np.zeros((4, 4), "f4"), 2**32
+        with weft.threads(1)[0] as group:
+            shared = weft.empty(4, "float32", group)
+            for call, sentence in (
+                (lambda: group.broadcast(np.zeros(3, "f4"), root=four), "weft_broadcast: root is 4294967296; it can be from"),
+                (lambda: group.split(four), "colour is 4294967296"),
+                (lambda: group.split(0, -four), "key is -4294967296"),
+                (lambda: shared.peer(four), "rank 4294967296 is not in a group of 1"),
+                (lambda: weft.create(weft.new_id(), four, four + 1), "rank is 4294967296"),
+                (lambda: weft.signal_pad(2**64 + 1, group), "count is 18446744073709551617"),
+                (lambda: weft.gemm(a, a, threads=four), "threads is 4294967296"),
+                (lambda: weft.Plan(group, "gemm_ar", m=8, n=8, k=8, tile_m=2**64), "tile_m is 18446744073709551616"),
+                (lambda: weft.Plan(group, "ag_gemm", m=2**64 + 8, n=8, k=8), "weft_problem.m is"),
+                (lambda: weft.MoE(group, four, 2, 8, 16, "float32"), "experts is 4294967296"),
+                (lambda: weft.MoE(group, 2, 2, 8, 16, "float32", expert_rank=[0, four]), r"expert_rank\[1\] is 4294967296"),
+            ):
+                with self.assertRaisesRegex(weft.errors.ArgumentError, sentence):
+                    call()
+
     def test_a_killed_rank_is_named(self) -> None:
         def body(rank: int) -> str:
             group = weft.init()

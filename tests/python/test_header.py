@@ -91,8 +91,18 @@ class Header(unittest.TestCase):
         make = read.functions["weft_make"]
         self.assertIs(make.restype, pair)
         self.assertEqual(make.argtypes, (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p))
+        self.assertEqual(read.functions["weft_meet"].argnames, ("gather", "count"))
         self.assertEqual(read.functions["weft_meet"].argtypes, (ctypes.c_void_p, ctypes.c_uint))
-        self.assertEqual(read.functions["weft_name"], _header.Function("weft_name", ctypes.c_char_p, ()))
+        self.assertEqual(read.functions["weft_name"], _header.Function("weft_name", ctypes.c_char_p, (), ()))
+
+    def test_an_integer_of_a_struct_refuses_what_it_cannot_hold(self) -> None:
+        kind = _header.read("typedef struct weft_few { int a; size_t b; uint8_t c; int64_t d; } weft_few;").structs["weft_few"]
+        for name, least, most in (("a", -(2**31), 2**31 - 1), ("b", 0, 2**64 - 1), ("c", 0, 255), ("d", -(2**63), 2**63 - 1)):
+            for value in (least, most):
+                self.assertEqual(getattr(kind(**{name: value}), name), value)
+            for value in (least - 1, most + 1):
+                with self.assertRaisesRegex(ValueError, f"weft_few.{name} is {value}; it can be from {least} to {most}"):
+                    kind(**{name: value})
 
     def test_an_unknown_type_is_an_error(self) -> None:
         with self.assertRaisesRegex(ValueError, "wchar_t"):

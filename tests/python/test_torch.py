@@ -327,6 +327,8 @@ class Ops(unittest.TestCase):
                 ops.ag_gemm(whole(4, 3), whole(3, 2), None, 5, name)
             with self.assertRaisesRegex(ValueError, "root must be a rank"):
                 ops.broadcast(whole(2), 7, name)
+            with self.assertRaisesRegex(ValueError, "root is 4294967296; it can be from"):
+                ops.broadcast(whole(2), 2**32, name)
             x = whole(2).requires_grad_()
             for y in (x, 2 * x):
                 with self.assertRaisesRegex(RuntimeError, "weft::all_reduce_: the tensor requires a gradient"):

@@ -13,15 +13,15 @@ import torch.distributed as dist
 from torch import Tensor
 from torch._C import _distributed_c10d as c10d
 
-from .._library import lib
+from .._library import quick
 from ..errors import TimeoutError, UnsupportedError
 from ._base import Base
 from ._tensors import (
-    _AVG, _BYTE, _FLOATS, _LOCAL, _REDUCTIONS, _SUM, _back, _bytes, _check_alike, _codes, _counts, _dense, _octets, _unpack,
+    _AVG, _BYTE, _FLOATS, _LOCAL, _REDUCTIONS, _ROOTS, _SUM, _back, _bytes, _check_alike, _codes, _counts, _dense, _octets, _unpack,
 )  # fmt: skip
 from ._work import DONE, Work
 
-_all_reduce = lib.weft_all_reduce
+_all_reduce = quick.weft_all_reduce
 
 
 def _options(kind: Any, given: Any, field: str, named: Any) -> Any:
@@ -59,7 +59,7 @@ class Collectives(Base):
     def _gather_dense(self, x: Tensor) -> Tensor:
         """ranks x shape."""
         every = x.new_empty((self._size, *x.shape))
-        self._of(x)._call(lib.weft_all_gather, x.data_ptr(), every.data_ptr(), _bytes(x), _BYTE)
+        self._of(x)._call(quick.weft_all_gather, x.data_ptr(), every.data_ptr(), _bytes(x), _BYTE)
         return every
 
     def _check_op(self, op: Any, x: Tensor) -> Any:
@@ -145,7 +145,7 @@ class Collectives(Base):
                     dense = self._reduce_dense(dense.clone(), op)
                 else:
                     at = dense.data_ptr()
-                    self.group._call(lib.weft_reduce, at, at, dense.numel(), *codes, opts.rootRank)
+                    self.group._call(quick.weft_reduce, at, at, dense.numel(), *codes, _ROOTS[opts.rootRank])
                 if self._rank == opts.rootRank:
                     _back(dense, x)
 
@@ -155,12 +155,12 @@ class Collectives(Base):
         tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
         opts = _options(c10d.BroadcastOptions, opts, "rootRank", root)
         if len(tensors) == 1 and self._at_once(opts, tensors[0], tensors[0]):
-            return self._now(lib.weft_broadcast, tensors[0].data_ptr(), tensors[0].nbytes, _BYTE, opts.rootRank)
+            return self._now(quick.weft_broadcast, tensors[0].data_ptr(), tensors[0].nbytes, _BYTE, _ROOTS[opts.rootRank])
 
         def call() -> None:
             for x in tensors:
                 dense = _dense(x)
-                self._of(dense)._call(lib.weft_broadcast, dense.data_ptr(), _bytes(dense), _BYTE, opts.rootRank)
+                self._of(dense)._call(quick.weft_broadcast, dense.data_ptr(), _bytes(dense), _BYTE, _ROOTS[opts.rootRank])
                 _back(dense, x)
 
         return self._make(opts, tensors, call)
@@ -188,7 +188,7 @@ class Collectives(Base):
             _unpack(torch.cat(self._padded(self._gather_dense, [dense], max(sizes), sizes)), sizes, out)
             return
         every = torch.empty(sum(sizes), dtype=torch.uint8)
-        self.group._call(lib.weft_all_gather_v, dense.data_ptr(), every.data_ptr(), _counts(sizes), _BYTE)
+        self.group._call(quick.weft_all_gather_v, dense.data_ptr(), every.data_ptr(), _counts(sizes), _BYTE)
         _unpack(every, sizes, out)
 
     def _padded(
@@ -204,7 +204,7 @@ class Collectives(Base):
     def _exchange_dense(self, x: Tensor) -> Tensor:
         """A part for each rank, of equal length; a part of each."""
         out = torch.empty_like(x)
-        self._of(x)._call(lib.weft_all_to_all, x.data_ptr(), out.data_ptr(), _bytes(x) // self._size, _BYTE)
+        self._of(x)._call(quick.weft_all_to_all, x.data_ptr(), out.data_ptr(), _bytes(x) // self._size, _BYTE)
         return out
 
     def _exchange(self, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
@@ -220,7 +220,7 @@ class Collectives(Base):
         send = torch.cat([_octets(x) for x in inputs])
         recv = torch.empty(sum(here), dtype=torch.uint8)
         self.group._call(
-            lib.weft_all_to_all_v, send.data_ptr(), _counts(there), recv.data_ptr(), _counts(here), _BYTE
+            quick.weft_all_to_all_v, send.data_ptr(), _counts(there), recv.data_ptr(), _counts(here), _BYTE
         )
         _unpack(recv, here, outputs)
 
@@ -230,7 +230,7 @@ class Collectives(Base):
 
     def _allgather_base(self, output: Tensor, input: Tensor, opts: Any = None) -> Work:
         if self._at_once(opts, input, output) and output.numel() == self._size * input.numel():
-            return self._now(lib.weft_all_gather, input.data_ptr(), output.data_ptr(), input.nbytes, _BYTE)
+            return self._now(quick.weft_all_gather, input.data_ptr(), output.data_ptr(), input.nbytes, _BYTE)
         return self.allgather_into_tensor_coalesced([output], [input], opts)
 
     def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
@@ -240,7 +240,7 @@ class Collectives(Base):
         def call() -> None:
             for y, x in zip(outputs, inputs):
                 dense, result = _dense(x), _dense(y)
-                self._of(dense)._call(lib.weft_all_gather, dense.data_ptr(), result.data_ptr(), _bytes(dense), _BYTE)
+                self._of(dense)._call(quick.weft_all_gather, dense.data_ptr(), result.data_ptr(), _bytes(dense), _BYTE)
                 _back(result, y)
 
         return self._make(opts, list(outputs), call, inputs)
@@ -266,9 +266,9 @@ class Collectives(Base):
         result, codes = _dense(y), _codes(dense, op)
         send, recv = dense.data_ptr(), result.data_ptr()
         if codes is not None and len(set(counts)) == 1:
-            self._of(dense)._call(lib.weft_reduce_scatter, send, recv, counts[0], *codes)
+            self._of(dense)._call(quick.weft_reduce_scatter, send, recv, counts[0], *codes)
         elif codes is not None and not dense.is_cuda:
-            self.group._call(lib.weft_reduce_scatter_v, send, recv, _counts(counts), *codes)
+            self.group._call(quick.weft_reduce_scatter_v, send, recv, _counts(counts), *codes)
         else:
             whole = self._reduce_dense(dense.clone().flatten(), op)
             result.copy_(whole.split(counts)[self._rank].view(result.shape))
@@ -279,7 +279,7 @@ class Collectives(Base):
             codes = _REDUCTIONS.get((input.dtype, hash(opts.reduceOp)))
             if codes is not None:
                 at, to = input.data_ptr(), output.data_ptr()
-                return self._now(lib.weft_reduce_scatter, at, to, output.numel(), *codes)
+                return self._now(quick.weft_reduce_scatter, at, to, output.numel(), *codes)
         return self.reduce_scatter_tensor_coalesced([output], [input], opts)
 
     def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Work:
@@ -320,13 +320,13 @@ class Collectives(Base):
             _check_alike("all_to_all", input, [output])
         if even and self._at_once(opts, input, output):
             at, to = input.data_ptr(), output.data_ptr()
-            return self._now(lib.weft_all_to_all, at, to, input.nbytes // self._size, _BYTE)
+            return self._now(quick.weft_all_to_all, at, to, input.nbytes // self._size, _BYTE)
 
         def call() -> None:
             dense, result = _dense(input), _dense(output)
             if even:
                 send, recv = dense.data_ptr(), result.data_ptr()
-                self._of(dense)._call(lib.weft_all_to_all, send, recv, _bytes(dense) // self._size, _BYTE)
+                self._of(dense)._call(quick.weft_all_to_all, send, recv, _bytes(dense) // self._size, _BYTE)
             else:
                 self._exchange(result.split(rows_out), dense.split(rows_in))
             _back(result, output)
@@ -370,7 +370,7 @@ class Collectives(Base):
                 else:
                     every = dense.new_empty((self._size if root else 0, *dense.shape))
                     at, to = dense.data_ptr(), every.data_ptr()
-                    self.group._call(lib.weft_gather, at, to, _bytes(dense), _BYTE, opts.rootRank)
+                    self.group._call(quick.weft_gather, at, to, _bytes(dense), _BYTE, _ROOTS[opts.rootRank])
                 for y, got in zip(lists[i] if root else [], every):
                     _back(got, y)
 
@@ -397,11 +397,11 @@ class Collectives(Base):
                 every = torch.stack([_dense(x) for x in lists[i]]) if self._rank == opts.rootRank else result
                 if y.is_cuda:
                     every = every if every is not result else result.new_empty((self._size, *result.shape))
-                    self._of(y)._call(lib.weft_broadcast, every.data_ptr(), _bytes(every), _BYTE, opts.rootRank)
+                    self._of(y)._call(quick.weft_broadcast, every.data_ptr(), _bytes(every), _BYTE, _ROOTS[opts.rootRank])
                     result = every[self._rank]
                 else:
                     at, to = every.data_ptr(), result.data_ptr()
-                    self.group._call(lib.weft_scatter, at, to, _bytes(result), _BYTE, opts.rootRank)
+                    self.group._call(quick.weft_scatter, at, to, _bytes(result), _BYTE, _ROOTS[opts.rootRank])
                 _back(result, y)
 
         return self._make(opts, outputs, call, [x for xs in lists for x in xs])
@@ -410,7 +410,7 @@ class Collectives(Base):
         """A barrier that is waited for. Whether no call is under way, and it is done."""
         if self._lane.pending:
             return False
-        self._now(lib.weft_barrier)
+        self._now(quick.weft_barrier)
         return True
 
     def barrier(self, opts: Any = None, *, timeout: Any = None) -> Work:

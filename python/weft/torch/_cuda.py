@@ -14,7 +14,7 @@ from typing import Any, Iterator, Optional
 import torch
 from torch import Tensor
 
-from .._library import lib
+from .._library import quick
 from ..errors import ArgumentError
 from ..group import Group
 
@@ -55,7 +55,7 @@ def ready(group: Group, x: Tensor) -> Group:
         # captures it.
         if state.last is not None and not torch.cuda.is_current_stream_capturing():
             now.wait_stream(state.last)
-        group._call(lib.weft_group_set_stream, 1, stream)
+        group._call(quick.weft_group_set_stream, 1, stream)
         state.stream, state.last = stream, now
     return group
 

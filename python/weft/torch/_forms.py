@@ -17,7 +17,7 @@ from torch._C._dynamo.guards import _empty_strided_cpu  # type: ignore[attr-defi
 
 from .. import products
 from .._arrays import dense_strides
-from .._library import check, lib, structs
+from .._library import check, interface, number, quick, structs
 from ..dtypes import dtype_of
 from ..errors import StateError
 from ..group import Group, reduction_of
@@ -98,7 +98,7 @@ class _Product(Form):
     """A product of operands of one type on one device, each with rows or columns without gaps."""
 
     def __init__(self, op: str, a: Tensor, b: Tensor, bias: Optional[Tensor], m: int, group: Optional[Group]) -> None:
-        super().__init__(getattr(lib, "weft_" + op), group, a)
+        super().__init__(getattr(quick, "weft_" + op), group, a)
         self.shape: Tuple[int, int] = (a.shape[0], b.shape[1])
         (transa, lda), (transb, ldb), dtype = _stored(a), _stored(b), dtype_of(a.dtype)
         if group is None:
@@ -236,12 +236,13 @@ class _Exchange(Form):
     """A collective on tensors without gaps, of one shape and type."""
 
     def __init__(self, kernel: "Collective", x: Tensor, group: Group, rest: Tuple[Any, ...]) -> None:
-        super().__init__(getattr(lib, "weft_" + kernel.op.rstrip("_")), group, x)
+        super().__init__(getattr(quick, "weft_" + kernel.op.rstrip("_")), group, x)
         count = x.numel() // group.size if kernel.per_rank else x.numel()
         self.new = maker(kernel.shape(tuple(x.shape), group.size), x)
         self.numbers = (count, dtype_of(x.dtype).code, *kernel.tail(rest))
-        first = len(self.function.argtypes) - len(self.numbers)
-        self.tail = tuple(kind(n) for kind, n in zip(self.function.argtypes[first:], self.numbers))  # as a call takes them
+        declared = interface.functions[self.function.__name__]
+        first = len(declared.argtypes) - len(self.numbers)
+        self.tail = tuple(map(number, declared.argtypes[first:], self.numbers, declared.argnames[first:]))
 
     def run(self, group: Group, x: Tensor) -> Optional[Tensor]:
         """The collective."""

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 from torch import Tensor
 
-from .._library import lib
+from .._library import quick
 from ..errors import AbortedError, UnsupportedError
 from ..group import Group, wait_for
 from ..tensor import empty
@@ -82,7 +82,7 @@ class Messages(Base):
                     dense = _dense(x)
                     if x.is_cuda:
                         dense = torch.empty(dense.shape, dtype=dense.dtype) if receives else dense.cpu()
-                    group._call(lib.weft_broadcast, dense.data_ptr(), _bytes(dense), _BYTE, 0)
+                    group._call(quick.weft_broadcast, dense.data_ptr(), _bytes(dense), _BYTE, 0)
                     if receives:
                         _back(dense, x)
 

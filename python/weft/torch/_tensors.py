@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .._library import constants
+from .._library import constants, number
 from ..dtypes import dtype_of
 
 _BYTE = constants["WEFT_BYTE"]
@@ -29,6 +29,15 @@ _REDUCTIONS: Dict[Tuple[torch.dtype, int], Tuple[C.c_int, C.c_int]] = {
     for kind in (*_FLOATS, torch.int32, torch.int64, torch.uint8, torch.int8, torch.bool)
     if kind in _FLOATS or op != _AVG
 }
+class _Roots(Dict[int, C.c_int]):
+    """Roots as a call takes them. torch looks at none of the whole group's, and its integers are longer than C's."""
+
+    def __missing__(self, root: int) -> C.c_int:
+        made = self[root] = number(C.c_int, root, "root")
+        return made
+
+
+_ROOTS = _Roots()
 _ON_GPU = (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.int64)
 _LOCAL: Dict[Any, Callable[[Tensor, Tensor], Tensor]] = {
     dist.ReduceOp.SUM: torch.add,

@@ -26,7 +26,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 from torch import Tensor
 
-from .._library import lib, structs
+from .._library import quick, structs
 from ..errors import ArgumentError
 from ..moe import FeedForward, MoE
 from . import _cuda
@@ -39,7 +39,7 @@ _experts: "weakref.WeakValueDictionary[str, FeedForward]" = weakref.WeakValueDic
 _numbers = itertools.count()
 _View = structs["weft_moe_view"]
 _LANE = C.c_int(0)  # all that the operators use of a layer
-_gather = lib.weft_moe_gather
+_gather = quick.weft_moe_gather
 
 
 class _Layer:
@@ -140,7 +140,7 @@ def _dispatch(
     counts = torch.tensor([b - a for a, b in zip(offset, offset[1:])], dtype=torch.int64)
     entry_weight = x.new_empty(it.entries, dtype=torch.float32)
     if it.entries:
-        it.moe.group._call(lib.weft_memcpy, entry_weight.data_ptr(), view.entry_weight, 4 * it.entries)
+        it.moe.group._call(quick.weft_memcpy, entry_weight.data_ptr(), view.entry_weight, 4 * it.entries)
     return it.gather(x), counts, entry_weight, round.clone()
 
 
@@ -239,7 +239,7 @@ class _Dispatch(_Send):
     """``moe_dispatch`` on the CPU, of a round that is not backward's own."""
 
     def __init__(self, it: _Layer, x: Tensor, expert: Tensor, weight: Tensor) -> None:
-        super().__init__(lib.weft_moe_dispatch, it, x, expert, weight)
+        super().__init__(quick.weft_moe_dispatch, it, x, expert, weight)
         self.dtype, self.hidden, self.device = x.dtype, x.shape[1], x.device
         self.here = len(it.moe.local_experts)
         self.words, self.offsets = C.c_int64 * self.here, C.c_int64 * (self.here + 1)
@@ -271,7 +271,7 @@ class _Combine(_Call):
     """``moe_combine`` on the CPU."""
 
     def __init__(self, it: _Layer, results: Tensor, tokens: int) -> None:
-        super().__init__(lib.weft_moe_combine, it, results)
+        super().__init__(quick.weft_moe_combine, it, results)
         self.tokens, self.new = tokens, maker((tokens, it.moe.hidden), results)
 
     def run(self, group: Any, results: Tensor, expert: Tensor, weight: Tensor, entry_weight: Tensor, round: Tensor) -> Tensor:
@@ -324,7 +324,7 @@ class _Forward(_Send):
     """A round of so many tokens, through the experts of a layer."""
 
     def __init__(self, it: _Layer, packed: FeedForward, x: Tensor, expert: Tensor, weight: Tensor) -> None:
-        super().__init__(lib.weft_moe_forward, it, x, expert, weight)
+        super().__init__(quick.weft_moe_forward, it, x, expert, weight)
         self.experts, self.name = weakref.ref(packed), experts_name(packed)
         self.new = maker((self.tokens, it.moe.hidden), x)
         self.pointer = C.byref(packed._expert)
