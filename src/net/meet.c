@@ -474,6 +474,16 @@ static weft_status ask(const weft_meet *meet, int fd, const void *mine, size_t b
                : weft_error_set(error, (weft_status)heard.last.status, "%s", heard.last.text);
 }
 
+/* Without a descriptor to be had neither a name is found nor a rank reached, and neither of them says so. */
+static bool may_open(void)
+{
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0 || (errno != EMFILE && errno != ENFILE);
+}
+
 static weft_status gather_as_guest(const weft_meet *meet, const void *mine, size_t bytes, void *all,
                                    weft_error_text *error)
 {
@@ -482,6 +492,13 @@ static weft_status gather_as_guest(const weft_meet *meet, const void *mine, size
     int failed = EAI_AGAIN;
 
     do {
+        if (!may_open()) {
+            weft_error_set(error, WEFT_ERR_SYSTEM, "rank %d cannot connect to rank 0 at %s: %s (ulimit -n)",
+                           meet->rank, meet->host, strerror(errno));
+            if (list)
+                freeaddrinfo(list);
+            return error->status;
+        }
         if (failed)
             failed = getaddrinfo(meet->host, NULL, &hints, &list);
         for (int port = meet->port; !failed && port < meet->port + meet->ports; port++) {

@@ -13,6 +13,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -269,14 +270,29 @@ static bool hear_strangers(tcp_engine *engine, int64_t now)
     return some;
 }
 
+/* Nobody who knocks can be let in any more: those who are awaited will not come. */
+static void await_nobody(tcp_engine *engine, int failed)
+{
+    char why[96];
+
+    snprintf(why, sizeof(why), "this rank cannot take its connection: %s (ulimit -n)", strerror(failed));
+    for (int number = 0; number < engine->peer_count; number++)
+        if (engine->peers[number].state == AWAITED)
+            weft_tcp_lose(&engine->peers[number], why);
+}
+
 static bool let_in(tcp_engine *engine, int64_t now)
 {
-    int fd = engine->listener >= 0 && engine->stranger_count < STRANGERS
-                 ? accept4(engine->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)
-                 : -1;
+    int fd;
 
-    if (fd < 0)
+    if (engine->listener < 0 || engine->stranger_count == STRANGERS)
         return false;
+    fd = accept4(engine->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) {
+        if ((errno == EMFILE || errno == ENFILE) && engine->stranger_count == 0) /* else one may give way */
+            await_nobody(engine, errno);
+        return false;
+    }
     weft_tcp_watch(engine, EPOLL_CTL_ADD, fd, EPOLLIN, NULL);
     engine->strangers[engine->stranger_count++] = (stranger){fd, now + GREETING_NS};
     return true;

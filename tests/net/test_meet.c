@@ -164,6 +164,38 @@ static void check_no_more_files(void)
     CHECK_INT(told, 1);
 }
 
+/* A rank that may open nothing says so at once, and does not look for rank 0 until its time is over. */
+static void check_guest_without_files(void)
+{
+    static part parts[RANKS];
+    int ended = 0;
+    pid_t guest = fork();
+
+    if (guest == 0) {
+        int next = dup(STDIN_FILENO);
+        struct rlimit files = {(rlim_t)next, (rlim_t)next};
+
+        close(next);
+        setrlimit(RLIMIT_NOFILE, &files);
+        alarm(60);
+        parts[1].meet = (weft_meet){.host = "127.0.0.1",
+                                    .port = 1,
+                                    .ports = 1,
+                                    .secret = "",
+                                    .rank = 1,
+                                    .size = RANKS,
+                                    .deadline_ns = weft_clock_ns() + 600000000000};
+        run_part(&parts[1]);
+        _exit(parts[1].status == WEFT_ERR_SYSTEM &&
+                      strstr(parts[1].error.text, "rank 1 cannot connect to rank 0 at 127.0.0.1") &&
+                      strstr(parts[1].error.text, "ulimit -n")
+                  ? 0
+                  : 1);
+    }
+    CHECK(waitpid(guest, &ended, 0) == guest);
+    CHECK_INT(ended, 0);
+}
+
 /* Two jobs that were given the same port: the second one's rank 0 takes the next, and nobody who is turned
  * away by the first takes that for an answer. */
 static void check_neighbours(void)
@@ -212,6 +244,7 @@ int main(void)
     check_all();
     check_missing();
     check_no_more_files();
+    check_guest_without_files();
     check_neighbours();
     return check_report("test_net_meet");
 }

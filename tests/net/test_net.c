@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -585,6 +586,39 @@ static void check_engine(const char *name)
     check_bounds();
 }
 
+/* Who waits for its peer to connect, and may open no more: it says so as soon as somebody knocks. */
+static void check_no_more_files(void)
+{
+    node nodes[RANKS];
+    const tcp_address *addresses[RANKS];
+    struct rlimit files, fewer;
+    int listeners[RANKS], spare, next, knocks, waits;
+    size_t bytes;
+
+    CHECK(open_nets(nodes));
+    CHECK_INT(list_listeners(listeners, RANKS), RANKS);
+    for (int rank = 0; rank < RANKS; rank++)
+        addresses[rank] = weft_net_address(nodes[rank].net, &bytes);
+    waits = memcmp(addresses[0]->id, addresses[1]->id, sizeof(addresses[0]->id)) > 0 ? 0 : 1;
+    begin_net(nodes, waits, 42, INT64_MAX);
+    spare = dup(STDIN_FILENO);
+    next = dup(STDIN_FILENO);
+    CHECK(getrlimit(RLIMIT_NOFILE, &files) == 0);
+    fewer = (struct rlimit){(rlim_t)next, files.rlim_max};
+    close(next);
+    CHECK(setrlimit(RLIMIT_NOFILE, &fewer) == 0);
+    close(spare);
+    knocks = come_uninvited(listeners[waits]); /* with the last one */
+    for (int i = 0; i < 2000 && !weft_net_lost(nodes[waits].net, 1 - waits); i++)
+        nanosleep(&(struct timespec){0, 10000000}, NULL);
+    CHECK(weft_net_lost(nodes[waits].net, 1 - waits));
+    CHECK_HAS(weft_net_why(nodes[waits].net, 1 - waits), "this rank cannot take its connection: ");
+    CHECK_HAS(weft_net_why(nodes[waits].net, 1 - waits), "ulimit -n");
+    CHECK(setrlimit(RLIMIT_NOFILE, &files) == 0);
+    close(knocks);
+    close_pair(nodes);
+}
+
 /* A rank that begins when its peer has tried every address more than once. Who connects is drawn: both ways.
  */
 static void check_late(void)
@@ -619,6 +653,7 @@ int main(void)
     check_short();
     check_engine("tcp");
     check_door();
+    check_no_more_files();
     check_late();
     check_cut();
     check_engine("ucx");
