@@ -3,6 +3,7 @@
 #include "core/cpu.h"
 #include "core/env.h"
 #include "core/hash.h"
+#include "core/place.h"
 #include "gemm/gemm.h"
 
 #include <errno.h>
@@ -244,16 +245,25 @@ weft_status weft_tuned_readable(weft_error_text *error)
     return status;
 }
 
-static void make_folders(const char *path)
+/* The new file, beside the one it replaces. */
+static void name_next(const char *path, char next[PATH_BYTES + 32])
 {
-    char folder[PATH_BYTES];
+    snprintf(next, PATH_BYTES + 32, "%s.%d", path, (int)getpid());
+}
 
-    snprintf(folder, sizeof(folder), "%s", path);
-    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        mkdir(folder, 0777);
-        *slash = '/';
-    }
+weft_status weft_tuned_prepare(weft_error_text *error)
+{
+    char path[PATH_BYTES], next[PATH_BYTES + 32];
+    weft_status status = weft_tuned_path(path, sizeof(path), error);
+
+    if (status == WEFT_OK && !*path)
+        return weft_error_set(
+            error, WEFT_ERR_ARGUMENT,
+            "there is no place for what weft tune finds: WEFT_TUNE is off, or HOME is not set");
+    if (status == WEFT_OK)
+        status = weft_tuned_readable(error); /* nobody would read what was added to it */
+    name_next(path, next);
+    return status == WEFT_OK ? weft_place_prepare(next, error) : status;
 }
 
 /* What else the file had, comments included, goes over into the new one. */
@@ -280,22 +290,16 @@ weft_status weft_tuned_keep(uint64_t machine, const weft_problem *problem, int w
                             const char *what, weft_error_text *error)
 {
     char path[PATH_BYTES], next[PATH_BYTES + 32];
-    weft_status status = weft_tuned_path(path, sizeof(path), error);
+    weft_status status = weft_tuned_prepare(error);
     const weft_tuning *t = &tuned->tuning;
     bool failed;
     FILE *file;
 
+    if (status == WEFT_OK)
+        status = weft_tuned_path(path, sizeof(path), error);
     if (status != WEFT_OK)
         return status;
-    if (!*path)
-        return weft_error_set(
-            error, WEFT_ERR_ARGUMENT,
-            "there is no place for what weft tune found: WEFT_TUNE is off, or HOME is not set");
-    status = weft_tuned_readable(error);
-    if (status != WEFT_OK) /* nobody would read what was added to it */
-        return status;
-    make_folders(path);
-    snprintf(next, sizeof(next), "%s.%d", path, (int)getpid());
+    name_next(path, next);
     file = fopen(next, "w");
     if (!file)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "cannot write %.300s: %s", next, strerror(errno));

@@ -49,6 +49,9 @@ weft_status weft_tuned_count(int cores, int *lines, int *here, weft_error_text *
 /* Whether the file, where there is one, can be read to its end. */
 weft_status weft_tuned_readable(weft_error_text *error);
 
+/* Whether something can be kept; asked before minutes are spent on finding it. */
+weft_status weft_tuned_prepare(weft_error_text *error);
+
 /* Keeps it, in place of what was there for the same machine, version and problem. `what` is a line for
  * people. */
 weft_status weft_tuned_keep(uint64_t machine, const weft_problem *problem, int world, const weft_tuned *tuned,

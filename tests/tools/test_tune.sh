@@ -120,8 +120,25 @@ refuses "a directory" "$scratch" "cannot read $scratch, the file of \`weft tune\
 printf '%s' "$(cat "$scratch/kept")" >"$scratch/bare" # as an editor may leave it
 WEFT_TUNE=$scratch/bare ends "no newline" 0 "$weft" tune gemm_ar 64 64 128 --dtype bf16 -n 2 --machine h100x8 >/dev/null
 [ "$(grep -vc '^#' "$scratch/bare")" = 2 ] || fail "two lines became one: $(cat "$scratch/bare")"
-WEFT_TUNE=/proc/weft/tuned ends "nowhere to write" 1 "$weft" $tune >/dev/null
-says err "weft tune: cannot write"
+# Where nothing can be written, that is said before anything is measured, with the reason of the folder that cannot be made.
+for asked in "$tune" "$tune --json" "tune all_reduce --bytes 64 -n 2 --nodes 2"; do
+    WEFT_TUNE=/proc/weft/tuned ends "nowhere to write" 1 "$weft" $asked >"$scratch/out"
+    says err "weft tune: cannot write /proc/weft/tuned"
+    [ ! -s "$scratch/out" ] || fail "$asked: it tried schedules first: $(cat "$scratch/out")"
+done
+WEFT_TUNE=/proc/weft/tuned ends "nowhere to write, ranks" 1 "$weft" run -n 2 -- "$weft" tune all_reduce --bytes 64 >"$scratch/out"
+says err "cannot write /proc/weft/tuned"
+if unshare -rm true 2>/dev/null; then
+    mkdir "$scratch/home"
+    for asked in "tune all_reduce --bytes 64 --seconds 0.01" calibrate; do
+        ends "a home that is read-only, $asked" 1 unshare -rm bash -c "
+            mount -t tmpfs -o ro none '$scratch/home'
+            env -u WEFT_TUNE -u XDG_CACHE_HOME -u XDG_CONFIG_HOME HOME='$scratch/home' '$weft' $asked" >"$scratch/out"
+        says err "weft ${asked%% *}: cannot write $scratch/home/.c"
+        says err ": Read-only file system"
+        [ ! -s "$scratch/out" ] || fail "$asked: it measured first: $(cat "$scratch/out")"
+    done
+fi
 
 for bad in "gemm_rs 24 40 56 --schedule direct" "all_reduce" "ag_gemm" "moe" "gemm_rs 8 8 8 --machine nowhere"; do
     ends "$bad" 2 "$weft" tune $bad

@@ -7,11 +7,11 @@
 #include "core/clock.h"
 #include "core/cpu.h"
 #include "core/dtype.h"
+#include "core/place.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -118,38 +118,6 @@ static void put_gpus(FILE *file, const weft_machine *m, const calibrate_gpu *gpu
         fprintf(file, "link_us %.4g # measured: the smallest all_reduce beyond a launch\n", m->link_us);
         fprintf(file, "flag_us %.4g # as link_us\n", m->flag_us);
     }
-}
-
-/* The folders above the file. */
-static void make_folders(const char *path)
-{
-    char folder[1024];
-
-    snprintf(folder, sizeof(folder), "%s", path);
-    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        mkdir(folder, 0777);
-        *slash = '/';
-    }
-}
-
-/* Asked before half a minute is spent on measuring. */
-static bool can_write(const char *path)
-{
-    bool there;
-    FILE *file;
-
-    make_folders(path);
-    there = access(path, F_OK) == 0;
-    file = fopen(path, "a");
-    if (!file) {
-        fprintf(stderr, "weft calibrate: cannot write %s: %s\n", path, strerror(errno));
-        return false;
-    }
-    fclose(file);
-    if (!there)
-        unlink(path);
-    return true;
 }
 
 /* What was measured, beside the description itself; `gpu`: NULL = a CPU. */
@@ -328,8 +296,10 @@ int cmd_calibrate(int argc, char **argv)
         snprintf(path, sizeof(path), "%s", output);
     if (!output && (gpus ? weft_machine_gpu_path : weft_machine_user_path)(path, sizeof(path), &error))
         return options_error("calibrate", "%s", error.text);
-    if (strcmp(path, "-") != 0 && !can_write(path))
+    if (strcmp(path, "-") != 0 && weft_place_prepare(path, &error)) { /* before half a minute is spent */
+        fprintf(stderr, "weft calibrate: %s\n", error.text);
         return 1;
+    }
     if (gpus)
         status = calibrate_gpus(LARGE_PRODUCT, say, &machine, &gpu);
     else

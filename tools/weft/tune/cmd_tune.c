@@ -370,13 +370,34 @@ static int check(const tuning *t)
         (p->b_form == WEFT_B_PREPACKED || weft_problem_is_gated(p) || weft_layout_gathers_k(p->layout)))
         return options_error("tune",
                              "packed weights, gated activations and gathering along k are not measured here");
-    /* before minutes are spent on what could not be kept */
     if (weft_tuned_path(path, sizeof(path), &error) || weft_tuned_readable(&error))
         return options_error("tune", "%s", error.text);
     if (!*path)
         return options_error("tune",
                              "there is no place for what it finds: WEFT_TUNE is off, or HOME is not set");
     return 0;
+}
+
+/* Before minutes are spent on what could not be kept. */
+static int prepare(void)
+{
+    weft_error_text error = {0};
+
+    if (weft_tuned_prepare(&error) == WEFT_OK)
+        return 0;
+    bench_output_say(error.text);
+    return 1;
+}
+
+/* Ranks of a launcher: rank 0 keeps it, the others hear whether it can. */
+static int prepare_together(const tuning *t)
+{
+    int32_t wrong = t->speaks ? prepare() : 0;
+    weft_status status = weft_broadcast(t->place.group, &wrong, 1, WEFT_I32, 0);
+
+    if (status != WEFT_OK && !wrong)
+        bench_output_say(weft_error(t->place.group));
+    return status == WEFT_OK ? wrong : 1;
 }
 
 /* What is asked, as weft resolves it. */
@@ -445,6 +466,7 @@ static int tune_rank(tuning *t)
             bench_output_say(weft_error(group));
         status = 2;
     }
+    status = status ? status : prepare_together(t);
     status = status ? status : tune(t, out);
     bench_output_close(out, status);
     weft_finalize(group);
@@ -468,6 +490,8 @@ int cmd_tune(int argc, char **argv)
         return status;
     if (!t.simulated && bench_is_rank())
         return tune_rank(&t);
+    if ((status = prepare()))
+        return status;
     if (nodes_asked) {
         static int32_t domain[WEFT_RANKS_MAX];
         const char *wrong = t.world <= WEFT_RANKS_MAX ? nodes_parse(nodes_asked, t.world, domain)
