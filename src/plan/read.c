@@ -587,28 +587,43 @@ weft_status weft_plan_read(const char *text, size_t bytes, const char *where, we
 
 /* ---- files --------------------------------------------------------------------------------------- */
 
+enum { MOST_BYTES = 1 << 30 }; /* of a file; one that never ends would be read until the memory is full */
+
+/* More of a file, after what has been read of it; *got: how much. What is no text is not read to its end. */
+static weft_status read_more(FILE *file, const char *path, char **text, size_t used, size_t room, size_t *got,
+                             weft_error_text *error)
+{
+    char *more;
+
+    if (used >= MOST_BYTES)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s has more than %d bytes, which no plan has", path,
+                              MOST_BYTES);
+    more = realloc(*text, room);
+    if (!more)
+        return weft_error_set(error, WEFT_ERR_MEMORY, "no memory for the plan in %s", path);
+    *text = more;
+    *got = fread(more + used, 1, room - used, file);
+    if (ferror(file))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "cannot read %s: %s", path, strerror(errno));
+    if (memchr(more + used, 0, *got))
+        return weft_error_set(error, WEFT_ERR_ARGUMENT, "%s is no text", path);
+    return WEFT_OK;
+}
+
 weft_status weft_plan_read_file(const char *path, weft_plan_part **parts, int *world, weft_error_text *error)
 {
     FILE *file = fopen(path, "r");
-    size_t used = 0, room = 1 << 16, got;
-    char *text = NULL, *more;
-    weft_status status = WEFT_OK;
+    size_t used = 0, room = 1 << 16, got = 0;
+    weft_status status;
+    char *text = NULL;
 
     if (!file)
         return weft_error_set(error, WEFT_ERR_ARGUMENT, "cannot read %s: %s", path, strerror(errno));
     do {
         room *= 2;
-        more = realloc(text, room);
-        if (!more) {
-            status = weft_error_set(error, WEFT_ERR_MEMORY, "no memory for the plan in %s", path);
-            break;
-        }
-        text = more;
-        got = fread(text + used, 1, room - used, file);
+        status = read_more(file, path, &text, used, room, &got, error);
         used += got;
-    } while (used == room);
-    if (status == WEFT_OK && ferror(file))
-        status = weft_error_set(error, WEFT_ERR_ARGUMENT, "cannot read %s: %s", path, strerror(errno));
+    } while (status == WEFT_OK && used == room);
     fclose(file);
     if (status == WEFT_OK)
         status = weft_plan_read(text, used, path, parts, world, error);

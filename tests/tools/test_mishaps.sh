@@ -38,6 +38,12 @@ fi
 one_line 1 "cannot write to standard output" closed "$weft" info
 one_line 1 "cannot write to standard output" closed "$weft" bench barrier --iters 5 --json
 
+# Who reads no further than it wants to is no error to speak of, also where the signal that says so is ignored.
+for asked in "--help" "bench --help" "info" "plan ag_gemm 64 64 64 --schedule direct"; do
+    (trap '' PIPE && { sleep 0.2 && "$weft" $asked 2>"$scratch/err"; } | true)
+    [ ! -s "$scratch/err" ] || fail "$asked into a pipe that nobody reads: $(cat "$scratch/err")"
+done
+
 # Settings that make no sense are said before there are ranks, once; also where ranks find them.
 one_line 2 "WEFT_HEAP is \"much\"" env WEFT_HEAP=much "$weft" bench all_reduce --bytes 64
 one_line 2 "WEFT_ENTER_TIMEOUT is" env WEFT_ENTER_TIMEOUT=1e300 "$weft" bench all_reduce --bytes 64 --peer none
@@ -56,6 +62,9 @@ limited()
 }
 if limited 8000000 "$weft" info >/dev/null 2>&1; then
     limited 8000000 "$weft" bench barrier -n 4 --peer none --iters 5 >/dev/null || fail "no world within 8 GB of address space"
+    one_line 2 "/dev/zero is no text" limited 8000000 "$weft" plan --from /dev/zero
+    one_line 2 "/dev/zero is not a page that --html wrote" limited 8000000 "$weft" report --output "$scratch/page" /dev/zero
+    one_line 2 "is not a page that --html wrote" limited 8000000 "$weft" report --output "$scratch/page" /dev/fd/3 3< <(yes)
     one_line 1 "address space" quietly limited 130000 "$weft" bench barrier -n 4 --peer none --iters 5
 fi
 

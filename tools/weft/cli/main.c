@@ -5,7 +5,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -50,6 +52,15 @@ static void see_children(void)
     signal(SIGCHLD, SIG_DFL);
 }
 
+/* Whoever reads what is printed has enough of it, as `head` has: that is said by nobody, also where the
+ * caller ignores the signal that ends such a command. */
+static bool nobody_reads(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO};
+
+    return poll(&out, 1, 0) == 1 && out.revents & POLLERR;
+}
+
 static int run_command(int argc, char **argv)
 {
     if (argc < 2)
@@ -75,7 +86,11 @@ int main(int argc, char **argv)
     int status = run_command(argc, argv);
 
     if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "weft: cannot write to standard output: %s\n", strerror(errno));
+        int why = errno;
+
+        if (nobody_reads())
+            return status ? status : 128 + SIGPIPE;
+        fprintf(stderr, "weft: cannot write to standard output: %s\n", strerror(why));
         return status ? status : 1;
     }
     return status;

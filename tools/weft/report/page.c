@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { MOST_BYTES = 256 << 20 }; /* of a page that is merged; one that never ends would fill the memory */
+
 static const char MARK[] = "<!-- sections -->\n", BEGIN[] = "<section>\n", END[] = "</section>\n";
 
 bool report_page_open(report_page *page, const char *path, const char *command, int argc, char **argv)
@@ -147,15 +149,19 @@ int report_page_close(report_page *page, const char *command)
     return out ? finish(out, page->path, command) : 1;
 }
 
-static char *read_whole(const char *path)
+/* A file's text; of what is none, or larger than a page is, only the beginning, which is no page. */
+static char *read_page(const char *path)
 {
     FILE *in = fopen(path, "re");
     char *text = NULL, data[4096];
-    size_t bytes, got;
+    size_t bytes, got, all = 0;
     FILE *memory = in ? open_memstream(&text, &bytes) : NULL;
 
-    while (memory && (got = fread(data, 1, sizeof data, in)) > 0)
+    while (memory && all < MOST_BYTES && (got = fread(data, 1, sizeof data, in)) > 0 &&
+           !memchr(data, 0, got)) {
         fwrite(data, 1, got, memory);
+        all += got;
+    }
     if (memory)
         fclose(memory);
     if (in)
@@ -174,7 +180,7 @@ int report_page_merge(const char *path, char *const *parts, int count, const cha
     for (int i = 0; i < count; i++) {
         const char *first, *last;
 
-        text = read_whole(parts[i]);
+        text = read_page(parts[i]);
         first = text ? strstr(text, BEGIN) : NULL;
         last = first ? strstr(first, "</main>") : NULL;
         if (!last) {
