@@ -171,7 +171,7 @@ static const struct {
     {"--act", "none relu gelu silu"},
     {"--pack", "run before never"},
     {"--bytes", "64 4K 64:4K 1 7 3:100"},
-    {"--op --reduction", "sum min max product"},
+    {"--op --reduction", "sum min max product average"},
     {"--trace --svg --output", "a.svg b.json c prefix merge"},
     {"--backend", "cpu cuda"},
     {"--peer", "none auto"},

@@ -63,3 +63,5 @@ grep -q '"impl": "custom"' "$dir/rows" || fail "the plan was not measured: $(cat
 if "$weft" bench --plan "$dir/sums.plan" --bytes 4K >"$dir/said" 2>&1; then fail "--bytes was taken"; fi
 sed 's/reduction sum/reduction average/' "$dir/sums.plan" >"$dir/mean.plan"
 "$weft" plan --from "$dir/mean.plan" --check >"$dir/said" || fail "of averages: $(cat "$dir/said")"
+"$weft" bench --plan "$dir/mean.plan" --iters 2 --warmup 0 --peer none --json >"$dir/rows"
+[ "$(grep -c '"bytes": 4000.*"ok": true' "$dir/rows")" = 2 ] || fail "bench of averages says: $(cat "$dir/rows")"

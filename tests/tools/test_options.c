@@ -126,6 +126,8 @@ static void every_flag_reaches_its_field(void)
     CHECK(o.scale == 4 && o.seed == 7 && o.problem.alpha == -1.5f && o.warmup == 0);
     CHECK_INT(parse(&o, "ag_gemm --trace t.json --svg t.svg"), 0);
     CHECK(strcmp(o.trace, "t.json") == 0 && strcmp(o.svg, "t.svg") == 0);
+    CHECK_INT(parse(&o, "all_reduce --bytes 64 --op average"), 0);
+    CHECK_INT(o.problem.reduction, WEFT_AVERAGE);
     CHECK_INT(parse(&o, "all_reduce --bytes 64:16M --reduction max --dtype bf16"), 0);
     CHECK_INT(o.bytes_first, 64);
     CHECK_INT(o.bytes_last, 16 << 20);

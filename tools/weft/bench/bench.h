@@ -112,6 +112,9 @@ uint64_t bench_random(bench_context *context);
 /* What a reduction makes of two values, to check what was measured. */
 double bench_reduce_two(weft_reduction reduction, double a, double b);
 
+/* What comes of all ranks' values when they are combined. */
+double bench_reduce_end(weft_reduction reduction, double all, int ranks);
+
 /* The numbers 0 to count - 1 in an order drawn from the generator. */
 void bench_shuffle(uint64_t *random, int *order, int count);
 

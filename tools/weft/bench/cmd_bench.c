@@ -235,9 +235,8 @@ static int take_plan(weft_options *options, const given_plan *given)
         return options_error("bench",
                              "--plan: of plans from files, bench measures those of products on GPUs; "
                              "weft_plan_load runs this one there");
-    if (problem->op >= WEFT_OP_ALL_REDUCE && (problem->count < 1 || problem->reduction == WEFT_AVERAGE))
-        return options_error("bench", "--plan: bench checks sums, and this plan is of %s",
-                             problem->count < 1 ? "nothing" : "averages");
+    if (problem->op >= WEFT_OP_ALL_REDUCE && problem->count < 1)
+        return options_error("bench", "--plan: this plan is of nothing");
     if (!bench_is_rank() && given_plan_check(given, "bench"))
         return 1;
     processes |= options->cuda;

@@ -138,7 +138,8 @@ static void expect_reduced(collective *c, int iteration, int index, int call)
             sum = bench_reduce_two(
                 c->problem.reduction, sum,
                 weft_element_get(c->problem.dtype, c->sequence, (size_t)((i + shift[r]) % PERIOD)));
-        weft_element_set(c->problem.dtype, c->expected, (size_t)i, sum);
+        weft_element_set(c->problem.dtype, c->expected, (size_t)i,
+                         bench_reduce_end(c->problem.reduction, sum, size));
     }
 }
 
@@ -288,14 +289,14 @@ static int run_mpi(void *argument, int iteration)
 
 /* ---- one size ------------------------------------------------------------------------------------- */
 
-/* MPI has no half types: it can move them, not add them. And it counts in int. */
+/* MPI has no half types: it can move them, not add them; and no averages. And it counts in int. */
 static bool mpi_can(const collective *c)
 {
     bool reduces = c->problem.op == WEFT_OP_ALL_REDUCE || c->problem.op == WEFT_OP_REDUCE_SCATTER;
     weft_dtype dtype = c->problem.dtype;
 
     return c->context->mpi && c->context->options->bytes_last <= INT_MAX &&
-           !(reduces && (dtype == WEFT_F16 || dtype == WEFT_BF16));
+           !(reduces && (dtype == WEFT_F16 || dtype == WEFT_BF16 || c->problem.reduction == WEFT_AVERAGE));
 }
 
 /* Sizes of one call from the bytes of the whole buffer. */
@@ -545,8 +546,8 @@ int bench_collective(bench_context *context)
     if (context->mpi_asked && !mpi_can(&c))
         return bench_say(
             context,
-            "--peer mpi: MPI is not in these ranks, or has no sum of %s, or cannot count so many bytes",
-            weft_dtype_name(c.problem.dtype));
+            "--peer mpi: MPI is not in these ranks, or has no %s of %s, or cannot count so many bytes",
+            c.problem.reduction == WEFT_AVERAGE ? "average" : "sum", weft_dtype_name(c.problem.dtype));
     c.element = weft_dtype_size(c.problem.dtype);
     c.sequence = malloc(PERIOD * c.element);
     c.expected = malloc(PERIOD * c.element);

@@ -121,6 +121,11 @@ double bench_reduce_two(weft_reduction reduction, double a, double b)
     }
 }
 
+double bench_reduce_end(weft_reduction reduction, double all, int ranks)
+{
+    return reduction == WEFT_AVERAGE ? all / ranks : all;
+}
+
 void bench_shuffle(uint64_t *random, int *order, int count)
 {
     for (int i = 0; i < count; i++) {

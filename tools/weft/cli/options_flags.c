@@ -173,16 +173,16 @@ static const char *read_seed(void *target, const char *value)
 
 static const char *read_reduction(void *target, const char *value)
 {
-    static const char *const names[] = {"sum", "min", "max", "product"};
+    static const char *const names[] = {"sum", "min", "max", "product", "average"};
     weft_options *options = target;
 
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i <= WEFT_AVERAGE; i++) {
         if (strcasecmp(value, names[i]) == 0) {
             options->problem.reduction = (weft_reduction)i;
             return NULL;
         }
     }
-    return "one of sum, min, max, product";
+    return "one of sum, min, max, product, average";
 }
 
 /* ---- the table ------------------------------------------------------------------------------------ */
@@ -275,7 +275,7 @@ int options_problem_flags(weft_options *o, const char *command, options_flag *fl
         {"--bytes", "SIZES", OPTIONS_CALL, o, read_bytes, 0, 0, "collectives",
          "collectives: bytes of a buffer, one size (64K) or a range that doubles (64:16M, the default)"},
         {"--op|--reduction", "NAME", OPTIONS_CALL, o, read_reduction, 0, 0, "all_reduce reduce_scatter",
-         "collectives that reduce: sum, min, max, product"},
+         "collectives that reduce: sum, min, max, product, average"},
         {"--threads", "T", OPTIONS_INT, &o->threads, NULL, 1, 4096, "products gemm collectives moe",
          "compute threads of a rank (default: the cores it may count on, shared ones divided)"},
         {"--trace", "FILE", OPTIONS_TEXT, &o->trace, NULL, 0, 0, "products collectives",

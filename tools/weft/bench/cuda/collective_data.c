@@ -52,6 +52,6 @@ double collective_data_expected(const collective_data *d, int rank, int64_t inde
         value = collective_data_value(d, 0, index);
         for (int other = 1; other < d->world; other++)
             value = bench_reduce_two(d->problem.reduction, value, collective_data_value(d, other, index));
-        return value;
+        return bench_reduce_end(d->problem.reduction, value, d->world);
     }
 }
