@@ -25,6 +25,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 /* Where the operands lie that peers touch, as all ranks know from the last run of an operation. */
 typedef enum weft_reach { WEFT_REACH_UNKNOWN, WEFT_REACH_ALL, WEFT_REACH_BEYOND } weft_reach;
@@ -82,6 +83,9 @@ typedef struct weft_small {
         };
     };
 } weft_small;
+
+_Static_assert(offsetof(weft_small, cpu) >= offsetof(weft_signal, sleepers) + sizeof(uint32_t),
+               "what a rank shows begins behind its signal");
 
 /* Where every rank of a group sits: on which of its nodes, as which one there. */
 typedef struct weft_seating {

@@ -231,10 +231,10 @@ static weft_status wait_far(weft_executor *x, weft_op op, uint64_t hash)
     return status;
 }
 
-/* Whether a rank that came before this one waits on the same core. */
+/* Whether a rank that came before this one waits on the same core. A system may not say which it is (-1). */
 static bool is_waited_behind(const weft_executor *x, int cpu)
 {
-    for (int rank = 0; rank < x->world; rank++) {
+    for (int rank = 0; rank < x->world && cpu >= 0; rank++) {
         const weft_small *slot = rank != x->rank && is_near(x->session, rank) ? slot_of(x, rank) : NULL;
 
         /* Partner: the store in weft_small_run there. */
