@@ -84,11 +84,33 @@ def flat(x: Any, what: str, written: bool = False) -> View:
     return view
 
 
-def new_like(x: Any, shape: Sequence[int], dtype: DType) -> Any:
-    """A fresh array from the library that ``x`` comes from (numpy for weft's own)."""
+def _numpy_has(dtype: DType) -> bool:
+    """Whether numpy is there, and has arrays of a type as such, not as bits."""
+    try:
+        name = numpy_dtype(dtype).name
+    except ImportError:
+        return False
+    return dtype.name in (name, "byte")
+
+
+def new_like(x: Any, shape: Sequence[int], dtype: DType, *others: Any) -> Any:
+    """A fresh array from the library that ``x`` comes from. Where that is weft, whose memory nobody makes alone, it is torch's
+    on a GPU, beside ``others`` of torch's, and where torch is loaded and numpy has no such type; else numpy's."""
+    own = hasattr(x, "_weft_view")
+    device: Any = f"cuda:{x.__dlpack_device__()[1]}" if own and x.group.on_gpu else None
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
-        return torch.empty(tuple(shape), dtype=torch_dtype(dtype), device=x.device)
+        device = x.device
+    elif torch is not None and own and device is None:
+        if any(isinstance(other, torch.Tensor) for other in others) or not _numpy_has(dtype):
+            device = "cpu"
+    if torch is not None and device is not None:
+        return torch.empty(tuple(shape), dtype=torch_dtype(dtype), device=device)
+    if not _numpy_has(dtype):
+        raise ArgumentError(
+            f"nobody here has arrays of {dtype.name} for a result: torch is not loaded, and numpy has them with ml_dtypes "
+            "alone or is not there; load one, or give the array (weft.empty makes them)"
+        )
     import numpy
 
     return numpy.empty(tuple(shape), dtype=numpy_dtype(dtype))

@@ -215,7 +215,7 @@ class MoE:
     def forward(self, x: Any, expert: Any, weight: Any, experts: "FeedForward", out: Any = None, lane: int = 0) -> Any:
         """Collective: a whole round. Experts start on rows that have arrived while others are on their way."""
         given, tokens = self._input(x, expert, weight)
-        out = _arrays.new_like(x, (tokens, self.hidden), self.dtype) if out is None else out
+        out = _arrays.new_like(x, (tokens, self.hidden), self.dtype, expert) if out is None else out
         self.group._call_on(
             lib.weft_moe_forward, self._moe, lane, C.byref(given), C.byref(experts._expert), self._output(out, tokens)
         )

@@ -136,7 +136,7 @@ def gate_up(gate: Any, up: Any) -> Any:
     if (one.rows, one.cols, one.batch, one.trans, one.dtype) != (other.rows, other.cols, 1, other.trans, other.dtype):
         raise ArgumentError("gate and up must be two matrices of one shape, type and order")
     k, n, trans = one.rows, one.cols, one.trans
-    b = _arrays.new_like(gate, (2 * n, k) if trans else (k, 2 * n), one.dtype)
+    b = _arrays.new_like(gate, (2 * n, k) if trans else (k, 2 * n), one.dtype, up)
     to = _arrays.matrix_of(b, "b")
     check(
         lib.weft_gate_up(one.dtype.code, trans, k, n, one.pointer, one.ld, other.pointer, other.ld, to.pointer, to.ld)
@@ -189,7 +189,7 @@ def gemm(
     if out is None:
         result = dtype_of(out_dtype) if out_dtype is not None else result_dtype(left.dtype)
         out = _arrays.new_like(
-            a, ((batch,) if left.batch > 1 or len(_arrays.view_of(a).shape) == 3 else ()) + (left.rows, n), result
+            a, ((batch,) if left.batch > 1 or len(_arrays.view_of(a).shape) == 3 else ()) + (left.rows, n), result, b
         )
     d = _arrays.matrix_of(out, "out", written=True)
     if (d.rows, d.cols, d.batch, d.trans) != (left.rows, n, batch, 0):
@@ -352,7 +352,7 @@ def product(
     if out is None:
         kind = dtype_of(out_dtype) if out_dtype is not None else result_dtype(left.dtype)
         batch = (left.batch,) if len(_arrays.view_of(a).shape) == 3 else ()
-        out = _arrays.new_like(a, batch + (s.rows, s.cols), kind)
+        out = _arrays.new_like(a, batch + (s.rows, s.cols), kind, b)
     d = _arrays.matrix_of(out, "out", written=True)
     if (d.rows, d.cols, d.batch, d.trans) != (s.rows, s.cols, left.batch, 0):
         raise ArgumentError(

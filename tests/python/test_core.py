@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import unittest
+import unittest.mock
 from typing import Any, List
 
 import support
@@ -486,6 +487,24 @@ class Memory(unittest.TestCase):
                 weft.empty((1 << 62, 4), "float32", group)  # 2^66 bytes
             with self.assertRaisesRegex(TypeError, "by one rank alone"):
                 copy.deepcopy(weft.empty(4, "float32", group))
+
+    def test_a_result_that_numpy_has_no_type_for(self) -> None:
+        """Nor torch, which nobody has loaded here."""
+        self.assertNotIn("torch", sys.modules)
+        with weft.threads(1)[0] as group:
+            a, b = weft.empty((4, 2), "bfloat16", group), weft.empty((2, 3), "bfloat16", group)
+            for call in (lambda: group.ag_gemm(a, b), lambda: group.all_gather(a), lambda: weft.gemm(a, b)):
+                with self.assertRaisesRegex(ValueError, "nobody here has arrays of bfloat16 for a result"):
+                    call()
+            out = weft.empty((4, 3), "bfloat16", group)
+            self.assertIs(group.ag_gemm(a, b, out), out)
+
+    def test_without_numpy(self) -> None:
+        with weft.threads(1)[0] as group, unittest.mock.patch.dict(sys.modules, numpy=None):
+            x = weft.empty((4, 2), "float32", group)
+            self.assertIs(group.all_gather(x, x), x)
+            with self.assertRaisesRegex(ValueError, "nobody here has arrays of float32 for a result"):
+                group.all_gather(x)
 
     def test_dlpack_keeps_the_memory(self) -> None:
         (group,) = weft.threads(1)

@@ -1,4 +1,4 @@
-"""The examples run, on sizes that take no time, and so does what the README shows first."""
+"""The examples run, on sizes that take no time, and so does what the README and docs/python.md show first."""
 
 import contextlib
 import importlib.util
@@ -11,6 +11,9 @@ from typing import Any, List
 import support
 
 support.need("torch")
+
+import torch  # noqa: E402
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module  # noqa: E402
 
 import weft.torch.compile  # noqa: E402, F401
 
@@ -31,6 +34,36 @@ def example(rank: int, name: str, arguments: List[str]) -> str:
     return printed.getvalue()
 
 
+def snippets(rank: int) -> None:
+    """The code of docs/python.md that needs no GPU, with what it leaves to its reader, on smaller sizes."""
+    blocks: List[str] = []
+    for line in (SOURCE / "docs" / "python.md").read_text().splitlines():
+        if line.startswith("    "):
+            blocks[-1] += line[4:] + "\n"
+        elif line:
+            blocks.append("")
+    first, layers, backend, compiled = (
+        next(block for block in blocks if mark in block)
+        for mark in ("weft.init()", "import weft, weft.torch", "init_process_group", "compile.enable()")
+    )
+    names: Any = {"torch": torch, "w": torch.ones(512, 16, dtype=torch.bfloat16)}
+    exec(first, names)
+    assert names["y"].shape == (2 * 1024, 16) and names["y"].dtype == torch.bfloat16
+    weights = {f"{part}_proj.weight": torch.ones(64, 128) for part in ("gate", "up")}
+    names.update(weights_of_llama={**weights, "down_proj.weight": torch.ones(128, 64)}, x=torch.ones(3, 128, dtype=torch.bfloat16))
+    exec(layers.replace("4096, 14336", "128, 64"), names)
+    assert names["y"].shape == (3, 128)
+    with torch.no_grad():
+        torch.testing.assert_close(names["mlp"](names["x"]), names["y"], rtol=0.02, atol=0)
+    exec(backend, names)
+    mesh = torch.distributed.init_device_mesh("cpu", (2,))
+    plan = {"0": ColwiseParallel(), "1": RowwiseParallel()}
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+    names.update(parallelize_module=parallelize_module, model=model, mesh=mesh, plan=plan)
+    exec(compiled, names)
+    torch.distributed.destroy_process_group()
+
+
 class Examples(unittest.TestCase):
     def lines(self, name: str, *arguments: str, size: int = 2) -> List[str]:
         return support.ranks(size, example, name, list(arguments))[0].splitlines()
@@ -46,6 +79,9 @@ class Examples(unittest.TestCase):
             plain = line.partition("  #")[0].strip()
             if plain and not plain.startswith("assert"):
                 self.assertIn(plain, code)
+
+    def test_snippets_of_the_documentation(self) -> None:
+        support.ranks(2, snippets)
 
     def test_all_reduce(self) -> None:
         lines = self.lines("all_reduce", "--max-bytes", "4096", "--iterations", "2")

@@ -303,6 +303,20 @@ class Ops(unittest.TestCase):
             del x
             self.assertEqual(float(t.sum()), 24)
 
+    def test_results_of_symmetric_memory(self) -> None:
+        """They are torch's where other operands are, or where numpy has no such type; else numpy's."""
+        for kind in (torch.float32, torch.bfloat16):
+            with weft.threads(1)[0] as group:
+                x = weft.empty((3, 4), kind, group)
+                x.torch().copy_(whole(3, 4))
+                b = whole(4, 5, seed=1, dtype=kind)
+                for y in (group.ag_gemm(x, b), group.gemm_rs(x, b), weft.gemm(x, b)):
+                    self.assertTrue(torch.equal(group.all_reduce(y), x.torch() @ b))
+                every = group.all_gather(x)
+                self.assertEqual(isinstance(every, torch.Tensor), kind == torch.bfloat16)
+                self.assertTrue(torch.equal(torch.as_tensor(every), x.torch()))
+                self.assertEqual(torch.as_tensor(group.all_to_all(x)).dtype, kind)
+
     def test_fp8(self) -> None:
         for kind in (torch.float8_e4m3fn, torch.float8_e5m2):
             a, b = whole(5, 24), whole(24, 7)
