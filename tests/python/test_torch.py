@@ -433,6 +433,61 @@ class Modules(unittest.TestCase):
                 mlp.up_proj.load_state_dict({"weight": 2 * ordinary.up_proj.weight})  # what was packed serves no more
                 self.close(mlp(mine), 2 * z)
 
+    def check_inputs(self, group: weft.Group) -> None:
+        """What an ordinary layer takes: tensors with gaps, one token alone, none, and other types under autocast."""
+        with SEED:
+            torch.manual_seed(4)
+            before, first, second, ordinary = nn.Linear(32, 32), nn.Linear(32, 24), nn.Linear(24, 32), Llama()
+            x = torch.randn(6, 64)
+        group.barrier()  # layers made below draw from the same generator
+        one = weft.torch.ColumnParallelLinear.from_linear(first, group)
+        two = weft.torch.RowParallelLinear.from_linear(second, group)
+        every = weft.torch.ColumnParallelLinear.from_linear(first, group, gather_output=True)
+        mlp = weft.torch.SwiGLU(32, 48, group)
+        mlp.load_state_dict(ordinary.state_dict())
+        pairs = [
+            (lambda t: two(one(t)), lambda t: second(first(t))),
+            (every, first),
+            (mlp, ordinary),
+            (two, lambda t: second(t.repeat(*(1,) * (t.dim() - 1), group.size))),  # the same features on every rank
+        ]
+        for packed in (False, True):
+            with torch.set_grad_enabled(not packed):
+                for layer, plain in pairs:
+                    wide = 64 if layer is not two else 2 * 24 // group.size
+                    for t in (x[:, :wide:2], x[0, : wide // 2], x[0, :wide:2], x[:, None, :wide:2], x[:0, : wide // 2]):
+                        self.close(layer(t), plain(t))
+                for kind in (torch.bfloat16, torch.float16):
+                    for layer, plain in pairs[:3]:
+                        with torch.autocast("cpu", kind):
+                            for t in (x[:, ::2], before(x[:, ::2])):
+                                self.close(layer(t), plain(t), 0.02)
+                        if not packed:
+                            self.assertEqual(layer(x[:, ::2]).dtype, torch.float32)
+            for layer in (one, two, every, mlp):
+                layer.prepack()
+        first.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            every(before(x[:, ::2])).sum().backward()
+            first(before(x[:, ::2])).sum().backward()
+        self.assertEqual(every.weight.grad.dtype, torch.float32)
+        self.close(every.weight.grad, cut(first.weight.grad, 0, group), 0.05)
+        layer = weft.torch.MoELayer(32, 24, 4, 2, 6, group)
+        with torch.no_grad():  # all experts alike: where a rounded token goes does not matter
+            for parameter in layer.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(5)) / 6)
+        for packed in (False, True):
+            with torch.set_grad_enabled(not packed):
+                want = layer(x[:, ::2])
+                with torch.autocast("cpu", torch.bfloat16):
+                    for t in (x[:, ::2], x[:, ::2].bfloat16()):
+                        y = layer(t)
+                        self.assertEqual(y.dtype, torch.bfloat16)
+                        self.close(y.float(), want, 0.05)
+            if not packed:
+                y.sum().backward()
+            layer.prepack()
+
     def check_moe(self, group: weft.Group) -> None:
         hidden, inter, experts, tokens = 16, 24, 5, 7
         with SEED:
@@ -505,12 +560,14 @@ class Modules(unittest.TestCase):
     def test_threads(self) -> None:
         weft.run_threads(2, self.check_linear)
         weft.run_threads(2, self.check_swiglu)
+        weft.run_threads(2, self.check_inputs)
         weft.run_threads(3, self.check_moe)
 
     def test_processes(self) -> None:
         def body(rank: int) -> None:
             self.check_linear(weft.init())
             self.check_swiglu(weft.init())
+            self.check_inputs(weft.init())
             self.check_moe(weft.init())
 
         support.ranks(4, body)

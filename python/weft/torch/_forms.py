@@ -47,7 +47,7 @@ def shape_of(op: str, a: Any, b: Any, m: Any, group: Group) -> Tuple[Any, Any]:
     return rows, cols * group.size if op == "gemm_as" else cols
 
 
-def _plain(x: Tensor) -> Tensor:
+def plain(x: Tensor) -> Tensor:
     """The tensor, copied if neither it nor its transpose is row-major."""
     (rows, cols), (down, right) = x.shape, x.stride()
     if (right == 1 or cols == 1) and (down >= cols or rows == 1):
@@ -204,7 +204,7 @@ class Product:
                 raise TypeError(f"weft::{self.op}: a is on {a.device}, {what} on {x.device}")
         if bias is not None and not bias.is_contiguous():
             raise ValueError(f"weft::{self.op}: bias must be contiguous")
-        x, y = _plain(a), _plain(b)
+        x, y = plain(a), plain(b)
         form = self.form(self.op, x, y, bias, rest[0] if len(rest) == 2 else -1, self.group(a, rest))
         if x is a and y is b:
             if len(self.forms) >= MOST:

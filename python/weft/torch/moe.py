@@ -10,8 +10,10 @@ from typing import Any, List, Optional, Tuple
 import torch
 from torch import Tensor, nn
 
+from ..dtypes import torch_dtype
 from ..errors import ArgumentError
 from ..moe import FeedForward, MoE
+from ._autocast import cast, type_under
 from ._groups import group_of, name_of
 from .moe_ops import experts_name, layer_name
 
@@ -103,12 +105,17 @@ class MoELayer(nn.Module):
         if flat.shape[0] > self.moe.tokens:
             raise ArgumentError(f"{flat.shape[0]} tokens in one call; the layer was made for {self.moe.tokens}")
         expert, weight = self.route(flat)
+        under = type_under(x)  # autocast's; tokens travel in the layer's, and experts are layers under it
+        own = under and torch_dtype(self.moe.dtype)
+        (flat,) = cast(own, flat)
         if self._packed is not None and not torch.is_grad_enabled():
             y = _ops.moe_forward(flat, expert, weight, experts_name(self._packed), self._layer)
         else:
             rows, counts, entry_weight, round = _ops.moe_dispatch(flat, expert, weight, None, self._layer)
             parts = [e(part) for e, part in zip(self.experts.values(), rows.split(counts.tolist()))]
-            y = _ops.moe_combine(torch.cat(parts or [rows]), expert, weight, entry_weight, round, self._layer)
+            (results,) = cast(own, torch.cat(parts or [rows]))
+            y = _ops.moe_combine(results, expert, weight, entry_weight, round, self._layer)
+        (y,) = cast(under, y)
         return y.view(x.shape)
 
 

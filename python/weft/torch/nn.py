@@ -3,21 +3,33 @@ its part. Outputs and gradients are those of the ordinary layer on one process."
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, Optional
 
 import torch
 from torch import Tensor, nn
 
 from .. import products
+from ..dtypes import torch_dtype
 from ..errors import ArgumentError
 from ..products import Packed
 from . import ops as _ops
+from ._autocast import cast, type_under
+from ._forms import plain
 from ._groups import group_of, name_of
 
 
 def _mine(whole: Tensor, dim: int, group: str) -> Tensor:
     g = group_of(group)
     return whole.narrow(dim, whole.shape[dim] // g.size * g.rank, whole.shape[dim] // g.size).clone()
+
+
+def _by_packed(product: Callable[..., Tensor], flat: Tensor, packed: Packed, **options: Any) -> Tensor:
+    """A product with packed weights, which keep their type under autocast: what they are given comes in it, and the result goes in
+    autocast's."""
+    under = type_under(flat)
+    (given,) = cast(under and torch_dtype(packed.dtype), flat)
+    (y,) = cast(under, product(plain(given), packed, **options))
+    return y
 
 
 class _ParallelLinear(nn.Module):
@@ -103,8 +115,27 @@ class _ParallelLinear(nn.Module):
         kind = ", sequence_parallel=True" if self.sequence_parallel else ""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}{kind}"
 
-    def _with_packed(self) -> bool:
-        return self._packed is not None and not torch.is_grad_enabled()
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (tokens, …, features), or one token's features."""
+        flat = x.reshape(-1, x.shape[-1])
+        if self._packed is not None and not torch.is_grad_enabled():
+            y = self._with_packed(flat, self._packed, None if self.bias is None else self.bias.detach())
+        else:
+            y = self._with(*cast(type_under(x), flat, self.weight, self.bias))
+        return self._shaped(y, x)
+
+    def _shaped(self, y: Tensor, x: Tensor) -> Tensor:
+        """The rows of a result in the dimensions of x, of which ``sequence_parallel`` changes the first."""
+        lead = (-1, *x.shape[1:-1]) if self.sequence_parallel else x.shape[:-1]
+        return y.view(*lead, y.shape[-1])
+
+    def _with(self, flat: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+        """The rows of the result."""
+        raise NotImplementedError
+
+    def _with_packed(self, flat: Tensor, packed: Packed, bias: Optional[Tensor]) -> Tensor:
+        """The same with packed weights, without gradients."""
+        raise NotImplementedError
 
 
 class ColumnParallelLinear(_ParallelLinear):
@@ -125,31 +156,21 @@ class ColumnParallelLinear(_ParallelLinear):
     def _bias_size(self, size: int) -> int:
         return self.out_features // size
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x: (tokens, …, in_features)."""
-        flat, lead = x.reshape(-1, x.shape[-1]), x.shape[1:-1]
-        g = self._group_alive
-        if self._with_packed():
-            return self._packed_forward(flat).view(
-                -1, *lead, self.out_features if self.gather_output else self.out_features // g.size
-            )
-        weight = self.weight.t()
+    def _with(self, flat: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
         if self.sequence_parallel:
-            y = _ops.ag_gemm(flat, weight, self.bias, -1, self.group)
-        elif self.gather_output:
-            bias = None if self.bias is None else _ops.all_gather(self.bias, self.group)
-            y = _ops.gemm_as(flat, weight, bias, self.group)
-        else:
-            y = _ops.gemm_columns(flat, weight, self.bias, self.group)
-        return y.view(-1, *lead, y.shape[-1])
-
-    def _packed_forward(self, flat: Tensor) -> Tensor:
-        g, bias = self._group_alive, None if self.bias is None else self.bias.detach()
-        if self.sequence_parallel:
-            return g.ag_gemm(flat, self._packed, bias=bias)
+            return _ops.ag_gemm(flat, weight.t(), bias, -1, self.group)
         if self.gather_output:
-            return g.gemm_as(flat, self._packed, bias=None if bias is None else g.all_gather(bias))
-        return products.gemm(flat, self._packed, bias=bias)
+            whole = None if bias is None else _ops.all_gather(bias, self.group)
+            return _ops.gemm_as(flat, weight.t(), whole, self.group)
+        return _ops.gemm_columns(flat, weight.t(), bias, self.group)
+
+    def _with_packed(self, flat: Tensor, packed: Packed, bias: Optional[Tensor]) -> Tensor:
+        g = self._group_alive
+        if self.sequence_parallel:
+            return _by_packed(g.ag_gemm, flat, packed, bias=bias)
+        if self.gather_output:
+            return _by_packed(g.gemm_as, flat, packed, bias=None if bias is None else g.all_gather(bias))
+        return _by_packed(products.gemm, flat, packed, bias=bias)
 
 
 class RowParallelLinear(_ParallelLinear):
@@ -161,20 +182,18 @@ class RowParallelLinear(_ParallelLinear):
     _cut = 1
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: (tokens, …, in_features / ranks)."""
-        flat, lead = x.reshape(-1, x.shape[-1]), x.shape[1:-1]
+        """x: (tokens, …, in_features / ranks), or one token's features."""
+        size = self._group_alive.size
+        if self.sequence_parallel and x.dim() > 2 and x.shape[0] % size:
+            raise ArgumentError(f"sequence_parallel: the first dimension, {x.shape[0]}, does not divide over {size} ranks")
+        return super().forward(x)
+
+    def _with(self, flat: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+        return (_ops.gemm_rs if self.sequence_parallel else _ops.gemm_ar)(flat, weight.t(), bias, self.group)
+
+    def _with_packed(self, flat: Tensor, packed: Packed, bias: Optional[Tensor]) -> Tensor:
         g = self._group_alive
-        if self.sequence_parallel and (x.shape[0] % g.size if lead else False):
-            raise ArgumentError(
-                f"sequence_parallel: the first dimension, {x.shape[0]}, does not divide over {g.size} ranks"
-            )
-        if self._with_packed():
-            bias = None if self.bias is None else self.bias.detach()
-            y = (g.gemm_rs if self.sequence_parallel else g.gemm_ar)(flat, self._packed, bias=bias)
-        else:
-            op = _ops.gemm_rs if self.sequence_parallel else _ops.gemm_ar
-            y = op(flat, self.weight.t(), self.bias, self.group)
-        return y.view(-1, *lead, y.shape[-1])
+        return _by_packed(g.gemm_rs if self.sequence_parallel else g.gemm_ar, flat, packed, bias=bias)
 
 
 class SwiGLU(nn.Module):
@@ -208,9 +227,9 @@ class SwiGLU(nn.Module):
         joint = self.gate_proj._joint
         if joint is None or joint is not self.up_proj._joint or torch.is_grad_enabled():
             return self.down_proj(nn.functional.silu(self.gate_proj(x)) * self.up_proj(x))
-        flat, group = x.reshape(-1, x.shape[-1]), self.gate_proj._group_alive
-        gemm = group.ag_gemm if self.gate_proj.sequence_parallel else products.gemm
-        return self.down_proj(gemm(flat, joint, act="silu_gated").view(-1, *x.shape[1:-1], joint.n // 2))
+        gemm = self.gate_proj._group_alive.ag_gemm if self.gate_proj.sequence_parallel else products.gemm
+        y = _by_packed(gemm, x.reshape(-1, x.shape[-1]), joint, act="silu_gated")
+        return self.down_proj(self.gate_proj._shaped(y, x))
 
 
 __all__ = ["ColumnParallelLinear", "RowParallelLinear", "SwiGLU"]
