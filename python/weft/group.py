@@ -149,6 +149,12 @@ class Group:
         """Itself: copies of what uses it, such as layers, are of the same ranks."""
         return self
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a weft.Group, which layers and symmetric memory hold, is this process's and cannot be pickled; of a layer save its "
+            "state_dict(), and load that into one made of the group there"
+        )
+
     def __repr__(self) -> str:
         return f"<weft.Group rank {self.rank} of {self.size}{'' if self._native.value else ', closed'}>"
 
@@ -256,7 +262,7 @@ class Group:
     # ---- collectives -----------------------------------------------------------------------------------
 
     def all_reduce(self, send: Any, recv: Any = None, op: str = "sum") -> Any:
-        """Collective: the sum (``min``, ``max``, ``product``) over ranks, in place unless ``recv`` is given."""
+        """Collective: the sum (``op``: ``min``, ``max``, ``product``, ``average``) over ranks, in place unless ``recv`` is given."""
         recv = send if recv is None else recv
         a, b = _pair(send, recv, 1, 1)
         self._call(quick.weft_all_reduce, a.pointer, b.pointer, a.elements, a.dtype.code, reduction_of(op))

@@ -2,6 +2,8 @@
 
 import copy
 import gc
+import io
+import os
 import threading
 import unittest
 import unittest.mock
@@ -571,6 +573,30 @@ class Modules(unittest.TestCase):
             self.check_moe(weft.init())
 
         support.ranks(4, body)
+
+    def test_what_cannot_be_saved_says_what_can(self) -> None:
+        with weft.threads(1)[0] as group:
+            for layer in (
+                weft.torch.ColumnParallelLinear(4, 6, group=group),
+                weft.torch.RowParallelLinear(4, 6, group=group).prepack(),
+                weft.torch.SwiGLU(4, 6, group),
+                weft.torch.MoELayer(4, 6, 2, 1, 4, group),
+            ):
+                with self.assertRaisesRegex(TypeError, r"cannot be pickled; of a layer save its state_dict\(\)"):
+                    torch.save(layer, io.BytesIO())
+                torch.save(layer.state_dict(), io.BytesIO())
+
+    def test_groups_of_others(self) -> None:
+        def body(rank: int) -> None:
+            for stream in (1, 2):  # gloo prints what it connects to
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+            store = torch.distributed.HashStore()
+            torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+            for other in (torch.distributed.group.WORLD, 3):
+                with self.assertRaisesRegex(ValueError, "with the backend weft; this .* is neither"):
+                    weft.torch.ColumnParallelLinear(4, 6, group=other)
+
+        support.ranks(1, body)
 
     def test_layers_of_the_world_hold_it(self) -> None:
         def body(rank: int) -> List[float]:

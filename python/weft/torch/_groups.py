@@ -26,6 +26,11 @@ def name_of(group: Optional[Union[Group, str, Any]] = None) -> str:
     if group is None:
         group = _world = init()
     if not isinstance(group, Group):
+        if getattr(group, "group_name", None) not in process_groups:
+            raise ArgumentError(
+                "a group must be a weft.Group or a process group of torch.distributed with the backend weft; "
+                f"this {type(group).__name__} is neither"
+            )
         return group.group_name
     name = getattr(group, "_torch_name", None)
     if name is None:
