@@ -1,6 +1,7 @@
-"""The ``torch.distributed`` backend "weft": ``init_process_group("weft")`` on CPU and CUDA tensors, among ranks of one machine.
+"""The ``torch.distributed`` backend "weft": ``init_process_group("weft")`` on CPU and CUDA tensors, among ranks
+of one machine or several.
 
-A process group is a group of the library, made from an id that its first rank puts into torch's store: sub-groups need only
+A process group is a group of the library, whose members meet through torch's store: sub-groups need only
 their members. A call that is waited for at once runs in the caller's thread, without a detour. An asynchronous one runs in the
 group's own thread, in the order of the calls, so that ranks may have several groups in flight in different orders. A message
 from one rank to another has a channel of its own, a group of two with its thread, so that sends and receives that cross do
