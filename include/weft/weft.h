@@ -197,6 +197,11 @@ WEFT_API void weft_group_free(weft_group *group);
  * reason). Of several the first counts; a group that has failed keeps its error. */
 WEFT_API weft_status weft_group_abort(weft_group *group, const char *why);
 
+/* For waits of one's own, outside the library: WEFT_ERR_PEER_DIED when `rank` has died or left the group, or
+ * with -1, when any rank has died or all others have left. Waits for nobody, and changes nothing about the
+ * group. */
+WEFT_API weft_status weft_group_check_peer(weft_group *group, int rank);
+
 WEFT_API int weft_rank(const weft_group *group);
 WEFT_API int weft_size(const weft_group *group);
 

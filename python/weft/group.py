@@ -181,6 +181,11 @@ class Group:
         if handle:
             check(lib.weft_group_abort(handle, why.encode() if why else None), handle)
 
+    def check_peer(self, rank: int = -1) -> None:
+        """For waits outside the library: raises :class:`weft.errors.PeerDiedError` when a rank has died or left; with -1, when any
+        has died or all others have left."""
+        self._call(lib.weft_group_check_peer, rank)
+
     def wait(self) -> None:
         """On GPUs: returns when the stream of this rank's calls has passed them all; raises what went wrong there."""
         self._call(lib.weft_group_wait)
@@ -386,11 +391,15 @@ def _gathered(gather: Callable[[bytes], List[bytes]], rank: int, size: int) -> G
 
 
 def from_store(
-    store: Any, rank: int, size: int, key: str = "weft", still_waits: Optional[Callable[[float], None]] = None
+    store: Any,
+    rank: int,
+    size: int,
+    key: str = "weft",
+    waits_for: Optional[Callable[[int], Callable[[float], None]]] = None,
 ) -> Group:
     """A group of those who give the same key in a store of ``torch.distributed``, on one machine or several; a key serves once.
 
-    ``still_waits`` is as in :func:`wait_for`.
+    ``waits_for`` gives the ``still_waits`` of :func:`wait_for` for a rank.
     """
     rounds = itertools.count()
 
@@ -398,7 +407,7 @@ def from_store(
         this = f"{key}/{next(rounds)}"
         store.set(f"{this}/{rank}", mine.hex())
         for peer in range(size):
-            wait_for(store, f"{this}/{peer}", still_waits)
+            wait_for(store, f"{this}/{peer}", None if waits_for is None else waits_for(peer))
         return [bytes.fromhex(store.get(f"{this}/{peer}").decode()) for peer in range(size)]
 
     return _gathered(gather, rank, size)

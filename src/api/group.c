@@ -99,18 +99,51 @@ void weft_group_free(weft_group *group)
         weft_hold_end(group);
 }
 
+/* Whether the handle is no rank's any more. */
+static bool is_nobodys(const weft_group *group)
+{
+    return atomic_load(&group->poison->state) == 2 && group->poison->status == WEFT_ERR_STATE;
+}
+
 weft_status weft_group_abort(weft_group *group, const char *why)
 {
     char text[WEFT_ERROR_TEXT_BYTES];
 
     if (!group)
         return weft_no_group("weft_group_abort");
-    if (atomic_load(&group->poison->state) == 2 && group->poison->status == WEFT_ERR_STATE)
-        return weft_group_check(group); /* the handle is no rank's any more */
+    if (is_nobodys(group))
+        return weft_group_check(group);
     snprintf(text, sizeof(text), "rank %d aborted the group%s%.400s", group->rank, why ? ": " : "",
              why ? why : "");
     weft_group_end(group, WEFT_ERR_ABORTED, text);
     return WEFT_OK;
+}
+
+weft_status weft_group_check_peer(weft_group *group, int rank)
+{
+    int others = 0, left = 0;
+
+    if (!group)
+        return weft_no_group("weft_group_check_peer");
+    if (is_nobodys(group))
+        return weft_group_check(group);
+    if (rank < -1 || rank >= group->size)
+        return weft_error_set(&group->error, WEFT_ERR_ARGUMENT,
+                              "weft_group_check_peer: there is no rank %d among %d", rank, group->size);
+    for (int peer = 0; peer < group->size; peer++) {
+        if (peer == group->rank || (rank >= 0 && peer != rank))
+            continue;
+        if (weft_group_dead(group, peer))
+            return weft_error_set(&group->error, WEFT_ERR_PEER_DIED, "rank %d (process %d) died", peer,
+                                  weft_group_pid(group, peer));
+        others++;
+        left += weft_group_absent(group, peer);
+    }
+    if (others == 0 || left < others)
+        return WEFT_OK;
+    if (rank >= 0)
+        return weft_error_set(&group->error, WEFT_ERR_PEER_DIED, "rank %d has left the group", rank);
+    return weft_error_set(&group->error, WEFT_ERR_PEER_DIED, "every other rank has left the group");
 }
 
 weft_status weft_finalize(weft_group *group)

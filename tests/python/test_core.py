@@ -569,6 +569,23 @@ class Memory(unittest.TestCase):
         self.assertLessEqual(len(os.listdir("/proc/self/fd")), files + 2)
         self.assertLess(len(open("/proc/self/maps").readlines()), maps + 50)
 
+    def test_a_peer_that_has_left_is_found(self) -> None:
+        groups = weft.threads(3)
+        groups[0].check_peer()
+        for rank in range(3):
+            groups[0].check_peer(rank)
+        with self.assertRaisesRegex(weft.errors.ArgumentError, "no rank 3"):
+            groups[0].check_peer(3)
+        groups[1].close()
+        groups[0].check_peer()
+        groups[0].check_peer(2)
+        with self.assertRaisesRegex(weft.errors.PeerDiedError, "rank 1 has left"):
+            groups[0].check_peer(1)
+        groups[2].close()
+        with self.assertRaisesRegex(weft.errors.PeerDiedError, "every other rank has left"):
+            groups[0].check_peer()
+        groups[0].close()
+
     def test_a_fork_does_no_harm(self) -> None:
         def body(rank: int) -> None:
             group = weft.init()

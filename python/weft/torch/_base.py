@@ -15,6 +15,8 @@ from ..group import Group, from_store
 from . import _cuda, _groups
 from ._work import DONE, Lane, Work
 
+_LOOK_SECONDS = 0.05  # between two looks of a wait whether its peer lives
+
 
 class Base(dist.ProcessGroup):
     """A group of the library, as a process group."""
@@ -25,25 +27,46 @@ class Base(dist.ProcessGroup):
         self._timeout = timeout
         self._aborted = self._closed = False
         self._name, self._desc = "", "undefined"
-        self.group: Group = self._meet("world", rank, size)
+        self._met: Optional[Group] = None  # the group, once it is made
+        self.group: Group = self._meet("world", rank, range(size))
         """The library's group."""
+        self._met = self.group
         self._gpu: Optional[Group] = None
         self._lane = self.group._lane = Lane("weft")
 
-    def _meet(self, key: str, rank: int, size: int) -> Group:
-        """A group of those who name the same key in this group's store."""
-        group = from_store(self._store, rank, size, f"weft/{key}", self._still_waits)
+    def _meet(self, key: str, rank: int, members: Sequence[int]) -> Group:
+        """A group of those who name the same key in this group's store: the members, ranks here, of which this is the rank-th."""
+        group = from_store(self._store, rank, len(members), f"weft/{key}", lambda peer: self._waits_for(members[peer]))
         seconds = self._timeout.total_seconds()
         group.set_deadlines(seconds, seconds)
         return group
 
-    def _still_waits(self, seconds: float) -> None:
-        """Called again and again by what waits for a peer outside the library, with how long it has waited: raises when that
-        is to end."""
-        if self._aborted:
-            raise AbortedError("the process group was aborted")
-        if seconds > self._timeout.total_seconds():
-            raise TimeoutError("the peer has not come")
+    def _waits_for(self, peer: int) -> Callable[[float], None]:
+        """What a wait outside the library for a peer, or for any (-1), calls again and again with how long it has lasted: raises
+        when that is to end."""
+        look = _LOOK_SECONDS
+
+        def still_waits(seconds: float) -> None:
+            nonlocal look
+            if self._aborted:
+                raise AbortedError("the process group was aborted")
+            if seconds > self._timeout.total_seconds():
+                whom = f"rank {peer}, which has not come" if peer >= 0 else "any rank, and none has come"
+                of = f"process group '{self._name}'" if self._name else f"a new process group of {self._size}"
+                raise TimeoutError(f"rank {self._rank} of {of} waited {seconds:.1f} s for {whom}")
+            if seconds > look:
+                look = seconds + _LOOK_SECONDS
+                self._check_peer(peer)
+
+        return still_waits
+
+    def _check_peer(self, peer: int) -> None:
+        """Raises when a rank is gone. While another thread is in a call of the group, that one looks."""
+        if self._met is not None and self._met._lock.acquire(blocking=False):
+            try:
+                self._met.check_peer(peer)
+            finally:
+                self._met._lock.release()
 
     # ---- what torch asks of a group --------------------------------------------------------------------------
 
@@ -122,7 +145,7 @@ class Base(dist.ProcessGroup):
     def _on_gpu(self, device: Any) -> Group:
         """The group of the same ranks on GPUs, made when the first CUDA tensor comes."""
         if self._gpu is None:
-            self._gpu = self._meet("cuda", self._rank, self._size)
+            self._gpu = self._meet("cuda", self._rank, range(self._size))
             self._gpu.use_gpu(torch.cuda.current_device() if device.index is None else device.index)
         return self._gpu
 

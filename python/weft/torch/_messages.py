@@ -10,6 +10,7 @@ import time
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from .._library import quick
@@ -17,7 +18,7 @@ from ..errors import AbortedError, UnsupportedError
 from ..group import Group, wait_for
 from ..tensor import empty
 from . import _cuda
-from ._base import Base
+from ._base import _LOOK_SECONDS, Base
 from ._tensors import _BYTE, _back, _bytes, _dense
 from ._work import Lane, Work
 
@@ -28,6 +29,7 @@ class _Channel:
     """From one rank to another: a group of the two, made in the lane with the first message."""
 
     def __init__(self, source: int, destination: int, tag: int) -> None:
+        self.ends = source, destination
         self.name = f"{source} to {destination} tag {tag}"
         self.lane = Lane(f"weft {self.name}")
         self.group: Optional[Group] = None
@@ -93,9 +95,15 @@ class Messages(Base):
         if channel.group is None:
             # Both are there before they make it: a wait in the store can be ended, that of the library for a second member,
             # of a group that is not there yet, cannot.
-            self._store.set(f"weft/{channel.name}/{end}", "here")
-            wait_for(self._store, f"weft/{channel.name}/{1 - end}", self._still_waits)
-            channel.group, channel.timeout = self._meet(channel.name, end, 2), self._timeout
+            peer = channel.ends[1 - end]
+            try:
+                self._store.set(f"weft/{channel.name}/{end}", "here")
+                wait_for(self._store, f"weft/{channel.name}/{1 - end}", self._waits_for(peer))
+            except dist.DistError:  # the store may have been the peer's, and have gone a moment before it
+                time.sleep(_LOOK_SECONDS)
+                self._check_peer(peer)
+                raise
+            channel.group, channel.timeout = self._meet(channel.name, end, channel.ends), self._timeout
         elif channel.timeout != self._timeout:
             channel.timeout = self._timeout
             channel.group.set_deadlines(self._timeout.total_seconds(), self._timeout.total_seconds())
@@ -135,7 +143,7 @@ class Messages(Base):
 
     def _sender(self, tag: int) -> int:
         """Waits for a rank that has sent what nobody has taken, and takes it."""
-        letters, began = self._letters(self._rank), time.monotonic()
+        letters, began, still_waits = self._letters(self._rank), time.monotonic(), self._waits_for(-1)
         while True:
             with self._mail_lock:
                 for source in range(self._size):
@@ -145,7 +153,7 @@ class Messages(Base):
                         return source
             if self._closed:
                 raise AbortedError("the process group was left")
-            self._still_waits(time.monotonic() - began)
+            still_waits(time.monotonic() - began)
             time.sleep(50e-6)
 
 
