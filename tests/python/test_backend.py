@@ -671,6 +671,25 @@ class Own(unittest.TestCase):
 
         support.ranks(2, inside("weft", body), seconds=30)
 
+    def test_process_groups_after_each_other_in_one_store(self) -> None:
+        """As under torchrun, whose store stays: their keys are not mixed up, neither of the groups nor of messages."""
+
+        def body(rank: int) -> None:
+            store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), 2, rank == 0)
+            for i in range(3):
+                dist.init_process_group("weft", store=store, rank=rank, world_size=2, timeout=datetime.timedelta(seconds=20))
+                x = torch.full((4,), float(rank + i))
+                dist.all_reduce(x)
+                assert x.tolist() == [2.0 * i + 1] * 4, (i, x)
+                dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
+                dist.barrier()
+                dist.destroy_process_group()
+            store.set(f"done {rank}", "")
+            if rank == 0:
+                store.get("done 1")
+
+        support.ranks(2, body, seconds=60)
+
     def test_a_killed_rank_is_named_in_time(self) -> None:
         def body(rank: int) -> Any:
             dist.barrier()

@@ -23,7 +23,9 @@ class Base(dist.ProcessGroup):
 
     def __init__(self, store: Any, rank: int, size: int, timeout: datetime.timedelta) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]
-        self._rank, self._size, self._store = rank, size, store
+        self._rank, self._size = rank, size
+        # A store may outlive the group, as torchrun's does: keys of one that was before are not those of this one.
+        self._store = dist.PrefixStore(f"weft/{store.add(f'weft/made/{rank}', 1)}", store)
         self._timeout = timeout
         self._aborted = self._closed = False
         self._name, self._desc = "", "undefined"
@@ -36,7 +38,7 @@ class Base(dist.ProcessGroup):
 
     def _meet(self, key: str, rank: int, members: Sequence[int]) -> Group:
         """A group of those who name the same key in this group's store: the members, ranks here, of which this is the rank-th."""
-        group = from_store(self._store, rank, len(members), f"weft/{key}", lambda peer: self._waits_for(members[peer]))
+        group = from_store(self._store, rank, len(members), key, lambda peer: self._waits_for(members[peer]))
         seconds = self._timeout.total_seconds()
         group.set_deadlines(seconds, seconds)
         return group

@@ -97,8 +97,8 @@ class Messages(Base):
             # of a group that is not there yet, cannot.
             peer = channel.ends[1 - end]
             try:
-                self._store.set(f"weft/{channel.name}/{end}", "here")
-                wait_for(self._store, f"weft/{channel.name}/{1 - end}", self._waits_for(peer))
+                self._store.set(f"{channel.name}/{end}", "here")
+                wait_for(self._store, f"{channel.name}/{1 - end}", self._waits_for(peer))
             except dist.DistError:  # the store may have been the peer's, and have gone a moment before it
                 time.sleep(_LOOK_SECONDS)
                 self._check_peer(peer)
