@@ -1,5 +1,6 @@
 """Compiled DTensor models: collectives and products become weft's fused operators, with the same results."""
 
+import itertools
 import unittest
 from typing import Any, List
 
@@ -9,6 +10,7 @@ support.need("torch")
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+import torch.distributed._functional_collectives as collectives  # noqa: E402
 from functorch.compile import make_boxed_func  # noqa: E402
 from torch import fx, nn  # noqa: E402
 from torch._dynamo.backends.common import aot_autograd  # noqa: E402
@@ -20,19 +22,19 @@ import weft.torch.compile  # noqa: E402
 
 
 class Mlp(nn.Module):
-    def __init__(self, hidden: int = 16) -> None:
+    def __init__(self, hidden: int = 16, bias: bool = False) -> None:
         super().__init__()
-        self.gate, self.up = (nn.Linear(hidden, 2 * hidden, bias=False) for _ in range(2))
-        self.down = nn.Linear(2 * hidden, hidden, bias=False)
+        self.gate, self.up = (nn.Linear(hidden, 2 * hidden, bias=bias) for _ in range(2))
+        self.down = nn.Linear(2 * hidden, hidden, bias=bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(nn.functional.silu(self.gate(x)) * self.up(x))
 
 
-def parallel(sequence: bool, model: nn.Module) -> nn.Module:
+def parallel(sequence: bool, model: nn.Module, dim: int = 0) -> nn.Module:
     mesh = init_device_mesh(next(model.parameters()).device.type, (dist.get_world_size(),))
-    inner = {"input_layouts": Shard(0)} if sequence else {}
-    outer = {"output_layouts": Shard(0)} if sequence else {}
+    inner = {"input_layouts": Shard(dim)} if sequence else {}
+    outer = {"output_layouts": Shard(dim)} if sequence else {}
     plan = {"gate": ColwiseParallel(**inner), "up": ColwiseParallel(**inner), "down": RowwiseParallel(**outer)}
     return parallelize_module(model, mesh, plan)
 
@@ -64,17 +66,17 @@ def close_gradients(model, x: torch.Tensor, got: torch.Tensor, want: torch.Tenso
     model.zero_grad()
 
 
-def body(rank: int, inductor: bool) -> List[List[str]]:
+def body(rank: int, inductor: bool, bias: bool = False, shape: Any = (8, 16), dim: int = 0) -> List[List[str]]:
+    """What a model became: with a sequence that is divided along ``dim``, in inference and training, and with a whole one."""
     torch.set_num_threads(1)
     dist.init_process_group("weft")
     seen = []
     try:
         for sequence in (True, False):
             torch.manual_seed(1)
-            model = parallel(sequence, Mlp())
-            rows = 8 // dist.get_world_size() if sequence else 8
-            x = torch.randn(8, 16, generator=torch.Generator().manual_seed(2))
-            x = x[rank * rows : (rank + 1) * rows].clone() if sequence else x
+            model = parallel(sequence, Mlp(bias=bias), dim)
+            x = torch.randn(shape, generator=torch.Generator().manual_seed(2))
+            x = x.chunk(dist.get_world_size(), dim)[rank].clone() if sequence else x
             for train in (False, True):
                 x = x.detach().requires_grad_(train)
                 with torch.set_grad_enabled(train):
@@ -90,6 +92,31 @@ def body(rank: int, inductor: bool) -> List[List[str]]:
                     close_gradients(model, x, got, want)
                 seen.append(counting.calls if found is None else [str(found.found)])
                 torch._dynamo.reset()
+    finally:
+        dist.destroy_process_group()
+    return seen
+
+
+def body_other_sums(rank: int) -> List[List[str]]:
+    """Sums that the operators do not make: of a bias of each rank's own, of a matrix, with factors."""
+    torch.set_num_threads(1)
+    dist.init_process_group("weft")
+    seen = []
+    try:
+        generator = torch.Generator().manual_seed(rank)
+        x, w, b, c = (torch.randn(*shape, generator=generator) for shape in ((4, 8), (8, 6), (6,), (4, 6)))
+        for product in (
+            lambda: collectives.all_reduce(torch.addmm(b, x, w), "sum", dist.group.WORLD),
+            lambda: collectives.all_reduce(torch.addmm(b / 3, x, w), "sum", dist.group.WORLD),
+            lambda: collectives.all_reduce(torch.addmm(c, x, w), "sum", dist.group.WORLD),
+            lambda: torch.addmm(b, collectives.all_gather_tensor(x, 0, dist.group.WORLD), w, beta=2),
+            lambda: torch.addmm(b[:1], collectives.all_gather_tensor(x, 0, dist.group.WORLD), w),
+        ):
+            counting = Counting()
+            compiled = torch.compile(product, backend=aot_autograd(fw_compiler=counting), fullgraph=True)
+            torch.testing.assert_close(compiled(), product())
+            seen.append(counting.calls)
+            torch._dynamo.reset()
     finally:
         dist.destroy_process_group()
     return seen
@@ -117,12 +144,20 @@ def body_without_loops(rank: int) -> int:
 
 class Compile(unittest.TestCase):
     def test_products_are_woven(self) -> None:
-        for rank in support.ranks(2, body, False):
-            forward, train, whole, whole_train = rank
-            self.assertEqual(forward, ["weft.ag_gemm", "weft.ag_gemm", "weft.gemm_rs"])
-            self.assertEqual(train.count("weft.gemm_rs"), 3)  # down, and the gradients of what gate and up got
-            self.assertEqual(whole, ["weft.gemm_ar"])
-            self.assertIn("weft.gemm_ar", whole_train)
+        for bias, (shape, dim) in itertools.product((False, True), (((8, 16), 0), ((4, 3, 16), 0))):
+            for rank in support.ranks(2, body, False, bias, shape, dim):
+                with self.subTest(bias=bias, shape=shape, dim=dim):
+                    forward, train, whole, whole_train = rank
+                    self.assertEqual(forward, ["weft.ag_gemm", "weft.ag_gemm", "weft.gemm_rs"])
+                    self.assertEqual(train.count("weft.gemm_rs"), 3)  # down, and the gradients of what gate and up got
+                    self.assertEqual(whole, ["weft.gemm_ar"])
+                    self.assertEqual(whole_train.count("weft.gemm_ar"), 3)
+
+    def test_other_sums_stay(self) -> None:
+        for rank in support.ranks(2, body_other_sums):
+            self.assertEqual(len(rank), 5)
+            for calls in rank:
+                self.assertEqual([name for name in calls if "weft" in name], [])
 
     def test_inductor_arranges_products(self) -> None:
         self.assertEqual(support.ranks(2, body_without_loops), [2, 2])

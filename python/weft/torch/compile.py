@@ -7,7 +7,8 @@ It looks for what DTensor leaves in a graph, forward and backward,
     mm → (view) → reduce_scatter_tensor("sum") → wait_tensor           becomes   weft::gemm_rs
     mm → (view) → all_reduce("sum") → wait_tensor                      becomes   weft::gemm_ar
 
-where the group is one of the backend "weft", the gathered or scattered dimension is the first, and nobody else uses what is in
+and addmm as mm: a vector after a gathered product is its bias, and so is b in addmm(b / ranks, …) before a sum, which is how DTensor
+adds once what every rank has. That holds where the group is one of the backend "weft", the gathered or scattered dimension is the first, and nobody else uses what is in
 between. (A gathered tensor that backward needs too is gathered as before: weaving it would move it twice.) ``enable()`` puts it behind inductor's own passes; ``fuse(graph)`` is the pass itself, for other compilers.
 """
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import Any, List, Optional, Tuple
 
 import torch
 from torch import fx
@@ -62,6 +63,24 @@ def _typed(node: fx.Node) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype in _TYPES.get(value.device.type, ())
 
 
+def _operands(product: Any) -> Optional[Tuple[fx.Node, fx.Node, Optional[fx.Node]]]:
+    """a, b and bias of a product that the operators take; a bias is a vector."""
+    if _is(product, _aten.mm.default):
+        return (*product.args, None)
+    if not _is(product, _aten.addmm.default) or any(factor != 1 for factor in product.kwargs.values()):
+        return None
+    bias, a, b = product.args
+    return (a, b, bias) if _shape(bias) == _shape(product)[-1:] else None
+
+
+def _takes(a: fx.Node, bias: Optional[fx.Node]) -> bool:
+    """Whether an operator takes the bias with such rows."""
+    if bias is None:
+        return True
+    x, value = a.meta["val"], bias.meta["val"]
+    return bool(value.is_contiguous()) and (value.dtype, value.device) == (x.dtype, x.device)
+
+
 def _fused(graph: fx.Graph, before: fx.Node, target: Any, arguments: Any, like: fx.Node) -> fx.Node:
     with graph.inserting_before(before):
         node = graph.call_function(target, arguments)
@@ -89,7 +108,7 @@ def _erase(graph: fx.Graph, node: fx.Node) -> None:
 
 
 def _all_gather(graph: fx.Graph, gather: fx.Node) -> int:
-    """mm's of a gathered tensor; what was gathered is fused into each, if that is all it is for."""
+    """Products of a gathered tensor; what was gathered is fused into each, if that is all it is for."""
     x, _, group = gather.args
     wait = _only(gather)
     if not _is(wait, _c10d.wait_tensor.default) or not _ours(group):
@@ -100,22 +119,23 @@ def _all_gather(graph: fx.Graph, gather: fx.Node) -> int:
         user = pending.pop()
         if _is(user, *_VIEWS) and _keeps_rows(user, wait):
             pending += list(user.users)
-        elif _is(user, _aten.mm.default) and user.args[0] is not user.args[1] and len(_shape(user.args[0]) or []) == 2:
-            source = user.args[0]
+        elif (operands := _operands(user)) is not None and user not in products:
+            source = operands[0]
             while _is(source, *_VIEWS):
                 source = source.args[0]
-            if source is not wait:
-                return 0  # it is the other operand
+            if source is not wait or operands[1] is operands[0] or not _takes(x, operands[2]):
+                return 0  # it is the other operand, or both
             products.append(user)
         else:
             return 0
     if not products or not _typed(x):
         return 0
-    for mm in products:
-        rows = _as_rows(graph, mm, x)
-        fused = _fused(graph, mm, torch.ops.weft.ag_gemm.default, (rows, mm.args[1], None, _PLACEHOLDER_M, group), mm)
-        mm.replace_all_uses_with(fused)
-        graph.erase_node(mm)
+    for product in products:
+        _, b, bias = _operands(product)
+        rows = _as_rows(graph, product, x)
+        fused = _fused(graph, product, torch.ops.weft.ag_gemm.default, (rows, b, bias, _PLACEHOLDER_M, group), product)
+        product.replace_all_uses_with(fused)
+        graph.erase_node(product)
     _erase(graph, gather)
     return len(products)
 
@@ -131,14 +151,19 @@ def _after_product(graph: fx.Graph, collective: fx.Node) -> int:
         _is(source, *_VIEWS, _aten.clone.default) and _only(source) is not None and _keeps_rows(source, source.args[0])
     ):
         source = source.args[0]
-    if not _is(source, _aten.mm.default) or _only(source) is None or not _typed(source):
+    operands, size = _operands(source), group_of(group).size
+    if operands is None or _only(source) is None or not _typed(source):
         return 0
+    a, b, bias = operands
+    if bias is not None:  # the sum has each rank's; a quotient by the number of ranks is a bias that all of them have
+        if not _is(bias, _aten.div.Tensor) or bias.args[1] != size or not _takes(a, bias.args[0]):
+            return 0
+        bias = bias.args[0]
     summed = _shape(collective.args[0])
-    size = group_of(group).size
     if spread and (not isinstance(summed[0], int) or summed[0] % size):
         return 0
     target = torch.ops.weft.gemm_rs.default if spread else torch.ops.weft.gemm_ar.default
-    fused = _fused(graph, wait, target, (*source.args, None, group), wait)
+    fused = _fused(graph, wait, target, (a, b, bias, group), wait)
     value = wait.meta.get("val")
     result = fused
     if isinstance(value, torch.Tensor) and value.dim() != 2:
