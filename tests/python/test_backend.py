@@ -772,6 +772,39 @@ class Own(unittest.TestCase):
 
         self.assertRegex(support.ranks(2, inside("weft", body))[0], "the process group was aborted")
 
+    def test_a_wait_that_is_interrupted_ends_the_group(self) -> None:
+        """The peer comes only after the group was left: who left did not wait for it."""
+
+        def body(rank: int, message: bool) -> None:
+            store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), 2, rank == 0)
+            dist.init_process_group("weft", store=store, rank=rank, world_size=2)
+            dist.barrier()
+            if rank == 0:
+                store.get("left")
+                dist.destroy_process_group()
+                return
+            x = torch.ones(4)
+            work = dist.irecv(x, 0) if message else dist.all_reduce(x, async_op=True)
+            try:
+                work.wait(datetime.timedelta(seconds=0.1))
+            except weft.errors.TimeoutError as error:
+                assert error.status > 0 and (not message or "0 to 1" in str(error)), error
+            else:
+                raise AssertionError("no error")
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            try:
+                work.wait()
+            except KeyboardInterrupt:
+                dist.destroy_process_group()
+                store.set("left", "")
+                return
+            raise AssertionError("no interrupt")
+
+        for message in (False, True):
+            with self.subTest(message=message):
+                support.ranks(2, body, message, seconds=30)
+
     def test_data_loader_workers_do_no_harm(self) -> None:
         def body(rank: int) -> None:
             dist.all_reduce(torch.ones(4))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -123,10 +123,15 @@ class Base(dist.ProcessGroup):
             group.abort("the process group was aborted")
 
     def shutdown(self) -> None:
-        """Leaves the group when what is under way is done."""
+        """Leaves the group when what is under way is done; at once where a signal, such as Ctrl-C, ended a wait for it."""
         if not self._closed:
             self._closed = True
+            if any(lane.interrupted for lane in self._lanes()):
+                self.abort()
             self._finish()
+
+    def _lanes(self) -> List[Lane]:
+        return [self._lane]
 
     def _finish(self) -> None:
         """The end of what is under way, then of the groups."""

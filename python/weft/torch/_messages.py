@@ -58,6 +58,9 @@ class Messages(Base):
             if channel.group is not None:
                 channel.group.abort("the process group was aborted")
 
+    def _lanes(self) -> List[Lane]:
+        return [*super()._lanes(), self._any, *(channel.lane for channel in self._channels.values())]
+
     def _finish(self) -> None:
         self._any.settle()
         for channel in self._channels.values():

@@ -13,6 +13,9 @@ import torch
 from torch import Tensor
 from torch._C import _distributed_c10d as c10d
 
+from .._library import constants
+from ..errors import TimeoutError
+
 
 class Work(c10d.Work):
     """A call that may still be under way. ``wait`` raises what went wrong."""
@@ -20,6 +23,7 @@ class Work(c10d.Work):
     _error: Optional[BaseException] = None
     _future: Optional[torch.futures.Future] = None
     _source = -1  # the rank that a message came from
+    _lane: Optional["Lane"] = None  # that is to make the call
 
     def __init__(self, tensors: Sequence[Tensor], done: bool, mark: Any = None) -> None:
         """``mark``: of a call on a CUDA stream, which those of who waits for it are to pass."""
@@ -32,7 +36,7 @@ class Work(c10d.Work):
         """Ends it for those who wait. Returns the future that is to be settled, if somebody has asked for one."""
         assert self._event is not None
         with self._lock:
-            self._error = error
+            self._error, self._lane = error, None
             self._event.set()
             return self._future
 
@@ -44,10 +48,19 @@ class Work(c10d.Work):
 
     def wait(self, timeout: datetime.timedelta = datetime.timedelta(0)) -> bool:
         """Until the call is done; raises what went wrong. A timeout of 0 is the group's own."""
+        lane = self._lane
         if self._event is not None and not self._event.is_set():
             seconds = timeout.total_seconds() if timeout else 0
-            if not self._event.wait(seconds if seconds > 0 else None):
-                raise RuntimeError(f"weft: a call was not done after {seconds} s")
+            try:
+                done = self._event.wait(seconds if seconds > 0 else None)
+            except BaseException:  # of a signal
+                if lane is not None:
+                    lane.interrupted = True
+                raise
+            if not done:
+                late = TimeoutError(f"{lane._name if lane else 'weft'}: a call was not done after {seconds:g} s")
+                late.status = constants["WEFT_ERR_TIMEOUT"]
+                raise late
         if self._error is not None:
             raise self._error
         self._pass_mark()
@@ -104,11 +117,13 @@ class Lane:
         self._thread: Optional[threading.Thread] = None
         self._lock = threading.Lock()
         self.pending = 0
+        self.interrupted = False  # who waited for a call went away before it was done
         weakref.finalize(self, self._calls.put, None).atexit = False
 
     def submit(self, tensors: Sequence[Tensor], call: Callable[[], None], work: Optional[Work] = None) -> Work:
         """Has a call made when its turn comes; its work, which a call that writes into it brings along."""
         work = Work(tensors, done=False) if work is None else work
+        work._lane = self
         with self._lock:
             self.pending += 1
             if self._thread is None:
