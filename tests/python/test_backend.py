@@ -19,6 +19,7 @@ support.need("torch")
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.distributed._functional_collectives as functional  # noqa: E402
+import torch.distributed.checkpoint as checkpoint  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
@@ -804,6 +805,19 @@ class Own(unittest.TestCase):
         for message in (False, True):
             with self.subTest(message=message):
                 support.ranks(2, body, message, seconds=30)
+
+    def test_a_checkpoint_is_saved_beside_the_program(self) -> None:
+        """That needs to know that the group serves tensors of the CPU."""
+
+        def body(rank: int, folder: str) -> None:
+            assert dist.distributed_c10d._device_capability(dist.group.WORLD) == ["cpu", "cuda"]
+            checkpoint.async_save({"x": torch.arange(4.0)}, checkpoint_id=folder).result()
+            read = {"x": torch.zeros(4)}
+            checkpoint.load(read, checkpoint_id=folder)
+            assert read["x"].tolist() == [0.0, 1.0, 2.0, 3.0], read
+
+        with tempfile.TemporaryDirectory() as folder:
+            support.ranks(2, inside("weft", body), folder)
 
     def test_data_loader_workers_do_no_harm(self) -> None:
         def body(rank: int) -> None:

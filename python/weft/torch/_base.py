@@ -102,6 +102,10 @@ class Base(dist.ProcessGroup):
     def _get_backend(self, device: Any) -> Any:
         return self
 
+    @property
+    def _device_types(self) -> List[torch.device]:
+        return [torch.device("cpu"), torch.device("cuda")]
+
     supports_coalescing = False
 
     def get_group_store(self) -> Any:
