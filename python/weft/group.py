@@ -406,8 +406,12 @@ def from_store(
     def gather(mine: bytes) -> List[bytes]:
         this = f"{key}/{next(rounds)}"
         store.set(f"{this}/{rank}", mine.hex())
-        for peer in range(size):
-            wait_for(store, f"{this}/{peer}", None if waits_for is None else waits_for(peer))
+        try:
+            for peer in range(size):
+                wait_for(store, f"{this}/{peer}", None if waits_for is None else waits_for(peer))
+        except (Error, KeyboardInterrupt):  # who comes later is not to wait in the library for one that has given up
+            store.delete_key(f"{this}/{rank}")
+            raise
         return [bytes.fromhex(store.get(f"{this}/{peer}").decode()) for peer in range(size)]
 
     return _gathered(gather, rank, size)

@@ -691,6 +691,33 @@ class Own(unittest.TestCase):
 
         support.ranks(2, body, seconds=60)
 
+    def test_a_rank_that_gave_up_is_not_waited_for(self) -> None:
+        """Each makes the group when the other has given up: both are told within their timeout, and meet when they try again."""
+
+        def body(rank: int) -> None:
+            store = dist.TCPStore("127.0.0.1", int(os.environ["MASTER_PORT"]), 2, rank == 0)
+            make = lambda seconds: dist.init_process_group(  # noqa: E731
+                "weft", store=store, rank=rank, world_size=2, timeout=datetime.timedelta(seconds=seconds)
+            )
+            if rank == 1:
+                store.get("gave up 0")
+            try:
+                make(0.3)
+            except weft.errors.TimeoutError as error:
+                assert f"for rank {1 - rank}" in str(error), error
+            else:
+                raise AssertionError("no error")
+            store.set(f"gave up {rank}", "")
+            store.get("gave up 1")
+            make(20)
+            dist.barrier()
+            dist.destroy_process_group()
+            store.set(f"done {rank}", "")
+            if rank == 0:
+                store.get("done 1")
+
+        support.ranks(2, body, seconds=30)
+
     def test_a_killed_rank_is_named_in_time(self) -> None:
         def body(rank: int) -> Any:
             dist.barrier()
