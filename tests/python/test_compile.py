@@ -66,8 +66,11 @@ def close_gradients(model, x: torch.Tensor, got: torch.Tensor, want: torch.Tenso
     model.zero_grad()
 
 
-def body(rank: int, inductor: bool, bias: bool = False, shape: Any = (8, 16), dim: int = 0) -> List[List[str]]:
-    """What a model became: with a sequence that is divided along ``dim``, in inference and training, and with a whole one."""
+def body(
+    rank: int, inductor: bool, bias: bool = False, shape: Any = (8, 16), dim: int = 0, dynamic: bool = False
+) -> List[List[str]]:
+    """What a model became: with a sequence that is divided along ``dim``, in inference and training, and with a whole one.
+    ``dynamic``: its length is not known when the model is compiled."""
     torch.set_num_threads(1)
     dist.init_process_group("weft")
     seen = []
@@ -79,6 +82,8 @@ def body(rank: int, inductor: bool, bias: bool = False, shape: Any = (8, 16), di
             x = x.chunk(dist.get_world_size(), dim)[rank].clone() if sequence else x
             for train in (False, True):
                 x = x.detach().requires_grad_(train)
+                for unknown in range(dim, x.dim() - 1) if dynamic else ():
+                    torch._dynamo.mark_dynamic(x, unknown)
                 with torch.set_grad_enabled(train):
                     want = model(x)
                     counting = Counting()
@@ -144,9 +149,11 @@ def body_without_loops(rank: int) -> int:
 
 class Compile(unittest.TestCase):
     def test_products_are_woven(self) -> None:
-        for bias, (shape, dim) in itertools.product((False, True), (((8, 16), 0), ((4, 3, 16), 0))):
-            for rank in support.ranks(2, body, False, bias, shape, dim):
-                with self.subTest(bias=bias, shape=shape, dim=dim):
+        inputs = (((8, 16), 0), ((4, 3, 16), 0), ((3, 8, 16), 1))
+        kinds = ((False, False), (True, False), (True, True))
+        for (shape, dim), (bias, dynamic) in itertools.product(inputs, kinds):
+            for rank in support.ranks(2, body, False, bias, shape, dim, dynamic):
+                with self.subTest(bias=bias, shape=shape, dim=dim, dynamic=dynamic):
                     forward, train, whole, whole_train = rank
                     self.assertEqual(forward, ["weft.ag_gemm", "weft.ag_gemm", "weft.gemm_rs"])
                     self.assertEqual(train.count("weft.gemm_rs"), 3)  # down, and the gradients of what gate and up got

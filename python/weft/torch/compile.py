@@ -7,19 +7,28 @@ It looks for what DTensor leaves in a graph, forward and backward,
     mm → (view) → reduce_scatter_tensor("sum") → wait_tensor           becomes   weft::gemm_rs
     mm → (view) → all_reduce("sum") → wait_tensor                      becomes   weft::gemm_ar
 
-and addmm as mm: a vector after a gathered product is its bias, and so is b in addmm(b / ranks, …) before a sum, which is how DTensor
-adds once what every rank has. That holds where the group is one of the backend "weft", the gathered or scattered dimension is the first, and nobody else uses what is in
-between. (A gathered tensor that backward needs too is gathered as before: weaving it would move it twice.) ``enable()`` puts it behind inductor's own passes; ``fuse(graph)`` is the pass itself, for other compilers.
+and addmm as mm: a vector after a gathered product is its bias, and so is b in addmm(b / ranks, …) before a sum, which is
+how DTensor adds once what every rank has. That holds where the group is one of the backend "weft" and nobody else uses what is
+in between. (A gathered tensor that backward needs too is gathered as before: weaving it would move it twice.)
+
+The gathered or scattered dimension is the first. For another one DTensor cuts what was gathered into the ranks' parts and joins
+them there, and the other way round before it scatters. The operators have the rows in the order of the ranks instead: those of
+the result, or of what is multiplied, are put in the other order, if the extents before that dimension are known.
+
+``enable()`` puts it behind inductor's own passes; ``fuse(graph)`` is the pass itself, for other compilers.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
+import operator
 from pathlib import Path
 from typing import Any, List, Optional, Tuple
 
 import torch
 from torch import fx
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from ._groups import group_of
 
@@ -89,15 +98,61 @@ def _fused(graph: fx.Graph, before: fx.Node, target: Any, arguments: Any, like: 
     return node
 
 
+def _apply(graph: fx.Graph, before: fx.Node, target: Any, x: fx.Node, argument: List[int]) -> fx.Node:
+    with graph.inserting_before(before):
+        node = graph.call_function(target, (x, argument))
+    node.meta["val"] = target(x.meta["val"], argument)
+    return node
+
+
 def _as_rows(graph: fx.Graph, before: fx.Node, x: fx.Node) -> fx.Node:
     """x as a matrix: leading dimensions folded."""
     shape = x.meta["val"].shape
-    if len(shape) == 2:
-        return x
-    with graph.inserting_before(before):
-        node = graph.call_function(_aten.reshape.default, (x, [-1, shape[-1]]))
-    node.meta["val"] = x.meta["val"].reshape(-1, shape[-1])
-    return node
+    return x if len(shape) == 2 else _apply(graph, before, _aten.reshape.default, x, [-1, shape[-1]])
+
+
+def _swapped(graph: fx.Graph, before: fx.Node, x: fx.Node, outer: int, inner: int) -> fx.Node:
+    """A matrix whose rows are in the order (outer, inner, rest), with rows in the order (inner, outer, rest)."""
+    columns = x.meta["val"].shape[1]
+    x = _apply(graph, before, _aten.reshape.default, x, [outer, inner, -1, columns])
+    x = _apply(graph, before, _aten.permute.default, x, [1, 0, 2, 3])
+    return _apply(graph, before, _aten.reshape.default, x, [-1, columns])
+
+
+def _moved(joined: Any, size: int) -> Optional[Tuple[fx.Node, int, int]]:
+    """A tensor whose ``size`` equal parts along one dimension were joined along another, for nothing else: it, and both
+    dimensions."""
+    if not _is(joined, _aten.cat.default):
+        return None
+    parts, to = joined.args[0], joined.args[1] if len(joined.args) > 1 else 0
+    split = parts[0].args[0] if _is(parts[0], operator.getitem) else None
+    if not _is(split, _aten.split.Tensor) or len(split.users) != size or len(parts) != size:
+        return None
+    for index, part in enumerate(parts):
+        if part.args != (split, index) or _only(part) is None or _shape(part) != _shape(parts[0]):
+            return None
+    return split.args[0], split.args[2] if len(split.args) > 2 else 0, to
+
+
+def _before(shape: List[Any], dim: int) -> Optional[int]:
+    """The product of the extents before a dimension that is neither the first nor the last, if they are known."""
+    known = 0 < dim < len(shape) - 1 and all(isinstance(extent, int) for extent in shape[:dim])
+    return math.prod(shape[:dim]) if known else None
+
+
+def _fixed(matrix: fx.Node) -> bool:
+    """Whether it is known how many columns there are."""
+    return isinstance((_shape(matrix) or [None])[-1], int)
+
+
+def _unfolded(value: torch.Tensor, extents: Any, scattered: Optional[int]) -> Optional[List[Any]]:
+    """The shape of a sum of a product that a view had unfolded to ``extents``: one that is known only when the graph runs
+    is there, but for that which is scattered."""
+    shape: List[Any] = list(value.shape)
+    if len(shape) != 2:
+        for i, extent in enumerate(shape):
+            shape[i] = extent if isinstance(extent, int) else -1 if i == scattered else extents[i]
+    return shape if shape.count(-1) <= 1 else None
 
 
 def _erase(graph: fx.Graph, node: fx.Node) -> None:
@@ -109,22 +164,32 @@ def _erase(graph: fx.Graph, node: fx.Node) -> None:
 
 def _all_gather(graph: fx.Graph, gather: fx.Node) -> int:
     """Products of a gathered tensor; what was gathered is fused into each, if that is all it is for."""
-    x, _, group = gather.args
+    x, size, group = gather.args
     wait = _only(gather)
-    if not _is(wait, _c10d.wait_tensor.default) or not _ours(group):
+    if not _is(wait, _c10d.wait_tensor.default) or not _ours(group) or not _fixed(x):
         return 0
+    whole, outer = wait, None
+    split = _only(wait)
+    if _is(split, _aten.split.Tensor):
+        whole = next((_only(part) for part in split.users), None)
+        moved = _moved(whole, size)
+        outer = _before(_shape(x), moved[2]) if moved is not None and moved[:2] == (wait, 0) else None
+        if outer is None:
+            return 0
     products: List[fx.Node] = []
-    pending = list(wait.users)
+    pending = list(whole.users)
     while pending:
         user = pending.pop()
-        if _is(user, *_VIEWS) and _keeps_rows(user, wait):
+        if _is(user, *_VIEWS) and _keeps_rows(user, whole):
             pending += list(user.users)
         elif (operands := _operands(user)) is not None and user not in products:
             source = operands[0]
             while _is(source, *_VIEWS):
                 source = source.args[0]
-            if source is not wait or operands[1] is operands[0] or not _takes(x, operands[2]):
+            if source is not whole or operands[1] is operands[0]:
                 return 0  # it is the other operand, or both
+            if not _takes(x, operands[2]) or not _fixed(user):
+                return 0
             products.append(user)
         else:
             return 0
@@ -134,7 +199,10 @@ def _all_gather(graph: fx.Graph, gather: fx.Node) -> int:
         _, b, bias = _operands(product)
         rows = _as_rows(graph, product, x)
         fused = _fused(graph, product, torch.ops.weft.ag_gemm.default, (rows, b, bias, _PLACEHOLDER_M, group), product)
-        product.replace_all_uses_with(fused)
+        result = fused
+        if outer is not None:  # its rows are in the order of the ranks
+            result = _swapped(graph, product, fused, size, outer)
+        product.replace_all_uses_with(result)
         graph.erase_node(product)
     _erase(graph, gather)
     return len(products)
@@ -147,11 +215,23 @@ def _after_product(graph: fx.Graph, collective: fx.Node) -> int:
     wait = _only(collective)
     if op != "sum" or not _is(wait, _c10d.wait_tensor.default) or not _ours(group):
         return 0
+    size, dim, outer = group_of(group).size, 0, None
+    if spread and _is(source, _aten.cat.default):
+        moved = _moved(source, size)
+        if moved is None or moved[2] != 0 or _only(source) is None:
+            return 0
+        source, dim, _ = moved
+        outer = _before(_shape(source), dim)
+        if outer is None:
+            return 0
+    extents = None
     while (
         _is(source, *_VIEWS, _aten.clone.default) and _only(source) is not None and _keeps_rows(source, source.args[0])
     ):
+        if extents is None and _is(source, *_VIEWS):
+            extents = source.args[1]
         source = source.args[0]
-    operands, size = _operands(source), group_of(group).size
+    operands = _operands(source)
     if operands is None or _only(source) is None or not _typed(source):
         return 0
     a, b, bias = operands
@@ -159,17 +239,21 @@ def _after_product(graph: fx.Graph, collective: fx.Node) -> int:
         if not _is(bias, _aten.div.Tensor) or bias.args[1] != size or not _takes(a, bias.args[0]):
             return 0
         bias = bias.args[0]
-    summed = _shape(collective.args[0])
-    if spread and (not isinstance(summed[0], int) or summed[0] % size):
+    value = wait.meta["val"]
+    if spread and not statically_known_true(collective.args[0].meta["val"].shape[0] == value.shape[0] * size):
         return 0
+    shape = _unfolded(value, extents, dim if spread else None)
+    if shape is None or not _fixed(a):
+        return 0
+    if outer is not None:  # the rows of a rank are brought together before they are multiplied
+        a = _swapped(graph, wait, a, outer, size)
     target = torch.ops.weft.gemm_rs.default if spread else torch.ops.weft.gemm_ar.default
     fused = _fused(graph, wait, target, (a, b, bias, group), wait)
-    value = wait.meta.get("val")
     result = fused
-    if isinstance(value, torch.Tensor) and value.dim() != 2:
+    if len(shape) != 2:
         fused.meta["val"] = value.reshape(-1, value.shape[-1])
         with graph.inserting_before(wait):
-            result = graph.call_function(_aten.reshape.default, (fused, list(value.shape)))
+            result = graph.call_function(_aten.reshape.default, (fused, shape))
         result.meta.update(wait.meta)
     wait.replace_all_uses_with(result)
     _erase(graph, collective)
