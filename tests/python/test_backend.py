@@ -288,6 +288,14 @@ class Own(unittest.TestCase):
             x = torch.full((1000,), float(rank))
             dist.all_reduce(x)
             assert x.tolist() == [3.0] * 1000
+            message = torch.full((9,), float(rank))
+            if rank != 2:  # from the other node to this one, and on within it
+                dist.recv(message, 2 - 2 * rank)
+            if rank != 1:
+                dist.send(message, 0 if rank == 2 else 1)
+            assert message.tolist() == [2.0] * 9
+            with self.assertRaisesRegex(weft.errors.UnsupportedError, "one node"):
+                dist.recv(x)
             with weft.from_store(dist.distributed_c10d._get_default_store(), rank, 3, "ours") as group:
                 mine = weft.empty((4,), group=group)
                 for peer in range(3):  # what is on another node cannot be addressed

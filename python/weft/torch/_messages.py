@@ -44,6 +44,7 @@ class Messages(Base):
         self._channels: Dict[Tuple[int, int, int], _Channel] = {}
         self._mail = empty((size, _TAGS), "int64", self.group)
         C.memset(self._mail.pointer, 0, 8 * size * _TAGS)
+        self._one_node = all(quick.weft_peer(self.group.handle, self._mail.pointer, rank) for rank in range(size))
         self.group.barrier()
         self._mail_lock, self._channels_lock = threading.Lock(), threading.Lock()
         self._sent: Dict[Tuple[int, int], int] = {}  # to a rank, with a tag
@@ -114,7 +115,7 @@ class Messages(Base):
 
     def send(self, tensors: List[Tensor], dstRank: int, tag: int = 0) -> Work:
         work = self._channel(self._rank, dstRank, tag, list(tensors), list(map(_cuda.mark, tensors)))
-        if 0 <= tag < _TAGS:
+        if 0 <= tag < _TAGS and self._one_node:
             with self._mail_lock:
                 self._sent[dstRank, tag] = count = self._sent.get((dstRank, tag), 0) + 1
                 self._letters(dstRank)[self._rank * _TAGS + tag] = count
@@ -130,6 +131,8 @@ class Messages(Base):
     def recv_anysource(self, tensors: List[Tensor], tag: int = 0) -> Work:
         if not 0 <= tag < _TAGS:
             raise UnsupportedError(f"the backend weft receives from any rank with tags below {_TAGS}, not {tag}")
+        if not self._one_node:
+            raise UnsupportedError("the backend weft receives from any rank among ranks of one node; name the rank")
 
         work, marks = Work(tensors, done=False), list(map(_cuda.mark, tensors))
 
