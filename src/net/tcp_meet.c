@@ -289,8 +289,12 @@ static bool let_in(tcp_engine *engine, int64_t now)
         return false;
     fd = accept4(engine->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
-        if ((errno == EMFILE || errno == ENFILE) && engine->stranger_count == 0) /* else one may give way */
-            await_nobody(engine, errno);
+        int failed = errno; /* which it is, too, while nobody knocks */
+
+        if ((failed == EMFILE || failed == ENFILE) &&
+            engine->stranger_count == 0 && /* else one may give way */
+            poll(&(struct pollfd){.fd = engine->listener, .events = POLLIN}, 1, 0) > 0)
+            await_nobody(engine, failed);
         return false;
     }
     weft_tcp_watch(engine, EPOLL_CTL_ADD, fd, EPOLLIN, NULL);
