@@ -20,9 +20,9 @@ enum {
     CROWDED_SPIN_NS = 100,  /* the same with fewer cores than ranks */
     YIELD_NS = 400000,      /* until then yield; after that sleep */
     AT_ONCE_NS = 2000,      /* a yield that takes no longer found nobody else on this core … */
-    LONELY_YIELDS = 8,      /* … and after so many in a row, it is asked whether that is so */
-    ROOM_NS = 20000,        /* a sleep that leaves the core to a rank that stands behind another */
     SLICE_NS = 1000000,     /* … and one that takes this long somebody who does not wait for us */
+    LONELY_YIELDS = 8,      /* so many that found nobody, in a row, and it is asked whether that is so */
+    ROOM_NS = 20000,        /* a sleep that leaves the core to a rank that stands behind another */
     SLEEP_FIRST_NS = 50000, /* sleeps without a futex double from this to … */
     SLEEP_POLL_MAX_NS = 500000, /* … this */
     SLEEP_NS = 2000000,         /* a sleep with a futex, which is woken; in a crowd up to … */
