@@ -262,8 +262,10 @@ weft_status weft_tuned_prepare(weft_error_text *error)
             "there is no place for what weft tune finds: WEFT_TUNE is off, or HOME is not set");
     if (status == WEFT_OK)
         status = weft_tuned_readable(error); /* nobody would read what was added to it */
+    if (status != WEFT_OK)
+        return status;
     name_next(path, next);
-    return status == WEFT_OK ? weft_place_prepare(next, error) : status;
+    return weft_place_prepare(next, error);
 }
 
 /* What else the file had, comments included, goes over into the new one. */
