@@ -12,6 +12,7 @@
 #include "core/env.h"
 #include "group/launcher.h"
 #include "group/nodes.h"
+#include "group/presence.h"
 #include "group/rendezvous.h"
 #include "group/sync.h"
 #include "net/meet.h"
@@ -20,12 +21,32 @@ enum {
     ENTER_POLL_NS = 200000,
     ENTER_POLL_RANK_NS = 50000,
     ENTER_POLL_MS = 1,
+    LOOK_NS = 50000000,   /* between two looks whether those who have not come are still there */
     TELL_NS = 2000000000, /* how long a rank 0 that failed stays to tell those who have not come yet */
 };
 
 /* The world that this process entered by weft_init and has not left: at most one at a time. */
 static _Atomic(weft_world *) entered;
 static _Atomic int worlds_entered; /* by weft_init, so far */
+
+/* What an id holds. The rest is room for where to go when ranks are on other machines. */
+typedef struct id_form {
+    char magic[8];
+    unsigned char name[16];
+    unsigned char token[WEFT_TOKEN_BYTES];
+} id_form;
+
+static const char id_magic[8] = "weftid1";
+
+_Static_assert(sizeof(id_form) <= sizeof(weft_id), "an id holds its form");
+
+/* What a rank gives to the all-gather of weft_group_create_from. */
+typedef struct offer {
+    weft_id id;                                  /* rank 0's counts */
+    unsigned char presence[WEFT_PRESENCE_BYTES]; /* the rank is there under it until it is in */
+    uint64_t node;                               /* a name of it */
+    int32_t rank, size, status, pid;
+} offer;
 
 /* What a rank knows when it comes to enter a world. */
 typedef struct bootstrap {
@@ -37,6 +58,7 @@ typedef struct bootstrap {
     uint64_t nonce;
     weft_rendezvous rendezvous;
     int leader, near;              /* the rank that makes the memory of this node, and how many share it */
+    const offer *offers;           /* NULL, or every rank's */
     const weft_gatherer *gatherer; /* NULL, or how ranks that may be on several nodes meet */
     weft_nodes *nodes;             /* NULL: all are on this one */
     int64_t begun, enter_ns;
@@ -97,9 +119,15 @@ static weft_status claim(weft_world *world, weft_error_text *error)
     atomic_store_explicit(&entry->pid, (int32_t)getpid(), memory_order_relaxed);
     atomic_store_explicit(&entry->proof, proof_of(&world->segment, world->rank), memory_order_relaxed);
     weft_cores_here(&entry->cores);
-    /* Partner: the acquire in count_in. */
+    /* Partner: the acquire in is_in. */
     atomic_store_explicit(&entry->state, WEFT_RANK_IN, memory_order_release);
     return WEFT_OK;
+}
+
+static bool is_in(const weft_segment *segment, int rank)
+{
+    /* Partner: the release in claim. */
+    return atomic_load_explicit(&segment->header->ranks[rank].state, memory_order_acquire) == WEFT_RANK_IN;
 }
 
 static int count_in(const weft_segment *segment)
@@ -107,8 +135,7 @@ static int count_in(const weft_segment *segment)
     int in = 0;
 
     for (int rank = 0; rank < segment->header->size; rank++)
-        /* Partner: the release in claim. */
-        in += atomic_load_explicit(&segment->header->ranks[rank].state, memory_order_acquire) == WEFT_RANK_IN;
+        in += is_in(segment, rank);
     return in;
 }
 
@@ -161,10 +188,22 @@ static int rest(weft_group *group, const bootstrap *b, int *pid)
     return dead;
 }
 
+/* A rank of this node that ended before it came; -1: none did. One that comes is in before it ceases to be
+ * present, so it is asked in this order. */
+static int find_ended(const weft_segment *segment, const bootstrap *b)
+{
+    for (int rank = 0; rank < b->size; rank++)
+        if (b->offers[rank].node == b->offers[b->rank].node && !is_in(segment, rank) &&
+            weft_presence_ended(b->offers[rank].presence) && !is_in(segment, rank))
+            return rank;
+    return -1;
+}
+
 /* Waits until every rank is in. Rank 0 meanwhile answers those who come to ask for the memory. */
 static weft_status gather(weft_group *group, const bootstrap *b)
 {
     const weft_segment *segment = &group->world->segment;
+    int64_t looked = b->begun;
 
     while (count_in(segment) < group->size) {
         weft_status status = weft_group_check(group);
@@ -176,6 +215,12 @@ static weft_status gather(weft_group *group, const bootstrap *b)
         dead = rest(group, b, &pid);
         if (dead < 0 && b->host && (dead = weft_group_find_dead(group, -1)) >= 0)
             pid = weft_group_pid(group, dead);
+        if (dead < 0 && b->host && b->offers && now - looked > LOOK_NS) {
+            looked = now;
+            dead = find_ended(segment, b);
+            if (dead >= 0)
+                pid = b->offers[dead].pid;
+        }
         if (dead >= 0)
             return weft_group_poison(group, WEFT_ERR_PEER_DIED, "rank %d (process %d) died during %s", dead,
                                      pid, b->call);
@@ -300,6 +345,8 @@ static weft_status enter_here(bootstrap *b, weft_world **world_out, weft_group *
     weft_status status;
 
     b->connection = -1;
+    if (b->offers)
+        b->rendezvous.presence = b->offers[b->leader].presence;
     if (b->rank == b->leader && b->fd < 0) { /* first, so that whatever fails can be told */
         status = weft_host_open(&b->rendezvous, b->size, &b->host, error);
         if (status != WEFT_OK)
@@ -425,24 +472,8 @@ void weft_enter_forget(const weft_group *group)
 
 /* ---- ids ------------------------------------------------------------------------------------------ */
 
-/* What an id holds. The rest is room for where to go when ranks are on other machines. */
-typedef struct id_form {
-    char magic[8];
-    unsigned char name[16];
-    unsigned char token[WEFT_TOKEN_BYTES];
-} id_form;
-
-static const char id_magic[8] = "weftid1";
-
-_Static_assert(sizeof(id_form) <= sizeof(weft_id), "an id holds its form");
-
-weft_status weft_enter_make_id(weft_id *id, weft_error_text *error)
+static weft_status draw(unsigned char *into, size_t left, weft_error_text *error)
 {
-    id_form form;
-    unsigned char *into = form.name;
-    size_t left = sizeof(form.name) + sizeof(form.token);
-
-    memset(id, 0, sizeof(*id));
     while (left > 0) {
         ssize_t got = getrandom(into, left, 0);
 
@@ -453,9 +484,41 @@ weft_status weft_enter_make_id(weft_id *id, weft_error_text *error)
             left -= (size_t)got;
         }
     }
+    return WEFT_OK;
+}
+
+weft_status weft_enter_make_id(weft_id *id, weft_error_text *error)
+{
+    id_form form;
+    weft_status status = draw(form.name, sizeof(form.name), error);
+
+    memset(id, 0, sizeof(*id));
+    if (status == WEFT_OK)
+        status = draw(form.token, sizeof(form.token), error);
+    if (status != WEFT_OK)
+        return status;
     memcpy(form.magic, id_magic, sizeof(form.magic));
     memcpy(id->bytes, &form, sizeof(form));
     return WEFT_OK;
+}
+
+static weft_status enter_by_id(bootstrap *b, const weft_id *id, weft_group **group, weft_error_text *error)
+{
+    id_form form;
+    int used;
+
+    memcpy(&form, id->bytes, sizeof(form));
+    if (memcmp(form.magic, id_magic, sizeof(form.magic)) != 0)
+        return weft_error_set(error, WEFT_ERR_ARGUMENT,
+                              "weft_group_create: these bytes are no id; weft_id_create makes one");
+    if (b->size == 1)
+        return b->refusal ? b->refusal->status : weft_enter_threads(1, group, error);
+    used = snprintf(b->rendezvous.name, sizeof(b->rendezvous.name), "weft-");
+    for (size_t i = 0; i < sizeof(form.name); i++)
+        used += snprintf(b->rendezvous.name + used, sizeof(b->rendezvous.name) - (size_t)used, "%02x",
+                         form.name[i]);
+    memcpy(b->rendezvous.token, form.token, sizeof(form.token));
+    return enter(b, NULL, group, error);
 }
 
 weft_status weft_enter_id(const weft_id *id, int rank, int size, const weft_error_text *refusal,
@@ -467,21 +530,8 @@ weft_status weft_enter_id(const weft_id *id, int rank, int size, const weft_erro
                    .size = size,
                    .refusal = refusal,
                    .fd = -1};
-    id_form form;
-    int used;
 
-    memcpy(&form, id->bytes, sizeof(form));
-    if (memcmp(form.magic, id_magic, sizeof(form.magic)) != 0)
-        return weft_error_set(error, WEFT_ERR_ARGUMENT,
-                              "weft_group_create: these bytes are no id; weft_id_create makes one");
-    if (size == 1)
-        return refusal ? refusal->status : weft_enter_threads(1, group, error);
-    used = snprintf(b.rendezvous.name, sizeof(b.rendezvous.name), "weft-");
-    for (size_t i = 0; i < sizeof(form.name); i++)
-        used += snprintf(b.rendezvous.name + used, sizeof(b.rendezvous.name) - (size_t)used, "%02x",
-                         form.name[i]);
-    memcpy(b.rendezvous.token, form.token, sizeof(form.token));
-    return enter(&b, NULL, group, error);
+    return enter_by_id(&b, id, group, error);
 }
 
 typedef struct callback {
@@ -499,65 +549,68 @@ static weft_status gather_by_callback(void *context, const void *mine, size_t by
     return weft_error_set(error, WEFT_ERR_PEER, "weft_group_create_from: the all-gather failed");
 }
 
-/* What a rank gives to the all-gather. */
-typedef struct offer {
-    weft_id id;    /* rank 0's counts */
-    uint64_t node; /* a name of it */
-    int32_t rank, size, status;
-} offer;
-
-/* Ranks of several nodes exchange more. */
-static weft_status enter_spread(callback *by, int rank, int size, weft_group **group, weft_error_text *error)
+/* What every rank gave fits together. */
+static weft_status check_offers(const offer *all, int size, weft_error_text *error)
 {
-    weft_gatherer gatherer = {gather_by_callback, by};
-    bootstrap b = {.call = "weft_group_create_from",
-                   .who = "weft_group_create_from",
-                   .rank = rank,
-                   .size = size,
-                   .fd = -1,
-                   .gatherer = &gatherer};
-
-    return enter(&b, NULL, group, error);
+    for (int peer = 0; peer < size; peer++)
+        if (all[peer].status == WEFT_ERR_ARGUMENT)
+            return weft_error_set(error, WEFT_ERR_PEER,
+                                  "rank %d rejected its arguments for weft_group_create_from", peer);
+    for (int peer = 0; peer < size; peer++)
+        if (all[peer].rank != peer || all[peer].size != size)
+            return weft_error_set(
+                error, WEFT_ERR_MISMATCH,
+                "weft_group_create_from: in place %d of %d the all-gather has rank %d of %d", peer, size,
+                (int)all[peer].rank, (int)all[peer].size);
+    for (int peer = 0; peer < size; peer++)
+        if (all[peer].status != WEFT_OK)
+            return weft_error_set(error, (weft_status)all[peer].status,
+                                  "weft_group_create_from: rank %d could not make its offer", peer);
+    return WEFT_OK;
 }
 
 weft_status weft_enter_gathered(weft_allgather_fn allgather, void *context, int rank, int size,
                                 const weft_error_text *refusal, weft_group **group, weft_error_text *error)
 {
-    offer mine = {.node = weft_nodes_name(), .rank = rank, .size = size};
+    offer mine = {.node = weft_nodes_name(), .rank = rank, .size = size, .pid = (int32_t)getpid()};
     callback by = {allgather, context};
-    bool spread = false;
+    weft_gatherer gatherer = {gather_by_callback, &by};
     offer *all = calloc((size_t)size, sizeof(*all));
+    bootstrap b = {.call = "weft_group_create_from",
+                   .who = "weft_group_create_from",
+                   .rank = rank,
+                   .size = size,
+                   .fd = -1,
+                   .offers = all};
     weft_status status = WEFT_OK;
+    int presence = -1;
 
-    if (refusal)
-        mine.status = (int32_t)refusal->status;
-    else if (rank == 0)
-        mine.status = (int32_t)weft_enter_make_id(&mine.id, error);
     if (!all)
         return weft_error_set(error, WEFT_ERR_MEMORY, "out of memory for the ids of %d ranks", size);
-    status = gather_by_callback(&by, &mine, sizeof(mine), all, error);
-    if (refusal) {
+    if (refusal)
         *error = *refusal;
-        status = refusal->status;
+    status = refusal ? refusal->status : weft_enter_make_id(&mine.id, error);
+    if (status == WEFT_OK)
+        status = draw(mine.presence, sizeof(mine.presence), error);
+    if (status == WEFT_OK)
+        status = weft_presence_open(mine.presence, &presence, error);
+    mine.status = (int32_t)status;
+    if (status == WEFT_OK) {
+        status = gather_by_callback(&by, &mine, sizeof(mine), all, error);
+        if (status == WEFT_OK)
+            status = check_offers(all, size, error);
+    } else { /* the others learn it, and this rank keeps its own reason */
+        weft_error_text ignored;
+
+        gather_by_callback(&by, &mine, sizeof(mine), all, &ignored);
     }
     for (int peer = 0; status == WEFT_OK && peer < size; peer++)
-        if (all[peer].status == WEFT_ERR_ARGUMENT)
-            status = weft_error_set(error, WEFT_ERR_PEER,
-                                    "rank %d rejected its arguments for weft_group_create_from", peer);
-    for (int peer = 0; status == WEFT_OK && peer < size; peer++)
-        if (all[peer].rank != peer || all[peer].size != size)
-            status =
-                weft_error_set(error, WEFT_ERR_MISMATCH,
-                               "weft_group_create_from: in place %d of %d the all-gather has rank %d of %d",
-                               peer, size, (int)all[peer].rank, (int)all[peer].size);
-    if (status == WEFT_OK && all[0].status != WEFT_OK)
-        status = weft_error_set(error, (weft_status)all[0].status,
-                                "weft_group_create_from: rank 0 could not make an id");
-    for (int peer = 0; status == WEFT_OK && peer < size; peer++)
-        spread = spread || all[peer].node != all[0].node;
+        if (all[peer].node != all[0].node)
+            b.gatherer = &gatherer; /* ranks of several nodes exchange more */
     if (status == WEFT_OK)
-        status = spread ? enter_spread(&by, rank, size, group, error)
-                        : weft_enter_id(&all[0].id, rank, size, NULL, group, error);
+        status = b.gatherer ? enter(&b, NULL, group, error) : enter_by_id(&b, &all[0].id, group, error);
+    if (presence >= 0)
+        close(presence);
     free(all);
     return status;
 }

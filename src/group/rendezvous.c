@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "group/presence.h"
 
 enum {
     BACKLOG = 1024,
@@ -356,6 +357,8 @@ static weft_status connect_until(const weft_rendezvous *rendezvous, int rank, in
                                       rendezvous->name, strerror(errno));
             }
         }
+        if (rendezvous->presence && weft_presence_ended(rendezvous->presence))
+            return weft_error_set(error, WEFT_ERR_PEER_DIED, "rank 0 died before rank %d found it", rank);
         if (weft_clock_ns() >= deadline_ns)
             return weft_error_set(
                 error, WEFT_ERR_LAUNCH,

@@ -26,6 +26,7 @@ enum { WEFT_TOKEN_BYTES = 16, WEFT_RENDEZVOUS_NAMES = 16 };
 typedef struct weft_rendezvous {
     char name[64];
     unsigned char token[WEFT_TOKEN_BYTES];
+    const unsigned char *presence; /* NULL, or that of the rank 0 who is to come (group/presence.h) */
     int names; /* that are tried, one after another, with a number behind; 0: the name alone, which is secret
                 */
 } weft_rendezvous;

@@ -264,6 +264,26 @@ static void gathers_as_nobody(int rank)
     CHECK_HAS(weft_error(NULL), rank == 2 ? "rank 3 of 3" : "rank 2 rejected its arguments");
 }
 
+static int gathers_last = -1; /* the rank that lives no longer than the all-gather */
+
+static int gather_and_die(void *context, const void *mine, size_t bytes, void *all)
+{
+    int failed = gather_here(context, mine, bytes, all);
+
+    if (*(int *)context == gathers_last)
+        _exit(check_failures ? 1 : 0);
+    return failed;
+}
+
+/* What the others wait for will not come: they learn it at once, and not by the enter deadline. */
+static void one_dies_gathered(int rank)
+{
+    weft_group *group = NULL;
+
+    CHECK_INT(weft_group_create_from(gather_and_die, &rank, rank, 3, &group), WEFT_ERR_PEER_DIED);
+    CHECK_HAS(weft_error(NULL), gathers_last ? "rank 2 (process " : "rank 0 died before rank ");
+}
+
 static void first_fails(int rank)
 {
     int64_t begun = weft_clock_ns();
@@ -641,6 +661,8 @@ int main(void)
     processes(3, last_has_no_place);
     processes(3, gathers_without_place);
     processes(3, gathers_as_nobody);
+    for (gathers_last = 0; gathers_last < 3; gathers_last += 2)
+        processes(3, one_dies_gathered);
     processes(3, first_fails);
     for (int i = 0; i < 3; i++)
         processes(4, one_dies_coming);
